@@ -1,0 +1,63 @@
+#include <time.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+#include "shm/base/check.hpp"
+#include "shm/base/clock.hpp"
+#include "shm/base/errors.hpp"
+
+namespace shoal {
+
+std::string_view status_code_name(StatusCode code) {
+  switch (code) {
+    case StatusCode::kOk: return "OK";
+    case StatusCode::kInvalidArgument: return "INVALID_ARGUMENT";
+    case StatusCode::kNotFound: return "NOT_FOUND";
+    case StatusCode::kDeadlineExceeded: return "DEADLINE_EXCEEDED";
+    case StatusCode::kOverloaded: return "OVERLOADED";
+    case StatusCode::kPoison: return "POISON";
+    case StatusCode::kCancelled: return "CANCELLED";
+    case StatusCode::kUnavailable: return "UNAVAILABLE";
+    case StatusCode::kFailedPrecondition: return "FAILED_PRECONDITION";
+    case StatusCode::kUnimplemented: return "UNIMPLEMENTED";
+    case StatusCode::kDataLoss: return "DATA_LOSS";
+    case StatusCode::kAborted: return "ABORTED";
+    case StatusCode::kPermissionDenied: return "PERMISSION_DENIED";
+    case StatusCode::kInternal: return "INTERNAL";
+  }
+  return "UNKNOWN";
+}
+
+Status Status::with_context(std::string_view context) const {
+  return ok() ? *this : Status(code_, format("{}: {}", context, message_));
+}
+
+std::string Status::to_string() const {
+  return ok() ? "OK" : format("{}: {}", status_code_name(code_), message_);
+}
+
+Status status_from_errno(std::string_view what, std::string_view thing, int error_number) {
+  StatusCode code = StatusCode::kInternal;
+  if (error_number == ENOENT) code = StatusCode::kNotFound;
+  if (error_number == EACCES || error_number == EPERM) code = StatusCode::kPermissionDenied;
+  char text[128];
+  return Status(code, format("{} {}: {}", what, thing, ::strerror_r(error_number, text, sizeof text)));
+}
+
+std::uint64_t monotonic_now_ns() {
+  timespec now{};
+  ::clock_gettime(CLOCK_MONOTONIC, &now);
+  return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000u + static_cast<std::uint64_t>(now.tv_nsec);
+}
+
+namespace internal {
+void check_failed(const char* condition, const char* file, int line) {
+  std::fprintf(stderr, "%s:%d: check failed: %s\n", file, line, condition);
+  std::abort();
+}
+}  // namespace internal
+
+}  // namespace shoal

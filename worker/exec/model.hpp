@@ -1,0 +1,43 @@
+// Model: a loaded model version: packed weights in one sealed memfd, and the programs compiled against them.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "shm/base/unique_fd.hpp"
+#include "worker/exec/program.hpp"
+#include "worker/graph/graph.hpp"
+
+namespace shoal::worker {
+
+struct ModelOptions {
+  std::string device = "cpu";                        ///< "cpu" or "cpu-reference"
+  int threads = 1;                                   ///< the width: cores per run, baked into every Program
+  std::vector<std::vector<TensorSpec>> input_sets;   ///< concrete shapes to compile at load; the first decides the weight layouts
+  std::size_t cache_bytes = std::size_t{256} << 20;  ///< bound of the programs compiled on demand
+};
+
+/// Thread-safe once loaded. Loading leaves the process single-threaded (design.md: it happens in a zygote before fork()).
+class Model {
+ public:
+  /// Optimises, packs the weights into a new sealed memfd (or maps `packed`, made by an equal load before), compiles the input sets.
+  ///   Errors  kInvalidArgument, kUnimplemented: operator and node named; kFailedPrecondition: `packed` is of another model or build
+  static Result<std::unique_ptr<Model>> load(Graph graph, ModelOptions options, UniqueFd packed = {});
+  virtual ~Model() = default;
+
+  /// The Program for these inputs (any order; dtype and shape count): compiled at load, cached, or compiled now.
+  /// Every thread calls omp_set_num_threads-like set-up through enter_thread() first.
+  virtual Result<std::shared_ptr<const Program>> program(std::span<const TensorSpec> inputs) = 0;
+  /// Once per thread that runs or compiles: sets the thread's width.
+  virtual void enter_thread() const = 0;
+  virtual int packed_fd() const = 0;                 ///< borrowed; -1 when the model has no constants
+  virtual std::size_t packed_bytes() const = 0;
+  virtual std::vector<TensorSpec> input_specs() const = 0;   ///< as the graph says, model order
+  virtual const std::vector<std::string>& output_names() const = 0;
+  virtual const std::vector<std::string>& ignored_inputs() const = 0;
+};
+
+}  // namespace shoal::worker

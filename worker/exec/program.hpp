@@ -1,0 +1,58 @@
+// Program: a model compiled for one set of input shapes and one width; Context: what one thread needs to run it.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "shoal/result.hpp"
+#include "shoal/tensor.hpp"
+
+namespace shoal::worker {
+
+/// Where a run tells the outside how far it is; both words may be read by a signal handler or another process.
+struct Progress {
+  std::atomic<std::uint64_t>* step_counter = nullptr;      ///< incremented before each step
+  std::atomic<const char*> step_name{nullptr};             ///< "Convolution 'conv1'" while it runs; static for the Program's life
+};
+
+class Program;
+
+/// One thread's activation arena and bindings; used with any Program of any Model, by one thread at a time.
+///   Threads  thread-bound
+class Context {
+ public:
+  Context();
+  ~Context();
+  Context(Context&&) noexcept;
+  Context& operator=(Context&&) noexcept;
+  Progress* progress = nullptr;  ///< borrowed; may be null
+
+  struct State;
+  std::unique_ptr<State> state;  ///< the backends' own
+};
+
+/// Immutable; any number of threads run one Program, each with its own Context.
+class Program {
+ public:
+  virtual ~Program() = default;
+  const std::vector<TensorSpec>& inputs() const { return inputs_; }    ///< concrete shapes, the model's order
+  const std::vector<TensorSpec>& outputs() const { return outputs_; }
+  std::size_t arena_bytes() const { return arena_bytes_; }             ///< activations and scratchpad of one Context
+  std::size_t step_count() const { return step_count_; }
+
+  /// Runs once. No lock and no allocation of ours after the Context's first run of this Program.
+  ///   src, dst  as inputs() and outputs() say, row-major, 64-byte aligned for zero copy, else copied
+  ///   Errors    kInvalidArgument (number, dtype, shape)
+  virtual Status run(Context& context, std::span<const TensorView> src, std::span<TensorView> dst) const = 0;
+
+ protected:
+  std::vector<TensorSpec> inputs_, outputs_;
+  std::size_t arena_bytes_ = 0, step_count_ = 0;
+};
+
+}  // namespace shoal::worker
