@@ -1,0 +1,99 @@
+#!/usr/bin/env python3
+"""Checks who includes whom: the rule of docs/design.md ("Who may include whom"), over the #include lines of the tree.
+
+usage: tools/check_layers.py [ROOT]      prints file:line and the rule for each violation; exit code 1 if there is one
+"""
+import re
+import sys
+from pathlib import Path
+
+# Room of a file -> rooms it may include besides itself. The longest matching room counts.
+SHM = ["shm/include", "shm/base", "shm/log", "shm/tensor", "shm/segment", "shm/model", "shm/wire"]
+WORKER = ["worker/graph", "worker/import", "worker/exec"]
+MAY_INCLUDE = {
+    "shm/include": [],
+    "shm/base": ["shm/include"],
+    "shm/log": ["shm/include", "shm/base"],
+    "shm/tensor": ["shm/include", "shm/base"],
+    "shm/segment": ["shm/include", "shm/base"],
+    "shm/model": ["shm/include", "shm/base", "shm/tensor"],
+    "shm/wire": ["shm/include", "shm/base", "shm/tensor", "shm/segment", "shm/model"],
+    "supervisor/process": SHM,
+    "supervisor/route": SHM,
+    "supervisor/repository": SHM,
+    "supervisor": SHM + ["supervisor/process", "supervisor/route", "supervisor/repository"],
+    "worker/graph": SHM,
+    "worker/import": SHM + ["worker/graph"],
+    "worker/exec": SHM + ["worker/graph"],
+    "worker/zygote": SHM + WORKER + ["worker/serve"],
+    "worker/serve": SHM + WORKER,
+    "worker/engine": SHM + WORKER,
+    "worker": SHM + WORKER + ["worker/zygote", "worker/serve", "worker/engine"],
+    "client": ["shm/include", "shm/base", "shm/tensor", "shm/segment", "shm/wire"],
+    "tools": SHM + ["supervisor", "supervisor/process", "supervisor/route", "supervisor/repository", "worker", "client",
+                    "worker/engine", "worker/zygote", "worker/serve"] + WORKER,
+    "tests": None,  # everything
+}
+# Library header -> the one room whose files turn its errors into Status.
+HOMES = {
+    r"boost/interprocess/": "shm/segment",
+    r"zmq\.h(pp)?$": "shm/wire",
+    r"spdlog/": "shm/log",
+    r"(oneapi/)?dnnl": "worker/exec/cpu",
+    r"cu(da|dnn|blas)": "worker/exec/cuda",
+    r"opencv2/": "client/vision",
+}
+INCLUDE = re.compile(r'^\s*#\s*include\s+(["<])([^">]+)[">]')
+
+
+def room_of(path, rooms):
+    return max((r for r in rooms if path == r or path.startswith(r + "/")), key=len, default=None)
+
+
+def target_of(included, is_quoted, public):
+    """The path in the tree that an include names, or None when it is a library's."""
+    if included in public:
+        return public[included]
+    return included if is_quoted else None
+
+
+def violations(root):
+    files = [p for p in root.rglob("*") if p.suffix in (".hpp", ".cpp", ".h", ".cu")
+             and p.relative_to(root).parts[0] in ("shm", "supervisor", "worker", "client", "tools", "tests")]
+    public = {}
+    for path in files:
+        relative = path.relative_to(root).as_posix()
+        if "/include/shoal/" in relative:
+            public["shoal/" + relative.split("/include/shoal/")[1]] = relative
+    for path in sorted(files):
+        relative = path.relative_to(root).as_posix()
+        room = room_of(relative, MAY_INCLUDE)
+        for number, line in enumerate(path.read_text().splitlines(), 1):
+            match = INCLUDE.match(line)
+            if not match:
+                continue
+            where, included = f"{relative}:{number}", match[2]
+            for library, home in HOMES.items():
+                if re.match(library, included) and not relative.startswith((home + "/", "tests/", "tools/bench/")):
+                    yield f"{where}: <{included}> belongs in {home}"
+            target = target_of(included, match[1] == '"', public)
+            allowed = MAY_INCLUDE[room]
+            if target is None or allowed is None:
+                continue
+            if not (root / target).exists():
+                yield f'{where}: "{included}" is not written from the repository root'
+                continue
+            target_room = room_of(target, MAY_INCLUDE)
+            if target_room != room and target_room not in allowed:
+                yield f"{where}: {room} may not include {target_room} ({included})"
+
+
+def main():
+    root = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).resolve().parent.parent
+    found = list(violations(root))
+    print("\n".join(found) or "check_layers: every include follows the rule")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
