@@ -11,6 +11,8 @@ function(shoal_library name)
   target_link_libraries(${name} PUBLIC $<BUILD_INTERFACE:shoal_flags> ${arg_DEPENDS})
 endfunction()
 
+add_custom_target(unit_tests)  # every test labelled unit: what the sanitizer presets build
+
 # shoal_test(NAME SOURCES a_test.cpp ... [DEPENDS target ...] LABELS unit [TIMEOUT seconds]): one GoogleTest binary; each test is one ctest entry
 # unless WHOLE is given (then the binary is one entry: for suites that share an expensive fixture).
 function(shoal_test name)
@@ -20,6 +22,9 @@ function(shoal_test name)
   endif()
   add_executable(${name} ${arg_SOURCES})
   target_link_libraries(${name} PRIVATE shoal_flags ${arg_DEPENDS} GTest::gtest GTest::gtest_main)
+  if("unit" IN_LIST arg_LABELS)
+    add_dependencies(unit_tests ${name})
+  endif()
   set(environment "SHOAL_SOURCE_DIR=${CMAKE_SOURCE_DIR};SHOAL_BIN_DIR=${CMAKE_RUNTIME_OUTPUT_DIRECTORY}")
   if(arg_WHOLE)
     add_test(NAME ${name} COMMAND ${name})

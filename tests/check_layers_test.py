@@ -1,0 +1,32 @@
+#!/usr/bin/env python3
+"""tools/check_layers.py must find each kind of violation in a small tree that has them."""
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+CHECKER = Path(__file__).resolve().parent.parent / "tools" / "check_layers.py"
+TREE = {
+    "shm/include/shoal/status.hpp": "#pragma once\n",
+    "shm/wire/socket.hpp": '#include <zmq.hpp>\n#include "shoal/status.hpp"\n',
+    "worker/graph/graph.hpp": '#include "shm/wire/socket.hpp"\n',
+    "supervisor/route/router.hpp": '#include "worker/graph/graph.hpp"\n',
+    "client/src/pool.cpp": "#include <zmq.h>\n",
+    "worker/exec/cpu/conv.cpp": '#include <oneapi/dnnl/dnnl.hpp>\n#include "conv.hpp"\n',
+}
+EXPECTED = [
+    "supervisor/route/router.hpp:1: supervisor/route may not include worker/graph",
+    "client/src/pool.cpp:1: <zmq.h> belongs in shm/wire",
+    'worker/exec/cpu/conv.cpp:2: "conv.hpp" is not written from the repository root',
+]
+
+with tempfile.TemporaryDirectory() as root:
+    for name, text in TREE.items():
+        path = Path(root, name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    run = subprocess.run([sys.executable, CHECKER, root], capture_output=True, text=True)
+    found = run.stdout.splitlines()
+    missing = [e for e in EXPECTED if not any(line.startswith(e) for line in found)]
+    if run.returncode != 1 or missing or len(found) != len(EXPECTED):
+        sys.exit(f"exit code {run.returncode}, missing {missing}, found:\n{run.stdout}{run.stderr}")
