@@ -74,7 +74,7 @@ def violations(root):
                 continue
             where, included = f"{relative}:{number}", match[2]
             for library, home in HOMES.items():
-                if re.match(library, included) and not relative.startswith((home + "/", "tests/", "tools/bench/")):
+                if re.match(library, included) and not relative.startswith((home + "/", "tests/", "tools/benchmarks/")):
                     yield f"{where}: <{included}> belongs in {home}"
             target = target_of(included, match[1] == '"', public)
             allowed = MAY_INCLUDE[room]
