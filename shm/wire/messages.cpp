@@ -63,10 +63,15 @@ Status read_tensors(std::span<const std::byte> bytes, std::vector<WireTensor>& t
 
 template <typename Header>
 void encode(const Header& header, std::initializer_list<std::span<const WireTensor>> tensor_lists, std::vector<std::byte>& frame) {
-  frame.clear();
-  const auto append = [&](std::span<const std::byte> bytes) { frame.insert(frame.end(), bytes.begin(), bytes.end()); };
-  append(std::as_bytes(std::span(&header, 1)));
-  for (const auto tensors : tensor_lists) append(std::as_bytes(tensors));
+  std::size_t size = sizeof header;
+  for (const auto tensors : tensor_lists) size += tensors.size_bytes();
+  frame.resize(size);
+  std::memcpy(frame.data(), &header, sizeof header);
+  std::size_t offset = sizeof header;
+  for (const auto tensors : tensor_lists) {
+    if (!tensors.empty()) std::memcpy(frame.data() + offset, tensors.data(), tensors.size_bytes());
+    offset += tensors.size_bytes();
+  }
 }
 
 }  // namespace

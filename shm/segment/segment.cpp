@@ -1,0 +1,132 @@
+#include "shm/segment/segment.hpp"
+
+#include <fcntl.h>
+#include <linux/magic.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+
+#include <boost/interprocess/mapped_region.hpp>
+#include <cerrno>
+
+#include "shm/base/check.hpp"
+#include "shm/base/errors.hpp"
+#include "shm/base/ranges.hpp"
+
+namespace shoal {
+namespace {
+
+namespace bip = boost::interprocess;
+
+constexpr std::uint64_t kHugePageBytes = std::uint64_t{2} << 20;
+
+// The one method that mapped_region asks of a memory object.
+struct MemfdHandle {
+  int fd;
+  bip::mapping_handle_t get_mapping_handle() const { return {fd, false}; }
+};
+
+int seal_bits(Seals seals) {
+  const int fixed = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+  switch (seals) {
+    case Seals::kFixedSize: return fixed;
+    case Seals::kOneWriter: return fixed | F_SEAL_FUTURE_WRITE;
+    case Seals::kReadOnly: return fixed | F_SEAL_WRITE;
+  }
+  return fixed;
+}
+
+Result<std::uint64_t> file_size(const UniqueFd& fd) {
+  struct stat info {};
+  if (::fstat(fd.get(), &info) != 0) return status_from_errno("stat", "a shared memory segment", errno);
+  if (!S_ISREG(info.st_mode)) return invalid_argument("a descriptor that is no shared memory segment (file mode {})", info.st_mode);
+  return static_cast<std::uint64_t>(info.st_size);
+}
+
+}  // namespace
+
+struct Segment::Mapping {
+  bip::mapped_region region;
+};
+
+Segment::Segment(std::unique_ptr<Mapping> mapping, Access access) : mapping_(std::move(mapping)), access_(access) {}
+Segment::Segment(Segment&&) noexcept = default;
+Segment& Segment::operator=(Segment&&) noexcept = default;
+Segment::~Segment() = default;
+
+Result<Segment> Segment::map(const UniqueFd& fd, Access access) try {
+  SHOAL_ASSIGN_OR_RETURN(const std::uint64_t size, file_size(fd));
+  if (size == 0) return invalid_argument("a shared memory segment of 0 bytes cannot be mapped");
+  UniqueFd read_only;
+  if (access == Access::kReadOnly) {
+    SHOAL_ASSIGN_OR_RETURN(read_only, reopen_read_only(fd));
+  }
+  const MemfdHandle handle{read_only ? read_only.get() : fd.get()};
+  const auto mode = access == Access::kReadOnly ? bip::read_only : bip::read_write;
+  return Segment(std::make_unique<Mapping>(Mapping{bip::mapped_region(handle, mode, 0, size)}), access);
+} catch (const bip::interprocess_exception& error) {
+  return status_from_errno("map", "a shared memory segment", error.get_native_error());
+}
+
+std::span<const std::byte> Segment::bytes() const {
+  return {static_cast<const std::byte*>(mapping_->region.get_address()), mapping_->region.get_size()};
+}
+
+std::span<std::byte> Segment::mutable_bytes() {
+  SHOAL_CHECK(access_ == Access::kReadWrite);
+  return {static_cast<std::byte*>(mapping_->region.get_address()), mapping_->region.get_size()};
+}
+
+Result<UniqueFd> create_memfd(const std::string& label, std::uint64_t size_bytes, bool huge_aligned) {
+  const std::string name = "shoal:" + label;
+  UniqueFd fd(::memfd_create(name.c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (!fd) return status_from_errno("create shared memory segment", name, errno);
+  if (size_bytes == 0 || size_bytes > (std::uint64_t{1} << 46)) {
+    return invalid_argument("shared memory segment {} of {} bytes cannot be made", name, size_bytes);
+  }
+  const std::uint64_t rounded = align_up(size_bytes, huge_aligned ? kHugePageBytes : 4096);
+  // fallocate, not ftruncate: memory that is not there is an error here, not a SIGBUS later.
+  if (::fallocate(fd.get(), 0, 0, static_cast<off_t>(rounded)) != 0) {
+    return status_from_errno(format("allocate {} bytes for shared memory segment", rounded), name, errno);
+  }
+  return fd;
+}
+
+Status seal(const UniqueFd& fd, Seals seals) {
+  if (::fcntl(fd.get(), F_ADD_SEALS, seal_bits(seals)) != 0) {
+    return status_from_errno("seal", errno == EBUSY ? "a shared memory segment that is still mapped writable" : "a shared memory segment", errno);
+  }
+  return {};
+}
+
+Result<std::uint64_t> check_sealed(const UniqueFd& fd, Seals at_least) {
+  // The type of file first: stat on a stranger's FUSE file could make this process wait for the stranger.
+  struct statfs system {};
+  if (::fstatfs(fd.get(), &system) != 0) return status_from_errno("stat file system of", "a shared memory segment", errno);
+  if (system.f_type != TMPFS_MAGIC) return invalid_argument("a descriptor that is no memfd (file system type {})", system.f_type);
+  SHOAL_ASSIGN_OR_RETURN(const std::uint64_t size, file_size(fd));
+  const int seals = ::fcntl(fd.get(), F_GET_SEALS);
+  if (seals < 0) return invalid_argument("a descriptor that takes no seals: not a memfd");
+  const auto missing = [&](int bit) { return (seal_bits(at_least) & bit) != 0 && (seals & bit) == 0; };
+  if (missing(F_SEAL_SHRINK)) return invalid_argument("a memfd without F_SEAL_SHRINK");
+  if (missing(F_SEAL_GROW)) return invalid_argument("a memfd without F_SEAL_GROW");
+  if (missing(F_SEAL_SEAL)) return invalid_argument("a memfd without F_SEAL_SEAL");
+  if (missing(F_SEAL_WRITE)) return invalid_argument("a memfd without F_SEAL_WRITE");
+  if (missing(F_SEAL_FUTURE_WRITE) && (seals & F_SEAL_WRITE) == 0) return invalid_argument("a memfd without F_SEAL_FUTURE_WRITE");
+  return size;
+}
+
+Result<UniqueFd> reopen_read_only(const UniqueFd& fd) {
+  const std::string path = format("/proc/self/fd/{}", fd.get());
+  UniqueFd copy(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!copy) return status_from_errno("re-open read-only", path, errno);
+  return copy;
+}
+
+Result<UniqueFd> duplicate_fd(int fd) {
+  UniqueFd copy(::fcntl(fd, F_DUPFD_CLOEXEC, 3));
+  if (!copy) return status_from_errno("duplicate", format("descriptor {}", fd), errno);
+  return copy;
+}
+
+}  // namespace shoal

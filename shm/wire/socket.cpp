@@ -1,0 +1,220 @@
+#include "shm/wire/socket.hpp"
+
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <zmq.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "shm/base/check.hpp"
+#include "shm/base/errors.hpp"
+
+namespace shoal::wire {
+namespace {
+
+constexpr int kHighWaterMark = 100'000;  // far above all credits: it must never be what limits
+constexpr std::size_t kRoutingIdBytes = 9;
+constexpr rlim_t kSpareDescriptors = 16;
+
+std::array<std::byte, kRoutingIdBytes> routing_id(PeerId peer) {
+  std::array<std::byte, kRoutingIdBytes> id;
+  id[0] = std::byte{'S'};  // ids that begin with 0 are ZeroMQ's own
+  std::memcpy(id.data() + 1, &peer, sizeof peer);
+  return id;
+}
+
+Status zmq_status(std::string_view what, const std::string& path) {
+  return internal_error("{} {}: {}", what, path, ::zmq_strerror(::zmq_errno()));
+}
+
+std::string endpoint(const std::string& path) { return "ipc://" + path; }
+
+// Looks from the top of the range down to where descriptors are surely in use: cheap, and right in all but fragmented tables.
+bool has_spare_descriptors() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return true;
+  rlim_t free_count = 0;
+  for (rlim_t fd = limit.rlim_cur; fd-- > 0 && free_count < kSpareDescriptors;) {
+    if (::fcntl(static_cast<int>(fd), F_GETFD) < 0) ++free_count;
+  }
+  return free_count >= kSpareDescriptors;
+}
+
+}  // namespace
+
+Status check_socket_path(const std::string& path) {
+  if (path.size() > kMaxSocketPath) return invalid_argument("socket path {} has {} bytes (at most {})", path, path.size(), kMaxSocketPath);
+  return {};
+}
+
+MessageContext::MessageContext() : handle_(::zmq_ctx_new()) { SHOAL_CHECK(handle_ != nullptr); }
+MessageContext::~MessageContext() { ::zmq_ctx_term(handle_); }
+
+static_assert(sizeof(zmq_msg_t) == 64);
+static zmq_msg_t* as_zmq(void* frame) { return static_cast<zmq_msg_t*>(frame); }
+
+std::span<const std::byte> Message::operator[](std::size_t index) const {
+  zmq_msg_t* frame = as_zmq(const_cast<Frame*>(&frames_[index]));
+  return {static_cast<const std::byte*>(::zmq_msg_data(frame)), ::zmq_msg_size(frame)};
+}
+
+std::uint64_t Message::size_bytes() const {
+  std::uint64_t total = 0;
+  for (std::size_t i = 0; i < size(); ++i) total += (*this)[i].size();
+  return total;
+}
+
+void Message::clear() {
+  for (Frame& frame : frames_) ::zmq_msg_close(as_zmq(&frame));
+  frames_.clear();
+}
+
+Socket::~Socket() {
+  if (handle_) ::zmq_close(handle_);
+}
+
+int Socket::fd() const {
+  int fd = -1;
+  std::size_t size = sizeof fd;
+  ::zmq_getsockopt(handle_, ZMQ_FD, &fd, &size);
+  return fd;
+}
+
+Result<void*> Socket::open(MessageContext& context, int type) {
+  void* handle = ::zmq_socket(context.handle(), type);
+  if (!handle) return zmq_status("open", "a message socket");
+  return handle;
+}
+
+Status Socket::set(int option, std::int64_t value) {
+  const int narrow = static_cast<int>(value);
+  const bool wide = option == ZMQ_MAXMSGSIZE;
+  const int rc = wide ? ::zmq_setsockopt(handle_, option, &value, sizeof value) : ::zmq_setsockopt(handle_, option, &narrow, sizeof narrow);
+  return rc == 0 ? Status() : zmq_status(format("set option {} of", option), "a message socket");
+}
+
+Status Socket::send_frame(std::span<const std::byte> frame, bool more, Wait wait) {
+  const int flags = (more ? ZMQ_SNDMORE : 0) | (wait == Wait::kNo ? ZMQ_DONTWAIT : 0);
+  while (::zmq_send(handle_, frame.data(), frame.size(), flags) < 0) {
+    if (::zmq_errno() == EINTR) continue;
+    if (::zmq_errno() == EHOSTUNREACH) return unavailable("the peer's message socket is gone");
+    if (::zmq_errno() == EAGAIN) return overloaded("the peer takes no messages");
+    return zmq_status("send on", "a message socket");
+  }
+  return {};
+}
+
+Status Socket::send_frames(Frames head, const Message* tail, std::size_t tail_first, Wait wait, bool more_before) {
+  const std::size_t tail_count = tail && tail->size() > tail_first ? tail->size() - tail_first : 0;
+  for (std::size_t i = 0; i < head.size(); ++i) {
+    Status sent = send_frame(head[i], i + 1 < head.size() || tail_count > 0, wait);
+    // Only the first part of a message can be refused; without peers that is what a DEALER says instead of EHOSTUNREACH.
+    if (!sent.ok()) return sent.code() == StatusCode::kOverloaded && !more_before ? unavailable("{}", sent.message()) : sent;
+  }
+  for (std::size_t i = 0; i < tail_count; ++i) {
+    zmq_msg_t shared;
+    ::zmq_msg_init(&shared);
+    ::zmq_msg_copy(&shared, as_zmq(const_cast<Message::Frame*>(&tail->frames_[tail_first + i])));
+    const int flags = (i + 1 < tail_count ? ZMQ_SNDMORE : 0) | (wait == Wait::kNo ? ZMQ_DONTWAIT : 0);
+    if (::zmq_msg_send(&shared, handle_, flags) < 0) {
+      ::zmq_msg_close(&shared);
+      return zmq_status("send a frame on", "a message socket");
+    }
+  }
+  return {};
+}
+
+Result<bool> Socket::receive_frames(Message& message, Wait wait) {
+  message.clear();
+  for (bool more = true; more;) {
+    message.frames_.emplace_back();
+    zmq_msg_t* frame = as_zmq(&message.frames_.back());
+    ::zmq_msg_init(frame);
+    if (::zmq_msg_recv(frame, handle_, wait == Wait::kNo ? ZMQ_DONTWAIT : 0) < 0) {
+      const int error = ::zmq_errno();
+      message.clear();
+      if (error == EAGAIN || error == EINTR) return false;
+      return zmq_status("receive on", "a message socket");
+    }
+    more = ::zmq_msg_more(frame) != 0;
+  }
+  return true;
+}
+
+std::span<const std::byte> Socket::drop_first(Message& message, std::array<std::byte, 16>& copy) {
+  const auto first = message[0];
+  const std::size_t size = std::min(first.size(), copy.size());
+  std::copy_n(first.begin(), size, copy.begin());
+  ::zmq_msg_close(as_zmq(&message.frames_.front()));
+  message.frames_.erase(message.frames_.begin());
+  return {copy.data(), size};
+}
+
+Result<Dealer> Dealer::bind(MessageContext& context, const std::string& path) {
+  SHOAL_RETURN_IF_ERROR(check_socket_path(path));
+  if (!has_spare_descriptors()) return unavailable("bind {}: fewer than {} file descriptors are free: raise the limit (ulimit -n)", path, kSpareDescriptors);
+  SHOAL_ASSIGN_OR_RETURN(void* handle, open(context, ZMQ_DEALER));
+  Dealer dealer(handle);
+  SHOAL_RETURN_IF_ERROR(dealer.set(ZMQ_LINGER, 0));
+  SHOAL_RETURN_IF_ERROR(dealer.set(ZMQ_SNDHWM, kHighWaterMark));
+  SHOAL_RETURN_IF_ERROR(dealer.set(ZMQ_RCVHWM, kHighWaterMark));
+  if (::zmq_bind(handle, endpoint(path).c_str()) != 0) return zmq_status("bind", path);
+  return dealer;
+}
+
+Result<Router> Router::create(MessageContext& context) {
+  SHOAL_ASSIGN_OR_RETURN(void* handle, open(context, ZMQ_ROUTER));
+  Router router(handle);
+  SHOAL_RETURN_IF_ERROR(router.set(ZMQ_LINGER, 0));
+  SHOAL_RETURN_IF_ERROR(router.set(ZMQ_SNDHWM, kHighWaterMark));
+  SHOAL_RETURN_IF_ERROR(router.set(ZMQ_RCVHWM, kHighWaterMark));
+  SHOAL_RETURN_IF_ERROR(router.set(ZMQ_ROUTER_MANDATORY, 1));
+  // A dead peer's messages must not be kept for whoever binds that path next.
+  SHOAL_RETURN_IF_ERROR(router.set(ZMQ_RECONNECT_IVL, -1));
+  SHOAL_RETURN_IF_ERROR(router.set(ZMQ_HANDSHAKE_IVL, 2000));
+  SHOAL_RETURN_IF_ERROR(router.set(ZMQ_MAXMSGSIZE, kMaxFrameBytes));
+  return router;
+}
+
+Status Router::connect(const std::string& path, PeerId peer) {
+  SHOAL_RETURN_IF_ERROR(check_socket_path(path));
+  const auto id = routing_id(peer);
+  if (::zmq_setsockopt(handle_, ZMQ_CONNECT_ROUTING_ID, id.data(), id.size()) != 0) return zmq_status("name the peer at", path);
+  if (::zmq_connect(handle_, endpoint(path).c_str()) != 0) return zmq_status("connect to", path);
+  return {};
+}
+
+void Router::disconnect(const std::string& path) { ::zmq_disconnect(handle_, endpoint(path).c_str()); }
+
+Status Router::send(PeerId peer, Frames head, const Message* tail, std::size_t tail_first) {
+  const auto id = routing_id(peer);
+  SHOAL_RETURN_IF_ERROR(send_frame(id, true, Wait::kNo));
+  return send_frames(head, tail, tail_first, Wait::kNo, true);
+}
+
+Result<bool> Router::receive(PeerId& peer, Message& message) {
+  SHOAL_ASSIGN_OR_RETURN(const bool received, receive_frames(message, Wait::kNo));
+  if (!received) return false;
+  std::array<std::byte, 16> copy;
+  const auto id = drop_first(message, copy);
+  SHOAL_CHECK(id.size() == kRoutingIdBytes);  // every peer was named by connect()
+  std::memcpy(&peer, id.data() + 1, sizeof peer);
+  return true;
+}
+
+bool wait(std::span<Waitable> items, std::chrono::milliseconds timeout) {
+  constexpr std::size_t kMaxItems = 16;
+  SHOAL_CHECK(items.size() <= kMaxItems);
+  std::array<zmq_pollitem_t, kMaxItems> polled{};
+  for (std::size_t i = 0; i < items.size(); ++i) {
+    polled[i] = {items[i].socket ? items[i].socket->handle() : nullptr, items[i].fd, ZMQ_POLLIN, 0};
+    items[i].readable = false;
+  }
+  const int ready = ::zmq_poll(polled.data(), static_cast<int>(items.size()), timeout.count());
+  for (std::size_t i = 0; i < items.size() && ready > 0; ++i) items[i].readable = polled[i].revents != 0;
+  return ready > 0;
+}
+
+}  // namespace shoal::wire

@@ -1,0 +1,154 @@
+// The only place that knows ZeroMQ: bound DEALERs (clients, lanes) and the connecting ROUTER of the supervisor.
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "shoal/result.hpp"
+
+namespace shoal::wire {
+
+/// Longest path of a local socket, the terminating NUL excluded.
+inline constexpr std::size_t kMaxSocketPath = 107;
+/// A message of one peer is cut off beyond this: tensors that travel as frames are smaller.
+inline constexpr std::int64_t kMaxFrameBytes = std::int64_t{1} << 30;
+
+/// Frames to send; copied.
+using Frames = std::span<const std::span<const std::byte>>;
+/// The supervisor's name for a peer; never used twice.
+using PeerId = std::uint64_t;
+enum class Wait : bool { kNo, kYes };
+
+/// kInvalidArgument, with the limit, when `path` is too long for a local socket.
+Status check_socket_path(const std::string& path);
+
+/// Owns ZeroMQ's I/O thread. Make it after fork(); outlives its sockets.
+///   Threads  thread-safe
+class MessageContext {
+ public:
+  MessageContext();
+  ~MessageContext();
+  MessageContext(const MessageContext&) = delete;
+  MessageContext& operator=(const MessageContext&) = delete;
+  void* handle() const { return handle_; }
+
+ private:
+  void* handle_;
+};
+
+/// A received message. Reusing one keeps its room for frames, so a receive loop allocates nothing of ours.
+///   Lifetime  frames are valid until clear(), the next receive into it, or its end
+///   Threads   thread-bound
+class Message {
+ public:
+  Message() = default;
+  Message(Message&& other) noexcept : frames_(std::exchange(other.frames_, {})) {}
+  Message& operator=(Message&& other) noexcept {
+    std::swap(frames_, other.frames_);
+    other.clear();
+    return *this;
+  }
+  ~Message() { clear(); }
+
+  std::size_t size() const { return frames_.size(); }
+  bool empty() const { return frames_.empty(); }
+  std::span<const std::byte> operator[](std::size_t index) const;
+  std::uint64_t size_bytes() const;  ///< of all frames together
+  void clear();
+
+ private:
+  friend class Socket;
+  // A zmq_msg_t, which may be moved byte by byte (zmq_msg_move does just that).
+  struct alignas(8) Frame {
+    std::array<unsigned char, 64> storage;
+  };
+  std::vector<Frame> frames_;
+};
+
+/// What both kinds of socket share. Move-only.
+///   Threads  thread-bound
+class Socket {
+ public:
+  Socket() = default;
+  Socket(Socket&& other) noexcept : handle_(std::exchange(other.handle_, nullptr)) {}
+  Socket& operator=(Socket&& other) noexcept {
+    std::swap(handle_, other.handle_);
+    return *this;
+  }
+  ~Socket();
+
+  /// Becomes readable when something *may* have happened (edge-triggered: afterwards receive until nothing comes).
+  int fd() const;
+  explicit operator bool() const { return handle_ != nullptr; }
+  void* handle() const { return handle_; }
+
+ protected:
+  explicit Socket(void* handle) : handle_(handle) {}
+  static Result<void*> open(MessageContext& context, int type);
+  Status set(int option, std::int64_t value);
+  /// `tail` frames from `tail_first` on follow `head` and share their bytes.
+  Status send_frames(Frames head, const Message* tail, std::size_t tail_first, Wait wait, bool more_before);
+  Status send_frame(std::span<const std::byte> frame, bool more, Wait wait);
+  Result<bool> receive_frames(Message& message, Wait wait);
+  static std::span<const std::byte> drop_first(Message& message, std::array<std::byte, 16>& copy);
+
+  void* handle_ = nullptr;
+};
+
+/// A client's or a lane's end: binds ipc://path, has one peer.
+///   Threads  thread-bound
+class Dealer : public Socket {
+ public:
+  Dealer() = default;
+  /// Errors: kInvalidArgument (path too long), kUnavailable (fewer than 16 free descriptors: a bound process at its limit is aborted
+  /// by libzmq 4.3.4 when anyone connects), kInternal.
+  static Result<Dealer> bind(MessageContext& context, const std::string& path);
+  /// Errors: kUnavailable when there is no peer, or it takes nothing.
+  Status send(Frames frames, Wait wait = Wait::kNo) { return send_frames(frames, nullptr, 0, wait, false); }
+  Status send(std::span<const std::byte> frame, Wait wait = Wait::kNo) { return send(Frames(&frame, 1), wait); }
+  /// True when a message came; false when none waits (with Wait::kYes: when a signal interrupted).
+  Result<bool> receive(Message& message, Wait wait = Wait::kNo) { return receive_frames(message, wait); }
+
+ private:
+  using Socket::Socket;
+};
+
+/// The supervisor's end: connects to what peers bound and names each itself, so that no identity can be spoofed.
+///   Threads  thread-bound
+class Router : public Socket {
+ public:
+  Router() = default;
+  static Result<Router> create(MessageContext& context);
+  /// Connect only after the peer has bound. `peer` must never have been used on this socket. Errors: kInvalidArgument, kInternal.
+  Status connect(const std::string& path, PeerId peer);
+  /// Ends the connection; what is queued for the peer is dropped. A path that is gone already is no error.
+  void disconnect(const std::string& path);
+  /// Errors: kUnavailable (peer gone), kOverloaded (its queue is full).
+  Status send(PeerId peer, Frames frames) { return send(peer, frames, nullptr, 0); }
+  Status send(PeerId peer, std::span<const std::byte> frame) { return send(peer, Frames(&frame, 1)); }
+  /// As above, then the frames of `tail` from `tail_first` on, whose bytes are shared and not copied.
+  Status send(PeerId peer, Frames head, const Message* tail, std::size_t tail_first);
+  /// True when a message came (its frames without the identity), false when none waits.
+  Result<bool> receive(PeerId& peer, Message& message);
+
+ private:
+  using Socket::Socket;
+};
+
+/// Something to wait for: a socket or a descriptor.
+struct Waitable {
+  const Socket* socket = nullptr;
+  int fd = -1;
+  bool readable = false;  ///< set by wait()
+};
+/// Waits until one is readable or `timeout` has passed (negative: for ever). True when one is readable. A signal ends the wait early.
+bool wait(std::span<Waitable> items, std::chrono::milliseconds timeout);
+
+}  // namespace shoal::wire
