@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -33,21 +34,62 @@ struct ModelConfig {
   std::vector<std::string> outputs;            ///< names, for the reader's comfort; may be empty
   std::string labels_file;                     ///< relative to the model's directory; empty = synset.txt when present
   std::optional<Preprocess> preprocess;
-  std::vector<std::vector<TensorSpec>> shapes; ///< input sets to compile; made from `inputs` (-1 first dimension as 1) when not given
+  std::vector<std::vector<TensorSpec>> shapes; ///< input sets to compile, as written; see plan_inputs()
   std::string device = "cpu";
   int workers = 1, contexts = 1, threads = 1;
   int queue_limit = 1024;
   std::uint64_t timeout_ms = 30'000;           ///< 0 = none
 };
 
+/// Keys that somebody gave, and only those: one file's, one `[models.NAME]`'s, one command line's.
+struct ModelOverrides {
+  std::optional<std::vector<TensorSpec>> inputs;
+  std::optional<std::vector<std::string>> outputs;
+  std::optional<std::string> labels_file;
+  std::optional<Preprocess> preprocess;
+  std::optional<std::vector<std::vector<TensorSpec>>> shapes;
+  std::optional<std::string> device;
+  std::optional<int> workers, contexts, threads, queue_limit;
+  std::optional<std::uint64_t> timeout_ms;
+};
+/// Sets what is given. Given `inputs` without `shapes` drop the earlier `shapes`, which were made for other inputs.
+void apply_overrides(const ModelOverrides& overrides, ModelConfig& config);
+
 /// Reads model.toml text (`where` names it in errors). Unknown keys are errors that name the key and line.
 Result<ModelConfig> parse_model_config(const std::string& text, const std::string& where);
-/// model.toml beside the model, else prefix-shapes.json, else an empty configuration.
+/// model.toml beside the model (or beside its version directories), else prefix-shapes.json, else an empty configuration.
 Result<ModelConfig> read_model_config(const ModelFiles& files);
 /// Lines of the labels file; empty when there is none. Errors: kNotFound when the configuration names one that is missing.
 Result<std::vector<std::string>> read_labels(const ModelFiles& files, const ModelConfig& config);
 /// Preprocess of a preset's name: "imagenet", "imagenet-bgr-caffe", "cifar10", "mnist", "none". Errors: kNotFound, lists the names.
 Result<Preprocess> preprocess_preset(const std::string& name);
+
+/// The inputs of a model and what is compiled for them when it is loaded.
+struct InputPlan {
+  std::vector<TensorSpec> inputs;                   ///< the model's order; shape -1 = any
+  std::vector<std::vector<TensorSpec>> input_sets;  ///< concrete, the model's order; at least one
+};
+/// Joins what the configuration says with what the graph says (names and order; rank 0 = nothing known of the shape).
+/// Without `shapes` one set is made from the inputs, a first dimension of -1 taken as 1.
+///   where   names the model in errors, and where the missing line belongs: "model 'shapes' (models/shapes/model.toml)"
+///   Errors  kInvalidArgument: no shape for an input (with the line to write), another dimension open and no `shapes`,
+///           names or dtypes the graph does not have
+Result<InputPlan> plan_inputs(const ModelConfig& config, std::span<const TensorSpec> graph_inputs, const std::string& where);
+
+/// One model as the daemon was asked for it.
+struct ModelRequest {
+  std::string name;
+  std::string path;
+  ModelOverrides overrides;
+};
+/// The daemon's configuration: tables [models.NAME] with `path` and any key of model.toml. A relative path is relative to
+/// `directory`. Unknown keys are errors that name the key and line.
+Result<std::vector<ModelRequest>> parse_daemon_config(const std::string& text, const std::string& where,
+                                                      const std::filesystem::path& directory);
+/// "NAME=PATH[,workers=4,contexts=1,threads=2,device=cpu,queue_limit=64,timeout_ms=500,labels=FILE,preset=imagenet,
+/// input=data:?x3x224x224[:float32],shape=data:4x3x224x224]"; `input` and `shape` may be repeated.
+///   Errors  kInvalidArgument naming the argument and the key
+Result<ModelRequest> parse_model_argument(const std::string& text);
 
 /// One model of the daemon: name, where it is, and its effective configuration.
 struct ServedModel {
@@ -57,5 +99,8 @@ struct ServedModel {
   ModelConfig config;
   std::vector<std::string> labels;
 };
+/// Finds the files, reads model.toml and labels, and lets the request's keys override the file's.
+///   Errors  those of find_model, read_model_config and read_labels, the model named
+Result<ServedModel> resolve_model(const ModelRequest& request);
 
 }  // namespace shoal

@@ -1,0 +1,92 @@
+#include "shm/model/model_config.hpp"
+
+#include <cerrno>
+#include <fstream>
+#include <sstream>
+
+#include <nlohmann/json.hpp>
+
+#include "shm/base/errors.hpp"
+#include "shm/model/toml_keys.hpp"
+
+namespace shoal {
+namespace {
+
+Result<std::string> read_text(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return status_from_errno("open", path.string(), errno);
+  std::ostringstream text;
+  text << file.rdbuf();
+  if (file.bad()) return status_from_errno("read", path.string(), errno);
+  return std::move(text).str();
+}
+
+Result<TensorSpec> parse_companion_entry(const nlohmann::json& entry, const std::string& where) {
+  const auto shape = entry.is_object() ? entry.find("shape") : entry.end();
+  if (!entry.is_object() || !entry.contains("name") || !entry["name"].is_string() || shape == entry.end() || !shape->is_array() ||
+      shape->size() > kMaxRank) {
+    return invalid_argument("{}: wants a list of {\"name\": TEXT, \"shape\": [at most {} numbers]}", where, kMaxRank);
+  }
+  std::vector<std::int64_t> dims;
+  for (const nlohmann::json& dim : *shape) {
+    if (!dim.is_number_integer()) return invalid_argument("{}: the shape of '{}' is not made of whole numbers", where, entry["name"].get<std::string>());
+    dims.push_back(std::max<std::int64_t>(dim.get<std::int64_t>(), -1));
+  }
+  return TensorSpec{entry["name"].get<std::string>(), DType::kFloat32, Shape(dims)};
+}
+
+/// prefix-shapes.json, SageMaker's companion file: [{"name": "data", "shape": [1, 3, 224, 224]}].
+Result<ModelConfig> parse_companion(const std::string& text, const std::string& where) {
+  const nlohmann::json json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!json.is_array()) return invalid_argument("{}: is not a JSON list of inputs", where);
+  ModelConfig config;
+  for (const nlohmann::json& entry : json) {
+    SHOAL_ASSIGN_OR_RETURN(TensorSpec spec, parse_companion_entry(entry, where));
+    config.inputs.push_back(std::move(spec));
+  }
+  return config;
+}
+
+template <typename T>
+void take(const std::optional<T>& given, T& member) {
+  if (given) member = *given;
+}
+
+}  // namespace
+
+void apply_overrides(const ModelOverrides& overrides, ModelConfig& config) {
+  if (overrides.inputs) config.shapes.clear();
+  take(overrides.inputs, config.inputs);
+  take(overrides.outputs, config.outputs);
+  take(overrides.labels_file, config.labels_file);
+  if (overrides.preprocess) config.preprocess = overrides.preprocess;
+  take(overrides.shapes, config.shapes);
+  take(overrides.device, config.device);
+  take(overrides.workers, config.workers);
+  take(overrides.contexts, config.contexts);
+  take(overrides.threads, config.threads);
+  take(overrides.queue_limit, config.queue_limit);
+  take(overrides.timeout_ms, config.timeout_ms);
+}
+
+Result<ModelConfig> parse_model_config(const std::string& text, const std::string& where) {
+  SHOAL_ASSIGN_OR_RETURN(const toml::table table, internal::parse_toml(text, where));
+  SHOAL_ASSIGN_OR_RETURN(const ModelOverrides keys, internal::read_keys(where, table));
+  ModelConfig config;
+  apply_overrides(keys, config);
+  return config;
+}
+
+Result<ModelConfig> read_model_config(const ModelFiles& files) {
+  if (!files.config_file.empty()) {
+    SHOAL_ASSIGN_OR_RETURN(const std::string text, read_text(files.config_file));
+    return parse_model_config(text, files.config_file.string());
+  }
+  const std::filesystem::path companion = files.directory / (files.prefix + "-shapes.json");
+  std::error_code error;
+  if (!std::filesystem::exists(companion, error)) return ModelConfig{};
+  SHOAL_ASSIGN_OR_RETURN(const std::string text, read_text(companion));
+  return parse_companion(text, companion.string());
+}
+
+}  // namespace shoal

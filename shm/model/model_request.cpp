@@ -1,0 +1,161 @@
+#include <algorithm>
+#include <cctype>
+#include <charconv>
+
+#include "shm/base/errors.hpp"
+#include "shm/model/model_config.hpp"
+#include "shm/model/toml_keys.hpp"
+
+namespace shoal {
+namespace {
+
+/// What comes before the first `separator` is cut off `text` and returned; all of it when there is none.
+std::string cut(std::string& text, char separator) {
+  const std::size_t at = text.find(separator);
+  std::string head = text.substr(0, at);
+  text = at == std::string::npos ? "" : text.substr(at + 1);
+  return head;
+}
+
+bool is_model_name(std::string_view name) {
+  const auto allowed = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '.' || c == '_' || c == '-'; };
+  return !name.empty() && std::all_of(name.begin(), name.end(), allowed);
+}
+
+Status check_name(const std::string& name, const std::string& where) {
+  if (is_model_name(name)) return {};
+  return invalid_argument("{}: '{}' is no name for a model: letters, digits, '.', '_' and '-' make one", where, name);
+}
+
+/// "?x3x224x224" -> {-1, 3, 224, 224}.
+Result<Shape> parse_shape(std::string text, const std::string& where) {
+  std::vector<std::int64_t> dims;
+  while (!text.empty()) {
+    const std::string dim = cut(text, 'x');
+    std::int64_t number = -1;
+    const auto [end, error] = std::from_chars(dim.data(), dim.data() + dim.size(), number);
+    const bool is_number = error == std::errc() && end == dim.data() + dim.size() && number >= -1;
+    if ((dim != "?" && !is_number) || dims.size() == kMaxRank) {
+      return invalid_argument("{}: a shape is written as ?x3x224x224, with at most {} dimensions", where, kMaxRank);
+    }
+    dims.push_back(number);
+  }
+  return Shape(dims);
+}
+
+/// "data:?x3x224x224:float32"; the dtype may be left out.
+Result<TensorSpec> parse_spec(std::string text, const std::string& where) {
+  TensorSpec spec;
+  spec.name = cut(text, ':');
+  SHOAL_ASSIGN_OR_RETURN(spec.shape, parse_shape(cut(text, ':'), where));
+  if (!text.empty()) {
+    auto dtype = parse_dtype(text);
+    if (!dtype) return dtype.status().with_context(where);
+    spec.dtype = *dtype;
+  }
+  if (spec.name.empty() || spec.shape.rank() == 0) return invalid_argument("{}: wants NAME:SHAPE, as in data:1x3x224x224", where);
+  return spec;
+}
+
+/// A value of the command line as TOML would have it: a number if it is one, else a text.
+Status read_text_key(const std::string& where, const std::string& key, const std::string& text, ModelOverrides& overrides) {
+  std::int64_t number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error == std::errc() && end == text.data() + text.size()) {
+    return internal::read_key(where, key, toml::value<std::int64_t>(number), overrides);
+  }
+  return internal::read_key(where, key, toml::value<std::string>(text), overrides);
+}
+
+/// A second `shape=` of an input that the last set already has begins a new set.
+void add_to_sets(TensorSpec spec, std::vector<std::vector<TensorSpec>>& sets) {
+  const auto same_name = [&](const TensorSpec& other) { return other.name == spec.name; };
+  if (sets.empty() || std::any_of(sets.back().begin(), sets.back().end(), same_name)) sets.emplace_back();
+  sets.back().push_back(std::move(spec));
+}
+
+Status read_argument_key(const std::string& where, const std::string& key, const std::string& value, ModelOverrides& overrides) {
+  if (key == "input" || key == "shape") {
+    SHOAL_ASSIGN_OR_RETURN(TensorSpec spec, parse_spec(value, format("{}: '{}'", where, key)));
+    if (key == "input") {
+      if (!overrides.inputs) overrides.inputs.emplace();
+      overrides.inputs->push_back(std::move(spec));
+      return {};
+    }
+    if (!overrides.shapes) overrides.shapes.emplace();
+    if (spec.shape.element_count() < 0) return invalid_argument("{}: 'shape' wants every dimension: {}", where, value);
+    add_to_sets(std::move(spec), *overrides.shapes);
+    return {};
+  }
+  if (key == "preset") {
+    auto preset = preprocess_preset(value);
+    if (!preset) return preset.status().with_context(where);
+    overrides.preprocess = *preset;
+    return {};
+  }
+  return read_text_key(where, key, value, overrides);
+}
+
+}  // namespace
+
+Result<ModelRequest> parse_model_argument(const std::string& text) {
+  const std::string where = format("model argument '{}'", text);
+  std::string rest = text;
+  std::string assignment = cut(rest, ',');
+  ModelRequest request;
+  request.name = cut(assignment, '=');
+  request.path = assignment;
+  SHOAL_RETURN_IF_ERROR(check_name(request.name, where));
+  if (request.path.empty()) return invalid_argument("{}: wants NAME=PATH[,workers=4,...]", where);
+  while (!rest.empty()) {
+    std::string value = cut(rest, ',');
+    const std::string key = cut(value, '=');
+    if (value.empty()) return invalid_argument("{}: '{}' has no value (KEY=VALUE)", where, key);
+    SHOAL_RETURN_IF_ERROR(read_argument_key(where, key, value, request.overrides));
+  }
+  return request;
+}
+
+Result<std::vector<ModelRequest>> parse_daemon_config(const std::string& text, const std::string& where,
+                                                      const std::filesystem::path& directory) {
+  SHOAL_ASSIGN_OR_RETURN(toml::table table, internal::parse_toml(text, where));
+  for (const auto& [key, node] : table) {
+    if (key != "models") return internal::error_at(where, node, format("'{}' is no key of the daemon; there is [models.NAME]", key.str()));
+    if (!node.is_table()) return internal::error_at(where, node, "'models' wants tables: [models.NAME]");
+  }
+  std::vector<ModelRequest> requests;
+  toml::table* models = table["models"].as_table();
+  if (!models) return requests;
+  for (auto& [key, node] : *models) {
+    ModelRequest request;
+    request.name = key.str();
+    SHOAL_RETURN_IF_ERROR(check_name(request.name, where));
+    toml::table* model = node.as_table();
+    if (!model) return internal::error_at(where, node, format("'models.{}' wants a table", request.name));
+    const auto path = (*model)["path"].value_exact<std::string>();
+    if (!path || path->empty()) return internal::error_at(where, node, format("[models.{}] has no 'path'", request.name));
+    request.path = (directory / *path).string();
+    model->erase("path");
+    auto keys = internal::read_keys(where, *model);
+    if (!keys) return keys.status().with_context(format("[models.{}]", request.name));
+    request.overrides = *std::move(keys);
+    requests.push_back(std::move(request));
+  }
+  return requests;
+}
+
+Result<ServedModel> resolve_model(const ModelRequest& request) {
+  const auto resolve = [&]() -> Result<ServedModel> {
+    ServedModel model{request.name, request.path, {}, {}, {}};
+    SHOAL_ASSIGN_OR_RETURN(model.files, find_model(request.path));
+    SHOAL_ASSIGN_OR_RETURN(model.config, read_model_config(model.files));
+    apply_overrides(request.overrides, model.config);
+    SHOAL_ASSIGN_OR_RETURN(model.labels, read_labels(model.files, model.config));
+    return model;
+  };
+  auto model = resolve();
+  if (!model) return model.status().with_context(format("model '{}'", request.name));
+  return model;
+}
+
+}  // namespace shoal

@@ -1,0 +1,108 @@
+#include <algorithm>
+
+#include "shm/base/errors.hpp"
+#include "shm/model/model_config.hpp"
+
+namespace shoal {
+namespace {
+
+const TensorSpec* find(std::span<const TensorSpec> specs, std::string_view name) {
+  const auto found = std::find_if(specs.begin(), specs.end(), [&](const TensorSpec& spec) { return spec.name == name; });
+  return found == specs.end() ? nullptr : &*found;
+}
+
+std::string names_of(std::span<const TensorSpec> specs) {
+  std::string text;
+  for (const TensorSpec& spec : specs) text += (text.empty() ? "'" : ", '") + spec.name + "'";
+  return text;
+}
+
+Status check_names(std::span<const TensorSpec> given, std::span<const TensorSpec> graph_inputs, std::string_view key,
+                   const std::string& where) {
+  for (const TensorSpec& spec : given) {
+    if (find(graph_inputs, spec.name)) continue;
+    return invalid_argument("{}: '{}' names an input '{}' that the model does not have; it has {}", where, key, spec.name,
+                            names_of(graph_inputs));
+  }
+  return {};
+}
+
+/// The shape that all sets have in common: -1 where they differ. Nothing when their ranks differ or a set lacks it.
+std::optional<Shape> common_shape(const std::vector<std::vector<TensorSpec>>& sets, const std::string& name) {
+  std::optional<Shape> common;
+  for (const std::vector<TensorSpec>& set : sets) {
+    const TensorSpec* spec = find(set, name);
+    if (!spec || (common && common->rank() != spec->shape.rank())) return std::nullopt;
+    if (!common) common = spec->shape;
+    for (int axis = 0; axis < common->rank(); ++axis) {
+      if ((*common)[axis] != spec->shape[axis]) (*common)[axis] = -1;
+    }
+  }
+  return common;
+}
+
+Result<TensorSpec> plan_input(const ModelConfig& config, const TensorSpec& graph_input, const std::string& where) {
+  if (const TensorSpec* configured = find(config.inputs, graph_input.name)) return *configured;
+  TensorSpec spec = graph_input;
+  if (spec.shape.rank() > 0) return spec;
+  if (const auto common = common_shape(config.shapes, spec.name)) {
+    spec.shape = *common;
+    return spec;
+  }
+  return invalid_argument("{}: the shape of input '{}' is not known: the model's files do not say it. Write this line: "
+                          "inputs = [{name = \"{}\", shape = [-1, 3, 224, 224]}], with the model's own numbers", where, spec.name, spec.name);
+}
+
+bool matches(const Shape& concrete, const Shape& open) {
+  return concrete.rank() == open.rank() &&
+         std::equal(concrete.begin(), concrete.end(), open.begin(), [](std::int64_t c, std::int64_t o) { return o < 0 || c == o; });
+}
+
+Result<std::vector<TensorSpec>> concrete_set(const std::vector<TensorSpec>& given, const std::vector<TensorSpec>& inputs,
+                                             const std::string& where) {
+  std::vector<TensorSpec> set;
+  for (const TensorSpec& input : inputs) {
+    const TensorSpec* spec = find(given, input.name);
+    if (!spec) return invalid_argument("{}: an entry of 'shapes' does not say the shape of input '{}'", where, input.name);
+    if (!matches(spec->shape, input.shape)) {
+      return invalid_argument("{}: 'shapes' gives input '{}' the shape {}, but 'inputs' says {}", where, input.name,
+                              spec->shape.to_string(), input.shape.to_string());
+    }
+    set.push_back({input.name, input.dtype, spec->shape});
+  }
+  return set;
+}
+
+Result<std::vector<TensorSpec>> default_set(std::vector<TensorSpec> inputs, const std::string& where) {
+  for (TensorSpec& input : inputs) {
+    if (input.shape.rank() > 0 && input.shape[0] < 0) input.shape[0] = 1;
+    if (input.shape.element_count() >= 0) continue;
+    return invalid_argument("{}: input '{}' has the open shape {}: only a first dimension of -1 has a default (1), so 'shapes' must "
+                            "say what to compile, as in shapes = [{{} = [1, 3, 224, 224]}]", where, input.name,
+                            input.shape.to_string(), input.name);
+  }
+  return inputs;
+}
+
+}  // namespace
+
+Result<InputPlan> plan_inputs(const ModelConfig& config, std::span<const TensorSpec> graph_inputs, const std::string& where) {
+  SHOAL_RETURN_IF_ERROR(check_names(config.inputs, graph_inputs, "inputs", where));
+  InputPlan plan;
+  for (const TensorSpec& graph_input : graph_inputs) {
+    SHOAL_ASSIGN_OR_RETURN(TensorSpec spec, plan_input(config, graph_input, where));
+    plan.inputs.push_back(std::move(spec));
+  }
+  for (const std::vector<TensorSpec>& given : config.shapes) {
+    SHOAL_RETURN_IF_ERROR(check_names(given, graph_inputs, "shapes", where));
+    SHOAL_ASSIGN_OR_RETURN(std::vector<TensorSpec> set, concrete_set(given, plan.inputs, where));
+    plan.input_sets.push_back(std::move(set));
+  }
+  if (plan.input_sets.empty()) {
+    SHOAL_ASSIGN_OR_RETURN(std::vector<TensorSpec> set, default_set(plan.inputs, where));
+    plan.input_sets.push_back(std::move(set));
+  }
+  return plan;
+}
+
+}  // namespace shoal

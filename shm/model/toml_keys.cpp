@@ -1,0 +1,268 @@
+#include "shm/model/toml_keys.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <set>
+
+#include "shm/base/errors.hpp"
+
+namespace shoal::internal {
+namespace {
+
+/// Where a value stands, and what it is called in errors.
+struct Site {
+  const std::string& where;
+  const toml::node& node;
+  std::string key;
+
+  Status error(const std::string& what) const { return error_at(where, node, format("'{}' {}", key, what)); }
+  Site at(const toml::node& child, const std::string& name) const { return {where, child, name}; }
+};
+
+Result<std::string> read_string(const Site& site) {
+  const auto text = site.node.value_exact<std::string>();
+  if (!text || text->empty()) return site.error("wants a text in quotes");
+  return *text;
+}
+
+Result<std::int64_t> read_integer(const Site& site, std::int64_t low, std::int64_t high) {
+  const auto number = site.node.value_exact<std::int64_t>();
+  if (!number || *number < low || *number > high) {
+    const std::string upper = high == std::numeric_limits<std::int64_t>::max() ? "up" : std::to_string(high);
+    return site.error(format("wants a whole number from {} to {}", low, upper));
+  }
+  return *number;
+}
+
+Result<Shape> read_shape(const Site& site) {
+  const toml::array* array = site.node.as_array();
+  if (!array) return site.error("wants a list of dimensions such as [-1, 3, 224, 224]");
+  if (array->size() > kMaxRank) return site.error(format("has {} dimensions; at most {} are possible", array->size(), kMaxRank));
+  std::vector<std::int64_t> dims;
+  for (const toml::node& element : *array) {
+    SHOAL_ASSIGN_OR_RETURN(const std::int64_t dim,
+                           read_integer(site.at(element, site.key), -1, std::numeric_limits<std::int64_t>::max()));
+    dims.push_back(dim);
+  }
+  return Shape(dims);
+}
+
+/// A "layout" says in letters what the dimensions are; it is checked so that a slip is seen, and used by nobody else.
+Status check_layout(const Site& site, const Shape& shape) {
+  SHOAL_ASSIGN_OR_RETURN(const std::string layout, read_string(site));
+  if (static_cast<int>(layout.size()) == shape.rank() && std::set<char>(layout.begin(), layout.end()).size() == layout.size()) return {};
+  return site.error(format("is \"{}\", which does not have one letter for each of the {} dimensions", layout, shape.rank()));
+}
+
+Result<TensorSpec> read_input(const Site& site) {
+  const toml::table* table = site.node.as_table();
+  if (!table) return site.error("wants tables such as {name = \"data\", shape = [-1, 3, 224, 224]}");
+  TensorSpec spec;
+  const toml::node* layout = nullptr;
+  for (const auto& [key, node] : *table) {
+    const Site child = site.at(node, format("{}.{}", site.key, key.str()));
+    if (key == "name") {
+      SHOAL_ASSIGN_OR_RETURN(spec.name, read_string(child));
+    } else if (key == "shape") {
+      SHOAL_ASSIGN_OR_RETURN(spec.shape, read_shape(child));
+    } else if (key == "dtype") {
+      SHOAL_ASSIGN_OR_RETURN(const std::string name, read_string(child));
+      auto dtype = parse_dtype(name);
+      if (!dtype) return child.error(format("is wrong: {}", dtype.status().message()));
+      spec.dtype = *dtype;
+    } else if (key == "layout") {
+      layout = &node;
+    } else {
+      return child.error("is no key of an input (name, shape, dtype, layout)");
+    }
+  }
+  if (spec.name.empty()) return site.error("has an input without a name");
+  if (!table->contains("shape")) return site.error(format("has an input '{}' without a shape", spec.name));
+  if (layout) SHOAL_RETURN_IF_ERROR(check_layout(site.at(*layout, site.key + ".layout"), spec.shape));
+  return spec;
+}
+
+Result<std::vector<TensorSpec>> read_inputs(const Site& site) {
+  const toml::array* array = site.node.as_array();
+  if (!array) return site.error("wants a list such as [{name = \"data\", shape = [-1, 3, 224, 224]}]");
+  std::vector<TensorSpec> inputs;
+  for (const toml::node& element : *array) {
+    SHOAL_ASSIGN_OR_RETURN(TensorSpec spec, read_input(site.at(element, site.key)));
+    if (std::any_of(inputs.begin(), inputs.end(), [&](const TensorSpec& other) { return other.name == spec.name; })) {
+      return site.at(element, site.key).error(format("names '{}' twice", spec.name));
+    }
+    inputs.push_back(std::move(spec));
+  }
+  return inputs;
+}
+
+Result<std::vector<std::string>> read_outputs(const Site& site) {
+  const toml::array* array = site.node.as_array();
+  if (!array) return site.error("wants a list of names");
+  std::vector<std::string> names;
+  for (const toml::node& element : *array) {
+    SHOAL_ASSIGN_OR_RETURN(std::string name, read_string(site.at(element, site.key)));
+    names.push_back(std::move(name));
+  }
+  return names;
+}
+
+/// [{data = [1, 3, 224, 224]}, {data = [4, 3, 224, 224]}]: one table per set of inputs. The dtype is that of the input.
+Result<std::vector<std::vector<TensorSpec>>> read_shapes(const Site& site) {
+  const toml::array* array = site.node.as_array();
+  if (!array) return site.error("wants a list such as [{data = [1, 3, 224, 224]}, {data = [8, 3, 224, 224]}]");
+  std::vector<std::vector<TensorSpec>> sets;
+  for (const toml::node& element : *array) {
+    const Site child = site.at(element, site.key);
+    const toml::table* table = element.as_table();
+    if (!table || table->empty()) return child.error("wants tables such as {data = [1, 3, 224, 224]}");
+    std::vector<TensorSpec>& set = sets.emplace_back();
+    for (const auto& [name, node] : *table) {
+      SHOAL_ASSIGN_OR_RETURN(const Shape shape, read_shape(site.at(node, format("{}.{}", site.key, name.str()))));
+      if (shape.element_count() < 0) return child.error(format("of '{}' is {}: every dimension must be said here", name.str(), shape.to_string()));
+      set.push_back({std::string(name.str()), DType::kFloat32, shape});
+    }
+  }
+  return sets;
+}
+
+/// One number for all channels, or one per channel.
+Result<std::vector<float>> read_channels(const Site& site) {
+  std::vector<float> numbers;
+  const auto add = [&](const toml::node& node) -> Status {
+    const auto number = node.is_number() ? node.value<double>() : std::nullopt;
+    if (!number) return site.error("wants a number, or one per channel");
+    numbers.push_back(static_cast<float>(*number));
+    return {};
+  };
+  if (const toml::array* array = site.node.as_array()) {
+    for (const toml::node& element : *array) SHOAL_RETURN_IF_ERROR(add(element));
+  } else {
+    SHOAL_RETURN_IF_ERROR(add(site.node));
+  }
+  return numbers;
+}
+
+Status fit_channels(const Site& site, std::string_view key, std::size_t channels, std::vector<float>& numbers) {
+  if (numbers.size() == channels) return {};
+  const bool uniform = !numbers.empty() && std::all_of(numbers.begin(), numbers.end(), [&](float n) { return n == numbers[0]; });
+  if (!uniform) return site.error(format("has {} numbers in '{}' for {} channels", numbers.size(), key, channels));
+  numbers.assign(channels, numbers[0]);
+  return {};
+}
+
+Result<std::vector<std::int64_t>> read_crop(const Site& site) {
+  constexpr std::int64_t kLargest = 1 << 20;
+  const toml::array* array = site.node.as_array();
+  if (!array) {
+    SHOAL_ASSIGN_OR_RETURN(const std::int64_t side, read_integer(site, 0, kLargest));
+    return std::vector<std::int64_t>{side, side};
+  }
+  if (array->size() != 2) return site.error("wants one number, or [height, width]");
+  SHOAL_ASSIGN_OR_RETURN(const std::int64_t height, read_integer(site.at((*array)[0], site.key), 0, kLargest));
+  SHOAL_ASSIGN_OR_RETURN(const std::int64_t width, read_integer(site.at((*array)[1], site.key), 0, kLargest));
+  return std::vector<std::int64_t>{height, width};
+}
+
+Status read_preprocess_key(const Site& site, std::string_view key, Preprocess& preprocess) {
+  if (key == "preset") return {};
+  if (key == "resize") {
+    SHOAL_ASSIGN_OR_RETURN(preprocess.resize, read_integer(site, 0, 1 << 20));
+  } else if (key == "crop") {
+    SHOAL_ASSIGN_OR_RETURN(const std::vector<std::int64_t> crop, read_crop(site));
+    preprocess.crop_height = crop[0];
+    preprocess.crop_width = crop[1];
+  } else if (key == "order") {
+    SHOAL_ASSIGN_OR_RETURN(preprocess.order, read_string(site));
+    if (preprocess.order != "RGB" && preprocess.order != "BGR" && preprocess.order != "GRAY") {
+      return site.error("wants \"RGB\", \"BGR\" or \"GRAY\"");
+    }
+  } else if (key == "mean") {
+    SHOAL_ASSIGN_OR_RETURN(preprocess.mean, read_channels(site));
+  } else if (key == "scale") {
+    SHOAL_ASSIGN_OR_RETURN(preprocess.scale, read_channels(site));
+  } else {
+    return site.error("is no key of preprocess (preset, resize, crop, order, mean, scale)");
+  }
+  return {};
+}
+
+Result<Preprocess> read_preprocess(const Site& site) {
+  const toml::table* table = site.node.as_table();
+  if (!table) return site.error("wants a table: [preprocess]");
+  Preprocess preprocess;
+  if (const toml::node* preset = table->get("preset")) {
+    const Site child = site.at(*preset, "preprocess.preset");
+    SHOAL_ASSIGN_OR_RETURN(const std::string name, read_string(child));
+    auto found = preprocess_preset(name);
+    if (!found) return child.error(format("is wrong: {}", found.status().message()));
+    preprocess = *found;
+  }
+  for (const auto& [key, node] : *table) {
+    SHOAL_RETURN_IF_ERROR(read_preprocess_key(site.at(node, format("preprocess.{}", key.str())), key.str(), preprocess));
+  }
+  const std::size_t channels = preprocess.order == "GRAY" ? 1 : 3;
+  SHOAL_RETURN_IF_ERROR(fit_channels(site, "mean", channels, preprocess.mean));
+  SHOAL_RETURN_IF_ERROR(fit_channels(site, "scale", channels, preprocess.scale));
+  return preprocess;
+}
+
+template <typename T, typename Read>
+Status assign(std::optional<T>& member, const Read& value) {
+  if (!value.ok()) return value.status();
+  member = static_cast<T>(*value);
+  return {};
+}
+
+using KeyReader = Status (*)(const Site& site, ModelOverrides& overrides);
+struct KeyRow {
+  std::string_view key;
+  KeyReader read;
+};
+constexpr std::int64_t kMaxProcesses = 1024;
+constexpr std::int64_t kMaxLanes = 64;  // lines of a worker's status page
+
+const KeyRow kKeys[] = {
+    {"inputs", [](const Site& s, ModelOverrides& o) { return assign(o.inputs, read_inputs(s)); }},
+    {"outputs", [](const Site& s, ModelOverrides& o) { return assign(o.outputs, read_outputs(s)); }},
+    {"labels", [](const Site& s, ModelOverrides& o) { return assign(o.labels_file, read_string(s)); }},
+    {"preprocess", [](const Site& s, ModelOverrides& o) { return assign(o.preprocess, read_preprocess(s)); }},
+    {"shapes", [](const Site& s, ModelOverrides& o) { return assign(o.shapes, read_shapes(s)); }},
+    {"device", [](const Site& s, ModelOverrides& o) { return assign(o.device, read_string(s)); }},
+    {"workers", [](const Site& s, ModelOverrides& o) { return assign(o.workers, read_integer(s, 1, kMaxProcesses)); }},
+    {"contexts", [](const Site& s, ModelOverrides& o) { return assign(o.contexts, read_integer(s, 1, kMaxLanes)); }},
+    {"threads", [](const Site& s, ModelOverrides& o) { return assign(o.threads, read_integer(s, 1, kMaxProcesses)); }},
+    {"queue_limit", [](const Site& s, ModelOverrides& o) { return assign(o.queue_limit, read_integer(s, 1, 1'000'000)); }},
+    {"timeout_ms", [](const Site& s, ModelOverrides& o) { return assign(o.timeout_ms, read_integer(s, 0, 86'400'000)); }},
+};
+
+}  // namespace
+
+Result<toml::table> parse_toml(const std::string& text, const std::string& where) try {
+  return toml::parse(text, where);
+} catch (const toml::parse_error& e) {  // the one door through which toml++'s errors come
+  return invalid_argument("{}:{}: {}", where, e.source().begin.line, e.description());
+}
+
+Status error_at(const std::string& where, const toml::node& node, const std::string& what) {
+  const auto line = node.source().begin.line;
+  return line == 0 ? invalid_argument("{}: {}", where, what) : invalid_argument("{}:{}: {}", where, line, what);
+}
+
+Status read_key(const std::string& where, std::string_view key, const toml::node& value, ModelOverrides& overrides) {
+  const Site site{where, value, std::string(key)};
+  std::string known;
+  for (const KeyRow& row : kKeys) {
+    if (row.key == key) return row.read(site, overrides);
+    known += format("{}{}", known.empty() ? "" : ", ", row.key);
+  }
+  return site.error(format("is no key of a model; there are {}", known));
+}
+
+Result<ModelOverrides> read_keys(const std::string& where, const toml::table& table) {
+  ModelOverrides overrides;
+  for (const auto& [key, node] : table) SHOAL_RETURN_IF_ERROR(read_key(where, key.str(), node, overrides));
+  return overrides;
+}
+
+}  // namespace shoal::internal
