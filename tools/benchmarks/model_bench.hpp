@@ -1,0 +1,25 @@
+// One model in this process, run on demand: what tools/bench interleaves with other engines.
+#pragma once
+
+#include <string>
+
+#include "shoal/result.hpp"
+
+namespace shoal::bench {
+
+struct ModelBenchOptions {
+  std::string path;           ///< checkpoint, as `shoal run` takes it
+  std::string shape;          ///< "data=1,3,224,224"
+  std::string device = "cpu";
+  int threads = 1;
+};
+
+/// Loads the model and obeys lines on standard input until it closes, answering each with one line:
+///   input FILE   takes the input from an .npy file          -> "ok"
+///   run          one run                                    -> its wall time in milliseconds
+///   output FILE  writes the first output as .npy            -> "ok"
+///   threads      threads this process has, load until now   -> their number
+/// Errors: the Status of loading or of a command.
+Status serve_model(const ModelBenchOptions& options);
+
+}  // namespace shoal::bench
