@@ -109,9 +109,16 @@ struct MulticastAttributes {
   bool narrow = false;
 };
 
+/// "LeakyReLU": data, for prelu also gamma: 1-D along axis 1 (of 1-D data: axis 0) or of length 1; 2-D along axes 0 and 1.
+enum class LeakyKind { kLeaky, kPrelu, kElu, kSelu, kGelu };
+struct LeakyAttributes {
+  LeakyKind kind = LeakyKind::kLeaky;
+  double slope = 0.25;  ///< of leaky and elu
+};
+
 using Attributes = std::variant<std::monostate, ConvolutionAttributes, FullyConnectedAttributes, BatchNormAttributes,
                                 ActivationAttributes, PoolingAttributes, ConcatAttributes, SoftmaxAttributes, LrnAttributes,
                                 ReshapeAttributes, CastAttributes, ScalarAttributes, ClipAttributes, TransposeAttributes,
-                                MulticastAttributes>;
+                                MulticastAttributes, LeakyAttributes>;
 
 }  // namespace shoal::worker

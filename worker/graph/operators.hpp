@@ -1,6 +1,7 @@
 // The operator set: one entry per operator, found by name.
 #pragma once
 
+#include <cstdint>
 #include <span>
 #include <string>
 #include <string_view>
@@ -14,12 +15,24 @@ namespace shoal::worker {
 ///   Errors  kInvalidArgument or kUnimplemented, the node named
 using InferFunction = Status (*)(const Node& node, std::span<const Value* const> src, std::span<Value* const> dst);
 
+/// Sets dtype and shape of those `src` that have none yet (rank 0 and no constant) from the others: how parameters follow from the data.
+using InferParametersFunction = void (*)(const Node& node, std::span<Value* const> src);
+
+/// What infer() does with constants whose floating-point type is not that of the data.
+enum class ConstantTypes : std::uint8_t {
+  kKept,        ///< read as they are
+  kAsData,      ///< converted to the type of the first input that is no constant
+  kAtLeastF32,  ///< as kAsData, but float32 where the data is narrower: scale and shift of a normalisation
+};
+
 /// An operator of Shoal's own: importers lower to these, and nothing behind them knows MXNet or ONNX.
 struct Operator {
   std::string name;
   int min_inputs = 1, max_inputs = 1;  ///< max -1: any number
   int output_count = 1;                ///< -1: as many as the node has
   InferFunction infer = nullptr;
+  ConstantTypes constant_types = ConstantTypes::kKept;
+  InferParametersFunction infer_parameters = nullptr;  ///< may be null: the operator has no parameters
 };
 
 /// The operator of that name, or null.

@@ -1,0 +1,33 @@
+// Half and BFloat16: storage types of two bytes that compute as float.
+#pragma once
+
+#include <bit>
+#include <cstdint>
+
+namespace shoal::worker {
+
+/// IEEE 754 binary16; converting from float rounds to nearest even.
+struct Half {
+  Half() = default;
+  explicit Half(float value) : value(static_cast<_Float16>(value)) {}
+  operator float() const { return static_cast<float>(value); }  // NOLINT(google-explicit-constructor): reads as the number it is
+  _Float16 value;
+};
+static_assert(sizeof(Half) == 2);
+
+/// The upper half of a float; converting from float rounds to nearest even.
+struct BFloat16 {
+  BFloat16() = default;
+  explicit BFloat16(float value) {
+    const auto word = std::bit_cast<std::uint32_t>(value);
+    const bool nan = (word & 0x7fffffffu) > 0x7f800000u;
+    bits = static_cast<std::uint16_t>(nan ? (word >> 16) | 0x40u : (word + 0x7fffu + ((word >> 16) & 1u)) >> 16);
+  }
+  operator float() const {  // NOLINT(google-explicit-constructor): reads as the number it is
+    return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
+  }
+  std::uint16_t bits;
+};
+static_assert(sizeof(BFloat16) == 2);
+
+}  // namespace shoal::worker

@@ -1,0 +1,38 @@
+#include "worker/graph/graph.hpp"
+
+#include <set>
+
+#include "worker/graph/operators.hpp"
+
+namespace shoal::worker {
+
+ValueId Graph::add_value(Value value) {
+  values.push_back(std::move(value));
+  return static_cast<ValueId>(values.size() - 1);
+}
+
+std::vector<TensorSpec> Graph::input_specs() const {
+  std::vector<TensorSpec> specs;
+  for (const ValueId id : inputs) {
+    const Value& input = value(id);
+    specs.push_back({input.name, input.dtype == DType::kInvalid ? DType::kFloat32 : input.dtype, input.shape});
+  }
+  return specs;
+}
+
+std::uint64_t Graph::constant_bytes() const {
+  std::set<ValueId> used;
+  for (const Node& node : nodes) used.insert(node.inputs.begin(), node.inputs.end());
+  for (const GraphOutput& output : outputs) used.insert(output.value);
+  std::uint64_t bytes = 0;
+  for (const ValueId id : used) {
+    if (const auto& constant = value(id).constant) bytes += constant->bytes.size();
+  }
+  return bytes;
+}
+
+std::string describe(const Node& node) {
+  return (node.source_op.empty() ? node.op->name : node.source_op) + " '" + node.name + "'";
+}
+
+}  // namespace shoal::worker

@@ -1,0 +1,112 @@
+// What all shape rules share, and the rules of element-wise operators.
+#include "worker/graph/shapes.hpp"
+
+#include <algorithm>
+
+#include "shm/base/errors.hpp"
+
+namespace shoal::worker {
+
+bool is_float(DType dtype) {
+  return dtype == DType::kFloat32 || dtype == DType::kFloat64 || dtype == DType::kFloat16 || dtype == DType::kBFloat16;
+}
+
+bool is_integer(DType dtype) { return !is_float(dtype) && dtype != DType::kBool && dtype != DType::kInvalid; }
+
+void set_result(Value& dst, DType dtype, const Shape& shape) {
+  dst.dtype = dtype;
+  dst.shape = shape;
+}
+
+Result<int> normalize_axis(const Node& node, std::int64_t axis, const Shape& shape) {
+  const std::int64_t rank = shape.rank();
+  if (axis < -rank || axis >= rank) {
+    return invalid_argument("{}: axis {} is not among the {} of shape {}", describe(node), axis, rank, shape.to_string());
+  }
+  return static_cast<int>(axis < 0 ? axis + rank : axis);
+}
+
+Result<Shape> make_shape(const Node& node, std::span<const std::int64_t> dims) {
+  if (dims.size() > static_cast<std::size_t>(kMaxRank)) {
+    return invalid_argument("{}: a shape of {} dimensions; at most {} are supported", describe(node), dims.size(), kMaxRank);
+  }
+  return Shape(dims);
+}
+
+Status check_same_dtype(const Node& node, Sources src) {
+  for (const Value* value : src) {
+    if (value->dtype != src[0]->dtype) {
+      return invalid_argument("{}: '{}' is {} but '{}' is {}", describe(node), src[0]->name, dtype_name(src[0]->dtype), value->name,
+                              dtype_name(value->dtype));
+    }
+  }
+  return {};
+}
+
+Status check_float(const Node& node, const Value& src) {
+  if (is_float(src.dtype)) return {};
+  return invalid_argument("{}: '{}' is {}; floating-point elements are needed", describe(node), src.name, dtype_name(src.dtype));
+}
+
+Status check_shape(const Node& node, const char* role, const Value& src, const Shape& expected) {
+  if (src.shape == expected) return {};
+  return invalid_argument("{}: {} '{}' has shape {} where {} is needed", describe(node), role, src.name, src.shape.to_string(),
+                          expected.to_string());
+}
+
+Status infer_same(const Node& node, Sources src, Results dst) {
+  SHOAL_RETURN_IF_ERROR(check_same_dtype(node, src));
+  for (const Value* value : src) {
+    if (value->shape != src[0]->shape) {
+      return invalid_argument("{}: '{}' has shape {} but '{}' has {}; equal shapes are needed", describe(node), src[0]->name,
+                              src[0]->shape.to_string(), value->name, value->shape.to_string());
+    }
+  }
+  set_result(*dst[0], src[0]->dtype, src[0]->shape);
+  return {};
+}
+
+Status infer_float_elementwise(const Node& node, Sources src, Results dst) {
+  SHOAL_RETURN_IF_ERROR(check_float(node, *src[0]));
+  return infer_same(node, src, dst);
+}
+
+Status infer_scalar(const Node& node, Sources src, Results dst) {
+  const Value& data = *src[0];
+  if (data.dtype == DType::kBool) return unimplemented("{}: '{}' is bool", describe(node), data.name);
+  const bool widens = is_integer(data.dtype) && !std::get<ScalarAttributes>(node.attributes).is_int;
+  set_result(*dst[0], widens ? DType::kFloat64 : data.dtype, data.shape);
+  return {};
+}
+
+Status infer_cast(const Node& node, Sources src, Results dst) {
+  const auto& cast = std::get<CastAttributes>(node.attributes);
+  const DType from = src[0]->dtype;
+  const bool passes = cast.floats_only && (!is_float(from) || from == DType::kFloat64);
+  set_result(*dst[0], passes ? from : cast.dtype, src[0]->shape);
+  return {};
+}
+
+Status infer_multicast(const Node& node, Sources src, Results dst) {
+  const bool narrow = std::get<MulticastAttributes>(node.attributes).narrow;
+  DType common = DType::kInvalid;
+  for (const Value* value : src) {
+    if (!is_float(value->dtype)) continue;
+    const std::size_t size = dtype_size_bytes(value->dtype), chosen = dtype_size_bytes(common);
+    if (common == DType::kInvalid || (narrow ? size < chosen : size > chosen)) common = value->dtype;
+  }
+  for (std::size_t i = 0; i < src.size(); ++i) {
+    set_result(*dst[i], is_float(src[i]->dtype) ? common : src[i]->dtype, src[i]->shape);
+  }
+  return {};
+}
+
+void same_parameters(const Node&, std::span<Value* const> src) {
+  const auto known = std::find_if(src.begin(), src.end(), [](const Value* value) { return value->shape.rank() > 0; });
+  if (known == src.end()) return;
+  for (Value* value : src) {
+    if (value->shape.rank() == 0) set_result(*value, (*known)->dtype, (*known)->shape);
+  }
+}
+
+}  // namespace shoal::worker

@@ -1,0 +1,50 @@
+// Shape and dtype rules of the built-in operators: one InferFunction each, listed in operators.cpp.
+#pragma once
+
+#include "worker/graph/operators.hpp"
+
+namespace shoal::worker {
+
+using Sources = std::span<const Value* const>;
+using Results = std::span<Value* const>;
+
+Status infer_convolution(const Node& node, Sources src, Results dst);
+Status infer_fully_connected(const Node& node, Sources src, Results dst);
+Status infer_batch_norm(const Node& node, Sources src, Results dst);
+Status infer_leaky(const Node& node, Sources src, Results dst);
+Status infer_float_elementwise(const Node& node, Sources src, Results dst);  ///< one input, floating point, output like it
+Status infer_pooling(const Node& node, Sources src, Results dst);
+Status infer_lrn(const Node& node, Sources src, Results dst);
+Status infer_softmax(const Node& node, Sources src, Results dst);
+Status infer_concat(const Node& node, Sources src, Results dst);
+Status infer_same(const Node& node, Sources src, Results dst);  ///< any number of equal inputs, output like them
+Status infer_scalar(const Node& node, Sources src, Results dst);
+Status infer_flatten(const Node& node, Sources src, Results dst);
+Status infer_reshape(const Node& node, Sources src, Results dst);
+Status infer_transpose(const Node& node, Sources src, Results dst);
+Status infer_cast(const Node& node, Sources src, Results dst);
+Status infer_multicast(const Node& node, Sources src, Results dst);
+
+void convolution_parameters(const Node& node, std::span<Value* const> src);
+void fully_connected_parameters(const Node& node, std::span<Value* const> src);
+void batch_norm_parameters(const Node& node, std::span<Value* const> src);
+void leaky_parameters(const Node& node, std::span<Value* const> src);
+void same_parameters(const Node& node, std::span<Value* const> src);
+
+// What the rules share.
+
+bool is_float(DType dtype);
+bool is_integer(DType dtype);  ///< signed and unsigned; bool is none
+void set_result(Value& dst, DType dtype, const Shape& shape);
+/// "axis" counted from the back when negative. Errors: kInvalidArgument naming node, axis and shape.
+Result<int> normalize_axis(const Node& node, std::int64_t axis, const Shape& shape);
+/// A Shape of these dimensions. Errors: kInvalidArgument when there are more than kMaxRank.
+Result<Shape> make_shape(const Node& node, std::span<const std::int64_t> dims);
+/// Errors: kInvalidArgument unless all have the dtype of the first.
+Status check_same_dtype(const Node& node, Sources src);
+/// Errors: kInvalidArgument unless src has floating-point elements.
+Status check_float(const Node& node, const Value& src);
+/// Errors: kInvalidArgument naming both shapes unless src has this shape; `role` is what src is to the operator ("weight").
+Status check_shape(const Node& node, const char* role, const Value& src, const Shape& expected);
+
+}  // namespace shoal::worker

@@ -1,0 +1,224 @@
+// Shape rules of the layers: convolution, fully connected, normalisation, pooling, softmax.
+#include <algorithm>
+#include <string>
+
+#include "shm/base/errors.hpp"
+#include "worker/graph/shapes.hpp"
+
+namespace shoal::worker {
+namespace {
+
+/// The weight that data of this shape asks for; an open dimension (-1) where data does not say.
+Shape convolution_weight(const ConvolutionAttributes& conv, const Shape& data) {
+  std::vector<std::int64_t> dims{conv.num_filter, data[1] / conv.num_group};
+  dims.insert(dims.end(), conv.kernel.begin(), conv.kernel.end());
+  return Shape(dims);
+}
+
+Shape fully_connected_weight(const FullyConnectedAttributes& fc, const Shape& data) {
+  if (!fc.flatten) return {fc.num_hidden, data[data.rank() - 1]};
+  std::int64_t width = 1;
+  for (int axis = 1; axis < data.rank(); ++axis) width *= data[axis];
+  return {fc.num_hidden, width};
+}
+
+/// Channels of one PReLU slope array: axis 1, or axis 0 of 1-D data.
+int slope_axis(const Shape& data) { return data.rank() > 1 ? 1 : 0; }
+
+/// Sets a parameter's shape when it has none yet.
+void supply(Value& parameter, DType dtype, const Shape& shape) {
+  if (parameter.shape.rank() == 0) set_result(parameter, dtype, shape);
+}
+
+DType statistics_type(DType data) { return data == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32; }
+
+/// Number of output positions along one pooled axis of extent `size`.
+std::int64_t pooled(const PoolingAttributes& pool, std::size_t axis, std::int64_t size) {
+  const std::int64_t room = size + 2 * pool.pad[axis] - pool.kernel[axis], stride = pool.stride[axis];
+  return 1 + (pool.convention == PoolingConvention::kFull ? (room + stride - 1) / stride : room / stride);
+}
+
+}  // namespace
+
+Status infer_convolution(const Node& node, Sources src, Results dst) {
+  const auto& conv = std::get<ConvolutionAttributes>(node.attributes);
+  const Value& data = *src[0];
+  SHOAL_RETURN_IF_ERROR(check_float(node, data));
+  SHOAL_RETURN_IF_ERROR(check_same_dtype(node, src));
+  const int spatial = static_cast<int>(conv.kernel.size());
+  if (data.shape.rank() != spatial + 2) {
+    return invalid_argument("{}: '{}' has shape {}; a kernel of {} dimensions needs {} axes (batch, channels, space)", describe(node),
+                            data.name, data.shape.to_string(), spatial, spatial + 2);
+  }
+  if (data.shape[1] % conv.num_group != 0 || conv.num_filter % conv.num_group != 0) {
+    return invalid_argument("{}: num_group {} does not divide the {} channels of '{}' ({}) and the {} filters", describe(node),
+                            conv.num_group, data.shape[1], data.name, data.shape.to_string(), conv.num_filter);
+  }
+  SHOAL_RETURN_IF_ERROR(check_shape(node, "weight", *src[1], convolution_weight(conv, data.shape)));
+  if (src.size() == 3) SHOAL_RETURN_IF_ERROR(check_shape(node, "bias", *src[2], Shape{conv.num_filter}));
+
+  Shape out = data.shape;
+  out[1] = conv.num_filter;
+  for (int i = 0; i < spatial; ++i) {
+    const auto axis = static_cast<std::size_t>(i);
+    const std::int64_t extent = conv.dilate[axis] * (conv.kernel[axis] - 1) + 1;
+    const std::int64_t padded = data.shape[i + 2] + 2 * conv.pad[axis];
+    if (extent > padded) {
+      return invalid_argument("{}: kernel {} with dilate {} spans {}, more than the {} of axis {} of '{}' ({}) with padding", describe(node),
+                              conv.kernel[axis], conv.dilate[axis], extent, padded, i + 2, data.name, data.shape.to_string());
+    }
+    out[i + 2] = (padded - extent) / conv.stride[axis] + 1;
+  }
+  set_result(*dst[0], data.dtype, out);
+  return {};
+}
+
+void convolution_parameters(const Node& node, std::span<Value* const> src) {
+  const auto& conv = std::get<ConvolutionAttributes>(node.attributes);
+  const Value& data = *src[0];
+  if (data.shape.rank() != static_cast<int>(conv.kernel.size()) + 2) return;
+  supply(*src[1], data.dtype, convolution_weight(conv, data.shape));
+  if (src.size() == 3) supply(*src[2], data.dtype, Shape{conv.num_filter});
+}
+
+Status infer_fully_connected(const Node& node, Sources src, Results dst) {
+  const auto& fc = std::get<FullyConnectedAttributes>(node.attributes);
+  const Value& data = *src[0];
+  SHOAL_RETURN_IF_ERROR(check_float(node, data));
+  SHOAL_RETURN_IF_ERROR(check_same_dtype(node, src));
+  if (data.shape.rank() == 0) return invalid_argument("{}: '{}' is a scalar", describe(node), data.name);
+  SHOAL_RETURN_IF_ERROR(check_shape(node, "weight", *src[1], fully_connected_weight(fc, data.shape)));
+  if (src.size() == 3 && src[2]->shape != Shape{fc.num_hidden, 1}) {
+    SHOAL_RETURN_IF_ERROR(check_shape(node, "bias", *src[2], Shape{fc.num_hidden}));
+  }
+  Shape out{data.shape[0], fc.num_hidden};
+  if (!fc.flatten) {
+    out = data.shape;
+    out[out.rank() - 1] = fc.num_hidden;
+  }
+  set_result(*dst[0], data.dtype, out);
+  return {};
+}
+
+void fully_connected_parameters(const Node& node, std::span<Value* const> src) {
+  const auto& fc = std::get<FullyConnectedAttributes>(node.attributes);
+  const Value& data = *src[0];
+  if (data.shape.rank() == 0) return;
+  supply(*src[1], data.dtype, fully_connected_weight(fc, data.shape));
+  if (src.size() == 3) supply(*src[2], data.dtype, Shape{fc.num_hidden});
+}
+
+Status infer_batch_norm(const Node& node, Sources src, Results dst) {
+  const Value& data = *src[0];
+  SHOAL_RETURN_IF_ERROR(check_float(node, data));
+  SHOAL_ASSIGN_OR_RETURN(const int axis, normalize_axis(node, std::get<BatchNormAttributes>(node.attributes).axis, data.shape));
+  const Shape channels{data.shape[axis]};
+  const DType type = statistics_type(data.dtype);
+  constexpr const char* kRoles[] = {"data", "gamma", "beta", "moving_mean", "moving_var"};
+  for (std::size_t i = 1; i < src.size(); ++i) {
+    SHOAL_RETURN_IF_ERROR(check_shape(node, kRoles[i], *src[i], channels));
+    if (src[i]->dtype != type) {
+      return invalid_argument("{}: {} '{}' is {}; {} is needed with {} data", describe(node), kRoles[i], src[i]->name,
+                              dtype_name(src[i]->dtype), dtype_name(type), dtype_name(data.dtype));
+    }
+  }
+  set_result(*dst[0], data.dtype, data.shape);
+  set_result(*dst[1], type, channels);
+  set_result(*dst[2], type, channels);
+  return {};
+}
+
+void batch_norm_parameters(const Node& node, std::span<Value* const> src) {
+  const Value& data = *src[0];
+  const Result<int> axis = normalize_axis(node, std::get<BatchNormAttributes>(node.attributes).axis, data.shape);
+  if (!axis.ok()) return;
+  for (Value* parameter : src.subspan(1)) supply(*parameter, statistics_type(data.dtype), Shape{data.shape[*axis]});
+}
+
+Status infer_leaky(const Node& node, Sources src, Results dst) {
+  const Value& data = *src[0];
+  SHOAL_RETURN_IF_ERROR(check_float(node, data));
+  if (src.size() == 2) {
+    const Value& gamma = *src[1];
+    SHOAL_RETURN_IF_ERROR(check_float(node, gamma));
+    const int axis = slope_axis(data.shape);
+    const bool line = gamma.shape.rank() == 1 && (gamma.shape[0] == 1 || (data.shape.rank() > 0 && gamma.shape[0] == data.shape[axis]));
+    const bool table = gamma.shape.rank() == 2 && data.shape.rank() >= 2 && (gamma.shape[0] == 1 || gamma.shape[0] == data.shape[0]) &&
+                       (gamma.shape[1] == 1 || gamma.shape[1] == data.shape[1]);
+    if (!line && !table) {
+      return invalid_argument("{}: slopes '{}' of shape {} do not fit '{}' of shape {}", describe(node), gamma.name,
+                              gamma.shape.to_string(), data.name, data.shape.to_string());
+    }
+  }
+  set_result(*dst[0], data.dtype, data.shape);
+  return {};
+}
+
+void leaky_parameters(const Node&, std::span<Value* const> src) {
+  const Value& data = *src[0];
+  if (src.size() == 2 && data.shape.rank() > 0) {
+    supply(*src[1], statistics_type(data.dtype), Shape{data.shape[slope_axis(data.shape)]});
+  }
+}
+
+Status infer_pooling(const Node& node, Sources src, Results dst) {
+  const auto& pool = std::get<PoolingAttributes>(node.attributes);
+  const Value& data = *src[0];
+  SHOAL_RETURN_IF_ERROR(check_float(node, data));
+  const int rank = data.shape.rank(), spatial = rank - 2;
+  const bool rank_fits = pool.global ? spatial >= 1 && spatial <= 3 : spatial == static_cast<int>(pool.kernel.size());
+  if (!rank_fits) {
+    return invalid_argument("{}: '{}' has shape {}; a kernel of {} dimensions needs batch, channels and as many axes of space",
+                            describe(node), data.name, data.shape.to_string(), pool.kernel.size());
+  }
+  Shape out = data.shape;
+  for (int i = 0; i < spatial; ++i) {
+    const int axis = i + (pool.channels_last ? 1 : 2);
+    const auto k = static_cast<std::size_t>(i);
+    if (pool.global) {
+      out[axis] = 1;
+      continue;
+    }
+    if (pool.kernel[k] > data.shape[axis] + 2 * pool.pad[k]) {
+      return invalid_argument("{}: kernel {} exceeds the {} of axis {} of '{}' ({}) with padding {}", describe(node), pool.kernel[k],
+                              data.shape[axis], axis, data.name, data.shape.to_string(), pool.pad[k]);
+    }
+    out[axis] = pooled(pool, k, data.shape[axis]);
+  }
+  set_result(*dst[0], data.dtype, out);
+  return {};
+}
+
+Status infer_lrn(const Node& node, Sources src, Results dst) {
+  const Value& data = *src[0];
+  SHOAL_RETURN_IF_ERROR(check_float(node, data));
+  if (data.shape.rank() != 4) {
+    return invalid_argument("{}: '{}' has shape {}; 4 axes are needed", describe(node), data.name, data.shape.to_string());
+  }
+  set_result(*dst[0], data.dtype, data.shape);
+  set_result(*dst[1], data.dtype, data.shape);
+  return {};
+}
+
+Status infer_softmax(const Node& node, Sources src, Results dst) {
+  const auto& softmax = std::get<SoftmaxAttributes>(node.attributes);
+  const Value& data = *src[0];
+  SHOAL_RETURN_IF_ERROR(check_float(node, data));
+  if (!softmax.flatten_rest || softmax.use_length) {
+    SHOAL_ASSIGN_OR_RETURN(const int axis, normalize_axis(node, softmax.axis, data.shape));
+    if (softmax.use_length) {
+      if (src.size() != 2) return invalid_argument("{}: use_length is set and there is no length input", describe(node));
+      if (src[1]->dtype != DType::kInt32 && src[1]->dtype != DType::kInt64) {
+        return invalid_argument("{}: length '{}' is {}; int32 or int64 is needed", describe(node), src[1]->name, dtype_name(src[1]->dtype));
+      }
+      std::vector<std::int64_t> dims(data.shape.begin(), data.shape.end());
+      dims.erase(dims.begin() + axis);
+      if (dims.empty()) dims.push_back(1);
+      SHOAL_RETURN_IF_ERROR(check_shape(node, "length", *src[1], Shape(dims)));
+    }
+  }
+  set_result(*dst[0], softmax.dtype.value_or(data.dtype), data.shape);
+  return {};
+}
+
+}  // namespace shoal::worker

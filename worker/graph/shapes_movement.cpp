@@ -1,0 +1,193 @@
+// Shape rules of the operators that only move elements: Concat, Flatten, Reshape, Transpose.
+#include <algorithm>
+#include <string>
+
+#include "shm/base/errors.hpp"
+#include "worker/graph/shapes.hpp"
+
+namespace shoal::worker {
+namespace {
+
+std::string list(const Dims& dims) {
+  std::string text = "(";
+  for (std::size_t i = 0; i < dims.size(); ++i) text += (i == 0 ? "" : ", ") + std::to_string(dims[i]);
+  return text + ")";
+}
+
+/// Runs MXNet's reshape codes over the dimensions of the data, left to right.
+class ReshapeScan {
+ public:
+  ReshapeScan(const Dims& codes, const Dims& data) : codes_(codes), data_(data) {}
+
+  /// The new dimensions, or why there are none.
+  Result<Dims> run() {
+    while (code_ < codes_.size()) SHOAL_RETURN_IF_ERROR(step(codes_[code_++]));
+    if (inferred_) SHOAL_RETURN_IF_ERROR(infer_rest());
+    return out_;
+  }
+
+ private:
+  Status step(std::int64_t code) {
+    switch (code) {
+      case 0: return copy();
+      case -1: return postpone();
+      case -2: while (dim_ < data_.size()) out_.push_back(data_[dim_++]); return {};
+      case -3: return merge();
+      case -4: return split();
+      default: break;
+    }
+    if (code < 0) return invalid_argument("shape holds {}, which is no code", code);
+    out_.push_back(code);
+    ++dim_;
+    return {};
+  }
+
+  Status copy() {
+    if (dim_ >= data_.size()) return invalid_argument("shape has a 0 beyond the last axis");
+    out_.push_back(data_[dim_++]);
+    return {};
+  }
+
+  Status postpone() {
+    if (inferred_) return invalid_argument("shape has more than one -1");
+    inferred_ = out_.size();
+    out_.push_back(1);
+    ++dim_;
+    return {};
+  }
+
+  Status merge() {
+    if (dim_ + 1 >= data_.size()) return invalid_argument("shape has a -3 where fewer than two axes are left");
+    out_.push_back(data_[dim_] * data_[dim_ + 1]);
+    dim_ += 2;
+    return {};
+  }
+
+  Status split() {
+    if (code_ + 1 >= codes_.size()) return invalid_argument("shape has a -4 without two numbers behind it");
+    if (dim_ >= data_.size()) return invalid_argument("shape has a -4 beyond the last axis");
+    const std::int64_t whole = data_[dim_++];
+    std::int64_t first = codes_[code_++], second = codes_[code_++];
+    if (first == -1 && second > 0) first = whole / second;
+    else if (second == -1 && first > 0) second = whole / first;
+    std::int64_t product = 0;
+    if (first < 1 || second < 1 || __builtin_mul_overflow(first, second, &product) || product != whole) {
+      return invalid_argument("shape splits an axis of {} into {} and {}", whole, first, second);
+    }
+    out_.insert(out_.end(), {first, second});
+    return {};
+  }
+
+  Status infer_rest() {
+    std::int64_t total = 1, others = 1;
+    for (const std::int64_t dim : data_) total *= dim;  // the data exists: its size fits
+    for (const std::int64_t dim : out_) {
+      if (__builtin_mul_overflow(others, dim, &others)) return invalid_argument("shape is too large");
+    }
+    if (others > 0) out_[*inferred_] = total / others;
+    return {};
+  }
+
+  const Dims &codes_, &data_;
+  std::size_t code_ = 0, dim_ = 0;
+  std::optional<std::size_t> inferred_;
+  Dims out_;
+};
+
+/// The codes of reverse=True work from the back: both lists are reversed, scanned, and the result is reversed again.
+Result<Dims> scan(const ReshapeAttributes& reshape, Dims data) {
+  Dims codes = reshape.shape;
+  if (!reshape.reverse) return ReshapeScan(codes, data).run();
+  std::reverse(codes.begin(), codes.end());
+  std::reverse(data.begin(), data.end());
+  SHOAL_ASSIGN_OR_RETURN(Dims out, ReshapeScan(codes, data).run());
+  std::reverse(out.begin(), out.end());
+  return out;
+}
+
+/// `target_shape` of old files: a single 0 is inferred, with keep_highest the first dimension is the data's.
+Result<Dims> legacy_target(const ReshapeAttributes& reshape, const Shape& data) {
+  Dims out = reshape.shape;
+  if (reshape.keep_highest && !out.empty() && data.rank() > 0) out[0] = data[0];
+  const auto first = out.begin() + (reshape.keep_highest && !out.empty() ? 1 : 0);
+  if (std::count(first, out.end(), 0) != 1) return out;
+  const auto open = std::find(first, out.end(), 0);
+  *open = 1;
+  std::int64_t others = 1;
+  for (const std::int64_t dim : out) {
+    if (dim < 1 || __builtin_mul_overflow(others, dim, &others)) return invalid_argument("target_shape {} is no shape", list(reshape.shape));
+  }
+  *open = data.element_count() / others;
+  return out;
+}
+
+}  // namespace
+
+Status infer_concat(const Node& node, Sources src, Results dst) {
+  SHOAL_RETURN_IF_ERROR(check_same_dtype(node, src));
+  Shape out = src[0]->shape;
+  SHOAL_ASSIGN_OR_RETURN(const int axis, normalize_axis(node, std::get<ConcatAttributes>(node.attributes).axis, out));
+  for (std::size_t i = 1; i < src.size(); ++i) {
+    const Shape& piece = src[i]->shape;
+    bool fits = piece.rank() == out.rank();
+    for (int k = 0; fits && k < out.rank(); ++k) fits = k == axis || piece[k] == out[k];
+    if (!fits) {
+      return invalid_argument("{}: '{}' has shape {} and '{}' has {}; they may differ only in axis {}", describe(node), src[0]->name,
+                              src[0]->shape.to_string(), src[i]->name, piece.to_string(), axis);
+    }
+    out[axis] += piece[axis];
+  }
+  set_result(*dst[0], src[0]->dtype, out);
+  return {};
+}
+
+Status infer_flatten(const Node& node, Sources src, Results dst) {
+  const Shape& data = src[0]->shape;
+  if (data.rank() == 0) return invalid_argument("{}: '{}' is a scalar", describe(node), src[0]->name);
+  std::int64_t rest = 1;
+  for (int axis = 1; axis < data.rank(); ++axis) rest *= data[axis];
+  set_result(*dst[0], src[0]->dtype, Shape{data[0], rest});
+  return {};
+}
+
+Status infer_reshape(const Node& node, Sources src, Results dst) {
+  const auto& reshape = std::get<ReshapeAttributes>(node.attributes);
+  const Shape& data = src[0]->shape;
+  const Result<Dims> dims = reshape.legacy_target ? legacy_target(reshape, data) : scan(reshape, Dims(data.begin(), data.end()));
+  if (!dims.ok()) {
+    return dims.status().with_context(format("{}: shape {} on '{}' of shape {}", describe(node), list(reshape.shape), src[0]->name,
+                                             data.to_string()));
+  }
+  SHOAL_ASSIGN_OR_RETURN(const Shape out, make_shape(node, *dims));
+  if (out.element_count() != data.element_count()) {
+    return invalid_argument("{}: shape {} makes {} of '{}' of shape {}: {} elements do not make {}", describe(node), list(reshape.shape),
+                            out.to_string(), src[0]->name, data.to_string(), data.element_count(), out.element_count());
+  }
+  set_result(*dst[0], src[0]->dtype, out);
+  return {};
+}
+
+Status infer_transpose(const Node& node, Sources src, Results dst) {
+  const Dims& axes = std::get<TransposeAttributes>(node.attributes).axes;
+  const Shape& data = src[0]->shape;
+  Shape out = data;
+  if (axes.empty()) {
+    std::vector<std::int64_t> dims(data.begin(), data.end());
+    std::reverse(dims.begin(), dims.end());
+    out = Shape(dims);
+  } else {
+    Dims sorted = axes;
+    std::sort(sorted.begin(), sorted.end());
+    bool permutes = static_cast<int>(axes.size()) == data.rank();
+    for (std::size_t i = 0; permutes && i < sorted.size(); ++i) permutes = sorted[i] == static_cast<std::int64_t>(i);
+    if (!permutes) {
+      return invalid_argument("{}: axes {} are no permutation of the {} axes of '{}' ({})", describe(node), list(axes), data.rank(),
+                              src[0]->name, data.to_string());
+    }
+    for (int i = 0; i < data.rank(); ++i) out[i] = data[static_cast<int>(axes[static_cast<std::size_t>(i)])];
+  }
+  set_result(*dst[0], src[0]->dtype, out);
+  return {};
+}
+
+}  // namespace shoal::worker
