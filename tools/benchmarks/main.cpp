@@ -1,0 +1,50 @@
+// shoal-bench: the measurements of tools/bench that need C++.
+#include <CLI/CLI.hpp>
+#include <iostream>
+
+#include "tools/benchmarks/model_bench.hpp"
+#include "tools/benchmarks/pool_bench.hpp"
+
+namespace {
+
+int report(const shoal::Status& status) {
+  if (status.ok()) return 0;
+  std::cerr << "shoal-bench: " << status.to_string() << "\n";
+  return 1;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app{"The parts of tools/bench that need C++; use tools/bench.", "shoal-bench"};
+  app.require_subcommand(1);
+
+  int rounds = 7;
+  auto* roundtrip = app.add_subcommand("roundtrip", "no-op round trip beside a bare ZeroMQ echo");
+  auto* pipelined = app.add_subcommand("pipelined", "requests per second beside a bare ZeroMQ broker");
+  auto* respawn = app.add_subcommand("respawn", "kill() to the first answer of the replacement");
+  for (auto* command : {roundtrip, pipelined, respawn}) command->add_option("--rounds", rounds);
+  std::string respawn_model = "builtin:identity";
+  respawn->add_option("--model", respawn_model, "a checkpoint with model.toml");
+
+  shoal::bench::LoadOptions load_options;
+  auto* load = app.add_subcommand("load", "submit zeros to a model of the daemon of $SHOAL_DIR");
+  load->add_option("model", load_options.model)->required();
+  load->add_option("--requests", load_options.requests);
+  load->add_option("--window", load_options.window);
+  load->add_option("--each-worker", load_options.each_worker);
+
+  shoal::bench::ModelBenchOptions model_options;
+  auto* model = app.add_subcommand("model", "one model in this process, obeying lines on standard input");
+  model->add_option("path", model_options.path)->required();
+  model->add_option("--shape", model_options.shape)->required();
+  model->add_option("--device", model_options.device);
+  model->add_option("--threads", model_options.threads);
+
+  CLI11_PARSE(app, argc, argv);
+  if (*roundtrip) return report(shoal::bench::bench_roundtrip(rounds));
+  if (*pipelined) return report(shoal::bench::bench_pipelined(rounds));
+  if (*respawn) return report(shoal::bench::bench_respawn(rounds, respawn_model));
+  if (*load) return report(shoal::bench::bench_load(load_options));
+  return report(shoal::bench::serve_model(model_options));
+}

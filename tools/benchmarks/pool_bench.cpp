@@ -1,0 +1,188 @@
+#include "tools/benchmarks/pool_bench.hpp"
+
+#include <signal.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <deque>
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "shm/base/errors.hpp"
+#include "shoal/pool.hpp"
+#include "tools/benchmarks/daemon.hpp"
+#include "tools/benchmarks/zmq_baseline.hpp"
+
+namespace shoal::bench {
+namespace {
+
+using SteadyClock = std::chrono::steady_clock;
+using Json = nlohmann::ordered_json;
+
+constexpr int kRoundRequests = 5000;
+constexpr int kPipelinedRequests = 50'000;
+constexpr int kWindow = 256;
+
+double seconds_since(SteadyClock::time_point start) { return std::chrono::duration<double>(SteadyClock::now() - start).count(); }
+
+double percentile(std::vector<double> values, double fraction) {
+  if (values.empty()) return 0;
+  const auto nth = values.begin() + static_cast<std::ptrdiff_t>(fraction * static_cast<double>(values.size() - 1));
+  std::nth_element(values.begin(), nth, values.end());
+  return *nth;
+}
+
+Json summary(const std::vector<double>& values) {
+  return {{"p50", percentile(values, 0.5)}, {"p99", percentile(values, 0.99)}, {"best", percentile(values, 0)}};
+}
+
+struct PoolRun {
+  std::vector<double> round_trips_us;
+  double seconds = 0;
+};
+
+// Keeps `window` requests of one loaned tensor in flight.
+Result<PoolRun> run_pool(Pool& pool, const std::string& model, const Tensor& input, int requests, int window) {
+  PoolRun run;
+  struct Flight {
+    Prediction prediction;
+    SteadyClock::time_point sent;
+  };
+  std::deque<Flight> flights;
+  const auto started = SteadyClock::now();
+  for (int submitted = 0, answered = 0; answered < requests; ++answered) {
+    for (; submitted < requests && static_cast<int>(flights.size()) < window; ++submitted) {
+      const auto now = SteadyClock::now();
+      flights.push_back({pool.submit(model, {{"data", input}}), now});
+    }
+    const Result<Tensors>& outputs = flights.front().prediction.get();
+    if (!outputs.ok()) return outputs.status();
+    run.round_trips_us.push_back(seconds_since(flights.front().sent) * 1e6);
+    flights.pop_front();
+  }
+  run.seconds = seconds_since(started);
+  return run;
+}
+
+Result<double> bytes_per_request(Pool& pool, std::int64_t floats) {
+  constexpr int kRequests = 200;
+  SHOAL_ASSIGN_OR_RETURN(const Tensor input, pool.loan(DType::kFloat32, {1, floats}));
+  SHOAL_ASSIGN_OR_RETURN(const PoolRun warm, run_pool(pool, "identity", input, 10, 1));
+  SHOAL_ASSIGN_OR_RETURN(const DaemonStats before, read_stats(pool));
+  SHOAL_ASSIGN_OR_RETURN(const DaemonStats between, read_stats(pool));
+  SHOAL_ASSIGN_OR_RETURN(const PoolRun run, run_pool(pool, "identity", input, kRequests, 1));
+  SHOAL_ASSIGN_OR_RETURN(const DaemonStats after, read_stats(pool));
+  const auto control = between.bytes_read - before.bytes_read;  // what asking costs
+  return static_cast<double>(after.bytes_read - between.bytes_read - control) / kRequests;
+}
+
+// A shape the model takes: batch 1 where the batch is open, 1x256 for the identity model, which takes any.
+Shape batch_of_one(const TensorSpec& input) {
+  Shape shape = input.shape;
+  if (shape.rank() > 0 && shape[0] < 0) shape[0] = 1;
+  return shape.rank() > 0 && shape.element_count() > 0 ? shape : Shape{1, 256};
+}
+
+void print(const Json& json) { std::cout << json.dump(1) << std::endl; }
+
+}  // namespace
+
+Status bench_roundtrip(int rounds) {
+  SHOAL_ASSIGN_OR_RETURN(const Daemon daemon, Daemon::start({"identity=builtin:identity,workers=1"}));
+  SHOAL_ASSIGN_OR_RETURN(Pool pool, daemon.connect());
+  SHOAL_ASSIGN_OR_RETURN(const Tensor input, pool.loan(DType::kFloat32, {1, 256}));
+  SHOAL_ASSIGN_OR_RETURN(const PoolRun warm, run_pool(pool, "identity", input, 1000, 1));
+  std::vector<double> pool_p50, bare_p50;
+  Json rows = Json::array();
+  for (int round = 0; round < rounds; ++round) {
+    SHOAL_ASSIGN_OR_RETURN(const PoolRun run, run_pool(pool, "identity", input, kRoundRequests, 1));
+    const BaselineRun bare = run_baseline(daemon.directory(), {.requests = kRoundRequests});
+    pool_p50.push_back(percentile(run.round_trips_us, 0.5));
+    bare_p50.push_back(percentile(bare.round_trips_us, 0.5));
+    rows.push_back({{"pool_us", summary(run.round_trips_us)}, {"bare_us", summary(bare.round_trips_us)}});
+  }
+  SHOAL_ASSIGN_OR_RETURN(const double small, bytes_per_request(pool, 256));
+  SHOAL_ASSIGN_OR_RETURN(const double large, bytes_per_request(pool, 150'528));
+  print({{"pool_p50_us", percentile(pool_p50, 0)}, {"bare_p50_us", percentile(bare_p50, 0)},
+         {"ratio", percentile(pool_p50, 0) / percentile(bare_p50, 0)},
+         {"supervisor_bytes_per_request", {{"1KB", small}, {"600KB", large}}}, {"rounds", rows}});
+  return {};
+}
+
+Status bench_pipelined(int rounds) {
+  SHOAL_ASSIGN_OR_RETURN(const Daemon daemon, Daemon::start({"identity=builtin:identity,workers=1"}));
+  SHOAL_ASSIGN_OR_RETURN(Pool pool, daemon.connect());
+  SHOAL_ASSIGN_OR_RETURN(const Tensor input, pool.loan(DType::kFloat32, {1, 256}));
+  SHOAL_ASSIGN_OR_RETURN(const PoolRun warm, run_pool(pool, "identity", input, kPipelinedRequests / 5, kWindow));
+  std::vector<double> pool_rate, bare_rate, ratios;
+  for (int round = 0; round < rounds; ++round) {
+    SHOAL_ASSIGN_OR_RETURN(const PoolRun run, run_pool(pool, "identity", input, kPipelinedRequests, kWindow));
+    const BaselineRun bare = run_baseline(daemon.directory(), {.requests = kPipelinedRequests, .window = kWindow});
+    pool_rate.push_back(kPipelinedRequests / run.seconds);
+    bare_rate.push_back(kPipelinedRequests / bare.seconds);
+    ratios.push_back(pool_rate.back() / bare_rate.back());
+  }
+  print({{"pool_per_second", percentile(pool_rate, 0.5)}, {"bare_per_second", percentile(bare_rate, 0.5)},
+         {"ratio", percentile(ratios, 0.5)}, {"best_of_each_ratio", percentile(pool_rate, 1) / percentile(bare_rate, 1)}});
+  return {};
+}
+
+Status bench_respawn(int rounds, const std::string& model) {
+  SHOAL_ASSIGN_OR_RETURN(const Daemon daemon, Daemon::start({"model=" + model + ",workers=1"}));
+  SHOAL_ASSIGN_OR_RETURN(Pool pool, daemon.connect());
+  SHOAL_ASSIGN_OR_RETURN(const ModelInfo info, pool.describe("model"));
+  SHOAL_ASSIGN_OR_RETURN(const Tensor input, pool.loan(info.inputs[0].dtype, batch_of_one(info.inputs[0])));
+  std::vector<double> answered_ms, quiet_ms;
+  for (int round = 0; round < rounds; ++round) {
+    const auto quiet = SteadyClock::now();
+    if (const auto outputs = pool.predict("model", {{info.inputs[0].name, input}}); !outputs) return outputs.status();
+    quiet_ms.push_back(seconds_since(quiet) * 1e3);
+    SHOAL_ASSIGN_OR_RETURN(const DaemonStats stats, read_stats(pool));
+    if (stats.worker_pids.empty()) return internal_error("no worker to kill in round {}", round);
+    const auto killed = SteadyClock::now();
+    ::kill(stats.worker_pids[0], SIGKILL);
+    if (const auto outputs = pool.predict("model", {{info.inputs[0].name, input}}); !outputs) return outputs.status();
+    answered_ms.push_back(seconds_since(killed) * 1e3);
+    SHOAL_ASSIGN_OR_RETURN(const DaemonStats after, read_stats(pool));
+    if (after.worker_pids == stats.worker_pids) return internal_error("the answer of round {} did not come from a replacement", round);
+  }
+  print({{"kill_to_answer_ms", summary(answered_ms)}, {"quiet_ms", summary(quiet_ms)}, {"kills", rounds}});
+  return {};
+}
+
+Status bench_load(const LoadOptions& options) {
+  SHOAL_ASSIGN_OR_RETURN(Pool pool, Pool::connect());
+  SHOAL_ASSIGN_OR_RETURN(const ModelInfo info, pool.describe(options.model));
+  SHOAL_ASSIGN_OR_RETURN(const Tensor input, pool.loan(info.inputs[0].dtype, batch_of_one(info.inputs[0])));
+  std::vector<double> total_ms, compute_ms;
+  std::deque<Prediction> flights;
+  const auto each_has_enough = [&]() -> Result<bool> {
+    if (options.each_worker == 0) return true;
+    SHOAL_ASSIGN_OR_RETURN(const std::string text, pool.stats());
+    for (const auto& model : Json::parse(text)["models"]) {
+      if (model["name"] != options.model) continue;
+      for (const auto& worker : model["workers"]) {
+        if (worker["answered"] < options.each_worker) return false;
+      }
+    }
+    return true;
+  };
+  for (bool enough = false; !enough;) {
+    for (int submitted = 0, answered = 0; answered < options.requests; ++answered) {
+      for (; submitted < options.requests && static_cast<int>(flights.size()) < options.window; ++submitted) {
+        flights.push_back(pool.submit(options.model, {{info.inputs[0].name, input}}));
+      }
+      const Outcome& outcome = flights.front().outcome();
+      if (!outcome.outputs) return outcome.outputs.status();
+      compute_ms.push_back(static_cast<double>(outcome.compute_time.count()) / 1e6);
+      total_ms.push_back(static_cast<double>((outcome.compute_time + outcome.queue_time).count()) / 1e6);
+      flights.pop_front();
+    }
+    SHOAL_ASSIGN_OR_RETURN(enough, each_has_enough());
+  }
+  print({{"requests", compute_ms.size()}, {"compute_ms", summary(compute_ms)}, {"queue_and_compute_ms", summary(total_ms)}});
+  return {};
+}
+
+}  // namespace shoal::bench
