@@ -1,0 +1,70 @@
+// Pool: the local daemon's models, run by its workers.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "shoal/runner.hpp"
+
+namespace shoal {
+
+namespace client {
+class PoolCore;
+}
+
+struct PoolOptions {
+  std::string directory;  ///< the daemon's; empty = $SHOAL_DIR, else $XDG_RUNTIME_DIR/shoal, else /run/shoal
+  std::uint64_t input_arena_bytes = std::uint64_t{8} << 20;   ///< shared memory for inputs under way and loans; 0 with the other: submits nothing
+  std::uint64_t output_arena_bytes = std::uint64_t{4} << 20;  ///< shared memory for outputs under way and held by the caller
+  std::chrono::nanoseconds connect_timeout = std::chrono::seconds(2);
+  std::chrono::nanoseconds reconnect_timeout = std::chrono::seconds(2);  ///< how long requests outlive a daemon that went away
+};
+
+/// A connection to `shoald`. Starts no thread: whoever waits for a Prediction, or asks whether it is ready, moves all of them on.
+/// Tensors too large for what is free in the arenas travel inside messages: slower, never an error.
+/// A forked child must make its own Pool: everything here answers kFailedPrecondition in it.
+///   Threads  thread-safe; any number of threads may submit and wait at the same time
+class Pool final : public Runner {
+ public:
+  using Options = PoolOptions;
+
+  /// Errors: kUnavailable (no daemon at that place, or no answer in time: names the socket), kPermissionDenied, kInvalidArgument.
+  static Result<Pool> connect(Options options = {});
+
+  Pool(Pool&&) noexcept;
+  Pool& operator=(Pool&&) noexcept;
+  /// Requests still under way end as kCancelled. Tensors that the caller holds stay valid.
+  ~Pool() override;
+
+  /// Submits one request and returns at once; failures, those of checking the inputs included, arrive in the Prediction.
+  ///   inputs   one per model input, any order; copied before return unless loaned. Labels of the model are accepted and ignored.
+  ///   Errors   kNotFound (model), kInvalidArgument (input name, dtype, shape, number), kOverloaded (queue full: retry_after says when),
+  ///            kDeadlineExceeded, kPoison, kAborted, kCancelled, kUnavailable (the daemon went away), kInternal
+  Prediction submit(std::string_view model, Tensors inputs, SubmitOptions options = {}) override;
+  Result<ModelInfo> describe(std::string_view model) override;
+
+  /// A tensor in the input arena, bytes undefined: fill it, submit it, and no copy is made. It may be submitted again, but must not
+  /// be changed while a request with it is under way. Its place is free again when no handle and no request holds it.
+  ///   Errors  kOverloaded (the arena has no such room now), kInvalidArgument (shape)
+  Result<Tensor> loan(DType dtype, const Shape& shape);
+
+  /// Names of the models that the daemon serves.
+  Result<std::vector<std::string>> list();
+  /// What the daemon says of itself and its models, as JSON (supervisor/README.md).
+  Result<std::string> stats();
+  /// Asks the daemon to finish what runs and to end. OK once it has agreed.
+  Status stop();
+  /// Moves everything on without waiting; for callers that poll ready() of many predictions.
+  void poll();
+
+ private:
+  explicit Pool(std::shared_ptr<client::PoolCore> core);
+  std::shared_ptr<client::PoolCore> core_;
+};
+
+}  // namespace shoal

@@ -1,0 +1,68 @@
+// Arena: a memfd of this client whose slots carry tensors to and from the workers without a copy.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "client/src/fork_guard.hpp"
+#include "client/src/slot_allocator.hpp"
+#include "shm/base/unique_fd.hpp"
+#include "shm/segment/segment.hpp"
+#include "shoal/result.hpp"
+#include "shoal/tensor.hpp"
+
+namespace shoal::client {
+
+class Arena;
+
+/// A range of an arena; goes back to it when the last holder lets go. Holders are the user's tensors and, until the daemon said
+/// "released", the request: a worker may still read or write the slot before that.
+///   Threads  immutable
+class Slot {
+ public:
+  Slot(std::shared_ptr<Arena> arena, SlotAllocator::Range range) : arena_(std::move(arena)), range_(range) {}
+  ~Slot();
+  Slot(const Slot&) = delete;
+  Slot& operator=(const Slot&) = delete;
+
+  std::uint64_t offset() const { return range_.offset; }
+  std::uint64_t capacity_bytes() const { return range_.size_bytes; }
+  std::byte* data() const;
+
+ private:
+  std::shared_ptr<Arena> arena_;  // keeps the mapping alive
+  SlotAllocator::Range range_;
+};
+
+///   Threads  thread-safe
+class Arena : public std::enable_shared_from_this<Arena> {
+ public:
+  /// A new sealed memfd, mapped and populated: first touches cost far more than the copies they precede.
+  ///   Errors  kInternal: no memory, named with the size
+  static Result<std::shared_ptr<Arena>> create(const std::string& label, std::uint64_t size_bytes, Seals seals);
+
+  /// A slot of at least `size_bytes`, or null when there is no room.
+  std::shared_ptr<Slot> allocate(std::uint64_t size_bytes);
+  /// Offset of `tensor` in this arena when it can travel without a copy: it lies in a slot, 64-byte aligned.
+  std::optional<std::uint64_t> offset_of(const TensorView& tensor) const;
+
+  const UniqueFd& fd() const { return fd_; }
+  std::uint64_t size_bytes() const { return segment_.size_bytes(); }
+  std::uint64_t free_bytes() const;
+
+ private:
+  friend class Slot;
+  Arena(UniqueFd fd, Segment segment);
+  void free(SlotAllocator::Range range);
+
+  UniqueFd fd_;
+  Segment segment_;
+  std::byte* base_;
+  ForkGuard fork_guard_;
+  mutable std::mutex mutex_;
+  SlotAllocator slots_;  // guarded by mutex_
+};
+
+}  // namespace shoal::client

@@ -1,0 +1,112 @@
+#include "client/src/description.hpp"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "shm/base/errors.hpp"
+#include "shm/tensor/spec.hpp"
+
+namespace shoal::client {
+namespace {
+
+using nlohmann::json;
+
+std::vector<TensorSpec> to_specs(const json& list) {
+  std::vector<TensorSpec> specs;
+  for (const json& item : list) {
+    const auto dims = item.at("shape").get<std::vector<std::int64_t>>();
+    if (dims.size() > kMaxRank) throw std::runtime_error("a shape of too many dimensions");
+    const auto dtype = parse_dtype(item.at("dtype").get<std::string>());
+    specs.push_back({item.at("name").get<std::string>(), dtype.value(), Shape(std::span(dims))});
+  }
+  return specs;
+}
+
+Preprocess to_preprocess(const json& object) {
+  Preprocess preprocess;
+  preprocess.resize = object.value("resize", preprocess.resize);
+  if (const auto crop = object.value("crop", std::vector<std::int64_t>{}); crop.size() == 2) {
+    preprocess.crop_height = crop[0];
+    preprocess.crop_width = crop[1];
+  }
+  preprocess.order = object.value("order", preprocess.order);
+  preprocess.mean = object.value("mean", preprocess.mean);
+  preprocess.scale = object.value("scale", preprocess.scale);
+  return preprocess;
+}
+
+std::string names_of(std::span<const TensorSpec> specs) {
+  std::string names;
+  for (const TensorSpec& spec : specs) names += (names.empty() ? "" : ", ") + spec.name;
+  return names;
+}
+
+}  // namespace
+
+Result<Description> parse_description(std::string_view text) try {
+  const json object = json::parse(text);
+  Description description;
+  ModelInfo& info = description.info;
+  info.name = object.at("name").get<std::string>();
+  info.version = object.value("version", std::uint64_t{1});
+  info.inputs = to_specs(object.at("inputs"));
+  info.outputs = to_specs(object.at("outputs"));
+  info.labels = object.value("labels", std::vector<std::string>{});
+  if (const auto found = object.find("preprocess"); found != object.end() && found->is_object()) info.preprocess = to_preprocess(*found);
+  description.model_id = object.at("model_id").get<std::uint32_t>();
+  description.signature = object.at("signature").get<std::uint32_t>();
+  description.ignored_inputs = object.value("ignored_inputs", std::vector<std::string>{});
+  return description;
+} catch (const std::exception& error) {
+  return internal_error("the daemon's description of a model cannot be read: {}", error.what());
+}
+
+std::string control_json(std::string_view what, std::string_view model) {
+  json object{{"what", what}};
+  if (!model.empty()) object["model"] = model;
+  return object.dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
+std::string parse_message(std::string_view text) {
+  const json object = json::parse(text, nullptr, false);
+  if (object.is_object() && object.contains("message") && object["message"].is_string()) return object["message"].get<std::string>();
+  return std::string(text);
+}
+
+Result<std::vector<std::string>> parse_names(std::string_view text) try {
+  std::vector<std::string> names;
+  for (const json& model : json::parse(text).at("models")) {
+    names.push_back((model.is_object() ? model.at("name") : model).get<std::string>());
+  }
+  return names;
+} catch (const std::exception& error) {
+  return internal_error("the daemon's list of models cannot be read: {}", error.what());
+}
+
+Result<std::vector<std::size_t>> match_inputs(const Description& model, std::span<const TensorSpec> given) {
+  const auto& wanted = model.info.inputs;
+  std::vector<std::optional<std::size_t>> found(wanted.size());
+  for (std::size_t i = 0; i < given.size(); ++i) {
+    const TensorSpec& input = given[i];
+    const auto spec = std::ranges::find(wanted, input.name, &TensorSpec::name);
+    if (spec == wanted.end()) {
+      if (std::ranges::count(model.ignored_inputs, input.name) > 0) continue;
+      return invalid_argument("model '{}' has no input '{}' (it has: {})", model.info.name, input.name, names_of(wanted));
+    }
+    auto& place = found[static_cast<std::size_t>(spec - wanted.begin())];
+    if (place) return invalid_argument("model '{}': input '{}' is given twice", model.info.name, input.name);
+    if (Status matches = check_matches(*spec, input.dtype, input.shape); !matches.ok()) {
+      return matches.with_context(format("model '{}'", model.info.name));
+    }
+    place = i;
+  }
+  std::vector<std::size_t> order;
+  for (std::size_t i = 0; i < wanted.size(); ++i) {
+    if (!found[i]) return invalid_argument("model '{}': input '{}' is missing ({} given, it has: {})", model.info.name, wanted[i].name, given.size(), names_of(wanted));
+    order.push_back(*found[i]);
+  }
+  return order;
+}
+
+}  // namespace shoal::client

@@ -1,0 +1,247 @@
+// PoolCore: connecting, waiting, and whose turn it is to drive. Requests and replies are in pool_requests.cpp.
+#include "client/src/pool_core.hpp"
+
+#include <poll.h>
+#include <sys/eventfd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <limits>
+
+#include "shm/base/clock.hpp"
+#include "shm/base/errors.hpp"
+
+namespace shoal::client {
+namespace {
+
+constexpr std::uint64_t kForever = std::numeric_limits<std::uint64_t>::max();
+constexpr std::uint64_t kAttemptIntervalNs = 10'000'000;
+constexpr std::uint64_t kAttachReadIntervalNs = 1'000'000;
+
+std::uint64_t count_ns(std::chrono::nanoseconds duration) { return static_cast<std::uint64_t>(std::max<std::int64_t>(duration.count(), 0)); }
+
+std::chrono::steady_clock::time_point to_time_point(std::uint64_t ns) {  // steady_clock is CLOCK_MONOTONIC
+  return std::chrono::steady_clock::time_point(std::chrono::nanoseconds(static_cast<std::int64_t>(ns)));
+}
+
+}  // namespace
+
+Result<std::shared_ptr<PoolCore>> PoolCore::connect(PoolOptions options) {
+  if (options.directory.empty()) options.directory = default_directory();
+  if ((options.input_arena_bytes == 0) != (options.output_arena_bytes == 0)) {
+    return invalid_argument("a pool has both arenas or none: input_arena_bytes {}, output_arena_bytes {}", options.input_arena_bytes,
+                            options.output_arena_bytes);
+  }
+  std::shared_ptr<Arena> input;
+  if (options.input_arena_bytes > 0) {
+    SHOAL_ASSIGN_OR_RETURN(input, Arena::create("input", options.input_arena_bytes, Seals::kOneWriter));
+  }
+  UniqueFd wake_fd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!wake_fd) return status_from_errno("create", "an eventfd", errno);
+  // A forked child that lets go of the last handle must not touch the parent's sockets.
+  const auto destroy = [](PoolCore* core) {
+    if (!core->fork_guard_.in_child()) delete core;
+  };
+  std::shared_ptr<PoolCore> core(new PoolCore(std::move(options), std::move(input), std::move(wake_fd)), destroy);
+
+  const std::uint64_t until_ns = monotonic_now_ns() + count_ns(core->options_.connect_timeout);
+  std::unique_lock lock(core->mutex_);
+  Status status = core->begin_connection();
+  while (status.ok() && !core->is_ready()) {
+    if (monotonic_now_ns() >= until_ns) return unavailable("no answer of the daemon in {} within connect_timeout", core->options_.directory);
+    core->poll_descriptors(lock, until_ns);
+    status = core->connection_->advance(monotonic_now_ns());
+  }
+  if (!status.ok()) return status;
+  core->on_ready();
+  return core;
+}
+
+PoolCore::PoolCore(PoolOptions options, std::shared_ptr<Arena> input, UniqueFd wake_fd)
+    : options_(std::move(options)), input_(std::move(input)), wake_fd_(std::move(wake_fd)) {}
+
+PoolCore::~PoolCore() = default;
+
+Status PoolCore::usable() const {
+  if (fork_guard_.in_child()) return failed_precondition("this process was forked from the one that made the pool: create the pool after fork");
+  return {};
+}
+
+void PoolCore::close() {
+  if (fork_guard_.in_child()) return;
+  const std::lock_guard lock(mutex_);
+  is_closed_ = true;
+  fail_everything(cancelled("the pool was destroyed while the request was under way"));
+  connection_.reset();
+}
+
+bool PoolCore::wait(const Completion& target, std::uint64_t until_ns) {
+  if (target.is_done() || fork_guard_.in_child()) return target.is_done();
+  std::unique_lock lock(mutex_);
+  progress();
+  while (!target.is_done() && monotonic_now_ns() < until_ns) {
+    if (is_driven_) {
+      Follower follower{&target, {}};
+      followers_.push_back(&follower);
+      if (until_ns == kForever) {
+        follower.woken.wait(lock);
+      } else {
+        follower.woken.wait_until(lock, to_time_point(until_ns));
+      }
+      std::erase(followers_, &follower);
+      continue;
+    }
+    is_driven_ = true;
+    driver_target_ = &target;
+    poll_descriptors(lock, std::min(until_ns, next_timer_ns()));
+    is_driven_ = false;
+    driver_target_ = nullptr;
+    progress();
+  }
+  if (!is_driven_ && !followers_.empty()) followers_.front()->woken.notify_one();
+  return target.is_done();
+}
+
+void PoolCore::poll() {
+  if (fork_guard_.in_child()) return;
+  const std::unique_lock lock(mutex_, std::try_to_lock);
+  if (lock.owns_lock()) progress();
+}
+
+// Waits without the mutex. Others may close these descriptors meanwhile; then they wake this thread, and it looks again.
+void PoolCore::poll_descriptors(std::unique_lock<std::mutex>& lock, std::uint64_t until_ns) {
+  pollfd fds[3] = {{wake_fd_.get(), POLLIN, 0}, {-1, POLLIN, 0}, {-1, POLLIN, 0}};
+  if (connection_) fds[1].fd = connection_->attach_fd();
+  if (connection_ && connection_->has_socket()) fds[2].fd = connection_->socket().fd();
+  const std::uint64_t now_ns = monotonic_now_ns();
+  timespec limit{};
+  if (until_ns > now_ns) {
+    limit.tv_sec = static_cast<time_t>((until_ns - now_ns) / 1'000'000'000);
+    limit.tv_nsec = static_cast<long>((until_ns - now_ns) % 1'000'000'000);
+  }
+  lock.unlock();
+  ::ppoll(fds, 3, until_ns == kForever ? nullptr : &limit, nullptr);
+  lock.lock();
+  if (fds[0].revents != 0) {
+    eventfd_t ignored;
+    ::eventfd_read(wake_fd_.get(), &ignored);
+  }
+  if (fds[1].revents != 0) attach_read_ns_ = 0;
+}
+
+std::uint64_t PoolCore::next_timer_ns() const {
+  if (is_closed_ || is_ready()) return kForever;
+  std::uint64_t next_ns = connection_ ? connection_->give_up_at_ns() : next_attempt_ns_;
+  for (const auto& [name, entry] : models_) {
+    for (const auto& request : entry.parked) {
+      if (request->deadline_ns != 0) next_ns = std::min(next_ns, request->deadline_ns);
+    }
+  }
+  return next_ns;
+}
+
+void PoolCore::wake_waiters_of(const Completion& target) {
+  for (Follower* follower : followers_) {
+    if (follower->target == &target) follower->woken.notify_one();
+  }
+  if (driver_target_ == &target) ::eventfd_write(wake_fd_.get(), 1);
+}
+
+void PoolCore::progress() {
+  if (is_closed_) return;
+  advance_connection();
+  if (is_ready()) receive_all();
+}
+
+void PoolCore::advance_connection() {
+  const std::uint64_t now_ns = monotonic_now_ns();
+  if (is_ready() && now_ns < attach_read_ns_ + kAttachReadIntervalNs) return;
+  attach_read_ns_ = now_ns;
+  if (!connection_ && now_ns >= next_attempt_ns_) {
+    if (const Status begun = begin_connection(); !begun.ok()) lose_connection(begun);
+  }
+  if (connection_) {
+    const bool was_ready = connection_->is_ready();
+    if (const Status advanced = connection_->advance(now_ns); !advanced.ok()) {
+      if (was_ready) receive_all();  // what the daemon had answered before it died
+      lose_connection(advanced);
+    } else if (!was_ready && connection_->is_ready()) {
+      on_ready();
+    }
+  }
+  if (!is_ready()) expire_parked(now_ns);
+}
+
+Status PoolCore::begin_connection() {
+  if (input_) {
+    SHOAL_ASSIGN_OR_RETURN(output_, Arena::create("output", options_.output_arena_bytes, Seals::kFixedSize));
+  }
+  SHOAL_ASSIGN_OR_RETURN(connection_, Connection::begin(context_, options_.directory, input_.get(), output_.get()));
+  if (is_driven_) ::eventfd_write(wake_fd_.get(), 1);  // there are new descriptors to poll
+  return {};
+}
+
+void PoolCore::on_ready() {
+  give_up_reconnecting_ns_ = 0;
+  for (auto& [seq, call] : calls_) send_call(*call);
+  for (auto& [name, entry] : models_) {
+    if (!entry.parked.empty() && entry.describe_seq == 0) ask_description(name, entry);
+  }
+}
+
+// Also called when there was none and it could not be made.
+void PoolCore::lose_connection(const Status& why) {
+  const std::uint64_t now_ns = monotonic_now_ns();
+  const bool was_ready = is_ready();
+  if (was_ready) give_up_reconnecting_ns_ = now_ns + count_ns(options_.reconnect_timeout);
+  connection_.reset();
+  next_attempt_ns_ = now_ns + (was_ready ? 0 : kAttemptIntervalNs);
+  if (is_driven_) ::eventfd_write(wake_fd_.get(), 1);
+
+  // What the dead daemon had not released is free again: its workers' answers go nowhere, and outputs get a new arena.
+  std::vector<std::shared_ptr<Request>> unanswered;
+  for (auto& [seq, request] : requests_) {
+    if (request->is_done()) {
+      request->release_slots();
+    } else {
+      unanswered.push_back(request);
+    }
+  }
+  requests_.clear();
+  std::ranges::sort(unanswered, {}, &Request::seq);
+  for (auto& [name, entry] : models_) entry.description.reset();  // ids are the daemon's own
+  for (const auto& request : unanswered) park(request);
+  std::vector<std::shared_ptr<ControlCall>> ended;
+  for (auto& [seq, call] : calls_) {
+    if (was_ready && call->ends_daemon && call->is_sent) ended.push_back(call);
+    call->is_sent = false;
+  }
+  for (const auto& call : ended) finish_call(call, std::string("{}"));
+
+  const bool is_refusal = why.code() != StatusCode::kUnavailable;
+  if (is_refusal || now_ns >= give_up_reconnecting_ns_) fail_everything(why);
+}
+
+void PoolCore::fail_everything(const Status& why) {
+  const auto calls = std::exchange(calls_, {});
+  for (const auto& [seq, call] : calls) finish_call(call, why);
+  const auto requests = std::exchange(requests_, {});
+  for (const auto& [seq, request] : requests) fail(*request, why, Ran::kMaybe);
+  for (auto& [name, entry] : models_) {
+    entry.describe_seq = 0;
+    const auto parked = std::exchange(entry.parked, {});
+    for (const auto& request : parked) fail(*request, why, request->is_sent ? Ran::kMaybe : Ran::kNo);
+  }
+}
+
+void PoolCore::expire_parked(std::uint64_t now_ns) {
+  for (auto& [name, entry] : models_) {
+    std::erase_if(entry.parked, [&](const std::shared_ptr<Request>& request) {
+      if (request->deadline_ns == 0 || request->deadline_ns > now_ns) return false;
+      fail(*request, deadline_exceeded("model '{}': no daemon within the time given", name), request->is_sent ? Ran::kMaybe : Ran::kNo);
+      return true;
+    });
+  }
+}
+
+}  // namespace shoal::client

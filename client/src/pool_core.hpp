@@ -1,0 +1,132 @@
+// PoolCore: everything behind Pool. One mutex; whoever waits drives the socket for all.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "client/src/arena.hpp"
+#include "client/src/connection.hpp"
+#include "client/src/description.hpp"
+#include "client/src/fork_guard.hpp"
+#include "client/src/request.hpp"
+#include "shm/base/unique_fd.hpp"
+#include "shm/wire/messages.hpp"
+#include "shm/wire/socket.hpp"
+#include "shoal/pool.hpp"
+
+namespace shoal::client {
+
+/// The rules:
+///  - The mutex is never held while something is waited for. The one *driver* polls the sockets' descriptors without it.
+///  - Every send may swallow the edge of ZeroMQ's descriptor, so whoever sends receives afterwards (progress()).
+///  - A thread that finishes somebody else's work wakes him: a follower by its condition, the driver by wake_fd_.
+///  - A driver that leaves wakes one follower, who drives on.
+///  - A request stays in requests_ until its slots are released; its outcome is given exactly once, before or at that time.
+///   Threads  thread-safe
+class PoolCore : public std::enable_shared_from_this<PoolCore> {
+ public:
+  static Result<std::shared_ptr<PoolCore>> connect(PoolOptions options);
+  ~PoolCore();
+
+  std::shared_ptr<Request> submit(std::string_view model, Tensors inputs, SubmitOptions options);
+  Result<ModelInfo> describe(std::string_view model);
+  Result<Tensor> loan(DType dtype, const Shape& shape);
+  Result<std::string> ask(std::string_view what);
+  void close();
+
+  /// Drives until `target` is done or the time has come. True when it is done.
+  bool wait(const Completion& target, std::uint64_t until_ns);
+  /// Moves everything on without waiting; does nothing while another thread is at it.
+  void poll();
+  void cancel(Request& request);
+  /// Nobody will look at the outcome any more.
+  void give_up(Request& request);
+
+ private:
+  struct ModelEntry {
+    std::shared_ptr<const Description> description;  ///< null until known
+    std::uint64_t describe_seq = 0;                  ///< of the question under way; 0 = none
+    std::deque<std::shared_ptr<Request>> parked;     ///< wait for the description
+    std::unordered_map<std::uint64_t, std::vector<std::uint64_t>> output_bytes;  ///< learned from replies, by shape_key
+  };
+  struct Follower {
+    const Completion* target;
+    std::condition_variable woken;
+  };
+
+  PoolCore(PoolOptions options, std::shared_ptr<Arena> input, UniqueFd wake_fd);
+  Status usable() const;
+  Status place_inputs(Tensors inputs, Request& request);
+
+  // All below: the mutex is held.
+  void progress();
+  void advance_connection();
+  Status begin_connection();
+  void on_ready();
+  void lose_connection(const Status& why);
+  void fail_everything(const Status& why);
+  void receive_all();
+  void dispatch(const wire::Message& message);
+  void handle_reply(const wire::Message& message);
+  void take_reply(const wire::Message& message, const wire::Reply& reply, const std::shared_ptr<Request>& request);
+  void handle_release(const wire::Message& message);
+  void handle_control_reply(const wire::Message& message);
+  void handle_description(ModelEntry& entry, const Result<std::string>& answer);
+  void park(const std::shared_ptr<Request>& request);
+  void expire_parked(std::uint64_t now_ns);
+  Result<Tensors> read_outputs(const wire::Message& message, const wire::Reply& reply, const Request& request);
+
+  void route(const std::shared_ptr<Request>& request);
+  void send_request(const std::shared_ptr<Request>& request, ModelEntry& entry);
+  void offer_outputs(Request& request, const ModelEntry& entry);
+  void send_cancel(const Request& request);
+  std::shared_ptr<ControlCall> start_call(std::string json);
+  void send_call(ControlCall& call);
+  std::shared_ptr<ControlCall> ask_description(std::string_view model, ModelEntry& entry);
+
+  bool is_ready() const { return connection_ && connection_->is_ready(); }
+  void complete(Request& request, Outcome outcome);
+  void fail(Request& request, Status status, Ran ran = Ran::kNo);
+  void finish_call(const std::shared_ptr<ControlCall>& call, Result<std::string> answer);
+  void wake_waiters_of(const Completion& target);
+  void poll_descriptors(std::unique_lock<std::mutex>& lock, std::uint64_t until_ns);
+  std::uint64_t next_timer_ns() const;
+
+  const PoolOptions options_;
+  const ForkGuard fork_guard_;
+  const std::shared_ptr<Arena> input_;  ///< null when this client submits nothing
+  const UniqueFd wake_fd_;              ///< eventfd: ends the driver's poll
+
+  std::mutex mutex_;
+  std::shared_ptr<Arena> output_;       ///< a new one for every connection: an old worker may still write the old one
+  wire::MessageContext context_;
+  std::unique_ptr<Connection> connection_;
+  bool was_ready_ = false;              ///< this connection has been; set by on_ready()
+  std::uint64_t next_attempt_ns_ = 0;   ///< to connect, while there is no connection
+  std::uint64_t give_up_reconnecting_ns_ = 0;
+  std::uint64_t attach_read_ns_ = 0;    ///< when the attach socket was last looked at: not for every request
+  bool is_closed_ = false;
+
+  std::uint64_t last_seq_ = 0;
+  std::unordered_map<std::uint64_t, std::shared_ptr<Request>> requests_;   ///< sent, their slots not released yet; by seq
+  std::unordered_map<std::uint64_t, std::shared_ptr<ControlCall>> calls_;  ///< unanswered, by seq
+  std::map<std::string, ModelEntry, std::less<>> models_;
+  wire::Message incoming_;
+  wire::Request outgoing_;              ///< reused, so that sending allocates nothing in the long run
+  std::vector<std::byte> frame_;
+  std::vector<std::span<const std::byte>> frames_;
+
+  bool is_driven_ = false;
+  const Completion* driver_target_ = nullptr;
+  std::vector<Follower*> followers_;
+};
+
+}  // namespace shoal::client

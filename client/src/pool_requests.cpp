@@ -1,0 +1,413 @@
+// PoolCore: requests out, replies in.
+#include <algorithm>
+#include <cstring>
+
+#include "client/src/pool_core.hpp"
+#include "shm/base/clock.hpp"
+#include "shm/base/errors.hpp"
+
+namespace shoal::client {
+namespace {
+
+constexpr std::size_t kMaxLearnedShapes = 64;
+
+std::string_view as_text(std::span<const std::byte> bytes) { return {reinterpret_cast<const char*>(bytes.data()), bytes.size()}; }
+
+std::uint64_t shape_key_of(const Request& request) {
+  std::uint64_t key = 0xcbf29ce484222325;
+  const auto mix = [&](std::uint64_t value) { key = (key ^ value) * 0x100000001b3; };
+  for (const RequestInput& input : request.inputs) {
+    mix(static_cast<std::uint64_t>(input.spec.shape.rank()));
+    for (const std::int64_t dim : input.spec.shape.dims()) mix(static_cast<std::uint64_t>(dim));
+  }
+  return key;
+}
+
+// What describe() tells of an output's size; an open first dimension is taken for the batch. 0 when it tells nothing.
+std::uint64_t guess_bytes(const TensorSpec& output, const Request& request) {
+  Shape shape = output.shape;
+  if (shape.rank() == 0 || request.inputs.empty()) return 0;
+  const Shape& first_input = request.inputs.front().spec.shape;
+  if (shape[0] < 0 && first_input.rank() > 0) shape[0] = first_input[0];
+  const std::int64_t count = shape.element_count();
+  return count < 0 ? 0 : static_cast<std::uint64_t>(count) * dtype_size_bytes(output.dtype);
+}
+
+}  // namespace
+
+std::shared_ptr<Request> PoolCore::submit(std::string_view model, Tensors inputs, SubmitOptions options) {
+  auto request = std::make_shared<Request>();
+  request->model = model;
+  request->options = options;
+  if (options.timeout.count() > 0) request->deadline_ns = monotonic_now_ns() + static_cast<std::uint64_t>(options.timeout.count());
+  Status placed = usable();
+  if (placed.ok()) placed = place_inputs(std::move(inputs), *request);  // copies: before the mutex is taken
+  if (!placed.ok()) {
+    request->complete({.outputs = placed});
+    return request;
+  }
+  const std::lock_guard lock(mutex_);
+  if (is_closed_) {
+    request->complete({.outputs = Status(cancelled("the pool was destroyed"))});
+    return request;
+  }
+  request->seq = ++last_seq_;
+  if (!is_ready()) advance_connection();
+  route(request);
+  progress();  // sending may have swallowed the edge of ZeroMQ's descriptor
+  return request;
+}
+
+Status PoolCore::place_inputs(Tensors inputs, Request& request) {
+  if (!input_) return failed_precondition("this pool was made without arenas: it submits nothing");
+  if (inputs.size() > wire::kMaxTensors) return invalid_argument("{} inputs in one request (at most {})", inputs.size(), wire::kMaxTensors);
+  for (NamedTensor& named : inputs) {
+    RequestInput input{.spec = {std::move(named.name), named.tensor.dtype(), named.tensor.shape()}, .view = named.tensor.view()};
+    if (input.view.element_count() < 0 || dtype_size_bytes(input.view.dtype) == 0) {
+      return invalid_argument("input '{}': {} of shape {} is no tensor", input.spec.name, dtype_name(input.view.dtype), input.spec.shape.to_string());
+    }
+    const std::size_t size_bytes = input.view.size_bytes();
+    if (const auto offset = input_->offset_of(input.view)) {  // a loan
+      input.owner = named.tensor.owner();
+      input.in_arena = true;
+      input.offset = *offset;
+    } else if (auto slot = input_->allocate(size_bytes)) {
+      std::memcpy(slot->data(), input.view.data, size_bytes);
+      input.view.data = slot->data();
+      input.offset = slot->offset();
+      input.in_arena = true;
+      input.owner = std::move(slot);
+    } else {  // no room: the bytes travel as a frame
+      SHOAL_ASSIGN_OR_RETURN(Tensor copy, Tensor::create(input.view.dtype, input.spec.shape));
+      std::memcpy(copy.view().data, input.view.data, size_bytes);
+      input.view.data = copy.view().data;
+      input.owner = copy.owner();
+    }
+    request.inputs.push_back(std::move(input));
+  }
+  request.shape_key = shape_key_of(request);
+  return {};
+}
+
+Result<Tensor> PoolCore::loan(DType dtype, const Shape& shape) {
+  SHOAL_RETURN_IF_ERROR(usable());
+  if (!input_) return failed_precondition("this pool was made without arenas: it lends nothing");
+  const std::int64_t count = shape.element_count();
+  const std::uint64_t element_bytes = dtype_size_bytes(dtype);
+  if (count < 0 || element_bytes == 0) return invalid_argument("a loan of {} and shape {} cannot be made", dtype_name(dtype), shape.to_string());
+  if (static_cast<std::uint64_t>(count) <= input_->size_bytes() / element_bytes) {
+    const TensorView view{dtype, shape, nullptr};
+    if (auto slot = input_->allocate(view.size_bytes())) return Tensor({dtype, shape, slot->data()}, slot);
+  }
+  return overloaded("the input arena of {} bytes has no room for a loan of {} and shape {} ({} bytes are free): let go of loans, or raise input_arena_bytes",
+                    input_->size_bytes(), dtype_name(dtype), shape.to_string(), input_->free_bytes());
+}
+
+// Sends it, or parks it until the model is known here.
+void PoolCore::route(const std::shared_ptr<Request>& request) {
+  const auto found = models_.find(request->model);
+  if (found != models_.end() && found->second.description && is_ready()) return send_request(request, found->second);
+  park(request);
+  if (!is_ready()) {
+    // After the time to reconnect is over, an attempt that just failed is an answer.
+    if (!connection_ && monotonic_now_ns() >= give_up_reconnecting_ns_) {
+      lose_connection(unavailable("no daemon in {}: start one with `SHOAL_DIR={} shoald --model NAME=PATH`", options_.directory, options_.directory));
+    }
+    return;
+  }
+  ModelEntry& entry = models_.find(request->model)->second;
+  if (entry.describe_seq == 0) ask_description(request->model, entry);
+}
+
+void PoolCore::park(const std::shared_ptr<Request>& request) {
+  request->output_slots.clear();
+  models_[request->model].parked.push_back(request);
+}
+
+void PoolCore::send_request(const std::shared_ptr<Request>& request, ModelEntry& entry) {
+  std::uint64_t timeout_ns = 0;
+  if (request->deadline_ns != 0) {
+    const std::uint64_t now_ns = monotonic_now_ns();
+    if (now_ns >= request->deadline_ns) return fail(*request, deadline_exceeded("model '{}': the time given ran out before the request could be sent", request->model));
+    timeout_ns = request->deadline_ns - now_ns;
+  }
+  request->description = entry.description;
+  const Description& model = *entry.description;
+  std::vector<TensorSpec> given;
+  for (const RequestInput& input : request->inputs) given.push_back(input.spec);
+  const auto order = match_inputs(model, given);
+  if (!order.ok()) return fail(*request, order.status());
+
+  offer_outputs(*request, entry);
+  outgoing_.header = {.kind = static_cast<std::uint16_t>(wire::Kind::kRequest), .seq = request->seq, .model_id = model.model_id, .signature = model.signature,
+                      .timeout_ns = timeout_ns, .priority = request->options.priority};
+  outgoing_.inputs.clear();
+  outgoing_.outputs.clear();
+  frames_.assign(1, {});
+  for (const std::size_t index : *order) {
+    const RequestInput& input = request->inputs[index];
+    wire::WireTensor tensor = wire::to_wire(input.view);
+    tensor.offset_bytes = input.offset;
+    tensor.location = static_cast<std::uint8_t>(input.in_arena ? wire::Location::kArena : wire::Location::kFrame);
+    if (!input.in_arena) frames_.push_back(input.view.bytes());
+    outgoing_.inputs.push_back(tensor);
+  }
+  for (const auto& slot : request->output_slots) {
+    wire::WireTensor tensor{};
+    if (slot) {
+      tensor.offset_bytes = slot->offset();
+      tensor.capacity_bytes = slot->capacity_bytes();
+    }
+    outgoing_.outputs.push_back(tensor);
+  }
+  wire::encode_request(outgoing_, frame_);
+  frames_[0] = frame_;
+  request->is_sent = true;
+  requests_[request->seq] = request;
+  // A send that fails means the daemon is gone: the attach socket says so presently, and the request is sent again.
+  if (!connection_->socket().send(frames_).ok()) attach_read_ns_ = 0;
+}
+
+void PoolCore::offer_outputs(Request& request, const ModelEntry& entry) {
+  const auto& outputs = entry.description->info.outputs;
+  const auto learned = entry.output_bytes.find(request.shape_key);
+  request.output_slots.clear();
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    const std::uint64_t bytes = learned != entry.output_bytes.end() && i < learned->second.size() ? learned->second[i] : guess_bytes(outputs[i], request);
+    request.output_slots.push_back(bytes > 0 ? output_->allocate(bytes) : nullptr);
+  }
+}
+
+void PoolCore::receive_all() {
+  while (connection_) {
+    const auto received = connection_->socket().receive(incoming_);
+    if (!received.ok() || !*received) return;
+    dispatch(incoming_);
+  }
+}
+
+void PoolCore::dispatch(const wire::Message& message) {
+  const auto kind = wire::peek_kind(message[0]);
+  if (!kind.ok()) return;
+  switch (*kind) {
+    case wire::Kind::kReply: return handle_reply(message);
+    case wire::Kind::kRelease: return handle_release(message);
+    case wire::Kind::kControlReply: return handle_control_reply(message);
+    default: return;
+  }
+}
+
+void PoolCore::handle_reply(const wire::Message& message) {
+  const auto reply = wire::decode_reply(message[0]);
+  if (!reply.ok()) return;
+  const auto found = requests_.find(reply->header.seq);
+  if (found == requests_.end()) return;
+  const std::shared_ptr<Request> request = found->second;
+  if (reply->header.released != 0) requests_.erase(found);
+  if (!request->is_done()) take_reply(message, *reply, request);
+  if (reply->header.released != 0 && request->is_done()) request->release_slots();
+}
+
+void PoolCore::take_reply(const wire::Message& message, const wire::Reply& reply, const std::shared_ptr<Request>& request) {
+  const wire::ReplyHeader& header = reply.header;
+  const auto status = static_cast<StatusCode>(header.status);
+  ModelEntry& entry = models_[request->model];
+  if (status == StatusCode::kFailedPrecondition && header.ran == 0 && !request->has_described_again) {
+    // The model's inputs changed since it was described: look again, once.
+    request->has_described_again = true;
+    requests_.erase(request->seq);
+    entry.description.reset();
+    park(request);
+    if (entry.describe_seq == 0) ask_description(request->model, entry);
+    return;
+  }
+  Outcome outcome{.ran = static_cast<Ran>(std::min<std::uint8_t>(header.ran, 2)),
+                  .attempts = header.attempts,
+                  .model_version = header.model_version,
+                  .queue_time = std::chrono::nanoseconds(header.queue_ns),
+                  .compute_time = std::chrono::nanoseconds(header.compute_ns),
+                  .retry_after = std::chrono::milliseconds(header.retry_after_ms)};
+  if (status != StatusCode::kOk) {
+    outcome.outputs = Status(status, message.size() > 1 ? std::string(as_text(message[1])) : format("model '{}'", request->model));
+  } else {
+    outcome.outputs = read_outputs(message, reply, *request);
+    if (outcome.outputs.ok()) {
+      if (entry.output_bytes.size() >= kMaxLearnedShapes) entry.output_bytes.clear();
+      auto& learned = entry.output_bytes[request->shape_key];
+      learned.clear();
+      for (const wire::WireTensor& output : reply.outputs) learned.push_back(output.size_bytes);
+    }
+  }
+  complete(*request, std::move(outcome));
+}
+
+Result<Tensors> PoolCore::read_outputs(const wire::Message& message, const wire::Reply& reply, const Request& request) {
+  const auto& specs = request.description->info.outputs;
+  if (reply.outputs.size() != specs.size()) {
+    return internal_error("model '{}' answered {} outputs (it has {})", request.model, reply.outputs.size(), specs.size());
+  }
+  Tensors outputs;
+  std::size_t next_frame = 2;  // after the header and the text
+  for (std::size_t i = 0; i < specs.size(); ++i) {
+    const wire::WireTensor& output = reply.outputs[i];
+    const auto dtype = static_cast<DType>(output.dtype);
+    const Shape shape = wire::shape_of(output);
+    if (output.location == static_cast<std::uint8_t>(wire::Location::kFrame)) {
+      if (next_frame >= message.size() || message[next_frame].size() != output.size_bytes) {
+        return internal_error("model '{}': output '{}' of {} bytes did not come with its answer", request.model, specs[i].name, output.size_bytes);
+      }
+      SHOAL_ASSIGN_OR_RETURN(Tensor copy, Tensor::create(dtype, shape));
+      std::memcpy(copy.view().data, message[next_frame++].data(), output.size_bytes);
+      outputs.push_back({specs[i].name, std::move(copy)});
+      continue;
+    }
+    const auto slot = i < request.output_slots.size() ? request.output_slots[i] : nullptr;
+    if (!slot || output.offset_bytes != slot->offset() || output.size_bytes > slot->capacity_bytes()) {
+      return internal_error("model '{}': output '{}' lies outside the place it was offered", request.model, specs[i].name);
+    }
+    outputs.push_back({specs[i].name, Tensor({dtype, shape, slot->data()}, slot)});
+  }
+  return outputs;
+}
+
+void PoolCore::handle_release(const wire::Message& message) {
+  const auto release = wire::decode_reply(message[0]);
+  if (!release.ok()) return;
+  const auto found = requests_.find(release->header.seq);
+  if (found == requests_.end() || !found->second->is_done()) return;
+  found->second->release_slots();
+  requests_.erase(found);
+}
+
+void PoolCore::handle_control_reply(const wire::Message& message) {
+  const auto header = wire::decode_control(message[0]);
+  if (!header.ok()) return;
+  const auto found = calls_.find(header->seq);
+  if (found == calls_.end()) return;
+  const std::shared_ptr<ControlCall> call = found->second;
+  calls_.erase(found);
+  const std::string text(message.size() > 1 ? as_text(message[1]) : std::string_view("{}"));
+  const auto code = static_cast<StatusCode>(header->status);
+  const Result<std::string> answer = code == StatusCode::kOk ? Result<std::string>(text) : Status(code, parse_message(text));
+  for (auto& [name, entry] : models_) {
+    if (entry.describe_seq == call->seq) handle_description(entry, answer);
+  }
+  finish_call(call, answer);
+}
+
+void PoolCore::handle_description(ModelEntry& entry, const Result<std::string>& answer) {
+  entry.describe_seq = 0;
+  Status status = answer.status();
+  if (answer.ok()) {
+    auto description = parse_description(*answer);
+    status = description.status();
+    if (status.ok()) entry.description = std::make_shared<const Description>(*std::move(description));
+  }
+  const auto parked = std::exchange(entry.parked, {});
+  for (const auto& request : parked) {
+    if (request->is_done()) continue;  // cancelled meanwhile
+    if (status.ok()) {
+      send_request(request, entry);
+    } else {
+      fail(*request, status);
+    }
+  }
+}
+
+std::shared_ptr<ControlCall> PoolCore::start_call(std::string json) {
+  auto call = std::make_shared<ControlCall>();
+  call->seq = ++last_seq_;
+  call->json = std::move(json);
+  calls_[call->seq] = call;
+  if (is_ready()) send_call(*call);
+  return call;
+}
+
+void PoolCore::send_call(ControlCall& call) {
+  const wire::ControlHeader header = wire::make_control(wire::Kind::kControl, call.seq);
+  const std::span<const std::byte> frames[] = {std::as_bytes(std::span(&header, 1)), std::as_bytes(std::span(call.json))};
+  call.is_sent = true;
+  if (!connection_->socket().send(frames).ok()) attach_read_ns_ = 0;
+}
+
+std::shared_ptr<ControlCall> PoolCore::ask_description(std::string_view model, ModelEntry& entry) {
+  auto call = start_call(control_json("describe", model));
+  entry.describe_seq = call->seq;
+  return call;
+}
+
+Result<ModelInfo> PoolCore::describe(std::string_view model) {
+  SHOAL_RETURN_IF_ERROR(usable());
+  std::shared_ptr<ControlCall> call;
+  {
+    const std::lock_guard lock(mutex_);
+    call = start_call(control_json("describe", model));
+    progress();
+  }
+  wait(*call, ~std::uint64_t{0});
+  SHOAL_RETURN_IF_ERROR(call->answer.status());
+  SHOAL_ASSIGN_OR_RETURN(Description description, parse_description(*call->answer));
+  return std::move(description.info);
+}
+
+Result<std::string> PoolCore::ask(std::string_view what) {
+  SHOAL_RETURN_IF_ERROR(usable());
+  std::shared_ptr<ControlCall> call;
+  {
+    const std::lock_guard lock(mutex_);
+    call = start_call(control_json(what));
+    call->ends_daemon = what == "stop";
+    progress();
+  }
+  wait(*call, ~std::uint64_t{0});
+  return call->answer;
+}
+
+void PoolCore::cancel(Request& request) {
+  if (fork_guard_.in_child()) return;
+  const std::lock_guard lock(mutex_);
+  if (request.is_done()) return;
+  if (requests_.contains(request.seq)) {
+    send_cancel(request);
+    progress();
+  } else {
+    fail(request, cancelled("model '{}': the caller gave the request up", request.model));
+  }
+}
+
+void PoolCore::give_up(Request& request) {
+  if (fork_guard_.in_child()) return;
+  const std::lock_guard lock(mutex_);
+  if (request.is_done()) return;
+  const bool is_under_way = requests_.contains(request.seq);
+  fail(request, cancelled("model '{}': the caller gave the request up", request.model), is_under_way ? Ran::kMaybe : Ran::kNo);
+  if (is_under_way) {  // it keeps its slots until they are released
+    send_cancel(request);
+    progress();
+  }
+}
+
+void PoolCore::send_cancel(const Request& request) {
+  if (!is_ready()) return;
+  wire::Request cancel;
+  cancel.header.kind = static_cast<std::uint16_t>(wire::Kind::kCancel);
+  cancel.header.seq = request.seq;
+  wire::encode_request(cancel, frame_);
+  if (!connection_->socket().send(frame_).ok()) attach_read_ns_ = 0;
+}
+
+void PoolCore::complete(Request& request, Outcome outcome) {
+  if (request.is_done()) return;  // given up, or expired
+  request.complete(std::move(outcome));
+  wake_waiters_of(request);
+}
+
+void PoolCore::fail(Request& request, Status status, Ran ran) { complete(request, {.outputs = std::move(status), .ran = ran}); }
+
+void PoolCore::finish_call(const std::shared_ptr<ControlCall>& call, Result<std::string> answer) {
+  calls_.erase(call->seq);
+  call->complete(std::move(answer));
+  wake_waiters_of(*call);
+}
+
+}  // namespace shoal::client

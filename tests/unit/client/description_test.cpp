@@ -1,0 +1,54 @@
+#include "client/src/description.hpp"
+
+#include <gtest/gtest.h>
+
+namespace shoal::client {
+namespace {
+
+constexpr char kJson[] = R"({"name": "net", "version": 3, "model_id": 7, "signature": 9,
+  "inputs": [{"name": "data", "dtype": "float32", "shape": [-1, 3]}, {"name": "ids", "dtype": "int64", "shape": [2]}],
+  "outputs": [{"name": "out", "dtype": "float32", "shape": [-1]}], "ignored_inputs": ["softmax_label"], "labels": ["a", "b"],
+  "preprocess": {"resize": 256, "crop": [224, 200], "order": "BGR", "mean": [1, 2, 3], "scale": [1, 1, 1]}})";
+
+TEST(Description, IsReadFromTheDaemonsJson) {
+  const Description model = parse_description(kJson).value();
+  EXPECT_EQ(model.info.name, "net");
+  EXPECT_EQ(model.info.version, 3u);
+  EXPECT_EQ(model.model_id, 7u);
+  EXPECT_EQ(model.signature, 9u);
+  EXPECT_EQ(model.info.inputs[0], (TensorSpec{"data", DType::kFloat32, Shape{-1, 3}}));
+  EXPECT_EQ(model.info.labels, (std::vector<std::string>{"a", "b"}));
+  EXPECT_EQ(model.info.preprocess->crop_width, 200);
+  EXPECT_EQ(model.info.preprocess->order, "BGR");
+}
+
+TEST(Description, JsonOfAnotherKindIsAnErrorNotAnException) {
+  for (const char* text : {"", "[]", "{}", "{\"name\": 3}", R"({"name": "x", "inputs": [{"name": "a", "dtype": "float3", "shape": []}]})"}) {
+    EXPECT_EQ(parse_description(text).status().code(), StatusCode::kInternal) << text;
+  }
+}
+
+TEST(MatchInputs, FindsTheModelsOrderAndLeavesLabelsOut) {
+  const Description model = parse_description(kJson).value();
+  const std::vector<TensorSpec> given = {{"ids", DType::kInt64, Shape{2}}, {"softmax_label", DType::kFloat32, Shape{1}}, {"data", DType::kFloat32, Shape{5, 3}}};
+  EXPECT_EQ(match_inputs(model, given).value(), (std::vector<std::size_t>{2, 0}));
+}
+
+TEST(MatchInputs, EveryMistakeIsNamed) {
+  const Description model = parse_description(kJson).value();
+  const TensorSpec data{"data", DType::kFloat32, Shape{5, 3}}, ids{"ids", DType::kInt64, Shape{2}};
+  const auto message = [&](std::vector<TensorSpec> given) {
+    const auto matched = match_inputs(model, given);
+    EXPECT_EQ(matched.status().code(), StatusCode::kInvalidArgument);
+    return matched.status().message();
+  };
+  EXPECT_EQ(message({data, {"idz", DType::kInt64, Shape{2}}}), "model 'net' has no input 'idz' (it has: data, ids)");
+  EXPECT_EQ(message({data, data}), "model 'net': input 'data' is given twice");
+  EXPECT_EQ(message({ids}), "model 'net': input 'data' is missing (1 given, it has: data, ids)");
+  EXPECT_EQ(message({{"data", DType::kFloat64, Shape{5, 3}}, ids}), "model 'net': input 'data' is float64 (wants float32)");
+  EXPECT_EQ(message({{"data", DType::kFloat32, Shape{5, 4}}, ids}), "model 'net': input 'data' has shape 5x4 (wants ?x3)");
+  EXPECT_EQ(message({{"data", DType::kFloat32, Shape{3}}, ids}), "model 'net': input 'data' has shape 3 (wants ?x3)");
+}
+
+}  // namespace
+}  // namespace shoal::client
