@@ -2,7 +2,7 @@
 #pragma once
 
 #include <filesystem>
-#include <functional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -14,6 +14,7 @@ namespace shoal::worker {
 
 struct MxnetImport {
   Graph graph;
+  std::set<std::string> auxiliaries;  ///< of import_mxnet_symbol(): the inputs that are auxiliary states in the file
   std::vector<std::string> warnings;  ///< superfluous parameters, unknown keys: one line each, naming the file
 };
 
@@ -22,5 +23,8 @@ struct MxnetImport {
 ///   Threads  thread-safe
 ///   Source   reference: the MXNet 1.9.1 formats, as docs/design.md describes them
 Result<MxnetImport> import_mxnet(const std::filesystem::path& symbol_file, const std::filesystem::path& params_file);
+
+/// The graph alone: every variable but the labels is an input, so infer_parameters() can tell their shapes.
+Result<MxnetImport> import_mxnet_symbol(const std::filesystem::path& symbol_file);
 
 }  // namespace shoal::worker

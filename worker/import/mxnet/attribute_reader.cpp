@@ -1,0 +1,178 @@
+#include "worker/import/mxnet/attribute_reader.hpp"
+
+#include <algorithm>
+#include <cctype>
+#include <charconv>
+#include <cmath>
+#include <cstdlib>
+
+#include "shm/base/errors.hpp"
+
+namespace shoal::worker {
+namespace {
+
+bool is_space(char c) { return std::isspace(static_cast<unsigned char>(c)) != 0; }
+
+std::string_view trimmed(std::string_view text) {
+  while (!text.empty() && is_space(text.front())) text.remove_prefix(1);
+  while (!text.empty() && is_space(text.back())) text.remove_suffix(1);
+  return text;
+}
+
+std::optional<std::int64_t> parse_integer(std::string_view text) {
+  text = trimmed(text);
+  if (text.size() > 1 && text.front() == '+') text.remove_prefix(1);
+  std::int64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return value;
+}
+
+std::optional<double> parse_number(std::string_view text) {
+  std::string copy(trimmed(text));
+  if (copy.size() > 1 && (copy.back() == 'f' || copy.back() == 'F') && std::tolower(copy[copy.size() - 2]) != 'n') copy.pop_back();  // "0.5f", not "inf"
+  if (copy.empty() || copy.find_first_of("xXpP") != std::string::npos) return std::nullopt;  // strtod would read hexadecimal
+  char* end = nullptr;
+  const double value = std::strtod(copy.c_str(), &end);
+  if (end != copy.c_str() + copy.size()) return std::nullopt;
+  return value;
+}
+
+/// What dmlc's parameter parser takes off a key before operator attributes are read: hints of the trainer.
+bool is_training_hint(std::string_view key) {
+  for (const std::string_view hint : {"ctx_group", "lr_mult", "wd_mult", "force_mirroring", "mirror_stage"}) {
+    if (key == hint || (key.size() > hint.size() && key.ends_with(hint) && key[key.size() - hint.size() - 1] == '_')) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+std::optional<Dims> parse_tuple(std::string_view text) {
+  text = trimmed(text);
+  if (text.empty()) return std::nullopt;
+  if (text.front() != '(' && text.front() != '[') {
+    const auto single = parse_integer(text);
+    return single ? std::optional(Dims{*single}) : std::nullopt;
+  }
+  if (text.size() < 2 || (text.back() != ')' && text.back() != ']')) return std::nullopt;
+  text = trimmed(text.substr(1, text.size() - 2));
+  Dims dims;
+  while (!text.empty()) {
+    const auto comma = text.find(',');
+    std::string_view entry = trimmed(text.substr(0, comma));
+    if (entry.size() > 1 && entry.back() == 'L') entry.remove_suffix(1);  // Python 2 wrote its longs so
+    const auto value = parse_integer(entry);
+    if (!value) return std::nullopt;
+    dims.push_back(*value);
+    text = comma == std::string_view::npos ? std::string_view() : trimmed(text.substr(comma + 1));
+  }
+  return dims;
+}
+
+bool AttributeReader::has(const char* key) const {
+  const auto found = node_.attributes.find(key);
+  return found != node_.attributes.end() && found->second != "None";
+}
+
+const std::string* AttributeReader::find(const char* key, bool required) {
+  read_.emplace(key);
+  const auto found = node_.attributes.find(key);
+  if (found != node_.attributes.end()) return &found->second;
+  if (required) fail_node(StatusCode::kInvalidArgument, format("attribute {} is missing", key));
+  return nullptr;
+}
+
+std::int64_t AttributeReader::integer(const char* key, std::optional<std::int64_t> missing, std::int64_t least, std::int64_t most) {
+  const std::string* text = find(key, !missing);
+  if (!text) return missing.value_or(least);
+  const auto value = parse_integer(*text);
+  if (!value) {
+    fail(key, "is no whole number");
+  } else if (*value < least || *value > most) {
+    fail(key, format("is not in {} to {}", least, most));
+  } else {
+    return *value;
+  }
+  return missing.value_or(least);
+}
+
+double AttributeReader::number(const char* key, std::optional<double> missing) {
+  const std::string* text = find(key, !missing);
+  if (!text) return missing.value_or(0);
+  const auto value = parse_number(*text);
+  if (!value) fail(key, "is no number");
+  return value.value_or(missing.value_or(0));
+}
+
+float AttributeReader::real(const char* key, std::optional<float> missing) {
+  const double value = number(key, missing ? std::optional<double>(*missing) : std::nullopt);
+  if (std::isfinite(value) && std::isinf(static_cast<float>(value))) fail(key, "is beyond float32");
+  return static_cast<float>(value);
+}
+
+bool AttributeReader::flag(const char* key, bool missing) {
+  const std::string* text = find(key, false);
+  if (!text) return missing;
+  std::string lower = *text;
+  std::transform(lower.begin(), lower.end(), lower.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  if (lower == "true" || lower == "1") return true;
+  if (lower != "false" && lower != "0") fail(key, "is neither True nor False");
+  return false;
+}
+
+Dims AttributeReader::tuple(const char* key, std::optional<Dims> missing, std::int64_t least) {
+  const std::string* text = find(key, !missing);
+  if (!text || (missing && trimmed(*text) == "None")) return missing.value_or(Dims{});
+  const auto dims = parse_tuple(*text);
+  if (!dims) {
+    fail(key, "is no tuple of whole numbers");
+    return missing.value_or(Dims{});
+  }
+  for (const std::int64_t dim : *dims) {
+    if (dim < least || dim > kInt32Max) fail(key, format("holds {}, which is not in {} to {}", dim, least, kInt32Max));
+  }
+  return *dims;
+}
+
+std::size_t AttributeReader::choice(const char* key, std::initializer_list<std::string_view> names, std::optional<std::size_t> missing) {
+  const std::string* text = find(key, !missing);
+  if (!text) return missing.value_or(0);
+  const auto found = std::find(names.begin(), names.end(), *text);
+  if (found != names.end()) return static_cast<std::size_t>(found - names.begin());
+  std::string all;
+  for (const std::string_view name : names) all += (all.empty() ? "" : ", ") + std::string(name);
+  fail(key, "is none of " + all);
+  return missing.value_or(0);
+}
+
+DType AttributeReader::dtype(const char* key) {
+  const std::string* text = find(key, true);
+  if (!text) return DType::kFloat32;
+  const Result<DType> dtype = parse_dtype(*text);
+  if (!dtype.ok()) fail(key, "is no type");
+  return dtype.ok() ? *dtype : DType::kFloat32;
+}
+
+void AttributeReader::ignore(std::initializer_list<const char*> keys) { read_.insert(keys.begin(), keys.end()); }
+
+void AttributeReader::fail(const char* key, std::string_view why) {
+  const auto found = node_.attributes.find(key);
+  fail_node(StatusCode::kInvalidArgument,
+            found == node_.attributes.end() ? format("attribute {} {}", key, why) : format("attribute {}='{}' {}", key, found->second, why));
+}
+
+void AttributeReader::fail_node(StatusCode code, std::string_view why) {
+  if (status_.ok()) status_ = Status(code, format("{} '{}': {}", node_.op, node_.name, why));
+}
+
+std::vector<std::string> AttributeReader::unread() const {
+  std::vector<std::string> keys;
+  for (const auto& [key, value] : node_.attributes) {
+    const bool internal = key.size() > 4 && key.starts_with("__") && key.ends_with("__");
+    if (!internal && !read_.contains(key) && !is_training_hint(key)) keys.push_back(key);
+  }
+  return keys;
+}
+
+}  // namespace shoal::worker

@@ -1,0 +1,60 @@
+// Typed reading of the attribute texts of one MXNet node.
+#pragma once
+
+#include <initializer_list>
+#include <limits>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "shoal/status.hpp"
+#include "worker/graph/attributes.hpp"
+#include "worker/import/mxnet/mxnet_symbol.hpp"
+
+namespace shoal::worker {
+
+/// Reads each attribute that the operator knows, by the grammar of MXNet 1.9.1's parameter parser. The first error sticks: later reads
+/// return defaults, and status() says what was wrong with operator, node and attribute named.
+///   Threads  thread-compatible
+class AttributeReader {
+ public:
+  explicit AttributeReader(const MxnetNode& node) : node_(node) {}
+
+  static constexpr std::int64_t kInt32Max = std::numeric_limits<std::int32_t>::max();
+  static constexpr std::int64_t kInt32Min = std::numeric_limits<std::int32_t>::min();
+
+  /// True when the node has the attribute and it is not "None".
+  bool has(const char* key) const;
+
+  // A missing attribute is the default; without one it is an error.
+  std::int64_t integer(const char* key, std::optional<std::int64_t> missing = {}, std::int64_t least = kInt32Min, std::int64_t most = kInt32Max);
+  double number(const char* key, std::optional<double> missing = {});
+  float real(const char* key, std::optional<float> missing = {});  ///< a float32 field: what overflows it is an error
+  bool flag(const char* key, bool missing);
+  Dims tuple(const char* key, std::optional<Dims> missing = {}, std::int64_t least = kInt32Min);
+  std::size_t choice(const char* key, std::initializer_list<std::string_view> names, std::optional<std::size_t> missing = {});
+  DType dtype(const char* key);  ///< required; a name such as "float16"
+
+  /// Attributes that mean nothing at inference.
+  void ignore(std::initializer_list<const char*> keys);
+
+  void fail(const char* key, std::string_view why);                ///< "... attribute key='text' why"
+  void fail_node(StatusCode code, std::string_view why);           ///< "Operator 'node': why"
+  const Status& status() const { return status_; }
+  /// Keys that nobody read and that are not of the form __x__.
+  std::vector<std::string> unread() const;
+
+ private:
+  const std::string* find(const char* key, bool required);
+
+  const MxnetNode& node_;
+  std::set<std::string, std::less<>> read_;
+  Status status_;
+};
+
+/// "(3, 3)", "[3,3]", "(3L,)", "3", "()": MXNet's tuples of integers; nothing when the text is none of these.
+std::optional<Dims> parse_tuple(std::string_view text);
+
+}  // namespace shoal::worker

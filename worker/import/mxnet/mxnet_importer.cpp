@@ -1,0 +1,289 @@
+#include "worker/import/mxnet/mxnet_importer.hpp"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "shm/base/errors.hpp"
+#include "worker/import/mxnet/attribute_reader.hpp"
+#include "worker/import/mxnet/mxnet_lowering.hpp"
+#include "worker/import/mxnet/mxnet_params.hpp"
+#include "worker/import/mxnet/mxnet_symbol.hpp"
+
+namespace shoal::worker {
+namespace {
+
+constexpr std::size_t kListedAtMost = 8;  // of many, an error or warning lists so many
+
+// Type flags of `__dtype__`, which is a number there and not a name.
+constexpr DType kFlags[] = {DType::kFloat32, DType::kFloat64, DType::kFloat16, DType::kUInt8, DType::kInt32, DType::kInt8, DType::kInt64,
+                            DType::kBool};
+
+std::size_t all_inputs(const MxnetNode& node) { return node.inputs.size(); }
+
+std::size_t used_inputs(const MxnetNode& node) {
+  const MxnetOperator* const op = find_mxnet_operator(node.op);
+  return op && op->used_inputs >= 0 ? static_cast<std::size_t>(op->used_inputs) : node.inputs.size();
+}
+
+/// "a, b, c and 4 more".
+std::string listed(const std::vector<std::string>& names) {
+  std::string text;
+  for (std::size_t i = 0; i < std::min(names.size(), kListedAtMost); ++i) text += (i == 0 ? "" : ", ") + names[i];
+  if (names.size() > kListedAtMost) text += " and " + std::to_string(names.size() - kListedAtMost) + " more";
+  return text;
+}
+
+/// The stored arrays by the names of the graph's variables.
+class Parameters {
+ public:
+  explicit Parameters(std::vector<MxnetArray> arrays) {
+    for (MxnetArray& array : arrays) {
+      if (by_key_.contains(array.name)) repeated_.push_back(array.name);
+      by_key_[array.name] = std::move(array.array);  // of a name stored twice the last counts, as in MXNet
+    }
+  }
+
+  /// "arg:name", else "aux:name", else the bare name; null when there is none, or it is a "none" array.
+  const Constant* find(const std::string& variable) const {
+    for (const char* prefix : {"arg:", "aux:", ""}) {
+      const auto found = by_key_.find(prefix + variable);
+      if (found != by_key_.end() && found->second.dtype != DType::kInvalid) return &found->second;
+    }
+    return nullptr;
+  }
+
+  /// Keys that belong to no variable of the graph.
+  std::vector<std::string> superfluous(const std::set<std::string>& variables) const {
+    std::vector<std::string> keys;
+    for (const auto& [key, array] : by_key_) {
+      if (!variables.contains(key) && !variables.contains(key.substr(key.find(':') + 1))) keys.push_back(key);
+    }
+    return keys;
+  }
+
+  /// Written by Gluon's save_parameters: paths with dots, and no prefix anywhere.
+  bool is_gluon_dictionary() const {
+    bool dots = false;
+    for (const auto& [key, array] : by_key_) {
+      if (key.starts_with("arg:") || key.starts_with("aux:")) return false;
+      dots = dots || key.find('.') != std::string::npos;
+    }
+    return dots;
+  }
+
+  const std::vector<std::string>& repeated() const { return repeated_; }
+  std::size_t size() const { return by_key_.size(); }
+
+ private:
+  std::map<std::string, Constant> by_key_;
+  std::vector<std::string> repeated_;
+};
+
+class Importer {
+ public:
+  /// without_parameters: every variable becomes an input.
+  Importer(const MxnetSymbol& symbol, const Parameters& parameters, bool without_parameters)
+      : symbol_(symbol), parameters_(parameters), without_parameters_(without_parameters), outputs_(symbol.nodes.size()) {}
+
+  Result<MxnetImport> run() {
+    const std::vector<std::size_t> needed = post_order(symbol_, used_inputs);
+    SHOAL_RETURN_IF_ERROR(check_operators(needed));
+    for (const std::size_t id : needed) {
+      const MxnetNode& node = symbol_.nodes[id];
+      if (node.is_variable()) SHOAL_RETURN_IF_ERROR(add_variable(id));
+      else SHOAL_RETURN_IF_ERROR(lower(id));
+    }
+    SHOAL_RETURN_IF_ERROR(add_heads());
+    order_inputs();
+    return std::move(import_);
+  }
+
+ private:
+  Graph& graph() { return import_.graph; }
+
+  /// All operators that Shoal does not have, in one error: whoever ports a model wants the whole list.
+  Status check_operators(const std::vector<std::size_t>& needed) const {
+    std::vector<std::string> unknown;
+    for (const std::size_t id : needed) {
+      const MxnetNode& node = symbol_.nodes[id];
+      if (!node.is_variable() && !find_mxnet_operator(node.op)) unknown.push_back(node.op + " '" + node.name + "'");
+    }
+    if (unknown.empty()) return {};
+    return unimplemented("{} of the graph's nodes are of operators that Shoal does not have: {}", unknown.size(), listed(unknown));
+  }
+
+  Status add_variable(std::size_t id) {
+    const MxnetNode& node = symbol_.nodes[id];
+    const auto [place, fresh] = variables_.try_emplace(node.name, kNoValue);
+    if (fresh) {
+      Value value;
+      value.name = node.name;
+      if (const Constant* constant = parameters_.find(node.name)) {
+        value.dtype = constant->dtype;
+        value.shape = constant->shape;
+        value.constant = *constant;
+      } else {
+        SHOAL_RETURN_IF_ERROR(describe_input(node, value));
+      }
+      place->second = graph().add_value(std::move(value));
+    }
+    outputs_[id] = {place->second};
+    return {};
+  }
+
+  /// What `__shape__`, `__dtype__` and `__storage_type__` say of an input.
+  static Status describe_input(const MxnetNode& node, Value& value) {
+    const auto text = [&](const char* key) -> const std::string* {
+      const auto found = node.attributes.find(key);
+      return found == node.attributes.end() ? nullptr : &found->second;
+    };
+    const auto flag = [&](const char* key) -> std::optional<std::int64_t> {
+      const auto number = text(key) ? parse_tuple(*text(key)) : std::nullopt;
+      return number && number->size() == 1 ? std::optional(number->front()) : std::nullopt;
+    };
+    if (flag("__storage_type__").value_or(0) > 0) return unimplemented("input '{}' is sparse, which is not supported", node.name);
+    if (const auto type = flag("__dtype__"); type && *type >= 0 && *type < static_cast<std::int64_t>(std::size(kFlags))) value.dtype = kFlags[*type];
+    if (const auto dims = text("__shape__") ? parse_tuple(*text("__shape__")) : std::nullopt; dims && dims->size() <= kMaxRank) {
+      Dims open = *dims;
+      for (std::int64_t& dim : open) dim = dim > 0 ? dim : -1;
+      value.shape = Shape(open);
+    }
+    return {};
+  }
+
+  Status lower(std::size_t id) {
+    const MxnetNode& node = symbol_.nodes[id];
+    const MxnetOperator& op = *find_mxnet_operator(node.op);
+    const auto count = static_cast<int>(node.inputs.size());
+    if (count < op.min_inputs || (op.max_inputs >= 0 && count > op.max_inputs)) {
+      return invalid_argument("{} '{}': {} inputs; it takes {}", node.op, node.name, count, input_range(op));
+    }
+    std::vector<ValueId> inputs;
+    for (std::size_t i = 0; i < std::min(used_inputs(node), node.inputs.size()); ++i) {
+      SHOAL_ASSIGN_OR_RETURN(const ValueId value, output(node.inputs[i], node.name));
+      SHOAL_RETURN_IF_ERROR(check_auxiliary(node, op, i, value));
+      inputs.push_back(value);
+    }
+    AttributeReader attributes(node);
+    MxnetLowering lowering{graph(), node, attributes, std::move(inputs)};
+    outputs_[id] = op.lower(lowering);
+    for (const std::string& key : attributes.unread()) {
+      import_.warnings.push_back(format("{} '{}': attribute {} is not known and ignored", node.op, node.name, key));
+    }
+    return attributes.status();
+  }
+
+  static std::string input_range(const MxnetOperator& op) {
+    if (op.max_inputs < 0) return std::to_string(op.min_inputs) + " or more";
+    if (op.max_inputs == op.min_inputs) return std::to_string(op.min_inputs);
+    return std::to_string(op.min_inputs) + " to " + std::to_string(op.max_inputs);
+  }
+
+  /// An auxiliary state is never an input: without a value the checkpoint is not whole.
+  Status check_auxiliary(const MxnetNode& node, const MxnetOperator& op, std::size_t slot, ValueId value) {
+    if (op.first_auxiliary < 0 || slot < static_cast<std::size_t>(op.first_auxiliary)) return {};
+    const Value& state = graph().value(value);
+    if (without_parameters_) {
+      import_.auxiliaries.insert(state.name);
+      return {};
+    }
+    if (state.constant || state.producer != kNoNode) return {};
+    return invalid_argument("{} '{}': the parameters hold no value of its auxiliary state '{}'", node.op, node.name, state.name);
+  }
+
+  /// The value of an entry; `reader` is who asks, for errors.
+  Result<ValueId> output(const MxnetEntry& entry, std::string_view reader) const {
+    const MxnetNode& node = symbol_.nodes[entry.node];
+    const std::vector<ValueId>& outputs = outputs_[entry.node];
+    if (entry.output >= outputs.size()) {
+      return data_loss("{} reads output {} of '{}', which has {}", reader, entry.output, node.name, outputs.size());
+    }
+    if (outputs[entry.output] == kNoValue) {
+      return unimplemented("{} reads output {} of {} '{}', which is not computed at inference", reader, entry.output, node.op, node.name);
+    }
+    return outputs[entry.output];
+  }
+
+  Status add_heads() {
+    for (const MxnetEntry& head : symbol_.heads) {
+      SHOAL_ASSIGN_OR_RETURN(const ValueId value, output(head, "a head of the graph"));
+      graph().outputs.push_back({output_name(head), value});
+    }
+    return {};
+  }
+
+  /// As MXNet's list_outputs makes it.
+  std::string output_name(const MxnetEntry& head) const {
+    const MxnetNode& node = symbol_.nodes[head.node];
+    if (node.is_variable()) return node.name;
+    const MxnetOperator& op = *find_mxnet_operator(node.op);
+    std::string name = "output";
+    if (!op.output_names.empty()) name = op.output_names[head.output];
+    else if (outputs_[head.node].size() > 1) name += std::to_string(head.output);
+    return node.name.empty() ? name : node.name + "_" + name;
+  }
+
+  /// Inputs in list_arguments' order, and the arguments that no output needs (labels).
+  void order_inputs() {
+    std::set<std::string> listed_names;
+    for (const std::size_t id : post_order(symbol_, all_inputs)) {
+      const MxnetNode& node = symbol_.nodes[id];
+      if (!node.is_variable() || !listed_names.insert(node.name).second || parameters_.find(node.name)) continue;
+      const auto used = variables_.find(node.name);
+      if (used != variables_.end()) graph().inputs.push_back(used->second);
+      else graph().ignored_inputs.push_back(node.name);
+    }
+  }
+
+  const MxnetSymbol& symbol_;
+  const Parameters& parameters_;
+  const bool without_parameters_;
+  std::vector<std::vector<ValueId>> outputs_;  // by node of the file
+  std::map<std::string, ValueId> variables_;
+  MxnetImport import_;
+};
+
+Status check_gluon(const MxnetSymbol& symbol, const Parameters& parameters, const std::filesystem::path& params_file) {
+  if (!parameters.is_gluon_dictionary()) return {};
+  for (const MxnetNode& node : symbol.nodes) {
+    if (node.is_variable() && parameters.find(node.name)) return {};
+  }
+  return invalid_argument("{}: none of its names is in the graph; they look like Gluon's save_parameters. Export the model with "
+                          "net.hybridize(); net(x); net.export(prefix)", params_file.string());
+}
+
+void warn_of_parameters(const MxnetSymbol& symbol, const Parameters& parameters, const std::filesystem::path& params_file, MxnetImport& import) {
+  std::set<std::string> variables;
+  for (const MxnetNode& node : symbol.nodes) {
+    if (node.is_variable()) variables.insert(node.name);
+  }
+  if (const auto keys = parameters.superfluous(variables); !keys.empty()) {
+    import.warnings.push_back(format("{}: the graph has no use for {}", params_file.string(), listed(keys)));
+  }
+  if (!parameters.repeated().empty()) {
+    import.warnings.push_back(format("{}: stored more than once, the last counts: {}", params_file.string(), listed(parameters.repeated())));
+  }
+}
+
+}  // namespace
+
+Result<MxnetImport> import_mxnet(const std::filesystem::path& symbol_file, const std::filesystem::path& params_file) {
+  SHOAL_ASSIGN_OR_RETURN(const MxnetSymbol symbol, read_mxnet_symbol(symbol_file));
+  SHOAL_ASSIGN_OR_RETURN(std::vector<MxnetArray> arrays, read_mxnet_params(params_file));
+  const Parameters parameters(std::move(arrays));
+  SHOAL_RETURN_IF_ERROR(check_gluon(symbol, parameters, params_file));
+  Result<MxnetImport> import = Importer(symbol, parameters, false).run();
+  if (!import.ok()) return import.status().with_context(symbol_file.string());
+  warn_of_parameters(symbol, parameters, params_file, *import);
+  return import;
+}
+
+Result<MxnetImport> import_mxnet_symbol(const std::filesystem::path& symbol_file) {
+  SHOAL_ASSIGN_OR_RETURN(const MxnetSymbol symbol, read_mxnet_symbol(symbol_file));
+  Result<MxnetImport> import = Importer(symbol, Parameters({}), true).run();
+  if (!import.ok()) return import.status().with_context(symbol_file.string());
+  return import;
+}
+
+}  // namespace shoal::worker

@@ -1,0 +1,68 @@
+#include "worker/import/mxnet/mxnet_lowering.hpp"
+
+#include <map>
+
+#include "shm/base/check.hpp"
+#include "worker/graph/operators.hpp"
+
+namespace shoal::worker {
+namespace {
+
+using Registry = std::map<std::string, MxnetOperator, std::less<>>;
+
+void add(Registry& registry, MxnetOperator op) {
+  const std::string name = op.name;
+  SHOAL_CHECK(op.lower != nullptr);
+  SHOAL_CHECK(registry.emplace(name, std::move(op)).second);
+}
+
+Registry built_in() {
+  Registry registry;
+  for (auto operators : {layer_operators(), elementwise_operators(), movement_operators()}) {
+    for (MxnetOperator& op : operators) add(registry, std::move(op));
+  }
+  return registry;
+}
+
+Registry& registry() {
+  static Registry operators = built_in();
+  return operators;
+}
+
+}  // namespace
+
+const MxnetOperator* find_mxnet_operator(std::string_view name) {
+  const auto found = registry().find(name);
+  return found == registry().end() ? nullptr : &found->second;
+}
+
+void register_mxnet_operator(MxnetOperator op) { add(registry(), std::move(op)); }
+
+void add_aliases(std::vector<MxnetOperator>& operators, MxnetOperator op, std::initializer_list<const char*> names) {
+  for (const char* name : names) {
+    op.name = name;
+    operators.push_back(op);
+  }
+}
+
+std::vector<ValueId> MxnetLowering::add(std::string_view shoal_operator, Attributes attributes, std::vector<ValueId> sources, std::size_t outputs) {
+  const Operator* const op = find_operator(shoal_operator);
+  SHOAL_CHECK(op != nullptr);
+  Node added;
+  added.op = op;
+  added.name = node.name;
+  added.source_op = node.op;
+  added.attributes = std::move(attributes);
+  added.inputs = std::move(sources);
+  if (op->output_count >= 0) outputs = static_cast<std::size_t>(op->output_count);
+  for (std::size_t i = 0; i < outputs; ++i) {
+    Value value;
+    value.name = node.name + "_output" + (i == 0 ? "" : std::to_string(i));
+    value.producer = static_cast<NodeId>(graph.nodes.size());
+    added.outputs.push_back(graph.add_value(std::move(value)));
+  }
+  graph.nodes.push_back(added);
+  return added.outputs;
+}
+
+}  // namespace shoal::worker

@@ -1,0 +1,44 @@
+// The graph of a -symbol.json file, as it stands there.
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "shoal/result.hpp"
+
+namespace shoal::worker {
+
+/// One use of an output: of node `node`, output `output` in its full list, hidden ones included.
+struct MxnetEntry {
+  std::size_t node = 0;
+  std::size_t output = 0;
+};
+
+/// One node; op "null" is a variable.
+struct MxnetNode {
+  std::string op;
+  std::string name;
+  std::map<std::string, std::string> attributes;
+  std::vector<MxnetEntry> inputs;
+  bool is_variable() const { return op == "null"; }
+};
+
+/// All references lie within `nodes` and no node depends on itself.
+struct MxnetSymbol {
+  std::vector<MxnetNode> nodes;       ///< in the file's order, which need not be topological
+  std::vector<MxnetEntry> heads;
+  int version = 0;                    ///< 10901 for 1.9.1; 0 when the file does not say
+};
+
+/// Reads JSON with node attributes under "attrs" or "attr" (MXNet 0.9 and later).
+///   Errors   kNotFound; kDataLoss naming file and place (no JSON, no graph, a reference beyond the nodes, a cycle);
+///            kUnimplemented for the era before 0.9 (attributes under "param"), by name
+Result<MxnetSymbol> read_mxnet_symbol(const std::filesystem::path& path);
+
+/// The nodes that the heads need, every node behind those it reads: MXNet's order of list_arguments. `reads` says how many inputs of
+/// a node count; the rest (labels) are not followed.
+std::vector<std::size_t> post_order(const MxnetSymbol& symbol, std::size_t (*reads)(const MxnetNode& node));
+
+}  // namespace shoal::worker
