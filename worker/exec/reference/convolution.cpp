@@ -1,0 +1,99 @@
+#include <algorithm>
+#include <vector>
+
+#include "worker/exec/reference/elements.hpp"
+#include "worker/exec/reference/kernels.hpp"
+
+namespace shoal::worker {
+namespace {
+
+/// One convolution as three spatial axes; missing ones in front have extent 1.
+struct Geometry {
+  std::int64_t batch, in_channels, out_channels, groups;
+  std::int64_t in[3] = {1, 1, 1}, out[3] = {1, 1, 1}, kernel[3] = {1, 1, 1}, stride[3] = {1, 1, 1}, dilate[3] = {1, 1, 1}, pad[3] = {0, 0, 0};
+
+  Geometry(const ConvolutionAttributes& conv, const Shape& src, const Shape& dst)
+      : batch(src[0]), in_channels(src[1]), out_channels(dst[1]), groups(conv.num_group) {
+    const std::size_t rank = conv.kernel.size();
+    for (std::size_t i = 0; i < rank; ++i) {
+      const std::size_t axis = 3 - rank + i;
+      in[axis] = src[static_cast<int>(i) + 2];
+      out[axis] = dst[static_cast<int>(i) + 2];
+      kernel[axis] = conv.kernel[i];
+      stride[axis] = conv.stride[i];
+      dilate[axis] = conv.dilate[i];
+      pad[axis] = conv.pad[i];
+    }
+  }
+  std::int64_t in_plane() const { return in[0] * in[1] * in[2]; }
+  std::int64_t out_plane() const { return out[0] * out[1] * out[2]; }
+  std::int64_t taps() const { return kernel[0] * kernel[1] * kernel[2]; }
+
+  /// Where output position `at` with kernel tap `tap` reads along an axis; outside [0, in) there is padding.
+  std::int64_t source(int axis, std::int64_t at, std::int64_t tap) const { return at * stride[axis] - pad[axis] + tap * dilate[axis]; }
+};
+
+/// sum[x] += weight * row[x * stride - pad + tap * dilate] wherever that lies in the row.
+template <typename T, typename Sum>
+void add_row(const Geometry& g, std::int64_t tap, Sum weight, const T* row, Sum* sum) {
+  const std::int64_t shift = g.source(2, 0, tap), stride = g.stride[2];
+  const std::int64_t first = shift < 0 ? (-shift + stride - 1) / stride : 0;
+  const std::int64_t last = shift >= g.in[2] ? 0 : std::min(g.out[2], (g.in[2] - 1 - shift) / stride + 1);
+  if (stride == 1) {
+    const T* const from = row + shift;
+    for (std::int64_t x = first; x < last; ++x) sum[x] += weight * static_cast<Sum>(from[x]);
+  } else {
+    for (std::int64_t x = first; x < last; ++x) sum[x] += weight * static_cast<Sum>(row[x * stride + shift]);
+  }
+}
+
+/// All taps of one input channel into the sums of one output plane.
+template <typename T, typename Sum>
+void add_channel(const Geometry& g, const T* src, const T* weight, Sum* sums) {
+  for (std::int64_t kd = 0; kd < g.kernel[0]; ++kd) {
+    for (std::int64_t kh = 0; kh < g.kernel[1]; ++kh) {
+      for (std::int64_t kw = 0; kw < g.kernel[2]; ++kw) {
+        const Sum w = static_cast<Sum>(weight[(kd * g.kernel[1] + kh) * g.kernel[2] + kw]);
+        for (std::int64_t d = 0; d < g.out[0]; ++d) {
+          const std::int64_t z = g.source(0, d, kd);
+          if (z < 0 || z >= g.in[0]) continue;
+          for (std::int64_t h = 0; h < g.out[1]; ++h) {
+            const std::int64_t y = g.source(1, h, kh);
+            if (y < 0 || y >= g.in[1]) continue;
+            add_row(g, kw, w, src + (z * g.in[1] + y) * g.in[2], sums + (d * g.out[1] + h) * g.out[2]);
+          }
+        }
+      }
+    }
+  }
+}
+
+template <typename T>
+void convolve(const Geometry& g, const T* src, const T* weight, const T* bias, T* dst) {
+  using Sum = Compute<T>;
+  const std::int64_t group_in = g.in_channels / g.groups, group_out = g.out_channels / g.groups;
+  std::vector<Sum> sums(static_cast<std::size_t>(g.out_plane()));
+  for (std::int64_t n = 0; n < g.batch; ++n) {
+    for (std::int64_t o = 0; o < g.out_channels; ++o) {
+      std::fill(sums.begin(), sums.end(), bias ? static_cast<Sum>(bias[o]) : Sum{0});
+      const T* const group = src + (n * g.in_channels + o / group_out * group_in) * g.in_plane();
+      for (std::int64_t c = 0; c < group_in; ++c) {
+        add_channel(g, group + c * g.in_plane(), weight + (o * group_in + c) * g.taps(), sums.data());
+      }
+      T* const plane = dst + (n * g.out_channels + o) * g.out_plane();
+      std::transform(sums.begin(), sums.end(), plane, to_element<T, Sum>);
+    }
+  }
+}
+
+}  // namespace
+
+Status reference_convolution(const Node& node, Sources src, Results dst) {
+  const Geometry geometry(std::get<ConvolutionAttributes>(node.attributes), src[0].shape, dst[0].shape);
+  return with_float(node, src[0].dtype, [&]<typename T>() {
+    convolve(geometry, elements<T>(src[0]), elements<T>(src[1]), src.size() == 3 ? elements<T>(src[2]) : nullptr, elements<T>(dst[0]));
+    return Status();
+  });
+}
+
+}  // namespace shoal::worker

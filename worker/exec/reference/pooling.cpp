@@ -1,0 +1,139 @@
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "worker/exec/reference/elements.hpp"
+#include "worker/exec/reference/kernels.hpp"
+
+namespace shoal::worker {
+namespace {
+
+/// The lowest finite number: what a window without a pixel has for its maximum.
+template <typename T>
+Compute<T> lowest() {
+  if constexpr (std::is_same_v<T, Half>) return -65504.f;
+  else if constexpr (std::is_same_v<T, BFloat16>) return -3.3895314e38f;
+  else return std::numeric_limits<T>::lowest();
+}
+
+/// Windows over up to three spatial axes; missing ones in front have extent 1. Element (n, c, z, y, x) lies at n, c and space strides.
+struct Geometry {
+  std::int64_t batch, channels, channel_stride = 1, batch_stride, out_channel_stride = 1, out_batch_stride;
+  std::int64_t in[3] = {1, 1, 1}, out[3] = {1, 1, 1}, kernel[3] = {1, 1, 1}, stride[3] = {1, 1, 1}, pad[3] = {0, 0, 0};
+  std::int64_t step = 1;  ///< between neighbours along the last axis
+
+  Geometry(const PoolingAttributes& pool, const Shape& src, const Shape& dst) : batch(src[0]) {
+    const int rank = src.rank() - 2, first = pool.channels_last ? 1 : 2;
+    channels = src[pool.channels_last ? src.rank() - 1 : 1];
+    for (int i = 0; i < rank; ++i) {
+      const int axis = 3 - rank + i;
+      in[axis] = src[first + i];
+      out[axis] = dst[first + i];
+      const auto k = static_cast<std::size_t>(i);
+      kernel[axis] = pool.global ? in[axis] : pool.kernel[k];
+      stride[axis] = pool.global ? 1 : pool.stride[k];
+      pad[axis] = pool.global ? 0 : pool.pad[k];
+    }
+    if (pool.channels_last) step = channels;
+    else channel_stride = in[0] * in[1] * in[2], out_channel_stride = out[0] * out[1] * out[2];
+    batch_stride = channels * in[0] * in[1] * in[2];
+    out_batch_stride = channels * out[0] * out[1] * out[2];
+  }
+};
+
+/// One window: what it covers of the image, and how many positions it counts.
+struct Window {
+  std::int64_t begin[3], end[3];  ///< clipped to the image
+  std::int64_t covered = 1;       ///< positions, padding included as far as the padded image goes
+  std::int64_t padding = 0;       ///< of those, how many are padding
+
+  Window(const Geometry& g, const std::int64_t (&at)[3]) {
+    std::int64_t pixels = 1;
+    for (int axis = 0; axis < 3; ++axis) {
+      const std::int64_t start = at[axis] * g.stride[axis] - g.pad[axis];
+      const std::int64_t stop = std::min(start + g.kernel[axis], g.in[axis] + g.pad[axis]);
+      begin[axis] = std::max<std::int64_t>(start, 0);
+      end[axis] = std::min(stop, g.in[axis]);
+      covered *= std::max<std::int64_t>(stop - start, 0);
+      pixels *= std::max<std::int64_t>(end[axis] - begin[axis], 0);
+    }
+    padding = covered - pixels;
+  }
+  std::int64_t pixels() const { return covered - padding; }
+};
+
+/// Folds `step(value)` over the pixels of the window.
+template <typename T, typename Step>
+void each_pixel(const Geometry& g, const Window& window, const T* plane, Step step) {
+  for (std::int64_t z = window.begin[0]; z < window.end[0]; ++z) {
+    for (std::int64_t y = window.begin[1]; y < window.end[1]; ++y) {
+      const T* const row = plane + (z * g.in[1] + y) * g.in[2] * g.step;
+      for (std::int64_t x = window.begin[2]; x < window.end[2]; ++x) step(static_cast<Compute<T>>(row[x * g.step]));
+    }
+  }
+}
+
+template <typename T>
+Compute<T> largest(const PoolingAttributes& pool, const Geometry& g, const Window& window, const T* plane) {
+  Compute<T> best = lowest<T>();
+  if (pool.legacy && window.padding > 0) best = std::max<Compute<T>>(best, 0);  // Pooling_v1 pads with zeros
+  each_pixel(g, window, plane, [&](Compute<T> x) { if (x > best) best = x; });  // passes over NaN, as MXNet does
+  return best;
+}
+
+template <typename T>
+Compute<T> mean(const PoolingAttributes& pool, const Geometry& g, const Window& window, const T* plane) {
+  std::int64_t divisor = pool.count_include_pad ? window.covered : window.pixels();
+  if (pool.legacy) divisor = g.kernel[0] * g.kernel[1] * g.kernel[2];
+  Compute<T> sum = 0;
+  each_pixel(g, window, plane, [&](Compute<T> x) { sum += x; });
+  return window.pixels() == 0 ? 0 : sum / static_cast<Compute<T>>(divisor);
+}
+
+template <typename T>
+Compute<T> power_mean(std::int64_t p, const Geometry& g, const Window& window, const T* plane) {
+  using F = Compute<T>;
+  F sum = 0;
+  each_pixel(g, window, plane, [&](F x) { sum += p == 1 ? x : p == 2 ? x * x : x * x * x; });
+  return p == 1 ? sum : p == 2 ? std::sqrt(sum) : std::cbrt(sum);
+}
+
+template <typename T>
+Compute<T> pool_window(const PoolingAttributes& pool, const Geometry& g, const Window& window, const T* plane) {
+  switch (pool.kind) {
+    case PoolingKind::kMax: return largest(pool, g, window, plane);
+    case PoolingKind::kAvg: return mean(pool, g, window, plane);
+    case PoolingKind::kSum: return power_mean(1, g, window, plane);
+    case PoolingKind::kLp: return power_mean(pool.p_value, g, window, plane);
+  }
+  return 0;
+}
+
+template <typename T>
+void pool_all(const PoolingAttributes& pool, const Geometry& g, const T* src, T* dst) {
+  std::int64_t at[3];
+  for (std::int64_t n = 0; n < g.batch; ++n) {
+    for (std::int64_t c = 0; c < g.channels; ++c) {
+      const T* const plane = src + n * g.batch_stride + c * g.channel_stride;
+      T* to = dst + n * g.out_batch_stride + c * g.out_channel_stride;
+      for (at[0] = 0; at[0] < g.out[0]; ++at[0]) {
+        for (at[1] = 0; at[1] < g.out[1]; ++at[1]) {
+          for (at[2] = 0; at[2] < g.out[2]; ++at[2], to += g.step) *to = to_element<T>(pool_window(pool, g, Window(g, at), plane));
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+
+Status reference_pooling(const Node& node, Sources src, Results dst) {
+  const auto& pool = std::get<PoolingAttributes>(node.attributes);
+  const Geometry geometry(pool, src[0].shape, dst[0].shape);
+  return with_float(node, src[0].dtype, [&]<typename T>() {
+    pool_all(pool, geometry, elements<T>(src[0]), elements<T>(dst[0]));
+    return Status();
+  });
+}
+
+}  // namespace shoal::worker
