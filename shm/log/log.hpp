@@ -1,0 +1,53 @@
+// Log lines on stderr: an event, then key=value. The only place that knows spdlog.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "shm/base/format.hpp"
+
+namespace spdlog {
+class logger;
+}
+
+namespace shoal {
+
+enum class LogLevel { kDebug, kInfo, kWarn, kError };
+/// kDirect writes each line before it returns: for children, which may die at any moment. kDropping hands lines to a thread and
+/// drops the oldest when stderr stalls: for the supervisor, which must not wait for whoever reads its log.
+enum class LogMode { kDirect, kDropping };
+
+/// "debug", "info", "warn" or "error" from $SHOAL_LOG; info without it.
+LogLevel log_level_from_environment();
+
+/// A named logger. One per component.
+///   Threads  thread-safe
+class Logger {
+ public:
+  explicit Logger(std::string name, LogMode mode = LogMode::kDirect);
+  ~Logger();
+  Logger(const Logger&) = delete;
+  Logger& operator=(const Logger&) = delete;
+
+  template <typename... Args>
+  void debug(std::string_view pattern, const Args&... args) { write(LogLevel::kDebug, pattern, args...); }
+  template <typename... Args>
+  void info(std::string_view pattern, const Args&... args) { write(LogLevel::kInfo, pattern, args...); }
+  template <typename... Args>
+  void warn(std::string_view pattern, const Args&... args) { write(LogLevel::kWarn, pattern, args...); }
+  template <typename... Args>
+  void error(std::string_view pattern, const Args&... args) { write(LogLevel::kError, pattern, args...); }
+
+ private:
+  template <typename... Args>
+  void write(LogLevel level, std::string_view pattern, const Args&... args) {
+    if (level >= level_) write_line(level, format(pattern, args...));
+  }
+  void write_line(LogLevel level, const std::string& line);
+
+  LogLevel level_;
+  std::shared_ptr<spdlog::logger> sink_;
+};
+
+}  // namespace shoal
