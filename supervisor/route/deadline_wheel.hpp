@@ -1,0 +1,37 @@
+// Deadlines of many requests: a wheel of buckets, so that adding and removing one costs nothing to speak of.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "supervisor/route/slot_list.hpp"
+
+namespace shoal::supervisor {
+
+/// Fires at most kTickNs late. A deadline beyond one turn is looked at once per turn.
+///   Threads  thread-compatible
+class DeadlineWheel {
+ public:
+  static constexpr std::uint64_t kTickNs = 4'000'000;
+  static constexpr std::size_t kBuckets = 512;
+
+  void add(std::uint32_t slot, std::uint64_t deadline_ns);
+  void remove(std::uint32_t slot);  ///< one that was never added is no error
+  /// Moves the due slots into `due` (cleared first), no longer in the wheel.
+  void advance(std::uint64_t now_ns, std::vector<std::uint32_t>& due);
+  /// When advance() is worth calling next; nothing when the wheel is empty.
+  std::optional<std::uint64_t> next_ns(std::uint64_t now_ns) const;
+
+ private:
+  static std::size_t bucket_of(std::uint64_t time_ns) { return static_cast<std::size_t>(time_ns / kTickNs % kBuckets); }
+
+  std::array<SlotList, kBuckets> buckets_;
+  SlotLinkTable links_;
+  std::vector<std::uint64_t> deadlines_;  // by slot; 0 = not in the wheel
+  std::uint64_t last_tick_ = 0;
+  std::size_t size_ = 0;
+};
+
+}  // namespace shoal::supervisor

@@ -1,0 +1,249 @@
+// The ledger: what became of every request. A pure state machine; it does no I/O and reads no clock.
+//
+//   admitted → queued → leased(lane, attempt) → done | failed
+//                ▲            │
+//                └────────────┘ the worker died: pidfd, nothing else
+//
+// Every admitted request of a living client gets exactly one terminal reply (kForward or kReply). Its slots are the client's again
+// with that reply (`released`) or, when the answer came before the run ended, with a later kRelease.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "shoal/runner.hpp"
+#include "shoal/status.hpp"
+#include "supervisor/route/deadline_wheel.hpp"
+#include "supervisor/route/histogram.hpp"
+#include "supervisor/route/request_queue.hpp"
+
+namespace shoal::supervisor {
+
+using RequestId = std::uint64_t;    // generation << 32 | slot; never used twice, never 0
+using ClientId = std::uint64_t;
+using ModelIndex = std::uint32_t;
+using Incarnation = std::uint64_t;  // one life of a worker; never used twice
+
+/// The slot of a request: what a table beside the ledger is indexed by.
+constexpr std::uint32_t slot_of(RequestId request) { return static_cast<std::uint32_t>(request); }
+
+struct LaneRef {
+  Incarnation incarnation = 0;
+  std::uint32_t lane = 0;
+  friend bool operator==(const LaneRef&, const LaneRef&) = default;
+};
+
+struct Admission {
+  ClientId client = 0;
+  std::uint64_t seq = 0;
+  ModelIndex model = 0;
+  std::int8_t priority = 0;
+  std::uint64_t timeout_ns = 0;  // 0 = the model's
+};
+
+struct LaneReply {
+  LaneRef lane;
+  RequestId request = 0;
+  std::uint16_t attempt = 0;
+  StatusCode status = StatusCode::kOk;
+  std::uint64_t compute_ns = 0;
+};
+
+/// What a dead worker left in the line of one lane. Nothing of it is believed that does not fit the leases.
+struct LaneEvidence {
+  RequestId running_request = 0;
+  std::uint64_t running_attempt = 0;
+  bool crashed = false;           // the crash record is complete
+  bool on_lane = false;           // the fault was this lane's own
+  bool sent_by_process = false;   // the signal came from another process: no evidence
+  RequestId crash_request = 0;
+  std::string what;               // "signal 11 at address 0x0 in Convolution 'conv1'"
+};
+
+/// What is to be done, in this order.
+struct Action {
+  enum class Kind {
+    kSend,       // the request to its lane
+    kForward,    // the lane's reply in hand to the client
+    kReply,      // a reply made here to the client
+    kRelease,    // tell the client that the request's slots are free
+    kCancelRun,  // tell the worker that nobody waits for the request
+    kForget,     // the request is over: its payload can go
+  };
+  Kind kind{};
+  RequestId request = 0;
+  ClientId client = 0;
+  std::uint64_t seq = 0;
+  ModelIndex model = 0;
+  LaneRef lane;               // kSend, kCancelRun
+  std::uint16_t attempt = 0;  // kSend
+  std::uint16_t attempts = 0; // replies: runs begun
+  StatusCode status = StatusCode::kOk;
+  Ran ran = Ran::kNo;
+  bool released = true;
+  std::uint64_t queue_ns = 0;
+  std::string message;        // kReply
+};
+
+struct ModelLimits {
+  std::size_t queue_limit = 1024;
+  std::uint64_t timeout_ns = 0;  // 0 = none
+};
+
+struct ModelCounts {
+  std::uint64_t admitted = 0, refused = 0, rerun = 0, late = 0, worker_deaths = 0, orphaned = 0;
+  std::uint64_t deaths_rerun = 0;  // deaths whose lane named a running request that was then run again
+  std::array<std::uint64_t, 14> answered{};  // by StatusCode, kOk included
+};
+
+struct ModelView {
+  const ModelCounts& counts;
+  const Histogram& queue_ns;
+  const Histogram& compute_ns;
+  const Histogram& total_ns;
+  std::size_t queued, running;
+};
+
+/// The ledger of all models.
+///   Threads  thread-bound
+class Ledger {
+ public:
+  static constexpr int kMaxBegunAttempts = 10;
+  static constexpr int kBlamesForPoison = 2;
+  static constexpr std::uint64_t kCreditNs = 200'000;
+  static constexpr std::uint32_t kMinCredits = 2, kMaxCredits = 64;
+
+  Ledger() = default;
+  Ledger(const Ledger&) = delete;
+  Ledger& operator=(const Ledger&) = delete;
+
+  /// Models are numbered in the order they are added.
+  ModelIndex add_model(std::string name, ModelLimits limits);
+  /// Requests are refused, those waiting are answered kUnavailable with the reason; running ones go on, but are not run again.
+  void fail_model(ModelIndex model, const std::string& reason);
+  void restore_model(ModelIndex model);
+  ModelView model(ModelIndex model) const;
+
+  /// Queues a request. Follow with dispatch() once its payload is kept.
+  ///   Errors  kOverloaded (see retry_after_ms), kUnavailable (draining, or the model failed)
+  Result<RequestId> admit(const Admission& admission, std::uint64_t now_ns);
+  /// Hands waiting requests to lanes with credit.
+  void dispatch(ModelIndex model, std::uint64_t now_ns);
+  std::uint32_t retry_after_ms(ModelIndex model) const;
+
+  void worker_ready(ModelIndex model, Incarnation incarnation, std::uint32_t lanes, std::uint64_t now_ns);
+  /// A worker that is not routable gets no new requests.
+  void set_routable(Incarnation incarnation, bool routable, std::uint64_t now_ns);
+  /// The lease could not be delivered: the request waits again, its worker becomes unroutable.
+  void undelivered(RequestId request);
+  /// False when the reply matches no lease: counted late, nothing else happens.
+  bool lane_replied(const LaneReply& reply, std::uint64_t now_ns);
+  /// The pidfd reported: no thread of the worker runs any more. `evidence` has one entry per lane.
+  void worker_died(Incarnation incarnation, std::span<const LaneEvidence> evidence, std::uint64_t now_ns);
+
+  void client_gone(ClientId client);
+  void cancel(ClientId client, std::uint64_t seq, std::uint64_t now_ns);
+  /// Answers what is past its deadline.
+  void tick(std::uint64_t now_ns);
+  std::optional<std::uint64_t> next_tick_ns(std::uint64_t now_ns) const { return wheel_.next_ns(now_ns); }
+
+  /// New requests are refused from now on.
+  void drain() { draining_ = true; }
+  /// Answers everything that is not answered yet.
+  void fail_everything(StatusCode status, const std::string& message, std::uint64_t now_ns);
+  bool idle() const { return used_ == 0; }
+
+  /// True while that attempt is leased to that lane.
+  bool is_leased(RequestId request, LaneRef lane) const;
+  /// Whether the worker has answered, and how much it holds.
+  std::uint64_t answered_by(Incarnation incarnation) const;
+  std::uint32_t held_by(Incarnation incarnation) const;
+
+  std::vector<Action>& actions() { return actions_; }
+
+ private:
+  enum class State : std::uint8_t { kFree, kQueued, kSuspected, kLeased };
+  struct Entry {
+    std::uint32_t generation = 0;
+    State state = State::kFree;
+    bool answered = false;      // the terminal reply is out; only the run's end is awaited
+    bool client_gone = false;
+    bool suspect = false;       // to be run alone
+    bool counts_death = false;  // when leased again, a death counts as survived
+    std::int8_t priority = 0;
+    std::uint16_t begun = 0, blamed = 0;
+    std::uint16_t leases = 0;
+    std::uint16_t attempt = 0;  // of the current lease
+    ModelIndex model = 0;
+    ClientId client = 0;
+    std::uint64_t seq = 0, admitted_ns = 0, leased_ns = 0;
+    LaneRef lease;
+  };
+  struct Lane {
+    std::array<std::uint32_t, kMaxCredits> held;
+    std::uint32_t count = 0;
+  };
+  struct Worker {
+    Incarnation incarnation = 0;
+    bool routable = true;
+    std::uint32_t held = 0;
+    std::uint64_t answered = 0;
+    std::vector<Lane> lanes;
+  };
+  struct Model {
+    std::string name;
+    ModelLimits limits;
+    RequestQueue queue;
+    SlotList suspects;
+    Incarnation ward = 0;  // the worker that runs suspects, and nothing else; 0 = none
+    std::string failure;   // empty while the model is well
+    std::uint64_t cost_ns = 1'000'000;  // of one request, running estimate
+    std::uint32_t running = 0;
+    std::vector<Worker> workers;
+    ModelCounts counts;
+    Histogram queue_ns, compute_ns, total_ns;
+  };
+
+  Entry* find(RequestId request);
+  const Entry* find(RequestId request) const { return const_cast<Ledger*>(this)->find(request); }
+  RequestId id_of(std::uint32_t slot) const { return std::uint64_t{entries_[slot].generation} << 32 | slot; }
+  Worker* find_worker(Incarnation incarnation, ModelIndex* model = nullptr);
+  const Worker* find_worker(Incarnation incarnation) const { return const_cast<Ledger*>(this)->find_worker(incarnation); }
+  static Worker* find_worker(Model& model, Incarnation incarnation);
+
+  std::uint32_t new_slot();
+  void enqueue(std::uint32_t slot, bool at_front);
+  void unqueue(std::uint32_t slot);
+  void lease(std::uint32_t slot, Worker& worker, std::uint32_t lane, std::uint64_t now_ns);
+  void end_lease(std::uint32_t slot, Worker& worker);
+  static std::uint32_t credits(const Model& model);
+  bool choose_lane(Model& model, Worker*& worker, std::uint32_t& lane);
+  void dispatch_suspects(Model& model, std::uint64_t now_ns);
+
+  Action& act(Action::Kind kind, std::uint32_t slot);
+  void reply(std::uint32_t slot, StatusCode status, std::string message, bool released, std::uint64_t now_ns);
+  void give_up(std::uint32_t slot, StatusCode status, std::string message, std::uint64_t now_ns);
+  void run_ended_answered(std::uint32_t slot);
+  void forget(std::uint32_t slot);
+
+  struct Verdicts;
+  void judge(const Worker& worker, std::span<const LaneEvidence> evidence, Verdicts& verdicts);
+  void after_death(std::uint32_t slot, const Verdicts& verdicts, std::uint64_t now_ns);
+
+  std::vector<Entry> entries_;
+  std::vector<std::uint32_t> free_;
+  std::size_t used_ = 0;
+  SlotLinkTable queue_links_;
+  DeadlineWheel wheel_;
+  std::vector<std::uint32_t> due_;
+  std::vector<Model> models_;
+  std::vector<Action> actions_;
+  bool draining_ = false;
+};
+
+}  // namespace shoal::supervisor

@@ -1,0 +1,90 @@
+// What a worker's death does to the requests it held: blame on evidence only, everything else runs again.
+#include <algorithm>
+
+#include "shm/base/errors.hpp"
+#include "supervisor/route/ledger.hpp"
+
+namespace shoal::supervisor {
+
+// What the lines of a dead worker say of the requests leased to it.
+struct Ledger::Verdicts {
+  std::vector<std::uint32_t> begun;     // slots that were running
+  std::vector<std::uint32_t> guilty;    // blamed by their own lane's record, or alone when another thread faulted
+  std::vector<std::uint32_t> suspects;  // ran when a thread that is no lane faulted
+  std::string what;                     // of the crash
+};
+
+namespace {
+bool contains(const std::vector<std::uint32_t>& slots, std::uint32_t slot) { return std::ranges::find(slots, slot) != slots.end(); }
+}  // namespace
+
+void Ledger::judge(const Worker& worker, std::span<const LaneEvidence> evidence, Verdicts& verdicts) {
+  bool other_thread_faulted = false;
+  const std::size_t lanes = std::min(worker.lanes.size(), evidence.size());
+  for (std::uint32_t lane = 0; lane < lanes; ++lane) {
+    const LaneEvidence& line = evidence[lane];
+    const LaneRef here{worker.incarnation, lane};
+    const bool own_fault = line.crashed && line.on_lane && !line.sent_by_process && is_leased(line.crash_request, here);
+    if (line.crashed && !line.on_lane && !line.sent_by_process) other_thread_faulted = true;
+    if (line.crashed && !line.sent_by_process && verdicts.what.empty()) verdicts.what = line.what;
+    if (own_fault) verdicts.guilty.push_back(slot_of(line.crash_request));
+    const bool named = is_leased(line.running_request, here) && entries_[slot_of(line.running_request)].attempt == line.running_attempt;
+    if (named) verdicts.begun.push_back(slot_of(line.running_request));
+    // A lane that faulted before it named its request has begun it all the same.
+    if (own_fault && !contains(verdicts.begun, slot_of(line.crash_request))) verdicts.begun.push_back(slot_of(line.crash_request));
+  }
+  if (!other_thread_faulted) return;
+  (verdicts.begun.size() == 1 ? verdicts.guilty : verdicts.suspects) = verdicts.begun;
+}
+
+void Ledger::worker_died(Incarnation incarnation, std::span<const LaneEvidence> evidence, std::uint64_t now_ns) {
+  ModelIndex index = 0;
+  Worker* worker = find_worker(incarnation, &index);
+  if (!worker) return;
+  Model& model = models_[index];
+  ++model.counts.worker_deaths;
+  Verdicts verdicts;
+  judge(*worker, evidence, verdicts);
+
+  std::vector<std::uint32_t> held;
+  for (const Lane& lane : worker->lanes) held.insert(held.end(), lane.held.begin(), lane.held.begin() + lane.count);
+  model.workers.erase(model.workers.begin() + (worker - model.workers.data()));
+  model.running -= static_cast<std::uint32_t>(held.size());
+  if (model.ward == incarnation) model.ward = 0;
+  for (const std::uint32_t slot : verdicts.begun) {
+    if (entries_[slot].answered) continue;
+    entries_[slot].counts_death = true;  // one request stands for this death
+    break;
+  }
+  // The youngest first: each goes before the others, so that the oldest ends up in front.
+  std::ranges::sort(held, [&](std::uint32_t a, std::uint32_t b) { return entries_[a].admitted_ns > entries_[b].admitted_ns; });
+  for (const std::uint32_t slot : held) after_death(slot, verdicts, now_ns);
+  dispatch(index, now_ns);
+}
+
+void Ledger::after_death(std::uint32_t slot, const Verdicts& verdicts, std::uint64_t now_ns) {
+  Entry& entry = entries_[slot];
+  const Model& model = models_[entry.model];
+  if (contains(verdicts.begun, slot)) ++entry.begun;
+  if (contains(verdicts.guilty, slot)) ++entry.blamed;
+  if (contains(verdicts.suspects, slot)) entry.suspect = true;
+  if (entry.answered) return run_ended_answered(slot);
+
+  const auto answer = [&](StatusCode status, std::string message) {
+    reply(slot, status, std::move(message), true, now_ns);
+    actions_.back().ran = entry.begun > 0 ? Ran::kYes : Ran::kMaybe;
+    forget(slot);
+  };
+  if (entry.blamed >= kBlamesForPoison) {
+    return answer(StatusCode::kPoison, format("model '{}': the request crashed its worker {} times, last by {}; do not send it again", model.name, entry.blamed, verdicts.what));
+  }
+  if (entry.begun >= kMaxBegunAttempts) {
+    return answer(StatusCode::kAborted, format("model '{}': {} workers died running the request, none left a reason", model.name, entry.begun));
+  }
+  if (!model.failure.empty()) {
+    return answer(StatusCode::kUnavailable, format("model '{}' is not available: {}", model.name, model.failure));
+  }
+  enqueue(slot, true);
+}
+
+}  // namespace shoal::supervisor
