@@ -1,0 +1,375 @@
+#include "supervisor/process/model_processes.hpp"
+
+#include <signal.h>
+
+#include <algorithm>
+#include <sstream>
+
+#include "shm/base/errors.hpp"
+
+namespace shoal::supervisor {
+
+using wire::ControlKind;
+using wire::ControlMessage;
+
+std::string_view model_state_name(ModelState state) {
+  switch (state) {
+    case ModelState::kLoading: return "loading";
+    case ModelState::kReady: return "ready";
+    case ModelState::kFailed: return "failed";
+    case ModelState::kDraining: return "draining";
+  }
+  return "unknown";
+}
+
+std::string_view worker_state_name(WorkerProcess::State state) {
+  switch (state) {
+    case WorkerProcess::State::kForking: return "forking";
+    case WorkerProcess::State::kStarting: return "starting";
+    case WorkerProcess::State::kReady: return "ready";
+  }
+  return "unknown";
+}
+
+std::span<const wire::LaneLine> WorkerProcess::lines(std::size_t lanes) const {
+  if (!status_page || status_page->size_bytes() < wire::status_page_bytes(lanes)) return {};
+  return {reinterpret_cast<const wire::LaneLine*>(status_page->bytes().data()), lanes};
+}
+
+ModelProcesses::ModelProcesses(ProcessOptions options, EventLoop& loop, ProcessObserver& observer, Logger& log, std::uint64_t& next_incarnation)
+    : options_(std::move(options)), loop_(loop), observer_(observer), log_(log), next_incarnation_(next_incarnation) {}
+
+ModelProcesses::~ModelProcesses() {
+  kill_all();
+  if (zygote_) {
+    loop_.forget(zygote_->control.get());
+    loop_.forget(zygote_->child.pidfd.get());
+  }
+  while (!workers_.empty()) drop_worker(workers_.back()->incarnation);
+}
+
+void ModelProcesses::start() { start_zygote(); }
+
+WorkerProcess* ModelProcesses::find_worker(std::uint64_t incarnation) {
+  const auto found = std::ranges::find(workers_, incarnation, [](const auto& worker) { return worker->incarnation; });
+  return found == workers_.end() ? nullptr : found->get();
+}
+
+void ModelProcesses::fail(const std::string& reason) {
+  if (state_ == ModelState::kFailed || state_ == ModelState::kDraining) return;
+  state_ = ModelState::kFailed;
+  reason_ = reason;
+  zygote_start_ns_.reset();
+  log_.error("model_failed model={} reason=\"{}\"", options_.name, reason);
+  close_zygote();
+  for (const auto& worker : workers_) send_signal(worker->pidfd, SIGKILL);
+  observer_.model_failed(reason);
+}
+
+void ModelProcesses::stop() {
+  state_ = ModelState::kDraining;
+  zygote_start_ns_.reset();
+  close_zygote();
+  for (const auto& worker : workers_) {
+    loop_.forget(worker->control.get());
+    worker->control.reset();
+  }
+  // One that is not forked yet has no pidfd to wait for: its end of the control socket is closed, so it goes by itself.
+  std::erase_if(workers_, [](const auto& worker) { return worker->state == WorkerProcess::State::kForking; });
+}
+
+void ModelProcesses::kill_all() {
+  if (zygote_) send_signal(zygote_->child.pidfd, SIGKILL);
+  for (const auto& worker : workers_) {
+    if (worker->pidfd) send_signal(worker->pidfd, SIGKILL);
+  }
+}
+
+void ModelProcesses::kill_worker(std::uint64_t incarnation, std::string_view why) {
+  WorkerProcess* worker = find_worker(incarnation);
+  if (!worker || !worker->pidfd) return;
+  log_.warn("worker_killed model={} pid={} incarnation={} reason=\"{}\"", options_.name, worker->pid, incarnation, why);
+  send_signal(worker->pidfd, SIGKILL);
+}
+
+void ModelProcesses::tick(std::uint64_t now_ns) {
+  if (zygote_start_ns_ && now_ns >= *zygote_start_ns_) start_zygote();
+  bool zygote_is_stuck = zygote_ && !zygote_->loaded && now_ns > zygote_->load_limit_ns;
+  for (const auto& worker : workers_) {
+    if (worker->state == WorkerProcess::State::kForking && now_ns - worker->forked_ns > kCommandLimitNs) zygote_is_stuck = true;
+    if (worker->state == WorkerProcess::State::kStarting && now_ns - worker->forked_ns > kWorkerStartLimitNs) {
+      kill_worker(worker->incarnation, "not ready in time");
+    }
+  }
+  if (zygote_is_stuck && !zygote_->closing) {
+    log_.warn("zygote_killed model={} pid={} reason=\"left a command unanswered\"", options_.name, zygote_pid());
+    zygote_->load_failure = zygote_->loaded ? "" : "loading took too long";
+    send_signal(zygote_->child.pidfd, SIGKILL);
+  }
+  fork_missing_workers(now_ns);
+}
+
+std::optional<std::uint64_t> ModelProcesses::next_tick_ns() const {
+  std::optional<std::uint64_t> next = zygote_start_ns_;
+  const auto earlier = [&](std::uint64_t at_ns) { next = next ? std::min(*next, at_ns) : at_ns; };
+  if (zygote_ && !zygote_->loaded) earlier(zygote_->load_limit_ns);
+  for (const auto& worker : workers_) {
+    if (worker->state == WorkerProcess::State::kForking) earlier(worker->forked_ns + kCommandLimitNs);
+    if (worker->state == WorkerProcess::State::kStarting) earlier(worker->forked_ns + kWorkerStartLimitNs);
+  }
+  const bool may_fork = zygote_ && zygote_->loaded && state_ == ModelState::kReady;
+  if (may_fork && static_cast<int>(workers_.size()) < options_.workers) earlier(next_fork_ns_);
+  return next;
+}
+
+// ---- the zygote ----
+
+void ModelProcesses::start_zygote() {
+  zygote_start_ns_.reset();
+  const std::uint64_t now_ns = monotonic_now_ns();
+  auto started = [&]() -> Status {
+    SHOAL_ASSIGN_OR_RETURN(wire::ControlPair pair, wire::make_control_pair());
+    const std::vector<std::string> environment = {"OMP_WAIT_POLICY=passive", "SHOAL_DIR=" + options_.directory};
+    SHOAL_ASSIGN_OR_RETURN(Child child, spawn({options_.worker_file, {"--zygote", "3"}, environment, pair.theirs.get()}));
+    zygote_ = std::make_unique<Zygote>(Zygote{.child = std::move(child), .control = std::move(pair.ours), .load_limit_ns = now_ns + kLoadLimitNs});
+    ControlMessage load{.kind = ControlKind::kLoad, .text = options_.load_text};
+    if (packed_) {
+      SHOAL_ASSIGN_OR_RETURN(UniqueFd copy, duplicate_fd(packed_.get()));
+      load.fds.push_back(std::move(copy));
+    }
+    return wire::send_control(zygote_->control.get(), load);
+  }();
+  if (zygote_) {
+    loop_.watch(zygote_->control.get(), [this] { zygote_speaks(); });
+    loop_.watch(zygote_->child.pidfd.get(), [this] { zygote_exited(); });
+    log_.info("zygote_started model={} pid={}", options_.name, zygote_pid());
+  }
+  if (started.ok()) return;
+  if (zygote_) {
+    zygote_->load_failure = started.to_string();
+    send_signal(zygote_->child.pidfd, SIGKILL);
+  } else if (!ever_loaded_) {
+    fail(started.message());
+  } else {
+    reason_ = started.message();
+    plan_zygote_restart(zygote_backoff_.failed(now_ns));
+  }
+}
+
+void ModelProcesses::zygote_speaks() {
+  while (zygote_ && zygote_->control) {
+    auto received = wire::receive_control(zygote_->control.get());
+    if (!received.ok()) {  // what is said is said: its death, or the end of a mad one, comes by the pidfd
+      loop_.forget(zygote_->control.get());
+      zygote_->control.reset();
+      if (!zygote_->closing && received.status().code() == StatusCode::kInvalidArgument) zygote_->load_failure = received.status().to_string();
+      send_signal(zygote_->child.pidfd, SIGKILL);
+      return;
+    }
+    if (!received->has_value()) return;
+    ControlMessage message = **std::move(received);
+    switch (message.kind) {
+      case ControlKind::kLoaded: handle_loaded(std::move(message)); break;
+      case ControlKind::kLoadFailed: handle_load_failed(Status(static_cast<StatusCode>(message.a), message.text).to_string()); break;
+      case ControlKind::kForked: handle_forked(std::move(message)); break;
+      case ControlKind::kForkFailed:
+        log_.warn("fork_failed model={} reason=\"{}\"", options_.name, message.text);
+        drop_worker(message.id);
+        failed_start(monotonic_now_ns(), message.text);
+        break;
+      case ControlKind::kExited:
+        log_.info("worker_reaped model={} pid={} incarnation={} how=\"{}\"", options_.name, message.a, message.id, describe_wait_status(static_cast<int>(message.b)));
+        break;
+      default: log_.warn("zygote_message_ignored model={} kind={}", options_.name, static_cast<int>(message.kind));
+    }
+  }
+}
+
+void ModelProcesses::handle_loaded(ControlMessage message) {
+  if (!zygote_ || zygote_->loaded || zygote_->closing) return;
+  if (Status accepted = observer_.model_loaded(message.text); !accepted.ok()) return handle_load_failed(accepted.to_string());
+  if (!message.fds.empty() && !packed_) {
+    const auto size = check_sealed(message.fds[0], Seals::kReadOnly);
+    if (!size.ok()) return handle_load_failed(size.status().with_context("packed weights").to_string());
+    packed_bytes_ = *size;
+    packed_ = std::move(message.fds[0]);
+  }
+  zygote_->loaded = true;
+  ever_loaded_ = true;
+  zygote_backoff_.succeeded();
+  state_ = ModelState::kReady;
+  reason_.clear();
+  log_.info("model_loaded model={} zygote={} packed_bytes={}", options_.name, zygote_pid(), packed_bytes_);
+  fork_missing_workers(monotonic_now_ns());
+}
+
+// A model that loaded once keeps its running workers; only new ones have to wait for a zygote that loads.
+void ModelProcesses::handle_load_failed(const std::string& reason) {
+  if (!zygote_ || zygote_->closing) return;
+  if (!ever_loaded_) return fail(reason);
+  reason_ = reason;
+  log_.error("reload_failed model={} reason=\"{}\"", options_.name, reason);
+  zygote_->load_failure = reason;
+  send_signal(zygote_->child.pidfd, SIGKILL);
+}
+
+void ModelProcesses::handle_forked(ControlMessage message) {
+  WorkerProcess* worker = find_worker(message.id);
+  if (!worker || worker->state != WorkerProcess::State::kForking || message.fds.size() != 1) return;
+  worker->pid = static_cast<pid_t>(message.a);
+  worker->pidfd = std::move(message.fds[0]);
+  worker->state = WorkerProcess::State::kStarting;
+  loop_.watch(worker->pidfd.get(), [this, incarnation = worker->incarnation] { worker_exited(incarnation); });
+  becomes_ready_when_complete(*worker);
+}
+
+void ModelProcesses::close_zygote() {
+  if (!zygote_) return;
+  zygote_->closing = true;
+  if (zygote_->control) loop_.forget(zygote_->control.get());
+  zygote_->control.reset();  // its end of file tells the zygote to go
+}
+
+void ModelProcesses::zygote_exited() {
+  const std::uint64_t now_ns = monotonic_now_ns();
+  const std::string how = reap(zygote_->child.pidfd).value_or("gone");
+  loop_.forget(zygote_->child.pidfd.get());
+  if (zygote_->control) loop_.forget(zygote_->control.get());
+  const std::unique_ptr<Zygote> dead = std::move(zygote_);
+  // Forks it did not report: closing our end of the control socket ends them, and as subreaper we reap them.
+  std::vector<std::uint64_t> unborn;
+  for (const auto& worker : workers_) {
+    if (worker->state == WorkerProcess::State::kForking) unborn.push_back(worker->incarnation);
+  }
+  for (const std::uint64_t incarnation : unborn) drop_worker(incarnation);
+  reap_orphans();
+  if (dead->closing || state_ == ModelState::kFailed || state_ == ModelState::kDraining) return;
+
+  log_.warn("zygote_died model={} pid={} how=\"{}\"", options_.name, dead->child.pid, how);
+  if (dead->loaded) return plan_zygote_restart(now_ns);
+  const std::string reason = dead->load_failure.empty() ? format("the process that loads the model {}", how) : dead->load_failure;
+  const std::uint64_t again_ns = zygote_backoff_.failed(now_ns);
+  if (!ever_loaded_ && zygote_backoff_.failures() >= kFailedStartsForFailure) return fail(format("{} ({} times in a row)", reason, kFailedStartsForFailure));
+  reason_ = reason;
+  plan_zygote_restart(again_ns);
+}
+
+// ---- workers ----
+
+void ModelProcesses::fork_missing_workers(std::uint64_t now_ns) {
+  while (state_ == ModelState::kReady && zygote_ && zygote_->loaded && !zygote_->closing && now_ns >= next_fork_ns_ &&
+         static_cast<int>(workers_.size()) < options_.workers) {
+    if (Status forked = fork_worker(now_ns); !forked.ok()) {
+      log_.warn("fork_not_sent model={} reason=\"{}\"", options_.name, forked.message());
+      next_fork_ns_ = now_ns + Backoff::kFirstNs;
+      if (zygote_->control && forked.code() == StatusCode::kOverloaded) send_signal(zygote_->child.pidfd, SIGKILL);
+    }
+  }
+}
+
+Status ModelProcesses::fork_worker(std::uint64_t now_ns) {
+  const auto lanes = static_cast<std::size_t>(options_.lanes);
+  SHOAL_ASSIGN_OR_RETURN(wire::ControlPair pair, wire::make_control_pair());
+  SHOAL_ASSIGN_OR_RETURN(UniqueFd page, create_memfd("status", wire::status_page_bytes(lanes)));
+  SHOAL_RETURN_IF_ERROR(seal(page, Seals::kFixedSize));
+  SHOAL_ASSIGN_OR_RETURN(Segment mapped, Segment::map(page, Segment::Access::kReadOnly));
+  ControlMessage fork{.kind = ControlKind::kFork, .id = next_incarnation_, .a = lanes, .text = options_.directory};
+  fork.fds.push_back(std::move(pair.theirs));
+  fork.fds.push_back(std::move(page));
+  SHOAL_RETURN_IF_ERROR(wire::send_control(zygote_->control.get(), fork));
+  auto worker = std::make_unique<WorkerProcess>();
+  worker->incarnation = next_incarnation_++;
+  worker->control = std::move(pair.ours);
+  worker->status_page = std::move(mapped);
+  worker->forked_ns = now_ns;
+  loop_.watch(worker->control.get(), [this, incarnation = worker->incarnation] { worker_speaks(incarnation); });
+  workers_.push_back(std::move(worker));
+  return {};
+}
+
+void ModelProcesses::worker_speaks(std::uint64_t incarnation) {
+  while (WorkerProcess* worker = find_worker(incarnation)) {
+    auto received = wire::receive_control(worker->control.get());
+    if (!received.ok()) {
+      loop_.forget(worker->control.get());
+      if (received.status().code() == StatusCode::kInvalidArgument) kill_worker(incarnation, received.status().message());
+      return;
+    }
+    if (!received->has_value()) return;
+    const ControlMessage& message = **received;
+    if (message.kind == ControlKind::kReady) {
+      std::vector<std::string> paths;
+      if (Status checked = check_ready(*worker, message.text, paths); !checked.ok()) {
+        kill_worker(incarnation, checked.message());
+        return;
+      }
+      worker->lane_paths = std::move(paths);
+      becomes_ready_when_complete(*worker);
+    } else if (message.kind == ControlKind::kWorkerFailed) {
+      log_.warn("worker_failed model={} pid={} reason=\"{}\"", options_.name, worker->pid, message.text);
+      reason_ = message.text;
+    } else {
+      log_.warn("worker_message_ignored model={} pid={} kind={}", options_.name, worker->pid, static_cast<int>(message.kind));
+    }
+  }
+}
+
+// The paths a worker may name are known beforehand: anything else is not believed.
+Status ModelProcesses::check_ready(const WorkerProcess& worker, const std::string& text, std::vector<std::string>& paths) const {
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) paths.push_back(line);
+  if (paths.size() != static_cast<std::size_t>(options_.lanes)) return invalid_argument("ready with {} lanes instead of {}", paths.size(), options_.lanes);
+  for (std::size_t lane = 0; lane < paths.size(); ++lane) {
+    const std::string expected = format("{}/w{}-{}", options_.directory, worker.incarnation, lane);
+    if (paths[lane] != expected) return invalid_argument("ready with lane socket '{}' instead of '{}'", paths[lane], expected);
+  }
+  return {};
+}
+
+// READY and the pidfd travel on two sockets, in either order.
+void ModelProcesses::becomes_ready_when_complete(WorkerProcess& worker) {
+  if (worker.state != WorkerProcess::State::kStarting || worker.lane_paths.empty()) return;
+  worker.state = WorkerProcess::State::kReady;
+  worker.ready_ns = monotonic_now_ns();
+  log_.info("worker_ready model={} pid={} incarnation={} took_us={}", options_.name, worker.pid, worker.incarnation, (worker.ready_ns - worker.forked_ns) / 1000);
+  observer_.worker_ready(worker);
+}
+
+void ModelProcesses::worker_exited(std::uint64_t incarnation) {
+  WorkerProcess* worker = find_worker(incarnation);
+  if (!worker) return;
+  const auto how = reap(worker->pidfd);
+  log_.warn("worker_died model={} pid={} incarnation={} how=\"{}\"", options_.name, worker->pid, incarnation, how.value_or("see worker_reaped"));
+  const std::uint64_t now_ns = monotonic_now_ns();
+  account_for_death(*worker, now_ns);
+  observer_.worker_died(*worker);
+  drop_worker(incarnation);
+  fork_missing_workers(now_ns);
+}
+
+// A worker that answered, or died of what a request did to it, is replaced at once: only failed starts are waited for.
+void ModelProcesses::account_for_death(const WorkerProcess& worker, std::uint64_t now_ns) {
+  if (state_ != ModelState::kReady) return;
+  if (observer_.answered_by(worker.incarnation) > 0) return worker_backoff_.succeeded();
+  bool had_begun = false;
+  for (const wire::LaneLine& line : worker.lines(static_cast<std::size_t>(options_.lanes))) {
+    had_begun |= line.running_request.load(std::memory_order_relaxed) != 0;
+  }
+  const bool settled = worker.state == WorkerProcess::State::kReady && now_ns - worker.ready_ns > kSettledNs;
+  if (!had_begun && !settled) failed_start(now_ns, reason_.empty() ? "its workers die before they answer anything" : reason_);
+}
+
+void ModelProcesses::failed_start(std::uint64_t now_ns, const std::string& why) {
+  next_fork_ns_ = worker_backoff_.failed(now_ns);
+  if (worker_backoff_.failures() >= kFailedStartsForFailure) fail(format("{} ({} times in a row)", why, kFailedStartsForFailure));
+}
+
+void ModelProcesses::drop_worker(std::uint64_t incarnation) {
+  const WorkerProcess* worker = find_worker(incarnation);
+  if (!worker) return;
+  if (worker->control) loop_.forget(worker->control.get());
+  if (worker->pidfd) loop_.forget(worker->pidfd.get());
+  std::erase_if(workers_, [&](const auto& other) { return other->incarnation == incarnation; });
+}
+
+}  // namespace shoal::supervisor

@@ -1,0 +1,149 @@
+// The processes of one model: its zygote and its workers, kept at the wanted number.
+//
+//   zygote   none → loading → idle;  any → dead → (back-off) → loading
+//   worker   forking → starting → ready;  any → dead → forking
+//   model    loading → ready;  any → failed (a bad load, or kFailedStartsForFailure failed starts in a row)
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "shm/base/clock.hpp"
+#include "shm/log/log.hpp"
+#include "shm/segment/segment.hpp"
+#include "shm/wire/control.hpp"
+#include "shm/wire/status_page.hpp"
+#include "supervisor/process/backoff.hpp"
+#include "supervisor/process/event_loop.hpp"
+#include "supervisor/process/spawn.hpp"
+
+namespace shoal::supervisor {
+
+enum class ModelState { kLoading, kReady, kFailed, kDraining };
+std::string_view model_state_name(ModelState state);
+
+/// One life of a worker as others see it.
+struct WorkerProcess {
+  enum class State { kForking, kStarting, kReady };
+  std::uint64_t incarnation = 0;
+  State state = State::kForking;
+  pid_t pid = -1;
+  UniqueFd pidfd, control;
+  std::optional<Segment> status_page;
+  std::vector<std::string> lane_paths;  // set when ready
+  std::uint64_t forked_ns = 0, ready_ns = 0;
+
+  /// The lines of the status page, one per lane.
+  std::span<const wire::LaneLine> lines(std::size_t lanes) const;
+};
+std::string_view worker_state_name(WorkerProcess::State state);
+
+/// Who is told of what happens. Called from within the event loop.
+class ProcessObserver {
+ public:
+  virtual ~ProcessObserver() = default;
+  /// The zygote has loaded the model; a Status that is not OK refuses it (a changed version).
+  virtual Status model_loaded(std::string_view loaded_text) = 0;
+  virtual void model_failed(const std::string& reason) = 0;
+  virtual void worker_ready(const WorkerProcess& worker) = 0;
+  /// Its pidfd reported; `worker` is gone after the call.
+  virtual void worker_died(const WorkerProcess& worker) = 0;
+  virtual std::uint64_t answered_by(std::uint64_t incarnation) const = 0;
+};
+
+struct ProcessOptions {
+  std::string name;
+  std::filesystem::path worker_file;
+  std::string directory;      // of the lane sockets
+  std::string load_text;      // of kLoad
+  int workers = 1, lanes = 1;
+};
+
+/// Threads: thread-bound
+class ModelProcesses {
+ public:
+  static constexpr int kFailedStartsForFailure = 5;
+  static constexpr std::uint64_t kCommandLimitNs = 1'000'000'000;       // a zygote that leaves a command unanswered is killed
+  static constexpr std::uint64_t kLoadLimitNs = 600'000'000'000;
+  static constexpr std::uint64_t kWorkerStartLimitNs = 10'000'000'000;
+  static constexpr std::uint64_t kSettledNs = 1'000'000'000;            // a worker that idles this long has started well
+
+  /// `next_incarnation` is shared by all models. `observer`, `loop` and `log` outlive this.
+  ModelProcesses(ProcessOptions options, EventLoop& loop, ProcessObserver& observer, Logger& log, std::uint64_t& next_incarnation);
+  ~ModelProcesses();
+  ModelProcesses(const ModelProcesses&) = delete;
+  ModelProcesses& operator=(const ModelProcesses&) = delete;
+
+  void start();
+  /// What is due: restarts, commands left unanswered.
+  void tick(std::uint64_t now_ns);
+  std::optional<std::uint64_t> next_tick_ns() const;
+  /// No process is replaced from now on; each is told to go by closing its control socket.
+  void stop();
+  void kill_all();
+  bool all_gone() const { return !zygote_ && workers_.empty(); }
+
+  ModelState state() const { return state_; }
+  const std::string& reason() const { return reason_; }  ///< of a failure, or of the last load that failed
+  pid_t zygote_pid() const { return zygote_ ? zygote_->child.pid : -1; }
+  const std::vector<std::unique_ptr<WorkerProcess>>& workers() const { return workers_; }
+  WorkerProcess* find_worker(std::uint64_t incarnation);
+  const ProcessOptions& options() const { return options_; }
+  std::uint64_t packed_bytes() const { return packed_bytes_; }
+  void kill_worker(std::uint64_t incarnation, std::string_view why);
+  void fail(const std::string& reason);
+
+ private:
+  struct Zygote {
+    Child child;
+    UniqueFd control;
+    bool loaded = false;
+    std::uint64_t load_limit_ns = 0;
+    bool closing = false;  // told to go, or being killed: it is no failed start
+    std::string load_failure;
+  };
+
+  void start_zygote();
+  void zygote_speaks();
+  void zygote_exited();
+  void handle_loaded(wire::ControlMessage message);
+  void handle_load_failed(const std::string& reason);
+  void handle_forked(wire::ControlMessage message);
+  void close_zygote();
+  void plan_zygote_restart(std::uint64_t at_ns) { zygote_start_ns_ = at_ns; }
+
+  void fork_missing_workers(std::uint64_t now_ns);
+  Status fork_worker(std::uint64_t now_ns);
+  void worker_speaks(std::uint64_t incarnation);
+  void worker_exited(std::uint64_t incarnation);
+  Status check_ready(const WorkerProcess& worker, const std::string& text, std::vector<std::string>& paths) const;
+  void becomes_ready_when_complete(WorkerProcess& worker);
+  void account_for_death(const WorkerProcess& worker, std::uint64_t now_ns);
+  void failed_start(std::uint64_t now_ns, const std::string& why);
+  void drop_worker(std::uint64_t incarnation);
+
+  ProcessOptions options_;
+  EventLoop& loop_;
+  ProcessObserver& observer_;
+  Logger& log_;
+  std::uint64_t& next_incarnation_;
+
+  ModelState state_ = ModelState::kLoading;
+  std::string reason_;
+  std::unique_ptr<Zygote> zygote_;
+  UniqueFd packed_;                  // the sealed weights: a new zygote maps them again
+  std::uint64_t packed_bytes_ = 0;
+  bool ever_loaded_ = false;
+  Backoff zygote_backoff_, worker_backoff_;
+  std::optional<std::uint64_t> zygote_start_ns_;
+  std::uint64_t next_fork_ns_ = 0;
+  std::vector<std::unique_ptr<WorkerProcess>> workers_;
+};
+
+}  // namespace shoal::supervisor

@@ -1,0 +1,94 @@
+#include "supervisor/process/spawn.hpp"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "shm/base/errors.hpp"
+
+namespace shoal::supervisor {
+namespace {
+
+std::vector<char*> pointers(std::vector<std::string>& texts) {
+  std::vector<char*> result;
+  for (std::string& text : texts) result.push_back(text.data());
+  result.push_back(nullptr);
+  return result;
+}
+
+std::vector<std::string> merged_environment(const std::vector<std::string>& ours) {
+  std::vector<std::string> merged = ours;
+  for (char** entry = environ; *entry; ++entry) {
+    const std::string_view text = *entry;
+    const std::string_view name = text.substr(0, text.find('=') + 1);
+    const bool overridden = std::any_of(ours.begin(), ours.end(), [&](const std::string& own) { return own.starts_with(name); });
+    if (!overridden) merged.emplace_back(text);
+  }
+  return merged;
+}
+
+// Only async-signal-safe calls: this is the child of a process with threads.
+[[noreturn]] void run_child(const char* program, char** arguments, char** environment, int control) {
+  sigset_t none;
+  ::sigemptyset(&none);
+  ::sigprocmask(SIG_SETMASK, &none, nullptr);
+  ::signal(SIGPIPE, SIG_DFL);
+  if (control == 3) {
+    ::fcntl(3, F_SETFD, 0);
+  } else {
+    ::dup2(control, 3);
+  }
+  ::syscall(SYS_close_range, 4U, ~0U, 0U);
+  ::execve(program, arguments, environment);
+  ::_exit(127);
+}
+
+std::string describe(int code, int status) { return code == CLD_EXITED ? format("exited with {}", status) : format("killed by signal {}", status); }
+
+}  // namespace
+
+Result<Child> spawn(const SpawnOptions& options) {
+  const std::string program = options.program.string();
+  if (::access(program.c_str(), X_OK) != 0) return status_from_errno("start", program, errno);
+  std::vector<std::string> arguments = {program};
+  arguments.insert(arguments.end(), options.arguments.begin(), options.arguments.end());
+  std::vector<std::string> environment = merged_environment(options.environment);
+  const std::vector<char*> argv = pointers(arguments), envp = pointers(environment);
+  const pid_t pid = ::fork();
+  if (pid < 0) return status_from_errno("fork for", program, errno);
+  if (pid == 0) run_child(program.c_str(), const_cast<char**>(argv.data()), const_cast<char**>(envp.data()), options.control);
+  // Race-free: the child is ours to reap, so its pid cannot be used again before.
+  Child child{pid, UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)))};
+  if (!child.pidfd) {
+    const Status failure = status_from_errno("open a pidfd of", program, errno);
+    ::kill(pid, SIGKILL);
+    ::waitpid(pid, nullptr, 0);
+    return failure;
+  }
+  return child;
+}
+
+std::optional<std::string> reap(const UniqueFd& pidfd) {
+  siginfo_t info{};
+  if (::waitid(P_PIDFD, static_cast<id_t>(pidfd.get()), &info, WEXITED | WNOHANG) != 0 || info.si_pid == 0) return std::nullopt;
+  return describe(info.si_code, info.si_status);
+}
+
+void reap_orphans() {
+  while (::waitpid(-1, nullptr, WNOHANG) > 0) {
+  }
+}
+
+std::string describe_wait_status(int status) {
+  return WIFSIGNALED(status) ? describe(CLD_KILLED, WTERMSIG(status)) : describe(CLD_EXITED, WEXITSTATUS(status));
+}
+
+void send_signal(const UniqueFd& pidfd, int signal) { ::syscall(SYS_pidfd_send_signal, pidfd.get(), signal, nullptr, 0); }
+
+}  // namespace shoal::supervisor

@@ -1,0 +1,40 @@
+// Children: start one, learn of its death through a pidfd, signal it without racing its pid's next owner.
+#pragma once
+
+#include <sys/types.h>
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "shm/base/unique_fd.hpp"
+#include "shoal/result.hpp"
+
+namespace shoal::supervisor {
+
+struct SpawnOptions {
+  std::filesystem::path program;
+  std::vector<std::string> arguments;    // without argv[0]
+  std::vector<std::string> environment;  // "NAME=value", over our own
+  int control = -1;                      // becomes descriptor 3; stdin, stdout and stderr are ours; everything else is closed
+};
+
+struct Child {
+  pid_t pid = -1;
+  UniqueFd pidfd;  // readable when it is dead
+};
+
+/// fork and exec. Errors: kNotFound, kPermissionDenied (the program), kInternal.
+Result<Child> spawn(const SpawnOptions& options);
+
+/// How the process behind a readable pidfd ended ("killed by signal 9", "exited with 1"), reaping it when it is our child; nothing when
+/// another process reaps it.
+std::optional<std::string> reap(const UniqueFd& pidfd);
+/// Reaps children whose parent died before it could (this process is the subreaper).
+void reap_orphans();
+/// "killed by signal 9", "exited with 1".
+std::string describe_wait_status(int status);
+void send_signal(const UniqueFd& pidfd, int signal);
+
+}  // namespace shoal::supervisor
