@@ -7,6 +7,8 @@
 #include <cstring>
 
 #include "shm/base/errors.hpp"
+#include "shm/wire/messages.hpp"
+#include "shm/wire/status_page.hpp"
 
 namespace shoal::wire {
 namespace {
@@ -44,6 +46,10 @@ std::vector<UniqueFd> take_fds(msghdr& message) {
 }
 
 }  // namespace
+
+std::string build_id() {
+  return format("shoal-{}-wire{}-control{}-line{}", SHOAL_VERSION, kVersionMajor, kControlVersion, sizeof(LaneLine));
+}
 
 Result<ControlPair> make_control_pair() {
   int fds[2];

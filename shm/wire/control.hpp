@@ -39,6 +39,9 @@ enum class ControlKind : std::uint16_t {
   kWorkerFailed = 31,  // a = StatusCode, text
 };
 
+/// Supervisor and worker must be one build: kLoad carries the supervisor's, the zygote compares it with its own.
+std::string build_id();
+
 /// One message. Descriptors are owned.
 struct ControlMessage {
   ControlKind kind{};

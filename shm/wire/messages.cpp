@@ -84,8 +84,7 @@ Result<Kind> peek_kind(std::span<const std::byte> frame) {
   return static_cast<Kind>(prefix.kind);
 }
 
-Result<Request> decode_request(std::span<const std::byte> frame) {
-  Request request;
+Status decode_request(std::span<const std::byte> frame, Request& request) {
   SHOAL_ASSIGN_OR_RETURN(request.header, decode_header<RequestHeader>(frame, {Kind::kRequest, Kind::kCancel}));
   const std::size_t inputs = request.header.input_count, outputs = request.header.output_count;
   if (inputs + outputs > kMaxTensors) return invalid_argument("{} tensors in one request (at most {})", inputs + outputs, kMaxTensors);
@@ -99,13 +98,14 @@ Result<Request> decode_request(std::span<const std::byte> frame) {
   for (std::size_t i = 0; i < inputs; ++i) SHOAL_RETURN_IF_ERROR(check_tensor_size(request.inputs[i], i));
   for (std::size_t i = 0; i < outputs; ++i) {
     request.outputs[i] = read<WireTensor>(body.subspan((inputs + i) * sizeof(WireTensor)));
-    if (request.outputs[i].offset_bytes % kSlotAlignment != 0) return invalid_argument("output slot {}: offset {} is not a multiple of {}", i, request.outputs[i].offset_bytes, kSlotAlignment);
+    if (request.outputs[i].offset_bytes % kSlotAlignment != 0) {
+      return invalid_argument("output slot {}: offset {} is not a multiple of {}", i, request.outputs[i].offset_bytes, kSlotAlignment);
+    }
   }
-  return request;
+  return {};
 }
 
-Result<Reply> decode_reply(std::span<const std::byte> frame) {
-  Reply reply;
+Status decode_reply(std::span<const std::byte> frame, Reply& reply) {
   SHOAL_ASSIGN_OR_RETURN(reply.header, decode_header<ReplyHeader>(frame, {Kind::kReply, Kind::kRelease}));
   const std::size_t outputs = reply.header.output_count;
   if (outputs > kMaxTensors) return invalid_argument("{} tensors in one reply (at most {})", outputs, kMaxTensors);
@@ -114,6 +114,18 @@ Result<Reply> decode_reply(std::span<const std::byte> frame) {
   reply.outputs.resize(outputs);
   SHOAL_RETURN_IF_ERROR(read_tensors(body, reply.outputs));
   for (std::size_t i = 0; i < outputs; ++i) SHOAL_RETURN_IF_ERROR(check_tensor_size(reply.outputs[i], i));
+  return {};
+}
+
+Result<Request> decode_request(std::span<const std::byte> frame) {
+  Request request;
+  SHOAL_RETURN_IF_ERROR(decode_request(frame, request));
+  return request;
+}
+
+Result<Reply> decode_reply(std::span<const std::byte> frame) {
+  Reply reply;
+  SHOAL_RETURN_IF_ERROR(decode_reply(frame, reply));
   return reply;
 }
 

@@ -113,6 +113,9 @@ Result<Kind> peek_kind(std::span<const std::byte> frame);
 /// (`size_bytes` equals what dtype and dims say; arena offsets are checked by whoever knows the arena's size).
 Result<Request> decode_request(std::span<const std::byte> frame);
 Result<Reply> decode_reply(std::span<const std::byte> frame);
+/// The same into a value the caller reuses; what it holds after an error means nothing.
+Status decode_request(std::span<const std::byte> frame, Request& request);
+Status decode_reply(std::span<const std::byte> frame, Reply& reply);
 Result<ControlHeader> decode_control(std::span<const std::byte> frame);
 /// Into a buffer the caller reuses (cleared first), so that a request path allocates nothing in the long run.
 void encode_request(const Request& request, std::vector<std::byte>& frame);

@@ -1,0 +1,139 @@
+// Start, loop and shutdown. Messages are in daemon_clients.cpp and daemon_lanes.cpp, JSON in daemon_json.cpp.
+#include "supervisor/daemon.hpp"
+
+#include <signal.h>
+#include <sys/signalfd.h>
+
+#include <algorithm>
+#include <array>
+
+#include "shm/base/clock.hpp"
+#include "shm/base/errors.hpp"
+#include "supervisor/daemon_model.hpp"
+
+namespace shoal::supervisor {
+
+Daemon::Daemon(SocketDirectory directory, Logger& log) : log_(log), directory_(std::move(directory)), started_ns_(monotonic_now_ns()) {}
+
+Daemon::~Daemon() {
+  models_.clear();
+  if (signals_) loop_.forget(signals_.get());
+}
+
+Result<std::unique_ptr<Daemon>> Daemon::start(DaemonOptions options, SocketDirectory directory, Logger& log) {
+  std::unique_ptr<Daemon> daemon(new Daemon(std::move(directory), log));
+  SHOAL_RETURN_IF_ERROR(daemon->open_sockets());
+  SHOAL_RETURN_IF_ERROR(daemon->watch_signals());
+  daemon->add_models(std::move(options));
+  return daemon;
+}
+
+Status Daemon::open_sockets() {
+  SHOAL_ASSIGN_OR_RETURN(client_router_, wire::Router::create(context_));
+  SHOAL_ASSIGN_OR_RETURN(lane_router_, wire::Router::create(context_));
+  clients_ = std::make_unique<Clients>(directory_, loop_, *this, log_);
+  return clients_->listen();
+}
+
+Status Daemon::watch_signals() {
+  sigset_t set;
+  ::sigemptyset(&set);
+  ::sigaddset(&set, SIGTERM);
+  ::sigaddset(&set, SIGINT);
+  signals_.reset(::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
+  if (!signals_) return status_from_errno("create", "signalfd", errno);
+  loop_.watch(signals_.get(), [this] { handle_signal(); });
+  return {};
+}
+
+void Daemon::handle_signal() {
+  signalfd_siginfo info{};
+  while (::read(signals_.get(), &info, sizeof info) == sizeof info) {
+    // Asked twice: whoever waits is out of patience.
+    if (phase_ != Phase::kServing) phase_limit_ns_ = 0;
+    begin_drain(format("signal {}", info.ssi_signo));
+  }
+}
+
+void Daemon::add_models(DaemonOptions options) {
+  for (ModelEntry& entry : options.models) {
+    const ModelConfig& config = entry.model.config;
+    const ModelIndex index = ledger_.add_model(entry.model.name, {.queue_limit = static_cast<std::size_t>(config.queue_limit), .timeout_ns = config.timeout_ms * 1'000'000});
+    ProcessOptions processes{.name = entry.model.name, .worker_file = options.worker_file, .directory = directory_.path(), .load_text = load_text(entry.model), .workers = config.workers, .lanes = config.contexts};
+    models_.push_back(std::make_unique<Model>(*this, index, std::move(entry.model), std::move(processes)));
+    entry.failure.ok() ? models_.back()->processes().start() : models_.back()->processes().fail(entry.failure.to_string());
+  }
+}
+
+void Daemon::run() {
+  log_.info("serving directory={} models={} pid={}", directory_.path(), models_.size(), ::getpid());
+  std::array<wire::Waitable, 3> waitables{{{.socket = &lane_router_}, {.socket = &client_router_}, {.fd = loop_.fd()}}};
+  while (phase_ != Phase::kStopped) {
+    wire::wait(waitables, next_timeout(monotonic_now_ns()));
+    now_ns_ = monotonic_now_ns();
+    // Answers first: they make the room that new requests need.
+    if (waitables[0].readable) receive_from_lanes();
+    if (waitables[1].readable) receive_from_clients();
+    if (waitables[2].readable) loop_.run_ready();
+    tick(now_ns_);
+  }
+  log_.info("stopped directory={}", directory_.path());
+}
+
+std::chrono::milliseconds Daemon::next_timeout(std::uint64_t now_ns) const {
+  std::optional<std::uint64_t> next = ledger_.next_tick_ns(now_ns);
+  const auto earlier = [&](std::optional<std::uint64_t> at_ns) {
+    if (at_ns) next = next ? std::min(*next, *at_ns) : *at_ns;
+  };
+  earlier(clients_->next_tick_ns());
+  for (const auto& model : models_) earlier(model->processes().next_tick_ns());
+  if (!unroutable_.empty()) earlier(retry_unroutable_ns_);
+  if (phase_ != Phase::kServing) earlier(std::min(phase_limit_ns_, now_ns + 10'000'000));
+  if (!next) return std::chrono::milliseconds(-1);
+  return std::chrono::milliseconds(*next <= now_ns ? 0 : (*next - now_ns) / 1'000'000 + 1);
+}
+
+void Daemon::tick(std::uint64_t now_ns) {
+  ledger_.tick(now_ns);
+  clients_->tick(now_ns);
+  for (const auto& model : models_) model->processes().tick(now_ns);
+  if (!unroutable_.empty() && now_ns >= retry_unroutable_ns_) {
+    const std::vector<Incarnation> again = std::exchange(unroutable_, {});
+    for (const Incarnation incarnation : again) ledger_.set_routable(incarnation, true, now_ns);
+  }
+  perform();
+  if (phase_ != Phase::kServing) advance_shutdown(now_ns);
+}
+
+void Daemon::begin_drain(const std::string& why) {
+  if (phase_ != Phase::kServing) return;
+  log_.info("draining reason=\"{}\"", why);
+  phase_ = Phase::kDraining;
+  phase_limit_ns_ = monotonic_now_ns() + kDrainLimitNs;
+  ledger_.drain();
+  clients_->refuse_new("the daemon is shutting down");
+}
+
+void Daemon::advance_shutdown(std::uint64_t now_ns) {
+  const bool over = now_ns >= phase_limit_ns_;
+  if (phase_ == Phase::kDraining && (ledger_.idle() || over)) {
+    ledger_.fail_everything(StatusCode::kUnavailable, "the daemon is shutting down", now_ns);
+    perform();
+    for (const auto& model : models_) model->processes().stop();
+    phase_ = Phase::kStopping;
+    phase_limit_ns_ = now_ns + kExitLimitNs;
+  } else if (phase_ == Phase::kStopping) {
+    const bool all_gone = std::ranges::all_of(models_, [](const auto& model) { return model->processes().all_gone(); });
+    if (over) {
+      for (const auto& model : models_) model->processes().kill_all();
+    }
+    if (all_gone || over) phase_ = Phase::kStopped;
+  }
+}
+
+Daemon::Model* Daemon::find_model(const std::string& name) {
+  const auto found = std::ranges::find(models_, name, [](const auto& model) { return model->served().name; });
+  return found == models_.end() ? nullptr : found->get();
+}
+
+}  // namespace shoal::supervisor

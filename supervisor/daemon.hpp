@@ -1,0 +1,151 @@
+// The daemon: the loop that joins clients, ledger and processes. Everything it believes it has checked.
+//
+//   clients ──ROUTER──▶ ledger ──ROUTER──▶ lanes        zmq_poll over both ROUTERs and one epoll descriptor
+//                          ▲                            (pidfds, control sockets, attach socket, signals)
+//                          └── deaths, from pidfds
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "shm/log/log.hpp"
+#include "shm/wire/messages.hpp"
+#include "shm/wire/socket.hpp"
+#include "supervisor/clients.hpp"
+#include "supervisor/process/event_loop.hpp"
+#include "supervisor/process/model_processes.hpp"
+#include "supervisor/repository/model_text.hpp"
+#include "supervisor/route/ledger.hpp"
+#include "supervisor/socket_directory.hpp"
+
+namespace shoal::supervisor {
+
+/// A model to serve, or why it cannot be.
+struct ModelEntry {
+  ServedModel model;
+  Status failure;  // of finding its files or reading its configuration
+};
+
+struct DaemonOptions {
+  std::vector<ModelEntry> models;
+  std::filesystem::path worker_file;
+};
+
+/// Bytes and messages that the daemon itself read: tensors in arenas are not among them.
+struct Traffic {
+  std::uint64_t client_messages = 0, client_bytes = 0, lane_messages = 0, lane_bytes = 0, bad_messages = 0;
+};
+
+/// Threads: thread-bound
+class Daemon final : public ClientObserver {
+ public:
+  static constexpr std::uint64_t kDrainLimitNs = 10'000'000'000;
+  static constexpr std::uint64_t kExitLimitNs = 2'000'000'000;
+  static constexpr std::uint64_t kUnroutableRetryNs = 100'000'000;
+
+  /// SIGTERM and SIGINT must be blocked in every thread before.
+  static Result<std::unique_ptr<Daemon>> start(DaemonOptions options, SocketDirectory directory, Logger& log);
+  ~Daemon() override;
+
+  /// Serves until a signal or a client says stop, and everything admitted is answered or the limit is over.
+  void run();
+
+ private:
+  class Model;
+  struct RoutedWorker {
+    Model* model = nullptr;
+    std::vector<std::uint64_t> attached;  // client ids, by the clients' places; 0 = none
+  };
+  enum class Phase { kServing, kDraining, kStopping, kStopped };
+
+  Daemon(SocketDirectory directory, Logger& log);
+  Status open_sockets();
+  Status watch_signals();
+  void add_models(DaemonOptions options);
+  void handle_signal();
+
+  // The loop.
+  std::chrono::milliseconds next_timeout(std::uint64_t now_ns) const;
+  void tick(std::uint64_t now_ns);
+  void begin_drain(const std::string& why);
+  void advance_shutdown(std::uint64_t now_ns);
+
+  // Clients.
+  Status client_bound(Client& client) override;
+  void client_gone(Client& client) override;
+  void client_forgotten(Client& client) override;
+  bool receive_from_clients();
+  void handle_client_message(Client& client, wire::Message& message);
+  void handle_request(Client& client, wire::Message& message);
+  Status check_request(const Client& client, const wire::Message& message) const;
+  void handle_control(Client& client, const wire::Message& message);
+  void handle_bad_message(Client& client, const wire::Message& message, const Status& why);
+  void describe(ClientId client, std::uint64_t seq, const std::string& name);
+  void answer_waiting_describes();
+  void send_control_reply(ClientId client, std::uint64_t seq, const Status& status, const std::string& json);
+  void send_to_client(ClientId client, wire::Frames head, const wire::Message* tail, std::size_t tail_first);
+
+  // Lanes.
+  bool receive_from_lanes();
+  void handle_lane_message(wire::PeerId peer, const wire::Message& message);
+  void worker_ready(Model& model, const WorkerProcess& worker);
+  void worker_died(Model& model, const WorkerProcess& worker);
+  Status attach_client(RoutedWorker& routed, WorkerProcess& worker, const Client& client);
+
+  // What the ledger decides.
+  void perform();
+  void perform(const Action& action);
+  void send_to_lane(const Action& action);
+  void forward_reply(const Action& action);
+  void send_reply(const Action& action);
+  void send_release(const Action& action);
+  void refuse_request(ClientId client, std::uint64_t seq, const Status& status, std::uint32_t retry_after_ms);
+  void cancel_run(const Action& action);
+  void write_reply(wire::ReplyHeader header, ClientId client, const std::string& text);
+
+  Model* find_model(const std::string& name);
+  std::string list_json() const;
+  std::string stats_json() const;
+
+  Logger& log_;
+  SocketDirectory directory_;
+  EventLoop loop_;
+  wire::MessageContext context_;
+  wire::Router client_router_, lane_router_;
+  UniqueFd signals_;
+  Ledger ledger_;
+  std::unique_ptr<Clients> clients_;
+  std::vector<std::unique_ptr<Model>> models_;  // in the ledger's order; model_id on the wire = index + 1
+  std::unordered_map<Incarnation, RoutedWorker> workers_;
+  std::vector<Incarnation> unroutable_;
+  std::vector<wire::Message> payloads_;  // by the ledger's slots
+  struct WaitingDescribe {
+    ClientId client;
+    std::uint64_t seq;
+    std::string model;
+  };
+  std::vector<WaitingDescribe> waiting_describes_;
+  std::uint64_t next_incarnation_ = 1;
+
+  // Reused from message to message.
+  wire::Message incoming_;
+  wire::Request request_;
+  wire::Reply reply_;
+  std::vector<std::byte> frame_;
+  std::vector<Action> actions_;
+  const wire::Message* reply_in_hand_ = nullptr;
+
+  std::uint64_t now_ns_ = 0;  // when this turn of the loop began
+  std::uint64_t started_ns_ = 0;
+  std::uint64_t retry_unroutable_ns_ = 0;
+  Phase phase_ = Phase::kServing;
+  std::uint64_t phase_limit_ns_ = 0;
+  Traffic traffic_;
+};
+
+}  // namespace shoal::supervisor

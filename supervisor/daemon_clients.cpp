@@ -1,0 +1,211 @@
+// What clients send, and how they come and go.
+#include <algorithm>
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include "shm/base/clock.hpp"
+#include "shm/base/errors.hpp"
+#include "shm/base/ranges.hpp"
+#include "supervisor/daemon.hpp"
+#include "supervisor/daemon_model.hpp"
+
+namespace shoal::supervisor {
+
+using nlohmann::json;
+
+namespace {
+
+constexpr int kMessagesPerTurn = 256;  // then the other sockets have their turn
+constexpr std::size_t kLongestControl = 64 * 1024;
+
+std::string_view as_text(std::span<const std::byte> bytes) { return {reinterpret_cast<const char*>(bytes.data()), bytes.size()}; }
+
+std::string error_json(const Status& status) { return json{{"message", status.message()}}.dump(-1, ' ', false, json::error_handler_t::replace); }
+
+}  // namespace
+
+Status Daemon::client_bound(Client& client) {
+  SHOAL_RETURN_IF_ERROR(client_router_.connect(client.path, client.id));
+  const wire::ControlHeader welcome = wire::make_control(wire::Kind::kWelcome, 0);
+  return client_router_.send(client.id, std::as_bytes(std::span(&welcome, 1)));
+}
+
+void Daemon::client_gone(Client& client) {
+  log_.debug("client_gone client={} pid={}", client.id, client.pid);
+  client_router_.disconnect(client.path);
+  std::erase_if(waiting_describes_, [&](const WaitingDescribe& waiting) { return waiting.client == client.id; });
+  ledger_.client_gone(client.id);
+  perform();
+}
+
+// No lane holds a request of it any more: its arenas can go, wherever they were attached.
+void Daemon::client_forgotten(Client& client) {
+  for (auto& [incarnation, routed] : workers_) {
+    if (client.place >= routed.attached.size() || routed.attached[client.place] != client.id) continue;
+    routed.attached[client.place] = 0;
+    WorkerProcess* worker = routed.model->processes().find_worker(incarnation);
+    if (!worker || !worker->control) continue;
+    // Not repeated when the socket is full: the worker keeps the mapping until it dies, and nothing else comes of it.
+    const Status sent = wire::send_control(worker->control.get(), {.kind = wire::ControlKind::kDetachClient, .id = client.id});
+    if (!sent.ok()) log_.warn("detach_not_sent client={} worker={} reason=\"{}\"", client.id, worker->pid, sent.message());
+  }
+}
+
+bool Daemon::receive_from_clients() {
+  for (int i = 0; i < kMessagesPerTurn; ++i) {
+    wire::PeerId peer = 0;
+    const auto received = client_router_.receive(peer, incoming_);
+    if (!received.ok() || !*received) return false;
+    ++traffic_.client_messages;
+    traffic_.client_bytes += incoming_.size_bytes();
+    if (Client* client = clients_->find(peer)) handle_client_message(*client, incoming_);
+  }
+  return true;
+}
+
+void Daemon::handle_client_message(Client& client, wire::Message& message) {
+  if (message.empty()) return;
+  const auto kind = wire::peek_kind(message[0]);
+  if (!kind.ok()) return handle_bad_message(client, message, kind.status());
+  if (*kind == wire::Kind::kWelcomed) return clients_->welcomed(client);
+  if (client.state != Client::State::kReady) return;
+  switch (*kind) {
+    case wire::Kind::kRequest: return handle_request(client, message);
+    case wire::Kind::kCancel:
+      if (const Status decoded = wire::decode_request(message[0], request_); !decoded.ok()) return handle_bad_message(client, message, decoded);
+      ledger_.cancel(client.id, request_.header.seq, now_ns_);
+      return perform();
+    case wire::Kind::kControl: return handle_control(client, message);
+    default: return handle_bad_message(client, message, invalid_argument("message of kind {} from a client", static_cast<int>(*kind)));
+  }
+}
+
+void Daemon::handle_request(Client& client, wire::Message& message) {
+  if (const Status decoded = wire::decode_request(message[0], request_); !decoded.ok()) return handle_bad_message(client, message, decoded);
+  const wire::RequestHeader& header = request_.header;
+  if (const Status checked = check_request(client, message); !checked.ok()) return refuse_request(client.id, header.seq, checked, 0);
+  const ModelIndex model = header.model_id - 1;
+  const auto admitted = ledger_.admit({.client = client.id, .seq = header.seq, .model = model, .priority = header.priority, .timeout_ns = header.timeout_ns}, now_ns_);
+  if (!admitted.ok()) {
+    const bool overloaded = admitted.status().code() == StatusCode::kOverloaded;
+    return refuse_request(client.id, header.seq, admitted.status(), overloaded ? ledger_.retry_after_ms(model) : 0);
+  }
+  const std::uint32_t slot = slot_of(*admitted);
+  if (slot >= payloads_.size()) payloads_.resize(slot + 1);
+  std::swap(payloads_[slot], message);
+  ++client.outstanding;
+  ledger_.dispatch(model, now_ns_);
+  perform();
+}
+
+// Whether what the request names is there; the tensors themselves are the lane's business.
+Status Daemon::check_request(const Client& client, const wire::Message& message) const {
+  const wire::RequestHeader& header = request_.header;
+  if (header.model_id == 0 || header.model_id > models_.size()) return not_found("no model has the number {}: ask for its description first", header.model_id);
+  const Model& model = *models_[header.model_id - 1];
+  if (header.signature != model.signature() && !(model.processes().state() == ModelState::kFailed)) {
+    return failed_precondition("model '{}': its inputs are not the ones the request was made for: ask for its description again", model.served().name);
+  }
+  std::size_t frames = 1;
+  for (std::size_t i = 0; i < request_.inputs.size(); ++i) {
+    const wire::WireTensor& input = request_.inputs[i];
+    if (input.location == static_cast<std::uint8_t>(wire::Location::kFrame)) {
+      if (frames >= message.size() || message[frames].size() != input.size_bytes) return invalid_argument("input {}: its {} bytes did not come as a frame", i, input.size_bytes);
+      ++frames;
+    } else if (!fits(input.offset_bytes, input.size_bytes, client.input_bytes)) {
+      return invalid_argument("input {}: {} bytes at {} lie outside the input arena of {} bytes", i, input.size_bytes, input.offset_bytes, client.input_bytes);
+    }
+  }
+  if (frames != message.size()) return invalid_argument("{} frames came with the request, {} belong to its inputs", message.size() - 1, frames - 1);
+  for (std::size_t i = 0; i < request_.outputs.size(); ++i) {
+    const wire::WireTensor& output = request_.outputs[i];
+    if (!fits(output.offset_bytes, output.capacity_bytes, client.output_bytes)) {
+      return invalid_argument("output slot {}: {} bytes at {} lie outside the output arena of {} bytes", i, output.capacity_bytes, output.offset_bytes, client.output_bytes);
+    }
+  }
+  return {};
+}
+
+// Whoever can be told is told: the seq stands at the same place in all messages.
+void Daemon::handle_bad_message(Client& client, const wire::Message& message, const Status& why) {
+  ++traffic_.bad_messages;
+  if (!client.complained) log_.warn("bad_message client={} pid={} reason=\"{}\"", client.id, client.pid, why.message());
+  client.complained = true;
+  std::uint64_t seq = 0;
+  if (message[0].size() >= 16) std::memcpy(&seq, message[0].data() + 8, sizeof seq);
+  refuse_request(client.id, seq, why, 0);
+}
+
+void Daemon::handle_control(Client& client, const wire::Message& message) {
+  const auto header = wire::decode_control(message[0]);
+  if (!header.ok()) return handle_bad_message(client, message, header.status());
+  if (message.size() < 2 || message[1].size() > kLongestControl) {
+    return send_control_reply(client.id, header->seq, invalid_argument("control: one JSON frame of at most {} bytes is wanted", kLongestControl), "");
+  }
+  const json asked = json::parse(as_text(message[1]), nullptr, false);
+  const auto text_of = [&](const char* key) {
+    return asked.is_object() && asked.contains(key) && asked[key].is_string() ? asked[key].get<std::string>() : std::string();
+  };
+  const std::string what = text_of("what");
+  if (what == "describe") return describe(client.id, header->seq, text_of("model"));
+  if (what == "list") return send_control_reply(client.id, header->seq, {}, list_json());
+  if (what == "stats") return send_control_reply(client.id, header->seq, {}, stats_json());
+  if (what == "stop") {
+    send_control_reply(client.id, header->seq, {}, R"({"stopping": true})");
+    return begin_drain(format("asked by pid {}", client.pid));
+  }
+  send_control_reply(client.id, header->seq, invalid_argument("control: \"what\" is one of describe, list, stats, stop"), "");
+}
+
+// While the model loads the answer waits: whoever asks wants to use it.
+void Daemon::describe(ClientId client, std::uint64_t seq, const std::string& name) {
+  const Model* model = find_model(name);
+  if (!model) {
+    std::string names;
+    for (const auto& served : models_) names += (names.empty() ? "" : ", ") + served->served().name;
+    return send_control_reply(client, seq, not_found("no model '{}' (served: {})", name, names.empty() ? "none" : names), "");
+  }
+  if (model->processes().state() == ModelState::kFailed) {
+    return send_control_reply(client, seq, unavailable("model '{}' is not available: {}", name, model->processes().reason()), "");
+  }
+  if (!model->loaded()) {
+    waiting_describes_.push_back({client, seq, name});
+    return;
+  }
+  send_control_reply(client, seq, {}, describe_text(model->served(), *model->loaded(), model->wire_id()));
+}
+
+void Daemon::answer_waiting_describes() {
+  const auto waiting = std::exchange(waiting_describes_, {});
+  for (const WaitingDescribe& one : waiting) describe(one.client, one.seq, one.model);
+}
+
+void Daemon::send_control_reply(ClientId client, std::uint64_t seq, const Status& status, const std::string& text) {
+  const wire::ControlHeader header = wire::make_control(wire::Kind::kControlReply, seq, status.code());
+  const std::string body = status.ok() ? text : error_json(status);
+  const std::span<const std::byte> frames[] = {std::as_bytes(std::span(&header, 1)), std::as_bytes(std::span(body))};
+  send_to_client(client, frames, nullptr, 0);
+}
+
+void Daemon::send_to_client(ClientId id, wire::Frames head, const wire::Message* tail, std::size_t tail_first) {
+  Client* client = clients_->find(id);
+  if (!client) return;
+  const Status sent = client_router_.send(id, head, tail, tail_first);
+  // A peer that is gone says so by its attach socket; one that does not read its answers is put out before it costs memory.
+  if (!sent.ok() && sent.code() == StatusCode::kOverloaded) clients_->expel(*client, "it does not read its answers");
+}
+
+void Daemon::refuse_request(ClientId client, std::uint64_t seq, const Status& status, std::uint32_t retry_after_ms) {
+  write_reply({.seq = seq, .status = static_cast<std::uint16_t>(status.code()), .ran = static_cast<std::uint8_t>(Ran::kNo), .released = 1, .retry_after_ms = retry_after_ms}, client, status.message());
+}
+
+// A reply made here: header and text.
+void Daemon::write_reply(wire::ReplyHeader header, ClientId client, const std::string& text) {
+  header.magic = wire::kMagic;
+  header.version = wire::kVersionMajor;
+  header.kind = static_cast<std::uint16_t>(wire::Kind::kReply);
+  const std::span<const std::byte> frames[] = {std::as_bytes(std::span(&header, 1)), std::as_bytes(std::span(text))};
+  send_to_client(client, frames, nullptr, 0);
+}
+
+}  // namespace shoal::supervisor

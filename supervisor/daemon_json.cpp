@@ -1,0 +1,103 @@
+// What the daemon tells of itself.
+#include <unistd.h>
+
+#include <nlohmann/json.hpp>
+
+#include "shm/base/clock.hpp"
+#include "supervisor/daemon.hpp"
+#include "supervisor/daemon_model.hpp"
+
+namespace shoal::supervisor {
+namespace {
+
+using nlohmann::json;
+
+std::string dump(const json& value) { return value.dump(-1, ' ', false, json::error_handler_t::replace); }
+
+json percentiles(const Histogram& histogram) {
+  const auto ms = [&](double fraction) { return static_cast<double>(histogram.quantile(fraction)) / 1e6; };
+  return {{"p50", ms(0.5)}, {"p99", ms(0.99)}};
+}
+
+json counts_json(const ModelCounts& counts) {
+  json failed = json::object();
+  for (std::size_t code = 1; code < counts.answered.size(); ++code) {
+    if (counts.answered[code] > 0) failed[std::string(status_code_name(static_cast<StatusCode>(code)))] = counts.answered[code];
+  }
+  return {{"admitted", counts.admitted}, {"refused", counts.refused}, {"ok", counts.answered[0]}, {"failed", failed},
+          {"poison", counts.answered[static_cast<std::size_t>(StatusCode::kPoison)]}, {"rerun", counts.rerun}, {"late", counts.late},
+          {"orphaned", counts.orphaned}, {"worker_deaths", counts.worker_deaths}, {"kills_while_running_and_rerun", counts.deaths_rerun}};
+}
+
+json lane_json(const wire::LaneLine& line) {
+  const auto value = [](const std::atomic<std::uint64_t>& field) { return field.load(std::memory_order_relaxed); };
+  return {{"running_request", value(line.running_request)}, {"running_attempt", value(line.running_attempt)}, {"steps", value(line.step_counter)},
+          {"completed", value(line.completed)}, {"arena_bytes", value(line.arena_bytes)}, {"programs", value(line.programs)}, {"thread_id", value(line.thread_id)}};
+}
+
+json worker_json(const WorkerProcess& worker, std::size_t lane_count, const Ledger& ledger, std::uint64_t now_ns) {
+  json lanes = json::array();
+  for (const wire::LaneLine& line : worker.lines(lane_count)) lanes.push_back(lane_json(line));
+  json object{{"pid", worker.pid}, {"state", worker_state_name(worker.state)}, {"incarnation", worker.incarnation}, {"lanes", lanes},
+              {"answered", ledger.answered_by(worker.incarnation)}, {"held", ledger.held_by(worker.incarnation)}};
+  if (worker.state == WorkerProcess::State::kReady) object["uptime_s"] = static_cast<double>(now_ns - worker.ready_ns) / 1e9;
+  return object;
+}
+
+}  // namespace
+
+std::string Daemon::list_json() const {
+  json models = json::array();
+  for (const auto& model : models_) {
+    models.push_back({{"name", model->served().name}, {"version", model->served().files.version}, {"state", model_state_name(model->processes().state())}});
+  }
+  return dump({{"models", models}});
+}
+
+std::string Daemon::stats_json() const {
+  const std::uint64_t now_ns = monotonic_now_ns();
+  json models = json::array();
+  for (const auto& model : models_) {
+    const ModelProcesses& processes = model->processes();
+    const ModelView view = ledger_.model(model->index());
+    const ModelConfig& config = model->served().config;
+    json workers = json::array();
+    for (const auto& worker : processes.workers()) workers.push_back(worker_json(*worker, static_cast<std::size_t>(config.contexts), ledger_, now_ns));
+    const pid_t zygote = processes.zygote_pid();
+    json object{{"name", model->served().name},
+                {"version", model->served().files.version},
+                {"state", model_state_name(processes.state())},
+                {"reason", processes.reason()},
+                {"path", model->served().path},
+                {"device", config.device},
+                {"threads", config.threads},
+                {"contexts", config.contexts},
+                {"wanted_workers", config.workers},
+                {"zygote", {{"pid", zygote > 0 ? json(zygote) : json()}}},
+                {"workers", workers},
+                {"queue", {{"length", view.queued}, {"limit", config.queue_limit}, {"running", view.running}}},
+                {"counts", counts_json(view.counts)},
+                {"latency_ms", {{"queue", percentiles(view.queue_ns)}, {"compute", percentiles(view.compute_ns)}, {"total", percentiles(view.total_ns)}}},
+                {"packed_bytes", processes.packed_bytes()}};
+    if (model->loaded()) {
+      object["arena_bytes"] = model->loaded()->arena_bytes;
+      object["parameter_bytes"] = model->loaded()->parameter_bytes;
+      object["hash"] = model->loaded()->hash;
+    }
+    models.push_back(std::move(object));
+  }
+  return dump({{"models", models},
+               {"supervisor",
+                {{"pid", ::getpid()},
+                 {"uptime_s", static_cast<double>(now_ns - started_ns_) / 1e9},
+                 {"directory", directory_.path()},
+                 {"clients", clients_->count()},
+                 {"bytes_read", traffic_.client_bytes + traffic_.lane_bytes},
+                 {"client_messages", traffic_.client_messages},
+                 {"client_bytes", traffic_.client_bytes},
+                 {"lane_messages", traffic_.lane_messages},
+                 {"lane_bytes", traffic_.lane_bytes},
+                 {"bad_messages", traffic_.bad_messages}}}});
+}
+
+}  // namespace shoal::supervisor

@@ -1,0 +1,209 @@
+// What lanes answer, how workers come and go, and what the ledger wants done.
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "shm/base/clock.hpp"
+#include "shm/base/errors.hpp"
+#include "supervisor/daemon.hpp"
+#include "supervisor/daemon_model.hpp"
+
+namespace shoal::supervisor {
+namespace {
+
+constexpr int kMessagesPerTurn = 256;  // then the other sockets have their turn
+
+constexpr wire::PeerId peer_of(LaneRef lane) { return lane.incarnation * wire::kMaxLanes + lane.lane; }
+constexpr LaneRef lane_of(wire::PeerId peer) { return {peer / wire::kMaxLanes, static_cast<std::uint32_t>(peer % wire::kMaxLanes)}; }
+
+std::string printable(const char* text, std::size_t most) {
+  std::string result(text, ::strnlen(text, most));
+  std::ranges::replace_if(result, [](unsigned char c) { return c < 0x20 || c > 0x7e; }, '?');
+  return result;
+}
+
+LaneEvidence read_evidence(const wire::LaneLine& line) {
+  const wire::CrashRecord& crash = line.crash;
+  LaneEvidence evidence;
+  evidence.running_request = line.running_request.load(std::memory_order_relaxed);
+  evidence.running_attempt = line.running_attempt.load(std::memory_order_relaxed);
+  evidence.crashed = crash.valid.load(std::memory_order_acquire) == 1;  // pairs with the handler's release
+  if (!evidence.crashed) return evidence;
+  evidence.on_lane = crash.on_lane.load(std::memory_order_relaxed) == 1;
+  evidence.sent_by_process = crash.sender_pid.load(std::memory_order_relaxed) != 0;
+  evidence.crash_request = crash.request_id.load(std::memory_order_relaxed);
+  std::ostringstream address;
+  address << std::hex << "0x" << crash.address.load(std::memory_order_relaxed);
+  evidence.what = format("signal {} (code {}) at address {}", crash.signal.load(std::memory_order_relaxed), crash.code.load(std::memory_order_relaxed), address.str());
+  const std::string where = printable(crash.operator_name, sizeof crash.operator_name);
+  if (!where.empty()) evidence.what += " in " + where;
+  return evidence;
+}
+
+}  // namespace
+
+bool Daemon::receive_from_lanes() {
+  for (int i = 0; i < kMessagesPerTurn; ++i) {
+    wire::PeerId peer = 0;
+    const auto received = lane_router_.receive(peer, incoming_);
+    if (!received.ok() || !*received) return false;
+    ++traffic_.lane_messages;
+    traffic_.lane_bytes += incoming_.size_bytes();
+    handle_lane_message(peer, incoming_);
+  }
+  return true;
+}
+
+void Daemon::handle_lane_message(wire::PeerId peer, const wire::Message& message) {
+  const LaneRef lane = lane_of(peer);
+  const Status decoded = message.empty() ? invalid_argument("a message without frames") : wire::decode_reply(message[0], reply_);
+  const auto routed = workers_.find(lane.incarnation);
+  if (routed == workers_.end()) return;  // dead already: what it held runs elsewhere
+  if (!decoded.ok() || reply_.header.kind != static_cast<std::uint16_t>(wire::Kind::kReply)) {
+    ++traffic_.bad_messages;
+    return routed->second.model->processes().kill_worker(lane.incarnation, format("lane {} sent no reply: {}", lane.lane, decoded.message()));
+  }
+  const wire::ReplyHeader& header = reply_.header;
+  reply_in_hand_ = &message;
+  const LaneReply reply{.lane = lane, .request = header.request_id, .attempt = header.attempt, .status = static_cast<StatusCode>(header.status), .compute_ns = header.compute_ns};
+  if (header.incarnation == lane.incarnation) ledger_.lane_replied(reply, now_ns_);
+  perform();
+  reply_in_hand_ = nullptr;
+}
+
+void Daemon::worker_ready(Model& model, const WorkerProcess& worker) {
+  for (std::uint32_t lane = 0; lane < worker.lane_paths.size(); ++lane) {
+    const Status connected = lane_router_.connect(worker.lane_paths[lane], peer_of({worker.incarnation, lane}));
+    if (!connected.ok()) return model.processes().kill_worker(worker.incarnation, connected.message());
+  }
+  workers_[worker.incarnation].model = &model;
+  ledger_.worker_ready(model.index(), worker.incarnation, static_cast<std::uint32_t>(worker.lane_paths.size()), monotonic_now_ns());
+  perform();
+}
+
+void Daemon::worker_died(Model& model, const WorkerProcess& worker) {
+  for (const std::string& path : worker.lane_paths) {
+    lane_router_.disconnect(path);
+    ::unlink(path.c_str());
+  }
+  if (workers_.erase(worker.incarnation) == 0) return;
+  std::erase(unroutable_, worker.incarnation);
+  std::vector<LaneEvidence> evidence;
+  for (const wire::LaneLine& line : worker.lines(worker.lane_paths.size())) {
+    evidence.push_back(read_evidence(line));
+    if (evidence.back().crashed) {
+      log_.error("worker_crashed model={} pid={} request={} on_lane={} what=\"{}\"", model.served().name, worker.pid, evidence.back().crash_request, evidence.back().on_lane, evidence.back().what);
+    }
+  }
+  ledger_.worker_died(worker.incarnation, evidence, monotonic_now_ns());
+  perform();
+}
+
+// ---- what the ledger decides ----
+
+void Daemon::perform() {
+  // Doing one thing may decide others; each batch is done in its order, and both buffers are kept.
+  while (!ledger_.actions().empty()) {
+    std::vector<Action> batch = std::exchange(actions_, {});
+    batch.clear();
+    std::swap(batch, ledger_.actions());
+    for (const Action& action : batch) perform(action);
+    if (actions_.capacity() < batch.capacity()) actions_ = std::move(batch);
+  }
+}
+
+void Daemon::perform(const Action& action) {
+  switch (action.kind) {
+    case Action::Kind::kSend: return send_to_lane(action);
+    case Action::Kind::kForward: return forward_reply(action);
+    case Action::Kind::kReply: return send_reply(action);
+    case Action::Kind::kRelease: return send_release(action);
+    case Action::Kind::kCancelRun: return cancel_run(action);
+    case Action::Kind::kForget:
+      payloads_[slot_of(action.request)].clear();
+      return clients_->release(action.client);
+  }
+}
+
+void Daemon::send_to_lane(const Action& action) {
+  if (!ledger_.is_leased(action.request, action.lane)) return;  // given back by an action before this one
+  const auto routed = workers_.find(action.lane.incarnation);
+  if (routed == workers_.end()) return;  // its death is being handled
+  WorkerProcess* worker = routed->second.model->processes().find_worker(action.lane.incarnation);
+  const Client* client = clients_->find(action.client);
+  if (worker && client && client->input) {
+    if (const Status attached = attach_client(routed->second, *worker, *client); !attached.ok()) {
+      log_.warn("worker_unroutable pid={} reason=\"{}\"", worker->pid, attached.message());
+      ledger_.undelivered(action.request);
+      unroutable_.push_back(action.lane.incarnation);
+      retry_unroutable_ns_ = now_ns_ + kUnroutableRetryNs;
+      return ledger_.dispatch(action.model, now_ns_);
+    }
+  }
+  const wire::Message& payload = payloads_[slot_of(action.request)];
+  frame_.assign(payload[0].begin(), payload[0].end());
+  wire::RequestHeader header;
+  std::memcpy(&header, frame_.data(), sizeof header);
+  header.client_id = action.client;
+  header.request_id = action.request;
+  header.incarnation = action.lane.incarnation;
+  header.attempt = action.attempt;
+  std::memcpy(frame_.data(), &header, sizeof header);
+  const std::span<const std::byte> head = frame_;
+  // A lane that cannot be reached is dead or dying: its pidfd gives the request back.
+  const Status sent = lane_router_.send(peer_of(action.lane), wire::Frames(&head, 1), &payload, 1);
+  if (!sent.ok()) log_.debug("not_sent request={} incarnation={} reason=\"{}\"", action.request, action.lane.incarnation, sent.message());
+}
+
+Status Daemon::attach_client(RoutedWorker& routed, WorkerProcess& worker, const Client& client) {
+  if (client.place < routed.attached.size() && routed.attached[client.place] == client.id) return {};
+  wire::ControlMessage attach{.kind = wire::ControlKind::kAttachClient, .id = client.id};
+  for (const UniqueFd* arena : {&client.input, &client.output}) {
+    SHOAL_ASSIGN_OR_RETURN(UniqueFd copy, duplicate_fd(arena->get()));
+    attach.fds.push_back(std::move(copy));
+  }
+  SHOAL_RETURN_IF_ERROR(wire::send_control(worker.control.get(), attach));
+  if (client.place >= routed.attached.size()) routed.attached.resize(client.place + 1);
+  routed.attached[client.place] = client.id;
+  return {};
+}
+
+void Daemon::forward_reply(const Action& action) {
+  const wire::Message& message = *reply_in_hand_;
+  frame_.assign(message[0].begin(), message[0].end());
+  wire::ReplyHeader header = reply_.header;
+  header.seq = action.seq;
+  header.ran = static_cast<std::uint8_t>(action.status == StatusCode::kOk ? Ran::kYes : static_cast<Ran>(std::min<std::uint8_t>(header.ran, 2)));
+  header.released = 1;
+  header.attempts = action.attempts;
+  header.model_version = models_[action.model]->served().files.version;
+  header.queue_ns = action.queue_ns;
+  std::memcpy(frame_.data(), &header, sizeof header);
+  const std::span<const std::byte> head = frame_;
+  send_to_client(action.client, wire::Frames(&head, 1), &message, 1);
+}
+
+void Daemon::send_reply(const Action& action) {
+  write_reply({.seq = action.seq, .request_id = action.request, .attempt = action.attempt, .status = static_cast<std::uint16_t>(action.status),
+               .ran = static_cast<std::uint8_t>(action.ran), .released = action.released, .attempts = action.attempts,
+               .model_version = models_[action.model]->served().files.version, .queue_ns = action.queue_ns},
+              action.client, action.message);
+}
+
+void Daemon::send_release(const Action& action) {
+  wire::ReplyHeader header{.magic = wire::kMagic, .version = wire::kVersionMajor, .kind = static_cast<std::uint16_t>(wire::Kind::kRelease), .seq = action.seq, .request_id = action.request, .released = 1};
+  const std::span<const std::byte> frame = std::as_bytes(std::span(&header, 1));
+  send_to_client(action.client, wire::Frames(&frame, 1), nullptr, 0);
+}
+
+// Best effort: a lane that runs it on only wastes its time.
+void Daemon::cancel_run(const Action& action) {
+  const auto routed = workers_.find(action.lane.incarnation);
+  if (routed == workers_.end()) return;
+  const WorkerProcess* worker = routed->second.model->processes().find_worker(action.lane.incarnation);
+  if (!worker || !worker->control) return;
+  if (!wire::send_control(worker->control.get(), {.kind = wire::ControlKind::kCancelRun, .id = action.request}).ok()) return;
+}
+
+}  // namespace shoal::supervisor

@@ -1,0 +1,55 @@
+// One served model inside the daemon: what was asked for, what was loaded, its processes.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "shm/base/errors.hpp"
+#include "supervisor/daemon.hpp"
+
+namespace shoal::supervisor {
+
+/// Threads: thread-bound
+class Daemon::Model : public ProcessObserver {
+ public:
+  Model(Daemon& daemon, ModelIndex index, ServedModel served, ProcessOptions options)
+      : daemon_(daemon), index_(index), served_(std::move(served)), processes_(std::move(options), daemon.loop_, *this, daemon.log_, daemon.next_incarnation_) {}
+
+  ModelIndex index() const { return index_; }
+  std::uint32_t wire_id() const { return index_ + 1; }
+  const ServedModel& served() const { return served_; }
+  const std::optional<LoadedModel>& loaded() const { return loaded_; }
+  std::uint32_t signature() const { return signature_; }
+  ModelProcesses& processes() { return processes_; }
+  const ModelProcesses& processes() const { return processes_; }
+
+ private:
+  // A zygote that is started again must find the files it was started with: running workers have the old ones.
+  Status model_loaded(std::string_view text) override {
+    SHOAL_ASSIGN_OR_RETURN(LoadedModel loaded, parse_loaded(text));
+    if (loaded_ && loaded_->hash != loaded.hash) {
+      return failed_precondition("model '{}': changed version: its files are not the ones that were loaded at first", served_.name);
+    }
+    loaded_ = std::move(loaded);
+    signature_ = loaded_->signature(served_.name);
+    daemon_.answer_waiting_describes();
+    return {};
+  }
+  void model_failed(const std::string& reason) override {
+    daemon_.ledger_.fail_model(index_, reason);
+    daemon_.perform();
+    daemon_.answer_waiting_describes();
+  }
+  void worker_ready(const WorkerProcess& worker) override { daemon_.worker_ready(*this, worker); }
+  void worker_died(const WorkerProcess& worker) override { daemon_.worker_died(*this, worker); }
+  std::uint64_t answered_by(std::uint64_t incarnation) const override { return daemon_.ledger_.answered_by(incarnation); }
+
+  Daemon& daemon_;
+  ModelIndex index_;
+  ServedModel served_;
+  std::optional<LoadedModel> loaded_;
+  std::uint32_t signature_ = 0;
+  ModelProcesses processes_;
+};
+
+}  // namespace shoal::supervisor

@@ -1,0 +1,152 @@
+// shoald: the daemon's command line.
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <fstream>
+#include <set>
+#include <sstream>
+
+#include "shm/base/errors.hpp"
+#include "supervisor/daemon.hpp"
+#include "supervisor/socket_directory.hpp"
+
+namespace {
+
+namespace fs = std::filesystem;
+using namespace shoal;
+using namespace shoal::supervisor;
+
+enum ExitCode { kSuccess = 0, kAtFault = 1, kUsage = 2 };
+
+constexpr const char* kDescription =
+    "Serves models from worker processes that share one copy of the weights.\n"
+    "Clients meet the daemon in $SHOAL_DIR, else $XDG_RUNTIME_DIR/shoal, else /run/shoal.";
+constexpr const char* kExamples =
+    "Examples:\n"
+    "  shoald --model shapes=models/shapes,workers=4      a checkpoint with its model.toml, four workers\n"
+    "  shoald --model echo=builtin:identity               returns its input `data`: to try things out\n"
+    "  shoald --config /etc/shoal.toml                    tables [models.NAME]: path, and any key of model.toml\n"
+    "Then: shoal status, shoal predict NAME --input data=x.npy --output out, shoal stop.\n"
+    "SIGTERM drains: nothing new is taken, what was admitted is answered, then everything exits. SHOAL_LOG=debug tells more.\n"
+    "Exit codes: 0 stopped as asked, 1 could not start (the reason is on stderr), 2 usage.";
+
+int fail(const Status& status, ExitCode code) {
+  std::fprintf(stderr, "shoald: %s\n", status.message().c_str());
+  return code;
+}
+
+// Beside our own binary, or in libexec/shoal of the tree that bin/ belongs to.
+Result<fs::path> find_worker_file(const std::string& given) {
+  if (!given.empty()) return fs::absolute(given);
+  std::error_code error;
+  const fs::path own = fs::read_symlink("/proc/self/exe", error).parent_path();
+  for (const fs::path& candidate : {own / "shoal-worker", own / ".." / "libexec" / "shoal" / "shoal-worker"}) {
+    if (::access(candidate.c_str(), X_OK) == 0) return candidate.lexically_normal();
+  }
+  return not_found("shoal-worker is neither beside shoald in {} nor in ../libexec/shoal: name it with --worker FILE", own.string());
+}
+
+Result<std::vector<ModelRequest>> read_config(const std::string& file) {
+  std::ifstream stream(file);
+  if (!stream) return status_from_errno("read", file, errno);
+  std::ostringstream text;
+  text << stream.rdbuf();
+  return parse_daemon_config(text.str(), file, fs::absolute(file).parent_path());
+}
+
+Status check_sizes(const ModelConfig& config) {
+  if (config.workers < 1 || config.workers > 1024) return invalid_argument("workers is {} (1 to 1024)", config.workers);
+  if (config.contexts < 1 || config.contexts > static_cast<int>(wire::kMaxLanes)) return invalid_argument("contexts is {} (1 to {})", config.contexts, wire::kMaxLanes);
+  if (config.queue_limit < 1 || config.queue_limit > 1'000'000) return invalid_argument("queue_limit is {} (1 to 1000000)", config.queue_limit);
+  return {};
+}
+
+// A model that cannot be served is shown as failed; the others are served.
+ModelEntry make_entry(const ModelRequest& request) {
+  auto resolved = resolve_served_model(request);
+  ModelEntry entry;
+  if (resolved.ok()) {
+    entry.model = *std::move(resolved);
+    entry.failure = check_sizes(entry.model.config);
+  } else {
+    entry.model.name = request.name;
+    entry.model.path = request.path;
+    entry.failure = resolved.status();
+  }
+  return entry;
+}
+
+void raise_descriptor_limit() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  ::setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+void prepare_process() {
+  sigset_t set;
+  ::sigemptyset(&set);
+  ::sigaddset(&set, SIGTERM);
+  ::sigaddset(&set, SIGINT);
+  ::sigprocmask(SIG_BLOCK, &set, nullptr);  // before any thread: they arrive by signalfd
+  ::signal(SIGPIPE, SIG_IGN);
+  ::prctl(PR_SET_CHILD_SUBREAPER, 1);  // workers whose zygote died come to us
+  raise_descriptor_limit();
+}
+
+int serve(const std::vector<ModelRequest>& requests, const std::string& worker) {
+  auto worker_file = find_worker_file(worker);
+  if (!worker_file.ok()) return fail(worker_file.status(), kAtFault);
+  const std::string path = default_socket_directory();
+  auto directory = SocketDirectory::open(path);
+  if (!directory.ok()) return fail(directory.status(), kAtFault);
+  ::setenv("SHOAL_DIR", path.c_str(), 1);
+  prepare_process();
+  Logger log("shoald", LogMode::kDropping);
+  DaemonOptions options{.worker_file = *worker_file};
+  for (const ModelRequest& request : requests) options.models.push_back(make_entry(request));
+  auto daemon = Daemon::start(std::move(options), *std::move(directory), log);
+  if (!daemon.ok()) return fail(daemon.status(), kAtFault);
+  (*daemon)->run();
+  return kSuccess;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app(kDescription, "shoald");
+  app.footer(kExamples);
+  std::vector<std::string> model_arguments;
+  std::string config, worker;
+  app.add_option("--model", model_arguments, "NAME=PATH[,workers=N,contexts=N,threads=N,device=D,...]: serve the checkpoint at PATH; may be repeated")->allow_extra_args(false);
+  app.add_option("--config", config, "TOML file with tables [models.NAME]");
+  app.add_option("--worker", worker, "the shoal-worker to run instead of the one beside this binary");
+  app.set_version_flag("--version", "shoald " SHOAL_VERSION);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? kSuccess : kUsage;
+  }
+
+  std::vector<ModelRequest> requests;
+  if (!config.empty()) {
+    auto read = read_config(config);
+    if (!read.ok()) return fail(read.status(), kAtFault);
+    requests = *std::move(read);
+  }
+  for (const std::string& argument : model_arguments) {
+    auto parsed = parse_model_argument(argument);
+    if (!parsed.ok()) return fail(parsed.status().with_context("--model"), kUsage);
+    requests.push_back(*std::move(parsed));
+  }
+  if (requests.empty()) return fail(invalid_argument("no model to serve: give --model NAME=PATH or --config FILE (see --help)"), kUsage);
+  std::set<std::string> names;
+  for (const ModelRequest& request : requests) {
+    if (!names.insert(request.name).second) return fail(invalid_argument("model '{}' is given twice", request.name), kUsage);
+  }
+  return serve(requests, worker);
+}

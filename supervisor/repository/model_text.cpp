@@ -1,0 +1,112 @@
+#include "supervisor/repository/model_text.hpp"
+
+#include <nlohmann/json.hpp>
+
+#include "shm/base/errors.hpp"
+#include "shm/wire/control.hpp"
+
+namespace shoal::supervisor {
+namespace {
+
+using nlohmann::json;
+
+// Names come from files of strangers and need not be UTF-8.
+std::string dump(const json& value) { return value.dump(-1, ' ', false, json::error_handler_t::replace); }
+
+json to_json(const std::vector<TensorSpec>& specs) {
+  json list = json::array();
+  for (const TensorSpec& spec : specs) {
+    list.push_back({{"name", spec.name}, {"dtype", dtype_name(spec.dtype)}, {"shape", std::vector<std::int64_t>(spec.shape.begin(), spec.shape.end())}});
+  }
+  return list;
+}
+
+json to_json(const Preprocess& preprocess) {
+  return {{"resize", preprocess.resize}, {"crop", {preprocess.crop_height, preprocess.crop_width}}, {"order", preprocess.order}, {"mean", preprocess.mean}, {"scale", preprocess.scale}};
+}
+
+// Throws on anything unexpected: parse_loaded() is the door.
+std::vector<TensorSpec> to_specs(const json& list) {
+  std::vector<TensorSpec> specs;
+  for (const json& item : list) {
+    const auto dims = item.at("shape").get<std::vector<std::int64_t>>();
+    if (dims.size() > kMaxRank) throw std::runtime_error("a shape of too many dimensions");
+    specs.push_back({item.at("name").get<std::string>(), parse_dtype(item.at("dtype").get<std::string>()).value(), Shape(std::span(dims))});
+  }
+  return specs;
+}
+
+ServedModel identity_model(const ModelRequest& request) {
+  ServedModel model{.name = request.name, .path = request.path};
+  apply_overrides(request.overrides, model.config);
+  return model;
+}
+
+}  // namespace
+
+Result<ServedModel> resolve_served_model(const ModelRequest& request) {
+  if (!request.path.starts_with(kBuiltinPrefix)) return resolve_model(request);
+  if (request.path != "builtin:identity") return not_found("model '{}': no built-in model '{}' (there is builtin:identity)", request.name, request.path);
+  return identity_model(request);
+}
+
+std::uint32_t LoadedModel::signature(std::string_view name) const {
+  std::uint32_t hash = 2166136261;  // FNV-1a
+  const auto mix = [&](std::string_view bytes) {
+    for (const char byte : bytes) hash = (hash ^ static_cast<unsigned char>(byte)) * 16777619;
+    hash = (hash ^ 0xff) * 16777619;
+  };
+  mix(name);
+  for (const TensorSpec& input : inputs) {
+    mix(input.name);
+    mix(dtype_name(input.dtype));
+    mix(input.shape.to_string());
+  }
+  return hash ? hash : 1;
+}
+
+std::string load_text(const ServedModel& model) {
+  json shapes = json::array();
+  for (const auto& set : model.config.shapes) shapes.push_back(to_json(set));
+  return dump({{"name", model.name},
+               {"path", model.path},
+               {"version", model.files.version},
+               {"symbol_file", model.files.symbol_file.string()},
+               {"params_file", model.files.params_file.string()},
+               {"device", model.config.device},
+               {"threads", model.config.threads},
+               {"contexts", model.config.contexts},
+               {"inputs", to_json(model.config.inputs)},
+               {"shapes", shapes},
+               {"build_id", wire::build_id()}});
+}
+
+Result<LoadedModel> parse_loaded(std::string_view text) try {
+  const json object = json::parse(text);
+  LoadedModel loaded;
+  loaded.inputs = to_specs(object.at("inputs"));
+  loaded.outputs = to_specs(object.at("outputs"));
+  loaded.ignored_inputs = object.value("ignored_inputs", std::vector<std::string>{});
+  loaded.hash = object.value("hash", "");
+  loaded.packed_bytes = object.value("packed_bytes", std::uint64_t{0});
+  loaded.parameter_bytes = object.value("parameter_bytes", std::uint64_t{0});
+  loaded.arena_bytes = object.value("arena_bytes", std::uint64_t{0});
+  return loaded;
+} catch (const std::exception& error) {
+  return internal_error("what the zygote says of its model cannot be read: {}", error.what());
+}
+
+std::string describe_text(const ServedModel& model, const LoadedModel& loaded, std::uint32_t model_id) {
+  return dump({{"name", model.name},
+               {"model_id", model_id},
+               {"signature", loaded.signature(model.name)},
+               {"version", model.files.version},
+               {"inputs", to_json(loaded.inputs)},
+               {"outputs", to_json(loaded.outputs)},
+               {"labels", model.labels},
+               {"preprocess", model.config.preprocess ? to_json(*model.config.preprocess) : json()},
+               {"ignored_inputs", loaded.ignored_inputs},
+               {"timeout_ms", model.config.timeout_ms}});
+}
+
+}  // namespace shoal::supervisor
