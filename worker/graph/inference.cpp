@@ -67,9 +67,7 @@ class Inference {
   Status bind_default(Value& input) const {
     if (input.dtype == DType::kInvalid) input.dtype = DType::kFloat32;
     if (open_parameters_) return {};
-    bool complete = input.shape.rank() > 0;
-    for (const std::int64_t dim : input.shape) complete = complete && dim > 0;
-    if (complete) return {};
+    if (!is_open(input.shape)) return {};
     return invalid_argument("input '{}' is not given and the model's files hold no value for it; the model's inputs are {}", input.name,
                             names_of(graph_));
   }
@@ -86,7 +84,7 @@ class Inference {
     for (const ValueId id : node.outputs) dst.push_back(&graph_.value(id));
     if (open_parameters_ && node.op->infer_parameters) node.op->infer_parameters(node, src);
     for (const Value* value : src) {
-      if (open_parameters_ && !value->constant && value->producer == kNoNode && value->shape.rank() == 0) {
+      if (open_parameters_ && !value->constant && value->producer == kNoNode && is_open(value->shape)) {
         return invalid_argument("{}: the shape of '{}' does not follow from the inputs given", describe(node), value->name);
       }
     }

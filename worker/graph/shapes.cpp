@@ -13,6 +13,10 @@ bool is_float(DType dtype) {
 
 bool is_integer(DType dtype) { return !is_float(dtype) && dtype != DType::kBool && dtype != DType::kInvalid; }
 
+bool is_open(const Shape& shape) {
+  return shape.rank() == 0 || std::any_of(shape.begin(), shape.end(), [](std::int64_t dim) { return dim < 1; });
+}
+
 void set_result(Value& dst, DType dtype, const Shape& shape) {
   dst.dtype = dtype;
   dst.shape = shape;
@@ -102,10 +106,10 @@ Status infer_multicast(const Node& node, Sources src, Results dst) {
 }
 
 void same_parameters(const Node&, std::span<Value* const> src) {
-  const auto known = std::find_if(src.begin(), src.end(), [](const Value* value) { return value->shape.rank() > 0; });
+  const auto known = std::find_if(src.begin(), src.end(), [](const Value* value) { return !is_open(value->shape); });
   if (known == src.end()) return;
   for (Value* value : src) {
-    if (value->shape.rank() == 0) set_result(*value, (*known)->dtype, (*known)->shape);
+    if (is_open(value->shape)) set_result(*value, (*known)->dtype, (*known)->shape);
   }
 }
 

@@ -25,9 +25,9 @@ Shape fully_connected_weight(const FullyConnectedAttributes& fc, const Shape& da
 /// Channels of one PReLU slope array: axis 1, or axis 0 of 1-D data.
 int slope_axis(const Shape& data) { return data.rank() > 1 ? 1 : 0; }
 
-/// Sets a parameter's shape when it has none yet.
+/// Sets a parameter's shape when it is not known yet.
 void supply(Value& parameter, DType dtype, const Shape& shape) {
-  if (parameter.shape.rank() == 0) set_result(parameter, dtype, shape);
+  if (is_open(parameter.shape)) set_result(parameter, dtype, shape);
 }
 
 DType statistics_type(DType data) { return data == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32; }

@@ -1,0 +1,95 @@
+// make-model: a checkpoint with weights made by rule, for testing big networks without shipping weights.
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "shm/base/errors.hpp"
+#include "tools/make_model/checkpoint_writer.hpp"
+#include "tools/make_model/parameter_rule.hpp"
+
+namespace {
+
+using namespace shoal;
+
+constexpr const char* kAbout =
+    R"(Writes PREFIX-symbol.json and PREFIX-0000.params: the graph of an MXNet model with weights that follow from the
+parameters' names alone, the same numbers on every machine. Big networks are tested with such models.
+
+  make-model --symbol resnet50-symbol.json --shape data=1,3,224,224 /tmp/models/resnet50
+
+Offset and scale of each parameter are read from FILE-parameters.txt when one lies beside FILE-symbol.json (or from
+--parameters); else they follow from the names: weights by their fan-in, gammas around 1, ends of residual branches
+damped. Shapes follow from those of the inputs; --shape is given once per input.)";
+
+constexpr int kFileAtFault = 1, kUsage = 2;
+
+/// "data=1,3,224,224".
+Result<TensorSpec> parse_shape(const std::string& text) {
+  const auto equals = text.find('=');
+  TensorSpec spec;
+  spec.name = text.substr(0, equals);
+  std::vector<std::int64_t> dims;
+  for (std::size_t at = equals; at < text.size();) {
+    std::size_t used = 0;
+    try {
+      dims.push_back(std::stoll(text.substr(at + 1), &used));
+    } catch (const std::exception&) {
+      used = 0;
+    }
+    at += 1 + used;
+    if (used == 0 || dims.back() < 1 || (at < text.size() && text[at] != ',')) dims.clear(), at = text.size();
+  }
+  if (spec.name.empty() || dims.empty() || dims.size() > kMaxRank) {
+    return invalid_argument("--shape {}: write NAME=N,N,... with positive numbers, such as data=1,3,224,224", text);
+  }
+  spec.shape = Shape(dims);
+  return spec;
+}
+
+/// FILE-parameters.txt for FILE-symbol.json, when it is there.
+std::optional<std::filesystem::path> parameters_beside(const std::string& symbol_file) {
+  constexpr std::string_view kEnding = "-symbol.json";
+  if (!symbol_file.ends_with(kEnding)) return std::nullopt;
+  const std::filesystem::path path = symbol_file.substr(0, symbol_file.size() - kEnding.size()) + "-parameters.txt";
+  return std::filesystem::exists(path) ? std::optional(path) : std::nullopt;
+}
+
+Status make(const std::string& symbol_file, const std::vector<std::string>& shapes, const std::string& parameters_file, const std::string& prefix) {
+  std::vector<TensorSpec> inputs;
+  for (const std::string& text : shapes) {
+    SHOAL_ASSIGN_OR_RETURN(inputs.emplace_back(), parse_shape(text));
+  }
+  const auto listed = parameters_file.empty() ? parameters_beside(symbol_file) : std::optional<std::filesystem::path>(parameters_file);
+  SHOAL_ASSIGN_OR_RETURN(const auto rules, listed ? make_model::read_parameter_rules(*listed)
+                                                  : make_model::derive_parameter_rules(symbol_file, inputs));
+  SHOAL_RETURN_IF_ERROR(make_model::write_checkpoint(symbol_file, rules, prefix));
+  std::int64_t numbers = 0;
+  for (const auto& rule : rules) numbers += rule.shape.element_count();
+  std::printf("%s-0000.params: %zu arrays, %lld numbers%s%s\n", prefix.c_str(), rules.size(), static_cast<long long>(numbers),
+              listed ? ", by " : ", by the parameters' names", listed ? listed->c_str() : "");
+  return {};
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app{kAbout, "make-model"};
+  std::string symbol_file, parameters_file, prefix;
+  std::vector<std::string> shapes;
+  app.add_option("--symbol", symbol_file, "the graph: FILE-symbol.json")->required();
+  app.add_option("--shape", shapes, "an input's shape: NAME=N,N,...")->required()->take_all();
+  app.add_option("--parameters", parameters_file, "offset and scale of each parameter: FILE-parameters.txt");
+  app.add_option("PREFIX", prefix, "where the checkpoint goes: DIRECTORY/NAME")->required();
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& e) {
+    return app.exit(e) == 0 ? 0 : kUsage;
+  }
+  const Status status = make(symbol_file, shapes, parameters_file, prefix);
+  if (status.ok()) return 0;
+  std::fprintf(stderr, "make-model: %s\n", status.to_string().c_str());
+  return kFileAtFault;
+}
