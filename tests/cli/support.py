@@ -1,0 +1,153 @@
+"""What the tests of the command line share: a daemon of their own, .npy files, checkpoints made or linked. Standard library only."""
+import array
+import ast
+import json
+import math
+import os
+import re
+import shutil
+import signal
+import struct
+import subprocess
+import tempfile
+import time
+import unittest
+from pathlib import Path
+
+SOURCE = Path(os.environ.get("SHOAL_SOURCE_DIR", Path(__file__).resolve().parents[2]))
+BIN = Path(os.environ.get("SHOAL_BIN_DIR", SOURCE / "build" / "release" / "bin"))
+DATA = Path(os.environ.get("SHOAL_TEST_DATA", SOURCE.parent / "shared"))
+SHAPES = SOURCE / "tools" / "shapes" / "model"  # the model that ships
+PICTURES = SOURCE / "tools" / "shapes" / "pictures"
+
+TYPECODES = {"<f4": "f", "<f8": "d", "|u1": "B", "<i4": "i", "<i8": "q"}
+
+
+def read_npy(path):
+    """(shape, flat list) of a C-order .npy file."""
+    data = Path(path).read_bytes()
+    assert data[:6] == b"\x93NUMPY", path
+    size = struct.unpack_from("<H", data, 8)[0]
+    header = ast.literal_eval(data[10:10 + size].decode())
+    assert not header["fortran_order"], path
+    values = array.array(TYPECODES[header["descr"]])
+    values.frombytes(data[10 + size:])
+    return header["shape"], values.tolist()
+
+
+def write_npy(path, shape, values, descr="<f4"):
+    shape = "(" + "".join(f"{d}, " for d in shape) + ")"
+    header = f"{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}}}"
+    header += " " * ((64 - (10 + len(header) + 1) % 64) % 64) + "\n"
+    data = b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header.encode()
+    Path(path).write_bytes(data + array.array(TYPECODES[descr], values).tobytes())
+    return path
+
+
+def largest_error(values, reference):
+    """max |x - ref| / max |ref|."""
+    scale = max((abs(r) for r in reference), default=0) or 1
+    return max((abs(v - r) if math.isfinite(v) else math.inf for v, r in zip(values, reference)), default=0) / scale
+
+
+def shoal(*words, directory=None, timeout=120):
+    """Runs the command line; the finished process, stdout and stderr as text."""
+    environment = dict(os.environ)
+    if directory:
+        environment["SHOAL_DIR"] = str(directory)
+    return subprocess.run([BIN / "shoal", *map(str, words)], env=environment, capture_output=True, text=True, timeout=timeout)
+
+
+def link_model(directory, prefix, shape, name="data", **keys):
+    """A directory with links to a checkpoint's files and a model.toml; its path."""
+    directory = Path(directory)
+    directory.mkdir(parents=True, exist_ok=True)
+    prefix = Path(prefix)
+    for file in list(prefix.parent.glob(prefix.name + "-*")) + list(prefix.parent.glob("synset.txt")):
+        (directory / file.name).symlink_to(file.resolve())
+    lines = [f'inputs = [{{name = "{name}", shape = {list(shape)}}}]'] + [f"{k} = {v}" for k, v in keys.items()]
+    (directory / "model.toml").write_text("\n".join(lines) + "\n")
+    return directory
+
+
+class Daemon:
+    """shoald on a temporary directory; with-statement. models: {"name": "path,workers=2"}."""
+
+    def __init__(self, models, *arguments, wait=True, worker=None):
+        self.directory = Path(tempfile.mkdtemp(prefix="shoal-test-"))
+        self.log = open(self.directory.with_suffix(".log"), "w+")
+        words = [BIN / "shoald", *arguments]
+        for name, path in models.items():
+            words += ["--model", f"{name}={path}"]
+        if worker:
+            words += ["--worker", worker]
+        self.process = subprocess.Popen(words, env=dict(os.environ, SHOAL_DIR=str(self.directory)), stderr=self.log)
+        if wait:
+            self.wait_ready()
+
+    def wait_ready(self, seconds=60):
+        deadline = time.monotonic() + seconds
+        while self.shoal("status", "--ready").returncode != 0:
+            if time.monotonic() > deadline or self.process.poll() is not None:
+                self.log.seek(0)
+                raise AssertionError(f"daemon not ready (exit code {self.process.poll()}):\n{self.log.read()}")
+            time.sleep(0.02)
+
+    def shoal(self, *words, **options):
+        return shoal(*words, directory=self.directory, **options)
+
+    def status(self):
+        return json.loads(self.shoal("status", "--json").stdout)
+
+    def model(self, name):
+        return next(m for m in self.status()["models"] if m["name"] == name)
+
+    def processes(self):
+        """Pids of everything that has this daemon's directory in its environment."""
+        mine, found = f"SHOAL_DIR={self.directory}".encode(), []
+        for process in Path("/proc").glob("[0-9]*"):
+            try:
+                if mine in (process / "environ").read_bytes().split(b"\0"):
+                    found.append(int(process.name))
+            except OSError:
+                continue
+        return found
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+            try:
+                self.process.wait(15)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+        for pid in self.processes():
+            os.kill(pid, signal.SIGKILL)
+        shutil.rmtree(self.directory, ignore_errors=True)
+        self.log.close()
+        os.unlink(self.log.name)
+
+
+class ShoalTest(unittest.TestCase):
+    """A test with a directory of its own in self.tmp."""
+
+    def setUp(self):
+        self.tmp = Path(tempfile.mkdtemp(prefix="shoal-test-"))
+        self.addCleanup(shutil.rmtree, self.tmp, ignore_errors=True)
+
+    def assert_fails(self, run, code, *names):
+        """Exit code, and one first line on stderr that names all of `names`."""
+        self.assertEqual(run.returncode, code, f"stdout: {run.stdout}\nstderr: {run.stderr}")
+        first = run.stderr.splitlines()[0] if run.stderr else ""
+        for name in names:
+            self.assertRegex(first, re.escape(str(name)))
+
+
+def need_data(*parts):
+    path = DATA.joinpath(*parts)
+    if not path.exists():
+        raise unittest.SkipTest(f"no test data at {path} (SHOAL_TEST_DATA)")
+    return path
