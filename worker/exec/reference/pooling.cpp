@@ -20,10 +20,11 @@ Compute<T> lowest() {
 struct Geometry {
   std::int64_t batch, channels, channel_stride = 1, batch_stride, out_channel_stride = 1, out_batch_stride;
   std::int64_t in[3] = {1, 1, 1}, out[3] = {1, 1, 1}, kernel[3] = {1, 1, 1}, stride[3] = {1, 1, 1}, pad[3] = {0, 0, 0};
+  int rank;               ///< spatial axes there are
   std::int64_t step = 1;  ///< between neighbours along the last axis
 
-  Geometry(const PoolingAttributes& pool, const Shape& src, const Shape& dst) : batch(src[0]) {
-    const int rank = src.rank() - 2, first = pool.channels_last ? 1 : 2;
+  Geometry(const PoolingAttributes& pool, const Shape& src, const Shape& dst) : batch(src[0]), rank(src.rank() - 2) {
+    const int first = pool.channels_last ? 1 : 2;
     channels = src[pool.channels_last ? src.rank() - 1 : 1];
     for (int i = 0; i < rank; ++i) {
       const int axis = 3 - rank + i;
@@ -44,22 +45,20 @@ struct Geometry {
 /// One window: what it covers of the image, and how many positions it counts.
 struct Window {
   std::int64_t begin[3], end[3];  ///< clipped to the image
-  std::int64_t covered = 1;       ///< positions, padding included as far as the padded image goes
-  std::int64_t padding = 0;       ///< of those, how many are padding
+  std::int64_t covered = 1;       ///< positions within the padded image; 0 or negative for a window beyond it
+  std::int64_t pixels = 1;        ///< positions within the image; 0 or negative for a window that has none
 
   Window(const Geometry& g, const std::int64_t (&at)[3]) {
-    std::int64_t pixels = 1;
     for (int axis = 0; axis < 3; ++axis) {
       const std::int64_t start = at[axis] * g.stride[axis] - g.pad[axis];
       const std::int64_t stop = std::min(start + g.kernel[axis], g.in[axis] + g.pad[axis]);
       begin[axis] = std::max<std::int64_t>(start, 0);
       end[axis] = std::min(stop, g.in[axis]);
-      covered *= std::max<std::int64_t>(stop - start, 0);
-      pixels *= std::max<std::int64_t>(end[axis] - begin[axis], 0);
+      covered *= stop - start;
+      pixels *= end[axis] - begin[axis];
     }
-    padding = covered - pixels;
   }
-  std::int64_t pixels() const { return covered - padding; }
+  bool empty() const { return begin[0] >= end[0] || begin[1] >= end[1] || begin[2] >= end[2]; }
 };
 
 /// Folds `step(value)` over the pixels of the window.
@@ -76,18 +75,20 @@ void each_pixel(const Geometry& g, const Window& window, const T* plane, Step st
 template <typename T>
 Compute<T> largest(const PoolingAttributes& pool, const Geometry& g, const Window& window, const T* plane) {
   Compute<T> best = lowest<T>();
-  if (pool.legacy && window.padding > 0) best = std::max<Compute<T>>(best, 0);  // Pooling_v1 pads with zeros
+  if (pool.legacy && (window.empty() || window.covered > window.pixels)) best = std::max<Compute<T>>(best, 0);  // Pooling_v1 pads with zeros
   each_pixel(g, window, plane, [&](Compute<T> x) { if (x > best) best = x; });  // passes over NaN, as MXNet does
   return best;
 }
 
 template <typename T>
 Compute<T> mean(const PoolingAttributes& pool, const Geometry& g, const Window& window, const T* plane) {
-  std::int64_t divisor = pool.count_include_pad ? window.covered : window.pixels();
+  std::int64_t divisor = pool.count_include_pad ? window.covered : window.pixels;
   if (pool.legacy) divisor = g.kernel[0] * g.kernel[1] * g.kernel[2];
   Compute<T> sum = 0;
   each_pixel(g, window, plane, [&](Compute<T> x) { sum += x; });
-  return window.pixels() == 0 ? 0 : sum / static_cast<Compute<T>>(divisor);
+  if (!window.empty()) return sum / static_cast<Compute<T>>(divisor);
+  const bool divides_last = g.rank == 3 && !pool.legacy;  // MXNet's 3-D kernel divides the sum, the others every term of it
+  return divides_last && divisor == 0 ? std::numeric_limits<Compute<T>>::quiet_NaN() : 0;
 }
 
 template <typename T>
