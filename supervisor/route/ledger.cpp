@@ -50,7 +50,8 @@ Result<RequestId> Ledger::admit(const Admission& admission, std::uint64_t now_ns
   }
   const std::uint32_t slot = new_slot();
   Entry& entry = entries_[slot];
-  entry = {.generation = entry.generation, .priority = admission.priority, .model = admission.model, .client = admission.client, .seq = admission.seq, .admitted_ns = now_ns};
+  entry = {.generation = entry.generation, .priority = admission.priority, .model = admission.model, .client = admission.client, 
+           .seq = admission.seq, .arrival = ++arrivals_, .admitted_ns = now_ns};
   ++model.counts.admitted;
   const std::uint64_t timeout_ns = admission.timeout_ns ? admission.timeout_ns : model.limits.timeout_ns;
   // A timeout that ends beyond the clock's range is none.
@@ -268,7 +269,7 @@ void Ledger::enqueue(std::uint32_t slot, bool at_front) {
   Model& model = models_[entry.model];
   if (entry.suspect) {
     entry.state = State::kSuspected;
-    model.suspects.push_back(queue_links_, slot);
+    at_front ? model.suspects.push_front(queue_links_, slot) : model.suspects.push_back(queue_links_, slot);
     return;
   }
   entry.state = State::kQueued;

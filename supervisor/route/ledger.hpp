@@ -181,7 +181,7 @@ class Ledger {
     std::uint16_t attempt = 0;  // of the current lease
     ModelIndex model = 0;
     ClientId client = 0;
-    std::uint64_t seq = 0, admitted_ns = 0, leased_ns = 0;
+    std::uint64_t seq = 0, arrival = 0, admitted_ns = 0, leased_ns = 0;
     LaneRef lease;
   };
   struct Lane {
@@ -238,6 +238,7 @@ class Ledger {
   std::vector<Entry> entries_;
   std::vector<std::uint32_t> free_;
   std::size_t used_ = 0;
+  std::uint64_t arrivals_ = 0;
   SlotLinkTable queue_links_;
   DeadlineWheel wheel_;
   std::vector<std::uint32_t> due_;

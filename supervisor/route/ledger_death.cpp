@@ -57,7 +57,7 @@ void Ledger::worker_died(Incarnation incarnation, std::span<const LaneEvidence> 
     break;
   }
   // The youngest first: each goes before the others, so that the oldest ends up in front.
-  std::ranges::sort(held, [&](std::uint32_t a, std::uint32_t b) { return entries_[a].admitted_ns > entries_[b].admitted_ns; });
+  std::ranges::sort(held, [&](std::uint32_t a, std::uint32_t b) { return entries_[a].arrival > entries_[b].arrival; });
   for (const std::uint32_t slot : held) after_death(slot, verdicts, now_ns);
   dispatch(index, now_ns);
 }

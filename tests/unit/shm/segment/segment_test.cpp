@@ -1,0 +1,117 @@
+#include "shm/segment/segment.hpp"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+
+namespace shoal {
+namespace {
+
+UniqueFd make(std::uint64_t size = 5000) { return create_memfd("test", size).value(); }
+
+TEST(Segment, IsLabelledRoundedToPagesAndAllocated) {
+  const UniqueFd fd = make();
+  EXPECT_NE(std::filesystem::read_symlink("/proc/self/fd/" + std::to_string(fd.get())).string().find("memfd:shoal:test"), std::string::npos);
+  const Segment segment = Segment::map(fd, Segment::Access::kReadWrite).value();
+  EXPECT_EQ(segment.size_bytes(), 8192u);
+  EXPECT_EQ(create_memfd("big", 1, true).ok(), true);
+}
+
+TEST(Segment, OfAbsurdOrNoSizeIsRefused) {
+  EXPECT_EQ(create_memfd("test", 0).status().code(), StatusCode::kInvalidArgument);
+  EXPECT_FALSE(create_memfd("test", std::uint64_t{1} << 60).ok());
+}
+
+TEST(Segment, WhatIsWrittenInOneMappingIsReadInAnother) {
+  const UniqueFd fd = make();
+  Segment writer = Segment::map(fd, Segment::Access::kReadWrite).value();
+  const Segment reader = Segment::map(fd, Segment::Access::kReadOnly).value();
+  std::memcpy(writer.mutable_bytes().data(), "shoal", 5);
+  EXPECT_EQ(std::memcmp(reader.bytes().data(), "shoal", 5), 0);
+}
+
+TEST(Segment, SealedWeightsCannotBeWrittenByAnyone) {
+  const UniqueFd fd = make();
+  {
+    Segment writer = Segment::map(fd, Segment::Access::kReadWrite).value();
+    EXPECT_FALSE(seal(fd, Seals::kReadOnly).ok());  // while a writable mapping exists
+    writer.mutable_bytes()[0] = std::byte{42};
+  }
+  ASSERT_TRUE(seal(fd, Seals::kReadOnly).ok());
+  EXPECT_FALSE(Segment::map(fd, Segment::Access::kReadWrite).ok());
+  EXPECT_EQ(::pwrite(fd.get(), "x", 1, 0), -1);
+  EXPECT_EQ(::ftruncate(fd.get(), 0), -1);
+  const Segment reader = Segment::map(fd, Segment::Access::kReadOnly).value();
+  EXPECT_EQ(reader.bytes()[0], std::byte{42});
+  void* page = const_cast<std::byte*>(reader.bytes().data());
+  EXPECT_EQ(::mprotect(page, 4096, PROT_READ | PROT_WRITE), -1);
+}
+
+TEST(SegmentDeathTest, AWriteThroughAReadOnlyMappingEndsTheWriter) {
+  const UniqueFd fd = make();
+  ASSERT_TRUE(seal(fd, Seals::kReadOnly).ok());
+  const Segment reader = Segment::map(fd, Segment::Access::kReadOnly).value();
+  auto* byte = const_cast<volatile std::byte*>(reader.bytes().data());
+  EXPECT_EXIT(*byte = std::byte{1}, testing::KilledBySignal(SIGSEGV), "");
+  EXPECT_EQ(reader.bytes()[0], std::byte{0});
+}
+
+TEST(SegmentDeathTest, MutableBytesOfAReadOnlyMappingAreABug) {
+  const UniqueFd fd = make();
+  Segment reader = Segment::map(fd, Segment::Access::kReadOnly).value();
+  EXPECT_DEATH((void)reader.mutable_bytes(), "check failed");
+}
+
+TEST(Segment, TheMakerOfAnInputArenaWritesOnAndNobodyElseCan) {
+  const UniqueFd fd = make();
+  Segment writer = Segment::map(fd, Segment::Access::kReadWrite).value();
+  ASSERT_TRUE(seal(fd, Seals::kOneWriter).ok());
+  writer.mutable_bytes()[7] = std::byte{9};
+  EXPECT_FALSE(Segment::map(fd, Segment::Access::kReadWrite).ok());
+  const UniqueFd other = reopen_read_only(fd).value();
+  EXPECT_EQ(Segment::map(other, Segment::Access::kReadOnly).value().bytes()[7], std::byte{9});
+  EXPECT_FALSE(Segment::map(other, Segment::Access::kReadWrite).ok());
+}
+
+TEST(CheckSealed, AcceptsAtLeastTheSealsAskedFor) {
+  const UniqueFd weights = make(), input = make(), output = make();
+  ASSERT_TRUE(seal(weights, Seals::kReadOnly).ok());
+  ASSERT_TRUE(seal(input, Seals::kOneWriter).ok());
+  ASSERT_TRUE(seal(output, Seals::kFixedSize).ok());
+  EXPECT_EQ(check_sealed(weights, Seals::kReadOnly).value(), 8192u);
+  EXPECT_TRUE(check_sealed(weights, Seals::kOneWriter).ok());
+  EXPECT_TRUE(check_sealed(input, Seals::kOneWriter).ok());
+  EXPECT_TRUE(check_sealed(input, Seals::kFixedSize).ok());
+  EXPECT_TRUE(check_sealed(output, Seals::kFixedSize).ok());
+}
+
+TEST(CheckSealed, NamesWhatIsMissing) {
+  const UniqueFd output = make(), open_memory = make();
+  ASSERT_TRUE(seal(output, Seals::kFixedSize).ok());
+  EXPECT_NE(check_sealed(open_memory, Seals::kFixedSize).status().message().find("F_SEAL_SHRINK"), std::string::npos);
+  EXPECT_NE(check_sealed(output, Seals::kOneWriter).status().message().find("F_SEAL_FUTURE_WRITE"), std::string::npos);
+  EXPECT_NE(check_sealed(output, Seals::kReadOnly).status().message().find("F_SEAL_WRITE"), std::string::npos);
+}
+
+TEST(CheckSealed, RefusesWhatIsNoMemfd) {
+  EXPECT_FALSE(check_sealed(UniqueFd(::open("/dev/null", O_RDWR)), Seals::kFixedSize).ok());
+  EXPECT_FALSE(check_sealed(UniqueFd(::open("/proc/self/exe", O_RDONLY)), Seals::kFixedSize).ok());
+  int pipe_ends[2];
+  ASSERT_EQ(::pipe(pipe_ends), 0);
+  const UniqueFd reader(pipe_ends[0]), writer(pipe_ends[1]);
+  EXPECT_FALSE(check_sealed(reader, Seals::kFixedSize).ok());
+  EXPECT_FALSE(check_sealed(UniqueFd(), Seals::kFixedSize).ok());
+}
+
+TEST(Segment, DoesNotMapWhatIsNoMemory) {
+  EXPECT_FALSE(Segment::map(UniqueFd(), Segment::Access::kReadOnly).ok());
+  EXPECT_FALSE(Segment::map(UniqueFd(::open("/dev/null", O_RDWR)), Segment::Access::kReadOnly).ok());
+}
+
+}  // namespace
+}  // namespace shoal

@@ -1,0 +1,144 @@
+#include "shm/wire/socket.hpp"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <filesystem>
+
+#include "shm/base/clock.hpp"
+
+namespace shoal::wire {
+namespace {
+
+std::span<const std::byte> bytes_of(std::string_view text) { return std::as_bytes(std::span(text.data(), text.size())); }
+std::string text_of(std::span<const std::byte> bytes) { return {reinterpret_cast<const char*>(bytes.data()), bytes.size()}; }
+
+class SocketTest : public testing::Test {
+ protected:
+  SocketTest() {
+    char name[] = "/tmp/shoal-socket-XXXXXX";
+    directory_ = ::mkdtemp(name);
+    router_ = Router::create(context_).value();
+  }
+  ~SocketTest() override { std::filesystem::remove_all(directory_); }
+  std::string path(const std::string& name) const { return directory_ + "/" + name; }
+
+  template <typename Receive>
+  bool within_deadline(const Socket& socket, Receive receive) {
+    const std::uint64_t end = monotonic_now_ns() + 2'000'000'000;
+    while (monotonic_now_ns() < end) {
+      if (receive()) return true;
+      Waitable items[] = {{.socket = &socket}};
+      wait(items, std::chrono::milliseconds(10));
+    }
+    return false;
+  }
+  bool receive(Dealer& dealer) {
+    return within_deadline(dealer, [&] { return dealer.receive(message_).value(); });
+  }
+  bool receive(PeerId& peer) {
+    return within_deadline(router_, [&] { return router_.receive(peer, message_).value(); });
+  }
+
+  std::string directory_;
+  MessageContext context_;
+  Router router_;
+  Message message_;
+};
+
+TEST_F(SocketTest, PeersAreKnownByTheNamesTheRouterGaveThem) {
+  Dealer first = Dealer::bind(context_, path("a")).value(), second = Dealer::bind(context_, path("b")).value();
+  ASSERT_TRUE(router_.connect(path("a"), 0).ok());
+  ASSERT_TRUE(router_.connect(path("b"), 0xfedcba9876543210).ok());
+  ASSERT_TRUE(router_.send(0xfedcba9876543210, bytes_of("to b")).ok());
+  ASSERT_TRUE(router_.send(0, bytes_of("to a")).ok());
+  ASSERT_TRUE(receive(first));
+  EXPECT_EQ(text_of(message_[0]), "to a");
+  ASSERT_TRUE(receive(second));
+  EXPECT_EQ(text_of(message_[0]), "to b");
+  ASSERT_TRUE(second.send(bytes_of("from b")).ok());
+  PeerId peer = 5;
+  ASSERT_TRUE(receive(peer));
+  EXPECT_EQ(peer, 0xfedcba9876543210);
+  EXPECT_EQ(message_.size(), 1u);
+  EXPECT_EQ(text_of(message_[0]), "from b");
+}
+
+TEST_F(SocketTest, FramesAreForwardedWithoutTheirFirst) {
+  Dealer dealer = Dealer::bind(context_, path("a")).value();
+  ASSERT_TRUE(router_.connect(path("a"), 1).ok());
+  const std::string large(1'000'000, 'x');
+  const std::span<const std::byte> frames[] = {bytes_of("head"), bytes_of(""), bytes_of(large)};
+  ASSERT_TRUE(router_.send(1, Frames(frames)).ok());
+  ASSERT_TRUE(receive(dealer));
+  ASSERT_EQ(message_.size(), 3u);
+  EXPECT_EQ(message_.size_bytes(), 4u + large.size());
+  ASSERT_TRUE(dealer.send(Frames(frames)).ok());
+  PeerId peer = 0;
+  ASSERT_TRUE(receive(peer));
+  const Message kept = std::move(message_);
+  for (int round = 0; round < 2; ++round) {  // a request that is run again is sent again
+    const std::span<const std::byte> head = bytes_of("new head");
+    ASSERT_TRUE(router_.send(1, Frames(&head, 1), &kept, 1).ok());
+    ASSERT_TRUE(receive(dealer));
+    ASSERT_EQ(message_.size(), 3u);
+    EXPECT_EQ(text_of(message_[0]), "new head");
+    EXPECT_EQ(text_of(message_[2]), large);
+  }
+}
+
+TEST_F(SocketTest, APeerThatWasNeverNamedOrIsGoneCannotBeSentTo) {
+  EXPECT_EQ(router_.send(9, bytes_of("x")).code(), StatusCode::kUnavailable);
+  Dealer dealer = Dealer::bind(context_, path("a")).value();
+  ASSERT_TRUE(router_.connect(path("a"), 1).ok());
+  ASSERT_TRUE(router_.send(1, bytes_of("x")).ok());
+  ASSERT_TRUE(receive(dealer));
+  router_.disconnect(path("a"));
+  router_.disconnect(path("a"));
+  ASSERT_TRUE(within_deadline(router_, [&] { return !router_.send(1, bytes_of("x")).ok(); }));
+}
+
+TEST_F(SocketTest, AMessageForADeadPeerIsNotKeptForTheNextOneAtItsPath) {
+  {
+    Dealer dealer = Dealer::bind(context_, path("a")).value();
+    ASSERT_TRUE(router_.connect(path("a"), 1).ok());
+    ASSERT_TRUE(router_.send(1, bytes_of("first")).ok());
+    ASSERT_TRUE(receive(dealer));
+  }
+  (void)router_.send(1, bytes_of("for the dead")).ok();
+  Dealer next = Dealer::bind(context_, path("a")).value();
+  ASSERT_TRUE(router_.connect(path("a"), 2).ok());
+  ASSERT_TRUE(router_.send(2, bytes_of("for the living")).ok());
+  ASSERT_TRUE(receive(next));
+  EXPECT_EQ(text_of(message_[0]), "for the living");
+}
+
+TEST_F(SocketTest, ADealerWithoutPeerSaysSoInsteadOfWaiting) {
+  Dealer dealer = Dealer::bind(context_, path("a")).value();
+  EXPECT_EQ(dealer.send(bytes_of("x")).code(), StatusCode::kUnavailable);
+}
+
+TEST_F(SocketTest, PathsBeyondTheLimitAreRefused) {
+  const std::string longest = "/tmp/" + std::string(kMaxSocketPath - 5, 'x'), too_long = longest + "x";
+  EXPECT_TRUE(check_socket_path(longest).ok());
+  EXPECT_EQ(check_socket_path(too_long).code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(Dealer::bind(context_, too_long).status().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(router_.connect(too_long, 1).code(), StatusCode::kInvalidArgument);
+}
+
+TEST_F(SocketTest, WaitSeesSocketsAndDescriptors) {
+  int ends[2];
+  ASSERT_EQ(::pipe(ends), 0);
+  Waitable items[] = {{.socket = &router_}, {.fd = ends[0]}};
+  EXPECT_FALSE(wait(items, std::chrono::milliseconds(0)));
+  ASSERT_EQ(::write(ends[1], "x", 1), 1);
+  EXPECT_TRUE(wait(items, std::chrono::milliseconds(1000)));
+  EXPECT_FALSE(items[0].readable);
+  EXPECT_TRUE(items[1].readable);
+  ::close(ends[0]);
+  ::close(ends[1]);
+}
+
+}  // namespace
+}  // namespace shoal::wire

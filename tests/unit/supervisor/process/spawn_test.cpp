@@ -1,0 +1,60 @@
+#include "supervisor/process/spawn.hpp"
+
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/socket.h>
+
+#include "shm/wire/control.hpp"
+#include "supervisor/process/backoff.hpp"
+
+namespace shoal::supervisor {
+namespace {
+
+std::optional<std::string> wait_for_end(const Child& child) {
+  pollfd waited{child.pidfd.get(), POLLIN, 0};
+  if (::poll(&waited, 1, 5000) != 1) return std::nullopt;
+  return reap(child.pidfd);
+}
+
+TEST(Spawn, ReportsHowAChildEnded) {
+  const auto child = spawn({.program = "/bin/sh", .arguments = {"-c", "exit 7"}});
+  ASSERT_TRUE(child.ok());
+  EXPECT_EQ(wait_for_end(*child), "exited with 7");
+  const auto killed = spawn({.program = "/bin/sleep", .arguments = {"60"}});
+  ASSERT_TRUE(killed.ok());
+  EXPECT_EQ(reap(killed->pidfd), std::nullopt);
+  send_signal(killed->pidfd, SIGKILL);
+  EXPECT_EQ(wait_for_end(*killed), "killed by signal 9");
+}
+
+TEST(Spawn, GivesTheChildDescriptorThreeTheEnvironmentAndNothingElse) {
+  wire::ControlPair pair = wire::make_control_pair().value();
+  const auto child = spawn({.program = "/bin/sh", .arguments = {"-c", "ls /proc/self/fd | wc -l >&3; echo $SHOAL_DIR >&3"}, .environment = {"SHOAL_DIR=/x"}, .control = pair.theirs.get()});
+  ASSERT_TRUE(child.ok());
+  ASSERT_EQ(wait_for_end(*child), "exited with 0");
+  char text[32] = {};
+  ASSERT_GT(::recv(pair.ours.get(), text, sizeof text, 0), 0);
+  EXPECT_EQ(std::stoi(text), 5);  // 0 to 3, and the directory that ls reads
+  const ssize_t size = ::recv(pair.ours.get(), text, sizeof text, 0);
+  EXPECT_EQ(std::string(text, static_cast<std::size_t>(size)), "/x\n");
+}
+
+TEST(Spawn, NamesAProgramThatIsNotThere) {
+  const auto child = spawn({.program = "/nowhere/shoal-worker"});
+  EXPECT_EQ(child.status().code(), StatusCode::kNotFound);
+  EXPECT_NE(child.status().message().find("/nowhere/shoal-worker"), std::string::npos);
+}
+
+TEST(Backoff, DoublesToItsLimitAndStartsAgainAfterSuccess) {
+  Backoff backoff;
+  EXPECT_EQ(backoff.failed(0), 100'000'000u);
+  EXPECT_EQ(backoff.failed(0), 200'000'000u);
+  for (int i = 0; i < 20; ++i) backoff.failed(0);
+  EXPECT_EQ(backoff.failed(0), Backoff::kLongestNs);
+  backoff.succeeded();
+  EXPECT_EQ(backoff.failed(0), 100'000'000u);
+}
+
+}  // namespace
+}  // namespace shoal::supervisor

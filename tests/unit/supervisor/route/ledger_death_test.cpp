@@ -1,0 +1,289 @@
+#include <random>
+#include <set>
+
+#include "tests/unit/supervisor/route/ledger_fixture.hpp"
+
+namespace shoal::supervisor {
+namespace {
+
+class LedgerDeathTest : public LedgerTest {
+ protected:
+  LedgerDeathTest() : LedgerTest({.queue_limit = 64}) {}
+};
+
+TEST_F(LedgerDeathTest, WhatADeadWorkerHeldRunsElsewhereOldestFirst) {
+  ready(7, 2);
+  const RequestId first = admit(1);
+  now_ += 1;
+  const RequestId second = admit(2);
+  now_ += 1;
+  admit(3);
+  now_ += 1;
+  admit(4);
+  now_ += 1;
+  admit(5);  // waits
+  words();
+  die(7, {running(first), running(second)});
+  EXPECT_TRUE(words().empty());
+  ready(8, 5);
+  // Attempts count only what had begun.
+  EXPECT_EQ(words(), (Words{"send 1@8.0#2", "send 2@8.1#2", "send 3@8.2#1", "send 4@8.3#1", "send 5@8.4#1"}));
+  EXPECT_EQ(counts().worker_deaths, 1u);
+  EXPECT_EQ(counts().rerun, 4u);
+  EXPECT_EQ(counts().deaths_rerun, 1u);
+}
+
+TEST_F(LedgerDeathTest, OldRepliesOfADeadWorkerAreLate) {
+  ready(7);
+  const RequestId request = admit(1);
+  die(7, {running(request)});
+  ready(8);
+  words();
+  EXPECT_FALSE(answer(request, {7, 0}));
+  EXPECT_TRUE(answer(request, {8, 0}, 2));
+  const auto actions = taken();
+  ASSERT_EQ(actions.size(), 1u);
+  EXPECT_EQ(actions[0].attempts, 2);
+}
+
+TEST_F(LedgerDeathTest, ADeathWhoseLaneNamedNothingIsNotCountedAsSurvived) {
+  ready(7);
+  admit(1);
+  die(7);
+  ready(8);
+  EXPECT_EQ(counts().deaths_rerun, 0u);
+  EXPECT_EQ(words(), (Words{"send 1@7.0#1", "send 1@8.0#1"}));
+}
+
+TEST_F(LedgerDeathTest, ARequestThatCrashesTwoWorkersIsPoison) {
+  ready(7);
+  const RequestId request = admit(1);
+  die(7, {crashed(request)});
+  ready(8);
+  EXPECT_EQ(words(), (Words{"send 1@7.0#1", "send 1@8.0#2"}));
+  die(8, {crashed(request, 2)});
+  const auto actions = taken();
+  ASSERT_EQ(actions.size(), 1u);
+  EXPECT_EQ(actions[0].status, StatusCode::kPoison);
+  EXPECT_EQ(actions[0].attempts, 2);
+  EXPECT_EQ(actions[0].ran, Ran::kYes);
+  EXPECT_TRUE(actions[0].released);
+  EXPECT_NE(actions[0].message.find("signal 11"), std::string::npos);
+  EXPECT_TRUE(ledger_.idle());
+}
+
+TEST_F(LedgerDeathTest, NeighboursOnOtherLanesRunAgainWithoutBlame) {
+  ready(7, 2);
+  const RequestId guilty = admit(1);
+  const RequestId innocent = admit(2);
+  words();
+  Incarnation worker = 7;
+  for (int death = 1; death <= 3; ++death) {  // the innocent is beside a crash three times
+    const auto attempt = static_cast<std::uint16_t>(death);
+    std::vector<LaneEvidence> evidence = {running(innocent, attempt), running(innocent, attempt)};
+    for (std::uint32_t lane = 0; lane < 2; ++lane) {
+      if (ledger_.is_leased(guilty, {worker, lane})) evidence[lane] = crashed(guilty, attempt);
+    }
+    die(worker, evidence);
+    ready(++worker, 2);
+  }
+  const auto said = words();
+  EXPECT_EQ(std::ranges::count(said, "reply 1 POISON"), 1);
+  EXPECT_FALSE(ledger_.idle());
+  EXPECT_TRUE(answer(innocent, {worker, 0}, 4));
+}
+
+TEST_F(LedgerDeathTest, ASignalFromOutsideBlamesNobody) {
+  Incarnation worker = 7;
+  ready(worker);
+  const RequestId request = admit(1);
+  for (std::uint16_t attempt = 1; attempt <= 5; ++attempt) {
+    LaneEvidence sent = crashed(request, attempt);
+    sent.sent_by_process = true;
+    die(worker, {sent});
+    ready(++worker);
+  }
+  EXPECT_EQ(words().back(), "send 1@12.0#6");
+}
+
+TEST_F(LedgerDeathTest, ARecordThatNamesARequestOfAnotherLaneIsNotBelieved) {
+  ready(7, 2);
+  const RequestId first = admit(1);
+  const RequestId second = admit(2);
+  words();
+  for (Incarnation worker = 7; worker < 10; ++worker) {
+    LaneEvidence liar = crashed(second);  // lane 0 holds the first
+    liar.running_request = first;
+    die(worker, {liar, LaneEvidence{}});
+    ready(worker + 1, 2);
+  }
+  for (const std::string& said : words()) EXPECT_EQ(said.find("POISON"), std::string::npos) << said;
+}
+
+TEST_F(LedgerDeathTest, TenBegunAttemptsWithoutEvidenceAreAborted) {
+  Incarnation worker = 7;
+  ready(worker);
+  const RequestId request = admit(1);
+  for (std::uint16_t attempt = 1; attempt <= 10; ++attempt) {
+    EXPECT_EQ(words(), Words{"send 1@" + std::to_string(worker) + ".0#" + std::to_string(attempt)});
+    die(worker, {running(request, attempt)});
+    if (attempt < 10) ready(++worker);
+  }
+  const auto actions = taken();
+  ASSERT_EQ(actions.size(), 1u);
+  EXPECT_EQ(actions[0].status, StatusCode::kAborted);
+  EXPECT_EQ(actions[0].attempts, 10);
+}
+
+TEST_F(LedgerDeathTest, DeathsBeforeTheRequestBeganDoNotCount) {
+  Incarnation worker = 7;
+  ready(worker);
+  admit(1);
+  for (int i = 0; i < 50; ++i) {
+    die(worker);
+    ready(++worker);
+  }
+  EXPECT_EQ(words().back(), "send 1@57.0#1");
+}
+
+TEST_F(LedgerDeathTest, AFaultOfAnotherThreadWithOneRunningRequestBlamesIt) {
+  for (Incarnation worker = 7; worker < 9; ++worker) {
+    ready(worker);
+    if (worker == 7) admit(1);
+    const auto sent = taken();
+    LaneEvidence line = running(sent.back().request, sent.back().attempt);
+    line.crashed = true;
+    die(worker, {line});
+  }
+  EXPECT_EQ(words(), Words{"reply 1 POISON"});
+}
+
+TEST_F(LedgerDeathTest, SeveralSuspectsRunAloneOneAtATime) {
+  ready(7, 2);
+  const RequestId first = admit(1);
+  const RequestId second = admit(2);
+  LaneEvidence line = running(first);
+  line.crashed = true;
+  words();
+  die(7, {line, running(second)});
+  const RequestId bystander = admit(3);
+  ready(8, 2);
+  // Worker 8 is given to the first suspect alone: neither the second nor the bystander may share it.
+  EXPECT_EQ(words(), Words{"send 1@8.0#2"});
+  ready(9, 2);
+  EXPECT_EQ(words(), Words{"send 3@9.0#1"});
+  answer(first, {8, 0}, 2);
+  EXPECT_EQ(words(), (Words{"forward 1", "send 2@8.0#2"}));
+  LaneEvidence alone = running(second, 2);
+  alone.crashed = true;
+  die(8, {alone, LaneEvidence{}});
+  EXPECT_TRUE(words().empty());  // blamed once; worker 9 is busy with the bystander
+  ready(10);
+  EXPECT_TRUE(words().empty());  // 9 has been chosen, and takes nothing else
+  answer(bystander, {9, 0});
+  EXPECT_EQ(words(), (Words{"forward 3", "send 2@9.0#3"}));
+  alone = running(second, 3);
+  alone.crashed = true;
+  die(9, {alone, LaneEvidence{}});
+  EXPECT_EQ(words(), Words{"reply 2 POISON"});
+}
+
+TEST_F(LedgerDeathTest, TheWardServesEverybodyAgainWhenNoSuspectIsLeft) {
+  ready(7, 2);
+  const RequestId first = admit(1);
+  const RequestId second = admit(2);
+  LaneEvidence line = running(first);
+  line.crashed = true;
+  die(7, {line, running(second)});
+  ready(8);
+  answer(first, {8, 0}, 2);
+  answer(second, {8, 0}, 2);
+  words();
+  admit(3);
+  EXPECT_EQ(words(), Words{"send 3@8.0#1"});
+}
+
+TEST_F(LedgerDeathTest, AFailedModelDoesNotRunAgainWhatADeadWorkerHeld) {
+  ready(7);
+  const RequestId request = admit(1);
+  words();
+  ledger_.fail_model(model_, "broken");
+  EXPECT_TRUE(words().empty());
+  die(7, {running(request)});
+  EXPECT_EQ(words(), Words{"reply 1 UNAVAILABLE"});
+}
+
+// Whatever happens in whatever order: one terminal reply each, and nothing is left over.
+TEST_F(LedgerDeathTest, EveryRequestIsAnsweredExactlyOnceInRandomHistories) {
+  for (unsigned seed = 0; seed < 200; ++seed) {
+    std::mt19937 random(seed);
+    const auto below = [&](std::size_t limit) { return static_cast<std::size_t>(random() % limit); };
+    Ledger ledger;
+    const ModelIndex model = ledger.add_model("m", {.queue_limit = 32});
+    std::vector<Incarnation> workers;
+    Incarnation next_worker = 1;
+    std::uint64_t now = 1'000'000'000, next_seq = 1;
+    std::set<std::uint64_t> waiting;
+    std::vector<Action> leased;  // kSend of what may be running
+    const auto settle = [&] {
+      const std::vector<Action> actions = std::exchange(ledger.actions(), {});
+      for (const Action& action : actions) {
+        if (action.kind == Action::Kind::kSend) leased.push_back(action);
+        if (action.kind != Action::Kind::kForward && action.kind != Action::Kind::kReply) continue;
+        ASSERT_EQ(waiting.erase(action.seq), 1u) << "answered twice: " << action.seq << " seed " << seed;
+      }
+    };
+    const auto kill = [&](std::size_t which) {
+      const Incarnation dead = workers[which];
+      std::vector<LaneEvidence> evidence(2);
+      for (const Action& lease : leased) {
+        if (lease.lane.incarnation != dead || !ledger.is_leased(lease.request, lease.lane) || below(2)) continue;
+        LaneEvidence& line = evidence[lease.lane.lane];
+        line = {.running_request = lease.request, .running_attempt = lease.attempt, .crashed = below(3) == 0, .on_lane = below(2) == 0, .crash_request = lease.request};
+      }
+      workers.erase(workers.begin() + static_cast<std::ptrdiff_t>(which));
+      std::erase_if(leased, [&](const Action& lease) { return lease.lane.incarnation == dead; });
+      ledger.worker_died(dead, evidence, now);
+    };
+    const auto reply = [&] {
+      const std::size_t which = below(leased.size());
+      const Action lease = leased[which];
+      leased.erase(leased.begin() + static_cast<std::ptrdiff_t>(which));
+      ledger.lane_replied({.lane = lease.lane, .request = lease.request, .attempt = lease.attempt, .compute_ns = below(1'000'000)}, now);
+    };
+    for (int step = 0; step < 400; ++step) {
+      now += below(3'000'000);
+      const std::size_t what = below(10);
+      if (what < 4) {
+        const std::uint64_t seq = next_seq++;
+        if (ledger.admit({.client = 1, .seq = seq, .model = model, .priority = static_cast<std::int8_t>(below(3)), .timeout_ns = below(2) ? 20'000'000 : 0u}, now).ok()) waiting.insert(seq);
+        ledger.dispatch(model, now);
+      } else if (what < 7 && !leased.empty()) {
+        reply();
+      } else if (what == 7 && workers.size() < 4) {
+        workers.push_back(next_worker);
+        ledger.worker_ready(model, next_worker++, 2, now);
+      } else if (what == 8 && !workers.empty() && below(3) == 0) {
+        kill(below(workers.size()));
+      } else {
+        ledger.tick(now);
+        if (!waiting.empty() && below(8) == 0) ledger.cancel(1, *waiting.begin(), now);
+      }
+      settle();
+    }
+    while (!workers.empty()) kill(0);
+    settle();
+    workers.push_back(next_worker);
+    ledger.worker_ready(model, next_worker, 2, now);
+    settle();
+    while (!leased.empty()) {
+      reply();
+      settle();
+    }
+    EXPECT_TRUE(waiting.empty()) << "seed " << seed;
+    EXPECT_TRUE(ledger.idle()) << "seed " << seed;
+  }
+}
+
+}  // namespace
+}  // namespace shoal::supervisor

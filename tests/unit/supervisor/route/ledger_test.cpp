@@ -1,0 +1,237 @@
+#include "tests/unit/supervisor/route/ledger_fixture.hpp"
+
+namespace shoal::supervisor {
+namespace {
+
+TEST_F(LedgerTest, ARequestGoesToALaneAndItsReplyToTheClient) {
+  ready(7);
+  const RequestId request = admit(1);
+  EXPECT_EQ(words(), Words{"send 1@7.0#1"});
+  EXPECT_TRUE(answer(request, {7, 0}));
+  EXPECT_EQ(words(), Words{"forward 1"});
+  EXPECT_TRUE(ledger_.idle());
+  EXPECT_EQ(forgotten_, 1);
+  EXPECT_EQ(ledger_.answered_by(7), 1u);
+}
+
+TEST_F(LedgerTest, RequestsWaitUntilAWorkerIsReady) {
+  admit(1);
+  EXPECT_TRUE(words().empty());
+  ready(7);
+  EXPECT_EQ(words(), Words{"send 1@7.0#1"});
+}
+
+TEST_F(LedgerTest, HigherPriorityGoesFirstThenArrival) {
+  admit(1);
+  admit(2, 5);
+  admit(3, 5);
+  admit(4, -128);
+  ready(7, 4);
+  EXPECT_EQ(words(), (Words{"send 2@7.0#1", "send 3@7.1#1", "send 1@7.2#1", "send 4@7.3#1"}));
+}
+
+TEST_F(LedgerTest, IdleLanesComeBeforeSecondCredits) {
+  ready(7);
+  ready(8);
+  const RequestId first = admit(1);
+  admit(2);
+  admit(3);
+  EXPECT_EQ(words(), (Words{"send 1@7.0#1", "send 2@8.0#1", "send 3@7.0#1"}));
+  admit(4);  // the least held is worker 8
+  EXPECT_EQ(words(), Words{"send 4@8.0#1"});
+  admit(5);  // two credits each: all used
+  EXPECT_TRUE(words().empty());
+  answer(first, {7, 0});
+  EXPECT_EQ(words(), (Words{"forward 1", "send 5@7.0#1"}));
+}
+
+TEST_F(LedgerTest, FastModelsGetMoreCreditsUpToTheMost) {
+  ready(7);
+  for (std::uint64_t seq = 1; seq <= 200; ++seq) {  // each took 1 µs: the estimate falls
+    const RequestId request = admit(seq);
+    ledger_.lane_replied({.lane = {7, 0}, .request = request, .attempt = 1, .compute_ns = 1}, now_ += kMs);
+    words();
+  }
+  Words sent;
+  for (std::uint64_t seq = 1000; seq < 1064; ++seq) admit(seq);
+  EXPECT_EQ(words().size(), Ledger::kMaxCredits);
+  admit(2000);
+  EXPECT_TRUE(words().empty());
+}
+
+TEST_F(LedgerTest, AFullQueueSaysOverloadedAtOnce) {
+  for (std::uint64_t seq = 1; seq <= 4; ++seq) admit(seq);
+  const auto refused = try_admit(5);
+  EXPECT_EQ(refused.status().code(), StatusCode::kOverloaded);
+  EXPECT_GE(ledger_.retry_after_ms(model_), 1u);
+  EXPECT_EQ(counts().refused, 1u);
+  EXPECT_TRUE(words().empty());
+}
+
+TEST_F(LedgerTest, RepliesThatMatchNoLeaseAreCountedLateAndDropped) {
+  ready(7);
+  ready(8);
+  const RequestId request = admit(1);
+  words();
+  EXPECT_FALSE(answer(request, {7, 0}, 2));          // another attempt
+  EXPECT_FALSE(answer(request, {8, 0}));             // another worker
+  EXPECT_FALSE(answer(request + 1, {7, 0}));         // never existed
+  EXPECT_TRUE(answer(request, {7, 0}));
+  EXPECT_FALSE(answer(request, {7, 0}));             // a second time
+  EXPECT_EQ(counts().late, 4u);
+  EXPECT_EQ(words(), Words{"forward 1"});
+}
+
+TEST_F(LedgerTest, RequestIdsAreNeverUsedTwice) {
+  ready(7);
+  const RequestId first = admit(1);
+  answer(first, {7, 0});
+  const RequestId second = admit(2);
+  EXPECT_EQ(slot_of(first), slot_of(second));
+  EXPECT_NE(first, second);
+}
+
+TEST_F(LedgerTest, AWaitingRequestPastItsDeadlineIsAnsweredAndReleased) {
+  admit(1, 0, 50 * kMs);
+  now_ += 49 * kMs;
+  ledger_.tick(now_);
+  EXPECT_TRUE(words().empty());
+  now_ += 6 * kMs;
+  ledger_.tick(now_);
+  EXPECT_EQ(words(), Words{"reply 1 DEADLINE_EXCEEDED"});
+  EXPECT_TRUE(ledger_.idle());
+  EXPECT_FALSE(ledger_.next_tick_ns(now_).has_value());
+}
+
+TEST_F(LedgerTest, ARunningRequestPastItsDeadlineIsReleasedWhenTheLaneReplies) {
+  ready(7);
+  const RequestId request = admit(1, 0, 50 * kMs);
+  words();
+  now_ += 60 * kMs;
+  ledger_.tick(now_);
+  EXPECT_EQ(words(), Words{"reply 1 DEADLINE_EXCEEDED held"});
+  EXPECT_TRUE(answer(request, {7, 0}));
+  EXPECT_EQ(words(), Words{"release 1"});
+  EXPECT_TRUE(ledger_.idle());
+}
+
+TEST_F(LedgerTest, ARunningRequestPastItsDeadlineIsReleasedWhenItsWorkerDies) {
+  ready(7);
+  const RequestId request = admit(1, 0, 50 * kMs);
+  now_ += 60 * kMs;
+  ledger_.tick(now_);
+  words();
+  die(7, {running(request)});
+  EXPECT_EQ(words(), Words{"release 1"});
+  EXPECT_EQ(counts().deaths_rerun, 0u);
+}
+
+TEST_F(LedgerTest, TheModelsTimeoutHoldsWhenTheClientNamesNone) {
+  Ledger ledger;
+  const ModelIndex model = ledger.add_model("m", {.timeout_ns = 10 * kMs});
+  (void)ledger.admit({.client = 1, .seq = 1, .model = model}, now_);
+  ledger.tick(now_ + 15 * kMs);
+  ASSERT_FALSE(ledger.actions().empty());
+  EXPECT_EQ(ledger.actions()[0].status, StatusCode::kDeadlineExceeded);
+}
+
+TEST_F(LedgerTest, AWaitingRequestCanBeCancelled) {
+  admit(1);
+  ledger_.cancel(2, 1, now_);  // somebody else's
+  EXPECT_TRUE(words().empty());
+  ledger_.cancel(1, 1, now_);
+  EXPECT_EQ(words(), Words{"reply 1 CANCELLED"});
+  EXPECT_TRUE(ledger_.idle());
+}
+
+TEST_F(LedgerTest, ARunningRequestCanBeCancelledOnce) {
+  ready(7);
+  const RequestId request = admit(1);
+  words();
+  ledger_.cancel(1, 1, now_);
+  ledger_.cancel(1, 1, now_);
+  EXPECT_EQ(words(), Words{"reply 1 CANCELLED held"});
+  answer(request, {7, 0}, 1, StatusCode::kCancelled);
+  EXPECT_EQ(words(), Words{"release 1"});
+}
+
+TEST_F(LedgerTest, ADeadClientsWaitingRequestsAreDroppedAndRunningOnesDiscarded) {
+  ready(7);
+  const RequestId running_one = admit(1, 0, 0, 5);
+  admit(2, 0, 0, 5);
+  admit(3, 0, 0, 5);  // beyond the two credits
+  const RequestId other = admit(4, 0, 0, 6);
+  words();
+  ledger_.client_gone(5);
+  EXPECT_TRUE(words().empty());
+  answer(running_one, {7, 0});
+  EXPECT_EQ(words(), Words{"send 4@7.0#1"});  // nothing for the dead client
+  EXPECT_EQ(counts().orphaned, 3u);
+  die(7, {running(other)});
+  ready(8);
+  EXPECT_EQ(words(), Words{"send 4@8.0#2"});  // what the dead client had leased is not run again
+}
+
+TEST_F(LedgerTest, DrainingRefusesNewRequestsAndFinishesOldOnes) {
+  ready(7);
+  const RequestId request = admit(1);
+  words();
+  ledger_.drain();
+  EXPECT_EQ(try_admit(2).status().code(), StatusCode::kUnavailable);
+  EXPECT_FALSE(ledger_.idle());
+  answer(request, {7, 0});
+  EXPECT_TRUE(ledger_.idle());
+}
+
+TEST_F(LedgerTest, FailingEverythingAnswersWaitingAndRunningOnce) {
+  ready(7);
+  const RequestId request = admit(1);
+  admit(2);
+  admit(3);
+  words();
+  ledger_.fail_everything(StatusCode::kUnavailable, "shutting down", now_);
+  EXPECT_EQ(words().size(), 3u);
+  ledger_.fail_everything(StatusCode::kUnavailable, "shutting down", now_);
+  EXPECT_TRUE(words().empty());
+  answer(request, {7, 0});
+  EXPECT_EQ(words(), Words{"release 1"});
+}
+
+TEST_F(LedgerTest, AFailedModelAnswersWhatWaitsAndRefusesMore) {
+  admit(1);
+  ledger_.fail_model(model_, "no such file");
+  const auto actions = taken();
+  ASSERT_EQ(actions.size(), 1u);
+  EXPECT_EQ(actions[0].status, StatusCode::kUnavailable);
+  EXPECT_NE(actions[0].message.find("no such file"), std::string::npos);
+  EXPECT_EQ(try_admit(2).status().code(), StatusCode::kUnavailable);
+  ledger_.restore_model(model_);
+  EXPECT_TRUE(try_admit(3).ok());
+}
+
+TEST_F(LedgerTest, AnUndeliveredRequestWaitsAgainInFrontAndItsWorkerRests) {
+  ready(7);
+  const RequestId first = admit(1);
+  admit(2);
+  admit(3);
+  words();
+  ledger_.undelivered(first);
+  ledger_.dispatch(model_, now_);
+  EXPECT_TRUE(words().empty());
+  ready(8);
+  EXPECT_EQ(words(), (Words{"send 1@8.0#1", "send 3@8.0#1"}));
+  ledger_.set_routable(7, true, now_);
+  admit(4);
+  EXPECT_EQ(words(), Words{"send 4@7.0#1"});
+}
+
+TEST_F(LedgerTest, AnErrorOfTheLaneIsTerminal) {
+  ready(7);
+  const RequestId request = admit(1);
+  answer(request, {7, 0}, 1, StatusCode::kInvalidArgument);
+  EXPECT_EQ(words(), (Words{"send 1@7.0#1", "forward 1"}));
+  EXPECT_EQ(counts().answered[static_cast<std::size_t>(StatusCode::kInvalidArgument)], 1u);
+}
+
+}  // namespace
+}  // namespace shoal::supervisor
