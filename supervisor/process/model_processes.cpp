@@ -96,8 +96,8 @@ void ModelProcesses::tick(std::uint64_t now_ns) {
   if (zygote_start_ns_ && now_ns >= *zygote_start_ns_) start_zygote();
   bool zygote_is_stuck = zygote_ && !zygote_->loaded && now_ns > zygote_->load_limit_ns;
   for (const auto& worker : workers_) {
-    if (worker->state == WorkerProcess::State::kForking && now_ns - worker->forked_ns > kCommandLimitNs) zygote_is_stuck = true;
-    if (worker->state == WorkerProcess::State::kStarting && now_ns - worker->forked_ns > kWorkerStartLimitNs) {
+    if (worker->state == WorkerProcess::State::kForking && now_ns > worker->forked_ns + kCommandLimitNs) zygote_is_stuck = true;
+    if (worker->state == WorkerProcess::State::kStarting && now_ns > worker->forked_ns + kWorkerStartLimitNs) {
       kill_worker(worker->incarnation, "not ready in time");
     }
   }
