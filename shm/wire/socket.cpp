@@ -50,7 +50,11 @@ Status check_socket_path(const std::string& path) {
 }
 
 MessageContext::MessageContext() : handle_(::zmq_ctx_new()) { SHOAL_CHECK(handle_ != nullptr); }
-MessageContext::~MessageContext() { ::zmq_ctx_term(handle_); }
+MessageContext::~MessageContext() { finish(); }
+
+void MessageContext::finish() {
+  if (void* handle = std::exchange(handle_, nullptr)) ::zmq_ctx_term(handle);
+}
 
 static_assert(sizeof(zmq_msg_t) == 64);
 static zmq_msg_t* as_zmq(void* frame) { return static_cast<zmq_msg_t*>(frame); }
@@ -73,6 +77,11 @@ void Message::clear() {
 
 Socket::~Socket() {
   if (handle_) ::zmq_close(handle_);
+}
+
+void Socket::close_after_flush(std::chrono::milliseconds limit) {
+  (void)set(ZMQ_LINGER, limit.count());
+  ::zmq_close(std::exchange(handle_, nullptr));
 }
 
 int Socket::fd() const {

@@ -38,6 +38,8 @@ class MessageContext {
   MessageContext(const MessageContext&) = delete;
   MessageContext& operator=(const MessageContext&) = delete;
   void* handle() const { return handle_; }
+  /// Waits for what close_after_flush() left to be sent. Only its destructor may follow; all sockets must be closed.
+  void finish();
 
  private:
   void* handle_;
@@ -88,6 +90,8 @@ class Socket {
   int fd() const;
   explicit operator bool() const { return handle_ != nullptr; }
   void* handle() const { return handle_; }
+  /// Closes; what is not sent yet goes on being sent for at most `limit` (a plain close drops it).
+  void close_after_flush(std::chrono::milliseconds limit);
 
  protected:
   explicit Socket(void* handle) : handle_(handle) {}
