@@ -1,0 +1,24 @@
+// IdentityModel, "builtin:identity": output equals input. The pool's own tests and benchmarks run on it: what they measure is the pool.
+#pragma once
+
+#include "worker/exec/model.hpp"
+
+namespace shoal::worker {
+
+/// The path that names it wherever a model's path is asked for.
+inline constexpr char kIdentityPath[] = "builtin:identity";
+
+/// Input `data` (float32, any shape), output `data_output`. No weights.
+///   Threads  thread-safe
+class IdentityModel final : public Model {
+ public:
+  Result<std::shared_ptr<const Program>> program(std::span<const TensorSpec> inputs) override;
+  void enter_thread() const override {}
+  int packed_fd() const override { return -1; }
+  std::size_t packed_bytes() const override { return 0; }
+  std::vector<TensorSpec> input_specs() const override;
+  const std::vector<std::string>& output_names() const override;
+  const std::vector<std::string>& ignored_inputs() const override;
+};
+
+}  // namespace shoal::worker
