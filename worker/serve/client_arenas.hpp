@@ -1,0 +1,40 @@
+// ArenaRegistry: the arenas of the clients that this worker may be asked to serve.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+#include <vector>
+
+#include "shm/base/unique_fd.hpp"
+#include "shm/segment/segment.hpp"
+#include "shoal/result.hpp"
+
+namespace shoal::worker {
+
+/// One client's memory as a worker maps it. A lane holds a reference while it runs, so a detach never unmaps under a run.
+struct ClientArenas {
+  Segment input;   ///< read-only; the client may write it at any time
+  Segment output;  ///< read-write
+};
+
+/// The control thread attaches and detaches, the lanes look up.
+///   Threads  thread-safe
+class ArenaRegistry {
+ public:
+  /// Maps both. Errors: kInvalidArgument (not two descriptors), those of Segment::map.
+  Status attach(std::uint64_t client_id, const std::vector<UniqueFd>& fds);
+  void detach(std::uint64_t client_id);
+  /// The client's arenas, waiting for their attach message if need be; null when it does not come in time.
+  std::shared_ptr<ClientArenas> find(std::uint64_t client_id, std::chrono::milliseconds limit);
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable attached_;
+  std::unordered_map<std::uint64_t, std::shared_ptr<ClientArenas>> clients_;
+};
+
+}  // namespace shoal::worker

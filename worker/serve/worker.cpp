@@ -1,0 +1,104 @@
+#include "worker/serve/worker.hpp"
+
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <list>
+
+#include "shm/base/errors.hpp"
+#include "shm/segment/segment.hpp"
+#include "shm/wire/control.hpp"
+#include "shm/wire/socket.hpp"
+#include "worker/serve/crash_handler.hpp"
+#include "worker/serve/lane.hpp"
+
+namespace shoal::worker {
+namespace {
+
+constexpr int kExitOk = 0, kExitFailed = 1;
+
+/// The control thread's side of a worker.
+///   Threads  thread-bound
+class Worker {
+ public:
+  Worker(const ServedModelView& served, WorkerOptions options)
+      : options_(std::move(options)), drain_fd_(::eventfd(0, EFD_CLOEXEC)), environment_{served, arenas_, cancelled_, drain_fd_.get()} {}
+
+  Status start() {
+    SHOAL_ASSIGN_OR_RETURN(status_page_, Segment::map(options_.status_page, Segment::Access::kReadWrite));
+    if (options_.lanes == 0 || options_.lanes > wire::kMaxLanes || status_page_->size_bytes() < wire::status_page_bytes(options_.lanes)) {
+      return invalid_argument("a status page of {} bytes does not hold {} lanes", status_page_->size_bytes(), options_.lanes);
+    }
+    auto* lines = reinterpret_cast<wire::LaneLine*>(status_page_->mutable_bytes().data());
+    install_crash_handler(lines);
+    std::string paths;
+    for (std::size_t i = 0; i < options_.lanes; ++i) {
+      const std::string path = format("{}/w{}-{}", options_.directory, options_.incarnation, i);
+      SHOAL_ASSIGN_OR_RETURN(wire::Dealer socket, wire::Dealer::bind(context_, path));
+      lanes_.emplace_back(environment_, std::move(socket), lines[i]);
+      paths += path + '\n';
+    }
+    for (Lane& lane : lanes_) lane.start();
+    return wire::send_control(control(), {.kind = wire::ControlKind::kReady, .id = options_.incarnation, .text = paths});
+  }
+
+  /// Returns the exit code.
+  int serve() {
+    while (true) {
+      auto received = wire::receive_control(control(), true);
+      if (!received.ok() && received.status().code() == StatusCode::kInvalidArgument) continue;
+      if (!received.ok()) return kExitOk;  // the supervisor is gone
+      if (!*received) continue;
+      if ((*received)->kind == wire::ControlKind::kDrain) return drain();
+      handle(**received);
+    }
+  }
+
+  int control() const { return options_.control.get(); }
+
+ private:
+  void handle(const wire::ControlMessage& message) {
+    switch (message.kind) {
+      case wire::ControlKind::kAttachClient:
+        // Requests of a client whose arenas cannot be mapped are answered INTERNAL by the lanes, which name it.
+        if (const Status attached = arenas_.attach(message.id, message.fds); !attached.ok()) {
+          std::fprintf(stderr, "shoal-worker: attach client %llu: %s\n", static_cast<unsigned long long>(message.id), attached.to_string().c_str());
+        }
+        return;
+      case wire::ControlKind::kDetachClient: arenas_.detach(message.id); return;
+      case wire::ControlKind::kCancelRun: cancelled_.add(message.id); return;
+      default: return;
+    }
+  }
+
+  int drain() {
+    ::eventfd_write(drain_fd_.get(), 1);
+    for (Lane& lane : lanes_) lane.join();
+    context_.finish();  // what the lanes have answered is on its way
+    return kExitOk;
+  }
+
+  WorkerOptions options_;
+  UniqueFd drain_fd_;
+  ArenaRegistry arenas_;
+  CancelledRequests cancelled_;
+  LaneEnvironment environment_;
+  std::optional<Segment> status_page_;
+  wire::MessageContext context_;
+  std::list<Lane> lanes_;
+};
+
+}  // namespace
+
+void run_worker(const ServedModelView& served, WorkerOptions options) {
+  // Never destroyed: the process ends by _exit(), whatever its lanes are doing.
+  Worker& worker = *new Worker(served, std::move(options));
+  if (const Status started = worker.start(); !started.ok()) {
+    (void)wire::send_control(worker.control(), {.kind = wire::ControlKind::kWorkerFailed, .a = static_cast<std::uint64_t>(started.code()), .text = started.message()});
+    ::_exit(kExitFailed);
+  }
+  ::_exit(worker.serve());
+}
+
+}  // namespace shoal::worker
