@@ -25,7 +25,7 @@ MAY_INCLUDE = {
     "worker/graph": SHM,
     "worker/import": SHM + ["worker/graph"],
     "worker/exec": SHM + ["worker/graph"],
-    "worker/zygote": SHM + WORKER + ["worker/serve"],
+    "worker/zygote": SHM + WORKER + ["worker/serve", "worker/engine"],
     "worker/serve": SHM + WORKER,
     "worker/engine": SHM + WORKER,
     "worker": SHM + WORKER + ["worker/zygote", "worker/serve", "worker/engine"],

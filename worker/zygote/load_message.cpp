@@ -1,0 +1,62 @@
+#include "worker/zygote/load_message.hpp"
+
+#include <nlohmann/json.hpp>
+
+#include "shm/base/errors.hpp"
+#include "shm/wire/control.hpp"
+
+namespace shoal::worker {
+namespace {
+
+using nlohmann::json;
+
+std::vector<TensorSpec> to_specs(const json& list) {
+  std::vector<TensorSpec> specs;
+  for (const json& item : list) {
+    const auto dims = item.at("shape").get<std::vector<std::int64_t>>();
+    if (dims.size() > kMaxRank) throw std::runtime_error("a shape of too many dimensions");
+    specs.push_back({item.at("name").get<std::string>(), parse_dtype(item.at("dtype").get<std::string>()).value(), Shape(std::span(dims))});
+  }
+  return specs;
+}
+
+json to_json(const std::vector<TensorSpec>& specs) {
+  json list = json::array();
+  for (const TensorSpec& spec : specs) {
+    list.push_back({{"name", spec.name}, {"dtype", dtype_name(spec.dtype)}, {"shape", std::vector<std::int64_t>(spec.shape.begin(), spec.shape.end())}});
+  }
+  return list;
+}
+
+}  // namespace
+
+Result<ModelSource> parse_load(std::string_view text) try {
+  const json object = json::parse(text);
+  if (const auto build = object.value("build_id", wire::build_id()); build != wire::build_id()) {
+    return failed_precondition("this shoal-worker is build {}, the supervisor is {}: install both from one build", wire::build_id(), build);
+  }
+  ModelSource source{.name = object.at("name").get<std::string>(), .path = object.at("path").get<std::string>()};
+  source.symbol_file = object.value("symbol_file", "");
+  source.params_file = object.value("params_file", "");
+  source.config.device = object.value("device", source.config.device);
+  source.config.threads = object.value("threads", source.config.threads);
+  source.config.inputs = to_specs(object.value("inputs", json::array()));
+  for (const json& set : object.value("shapes", json::array())) source.config.shapes.push_back(to_specs(set));
+  return source;
+} catch (const std::exception& error) {
+  return invalid_argument("the load message cannot be read: {}", error.what());
+}
+
+std::string loaded_text(const LoadedModel& loaded, const std::string& hash) {
+  const json object{{"inputs", to_json(loaded.inputs)},
+                    {"outputs", to_json(loaded.outputs)},
+                    {"ignored_inputs", loaded.model->ignored_inputs()},
+                    {"warnings", loaded.warnings},
+                    {"hash", hash},
+                    {"packed_bytes", loaded.model->packed_bytes()},
+                    {"parameter_bytes", loaded.parameter_bytes},
+                    {"arena_bytes", loaded.arena_bytes}};
+  return object.dump(-1, ' ', false, json::error_handler_t::replace);  // names come from files and need not be UTF-8
+}
+
+}  // namespace shoal::worker

@@ -1,0 +1,57 @@
+#include "worker/zygote/process.hpp"
+
+#include <fcntl.h>
+#include <linux/close_range.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <limits>
+
+#include "shm/base/errors.hpp"
+#include "shm/base/unique_fd.hpp"
+
+namespace shoal::worker {
+
+ProcessTitle::ProcessTitle(int argc, char** argv) : begin_(argv[0]), size_(0) {
+  // The arguments lie one behind the other; the environment behind them must stay as it is.
+  for (int i = 0; i < argc && argv[i] == begin_ + size_; ++i) size_ += std::strlen(argv[i]) + 1;
+}
+
+void ProcessTitle::set(const std::string& name, const std::string& detail) {
+  ::prctl(PR_SET_NAME, name.c_str());
+  const std::string title = name + " " + detail;
+  const std::size_t length = std::min(title.size(), size_ - 1);
+  std::memset(begin_, 0, size_);
+  std::memcpy(begin_, title.data(), length);
+}
+
+void close_all_but(std::vector<int> kept) {
+  std::ranges::sort(kept);
+  unsigned next = 3;
+  for (const int fd : kept) {
+    if (fd < static_cast<int>(next)) continue;
+    if (static_cast<unsigned>(fd) > next) ::syscall(SYS_close_range, next, static_cast<unsigned>(fd) - 1, 0);
+    next = static_cast<unsigned>(fd) + 1;
+  }
+  ::syscall(SYS_close_range, next, std::numeric_limits<unsigned>::max(), 0);
+}
+
+Result<int> count_threads() {
+  const char* path = "/proc/self/status";
+  const UniqueFd fd(::open(path, O_RDONLY | O_CLOEXEC));
+  if (!fd) return status_from_errno("open", path, errno);
+  char text[4096];
+  const ssize_t size = ::read(fd.get(), text, sizeof text - 1);
+  if (size < 0) return status_from_errno("read", path, errno);
+  text[size] = '\0';
+  const char* line = std::strstr(text, "\nThreads:");
+  if (!line) return internal_error("{} has no line Threads", path);
+  return std::atoi(line + std::strlen("\nThreads:"));
+}
+
+}  // namespace shoal::worker
