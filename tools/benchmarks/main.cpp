@@ -4,6 +4,7 @@
 
 #include "tools/benchmarks/model_bench.hpp"
 #include "tools/benchmarks/pool_bench.hpp"
+#include "tools/benchmarks/storm.hpp"
 
 namespace {
 
@@ -34,6 +35,13 @@ int main(int argc, char** argv) {
   load->add_option("--window", load_options.window);
   load->add_option("--each-worker", load_options.each_worker);
 
+  shoal::bench::StormOptions storm_options;
+  auto* storm = app.add_subcommand("storm", "many clients at a model of the daemon of $SHOAL_DIR while its workers are killed");
+  storm->add_option("model", storm_options.model)->required();
+  storm->add_option("--seconds", storm_options.seconds);
+  storm->add_option("--threads", storm_options.threads);
+  storm->add_option("--kill-every-ms", storm_options.kill_every_ms, "0: no kills");
+
   shoal::bench::ModelBenchOptions model_options;
   auto* model = app.add_subcommand("model", "one model in this process, obeying lines on standard input");
   model->add_option("path", model_options.path)->required();
@@ -46,5 +54,6 @@ int main(int argc, char** argv) {
   if (*pipelined) return report(shoal::bench::bench_pipelined(rounds));
   if (*respawn) return report(shoal::bench::bench_respawn(rounds, respawn_model));
   if (*load) return report(shoal::bench::bench_load(load_options));
+  if (*storm) return report(shoal::bench::run_storm(storm_options));
   return report(shoal::bench::serve_model(model_options));
 }
