@@ -1,0 +1,59 @@
+#include "worker/exec/constant_folding.hpp"
+
+#include <algorithm>
+
+#include "worker/exec/graph_plan.hpp"
+#include "worker/exec/plan.hpp"
+#include "worker/exec/reference/reference_kernels.hpp"
+#include "worker/graph/operators.hpp"
+
+namespace shoal::worker {
+namespace {
+
+AlignedBytes copy_aligned(const Constant& constant) {
+  AlignedBytes copy = AlignedBytes::allocate(constant.bytes.size());
+  std::copy(constant.bytes.begin(), constant.bytes.end(), copy.bytes().begin());
+  return copy;
+}
+
+Status fold_node(Graph& graph, const Node& node, ReferenceKernel kernel) {
+  std::vector<AlignedBytes> inputs;
+  std::vector<std::shared_ptr<AlignedBytes>> outputs;
+  std::vector<TensorView> src, dst;
+  for (const ValueId id : node.inputs) {
+    inputs.push_back(copy_aligned(*graph.value(id).constant));
+    src.push_back({graph.value(id).dtype, graph.value(id).shape, inputs.back().data.get()});
+  }
+  for (const ValueId id : node.outputs) {
+    outputs.push_back(std::make_shared<AlignedBytes>(AlignedBytes::allocate(size_bytes_of(graph.value(id)))));
+    dst.push_back({graph.value(id).dtype, graph.value(id).shape, outputs.back()->data.get()});
+  }
+  if (Status status = kernel(node, src, dst); !status.ok()) return status;
+  for (std::size_t i = 0; i < node.outputs.size(); ++i) {
+    Value& value = graph.value(node.outputs[i]);
+    value.constant = Constant{value.dtype, value.shape, outputs[i]->bytes(), outputs[i]};
+    value.producer = kNoNode;
+  }
+  return {};
+}
+
+}  // namespace
+
+Status fold_constants(Graph& graph) {
+  const auto is_constant = [&](ValueId id) { return graph.value(id).constant.has_value(); };
+  std::vector<Node> kept;
+  for (Node& node : graph.nodes) {
+    const ReferenceKernel kernel = find_reference_kernel(node.op->name);
+    const bool folds = !node.inputs.empty() && kernel != nullptr && std::all_of(node.inputs.begin(), node.inputs.end(), is_constant);
+    if (folds) {
+      if (Status status = fold_node(graph, node, kernel); !status.ok()) return status;
+      continue;
+    }
+    for (const ValueId id : node.outputs) graph.value(id).producer = static_cast<NodeId>(kept.size());
+    kept.push_back(std::move(node));
+  }
+  graph.nodes = std::move(kept);
+  return {};
+}
+
+}  // namespace shoal::worker

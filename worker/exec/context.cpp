@@ -1,0 +1,46 @@
+#include "worker/exec/context.hpp"
+
+#include <sys/mman.h>
+
+#include <cerrno>
+
+#include "shm/base/errors.hpp"
+#include "shm/base/ranges.hpp"
+
+namespace shoal::worker {
+
+namespace {
+constexpr std::size_t kHugePage = std::size_t{2} << 20;
+}
+
+Arena::~Arena() {
+  if (data_ != nullptr) ::munmap(data_, size_bytes_);
+}
+
+Result<bool> Arena::reserve(std::size_t bytes) {
+  if (bytes <= size_bytes_) return false;
+  // Small arenas stay on small pages: a huge one would be charged whole.
+  const bool huge = bytes >= 2 * kHugePage;
+  const std::size_t rounded = align_up(bytes, huge ? kHugePage : 4096);
+  const std::size_t slack = huge ? kHugePage : 0;
+  void* mapped = ::mmap(nullptr, rounded + slack, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (mapped == MAP_FAILED) return status_from_errno("map an activation arena", format("{} bytes", rounded), errno);
+  auto* first = static_cast<std::byte*>(mapped);
+  auto* aligned = reinterpret_cast<std::byte*>(align_up(reinterpret_cast<std::uintptr_t>(first), huge ? kHugePage : 4096));
+  if (aligned != first) ::munmap(first, static_cast<std::size_t>(aligned - first));
+  if (std::byte *end = first + rounded + slack; end != aligned + rounded) {
+    ::munmap(aligned + rounded, static_cast<std::size_t>(end - (aligned + rounded)));
+  }
+  if (huge) ::madvise(aligned, rounded, MADV_HUGEPAGE);
+  if (data_ != nullptr) ::munmap(data_, size_bytes_);
+  data_ = aligned;
+  size_bytes_ = rounded;
+  return true;
+}
+
+Context::Context() : state(std::make_unique<State>()) {}
+Context::~Context() = default;
+Context::Context(Context&&) noexcept = default;
+Context& Context::operator=(Context&&) noexcept = default;
+
+}  // namespace shoal::worker

@@ -1,0 +1,66 @@
+#include "worker/exec/graph_plan.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include "shm/base/errors.hpp"
+#include "worker/exec/reference_step.hpp"
+
+namespace shoal::worker {
+
+std::size_t size_bytes_of(const Value& value) {
+  return static_cast<std::size_t>(value.shape.element_count()) * dtype_size_bytes(value.dtype);
+}
+
+Plan start_plan(const Graph& graph) {
+  Plan plan;
+  for (const ValueId id : graph.inputs) plan.inputs.push_back({graph.value(id).name, graph.value(id).dtype, graph.value(id).shape});
+  for (const GraphOutput& output : graph.outputs) {
+    plan.outputs.push_back({output.name, graph.value(output.value).dtype, graph.value(output.value).shape});
+  }
+  return plan;
+}
+
+std::vector<bool> find_read_values(const Graph& graph) {
+  std::vector<bool> read(graph.values.size());
+  for (const Node& node : graph.nodes) {
+    for (const ValueId id : node.inputs) read[static_cast<std::size_t>(id)] = true;
+  }
+  for (const GraphOutput& output : graph.outputs) read[static_cast<std::size_t>(output.value)] = true;
+  return read;
+}
+
+std::string constant_key(ValueId id) { return "v" + std::to_string(id); }
+
+Result<BufferId> add_plain_constant(const Graph& graph, ValueId id, WeightStore& weights, Plan& plan) {
+  const Value& value = graph.value(id);
+  const std::size_t bytes = size_bytes_of(value);
+  const std::string key = constant_key(id);
+  int index = weights.find(key, WeightStore::kPlain);
+  if (index < 0 && weights.is_sealed()) return unimplemented("constant '{}' was not packed in plain form", value.name);
+  if (index < 0) {
+    index = weights.add(key, WeightStore::kPlain, bytes, [constant = *value.constant](std::span<std::byte> dst) -> Status {
+      if (constant.bytes.size() != dst.size()) {
+        return internal_error("a constant of {} bytes is read as {} bytes", constant.bytes.size(), dst.size());
+      }
+      std::memcpy(dst.data(), constant.bytes.data(), dst.size());
+      return {};
+    });
+  }
+  return plan.add_buffer(bytes, Buffer::Home::kWeights, index);
+}
+
+void deliver_output(Plan& plan, BufferId id, int index) {
+  Buffer& buffer = plan.buffer(id);
+  const bool has_parts = std::any_of(plan.buffers.begin(), plan.buffers.end(), [&](const Buffer& other) { return other.parent == id; });
+  if (buffer.home == Buffer::Home::kArena && buffer.parent == kNoBuffer && !has_parts) {
+    buffer.home = Buffer::Home::kOutput;
+    buffer.index = index;
+    return;
+  }
+  const std::size_t bytes = buffer.bytes;
+  const BufferId dst = plan.add_buffer(bytes, Buffer::Home::kOutput, index);
+  plan.steps.push_back(make_copy_step("output '" + plan.outputs[static_cast<std::size_t>(index)].name + "'", id, dst, bytes));
+}
+
+}  // namespace shoal::worker

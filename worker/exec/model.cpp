@@ -1,0 +1,147 @@
+#include "worker/exec/model.hpp"
+
+#include <algorithm>
+
+#include "shm/base/errors.hpp"
+#include "worker/exec/constant_folding.hpp"
+#include "worker/exec/content_hash.hpp"
+#include "worker/exec/device.hpp"
+#include "worker/exec/graph_plan.hpp"
+#include "worker/exec/program_cache.hpp"
+
+namespace shoal::worker {
+namespace {
+
+using InputSet = std::vector<TensorSpec>;
+
+// dtype and shape of every input in the model's order: what a Program is cached by.
+std::string key_of(std::span<const TensorSpec> inputs) {
+  std::string key;
+  for (const auto& input : inputs) key += format("{} {};", dtype_name(input.dtype), input.shape.to_string());
+  return key;
+}
+
+bool is_open(const Shape& shape) { return std::any_of(shape.begin(), shape.end(), [](std::int64_t dim) { return dim < 0; }); }
+
+class LoadedModel : public Model {
+ public:
+  LoadedModel(Graph graph, ModelOptions options, std::unique_ptr<Device> device)
+      : graph_(std::move(graph)), device_(std::move(device)), input_sets_(std::move(options.input_sets)),
+        input_specs_(graph_.input_specs()), ignored_inputs_(graph_.ignored_inputs), cache_(options.cache_bytes) {
+    for (const auto& output : graph_.outputs) output_names_.push_back(output.name);
+  }
+
+  Status load(UniqueFd packed) {
+    device_->enter_thread();
+    if (input_sets_.empty()) input_sets_.push_back(input_specs_);
+    for (auto& set : input_sets_) {
+      SHOAL_ASSIGN_OR_RETURN(set, in_model_order(set));
+    }
+    SHOAL_RETURN_IF_ERROR(infer(graph_, input_sets_.front()));
+    SHOAL_RETURN_IF_ERROR(fold_constants(graph_));
+    const WeightIdentity identity{hash_graph(graph_), format("build {}; {}; {}", build_id(), device_->identity(), key_of(input_sets_.front()))};
+    if (packed) {
+      SHOAL_ASSIGN_OR_RETURN(weights_, WeightStore::open(identity, std::move(packed)));
+    } else {
+      weights_ = std::make_shared<WeightStore>(identity);
+    }
+    // The first set decides the layouts; all plans are made before sealing, so that whatever they read is packed.
+    std::vector<Plan> plans;
+    for (const auto& set : input_sets_) {
+      SHOAL_ASSIGN_OR_RETURN(Plan plan, plan_for(set));
+      plans.push_back(std::move(plan));
+    }
+    if (!weights_->is_sealed()) SHOAL_RETURN_IF_ERROR(weights_->seal());
+    release_constants();
+    for (std::size_t i = 0; i < plans.size(); ++i) {
+      cache_.pin(key_of(input_sets_[i]), std::make_shared<const PlannedProgram>(std::move(plans[i]), weights_));
+    }
+    return {};
+  }
+
+  Result<std::shared_ptr<const Program>> program(std::span<const TensorSpec> inputs) override {
+    SHOAL_ASSIGN_OR_RETURN(const InputSet set, in_model_order(inputs));
+    const auto compile = [&]() -> Result<std::shared_ptr<const PlannedProgram>> {
+      SHOAL_RETURN_IF_ERROR(check_dtypes(set));
+      SHOAL_ASSIGN_OR_RETURN(Plan plan, plan_for(set));
+      return std::make_shared<const PlannedProgram>(std::move(plan), weights_);
+    };
+    SHOAL_ASSIGN_OR_RETURN(const std::shared_ptr<const Program> found, cache_.get(key_of(set), compile));
+    return found;
+  }
+
+  void enter_thread() const override { device_->enter_thread(); }
+  int packed_fd() const override { return weights_->fd(); }
+  std::size_t packed_bytes() const override { return weights_->size_bytes(); }
+  std::vector<TensorSpec> input_specs() const override { return input_specs_; }
+  const std::vector<std::string>& output_names() const override { return output_names_; }
+  const std::vector<std::string>& ignored_inputs() const override { return ignored_inputs_; }
+
+ private:
+  Result<InputSet> in_model_order(std::span<const TensorSpec> given) const {
+    const auto is_named = [](const std::string& name) { return [&name](const auto& spec) { return spec.name == name; }; };
+    InputSet set;
+    for (const auto& wanted : input_specs_) {
+      const auto found = std::find_if(given.begin(), given.end(), is_named(wanted.name));
+      if (found == given.end()) return invalid_argument("input '{}' of the model is not given", wanted.name);
+      if (is_open(found->shape)) return invalid_argument("input '{}' has the open shape {}: a program needs sizes", wanted.name, found->shape.to_string());
+      set.push_back({wanted.name, found->dtype, found->shape});
+    }
+    for (const auto& spec : given) {
+      const bool known = std::any_of(set.begin(), set.end(), is_named(spec.name)) ||
+                         std::find(ignored_inputs_.begin(), ignored_inputs_.end(), spec.name) != ignored_inputs_.end();
+      if (!known) return invalid_argument("the model has no input '{}'", spec.name);
+    }
+    return set;
+  }
+
+  // The constants were converted and packed for the types of the configured sets, and the originals are gone.
+  Status check_dtypes(const InputSet& set) const {
+    for (std::size_t i = 0; i < set.size(); ++i) {
+      const auto has_dtype = [&](const InputSet& configured) { return configured[i].dtype == set[i].dtype; };
+      if (std::any_of(input_sets_.begin(), input_sets_.end(), has_dtype)) continue;
+      return invalid_argument("input '{}' is {}, the model was loaded for {}", set[i].name, dtype_name(set[i].dtype),
+                              dtype_name(input_sets_.front()[i].dtype));
+    }
+    return {};
+  }
+
+  Result<Plan> plan_for(const InputSet& set) {
+    Graph graph = graph_;
+    SHOAL_RETURN_IF_ERROR(infer(graph, set));
+    return device_->compile(graph, *weights_);
+  }
+
+  // From here on constants live in the packed weights only: the parameter file is unmapped, copies made by passes are freed.
+  void release_constants() {
+    for (std::size_t id = 0; id < graph_.values.size(); ++id) {
+      auto& constant = graph_.values[id].constant;
+      if (!constant) continue;
+      constant->bytes = {};
+      constant->owner = nullptr;
+      const int index = weights_->find(constant_key(static_cast<ValueId>(id)), WeightStore::kPlain);
+      if (index < 0) continue;
+      constant->bytes = {weights_->address(index), weights_->entry(index).size_bytes};
+      constant->owner = weights_->segment();
+    }
+  }
+
+  Graph graph_;  ///< inferred for the first set; later ones work on copies
+  std::unique_ptr<Device> device_;
+  std::vector<InputSet> input_sets_;
+  std::vector<TensorSpec> input_specs_;
+  std::vector<std::string> output_names_, ignored_inputs_;
+  std::shared_ptr<WeightStore> weights_;  ///< sealed once loaded
+  ProgramCache cache_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Model>> Model::load(Graph graph, ModelOptions options, UniqueFd packed) {
+  SHOAL_ASSIGN_OR_RETURN(std::unique_ptr<Device> device, make_device(options.device, options.threads));
+  auto model = std::make_unique<LoadedModel>(std::move(graph), std::move(options), std::move(device));
+  SHOAL_RETURN_IF_ERROR(model->load(std::move(packed)));
+  return std::unique_ptr<Model>(std::move(model));
+}
+
+}  // namespace shoal::worker

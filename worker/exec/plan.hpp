@@ -1,0 +1,88 @@
+// Plan: what a device makes of a graph of known shapes: steps over buffers, before memory is laid out.
+#pragma once
+
+#include <cstddef>
+#include <cstdlib>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "shoal/result.hpp"
+#include "shoal/tensor.hpp"
+
+namespace shoal::worker {
+
+using BufferId = int;
+inline constexpr BufferId kNoBuffer = -1;
+
+/// Memory that steps read and write. A buffer with a parent is a part of it (concat without copy, views into a larger value).
+struct Buffer {
+  enum class Home : unsigned char {
+    kArena,    ///< the Context's; laid out by the memory plan
+    kInput,    ///< input number `index` of the run
+    kOutput,   ///< output number `index` of the run
+    kWeights,  ///< entry number `index` of the model's WeightStore
+    kPrivate,  ///< number `index` of the Plan's own constants
+  };
+  Home home = Home::kArena;
+  int index = 0;
+  std::size_t bytes = 0;
+  BufferId parent = kNoBuffer;
+  std::size_t offset_bytes = 0;  ///< within the parent
+};
+
+/// A Step with addresses: what one Context runs. Threads: thread-bound
+class BoundStep {
+ public:
+  virtual ~BoundStep() = default;
+  /// In the order of Step::operands(). Called before the first run and when a run brings other inputs or outputs.
+  virtual void set_addresses(std::span<std::byte* const> operands) = 0;
+  virtual Status run() = 0;
+};
+
+/// One piece of work. Immutable, shared by all Contexts.
+class Step {
+ public:
+  Step(std::string name, std::vector<BufferId> operands) : name_(std::move(name)), operands_(std::move(operands)) {}
+  virtual ~Step() = default;
+  const std::string& name() const { return name_; }  ///< "Convolution 'conv1'"
+  const std::vector<BufferId>& operands() const { return operands_; }  ///< all that it reads and writes, scratch included
+  virtual std::unique_ptr<BoundStep> bind() const = 0;
+
+ private:
+  std::string name_;
+  std::vector<BufferId> operands_;
+};
+
+struct AlignedDeleter {
+  void operator()(std::byte* bytes) const { std::free(bytes); }
+};
+/// Heap memory on a 64-byte border.
+struct AlignedBytes {
+  std::unique_ptr<std::byte[], AlignedDeleter> data;
+  std::size_t size_bytes = 0;
+  static AlignedBytes allocate(std::size_t size_bytes) {
+    const std::size_t rounded = (size_bytes + 63) / 64 * 64;
+    auto* memory = static_cast<std::byte*>(std::aligned_alloc(64, rounded == 0 ? 64 : rounded));
+    if (memory == nullptr) throw std::bad_alloc();
+    return {std::unique_ptr<std::byte[], AlignedDeleter>(memory), size_bytes};
+  }
+  std::span<std::byte> bytes() const { return {data.get(), size_bytes}; }
+};
+
+struct Plan {
+  std::vector<TensorSpec> inputs, outputs;  ///< concrete, the model's order
+  std::vector<Buffer> buffers;
+  std::vector<std::unique_ptr<Step>> steps; ///< in the order of execution
+  std::vector<AlignedBytes> privates;       ///< constants that the packed weights do not hold in the form this Plan needs
+
+  BufferId add_buffer(std::size_t bytes, Buffer::Home home = Buffer::Home::kArena, int index = 0) {
+    buffers.push_back({.home = home, .index = index, .bytes = bytes});
+    return static_cast<BufferId>(buffers.size()) - 1;
+  }
+  Buffer& buffer(BufferId id) { return buffers[static_cast<std::size_t>(id)]; }
+  const Buffer& buffer(BufferId id) const { return buffers[static_cast<std::size_t>(id)]; }
+};
+
+}  // namespace shoal::worker

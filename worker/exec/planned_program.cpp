@@ -1,0 +1,202 @@
+#include "worker/exec/planned_program.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+
+#include "shm/base/check.hpp"
+#include "shm/base/errors.hpp"
+#include "worker/exec/memory_plan.hpp"
+
+namespace shoal::worker {
+namespace {
+
+constexpr std::uintptr_t kAlignment = 64;
+constexpr std::size_t kStepBytes = 48 << 10;  // generated code and descriptors of one step, as measured over ResNet-50
+
+std::uint64_t next_program_id() {
+  static std::atomic<std::uint64_t> counter{0};
+  return ++counter;
+}
+
+bool is_aligned(const std::byte* address) { return reinterpret_cast<std::uintptr_t>(address) % kAlignment == 0; }
+
+BufferId root_of(const Plan& plan, BufferId id) {
+  while (plan.buffer(id).parent != kNoBuffer) id = plan.buffer(id).parent;
+  return id;
+}
+
+bool is_external(const Plan& plan, BufferId id) {
+  const auto home = plan.buffer(root_of(plan, id)).home;
+  return home == Buffer::Home::kInput || home == Buffer::Home::kOutput;
+}
+
+// The tensor itself, or a copy on a 64-byte border made on first need.
+std::byte* stage(const TensorView& view, AlignedBytes& staging) {
+  if (is_aligned(view.data) && view.data != nullptr) return view.data;
+  if (staging.data == nullptr) staging = AlignedBytes::allocate(view.size_bytes());
+  return staging.data.get();
+}
+
+}  // namespace
+
+PlannedProgram::PlannedProgram(Plan plan, std::shared_ptr<const WeightStore> weights)
+    : id_(next_program_id()), plan_(std::move(plan)), weights_(std::move(weights)), alive_(std::make_shared<const int>(0)) {
+  inputs_ = plan_.inputs;
+  outputs_ = plan_.outputs;
+  step_count_ = plan_.steps.size();
+  lay_out();
+}
+
+void PlannedProgram::lay_out() {
+  const std::size_t buffer_count = plan_.buffers.size();
+  std::vector<Interval> lives(buffer_count, Interval{.first = -1});
+  for (std::size_t step = 0; step < plan_.steps.size(); ++step) {
+    bool touches_external = false;
+    for (const BufferId operand : plan_.steps[step]->operands()) {
+      if (operand == kNoBuffer) continue;
+      Interval& life = lives[static_cast<std::size_t>(root_of(plan_, operand))];
+      if (life.first < 0) life.first = static_cast<int>(step);
+      life.last = static_cast<int>(step);
+      touches_external |= is_external(plan_, operand);
+    }
+    if (touches_external) external_steps_.push_back(step);
+  }
+  std::vector<Interval> intervals;
+  std::vector<std::size_t> owners;
+  for (std::size_t id = 0; id < buffer_count; ++id) {
+    const Buffer& buffer = plan_.buffers[id];
+    if (is_external(plan_, static_cast<BufferId>(id))) external_buffers_.push_back(static_cast<BufferId>(id));
+    if (buffer.parent != kNoBuffer || buffer.home != Buffer::Home::kArena || lives[id].first < 0) continue;
+    lives[id].bytes = buffer.bytes;
+    intervals.push_back(lives[id]);
+    owners.push_back(id);
+  }
+  const MemoryPlan memory = plan_memory(intervals);
+  arena_offsets_.assign(buffer_count, 0);
+  for (std::size_t i = 0; i < owners.size(); ++i) arena_offsets_[owners[i]] = memory.offsets[i];
+  arena_bytes_ = memory.total_bytes;
+}
+
+std::size_t PlannedProgram::resident_bytes() const {
+  std::size_t bytes = sizeof *this + plan_.steps.size() * kStepBytes;
+  for (const auto& constant : plan_.privates) bytes += constant.size_bytes;
+  return bytes;
+}
+
+Status PlannedProgram::check(const char* what, std::span<const TensorSpec> specs, std::span<const TensorView> views) const {
+  if (views.size() != specs.size()) return invalid_argument("{} {}s were given, the program has {}", views.size(), what, specs.size());
+  for (std::size_t i = 0; i < specs.size(); ++i) {
+    if (views[i].dtype == specs[i].dtype && views[i].shape == specs[i].shape) continue;
+    return invalid_argument("{} '{}' is {} {}, the program was compiled for {} {}", what, specs[i].name, dtype_name(views[i].dtype),
+                            views[i].shape.to_string(), dtype_name(specs[i].dtype), specs[i].shape.to_string());
+  }
+  return {};
+}
+
+std::byte* PlannedProgram::address_of(const Buffer& buffer, const Binding& binding) const {
+  const auto index = static_cast<std::size_t>(buffer.index);
+  switch (buffer.home) {
+    case Buffer::Home::kInput: return binding.inputs[index];
+    case Buffer::Home::kOutput: return binding.outputs[index];
+    case Buffer::Home::kPrivate: return plan_.privates[index].data.get();
+    // Steps only read it, and the mapping is read-only: a stray write is a SIGSEGV.
+    case Buffer::Home::kWeights: return const_cast<std::byte*>(weights_->address(buffer.index));
+    case Buffer::Home::kArena: break;
+  }
+  return binding.arena + arena_offsets_[static_cast<std::size_t>(&buffer - plan_.buffers.data())];
+}
+
+void PlannedProgram::rebind_step(Binding& binding, std::size_t step) const {
+  const auto& operands = plan_.steps[step]->operands();
+  for (std::size_t i = 0; i < operands.size(); ++i) {
+    binding.operands[i] = operands[i] == kNoBuffer ? nullptr : binding.addresses[static_cast<std::size_t>(operands[i])];
+  }
+  binding.steps[step]->set_addresses(std::span(binding.operands.data(), operands.size()));
+}
+
+void PlannedProgram::bind_steps(Binding& binding) const {
+  binding.addresses.assign(plan_.buffers.size(), nullptr);
+  for (std::size_t id = 0; id < plan_.buffers.size(); ++id) {
+    std::size_t offset = 0;
+    auto at = static_cast<BufferId>(id);
+    for (; plan_.buffer(at).parent != kNoBuffer; at = plan_.buffer(at).parent) offset += plan_.buffer(at).offset_bytes;
+    std::byte* root = address_of(plan_.buffer(at), binding);
+    binding.addresses[id] = root == nullptr ? nullptr : root + offset;
+  }
+  for (std::size_t step = 0; step < plan_.steps.size(); ++step) rebind_step(binding, step);
+}
+
+Result<Binding*> PlannedProgram::binding_in(Context::State& state) const {
+  SHOAL_RETURN_IF_ERROR(state.arena.reserve(arena_bytes_).status());
+  const auto found = std::find_if(state.bindings.begin(), state.bindings.end(), [&](const Binding& b) { return b.program_id == id_; });
+  if (found != state.bindings.end()) {
+    state.bindings.splice(state.bindings.begin(), state.bindings, found);
+    return &state.bindings.front();
+  }
+  state.bindings.remove_if([](const Binding& binding) { return binding.program_alive.expired(); });
+  if (state.bindings.size() >= Context::State::kMaxBindings) state.bindings.pop_back();
+  Binding& binding = state.bindings.emplace_front();
+  binding.program_id = id_;
+  binding.program_alive = alive_;
+  binding.inputs.resize(inputs_.size());
+  binding.outputs.resize(outputs_.size());
+  binding.input_staging.resize(inputs_.size());
+  binding.output_staging.resize(outputs_.size());
+  std::size_t most_operands = 0;
+  for (const auto& step : plan_.steps) {
+    binding.steps.push_back(step->bind());
+    most_operands = std::max(most_operands, step->operands().size());
+  }
+  binding.operands.resize(most_operands);
+  return &binding;
+}
+
+void PlannedProgram::bind_tensors(Binding& binding, std::span<const TensorView> src, std::span<const TensorView> dst) const {
+  bool changed = false;
+  const auto bind = [&](std::byte*& bound, const TensorView& view, AlignedBytes& staging) {
+    std::byte* address = stage(view, staging);
+    changed |= address != bound;
+    bound = address;
+  };
+  for (std::size_t i = 0; i < src.size(); ++i) bind(binding.inputs[i], src[i], binding.input_staging[i]);
+  for (std::size_t i = 0; i < dst.size(); ++i) bind(binding.outputs[i], dst[i], binding.output_staging[i]);
+  if (!changed) return;
+  for (const BufferId id : external_buffers_) {
+    std::size_t offset = 0;
+    BufferId at = id;
+    for (; plan_.buffer(at).parent != kNoBuffer; at = plan_.buffer(at).parent) offset += plan_.buffer(at).offset_bytes;
+    binding.addresses[static_cast<std::size_t>(id)] = address_of(plan_.buffer(at), binding) + offset;
+  }
+  for (const std::size_t step : external_steps_) rebind_step(binding, step);
+}
+
+Status PlannedProgram::run(Context& context, std::span<const TensorView> src, std::span<TensorView> dst) const {
+  SHOAL_RETURN_IF_ERROR(check("input", inputs_, src));
+  SHOAL_RETURN_IF_ERROR(check("output", outputs_, dst));
+  SHOAL_ASSIGN_OR_RETURN(Binding* binding, binding_in(*context.state));
+  if (binding->arena != context.state->arena.data() || binding->addresses.empty()) {
+    binding->arena = context.state->arena.data();
+    bind_steps(*binding);
+  }
+  bind_tensors(*binding, src, dst);
+  for (std::size_t i = 0; i < src.size(); ++i) {
+    if (binding->inputs[i] != src[i].data) std::memcpy(binding->inputs[i], src[i].data, src[i].size_bytes());
+  }
+  Status status;
+  for (std::size_t step = 0; step < plan_.steps.size() && status.ok(); ++step) {
+    if (Progress* progress = context.progress) {
+      progress->step_name.store(plan_.steps[step]->name().c_str(), std::memory_order_relaxed);
+      if (progress->step_counter != nullptr) progress->step_counter->fetch_add(1, std::memory_order_relaxed);
+    }
+    status = binding->steps[step]->run();
+  }
+  if (context.progress != nullptr) context.progress->step_name.store(nullptr, std::memory_order_relaxed);
+  if (!status.ok()) return status;
+  for (std::size_t i = 0; i < dst.size(); ++i) {
+    if (binding->outputs[i] != dst[i].data) std::memcpy(dst[i].data, binding->outputs[i], dst[i].size_bytes());
+  }
+  return {};
+}
+
+}  // namespace shoal::worker

@@ -1,0 +1,41 @@
+// PlannedProgram: a Plan with its memory laid out.
+#pragma once
+
+#include <memory>
+
+#include "worker/exec/context.hpp"
+#include "worker/exec/plan.hpp"
+#include "worker/exec/program.hpp"
+#include "worker/exec/weight_store.hpp"
+
+namespace shoal::worker {
+
+/// Immutable
+class PlannedProgram : public Program {
+ public:
+  PlannedProgram(Plan plan, std::shared_ptr<const WeightStore> weights);
+  Status run(Context& context, std::span<const TensorView> src, std::span<TensorView> dst) const override;
+
+  /// What this Program itself holds in memory, roughly: private constants, steps and generated code.
+  std::size_t resident_bytes() const;
+  const Plan& plan() const { return plan_; }
+
+ private:
+  void lay_out();
+  Result<Binding*> binding_in(Context::State& state) const;
+  void bind_steps(Binding& binding) const;
+  std::byte* address_of(const Buffer& buffer, const Binding& binding) const;
+  void bind_tensors(Binding& binding, std::span<const TensorView> src, std::span<const TensorView> dst) const;
+  void rebind_step(Binding& binding, std::size_t step) const;
+  Status check(const char* what, std::span<const TensorSpec> specs, std::span<const TensorView> views) const;
+
+  std::uint64_t id_;
+  Plan plan_;
+  std::shared_ptr<const WeightStore> weights_;
+  std::vector<std::size_t> arena_offsets_;         ///< one per buffer; of parents in the arena only
+  std::vector<BufferId> external_buffers_;         ///< in kInput or kOutput, parts of them included; parents first
+  std::vector<std::size_t> external_steps_;        ///< those that touch them
+  std::shared_ptr<const int> alive_;               ///< Bindings watch it
+};
+
+}  // namespace shoal::worker

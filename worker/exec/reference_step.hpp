@@ -1,0 +1,28 @@
+// Steps every device has: a node by its reference kernel, and a copy.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "worker/exec/plan.hpp"
+#include "worker/exec/reference/reference_kernels.hpp"
+#include "worker/graph/graph.hpp"
+
+namespace shoal::worker {
+
+/// A tensor of a step: its type and shape, and where it lies. kNoBuffer: a hidden output nobody reads.
+struct PlacedTensor {
+  DType dtype = DType::kInvalid;
+  Shape shape;
+  BufferId buffer = kNoBuffer;
+};
+
+/// Runs `kernel` on plain layout.
+std::unique_ptr<Step> make_reference_step(const Node& node, ReferenceKernel kernel, const std::vector<PlacedTensor>& src,
+                                          const std::vector<PlacedTensor>& dst);
+/// dst = src, `bytes` of them.
+std::unique_ptr<Step> make_copy_step(std::string name, BufferId src, BufferId dst, std::size_t bytes);
+/// The node's kernel. Errors: kUnimplemented, operator and node named.
+Result<ReferenceKernel> reference_kernel_of(const Node& node);
+
+}  // namespace shoal::worker
