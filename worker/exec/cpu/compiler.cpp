@@ -1,0 +1,84 @@
+#include "shm/base/errors.hpp"
+#include "worker/exec/cpu/compiler.hpp"
+
+#include <map>
+
+#include "worker/exec/graph_plan.hpp"
+#include "worker/exec/reference_step.hpp"
+#include "worker/graph/operators.hpp"
+
+namespace shoal::worker::cpu {
+
+Compiler::Compiler(const Graph& graph, WeightStore& weights)
+    : graph_(graph), weights_(weights), plan_(start_plan(graph)), forms_(graph.values.size()) {
+  find_readers();
+}
+
+Result<Plan> Compiler::compile() {
+  for (std::size_t i = 0; i < graph_.inputs.size(); ++i) {
+    const ValueId id = graph_.inputs[i];
+    const BufferId buffer = plan_.add_buffer(size_bytes_of(value(id)), Buffer::Home::kInput, static_cast<int>(i));
+    add_form(id, {buffer, is_float(id) ? plain_desc(value(id).shape) : Desc()});
+  }
+  for (now_ = 0; now_ < static_cast<NodeId>(graph_.nodes.size()); ++now_) {
+    if (!is_absorbed_[static_cast<std::size_t>(now_)]) SHOAL_RETURN_IF_ERROR(emit(node(now_)));
+  }
+  for (std::size_t i = 0; i < graph_.outputs.size(); ++i) {
+    SHOAL_ASSIGN_OR_RETURN(const Form form, plain_form(graph_.outputs[i].value));
+    deliver_output(plan_, form.buffer, static_cast<int>(i));
+  }
+  return std::move(plan_);
+}
+
+Status Compiler::emit(const Node& node) {
+  const std::size_t steps_before = plan_.steps.size();
+  bool taken = false;
+  try {
+    SHOAL_ASSIGN_OR_RETURN(taken, take(node));
+  } catch (const dnnl::error& error) {
+    // A descriptor that oneDNN will not make at all: it declines.
+    const bool declines = error.status == dnnl_invalid_arguments || error.status == dnnl_unimplemented;
+    if (!declines || plan_.steps.size() != steps_before) throw;
+  }
+  return taken ? Status() : emit_reference(node);
+}
+
+Compiler::Taken Compiler::take(const Node& node) {
+  const std::string& name = node.op->name;
+  if (name == "Identity" || name == "Reshape" || name == "Flatten") return view(node);
+  if (!all_float(node)) return false;
+  if (name == "Convolution") return convolution(node);
+  if (name == "FullyConnected") return fully_connected(node);
+  if (name == "BatchNorm") return batch_norm(node);
+  if (name == "Pooling") return pooling(node);
+  if (name == "LRN") return lrn(node);
+  if (name == "Softmax") return softmax(node);
+  if (name == "Concat") return concat(node);
+  if (name == "Add") return binary(node, dnnl::algorithm::binary_add);
+  if (name == "Sub") return binary(node, dnnl::algorithm::binary_sub);
+  if (name == "Mul") return binary(node, dnnl::algorithm::binary_mul);
+  if (name == "Div") return binary(node, dnnl::algorithm::binary_div);
+  if (name == "AddN") return add_n(node);
+  return eltwise(node);
+}
+
+Status Compiler::emit_reference(const Node& node) {
+  SHOAL_ASSIGN_OR_RETURN(const ReferenceKernel kernel, reference_kernel_of(node));
+  std::vector<PlacedTensor> src, dst;
+  for (const ValueId id : node.inputs) {
+    SHOAL_ASSIGN_OR_RETURN(const Form form, plain_form(id));
+    src.push_back({value(id).dtype, value(id).shape, form.buffer});
+  }
+  for (const ValueId id : node.outputs) {
+    PlacedTensor tensor{value(id).dtype, value(id).shape};
+    if (is_read(id)) {
+      tensor.buffer = plan_.add_buffer(size_bytes_of(value(id)));
+      add_form(id, {tensor.buffer, is_float(id) ? plain_desc(value(id).shape) : Desc()});
+    }
+    dst.push_back(tensor);
+  }
+  plan_.steps.push_back(make_reference_step(node, kernel, src, dst));
+  return {};
+}
+
+}  // namespace shoal::worker::cpu

@@ -1,0 +1,125 @@
+// Compiler: one graph of known shapes to a Plan of oneDNN primitives, reference kernels where those decline.
+#pragma once
+
+#include <climits>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "worker/exec/cpu/onednn.hpp"
+#include "worker/exec/cpu/onednn_step.hpp"
+#include "worker/exec/plan.hpp"
+#include "worker/exec/weight_store.hpp"
+#include "worker/graph/graph.hpp"
+
+namespace shoal::worker::cpu {
+
+/// An element-wise function as oneDNN has it.
+struct Eltwise {
+  dnnl::algorithm algorithm = dnnl::algorithm::undef;
+  float alpha = 0, beta = 0;
+};
+/// The node as such, when it is one: one input, float32.
+std::optional<Eltwise> eltwise_of(const Node& node);
+
+/// Walks the nodes in order. Each is taken by a method that may absorb nodes after it (BatchNorm, activations, residual additions),
+/// or declines: then its reference kernel runs on plain layout.
+///
+/// A value lies in one or more *forms*: a buffer and a layout. Blocked layouts are kept through whole regions; a form that a step needs
+/// and nobody has made yet is made by a reorder, once. A buffer is written in place when the value in it is read by nobody later.
+///   Threads  thread-bound
+class Compiler {
+ public:
+  Compiler(const Graph& graph, WeightStore& weights);
+  Result<Plan> compile();
+
+ private:
+  struct Form {
+    BufferId buffer = kNoBuffer;
+    Desc desc;  ///< empty for what oneDNN is not told of: other dtypes, plain
+  };
+  /// A node behind the current one that its primitive can do as a post-operation: an addition of `residual`, or an element-wise function.
+  struct PostOp {
+    NodeId node = kNoNode;
+    std::optional<Eltwise> eltwise;
+    ValueId residual = -1;
+  };
+  /// Plain float32 data of a constant: its address, or that of what was computed into `scratch`.
+  using PlainSource = std::function<const float*(std::vector<float>& scratch)>;
+  /// Taken (true), or declined.
+  using Taken = Result<bool>;
+
+  // compiler.cpp
+  Status emit(const Node& node);
+  Taken take(const Node& node);
+  Status emit_reference(const Node& node);
+
+  // values.cpp: who reads what, forms, in-place
+  void find_readers();
+  const Node& node(NodeId id) const { return graph_.nodes[static_cast<std::size_t>(id)]; }
+  const Value& value(ValueId id) const { return graph_.value(id); }
+  ValueId root_of(ValueId id) const { return roots_[static_cast<std::size_t>(id)]; }
+  std::vector<Form>& forms(ValueId id) { return forms_[static_cast<std::size_t>(id)]; }
+  bool is_float(ValueId id) const;
+  bool is_constant(ValueId id) const { return value(id).constant.has_value(); }
+  bool is_ready(ValueId id) { return is_constant(id) || !forms(id).empty(); }
+  bool is_read(ValueId id) const { return is_output_[static_cast<std::size_t>(id)] || !readers_[static_cast<std::size_t>(id)].empty(); }
+  bool all_float(const Node& node) const;  ///< every input and output float32 and not empty
+  NodeId sole_reader(ValueId id) const;
+  void absorb(NodeId id);
+  bool is_dead_after_this(ValueId id) const;
+  bool may_overwrite(ValueId id, BufferId buffer) const;
+  Result<Form> first_form(ValueId id);  ///< as it was made
+  Result<Form> plain_form(ValueId id);
+  Result<Form> form_as(ValueId id, const Desc& desc);
+  Form new_form(const Desc& desc);
+  void add_form(ValueId id, Form form);
+  Form reorder(const std::string& name, const Form& src, const Desc& desc);
+  void add_step(const std::string& name, const dnnl::primitive& primitive, const Desc& scratchpad, std::vector<Argument> arguments);
+
+  // weights.cpp
+  Result<Form> weights_form(const std::string& key, const Desc& plain, const Desc& wanted, const PlainSource& source);
+  std::vector<Desc> packed_descs(const std::string& key, const Desc& plain) const;
+  PlainSource source_of(ValueId constant) const;
+
+  // fusion.cpp
+  std::vector<PostOp> find_post_ops(ValueId from, bool with_sum);
+  static dnnl::primitive_attr attributes_for(std::span<const PostOp> post_ops);
+  ValueId absorb_post_ops(ValueId from, std::span<const PostOp> post_ops);
+  const Node* foldable_batch_norm(ValueId from) const;
+
+  // one file per family
+  Taken convolution(const Node& node);
+  Taken fully_connected(const Node& node);
+  Taken batch_norm(const Node& node);
+  Taken pooling(const Node& node);
+  Taken lrn(const Node& node);
+  Taken softmax(const Node& node);
+  Taken concat(const Node& node);
+  Taken binary(const Node& node, dnnl::algorithm algorithm);
+  Taken add_n(const Node& node);
+  Taken eltwise(const Node& node);
+  Taken view(const Node& node);
+
+  struct ConvolutionWork;
+  std::optional<dnnl::convolution_forward::primitive_desc> choose_convolution(const ConvolutionWork& work, const dnnl::primitive_attr& attr) const;
+  Result<Form> residual_form(ValueId residual, const Desc& desc, std::span<const BufferId> also_read);
+  Status concat_in_place(const Node& node, const std::vector<Form>& parts, const Desc& desc);
+  Result<Form> add_pair(const std::string& name, const dnnl::algorithm algorithm, ValueId a, ValueId b, const dnnl::primitive_attr& attr);
+
+  const Graph& graph_;
+  WeightStore& weights_;
+  Plan plan_;
+  std::vector<std::vector<Form>> forms_;       ///< per value
+  std::vector<std::vector<NodeId>> readers_;   ///< per value: the nodes that read it
+  std::vector<std::vector<NodeId>> family_readers_;  ///< per root value: readers of it and of its views
+  std::vector<bool> is_output_, family_is_output_;
+  std::vector<ValueId> roots_;                 ///< per value: the value that its bytes are
+  std::vector<NodeId> emitted_at_;             ///< per node: itself, or the node that absorbed it
+  std::vector<bool> is_absorbed_;
+  std::vector<bool> has_parts_;                ///< per buffer: others lie in it
+  NodeId now_ = 0;
+};
+
+}  // namespace shoal::worker::cpu

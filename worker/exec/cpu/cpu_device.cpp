@@ -1,0 +1,38 @@
+#include "worker/exec/cpu/cpu_device.hpp"
+
+#include <omp.h>
+
+#include "shm/base/errors.hpp"
+#include "worker/exec/cpu/compiler.hpp"
+#include "worker/exec/cpu/onednn.hpp"
+
+namespace shoal::worker {
+namespace {
+
+class CpuDevice : public Device {
+ public:
+  explicit CpuDevice(int threads) : threads_(threads) {}
+
+  std::string identity() const override {
+    const dnnl_version_t* version = dnnl_version();
+    return format("cpu; oneDNN {}.{}.{} {}; isa {}; threads {}", version->major, version->minor, version->patch, version->hash,
+                  static_cast<int>(dnnl::get_effective_cpu_isa()), threads_);
+  }
+  void enter_thread() const override { ::omp_set_num_threads(threads_); }
+
+  Result<Plan> compile(const Graph& graph, WeightStore& weights) const override try {
+    const cpu::OmpWidth width(threads_);
+    return cpu::Compiler(graph, weights).compile();
+  } catch (const dnnl::error& error) {
+    return internal_error("compile for the cpu: oneDNN says: {} (status {})", error.what(), static_cast<int>(error.status));
+  }
+
+ private:
+  int threads_;
+};
+
+}  // namespace
+
+std::unique_ptr<Device> make_cpu_device(int threads) { return std::make_unique<CpuDevice>(threads); }
+
+}  // namespace shoal::worker

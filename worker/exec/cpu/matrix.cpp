@@ -1,0 +1,74 @@
+// FullyConnected as a matrix product, with BatchNorm folded and element-wise functions fused.
+#include <numeric>
+
+#include "shm/base/errors.hpp"
+#include "worker/exec/cpu/batch_norm_folding.hpp"
+#include "worker/exec/cpu/compiler.hpp"
+#include "worker/graph/operators.hpp"
+
+namespace shoal::worker::cpu {
+namespace {
+
+using PrimitiveDesc = dnnl::inner_product_forward::primitive_desc;
+
+std::optional<PrimitiveDesc> choose(const Desc& src, const std::vector<Desc>& weights, const Desc& bias, const Desc& dst,
+                                    const dnnl::primitive_attr& attr) {
+  const auto make = [&](const Desc& with) -> std::optional<PrimitiveDesc> {
+    const dnnl::inner_product_forward::desc desc(dnnl::prop_kind::forward_inference, src, with, bias, dst);
+    PrimitiveDesc pd(desc, attr, engine(), /*allow_empty=*/true);
+    if (!pd || !is_optimised(pd)) return std::nullopt;
+    return pd;
+  };
+  for (const Desc& with : weights) {
+    if (const auto pd = make(with)) return make(pd->weights_desc());
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+Compiler::Taken Compiler::fully_connected(const Node& node) {
+  const auto& attributes = std::get<FullyConnectedAttributes>(node.attributes);
+  const ValueId weights = node.inputs[1];
+  const bool has_bias = node.inputs.size() > 2;
+  if (!is_constant(weights) || (has_bias && !is_constant(node.inputs[2]))) return false;
+  const Shape& src_shape = value(node.inputs[0]).shape;
+  const auto depth = value(weights).shape[1];
+  const auto rows = src_shape.element_count() / depth;
+
+  // With leading axes kept, a BatchNorm's channels are not the rows of the weights.
+  const Node* norm = value(node.outputs[0]).shape.rank() == 2 ? foldable_batch_norm(node.outputs[0]) : nullptr;
+  const ValueId last_folded = norm == nullptr ? node.outputs[0] : norm->outputs[0];
+  const FoldedNames names = folded_names(graph_, node, norm);
+  const Desc src_desc = plain_desc({rows, depth}), dst_desc = plain_desc({rows, attributes.num_hidden});
+  const Desc plain_weights = plain_desc({attributes.num_hidden, depth});
+  const Desc bias_desc = names.has_bias ? plain_desc({attributes.num_hidden}) : Desc();
+  std::vector<Desc> layouts = packed_descs(names.weights, plain_weights);
+  layouts.push_back(any_desc({attributes.num_hidden, depth}));
+
+  std::vector<PostOp> post_ops = find_post_ops(last_folded, /*with_sum=*/false);
+  std::optional<PrimitiveDesc> chosen;
+  for (;; post_ops.pop_back()) {
+    chosen = choose(src_desc, layouts, bias_desc, dst_desc, attributes_for(post_ops));
+    if (chosen || post_ops.empty()) break;
+  }
+  if (!chosen) return false;
+
+  if (norm != nullptr) absorb(static_cast<NodeId>(norm - graph_.nodes.data()));
+  const ValueId result = absorb_post_ops(last_folded, post_ops);
+  const BatchNormFolding folding(graph_, node, norm);
+  SHOAL_ASSIGN_OR_RETURN(const Form src, plain_form(node.inputs[0]));
+  SHOAL_ASSIGN_OR_RETURN(const Form packed, weights_form(names.weights, plain_weights, chosen->weights_desc(), folding.weights()));
+  std::vector<Argument> arguments = {{DNNL_ARG_SRC, src_desc, src.buffer}, {DNNL_ARG_WEIGHTS, packed.desc, packed.buffer}};
+  if (names.has_bias) {
+    SHOAL_ASSIGN_OR_RETURN(const Form bias, weights_form(names.bias, bias_desc, bias_desc, folding.bias()));
+    arguments.push_back({DNNL_ARG_BIAS, bias.desc, bias.buffer});
+  }
+  const Form dst = new_form(plain_desc(value(result).shape));
+  arguments.push_back({DNNL_ARG_DST, dst_desc, dst.buffer});
+  add_step(describe(node), dnnl::inner_product_forward(*chosen), chosen->scratchpad_desc(), std::move(arguments));
+  add_form(result, dst);
+  return true;
+}
+
+}  // namespace shoal::worker::cpu

@@ -1,0 +1,114 @@
+// BatchNorm that nothing before it can take, LRN, softmax.
+#include "shm/base/errors.hpp"
+#include "worker/exec/cpu/batch_norm_folding.hpp"
+#include "worker/exec/cpu/compiler.hpp"
+#include "worker/exec/graph_plan.hpp"
+#include "worker/graph/operators.hpp"
+
+namespace shoal::worker::cpu {
+namespace {
+
+dnnl::primitive_attr user_scratchpad() {
+  dnnl::primitive_attr attr;
+  attr.set_scratchpad_mode(dnnl::scratchpad_mode::user);
+  return attr;
+}
+
+bool is_relu(const Node& node) {
+  const auto eltwise = eltwise_of(node);
+  return eltwise && eltwise->algorithm == dnnl::algorithm::eltwise_relu && eltwise->alpha == 0;
+}
+
+}  // namespace
+
+Compiler::Taken Compiler::batch_norm(const Node& node) {
+  const auto& attributes = std::get<BatchNormAttributes>(node.attributes);
+  const int rank = value(node.inputs[0]).shape.rank();
+  if (attributes.axis != 1 || rank < 2 || rank > 5 || is_read(node.outputs[1]) || is_read(node.outputs[2])) return false;
+  for (std::size_t i = 1; i < node.inputs.size(); ++i) {
+    if (!is_constant(node.inputs[i])) return false;
+  }
+  SHOAL_ASSIGN_OR_RETURN(const Form src, first_form(node.inputs[0]));
+  const NodeId reader = sole_reader(node.outputs[0]);
+  const bool with_relu = reader != kNoNode && is_relu(this->node(reader));
+  auto flags = dnnl::normalization_flags::use_global_stats | dnnl::normalization_flags::use_scale | dnnl::normalization_flags::use_shift;
+  if (with_relu) flags = flags | dnnl::normalization_flags::fuse_norm_relu;
+  const dnnl::batch_normalization_forward::desc desc(dnnl::prop_kind::forward_inference, src.desc, static_cast<float>(attributes.eps), flags);
+  const dnnl::batch_normalization_forward::primitive_desc pd(desc, user_scratchpad(), engine(), /*allow_empty=*/true);
+  if (!pd || !is_optimised(pd)) return false;
+
+  if (with_relu) absorb(reader);
+  const auto channels = value(node.inputs[1]).shape.element_count();
+  std::vector<Argument> arguments = {{DNNL_ARG_SRC, src.desc, src.buffer}};
+  const auto add_constant = [&](int kind, const std::string& key, const PlainSource& source) -> Status {
+    SHOAL_ASSIGN_OR_RETURN(const Form form, weights_form(key, plain_desc({channels}), plain_desc({channels}), source));
+    arguments.push_back({kind, form.desc, form.buffer});
+    return {};
+  };
+  const auto ones = [channels](std::vector<float>& scratch) -> const float* {
+    scratch.assign(static_cast<std::size_t>(channels), 1.0F);
+    return scratch.data();
+  };
+  const auto gamma_key = attributes.fix_gamma ? "ones." + std::to_string(channels) : constant_key(node.inputs[1]);
+  SHOAL_RETURN_IF_ERROR(add_constant(DNNL_ARG_SCALE, gamma_key, attributes.fix_gamma ? PlainSource(ones) : source_of(node.inputs[1])));
+  SHOAL_RETURN_IF_ERROR(add_constant(DNNL_ARG_SHIFT, constant_key(node.inputs[2]), source_of(node.inputs[2])));
+  SHOAL_RETURN_IF_ERROR(add_constant(DNNL_ARG_MEAN, constant_key(node.inputs[3]), source_of(node.inputs[3])));
+  SHOAL_RETURN_IF_ERROR(add_constant(DNNL_ARG_VARIANCE, constant_key(node.inputs[4]), source_of(node.inputs[4])));
+  const Form dst = may_overwrite(node.inputs[0], src.buffer) ? src : new_form(pd.dst_desc());
+  arguments.push_back({DNNL_ARG_DST, dst.desc, dst.buffer});
+  add_step(describe(node), dnnl::batch_normalization_forward(pd), pd.scratchpad_desc(), std::move(arguments));
+  add_form(with_relu ? this->node(reader).outputs[0] : node.outputs[0], dst);
+  return true;
+}
+
+Compiler::Taken Compiler::lrn(const Node& node) {
+  const auto& attributes = std::get<LrnAttributes>(node.attributes);
+  if (attributes.nsize % 2 == 0 || (node.outputs.size() > 1 && is_read(node.outputs[1]))) return false;
+  const auto make = [&](const Desc& src) {
+    const dnnl::lrn_forward::desc desc(dnnl::prop_kind::forward_inference, dnnl::algorithm::lrn_across_channels, src, attributes.nsize,
+                                       static_cast<float>(attributes.alpha), static_cast<float>(attributes.beta),
+                                       static_cast<float>(attributes.knorm));
+    return dnnl::lrn_forward::primitive_desc(desc, user_scratchpad(), engine(), /*allow_empty=*/true);
+  };
+  SHOAL_ASSIGN_OR_RETURN(const Form src, first_form(node.inputs[0]));
+  const auto pd = make(src.desc);
+  if (!pd || !is_optimised(pd)) return false;
+  const Form dst = new_form(pd.dst_desc());
+  add_step(describe(node), dnnl::lrn_forward(pd), pd.scratchpad_desc(),
+           {{DNNL_ARG_SRC, src.desc, src.buffer}, {DNNL_ARG_DST, dst.desc, dst.buffer}});
+  add_form(node.outputs[0], dst);
+  return true;
+}
+
+Compiler::Taken Compiler::softmax(const Node& node) {
+  const auto& attributes = std::get<SoftmaxAttributes>(node.attributes);
+  if (attributes.kind == SoftmaxKind::kSoftmin || attributes.use_length || attributes.temperature != 1) return false;
+  const Shape& shape = value(node.inputs[0]).shape;
+  const auto axis = static_cast<int>(attributes.axis < 0 ? attributes.axis + shape.rank() : attributes.axis);
+  const bool flat = attributes.flatten_rest && shape.rank() > 1;
+  const Desc desc = flat ? plain_desc({shape[0], shape.element_count() / shape[0]}) : plain_desc(shape);
+  const int over = flat ? 1 : attributes.flatten_rest ? 0 : axis;
+  dnnl::primitive primitive;
+  Desc scratchpad;
+  const auto take_over = [&](const auto& pd) {
+    if (!pd || !is_optimised(pd)) return false;
+    scratchpad = pd.scratchpad_desc();
+    return true;
+  };
+  if (attributes.kind == SoftmaxKind::kSoftmax) {
+    const dnnl::softmax_forward::primitive_desc pd({dnnl::prop_kind::forward_inference, desc, over}, user_scratchpad(), engine(), true);
+    if (!take_over(pd)) return false;
+    primitive = dnnl::softmax_forward(pd);
+  } else {
+    const dnnl::logsoftmax_forward::primitive_desc pd({dnnl::prop_kind::forward_inference, desc, over}, user_scratchpad(), engine(), true);
+    if (!take_over(pd)) return false;
+    primitive = dnnl::logsoftmax_forward(pd);
+  }
+  SHOAL_ASSIGN_OR_RETURN(const Form src, plain_form(node.inputs[0]));
+  const Form dst = may_overwrite(node.inputs[0], src.buffer) ? Form{src.buffer, plain_desc(shape)} : new_form(plain_desc(shape));
+  add_step(describe(node), primitive, scratchpad, {{DNNL_ARG_SRC, desc, src.buffer}, {DNNL_ARG_DST, desc, dst.buffer}});
+  add_form(node.outputs[0], dst);
+  return true;
+}
+
+}  // namespace shoal::worker::cpu

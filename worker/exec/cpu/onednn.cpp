@@ -1,0 +1,87 @@
+#include "worker/exec/cpu/onednn.hpp"
+
+#include <omp.h>
+
+#include <cstring>
+#include <type_traits>
+
+#include "worker/exec/weight_store.hpp"
+
+namespace shoal::worker::cpu {
+
+const dnnl::engine& engine() {
+  static const dnnl::engine cpu(dnnl::engine::kind::cpu, 0);
+  return cpu;
+}
+
+dnnl::stream& stream() {
+  thread_local dnnl::stream in_order(engine());
+  return in_order;
+}
+
+OmpWidth::OmpWidth(int threads) : before_(::omp_get_max_threads()) { ::omp_set_num_threads(threads); }
+OmpWidth::~OmpWidth() { ::omp_set_num_threads(before_); }
+
+dnnl::memory::dims dims_of(const Shape& shape) { return {shape.begin(), shape.end()}; }
+
+Desc plain_desc(const dnnl::memory::dims& dims) {
+  dnnl::memory::dims strides(dims.size(), 1);
+  for (std::size_t axis = dims.size(); axis-- > 1;) strides[axis - 1] = strides[axis] * dims[axis];
+  return {dims, dnnl::memory::data_type::f32, strides};
+}
+
+int channel_block() {
+  static const int block = [] {
+    const auto isa = static_cast<unsigned>(dnnl::get_effective_cpu_isa());
+    const auto has = [isa](dnnl::cpu_isa wanted) { return (isa & static_cast<unsigned>(wanted)) == static_cast<unsigned>(wanted); };
+    if (has(dnnl::cpu_isa::avx512_core)) return 16;
+    return has(dnnl::cpu_isa::avx2) ? 8 : 0;
+  }();
+  return block;
+}
+
+Desc blocked_desc(const dnnl::memory::dims& dims) {
+  static constexpr Tag kTags[2][3] = {{Tag::nCw8c, Tag::nChw8c, Tag::nCdhw8c}, {Tag::nCw16c, Tag::nChw16c, Tag::nCdhw16c}};
+  if (channel_block() == 0 || dims.size() < 3 || dims.size() > 5) return {};
+  return {dims, dnnl::memory::data_type::f32, kTags[channel_block() == 16 ? 1 : 0][dims.size() - 3]};
+}
+
+Desc any_desc(const dnnl::memory::dims& dims) { return {dims, dnnl::memory::data_type::f32, Tag::any}; }
+
+bool is_plain(const Desc& desc) { return desc == plain_desc(desc.dims()); }
+
+bool same_memory(const Desc& a, const Desc& b) {
+  if (a == b) return true;
+  if (a.dims() != b.dims() || a.dims().size() < 3) return false;
+  const auto dims = a.dims();
+  std::size_t elements = 1, positions = 1;
+  for (std::size_t axis = 0; axis < dims.size(); ++axis) {
+    elements *= static_cast<std::size_t>(dims[axis]);
+    if (axis >= 2) positions *= static_cast<std::size_t>(dims[axis]);
+  }
+  const auto is_dense = [&](const Desc& desc) { return desc.get_size() == elements * sizeof(float) && desc.data.format_kind == dnnl_blocked; };
+  return positions == 1 && is_dense(a) && is_dense(b);
+}
+
+std::string form_of(const Desc& desc) {
+  static_assert(std::is_trivially_copyable_v<dnnl_memory_desc_t>);
+  if (is_plain(desc)) return WeightStore::kPlain;
+  return {reinterpret_cast<const char*>(&desc.data), sizeof desc.data};
+}
+
+Desc desc_of(const std::string& form, const Desc& plain) {
+  dnnl_memory_desc_t data;
+  if (form.size() != sizeof data) return plain;
+  std::memcpy(&data, form.data(), sizeof data);
+  return Desc(data);
+}
+
+void pack(const Desc& src_desc, const void* src, const Desc& dst_desc, void* dst) {
+  const OmpWidth one(1);
+  const dnnl::reorder::primitive_desc pd(engine(), src_desc, engine(), dst_desc);
+  dnnl::memory from(src_desc, engine(), const_cast<void*>(src)), to(dst_desc, engine(), dst);
+  dnnl::reorder(pd).execute(stream(), from, to);
+  stream().wait();
+}
+
+}  // namespace shoal::worker::cpu

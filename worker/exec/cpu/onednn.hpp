@@ -1,0 +1,61 @@
+// What the cpu device's files share of oneDNN: the engine, descriptors, widths.
+#pragma once
+
+#include <concepts>
+#include <cstddef>
+#include <string>
+
+#include "oneapi/dnnl/dnnl.hpp"
+#include "shoal/result.hpp"
+#include "shoal/tensor.hpp"
+
+namespace shoal::worker::cpu {
+
+using Desc = dnnl::memory::desc;
+using Tag = dnnl::memory::format_tag;
+
+const dnnl::engine& engine();
+/// The calling thread's stream.
+dnnl::stream& stream();
+
+/// Sets the calling thread's OpenMP width for a scope. A primitive is bound for ever to the width it is created under, and one
+/// that runs under more than 1 before a fork() hangs the child: packing reorders are created and executed under 1.
+class OmpWidth {
+ public:
+  explicit OmpWidth(int threads);
+  ~OmpWidth();
+  OmpWidth(const OmpWidth&) = delete;
+  OmpWidth& operator=(const OmpWidth&) = delete;
+
+ private:
+  int before_;
+};
+
+dnnl::memory::dims dims_of(const Shape& shape);
+/// Row-major float32.
+Desc plain_desc(const dnnl::memory::dims& dims);
+template <std::same_as<Shape> S>  // a template, so that plain_desc({2, 3}) means dims
+Desc plain_desc(const S& shape) {
+  return plain_desc(dims_of(shape));
+}
+/// Channels in blocks, as this machine's vectors are wide: nChw16c with AVX-512, nChw8c with AVX2; 3 to 5 axes. Empty when there is none.
+Desc blocked_desc(const dnnl::memory::dims& dims);
+int channel_block();
+Desc any_desc(const dnnl::memory::dims& dims);
+/// The two describe the same bytes: equal, or dense with nothing but batch and channels larger than 1.
+bool same_memory(const Desc& a, const Desc& b);
+bool is_plain(const Desc& desc);
+
+/// A descriptor as text for WeightStore, and back. A plain one is WeightStore::kPlain, which has no way back without dims.
+std::string form_of(const Desc& desc);
+Desc desc_of(const std::string& form, const Desc& plain);
+
+/// dst = src in another form; created and executed under width 1.
+void pack(const Desc& src_desc, const void* src, const Desc& dst_desc, void* dst);
+/// The first implementation that is not one of oneDNN's slow "ref" ones, else false (and `pd` is left at its first).
+template <typename PrimitiveDesc>
+bool is_optimised(const PrimitiveDesc& pd) {
+  return std::string(pd.impl_info_str()).rfind("ref", 0) != 0;
+}
+
+}  // namespace shoal::worker::cpu

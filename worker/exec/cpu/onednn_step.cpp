@@ -1,0 +1,72 @@
+#include "worker/exec/cpu/onednn_step.hpp"
+
+#include "shm/base/errors.hpp"
+
+namespace shoal::worker::cpu {
+namespace {
+
+bool is_padded(const Desc& desc) {
+  for (int axis = 0; axis < desc.data.ndims; ++axis) {
+    if (desc.data.dims[axis] != desc.data.padded_dims[axis]) return true;
+  }
+  return false;
+}
+
+// Keeps oneDNN's C array of arguments: the C++ execute() would build one, on the heap, in every run.
+class BoundOneDnnStep : public BoundStep {
+ public:
+  BoundOneDnnStep(const std::string& name, const dnnl::primitive& primitive, const std::vector<Argument>& arguments)
+      : name_(name), primitive_(primitive), arguments_(arguments), memories_(arguments.size()), execute_(arguments.size()) {}
+
+  void set_addresses(std::span<std::byte* const> operands) override {
+    for (std::size_t i = 0; i < arguments_.size(); ++i) {
+      dnnl::memory& memory = memories_[i];
+      if (memory && memory.get_data_handle() == operands[i]) continue;
+      // set_data_handle() writes zeros into padding, and packed weights are read-only: a new object does not.
+      if (memory && !is_padded(arguments_[i].desc)) {
+        memory.set_data_handle(operands[i]);
+      } else {
+        memory = dnnl::memory(arguments_[i].desc, engine(), operands[i]);
+      }
+      execute_[i] = {arguments_[i].kind, memory.get()};
+    }
+  }
+
+  Status run() override {
+    const auto status = dnnl_primitive_execute(primitive_.get(), stream().get(), static_cast<int>(execute_.size()), execute_.data());
+    if (status == dnnl_success) return {};
+    return internal_error("{}: oneDNN failed to execute it, status {}", name_, static_cast<int>(status));
+  }
+
+ private:
+  const std::string& name_;
+  const dnnl::primitive& primitive_;
+  const std::vector<Argument>& arguments_;
+  std::vector<dnnl::memory> memories_;
+  std::vector<dnnl_exec_arg_t> execute_;
+};
+
+std::vector<BufferId> buffers_of(const std::vector<Argument>& arguments) {
+  std::vector<BufferId> buffers;
+  for (const auto& argument : arguments) buffers.push_back(argument.buffer);
+  return buffers;
+}
+
+class OneDnnStep : public Step {
+ public:
+  OneDnnStep(std::string name, dnnl::primitive primitive, std::vector<Argument> arguments)
+      : Step(std::move(name), buffers_of(arguments)), primitive_(std::move(primitive)), arguments_(std::move(arguments)) {}
+  std::unique_ptr<BoundStep> bind() const override { return std::make_unique<BoundOneDnnStep>(name(), primitive_, arguments_); }
+
+ private:
+  dnnl::primitive primitive_;
+  std::vector<Argument> arguments_;
+};
+
+}  // namespace
+
+std::unique_ptr<Step> make_onednn_step(std::string name, dnnl::primitive primitive, std::vector<Argument> arguments) {
+  return std::make_unique<OneDnnStep>(std::move(name), std::move(primitive), std::move(arguments));
+}
+
+}  // namespace shoal::worker::cpu

@@ -1,0 +1,116 @@
+// Who reads a value, the forms it lies in, and when its buffer may be overwritten.
+#include <algorithm>
+
+#include "shm/base/errors.hpp"
+#include "worker/exec/cpu/compiler.hpp"
+#include "worker/exec/graph_plan.hpp"
+#include "worker/graph/operators.hpp"
+
+namespace shoal::worker::cpu {
+
+void Compiler::find_readers() {
+  const std::size_t count = graph_.values.size();
+  readers_.resize(count);
+  family_readers_.resize(count);
+  is_output_.assign(count, false);
+  family_is_output_.assign(count, false);
+  is_absorbed_.assign(graph_.nodes.size(), false);
+  for (std::size_t id = 0; id < count; ++id) roots_.push_back(static_cast<ValueId>(id));
+  for (std::size_t index = 0; index < graph_.nodes.size(); ++index) {
+    const Node& reader = graph_.nodes[index];
+    emitted_at_.push_back(static_cast<NodeId>(index));
+    const std::string& name = reader.op->name;
+    // AddN of one is a view like the others.
+    const bool is_view = name == "Identity" || name == "Reshape" || name == "Flatten" || (name == "AddN" && reader.inputs.size() == 1);
+    if (is_view) roots_[static_cast<std::size_t>(reader.outputs[0])] = root_of(reader.inputs[0]);
+    for (const ValueId id : reader.inputs) {
+      readers_[static_cast<std::size_t>(id)].push_back(static_cast<NodeId>(index));
+      family_readers_[static_cast<std::size_t>(root_of(id))].push_back(static_cast<NodeId>(index));
+    }
+  }
+  for (const GraphOutput& output : graph_.outputs) {
+    is_output_[static_cast<std::size_t>(output.value)] = true;
+    family_is_output_[static_cast<std::size_t>(root_of(output.value))] = true;
+  }
+}
+
+bool Compiler::is_float(ValueId id) const {
+  const auto& v = value(id);
+  return v.dtype == DType::kFloat32 && v.shape.element_count() > 0 && v.shape.rank() > 0;
+}
+
+bool Compiler::all_float(const Node& node) const {
+  const auto fits = [this](ValueId id) { return is_float(id); };
+  return std::all_of(node.inputs.begin(), node.inputs.end(), fits) && std::all_of(node.outputs.begin(), node.outputs.end(), fits);
+}
+
+NodeId Compiler::sole_reader(ValueId id) const {
+  const auto& readers = readers_[static_cast<std::size_t>(id)];
+  return readers.size() == 1 && !is_output_[static_cast<std::size_t>(id)] ? readers[0] : kNoNode;
+}
+
+void Compiler::absorb(NodeId id) {
+  is_absorbed_[static_cast<std::size_t>(id)] = true;
+  emitted_at_[static_cast<std::size_t>(id)] = now_;
+}
+
+bool Compiler::is_dead_after_this(ValueId id) const {
+  const auto root = static_cast<std::size_t>(root_of(id));
+  if (family_is_output_[root]) return false;
+  return std::all_of(family_readers_[root].begin(), family_readers_[root].end(),
+                     [this](NodeId reader) { return emitted_at_[static_cast<std::size_t>(reader)] <= now_; });
+}
+
+bool Compiler::may_overwrite(ValueId id, BufferId buffer) const {
+  const Buffer& memory = plan_.buffer(buffer);
+  const bool has_parts = static_cast<std::size_t>(buffer) < has_parts_.size() && has_parts_[static_cast<std::size_t>(buffer)];
+  return memory.home == Buffer::Home::kArena && memory.parent == kNoBuffer && !has_parts && is_dead_after_this(id);
+}
+
+void Compiler::add_form(ValueId id, Form form) { forms(id).push_back(std::move(form)); }
+
+Compiler::Form Compiler::new_form(const Desc& desc) { return {plan_.add_buffer(desc.get_size()), desc}; }
+
+Result<Compiler::Form> Compiler::first_form(ValueId id) {
+  if (is_constant(id)) return plain_form(id);
+  return forms(id).front();
+}
+
+Result<Compiler::Form> Compiler::plain_form(ValueId id) {
+  if (is_float(id)) return form_as(id, plain_desc(value(id).shape));
+  if (forms(id).empty()) {
+    SHOAL_ASSIGN_OR_RETURN(const BufferId buffer, add_plain_constant(graph_, id, weights_, plan_));
+    add_form(id, {buffer, Desc()});
+  }
+  return forms(id).front();
+}
+
+Result<Compiler::Form> Compiler::form_as(ValueId id, const Desc& desc) {
+  for (const Form& form : forms(id)) {
+    if (same_memory(form.desc, desc)) return Form{form.buffer, desc};
+  }
+  if (is_constant(id)) {
+    SHOAL_ASSIGN_OR_RETURN(Form form, weights_form(constant_key(id), plain_desc(value(id).shape), desc, source_of(id)));
+    add_form(id, form);
+    return form;
+  }
+  Form form = reorder("reorder '" + value(id).name + "'", forms(id).front(), desc);
+  add_form(id, form);
+  return form;
+}
+
+Compiler::Form Compiler::reorder(const std::string& name, const Form& src, const Desc& desc) {
+  const Form dst = new_form(desc);
+  dnnl::primitive_attr attr;
+  attr.set_scratchpad_mode(dnnl::scratchpad_mode::user);
+  const dnnl::reorder::primitive_desc pd(engine(), src.desc, engine(), desc, attr);
+  add_step(name, dnnl::reorder(pd), pd.scratchpad_desc(), {{DNNL_ARG_FROM, src.desc, src.buffer}, {DNNL_ARG_TO, desc, dst.buffer}});
+  return dst;
+}
+
+void Compiler::add_step(const std::string& name, const dnnl::primitive& primitive, const Desc& scratchpad, std::vector<Argument> arguments) {
+  if (scratchpad.get_size() > 0) arguments.push_back({DNNL_ARG_SCRATCHPAD, scratchpad, plan_.add_buffer(scratchpad.get_size())});
+  plan_.steps.push_back(make_onednn_step(name, primitive, std::move(arguments)));
+}
+
+}  // namespace shoal::worker::cpu

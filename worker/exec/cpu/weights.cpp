@@ -1,0 +1,51 @@
+// Constants in the forms that primitives want: from the packed weights, or private to the plan where those lack one.
+#include <cstring>
+
+#include "shm/base/errors.hpp"
+#include "worker/exec/cpu/compiler.hpp"
+
+namespace shoal::worker::cpu {
+
+Compiler::PlainSource Compiler::source_of(ValueId id) const {
+  return [constant = *value(id).constant](std::vector<float>& scratch) {
+    const auto* bytes = constant.bytes.data();
+    if (reinterpret_cast<std::uintptr_t>(bytes) % alignof(float) == 0) return reinterpret_cast<const float*>(bytes);
+    scratch.resize(constant.bytes.size() / sizeof(float));
+    std::memcpy(scratch.data(), bytes, scratch.size() * sizeof(float));
+    return static_cast<const float*>(scratch.data());
+  };
+}
+
+std::vector<Desc> Compiler::packed_descs(const std::string& key, const Desc& plain) const {
+  std::vector<Desc> descs;
+  for (const int index : weights_.forms_of(key)) descs.push_back(desc_of(weights_.entry(index).form, plain));
+  return descs;
+}
+
+Result<Compiler::Form> Compiler::weights_form(const std::string& key, const Desc& plain, const Desc& wanted, const PlainSource& source) {
+  // Compared as descriptors: their bytes hold fields that mean nothing for this kind.
+  int index = -1;
+  for (const int packed : weights_.forms_of(key)) {
+    if (desc_of(weights_.entry(packed).form, plain) == wanted) index = packed;
+  }
+  if (index < 0 && !weights_.is_sealed()) {
+    index = weights_.add(key, form_of(wanted), wanted.get_size(), [plain, wanted, source](std::span<std::byte> dst) -> Status {
+      std::vector<float> scratch;
+      const float* data = source(scratch);
+      if (plain == wanted) {
+        std::memcpy(dst.data(), data, dst.size());
+      } else {
+        pack(plain, data, wanted, dst.data());
+      }
+      return {};
+    });
+  }
+  if (index >= 0) return Form{plan_.add_buffer(wanted.get_size(), Buffer::Home::kWeights, index), wanted};
+  const auto packed = weights_.forms_of(key);
+  if (packed.empty()) return unimplemented("{}: its constants were not packed for these shapes; list them in `shapes`", describe(node(now_)));
+  plan_.privates.push_back(AlignedBytes::allocate(wanted.get_size()));
+  pack(desc_of(weights_.entry(packed[0]).form, plain), weights_.address(packed[0]), wanted, plan_.privates.back().data.get());
+  return Form{plan_.add_buffer(wanted.get_size(), Buffer::Home::kPrivate, static_cast<int>(plan_.privates.size()) - 1), wanted};
+}
+
+}  // namespace shoal::worker::cpu
