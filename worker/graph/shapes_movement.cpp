@@ -10,7 +10,7 @@ namespace {
 
 std::string list(const Dims& dims) {
   std::string text = "(";
-  for (std::size_t i = 0; i < dims.size(); ++i) text += (i == 0 ? "" : ", ") + std::to_string(dims[i]);
+  for (const std::int64_t dim : dims) text.append(text.size() == 1 ? "" : ", ").append(std::to_string(dim));
   return text + ")";
 }
 

@@ -141,7 +141,7 @@ std::size_t AttributeReader::choice(const char* key, std::initializer_list<std::
   const auto found = std::find(names.begin(), names.end(), *text);
   if (found != names.end()) return static_cast<std::size_t>(found - names.begin());
   std::string all;
-  for (const std::string_view name : names) all += (all.empty() ? "" : ", ") + std::string(name);
+  for (const std::string_view name : names) all.append(all.empty() ? "" : ", ").append(name);
   fail(key, "is none of " + all);
   return missing.value_or(0);
 }

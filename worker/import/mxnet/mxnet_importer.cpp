@@ -29,8 +29,8 @@ std::size_t used_inputs(const MxnetNode& node) {
 /// "a, b, c and 4 more".
 std::string listed(const std::vector<std::string>& names) {
   std::string text;
-  for (std::size_t i = 0; i < std::min(names.size(), kListedAtMost); ++i) text += (i == 0 ? "" : ", ") + names[i];
-  if (names.size() > kListedAtMost) text += " and " + std::to_string(names.size() - kListedAtMost) + " more";
+  for (std::size_t i = 0; i < std::min(names.size(), kListedAtMost); ++i) text.append(i == 0 ? "" : ", ").append(names[i]);
+  if (names.size() > kListedAtMost) text += format(" and {} more", names.size() - kListedAtMost);
   return text;
 }
 

@@ -13,6 +13,7 @@ constexpr std::uint64_t kListMagic = 0x112;
 constexpr std::uint32_t kMagicV1 = 0xF993fac8, kMagicV2 = 0xF993fac9, kMagicV3 = 0xF993faca;
 constexpr std::uint32_t kMaxRankV0 = 32;                                               // beyond it the first word is no rank
 constexpr std::uint32_t kZip = 0x04034b50, kEmptyZip = 0x06054b50, kNpy = 0x4d554e93;  // first words of other containers
+constexpr std::uint64_t kFirstRecord = 24;                                             // magic, reserved word, count
 constexpr std::uint64_t kLeastRecordBytes = 12;                                        // magic, storage type, rank 0
 constexpr std::uint64_t kLeastNameBytes = 8;
 
@@ -102,7 +103,8 @@ class Reader {
       offset_ -= sizeof(magic);
       if (magic == kMagicV3) return other_era("the array is of the V3 era (NumPy shapes, MXNet 1.5 and later), which is not supported yet");
       if (magic == kMagicV1) return other_era("the array is of the V1 era (MXNet 0.11), which is not supported yet");
-      if (magic <= kMaxRankV0) return other_era("the array is of the V0 era (MXNet 0.10 and older), which is not supported yet");
+      const bool first = offset_ == kFirstRecord;  // V0 has no magic: behind a good V2 record a small word is damage
+      if (magic <= kMaxRankV0 && first) return other_era("the array is of the V0 era (MXNet 0.10 and older), which is not supported yet");
       return damaged("magic of an array", "{} is no version of MXNet's arrays", magic);
     }
     SHOAL_ASSIGN_OR_RETURN(const auto storage, number<std::int32_t>("storage type"));

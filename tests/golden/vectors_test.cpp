@@ -1,0 +1,57 @@
+// Every vector of tier 1 on both devices: what MXNet answers for each setting of each operator, and for small graphs.
+#include <gtest/gtest.h>
+
+#include <ostream>
+
+#include "tests/golden/devices.hpp"
+#include "tests/support/vectors.hpp"
+
+namespace shoal::testing {
+namespace {
+
+struct Parameter {
+  std::string device;
+  VectorCase vector;
+};
+void PrintTo(const Parameter& parameter, std::ostream* out) { *out << parameter.vector.name << " on " << parameter.device; }
+
+std::filesystem::path folder() { return test_data() / "vectors" / "tier1"; }
+
+std::vector<Parameter> parameters() {
+  std::vector<Parameter> all;
+  for (const VectorCase& vector : read_cases(folder() / "cases.json")) {
+    if (vector.name.starts_with("legacy_")) continue;  // JSON of older eras
+    for (const char* device : kDevices) all.push_back({device, vector});
+  }
+  return all;
+}
+
+class Vectors : public ::testing::TestWithParam<Parameter> {};
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(Vectors);
+
+TEST_P(Vectors, GiveMxnetsOutputs) {
+  const auto& [device, vector] = GetParam();
+  const std::string prefix = (folder() / vector.name).string();
+  const Tensors inputs = read_arrays(prefix + "-io.params", "in:").value();
+  auto model = load_checkpoint(prefix, 0, device, specs_of(inputs));
+  ASSERT_TRUE(model.ok()) << model.status().to_string();
+  const auto outputs = run(**model, inputs);
+  ASSERT_TRUE(outputs.ok()) << outputs.status().to_string();
+  const Tensors expected = read_arrays(prefix + "-io.params", "out:").value();
+  ASSERT_EQ(outputs->size(), expected.size());
+  for (const NamedTensor& want : expected) {
+    const NamedTensor& got = outputs->at(std::stoul(want.name));
+    EXPECT_TRUE(close_to(got.tensor.view(), want.tensor.view(), vector.tolerance)) << "output " << want.name << " ('" << got.name << "')";
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(, Vectors, ::testing::ValuesIn(parameters()), [](const auto& info) {
+  return test_name(info.param.vector.name + "_on_" + info.param.device);
+});
+
+TEST(VectorsData, IsThere) {
+  if (parameters().empty()) GTEST_SKIP() << "no vectors in " << folder() << "; set SHOAL_TEST_DATA";
+}
+
+}  // namespace
+}  // namespace shoal::testing

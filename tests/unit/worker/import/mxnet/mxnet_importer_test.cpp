@@ -1,0 +1,211 @@
+#include "worker/import/mxnet/mxnet_importer.hpp"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <fstream>
+
+#include "shm/base/format.hpp"
+#include "worker/graph/operators.hpp"
+#include "worker/import/mxnet/mxnet_lowering.hpp"
+
+namespace shoal::worker {
+namespace {
+
+/// A -symbol.json in the making.
+class Symbol {
+ public:
+  int variable(const std::string& name) { return add("null", name, "{}", {}); }
+  int op(const std::string& op, const std::string& name, const std::vector<int>& inputs, const std::string& attributes = "{}") {
+    return add(op, name, attributes, inputs);
+  }
+  std::string json(const std::string& heads) const { return "{\"nodes\": [" + nodes_ + "], \"arg_nodes\": [], \"heads\": " + heads + "}"; }
+  std::string json() const { return json("[[" + std::to_string(count_ - 1) + ", 0, 0]]"); }
+
+ private:
+  int add(const std::string& op, const std::string& name, const std::string& attributes, const std::vector<int>& inputs) {
+    std::string entries;
+    for (const int input : inputs) entries += (entries.empty() ? "[" : ", [") + std::to_string(input) + ", 0, 0]";
+    nodes_ += format(R"({}{"op": "{}", "name": "{}", "attrs": {}, "inputs": [{}]})", count_ == 0 ? "" : ", ", op, name, attributes, entries);
+    return count_++;
+  }
+  std::string nodes_;
+  int count_ = 0;
+};
+
+template <typename T>
+std::string raw(T value) {
+  return std::string(reinterpret_cast<const char*>(&value), sizeof(value));
+}
+
+class MxnetImporter : public ::testing::Test {
+ protected:
+  MxnetImporter() {
+    std::string pattern = (std::filesystem::temp_directory_path() / "shoal-import-XXXXXX").string();
+    directory_ = ::mkdtemp(pattern.data());
+  }
+  ~MxnetImporter() override { std::filesystem::remove_all(directory_); }
+
+  /// Imports `json` with a parameter file that holds a float32 array of 3 elements under each key.
+  Result<MxnetImport> import(const std::string& json, const std::vector<std::string>& keys = {}) {
+    std::ofstream(directory_ / "m-symbol.json") << json;
+    std::string bytes = raw<std::uint64_t>(0x112) + raw<std::uint64_t>(0) + raw<std::uint64_t>(keys.size()), names = raw<std::uint64_t>(keys.size());
+    for (const std::string& key : keys) {
+      bytes += raw<std::uint32_t>(0xF993fac9) + raw<std::int32_t>(0) + raw<std::int32_t>(1) + raw<std::int64_t>(3) + raw<std::int32_t>(1) +
+               raw<std::int32_t>(0) + raw<std::int32_t>(0) + std::string(12, '\0');
+      names += raw<std::uint64_t>(key.size()) + key;
+    }
+    std::ofstream(directory_ / "m-0000.params", std::ios::binary) << bytes + names;
+    return import_mxnet(directory_ / "m-symbol.json", directory_ / "m-0000.params");
+  }
+  void expect_refused(const std::string& json, StatusCode code, const std::vector<std::string>& parts, const std::vector<std::string>& keys = {}) {
+    const auto result = import(json, keys);
+    ASSERT_FALSE(result.ok());
+    EXPECT_EQ(result.status().code(), code) << result.status().to_string();
+    for (const std::string& part : parts) EXPECT_NE(result.status().message().find(part), std::string::npos) << result.status().to_string();
+  }
+  std::filesystem::path directory_;
+};
+
+std::vector<std::string> input_names(const Graph& graph) {
+  std::vector<std::string> names;
+  for (const ValueId id : graph.inputs) names.push_back(graph.value(id).name);
+  return names;
+}
+
+TEST_F(MxnetImporter, ListsInputsInTheOrderOfListArguments) {
+  Symbol s;
+  const int late = s.variable("late"), early = s.variable("early");
+  s.op("elemwise_sub", "sub", {early, late});
+  const auto result = import(s.json());
+  ASSERT_TRUE(result.ok()) << result.status().to_string();
+  EXPECT_EQ(input_names(result->graph), (std::vector<std::string>{"early", "late"}));
+}
+
+TEST_F(MxnetImporter, PrunesLabelsEvenBehindAReshape) {
+  Symbol s;
+  const int data = s.variable("data"), label = s.variable("softmax_label");
+  s.op("SoftmaxOutput", "softmax", {data, s.op("Reshape", "flat", {label}, R"json({"shape": "(-1,)"})json")});
+  const auto result = import(s.json());
+  ASSERT_TRUE(result.ok()) << result.status().to_string();
+  EXPECT_EQ(input_names(result->graph), std::vector<std::string>{"data"});
+  EXPECT_EQ(result->graph.ignored_inputs, std::vector<std::string>{"softmax_label"});
+  EXPECT_EQ(result->graph.nodes.size(), 1u);
+  EXPECT_EQ(result->graph.outputs[0].name, "softmax_output");
+}
+
+TEST_F(MxnetImporter, KeepsALabelThatIsAlsoData) {
+  Symbol s;
+  const int data = s.variable("data");
+  s.op("SoftmaxOutput", "softmax", {data, data});
+  const auto result = import(s.json());
+  ASSERT_TRUE(result.ok());
+  EXPECT_EQ(input_names(result->graph), std::vector<std::string>{"data"});
+  EXPECT_TRUE(result->graph.ignored_inputs.empty());
+}
+
+TEST_F(MxnetImporter, LeavesOutIdentitiesAndKeepsTheirNames) {
+  Symbol s;
+  s.op("Dropout", "drop", {s.op("_copy", "copy", {s.variable("data")})}, R"json({"p": "0.5"})json");
+  const auto result = import(s.json());
+  ASSERT_TRUE(result.ok());
+  EXPECT_TRUE(result->graph.nodes.empty());
+  EXPECT_EQ(result->graph.outputs[0].name, "drop_output");
+  EXPECT_EQ(result->graph.outputs[0].value, result->graph.inputs[0]);
+}
+
+TEST_F(MxnetImporter, NamesOutputsAsListOutputsDoes) {
+  Symbol s;
+  const int data = s.variable("data");
+  const std::vector<int> norm{data, s.variable("g"), s.variable("b"), s.variable("m"), s.variable("v")};
+  s.op("BatchNorm", "bn", norm);
+  s.op("amp_multicast", "cast", {data, data}, R"json({"num_outputs": "2"})json");
+  const auto result = import(s.json("[[5, 0, 0], [5, 2, 0], [6, 1, 0], [0, 0, 0]]"), {"arg:g", "arg:b", "aux:m", "aux:v"});
+  ASSERT_TRUE(result.ok()) << result.status().to_string();
+  std::vector<std::string> names;
+  for (const GraphOutput& output : result->graph.outputs) names.push_back(output.name);
+  EXPECT_EQ(names, (std::vector<std::string>{"bn_output", "bn_var", "cast_output1", "data"}));
+}
+
+TEST_F(MxnetImporter, FindsParametersUnderAnyPrefix) {
+  Symbol s;
+  const int a = s.variable("a"), b = s.variable("b"), c = s.variable("c");
+  s.op("add_n", "sum", {a, b, c}, R"json({"num_args": "3"})json");
+  const auto result = import(s.json(), {"arg:a", "aux:b", "c"});
+  ASSERT_TRUE(result.ok());
+  EXPECT_TRUE(result->graph.inputs.empty());
+  EXPECT_TRUE(result->warnings.empty());
+}
+
+TEST_F(MxnetImporter, WarnsOfWhatItHasNoUseFor) {
+  Symbol s;
+  s.op("Activation", "act", {s.variable("data")}, R"json({"act_type": "relu", "colour": "red"})json");
+  const auto result = import(s.json(), {"arg:stranger"});
+  ASSERT_TRUE(result.ok());
+  ASSERT_EQ(result->warnings.size(), 2u);
+  EXPECT_NE(result->warnings[0].find("colour"), std::string::npos);
+  EXPECT_NE(result->warnings[1].find("arg:stranger"), std::string::npos);
+}
+
+TEST_F(MxnetImporter, NamesEveryOperatorItDoesNotHave) {
+  Symbol s;
+  s.op("Custom", "odd1", {s.op("FancyConvolution", "odd2", {s.variable("data")})});
+  expect_refused(s.json(), StatusCode::kUnimplemented, {"m-symbol.json", "Custom 'odd1'", "FancyConvolution 'odd2'"});
+}
+
+TEST_F(MxnetImporter, LooksAtNothingThatNoHeadNeeds) {
+  Symbol s;
+  const int data = s.variable("data");
+  s.op("Custom", "dead", {data});
+  const int relu = s.op("Activation", "act", {data}, R"json({"act_type": "relu"})json");
+  EXPECT_TRUE(import(s.json("[[" + std::to_string(relu) + ", 0, 0]]")).ok());
+}
+
+TEST_F(MxnetImporter, ReadsAGraphOfAnyDepth) {
+  Symbol s;
+  int last = s.variable("data");
+  constexpr int kDepth = 20000;
+  for (int i = 0; i < kDepth; ++i) last = s.op("_mul_scalar", "m" + std::to_string(i), {last}, R"json({"scalar": "1"})json");
+  const auto result = import(s.json());
+  ASSERT_TRUE(result.ok());
+  EXPECT_EQ(result->graph.nodes.size(), static_cast<std::size_t>(kDepth));
+}
+
+TEST_F(MxnetImporter, RefusesTheEraOfParamByName) {
+  expect_refused(R"json({"nodes": [{"op": "null", "param": {}, "name": "data", "inputs": [], "backward_source_id": -1}], "arg_nodes": [0], "heads": [[0, 0]]})json",
+                 StatusCode::kUnimplemented, {"m-symbol.json", "era before MXNet 0.9"});
+}
+
+TEST_F(MxnetImporter, ReadsAttributesUnderAttr) {
+  EXPECT_TRUE(import(R"json({"nodes": [{"op": "null", "name": "data", "inputs": []},
+    {"op": "Activation", "name": "act", "attr": {"act_type": "tanh"}, "inputs": [[0, 0]]}], "arg_nodes": [0], "heads": [[1, 0]]})json").ok());
+}
+
+TEST_F(MxnetImporter, RefusesAnAuxiliaryStateWithoutAValue) {
+  Symbol s;
+  const std::vector<int> norm{s.variable("data"), s.variable("g"), s.variable("b"), s.variable("m"), s.variable("v")};
+  s.op("BatchNorm", "bn", norm);
+  expect_refused(s.json(), StatusCode::kInvalidArgument, {"BatchNorm 'bn'", "'v'"}, {"arg:g", "arg:b", "aux:m"});
+}
+
+TEST_F(MxnetImporter, AdvisesToExportWhenGivenGluonsDictionary) {
+  Symbol s;
+  const int data = s.variable("data"), weight = s.variable("net_weight");
+  s.op("elemwise_add", "sum", {data, weight});
+  expect_refused(s.json(), StatusCode::kInvalidArgument, {"m-0000.params", "net.export"}, {"features.0.weight"});
+}
+
+TEST_F(MxnetImporter, TakesOperatorsThatTestsAdd) {
+  if (!find_mxnet_operator("_test_same")) {
+    register_mxnet_operator({"_test_same", 1, 1, -1, [](MxnetLowering& lowering) { return lowering.add("Identity"); }});
+  }
+  Symbol s;
+  s.op("_test_same", "same", {s.variable("data")});
+  const auto result = import(s.json());
+  ASSERT_TRUE(result.ok());
+  EXPECT_EQ(describe(result->graph.nodes[0]), "_test_same 'same'");
+}
+
+}  // namespace
+}  // namespace shoal::worker
