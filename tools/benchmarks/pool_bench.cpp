@@ -160,7 +160,8 @@ Status bench_load(const LoadOptions& options) {
   const auto each_has_enough = [&]() -> Result<bool> {
     if (options.each_worker == 0) return true;
     SHOAL_ASSIGN_OR_RETURN(const std::string text, pool.stats());
-    for (const auto& model : Json::parse(text)["models"]) {
+    const auto stats = Json::parse(text);
+    for (const auto& model : stats["models"]) {
       if (model["name"] != options.model) continue;
       for (const auto& worker : model["workers"]) {
         if (worker["answered"] < options.each_worker) return false;

@@ -70,7 +70,8 @@ void ask_until(SteadyClock::time_point end, Pool& pool, const std::string& model
 
 Result<nlohmann::json> model_stats(Pool& pool, const std::string& model) {
   SHOAL_ASSIGN_OR_RETURN(const std::string text, pool.stats());
-  for (const auto& entry : nlohmann::json::parse(text)["models"]) {
+  const auto stats = nlohmann::json::parse(text);
+  for (const auto& entry : stats["models"]) {
     if (entry["name"] == model) return entry;
   }
   return not_found("the daemon serves no model '{}'", model);
