@@ -76,7 +76,8 @@ std::string parse_message(std::string_view text) {
 
 Result<std::vector<std::string>> parse_names(std::string_view text) try {
   std::vector<std::string> names;
-  for (const json& model : json::parse(text).at("models")) {
+  const json object = json::parse(text);  // named: a temporary would be gone inside the loop
+  for (const json& model : object.at("models")) {
     names.push_back((model.is_object() ? model.at("name") : model).get<std::string>());
   }
   return names;
