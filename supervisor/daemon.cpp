@@ -77,6 +77,7 @@ void Daemon::run() {
     if (waitables[2].readable) loop_.run_ready();
     tick(now_ns_);
   }
+  client_router_.close_after_flush(std::chrono::milliseconds(200));  // the last answers are still to be read
   log_.info("stopped directory={}", directory_.path());
 }
 

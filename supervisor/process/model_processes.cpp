@@ -355,7 +355,7 @@ void ModelProcesses::account_for_death(const WorkerProcess& worker, std::uint64_
   for (const wire::LaneLine& line : worker.lines(static_cast<std::size_t>(options_.lanes))) {
     had_begun |= line.running_request.load(std::memory_order_relaxed) != 0;
   }
-  const bool settled = worker.state == WorkerProcess::State::kReady && now_ns - worker.ready_ns > kSettledNs;
+  const bool settled = worker.state == WorkerProcess::State::kReady && now_ns > worker.ready_ns + kSettledNs;
   if (!had_begun && !settled) failed_start(now_ns, reason_.empty() ? "its workers die before they answer anything" : reason_);
 }
 

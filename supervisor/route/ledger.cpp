@@ -149,7 +149,7 @@ bool Ledger::lane_replied(const LaneReply& reply, std::uint64_t now_ns) {
     return false;
   }
   const std::uint32_t slot = slot_of(reply.request);
-  const std::uint64_t compute_ns = std::min(reply.compute_ns, now_ns - entry->leased_ns);  // a worker's word, as far as it can be true
+  const std::uint64_t compute_ns = std::min(reply.compute_ns, now_ns - std::min(now_ns, entry->leased_ns));  // a worker's word, as far as it can be true
   ++worker->answered;
   end_lease(slot, *worker);
   ++entry->begun;
