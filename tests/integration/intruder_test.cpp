@@ -1,0 +1,160 @@
+// Peers that break the rules: each hears why, nobody else notices.
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+
+#include <random>
+
+#include "tests/integration/raw_client.hpp"
+#include "tests/support/pool_fixture.hpp"
+
+namespace shoal::test {
+namespace {
+
+class IntruderTest : public testing::Test {
+ protected:
+  ~IntruderTest() override {
+    // Whatever the test did: the same daemon, zygote and worker serve on.
+    EXPECT_TRUE(is_alive(daemon_.pid()));
+    EXPECT_EQ(daemon_.workers(), workers_);
+    Pool pool = daemon_.connect();
+    EXPECT_TRUE(pool.predict("echo", {{"data", counting({4})}}).ok());
+  }
+  static StatusCode status_of(const wire::Reply& reply) { return static_cast<StatusCode>(reply.header.status); }
+
+  DaemonFixture daemon_;
+  std::vector<pid_t> workers_ = daemon_.workers();
+  RawClient intruder_{daemon_.directory()};
+};
+
+TEST_F(IntruderTest, GarbageOnTheAttachSocketEndsThatConnection) {
+  std::mt19937 random(5);
+  for (int round = 0; round < 50; ++round) {
+    RawClient one(daemon_.directory());
+    one.connect();
+    std::vector<unsigned char> garbage(1 + random() % 5000);
+    for (auto& byte : garbage) byte = static_cast<unsigned char>(random());
+    ASSERT_GT(::send(one.attach_socket(), garbage.data(), garbage.size(), MSG_NOSIGNAL), 0);
+    const auto answer = one.receive_control();
+    ASSERT_TRUE(answer.has_value());
+    EXPECT_EQ(answer->kind, wire::ControlKind::kRefused);
+    EXPECT_FALSE(one.receive_control().has_value());  // and then the end
+  }
+}
+
+TEST_F(IntruderTest, MessagesOutOfTheirOrderAreRefused) {
+  for (const auto kind : {wire::ControlKind::kBound, wire::ControlKind::kReady, wire::ControlKind::kLoaded}) {
+    RawClient one(daemon_.directory());
+    one.connect();
+    ASSERT_TRUE(wire::send_control(one.attach_socket(), {.kind = kind}).ok());
+    const auto answer = one.receive_control();
+    ASSERT_TRUE(answer.has_value());
+    EXPECT_EQ(answer->kind, wire::ControlKind::kRefused);
+  }
+}
+
+TEST_F(IntruderTest, ArenasWithoutSealsAreRefusedAndTheMissingSealIsNamed) {
+  intruder_.connect();
+  wire::ControlMessage hello{.kind = wire::ControlKind::kAttach};
+  for (int i = 0; i < 2; ++i) hello.fds.push_back(create_memfd("open", 4096).value());
+  ASSERT_TRUE(wire::send_control(intruder_.attach_socket(), hello).ok());
+  const auto answer = intruder_.receive_control();
+  ASSERT_TRUE(answer.has_value());
+  EXPECT_EQ(answer->kind, wire::ControlKind::kRefused);
+  EXPECT_NE(answer->text.find("input arena"), std::string::npos) << answer->text;
+  EXPECT_NE(answer->text.find("F_SEAL"), std::string::npos) << answer->text;
+}
+
+TEST_F(IntruderTest, DescriptorsThatAreNoMemoryAreRefused) {
+  for (const std::size_t count : {1u, 2u, 3u}) {
+    RawClient one(daemon_.directory());
+    one.connect();
+    wire::ControlMessage hello{.kind = wire::ControlKind::kAttach};
+    for (std::size_t i = 0; i < count; ++i) hello.fds.push_back(duplicate_fd(0).value());
+    ASSERT_TRUE(wire::send_control(one.attach_socket(), hello).ok());
+    const auto answer = one.receive_control();
+    ASSERT_TRUE(answer.has_value());
+    EXPECT_EQ(answer->kind, wire::ControlKind::kRefused);
+  }
+}
+
+TEST_F(IntruderTest, WhoDoesNotBindInTimeIsPutOutAndThePathIsNamed) {
+  intruder_.connect();
+  ASSERT_TRUE(wire::send_control(intruder_.attach_socket(), {.kind = wire::ControlKind::kAttach}).ok());
+  const auto path = intruder_.receive_control();
+  ASSERT_TRUE(path.has_value());
+  const auto answer = intruder_.receive_control();
+  ASSERT_TRUE(answer.has_value());
+  EXPECT_EQ(answer->kind, wire::ControlKind::kRefused);
+  EXPECT_NE(answer->text.find(path->text), std::string::npos) << answer->text;
+}
+
+TEST_F(IntruderTest, GarbageMessagesAreAnsweredInvalidArgument) {
+  intruder_.attach();
+  std::mt19937 random(7);
+  for (int round = 0; round < 200; ++round) {
+    std::vector<std::byte> garbage(random() % 400);
+    for (auto& byte : garbage) byte = static_cast<std::byte>(random());
+    intruder_.send(garbage);
+    EXPECT_EQ(status_of(intruder_.receive_reply()), StatusCode::kInvalidArgument);
+  }
+  intruder_.send(intruder_.request(9));
+  const wire::Reply reply = intruder_.receive_reply();
+  EXPECT_EQ(status_of(reply), StatusCode::kOk);
+  EXPECT_EQ(reply.header.seq, 9u);
+}
+
+TEST_F(IntruderTest, MutatedRequestsAreAnsweredWhateverTheySay) {
+  intruder_.attach();
+  std::vector<std::byte> original;
+  wire::encode_request(intruder_.request(9), original);
+  std::mt19937 random(11);
+  for (int round = 0; round < 500; ++round) {
+    auto frame = original;
+    for (int i = 0; i < 3; ++i) frame[8 + random() % (frame.size() - 8)] ^= static_cast<std::byte>(1u << random() % 8);
+    intruder_.send(frame);
+  }
+  intruder_.send(intruder_.request(1'000'000));
+  for (std::uint64_t seq = 0; seq != 1'000'000 && !HasFailure();) seq = intruder_.receive_reply().header.seq;
+}
+
+TEST_F(IntruderTest, TensorsOutsideTheArenasAreRefused) {
+  intruder_.attach();
+  wire::Request beyond_input = intruder_.request(2), beyond_output = intruder_.request(3), huge = intruder_.request(4);
+  beyond_input.inputs[0].offset_bytes = 4096;
+  beyond_output.outputs[0] = {.offset_bytes = 4032, .capacity_bytes = 128};
+  huge.outputs[0] = {.offset_bytes = ~std::uint64_t{63}, .capacity_bytes = 128};
+  for (const wire::Request& request : {beyond_input, beyond_output, huge}) {
+    intruder_.send(request);
+    EXPECT_EQ(status_of(intruder_.receive_reply()), StatusCode::kInvalidArgument);
+  }
+}
+
+TEST_F(IntruderTest, UnknownModelsAndOldSignaturesAreRefused) {
+  intruder_.attach();
+  wire::Request unknown = intruder_.request(2), zero = intruder_.request(3), old = intruder_.request(4);
+  unknown.header.model_id = 77;
+  zero.header.model_id = 0;
+  ++old.header.signature;
+  intruder_.send(unknown);
+  EXPECT_EQ(status_of(intruder_.receive_reply()), StatusCode::kNotFound);
+  intruder_.send(zero);
+  EXPECT_EQ(status_of(intruder_.receive_reply()), StatusCode::kNotFound);
+  intruder_.send(old);
+  EXPECT_EQ(status_of(intruder_.receive_reply()), StatusCode::kFailedPrecondition);
+}
+
+TEST_F(IntruderTest, MissingAndSuperfluousFramesAreRefused) {
+  intruder_.attach();
+  wire::Request request = intruder_.request(2);
+  request.inputs[0].location = static_cast<std::uint8_t>(wire::Location::kFrame);
+  intruder_.send(request);
+  EXPECT_EQ(status_of(intruder_.receive_reply()), StatusCode::kInvalidArgument);
+  std::vector<std::byte> frame;
+  wire::encode_request(intruder_.request(3), frame);
+  const std::span<const std::byte> frames[] = {frame, frame};
+  intruder_.send(wire::Frames(frames));
+  EXPECT_EQ(status_of(intruder_.receive_reply()), StatusCode::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace shoal::test

@@ -1,0 +1,203 @@
+// The pool from end to end, on the built-in identity model.
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <cstring>
+
+#include "tests/support/pool_fixture.hpp"
+
+namespace shoal::test {
+namespace {
+
+using namespace std::chrono_literals;
+
+bool is_same(const Tensor& a, const Tensor& b) { return a.shape() == b.shape() && a.size_bytes() == b.size_bytes() && std::memcmp(a.view().data, b.view().data, a.size_bytes()) == 0; }
+
+TEST(PoolIntegration, TheIdentityModelReturnsItsInput) {
+  const DaemonFixture daemon;
+  Pool pool = daemon.connect();
+  for (const Shape& shape : {Shape{4}, Shape{}, Shape{0, 3}, Shape{1, 3, 224, 224}}) {
+    const Tensor input = counting(shape);
+    const auto outputs = pool.predict("echo", {{"data", input}});
+    ASSERT_TRUE(outputs.ok()) << outputs.status().to_string();
+    ASSERT_EQ(outputs->size(), 1u);
+    EXPECT_TRUE(is_same((*outputs)[0].tensor, input)) << shape.to_string();
+  }
+}
+
+TEST(PoolIntegration, TensorsLargerThanTheArenasTravelAsFrames) {
+  const DaemonFixture daemon;
+  Pool pool = daemon.connect({.input_arena_bytes = 4096, .output_arena_bytes = 4096});
+  const Tensor input = counting({500, 500});
+  const auto outputs = pool.predict("echo", {{"data", input}});
+  ASSERT_TRUE(outputs.ok()) << outputs.status().to_string();
+  EXPECT_TRUE(is_same((*outputs)[0].tensor, input));
+}
+
+TEST(PoolIntegration, ManyRequestsInFlightAreAllAnswered) {
+  const DaemonFixture daemon({.models = {"echo=builtin:identity,workers=2,contexts=2"}});
+  Pool pool = daemon.connect();
+  std::vector<Prediction> predictions;
+  for (int i = 0; i < 1000; ++i) predictions.push_back(pool.submit("echo", {{"data", counting({8}, static_cast<float>(i))}}));
+  for (int i = 0; i < 1000; ++i) {
+    const auto& outputs = predictions[static_cast<std::size_t>(i)].get();
+    ASSERT_TRUE(outputs.ok()) << outputs.status().to_string();
+    EXPECT_EQ((*outputs)[0].tensor.values<float>()[0], static_cast<float>(i));
+  }
+}
+
+TEST(PoolIntegration, RequestsSubmittedWhileTheModelLoadsWaitForIt) {
+  const DaemonFixture daemon({.wait_until_ready = false});
+  ASSERT_TRUE(eventually([&] { return Pool::connect({.directory = daemon.directory()}).ok(); }));
+  Pool pool = daemon.connect();
+  EXPECT_TRUE(pool.predict("echo", {{"data", counting({4})}}).ok());
+}
+
+TEST(PoolIntegration, TheSupervisorReadsAsManyBytesForALargeInputAsForASmallOne) {
+  const DaemonFixture daemon;
+  Pool pool = daemon.connect();
+  const auto bytes_read = [&](const Shape& shape) {
+    constexpr int kRequests = 20;
+    (void)pool.predict("echo", {{"data", counting(shape)}});  // from now on the output's size is known
+    const auto read = [&] {
+      const auto supervisor = daemon.stats().at("supervisor");
+      return supervisor.at("bytes_read").get<std::int64_t>();
+    };
+    const std::int64_t before = read();
+    for (int i = 0; i < kRequests; ++i) EXPECT_TRUE(pool.predict("echo", {{"data", counting(shape)}}).ok());
+    return read() - before;
+  };
+  EXPECT_EQ(bytes_read({1, 256}), bytes_read({1, 150'000}));
+}
+
+TEST(PoolIntegration, AFullQueueSaysOverloadedAtOnceAndWhenToComeBack) {
+  const DaemonFixture daemon({.models = {"echo=builtin:identity,queue_limit=3"}});
+  Pool pool = daemon.connect();
+  ASSERT_TRUE(pool.describe("echo").ok());
+  const pid_t worker = daemon.workers().at(0);
+  ::kill(worker, SIGSTOP);
+  std::vector<Prediction> predictions;
+  for (int i = 0; i < 20; ++i) predictions.push_back(pool.submit("echo", {{"data", counting({4})}}));
+  // Two credits and three places in the queue; the rest is refused while the worker stands still.
+  EXPECT_TRUE(predictions[19].wait_for(2s));
+  ::kill(worker, SIGCONT);
+  int ok = 0, overloaded = 0;
+  for (const Prediction& prediction : predictions) {
+    const Outcome& outcome = prediction.outcome();
+    ok += outcome.outputs.ok();
+    if (outcome.outputs.status().code() != StatusCode::kOverloaded) continue;
+    ++overloaded;
+    EXPECT_GT(outcome.retry_after.count(), 0);
+    EXPECT_EQ(outcome.ran, Ran::kNo);
+  }
+  EXPECT_EQ(ok, 5);
+  EXPECT_EQ(overloaded, 15);
+}
+
+TEST(PoolIntegration, ADeadlineIsKeptWhileTheWorkerStandsStillAndItsSlotsComeBack) {
+  const DaemonFixture daemon;
+  Pool pool = daemon.connect();
+  ASSERT_TRUE(pool.describe("echo").ok());
+  const pid_t worker = daemon.workers().at(0);
+  ::kill(worker, SIGSTOP);
+  const auto begin = std::chrono::steady_clock::now();
+  const auto outputs = pool.predict("echo", {{"data", counting({4})}}, {.timeout = 50ms});
+  const auto took = std::chrono::steady_clock::now() - begin;
+  EXPECT_EQ(outputs.status().code(), StatusCode::kDeadlineExceeded);
+  EXPECT_LT(took, 1s);
+  ::kill(worker, SIGCONT);
+  EXPECT_TRUE(pool.predict("echo", {{"data", counting({4})}}).ok());
+}
+
+TEST(PoolIntegration, AModelThatCannotBeServedSaysWhyAndOthersAreServed) {
+  const DaemonFixture daemon({.models = {"echo=builtin:identity", "gone=/nowhere/model"}, .wait_until_ready = false});
+  ASSERT_TRUE(eventually([&] { return daemon.workers().size() == 1; }));
+  Pool pool = daemon.connect();
+  const auto outputs = pool.predict("gone", {{"data", counting({4})}});
+  EXPECT_EQ(outputs.status().code(), StatusCode::kUnavailable);
+  EXPECT_NE(outputs.status().message().find("/nowhere/model"), std::string::npos) << outputs.status().message();
+  EXPECT_EQ(daemon.model("gone").at("state"), "failed");
+  EXPECT_TRUE(pool.predict("echo", {{"data", counting({4})}}).ok());
+  EXPECT_EQ(pool.predict("unknown", {{"data", counting({4})}}).status().code(), StatusCode::kNotFound);
+}
+
+TEST(PoolIntegration, WrongInputsAreRefusedByName) {
+  const DaemonFixture daemon;
+  Pool pool = daemon.connect();
+  EXPECT_EQ(pool.predict("echo", {}).status().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(pool.predict("echo", {{"other", counting({4})}}).status().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(pool.predict("echo", {{"data", Tensor::create(DType::kInt8, {4}).value()}}).status().code(), StatusCode::kInvalidArgument);
+  EXPECT_TRUE(pool.predict("echo", {{"data", counting({4})}}).ok());
+}
+
+TEST(PoolIntegration, TellsOfItself) {
+  const DaemonFixture daemon({.models = {"echo=builtin:identity,workers=2,contexts=3"}});
+  Pool pool = daemon.connect();
+  ASSERT_TRUE(pool.predict("echo", {{"data", counting({4})}}).ok());
+  const auto model = daemon.model();
+  EXPECT_EQ(model.at("state"), "ready");
+  EXPECT_EQ(model.at("version"), 1);
+  EXPECT_EQ(model.at("workers").size(), 2u);
+  EXPECT_EQ(model.at("workers")[0].at("lanes").size(), 3u);
+  EXPECT_EQ(model.at("counts").at("ok"), 1);
+  EXPECT_GT(model.at("latency_ms").at("total").at("p50").get<double>(), 0.0);
+  EXPECT_EQ(pool.list().value(), std::vector<std::string>{"echo"});
+  // Each process of ours is known by its name.
+  for (const pid_t pid : daemon.all_processes()) {
+    FILE* file = std::fopen(("/proc/" + std::to_string(pid) + "/comm").c_str(), "r");
+    ASSERT_NE(file, nullptr);
+    char name[32] = {};
+    ASSERT_NE(std::fgets(name, sizeof name, file), nullptr);
+    std::fclose(file);
+    EXPECT_EQ(std::string(name).rfind("shoal", 0), 0u) << name;
+  }
+}
+
+TEST(Shoald, RefusesToServeWhereAnotherDaemonDoes) {
+  const DaemonFixture daemon;
+  const CommandResult second = run_shoald("--model echo=builtin:identity", daemon.directory());
+  EXPECT_EQ(second.exit_code, 1);
+  EXPECT_NE(second.output.find(daemon.directory()), std::string::npos) << second.output;
+  Pool pool = daemon.connect();
+  EXPECT_TRUE(pool.predict("echo", {{"data", counting({4})}}).ok());
+}
+
+TEST(Shoald, TeachesItsUsage) {
+  const std::string directory = "/tmp/shoal-test-nothing";
+  EXPECT_EQ(run_shoald("", directory).exit_code, 2);
+  EXPECT_EQ(run_shoald("--model nonsense", directory).exit_code, 2);
+  EXPECT_EQ(run_shoald("--model a=x --model a=y", directory).exit_code, 2);
+  EXPECT_EQ(run_shoald("--no-such-option", directory).exit_code, 2);
+  EXPECT_EQ(run_shoald("--config /nowhere.toml", directory).exit_code, 1);
+  const CommandResult help = run_shoald("--help", directory);
+  EXPECT_EQ(help.exit_code, 0);
+  EXPECT_NE(help.output.find("Examples"), std::string::npos);
+}
+
+TEST(Shoald, DrainsOnSigtermAndLeavesNothing) {
+  DaemonFixture daemon({.models = {"echo=builtin:identity,workers=2"}});
+  Pool pool = daemon.connect({.reconnect_timeout = 100ms});
+  ASSERT_TRUE(pool.describe("echo").ok());
+  std::vector<Prediction> predictions;
+  for (int i = 0; i < 300; ++i) predictions.push_back(pool.submit("echo", {{"data", counting({4}, static_cast<float>(i))}}));
+  ::kill(daemon.pid(), SIGTERM);
+  EXPECT_EQ(daemon.wait_for_exit(), 0);
+  for (const Prediction& prediction : predictions) {
+    ASSERT_TRUE(prediction.wait_for(5s));
+    const Status& status = prediction.get().status();
+    EXPECT_TRUE(status.ok() || status.code() == StatusCode::kUnavailable) << status.to_string();
+  }
+  EXPECT_TRUE(eventually([&] { return daemon.all_processes().empty(); }, 2s));
+  EXPECT_FALSE(std::filesystem::exists(daemon.directory() + "/attach"));
+}
+
+TEST(Shoald, StopsWhenAClientAsks) {
+  DaemonFixture daemon;
+  Pool pool = daemon.connect();
+  EXPECT_TRUE(pool.stop().ok());
+  EXPECT_EQ(daemon.wait_for_exit(), 0);
+  EXPECT_EQ(Pool::connect({.directory = daemon.directory()}).status().code(), StatusCode::kUnavailable);
+}
+
+}  // namespace
+}  // namespace shoal::test

@@ -1,0 +1,104 @@
+#include "tests/integration/raw_client.hpp"
+
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include "shm/base/clock.hpp"
+
+namespace shoal::test {
+namespace {
+constexpr int kLimitMs = 5000;
+}
+
+void RawClient::connect() {
+  attach_.reset(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  const std::string path = directory_ + "/attach";
+  std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
+  ASSERT_EQ(::connect(attach_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
+}
+
+std::optional<wire::ControlMessage> RawClient::receive_control() {
+  pollfd waited{attach_.get(), POLLIN, 0};
+  if (::poll(&waited, 1, kLimitMs) != 1) return std::nullopt;
+  auto received = wire::receive_control(attach_.get());
+  return received.ok() ? std::move(*received) : std::nullopt;
+}
+
+void RawClient::attach(std::uint64_t input_bytes, std::uint64_t output_bytes) {
+  connect();
+  UniqueFd input = create_memfd("input", input_bytes).value(), output = create_memfd("output", output_bytes).value();
+  ASSERT_TRUE(seal(input, Seals::kOneWriter).ok() && seal(output, Seals::kFixedSize).ok());
+  wire::ControlMessage hello{.kind = wire::ControlKind::kAttach};
+  hello.fds.push_back(std::move(input));
+  hello.fds.push_back(std::move(output));
+  ASSERT_TRUE(wire::send_control(attach_.get(), hello).ok());
+  const auto path = receive_control();
+  ASSERT_TRUE(path && path->kind == wire::ControlKind::kPath) << (path ? path->text : "no answer");
+  socket_ = wire::Dealer::bind(context_, path->text).value();
+  ASSERT_TRUE(wire::send_control(attach_.get(), {.kind = wire::ControlKind::kBound}).ok());
+  ASSERT_TRUE(receive());
+  ASSERT_EQ(wire::peek_kind(message_[0]).value(), wire::Kind::kWelcome);
+  const auto welcomed = wire::make_control(wire::Kind::kWelcomed, 0);
+  send(std::as_bytes(std::span(&welcomed, 1)));
+  const auto ask = wire::make_control(wire::Kind::kControl, 1);
+  const std::string text = R"({"what": "describe", "model": "echo"})";
+  const std::span<const std::byte> frames[] = {std::as_bytes(std::span(&ask, 1)), std::as_bytes(std::span(text))};
+  send(wire::Frames(frames));
+  ASSERT_TRUE(receive());
+  ASSERT_EQ(message_.size(), 2u);
+  const auto described = nlohmann::json::parse(std::string(reinterpret_cast<const char*>(message_[1].data()), message_[1].size()));
+  model_id_ = described.at("model_id");
+  signature_ = described.at("signature");
+}
+
+void RawClient::send(std::span<const std::byte> frame) { send(wire::Frames(&frame, 1)); }
+void RawClient::send(wire::Frames frames) { ASSERT_TRUE(socket_.send(frames).ok()); }
+
+wire::Request RawClient::request(std::uint64_t seq) {
+  wire::Request request;
+  request.header.kind = static_cast<std::uint16_t>(wire::Kind::kRequest);
+  request.header.seq = seq;
+  request.header.model_id = model_id_;
+  request.header.signature = signature_;
+  request.inputs = {wire::to_wire({DType::kFloat32, Shape{4}, nullptr})};
+  request.outputs = {wire::WireTensor{.capacity_bytes = 64}};
+  return request;
+}
+
+void RawClient::send(const wire::Request& request) {
+  std::vector<std::byte> frame;
+  wire::encode_request(request, frame);
+  send(frame);
+}
+
+wire::Reply RawClient::receive_reply() {
+  if (!receive()) {
+    ADD_FAILURE() << "no reply came";
+    return {};
+  }
+  auto reply = wire::decode_reply(message_[0]);
+  EXPECT_TRUE(reply.ok()) << reply.status().to_string();
+  return reply.ok() ? *std::move(reply) : wire::Reply();
+}
+
+bool RawClient::receive() {
+  const std::uint64_t end = monotonic_now_ns() + std::uint64_t{kLimitMs} * 1'000'000;
+  while (monotonic_now_ns() < end) {
+    const auto received = socket_.receive(message_);
+    if (!received.ok()) return false;
+    if (*received) return true;
+    wire::Waitable items[] = {{.socket = &socket_}};
+    wire::wait(items, std::chrono::milliseconds(100));
+  }
+  return false;
+}
+
+}  // namespace shoal::test

@@ -1,0 +1,187 @@
+// What dies, and what goes on.
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <fstream>
+#include <thread>
+
+#include "tests/support/pool_fixture.hpp"
+
+namespace shoal::test {
+namespace {
+
+using namespace std::chrono_literals;
+using Clock = std::chrono::steady_clock;
+
+// Requests one after another from several threads; every answer is compared.
+struct Load {
+  explicit Load(const DaemonFixture& daemon, int thread_count = 4) {
+    for (int t = 0; t < thread_count; ++t) {
+      threads.emplace_back([this, &daemon, t] {
+        Pool pool = daemon.connect();
+        for (int i = 0; !stop; ++i) {
+          const auto first = static_cast<float>(t * 100'000 + i);
+          const Prediction prediction = pool.submit("echo", {{"data", counting({64}, first)}});
+          const auto& outputs = prediction.get();
+          if (!outputs.ok()) {
+            ++failed;
+            last_error = outputs.status().to_string();
+          } else {
+            ++((*outputs)[0].tensor.values<float>()[63] == first + 63 ? answered : wrong);
+          }
+        }
+      });
+    }
+  }
+  void join() {
+    stop = true;
+    for (auto& thread : threads) thread.join();
+  }
+  std::atomic<bool> stop = false;
+  std::atomic<int> answered = 0, failed = 0, wrong = 0;
+  std::string last_error;  // read after join()
+  std::vector<std::thread> threads;
+};
+
+TEST(Survival, NothingIsLostWhenWorkersAreKilledUnderLoad) {
+  const DaemonFixture daemon({.models = {"echo=builtin:identity,workers=4"}});
+  Load load(daemon);
+  int kills = 0;
+  const auto end = Clock::now() + 3s;
+  for (std::size_t i = 0; Clock::now() < end; ++i) {
+    const auto workers = daemon.workers();
+    if (!workers.empty()) kills += ::kill(workers[i % workers.size()], SIGKILL) == 0;
+    std::this_thread::sleep_for(50ms);
+  }
+  load.join();
+  EXPECT_EQ(load.failed, 0) << load.last_error;
+  EXPECT_EQ(load.wrong, 0);
+  EXPECT_GT(load.answered, 100);
+  EXPECT_GT(kills, 10);
+  EXPECT_TRUE(daemon.wait_until_ready());
+  const auto counts = daemon.model().at("counts");
+  EXPECT_EQ(counts.at("poison"), 0);
+  EXPECT_GE(counts.at("worker_deaths").get<int>(), kills - 1);
+}
+
+TEST(Survival, AKilledWorkersRequestsRunOnItsReplacement) {
+  const DaemonFixture daemon;
+  Pool pool = daemon.connect();
+  ASSERT_TRUE(pool.predict("echo", {{"data", counting({4})}}).ok());
+  const pid_t worker = daemon.workers().at(0);
+  ::kill(worker, SIGSTOP);  // so that it surely holds the request
+  const Prediction prediction = pool.submit("echo", {{"data", counting({4}, 7)}});
+  EXPECT_FALSE(prediction.wait_for(100ms));
+  ::kill(worker, SIGKILL);
+  ASSERT_TRUE(prediction.wait_for(5s));
+  ASSERT_TRUE(prediction.get().ok()) << prediction.get().status().to_string();
+  EXPECT_EQ((*prediction.get())[0].tensor.values<float>()[0], 7.0f);
+  EXPECT_EQ(daemon.model().at("counts").at("rerun"), 1);
+}
+
+TEST(Survival, WorkersServeOnWhenTheirZygoteIsKilledAndANewOneForksAgain) {
+  const DaemonFixture daemon({.models = {"echo=builtin:identity,workers=2"}});
+  Load load(daemon, 2);
+  const pid_t zygote = daemon.zygote();
+  const auto workers = daemon.workers();
+  ASSERT_GT(zygote, 0);
+  ::kill(zygote, SIGKILL);
+  EXPECT_TRUE(eventually([&] { return daemon.zygote() > 0 && daemon.zygote() != zygote; }));
+  EXPECT_EQ(daemon.workers(), workers);
+  ::kill(workers.at(0), SIGKILL);  // its parent is the supervisor by now
+  EXPECT_TRUE(eventually([&] {
+    const auto now = daemon.workers();
+    return now.size() == 2 && now != workers;
+  }));
+  load.join();
+  EXPECT_EQ(load.failed, 0) << load.last_error;
+  EXPECT_FALSE(is_alive(workers.at(0)));
+  EXPECT_FALSE(std::filesystem::exists("/proc/" + std::to_string(workers.at(0)))) << "a zombie was left";
+}
+
+TEST(Survival, AZygoteThatDoesNotAnswerIsReplaced) {
+  const DaemonFixture daemon;
+  const pid_t zygote = daemon.zygote(), worker = daemon.workers().at(0);
+  ::kill(zygote, SIGSTOP);
+  ::kill(worker, SIGKILL);
+  EXPECT_TRUE(eventually([&] { return daemon.workers().size() == 1 && daemon.workers().at(0) != worker; }, 5s));
+  EXPECT_NE(daemon.zygote(), zygote);
+  Pool pool = daemon.connect();
+  EXPECT_TRUE(pool.predict("echo", {{"data", counting({4})}}).ok());
+}
+
+TEST(Survival, AClientThatIsKilledWithRequestsUnderWayIsForgotten) {
+  const DaemonFixture daemon;
+  const pid_t worker = daemon.workers().at(0);
+  ::kill(worker, SIGSTOP);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    Pool pool = daemon.connect();
+    std::vector<Prediction> predictions;
+    for (int i = 0; i < 10; ++i) predictions.push_back(pool.submit("echo", {{"data", counting({4})}}));
+    predictions[0].wait_for(10s);
+    ::_exit(0);
+  }
+  EXPECT_TRUE(eventually([&] { return daemon.model().at("counts").at("admitted") == 10; }));
+  ::kill(child, SIGKILL);
+  ::waitpid(child, nullptr, 0);
+  EXPECT_TRUE(eventually([&] { return daemon.model().at("counts").at("orphaned") == 10; }));
+  ::kill(worker, SIGCONT);
+  Pool pool = daemon.connect();
+  EXPECT_TRUE(pool.predict("echo", {{"data", counting({4})}}).ok());
+  EXPECT_TRUE(eventually([&] { return daemon.stats().at("supervisor").at("clients") == 2; }));  // this pool, and the one that asks
+  EXPECT_EQ(daemon.workers().at(0), worker);
+}
+
+// Memory of ours that any process still holds.
+int memfds_left(const std::string& directory) {
+  int count = 0;
+  for (const pid_t pid : processes_of(directory)) {
+    std::error_code error;
+    for (const auto& entry : std::filesystem::directory_iterator("/proc/" + std::to_string(pid) + "/fd", error)) {
+      count += std::filesystem::read_symlink(entry.path(), error).string().find("memfd:shoal") != std::string::npos;
+    }
+  }
+  return count;
+}
+
+TEST(Survival, AfterSigkillOfEverythingTheNextStartServesWithinASecond) {
+  DaemonFixture daemon({.models = {"echo=builtin:identity,workers=2"}});
+  for (int round = 0; round < 10; ++round) {
+    for (const pid_t pid : daemon.all_processes()) ::kill(pid, SIGKILL);
+    EXPECT_EQ(daemon.wait_for_exit(), 128 + SIGKILL);
+    ASSERT_TRUE(eventually([&] { return daemon.all_processes().empty(); }, 2s));
+    EXPECT_EQ(memfds_left(daemon.directory()), 0);
+    const auto begin = Clock::now();
+    daemon.start();
+    Pool pool = daemon.connect();
+    EXPECT_TRUE(pool.predict("echo", {{"data", counting({4})}}).ok());
+    EXPECT_LT(Clock::now() - begin, 1s);
+  }
+}
+
+TEST(Survival, ProcessesGoWhenTheirSupervisorIsKilled) {
+  DaemonFixture daemon({.models = {"echo=builtin:identity,workers=3"}});
+  ASSERT_GE(daemon.all_processes().size(), 5u);
+  ::kill(daemon.pid(), SIGKILL);
+  daemon.wait_for_exit();
+  EXPECT_TRUE(eventually([&] { return daemon.all_processes().empty(); }, 2s));
+}
+
+TEST(Survival, AClientGoesOnWithTheNextDaemon) {
+  DaemonFixture daemon;
+  Pool pool = daemon.connect({.reconnect_timeout = 10s});
+  ASSERT_TRUE(pool.predict("echo", {{"data", counting({4})}}).ok());
+  ::kill(daemon.pid(), SIGKILL);
+  daemon.wait_for_exit();
+  const Prediction prediction = pool.submit("echo", {{"data", counting({4}, 3)}});
+  daemon.start();
+  ASSERT_TRUE(prediction.wait_for(10s));
+  EXPECT_TRUE(prediction.get().ok()) << prediction.get().status().to_string();
+}
+
+}  // namespace
+}  // namespace shoal::test

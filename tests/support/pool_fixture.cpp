@@ -1,0 +1,190 @@
+#include "tests/support/pool_fixture.hpp"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <fstream>
+#include <numeric>
+#include <sstream>
+#include <thread>
+
+#include "shm/base/check.hpp"
+
+namespace shoal::test {
+namespace {
+
+namespace fs = std::filesystem;
+using Clock = std::chrono::steady_clock;
+
+std::string binary(const std::string& name) {
+  const char* directory = std::getenv("SHOAL_BIN_DIR");
+  return name.find('/') != std::string::npos || !directory ? name : std::string(directory) + "/" + name;
+}
+
+std::string read_file(const fs::path& file) {
+  std::ifstream stream(file, std::ios::binary);
+  std::ostringstream text;
+  text << stream.rdbuf();
+  return text.str();
+}
+
+}  // namespace
+
+bool eventually(const std::function<bool()>& condition, std::chrono::milliseconds limit) {
+  const auto end = Clock::now() + limit;
+  while (!condition()) {
+    if (Clock::now() > end) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
+  return true;
+}
+
+bool is_alive(pid_t pid) {
+  const std::string stat = read_file("/proc/" + std::to_string(pid) + "/stat");
+  const auto after_name = stat.rfind(')');
+  return after_name != std::string::npos && after_name + 2 < stat.size() && stat[after_name + 2] != 'Z' && stat[after_name + 2] != 'X';
+}
+
+std::vector<pid_t> processes_of(const std::string& directory) {
+  std::vector<pid_t> pids;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator("/proc", error)) {
+    const std::string name = entry.path().filename();
+    if (name.find_first_not_of("0123456789") != std::string::npos) continue;
+    const std::string environment = '\0' + read_file(entry.path() / "environ") + '\0';
+    if (environment.find(std::string(1, '\0') + "SHOAL_DIR=" + directory + '\0') == std::string::npos) continue;
+    if (const pid_t pid = std::stoi(name); pid != ::getpid() && is_alive(pid)) pids.push_back(pid);
+  }
+  return pids;
+}
+
+CommandResult run_shoald(const std::string& arguments, const std::string& directory) {
+  CommandResult result;
+  FILE* pipe = ::popen(("SHOAL_DIR=" + directory + " timeout 20 " + binary("shoald") + " " + arguments + " 2>&1").c_str(), "r");
+  SHOAL_CHECK(pipe != nullptr);
+  char buffer[4096];
+  for (std::size_t size; (size = std::fread(buffer, 1, sizeof buffer, pipe)) > 0;) result.output.append(buffer, size);
+  const int status = ::pclose(pipe);
+  result.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  return result;
+}
+
+Tensor counting(const Shape& shape, float first) {
+  Tensor tensor = Tensor::create(DType::kFloat32, shape).value();
+  std::iota(tensor.values<float>().begin(), tensor.values<float>().end(), first);
+  return tensor;
+}
+
+DaemonFixture::DaemonFixture(DaemonSettings settings) : settings_(std::move(settings)) {
+  char name[] = "/tmp/shoal-test-XXXXXX";
+  directory_ = ::mkdtemp(name);
+  log_file_ = directory_ + "/log.txt";
+  start();
+}
+
+DaemonFixture::~DaemonFixture() {
+  if (testing::Test::HasFailure()) std::fprintf(stderr, "---- the daemon's log ----\n%s----\n", log().c_str());
+  if (pid_ > 0) {
+    ::kill(pid_, SIGKILL);
+    ::waitpid(pid_, nullptr, 0);
+  }
+  // Zygotes and workers go by themselves when their supervisor is gone; one that does not is ended here, and that is a failure.
+  const bool gone = eventually([&] { return processes_of(directory_).empty(); }, std::chrono::seconds(5));
+  EXPECT_TRUE(gone) << "processes of " << directory_ << " outlive their supervisor";
+  for (const pid_t pid : processes_of(directory_)) ::kill(pid, SIGKILL);
+  fs::remove_all(directory_);
+}
+
+void DaemonFixture::start() {
+  const int log = ::open(log_file_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+  const std::string program = binary("shoald");
+  std::vector<std::string> arguments = {program};
+  for (const std::string& model_argument : settings_.models) {
+    arguments.push_back("--model");
+    arguments.push_back(model_argument);
+  }
+  if (!settings_.worker.empty()) {
+    arguments.push_back("--worker");
+    arguments.push_back(binary(settings_.worker));
+  }
+  std::vector<char*> argv;
+  for (std::string& argument : arguments) argv.push_back(argument.data());
+  argv.push_back(nullptr);
+  ::setenv("SHOAL_DIR", directory_.c_str(), 1);
+  pid_ = ::fork();
+  if (pid_ == 0) {
+    ::dup2(log, STDERR_FILENO);
+    ::dup2(log, STDOUT_FILENO);
+    ::execv(program.c_str(), argv.data());
+    ::_exit(127);
+  }
+  ::close(log);
+  ::unsetenv("SHOAL_DIR");  // so that this process does not count as the daemon's
+  if (settings_.wait_until_ready && !wait_until_ready()) ADD_FAILURE() << "the daemon is not ready:\n" << this->log();
+}
+
+Pool DaemonFixture::connect(PoolOptions options) const {
+  options.directory = directory_;
+  return Pool::connect(options).value();
+}
+
+nlohmann::json DaemonFixture::stats() const {
+  auto pool = Pool::connect({.directory = directory_, .input_arena_bytes = 0, .output_arena_bytes = 0});
+  if (!pool.ok()) return {};
+  auto text = pool->stats();
+  return text.ok() ? nlohmann::json::parse(*text) : nlohmann::json();
+}
+
+nlohmann::json DaemonFixture::model(const std::string& name) const {
+  const nlohmann::json all = stats();
+  if (!all.is_object()) return {};
+  for (const auto& one : all.at("models")) {
+    if (one.at("name") == name) return one;
+  }
+  return {};
+}
+
+std::vector<pid_t> DaemonFixture::workers(const std::string& model_name) const {
+  std::vector<pid_t> pids;
+  const nlohmann::json one = model(model_name);
+  if (!one.is_object()) return pids;
+  for (const auto& worker : one.at("workers")) {
+    if (worker.at("state") == "ready") pids.push_back(worker.at("pid").get<pid_t>());
+  }
+  return pids;
+}
+
+pid_t DaemonFixture::zygote(const std::string& model_name) const {
+  const nlohmann::json one = model(model_name);
+  return one.is_object() && one.at("zygote").at("pid").is_number() ? one.at("zygote").at("pid").get<pid_t>() : -1;
+}
+
+std::vector<pid_t> DaemonFixture::all_processes() const { return processes_of(directory_); }
+
+std::string DaemonFixture::log() const { return read_file(log_file_); }
+
+bool DaemonFixture::wait_until_ready(std::chrono::milliseconds limit) const {
+  return eventually(
+      [&] {
+        const nlohmann::json all = stats();
+        if (!all.is_object()) return false;
+        return std::ranges::all_of(all.at("models"), [](const auto& one) {
+          return std::ranges::count_if(one.at("workers"), [](const auto& worker) { return worker.at("state") == "ready"; }) == one.at("wanted_workers").template get<int>();
+        });
+      },
+      limit);
+}
+
+int DaemonFixture::wait_for_exit(std::chrono::milliseconds limit) {
+  int status = 0;
+  if (!eventually([&] { return ::waitpid(pid_, &status, WNOHANG) == pid_; }, limit)) return -1;
+  pid_ = -1;
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+}  // namespace shoal::test
