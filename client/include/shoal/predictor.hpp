@@ -1,0 +1,52 @@
+// Predictor: one model of a Runner, for code that uses only that one.
+#pragma once
+
+#include <string>
+#include <utility>
+
+#include "shoal/runner.hpp"
+
+namespace shoal {
+
+/// A Runner (Pool or Engine) with a model's name.
+///   Lifetime  valid while the runner is
+///   Threads   thread-safe
+class Predictor {
+ public:
+  /// Errors: those of Runner::describe(): kNotFound, kUnavailable.
+  static Result<Predictor> create(Runner& runner, std::string model) {
+    Result<ModelInfo> info = runner.describe(model);
+    if (!info.ok()) return info.status();
+    return Predictor(runner, std::move(model), *std::move(info));
+  }
+
+  /// What the model takes and gives, as it was when this was made.
+  const ModelInfo& info() const { return info_; }
+
+  /// Runs the model once and waits.
+  ///   inputs   one per model input, any order
+  ///   Returns  the outputs in the model's order
+  ///   Errors   those of the runner's submit()
+  Result<Tensors> predict(Tensors inputs, SubmitOptions options = {}) const { return runner_->predict(model_, std::move(inputs), options); }
+  /// The same for a model with one input.
+  ///   Errors   kInvalidArgument: it has several
+  Result<Tensors> predict(Tensor input, SubmitOptions options = {}) const {
+    if (info_.inputs.size() != 1) {
+      return Status(StatusCode::kInvalidArgument, "model '" + model_ + "' has " + std::to_string(info_.inputs.size()) + " inputs: name them");
+    }
+    Tensors inputs;
+    inputs.push_back({info_.inputs[0].name, std::move(input)});
+    return predict(std::move(inputs), options);
+  }
+  /// Submits one request and returns at once; every failure arrives in the Prediction.
+  Prediction submit(Tensors inputs, SubmitOptions options = {}) const { return runner_->submit(model_, std::move(inputs), options); }
+
+ private:
+  Predictor(Runner& runner, std::string model, ModelInfo info) : runner_(&runner), model_(std::move(model)), info_(std::move(info)) {}
+
+  Runner* runner_;
+  std::string model_;
+  ModelInfo info_;
+};
+
+}  // namespace shoal

@@ -1,0 +1,64 @@
+#include "shoal/image.hpp"
+
+#include <cerrno>
+#include <climits>
+#include <cstdio>
+#include <exception>
+#include <memory>
+#include <opencv2/imgcodecs.hpp>
+#include <opencv2/imgproc.hpp>
+#include <string>
+
+#include "shm/base/errors.hpp"
+
+namespace shoal {
+namespace {
+
+struct FileCloser {
+  void operator()(std::FILE* file) const { std::fclose(file); }
+};
+
+Result<std::vector<std::byte>> read_bytes(const std::filesystem::path& path) {
+  const std::unique_ptr<std::FILE, FileCloser> file(std::fopen(path.c_str(), "rb"));
+  if (!file) return status_from_errno("open picture", path.string(), errno);
+  std::vector<std::byte> bytes;
+  constexpr std::size_t kPiece = 1 << 16;
+  for (std::size_t got = kPiece; got == kPiece;) {
+    const std::size_t size = bytes.size();
+    bytes.resize(size + kPiece);
+    got = std::fread(bytes.data() + size, 1, kPiece, file.get());
+    bytes.resize(size + got);
+  }
+  if (std::ferror(file.get())) return status_from_errno("read picture", path.string(), errno);
+  return bytes;
+}
+
+}  // namespace
+
+Result<Image> Image::read(const std::filesystem::path& file) {
+  SHOAL_ASSIGN_OR_RETURN(const std::vector<std::byte> bytes, read_bytes(file));
+  return decode(bytes, file.string());
+}
+
+Result<Image> Image::decode(std::span<const std::byte> bytes, std::string_view where) try {
+  if (bytes.empty()) return invalid_argument("{}: is empty, no picture", where);
+  if (bytes.size() > static_cast<std::size_t>(INT_MAX)) return invalid_argument("{}: is too large for a picture", where);
+  const cv::Mat raw(1, static_cast<int>(bytes.size()), CV_8UC1, const_cast<std::byte*>(bytes.data()));
+  const cv::Mat bgr = cv::imdecode(raw, cv::IMREAD_COLOR);
+  if (bgr.empty()) return invalid_argument("{}: cannot be decoded: no picture, a damaged one, or of a kind that is not read", where);
+  std::vector<std::uint8_t> rgb(bgr.total() * 3);
+  cv::Mat dst(bgr.rows, bgr.cols, CV_8UC3, rgb.data());
+  cv::cvtColor(bgr, dst, cv::COLOR_BGR2RGB);
+  return Image(bgr.rows, bgr.cols, std::move(rgb));
+} catch (const std::exception& error) {
+  return invalid_argument("{}: cannot be decoded: {}", where, error.what());
+}
+
+Result<Image> Image::from_rgb(int height, int width, std::vector<std::uint8_t> rgb) {
+  if (height < 1 || width < 1 || rgb.size() != static_cast<std::size_t>(height) * static_cast<std::size_t>(width) * 3) {
+    return invalid_argument("a picture of {} x {} cannot be made of {} bytes", height, width, rgb.size());
+  }
+  return Image(height, width, std::move(rgb));
+}
+
+}  // namespace shoal

@@ -1,0 +1,82 @@
+#include "client/vision/src/preprocessing.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <exception>
+#include <opencv2/imgproc.hpp>
+
+#include "shm/base/errors.hpp"
+
+namespace shoal::vision {
+namespace {
+
+constexpr std::int64_t kMaxSide = 1 << 15;
+
+cv::Size resized_size(const Image& image, const Preprocess& preprocess) {
+  const auto crop_height = static_cast<int>(preprocess.crop_height), crop_width = static_cast<int>(preprocess.crop_width);
+  if (preprocess.resize == 0) return {crop_width, crop_height};
+  const double height = image.height(), width = image.width();
+  const double factor = std::max({static_cast<double>(preprocess.resize) / std::min(height, width), crop_height / height, crop_width / width});
+  return {std::max(crop_width, static_cast<int>(std::lround(width * factor))), std::max(crop_height, static_cast<int>(std::lround(height * factor)))};
+}
+
+cv::Mat resize(const cv::Mat& src, cv::Size size) {
+  if (src.size() == size) return src;
+  const bool shrinks = size.width <= src.cols && size.height <= src.rows;
+  cv::Mat dst;
+  cv::resize(src, dst, size, 0, 0, shrinks ? cv::INTER_AREA : cv::INTER_LINEAR);
+  return dst;
+}
+
+/// Which byte of a pixel is the c-th channel that the model reads.
+int source_channel(const Preprocess& preprocess, int c) { return preprocess.order == "BGR" ? 2 - c : c; }
+
+void fill_plane(const cv::Mat& crop, int channel, float mean, float scale, float* dst) {
+  const int step = crop.channels();
+  for (int y = 0; y < crop.rows; ++y) {
+    const std::uint8_t* row = crop.ptr<std::uint8_t>(y) + channel;
+    for (int x = 0; x < crop.cols; ++x) *dst++ = (static_cast<float>(row[x * step]) - mean) * scale;
+  }
+}
+
+}  // namespace
+
+int channels_of(const Preprocess& preprocess) { return preprocess.order == "GRAY" ? 1 : 3; }
+
+Status check_preprocess(const Preprocess& preprocess) {
+  if (preprocess.order != "RGB" && preprocess.order != "BGR" && preprocess.order != "GRAY") {
+    return invalid_argument("preprocess: order is '{}' (RGB, BGR or GRAY)", preprocess.order);
+  }
+  const auto channels = static_cast<std::size_t>(channels_of(preprocess));
+  if (preprocess.mean.size() != channels || preprocess.scale.size() != channels) {
+    return invalid_argument("preprocess: {} numbers of mean and {} of scale, but {} has {} channels", preprocess.mean.size(), preprocess.scale.size(),
+                            preprocess.order, channels);
+  }
+  if (preprocess.resize < 0 || preprocess.resize > kMaxSide) return invalid_argument("preprocess: resize is {} (0 to {})", preprocess.resize, kMaxSide);
+  for (const std::int64_t side : {preprocess.crop_height, preprocess.crop_width}) {
+    if (side < 1 || side > kMaxSide) return invalid_argument("preprocess: a side of the crop is {} (1 to {})", side, kMaxSide);
+  }
+  return {};
+}
+
+Status fill_planes(const Image& image, const Preprocess& preprocess, std::span<float> dst) try {
+  cv::Mat picture(image.height(), image.width(), CV_8UC3, const_cast<std::uint8_t*>(image.rgb().data()));
+  if (channels_of(preprocess) == 1) {
+    cv::Mat grey;
+    cv::cvtColor(picture, grey, cv::COLOR_RGB2GRAY);
+    picture = grey;
+  }
+  const cv::Mat resized = resize(picture, resized_size(image, preprocess));
+  const auto height = static_cast<int>(preprocess.crop_height), width = static_cast<int>(preprocess.crop_width);
+  const cv::Mat crop = resized(cv::Rect((resized.cols - width) / 2, (resized.rows - height) / 2, width, height));
+  const std::size_t plane = dst.size() / static_cast<std::size_t>(channels_of(preprocess));
+  for (int c = 0; c < channels_of(preprocess); ++c) {
+    const auto i = static_cast<std::size_t>(c);
+    fill_plane(crop, source_channel(preprocess, c), preprocess.mean[i], preprocess.scale[i], dst.data() + i * plane);
+  }
+  return {};
+} catch (const std::exception& error) {
+  return internal_error("prepare a picture of {} x {}: {}", image.height(), image.width(), error.what());
+}
+
+}  // namespace shoal::vision

@@ -1,0 +1,104 @@
+#include "shoal/image.hpp"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <fstream>
+#include <opencv2/imgcodecs.hpp>
+#include <random>
+
+#include "tests/unit/client/vision/test_data.hpp"
+
+namespace shoal {
+namespace {
+
+std::span<const std::byte> as_span(const std::vector<std::uint8_t>& bytes) { return std::as_bytes(std::span(bytes)); }
+
+std::vector<std::uint8_t> encode(const cv::Mat& picture, const char* extension) {
+  std::vector<std::uint8_t> bytes;
+  cv::imencode(extension, picture, bytes);
+  return bytes;
+}
+
+std::vector<std::uint8_t> pixel(const Image& image, int y, int x) {
+  const auto at = static_cast<std::size_t>(y * image.width() + x) * 3;
+  return {image.rgb().begin() + static_cast<std::ptrdiff_t>(at), image.rgb().begin() + static_cast<std::ptrdiff_t>(at) + 3};
+}
+
+/// An APP1 segment that says "turn by 90 degrees clockwise", after the start of a JPEG.
+std::vector<std::uint8_t> with_orientation_6(std::vector<std::uint8_t> jpeg) {
+  const std::uint8_t segment[] = {0xff, 0xe1, 0x00, 0x22, 'E', 'x', 'i', 'f', 0, 0, 'M', 'M', 0, 42, 0, 0, 0, 8, 0, 1,
+                                  0x01, 0x12, 0, 3, 0, 0, 0, 1, 0, 6, 0, 0, 0, 0, 0, 0};
+  jpeg.insert(jpeg.begin() + 2, std::begin(segment), std::end(segment));
+  return jpeg;
+}
+
+TEST(Image, ChannelsAreRedGreenBlue) {
+  const cv::Mat picture(1, 2, CV_8UC3, cv::Scalar(10, 20, 30));  // blue, green, red
+  const Image image = Image::decode(as_span(encode(picture, ".png"))).value();
+  EXPECT_EQ(image.height(), 1);
+  EXPECT_EQ(image.width(), 2);
+  EXPECT_EQ(pixel(image, 0, 1), (std::vector<std::uint8_t>{30, 20, 10}));
+}
+
+TEST(Image, GreyBecomesThreeEqualChannels) {
+  const cv::Mat picture(2, 2, CV_8UC1, cv::Scalar(77));
+  EXPECT_EQ(pixel(Image::decode(as_span(encode(picture, ".png"))).value(), 1, 1), (std::vector<std::uint8_t>{77, 77, 77}));
+}
+
+TEST(Image, TransparencyIsDroppedAndNotBlended) {
+  const cv::Mat picture(1, 1, CV_8UC4, cv::Scalar(10, 20, 30, 0));
+  EXPECT_EQ(pixel(Image::decode(as_span(encode(picture, ".png"))).value(), 0, 0), (std::vector<std::uint8_t>{30, 20, 10}));
+}
+
+TEST(Image, IsTurnedAsItsExifSays) {
+  cv::Mat picture(8, 16, CV_8UC3, cv::Scalar(0, 0, 0));
+  const auto plain = encode(picture, ".jpg");
+  const Image turned = Image::decode(as_span(with_orientation_6(plain))).value();
+  EXPECT_EQ(turned.height(), 16);
+  EXPECT_EQ(turned.width(), 8);
+}
+
+TEST(Image, WhatIsNoPictureIsNamed) {
+  for (const auto& name : {std::string("/nowhere/missing.png"), std::string("/proc/self/cmdline"), std::string("/")}) {
+    const auto image = Image::read(name);
+    ASSERT_FALSE(image.ok());
+    EXPECT_NE(image.status().message().find(name), std::string::npos) << image.status().message();
+  }
+  EXPECT_EQ(Image::read("/nowhere/missing.png").status().code(), StatusCode::kNotFound);
+  EXPECT_EQ(Image::read("/dev/null").status().code(), StatusCode::kInvalidArgument);
+}
+
+TEST(Image, NoBytesCrashTheDecoder) {
+  cv::Mat picture(20, 30, CV_8UC3);
+  cv::randu(picture, 0, 255);
+  std::mt19937 random(1);
+  for (const char* extension : {".png", ".jpg", ".bmp"}) {
+    const auto good = encode(picture, extension);
+    for (int round = 0; round < 200; ++round) {
+      auto bad = good;
+      bad.resize(random() % 2 ? bad.size() : random() % (bad.size() + 1));
+      for (unsigned flips = 1 + random() % 8; flips-- > 0 && !bad.empty();) bad[random() % bad.size()] = static_cast<std::uint8_t>(random());
+      const auto image = Image::decode(as_span(bad), "bad");
+      EXPECT_EQ(image.ok() ? static_cast<std::size_t>(image->height()) * static_cast<std::size_t>(image->width()) * 3 : 0,
+                image.ok() ? image->rgb().size() : 0);
+    }
+  }
+}
+
+TEST(Image, OfOwnBytesMustFitItsSides) {
+  EXPECT_TRUE(Image::from_rgb(2, 3, std::vector<std::uint8_t>(18)).ok());
+  EXPECT_EQ(Image::from_rgb(2, 3, std::vector<std::uint8_t>(17)).status().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(Image::from_rgb(0, 3, {}).status().code(), StatusCode::kInvalidArgument);
+}
+
+TEST(Image, RealPicturesAreRead) {
+  if (!std::filesystem::exists(vision::test_data() / "images")) GTEST_SKIP() << "no test data at " << vision::test_data();
+  const Image image = Image::read(vision::test_data() / "images" / "grace_hopper.jpg").value();
+  EXPECT_EQ(image.width(), 517);
+  EXPECT_EQ(image.height(), 606);
+}
+
+}  // namespace
+}  // namespace shoal

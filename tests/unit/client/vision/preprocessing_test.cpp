@@ -1,0 +1,89 @@
+#include "client/vision/src/preprocessing.hpp"
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "shm/tensor/npy.hpp"
+#include "tests/unit/client/vision/test_data.hpp"
+
+namespace shoal::vision {
+namespace {
+
+/// Each pixel (red, green, blue) = (x, y, 100).
+Image gradient(int height, int width) {
+  std::vector<std::uint8_t> rgb;
+  for (int y = 0; y < height; ++y) {
+    for (int x = 0; x < width; ++x) rgb.insert(rgb.end(), {static_cast<std::uint8_t>(x), static_cast<std::uint8_t>(y), 100});
+  }
+  return Image::from_rgb(height, width, std::move(rgb)).value();
+}
+
+std::vector<float> prepare(const Image& image, const Preprocess& preprocess) {
+  EXPECT_TRUE(check_preprocess(preprocess).ok());
+  std::vector<float> dst(static_cast<std::size_t>(channels_of(preprocess) * preprocess.crop_height * preprocess.crop_width));
+  EXPECT_TRUE(fill_planes(image, preprocess, dst).ok());
+  return dst;
+}
+
+TEST(Preprocessing, MeanIsSubtractedThenScaleMultipliedPerChannelInTheModelsOrder) {
+  const Preprocess rgb{.crop_height = 1, .crop_width = 1, .order = "RGB", .mean = {1, 2, 3}, .scale = {1, 10, 100}};
+  Preprocess bgr = rgb;
+  bgr.order = "BGR";
+  const Image image = Image::from_rgb(1, 1, {50, 60, 70}).value();
+  EXPECT_EQ(prepare(image, rgb), (std::vector<float>{49, 580, 6700}));
+  EXPECT_EQ(prepare(image, bgr), (std::vector<float>{69, 580, 4700}));
+}
+
+TEST(Preprocessing, TheCropIsTheCentre) {
+  const Preprocess preprocess{.resize = 6, .crop_height = 2, .crop_width = 2};
+  const auto dst = prepare(gradient(6, 10), preprocess);
+  EXPECT_EQ(dst, (std::vector<float>{4, 5, 4, 5, 2, 2, 3, 3, 100, 100, 100, 100}));
+}
+
+TEST(Preprocessing, WithoutResizeThePictureGoesStraightToTheCropsSize) {
+  const auto dst = prepare(gradient(8, 4), {.crop_height = 2, .crop_width = 1});
+  EXPECT_EQ(dst, (std::vector<float>{2, 2, 2, 6, 100, 100}));  // means of 4 x 4 pixels, 1.5 and 1.5 rounded to 8 bits
+}
+
+TEST(Preprocessing, AWideCropMakesThePictureGrowUntilItFits) {
+  const auto dst = prepare(gradient(10, 10), {.resize = 10, .crop_height = 4, .crop_width = 20});
+  EXPECT_EQ(dst.size(), 3u * 4 * 20);
+  EXPECT_EQ(dst[0], 0);
+  EXPECT_EQ(dst[19], 9);
+}
+
+TEST(Preprocessing, GreyIsOneChannel) {
+  const Preprocess preprocess{.crop_height = 1, .crop_width = 1, .order = "GRAY", .mean = {0}, .scale = {1 / 255.0f}};
+  EXPECT_EQ(prepare(Image::from_rgb(1, 1, {255, 255, 255}).value(), preprocess), (std::vector<float>{1}));
+}
+
+TEST(Preprocessing, WhatCannotBeDoneIsRefused) {
+  const Preprocess good{.crop_height = 4, .crop_width = 4};
+  for (const auto& change : std::vector<void (*)(Preprocess&)>{[](Preprocess& p) { p.order = "YUV"; }, [](Preprocess& p) { p.mean = {1}; },
+                                                                [](Preprocess& p) { p.scale.clear(); }, [](Preprocess& p) { p.resize = -1; },
+                                                                [](Preprocess& p) { p.crop_width = 0; }, [](Preprocess& p) { p.crop_height = 1 << 20; }}) {
+    Preprocess bad = good;
+    change(bad);
+    EXPECT_EQ(check_preprocess(bad).code(), StatusCode::kInvalidArgument);
+  }
+  EXPECT_TRUE(check_preprocess(good).ok());
+}
+
+/// The arrays that the reference outputs were made of: bytes, blue first, as OpenCV's area interpolation gives them.
+TEST(Preprocessing, GivesTheReferenceInputsByteForByte) {
+  const auto expected = test_data() / "models" / "squeezenet11-mxnet-derived" / "expected";
+  if (!std::filesystem::exists(expected)) GTEST_SKIP() << "no test data at " << test_data();
+  const Preprocess preprocess{.resize = 256, .crop_height = 224, .crop_width = 224, .order = "BGR"};
+  const std::pair<const char*, const char*> pictures[] = {
+      {"dog", "dog.jpg"}, {"cat", "cat.jpg"}, {"goldfish", "goldfish.jpg"}, {"pelican", "pelican.jpeg"}, {"bald_eagle", "bald_eagle.jpeg"}};
+  for (const auto& [name, file] : pictures) {
+    const Tensor reference = read_npy(expected / (std::string(name) + ".in0.npy")).value();
+    const auto bytes = reference.values<std::uint8_t>();
+    const auto dst = prepare(Image::read(test_data() / "images" / file).value(), preprocess);
+    EXPECT_TRUE(std::equal(dst.begin(), dst.end(), bytes.begin(), bytes.end())) << file;
+  }
+}
+
+}  // namespace
+}  // namespace shoal::vision
