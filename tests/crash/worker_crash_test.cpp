@@ -1,0 +1,110 @@
+// Requests that crash their worker, and what that means for everybody else.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "tests/support/checkpoint.hpp"
+#include "tests/support/pool_fixture.hpp"
+
+namespace shoal::test {
+namespace {
+
+constexpr float kTrigger = 666;
+
+Tensor tensor_of(std::vector<float> values) {
+  Tensor tensor = Tensor::create(DType::kFloat32, Shape{1, static_cast<std::int64_t>(values.size())}).value();
+  std::ranges::copy(values, tensor.values<float>().begin());
+  return tensor;
+}
+
+std::vector<float> values_of(const Result<Tensors>& outputs) {
+  if (!outputs.ok()) {
+    ADD_FAILURE() << outputs.status().to_string();
+    return {};
+  }
+  const auto values = outputs->front().tensor.values<float>();
+  return {values.begin(), values.end()};
+}
+
+/// Models of one faulty operator, then a multiplication by 3.
+class WorkerCrash : public testing::Test {
+ protected:
+  WorkerCrash() {
+    char name[] = "/tmp/shoal-models-XXXXXX";
+    models_ = ::mkdtemp(name);
+  }
+  ~WorkerCrash() override { std::filesystem::remove_all(models_); }
+
+  std::string model(const std::string& op, std::map<std::string, std::vector<float>> weights = {}) {
+    write_checkpoint(models_ / op, "m", {{op, "bad0", {{"scalar", "666"}}, std::move(weights)}, {"_mul_scalar", "times3", {{"scalar", "3"}}, {}}}, "[-1, 4]");
+    return "bad=" + (models_ / op).string();
+  }
+
+  std::filesystem::path models_;
+};
+
+TEST_F(WorkerCrash, ARequestThatAbortsItsWorkerIsPoisonAfterTwoAttemptsAndItsNeighboursAreAnswered) {
+  DaemonFixture daemon({.models = {model("_fault_abort") + ",contexts=3"}, .worker = "shoal-worker-faulty"});
+  Pool pool = daemon.connect();
+  std::vector<Prediction> neighbours;
+  const auto submit_neighbours = [&](float first) {
+    for (int i = 0; i < 20; ++i) neighbours.push_back(pool.submit("bad", {{"data", tensor_of({first + static_cast<float>(i), 1, 2, 3})}}));
+  };
+  submit_neighbours(0);
+  const Prediction guilty = pool.submit("bad", {{"data", tensor_of({kTrigger, 1, 2, 3})}});
+  submit_neighbours(100);
+
+  EXPECT_EQ(guilty.outcome().outputs.status().code(), StatusCode::kPoison) << guilty.get().status().to_string();
+  EXPECT_EQ(guilty.outcome().attempts, 2);
+  EXPECT_NE(guilty.get().status().message().find("_fault_abort 'bad0'"), std::string::npos) << guilty.get().status().message();
+  for (std::size_t i = 0; i < neighbours.size(); ++i) {
+    const float first = static_cast<float>(i < 20 ? i : 100 + i - 20);
+    EXPECT_EQ(values_of(neighbours[i].get()), (std::vector<float>{first * 3, 3, 6, 9})) << i;
+  }
+  EXPECT_EQ(daemon.model("bad")["counts"]["worker_deaths"], 2u);
+}
+
+TEST_F(WorkerCrash, WithoutEvidenceARequestIsAbortedAfterTenAttempts) {
+  DaemonFixture daemon({.models = {model("_fault_kill")}, .worker = "shoal-worker-faulty"});
+  Pool pool = daemon.connect();
+  EXPECT_EQ(values_of(pool.predict("bad", {{"data", tensor_of({1, 1, 2, 3})}})), (std::vector<float>{3, 3, 6, 9}));
+  const Prediction guilty = pool.submit("bad", {{"data", tensor_of({kTrigger, 1, 2, 3})}});
+  EXPECT_EQ(guilty.outcome().outputs.status().code(), StatusCode::kAborted) << guilty.get().status().to_string();
+  EXPECT_EQ(guilty.outcome().attempts, 10);
+  EXPECT_EQ(values_of(pool.predict("bad", {{"data", tensor_of({2, 1, 2, 3})}})), (std::vector<float>{6, 3, 6, 9}));
+}
+
+TEST_F(WorkerCrash, AStackOverflowLeavesEvidenceToo) {
+  DaemonFixture daemon({.models = {model("_fault_overflow")}, .worker = "shoal-worker-faulty"});
+  Pool pool = daemon.connect();
+  const Prediction guilty = pool.submit("bad", {{"data", tensor_of({kTrigger, 1, 2, 3})}});
+  EXPECT_EQ(guilty.outcome().outputs.status().code(), StatusCode::kPoison) << guilty.get().status().to_string();
+}
+
+TEST_F(WorkerCrash, AStrayWriteToTheWeightsKillsThatWorkerOnlyAndTheRecordNamesIt) {
+  const std::vector<float> weight{1, 2, 3, 4};
+  DaemonFixture daemon({.models = {model("_fault_write_weight", {{"w", weight}}) + ",workers=3"}, .worker = "shoal-worker-faulty"});
+  Pool pool = daemon.connect();
+  ASSERT_TRUE(eventually([&] { return daemon.workers("bad").size() == 3; }));
+  const auto before = daemon.workers("bad");
+  const Prediction guilty = pool.submit("bad", {{"data", tensor_of({kTrigger, 1, 2, 3})}});
+  std::vector<Prediction> others;
+  for (int i = 0; i < 50; ++i) others.push_back(pool.submit("bad", {{"data", tensor_of({static_cast<float>(i), 1, 2, 3})}}));
+  const Status status = guilty.get().status();
+  EXPECT_EQ(status.code(), StatusCode::kPoison);
+  EXPECT_NE(status.message().find("_fault_write_weight 'bad0'"), std::string::npos) << status.message();
+  for (int i = 0; i < 50; ++i) EXPECT_EQ(values_of(others[i].get()), (std::vector<float>{3.0f * static_cast<float>(i), 3, 6, 9}));
+
+  ASSERT_TRUE(eventually([&] { return daemon.workers("bad").size() == 3; }));
+  const auto after = daemon.workers("bad");
+  EXPECT_GE(std::ranges::count_if(before, [&](pid_t pid) { return std::ranges::count(after, pid) > 0; }), 1);
+  EXPECT_EQ(daemon.model("bad")["counts"]["worker_deaths"], 2u);  // one for each attempt
+  const std::string log = daemon.log();
+  const auto record = log.find("worker_crashed model=bad");
+  ASSERT_NE(record, std::string::npos) << log;
+  EXPECT_NE(log.find("signal 11 (code 2) at address 0x", record), std::string::npos) << log;  // SEGV_ACCERR: mapped, but not for writing
+  EXPECT_NE(log.find("in _fault_write_weight 'bad0'", record), std::string::npos) << log;
+}
+
+}  // namespace
+}  // namespace shoal::test

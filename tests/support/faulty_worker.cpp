@@ -1,0 +1,100 @@
+// shoal-worker-faulty: the real worker with operators that misbehave. For tests; nothing of it is in the shipped binary.
+//
+//   _fault_abort         aborts when the first element of its input equals `scalar`
+//   _fault_kill          sends its process SIGKILL then: a death without evidence
+//   _fault_overflow      overflows its stack then
+//   _fault_spin          burns `scalar` milliseconds of processor time
+//   _fault_write_weight  writes to its second input, a weight, when the first element of its first equals `scalar`
+// The output of each is its (first) input.
+#include <signal.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <cstring>
+
+#include "shm/base/clock.hpp"
+#include "worker/engine/passive_openmp.hpp"
+#include "worker/exec/reference/reference_kernels.hpp"
+#include "worker/graph/operators.hpp"
+#include "worker/import/mxnet/mxnet_lowering.hpp"
+#include "worker/zygote/zygote.hpp"
+
+namespace shoal::worker {
+namespace {
+
+double scalar_of(const Node& node) { return std::get<ScalarAttributes>(node.attributes).scalar; }
+
+bool is_triggered(const Node& node, const TensorView& src) {
+  return src.element_count() > 0 && static_cast<double>(src.values<float>()[0]) == scalar_of(node);
+}
+
+Status copy(const TensorView& src, TensorView& dst) {
+  std::memcpy(dst.data, src.data, src.size_bytes());
+  return {};
+}
+
+Status fault_abort(const Node& node, std::span<const TensorView> src, std::span<TensorView> dst) {
+  if (is_triggered(node, src[0])) std::abort();
+  return copy(src[0], dst[0]);
+}
+
+Status fault_kill(const Node& node, std::span<const TensorView> src, std::span<TensorView> dst) {
+  if (is_triggered(node, src[0])) ::kill(::getpid(), SIGKILL);
+  return copy(src[0], dst[0]);
+}
+
+[[gnu::noinline]] int dig(volatile char* above, int depth) {
+  volatile char room[1 << 16];
+  room[0] = above ? static_cast<char>(above[0] + 1) : 0;
+  return depth == 0 ? 0 : dig(room, depth - 1) + room[0];
+}
+
+Status fault_overflow(const Node& node, std::span<const TensorView> src, std::span<TensorView> dst) {
+  if (is_triggered(node, src[0]) && dig(nullptr, 1 << 20) == 1) return {};
+  return copy(src[0], dst[0]);
+}
+
+Status fault_spin(const Node& node, std::span<const TensorView> src, std::span<TensorView> dst) {
+  const auto now_ns = [] {  // of this thread's processor time: kills and neighbours do not shorten the work
+    timespec now{};
+    ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    return static_cast<double>(now.tv_sec) * 1e9 + static_cast<double>(now.tv_nsec);
+  };
+  for (const double end_ns = now_ns() + scalar_of(node) * 1e6; now_ns() < end_ns;) {
+  }
+  return copy(src[0], dst[0]);
+}
+
+Status fault_write_weight(const Node& node, std::span<const TensorView> src, std::span<TensorView> dst) {
+  if (is_triggered(node, src[0])) *reinterpret_cast<volatile float*>(src[1].data) = 13;
+  return copy(src[0], dst[0]);
+}
+
+Status infer_like_first(const Node&, std::span<const Value* const> src, std::span<Value* const> dst) {
+  dst[0]->dtype = src[0]->dtype;
+  dst[0]->shape = src[0]->shape;
+  return {};
+}
+
+void add_operator(const char* name, int inputs, ReferenceKernel kernel) {
+  register_operator({.name = name, .min_inputs = inputs, .max_inputs = inputs, .infer = infer_like_first});
+  register_reference_kernel(name, kernel);
+  register_mxnet_operator({.name = name, .min_inputs = inputs, .max_inputs = inputs, .lower = [](MxnetLowering& lowering) {
+                             ScalarAttributes attributes{.scalar = lowering.attributes.number("scalar")};
+                             return lowering.add(lowering.node.op, attributes);
+                           }});
+}
+
+}  // namespace
+}  // namespace shoal::worker
+
+int main(int argc, char** argv) {
+  using namespace shoal::worker;
+  shoal::ensure_passive_openmp(argv);
+  add_operator("_fault_abort", 1, fault_abort);
+  add_operator("_fault_kill", 1, fault_kill);
+  add_operator("_fault_overflow", 1, fault_overflow);
+  add_operator("_fault_spin", 1, fault_spin);
+  add_operator("_fault_write_weight", 2, fault_write_weight);
+  return worker_main(argc, argv);
+}
