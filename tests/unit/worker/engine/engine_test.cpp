@@ -1,0 +1,81 @@
+#include "shoal/engine.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+
+#include "tests/support/checkpoint.hpp"
+#include "worker/engine/model_loader.hpp"
+
+namespace shoal {
+namespace {
+
+Tensor tensor_of(const Shape& shape, std::vector<float> values) {
+  Tensor tensor = Tensor::create(DType::kFloat32, shape).value();
+  std::ranges::copy(values, tensor.values<float>().begin());
+  return tensor;
+}
+
+class EngineTest : public ::testing::Test {
+ protected:
+  EngineTest() {
+    char name[] = "/tmp/shoal-engine-XXXXXX";
+    directory_ = ::mkdtemp(name);
+    test::write_checkpoint(directory_, "net", {{"_mul_scalar", "times3", {{"scalar", "3"}}, {}}}, "[-1, 2]");
+  }
+  ~EngineTest() override { std::filesystem::remove_all(directory_); }
+  std::filesystem::path directory_;
+};
+
+TEST_F(EngineTest, RunsOnTheCallersThreadAndOnItsOwn) {
+  Engine engine = Engine::load(directory_, {.contexts = 2}).value();
+  const Tensors inputs{{"data", tensor_of(Shape{2, 2}, {1, 2, 3, 4})}};
+  const auto outputs = engine.run(inputs).value();
+  EXPECT_EQ(outputs.at(0).name, "times3_output");
+  EXPECT_EQ(outputs[0].tensor.values<float>()[3], 12);
+  std::vector<Prediction> predictions;
+  for (int i = 0; i < 50; ++i) predictions.push_back(engine.submit("net", inputs));
+  for (const Prediction& prediction : predictions) EXPECT_EQ(prediction.get().value()[0].tensor.values<float>()[2], 9);
+}
+
+TEST_F(EngineTest, DescribesOutputsWithTheDimensionsThatFollowFromTheInputsOpen) {
+  const ModelInfo info = Engine::load(directory_).value().describe().value();
+  EXPECT_EQ(info.inputs.at(0), (TensorSpec{"data", DType::kFloat32, Shape{-1, 2}}));
+  EXPECT_EQ(info.outputs.at(0), (TensorSpec{"times3_output", DType::kFloat32, Shape{-1, 2}}));
+}
+
+TEST_F(EngineTest, MistakesAreNamed) {
+  Engine engine = Engine::load(directory_).value();
+  const Tensor good = tensor_of(Shape{1, 2}, {1, 2});
+  EXPECT_EQ(engine.run({{"dato", good}}).status().message(), "model 'net' has no input 'dato'");
+  EXPECT_EQ(engine.run({}).status().message(), "model 'net': input 'data' is missing");
+  EXPECT_EQ(engine.run({{"data", good}, {"data", good}}).status().message(), "model 'net': input 'data' is given twice");
+  EXPECT_EQ(engine.run({{"data", Tensor::create(DType::kInt32, Shape{1, 2}).value()}}).status().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(engine.submit("other", {{"data", good}}).get().status().code(), StatusCode::kNotFound);
+  EXPECT_EQ(Engine::load("/nowhere").status().code(), StatusCode::kNotFound);
+}
+
+TEST_F(EngineTest, WhatWaitsWhenItIsDestroyedIsCancelled) {
+  std::vector<Prediction> predictions;
+  {
+    Engine engine = Engine::load("builtin:identity").value();
+    for (int i = 0; i < 1000; ++i) predictions.push_back(engine.submit("", {{"data", tensor_of(Shape{2}, {1, 2})}}));
+  }
+  for (const Prediction& prediction : predictions) {
+    const auto& outputs = prediction.get();
+    EXPECT_TRUE(outputs.ok() || outputs.status().code() == StatusCode::kCancelled);
+  }
+}
+
+TEST_F(EngineTest, TheHashChangesWithTheFiles) {
+  const worker::ModelSource source{.name = "net", .path = directory_, .symbol_file = directory_ / "net-symbol.json", .params_file = directory_ / "net-0000.params"};
+  const std::string before = worker::hash_files(source).value();
+  EXPECT_EQ(worker::hash_files(source).value(), before);
+  std::ofstream(source.params_file, std::ios::app) << 'x';
+  EXPECT_NE(worker::hash_files(source).value(), before);
+}
+
+}  // namespace
+}  // namespace shoal

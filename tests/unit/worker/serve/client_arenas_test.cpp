@@ -1,0 +1,50 @@
+#include "worker/serve/client_arenas.hpp"
+
+#include <gtest/gtest.h>
+
+#include <thread>
+
+namespace shoal::worker {
+namespace {
+
+using namespace std::chrono_literals;
+
+std::vector<UniqueFd> arena_fds() {
+  std::vector<UniqueFd> fds;
+  for (const Seals seals : {Seals::kOneWriter, Seals::kFixedSize}) {
+    fds.push_back(create_memfd("test", 4096).value());
+    EXPECT_TRUE(seal(fds.back(), seals).ok());
+  }
+  return fds;
+}
+
+TEST(ArenaRegistry, ALaneWaitsForTheAttachMessageThatIsOnItsWay) {
+  ArenaRegistry registry;
+  std::jthread control([&] {
+    std::this_thread::sleep_for(20ms);
+    EXPECT_TRUE(registry.attach(7, arena_fds()).ok());
+  });
+  EXPECT_NE(registry.find(7, 5000ms), nullptr);
+}
+
+TEST(ArenaRegistry, AnUnknownClientIsGivenUpInTime) {
+  ArenaRegistry registry;
+  EXPECT_EQ(registry.find(7, 10ms), nullptr);
+}
+
+TEST(ArenaRegistry, ADetachDoesNotUnmapUnderARun) {
+  ArenaRegistry registry;
+  ASSERT_TRUE(registry.attach(7, arena_fds()).ok());
+  const auto running = registry.find(7, 0ms);
+  registry.detach(7);
+  EXPECT_EQ(registry.find(7, 0ms), nullptr);
+  running->output.mutable_bytes()[4095] = running->input.bytes()[4095];
+}
+
+TEST(ArenaRegistry, AnAttachWithoutBothArenasIsRefused) {
+  ArenaRegistry registry;
+  EXPECT_EQ(registry.attach(7, {}).code(), StatusCode::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace shoal::worker

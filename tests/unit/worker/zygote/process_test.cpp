@@ -1,0 +1,47 @@
+#include "worker/zygote/process.hpp"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <thread>
+
+namespace shoal::worker {
+namespace {
+
+TEST(Process, ClosesEveryDescriptorButThoseItKeeps) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const int kept = ::fcntl(0, F_DUPFD, 50), also_kept = ::fcntl(0, F_DUPFD, 20), closed = ::fcntl(0, F_DUPFD, 30);
+    close_all_but({kept, -1, also_kept});
+    const auto is_open = [](int fd) { return ::fcntl(fd, F_GETFD) >= 0; };
+    ::_exit(is_open(0) && is_open(2) && is_open(kept) && is_open(also_kept) && !is_open(closed) && !is_open(51) ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+}
+
+TEST(Process, CountsItsThreads) {
+  const int before = count_threads().value();
+  std::atomic<bool> is_over{false};
+  std::jthread other([&] {
+    while (!is_over) std::this_thread::yield();
+  });
+  EXPECT_EQ(count_threads().value(), before + 1);
+  is_over = true;
+}
+
+TEST(ProcessTitle, IsCutToTheRoomThatThereIsAndLeavesWhatFollowsAlone) {
+  char memory[] = "worker\0--zygote\0003\0HOME=/root";
+  char* argv[] = {memory, memory + 7, memory + 16};
+  ProcessTitle title(3, argv);
+  title.set("shoal-test", "a model with a long name");
+  EXPECT_STREQ(memory, "shoal-test a mode");
+  EXPECT_STREQ(memory + 18, "HOME=/root");
+}
+
+}  // namespace
+}  // namespace shoal::worker

@@ -1,0 +1,121 @@
+#include "worker/zygote/zygote.hpp"
+
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+
+#include "shm/segment/segment.hpp"
+#include "shm/wire/control.hpp"
+#include "shm/wire/status_page.hpp"
+
+namespace shoal::worker {
+namespace {
+
+using wire::ControlKind;
+using wire::ControlMessage;
+
+/// A zygote in a child of the test, which plays the supervisor.
+class ZygoteTest : public ::testing::Test {
+ protected:
+  ZygoteTest() {
+    char name[] = "/tmp/shoal-zygote-XXXXXX";
+    directory_ = ::mkdtemp(name);
+    auto pair = wire::make_control_pair().value();
+    pid_ = ::fork();
+    if (pid_ == 0) {
+      pair.ours.reset();
+      static char title[] = "zygote-test";
+      static char* argv[] = {title};
+      run_zygote(std::move(pair.theirs), ProcessTitle(1, argv));
+    }
+    control_ = std::move(pair.ours);
+  }
+  ~ZygoteTest() override {
+    control_.reset();  // EOF: it exits by itself
+    int status = 0;
+    ::waitpid(pid_, &status, 0);
+    EXPECT_EQ(status, 0);
+    std::filesystem::remove_all(directory_);
+  }
+
+  ControlMessage ask(const ControlMessage& message) {
+    EXPECT_TRUE(wire::send_control(control_.get(), message).ok());
+    return receive(control_);
+  }
+  static ControlMessage receive(const UniqueFd& socket) {
+    pollfd fd{socket.get(), POLLIN, 0};
+    if (::poll(&fd, 1, 5000) != 1) {
+      ADD_FAILURE() << "no message";
+      return {};
+    }
+    auto message = wire::receive_control(socket.get());
+    if (!message.ok() || !*message) return {};
+    return std::move(**message);
+  }
+  ControlMessage load_identity() { return ask({.kind = ControlKind::kLoad, .text = R"({"name": "echo", "path": "builtin:identity"})"}); }
+
+  std::string directory_;
+  pid_t pid_;
+  UniqueFd control_;
+};
+
+TEST_F(ZygoteTest, AModelThatCannotBeLoadedIsAnAnswerNotADeath) {
+  const ControlMessage reply = ask({.kind = ControlKind::kLoad, .text = R"({"name": "net", "path": "/nowhere", "symbol_file": "/nowhere-symbol.json", "params_file": "/nowhere"})"});
+  EXPECT_EQ(reply.kind, ControlKind::kLoadFailed);
+  EXPECT_EQ(static_cast<StatusCode>(reply.a), StatusCode::kNotFound);
+  EXPECT_NE(reply.text.find("/nowhere-symbol.json"), std::string::npos) << reply.text;
+  EXPECT_EQ(load_identity().kind, ControlKind::kLoaded);
+}
+
+TEST_F(ZygoteTest, ForksNothingBeforeAModelIsLoaded) {
+  const ControlMessage reply = ask({.kind = ControlKind::kFork, .id = 4, .a = 1, .text = directory_});
+  EXPECT_EQ(reply.kind, ControlKind::kForkFailed);
+  EXPECT_EQ(reply.id, 4u);
+}
+
+TEST_F(ZygoteTest, AForkedWorkerSaysReadyDrainsAndIsReaped) {
+  EXPECT_EQ(load_identity().kind, ControlKind::kLoaded);
+  auto pair = wire::make_control_pair().value();
+  ControlMessage fork{.kind = ControlKind::kFork, .id = 4, .a = 2, .text = directory_};
+  fork.fds.push_back(std::move(pair.theirs));
+  fork.fds.push_back(create_memfd("status", wire::status_page_bytes(2)).value());
+  const ControlMessage forked = ask(fork);
+  ASSERT_EQ(forked.kind, ControlKind::kForked);
+  ASSERT_EQ(forked.fds.size(), 1u);
+  fork.fds.clear();
+
+  const ControlMessage ready = receive(pair.ours);
+  EXPECT_EQ(ready.kind, ControlKind::kReady);
+  EXPECT_EQ(ready.text, directory_ + "/w4-0\n" + directory_ + "/w4-1\n");
+  EXPECT_TRUE(std::filesystem::exists(directory_ + "/w4-1"));
+
+  EXPECT_TRUE(wire::send_control(pair.ours.get(), {.kind = ControlKind::kDrain}).ok());
+  const ControlMessage exited = receive(control_);
+  EXPECT_EQ(exited.kind, ControlKind::kExited);
+  EXPECT_EQ(exited.id, 4u);
+  EXPECT_EQ(exited.a, forked.a);
+  EXPECT_EQ(exited.b, 0u);
+  pollfd pidfd{forked.fds[0].get(), POLLIN, 0};
+  EXPECT_EQ(::poll(&pidfd, 1, 1000), 1);
+}
+
+TEST_F(ZygoteTest, AWorkerGoesWhenItsSupervisorIsGone) {
+  EXPECT_EQ(load_identity().kind, ControlKind::kLoaded);
+  auto pair = wire::make_control_pair().value();
+  ControlMessage fork{.kind = ControlKind::kFork, .id = 4, .a = 1, .text = directory_};
+  fork.fds.push_back(std::move(pair.theirs));
+  fork.fds.push_back(create_memfd("status", wire::status_page_bytes(1)).value());
+  EXPECT_EQ(ask(fork).kind, ControlKind::kForked);
+  fork.fds.clear();
+  EXPECT_EQ(receive(pair.ours).kind, ControlKind::kReady);
+  pair.ours.reset();
+  EXPECT_EQ(receive(control_).kind, ControlKind::kExited);
+}
+
+}  // namespace
+}  // namespace shoal::worker
