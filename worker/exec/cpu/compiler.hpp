@@ -85,6 +85,7 @@ class Compiler {
 
   // fusion.cpp
   std::vector<PostOp> find_post_ops(ValueId from, bool with_sum);
+  static bool clashes(std::span<const PostOp> chain, const Eltwise& next);
   static dnnl::primitive_attr attributes_for(std::span<const PostOp> post_ops);
   ValueId absorb_post_ops(ValueId from, std::span<const PostOp> post_ops);
   const Node* foldable_batch_norm(ValueId from) const;

@@ -2,6 +2,8 @@
 
 #include <omp.h>
 
+#include <new>
+
 #include "shm/base/errors.hpp"
 #include "worker/exec/cpu/compiler.hpp"
 #include "worker/exec/cpu/onednn.hpp"
@@ -9,9 +11,13 @@
 namespace shoal::worker {
 namespace {
 
+// oneDNN's own cache of primitives: equal layers and re-compiled shapes share their code. What it holds outlives our programs, at some
+// 30 KB each, so it is bounded lower than its default of 1024.
+constexpr int kCachedPrimitives = 512;
+
 class CpuDevice : public Device {
  public:
-  explicit CpuDevice(int threads) : threads_(threads) {}
+  explicit CpuDevice(int threads) : threads_(threads) { dnnl::set_primitive_cache_capacity(kCachedPrimitives); }
 
   std::string identity() const override {
     const dnnl_version_t* version = dnnl_version();
@@ -25,6 +31,8 @@ class CpuDevice : public Device {
     return cpu::Compiler(graph, weights).compile();
   } catch (const dnnl::error& error) {
     return internal_error("compile for the cpu: oneDNN says: {} (status {})", error.what(), static_cast<int>(error.status));
+  } catch (const std::bad_alloc&) {
+    return internal_error("compile for the cpu: no memory");
   }
 
  private:

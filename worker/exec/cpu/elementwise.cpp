@@ -25,7 +25,8 @@ Compiler::Taken Compiler::view(const Node& node) {
 
 Compiler::Taken Compiler::eltwise(const Node& node) {
   const auto function = eltwise_of(node);
-  if (!function) return false;
+  // oneDNN's clip turns NaN into the lower bound; behind a convolution, where speed matters, it is taken all the same.
+  if (!function || function->algorithm == dnnl::algorithm::eltwise_clip) return false;
   SHOAL_ASSIGN_OR_RETURN(const Form src, first_form(node.inputs[0]));
   const dnnl::eltwise_forward::desc desc(dnnl::prop_kind::forward_inference, function->algorithm, src.desc, function->alpha, function->beta);
   const dnnl::eltwise_forward::primitive_desc pd(desc, attributes_for({}), engine(), /*allow_empty=*/true);

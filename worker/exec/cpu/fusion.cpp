@@ -1,5 +1,5 @@
 // What a primitive can take along: BatchNorm folded into weights, residual additions and element-wise functions as post-operations.
-#include <cfloat>
+#include <algorithm>
 
 #include "worker/exec/cpu/compiler.hpp"
 #include "worker/graph/operators.hpp"
@@ -53,6 +53,14 @@ std::optional<Eltwise> eltwise_of(const Node& node) {
   return std::nullopt;
 }
 
+// oneDNN 2.6.3 gives all element-wise functions of one algorithm in a chain the parameters of the first: x * 3 + 1 became x * 3 * 3.
+bool Compiler::clashes(std::span<const PostOp> chain, const Eltwise& next) {
+  return std::any_of(chain.begin(), chain.end(), [&](const PostOp& operation) {
+    const auto& other = operation.eltwise;
+    return other && other->algorithm == next.algorithm && (other->alpha != next.alpha || other->beta != next.beta);
+  });
+}
+
 std::vector<Compiler::PostOp> Compiler::find_post_ops(ValueId from, bool with_sum) {
   std::vector<PostOp> found;
   for (ValueId at = from;;) {
@@ -65,7 +73,7 @@ std::vector<Compiler::PostOp> Compiler::find_post_ops(ValueId from, bool with_su
       if (!is_ready(other)) return found;
       found.push_back({.node = reader, .residual = other});
       with_sum = false;  // oneDNN takes one
-    } else if (const auto eltwise = eltwise_of(next)) {
+    } else if (const auto eltwise = eltwise_of(next); eltwise && !clashes(found, *eltwise)) {
       found.push_back({.node = reader, .eltwise = eltwise});
     } else {
       return found;

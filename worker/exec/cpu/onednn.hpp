@@ -3,9 +3,9 @@
 
 #include <concepts>
 #include <cstddef>
+#include <oneapi/dnnl/dnnl.hpp>
 #include <string>
 
-#include "oneapi/dnnl/dnnl.hpp"
 #include "shoal/result.hpp"
 #include "shoal/tensor.hpp"
 
@@ -52,7 +52,7 @@ Desc desc_of(const std::string& form, const Desc& plain);
 
 /// dst = src in another form; created and executed under width 1.
 void pack(const Desc& src_desc, const void* src, const Desc& dst_desc, void* dst);
-/// The first implementation that is not one of oneDNN's slow "ref" ones, else false (and `pd` is left at its first).
+/// The implementation is none of oneDNN's slow "ref" ones.
 template <typename PrimitiveDesc>
 bool is_optimised(const PrimitiveDesc& pd) {
   return std::string(pd.impl_info_str()).rfind("ref", 0) != 0;
