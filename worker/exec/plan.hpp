@@ -48,6 +48,8 @@ class Step {
   virtual ~Step() = default;
   const std::string& name() const { return name_; }  ///< "Convolution 'conv1'"
   const std::vector<BufferId>& operands() const { return operands_; }  ///< all that it reads and writes, scratch included
+  /// What does it: "reference", "copy", or oneDNN's name of the implementation.
+  virtual std::string implementation() const = 0;
   virtual std::unique_ptr<BoundStep> bind() const = 0;
 
  private:

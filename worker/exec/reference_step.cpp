@@ -32,6 +32,7 @@ class ReferenceStep : public Step {
                 std::vector<BufferId> operands)
       : Step(describe(node), std::move(operands)), node_(node), kernel_(kernel), src_(std::move(src)), dst_(std::move(dst)) {}
 
+  std::string implementation() const override { return "reference"; }
   std::unique_ptr<BoundStep> bind() const override { return std::make_unique<BoundReferenceStep>(node_, kernel_, src_, dst_); }
 
  private:
@@ -61,6 +62,7 @@ class BoundCopyStep : public BoundStep {
 class CopyStep : public Step {
  public:
   CopyStep(std::string name, BufferId src, BufferId dst, std::size_t bytes) : Step(std::move(name), {src, dst}), bytes_(bytes) {}
+  std::string implementation() const override { return "copy"; }
   std::unique_ptr<BoundStep> bind() const override { return std::make_unique<BoundCopyStep>(bytes_); }
 
  private:

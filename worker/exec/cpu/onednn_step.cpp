@@ -56,6 +56,15 @@ class OneDnnStep : public Step {
  public:
   OneDnnStep(std::string name, dnnl::primitive primitive, std::vector<Argument> arguments)
       : Step(std::move(name), buffers_of(arguments)), primitive_(std::move(primitive)), arguments_(std::move(arguments)) {}
+  std::string implementation() const override {
+    const char* name = nullptr;
+    const_dnnl_primitive_desc_t pd = nullptr;
+    if (dnnl_primitive_get_primitive_desc(primitive_.get(), &pd) != dnnl_success ||
+        dnnl_primitive_desc_query(pd, dnnl_query_impl_info_str, 0, &name) != dnnl_success) {
+      return "oneDNN";
+    }
+    return name;
+  }
   std::unique_ptr<BoundStep> bind() const override { return std::make_unique<BoundOneDnnStep>(name(), primitive_, arguments_); }
 
  private:

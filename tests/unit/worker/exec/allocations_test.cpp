@@ -1,0 +1,92 @@
+// No allocation of ours per run: a run allocates what its primitives do, and nothing more.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstdlib>
+
+#include "tests/unit/worker/exec/graph_builder.hpp"
+#include "worker/exec/planned_program.hpp"
+
+namespace {
+std::atomic<std::uint64_t> allocations{0};
+}
+
+extern "C" {
+void* __libc_malloc(std::size_t size);
+void* __libc_calloc(std::size_t count, std::size_t size);
+void* __libc_realloc(void* old, std::size_t size);
+void* __libc_memalign(std::size_t alignment, std::size_t size);
+
+void* malloc(std::size_t size) {
+  allocations.fetch_add(1, std::memory_order_relaxed);
+  return __libc_malloc(size);
+}
+void* calloc(std::size_t count, std::size_t size) {
+  allocations.fetch_add(1, std::memory_order_relaxed);
+  return __libc_calloc(count, size);
+}
+void* realloc(void* old, std::size_t size) {
+  allocations.fetch_add(1, std::memory_order_relaxed);
+  return __libc_realloc(old, size);
+}
+int posix_memalign(void** result, std::size_t alignment, std::size_t size) {
+  allocations.fetch_add(1, std::memory_order_relaxed);
+  *result = __libc_memalign(alignment, size);
+  return *result == nullptr ? 12 : 0;
+}
+void* aligned_alloc(std::size_t alignment, std::size_t size) {
+  allocations.fetch_add(1, std::memory_order_relaxed);
+  return __libc_memalign(alignment, size);
+}
+}
+
+namespace shoal::worker {
+namespace {
+
+// The program's steps, bound to memory of their own, and nothing around them.
+class BareLoop {
+ public:
+  explicit BareLoop(const PlannedProgram& program) {
+    for (const auto& buffer : program.plan().buffers) memory_.push_back(AlignedBytes::allocate(buffer.bytes));
+    for (const auto& step : program.plan().steps) {
+      std::vector<std::byte*> operands;
+      for (const BufferId id : step->operands()) operands.push_back(id == kNoBuffer ? nullptr : memory_[static_cast<std::size_t>(id)].data.get());
+      steps_.push_back(step->bind());
+      steps_.back()->set_addresses(operands);
+    }
+  }
+  void run() {
+    for (const auto& step : steps_) ASSERT_TRUE(step->run().ok());
+  }
+
+ private:
+  std::vector<AlignedBytes> memory_;
+  std::vector<std::unique_ptr<BoundStep>> steps_;
+};
+
+template <typename Function>
+std::uint64_t allocations_of(Function function) {
+  const std::uint64_t before = allocations;
+  function();
+  return allocations - before;
+}
+
+TEST(Allocations, OfARunAreThoseOfItsPrimitives) {
+  const std::vector<TensorSpec> inputs = {testing::spec("data", {1, 3, 64, 64})};
+  const auto model = testing::load(testing::make_bottleneck_network(16), inputs);
+  const auto program = *model->program(inputs);
+  BareLoop bare(dynamic_cast<const PlannedProgram&>(*program));
+  const Tensor src = testing::noise(inputs[0].shape), other_src = testing::noise(inputs[0].shape, 2);
+  Tensor dst = Tensor::create(DType::kFloat32, program->outputs()[0].shape).value();
+  TensorView dst_view = dst.view();
+  Context context;
+  const auto run_on = [&](const Tensor& tensor) { return [&] { (void)program->run(context, std::span(&tensor.view(), 1), std::span(&dst_view, 1)); }; };
+  run_on(src)();  // the first run binds
+  bare.run();
+  const auto expected = allocations_of([&] { bare.run(); });
+  EXPECT_EQ(allocations_of(run_on(src)), expected);
+  EXPECT_EQ(allocations_of(run_on(other_src)), expected) << "the input lies elsewhere";
+}
+
+}  // namespace
+}  // namespace shoal::worker

@@ -1,0 +1,49 @@
+// Builds small graphs in code, and runs them.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "worker/exec/model.hpp"
+#include "worker/graph/graph.hpp"
+
+namespace shoal::worker::testing {
+
+/// Nodes are named after their operator and number: "Convolution3". Constants are noise that depends on their number only.
+class GraphBuilder {
+ public:
+  ValueId input(const std::string& name);
+  ValueId constant(const Shape& shape, float centre = 0.0F, float spread = 1.0F);
+  /// The first output; the others are hidden.
+  ValueId node(const std::string& op, std::vector<ValueId> inputs, Attributes attributes = {}, int output_count = 1);
+  void output(ValueId value);
+  const Graph& graph() const { return graph_; }
+
+  ValueId conv(ValueId src, std::int64_t from, std::int64_t to, std::int64_t kernel, std::int64_t stride = 1, std::int64_t group = 1,
+               bool with_bias = false, int spatial_axes = 2);
+  ValueId batch_norm(ValueId src, std::int64_t channels, bool fix_gamma = false);
+  ValueId activation(ValueId src, ActivationKind kind = ActivationKind::kRelu);
+  ValueId add(ValueId a, ValueId b) { return node("Add", {a, b}); }
+  ValueId concat(std::vector<ValueId> parts, std::int64_t axis = 1);
+  ValueId pool(ValueId src, PoolingAttributes attributes);
+  ValueId fully_connected(ValueId src, std::int64_t from, std::int64_t to);
+  ValueId global_average(ValueId src);
+
+ private:
+  Graph graph_;
+};
+
+/// The bottleneck network's stem and, per stage, its first two blocks: every shape that ResNet-50 v1b's convolutions have.
+/// `width` is the first stage's; 64 in the real one.
+Graph make_bottleneck_network(std::int64_t width = 64);
+
+Tensor noise(const Shape& shape, std::uint64_t seed = 1);
+/// Runs the program on noise for every input and gives its outputs.
+std::vector<Tensor> run(const Program& program, Context& context, std::uint64_t seed = 1);
+std::unique_ptr<Model> load(const Graph& graph, const std::vector<TensorSpec>& inputs, const std::string& device = "cpu", int threads = 1);
+TensorSpec spec(const std::string& name, const Shape& shape);
+/// Largest |a - b| over largest |b|.
+double relative_error(const Tensor& a, const Tensor& b);
+bool same_bits(const std::vector<Tensor>& a, const std::vector<Tensor>& b);
+
+}  // namespace shoal::worker::testing

@@ -1,0 +1,117 @@
+#include "worker/exec/model.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "tests/unit/worker/exec/graph_builder.hpp"
+
+namespace shoal::worker {
+namespace {
+
+using testing::GraphBuilder;
+using testing::load;
+using testing::run;
+using testing::spec;
+
+Graph two_inputs() {
+  GraphBuilder b;
+  const ValueId first = b.input("first"), second = b.input("second");
+  b.output(b.node("Sub", {b.conv(first, 3, 16, 3), b.conv(second, 3, 16, 3)}));
+  return b.graph();
+}
+const std::vector<TensorSpec> kTwo = {spec("first", {1, 3, 8, 8}), spec("second", {1, 3, 8, 8})};
+
+TEST(Model, FindsAProgramInAnyOrderOfItsInputs) {
+  const auto model = load(two_inputs(), kTwo);
+  const std::vector<TensorSpec> turned = {kTwo[1], kTwo[0]};
+  EXPECT_EQ(*model->program(kTwo), *model->program(turned));
+  EXPECT_EQ((*model->program(turned))->inputs()[0].name, "first");
+}
+
+TEST(Model, NamesTheInputThatIsMissingUnknownOrOpen) {
+  const auto model = load(two_inputs(), kTwo);
+  const auto message = [&](std::vector<TensorSpec> inputs) { return model->program(inputs).status().to_string(); };
+  EXPECT_NE(message({kTwo[0]}).find("'second'"), std::string::npos);
+  EXPECT_NE(message({kTwo[0], kTwo[1], spec("third", {1})}).find("'third'"), std::string::npos);
+  EXPECT_NE(message({kTwo[0], spec("second", {-1, 3, 8, 8})}).find("'second'"), std::string::npos);
+  EXPECT_NE(message({kTwo[0], {"second", DType::kFloat64, {1, 3, 8, 8}}}).find("'second' is float64"), std::string::npos);
+}
+
+TEST(Model, RefusesADeviceItDoesNotHave) {
+  const auto refused = Model::load(two_inputs(), {.device = "abacus", .input_sets = {kTwo}});
+  ASSERT_FALSE(refused.ok());
+  EXPECT_NE(refused.status().to_string().find("'abacus'"), std::string::npos);
+}
+
+TEST(Model, CompilesOtherShapesAgainstTheSamePackedWeights) {
+  const Graph graph = testing::make_bottleneck_network(16);
+  const auto model = load(graph, {spec("data", {1, 3, 64, 64})});
+  for (const Shape& shape : {Shape{3, 3, 64, 64}, Shape{1, 3, 96, 80}}) {
+    const std::vector<TensorSpec> inputs = {spec("data", shape)};
+    Context context, reference_context;
+    const auto got = run(**model->program(inputs), context);
+    const auto want = run(**load(graph, inputs, "cpu-reference")->program(inputs), reference_context);
+    EXPECT_LE(testing::relative_error(got[0], want[0]), 5e-6) << shape.to_string();
+  }
+}
+
+TEST(Model, HoldsNoMoreThanItsCacheMay) {
+  const auto model = Model::load(testing::make_bottleneck_network(16), {.input_sets = {{spec("data", {1, 3, 64, 64})}}, .cache_bytes = 4 << 20}).value();
+  std::weak_ptr<const Program> first = *model->program(std::vector{spec("data", {1, 3, 65, 65})});
+  Context context;
+  (void)run(*first.lock(), context);
+  for (std::int64_t size = 66; size < 76; ++size) (void)run(**model->program(std::vector{spec("data", {1, 3, size, size})}), context);
+  EXPECT_TRUE(first.expired()) << "ten other shapes of 1.5 MB each, and the first is still here";
+}
+
+TEST(Context, RunsProgramsOfGrowingSizeOneAfterTheOther) {
+  const Graph graph = testing::make_bottleneck_network(16);
+  const auto model = load(graph, {spec("data", {1, 3, 64, 64})});
+  Context shared;
+  for (const std::int64_t size : {64, 128, 64, 160, 64}) {
+    const std::vector<TensorSpec> inputs = {spec("data", {1, 3, size, size})};
+    Context own;
+    EXPECT_TRUE(testing::same_bits(run(**model->program(inputs), shared), run(**model->program(inputs), own))) << size;
+  }
+}
+
+TEST(Context, CountsStepsAndForgetsTheNameAfterwards) {
+  const auto model = load(two_inputs(), kTwo);
+  const auto program = *model->program(kTwo);
+  std::atomic<std::uint64_t> steps{0};
+  Progress progress;
+  progress.step_counter = &steps;
+  Context context;
+  context.progress = &progress;
+  (void)run(*program, context);
+  EXPECT_EQ(steps, program->step_count());
+  EXPECT_EQ(progress.step_name, nullptr);
+}
+
+TEST(Program, TakesTensorsAtAnyAddress) {
+  GraphBuilder b;
+  b.output(b.activation(b.conv(b.input("data"), 3, 16, 3)));
+  const std::vector<TensorSpec> inputs = {spec("data", {1, 3, 8, 8})};
+  const auto model = load(b.graph(), inputs);
+  const auto program = *model->program(inputs);
+  Context context;
+  const auto aligned = run(*program, context);
+  const Tensor src = testing::noise({1, 3, 8, 8});
+  std::vector<std::byte> src_room(src.size_bytes() + 1), dst_room(aligned[0].size_bytes() + 1);
+  std::memcpy(src_room.data() + 1, src.view().data, src.size_bytes());
+  const TensorView crooked_src{DType::kFloat32, src.shape(), src_room.data() + 1};
+  TensorView crooked_dst{DType::kFloat32, aligned[0].shape(), dst_room.data() + 1};
+  ASSERT_TRUE(program->run(context, std::span(&crooked_src, 1), std::span(&crooked_dst, 1)).ok());
+  EXPECT_EQ(std::memcmp(crooked_dst.data, aligned[0].view().data, aligned[0].size_bytes()), 0);
+}
+
+TEST(Program, RefusesTensorsItWasNotCompiledFor) {
+  const auto model = load(two_inputs(), kTwo);
+  const auto program = *model->program(kTwo);
+  Context context;
+  EXPECT_EQ(program->run(context, {}, {}).code(), StatusCode::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace shoal::worker

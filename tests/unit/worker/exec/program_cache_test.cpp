@@ -1,0 +1,96 @@
+#include "worker/exec/program_cache.hpp"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <latch>
+#include <thread>
+
+#include "shm/base/errors.hpp"
+
+namespace shoal::worker {
+namespace {
+
+// A program that does nothing and holds that much memory.
+std::shared_ptr<const PlannedProgram> program_of(std::size_t bytes) {
+  Plan plan;
+  plan.privates.push_back(AlignedBytes::allocate(bytes));
+  return std::make_shared<const PlannedProgram>(std::move(plan), nullptr);
+}
+
+ProgramCache::Compile compiles(std::size_t bytes) {
+  return [bytes] { return Result(program_of(bytes)); };
+}
+
+TEST(ProgramCache, StaysWithinItsBudgetAndForgetsTheLeastRecentlyUsed) {
+  ProgramCache cache(25'000);
+  for (const char* key : {"a", "b"}) ASSERT_TRUE(cache.get(key, compiles(10'000)).ok());
+  ASSERT_TRUE(cache.get("a", compiles(10'000)).ok());  // now b is the older
+  ASSERT_TRUE(cache.get("c", compiles(10'000)).ok());
+  EXPECT_LE(cache.resident_bytes(), 25'000U);
+  EXPECT_EQ(cache.program_count(), 2U);
+  int compiled = 0;
+  const auto counting = [&compiled] {
+    ++compiled;
+    return Result(program_of(10'000));
+  };
+  ASSERT_TRUE(cache.get("a", counting).ok());
+  EXPECT_EQ(compiled, 0);
+  ASSERT_TRUE(cache.get("b", counting).ok());
+  EXPECT_EQ(compiled, 1);
+}
+
+TEST(ProgramCache, KeepsConfiguredProgramsWhateverComes) {
+  ProgramCache cache(1);
+  const auto configured = program_of(10'000);
+  cache.pin("configured", configured);
+  for (const char* key : {"a", "b", "c"}) ASSERT_TRUE(cache.get(key, compiles(10'000)).ok());
+  EXPECT_EQ(*cache.get("configured", compiles(1)), configured);
+  EXPECT_EQ(cache.program_count(), 2U);  // and the newest
+}
+
+TEST(ProgramCache, CompilesOnceForAllWhoAskAtTheSameTime) {
+  ProgramCache cache(1 << 20);
+  std::atomic<int> compiled{0};
+  std::latch all_here(4);
+  std::vector<std::jthread> threads;
+  for (int i = 0; i < 4; ++i) {
+    threads.emplace_back([&] {
+      all_here.arrive_and_wait();
+      const auto found = cache.get("shape", [&] {
+        ++compiled;
+        std::this_thread::sleep_for(std::chrono::milliseconds(30));  // time for the others to arrive while it is compiled
+        return Result(program_of(1));
+      });
+      EXPECT_TRUE(found.ok());
+    });
+  }
+  threads.clear();
+  EXPECT_EQ(compiled, 1);
+}
+
+TEST(ProgramCache, AShapeThatIsHereDoesNotWaitForAnothersCompilation) {
+  ProgramCache cache(1 << 20);
+  ASSERT_TRUE(cache.get("here", compiles(1)).ok());
+  std::latch compiling(1), found(1);
+  std::jthread slow([&] {
+    (void)cache.get("slow", [&] {
+      compiling.count_down();
+      found.wait();  // ends only when the other shape has been found meanwhile
+      return Result(program_of(1));
+    });
+  });
+  compiling.wait();
+  EXPECT_TRUE(cache.get("here", compiles(1)).ok());
+  found.count_down();
+}
+
+TEST(ProgramCache, TellsAFailureAndTriesAgainNextTime) {
+  ProgramCache cache(1 << 20);
+  const auto fails = []() -> Result<std::shared_ptr<const PlannedProgram>> { return invalid_argument("no such shape"); };
+  EXPECT_EQ(cache.get("shape", fails).status().code(), StatusCode::kInvalidArgument);
+  EXPECT_TRUE(cache.get("shape", compiles(1)).ok());
+}
+
+}  // namespace
+}  // namespace shoal::worker
