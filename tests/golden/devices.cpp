@@ -30,7 +30,8 @@ Result<Tensors> run(worker::Model& model, const Tensors& inputs) {
   SHOAL_ASSIGN_OR_RETURN(const auto program, model.program(specs_of(inputs)));
   std::vector<TensorView> src, dst;
   for (const TensorSpec& spec : program->inputs()) {
-    const auto given = std::find_if(inputs.begin(), inputs.end(), [&](const NamedTensor& input) { return input.name == spec.name; });
+    const auto given =
+        std::find_if(inputs.begin(), inputs.end(), [&](const NamedTensor& input) { return input.name == spec.name; });
     if (given == inputs.end()) return invalid_argument("input '{}' is not among the case's", spec.name);
     src.push_back(given->tensor.view());
   }

@@ -29,7 +29,8 @@ constexpr RealModel kModels[] = {
     {"mnist-mlp-mx14", "model", 0},
 };
 
-/// The stored input; pictures stored as uint8 are bytes, blue first, that the model wants as floats, less their mean where the note says so.
+/// The stored input; pictures stored as uint8 are bytes, blue first, that the model wants as floats, less their mean where the
+/// note says so.
 Tensor model_input(const std::filesystem::path& file, const std::string& note) {
   Tensor stored = read_npy(file).value();
   if (stored.dtype() != DType::kUInt8) return stored;
@@ -55,7 +56,8 @@ TEST_P(Models, GiveTheExpectedOutputs) {
     SCOPED_TRACE(entry.at("case").get<std::string>());
     Tensors inputs;
     for (const auto& input : entry.at("inputs")) {
-      inputs.push_back({input.at("name"), model_input(folder / "expected" / input.at("file").get<std::string>(), entry.value("note", ""))});
+      inputs.push_back(
+          {input.at("name"), model_input(folder / "expected" / input.at("file").get<std::string>(), entry.value("note", ""))});
     }
     auto model = load_checkpoint((folder / real.prefix).string(), real.epoch, device, specs_of(inputs));
     ASSERT_TRUE(model.ok()) << model.status().to_string();
@@ -71,10 +73,12 @@ TEST_P(Models, GiveTheExpectedOutputs) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(, Models, ::testing::Combine(::testing::ValuesIn(kDevices), ::testing::ValuesIn(kModels)), [](const auto& info) {
-  const RealModel& real = std::get<1>(info.param);
-  return test_name(std::string(real.folder) + "_epoch" + std::to_string(real.epoch) + "_on_" + std::get<0>(info.param));
-});
+INSTANTIATE_TEST_SUITE_P(, Models, ::testing::Combine(::testing::ValuesIn(kDevices), ::testing::ValuesIn(kModels)),
+                         [](const auto& info) {
+                           const RealModel& real = std::get<1>(info.param);
+                           return test_name(std::string(real.folder) + "_epoch" + std::to_string(real.epoch) + "_on_" +
+                                            std::get<0>(info.param));
+                         });
 
 }  // namespace
 }  // namespace shoal::testing

@@ -21,8 +21,8 @@ constexpr double kReferenceGflop = 10;  // beyond it plain loops take minutes: S
 
 /// The networks of operators that Shoal has. Others belong to later tiers.
 constexpr const char* kNetworks[] = {
-    "mlp",         "lenet",       "alexnet",      "vgg16",         "vgg16-bn",     "inception-bn",       "inception-v3",
-    "resnet18-v1", "resnet50-v1", "resnet152-v1", "resnet50-v2",   "resnet50-v1b", "squeezenet1.1",      "mobilenet1.0",
+    "mlp",         "lenet",       "alexnet",       "vgg16",           "vgg16-bn",           "inception-bn",  "inception-v3",
+    "resnet18-v1", "resnet50-v1", "resnet152-v1",  "resnet50-v2",     "resnet50-v1b",       "squeezenet1.1", "mobilenet1.0",
     "densenet121", "arcface-r50", "mobilefacenet", "mobilenetv2-1.0", "efficientnet-lite0",
 };
 
@@ -76,9 +76,12 @@ Tensors make_inputs(const nlohmann::json& network, int batch) {
     Tensor tensor = Tensor::create(DType::kFloat32, Shape(dims)).value();
     const std::span<float> values = tensor.values<float>();
     const float offset = rule.value("offset", 0.f), scale = rule.value("scale", 0.f);
-    if (rule.contains("ids")) make_model::fill_ids(name, rule.at("ids"), values);
-    else if (rule.contains("blocks")) make_model::fill_picture(name, offset, scale, rule.at("blocks"), tensor.shape(), values);
-    else make_model::fill(name, offset, scale, 0, values);
+    if (rule.contains("ids"))
+      make_model::fill_ids(name, rule.at("ids"), values);
+    else if (rule.contains("blocks"))
+      make_model::fill_picture(name, offset, scale, rule.at("blocks"), tensor.shape(), values);
+    else
+      make_model::fill(name, offset, scale, 0, values);
     inputs.push_back({name, std::move(tensor)});
   }
   return inputs;
@@ -91,7 +94,8 @@ class Checkpoint {
     std::string pattern = (std::filesystem::temp_directory_path() / "shoal-golden-XXXXXX").string();
     directory_ = ::mkdtemp(pattern.data());
     const auto rules = make_model::read_parameter_rules(folder() / name / (name + "-parameters.txt"));
-    status_ = rules.ok() ? make_model::write_checkpoint(folder() / name / (name + "-symbol.json"), *rules, prefix()) : rules.status();
+    status_ =
+        rules.ok() ? make_model::write_checkpoint(folder() / name / (name + "-symbol.json"), *rules, prefix()) : rules.status();
   }
   ~Checkpoint() { std::filesystem::remove_all(directory_); }
   const Status& status() const { return status_; }
@@ -113,7 +117,8 @@ TEST_P(Networks, GiveMxnetsOutputs) {
   }
   const Tensors inputs = make_inputs(network, batch);
   if (batch == 1) {
-    for (const NamedTensor& input : inputs) EXPECT_EQ(crc32_of(input.tensor.view().bytes()), network.at("crc32").at(input.name)) << input.name;
+    for (const NamedTensor& input : inputs)
+      EXPECT_EQ(crc32_of(input.tensor.view().bytes()), network.at("crc32").at(input.name)) << input.name;
   }
   const Checkpoint checkpoint(name);
   ASSERT_TRUE(checkpoint.status().ok()) << checkpoint.status().to_string();
@@ -127,7 +132,8 @@ TEST_P(Networks, GiveMxnetsOutputs) {
   ASSERT_EQ(outputs->size(), expected.size());
   for (const NamedTensor& want : expected) {
     const NamedTensor& got = outputs->at(std::stoul(want.name));
-    EXPECT_TRUE(close_to(got.tensor.view(), want.tensor.view(), network.at("tolerance"))) << "output " << want.name << " ('" << got.name << "')";
+    EXPECT_TRUE(close_to(got.tensor.view(), want.tensor.view(), network.at("tolerance")))
+        << "output " << want.name << " ('" << got.name << "')";
   }
 }
 

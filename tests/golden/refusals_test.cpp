@@ -46,10 +46,12 @@ TEST_P(Refusals, NameWhatIsWrong) {
     ASSERT_FALSE(model.ok()) << "was loaded on " << device;
     const std::string& message = model.status().message();
     // An operator of a later tier is refused as such; what its attributes hold is looked at when Shoal has it.
-    const bool unknown_operator = model.status().code() == StatusCode::kUnimplemented && message.find("operators that Shoal does not have") != std::string::npos;
+    const bool unknown_operator = model.status().code() == StatusCode::kUnimplemented &&
+                                  message.find("operators that Shoal does not have") != std::string::npos;
     for (std::size_t i = 0; i < refusal.must_name.size(); ++i) {
       if (unknown_operator && i >= 2) break;  // the first two name operator and node
-      EXPECT_NE(message.find(refusal.must_name[i]), std::string::npos) << "does not name " << refusal.must_name[i] << ": " << message;
+      EXPECT_NE(message.find(refusal.must_name[i]), std::string::npos)
+          << "does not name " << refusal.must_name[i] << ": " << message;
     }
     EXPECT_NE(model.status().code(), StatusCode::kInternal) << message;
   }

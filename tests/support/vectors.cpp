@@ -47,9 +47,9 @@ std::vector<double> as_doubles(const TensorView& tensor) {
   worker::Node unnamed;
   unnamed.source_op = "test";
   EXPECT_TRUE(worker::with_number(unnamed, tensor.dtype, [&]<typename T>() {
-    for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<double>(worker::elements<T>(tensor)[i]);
-    return Status();
-  }).ok());
+                for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<double>(worker::elements<T>(tensor)[i]);
+                return Status();
+              }).ok());
   return values;
 }
 
@@ -68,7 +68,8 @@ double largest_magnitude(std::span<const double> values) {
   for (std::size_t i = 0; i < got.size(); ++i) {
     if (got[i] == want[i] || (std::isnan(got[i]) && std::isnan(want[i]))) continue;
     const double difference = std::abs(got[i] - want[i]);
-    if (!std::isfinite(difference)) return ::testing::AssertionFailure() << "element " << i << " is " << got[i] << ", want " << want[i];
+    if (!std::isfinite(difference))
+      return ::testing::AssertionFailure() << "element " << i << " is " << got[i] << ", want " << want[i];
     if (difference > worst) worst = difference, worst_at = i;
   }
   if (worst <= limit) return ::testing::AssertionSuccess();

@@ -23,11 +23,12 @@ struct VectorCase {
 /// Empty when the file is not there.
 std::vector<VectorCase> read_cases(const std::filesystem::path& cases_json);
 
-/// The arrays of a .params file whose names begin with `prefix` ("in:"), without it, copied to aligned memory, in the file's order.
+/// The arrays of a .params file whose names begin with `prefix` ("in:"), without it, copied to aligned memory, in the file's
+/// order.
 Result<Tensors> read_arrays(const std::filesystem::path& params_file, std::string_view prefix);
 
-/// True when dtype and shape are equal and every |got - want| <= tolerance * max(1, max|want|); NaN and infinities in the same places.
-/// Tolerance 0 means equal values (0 equals -0).
+/// True when dtype and shape are equal and every |got - want| <= tolerance * max(1, max|want|); NaN and infinities in the same
+/// places. Tolerance 0 means equal values (0 equals -0).
 ::testing::AssertionResult close_to(const TensorView& got, const TensorView& want, double tolerance);
 /// As close_to, for values alone, in units of `scale` (which already holds max|want|).
 ::testing::AssertionResult values_close(std::span<const double> got, std::span<const double> want, double limit);

@@ -54,7 +54,8 @@ Status write_params(const std::filesystem::path& params_file, std::span<const Pa
   return {};
 }
 
-Status write_checkpoint(const std::filesystem::path& symbol_file, std::span<const ParameterRule> rules, const std::filesystem::path& prefix) {
+Status write_checkpoint(const std::filesystem::path& symbol_file, std::span<const ParameterRule> rules,
+                        const std::filesystem::path& prefix) {
   const std::filesystem::path symbol_copy = prefix.string() + "-symbol.json";
   std::error_code error;
   std::filesystem::copy_file(symbol_file, symbol_copy, std::filesystem::copy_options::overwrite_existing, error);

@@ -14,6 +14,7 @@ namespace shoal::make_model {
 Status write_params(const std::filesystem::path& params_file, std::span<const ParameterRule> rules);
 
 /// Writes PREFIX-symbol.json (a copy of symbol_file) and PREFIX-0000.params.
-Status write_checkpoint(const std::filesystem::path& symbol_file, std::span<const ParameterRule> rules, const std::filesystem::path& prefix);
+Status write_checkpoint(const std::filesystem::path& symbol_file, std::span<const ParameterRule> rules,
+                        const std::filesystem::path& prefix);
 
 }  // namespace shoal::make_model

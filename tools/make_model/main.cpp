@@ -57,12 +57,14 @@ std::optional<std::filesystem::path> parameters_beside(const std::string& symbol
   return std::filesystem::exists(path) ? std::optional(path) : std::nullopt;
 }
 
-Status make(const std::string& symbol_file, const std::vector<std::string>& shapes, const std::string& parameters_file, const std::string& prefix) {
+Status make(const std::string& symbol_file, const std::vector<std::string>& shapes, const std::string& parameters_file,
+            const std::string& prefix) {
   std::vector<TensorSpec> inputs;
   for (const std::string& text : shapes) {
     SHOAL_ASSIGN_OR_RETURN(inputs.emplace_back(), parse_shape(text));
   }
-  const auto listed = parameters_file.empty() ? parameters_beside(symbol_file) : std::optional<std::filesystem::path>(parameters_file);
+  const auto listed =
+      parameters_file.empty() ? parameters_beside(symbol_file) : std::optional<std::filesystem::path>(parameters_file);
   SHOAL_ASSIGN_OR_RETURN(const auto rules, listed ? make_model::read_parameter_rules(*listed)
                                                   : make_model::derive_parameter_rules(symbol_file, inputs));
   SHOAL_RETURN_IF_ERROR(make_model::write_checkpoint(symbol_file, rules, prefix));

@@ -46,7 +46,8 @@ bool set_role(std::string_view name, ParameterRule& rule) {
   if (name.ends_with("_gamma")) return set(1, 0.25f);
   if (name.ends_with("_parameters")) return set(0, 0.125f);
   if ((contains("embed") && name.ends_with("_weight")) || name.ends_with("position_weight")) return set(0, 1);
-  if (name.ends_with("_weight")) return set(0, fan_in_scale(rule.shape) * (contains("pred_conv") || contains("yolooutput") ? 0.25f : 1.f));
+  if (name.ends_with("_weight"))
+    return set(0, fan_in_scale(rule.shape) * (contains("pred_conv") || contains("yolooutput") ? 0.25f : 1.f));
   if (ends_with_one_of(name, {"_bias", "_beta", "_moving_mean", "_running_mean"})) return set(0, 0.125f);
   return false;
 }
@@ -106,7 +107,8 @@ Result<std::vector<ParameterRule>> read_parameter_rules(const std::filesystem::p
   return rules;
 }
 
-Result<std::vector<ParameterRule>> derive_parameter_rules(const std::filesystem::path& symbol_file, std::span<const TensorSpec> inputs) {
+Result<std::vector<ParameterRule>> derive_parameter_rules(const std::filesystem::path& symbol_file,
+                                                          std::span<const TensorSpec> inputs) {
   SHOAL_ASSIGN_OR_RETURN(const MxnetSymbol symbol, worker::read_mxnet_symbol(symbol_file));
   SHOAL_ASSIGN_OR_RETURN(worker::MxnetImport import, worker::import_mxnet_symbol(symbol_file));
   SHOAL_RETURN_IF_ERROR(worker::infer_parameters(import.graph, inputs));
@@ -115,12 +117,14 @@ Result<std::vector<ParameterRule>> derive_parameter_rules(const std::filesystem:
   for (const bool auxiliary : {false, true}) {
     for (const worker::ValueId id : import.graph.inputs) {
       const worker::Value& value = import.graph.value(id);
-      const bool given = std::any_of(inputs.begin(), inputs.end(), [&](const TensorSpec& spec) { return spec.name == value.name; });
+      const bool given =
+          std::any_of(inputs.begin(), inputs.end(), [&](const TensorSpec& spec) { return spec.name == value.name; });
       if (given || import.auxiliaries.contains(value.name) != auxiliary) continue;
       ParameterRule rule{(auxiliary ? "aux:" : "arg:") + value.name, 0, 0, value.shape};
       if (!set_role(value.name, rule)) {
-        return invalid_argument("'{}' is neither an input whose shape was given nor named like a parameter (_weight, _bias, _gamma, ...)",
-                                value.name);
+        return invalid_argument(
+            "'{}' is neither an input whose shape was given nor named like a parameter (_weight, _bias, _gamma, ...)",
+            value.name);
       }
       if (damped.contains(value.name)) {
         rule.offset /= 8;

@@ -25,9 +25,10 @@ struct ParameterRule {
 ///   Errors  kNotFound; kInvalidArgument naming file and line
 Result<std::vector<ParameterRule>> read_parameter_rules(const std::filesystem::path& path);
 
-/// The parameters of a -symbol.json by the names' roles (weights fan in, gammas around 1, ends of residual branches damped), arguments
-/// in the graph's order, then auxiliary states. Shapes follow from those of the inputs.
+/// The parameters of a -symbol.json by the names' roles (weights fan in, gammas around 1, ends of residual branches damped),
+/// arguments in the graph's order, then auxiliary states. Shapes follow from those of the inputs.
 ///   Errors  those of the importer and of inference; kInvalidArgument for a parameter whose name has no role
-Result<std::vector<ParameterRule>> derive_parameter_rules(const std::filesystem::path& symbol_file, std::span<const TensorSpec> inputs);
+Result<std::vector<ParameterRule>> derive_parameter_rules(const std::filesystem::path& symbol_file,
+                                                          std::span<const TensorSpec> inputs);
 
 }  // namespace shoal::make_model

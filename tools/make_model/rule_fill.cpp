@@ -29,9 +29,11 @@ void fill_ids(std::string_view name, std::uint64_t count, std::span<float> out) 
   for (std::size_t i = 0; i < out.size(); ++i) out[i] = static_cast<float>(bits24(seed, i) * count >> 24);
 }
 
-void fill_picture(std::string_view name, float offset, float scale, std::int64_t blocks, const Shape& shape, std::span<float> out) {
+void fill_picture(std::string_view name, float offset, float scale, std::int64_t blocks, const Shape& shape,
+                  std::span<float> out) {
   const std::uint64_t fine = fnv1a(name), coarse = fnv1a(std::string(name) + "/blocks");
-  const std::int64_t height = shape[2], width = shape[3], rows = (height + blocks - 1) / blocks, columns = (width + blocks - 1) / blocks;
+  const std::int64_t height = shape[2], width = shape[3], rows = (height + blocks - 1) / blocks,
+                     columns = (width + blocks - 1) / blocks;
   for (std::size_t i = 0; i < out.size(); ++i) {
     const auto at = static_cast<std::int64_t>(i);
     const std::int64_t plane = at / (height * width), y = at / width % height, x = at % width;

@@ -21,6 +21,7 @@ void fill(std::string_view name, float offset, float scale, std::uint64_t first,
 /// Element i = floor(bits24(name, i) * count / 2^24).
 void fill_ids(std::string_view name, std::uint64_t count, std::span<float> out);
 /// Pictures (n, c, h, w): noise on squares of `blocks` pixels, offset + scale * (unit(name, i) + unit(name + "/blocks", square)).
-void fill_picture(std::string_view name, float offset, float scale, std::int64_t blocks, const Shape& shape, std::span<float> out);
+void fill_picture(std::string_view name, float offset, float scale, std::int64_t blocks, const Shape& shape,
+                  std::span<float> out);
 
 }  // namespace shoal::make_model

@@ -64,8 +64,8 @@ struct SoftmaxAttributes {
   std::int64_t axis = -1;
   bool flatten_rest = false;  ///< over all axes after the first together (SoftmaxOutput's default)
   double temperature = 1;
-  bool use_length = false;    ///< second input: lengths, shape = data's without `axis`
-  std::optional<DType> dtype; ///< of the output; none = the data's
+  bool use_length = false;     ///< second input: lengths, shape = data's without `axis`
+  std::optional<DType> dtype;  ///< of the output; none = the data's
 };
 
 /// "LRN" across channels.
@@ -116,9 +116,9 @@ struct LeakyAttributes {
   double slope = 0.25;  ///< of leaky and elu
 };
 
-using Attributes = std::variant<std::monostate, ConvolutionAttributes, FullyConnectedAttributes, BatchNormAttributes,
-                                ActivationAttributes, PoolingAttributes, ConcatAttributes, SoftmaxAttributes, LrnAttributes,
-                                ReshapeAttributes, CastAttributes, ScalarAttributes, ClipAttributes, TransposeAttributes,
-                                MulticastAttributes, LeakyAttributes>;
+using Attributes =
+    std::variant<std::monostate, ConvolutionAttributes, FullyConnectedAttributes, BatchNormAttributes, ActivationAttributes,
+                 PoolingAttributes, ConcatAttributes, SoftmaxAttributes, LrnAttributes, ReshapeAttributes, CastAttributes,
+                 ScalarAttributes, ClipAttributes, TransposeAttributes, MulticastAttributes, LeakyAttributes>;
 
 }  // namespace shoal::worker

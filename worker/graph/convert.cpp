@@ -15,8 +15,10 @@ void convert(const std::byte* src, std::byte* dst, std::size_t count) {
     From from;
     std::memcpy(&from, src + i * sizeof(From), sizeof(From));  // constants lie at any address
     To to;
-    if constexpr (sizeof(To) > 2) to = static_cast<To>(from);
-    else to = To(static_cast<float>(from));
+    if constexpr (sizeof(To) > 2)
+      to = static_cast<To>(from);
+    else
+      to = To(static_cast<float>(from));
     std::memcpy(dst + i * sizeof(To), &to, sizeof(To));
   }
 }
@@ -25,11 +27,16 @@ void convert(const std::byte* src, std::byte* dst, std::size_t count) {
 template <typename Visit>
 void with_float_type(DType dtype, Visit&& visit) {
   switch (dtype) {
-    case DType::kFloat32: return visit(static_cast<float*>(nullptr));
-    case DType::kFloat64: return visit(static_cast<double*>(nullptr));
-    case DType::kFloat16: return visit(static_cast<Half*>(nullptr));
-    case DType::kBFloat16: return visit(static_cast<BFloat16*>(nullptr));
-    default: SHOAL_CHECK(!"a floating-point type");
+    case DType::kFloat32:
+      return visit(static_cast<float*>(nullptr));
+    case DType::kFloat64:
+      return visit(static_cast<double*>(nullptr));
+    case DType::kFloat16:
+      return visit(static_cast<Half*>(nullptr));
+    case DType::kBFloat16:
+      return visit(static_cast<BFloat16*>(nullptr));
+    default:
+      SHOAL_CHECK(!"a floating-point type");
   }
 }
 

@@ -29,25 +29,26 @@ struct Constant {
 /// One tensor of the graph: an input, a constant, or an output of one node.
 struct Value {
   std::string name;
-  DType dtype = DType::kInvalid;   ///< kInvalid until inferred
-  Shape shape;                     ///< meaningless until inferred
+  DType dtype = DType::kInvalid;  ///< kInvalid until inferred
+  Shape shape;                    ///< meaningless until inferred
   std::optional<Constant> constant;
-  NodeId producer = kNoNode;       ///< kNoNode for inputs and constants
-  ValueId converted_from = -1;     ///< the stored constant that this one is a conversion of (infer() makes those); -1: it is the stored one
+  NodeId producer = kNoNode;  ///< kNoNode for inputs and constants
+  ValueId converted_from =
+      -1;  ///< the stored constant that this one is a conversion of (infer() makes those); -1: it is the stored one
 };
 
 /// One use of an operator.
 struct Node {
-  const Operator* op = nullptr;    ///< from the registry (operators.hpp); lives as long as the process
-  std::string name;                ///< the name in the model's file: what errors name
-  std::string source_op;           ///< the operator's name in the model's file, for messages; empty: op->name
+  const Operator* op = nullptr;  ///< from the registry (operators.hpp); lives as long as the process
+  std::string name;              ///< the name in the model's file: what errors name
+  std::string source_op;         ///< the operator's name in the model's file, for messages; empty: op->name
   Attributes attributes;
   std::vector<ValueId> inputs;
-  std::vector<ValueId> outputs;    ///< all of them, hidden ones included
+  std::vector<ValueId> outputs;  ///< all of them, hidden ones included
 };
 
 struct GraphOutput {
-  std::string name;                ///< as MXNet's list_outputs gives it
+  std::string name;  ///< as MXNet's list_outputs gives it
   ValueId value = 0;
 };
 
@@ -55,8 +56,8 @@ struct GraphOutput {
 ///   Threads  thread-compatible: passes change it, compiled programs do not refer to it
 struct Graph {
   std::vector<Value> values;
-  std::vector<Node> nodes;         ///< topological order
-  std::vector<ValueId> inputs;     ///< in the model's order
+  std::vector<Node> nodes;      ///< topological order
+  std::vector<ValueId> inputs;  ///< in the model's order
   std::vector<GraphOutput> outputs;
   std::vector<std::string> ignored_inputs;  ///< label arguments: accepted and ignored when given
 
@@ -69,14 +70,15 @@ struct Graph {
   std::uint64_t constant_bytes() const;
 };
 
-/// Sets dtype and shape of every value from those of the inputs (by name, any order). ignored_inputs may be among them; an input that is
-/// not given keeps what the model says of it. Floating-point constants follow the type of the data they meet, as MXNet copies
-/// parameters into arrays of the inferred type: the node then reads a converted constant, and the next infer() may choose anew.
+/// Sets dtype and shape of every value from those of the inputs (by name, any order). ignored_inputs may be among them; an input
+/// that is not given keeps what the model says of it. Floating-point constants follow the type of the data they meet, as MXNet
+/// copies parameters into arrays of the inferred type: the node then reads a converted constant, and the next infer() may choose
+/// anew.
 ///   Errors  kInvalidArgument naming operator, node, tensor and both shapes; kUnimplemented
 Status infer(Graph& graph, std::span<const TensorSpec> inputs);
 
-/// As infer(), for a graph imported without parameters: an input nobody gave takes dtype and shape from the operators that read it.
-/// The graph is changed only in its values.
+/// As infer(), for a graph imported without parameters: an input nobody gave takes dtype and shape from the operators that read
+/// it. The graph is changed only in its values.
 Status infer_parameters(Graph& graph, std::span<const TensorSpec> inputs);
 
 /// "Convolution 'conv1'": how messages name a node, with the operator's name in the model's file.

@@ -46,7 +46,9 @@ class Inference {
         continue;
       }
       for (const std::int64_t dim : spec.shape) {
-        if (dim < 1) return invalid_argument("input '{}' has shape {}; every dimension must be given and positive", spec.name, spec.shape.to_string());
+        if (dim < 1)
+          return invalid_argument("input '{}' has shape {}; every dimension must be given and positive", spec.name,
+                                  spec.shape.to_string());
       }
       set_result(graph_.value(found->second), spec.dtype, spec.shape);
       SHOAL_RETURN_IF_ERROR(check_extent(graph_.value(found->second)));
@@ -68,8 +70,8 @@ class Inference {
     if (input.dtype == DType::kInvalid) input.dtype = DType::kFloat32;
     if (open_parameters_) return {};
     if (!is_open(input.shape)) return {};
-    return invalid_argument("input '{}' is not given and the model's files hold no value for it; the model's inputs are {}", input.name,
-                            names_of(graph_));
+    return invalid_argument("input '{}' is not given and the model's files hold no value for it; the model's inputs are {}",
+                            input.name, names_of(graph_));
   }
 
   Status visit(Node& node) {

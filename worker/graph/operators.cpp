@@ -18,9 +18,9 @@ void add(Registry& registry, Operator op) {
 
 constexpr const char* kBinary[] = {"Add", "Sub", "Mul", "Div"};
 constexpr const char* kScalar[] = {
-    "AddScalar",     "SubScalar",      "RSubScalar",    "MulScalar",        "DivScalar",    "RDivScalar",
-    "ModScalar",     "RModScalar",     "PowerScalar",   "RPowerScalar",     "MaximumScalar", "MinimumScalar",
-    "HypotScalar",   "EqualScalar",    "NotEqualScalar", "GreaterScalar",   "GreaterEqualScalar", "LesserScalar",
+    "AddScalar",         "SubScalar",        "RSubScalar",      "MulScalar",       "DivScalar",          "RDivScalar",
+    "ModScalar",         "RModScalar",       "PowerScalar",     "RPowerScalar",    "MaximumScalar",      "MinimumScalar",
+    "HypotScalar",       "EqualScalar",      "NotEqualScalar",  "GreaterScalar",   "GreaterEqualScalar", "LesserScalar",
     "LesserEqualScalar", "LogicalAndScalar", "LogicalOrScalar", "LogicalXorScalar"};
 
 Registry built_in() {

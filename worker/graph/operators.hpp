@@ -15,7 +15,8 @@ namespace shoal::worker {
 ///   Errors  kInvalidArgument or kUnimplemented, the node named
 using InferFunction = Status (*)(const Node& node, std::span<const Value* const> src, std::span<Value* const> dst);
 
-/// Sets dtype and shape of those `src` whose shape is not known yet (rank 0, or a dimension -1) from the others: how parameters follow from the data.
+/// Sets dtype and shape of those `src` whose shape is not known yet (rank 0, or a dimension -1) from the others: how parameters
+/// follow from the data.
 using InferParametersFunction = void (*)(const Node& node, std::span<Value* const> src);
 
 /// What infer() does with constants whose floating-point type is not that of the data.

@@ -40,8 +40,8 @@ Result<Shape> make_shape(const Node& node, std::span<const std::int64_t> dims) {
 Status check_same_dtype(const Node& node, Sources src) {
   for (const Value* value : src) {
     if (value->dtype != src[0]->dtype) {
-      return invalid_argument("{}: '{}' is {} but '{}' is {}", describe(node), src[0]->name, dtype_name(src[0]->dtype), value->name,
-                              dtype_name(value->dtype));
+      return invalid_argument("{}: '{}' is {} but '{}' is {}", describe(node), src[0]->name, dtype_name(src[0]->dtype),
+                              value->name, dtype_name(value->dtype));
     }
   }
   return {};

@@ -34,7 +34,7 @@ void same_parameters(const Node& node, std::span<Value* const> src);
 // What the rules share.
 
 bool is_float(DType dtype);
-bool is_integer(DType dtype);  ///< signed and unsigned; bool is none
+bool is_integer(DType dtype);      ///< signed and unsigned; bool is none
 bool is_open(const Shape& shape);  ///< rank 0 or with a dimension that is not known: what a model says of an input
 void set_result(Value& dst, DType dtype, const Shape& shape);
 /// "axis" counted from the back when negative. Errors: kInvalidArgument naming node, axis and shape.

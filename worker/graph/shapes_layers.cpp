@@ -47,8 +47,8 @@ Status infer_convolution(const Node& node, Sources src, Results dst) {
   SHOAL_RETURN_IF_ERROR(check_same_dtype(node, src));
   const int spatial = static_cast<int>(conv.kernel.size());
   if (data.shape.rank() != spatial + 2) {
-    return invalid_argument("{}: '{}' has shape {}; a kernel of {} dimensions needs {} axes (batch, channels, space)", describe(node),
-                            data.name, data.shape.to_string(), spatial, spatial + 2);
+    return invalid_argument("{}: '{}' has shape {}; a kernel of {} dimensions needs {} axes (batch, channels, space)",
+                            describe(node), data.name, data.shape.to_string(), spatial, spatial + 2);
   }
   if (data.shape[1] % conv.num_group != 0 || conv.num_filter % conv.num_group != 0) {
     return invalid_argument("{}: num_group {} does not divide the {} channels of '{}' ({}) and the {} filters", describe(node),
@@ -64,8 +64,9 @@ Status infer_convolution(const Node& node, Sources src, Results dst) {
     const std::int64_t extent = conv.dilate[axis] * (conv.kernel[axis] - 1) + 1;
     const std::int64_t padded = data.shape[i + 2] + 2 * conv.pad[axis];
     if (extent > padded) {
-      return invalid_argument("{}: kernel {} with dilate {} spans {}, more than the {} of axis {} of '{}' ({}) with padding", describe(node),
-                              conv.kernel[axis], conv.dilate[axis], extent, padded, i + 2, data.name, data.shape.to_string());
+      return invalid_argument("{}: kernel {} with dilate {} spans {}, more than the {} of axis {} of '{}' ({}) with padding",
+                              describe(node), conv.kernel[axis], conv.dilate[axis], extent, padded, i + 2, data.name,
+                              data.shape.to_string());
     }
     out[i + 2] = (padded - extent) / conv.stride[axis] + 1;
   }
@@ -142,8 +143,10 @@ Status infer_leaky(const Node& node, Sources src, Results dst) {
     const Value& gamma = *src[1];
     SHOAL_RETURN_IF_ERROR(check_float(node, gamma));
     const int axis = slope_axis(data.shape);
-    const bool line = gamma.shape.rank() == 1 && (gamma.shape[0] == 1 || (data.shape.rank() > 0 && gamma.shape[0] == data.shape[axis]));
-    const bool table = gamma.shape.rank() == 2 && data.shape.rank() >= 2 && (gamma.shape[0] == 1 || gamma.shape[0] == data.shape[0]) &&
+    const bool line =
+        gamma.shape.rank() == 1 && (gamma.shape[0] == 1 || (data.shape.rank() > 0 && gamma.shape[0] == data.shape[axis]));
+    const bool table = gamma.shape.rank() == 2 && data.shape.rank() >= 2 &&
+                       (gamma.shape[0] == 1 || gamma.shape[0] == data.shape[0]) &&
                        (gamma.shape[1] == 1 || gamma.shape[1] == data.shape[1]);
     if (!line && !table) {
       return invalid_argument("{}: slopes '{}' of shape {} do not fit '{}' of shape {}", describe(node), gamma.name,
@@ -180,8 +183,8 @@ Status infer_pooling(const Node& node, Sources src, Results dst) {
       continue;
     }
     if (pool.kernel[k] > data.shape[axis] + 2 * pool.pad[k]) {
-      return invalid_argument("{}: kernel {} exceeds the {} of axis {} of '{}' ({}) with padding {}", describe(node), pool.kernel[k],
-                              data.shape[axis], axis, data.name, data.shape.to_string(), pool.pad[k]);
+      return invalid_argument("{}: kernel {} exceeds the {} of axis {} of '{}' ({}) with padding {}", describe(node),
+                              pool.kernel[k], data.shape[axis], axis, data.name, data.shape.to_string(), pool.pad[k]);
     }
     out[axis] = pooled(pool, k, data.shape[axis]);
   }
@@ -209,7 +212,8 @@ Status infer_softmax(const Node& node, Sources src, Results dst) {
     if (softmax.use_length) {
       if (src.size() != 2) return invalid_argument("{}: use_length is set and there is no length input", describe(node));
       if (src[1]->dtype != DType::kInt32 && src[1]->dtype != DType::kInt64) {
-        return invalid_argument("{}: length '{}' is {}; int32 or int64 is needed", describe(node), src[1]->name, dtype_name(src[1]->dtype));
+        return invalid_argument("{}: length '{}' is {}; int32 or int64 is needed", describe(node), src[1]->name,
+                                dtype_name(src[1]->dtype));
       }
       std::vector<std::int64_t> dims(data.shape.begin(), data.shape.end());
       dims.erase(dims.begin() + axis);

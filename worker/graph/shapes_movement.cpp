@@ -29,12 +29,19 @@ class ReshapeScan {
  private:
   Status step(std::int64_t code) {
     switch (code) {
-      case 0: return copy();
-      case -1: return postpone();
-      case -2: while (dim_ < data_.size()) out_.push_back(data_[dim_++]); return {};
-      case -3: return merge();
-      case -4: return split();
-      default: break;
+      case 0:
+        return copy();
+      case -1:
+        return postpone();
+      case -2:
+        while (dim_ < data_.size()) out_.push_back(data_[dim_++]);
+        return {};
+      case -3:
+        return merge();
+      case -4:
+        return split();
+      default:
+        break;
     }
     if (code < 0) return invalid_argument("shape holds {}, which is no code", code);
     out_.push_back(code);
@@ -68,8 +75,10 @@ class ReshapeScan {
     if (dim_ >= data_.size()) return invalid_argument("shape has a -4 beyond the last axis");
     const std::int64_t whole = data_[dim_++];
     std::int64_t first = codes_[code_++], second = codes_[code_++];
-    if (first == -1 && second > 0) first = whole / second;
-    else if (second == -1 && first > 0) second = whole / first;
+    if (first == -1 && second > 0)
+      first = whole / second;
+    else if (second == -1 && first > 0)
+      second = whole / first;
     std::int64_t product = 0;
     if (first < 1 || second < 1 || __builtin_mul_overflow(first, second, &product) || product != whole) {
       return invalid_argument("shape splits an axis of {} into {} and {}", whole, first, second);
@@ -115,7 +124,8 @@ Result<Dims> legacy_target(const ReshapeAttributes& reshape, const Shape& data) 
   *open = 1;
   std::int64_t others = 1;
   for (const std::int64_t dim : out) {
-    if (dim < 1 || __builtin_mul_overflow(others, dim, &others)) return invalid_argument("target_shape {} is no shape", list(reshape.shape));
+    if (dim < 1 || __builtin_mul_overflow(others, dim, &others))
+      return invalid_argument("target_shape {} is no shape", list(reshape.shape));
   }
   *open = data.element_count() / others;
   return out;
@@ -132,8 +142,8 @@ Status infer_concat(const Node& node, Sources src, Results dst) {
     bool fits = piece.rank() == out.rank();
     for (int k = 0; fits && k < out.rank(); ++k) fits = k == axis || piece[k] == out[k];
     if (!fits) {
-      return invalid_argument("{}: '{}' has shape {} and '{}' has {}; they may differ only in axis {}", describe(node), src[0]->name,
-                              src[0]->shape.to_string(), src[i]->name, piece.to_string(), axis);
+      return invalid_argument("{}: '{}' has shape {} and '{}' has {}; they may differ only in axis {}", describe(node),
+                              src[0]->name, src[0]->shape.to_string(), src[i]->name, piece.to_string(), axis);
     }
     out[axis] += piece[axis];
   }
@@ -155,13 +165,14 @@ Status infer_reshape(const Node& node, Sources src, Results dst) {
   const Shape& data = src[0]->shape;
   const Result<Dims> dims = reshape.legacy_target ? legacy_target(reshape, data) : scan(reshape, Dims(data.begin(), data.end()));
   if (!dims.ok()) {
-    return dims.status().with_context(format("{}: shape {} on '{}' of shape {}", describe(node), list(reshape.shape), src[0]->name,
-                                             data.to_string()));
+    return dims.status().with_context(
+        format("{}: shape {} on '{}' of shape {}", describe(node), list(reshape.shape), src[0]->name, data.to_string()));
   }
   SHOAL_ASSIGN_OR_RETURN(const Shape out, make_shape(node, *dims));
   if (out.element_count() != data.element_count()) {
-    return invalid_argument("{}: shape {} makes {} of '{}' of shape {}: {} elements do not make {}", describe(node), list(reshape.shape),
-                            out.to_string(), src[0]->name, data.to_string(), data.element_count(), out.element_count());
+    return invalid_argument("{}: shape {} makes {} of '{}' of shape {}: {} elements do not make {}", describe(node),
+                            list(reshape.shape), out.to_string(), src[0]->name, data.to_string(), data.element_count(),
+                            out.element_count());
   }
   set_result(*dst[0], src[0]->dtype, out);
   return {};
@@ -181,8 +192,8 @@ Status infer_transpose(const Node& node, Sources src, Results dst) {
     bool permutes = static_cast<int>(axes.size()) == data.rank();
     for (std::size_t i = 0; permutes && i < sorted.size(); ++i) permutes = sorted[i] == static_cast<std::int64_t>(i);
     if (!permutes) {
-      return invalid_argument("{}: axes {} are no permutation of the {} axes of '{}' ({})", describe(node), list(axes), data.rank(),
-                              src[0]->name, data.to_string());
+      return invalid_argument("{}: axes {} are no permutation of the {} axes of '{}' ({})", describe(node), list(axes),
+                              data.rank(), src[0]->name, data.to_string());
     }
     for (int i = 0; i < data.rank(); ++i) out[i] = data[static_cast<int>(axes[static_cast<std::size_t>(i)])];
   }

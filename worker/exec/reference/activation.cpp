@@ -12,7 +12,8 @@ template <typename T, typename Function>
 Status map(const TensorView& src, TensorView& dst, Function function) {
   const T* from = elements<T>(src);
   T* to = elements<T>(dst);
-  for (std::int64_t i = 0, count = src.element_count(); i < count; ++i) to[i] = to_element<T>(function(static_cast<Compute<T>>(from[i])));
+  for (std::int64_t i = 0, count = src.element_count(); i < count; ++i)
+    to[i] = to_element<T>(function(static_cast<Compute<T>>(from[i])));
   return {};
 }
 
@@ -20,11 +21,16 @@ template <typename T>
 Status activate(ActivationKind kind, const TensorView& src, TensorView& dst) {
   using F = Compute<T>;
   switch (kind) {
-    case ActivationKind::kRelu: return map<T>(src, dst, [](F x) { return x < 0 ? F{0} : x; });  // NaN passes
-    case ActivationKind::kSigmoid: return map<T>(src, dst, [](F x) { return 1 / (1 + std::exp(-x)); });
-    case ActivationKind::kTanh: return map<T>(src, dst, [](F x) { return std::tanh(x); });
-    case ActivationKind::kSoftRelu: return map<T>(src, dst, [](F x) { return x > 20 ? x : std::log1p(std::exp(x)); });
-    case ActivationKind::kSoftSign: return map<T>(src, dst, [](F x) { return x / (1 + std::abs(x)); });
+    case ActivationKind::kRelu:
+      return map<T>(src, dst, [](F x) { return x < 0 ? F{0} : x; });  // NaN passes
+    case ActivationKind::kSigmoid:
+      return map<T>(src, dst, [](F x) { return 1 / (1 + std::exp(-x)); });
+    case ActivationKind::kTanh:
+      return map<T>(src, dst, [](F x) { return std::tanh(x); });
+    case ActivationKind::kSoftRelu:
+      return map<T>(src, dst, [](F x) { return x > 20 ? x : std::log1p(std::exp(x)); });
+    case ActivationKind::kSoftSign:
+      return map<T>(src, dst, [](F x) { return x / (1 + std::abs(x)); });
   }
   return internal_error("an activation without a kernel");
 }
@@ -61,11 +67,16 @@ Status leaky(const LeakyAttributes& leaky, Sources src, TensorView& dst) {
   constexpr double kScale = 1.0507009873554804934, kAlpha = 1.6732632423543772848;  // of selu
   const F slope = static_cast<F>(leaky.slope);
   switch (leaky.kind) {
-    case LeakyKind::kLeaky: return map<T>(src[0], dst, [=](F x) { return x > 0 ? x : slope * x; });
-    case LeakyKind::kPrelu: return prelu<T>(src[0], src[1], dst);
-    case LeakyKind::kElu: return map<T>(src[0], dst, [=](F x) { return x > 0 ? x : slope * std::expm1(x); });
-    case LeakyKind::kSelu: return map<T>(src[0], dst, [](F x) { return F(kScale) * (x > 0 ? x : F(kAlpha) * std::expm1(x)); });
-    case LeakyKind::kGelu: return map<T>(src[0], dst, [](F x) { return x / 2 * (1 + std::erf(x / std::sqrt(F{2}))); });
+    case LeakyKind::kLeaky:
+      return map<T>(src[0], dst, [=](F x) { return x > 0 ? x : slope * x; });
+    case LeakyKind::kPrelu:
+      return prelu<T>(src[0], src[1], dst);
+    case LeakyKind::kElu:
+      return map<T>(src[0], dst, [=](F x) { return x > 0 ? x : slope * std::expm1(x); });
+    case LeakyKind::kSelu:
+      return map<T>(src[0], dst, [](F x) { return F(kScale) * (x > 0 ? x : F(kAlpha) * std::expm1(x)); });
+    case LeakyKind::kGelu:
+      return map<T>(src[0], dst, [](F x) { return x / 2 * (1 + std::erf(x / std::sqrt(F{2}))); });
   }
   return internal_error("a leaky activation without a kernel");
 }

@@ -160,8 +160,10 @@ Status reference_clip(const Node& node, Sources src, Results dst) {
 Status reference_round(const Node& node, Sources src, Results dst) {
   return with_number(node, src[0].dtype, [&]<typename T>() {
     return map<T, T>(src[0], dst[0], [](Compute<T> x) {
-      if constexpr (std::is_integral_v<T>) return x;
-      else return std::round(x);
+      if constexpr (std::is_integral_v<T>)
+        return x;
+      else
+        return std::round(x);
     });
   });
 }

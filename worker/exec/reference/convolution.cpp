@@ -10,7 +10,8 @@ namespace {
 /// One convolution as three spatial axes; missing ones in front have extent 1.
 struct Geometry {
   std::int64_t batch, in_channels, out_channels, groups;
-  std::int64_t in[3] = {1, 1, 1}, out[3] = {1, 1, 1}, kernel[3] = {1, 1, 1}, stride[3] = {1, 1, 1}, dilate[3] = {1, 1, 1}, pad[3] = {0, 0, 0};
+  std::int64_t in[3] = {1, 1, 1}, out[3] = {1, 1, 1}, kernel[3] = {1, 1, 1}, stride[3] = {1, 1, 1}, dilate[3] = {1, 1, 1},
+               pad[3] = {0, 0, 0};
 
   Geometry(const ConvolutionAttributes& conv, const Shape& src, const Shape& dst)
       : batch(src[0]), in_channels(src[1]), out_channels(dst[1]), groups(conv.num_group) {
@@ -30,7 +31,9 @@ struct Geometry {
   std::int64_t taps() const { return kernel[0] * kernel[1] * kernel[2]; }
 
   /// Where output position `at` with kernel tap `tap` reads along an axis; outside [0, in) there is padding.
-  std::int64_t source(int axis, std::int64_t at, std::int64_t tap) const { return at * stride[axis] - pad[axis] + tap * dilate[axis]; }
+  std::int64_t source(int axis, std::int64_t at, std::int64_t tap) const {
+    return at * stride[axis] - pad[axis] + tap * dilate[axis];
+  }
 };
 
 /// sum[x] += weight * row[x * stride - pad + tap * dilate] wherever that lies in the row.
@@ -91,7 +94,8 @@ void convolve(const Geometry& g, const T* src, const T* weight, const T* bias, T
 Status reference_convolution(const Node& node, Sources src, Results dst) {
   const Geometry geometry(std::get<ConvolutionAttributes>(node.attributes), src[0].shape, dst[0].shape);
   return with_float(node, src[0].dtype, [&]<typename T>() {
-    convolve(geometry, elements<T>(src[0]), elements<T>(src[1]), src.size() == 3 ? elements<T>(src[2]) : nullptr, elements<T>(dst[0]));
+    convolve(geometry, elements<T>(src[0]), elements<T>(src[1]), src.size() == 3 ? elements<T>(src[2]) : nullptr,
+             elements<T>(dst[0]));
     return Status();
   });
 }

@@ -18,15 +18,21 @@ using Compute = std::conditional_t<std::is_integral_v<T> || std::is_same_v<T, do
 /// T of a computed number; rounds to nearest even where T is narrower.
 template <typename T, typename From>
 T to_element(From value) {
-  if constexpr (std::is_same_v<T, Half> || std::is_same_v<T, BFloat16>) return T(static_cast<float>(value));
-  else return static_cast<T>(value);
+  if constexpr (std::is_same_v<T, Half> || std::is_same_v<T, BFloat16>)
+    return T(static_cast<float>(value));
+  else
+    return static_cast<T>(value);
 }
 
 /// The elements of a view as T; the caller knows the dtype.
 template <typename T>
-const T* elements(const TensorView& view) { return reinterpret_cast<const T*>(view.data); }
+const T* elements(const TensorView& view) {
+  return reinterpret_cast<const T*>(view.data);
+}
 template <typename T>
-T* elements(TensorView& view) { return reinterpret_cast<T*>(view.data); }
+T* elements(TensorView& view) {
+  return reinterpret_cast<T*>(view.data);
+}
 
 inline Status no_kernel(const Node& node, DType dtype) {
   return unimplemented("{}: there is no kernel for {}", describe(node), dtype_name(dtype));
@@ -36,11 +42,16 @@ inline Status no_kernel(const Node& node, DType dtype) {
 template <typename Run>
 Status with_float(const Node& node, DType dtype, Run&& run) {
   switch (dtype) {
-    case DType::kFloat32: return run.template operator()<float>();
-    case DType::kFloat64: return run.template operator()<double>();
-    case DType::kFloat16: return run.template operator()<Half>();
-    case DType::kBFloat16: return run.template operator()<BFloat16>();
-    default: return no_kernel(node, dtype);
+    case DType::kFloat32:
+      return run.template operator()<float>();
+    case DType::kFloat64:
+      return run.template operator()<double>();
+    case DType::kFloat16:
+      return run.template operator()<Half>();
+    case DType::kBFloat16:
+      return run.template operator()<BFloat16>();
+    default:
+      return no_kernel(node, dtype);
   }
 }
 
@@ -48,15 +59,24 @@ Status with_float(const Node& node, DType dtype, Run&& run) {
 template <typename Run>
 Status with_number(const Node& node, DType dtype, Run&& run) {
   switch (dtype) {
-    case DType::kUInt8: return run.template operator()<std::uint8_t>();
-    case DType::kInt8: return run.template operator()<std::int8_t>();
-    case DType::kInt16: return run.template operator()<std::int16_t>();
-    case DType::kUInt16: return run.template operator()<std::uint16_t>();
-    case DType::kInt32: return run.template operator()<std::int32_t>();
-    case DType::kUInt32: return run.template operator()<std::uint32_t>();
-    case DType::kInt64: return run.template operator()<std::int64_t>();
-    case DType::kUInt64: return run.template operator()<std::uint64_t>();
-    default: return with_float(node, dtype, std::forward<Run>(run));
+    case DType::kUInt8:
+      return run.template operator()<std::uint8_t>();
+    case DType::kInt8:
+      return run.template operator()<std::int8_t>();
+    case DType::kInt16:
+      return run.template operator()<std::int16_t>();
+    case DType::kUInt16:
+      return run.template operator()<std::uint16_t>();
+    case DType::kInt32:
+      return run.template operator()<std::int32_t>();
+    case DType::kUInt32:
+      return run.template operator()<std::uint32_t>();
+    case DType::kInt64:
+      return run.template operator()<std::int64_t>();
+    case DType::kUInt64:
+      return run.template operator()<std::uint64_t>();
+    default:
+      return with_float(node, dtype, std::forward<Run>(run));
   }
 }
 

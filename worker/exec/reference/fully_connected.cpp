@@ -12,7 +12,8 @@ Sum dot(const T* a, const T* b, std::int64_t count) {
   Sum partial[kLanes] = {};
   std::int64_t i = 0;
   for (; i + kLanes <= count; i += kLanes) {
-    for (std::int64_t lane = 0; lane < kLanes; ++lane) partial[lane] += static_cast<Sum>(a[i + lane]) * static_cast<Sum>(b[i + lane]);
+    for (std::int64_t lane = 0; lane < kLanes; ++lane)
+      partial[lane] += static_cast<Sum>(a[i + lane]) * static_cast<Sum>(b[i + lane]);
   }
   Sum sum = 0;
   for (; i < count; ++i) sum += static_cast<Sum>(a[i]) * static_cast<Sum>(b[i]);

@@ -18,7 +18,8 @@ void batch_norm(const BatchNormAttributes& norm, Sources src, Results dst) {
   T* y = elements<T>(dst[0]);
   for (std::int64_t outer = 0; y && outer < view.outer; ++outer) {
     for (std::int64_t c = 0; c < view.size; ++c) {
-      const P scale = static_cast<P>((norm.fix_gamma ? 1.0 : static_cast<double>(gamma[c])) / std::sqrt(static_cast<double>(var[c]) + norm.eps));
+      const P scale = static_cast<P>((norm.fix_gamma ? 1.0 : static_cast<double>(gamma[c])) /
+                                     std::sqrt(static_cast<double>(var[c]) + norm.eps));
       for (std::int64_t i = 0; i < view.inner; ++i) *y++ = to_element<T>((static_cast<P>(*x++) - mean[c]) * scale + beta[c]);
     }
   }
@@ -34,7 +35,8 @@ void lrn(const LrnAttributes& lrn, const TensorView& src, Results dst) {
   using Sum = Compute<T>;
   const AxisView view(src.shape, 1);
   const std::int64_t reach = lrn.nsize / 2;
-  const Sum alpha = static_cast<Sum>(lrn.alpha / static_cast<double>(lrn.nsize)), knorm = static_cast<Sum>(lrn.knorm), beta = static_cast<Sum>(-lrn.beta);
+  const Sum alpha = static_cast<Sum>(lrn.alpha / static_cast<double>(lrn.nsize)), knorm = static_cast<Sum>(lrn.knorm),
+            beta = static_cast<Sum>(-lrn.beta);
   std::vector<Sum> squares(static_cast<std::size_t>(view.inner));
   for (std::int64_t outer = 0; outer < view.outer; ++outer) {
     const T* const image = elements<T>(src) + outer * view.size * view.inner;
@@ -42,12 +44,14 @@ void lrn(const LrnAttributes& lrn, const TensorView& src, Results dst) {
       std::fill(squares.begin(), squares.end(), Sum{0});
       for (std::int64_t near = std::max<std::int64_t>(0, c - reach); near <= std::min(view.size - 1, c + reach); ++near) {
         const T* const plane = image + near * view.inner;
-        for (std::int64_t i = 0; i < view.inner; ++i) squares[static_cast<std::size_t>(i)] += static_cast<Sum>(plane[i]) * static_cast<Sum>(plane[i]);
+        for (std::int64_t i = 0; i < view.inner; ++i)
+          squares[static_cast<std::size_t>(i)] += static_cast<Sum>(plane[i]) * static_cast<Sum>(plane[i]);
       }
       const std::int64_t at = (outer * view.size + c) * view.inner;
       for (std::int64_t i = 0; i < view.inner; ++i) {
         const Sum norm = knorm + alpha * squares[static_cast<std::size_t>(i)];
-        if (dst[0].data) elements<T>(dst[0])[at + i] = to_element<T>(static_cast<Sum>(image[c * view.inner + i]) * std::pow(norm, beta));
+        if (dst[0].data)
+          elements<T>(dst[0])[at + i] = to_element<T>(static_cast<Sum>(image[c * view.inner + i]) * std::pow(norm, beta));
         if (dst[1].data) elements<T>(dst[1])[at + i] = to_element<T>(norm);
       }
     }

@@ -11,12 +11,16 @@ namespace {
 /// The lowest finite number: what a window without a pixel has for its maximum.
 template <typename T>
 Compute<T> lowest() {
-  if constexpr (std::is_same_v<T, Half>) return -65504.f;
-  else if constexpr (std::is_same_v<T, BFloat16>) return -3.3895314e38f;
-  else return std::numeric_limits<T>::lowest();
+  if constexpr (std::is_same_v<T, Half>)
+    return -65504.f;
+  else if constexpr (std::is_same_v<T, BFloat16>)
+    return -3.3895314e38f;
+  else
+    return std::numeric_limits<T>::lowest();
 }
 
-/// Windows over up to three spatial axes; missing ones in front have extent 1. Element (n, c, z, y, x) lies at n, c and space strides.
+/// Windows over up to three spatial axes; missing ones in front have extent 1. Element (n, c, z, y, x) lies at n, c and space
+/// strides.
 struct Geometry {
   std::int64_t batch, channels, channel_stride = 1, batch_stride, out_channel_stride = 1, out_batch_stride;
   std::int64_t in[3] = {1, 1, 1}, out[3] = {1, 1, 1}, kernel[3] = {1, 1, 1}, stride[3] = {1, 1, 1}, pad[3] = {0, 0, 0};
@@ -35,8 +39,10 @@ struct Geometry {
       stride[axis] = pool.global ? 1 : pool.stride[k];
       pad[axis] = pool.global ? 0 : pool.pad[k];
     }
-    if (pool.channels_last) step = channels;
-    else channel_stride = in[0] * in[1] * in[2], out_channel_stride = out[0] * out[1] * out[2];
+    if (pool.channels_last)
+      step = channels;
+    else
+      channel_stride = in[0] * in[1] * in[2], out_channel_stride = out[0] * out[1] * out[2];
     batch_stride = channels * in[0] * in[1] * in[2];
     out_batch_stride = channels * out[0] * out[1] * out[2];
   }
@@ -75,8 +81,11 @@ void each_pixel(const Geometry& g, const Window& window, const T* plane, Step st
 template <typename T>
 Compute<T> largest(const PoolingAttributes& pool, const Geometry& g, const Window& window, const T* plane) {
   Compute<T> best = lowest<T>();
-  if (pool.legacy && (window.empty() || window.covered > window.pixels)) best = std::max<Compute<T>>(best, 0);  // Pooling_v1 pads with zeros
-  each_pixel(g, window, plane, [&](Compute<T> x) { if (x > best) best = x; });  // passes over NaN, as MXNet does
+  if (pool.legacy && (window.empty() || window.covered > window.pixels))
+    best = std::max<Compute<T>>(best, 0);  // Pooling_v1 pads with zeros
+  each_pixel(g, window, plane, [&](Compute<T> x) {
+    if (x > best) best = x;
+  });  // passes over NaN, as MXNet does
   return best;
 }
 
@@ -102,10 +111,14 @@ Compute<T> power_mean(std::int64_t p, const Geometry& g, const Window& window, c
 template <typename T>
 Compute<T> pool_window(const PoolingAttributes& pool, const Geometry& g, const Window& window, const T* plane) {
   switch (pool.kind) {
-    case PoolingKind::kMax: return largest(pool, g, window, plane);
-    case PoolingKind::kAvg: return mean(pool, g, window, plane);
-    case PoolingKind::kSum: return power_mean(1, g, window, plane);
-    case PoolingKind::kLp: return power_mean(pool.p_value, g, window, plane);
+    case PoolingKind::kMax:
+      return largest(pool, g, window, plane);
+    case PoolingKind::kAvg:
+      return mean(pool, g, window, plane);
+    case PoolingKind::kSum:
+      return power_mean(1, g, window, plane);
+    case PoolingKind::kLp:
+      return power_mean(pool.p_value, g, window, plane);
   }
   return 0;
 }
@@ -119,7 +132,8 @@ void pool_all(const PoolingAttributes& pool, const Geometry& g, const T* src, T*
       T* to = dst + n * g.out_batch_stride + c * g.out_channel_stride;
       for (at[0] = 0; at[0] < g.out[0]; ++at[0]) {
         for (at[1] = 0; at[1] < g.out[1]; ++at[1]) {
-          for (at[2] = 0; at[2] < g.out[2]; ++at[2], to += g.step) *to = to_element<T>(pool_window(pool, g, Window(g, at), plane));
+          for (at[2] = 0; at[2] < g.out[2]; ++at[2], to += g.step)
+            *to = to_element<T>(pool_window(pool, g, Window(g, at), plane));
         }
       }
     }

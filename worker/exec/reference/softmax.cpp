@@ -10,7 +10,8 @@ namespace {
 
 /// One row: `count` of `size` elements, `stride` apart, take part; the rest of the row becomes 0. F is the type computed in.
 template <typename F, typename In, typename Out>
-void softmax_row(const SoftmaxAttributes& softmax, const In* src, Out* dst, std::int64_t size, std::int64_t count, std::int64_t stride) {
+void softmax_row(const SoftmaxAttributes& softmax, const In* src, Out* dst, std::int64_t size, std::int64_t count,
+                 std::int64_t stride) {
   const F sign = softmax.kind == SoftmaxKind::kSoftmin ? F{-1} : F{1}, temperature = static_cast<F>(softmax.temperature);
   F highest = -std::numeric_limits<F>::infinity(), sum = 0;
   for (std::int64_t i = 0; i < count; ++i) highest = std::max(highest, sign * static_cast<F>(src[i * stride]));
@@ -32,7 +33,8 @@ AxisView rows_of(const SoftmaxAttributes& softmax, const Shape& shape) {
 /// How many elements of a row take part: all, or what the length input says.
 std::int64_t row_length(Sources src, std::int64_t row, std::int64_t size) {
   if (src.size() < 2) return size;
-  const std::int64_t length = src[1].dtype == DType::kInt64 ? elements<std::int64_t>(src[1])[row] : elements<std::int32_t>(src[1])[row];
+  const std::int64_t length =
+      src[1].dtype == DType::kInt64 ? elements<std::int64_t>(src[1])[row] : elements<std::int32_t>(src[1])[row];
   return std::clamp<std::int64_t>(length, 0, size);
 }
 

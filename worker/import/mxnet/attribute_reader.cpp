@@ -30,7 +30,8 @@ std::optional<std::int64_t> parse_integer(std::string_view text) {
 
 std::optional<double> parse_number(std::string_view text) {
   std::string copy(trimmed(text));
-  if (copy.size() > 1 && (copy.back() == 'f' || copy.back() == 'F') && std::tolower(copy[copy.size() - 2]) != 'n') copy.pop_back();  // "0.5f", not "inf"
+  if (copy.size() > 1 && (copy.back() == 'f' || copy.back() == 'F') && std::tolower(copy[copy.size() - 2]) != 'n')
+    copy.pop_back();                                                                         // "0.5f", not "inf"
   if (copy.empty() || copy.find_first_of("xXpP") != std::string::npos) return std::nullopt;  // strtod would read hexadecimal
   char* end = nullptr;
   const double value = std::strtod(copy.c_str(), &end);
@@ -83,7 +84,8 @@ const std::string* AttributeReader::find(const char* key, bool required) {
   return nullptr;
 }
 
-std::int64_t AttributeReader::integer(const char* key, std::optional<std::int64_t> missing, std::int64_t least, std::int64_t most) {
+std::int64_t AttributeReader::integer(const char* key, std::optional<std::int64_t> missing, std::int64_t least,
+                                      std::int64_t most) {
   const std::string* text = find(key, !missing);
   if (!text) return missing.value_or(least);
   const auto value = parse_integer(*text);
@@ -135,7 +137,8 @@ Dims AttributeReader::tuple(const char* key, std::optional<Dims> missing, std::i
   return *dims;
 }
 
-std::size_t AttributeReader::choice(const char* key, std::initializer_list<std::string_view> names, std::optional<std::size_t> missing) {
+std::size_t AttributeReader::choice(const char* key, std::initializer_list<std::string_view> names,
+                                    std::optional<std::size_t> missing) {
   const std::string* text = find(key, !missing);
   if (!text) return missing.value_or(0);
   const auto found = std::find(names.begin(), names.end(), *text);
@@ -158,8 +161,9 @@ void AttributeReader::ignore(std::initializer_list<const char*> keys) { read_.in
 
 void AttributeReader::fail(const char* key, std::string_view why) {
   const auto found = node_.attributes.find(key);
-  fail_node(StatusCode::kInvalidArgument,
-            found == node_.attributes.end() ? format("attribute {} {}", key, why) : format("attribute {}='{}' {}", key, found->second, why));
+  fail_node(StatusCode::kInvalidArgument, found == node_.attributes.end()
+                                              ? format("attribute {} {}", key, why)
+                                              : format("attribute {}='{}' {}", key, found->second, why));
 }
 
 void AttributeReader::fail_node(StatusCode code, std::string_view why) {

@@ -15,8 +15,8 @@
 
 namespace shoal::worker {
 
-/// Reads each attribute that the operator knows, by the grammar of MXNet 1.9.1's parameter parser. The first error sticks: later reads
-/// return defaults, and status() says what was wrong with operator, node and attribute named.
+/// Reads each attribute that the operator knows, by the grammar of MXNet 1.9.1's parameter parser. The first error sticks: later
+/// reads return defaults, and status() says what was wrong with operator, node and attribute named.
 ///   Threads  thread-compatible
 class AttributeReader {
  public:
@@ -29,7 +29,8 @@ class AttributeReader {
   bool has(const char* key) const;
 
   // A missing attribute is the default; without one it is an error.
-  std::int64_t integer(const char* key, std::optional<std::int64_t> missing = {}, std::int64_t least = kInt32Min, std::int64_t most = kInt32Max);
+  std::int64_t integer(const char* key, std::optional<std::int64_t> missing = {}, std::int64_t least = kInt32Min,
+                       std::int64_t most = kInt32Max);
   double number(const char* key, std::optional<double> missing = {});
   float real(const char* key, std::optional<float> missing = {});  ///< a float32 field: what overflows it is an error
   bool flag(const char* key, bool missing);
@@ -40,8 +41,8 @@ class AttributeReader {
   /// Attributes that mean nothing at inference.
   void ignore(std::initializer_list<const char*> keys);
 
-  void fail(const char* key, std::string_view why);                ///< "... attribute key='text' why"
-  void fail_node(StatusCode code, std::string_view why);           ///< "Operator 'node': why"
+  void fail(const char* key, std::string_view why);       ///< "... attribute key='text' why"
+  void fail_node(StatusCode code, std::string_view why);  ///< "Operator 'node': why"
   const Status& status() const { return status_; }
   /// Keys that nobody read and that are not of the form __x__.
   std::vector<std::string> unread() const;

@@ -1,4 +1,5 @@
-// Element-wise operators: same-shape arithmetic, the scalar family, casts, clip, and everything that is the identity at inference.
+// Element-wise operators: same-shape arithmetic, the scalar family, casts, clip, and everything that is the identity at
+// inference.
 #include "shm/base/format.hpp"
 #include "worker/import/mxnet/mxnet_lowering.hpp"
 
@@ -10,7 +11,8 @@ using Values = std::vector<ValueId>;
 /// num_args, where the file has it, must be the number of inputs.
 void check_num_args(MxnetLowering& lowering, const char* key) {
   const auto count = static_cast<std::int64_t>(lowering.inputs.size());
-  if (lowering.attributes.integer(key, count, 1) != count) lowering.attributes.fail(key, format("and the node has {} inputs", count));
+  if (lowering.attributes.integer(key, count, 1) != count)
+    lowering.attributes.fail(key, format("and the node has {} inputs", count));
 }
 
 Values add(MxnetLowering& lowering) { return lowering.add("Add"); }
@@ -65,7 +67,9 @@ Values scalar(MxnetLowering& lowering) {
 }
 
 Values cast(MxnetLowering& lowering) { return lowering.add("Cast", CastAttributes{lowering.attributes.dtype("dtype"), false}); }
-Values amp_cast(MxnetLowering& lowering) { return lowering.add("Cast", CastAttributes{lowering.attributes.dtype("dtype"), true}); }
+Values amp_cast(MxnetLowering& lowering) {
+  return lowering.add("Cast", CastAttributes{lowering.attributes.dtype("dtype"), true});
+}
 
 Values amp_multicast(MxnetLowering& lowering) {
   check_num_args(lowering, "num_outputs");
@@ -80,12 +84,14 @@ Values clip(MxnetLowering& lowering) {
 
 /// The output is the input: no node at all.
 Values identity(MxnetLowering& lowering) {
-  lowering.attributes.ignore({"grad_scale", "valid_thresh", "normalization", "scalar", "is_int", "sparseness_target", "penalty", "momentum"});
+  lowering.attributes.ignore(
+      {"grad_scale", "valid_thresh", "normalization", "scalar", "is_int", "sparseness_target", "penalty", "momentum"});
   return {lowering.inputs[0]};
 }
 
 Values cast_storage(MxnetLowering& lowering) {
-  if (lowering.attributes.choice("stype", {"default", "row_sparse", "csr"}) > 0) lowering.attributes.fail("stype", "is sparse, which is not supported");
+  if (lowering.attributes.choice("stype", {"default", "row_sparse", "csr"}) > 0)
+    lowering.attributes.fail("stype", "is sparse, which is not supported");
   return identity(lowering);
 }
 
@@ -93,7 +99,8 @@ Values dropout(MxnetLowering& lowering) {
   AttributeReader& attributes = lowering.attributes;
   const float p = attributes.real("p", 0.5f);
   if (!(p >= 0 && p <= 1)) attributes.fail("p", "is not in 0 to 1");
-  if (attributes.choice("mode", {"training", "always"}, 0) == 1) attributes.fail("mode", "asks for random numbers at inference, which is not supported");
+  if (attributes.choice("mode", {"training", "always"}, 0) == 1)
+    attributes.fail("mode", "asks for random numbers at inference, which is not supported");
   attributes.tuple("axes", Dims{});
   attributes.ignore({"cudnn_off"});
   return {lowering.inputs[0], kNoValue};
@@ -117,7 +124,8 @@ std::vector<MxnetOperator> elementwise_operators() {
   add_aliases(all, {"", 1, 1, -1, sign}, {"sign", "_contrib_sign_ste"});
   add_aliases(all, {"", 1, 1, -1, dropout, -1, {"output", "mask"}}, {"Dropout", "_npx_dropout"});
   add_aliases(all, {"", 1, 1, -1, identity},
-              {"_copy", "identity", "BlockGrad", "stop_gradient", "MakeLoss", "make_loss", "_CrossDeviceCopy", "_contrib_gradientmultiplier"});
+              {"_copy", "identity", "BlockGrad", "stop_gradient", "MakeLoss", "make_loss", "_CrossDeviceCopy",
+               "_contrib_gradientmultiplier"});
   all.push_back({"cast_storage", 1, 1, -1, cast_storage});
   all.push_back({"IdentityAttachKLSparseReg", 1, 2, 1, identity, 1});
   all.push_back({"_identity_with_attr_like_rhs", 2, 2, 1, identity});

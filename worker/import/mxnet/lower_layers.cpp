@@ -39,7 +39,8 @@ Values convolution(MxnetLowering& lowering) {
   conv.num_group = attributes.integer("num_group", 1, 1);
   const std::size_t layout = attributes.choice("layout", {"None", "NCW", "NCHW", "NCDHW", "NWC", "NHWC", "NDHWC"}, 0);
   if (layout > 3) {
-    attributes.fail_node(StatusCode::kUnimplemented, "attribute layout: channels behind space are not supported (as on MXNet's CPU)");
+    attributes.fail_node(StatusCode::kUnimplemented,
+                         "attribute layout: channels behind space are not supported (as on MXNet's CPU)");
   } else if (layout > 0 && layout != rank) {
     attributes.fail("layout", format("does not go with a kernel of {} dimensions", rank));
   }
@@ -76,7 +77,9 @@ Values activation(MxnetLowering& lowering) {
 }
 
 template <ActivationKind kKind>
-Values plain_activation(MxnetLowering& lowering) { return lowering.add("Activation", ActivationAttributes{kKind}); }
+Values plain_activation(MxnetLowering& lowering) {
+  return lowering.add("Activation", ActivationAttributes{kKind});
+}
 
 Values leaky(MxnetLowering& lowering) {
   AttributeReader& attributes = lowering.attributes;
@@ -89,7 +92,8 @@ Values leaky(MxnetLowering& lowering) {
   leaky.kind = random ? LeakyKind::kLeaky : static_cast<LeakyKind>(kind);
   const std::size_t wanted = leaky.kind == LeakyKind::kPrelu ? 2 : 1;
   if (lowering.inputs.size() != wanted) {
-    attributes.fail_node(StatusCode::kInvalidArgument, format("{} inputs; this act_type takes {}", lowering.inputs.size(), wanted));
+    attributes.fail_node(StatusCode::kInvalidArgument,
+                         format("{} inputs; this act_type takes {}", lowering.inputs.size(), wanted));
   }
   Values outputs = lowering.add("LeakyReLU", leaky);
   if (random) outputs.push_back(kNoValue);  // the mask
@@ -127,7 +131,8 @@ Values pooling(MxnetLowering& lowering) {
   if (pool.convention == PoolingConvention::kSame && !pool.global) {
     attributes.fail("pooling_convention", "has no working kernel in MXNet 1.9 and is not supported");
   }
-  if (pool.kind == PoolingKind::kLp && !attributes.has("p_value")) attributes.fail("p_value", "is missing; pool_type lp needs it");
+  if (pool.kind == PoolingKind::kLp && !attributes.has("p_value"))
+    attributes.fail("p_value", "is missing; pool_type lp needs it");
   if (attributes.has("p_value")) pool.p_value = attributes.integer("p_value", 2);
   if (pool.kind == PoolingKind::kLp && (pool.p_value < 1 || pool.p_value > 3)) attributes.fail("p_value", "is not 1, 2 or 3");
   if (attributes.has("count_include_pad")) pool.count_include_pad = attributes.flag("count_include_pad", true);

@@ -32,7 +32,9 @@ Values reshape(MxnetLowering& lowering) {
   return lowering.add("Reshape", reshape);
 }
 
-Values transpose(MxnetLowering& lowering) { return lowering.add("Transpose", TransposeAttributes{lowering.attributes.tuple("axes", Dims{})}); }
+Values transpose(MxnetLowering& lowering) {
+  return lowering.add("Transpose", TransposeAttributes{lowering.attributes.tuple("axes", Dims{})});
+}
 
 }  // namespace
 

@@ -16,8 +16,8 @@ namespace {
 constexpr std::size_t kListedAtMost = 8;  // of many, an error or warning lists so many
 
 // Type flags of `__dtype__`, which is a number there and not a name.
-constexpr DType kFlags[] = {DType::kFloat32, DType::kFloat64, DType::kFloat16, DType::kUInt8, DType::kInt32, DType::kInt8, DType::kInt64,
-                            DType::kBool};
+constexpr DType kFlags[] = {DType::kFloat32, DType::kFloat64, DType::kFloat16, DType::kUInt8,
+                            DType::kInt32,   DType::kInt8,    DType::kInt64,   DType::kBool};
 
 std::size_t all_inputs(const MxnetNode& node) { return node.inputs.size(); }
 
@@ -91,8 +91,10 @@ class Importer {
     SHOAL_RETURN_IF_ERROR(check_operators(needed));
     for (const std::size_t id : needed) {
       const MxnetNode& node = symbol_.nodes[id];
-      if (node.is_variable()) SHOAL_RETURN_IF_ERROR(add_variable(id));
-      else SHOAL_RETURN_IF_ERROR(lower(id));
+      if (node.is_variable())
+        SHOAL_RETURN_IF_ERROR(add_variable(id));
+      else
+        SHOAL_RETURN_IF_ERROR(lower(id));
     }
     SHOAL_RETURN_IF_ERROR(add_heads());
     order_inputs();
@@ -110,7 +112,8 @@ class Importer {
       if (!node.is_variable() && !find_mxnet_operator(node.op)) unknown.push_back(node.op + " '" + node.name + "'");
     }
     if (unknown.empty()) return {};
-    return unimplemented("{} of the graph's nodes are of operators that Shoal does not have: {}", unknown.size(), listed(unknown));
+    return unimplemented("{} of the graph's nodes are of operators that Shoal does not have: {}", unknown.size(),
+                         listed(unknown));
   }
 
   Status add_variable(std::size_t id) {
@@ -143,7 +146,8 @@ class Importer {
       return number && number->size() == 1 ? std::optional(number->front()) : std::nullopt;
     };
     if (flag("__storage_type__").value_or(0) > 0) return unimplemented("input '{}' is sparse, which is not supported", node.name);
-    if (const auto type = flag("__dtype__"); type && *type >= 0 && *type < static_cast<std::int64_t>(std::size(kFlags))) value.dtype = kFlags[*type];
+    if (const auto type = flag("__dtype__"); type && *type >= 0 && *type < static_cast<std::int64_t>(std::size(kFlags)))
+      value.dtype = kFlags[*type];
     if (const auto dims = text("__shape__") ? parse_tuple(*text("__shape__")) : std::nullopt; dims && dims->size() <= kMaxRank) {
       Dims open = *dims;
       for (std::int64_t& dim : open) dim = dim > 0 ? dim : -1;
@@ -200,7 +204,8 @@ class Importer {
       return data_loss("{} reads output {} of '{}', which has {}", reader, entry.output, node.name, outputs.size());
     }
     if (outputs[entry.output] == kNoValue) {
-      return unimplemented("{} reads output {} of {} '{}', which is not computed at inference", reader, entry.output, node.op, node.name);
+      return unimplemented("{} reads output {} of {} '{}', which is not computed at inference", reader, entry.output, node.op,
+                           node.name);
     }
     return outputs[entry.output];
   }
@@ -219,8 +224,10 @@ class Importer {
     if (node.is_variable()) return node.name;
     const MxnetOperator& op = *find_mxnet_operator(node.op);
     std::string name = "output";
-    if (!op.output_names.empty()) name = op.output_names[head.output];
-    else if (outputs_[head.node].size() > 1) name += std::to_string(head.output);
+    if (!op.output_names.empty())
+      name = op.output_names[head.output];
+    else if (outputs_[head.node].size() > 1)
+      name += std::to_string(head.output);
     return node.name.empty() ? name : node.name + "_" + name;
   }
 
@@ -231,8 +238,10 @@ class Importer {
       const MxnetNode& node = symbol_.nodes[id];
       if (!node.is_variable() || !listed_names.insert(node.name).second || parameters_.find(node.name)) continue;
       const auto used = variables_.find(node.name);
-      if (used != variables_.end()) graph().inputs.push_back(used->second);
-      else graph().ignored_inputs.push_back(node.name);
+      if (used != variables_.end())
+        graph().inputs.push_back(used->second);
+      else
+        graph().ignored_inputs.push_back(node.name);
     }
   }
 
@@ -249,11 +258,14 @@ Status check_gluon(const MxnetSymbol& symbol, const Parameters& parameters, cons
   for (const MxnetNode& node : symbol.nodes) {
     if (node.is_variable() && parameters.find(node.name)) return {};
   }
-  return invalid_argument("{}: none of its names is in the graph; they look like Gluon's save_parameters. Export the model with "
-                          "net.hybridize(); net(x); net.export(prefix)", params_file.string());
+  return invalid_argument(
+      "{}: none of its names is in the graph; they look like Gluon's save_parameters. Export the model with "
+      "net.hybridize(); net(x); net.export(prefix)",
+      params_file.string());
 }
 
-void warn_of_parameters(const MxnetSymbol& symbol, const Parameters& parameters, const std::filesystem::path& params_file, MxnetImport& import) {
+void warn_of_parameters(const MxnetSymbol& symbol, const Parameters& parameters, const std::filesystem::path& params_file,
+                        MxnetImport& import) {
   std::set<std::string> variables;
   for (const MxnetNode& node : symbol.nodes) {
     if (node.is_variable()) variables.insert(node.name);
@@ -262,7 +274,8 @@ void warn_of_parameters(const MxnetSymbol& symbol, const Parameters& parameters,
     import.warnings.push_back(format("{}: the graph has no use for {}", params_file.string(), listed(keys)));
   }
   if (!parameters.repeated().empty()) {
-    import.warnings.push_back(format("{}: stored more than once, the last counts: {}", params_file.string(), listed(parameters.repeated())));
+    import.warnings.push_back(
+        format("{}: stored more than once, the last counts: {}", params_file.string(), listed(parameters.repeated())));
   }
 }
 

@@ -19,9 +19,8 @@ struct MxnetImport {
 };
 
 /// Maps the parameter file (constants are views into it), lowers every operator, prunes labels and dead branches.
-///   Errors   kNotFound, kDataLoss (file, offset, field), kUnimplemented (operator and node, or the era of the file), kInvalidArgument
-///   Threads  thread-safe
-///   Source   reference: the MXNet 1.9.1 formats, as docs/design.md describes them
+///   Errors   kNotFound, kDataLoss (file, offset, field), kUnimplemented (operator and node, or the era of the file),
+///   kInvalidArgument Threads  thread-safe Source   reference: the MXNet 1.9.1 formats, as docs/design.md describes them
 Result<MxnetImport> import_mxnet(const std::filesystem::path& symbol_file, const std::filesystem::path& params_file);
 
 /// The graph alone: every variable but the labels is an input, so infer_parameters() can tell their shapes.

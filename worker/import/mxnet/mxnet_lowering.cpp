@@ -45,7 +45,8 @@ void add_aliases(std::vector<MxnetOperator>& operators, MxnetOperator op, std::i
   }
 }
 
-std::vector<ValueId> MxnetLowering::add(std::string_view shoal_operator, Attributes attributes, std::vector<ValueId> sources, std::size_t outputs) {
+std::vector<ValueId> MxnetLowering::add(std::string_view shoal_operator, Attributes attributes, std::vector<ValueId> sources,
+                                        std::size_t outputs) {
   const Operator* const op = find_operator(shoal_operator);
   SHOAL_CHECK(op != nullptr);
   Node added;

@@ -21,16 +21,19 @@ struct MxnetLowering {
   std::vector<ValueId> inputs;  ///< those that the operator uses; labels are not among them
 
   /// Appends a node of that Shoal operator, named as the MXNet node. `outputs` counts only where the operator leaves it open.
-  std::vector<ValueId> add(std::string_view shoal_operator, Attributes attributes, std::vector<ValueId> sources, std::size_t outputs = 1);
+  std::vector<ValueId> add(std::string_view shoal_operator, Attributes attributes, std::vector<ValueId> sources,
+                           std::size_t outputs = 1);
   /// As above, on all inputs.
-  std::vector<ValueId> add(std::string_view shoal_operator, Attributes attributes = {}) { return add(shoal_operator, std::move(attributes), inputs); }
+  std::vector<ValueId> add(std::string_view shoal_operator, Attributes attributes = {}) {
+    return add(shoal_operator, std::move(attributes), inputs);
+  }
 };
 
 /// An operator of MXNet, or another name of one.
 struct MxnetOperator {
   std::string name;
-  int min_inputs = 1, max_inputs = 1;     ///< in the file; max -1: any number
-  int used_inputs = -1;                   ///< only the first so many are read (a label is not); -1: all
+  int min_inputs = 1, max_inputs = 1;  ///< in the file; max -1: any number
+  int used_inputs = -1;                ///< only the first so many are read (a label is not); -1: all
   /// Reads every attribute through `lowering.attributes` (errors go there too) and returns all outputs of the MXNet operator.
   std::vector<ValueId> (*lower)(MxnetLowering& lowering) = nullptr;
   int first_auxiliary = -1;               ///< inputs from here on are auxiliary states; -1: none

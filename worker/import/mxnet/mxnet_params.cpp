@@ -92,7 +92,8 @@ class Reader {
     if (bytes_.size() < sizeof(std::uint32_t)) return {};
     std::uint32_t word = 0;
     std::memcpy(&word, bytes_.data(), sizeof(word));
-    if (word == kZip || word == kEmptyZip) return other_era("this file is of the 2.x era (a ZIP of .npy), which is not supported yet");
+    if (word == kZip || word == kEmptyZip)
+      return other_era("this file is of the 2.x era (a ZIP of .npy), which is not supported yet");
     if (word == kNpy) return other_era("this file is of the 2.x era (a single .npy), which is not supported yet");
     return {};
   }
@@ -101,10 +102,12 @@ class Reader {
     SHOAL_ASSIGN_OR_RETURN(const auto magic, number<std::uint32_t>("magic of an array"));
     if (magic != kMagicV2) {
       offset_ -= sizeof(magic);
-      if (magic == kMagicV3) return other_era("the array is of the V3 era (NumPy shapes, MXNet 1.5 and later), which is not supported yet");
+      if (magic == kMagicV3)
+        return other_era("the array is of the V3 era (NumPy shapes, MXNet 1.5 and later), which is not supported yet");
       if (magic == kMagicV1) return other_era("the array is of the V1 era (MXNet 0.11), which is not supported yet");
       const bool first = offset_ == kFirstRecord;  // V0 has no magic: behind a good V2 record a small word is damage
-      if (magic <= kMaxRankV0 && first) return other_era("the array is of the V0 era (MXNet 0.10 and older), which is not supported yet");
+      if (magic <= kMaxRankV0 && first)
+        return other_era("the array is of the V0 era (MXNet 0.10 and older), which is not supported yet");
       return damaged("magic of an array", "{} is no version of MXNet's arrays", magic);
     }
     SHOAL_ASSIGN_OR_RETURN(const auto storage, number<std::int32_t>("storage type"));
@@ -138,10 +141,11 @@ class Reader {
     if (flag < 0 || flag >= static_cast<std::int32_t>(std::size(kTypes))) return damaged("type flag", "{} is no type", flag);
     array.dtype = kTypes[flag];
     const std::int64_t count = array.shape.element_count();
-    const auto size = count < 0 ? std::nullopt : checked_multiply(static_cast<std::uint64_t>(count), dtype_size_bytes(array.dtype));
+    const auto size =
+        count < 0 ? std::nullopt : checked_multiply(static_cast<std::uint64_t>(count), dtype_size_bytes(array.dtype));
     if (!size || !fits(offset_, *size, bytes_.size())) {
-      return damaged("data", "{} of shape {} does not fit the {} bytes left; the file is truncated or damaged", dtype_name(array.dtype),
-                     array.shape.to_string(), bytes_.size() - offset_);
+      return damaged("data", "{} of shape {} does not fit the {} bytes left; the file is truncated or damaged",
+                     dtype_name(array.dtype), array.shape.to_string(), bytes_.size() - offset_);
     }
     array.bytes = bytes_.subspan(offset_, *size);
     array.owner = mapping_;
@@ -153,10 +157,12 @@ class Reader {
     SHOAL_ASSIGN_OR_RETURN(const auto count, number<std::uint64_t>("number of names"));
     if (count == 0 && !arrays_.empty()) return damaged("number of names", "the {} arrays have no names", arrays_.size());
     if (count != arrays_.size()) return damaged("number of names", "{} names for {} arrays", count, arrays_.size());
-    if (count > (bytes_.size() - offset_) / kLeastNameBytes) return damaged("number of names", "{} names do not fit the file", count);
+    if (count > (bytes_.size() - offset_) / kLeastNameBytes)
+      return damaged("number of names", "{} names do not fit the file", count);
     for (MxnetArray& array : arrays_) {
       SHOAL_ASSIGN_OR_RETURN(const auto length, number<std::uint64_t>("length of a name"));
-      if (!fits(offset_, length, bytes_.size())) return damaged("length of a name", "{} bytes; the file is truncated or damaged", length);
+      if (!fits(offset_, length, bytes_.size()))
+        return damaged("length of a name", "{} bytes; the file is truncated or damaged", length);
       array.name.assign(reinterpret_cast<const char*>(bytes_.data() + offset_), length);
       if (!is_utf8(array.name)) return damaged("name", "the name is not UTF-8");
       offset_ += length;

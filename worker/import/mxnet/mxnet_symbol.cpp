@@ -49,7 +49,8 @@ class SymbolReader {
       *text = found->get<std::string>();
     }
     if (json.contains("param")) {
-      return unimplemented("node '{}' keeps its attributes under 'param': this file is of the era before MXNet 0.9, not supported yet", node.name);
+      return unimplemented(
+          "node '{}' keeps its attributes under 'param': this file is of the era before MXNet 0.9, not supported yet", node.name);
     }
     for (const char* key : {"attrs", "attr"}) SHOAL_RETURN_IF_ERROR(read_attributes(json, key, node));
     const auto inputs = json.find("inputs");
@@ -104,7 +105,8 @@ class SymbolReader {
     for (const Json& json : heads) {
       const auto head = read_entry(json);
       if (!head) return data_loss("one of 'heads' is {}, not [node, output]", json.dump());
-      if (head->node >= symbol_.nodes.size()) return data_loss("one of 'heads' is node {} of {}", head->node, symbol_.nodes.size());
+      if (head->node >= symbol_.nodes.size())
+        return data_loss("one of 'heads' is node {} of {}", head->node, symbol_.nodes.size());
       symbol_.heads.push_back(*head);
     }
     return {};
@@ -113,7 +115,8 @@ class SymbolReader {
   Status check_arg_nodes(const Json& arg_nodes) const {
     for (const Json& json : arg_nodes) {
       const auto id = read_index(json);
-      if (!id || *id >= symbol_.nodes.size()) return data_loss("'arg_nodes' holds {}; there are {} nodes", json.dump(), symbol_.nodes.size());
+      if (!id || *id >= symbol_.nodes.size())
+        return data_loss("'arg_nodes' holds {}; there are {} nodes", json.dump(), symbol_.nodes.size());
       const MxnetNode& node = symbol_.nodes[*id];
       if (!node.is_variable()) return data_loss("'arg_nodes' names {} '{}', which is an operator", node.op, node.name);
     }
@@ -162,7 +165,8 @@ Result<MxnetSymbol> read_mxnet_symbol(const std::filesystem::path& path) {
 std::vector<std::size_t> post_order(const MxnetSymbol& symbol, std::size_t (*reads)(const MxnetNode& node)) {
   std::vector<std::size_t> order;
   std::vector<bool> seen(symbol.nodes.size());
-  std::vector<std::pair<std::size_t, std::size_t>> path;  // a node and the next of its inputs to visit: deep graphs need no deep stack
+  std::vector<std::pair<std::size_t, std::size_t>>
+      path;  // a node and the next of its inputs to visit: deep graphs need no deep stack
   const auto enter = [&](std::size_t id) {
     if (!seen[id]) path.emplace_back(id, 0);
     seen[id] = true;

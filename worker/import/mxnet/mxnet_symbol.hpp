@@ -27,9 +27,9 @@ struct MxnetNode {
 
 /// All references lie within `nodes` and no node depends on itself.
 struct MxnetSymbol {
-  std::vector<MxnetNode> nodes;       ///< in the file's order, which need not be topological
+  std::vector<MxnetNode> nodes;  ///< in the file's order, which need not be topological
   std::vector<MxnetEntry> heads;
-  int version = 0;                    ///< 10901 for 1.9.1; 0 when the file does not say
+  int version = 0;  ///< 10901 for 1.9.1; 0 when the file does not say
 };
 
 /// Reads JSON with node attributes under "attrs" or "attr" (MXNet 0.9 and later).
@@ -37,8 +37,8 @@ struct MxnetSymbol {
 ///            kUnimplemented for the era before 0.9 (attributes under "param"), by name
 Result<MxnetSymbol> read_mxnet_symbol(const std::filesystem::path& path);
 
-/// The nodes that the heads need, every node behind those it reads: MXNet's order of list_arguments. `reads` says how many inputs of
-/// a node count; the rest (labels) are not followed.
+/// The nodes that the heads need, every node behind those it reads: MXNet's order of list_arguments. `reads` says how many inputs
+/// of a node count; the rest (labels) are not followed.
 std::vector<std::size_t> post_order(const MxnetSymbol& symbol, std::size_t (*reads)(const MxnetNode& node));
 
 }  // namespace shoal::worker

@@ -75,7 +75,8 @@ TEST_F(MakeModel, DerivesShapesRolesAndDampingFromTheGraph) {
   ASSERT_TRUE(rules.ok()) << rules.status().to_string();
   std::vector<std::string> keys;
   for (const ParameterRule& rule : *rules) keys.push_back(rule.key);
-  EXPECT_EQ(keys, (std::vector<std::string>{"arg:c_weight", "arg:n_gamma", "arg:n_beta", "aux:n_moving_mean", "aux:n_moving_var"}));
+  EXPECT_EQ(keys,
+            (std::vector<std::string>{"arg:c_weight", "arg:n_gamma", "arg:n_beta", "aux:n_moving_mean", "aux:n_moving_var"}));
   EXPECT_EQ((*rules)[0].shape, (Shape{2, 2, 3, 3}));
   EXPECT_FLOAT_EQ((*rules)[0].scale, 0.57735026f);  // sqrt(6 / 18)
   EXPECT_EQ((*rules)[1].offset, 0.125f);            // 1 / 8
@@ -83,7 +84,8 @@ TEST_F(MakeModel, DerivesShapesRolesAndDampingFromTheGraph) {
 }
 
 TEST_F(MakeModel, SaysWhichParameterHasNoRole) {
-  const auto symbol = write("m-symbol.json", R"json({"nodes": [{"op": "null", "name": "x", "inputs": []}, {"op": "null", "name": "odd", "inputs": []},
+  const auto symbol = write(
+      "m-symbol.json", R"json({"nodes": [{"op": "null", "name": "x", "inputs": []}, {"op": "null", "name": "odd", "inputs": []},
     {"op": "elemwise_add", "name": "sum", "inputs": [[0, 0, 0], [1, 0, 0]]}], "arg_nodes": [], "heads": [[2, 0, 0]]})json");
   const std::vector<TensorSpec> inputs{{"x", DType::kFloat32, {1, 2}}};
   const auto rules = derive_parameter_rules(symbol, inputs);
@@ -111,7 +113,10 @@ TEST_F(MakeModel, RefusesARuleFileByLine) {
 TEST(MakeModelData, GivesTheListedRulesOfEveryNetwork) {
   const auto folder = shoal::testing::test_data() / "vectors" / "networks";
   if (!std::filesystem::exists(folder)) GTEST_SKIP() << "no networks in " << folder << "; set SHOAL_TEST_DATA";
-  const std::map<std::string, Shape> inputs{{"resnet50-v2", {1, 3, 224, 224}}, {"inception-bn", {1, 3, 224, 224}}, {"mobilefacenet", {1, 3, 112, 112}}, {"lenet", {1, 1, 28, 28}}};
+  const std::map<std::string, Shape> inputs{{"resnet50-v2", {1, 3, 224, 224}},
+                                            {"inception-bn", {1, 3, 224, 224}},
+                                            {"mobilefacenet", {1, 3, 112, 112}},
+                                            {"lenet", {1, 1, 28, 28}}};
   for (const auto& [name, shape] : inputs) {
     const std::string stem = (folder / name / name).string();
     const std::vector<TensorSpec> specs{{"data", DType::kFloat32, shape}};

@@ -66,7 +66,8 @@ TEST(Inference, NamesOperatorNodeTensorAndBothShapesOfAMisfit) {
   b.graph.nodes[0].source_op = "Convolution_v1";
   const std::array specs{TensorSpec{"data", DType::kFloat32, {2, 5, 9, 9}}};
   const std::string text = infer(b.graph, specs).message();
-  for (const char* part : {"Convolution_v1 'layer'", "'w'", "4x3x3x3", "4x5x3x3"}) EXPECT_NE(text.find(part), std::string::npos) << text;
+  for (const char* part : {"Convolution_v1 'layer'", "'w'", "4x3x3x3", "4x5x3x3"})
+    EXPECT_NE(text.find(part), std::string::npos) << text;
 }
 
 TEST(Inference, LetsStoredFloatsFollowTheTypeOfTheData) {

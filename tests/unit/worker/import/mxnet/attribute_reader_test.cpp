@@ -10,11 +10,13 @@ namespace {
 MxnetNode node_with(const std::string& text) { return {"Convolution", "conv1", {{"key", text}}, {}}; }
 
 TEST(ParseTuple, TakesEverySpellingOfMxnet) {
-  for (const char* text : {"(3, 3)", "[3,3]", " ( 3 , 3 ) ", "(3L, 3L)", "(3,3,)"}) EXPECT_EQ(parse_tuple(text), (Dims{3, 3})) << text;
+  for (const char* text : {"(3, 3)", "[3,3]", " ( 3 , 3 ) ", "(3L, 3L)", "(3,3,)"})
+    EXPECT_EQ(parse_tuple(text), (Dims{3, 3})) << text;
   EXPECT_EQ(parse_tuple("3"), Dims{3});
   EXPECT_EQ(parse_tuple("(-1,)"), Dims{-1});
   EXPECT_EQ(parse_tuple("()"), Dims{});
-  for (const char* text : {"", "(3, 3", "(3,x)", "3, 3", "(3 3)", "(,)", "(3.5)", "(99999999999999999999)"}) EXPECT_FALSE(parse_tuple(text)) << text;
+  for (const char* text : {"", "(3, 3", "(3,x)", "3, 3", "(3 3)", "(,)", "(3.5)", "(99999999999999999999)"})
+    EXPECT_FALSE(parse_tuple(text)) << text;
 }
 
 TEST(AttributeReader, ReadsNumbersAsMxnetDoes) {

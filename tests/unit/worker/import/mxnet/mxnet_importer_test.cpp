@@ -20,14 +20,17 @@ class Symbol {
   int op(const std::string& op, const std::string& name, const std::vector<int>& inputs, const std::string& attributes = "{}") {
     return add(op, name, attributes, inputs);
   }
-  std::string json(const std::string& heads) const { return "{\"nodes\": [" + nodes_ + "], \"arg_nodes\": [], \"heads\": " + heads + "}"; }
+  std::string json(const std::string& heads) const {
+    return "{\"nodes\": [" + nodes_ + "], \"arg_nodes\": [], \"heads\": " + heads + "}";
+  }
   std::string json() const { return json("[[" + std::to_string(count_ - 1) + ", 0, 0]]"); }
 
  private:
   int add(const std::string& op, const std::string& name, const std::string& attributes, const std::vector<int>& inputs) {
     std::string entries;
     for (const int input : inputs) entries += (entries.empty() ? "[" : ", [") + std::to_string(input) + ", 0, 0]";
-    nodes_ += format(R"({}{"op": "{}", "name": "{}", "attrs": {}, "inputs": [{}]})", count_ == 0 ? "" : ", ", op, name, attributes, entries);
+    nodes_ += format(R"({}{"op": "{}", "name": "{}", "attrs": {}, "inputs": [{}]})", count_ == 0 ? "" : ", ", op, name,
+                     attributes, entries);
     return count_++;
   }
   std::string nodes_;
@@ -50,20 +53,23 @@ class MxnetImporter : public ::testing::Test {
   /// Imports `json` with a parameter file that holds a float32 array of 3 elements under each key.
   Result<MxnetImport> import(const std::string& json, const std::vector<std::string>& keys = {}) {
     std::ofstream(directory_ / "m-symbol.json") << json;
-    std::string bytes = raw<std::uint64_t>(0x112) + raw<std::uint64_t>(0) + raw<std::uint64_t>(keys.size()), names = raw<std::uint64_t>(keys.size());
+    std::string bytes = raw<std::uint64_t>(0x112) + raw<std::uint64_t>(0) + raw<std::uint64_t>(keys.size()),
+                names = raw<std::uint64_t>(keys.size());
     for (const std::string& key : keys) {
-      bytes += raw<std::uint32_t>(0xF993fac9) + raw<std::int32_t>(0) + raw<std::int32_t>(1) + raw<std::int64_t>(3) + raw<std::int32_t>(1) +
-               raw<std::int32_t>(0) + raw<std::int32_t>(0) + std::string(12, '\0');
+      bytes += raw<std::uint32_t>(0xF993fac9) + raw<std::int32_t>(0) + raw<std::int32_t>(1) + raw<std::int64_t>(3) +
+               raw<std::int32_t>(1) + raw<std::int32_t>(0) + raw<std::int32_t>(0) + std::string(12, '\0');
       names += raw<std::uint64_t>(key.size()) + key;
     }
     std::ofstream(directory_ / "m-0000.params", std::ios::binary) << bytes + names;
     return import_mxnet(directory_ / "m-symbol.json", directory_ / "m-0000.params");
   }
-  void expect_refused(const std::string& json, StatusCode code, const std::vector<std::string>& parts, const std::vector<std::string>& keys = {}) {
+  void expect_refused(const std::string& json, StatusCode code, const std::vector<std::string>& parts,
+                      const std::vector<std::string>& keys = {}) {
     const auto result = import(json, keys);
     ASSERT_FALSE(result.ok());
     EXPECT_EQ(result.status().code(), code) << result.status().to_string();
-    for (const std::string& part : parts) EXPECT_NE(result.status().message().find(part), std::string::npos) << result.status().to_string();
+    for (const std::string& part : parts)
+      EXPECT_NE(result.status().message().find(part), std::string::npos) << result.status().to_string();
   }
   std::filesystem::path directory_;
 };
@@ -173,13 +179,15 @@ TEST_F(MxnetImporter, ReadsAGraphOfAnyDepth) {
 }
 
 TEST_F(MxnetImporter, RefusesTheEraOfParamByName) {
-  expect_refused(R"json({"nodes": [{"op": "null", "param": {}, "name": "data", "inputs": [], "backward_source_id": -1}], "arg_nodes": [0], "heads": [[0, 0]]})json",
-                 StatusCode::kUnimplemented, {"m-symbol.json", "era before MXNet 0.9"});
+  expect_refused(
+      R"json({"nodes": [{"op": "null", "param": {}, "name": "data", "inputs": [], "backward_source_id": -1}], "arg_nodes": [0], "heads": [[0, 0]]})json",
+      StatusCode::kUnimplemented, {"m-symbol.json", "era before MXNet 0.9"});
 }
 
 TEST_F(MxnetImporter, ReadsAttributesUnderAttr) {
   EXPECT_TRUE(import(R"json({"nodes": [{"op": "null", "name": "data", "inputs": []},
-    {"op": "Activation", "name": "act", "attr": {"act_type": "tanh"}, "inputs": [[0, 0]]}], "arg_nodes": [0], "heads": [[1, 0]]})json").ok());
+    {"op": "Activation", "name": "act", "attr": {"act_type": "tanh"}, "inputs": [[0, 0]]}], "arg_nodes": [0], "heads": [[1, 0]]})json")
+                  .ok());
 }
 
 TEST_F(MxnetImporter, RefusesAnAuxiliaryStateWithoutAValue) {

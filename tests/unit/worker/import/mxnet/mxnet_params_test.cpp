@@ -50,7 +50,8 @@ constexpr std::size_t kCount = 16, kMagic = 24, kStorage = 28, kRank = 32, kDim0
 /// One array arg:w of 2x3 float32.
 std::string good() {
   std::string bytes = raw<std::uint64_t>(0x112) + raw<std::uint64_t>(0) + raw<std::uint64_t>(1);
-  bytes += raw<std::uint32_t>(0xF993fac9) + raw<std::int32_t>(0) + raw<std::int32_t>(2) + raw<std::int64_t>(2) + raw<std::int64_t>(3);
+  bytes +=
+      raw<std::uint32_t>(0xF993fac9) + raw<std::int32_t>(0) + raw<std::int32_t>(2) + raw<std::int64_t>(2) + raw<std::int64_t>(3);
   bytes += raw<std::int32_t>(1) + raw<std::int32_t>(0) + raw<std::int32_t>(0);
   for (int i = 0; i < 6; ++i) bytes += raw<float>(static_cast<float>(i));
   return bytes + raw<std::uint64_t>(1) + raw<std::uint64_t>(5) + "arg:w";
@@ -98,7 +99,9 @@ TEST_F(MxnetParams, AreRefusedByTheFieldThatIsWrong) {
 }
 
 TEST_F(MxnetParams, OfOtherErasAreRefusedByName) {
-  const auto expect_era = [&](const std::string& bytes, const std::string& era) { expect_damaged(bytes, era, StatusCode::kUnimplemented); };
+  const auto expect_era = [&](const std::string& bytes, const std::string& era) {
+    expect_damaged(bytes, era, StatusCode::kUnimplemented);
+  };
   expect_era(with<std::uint32_t>(good(), kMagic, 0xF993fac8), "V1 era");
   expect_era(with<std::uint32_t>(good(), kMagic, 0xF993faca), "V3 era");
   expect_era(with<std::uint32_t>(good(), kMagic, 2), "V0 era");
