@@ -120,7 +120,7 @@ Result<std::vector<ParameterRule>> derive_parameter_rules(const std::filesystem:
       const bool given =
           std::any_of(inputs.begin(), inputs.end(), [&](const TensorSpec& spec) { return spec.name == value.name; });
       if (given || import.auxiliaries.contains(value.name) != auxiliary) continue;
-      ParameterRule rule{(auxiliary ? "aux:" : "arg:") + value.name, 0, 0, value.shape};
+      ParameterRule rule{format("{}{}", auxiliary ? "aux:" : "arg:", value.name), 0, 0, value.shape};
       if (!set_role(value.name, rule)) {
         return invalid_argument(
             "'{}' is neither an input whose shape was given nor named like a parameter (_weight, _bias, _gamma, ...)",

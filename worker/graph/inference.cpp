@@ -15,7 +15,7 @@ constexpr std::int64_t kMaxElements = std::int64_t{1} << 44;  // no machine hold
 
 std::string names_of(const Graph& graph) {
   std::string names;
-  for (const ValueId id : graph.inputs) names += (names.empty() ? "'" : ", '") + graph.value(id).name + "'";
+  for (const ValueId id : graph.inputs) names += format("{}'{}'", names.empty() ? "" : ", ", graph.value(id).name);
   return names.empty() ? "no inputs" : names;
 }
 

@@ -181,7 +181,7 @@ class Importer {
   static std::string input_range(const MxnetOperator& op) {
     if (op.max_inputs < 0) return std::to_string(op.min_inputs) + " or more";
     if (op.max_inputs == op.min_inputs) return std::to_string(op.min_inputs);
-    return std::to_string(op.min_inputs) + " to " + std::to_string(op.max_inputs);
+    return format("{} to {}", op.min_inputs, op.max_inputs);
   }
 
   /// An auxiliary state is never an input: without a value the checkpoint is not whole.

@@ -23,12 +23,12 @@ class Symbol {
   std::string json(const std::string& heads) const {
     return "{\"nodes\": [" + nodes_ + "], \"arg_nodes\": [], \"heads\": " + heads + "}";
   }
-  std::string json() const { return json("[[" + std::to_string(count_ - 1) + ", 0, 0]]"); }
+  std::string json() const { return json(format("[[{}, 0, 0]]", count_ - 1)); }
 
  private:
   int add(const std::string& op, const std::string& name, const std::string& attributes, const std::vector<int>& inputs) {
     std::string entries;
-    for (const int input : inputs) entries += (entries.empty() ? "[" : ", [") + std::to_string(input) + ", 0, 0]";
+    for (const int input : inputs) entries += format("{}[{}, 0, 0]", entries.empty() ? "" : ", ", input);
     nodes_ += format(R"({}{"op": "{}", "name": "{}", "attrs": {}, "inputs": [{}]})", count_ == 0 ? "" : ", ", op, name,
                      attributes, entries);
     return count_++;
@@ -165,7 +165,7 @@ TEST_F(MxnetImporter, LooksAtNothingThatNoHeadNeeds) {
   const int data = s.variable("data");
   s.op("Custom", "dead", {data});
   const int relu = s.op("Activation", "act", {data}, R"json({"act_type": "relu"})json");
-  EXPECT_TRUE(import(s.json("[[" + std::to_string(relu) + ", 0, 0]]")).ok());
+  EXPECT_TRUE(import(s.json(format("[[{}, 0, 0]]", relu))).ok());
 }
 
 TEST_F(MxnetImporter, ReadsAGraphOfAnyDepth) {
