@@ -73,6 +73,7 @@ class LoadedModel : public Model {
   void enter_thread() const override { device_->enter_thread(); }
   int packed_fd() const override { return weights_->fd(); }
   std::size_t packed_bytes() const override { return weights_->size_bytes(); }
+  std::size_t cache_bytes() const override { return cache_.resident_bytes(); }
   std::vector<TensorSpec> input_specs() const override { return input_specs_; }
   const std::vector<std::string>& output_names() const override { return output_names_; }
   const std::vector<std::string>& ignored_inputs() const override { return ignored_inputs_; }

@@ -35,6 +35,8 @@ class Model {
   virtual void enter_thread() const = 0;
   virtual int packed_fd() const = 0;                 ///< borrowed; -1 when the model has no constants
   virtual std::size_t packed_bytes() const = 0;
+  /// What the programs compiled on demand hold in this process: second packings, generated code, steps.
+  virtual std::size_t cache_bytes() const { return 0; }
   virtual std::vector<TensorSpec> input_specs() const = 0;   ///< as the graph says, model order
   virtual const std::vector<std::string>& output_names() const = 0;
   virtual const std::vector<std::string>& ignored_inputs() const = 0;

@@ -50,6 +50,7 @@ Result<std::unique_ptr<WeightStore>> WeightStore::open(WeightIdentity identity, 
   SHOAL_RETURN_IF_ERROR(store->read_table(segment.bytes()));
   store->segment_ = std::make_shared<const Segment>(std::move(segment));
   store->fd_ = std::move(packed);
+  store->sealed_ = true;
   return store;
 }
 
@@ -103,6 +104,7 @@ int WeightStore::add(const std::string& key, const std::string& form, std::uint6
 
 Status WeightStore::seal() {
   SHOAL_CHECK(!is_sealed());
+  sealed_ = true;
   if (entries_.empty()) return {};
   std::uint64_t at = sizeof(PackedHeader) + entries_.size() * sizeof(PackedEntry) + identity_.text.size();
   for (const auto& entry : entries_) at += entry.key.size() + entry.form.size();

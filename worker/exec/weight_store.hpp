@@ -44,7 +44,7 @@ class WeightStore {
   /// Indices of all forms of that constant, in the order they were added.
   std::vector<int> forms_of(const std::string& key) const;
   const WeightEntry& entry(int index) const { return entries_[static_cast<std::size_t>(index)]; }
-  bool is_sealed() const { return segment_ != nullptr; }
+  bool is_sealed() const { return sealed_; }
 
   /// Adds an entry (or finds it); `fill` writes it at seal(). Only before.
   int add(const std::string& key, const std::string& form, std::uint64_t size_bytes, Fill fill);
@@ -65,7 +65,8 @@ class WeightStore {
   std::vector<WeightEntry> entries_;
   std::vector<Fill> fills_;
   std::map<std::string, std::vector<int>, std::less<>> by_key_;
-  UniqueFd fd_;
+  bool sealed_ = false;
+  UniqueFd fd_;                                ///< none, and no segment, when there are no entries
   std::shared_ptr<const Segment> segment_;
 };
 

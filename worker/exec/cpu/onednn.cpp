@@ -5,6 +5,7 @@
 #include <cstring>
 #include <type_traits>
 
+#include "shm/base/errors.hpp"
 #include "worker/exec/weight_store.hpp"
 
 namespace shoal::worker::cpu {
@@ -76,12 +77,15 @@ Desc desc_of(const std::string& form, const Desc& plain) {
   return Desc(data);
 }
 
-void pack(const Desc& src_desc, const void* src, const Desc& dst_desc, void* dst) {
+Status pack(const Desc& src_desc, const void* src, const Desc& dst_desc, void* dst) try {
   const OmpWidth one(1);
   const dnnl::reorder::primitive_desc pd(engine(), src_desc, engine(), dst_desc);
   dnnl::memory from(src_desc, engine(), const_cast<void*>(src)), to(dst_desc, engine(), dst);
   dnnl::reorder(pd).execute(stream(), from, to);
   stream().wait();
+  return {};
+} catch (const dnnl::error& error) {
+  return internal_error("pack weights: oneDNN says: {} (status {})", error.what(), static_cast<int>(error.status));
 }
 
 }  // namespace shoal::worker::cpu

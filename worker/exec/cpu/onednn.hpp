@@ -51,7 +51,8 @@ std::string form_of(const Desc& desc);
 Desc desc_of(const std::string& form, const Desc& plain);
 
 /// dst = src in another form; created and executed under width 1.
-void pack(const Desc& src_desc, const void* src, const Desc& dst_desc, void* dst);
+///   Errors  kInternal: what oneDNN says
+Status pack(const Desc& src_desc, const void* src, const Desc& dst_desc, void* dst);
 /// The implementation is none of oneDNN's slow "ref" ones.
 template <typename PrimitiveDesc>
 bool is_optimised(const PrimitiveDesc& pd) {

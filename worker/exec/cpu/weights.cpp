@@ -32,11 +32,8 @@ Result<Compiler::Form> Compiler::weights_form(const std::string& key, const Desc
     index = weights_.add(key, form_of(wanted), wanted.get_size(), [plain, wanted, source](std::span<std::byte> dst) -> Status {
       std::vector<float> scratch;
       const float* data = source(scratch);
-      if (plain == wanted) {
-        std::memcpy(dst.data(), data, dst.size());
-      } else {
-        pack(plain, data, wanted, dst.data());
-      }
+      if (plain != wanted) return pack(plain, data, wanted, dst.data());
+      std::memcpy(dst.data(), data, dst.size());
       return {};
     });
   }
@@ -44,7 +41,8 @@ Result<Compiler::Form> Compiler::weights_form(const std::string& key, const Desc
   const auto packed = weights_.forms_of(key);
   if (packed.empty()) return unimplemented("{}: its constants were not packed for these shapes; list them in `shapes`", describe(node(now_)));
   plan_.privates.push_back(AlignedBytes::allocate(wanted.get_size()));
-  pack(desc_of(weights_.entry(packed[0]).form, plain), weights_.address(packed[0]), wanted, plan_.privates.back().data.get());
+  SHOAL_RETURN_IF_ERROR(
+      pack(desc_of(weights_.entry(packed[0]).form, plain), weights_.address(packed[0]), wanted, plan_.privates.back().data.get()));
   return Form{plan_.add_buffer(wanted.get_size(), Buffer::Home::kPrivate, static_cast<int>(plan_.privates.size()) - 1), wanted};
 }
 
