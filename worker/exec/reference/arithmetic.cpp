@@ -1,7 +1,9 @@
 // Element-wise arithmetic: two tensors, many tensors, a tensor and a scalar; clip, round, sign.
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <string_view>
+#include <utility>
 
 #include "worker/exec/reference/elements.hpp"
 #include "worker/exec/reference/kernels.hpp"
@@ -60,9 +62,9 @@ Status zip(const TensorView& a, const TensorView& b, TensorView& dst, Function f
 template <typename T>
 Status binary(std::string_view op, const TensorView& a, const TensorView& b, TensorView& dst) {
   using C = Compute<T>;
-  if (op == "Add") return zip<T>(a, b, dst, [](C x, C y) { return wrapping(x, y, [](auto p, auto q) { return p + q; }); });
-  if (op == "Sub") return zip<T>(a, b, dst, [](C x, C y) { return wrapping(x, y, [](auto p, auto q) { return p - q; }); });
-  if (op == "Mul") return zip<T>(a, b, dst, [](C x, C y) { return wrapping(x, y, [](auto p, auto q) { return p * q; }); });
+  if (op == "Add") return zip<T>(a, b, dst, [](C x, C y) { return wrapping(x, y, std::plus<>()); });
+  if (op == "Sub") return zip<T>(a, b, dst, [](C x, C y) { return wrapping(x, y, std::minus<>()); });
+  if (op == "Mul") return zip<T>(a, b, dst, [](C x, C y) { return wrapping(x, y, std::multiplies<>()); });
   return zip<T>(a, b, dst, [](C x, C y) { return quotient(x, y); });
 }
 
@@ -76,35 +78,49 @@ Status map(const TensorView& src, TensorView& dst, Function function) {
   return {};
 }
 
-/// The scalar operator `op` on elements x and the scalar s, which has been rounded to the type of dst.
+/// What a scalar operator does to an element x, given its scalar s. Found at run time: a loop per operator and type would be
+/// hundreds of loops to compile.
+template <typename C>
+using ScalarFunction = C (*)(C x, C s);
+
+template <typename C>
+ScalarFunction<C> scalar_function(std::string_view op) {
+  static constexpr std::pair<std::string_view, ScalarFunction<C>> kFunctions[] = {
+      {"AddScalar", [](C x, C s) { return wrapping(x, s, std::plus<>()); }},
+      {"SubScalar", [](C x, C s) { return wrapping(x, s, std::minus<>()); }},
+      {"RSubScalar", [](C x, C s) { return wrapping(s, x, std::minus<>()); }},
+      {"MulScalar", [](C x, C s) { return wrapping(x, s, std::multiplies<>()); }},
+      {"DivScalar", [](C x, C s) { return quotient(x, s); }},
+      {"RDivScalar", [](C x, C s) { return quotient(s, x); }},
+      {"ModScalar", [](C x, C s) { return modulo(x, s); }},
+      {"RModScalar", [](C x, C s) { return modulo(s, x); }},
+      {"PowerScalar", [](C x, C s) { return in_float(x, s, [](auto p, auto q) { return std::pow(p, q); }); }},
+      {"RPowerScalar", [](C x, C s) { return in_float(s, x, [](auto p, auto q) { return std::pow(p, q); }); }},
+      {"HypotScalar", [](C x, C s) { return in_float(x, s, [](auto p, auto q) { return std::hypot(p, q); }); }},
+      {"MaximumScalar", [](C x, C s) { return x != x || x > s ? x : s; }},  // NaN passes
+      {"MinimumScalar", [](C x, C s) { return x != x || x < s ? x : s; }},
+      {"EqualScalar", [](C x, C s) { return static_cast<C>(x == s); }},
+      {"NotEqualScalar", [](C x, C s) { return static_cast<C>(x != s); }},
+      {"GreaterScalar", [](C x, C s) { return static_cast<C>(x > s); }},
+      {"GreaterEqualScalar", [](C x, C s) { return static_cast<C>(x >= s); }},
+      {"LesserScalar", [](C x, C s) { return static_cast<C>(x < s); }},
+      {"LesserEqualScalar", [](C x, C s) { return static_cast<C>(x <= s); }},
+      {"LogicalAndScalar", [](C x, C s) { return static_cast<C>(x != 0 && s != 0); }},
+      {"LogicalOrScalar", [](C x, C s) { return static_cast<C>(x != 0 || s != 0); }},
+      {"LogicalXorScalar", [](C x, C s) { return static_cast<C>((x != 0) != (s != 0)); }},
+  };
+  for (const auto& [name, function] : kFunctions) {
+    if (name == op) return function;
+  }
+  return nullptr;
+}
+
+/// The node's operator on every element; `s` has been rounded to the type of dst.
 template <typename From, typename To>
 Status scalar(const Node& node, Compute<To> s, const TensorView& src, TensorView& dst) {
-  using C = Compute<To>;
-  const std::string_view op = node.op->name;
-  const auto with = [&](auto function) { return map<From, To>(src, dst, function); };
-  if (op == "AddScalar") return with([s](C x) { return wrapping(x, s, [](auto p, auto q) { return p + q; }); });
-  if (op == "SubScalar") return with([s](C x) { return wrapping(x, s, [](auto p, auto q) { return p - q; }); });
-  if (op == "RSubScalar") return with([s](C x) { return wrapping(s, x, [](auto p, auto q) { return p - q; }); });
-  if (op == "MulScalar") return with([s](C x) { return wrapping(x, s, [](auto p, auto q) { return p * q; }); });
-  if (op == "DivScalar") return with([s](C x) { return quotient(x, s); });
-  if (op == "RDivScalar") return with([s](C x) { return quotient(s, x); });
-  if (op == "ModScalar") return with([s](C x) { return modulo(x, s); });
-  if (op == "RModScalar") return with([s](C x) { return modulo(s, x); });
-  if (op == "PowerScalar") return with([s](C x) { return in_float(x, s, [](auto p, auto q) { return std::pow(p, q); }); });
-  if (op == "RPowerScalar") return with([s](C x) { return in_float(s, x, [](auto p, auto q) { return std::pow(p, q); }); });
-  if (op == "HypotScalar") return with([s](C x) { return in_float(x, s, [](auto p, auto q) { return std::hypot(p, q); }); });
-  if (op == "MaximumScalar") return with([s](C x) { return x != x || x > s ? x : s; });  // NaN passes
-  if (op == "MinimumScalar") return with([s](C x) { return x != x || x < s ? x : s; });
-  if (op == "EqualScalar") return with([s](C x) { return static_cast<C>(x == s); });
-  if (op == "NotEqualScalar") return with([s](C x) { return static_cast<C>(x != s); });
-  if (op == "GreaterScalar") return with([s](C x) { return static_cast<C>(x > s); });
-  if (op == "GreaterEqualScalar") return with([s](C x) { return static_cast<C>(x >= s); });
-  if (op == "LesserScalar") return with([s](C x) { return static_cast<C>(x < s); });
-  if (op == "LesserEqualScalar") return with([s](C x) { return static_cast<C>(x <= s); });
-  if (op == "LogicalAndScalar") return with([s](C x) { return static_cast<C>(x != 0 && s != 0); });
-  if (op == "LogicalOrScalar") return with([s](C x) { return static_cast<C>(x != 0 || s != 0); });
-  if (op == "LogicalXorScalar") return with([s](C x) { return static_cast<C>((x != 0) != (s != 0)); });
-  return internal_error("{}: a scalar operator without a kernel", describe(node));
+  const auto function = scalar_function<Compute<To>>(node.op->name);
+  if (!function) return internal_error("{}: a scalar operator without a kernel", describe(node));
+  return map<From, To>(src, dst, [=](Compute<To> x) { return function(x, s); });
 }
 
 /// A scalar as an element: cut to integers, rounded to narrow floats.
@@ -130,7 +146,7 @@ Status reference_add_n(const Node& node, Sources src, Results dst) {
     for (std::int64_t i = 0, count = dst[0].element_count(); i < count; ++i) {
       Compute<T> sum = 0;
       for (const TensorView& view : src) {
-        sum = wrapping(sum, static_cast<Compute<T>>(elements<T>(view)[i]), [](auto p, auto q) { return p + q; });
+        sum = wrapping(sum, static_cast<Compute<T>>(elements<T>(view)[i]), std::plus<>());
       }
       to[i] = to_element<T>(sum);
     }
@@ -141,8 +157,10 @@ Status reference_add_n(const Node& node, Sources src, Results dst) {
 Status reference_scalar(const Node& node, Sources src, Results dst) {
   const double s = std::get<ScalarAttributes>(node.attributes).scalar;
   return with_number(node, src[0].dtype, [&]<typename T>() {
-    if (src[0].dtype == dst[0].dtype) return scalar<T, T>(node, scalar_as<T>(s), src[0], dst[0]);
-    return scalar<T, double>(node, s, src[0], dst[0]);
+    if constexpr (std::is_integral_v<T>) {
+      if (dst[0].dtype == DType::kFloat64) return scalar<T, double>(node, s, src[0], dst[0]);
+    }
+    return scalar<T, T>(node, scalar_as<T>(s), src[0], dst[0]);
   });
 }
 
