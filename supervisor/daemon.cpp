@@ -40,6 +40,7 @@ Status Daemon::watch_signals() {
   ::sigemptyset(&set);
   ::sigaddset(&set, SIGTERM);
   ::sigaddset(&set, SIGINT);
+  ::sigaddset(&set, SIGCHLD);
   signals_.reset(::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
   if (!signals_) return status_from_errno("create", "signalfd", errno);
   loop_.watch(signals_.get(), [this] { handle_signal(); });
@@ -49,6 +50,10 @@ Status Daemon::watch_signals() {
 void Daemon::handle_signal() {
   signalfd_siginfo info{};
   while (::read(signals_.get(), &info, sizeof info) == sizeof info) {
+    if (info.ssi_signo == SIGCHLD) {
+      reap_ns_ = monotonic_now_ns() + kReapDelayNs;
+      continue;
+    }
     // Asked twice: whoever waits is out of patience.
     if (phase_ != Phase::kServing) phase_limit_ns_ = 0;
     begin_drain(format("signal {}", info.ssi_signo));
@@ -89,6 +94,7 @@ std::chrono::milliseconds Daemon::next_timeout(std::uint64_t now_ns) const {
   earlier(clients_->next_tick_ns());
   for (const auto& model : models_) earlier(model->processes().next_tick_ns());
   if (!unroutable_.empty()) earlier(retry_unroutable_ns_);
+  earlier(reap_ns_);
   if (phase_ != Phase::kServing) earlier(std::min(phase_limit_ns_, now_ns + 10'000'000));
   if (!next) return std::chrono::milliseconds(-1);
   return std::chrono::milliseconds(*next <= now_ns ? 0 : (*next - now_ns) / 1'000'000 + 1);
@@ -101,6 +107,10 @@ void Daemon::tick(std::uint64_t now_ns) {
   if (!unroutable_.empty() && now_ns >= retry_unroutable_ns_) {
     const std::vector<Incarnation> again = std::exchange(unroutable_, {});
     for (const Incarnation incarnation : again) ledger_.set_routable(incarnation, true, now_ns);
+  }
+  if (reap_ns_ && now_ns >= *reap_ns_) {
+    reap_ns_.reset();
+    reap_orphans();
   }
   perform();
   if (phase_ != Phase::kServing) advance_shutdown(now_ns);

@@ -47,8 +47,9 @@ class Daemon final : public ClientObserver {
   static constexpr std::uint64_t kDrainLimitNs = 10'000'000'000;
   static constexpr std::uint64_t kExitLimitNs = 2'000'000'000;
   static constexpr std::uint64_t kUnroutableRetryNs = 100'000'000;
+  static constexpr std::uint64_t kReapDelayNs = 100'000'000;  // pidfds tell first how a child of ours ended
 
-  /// SIGTERM and SIGINT must be blocked in every thread before.
+  /// SIGTERM, SIGINT and SIGCHLD must be blocked in every thread before.
   static Result<std::unique_ptr<Daemon>> start(DaemonOptions options, SocketDirectory directory, Logger& log);
   ~Daemon() override;
 
@@ -143,6 +144,7 @@ class Daemon final : public ClientObserver {
   std::uint64_t now_ns_ = 0;  // when this turn of the loop began
   std::uint64_t started_ns_ = 0;
   std::uint64_t retry_unroutable_ns_ = 0;
+  std::optional<std::uint64_t> reap_ns_;  // when children that nobody watches are reaped
   Phase phase_ = Phase::kServing;
   std::uint64_t phase_limit_ns_ = 0;
   Traffic traffic_;

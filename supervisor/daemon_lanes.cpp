@@ -83,7 +83,8 @@ void Daemon::worker_ready(Model& model, const WorkerProcess& worker) {
 }
 
 void Daemon::worker_died(Model& model, const WorkerProcess& worker) {
-  for (const std::string& path : worker.lane_paths) {
+  for (int lane = 0; lane < model.processes().options().lanes; ++lane) {  // one that never became ready may have bound them
+    const std::string path = lane_path(directory_.path(), worker.incarnation, lane);
     lane_router_.disconnect(path);
     ::unlink(path.c_str());
   }

@@ -31,6 +31,8 @@ std::string_view worker_state_name(WorkerProcess::State state) {
   return "unknown";
 }
 
+std::string lane_path(const std::string& directory, std::uint64_t incarnation, int lane) { return format("{}/w{}-{}", directory, incarnation, lane); }
+
 std::span<const wire::LaneLine> WorkerProcess::lines(std::size_t lanes) const {
   if (!status_page || status_page->size_bytes() < wire::status_page_bytes(lanes)) return {};
   return {reinterpret_cast<const wire::LaneLine*>(status_page->bytes().data()), lanes};
@@ -131,7 +133,7 @@ void ModelProcesses::start_zygote() {
     SHOAL_ASSIGN_OR_RETURN(wire::ControlPair pair, wire::make_control_pair());
     const std::vector<std::string> environment = {"OMP_WAIT_POLICY=passive", "SHOAL_DIR=" + options_.directory};
     SHOAL_ASSIGN_OR_RETURN(Child child, spawn({options_.worker_file, {"--zygote", "3"}, environment, pair.theirs.get()}));
-    zygote_ = std::make_unique<Zygote>(Zygote{.child = std::move(child), .control = std::move(pair.ours), .load_limit_ns = now_ns + kLoadLimitNs});
+    zygote_ = std::make_unique<Zygote>(Zygote{.child = std::move(child), .control = std::move(pair.ours), .started_ns = now_ns, .load_limit_ns = now_ns + kLoadLimitNs});
     ControlMessage load{.kind = ControlKind::kLoad, .text = options_.load_text};
     if (packed_) {
       SHOAL_ASSIGN_OR_RETURN(UniqueFd copy, duplicate_fd(packed_.get()));
@@ -196,7 +198,6 @@ void ModelProcesses::handle_loaded(ControlMessage message) {
   }
   zygote_->loaded = true;
   ever_loaded_ = true;
-  zygote_backoff_.succeeded();
   state_ = ModelState::kReady;
   reason_.clear();
   log_.info("model_loaded model={} zygote={} packed_bytes={}", options_.name, zygote_pid(), packed_bytes_);
@@ -216,6 +217,8 @@ void ModelProcesses::handle_load_failed(const std::string& reason) {
 void ModelProcesses::handle_forked(ControlMessage message) {
   WorkerProcess* worker = find_worker(message.id);
   if (!worker || worker->state != WorkerProcess::State::kForking || message.fds.size() != 1) return;
+  zygote_->forked = true;
+  zygote_backoff_.succeeded();
   worker->pid = static_cast<pid_t>(message.a);
   worker->pidfd = std::move(message.fds[0]);
   worker->state = WorkerProcess::State::kStarting;
@@ -246,7 +249,8 @@ void ModelProcesses::zygote_exited() {
   if (dead->closing || state_ == ModelState::kFailed || state_ == ModelState::kDraining) return;
 
   log_.warn("zygote_died model={} pid={} how=\"{}\"", options_.name, dead->child.pid, how);
-  if (dead->loaded) return plan_zygote_restart(now_ns);
+  // One that was of use, or stood idle for a while, is replaced at once; one that dies of its first command waits as after a failed load.
+  if (dead->loaded && (dead->forked || now_ns > dead->started_ns + kSettledNs)) return plan_zygote_restart(now_ns);
   const std::string reason = dead->load_failure.empty() ? format("the process that loads the model {}", how) : dead->load_failure;
   const std::uint64_t again_ns = zygote_backoff_.failed(now_ns);
   if (!ever_loaded_ && zygote_backoff_.failures() >= kFailedStartsForFailure) return fail(format("{} ({} times in a row)", reason, kFailedStartsForFailure));
@@ -319,9 +323,9 @@ Status ModelProcesses::check_ready(const WorkerProcess& worker, const std::strin
   std::istringstream lines(text);
   for (std::string line; std::getline(lines, line);) paths.push_back(line);
   if (paths.size() != static_cast<std::size_t>(options_.lanes)) return invalid_argument("ready with {} lanes instead of {}", paths.size(), options_.lanes);
-  for (std::size_t lane = 0; lane < paths.size(); ++lane) {
-    const std::string expected = format("{}/w{}-{}", options_.directory, worker.incarnation, lane);
-    if (paths[lane] != expected) return invalid_argument("ready with lane socket '{}' instead of '{}'", paths[lane], expected);
+  for (int lane = 0; lane < options_.lanes; ++lane) {
+    const std::string expected = lane_path(options_.directory, worker.incarnation, lane), &named = paths[static_cast<std::size_t>(lane)];
+    if (named != expected) return invalid_argument("ready with lane socket '{}' instead of '{}'", named, expected);
   }
   return {};
 }

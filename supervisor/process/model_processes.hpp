@@ -44,6 +44,9 @@ struct WorkerProcess {
 };
 std::string_view worker_state_name(WorkerProcess::State state);
 
+/// Where that lane binds its socket; the only path that is accepted from the worker.
+std::string lane_path(const std::string& directory, std::uint64_t incarnation, int lane);
+
 /// Who is told of what happens. Called from within the event loop.
 class ProcessObserver {
  public:
@@ -104,7 +107,8 @@ class ModelProcesses {
     Child child;
     UniqueFd control;
     bool loaded = false;
-    std::uint64_t load_limit_ns = 0;
+    bool forked = false;  // it has forked a worker
+    std::uint64_t started_ns = 0, load_limit_ns = 0;
     bool closing = false;  // told to go, or being killed: it is no failed start
     std::string load_failure;
   };
