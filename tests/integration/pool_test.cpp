@@ -75,7 +75,7 @@ TEST(PoolIntegration, AFullQueueSaysOverloadedAtOnceAndWhenToComeBack) {
   Pool pool = daemon.connect();
   ASSERT_TRUE(pool.describe("echo").ok());
   const pid_t worker = daemon.workers().at(0);
-  ::kill(worker, SIGSTOP);
+  stop_process(worker);
   std::vector<Prediction> predictions;
   for (int i = 0; i < 20; ++i) predictions.push_back(pool.submit("echo", {{"data", counting({4})}}));
   // Two credits and three places in the queue; the rest is refused while the worker stands still.
@@ -99,7 +99,7 @@ TEST(PoolIntegration, ADeadlineIsKeptWhileTheWorkerStandsStillAndItsSlotsComeBac
   Pool pool = daemon.connect();
   ASSERT_TRUE(pool.describe("echo").ok());
   const pid_t worker = daemon.workers().at(0);
-  ::kill(worker, SIGSTOP);
+  stop_process(worker);
   const auto begin = std::chrono::steady_clock::now();
   const auto outputs = pool.predict("echo", {{"data", counting({4})}}, {.timeout = 50ms});
   const auto took = std::chrono::steady_clock::now() - begin;

@@ -72,7 +72,7 @@ TEST(Survival, AKilledWorkersRequestsRunOnItsReplacement) {
   Pool pool = daemon.connect();
   ASSERT_TRUE(pool.predict("echo", {{"data", counting({4})}}).ok());
   const pid_t worker = daemon.workers().at(0);
-  ::kill(worker, SIGSTOP);  // so that it surely holds the request
+  stop_process(worker);  // so that it surely holds the request
   const Prediction prediction = pool.submit("echo", {{"data", counting({4}, 7)}});
   EXPECT_FALSE(prediction.wait_for(100ms));
   ::kill(worker, SIGKILL);
@@ -105,9 +105,14 @@ TEST(Survival, WorkersServeOnWhenTheirZygoteIsKilledAndANewOneForksAgain) {
 TEST(Survival, AZygoteThatDoesNotAnswerIsReplaced) {
   const DaemonFixture daemon;
   const pid_t zygote = daemon.zygote(), worker = daemon.workers().at(0);
-  ::kill(zygote, SIGSTOP);
+  stop_process(zygote);
   ::kill(worker, SIGKILL);
-  EXPECT_TRUE(eventually([&] { return daemon.workers().size() == 1 && daemon.workers().at(0) != worker; }, 5s));
+  EXPECT_TRUE(eventually(
+      [&] {
+        const auto now = daemon.workers();
+        return now.size() == 1 && now[0] != worker;
+      },
+      5s));
   EXPECT_NE(daemon.zygote(), zygote);
   Pool pool = daemon.connect();
   EXPECT_TRUE(pool.predict("echo", {{"data", counting({4})}}).ok());
@@ -116,7 +121,7 @@ TEST(Survival, AZygoteThatDoesNotAnswerIsReplaced) {
 TEST(Survival, AClientThatIsKilledWithRequestsUnderWayIsForgotten) {
   const DaemonFixture daemon;
   const pid_t worker = daemon.workers().at(0);
-  ::kill(worker, SIGSTOP);
+  stop_process(worker);
   const pid_t child = ::fork();
   if (child == 0) {
     Pool pool = daemon.connect();

@@ -33,6 +33,13 @@ std::string read_file(const fs::path& file) {
   return text.str();
 }
 
+// 'R', 'S', 'T', 'Z' ... of a process or thread; 'X' when there is none.
+char state_of(const fs::path& task) {
+  const std::string stat = read_file(task / "stat");
+  const auto after_name = stat.rfind(')');
+  return after_name != std::string::npos && after_name + 2 < stat.size() ? stat[after_name + 2] : 'X';
+}
+
 }  // namespace
 
 bool eventually(const std::function<bool()>& condition, std::chrono::milliseconds limit) {
@@ -45,9 +52,19 @@ bool eventually(const std::function<bool()>& condition, std::chrono::millisecond
 }
 
 bool is_alive(pid_t pid) {
-  const std::string stat = read_file("/proc/" + std::to_string(pid) + "/stat");
-  const auto after_name = stat.rfind(')');
-  return after_name != std::string::npos && after_name + 2 < stat.size() && stat[after_name + 2] != 'Z' && stat[after_name + 2] != 'X';
+  const char state = state_of("/proc/" + std::to_string(pid));
+  return state != 'Z' && state != 'X';
+}
+
+void stop_process(pid_t pid) {
+  ::kill(pid, SIGSTOP);
+  EXPECT_TRUE(eventually([&] {
+    std::error_code error;
+    for (const auto& task : fs::directory_iterator("/proc/" + std::to_string(pid) + "/task", error)) {
+      if (state_of(task.path()) != 'T') return false;
+    }
+    return true;
+  }));
 }
 
 std::vector<pid_t> processes_of(const std::string& directory) {
@@ -93,6 +110,7 @@ DaemonFixture::~DaemonFixture() {
     ::kill(pid_, SIGKILL);
     ::waitpid(pid_, nullptr, 0);
   }
+  for (const pid_t pid : processes_of(directory_)) ::kill(pid, SIGCONT);  // whatever a test stopped
   // Zygotes and workers go by themselves when their supervisor is gone; one that does not is ended here, and that is a failure.
   const bool gone = eventually([&] { return processes_of(directory_).empty(); }, std::chrono::seconds(5));
   EXPECT_TRUE(gone) << "processes of " << directory_ << " outlive their supervisor";

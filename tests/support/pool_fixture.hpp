@@ -61,6 +61,8 @@ bool eventually(const std::function<bool()>& condition, std::chrono::millisecond
 /// Pids of processes whose environment names `directory` as SHOAL_DIR; zombies are not counted.
 std::vector<pid_t> processes_of(const std::string& directory);
 bool is_alive(pid_t pid);
+/// SIGSTOP, and wait until all its threads stand still.
+void stop_process(pid_t pid);
 /// shoald run to its end: exit code and what it wrote.
 struct CommandResult {
   int exit_code = -1;
