@@ -343,7 +343,11 @@ void ModelProcesses::worker_exited(std::uint64_t incarnation) {
   WorkerProcess* worker = find_worker(incarnation);
   if (!worker) return;
   const auto how = reap(worker->pidfd);
-  log_.warn("worker_died model={} pid={} incarnation={} how=\"{}\"", options_.name, worker->pid, incarnation, how.value_or("see worker_reaped"));
+  if (state_ == ModelState::kDraining) {
+    log_.info("worker_gone model={} pid={} incarnation={}", options_.name, worker->pid, incarnation);
+  } else {
+    log_.warn("worker_died model={} pid={} incarnation={} how=\"{}\"", options_.name, worker->pid, incarnation, how.value_or("see worker_reaped"));
+  }
   const std::uint64_t now_ns = monotonic_now_ns();
   account_for_death(*worker, now_ns);
   observer_.worker_died(*worker);
