@@ -1,5 +1,6 @@
 #include "shm/model/model_config.hpp"
 
+#include <algorithm>
 #include <cerrno>
 #include <fstream>
 #include <sstream>

@@ -75,11 +75,12 @@ Result<std::vector<TensorSpec>> concrete_set(const std::vector<TensorSpec>& give
 
 Result<std::vector<TensorSpec>> default_set(std::vector<TensorSpec> inputs, const std::string& where) {
   for (TensorSpec& input : inputs) {
+    const Shape declared = input.shape;
     if (input.shape.rank() > 0 && input.shape[0] < 0) input.shape[0] = 1;
     if (input.shape.element_count() >= 0) continue;
     return invalid_argument("{}: input '{}' has the open shape {}: only a first dimension of -1 has a default (1), so 'shapes' must "
                             "say what to compile, as in shapes = [{{} = [1, 3, 224, 224]}]", where, input.name,
-                            input.shape.to_string(), input.name);
+                            declared.to_string(), input.name);
   }
   return inputs;
 }

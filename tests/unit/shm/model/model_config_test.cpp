@@ -1,0 +1,152 @@
+#include "shm/model/model_config.hpp"
+#include "tests/unit/shm/model/files.hpp"
+
+namespace shoal {
+namespace {
+
+using test::says;
+using test::ScratchDirectory;
+
+std::string error_of(const std::string& text) {
+  const auto config = parse_model_config(text, "m/model.toml");
+  EXPECT_EQ(config.status().code(), StatusCode::kInvalidArgument) << text;
+  return config.status().message();
+}
+
+TEST(ModelConfig, ReadsEveryKey) {
+  const auto config = parse_model_config(R"(
+inputs = [{name = "data", shape = [-1, 3, 8, 8], dtype = "uint8", layout = "NCHW"}]
+outputs = ["prob"]
+labels = "names.txt"
+shapes = [{data = [1, 3, 8, 8]}, {data = [4, 3, 8, 8]}]
+device = "cpu-reference"
+workers = 4
+contexts = 2
+threads = 3
+queue_limit = 5
+timeout_ms = 0
+[preprocess]
+resize = 9
+crop = [7, 8]
+order = "BGR"
+mean = [1, 2.5, 3]
+scale = 0.5
+)",
+                                         "model.toml");
+  ASSERT_TRUE(config.ok()) << config.status().to_string();
+  EXPECT_EQ(config->inputs, (std::vector<TensorSpec>{{"data", DType::kUInt8, {-1, 3, 8, 8}}}));
+  EXPECT_EQ(config->outputs, std::vector<std::string>{"prob"});
+  EXPECT_EQ(config->labels_file, "names.txt");
+  ASSERT_EQ(config->shapes.size(), 2u);
+  EXPECT_EQ(config->shapes[1][0].shape, Shape({4, 3, 8, 8}));
+  EXPECT_EQ(config->device, "cpu-reference");
+  EXPECT_EQ(config->workers, 4);
+  EXPECT_EQ(config->contexts, 2);
+  EXPECT_EQ(config->threads, 3);
+  EXPECT_EQ(config->queue_limit, 5);
+  EXPECT_EQ(config->timeout_ms, 0u);
+  ASSERT_TRUE(config->preprocess);
+  EXPECT_EQ(config->preprocess->resize, 9);
+  EXPECT_EQ(config->preprocess->crop_height, 7);
+  EXPECT_EQ(config->preprocess->crop_width, 8);
+  EXPECT_EQ(config->preprocess->order, "BGR");
+  EXPECT_EQ(config->preprocess->mean, (std::vector<float>{1, 2.5f, 3}));
+  EXPECT_EQ(config->preprocess->scale, (std::vector<float>{0.5f, 0.5f, 0.5f}));
+}
+
+TEST(ModelConfig, NamesAnUnknownKeyItsFileAndItsLine) {
+  EXPECT_TRUE(says(error_of("workers = 1\nwrokers = 2\n"), {"m/model.toml:2:", "'wrokers'", "workers"}));
+  EXPECT_TRUE(says(error_of("\n[preprocess]\n\nblur = 2\n"), {"m/model.toml:4:", "preprocess.blur"}));
+  EXPECT_TRUE(says(error_of("inputs = [{name = \"d\", shape = [1], size = 3}]"), {"m/model.toml:1:", "inputs.size"}));
+}
+
+TEST(ModelConfig, RefusesWrongTypesAndNumbersOutOfRange) {
+  for (const char* text : {"workers = 0",
+                           "workers = \"4\"",
+                           "workers = 1.5",
+                           "contexts = 65",
+                           "timeout_ms = -1",
+                           "device = 3",
+                           "inputs = 3",
+                           "inputs = [{name = \"d\"}]",
+                           "inputs = [{shape = [1]}]",
+                           "inputs = [{name = \"d\", shape = [-2]}]",
+                           "inputs = [{name = \"d\", shape = [1,1,1,1,1,1,1,1,1]}]",
+                           "inputs = [{name = \"d\", shape = [1], dtype = \"float\"}]",
+                           "inputs = [{name = \"d\", shape = [1, 2], layout = \"NCHW\"}]",
+                           "inputs = [{name = \"d\", shape = [1]}, {name = \"d\", shape = [1]}]",
+                           "shapes = [{d = [-1, 3]}]",
+                           "shapes = [{}]",
+                           "[preprocess]\norder = \"RBG\"",
+                           "[preprocess]\nmean = [1, 2]",
+                           "[preprocess]\npreset = \"imagnet\"",
+                           "[preprocess]\ncrop = [1, 2, 3]",
+                           "workers = "}) {
+    EXPECT_TRUE(says(error_of(text), {"m/model.toml:"}));
+  }
+}
+
+TEST(ModelConfig, LetsKeysChangeAPresetWhereverTheyStand) {
+  const auto config = parse_model_config("[preprocess]\ncrop = 64\npreset = \"imagenet-bgr-caffe\"\n", "m");
+  ASSERT_TRUE(config.ok()) << config.status().to_string();
+  EXPECT_EQ(config->preprocess->crop_width, 64);
+  EXPECT_EQ(config->preprocess->resize, 256);
+  EXPECT_EQ(config->preprocess->mean, (std::vector<float>{104, 117, 123}));
+  const auto unknown = preprocess_preset("imagnet");
+  EXPECT_EQ(unknown.status().code(), StatusCode::kNotFound);
+  EXPECT_TRUE(says(unknown.status().message(), {"imagenet, imagenet-bgr-caffe, cifar10, mnist, none"}));
+}
+
+TEST(ModelConfig, GivesGreyPicturesOneChannel) {
+  const auto config = parse_model_config("[preprocess]\norder = \"GRAY\"\nscale = 2\n", "m");
+  ASSERT_TRUE(config.ok()) << config.status().to_string();
+  EXPECT_EQ(config->preprocess->mean, std::vector<float>{0});
+  EXPECT_EQ(config->preprocess->scale, std::vector<float>{2});
+}
+
+TEST(ModelConfig, ReadsTheCompanionFileOnlyWithoutModelToml) {
+  const ScratchDirectory files;
+  files.write("net-symbol.json");
+  files.write("net-0000.params");
+  files.write("net-shapes.json", R"([{"name": "data", "shape": [100, 1, 28, 28]}])");
+  auto config = read_model_config(find_model(files.path("net")).value());
+  ASSERT_TRUE(config.ok()) << config.status().to_string();
+  EXPECT_EQ(config->inputs, (std::vector<TensorSpec>{{"data", DType::kFloat32, {100, 1, 28, 28}}}));
+  files.write("model.toml", "workers = 2");
+  config = read_model_config(find_model(files.path("net")).value());
+  ASSERT_TRUE(config.ok()) << config.status().to_string();
+  EXPECT_TRUE(config->inputs.empty());
+  EXPECT_EQ(config->workers, 2);
+}
+
+TEST(ModelConfig, RefusesACompanionFileThatIsNone) {
+  for (const char* text : {"", "{", "{}", "[1]", "[{\"name\": 3, \"shape\": []}]", "[{\"name\": \"d\"}]",
+                           "[{\"name\": \"d\", \"shape\": [1.5]}]", "[{\"name\": \"d\", \"shape\": [1,1,1,1,1,1,1,1,1]}]"}) {
+    const ScratchDirectory files;
+    files.write("net-symbol.json");
+    files.write("net-0000.params");
+    files.write("net-shapes.json", text);
+    const auto config = read_model_config(find_model(files.path("net")).value());
+    EXPECT_EQ(config.status().code(), StatusCode::kInvalidArgument) << text;
+    EXPECT_TRUE(says(config.status().message(), {"net-shapes.json"}));
+  }
+}
+
+TEST(Labels, KeepTheirNumbers) {
+  const ScratchDirectory files;
+  files.write("synset.txt", "cat\r\n\ndog\n\n");
+  const auto labels = read_labels({.directory = files.path()}, {});
+  ASSERT_TRUE(labels.ok());
+  EXPECT_EQ(*labels, (std::vector<std::string>{"cat", "", "dog"}));
+}
+
+TEST(Labels, MayBeMissingUnlessTheConfigurationNamesThem) {
+  const ScratchDirectory files;
+  EXPECT_TRUE(read_labels({.directory = files.path()}, {}).value().empty());
+  const auto missing = read_labels({.directory = files.path()}, {.labels_file = "names.txt"});
+  EXPECT_EQ(missing.status().code(), StatusCode::kNotFound);
+  EXPECT_TRUE(says(missing.status().message(), {"names.txt"}));
+}
+
+}  // namespace
+}  // namespace shoal

@@ -1,0 +1,81 @@
+#include "shm/model/model_config.hpp"
+#include "tests/unit/shm/model/files.hpp"
+
+namespace shoal {
+namespace {
+
+using test::says;
+using test::ScratchDirectory;
+
+TEST(ModelArgument, ReadsNamePathAndKeys) {
+  const auto request = parse_model_argument(
+      "net=dir/resnet-50@7,workers=4,device=cpu-reference,preset=mnist,input=data:?x1x28x28:uint8,shape=data:1x1x28x28,"
+      "shape=data:8x1x28x28,labels=names.txt");
+  ASSERT_TRUE(request.ok()) << request.status().to_string();
+  EXPECT_EQ(request->name, "net");
+  EXPECT_EQ(request->path, "dir/resnet-50@7");
+  EXPECT_EQ(request->overrides.workers, 4);
+  EXPECT_EQ(request->overrides.device, "cpu-reference");
+  EXPECT_EQ(request->overrides.preprocess->order, "GRAY");
+  EXPECT_EQ(request->overrides.inputs->at(0), (TensorSpec{"data", DType::kUInt8, {-1, 1, 28, 28}}));
+  ASSERT_EQ(request->overrides.shapes->size(), 2u);
+  EXPECT_EQ(request->overrides.shapes->at(1)[0].shape, Shape({8, 1, 28, 28}));
+  EXPECT_EQ(request->overrides.labels_file, "names.txt");
+  EXPECT_FALSE(request->overrides.threads);
+}
+
+TEST(ModelArgument, RefusesWhatItCannotRead) {
+  for (const char* text : {"", "net", "net=", "=dir", "a b=dir", "net=dir,workers", "net=dir,workers=", "net=dir,workers=0",
+                           "net=dir,workers=four", "net=dir,wrokers=4", "net=dir,input=data", "net=dir,input=data:axb",
+                           "net=dir,input=data:1x2:float", "net=dir,shape=data:?x3", "net=dir,preset=imagnet"}) {
+    const auto request = parse_model_argument(text);
+    EXPECT_FALSE(request.ok()) << text;
+    EXPECT_TRUE(says(request.status().message(), {std::string("'") + text + "'"}));
+  }
+}
+
+TEST(DaemonConfig, ReadsModelsRelativeToItsDirectory) {
+  const auto requests =
+      parse_daemon_config("[models.a]\npath = \"x\"\nworkers = 2\n[models.b]\npath = \"/y\"\n", "d.toml", "/etc/shoal");
+  ASSERT_TRUE(requests.ok()) << requests.status().to_string();
+  ASSERT_EQ(requests->size(), 2u);
+  EXPECT_EQ((*requests)[0].path, "/etc/shoal/x");
+  EXPECT_EQ((*requests)[0].overrides.workers, 2);
+  EXPECT_EQ((*requests)[1].path, "/y");
+}
+
+TEST(DaemonConfig, NamesTheKeyAndTheLineThatAreWrong) {
+  const auto error = [](const std::string& text) { return parse_daemon_config(text, "d.toml", ".").status().message(); };
+  EXPECT_TRUE(says(error("model = 1"), {"d.toml:1:", "'model'"}));
+  EXPECT_TRUE(says(error("\n[models.a]\nworkers = 1"), {"d.toml:2:", "a", "path"}));
+  EXPECT_TRUE(says(error("[models.a]\npath = \"x\"\nwrokers = 1"), {"d.toml:3:", "'wrokers'"}));
+  EXPECT_TRUE(says(error("[models.\"a b\"]\npath = \"x\""), {"d.toml", "a b"}));
+  EXPECT_TRUE(says(error("[models"), {"d.toml:1:"}));
+}
+
+TEST(ResolveModel, LetsTheRequestOverrideTheFile) {
+  const ScratchDirectory files;
+  files.write("net-symbol.json");
+  files.write("net-0000.params");
+  files.write("synset.txt", "cat\ndog\n");
+  files.write("model.toml",
+              "workers = 2\nthreads = 3\ninputs = [{name = \"data\", shape = [-1, 4]}]\nshapes = [{data = [2, 4]}]");
+  const auto request = parse_model_argument("net=" + files.path() + ",workers=5,input=data:1x8");
+  ASSERT_TRUE(request.ok()) << request.status().to_string();
+  const auto model = resolve_model(*request);
+  ASSERT_TRUE(model.ok()) << model.status().to_string();
+  EXPECT_EQ(model->config.workers, 5);
+  EXPECT_EQ(model->config.threads, 3);
+  EXPECT_EQ(model->config.inputs[0].shape, Shape({1, 8}));
+  EXPECT_TRUE(model->config.shapes.empty()) << "shapes of the file were made for other inputs";
+  EXPECT_EQ(model->labels, (std::vector<std::string>{"cat", "dog"}));
+}
+
+TEST(ResolveModel, NamesTheModelInErrors) {
+  const auto model = resolve_model({"net", "/nonexistent/net", {}});
+  EXPECT_EQ(model.status().code(), StatusCode::kNotFound);
+  EXPECT_TRUE(says(model.status().message(), {"model 'net'", "/nonexistent/net"}));
+}
+
+}  // namespace
+}  // namespace shoal

@@ -1,0 +1,66 @@
+#include "shm/model/model_config.hpp"
+#include "tests/unit/shm/model/files.hpp"
+
+namespace shoal {
+namespace {
+
+using test::says;
+const std::string kWhere = "model 'net' (net/model.toml)";
+const TensorSpec kUnknown{"data", DType::kFloat32, {}};
+
+std::string error_of(const ModelConfig& config, const std::vector<TensorSpec>& graph_inputs) {
+  const auto plan = plan_inputs(config, graph_inputs, kWhere);
+  EXPECT_EQ(plan.status().code(), StatusCode::kInvalidArgument);
+  EXPECT_TRUE(says(plan.status().message(), {kWhere}));
+  return plan.status().message();
+}
+
+TEST(PlanInputs, CompilesAnOpenFirstDimensionAsOne) {
+  const auto plan = plan_inputs({.inputs = {{"data", DType::kUInt8, {-1, 3, 8}}}}, std::vector{kUnknown}, kWhere);
+  ASSERT_TRUE(plan.ok()) << plan.status().to_string();
+  EXPECT_EQ(plan->inputs, (std::vector<TensorSpec>{{"data", DType::kUInt8, {-1, 3, 8}}}));
+  ASSERT_EQ(plan->input_sets.size(), 1u);
+  EXPECT_EQ(plan->input_sets[0], (std::vector<TensorSpec>{{"data", DType::kUInt8, {1, 3, 8}}}));
+}
+
+TEST(PlanInputs, WantsShapesForAnyOtherOpenDimension) {
+  const ModelConfig config{.inputs = {{"data", DType::kFloat32, {-1, 3, -1}}}};
+  EXPECT_TRUE(says(error_of(config, {kUnknown}), {"'data'", "?x3x?", "shapes = [{data ="}));
+}
+
+TEST(PlanInputs, SaysTheLineToWriteWhenNothingIsKnown) {
+  EXPECT_TRUE(says(error_of({}, {kUnknown}), {"'data'", "inputs = [{name = \"data\", shape = [-1, 3, 224, 224]}]"}));
+}
+
+TEST(PlanInputs, TakesWhatTheGraphSaysItself) {
+  const auto plan = plan_inputs({}, std::vector<TensorSpec>{{"data", DType::kInt32, {2, 5}}}, kWhere);
+  ASSERT_TRUE(plan.ok()) << plan.status().to_string();
+  EXPECT_EQ(plan->input_sets[0][0], (TensorSpec{"data", DType::kInt32, {2, 5}}));
+}
+
+TEST(PlanInputs, LeavesOpenWhatDiffersBetweenShapes) {
+  const ModelConfig config{.shapes = {{{"data", DType::kFloat32, {1, 4}}}, {{"data", DType::kFloat32, {8, 4}}}}};
+  const auto plan = plan_inputs(config, std::vector{kUnknown}, kWhere);
+  ASSERT_TRUE(plan.ok()) << plan.status().to_string();
+  EXPECT_EQ(plan->inputs[0].shape, Shape({-1, 4}));
+  EXPECT_EQ(plan->input_sets.size(), 2u);
+}
+
+TEST(PlanInputs, PutsInputsInTheModelsOrderWithTheirDtypes) {
+  const ModelConfig config{.inputs = {{"b", DType::kInt64, {-1, 2}}, {"a", DType::kUInt8, {-1, 1}}},
+                           .shapes = {{{"b", DType::kFloat32, {3, 2}}, {"a", DType::kFloat32, {3, 1}}}}};
+  const auto plan = plan_inputs(config, std::vector<TensorSpec>{{"a", DType::kFloat32, {}}, {"b", DType::kFloat32, {}}}, kWhere);
+  ASSERT_TRUE(plan.ok()) << plan.status().to_string();
+  EXPECT_EQ(plan->input_sets[0], (std::vector<TensorSpec>{{"a", DType::kUInt8, {3, 1}}, {"b", DType::kInt64, {3, 2}}}));
+}
+
+TEST(PlanInputs, RefusesNamesAndShapesThatDoNotFit) {
+  EXPECT_TRUE(says(error_of({.inputs = {{"dta", DType::kFloat32, {1}}}}, {kUnknown}), {"'dta'", "'data'"}));
+  const TensorSpec open{"data", DType::kFloat32, {-1, 4}};
+  EXPECT_TRUE(
+      says(error_of({.inputs = {open}, .shapes = {{{"dta", DType::kFloat32, {1, 4}}}}}, {kUnknown}), {"'dta'", "shapes"}));
+  EXPECT_TRUE(says(error_of({.inputs = {open}, .shapes = {{{"data", DType::kFloat32, {1, 5}}}}}, {kUnknown}), {"1x5", "?x4"}));
+}
+
+}  // namespace
+}  // namespace shoal
