@@ -80,7 +80,8 @@ Result<EpochFile> choose_epoch(const ModelFiles& files, std::optional<int> wante
   if (epochs.empty()) return not_found("checkpoint '{}' has no parameters: no file {}-0000.params", model, model);
   std::vector<std::string> numbers;
   for (const EpochFile& each : epochs) numbers.push_back(std::to_string(each.epoch));
-  const auto found = std::find_if(epochs.begin(), epochs.end(), [&](const EpochFile& e) { return e.epoch == wanted.value_or(0); });
+  const auto found =
+      std::find_if(epochs.begin(), epochs.end(), [&](const EpochFile& e) { return e.epoch == wanted.value_or(0); });
   if (found != epochs.end()) return *found;
   if (wanted) return not_found("checkpoint '{}' has no epoch {}; it has {}", model, *wanted, join(numbers));
   if (epochs.size() == 1) return epochs.front();
@@ -96,8 +97,8 @@ Status choose_prefix(const fs::path& base, ModelFiles& files) {
     files.prefix = base.filename().string();
     if (fs::exists(files.directory / (files.prefix + std::string(kSymbolSuffix)), error)) return {};
     const std::string near = join(prefixes_in(files.directory.empty() ? fs::path(".") : files.directory));
-    return not_found("no model at '{}': there is no such directory and no file {}{}{}", base.string(), base.string(), kSymbolSuffix,
-                     near.empty() ? "" : " (beside it: " + near + ")");
+    return not_found("no model at '{}': there is no such directory and no file {}{}{}", base.string(), base.string(),
+                     kSymbolSuffix, near.empty() ? "" : " (beside it: " + near + ")");
   }
   const std::vector<std::string> prefixes = prefixes_in(base);
   if (prefixes.size() > 1) {

@@ -30,7 +30,8 @@ Result<TensorSpec> parse_companion_entry(const nlohmann::json& entry, const std:
   }
   std::vector<std::int64_t> dims;
   for (const nlohmann::json& dim : *shape) {
-    if (!dim.is_number_integer()) return invalid_argument("{}: the shape of '{}' is not made of whole numbers", where, entry["name"].get<std::string>());
+    if (!dim.is_number_integer())
+      return invalid_argument("{}: the shape of '{}' is not made of whole numbers", where, entry["name"].get<std::string>());
     dims.push_back(std::max<std::int64_t>(dim.get<std::int64_t>(), -1));
   }
   return TensorSpec{entry["name"].get<std::string>(), DType::kFloat32, Shape(dims)};

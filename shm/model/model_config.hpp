@@ -17,28 +17,29 @@ namespace shoal {
 /// The files of one checkpoint.
 struct ModelFiles {
   std::filesystem::path directory;
-  std::string prefix;                      ///< file name part: "resnet-50"
+  std::string prefix;  ///< file name part: "resnet-50"
   int epoch = 0;
-  std::uint64_t version = 1;               ///< the numeric sub-directory's number
+  std::uint64_t version = 1;  ///< the numeric sub-directory's number
   std::filesystem::path symbol_file, params_file;
-  std::filesystem::path config_file;       ///< model.toml beside them; empty when there is none
+  std::filesystem::path config_file;  ///< model.toml beside them; empty when there is none
 };
 
-/// Finds a checkpoint from what a user types: prefix, prefix@epoch, a directory holding one, or one with numeric versions (the highest).
+/// Finds a checkpoint from what a user types: prefix, prefix@epoch, a directory holding one, or one with numeric versions (the
+/// highest).
 ///   Errors  kNotFound, kInvalidArgument: several prefixes or epochs, all listed in the message
 Result<ModelFiles> find_model(const std::string& path);
 
 /// All keys of model.toml; the same keys stand in `[models.NAME]` of the daemon's configuration and on its command line.
 struct ModelConfig {
-  std::vector<TensorSpec> inputs;              ///< shape -1 = any
-  std::vector<std::string> outputs;            ///< names, for the reader's comfort; may be empty
-  std::string labels_file;                     ///< relative to the model's directory; empty = synset.txt when present
+  std::vector<TensorSpec> inputs;    ///< shape -1 = any
+  std::vector<std::string> outputs;  ///< names, for the reader's comfort; may be empty
+  std::string labels_file;           ///< relative to the model's directory; empty = synset.txt when present
   std::optional<Preprocess> preprocess;
-  std::vector<std::vector<TensorSpec>> shapes; ///< input sets to compile, as written; see plan_inputs()
+  std::vector<std::vector<TensorSpec>> shapes;  ///< input sets to compile, as written; see plan_inputs()
   std::string device = "cpu";
   int workers = 1, contexts = 1, threads = 1;
   int queue_limit = 1024;
-  std::uint64_t timeout_ms = 30'000;           ///< 0 = none
+  std::uint64_t timeout_ms = 30'000;  ///< 0 = none
 };
 
 /// Keys that somebody gave, and only those: one file's, one `[models.NAME]`'s, one command line's.
@@ -61,7 +62,8 @@ Result<ModelConfig> parse_model_config(const std::string& text, const std::strin
 Result<ModelConfig> read_model_config(const ModelFiles& files);
 /// Lines of the labels file; empty when there is none. Errors: kNotFound when the configuration names one that is missing.
 Result<std::vector<std::string>> read_labels(const ModelFiles& files, const ModelConfig& config);
-/// Preprocess of a preset's name: "imagenet", "imagenet-bgr-caffe", "cifar10", "mnist", "none". Errors: kNotFound, lists the names.
+/// Preprocess of a preset's name: "imagenet", "imagenet-bgr-caffe", "cifar10", "mnist", "none". Errors: kNotFound, lists the
+/// names.
 Result<Preprocess> preprocess_preset(const std::string& name);
 
 /// The inputs of a model and what is compiled for them when it is loaded.

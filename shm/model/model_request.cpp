@@ -120,7 +120,8 @@ Result<std::vector<ModelRequest>> parse_daemon_config(const std::string& text, c
                                                       const std::filesystem::path& directory) {
   SHOAL_ASSIGN_OR_RETURN(toml::table table, internal::parse_toml(text, where));
   for (const auto& [key, node] : table) {
-    if (key != "models") return internal::error_at(where, node, format("'{}' is no key of the daemon; there is [models.NAME]", key.str()));
+    if (key != "models")
+      return internal::error_at(where, node, format("'{}' is no key of the daemon; there is [models.NAME]", key.str()));
     if (!node.is_table()) return internal::error_at(where, node, "'models' wants tables: [models.NAME]");
   }
   std::vector<ModelRequest> requests;

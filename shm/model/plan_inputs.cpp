@@ -49,13 +49,15 @@ Result<TensorSpec> plan_input(const ModelConfig& config, const TensorSpec& graph
     spec.shape = *common;
     return spec;
   }
-  return invalid_argument("{}: the shape of input '{}' is not known: the model's files do not say it. Write this line: "
-                          "inputs = [{name = \"{}\", shape = [-1, 3, 224, 224]}], with the model's own numbers", where, spec.name, spec.name);
+  return invalid_argument(
+      "{}: the shape of input '{}' is not known: the model's files do not say it. Write this line: "
+      "inputs = [{name = \"{}\", shape = [-1, 3, 224, 224]}], with the model's own numbers",
+      where, spec.name, spec.name);
 }
 
 bool matches(const Shape& concrete, const Shape& open) {
-  return concrete.rank() == open.rank() &&
-         std::equal(concrete.begin(), concrete.end(), open.begin(), [](std::int64_t c, std::int64_t o) { return o < 0 || c == o; });
+  return concrete.rank() == open.rank() && std::equal(concrete.begin(), concrete.end(), open.begin(),
+                                                      [](std::int64_t c, std::int64_t o) { return o < 0 || c == o; });
 }
 
 Result<std::vector<TensorSpec>> concrete_set(const std::vector<TensorSpec>& given, const std::vector<TensorSpec>& inputs,
@@ -78,9 +80,10 @@ Result<std::vector<TensorSpec>> default_set(std::vector<TensorSpec> inputs, cons
     const Shape declared = input.shape;
     if (input.shape.rank() > 0 && input.shape[0] < 0) input.shape[0] = 1;
     if (input.shape.element_count() >= 0) continue;
-    return invalid_argument("{}: input '{}' has the open shape {}: only a first dimension of -1 has a default (1), so 'shapes' must "
-                            "say what to compile, as in shapes = [{{} = [1, 3, 224, 224]}]", where, input.name,
-                            declared.to_string(), input.name);
+    return invalid_argument(
+        "{}: input '{}' has the open shape {}: only a first dimension of -1 has a default (1), so 'shapes' must "
+        "say what to compile, as in shapes = [{{} = [1, 3, 224, 224]}]",
+        where, input.name, declared.to_string(), input.name);
   }
   return inputs;
 }

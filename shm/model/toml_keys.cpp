@@ -50,7 +50,8 @@ Result<Shape> read_shape(const Site& site) {
 /// A "layout" says in letters what the dimensions are; it is checked so that a slip is seen, and used by nobody else.
 Status check_layout(const Site& site, const Shape& shape) {
   SHOAL_ASSIGN_OR_RETURN(const std::string layout, read_string(site));
-  if (static_cast<int>(layout.size()) == shape.rank() && std::set<char>(layout.begin(), layout.end()).size() == layout.size()) return {};
+  if (static_cast<int>(layout.size()) == shape.rank() && std::set<char>(layout.begin(), layout.end()).size() == layout.size())
+    return {};
   return site.error(format("is \"{}\", which does not have one letter for each of the {} dimensions", layout, shape.rank()));
 }
 
@@ -119,7 +120,8 @@ Result<std::vector<std::vector<TensorSpec>>> read_shapes(const Site& site) {
     std::vector<TensorSpec>& set = sets.emplace_back();
     for (const auto& [name, node] : *table) {
       SHOAL_ASSIGN_OR_RETURN(const Shape shape, read_shape(site.at(node, format("{}.{}", site.key, name.str()))));
-      if (shape.element_count() < 0) return child.error(format("of '{}' is {}: every dimension must be said here", name.str(), shape.to_string()));
+      if (shape.element_count() < 0)
+        return child.error(format("of '{}' is {}: every dimension must be said here", name.str(), shape.to_string()));
       set.push_back({std::string(name.str()), DType::kFloat32, shape});
     }
   }
