@@ -16,9 +16,9 @@ std::string_view as_text(std::span<const std::byte> bytes) { return {reinterpret
 std::uint64_t shape_key_of(const Request& request) {
   std::uint64_t key = 0xcbf29ce484222325;
   const auto mix = [&](std::uint64_t value) { key = (key ^ value) * 0x100000001b3; };
-  for (const RequestInput& input : request.inputs) {
-    mix(static_cast<std::uint64_t>(input.spec.shape.rank()));
-    for (const std::int64_t dim : input.spec.shape.dims()) mix(static_cast<std::uint64_t>(dim));
+  for (const TensorSpec& input : request.specs) {
+    mix(static_cast<std::uint64_t>(input.shape.rank()));
+    for (const std::int64_t dim : input.shape.dims()) mix(static_cast<std::uint64_t>(dim));
   }
   return key;
 }
@@ -26,8 +26,8 @@ std::uint64_t shape_key_of(const Request& request) {
 // What describe() tells of an output's size; an open first dimension is taken for the batch. 0 when it tells nothing.
 std::uint64_t guess_bytes(const TensorSpec& output, const Request& request) {
   Shape shape = output.shape;
-  if (shape.rank() == 0 || request.inputs.empty()) return 0;
-  const Shape& first_input = request.inputs.front().spec.shape;
+  if (shape.rank() == 0 || request.specs.empty()) return 0;
+  const Shape& first_input = request.specs.front().shape;
   if (shape[0] < 0 && first_input.rank() > 0) shape[0] = first_input[0];
   const std::int64_t count = shape.element_count();
   return count < 0 ? 0 : static_cast<std::uint64_t>(count) * dtype_size_bytes(output.dtype);
@@ -62,10 +62,11 @@ Status PoolCore::place_inputs(Tensors inputs, Request& request) {
   if (!input_) return failed_precondition("this pool was made without arenas: it submits nothing");
   if (inputs.size() > wire::kMaxTensors) return invalid_argument("{} inputs in one request (at most {})", inputs.size(), wire::kMaxTensors);
   for (NamedTensor& named : inputs) {
-    RequestInput input{.spec = {std::move(named.name), named.tensor.dtype(), named.tensor.shape()}, .view = named.tensor.view()};
+    RequestInput input{.view = named.tensor.view()};
     if (input.view.element_count() < 0 || dtype_size_bytes(input.view.dtype) == 0) {
-      return invalid_argument("input '{}': {} of shape {} is no tensor", input.spec.name, dtype_name(input.view.dtype), input.spec.shape.to_string());
+      return invalid_argument("input '{}': {} of shape {} is no tensor", named.name, dtype_name(input.view.dtype), input.view.shape.to_string());
     }
+    request.specs.push_back({std::move(named.name), input.view.dtype, input.view.shape});
     const std::size_t size_bytes = input.view.size_bytes();
     if (const auto offset = input_->offset_of(input.view)) {  // a loan
       input.owner = named.tensor.owner();
@@ -78,7 +79,7 @@ Status PoolCore::place_inputs(Tensors inputs, Request& request) {
       input.in_arena = true;
       input.owner = std::move(slot);
     } else {  // no room: the bytes travel as a frame
-      SHOAL_ASSIGN_OR_RETURN(Tensor copy, Tensor::create(input.view.dtype, input.spec.shape));
+      SHOAL_ASSIGN_OR_RETURN(Tensor copy, Tensor::create(input.view.dtype, input.view.shape));
       std::memcpy(copy.view().data, input.view.data, size_bytes);
       input.view.data = copy.view().data;
       input.owner = copy.owner();
@@ -133,9 +134,7 @@ void PoolCore::send_request(const std::shared_ptr<Request>& request, ModelEntry&
   }
   request->description = entry.description;
   const Description& model = *entry.description;
-  std::vector<TensorSpec> given;
-  for (const RequestInput& input : request->inputs) given.push_back(input.spec);
-  const auto order = match_inputs(model, given);
+  const auto order = match_inputs(model, request->specs);
   if (!order.ok()) return fail(*request, order.status());
 
   offer_outputs(*request, entry);

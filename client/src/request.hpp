@@ -27,7 +27,6 @@ class Completion {
 
 /// One input of a request, where it will be read from: a slot of the input arena, or bytes of its own that travel as a frame.
 struct RequestInput {
-  TensorSpec spec;
   TensorView view;
   std::shared_ptr<void> owner;       ///< the slot, or the memory
   bool in_arena = false;
@@ -38,7 +37,8 @@ struct RequestInput {
 struct Request : Completion {
   std::uint64_t seq = 0;
   std::string model;
-  std::vector<RequestInput> inputs;
+  std::vector<TensorSpec> specs;     ///< of the inputs, as they were given
+  std::vector<RequestInput> inputs;  ///< likewise
   SubmitOptions options;
   std::uint64_t deadline_ns = 0;     ///< CLOCK_MONOTONIC; 0 = the model's default counts
   std::vector<std::shared_ptr<Slot>> output_slots;  ///< by output; null where none is offered

@@ -1,0 +1,23 @@
+// The examples do what they say.
+#include <gtest/gtest.h>
+
+#include <cstdio>
+#include <cstdlib>
+
+#include "tests/support/pool_fixture.hpp"
+
+namespace shoal::test {
+namespace {
+
+TEST(Example, PredictPrintsWhatTheModelAnswered) {
+  const DaemonFixture daemon;
+  const std::string command = "SHOAL_DIR=" + daemon.directory() + " " + std::getenv("SHOAL_BIN_DIR") + "/example_predict echo";
+  FILE* pipe = ::popen(command.c_str(), "r");
+  char line[256] = "";
+  EXPECT_NE(std::fgets(line, sizeof line, pipe), nullptr);
+  EXPECT_EQ(::pclose(pipe), 0);
+  EXPECT_STREQ(line, "data_output: float32 of shape 4\n");
+}
+
+}  // namespace
+}  // namespace shoal::test
