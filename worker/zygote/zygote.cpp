@@ -165,7 +165,9 @@ class Zygote {
 
 void run_zygote(UniqueFd control, ProcessTitle title) {
   ::signal(SIGPIPE, SIG_IGN);
-  ::signal(SIGINT, SIG_IGN);  // Ctrl-C at the terminal is for the daemon, which then drains its workers
+  // Ctrl-C at the terminal, and a service manager's stop, reach every process: the daemon drains its workers and ends the zygote.
+  ::signal(SIGINT, SIG_IGN);
+  ::signal(SIGTERM, SIG_IGN);
   title.set("shoal-zygote", "");
   Zygote& zygote = *new Zygote(std::move(control), title);  // never destroyed: children share what it points to
   zygote.serve();
