@@ -33,6 +33,14 @@ Result<std::vector<std::byte>> read_bytes(const std::filesystem::path& path) {
   return bytes;
 }
 
+/// A JPEG whose last scan has no end: libjpeg would fill what is missing with grey and say nothing.
+/// Inside a scan 0xff is always followed by 0x00 or a restart marker, so both pairs are markers wherever they stand after it.
+bool is_cut_jpeg(std::span<const std::byte> bytes) {
+  const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  const std::size_t scan = text.rfind("\xff\xda");
+  return text.starts_with("\xff\xd8") && scan != std::string_view::npos && text.find("\xff\xd9", scan) == std::string_view::npos;
+}
+
 }  // namespace
 
 Result<Image> Image::read(const std::filesystem::path& file) {
@@ -43,6 +51,7 @@ Result<Image> Image::read(const std::filesystem::path& file) {
 Result<Image> Image::decode(std::span<const std::byte> bytes, std::string_view where) try {
   if (bytes.empty()) return invalid_argument("{}: is empty, no picture", where);
   if (bytes.size() > static_cast<std::size_t>(INT_MAX)) return invalid_argument("{}: is too large for a picture", where);
+  if (is_cut_jpeg(bytes)) return invalid_argument("{}: ends in the middle of the picture", where);
   const cv::Mat raw(1, static_cast<int>(bytes.size()), CV_8UC1, const_cast<std::byte*>(bytes.data()));
   const cv::Mat bgr = cv::imdecode(raw, cv::IMREAD_COLOR);
   if (bgr.empty()) return invalid_argument("{}: cannot be decoded: no picture, a damaged one, or of a kind that is not read", where);

@@ -1,6 +1,7 @@
 #include "worker/import/mxnet/mxnet_importer.hpp"
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <set>
 
@@ -14,6 +15,7 @@ namespace shoal::worker {
 namespace {
 
 constexpr std::size_t kListedAtMost = 8;  // of many, an error or warning lists so many
+constexpr std::size_t kUnknownOutputs = 1024;  // an unsupported node has at most so many; a reader of a further one is an error
 
 // Type flags of `__dtype__`, which is a number there and not a name.
 constexpr DType kFlags[] = {DType::kFloat32, DType::kFloat64, DType::kFloat16, DType::kUInt8,
@@ -82,19 +84,19 @@ class Parameters {
 
 class Importer {
  public:
-  /// without_parameters: every variable becomes an input.
-  Importer(const MxnetSymbol& symbol, const Parameters& parameters, bool without_parameters)
-      : symbol_(symbol), parameters_(parameters), without_parameters_(without_parameters), outputs_(symbol.nodes.size()) {}
+  /// without_parameters: every variable becomes an input. unsupported: where nodes go that cannot be imported; null: they are errors.
+  Importer(const MxnetSymbol& symbol, const Parameters& parameters, bool without_parameters,
+           std::vector<MxnetSurvey::Unsupported>* unsupported = nullptr)
+      : symbol_(symbol), parameters_(parameters), without_parameters_(without_parameters), unsupported_(unsupported), outputs_(symbol.nodes.size()) {}
 
   Result<MxnetImport> run() {
     const std::vector<std::size_t> needed = post_order(symbol_, used_inputs);
-    SHOAL_RETURN_IF_ERROR(check_operators(needed));
+    if (!unsupported_) SHOAL_RETURN_IF_ERROR(check_operators(needed));
     for (const std::size_t id : needed) {
-      const MxnetNode& node = symbol_.nodes[id];
-      if (node.is_variable())
-        SHOAL_RETURN_IF_ERROR(add_variable(id));
-      else
-        SHOAL_RETURN_IF_ERROR(lower(id));
+      const Status added = symbol_.nodes[id].is_variable() ? add_variable(id) : lower(id);
+      if (added.ok()) continue;
+      if (!unsupported_) return added;
+      note_unsupported(id, added);
     }
     SHOAL_RETURN_IF_ERROR(add_heads());
     order_inputs();
@@ -114,6 +116,23 @@ class Importer {
     if (unknown.empty()) return {};
     return unimplemented("{} of the graph's nodes are of operators that Shoal does not have: {}", unknown.size(),
                          listed(unknown));
+  }
+
+  /// Lists the node, and lets its readers have values of which nothing is known.
+  void note_unsupported(std::size_t id, const Status& why) {
+    const MxnetNode& node = symbol_.nodes[id];
+    unsupported_->push_back({node.is_variable() ? "input" : node.op, node.name, why.message()});
+    std::size_t count = 1;
+    const auto count_outputs = [&](const std::vector<MxnetEntry>& entries) {
+      for (const MxnetEntry& entry : entries) {
+        if (entry.node == id) count = std::max(count, std::min(entry.output, kUnknownOutputs - 1) + 1);
+      }
+    };
+    for (const MxnetNode& reader : symbol_.nodes) count_outputs(reader.inputs);
+    count_outputs(symbol_.heads);
+    outputs_[id].clear();
+    while (outputs_[id].size() < count) outputs_[id].push_back(graph().add_value({.name = node.name}));
+    if (node.is_variable()) variables_[node.name] = outputs_[id].front();
   }
 
   Status add_variable(std::size_t id) {
@@ -158,7 +177,9 @@ class Importer {
 
   Status lower(std::size_t id) {
     const MxnetNode& node = symbol_.nodes[id];
-    const MxnetOperator& op = *find_mxnet_operator(node.op);
+    const MxnetOperator* const known = find_mxnet_operator(node.op);
+    if (!known) return unimplemented("{} '{}': Shoal does not have this operator", node.op, node.name);
+    const MxnetOperator& op = *known;
     const auto count = static_cast<int>(node.inputs.size());
     if (count < op.min_inputs || (op.max_inputs >= 0 && count > op.max_inputs)) {
       return invalid_argument("{} '{}': {} inputs; it takes {}", node.op, node.name, count, input_range(op));
@@ -222,12 +243,13 @@ class Importer {
   std::string output_name(const MxnetEntry& head) const {
     const MxnetNode& node = symbol_.nodes[head.node];
     if (node.is_variable()) return node.name;
-    const MxnetOperator& op = *find_mxnet_operator(node.op);
+    const MxnetOperator* const op = find_mxnet_operator(node.op);
     std::string name = "output";
-    if (!op.output_names.empty())
-      name = op.output_names[head.output];
-    else if (outputs_[head.node].size() > 1)
+    if (op && head.output < op->output_names.size()) {
+      name = op->output_names[head.output];
+    } else if (outputs_[head.node].size() > 1) {
       name += std::to_string(head.output);
+    }
     return node.name.empty() ? name : node.name + "_" + name;
   }
 
@@ -248,10 +270,25 @@ class Importer {
   const MxnetSymbol& symbol_;
   const Parameters& parameters_;
   const bool without_parameters_;
+  std::vector<MxnetSurvey::Unsupported>* const unsupported_;
   std::vector<std::vector<ValueId>> outputs_;  // by node of the file
   std::map<std::string, ValueId> variables_;
   MxnetImport import_;
 };
+
+/// The operators of the nodes that the outputs need.
+std::vector<MxnetSurvey::Operator> count_operators(const MxnetSymbol& symbol) {
+  std::vector<MxnetSurvey::Operator> counts;
+  for (const std::size_t id : post_order(symbol, used_inputs)) {
+    const MxnetNode& node = symbol.nodes[id];
+    if (node.is_variable()) continue;
+    auto found = std::ranges::find(counts, node.op, &MxnetSurvey::Operator::name);
+    if (found == counts.end()) found = counts.insert(counts.end(), {node.op, 0});
+    ++found->count;
+  }
+  std::ranges::stable_sort(counts, std::greater<>(), &MxnetSurvey::Operator::count);
+  return counts;
+}
 
 Status check_gluon(const MxnetSymbol& symbol, const Parameters& parameters, const std::filesystem::path& params_file) {
   if (!parameters.is_gluon_dictionary()) return {};
@@ -279,17 +316,32 @@ void warn_of_parameters(const MxnetSymbol& symbol, const Parameters& parameters,
   }
 }
 
-}  // namespace
-
-Result<MxnetImport> import_mxnet(const std::filesystem::path& symbol_file, const std::filesystem::path& params_file) {
+/// survey: filled in; nodes that are not supported are then no error.
+Result<MxnetImport> import_files(const std::filesystem::path& symbol_file, const std::filesystem::path& params_file, MxnetSurvey* survey) {
   SHOAL_ASSIGN_OR_RETURN(const MxnetSymbol symbol, read_mxnet_symbol(symbol_file));
   SHOAL_ASSIGN_OR_RETURN(std::vector<MxnetArray> arrays, read_mxnet_params(params_file));
   const Parameters parameters(std::move(arrays));
   SHOAL_RETURN_IF_ERROR(check_gluon(symbol, parameters, params_file));
-  Result<MxnetImport> import = Importer(symbol, parameters, false).run();
+  if (survey) {
+    survey->mxnet_version = symbol.version;
+    survey->operators = count_operators(symbol);
+  }
+  Result<MxnetImport> import = Importer(symbol, parameters, false, survey ? &survey->unsupported : nullptr).run();
   if (!import.ok()) return import.status().with_context(symbol_file.string());
   warn_of_parameters(symbol, parameters, params_file, *import);
   return import;
+}
+
+}  // namespace
+
+Result<MxnetImport> import_mxnet(const std::filesystem::path& symbol_file, const std::filesystem::path& params_file) {
+  return import_files(symbol_file, params_file, nullptr);
+}
+
+Result<MxnetSurvey> survey_mxnet(const std::filesystem::path& symbol_file, const std::filesystem::path& params_file) {
+  MxnetSurvey survey;
+  SHOAL_ASSIGN_OR_RETURN(survey.import, import_files(symbol_file, params_file, &survey));
+  return survey;
 }
 
 Result<MxnetImport> import_mxnet_symbol(const std::filesystem::path& symbol_file) {

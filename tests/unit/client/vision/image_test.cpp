@@ -70,6 +70,17 @@ TEST(Image, WhatIsNoPictureIsNamed) {
   EXPECT_EQ(Image::read("/dev/null").status().code(), StatusCode::kInvalidArgument);
 }
 
+TEST(Image, APictureThatIsCutOffIsRefused) {
+  cv::Mat picture(64, 64, CV_8UC3);
+  cv::randu(picture, 0, 255);
+  for (const char* extension : {".png", ".jpg"}) {
+    auto bytes = encode(picture, extension);
+    EXPECT_TRUE(Image::decode(as_span(bytes)).ok());
+    bytes.resize(bytes.size() - 100);
+    EXPECT_EQ(Image::decode(as_span(bytes)).status().code(), StatusCode::kInvalidArgument) << extension;
+  }
+}
+
 TEST(Image, NoBytesCrashTheDecoder) {
   cv::Mat picture(20, 30, CV_8UC3);
   cv::randu(picture, 0, 255);

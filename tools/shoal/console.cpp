@@ -1,0 +1,97 @@
+#include "tools/shoal/console.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+
+#include "shm/base/clock.hpp"
+#include "shm/base/errors.hpp"
+
+namespace shoal::tool {
+namespace {
+
+constexpr std::uint64_t kShowAfterNs = 1'000'000'000, kShowEveryNs = 100'000'000;
+constexpr int kBarWidth = 30;
+
+/// Straight to the descriptor: what libraries wrote may wait in stderr's buffer.
+void write_error_line(std::string line) {
+  std::ranges::replace(line, '\n', ' ');
+  ::dprintf(STDERR_FILENO, "%s\n", line.c_str());
+}
+
+/// Width on a terminal of UTF-8 text, where every character takes one column.
+std::size_t columns_of(const std::string& text) {
+  return static_cast<std::size_t>(std::ranges::count_if(text, [](char c) { return (static_cast<unsigned char>(c) & 0xc0) != 0x80; }));
+}
+
+}  // namespace
+
+Finish daemon_failure(Status why) {
+  if (why.ok()) return {};
+  const StatusCode code = why.code();
+  const bool lies_with_daemon = code == StatusCode::kUnavailable || code == StatusCode::kNotFound || code == StatusCode::kOverloaded ||
+                                code == StatusCode::kPermissionDenied;
+  return {std::move(why), lies_with_daemon ? kNotAvailable : kAtFault};
+}
+
+Finish usage_failure(Status why) { return {std::move(why), kUsage}; }
+
+void Console::hold_library_messages() { std::setvbuf(stderr, nullptr, _IOFBF, BUFSIZ); }
+
+int Console::finish(const Finish& finish) {
+  Finish end = finish;
+  if ((std::fflush(stdout) != 0 || std::ferror(stdout)) && end.status.ok()) end = Finish(internal_error("standard output cannot be written"));
+  if (!end.status.ok()) write_error_line("shoal: " + end.status.to_string());
+  for (const std::string& warning : warnings_) write_error_line("shoal: warning: " + warning);
+  std::fflush(stderr);
+  return end.code;
+}
+
+Progress::Progress(std::string what, std::size_t total)
+    : what_(std::move(what)), total_(total), started_ns_(monotonic_now_ns()), shown_ns_(started_ns_), is_terminal_(::isatty(STDERR_FILENO) == 1) {}
+
+Progress::~Progress() {
+  if (is_visible_) ::dprintf(STDERR_FILENO, "\r\033[K");
+}
+
+void Progress::show(std::size_t done) {
+  const std::uint64_t now_ns = monotonic_now_ns();
+  if (!is_terminal_ || now_ns - started_ns_ < kShowAfterNs || now_ns - shown_ns_ < kShowEveryNs) return;
+  shown_ns_ = now_ns;
+  is_visible_ = true;
+  const std::size_t filled = total_ == 0 ? 0 : static_cast<std::size_t>(kBarWidth) * std::min(done, total_) / total_;
+  const std::string bar = std::string(filled, '#') + std::string(kBarWidth - filled, '.');
+  ::dprintf(STDERR_FILENO, "\r%s [%s] %zu of %zu\033[K", what_.c_str(), bar.c_str(), done, total_);
+}
+
+std::string align_columns(const std::vector<std::vector<std::string>>& rows, const std::vector<bool>& right_aligned) {
+  std::vector<std::size_t> widths(right_aligned.size(), 0);
+  for (const auto& row : rows) {
+    for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], columns_of(row[i]));
+  }
+  std::string text;
+  for (const auto& row : rows) {
+    std::string line;
+    for (std::size_t i = 0; i < row.size(); ++i) {
+      const std::string padding(widths[i] - columns_of(row[i]), ' ');
+      line += (i == 0 ? "" : "  ") + (right_aligned[i] ? padding + row[i] : row[i] + padding);
+    }
+    line.erase(line.find_last_not_of(' ') + 1);
+    text += line + "\n";
+  }
+  return text;
+}
+
+std::string format_bytes(std::uint64_t bytes) {
+  constexpr std::array kUnits{"B", "kB", "MB", "GB", "TB"};
+  double value = static_cast<double>(bytes);
+  std::size_t unit = 0;
+  while (value >= 1000 && unit + 1 < kUnits.size()) value /= 1000, ++unit;
+  std::array<char, 32> text{};
+  std::snprintf(text.data(), text.size(), unit == 0 ? "%.0f %s" : "%.1f %s", value, kUnits[unit]);
+  return text.data();
+}
+
+}  // namespace shoal::tool

@@ -1,0 +1,99 @@
+#include "tools/shoal/in_process.hpp"
+
+#include <algorithm>
+#include <filesystem>
+
+#include "shm/base/errors.hpp"
+#include "shm/model/model_config.hpp"
+#include "shm/tensor/spec.hpp"
+#include "worker/engine/identity_model.hpp"
+#include "worker/import/mxnet/mxnet_importer.hpp"
+
+namespace shoal::tool {
+namespace {
+
+/// What a checkpoint's files say before it is loaded.
+struct Checkpoint {
+  ModelConfig config;
+  std::vector<TensorSpec> inputs;  ///< rank 0 where the graph says nothing of the shape
+  std::vector<std::string> labels;
+  std::string name;
+  bool has_shapes() const { return !config.inputs.empty() || !config.shapes.empty(); }
+};
+
+Result<Checkpoint> look_into(const std::string& path) {
+  Checkpoint checkpoint;
+  SHOAL_ASSIGN_OR_RETURN(const ModelFiles files, find_model(path));
+  SHOAL_ASSIGN_OR_RETURN(checkpoint.config, read_model_config(files));
+  SHOAL_ASSIGN_OR_RETURN(const worker::MxnetImport import, worker::import_mxnet(files.symbol_file, files.params_file));
+  checkpoint.inputs = import.graph.input_specs();
+  checkpoint.labels = import.graph.ignored_inputs;
+  checkpoint.name = files.prefix;
+  return checkpoint;
+}
+
+std::string names_of(const std::vector<TensorSpec>& specs) {
+  std::string names;
+  for (const TensorSpec& spec : specs) names += (names.empty() ? "" : ", ") + spec.name;
+  return names;
+}
+
+/// A set of inputs to compile for, without the labels.
+Result<std::vector<TensorSpec>> input_set(const Checkpoint& checkpoint, const Tensors& given) {
+  std::vector<TensorSpec> set;
+  for (const auto& [name, tensor] : given) {
+    if (std::ranges::count(checkpoint.labels, name) > 0) continue;
+    if (std::ranges::count(checkpoint.inputs, name, &TensorSpec::name) == 0) {
+      return invalid_argument("model '{}' has no input '{}' (it has: {})", checkpoint.name, name, names_of(checkpoint.inputs));
+    }
+    if (std::ranges::count(set, name, &TensorSpec::name) > 0) return invalid_argument("model '{}': input '{}' is given twice", checkpoint.name, name);
+    set.push_back({name, tensor.dtype(), tensor.shape()});
+  }
+  for (const TensorSpec& input : checkpoint.inputs) {
+    if (std::ranges::count(set, input.name, &TensorSpec::name) == 0) {
+      return invalid_argument("model '{}': input '{}' is missing (it has: {})", checkpoint.name, input.name, names_of(checkpoint.inputs));
+    }
+  }
+  return set;
+}
+
+/// model.toml's dtypes hold here as they do in the daemon; its shapes do not: they say what the daemon compiles and accepts.
+Status check_dtypes(const Checkpoint& checkpoint, const std::vector<TensorSpec>& set) {
+  for (const TensorSpec& given : set) {
+    const auto wanted = std::ranges::find(checkpoint.config.inputs, given.name, &TensorSpec::name);
+    if (wanted == checkpoint.config.inputs.end()) continue;
+    const Status matches = check_matches({wanted->name, wanted->dtype, Shape()}, given.dtype, given.shape);
+    if (!matches.ok()) return matches.with_context(format("model '{}'", checkpoint.name));
+  }
+  return {};
+}
+
+}  // namespace
+
+bool is_path(const std::string& model) {
+  std::error_code error;
+  const std::string prefix = model.substr(0, model.rfind('@'));
+  return model == worker::kIdentityPath || model.find('/') != std::string::npos || std::filesystem::exists(model, error) ||
+         std::filesystem::exists(prefix + "-symbol.json", error);
+}
+
+Result<Engine> load_for_inputs(const std::string& path, EngineOptions options, const Tensors& inputs) {
+  if (path == worker::kIdentityPath) return Engine::load(path, std::move(options));
+  SHOAL_ASSIGN_OR_RETURN(const Checkpoint checkpoint, look_into(path));
+  SHOAL_ASSIGN_OR_RETURN(std::vector<TensorSpec> set, input_set(checkpoint, inputs));
+  SHOAL_RETURN_IF_ERROR(check_dtypes(checkpoint, set));
+  if (!checkpoint.has_shapes()) options.shapes = {std::move(set)};
+  return Engine::load(path, std::move(options));
+}
+
+Result<Engine> load_for_pictures(const std::string& path, EngineOptions options, const std::optional<Preprocess>& preprocess) {
+  if (path == worker::kIdentityPath || !preprocess || preprocess->crop_height == 0) return Engine::load(path, std::move(options));
+  SHOAL_ASSIGN_OR_RETURN(const Checkpoint checkpoint, look_into(path));
+  if (!checkpoint.has_shapes() && checkpoint.inputs.size() == 1 && checkpoint.inputs[0].shape.rank() == 0) {
+    const std::int64_t channels = preprocess->order == "GRAY" ? 1 : 3;
+    options.shapes = {{{checkpoint.inputs[0].name, DType::kFloat32, {1, channels, preprocess->crop_height, preprocess->crop_width}}}};
+  }
+  return Engine::load(path, std::move(options));
+}
+
+}  // namespace shoal::tool

@@ -1,0 +1,204 @@
+// shoal inspect: what a checkpoint holds.
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <filesystem>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "shm/base/errors.hpp"
+#include "shm/model/model_config.hpp"
+#include "tools/shoal/commands.hpp"
+#include "worker/import/mxnet/mxnet_importer.hpp"
+
+namespace shoal::tool {
+namespace {
+
+using nlohmann::json;
+
+constexpr const char* kAbout = "Says what a checkpoint holds: files, format, inputs, outputs, operators, parameters, and what Shoal does not support of it.";
+constexpr const char* kMore = R"(Every node that cannot be imported is listed with its operator and the reason; `supported` in the JSON is then false. Shapes are those
+of model.toml, or of the file; those of the outputs follow from the first set of inputs.
+
+  shoal inspect models/resnet-50
+  shoal inspect models/resnet-50@7 --json)";
+
+struct Options {
+  std::string path;
+  bool json = false;
+};
+
+struct FileSize {
+  std::string file;
+  std::uint64_t bytes = 0;
+};
+
+struct Parameters {
+  std::size_t arrays = 0;
+  std::int64_t values = 0;
+  std::uint64_t bytes = 0;
+};
+
+struct Report {
+  ModelFiles files;
+  std::vector<FileSize> sizes;
+  worker::MxnetSurvey survey;
+  std::vector<TensorSpec> inputs, outputs;  ///< a shape of rank 0 is not known
+  Parameters parameters;
+  std::size_t label_count = 0;
+  std::vector<std::string> notes;
+};
+
+std::vector<FileSize> sizes_of(const ModelFiles& files) {
+  std::vector<FileSize> sizes;
+  for (const auto& file : {files.symbol_file, files.params_file, files.config_file}) {
+    std::error_code error;
+    if (!file.empty()) sizes.push_back({file.string(), std::filesystem::file_size(file, error)});
+  }
+  return sizes;
+}
+
+Parameters count_parameters(const worker::Graph& graph) {
+  Parameters parameters;
+  for (const worker::Value& value : graph.values) {
+    if (!value.constant) continue;
+    ++parameters.arrays;
+    parameters.values += value.constant->shape.element_count();
+    parameters.bytes += value.constant->bytes.size();
+  }
+  return parameters;
+}
+
+/// Inputs and outputs, as far as the files say their shapes.
+void describe_tensors(const ModelConfig& config, Report& report) {
+  worker::Graph graph = report.survey.import.graph;
+  report.inputs = graph.input_specs();
+  for (const worker::GraphOutput& output : graph.outputs) report.outputs.push_back({output.name, DType::kFloat32, Shape()});
+  const auto plan = plan_inputs(config, report.inputs, format("model '{}'", report.files.prefix));
+  if (!plan.ok()) {
+    report.notes.push_back(plan.status().message());
+    return;
+  }
+  report.inputs = plan->inputs;
+  if (!report.survey.unsupported.empty()) return;
+  if (const Status inferred = worker::infer(graph, plan->input_sets.front()); !inferred.ok()) {
+    report.notes.push_back("the shapes do not go through the graph: " + inferred.message());
+    return;
+  }
+  for (std::size_t i = 0; i < report.outputs.size(); ++i) {
+    const worker::Value& value = graph.value(graph.outputs[i].value);
+    report.outputs[i].dtype = value.dtype;
+    report.outputs[i].shape = value.shape;
+  }
+}
+
+Result<Report> look(const std::string& path) {
+  Report report;
+  SHOAL_ASSIGN_OR_RETURN(report.files, find_model(path));
+  SHOAL_ASSIGN_OR_RETURN(const ModelConfig config, read_model_config(report.files));
+  SHOAL_ASSIGN_OR_RETURN(const auto labels, read_labels(report.files, config));
+  SHOAL_ASSIGN_OR_RETURN(report.survey, worker::survey_mxnet(report.files.symbol_file, report.files.params_file));
+  report.sizes = sizes_of(report.files);
+  report.label_count = labels.size();
+  report.parameters = count_parameters(report.survey.import.graph);
+  report.notes = report.survey.import.warnings;
+  describe_tensors(config, report);
+  return report;
+}
+
+/// "1.9.1" of 10901.
+std::string version_text(int version) {
+  return version == 0 ? "of unknown version" : format("{}.{}.{}", version / 10000, version / 100 % 100, version % 100);
+}
+
+json to_json(const std::vector<TensorSpec>& specs) {
+  json list = json::array();
+  for (const TensorSpec& spec : specs) {
+    const auto dims = spec.shape.dims();
+    list.push_back({{"name", spec.name}, {"dtype", dtype_name(spec.dtype)},
+                    {"shape", dims.empty() ? json() : json(std::vector<std::int64_t>(dims.begin(), dims.end()))}});
+  }
+  return list;
+}
+
+void print_json(const Report& report) {
+  json files = json::array(), operators = json::array(), unsupported = json::array();
+  for (const auto& [file, bytes] : report.sizes) files.push_back({{"file", file}, {"bytes", bytes}});
+  for (const auto& [name, count] : report.survey.operators) operators.push_back({{"name", name}, {"count", count}});
+  for (const auto& [op, node, reason] : report.survey.unsupported) unsupported.push_back({{"operator", op}, {"node", node}, {"reason", reason}});
+  const json object{{"format", "mxnet"},
+                    {"mxnet_version", report.survey.mxnet_version},
+                    {"prefix", report.files.prefix},
+                    {"epoch", report.files.epoch},
+                    {"version", report.files.version},
+                    {"files", files},
+                    {"inputs", to_json(report.inputs)},
+                    {"ignored_inputs", report.survey.import.graph.ignored_inputs},
+                    {"outputs", to_json(report.outputs)},
+                    {"operators", operators},
+                    {"parameters", {{"arrays", report.parameters.arrays}, {"values", report.parameters.values}, {"bytes", report.parameters.bytes}}},
+                    {"labels", report.label_count},
+                    {"supported", report.survey.unsupported.empty()},
+                    {"unsupported", unsupported},
+                    {"notes", report.notes}};
+  std::printf("%s\n", object.dump(-1, ' ', false, json::error_handler_t::replace).c_str());
+}
+
+void print_section(const std::string& title, const std::vector<std::vector<std::string>>& rows, const std::vector<bool>& right_aligned) {
+  if (rows.empty()) return;
+  std::printf("\n%s\n", title.c_str());
+  std::fputs(align_columns(rows, right_aligned).c_str(), stdout);
+}
+
+std::vector<std::vector<std::string>> rows_of(const std::vector<TensorSpec>& specs) {
+  std::vector<std::vector<std::string>> rows;
+  for (const TensorSpec& spec : specs) {
+    rows.push_back({"  " + spec.name, std::string(dtype_name(spec.dtype)), spec.shape.rank() == 0 ? "shape not known" : spec.shape.to_string()});
+  }
+  return rows;
+}
+
+void print_text(const Report& report) {
+  const worker::MxnetSurvey& survey = report.survey;
+  std::printf("%s, epoch %d: MXNet checkpoint, written by MXNet %s\n", report.files.prefix.c_str(), report.files.epoch,
+              version_text(survey.mxnet_version).c_str());
+  std::vector<std::vector<std::string>> rows;
+  for (const auto& [file, bytes] : report.sizes) rows.push_back({"  " + file, format_bytes(bytes)});
+  print_section("files", rows, {false, true});
+  print_section("inputs", rows_of(report.inputs), {false, false, false});
+  rows.clear();
+  for (const std::string& name : survey.import.graph.ignored_inputs) rows.push_back({"  " + name});
+  print_section("inputs that are ignored (labels)", rows, {false});
+  print_section("outputs", rows_of(report.outputs), {false, false, false});
+  rows.clear();
+  for (const auto& [name, count] : survey.operators) rows.push_back({"  " + name, std::to_string(count)});
+  print_section("operators", rows, {false, true});
+  std::printf("\nparameters\n  %zu arrays, %lld numbers, %s\n", report.parameters.arrays, static_cast<long long>(report.parameters.values),
+              format_bytes(report.parameters.bytes).c_str());
+  if (report.label_count > 0) std::printf("\nlabels\n  %zu\n", report.label_count);
+  rows.clear();
+  for (const auto& [op, node, reason] : survey.unsupported) rows.push_back({"  " + op, node, reason});
+  print_section("not supported", rows, {false, false, false});
+  rows.clear();
+  for (const std::string& note : report.notes) rows.push_back({"  " + note});
+  print_section("notes", rows, {false});
+  std::printf("\n%s\n", survey.unsupported.empty() ? "every operator is supported" : "cannot be run: see \"not supported\"");
+}
+
+Finish inspect(const Options& options) {
+  SHOAL_ASSIGN_OR_RETURN(const Report report, look(options.path));
+  options.json ? print_json(report) : print_text(report);
+  return {};
+}
+
+}  // namespace
+
+Command make_inspect(CLI::App& application) {
+  const auto options = std::make_shared<Options>();
+  CLI::App* app = application.add_subcommand("inspect", kAbout);
+  app->footer(kMore);
+  app->add_option("PATH", options->path, "the checkpoint: PREFIX, PREFIX@EPOCH or a directory")->required();
+  app->add_flag("--json", options->json, "print JSON");
+  return {app, [options](Session&) { return inspect(*options); }};
+}
+
+}  // namespace shoal::tool

@@ -1,0 +1,47 @@
+// shoal: the command line.
+#include <CLI/CLI.hpp>
+#include <array>
+#include <string>
+
+#include "tools/shoal/commands.hpp"
+
+namespace {
+
+using namespace shoal::tool;
+
+constexpr const char* kAbout = R"(Looks into models, runs them in this process, and uses the models that a running daemon serves.)";
+constexpr const char* kExamples = R"(Without a daemon:
+  shoal inspect models/resnet-50                          what a checkpoint holds, and whether it can be run
+  shoal run models/resnet-50 --input data=x.npy --output out
+  shoal classify models/resnet-50 cat.jpg --preset imagenet
+With one (SHOAL_DIR=/tmp/shoal shoald --model resnet=models/resnet-50,workers=4 &):
+  shoal status                                            what it serves, its processes and their memory
+  shoal classify resnet *.jpg --top-k 3
+  shoal predict resnet --input data=x.npy --output out
+  shoal stop
+
+A PATH is PREFIX for PREFIX-symbol.json and PREFIX-0000.params, PREFIX@7 for epoch 7, or a directory that holds one checkpoint.
+The daemon is looked for in $SHOAL_DIR, else $XDG_RUNTIME_DIR/shoal, else /run/shoal.
+Each command explains itself: shoal COMMAND --help. Exit codes: 0 success, 1 the request or a file is at fault, 2 usage,
+3 no daemon or the model is not available. An error's first line on stderr names what it is about.)";
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App application(kAbout, "shoal");
+  application.footer(kExamples);
+  application.set_version_flag("--version", "shoal " SHOAL_VERSION);
+  application.require_subcommand(1);
+  const std::array commands{make_inspect(application), make_run(application),    make_classify(application),
+                            make_predict(application), make_status(application), make_stop(application)};
+  try {
+    application.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return application.exit(error) == 0 ? kSuccess : kUsage;
+  }
+  Session session{.argv = argv};
+  for (const Command& command : commands) {
+    if (command.app->parsed()) return session.console.finish(command.run(session));
+  }
+  return kUsage;
+}

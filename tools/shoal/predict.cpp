@@ -1,0 +1,60 @@
+// shoal predict: one request to a model that the daemon serves.
+#include <CLI/CLI.hpp>
+#include <chrono>
+#include <memory>
+
+#include "shm/base/errors.hpp"
+#include "shoal/pool.hpp"
+#include "tools/shoal/commands.hpp"
+#include "tools/shoal/tensor_files.hpp"
+
+namespace shoal::tool {
+namespace {
+
+constexpr const char* kAbout = "Sends one request to a model of the running daemon and writes each output to DIR/<output name>.npy.";
+constexpr const char* kMore = R"(Writes and prints as `shoal run` does.
+
+  shoal predict resnet --input data=x.npy --output out
+  shoal predict resnet --input data=x.npy --output out --timeout 50 --json
+
+Exit code 3: no daemon, or it does not serve the model, has given it up, or has too many requests waiting.)";
+
+struct Options {
+  std::string model, output;
+  std::vector<std::string> inputs;
+  std::int64_t timeout_ms = 0;
+  bool json = false;
+};
+
+Finish predict(const Options& options, Session& session) {
+  const auto files = parse_inputs(options.inputs);
+  if (!files.ok()) return usage_failure(files.status());
+  auto pool = Pool::connect();
+  if (!pool.ok()) return daemon_failure(pool.status());
+  const auto info = pool->describe(options.model);
+  if (!info.ok()) return daemon_failure(info.status());
+  SHOAL_ASSIGN_OR_RETURN(const Tensors inputs, read_inputs(*files));
+  const auto outputs = pool->predict(options.model, inputs, {.timeout = std::chrono::milliseconds(options.timeout_ms)});
+  if (!outputs.ok()) return daemon_failure(outputs.status());
+  for (std::string& warning : ignored_input_warnings(*info, inputs)) session.console.warn(std::move(warning));
+  SHOAL_ASSIGN_OR_RETURN(const auto written, write_outputs(*outputs, options.output));
+  print_outputs(written, options.json);
+  return {};
+}
+
+}  // namespace
+
+Command make_predict(CLI::App& application) {
+  const auto options = std::make_shared<Options>();
+  CLI::App* app = application.add_subcommand("predict", kAbout);
+  app->footer(kMore);
+  app->add_option("NAME", options->model, "the model's name in the daemon")->required();
+  app->add_option("--input", options->inputs, "NAME=FILE.npy, once per input of the model")->required()->allow_extra_args(false)->take_all();
+  app->add_option("--output", options->output, "directory for the outputs; made when it is missing")->required();
+  app->add_option("--timeout", options->timeout_ms, "milliseconds for the whole request (default: the model's timeout_ms)")
+      ->check(CLI::Range(1, 24 * 3'600'000));
+  app->add_flag("--json", options->json, "print JSON");
+  return {app, [options](Session& session) { return predict(*options, session); }};
+}
+
+}  // namespace shoal::tool

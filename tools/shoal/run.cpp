@@ -1,0 +1,95 @@
+// shoal run: a model in this process.
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <memory>
+
+#include "shm/base/clock.hpp"
+#include "shm/base/errors.hpp"
+#include "shoal/engine.hpp"
+#include "tools/shoal/commands.hpp"
+#include "tools/shoal/in_process.hpp"
+#include "tools/shoal/tensor_files.hpp"
+#include "worker/engine/passive_openmp.hpp"
+
+namespace shoal::tool {
+namespace {
+
+constexpr const char* kAbout = "Runs a checkpoint once in this process, without a daemon, and writes each output to DIR/<output name>.npy.";
+constexpr const char* kMore = R"(Shapes follow from the inputs given. Label inputs may be given and are ignored. In file names every character outside
+[A-Za-z0-9._-] becomes _; of names that are then equal, the later ones get a number.
+
+  shoal run models/resnet-50 --input data=x.npy --output out
+  shoal run models/resnet-50@7 --input data=x.npy --output out --json       epoch 7; {"outputs": [{"name", "dtype", "shape", "file"}]}
+  shoal run models/resnet-50 --input data=x.npy --output out --device cpu-reference     plain loops: slow, obviously right
+  shoal run models/resnet-50 --input data=x.npy --output out --threads 2 --repeat 100   median time of 100 runs after a warm-up)";
+
+struct Options {
+  std::string path, output, device;
+  std::vector<std::string> inputs;
+  int threads = 0;
+  std::size_t repeat = 0;
+  bool json = false;
+};
+
+Result<double> median_run_ms(Engine& engine, const Tensors& inputs, std::size_t repeat) {
+  std::vector<double> times_ms;
+  Progress progress("running", repeat);
+  while (times_ms.size() < repeat) {
+    const std::uint64_t start_ns = monotonic_now_ns();
+    SHOAL_ASSIGN_OR_RETURN(const Tensors outputs, engine.run(inputs));
+    times_ms.push_back(static_cast<double>(monotonic_now_ns() - start_ns) / 1e6);
+    progress.show(times_ms.size());
+  }
+  std::ranges::sort(times_ms);
+  return (times_ms[(repeat - 1) / 2] + times_ms[repeat / 2]) / 2;
+}
+
+/// Errors of loading and running speak of the graph's nodes; the user gave inputs.
+Status with_inputs(const Status& why, const Tensors& inputs) {
+  if (why.code() != StatusCode::kInvalidArgument) return why;
+  std::string given;
+  for (const auto& [name, tensor] : inputs) {
+    given += format("{}'{}' {} {}", given.empty() ? "" : ", ", name, dtype_name(tensor.dtype()), tensor.shape().to_string());
+  }
+  return Status(why.code(), format("{} (given: {})", why.message(), given));
+}
+
+Finish run(const Options& options, Session& session) {
+  const auto files = parse_inputs(options.inputs);
+  if (!files.ok()) return usage_failure(files.status());
+  ensure_passive_openmp(session.argv);
+  SHOAL_ASSIGN_OR_RETURN(const Tensors inputs, read_inputs(*files));
+  auto engine = load_for_inputs(options.path, {.device = options.device, .threads = options.threads}, inputs);
+  if (!engine.ok()) return with_inputs(engine.status(), inputs);
+  for (const std::string& warning : engine->warnings()) session.console.warn(warning);
+  SHOAL_ASSIGN_OR_RETURN(const ModelInfo info, engine->describe());
+  for (std::string& warning : ignored_input_warnings(info, inputs)) session.console.warn(std::move(warning));
+
+  const auto outputs = engine->run(inputs);
+  if (!outputs.ok()) return with_inputs(outputs.status(), inputs);
+  SHOAL_ASSIGN_OR_RETURN(const auto written, write_outputs(*outputs, options.output));
+  double median_ms = 0;
+  if (options.repeat > 0) {
+    SHOAL_ASSIGN_OR_RETURN(median_ms, median_run_ms(*engine, inputs, options.repeat));
+  }
+  print_outputs(written, options.json, options.repeat > 0 ? &median_ms : nullptr);
+  return {};
+}
+
+}  // namespace
+
+Command make_run(CLI::App& application) {
+  const auto options = std::make_shared<Options>();
+  CLI::App* app = application.add_subcommand("run", kAbout);
+  app->footer(kMore);
+  app->add_option("PATH", options->path, "the checkpoint: PREFIX, PREFIX@EPOCH or a directory")->required();
+  app->add_option("--input", options->inputs, "NAME=FILE.npy, once per input of the model")->required()->allow_extra_args(false)->take_all();
+  app->add_option("--output", options->output, "directory for the outputs; made when it is missing")->required();
+  app->add_option("--device", options->device, "cpu or cpu-reference (default: as model.toml says, else cpu)");
+  app->add_option("--threads", options->threads, "cores per run (default: as model.toml says, else 1)")->check(CLI::Range(1, 1024));
+  app->add_option("--repeat", options->repeat, "run so many times more and print the median time")->check(CLI::Range(1, 1'000'000));
+  app->add_flag("--json", options->json, "print JSON");
+  return {app, [options](Session& session) { return run(*options, session); }};
+}
+
+}  // namespace shoal::tool

@@ -1,0 +1,144 @@
+// shoal status: what the daemon serves, its processes and their memory.
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "shm/base/errors.hpp"
+#include "shoal/pool.hpp"
+#include "tools/shoal/commands.hpp"
+#include "tools/shoal/process_memory.hpp"
+
+namespace shoal::tool {
+namespace {
+
+using nlohmann::json;
+
+constexpr const char* kAbout = "Says what the running daemon serves: models, processes, requests, times, and the memory of each process.";
+constexpr const char* kMore = R"(Memory: `shared` is what other processes have mapped, too (the weights, above all), `private` is the process's own, `share` (PSS) divides
+shared pages among those who map them, so that the column's sum is what the pool costs.
+
+  shoal status
+  shoal status --ready && echo up       exit code 0 when every model can answer, else 3: for scripts
+  shoal status --json                   what the daemon says, with "memory" of each process)";
+
+struct Options {
+  bool ready = false, json = false;
+};
+
+json to_json(const std::optional<ProcessMemory>& memory) {
+  if (!memory) return {};
+  return {{"rss_bytes", memory->rss_bytes}, {"pss_bytes", memory->pss_bytes}, {"private_bytes", memory->private_bytes}, {"shared_bytes", memory->shared_bytes}};
+}
+
+/// Adds "memory" to an object with a "pid".
+void add_memory(json& process) {
+  if (process.is_object() && process.contains("pid") && process["pid"].is_number_integer()) {
+    process["memory"] = to_json(read_process_memory(process["pid"].get<pid_t>()));
+  }
+}
+
+void add_memory_everywhere(json& stats) {
+  for (json& model : stats.at("models")) {
+    add_memory(model.at("zygote"));
+    for (json& worker : model.at("workers")) add_memory(worker);
+  }
+  add_memory(stats.at("supervisor"));
+}
+
+/// The models that cannot answer, with their states; OK when there is none.
+Status check_ready(const json& stats) {
+  std::string missing;
+  for (const json& model : stats.at("models")) {
+    const auto state = model.at("state").get<std::string>();
+    if (state != "ready") missing += format("{}'{}' is {}", missing.empty() ? "" : ", ", model.at("name").get<std::string>(), state);
+  }
+  return missing.empty() ? Status() : unavailable("not ready: model {}", missing);
+}
+
+std::string text_of(const json& value) { return value.is_string() ? value.get<std::string>() : value.is_null() ? "-" : value.dump(); }
+std::string ms_text(double ms) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.3g", ms);
+  return text;
+}
+
+void print_model(const json& model) {
+  const json& counts = model.at("counts");
+  std::uint64_t failed = 0;
+  for (const json& count : counts.at("failed")) failed += count.get<std::uint64_t>();
+  std::printf("\n%s: %s, version %s, %zu of %s workers, from %s\n", text_of(model.at("name")).c_str(), text_of(model.at("state")).c_str(),
+              text_of(model.at("version")).c_str(), model.at("workers").size(), text_of(model.at("wanted_workers")).c_str(), text_of(model.at("path")).c_str());
+  if (const std::string reason = model.value("reason", ""); !reason.empty()) std::printf("  %s\n", reason.c_str());
+  const json& queue = model.at("queue");
+  std::printf("  requests  %s answered, %llu failed, %s run again, %s refused; %s running, %s of %s waiting; %s workers died\n",
+              text_of(counts.at("ok")).c_str(), static_cast<unsigned long long>(failed), text_of(counts.at("rerun")).c_str(),
+              text_of(counts.at("refused")).c_str(), text_of(queue.at("running")).c_str(), text_of(queue.at("length")).c_str(),
+              text_of(queue.at("limit")).c_str(), text_of(counts.at("worker_deaths")).c_str());
+  const json& latency = model.at("latency_ms");
+  const auto times = [&](const char* what) {
+    return format("{} {} (p99 {})", what, ms_text(latency.at(what).at("p50").get<double>()), ms_text(latency.at(what).at("p99").get<double>()));
+  };
+  std::printf("  ms        %s, %s, %s\n", times("total").c_str(), times("queue").c_str(), times("compute").c_str());
+}
+
+std::vector<std::string> process_row(const std::string& what, const json& process, const std::string& state) {
+  const json memory = process.value("memory", json());
+  const auto bytes = [&](const char* key) { return memory.is_object() ? format_bytes(memory.at(key).get<std::uint64_t>()) : std::string("-"); };
+  return {what, text_of(process.at("pid")), state, text_of(process.value("answered", json())), bytes("shared_bytes"), bytes("private_bytes"), bytes("pss_bytes")};
+}
+
+std::uint64_t pss_of(const json& process) {
+  const json memory = process.value("memory", json());
+  return memory.is_object() ? memory.at("pss_bytes").get<std::uint64_t>() : 0;
+}
+
+void print_text(const json& stats) {
+  const json& daemon = stats.at("supervisor");
+  std::printf("daemon: pid %s in %s, up %.0f s, %s clients\n", text_of(daemon.at("pid")).c_str(), text_of(daemon.at("directory")).c_str(),
+              daemon.at("uptime_s").get<double>(), text_of(daemon.at("clients")).c_str());
+  std::vector<std::vector<std::string>> rows{{"process", "pid", "state", "answered", "shared", "private", "share"}, process_row("daemon", daemon, "")};
+  std::uint64_t total = pss_of(daemon);
+  for (const json& model : stats.at("models")) {
+    print_model(model);
+    const std::string name = text_of(model.at("name"));
+    rows.push_back(process_row(name + " zygote", model.at("zygote"), ""));
+    total += pss_of(model.at("zygote"));
+    for (const json& worker : model.at("workers")) {
+      rows.push_back(process_row(name + " worker", worker, text_of(worker.at("state"))));
+      total += pss_of(worker);
+    }
+  }
+  rows.push_back({"sum", "", "", "", "", "", format_bytes(total)});
+  std::printf("\n%s", align_columns(rows, {false, true, false, true, true, true, true}).c_str());
+}
+
+Finish status(const Options& options) try {
+  auto pool = Pool::connect({.input_arena_bytes = 0, .output_arena_bytes = 0});
+  if (!pool.ok()) return daemon_failure(pool.status());
+  const auto text = pool->stats();
+  if (!text.ok()) return daemon_failure(text.status());
+  json stats = json::parse(*text);
+  if (options.json) {
+    add_memory_everywhere(stats);
+    std::printf("%s\n", stats.dump(-1, ' ', false, json::error_handler_t::replace).c_str());
+  } else if (!options.ready) {
+    add_memory_everywhere(stats);
+    print_text(stats);
+  }
+  return options.ready ? daemon_failure(check_ready(stats)) : Finish();
+} catch (const json::exception& error) {
+  return Status(internal_error("what the daemon says of itself cannot be read: {}", error.what()));
+}
+
+}  // namespace
+
+Command make_status(CLI::App& application) {
+  const auto options = std::make_shared<Options>();
+  CLI::App* app = application.add_subcommand("status", kAbout);
+  app->footer(kMore);
+  app->add_flag("--ready", options->ready, "exit code 0 when every model can answer, else 3; prints nothing else");
+  app->add_flag("--json", options->json, "print JSON");
+  return {app, [options](Session&) { return status(*options); }};
+}
+
+}  // namespace shoal::tool
