@@ -121,7 +121,9 @@ class Importer {
   /// Lists the node, and lets its readers have values of which nothing is known.
   void note_unsupported(std::size_t id, const Status& why) {
     const MxnetNode& node = symbol_.nodes[id];
-    unsupported_->push_back({node.is_variable() ? "input" : node.op, node.name, why.message()});
+    const std::string prefix = node.op + " '" + node.name + "': ";  // most messages begin so: the entry says it already
+    const std::string& message = why.message();
+    unsupported_->push_back({node.is_variable() ? "input" : node.op, node.name, message.starts_with(prefix) ? message.substr(prefix.size()) : message});
     std::size_t count = 1;
     const auto count_outputs = [&](const std::vector<MxnetEntry>& entries) {
       for (const MxnetEntry& entry : entries) {
