@@ -2,7 +2,6 @@
 #include <gtest/gtest.h>
 
 #include <cstdio>
-#include <cstdlib>
 
 #include "tests/support/pool_fixture.hpp"
 
@@ -11,7 +10,7 @@ namespace {
 
 TEST(Example, PredictPrintsWhatTheModelAnswered) {
   const DaemonFixture daemon;
-  const std::string command = "SHOAL_DIR=" + daemon.directory() + " " + std::getenv("SHOAL_BIN_DIR") + "/example_predict echo";
+  const std::string command = "SHOAL_DIR=" + daemon.directory() + " " + (binary_directory() / "example_predict").string() + " echo";
   FILE* pipe = ::popen(command.c_str(), "r");
   char line[256] = "";
   EXPECT_NE(std::fgets(line, sizeof line, pipe), nullptr);

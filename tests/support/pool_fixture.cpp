@@ -22,8 +22,7 @@ namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 
 std::string binary(const std::string& name) {
-  const char* directory = std::getenv("SHOAL_BIN_DIR");
-  return name.find('/') != std::string::npos || !directory ? name : std::string(directory) + "/" + name;
+  return name.find('/') != std::string::npos ? name : (binary_directory() / name).string();
 }
 
 std::string read_file(const fs::path& file) {
@@ -41,6 +40,8 @@ char state_of(const fs::path& task) {
 }
 
 }  // namespace
+
+fs::path binary_directory() { return fs::read_symlink("/proc/self/exe").parent_path(); }
 
 bool eventually(const std::function<bool()>& condition, std::chrono::milliseconds limit) {
   const auto end = Clock::now() + limit;

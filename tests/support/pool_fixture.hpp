@@ -21,7 +21,10 @@ struct DaemonSettings {
   bool wait_until_ready = true;
 };
 
-/// Starts shoald from $SHOAL_BIN_DIR; kills it and waits for its children when destroyed. Its log is shown when a test failed.
+/// Where this test and the binaries under test are: the build puts them in one directory.
+std::filesystem::path binary_directory();
+
+/// Starts the shoald beside this test; kills it and waits for its children when destroyed. Its log is shown when a test failed.
 ///   Threads  thread-compatible
 class DaemonFixture {
  public:

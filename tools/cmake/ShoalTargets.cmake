@@ -25,7 +25,7 @@ function(shoal_test name)
   if("unit" IN_LIST arg_LABELS)
     add_dependencies(unit_tests ${name})
   endif()
-  set(environment "SHOAL_SOURCE_DIR=${CMAKE_SOURCE_DIR};SHOAL_BIN_DIR=${CMAKE_RUNTIME_OUTPUT_DIRECTORY}")
+  set(environment "SHOAL_SOURCE_DIR=${CMAKE_SOURCE_DIR}")  # one entry only: gtest_discover_tests takes lists apart
   if(arg_WHOLE)
     add_test(NAME ${name} COMMAND ${name})
     set_tests_properties(${name} PROPERTIES LABELS "${arg_LABELS}" TIMEOUT ${arg_TIMEOUT} ENVIRONMENT "${environment}")
