@@ -19,9 +19,11 @@ Arena::~Arena() {
 
 Result<bool> Arena::reserve(std::size_t bytes) {
   if (bytes <= size_bytes_) return false;
-  // Small arenas stay on small pages: a huge one would be charged whole.
-  const bool huge = bytes >= 2 * kHugePage;
-  const std::size_t rounded = align_up(bytes, huge ? kHugePage : 4096);
+  // Huge pages where they are filled whole, small ones for the rest: a huge page is charged whole, and a worker may cost no more
+  // than its activations.
+  const std::size_t rounded = align_up(bytes, 4096);
+  const std::size_t huge_bytes = bytes >= 2 * kHugePage ? rounded / kHugePage * kHugePage : 0;
+  const bool huge = huge_bytes > 0;
   const std::size_t slack = huge ? kHugePage : 0;
   void* mapped = ::mmap(nullptr, rounded + slack, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (mapped == MAP_FAILED) return status_from_errno("map an activation arena", format("{} bytes", rounded), errno);
@@ -31,7 +33,7 @@ Result<bool> Arena::reserve(std::size_t bytes) {
   if (std::byte *end = first + rounded + slack; end != aligned + rounded) {
     ::munmap(aligned + rounded, static_cast<std::size_t>(end - (aligned + rounded)));
   }
-  if (huge) ::madvise(aligned, rounded, MADV_HUGEPAGE);
+  if (huge) ::madvise(aligned, huge_bytes, MADV_HUGEPAGE);
   if (data_ != nullptr) ::munmap(data_, size_bytes_);
   data_ = aligned;
   size_bytes_ = rounded;
