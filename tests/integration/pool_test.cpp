@@ -2,7 +2,9 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <cstdlib>
 #include <cstring>
+#include <thread>
 
 #include "tests/support/pool_fixture.hpp"
 
@@ -128,6 +130,32 @@ TEST(PoolIntegration, WrongInputsAreRefusedByName) {
   EXPECT_EQ(pool.predict("echo", {{"other", counting({4})}}).status().code(), StatusCode::kInvalidArgument);
   EXPECT_EQ(pool.predict("echo", {{"data", Tensor::create(DType::kInt8, {4}).value()}}).status().code(), StatusCode::kInvalidArgument);
   EXPECT_TRUE(pool.predict("echo", {{"data", counting({4})}}).ok());
+}
+
+// Nobody may do this; a client that does gets some answer, and hurts nobody.
+TEST(PoolIntegration, AnInputThatItsClientChangesWhileItIsReadHurtsNobody) {
+  const char* source = std::getenv("SHOAL_SOURCE_DIR");
+  const std::string model = std::string(source ? source : ".") + "/tools/shapes/model";
+  const DaemonFixture daemon({.models = {"shapes=" + model + ",workers=2"}});
+  Pool good = daemon.connect(), bad = daemon.connect();
+  const Tensor quiet_input = counting({1, 3, 64, 64});
+  const auto quiet = good.predict("shapes", {{"data", quiet_input}});
+  ASSERT_TRUE(quiet.ok()) << quiet.status().to_string();
+  const auto workers_before = daemon.workers("shapes");
+
+  auto changing = bad.loan(DType::kFloat32, {1, 3, 64, 64});
+  ASSERT_TRUE(changing.ok());
+  std::jthread scribbler([bytes = changing->view().bytes()](const std::stop_token& stop) {
+    for (unsigned char value = 0; !stop.stop_requested(); ++value) std::memset(bytes.data(), value, bytes.size());  // NaN and infinities among them
+  });
+  for (int i = 0; i < 300; ++i) {
+    const auto answer = bad.predict("shapes", {{"data", *changing}});
+    ASSERT_TRUE(answer.ok()) << answer.status().to_string();
+    const auto outputs = good.predict("shapes", {{"data", quiet_input}});
+    ASSERT_TRUE(outputs.ok()) << outputs.status().to_string();
+    ASSERT_TRUE(is_same((*outputs)[0].tensor, (*quiet)[0].tensor));
+  }
+  EXPECT_EQ(daemon.workers("shapes"), workers_before);
 }
 
 TEST(PoolIntegration, TellsOfItself) {

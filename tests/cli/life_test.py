@@ -1,0 +1,61 @@
+#!/usr/bin/env python3
+"""What a daemon does when a zygote dies: workers go on, a new zygote takes the packed weights over, or refuses changed files."""
+import json
+import os
+import shutil
+import signal
+import time
+import unittest
+
+from support import SHAPES, Daemon, ShoalTest, write_npy
+
+
+class Zygotes(ShoalTest):
+    def setUp(self):
+        super().setUp()
+        self.model = self.tmp / "model"
+        shutil.copytree(SHAPES, self.model)
+        self.input = write_npy(self.tmp / "x.npy", (1, 3, 64, 64), [0.5] * (3 * 64 * 64))
+
+    def answers(self, daemon):
+        run = daemon.shoal("predict", "shapes", "--input", f"data={self.input}", "--output", self.tmp / "out", "--json")
+        self.assertEqual(run.returncode, 0, run.stderr)
+        return (self.tmp / "out" / "prob_output.npy").read_bytes()
+
+    def wait_for(self, daemon, condition):
+        deadline = time.monotonic() + 20
+        while not condition(daemon.model("shapes")):
+            self.assertLess(time.monotonic(), deadline, json.dumps(daemon.model("shapes")))
+            time.sleep(0.05)
+
+    def kill_zygote(self, daemon):
+        zygote = daemon.model("shapes")["zygote"]["pid"]
+        os.kill(zygote, signal.SIGKILL)
+        return zygote
+
+    def test_a_new_zygote_takes_the_weights_over_and_forks(self):
+        with Daemon({"shapes": f"{self.model},workers=2"}) as daemon:
+            quiet = self.answers(daemon)
+            workers = {w["pid"] for w in daemon.model("shapes")["workers"]}
+            zygote = self.kill_zygote(daemon)
+            self.assertEqual(self.answers(daemon), quiet, "the workers go on")
+            self.wait_for(daemon, lambda m: m["zygote"]["pid"] not in (None, zygote) and m["state"] == "ready")
+            for pid in workers:
+                os.kill(pid, signal.SIGKILL)
+            self.wait_for(daemon, lambda m: len([w for w in m["workers"] if w["state"] == "ready" and w["pid"] not in workers]) == 2)
+            self.assertEqual(self.answers(daemon), quiet, "to the bit, from the packed weights of the first zygote")
+
+    def test_changed_files_are_refused_and_the_workers_go_on(self):
+        with Daemon({"shapes": f"{self.model},workers=2"}) as daemon:
+            quiet = self.answers(daemon)
+            params = next(self.model.glob("*-0000.params"))
+            changed = bytearray(params.read_bytes())
+            changed[200] ^= 1  # a weight
+            params.write_bytes(changed)
+            self.kill_zygote(daemon)
+            self.wait_for(daemon, lambda m: "changed" in m["reason"])
+            self.assertEqual(self.answers(daemon), quiet)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
