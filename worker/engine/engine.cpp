@@ -21,6 +21,21 @@ namespace {
 
 std::chrono::nanoseconds since(std::uint64_t start_ns) { return std::chrono::nanoseconds(monotonic_now_ns() - start_ns); }
 
+// What sets of inputs have in common: dimensions in which they differ are open.
+std::vector<TensorSpec> inputs_of(const std::vector<std::vector<TensorSpec>>& sets) {
+  std::vector<TensorSpec> inputs = sets.front();
+  for (const std::vector<TensorSpec>& set : sets) {
+    for (TensorSpec& input : inputs) {
+      const auto other = std::ranges::find(set, input.name, &TensorSpec::name);
+      if (other == set.end() || other->shape.rank() != input.shape.rank()) continue;  // the plan refuses it by name
+      for (int axis = 0; axis < input.shape.rank(); ++axis) {
+        if (other->shape[axis] != input.shape[axis]) input.shape[axis] = -1;
+      }
+    }
+  }
+  return inputs;
+}
+
 /// One submitted run.
 ///   Threads  thread-safe
 class EngineRequest final : public PendingOutcome {
@@ -196,7 +211,7 @@ Result<Engine> Engine::load(const std::string& path, EngineOptions options) {
   if (!options.device.empty()) source.config.device = options.device;
   if (options.threads > 0) source.config.threads = options.threads;
   if (!options.shapes.empty()) {  // the caller knows better than model.toml, its `inputs` included
-    source.config.inputs.clear();
+    source.config.inputs = inputs_of(options.shapes);
     source.config.shapes = std::move(options.shapes);
   }
   SHOAL_ASSIGN_OR_RETURN(impl->loaded, worker::load_model(source));
