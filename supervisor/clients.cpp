@@ -51,7 +51,8 @@ Status Clients::listen() {
   std::memcpy(address.sun_path, path.data(), std::min(path.size(), sizeof address.sun_path - 1));
   listener_.reset(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!listener_) return status_from_errno("create a socket for", path, errno);
-  if (::bind(listener_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) return status_from_errno("bind", path, errno);
+  if (::bind(listener_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0)
+    return status_from_errno("bind", path, errno);
   if (::listen(listener_.get(), 256) != 0) return status_from_errno("listen at", path, errno);
   loop_.watch(listener_.get(), [this] { accept_clients(); });
   return {};
@@ -82,7 +83,8 @@ void Clients::accept_clients() {
       reserve_ = open_reserve();
       return;
     }
-    if (Status admitted = admit(std::move(connection)); !admitted.ok()) log_.warn("client_refused reason=\"{}\"", admitted.message());
+    if (Status admitted = admit(std::move(connection)); !admitted.ok())
+      log_.warn("client_refused reason=\"{}\"", admitted.message());
   }
 }
 
@@ -95,10 +97,13 @@ Status Clients::admit(UniqueFd connection) {
   };
   ucred peer{};
   socklen_t size = sizeof peer;
-  if (::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) return refused(status_from_errno("ask who", "a client is", errno));
-  if (peer.uid != ::geteuid() && peer.uid != 0) return refused(permission_denied("user {} may not use the daemon of user {}", peer.uid, ::geteuid()));
+  if (::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0)
+    return refused(status_from_errno("ask who", "a client is", errno));
+  if (peer.uid != ::geteuid() && peer.uid != 0)
+    return refused(permission_denied("user {} may not use the daemon of user {}", peer.uid, ::geteuid()));
   if (!refusal_.empty()) return refused(unavailable("{}", refusal_));
-  if (clients_.size() >= most_clients_) return refused(overloaded("the daemon has {} clients, as many as it takes", clients_.size()));
+  if (clients_.size() >= most_clients_)
+    return refused(overloaded("the daemon has {} clients, as many as it takes", clients_.size()));
   auto client = std::make_unique<Client>();
   client->id = next_id_++;
   client->pid = peer.pid;
@@ -169,7 +174,10 @@ Status Clients::take_arenas(Client& client, std::vector<UniqueFd>& fds) {
 
 void Clients::refuse(int socket, const Status& why) {
   // Best effort: whoever does not listen needs no reason.
-  if (!wire::send_control(socket, {.kind = ControlKind::kRefused, .a = static_cast<std::uint64_t>(why.code()), .text = why.message()}).ok()) return;
+  if (!wire::send_control(socket,
+                          {.kind = ControlKind::kRefused, .a = static_cast<std::uint64_t>(why.code()), .text = why.message()})
+           .ok())
+    return;
 }
 
 void Clients::expel(Client& client, const std::string& why) {

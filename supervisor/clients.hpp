@@ -26,24 +26,24 @@ struct Client {
   enum class State { kAttaching, kBinding, kWelcoming, kReady, kGone };
   std::uint64_t id = 0;
   State state = State::kAttaching;
-  std::size_t place = 0;         // small number, reused: indexes tables of workers
+  std::size_t place = 0;  // small number, reused: indexes tables of workers
   pid_t pid = -1;
   UniqueFd attach, pidfd;
-  UniqueFd input, output;        // its arenas; `input` cannot be written through
+  UniqueFd input, output;  // its arenas; `input` cannot be written through
   std::uint64_t input_bytes = 0, output_bytes = 0;
-  std::string path;              // where it binds its socket
-  std::uint64_t give_up_ns = 0;  // until it is ready
-  std::uint32_t outstanding = 0; // requests whose payload is kept
-  bool complained = false;       // its first bad message has been logged
+  std::string path;               // where it binds its socket
+  std::uint64_t give_up_ns = 0;   // until it is ready
+  std::uint32_t outstanding = 0;  // requests whose payload is kept
+  bool complained = false;        // its first bad message has been logged
 };
 
 /// Told from within the event loop.
 class ClientObserver {
  public:
   virtual ~ClientObserver() = default;
-  virtual Status client_bound(Client& client) = 0;   // connect to client.path and welcome it
-  virtual void client_gone(Client& client) = 0;      // stays known until its last request is over: release()
-  virtual void client_forgotten(Client& client) = 0; // its arenas can go
+  virtual Status client_bound(Client& client) = 0;    // connect to client.path and welcome it
+  virtual void client_gone(Client& client) = 0;       // stays known until its last request is over: release()
+  virtual void client_forgotten(Client& client) = 0;  // its arenas can go
 };
 
 /// Threads: thread-bound

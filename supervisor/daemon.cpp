@@ -13,7 +13,8 @@
 
 namespace shoal::supervisor {
 
-Daemon::Daemon(SocketDirectory directory, Logger& log) : log_(log), directory_(std::move(directory)), started_ns_(monotonic_now_ns()) {}
+Daemon::Daemon(SocketDirectory directory, Logger& log)
+    : log_(log), directory_(std::move(directory)), started_ns_(monotonic_now_ns()) {}
 
 Daemon::~Daemon() {
   models_.clear();
@@ -63,8 +64,14 @@ void Daemon::handle_signal() {
 void Daemon::add_models(DaemonOptions options) {
   for (ModelEntry& entry : options.models) {
     const ModelConfig& config = entry.model.config;
-    const ModelIndex index = ledger_.add_model(entry.model.name, {.queue_limit = static_cast<std::size_t>(config.queue_limit), .timeout_ns = config.timeout_ms * 1'000'000});
-    ProcessOptions processes{.name = entry.model.name, .worker_file = options.worker_file, .directory = directory_.path(), .load_text = load_text(entry.model), .workers = config.workers, .lanes = config.contexts};
+    const ModelIndex index = ledger_.add_model(entry.model.name, {.queue_limit = static_cast<std::size_t>(config.queue_limit),
+                                                                  .timeout_ns = config.timeout_ms * 1'000'000});
+    ProcessOptions processes{.name = entry.model.name,
+                             .worker_file = options.worker_file,
+                             .directory = directory_.path(),
+                             .load_text = load_text(entry.model),
+                             .workers = config.workers,
+                             .lanes = config.contexts};
     models_.push_back(std::make_unique<Model>(*this, index, std::move(entry.model), std::move(processes)));
     entry.failure.ok() ? models_.back()->processes().start() : models_.back()->processes().fail(entry.failure.to_string());
   }

@@ -20,7 +20,9 @@ constexpr std::size_t kLongestControl = 64 * 1024;
 
 std::string_view as_text(std::span<const std::byte> bytes) { return {reinterpret_cast<const char*>(bytes.data()), bytes.size()}; }
 
-std::string error_json(const Status& status) { return json{{"message", status.message()}}.dump(-1, ' ', false, json::error_handler_t::replace); }
+std::string error_json(const Status& status) {
+  return json{{"message", status.message()}}.dump(-1, ' ', false, json::error_handler_t::replace);
+}
 
 }  // namespace
 
@@ -70,22 +72,30 @@ void Daemon::handle_client_message(Client& client, wire::Message& message) {
   if (*kind == wire::Kind::kWelcomed) return clients_->welcomed(client);
   if (client.state != Client::State::kReady) return;
   switch (*kind) {
-    case wire::Kind::kRequest: return handle_request(client, message);
+    case wire::Kind::kRequest:
+      return handle_request(client, message);
     case wire::Kind::kCancel:
-      if (const Status decoded = wire::decode_request(message[0], request_); !decoded.ok()) return handle_bad_message(client, message, decoded);
+      if (const Status decoded = wire::decode_request(message[0], request_); !decoded.ok())
+        return handle_bad_message(client, message, decoded);
       ledger_.cancel(client.id, request_.header.seq, now_ns_);
       return perform();
-    case wire::Kind::kControl: return handle_control(client, message);
-    default: return handle_bad_message(client, message, invalid_argument("message of kind {} from a client", static_cast<int>(*kind)));
+    case wire::Kind::kControl:
+      return handle_control(client, message);
+    default:
+      return handle_bad_message(client, message, invalid_argument("message of kind {} from a client", static_cast<int>(*kind)));
   }
 }
 
 void Daemon::handle_request(Client& client, wire::Message& message) {
-  if (const Status decoded = wire::decode_request(message[0], request_); !decoded.ok()) return handle_bad_message(client, message, decoded);
+  if (const Status decoded = wire::decode_request(message[0], request_); !decoded.ok())
+    return handle_bad_message(client, message, decoded);
   const wire::RequestHeader& header = request_.header;
-  if (const Status checked = check_request(client, message); !checked.ok()) return refuse_request(client.id, header.seq, checked, 0);
+  if (const Status checked = check_request(client, message); !checked.ok())
+    return refuse_request(client.id, header.seq, checked, 0);
   const ModelIndex model = header.model_id - 1;
-  const auto admitted = ledger_.admit({.client = client.id, .seq = header.seq, .model = model, .priority = header.priority, .timeout_ns = header.timeout_ns}, now_ns_);
+  const auto admitted = ledger_.admit(
+      {.client = client.id, .seq = header.seq, .model = model, .priority = header.priority, .timeout_ns = header.timeout_ns},
+      now_ns_);
   if (!admitted.ok()) {
     const bool overloaded = admitted.status().code() == StatusCode::kOverloaded;
     return refuse_request(client.id, header.seq, admitted.status(), overloaded ? ledger_.retry_after_ms(model) : 0);
@@ -101,26 +111,32 @@ void Daemon::handle_request(Client& client, wire::Message& message) {
 // Whether what the request names is there; the tensors themselves are the lane's business.
 Status Daemon::check_request(const Client& client, const wire::Message& message) const {
   const wire::RequestHeader& header = request_.header;
-  if (header.model_id == 0 || header.model_id > models_.size()) return not_found("no model has the number {}: ask for its description first", header.model_id);
+  if (header.model_id == 0 || header.model_id > models_.size())
+    return not_found("no model has the number {}: ask for its description first", header.model_id);
   const Model& model = *models_[header.model_id - 1];
   if (header.signature != model.signature() && !(model.processes().state() == ModelState::kFailed)) {
-    return failed_precondition("model '{}': its inputs are not the ones the request was made for: ask for its description again", model.served().name);
+    return failed_precondition("model '{}': its inputs are not the ones the request was made for: ask for its description again",
+                               model.served().name);
   }
   std::size_t frames = 1;
   for (std::size_t i = 0; i < request_.inputs.size(); ++i) {
     const wire::WireTensor& input = request_.inputs[i];
     if (input.location == static_cast<std::uint8_t>(wire::Location::kFrame)) {
-      if (frames >= message.size() || message[frames].size() != input.size_bytes) return invalid_argument("input {}: its {} bytes did not come as a frame", i, input.size_bytes);
+      if (frames >= message.size() || message[frames].size() != input.size_bytes)
+        return invalid_argument("input {}: its {} bytes did not come as a frame", i, input.size_bytes);
       ++frames;
     } else if (!fits(input.offset_bytes, input.size_bytes, client.input_bytes)) {
-      return invalid_argument("input {}: {} bytes at {} lie outside the input arena of {} bytes", i, input.size_bytes, input.offset_bytes, client.input_bytes);
+      return invalid_argument("input {}: {} bytes at {} lie outside the input arena of {} bytes", i, input.size_bytes,
+                              input.offset_bytes, client.input_bytes);
     }
   }
-  if (frames != message.size()) return invalid_argument("{} frames came with the request, {} belong to its inputs", message.size() - 1, frames - 1);
+  if (frames != message.size())
+    return invalid_argument("{} frames came with the request, {} belong to its inputs", message.size() - 1, frames - 1);
   for (std::size_t i = 0; i < request_.outputs.size(); ++i) {
     const wire::WireTensor& output = request_.outputs[i];
     if (!fits(output.offset_bytes, output.capacity_bytes, client.output_bytes)) {
-      return invalid_argument("output slot {}: {} bytes at {} lie outside the output arena of {} bytes", i, output.capacity_bytes, output.offset_bytes, client.output_bytes);
+      return invalid_argument("output slot {}: {} bytes at {} lie outside the output arena of {} bytes", i, output.capacity_bytes,
+                              output.offset_bytes, client.output_bytes);
     }
   }
   return {};
@@ -140,7 +156,8 @@ void Daemon::handle_control(Client& client, const wire::Message& message) {
   const auto header = wire::decode_control(message[0]);
   if (!header.ok()) return handle_bad_message(client, message, header.status());
   if (message.size() < 2 || message[1].size() > kLongestControl) {
-    return send_control_reply(client.id, header->seq, invalid_argument("control: one JSON frame of at most {} bytes is wanted", kLongestControl), "");
+    return send_control_reply(client.id, header->seq,
+                              invalid_argument("control: one JSON frame of at most {} bytes is wanted", kLongestControl), "");
   }
   const json asked = json::parse(as_text(message[1]), nullptr, false);
   const auto text_of = [&](const char* key) {
@@ -196,7 +213,12 @@ void Daemon::send_to_client(ClientId id, wire::Frames head, const wire::Message*
 }
 
 void Daemon::refuse_request(ClientId client, std::uint64_t seq, const Status& status, std::uint32_t retry_after_ms) {
-  write_reply({.seq = seq, .status = static_cast<std::uint16_t>(status.code()), .ran = static_cast<std::uint8_t>(Ran::kNo), .released = 1, .retry_after_ms = retry_after_ms}, client, status.message());
+  write_reply({.seq = seq,
+               .status = static_cast<std::uint16_t>(status.code()),
+               .ran = static_cast<std::uint8_t>(Ran::kNo),
+               .released = 1,
+               .retry_after_ms = retry_after_ms},
+              client, status.message());
 }
 
 // A reply made here: header and text.

@@ -24,22 +24,35 @@ json counts_json(const ModelCounts& counts) {
   for (std::size_t code = 1; code < counts.answered.size(); ++code) {
     if (counts.answered[code] > 0) failed[std::string(status_code_name(static_cast<StatusCode>(code)))] = counts.answered[code];
   }
-  return {{"admitted", counts.admitted}, {"refused", counts.refused}, {"ok", counts.answered[0]}, {"failed", failed},
-          {"poison", counts.answered[static_cast<std::size_t>(StatusCode::kPoison)]}, {"rerun", counts.rerun}, {"late", counts.late},
-          {"orphaned", counts.orphaned}, {"worker_deaths", counts.worker_deaths}, {"kills_while_running_and_rerun", counts.deaths_rerun}};
+  return {{"admitted", counts.admitted},
+          {"refused", counts.refused},
+          {"ok", counts.answered[0]},
+          {"failed", failed},
+          {"poison", counts.answered[static_cast<std::size_t>(StatusCode::kPoison)]},
+          {"rerun", counts.rerun},
+          {"late", counts.late},
+          {"orphaned", counts.orphaned},
+          {"worker_deaths", counts.worker_deaths},
+          {"kills_while_running_and_rerun", counts.deaths_rerun}};
 }
 
 json lane_json(const wire::LaneLine& line) {
   const auto value = [](const std::atomic<std::uint64_t>& field) { return field.load(std::memory_order_relaxed); };
-  return {{"running_request", value(line.running_request)}, {"running_attempt", value(line.running_attempt)}, {"steps", value(line.step_counter)},
-          {"completed", value(line.completed)}, {"arena_bytes", value(line.arena_bytes)}, {"programs", value(line.programs)}, {"thread_id", value(line.thread_id)}};
+  return {{"running_request", value(line.running_request)},
+          {"running_attempt", value(line.running_attempt)},
+          {"steps", value(line.step_counter)},
+          {"completed", value(line.completed)},
+          {"arena_bytes", value(line.arena_bytes)},
+          {"programs", value(line.programs)},
+          {"thread_id", value(line.thread_id)}};
 }
 
 json worker_json(const WorkerProcess& worker, std::size_t lane_count, const Ledger& ledger, std::uint64_t now_ns) {
   json lanes = json::array();
   for (const wire::LaneLine& line : worker.lines(lane_count)) lanes.push_back(lane_json(line));
-  json object{{"pid", worker.pid}, {"state", worker_state_name(worker.state)}, {"incarnation", worker.incarnation}, {"lanes", lanes},
-              {"answered", ledger.answered_by(worker.incarnation)}, {"held", ledger.held_by(worker.incarnation)}};
+  json object{
+      {"pid", worker.pid}, {"state", worker_state_name(worker.state)},           {"incarnation", worker.incarnation},
+      {"lanes", lanes},    {"answered", ledger.answered_by(worker.incarnation)}, {"held", ledger.held_by(worker.incarnation)}};
   if (worker.state == WorkerProcess::State::kReady) object["uptime_s"] = static_cast<double>(now_ns - worker.ready_ns) / 1e9;
   return object;
 }
@@ -49,7 +62,9 @@ json worker_json(const WorkerProcess& worker, std::size_t lane_count, const Ledg
 std::string Daemon::list_json() const {
   json models = json::array();
   for (const auto& model : models_) {
-    models.push_back({{"name", model->served().name}, {"version", model->served().files.version}, {"state", model_state_name(model->processes().state())}});
+    models.push_back({{"name", model->served().name},
+                      {"version", model->served().files.version},
+                      {"state", model_state_name(model->processes().state())}});
   }
   return dump({{"models", models}});
 }
@@ -62,7 +77,8 @@ std::string Daemon::stats_json() const {
     const ModelView view = ledger_.model(model->index());
     const ModelConfig& config = model->served().config;
     json workers = json::array();
-    for (const auto& worker : processes.workers()) workers.push_back(worker_json(*worker, static_cast<std::size_t>(config.contexts), ledger_, now_ns));
+    for (const auto& worker : processes.workers())
+      workers.push_back(worker_json(*worker, static_cast<std::size_t>(config.contexts), ledger_, now_ns));
     const pid_t zygote = processes.zygote_pid();
     json object{{"name", model->served().name},
                 {"version", model->served().files.version},
@@ -77,7 +93,10 @@ std::string Daemon::stats_json() const {
                 {"workers", workers},
                 {"queue", {{"length", view.queued}, {"limit", config.queue_limit}, {"running", view.running}}},
                 {"counts", counts_json(view.counts)},
-                {"latency_ms", {{"queue", percentiles(view.queue_ns)}, {"compute", percentiles(view.compute_ns)}, {"total", percentiles(view.total_ns)}}},
+                {"latency_ms",
+                 {{"queue", percentiles(view.queue_ns)},
+                  {"compute", percentiles(view.compute_ns)},
+                  {"total", percentiles(view.total_ns)}}},
                 {"packed_bytes", processes.packed_bytes()}};
     if (model->loaded()) {
       object["arena_bytes"] = model->loaded()->arena_bytes;

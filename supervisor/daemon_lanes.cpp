@@ -15,11 +15,14 @@ namespace {
 constexpr int kMessagesPerTurn = 256;  // then the other sockets have their turn
 
 constexpr wire::PeerId peer_of(LaneRef lane) { return lane.incarnation * wire::kMaxLanes + lane.lane; }
-constexpr LaneRef lane_of(wire::PeerId peer) { return {peer / wire::kMaxLanes, static_cast<std::uint32_t>(peer % wire::kMaxLanes)}; }
+constexpr LaneRef lane_of(wire::PeerId peer) {
+  return {peer / wire::kMaxLanes, static_cast<std::uint32_t>(peer % wire::kMaxLanes)};
+}
 
 std::string printable(const char* text, std::size_t most) {
   std::string result(text, ::strnlen(text, most));
-  std::ranges::replace_if(result, [](unsigned char c) { return c < 0x20 || c > 0x7e; }, '?');
+  std::ranges::replace_if(
+      result, [](unsigned char c) { return c < 0x20 || c > 0x7e; }, '?');
   return result;
 }
 
@@ -35,7 +38,8 @@ LaneEvidence read_evidence(const wire::LaneLine& line) {
   evidence.crash_request = crash.request_id.load(std::memory_order_relaxed);
   std::ostringstream address;
   address << std::hex << "0x" << crash.address.load(std::memory_order_relaxed);
-  evidence.what = format("signal {} (code {}) at address {}", crash.signal.load(std::memory_order_relaxed), crash.code.load(std::memory_order_relaxed), address.str());
+  evidence.what = format("signal {} (code {}) at address {}", crash.signal.load(std::memory_order_relaxed),
+                         crash.code.load(std::memory_order_relaxed), address.str());
   const std::string where = printable(crash.operator_name, sizeof crash.operator_name);
   if (!where.empty()) evidence.what += " in " + where;
   return evidence;
@@ -62,11 +66,16 @@ void Daemon::handle_lane_message(wire::PeerId peer, const wire::Message& message
   if (routed == workers_.end()) return;  // dead already: what it held runs elsewhere
   if (!decoded.ok() || reply_.header.kind != static_cast<std::uint16_t>(wire::Kind::kReply)) {
     ++traffic_.bad_messages;
-    return routed->second.model->processes().kill_worker(lane.incarnation, format("lane {} sent no reply: {}", lane.lane, decoded.message()));
+    return routed->second.model->processes().kill_worker(lane.incarnation,
+                                                         format("lane {} sent no reply: {}", lane.lane, decoded.message()));
   }
   const wire::ReplyHeader& header = reply_.header;
   reply_in_hand_ = &message;
-  const LaneReply reply{.lane = lane, .request = header.request_id, .attempt = header.attempt, .status = static_cast<StatusCode>(header.status), .compute_ns = header.compute_ns};
+  const LaneReply reply{.lane = lane,
+                        .request = header.request_id,
+                        .attempt = header.attempt,
+                        .status = static_cast<StatusCode>(header.status),
+                        .compute_ns = header.compute_ns};
   if (header.incarnation == lane.incarnation) ledger_.lane_replied(reply, now_ns_);
   perform();
   reply_in_hand_ = nullptr;
@@ -78,7 +87,8 @@ void Daemon::worker_ready(Model& model, const WorkerProcess& worker) {
     if (!connected.ok()) return model.processes().kill_worker(worker.incarnation, connected.message());
   }
   workers_[worker.incarnation].model = &model;
-  ledger_.worker_ready(model.index(), worker.incarnation, static_cast<std::uint32_t>(worker.lane_paths.size()), monotonic_now_ns());
+  ledger_.worker_ready(model.index(), worker.incarnation, static_cast<std::uint32_t>(worker.lane_paths.size()),
+                       monotonic_now_ns());
   perform();
 }
 
@@ -94,7 +104,8 @@ void Daemon::worker_died(Model& model, const WorkerProcess& worker) {
   for (const wire::LaneLine& line : worker.lines(worker.lane_paths.size())) {
     evidence.push_back(read_evidence(line));
     if (evidence.back().crashed) {
-      log_.error("worker_crashed model={} pid={} request={} on_lane={} what=\"{}\"", model.served().name, worker.pid, evidence.back().crash_request, evidence.back().on_lane, evidence.back().what);
+      log_.error("worker_crashed model={} pid={} request={} on_lane={} what=\"{}\"", model.served().name, worker.pid,
+                 evidence.back().crash_request, evidence.back().on_lane, evidence.back().what);
     }
   }
   ledger_.worker_died(worker.incarnation, evidence, monotonic_now_ns());
@@ -116,11 +127,16 @@ void Daemon::perform() {
 
 void Daemon::perform(const Action& action) {
   switch (action.kind) {
-    case Action::Kind::kSend: return send_to_lane(action);
-    case Action::Kind::kForward: return forward_reply(action);
-    case Action::Kind::kReply: return send_reply(action);
-    case Action::Kind::kRelease: return send_release(action);
-    case Action::Kind::kCancelRun: return cancel_run(action);
+    case Action::Kind::kSend:
+      return send_to_lane(action);
+    case Action::Kind::kForward:
+      return forward_reply(action);
+    case Action::Kind::kReply:
+      return send_reply(action);
+    case Action::Kind::kRelease:
+      return send_release(action);
+    case Action::Kind::kCancelRun:
+      return cancel_run(action);
     case Action::Kind::kForget:
       payloads_[slot_of(action.request)].clear();
       return clients_->release(action.client);
@@ -154,7 +170,8 @@ void Daemon::send_to_lane(const Action& action) {
   const std::span<const std::byte> head = frame_;
   // A lane that cannot be reached is dead or dying: its pidfd gives the request back.
   const Status sent = lane_router_.send(peer_of(action.lane), wire::Frames(&head, 1), &payload, 1);
-  if (!sent.ok()) log_.debug("not_sent request={} incarnation={} reason=\"{}\"", action.request, action.lane.incarnation, sent.message());
+  if (!sent.ok())
+    log_.debug("not_sent request={} incarnation={} reason=\"{}\"", action.request, action.lane.incarnation, sent.message());
 }
 
 Status Daemon::attach_client(RoutedWorker& routed, WorkerProcess& worker, const Client& client) {
@@ -175,7 +192,8 @@ void Daemon::forward_reply(const Action& action) {
   frame_.assign(message[0].begin(), message[0].end());
   wire::ReplyHeader header = reply_.header;
   header.seq = action.seq;
-  header.ran = static_cast<std::uint8_t>(action.status == StatusCode::kOk ? Ran::kYes : static_cast<Ran>(std::min<std::uint8_t>(header.ran, 2)));
+  header.ran = static_cast<std::uint8_t>(
+      action.status == StatusCode::kOk ? Ran::kYes : static_cast<Ran>(std::min<std::uint8_t>(header.ran, 2)));
   header.released = 1;
   header.attempts = action.attempts;
   header.model_version = models_[action.model]->served().files.version;
@@ -186,14 +204,25 @@ void Daemon::forward_reply(const Action& action) {
 }
 
 void Daemon::send_reply(const Action& action) {
-  write_reply({.seq = action.seq, .request_id = action.request, .attempt = action.attempt, .status = static_cast<std::uint16_t>(action.status),
-               .ran = static_cast<std::uint8_t>(action.ran), .released = action.released, .attempts = action.attempts,
-               .model_version = models_[action.model]->served().files.version, .queue_ns = action.queue_ns},
+  write_reply({.seq = action.seq,
+               .request_id = action.request,
+               .attempt = action.attempt,
+               .status = static_cast<std::uint16_t>(action.status),
+               .ran = static_cast<std::uint8_t>(action.ran),
+               .released = action.released,
+               .attempts = action.attempts,
+               .model_version = models_[action.model]->served().files.version,
+               .queue_ns = action.queue_ns},
               action.client, action.message);
 }
 
 void Daemon::send_release(const Action& action) {
-  wire::ReplyHeader header{.magic = wire::kMagic, .version = wire::kVersionMajor, .kind = static_cast<std::uint16_t>(wire::Kind::kRelease), .seq = action.seq, .request_id = action.request, .released = 1};
+  wire::ReplyHeader header{.magic = wire::kMagic,
+                           .version = wire::kVersionMajor,
+                           .kind = static_cast<std::uint16_t>(wire::Kind::kRelease),
+                           .seq = action.seq,
+                           .request_id = action.request,
+                           .released = 1};
   const std::span<const std::byte> frame = std::as_bytes(std::span(&header, 1));
   send_to_client(action.client, wire::Frames(&frame, 1), nullptr, 0);
 }

@@ -13,7 +13,10 @@ namespace shoal::supervisor {
 class Daemon::Model : public ProcessObserver {
  public:
   Model(Daemon& daemon, ModelIndex index, ServedModel served, ProcessOptions options)
-      : daemon_(daemon), index_(index), served_(std::move(served)), processes_(std::move(options), daemon.loop_, *this, daemon.log_, daemon.next_incarnation_) {}
+      : daemon_(daemon),
+        index_(index),
+        served_(std::move(served)),
+        processes_(std::move(options), daemon.loop_, *this, daemon.log_, daemon.next_incarnation_) {}
 
   ModelIndex index() const { return index_; }
   std::uint32_t wire_id() const { return index_ + 1; }
@@ -28,7 +31,8 @@ class Daemon::Model : public ProcessObserver {
   Status model_loaded(std::string_view text) override {
     SHOAL_ASSIGN_OR_RETURN(LoadedModel loaded, parse_loaded(text));
     if (loaded_ && loaded_->hash != loaded.hash) {
-      return failed_precondition("model '{}': changed version: its files are not the ones that were loaded at first", served_.name);
+      return failed_precondition("model '{}': changed version: its files are not the ones that were loaded at first",
+                                 served_.name);
     }
     loaded_ = std::move(loaded);
     signature_ = loaded_->signature(served_.name);

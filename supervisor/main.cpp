@@ -47,7 +47,8 @@ Result<fs::path> find_worker_file(const std::string& given) {
   for (const fs::path& candidate : {own / "shoal-worker", own / ".." / "libexec" / "shoal" / "shoal-worker"}) {
     if (::access(candidate.c_str(), X_OK) == 0) return candidate.lexically_normal();
   }
-  return not_found("shoal-worker is neither beside shoald in {} nor in ../libexec/shoal: name it with --worker FILE", own.string());
+  return not_found("shoal-worker is neither beside shoald in {} nor in ../libexec/shoal: name it with --worker FILE",
+                   own.string());
 }
 
 Result<std::vector<ModelRequest>> read_config(const std::string& file) {
@@ -60,8 +61,10 @@ Result<std::vector<ModelRequest>> read_config(const std::string& file) {
 
 Status check_sizes(const ModelConfig& config) {
   if (config.workers < 1 || config.workers > 1024) return invalid_argument("workers is {} (1 to 1024)", config.workers);
-  if (config.contexts < 1 || config.contexts > static_cast<int>(wire::kMaxLanes)) return invalid_argument("contexts is {} (1 to {})", config.contexts, wire::kMaxLanes);
-  if (config.queue_limit < 1 || config.queue_limit > 1'000'000) return invalid_argument("queue_limit is {} (1 to 1000000)", config.queue_limit);
+  if (config.contexts < 1 || config.contexts > static_cast<int>(wire::kMaxLanes))
+    return invalid_argument("contexts is {} (1 to {})", config.contexts, wire::kMaxLanes);
+  if (config.queue_limit < 1 || config.queue_limit > 1'000'000)
+    return invalid_argument("queue_limit is {} (1 to 1000000)", config.queue_limit);
   return {};
 }
 
@@ -123,7 +126,9 @@ int main(int argc, char** argv) {
   app.footer(kExamples);
   std::vector<std::string> model_arguments;
   std::string config, worker;
-  app.add_option("--model", model_arguments, "NAME=PATH[,workers=N,contexts=N,threads=N,device=D,...]: serve the checkpoint at PATH; may be repeated")->allow_extra_args(false);
+  app.add_option("--model", model_arguments,
+                 "NAME=PATH[,workers=N,contexts=N,threads=N,device=D,...]: serve the checkpoint at PATH; may be repeated")
+      ->allow_extra_args(false);
   app.add_option("--config", config, "TOML file with tables [models.NAME]");
   app.add_option("--worker", worker, "the shoal-worker to run instead of the one beside this binary");
   app.set_version_flag("--version", "shoald " SHOAL_VERSION);
@@ -144,7 +149,8 @@ int main(int argc, char** argv) {
     if (!parsed.ok()) return fail(parsed.status().with_context("--model"), kUsage);
     requests.push_back(*std::move(parsed));
   }
-  if (requests.empty()) return fail(invalid_argument("no model to serve: give --model NAME=PATH or --config FILE (see --help)"), kUsage);
+  if (requests.empty())
+    return fail(invalid_argument("no model to serve: give --model NAME=PATH or --config FILE (see --help)"), kUsage);
   std::set<std::string> names;
   for (const ModelRequest& request : requests) {
     if (!names.insert(request.name).second) return fail(invalid_argument("model '{}' is given twice", request.name), kUsage);

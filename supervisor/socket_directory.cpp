@@ -61,7 +61,8 @@ std::string default_socket_directory() {
 
 Result<SocketDirectory> SocketDirectory::open(const std::string& path) {
   if (path.size() + kLongestName.size() > wire::kMaxSocketPath) {
-    return invalid_argument("directory {}: {} bytes are too long for its sockets (at most {})", path, path.size(), wire::kMaxSocketPath - kLongestName.size());
+    return invalid_argument("directory {}: {} bytes are too long for its sockets (at most {})", path, path.size(),
+                            wire::kMaxSocketPath - kLongestName.size());
   }
   SHOAL_RETURN_IF_ERROR(make_directory(path));
   const std::string lock_path = path + "/lock";
@@ -69,10 +70,12 @@ Result<SocketDirectory> SocketDirectory::open(const std::string& path) {
   if (!lock) return status_from_errno("open", lock_path, errno);
   if (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
     if (errno != EWOULDBLOCK) return status_from_errno("lock", lock_path, errno);
-    return failed_precondition("another daemon serves in {} (pid {}): stop it, or set SHOAL_DIR to another directory", path, lock_holder(lock.get()));
+    return failed_precondition("another daemon serves in {} (pid {}): stop it, or set SHOAL_DIR to another directory", path,
+                               lock_holder(lock.get()));
   }
   const std::string pid = std::to_string(::getpid());
-  if (::ftruncate(lock.get(), 0) != 0 || ::pwrite(lock.get(), pid.data(), pid.size(), 0) < 0) return status_from_errno("write", lock_path, errno);
+  if (::ftruncate(lock.get(), 0) != 0 || ::pwrite(lock.get(), pid.data(), pid.size(), 0) < 0)
+    return status_from_errno("write", lock_path, errno);
   SocketDirectory directory(path, std::move(lock));
   directory.sweep();
   return directory;

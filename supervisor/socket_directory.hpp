@@ -12,12 +12,14 @@ namespace shoal::supervisor {
 /// $SHOAL_DIR, else $XDG_RUNTIME_DIR/shoal, else /run/shoal; absolute.
 std::string default_socket_directory();
 
-/// A directory of mode 0700 that this process holds alone. Sockets left by a dead daemon are gone; so are ours when this is destroyed.
+/// A directory of mode 0700 that this process holds alone. Sockets left by a dead daemon are gone; so are ours when this is
+/// destroyed.
 ///   Threads  thread-bound
 class SocketDirectory {
  public:
   /// Creates the directory if need be and takes its lock.
-  ///   Errors  kFailedPrecondition: another daemon has it (named with its pid); kPermissionDenied: somebody else's; kInvalidArgument: the
+  ///   Errors  kFailedPrecondition: another daemon has it (named with its pid); kPermissionDenied: somebody else's;
+  ///   kInvalidArgument: the
   ///           path is too long for local sockets
   static Result<SocketDirectory> open(const std::string& path);
   SocketDirectory(SocketDirectory&&) = default;

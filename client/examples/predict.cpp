@@ -1,4 +1,5 @@
-// The smallest useful client: asks the local daemon what a model wants, sends it one tensor in shared memory, prints what came back.
+// The smallest useful client: asks the local daemon what a model wants, sends it one tensor in shared memory, prints what came
+// back.
 //
 //   SHOAL_DIR=/tmp/shoal shoald --model echo=builtin:identity &
 //   SHOAL_DIR=/tmp/shoal example_predict echo

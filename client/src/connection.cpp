@@ -27,7 +27,8 @@ Result<UniqueFd> connect_attach(const std::string& path) {
   std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
   if (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0) return fd;
   if (errno == ENOENT || errno == ECONNREFUSED || errno == EAGAIN) {
-    return unavailable("no daemon at {}: start one with `SHOAL_DIR={} shoald --model NAME=PATH`", path, path.substr(0, path.rfind('/')));
+    return unavailable("no daemon at {}: start one with `SHOAL_DIR={} shoald --model NAME=PATH`", path,
+                       path.substr(0, path.rfind('/')));
   }
   return status_from_errno("connect to the daemon at", path, errno);
 }
@@ -40,8 +41,8 @@ std::string default_directory() {
   return "/run/shoal";
 }
 
-Result<std::unique_ptr<Connection>> Connection::begin(wire::MessageContext& context, const std::string& directory, const Arena* input,
-                                                      const Arena* output) {
+Result<std::unique_ptr<Connection>> Connection::begin(wire::MessageContext& context, const std::string& directory,
+                                                      const Arena* input, const Arena* output) {
   const std::string path = directory + "/attach";
   SHOAL_ASSIGN_OR_RETURN(UniqueFd attach, connect_attach(path));
   wire::ControlMessage message{.kind = wire::ControlKind::kAttach};
@@ -50,7 +51,8 @@ Result<std::unique_ptr<Connection>> Connection::begin(wire::MessageContext& cont
     SHOAL_ASSIGN_OR_RETURN(UniqueFd fd, duplicate_fd(arena->fd().get()));
     message.fds.push_back(std::move(fd));
   }
-  if (Status sent = wire::send_control(attach.get(), message); !sent.ok()) return unavailable("daemon at {}: {}", path, sent.message());
+  if (Status sent = wire::send_control(attach.get(), message); !sent.ok())
+    return unavailable("daemon at {}: {}", path, sent.message());
   return std::unique_ptr<Connection>(new Connection(context, path, std::move(attach)));
 }
 
@@ -80,7 +82,8 @@ Status Connection::handle(const wire::ControlMessage& message) {
   switch (message.kind) {
     case wire::ControlKind::kRefused: {
       const auto code = static_cast<StatusCode>(message.a);
-      return Status(code == StatusCode::kOk ? StatusCode::kUnavailable : code, format("daemon at {}: {}", attach_path_, message.text));
+      return Status(code == StatusCode::kOk ? StatusCode::kUnavailable : code,
+                    format("daemon at {}: {}", attach_path_, message.text));
     }
     case wire::ControlKind::kPath: {
       if (state_ != State::kAttached || socket_) return {};
@@ -90,7 +93,8 @@ Status Connection::handle(const wire::ControlMessage& message) {
       spare_.reset();
       return wire::send_control(attach_.get(), {.kind = wire::ControlKind::kBound});
     }
-    default: return {};  // newer daemons may say more
+    default:
+      return {};  // newer daemons may say more
   }
 }
 

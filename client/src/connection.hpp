@@ -22,14 +22,17 @@ class Connection {
  public:
   /// Connects to DIRECTORY/attach and sends both arenas (or none when they are null).
   ///   Errors  kUnavailable: no daemon there (names the socket and how to start one), too few descriptors; kPermissionDenied
-  static Result<std::unique_ptr<Connection>> begin(wire::MessageContext& context, const std::string& directory, const Arena* input, const Arena* output);
+  static Result<std::unique_ptr<Connection>> begin(wire::MessageContext& context, const std::string& directory,
+                                                   const Arena* input, const Arena* output);
   ~Connection();
 
   /// Takes the next steps, as far as they go without waiting. Once ready it looks whether the daemon lives.
   ///   Errors  the daemon is gone (kUnavailable), refused us (its own code), or does not answer in time
   Status advance(std::uint64_t now_ns);
   bool is_ready() const { return state_ == State::kReady; }
-  std::uint64_t give_up_at_ns() const { return give_up_at_ns_; }  ///< when advance() fails for lack of an answer; meaningless once ready
+  std::uint64_t give_up_at_ns() const {
+    return give_up_at_ns_;
+  }  ///< when advance() fails for lack of an answer; meaningless once ready
   wire::Dealer& socket() { return socket_; }
   bool has_socket() const { return static_cast<bool>(socket_); }
   int attach_fd() const { return attach_.get(); }

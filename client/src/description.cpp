@@ -53,7 +53,8 @@ Result<Description> parse_description(std::string_view text) try {
   info.inputs = to_specs(object.at("inputs"));
   info.outputs = to_specs(object.at("outputs"));
   info.labels = object.value("labels", std::vector<std::string>{});
-  if (const auto found = object.find("preprocess"); found != object.end() && found->is_object()) info.preprocess = to_preprocess(*found);
+  if (const auto found = object.find("preprocess"); found != object.end() && found->is_object())
+    info.preprocess = to_preprocess(*found);
   description.model_id = object.at("model_id").get<std::uint32_t>();
   description.signature = object.at("signature").get<std::uint32_t>();
   description.ignored_inputs = object.value("ignored_inputs", std::vector<std::string>{});
@@ -70,7 +71,8 @@ std::string control_json(std::string_view what, std::string_view model) {
 
 std::string parse_message(std::string_view text) {
   const json object = json::parse(text, nullptr, false);
-  if (object.is_object() && object.contains("message") && object["message"].is_string()) return object["message"].get<std::string>();
+  if (object.is_object() && object.contains("message") && object["message"].is_string())
+    return object["message"].get<std::string>();
   return std::string(text);
 }
 
@@ -104,7 +106,9 @@ Result<std::vector<std::size_t>> match_inputs(const Description& model, std::spa
   }
   std::vector<std::size_t> order;
   for (std::size_t i = 0; i < wanted.size(); ++i) {
-    if (!found[i]) return invalid_argument("model '{}': input '{}' is missing ({} given, it has: {})", model.info.name, wanted[i].name, given.size(), names_of(wanted));
+    if (!found[i])
+      return invalid_argument("model '{}': input '{}' is missing ({} given, it has: {})", model.info.name, wanted[i].name,
+                              given.size(), names_of(wanted));
     order.push_back(*found[i]);
   }
   return order;

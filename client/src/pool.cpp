@@ -28,7 +28,9 @@ class PoolPrediction final : public PendingOutcome {
     return core_->wait(*request_, monotonic_now_ns() + static_cast<std::uint64_t>(limit.count()));
   }
   const Outcome& outcome() override {
-    static const Outcome in_forked_child{.outputs = Status(failed_precondition("this process was forked after the request was submitted: create the pool after fork"))};
+    static const Outcome in_forked_child{
+        .outputs =
+            Status(failed_precondition("this process was forked after the request was submitted: create the pool after fork"))};
     return core_->wait(*request_, kForever) ? request_->outcome : in_forked_child;
   }
   void cancel() override { core_->cancel(*request_); }

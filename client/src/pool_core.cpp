@@ -18,7 +18,9 @@ constexpr std::uint64_t kForever = std::numeric_limits<std::uint64_t>::max();
 constexpr std::uint64_t kAttemptIntervalNs = 10'000'000;
 constexpr std::uint64_t kAttachReadIntervalNs = 1'000'000;
 
-std::uint64_t count_ns(std::chrono::nanoseconds duration) { return static_cast<std::uint64_t>(std::max<std::int64_t>(duration.count(), 0)); }
+std::uint64_t count_ns(std::chrono::nanoseconds duration) {
+  return static_cast<std::uint64_t>(std::max<std::int64_t>(duration.count(), 0));
+}
 
 std::chrono::steady_clock::time_point to_time_point(std::uint64_t ns) {  // steady_clock is CLOCK_MONOTONIC
   return std::chrono::steady_clock::time_point(std::chrono::nanoseconds(static_cast<std::int64_t>(ns)));
@@ -29,8 +31,8 @@ std::chrono::steady_clock::time_point to_time_point(std::uint64_t ns) {  // stea
 Result<std::shared_ptr<PoolCore>> PoolCore::connect(PoolOptions options) {
   if (options.directory.empty()) options.directory = default_directory();
   if ((options.input_arena_bytes == 0) != (options.output_arena_bytes == 0)) {
-    return invalid_argument("a pool has both arenas or none: input_arena_bytes {}, output_arena_bytes {}", options.input_arena_bytes,
-                            options.output_arena_bytes);
+    return invalid_argument("a pool has both arenas or none: input_arena_bytes {}, output_arena_bytes {}",
+                            options.input_arena_bytes, options.output_arena_bytes);
   }
   std::shared_ptr<Arena> input;
   if (options.input_arena_bytes > 0) {
@@ -48,7 +50,8 @@ Result<std::shared_ptr<PoolCore>> PoolCore::connect(PoolOptions options) {
   std::unique_lock lock(core->mutex_);
   Status status = core->begin_connection();
   while (status.ok() && !core->is_ready()) {
-    if (monotonic_now_ns() >= until_ns) return unavailable("no answer of the daemon in {} within connect_timeout", core->options_.directory);
+    if (monotonic_now_ns() >= until_ns)
+      return unavailable("no answer of the daemon in {} within connect_timeout", core->options_.directory);
     core->poll_descriptors(lock, until_ns);
     status = core->connection_->advance(monotonic_now_ns());
   }
@@ -63,7 +66,8 @@ PoolCore::PoolCore(PoolOptions options, std::shared_ptr<Arena> input, UniqueFd w
 PoolCore::~PoolCore() = default;
 
 Status PoolCore::usable() const {
-  if (fork_guard_.in_child()) return failed_precondition("this process was forked from the one that made the pool: create the pool after fork");
+  if (fork_guard_.in_child())
+    return failed_precondition("this process was forked from the one that made the pool: create the pool after fork");
   return {};
 }
 
@@ -238,7 +242,8 @@ void PoolCore::expire_parked(std::uint64_t now_ns) {
   for (auto& [name, entry] : models_) {
     std::erase_if(entry.parked, [&](const std::shared_ptr<Request>& request) {
       if (request->deadline_ns == 0 || request->deadline_ns > now_ns) return false;
-      fail(*request, deadline_exceeded("model '{}': no daemon within the time given", name), request->is_sent ? Ran::kMaybe : Ran::kNo);
+      fail(*request, deadline_exceeded("model '{}': no daemon within the time given", name),
+           request->is_sent ? Ran::kMaybe : Ran::kNo);
       return true;
     });
   }

@@ -52,9 +52,9 @@ class PoolCore : public std::enable_shared_from_this<PoolCore> {
 
  private:
   struct ModelEntry {
-    std::shared_ptr<const Description> description;  ///< null until known
-    std::uint64_t describe_seq = 0;                  ///< of the question under way; 0 = none
-    std::deque<std::shared_ptr<Request>> parked;     ///< wait for the description
+    std::shared_ptr<const Description> description;                              ///< null until known
+    std::uint64_t describe_seq = 0;                                              ///< of the question under way; 0 = none
+    std::deque<std::shared_ptr<Request>> parked;                                 ///< wait for the description
     std::unordered_map<std::uint64_t, std::vector<std::uint64_t>> output_bytes;  ///< learned from replies, by shape_key
   };
   struct Follower {
@@ -106,13 +106,13 @@ class PoolCore : public std::enable_shared_from_this<PoolCore> {
   const UniqueFd wake_fd_;              ///< eventfd: ends the driver's poll
 
   std::mutex mutex_;
-  std::shared_ptr<Arena> output_;       ///< a new one for every connection: an old worker may still write the old one
+  std::shared_ptr<Arena> output_;  ///< a new one for every connection: an old worker may still write the old one
   wire::MessageContext context_;
   std::unique_ptr<Connection> connection_;
-  bool was_ready_ = false;              ///< this connection has been; set by on_ready()
-  std::uint64_t next_attempt_ns_ = 0;   ///< to connect, while there is no connection
+  bool was_ready_ = false;             ///< this connection has been; set by on_ready()
+  std::uint64_t next_attempt_ns_ = 0;  ///< to connect, while there is no connection
   std::uint64_t give_up_reconnecting_ns_ = 0;
-  std::uint64_t attach_read_ns_ = 0;    ///< when the attach socket was last looked at: not for every request
+  std::uint64_t attach_read_ns_ = 0;  ///< when the attach socket was last looked at: not for every request
   bool is_closed_ = false;
 
   std::uint64_t last_seq_ = 0;
@@ -120,7 +120,7 @@ class PoolCore : public std::enable_shared_from_this<PoolCore> {
   std::unordered_map<std::uint64_t, std::shared_ptr<ControlCall>> calls_;  ///< unanswered, by seq
   std::map<std::string, ModelEntry, std::less<>> models_;
   wire::Message incoming_;
-  wire::Request outgoing_;              ///< reused, so that sending allocates nothing in the long run
+  wire::Request outgoing_;  ///< reused, so that sending allocates nothing in the long run
   std::vector<std::byte> frame_;
   std::vector<std::span<const std::byte>> frames_;
 

@@ -39,7 +39,8 @@ std::shared_ptr<Request> PoolCore::submit(std::string_view model, Tensors inputs
   auto request = std::make_shared<Request>();
   request->model = model;
   request->options = options;
-  if (options.timeout.count() > 0) request->deadline_ns = monotonic_now_ns() + static_cast<std::uint64_t>(options.timeout.count());
+  if (options.timeout.count() > 0)
+    request->deadline_ns = monotonic_now_ns() + static_cast<std::uint64_t>(options.timeout.count());
   Status placed = usable();
   if (placed.ok()) placed = place_inputs(std::move(inputs), *request);  // copies: before the mutex is taken
   if (!placed.ok()) {
@@ -60,11 +61,13 @@ std::shared_ptr<Request> PoolCore::submit(std::string_view model, Tensors inputs
 
 Status PoolCore::place_inputs(Tensors inputs, Request& request) {
   if (!input_) return failed_precondition("this pool was made without arenas: it submits nothing");
-  if (inputs.size() > wire::kMaxTensors) return invalid_argument("{} inputs in one request (at most {})", inputs.size(), wire::kMaxTensors);
+  if (inputs.size() > wire::kMaxTensors)
+    return invalid_argument("{} inputs in one request (at most {})", inputs.size(), wire::kMaxTensors);
   for (NamedTensor& named : inputs) {
     RequestInput input{.view = named.tensor.view()};
     if (input.view.element_count() < 0 || dtype_size_bytes(input.view.dtype) == 0) {
-      return invalid_argument("input '{}': {} of shape {} is no tensor", named.name, dtype_name(input.view.dtype), input.view.shape.to_string());
+      return invalid_argument("input '{}': {} of shape {} is no tensor", named.name, dtype_name(input.view.dtype),
+                              input.view.shape.to_string());
     }
     request.specs.push_back({std::move(named.name), input.view.dtype, input.view.shape});
     const std::size_t size_bytes = input.view.size_bytes();
@@ -95,13 +98,16 @@ Result<Tensor> PoolCore::loan(DType dtype, const Shape& shape) {
   if (!input_) return failed_precondition("this pool was made without arenas: it lends nothing");
   const std::int64_t count = shape.element_count();
   const std::uint64_t element_bytes = dtype_size_bytes(dtype);
-  if (count < 0 || element_bytes == 0) return invalid_argument("a loan of {} and shape {} cannot be made", dtype_name(dtype), shape.to_string());
+  if (count < 0 || element_bytes == 0)
+    return invalid_argument("a loan of {} and shape {} cannot be made", dtype_name(dtype), shape.to_string());
   if (static_cast<std::uint64_t>(count) <= input_->size_bytes() / element_bytes) {
     const TensorView view{dtype, shape, nullptr};
     if (auto slot = input_->allocate(view.size_bytes())) return Tensor({dtype, shape, slot->data()}, slot);
   }
-  return overloaded("the input arena of {} bytes has no room for a loan of {} and shape {} ({} bytes are free): let go of loans, or raise input_arena_bytes",
-                    input_->size_bytes(), dtype_name(dtype), shape.to_string(), input_->free_bytes());
+  return overloaded(
+      "the input arena of {} bytes has no room for a loan of {} and shape {} ({} bytes are free): let go of loans, or raise "
+      "input_arena_bytes",
+      input_->size_bytes(), dtype_name(dtype), shape.to_string(), input_->free_bytes());
 }
 
 // Sends it, or parks it until the model is known here.
@@ -112,7 +118,8 @@ void PoolCore::route(const std::shared_ptr<Request>& request) {
   if (!is_ready()) {
     // After the time to reconnect is over, an attempt that just failed is an answer.
     if (!connection_ && monotonic_now_ns() >= give_up_reconnecting_ns_) {
-      lose_connection(unavailable("no daemon in {}: start one with `SHOAL_DIR={} shoald --model NAME=PATH`", options_.directory, options_.directory));
+      lose_connection(unavailable("no daemon in {}: start one with `SHOAL_DIR={} shoald --model NAME=PATH`", options_.directory,
+                                  options_.directory));
     }
     return;
   }
@@ -129,7 +136,9 @@ void PoolCore::send_request(const std::shared_ptr<Request>& request, ModelEntry&
   std::uint64_t timeout_ns = 0;
   if (request->deadline_ns != 0) {
     const std::uint64_t now_ns = monotonic_now_ns();
-    if (now_ns >= request->deadline_ns) return fail(*request, deadline_exceeded("model '{}': the time given ran out before the request could be sent", request->model));
+    if (now_ns >= request->deadline_ns)
+      return fail(*request,
+                  deadline_exceeded("model '{}': the time given ran out before the request could be sent", request->model));
     timeout_ns = request->deadline_ns - now_ns;
   }
   request->description = entry.description;
@@ -138,8 +147,12 @@ void PoolCore::send_request(const std::shared_ptr<Request>& request, ModelEntry&
   if (!order.ok()) return fail(*request, order.status());
 
   offer_outputs(*request, entry);
-  outgoing_.header = {.kind = static_cast<std::uint16_t>(wire::Kind::kRequest), .seq = request->seq, .model_id = model.model_id, .signature = model.signature,
-                      .timeout_ns = timeout_ns, .priority = request->options.priority};
+  outgoing_.header = {.kind = static_cast<std::uint16_t>(wire::Kind::kRequest),
+                      .seq = request->seq,
+                      .model_id = model.model_id,
+                      .signature = model.signature,
+                      .timeout_ns = timeout_ns,
+                      .priority = request->options.priority};
   outgoing_.inputs.clear();
   outgoing_.outputs.clear();
   frames_.assign(1, {});
@@ -172,7 +185,8 @@ void PoolCore::offer_outputs(Request& request, const ModelEntry& entry) {
   const auto learned = entry.output_bytes.find(request.shape_key);
   request.output_slots.clear();
   for (std::size_t i = 0; i < outputs.size(); ++i) {
-    const std::uint64_t bytes = learned != entry.output_bytes.end() && i < learned->second.size() ? learned->second[i] : guess_bytes(outputs[i], request);
+    const std::uint64_t bytes =
+        learned != entry.output_bytes.end() && i < learned->second.size() ? learned->second[i] : guess_bytes(outputs[i], request);
     request.output_slots.push_back(bytes > 0 ? output_->allocate(bytes) : nullptr);
   }
 }
@@ -189,10 +203,14 @@ void PoolCore::dispatch(const wire::Message& message) {
   const auto kind = wire::peek_kind(message[0]);
   if (!kind.ok()) return;
   switch (*kind) {
-    case wire::Kind::kReply: return handle_reply(message);
-    case wire::Kind::kRelease: return handle_release(message);
-    case wire::Kind::kControlReply: return handle_control_reply(message);
-    default: return;
+    case wire::Kind::kReply:
+      return handle_reply(message);
+    case wire::Kind::kRelease:
+      return handle_release(message);
+    case wire::Kind::kControlReply:
+      return handle_control_reply(message);
+    default:
+      return;
   }
 }
 
@@ -227,7 +245,8 @@ void PoolCore::take_reply(const wire::Message& message, const wire::Reply& reply
                   .compute_time = std::chrono::nanoseconds(header.compute_ns),
                   .retry_after = std::chrono::milliseconds(header.retry_after_ms)};
   if (status != StatusCode::kOk) {
-    outcome.outputs = Status(status, message.size() > 1 ? std::string(as_text(message[1])) : format("model '{}'", request->model));
+    outcome.outputs =
+        Status(status, message.size() > 1 ? std::string(as_text(message[1])) : format("model '{}'", request->model));
   } else {
     outcome.outputs = read_outputs(message, reply, *request);
     if (outcome.outputs.ok()) {
@@ -253,7 +272,8 @@ Result<Tensors> PoolCore::read_outputs(const wire::Message& message, const wire:
     const Shape shape = wire::shape_of(output);
     if (output.location == static_cast<std::uint8_t>(wire::Location::kFrame)) {
       if (next_frame >= message.size() || message[next_frame].size() != output.size_bytes) {
-        return internal_error("model '{}': output '{}' of {} bytes did not come with its answer", request.model, specs[i].name, output.size_bytes);
+        return internal_error("model '{}': output '{}' of {} bytes did not come with its answer", request.model, specs[i].name,
+                              output.size_bytes);
       }
       SHOAL_ASSIGN_OR_RETURN(Tensor copy, Tensor::create(dtype, shape));
       std::memcpy(copy.view().data, message[next_frame++].data(), output.size_bytes);

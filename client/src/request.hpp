@@ -13,7 +13,8 @@
 
 namespace shoal::client {
 
-/// Something that becomes done once. Its result may be read by anybody who saw done() (acquire; pairs with the release in set_done()).
+/// Something that becomes done once. Its result may be read by anybody who saw done() (acquire; pairs with the release in
+/// set_done()).
 class Completion {
  public:
   bool is_done() const { return done_.load(std::memory_order_acquire); }
@@ -28,21 +29,22 @@ class Completion {
 /// One input of a request, where it will be read from: a slot of the input arena, or bytes of its own that travel as a frame.
 struct RequestInput {
   TensorView view;
-  std::shared_ptr<void> owner;       ///< the slot, or the memory
+  std::shared_ptr<void> owner;  ///< the slot, or the memory
   bool in_arena = false;
   std::uint64_t offset = 0;
 };
 
-/// One request of this client, from submit() until its slots are released. Guarded by the core's mutex but for the outcome once done.
+/// One request of this client, from submit() until its slots are released. Guarded by the core's mutex but for the outcome once
+/// done.
 struct Request : Completion {
   std::uint64_t seq = 0;
   std::string model;
   std::vector<TensorSpec> specs;     ///< of the inputs, as they were given
   std::vector<RequestInput> inputs;  ///< likewise
   SubmitOptions options;
-  std::uint64_t deadline_ns = 0;     ///< CLOCK_MONOTONIC; 0 = the model's default counts
+  std::uint64_t deadline_ns = 0;                    ///< CLOCK_MONOTONIC; 0 = the model's default counts
   std::vector<std::shared_ptr<Slot>> output_slots;  ///< by output; null where none is offered
-  std::uint64_t shape_key = 0;       ///< of the input shapes: for learning output sizes
+  std::uint64_t shape_key = 0;                      ///< of the input shapes: for learning output sizes
   std::shared_ptr<const Description> description;   ///< that it was sent by
   bool is_sent = false;
   bool has_described_again = false;  ///< after the daemon said that the model's signature changed
@@ -64,7 +66,7 @@ struct ControlCall : Completion {
   std::uint64_t seq = 0;
   std::string json;
   bool is_sent = false;
-  bool ends_daemon = false;          ///< losing the connection is the answer
+  bool ends_daemon = false;  ///< losing the connection is the answer
   Result<std::string> answer = Status(StatusCode::kInternal, "no answer yet");
 
   void complete(Result<std::string> result) {

@@ -9,10 +9,10 @@
 
 namespace shoal {
 
-#define SHOAL_DEFINE_STATUS_MAKER(name, code)                        \
-  template <typename... Args>                                        \
-  Status name(std::string_view pattern, const Args&... args) {       \
-    return Status(StatusCode::code, format(pattern, args...));       \
+#define SHOAL_DEFINE_STATUS_MAKER(name, code)                  \
+  template <typename... Args>                                  \
+  Status name(std::string_view pattern, const Args&... args) { \
+    return Status(StatusCode::code, format(pattern, args...)); \
   }
 SHOAL_DEFINE_STATUS_MAKER(invalid_argument, kInvalidArgument)
 SHOAL_DEFINE_STATUS_MAKER(not_found, kNotFound)
@@ -35,8 +35,8 @@ Status status_from_errno(std::string_view what, std::string_view thing, int erro
 }  // namespace shoal
 
 /// Leaves the function with the Status when it is not OK.
-#define SHOAL_RETURN_IF_ERROR(expression)                    \
-  do {                                                       \
+#define SHOAL_RETURN_IF_ERROR(expression)                                                        \
+  do {                                                                                           \
     if (::shoal::Status shoal_status_ = (expression); !shoal_status_.ok()) return shoal_status_; \
   } while (false)
 

@@ -31,13 +31,21 @@ class Logger {
   Logger& operator=(const Logger&) = delete;
 
   template <typename... Args>
-  void debug(std::string_view pattern, const Args&... args) { write(LogLevel::kDebug, pattern, args...); }
+  void debug(std::string_view pattern, const Args&... args) {
+    write(LogLevel::kDebug, pattern, args...);
+  }
   template <typename... Args>
-  void info(std::string_view pattern, const Args&... args) { write(LogLevel::kInfo, pattern, args...); }
+  void info(std::string_view pattern, const Args&... args) {
+    write(LogLevel::kInfo, pattern, args...);
+  }
   template <typename... Args>
-  void warn(std::string_view pattern, const Args&... args) { write(LogLevel::kWarn, pattern, args...); }
+  void warn(std::string_view pattern, const Args&... args) {
+    write(LogLevel::kWarn, pattern, args...);
+  }
   template <typename... Args>
-  void error(std::string_view pattern, const Args&... args) { write(LogLevel::kError, pattern, args...); }
+  void error(std::string_view pattern, const Args&... args) {
+    write(LogLevel::kError, pattern, args...);
+  }
 
  private:
   template <typename... Args>

@@ -29,9 +29,12 @@ struct MemfdHandle {
 int seal_bits(Seals seals) {
   const int fixed = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
   switch (seals) {
-    case Seals::kFixedSize: return fixed;
-    case Seals::kOneWriter: return fixed | F_SEAL_FUTURE_WRITE;
-    case Seals::kReadOnly: return fixed | F_SEAL_WRITE;
+    case Seals::kFixedSize:
+      return fixed;
+    case Seals::kOneWriter:
+      return fixed | F_SEAL_FUTURE_WRITE;
+    case Seals::kReadOnly:
+      return fixed | F_SEAL_WRITE;
   }
   return fixed;
 }
@@ -39,7 +42,8 @@ int seal_bits(Seals seals) {
 Result<std::uint64_t> file_size(const UniqueFd& fd) {
   struct stat info {};
   if (::fstat(fd.get(), &info) != 0) return status_from_errno("stat", "a shared memory segment", errno);
-  if (!S_ISREG(info.st_mode)) return invalid_argument("a descriptor that is no shared memory segment (file mode {})", info.st_mode);
+  if (!S_ISREG(info.st_mode))
+    return invalid_argument("a descriptor that is no shared memory segment (file mode {})", info.st_mode);
   return static_cast<std::uint64_t>(info.st_size);
 }
 
@@ -94,7 +98,8 @@ Result<UniqueFd> create_memfd(const std::string& label, std::uint64_t size_bytes
 
 Status seal(const UniqueFd& fd, Seals seals) {
   if (::fcntl(fd.get(), F_ADD_SEALS, seal_bits(seals)) != 0) {
-    return status_from_errno("seal", errno == EBUSY ? "a shared memory segment that is still mapped writable" : "a shared memory segment", errno);
+    return status_from_errno(
+        "seal", errno == EBUSY ? "a shared memory segment that is still mapped writable" : "a shared memory segment", errno);
   }
   return {};
 }

@@ -17,7 +17,8 @@ namespace shoal {
 class Segment {
  public:
   enum class Access { kReadOnly, kReadWrite };
-  /// Maps all of `fd`. Read-only maps through a descriptor re-opened O_RDONLY (kernels before 6.7 refuse otherwise once write-sealed).
+  /// Maps all of `fd`. Read-only maps through a descriptor re-opened O_RDONLY (kernels before 6.7 refuse otherwise once
+  /// write-sealed).
   ///   Errors  kInvalidArgument (not a memfd-like file, size 0), kPermissionDenied, kInternal
   static Result<Segment> map(const UniqueFd& fd, Access access);
 
@@ -38,12 +39,13 @@ class Segment {
 
 /// Seals of the segments of design.md section 3.
 enum class Seals : std::uint8_t {
-  kFixedSize,     ///< SHRINK, GROW, SEAL: output arenas, status pages
-  kOneWriter,     ///< SHRINK, GROW, FUTURE_WRITE, SEAL: input arenas; the maker's mapping writes on
-  kReadOnly,      ///< SHRINK, GROW, WRITE, SEAL: packed weights
+  kFixedSize,  ///< SHRINK, GROW, SEAL: output arenas, status pages
+  kOneWriter,  ///< SHRINK, GROW, FUTURE_WRITE, SEAL: input arenas; the maker's mapping writes on
+  kReadOnly,   ///< SHRINK, GROW, WRITE, SEAL: packed weights
 };
 
-/// A new memfd of `size_bytes` (rounded up to pages, 2 MB when `huge_aligned`), fallocated, label "shoal:<label>" in /proc. Not sealed yet.
+/// A new memfd of `size_bytes` (rounded up to pages, 2 MB when `huge_aligned`), fallocated, label "shoal:<label>" in /proc. Not
+/// sealed yet.
 ///   Errors  kInternal: no memory, named with the size
 Result<UniqueFd> create_memfd(const std::string& label, std::uint64_t size_bytes, bool huge_aligned = false);
 /// Adds the seals. kReadOnly fails while a writable mapping exists.

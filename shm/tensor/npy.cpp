@@ -25,9 +25,10 @@ struct DescrRow {
   DType dtype;
 };
 constexpr DescrRow kDescrs[] = {
-    {"<f4", DType::kFloat32}, {"<f8", DType::kFloat64}, {"<f2", DType::kFloat16}, {"<V2", DType::kBFloat16}, {"|u1", DType::kUInt8},
-    {"|i1", DType::kInt8},    {"<i2", DType::kInt16},   {"<u2", DType::kUInt16},  {"<i4", DType::kInt32},    {"<u4", DType::kUInt32},
-    {"<i8", DType::kInt64},   {"<u8", DType::kUInt64},  {"|b1", DType::kBool},
+    {"<f4", DType::kFloat32}, {"<f8", DType::kFloat64}, {"<f2", DType::kFloat16}, {"<V2", DType::kBFloat16},
+    {"|u1", DType::kUInt8},   {"|i1", DType::kInt8},    {"<i2", DType::kInt16},   {"<u2", DType::kUInt16},
+    {"<i4", DType::kInt32},   {"<u4", DType::kUInt32},  {"<i8", DType::kInt64},   {"<u8", DType::kUInt64},
+    {"|b1", DType::kBool},
 };
 
 struct FileCloser {
@@ -73,15 +74,18 @@ class HeaderParser {
   Status parse_descr() {
     const std::optional<std::string_view> descr = quoted();
     if (!descr) return unimplemented("{}: descr is not a plain type: records and objects are not read", file_);
-    const auto row = std::find_if(std::begin(kDescrs), std::end(kDescrs), [&](const DescrRow& r) { return same(r.descr, *descr); });
-    if (row == std::end(kDescrs)) return unimplemented("{}: descr '{}' is not read: little-endian numbers and bool are", file_, *descr);
+    const auto row =
+        std::find_if(std::begin(kDescrs), std::end(kDescrs), [&](const DescrRow& r) { return same(r.descr, *descr); });
+    if (row == std::end(kDescrs))
+      return unimplemented("{}: descr '{}' is not read: little-endian numbers and bool are", file_, *descr);
     header_.dtype = row->dtype;
     return {};
   }
 
   /// One-byte types are written with '|', and by some programs with '<'.
   static bool same(std::string_view known, std::string_view given) {
-    return given == known || (known[0] == '|' && given.size() == 3 && (given[0] == '<' || given[0] == '=') && given.substr(1) == known.substr(1));
+    return given == known ||
+           (known[0] == '|' && given.size() == 3 && (given[0] == '<' || given[0] == '=') && given.substr(1) == known.substr(1));
   }
 
   Status parse_order() {
@@ -144,7 +148,8 @@ Status read_exactly(std::FILE* file, std::span<std::byte> bytes, const std::stri
 Result<Header> read_header(std::FILE* file, const std::string& name) {
   std::array<std::byte, 8> start{};  // magic, version
   SHOAL_RETURN_IF_ERROR(read_exactly(file, start, name, "magic"));
-  if (std::memcmp(start.data(), kMagic.data(), kMagic.size()) != 0) return data_loss("{}: magic is not that of a .npy file", name);
+  if (std::memcmp(start.data(), kMagic.data(), kMagic.size()) != 0)
+    return data_loss("{}: magic is not that of a .npy file", name);
   const int major = std::to_integer<int>(start[6]);
   if (major != 1 && major != 2) return unimplemented("{}: version {} of the .npy format is not read (1 and 2 are)", name, major);
 
@@ -167,7 +172,8 @@ Result<Tensor> from_fortran_order(const Tensor& src) {
   for (std::int64_t i = 0, count = src.shape().element_count(); i < count; ++i) {
     std::int64_t from = 0;
     for (int axis = src.shape().rank(); axis-- > 0;) from = from * src.shape()[axis] + index[static_cast<std::size_t>(axis)];
-    std::memcpy(dst.view().data + static_cast<std::size_t>(i) * size, src.view().data + static_cast<std::size_t>(from) * size, size);
+    std::memcpy(dst.view().data + static_cast<std::size_t>(i) * size, src.view().data + static_cast<std::size_t>(from) * size,
+                size);
     for (int axis = src.shape().rank(); axis-- > 0;) {
       if (++index[static_cast<std::size_t>(axis)] < src.shape()[axis]) break;
       index[static_cast<std::size_t>(axis)] = 0;
@@ -186,7 +192,8 @@ std::int64_t bytes_left(std::FILE* file) {
 }
 
 std::string make_header(const TensorView& tensor) {
-  const auto row = std::find_if(std::begin(kDescrs), std::end(kDescrs), [&](const DescrRow& r) { return r.dtype == tensor.dtype; });
+  const auto row =
+      std::find_if(std::begin(kDescrs), std::end(kDescrs), [&](const DescrRow& r) { return r.dtype == tensor.dtype; });
   std::string dims;
   for (const std::int64_t dim : tensor.shape.dims()) dims += std::to_string(dim) + ", ";
   if (tensor.shape.rank() > 1) dims.resize(dims.size() - 2);
@@ -213,7 +220,8 @@ Result<Tensor> read_npy(const std::filesystem::path& path) {
   const auto wanted = checked_multiply(static_cast<std::uint64_t>(shape.element_count()), dtype_size_bytes(header.dtype));
   const std::int64_t left = bytes_left(file.get());
   if (shape.element_count() < 0 || !wanted || left < 0 || *wanted != static_cast<std::uint64_t>(left)) {
-    return data_loss("{}: the shape {} of {} does not fit the {} bytes of data", name, shape.to_string(), dtype_name(header.dtype), left);
+    return data_loss("{}: the shape {} of {} does not fit the {} bytes of data", name, shape.to_string(),
+                     dtype_name(header.dtype), left);
   }
   SHOAL_ASSIGN_OR_RETURN(Tensor tensor, Tensor::create(header.dtype, shape));
   SHOAL_RETURN_IF_ERROR(read_exactly(file.get(), tensor.view().bytes(), name, "data"));
@@ -223,7 +231,8 @@ Result<Tensor> read_npy(const std::filesystem::path& path) {
 Status write_npy(const std::filesystem::path& path, const TensorView& tensor) {
   const std::string name = path.string();
   if (dtype_size_bytes(tensor.dtype) == 0 || tensor.element_count() < 0) {
-    return invalid_argument("{}: a tensor of {} and shape {} cannot be written", name, dtype_name(tensor.dtype), tensor.shape.to_string());
+    return invalid_argument("{}: a tensor of {} and shape {} cannot be written", name, dtype_name(tensor.dtype),
+                            tensor.shape.to_string());
   }
   File file(std::fopen(name.c_str(), "wb"));
   if (!file) return status_from_errno("create", name, errno);

@@ -17,10 +17,11 @@ struct DTypeRow {
   std::string_view name;
 };
 constexpr DTypeRow kDTypes[] = {
-    {DType::kFloat32, 4, "float32"}, {DType::kFloat64, 8, "float64"}, {DType::kFloat16, 2, "float16"},
-    {DType::kBFloat16, 2, "bfloat16"}, {DType::kUInt8, 1, "uint8"}, {DType::kInt8, 1, "int8"},
-    {DType::kInt16, 2, "int16"}, {DType::kUInt16, 2, "uint16"}, {DType::kInt32, 4, "int32"},
-    {DType::kUInt32, 4, "uint32"}, {DType::kInt64, 8, "int64"}, {DType::kUInt64, 8, "uint64"}, {DType::kBool, 1, "bool"},
+    {DType::kFloat32, 4, "float32"},   {DType::kFloat64, 8, "float64"}, {DType::kFloat16, 2, "float16"},
+    {DType::kBFloat16, 2, "bfloat16"}, {DType::kUInt8, 1, "uint8"},     {DType::kInt8, 1, "int8"},
+    {DType::kInt16, 2, "int16"},       {DType::kUInt16, 2, "uint16"},   {DType::kInt32, 4, "int32"},
+    {DType::kUInt32, 4, "uint32"},     {DType::kInt64, 8, "int64"},     {DType::kUInt64, 8, "uint64"},
+    {DType::kBool, 1, "bool"},
 };
 static_assert(std::size(kDTypes) == static_cast<std::size_t>(DType::kBool));
 

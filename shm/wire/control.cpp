@@ -53,7 +53,8 @@ std::string build_id() {
 
 Result<ControlPair> make_control_pair() {
   int fds[2];
-  if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, fds) != 0) return status_from_errno("create", "control socket pair", errno);
+  if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, fds) != 0)
+    return status_from_errno("create", "control socket pair", errno);
   return ControlPair{UniqueFd(fds[0]), UniqueFd(fds[1])};
 }
 
@@ -64,8 +65,14 @@ Status send_control(int socket, const ControlMessage& message) {
   if (message.fds.size() > kMaxControlFds) {
     return invalid_argument("control message with {} descriptors (at most {})", message.fds.size(), kMaxControlFds);
   }
-  Header header{kControlMagic, kControlVersion, static_cast<std::uint16_t>(message.kind), message.id, message.a, message.b,
-                static_cast<std::uint32_t>(message.text.size()), static_cast<std::uint32_t>(message.fds.size())};
+  Header header{kControlMagic,
+                kControlVersion,
+                static_cast<std::uint16_t>(message.kind),
+                message.id,
+                message.a,
+                message.b,
+                static_cast<std::uint32_t>(message.text.size()),
+                static_cast<std::uint32_t>(message.fds.size())};
   iovec parts[2] = {{&header, sizeof header}, {const_cast<char*>(message.text.data()), message.text.size()}};
   msghdr packet{};
   packet.msg_iov = parts;
@@ -113,16 +120,18 @@ Result<std::optional<ControlMessage>> receive_control(int socket, bool wait) {
   message.fds = take_fds(packet);
   // A packet of no bytes is how SEQPACKET says the end; a peer that sends one gains nothing but being taken for gone.
   if (size == 0) return unavailable("control socket: the peer is gone");
-  if ((packet.msg_flags & MSG_CTRUNC) != 0) return invalid_argument("control message: descriptors were lost (more than {}, or none free here)", kMaxControlFds);
+  if ((packet.msg_flags & MSG_CTRUNC) != 0)
+    return invalid_argument("control message: descriptors were lost (more than {}, or none free here)", kMaxControlFds);
   if ((packet.msg_flags & MSG_TRUNC) != 0) return invalid_argument("control message: longer than {} bytes", kMaxControlText);
   if (static_cast<std::size_t>(size) < sizeof header) return invalid_argument("control message: {} bytes are too short", size);
   if (header.magic != kControlMagic) return invalid_argument("control message: magic {} is not ours", header.magic);
   if (header.version != kControlVersion) {
-    return invalid_argument("control message: version {}, this side speaks {}: use the same release of both", header.version, kControlVersion);
+    return invalid_argument("control message: version {}, this side speaks {}: use the same release of both", header.version,
+                            kControlVersion);
   }
   if (header.text_bytes != static_cast<std::size_t>(size) - sizeof header || header.fd_count != message.fds.size()) {
-    return invalid_argument("control message: {} bytes of text and {} descriptors announced, {} and {} came", header.text_bytes, header.fd_count,
-                            static_cast<std::size_t>(size) - sizeof header, message.fds.size());
+    return invalid_argument("control message: {} bytes of text and {} descriptors announced, {} and {} came", header.text_bytes,
+                            header.fd_count, static_cast<std::size_t>(size) - sizeof header, message.fds.size());
   }
   message.kind = static_cast<ControlKind>(header.kind);
   message.id = header.id;

@@ -15,20 +15,20 @@ namespace shoal::wire {
 
 enum class ControlKind : std::uint16_t {
   // client -> supervisor, on $SHOAL_DIR/attach
-  kAttach = 1,      // fds: input arena, output arena (or none: a tool that submits nothing)
-  kBound = 2,       // the client has bound the path it was given
+  kAttach = 1,  // fds: input arena, output arena (or none: a tool that submits nothing)
+  kBound = 2,   // the client has bound the path it was given
   // supervisor -> client
-  kPath = 3,        // id = client id, text = path to bind a DEALER at
-  kRefused = 4,     // a = StatusCode, text = message
+  kPath = 3,     // id = client id, text = path to bind a DEALER at
+  kRefused = 4,  // a = StatusCode, text = message
   // supervisor -> zygote
-  kLoad = 10,       // text = JSON (worker/zygote/README.md); fds: none, or the packed weights of an earlier load
-  kFork = 11,       // id = incarnation, text = directory for lane sockets; fds: worker's end of its control socket, status page
+  kLoad = 10,  // text = JSON (worker/zygote/README.md); fds: none, or the packed weights of an earlier load
+  kFork = 11,  // id = incarnation, text = directory for lane sockets; fds: worker's end of its control socket, status page
   // zygote -> supervisor
-  kLoaded = 12,     // text = JSON: inputs, outputs, hash, bytes; fds: packed weights (or none)
-  kLoadFailed = 13, // a = StatusCode, text = message
-  kForked = 14,     // id = incarnation, a = pid; fds: pidfd
-  kForkFailed = 15, // id = incarnation, text
-  kExited = 16,     // id = incarnation, a = pid, b = wait status
+  kLoaded = 12,      // text = JSON: inputs, outputs, hash, bytes; fds: packed weights (or none)
+  kLoadFailed = 13,  // a = StatusCode, text = message
+  kForked = 14,      // id = incarnation, a = pid; fds: pidfd
+  kForkFailed = 15,  // id = incarnation, text
+  kExited = 16,      // id = incarnation, a = pid, b = wait status
   // supervisor -> worker
   kAttachClient = 20,  // id = client id; fds: input arena (read-only), output arena
   kDetachClient = 21,  // id = client id
@@ -59,10 +59,12 @@ struct ControlPair {
 };
 Result<ControlPair> make_control_pair();
 
-/// Sends without blocking. Errors: kOverloaded (socket full), kUnavailable (peer gone), kInvalidArgument (text or fds over the limit).
+/// Sends without blocking. Errors: kOverloaded (socket full), kUnavailable (peer gone), kInvalidArgument (text or fds over the
+/// limit).
 Status send_control(int socket, const ControlMessage& message);
 /// Receives one message: nothing when none waits (never blocks unless `wait`). Descriptors come close-on-exec.
-///   Errors  kUnavailable: the peer is gone (EOF); kInvalidArgument: bytes that are no message (descriptors that came along are closed)
+///   Errors  kUnavailable: the peer is gone (EOF); kInvalidArgument: bytes that are no message (descriptors that came along are
+///   closed)
 Result<std::optional<ControlMessage>> receive_control(int socket, bool wait = false);
 
 }  // namespace shoal::wire

@@ -39,16 +39,20 @@ Status check_tensor(const WireTensor& tensor, std::size_t index) {
   if (tensor.location > static_cast<std::uint8_t>(Location::kFrame)) {
     return invalid_argument("tensor {}: location {} is not known", index, int{tensor.location});
   }
-  if (tensor.offset_bytes % kSlotAlignment != 0) return invalid_argument("tensor {}: offset {} is not a multiple of {}", index, tensor.offset_bytes, kSlotAlignment);
+  if (tensor.offset_bytes % kSlotAlignment != 0)
+    return invalid_argument("tensor {}: offset {} is not a multiple of {}", index, tensor.offset_bytes, kSlotAlignment);
   return {};
 }
 
 // What dtype and dims say must be what size_bytes says.
 Status check_tensor_size(const WireTensor& tensor, std::size_t index) {
   const std::int64_t count = shape_of(tensor).element_count();
-  const auto size = count < 0 ? std::nullopt : checked_multiply(static_cast<std::uint64_t>(count), dtype_size_bytes(static_cast<DType>(tensor.dtype)));
+  const auto size = count < 0
+                        ? std::nullopt
+                        : checked_multiply(static_cast<std::uint64_t>(count), dtype_size_bytes(static_cast<DType>(tensor.dtype)));
   if (!size || *size != tensor.size_bytes) {
-    return invalid_argument("tensor {}: {} bytes do not match shape {} of {}", index, tensor.size_bytes, shape_of(tensor).to_string(), dtype_name(static_cast<DType>(tensor.dtype)));
+    return invalid_argument("tensor {}: {} bytes do not match shape {} of {}", index, tensor.size_bytes,
+                            shape_of(tensor).to_string(), dtype_name(static_cast<DType>(tensor.dtype)));
   }
   return {};
 }
@@ -62,7 +66,8 @@ Status read_tensors(std::span<const std::byte> bytes, std::vector<WireTensor>& t
 }
 
 template <typename Header>
-void encode(const Header& header, std::initializer_list<std::span<const WireTensor>> tensor_lists, std::vector<std::byte>& frame) {
+void encode(const Header& header, std::initializer_list<std::span<const WireTensor>> tensor_lists,
+            std::vector<std::byte>& frame) {
   std::size_t size = sizeof header;
   for (const auto tensors : tensor_lists) size += tensors.size_bytes();
   frame.resize(size);
@@ -80,14 +85,17 @@ Result<Kind> peek_kind(std::span<const std::byte> frame) {
   if (frame.size() < sizeof(Prefix)) return invalid_argument("short message: {} bytes", frame.size());
   const auto prefix = read<Prefix>(frame);
   if (prefix.magic != kMagic) return invalid_argument("not a Shoal message: magic {}", prefix.magic);
-  if (prefix.version != kVersionMajor) return invalid_argument("protocol version {}, this side speaks {}: use the same release of both", prefix.version, kVersionMajor);
+  if (prefix.version != kVersionMajor)
+    return invalid_argument("protocol version {}, this side speaks {}: use the same release of both", prefix.version,
+                            kVersionMajor);
   return static_cast<Kind>(prefix.kind);
 }
 
 Status decode_request(std::span<const std::byte> frame, Request& request) {
   SHOAL_ASSIGN_OR_RETURN(request.header, decode_header<RequestHeader>(frame, {Kind::kRequest, Kind::kCancel}));
   const std::size_t inputs = request.header.input_count, outputs = request.header.output_count;
-  if (inputs + outputs > kMaxTensors) return invalid_argument("{} tensors in one request (at most {})", inputs + outputs, kMaxTensors);
+  if (inputs + outputs > kMaxTensors)
+    return invalid_argument("{} tensors in one request (at most {})", inputs + outputs, kMaxTensors);
   const auto body = frame.subspan(sizeof(RequestHeader));
   if (body.size() != (inputs + outputs) * sizeof(WireTensor)) {
     return invalid_argument("request of {} bytes does not hold {} tensors", frame.size(), inputs + outputs);
@@ -99,7 +107,8 @@ Status decode_request(std::span<const std::byte> frame, Request& request) {
   for (std::size_t i = 0; i < outputs; ++i) {
     request.outputs[i] = read<WireTensor>(body.subspan((inputs + i) * sizeof(WireTensor)));
     if (request.outputs[i].offset_bytes % kSlotAlignment != 0) {
-      return invalid_argument("output slot {}: offset {} is not a multiple of {}", i, request.outputs[i].offset_bytes, kSlotAlignment);
+      return invalid_argument("output slot {}: offset {} is not a multiple of {}", i, request.outputs[i].offset_bytes,
+                              kSlotAlignment);
     }
   }
   return {};
@@ -110,7 +119,8 @@ Status decode_reply(std::span<const std::byte> frame, Reply& reply) {
   const std::size_t outputs = reply.header.output_count;
   if (outputs > kMaxTensors) return invalid_argument("{} tensors in one reply (at most {})", outputs, kMaxTensors);
   const auto body = frame.subspan(sizeof(ReplyHeader));
-  if (body.size() != outputs * sizeof(WireTensor)) return invalid_argument("reply of {} bytes does not hold {} tensors", frame.size(), outputs);
+  if (body.size() != outputs * sizeof(WireTensor))
+    return invalid_argument("reply of {} bytes does not hold {} tensors", frame.size(), outputs);
   reply.outputs.resize(outputs);
   SHOAL_RETURN_IF_ERROR(read_tensors(body, reply.outputs));
   for (std::size_t i = 0; i < outputs; ++i) SHOAL_RETURN_IF_ERROR(check_tensor_size(reply.outputs[i], i));
@@ -151,7 +161,12 @@ void encode_reply(const Reply& reply, std::vector<std::byte>& frame) {
 }
 
 ControlHeader make_control(Kind kind, std::uint64_t seq, StatusCode status) {
-  return {.magic = kMagic, .version = kVersionMajor, .kind = static_cast<std::uint16_t>(kind), .seq = seq, .status = static_cast<std::uint16_t>(status), .reserved = {}};
+  return {.magic = kMagic,
+          .version = kVersionMajor,
+          .kind = static_cast<std::uint16_t>(kind),
+          .seq = seq,
+          .status = static_cast<std::uint16_t>(status),
+          .reserved = {}};
 }
 
 WireTensor to_wire(const TensorView& tensor) {

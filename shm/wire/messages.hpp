@@ -13,20 +13,20 @@
 
 namespace shoal::wire {
 
-inline constexpr std::uint32_t kMagic = 0x4c4f4853;      // "SHOL"
-inline constexpr std::uint16_t kVersionMajor = 1;        // equal or refused, both numbers named
+inline constexpr std::uint32_t kMagic = 0x4c4f4853;  // "SHOL"
+inline constexpr std::uint16_t kVersionMajor = 1;    // equal or refused, both numbers named
 inline constexpr std::uint64_t kSlotAlignment = 64;
-inline constexpr std::size_t kMaxTensors = 256;          // inputs plus outputs of one request
+inline constexpr std::size_t kMaxTensors = 256;  // inputs plus outputs of one request
 
 enum class Kind : std::uint16_t {
-  kRequest = 1,   // client -> supervisor -> lane: RequestHeader, WireTensor[inputs + outputs], then frames
-  kReply = 2,     // lane -> supervisor -> client: ReplyHeader, WireTensor[outputs]; a text frame, then frames (neither: no text frame)
-  kRelease = 3,   // supervisor -> client: ReplyHeader; the slots of seq may be used again
-  kCancel = 4,    // client -> supervisor: RequestHeader without tensors
-  kControl = 5,   // client -> supervisor: ControlHeader, JSON frame {"what": "describe"|"list"|"stats"|"stop", ...}
+  kRequest = 1,  // client -> supervisor -> lane: RequestHeader, WireTensor[inputs + outputs], then frames
+  kReply = 2,    // lane -> supervisor -> client: ReplyHeader, WireTensor[outputs]; then a text frame and frames, or nothing
+  kRelease = 3,       // supervisor -> client: ReplyHeader; the slots of seq may be used again
+  kCancel = 4,        // client -> supervisor: RequestHeader without tensors
+  kControl = 5,       // client -> supervisor: ControlHeader, JSON frame {"what": "describe"|"list"|"stats"|"stop", ...}
   kControlReply = 6,  // supervisor -> client: ControlHeader (status), JSON frame
-  kWelcome = 7,   // supervisor -> client, first message on the socket: ControlHeader
-  kWelcomed = 8,  // client -> supervisor: the answer to it
+  kWelcome = 7,       // supervisor -> client, first message on the socket: ControlHeader
+  kWelcomed = 8,      // client -> supervisor: the answer to it
 };
 
 enum class Location : std::uint8_t { kArena = 0, kFrame = 1 };
@@ -36,10 +36,10 @@ struct WireTensor {
   std::uint64_t offset_bytes;    // from the arena's start; multiple of kSlotAlignment
   std::uint64_t capacity_bytes;  // outputs: room at offset; what does not fit travels as a frame
   std::uint64_t size_bytes;
-  std::int64_t dims[kMaxRank];   // row-major, outermost first; dims[rank..7] are 0
+  std::int64_t dims[kMaxRank];  // row-major, outermost first; dims[rank..7] are 0
   std::uint8_t rank;
-  std::uint8_t dtype;            // shoal::DType
-  std::uint8_t location;         // Location
+  std::uint8_t dtype;     // shoal::DType
+  std::uint8_t location;  // Location
   std::uint8_t reserved[5];
 };
 static_assert(sizeof(WireTensor) == 96 && std::is_trivially_copyable_v<WireTensor>);
@@ -48,20 +48,20 @@ struct RequestHeader {
   std::uint32_t magic;
   std::uint16_t version;
   std::uint16_t kind;
-  std::uint64_t seq;             // the client's number; unique per connection of that client, never reused
-  std::uint32_t model_id;        // from describe; per name, never reused
-  std::uint32_t signature;       // from describe; changes when the model's inputs change
-  std::uint64_t timeout_ns;      // relative; 0 = the model's
+  std::uint64_t seq;         // the client's number; unique per connection of that client, never reused
+  std::uint32_t model_id;    // from describe; per name, never reused
+  std::uint32_t signature;   // from describe; changes when the model's inputs change
+  std::uint64_t timeout_ns;  // relative; 0 = the model's
   std::int8_t priority;
   std::uint8_t reserved0;
   std::uint16_t flags;
   std::uint16_t input_count;
-  std::uint16_t output_count;    // output slots offered; may be 0
+  std::uint16_t output_count;  // output slots offered; may be 0
   // Set by the supervisor for the lane, ignored when a client sends them:
-  std::uint64_t client_id;       // names the attached arenas
-  std::uint64_t request_id;      // the ledger's
-  std::uint64_t incarnation;     // of the worker
-  std::uint16_t attempt;         // 1 for the first
+  std::uint64_t client_id;    // names the attached arenas
+  std::uint64_t request_id;   // the ledger's
+  std::uint64_t incarnation;  // of the worker
+  std::uint16_t attempt;      // 1 for the first
   std::uint16_t reserved1[3];
 };
 static_assert(sizeof(RequestHeader) == 72 && std::is_trivially_copyable_v<RequestHeader>);
@@ -71,13 +71,13 @@ struct ReplyHeader {
   std::uint16_t version;
   std::uint16_t kind;
   std::uint64_t seq;
-  std::uint64_t request_id;      // lane -> supervisor: as leased; a reply that matches no lease is dropped
+  std::uint64_t request_id;  // lane -> supervisor: as leased; a reply that matches no lease is dropped
   std::uint64_t incarnation;
   std::uint16_t attempt;
-  std::uint16_t status;          // StatusCode
-  std::uint8_t ran;              // shoal::Ran
-  std::uint8_t released;         // 1: the request's slots may be used again
-  std::uint16_t attempts;        // runs begun
+  std::uint16_t status;    // StatusCode
+  std::uint8_t ran;        // shoal::Ran
+  std::uint8_t released;   // 1: the request's slots may be used again
+  std::uint16_t attempts;  // runs begun
   std::uint16_t output_count;
   std::uint16_t batch;
   std::uint32_t retry_after_ms;
@@ -92,7 +92,7 @@ struct ControlHeader {
   std::uint16_t version;
   std::uint16_t kind;
   std::uint64_t seq;
-  std::uint16_t status;          // replies: StatusCode; the JSON is {"message": ...} unless OK
+  std::uint16_t status;  // replies: StatusCode; the JSON is {"message": ...} unless OK
   std::uint16_t reserved[3];
 };
 static_assert(sizeof(ControlHeader) == 24 && std::is_trivially_copyable_v<ControlHeader>);

@@ -45,7 +45,8 @@ bool has_spare_descriptors() {
 }  // namespace
 
 Status check_socket_path(const std::string& path) {
-  if (path.size() > kMaxSocketPath) return invalid_argument("socket path {} has {} bytes (at most {})", path, path.size(), kMaxSocketPath);
+  if (path.size() > kMaxSocketPath)
+    return invalid_argument("socket path {} has {} bytes (at most {})", path, path.size(), kMaxSocketPath);
   return {};
 }
 
@@ -100,7 +101,8 @@ Result<void*> Socket::open(MessageContext& context, int type) {
 Status Socket::set(int option, std::int64_t value) {
   const int narrow = static_cast<int>(value);
   const bool wide = option == ZMQ_MAXMSGSIZE;
-  const int rc = wide ? ::zmq_setsockopt(handle_, option, &value, sizeof value) : ::zmq_setsockopt(handle_, option, &narrow, sizeof narrow);
+  const int rc =
+      wide ? ::zmq_setsockopt(handle_, option, &value, sizeof value) : ::zmq_setsockopt(handle_, option, &narrow, sizeof narrow);
   return rc == 0 ? Status() : zmq_status(format("set option {} of", option), "a message socket");
 }
 
@@ -163,7 +165,8 @@ std::span<const std::byte> Socket::drop_first(Message& message, std::array<std::
 
 Result<Dealer> Dealer::bind(MessageContext& context, const std::string& path) {
   SHOAL_RETURN_IF_ERROR(check_socket_path(path));
-  if (!has_spare_descriptors()) return unavailable("bind {}: fewer than {} file descriptors are free: raise the limit (ulimit -n)", path, kSpareDescriptors);
+  if (!has_spare_descriptors())
+    return unavailable("bind {}: fewer than {} file descriptors are free: raise the limit (ulimit -n)", path, kSpareDescriptors);
   SHOAL_ASSIGN_OR_RETURN(void* handle, open(context, ZMQ_DEALER));
   Dealer dealer(handle);
   SHOAL_RETURN_IF_ERROR(dealer.set(ZMQ_LINGER, 0));

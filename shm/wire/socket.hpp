@@ -111,8 +111,8 @@ class Socket {
 class Dealer : public Socket {
  public:
   Dealer() = default;
-  /// Errors: kInvalidArgument (path too long), kUnavailable (fewer than 16 free descriptors: a bound process at its limit is aborted
-  /// by libzmq 4.3.4 when anyone connects), kInternal.
+  /// Errors: kInvalidArgument (path too long), kUnavailable (fewer than 16 free descriptors: a bound process at its limit is
+  /// aborted by libzmq 4.3.4 when anyone connects), kInternal.
   static Result<Dealer> bind(MessageContext& context, const std::string& path);
   /// Errors: kUnavailable when there is no peer, or it takes nothing.
   Status send(Frames frames, Wait wait = Wait::kNo) { return send_frames(frames, nullptr, 0, wait, false); }
@@ -152,7 +152,8 @@ struct Waitable {
   int fd = -1;
   bool readable = false;  ///< set by wait()
 };
-/// Waits until one is readable or `timeout` has passed (negative: for ever). True when one is readable. A signal ends the wait early.
+/// Waits until one is readable or `timeout` has passed (negative: for ever). True when one is readable. A signal ends the wait
+/// early.
 bool wait(std::span<Waitable> items, std::chrono::milliseconds timeout);
 
 }  // namespace shoal::wire

@@ -8,16 +8,17 @@
 
 namespace shoal::wire {
 
-// What a lane's signal handler leaves behind. `valid` is stored last (release; pairs with the reader's acquire after the pidfd reported).
+// What a lane's signal handler leaves behind. `valid` is stored last (release; pairs with the reader's acquire after the pidfd
+// reported).
 struct CrashRecord {
-  std::atomic<std::uint64_t> valid;        // 1 = complete
-  std::atomic<std::uint64_t> request_id;   // running on the faulting lane; 0 = none
-  std::atomic<std::uint64_t> address;      // si_addr
+  std::atomic<std::uint64_t> valid;       // 1 = complete
+  std::atomic<std::uint64_t> request_id;  // running on the faulting lane; 0 = none
+  std::atomic<std::uint64_t> address;     // si_addr
   std::atomic<std::uint32_t> signal;
-  std::atomic<std::int32_t> code;          // si_code
-  std::atomic<std::int32_t> sender_pid;    // si_pid when another process sent it, else 0
-  std::atomic<std::uint32_t> on_lane;      // 1: the thread was this lane; 0: another thread of the worker, written to line 0
-  char operator_name[128];                 // "Convolution 'conv1'", NUL-terminated
+  std::atomic<std::int32_t> code;        // si_code
+  std::atomic<std::int32_t> sender_pid;  // si_pid when another process sent it, else 0
+  std::atomic<std::uint32_t> on_lane;    // 1: the thread was this lane; 0: another thread of the worker, written to line 0
+  char operator_name[128];               // "Convolution 'conv1'", NUL-terminated
 };
 
 // 8-byte atomics, relaxed: racy by design. The supervisor believes only request ids that it leased to this lane.
@@ -25,10 +26,10 @@ struct alignas(64) LaneLine {
   std::atomic<std::uint64_t> step_counter;     // grows with every step and every compiled program
   std::atomic<std::uint64_t> running_request;  // request_id; 0 = idle
   std::atomic<std::uint64_t> running_attempt;
-  std::atomic<std::uint64_t> completed;        // requests answered
+  std::atomic<std::uint64_t> completed;  // requests answered
   std::atomic<std::uint64_t> arena_bytes;
-  std::atomic<std::uint64_t> programs;         // compiled on demand, in the cache now
-  std::atomic<std::uint64_t> thread_id;        // gettid() of the lane
+  std::atomic<std::uint64_t> programs;   // compiled on demand, in the cache now
+  std::atomic<std::uint64_t> thread_id;  // gettid() of the lane
   std::atomic<std::uint64_t> reserved;
   CrashRecord crash;
 };

@@ -14,31 +14,41 @@ using wire::ControlMessage;
 
 std::string_view model_state_name(ModelState state) {
   switch (state) {
-    case ModelState::kLoading: return "loading";
-    case ModelState::kReady: return "ready";
-    case ModelState::kFailed: return "failed";
-    case ModelState::kDraining: return "draining";
+    case ModelState::kLoading:
+      return "loading";
+    case ModelState::kReady:
+      return "ready";
+    case ModelState::kFailed:
+      return "failed";
+    case ModelState::kDraining:
+      return "draining";
   }
   return "unknown";
 }
 
 std::string_view worker_state_name(WorkerProcess::State state) {
   switch (state) {
-    case WorkerProcess::State::kForking: return "forking";
-    case WorkerProcess::State::kStarting: return "starting";
-    case WorkerProcess::State::kReady: return "ready";
+    case WorkerProcess::State::kForking:
+      return "forking";
+    case WorkerProcess::State::kStarting:
+      return "starting";
+    case WorkerProcess::State::kReady:
+      return "ready";
   }
   return "unknown";
 }
 
-std::string lane_path(const std::string& directory, std::uint64_t incarnation, int lane) { return format("{}/w{}-{}", directory, incarnation, lane); }
+std::string lane_path(const std::string& directory, std::uint64_t incarnation, int lane) {
+  return format("{}/w{}-{}", directory, incarnation, lane);
+}
 
 std::span<const wire::LaneLine> WorkerProcess::lines(std::size_t lanes) const {
   if (!status_page || status_page->size_bytes() < wire::status_page_bytes(lanes)) return {};
   return {reinterpret_cast<const wire::LaneLine*>(status_page->bytes().data()), lanes};
 }
 
-ModelProcesses::ModelProcesses(ProcessOptions options, EventLoop& loop, ProcessObserver& observer, Logger& log, std::uint64_t& next_incarnation)
+ModelProcesses::ModelProcesses(ProcessOptions options, EventLoop& loop, ProcessObserver& observer, Logger& log,
+                               std::uint64_t& next_incarnation)
     : options_(std::move(options)), loop_(loop), observer_(observer), log_(log), next_incarnation_(next_incarnation) {}
 
 ModelProcesses::~ModelProcesses() {
@@ -133,7 +143,10 @@ void ModelProcesses::start_zygote() {
     SHOAL_ASSIGN_OR_RETURN(wire::ControlPair pair, wire::make_control_pair());
     const std::vector<std::string> environment = {"OMP_WAIT_POLICY=passive", "SHOAL_DIR=" + options_.directory};
     SHOAL_ASSIGN_OR_RETURN(Child child, spawn({options_.worker_file, {"--zygote", "3"}, environment, pair.theirs.get()}));
-    zygote_ = std::make_unique<Zygote>(Zygote{.child = std::move(child), .control = std::move(pair.ours), .started_ns = now_ns, .load_limit_ns = now_ns + kLoadLimitNs});
+    zygote_ = std::make_unique<Zygote>(Zygote{.child = std::move(child),
+                                              .control = std::move(pair.ours),
+                                              .started_ns = now_ns,
+                                              .load_limit_ns = now_ns + kLoadLimitNs});
     ControlMessage load{.kind = ControlKind::kLoad, .text = options_.load_text};
     if (packed_) {
       SHOAL_ASSIGN_OR_RETURN(UniqueFd copy, duplicate_fd(packed_.get()));
@@ -164,25 +177,34 @@ void ModelProcesses::zygote_speaks() {
     if (!received.ok()) {  // what is said is said: its death, or the end of a mad one, comes by the pidfd
       loop_.forget(zygote_->control.get());
       zygote_->control.reset();
-      if (!zygote_->closing && received.status().code() == StatusCode::kInvalidArgument) zygote_->load_failure = received.status().to_string();
+      if (!zygote_->closing && received.status().code() == StatusCode::kInvalidArgument)
+        zygote_->load_failure = received.status().to_string();
       send_signal(zygote_->child.pidfd, SIGKILL);
       return;
     }
     if (!received->has_value()) return;
     ControlMessage message = **std::move(received);
     switch (message.kind) {
-      case ControlKind::kLoaded: handle_loaded(std::move(message)); break;
-      case ControlKind::kLoadFailed: handle_load_failed(Status(static_cast<StatusCode>(message.a), message.text).to_string()); break;
-      case ControlKind::kForked: handle_forked(std::move(message)); break;
+      case ControlKind::kLoaded:
+        handle_loaded(std::move(message));
+        break;
+      case ControlKind::kLoadFailed:
+        handle_load_failed(Status(static_cast<StatusCode>(message.a), message.text).to_string());
+        break;
+      case ControlKind::kForked:
+        handle_forked(std::move(message));
+        break;
       case ControlKind::kForkFailed:
         log_.warn("fork_failed model={} reason=\"{}\"", options_.name, message.text);
         drop_worker(message.id);
         failed_start(monotonic_now_ns(), message.text);
         break;
       case ControlKind::kExited:
-        log_.info("worker_reaped model={} pid={} incarnation={} how=\"{}\"", options_.name, message.a, message.id, describe_wait_status(static_cast<int>(message.b)));
+        log_.info("worker_reaped model={} pid={} incarnation={} how=\"{}\"", options_.name, message.a, message.id,
+                  describe_wait_status(static_cast<int>(message.b)));
         break;
-      default: log_.warn("zygote_message_ignored model={} kind={}", options_.name, static_cast<int>(message.kind));
+      default:
+        log_.warn("zygote_message_ignored model={} kind={}", options_.name, static_cast<int>(message.kind));
     }
   }
 }
@@ -249,11 +271,13 @@ void ModelProcesses::zygote_exited() {
   if (dead->closing || state_ == ModelState::kFailed || state_ == ModelState::kDraining) return;
 
   log_.warn("zygote_died model={} pid={} how=\"{}\"", options_.name, dead->child.pid, how);
-  // One that was of use, or stood idle for a while, is replaced at once; one that dies of its first command waits as after a failed load.
+  // One that was of use, or stood idle for a while, is replaced at once; one that dies of its first command waits as after a
+  // failed load.
   if (dead->loaded && (dead->forked || now_ns > dead->started_ns + kSettledNs)) return plan_zygote_restart(now_ns);
   const std::string reason = dead->load_failure.empty() ? format("the process that loads the model {}", how) : dead->load_failure;
   const std::uint64_t again_ns = zygote_backoff_.failed(now_ns);
-  if (!ever_loaded_ && zygote_backoff_.failures() >= kFailedStartsForFailure) return fail(format("{} ({} times in a row)", reason, kFailedStartsForFailure));
+  if (!ever_loaded_ && zygote_backoff_.failures() >= kFailedStartsForFailure)
+    return fail(format("{} ({} times in a row)", reason, kFailedStartsForFailure));
   reason_ = reason;
   plan_zygote_restart(again_ns);
 }
@@ -322,9 +346,11 @@ void ModelProcesses::worker_speaks(std::uint64_t incarnation) {
 Status ModelProcesses::check_ready(const WorkerProcess& worker, const std::string& text, std::vector<std::string>& paths) const {
   std::istringstream lines(text);
   for (std::string line; std::getline(lines, line);) paths.push_back(line);
-  if (paths.size() != static_cast<std::size_t>(options_.lanes)) return invalid_argument("ready with {} lanes instead of {}", paths.size(), options_.lanes);
+  if (paths.size() != static_cast<std::size_t>(options_.lanes))
+    return invalid_argument("ready with {} lanes instead of {}", paths.size(), options_.lanes);
   for (int lane = 0; lane < options_.lanes; ++lane) {
-    const std::string expected = lane_path(options_.directory, worker.incarnation, lane), &named = paths[static_cast<std::size_t>(lane)];
+    const std::string expected = lane_path(options_.directory, worker.incarnation, lane),
+                      &named = paths[static_cast<std::size_t>(lane)];
     if (named != expected) return invalid_argument("ready with lane socket '{}' instead of '{}'", named, expected);
   }
   return {};
@@ -335,7 +361,8 @@ void ModelProcesses::becomes_ready_when_complete(WorkerProcess& worker) {
   if (worker.state != WorkerProcess::State::kStarting || worker.lane_paths.empty()) return;
   worker.state = WorkerProcess::State::kReady;
   worker.ready_ns = monotonic_now_ns();
-  log_.info("worker_ready model={} pid={} incarnation={} took_us={}", options_.name, worker.pid, worker.incarnation, (worker.ready_ns - worker.forked_ns) / 1000);
+  log_.info("worker_ready model={} pid={} incarnation={} took_us={}", options_.name, worker.pid, worker.incarnation,
+            (worker.ready_ns - worker.forked_ns) / 1000);
   observer_.worker_ready(worker);
 }
 
@@ -346,7 +373,8 @@ void ModelProcesses::worker_exited(std::uint64_t incarnation) {
   if (state_ == ModelState::kDraining) {
     log_.info("worker_gone model={} pid={} incarnation={}", options_.name, worker->pid, incarnation);
   } else {
-    log_.warn("worker_died model={} pid={} incarnation={} how=\"{}\"", options_.name, worker->pid, incarnation, how.value_or("see worker_reaped"));
+    log_.warn("worker_died model={} pid={} incarnation={} how=\"{}\"", options_.name, worker->pid, incarnation,
+              how.value_or("see worker_reaped"));
   }
   const std::uint64_t now_ns = monotonic_now_ns();
   account_for_death(*worker, now_ns);

@@ -63,8 +63,8 @@ class ProcessObserver {
 struct ProcessOptions {
   std::string name;
   std::filesystem::path worker_file;
-  std::string directory;      // of the lane sockets
-  std::string load_text;      // of kLoad
+  std::string directory;  // of the lane sockets
+  std::string load_text;  // of kLoad
   int workers = 1, lanes = 1;
 };
 
@@ -72,13 +72,14 @@ struct ProcessOptions {
 class ModelProcesses {
  public:
   static constexpr int kFailedStartsForFailure = 5;
-  static constexpr std::uint64_t kCommandLimitNs = 1'000'000'000;       // a zygote that leaves a command unanswered is killed
+  static constexpr std::uint64_t kCommandLimitNs = 1'000'000'000;  // a zygote that leaves a command unanswered is killed
   static constexpr std::uint64_t kLoadLimitNs = 600'000'000'000;
   static constexpr std::uint64_t kWorkerStartLimitNs = 10'000'000'000;
-  static constexpr std::uint64_t kSettledNs = 1'000'000'000;            // a worker that idles this long has started well
+  static constexpr std::uint64_t kSettledNs = 1'000'000'000;  // a worker that idles this long has started well
 
   /// `next_incarnation` is shared by all models. `observer`, `loop` and `log` outlive this.
-  ModelProcesses(ProcessOptions options, EventLoop& loop, ProcessObserver& observer, Logger& log, std::uint64_t& next_incarnation);
+  ModelProcesses(ProcessOptions options, EventLoop& loop, ProcessObserver& observer, Logger& log,
+                 std::uint64_t& next_incarnation);
   ~ModelProcesses();
   ModelProcesses(const ModelProcesses&) = delete;
   ModelProcesses& operator=(const ModelProcesses&) = delete;
@@ -141,7 +142,7 @@ class ModelProcesses {
   ModelState state_ = ModelState::kLoading;
   std::string reason_;
   std::unique_ptr<Zygote> zygote_;
-  UniqueFd packed_;                  // the sealed weights: a new zygote maps them again
+  UniqueFd packed_;  // the sealed weights: a new zygote maps them again
   std::uint64_t packed_bytes_ = 0;
   bool ever_loaded_ = false;
   Backoff zygote_backoff_, worker_backoff_;

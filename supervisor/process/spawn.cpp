@@ -49,7 +49,9 @@ std::vector<std::string> merged_environment(const std::vector<std::string>& ours
   ::_exit(127);
 }
 
-std::string describe(int code, int status) { return code == CLD_EXITED ? format("exited with {}", status) : format("killed by signal {}", status); }
+std::string describe(int code, int status) {
+  return code == CLD_EXITED ? format("exited with {}", status) : format("killed by signal {}", status);
+}
 
 }  // namespace
 

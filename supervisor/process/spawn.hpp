@@ -28,8 +28,8 @@ struct Child {
 /// fork and exec. Errors: kNotFound, kPermissionDenied (the program), kInternal.
 Result<Child> spawn(const SpawnOptions& options);
 
-/// How the process behind a readable pidfd ended ("killed by signal 9", "exited with 1"), reaping it when it is our child; nothing when
-/// another process reaps it.
+/// How the process behind a readable pidfd ended ("killed by signal 9", "exited with 1"), reaping it when it is our child;
+/// nothing when another process reaps it.
 std::optional<std::string> reap(const UniqueFd& pidfd);
 /// Reaps children whose parent died before it could (this process is the subreaper).
 void reap_orphans();

@@ -16,13 +16,19 @@ std::string dump(const json& value) { return value.dump(-1, ' ', false, json::er
 json to_json(const std::vector<TensorSpec>& specs) {
   json list = json::array();
   for (const TensorSpec& spec : specs) {
-    list.push_back({{"name", spec.name}, {"dtype", dtype_name(spec.dtype)}, {"shape", std::vector<std::int64_t>(spec.shape.begin(), spec.shape.end())}});
+    list.push_back({{"name", spec.name},
+                    {"dtype", dtype_name(spec.dtype)},
+                    {"shape", std::vector<std::int64_t>(spec.shape.begin(), spec.shape.end())}});
   }
   return list;
 }
 
 json to_json(const Preprocess& preprocess) {
-  return {{"resize", preprocess.resize}, {"crop", {preprocess.crop_height, preprocess.crop_width}}, {"order", preprocess.order}, {"mean", preprocess.mean}, {"scale", preprocess.scale}};
+  return {{"resize", preprocess.resize},
+          {"crop", {preprocess.crop_height, preprocess.crop_width}},
+          {"order", preprocess.order},
+          {"mean", preprocess.mean},
+          {"scale", preprocess.scale}};
 }
 
 // Throws on anything unexpected: parse_loaded() is the door.
@@ -31,7 +37,8 @@ std::vector<TensorSpec> to_specs(const json& list) {
   for (const json& item : list) {
     const auto dims = item.at("shape").get<std::vector<std::int64_t>>();
     if (dims.size() > kMaxRank) throw std::runtime_error("a shape of too many dimensions");
-    specs.push_back({item.at("name").get<std::string>(), parse_dtype(item.at("dtype").get<std::string>()).value(), Shape(std::span(dims))});
+    specs.push_back(
+        {item.at("name").get<std::string>(), parse_dtype(item.at("dtype").get<std::string>()).value(), Shape(std::span(dims))});
   }
   return specs;
 }
@@ -46,7 +53,8 @@ ServedModel identity_model(const ModelRequest& request) {
 
 Result<ServedModel> resolve_served_model(const ModelRequest& request) {
   if (!request.path.starts_with(kBuiltinPrefix)) return resolve_model(request);
-  if (request.path != "builtin:identity") return not_found("model '{}': no built-in model '{}' (there is builtin:identity)", request.name, request.path);
+  if (request.path != "builtin:identity")
+    return not_found("model '{}': no built-in model '{}' (there is builtin:identity)", request.name, request.path);
   return identity_model(request);
 }
 

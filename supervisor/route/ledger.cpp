@@ -21,7 +21,8 @@ void Ledger::fail_model(ModelIndex index, const std::string& reason) {
   for (std::uint32_t slot = 0; slot < entries_.size(); ++slot) {
     const Entry& entry = entries_[slot];
     if (entry.model == index && (entry.state == State::kQueued || entry.state == State::kSuspected)) {
-      give_up(slot, StatusCode::kUnavailable, format("model '{}' is not available: {}", model.name, model.failure), entry.admitted_ns);
+      give_up(slot, StatusCode::kUnavailable, format("model '{}' is not available: {}", model.name, model.failure),
+              entry.admitted_ns);
     }
   }
 }
@@ -50,8 +51,13 @@ Result<RequestId> Ledger::admit(const Admission& admission, std::uint64_t now_ns
   }
   const std::uint32_t slot = new_slot();
   Entry& entry = entries_[slot];
-  entry = {.generation = entry.generation, .priority = admission.priority, .model = admission.model, .client = admission.client, 
-           .seq = admission.seq, .arrival = ++arrivals_, .admitted_ns = now_ns};
+  entry = {.generation = entry.generation,
+           .priority = admission.priority,
+           .model = admission.model,
+           .client = admission.client,
+           .seq = admission.seq,
+           .arrival = ++arrivals_,
+           .admitted_ns = now_ns};
   ++model.counts.admitted;
   const std::uint64_t timeout_ns = admission.timeout_ns ? admission.timeout_ns : model.limits.timeout_ns;
   // A timeout that ends beyond the clock's range is none.
@@ -86,7 +92,8 @@ void Ledger::dispatch_suspects(Model& model, std::uint64_t now_ns) {
 }
 
 std::uint32_t Ledger::credits(const Model& model) {
-  return static_cast<std::uint32_t>(std::clamp<std::uint64_t>(kCreditNs / std::max<std::uint64_t>(model.cost_ns, 1), kMinCredits, kMaxCredits));
+  return static_cast<std::uint32_t>(
+      std::clamp<std::uint64_t>(kCreditNs / std::max<std::uint64_t>(model.cost_ns, 1), kMinCredits, kMaxCredits));
 }
 
 // An idle lane first, then the one with the least predicted work; requests of a model are predicted to cost the same.
@@ -149,7 +156,8 @@ bool Ledger::lane_replied(const LaneReply& reply, std::uint64_t now_ns) {
     return false;
   }
   const std::uint32_t slot = slot_of(reply.request);
-  const std::uint64_t compute_ns = std::min(reply.compute_ns, now_ns - std::min(now_ns, entry->leased_ns));  // a worker's word, as far as it can be true
+  const std::uint64_t compute_ns =
+      std::min(reply.compute_ns, now_ns - std::min(now_ns, entry->leased_ns));  // a worker's word, as far as it can be true
   ++worker->answered;
   end_lease(slot, *worker);
   ++entry->begun;
@@ -202,7 +210,8 @@ void Ledger::tick(std::uint64_t now_ns) {
     const Entry& entry = entries_[slot];
     const std::uint64_t after_ms = (now_ns - entry.admitted_ns) / 1'000'000;
     give_up(slot, StatusCode::kDeadlineExceeded,
-            format("model '{}': not answered within its time ({} ms, {})", models_[entry.model].name, after_ms, entry.state == State::kLeased ? "running" : "waiting for a worker"),
+            format("model '{}': not answered within its time ({} ms, {})", models_[entry.model].name, after_ms,
+                   entry.state == State::kLeased ? "running" : "waiting for a worker"),
             now_ns);
   }
 }
@@ -273,7 +282,8 @@ void Ledger::enqueue(std::uint32_t slot, bool at_front) {
     return;
   }
   entry.state = State::kQueued;
-  at_front ? model.queue.push_front(queue_links_, slot, entry.priority) : model.queue.push_back(queue_links_, slot, entry.priority);
+  at_front ? model.queue.push_front(queue_links_, slot, entry.priority)
+           : model.queue.push_back(queue_links_, slot, entry.priority);
 }
 
 void Ledger::unqueue(std::uint32_t slot) {
@@ -319,7 +329,13 @@ void Ledger::end_lease(std::uint32_t slot, Worker& worker) {
 
 Action& Ledger::act(Action::Kind kind, std::uint32_t slot) {
   const Entry& entry = entries_[slot];
-  actions_.push_back({.kind = kind, .request = id_of(slot), .client = entry.client, .seq = entry.seq, .model = entry.model, .lane = entry.lease, .attempts = entry.begun});
+  actions_.push_back({.kind = kind,
+                      .request = id_of(slot),
+                      .client = entry.client,
+                      .seq = entry.seq,
+                      .model = entry.model,
+                      .lane = entry.lease,
+                      .attempts = entry.begun});
   if (entry.leases > 0) actions_.back().queue_ns = entry.leased_ns - entry.admitted_ns;
   return actions_.back();
 }

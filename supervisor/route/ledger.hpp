@@ -4,8 +4,8 @@
 //                ▲            │
 //                └────────────┘ the worker died: pidfd, nothing else
 //
-// Every admitted request of a living client gets exactly one terminal reply (kForward or kReply). Its slots are the client's again
-// with that reply (`released`) or, when the answer came before the run ended, with a later kRelease.
+// Every admitted request of a living client gets exactly one terminal reply (kForward or kReply). Its slots are the client's
+// again with that reply (`released`) or, when the answer came before the run ended, with a later kRelease.
 #pragma once
 
 #include <array>
@@ -24,7 +24,7 @@
 
 namespace shoal::supervisor {
 
-using RequestId = std::uint64_t;    // generation << 32 | slot; never used twice, never 0
+using RequestId = std::uint64_t;  // generation << 32 | slot; never used twice, never 0
 using ClientId = std::uint64_t;
 using ModelIndex = std::uint32_t;
 using Incarnation = std::uint64_t;  // one life of a worker; never used twice
@@ -58,11 +58,11 @@ struct LaneReply {
 struct LaneEvidence {
   RequestId running_request = 0;
   std::uint64_t running_attempt = 0;
-  bool crashed = false;           // the crash record is complete
-  bool on_lane = false;           // the fault was this lane's own
-  bool sent_by_process = false;   // the signal came from another process: no evidence
+  bool crashed = false;          // the crash record is complete
+  bool on_lane = false;          // the fault was this lane's own
+  bool sent_by_process = false;  // the signal came from another process: no evidence
   RequestId crash_request = 0;
-  std::string what;               // "signal 11 at address 0x0 in Convolution 'conv1'"
+  std::string what;  // "signal 11 at address 0x0 in Convolution 'conv1'"
 };
 
 /// What is to be done, in this order.
@@ -80,14 +80,14 @@ struct Action {
   ClientId client = 0;
   std::uint64_t seq = 0;
   ModelIndex model = 0;
-  LaneRef lane;               // kSend, kCancelRun
-  std::uint16_t attempt = 0;  // kSend
-  std::uint16_t attempts = 0; // replies: runs begun
+  LaneRef lane;                // kSend, kCancelRun
+  std::uint16_t attempt = 0;   // kSend
+  std::uint16_t attempts = 0;  // replies: runs begun
   StatusCode status = StatusCode::kOk;
   Ran ran = Ran::kNo;
   bool released = true;
   std::uint64_t queue_ns = 0;
-  std::string message;        // kReply
+  std::string message;  // kReply
 };
 
 struct ModelLimits {
@@ -97,7 +97,7 @@ struct ModelLimits {
 
 struct ModelCounts {
   std::uint64_t admitted = 0, refused = 0, rerun = 0, late = 0, worker_deaths = 0, orphaned = 0;
-  std::uint64_t deaths_rerun = 0;  // deaths whose lane named a running request that was then run again
+  std::uint64_t deaths_rerun = 0;            // deaths whose lane named a running request that was then run again
   std::array<std::uint64_t, 14> answered{};  // by StatusCode, kOk included
 };
 
@@ -171,7 +171,7 @@ class Ledger {
   struct Entry {
     std::uint32_t generation = 0;
     State state = State::kFree;
-    bool answered = false;      // the terminal reply is out; only the run's end is awaited
+    bool answered = false;  // the terminal reply is out; only the run's end is awaited
     bool client_gone = false;
     bool suspect = false;       // to be run alone
     bool counts_death = false;  // when leased again, a death counts as survived
@@ -200,8 +200,8 @@ class Ledger {
     ModelLimits limits;
     RequestQueue queue;
     SlotList suspects;
-    Incarnation ward = 0;  // the worker that runs suspects, and nothing else; 0 = none
-    std::string failure;   // empty while the model is well
+    Incarnation ward = 0;               // the worker that runs suspects, and nothing else; 0 = none
+    std::string failure;                // empty while the model is well
     std::uint64_t cost_ns = 1'000'000;  // of one request, running estimate
     std::uint32_t running = 0;
     std::vector<Worker> workers;

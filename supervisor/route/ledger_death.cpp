@@ -15,7 +15,9 @@ struct Ledger::Verdicts {
 };
 
 namespace {
-bool contains(const std::vector<std::uint32_t>& slots, std::uint32_t slot) { return std::ranges::find(slots, slot) != slots.end(); }
+bool contains(const std::vector<std::uint32_t>& slots, std::uint32_t slot) {
+  return std::ranges::find(slots, slot) != slots.end();
+}
 }  // namespace
 
 void Ledger::judge(const Worker& worker, std::span<const LaneEvidence> evidence, Verdicts& verdicts) {
@@ -28,10 +30,12 @@ void Ledger::judge(const Worker& worker, std::span<const LaneEvidence> evidence,
     if (line.crashed && !line.on_lane && !line.sent_by_process) other_thread_faulted = true;
     if (line.crashed && !line.sent_by_process && verdicts.what.empty()) verdicts.what = line.what;
     if (own_fault) verdicts.guilty.push_back(slot_of(line.crash_request));
-    const bool named = is_leased(line.running_request, here) && entries_[slot_of(line.running_request)].attempt == line.running_attempt;
+    const bool named =
+        is_leased(line.running_request, here) && entries_[slot_of(line.running_request)].attempt == line.running_attempt;
     if (named) verdicts.begun.push_back(slot_of(line.running_request));
     // A lane that faulted before it named its request has begun it all the same.
-    if (own_fault && !contains(verdicts.begun, slot_of(line.crash_request))) verdicts.begun.push_back(slot_of(line.crash_request));
+    if (own_fault && !contains(verdicts.begun, slot_of(line.crash_request)))
+      verdicts.begun.push_back(slot_of(line.crash_request));
   }
   if (!other_thread_faulted) return;
   (verdicts.begun.size() == 1 ? verdicts.guilty : verdicts.suspects) = verdicts.begun;
@@ -76,10 +80,13 @@ void Ledger::after_death(std::uint32_t slot, const Verdicts& verdicts, std::uint
     forget(slot);
   };
   if (entry.blamed >= kBlamesForPoison) {
-    return answer(StatusCode::kPoison, format("model '{}': the request crashed its worker {} times, last by {}; do not send it again", model.name, entry.blamed, verdicts.what));
+    return answer(StatusCode::kPoison,
+                  format("model '{}': the request crashed its worker {} times, last by {}; do not send it again", model.name,
+                         entry.blamed, verdicts.what));
   }
   if (entry.begun >= kMaxBegunAttempts) {
-    return answer(StatusCode::kAborted, format("model '{}': {} workers died running the request, none left a reason", model.name, entry.begun));
+    return answer(StatusCode::kAborted,
+                  format("model '{}': {} workers died running the request, none left a reason", model.name, entry.begun));
   }
   if (!model.failure.empty()) {
     return answer(StatusCode::kUnavailable, format("model '{}' is not available: {}", model.name, model.failure));

@@ -17,13 +17,9 @@ class RequestQueue {
   std::size_t size() const { return size_; }
   bool empty() const { return size_ == 0; }
 
-  void push_back(SlotLinkTable& table, std::uint32_t slot, std::int8_t priority) {
-    added(priority).push_back(table, slot);
-  }
+  void push_back(SlotLinkTable& table, std::uint32_t slot, std::int8_t priority) { added(priority).push_back(table, slot); }
   /// Before all others of its priority: for what a dead worker held.
-  void push_front(SlotLinkTable& table, std::uint32_t slot, std::int8_t priority) {
-    added(priority).push_front(table, slot);
-  }
+  void push_front(SlotLinkTable& table, std::uint32_t slot, std::int8_t priority) { added(priority).push_front(table, slot); }
   void remove(SlotLinkTable& table, std::uint32_t slot, std::int8_t priority) {
     const std::size_t level = level_of(priority);
     lists_[level].remove(table, slot);

@@ -20,10 +20,12 @@ std::set<std::string> memfds_of(const std::vector<pid_t>& pids) {
   std::set<std::string> found;
   for (const pid_t pid : pids) {
     std::error_code error;
-    for (std::filesystem::directory_iterator entry("/proc/" + std::to_string(pid) + "/fd", error), end; !error && entry != end; entry.increment(error)) {
+    for (std::filesystem::directory_iterator entry("/proc/" + std::to_string(pid) + "/fd", error), end; !error && entry != end;
+         entry.increment(error)) {
       const std::string target = std::filesystem::read_symlink(entry->path(), error).string();
       struct stat info {};
-      if (target.starts_with("/memfd:shoal") && ::stat(entry->path().c_str(), &info) == 0) found.insert(std::to_string(info.st_ino));
+      if (target.starts_with("/memfd:shoal") && ::stat(entry->path().c_str(), &info) == 0)
+        found.insert(std::to_string(info.st_ino));
     }
   }
   return found;

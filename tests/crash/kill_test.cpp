@@ -16,7 +16,7 @@ namespace {
 constexpr int kClientThreads = 20;
 
 struct KillPlan {
-  int model_ms;                          ///< processor time of one request
+  int model_ms;  ///< processor time of one request
   std::chrono::milliseconds kill_every;
 };
 
@@ -27,7 +27,10 @@ class KillTest : public testing::TestWithParam<KillPlan> {};
 TEST_P(KillTest, EveryRequestIsAnsweredOnceAndRight) {
   char name[] = "/tmp/shoal-models-XXXXXX";
   const std::filesystem::path models = ::mkdtemp(name);
-  write_checkpoint(models, "m", {{"_fault_spin", "spin0", {{"scalar", std::to_string(GetParam().model_ms)}}, {}}, {"_mul_scalar", "times3", {{"scalar", "3"}}, {}}}, "[-1, 16]");
+  write_checkpoint(models, "m",
+                   {{"_fault_spin", "spin0", {{"scalar", std::to_string(GetParam().model_ms)}}, {}},
+                    {"_mul_scalar", "times3", {{"scalar", "3"}}, {}}},
+                   "[-1, 16]");
   DaemonFixture daemon({.models = {"spin=" + models.string() + ",workers=4,timeout_ms=0"}, .worker = "shoal-worker-faulty"});
   Pool pool = daemon.connect();
   ASSERT_TRUE(eventually([&] { return daemon.workers("spin").size() == 4; }));
@@ -39,7 +42,8 @@ TEST_P(KillTest, EveryRequestIsAnsweredOnceAndRight) {
     clients.emplace_back([&, thread] {
       for (int i = 0; !is_over; ++i) {
         Tensor tensor = Tensor::create(DType::kFloat32, Shape{1, 16}).value();
-        for (std::size_t k = 0; k < 16; ++k) tensor.values<float>()[k] = static_cast<float>(thread * 1'000'003 + i * 16 + static_cast<int>(k)) * 0.1f;
+        for (std::size_t k = 0; k < 16; ++k)
+          tensor.values<float>()[k] = static_cast<float>(thread * 1'000'003 + i * 16 + static_cast<int>(k)) * 0.1f;
         const Prediction prediction = pool.submit("spin", {{"data", tensor}});
         const Outcome& outcome = prediction.outcome();
         ++answers;
@@ -71,10 +75,12 @@ TEST_P(KillTest, EveryRequestIsAnsweredOnceAndRight) {
   const nlohmann::json counts = daemon.model("spin")["counts"];
 
   const std::uint64_t hits = counts["kills_while_running_and_rerun"];
-  std::printf("model %d ms: %llu answers, %llu kills, %llu of them while a request ran that was then run again (%.0f %%), %llu answers after a re-run, %llu errors, %llu wrong\n",
-              GetParam().model_ms, static_cast<unsigned long long>(answers), static_cast<unsigned long long>(kills), static_cast<unsigned long long>(hits),
-              kills ? 100.0 * static_cast<double>(hits) / static_cast<double>(kills) : 0.0, static_cast<unsigned long long>(rerun),
-              static_cast<unsigned long long>(errors), static_cast<unsigned long long>(wrong));
+  std::printf(
+      "model %d ms: %llu answers, %llu kills, %llu of them while a request ran that was then run again (%.0f %%), %llu answers "
+      "after a re-run, %llu errors, %llu wrong\n",
+      GetParam().model_ms, static_cast<unsigned long long>(answers), static_cast<unsigned long long>(kills),
+      static_cast<unsigned long long>(hits), kills ? 100.0 * static_cast<double>(hits) / static_cast<double>(kills) : 0.0,
+      static_cast<unsigned long long>(rerun), static_cast<unsigned long long>(errors), static_cast<unsigned long long>(wrong));
   EXPECT_EQ(errors, 0u);
   EXPECT_EQ(wrong, 0u);
   EXPECT_EQ(counts["poison"], 0u);
@@ -84,7 +90,8 @@ TEST_P(KillTest, EveryRequestIsAnsweredOnceAndRight) {
   std::filesystem::remove_all(models);
 }
 
-INSTANTIATE_TEST_SUITE_P(, KillTest, testing::Values(KillPlan{5, std::chrono::milliseconds(100)}, KillPlan{200, std::chrono::seconds(1)}),
+INSTANTIATE_TEST_SUITE_P(, KillTest,
+                         testing::Values(KillPlan{5, std::chrono::milliseconds(100)}, KillPlan{200, std::chrono::seconds(1)}),
                          [](const auto& plan) { return "ModelOf" + std::to_string(plan.param.model_ms) + "Ms"; });
 
 }  // namespace

@@ -36,7 +36,9 @@ class WorkerCrash : public testing::Test {
   ~WorkerCrash() override { std::filesystem::remove_all(models_); }
 
   std::string model(const std::string& op, std::map<std::string, std::vector<float>> weights = {}) {
-    write_checkpoint(models_ / op, "m", {{op, "bad0", {{"scalar", "666"}}, std::move(weights)}, {"_mul_scalar", "times3", {{"scalar", "3"}}, {}}}, "[-1, 4]");
+    write_checkpoint(models_ / op, "m",
+                     {{op, "bad0", {{"scalar", "666"}}, std::move(weights)}, {"_mul_scalar", "times3", {{"scalar", "3"}}, {}}},
+                     "[-1, 4]");
     return "bad=" + (models_ / op).string();
   }
 
@@ -48,7 +50,8 @@ TEST_F(WorkerCrash, ARequestThatAbortsItsWorkerIsPoisonAfterTwoAttemptsAndItsNei
   Pool pool = daemon.connect();
   std::vector<Prediction> neighbours;
   const auto submit_neighbours = [&](float first) {
-    for (int i = 0; i < 20; ++i) neighbours.push_back(pool.submit("bad", {{"data", tensor_of({first + static_cast<float>(i), 1, 2, 3})}}));
+    for (int i = 0; i < 20; ++i)
+      neighbours.push_back(pool.submit("bad", {{"data", tensor_of({first + static_cast<float>(i), 1, 2, 3})}}));
   };
   submit_neighbours(0);
   const Prediction guilty = pool.submit("bad", {{"data", tensor_of({kTrigger, 1, 2, 3})}});
@@ -83,7 +86,8 @@ TEST_F(WorkerCrash, AStackOverflowLeavesEvidenceToo) {
 
 TEST_F(WorkerCrash, AStrayWriteToTheWeightsKillsThatWorkerOnlyAndTheRecordNamesIt) {
   const std::vector<float> weight{1, 2, 3, 4};
-  DaemonFixture daemon({.models = {model("_fault_write_weight", {{"w", weight}}) + ",workers=3"}, .worker = "shoal-worker-faulty"});
+  DaemonFixture daemon(
+      {.models = {model("_fault_write_weight", {{"w", weight}}) + ",workers=3"}, .worker = "shoal-worker-faulty"});
   Pool pool = daemon.connect();
   ASSERT_TRUE(eventually([&] { return daemon.workers("bad").size() == 3; }));
   const auto before = daemon.workers("bad");
@@ -102,7 +106,8 @@ TEST_F(WorkerCrash, AStrayWriteToTheWeightsKillsThatWorkerOnlyAndTheRecordNamesI
   const std::string log = daemon.log();
   const auto record = log.find("worker_crashed model=bad");
   ASSERT_NE(record, std::string::npos) << log;
-  EXPECT_NE(log.find("signal 11 (code 2) at address 0x", record), std::string::npos) << log;  // SEGV_ACCERR: mapped, but not for writing
+  EXPECT_NE(log.find("signal 11 (code 2) at address 0x", record), std::string::npos)
+      << log;  // SEGV_ACCERR: mapped, but not for writing
   EXPECT_NE(log.find("in _fault_write_weight 'bad0'", record), std::string::npos) << log;
 }
 

@@ -10,7 +10,8 @@ namespace {
 
 TEST(Example, PredictPrintsWhatTheModelAnswered) {
   const DaemonFixture daemon;
-  const std::string command = "SHOAL_DIR=" + daemon.directory() + " " + (binary_directory() / "example_predict").string() + " echo";
+  const std::string command =
+      "SHOAL_DIR=" + daemon.directory() + " " + (binary_directory() / "example_predict").string() + " echo";
   FILE* pipe = ::popen(command.c_str(), "r");
   char line[256] = "";
   EXPECT_NE(std::fgets(line, sizeof line, pipe), nullptr);

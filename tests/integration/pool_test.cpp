@@ -13,7 +13,10 @@ namespace {
 
 using namespace std::chrono_literals;
 
-bool is_same(const Tensor& a, const Tensor& b) { return a.shape() == b.shape() && a.size_bytes() == b.size_bytes() && std::memcmp(a.view().data, b.view().data, a.size_bytes()) == 0; }
+bool is_same(const Tensor& a, const Tensor& b) {
+  return a.shape() == b.shape() && a.size_bytes() == b.size_bytes() &&
+         std::memcmp(a.view().data, b.view().data, a.size_bytes()) == 0;
+}
 
 TEST(PoolIntegration, TheIdentityModelReturnsItsInput) {
   const DaemonFixture daemon;
@@ -128,7 +131,8 @@ TEST(PoolIntegration, WrongInputsAreRefusedByName) {
   Pool pool = daemon.connect();
   EXPECT_EQ(pool.predict("echo", {}).status().code(), StatusCode::kInvalidArgument);
   EXPECT_EQ(pool.predict("echo", {{"other", counting({4})}}).status().code(), StatusCode::kInvalidArgument);
-  EXPECT_EQ(pool.predict("echo", {{"data", Tensor::create(DType::kInt8, {4}).value()}}).status().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(pool.predict("echo", {{"data", Tensor::create(DType::kInt8, {4}).value()}}).status().code(),
+            StatusCode::kInvalidArgument);
   EXPECT_TRUE(pool.predict("echo", {{"data", counting({4})}}).ok());
 }
 
@@ -146,7 +150,8 @@ TEST(PoolIntegration, AnInputThatItsClientChangesWhileItIsReadHurtsNobody) {
   auto changing = bad.loan(DType::kFloat32, {1, 3, 64, 64});
   ASSERT_TRUE(changing.ok());
   std::jthread scribbler([bytes = changing->view().bytes()](const std::stop_token& stop) {
-    for (unsigned char value = 0; !stop.stop_requested(); ++value) std::memset(bytes.data(), value, bytes.size());  // NaN and infinities among them
+    for (unsigned char value = 0; !stop.stop_requested(); ++value)
+      std::memset(bytes.data(), value, bytes.size());  // NaN and infinities among them
   });
   for (int i = 0; i < 300; ++i) {
     const auto answer = bad.predict("shapes", {{"data", *changing}});

@@ -54,7 +54,8 @@ void RawClient::attach(std::uint64_t input_bytes, std::uint64_t output_bytes) {
   send(wire::Frames(frames));
   ASSERT_TRUE(receive());
   ASSERT_EQ(message_.size(), 2u);
-  const auto described = nlohmann::json::parse(std::string(reinterpret_cast<const char*>(message_[1].data()), message_[1].size()));
+  const auto described =
+      nlohmann::json::parse(std::string(reinterpret_cast<const char*>(message_[1].data()), message_[1].size()));
   model_id_ = described.at("model_id");
   signature_ = described.at("signature");
 }

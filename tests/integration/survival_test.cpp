@@ -137,7 +137,8 @@ TEST(Survival, AClientThatIsKilledWithRequestsUnderWayIsForgotten) {
   ::kill(worker, SIGCONT);
   Pool pool = daemon.connect();
   EXPECT_TRUE(pool.predict("echo", {{"data", counting({4})}}).ok());
-  EXPECT_TRUE(eventually([&] { return daemon.stats().at("supervisor").at("clients") == 2; }));  // this pool, and the one that asks
+  EXPECT_TRUE(
+      eventually([&] { return daemon.stats().at("supervisor").at("clients") == 2; }));  // this pool, and the one that asks
   EXPECT_EQ(daemon.workers().at(0), worker);
 }
 

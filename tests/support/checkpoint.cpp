@@ -24,9 +24,9 @@ void write_params(const std::filesystem::path& file, const std::map<std::string,
     put<std::int32_t>(out, 0);            // dense
     put<std::int32_t>(out, 1);            // rank
     put<std::int64_t>(out, static_cast<std::int64_t>(values.size()));
-    put<std::int32_t>(out, 1);            // device: cpu
+    put<std::int32_t>(out, 1);  // device: cpu
     put<std::int32_t>(out, 0);
-    put<std::int32_t>(out, 0);            // float32
+    put<std::int32_t>(out, 0);  // float32
     out.write(reinterpret_cast<const char*>(values.data()), static_cast<std::streamsize>(values.size() * sizeof(float)));
   }
   put<std::uint64_t>(out, weights.size());
@@ -39,7 +39,8 @@ void write_params(const std::filesystem::path& file, const std::map<std::string,
 
 }  // namespace
 
-void write_checkpoint(const std::filesystem::path& directory, const std::string& prefix, const std::vector<ChainNode>& chain, const std::string& shape) {
+void write_checkpoint(const std::filesystem::path& directory, const std::string& prefix, const std::vector<ChainNode>& chain,
+                      const std::string& shape) {
   std::filesystem::create_directories(directory);
   json nodes = json::array({{{"op", "null"}, {"name", "data"}, {"inputs", json::array()}}});
   json arguments = json::array({0});
@@ -58,7 +59,11 @@ void write_checkpoint(const std::filesystem::path& directory, const std::string&
   }
   json row_ptr = json::array();
   for (std::size_t i = 0; i <= nodes.size(); ++i) row_ptr.push_back(i);
-  const json symbol{{"nodes", nodes}, {"arg_nodes", arguments}, {"node_row_ptr", row_ptr}, {"heads", {{previous, 0, 0}}}, {"attrs", {{"mxnet_version", {"int", 10901}}}}};
+  const json symbol{{"nodes", nodes},
+                    {"arg_nodes", arguments},
+                    {"node_row_ptr", row_ptr},
+                    {"heads", {{previous, 0, 0}}},
+                    {"attrs", {{"mxnet_version", {"int", 10901}}}}};
   std::ofstream(directory / (prefix + "-symbol.json")) << symbol.dump(1);
   write_params(directory / (prefix + "-0000.params"), weights);
   std::ofstream(directory / "model.toml") << "inputs = [{name = \"data\", shape = " << shape << "}]\n";

@@ -193,7 +193,8 @@ bool DaemonFixture::wait_until_ready(std::chrono::milliseconds limit) const {
         const nlohmann::json all = stats();
         if (!all.is_object()) return false;
         return std::ranges::all_of(all.at("models"), [](const auto& one) {
-          return std::ranges::count_if(one.at("workers"), [](const auto& worker) { return worker.at("state") == "ready"; }) == one.at("wanted_workers").template get<int>();
+          return std::ranges::count_if(one.at("workers"), [](const auto& worker) { return worker.at("state") == "ready"; }) ==
+                 one.at("wanted_workers").template get<int>();
         });
       },
       limit);

@@ -35,7 +35,9 @@ Status serve_model(const ModelBenchOptions& options) {
   SHOAL_ASSIGN_OR_RETURN(const TensorSpec input_spec, parse_shape(options.shape));
   SHOAL_ASSIGN_OR_RETURN(const ModelFiles files, find_model(options.path));
   SHOAL_ASSIGN_OR_RETURN(auto imported, worker::import_mxnet(files.symbol_file, files.params_file));
-  SHOAL_ASSIGN_OR_RETURN(const auto model, worker::Model::load(std::move(imported.graph), {.device = options.device, .threads = options.threads, .input_sets = {{input_spec}}}));
+  SHOAL_ASSIGN_OR_RETURN(const auto model, worker::Model::load(std::move(imported.graph), {.device = options.device,
+                                                                                           .threads = options.threads,
+                                                                                           .input_sets = {{input_spec}}}));
   model->enter_thread();
   SHOAL_ASSIGN_OR_RETURN(const auto program, model->program(std::span(&input_spec, 1)));
   SHOAL_ASSIGN_OR_RETURN(Tensor input, Tensor::create(input_spec.dtype, input_spec.shape));
@@ -48,7 +50,8 @@ Status serve_model(const ModelBenchOptions& options) {
   }
   worker::Context context;
   for (std::string line; std::getline(std::cin, line);) {
-    const std::string command = line.substr(0, line.find(' ')), file = line.size() > command.size() ? line.substr(command.size() + 1) : "";
+    const std::string command = line.substr(0, line.find(' ')),
+                      file = line.size() > command.size() ? line.substr(command.size() + 1) : "";
     if (command == "input") {
       SHOAL_ASSIGN_OR_RETURN(input, read_npy(file));
       src[0] = input.view();

@@ -8,8 +8,8 @@
 namespace shoal::bench {
 
 struct ModelBenchOptions {
-  std::string path;           ///< checkpoint, as `shoal run` takes it
-  std::string shape;          ///< "data=1,3,224,224"
+  std::string path;   ///< checkpoint, as `shoal run` takes it
+  std::string shape;  ///< "data=1,3,224,224"
   std::string device = "cpu";
   int threads = 1;
 };

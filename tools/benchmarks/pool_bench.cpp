@@ -104,9 +104,11 @@ Status bench_roundtrip(int rounds) {
   }
   SHOAL_ASSIGN_OR_RETURN(const double small, bytes_per_request(pool, 256));
   SHOAL_ASSIGN_OR_RETURN(const double large, bytes_per_request(pool, 150'528));
-  print({{"pool_p50_us", percentile(pool_p50, 0)}, {"bare_p50_us", percentile(bare_p50, 0)},
+  print({{"pool_p50_us", percentile(pool_p50, 0)},
+         {"bare_p50_us", percentile(bare_p50, 0)},
          {"ratio", percentile(pool_p50, 0) / percentile(bare_p50, 0)},
-         {"supervisor_bytes_per_request", {{"1KB", small}, {"600KB", large}}}, {"rounds", rows}});
+         {"supervisor_bytes_per_request", {{"1KB", small}, {"600KB", large}}},
+         {"rounds", rows}});
   return {};
 }
 
@@ -123,8 +125,10 @@ Status bench_pipelined(int rounds) {
     bare_rate.push_back(kPipelinedRequests / bare.seconds);
     ratios.push_back(pool_rate.back() / bare_rate.back());
   }
-  print({{"pool_per_second", percentile(pool_rate, 0.5)}, {"bare_per_second", percentile(bare_rate, 0.5)},
-         {"ratio", percentile(ratios, 0.5)}, {"best_of_each_ratio", percentile(pool_rate, 1) / percentile(bare_rate, 1)}});
+  print({{"pool_per_second", percentile(pool_rate, 0.5)},
+         {"bare_per_second", percentile(bare_rate, 0.5)},
+         {"ratio", percentile(ratios, 0.5)},
+         {"best_of_each_ratio", percentile(pool_rate, 1) / percentile(bare_rate, 1)}});
   return {};
 }
 
@@ -145,7 +149,8 @@ Status bench_respawn(int rounds, const std::string& model) {
     if (const auto outputs = pool.predict("model", {{info.inputs[0].name, input}}); !outputs) return outputs.status();
     answered_ms.push_back(seconds_since(killed) * 1e3);
     SHOAL_ASSIGN_OR_RETURN(const DaemonStats after, read_stats(pool));
-    if (after.worker_pids == stats.worker_pids) return internal_error("the answer of round {} did not come from a replacement", round);
+    if (after.worker_pids == stats.worker_pids)
+      return internal_error("the answer of round {} did not come from a replacement", round);
   }
   print({{"kill_to_answer_ms", summary(answered_ms)}, {"quiet_ms", summary(quiet_ms)}, {"kills", rounds}});
   return {};

@@ -18,8 +18,8 @@ Status bench_respawn(int rounds, const std::string& model);
 struct LoadOptions {
   std::string model;
   int requests = 100;
-  int window = 1;          ///< requests in flight
-  int each_worker = 0;     ///< go on until every worker has answered so many
+  int window = 1;       ///< requests in flight
+  int each_worker = 0;  ///< go on until every worker has answered so many
 };
 /// Submits zeros to a model of the daemon of $SHOAL_DIR; latencies and compute times.
 Status bench_load(const LoadOptions& options);

@@ -39,7 +39,8 @@ Result<Question> prepare(Pool& pool, const ModelInfo& info, unsigned seed) {
     Shape shape = spec.shape;
     if (shape.rank() > 0 && shape[0] < 0) shape[0] = 1;
     SHOAL_ASSIGN_OR_RETURN(Tensor tensor, pool.loan(spec.dtype, shape));
-    if (spec.dtype != DType::kFloat32) return unimplemented("the storm asks float32 models; input {} is {}", spec.name, dtype_name(spec.dtype));
+    if (spec.dtype != DType::kFloat32)
+      return unimplemented("the storm asks float32 models; input {} is {}", spec.name, dtype_name(spec.dtype));
     std::ranges::generate(tensor.values<float>(), [&] { return uniform(generator); });
     question.inputs.push_back({spec.name, tensor});
   }
@@ -52,7 +53,9 @@ Result<Question> prepare(Pool& pool, const ModelInfo& info, unsigned seed) {
 }
 
 bool same(const Tensors& outputs, const std::vector<std::vector<std::byte>>& answer) {
-  return std::ranges::equal(outputs, answer, [](const NamedTensor& output, const auto& bytes) { return std::ranges::equal(output.tensor.view().bytes(), bytes); });
+  return std::ranges::equal(outputs, answer, [](const NamedTensor& output, const auto& bytes) {
+    return std::ranges::equal(output.tensor.view().bytes(), bytes);
+  });
 }
 
 void ask_until(SteadyClock::time_point end, Pool& pool, const std::string& model, const Question& question, Counts& counts) {
@@ -89,8 +92,8 @@ void kill_one(Pool& watcher, const std::string& model, std::mt19937& generator, 
 }
 
 void print_live_line(const Counts& counts, double seconds_left) {
-  std::fprintf(stderr, "\r\033[K  %8lu answers   %4lu kills   %lu lost   %lu wrong   %.0f s left", counts.answered.load(), counts.kills.load(),
-               counts.failed.load(), counts.wrong.load(), std::max(0.0, seconds_left));
+  std::fprintf(stderr, "\r\033[K  %8lu answers   %4lu kills   %lu lost   %lu wrong   %.0f s left", counts.answered.load(),
+               counts.kills.load(), counts.failed.load(), counts.wrong.load(), std::max(0.0, seconds_left));
 }
 
 }  // namespace
@@ -111,7 +114,8 @@ Status run_storm(const StormOptions& options) {
   const auto end = started + std::chrono::duration_cast<SteadyClock::duration>(std::chrono::duration<double>(options.seconds));
   {
     std::vector<std::jthread> clients;
-    for (const Question& question : questions) clients.emplace_back([&] { ask_until(end, pool, options.model, question, counts); });
+    for (const Question& question : questions)
+      clients.emplace_back([&] { ask_until(end, pool, options.model, question, counts); });
     std::mt19937 generator(1);
     const bool live = ::isatty(STDERR_FILENO);
     auto next_kill = started + std::chrono::milliseconds(options.kill_every_ms);
@@ -127,13 +131,21 @@ Status run_storm(const StormOptions& options) {
   const double seconds = std::chrono::duration<double>(SteadyClock::now() - started).count();
   if (::isatty(STDERR_FILENO)) print_live_line(counts, 0), std::fputc('\n', stderr);
   SHOAL_ASSIGN_OR_RETURN(const nlohmann::json after, model_stats(watcher, options.model));
-  const auto grown = [&](const char* key) { return after["counts"].value(key, std::uint64_t{0}) - before["counts"].value(key, std::uint64_t{0}); };
+  const auto grown = [&](const char* key) {
+    return after["counts"].value(key, std::uint64_t{0}) - before["counts"].value(key, std::uint64_t{0});
+  };
   const std::uint64_t lost = counts.submitted - counts.answered + counts.failed;
-  std::cout << nlohmann::ordered_json{{"answers", counts.answered.load()}, {"per_second", static_cast<double>(counts.answered) / seconds},
-                                      {"kills", counts.kills.load()}, {"lost", lost}, {"wrong", counts.wrong.load()},
-                                      {"kills_that_hit_a_running_request", grown("kills_while_running_and_rerun")}, {"rerun", grown("rerun")}}.dump(1)
+  std::cout << nlohmann::ordered_json{{"answers", counts.answered.load()},
+                                      {"per_second", static_cast<double>(counts.answered) / seconds},
+                                      {"kills", counts.kills.load()},
+                                      {"lost", lost},
+                                      {"wrong", counts.wrong.load()},
+                                      {"kills_that_hit_a_running_request", grown("kills_while_running_and_rerun")},
+                                      {"rerun", grown("rerun")}}
+                   .dump(1)
             << std::endl;
-  if (lost != 0 || counts.wrong != 0) return internal_error("{} answers lost, {} wrong, of {}", lost, counts.wrong.load(), counts.submitted.load());
+  if (lost != 0 || counts.wrong != 0)
+    return internal_error("{} answers lost, {} wrong, of {}", lost, counts.wrong.load(), counts.submitted.load());
   return {};
 }
 

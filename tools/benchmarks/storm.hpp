@@ -14,8 +14,8 @@ struct StormOptions {
   int kill_every_ms = 100;  ///< 0: no kills
 };
 
-/// Every thread submits its own input again and again and compares each answer with the quiet one, byte for byte. A live line on a
-/// terminal counts; the result is JSON on standard output.
+/// Every thread submits its own input again and again and compares each answer with the quiet one, byte for byte. A live line on
+/// a terminal counts; the result is JSON on standard output.
 ///   Errors  kInternal when an answer was lost, wrong, or an error
 Status run_storm(const StormOptions& options);
 

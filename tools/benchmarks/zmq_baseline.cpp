@@ -77,7 +77,8 @@ pid_t spawn(Body body) {
 }  // namespace
 
 BaselineRun run_baseline(const std::string& directory, const BaselineOptions& options) {
-  const std::string client_path = "ipc://" + directory + "/baseline-client", worker_path = "ipc://" + directory + "/baseline-worker";
+  const std::string client_path = "ipc://" + directory + "/baseline-client",
+                    worker_path = "ipc://" + directory + "/baseline-worker";
   const pid_t worker = spawn([&] { run_worker(worker_path, options.reply_bytes); });
   ::usleep(100'000);  // the worker and the client bind before the broker connects
   BaselineRun run;
@@ -98,7 +99,8 @@ BaselineRun run_baseline(const std::string& directory, const BaselineOptions& op
       }
       (void)socket.recv(reply);
       if (answered == warm_up) started = SteadyClock::now();
-      if (answered++ >= warm_up) run.round_trips_us.push_back(std::chrono::duration<double, std::micro>(SteadyClock::now() - sent.front()).count());
+      if (answered++ >= warm_up)
+        run.round_trips_us.push_back(std::chrono::duration<double, std::micro>(SteadyClock::now() - sent.front()).count());
       sent.pop_front();
     }
     run.seconds = std::chrono::duration<double>(SteadyClock::now() - started).count();

@@ -11,8 +11,8 @@ struct BaselineOptions {
   std::size_t request_bytes = 264;  ///< one request frame with one input and one output
   std::size_t reply_bytes = 168;    ///< one reply frame with one output
   int requests = 20'000;
-  int window = 1;                   ///< requests in flight at the client
-  int credits = 64;                 ///< requests in flight at the worker
+  int window = 1;    ///< requests in flight at the client
+  int credits = 64;  ///< requests in flight at the worker
 };
 
 struct BaselineRun {
@@ -20,8 +20,8 @@ struct BaselineRun {
   double seconds = 0;  ///< from the first counted submission to the last answer
 };
 
-/// Forks a broker (ROUTER towards the client, ROUTER towards the worker, connecting to both as the supervisor does) and an echoing
-/// worker, drives them from this process over ipc sockets in `directory`, and returns the round trip of each request.
+/// Forks a broker (ROUTER towards the client, ROUTER towards the worker, connecting to both as the supervisor does) and an
+/// echoing worker, drives them from this process over ipc sockets in `directory`, and returns the round trip of each request.
 BaselineRun run_baseline(const std::string& directory, const BaselineOptions& options);
 
 }  // namespace shoal::bench

@@ -23,8 +23,10 @@
 namespace shoal::tool {
 namespace {
 
-constexpr const char* kAbout = "Says what pictures show: by a model of the running daemon (NAME), or in this process without a daemon (PATH).";
-constexpr const char* kMore = R"(What has a '/' or exists as a file or checkpoint is a PATH. Pictures are prepared as [preprocess] in model.toml says, or a preset:
+constexpr const char* kAbout =
+    "Says what pictures show: by a model of the running daemon (NAME), or in this process without a daemon (PATH).";
+constexpr const char* kMore =
+    R"(What has a '/' or exists as a file or checkpoint is a PATH. Pictures are prepared as [preprocess] in model.toml says, or a preset:
   imagenet            RGB, shorter side 256, crop 224, mean and deviation of ImageNet (Gluon, torchvision)
   imagenet-bgr-caffe  BGR, shorter side 256, crop 224, minus 104, 117, 123 (Caffe, early MXNet)
   cifar10             RGB, 32, mean and deviation of CIFAR-10
@@ -49,7 +51,8 @@ struct Options {
 ///   Threads  thread-safe
 class FileQueue {
  public:
-  FileQueue(const ImageClassifier& classifier, const std::vector<std::string>& files) : classifier_(classifier), files_(files), results_(files.size()) {}
+  FileQueue(const ImageClassifier& classifier, const std::vector<std::string>& files)
+      : classifier_(classifier), files_(files), results_(files.size()) {}
 
   /// Returns when all are done; after a failure no new ones are begun.
   Finish run(int thread_count) {
@@ -107,10 +110,12 @@ void print_json(const std::vector<std::string>& files, const std::vector<Classes
   nlohmann::json pictures = nlohmann::json::array();
   for (std::size_t i = 0; i < files.size(); ++i) {
     nlohmann::json classes = nlohmann::json::array();
-    for (const ClassScore& score : all[i]) classes.push_back({{"index", score.index}, {"label", score.label}, {"probability", score.probability}});
+    for (const ClassScore& score : all[i])
+      classes.push_back({{"index", score.index}, {"label", score.label}, {"probability", score.probability}});
     pictures.push_back({{"file", files[i]}, {"classes", classes}});
   }
-  std::printf("%s\n", nlohmann::json{{"pictures", pictures}}.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
+  std::printf("%s\n",
+              nlohmann::json{{"pictures", pictures}}.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
 }
 
 void print_table(const std::vector<std::string>& files, const std::vector<Classes>& all) {
@@ -119,14 +124,15 @@ void print_table(const std::vector<std::string>& files, const std::vector<Classe
     for (const ClassScore& score : all[i]) {
       std::array<char, 16> percent{};
       std::snprintf(percent.data(), percent.size(), "%.1f %%", 100 * static_cast<double>(score.probability));
-      rows.push_back({&score == &all[i].front() ? files[i] : "", percent.data(), score.label.empty() ? format("class {}", score.index) : score.label});
+      rows.push_back({&score == &all[i].front() ? files[i] : "", percent.data(),
+                      score.label.empty() ? format("class {}", score.index) : score.label});
     }
   }
   std::fputs(align_columns(rows, {false, true, false}).c_str(), stdout);
 }
 
-Finish classify_with(Runner& runner, const std::string& model, const Options& options, const std::optional<Preprocess>& preprocess, int contexts,
-                     Session& session) {
+Finish classify_with(Runner& runner, const std::string& model, const Options& options,
+                     const std::optional<Preprocess>& preprocess, int contexts, Session& session) {
   auto classifier = ImageClassifier::create(runner, model, {.preprocess = preprocess, .top_k = options.top_k});
   if (!classifier.ok()) return daemon_failure(classifier.status());
   for (const std::string& warning : classifier->warnings()) session.console.warn(warning);
@@ -155,7 +161,8 @@ Finish classify(const Options& options, Session& session) {
   }
   auto pool = Pool::connect();
   if (!pool.ok()) return daemon_failure(pool.status());
-  return classify_with(*pool, options.model, options, preprocess, options.contexts > 0 ? options.contexts : kContextsOfPool, session);
+  return classify_with(*pool, options.model, options, preprocess, options.contexts > 0 ? options.contexts : kContextsOfPool,
+                       session);
 }
 
 }  // namespace
@@ -168,7 +175,8 @@ Command make_classify(CLI::App& application) {
   app->add_option("IMAGE", options->files, "pictures: JPEG, PNG, ...")->required();
   app->add_option("--top-k", options->top_k, "classes per picture (default 5)")->check(CLI::Range(1, 1'000'000));
   app->add_option("--preset", options->preset, "how pictures are prepared, instead of what the model says");
-  app->add_option("--contexts", options->contexts, "pictures at the same time (default: 1 in this process, 4 through the daemon)")->check(CLI::Range(1, 256));
+  app->add_option("--contexts", options->contexts, "pictures at the same time (default: 1 in this process, 4 through the daemon)")
+      ->check(CLI::Range(1, 256));
   app->add_flag("--json", options->json, "print JSON");
   return {app, [options](Session& session) { return classify(*options, session); }};
 }

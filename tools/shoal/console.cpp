@@ -23,7 +23,8 @@ void write_error_line(std::string line) {
 
 /// Width on a terminal of UTF-8 text, where every character takes one column.
 std::size_t columns_of(const std::string& text) {
-  return static_cast<std::size_t>(std::ranges::count_if(text, [](char c) { return (static_cast<unsigned char>(c) & 0xc0) != 0x80; }));
+  return static_cast<std::size_t>(
+      std::ranges::count_if(text, [](char c) { return (static_cast<unsigned char>(c) & 0xc0) != 0x80; }));
 }
 
 }  // namespace
@@ -31,8 +32,8 @@ std::size_t columns_of(const std::string& text) {
 Finish daemon_failure(Status why) {
   if (why.ok()) return {};
   const StatusCode code = why.code();
-  const bool lies_with_daemon = code == StatusCode::kUnavailable || code == StatusCode::kNotFound || code == StatusCode::kOverloaded ||
-                                code == StatusCode::kPermissionDenied;
+  const bool lies_with_daemon = code == StatusCode::kUnavailable || code == StatusCode::kNotFound ||
+                                code == StatusCode::kOverloaded || code == StatusCode::kPermissionDenied;
   return {std::move(why), lies_with_daemon ? kNotAvailable : kAtFault};
 }
 
@@ -42,7 +43,8 @@ void Console::hold_library_messages() { std::setvbuf(stderr, nullptr, _IOFBF, BU
 
 int Console::finish(const Finish& finish) {
   Finish end = finish;
-  if ((std::fflush(stdout) != 0 || std::ferror(stdout)) && end.status.ok()) end = Finish(internal_error("standard output cannot be written"));
+  if ((std::fflush(stdout) != 0 || std::ferror(stdout)) && end.status.ok())
+    end = Finish(internal_error("standard output cannot be written"));
   if (!end.status.ok()) write_error_line("shoal: " + end.status.to_string());
   for (const std::string& warning : warnings_) write_error_line("shoal: warning: " + warning);
   std::fflush(stderr);
@@ -50,7 +52,11 @@ int Console::finish(const Finish& finish) {
 }
 
 Progress::Progress(std::string what, std::size_t total)
-    : what_(std::move(what)), total_(total), started_ns_(monotonic_now_ns()), shown_ns_(started_ns_), is_terminal_(::isatty(STDERR_FILENO) == 1) {}
+    : what_(std::move(what)),
+      total_(total),
+      started_ns_(monotonic_now_ns()),
+      shown_ns_(started_ns_),
+      is_terminal_(::isatty(STDERR_FILENO) == 1) {}
 
 Progress::~Progress() {
   if (is_visible_) ::dprintf(STDERR_FILENO, "\r\033[K");

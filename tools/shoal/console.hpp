@@ -13,7 +13,7 @@ namespace shoal::tool {
 /// A contract: scripts rely on these.
 enum ExitCode {
   kSuccess = 0,
-  kAtFault = 1,       ///< the request or a file is at fault
+  kAtFault = 1,  ///< the request or a file is at fault
   kUsage = 2,
   kNotAvailable = 3,  ///< no daemon, or it does not have the model (now)
 };
@@ -21,15 +21,17 @@ enum ExitCode {
 /// How a command ended. A Status that is not OK ends it with kAtFault.
 struct Finish {
   Finish() = default;
-  Finish(Status why) : status(std::move(why)), code(status.ok() ? kSuccess : kAtFault) {}  // NOLINT(google-explicit-constructor): `return status;`
+  Finish(Status why)
+      : status(std::move(why)),
+        code(status.ok() ? kSuccess : kAtFault) {}  // NOLINT(google-explicit-constructor): `return status;`
   Finish(Status why, ExitCode exit_code) : status(std::move(why)), code(exit_code) {}
 
   Status status;
   ExitCode code = kSuccess;
 };
 
-/// The end of a command whose request the daemon did not carry out: kNotAvailable where it lies with the daemon (no daemon, no such model,
-/// overload), else kAtFault. A Status that is OK is a success.
+/// The end of a command whose request the daemon did not carry out: kNotAvailable where it lies with the daemon (no daemon, no
+/// such model, overload), else kAtFault. A Status that is OK is a success.
 Finish daemon_failure(Status why);
 /// The end of a command that was called wrongly.
 Finish usage_failure(Status why);

@@ -46,12 +46,14 @@ Result<std::vector<TensorSpec>> input_set(const Checkpoint& checkpoint, const Te
     if (std::ranges::count(checkpoint.inputs, name, &TensorSpec::name) == 0) {
       return invalid_argument("model '{}' has no input '{}' (it has: {})", checkpoint.name, name, names_of(checkpoint.inputs));
     }
-    if (std::ranges::count(set, name, &TensorSpec::name) > 0) return invalid_argument("model '{}': input '{}' is given twice", checkpoint.name, name);
+    if (std::ranges::count(set, name, &TensorSpec::name) > 0)
+      return invalid_argument("model '{}': input '{}' is given twice", checkpoint.name, name);
     set.push_back({name, tensor.dtype(), tensor.shape()});
   }
   for (const TensorSpec& input : checkpoint.inputs) {
     if (std::ranges::count(set, input.name, &TensorSpec::name) == 0) {
-      return invalid_argument("model '{}': input '{}' is missing (it has: {})", checkpoint.name, input.name, names_of(checkpoint.inputs));
+      return invalid_argument("model '{}': input '{}' is missing (it has: {})", checkpoint.name, input.name,
+                              names_of(checkpoint.inputs));
     }
   }
   return set;
@@ -91,7 +93,8 @@ Result<Engine> load_for_pictures(const std::string& path, EngineOptions options,
   SHOAL_ASSIGN_OR_RETURN(const Checkpoint checkpoint, look_into(path));
   if (!checkpoint.has_shapes() && checkpoint.inputs.size() == 1 && checkpoint.inputs[0].shape.rank() == 0) {
     const std::int64_t channels = preprocess->order == "GRAY" ? 1 : 3;
-    options.shapes = {{{checkpoint.inputs[0].name, DType::kFloat32, {1, channels, preprocess->crop_height, preprocess->crop_width}}}};
+    options.shapes = {
+        {{checkpoint.inputs[0].name, DType::kFloat32, {1, channels, preprocess->crop_height, preprocess->crop_width}}}};
   }
   return Engine::load(path, std::move(options));
 }

@@ -15,8 +15,10 @@ namespace {
 
 using nlohmann::json;
 
-constexpr const char* kAbout = "Says what a checkpoint holds: files, format, inputs, outputs, operators, parameters, and what Shoal does not support of it.";
-constexpr const char* kMore = R"(Every node that cannot be imported is listed with its operator and the reason; `supported` in the JSON is then false. Shapes are those
+constexpr const char* kAbout =
+    "Says what a checkpoint holds: files, format, inputs, outputs, operators, parameters, and what Shoal does not support of it.";
+constexpr const char* kMore =
+    R"(Every node that cannot be imported is listed with its operator and the reason; `supported` in the JSON is then false. Shapes are those
 of model.toml, or of the file; those of the outputs follow from the first set of inputs.
 
   shoal inspect models/resnet-50
@@ -114,7 +116,8 @@ json to_json(const std::vector<TensorSpec>& specs) {
   json list = json::array();
   for (const TensorSpec& spec : specs) {
     const auto dims = spec.shape.dims();
-    list.push_back({{"name", spec.name}, {"dtype", dtype_name(spec.dtype)},
+    list.push_back({{"name", spec.name},
+                    {"dtype", dtype_name(spec.dtype)},
                     {"shape", dims.empty() ? json() : json(std::vector<std::int64_t>(dims.begin(), dims.end()))}});
   }
   return list;
@@ -124,26 +127,30 @@ void print_json(const Report& report) {
   json files = json::array(), operators = json::array(), unsupported = json::array();
   for (const auto& [file, bytes] : report.sizes) files.push_back({{"file", file}, {"bytes", bytes}});
   for (const auto& [name, count] : report.survey.operators) operators.push_back({{"name", name}, {"count", count}});
-  for (const auto& [op, node, reason] : report.survey.unsupported) unsupported.push_back({{"operator", op}, {"node", node}, {"reason", reason}});
-  const json object{{"format", "mxnet"},
-                    {"mxnet_version", report.survey.mxnet_version},
-                    {"prefix", report.files.prefix},
-                    {"epoch", report.files.epoch},
-                    {"version", report.files.version},
-                    {"files", files},
-                    {"inputs", to_json(report.inputs)},
-                    {"ignored_inputs", report.survey.import.graph.ignored_inputs},
-                    {"outputs", to_json(report.outputs)},
-                    {"operators", operators},
-                    {"parameters", {{"arrays", report.parameters.arrays}, {"values", report.parameters.values}, {"bytes", report.parameters.bytes}}},
-                    {"labels", report.label_count},
-                    {"supported", report.survey.unsupported.empty()},
-                    {"unsupported", unsupported},
-                    {"notes", report.notes}};
+  for (const auto& [op, node, reason] : report.survey.unsupported)
+    unsupported.push_back({{"operator", op}, {"node", node}, {"reason", reason}});
+  const json object{
+      {"format", "mxnet"},
+      {"mxnet_version", report.survey.mxnet_version},
+      {"prefix", report.files.prefix},
+      {"epoch", report.files.epoch},
+      {"version", report.files.version},
+      {"files", files},
+      {"inputs", to_json(report.inputs)},
+      {"ignored_inputs", report.survey.import.graph.ignored_inputs},
+      {"outputs", to_json(report.outputs)},
+      {"operators", operators},
+      {"parameters",
+       {{"arrays", report.parameters.arrays}, {"values", report.parameters.values}, {"bytes", report.parameters.bytes}}},
+      {"labels", report.label_count},
+      {"supported", report.survey.unsupported.empty()},
+      {"unsupported", unsupported},
+      {"notes", report.notes}};
   std::printf("%s\n", object.dump(-1, ' ', false, json::error_handler_t::replace).c_str());
 }
 
-void print_section(const std::string& title, const std::vector<std::vector<std::string>>& rows, const std::vector<bool>& right_aligned) {
+void print_section(const std::string& title, const std::vector<std::vector<std::string>>& rows,
+                   const std::vector<bool>& right_aligned) {
   if (rows.empty()) return;
   std::printf("\n%s\n", title.c_str());
   std::fputs(align_columns(rows, right_aligned).c_str(), stdout);
@@ -152,7 +159,8 @@ void print_section(const std::string& title, const std::vector<std::vector<std::
 std::vector<std::vector<std::string>> rows_of(const std::vector<TensorSpec>& specs) {
   std::vector<std::vector<std::string>> rows;
   for (const TensorSpec& spec : specs) {
-    rows.push_back({"  " + spec.name, std::string(dtype_name(spec.dtype)), spec.shape.rank() == 0 ? "shape not known" : spec.shape.to_string()});
+    rows.push_back({"  " + spec.name, std::string(dtype_name(spec.dtype)),
+                    spec.shape.rank() == 0 ? "shape not known" : spec.shape.to_string()});
   }
   return rows;
 }
@@ -172,8 +180,8 @@ void print_text(const Report& report) {
   rows.clear();
   for (const auto& [name, count] : survey.operators) rows.push_back({"  " + name, std::to_string(count)});
   print_section("operators", rows, {false, true});
-  std::printf("\nparameters\n  %zu arrays, %lld numbers, %s\n", report.parameters.arrays, static_cast<long long>(report.parameters.values),
-              format_bytes(report.parameters.bytes).c_str());
+  std::printf("\nparameters\n  %zu arrays, %lld numbers, %s\n", report.parameters.arrays,
+              static_cast<long long>(report.parameters.values), format_bytes(report.parameters.bytes).c_str());
   if (report.label_count > 0) std::printf("\nlabels\n  %zu\n", report.label_count);
   rows.clear();
   for (const auto& [op, node, reason] : survey.unsupported) rows.push_back({"  " + op, node, reason});

@@ -9,7 +9,8 @@ namespace {
 
 using namespace shoal::tool;
 
-constexpr const char* kAbout = R"(Looks into models, runs them in this process, and uses the models that a running daemon serves.)";
+constexpr const char* kAbout =
+    R"(Looks into models, runs them in this process, and uses the models that a running daemon serves.)";
 constexpr const char* kExamples = R"(Without a daemon:
   shoal inspect models/resnet-50                          what a checkpoint holds, and whether it can be run
   shoal run models/resnet-50 --input data=x.npy --output out

@@ -11,7 +11,8 @@
 namespace shoal::tool {
 namespace {
 
-constexpr const char* kAbout = "Sends one request to a model of the running daemon and writes each output to DIR/<output name>.npy.";
+constexpr const char* kAbout =
+    "Sends one request to a model of the running daemon and writes each output to DIR/<output name>.npy.";
 constexpr const char* kMore = R"(Writes and prints as `shoal run` does.
 
   shoal predict resnet --input data=x.npy --output out
@@ -49,7 +50,10 @@ Command make_predict(CLI::App& application) {
   CLI::App* app = application.add_subcommand("predict", kAbout);
   app->footer(kMore);
   app->add_option("NAME", options->model, "the model's name in the daemon")->required();
-  app->add_option("--input", options->inputs, "NAME=FILE.npy, once per input of the model")->required()->allow_extra_args(false)->take_all();
+  app->add_option("--input", options->inputs, "NAME=FILE.npy, once per input of the model")
+      ->required()
+      ->allow_extra_args(false)
+      ->take_all();
   app->add_option("--output", options->output, "directory for the outputs; made when it is missing")->required();
   app->add_option("--timeout", options->timeout_ms, "milliseconds for the whole request (default: the model's timeout_ms)")
       ->check(CLI::Range(1, 24 * 3'600'000));

@@ -14,8 +14,10 @@
 namespace shoal::tool {
 namespace {
 
-constexpr const char* kAbout = "Runs a checkpoint once in this process, without a daemon, and writes each output to DIR/<output name>.npy.";
-constexpr const char* kMore = R"(Shapes follow from the inputs given. Label inputs may be given and are ignored. In file names every character outside
+constexpr const char* kAbout =
+    "Runs a checkpoint once in this process, without a daemon, and writes each output to DIR/<output name>.npy.";
+constexpr const char* kMore =
+    R"(Shapes follow from the inputs given. Label inputs may be given and are ignored. In file names every character outside
 [A-Za-z0-9._-] becomes _; of names that are then equal, the later ones get a number.
 
   shoal run models/resnet-50 --input data=x.npy --output out
@@ -83,11 +85,16 @@ Command make_run(CLI::App& application) {
   CLI::App* app = application.add_subcommand("run", kAbout);
   app->footer(kMore);
   app->add_option("PATH", options->path, "the checkpoint: PREFIX, PREFIX@EPOCH or a directory")->required();
-  app->add_option("--input", options->inputs, "NAME=FILE.npy, once per input of the model")->required()->allow_extra_args(false)->take_all();
+  app->add_option("--input", options->inputs, "NAME=FILE.npy, once per input of the model")
+      ->required()
+      ->allow_extra_args(false)
+      ->take_all();
   app->add_option("--output", options->output, "directory for the outputs; made when it is missing")->required();
   app->add_option("--device", options->device, "cpu or cpu-reference (default: as model.toml says, else cpu)");
-  app->add_option("--threads", options->threads, "cores per run (default: as model.toml says, else 1)")->check(CLI::Range(1, 1024));
-  app->add_option("--repeat", options->repeat, "run so many times more and print the median time")->check(CLI::Range(1, 1'000'000));
+  app->add_option("--threads", options->threads, "cores per run (default: as model.toml says, else 1)")
+      ->check(CLI::Range(1, 1024));
+  app->add_option("--repeat", options->repeat, "run so many times more and print the median time")
+      ->check(CLI::Range(1, 1'000'000));
   app->add_flag("--json", options->json, "print JSON");
   return {app, [options](Session& session) { return run(*options, session); }};
 }

@@ -13,8 +13,10 @@ namespace {
 
 using nlohmann::json;
 
-constexpr const char* kAbout = "Says what the running daemon serves: models, processes, requests, times, and the memory of each process.";
-constexpr const char* kMore = R"(Memory: `shared` is what other processes have mapped, too (the weights, above all), `private` is the process's own, `share` (PSS) divides
+constexpr const char* kAbout =
+    "Says what the running daemon serves: models, processes, requests, times, and the memory of each process.";
+constexpr const char* kMore =
+    R"(Memory: `shared` is what other processes have mapped, too (the weights, above all), `private` is the process's own, `share` (PSS) divides
 shared pages among those who map them, so that the column's sum is what the pool costs.
 
   shoal status
@@ -27,7 +29,10 @@ struct Options {
 
 json to_json(const std::optional<ProcessMemory>& memory) {
   if (!memory) return {};
-  return {{"rss_bytes", memory->rss_bytes}, {"pss_bytes", memory->pss_bytes}, {"private_bytes", memory->private_bytes}, {"shared_bytes", memory->shared_bytes}};
+  return {{"rss_bytes", memory->rss_bytes},
+          {"pss_bytes", memory->pss_bytes},
+          {"private_bytes", memory->private_bytes},
+          {"shared_bytes", memory->shared_bytes}};
 }
 
 /// Adds "memory" to an object with a "pid".
@@ -50,12 +55,15 @@ Status check_ready(const json& stats) {
   std::string missing;
   for (const json& model : stats.at("models")) {
     const auto state = model.at("state").get<std::string>();
-    if (state != "ready") missing += format("{}'{}' is {}", missing.empty() ? "" : ", ", model.at("name").get<std::string>(), state);
+    if (state != "ready")
+      missing += format("{}'{}' is {}", missing.empty() ? "" : ", ", model.at("name").get<std::string>(), state);
   }
   return missing.empty() ? Status() : unavailable("not ready: model {}", missing);
 }
 
-std::string text_of(const json& value) { return value.is_string() ? value.get<std::string>() : value.is_null() ? "-" : value.dump(); }
+std::string text_of(const json& value) {
+  return value.is_string() ? value.get<std::string>() : value.is_null() ? "-" : value.dump();
+}
 std::string ms_text(double ms) {
   char text[32];
   std::snprintf(text, sizeof text, "%.3g", ms);
@@ -66,8 +74,9 @@ void print_model(const json& model) {
   const json& counts = model.at("counts");
   std::uint64_t failed = 0;
   for (const json& count : counts.at("failed")) failed += count.get<std::uint64_t>();
-  std::printf("\n%s: %s, version %s, %zu of %s workers, from %s\n", text_of(model.at("name")).c_str(), text_of(model.at("state")).c_str(),
-              text_of(model.at("version")).c_str(), model.at("workers").size(), text_of(model.at("wanted_workers")).c_str(), text_of(model.at("path")).c_str());
+  std::printf("\n%s: %s, version %s, %zu of %s workers, from %s\n", text_of(model.at("name")).c_str(),
+              text_of(model.at("state")).c_str(), text_of(model.at("version")).c_str(), model.at("workers").size(),
+              text_of(model.at("wanted_workers")).c_str(), text_of(model.at("path")).c_str());
   if (const std::string reason = model.value("reason", ""); !reason.empty()) std::printf("  %s\n", reason.c_str());
   const json& queue = model.at("queue");
   std::printf("  requests  %s answered, %llu failed, %s run again, %s refused; %s running, %s of %s waiting; %s workers died\n",
@@ -76,15 +85,24 @@ void print_model(const json& model) {
               text_of(queue.at("limit")).c_str(), text_of(counts.at("worker_deaths")).c_str());
   const json& latency = model.at("latency_ms");
   const auto times = [&](const char* what) {
-    return format("{} {} (p99 {})", what, ms_text(latency.at(what).at("p50").get<double>()), ms_text(latency.at(what).at("p99").get<double>()));
+    return format("{} {} (p99 {})", what, ms_text(latency.at(what).at("p50").get<double>()),
+                  ms_text(latency.at(what).at("p99").get<double>()));
   };
   std::printf("  ms        %s, %s, %s\n", times("total").c_str(), times("queue").c_str(), times("compute").c_str());
 }
 
 std::vector<std::string> process_row(const std::string& what, const json& process, const std::string& state) {
   const json memory = process.value("memory", json());
-  const auto bytes = [&](const char* key) { return memory.is_object() ? format_bytes(memory.at(key).get<std::uint64_t>()) : std::string("-"); };
-  return {what, text_of(process.at("pid")), state, text_of(process.value("answered", json())), bytes("shared_bytes"), bytes("private_bytes"), bytes("pss_bytes")};
+  const auto bytes = [&](const char* key) {
+    return memory.is_object() ? format_bytes(memory.at(key).get<std::uint64_t>()) : std::string("-");
+  };
+  return {what,
+          text_of(process.at("pid")),
+          state,
+          text_of(process.value("answered", json())),
+          bytes("shared_bytes"),
+          bytes("private_bytes"),
+          bytes("pss_bytes")};
 }
 
 std::uint64_t pss_of(const json& process) {
@@ -94,9 +112,11 @@ std::uint64_t pss_of(const json& process) {
 
 void print_text(const json& stats) {
   const json& daemon = stats.at("supervisor");
-  std::printf("daemon: pid %s in %s, up %.0f s, %s clients\n", text_of(daemon.at("pid")).c_str(), text_of(daemon.at("directory")).c_str(),
-              daemon.at("uptime_s").get<double>(), text_of(daemon.at("clients")).c_str());
-  std::vector<std::vector<std::string>> rows{{"process", "pid", "state", "answered", "shared", "private", "share"}, process_row("daemon", daemon, "")};
+  std::printf("daemon: pid %s in %s, up %.0f s, %s clients\n", text_of(daemon.at("pid")).c_str(),
+              text_of(daemon.at("directory")).c_str(), daemon.at("uptime_s").get<double>(),
+              text_of(daemon.at("clients")).c_str());
+  std::vector<std::vector<std::string>> rows{{"process", "pid", "state", "answered", "shared", "private", "share"},
+                                             process_row("daemon", daemon, "")};
   std::uint64_t total = pss_of(daemon);
   for (const json& model : stats.at("models")) {
     print_model(model);

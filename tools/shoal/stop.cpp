@@ -1,8 +1,8 @@
 // shoal stop: ends the daemon.
-#include <CLI/CLI.hpp>
 #include <poll.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+#include <CLI/CLI.hpp>
 
 #include <cerrno>
 #include <cstdio>
@@ -18,8 +18,10 @@
 namespace shoal::tool {
 namespace {
 
-constexpr const char* kAbout = "Stops the running daemon: nothing new is taken, what was admitted is answered, then every process exits.";
-constexpr const char* kMore = R"(Returns when the daemon is gone. When it still runs after --timeout the exit code is 1; it goes on stopping.
+constexpr const char* kAbout =
+    "Stops the running daemon: nothing new is taken, what was admitted is answered, then every process exits.";
+constexpr const char* kMore =
+    R"(Returns when the daemon is gone. When it still runs after --timeout the exit code is 1; it goes on stopping.
 
   shoal stop)";
 
@@ -40,7 +42,9 @@ Status wait_until_gone(const UniqueFd& process, int timeout_s) {
   const std::uint64_t until_ns = monotonic_now_ns() + static_cast<std::uint64_t>(timeout_s) * kSecondNs;
   while (true) {
     const std::uint64_t now_ns = monotonic_now_ns();
-    if (now_ns >= until_ns) return deadline_exceeded("the daemon still runs after {} s; it goes on answering what it has admitted, then stops", timeout_s);
+    if (now_ns >= until_ns)
+      return deadline_exceeded("the daemon still runs after {} s; it goes on answering what it has admitted, then stops",
+                               timeout_s);
     pollfd waiting{.fd = process.get(), .events = POLLIN};
     const int ready = ::poll(&waiting, 1, static_cast<int>((until_ns - now_ns) / 1'000'000 + 1));
     if (ready > 0) return {};

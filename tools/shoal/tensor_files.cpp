@@ -38,7 +38,8 @@ Result<Tensors> read_inputs(std::span<const InputFile> files) {
 
 std::string file_name_of(const std::string& name, std::set<std::string>& taken) {
   std::string plain = name.empty() ? "_" : name;
-  std::ranges::replace_if(plain, [](char c) { return !(std::isalnum(static_cast<unsigned char>(c)) || c == '.' || c == '_' || c == '-'); }, '_');
+  std::ranges::replace_if(
+      plain, [](char c) { return !(std::isalnum(static_cast<unsigned char>(c)) || c == '.' || c == '_' || c == '-'); }, '_');
   std::string unique = plain;
   for (int number = 2; !taken.insert(unique).second; ++number) unique = format("{}-{}", plain, number);
   return unique;
@@ -63,7 +64,10 @@ void print_outputs(std::span<const OutputFile> outputs, bool as_json, const doub
     nlohmann::json list = nlohmann::json::array();
     for (const auto& [spec, file] : outputs) {
       const auto dims = spec.shape.dims();
-      list.push_back({{"name", spec.name}, {"dtype", dtype_name(spec.dtype)}, {"shape", std::vector<std::int64_t>(dims.begin(), dims.end())}, {"file", file}});
+      list.push_back({{"name", spec.name},
+                      {"dtype", dtype_name(spec.dtype)},
+                      {"shape", std::vector<std::int64_t>(dims.begin(), dims.end())},
+                      {"file", file}});
     }
     nlohmann::json object{{"outputs", list}};
     if (median_ms) object["median_ms"] = *median_ms;
@@ -71,7 +75,8 @@ void print_outputs(std::span<const OutputFile> outputs, bool as_json, const doub
     return;
   }
   std::vector<std::vector<std::string>> rows;
-  for (const auto& [spec, file] : outputs) rows.push_back({spec.name, std::string(dtype_name(spec.dtype)), spec.shape.to_string(), file});
+  for (const auto& [spec, file] : outputs)
+    rows.push_back({spec.name, std::string(dtype_name(spec.dtype)), spec.shape.to_string(), file});
   std::fputs(align_columns(rows, {false, false, false, false}).c_str(), stdout);
   if (median_ms) std::printf("median %.3f ms per run\n", *median_ms);
 }

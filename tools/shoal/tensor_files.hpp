@@ -23,7 +23,8 @@ Result<std::vector<InputFile>> parse_inputs(std::span<const std::string> argumen
 /// Errors: those of read_npy().
 Result<Tensors> read_inputs(std::span<const InputFile> files);
 
-/// A name as part of a file's name: every character outside [A-Za-z0-9._-] is '_'; a number behind it when `taken` has it already. Adds it.
+/// A name as part of a file's name: every character outside [A-Za-z0-9._-] is '_'; a number behind it when `taken` has it
+/// already. Adds it.
 std::string file_name_of(const std::string& name, std::set<std::string>& taken);
 
 /// Where an output went.

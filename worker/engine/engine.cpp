@@ -113,7 +113,8 @@ struct Engine::Impl {
       submitted.notify_all();
     }
     for (std::thread& thread : threads) thread.join();
-    for (const auto& request : queue) request->complete({.outputs = Status(cancelled("the engine was destroyed before the request ran"))});
+    for (const auto& request : queue)
+      request->complete({.outputs = Status(cancelled("the engine was destroyed before the request ran"))});
   }
 
   std::unique_ptr<Context> take_context() {
@@ -139,7 +140,8 @@ struct Engine::Impl {
     }
     for (const TensorSpec& spec : info.inputs) {
       const auto count = std::ranges::count(given, spec.name, &NamedTensor::name);
-      if (count != 1) return invalid_argument("model '{}': input '{}' is {}", info.name, spec.name, count == 0 ? "missing" : "given twice");
+      if (count != 1)
+        return invalid_argument("model '{}': input '{}' is {}", info.name, spec.name, count == 0 ? "missing" : "given twice");
       const Tensor& tensor = std::ranges::find(given, spec.name, &NamedTensor::name)->tensor;
       specs.push_back({spec.name, tensor.dtype(), tensor.shape()});
       src.push_back(tensor.view());
@@ -160,7 +162,8 @@ struct Engine::Impl {
       dst.push_back(tensor.view());
       outputs.push_back({output.name, std::move(tensor)});
     }
-    if (const Status ran = (*program)->run(context, src, dst); !ran.ok()) return ran.with_context(format("model '{}'", info.name));
+    if (const Status ran = (*program)->run(context, src, dst); !ran.ok())
+      return ran.with_context(format("model '{}'", info.name));
     return outputs;
   }
 
@@ -249,7 +252,8 @@ Prediction Engine::submit(std::string_view model, Tensors inputs, SubmitOptions 
 }
 
 Result<ModelInfo> Engine::describe(std::string_view model) {
-  if (!model.empty() && model != impl_->info.name) return not_found("this engine runs model '{}', not '{}'", impl_->info.name, model);
+  if (!model.empty() && model != impl_->info.name)
+    return not_found("this engine runs model '{}', not '{}'", impl_->info.name, model);
   return impl_->info;
 }
 

@@ -34,7 +34,8 @@ class IdentityProgram final : public Program {
 Result<std::shared_ptr<const Program>> IdentityModel::program(std::span<const TensorSpec> inputs) {
   if (inputs.size() != 1 || inputs[0].name != "data") return invalid_argument("builtin:identity has one input, 'data'");
   SHOAL_RETURN_IF_ERROR(check_matches(input_specs()[0], inputs[0].dtype, inputs[0].shape));
-  if (inputs[0].shape.element_count() < 0) return invalid_argument("builtin:identity: shape {} is open", inputs[0].shape.to_string());
+  if (inputs[0].shape.element_count() < 0)
+    return invalid_argument("builtin:identity: shape {} is open", inputs[0].shape.to_string());
   return std::shared_ptr<const Program>(std::make_shared<IdentityProgram>(inputs[0].shape));
 }
 

@@ -1,4 +1,5 @@
-// IdentityModel, "builtin:identity": output equals input. The pool's own tests and benchmarks run on it: what they measure is the pool.
+// IdentityModel, "builtin:identity": output equals input. The pool's own tests and benchmarks run on it: what they measure is the
+// pool.
 #pragma once
 
 #include "worker/exec/model.hpp"

@@ -26,7 +26,9 @@ Result<std::vector<TensorSpec>> infer_outputs(Graph graph, std::span<const Tenso
   return outputs;
 }
 
-bool is_open(const TensorSpec& spec) { return std::ranges::any_of(spec.shape.dims(), [](std::int64_t dim) { return dim < 0; }); }
+bool is_open(const TensorSpec& spec) {
+  return std::ranges::any_of(spec.shape.dims(), [](std::int64_t dim) { return dim < 0; });
+}
 
 // Output dimensions that change when the open dimensions of the inputs do are open, too.
 Result<std::vector<TensorSpec>> describe_outputs(const Graph& graph, const InputPlan& plan) {
@@ -54,7 +56,8 @@ Result<LoadedModel> load_identity(const ModelSource& source) {
   LoadedModel loaded{.model = std::make_unique<IdentityModel>()};
   loaded.inputs = loaded.model->input_specs();
   for (const TensorSpec& given : source.config.inputs) {
-    if (given.name != "data" || given.dtype != DType::kFloat32) return invalid_argument("{} has one input, 'data' of float32", source.path);
+    if (given.name != "data" || given.dtype != DType::kFloat32)
+      return invalid_argument("{} has one input, 'data' of float32", source.path);
     loaded.inputs[0] = given;
   }
   loaded.outputs = {{"data_output", DType::kFloat32, loaded.inputs[0].shape}};

@@ -44,7 +44,8 @@ Status fold_constants(Graph& graph) {
   std::vector<Node> kept;
   for (Node& node : graph.nodes) {
     const ReferenceKernel kernel = find_reference_kernel(node.op->name);
-    const bool folds = !node.inputs.empty() && kernel != nullptr && std::all_of(node.inputs.begin(), node.inputs.end(), is_constant);
+    const bool folds =
+        !node.inputs.empty() && kernel != nullptr && std::all_of(node.inputs.begin(), node.inputs.end(), is_constant);
     if (folds) {
       if (Status status = fold_node(graph, node, kernel); !status.ok()) return status;
       continue;

@@ -56,8 +56,8 @@ template <typename T>
 struct IsOptional<std::optional<T>> : std::true_type {};
 struct Anything {
   template <typename T>
-    requires(!IsOptional<T>::value)  // an optional is made from what it holds; both ways would be ambiguous
-  operator T() const;  // NOLINT(google-explicit-constructor): only named in unevaluated code
+  requires(!IsOptional<T>::value)  // an optional is made from what it holds; both ways would be ambiguous
+  operator T() const;              // NOLINT(google-explicit-constructor): only named in unevaluated code
 };
 template <typename T, typename... Args>
 constexpr std::size_t count_fields(Args... args) {
@@ -80,15 +80,42 @@ template <typename T>
 void hash_struct(ContentHash& hash, const T& value) {
   constexpr std::size_t kCount = count_fields<T>();
   static_assert(kCount <= 12, "add a row here");
-  if constexpr (kCount == 1) { const auto& [a] = value; hash_fields(hash, a); }
-  if constexpr (kCount == 2) { const auto& [a, b] = value; hash_fields(hash, a, b); }
-  if constexpr (kCount == 3) { const auto& [a, b, c] = value; hash_fields(hash, a, b, c); }
-  if constexpr (kCount == 4) { const auto& [a, b, c, d] = value; hash_fields(hash, a, b, c, d); }
-  if constexpr (kCount == 5) { const auto& [a, b, c, d, e] = value; hash_fields(hash, a, b, c, d, e); }
-  if constexpr (kCount == 6) { const auto& [a, b, c, d, e, f] = value; hash_fields(hash, a, b, c, d, e, f); }
-  if constexpr (kCount == 7) { const auto& [a, b, c, d, e, f, g] = value; hash_fields(hash, a, b, c, d, e, f, g); }
-  if constexpr (kCount == 8) { const auto& [a, b, c, d, e, f, g, h] = value; hash_fields(hash, a, b, c, d, e, f, g, h); }
-  if constexpr (kCount == 9) { const auto& [a, b, c, d, e, f, g, h, i] = value; hash_fields(hash, a, b, c, d, e, f, g, h, i); }
+  if constexpr (kCount == 1) {
+    const auto& [a] = value;
+    hash_fields(hash, a);
+  }
+  if constexpr (kCount == 2) {
+    const auto& [a, b] = value;
+    hash_fields(hash, a, b);
+  }
+  if constexpr (kCount == 3) {
+    const auto& [a, b, c] = value;
+    hash_fields(hash, a, b, c);
+  }
+  if constexpr (kCount == 4) {
+    const auto& [a, b, c, d] = value;
+    hash_fields(hash, a, b, c, d);
+  }
+  if constexpr (kCount == 5) {
+    const auto& [a, b, c, d, e] = value;
+    hash_fields(hash, a, b, c, d, e);
+  }
+  if constexpr (kCount == 6) {
+    const auto& [a, b, c, d, e, f] = value;
+    hash_fields(hash, a, b, c, d, e, f);
+  }
+  if constexpr (kCount == 7) {
+    const auto& [a, b, c, d, e, f, g] = value;
+    hash_fields(hash, a, b, c, d, e, f, g);
+  }
+  if constexpr (kCount == 8) {
+    const auto& [a, b, c, d, e, f, g, h] = value;
+    hash_fields(hash, a, b, c, d, e, f, g, h);
+  }
+  if constexpr (kCount == 9) {
+    const auto& [a, b, c, d, e, f, g, h, i] = value;
+    hash_fields(hash, a, b, c, d, e, f, g, h, i);
+  }
   if constexpr (kCount == 10) {
     const auto& [a, b, c, d, e, f, g, h, i, j] = value;
     hash_fields(hash, a, b, c, d, e, f, g, h, i, j);
@@ -129,9 +156,11 @@ void hash_field(ContentHash& hash, const T& field) {
 
 void hash_attributes(ContentHash& hash, const Attributes& attributes) {
   hash.add(static_cast<std::uint64_t>(attributes.index()));
-  std::visit([&](const auto& value) {
-    if constexpr (!std::is_same_v<std::decay_t<decltype(value)>, std::monostate>) hash_struct(hash, value);
-  }, attributes);
+  std::visit(
+      [&](const auto& value) {
+        if constexpr (!std::is_same_v<std::decay_t<decltype(value)>, std::monostate>) hash_struct(hash, value);
+      },
+      attributes);
 }
 
 }  // namespace

@@ -30,7 +30,7 @@ Result<bool> Arena::reserve(std::size_t bytes) {
   auto* first = static_cast<std::byte*>(mapped);
   auto* aligned = reinterpret_cast<std::byte*>(align_up(reinterpret_cast<std::uintptr_t>(first), huge ? kHugePage : 4096));
   if (aligned != first) ::munmap(first, static_cast<std::size_t>(aligned - first));
-  if (std::byte *end = first + rounded + slack; end != aligned + rounded) {
+  if (std::byte* end = first + rounded + slack; end != aligned + rounded) {
     ::munmap(aligned + rounded, static_cast<std::size_t>(end - (aligned + rounded)));
   }
   if (huge) ::madvise(aligned, huge_bytes, MADV_HUGEPAGE);

@@ -33,20 +33,20 @@ class Arena {
 /// One Program's steps with this Context's addresses.
 struct Binding {
   std::uint64_t program_id = 0;
-  std::weak_ptr<const void> program_alive;   ///< expired: the Program is gone, and so must this be
-  std::byte* arena = nullptr;                ///< what the addresses were made for
-  std::vector<std::byte*> addresses;         ///< one per buffer
+  std::weak_ptr<const void> program_alive;  ///< expired: the Program is gone, and so must this be
+  std::byte* arena = nullptr;               ///< what the addresses were made for
+  std::vector<std::byte*> addresses;        ///< one per buffer
   std::vector<std::unique_ptr<BoundStep>> steps;
-  std::vector<std::byte*> inputs, outputs;   ///< as bound now
+  std::vector<std::byte*> inputs, outputs;                  ///< as bound now
   std::vector<AlignedBytes> input_staging, output_staging;  ///< made when a run first brings a tensor that is not aligned
-  std::vector<std::byte*> operands;          ///< room for one step's operands
+  std::vector<std::byte*> operands;                         ///< room for one step's operands
 };
 
 /// Threads: thread-bound
 struct Context::State {
   static constexpr std::size_t kMaxBindings = 64;  ///< beyond the least recently run is dropped
   Arena arena;
-  std::list<Binding> bindings;                     ///< most recently run first
+  std::list<Binding> bindings;  ///< most recently run first
 };
 
 }  // namespace shoal::worker

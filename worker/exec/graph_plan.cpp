@@ -14,7 +14,8 @@ std::size_t size_bytes_of(const Value& value) {
 
 Plan start_plan(const Graph& graph) {
   Plan plan;
-  for (const ValueId id : graph.inputs) plan.inputs.push_back({graph.value(id).name, graph.value(id).dtype, graph.value(id).shape});
+  for (const ValueId id : graph.inputs)
+    plan.inputs.push_back({graph.value(id).name, graph.value(id).dtype, graph.value(id).shape});
   for (const GraphOutput& output : graph.outputs) {
     plan.outputs.push_back({output.name, graph.value(output.value).dtype, graph.value(output.value).shape});
   }
@@ -52,7 +53,8 @@ Result<BufferId> add_plain_constant(const Graph& graph, ValueId id, WeightStore&
 
 void deliver_output(Plan& plan, BufferId id, int index) {
   Buffer& buffer = plan.buffer(id);
-  const bool has_parts = std::any_of(plan.buffers.begin(), plan.buffers.end(), [&](const Buffer& other) { return other.parent == id; });
+  const bool has_parts =
+      std::any_of(plan.buffers.begin(), plan.buffers.end(), [&](const Buffer& other) { return other.parent == id; });
   if (buffer.home == Buffer::Home::kArena && buffer.parent == kNoBuffer && !has_parts) {
     buffer.home = Buffer::Home::kOutput;
     buffer.index = index;

@@ -30,9 +30,11 @@ MemoryPlan plan_memory(std::span<const Interval> intervals) {
       offset = std::max(offset, static_cast<std::size_t>(align_up(plan.offsets[other] + intervals[other].bytes, kAlignment)));
     }
     plan.offsets[index] = offset;
-    plan.total_bytes = std::max(plan.total_bytes, static_cast<std::size_t>(align_up(offset + intervals[index].bytes, kAlignment)));
+    plan.total_bytes =
+        std::max(plan.total_bytes, static_cast<std::size_t>(align_up(offset + intervals[index].bytes, kAlignment)));
     by_offset.insert(std::upper_bound(by_offset.begin(), by_offset.end(), index,
-                                      [&](auto a, auto b) { return plan.offsets[a] < plan.offsets[b]; }), index);
+                                      [&](auto a, auto b) { return plan.offsets[a] < plan.offsets[b]; }),
+                     index);
   }
   return plan;
 }

@@ -21,13 +21,19 @@ std::string key_of(std::span<const TensorSpec> inputs) {
   return key;
 }
 
-bool is_open(const Shape& shape) { return std::any_of(shape.begin(), shape.end(), [](std::int64_t dim) { return dim < 0; }); }
+bool is_open(const Shape& shape) {
+  return std::any_of(shape.begin(), shape.end(), [](std::int64_t dim) { return dim < 0; });
+}
 
 class LoadedModel : public Model {
  public:
   LoadedModel(Graph graph, ModelOptions options, std::unique_ptr<Device> device)
-      : graph_(std::move(graph)), device_(std::move(device)), input_sets_(std::move(options.input_sets)),
-        input_specs_(graph_.input_specs()), ignored_inputs_(graph_.ignored_inputs), cache_(options.cache_bytes) {
+      : graph_(std::move(graph)),
+        device_(std::move(device)),
+        input_sets_(std::move(options.input_sets)),
+        input_specs_(graph_.input_specs()),
+        ignored_inputs_(graph_.ignored_inputs),
+        cache_(options.cache_bytes) {
     for (const auto& output : graph_.outputs) output_names_.push_back(output.name);
   }
 
@@ -39,7 +45,8 @@ class LoadedModel : public Model {
     }
     SHOAL_RETURN_IF_ERROR(infer(graph_, input_sets_.front()));
     SHOAL_RETURN_IF_ERROR(fold_constants(graph_));
-    const WeightIdentity identity{hash_graph(graph_), format("build {}; {}; {}", build_id(), device_->identity(), key_of(input_sets_.front()))};
+    const WeightIdentity identity{hash_graph(graph_),
+                                  format("build {}; {}; {}", build_id(), device_->identity(), key_of(input_sets_.front()))};
     if (packed) {
       SHOAL_ASSIGN_OR_RETURN(weights_, WeightStore::open(identity, std::move(packed)));
     } else {
@@ -85,7 +92,8 @@ class LoadedModel : public Model {
     for (const auto& wanted : input_specs_) {
       const auto found = std::find_if(given.begin(), given.end(), is_named(wanted.name));
       if (found == given.end()) return invalid_argument("input '{}' of the model is not given", wanted.name);
-      if (is_open(found->shape)) return invalid_argument("input '{}' has the open shape {}: a program needs sizes", wanted.name, found->shape.to_string());
+      if (is_open(found->shape))
+        return invalid_argument("input '{}' has the open shape {}: a program needs sizes", wanted.name, found->shape.to_string());
       set.push_back({wanted.name, found->dtype, found->shape});
     }
     for (const auto& spec : given) {

@@ -23,8 +23,10 @@ struct ModelOptions {
 /// Thread-safe once loaded. Loading leaves the process single-threaded (design.md: it happens in a zygote before fork()).
 class Model {
  public:
-  /// Optimises, packs the weights into a new sealed memfd (or maps `packed`, made by an equal load before), compiles the input sets.
-  ///   Errors  kInvalidArgument, kUnimplemented: operator and node named; kFailedPrecondition: `packed` is of another model or build
+  /// Optimises, packs the weights into a new sealed memfd (or maps `packed`, made by an equal load before), compiles the input
+  /// sets.
+  ///   Errors  kInvalidArgument, kUnimplemented: operator and node named; kFailedPrecondition: `packed` is of another model or
+  ///   build
   static Result<std::unique_ptr<Model>> load(Graph graph, ModelOptions options, UniqueFd packed = {});
   virtual ~Model() = default;
 
@@ -33,11 +35,11 @@ class Model {
   virtual Result<std::shared_ptr<const Program>> program(std::span<const TensorSpec> inputs) = 0;
   /// Once per thread that runs or compiles: sets the thread's width.
   virtual void enter_thread() const = 0;
-  virtual int packed_fd() const = 0;                 ///< borrowed; -1 when the model has no constants
+  virtual int packed_fd() const = 0;  ///< borrowed; -1 when the model has no constants
   virtual std::size_t packed_bytes() const = 0;
   /// What the programs compiled on demand hold in this process: second packings, generated code, steps.
   virtual std::size_t cache_bytes() const { return 0; }
-  virtual std::vector<TensorSpec> input_specs() const = 0;   ///< as the graph says, model order
+  virtual std::vector<TensorSpec> input_specs() const = 0;  ///< as the graph says, model order
   virtual const std::vector<std::string>& output_names() const = 0;
   virtual const std::vector<std::string>& ignored_inputs() const = 0;
 };

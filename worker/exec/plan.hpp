@@ -46,7 +46,7 @@ class Step {
  public:
   Step(std::string name, std::vector<BufferId> operands) : name_(std::move(name)), operands_(std::move(operands)) {}
   virtual ~Step() = default;
-  const std::string& name() const { return name_; }  ///< "Convolution 'conv1'"
+  const std::string& name() const { return name_; }                    ///< "Convolution 'conv1'"
   const std::vector<BufferId>& operands() const { return operands_; }  ///< all that it reads and writes, scratch included
   /// What does it: "reference", "copy", or oneDNN's name of the implementation.
   virtual std::string implementation() const = 0;
@@ -76,8 +76,8 @@ struct AlignedBytes {
 struct Plan {
   std::vector<TensorSpec> inputs, outputs;  ///< concrete, the model's order
   std::vector<Buffer> buffers;
-  std::vector<std::unique_ptr<Step>> steps; ///< in the order of execution
-  std::vector<AlignedBytes> privates;       ///< constants that the packed weights do not hold in the form this Plan needs
+  std::vector<std::unique_ptr<Step>> steps;  ///< in the order of execution
+  std::vector<AlignedBytes> privates;        ///< constants that the packed weights do not hold in the form this Plan needs
 
   BufferId add_buffer(std::size_t bytes, Buffer::Home home = Buffer::Home::kArena, int index = 0) {
     buffers.push_back({.home = home, .index = index, .bytes = bytes});

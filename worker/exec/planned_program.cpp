@@ -85,11 +85,13 @@ std::size_t PlannedProgram::resident_bytes() const {
 }
 
 Status PlannedProgram::check(const char* what, std::span<const TensorSpec> specs, std::span<const TensorView> views) const {
-  if (views.size() != specs.size()) return invalid_argument("{} {}s were given, the program has {}", views.size(), what, specs.size());
+  if (views.size() != specs.size())
+    return invalid_argument("{} {}s were given, the program has {}", views.size(), what, specs.size());
   for (std::size_t i = 0; i < specs.size(); ++i) {
     if (views[i].dtype == specs[i].dtype && views[i].shape == specs[i].shape) continue;
-    return invalid_argument("{} '{}' is {} {}, the program was compiled for {} {}", what, specs[i].name, dtype_name(views[i].dtype),
-                            views[i].shape.to_string(), dtype_name(specs[i].dtype), specs[i].shape.to_string());
+    return invalid_argument("{} '{}' is {} {}, the program was compiled for {} {}", what, specs[i].name,
+                            dtype_name(views[i].dtype), views[i].shape.to_string(), dtype_name(specs[i].dtype),
+                            specs[i].shape.to_string());
   }
   return {};
 }
@@ -97,12 +99,17 @@ Status PlannedProgram::check(const char* what, std::span<const TensorSpec> specs
 std::byte* PlannedProgram::address_of(const Buffer& buffer, const Binding& binding) const {
   const auto index = static_cast<std::size_t>(buffer.index);
   switch (buffer.home) {
-    case Buffer::Home::kInput: return binding.inputs[index];
-    case Buffer::Home::kOutput: return binding.outputs[index];
-    case Buffer::Home::kPrivate: return plan_.privates[index].data.get();
+    case Buffer::Home::kInput:
+      return binding.inputs[index];
+    case Buffer::Home::kOutput:
+      return binding.outputs[index];
+    case Buffer::Home::kPrivate:
+      return plan_.privates[index].data.get();
     // Steps only read it, and the mapping is read-only: a stray write is a SIGSEGV.
-    case Buffer::Home::kWeights: return const_cast<std::byte*>(weights_->address(buffer.index));
-    case Buffer::Home::kArena: break;
+    case Buffer::Home::kWeights:
+      return const_cast<std::byte*>(weights_->address(buffer.index));
+    case Buffer::Home::kArena:
+      break;
   }
   return binding.arena + arena_offsets_[static_cast<std::size_t>(&buffer - plan_.buffers.data())];
 }
@@ -129,7 +136,8 @@ void PlannedProgram::bind_steps(Binding& binding) const {
 
 Result<Binding*> PlannedProgram::binding_in(Context::State& state) const {
   SHOAL_RETURN_IF_ERROR(state.arena.reserve(arena_bytes_).status());
-  const auto found = std::find_if(state.bindings.begin(), state.bindings.end(), [&](const Binding& b) { return b.program_id == id_; });
+  const auto found =
+      std::find_if(state.bindings.begin(), state.bindings.end(), [&](const Binding& b) { return b.program_id == id_; });
   if (found != state.bindings.end()) {
     state.bindings.splice(state.bindings.begin(), state.bindings, found);
     return &state.bindings.front();
@@ -174,7 +182,7 @@ void PlannedProgram::bind_tensors(Binding& binding, std::span<const TensorView> 
 Status PlannedProgram::run(Context& context, std::span<const TensorView> src, std::span<TensorView> dst) const {
   SHOAL_RETURN_IF_ERROR(check("input", inputs_, src));
   SHOAL_RETURN_IF_ERROR(check("output", outputs_, dst));
-  SHOAL_ASSIGN_OR_RETURN(Binding* binding, binding_in(*context.state));
+  SHOAL_ASSIGN_OR_RETURN(Binding * binding, binding_in(*context.state));
   if (binding->arena != context.state->arena.data() || binding->addresses.empty()) {
     binding->arena = context.state->arena.data();
     bind_steps(*binding);

@@ -32,10 +32,10 @@ class PlannedProgram : public Program {
   std::uint64_t id_;
   Plan plan_;
   std::shared_ptr<const WeightStore> weights_;
-  std::vector<std::size_t> arena_offsets_;         ///< one per buffer; of parents in the arena only
-  std::vector<BufferId> external_buffers_;         ///< in kInput or kOutput, parts of them included; parents first
-  std::vector<std::size_t> external_steps_;        ///< those that touch them
-  std::shared_ptr<const int> alive_;               ///< Bindings watch it
+  std::vector<std::size_t> arena_offsets_;   ///< one per buffer; of parents in the arena only
+  std::vector<BufferId> external_buffers_;   ///< in kInput or kOutput, parts of them included; parents first
+  std::vector<std::size_t> external_steps_;  ///< those that touch them
+  std::shared_ptr<const int> alive_;         ///< Bindings watch it
 };
 
 }  // namespace shoal::worker

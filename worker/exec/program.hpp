@@ -16,8 +16,8 @@ namespace shoal::worker {
 
 /// Where a run tells the outside how far it is; both words may be read by a signal handler or another process.
 struct Progress {
-  std::atomic<std::uint64_t>* step_counter = nullptr;      ///< incremented before each step
-  std::atomic<const char*> step_name{nullptr};             ///< "Convolution 'conv1'" while it runs; static for the Program's life
+  std::atomic<std::uint64_t>* step_counter = nullptr;  ///< incremented before each step
+  std::atomic<const char*> step_name{nullptr};         ///< "Convolution 'conv1'" while it runs; static for the Program's life
 };
 
 class Program;
@@ -40,9 +40,9 @@ class Context {
 class Program {
  public:
   virtual ~Program() = default;
-  const std::vector<TensorSpec>& inputs() const { return inputs_; }    ///< concrete shapes, the model's order
+  const std::vector<TensorSpec>& inputs() const { return inputs_; }  ///< concrete shapes, the model's order
   const std::vector<TensorSpec>& outputs() const { return outputs_; }
-  std::size_t arena_bytes() const { return arena_bytes_; }             ///< activations and scratchpad of one Context
+  std::size_t arena_bytes() const { return arena_bytes_; }  ///< activations and scratchpad of one Context
   std::size_t step_count() const { return step_count_; }
 
   /// Runs once. No lock and no allocation of ours after the Context's first run of this Program.

@@ -1,4 +1,5 @@
-// ProgramCache: the programs of a model by input shapes; those compiled on demand within a byte budget, least recently used out first.
+// ProgramCache: the programs of a model by input shapes; those compiled on demand within a byte budget, least recently used out
+// first.
 #pragma once
 
 #include <condition_variable>
@@ -24,7 +25,8 @@ class ProgramCache {
 
   /// A configured program: never thrown out, not counted.
   void pin(const std::string& key, std::shared_ptr<const PlannedProgram> program) SHOAL_EXCLUDES(mutex_);
-  /// The program, or the outcome of `compile`, which runs without the lock. A failure is told to all who waited and not remembered.
+  /// The program, or the outcome of `compile`, which runs without the lock. A failure is told to all who waited and not
+  /// remembered.
   Result<std::shared_ptr<const PlannedProgram>> get(const std::string& key, const Compile& compile) SHOAL_EXCLUDES(mutex_);
 
   std::size_t resident_bytes() const SHOAL_EXCLUDES(mutex_);  ///< of those compiled on demand

@@ -61,9 +61,11 @@ Status WeightStore::read_table(std::span<const std::byte> packed) {
   if (std::memcmp(header.magic, kMagic, sizeof kMagic) != 0 || header.version != kVersion) {
     return failed_precondition("these are no packed weights of version {}", kVersion);
   }
-  if (header.model_hash != identity_.model_hash) return failed_precondition("the packed weights are of another model: the files have changed");
+  if (header.model_hash != identity_.model_hash)
+    return failed_precondition("the packed weights are of another model: the files have changed");
   const auto packed_for = text_at(packed, header.identity_offset, header.identity_size);
-  if (packed_for != identity_.text) return failed_precondition("the weights are packed for '{}', not for '{}'", packed_for, identity_.text);
+  if (packed_for != identity_.text)
+    return failed_precondition("the weights are packed for '{}', not for '{}'", packed_for, identity_.text);
   if (!fits(sizeof header, std::uint64_t{header.entry_count} * sizeof(PackedEntry), packed.size())) {
     return failed_precondition("the packed weights' table of {} entries lies outside", header.entry_count);
   }
@@ -116,8 +118,10 @@ Status WeightStore::seal() {
   {
     SHOAL_ASSIGN_OR_RETURN(Segment writable, Segment::map(fd, Segment::Access::kReadWrite));
     const std::span<std::byte> packed = writable.mutable_bytes();
-    PackedHeader header{.version = kVersion, .entry_count = static_cast<std::uint32_t>(entries_.size()),
-                        .model_hash = identity_.model_hash, .identity_size = identity_.text.size()};
+    PackedHeader header{.version = kVersion,
+                        .entry_count = static_cast<std::uint32_t>(entries_.size()),
+                        .model_hash = identity_.model_hash,
+                        .identity_size = identity_.text.size()};
     std::memcpy(header.magic, kMagic, sizeof kMagic);
     std::uint64_t text = sizeof header + entries_.size() * sizeof(PackedEntry);
     header.identity_offset = text;
@@ -126,8 +130,12 @@ Status WeightStore::seal() {
     std::memcpy(packed.data(), &header, sizeof header);
     for (std::size_t i = 0; i < entries_.size(); ++i) {
       const WeightEntry& entry = entries_[i];
-      const PackedEntry row{text, text + entry.key.size(), static_cast<std::uint32_t>(entry.key.size()),
-                            static_cast<std::uint32_t>(entry.form.size()), entry.offset_bytes, entry.size_bytes};
+      const PackedEntry row{text,
+                            text + entry.key.size(),
+                            static_cast<std::uint32_t>(entry.key.size()),
+                            static_cast<std::uint32_t>(entry.form.size()),
+                            entry.offset_bytes,
+                            entry.size_bytes};
       std::memcpy(packed.data() + sizeof header + i * sizeof row, &row, sizeof row);
       copy_text(packed, row.key_offset, entry.key);
       copy_text(packed, row.form_offset, entry.form);

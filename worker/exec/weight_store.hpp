@@ -23,12 +23,13 @@ struct WeightIdentity {
 
 /// One constant in one form: "plain" (row-major), or the bytes of a library's memory descriptor.
 struct WeightEntry {
-  std::string key;   ///< "v12" or "n7.weights": the same for equal loads
+  std::string key;  ///< "v12" or "n7.weights": the same for equal loads
   std::string form;
   std::uint64_t offset_bytes = 0, size_bytes = 0;
 };
 
-/// Collects entries while a model loads, then is sealed; or opened from what an equal load sealed. Opened or sealed it is immutable.
+/// Collects entries while a model loads, then is sealed; or opened from what an equal load sealed. Opened or sealed it is
+/// immutable.
 ///   Threads  thread-compatible
 class WeightStore {
  public:
@@ -66,7 +67,7 @@ class WeightStore {
   std::vector<Fill> fills_;
   std::map<std::string, std::vector<int>, std::less<>> by_key_;
   bool sealed_ = false;
-  UniqueFd fd_;                                ///< none, and no segment, when there are no entries
+  UniqueFd fd_;  ///< none, and no segment, when there are no entries
   std::shared_ptr<const Segment> segment_;
 };
 

@@ -5,7 +5,8 @@
 namespace shoal::worker {
 
 Status ArenaRegistry::attach(std::uint64_t client_id, const std::vector<UniqueFd>& fds) {
-  if (fds.size() != 2) return invalid_argument("attach client {}: {} descriptors (wants input and output arena)", client_id, fds.size());
+  if (fds.size() != 2)
+    return invalid_argument("attach client {}: {} descriptors (wants input and output arena)", client_id, fds.size());
   SHOAL_ASSIGN_OR_RETURN(Segment input, Segment::map(fds[0], Segment::Access::kReadOnly));
   SHOAL_ASSIGN_OR_RETURN(Segment output, Segment::map(fds[1], Segment::Access::kReadWrite));
   auto arenas = std::make_shared<ClientArenas>(ClientArenas{std::move(input), std::move(output)});

@@ -32,7 +32,8 @@ void record(const siginfo_t& info, wire::LaneLine& line, const Progress* progres
   crash.on_lane.store(progress ? 1 : 0, relaxed);
   const char* name = progress ? progress->step_name.load(relaxed) : nullptr;
   std::size_t length = 0;
-  for (; name && name[length] != '\0' && length + 1 < sizeof crash.operator_name; ++length) crash.operator_name[length] = name[length];
+  for (; name && name[length] != '\0' && length + 1 < sizeof crash.operator_name; ++length)
+    crash.operator_name[length] = name[length];
   crash.operator_name[length] = '\0';
   crash.valid.store(1, std::memory_order_release);  // pairs with the supervisor's acquire after the pidfd reported
 }

@@ -16,7 +16,7 @@ struct LaneEnvironment {
   const ServedModelView& served;
   ArenaRegistry& arenas;
   const CancelledRequests& cancelled;
-  int drain_fd;                      ///< readable for ever once the worker drains
+  int drain_fd;  ///< readable for ever once the worker drains
 };
 
 /// Receives, runs, answers, until the worker drains and nothing is left in its socket.

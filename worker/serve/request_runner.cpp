@@ -17,7 +17,8 @@ bool is_in_arena(const wire::WireTensor& tensor) { return tensor.location == sta
 
 }  // namespace
 
-RequestRunner::RequestRunner(const ServedModelView& served, ArenaRegistry& arenas, const CancelledRequests& cancelled, wire::LaneLine& line)
+RequestRunner::RequestRunner(const ServedModelView& served, ArenaRegistry& arenas, const CancelledRequests& cancelled,
+                             wire::LaneLine& line)
     : served_(served), arenas_(arenas), cancelled_(cancelled), line_(line), specs_(served.inputs) {
   progress_.step_counter = &line_.step_counter;
   context_.progress = &progress_;
@@ -66,7 +67,8 @@ Status RequestRunner::run(std::span<const std::span<const std::byte>> message) {
 
 Status RequestRunner::check_inputs() {
   const auto& given = run_.request.inputs;
-  if (given.size() != served_.inputs.size()) return invalid_argument("{} inputs (it has {})", given.size(), served_.inputs.size());
+  if (given.size() != served_.inputs.size())
+    return invalid_argument("{} inputs (it has {})", given.size(), served_.inputs.size());
   for (std::size_t i = 0; i < given.size(); ++i) {
     SHOAL_RETURN_IF_ERROR(check_matches(served_.inputs[i], static_cast<DType>(given[i].dtype), wire::shape_of(given[i])));
   }
@@ -76,10 +78,12 @@ Status RequestRunner::check_inputs() {
 Status RequestRunner::find_arenas() {
   run_.arenas.reset();
   const bool needs_input = std::ranges::any_of(run_.request.inputs, is_in_arena);
-  const bool needs_output = std::ranges::any_of(run_.request.outputs, [](const wire::WireTensor& slot) { return slot.capacity_bytes > 0; });
+  const bool needs_output =
+      std::ranges::any_of(run_.request.outputs, [](const wire::WireTensor& slot) { return slot.capacity_bytes > 0; });
   if (!needs_input && !needs_output) return {};
   run_.arenas = arenas_.find(run_.request.header.client_id, kArenaWait);
-  if (!run_.arenas) return internal_error("the arenas of client {} did not come within {} ms", run_.request.header.client_id, kArenaWait.count());
+  if (!run_.arenas)
+    return internal_error("the arenas of client {} did not come within {} ms", run_.request.header.client_id, kArenaWait.count());
   return {};
 }
 
@@ -92,12 +96,14 @@ Status RequestRunner::locate_inputs(std::span<const std::span<const std::byte>> 
     if (is_in_arena(input)) {
       const auto arena = run_.arenas->input.bytes();
       if (!fits(input.offset_bytes, input.size_bytes, arena.size())) {
-        return invalid_argument("input '{}' lies outside its arena: {} bytes at {} of {}", served_.inputs[i].name, input.size_bytes, input.offset_bytes, arena.size());
+        return invalid_argument("input '{}' lies outside its arena: {} bytes at {} of {}", served_.inputs[i].name,
+                                input.size_bytes, input.offset_bytes, arena.size());
       }
       data = arena.data() + input.offset_bytes;
     } else {
       if (next_frame >= message.size() || message[next_frame].size() != input.size_bytes) {
-        return invalid_argument("input '{}': its {} bytes did not come with the request", served_.inputs[i].name, input.size_bytes);
+        return invalid_argument("input '{}': its {} bytes did not come with the request", served_.inputs[i].name,
+                                input.size_bytes);
       }
       data = message[next_frame++].data();
     }
@@ -111,13 +117,15 @@ Status RequestRunner::choose_program() {
   for (std::size_t i = 0; i < specs_.size(); ++i) {
     specs_[i].dtype = run_.src[i].dtype;
     specs_[i].shape = run_.src[i].shape;
-    is_as_before = is_as_before && program_->inputs()[i].shape == specs_[i].shape && program_->inputs()[i].dtype == specs_[i].dtype;
+    is_as_before =
+        is_as_before && program_->inputs()[i].shape == specs_[i].shape && program_->inputs()[i].dtype == specs_[i].dtype;
   }
   if (is_as_before) return {};
   SHOAL_ASSIGN_OR_RETURN(program_, served_.model.program(specs_));
   // Compiling counts as a step: it must not look like a hang.
   line_.step_counter.fetch_add(1, std::memory_order_relaxed);
-  const std::uint64_t arena_bytes = std::max<std::uint64_t>(line_.arena_bytes.load(std::memory_order_relaxed), program_->arena_bytes());
+  const std::uint64_t arena_bytes =
+      std::max<std::uint64_t>(line_.arena_bytes.load(std::memory_order_relaxed), program_->arena_bytes());
   line_.arena_bytes.store(arena_bytes, std::memory_order_relaxed);
   return {};
 }
@@ -135,7 +143,8 @@ Status RequestRunner::locate_outputs() {
       const wire::WireTensor& slot = run_.request.outputs[i];
       const auto arena = run_.arenas->output.mutable_bytes();
       if (!fits(slot.offset_bytes, slot.capacity_bytes, arena.size())) {
-        return invalid_argument("the slot of output '{}' lies outside its arena: {} bytes at {} of {}", outputs[i].name, slot.capacity_bytes, slot.offset_bytes, arena.size());
+        return invalid_argument("the slot of output '{}' lies outside its arena: {} bytes at {} of {}", outputs[i].name,
+                                slot.capacity_bytes, slot.offset_bytes, arena.size());
       }
       if (size_bytes <= slot.capacity_bytes) {
         dst.data = arena.data() + slot.offset_bytes;

@@ -21,20 +21,21 @@ namespace shoal::worker {
 
 /// What all lanes of a worker share; outlives them.
 struct ServedModelView {
-  std::string name;                 ///< names the model in errors
+  std::string name;  ///< names the model in errors
   Model& model;
-  std::vector<TensorSpec> inputs;   ///< what it wants, the model's order
+  std::vector<TensorSpec> inputs;  ///< what it wants, the model's order
 };
 
-/// Believes nothing that a message says before it has checked it: the client may have written anything, and goes on writing its input
-/// arena while it is read. Shapes and sizes therefore come from the message alone.
+/// Believes nothing that a message says before it has checked it: the client may have written anything, and goes on writing its
+/// input arena while it is read. Shapes and sizes therefore come from the message alone.
 ///   Threads  thread-bound
 class RequestRunner {
  public:
   RequestRunner(const ServedModelView& served, ArenaRegistry& arenas, const CancelledRequests& cancelled, wire::LaneLine& line);
 
   /// Runs the request in `message` (its frames).
-  ///   Returns  the frames of the reply, valid until the next call; none when the message is so broken that nobody waits for an answer
+  ///   Returns  the frames of the reply, valid until the next call; none when the message is so broken that nobody waits for an
+  ///   answer
   std::span<const std::span<const std::byte>> answer(std::span<const std::span<const std::byte>> message);
   const Progress& progress() const { return progress_; }
 
@@ -63,9 +64,9 @@ class RequestRunner {
   Progress progress_;
   Context context_;
 
-  std::vector<TensorSpec> specs_;                 ///< of the request at hand; names are set once
-  std::shared_ptr<const Program> program_;        ///< of the last request, likely that of the next
-  std::vector<Tensor> spare_outputs_;             ///< where outputs go that do not fit their slots; kept for the next request
+  std::vector<TensorSpec> specs_;           ///< of the request at hand; names are set once
+  std::shared_ptr<const Program> program_;  ///< of the last request, likely that of the next
+  std::vector<Tensor> spare_outputs_;       ///< where outputs go that do not fit their slots; kept for the next request
   Run run_;
   wire::Reply reply_;
   std::vector<std::byte> reply_frame_;

@@ -23,11 +23,14 @@ constexpr int kExitOk = 0, kExitFailed = 1;
 class Worker {
  public:
   Worker(const ServedModelView& served, WorkerOptions options)
-      : options_(std::move(options)), drain_fd_(::eventfd(0, EFD_CLOEXEC)), environment_{served, arenas_, cancelled_, drain_fd_.get()} {}
+      : options_(std::move(options)),
+        drain_fd_(::eventfd(0, EFD_CLOEXEC)),
+        environment_{served, arenas_, cancelled_, drain_fd_.get()} {}
 
   Status start() {
     SHOAL_ASSIGN_OR_RETURN(status_page_, Segment::map(options_.status_page, Segment::Access::kReadWrite));
-    if (options_.lanes == 0 || options_.lanes > wire::kMaxLanes || status_page_->size_bytes() < wire::status_page_bytes(options_.lanes)) {
+    if (options_.lanes == 0 || options_.lanes > wire::kMaxLanes ||
+        status_page_->size_bytes() < wire::status_page_bytes(options_.lanes)) {
       return invalid_argument("a status page of {} bytes does not hold {} lanes", status_page_->size_bytes(), options_.lanes);
     }
     auto* lines = reinterpret_cast<wire::LaneLine*>(status_page_->mutable_bytes().data());
@@ -63,12 +66,18 @@ class Worker {
       case wire::ControlKind::kAttachClient:
         // Requests of a client whose arenas cannot be mapped are answered INTERNAL by the lanes, which name it.
         if (const Status attached = arenas_.attach(message.id, message.fds); !attached.ok()) {
-          std::fprintf(stderr, "shoal-worker: attach client %llu: %s\n", static_cast<unsigned long long>(message.id), attached.to_string().c_str());
+          std::fprintf(stderr, "shoal-worker: attach client %llu: %s\n", static_cast<unsigned long long>(message.id),
+                       attached.to_string().c_str());
         }
         return;
-      case wire::ControlKind::kDetachClient: arenas_.detach(message.id); return;
-      case wire::ControlKind::kCancelRun: cancelled_.add(message.id); return;
-      default: return;
+      case wire::ControlKind::kDetachClient:
+        arenas_.detach(message.id);
+        return;
+      case wire::ControlKind::kCancelRun:
+        cancelled_.add(message.id);
+        return;
+      default:
+        return;
     }
   }
 
@@ -95,7 +104,9 @@ void run_worker(const ServedModelView& served, WorkerOptions options) {
   // Never destroyed: the process ends by _exit(), whatever its lanes are doing.
   Worker& worker = *new Worker(served, std::move(options));
   if (const Status started = worker.start(); !started.ok()) {
-    (void)wire::send_control(worker.control(), {.kind = wire::ControlKind::kWorkerFailed, .a = static_cast<std::uint64_t>(started.code()), .text = started.message()});
+    (void)wire::send_control(
+        worker.control(),
+        {.kind = wire::ControlKind::kWorkerFailed, .a = static_cast<std::uint64_t>(started.code()), .text = started.message()});
     ::_exit(kExitFailed);
   }
   ::_exit(worker.serve());

@@ -15,7 +15,8 @@ std::vector<TensorSpec> to_specs(const json& list) {
   for (const json& item : list) {
     const auto dims = item.at("shape").get<std::vector<std::int64_t>>();
     if (dims.size() > kMaxRank) throw std::runtime_error("a shape of too many dimensions");
-    specs.push_back({item.at("name").get<std::string>(), parse_dtype(item.at("dtype").get<std::string>()).value(), Shape(std::span(dims))});
+    specs.push_back(
+        {item.at("name").get<std::string>(), parse_dtype(item.at("dtype").get<std::string>()).value(), Shape(std::span(dims))});
   }
   return specs;
 }
@@ -23,7 +24,9 @@ std::vector<TensorSpec> to_specs(const json& list) {
 json to_json(const std::vector<TensorSpec>& specs) {
   json list = json::array();
   for (const TensorSpec& spec : specs) {
-    list.push_back({{"name", spec.name}, {"dtype", dtype_name(spec.dtype)}, {"shape", std::vector<std::int64_t>(spec.shape.begin(), spec.shape.end())}});
+    list.push_back({{"name", spec.name},
+                    {"dtype", dtype_name(spec.dtype)},
+                    {"shape", std::vector<std::int64_t>(spec.shape.begin(), spec.shape.end())}});
   }
   return list;
 }
@@ -33,7 +36,8 @@ json to_json(const std::vector<TensorSpec>& specs) {
 Result<ModelSource> parse_load(std::string_view text) try {
   const json object = json::parse(text);
   if (const auto build = object.value("build_id", wire::build_id()); build != wire::build_id()) {
-    return failed_precondition("this shoal-worker is build {}, the supervisor is {}: install both from one build", wire::build_id(), build);
+    return failed_precondition("this shoal-worker is build {}, the supervisor is {}: install both from one build",
+                               wire::build_id(), build);
   }
   ModelSource source{.name = object.at("name").get<std::string>(), .path = object.at("path").get<std::string>()};
   source.symbol_file = object.value("symbol_file", "");

@@ -61,9 +61,12 @@ class Zygote {
  private:
   void handle(ControlMessage& message) {
     switch (message.kind) {
-      case ControlKind::kLoad: return handle_load(message);
-      case ControlKind::kFork: return handle_fork(message);
-      default: return;
+      case ControlKind::kLoad:
+        return handle_load(message);
+      case ControlKind::kFork:
+        return handle_fork(message);
+      default:
+        return;
     }
   }
 
@@ -97,16 +100,21 @@ class Zygote {
 
   void handle_fork(ControlMessage& message) {
     if (const Status forked = fork_worker(message); !forked.ok()) {
-      send({.kind = ControlKind::kForkFailed, .id = message.id, .a = static_cast<std::uint64_t>(forked.code()), .text = forked.message()});
+      send({.kind = ControlKind::kForkFailed,
+            .id = message.id,
+            .a = static_cast<std::uint64_t>(forked.code()),
+            .text = forked.message()});
     }
   }
 
   Status fork_worker(ControlMessage& message) {
     if (!loaded_) return failed_precondition("no model is loaded");
-    if (message.fds.size() != 2) return invalid_argument("fork with {} descriptors (wants control socket and status page)", message.fds.size());
+    if (message.fds.size() != 2)
+      return invalid_argument("fork with {} descriptors (wants control socket and status page)", message.fds.size());
     // fork() copies only the calling thread: were there others, the child might wait for ever for a lock that one of them held.
     SHOAL_ASSIGN_OR_RETURN(const int threads, count_threads());
-    if (threads != 1) return internal_error("the zygote of model '{}' has {} threads, so it cannot fork safely", source_.name, threads);
+    if (threads != 1)
+      return internal_error("the zygote of model '{}' has {} threads, so it cannot fork safely", source_.name, threads);
     const pid_t pid = ::fork();
     if (pid < 0) return status_from_errno("fork a worker of model", source_.name, errno);
     if (pid == 0) become_worker(message);
@@ -146,7 +154,10 @@ class Zygote {
     for (pid_t pid; (pid = ::waitpid(-1, &status, WNOHANG)) > 0;) {
       const auto found = incarnations_.find(pid);
       if (found == incarnations_.end()) continue;
-      send({.kind = ControlKind::kExited, .id = found->second, .a = static_cast<std::uint64_t>(pid), .b = static_cast<std::uint64_t>(status)});
+      send({.kind = ControlKind::kExited,
+            .id = found->second,
+            .a = static_cast<std::uint64_t>(pid),
+            .b = static_cast<std::uint64_t>(status)});
       incarnations_.erase(found);
     }
   }

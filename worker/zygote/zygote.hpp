@@ -6,7 +6,8 @@
 
 namespace shoal::worker {
 
-/// Serves the supervisor at the other end of `control` until it is gone, then exits; so do the children that it forks. Always single-threaded.
+/// Serves the supervisor at the other end of `control` until it is gone, then exits; so do the children that it forks. Always
+/// single-threaded.
 [[noreturn]] void run_zygote(UniqueFd control, ProcessTitle title);
 
 /// main() of `shoal-worker`, and of every binary that is the worker and more.

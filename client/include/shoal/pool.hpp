@@ -19,7 +19,8 @@ class PoolCore;
 
 struct PoolOptions {
   std::string directory;  ///< the daemon's; empty = $SHOAL_DIR, else $XDG_RUNTIME_DIR/shoal, else /run/shoal
-  std::uint64_t input_arena_bytes = std::uint64_t{8} << 20;   ///< shared memory for inputs under way and loans; 0 with the other: submits nothing
+  std::uint64_t input_arena_bytes = std::uint64_t{8}
+                                    << 20;  ///< shared memory for inputs under way and loans; 0 with the other: submits nothing
   std::uint64_t output_arena_bytes = std::uint64_t{4} << 20;  ///< shared memory for outputs under way and held by the caller
   std::chrono::nanoseconds connect_timeout = std::chrono::seconds(2);
   std::chrono::nanoseconds reconnect_timeout = std::chrono::seconds(2);  ///< how long requests outlive a daemon that went away
@@ -43,13 +44,14 @@ class Pool final : public Runner {
 
   /// Submits one request and returns at once; failures, those of checking the inputs included, arrive in the Prediction.
   ///   inputs   one per model input, any order; copied before return unless loaned. Labels of the model are accepted and ignored.
-  ///   Errors   kNotFound (model), kInvalidArgument (input name, dtype, shape, number), kOverloaded (queue full: retry_after says when),
+  ///   Errors   kNotFound (model), kInvalidArgument (input name, dtype, shape, number), kOverloaded (queue full: retry_after says
+  ///   when),
   ///            kDeadlineExceeded, kPoison, kAborted, kCancelled, kUnavailable (the daemon went away), kInternal
   Prediction submit(std::string_view model, Tensors inputs, SubmitOptions options = {}) override;
   Result<ModelInfo> describe(std::string_view model) override;
 
-  /// A tensor in the input arena, bytes undefined: fill it, submit it, and no copy is made. It may be submitted again, but must not
-  /// be changed while a request with it is under way. Its place is free again when no handle and no request holds it.
+  /// A tensor in the input arena, bytes undefined: fill it, submit it, and no copy is made. It may be submitted again, but must
+  /// not be changed while a request with it is under way. Its place is free again when no handle and no request holds it.
   ///   Errors  kOverloaded (the arena has no such room now), kInvalidArgument (shape)
   Result<Tensor> loan(DType dtype, const Shape& shape);
 

@@ -27,22 +27,28 @@ class Predictor {
   ///   inputs   one per model input, any order
   ///   Returns  the outputs in the model's order
   ///   Errors   those of the runner's submit()
-  Result<Tensors> predict(Tensors inputs, SubmitOptions options = {}) const { return runner_->predict(model_, std::move(inputs), options); }
+  Result<Tensors> predict(Tensors inputs, SubmitOptions options = {}) const {
+    return runner_->predict(model_, std::move(inputs), options);
+  }
   /// The same for a model with one input.
   ///   Errors   kInvalidArgument: it has several
   Result<Tensors> predict(Tensor input, SubmitOptions options = {}) const {
     if (info_.inputs.size() != 1) {
-      return Status(StatusCode::kInvalidArgument, "model '" + model_ + "' has " + std::to_string(info_.inputs.size()) + " inputs: name them");
+      return Status(StatusCode::kInvalidArgument,
+                    "model '" + model_ + "' has " + std::to_string(info_.inputs.size()) + " inputs: name them");
     }
     Tensors inputs;
     inputs.push_back({info_.inputs[0].name, std::move(input)});
     return predict(std::move(inputs), options);
   }
   /// Submits one request and returns at once; every failure arrives in the Prediction.
-  Prediction submit(Tensors inputs, SubmitOptions options = {}) const { return runner_->submit(model_, std::move(inputs), options); }
+  Prediction submit(Tensors inputs, SubmitOptions options = {}) const {
+    return runner_->submit(model_, std::move(inputs), options);
+  }
 
  private:
-  Predictor(Runner& runner, std::string model, ModelInfo info) : runner_(&runner), model_(std::move(model)), info_(std::move(info)) {}
+  Predictor(Runner& runner, std::string model, ModelInfo info)
+      : runner_(&runner), model_(std::move(model)), info_(std::move(info)) {}
 
   Runner* runner_;
   std::string model_;

@@ -54,7 +54,8 @@ Result<Image> Image::decode(std::span<const std::byte> bytes, std::string_view w
   if (is_cut_jpeg(bytes)) return invalid_argument("{}: ends in the middle of the picture", where);
   const cv::Mat raw(1, static_cast<int>(bytes.size()), CV_8UC1, const_cast<std::byte*>(bytes.data()));
   const cv::Mat bgr = cv::imdecode(raw, cv::IMREAD_COLOR);
-  if (bgr.empty()) return invalid_argument("{}: cannot be decoded: no picture, a damaged one, or of a kind that is not read", where);
+  if (bgr.empty())
+    return invalid_argument("{}: cannot be decoded: no picture, a damaged one, or of a kind that is not read", where);
   std::vector<std::uint8_t> rgb(bgr.total() * 3);
   cv::Mat dst(bgr.rows, bgr.cols, CV_8UC3, rgb.data());
   cv::cvtColor(bgr, dst, cv::COLOR_BGR2RGB);

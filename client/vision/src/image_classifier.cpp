@@ -26,16 +26,18 @@ struct InputSides {
 };
 
 Result<InputSides> sides_of(const ModelInfo& info) {
-  if (info.inputs.size() != 1) return failed_precondition("model '{}' has {} inputs: no classifier of pictures", info.name, info.inputs.size());
+  if (info.inputs.size() != 1)
+    return failed_precondition("model '{}' has {} inputs: no classifier of pictures", info.name, info.inputs.size());
   const TensorSpec& input = info.inputs[0];
   if (input.dtype != DType::kFloat32) {
-    return failed_precondition("model '{}': input '{}' is {}: pictures are given as float32", info.name, input.name, dtype_name(input.dtype));
+    return failed_precondition("model '{}': input '{}' is {}: pictures are given as float32", info.name, input.name,
+                               dtype_name(input.dtype));
   }
   if (input.shape.rank() == 0) return InputSides{};  // any shape
   const bool is_picture = input.shape.rank() == 4 && (input.shape[1] == 1 || input.shape[1] == 3 || input.shape[1] == -1);
   if (!is_picture) {
-    return failed_precondition("model '{}': input '{}' is {}: pictures are batch x (1 or 3) x height x width", info.name, input.name,
-                               input.shape.to_string());
+    return failed_precondition("model '{}': input '{}' is {}: pictures are batch x (1 or 3) x height x width", info.name,
+                               input.name, input.shape.to_string());
   }
   return InputSides{input.shape[1], input.shape[2], input.shape[3]};
 }
@@ -46,7 +48,8 @@ ImageClassifier::ImageClassifier(Runner& runner, ModelInfo info, ImageClassifier
     : runner_(&runner), info_(std::move(info)), options_(std::move(options)) {}
 
 Result<ImageClassifier> ImageClassifier::create(Runner& runner, std::string model, ImageClassifierOptions options) {
-  if (options.batch < 1 || options.top_k < 1) return invalid_argument("classify with '{}': batch and top_k are at least 1", model);
+  if (options.batch < 1 || options.top_k < 1)
+    return invalid_argument("classify with '{}': batch and top_k are at least 1", model);
   SHOAL_ASSIGN_OR_RETURN(ModelInfo info, runner.describe(model));
   ImageClassifier classifier(runner, std::move(info), std::move(options));
   SHOAL_RETURN_IF_ERROR(classifier.choose_preprocess());
@@ -60,22 +63,26 @@ Status ImageClassifier::choose_preprocess() {
   if (preprocess_.crop_height == 0) preprocess_.crop_height = sides.height > 0 ? sides.height : kUsualSide;
   if (preprocess_.crop_width == 0) preprocess_.crop_width = sides.width > 0 ? sides.width : kUsualSide;
   if (!known) {
-    if (preprocess_.order != "GRAY") preprocess_.resize = std::min(preprocess_.crop_height, preprocess_.crop_width) * kUsualResize / kUsualSide;
-    warnings_.push_back(format("model '{}' does not say how pictures are prepared for it: taken as {}; give a preset, or [preprocess] in model.toml",
-                               info_.name, preprocess_.order == "GRAY" ? "grey, 0..1" : "for ImageNet (RGB, its mean and deviation)"));
+    if (preprocess_.order != "GRAY")
+      preprocess_.resize = std::min(preprocess_.crop_height, preprocess_.crop_width) * kUsualResize / kUsualSide;
+    warnings_.push_back(format(
+        "model '{}' does not say how pictures are prepared for it: taken as {}; give a preset, or [preprocess] in model.toml",
+        info_.name, preprocess_.order == "GRAY" ? "grey, 0..1" : "for ImageNet (RGB, its mean and deviation)"));
   }
   SHOAL_RETURN_IF_ERROR(vision::check_preprocess(preprocess_).with_context(format("model '{}'", info_.name)));
   const auto agree = [](std::int64_t model, std::int64_t given) { return model < 0 || model == given; };
-  if (!agree(sides.channels, vision::channels_of(preprocess_)) || !agree(sides.height, preprocess_.crop_height) || !agree(sides.width, preprocess_.crop_width)) {
-    return invalid_argument("model '{}': input '{}' is {}, but pictures are prepared as {}x{}x{} ({})", info_.name, info_.inputs[0].name,
-                            info_.inputs[0].shape.to_string(), vision::channels_of(preprocess_), preprocess_.crop_height, preprocess_.crop_width,
-                            preprocess_.order);
+  if (!agree(sides.channels, vision::channels_of(preprocess_)) || !agree(sides.height, preprocess_.crop_height) ||
+      !agree(sides.width, preprocess_.crop_width)) {
+    return invalid_argument("model '{}': input '{}' is {}, but pictures are prepared as {}x{}x{} ({})", info_.name,
+                            info_.inputs[0].name, info_.inputs[0].shape.to_string(), vision::channels_of(preprocess_),
+                            preprocess_.crop_height, preprocess_.crop_width, preprocess_.order);
   }
   return {};
 }
 
 Result<Prediction> ImageClassifier::submit(std::span<const Image> images) const {
-  const Shape shape{static_cast<std::int64_t>(images.size()), vision::channels_of(preprocess_), preprocess_.crop_height, preprocess_.crop_width};
+  const Shape shape{static_cast<std::int64_t>(images.size()), vision::channels_of(preprocess_), preprocess_.crop_height,
+                    preprocess_.crop_width};
   SHOAL_ASSIGN_OR_RETURN(Tensor input, Tensor::create(DType::kFloat32, shape));
   const std::size_t size = input.values<float>().size() / images.size();
   for (std::size_t i = 0; i < images.size(); ++i) {
@@ -93,8 +100,8 @@ Status ImageClassifier::read_classes(const Tensors& outputs, std::size_t count, 
   const bool is_list = output.dtype() == DType::kFloat32 && output.shape().rank() >= 1 && output.shape()[0] == rows &&
                        output.shape().element_count() > 0;
   if (!is_list) {
-    return failed_precondition("model '{}': output '{}' is {} {}: no list of classes for {} pictures", info_.name, outputs[0].name,
-                               dtype_name(output.dtype()), output.shape().to_string(), count);
+    return failed_precondition("model '{}': output '{}' is {} {}: no list of classes for {} pictures", info_.name,
+                               outputs[0].name, dtype_name(output.dtype()), output.shape().to_string(), count);
   }
   const std::size_t classes = output.values<float>().size() / count;
   for (std::size_t i = 0; i < count; ++i) {

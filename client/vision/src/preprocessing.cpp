@@ -16,8 +16,10 @@ cv::Size resized_size(const Image& image, const Preprocess& preprocess) {
   const auto crop_height = static_cast<int>(preprocess.crop_height), crop_width = static_cast<int>(preprocess.crop_width);
   if (preprocess.resize == 0) return {crop_width, crop_height};
   const double height = image.height(), width = image.width();
-  const double factor = std::max({static_cast<double>(preprocess.resize) / std::min(height, width), crop_height / height, crop_width / width});
-  return {std::max(crop_width, static_cast<int>(std::lround(width * factor))), std::max(crop_height, static_cast<int>(std::lround(height * factor)))};
+  const double factor =
+      std::max({static_cast<double>(preprocess.resize) / std::min(height, width), crop_height / height, crop_width / width});
+  return {std::max(crop_width, static_cast<int>(std::lround(width * factor))),
+          std::max(crop_height, static_cast<int>(std::lround(height * factor)))};
 }
 
 cv::Mat resize(const cv::Mat& src, cv::Size size) {
@@ -49,10 +51,11 @@ Status check_preprocess(const Preprocess& preprocess) {
   }
   const auto channels = static_cast<std::size_t>(channels_of(preprocess));
   if (preprocess.mean.size() != channels || preprocess.scale.size() != channels) {
-    return invalid_argument("preprocess: {} numbers of mean and {} of scale, but {} has {} channels", preprocess.mean.size(), preprocess.scale.size(),
-                            preprocess.order, channels);
+    return invalid_argument("preprocess: {} numbers of mean and {} of scale, but {} has {} channels", preprocess.mean.size(),
+                            preprocess.scale.size(), preprocess.order, channels);
   }
-  if (preprocess.resize < 0 || preprocess.resize > kMaxSide) return invalid_argument("preprocess: resize is {} (0 to {})", preprocess.resize, kMaxSide);
+  if (preprocess.resize < 0 || preprocess.resize > kMaxSide)
+    return invalid_argument("preprocess: resize is {} (0 to {})", preprocess.resize, kMaxSide);
   for (const std::int64_t side : {preprocess.crop_height, preprocess.crop_width}) {
     if (side < 1 || side > kMaxSide) return invalid_argument("preprocess: a side of the crop is {} (1 to {})", side, kMaxSide);
   }

@@ -15,9 +15,9 @@ int channels_of(const Preprocess& preprocess);
 Status check_preprocess(const Preprocess& preprocess);
 
 /// dst[c][y][x] = (pixel - mean[c]) * scale[c] of the centre crop, planes in the order that `preprocess` says.
-/// The picture is resized before: its shorter side to `resize`, the other in proportion, rounded to the nearest; further where the crop
-/// would not fit; without `resize` straight to the crop's size. Each pixel is the mean of the area that it covers when the picture
-/// shrinks, and interpolated linearly when it grows.
+/// The picture is resized before: its shorter side to `resize`, the other in proportion, rounded to the nearest; further where
+/// the crop would not fit; without `resize` straight to the crop's size. Each pixel is the mean of the area that it covers when
+/// the picture shrinks, and interpolated linearly when it grows.
 ///   preprocess  checked, crop sizes filled in
 ///   dst         channels * crop_height * crop_width
 ///   Errors      kInvalidArgument, kInternal (memory)

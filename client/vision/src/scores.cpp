@@ -40,7 +40,8 @@ Classes top_classes(std::span<const float> probabilities, std::span<const std::s
   std::partial_sort(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(count), order.end(), is_before);
   Classes classes;
   for (const std::size_t index : std::span(order).first(count)) {
-    classes.push_back({static_cast<std::int64_t>(index), index < labels.size() ? labels[index] : std::string(), probabilities[index]});
+    classes.push_back(
+        {static_cast<std::int64_t>(index), index < labels.size() ? labels[index] : std::string(), probabilities[index]});
   }
   return classes;
 }

@@ -25,7 +25,7 @@ class Error : public std::runtime_error {
 template <typename T>
 class [[nodiscard]] Result {
  public:
-  Result(T value) : value_(std::move(value)) {}  // NOLINT(google-explicit-constructor): `return value;`
+  Result(T value) : value_(std::move(value)) {}         // NOLINT(google-explicit-constructor): `return value;`
   Result(Status status) : status_(std::move(status)) {  // NOLINT(google-explicit-constructor): `return status;`
     if (status_.ok()) status_ = Status(StatusCode::kInternal, "a Result was made of success without a value");
   }

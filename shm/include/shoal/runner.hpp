@@ -16,11 +16,11 @@ namespace shoal {
 
 /// How pictures become a model's input; all keys of `[preprocess]` in model.toml, the preset already applied.
 struct Preprocess {
-  std::int64_t resize = 0;                ///< shorter side in pixels before the crop; 0 = straight to the crop's size
+  std::int64_t resize = 0;                       ///< shorter side in pixels before the crop; 0 = straight to the crop's size
   std::int64_t crop_height = 0, crop_width = 0;  ///< centre crop; 0 = the model's input size
-  std::string order = "RGB";              ///< channel order the model wants: "RGB", "BGR" or "GRAY"
-  std::vector<float> mean = {0, 0, 0};    ///< subtracted, per channel in that order, on the 0..255 scale
-  std::vector<float> scale = {1, 1, 1};   ///< multiplied after that, per channel
+  std::string order = "RGB";                     ///< channel order the model wants: "RGB", "BGR" or "GRAY"
+  std::vector<float> mean = {0, 0, 0};           ///< subtracted, per channel in that order, on the 0..255 scale
+  std::vector<float> scale = {1, 1, 1};          ///< multiplied after that, per channel
 };
 
 /// What is known of a served or loaded model.
@@ -43,7 +43,7 @@ enum class Ran : std::uint8_t { kNo = 0, kMaybe = 1, kYes = 2 };
 struct Outcome {
   Result<Tensors> outputs = Status(StatusCode::kInternal, "no outcome yet");
   Ran ran = Ran::kNo;
-  std::uint16_t attempts = 0;                  ///< runs begun, the last included
+  std::uint16_t attempts = 0;  ///< runs begun, the last included
   std::uint64_t model_version = 0;
   std::chrono::nanoseconds queue_time{0}, compute_time{0}, retry_after{0};
 };
@@ -53,10 +53,10 @@ struct Outcome {
 class PendingOutcome {
  public:
   virtual ~PendingOutcome() = default;
-  virtual bool ready() = 0;                                        ///< never blocks
-  virtual bool wait_for(std::chrono::nanoseconds limit) = 0;       ///< true when ready
-  virtual const Outcome& outcome() = 0;                            ///< waits
-  virtual void cancel() = 0;                                       ///< best effort
+  virtual bool ready() = 0;                                   ///< never blocks
+  virtual bool wait_for(std::chrono::nanoseconds limit) = 0;  ///< true when ready
+  virtual const Outcome& outcome() = 0;                       ///< waits
+  virtual void cancel() = 0;                                  ///< best effort
 };
 
 /// A request under way. Completes exactly once. Destroying it gives the request up.

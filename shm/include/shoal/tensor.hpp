@@ -20,7 +20,7 @@ enum class DType : std::uint8_t {
   kInvalid = 0,
   kFloat32 = 1,
   kFloat64 = 2,
-  kFloat16 = 3,   ///< IEEE 754 binary16
+  kFloat16 = 3,  ///< IEEE 754 binary16
   kBFloat16 = 4,
   kUInt8 = 5,
   kInt8 = 6,
@@ -30,7 +30,7 @@ enum class DType : std::uint8_t {
   kUInt32 = 10,
   kInt64 = 11,
   kUInt64 = 12,
-  kBool = 13,     ///< one byte, 0 or 1
+  kBool = 13,  ///< one byte, 0 or 1
 };
 
 /// Bytes of one element; 0 for a number that is no DType.
@@ -91,9 +91,13 @@ struct TensorView {
   std::span<std::byte> bytes() { return {data, size_bytes()}; }
   /// The elements as T; T must be the type that dtype means.
   template <typename T>
-  std::span<const T> values() const { return {reinterpret_cast<const T*>(data), static_cast<std::size_t>(element_count())}; }
+  std::span<const T> values() const {
+    return {reinterpret_cast<const T*>(data), static_cast<std::size_t>(element_count())};
+  }
   template <typename T>
-  std::span<T> values() { return {reinterpret_cast<T*>(data), static_cast<std::size_t>(element_count())}; }
+  std::span<T> values() {
+    return {reinterpret_cast<T*>(data), static_cast<std::size_t>(element_count())};
+  }
 };
 
 /// A tensor that keeps its bytes alive: its own, or a slot of an arena. Copies share the bytes.
@@ -112,9 +116,13 @@ class Tensor {
   const TensorView& view() const { return view_; }
   TensorView& view() { return view_; }
   template <typename T>
-  std::span<const T> values() const { return view_.values<T>(); }
+  std::span<const T> values() const {
+    return view_.values<T>();
+  }
   template <typename T>
-  std::span<T> values() { return view_.values<T>(); }
+  std::span<T> values() {
+    return view_.values<T>();
+  }
   const std::shared_ptr<void>& owner() const { return owner_; }
 
  private:

@@ -23,14 +23,16 @@ TEST(Description, IsReadFromTheDaemonsJson) {
 }
 
 TEST(Description, JsonOfAnotherKindIsAnErrorNotAnException) {
-  for (const char* text : {"", "[]", "{}", "{\"name\": 3}", R"({"name": "x", "inputs": [{"name": "a", "dtype": "float3", "shape": []}]})"}) {
+  for (const char* text :
+       {"", "[]", "{}", "{\"name\": 3}", R"({"name": "x", "inputs": [{"name": "a", "dtype": "float3", "shape": []}]})"}) {
     EXPECT_EQ(parse_description(text).status().code(), StatusCode::kInternal) << text;
   }
 }
 
 TEST(MatchInputs, FindsTheModelsOrderAndLeavesLabelsOut) {
   const Description model = parse_description(kJson).value();
-  const std::vector<TensorSpec> given = {{"ids", DType::kInt64, Shape{2}}, {"softmax_label", DType::kFloat32, Shape{1}}, {"data", DType::kFloat32, Shape{5, 3}}};
+  const std::vector<TensorSpec> given = {
+      {"ids", DType::kInt64, Shape{2}}, {"softmax_label", DType::kFloat32, Shape{1}}, {"data", DType::kFloat32, Shape{5, 3}}};
   EXPECT_EQ(match_inputs(model, given).value(), (std::vector<std::size_t>{2, 0}));
 }
 

@@ -19,7 +19,8 @@ struct BatchNormFolding::Parameters {
     const auto variances = read_floats(*variance);
     const auto gammas = gamma ? read_floats(*gamma) : std::vector<float>(variances.size(), 1.0F);
     std::vector<double> scales;
-    for (std::size_t i = 0; i < variances.size(); ++i) scales.push_back(gammas[i] / std::sqrt(static_cast<double>(variances[i]) + eps));
+    for (std::size_t i = 0; i < variances.size(); ++i)
+      scales.push_back(gammas[i] / std::sqrt(static_cast<double>(variances[i]) + eps));
     return scales;
   }
 };
@@ -56,7 +57,8 @@ BatchNormFolding::BatchNormFolding(const Graph& graph, const Node& node, const N
 BatchNormFolding::Source BatchNormFolding::weights() const {
   return [parameters = parameters_](std::vector<float>& scratch) -> const float* {
     const auto* bytes = parameters->weights.bytes.data();
-    if (!parameters->folds() && reinterpret_cast<std::uintptr_t>(bytes) % alignof(float) == 0) return reinterpret_cast<const float*>(bytes);
+    if (!parameters->folds() && reinterpret_cast<std::uintptr_t>(bytes) % alignof(float) == 0)
+      return reinterpret_cast<const float*>(bytes);
     scratch = read_floats(parameters->weights);
     if (!parameters->folds()) return scratch.data();
     const auto scales = parameters->scales();

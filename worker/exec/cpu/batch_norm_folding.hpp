@@ -16,8 +16,8 @@ struct FoldedNames {
 };
 FoldedNames folded_names(const Graph& graph, const Node& node, const Node* norm);
 
-/// w' = w * s, b' = (b - mean) * s + beta, s = gamma / sqrt(var + eps) per filter; as they are when norm is null. Keeps what it needs of the
-/// constants alive.
+/// w' = w * s, b' = (b - mean) * s + beta, s = gamma / sqrt(var + eps) per filter; as they are when norm is null. Keeps what it
+/// needs of the constants alive.
 class BatchNormFolding {
  public:
   using Source = std::function<const float*(std::vector<float>& scratch)>;

@@ -1,5 +1,5 @@
-#include "shm/base/errors.hpp"
 #include "worker/exec/cpu/compiler.hpp"
+#include "shm/base/errors.hpp"
 
 #include <map>
 

@@ -23,11 +23,12 @@ struct Eltwise {
 /// The node as such, when it is one: one input, float32.
 std::optional<Eltwise> eltwise_of(const Node& node);
 
-/// Walks the nodes in order. Each is taken by a method that may absorb nodes after it (BatchNorm, activations, residual additions),
-/// or declines: then its reference kernel runs on plain layout.
+/// Walks the nodes in order. Each is taken by a method that may absorb nodes after it (BatchNorm, activations, residual
+/// additions), or declines: then its reference kernel runs on plain layout.
 ///
-/// A value lies in one or more *forms*: a buffer and a layout. Blocked layouts are kept through whole regions; a form that a step needs
-/// and nobody has made yet is made by a reorder, once. A buffer is written in place when the value in it is read by nobody later.
+/// A value lies in one or more *forms*: a buffer and a layout. Blocked layouts are kept through whole regions; a form that a step
+/// needs and nobody has made yet is made by a reorder, once. A buffer is written in place when the value in it is read by nobody
+/// later.
 ///   Threads  thread-bound
 class Compiler {
  public:
@@ -39,7 +40,8 @@ class Compiler {
     BufferId buffer = kNoBuffer;
     Desc desc;  ///< empty for what oneDNN is not told of: other dtypes, plain
   };
-  /// A node behind the current one that its primitive can do as a post-operation: an addition of `residual`, or an element-wise function.
+  /// A node behind the current one that its primitive can do as a post-operation: an addition of `residual`, or an element-wise
+  /// function.
   struct PostOp {
     NodeId node = kNoNode;
     std::optional<Eltwise> eltwise;
@@ -64,7 +66,9 @@ class Compiler {
   bool is_float(ValueId id) const;
   bool is_constant(ValueId id) const { return value(id).constant.has_value(); }
   bool is_ready(ValueId id) { return is_constant(id) || !forms(id).empty(); }
-  bool is_read(ValueId id) const { return is_output_[static_cast<std::size_t>(id)] || !readers_[static_cast<std::size_t>(id)].empty(); }
+  bool is_read(ValueId id) const {
+    return is_output_[static_cast<std::size_t>(id)] || !readers_[static_cast<std::size_t>(id)].empty();
+  }
   bool all_float(const Node& node) const;  ///< every input and output float32 and not empty
   NodeId sole_reader(ValueId id) const;
   void absorb(NodeId id);
@@ -76,7 +80,8 @@ class Compiler {
   Form new_form(const Desc& desc);
   void add_form(ValueId id, Form form);
   Form reorder(const std::string& name, const Form& src, const Desc& desc);
-  void add_step(const std::string& name, const dnnl::primitive& primitive, const Desc& scratchpad, std::vector<Argument> arguments);
+  void add_step(const std::string& name, const dnnl::primitive& primitive, const Desc& scratchpad,
+                std::vector<Argument> arguments);
 
   // weights.cpp
   Result<Form> weights_form(const std::string& key, const Desc& plain, const Desc& wanted, const PlainSource& source);
@@ -104,22 +109,24 @@ class Compiler {
   Taken view(const Node& node);
 
   struct ConvolutionWork;
-  std::optional<dnnl::convolution_forward::primitive_desc> choose_convolution(const ConvolutionWork& work, const dnnl::primitive_attr& attr) const;
+  std::optional<dnnl::convolution_forward::primitive_desc> choose_convolution(const ConvolutionWork& work,
+                                                                              const dnnl::primitive_attr& attr) const;
   Result<Form> residual_form(ValueId residual, const Desc& desc, std::span<const BufferId> also_read);
   Status concat_in_place(const Node& node, const std::vector<Form>& parts, const Desc& desc);
-  Result<Form> add_pair(const std::string& name, const dnnl::algorithm algorithm, ValueId a, ValueId b, const dnnl::primitive_attr& attr);
+  Result<Form> add_pair(const std::string& name, const dnnl::algorithm algorithm, ValueId a, ValueId b,
+                        const dnnl::primitive_attr& attr);
 
   const Graph& graph_;
   WeightStore& weights_;
   Plan plan_;
-  std::vector<std::vector<Form>> forms_;       ///< per value
-  std::vector<std::vector<NodeId>> readers_;   ///< per value: the nodes that read it
+  std::vector<std::vector<Form>> forms_;             ///< per value
+  std::vector<std::vector<NodeId>> readers_;         ///< per value: the nodes that read it
   std::vector<std::vector<NodeId>> family_readers_;  ///< per root value: readers of it and of its views
   std::vector<bool> is_output_, family_is_output_;
-  std::vector<ValueId> roots_;                 ///< per value: the value that its bytes are
-  std::vector<NodeId> emitted_at_;             ///< per node: itself, or the node that absorbed it
+  std::vector<ValueId> roots_;      ///< per value: the value that its bytes are
+  std::vector<NodeId> emitted_at_;  ///< per node: itself, or the node that absorbed it
   std::vector<bool> is_absorbed_;
-  std::vector<bool> has_parts_;                ///< per buffer: others lie in it
+  std::vector<bool> has_parts_;  ///< per buffer: others lie in it
   NodeId now_ = 0;
 };
 

@@ -10,10 +10,11 @@ namespace {
 
 using PrimitiveDesc = dnnl::convolution_forward::primitive_desc;
 
-std::optional<PrimitiveDesc> make_desc(const Desc& src, const Desc& weights, const Desc& bias, const Desc& dst, const dnnl::memory::dims& stride,
-                                       const dnnl::memory::dims& dilate, const dnnl::memory::dims& pad, const dnnl::primitive_attr& attr) {
-  const dnnl::convolution_forward::desc desc(dnnl::prop_kind::forward_inference, dnnl::algorithm::convolution_direct, src, weights, bias, dst,
-                                             stride, dilate, pad, pad);
+std::optional<PrimitiveDesc> make_desc(const Desc& src, const Desc& weights, const Desc& bias, const Desc& dst,
+                                       const dnnl::memory::dims& stride, const dnnl::memory::dims& dilate,
+                                       const dnnl::memory::dims& pad, const dnnl::primitive_attr& attr) {
+  const dnnl::convolution_forward::desc desc(dnnl::prop_kind::forward_inference, dnnl::algorithm::convolution_direct, src,
+                                             weights, bias, dst, stride, dilate, pad, pad);
   PrimitiveDesc pd(desc, attr, engine(), /*allow_empty=*/true);
   if (!pd) return std::nullopt;
   return pd;
@@ -23,8 +24,8 @@ std::optional<PrimitiveDesc> make_desc(const Desc& src, const Desc& weights, con
 
 struct Compiler::ConvolutionWork {
   dnnl::memory::dims src, weights, dst, stride, dilate, pad;
-  Desc bias;                       ///< empty: none
-  std::vector<Desc> packed;        ///< the forms that the weights are packed in already
+  Desc bias;                 ///< empty: none
+  std::vector<Desc> packed;  ///< the forms that the weights are packed in already
 
   std::optional<PrimitiveDesc> make(const Desc& from, const Desc& with, const Desc& to, const dnnl::primitive_attr& attr) const {
     return make_desc(from, with, bias, to, stride, dilate, pad, attr);
@@ -38,7 +39,8 @@ std::optional<PrimitiveDesc> Compiler::choose_convolution(const ConvolutionWork&
   const std::pair<Desc, Desc> layouts[] = {{preferred(work.src), preferred(work.dst)},
                                            {any_desc(work.src), any_desc(work.dst)},
                                            {plain_desc(work.src), plain_desc(work.dst)}};
-  // Layouts the weights are packed in come first: one copy for all programs. A slow "ref" implementation is worse than a second packing.
+  // Layouts the weights are packed in come first: one copy for all programs. A slow "ref" implementation is worse than a second
+  // packing.
   std::vector<Desc> weights = work.packed;
   weights.push_back(any_desc(work.weights));
   for (const Desc& with : weights) {
@@ -67,8 +69,11 @@ Compiler::Taken Compiler::convolution(const Node& node) {
 
   const Node* norm = foldable_batch_norm(node.outputs[0]);
   const ValueId last_folded = norm == nullptr ? node.outputs[0] : norm->outputs[0];
-  ConvolutionWork work{.src = dims_of(value(node.inputs[0]).shape), .weights = dims_of(value(weights).shape),
-                       .dst = dims_of(value(node.outputs[0]).shape), .stride = attributes.stride, .dilate = attributes.dilate,
+  ConvolutionWork work{.src = dims_of(value(node.inputs[0]).shape),
+                       .weights = dims_of(value(weights).shape),
+                       .dst = dims_of(value(node.outputs[0]).shape),
+                       .stride = attributes.stride,
+                       .dilate = attributes.dilate,
                        .pad = attributes.pad};
   for (auto& step : work.dilate) --step;  // oneDNN counts the holes
   if (attributes.num_group > 1) {
@@ -92,7 +97,8 @@ Compiler::Taken Compiler::convolution(const Node& node) {
   const ValueId result = absorb_post_ops(last_folded, post_ops);
   const BatchNormFolding folding(graph_, node, norm);
   SHOAL_ASSIGN_OR_RETURN(const Form src, form_as(node.inputs[0], chosen->src_desc()));
-  SHOAL_ASSIGN_OR_RETURN(const Form packed, weights_form(names.weights, plain_weights, chosen->weights_desc(), folding.weights()));
+  SHOAL_ASSIGN_OR_RETURN(const Form packed,
+                         weights_form(names.weights, plain_weights, chosen->weights_desc(), folding.weights()));
   std::vector<Argument> arguments = {{DNNL_ARG_SRC, src.desc, src.buffer}, {DNNL_ARG_WEIGHTS, packed.desc, packed.buffer}};
   if (names.has_bias) {
     SHOAL_ASSIGN_OR_RETURN(const Form bias, weights_form(names.bias, work.bias, work.bias, folding.bias()));

@@ -11,8 +11,8 @@
 namespace shoal::worker {
 namespace {
 
-// oneDNN's own cache of primitives: equal layers and re-compiled shapes share their code. What it holds outlives our programs, at some
-// 30 KB each, so it is bounded lower than its default of 1024.
+// oneDNN's own cache of primitives: equal layers and re-compiled shapes share their code. What it holds outlives our programs, at
+// some 30 KB each, so it is bounded lower than its default of 1024.
 constexpr int kCachedPrimitives = 512;
 
 class CpuDevice : public Device {

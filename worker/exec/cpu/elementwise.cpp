@@ -28,7 +28,8 @@ Compiler::Taken Compiler::eltwise(const Node& node) {
   // oneDNN's clip turns NaN into the lower bound; behind a convolution, where speed matters, it is taken all the same.
   if (!function || function->algorithm == dnnl::algorithm::eltwise_clip) return false;
   SHOAL_ASSIGN_OR_RETURN(const Form src, first_form(node.inputs[0]));
-  const dnnl::eltwise_forward::desc desc(dnnl::prop_kind::forward_inference, function->algorithm, src.desc, function->alpha, function->beta);
+  const dnnl::eltwise_forward::desc desc(dnnl::prop_kind::forward_inference, function->algorithm, src.desc, function->alpha,
+                                         function->beta);
   const dnnl::eltwise_forward::primitive_desc pd(desc, attributes_for({}), engine(), /*allow_empty=*/true);
   if (!pd || !is_optimised(pd)) return false;
   const Form dst = may_overwrite(node.inputs[0], src.buffer) ? src : new_form(pd.dst_desc());
@@ -60,7 +61,9 @@ Compiler::Taken Compiler::binary(const Node& node, dnnl::algorithm algorithm) {
   SHOAL_ASSIGN_OR_RETURN(const Form right, form_as(b, left.desc));
   const Form dst = may_overwrite(a, left.buffer) ? left : new_form(left.desc);
   add_step(describe(node), dnnl::binary(pd), pd.scratchpad_desc(),
-           {{DNNL_ARG_SRC_0, left.desc, left.buffer}, {DNNL_ARG_SRC_1, right.desc, right.buffer}, {DNNL_ARG_DST, dst.desc, dst.buffer}});
+           {{DNNL_ARG_SRC_0, left.desc, left.buffer},
+            {DNNL_ARG_SRC_1, right.desc, right.buffer},
+            {DNNL_ARG_DST, dst.desc, dst.buffer}});
   add_form(result, dst);
   return true;
 }
@@ -77,7 +80,9 @@ Compiler::Taken Compiler::add_n(const Node& node) {
   for (std::size_t i = 1; i < node.inputs.size(); ++i) {
     SHOAL_ASSIGN_OR_RETURN(const Form next, form_as(node.inputs[i], first.desc));
     add_step(describe(node), dnnl::binary(pd), pd.scratchpad_desc(),
-             {{DNNL_ARG_SRC_0, so_far.desc, so_far.buffer}, {DNNL_ARG_SRC_1, next.desc, next.buffer}, {DNNL_ARG_DST, sum.desc, sum.buffer}});
+             {{DNNL_ARG_SRC_0, so_far.desc, so_far.buffer},
+              {DNNL_ARG_SRC_1, next.desc, next.buffer},
+              {DNNL_ARG_DST, sum.desc, sum.buffer}});
     so_far = sum;
   }
   add_form(node.outputs[0], sum);

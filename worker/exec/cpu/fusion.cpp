@@ -1,4 +1,5 @@
-// What a primitive can take along: BatchNorm folded into weights, residual additions and element-wise functions as post-operations.
+// What a primitive can take along: BatchNorm folded into weights, residual additions and element-wise functions as
+// post-operations.
 #include <algorithm>
 
 #include "worker/exec/cpu/compiler.hpp"
@@ -9,11 +10,16 @@ namespace {
 
 std::optional<Eltwise> activation(const ActivationAttributes& attributes) {
   switch (attributes.kind) {
-    case ActivationKind::kRelu: return Eltwise{dnnl::algorithm::eltwise_relu};
-    case ActivationKind::kSigmoid: return Eltwise{dnnl::algorithm::eltwise_logistic};
-    case ActivationKind::kTanh: return Eltwise{dnnl::algorithm::eltwise_tanh};
-    case ActivationKind::kSoftRelu: return Eltwise{dnnl::algorithm::eltwise_soft_relu};
-    case ActivationKind::kSoftSign: return std::nullopt;
+    case ActivationKind::kRelu:
+      return Eltwise{dnnl::algorithm::eltwise_relu};
+    case ActivationKind::kSigmoid:
+      return Eltwise{dnnl::algorithm::eltwise_logistic};
+    case ActivationKind::kTanh:
+      return Eltwise{dnnl::algorithm::eltwise_tanh};
+    case ActivationKind::kSoftRelu:
+      return Eltwise{dnnl::algorithm::eltwise_soft_relu};
+    case ActivationKind::kSoftSign:
+      return std::nullopt;
   }
   return std::nullopt;
 }
@@ -21,11 +27,15 @@ std::optional<Eltwise> activation(const ActivationAttributes& attributes) {
 std::optional<Eltwise> leaky(const LeakyAttributes& attributes) {
   const auto slope = static_cast<float>(attributes.slope);
   switch (attributes.kind) {
-    case LeakyKind::kLeaky: return Eltwise{dnnl::algorithm::eltwise_relu, slope};
-    case LeakyKind::kElu: return Eltwise{dnnl::algorithm::eltwise_elu, slope};
-    case LeakyKind::kGelu: return Eltwise{dnnl::algorithm::eltwise_gelu_erf};
+    case LeakyKind::kLeaky:
+      return Eltwise{dnnl::algorithm::eltwise_relu, slope};
+    case LeakyKind::kElu:
+      return Eltwise{dnnl::algorithm::eltwise_elu, slope};
+    case LeakyKind::kGelu:
+      return Eltwise{dnnl::algorithm::eltwise_gelu_erf};
     case LeakyKind::kPrelu:
-    case LeakyKind::kSelu: return std::nullopt;
+    case LeakyKind::kSelu:
+      return std::nullopt;
   }
   return std::nullopt;
 }
@@ -53,7 +63,8 @@ std::optional<Eltwise> eltwise_of(const Node& node) {
   return std::nullopt;
 }
 
-// oneDNN 2.6.3 gives all element-wise functions of one algorithm in a chain the parameters of the first: x * 3 + 1 became x * 3 * 3.
+// oneDNN 2.6.3 gives all element-wise functions of one algorithm in a chain the parameters of the first: x * 3 + 1 became x * 3
+// * 3.
 bool Compiler::clashes(std::span<const PostOp> chain, const Eltwise& next) {
   return std::any_of(chain.begin(), chain.end(), [&](const PostOp& operation) {
     const auto& other = operation.eltwise;

@@ -58,7 +58,8 @@ Compiler::Taken Compiler::fully_connected(const Node& node) {
   const ValueId result = absorb_post_ops(last_folded, post_ops);
   const BatchNormFolding folding(graph_, node, norm);
   SHOAL_ASSIGN_OR_RETURN(const Form src, plain_form(node.inputs[0]));
-  SHOAL_ASSIGN_OR_RETURN(const Form packed, weights_form(names.weights, plain_weights, chosen->weights_desc(), folding.weights()));
+  SHOAL_ASSIGN_OR_RETURN(const Form packed,
+                         weights_form(names.weights, plain_weights, chosen->weights_desc(), folding.weights()));
   std::vector<Argument> arguments = {{DNNL_ARG_SRC, src_desc, src.buffer}, {DNNL_ARG_WEIGHTS, packed.desc, packed.buffer}};
   if (names.has_bias) {
     SHOAL_ASSIGN_OR_RETURN(const Form bias, weights_form(names.bias, bias_desc, bias_desc, folding.bias()));

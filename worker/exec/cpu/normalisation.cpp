@@ -31,9 +31,11 @@ Compiler::Taken Compiler::batch_norm(const Node& node) {
   SHOAL_ASSIGN_OR_RETURN(const Form src, first_form(node.inputs[0]));
   const NodeId reader = sole_reader(node.outputs[0]);
   const bool with_relu = reader != kNoNode && is_relu(this->node(reader));
-  auto flags = dnnl::normalization_flags::use_global_stats | dnnl::normalization_flags::use_scale | dnnl::normalization_flags::use_shift;
+  auto flags =
+      dnnl::normalization_flags::use_global_stats | dnnl::normalization_flags::use_scale | dnnl::normalization_flags::use_shift;
   if (with_relu) flags = flags | dnnl::normalization_flags::fuse_norm_relu;
-  const dnnl::batch_normalization_forward::desc desc(dnnl::prop_kind::forward_inference, src.desc, static_cast<float>(attributes.eps), flags);
+  const dnnl::batch_normalization_forward::desc desc(dnnl::prop_kind::forward_inference, src.desc,
+                                                     static_cast<float>(attributes.eps), flags);
   const dnnl::batch_normalization_forward::primitive_desc pd(desc, user_scratchpad(), engine(), /*allow_empty=*/true);
   if (!pd || !is_optimised(pd)) return false;
 
@@ -50,7 +52,8 @@ Compiler::Taken Compiler::batch_norm(const Node& node) {
     return scratch.data();
   };
   const auto gamma_key = attributes.fix_gamma ? "ones." + std::to_string(channels) : constant_key(node.inputs[1]);
-  SHOAL_RETURN_IF_ERROR(add_constant(DNNL_ARG_SCALE, gamma_key, attributes.fix_gamma ? PlainSource(ones) : source_of(node.inputs[1])));
+  SHOAL_RETURN_IF_ERROR(
+      add_constant(DNNL_ARG_SCALE, gamma_key, attributes.fix_gamma ? PlainSource(ones) : source_of(node.inputs[1])));
   SHOAL_RETURN_IF_ERROR(add_constant(DNNL_ARG_SHIFT, constant_key(node.inputs[2]), source_of(node.inputs[2])));
   SHOAL_RETURN_IF_ERROR(add_constant(DNNL_ARG_MEAN, constant_key(node.inputs[3]), source_of(node.inputs[3])));
   SHOAL_RETURN_IF_ERROR(add_constant(DNNL_ARG_VARIANCE, constant_key(node.inputs[4]), source_of(node.inputs[4])));
@@ -65,9 +68,9 @@ Compiler::Taken Compiler::lrn(const Node& node) {
   const auto& attributes = std::get<LrnAttributes>(node.attributes);
   if (attributes.nsize % 2 == 0 || (node.outputs.size() > 1 && is_read(node.outputs[1]))) return false;
   const auto make = [&](const Desc& src) {
-    const dnnl::lrn_forward::desc desc(dnnl::prop_kind::forward_inference, dnnl::algorithm::lrn_across_channels, src, attributes.nsize,
-                                       static_cast<float>(attributes.alpha), static_cast<float>(attributes.beta),
-                                       static_cast<float>(attributes.knorm));
+    const dnnl::lrn_forward::desc desc(dnnl::prop_kind::forward_inference, dnnl::algorithm::lrn_across_channels, src,
+                                       attributes.nsize, static_cast<float>(attributes.alpha),
+                                       static_cast<float>(attributes.beta), static_cast<float>(attributes.knorm));
     return dnnl::lrn_forward::primitive_desc(desc, user_scratchpad(), engine(), /*allow_empty=*/true);
   };
   SHOAL_ASSIGN_OR_RETURN(const Form src, first_form(node.inputs[0]));
@@ -96,11 +99,13 @@ Compiler::Taken Compiler::softmax(const Node& node) {
     return true;
   };
   if (attributes.kind == SoftmaxKind::kSoftmax) {
-    const dnnl::softmax_forward::primitive_desc pd({dnnl::prop_kind::forward_inference, desc, over}, user_scratchpad(), engine(), true);
+    const dnnl::softmax_forward::primitive_desc pd({dnnl::prop_kind::forward_inference, desc, over}, user_scratchpad(), engine(),
+                                                   true);
     if (!take_over(pd)) return false;
     primitive = dnnl::softmax_forward(pd);
   } else {
-    const dnnl::logsoftmax_forward::primitive_desc pd({dnnl::prop_kind::forward_inference, desc, over}, user_scratchpad(), engine(), true);
+    const dnnl::logsoftmax_forward::primitive_desc pd({dnnl::prop_kind::forward_inference, desc, over}, user_scratchpad(),
+                                                      engine(), true);
     if (!take_over(pd)) return false;
     primitive = dnnl::logsoftmax_forward(pd);
   }

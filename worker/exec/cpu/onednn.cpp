@@ -34,7 +34,9 @@ Desc plain_desc(const dnnl::memory::dims& dims) {
 int channel_block() {
   static const int block = [] {
     const auto isa = static_cast<unsigned>(dnnl::get_effective_cpu_isa());
-    const auto has = [isa](dnnl::cpu_isa wanted) { return (isa & static_cast<unsigned>(wanted)) == static_cast<unsigned>(wanted); };
+    const auto has = [isa](dnnl::cpu_isa wanted) {
+      return (isa & static_cast<unsigned>(wanted)) == static_cast<unsigned>(wanted);
+    };
     if (has(dnnl::cpu_isa::avx512_core)) return 16;
     return has(dnnl::cpu_isa::avx2) ? 8 : 0;
   }();
@@ -60,7 +62,9 @@ bool same_memory(const Desc& a, const Desc& b) {
     elements *= static_cast<std::size_t>(dims[axis]);
     if (axis >= 2) positions *= static_cast<std::size_t>(dims[axis]);
   }
-  const auto is_dense = [&](const Desc& desc) { return desc.get_size() == elements * sizeof(float) && desc.data.format_kind == dnnl_blocked; };
+  const auto is_dense = [&](const Desc& desc) {
+    return desc.get_size() == elements * sizeof(float) && desc.data.format_kind == dnnl_blocked;
+  };
   return positions == 1 && is_dense(a) && is_dense(b);
 }
 

@@ -38,7 +38,8 @@ template <std::same_as<Shape> S>  // a template, so that plain_desc({2, 3}) mean
 Desc plain_desc(const S& shape) {
   return plain_desc(dims_of(shape));
 }
-/// Channels in blocks, as this machine's vectors are wide: nChw16c with AVX-512, nChw8c with AVX2; 3 to 5 axes. Empty when there is none.
+/// Channels in blocks, as this machine's vectors are wide: nChw16c with AVX-512, nChw8c with AVX2; 3 to 5 axes. Empty when there
+/// is none.
 Desc blocked_desc(const dnnl::memory::dims& dims);
 int channel_block();
 Desc any_desc(const dnnl::memory::dims& dims);

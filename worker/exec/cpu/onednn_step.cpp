@@ -33,7 +33,8 @@ class BoundOneDnnStep : public BoundStep {
   }
 
   Status run() override {
-    const auto status = dnnl_primitive_execute(primitive_.get(), stream().get(), static_cast<int>(execute_.size()), execute_.data());
+    const auto status =
+        dnnl_primitive_execute(primitive_.get(), stream().get(), static_cast<int>(execute_.size()), execute_.data());
     if (status == dnnl_success) return {};
     return internal_error("{}: oneDNN failed to execute it, status {}", name_, static_cast<int>(status));
   }

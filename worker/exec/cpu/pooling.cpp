@@ -61,8 +61,9 @@ Compiler::Taken Compiler::pooling(const Node& node) {
   const Desc candidates[] = {first.desc, blocked_desc(dims_of(src_shape)), plain_desc(src_shape)};
   for (const Desc& from : candidates) {
     if (from == Desc()) continue;
-    const dnnl::pooling_forward::desc desc(dnnl::prop_kind::forward_inference, window->algorithm, from, any_desc(dims_of(dst_shape)),
-                                           window->stride, window->kernel, window->pad_begin, window->pad_end);
+    const dnnl::pooling_forward::desc desc(dnnl::prop_kind::forward_inference, window->algorithm, from,
+                                           any_desc(dims_of(dst_shape)), window->stride, window->kernel, window->pad_begin,
+                                           window->pad_end);
     const dnnl::pooling_forward::primitive_desc pd(desc, attr, engine(), /*allow_empty=*/true);
     if (!pd || !is_optimised(pd)) continue;
     SHOAL_ASSIGN_OR_RETURN(const Form src, form_as(node.inputs[0], from));

@@ -21,7 +21,8 @@ void Compiler::find_readers() {
     emitted_at_.push_back(static_cast<NodeId>(index));
     const std::string& name = reader.op->name;
     // AddN of one is a view like the others.
-    const bool is_view = name == "Identity" || name == "Reshape" || name == "Flatten" || (name == "AddN" && reader.inputs.size() == 1);
+    const bool is_view =
+        name == "Identity" || name == "Reshape" || name == "Flatten" || (name == "AddN" && reader.inputs.size() == 1);
     if (is_view) roots_[static_cast<std::size_t>(reader.outputs[0])] = root_of(reader.inputs[0]);
     for (const ValueId id : reader.inputs) {
       readers_[static_cast<std::size_t>(id)].push_back(static_cast<NodeId>(index));
@@ -104,11 +105,13 @@ Compiler::Form Compiler::reorder(const std::string& name, const Form& src, const
   dnnl::primitive_attr attr;
   attr.set_scratchpad_mode(dnnl::scratchpad_mode::user);
   const dnnl::reorder::primitive_desc pd(engine(), src.desc, engine(), desc, attr);
-  add_step(name, dnnl::reorder(pd), pd.scratchpad_desc(), {{DNNL_ARG_FROM, src.desc, src.buffer}, {DNNL_ARG_TO, desc, dst.buffer}});
+  add_step(name, dnnl::reorder(pd), pd.scratchpad_desc(),
+           {{DNNL_ARG_FROM, src.desc, src.buffer}, {DNNL_ARG_TO, desc, dst.buffer}});
   return dst;
 }
 
-void Compiler::add_step(const std::string& name, const dnnl::primitive& primitive, const Desc& scratchpad, std::vector<Argument> arguments) {
+void Compiler::add_step(const std::string& name, const dnnl::primitive& primitive, const Desc& scratchpad,
+                        std::vector<Argument> arguments) {
   if (scratchpad.get_size() > 0) arguments.push_back({DNNL_ARG_SCRATCHPAD, scratchpad, plan_.add_buffer(scratchpad.get_size())});
   plan_.steps.push_back(make_onednn_step(name, primitive, std::move(arguments)));
 }

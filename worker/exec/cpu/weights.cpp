@@ -22,7 +22,8 @@ std::vector<Desc> Compiler::packed_descs(const std::string& key, const Desc& pla
   return descs;
 }
 
-Result<Compiler::Form> Compiler::weights_form(const std::string& key, const Desc& plain, const Desc& wanted, const PlainSource& source) {
+Result<Compiler::Form> Compiler::weights_form(const std::string& key, const Desc& plain, const Desc& wanted,
+                                              const PlainSource& source) {
   // Compared as descriptors: their bytes hold fields that mean nothing for this kind.
   int index = -1;
   for (const int packed : weights_.forms_of(key)) {
@@ -39,10 +40,11 @@ Result<Compiler::Form> Compiler::weights_form(const std::string& key, const Desc
   }
   if (index >= 0) return Form{plan_.add_buffer(wanted.get_size(), Buffer::Home::kWeights, index), wanted};
   const auto packed = weights_.forms_of(key);
-  if (packed.empty()) return unimplemented("{}: its constants were not packed for these shapes; list them in `shapes`", describe(node(now_)));
+  if (packed.empty())
+    return unimplemented("{}: its constants were not packed for these shapes; list them in `shapes`", describe(node(now_)));
   plan_.privates.push_back(AlignedBytes::allocate(wanted.get_size()));
-  SHOAL_RETURN_IF_ERROR(
-      pack(desc_of(weights_.entry(packed[0]).form, plain), weights_.address(packed[0]), wanted, plan_.privates.back().data.get()));
+  SHOAL_RETURN_IF_ERROR(pack(desc_of(weights_.entry(packed[0]).form, plain), weights_.address(packed[0]), wanted,
+                             plan_.privates.back().data.get()));
   return Form{plan_.add_buffer(wanted.get_size(), Buffer::Home::kPrivate, static_cast<int>(plan_.privates.size()) - 1), wanted};
 }
 

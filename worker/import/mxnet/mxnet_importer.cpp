@@ -14,7 +14,7 @@
 namespace shoal::worker {
 namespace {
 
-constexpr std::size_t kListedAtMost = 8;  // of many, an error or warning lists so many
+constexpr std::size_t kListedAtMost = 8;       // of many, an error or warning lists so many
 constexpr std::size_t kUnknownOutputs = 1024;  // an unsupported node has at most so many; a reader of a further one is an error
 
 // Type flags of `__dtype__`, which is a number there and not a name.
@@ -84,10 +84,15 @@ class Parameters {
 
 class Importer {
  public:
-  /// without_parameters: every variable becomes an input. unsupported: where nodes go that cannot be imported; null: they are errors.
+  /// without_parameters: every variable becomes an input. unsupported: where nodes go that cannot be imported; null: they are
+  /// errors.
   Importer(const MxnetSymbol& symbol, const Parameters& parameters, bool without_parameters,
            std::vector<MxnetSurvey::Unsupported>* unsupported = nullptr)
-      : symbol_(symbol), parameters_(parameters), without_parameters_(without_parameters), unsupported_(unsupported), outputs_(symbol.nodes.size()) {}
+      : symbol_(symbol),
+        parameters_(parameters),
+        without_parameters_(without_parameters),
+        unsupported_(unsupported),
+        outputs_(symbol.nodes.size()) {}
 
   Result<MxnetImport> run() {
     const std::vector<std::size_t> needed = post_order(symbol_, used_inputs);
@@ -123,7 +128,8 @@ class Importer {
     const MxnetNode& node = symbol_.nodes[id];
     const std::string prefix = node.op + " '" + node.name + "': ";  // most messages begin so: the entry says it already
     const std::string& message = why.message();
-    unsupported_->push_back({node.is_variable() ? "input" : node.op, node.name, message.starts_with(prefix) ? message.substr(prefix.size()) : message});
+    unsupported_->push_back({node.is_variable() ? "input" : node.op, node.name,
+                             message.starts_with(prefix) ? message.substr(prefix.size()) : message});
     std::size_t count = 1;
     const auto count_outputs = [&](const std::vector<MxnetEntry>& entries) {
       for (const MxnetEntry& entry : entries) {
@@ -319,7 +325,8 @@ void warn_of_parameters(const MxnetSymbol& symbol, const Parameters& parameters,
 }
 
 /// survey: filled in; nodes that are not supported are then no error.
-Result<MxnetImport> import_files(const std::filesystem::path& symbol_file, const std::filesystem::path& params_file, MxnetSurvey* survey) {
+Result<MxnetImport> import_files(const std::filesystem::path& symbol_file, const std::filesystem::path& params_file,
+                                 MxnetSurvey* survey) {
   SHOAL_ASSIGN_OR_RETURN(const MxnetSymbol symbol, read_mxnet_symbol(symbol_file));
   SHOAL_ASSIGN_OR_RETURN(std::vector<MxnetArray> arrays, read_mxnet_params(params_file));
   const Parameters parameters(std::move(arrays));

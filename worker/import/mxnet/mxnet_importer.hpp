@@ -29,20 +29,22 @@ Result<MxnetImport> import_mxnet_symbol(const std::filesystem::path& symbol_file
 /// What a checkpoint is made of, whether or not Shoal can run it.
 struct MxnetSurvey {
   struct Operator {
-    std::string name;                     ///< in the file
+    std::string name;  ///< in the file
     std::size_t count = 0;
   };
   struct Unsupported {
     std::string op, node, reason;
   };
-  int mxnet_version = 0;                  ///< 10901 for 1.9.1; 0 when the file does not say
-  MxnetImport import;                     ///< as far as it goes: nothing produces the outputs of unsupported nodes
-  std::vector<Operator> operators;        ///< of the nodes that the outputs need, the most frequent first
-  std::vector<Unsupported> unsupported;   ///< every node that cannot be imported, in the order of the file; empty: import_mxnet() succeeds
+  int mxnet_version = 0;            ///< 10901 for 1.9.1; 0 when the file does not say
+  MxnetImport import;               ///< as far as it goes: nothing produces the outputs of unsupported nodes
+  std::vector<Operator> operators;  ///< of the nodes that the outputs need, the most frequent first
+  std::vector<Unsupported>
+      unsupported;  ///< every node that cannot be imported, in the order of the file; empty: import_mxnet() succeeds
 };
 
 /// As import_mxnet(), but goes on at nodes that are not supported and lists them.
-///   Errors  kNotFound, kDataLoss, kUnimplemented (the era of the file), kInvalidArgument: no graph at all can be made of the files
+///   Errors  kNotFound, kDataLoss, kUnimplemented (the era of the file), kInvalidArgument: no graph at all can be made of the
+///   files
 Result<MxnetSurvey> survey_mxnet(const std::filesystem::path& symbol_file, const std::filesystem::path& params_file);
 
 }  // namespace shoal::worker

@@ -16,9 +16,9 @@ namespace shoal {
 ///   Threads  a value: thread-compatible
 class Image {
  public:
-  /// Decodes a file: JPEG, PNG, WebP, BMP, TIFF and what else OpenCV was built with. Turned as its EXIF data says; grey becomes three
-  /// equal channels. Transparency is dropped, not blended with a background: MXNet's, GluonCV's and torchvision's loaders do so, and
-  /// models were trained on what those gave.
+  /// Decodes a file: JPEG, PNG, WebP, BMP, TIFF and what else OpenCV was built with. Turned as its EXIF data says; grey becomes
+  /// three equal channels. Transparency is dropped, not blended with a background: MXNet's, GluonCV's and torchvision's loaders
+  /// do so, and models were trained on what those gave.
   ///   Errors  kNotFound, kPermissionDenied; kInvalidArgument: no picture, or a damaged one. The file is named.
   static Result<Image> read(const std::filesystem::path& file);
   /// The same for a file's bytes; `where` names them in errors.

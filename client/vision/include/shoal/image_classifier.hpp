@@ -23,19 +23,21 @@ struct ImageClassifierOptions {
 /// One class of a picture.
 struct ClassScore {
   std::int64_t index = 0;
-  std::string label;       ///< empty when the model has no label for it
+  std::string label;  ///< empty when the model has no label for it
   float probability = 0;
 };
 using Classes = std::vector<ClassScore>;
 
-/// Makes a model's input of pictures, runs it, and reads its first output: probabilities as they are (not negative, sum 1), anything
-/// else as scores of which the softmax is taken.
+/// Makes a model's input of pictures, runs it, and reads its first output: probabilities as they are (not negative, sum 1),
+/// anything else as scores of which the softmax is taken.
 ///   Lifetime  valid while the runner is
 ///   Threads   thread-safe
 class ImageClassifier {
  public:
-  /// Asks the runner about the model. Without any word about preprocessing the values of ImageNet (1 channel: 0..1) are taken, with a warning.
-  ///   Errors  those of Runner::describe(); kFailedPrecondition: a model that takes no pictures; kInvalidArgument: preprocessing that does
+  /// Asks the runner about the model. Without any word about preprocessing the values of ImageNet (1 channel: 0..1) are taken,
+  /// with a warning.
+  ///   Errors  those of Runner::describe(); kFailedPrecondition: a model that takes no pictures; kInvalidArgument: preprocessing
+  ///   that does
   ///           not fit the model's input
   static Result<ImageClassifier> create(Runner& runner, std::string model, ImageClassifierOptions options = {});
 
@@ -47,7 +49,7 @@ class ImageClassifier {
   Result<std::vector<Classes>> classify(std::span<const Image> images) const;
 
   const ModelInfo& info() const { return info_; }
-  const Preprocess& preprocess() const { return preprocess_; }    ///< what is done, every size filled in
+  const Preprocess& preprocess() const { return preprocess_; }  ///< what is done, every size filled in
   const std::vector<std::string>& warnings() const { return warnings_; }
 
  private:

@@ -43,7 +43,8 @@ class ColourModel final : public Runner {
     Tensor scores = Tensor::create(DType::kFloat32, {input.shape()[0], input.shape()[1]}).value();
     const std::size_t plane = input.values<float>().size() / scores.values<float>().size();
     for (std::size_t i = 0; i < scores.values<float>().size(); ++i) {
-      for (const float value : input.values<float>().subspan(i * plane, plane)) scores.values<float>()[i] += value / static_cast<float>(plane);
+      for (const float value : input.values<float>().subspan(i * plane, plane))
+        scores.values<float>()[i] += value / static_cast<float>(plane);
     }
     Tensors outputs;
     outputs.push_back({"scores", std::move(scores)});

@@ -28,8 +28,8 @@ std::vector<std::uint8_t> pixel(const Image& image, int y, int x) {
 
 /// An APP1 segment that says "turn by 90 degrees clockwise", after the start of a JPEG.
 std::vector<std::uint8_t> with_orientation_6(std::vector<std::uint8_t> jpeg) {
-  const std::uint8_t segment[] = {0xff, 0xe1, 0x00, 0x22, 'E', 'x', 'i', 'f', 0, 0, 'M', 'M', 0, 42, 0, 0, 0, 8, 0, 1,
-                                  0x01, 0x12, 0, 3, 0, 0, 0, 1, 0, 6, 0, 0, 0, 0, 0, 0};
+  const std::uint8_t segment[] = {0xff, 0xe1, 0x00, 0x22, 'E', 'x', 'i', 'f', 0, 0, 'M', 'M', 0, 42, 0, 0, 0, 8,
+                                  0,    1,    0x01, 0x12, 0,   3,   0,   0,   0, 1, 0,   6,   0, 0,  0, 0, 0, 0};
   jpeg.insert(jpeg.begin() + 2, std::begin(segment), std::end(segment));
   return jpeg;
 }
@@ -90,7 +90,8 @@ TEST(Image, NoBytesCrashTheDecoder) {
     for (int round = 0; round < 200; ++round) {
       auto bad = good;
       bad.resize(random() % 2 ? bad.size() : random() % (bad.size() + 1));
-      for (unsigned flips = 1 + random() % 8; flips-- > 0 && !bad.empty();) bad[random() % bad.size()] = static_cast<std::uint8_t>(random());
+      for (unsigned flips = 1 + random() % 8; flips-- > 0 && !bad.empty();)
+        bad[random() % bad.size()] = static_cast<std::uint8_t>(random());
       const auto image = Image::decode(as_span(bad), "bad");
       EXPECT_EQ(image.ok() ? static_cast<std::size_t>(image->height()) * static_cast<std::size_t>(image->width()) * 3 : 0,
                 image.ok() ? image->rgb().size() : 0);

@@ -60,9 +60,10 @@ TEST(Preprocessing, GreyIsOneChannel) {
 
 TEST(Preprocessing, WhatCannotBeDoneIsRefused) {
   const Preprocess good{.crop_height = 4, .crop_width = 4};
-  for (const auto& change : std::vector<void (*)(Preprocess&)>{[](Preprocess& p) { p.order = "YUV"; }, [](Preprocess& p) { p.mean = {1}; },
-                                                                [](Preprocess& p) { p.scale.clear(); }, [](Preprocess& p) { p.resize = -1; },
-                                                                [](Preprocess& p) { p.crop_width = 0; }, [](Preprocess& p) { p.crop_height = 1 << 20; }}) {
+  for (const auto& change : std::vector<void (*)(Preprocess&)>{
+           [](Preprocess& p) { p.order = "YUV"; }, [](Preprocess& p) { p.mean = {1}; }, [](Preprocess& p) { p.scale.clear(); },
+           [](Preprocess& p) { p.resize = -1; }, [](Preprocess& p) { p.crop_width = 0; },
+           [](Preprocess& p) { p.crop_height = 1 << 20; }}) {
     Preprocess bad = good;
     change(bad);
     EXPECT_EQ(check_preprocess(bad).code(), StatusCode::kInvalidArgument);
@@ -75,8 +76,11 @@ TEST(Preprocessing, GivesTheReferenceInputsByteForByte) {
   const auto expected = test_data() / "models" / "squeezenet11-mxnet-derived" / "expected";
   if (!std::filesystem::exists(expected)) GTEST_SKIP() << "no test data at " << test_data();
   const Preprocess preprocess{.resize = 256, .crop_height = 224, .crop_width = 224, .order = "BGR"};
-  const std::pair<const char*, const char*> pictures[] = {
-      {"dog", "dog.jpg"}, {"cat", "cat.jpg"}, {"goldfish", "goldfish.jpg"}, {"pelican", "pelican.jpeg"}, {"bald_eagle", "bald_eagle.jpeg"}};
+  const std::pair<const char*, const char*> pictures[] = {{"dog", "dog.jpg"},
+                                                          {"cat", "cat.jpg"},
+                                                          {"goldfish", "goldfish.jpg"},
+                                                          {"pelican", "pelican.jpeg"},
+                                                          {"bald_eagle", "bald_eagle.jpeg"}};
   for (const auto& [name, file] : pictures) {
     const Tensor reference = read_npy(expected / (std::string(name) + ".in0.npy")).value();
     const auto bytes = reference.values<std::uint8_t>();

@@ -17,7 +17,8 @@ UniqueFd make(std::uint64_t size = 5000) { return create_memfd("test", size).val
 
 TEST(Segment, IsLabelledRoundedToPagesAndAllocated) {
   const UniqueFd fd = make();
-  EXPECT_NE(std::filesystem::read_symlink("/proc/self/fd/" + std::to_string(fd.get())).string().find("memfd:shoal:test"), std::string::npos);
+  EXPECT_NE(std::filesystem::read_symlink("/proc/self/fd/" + std::to_string(fd.get())).string().find("memfd:shoal:test"),
+            std::string::npos);
   const Segment segment = Segment::map(fd, Segment::Access::kReadWrite).value();
   EXPECT_EQ(segment.size_bytes(), 8192u);
   EXPECT_EQ(create_memfd("big", 1, true).ok(), true);

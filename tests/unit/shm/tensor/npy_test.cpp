@@ -16,7 +16,9 @@ namespace fs = std::filesystem;
 /// A directory that lives as long as the test.
 class Npy : public testing::Test {
  protected:
-  Npy() : directory_(fs::temp_directory_path() / ("shoal-npy-" + std::to_string(::getpid()))) { fs::create_directories(directory_); }
+  Npy() : directory_(fs::temp_directory_path() / ("shoal-npy-" + std::to_string(::getpid()))) {
+    fs::create_directories(directory_);
+  }
   ~Npy() override { fs::remove_all(directory_); }
 
   fs::path file(const std::string& bytes) const {
@@ -61,7 +63,8 @@ TEST_F(Npy, WhatIsWrittenIsReadBackForEveryTypeAndRank) {
       const Tensor read = read_npy(path).value();
       EXPECT_EQ(read.dtype(), tensor.dtype());
       EXPECT_EQ(read.shape(), shape);
-      EXPECT_TRUE(std::ranges::equal(read.view().bytes(), tensor.view().bytes())) << dtype_name(tensor.dtype()) << shape.to_string();
+      EXPECT_TRUE(std::ranges::equal(read.view().bytes(), tensor.view().bytes()))
+          << dtype_name(tensor.dtype()) << shape.to_string();
     }
   }
 }
@@ -81,7 +84,8 @@ TEST_F(Npy, FortranOrderBecomesRowMajor) {
 
 TEST_F(Npy, Version2AndHeadersOfOtherWritersAreRead) {
   EXPECT_EQ(read_npy(file_of(header("|u1", "False", "(2,)"), "ab", 2)).value().shape(), (Shape{2}));
-  EXPECT_EQ(read_npy(file_of("{\"shape\":(2,1),\"fortran_order\":False,\"descr\":\"<u1\"}", "ab")).value().shape(), (Shape{2, 1}));
+  EXPECT_EQ(read_npy(file_of("{\"shape\":(2,1),\"fortran_order\":False,\"descr\":\"<u1\"}", "ab")).value().shape(),
+            (Shape{2, 1}));
 }
 
 TEST_F(Npy, DamageIsRefusedNamingFileAndField) {
@@ -98,7 +102,8 @@ TEST_F(Npy, DamageIsRefusedNamingFileAndField) {
   expect_refused(file_of("{'fortran_order': False, 'shape': (1,), }", "1234"), StatusCode::kDataLoss, "descr");
   expect_refused(file_of(header(">f4", "False", "(1,)"), "1234"), StatusCode::kUnimplemented, ">f4");
   expect_refused(file_of(header("<U3", "False", "(1,)"), "1234"), StatusCode::kUnimplemented, "<U3");
-  expect_refused(file_of("{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (1,), }", "1234"), StatusCode::kUnimplemented, "descr");
+  expect_refused(file_of("{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (1,), }", "1234"),
+                 StatusCode::kUnimplemented, "descr");
   expect_refused(file_of(header("<f4", "Maybe", "(1,)"), "1234"), StatusCode::kDataLoss, "fortran_order");
   expect_refused(file_of(header("<f4", "False", "(-1,)"), "1234"), StatusCode::kDataLoss, "shape");
   expect_refused(file_of(header("<f4", "False", "(1, 1, 1, 1, 1, 1, 1, 1, 1)"), "1234"), StatusCode::kDataLoss, "shape");
@@ -118,7 +123,8 @@ TEST_F(Npy, NoBytesCrashTheReader) {
   std::mt19937 random(1);
   for (int round = 0; round < 400; ++round) {
     std::string bad = good.substr(0, random() % 2 ? good.size() : random() % (good.size() + 1));
-    for (unsigned flips = random() % 4; flips-- > 0 && !bad.empty();) bad[random() % std::min<std::size_t>(bad.size(), 90)] = static_cast<char>(random());
+    for (unsigned flips = random() % 4; flips-- > 0 && !bad.empty();)
+      bad[random() % std::min<std::size_t>(bad.size(), 90)] = static_cast<char>(random());
     const auto tensor = read_npy(file(bad));
     EXPECT_LE(tensor.ok() ? tensor->size_bytes() : 0, bad.size());
   }

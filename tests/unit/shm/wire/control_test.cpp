@@ -70,7 +70,8 @@ TEST_F(ControlTest, AFullSocketIsSaidAndNeverWaitedFor) {
 }
 
 TEST_F(ControlTest, TooMuchTextOrTooManyDescriptorsAreRefusedBeforeSending) {
-  EXPECT_EQ(send_control(ours(), {.kind = ControlKind::kReady, .text = std::string(kMaxControlText + 1, 'x')}).code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(send_control(ours(), {.kind = ControlKind::kReady, .text = std::string(kMaxControlText + 1, 'x')}).code(),
+            StatusCode::kInvalidArgument);
   ControlMessage many{.kind = ControlKind::kReady};
   for (std::size_t i = 0; i <= kMaxControlFds; ++i) many.fds.push_back(duplicate_fd(0).value());
   EXPECT_EQ(send_control(ours(), many).code(), StatusCode::kInvalidArgument);

@@ -121,7 +121,9 @@ TEST(Messages, DecodersSurviveEveryFlippedBit) {
       const auto reply = decode_reply(frame);
       if (request.ok()) {
         for (const WireTensor& input : request->inputs) {
-          EXPECT_EQ(static_cast<std::uint64_t>(shape_of(input).element_count()) * dtype_size_bytes(static_cast<DType>(input.dtype)), input.size_bytes);
+          EXPECT_EQ(
+              static_cast<std::uint64_t>(shape_of(input).element_count()) * dtype_size_bytes(static_cast<DType>(input.dtype)),
+              input.size_bytes);
         }
       }
       if (reply.ok()) {
@@ -152,9 +154,31 @@ TEST(Messages, TheWorkedExampleOfTheSpecificationHolds) {
   }
   const std::string zeros(400, '0');
   const auto z = [&](std::size_t bytes) { return zeros.substr(0, bytes * 2); };
-  EXPECT_EQ(hex, "53484f4c" "0100" "0100" "0500000000000000" "01000000" "44332211" "80f0fa0200000000" "ff" "00" "0000" "0100" "0100" + z(32) +
-                 z(8) + z(8) + "0c00000000000000" "0100000000000000" "0300000000000000" + z(48) + "02" "01" "00" + z(5) +
-                 "4000000000000000" "8000000000000000" + z(80));
+  EXPECT_EQ(hex,
+            "53484f4c"
+            "0100"
+            "0100"
+            "0500000000000000"
+            "01000000"
+            "44332211"
+            "80f0fa0200000000"
+            "ff"
+            "00"
+            "0000"
+            "0100"
+            "0100" +
+                z(32) + z(8) + z(8) +
+                "0c00000000000000"
+                "0100000000000000"
+                "0300000000000000" +
+                z(48) +
+                "02"
+                "01"
+                "00" +
+                z(5) +
+                "4000000000000000"
+                "8000000000000000" +
+                z(80));
 }
 
 }  // namespace

@@ -22,8 +22,16 @@ TEST(EventLoop, DoesNotCallAHandlerThatAnEarlierOneForgot) {
   EventLoop loop;
   const UniqueFd first = signalled(), second = signalled();
   int calls = 0;
-  loop.watch(first.get(), [&] { ++calls; loop.forget(first.get()); loop.forget(second.get()); });
-  loop.watch(second.get(), [&] { ++calls; loop.forget(first.get()); loop.forget(second.get()); });
+  loop.watch(first.get(), [&] {
+    ++calls;
+    loop.forget(first.get());
+    loop.forget(second.get());
+  });
+  loop.watch(second.get(), [&] {
+    ++calls;
+    loop.forget(first.get());
+    loop.forget(second.get());
+  });
   loop.run_ready();
   loop.run_ready();
   EXPECT_EQ(calls, 1);

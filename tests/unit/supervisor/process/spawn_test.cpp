@@ -30,7 +30,10 @@ TEST(Spawn, ReportsHowAChildEnded) {
 
 TEST(Spawn, GivesTheChildDescriptorThreeTheEnvironmentAndNothingElse) {
   wire::ControlPair pair = wire::make_control_pair().value();
-  const auto child = spawn({.program = "/bin/sh", .arguments = {"-c", "ls /proc/self/fd | wc -l >&3; echo $SHOAL_DIR >&3"}, .environment = {"SHOAL_DIR=/x"}, .control = pair.theirs.get()});
+  const auto child = spawn({.program = "/bin/sh",
+                            .arguments = {"-c", "ls /proc/self/fd | wc -l >&3; echo $SHOAL_DIR >&3"},
+                            .environment = {"SHOAL_DIR=/x"},
+                            .control = pair.theirs.get()});
   ASSERT_TRUE(child.ok());
   ASSERT_EQ(wait_for_end(*child), "exited with 0");
   char text[32] = {};

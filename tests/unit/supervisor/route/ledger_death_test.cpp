@@ -239,7 +239,11 @@ TEST_F(LedgerDeathTest, EveryRequestIsAnsweredExactlyOnceInRandomHistories) {
       for (const Action& lease : leased) {
         if (lease.lane.incarnation != dead || !ledger.is_leased(lease.request, lease.lane) || below(2)) continue;
         LaneEvidence& line = evidence[lease.lane.lane];
-        line = {.running_request = lease.request, .running_attempt = lease.attempt, .crashed = below(3) == 0, .on_lane = below(2) == 0, .crash_request = lease.request};
+        line = {.running_request = lease.request,
+                .running_attempt = lease.attempt,
+                .crashed = below(3) == 0,
+                .on_lane = below(2) == 0,
+                .crash_request = lease.request};
       }
       workers.erase(workers.begin() + static_cast<std::ptrdiff_t>(which));
       std::erase_if(leased, [&](const Action& lease) { return lease.lane.incarnation == dead; });
@@ -249,14 +253,23 @@ TEST_F(LedgerDeathTest, EveryRequestIsAnsweredExactlyOnceInRandomHistories) {
       const std::size_t which = below(leased.size());
       const Action lease = leased[which];
       leased.erase(leased.begin() + static_cast<std::ptrdiff_t>(which));
-      ledger.lane_replied({.lane = lease.lane, .request = lease.request, .attempt = lease.attempt, .compute_ns = below(1'000'000)}, now);
+      ledger.lane_replied(
+          {.lane = lease.lane, .request = lease.request, .attempt = lease.attempt, .compute_ns = below(1'000'000)}, now);
     };
     for (int step = 0; step < 400; ++step) {
       now += below(3'000'000);
       const std::size_t what = below(10);
       if (what < 4) {
         const std::uint64_t seq = next_seq++;
-        if (ledger.admit({.client = 1, .seq = seq, .model = model, .priority = static_cast<std::int8_t>(below(3)), .timeout_ns = below(2) ? 20'000'000 : 0u}, now).ok()) waiting.insert(seq);
+        if (ledger
+                .admit({.client = 1,
+                        .seq = seq,
+                        .model = model,
+                        .priority = static_cast<std::int8_t>(below(3)),
+                        .timeout_ns = below(2) ? 20'000'000 : 0u},
+                       now)
+                .ok())
+          waiting.insert(seq);
         ledger.dispatch(model, now);
       } else if (what < 7 && !leased.empty()) {
         reply();

@@ -18,7 +18,8 @@ class LedgerTest : public testing::Test {
   explicit LedgerTest(ModelLimits limits = {.queue_limit = 4}) { model_ = ledger_.add_model("m", limits); }
 
   Result<RequestId> try_admit(std::uint64_t seq, std::int8_t priority = 0, std::uint64_t timeout_ns = 0, ClientId client = 1) {
-    auto admitted = ledger_.admit({.client = client, .seq = seq, .model = model_, .priority = priority, .timeout_ns = timeout_ns}, now_);
+    auto admitted =
+        ledger_.admit({.client = client, .seq = seq, .model = model_, .priority = priority, .timeout_ns = timeout_ns}, now_);
     if (admitted.ok()) ledger_.dispatch(model_, now_);
     return admitted;
   }
@@ -27,12 +28,22 @@ class LedgerTest : public testing::Test {
   }
   void ready(Incarnation incarnation, std::uint32_t lanes = 1) { ledger_.worker_ready(model_, incarnation, lanes, now_); }
   bool answer(RequestId request, LaneRef lane, std::uint16_t attempt = 1, StatusCode status = StatusCode::kOk) {
-    return ledger_.lane_replied({.lane = lane, .request = request, .attempt = attempt, .status = status, .compute_ns = kMs}, now_);
+    return ledger_.lane_replied({.lane = lane, .request = request, .attempt = attempt, .status = status, .compute_ns = kMs},
+                                now_);
   }
-  void die(Incarnation incarnation, std::vector<LaneEvidence> evidence = std::vector<LaneEvidence>(1)) { ledger_.worker_died(incarnation, evidence, now_); }
-  static LaneEvidence running(RequestId request, std::uint64_t attempt = 1) { return {.running_request = request, .running_attempt = attempt}; }
+  void die(Incarnation incarnation, std::vector<LaneEvidence> evidence = std::vector<LaneEvidence>(1)) {
+    ledger_.worker_died(incarnation, evidence, now_);
+  }
+  static LaneEvidence running(RequestId request, std::uint64_t attempt = 1) {
+    return {.running_request = request, .running_attempt = attempt};
+  }
   static LaneEvidence crashed(RequestId request, std::uint64_t attempt = 1) {
-    return {.running_request = request, .running_attempt = attempt, .crashed = true, .on_lane = true, .crash_request = request, .what = "signal 11"};
+    return {.running_request = request,
+            .running_attempt = attempt,
+            .crashed = true,
+            .on_lane = true,
+            .crash_request = request,
+            .what = "signal 11"};
   }
 
   /// The decisions since the last call, without kForget and kCancelRun.
@@ -40,7 +51,9 @@ class LedgerTest : public testing::Test {
     std::vector<Action> actions = std::move(ledger_.actions());
     ledger_.actions().clear();
     for (const Action& action : actions) forgotten_ += action.kind == Action::Kind::kForget;
-    std::erase_if(actions, [](const Action& action) { return action.kind == Action::Kind::kForget || action.kind == Action::Kind::kCancelRun; });
+    std::erase_if(actions, [](const Action& action) {
+      return action.kind == Action::Kind::kForget || action.kind == Action::Kind::kCancelRun;
+    });
     return actions;
   }
   /// Like "send 2@7.0#1" (seq, worker, lane, attempt), "forward 2", "reply 2 POISON", "release 2".
@@ -53,11 +66,16 @@ class LedgerTest : public testing::Test {
     const std::string seq = std::to_string(action.seq);
     switch (action.kind) {
       case Action::Kind::kSend:
-        return "send " + seq + "@" + std::to_string(action.lane.incarnation) + "." + std::to_string(action.lane.lane) + "#" + std::to_string(action.attempt);
-      case Action::Kind::kForward: return "forward " + seq;
-      case Action::Kind::kReply: return "reply " + seq + " " + std::string(status_code_name(action.status)) + (action.released ? "" : " held");
-      case Action::Kind::kRelease: return "release " + seq;
-      default: return "?";
+        return "send " + seq + "@" + std::to_string(action.lane.incarnation) + "." + std::to_string(action.lane.lane) + "#" +
+               std::to_string(action.attempt);
+      case Action::Kind::kForward:
+        return "forward " + seq;
+      case Action::Kind::kReply:
+        return "reply " + seq + " " + std::string(status_code_name(action.status)) + (action.released ? "" : " held");
+      case Action::Kind::kRelease:
+        return "release " + seq;
+      default:
+        return "?";
     }
   }
   const ModelCounts& counts() { return ledger_.model(model_).counts; }

@@ -73,11 +73,11 @@ TEST_F(LedgerTest, RepliesThatMatchNoLeaseAreCountedLateAndDropped) {
   ready(8);
   const RequestId request = admit(1);
   words();
-  EXPECT_FALSE(answer(request, {7, 0}, 2));          // another attempt
-  EXPECT_FALSE(answer(request, {8, 0}));             // another worker
-  EXPECT_FALSE(answer(request + 1, {7, 0}));         // never existed
+  EXPECT_FALSE(answer(request, {7, 0}, 2));   // another attempt
+  EXPECT_FALSE(answer(request, {8, 0}));      // another worker
+  EXPECT_FALSE(answer(request + 1, {7, 0}));  // never existed
   EXPECT_TRUE(answer(request, {7, 0}));
-  EXPECT_FALSE(answer(request, {7, 0}));             // a second time
+  EXPECT_FALSE(answer(request, {7, 0}));  // a second time
   EXPECT_EQ(counts().late, 4u);
   EXPECT_EQ(words(), Words{"forward 1"});
 }

@@ -42,7 +42,7 @@ TEST(DeadlineWheel, FiresWhenDueAndNotBefore) {
   wheel.advance(kStart, due);
   wheel.add(3, kStart + 30'000'000'000);  // many turns away
   wheel.add(4, kStart + 10'000'000);
-  wheel.add(5, kStart - 1);               // due already
+  wheel.add(5, kStart - 1);  // due already
   std::uint64_t fired_at[6] = {};
   for (std::uint64_t now = kStart; now < kStart + 31'000'000'000; now += 1'000'000) {
     wheel.advance(now, due);

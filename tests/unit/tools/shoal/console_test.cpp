@@ -15,10 +15,12 @@ TEST(Finish, OfAStatusIsSuccessOrTheRequestsFault) {
 }
 
 TEST(Finish, TellsADaemonThatCannotFromARequestThatIsWrong) {
-  for (const StatusCode code : {StatusCode::kUnavailable, StatusCode::kNotFound, StatusCode::kOverloaded, StatusCode::kPermissionDenied}) {
+  for (const StatusCode code :
+       {StatusCode::kUnavailable, StatusCode::kNotFound, StatusCode::kOverloaded, StatusCode::kPermissionDenied}) {
     EXPECT_EQ(daemon_failure(Status(code, "")).code, kNotAvailable) << status_code_name(code);
   }
-  for (const StatusCode code : {StatusCode::kInvalidArgument, StatusCode::kPoison, StatusCode::kDeadlineExceeded, StatusCode::kAborted}) {
+  for (const StatusCode code :
+       {StatusCode::kInvalidArgument, StatusCode::kPoison, StatusCode::kDeadlineExceeded, StatusCode::kAborted}) {
     EXPECT_EQ(daemon_failure(Status(code, "")).code, kAtFault) << status_code_name(code);
   }
   EXPECT_EQ(daemon_failure(Status()).code, kSuccess);
@@ -29,7 +31,8 @@ TEST(Console, PrintsTheErrorOnOneLineBeforeTheWarnings) {
   Console console;
   console.warn("a parameter is superfluous");
   EXPECT_EQ(console.finish(invalid_argument("two\nlines")), kAtFault);
-  EXPECT_EQ(testing::internal::GetCapturedStderr(), "shoal: INVALID_ARGUMENT: two lines\nshoal: warning: a parameter is superfluous\n");
+  EXPECT_EQ(testing::internal::GetCapturedStderr(),
+            "shoal: INVALID_ARGUMENT: two lines\nshoal: warning: a parameter is superfluous\n");
 }
 
 TEST(Columns, AreAlignedByCharactersNotBytes) {

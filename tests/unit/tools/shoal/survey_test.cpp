@@ -16,7 +16,8 @@ using nlohmann::json;
 
 class Survey : public testing::Test {
  protected:
-  Survey() : model_(fs::path(std::getenv("SHOAL_SOURCE_DIR") ? std::getenv("SHOAL_SOURCE_DIR") : ".") / "tools" / "shapes" / "model") {
+  Survey()
+      : model_(fs::path(std::getenv("SHOAL_SOURCE_DIR") ? std::getenv("SHOAL_SOURCE_DIR") : ".") / "tools" / "shapes" / "model") {
     symbol_ = fs::temp_directory_path() / ("shoal-survey-" + std::to_string(::getpid()) + "-symbol.json");
     std::ifstream stream(model_ / "shapes-symbol.json");
     graph_ = json::parse(stream);

@@ -52,7 +52,8 @@ TEST_F(EngineTest, MistakesAreNamed) {
   EXPECT_EQ(engine.run({{"dato", good}}).status().message(), "model 'net' has no input 'dato'");
   EXPECT_EQ(engine.run({}).status().message(), "model 'net': input 'data' is missing");
   EXPECT_EQ(engine.run({{"data", good}, {"data", good}}).status().message(), "model 'net': input 'data' is given twice");
-  EXPECT_EQ(engine.run({{"data", Tensor::create(DType::kInt32, Shape{1, 2}).value()}}).status().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(engine.run({{"data", Tensor::create(DType::kInt32, Shape{1, 2}).value()}}).status().code(),
+            StatusCode::kInvalidArgument);
   EXPECT_EQ(engine.submit("other", {{"data", good}}).get().status().code(), StatusCode::kNotFound);
   EXPECT_EQ(Engine::load("/nowhere").status().code(), StatusCode::kNotFound);
 }
@@ -70,7 +71,10 @@ TEST_F(EngineTest, WhatWaitsWhenItIsDestroyedIsCancelled) {
 }
 
 TEST_F(EngineTest, TheHashChangesWithTheFiles) {
-  const worker::ModelSource source{.name = "net", .path = directory_, .symbol_file = directory_ / "net-symbol.json", .params_file = directory_ / "net-0000.params"};
+  const worker::ModelSource source{.name = "net",
+                                   .path = directory_,
+                                   .symbol_file = directory_ / "net-symbol.json",
+                                   .params_file = directory_ / "net-0000.params"};
   const std::string before = worker::hash_files(source).value();
   EXPECT_EQ(worker::hash_files(source).value(), before);
   std::ofstream(source.params_file, std::ios::app) << 'x';

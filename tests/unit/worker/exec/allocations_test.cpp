@@ -50,7 +50,8 @@ class BareLoop {
     for (const auto& buffer : program.plan().buffers) memory_.push_back(AlignedBytes::allocate(buffer.bytes));
     for (const auto& step : program.plan().steps) {
       std::vector<std::byte*> operands;
-      for (const BufferId id : step->operands()) operands.push_back(id == kNoBuffer ? nullptr : memory_[static_cast<std::size_t>(id)].data.get());
+      for (const BufferId id : step->operands())
+        operands.push_back(id == kNoBuffer ? nullptr : memory_[static_cast<std::size_t>(id)].data.get());
       steps_.push_back(step->bind());
       steps_.back()->set_addresses(operands);
     }
@@ -80,7 +81,9 @@ TEST(Allocations, OfARunAreThoseOfItsPrimitives) {
   Tensor dst = Tensor::create(DType::kFloat32, program->outputs()[0].shape).value();
   TensorView dst_view = dst.view();
   Context context;
-  const auto run_on = [&](const Tensor& tensor) { return [&] { (void)program->run(context, std::span(&tensor.view(), 1), std::span(&dst_view, 1)); }; };
+  const auto run_on = [&](const Tensor& tensor) {
+    return [&] { (void)program->run(context, std::span(&tensor.view(), 1), std::span(&dst_view, 1)); };
+  };
   run_on(src)();  // the first run binds
   bare.run();
   const auto expected = allocations_of([&] { bare.run(); });

@@ -26,61 +26,75 @@ void PrintTo(const NetworkCase& network, std::ostream* out) { *out << network.na
 ValueId relu_conv(GraphBuilder& b, ValueId x, std::int64_t from, std::int64_t to) { return b.activation(b.conv(x, from, to, 3)); }
 
 const NetworkCase kNetworks[] = {
-    {"ConvolutionTakesNormAndActivation", [](GraphBuilder& b) {
-       b.output(b.activation(b.batch_norm(b.conv(b.input("data"), 32, 32, 3), 32)));
-     }, {1, 32, 9, 9}, 3},
-    {"NormWithFixedGammaAndBias", [](GraphBuilder& b) {
-       b.output(b.batch_norm(b.conv(b.input("data"), 32, 48, 3, 1, 1, true), 48, /*fix_gamma=*/true));
-     }},
-    {"ResidualThatIsDeadIsOverwritten", [](GraphBuilder& b) {
+    {"ConvolutionTakesNormAndActivation",
+     [](GraphBuilder& b) { b.output(b.activation(b.batch_norm(b.conv(b.input("data"), 32, 32, 3), 32))); },
+     {1, 32, 9, 9},
+     3},
+    {"NormWithFixedGammaAndBias",
+     [](GraphBuilder& b) { b.output(b.batch_norm(b.conv(b.input("data"), 32, 48, 3, 1, 1, true), 48, /*fix_gamma=*/true)); }},
+    {"ResidualThatIsDeadIsOverwritten",
+     [](GraphBuilder& b) {
        const ValueId x = relu_conv(b, b.input("data"), 32, 32), y = relu_conv(b, x, 32, 32);
        b.output(b.activation(b.add(b.conv(y, 32, 32, 3), x)));
-     }, {1, 32, 9, 9}, 5},
-    {"ResidualReadLaterIsKept", [](GraphBuilder& b) {
+     },
+     {1, 32, 9, 9},
+     5},
+    {"ResidualReadLaterIsKept",
+     [](GraphBuilder& b) {
        const ValueId x = relu_conv(b, b.input("data"), 32, 32), y = relu_conv(b, x, 32, 32);
        const ValueId sum = b.activation(b.add(x, b.conv(y, 32, 32, 3)));
        b.output(b.node("Mul", {sum, x}));
      }},
-    {"ResidualThatIsAlsoTheSource", [](GraphBuilder& b) {
+    {"ResidualThatIsAlsoTheSource",
+     [](GraphBuilder& b) {
        const ValueId x = relu_conv(b, b.input("data"), 32, 32);
        b.output(b.add(b.conv(x, 32, 32, 3), x));
      }},
-    {"ResidualThatIsTheInput", [](GraphBuilder& b) {
+    {"ResidualThatIsTheInput",
+     [](GraphBuilder& b) {
        const ValueId x = b.input("data");
        b.output(b.add(b.conv(x, 32, 32, 3), x));
      }},
-    {"ResidualThatIsAnOutput", [](GraphBuilder& b) {
+    {"ResidualThatIsAnOutput",
+     [](GraphBuilder& b) {
        const ValueId x = relu_conv(b, b.input("data"), 32, 32);
        b.output(x);
        b.output(b.add(b.conv(relu_conv(b, x, 32, 32), 32, 32, 3), x));
      }},
-    {"ResidualThatIsConstant", [](GraphBuilder& b) {
+    {"ResidualThatIsConstant",
+     [](GraphBuilder& b) {
        const ValueId constant = b.constant({1, 32, 9, 9});
        b.output(b.add(b.conv(b.input("data"), 32, 32, 3), constant));
      }},
-    {"ActivationBeforeTheAddition", [](GraphBuilder& b) {
+    {"ActivationBeforeTheAddition",
+     [](GraphBuilder& b) {
        const ValueId x = relu_conv(b, b.input("data"), 32, 32), y = relu_conv(b, x, 32, 32);
        b.output(b.add(b.activation(b.conv(y, 32, 32, 1), ActivationKind::kSigmoid), x));
      }},
-    {"AdditionOfTwoConvolutions", [](GraphBuilder& b) {
+    {"AdditionOfTwoConvolutions",
+     [](GraphBuilder& b) {
        const ValueId x = relu_conv(b, b.input("data"), 32, 32);
        b.output(b.activation(b.add(b.batch_norm(b.conv(x, 32, 64, 1, 2), 64), b.batch_norm(b.conv(x, 32, 64, 3, 2), 64))));
      }},
-    {"IntermediateThatIsAnOutputIsNotFused", [](GraphBuilder& b) {
+    {"IntermediateThatIsAnOutputIsNotFused",
+     [](GraphBuilder& b) {
        const ValueId x = b.conv(b.input("data"), 32, 32, 3);
        b.output(x);
        b.output(b.activation(x));
      }},
-    {"SumPlusItself", [](GraphBuilder& b) {
+    {"SumPlusItself",
+     [](GraphBuilder& b) {
        const ValueId x = b.conv(b.input("data"), 32, 32, 3);
        b.output(b.add(x, x));
      }},
-    {"NormAndActivationInFrontOfConvolutions", [](GraphBuilder& b) {
+    {"NormAndActivationInFrontOfConvolutions",
+     [](GraphBuilder& b) {
        ValueId x = b.batch_norm(b.input("data"), 32, true);
        for (int i = 0; i < 2; ++i) x = b.add(b.conv(b.activation(b.batch_norm(x, 32)), 32, 32, 3), x);
        b.output(b.activation(b.batch_norm(x, 32)));
      }},
-    {"ConcatenationsOfConcatenations", [](GraphBuilder& b) {
+    {"ConcatenationsOfConcatenations",
+     [](GraphBuilder& b) {
        ValueId x = relu_conv(b, b.input("data"), 32, 32);
        for (int i = 0; i < 3; ++i) {
          const std::int64_t channels = 32 + 16 * i;
@@ -88,104 +102,133 @@ const NetworkCase kNetworks[] = {
        }
        b.output(b.global_average(x));
      }},
-    {"ConcatenationOfOneValueTwice", [](GraphBuilder& b) {
+    {"ConcatenationOfOneValueTwice",
+     [](GraphBuilder& b) {
        const ValueId x = relu_conv(b, b.input("data"), 32, 32);
        b.output(b.conv(b.concat({x, b.activation(x, ActivationKind::kTanh), x}), 96, 32, 1));
      }},
-    {"ConcatenationWhosePartIsReadLater", [](GraphBuilder& b) {
+    {"ConcatenationWhosePartIsReadLater",
+     [](GraphBuilder& b) {
        const ValueId x = relu_conv(b, b.input("data"), 32, 32), y = relu_conv(b, x, 32, 32);
        const ValueId both = b.conv(b.concat({x, y}), 64, 32, 1);
        b.output(b.add(both, b.activation(x, ActivationKind::kTanh)));
      }},
-    {"ConcatenationOfOddChannels", [](GraphBuilder& b) {
+    {"ConcatenationOfOddChannels",
+     [](GraphBuilder& b) {
        const ValueId x = b.input("data");
        b.output(b.conv(b.concat({b.conv(x, 32, 20, 3), x, b.conv(x, 32, 7, 1)}), 59, 33, 3));
      }},
-    {"ConcatenationThatIsTheOutput", [](GraphBuilder& b) {
+    {"ConcatenationThatIsTheOutput",
+     [](GraphBuilder& b) {
        const ValueId x = b.input("data");
        b.output(b.concat({x, b.conv(x, 32, 16, 1)}));
      }},
-    {"ChannelsThatDoNotFillABlock", [](GraphBuilder& b) {
+    {"ChannelsThatDoNotFillABlock",
+     [](GraphBuilder& b) {
        const ValueId x = b.activation(b.conv(b.input("data"), 32, 20, 3), ActivationKind::kSigmoid);
        b.output(b.conv(b.activation(b.batch_norm(x, 20), ActivationKind::kSigmoid), 20, 21, 1));
      }},
-    {"GroupedConvolution", [](GraphBuilder& b) { b.output(b.activation(b.batch_norm(b.conv(b.input("data"), 32, 64, 3, 1, 8), 64))); }},
-    {"DepthwiseConvolution", [](GraphBuilder& b) {
+    {"GroupedConvolution",
+     [](GraphBuilder& b) { b.output(b.activation(b.batch_norm(b.conv(b.input("data"), 32, 64, 3, 1, 8), 64))); }},
+    {"DepthwiseConvolution",
+     [](GraphBuilder& b) {
        b.output(b.conv(b.activation(b.batch_norm(b.conv(b.input("data"), 32, 32, 3, 2, 32), 32)), 32, 64, 1));
      }},
-    {"ConvolutionInOneDimension", [](GraphBuilder& b) {
+    {"ConvolutionInOneDimension",
+     [](GraphBuilder& b) {
        b.output(b.activation(b.conv(b.conv(b.input("data"), 3, 32, 5, 1, 1, true, 1), 32, 32, 3, 2, 1, true, 1)));
-     }, {1, 3, 40}},
-    {"ConvolutionInThreeDimensions", [](GraphBuilder& b) {
+     },
+     {1, 3, 40}},
+    {"ConvolutionInThreeDimensions",
+     [](GraphBuilder& b) {
        b.output(b.activation(b.conv(b.conv(b.input("data"), 3, 16, 3, 1, 1, true, 3), 16, 16, 3, 2, 1, true, 3)));
-     }, {1, 3, 6, 7, 8}},
-    {"PoolingOfEveryKind", [](GraphBuilder& b) {
+     },
+     {1, 3, 6, 7, 8}},
+    {"PoolingOfEveryKind",
+     [](GraphBuilder& b) {
        const ValueId x = relu_conv(b, b.input("data"), 32, 32);
        for (const auto kind : {PoolingKind::kMax, PoolingKind::kAvg, PoolingKind::kSum}) {
          for (const auto convention : {PoolingConvention::kValid, PoolingConvention::kFull}) {
            for (const std::int64_t pad : {0, 1}) {
              for (const bool include : {true, false}) {
-               b.output(b.pool(x, {.kind = kind, .convention = convention, .kernel = {3, 2}, .stride = {2, 3}, .pad = {pad, pad},
+               b.output(b.pool(x, {.kind = kind,
+                                   .convention = convention,
+                                   .kernel = {3, 2},
+                                   .stride = {2, 3},
+                                   .pad = {pad, pad},
                                    .count_include_pad = include}));
              }
            }
          }
        }
-     }, {1, 32, 10, 12}},
-    {"Heads", [](GraphBuilder& b) {
+     },
+     {1, 32, 10, 12}},
+    {"Heads",
+     [](GraphBuilder& b) {
        const ValueId x = b.fully_connected(b.global_average(relu_conv(b, b.input("data"), 32, 32)), 32, 40);
        const ValueId y = b.fully_connected(b.activation(b.batch_norm(x, 40)), 40, 10);
        b.output(b.node("Softmax", {y}, SoftmaxAttributes{}));
        b.output(b.node("Softmax", {y}, SoftmaxAttributes{.kind = SoftmaxKind::kLogSoftmax}));
      }},
-    {"FlattenedPictures", [](GraphBuilder& b) {
+    {"FlattenedPictures",
+     [](GraphBuilder& b) {
        const ValueId x = relu_conv(b, b.input("data"), 32, 32);
        b.output(b.fully_connected(b.node("Flatten", {x}), 32 * 81, 10));
        b.output(b.node("Reshape", {x}, ReshapeAttributes{.shape = {0, 0, -1}}));
      }},
-    {"ViewsAreNotOverwritten", [](GraphBuilder& b) {
+    {"ViewsAreNotOverwritten",
+     [](GraphBuilder& b) {
        const ValueId x = b.fully_connected(b.input("data"), 32 * 81, 16);
        const ValueId viewed = b.node("Reshape", {x}, ReshapeAttributes{.shape = {0, 4, 4}});
        const ValueId y = b.activation(x, ActivationKind::kTanh);
        b.output(b.add(b.node("Reshape", {y}, ReshapeAttributes{.shape = {0, 4, 4}}), viewed));
      }},
-    {"ScalarsAndClip", [](GraphBuilder& b) {
+    {"ScalarsAndClip",
+     [](GraphBuilder& b) {
        const ValueId x = b.node("MulScalar", {b.conv(b.input("data"), 32, 32, 1)}, ScalarAttributes{.scalar = 3});
        const ValueId y = b.node("RSubScalar", {b.node("Clip", {x}, ClipAttributes{-1, 2})}, ScalarAttributes{.scalar = 0.5});
        b.output(b.node("AddScalar", {b.node("DivScalar", {y}, ScalarAttributes{.scalar = 3})}, ScalarAttributes{.scalar = 1}));
      }},
-    {"ScalarsOfOneKindInARow", [](GraphBuilder& b) {
+    {"ScalarsOfOneKindInARow",
+     [](GraphBuilder& b) {
        const ValueId x = b.node("MulScalar", {b.conv(b.input("data"), 32, 32, 3)}, ScalarAttributes{.scalar = 3});
        b.output(b.node("AddScalar", {b.activation(x, ActivationKind::kTanh)}, ScalarAttributes{.scalar = 1}));
      }},
-    {"PairsOfEveryKind", [](GraphBuilder& b) {
+    {"PairsOfEveryKind",
+     [](GraphBuilder& b) {
        const ValueId x = b.input("data"), y = b.activation(b.conv(x, 32, 32, 3), ActivationKind::kSigmoid);
-       const ValueId z = b.node("Mul", {b.node("Sub", {x, y}), b.node("Div", {x, b.node("AddScalar", {y}, ScalarAttributes{.scalar = 1})})});
+       const ValueId z =
+           b.node("Mul", {b.node("Sub", {x, y}), b.node("Div", {x, b.node("AddScalar", {y}, ScalarAttributes{.scalar = 1})})});
        b.output(b.node("AddN", {z, x, y, z}));
      }},
-    {"LocalResponseNormalisation", [](GraphBuilder& b) {
+    {"LocalResponseNormalisation",
+     [](GraphBuilder& b) {
        const ValueId x = relu_conv(b, b.input("data"), 32, 32);
        b.output(b.node("LRN", {x}, LrnAttributes{.alpha = 0.01, .nsize = 5}, 2));
        b.output(b.node("LRN", {x}, LrnAttributes{.alpha = 0.01, .beta = 0.5, .nsize = 3}, 2));
      }},
-    {"OneValueThatIsTwoOutputs", [](GraphBuilder& b) {
+    {"OneValueThatIsTwoOutputs",
+     [](GraphBuilder& b) {
        const ValueId x = relu_conv(b, b.input("data"), 32, 32);
        b.output(x);
        b.output(x);
      }},
-    {"OutputThatIsTheInput", [](GraphBuilder& b) {
+    {"OutputThatIsTheInput",
+     [](GraphBuilder& b) {
        const ValueId x = b.input("data");
        b.output(b.node("Identity", {x}));
        b.output(b.activation(x));
      }},
-    {"OutputThatIsConstant", [](GraphBuilder& b) {
+    {"OutputThatIsConstant",
+     [](GraphBuilder& b) {
        b.output(b.activation(b.constant({2, 3})));
        b.output(b.activation(b.input("data")));
      }},
 };
 
 class Devices : public ::testing::TestWithParam<NetworkCase> {};
-INSTANTIATE_TEST_SUITE_P(Networks, Devices, ::testing::ValuesIn(kNetworks), [](const auto& info) { return std::string(info.param.name); });
+INSTANTIATE_TEST_SUITE_P(Networks, Devices, ::testing::ValuesIn(kNetworks),
+                         [](const auto& info) { return std::string(info.param.name); });
 
 void expect_equal_answers(const Graph& graph, const Shape& shape) {
   SCOPED_TRACE(shape.to_string());
@@ -223,7 +266,8 @@ TEST_P(Devices, FuseWhatTheyCan) {
 TEST(Devices, ABottleneckNetworkNeedsOneStepPerConvolution) {
   const std::vector<TensorSpec> inputs = {spec("data", {1, 3, 64, 64})};
   const auto model = load(testing::make_bottleneck_network(16), inputs);
-  EXPECT_LE((*model->program(inputs))->step_count(), 1U + 1U + 28U + 2U);  // stem, pool, 4 * (4 + 3) convolutions, average, product
+  EXPECT_LE((*model->program(inputs))->step_count(),
+            1U + 1U + 28U + 2U);  // stem, pool, 4 * (4 + 3) convolutions, average, product
   expect_equal_answers(testing::make_bottleneck_network(16), {2, 3, 64, 64});
 }
 

@@ -30,7 +30,8 @@ ValueId GraphBuilder::constant(const Shape& shape, float centre, float spread) {
   const std::uint64_t seed = graph_.values.size() + 100;
   for (std::size_t i = 0; i < floats->size(); ++i) (*floats)[i] = centre + spread * unit(seed, i);
   const Constant constant{DType::kFloat32, shape, std::as_bytes(std::span(*floats)), floats};
-  return graph_.add_value({.name = "constant" + std::to_string(seed), .dtype = DType::kFloat32, .shape = shape, .constant = constant});
+  return graph_.add_value(
+      {.name = "constant" + std::to_string(seed), .dtype = DType::kFloat32, .shape = shape, .constant = constant});
 }
 
 ValueId GraphBuilder::node(const std::string& op, std::vector<ValueId> inputs, Attributes attributes, int output_count) {
@@ -47,8 +48,8 @@ ValueId GraphBuilder::node(const std::string& op, std::vector<ValueId> inputs, A
 
 void GraphBuilder::output(ValueId value) { graph_.outputs.push_back({"out" + std::to_string(graph_.outputs.size()), value}); }
 
-ValueId GraphBuilder::conv(ValueId src, std::int64_t from, std::int64_t to, std::int64_t kernel, std::int64_t stride, std::int64_t group,
-                           bool with_bias, int spatial_axes) {
+ValueId GraphBuilder::conv(ValueId src, std::int64_t from, std::int64_t to, std::int64_t kernel, std::int64_t stride,
+                           std::int64_t group, bool with_bias, int spatial_axes) {
   const auto axes = static_cast<std::size_t>(spatial_axes);
   std::vector<std::int64_t> weights = {to, from / group};
   weights.insert(weights.end(), axes, kernel);
@@ -56,24 +57,34 @@ ValueId GraphBuilder::conv(ValueId src, std::int64_t from, std::int64_t to, std:
   std::vector<ValueId> inputs = {src, constant(Shape(weights), 0.0F, static_cast<float>(std::sqrt(3.0 / fan_in)))};
   if (with_bias) inputs.push_back(constant({to}));
   return node("Convolution", inputs,
-              ConvolutionAttributes{.kernel = Dims(axes, kernel), .stride = Dims(axes, stride), .dilate = Dims(axes, 1),
-                                    .pad = Dims(axes, kernel / 2), .num_filter = to, .num_group = group});
+              ConvolutionAttributes{.kernel = Dims(axes, kernel),
+                                    .stride = Dims(axes, stride),
+                                    .dilate = Dims(axes, 1),
+                                    .pad = Dims(axes, kernel / 2),
+                                    .num_filter = to,
+                                    .num_group = group});
 }
 
 ValueId GraphBuilder::batch_norm(ValueId src, std::int64_t channels, bool fix_gamma) {
-  return node("BatchNorm", {src, constant({channels}, 1.0F, 0.25F), constant({channels}, 0.0F, 0.5F), constant({channels}, 0.0F, 0.25F),
-                            constant({channels}, 1.0F, 0.25F)},
+  return node("BatchNorm",
+              {src, constant({channels}, 1.0F, 0.25F), constant({channels}, 0.0F, 0.5F), constant({channels}, 0.0F, 0.25F),
+               constant({channels}, 1.0F, 0.25F)},
               BatchNormAttributes{.eps = 1e-5, .fix_gamma = fix_gamma}, 3);
 }
 
-ValueId GraphBuilder::activation(ValueId src, ActivationKind kind) { return node("Activation", {src}, ActivationAttributes{kind}); }
-ValueId GraphBuilder::concat(std::vector<ValueId> parts, std::int64_t axis) { return node("Concat", std::move(parts), ConcatAttributes{axis}); }
+ValueId GraphBuilder::activation(ValueId src, ActivationKind kind) {
+  return node("Activation", {src}, ActivationAttributes{kind});
+}
+ValueId GraphBuilder::concat(std::vector<ValueId> parts, std::int64_t axis) {
+  return node("Concat", std::move(parts), ConcatAttributes{axis});
+}
 ValueId GraphBuilder::pool(ValueId src, PoolingAttributes attributes) { return node("Pooling", {src}, std::move(attributes)); }
 ValueId GraphBuilder::global_average(ValueId src) { return pool(src, {.kind = PoolingKind::kAvg, .global = true}); }
 
 ValueId GraphBuilder::fully_connected(ValueId src, std::int64_t from, std::int64_t to) {
   const auto spread = static_cast<float>(std::sqrt(3.0 / static_cast<double>(from)));
-  return node("FullyConnected", {src, constant({to, from}, 0.0F, spread), constant({to})}, FullyConnectedAttributes{.num_hidden = to});
+  return node("FullyConnected", {src, constant({to, from}, 0.0F, spread), constant({to})},
+              FullyConnectedAttributes{.num_hidden = to});
 }
 
 Graph make_bottleneck_network(std::int64_t width) {

@@ -19,8 +19,8 @@ class GraphBuilder {
   void output(ValueId value);
   const Graph& graph() const { return graph_; }
 
-  ValueId conv(ValueId src, std::int64_t from, std::int64_t to, std::int64_t kernel, std::int64_t stride = 1, std::int64_t group = 1,
-               bool with_bias = false, int spatial_axes = 2);
+  ValueId conv(ValueId src, std::int64_t from, std::int64_t to, std::int64_t kernel, std::int64_t stride = 1,
+               std::int64_t group = 1, bool with_bias = false, int spatial_axes = 2);
   ValueId batch_norm(ValueId src, std::int64_t channels, bool fix_gamma = false);
   ValueId activation(ValueId src, ActivationKind kind = ActivationKind::kRelu);
   ValueId add(ValueId a, ValueId b) { return node("Add", {a, b}); }
@@ -40,7 +40,8 @@ Graph make_bottleneck_network(std::int64_t width = 64);
 Tensor noise(const Shape& shape, std::uint64_t seed = 1);
 /// Runs the program on noise for every input and gives its outputs.
 std::vector<Tensor> run(const Program& program, Context& context, std::uint64_t seed = 1);
-std::unique_ptr<Model> load(const Graph& graph, const std::vector<TensorSpec>& inputs, const std::string& device = "cpu", int threads = 1);
+std::unique_ptr<Model> load(const Graph& graph, const std::vector<TensorSpec>& inputs, const std::string& device = "cpu",
+                            int threads = 1);
 TensorSpec spec(const std::string& name, const Shape& shape);
 /// Largest |a - b| over largest |b|.
 double relative_error(const Tensor& a, const Tensor& b);

@@ -57,11 +57,14 @@ TEST(Model, CompilesOtherShapesAgainstTheSamePackedWeights) {
 }
 
 TEST(Model, HoldsNoMoreThanItsCacheMay) {
-  const auto model = Model::load(testing::make_bottleneck_network(16), {.input_sets = {{spec("data", {1, 3, 64, 64})}}, .cache_bytes = 4 << 20}).value();
+  const auto model =
+      Model::load(testing::make_bottleneck_network(16), {.input_sets = {{spec("data", {1, 3, 64, 64})}}, .cache_bytes = 4 << 20})
+          .value();
   std::weak_ptr<const Program> first = *model->program(std::vector{spec("data", {1, 3, 65, 65})});
   Context context;
   (void)run(*first.lock(), context);
-  for (std::int64_t size = 66; size < 76; ++size) (void)run(**model->program(std::vector{spec("data", {1, 3, size, size})}), context);
+  for (std::int64_t size = 66; size < 76; ++size)
+    (void)run(**model->program(std::vector{spec("data", {1, 3, size, size})}), context);
   EXPECT_LE(model->cache_bytes(), std::size_t{4} << 20);
   EXPECT_TRUE(first.expired()) << "ten other shapes of 1.5 MB each, and the first is still here";
 }

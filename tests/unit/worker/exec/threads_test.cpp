@@ -57,20 +57,22 @@ int in_child(Work work) {
 // The zygote's rule: loading, at any width, leaves one thread behind; so every test here forks first and loads in the child.
 TEST(Threads, LoadingLeavesTheProcessSingleThreaded) {
   EXPECT_EQ(in_child([] {
-    const auto model = testing::load(testing::make_bottleneck_network(), kInputs, "cpu", 2);
-    return thread_count();
-  }), 1);
+              const auto model = testing::load(testing::make_bottleneck_network(), kInputs, "cpu", 2);
+              return thread_count();
+            }),
+            1);
 }
 
 TEST(Threads, ARunOfWidthOneStartsNoThread) {
   EXPECT_EQ(in_child([] {
-    const auto model = testing::load(testing::make_bottleneck_network(), kInputs);
-    model->enter_thread();
-    Context context;
-    (void)testing::run(**model->program(kInputs), context);
-    (void)testing::run(**model->program(std::vector{testing::spec("data", {2, 3, 96, 96})}), context);  // compiled here
-    return thread_count();
-  }), 1);
+              const auto model = testing::load(testing::make_bottleneck_network(), kInputs);
+              model->enter_thread();
+              Context context;
+              (void)testing::run(**model->program(kInputs), context);
+              (void)testing::run(**model->program(std::vector{testing::spec("data", {2, 3, 96, 96})}), context);  // compiled here
+              return thread_count();
+            }),
+            1);
 }
 
 double spin_ms() {
@@ -115,14 +117,15 @@ TEST(Threads, AForkedChildRunsOnTwoCoresWhatWasLoadedForTwo) {
 
 TEST(Threads, AChildCompilesNewShapesAtTheModelsWidth) {
   EXPECT_EQ(in_child([] {
-    const auto model = testing::load(testing::make_bottleneck_network(16), kInputs, "cpu", 2);
-    return in_child([&] {
-      model->enter_thread();
-      Context context;
-      (void)testing::run(**model->program(std::vector{testing::spec("data", {1, 3, 96, 96})}), context);
-      return thread_count();
-    });
-  }), 2);
+              const auto model = testing::load(testing::make_bottleneck_network(16), kInputs, "cpu", 2);
+              return in_child([&] {
+                model->enter_thread();
+                Context context;
+                (void)testing::run(**model->program(std::vector{testing::spec("data", {1, 3, 96, 96})}), context);
+                return thread_count();
+              });
+            }),
+            2);
 }
 
 TEST(Threads, ManyRunOneProgramAndAnswerTheSameBits) {

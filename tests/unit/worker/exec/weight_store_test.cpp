@@ -38,7 +38,8 @@ TEST_P(PackedWeights, AreTheSameBytesForEqualLoads) {
 
 TEST_P(PackedWeights, OfAnEqualLoadAreMappedAndUsed) {
   const auto first = load(small_network(), kInputs, GetParam());
-  auto second = Model::load(small_network(), {.device = GetParam(), .input_sets = {kInputs}}, duplicate_fd(first->packed_fd()).value());
+  auto second =
+      Model::load(small_network(), {.device = GetParam(), .input_sets = {kInputs}}, duplicate_fd(first->packed_fd()).value());
   ASSERT_TRUE(second.ok()) << second.status().to_string();
   Context a, b;
   EXPECT_TRUE(testing::same_bits(testing::run(**first->program(kInputs), a), testing::run(**(*second)->program(kInputs), b)));
@@ -46,14 +47,16 @@ TEST_P(PackedWeights, OfAnEqualLoadAreMappedAndUsed) {
 
 TEST_P(PackedWeights, OfAnotherModelAreRefused) {
   const auto first = load(small_network(), kInputs, GetParam());
-  const auto other = Model::load(small_network(1e-3), {.device = GetParam(), .input_sets = {kInputs}}, duplicate_fd(first->packed_fd()).value());
+  const auto other =
+      Model::load(small_network(1e-3), {.device = GetParam(), .input_sets = {kInputs}}, duplicate_fd(first->packed_fd()).value());
   ASSERT_FALSE(other.ok());
   EXPECT_EQ(other.status().code(), StatusCode::kFailedPrecondition);
 }
 
 TEST(WeightStore, WeightsOfAnotherWidthAreRefused) {
   const auto first = load(small_network(), kInputs);
-  const auto other = Model::load(small_network(), {.threads = 2, .input_sets = {kInputs}}, duplicate_fd(first->packed_fd()).value());
+  const auto other =
+      Model::load(small_network(), {.threads = 2, .input_sets = {kInputs}}, duplicate_fd(first->packed_fd()).value());
   EXPECT_EQ(other.status().code(), StatusCode::kFailedPrecondition);
 }
 
@@ -77,10 +80,11 @@ TEST(WeightStore, ARottenTableIsRefused) {
   };
   EXPECT_EQ(made([](std::span<std::byte>) {}), StatusCode::kFailedPrecondition);
   EXPECT_EQ(made([](std::span<std::byte> bytes) {
-    std::memcpy(bytes.data(), "SHOALWTS", 8);
-    const std::uint32_t head[] = {1, 0x7FFFFFFF};  // far more entries than fit
-    std::memcpy(bytes.data() + 8, head, sizeof head);
-  }), StatusCode::kFailedPrecondition);
+              std::memcpy(bytes.data(), "SHOALWTS", 8);
+              const std::uint32_t head[] = {1, 0x7FFFFFFF};  // far more entries than fit
+              std::memcpy(bytes.data() + 8, head, sizeof head);
+            }),
+            StatusCode::kFailedPrecondition);
 }
 
 using WeightStoreDeathTest = ::testing::Test;

@@ -28,7 +28,12 @@ class RequestRunnerTest : public ::testing::Test {
   /// `count` floats at `offset`, one slot of `capacity` at 64.
   static wire::Request request(std::int64_t count, std::uint64_t offset, std::uint64_t capacity) {
     wire::Request request;
-    request.header = {.kind = static_cast<std::uint16_t>(wire::Kind::kRequest), .seq = 3, .client_id = kClient, .request_id = 9, .incarnation = 2, .attempt = 1};
+    request.header = {.kind = static_cast<std::uint16_t>(wire::Kind::kRequest),
+                      .seq = 3,
+                      .client_id = kClient,
+                      .request_id = 9,
+                      .incarnation = 2,
+                      .attempt = 1};
     wire::WireTensor input = wire::to_wire({DType::kFloat32, Shape{count}, nullptr});
     input.offset_bytes = offset;
     request.inputs = {input};
@@ -131,7 +136,8 @@ TEST_F(RequestRunnerTest, SurvivesAnyBytes) {
   wire::encode_request(request(3, 128, 64), frame);
   for (int round = 0; round < 20'000; ++round) {
     auto broken = frame;
-    for (int flips = 1 + static_cast<int>(random() % 4); flips > 0; --flips) broken[random() % broken.size()] = static_cast<std::byte>(random());
+    for (int flips = 1 + static_cast<int>(random() % 4); flips > 0; --flips)
+      broken[random() % broken.size()] = static_cast<std::byte>(random());
     broken.resize(random() % 8 == 0 ? random() % broken.size() : broken.size());
     // The client's id stays: an unknown one costs a second of waiting.
     if (broken.size() >= sizeof(wire::RequestHeader)) {

@@ -8,9 +8,13 @@ namespace shoal::worker {
 namespace {
 
 TEST(LoadMessage, SaysWhatToLoad) {
-  const auto source = parse_load(R"({"name": "net", "path": "/m", "symbol_file": "/m/a-symbol.json", "params_file": "/m/a-0000.params", "device": "cpu-reference",
+  const auto source =
+      parse_load(
+          R"({"name": "net", "path": "/m", "symbol_file": "/m/a-symbol.json", "params_file": "/m/a-0000.params", "device": "cpu-reference",
     "threads": 2, "contexts": 3, "version": 1, "inputs": [{"name": "data", "dtype": "float32", "shape": [-1, 3]}],
-    "shapes": [[{"name": "data", "dtype": "float32", "shape": [4, 3]}]], "build_id": ")" + wire::build_id() + "\"}").value();
+    "shapes": [[{"name": "data", "dtype": "float32", "shape": [4, 3]}]], "build_id": ")" +
+          wire::build_id() + "\"}")
+          .value();
   EXPECT_EQ(source.name, "net");
   EXPECT_EQ(source.symbol_file, "/m/a-symbol.json");
   EXPECT_EQ(source.config.device, "cpu-reference");
@@ -27,7 +31,8 @@ TEST(LoadMessage, AnotherBuildOfTheSupervisorIsRefusedByBothIds) {
 }
 
 TEST(LoadMessage, OtherTextIsAnErrorNotAnException) {
-  for (const char* text : {"", "{}", "[]", R"({"name": 1})", R"({"name": "a", "path": "b", "inputs": [{"name": "x", "dtype": "flat", "shape": []}]})"}) {
+  for (const char* text : {"", "{}", "[]", R"({"name": 1})",
+                           R"({"name": "a", "path": "b", "inputs": [{"name": "x", "dtype": "flat", "shape": []}]})"}) {
     EXPECT_EQ(parse_load(text).status().code(), StatusCode::kInvalidArgument) << text;
   }
 }

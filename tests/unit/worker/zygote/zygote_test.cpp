@@ -57,7 +57,9 @@ class ZygoteTest : public ::testing::Test {
     if (!message.ok() || !*message) return {};
     return std::move(**message);
   }
-  ControlMessage load_identity() { return ask({.kind = ControlKind::kLoad, .text = R"({"name": "echo", "path": "builtin:identity"})"}); }
+  ControlMessage load_identity() {
+    return ask({.kind = ControlKind::kLoad, .text = R"({"name": "echo", "path": "builtin:identity"})"});
+  }
 
   std::string directory_;
   pid_t pid_;
@@ -65,7 +67,9 @@ class ZygoteTest : public ::testing::Test {
 };
 
 TEST_F(ZygoteTest, AModelThatCannotBeLoadedIsAnAnswerNotADeath) {
-  const ControlMessage reply = ask({.kind = ControlKind::kLoad, .text = R"({"name": "net", "path": "/nowhere", "symbol_file": "/nowhere-symbol.json", "params_file": "/nowhere"})"});
+  const ControlMessage reply =
+      ask({.kind = ControlKind::kLoad,
+           .text = R"({"name": "net", "path": "/nowhere", "symbol_file": "/nowhere-symbol.json", "params_file": "/nowhere"})"});
   EXPECT_EQ(reply.kind, ControlKind::kLoadFailed);
   EXPECT_EQ(static_cast<StatusCode>(reply.a), StatusCode::kNotFound);
   EXPECT_NE(reply.text.find("/nowhere-symbol.json"), std::string::npos) << reply.text;
