@@ -19,8 +19,8 @@ inline constexpr std::uint64_t kSlotAlignment = 64;
 inline constexpr std::size_t kMaxTensors = 256;  // inputs plus outputs of one request
 
 enum class Kind : std::uint16_t {
-  kRequest = 1,  // client -> supervisor -> lane: RequestHeader, WireTensor[inputs + outputs], then frames
-  kReply = 2,    // lane -> supervisor -> client: ReplyHeader, WireTensor[outputs]; then a text frame and frames, or nothing
+  kRequest = 1,       // client -> supervisor -> lane: RequestHeader, WireTensor[inputs + outputs], then frames
+  kReply = 2,         // lane -> supervisor -> client: ReplyHeader, WireTensor[outputs]; then a text frame and frames, or nothing
   kRelease = 3,       // supervisor -> client: ReplyHeader; the slots of seq may be used again
   kCancel = 4,        // client -> supervisor: RequestHeader without tensors
   kControl = 5,       // client -> supervisor: ControlHeader, JSON frame {"what": "describe"|"list"|"stats"|"stop", ...}
