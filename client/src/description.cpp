@@ -6,22 +6,12 @@
 
 #include "shm/base/errors.hpp"
 #include "shm/tensor/spec.hpp"
+#include "shm/wire/tensor_json.hpp"
 
 namespace shoal::client {
 namespace {
 
 using nlohmann::json;
-
-std::vector<TensorSpec> to_specs(const json& list) {
-  std::vector<TensorSpec> specs;
-  for (const json& item : list) {
-    const auto dims = item.at("shape").get<std::vector<std::int64_t>>();
-    if (dims.size() > kMaxRank) throw std::runtime_error("a shape of too many dimensions");
-    const auto dtype = parse_dtype(item.at("dtype").get<std::string>());
-    specs.push_back({item.at("name").get<std::string>(), dtype.value(), Shape(std::span(dims))});
-  }
-  return specs;
-}
 
 Preprocess to_preprocess(const json& object) {
   Preprocess preprocess;
@@ -50,8 +40,8 @@ Result<Description> parse_description(std::string_view text) try {
   ModelInfo& info = description.info;
   info.name = object.at("name").get<std::string>();
   info.version = object.value("version", std::uint64_t{1});
-  info.inputs = to_specs(object.at("inputs"));
-  info.outputs = to_specs(object.at("outputs"));
+  info.inputs = wire::to_specs(object.at("inputs"));
+  info.outputs = wire::to_specs(object.at("outputs"));
   info.labels = object.value("labels", std::vector<std::string>{});
   if (const auto found = object.find("preprocess"); found != object.end() && found->is_object())
     info.preprocess = to_preprocess(*found);

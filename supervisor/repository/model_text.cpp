@@ -4,6 +4,7 @@
 
 #include "shm/base/errors.hpp"
 #include "shm/wire/control.hpp"
+#include "shm/wire/tensor_json.hpp"
 
 namespace shoal::supervisor {
 namespace {
@@ -13,34 +14,12 @@ using nlohmann::json;
 // Names come from files of strangers and need not be UTF-8.
 std::string dump(const json& value) { return value.dump(-1, ' ', false, json::error_handler_t::replace); }
 
-json to_json(const std::vector<TensorSpec>& specs) {
-  json list = json::array();
-  for (const TensorSpec& spec : specs) {
-    list.push_back({{"name", spec.name},
-                    {"dtype", dtype_name(spec.dtype)},
-                    {"shape", std::vector<std::int64_t>(spec.shape.begin(), spec.shape.end())}});
-  }
-  return list;
-}
-
 json to_json(const Preprocess& preprocess) {
   return {{"resize", preprocess.resize},
           {"crop", {preprocess.crop_height, preprocess.crop_width}},
           {"order", preprocess.order},
           {"mean", preprocess.mean},
           {"scale", preprocess.scale}};
-}
-
-// Throws on anything unexpected: parse_loaded() is the door.
-std::vector<TensorSpec> to_specs(const json& list) {
-  std::vector<TensorSpec> specs;
-  for (const json& item : list) {
-    const auto dims = item.at("shape").get<std::vector<std::int64_t>>();
-    if (dims.size() > kMaxRank) throw std::runtime_error("a shape of too many dimensions");
-    specs.push_back(
-        {item.at("name").get<std::string>(), parse_dtype(item.at("dtype").get<std::string>()).value(), Shape(std::span(dims))});
-  }
-  return specs;
 }
 
 ServedModel identity_model(const ModelRequest& request) {
@@ -75,7 +54,7 @@ std::uint32_t LoadedModel::signature(std::string_view name) const {
 
 std::string load_text(const ServedModel& model) {
   json shapes = json::array();
-  for (const auto& set : model.config.shapes) shapes.push_back(to_json(set));
+  for (const auto& set : model.config.shapes) shapes.push_back(wire::to_json(set));
   return dump({{"name", model.name},
                {"path", model.path},
                {"version", model.files.version},
@@ -84,7 +63,7 @@ std::string load_text(const ServedModel& model) {
                {"device", model.config.device},
                {"threads", model.config.threads},
                {"contexts", model.config.contexts},
-               {"inputs", to_json(model.config.inputs)},
+               {"inputs", wire::to_json(model.config.inputs)},
                {"shapes", shapes},
                {"build_id", wire::build_id()}});
 }
@@ -92,8 +71,8 @@ std::string load_text(const ServedModel& model) {
 Result<LoadedModel> parse_loaded(std::string_view text) try {
   const json object = json::parse(text);
   LoadedModel loaded;
-  loaded.inputs = to_specs(object.at("inputs"));
-  loaded.outputs = to_specs(object.at("outputs"));
+  loaded.inputs = wire::to_specs(object.at("inputs"));
+  loaded.outputs = wire::to_specs(object.at("outputs"));
   loaded.ignored_inputs = object.value("ignored_inputs", std::vector<std::string>{});
   loaded.hash = object.value("hash", "");
   loaded.packed_bytes = object.value("packed_bytes", std::uint64_t{0});
@@ -109,8 +88,8 @@ std::string describe_text(const ServedModel& model, const LoadedModel& loaded, s
                {"model_id", model_id},
                {"signature", loaded.signature(model.name)},
                {"version", model.files.version},
-               {"inputs", to_json(loaded.inputs)},
-               {"outputs", to_json(loaded.outputs)},
+               {"inputs", wire::to_json(loaded.inputs)},
+               {"outputs", wire::to_json(loaded.outputs)},
                {"labels", model.labels},
                {"preprocess", model.config.preprocess ? to_json(*model.config.preprocess) : json()},
                {"ignored_inputs", loaded.ignored_inputs},

@@ -4,34 +4,11 @@
 
 #include "shm/base/errors.hpp"
 #include "shm/wire/control.hpp"
+#include "shm/wire/tensor_json.hpp"
 
 namespace shoal::worker {
-namespace {
 
 using nlohmann::json;
-
-std::vector<TensorSpec> to_specs(const json& list) {
-  std::vector<TensorSpec> specs;
-  for (const json& item : list) {
-    const auto dims = item.at("shape").get<std::vector<std::int64_t>>();
-    if (dims.size() > kMaxRank) throw std::runtime_error("a shape of too many dimensions");
-    specs.push_back(
-        {item.at("name").get<std::string>(), parse_dtype(item.at("dtype").get<std::string>()).value(), Shape(std::span(dims))});
-  }
-  return specs;
-}
-
-json to_json(const std::vector<TensorSpec>& specs) {
-  json list = json::array();
-  for (const TensorSpec& spec : specs) {
-    list.push_back({{"name", spec.name},
-                    {"dtype", dtype_name(spec.dtype)},
-                    {"shape", std::vector<std::int64_t>(spec.shape.begin(), spec.shape.end())}});
-  }
-  return list;
-}
-
-}  // namespace
 
 Result<ModelSource> parse_load(std::string_view text) try {
   const json object = json::parse(text);
@@ -44,16 +21,16 @@ Result<ModelSource> parse_load(std::string_view text) try {
   source.params_file = object.value("params_file", "");
   source.config.device = object.value("device", source.config.device);
   source.config.threads = object.value("threads", source.config.threads);
-  source.config.inputs = to_specs(object.value("inputs", json::array()));
-  for (const json& set : object.value("shapes", json::array())) source.config.shapes.push_back(to_specs(set));
+  source.config.inputs = wire::to_specs(object.value("inputs", json::array()));
+  for (const json& set : object.value("shapes", json::array())) source.config.shapes.push_back(wire::to_specs(set));
   return source;
 } catch (const std::exception& error) {
   return invalid_argument("the load message cannot be read: {}", error.what());
 }
 
 std::string loaded_text(const LoadedModel& loaded, const std::string& hash) {
-  const json object{{"inputs", to_json(loaded.inputs)},
-                    {"outputs", to_json(loaded.outputs)},
+  const json object{{"inputs", wire::to_json(loaded.inputs)},
+                    {"outputs", wire::to_json(loaded.outputs)},
                     {"ignored_inputs", loaded.model->ignored_inputs()},
                     {"warnings", loaded.warnings},
                     {"hash", hash},
