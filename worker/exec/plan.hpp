@@ -50,6 +50,8 @@ class Step {
   const std::vector<BufferId>& operands() const { return operands_; }  ///< all that it reads and writes, scratch included
   /// What does it: "reference", "copy", or oneDNN's name of the implementation.
   virtual std::string implementation() const = 0;
+  /// Multiplications and additions of one run, as the operator defines them; 0 where moving its bytes is the work.
+  virtual double flops() const { return 0; }
   virtual std::unique_ptr<BoundStep> bind() const = 0;
 
  private:

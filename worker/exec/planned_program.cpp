@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <set>
 
 #include "shm/base/check.hpp"
+#include "shm/base/clock.hpp"
 #include "shm/base/errors.hpp"
 #include "worker/exec/memory_plan.hpp"
 
@@ -179,6 +181,47 @@ void PlannedProgram::bind_tensors(Binding& binding, std::span<const TensorView> 
   for (const std::size_t step : external_steps_) rebind_step(binding, step);
 }
 
+Status PlannedProgram::run_steps(Context& context, Binding& binding) const {
+  const bool is_timed = context.step_times.size() == plan_.steps.size();
+  Status status;
+  for (std::size_t step = 0; step < plan_.steps.size() && status.ok(); ++step) {
+    if (Progress* progress = context.progress) {
+      progress->step_name.store(plan_.steps[step]->name().c_str(), std::memory_order_relaxed);
+      if (progress->step_counter != nullptr) progress->step_counter->fetch_add(1, std::memory_order_relaxed);
+    }
+    const std::uint64_t start_ns = is_timed ? monotonic_now_ns() : 0;
+    status = binding.steps[step]->run();
+    if (is_timed) context.step_times[step] += monotonic_now_ns() - start_ns;
+  }
+  if (context.progress != nullptr) context.progress->step_name.store(nullptr, std::memory_order_relaxed);
+  return status;
+}
+
+std::vector<StepInfo> PlannedProgram::steps() const {
+  std::vector<int> uses(plan_.buffers.size());
+  const auto unique_operands = [](const Step& step) {
+    return std::set<BufferId>(step.operands().begin(), step.operands().end());
+  };
+  for (const auto& step : plan_.steps) {
+    for (const BufferId id : unique_operands(*step)) {
+      if (id != kNoBuffer) ++uses[static_cast<std::size_t>(root_of(plan_, id))];
+    }
+  }
+  std::vector<StepInfo> infos;
+  for (const auto& step : plan_.steps) {
+    StepInfo info{step->name(), step->implementation(), step->flops(), 0};
+    for (const BufferId id : unique_operands(*step)) {
+      if (id == kNoBuffer) continue;
+      const BufferId root = root_of(plan_, id);
+      // Arena memory of a single step is its scratchpad, which an ideal implementation does without.
+      const bool is_scratch = plan_.buffer(root).home == Buffer::Home::kArena && uses[static_cast<std::size_t>(root)] == 1;
+      if (!is_scratch) info.bytes += static_cast<double>(plan_.buffer(id).bytes);
+    }
+    infos.push_back(std::move(info));
+  }
+  return infos;
+}
+
 Status PlannedProgram::run(Context& context, std::span<const TensorView> src, std::span<TensorView> dst) const {
   SHOAL_RETURN_IF_ERROR(check("input", inputs_, src));
   SHOAL_RETURN_IF_ERROR(check("output", outputs_, dst));
@@ -191,16 +234,7 @@ Status PlannedProgram::run(Context& context, std::span<const TensorView> src, st
   for (std::size_t i = 0; i < src.size(); ++i) {
     if (binding->inputs[i] != src[i].data) std::memcpy(binding->inputs[i], src[i].data, src[i].size_bytes());
   }
-  Status status;
-  for (std::size_t step = 0; step < plan_.steps.size() && status.ok(); ++step) {
-    if (Progress* progress = context.progress) {
-      progress->step_name.store(plan_.steps[step]->name().c_str(), std::memory_order_relaxed);
-      if (progress->step_counter != nullptr) progress->step_counter->fetch_add(1, std::memory_order_relaxed);
-    }
-    status = binding->steps[step]->run();
-  }
-  if (context.progress != nullptr) context.progress->step_name.store(nullptr, std::memory_order_relaxed);
-  if (!status.ok()) return status;
+  SHOAL_RETURN_IF_ERROR(run_steps(context, *binding));
   for (std::size_t i = 0; i < dst.size(); ++i) {
     if (binding->outputs[i] != dst[i].data) std::memcpy(dst[i].data, binding->outputs[i], dst[i].size_bytes());
   }

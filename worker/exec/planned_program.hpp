@@ -15,6 +15,7 @@ class PlannedProgram : public Program {
  public:
   PlannedProgram(Plan plan, std::shared_ptr<const WeightStore> weights);
   Status run(Context& context, std::span<const TensorView> src, std::span<TensorView> dst) const override;
+  std::vector<StepInfo> steps() const override;
 
   /// What this Program itself holds in memory, roughly: private constants, steps and generated code.
   std::size_t resident_bytes() const;
@@ -27,6 +28,7 @@ class PlannedProgram : public Program {
   std::byte* address_of(const Buffer& buffer, const Binding& binding) const;
   void bind_tensors(Binding& binding, std::span<const TensorView> src, std::span<const TensorView> dst) const;
   void rebind_step(Binding& binding, std::size_t step) const;
+  Status run_steps(Context& context, Binding& binding) const;
   Status check(const char* what, std::span<const TensorSpec> specs, std::span<const TensorView> views) const;
 
   std::uint64_t id_;

@@ -20,6 +20,13 @@ struct Progress {
   std::atomic<const char*> step_name{nullptr};         ///< "Convolution 'conv1'" while it runs; static for the Program's life
 };
 
+/// One step of a Program, for profiles.
+struct StepInfo {
+  std::string name, implementation;  ///< "Convolution 'conv1'"; "jit:avx512_core", "reference", "copy"
+  double flops = 0;                  ///< as the operator defines them: the same for every algorithm
+  double bytes = 0;                  ///< of what it reads and writes, each once, without scratch memory
+};
+
 class Program;
 
 /// One thread's activation arena and bindings; used with any Program of any Model, by one thread at a time.
@@ -30,7 +37,8 @@ class Context {
   ~Context();
   Context(Context&&) noexcept;
   Context& operator=(Context&&) noexcept;
-  Progress* progress = nullptr;  ///< borrowed; may be null
+  Progress* progress = nullptr;         ///< borrowed; may be null
+  std::span<std::uint64_t> step_times;  ///< borrowed; one per step: each run adds its nanoseconds. Empty: nothing is timed
 
   struct State;
   std::unique_ptr<State> state;  ///< the backends' own
@@ -44,6 +52,7 @@ class Program {
   const std::vector<TensorSpec>& outputs() const { return outputs_; }
   std::size_t arena_bytes() const { return arena_bytes_; }  ///< activations and scratchpad of one Context
   std::size_t step_count() const { return step_count_; }
+  virtual std::vector<StepInfo> steps() const { return {}; }  ///< in the order they run; empty where there is nothing to tell
 
   /// Runs once. No lock and no allocation of ours after the Context's first run of this Program.
   ///   src, dst  as inputs() and outputs() say, row-major, 64-byte aligned for zero copy, else copied

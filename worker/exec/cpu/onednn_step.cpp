@@ -1,5 +1,8 @@
 #include "worker/exec/cpu/onednn_step.hpp"
 
+#include <algorithm>
+#include <numeric>
+
 #include "shm/base/errors.hpp"
 
 namespace shoal::worker::cpu {
@@ -47,6 +50,26 @@ class BoundOneDnnStep : public BoundStep {
   std::vector<dnnl_exec_arg_t> execute_;
 };
 
+double elements_of(const dnnl::memory::dims& dims) {
+  return std::accumulate(dims.begin(), dims.end(), 1.0,
+                         [](double product, auto dim) { return product * static_cast<double>(dim); });
+}
+
+// Grouped weights have an axis more than the tensors, which changes nothing here.
+double flops_of(dnnl_primitive_kind_t kind, const Desc& src, const Desc& weights, const Desc& dst) {
+  switch (kind) {
+    case dnnl_convolution:
+    case dnnl_inner_product:  // every element of the result is a sum over one filter
+      return 2 * elements_of(dst.dims()) * elements_of(weights.dims()) / static_cast<double>(dst.dims()[1]);
+    case dnnl_deconvolution:  // every element of the source goes through its channel's filters
+      return 2 * elements_of(src.dims()) * elements_of(weights.dims()) / static_cast<double>(src.dims()[1]);
+    case dnnl_matmul:
+      return 2 * elements_of(dst.dims()) * static_cast<double>(src.dims().back());
+    default:
+      return 0;
+  }
+}
+
 std::vector<BufferId> buffers_of(const std::vector<Argument>& arguments) {
   std::vector<BufferId> buffers;
   for (const auto& argument : arguments) buffers.push_back(argument.buffer);
@@ -66,9 +89,18 @@ class OneDnnStep : public Step {
     }
     return name;
   }
+  double flops() const override {
+    const Desc *const src = find(DNNL_ARG_SRC), *const weights = find(DNNL_ARG_WEIGHTS), *const dst = find(DNNL_ARG_DST);
+    return src && weights && dst ? flops_of(static_cast<dnnl_primitive_kind_t>(primitive_.get_kind()), *src, *weights, *dst) : 0;
+  }
   std::unique_ptr<BoundStep> bind() const override { return std::make_unique<BoundOneDnnStep>(name(), primitive_, arguments_); }
 
  private:
+  const Desc* find(int kind) const {
+    const auto found = std::find_if(arguments_.begin(), arguments_.end(), [&](const Argument& a) { return a.kind == kind; });
+    return found == arguments_.end() ? nullptr : &found->desc;
+  }
+
   dnnl::primitive primitive_;
   std::vector<Argument> arguments_;
 };

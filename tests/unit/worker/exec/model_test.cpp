@@ -93,6 +93,27 @@ TEST(Context, CountsStepsAndForgetsTheNameAfterwards) {
   EXPECT_EQ(progress.step_name, nullptr);
 }
 
+TEST(Program, TellsWhatItsStepsMoveAndCompute) {
+  GraphBuilder b;
+  b.output(b.activation(b.conv(b.input("data"), 3, 16, 3)));
+  const std::vector<TensorSpec> inputs = {spec("data", {2, 3, 8, 8})};
+  const auto model = load(b.graph(), inputs);
+  const auto program = *model->program(inputs);
+  const auto steps = program->steps();
+  ASSERT_EQ(steps.size(), program->step_count());
+  EXPECT_EQ(steps[0].name, "Convolution 'Convolution0'");
+  EXPECT_EQ(steps[0].flops, 2.0 * (2 * 16 * 8 * 8) * (3 * 3 * 3));
+  EXPECT_GE(steps[0].bytes, 4.0 * (2 * 3 * 8 * 8 + 16 * 3 * 3 * 3 + 2 * 16 * 8 * 8));
+
+  std::vector<std::uint64_t> times(steps.size());
+  Context context;
+  (void)run(*program, context);
+  EXPECT_EQ(times[0], 0U);
+  context.step_times = times;
+  (void)run(*program, context);
+  EXPECT_GT(times[0], 0U);
+}
+
 TEST(Program, TakesTensorsAtAnyAddress) {
   GraphBuilder b;
   b.output(b.activation(b.conv(b.input("data"), 3, 16, 3)));
