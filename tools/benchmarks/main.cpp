@@ -43,11 +43,16 @@ int main(int argc, char** argv) {
   storm->add_option("--kill-every-ms", storm_options.kill_every_ms, "0: no kills");
 
   shoal::bench::ModelBenchOptions model_options;
-  auto* model = app.add_subcommand("model", "one model in this process, obeying lines on standard input");
+  auto* model = app.add_subcommand("model", "one model in this process, obeying lines on standard input, or profiled");
   model->add_option("path", model_options.path)->required();
   model->add_option("--shape", model_options.shape)->required();
   model->add_option("--device", model_options.device);
   model->add_option("--threads", model_options.threads);
+  shoal::bench::ProfileOptions profile_options;
+  bool wants_profile = false;
+  model->add_flag("--profile", wants_profile, "print the time of each step beside its bound of compute and of memory");
+  model->add_option("--runs", profile_options.runs, "with --profile: the best of so many")->check(CLI::Range(1, 100'000));
+  model->add_flag("--json", profile_options.json, "with --profile: print JSON");
 
   CLI11_PARSE(app, argc, argv);
   if (*roundtrip) return report(shoal::bench::bench_roundtrip(rounds));
@@ -55,5 +60,6 @@ int main(int argc, char** argv) {
   if (*respawn) return report(shoal::bench::bench_respawn(rounds, respawn_model));
   if (*load) return report(shoal::bench::bench_load(load_options));
   if (*storm) return report(shoal::bench::run_storm(storm_options));
+  if (wants_profile) return report(shoal::bench::profile_model(model_options, profile_options));
   return report(shoal::bench::serve_model(model_options));
 }

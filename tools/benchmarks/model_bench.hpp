@@ -1,4 +1,4 @@
-// One model in this process, run on demand: what tools/bench interleaves with other engines.
+// One model in this process: run on demand, for what tools/bench interleaves with other engines; or profiled step by step.
 #pragma once
 
 #include <string>
@@ -21,5 +21,13 @@ struct ModelBenchOptions {
 ///   threads      threads this process has, load until now   -> their number
 /// Errors: the Status of loading or of a command.
 Status serve_model(const ModelBenchOptions& options);
+
+struct ProfileOptions {
+  int runs = 20;
+  bool json = false;
+};
+/// Loads the model, runs it on zeros and prints, per step, the best time seen beside the time that this machine's arithmetic or
+/// memory would need for it at least. The longest first, then the sum per implementation and the total.
+Status profile_model(const ModelBenchOptions& options, const ProfileOptions& profile);
 
 }  // namespace shoal::bench
