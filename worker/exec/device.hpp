@@ -24,8 +24,9 @@ class Device {
   virtual void enter_thread() const = 0;
 };
 
-/// Errors  kInvalidArgument: names the devices there are
-Result<std::unique_ptr<Device>> make_device(const std::string& name, int threads);
+/// `threads` and `fuse` as ModelOptions says.
+///   Errors  kInvalidArgument: names the devices there are
+Result<std::unique_ptr<Device>> make_device(const std::string& name, int threads, bool fuse);
 /// Every node by its reference kernel, in plain layout, in every dtype.
 std::unique_ptr<Device> make_reference_device();
 

@@ -147,7 +147,7 @@ class LoadedModel : public Model {
 }  // namespace
 
 Result<std::unique_ptr<Model>> Model::load(Graph graph, ModelOptions options, UniqueFd packed) {
-  SHOAL_ASSIGN_OR_RETURN(std::unique_ptr<Device> device, make_device(options.device, options.threads));
+  SHOAL_ASSIGN_OR_RETURN(std::unique_ptr<Device> device, make_device(options.device, options.threads, options.fuse));
   auto model = std::make_unique<LoadedModel>(std::move(graph), std::move(options), std::move(device));
   SHOAL_RETURN_IF_ERROR(model->load(std::move(packed)));
   return std::unique_ptr<Model>(std::move(model));

@@ -18,6 +18,7 @@ struct ModelOptions {
   int threads = 1;                                   ///< the width: cores per run, baked into every Program
   std::vector<std::vector<TensorSpec>> input_sets;   ///< concrete shapes to compile at load; the first decides the weight layouts
   std::size_t cache_bytes = std::size_t{256} << 20;  ///< bound of the programs compiled on demand
+  bool fuse = true;                                  ///< false: every node by itself, to find which fused form errs
 };
 
 /// Thread-safe once loaded. Loading leaves the process single-threaded (design.md: it happens in a zygote before fork()).

@@ -9,8 +9,8 @@
 
 namespace shoal::worker::cpu {
 
-Compiler::Compiler(const Graph& graph, WeightStore& weights)
-    : graph_(graph), weights_(weights), plan_(start_plan(graph)), forms_(graph.values.size()) {
+Compiler::Compiler(const Graph& graph, WeightStore& weights, bool fuse)
+    : graph_(graph), weights_(weights), fuse_(fuse), plan_(start_plan(graph)), forms_(graph.values.size()) {
   find_readers();
 }
 

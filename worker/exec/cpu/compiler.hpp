@@ -29,10 +29,11 @@ std::optional<Eltwise> eltwise_of(const Node& node);
 /// A value lies in one or more *forms*: a buffer and a layout. Blocked layouts are kept through whole regions; a form that a step
 /// needs and nobody has made yet is made by a reorder, once. A buffer is written in place when the value in it is read by nobody
 /// later.
+/// With `fuse` off every node is a step of its own (views and concatenations aside): what the fused forms are tested against.
 ///   Threads  thread-bound
 class Compiler {
  public:
-  Compiler(const Graph& graph, WeightStore& weights);
+  Compiler(const Graph& graph, WeightStore& weights, bool fuse);
   Result<Plan> compile();
 
  private:
@@ -70,7 +71,7 @@ class Compiler {
     return is_output_[static_cast<std::size_t>(id)] || !readers_[static_cast<std::size_t>(id)].empty();
   }
   bool all_float(const Node& node) const;  ///< every input and output float32 and not empty
-  NodeId sole_reader(ValueId id) const;
+  NodeId sole_reader(ValueId id) const;    ///< the node to fuse with what makes `id`; none when others read it, too
   void absorb(NodeId id);
   bool is_dead_after_this(ValueId id) const;
   bool may_overwrite(ValueId id, BufferId buffer) const;
@@ -118,6 +119,7 @@ class Compiler {
 
   const Graph& graph_;
   WeightStore& weights_;
+  const bool fuse_;
   Plan plan_;
   std::vector<std::vector<Form>> forms_;             ///< per value
   std::vector<std::vector<NodeId>> readers_;         ///< per value: the nodes that read it

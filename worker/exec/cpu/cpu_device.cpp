@@ -17,18 +17,18 @@ constexpr int kCachedPrimitives = 512;
 
 class CpuDevice : public Device {
  public:
-  explicit CpuDevice(int threads) : threads_(threads) { dnnl::set_primitive_cache_capacity(kCachedPrimitives); }
+  CpuDevice(int threads, bool fuse) : threads_(threads), fuse_(fuse) { dnnl::set_primitive_cache_capacity(kCachedPrimitives); }
 
   std::string identity() const override {
     const dnnl_version_t* version = dnnl_version();
-    return format("cpu; oneDNN {}.{}.{} {}; isa {}; threads {}", version->major, version->minor, version->patch, version->hash,
-                  static_cast<int>(dnnl::get_effective_cpu_isa()), threads_);
+    return format("cpu; oneDNN {}.{}.{} {}; isa {}; threads {}; fuse {}", version->major, version->minor, version->patch,
+                  version->hash, static_cast<int>(dnnl::get_effective_cpu_isa()), threads_, static_cast<int>(fuse_));
   }
   void enter_thread() const override { ::omp_set_num_threads(threads_); }
 
   Result<Plan> compile(const Graph& graph, WeightStore& weights) const override try {
     const cpu::OmpWidth width(threads_);
-    return cpu::Compiler(graph, weights).compile();
+    return cpu::Compiler(graph, weights, fuse_).compile();
   } catch (const dnnl::error& error) {
     return internal_error("compile for the cpu: oneDNN says: {} (status {})", error.what(), static_cast<int>(error.status));
   } catch (const std::bad_alloc&) {
@@ -37,10 +37,11 @@ class CpuDevice : public Device {
 
  private:
   int threads_;
+  bool fuse_;
 };
 
 }  // namespace
 
-std::unique_ptr<Device> make_cpu_device(int threads) { return std::make_unique<CpuDevice>(threads); }
+std::unique_ptr<Device> make_cpu_device(int threads, bool fuse) { return std::make_unique<CpuDevice>(threads, fuse); }
 
 }  // namespace shoal::worker

@@ -243,6 +243,13 @@ void expect_equal_answers(const Graph& graph, const Shape& shape) {
     EXPECT_LE(testing::relative_error(got[i], want[i]), kTolerance) << "output " << i;
   }
   EXPECT_TRUE(testing::same_bits(got, testing::run(*program, fast_context))) << "a second run differs";
+
+  const auto unfused = load(graph, inputs, "cpu", 1, /*fuse=*/false);
+  Context unfused_context;
+  const auto apart = testing::run(**unfused->program(inputs), unfused_context);
+  for (std::size_t i = 0; i < got.size(); ++i) {
+    EXPECT_LE(testing::relative_error(got[i], apart[i]), kTolerance) << "output " << i << " against the unfused form";
+  }
 }
 
 TEST_P(Devices, AnswerTheSameForOneAndForThree) {

@@ -126,8 +126,9 @@ std::vector<Tensor> run(const Program& program, Context& context, std::uint64_t 
   return outputs;
 }
 
-std::unique_ptr<Model> load(const Graph& graph, const std::vector<TensorSpec>& inputs, const std::string& device, int threads) {
-  return Model::load(graph, {.device = device, .threads = threads, .input_sets = {inputs}}).value();
+std::unique_ptr<Model> load(const Graph& graph, const std::vector<TensorSpec>& inputs, const std::string& device, int threads,
+                            bool fuse) {
+  return Model::load(graph, {.device = device, .threads = threads, .input_sets = {inputs}, .fuse = fuse}).value();
 }
 
 TensorSpec spec(const std::string& name, const Shape& shape) { return {name, DType::kFloat32, shape}; }

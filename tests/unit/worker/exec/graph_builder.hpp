@@ -41,7 +41,7 @@ Tensor noise(const Shape& shape, std::uint64_t seed = 1);
 /// Runs the program on noise for every input and gives its outputs.
 std::vector<Tensor> run(const Program& program, Context& context, std::uint64_t seed = 1);
 std::unique_ptr<Model> load(const Graph& graph, const std::vector<TensorSpec>& inputs, const std::string& device = "cpu",
-                            int threads = 1);
+                            int threads = 1, bool fuse = true);
 TensorSpec spec(const std::string& name, const Shape& shape);
 /// Largest |a - b| over largest |b|.
 double relative_error(const Tensor& a, const Tensor& b);
