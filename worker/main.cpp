@@ -1,5 +1,5 @@
 // shoal-worker: zygote and workers of one model version.
-#include "worker/engine/passive_openmp.hpp"
+#include "shoal/passive_openmp.hpp"
 #include "worker/zygote/zygote.hpp"
 
 int main(int argc, char** argv) {

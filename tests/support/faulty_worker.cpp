@@ -13,7 +13,7 @@
 #include <cstring>
 
 #include "shm/base/clock.hpp"
-#include "worker/engine/passive_openmp.hpp"
+#include "shoal/passive_openmp.hpp"
 #include "worker/exec/reference/reference_kernels.hpp"
 #include "worker/graph/operators.hpp"
 #include "worker/import/mxnet/mxnet_lowering.hpp"

@@ -15,10 +15,10 @@
 #include "shm/model/model_config.hpp"
 #include "shoal/engine.hpp"
 #include "shoal/image_classifier.hpp"
+#include "shoal/passive_openmp.hpp"
 #include "shoal/pool.hpp"
 #include "tools/shoal/commands.hpp"
 #include "tools/shoal/in_process.hpp"
-#include "worker/engine/passive_openmp.hpp"
 
 namespace shoal::tool {
 namespace {

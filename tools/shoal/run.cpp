@@ -6,10 +6,10 @@
 #include "shm/base/clock.hpp"
 #include "shm/base/errors.hpp"
 #include "shoal/engine.hpp"
+#include "shoal/passive_openmp.hpp"
 #include "tools/shoal/commands.hpp"
 #include "tools/shoal/in_process.hpp"
 #include "tools/shoal/tensor_files.hpp"
-#include "worker/engine/passive_openmp.hpp"
 
 namespace shoal::tool {
 namespace {

@@ -1,4 +1,4 @@
-#include "worker/engine/passive_openmp.hpp"
+#include "shoal/passive_openmp.hpp"
 
 #include <unistd.h>
 

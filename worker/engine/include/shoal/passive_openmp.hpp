@@ -1,0 +1,10 @@
+// ensure_passive_openmp: OpenMP threads that sleep between runs instead of burning their core.
+#pragma once
+
+namespace shoal {
+
+/// Sets OMP_WAIT_POLICY=passive and executes this program again when the variable is not set: libgomp reads it before main().
+/// Call it first in main(). When the program cannot be executed again it just goes on.
+void ensure_passive_openmp(char** argv);
+
+}  // namespace shoal
