@@ -11,6 +11,31 @@ function(shoal_library name)
   target_link_libraries(${name} PUBLIC $<BUILD_INTERFACE:shoal_flags> ${arg_DEPENDS})
 endfunction()
 
+# shoal_shared_library(NAME EXPORT_NAME name MAP file PARTS target ... HEADERS file ... BASE_DIRS dir ... [DEPENDS target ...]):
+# a library that programs outside this tree link, from the objects of the folders in PARTS and what these need. It shows what MAP names
+# and nothing else; DEPENDS are libraries of this kind whose types its headers use.
+function(shoal_shared_library name)
+  cmake_parse_arguments(arg "" "EXPORT_NAME;MAP" "PARTS;HEADERS;BASE_DIRS;DEPENDS" ${ARGN})
+  add_library(${name} SHARED)
+  target_link_libraries(${name} PUBLIC ${arg_DEPENDS})
+  foreach(part IN LISTS arg_PARTS)
+    target_sources(${name} PRIVATE $<TARGET_OBJECTS:${part}>)
+    target_link_libraries(${name} PRIVATE ${part})
+  endforeach()
+  target_sources(${name} PUBLIC FILE_SET HEADERS BASE_DIRS ${arg_BASE_DIRS} FILES ${arg_HEADERS})
+  target_compile_features(${name} INTERFACE cxx_std_20)
+  cmake_path(ABSOLUTE_PATH arg_MAP)
+  target_link_options(${name} PRIVATE -Wl,--version-script=${arg_MAP})
+  if(NOT CMAKE_CXX_FLAGS MATCHES "-fsanitize")  # clang's sanitizers leave their names to the program
+    target_link_options(${name} PRIVATE -Wl,--no-undefined)
+  endif()
+  set_target_properties(${name} PROPERTIES PREFIX "" EXPORT_NAME ${arg_EXPORT_NAME} LINKER_LANGUAGE CXX LINK_DEPENDS ${arg_MAP}
+    VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR} LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/lib)
+  install(TARGETS ${name} EXPORT shoalTargets
+    LIBRARY COMPONENT libshoal NAMELINK_COMPONENT libshoal-dev
+    FILE_SET HEADERS COMPONENT libshoal-dev)
+endfunction()
+
 add_custom_target(unit_tests)  # every test labelled unit: what the sanitizer presets build
 
 # shoal_test(NAME SOURCES a_test.cpp ... [DEPENDS target ...] LABELS unit [TIMEOUT seconds]): one GoogleTest binary; each test is one ctest entry

@@ -1,0 +1,105 @@
+#!/usr/bin/env python3
+"""A project of somebody else builds against the installed libraries, by find_package and by pkg-config, and talks to the installed
+daemon. Everything is in a temporary directory."""
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+BUILD = Path(os.environ.get("SHOAL_BUILD_DIR", HERE.parents[1] / "build" / "release"))
+TOP = Path(tempfile.mkdtemp(prefix="shoal-package-"))
+PREFIX = TOP / "prefix"
+os.environ["SHOAL_BIN_DIR"] = str(PREFIX / "bin")  # before support looks: the daemon of these tests is the installed one
+sys.path.insert(0, str(HERE.parent / "cli"))
+from support import SOURCE, Daemon  # noqa: E402
+
+EXAMPLES = PREFIX / "share/doc/libshoal-dev/examples"
+MODEL = PREFIX / "share/shoal/models/shapes"
+PICTURE = PREFIX / "share/shoal/pictures/star-1.png"
+
+
+def run(*words, **options):
+    """The finished process, which succeeded."""
+    done = subprocess.run([*map(str, words)], capture_output=True, text=True, **options)
+    if done.returncode != 0:
+        raise AssertionError(f"{words} gave {done.returncode}:\n{done.stdout}\n{done.stderr}")
+    return done
+
+
+def setUpModule():
+    run("cmake", "--install", BUILD, "--prefix", PREFIX)
+
+
+def tearDownModule():
+    shutil.rmtree(TOP, ignore_errors=True)
+
+
+def libraries():
+    return sorted(PREFIX.glob("lib/**/libshoal*.so"))
+
+
+class Installed(unittest.TestCase):
+    def test_every_public_header_and_no_other_is_installed(self):
+        public = {path.name for path in SOURCE.glob("**/include/shoal/*.hpp") if "build" not in path.relative_to(SOURCE).parts}
+        self.assertEqual({path.name for path in PREFIX.glob("include/**/*") if path.is_file()}, public)
+        self.assertIn("pool.hpp", public)
+
+    def test_the_libraries_show_nothing_but_their_public_classes(self):
+        self.assertEqual([path.name for path in libraries()], ["libshoal-engine.so", "libshoal-vision.so", "libshoal.so"])
+        private = re.compile(r"shoal::(wire|worker|client|supervisor|internal)::|::Impl::")
+        for library in libraries():
+            for line in run("nm", "-DC", "--defined-only", library).stdout.splitlines():
+                name = line.split(" ", 2)[2]
+                with self.subTest(library=library.name, symbol=name):
+                    self.assertTrue(name == "SHOAL_0" or "shoal::" in name.split("(")[0] or "operator==(shoal::" in name)
+                    self.assertNotRegex(name.split("(")[0], private)
+
+    def test_a_client_needs_no_executor_and_no_pictures(self):
+        needed = run("readelf", "-d", libraries()[-1]).stdout
+        self.assertNotRegex(needed, r"NEEDED.*(dnnl|opencv|spdlog|toml|gomp)")
+
+
+class SomebodyElsesProject(unittest.TestCase):
+    def check_programs(self, directory):
+        environment = dict(os.environ, LD_LIBRARY_PATH=str(libraries()[0].parent))
+        with Daemon({"shapes": f"{MODEL},workers=1", "echo": "builtin:identity"}) as daemon:
+            environment["SHOAL_DIR"] = str(daemon.directory)
+            answer = run(directory / "predict", "echo", env=environment).stdout
+            self.assertIn("data_output: float32 of shape 4", answer)
+            self.assertEqual(run(directory / "compare", "shapes", MODEL, PICTURE, env=environment).stdout, "star star\n")
+            self.assertEqual(daemon.model("shapes")["counts"]["ok"], 1)
+
+    def test_builds_by_find_package_and_runs(self):
+        build = TOP / "by-cmake"
+        run("cmake", "-S", HERE / "project", "-B", build, "-G", "Ninja", f"-DCMAKE_PREFIX_PATH={PREFIX}", f"-DEXAMPLES={EXAMPLES}")
+        run("cmake", "--build", build)
+        self.check_programs(build)
+
+    def test_builds_by_pkg_config_and_runs(self):
+        build = TOP / "by-pkg-config"
+        build.mkdir()
+        environment = dict(os.environ, PKG_CONFIG_PATH=str(next(PREFIX.glob("lib/**/pkgconfig"))))
+        for source, modules in {EXAMPLES / "predict.cpp": ["shoal"],
+                                HERE / "project/compare.cpp": ["shoal-vision", "shoal-engine"]}.items():
+            flags = run("pkg-config", "--cflags", "--libs", *modules, env=environment).stdout.split()
+            run("c++", "-std=c++20", "-Wall", "-Wextra", "-Werror", source, "-o", build / source.stem, *flags)
+        self.check_programs(build)
+
+    def test_asks_for_a_part_that_does_not_exist_and_is_told(self):
+        project = TOP / "wrong"
+        project.mkdir()
+        (project / "CMakeLists.txt").write_text("cmake_minimum_required(VERSION 3.25)\nproject(wrong NONE)\n"
+                                                "find_package(shoal REQUIRED COMPONENTS sonar)\n")
+        done = subprocess.run(["cmake", "-S", project, "-B", project / "build", f"-DCMAKE_PREFIX_PATH={PREFIX}"],
+                              capture_output=True, text=True)
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn("sonar", done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
