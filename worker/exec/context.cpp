@@ -2,6 +2,7 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cerrno>
 
 #include "shm/base/errors.hpp"
@@ -17,7 +18,15 @@ Arena::~Arena() {
   if (data_ != nullptr) ::munmap(data_, size_bytes_);
 }
 
+void Arena::trim(std::size_t bytes) {
+  const std::size_t kept = align_up(bytes, kHugePage);
+  if (kept >= used_bytes_) return;
+  ::madvise(data_ + kept, size_bytes_ - kept, MADV_DONTNEED);
+  used_bytes_ = kept;
+}
+
 Result<bool> Arena::reserve(std::size_t bytes) {
+  used_bytes_ = std::max(used_bytes_, bytes);
   if (bytes <= size_bytes_) return false;
   // Huge pages where they are filled whole, small ones for the rest: a huge page is charged whole, and a worker may cost no more
   // than its activations.
@@ -38,6 +47,13 @@ Result<bool> Arena::reserve(std::size_t bytes) {
   data_ = aligned;
   size_bytes_ = rounded;
   return true;
+}
+
+void Context::State::forget_expired() {
+  bindings.remove_if([](const Binding& binding) { return binding.program_alive.expired(); });
+  std::size_t needed = 0;
+  for (const Binding& binding : bindings) needed = std::max(needed, binding.arena_bytes);
+  arena.trim(needed);
 }
 
 Context::Context() : state(std::make_unique<State>()) {}

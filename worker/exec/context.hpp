@@ -22,18 +22,22 @@ class Arena {
   /// At least that large; what was in it may be lost. True when the address changed.
   ///   Errors  kInternal: no memory
   Result<bool> reserve(std::size_t bytes);
+  /// Gives memory beyond `bytes` back to the system; the addresses stay good.
+  void trim(std::size_t bytes);
   std::byte* data() const { return data_; }
   std::size_t size_bytes() const { return size_bytes_; }
 
  private:
   std::byte* data_ = nullptr;
   std::size_t size_bytes_ = 0;
+  std::size_t used_bytes_ = 0;  ///< beyond it no page is held
 };
 
 /// One Program's steps with this Context's addresses.
 struct Binding {
   std::uint64_t program_id = 0;
   std::weak_ptr<const void> program_alive;  ///< expired: the Program is gone, and so must this be
+  std::size_t arena_bytes = 0;              ///< the Program's
   std::byte* arena = nullptr;               ///< what the addresses were made for
   std::vector<std::byte*> addresses;        ///< one per buffer
   std::vector<std::unique_ptr<BoundStep>> steps;
@@ -47,6 +51,9 @@ struct Context::State {
   static constexpr std::size_t kMaxBindings = 64;  ///< beyond the least recently run is dropped
   Arena arena;
   std::list<Binding> bindings;  ///< most recently run first
+
+  /// Drops the bindings of Programs that are gone, and what of the arena only they needed.
+  void forget_expired();
 };
 
 }  // namespace shoal::worker

@@ -7,6 +7,7 @@
 #include "worker/exec/content_hash.hpp"
 #include "worker/exec/device.hpp"
 #include "worker/exec/graph_plan.hpp"
+#include "worker/exec/planned_program.hpp"
 #include "worker/exec/program_cache.hpp"
 
 namespace shoal::worker {
@@ -68,19 +69,22 @@ class LoadedModel : public Model {
 
   Result<std::shared_ptr<const Program>> program(std::span<const TensorSpec> inputs) override {
     SHOAL_ASSIGN_OR_RETURN(const InputSet set, in_model_order(inputs));
-    const auto compile = [&]() -> Result<std::shared_ptr<const PlannedProgram>> {
+    const auto compile = [&]() -> Result<std::shared_ptr<const Program>> {
       SHOAL_RETURN_IF_ERROR(check_dtypes(set));
       SHOAL_ASSIGN_OR_RETURN(Plan plan, plan_for(set));
-      return std::make_shared<const PlannedProgram>(std::move(plan), weights_);
+      return std::shared_ptr<const Program>(std::make_shared<const PlannedProgram>(std::move(plan), weights_));
     };
-    SHOAL_ASSIGN_OR_RETURN(const std::shared_ptr<const Program> found, cache_.get(key_of(set), compile));
-    return found;
+    return cache_.get(key_of(set), compile);
+  }
+  Result<std::shared_ptr<const Program>> find_program(std::span<const TensorSpec> inputs) override {
+    SHOAL_ASSIGN_OR_RETURN(const InputSet set, in_model_order(inputs));
+    return cache_.find(key_of(set));
   }
 
   void enter_thread() const override { device_->enter_thread(); }
   int packed_fd() const override { return weights_->fd(); }
   std::size_t packed_bytes() const override { return weights_->size_bytes(); }
-  std::size_t cache_bytes() const override { return cache_.resident_bytes(); }
+  ProgramCounters program_counters() const override { return cache_.counters(); }
   std::vector<TensorSpec> input_specs() const override { return input_specs_; }
   const std::vector<std::string>& output_names() const override { return output_names_; }
   const std::vector<std::string>& ignored_inputs() const override { return ignored_inputs_; }

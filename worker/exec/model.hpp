@@ -9,6 +9,7 @@
 
 #include "shm/base/unique_fd.hpp"
 #include "worker/exec/program.hpp"
+#include "worker/exec/program_cache.hpp"
 #include "worker/graph/graph.hpp"
 
 namespace shoal::worker {
@@ -34,12 +35,13 @@ class Model {
   /// The Program for these inputs (any order; dtype and shape count): compiled at load, cached, or compiled now.
   /// Every thread calls omp_set_num_threads-like set-up through enter_thread() first.
   virtual Result<std::shared_ptr<const Program>> program(std::span<const TensorSpec> inputs) = 0;
+  /// The same without compiling: null when the program must be compiled first.
+  virtual Result<std::shared_ptr<const Program>> find_program(std::span<const TensorSpec> inputs) { return program(inputs); }
   /// Once per thread that runs or compiles: sets the thread's width.
   virtual void enter_thread() const = 0;
   virtual int packed_fd() const = 0;  ///< borrowed; -1 when the model has no constants
   virtual std::size_t packed_bytes() const = 0;
-  /// What the programs compiled on demand hold in this process: second packings, generated code, steps.
-  virtual std::size_t cache_bytes() const { return 0; }
+  virtual ProgramCounters program_counters() const { return {}; }
   virtual std::vector<TensorSpec> input_specs() const = 0;  ///< as the graph says, model order
   virtual const std::vector<std::string>& output_names() const = 0;
   virtual const std::vector<std::string>& ignored_inputs() const = 0;

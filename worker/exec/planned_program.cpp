@@ -137,6 +137,8 @@ void PlannedProgram::bind_steps(Binding& binding) const {
 }
 
 Result<Binding*> PlannedProgram::binding_in(Context::State& state) const {
+  // The program thrown out of a cache is the one that was not run for longest, here as there.
+  if (!state.bindings.empty() && state.bindings.back().program_alive.expired()) state.forget_expired();
   SHOAL_RETURN_IF_ERROR(state.arena.reserve(arena_bytes_).status());
   const auto found =
       std::find_if(state.bindings.begin(), state.bindings.end(), [&](const Binding& b) { return b.program_id == id_; });
@@ -144,11 +146,12 @@ Result<Binding*> PlannedProgram::binding_in(Context::State& state) const {
     state.bindings.splice(state.bindings.begin(), state.bindings, found);
     return &state.bindings.front();
   }
-  state.bindings.remove_if([](const Binding& binding) { return binding.program_alive.expired(); });
+  state.forget_expired();
   if (state.bindings.size() >= Context::State::kMaxBindings) state.bindings.pop_back();
   Binding& binding = state.bindings.emplace_front();
   binding.program_id = id_;
   binding.program_alive = alive_;
+  binding.arena_bytes = arena_bytes_;
   binding.inputs.resize(inputs_.size());
   binding.outputs.resize(outputs_.size());
   binding.input_staging.resize(inputs_.size());

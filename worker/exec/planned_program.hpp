@@ -17,8 +17,8 @@ class PlannedProgram : public Program {
   Status run(Context& context, std::span<const TensorView> src, std::span<TensorView> dst) const override;
   std::vector<StepInfo> steps() const override;
 
-  /// What this Program itself holds in memory, roughly: private constants, steps and generated code.
-  std::size_t resident_bytes() const;
+  /// Private constants, as they are; steps, generated code and one Context's binding, as measured per step.
+  std::size_t resident_bytes() const override;
   const Plan& plan() const { return plan_; }
 
  private:

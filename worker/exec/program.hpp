@@ -53,6 +53,8 @@ class Program {
   std::size_t arena_bytes() const { return arena_bytes_; }  ///< activations and scratchpad of one Context
   std::size_t step_count() const { return step_count_; }
   virtual std::vector<StepInfo> steps() const { return {}; }  ///< in the order they run; empty where there is nothing to tell
+  /// What it holds in memory beside the model's packed weights, as far as can be told.
+  virtual std::size_t resident_bytes() const { return 0; }
 
   /// Runs once. No lock and no allocation of ours after the Context's first run of this Program.
   ///   src, dst  as inputs() and outputs() say, row-major, 64-byte aligned for zero copy, else copied

@@ -2,16 +2,24 @@
 
 namespace shoal::worker {
 
-void ProgramCache::pin(const std::string& key, std::shared_ptr<const PlannedProgram> program) {
+void ProgramCache::pin(const std::string& key, ProgramPointer program) {
   MutexLock lock(mutex_);
   auto entry = std::make_shared<Entry>();
   entry->program = std::move(program);
   entry->compiling = false;
   entry->pinned = true;
-  entries_.emplace(key, std::move(entry));
+  if (entries_.emplace(key, std::move(entry)).second) ++counters_.pinned;
 }
 
-Result<std::shared_ptr<const PlannedProgram>> ProgramCache::get(const std::string& key, const Compile& compile) {
+ProgramCache::ProgramPointer ProgramCache::find(const std::string& key) {
+  MutexLock lock(mutex_);
+  const auto found = entries_.find(key);
+  if (found == entries_.end() || found->second->compiling) return nullptr;
+  touch(key, found->second);
+  return found->second->program;
+}
+
+Result<ProgramCache::ProgramPointer> ProgramCache::get(const std::string& key, const Compile& compile) {
   std::shared_ptr<Entry> entry;
   {
     MutexLock lock(mutex_);
@@ -19,20 +27,21 @@ Result<std::shared_ptr<const PlannedProgram>> ProgramCache::get(const std::strin
       entry = found->second;
       compiled_.wait(mutex_, [&] { return !entry->compiling; });
       if (entry->program == nullptr) return entry->failure;
-      if (!entry->pinned && entries_.count(key) != 0 && entries_.find(key)->second == entry) {
-        recency_.splice(recency_.begin(), recency_, entry->recency);
-      }
+      touch(key, entry);
       return entry->program;
     }
     entry = std::make_shared<Entry>();
     entries_.emplace(key, entry);
+    ++counters_.compiling;
   }
   auto program = compile();
   MutexLock lock(mutex_);
   entry->compiling = false;
+  --counters_.compiling;
   if (program.ok()) {
     admit(key, *entry, *program);
   } else {
+    ++counters_.failed;
     entry->failure = program.status();
     entries_.erase(key);
   }
@@ -40,32 +49,38 @@ Result<std::shared_ptr<const PlannedProgram>> ProgramCache::get(const std::strin
   return program;
 }
 
-void ProgramCache::admit(const std::string& key, Entry& entry, std::shared_ptr<const PlannedProgram> program) {
+// An entry that others waited for may have been thrown out before they looked at it.
+void ProgramCache::touch(const std::string& key, const std::shared_ptr<Entry>& entry) {
+  if (entry->pinned) return;
+  const auto found = entries_.find(key);
+  if (found != entries_.end() && found->second == entry) recency_.splice(recency_.begin(), recency_, entry->recency);
+}
+
+void ProgramCache::admit(const std::string& key, Entry& entry, ProgramPointer program) {
   entry.bytes = program->resident_bytes();
   entry.program = std::move(program);
   entry.recency = recency_.insert(recency_.begin(), key);
-  bytes_ += entry.bytes;
+  counters_.bytes += entry.bytes;
+  ++counters_.compiled;
+  ++counters_.programs;
   evict_beyond_budget(key);
 }
 
 void ProgramCache::evict_beyond_budget(const std::string& keep) {
   // The newest stays even if it alone is over the budget: its request is waiting for it.
-  while (bytes_ > budget_bytes_ && recency_.back() != keep) {
+  while (counters_.bytes > budget_bytes_ && recency_.back() != keep) {
     const auto victim = entries_.find(recency_.back());
-    bytes_ -= victim->second->bytes;
+    counters_.bytes -= victim->second->bytes;
+    --counters_.programs;
+    ++counters_.evicted;
     entries_.erase(victim);
     recency_.pop_back();
   }
 }
 
-std::size_t ProgramCache::resident_bytes() const {
+ProgramCounters ProgramCache::counters() const {
   MutexLock lock(mutex_);
-  return bytes_;
-}
-
-std::size_t ProgramCache::program_count() const {
-  MutexLock lock(mutex_);
-  return entries_.size();
+  return counters_;
 }
 
 }  // namespace shoal::worker

@@ -11,13 +11,19 @@
 namespace shoal::worker {
 namespace {
 
-// oneDNN's own cache of primitives: equal layers and re-compiled shapes share their code. What it holds outlives our programs, at
-// some 30 KB each, so it is bounded lower than its default of 1024.
-constexpr int kCachedPrimitives = 512;
+constexpr int kCachedPrimitives = 1024;
+
+/// oneDNN's own cache of primitives lets the equal layers of one graph share their code. What it holds would outlive our programs
+/// beside every budget, at some 30 KB each, so it is emptied after each compilation: from then on a primitive lives as long as
+/// the programs that run it.
+struct PrimitiveSharing {
+  PrimitiveSharing() { dnnl::set_primitive_cache_capacity(kCachedPrimitives); }
+  ~PrimitiveSharing() { dnnl::set_primitive_cache_capacity(0); }
+};
 
 class CpuDevice : public Device {
  public:
-  CpuDevice(int threads, bool fuse) : threads_(threads), fuse_(fuse) { dnnl::set_primitive_cache_capacity(kCachedPrimitives); }
+  CpuDevice(int threads, bool fuse) : threads_(threads), fuse_(fuse) {}
 
   std::string identity() const override {
     const dnnl_version_t* version = dnnl_version();
@@ -28,6 +34,7 @@ class CpuDevice : public Device {
 
   Result<Plan> compile(const Graph& graph, WeightStore& weights) const override try {
     const cpu::OmpWidth width(threads_);
+    const PrimitiveSharing sharing;
     return cpu::Compiler(graph, weights, fuse_).compile();
   } catch (const dnnl::error& error) {
     return internal_error("compile for the cpu: oneDNN says: {} (status {})", error.what(), static_cast<int>(error.status));

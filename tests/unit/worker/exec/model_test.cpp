@@ -65,7 +65,7 @@ TEST(Model, HoldsNoMoreThanItsCacheMay) {
   (void)run(*first.lock(), context);
   for (std::int64_t size = 66; size < 76; ++size)
     (void)run(**model->program(std::vector{spec("data", {1, 3, size, size})}), context);
-  EXPECT_LE(model->cache_bytes(), std::size_t{4} << 20);
+  EXPECT_LE(model->program_counters().bytes, std::size_t{4} << 20);
   EXPECT_TRUE(first.expired()) << "ten other shapes of 1.5 MB each, and the first is still here";
 }
 

@@ -7,12 +7,13 @@
 #include <thread>
 
 #include "shm/base/errors.hpp"
+#include "worker/exec/planned_program.hpp"
 
 namespace shoal::worker {
 namespace {
 
 // A program that does nothing and holds that much memory.
-std::shared_ptr<const PlannedProgram> program_of(std::size_t bytes) {
+std::shared_ptr<const Program> program_of(std::size_t bytes) {
   Plan plan;
   plan.privates.push_back(AlignedBytes::allocate(bytes));
   return std::make_shared<const PlannedProgram>(std::move(plan), nullptr);
@@ -27,8 +28,8 @@ TEST(ProgramCache, StaysWithinItsBudgetAndForgetsTheLeastRecentlyUsed) {
   for (const char* key : {"a", "b"}) ASSERT_TRUE(cache.get(key, compiles(10'000)).ok());
   ASSERT_TRUE(cache.get("a", compiles(10'000)).ok());  // now b is the older
   ASSERT_TRUE(cache.get("c", compiles(10'000)).ok());
-  EXPECT_LE(cache.resident_bytes(), 25'000U);
-  EXPECT_EQ(cache.program_count(), 2U);
+  EXPECT_LE(cache.counters().bytes, 25'000U);
+  EXPECT_EQ(cache.counters().programs, 2U);
   int compiled = 0;
   const auto counting = [&compiled] {
     ++compiled;
@@ -46,7 +47,8 @@ TEST(ProgramCache, KeepsConfiguredProgramsWhateverComes) {
   cache.pin("configured", configured);
   for (const char* key : {"a", "b", "c"}) ASSERT_TRUE(cache.get(key, compiles(10'000)).ok());
   EXPECT_EQ(*cache.get("configured", compiles(1)), configured);
-  EXPECT_EQ(cache.program_count(), 2U);  // and the newest
+  EXPECT_EQ(cache.counters().pinned, 1U);
+  EXPECT_EQ(cache.counters().programs, 1U);  // the newest
 }
 
 TEST(ProgramCache, CompilesOnceForAllWhoAskAtTheSameTime) {
@@ -87,7 +89,7 @@ TEST(ProgramCache, AShapeThatIsHereDoesNotWaitForAnothersCompilation) {
 
 TEST(ProgramCache, TellsAFailureAndTriesAgainNextTime) {
   ProgramCache cache(1 << 20);
-  const auto fails = []() -> Result<std::shared_ptr<const PlannedProgram>> { return invalid_argument("no such shape"); };
+  const auto fails = []() -> Result<std::shared_ptr<const Program>> { return invalid_argument("no such shape"); };
   EXPECT_EQ(cache.get("shape", fails).status().code(), StatusCode::kInvalidArgument);
   EXPECT_TRUE(cache.get("shape", compiles(1)).ok());
 }
