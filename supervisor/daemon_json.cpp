@@ -36,15 +36,24 @@ json counts_json(const ModelCounts& counts) {
           {"kills_while_running_and_rerun", counts.deaths_rerun}};
 }
 
+std::uint64_t value(const std::atomic<std::uint64_t>& field) { return field.load(std::memory_order_relaxed); }
+
 json lane_json(const wire::LaneLine& line) {
-  const auto value = [](const std::atomic<std::uint64_t>& field) { return field.load(std::memory_order_relaxed); };
   return {{"running_request", value(line.running_request)},
           {"running_attempt", value(line.running_attempt)},
           {"steps", value(line.step_counter)},
           {"completed", value(line.completed)},
           {"arena_bytes", value(line.arena_bytes)},
-          {"programs", value(line.programs)},
+          {"parked", value(line.parked)},
           {"thread_id", value(line.thread_id)}};
+}
+
+json programs_json(const wire::ProgramLine& line) {
+  return {{"pinned", value(line.pinned)},       {"cached", value(line.programs)},
+          {"cached_bytes", value(line.bytes)},  {"hits", value(line.hits)},
+          {"misses", value(line.misses)},       {"compiled", value(line.compiled)},
+          {"evicted", value(line.evicted)},     {"failed", value(line.failed)},
+          {"compiling", value(line.compiling)}, {"compile_ms", static_cast<double>(value(line.compile_ns)) / 1e6}};
 }
 
 json worker_json(const WorkerProcess& worker, std::size_t lane_count, const Ledger& ledger, std::uint64_t now_ns) {
@@ -53,6 +62,7 @@ json worker_json(const WorkerProcess& worker, std::size_t lane_count, const Ledg
   json object{
       {"pid", worker.pid}, {"state", worker_state_name(worker.state)},           {"incarnation", worker.incarnation},
       {"lanes", lanes},    {"answered", ledger.answered_by(worker.incarnation)}, {"held", ledger.held_by(worker.incarnation)}};
+  if (const wire::ProgramLine* programs = worker.programs(lane_count)) object["programs"] = programs_json(*programs);
   if (worker.state == WorkerProcess::State::kReady) object["uptime_s"] = static_cast<double>(now_ns - worker.ready_ns) / 1e9;
   return object;
 }

@@ -64,12 +64,17 @@ void Daemon::handle_lane_message(wire::PeerId peer, const wire::Message& message
   const Status decoded = message.empty() ? invalid_argument("a message without frames") : wire::decode_reply(message[0], reply_);
   const auto routed = workers_.find(lane.incarnation);
   if (routed == workers_.end()) return;  // dead already: what it held runs elsewhere
-  if (!decoded.ok() || reply_.header.kind != static_cast<std::uint16_t>(wire::Kind::kReply)) {
+  const bool is_parked = decoded.ok() && reply_.header.kind == static_cast<std::uint16_t>(wire::Kind::kParked);
+  if (!decoded.ok() || (!is_parked && reply_.header.kind != static_cast<std::uint16_t>(wire::Kind::kReply))) {
     ++traffic_.bad_messages;
     return routed->second.model->processes().kill_worker(lane.incarnation,
                                                          format("lane {} sent no reply: {}", lane.lane, decoded.message()));
   }
   const wire::ReplyHeader& header = reply_.header;
+  if (is_parked) {
+    if (header.incarnation == lane.incarnation) ledger_.lane_parked(lane, header.request_id, header.attempt, now_ns_);
+    return perform();
+  }
   reply_in_hand_ = &message;
   const LaneReply reply{.lane = lane,
                         .request = header.request_id,

@@ -48,7 +48,7 @@ std::vector<UniqueFd> take_fds(msghdr& message) {
 }  // namespace
 
 std::string build_id() {
-  return format("shoal-{}-wire{}-control{}-line{}", SHOAL_VERSION, kVersionMajor, kControlVersion, sizeof(LaneLine));
+  return format("shoal-{}-wire{}-control{}-page{}", SHOAL_VERSION, kVersionMajor, kControlVersion, status_page_bytes(1));
 }
 
 Result<ControlPair> make_control_pair() {

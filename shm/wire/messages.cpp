@@ -115,7 +115,7 @@ Status decode_request(std::span<const std::byte> frame, Request& request) {
 }
 
 Status decode_reply(std::span<const std::byte> frame, Reply& reply) {
-  SHOAL_ASSIGN_OR_RETURN(reply.header, decode_header<ReplyHeader>(frame, {Kind::kReply, Kind::kRelease}));
+  SHOAL_ASSIGN_OR_RETURN(reply.header, decode_header<ReplyHeader>(frame, {Kind::kReply, Kind::kRelease, Kind::kParked}));
   const std::size_t outputs = reply.header.output_count;
   if (outputs > kMaxTensors) return invalid_argument("{} tensors in one reply (at most {})", outputs, kMaxTensors);
   const auto body = frame.subspan(sizeof(ReplyHeader));

@@ -27,6 +27,7 @@ enum class Kind : std::uint16_t {
   kControlReply = 6,  // supervisor -> client: ControlHeader (status), JSON frame
   kWelcome = 7,       // supervisor -> client, first message on the socket: ControlHeader
   kWelcomed = 8,      // client -> supervisor: the answer to it
+  kParked = 9,        // lane -> supervisor: ReplyHeader; the request waits for its program, the lane takes others meanwhile
 };
 
 enum class Location : std::uint8_t { kArena = 0, kFrame = 1 };

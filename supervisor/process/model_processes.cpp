@@ -47,6 +47,11 @@ std::span<const wire::LaneLine> WorkerProcess::lines(std::size_t lanes) const {
   return {reinterpret_cast<const wire::LaneLine*>(status_page->bytes().data()), lanes};
 }
 
+const wire::ProgramLine* WorkerProcess::programs(std::size_t lanes) const {
+  const auto all = lines(lanes);
+  return all.empty() ? nullptr : reinterpret_cast<const wire::ProgramLine*>(all.data() + all.size());
+}
+
 ModelProcesses::ModelProcesses(ProcessOptions options, EventLoop& loop, ProcessObserver& observer, Logger& log,
                                std::uint64_t& next_incarnation)
     : options_(std::move(options)), loop_(loop), observer_(observer), log_(log), next_incarnation_(next_incarnation) {}
@@ -390,6 +395,7 @@ void ModelProcesses::account_for_death(const WorkerProcess& worker, std::uint64_
   bool had_begun = false;
   for (const wire::LaneLine& line : worker.lines(static_cast<std::size_t>(options_.lanes))) {
     had_begun |= line.running_request.load(std::memory_order_relaxed) != 0;
+    had_begun |= line.crash.request_id.load(std::memory_order_relaxed) != 0;  // of a compilation, too
   }
   const bool settled = worker.state == WorkerProcess::State::kReady && now_ns > worker.ready_ns + kSettledNs;
   if (!had_begun && !settled) failed_start(now_ns, reason_.empty() ? "its workers die before they answer anything" : reason_);

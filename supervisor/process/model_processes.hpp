@@ -41,6 +41,8 @@ struct WorkerProcess {
 
   /// The lines of the status page, one per lane.
   std::span<const wire::LaneLine> lines(std::size_t lanes) const;
+  /// The line of its programs; null when there is no page.
+  const wire::ProgramLine* programs(std::size_t lanes) const;
 };
 std::string_view worker_state_name(WorkerProcess::State state);
 

@@ -180,6 +180,20 @@ bool Ledger::lane_replied(const LaneReply& reply, std::uint64_t now_ns) {
   return true;
 }
 
+void Ledger::lane_parked(LaneRef lane, RequestId request, std::uint16_t attempt, std::uint64_t now_ns) {
+  Entry* entry = find(request);
+  if (!entry || entry->state != State::kLeased || entry->lease != lane || entry->attempt != attempt || entry->parked) return;
+  ModelIndex index = 0;
+  Worker* worker = find_worker(lane.incarnation, &index);
+  SHOAL_CHECK(worker != nullptr);
+  Lane& leased = worker->lanes[lane.lane];
+  if (leased.parked.size() >= kMaxParked) return;
+  take_from_credit(leased, slot_of(request));
+  leased.parked.push_back(slot_of(request));
+  entry->parked = true;
+  dispatch(index, now_ns);
+}
+
 void Ledger::client_gone(ClientId client) {
   for (std::uint32_t slot = 0; slot < entries_.size(); ++slot) {
     Entry& entry = entries_[slot];
@@ -317,14 +331,24 @@ void Ledger::lease(std::uint32_t slot, Worker& worker, std::uint32_t lane, std::
 }
 
 void Ledger::end_lease(std::uint32_t slot, Worker& worker) {
-  Lane& lane = worker.lanes[entries_[slot].lease.lane];
+  Entry& entry = entries_[slot];
+  Lane& lane = worker.lanes[entry.lease.lane];
+  if (entry.parked) {
+    std::erase(lane.parked, slot);
+  } else {
+    take_from_credit(lane, slot);
+  }
+  entry.parked = false;
+  --worker.held;
+  --models_[entry.model].running;
+}
+
+void Ledger::take_from_credit(Lane& lane, std::uint32_t slot) {
   const auto end = lane.held.begin() + lane.count;
   const auto held = std::find(lane.held.begin(), end, slot);
   SHOAL_CHECK(held != end);
   std::copy(held + 1, end, held);
   --lane.count;
-  --worker.held;
-  --models_[entries_[slot].model].running;
 }
 
 Action& Ledger::act(Action::Kind kind, std::uint32_t slot) {

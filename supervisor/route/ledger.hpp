@@ -117,6 +117,7 @@ class Ledger {
   static constexpr int kBlamesForPoison = 2;
   static constexpr std::uint64_t kCreditNs = 200'000;
   static constexpr std::uint32_t kMinCredits = 2, kMaxCredits = 64;
+  static constexpr std::size_t kMaxParked = 64;  // of one lane
 
   Ledger() = default;
   Ledger(const Ledger&) = delete;
@@ -143,6 +144,9 @@ class Ledger {
   void undelivered(RequestId request);
   /// False when the reply matches no lease: counted late, nothing else happens.
   bool lane_replied(const LaneReply& reply, std::uint64_t now_ns);
+  /// The request waits in its lane until its program is compiled, and takes up none of the lane's credit until it is answered.
+  /// Beyond kMaxParked of a lane it does. Nothing happens when it matches no lease.
+  void lane_parked(LaneRef lane, RequestId request, std::uint16_t attempt, std::uint64_t now_ns);
   /// The pidfd reported: no thread of the worker runs any more. `evidence` has one entry per lane.
   void worker_died(Incarnation incarnation, std::span<const LaneEvidence> evidence, std::uint64_t now_ns);
 
@@ -174,6 +178,7 @@ class Ledger {
     bool answered = false;  // the terminal reply is out; only the run's end is awaited
     bool client_gone = false;
     bool suspect = false;       // to be run alone
+    bool parked = false;        // leased, and waits in its lane for its program
     bool counts_death = false;  // when leased again, a death counts as survived
     std::int8_t priority = 0;
     std::uint16_t begun = 0, blamed = 0;
@@ -187,6 +192,7 @@ class Ledger {
   struct Lane {
     std::array<std::uint32_t, kMaxCredits> held;
     std::uint32_t count = 0;
+    std::vector<std::uint32_t> parked;
   };
   struct Worker {
     Incarnation incarnation = 0;
@@ -221,6 +227,7 @@ class Ledger {
   void unqueue(std::uint32_t slot);
   void lease(std::uint32_t slot, Worker& worker, std::uint32_t lane, std::uint64_t now_ns);
   void end_lease(std::uint32_t slot, Worker& worker);
+  static void take_from_credit(Lane& lane, std::uint32_t slot);
   static std::uint32_t credits(const Model& model);
   bool choose_lane(Model& model, Worker*& worker, std::uint32_t& lane);
   void dispatch_suspects(Model& model, std::uint64_t now_ns);

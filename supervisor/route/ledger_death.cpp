@@ -51,7 +51,10 @@ void Ledger::worker_died(Incarnation incarnation, std::span<const LaneEvidence> 
   judge(*worker, evidence, verdicts);
 
   std::vector<std::uint32_t> held;
-  for (const Lane& lane : worker->lanes) held.insert(held.end(), lane.held.begin(), lane.held.begin() + lane.count);
+  for (const Lane& lane : worker->lanes) {
+    held.insert(held.end(), lane.held.begin(), lane.held.begin() + lane.count);
+    held.insert(held.end(), lane.parked.begin(), lane.parked.end());
+  }
   model.workers.erase(model.workers.begin() + (worker - model.workers.data()));
   model.running -= static_cast<std::uint32_t>(held.size());
   if (model.ward == incarnation) model.ward = 0;
@@ -68,6 +71,7 @@ void Ledger::worker_died(Incarnation incarnation, std::span<const LaneEvidence> 
 
 void Ledger::after_death(std::uint32_t slot, const Verdicts& verdicts, std::uint64_t now_ns) {
   Entry& entry = entries_[slot];
+  entry.parked = false;
   const Model& model = models_[entry.model];
   if (contains(verdicts.begun, slot)) ++entry.begun;
   if (contains(verdicts.guilty, slot)) ++entry.blamed;

@@ -11,7 +11,7 @@ inline constexpr char kIdentityPath[] = "builtin:identity";
 
 /// Input `data` (float32, any shape), output `data_output`. No weights.
 ///   Threads  thread-safe
-class IdentityModel final : public Model {
+class IdentityModel : public Model {
  public:
   Result<std::shared_ptr<const Program>> program(std::span<const TensorSpec> inputs) override;
   void enter_thread() const override {}

@@ -16,6 +16,7 @@ namespace {
 wire::LaneLine* first_line = nullptr;
 thread_local constinit wire::LaneLine* lane_line = nullptr;
 thread_local constinit const Progress* lane_progress = nullptr;
+thread_local constinit const std::atomic<std::uint64_t>* lane_request = nullptr;
 std::atomic_flag is_crashing = ATOMIC_FLAG_INIT;
 
 constexpr int kSignals[] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT, SIGSYS, SIGTRAP};
@@ -24,7 +25,7 @@ void record(const siginfo_t& info, wire::LaneLine& line, const Progress* progres
   constexpr auto relaxed = std::memory_order_relaxed;
   wire::CrashRecord& crash = line.crash;
   const bool was_sent = info.si_code <= 0;  // by a process: kill(), sigqueue(), tgkill()
-  crash.request_id.store(progress ? line.running_request.load(relaxed) : 0, relaxed);
+  crash.request_id.store(progress ? lane_request->load(relaxed) : 0, relaxed);
   crash.address.store(was_sent ? 0 : reinterpret_cast<std::uint64_t>(info.si_addr), relaxed);
   crash.signal.store(static_cast<std::uint32_t>(info.si_signo), relaxed);
   crash.code.store(info.si_code, relaxed);
@@ -56,7 +57,7 @@ void install_crash_handler(wire::LaneLine* line) {
   for (const int signal : kSignals) SHOAL_CHECK(::sigaction(signal, &action, nullptr) == 0);
 }
 
-CrashEvidence::CrashEvidence(wire::LaneLine& line, const Progress& progress) {
+CrashEvidence::CrashEvidence(wire::LaneLine& line, const Progress& progress, const std::atomic<std::uint64_t>& request_id) {
   // What the kernel needs for this processor's registers (AMX tiles need 8 KB), and room for the handler.
   stack_bytes_ = static_cast<std::size_t>(std::max<long>(::sysconf(_SC_SIGSTKSZ), 0)) + 32 * 1024;
   stack_ = ::mmap(nullptr, stack_bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK, -1, 0);
@@ -66,12 +67,14 @@ CrashEvidence::CrashEvidence(wire::LaneLine& line, const Progress& progress) {
   stack.ss_size = stack_bytes_;
   SHOAL_CHECK(::sigaltstack(&stack, nullptr) == 0);
   lane_line = &line;
+  lane_request = &request_id;
   lane_progress = &progress;
 }
 
 CrashEvidence::~CrashEvidence() {
   lane_line = nullptr;
   lane_progress = nullptr;
+  lane_request = nullptr;
   stack_t none{};
   none.ss_flags = SS_DISABLE;
   ::sigaltstack(&none, nullptr);

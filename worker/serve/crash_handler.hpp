@@ -1,6 +1,9 @@
 // The crash handler: evidence of what a worker was doing when a fatal signal came.
 #pragma once
 
+#include <atomic>
+#include <cstdint>
+
 #include "shm/wire/status_page.hpp"
 #include "worker/exec/program.hpp"
 
@@ -11,13 +14,13 @@ namespace shoal::worker {
 ///   first_line   of the status page, for the life of the process
 void install_crash_handler(wire::LaneLine* first_line);
 
-/// Makes the calling thread a lane in the handler's eyes and gives it an alternate stack, so that a stack overflow leaves
-/// evidence, too.
-///   Threads  thread-bound: made and destroyed by the lane's thread
+/// Makes the calling thread a lane's in the handler's eyes and gives it an alternate stack, so that a stack overflow leaves
+/// evidence, too. One thread per lane serves it; the one that compiles acts for the lane whose request it compiles for.
+///   Threads  thread-bound: made and destroyed by the same thread
 class CrashEvidence {
  public:
-  /// Both outlive this.
-  CrashEvidence(wire::LaneLine& line, const Progress& progress);
+  /// All three outlive this. `request_id` names what the thread works on.
+  CrashEvidence(wire::LaneLine& line, const Progress& progress, const std::atomic<std::uint64_t>& request_id);
   ~CrashEvidence();
   CrashEvidence(const CrashEvidence&) = delete;
   CrashEvidence& operator=(const CrashEvidence&) = delete;

@@ -18,13 +18,22 @@ bool is_in_arena(const wire::WireTensor& tensor) { return tensor.location == sta
 }  // namespace
 
 RequestRunner::RequestRunner(const ServedModelView& served, ArenaRegistry& arenas, const CancelledRequests& cancelled,
-                             wire::LaneLine& line)
-    : served_(served), arenas_(arenas), cancelled_(cancelled), line_(line), specs_(served.inputs) {
+                             ProgramCompiler& compiler, wire::LaneLine& line, int wake_fd)
+    : served_(served),
+      arenas_(arenas),
+      cancelled_(cancelled),
+      compiler_(compiler),
+      line_(line),
+      wake_fd_(wake_fd),
+      specs_(served.inputs) {
   progress_.step_counter = &line_.step_counter;
   context_.progress = &progress_;
 }
 
-std::span<const std::span<const std::byte>> RequestRunner::answer(std::span<const std::span<const std::byte>> message) {
+std::span<const std::span<const std::byte>> RequestRunner::answer(std::span<const std::span<const std::byte>> message,
+                                                                  std::shared_ptr<const PendingProgram> program) {
+  brought_ = std::move(program);
+  waits_for_.reset();
   run_.ran = Ran::kNo;
   run_.compute_ns = 0;
   reply_.outputs.clear();
@@ -44,9 +53,13 @@ std::span<const std::span<const std::byte>> RequestRunner::answer(std::span<cons
       status = internal_error("{}", error.what());
     }
     line_.running_request.store(0, std::memory_order_relaxed);
-    line_.completed.store(line_.completed.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+    if (!waits_for_) line_.completed.store(line_.completed.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
   }
-  finish_reply(status);
+  if (waits_for_) {
+    finish_notice();
+  } else {
+    finish_reply(status);
+  }
   return reply_frames_;
 }
 
@@ -55,6 +68,7 @@ Status RequestRunner::run(std::span<const std::span<const std::byte>> message) {
   SHOAL_RETURN_IF_ERROR(find_arenas());
   SHOAL_RETURN_IF_ERROR(locate_inputs(message));
   SHOAL_RETURN_IF_ERROR(choose_program());
+  if (waits_for_) return {};
   SHOAL_RETURN_IF_ERROR(locate_outputs());
   run_.ran = Ran::kMaybe;
   const std::uint64_t start_ns = monotonic_now_ns();
@@ -120,10 +134,21 @@ Status RequestRunner::choose_program() {
     is_as_before =
         is_as_before && program_->inputs()[i].shape == specs_[i].shape && program_->inputs()[i].dtype == specs_[i].dtype;
   }
-  if (is_as_before) return {};
-  SHOAL_ASSIGN_OR_RETURN(program_, served_.model.program(specs_));
-  // Compiling counts as a step: it must not look like a hang.
-  line_.step_counter.fetch_add(1, std::memory_order_relaxed);
+  if (is_as_before) {
+    if (!brought_) compiler_.count_hit();
+    return {};
+  }
+  program_.reset();  // its memory may be needed for the next
+  if (brought_) {
+    SHOAL_ASSIGN_OR_RETURN(program_, brought_->outcome());
+  } else {
+    SHOAL_ASSIGN_OR_RETURN(program_, served_.model.find_program(specs_));
+    if (!program_) {
+      waits_for_ = compiler_.compile(specs_, {run_.request.header.request_id, &line_, wake_fd_});
+      return {};
+    }
+    compiler_.count_hit();
+  }
   const std::uint64_t arena_bytes =
       std::max<std::uint64_t>(line_.arena_bytes.load(std::memory_order_relaxed), program_->arena_bytes());
   line_.arena_bytes.store(arena_bytes, std::memory_order_relaxed);
@@ -195,6 +220,13 @@ void RequestRunner::finish_reply(const Status& status) {
   reply_frames_[0] = reply_frame_;
   reply_frames_[1] = std::as_bytes(std::span(text_));
   if (text_.empty() && reply_frames_.size() == 2) reply_frames_.resize(1);
+}
+
+void RequestRunner::finish_notice() {
+  run_.arenas.reset();
+  reply_.header.kind = static_cast<std::uint16_t>(wire::Kind::kParked);
+  wire::encode_reply(reply_, reply_frame_);
+  reply_frames_.assign(1, reply_frame_);
 }
 
 }  // namespace shoal::worker

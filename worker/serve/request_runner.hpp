@@ -16,6 +16,7 @@
 #include "worker/exec/model.hpp"
 #include "worker/serve/cancelled_requests.hpp"
 #include "worker/serve/client_arenas.hpp"
+#include "worker/serve/program_compiler.hpp"
 
 namespace shoal::worker {
 
@@ -31,12 +32,20 @@ struct ServedModelView {
 ///   Threads  thread-bound
 class RequestRunner {
  public:
-  RequestRunner(const ServedModelView& served, ArenaRegistry& arenas, const CancelledRequests& cancelled, wire::LaneLine& line);
+  /// All outlive this.
+  ///   wake_fd  an eventfd that is written to when a program is ready that a request waits for
+  RequestRunner(const ServedModelView& served, ArenaRegistry& arenas, const CancelledRequests& cancelled,
+                ProgramCompiler& compiler, wire::LaneLine& line, int wake_fd);
 
-  /// Runs the request in `message` (its frames).
-  ///   Returns  the frames of the reply, valid until the next call; none when the message is so broken that nobody waits for an
-  ///   answer
-  std::span<const std::span<const std::byte>> answer(std::span<const std::span<const std::byte>> message);
+  /// Runs the request in `message` (its frames). One whose program must be compiled first is not begun: waits_for() says so, and
+  /// the caller comes again with the same message when that is ready.
+  ///   program  what an earlier call waited for; null the first time
+  ///   Returns  the frames of the reply, or of the notice that the request waits, valid until the next call; none when the
+  ///   message is so broken that nobody waits for an answer
+  std::span<const std::span<const std::byte>> answer(std::span<const std::span<const std::byte>> message,
+                                                     std::shared_ptr<const PendingProgram> program = nullptr);
+  /// What the request of the last answer() waits for; null when it was answered.
+  const std::shared_ptr<const PendingProgram>& waits_for() const { return waits_for_; }
   const Progress& progress() const { return progress_; }
 
  private:
@@ -56,17 +65,21 @@ class RequestRunner {
   void describe_outputs();
   void start_reply(const wire::RequestHeader& request);
   void finish_reply(const Status& status);
+  void finish_notice();
 
   const ServedModelView& served_;
   ArenaRegistry& arenas_;
   const CancelledRequests& cancelled_;
+  ProgramCompiler& compiler_;
   wire::LaneLine& line_;
+  const int wake_fd_;
   Progress progress_;
   Context context_;
 
   std::vector<TensorSpec> specs_;           ///< of the request at hand; names are set once
   std::shared_ptr<const Program> program_;  ///< of the last request, likely that of the next
-  std::vector<Tensor> spare_outputs_;       ///< where outputs go that do not fit their slots; kept for the next request
+  std::shared_ptr<const PendingProgram> brought_, waits_for_;
+  std::vector<Tensor> spare_outputs_;  ///< where outputs go that do not fit their slots; kept for the next request
   Run run_;
   wire::Reply reply_;
   std::vector<std::byte> reply_frame_;

@@ -23,9 +23,7 @@ constexpr int kExitOk = 0, kExitFailed = 1;
 class Worker {
  public:
   Worker(const ServedModelView& served, WorkerOptions options)
-      : options_(std::move(options)),
-        drain_fd_(::eventfd(0, EFD_CLOEXEC)),
-        environment_{served, arenas_, cancelled_, drain_fd_.get()} {}
+      : options_(std::move(options)), served_(served), drain_fd_(::eventfd(0, EFD_CLOEXEC)) {}
 
   Status start() {
     SHOAL_ASSIGN_OR_RETURN(status_page_, Segment::map(options_.status_page, Segment::Access::kReadWrite));
@@ -35,11 +33,13 @@ class Worker {
     }
     auto* lines = reinterpret_cast<wire::LaneLine*>(status_page_->mutable_bytes().data());
     install_crash_handler(lines);
+    compiler_.emplace(served_.model, cancelled_, *reinterpret_cast<wire::ProgramLine*>(lines + options_.lanes));
+    environment_.emplace(LaneEnvironment{served_, arenas_, cancelled_, *compiler_, drain_fd_.get()});
     std::string paths;
     for (std::size_t i = 0; i < options_.lanes; ++i) {
       const std::string path = format("{}/w{}-{}", options_.directory, options_.incarnation, i);
       SHOAL_ASSIGN_OR_RETURN(wire::Dealer socket, wire::Dealer::bind(context_, path));
-      lanes_.emplace_back(environment_, std::move(socket), lines[i]);
+      lanes_.emplace_back(*environment_, std::move(socket), lines[i]);
       paths += path + '\n';
     }
     for (Lane& lane : lanes_) lane.start();
@@ -89,11 +89,13 @@ class Worker {
   }
 
   WorkerOptions options_;
+  const ServedModelView& served_;
   UniqueFd drain_fd_;
   ArenaRegistry arenas_;
   CancelledRequests cancelled_;
-  LaneEnvironment environment_;
   std::optional<Segment> status_page_;
+  std::optional<ProgramCompiler> compiler_;  ///< its thread is started by a lane that needs it
+  std::optional<LaneEnvironment> environment_;
   wire::MessageContext context_;
   std::list<Lane> lanes_;
 };

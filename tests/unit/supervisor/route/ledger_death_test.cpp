@@ -11,6 +11,37 @@ class LedgerDeathTest : public LedgerTest {
   LedgerDeathTest() : LedgerTest({.queue_limit = 64}) {}
 };
 
+TEST_F(LedgerTest, WhatADeadWorkerHadParkedRunsAgainUnblamed) {
+  ready(7);
+  const RequestId parked = admit(1);
+  admit(2);
+  ledger_.lane_parked({7, 0}, parked, 1, now_);
+  words();
+  die(7);
+  EXPECT_TRUE(words().empty());
+  ready(8);
+  EXPECT_EQ(words(), (Words{"send 1@8.0#1", "send 2@8.0#1"}));
+  EXPECT_EQ(counts().rerun, 2u);
+  ledger_.lane_parked({8, 0}, parked, 1, now_);  // a new lease parks anew
+  EXPECT_TRUE(answer(parked, {8, 0}));
+  EXPECT_EQ(words(), Words{"forward 1"});
+}
+
+TEST_F(LedgerTest, AParkedRequestWhoseCompilationCrashesTwiceIsPoison) {
+  for (const Incarnation worker : {7, 8}) {
+    ready(worker);
+    if (worker == 7) admit(1);
+    const auto sent = taken();
+    ASSERT_EQ(sent.size(), 1u);
+    ledger_.lane_parked({worker, 0}, sent[0].request, sent[0].attempt, now_);
+    // Another request may run on the lane meanwhile: the record names the one that was compiled for.
+    LaneEvidence evidence = crashed(sent[0].request);
+    evidence.running_request = 0;
+    die(worker, {evidence});
+  }
+  EXPECT_EQ(words(), Words{"reply 1 POISON"});
+}
+
 TEST_F(LedgerDeathTest, WhatADeadWorkerHeldRunsElsewhereOldestFirst) {
   ready(7, 2);
   const RequestId first = admit(1);

@@ -45,6 +45,45 @@ TEST_F(LedgerTest, IdleLanesComeBeforeSecondCredits) {
   EXPECT_EQ(words(), (Words{"forward 1", "send 5@7.0#1"}));
 }
 
+TEST_F(LedgerTest, AParkedRequestTakesUpNoCreditOfItsLane) {
+  ready(7);
+  const RequestId first = admit(1), second = admit(2);
+  admit(3);
+  words();  // both credits are used; 3 waits
+  ledger_.lane_parked({7, 0}, first, 1, now_);
+  EXPECT_EQ(words(), Words{"send 3@7.0#1"});
+  ledger_.lane_parked({7, 0}, first, 1, now_);  // said twice: nothing more is given
+  admit(4);
+  EXPECT_TRUE(words().empty());
+  EXPECT_EQ(ledger_.held_by(7), 3u);
+  EXPECT_TRUE(answer(first, {7, 0}));
+  EXPECT_EQ(words(), Words{"forward 1"});  // its answer frees no credit
+  EXPECT_TRUE(answer(second, {7, 0}));
+  EXPECT_EQ(words(), (Words{"forward 2", "send 4@7.0#1"}));
+}
+
+TEST_F(LedgerTest, ALaneParksNoMoreThanItsMost) {
+  ready(7);
+  for (std::uint64_t seq = 1; seq <= Ledger::kMaxParked + 2; ++seq) ledger_.lane_parked({7, 0}, admit(seq), 1, now_);
+  words();
+  admit(1000);
+  EXPECT_TRUE(words().empty());
+}
+
+TEST_F(LedgerTest, AParkedNoticeThatMatchesNoLeaseIsIgnored) {
+  ready(7);
+  ready(8);
+  const RequestId first = admit(1);
+  words();
+  ledger_.lane_parked({8, 0}, first, 1, now_);
+  ledger_.lane_parked({7, 0}, first, 2, now_);
+  ledger_.lane_parked({9, 0}, first, 1, now_);
+  EXPECT_TRUE(answer(first, {7, 0}));
+  ledger_.lane_parked({7, 0}, first, 1, now_);
+  EXPECT_EQ(words(), Words{"forward 1"});
+  EXPECT_TRUE(ledger_.idle());
+}
+
 TEST_F(LedgerTest, FastModelsGetMoreCreditsUpToTheMost) {
   ready(7);
   for (std::uint64_t seq = 1; seq <= 200; ++seq) {  // each took 1 µs: the estimate falls

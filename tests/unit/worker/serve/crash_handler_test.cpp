@@ -34,7 +34,7 @@ class CrashHandler : public ::testing::Test {
         progress.step_name = "Convolution 'conv1'";
         lines_[1].running_request = 42;
         if (on_lane) {
-          const CrashEvidence evidence(lines_[1], progress);
+          const CrashEvidence evidence(lines_[1], progress, lines_[1].running_request);
           crash();
         } else {
           crash();

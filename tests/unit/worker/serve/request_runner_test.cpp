@@ -63,7 +63,9 @@ class RequestRunnerTest : public ::testing::Test {
   ArenaRegistry arenas_;
   CancelledRequests cancelled_;
   wire::LaneLine line_{};
-  RequestRunner runner_{served_, arenas_, cancelled_, line_};
+  wire::ProgramLine program_line_{};
+  ProgramCompiler compiler_{model_, cancelled_, program_line_};
+  RequestRunner runner_{served_, arenas_, cancelled_, compiler_, line_, -1};
   std::optional<Segment> input_, output_;
   std::vector<std::vector<std::byte>> reply_frames_;
 };

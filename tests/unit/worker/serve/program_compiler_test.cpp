@@ -1,0 +1,115 @@
+#include "worker/serve/program_compiler.hpp"
+
+#include <gtest/gtest.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <latch>
+
+#include "shm/base/errors.hpp"
+#include "shm/base/unique_fd.hpp"
+#include "worker/engine/identity_model.hpp"
+#include "worker/serve/crash_handler.hpp"
+
+namespace shoal::worker {
+namespace {
+
+/// The identity model, whose compilations take as long as the test says.
+class SlowModel final : public IdentityModel {
+ public:
+  Result<std::shared_ptr<const Program>> program(std::span<const TensorSpec> inputs) override {
+    if (++compilations == 1) {
+      begun.count_down();
+      go_on.wait();
+    }
+    if (inputs[0].shape[0] == 13) return invalid_argument("13 is no size");
+    return IdentityModel::program(inputs);
+  }
+  std::atomic<int> compilations{0};
+  std::latch begun{1}, go_on{1};
+};
+
+class ProgramCompilerTest : public ::testing::Test {
+ protected:
+  static std::vector<TensorSpec> shape(std::int64_t size) { return {{"data", DType::kFloat32, Shape{size}}}; }
+  std::shared_ptr<const PendingProgram> order(std::int64_t size, std::uint64_t request_id = 1) {
+    return compiler_.compile(shape(size), {request_id, &lane_, wake_fd_.get()});
+  }
+  // Reads the eventfd, as a lane does when it has nothing else to do.
+  void wait_for(const std::shared_ptr<const PendingProgram>& pending) {
+    eventfd_t ignored = 0;
+    while (!pending->is_ready()) ::eventfd_read(wake_fd_.get(), &ignored);
+  }
+
+  SlowModel model_;
+  CancelledRequests cancelled_;
+  wire::ProgramLine line_{};
+  wire::LaneLine lane_{};
+  UniqueFd wake_fd_{::eventfd(0, EFD_CLOEXEC)};
+  ProgramCompiler compiler_{model_, cancelled_, line_};
+};
+
+TEST_F(ProgramCompilerTest, CompilesOnceForAllThatWantTheSameInputs) {
+  const auto first = order(1);
+  model_.begun.wait();
+  const auto other = order(2), same = order(1);
+  EXPECT_FALSE(first->is_ready());
+  EXPECT_EQ(line_.compiling, 3u);
+  model_.go_on.count_down();
+  for (const auto& pending : {first, same, other}) wait_for(pending);
+  EXPECT_EQ(model_.compilations, 2);
+  EXPECT_EQ(first->outcome().value(), same->outcome().value());
+  EXPECT_EQ(other->outcome().value()->inputs()[0].shape, Shape{2});
+  EXPECT_EQ(line_.compiling, 0u);
+  EXPECT_EQ(line_.misses, 3u);
+}
+
+TEST_F(ProgramCompilerTest, TellsAFailureToThoseWhoWaited) {
+  model_.go_on.count_down();
+  const auto bad = order(13);
+  wait_for(bad);
+  EXPECT_EQ(bad->outcome().status().code(), StatusCode::kInvalidArgument);
+}
+
+TEST_F(ProgramCompilerTest, SkipsWhatWasCancelledWhileItWaited) {
+  const auto first = order(1);
+  model_.begun.wait();
+  const auto gone = order(2, 77), wanted = order(2, 78);
+  cancelled_.add(77);
+  model_.go_on.count_down();
+  for (const auto& pending : {first, gone, wanted}) wait_for(pending);
+  EXPECT_EQ(gone->outcome().status().code(), StatusCode::kCancelled);
+  EXPECT_TRUE(wanted->outcome().ok());
+}
+
+TEST_F(ProgramCompilerTest, AccusesTheRequestThatBroughtTheShapeWhenACompilationCrashes) {
+  class CrashingModel final : public IdentityModel {
+   public:
+    Result<std::shared_ptr<const Program>> program(std::span<const TensorSpec>) override { std::abort(); }
+  };
+  void* memory = ::mmap(nullptr, wire::status_page_bytes(2), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  auto* lines = new (memory) wire::LaneLine[2]{};
+  const pid_t pid = ::fork();
+  if (pid == 0) {
+    install_crash_handler(lines);
+    CrashingModel model;
+    ProgramCompiler compiler(model, cancelled_, line_);
+    lines[1].running_request = 5;  // the lane runs another request meanwhile
+    (void)compiler.compile(shape(1), {42, &lines[1], wake_fd_.get()});
+    ::pause();
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(pid, &status, 0), pid);
+  EXPECT_TRUE(WIFSIGNALED(status));
+  EXPECT_EQ(lines[1].crash.valid, 1u);
+  EXPECT_EQ(lines[1].crash.request_id, 42u);
+  EXPECT_EQ(lines[1].crash.on_lane, 1u);
+  EXPECT_STREQ(lines[1].crash.operator_name, "the compilation of its program");
+  ::munmap(memory, wire::status_page_bytes(2));
+}
+
+}  // namespace
+}  // namespace shoal::worker
