@@ -59,6 +59,7 @@ Compiler::Taken Compiler::take(const Node& node) {
   if (name == "Mul") return binary(node, dnnl::algorithm::binary_mul);
   if (name == "Div") return binary(node, dnnl::algorithm::binary_div);
   if (name == "AddN") return add_n(node);
+  if (name == "LeakyReLU" && node.inputs.size() == 2) return prelu(node);
   return eltwise(node);
 }
 

@@ -107,6 +107,7 @@ class Compiler {
   Taken binary(const Node& node, dnnl::algorithm algorithm);
   Taken add_n(const Node& node);
   Taken eltwise(const Node& node);
+  Taken prelu(const Node& node);
   Taken view(const Node& node);
 
   struct ConvolutionWork;

@@ -207,6 +207,16 @@ const NetworkCase kNetworks[] = {
        b.output(b.node("LRN", {x}, LrnAttributes{.alpha = 0.01, .nsize = 5}, 2));
        b.output(b.node("LRN", {x}, LrnAttributes{.alpha = 0.01, .beta = 0.5, .nsize = 3}, 2));
      }},
+    {"SlopesPerChannel",
+     [](GraphBuilder& b) {
+       const auto prelu = [&](ValueId x, const Shape& slopes) {
+         return b.node("LeakyReLU", {x, b.constant(slopes)}, LeakyAttributes{.kind = LeakyKind::kPrelu});
+       };
+       const ValueId x = prelu(b.batch_norm(b.conv(b.input("data"), 32, 48, 3), 48), {48});
+       const ValueId odd = prelu(b.conv(x, 48, 20, 1), {20});
+       b.output(prelu(prelu(odd, {1}), {1, 20}));
+       b.output(prelu(b.fully_connected(b.global_average(x), 48, 10), {10}));
+     }},
     {"OneValueThatIsTwoOutputs",
      [](GraphBuilder& b) {
        const ValueId x = relu_conv(b, b.input("data"), 32, 32);

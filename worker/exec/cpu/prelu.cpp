@@ -1,0 +1,30 @@
+// PReLU by a primitive of its own: oneDNN 2.6.3 takes it as a post-operation only in its slow "ref" convolutions.
+#include "shm/base/errors.hpp"
+#include "worker/exec/cpu/compiler.hpp"
+#include "worker/exec/graph_plan.hpp"
+
+namespace shoal::worker::cpu {
+
+Compiler::Taken Compiler::prelu(const Node& node) {
+  const ValueId from = node.inputs[0], slopes = node.inputs[1];
+  const Shape &shape = value(from).shape, &given = value(slopes).shape;
+  if (!is_constant(slopes) || shape.rank() < 2) return false;
+  dnnl::memory::dims dims(static_cast<std::size_t>(shape.rank()), 1);
+  dims[1] = given[given.rank() - 1];
+  if (given.rank() == 2) dims[0] = given[0];
+  SHOAL_ASSIGN_OR_RETURN(const Form src, first_form(from));
+  const dnnl::prelu_forward::desc desc(dnnl::prop_kind::forward_inference, src.desc, any_desc(dims));
+  const dnnl::prelu_forward::primitive_desc pd(desc, attributes_for({}), engine(), /*allow_empty=*/true);
+  if (!pd || !is_optimised(pd)) return false;
+  SHOAL_ASSIGN_OR_RETURN(const Form weights,
+                         weights_form(constant_key(slopes), plain_desc(dims), pd.weights_desc(), source_of(slopes)));
+  const Form dst = may_overwrite(from, src.buffer) ? src : new_form(src.desc);
+  add_step(describe(node), dnnl::prelu_forward(pd), pd.scratchpad_desc(),
+           {{DNNL_ARG_SRC, src.desc, src.buffer},
+            {DNNL_ARG_WEIGHTS, weights.desc, weights.buffer},
+            {DNNL_ARG_DST, dst.desc, dst.buffer}});
+  add_form(node.outputs[0], dst);
+  return true;
+}
+
+}  // namespace shoal::worker::cpu
