@@ -22,17 +22,21 @@ Status serve_model(const ModelBenchOptions& options) {
   SHOAL_ASSIGN_OR_RETURN(LoadedModel model, LoadedModel::load(options));
   for (std::string line; std::getline(std::cin, line);) {
     const std::string command = line.substr(0, line.find(' ')),
-                      file = line.size() > command.size() ? line.substr(command.size() + 1) : "";
+                      argument = line.size() > command.size() ? line.substr(command.size() + 1) : "";
     if (command == "input") {
-      SHOAL_ASSIGN_OR_RETURN(Tensor input, read_npy(file));
+      SHOAL_ASSIGN_OR_RETURN(Tensor input, read_npy(argument));
       model.set_input(std::move(input));
       std::cout << "ok" << std::endl;
     } else if (command == "run") {
-      const auto started = std::chrono::steady_clock::now();
-      SHOAL_RETURN_IF_ERROR(model.run());
-      std::cout << std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - started).count() << std::endl;
+      for (int left = argument.empty() ? 1 : std::stoi(argument); left > 0; --left) {
+        const auto started = std::chrono::steady_clock::now();
+        SHOAL_RETURN_IF_ERROR(model.run());
+        std::cout << std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - started).count()
+                  << (left > 1 ? " " : "");
+      }
+      std::cout << std::endl;
     } else if (command == "output") {
-      SHOAL_RETURN_IF_ERROR(write_npy(file, model.output().view()));
+      SHOAL_RETURN_IF_ERROR(write_npy(argument, model.output().view()));
       std::cout << "ok" << std::endl;
     } else if (command == "threads") {
       std::cout << thread_count() << std::endl;

@@ -16,7 +16,7 @@ struct ModelBenchOptions {
 
 /// Loads the model and obeys lines on standard input until it closes, answering each with one line:
 ///   input FILE   takes the input from an .npy file          -> "ok"
-///   run          one run                                    -> its wall time in milliseconds
+///   run [N]      N runs, or one                             -> their wall times in milliseconds
 ///   output FILE  writes the first output as .npy            -> "ok"
 ///   threads      threads this process has, load until now   -> their number
 /// Errors: the Status of loading or of a command.
