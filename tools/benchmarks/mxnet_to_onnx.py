@@ -1,54 +1,27 @@
 """Writes an MXNet checkpoint (today's files, operators of the classification networks) as ONNX: same graph, same weights.
 
+  mxnet_to_onnx.py PREFIX data=1,3,224,224 FILE.onnx
+
 Only for comparing with other engines: an operator or attribute that is not translated exactly is an error.
 """
-import ast
-import json
-import struct
+import sys
 
 import numpy as np
 import onnx
+from mxnet_checkpoint import read_params, read_symbol
 from onnx import TensorProto, helper, numpy_helper
-
-FLAGS = {0: np.float32, 1: np.float64, 2: np.float16, 3: np.uint8, 4: np.int32, 5: np.int8, 6: np.int64}
-
-
-def read_params(path):
-    """{name without arg:/aux: -> array} of a V2 parameter file."""
-    data = open(path, "rb").read()
-    magic, _, count = struct.unpack_from("<QQQ", data, 0)
-    assert magic == 0x112, f"{path}: not a parameter list"
-    at, arrays = 24, []
-    for _ in range(count):
-        version, storage, rank = struct.unpack_from("<Iii", data, at)
-        assert version == 0xF993FAC9 and storage == 0, f"{path}: only dense V2 arrays"
-        shape = struct.unpack_from(f"<{rank}q", data, at + 12)
-        at += 12 + 8 * rank + 8
-        dtype = np.dtype(FLAGS[struct.unpack_from("<i", data, at)[0]])
-        size = int(np.prod(shape, dtype=np.int64))
-        arrays.append(np.frombuffer(data, dtype, size, at + 4).reshape(shape))
-        at += 4 + size * dtype.itemsize
-    (names,) = struct.unpack_from("<Q", data, at)
-    at += 8
-    result = {}
-    for array in arrays[:names]:
-        (length,) = struct.unpack_from("<Q", data, at)
-        name = data[at + 8:at + 8 + length].decode()
-        result[name.split(":", 1)[-1]] = array
-        at += 8 + length
-    return result
 
 
 class Translator:
-    def __init__(self, symbol, params):
-        self.nodes, self.heads = symbol["nodes"], symbol["heads"]
-        self.params = params
-        self.onnx_nodes, self.initializers, self.inputs = [], {}, []
+    def __init__(self, symbol_file, params_file):
+        self.nodes, self.heads = read_symbol(symbol_file)
+        self.params = read_params(params_file)
+        self.onnx_nodes, self.initializers = [], {}
 
     def value(self, entry):
         """The ONNX name of a graph entry."""
         node = self.nodes[entry[0]]
-        return node["name"] if node["op"] == "null" else f'{node["name"]}_{entry[1]}'
+        return node.name if node.op == "null" else f"{node.name}_{entry[1]}"
 
     def constant(self, name, array):
         self.initializers[name] = np.ascontiguousarray(array)
@@ -58,64 +31,61 @@ class Translator:
         self.onnx_nodes.append(helper.make_node(op, inputs, [output], name=output, **attributes))
 
     def translate(self, node):
-        op, name = node["op"], node["name"]
-        attrs = {k: v for k, v in node.get("attrs", {}).items() if not k.startswith("__")}
-        tuple_of = lambda key, default: list(ast.literal_eval(attrs[key])) if key in attrs else default
-        flag = lambda key, default="False": attrs.get(key, default) in ("True", "true", "1")
-        inputs = [self.value(e) for e in node["inputs"]]
-        out = f"{name}_0"
-        if op == "Convolution":
-            kernel = tuple_of("kernel", None)
-            pad = tuple_of("pad", [0] * len(kernel))
-            self.emit("Conv", inputs, out, kernel_shape=kernel, strides=tuple_of("stride", [1] * len(kernel)), pads=pad + pad,
-                      dilations=tuple_of("dilate", [1] * len(kernel)), group=int(attrs.get("num_group", 1)))
-        elif op == "BatchNorm":
-            if flag("fix_gamma", "True"):
-                inputs[1] = self.constant(f"{name}_ones", np.ones_like(self.params[inputs[1]]))
-            self.emit("BatchNormalization", inputs, out, epsilon=float(attrs.get("eps", 1e-3)))
-        elif op == "Activation":
-            self.emit({"relu": "Relu", "sigmoid": "Sigmoid", "tanh": "Tanh"}[attrs["act_type"]], inputs, out)
-        elif op == "Pooling":
-            kind = attrs.get("pool_type", "max")
-            if flag("global_pool"):
-                self.emit({"avg": "GlobalAveragePool", "max": "GlobalMaxPool"}[kind], inputs, out)
-                return
-            kernel = tuple_of("kernel", None)
-            pad = tuple_of("pad", [0] * len(kernel))
-            options = dict(kernel_shape=kernel, strides=tuple_of("stride", [1] * len(kernel)), pads=pad + pad,
-                           ceil_mode=int(attrs.get("pooling_convention", "valid") == "full"))
-            if kind == "avg":
-                options["count_include_pad"] = int(attrs.get("count_include_pad", "True") in ("True", "None"))
-            self.emit({"avg": "AveragePool", "max": "MaxPool"}[kind], inputs, out, **options)
-        elif op == "FullyConnected":
-            self.emit("Flatten", inputs[:1], f"{name}_flat", axis=1)
-            self.emit("Gemm", [f"{name}_flat"] + inputs[1:], out, transB=1)
-        elif op in ("elemwise_add", "_Plus", "_plus"):
+        inputs = [self.value(e) for e in node.inputs]
+        out = f"{node.name}_0"
+        if node.op == "Convolution":
+            kernel, stride, pad = node.window()
+            self.emit("Conv", inputs, out, kernel_shape=kernel, strides=stride, pads=pad + pad,
+                      dilations=node.numbers("dilate", [1] * len(kernel)), group=int(node.attrs.get("num_group", 1)))
+        elif node.op == "BatchNorm":
+            if node.flag("fix_gamma", "True"):
+                inputs[1] = self.constant(f"{node.name}_ones", np.ones_like(self.params[inputs[1]]))
+            self.emit("BatchNormalization", inputs, out, epsilon=float(node.attrs.get("eps", 1e-3)))
+        elif node.op == "Activation":
+            self.emit({"relu": "Relu", "sigmoid": "Sigmoid", "tanh": "Tanh"}[node.attrs["act_type"]], inputs, out)
+        elif node.op == "Pooling":
+            self.pooling(node, inputs, out)
+        elif node.op == "FullyConnected":
+            self.emit("Flatten", inputs[:1], f"{node.name}_flat", axis=1)
+            self.emit("Gemm", [f"{node.name}_flat"] + inputs[1:], out, transB=1)
+        elif node.op in ("elemwise_add", "_Plus", "_plus"):
             self.emit("Add", inputs, out)
-        elif op == "Concat":
-            self.emit("Concat", inputs, out, axis=int(attrs.get("dim", 1)))
-        elif op in ("Flatten", "flatten"):
+        elif node.op == "Concat":
+            self.emit("Concat", inputs, out, axis=int(node.attrs.get("dim", 1)))
+        elif node.op in ("Flatten", "flatten"):
             self.emit("Flatten", inputs, out, axis=1)
-        elif op in ("Dropout", "_copy", "identity"):
+        elif node.op in ("Dropout", "_copy", "identity"):
             self.emit("Identity", inputs[:1], out)
-        elif op == "SoftmaxOutput":
+        elif node.op == "SoftmaxOutput":
             self.emit("Softmax", inputs[:1], out, axis=1)
-        elif op == "clip":
-            low, high = (self.constant(f"{name}_{k}", np.float32(attrs[k])) for k in ("a_min", "a_max"))
+        elif node.op == "clip":
+            low, high = (self.constant(f"{node.name}_{k}", np.float32(node.attrs[k])) for k in ("a_min", "a_max"))
             self.emit("Clip", inputs + [low, high], out)
         else:
-            raise ValueError(f"{op} '{name}' has no translation")
+            raise ValueError(f"{node.op} '{node.name}' has no translation")
 
-    def model(self, input_shapes):
+    def pooling(self, node, inputs, out):
+        kind = node.attrs.get("pool_type", "max")
+        if node.flag("global_pool"):
+            self.emit({"avg": "GlobalAveragePool", "max": "GlobalMaxPool"}[kind], inputs, out)
+            return
+        kernel, stride, pad = node.window()
+        options = dict(kernel_shape=kernel, strides=stride, pads=pad + pad,
+                       ceil_mode=int(node.attrs.get("pooling_convention", "valid") == "full"))
+        if kind == "avg":
+            options["count_include_pad"] = int(node.attrs.get("count_include_pad", "True") in ("True", "None"))
+        self.emit({"avg": "AveragePool", "max": "MaxPool"}[kind], inputs, out, **options)
+
+    def model(self, input_name, shape):
         for node in self.nodes:
-            if node["op"] != "null":
+            if node.op != "null":
                 self.translate(node)
         used = {i for n in self.onnx_nodes for i in n.input}
         for name in used & set(self.params):
             self.initializers.setdefault(name, self.params[name])
         graph = helper.make_graph(
             self.onnx_nodes, "model",
-            [helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in input_shapes.items()],
+            [helper.make_tensor_value_info(input_name, TensorProto.FLOAT, shape)],
             [helper.make_tensor_value_info(self.value(h), TensorProto.FLOAT, None) for h in self.heads],
             [numpy_helper.from_array(np.asarray(a), n) for n, a in self.initializers.items()])
         model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
@@ -123,7 +93,11 @@ class Translator:
         return model
 
 
-def export(symbol_file, params_file, input_shapes, onnx_file):
-    """Writes `onnx_file`; input_shapes {name: [dims]}."""
-    symbol = json.load(open(symbol_file))
-    onnx.save(Translator(symbol, read_params(params_file)).model(input_shapes), onnx_file)
+def main(prefix, shape, onnx_file):
+    name, dims = shape.split("=")
+    translator = Translator(f"{prefix}-symbol.json", f"{prefix}-0000.params")
+    onnx.save(translator.model(name, [int(d) for d in dims.split(",")]), onnx_file)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,101 +1,343 @@
-"""Shoal beside ONNX Runtime: same graph, same weights, same input, interleaved rounds, outputs compared.
+"""Shoal beside ONNX Runtime, OpenVINO, PyTorch and MXNet in one run: speed, cold start, memory. Standard library only.
 
-Runs in the virtual environment that tools/bench makes (numpy, onnx, onnxruntime).
+Each engine is a child process in a virtual environment of its own, bound to the first N cores, stopped (SIGSTOP) while another one is
+asked, so nobody's spinning threads disturb the others. All get the same weights and the same input, and their outputs are compared
+before a time counts.
 """
-import argparse
-import json
+import array
+import ctypes
+import os
+import random
+import shutil
+import signal
 import statistics
+import struct
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from pathlib import Path
 
-import numpy as np
-import onnxruntime
+import peer_table
+from harness import BUILD, Daemon, binary, network, note, pss_bytes
 
-import mxnet_to_onnx
+HERE = Path(__file__).resolve().parent
+PACKAGES = {"onnxruntime": ["numpy==2.4.6", "onnx==1.23.2", "onnxruntime==1.31.1"],
+            "openvino": ["numpy==2.4.6", "openvino==2026.4.1"],
+            "pytorch": ["numpy==2.4.6", "torch==2.15.0"],
+            "mxnet": ["numpy==1.23.5", "mxnet==1.9.1"]}
+PYTHONS = {"mxnet": ("3.8", "3.9", "3.10", "3.11")}  # numpy 1.23.5, the last that MXNet bears, has no wheels for newer ones
+MODELS = ["resnet50-v1b", "resnet18-v1", "mobilenetv2-1.0", "squeezenet1.1", "inception-bn", "vgg16"]
+START_LIMIT_S = 400   # PyTorch compiles three times
+QUICK_START = {"pytorch": "script"}  # its compiler would need half a minute to the first answer
+BURST_MS = 250        # one engine's share of a round, about
+TOLERANCE = {"f32": 1e-4, "f32-fast": 1e-3}  # of max|reference|: another weight or input changes far more
+AS_IN_WORKERS = {"OMP_WAIT_POLICY": "passive"}  # what the daemon gives its workers
+PR_SET_PDEATHSIG = 1
 
 
-class Shoal:
-    """shoal-bench model: one process that runs on demand."""
+class EngineError(Exception):
+    pass
 
-    def __init__(self, binary, prefix, name, shape, threads):
-        dims = ",".join(map(str, shape))
-        self.process = subprocess.Popen([binary, "model", prefix, "--shape", f"{name}={dims}", "--threads", str(threads)],
-                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
-    def ask(self, line):
-        self.process.stdin.write(line + "\n")
-        self.process.stdin.flush()
-        answer = self.process.stdout.readline()
+def interpreter(name):
+    """A Python that this engine's packages exist for."""
+    wanted = PYTHONS.get(name)
+    for candidate in [sys.executable] + [shutil.which(f"python{v}") for v in reversed(wanted or ())]:
+        if not candidate:
+            continue
+        run = subprocess.run([candidate, "-c", "import sys; print('%d.%d' % sys.version_info[:2])"], capture_output=True, text=True)
+        if run.returncode == 0 and (not wanted or run.stdout.strip() in wanted):
+            return candidate
+    raise EngineError(f"no Python {' or '.join(wanted)} on PATH")
+
+
+def environment(name):
+    """The Python of this engine's virtual environment under build/bench, made when missing or made of other packages."""
+    directory = BUILD / f"venv-{name}"
+    python, made_of = directory / "bin" / "python", directory / "packages.txt"
+    wanted = "\n".join(PACKAGES[name])
+    if made_of.exists() and made_of.read_text() == wanted:
+        return str(python)
+    print(f"bench: installing {', '.join(PACKAGES[name])} into {directory}", file=sys.stderr)
+    shutil.rmtree(directory, ignore_errors=True)
+    subprocess.run([interpreter(name), "-m", "venv", directory], check=True)
+    pip = subprocess.Popen([python, "-m", "pip", "install", "--progress-bar", "off", *PACKAGES[name]], stdout=subprocess.PIPE,
+                           stderr=subprocess.STDOUT, text=True)
+    lines = []
+    for line in pip.stdout:
+        lines.append(line.rstrip())
+        note(f"{name}: {lines[-1][:100]}")
+    if pip.wait():
+        raise EngineError("pip could not install it: " + " ".join(lines[-3:]))
+    made_of.write_text(wanted)
+    return str(python)
+
+
+def write_input(path, shape):
+    """Uniform noise in [-1, 1) as .npy."""
+    count = 1
+    for dim in shape:
+        count *= dim
+    generator = random.Random(1)
+    values = array.array("f", (generator.random() * 2 - 1 for _ in range(count)))
+    header = f"{{'descr': '<f4', 'fortran_order': False, 'shape': {tuple(shape)}}}"
+    header += " " * ((64 - (10 + len(header) + 1) % 64) % 64) + "\n"
+    path.write_bytes(b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header.encode() + values.tobytes())
+
+
+def read_floats(path):
+    data = Path(path).read_bytes()
+    values = array.array("f")
+    values.frombytes(data[10 + struct.unpack_from("<H", data, 8)[0]:])
+    return values
+
+
+def difference(output, reference):
+    """max |x - ref| / max |ref|; infinite where they cannot be compared."""
+    if len(output) != len(reference):
+        return float("inf")
+    errors = [abs(x - r) for x, r in zip(output, reference)]
+    return max(errors) / max(map(abs, reference)) if all(e == e for e in errors) else float("inf")
+
+
+class Engine:
+    """A child process with one model, stopped except while it is asked. Thread-bound."""
+
+    def __init__(self, name, words, cores, extra):
+        self.name = name
+        self.errors = tempfile.TemporaryFile("w+")
+        libc = ctypes.CDLL(None)
+
+        def prepare():  # a stopped child would never see its standard input close: it dies with this process instead
+            libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+            os.sched_setaffinity(0, cores)
+
+        self.started = time.perf_counter()
+        self.process = subprocess.Popen(words, env=dict(os.environ, **extra), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                        stderr=self.errors, text=True, preexec_fn=prepare)
+
+    def ask(self, line, limit_s=120):
+        self.process.send_signal(signal.SIGCONT)
+        watchdog = threading.Timer(limit_s, self.process.kill)
+        watchdog.start()
+        try:
+            self.process.stdin.write(line + "\n")
+            self.process.stdin.flush()
+            answer = self.process.stdout.readline()
+        except BrokenPipeError:
+            answer = ""
+        watchdog.cancel()
         if not answer:
-            sys.exit(f"shoal-bench model ended with exit code {self.process.wait()}")
+            code = self.process.wait()
+            self.errors.seek(0)
+            last = self.errors.read().strip().splitlines()[-1:]
+            raise EngineError(f"ended with {code}: {' '.join(last)[:200]}")
+        self.process.send_signal(signal.SIGSTOP)
         return answer.strip()
 
-    def run(self):
-        return float(self.ask("run"))
+    def run(self, count):
+        return [float(ms) for ms in self.ask(f"run {count}").split()]
+
+    def output(self, directory):
+        self.ask(f"output {directory}/output.npy")
+        return read_floats(f"{directory}/output.npy")
+
+    def close(self):
+        self.process.kill()
+        self.process.wait()
+        self.process.stdin.close()
+        self.process.stdout.close()
+        self.errors.close()
 
 
-class OnnxRuntime:
-    def __init__(self, onnx_file, name, data, threads):
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = threads
-        options.inter_op_num_threads = 1
-        options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
-        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
-        self.session = onnxruntime.InferenceSession(onnx_file, options, providers=["CPUExecutionProvider"])
-        self.feed = {name: data}
+class Bench:
+    """One run of tools/bench peers: what is missing is noted, and the rest measured. Thread-bound."""
 
-    def run(self):
+    def __init__(self, arguments):
+        self.arguments = arguments
+        self.missing, self.versions, self.pythons = [], {}, {}
+        self.directory = Path(tempfile.mkdtemp(prefix="shoal-peers-"))
+        for name in dict.fromkeys(["onnxruntime", *arguments.peers]):  # its environment also writes the ONNX files
+            try:
+                self.pythons[name] = environment(name)
+            except (EngineError, OSError, subprocess.CalledProcessError) as error:
+                self.missing.append(f"{peer_table.title(name)}: {error}")
+        self.names = [f"shoal {p}" for p in arguments.precision] + [p for p in arguments.peers if p in self.pythons]
+
+    def missed(self, engine, where, error):
+        self.missing.append(f"{peer_table.title(engine)}, {where}: {error}")
+
+    def onnx_file(self, prefix, batch):
+        """The checkpoint as ONNX, written again when it is older than the checkpoint."""
+        file, source = BUILD / Path(prefix).name / f"batch{batch}.onnx", Path(f"{prefix}-0000.params")
+        if "onnxruntime" in self.pythons and not (file.exists() and file.stat().st_mtime > source.stat().st_mtime):
+            file.parent.mkdir(parents=True, exist_ok=True)
+            subprocess.run([self.pythons["onnxruntime"], HERE / "mxnet_to_onnx.py", prefix, self.shape(batch), file], check=True)
+        return file
+
+    @staticmethod
+    def shape(batch):
+        return f"data={batch},3,224,224"
+
+    def start(self, name, prefix, batch, threads, cores=None, cache=None, variant=None):
+        """cache: what the engine keeps from start to start; default: Shoal's and PyTorch's own from earlier runs, else none."""
+        cores = cores or sorted(os.sched_getaffinity(0))[:threads]
+        common = ["--shape", self.shape(batch), "--threads", str(threads)]
+        if peer_table.is_shoal(name):
+            precision = name.removeprefix(peer_table.SHOAL)
+            words = [binary("shoal-bench"), "model", prefix, *common] + ([] if precision == "f32" else ["--precision", precision])
+            return Engine(name, words, cores, {"XDG_CACHE_HOME": str(cache or BUILD / "cache"), **AS_IN_WORKERS})
+        words = [self.pythons[name], HERE / "peer.py", name, "--prefix", prefix, "--onnx", self.onnx_file(prefix, batch), *common]
+        if cache:
+            words += ["--cache", cache]
+        if variant:
+            words += ["--variant", variant]
+        return Engine(name, list(map(str, words)), cores, {"TORCHINDUCTOR_CACHE_DIR": str(BUILD / "cache" / "pytorch")})
+
+    def prepared(self, prefix, batch, threads, where):
+        """The engines of one row, loaded and warm, and the differences of their outputs from the first one's."""
+        write_input(self.directory / "input.npy", [batch, 3, 224, 224])
+        engines, differences, reference = [], {}, None
+        for name in self.names:
+            note(f"{where}: {peer_table.title(name)} loads")
+            engine = self.start(name, prefix, batch, threads)
+            try:
+                engine.ask(f"input {self.directory}/input.npy", START_LIMIT_S)
+                engine.run(2)
+                if not peer_table.is_shoal(name):
+                    self.versions[name] = engine.ask("version")
+                output = engine.output(self.directory)
+                reference = reference or output
+                differences[name] = difference(output, reference)
+                if differences[name] > TOLERANCE["f32-fast" if name.endswith("f32-fast") else "f32"]:
+                    raise EngineError(f"its output differs by {differences[name]:.1e} of max|reference|")
+                engines.append(engine)
+            except EngineError as error:
+                self.missed(name, where, error)
+                engine.close()
+        return engines, differences
+
+    def row(self, model, batch, threads):
+        where = f"{model}, batch {batch}, threads {threads}"
+        engines, differences = self.prepared(network(model), batch, threads, where)
+        try:
+            times = {engine.name: [] for engine in engines}
+            for round_ in range(self.arguments.rounds):
+                note(f"{where}: round {round_ + 1} of {self.arguments.rounds}")
+                turn = round_ % len(engines)
+                for engine in engines[turn:] + engines[:turn]:
+                    # The first run of a burst pays for what the other engines did to the caches: it does not count.
+                    _, burst = engine.run(2)
+                    more = min(20, int(BURST_MS / burst) - 1)
+                    times[engine.name].append(statistics.median([burst] + (engine.run(more) if more > 0 else [])))
+        finally:
+            for engine in engines:
+                engine.close()
+        row = {"model": Path(model).name, "batch": batch, "threads": threads, **peer_table.summarise(times)}
+        for name, entry in row["engines"].items():
+            entry["output_difference"] = differences[name]
+            if name in self.versions:
+                entry["version"] = self.versions[name]
+        return row
+
+    def speed(self):
+        rows = [self.row(model, batch, threads) for model in self.arguments.models for batch in self.arguments.batch
+                for threads in self.arguments.threads]
+        return {"rows": rows, "summary": peer_table.means(rows)}
+
+    def seconds_to_answer(self, name, prefix, cache):
+        engine = self.start(name, prefix, 1, 1, cache=cache, variant=QUICK_START.get(name))
+        try:
+            engine.ask(f"input {self.directory}/input.npy", START_LIMIT_S)
+            engine.run(1)
+            return time.perf_counter() - engine.started
+        finally:
+            engine.close()
+
+    def daemon_seconds_to_answer(self, _, prefix, cache):
         started = time.perf_counter()
-        self.output = self.session.run(None, self.feed)[0]
-        return (time.perf_counter() - started) * 1e3
+        with Daemon("model", prefix, (1, 3, 224, 224), environment={"XDG_CACHE_HOME": str(cache)}) as daemon:
+            daemon.bench("load", "model", "--requests", 1)
+            return time.perf_counter() - started
+
+    def cold(self):
+        """Median of several first starts, each with an empty cache, and of the starts that follow them."""
+        prefix = network(self.arguments.models[0])
+        write_input(self.directory / "input.npy", [1, 3, 224, 224])
+        for name in self.names:
+            self.warm_files(name, prefix)
+        starts = {name: ([], []) for name in self.names + ["shoal pool: daemon, worker, client"]}
+        for round_ in range(self.arguments.cold_rounds):
+            for name, (first, second) in starts.items():
+                note(f"cold start: {peer_table.title(name)}, round {round_ + 1} of {self.arguments.cold_rounds}")
+                measure = self.seconds_to_answer if name in self.names else self.daemon_seconds_to_answer
+                cache = self.directory / "cache"
+                cache.mkdir()
+                try:
+                    first.append(measure(name, prefix, cache))
+                    second.append(measure(name, prefix, cache))
+                except EngineError as error:
+                    if not round_:
+                        self.missed(name, "cold start", error)
+                shutil.rmtree(cache)
+        return {"model": Path(prefix).name, "rounds": self.arguments.cold_rounds,
+                "engines": {name: {"first_s": statistics.median(first), "second_s": statistics.median(second)}
+                            for name, (first, second) in starts.items() if second}}
+
+    def warm_files(self, name, prefix):
+        """One start that does not count: the page cache holds everyone's libraries, or nobody's."""
+        try:
+            self.seconds_to_answer(name, prefix, None)
+        except EngineError:
+            pass  # cold() itself reports it
+
+    def memory(self):
+        """PSS of N processes, one thread each, that have answered; of a pool everything: supervisor, zygote, workers."""
+        prefix, counts = network(self.arguments.models[0]), self.arguments.workers
+        write_input(self.directory / "input.npy", [1, 3, 224, 224])
+        sizes = {"shoal pool": []}
+        for workers in counts:
+            note(f"memory: pool of {workers}")
+            with Daemon("model", prefix, (1, 3, 224, 224), workers=workers) as daemon:
+                daemon.bench("load", "model", "--requests", 3 * workers, "--window", workers, "--each-worker", 3)
+                sizes["shoal pool"].append(daemon.pss_bytes() / 1e6)
+        for name in self.names:
+            if not peer_table.is_shoal(name):
+                sizes[name] = self.peer_memory(name, prefix, counts)
+        return {"model": Path(prefix).name, "processes": counts, "engines": {n: s for n, s in sizes.items() if s}}
+
+    def peer_memory(self, name, prefix, counts):
+        engines, sizes = [], []
+        try:
+            for count in counts:
+                while len(engines) < count:
+                    note(f"memory: {peer_table.title(name)}, process {len(engines) + 1}")
+                    engines.append(self.start(name, prefix, 1, 1, variant=QUICK_START.get(name)))
+                    engines[-1].ask(f"input {self.directory}/input.npy", START_LIMIT_S)
+                    engines[-1].run(3)
+                sizes.append(sum(pss_bytes(engine.process.pid) for engine in engines) / 1e6)
+        except EngineError as error:
+            self.missed(name, "memory", error)
+            return None
+        finally:
+            for engine in engines:
+                engine.close()
+        return sizes
 
 
-def compare(arguments, batch, threads, directory):
-    shape = [batch] + arguments.shape[1:]
-    data = np.random.default_rng(1).uniform(-1, 1, shape).astype(np.float32)
-    np.save(f"{directory}/input.npy", data)
-    mxnet_to_onnx.export(f"{arguments.prefix}-symbol.json", f"{arguments.prefix}-0000.params", {arguments.input: shape},
-                         f"{directory}/model.onnx")
-    shoal = Shoal(arguments.binary, arguments.prefix, arguments.input, shape, threads)
-    shoal.ask(f"input {directory}/input.npy")
-    peer = OnnxRuntime(f"{directory}/model.onnx", arguments.input, data, threads)
-    for _ in range(3):
-        shoal.run(), peer.run()
-    times = {"shoal": [], "onnxruntime": []}
-    for _ in range(arguments.rounds):
-        for name, engine in (("shoal", shoal), ("onnxruntime", peer)):
-            times[name].append(statistics.median(engine.run() for _ in range(arguments.runs)))
-    shoal.ask(f"output {directory}/output.npy")
-    ours = np.load(f"{directory}/output.npy")
-    difference = float(np.max(np.abs(ours - peer.output)) / max(1, np.max(np.abs(peer.output))))
-    medians = {name: statistics.median(values) for name, values in times.items()}
-    ratio = statistics.median(a / b for a, b in zip(times["shoal"], times["onnxruntime"]))
-    return {"model": Path(arguments.prefix).name, "batch": batch, "threads": threads, "rounds": arguments.rounds,
-            "median_ms": medians, "best_ms": {n: min(v) for n, v in times.items()}, "ratio": ratio,
-            "output_difference": difference, "onnxruntime": onnxruntime.__version__}
-
-
-def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("prefix")
-    parser.add_argument("--binary", required=True)
-    parser.add_argument("--input", default="data")
-    parser.add_argument("--shape", type=lambda t: [int(d) for d in t.split(",")], default=[1, 3, 224, 224])
-    parser.add_argument("--batches", type=lambda t: [int(d) for d in t.split(",")], default=[1])
-    parser.add_argument("--threads", type=lambda t: [int(d) for d in t.split(",")], default=[1])
-    parser.add_argument("--rounds", type=int, default=11)
-    parser.add_argument("--runs", type=int, default=5, help="runs of each engine per round; their median counts")
-    arguments = parser.parse_args()
-    rows = []
-    with tempfile.TemporaryDirectory() as directory:
-        for batch in arguments.batches:
-            for threads in arguments.threads:
-                rows.append(compare(arguments, batch, threads, directory))
-    print(json.dumps({"peers": rows}, indent=1))
-
-
-if __name__ == "__main__":
-    main()
+def measure(arguments):
+    started = time.monotonic()
+    bench = Bench(arguments)
+    result = {}
+    try:
+        if "speed" in arguments.parts:
+            result.update(bench.speed())
+        for part in ("cold", "memory"):
+            if part in arguments.parts:
+                result[part] = getattr(bench, part)()
+    finally:
+        shutil.rmtree(bench.directory, ignore_errors=True)
+    return {"rounds": arguments.rounds, "versions": bench.versions, "missing": bench.missing,
+            "seconds": time.monotonic() - started, **result}

@@ -1,0 +1,95 @@
+#!/usr/bin/env python3
+"""What tools/bench peers does with times and with its children, without installing any other engine."""
+import os
+import sys
+import tempfile
+import time
+import unittest
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tools" / "benchmarks"))
+sys.dont_write_bytecode = True
+
+import peer_table  # noqa: E402
+import peers  # noqa: E402
+
+
+def engine(script):
+    return peers.Engine("child", [sys.executable, "-c", script], os.sched_getaffinity(0), {})
+
+
+def row(model, shoal, **peer_times):
+    return {"model": model, "batch": 1, "threads": 1, **peer_table.summarise({"shoal f32": shoal, **peer_times})}
+
+
+class Table(unittest.TestCase):
+    def test_the_ratio_is_taken_round_by_round_against_the_peer_with_the_best_median(self):
+        summary = peer_table.summarise({"shoal f32": [10, 20, 30], "mxnet": [20, 40, 60], "openvino": [10, 16, 60]})
+        self.assertEqual(summary["best_peer"], "openvino")
+        self.assertEqual(summary["ratios"], {"shoal f32": 1.0})
+        self.assertEqual(summary["engines"]["mxnet"], {"median_ms": 40, "best_ms": 20})
+
+    def test_means_are_geometric_and_remember_the_worst_row(self):
+        summary = peer_table.means([row("a", [2.0], mxnet=[1.0]), row("b", [1.0], mxnet=[2.0]), row("c", [1.0])])
+        self.assertAlmostEqual(summary["shoal f32"]["geometric_mean"], 1.0)
+        self.assertEqual((summary["shoal f32"]["worst"], summary["shoal f32"]["rows"]), (2.0, 2))
+
+    def test_the_report_lists_rows_above_one_and_what_is_missing(self):
+        rows = [row("slow", [3.0], mxnet=[2.0]), row("fast", [1.0], mxnet=[2.0]), row("alone", [1.0])]
+        text = peer_table.markdown({"command": "tools/bench peers", "seconds": 60, "machine": {"cpu": "C", "cores": 2}, "versions": {},
+                                    "rows": rows, "summary": peer_table.means(rows), "missing": ["OpenVINO: no wheel"],
+                                    "cold": {"model": "m", "engines": {"mxnet": {"first_s": 1.5, "second_s": 1.25}}},
+                                    "memory": {"model": "m", "processes": [1, 3], "engines": {"mxnet": [100.0, 150.0]}}})
+        self.assertIn("- slow, batch 1, 1 thread: Shoal f32 1.50 × MXNet", text)
+        self.assertNotIn("- fast", text)
+        self.assertIn("| alone | 1 | 1 | 1.0 | – | – | – |", text)
+        self.assertIn("| MXNet | 1.50 | 1.25 |", text)
+        self.assertIn("| MXNet | 100 | 150 | 25.0 |", text)
+        self.assertIn("- OpenVINO: no wheel", text)
+
+    def test_an_output_of_another_length_or_with_nan_is_infinitely_far(self):
+        self.assertEqual(peers.difference([1.0, 2.0], [1.0, 4.0]), 0.5)
+        self.assertEqual(peers.difference([1.0], [1.0, 4.0]), float("inf"))
+        self.assertEqual(peers.difference([1.0, float("nan")], [1.0, 4.0]), float("inf"))
+
+
+class Children(unittest.TestCase):
+    def test_an_engine_uses_no_cpu_while_another_one_is_asked(self):
+        spinning = engine("import threading\n"
+                          "def spin():\n"
+                          "    while True: pass\n"
+                          "threading.Thread(target=spin, daemon=True).start()\n"
+                          "while True: print(input(), flush=True)")
+        self.addCleanup(spinning.close)
+        self.assertEqual(spinning.ask("run 1"), "run 1")
+        stat = Path(f"/proc/{spinning.process.pid}/stat")
+        deadline = time.monotonic() + 10
+        while stat.read_text().split()[2] != "T":
+            self.assertLess(time.monotonic(), deadline)
+        before = stat.read_text().split()[13:15]
+        time.sleep(0.2)
+        self.assertEqual(stat.read_text().split()[13:15], before)
+        self.assertEqual(spinning.ask("run 2"), "run 2")
+
+    def test_an_engine_that_ends_or_hangs_is_an_error_with_its_last_words(self):
+        dying = engine("import sys; input(); sys.exit('no such file')")
+        self.addCleanup(dying.close)
+        with self.assertRaisesRegex(peers.EngineError, "ended with 1: no such file"):
+            dying.ask("run 1")
+        hanging = engine("import time; time.sleep(1000)")
+        self.addCleanup(hanging.close)
+        with self.assertRaisesRegex(peers.EngineError, "ended with -9"):
+            hanging.ask("run 1", limit_s=0.3)
+
+    def test_the_input_is_an_npy_file_of_noise(self):
+        with tempfile.TemporaryDirectory() as directory:
+            path = Path(directory) / "input.npy"
+            peers.write_input(path, [2, 3, 4, 4])
+            values = peers.read_floats(path)
+        self.assertEqual(len(values), 96)
+        self.assertTrue(all(-1 <= v < 1 for v in values))
+        self.assertGreater(len(set(values)), 90)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,113 @@
+"""What the measurements of tools/bench share: binaries, checkpoints with rule-made weights, a daemon of their own. Standard library only."""
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+BUILD = ROOT / "build" / "bench"
+
+
+def binary(name):
+    path = Path(os.environ.get("SHOAL_BIN_DIR", ROOT / "build" / "release" / "bin")) / name
+    if not path.exists():
+        sys.exit(f"bench: {path} is missing: cmake --preset release && cmake --build --preset release")
+    return str(path)
+
+
+def note(text):
+    """One line of progress that the next one replaces; nothing where nobody looks."""
+    if sys.stderr.isatty():
+        print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)
+
+
+def network(name):
+    """Prefix of a checkpoint: a prefix as it is, or a network with rule-made weights, made once into build/bench/."""
+    if Path(f"{name}-symbol.json").exists():
+        return name
+    data = Path(os.environ.get("SHOAL_TEST_DATA", ROOT.parent / "shared")) / "vectors" / "networks" / name
+    if not data.exists():
+        sys.exit(f"bench: {name} is neither the prefix of a checkpoint nor a graph in {data.parent}")
+    prefix = BUILD / name / name
+    if not Path(f"{prefix}-0000.params").exists():
+        prefix.parent.mkdir(parents=True, exist_ok=True)
+        subprocess.run([binary("make-model"), "--symbol", f"{data}/{name}-symbol.json", "--shape", "data=1,3,224,224", str(prefix)],
+                       check=True, stdout=subprocess.DEVNULL)
+    return str(prefix)
+
+
+def pss_bytes(pid):
+    """Proportional set size: a page of n processes counts 1/n in each."""
+    for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+        if line.startswith("Pss:"):
+            return int(line.split()[1]) * 1024
+    return 0
+
+
+def cpu_name():
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.split(":", 1)[1].strip()
+    return "unknown"
+
+
+class Daemon:
+    """shoald on a directory of its own, with one model. environment: added to this process's."""
+
+    def __init__(self, name, prefix, shape, environment=None, **options):
+        self.directory = tempfile.mkdtemp(prefix="shoal-bench-")
+        model = Path(self.directory) / "model"
+        model.mkdir()
+        for file in Path(prefix).parent.glob(Path(prefix).name + "-*"):
+            (model / file.name).symlink_to(file.resolve())
+        (model / "model.toml").write_text(f'inputs = [{{name = "data", shape = {list(shape)}}}]\n')
+        extra = "".join(f",{key}={value}" for key, value in options.items())
+        self.environment = dict(os.environ, SHOAL_DIR=self.directory, **(environment or {}))
+        self.process = subprocess.Popen([binary("shoald"), "--model", f"{name}={model}{extra}"], env=self.environment,
+                                        stderr=subprocess.DEVNULL)
+        deadline = time.monotonic() + 60
+        while subprocess.run([binary("shoal"), "status", "--ready"], env=self.environment, capture_output=True).returncode:
+            if time.monotonic() > deadline:
+                sys.exit("bench: the daemon is not ready after 60 s")
+            time.sleep(0.02)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.process.send_signal(signal.SIGTERM)
+        try:
+            self.process.wait(15)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+    def processes(self):
+        """Pids of everything of this daemon: found by its directory in their environment, the callers left out."""
+        mine = f"SHOAL_DIR={self.directory}".encode()
+        found = []
+        for process in Path("/proc").glob("[0-9]*"):
+            try:
+                if mine in (process / "environ").read_bytes().split(b"\0"):
+                    found.append(int(process.name))
+            except OSError:
+                continue
+        return found
+
+    def pss_bytes(self):
+        return sum(pss_bytes(pid) for pid in self.processes())
+
+    def status(self):
+        run = subprocess.run([binary("shoal"), "status", "--json"], env=self.environment, capture_output=True, check=True)
+        return json.loads(run.stdout)
+
+    def bench(self, *words):
+        run = subprocess.run([binary("shoal-bench"), *map(str, words)], env=self.environment, capture_output=True, text=True)
+        if run.returncode:
+            sys.exit(f"bench: shoal-bench {' '.join(map(str, words))}: {run.stderr}")
+        return json.loads(run.stdout)

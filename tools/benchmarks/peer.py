@@ -1,0 +1,199 @@
+"""One model in one other engine, obeying the same lines on standard input as `shoal-bench model`:
+
+  input FILE   takes the input from an .npy file   -> "ok"
+  run N        N runs                              -> their wall times in milliseconds
+  output FILE  writes the first output as .npy     -> "ok"
+  version      what runs, and how                  -> "OpenVINO 2026.4.1"
+
+  peer.py ENGINE --prefix P --onnx FILE --shape data=1,3,224,224 --threads N [--cache DIR] [--variant V]
+
+Runs in the virtual environment that tools/bench made for this engine; every engine is set up as its makers advise for latency on a
+CPU, float32 throughout. DIR holds what the engine keeps from start to start: a start with an empty one is a first start.
+"""
+import argparse
+import importlib.metadata
+import os
+import statistics
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+
+
+class OnnxRuntime:
+    """All graph optimisations; the second start reads the optimised graph that the first one wrote."""
+
+    def __init__(self, arguments):
+        import onnxruntime
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = arguments.threads
+        options.inter_op_num_threads = 1
+        options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
+        options.log_severity_level = 3  # that an optimised graph fits only machines of this kind is known here
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
+        source = arguments.onnx
+        if arguments.cache:
+            optimised = arguments.cache / "optimised.onnx"
+            if optimised.exists():
+                source, options.graph_optimization_level = optimised, onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+            else:
+                options.optimized_model_filepath = str(optimised)
+        self.session = onnxruntime.InferenceSession(str(source), options, providers=["CPUExecutionProvider"])
+        self.name = arguments.input
+        self.version = f"ONNX Runtime {onnxruntime.__version__}"
+
+    def run(self, data):
+        return self.session.run(None, {self.name: data})[0]
+
+
+class OpenVino:
+    """Latency hint; float32 by force, as this kind of machine would else compute in bfloat16."""
+
+    def __init__(self, arguments):
+        import openvino
+        core = openvino.Core()
+        if arguments.cache:
+            core.set_property({"CACHE_DIR": str(arguments.cache)})
+        compiled = core.compile_model(str(arguments.onnx), "CPU", {"PERFORMANCE_HINT": "LATENCY", "INFERENCE_PRECISION_HINT": "f32",
+                                                                   "INFERENCE_NUM_THREADS": arguments.threads, "NUM_STREAMS": "1"})
+        self.request = compiled.create_infer_request()
+        self.version = f"OpenVINO {importlib.metadata.version('openvino')}"
+
+    def run(self, data):
+        return self.request.infer({0: data}, share_inputs=True, share_outputs=True)[0]
+
+
+class MxNet:
+    """MXNet itself with oneDNN and its fused subgraphs."""
+
+    def __init__(self, arguments):
+        os.environ["OMP_NUM_THREADS"] = str(arguments.threads)
+        import mxnet
+        self.mxnet = mxnet
+        symbol, args, aux = mxnet.model.load_checkpoint(str(arguments.prefix), 0)
+        symbol = symbol.optimize_for("MKLDNN", args, aux)
+        self.executor = symbol.simple_bind(mxnet.cpu(), grad_req="null", **{arguments.input: arguments.shape})
+        self.executor.copy_params_from(args, aux, allow_extra_params=True)
+        self.input = self.executor.arg_dict[arguments.input]
+        self.version = f"MXNet {mxnet.__version__}"
+
+    def run(self, data):
+        self.input[:] = data
+        return self.executor.forward(is_train=False)[0].asnumpy()
+
+
+class PyTorch:
+    """TorchInductor with frozen weights, or TorchScript frozen for oneDNN: the fastest unless one is named."""
+
+    VARIANTS = ("compile channels_last", "script", "script channels_last")  # plain "compile" is slower: it reorders
+
+    def __init__(self, arguments):
+        if arguments.cache:
+            os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(arguments.cache)
+        os.environ["TORCHINDUCTOR_FREEZING"] = "1"
+        os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"  # no idle compiler processes beside the measurement
+        import torch
+        self.torch = torch
+        torch.set_num_threads(arguments.threads)
+        torch.set_grad_enabled(False)
+        self.arguments = arguments
+        variants = {}
+        for variant in [arguments.variant] if arguments.variant else self.VARIANTS:
+            try:
+                variants[variant] = self.prepare(variant)
+            except Exception as error:  # a compiler that fails here is a variant less, not an engine less
+                print(f"{variant}: {type(error).__name__}: {error}", file=sys.stderr)
+        variant, self.module = min(variants.items(), key=self.median_seconds) if len(variants) > 1 else list(variants.items())[0]
+        self.layout = self.memory_format(variant)
+        self.version = f"PyTorch {torch.__version__} {variant}"
+
+    def memory_format(self, variant):
+        return self.torch.channels_last if "channels_last" in variant else self.torch.contiguous_format
+
+    def prepare(self, variant):
+        torch, layout = self.torch, self.memory_format(variant)
+        example = torch.zeros(self.arguments.shape).to(memory_format=layout)
+        if variant.startswith("compile"):
+            module = torch.compile(self.load().to(memory_format=layout))
+        else:
+            module = torch.jit.optimize_for_inference(self.frozen_script(variant, example))
+        for _ in range(2):
+            module(example)
+        return module
+
+    def frozen_script(self, variant, example):
+        file = self.arguments.cache and self.arguments.cache / f"{variant}.pt"
+        if file and file.exists():
+            return self.torch.jit.load(file)
+        module = self.torch.jit.trace(self.load().to(memory_format=self.memory_format(variant)), example)
+        module = self.torch.jit.freeze(module)
+        if file:
+            module.save(file)
+        return module
+
+    def load(self):
+        from mxnet_to_torch import load
+        return load(f"{self.arguments.prefix}-symbol.json", f"{self.arguments.prefix}-0000.params", self.arguments.input)
+
+    def median_seconds(self, candidate):
+        variant, module = candidate
+        example = self.torch.zeros(self.arguments.shape).to(memory_format=self.memory_format(variant))
+        times = []
+        for _ in range(5):
+            started = time.perf_counter()
+            module(example)
+            times.append(time.perf_counter() - started)
+        return statistics.median(times)
+
+    def run(self, data):
+        tensor = self.torch.from_numpy(data)
+        return self.module(tensor.contiguous(memory_format=self.layout)).numpy()
+
+
+ENGINES = {"onnxruntime": OnnxRuntime, "openvino": OpenVino, "pytorch": PyTorch, "mxnet": MxNet}
+
+
+def serve(engine, lines):
+    data = output = None
+    for line in lines:
+        command, _, argument = line.strip().partition(" ")
+        if command == "input":
+            data = np.load(argument)
+            answer = "ok"
+        elif command == "run":
+            times = []
+            for _ in range(int(argument)):
+                started = time.perf_counter()
+                output = engine.run(data)
+                times.append((time.perf_counter() - started) * 1e3)
+            answer = " ".join(f"{t:.4f}" for t in times)
+        elif command == "output":
+            np.save(argument, output)
+            answer = "ok"
+        elif command == "version":
+            answer = engine.version
+        else:
+            sys.exit(f"'{line.strip()}' is no command")
+        print(answer, file=ANSWERS, flush=True)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("engine", choices=ENGINES)
+    parser.add_argument("--prefix", type=Path, required=True)
+    parser.add_argument("--onnx", type=Path, required=True)
+    parser.add_argument("--shape", required=True)
+    parser.add_argument("--threads", type=int, required=True)
+    parser.add_argument("--cache", type=Path)
+    parser.add_argument("--variant")
+    arguments = parser.parse_args()
+    arguments.input, dims = arguments.shape.split("=")
+    arguments.shape = tuple(int(d) for d in dims.split(","))
+    serve(ENGINES[arguments.engine](arguments), sys.stdin)
+
+
+if __name__ == "__main__":
+    ANSWERS = os.fdopen(os.dup(1), "w")  # engines print on standard output too: that goes where errors go
+    os.dup2(2, 1)
+    main()
