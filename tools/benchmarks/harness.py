@@ -56,16 +56,21 @@ def cpu_name():
     return "unknown"
 
 
+def write_model(directory, prefix, shape):
+    """A model directory: links to a checkpoint's files and a model.toml."""
+    directory.mkdir()
+    for file in Path(prefix).parent.glob(Path(prefix).name + "-*"):
+        (directory / file.name).symlink_to(file.resolve())
+    (directory / "model.toml").write_text(f'inputs = [{{name = "data", shape = {list(shape)}}}]\n')
+    return directory
+
+
 class Daemon:
     """shoald on a directory of its own, with one model. environment: added to this process's."""
 
     def __init__(self, name, prefix, shape, environment=None, **options):
         self.directory = tempfile.mkdtemp(prefix="shoal-bench-")
-        model = Path(self.directory) / "model"
-        model.mkdir()
-        for file in Path(prefix).parent.glob(Path(prefix).name + "-*"):
-            (model / file.name).symlink_to(file.resolve())
-        (model / "model.toml").write_text(f'inputs = [{{name = "data", shape = {list(shape)}}}]\n')
+        model = write_model(Path(self.directory) / "model", prefix, shape)
         extra = "".join(f",{key}={value}" for key, value in options.items())
         self.environment = dict(os.environ, SHOAL_DIR=self.directory, **(environment or {}))
         self.process = subprocess.Popen([binary("shoald"), "--model", f"{name}={model}{extra}"], env=self.environment,

@@ -24,9 +24,12 @@ int main(int argc, char** argv) {
   auto* roundtrip = app.add_subcommand("roundtrip", "no-op round trip beside a bare ZeroMQ echo");
   auto* pipelined = app.add_subcommand("pipelined", "requests per second beside a bare ZeroMQ broker");
   auto* respawn = app.add_subcommand("respawn", "kill() to the first answer of the replacement");
-  for (auto* command : {roundtrip, pipelined, respawn}) command->add_option("--rounds", rounds);
+  auto* pool = app.add_subcommand("pool", "a model through the pool beside the same in this process; two workers beside one");
+  for (auto* command : {roundtrip, pipelined, respawn, pool}) command->add_option("--rounds", rounds);
   std::string respawn_model = "builtin:identity";
   respawn->add_option("--model", respawn_model, "a checkpoint with model.toml");
+  std::string pool_model;
+  pool->add_option("model", pool_model, "a checkpoint with model.toml")->required();
 
   shoal::bench::LoadOptions load_options;
   auto* load = app.add_subcommand("load", "submit zeros to a model of the daemon of $SHOAL_DIR");
@@ -58,6 +61,7 @@ int main(int argc, char** argv) {
   if (*roundtrip) return report(shoal::bench::bench_roundtrip(rounds));
   if (*pipelined) return report(shoal::bench::bench_pipelined(rounds));
   if (*respawn) return report(shoal::bench::bench_respawn(rounds, respawn_model));
+  if (*pool) return report(shoal::bench::bench_pool(rounds, pool_model));
   if (*load) return report(shoal::bench::bench_load(load_options));
   if (*storm) return report(shoal::bench::run_storm(storm_options));
   if (wants_profile) return report(shoal::bench::profile_model(model_options, profile_options));

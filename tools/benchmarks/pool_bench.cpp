@@ -12,6 +12,7 @@
 #include "shm/base/errors.hpp"
 #include "shoal/pool.hpp"
 #include "tools/benchmarks/daemon.hpp"
+#include "tools/benchmarks/loaded_model.hpp"
 #include "tools/benchmarks/zmq_baseline.hpp"
 
 namespace shoal::bench {
@@ -23,6 +24,8 @@ using Json = nlohmann::ordered_json;
 constexpr int kRoundRequests = 5000;
 constexpr int kPipelinedRequests = 50'000;
 constexpr int kWindow = 256;
+constexpr int kBurst = 5;             // runs of one side in a row, as a serving process has them: their median counts
+constexpr int kRequestsOfWorker = 8;  // of a round of throughput
 
 double seconds_since(SteadyClock::time_point start) { return std::chrono::duration<double>(SteadyClock::now() - start).count(); }
 
@@ -82,6 +85,30 @@ Shape batch_of_one(const TensorSpec& input) {
   Shape shape = input.shape;
   if (shape.rank() > 0 && shape[0] < 0) shape[0] = 1;
   return shape.rank() > 0 && shape.element_count() > 0 ? shape : Shape{1, 256};
+}
+
+// Median milliseconds of a burst; what the other side did to the caches costs one run, which does not count.
+template <typename Run>
+Result<double> burst_ms(Run run) {
+  std::vector<double> times;
+  for (int i = 0; i <= kBurst; ++i) {
+    const auto started = SteadyClock::now();
+    SHOAL_RETURN_IF_ERROR(run());
+    if (i > 0) times.push_back(seconds_since(started) * 1e3);
+  }
+  return percentile(times, 0.5);
+}
+
+// Requests per second with two in flight per worker, so that none of them waits for the client.
+Result<double> throughput(Pool& pool, const Tensor& input, int workers) {
+  SHOAL_ASSIGN_OR_RETURN(const PoolRun run, run_pool(pool, "model", input, kRequestsOfWorker * workers, 2 * workers));
+  return kRequestsOfWorker * workers / run.seconds;
+}
+
+std::string shape_argument(const std::string& name, const Shape& shape) {
+  std::string text = name;
+  for (int i = 0; i < shape.rank(); ++i) text.append(i == 0 ? "=" : ",").append(std::to_string(shape[i]));
+  return text;
 }
 
 void print(const Json& json) { std::cout << json.dump(1) << std::endl; }
@@ -153,6 +180,44 @@ Status bench_respawn(int rounds, const std::string& model) {
       return internal_error("the answer of round {} did not come from a replacement", round);
   }
   print({{"kill_to_answer_ms", summary(answered_ms)}, {"quiet_ms", summary(quiet_ms)}, {"kills", rounds}});
+  return {};
+}
+
+Status bench_pool(int rounds, const std::string& model) {
+  SHOAL_ASSIGN_OR_RETURN(const Daemon one, Daemon::start({"model=" + model + ",workers=1"}));
+  SHOAL_ASSIGN_OR_RETURN(const Daemon two, Daemon::start({"model=" + model + ",workers=2"}));
+  SHOAL_ASSIGN_OR_RETURN(Pool pool, one.connect());
+  SHOAL_ASSIGN_OR_RETURN(Pool pool_of_two, two.connect());
+  SHOAL_ASSIGN_OR_RETURN(const ModelInfo info, pool.describe("model"));
+  const Shape shape = batch_of_one(info.inputs[0]);
+  SHOAL_ASSIGN_OR_RETURN(const Tensor input, pool.loan(DType::kFloat32, shape));
+  SHOAL_ASSIGN_OR_RETURN(const Tensor input_of_two, pool_of_two.loan(DType::kFloat32, shape));
+  SHOAL_ASSIGN_OR_RETURN(LoadedModel in_process, LoadedModel::load({.path = model, .shape = shape_argument("data", shape)}));
+
+  std::vector<double> in_process_ms, pool_ms, cost, one_per_s, two_per_s, gain;
+  for (int round = -1; round < rounds; ++round) {
+    SHOAL_ASSIGN_OR_RETURN(const double alone, burst_ms([&] { return in_process.run(); }));
+    SHOAL_ASSIGN_OR_RETURN(const double pooled, burst_ms([&] { return pool.predict("model", {{"data", input}}).status(); }));
+    SHOAL_ASSIGN_OR_RETURN(const double by_one, throughput(pool, input, 1));
+    SHOAL_ASSIGN_OR_RETURN(const double by_two, throughput(pool_of_two, input_of_two, 2));
+    if (round < 0) continue;  // warms everything
+    in_process_ms.push_back(alone);
+    pool_ms.push_back(pooled);
+    cost.push_back(pooled / alone);
+    one_per_s.push_back(by_one);
+    two_per_s.push_back(by_two);
+    gain.push_back(by_two / by_one);
+  }
+  print({{"latency",
+          {{"in_process_ms", percentile(in_process_ms, 0.5)},
+           {"pool_ms", percentile(pool_ms, 0.5)},
+           {"ratio", percentile(cost, 0.5)},
+           {"best_ratio", percentile(pool_ms, 0) / percentile(in_process_ms, 0)}}},
+         {"throughput",
+          {{"one_worker_per_s", percentile(one_per_s, 0.5)},
+           {"two_workers_per_s", percentile(two_per_s, 0.5)},
+           {"ratio", percentile(gain, 0.5)},
+           {"best_ratio", percentile(two_per_s, 1) / percentile(one_per_s, 1)}}}});
   return {};
 }
 

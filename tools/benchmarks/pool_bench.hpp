@@ -15,6 +15,11 @@ Status bench_pipelined(int rounds);
 /// kill() of the only worker to the first answer of its replacement, `rounds` times, with the identity model.
 Status bench_respawn(int rounds, const std::string& model);
 
+/// What the pool costs on top of the executor: `model` (a directory with model.toml, one float32 input "data") at batch 1 and
+/// width 1 through a pool beside the same checkpoint in this process, and two workers beside one; `rounds` interleaved rounds.
+///   Errors  those of loading and of predictions
+Status bench_pool(int rounds, const std::string& model);
+
 struct LoadOptions {
   std::string model;
   int requests = 100;
