@@ -32,7 +32,7 @@ struct BatchNormAttributes {
   std::int64_t axis = 1;
 };
 
-/// "Activation": one input.
+/// "Activation": one input. Integers as in Unary.
 enum class ActivationKind { kRelu, kSigmoid, kTanh, kSoftRelu, kSoftSign };
 struct ActivationAttributes {
   ActivationKind kind = ActivationKind::kRelu;
@@ -63,9 +63,23 @@ struct SoftmaxAttributes {
   SoftmaxKind kind = SoftmaxKind::kSoftmax;
   std::int64_t axis = -1;
   bool flatten_rest = false;  ///< over all axes after the first together (SoftmaxOutput's default)
+  int least_rank = 1;         ///< of the data
   double temperature = 1;
   bool use_length = false;     ///< second input: lengths, shape = data's without `axis`
   std::optional<DType> dtype;  ///< of the output; none = the data's
+};
+
+/// "L2Normalization": data / sqrt(sum of squares + eps); outputs the result and the root. The sum runs over everything but the
+/// batch, over axis 1, or over the axes behind it.
+enum class L2NormalizationMode { kInstance, kChannel, kSpatial };
+struct L2NormalizationAttributes {
+  double eps = 1e-10;
+  L2NormalizationMode mode = L2NormalizationMode::kInstance;
+};
+
+/// "AdaptiveAvgPooling" of (N,C,H,W): window i of n covers floor(i H / n) up to ceil((i + 1) H / n).
+struct AdaptivePoolingAttributes {
+  std::int64_t height = 1, width = 1;
 };
 
 /// "LRN" across channels.
@@ -88,10 +102,100 @@ struct CastAttributes {
   bool floats_only = false;  ///< amp_cast: other types pass through
 };
 
-/// Scalar family ("AddScalar", "RSubScalar", ...).
+/// What two numbers a and b give. Comparisons and logic give 0 or 1 in the type of the operands.
+enum class BinaryKind {
+  kAdd,
+  kSub,
+  kMul,
+  kDiv,
+  kMod,  ///< the sign of b, as in Python; a mod 0 is 0
+  kPower,
+  kMaximum,  ///< NaN when either is
+  kMinimum,
+  kHypot,
+  kEqual,
+  kNotEqual,
+  kGreater,
+  kGreaterEqual,
+  kLesser,
+  kLesserEqual,
+  kLogicalAnd,
+  kLogicalOr,
+  kLogicalXor,
+  kSmoothL1,  ///< b^2 a^2 / 2 where |a| <= 1 / b^2, else |a| - 1 / (2 b^2)
+};
+
+/// "Binary": a, b. With broadcast by NumPy's rule, else of equal shapes.
+struct BinaryAttributes {
+  BinaryKind kind = BinaryKind::kAdd;
+  bool broadcast = false;
+};
+
+/// "Scalar": Binary of the data and one number.
 struct ScalarAttributes {
+  BinaryKind kind = BinaryKind::kAdd;
   double scalar = 0;
-  bool is_int = true;  ///< false: integer data becomes float64
+  bool reversed = false;  ///< the number is a, the data b
+  bool is_int = true;     ///< false: integer data becomes float64
+};
+
+/// "Unary": one input, output like it. Integers are computed in float32 and cut, except where the result is whole anyway.
+enum class UnaryKind {
+  kAbs,
+  kNegative,
+  kSign,
+  kSquare,
+  kLogicalNot,
+  kFloor,
+  kCeil,
+  kTrunc,
+  kRound,  ///< halves away from zero
+  kRint,   ///< halves to the lower integer
+  kReciprocal,
+  kSqrt,
+  kRsqrt,
+  kCbrt,
+  kRcbrt,
+  kExp,
+  kExpm1,
+  kLog,
+  kLog2,
+  kLog10,
+  kLog1p,
+  kSin,
+  kCos,
+  kTan,
+  kArcsin,
+  kArccos,
+  kArctan,
+  kSinh,
+  kCosh,
+  kArcsinh,
+  kArccosh,
+  kArctanh,
+  kDegrees,
+  kRadians,
+  kErf,
+  kErfinv,
+  kGamma,
+  kGammaln,
+};
+struct UnaryAttributes {
+  UnaryKind kind = UnaryKind::kAbs;
+};
+
+/// "HardSigmoid": alpha x + beta, cut to 0 .. 1; NaN passes.
+struct HardSigmoidAttributes {
+  double alpha = 0.2, beta = 0.5;
+};
+
+/// "Reduce".
+enum class ReduceKind { kSum, kMean, kProd, kNanSum, kNanProd, kMax, kMin };
+struct ReduceAttributes {
+  ReduceKind kind = ReduceKind::kSum;
+  Dims axes;              ///< may be negative; none: all, with or without `exclude`
+  bool keepdims = false;  ///< reduced axes stay with extent 1; else they go, and a full reduction has shape (1)
+  bool exclude = false;   ///< the axes that are not listed are reduced
 };
 
 /// "Clip".
@@ -102,6 +206,37 @@ struct ClipAttributes {
 /// "Transpose"; empty reverses.
 struct TransposeAttributes {
   Dims axes;
+};
+
+/// "SwapAxes"; may be negative.
+struct SwapAxesAttributes {
+  std::int64_t first = 0, second = 0;
+};
+
+/// "Slice": of each listed axis the elements begin, begin + step, ... before end, as NumPy counts.
+struct SliceRange {
+  std::int64_t axis = 0;  ///< may be negative
+  std::optional<std::int64_t> begin, end;
+  std::int64_t step = 1;
+};
+struct SliceAttributes {
+  std::vector<SliceRange> ranges;
+  bool clips = true;  ///< what lies beyond the axis is cut off; false: it is an error
+};
+
+/// "Split" into as many equal parts as the node has outputs.
+struct SplitAttributes {
+  std::int64_t axis = 1;  ///< may be negative
+  std::int64_t parts = 1;
+  bool squeeze = false;  ///< the parts lose the axis, which must then be 1 long
+};
+
+/// "Pad": two widths per axis, before and behind. The reflection does not repeat the border.
+enum class PadMode { kConstant, kEdge, kReflect };
+struct PadAttributes {
+  PadMode mode = PadMode::kConstant;
+  Dims widths;
+  double value = 0;
 };
 
 /// "AmpMulticast".
@@ -119,6 +254,8 @@ struct LeakyAttributes {
 using Attributes =
     std::variant<std::monostate, ConvolutionAttributes, FullyConnectedAttributes, BatchNormAttributes, ActivationAttributes,
                  PoolingAttributes, ConcatAttributes, SoftmaxAttributes, LrnAttributes, ReshapeAttributes, CastAttributes,
-                 ScalarAttributes, ClipAttributes, TransposeAttributes, MulticastAttributes, LeakyAttributes>;
+                 BinaryAttributes, ScalarAttributes, UnaryAttributes, HardSigmoidAttributes, ReduceAttributes, ClipAttributes,
+                 TransposeAttributes, MulticastAttributes, LeakyAttributes, L2NormalizationAttributes, AdaptivePoolingAttributes,
+                 SwapAxesAttributes, SliceAttributes, SplitAttributes, PadAttributes>;
 
 }  // namespace shoal::worker

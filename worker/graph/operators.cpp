@@ -16,13 +16,6 @@ void add(Registry& registry, Operator op) {
   SHOAL_CHECK(registry.emplace(name, std::move(op)).second);
 }
 
-constexpr const char* kBinary[] = {"Add", "Sub", "Mul", "Div"};
-constexpr const char* kScalar[] = {
-    "AddScalar",         "SubScalar",        "RSubScalar",      "MulScalar",       "DivScalar",          "RDivScalar",
-    "ModScalar",         "RModScalar",       "PowerScalar",     "RPowerScalar",    "MaximumScalar",      "MinimumScalar",
-    "HypotScalar",       "EqualScalar",      "NotEqualScalar",  "GreaterScalar",   "GreaterEqualScalar", "LesserScalar",
-    "LesserEqualScalar", "LogicalAndScalar", "LogicalOrScalar", "LogicalXorScalar"};
-
 Registry built_in() {
   constexpr auto kAsData = ConstantTypes::kAsData;
   Registry registry;
@@ -30,18 +23,26 @@ Registry built_in() {
   add(registry, {"FullyConnected", 2, 3, 1, infer_fully_connected, kAsData, fully_connected_parameters});
   add(registry, {"BatchNorm", 5, 5, 3, infer_batch_norm, ConstantTypes::kAtLeastF32, batch_norm_parameters});
   add(registry, {"LeakyReLU", 1, 2, 1, infer_leaky, ConstantTypes::kAtLeastF32, leaky_parameters});
-  add(registry, {"Activation", 1, 1, 1, infer_float_elementwise, kAsData});
+  add(registry, {"Activation", 1, 1, 1, infer_numeric, kAsData});
   add(registry, {"Pooling", 1, 1, 1, infer_pooling, kAsData});
   add(registry, {"LRN", 1, 1, 2, infer_lrn, kAsData});
   add(registry, {"Softmax", 1, 2, 1, infer_softmax});
   add(registry, {"Concat", 1, -1, 1, infer_concat, kAsData});
   add(registry, {"AddN", 1, -1, 1, infer_same, kAsData, same_parameters});
-  for (const char* name : kBinary) add(registry, {name, 2, 2, 1, infer_same, kAsData, same_parameters});
-  for (const char* name : kScalar) add(registry, {name, 1, 1, 1, infer_scalar});
-  for (const char* name : {"Identity", "Clip", "Round", "Sign"}) add(registry, {name, 1, 1, 1, infer_same});
+  add(registry, {"Binary", 2, 2, 1, infer_binary, kAsData, binary_parameters});
+  add(registry, {"Scalar", 1, 1, 1, infer_scalar});
+  add(registry, {"Reduce", 1, 1, 1, infer_reduce});
+  add(registry, {"L2Normalization", 1, 1, 2, infer_l2_normalization});
+  add(registry, {"AdaptiveAvgPooling", 1, 1, 1, infer_adaptive_pooling});
+  for (const char* name : {"Unary", "HardSigmoid", "DivSqrtDim"}) add(registry, {name, 1, 1, 1, infer_numeric});
+  for (const char* name : {"Identity", "Clip"}) add(registry, {name, 1, 1, 1, infer_same});
   add(registry, {"Flatten", 1, 1, 1, infer_flatten});
   add(registry, {"Reshape", 1, 1, 1, infer_reshape});
   add(registry, {"Transpose", 1, 1, 1, infer_transpose});
+  add(registry, {"SwapAxes", 1, 1, 1, infer_swap_axes});
+  add(registry, {"Slice", 1, 1, 1, infer_slice});
+  add(registry, {"Split", 1, 1, -1, infer_split});
+  add(registry, {"Pad", 1, 1, 1, infer_pad});
   add(registry, {"Cast", 1, 1, 1, infer_cast});
   add(registry, {"AmpMulticast", 1, -1, -1, infer_multicast});
   return registry;

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "shm/base/errors.hpp"
+#include "worker/graph/axes.hpp"
 
 namespace shoal::worker {
 
@@ -52,6 +53,20 @@ Status check_float(const Node& node, const Value& src) {
   return invalid_argument("{}: '{}' is {}; floating-point elements are needed", describe(node), src.name, dtype_name(src.dtype));
 }
 
+Status check_number(const Node& node, const Value& src) {
+  if (src.dtype != DType::kBool) return {};
+  return unimplemented("{}: '{}' is bool; numbers are needed", describe(node), src.name);
+}
+
+Status check_rank(const Node& node, const Value& src, int least, int most) {
+  const int rank = src.shape.rank();
+  if (rank >= least && rank <= most) return {};
+  return invalid_argument("{}: '{}' has shape {}; {} axes are needed", describe(node), src.name, src.shape.to_string(),
+                          most == kMaxRank ? format("{} or more", least)
+                          : least == most  ? std::to_string(least)
+                                           : format("{} to {}", least, most));
+}
+
 Status check_shape(const Node& node, const char* role, const Value& src, const Shape& expected) {
   if (src.shape == expected) return {};
   return invalid_argument("{}: {} '{}' has shape {} where {} is needed", describe(node), role, src.name, src.shape.to_string(),
@@ -70,14 +85,32 @@ Status infer_same(const Node& node, Sources src, Results dst) {
   return {};
 }
 
-Status infer_float_elementwise(const Node& node, Sources src, Results dst) {
-  SHOAL_RETURN_IF_ERROR(check_float(node, *src[0]));
+Status infer_numeric(const Node& node, Sources src, Results dst) {
+  SHOAL_RETURN_IF_ERROR(check_number(node, *src[0]));
   return infer_same(node, src, dst);
+}
+
+Status infer_binary(const Node& node, Sources src, Results dst) {
+  SHOAL_RETURN_IF_ERROR(check_number(node, *src[0]));
+  if (!std::get<BinaryAttributes>(node.attributes).broadcast) return infer_same(node, src, dst);
+  SHOAL_RETURN_IF_ERROR(check_same_dtype(node, src));
+  const Shape &a = src[0]->shape, &b = src[1]->shape;
+  Shape out = a.rank() >= b.rank() ? a : b;
+  for (int i = 1; i <= std::min(a.rank(), b.rank()); ++i) {  // counted from the last axis
+    const std::int64_t left = a[a.rank() - i], right = b[b.rank() - i];
+    if (left != right && left != 1 && right != 1) {
+      return invalid_argument("{}: '{}' of shape {} and '{}' of shape {} cannot be broadcast together", describe(node),
+                              src[0]->name, a.to_string(), src[1]->name, b.to_string());
+    }
+    out[out.rank() - i] = left == 1 ? right : left;
+  }
+  set_result(*dst[0], src[0]->dtype, out);
+  return {};
 }
 
 Status infer_scalar(const Node& node, Sources src, Results dst) {
   const Value& data = *src[0];
-  if (data.dtype == DType::kBool) return unimplemented("{}: '{}' is bool", describe(node), data.name);
+  SHOAL_RETURN_IF_ERROR(check_number(node, data));
   const bool widens = is_integer(data.dtype) && !std::get<ScalarAttributes>(node.attributes).is_int;
   set_result(*dst[0], widens ? DType::kFloat64 : data.dtype, data.shape);
   return {};
@@ -111,6 +144,37 @@ void same_parameters(const Node&, std::span<Value* const> src) {
   for (Value* value : src) {
     if (is_open(value->shape)) set_result(*value, (*known)->dtype, (*known)->shape);
   }
+}
+
+void binary_parameters(const Node& node, std::span<Value* const> src) {
+  if (!std::get<BinaryAttributes>(node.attributes).broadcast) same_parameters(node, src);
+}
+
+Status infer_reduce(const Node& node, Sources src, Results dst) {
+  const auto& reduce = std::get<ReduceAttributes>(node.attributes);
+  const Value& data = *src[0];
+  SHOAL_RETURN_IF_ERROR(check_number(node, data));
+  std::vector<bool> listed(static_cast<std::size_t>(data.shape.rank()));
+  for (const std::int64_t given : reduce.axes) {
+    SHOAL_ASSIGN_OR_RETURN(const int axis, normalize_axis(node, given, data.shape));
+    if (listed[static_cast<std::size_t>(axis)]) {
+      return invalid_argument("{}: axis {} is listed twice ('{}' has shape {})", describe(node), given, data.name,
+                              data.shape.to_string());
+    }
+    listed[static_cast<std::size_t>(axis)] = true;
+  }
+  const std::vector<bool> reduced = reduced_axes(reduce, data.shape);
+  Dims out;
+  for (int axis = 0; axis < data.shape.rank(); ++axis) {
+    if (!reduced[static_cast<std::size_t>(axis)]) {
+      out.push_back(data.shape[axis]);
+    } else if (reduce.keepdims) {
+      out.push_back(1);
+    }
+  }
+  if (out.empty()) out.push_back(1);
+  set_result(*dst[0], data.dtype, Shape(out));
+  return {};
 }
 
 }  // namespace shoal::worker

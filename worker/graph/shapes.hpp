@@ -12,7 +12,11 @@ Status infer_convolution(const Node& node, Sources src, Results dst);
 Status infer_fully_connected(const Node& node, Sources src, Results dst);
 Status infer_batch_norm(const Node& node, Sources src, Results dst);
 Status infer_leaky(const Node& node, Sources src, Results dst);
-Status infer_float_elementwise(const Node& node, Sources src, Results dst);  ///< one input, floating point, output like it
+Status infer_numeric(const Node& node, Sources src, Results dst);  ///< one input of any number type, output like it
+Status infer_binary(const Node& node, Sources src, Results dst);
+Status infer_reduce(const Node& node, Sources src, Results dst);
+Status infer_l2_normalization(const Node& node, Sources src, Results dst);
+Status infer_adaptive_pooling(const Node& node, Sources src, Results dst);
 Status infer_pooling(const Node& node, Sources src, Results dst);
 Status infer_lrn(const Node& node, Sources src, Results dst);
 Status infer_softmax(const Node& node, Sources src, Results dst);
@@ -22,6 +26,10 @@ Status infer_scalar(const Node& node, Sources src, Results dst);
 Status infer_flatten(const Node& node, Sources src, Results dst);
 Status infer_reshape(const Node& node, Sources src, Results dst);
 Status infer_transpose(const Node& node, Sources src, Results dst);
+Status infer_swap_axes(const Node& node, Sources src, Results dst);
+Status infer_slice(const Node& node, Sources src, Results dst);
+Status infer_split(const Node& node, Sources src, Results dst);
+Status infer_pad(const Node& node, Sources src, Results dst);
 Status infer_cast(const Node& node, Sources src, Results dst);
 Status infer_multicast(const Node& node, Sources src, Results dst);
 
@@ -30,6 +38,7 @@ void fully_connected_parameters(const Node& node, std::span<Value* const> src);
 void batch_norm_parameters(const Node& node, std::span<Value* const> src);
 void leaky_parameters(const Node& node, std::span<Value* const> src);
 void same_parameters(const Node& node, std::span<Value* const> src);
+void binary_parameters(const Node& node, std::span<Value* const> src);
 
 // What the rules share.
 
@@ -45,6 +54,10 @@ Result<Shape> make_shape(const Node& node, std::span<const std::int64_t> dims);
 Status check_same_dtype(const Node& node, Sources src);
 /// Errors: kInvalidArgument unless src has floating-point elements.
 Status check_float(const Node& node, const Value& src);
+/// Errors: kUnimplemented when src is bool.
+Status check_number(const Node& node, const Value& src);
+/// Errors: kInvalidArgument unless src has `least` to `most` axes.
+Status check_rank(const Node& node, const Value& src, int least, int most = kMaxRank);
 /// Errors: kInvalidArgument naming both shapes unless src has this shape; `role` is what src is to the operator ("weight").
 Status check_shape(const Node& node, const char* role, const Value& src, const Shape& expected);
 

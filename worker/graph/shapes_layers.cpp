@@ -192,12 +192,36 @@ Status infer_pooling(const Node& node, Sources src, Results dst) {
   return {};
 }
 
+Status infer_adaptive_pooling(const Node& node, Sources src, Results dst) {
+  const auto& pool = std::get<AdaptivePoolingAttributes>(node.attributes);
+  const Value& data = *src[0];
+  SHOAL_RETURN_IF_ERROR(check_float(node, data));
+  SHOAL_RETURN_IF_ERROR(check_rank(node, data, 4, 4));
+  set_result(*dst[0], data.dtype, Shape{data.shape[0], data.shape[1], pool.height, pool.width});
+  return {};
+}
+
+Status infer_l2_normalization(const Node& node, Sources src, Results dst) {
+  const auto mode = std::get<L2NormalizationAttributes>(node.attributes).mode;
+  const Value& data = *src[0];
+  SHOAL_RETURN_IF_ERROR(check_float(node, data));
+  SHOAL_RETURN_IF_ERROR(check_rank(node, data, mode == L2NormalizationMode::kInstance ? 1 : 3));
+  Shape roots{data.shape[0]};
+  if (mode == L2NormalizationMode::kChannel) {
+    roots = data.shape;
+    roots[1] = 1;
+  } else if (mode == L2NormalizationMode::kSpatial) {
+    roots = Shape{data.shape[0], data.shape[1]};
+  }
+  set_result(*dst[0], data.dtype, data.shape);
+  set_result(*dst[1], data.dtype, roots);
+  return {};
+}
+
 Status infer_lrn(const Node& node, Sources src, Results dst) {
   const Value& data = *src[0];
   SHOAL_RETURN_IF_ERROR(check_float(node, data));
-  if (data.shape.rank() != 4) {
-    return invalid_argument("{}: '{}' has shape {}; 4 axes are needed", describe(node), data.name, data.shape.to_string());
-  }
+  SHOAL_RETURN_IF_ERROR(check_rank(node, data, 4, 4));
   set_result(*dst[0], data.dtype, data.shape);
   set_result(*dst[1], data.dtype, data.shape);
   return {};
@@ -207,6 +231,7 @@ Status infer_softmax(const Node& node, Sources src, Results dst) {
   const auto& softmax = std::get<SoftmaxAttributes>(node.attributes);
   const Value& data = *src[0];
   SHOAL_RETURN_IF_ERROR(check_float(node, data));
+  SHOAL_RETURN_IF_ERROR(check_rank(node, data, softmax.least_rank));
   if (!softmax.flatten_rest || softmax.use_length) {
     SHOAL_ASSIGN_OR_RETURN(const int axis, normalize_axis(node, softmax.axis, data.shape));
     if (softmax.use_length) {

@@ -1,8 +1,9 @@
-// Shape rules of the operators that only move elements: Concat, Flatten, Reshape, Transpose.
+// Shape rules of the operators that only move elements.
 #include <algorithm>
 #include <string>
 
 #include "shm/base/errors.hpp"
+#include "worker/graph/axes.hpp"
 #include "worker/graph/shapes.hpp"
 
 namespace shoal::worker {
@@ -198,6 +199,81 @@ Status infer_transpose(const Node& node, Sources src, Results dst) {
     for (int i = 0; i < data.rank(); ++i) out[i] = data[static_cast<int>(axes[static_cast<std::size_t>(i)])];
   }
   set_result(*dst[0], src[0]->dtype, out);
+  return {};
+}
+
+Status infer_swap_axes(const Node& node, Sources src, Results dst) {
+  const auto& swap = std::get<SwapAxesAttributes>(node.attributes);
+  Shape out = src[0]->shape;
+  SHOAL_ASSIGN_OR_RETURN(const int first, normalize_axis(node, swap.first, out));
+  SHOAL_ASSIGN_OR_RETURN(const int second, normalize_axis(node, swap.second, out));
+  std::swap(out[first], out[second]);
+  set_result(*dst[0], src[0]->dtype, out);
+  return {};
+}
+
+Status infer_slice(const Node& node, Sources src, Results dst) {
+  const auto& slice = std::get<SliceAttributes>(node.attributes);
+  const Value& data = *src[0];
+  Shape out = data.shape;
+  for (const SliceRange& range : slice.ranges) {
+    SHOAL_ASSIGN_OR_RETURN(const int axis, normalize_axis(node, range.axis, data.shape));
+    const std::int64_t size = data.shape[axis], begin = range.begin.value_or(0), end = range.end.value_or(size);
+    if (!slice.clips && (begin < -size || begin >= size || end < -size || end > size)) {
+      return invalid_argument("{}: begin {} or end {} lies outside axis {} of '{}' ({})", describe(node), begin, end, axis,
+                              data.name, data.shape.to_string());
+    }
+    out[axis] = resolve(range, size).count;
+    if (out[axis] == 0) {
+      return invalid_argument("{}: nothing is left of axis {} of '{}' ({})", describe(node), axis, data.name,
+                              data.shape.to_string());
+    }
+  }
+  set_result(*dst[0], data.dtype, out);
+  return {};
+}
+
+Status infer_split(const Node& node, Sources src, Results dst) {
+  const auto& split = std::get<SplitAttributes>(node.attributes);
+  const Value& data = *src[0];
+  SHOAL_ASSIGN_OR_RETURN(const int axis, normalize_axis(node, split.axis, data.shape));
+  if (data.shape[axis] % split.parts != 0) {
+    return invalid_argument("{}: axis {} of '{}' ({}) cannot be cut into {} equal parts", describe(node), axis, data.name,
+                            data.shape.to_string(), split.parts);
+  }
+  Dims out(data.shape.begin(), data.shape.end());
+  out[static_cast<std::size_t>(axis)] /= split.parts;
+  if (split.squeeze) {
+    if (out[static_cast<std::size_t>(axis)] != 1) {
+      return invalid_argument("{}: axis {} of '{}' ({}) is {} long in each of {} parts; it cannot be squeezed", describe(node),
+                              axis, data.name, data.shape.to_string(), out[static_cast<std::size_t>(axis)], split.parts);
+    }
+    if (out.size() > 1) out.erase(out.begin() + axis);
+  }
+  for (Value* part : dst) set_result(*part, data.dtype, Shape(out));
+  return {};
+}
+
+Status infer_pad(const Node& node, Sources src, Results dst) {
+  const auto& pad = std::get<PadAttributes>(node.attributes);
+  const Value& data = *src[0];
+  SHOAL_RETURN_IF_ERROR(check_number(node, data));
+  SHOAL_RETURN_IF_ERROR(check_rank(node, data, 4, 5));
+  Shape out = data.shape;
+  if (pad.widths.size() != static_cast<std::size_t>(2 * out.rank())) {
+    return invalid_argument("{}: pad_width has {} entries; '{}' of shape {} needs {}", describe(node), pad.widths.size(),
+                            data.name, data.shape.to_string(), 2 * out.rank());
+  }
+  for (int axis = 0; axis < out.rank(); ++axis) {
+    const std::int64_t before = pad.widths[static_cast<std::size_t>(2 * axis)],
+                       behind = pad.widths[static_cast<std::size_t>(2 * axis + 1)];
+    if (pad.mode == PadMode::kReflect && std::max(before, behind) >= out[axis]) {
+      return invalid_argument("{}: pad_width {} of axis {}; '{}' of shape {} has too few elements there to reflect",
+                              describe(node), std::max(before, behind), axis, data.name, data.shape.to_string());
+    }
+    out[axis] += before + behind;
+  }
+  set_result(*dst[0], data.dtype, out);
   return {};
 }
 

@@ -54,10 +54,7 @@ Compiler::Taken Compiler::take(const Node& node) {
   if (name == "LRN") return lrn(node);
   if (name == "Softmax") return softmax(node);
   if (name == "Concat") return concat(node);
-  if (name == "Add") return binary(node, dnnl::algorithm::binary_add);
-  if (name == "Sub") return binary(node, dnnl::algorithm::binary_sub);
-  if (name == "Mul") return binary(node, dnnl::algorithm::binary_mul);
-  if (name == "Div") return binary(node, dnnl::algorithm::binary_div);
+  if (name == "Binary") return binary(node);
   if (name == "AddN") return add_n(node);
   if (name == "LeakyReLU" && node.inputs.size() == 2) return prelu(node);
   return eltwise(node);

@@ -104,7 +104,8 @@ class Compiler {
   Taken lrn(const Node& node);
   Taken softmax(const Node& node);
   Taken concat(const Node& node);
-  Taken binary(const Node& node, dnnl::algorithm algorithm);
+  Taken binary(const Node& node);
+  Taken pair(const Node& node, dnnl::algorithm algorithm);
   Taken add_n(const Node& node);
   Taken eltwise(const Node& node);
   Taken prelu(const Node& node);

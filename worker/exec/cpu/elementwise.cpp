@@ -25,9 +25,20 @@ Compiler::Taken Compiler::view(const Node& node) {
 
 Compiler::Taken Compiler::eltwise(const Node& node) {
   const auto function = eltwise_of(node);
-  // oneDNN's clip turns NaN into the lower bound; behind a convolution, where speed matters, it is taken all the same.
+  // oneDNN's clip turns NaN into the lower bound, its relu into 0; behind a convolution, where speed matters, they are taken all
+  // the same.
   if (!function || function->algorithm == dnnl::algorithm::eltwise_clip) return false;
   SHOAL_ASSIGN_OR_RETURN(const Form src, first_form(node.inputs[0]));
+  if (function->algorithm == dnnl::algorithm::eltwise_relu && function->alpha == 0) {
+    // Our kernel on the buffer as it lies: the zeros that fill the blocks stay zeros.
+    const Form dst = new_form(src.desc);
+    SHOAL_ASSIGN_OR_RETURN(const ReferenceKernel kernel, reference_kernel_of(node));
+    const Shape flat{static_cast<std::int64_t>(src.desc.get_size() / sizeof(float))};
+    plan_.steps.push_back(
+        make_reference_step(node, kernel, {{DType::kFloat32, flat, src.buffer}}, {{DType::kFloat32, flat, dst.buffer}}));
+    add_form(node.outputs[0], dst);
+    return true;
+  }
   const dnnl::eltwise_forward::desc desc(dnnl::prop_kind::forward_inference, function->algorithm, src.desc, function->alpha,
                                          function->beta);
   const dnnl::eltwise_forward::primitive_desc pd(desc, attributes_for({}), engine(), /*allow_empty=*/true);
@@ -39,7 +50,22 @@ Compiler::Taken Compiler::eltwise(const Node& node) {
   return true;
 }
 
-Compiler::Taken Compiler::binary(const Node& node, dnnl::algorithm algorithm) {
+Compiler::Taken Compiler::binary(const Node& node) {
+  switch (std::get<BinaryAttributes>(node.attributes).kind) {
+    case BinaryKind::kAdd:
+      return pair(node, dnnl::algorithm::binary_add);
+    case BinaryKind::kSub:
+      return pair(node, dnnl::algorithm::binary_sub);
+    case BinaryKind::kMul:
+      return pair(node, dnnl::algorithm::binary_mul);
+    case BinaryKind::kDiv:
+      return pair(node, dnnl::algorithm::binary_div);
+    default:
+      return false;
+  }
+}
+
+Compiler::Taken Compiler::pair(const Node& node, dnnl::algorithm algorithm) {
   // The first operand's buffer may become the result's; an addition may turn them round for that.
   ValueId a = node.inputs[0], b = node.inputs[1];
   if (value(a).shape != value(b).shape) return false;
@@ -70,7 +96,7 @@ Compiler::Taken Compiler::binary(const Node& node, dnnl::algorithm algorithm) {
 
 Compiler::Taken Compiler::add_n(const Node& node) {
   if (node.inputs.size() == 1) return view(node);
-  if (node.inputs.size() == 2) return binary(node, dnnl::algorithm::binary_add);
+  if (node.inputs.size() == 2) return pair(node, dnnl::algorithm::binary_add);
   SHOAL_ASSIGN_OR_RETURN(const Form first, first_form(node.inputs[0]));
   const dnnl::binary::desc desc(dnnl::algorithm::binary_add, first.desc, first.desc, first.desc);
   const dnnl::binary::primitive_desc pd(desc, attributes_for({}), engine(), /*allow_empty=*/true);

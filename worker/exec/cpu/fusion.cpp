@@ -40,13 +40,26 @@ std::optional<Eltwise> leaky(const LeakyAttributes& attributes) {
   return std::nullopt;
 }
 
-std::optional<Eltwise> scalar(const std::string& name, float s) {
+std::optional<Eltwise> scalar(const ScalarAttributes& attributes) {
+  const auto s = static_cast<float>(attributes.scalar);
   const auto linear = [](float alpha, float beta) { return Eltwise{dnnl::algorithm::eltwise_linear, alpha, beta}; };
-  if (name == "AddScalar") return linear(1, s);
-  if (name == "SubScalar") return linear(1, -s);
-  if (name == "RSubScalar") return linear(-1, s);
-  if (name == "MulScalar") return linear(s, 0);
-  return std::nullopt;
+  switch (attributes.kind) {
+    case BinaryKind::kAdd:
+      return linear(1, s);
+    case BinaryKind::kSub:
+      return attributes.reversed ? linear(-1, s) : linear(1, -s);
+    case BinaryKind::kMul:
+      return linear(s, 0);
+    default:
+      return std::nullopt;
+  }
+}
+
+/// An addition of two tensors of one shape.
+bool is_addition(const Graph& graph, const Node& node) {
+  const auto* const binary = std::get_if<BinaryAttributes>(&node.attributes);
+  const bool adds = binary ? binary->kind == BinaryKind::kAdd : node.op->name == "AddN" && node.inputs.size() == 2;
+  return adds && graph.value(node.inputs[0]).shape == graph.value(node.inputs[1]).shape;
 }
 
 }  // namespace
@@ -54,9 +67,7 @@ std::optional<Eltwise> scalar(const std::string& name, float s) {
 std::optional<Eltwise> eltwise_of(const Node& node) {
   if (const auto* attributes = std::get_if<ActivationAttributes>(&node.attributes)) return activation(*attributes);
   if (const auto* attributes = std::get_if<LeakyAttributes>(&node.attributes)) return leaky(*attributes);
-  if (const auto* attributes = std::get_if<ScalarAttributes>(&node.attributes)) {
-    return scalar(node.op->name, static_cast<float>(attributes->scalar));
-  }
+  if (const auto* attributes = std::get_if<ScalarAttributes>(&node.attributes)) return scalar(*attributes);
   if (const auto* attributes = std::get_if<ClipAttributes>(&node.attributes)) {
     return Eltwise{dnnl::algorithm::eltwise_clip, static_cast<float>(attributes->min), static_cast<float>(attributes->max)};
   }
@@ -78,8 +89,7 @@ std::vector<Compiler::PostOp> Compiler::find_post_ops(ValueId from, bool with_su
     const NodeId reader = sole_reader(at);
     if (reader == kNoNode || !all_float(node(reader))) return found;
     const Node& next = node(reader);
-    const bool is_addition = (next.op->name == "Add" || next.op->name == "AddN") && next.inputs.size() == 2;
-    if (is_addition && with_sum) {
+    if (with_sum && is_addition(graph_, next)) {
       const ValueId other = next.inputs[next.inputs[0] == at ? 1 : 0];
       if (!is_ready(other)) return found;
       found.push_back({.node = reader, .residual = other});

@@ -7,30 +7,24 @@
 namespace shoal::worker {
 namespace {
 
-/// dst[i] = function(src[i]), computed in float or double.
-template <typename T, typename Function>
-Status map(const TensorView& src, TensorView& dst, Function function) {
-  const T* from = elements<T>(src);
-  T* to = elements<T>(dst);
-  for (std::int64_t i = 0, count = src.element_count(); i < count; ++i)
-    to[i] = to_element<T>(function(static_cast<Compute<T>>(from[i])));
-  return {};
-}
-
 template <typename T>
 Status activate(ActivationKind kind, const TensorView& src, TensorView& dst) {
-  using F = Compute<T>;
+  using C = Compute<T>;
+  using F = Float<T>;
+  const auto floating = [&](auto function) {
+    return map<T>(src, dst, [=](C x) { return from_float<C>(function(static_cast<F>(x))); });
+  };
   switch (kind) {
     case ActivationKind::kRelu:
-      return map<T>(src, dst, [](F x) { return x < 0 ? F{0} : x; });  // NaN passes
+      return map<T>(src, dst, [](C x) { return x < 0 ? C{0} : x; });  // NaN passes
     case ActivationKind::kSigmoid:
-      return map<T>(src, dst, [](F x) { return 1 / (1 + std::exp(-x)); });
+      return floating([](F x) { return 1 / (1 + std::exp(-x)); });
     case ActivationKind::kTanh:
-      return map<T>(src, dst, [](F x) { return std::tanh(x); });
+      return floating([](F x) { return std::tanh(x); });
     case ActivationKind::kSoftRelu:
-      return map<T>(src, dst, [](F x) { return x > 20 ? x : std::log1p(std::exp(x)); });
+      return floating([](F x) { return x > 20 ? x : std::log1p(std::exp(x)); });
     case ActivationKind::kSoftSign:
-      return map<T>(src, dst, [](F x) { return x / (1 + std::abs(x)); });
+      return floating([](F x) { return x / (1 + std::abs(x)); });
   }
   return internal_error("an activation without a kernel");
 }
@@ -85,7 +79,7 @@ Status leaky(const LeakyAttributes& leaky, Sources src, TensorView& dst) {
 
 Status reference_activation(const Node& node, Sources src, Results dst) {
   const ActivationKind kind = std::get<ActivationAttributes>(node.attributes).kind;
-  return with_float(node, src[0].dtype, [&]<typename T>() { return activate<T>(kind, src[0], dst[0]); });
+  return with_number(node, src[0].dtype, [&]<typename T>() { return activate<T>(kind, src[0], dst[0]); });
 }
 
 Status reference_leaky(const Node& node, Sources src, Results dst) {

@@ -7,16 +7,12 @@
 namespace shoal::worker {
 namespace {
 
-/// C's conversion, with an answer where C has none: a float beyond int64 becomes the nearest int64 and is then cut to the type.
 template <typename To, typename From>
 To convert(From value) {
   if constexpr (std::is_same_v<To, bool>) {
     return static_cast<Compute<From>>(value) != 0;
   } else if constexpr (std::is_integral_v<To> && !std::is_integral_v<From>) {
-    constexpr double kLimit = 9223372036854774784.0;  // the largest double below 2^63
-    const double x = static_cast<double>(value);
-    if (std::is_same_v<To, std::uint64_t> && x > kLimit && x < 2 * kLimit) return static_cast<To>(x);
-    return static_cast<To>(static_cast<std::int64_t>(x > kLimit ? kLimit : x > -kLimit ? x : -kLimit));  // NaN too
+    return cut<To>(static_cast<double>(value));
   } else {
     return to_element<To>(static_cast<Compute<From>>(value));
   }

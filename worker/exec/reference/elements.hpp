@@ -1,6 +1,7 @@
 // From a tensor's dtype to the C++ type of its elements.
 #pragma once
 
+#include <array>
 #include <type_traits>
 #include <utility>
 
@@ -23,6 +24,38 @@ T to_element(From value) {
   else
     return static_cast<T>(value);
 }
+
+/// A floating-point number as an integer of type T, with an answer where C has none: cut to the nearest int64, then to T; NaN is
+/// the lowest.
+template <typename T>
+T cut(double value) {
+  constexpr double kLimit = 9223372036854774784.0;  // the largest double below 2^63
+  if (std::is_same_v<T, std::uint64_t> && value > kLimit && value < 2 * kLimit) return static_cast<T>(value);
+  return static_cast<T>(static_cast<std::int64_t>(value > kLimit ? kLimit : value > -kLimit ? value : -kLimit));
+}
+
+/// T of a number that was computed in floating point, whatever T is.
+template <typename T, typename Float>
+T from_float(Float value) {
+  if constexpr (std::is_integral_v<T>)
+    return cut<T>(static_cast<double>(value));
+  else
+    return to_element<T>(value);
+}
+
+/// Sums, differences and products wrap for integers.
+template <typename T, typename Function>
+T wrapping(T a, T b, Function function) {
+  if constexpr (std::is_integral_v<T>) {
+    return static_cast<T>(function(static_cast<std::uint64_t>(a), static_cast<std::uint64_t>(b)));
+  } else {
+    return function(a, b);
+  }
+}
+
+/// What functions of T are computed in: double for double, float for all other types, integers too.
+template <typename T>
+using Float = std::conditional_t<std::is_same_v<T, double>, double, float>;
 
 /// The elements of a view as T; the caller knows the dtype.
 template <typename T>
@@ -80,6 +113,16 @@ Status with_number(const Node& node, DType dtype, Run&& run) {
   }
 }
 
+/// dst[i] = function(src[i]) with numbers of Compute<To>; src of another type than dst is converted first.
+template <typename From, typename To = From, typename Function>
+Status map(const TensorView& src, TensorView& dst, Function function) {
+  const From* from = elements<From>(src);
+  To* to = elements<To>(dst);
+  for (std::int64_t i = 0, count = dst.element_count(); i < count; ++i)
+    to[i] = to_element<To>(function(static_cast<Compute<To>>(from[i])));
+  return {};
+}
+
 /// A shape seen from one axis: `outer` rows of `size` elements that lie `inner` apart.
 struct AxisView {
   std::int64_t outer = 1, size = 1, inner = 1;
@@ -93,6 +136,63 @@ struct AxisView {
 /// A checked axis that may be counted from the back.
 inline int positive_axis(std::int64_t axis, const Shape& shape) {
   return static_cast<int>(axis < 0 ? axis + shape.rank() : axis);
+}
+
+/// How far apart, in elements, neighbours along each axis lie.
+using Strides = std::array<std::int64_t, kMaxRank>;
+
+inline Strides row_major(const Shape& shape) {
+  Strides strides{};
+  std::int64_t stride = 1;
+  for (int axis = shape.rank() - 1; axis >= 0; --axis) {
+    strides[static_cast<std::size_t>(axis)] = stride;
+    stride *= shape[axis];
+  }
+  return strides;
+}
+
+/// The strides of `src` along the axes of `dst`, which it is broadcast to: 0 where it is spread.
+inline Strides broadcast_strides(const Shape& src, const Shape& dst) {
+  const Strides own = row_major(src);
+  Strides strides{};
+  const int lead = dst.rank() - src.rank();
+  for (int axis = 0; axis < src.rank(); ++axis) {
+    if (src[axis] != 1) strides[static_cast<std::size_t>(lead + axis)] = own[static_cast<std::size_t>(axis)];
+  }
+  return strides;
+}
+
+/// Visits the rows (last axis) of `shape` in order; run(offsets) is told where the row begins in each of the tensors that lie so.
+template <std::size_t kTensors, typename Run>
+void each_row(const Shape& shape, const std::array<Strides, kTensors>& strides, Run run) {
+  const int last = shape.rank() - 1;
+  std::array<std::int64_t, kTensors> offsets{};
+  std::array<std::int64_t, kMaxRank> position{};
+  for (;;) {
+    run(offsets);
+    int axis = last - 1;
+    for (; axis >= 0; --axis) {  // the odometer: offsets follow position
+      const auto k = static_cast<std::size_t>(axis);
+      ++position[k];
+      for (std::size_t t = 0; t < kTensors; ++t) offsets[t] += strides[t][k];
+      if (position[k] < shape[axis]) break;
+      for (std::size_t t = 0; t < kTensors; ++t) offsets[t] -= strides[t][k] * position[k];
+      position[k] = 0;
+    }
+    if (axis < 0) return;
+  }
+}
+
+/// As above for one tensor: run(offset).
+template <typename Run>
+void each_row(const Shape& shape, const Strides& strides, Run run) {
+  each_row(shape, std::array<Strides, 1>{strides}, [&](const std::array<std::int64_t, 1>& offsets) { run(offsets[0]); });
+}
+
+/// Length of a row as each_row() sees it.
+inline std::int64_t row_length(const Shape& shape) { return shape.rank() == 0 ? 1 : shape[shape.rank() - 1]; }
+inline std::int64_t row_stride(const Shape& shape, const Strides& strides) {
+  return shape.rank() == 0 ? 1 : strides[static_cast<std::size_t>(shape.rank() - 1)];
 }
 
 }  // namespace shoal::worker

@@ -1,4 +1,4 @@
-// BatchNorm and LRN.
+// BatchNorm, LRN and L2Normalization.
 #include <algorithm>
 #include <cmath>
 #include <vector>
@@ -58,7 +58,44 @@ void lrn(const LrnAttributes& lrn, const TensorView& src, Results dst) {
   }
 }
 
+/// Which elements share a root: `size` of them, `inner` apart.
+AxisView rows_of(L2NormalizationMode mode, const Shape& shape) {
+  if (mode == L2NormalizationMode::kChannel) return {shape, 1};
+  const AxisView view(shape, mode == L2NormalizationMode::kInstance ? 0 : 1);
+  return {Shape{view.outer * view.size, view.inner}, 1};
+}
+
+/// root = sqrt(sum of x^2 + eps) over each row; y = x / root.
+template <typename T>
+void l2_normalization(const L2NormalizationAttributes& norm, const TensorView& src, Results dst) {
+  using F = Compute<T>;
+  const AxisView view = rows_of(norm.mode, src.shape);
+  for (std::int64_t outer = 0; outer < view.outer; ++outer) {
+    for (std::int64_t inner = 0; inner < view.inner; ++inner) {
+      const std::int64_t at = outer * view.size * view.inner + inner;
+      const T* const x = elements<T>(src) + at;
+      double sum = 0;
+      for (std::int64_t i = 0; i < view.size; ++i) {
+        const auto value = static_cast<double>(static_cast<F>(x[i * view.inner]));
+        sum += value * value;
+      }
+      const F root = static_cast<F>(std::sqrt(sum + norm.eps));
+      if (dst[1].data) elements<T>(dst[1])[outer * view.inner + inner] = to_element<T>(root);
+      if (!dst[0].data) continue;
+      T* const y = elements<T>(dst[0]) + at;
+      for (std::int64_t i = 0; i < view.size; ++i) y[i * view.inner] = to_element<T>(static_cast<F>(x[i * view.inner]) / root);
+    }
+  }
+}
+
 }  // namespace
+
+Status reference_l2_normalization(const Node& node, Sources src, Results dst) {
+  return with_float(node, src[0].dtype, [&]<typename T>() {
+    l2_normalization<T>(std::get<L2NormalizationAttributes>(node.attributes), src[0], dst);
+    return Status();
+  });
+}
 
 Status reference_batch_norm(const Node& node, Sources src, Results dst) {
   const auto& attributes = std::get<BatchNormAttributes>(node.attributes);

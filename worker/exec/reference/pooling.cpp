@@ -140,7 +140,39 @@ void pool_all(const PoolingAttributes& pool, const Geometry& g, const T* src, T*
   }
 }
 
+/// Window `index` of `count` over `size` positions.
+struct AdaptiveWindow {
+  std::int64_t begin, end;
+  AdaptiveWindow(std::int64_t index, std::int64_t count, std::int64_t size)
+      : begin(index * size / count), end(((index + 1) * size + count - 1) / count) {}
+};
+
+template <typename T>
+void adaptive_mean(const Shape& in, const Shape& out, const T* src, T* dst) {
+  for (std::int64_t plane = 0; plane < in[0] * in[1]; ++plane, src += in[2] * in[3]) {
+    for (std::int64_t y = 0; y < out[2]; ++y) {
+      const AdaptiveWindow rows(y, out[2], in[2]);
+      for (std::int64_t x = 0; x < out[3]; ++x) {
+        const AdaptiveWindow columns(x, out[3], in[3]);
+        double sum = 0;
+        for (std::int64_t row = rows.begin; row < rows.end; ++row) {
+          for (std::int64_t column = columns.begin; column < columns.end; ++column)
+            sum += static_cast<double>(static_cast<Compute<T>>(src[row * in[3] + column]));
+        }
+        *dst++ = to_element<T>(sum / static_cast<double>((rows.end - rows.begin) * (columns.end - columns.begin)));
+      }
+    }
+  }
+}
+
 }  // namespace
+
+Status reference_adaptive_pooling(const Node& node, Sources src, Results dst) {
+  return with_float(node, src[0].dtype, [&]<typename T>() {
+    adaptive_mean(src[0].shape, dst[0].shape, elements<T>(src[0]), elements<T>(dst[0]));
+    return Status();
+  });
+}
 
 Status reference_pooling(const Node& node, Sources src, Results dst) {
   const auto& pool = std::get<PoolingAttributes>(node.attributes);

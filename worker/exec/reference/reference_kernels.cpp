@@ -5,7 +5,6 @@
 
 #include "shm/base/check.hpp"
 #include "worker/exec/reference/kernels.hpp"
-#include "worker/graph/operators.hpp"
 
 namespace shoal::worker {
 namespace {
@@ -13,23 +12,25 @@ namespace {
 using Kernels = std::map<std::string, ReferenceKernel, std::less<>>;
 
 Kernels built_in() {
-  Kernels kernels{
+  return {
       {"Convolution", reference_convolution},
       {"FullyConnected", reference_fully_connected},
       {"BatchNorm", reference_batch_norm},
       {"LRN", reference_lrn},
+      {"L2Normalization", reference_l2_normalization},
       {"Activation", reference_activation},
       {"LeakyReLU", reference_leaky},
+      {"HardSigmoid", reference_hard_sigmoid},
       {"Pooling", reference_pooling},
+      {"AdaptiveAvgPooling", reference_adaptive_pooling},
       {"Softmax", reference_softmax},
-      {"Add", reference_binary},
-      {"Sub", reference_binary},
-      {"Mul", reference_binary},
-      {"Div", reference_binary},
+      {"Binary", reference_binary},
+      {"Scalar", reference_scalar},
+      {"Unary", reference_unary},
+      {"DivSqrtDim", reference_div_sqrt_dim},
       {"AddN", reference_add_n},
       {"Clip", reference_clip},
-      {"Round", reference_round},
-      {"Sign", reference_sign},
+      {"Reduce", reference_reduce},
       {"Cast", reference_cast},
       {"AmpMulticast", reference_cast},
       {"Identity", reference_copy},
@@ -37,11 +38,11 @@ Kernels built_in() {
       {"Reshape", reference_copy},
       {"Concat", reference_concat},
       {"Transpose", reference_transpose},
+      {"SwapAxes", reference_swap_axes},
+      {"Slice", reference_slice},
+      {"Split", reference_split},
+      {"Pad", reference_pad},
   };
-  for (const Operator* op : all_operators()) {
-    if (op->name.ends_with("Scalar")) kernels.emplace(op->name, reference_scalar);
-  }
-  return kernels;
 }
 
 Kernels& registry() {

@@ -49,24 +49,34 @@ bool is_training_hint(std::string_view key) {
 
 }  // namespace
 
-std::optional<Dims> parse_tuple(std::string_view text) {
+std::optional<OptionalDims> parse_optional_tuple(std::string_view text) {
   text = trimmed(text);
   if (text.empty()) return std::nullopt;
-  if (text.front() != '(' && text.front() != '[') {
-    const auto single = parse_integer(text);
-    return single ? std::optional(Dims{*single}) : std::nullopt;
+  const bool listed = text.front() == '(' || text.front() == '[';
+  if (listed) {
+    if (text.size() < 2 || (text.back() != ')' && text.back() != ']')) return std::nullopt;
+    text = trimmed(text.substr(1, text.size() - 2));
   }
-  if (text.size() < 2 || (text.back() != ')' && text.back() != ']')) return std::nullopt;
-  text = trimmed(text.substr(1, text.size() - 2));
-  Dims dims;
+  OptionalDims dims;
   while (!text.empty()) {
-    const auto comma = text.find(',');
+    const auto comma = listed ? text.find(',') : std::string_view::npos;
     std::string_view entry = trimmed(text.substr(0, comma));
-    if (entry.size() > 1 && entry.back() == 'L') entry.remove_suffix(1);  // Python 2 wrote its longs so
+    if (listed && entry.size() > 1 && entry.back() == 'L') entry.remove_suffix(1);  // Python 2 wrote its longs so
     const auto value = parse_integer(entry);
-    if (!value) return std::nullopt;
-    dims.push_back(*value);
+    if (!value && entry != "None") return std::nullopt;
+    dims.push_back(value);
     text = comma == std::string_view::npos ? std::string_view() : trimmed(text.substr(comma + 1));
+  }
+  return dims;
+}
+
+std::optional<Dims> parse_tuple(std::string_view text) {
+  const auto entries = parse_optional_tuple(text);
+  if (!entries) return std::nullopt;
+  Dims dims;
+  for (const auto& entry : *entries) {
+    if (!entry) return std::nullopt;
+    dims.push_back(*entry);
   }
   return dims;
 }
@@ -133,6 +143,21 @@ Dims AttributeReader::tuple(const char* key, std::optional<Dims> missing, std::i
   }
   for (const std::int64_t dim : *dims) {
     if (dim < least || dim > kInt32Max) fail(key, format("holds {}, which is not in {} to {}", dim, least, kInt32Max));
+  }
+  return *dims;
+}
+
+OptionalDims AttributeReader::optional_tuple(const char* key, std::optional<OptionalDims> missing) {
+  const std::string* text = find(key, !missing);
+  if (!text) return missing.value_or(OptionalDims{});
+  const auto dims = parse_optional_tuple(*text);
+  if (!dims) {
+    fail(key, "is no tuple of whole numbers and None");
+    return missing.value_or(OptionalDims{});
+  }
+  for (const auto& dim : *dims) {
+    if (dim && (*dim < kInt32Min || *dim > kInt32Max))
+      fail(key, format("holds {}, which is not in {} to {}", *dim, kInt32Min, kInt32Max));
   }
   return *dims;
 }

@@ -15,6 +15,8 @@
 
 namespace shoal::worker {
 
+using OptionalDims = std::vector<std::optional<std::int64_t>>;
+
 /// Reads each attribute that the operator knows, by the grammar of MXNet 1.9.1's parameter parser. The first error sticks: later
 /// reads return defaults, and status() says what was wrong with operator, node and attribute named.
 ///   Threads  thread-compatible
@@ -35,6 +37,8 @@ class AttributeReader {
   float real(const char* key, std::optional<float> missing = {});  ///< a float32 field: what overflows it is an error
   bool flag(const char* key, bool missing);
   Dims tuple(const char* key, std::optional<Dims> missing = {}, std::int64_t least = kInt32Min);
+  /// A tuple whose entries may be None.
+  OptionalDims optional_tuple(const char* key, std::optional<OptionalDims> missing = {});
   std::size_t choice(const char* key, std::initializer_list<std::string_view> names, std::optional<std::size_t> missing = {});
   DType dtype(const char* key);  ///< required; a name such as "float16"
 
@@ -57,5 +61,7 @@ class AttributeReader {
 
 /// "(3, 3)", "[3,3]", "(3L,)", "3", "()": MXNet's tuples of integers; nothing when the text is none of these.
 std::optional<Dims> parse_tuple(std::string_view text);
+/// As parse_tuple, with entries that may be "None".
+std::optional<OptionalDims> parse_optional_tuple(std::string_view text);
 
 }  // namespace shoal::worker

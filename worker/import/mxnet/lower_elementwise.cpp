@@ -1,5 +1,7 @@
-// Element-wise operators: same-shape arithmetic, the scalar family, casts, clip, and everything that is the identity at
-// inference.
+// Element-wise operators: arithmetic of two tensors, the scalar family, functions of one tensor, casts, clip, and everything that
+// is the identity at inference.
+#include <cctype>
+
 #include "shm/base/format.hpp"
 #include "worker/import/mxnet/mxnet_lowering.hpp"
 
@@ -15,56 +17,150 @@ void check_num_args(MxnetLowering& lowering, const char* key) {
     lowering.attributes.fail(key, format("and the node has {} inputs", count));
 }
 
-Values add(MxnetLowering& lowering) { return lowering.add("Add"); }
-Values subtract(MxnetLowering& lowering) { return lowering.add("Sub"); }
-Values multiply(MxnetLowering& lowering) { return lowering.add("Mul"); }
-Values divide(MxnetLowering& lowering) { return lowering.add("Div"); }
-Values round(MxnetLowering& lowering) { return lowering.add("Round"); }
-Values sign(MxnetLowering& lowering) { return lowering.add("Sign"); }
-
 Values add_n(MxnetLowering& lowering) {
   check_num_args(lowering, "num_args");
   return lowering.add("AddN");
 }
 
-/// MXNet's name of a scalar operator, its CamelCase alias, and ours.
-struct ScalarName {
-  const char *name, *alias, *shoal;
-};
-constexpr ScalarName kScalars[] = {
-    {"_plus_scalar", "_PlusScalar", "AddScalar"},
-    {"_minus_scalar", "_MinusScalar", "SubScalar"},
-    {"_rminus_scalar", "_RMinusScalar", "RSubScalar"},
-    {"_mul_scalar", "_MulScalar", "MulScalar"},
-    {"_div_scalar", "_DivScalar", "DivScalar"},
-    {"_rdiv_scalar", "_RDivScalar", "RDivScalar"},
-    {"_mod_scalar", "_ModScalar", "ModScalar"},
-    {"_rmod_scalar", "_RModScalar", "RModScalar"},
-    {"_power_scalar", "_PowerScalar", "PowerScalar"},
-    {"_rpower_scalar", "_RPowerScalar", "RPowerScalar"},
-    {"_maximum_scalar", "_MaximumScalar", "MaximumScalar"},
-    {"_minimum_scalar", "_MinimumScalar", "MinimumScalar"},
-    {"_hypot_scalar", "_HypotScalar", "HypotScalar"},
-    {"_equal_scalar", "_EqualScalar", "EqualScalar"},
-    {"_not_equal_scalar", "_NotEqualScalar", "NotEqualScalar"},
-    {"_greater_scalar", "_GreaterScalar", "GreaterScalar"},
-    {"_greater_equal_scalar", "_GreaterEqualScalar", "GreaterEqualScalar"},
-    {"_lesser_scalar", "_LesserScalar", "LesserScalar"},
-    {"_lesser_equal_scalar", "_LesserEqualScalar", "LesserEqualScalar"},
-    {"_logical_and_scalar", "_LogicalAndScalar", "LogicalAndScalar"},
-    {"_logical_or_scalar", "_LogicalOrScalar", "LogicalOrScalar"},
-    {"_logical_xor_scalar", "_LogicalXorScalar", "LogicalXorScalar"},
+/// MXNet makes the names of a kind's operators from one stem: _greater_equal, _Greater_Equal, broadcast_greater_equal,
+/// _greater_equal_scalar, _GreaterEqualScalar.
+struct BinaryName {
+  BinaryKind kind;
+  const char* stem;
+  bool has_reversed_scalar = false;          ///< _rminus_scalar
+  std::vector<std::string> same_shape = {};  ///< further names
+  std::vector<std::string> broadcast = {};
 };
 
-Values scalar(MxnetLowering& lowering) {
-  ScalarAttributes scalar;
-  scalar.scalar = lowering.attributes.number("scalar", 1.0);
-  scalar.is_int = lowering.attributes.flag("is_int", true);
-  for (const ScalarName& row : kScalars) {
-    if (lowering.node.op == row.name || lowering.node.op == row.alias) return lowering.add(row.shoal, scalar);
-  }
-  return {};
+const std::vector<BinaryName>& binary_names() {
+  static const std::vector<BinaryName> names{
+      {BinaryKind::kAdd, "plus", false, {"elemwise_add", "_add", "_grad_add"}, {"broadcast_add"}},
+      {BinaryKind::kSub, "minus", true, {"elemwise_sub", "_sub"}, {"broadcast_sub"}},
+      {BinaryKind::kMul, "mul", false, {"elemwise_mul"}},
+      {BinaryKind::kDiv, "div", true, {"elemwise_div"}},
+      {BinaryKind::kMod, "mod", true},
+      {BinaryKind::kPower, "power", true},
+      {BinaryKind::kMaximum, "maximum"},
+      {BinaryKind::kMinimum, "minimum"},
+      {BinaryKind::kHypot, "hypot"},
+      {BinaryKind::kEqual, "equal"},
+      {BinaryKind::kNotEqual, "not_equal"},
+      {BinaryKind::kGreater, "greater"},
+      {BinaryKind::kGreaterEqual, "greater_equal"},
+      {BinaryKind::kLesser, "lesser"},
+      {BinaryKind::kLesserEqual, "lesser_equal"},
+      {BinaryKind::kLogicalAnd, "logical_and"},
+      {BinaryKind::kLogicalOr, "logical_or"},
+      {BinaryKind::kLogicalXor, "logical_xor"},
+  };
+  return names;
 }
+
+/// "not_equal" as "Not_Equal", or without the underscore.
+std::string capitalised(std::string_view stem, bool with_underscores) {
+  std::string text;
+  bool begins_word = true;
+  for (const char c : stem) {
+    if (c != '_' || with_underscores) text += begins_word ? static_cast<char>(std::toupper(static_cast<unsigned char>(c))) : c;
+    begins_word = c == '_';
+  }
+  return text;
+}
+
+/// The lowering to Binary; the operators take no attributes.
+auto binary(BinaryKind kind, bool broadcast) {
+  return [=](MxnetLowering& lowering) { return lowering.add("Binary", BinaryAttributes{kind, broadcast}); };
+}
+
+auto scalar(BinaryKind kind, bool reversed) {
+  return [=](MxnetLowering& lowering) {
+    ScalarAttributes scalar{.kind = kind, .reversed = reversed};
+    scalar.scalar = lowering.attributes.number("scalar", 1.0);
+    scalar.is_int = lowering.attributes.flag("is_int", true);
+    return lowering.add("Scalar", scalar);
+  };
+}
+
+void add_binaries(std::vector<MxnetOperator>& all) {
+  for (const BinaryName& row : binary_names()) {
+    const std::string stem = row.stem, words = capitalised(stem, true), camel = capitalised(stem, false);
+    add_aliases(all, {"", 2, 2, -1, binary(row.kind, false)}, row.same_shape);
+    add_aliases(all, {"", 2, 2, -1, binary(row.kind, false)}, {format("_{}", stem), format("_{}", words)});
+    add_aliases(all, {"", 2, 2, -1, binary(row.kind, true)}, row.broadcast);
+    add_aliases(all, {"", 2, 2, -1, binary(row.kind, true)}, {format("broadcast_{}", stem)});
+    add_aliases(all, {"", 1, 1, -1, scalar(row.kind, false)}, {format("_{}_scalar", stem), format("_{}Scalar", camel)});
+    if (!row.has_reversed_scalar) continue;
+    add_aliases(all, {"", 1, 1, -1, scalar(row.kind, true)}, {format("_r{}_scalar", stem), format("_R{}Scalar", camel)});
+  }
+  add_aliases(all, {"", 1, 1, -1, scalar(BinaryKind::kSmoothL1, false)}, {"smooth_l1", "_npx_smooth_l1"});
+}
+
+struct UnaryName {
+  const char* name;
+  UnaryKind kind;
+};
+constexpr UnaryName kUnaries[] = {
+    {"abs", UnaryKind::kAbs},
+    {"negative", UnaryKind::kNegative},
+    {"sign", UnaryKind::kSign},
+    {"_contrib_sign_ste", UnaryKind::kSign},
+    {"square", UnaryKind::kSquare},
+    {"logical_not", UnaryKind::kLogicalNot},
+    {"floor", UnaryKind::kFloor},
+    {"ceil", UnaryKind::kCeil},
+    {"trunc", UnaryKind::kTrunc},
+    {"fix", UnaryKind::kTrunc},
+    {"round", UnaryKind::kRound},
+    {"_contrib_round_ste", UnaryKind::kRound},
+    {"rint", UnaryKind::kRint},
+    {"reciprocal", UnaryKind::kReciprocal},
+    {"sqrt", UnaryKind::kSqrt},
+    {"rsqrt", UnaryKind::kRsqrt},
+    {"cbrt", UnaryKind::kCbrt},
+    {"rcbrt", UnaryKind::kRcbrt},
+    {"exp", UnaryKind::kExp},
+    {"expm1", UnaryKind::kExpm1},
+    {"log", UnaryKind::kLog},
+    {"log2", UnaryKind::kLog2},
+    {"log10", UnaryKind::kLog10},
+    {"log1p", UnaryKind::kLog1p},
+    {"sin", UnaryKind::kSin},
+    {"cos", UnaryKind::kCos},
+    {"tan", UnaryKind::kTan},
+    {"arcsin", UnaryKind::kArcsin},
+    {"arccos", UnaryKind::kArccos},
+    {"arctan", UnaryKind::kArctan},
+    {"sinh", UnaryKind::kSinh},
+    {"cosh", UnaryKind::kCosh},
+    {"arcsinh", UnaryKind::kArcsinh},
+    {"arccosh", UnaryKind::kArccosh},
+    {"arctanh", UnaryKind::kArctanh},
+    {"degrees", UnaryKind::kDegrees},
+    {"radians", UnaryKind::kRadians},
+    {"erf", UnaryKind::kErf},
+    {"_npx_erf", UnaryKind::kErf},
+    {"erfinv", UnaryKind::kErfinv},
+    {"_npx_erfinv", UnaryKind::kErfinv},
+    {"gamma", UnaryKind::kGamma},
+    {"_npx_gamma", UnaryKind::kGamma},
+    {"gammaln", UnaryKind::kGammaln},
+    {"_npx_gammaln", UnaryKind::kGammaln},
+};
+
+auto unary(UnaryKind kind) {
+  return [=](MxnetLowering& lowering) { return lowering.add("Unary", UnaryAttributes{kind}); };
+}
+
+auto activation(ActivationKind kind) {
+  return [=](MxnetLowering& lowering) { return lowering.add("Activation", ActivationAttributes{kind}); };
+}
+
+Values hard_sigmoid(MxnetLowering& lowering) {
+  const float alpha = lowering.attributes.real("alpha", 0.2f), beta = lowering.attributes.real("beta", 0.5f);
+  return lowering.add("HardSigmoid", HardSigmoidAttributes{alpha, beta});
+}
+
+Values div_sqrt_dim(MxnetLowering& lowering) { return lowering.add("DivSqrtDim"); }
 
 Values cast(MxnetLowering& lowering) { return lowering.add("Cast", CastAttributes{lowering.attributes.dtype("dtype"), false}); }
 Values amp_cast(MxnetLowering& lowering) {
@@ -110,18 +206,19 @@ Values dropout(MxnetLowering& lowering) {
 
 std::vector<MxnetOperator> elementwise_operators() {
   std::vector<MxnetOperator> all;
-  add_aliases(all, {"", 2, 2, -1, add}, {"elemwise_add", "_plus", "_Plus", "_add", "_grad_add"});
-  add_aliases(all, {"", 2, 2, -1, subtract}, {"elemwise_sub", "_minus", "_Minus", "_sub"});
-  add_aliases(all, {"", 2, 2, -1, multiply}, {"elemwise_mul", "_mul", "_Mul"});
-  add_aliases(all, {"", 2, 2, -1, divide}, {"elemwise_div", "_div", "_Div"});
+  add_binaries(all);
   add_aliases(all, {"", 1, -1, -1, add_n}, {"add_n", "ElementWiseSum", "_npx_add_n"});
-  for (const ScalarName& row : kScalars) add_aliases(all, {"", 1, 1, -1, scalar}, {row.name, row.alias});
+  for (const UnaryName& row : kUnaries) all.push_back({row.name, 1, 1, -1, unary(row.kind)});
+  add_aliases(all, {"", 1, 1, -1, activation(ActivationKind::kRelu)}, {"relu", "_npx_relu"});
+  add_aliases(all, {"", 1, 1, -1, activation(ActivationKind::kSigmoid)}, {"sigmoid", "_npx_sigmoid"});
+  all.push_back({"tanh", 1, 1, -1, activation(ActivationKind::kTanh)});
+  all.push_back({"softsign", 1, 1, -1, activation(ActivationKind::kSoftSign)});
+  all.push_back({"hard_sigmoid", 1, 1, -1, hard_sigmoid});
+  all.push_back({"_contrib_div_sqrt_dim", 1, 1, -1, div_sqrt_dim});
   add_aliases(all, {"", 1, 1, -1, cast}, {"Cast", "cast", "_npx_cast"});
   all.push_back({"amp_cast", 1, 1, -1, amp_cast});
   all.push_back({"amp_multicast", 1, -1, -1, amp_multicast});
   all.push_back({"clip", 1, 1, -1, clip});
-  add_aliases(all, {"", 1, 1, -1, round}, {"round", "_contrib_round_ste"});
-  add_aliases(all, {"", 1, 1, -1, sign}, {"sign", "_contrib_sign_ste"});
   add_aliases(all, {"", 1, 1, -1, dropout, -1, {"output", "mask"}}, {"Dropout", "_npx_dropout"});
   add_aliases(all, {"", 1, 1, -1, identity},
               {"_copy", "identity", "BlockGrad", "stop_gradient", "MakeLoss", "make_loss", "_CrossDeviceCopy",

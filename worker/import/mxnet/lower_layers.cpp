@@ -76,11 +76,6 @@ Values activation(MxnetLowering& lowering) {
   return lowering.add("Activation", ActivationAttributes{static_cast<ActivationKind>(kind)});
 }
 
-template <ActivationKind kKind>
-Values plain_activation(MxnetLowering& lowering) {
-  return lowering.add("Activation", ActivationAttributes{kKind});
-}
-
 Values leaky(MxnetLowering& lowering) {
   AttributeReader& attributes = lowering.attributes;
   LeakyAttributes leaky;
@@ -204,6 +199,30 @@ Values softmax_output(MxnetLowering& lowering) {
   return lowering.add("Softmax", softmax);
 }
 
+Values softmax_activation(MxnetLowering& lowering) {
+  SoftmaxAttributes softmax;
+  if (lowering.attributes.choice("mode", {"instance", "channel"}, 0) == 1) {
+    softmax.axis = 1;
+    softmax.least_rank = 3;
+  }
+  return lowering.add("Softmax", softmax);
+}
+
+Values l2_normalization(MxnetLowering& lowering) {
+  L2NormalizationAttributes norm;
+  norm.eps = lowering.attributes.real("eps", 1e-10f);
+  norm.mode = static_cast<L2NormalizationMode>(lowering.attributes.choice("mode", {"instance", "channel", "spatial"}, 0));
+  return lowering.add("L2Normalization", norm);
+}
+
+Values adaptive_pooling(MxnetLowering& lowering) {
+  const Dims size = lowering.attributes.tuple("output_size", Dims{}, 1);
+  if (size.size() > 2) lowering.attributes.fail("output_size", "has more than 2 entries");
+  AdaptivePoolingAttributes pool;
+  if (!size.empty()) pool = {size.front(), size.back()};
+  return lowering.add("AdaptiveAvgPooling", pool);
+}
+
 /// Regression heads answer their data.
 Values data_head(MxnetLowering& lowering) {
   lowering.attributes.ignore({"grad_scale", "margin", "regularization_coefficient", "use_linear"});
@@ -226,13 +245,12 @@ std::vector<MxnetOperator> layer_operators() {
               {"BatchNorm", "_npx_batch_norm", "BatchNorm_v1", "CuDNNBatchNorm", "_contrib_SyncBatchNorm"});
   add_aliases(all, {"", 1, 1, -1, activation}, {"Activation", "_npx_activation"});
   add_aliases(all, {"", 1, 2, -1, leaky}, {"LeakyReLU", "_npx_leaky_relu"});
-  all.push_back({"relu", 1, 1, -1, plain_activation<ActivationKind::kRelu>});
-  all.push_back({"sigmoid", 1, 1, -1, plain_activation<ActivationKind::kSigmoid>});
-  all.push_back({"tanh", 1, 1, -1, plain_activation<ActivationKind::kTanh>});
-  all.push_back({"softsign", 1, 1, -1, plain_activation<ActivationKind::kSoftSign>});
   add_aliases(all, {"", 1, 1, -1, pooling, -1, {"output", "workspace"}}, {"Pooling", "_npx_pooling"});
   all.push_back({"Pooling_v1", 1, 1, -1, pooling_v1});
   all.push_back({"LRN", 1, 1, -1, lrn, -1, {"output", "tmp_norm"}});
+  all.push_back({"L2Normalization", 1, 1, -1, l2_normalization, -1, {"output", "norm"}});
+  all.push_back({"_contrib_AdaptiveAvgPooling2D", 1, 1, -1, adaptive_pooling});
+  all.push_back({"SoftmaxActivation", 1, 1, -1, softmax_activation});
   add_aliases(all, {"", 1, 2, -1, softmax<SoftmaxKind::kSoftmax>}, {"softmax", "_npx_softmax"});
   add_aliases(all, {"", 1, 1, -1, softmax<SoftmaxKind::kLogSoftmax>}, {"log_softmax", "_npx_log_softmax"});
   all.push_back({"softmin", 1, 1, -1, softmax<SoftmaxKind::kSoftmin>});

@@ -1,4 +1,6 @@
-// Operators that move elements: Concat, Flatten, Reshape, transpose.
+// Operators that move elements.
+#include <algorithm>
+
 #include "shm/base/format.hpp"
 #include "worker/import/mxnet/mxnet_lowering.hpp"
 
@@ -36,6 +38,65 @@ Values transpose(MxnetLowering& lowering) {
   return lowering.add("Transpose", TransposeAttributes{lowering.attributes.tuple("axes", Dims{})});
 }
 
+Values swap_axes(MxnetLowering& lowering) {
+  const std::int64_t first = lowering.attributes.integer("dim1", 0), second = lowering.attributes.integer("dim2", 0);
+  return lowering.add("SwapAxes", SwapAxesAttributes{first, second});
+}
+
+Values split(MxnetLowering& lowering) {
+  AttributeReader& attributes = lowering.attributes;
+  constexpr std::int64_t kMostOutputs = 65536;
+  SplitAttributes split;
+  split.parts = attributes.integer("num_outputs", {}, 1, kMostOutputs);
+  split.axis = attributes.integer("axis", 1);
+  split.squeeze = attributes.flag("squeeze_axis", false);
+  return lowering.add("Split", split, lowering.inputs, static_cast<std::size_t>(split.parts));
+}
+
+Values slice(MxnetLowering& lowering) {
+  AttributeReader& attributes = lowering.attributes;
+  const OptionalDims begin = attributes.optional_tuple("begin"), end = attributes.optional_tuple("end");
+  const OptionalDims step = attributes.optional_tuple("step", OptionalDims{});
+  if (end.size() != begin.size()) attributes.fail("end", format("has {} entries where begin has {}", end.size(), begin.size()));
+  if (!step.empty() && step.size() != begin.size()) {
+    attributes.fail("step", format("has {} entries where begin has {}", step.size(), begin.size()));
+  }
+  SliceAttributes slice;
+  for (std::size_t i = 0; attributes.status().ok() && i < begin.size(); ++i) {
+    const std::int64_t stride = step.empty() ? 1 : step[i].value_or(1);
+    if (stride == 0) attributes.fail("step", "holds 0");
+    slice.ranges.push_back({static_cast<std::int64_t>(i), begin[i], end[i], stride});
+  }
+  return lowering.add("Slice", slice);
+}
+
+Values slice_axis(MxnetLowering& lowering) {
+  AttributeReader& attributes = lowering.attributes;
+  SliceRange range;
+  range.axis = attributes.integer("axis");
+  range.begin = attributes.integer("begin");
+  if (attributes.has("end"))
+    range.end = attributes.integer("end");
+  else
+    attributes.optional_tuple("end");  // it must be there, as None
+  return lowering.add("Slice", SliceAttributes{{range}, /*clips=*/false});
+}
+
+Values pad(MxnetLowering& lowering) {
+  AttributeReader& attributes = lowering.attributes;
+  PadAttributes pad;
+  pad.mode = static_cast<PadMode>(attributes.choice("mode", {"constant", "edge", "reflect"}));
+  pad.widths = attributes.tuple("pad_width", {}, 0);
+  pad.value = attributes.number("constant_value", 0);
+  for (std::size_t i = 0; i < std::min<std::size_t>(4, pad.widths.size()); ++i) {
+    if (pad.widths[i] != 0) {
+      attributes.fail("pad_width", "pads batch or channels");
+      break;
+    }
+  }
+  return lowering.add("Pad", pad);
+}
+
 }  // namespace
 
 std::vector<MxnetOperator> movement_operators() {
@@ -44,6 +105,11 @@ std::vector<MxnetOperator> movement_operators() {
   add_aliases(all, {"", 1, 1, -1, flatten}, {"Flatten", "flatten", "_npx_batch_flatten"});
   add_aliases(all, {"", 1, 1, -1, reshape}, {"Reshape", "reshape"});
   all.push_back({"transpose", 1, 1, -1, transpose});
+  add_aliases(all, {"", 1, 1, -1, swap_axes}, {"SwapAxis", "swapaxes"});
+  add_aliases(all, {"", 1, 1, -1, split}, {"SliceChannel", "split"});
+  add_aliases(all, {"", 1, 1, -1, slice}, {"slice", "crop", "_npx_slice"});
+  all.push_back({"slice_axis", 1, 1, -1, slice_axis});
+  add_aliases(all, {"", 1, 1, -1, pad}, {"Pad", "pad"});
   return all;
 }
 

@@ -12,13 +12,13 @@ using Registry = std::map<std::string, MxnetOperator, std::less<>>;
 
 void add(Registry& registry, MxnetOperator op) {
   const std::string name = op.name;
-  SHOAL_CHECK(op.lower != nullptr);
+  SHOAL_CHECK(static_cast<bool>(op.lower));
   SHOAL_CHECK(registry.emplace(name, std::move(op)).second);
 }
 
 Registry built_in() {
   Registry registry;
-  for (auto operators : {layer_operators(), elementwise_operators(), movement_operators()}) {
+  for (auto operators : {layer_operators(), elementwise_operators(), movement_operators(), reduction_operators()}) {
     for (MxnetOperator& op : operators) add(registry, std::move(op));
   }
   return registry;
@@ -38,8 +38,8 @@ const MxnetOperator* find_mxnet_operator(std::string_view name) {
 
 void register_mxnet_operator(MxnetOperator op) { add(registry(), std::move(op)); }
 
-void add_aliases(std::vector<MxnetOperator>& operators, MxnetOperator op, std::initializer_list<const char*> names) {
-  for (const char* name : names) {
+void add_aliases(std::vector<MxnetOperator>& operators, MxnetOperator op, const std::vector<std::string>& names) {
+  for (const std::string& name : names) {
     op.name = name;
     operators.push_back(op);
   }

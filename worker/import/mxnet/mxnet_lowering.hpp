@@ -1,6 +1,7 @@
 // How each MXNet operator becomes Shoal operators: the table, and the hook to add to it.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -35,7 +36,7 @@ struct MxnetOperator {
   int min_inputs = 1, max_inputs = 1;  ///< in the file; max -1: any number
   int used_inputs = -1;                ///< only the first so many are read (a label is not); -1: all
   /// Reads every attribute through `lowering.attributes` (errors go there too) and returns all outputs of the MXNet operator.
-  std::vector<ValueId> (*lower)(MxnetLowering& lowering) = nullptr;
+  std::function<std::vector<ValueId>(MxnetLowering& lowering)> lower;
   int first_auxiliary = -1;               ///< inputs from here on are auxiliary states; -1: none
   std::vector<std::string> output_names;  ///< as list_outputs has them; empty: "output", or "output0", "output1", ...
 };
@@ -49,8 +50,9 @@ void register_mxnet_operator(MxnetOperator op);
 std::vector<MxnetOperator> layer_operators();
 std::vector<MxnetOperator> elementwise_operators();
 std::vector<MxnetOperator> movement_operators();
+std::vector<MxnetOperator> reduction_operators();
 
 /// `op` under each of these names.
-void add_aliases(std::vector<MxnetOperator>& operators, MxnetOperator op, std::initializer_list<const char*> names);
+void add_aliases(std::vector<MxnetOperator>& operators, MxnetOperator op, const std::vector<std::string>& names);
 
 }  // namespace shoal::worker

@@ -43,7 +43,7 @@ const NetworkCase kNetworks[] = {
      [](GraphBuilder& b) {
        const ValueId x = relu_conv(b, b.input("data"), 32, 32), y = relu_conv(b, x, 32, 32);
        const ValueId sum = b.activation(b.add(x, b.conv(y, 32, 32, 3)));
-       b.output(b.node("Mul", {sum, x}));
+       b.output(b.binary(BinaryKind::kMul, sum, x));
      }},
     {"ResidualThatIsAlsoTheSource",
      [](GraphBuilder& b) {
@@ -185,20 +185,20 @@ const NetworkCase kNetworks[] = {
      }},
     {"ScalarsAndClip",
      [](GraphBuilder& b) {
-       const ValueId x = b.node("MulScalar", {b.conv(b.input("data"), 32, 32, 1)}, ScalarAttributes{.scalar = 3});
-       const ValueId y = b.node("RSubScalar", {b.node("Clip", {x}, ClipAttributes{-1, 2})}, ScalarAttributes{.scalar = 0.5});
-       b.output(b.node("AddScalar", {b.node("DivScalar", {y}, ScalarAttributes{.scalar = 3})}, ScalarAttributes{.scalar = 1}));
+       const ValueId x = b.scalar(BinaryKind::kMul, b.conv(b.input("data"), 32, 32, 1), 3);
+       const ValueId y = b.scalar(BinaryKind::kSub, b.node("Clip", {x}, ClipAttributes{-1, 2}), 0.5, /*reversed=*/true);
+       b.output(b.scalar(BinaryKind::kAdd, b.scalar(BinaryKind::kDiv, y, 3), 1));
      }},
     {"ScalarsOfOneKindInARow",
      [](GraphBuilder& b) {
-       const ValueId x = b.node("MulScalar", {b.conv(b.input("data"), 32, 32, 3)}, ScalarAttributes{.scalar = 3});
-       b.output(b.node("AddScalar", {b.activation(x, ActivationKind::kTanh)}, ScalarAttributes{.scalar = 1}));
+       const ValueId x = b.scalar(BinaryKind::kMul, b.conv(b.input("data"), 32, 32, 3), 3);
+       b.output(b.scalar(BinaryKind::kAdd, b.activation(x, ActivationKind::kTanh), 1));
      }},
     {"PairsOfEveryKind",
      [](GraphBuilder& b) {
        const ValueId x = b.input("data"), y = b.activation(b.conv(x, 32, 32, 3), ActivationKind::kSigmoid);
-       const ValueId z =
-           b.node("Mul", {b.node("Sub", {x, y}), b.node("Div", {x, b.node("AddScalar", {y}, ScalarAttributes{.scalar = 1})})});
+       const ValueId ratio = b.binary(BinaryKind::kDiv, x, b.scalar(BinaryKind::kAdd, y, 1));
+       const ValueId z = b.binary(BinaryKind::kMul, b.binary(BinaryKind::kSub, x, y), ratio);
        b.output(b.node("AddN", {z, x, y, z}));
      }},
     {"LocalResponseNormalisation",

@@ -23,7 +23,13 @@ class GraphBuilder {
                std::int64_t group = 1, bool with_bias = false, int spatial_axes = 2);
   ValueId batch_norm(ValueId src, std::int64_t channels, bool fix_gamma = false);
   ValueId activation(ValueId src, ActivationKind kind = ActivationKind::kRelu);
-  ValueId add(ValueId a, ValueId b) { return node("Add", {a, b}); }
+  ValueId binary(BinaryKind kind, ValueId a, ValueId b, bool broadcast = false) {
+    return node("Binary", {a, b}, BinaryAttributes{kind, broadcast});
+  }
+  ValueId scalar(BinaryKind kind, ValueId src, double number, bool reversed = false) {
+    return node("Scalar", {src}, ScalarAttributes{kind, number, reversed});
+  }
+  ValueId add(ValueId a, ValueId b) { return binary(BinaryKind::kAdd, a, b); }
   ValueId concat(std::vector<ValueId> parts, std::int64_t axis = 1);
   ValueId pool(ValueId src, PoolingAttributes attributes);
   ValueId fully_connected(ValueId src, std::int64_t from, std::int64_t to);

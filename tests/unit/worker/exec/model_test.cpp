@@ -17,7 +17,7 @@ using testing::spec;
 Graph two_inputs() {
   GraphBuilder b;
   const ValueId first = b.input("first"), second = b.input("second");
-  b.output(b.node("Sub", {b.conv(first, 3, 16, 3), b.conv(second, 3, 16, 3)}));
+  b.output(b.binary(BinaryKind::kSub, b.conv(first, 3, 16, 3), b.conv(second, 3, 16, 3)));
   return b.graph();
 }
 const std::vector<TensorSpec> kTwo = {spec("first", {1, 3, 8, 8}), spec("second", {1, 3, 8, 8})};

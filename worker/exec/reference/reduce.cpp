@@ -1,0 +1,104 @@
+// Reduce: sums, products and extremes over axes.
+#include <functional>
+#include <limits>
+
+#include "worker/exec/reference/elements.hpp"
+#include "worker/exec/reference/kernels.hpp"
+#include "worker/graph/axes.hpp"
+
+namespace shoal::worker {
+namespace {
+
+/// What a reduction of T runs in: long sums of floats keep their digits in double.
+template <typename T>
+using Accumulator = std::conditional_t<std::is_integral_v<T>, T, double>;
+
+template <typename A>
+struct Fold {
+  A start;
+  A (*step)(A so_far, A x);
+};
+
+template <typename A>
+constexpr A kHighest = std::is_integral_v<A> ? std::numeric_limits<A>::max() : std::numeric_limits<A>::infinity();
+template <typename A>
+constexpr A kLowest = std::is_integral_v<A> ? std::numeric_limits<A>::lowest() : -std::numeric_limits<A>::infinity();
+
+template <typename A>
+Fold<A> fold_of(ReduceKind kind) {
+  switch (kind) {
+    case ReduceKind::kSum:
+    case ReduceKind::kMean:
+      return {0, [](A sum, A x) { return wrapping(sum, x, std::plus<>()); }};
+    case ReduceKind::kNanSum:
+      return {0, [](A sum, A x) { return x != x ? sum : wrapping(sum, x, std::plus<>()); }};
+    case ReduceKind::kProd:
+      return {1, [](A product, A x) { return wrapping(product, x, std::multiplies<>()); }};
+    case ReduceKind::kNanProd:
+      return {1, [](A product, A x) { return x != x ? product : wrapping(product, x, std::multiplies<>()); }};
+    case ReduceKind::kMax:  // NaN wins
+      return {kLowest<A>, [](A best, A x) { return best != best || best > x ? best : x; }};
+    case ReduceKind::kMin:
+      return {kHighest<A>, [](A best, A x) { return best != best || best < x ? best : x; }};
+  }
+  return {};
+}
+
+/// sum / count, cut to an integer where A is one; no count is too large for it.
+template <typename A>
+A quotient(A sum, std::int64_t count) {
+  using Wide = std::conditional_t<std::is_integral_v<A> && sizeof(A) < sizeof(count), std::int64_t, A>;
+  return static_cast<A>(static_cast<Wide>(sum) / static_cast<Wide>(count));
+}
+
+/// The axes of the data in two lots, each with the strides that lead through the data.
+struct Lot {
+  Dims dims;
+  Strides strides{};
+  Shape shape() const { return Shape(dims); }
+  void add(std::int64_t dim, std::int64_t stride) {
+    strides[dims.size()] = stride;
+    dims.push_back(dim);
+  }
+};
+
+template <typename T>
+void reduce(ReduceKind kind, const Lot& kept, const Lot& reduced, const T* src, T* dst) {
+  using A = Accumulator<T>;
+  const Fold<A> fold = fold_of<A>(kind);
+  const Shape outer = kept.shape(), inner = reduced.shape();
+  const std::int64_t outer_length = row_length(outer), outer_stride = row_stride(outer, kept.strides), length = row_length(inner),
+                     stride = row_stride(inner, reduced.strides);
+  const auto value_of = [&](const T* first) {
+    A value = fold.start;
+    each_row(inner, reduced.strides, [&](std::int64_t offset) {
+      const T* from = first + offset;
+      for (std::int64_t i = 0; i < length; ++i)
+        value = fold.step(value, static_cast<A>(static_cast<Compute<T>>(from[i * stride])));
+    });
+    return kind == ReduceKind::kMean ? quotient(value, inner.element_count()) : value;
+  };
+  each_row(outer, kept.strides, [&](std::int64_t offset) {
+    for (std::int64_t i = 0; i < outer_length; ++i) *dst++ = to_element<T>(value_of(src + offset + i * outer_stride));
+  });
+}
+
+}  // namespace
+
+Status reference_reduce(const Node& node, Sources src, Results dst) {
+  const auto& attributes = std::get<ReduceAttributes>(node.attributes);
+  const Shape& shape = src[0].shape;
+  const std::vector<bool> is_reduced = reduced_axes(attributes, shape);
+  const Strides strides = row_major(shape);
+  Lot kept, reduced;
+  for (int axis = 0; axis < shape.rank(); ++axis) {
+    const auto k = static_cast<std::size_t>(axis);
+    (is_reduced[k] ? reduced : kept).add(shape[axis], strides[k]);
+  }
+  return with_number(node, src[0].dtype, [&]<typename T>() {
+    reduce<T>(attributes.kind, kept, reduced, elements<T>(src[0]), elements<T>(dst[0]));
+    return Status();
+  });
+}
+
+}  // namespace shoal::worker

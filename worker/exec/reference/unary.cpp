@@ -1,0 +1,179 @@
+// Functions of one number: Unary, HardSigmoid, DivSqrtDim.
+#include <math.h>  // lgamma_r, which is POSIX
+
+#include <cmath>
+#include <functional>
+#include <numbers>
+
+#include "worker/exec/reference/elements.hpp"
+#include "worker/exec/reference/kernels.hpp"
+
+namespace shoal::worker {
+namespace {
+
+/// x with erf(x) = y: a first guess (Winitzki's, good to 0.2 %), then Newton's steps in double.
+double inverse_erf(double y) {
+  if (!(std::abs(y) < 1)) return std::abs(y) == 1 ? std::copysign(HUGE_VAL, y) : std::nan("");
+  constexpr double kA = 0.147;
+  const double log = std::log1p(-y * y), half = 2 / (std::numbers::pi * kA) + log / 2;
+  double x = std::copysign(std::sqrt(std::sqrt(half * half - log / kA) - half), y);
+  for (int step = 0; step < 4; ++step) {
+    // erfc keeps the digits that erf loses near 1.
+    const double missing = y > 0 ? std::erfc(x) - (1 - y) : (1 + y) - std::erfc(-x);
+    x += missing * std::sqrt(std::numbers::pi) / 2 * std::exp(x * x);
+  }
+  return x;
+}
+
+float log_gamma(float x) {
+  int sign = 0;
+  return ::lgammaf_r(x, &sign);  // std::lgamma writes a global variable
+}
+double log_gamma(double x) {
+  int sign = 0;
+  return ::lgamma_r(x, &sign);
+}
+
+/// The nearest integer, halves down.
+template <typename F>
+F rint_down(F x) {
+  const F below = std::floor(x), above = std::ceil(x);
+  return x - below <= above - x ? below : above;
+}
+
+/// C is Compute<T>: an integer type or a float.
+template <typename C>
+using UnaryFunction = C (*)(C x);
+
+/// A function that is computed in floating point, whatever C is.
+template <typename C, auto kFunction>
+C floating(C x) {
+  return from_float<C>(kFunction(static_cast<Float<C>>(x)));
+}
+
+/// A function that gives back an integer as it is.
+template <typename C, auto kFunction>
+C rounding(C x) {
+  if constexpr (std::is_integral_v<C>)
+    return x;
+  else
+    return kFunction(x);
+}
+
+template <typename C>
+UnaryFunction<C> function_of(UnaryKind kind) {
+  using F = Float<C>;
+  switch (kind) {
+    case UnaryKind::kAbs:
+      return [](C x) { return x < 0 ? wrapping(C{0}, x, std::minus<>()) : x == 0 ? C{0} : x; };
+    case UnaryKind::kNegative:
+      return [](C x) {
+        if constexpr (std::is_integral_v<C>)
+          return wrapping(C{0}, x, std::minus<>());
+        else
+          return -x;
+      };
+    case UnaryKind::kSign:
+      return [](C x) { return static_cast<C>((x > 0) - (x < 0)); };
+    case UnaryKind::kSquare:
+      return [](C x) { return wrapping(x, x, std::multiplies<>()); };
+    case UnaryKind::kLogicalNot:
+      return [](C x) { return x == 0 ? C{1} : C{0}; };
+    case UnaryKind::kFloor:
+      return rounding<C, [](F x) { return std::floor(x); }>;
+    case UnaryKind::kCeil:
+      return rounding<C, [](F x) { return std::ceil(x); }>;
+    case UnaryKind::kTrunc:
+      return rounding<C, [](F x) { return std::trunc(x); }>;
+    case UnaryKind::kRound:
+      return rounding<C, [](F x) { return std::round(x); }>;
+    case UnaryKind::kRint:
+      return rounding<C, rint_down<F>>;
+    case UnaryKind::kReciprocal:
+      return floating<C, [](F x) { return 1 / x; }>;
+    case UnaryKind::kSqrt:
+      return floating<C, [](F x) { return std::sqrt(x); }>;
+    case UnaryKind::kRsqrt:
+      return floating<C, [](F x) { return 1 / std::sqrt(x); }>;
+    case UnaryKind::kCbrt:
+      return floating<C, [](F x) { return std::cbrt(x); }>;
+    case UnaryKind::kRcbrt:
+      return floating<C, [](F x) { return 1 / std::cbrt(x); }>;
+    case UnaryKind::kExp:
+      return floating<C, [](F x) { return std::exp(x); }>;
+    case UnaryKind::kExpm1:
+      return floating<C, [](F x) { return std::expm1(x); }>;
+    case UnaryKind::kLog:
+      return floating<C, [](F x) { return std::log(x); }>;
+    case UnaryKind::kLog2:
+      return floating<C, [](F x) { return std::log2(x); }>;
+    case UnaryKind::kLog10:
+      return floating<C, [](F x) { return std::log10(x); }>;
+    case UnaryKind::kLog1p:
+      return floating<C, [](F x) { return std::log1p(x); }>;
+    case UnaryKind::kSin:
+      return floating<C, [](F x) { return std::sin(x); }>;
+    case UnaryKind::kCos:
+      return floating<C, [](F x) { return std::cos(x); }>;
+    case UnaryKind::kTan:
+      return floating<C, [](F x) { return std::tan(x); }>;
+    case UnaryKind::kArcsin:
+      return floating<C, [](F x) { return std::asin(x); }>;
+    case UnaryKind::kArccos:
+      return floating<C, [](F x) { return std::acos(x); }>;
+    case UnaryKind::kArctan:
+      return floating<C, [](F x) { return std::atan(x); }>;
+    case UnaryKind::kSinh:
+      return floating<C, [](F x) { return std::sinh(x); }>;
+    case UnaryKind::kCosh:
+      return floating<C, [](F x) { return std::cosh(x); }>;
+    case UnaryKind::kArcsinh:
+      return floating<C, [](F x) { return std::asinh(x); }>;
+    case UnaryKind::kArccosh:
+      return floating<C, [](F x) { return std::acosh(x); }>;
+    case UnaryKind::kArctanh:
+      return floating<C, [](F x) { return std::atanh(x); }>;
+    case UnaryKind::kDegrees:
+      return floating<C, [](F x) { return x * static_cast<F>(180 / std::numbers::pi); }>;
+    case UnaryKind::kRadians:
+      return floating<C, [](F x) { return x * static_cast<F>(std::numbers::pi / 180); }>;
+    case UnaryKind::kErf:
+      return floating<C, [](F x) { return std::erf(x); }>;
+    case UnaryKind::kErfinv:
+      return floating<C, [](F x) { return inverse_erf(x); }>;
+    case UnaryKind::kGamma:
+      return floating<C, [](F x) { return std::tgamma(x); }>;
+    case UnaryKind::kGammaln:
+      return floating<C, [](F x) { return log_gamma(x); }>;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+Status reference_unary(const Node& node, Sources src, Results dst) {
+  const UnaryKind kind = std::get<UnaryAttributes>(node.attributes).kind;
+  return with_number(node, src[0].dtype, [&]<typename T>() { return map<T>(src[0], dst[0], function_of<Compute<T>>(kind)); });
+}
+
+Status reference_hard_sigmoid(const Node& node, Sources src, Results dst) {
+  const auto& gate = std::get<HardSigmoidAttributes>(node.attributes);
+  return with_number(node, src[0].dtype, [&]<typename T>() {
+    using F = Float<T>;
+    return map<T>(src[0], dst[0], [&](Compute<T> x) {
+      const F line = static_cast<F>(gate.alpha) * static_cast<F>(x) + static_cast<F>(gate.beta);
+      return from_float<Compute<T>>(line > 1 ? F{1} : line < 0 ? F{0} : line);
+    });
+  });
+}
+
+Status reference_div_sqrt_dim(const Node& node, Sources src, Results dst) {
+  const Shape& shape = src[0].shape;
+  const double root = std::sqrt(static_cast<double>(row_length(shape)));
+  return with_number(node, src[0].dtype, [&]<typename T>() {
+    using F = Float<T>;
+    return map<T>(src[0], dst[0], [&](Compute<T> x) { return from_float<Compute<T>>(static_cast<F>(x) / static_cast<F>(root)); });
+  });
+}
+
+}  // namespace shoal::worker

@@ -1,0 +1,28 @@
+#include "worker/graph/axes.hpp"
+
+#include <algorithm>
+
+namespace shoal::worker {
+
+AxisSlice resolve(const SliceRange& range, std::int64_t size) {
+  const bool forward = range.step > 0;
+  // Positions a slice may begin and end at: 0 to size going up, size - 1 to -1 going down.
+  const std::int64_t least = forward ? 0 : -1, most = forward ? size : size - 1;
+  const auto place = [&](std::optional<std::int64_t> at, std::int64_t missing) {
+    if (!at) return missing;
+    return std::clamp(*at < 0 ? *at + size : *at, least, most);
+  };
+  const std::int64_t begin = place(range.begin, forward ? least : most), end = place(range.end, forward ? most : least);
+  const std::int64_t length = forward ? end - begin : begin - end, step = forward ? range.step : -range.step;
+  return {begin, range.step, length <= 0 ? 0 : (length - 1) / step + 1};
+}
+
+std::vector<bool> reduced_axes(const ReduceAttributes& reduce, const Shape& data) {
+  const auto rank = static_cast<std::size_t>(data.rank());
+  if (reduce.axes.empty()) return std::vector<bool>(rank, true);
+  std::vector<bool> reduced(rank, reduce.exclude);
+  for (const std::int64_t axis : reduce.axes) reduced[static_cast<std::size_t>(axis < 0 ? axis + data.rank() : axis)].flip();
+  return reduced;
+}
+
+}  // namespace shoal::worker
