@@ -1,4 +1,4 @@
-// Every vector of tier 1 on both devices: what MXNet answers for each setting of each operator, and for small graphs.
+// Every vector of tiers 1 and 2 on both devices: what MXNet answers for each setting of each operator, and for small graphs.
 #include <gtest/gtest.h>
 
 #include <ostream>
@@ -10,18 +10,20 @@ namespace shoal::testing {
 namespace {
 
 struct Parameter {
-  std::string device;
+  std::string device, tier;
   VectorCase vector;
 };
 void PrintTo(const Parameter& parameter, std::ostream* out) { *out << parameter.vector.name << " on " << parameter.device; }
 
-std::filesystem::path folder() { return test_data() / "vectors" / "tier1"; }
+std::filesystem::path folder(const std::string& tier) { return test_data() / "vectors" / tier; }
 
 std::vector<Parameter> parameters() {
   std::vector<Parameter> all;
-  for (const VectorCase& vector : read_cases(folder() / "cases.json")) {
-    if (vector.name.starts_with("legacy_param_")) continue;  // JSON of the era before 0.9
-    for (const char* device : kDevices) all.push_back({device, vector});
+  for (const char* tier : {"tier1", "tier2"}) {
+    for (const VectorCase& vector : read_cases(folder(tier) / "cases.json")) {
+      if (vector.name.starts_with("legacy_param_")) continue;  // JSON of the era before 0.9
+      for (const char* device : kDevices) all.push_back({device, tier, vector});
+    }
   }
   return all;
 }
@@ -30,8 +32,8 @@ class Vectors : public ::testing::TestWithParam<Parameter> {};
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(Vectors);
 
 TEST_P(Vectors, GiveMxnetsOutputs) {
-  const auto& [device, vector] = GetParam();
-  const std::string prefix = (folder() / vector.name).string();
+  const auto& [device, tier, vector] = GetParam();
+  const std::string prefix = (folder(tier) / vector.name).string();
   const Tensors inputs = read_arrays(prefix + "-io.params", "in:").value();
   auto model = load_checkpoint(prefix, 0, device, specs_of(inputs));
   ASSERT_TRUE(model.ok()) << model.status().to_string();
@@ -46,11 +48,12 @@ TEST_P(Vectors, GiveMxnetsOutputs) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(, Vectors, ::testing::ValuesIn(parameters()),
-                         [](const auto& info) { return test_name(info.param.vector.name + "_on_" + info.param.device); });
+INSTANTIATE_TEST_SUITE_P(, Vectors, ::testing::ValuesIn(parameters()), [](const auto& info) {
+  return test_name(info.param.tier + "_" + info.param.vector.name + "_on_" + info.param.device);
+});
 
 TEST(VectorsData, IsThere) {
-  if (parameters().empty()) GTEST_SKIP() << "no vectors in " << folder() << "; set SHOAL_TEST_DATA";
+  if (parameters().empty()) GTEST_SKIP() << "no vectors in " << folder("tier1") << "; set SHOAL_TEST_DATA";
 }
 
 }  // namespace
