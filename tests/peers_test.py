@@ -37,6 +37,7 @@ class Table(unittest.TestCase):
     def test_the_report_lists_rows_above_one_and_what_is_missing(self):
         rows = [row("slow", [3.0], mxnet=[2.0]), row("fast", [1.0], mxnet=[2.0]), row("alone", [1.0])]
         text = peer_table.markdown({"command": "tools/bench peers", "seconds": 60, "machine": {"cpu": "C", "cores": 2}, "versions": {},
+                                    "clock": "wall", "rounds": 1,
                                     "rows": rows, "summary": peer_table.means(rows), "missing": ["OpenVINO: no wheel"],
                                     "cold": {"model": "m", "engines": {"mxnet": {"first_s": 1.5, "second_s": 1.25}}},
                                     "memory": {"model": "m", "processes": [1, 3], "engines": {"mxnet": [100.0, 150.0]}}})
@@ -46,6 +47,9 @@ class Table(unittest.TestCase):
         self.assertIn("| MXNet | 1.50 | 1.25 |", text)
         self.assertIn("| MXNet | 100 | 150 | 25.0 |", text)
         self.assertIn("- OpenVINO: no wheel", text)
+
+    def test_a_row_reads_as_one_line(self):
+        self.assertEqual(peer_table.line(row("slow", [3.0], mxnet=[2.0])), "Shoal f32 3.0 ms, MXNet 2.0 ms, Shoal f32 ÷ MXNet = 1.50")
 
     def test_an_output_of_another_length_or_with_nan_is_infinitely_far(self):
         self.assertEqual(peers.difference([1.0, 2.0], [1.0, 4.0]), 0.5)
@@ -70,6 +74,14 @@ class Children(unittest.TestCase):
         time.sleep(0.2)
         self.assertEqual(stat.read_text().split()[13:15], before)
         self.assertEqual(spinning.ask("run 2"), "run 2")
+
+    def test_cpu_time_counts_work_and_not_waiting(self):
+        waiting = engine("import time\nwhile True:\n    input(); time.sleep(0.3); print(300, flush=True)")
+        self.addCleanup(waiting.close)
+        waiting.run(1)
+        self.assertEqual(waiting.run(1), [300])
+        (cpu,) = waiting.run(1, "cpu")
+        self.assertTrue(0 < cpu < 100, cpu)
 
     def test_an_engine_that_ends_or_hangs_is_an_error_with_its_last_words(self):
         dying = engine("import sys; input(); sys.exit('no such file')")

@@ -30,6 +30,12 @@ def summarise(times):
     return row
 
 
+def line(row):
+    """One row in words, for those who wait."""
+    times = [f"{title(name)} {entry['median_ms']:.1f} ms" for name, entry in row["engines"].items()]
+    return ", ".join(times + [f"{title(name)} ÷ {title(row['best_peer'])} = {ratio:.2f}" for name, ratio in row["ratios"].items()])
+
+
 def means(rows):
     """{engine of Shoal: {geometric mean of its ratios, the worst one, rows}}."""
     ratios = {}
@@ -86,7 +92,8 @@ def markdown(result):
     parts = [f"`{result['command']}`: {result['seconds'] / 60:.0f} minutes on {result['machine']['cores']} cores of "
              f"{result['machine']['cpu']}. {'; '.join(result['versions'].values())}.\n"]
     if "rows" in result:
-        parts += [speed_markdown(result["rows"], result["summary"])]
+        clock = "Wall time" if result["clock"] == "wall" else "CPU time"
+        parts += [f"{clock} of one inference, median of {result['rounds']} rounds:\n", speed_markdown(result["rows"], result["summary"])]
         slower = [f"- {row['model']}, batch {row['batch']}, {row['threads']} thread{'s' if row['threads'] > 1 else ''}: "
                   f"{title(name)} {ratio:.2f} × {title(row['best_peer'])}"
                   for row in result["rows"] for name, ratio in row["ratios"].items() if ratio > 1]

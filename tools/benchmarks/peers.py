@@ -34,7 +34,7 @@ QUICK_START = {"pytorch": "script"}  # its compiler would need half a minute to 
 BURST_MS = 250        # one engine's share of a round, about
 TOLERANCE = {"f32": 1e-4, "f32-fast": 1e-3}  # of max|reference|: another weight or input changes far more
 AS_IN_WORKERS = {"OMP_WAIT_POLICY": "passive"}  # what the daemon gives its workers
-PR_SET_PDEATHSIG = 1
+PR_SET_PDEATHSIG, CPUCLOCK_SCHED = 1, 2  # of Linux; the second makes a clock of a pid, as clock_getcpuclockid(3) does
 
 
 class EngineError(Exception):
@@ -137,8 +137,14 @@ class Engine:
         self.process.send_signal(signal.SIGSTOP)
         return answer.strip()
 
-    def run(self, count):
-        return [float(ms) for ms in self.ask(f"run {count}").split()]
+    def run(self, count, clock="wall"):
+        """Milliseconds of each run; by clock "cpu" the mean CPU time of the whole process, as often."""
+        before = self.cpu_ms()
+        times = [float(ms) for ms in self.ask(f"run {count}").split()]
+        return times if clock == "wall" else [(self.cpu_ms() - before) / count] * count
+
+    def cpu_ms(self):
+        return time.clock_gettime_ns((~self.process.pid << 3) | CPUCLOCK_SCHED) / 1e6
 
     def output(self, directory):
         self.ask(f"output {directory}/output.npy")
@@ -228,10 +234,10 @@ class Bench:
                 note(f"{where}: round {round_ + 1} of {self.arguments.rounds}")
                 turn = round_ % len(engines)
                 for engine in engines[turn:] + engines[:turn]:
-                    # The first run of a burst pays for what the other engines did to the caches: it does not count.
-                    _, burst = engine.run(2)
-                    more = min(20, int(BURST_MS / burst) - 1)
-                    times[engine.name].append(statistics.median([burst] + (engine.run(more) if more > 0 else [])))
+                    # The first run pays for what the other engines did to the caches: it only says how many make a burst.
+                    (first,) = engine.run(1)
+                    count = max(2, min(20, int(BURST_MS / first)))
+                    times[engine.name].append(statistics.median(engine.run(count, self.arguments.clock)))
         finally:
             for engine in engines:
                 engine.close()
@@ -240,6 +246,8 @@ class Bench:
             entry["output_difference"] = differences[name]
             if name in self.versions:
                 entry["version"] = self.versions[name]
+        note("")
+        print(f"{where}: {peer_table.line(row)}", file=sys.stderr)
         return row
 
     def speed(self):
@@ -339,5 +347,5 @@ def measure(arguments):
                 result[part] = getattr(bench, part)()
     finally:
         shutil.rmtree(bench.directory, ignore_errors=True)
-    return {"rounds": arguments.rounds, "versions": bench.versions, "missing": bench.missing,
+    return {"rounds": arguments.rounds, "clock": arguments.clock, "versions": bench.versions, "missing": bench.missing,
             "seconds": time.monotonic() - started, **result}
