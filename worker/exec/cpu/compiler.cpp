@@ -56,6 +56,7 @@ Compiler::Taken Compiler::take(const Node& node) {
   if (name == "Concat") return concat(node);
   if (name == "Binary") return binary(node);
   if (name == "AddN") return add_n(node);
+  if (name == "Reduce" || name == "AdaptiveAvgPooling") return spatial_mean(node);
   if (name == "LeakyReLU" && node.inputs.size() == 2) return prelu(node);
   return eltwise(node);
 }

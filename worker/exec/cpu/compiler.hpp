@@ -20,8 +20,10 @@ struct Eltwise {
   dnnl::algorithm algorithm = dnnl::algorithm::undef;
   float alpha = 0, beta = 0;
 };
-/// The node as such, when it is one: one input, float32.
-std::optional<Eltwise> eltwise_of(const Node& node);
+/// Several in a row.
+using Functions = std::vector<Eltwise>;
+/// What the node does to its one input; empty when oneDNN has no such functions.
+Functions functions_of(const Node& node);
 
 /// Walks the nodes in order. Each is taken by a method that may absorb nodes after it (BatchNorm, activations, residual
 /// additions), or declines: then its reference kernel runs on plain layout.
@@ -41,12 +43,12 @@ class Compiler {
     BufferId buffer = kNoBuffer;
     Desc desc;  ///< empty for what oneDNN is not told of: other dtypes, plain
   };
-  /// A node behind the current one that its primitive can do as a post-operation: an addition of `residual`, or an element-wise
-  /// function.
+  /// What a primitive can do to its result on behalf of nodes behind it: element-wise functions, or the addition of `operand`.
   struct PostOp {
-    NodeId node = kNoNode;
-    std::optional<Eltwise> eltwise;
-    ValueId residual = -1;
+    std::vector<NodeId> nodes;  ///< in their order; the last one's output is the result
+    Functions functions;
+    ValueId operand = -1;
+    Desc operand_desc;  ///< the layout it is read in; empty: it lies in the destination
   };
   /// Plain float32 data of a constant: its address, or that of what was computed into `scratch`.
   using PlainSource = std::function<const float*(std::vector<float>& scratch)>;
@@ -90,8 +92,11 @@ class Compiler {
   PlainSource source_of(ValueId constant) const;
 
   // fusion.cpp
-  std::vector<PostOp> find_post_ops(ValueId from, bool with_sum);
-  static bool clashes(std::span<const PostOp> chain, const Eltwise& next);
+  std::vector<PostOp> find_post_ops(ValueId from, bool with_addition);
+  std::optional<PostOp> find_function(ValueId from) const;  ///< the element-wise functions of the node or nodes behind a value
+  std::optional<PostOp> find_gated(ValueId from) const;     ///< x * gate(x): the nodes of the gate and the product
+  static bool extend(std::vector<PostOp>& chain, PostOp next);  ///< false: oneDNN would get it wrong
+  static bool clashes(std::span<const PostOp> chain);
   static dnnl::primitive_attr attributes_for(std::span<const PostOp> post_ops);
   ValueId absorb_post_ops(ValueId from, std::span<const PostOp> post_ops);
   const Node* foldable_batch_norm(ValueId from) const;
@@ -101,6 +106,7 @@ class Compiler {
   Taken fully_connected(const Node& node);
   Taken batch_norm(const Node& node);
   Taken pooling(const Node& node);
+  Taken spatial_mean(const Node& node);
   Taken lrn(const Node& node);
   Taken softmax(const Node& node);
   Taken concat(const Node& node);
@@ -108,6 +114,7 @@ class Compiler {
   Taken pair(const Node& node, dnnl::algorithm algorithm);
   Taken add_n(const Node& node);
   Taken eltwise(const Node& node);
+  Taken elementwise_by_reference(const Node& node);
   Taken prelu(const Node& node);
   Taken view(const Node& node);
 
@@ -115,9 +122,12 @@ class Compiler {
   std::optional<dnnl::convolution_forward::primitive_desc> choose_convolution(const ConvolutionWork& work,
                                                                               const dnnl::primitive_attr& attr) const;
   Result<Form> residual_form(ValueId residual, const Desc& desc, std::span<const BufferId> also_read);
+  struct PoolingWindow;
+  Taken pool(const Node& node, const PoolingWindow& window);
+  Status add_pair(const Node& node, const dnnl::binary::primitive_desc& pd, ValueId a, const Form& left, ValueId b,
+                  const Desc& right_desc, std::span<const PostOp> post_ops);
+  Result<Form> broadcast_form(ValueId id, const Desc& desc);
   Status concat_in_place(const Node& node, const std::vector<Form>& parts, const Desc& desc);
-  Result<Form> add_pair(const std::string& name, const dnnl::algorithm algorithm, ValueId a, ValueId b,
-                        const dnnl::primitive_attr& attr);
 
   const Graph& graph_;
   WeightStore& weights_;

@@ -85,7 +85,7 @@ Compiler::Taken Compiler::convolution(const Node& node) {
   if (names.has_bias) work.bias = plain_desc({attributes.num_filter});
   work.packed = packed_descs(names.weights, plain_weights);
 
-  std::vector<PostOp> post_ops = find_post_ops(last_folded, /*with_sum=*/true);
+  std::vector<PostOp> post_ops = find_post_ops(last_folded, /*with_addition=*/true);
   std::optional<PrimitiveDesc> chosen;
   for (;; post_ops.pop_back()) {
     chosen = choose_convolution(work, attributes_for(post_ops));
@@ -106,8 +106,8 @@ Compiler::Taken Compiler::convolution(const Node& node) {
   }
   Form dst;
   for (const PostOp& operation : post_ops) {
-    if (operation.residual < 0) continue;
-    SHOAL_ASSIGN_OR_RETURN(dst, residual_form(operation.residual, chosen->dst_desc(), std::span(&src.buffer, 1)));
+    if (operation.operand < 0) continue;
+    SHOAL_ASSIGN_OR_RETURN(dst, residual_form(operation.operand, chosen->dst_desc(), std::span(&src.buffer, 1)));
   }
   if (dst.buffer == kNoBuffer) dst = new_form(chosen->dst_desc());
   arguments.push_back({DNNL_ARG_DST, dst.desc, dst.buffer});

@@ -1,6 +1,7 @@
-// What a primitive can take along: BatchNorm folded into weights, residual additions and element-wise functions as
+// What a primitive can take along: BatchNorm folded into weights; additions, gates and element-wise functions as
 // post-operations.
 #include <algorithm>
+#include <cmath>
 
 #include "worker/exec/cpu/compiler.hpp"
 #include "worker/graph/operators.hpp"
@@ -8,51 +9,128 @@
 namespace shoal::worker::cpu {
 namespace {
 
-std::optional<Eltwise> activation(const ActivationAttributes& attributes) {
-  switch (attributes.kind) {
-    case ActivationKind::kRelu:
-      return Eltwise{dnnl::algorithm::eltwise_relu};
-    case ActivationKind::kSigmoid:
-      return Eltwise{dnnl::algorithm::eltwise_logistic};
-    case ActivationKind::kTanh:
-      return Eltwise{dnnl::algorithm::eltwise_tanh};
-    case ActivationKind::kSoftRelu:
-      return Eltwise{dnnl::algorithm::eltwise_soft_relu};
-    case ActivationKind::kSoftSign:
-      return std::nullopt;
-  }
-  return std::nullopt;
+using dnnl::algorithm;
+
+Eltwise linear(double alpha, double beta) {
+  return {algorithm::eltwise_linear, static_cast<float>(alpha), static_cast<float>(beta)};
 }
 
-std::optional<Eltwise> leaky(const LeakyAttributes& attributes) {
+Functions activation(const ActivationAttributes& attributes) {
+  switch (attributes.kind) {
+    case ActivationKind::kRelu:
+      return {{algorithm::eltwise_relu}};
+    case ActivationKind::kSigmoid:
+      return {{algorithm::eltwise_logistic}};
+    case ActivationKind::kTanh:
+      return {{algorithm::eltwise_tanh}};
+    case ActivationKind::kSoftRelu:
+      return {{algorithm::eltwise_soft_relu}};
+    case ActivationKind::kSoftSign:
+      return {};
+  }
+  return {};
+}
+
+Functions leaky(const LeakyAttributes& attributes) {
   const auto slope = static_cast<float>(attributes.slope);
   switch (attributes.kind) {
     case LeakyKind::kLeaky:
-      return Eltwise{dnnl::algorithm::eltwise_relu, slope};
+      return {{algorithm::eltwise_relu, slope}};
     case LeakyKind::kElu:
-      return Eltwise{dnnl::algorithm::eltwise_elu, slope};
+      return {{algorithm::eltwise_elu, slope}};
+    case LeakyKind::kSelu:  // scale * elu
+      return {{algorithm::eltwise_elu, 1.6732632F}, linear(1.0507009873554804934, 0)};
     case LeakyKind::kGelu:
-      return Eltwise{dnnl::algorithm::eltwise_gelu_erf};
+      return {{algorithm::eltwise_gelu_erf}};
     case LeakyKind::kPrelu:
-    case LeakyKind::kSelu:
-      return std::nullopt;
+      return {};
   }
-  return std::nullopt;
+  return {};
 }
 
-std::optional<Eltwise> scalar(const ScalarAttributes& attributes) {
+Functions scalar(const ScalarAttributes& attributes) {
   const auto s = static_cast<float>(attributes.scalar);
-  const auto linear = [](float alpha, float beta) { return Eltwise{dnnl::algorithm::eltwise_linear, alpha, beta}; };
   switch (attributes.kind) {
     case BinaryKind::kAdd:
-      return linear(1, s);
+      return {linear(1, s)};
     case BinaryKind::kSub:
-      return attributes.reversed ? linear(-1, s) : linear(1, -s);
+      return {attributes.reversed ? linear(-1, s) : linear(1, -s)};
     case BinaryKind::kMul:
-      return linear(s, 0);
+      return {linear(s, 0)};
+    case BinaryKind::kDiv:
+      return !attributes.reversed && std::isnormal(s) && std::isnormal(1 / s) ? Functions{linear(1.0 / s, 0)} : Functions{};
+    case BinaryKind::kPower:
+      return !attributes.reversed && s == 2 ? Functions{{algorithm::eltwise_square}} : Functions{};
     default:
-      return std::nullopt;
+      return {};
   }
+}
+
+Functions unary(const UnaryAttributes& attributes) {
+  switch (attributes.kind) {
+    case UnaryKind::kAbs:
+      return {{algorithm::eltwise_abs}};
+    case UnaryKind::kNegative:
+      return {linear(-1, 0)};
+    case UnaryKind::kSquare:
+      return {{algorithm::eltwise_square}};
+    case UnaryKind::kSqrt:
+      return {{algorithm::eltwise_sqrt}};
+    default:
+      return {};
+  }
+}
+
+bool near(float a, double b) { return std::abs(a - b) <= 1e-6 * std::abs(b); }
+bool is(const Eltwise& function, algorithm wanted) { return function.algorithm == wanted; }
+
+/// outer(inner(x)) as one function; none when that is not linear or not finite.
+std::optional<Eltwise> compose(const Eltwise& inner, const Eltwise& outer) {
+  if (!is(inner, algorithm::eltwise_linear) || !is(outer, algorithm::eltwise_linear)) return std::nullopt;
+  const Eltwise both = linear(static_cast<double>(outer.alpha) * inner.alpha,
+                              static_cast<double>(outer.alpha) * inner.beta + static_cast<double>(outer.beta));
+  if (!std::isfinite(both.alpha) || !std::isfinite(both.beta) || both.alpha == 0) return std::nullopt;
+  return both;
+}
+
+/// Appends a function to a row, in as few functions as may be. Linear functions in a row become one, and what is linear behind a
+/// clip with a linear function in front of it moves there: clip(x + 3, 0, 6) / 6 = clip(x / 6 + 0.5, 0, 1).
+void append(Functions& row, const Eltwise& next) {
+  const std::size_t size = row.size();
+  if (size >= 1) {
+    if (const auto both = compose(row[size - 1], next)) {
+      row.pop_back();
+      if (both->alpha != 1 || both->beta != 0) row.push_back(*both);
+      return;
+    }
+  }
+  if (size >= 2 && is(row[size - 1], algorithm::eltwise_clip)) {
+    if (const auto both = compose(row[size - 2], next)) {
+      Eltwise& clip = row[size - 1];
+      float low = next.alpha * clip.alpha + next.beta, high = next.alpha * clip.beta + next.beta;
+      if (next.alpha < 0) std::swap(low, high);
+      row[size - 2] = *both;
+      clip = {algorithm::eltwise_clip, low, high};
+      return;
+    }
+  }
+  row.push_back(next);
+}
+
+/// x * gate(x) as oneDNN has it: swish and hard swish.
+Functions gated(const Functions& gate) {
+  if (gate.empty() || gate.size() > 2) return {};
+  const Eltwise first = gate.size() == 2 ? gate[0] : linear(1, 0);
+  const Eltwise& last = gate.back();
+  if (!is(first, algorithm::eltwise_linear)) return {};
+  if (is(last, algorithm::eltwise_logistic) && first.beta == 0) return {{algorithm::eltwise_swish, first.alpha}};
+  // x * clip(a x + b, 0, 6 a), where 6 a is the height of the gate and b its half.
+  const bool is_hard = is(last, algorithm::eltwise_clip) && last.alpha == 0 && last.beta > 0 &&
+                       near(first.alpha * 6, last.beta) && near(first.beta * 2, last.beta);
+  if (!is_hard) return {};
+  Functions row{{algorithm::eltwise_hardswish}};
+  if (!near(last.beta, 1)) row.push_back(linear(last.beta, 0));
+  return row;
 }
 
 /// An addition of two tensors of one shape.
@@ -62,54 +140,119 @@ bool is_addition(const Graph& graph, const Node& node) {
   return adds && graph.value(node.inputs[0]).shape == graph.value(node.inputs[1]).shape;
 }
 
+bool is_product(const Node& node) {
+  const auto* const binary = std::get_if<BinaryAttributes>(&node.attributes);
+  return binary != nullptr && binary->kind == BinaryKind::kMul;
+}
+
+ValueId other_input(const Node& node, ValueId one) { return node.inputs[node.inputs[0] == one ? 1 : 0]; }
+
 }  // namespace
 
-std::optional<Eltwise> eltwise_of(const Node& node) {
-  if (const auto* attributes = std::get_if<ActivationAttributes>(&node.attributes)) return activation(*attributes);
-  if (const auto* attributes = std::get_if<LeakyAttributes>(&node.attributes)) return leaky(*attributes);
-  if (const auto* attributes = std::get_if<ScalarAttributes>(&node.attributes)) return scalar(*attributes);
-  if (const auto* attributes = std::get_if<ClipAttributes>(&node.attributes)) {
-    return Eltwise{dnnl::algorithm::eltwise_clip, static_cast<float>(attributes->min), static_cast<float>(attributes->max)};
+Functions functions_of(const Node& node) {
+  const auto& attributes = node.attributes;
+  if (const auto* const given = std::get_if<ActivationAttributes>(&attributes)) return activation(*given);
+  if (const auto* const given = std::get_if<LeakyAttributes>(&attributes)) return leaky(*given);
+  if (const auto* const given = std::get_if<ScalarAttributes>(&attributes)) return scalar(*given);
+  if (const auto* const given = std::get_if<UnaryAttributes>(&attributes)) return unary(*given);
+  if (const auto* const given = std::get_if<HardSigmoidAttributes>(&attributes)) {
+    return {linear(given->alpha, given->beta), {algorithm::eltwise_clip, 0, 1}};
   }
-  return std::nullopt;
+  if (const auto* const given = std::get_if<ClipAttributes>(&attributes)) {
+    return {{algorithm::eltwise_clip, static_cast<float>(given->min), static_cast<float>(given->max)}};
+  }
+  return {};
 }
 
 // oneDNN 2.6.3 gives all element-wise functions of one algorithm in a chain the parameters of the first: x * 3 + 1 became x * 3
 // * 3.
-bool Compiler::clashes(std::span<const PostOp> chain, const Eltwise& next) {
-  return std::any_of(chain.begin(), chain.end(), [&](const PostOp& operation) {
-    const auto& other = operation.eltwise;
-    return other && other->algorithm == next.algorithm && (other->alpha != next.alpha || other->beta != next.beta);
-  });
+bool Compiler::clashes(std::span<const PostOp> chain) {
+  std::vector<Eltwise> all;
+  for (const PostOp& operation : chain) {
+    for (const Eltwise& next : operation.functions) {
+      const bool clash = std::any_of(all.begin(), all.end(), [&](const Eltwise& other) {
+        return other.algorithm == next.algorithm && (other.alpha != next.alpha || other.beta != next.beta);
+      });
+      if (clash) return true;
+      all.push_back(next);
+    }
+  }
+  return false;
 }
 
-std::vector<Compiler::PostOp> Compiler::find_post_ops(ValueId from, bool with_sum) {
+std::optional<Compiler::PostOp> Compiler::find_gated(ValueId from) const {
+  const auto& readers = readers_[static_cast<std::size_t>(from)];
+  if (!fuse_ || is_output_[static_cast<std::size_t>(from)] || readers.size() != 2) return std::nullopt;
+  for (NodeId at : readers) {
+    PostOp found;
+    for (ValueId gate = from; at != kNoNode && all_float(node(at)); at = sole_reader(gate)) {
+      const Node& next = node(at);
+      found.nodes.push_back(at);
+      if (is_product(next) && gate != from && other_input(next, gate) == from) {
+        found.functions = gated(found.functions);
+        if (found.functions.empty()) return std::nullopt;
+        return found;
+      }
+      const Functions functions = functions_of(next);
+      if (functions.empty()) break;
+      for (const Eltwise& function : functions) append(found.functions, function);
+      gate = next.outputs[0];
+    }
+  }
+  return std::nullopt;
+}
+
+std::optional<Compiler::PostOp> Compiler::find_function(ValueId from) const {
+  if (auto found = find_gated(from)) return found;
+  const NodeId reader = sole_reader(from);
+  if (reader == kNoNode || !all_float(node(reader))) return std::nullopt;
+  Functions functions = functions_of(node(reader));
+  if (functions.empty()) return std::nullopt;
+  return PostOp{.nodes = {reader}, .functions = std::move(functions)};
+}
+
+bool Compiler::extend(std::vector<PostOp>& chain, PostOp next) {
+  std::vector<PostOp> longer = chain;
+  if (longer.empty() || longer.back().operand >= 0 || next.operand >= 0) {
+    longer.push_back(std::move(next));
+  } else {
+    PostOp& last = longer.back();
+    last.nodes.insert(last.nodes.end(), next.nodes.begin(), next.nodes.end());
+    for (const Eltwise& function : next.functions) append(last.functions, function);
+  }
+  if (clashes(longer)) return false;
+  chain = std::move(longer);
+  return true;
+}
+
+std::vector<Compiler::PostOp> Compiler::find_post_ops(ValueId from, bool with_addition) {
   std::vector<PostOp> found;
   for (ValueId at = from;;) {
-    const NodeId reader = sole_reader(at);
-    if (reader == kNoNode || !all_float(node(reader))) return found;
-    const Node& next = node(reader);
-    if (with_sum && is_addition(graph_, next)) {
-      const ValueId other = next.inputs[next.inputs[0] == at ? 1 : 0];
-      if (!is_ready(other)) return found;
-      found.push_back({.node = reader, .residual = other});
-      with_sum = false;  // oneDNN takes one
-    } else if (const auto eltwise = eltwise_of(next); eltwise && !clashes(found, *eltwise)) {
-      found.push_back({.node = reader, .eltwise = eltwise});
-    } else {
-      return found;
+    if (auto function = find_function(at)) {
+      at = node(function->nodes.back()).outputs[0];
+      if (!extend(found, std::move(*function))) return found;
+      continue;
     }
-    at = next.outputs[0];
+    const NodeId reader = sole_reader(at);
+    if (reader == kNoNode || !with_addition || !all_float(node(reader)) || !is_addition(graph_, node(reader))) return found;
+    const ValueId operand = other_input(node(reader), at);
+    if (!is_ready(operand)) return found;
+    found.push_back({.nodes = {reader}, .operand = operand});
+    with_addition = false;  // oneDNN takes one sum
+    at = node(reader).outputs[0];
   }
 }
 
 dnnl::primitive_attr Compiler::attributes_for(std::span<const PostOp> post_ops) {
   dnnl::post_ops operations;
   for (const PostOp& operation : post_ops) {
-    if (operation.eltwise) {
-      operations.append_eltwise(1.0F, operation.eltwise->algorithm, operation.eltwise->alpha, operation.eltwise->beta);
-    } else {
+    if (operation.operand >= 0 && operation.operand_desc != Desc()) {
+      operations.append_binary(algorithm::binary_add, operation.operand_desc);
+    } else if (operation.operand >= 0) {
       operations.append_sum(1.0F);
+    }
+    for (const Eltwise& function : operation.functions) {
+      operations.append_eltwise(1.0F, function.algorithm, function.alpha, function.beta);
     }
   }
   dnnl::primitive_attr attr;
@@ -120,8 +263,8 @@ dnnl::primitive_attr Compiler::attributes_for(std::span<const PostOp> post_ops) 
 
 ValueId Compiler::absorb_post_ops(ValueId from, std::span<const PostOp> post_ops) {
   for (const PostOp& operation : post_ops) {
-    absorb(operation.node);
-    from = node(operation.node).outputs[0];
+    for (const NodeId id : operation.nodes) absorb(id);
+    from = node(operation.nodes.back()).outputs[0];
   }
   return from;
 }

@@ -46,7 +46,7 @@ Compiler::Taken Compiler::fully_connected(const Node& node) {
   std::vector<Desc> layouts = packed_descs(names.weights, plain_weights);
   layouts.push_back(any_desc({attributes.num_hidden, depth}));
 
-  std::vector<PostOp> post_ops = find_post_ops(last_folded, /*with_sum=*/false);
+  std::vector<PostOp> post_ops = find_post_ops(last_folded, /*with_addition=*/false);
   std::optional<PrimitiveDesc> chosen;
   for (;; post_ops.pop_back()) {
     chosen = choose(src_desc, layouts, bias_desc, dst_desc, attributes_for(post_ops));

@@ -15,8 +15,8 @@ dnnl::primitive_attr user_scratchpad() {
 }
 
 bool is_relu(const Node& node) {
-  const auto eltwise = eltwise_of(node);
-  return eltwise && eltwise->algorithm == dnnl::algorithm::eltwise_relu && eltwise->alpha == 0;
+  const Functions functions = functions_of(node);
+  return functions.size() == 1 && functions[0].algorithm == dnnl::algorithm::eltwise_relu && functions[0].alpha == 0;
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <omp.h>
 
+#include <algorithm>
 #include <cstring>
 #include <type_traits>
 
@@ -50,6 +51,11 @@ Desc blocked_desc(const dnnl::memory::dims& dims) {
 }
 
 Desc any_desc(const dnnl::memory::dims& dims) { return {dims, dnnl::memory::data_type::f32, Tag::any}; }
+
+bool is_padded(const Desc& desc) {
+  const auto& data = desc.data;
+  return !std::equal(data.dims, data.dims + data.ndims, data.padded_dims);
+}
 
 bool is_plain(const Desc& desc) { return desc == plain_desc(desc.dims()); }
 

@@ -46,6 +46,7 @@ Desc any_desc(const dnnl::memory::dims& dims);
 /// The two describe the same bytes: equal, or dense with nothing but batch and channels larger than 1.
 bool same_memory(const Desc& a, const Desc& b);
 bool is_plain(const Desc& desc);
+bool is_padded(const Desc& desc);  ///< its blocks hold zeros behind the last channel
 
 /// A descriptor as text for WeightStore, and back. A plain one is WeightStore::kPlain, which has no way back without dims.
 std::string form_of(const Desc& desc);

@@ -8,13 +8,6 @@
 namespace shoal::worker::cpu {
 namespace {
 
-bool is_padded(const Desc& desc) {
-  for (int axis = 0; axis < desc.data.ndims; ++axis) {
-    if (desc.data.dims[axis] != desc.data.padded_dims[axis]) return true;
-  }
-  return false;
-}
-
 // Keeps oneDNN's C array of arguments: the C++ execute() would build one, on the heap, in every run.
 class BoundOneDnnStep : public BoundStep {
  public:

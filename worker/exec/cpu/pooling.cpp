@@ -1,9 +1,10 @@
-// Pooling, where oneDNN's meaning is exactly the operator's.
+// Pooling, where oneDNN's meaning is exactly the operator's, and what is pooling by another name.
 #include <algorithm>
+#include <numeric>
 
 #include "shm/base/errors.hpp"
 #include "worker/exec/cpu/compiler.hpp"
-#include "worker/graph/operators.hpp"
+#include "worker/graph/axes.hpp"
 
 namespace shoal::worker::cpu {
 namespace {
@@ -11,12 +12,17 @@ namespace {
 struct Window {
   dnnl::memory::dims kernel, stride, pad_begin, pad_end;
   dnnl::algorithm algorithm = dnnl::algorithm::undef;
+  float scale = 1;  ///< of the result
+
+  double area() const {
+    return std::accumulate(kernel.begin(), kernel.end(), 1.0, [](double area, auto k) { return area * static_cast<double>(k); });
+  }
 };
 
 // Nothing when oneDNN would compute something else.
 std::optional<Window> window_of(const PoolingAttributes& attributes, const Shape& src, const Shape& dst) {
   if (attributes.channels_last || attributes.legacy) return std::nullopt;
-  if (attributes.kind != PoolingKind::kMax && attributes.kind != PoolingKind::kAvg) return std::nullopt;
+  if (attributes.kind == PoolingKind::kLp) return std::nullopt;
   Window window;
   bool overhangs = false, padded = false;
   for (int axis = 2; axis < src.rank(); ++axis) {
@@ -36,6 +42,9 @@ std::optional<Window> window_of(const PoolingAttributes& attributes, const Shape
   }
   if (attributes.kind == PoolingKind::kMax) {
     window.algorithm = dnnl::algorithm::pooling_max;
+  } else if (attributes.kind == PoolingKind::kSum) {
+    window.algorithm = dnnl::algorithm::pooling_avg_include_padding;  // divides by the whole kernel wherever it stands
+    window.scale = static_cast<float>(window.area());
   } else if (!attributes.count_include_pad || !padded) {
     // Without padding the divisor counts real pixels only, also in an overhang of the "full" convention.
     window.algorithm = dnnl::algorithm::pooling_avg_exclude_padding;
@@ -47,29 +56,69 @@ std::optional<Window> window_of(const PoolingAttributes& attributes, const Shape
   return window;
 }
 
+// The mean or sum over all spatial axes; nothing when the node reduces others.
+std::optional<Window> whole_window(const Node& node, const Shape& src) {
+  Window window{.algorithm = dnnl::algorithm::pooling_avg_include_padding};
+  const auto axes = static_cast<std::size_t>(src.rank() - 2);
+  window.kernel.assign(src.begin() + 2, src.end());
+  window.stride.assign(axes, 1);
+  window.pad_begin = window.pad_end = dnnl::memory::dims(axes, 0);
+  if (const auto* const pooling = std::get_if<AdaptivePoolingAttributes>(&node.attributes)) {
+    if (pooling->height != 1 || pooling->width != 1) return std::nullopt;
+    return window;
+  }
+  const auto& reduce = std::get<ReduceAttributes>(node.attributes);
+  const std::vector<bool> reduced = reduced_axes(reduce, src);
+  const auto is_spatial = [&](std::size_t axis) { return reduced[axis] == (axis >= 2); };
+  for (std::size_t axis = 0; axis < reduced.size(); ++axis) {
+    if (!is_spatial(axis)) return std::nullopt;
+  }
+  if (reduce.kind == ReduceKind::kSum) window.scale = static_cast<float>(window.area());
+  return reduce.kind == ReduceKind::kSum || reduce.kind == ReduceKind::kMean ? std::optional(window) : std::nullopt;
+}
+
 }  // namespace
 
+struct Compiler::PoolingWindow : Window {};
+
 Compiler::Taken Compiler::pooling(const Node& node) {
-  const auto& attributes = std::get<PoolingAttributes>(node.attributes);
+  const Shape& src = value(node.inputs[0]).shape;
+  if (src.rank() < 3 || src.rank() > 5) return false;
+  const auto window = window_of(std::get<PoolingAttributes>(node.attributes), src, value(node.outputs[0]).shape);
+  return window ? pool(node, {*window}) : Taken(false);
+}
+
+Compiler::Taken Compiler::spatial_mean(const Node& node) {
+  const Shape& src = value(node.inputs[0]).shape;
+  if (src.rank() < 3 || src.rank() > 5) return false;
+  const auto window = whole_window(node, src);
+  return window ? pool(node, {*window}) : Taken(false);
+}
+
+Compiler::Taken Compiler::pool(const Node& node, const PoolingWindow& window) {
   const Shape &src_shape = value(node.inputs[0]).shape, &dst_shape = value(node.outputs[0]).shape;
-  if (src_shape.rank() < 3 || src_shape.rank() > 5) return false;
-  const auto window = window_of(attributes, src_shape, dst_shape);
-  if (!window) return false;
-  dnnl::primitive_attr attr;
-  attr.set_scratchpad_mode(dnnl::scratchpad_mode::user);
+  // A reduction may drop the axes that pooling leaves with extent 1.
+  dnnl::memory::dims dst_dims = dims_of(dst_shape);
+  dst_dims.resize(static_cast<std::size_t>(src_shape.rank()), 1);
+  const PostOp scaling{.functions = {{dnnl::algorithm::eltwise_linear, window.scale, 0}}};
+  const auto attr = attributes_for(std::span(&scaling, window.scale == 1 ? 0 : 1));
   SHOAL_ASSIGN_OR_RETURN(const Form first, first_form(node.inputs[0]));
   const Desc candidates[] = {first.desc, blocked_desc(dims_of(src_shape)), plain_desc(src_shape)};
   for (const Desc& from : candidates) {
     if (from == Desc()) continue;
-    const dnnl::pooling_forward::desc desc(dnnl::prop_kind::forward_inference, window->algorithm, from,
-                                           any_desc(dims_of(dst_shape)), window->stride, window->kernel, window->pad_begin,
-                                           window->pad_end);
+    const dnnl::pooling_forward::desc desc(dnnl::prop_kind::forward_inference, window.algorithm, from, any_desc(dst_dims),
+                                           window.stride, window.kernel, window.pad_begin, window.pad_end);
     const dnnl::pooling_forward::primitive_desc pd(desc, attr, engine(), /*allow_empty=*/true);
     if (!pd || !is_optimised(pd)) continue;
     SHOAL_ASSIGN_OR_RETURN(const Form src, form_as(node.inputs[0], from));
-    const Form dst = new_form(pd.dst_desc());
+    Form dst = new_form(pd.dst_desc());
     add_step(describe(node), dnnl::pooling_forward(pd), pd.scratchpad_desc(),
              {{DNNL_ARG_SRC, src.desc, src.buffer}, {DNNL_ARG_DST, dst.desc, dst.buffer}});
+    if (dst_shape.rank() < src_shape.rank()) {
+      const Desc plain = plain_desc(dst_dims);
+      if (!same_memory(dst.desc, plain)) dst = reorder(describe(node), dst, plain);
+      dst.desc = plain_desc(dst_shape);
+    }
     add_form(node.outputs[0], dst);
     return true;
   }

@@ -1,0 +1,246 @@
+// What the cpu device makes of several nodes, against the same nodes one by one and against the reference device: also where
+// numbers end.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "tests/unit/worker/exec/graph_builder.hpp"
+#include "worker/exec/planned_program.hpp"
+
+namespace shoal::worker {
+namespace {
+
+using testing::GraphBuilder;
+using testing::spec;
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+constexpr double kTolerance = 2e-6;
+
+ValueId clip(GraphBuilder& b, ValueId x, double low, double high) { return b.node("Clip", {x}, ClipAttributes{low, high}); }
+ValueId sigmoid(GraphBuilder& b, ValueId x) { return b.activation(x, ActivationKind::kSigmoid); }
+ValueId product(GraphBuilder& b, ValueId x, ValueId y) { return b.binary(BinaryKind::kMul, x, y, /*broadcast=*/true); }
+ValueId relu6_of_x_plus_3(GraphBuilder& b, ValueId x) { return clip(b, b.scalar(BinaryKind::kAdd, x, 3), 0, 6); }
+ValueId hard_sigmoid(GraphBuilder& b, ValueId x) { return b.scalar(BinaryKind::kDiv, relu6_of_x_plus_3(b, x), 6); }
+
+struct Form {
+  const char* name;
+  ValueId (*build)(GraphBuilder&, ValueId x);
+  bool keeps_nan = true;  ///< also fused: oneDNN's relu and clip turn NaN into a bound
+};
+void PrintTo(const Form& form, std::ostream* out) { *out << form.name; }
+
+const Form kForms[] = {
+    {"Relu", [](GraphBuilder& b, ValueId x) { return b.activation(x); }, false},
+    {"Clip", [](GraphBuilder& b, ValueId x) { return clip(b, x, -1, 6); }, false},
+    {"ClipAboveZero", [](GraphBuilder& b, ValueId x) { return clip(b, x, 1, 2); }, false},
+    {"HardSigmoid",
+     [](GraphBuilder& b, ValueId x) {
+       return b.node("HardSigmoid", {x}, HardSigmoidAttributes{0.3, 0.4});
+     },
+     false},
+    {"HardSigmoidOfScalars", hard_sigmoid, false},
+    {"HardSwish", [](GraphBuilder& b, ValueId x) { return b.binary(BinaryKind::kMul, x, hard_sigmoid(b, x)); }},
+    {"HardSwishTurnedRound", [](GraphBuilder& b, ValueId x) { return b.binary(BinaryKind::kMul, hard_sigmoid(b, x), x); }},
+    {"HardSwishDividedLast",
+     [](GraphBuilder& b, ValueId x) { return b.scalar(BinaryKind::kDiv, product(b, x, relu6_of_x_plus_3(b, x)), 6); }},
+    {"HardSwishMultipliedLast",
+     [](GraphBuilder& b, ValueId x) { return b.scalar(BinaryKind::kMul, product(b, relu6_of_x_plus_3(b, x), x), 1.0 / 6); }},
+    {"HardSwishOfAnOperator",
+     [](GraphBuilder& b, ValueId x) {
+       return product(b, x, b.node("HardSigmoid", {x}, HardSigmoidAttributes{1.0 / 6, 0.5}));
+     }},
+    {"NearlyHardSwish",
+     [](GraphBuilder& b, ValueId x) { return product(b, x, b.scalar(BinaryKind::kDiv, relu6_of_x_plus_3(b, x), 5)); }},
+    {"NotHardSwishByItsBounds",
+     [](GraphBuilder& b, ValueId x) { return product(b, x, clip(b, b.scalar(BinaryKind::kAdd, x, 3), 0, 5)); }},
+    {"Swish", [](GraphBuilder& b, ValueId x) { return product(b, x, sigmoid(b, x)); }},
+    {"SwishWithBeta", [](GraphBuilder& b, ValueId x) { return product(b, sigmoid(b, b.scalar(BinaryKind::kMul, x, 1.5)), x); }},
+    {"SigmoidOfAnother", [](GraphBuilder& b, ValueId x) { return product(b, b.scalar(BinaryKind::kAdd, x, 1), sigmoid(b, x)); }},
+    {"Square", [](GraphBuilder& b, ValueId x) { return product(b, x, x); }},
+    {"ScalarsInARow",
+     [](GraphBuilder& b, ValueId x) {
+       return b.scalar(BinaryKind::kSub, b.scalar(BinaryKind::kMul, b.scalar(BinaryKind::kAdd, x, 2), -3), 7, /*reversed=*/true);
+     }},
+    {"ScalarsThatCancel",
+     [](GraphBuilder& b, ValueId x) { return b.scalar(BinaryKind::kDiv, b.scalar(BinaryKind::kMul, x, 4), 4); }},
+    {"NegatedClip", [](GraphBuilder& b, ValueId x) { return b.scalar(BinaryKind::kMul, relu6_of_x_plus_3(b, x), -2); }, false},
+    {"DividedBySomethingTiny", [](GraphBuilder& b, ValueId x) { return b.scalar(BinaryKind::kDiv, x, 1e-39); }},
+    {"Selu", [](GraphBuilder& b, ValueId x) { return b.node("LeakyReLU", {x}, LeakyAttributes{.kind = LeakyKind::kSelu}); }},
+    {"Elu", [](GraphBuilder& b, ValueId x) { return b.node("LeakyReLU", {x}, LeakyAttributes{.kind = LeakyKind::kElu}); }},
+    {"Leaky", [](GraphBuilder& b, ValueId x) { return b.node("LeakyReLU", {x}, LeakyAttributes{}); }},
+    {"SoftSign", [](GraphBuilder& b, ValueId x) { return b.activation(x, ActivationKind::kSoftSign); }},
+    {"Exponential", [](GraphBuilder& b, ValueId x) { return b.node("Unary", {x}, UnaryAttributes{UnaryKind::kExp}); }},
+    {"AbsoluteRoot",
+     [](GraphBuilder& b, ValueId x) {
+       return b.node("Unary", {b.node("Unary", {x}, UnaryAttributes{UnaryKind::kAbs})}, UnaryAttributes{UnaryKind::kSqrt});
+     }},
+    {"Larger", [](GraphBuilder& b, ValueId x) { return b.binary(BinaryKind::kMaximum, x, sigmoid(b, x)); }},
+    {"Slopes",
+     [](GraphBuilder& b, ValueId x) {
+       return b.node("LeakyReLU", {x, b.constant({32})}, LeakyAttributes{.kind = LeakyKind::kPrelu});
+     }},
+};
+
+class FusedForms : public ::testing::TestWithParam<Form> {};
+INSTANTIATE_TEST_SUITE_P(, FusedForms, ::testing::ValuesIn(kForms),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+/// x itself, in blocked layout: a convolution of every channel with 1.
+ValueId through_convolution(GraphBuilder& b, ValueId x) {
+  return b.node("Convolution", {x, b.constant({32, 1, 1, 1}, 1, 0)},
+                ConvolutionAttributes{
+                    .kernel = {1, 1}, .stride = {1, 1}, .dilate = {1, 1}, .pad = {0, 0}, .num_filter = 32, .num_group = 32});
+}
+
+Graph graph_of(const Form& form, bool behind_convolution) {
+  GraphBuilder b;
+  const ValueId x = b.input("data");
+  b.output(form.build(b, behind_convolution ? through_convolution(b, x) : x));
+  return b.graph();
+}
+
+Tensor run_on(const Graph& graph, Tensor input, const char* device, bool fuse) {
+  const std::vector<TensorSpec> inputs = {spec("data", input.shape())};
+  const auto model = testing::load(graph, inputs, device, 1, fuse);
+  const auto program = model->program(inputs).value();
+  Tensor output = Tensor::create(DType::kFloat32, program->outputs()[0].shape).value();
+  std::vector<TensorView> src{input.view()}, dst{output.view()};
+  Context context;
+  EXPECT_TRUE(program->run(context, src, dst).ok());
+  return output;
+}
+
+/// Ordinary numbers between those at which functions turn, and those at which numbers end.
+Tensor special_input(bool with_nan) {
+  Tensor tensor = testing::noise({1, 32, 3, 3});
+  const auto values = tensor.values<float>();
+  const float special[] = {
+      0.0F, -0.0F, 3, -3, 6, -6, 2.999F, 100, -100, 1e-30F, 1e30F, -1e30F, kInfinity, -kInfinity, with_nan ? kNan : 1.0F};
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] *= 8;
+  for (std::size_t i = 0; i < std::size(special); ++i) values[i * 7] = special[i];
+  return tensor;
+}
+
+void expect_same_numbers(const Tensor& got, const Tensor& want, const Tensor& input) {
+  const auto x = input.values<float>(), a = got.values<float>(), b = want.values<float>();
+  ASSERT_EQ(a.size(), b.size());
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    if (std::isnan(b[i])) {
+      EXPECT_TRUE(std::isnan(a[i])) << "f(" << x[i] << ") = " << a[i] << ", not NaN";
+    } else if (std::isinf(b[i])) {
+      EXPECT_EQ(a[i], b[i]) << "f(" << x[i] << ")";
+    } else {
+      EXPECT_NEAR(a[i], b[i], kTolerance * std::max(1.0F, std::abs(b[i]))) << "f(" << x[i] << ")";
+    }
+  }
+}
+
+TEST_P(FusedForms, ByThemselvesGiveTheReferencesNumbersAtTheEndsToo) {
+  const Graph graph = graph_of(GetParam(), /*behind_convolution=*/false);
+  const Tensor input = special_input(/*with_nan=*/true);
+  const Tensor want = run_on(graph, input, "cpu-reference", true);
+  expect_same_numbers(run_on(graph, input, "cpu", true), want, input);
+  expect_same_numbers(run_on(graph, input, "cpu", false), want, input);
+}
+
+TEST_P(FusedForms, BehindAConvolutionGiveTheUnfusedNumbers) {
+  const Graph graph = graph_of(GetParam(), /*behind_convolution=*/true);
+  const Tensor input = special_input(GetParam().keeps_nan);
+  const Tensor want = run_on(graph, input, "cpu-reference", true);
+  expect_same_numbers(run_on(graph, input, "cpu", true), want, input);
+  const Tensor with_nan = special_input(true);
+  expect_same_numbers(run_on(graph, with_nan, "cpu", false), run_on(graph, with_nan, "cpu-reference", true), with_nan);
+}
+
+std::vector<std::string> implementations(const Graph& graph, const Shape& shape) {
+  const std::vector<TensorSpec> inputs = {spec("data", shape)};
+  const auto model = testing::load(graph, inputs);
+  const auto program = model->program(inputs).value();
+  std::vector<std::string> names;
+  for (const auto& step : dynamic_cast<const PlannedProgram&>(*program).plan().steps) names.push_back(step->implementation());
+  return names;
+}
+
+TEST(Fusing, TakesAHardSwishIntoItsConvolution) {
+  for (const char* name : {"HardSwish", "HardSwishDividedLast", "HardSwishMultipliedLast", "HardSwishOfAnOperator", "Swish",
+                           "HardSigmoidOfScalars", "ScalarsInARow", "ScalarsThatCancel", "NegatedClip"}) {
+    const auto form =
+        std::find_if(std::begin(kForms), std::end(kForms), [&](const Form& f) { return f.name == std::string(name); });
+    EXPECT_LE(implementations(graph_of(*form, true), {1, 32, 3, 3}).size(), 3U)
+        << name << ": more than a convolution between reorders";
+  }
+}
+
+/// Squeeze and excite as the networks write it: scaled by channel, added to the shortcut.
+Graph squeeze_excite(std::int64_t channels, bool by_pooling) {
+  GraphBuilder b;
+  const ValueId x = b.activation(b.conv(b.input("data"), 3, channels, 3));
+  const ValueId y = b.batch_norm(b.conv(x, channels, channels, 1), channels);
+  const ValueId mean = by_pooling ? b.global_average(y) : b.node("AdaptiveAvgPooling", {y}, AdaptivePoolingAttributes{});
+  const ValueId gate = sigmoid(b, b.conv(b.activation(b.conv(mean, channels, 8, 1)), 8, channels, 1));
+  b.output(b.activation(b.add(product(b, y, gate), x)));
+  return b.graph();
+}
+
+TEST(Fusing, MultipliesAndAddsASqueezeExciteInOneStep) {
+  for (const std::int64_t channels : {32, 72}) {
+    for (const std::int64_t batch : {1, 3}) {
+      const Shape shape = {batch, 3, 9, 9};
+      const Graph graph = squeeze_excite(channels, batch == 1);
+      const Tensor input = testing::noise(shape);
+      const Tensor want = run_on(graph, input, "cpu-reference", true);
+      EXPECT_LE(testing::relative_error(run_on(graph, input, "cpu", true), want), kTolerance) << channels << ", " << batch;
+      EXPECT_LE(testing::relative_error(run_on(graph, input, "cpu", false), want), kTolerance) << channels << ", " << batch;
+      const auto names = implementations(graph, shape);
+      EXPECT_EQ(std::count(names.begin(), names.end(), "reference"), 0) << channels << ", " << batch;
+      // Five convolutions, a mean, one binary; reorders of the output and, where channels do not fill blocks, of the mean.
+      EXPECT_LE(names.size(), 9U) << channels << ", " << batch;
+    }
+  }
+}
+
+TEST(Broadcasting, GivesTheReferencesNumbersForEveryPairOfShapes) {
+  const Shape data = {2, 32, 5, 6};
+  for (const Shape& other : {Shape{2, 32, 1, 1}, Shape{1, 32, 1, 1}, Shape{1, 1, 1, 1}, Shape{1}, Shape{6}, Shape{5, 6},
+                             Shape{32, 1, 1}, Shape{2, 1, 5, 6}, Shape{2, 1, 1, 1}, Shape{1, 32, 5, 1}}) {
+    for (const auto kind : {BinaryKind::kAdd, BinaryKind::kSub, BinaryKind::kMul, BinaryKind::kDiv, BinaryKind::kMaximum}) {
+      for (const bool turned : {false, true}) {
+        GraphBuilder b;
+        const ValueId x = b.scalar(BinaryKind::kAdd, sigmoid(b, b.conv(b.input("data"), 32, 32, 3)), 1);
+        const ValueId constant = b.constant(other, 2.0F, 0.5F);
+        b.output(turned ? b.binary(kind, constant, x, true) : b.binary(kind, x, constant, true));
+        const Tensor input = testing::noise(data);
+        const Tensor want = run_on(b.graph(), input, "cpu-reference", true);
+        EXPECT_LE(testing::relative_error(run_on(b.graph(), input, "cpu", true), want), kTolerance)
+            << other.to_string() << ", kind " << static_cast<int>(kind) << (turned ? ", turned" : "");
+      }
+    }
+  }
+}
+
+TEST(Reductions, OverAllSpatialAxesArePoolingInTheLayoutTheyFind) {
+  for (const std::int64_t channels : {32, 20}) {
+    for (const bool keepdims : {false, true}) {
+      for (const ReduceAttributes& reduce : {ReduceAttributes{ReduceKind::kMean, {2, 3}, keepdims, false},
+                                             ReduceAttributes{ReduceKind::kSum, {-1, -2}, keepdims, false},
+                                             ReduceAttributes{ReduceKind::kMean, {0, 1}, keepdims, true},
+                                             ReduceAttributes{ReduceKind::kMax, {2, 3}, keepdims, false},
+                                             ReduceAttributes{ReduceKind::kMean, {1}, keepdims, false}}) {
+        GraphBuilder b;
+        b.output(b.node("Reduce", {b.conv(b.input("data"), 3, channels, 3)}, reduce));
+        const Tensor input = testing::noise({2, 3, 7, 8});
+        EXPECT_LE(testing::relative_error(run_on(b.graph(), input, "cpu", true), run_on(b.graph(), input, "cpu-reference", true)),
+                  1e-5)
+            << "kind " << static_cast<int>(reduce.kind) << ", channels " << channels << (keepdims ? ", axes kept" : "");
+        const auto names = implementations(b.graph(), {2, 3, 7, 8});
+        const bool is_pooling = reduce.kind != ReduceKind::kMax && reduce.axes.size() == 2;
+        EXPECT_EQ(std::count(names.begin(), names.end(), "reference"), is_pooling ? 0 : 1);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace shoal::worker

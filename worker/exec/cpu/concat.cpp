@@ -1,0 +1,77 @@
+// Concatenation: free where the parts become ranges of the whole, else a primitive.
+#include <algorithm>
+
+#include "shm/base/errors.hpp"
+#include "worker/exec/cpu/compiler.hpp"
+#include "worker/exec/reference_step.hpp"
+
+namespace shoal::worker::cpu {
+
+Status Compiler::concat_in_place(const Node& node, const std::vector<Form>& parts, const Desc& desc) {
+  const Form whole = new_form(desc);
+  has_parts_.resize(plan_.buffers.size());
+  has_parts_[static_cast<std::size_t>(whole.buffer)] = true;
+  std::size_t offset = 0;
+  std::vector<BufferId> used;
+  for (const Form& form : parts) {
+    const std::size_t bytes = form.desc.get_size();
+    Buffer& part = plan_.buffer(form.buffer);
+    const bool movable = part.home == Buffer::Home::kArena && part.parent == kNoBuffer && part.bytes == bytes &&
+                         std::find(used.begin(), used.end(), form.buffer) == used.end();
+    used.push_back(form.buffer);
+    if (movable) {
+      part.parent = whole.buffer;
+      part.offset_bytes = offset;
+    } else {
+      const BufferId copy = plan_.add_buffer(bytes);
+      plan_.buffer(copy).parent = whole.buffer;
+      plan_.buffer(copy).offset_bytes = offset;
+      plan_.steps.push_back(make_copy_step(describe(node), form.buffer, copy, bytes));
+    }
+    offset += bytes;
+  }
+  add_form(node.outputs[0], whole);
+  return {};
+}
+
+Compiler::Taken Compiler::concat(const Node& node) {
+  const Shape& shape = value(node.outputs[0]).shape;
+  const auto given = std::get<ConcatAttributes>(node.attributes).axis;
+  const int axis = static_cast<int>(given < 0 ? given + shape.rank() : given);
+  // Blocked when some part lies so and every part fills its blocks; else plain.
+  const Desc blocked = blocked_desc(dims_of(shape));
+  bool fits_blocks = axis == 1 && blocked != Desc(), lies_blocked = false;
+  for (const ValueId id : node.inputs) {
+    fits_blocks = fits_blocks && value(id).shape[1] % channel_block() == 0;
+    SHOAL_ASSIGN_OR_RETURN(const Form form, first_form(id));
+    lies_blocked |= fits_blocks && form.desc == blocked_desc(dims_of(value(id).shape));
+  }
+  const bool in_blocks = fits_blocks && lies_blocked;
+  const auto desc_of_part = [&](const Shape& part) { return in_blocks ? blocked_desc(dims_of(part)) : plain_desc(part); };
+  std::vector<Form> parts;
+  std::vector<Desc> descs;
+  for (const ValueId id : node.inputs) {
+    SHOAL_ASSIGN_OR_RETURN(const Form form, form_as(id, desc_of_part(value(id).shape)));
+    parts.push_back(form);
+    descs.push_back(form.desc);
+  }
+  const Desc desc = desc_of_part(shape);
+  std::int64_t before = 1;
+  for (int i = 0; i < axis; ++i) before *= shape[i];
+  if (before == 1) {
+    SHOAL_RETURN_IF_ERROR(concat_in_place(node, parts, desc));
+    return true;
+  }
+  const dnnl::concat::primitive_desc pd(desc, axis, descs, engine(), attributes_for({}));
+  const Form whole = new_form(desc);
+  std::vector<Argument> arguments;
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    arguments.push_back({DNNL_ARG_MULTIPLE_SRC + static_cast<int>(i), parts[i].desc, parts[i].buffer});
+  }
+  arguments.push_back({DNNL_ARG_DST, whole.desc, whole.buffer});
+  add_step(describe(node), dnnl::concat(pd), pd.scratchpad_desc(), std::move(arguments));
+  add_form(node.outputs[0], whole);
+  return true;
+}
+
+}  // namespace shoal::worker::cpu
