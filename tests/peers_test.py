@@ -59,12 +59,12 @@ class Table(unittest.TestCase):
 
 class Children(unittest.TestCase):
     def test_an_engine_uses_no_cpu_while_another_one_is_asked(self):
-        spinning = engine("import threading\n"
-                          "def spin():\n"
-                          "    while True: pass\n"
-                          "threading.Thread(target=spin, daemon=True).start()\n"
-                          "while True: print(input(), flush=True)")
-        self.addCleanup(spinning.close)
+        script = ("import threading\n"
+                  "def spin():\n"
+                  "    while True: pass\n"
+                  "threading.Thread(target=spin, daemon=True).start()\n"
+                  "while True: print(input(), flush=True)")
+        spinning = self.enterContext(engine(script))
         self.assertEqual(spinning.ask("run 1"), "run 1")
         stat = Path(f"/proc/{spinning.process.pid}/stat")
         deadline = time.monotonic() + 10
@@ -76,20 +76,17 @@ class Children(unittest.TestCase):
         self.assertEqual(spinning.ask("run 2"), "run 2")
 
     def test_cpu_time_counts_work_and_not_waiting(self):
-        waiting = engine("import time\nwhile True:\n    input(); time.sleep(0.3); print(300, flush=True)")
-        self.addCleanup(waiting.close)
+        waiting = self.enterContext(engine("import time\nwhile True:\n    input(); time.sleep(0.3); print(300, flush=True)"))
         waiting.run(1)
         self.assertEqual(waiting.run(1), [300])
         (cpu,) = waiting.run(1, "cpu")
         self.assertTrue(0 < cpu < 100, cpu)
 
     def test_an_engine_that_ends_or_hangs_is_an_error_with_its_last_words(self):
-        dying = engine("import sys; input(); sys.exit('no such file')")
-        self.addCleanup(dying.close)
+        dying = self.enterContext(engine("import sys; input(); sys.exit('no such file')"))
         with self.assertRaisesRegex(peers.EngineError, "ended with 1: no such file"):
             dying.ask("run 1")
-        hanging = engine("import time; time.sleep(1000)")
-        self.addCleanup(hanging.close)
+        hanging = self.enterContext(engine("import time; time.sleep(1000)"))
         with self.assertRaisesRegex(peers.EngineError, "ended with -9"):
             hanging.ask("run 1", limit_s=0.3)
 

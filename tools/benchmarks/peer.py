@@ -106,7 +106,7 @@ class PyTorch:
                 print(f"{variant}: {type(error).__name__}: {error}", file=sys.stderr)
         variant, self.module = min(variants.items(), key=self.median_seconds) if len(variants) > 1 else list(variants.items())[0]
         self.layout = self.memory_format(variant)
-        self.version = f"PyTorch {torch.__version__} {variant}"
+        self.version = f"PyTorch {torch.__version__} ({variant})"
 
     def memory_format(self, variant):
         return self.torch.channels_last if "channels_last" in variant else self.torch.contiguous_format

@@ -5,6 +5,7 @@ asked, so nobody's spinning threads disturb the others. All get the same weights
 before a time counts.
 """
 import array
+import contextlib
 import ctypes
 import os
 import random
@@ -103,7 +104,7 @@ def difference(output, reference):
 
 
 class Engine:
-    """A child process with one model, stopped except while it is asked. Thread-bound."""
+    """A child process with one model, stopped except while it is asked; ends with its with-statement. Thread-bound."""
 
     def __init__(self, name, words, cores, extra):
         self.name = name
@@ -150,7 +151,10 @@ class Engine:
         self.ask(f"output {directory}/output.npy")
         return read_floats(f"{directory}/output.npy")
 
-    def close(self):
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
         self.process.kill()
         self.process.wait()
         self.process.stdin.close()
@@ -180,7 +184,10 @@ class Bench:
         file, source = BUILD / Path(prefix).name / f"batch{batch}.onnx", Path(f"{prefix}-0000.params")
         if "onnxruntime" in self.pythons and not (file.exists() and file.stat().st_mtime > source.stat().st_mtime):
             file.parent.mkdir(parents=True, exist_ok=True)
-            subprocess.run([self.pythons["onnxruntime"], HERE / "mxnet_to_onnx.py", prefix, self.shape(batch), file], check=True)
+            run = subprocess.run([self.pythons["onnxruntime"], HERE / "mxnet_to_onnx.py", prefix, self.shape(batch), file],
+                                 stderr=subprocess.PIPE, text=True)
+            if run.returncode:
+                raise EngineError("as ONNX: " + " ".join(run.stderr.splitlines()[-1:]))
         return file
 
     @staticmethod
@@ -202,45 +209,33 @@ class Bench:
             words += ["--variant", variant]
         return Engine(name, list(map(str, words)), cores, {"TORCHINDUCTOR_CACHE_DIR": str(BUILD / "cache" / "pytorch")})
 
-    def prepared(self, prefix, batch, threads, where):
-        """The engines of one row, loaded and warm, and the differences of their outputs from the first one's."""
-        write_input(self.directory / "input.npy", [batch, 3, 224, 224])
-        engines, differences, reference = [], {}, None
-        for name in self.names:
-            note(f"{where}: {peer_table.title(name)} loads")
-            engine = self.start(name, prefix, batch, threads)
-            try:
-                engine.ask(f"input {self.directory}/input.npy", START_LIMIT_S)
-                engine.run(2)
-                if not peer_table.is_shoal(name):
-                    self.versions[name] = engine.ask("version")
-                output = engine.output(self.directory)
-                reference = reference or output
-                differences[name] = difference(output, reference)
-                if differences[name] > TOLERANCE["f32-fast" if name.endswith("f32-fast") else "f32"]:
-                    raise EngineError(f"its output differs by {differences[name]:.1e} of max|reference|")
-                engines.append(engine)
-            except EngineError as error:
-                self.missed(name, where, error)
-                engine.close()
-        return engines, differences
+    def check(self, engine, reference):
+        """Loads, warms and asks for the output: it must be the reference's, where there is one. Returns it and its difference."""
+        engine.ask(f"input {self.directory}/input.npy", START_LIMIT_S)
+        engine.run(2)
+        if not peer_table.is_shoal(engine.name):
+            self.versions[engine.name] = engine.ask("version")
+        output = engine.output(self.directory)
+        distance = difference(output, reference or output)
+        if distance > TOLERANCE["f32-fast" if engine.name.endswith("f32-fast") else "f32"]:
+            raise EngineError(f"its output differs by {distance:.1e} of max|reference|")
+        return output, distance
 
     def row(self, model, batch, threads):
-        where = f"{model}, batch {batch}, threads {threads}"
-        engines, differences = self.prepared(network(model), batch, threads, where)
-        try:
-            times = {engine.name: [] for engine in engines}
-            for round_ in range(self.arguments.rounds):
-                note(f"{where}: round {round_ + 1} of {self.arguments.rounds}")
-                turn = round_ % len(engines)
-                for engine in engines[turn:] + engines[:turn]:
-                    # The first run pays for what the other engines did to the caches: it only says how many make a burst.
-                    (first,) = engine.run(1)
-                    count = max(2, min(20, int(BURST_MS / first)))
-                    times[engine.name].append(statistics.median(engine.run(count, self.arguments.clock)))
-        finally:
-            for engine in engines:
-                engine.close()
+        prefix, where = network(model), f"{model}, batch {batch}, threads {threads}"
+        write_input(self.directory / "input.npy", [batch, 3, 224, 224])
+        engines, differences, reference = [], {}, None
+        with contextlib.ExitStack() as children:
+            for name in self.names:
+                note(f"{where}: {peer_table.title(name)} loads")
+                try:
+                    engine = children.enter_context(self.start(name, prefix, batch, threads))
+                    output, differences[name] = self.check(engine, reference)
+                    reference = reference or output
+                    engines.append(engine)
+                except EngineError as error:
+                    self.missed(name, where, error)
+            times = self.rounds(engines, where)
         row = {"model": Path(model).name, "batch": batch, "threads": threads, **peer_table.summarise(times)}
         for name, entry in row["engines"].items():
             entry["output_difference"] = differences[name]
@@ -250,19 +245,35 @@ class Bench:
         print(f"{where}: {peer_table.line(row)}", file=sys.stderr)
         return row
 
+    def rounds(self, engines, where):
+        times = {engine.name: [] for engine in engines}
+        for round_ in range(self.arguments.rounds):
+            note(f"{where}: round {round_ + 1} of {self.arguments.rounds}")
+            turn = round_ % max(1, len(times))
+            for engine in [e for e in engines[turn:] + engines[:turn] if e.name in times]:
+                try:
+                    times[engine.name].append(self.burst(engine))
+                except EngineError as error:
+                    self.missed(engine.name, where, error)
+                    del times[engine.name]
+        return times
+
+    def burst(self, engine):
+        """The first run pays for what the other engines did to the caches: it only says how many make a burst."""
+        (first,) = engine.run(1)
+        count = max(2, min(20, int(BURST_MS / first)))
+        return statistics.median(engine.run(count, self.arguments.clock))
+
     def speed(self):
         rows = [self.row(model, batch, threads) for model in self.arguments.models for batch in self.arguments.batch
                 for threads in self.arguments.threads]
         return {"rows": rows, "summary": peer_table.means(rows)}
 
     def seconds_to_answer(self, name, prefix, cache):
-        engine = self.start(name, prefix, 1, 1, cache=cache, variant=QUICK_START.get(name))
-        try:
+        with self.start(name, prefix, 1, 1, cache=cache, variant=QUICK_START.get(name)) as engine:
             engine.ask(f"input {self.directory}/input.npy", START_LIMIT_S)
             engine.run(1)
             return time.perf_counter() - engine.started
-        finally:
-            engine.close()
 
     def daemon_seconds_to_answer(self, _, prefix, cache):
         started = time.perf_counter()
@@ -312,26 +323,24 @@ class Bench:
                 daemon.bench("load", "model", "--requests", 3 * workers, "--window", workers, "--each-worker", 3)
                 sizes["shoal pool"].append(daemon.pss_bytes() / 1e6)
         for name in self.names:
-            if not peer_table.is_shoal(name):
+            if peer_table.is_shoal(name):
+                continue
+            try:
                 sizes[name] = self.peer_memory(name, prefix, counts)
-        return {"model": Path(prefix).name, "processes": counts, "engines": {n: s for n, s in sizes.items() if s}}
+            except EngineError as error:
+                self.missed(name, "memory", error)
+        return {"model": Path(prefix).name, "processes": counts, "engines": sizes}
 
     def peer_memory(self, name, prefix, counts):
         engines, sizes = [], []
-        try:
+        with contextlib.ExitStack() as children:
             for count in counts:
                 while len(engines) < count:
                     note(f"memory: {peer_table.title(name)}, process {len(engines) + 1}")
-                    engines.append(self.start(name, prefix, 1, 1, variant=QUICK_START.get(name)))
+                    engines.append(children.enter_context(self.start(name, prefix, 1, 1, variant=QUICK_START.get(name))))
                     engines[-1].ask(f"input {self.directory}/input.npy", START_LIMIT_S)
                     engines[-1].run(3)
                 sizes.append(sum(pss_bytes(engine.process.pid) for engine in engines) / 1e6)
-        except EngineError as error:
-            self.missed(name, "memory", error)
-            return None
-        finally:
-            for engine in engines:
-                engine.close()
         return sizes
 
 
