@@ -1,4 +1,4 @@
-"""What the measurements of tools/bench share: binaries, checkpoints with rule-made weights, a daemon of their own. Standard library only."""
+"""What the measurements of tools/bench share: binaries, checkpoints with rule-made weights, daemons. Standard library only."""
 import json
 import os
 import shutil

@@ -94,7 +94,8 @@ def markdown(result):
              f"{result['machine']['cpu']}. {versions}.\n"]
     if "rows" in result:
         clock = "Wall time" if result["clock"] == "wall" else "CPU time"
-        parts += [f"{clock} of one inference, median of {result['rounds']} rounds:\n", speed_markdown(result["rows"], result["summary"])]
+        parts += [f"{clock} of one inference, median of {result['rounds']} rounds:\n",
+                  speed_markdown(result["rows"], result["summary"])]
         slower = [f"- {row['model']}, batch {row['batch']}, {row['threads']} thread{'s' if row['threads'] > 1 else ''}: "
                   f"{title(name)} {ratio:.2f} × {title(row['best_peer'])}"
                   for row in result["rows"] for name, ratio in row["ratios"].items() if ratio > 1]

@@ -1,6 +1,6 @@
 """Shoal beside ONNX Runtime, OpenVINO, PyTorch and MXNet in one run: speed, cold start, memory. Standard library only.
 
-Each engine is a child process in a virtual environment of its own, bound to the first N cores, stopped (SIGSTOP) while another one is
+Each engine is a child process in a virtual environment of its own, bound to the first N cores, stopped (SIGSTOP) while another is
 asked, so nobody's spinning threads disturb the others. All get the same weights and the same input, and their outputs are compared
 before a time counts.
 """
@@ -195,13 +195,13 @@ class Bench:
         return f"data={batch},3,224,224"
 
     def start(self, name, prefix, batch, threads, cores=None, cache=None, variant=None):
-        """cache: what the engine keeps from start to start; default: Shoal's and PyTorch's own from earlier runs, else none."""
+        """cache: what the engine keeps from start to start; default: Shoal's of this run, PyTorch's of all runs, else none."""
         cores = cores or sorted(os.sched_getaffinity(0))[:threads]
         common = ["--shape", self.shape(batch), "--threads", str(threads)]
         if peer_table.is_shoal(name):
             precision = name.removeprefix(peer_table.SHOAL)
             words = [binary("shoal-bench"), "model", prefix, *common] + ([] if precision == "f32" else ["--precision", precision])
-            return Engine(name, words, cores, {"XDG_CACHE_HOME": str(cache or BUILD / "cache"), **AS_IN_WORKERS})
+            return Engine(name, words, cores, {"SHOAL_CACHE_DIR": str(cache or self.directory / "shoal"), **AS_IN_WORKERS})
         words = [self.pythons[name], HERE / "peer.py", name, "--prefix", prefix, "--onnx", self.onnx_file(prefix, batch), *common]
         if cache:
             words += ["--cache", cache]
@@ -277,7 +277,7 @@ class Bench:
 
     def daemon_seconds_to_answer(self, _, prefix, cache):
         started = time.perf_counter()
-        with Daemon("model", prefix, (1, 3, 224, 224), environment={"XDG_CACHE_HOME": str(cache)}) as daemon:
+        with Daemon("model", prefix, (1, 3, 224, 224), environment={"SHOAL_CACHE_DIR": str(cache)}) as daemon:
             daemon.bench("load", "model", "--requests", 1)
             return time.perf_counter() - started
 
