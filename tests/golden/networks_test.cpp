@@ -21,9 +21,27 @@ constexpr double kReferenceGflop = 10;  // beyond it plain loops take minutes: S
 
 /// The networks of operators that Shoal has. Others belong to later tiers.
 constexpr const char* kNetworks[] = {
-    "mlp",         "lenet",       "alexnet",       "vgg16",           "vgg16-bn",           "inception-bn",  "inception-v3",
-    "resnet18-v1", "resnet50-v1", "resnet152-v1",  "resnet50-v2",     "resnet50-v1b",       "squeezenet1.1", "mobilenet1.0",
-    "densenet121", "arcface-r50", "mobilefacenet", "mobilenetv2-1.0", "efficientnet-lite0",
+    "mlp",
+    "lenet",
+    "alexnet",
+    "vgg16",
+    "vgg16-bn",
+    "inception-bn",
+    "inception-v3",
+    "resnet18-v1",
+    "resnet50-v1",
+    "resnet152-v1",
+    "resnet50-v2",
+    "resnet50-v1b",
+    "squeezenet1.1",
+    "mobilenet1.0",
+    "densenet121",
+    "arcface-r50",
+    "mobilefacenet",
+    "mobilenetv2-1.0",
+    "efficientnet-lite0",
+    "mobilenetv3-small",
+    "se-resnext50-32x4d",
 };
 
 std::filesystem::path folder() { return test_data() / "vectors" / "networks"; }
