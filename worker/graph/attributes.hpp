@@ -244,7 +244,7 @@ struct MulticastAttributes {
   bool narrow = false;
 };
 
-/// "LeakyReLU": data, for prelu also gamma: 1-D along axis 1 (of 1-D data: axis 0) or of length 1; 2-D along axes 0 and 1.
+/// "LeakyReLU": data, for prelu also gamma, laid along axes 0 and 1 as slopes_along() says.
 enum class LeakyKind { kLeaky, kPrelu, kElu, kSelu, kGelu };
 struct LeakyAttributes {
   LeakyKind kind = LeakyKind::kLeaky;

@@ -25,4 +25,14 @@ std::vector<bool> reduced_axes(const ReduceAttributes& reduce, const Shape& data
   return reduced;
 }
 
+std::optional<Shape> slopes_along(const Shape& slopes, const Shape& data) {
+  Shape laid = data;
+  int next = slopes.rank() - 1;  // the extent to be placed
+  for (int axis = data.rank() - 1; axis >= 0; --axis) {
+    const bool fits = next >= 0 && axis <= 1 && (slopes[next] == data[axis] || slopes[next] == 1);
+    laid[axis] = fits ? slopes[next--] : 1;
+  }
+  return next < 0 ? std::optional(laid) : std::nullopt;
+}
+
 }  // namespace shoal::worker

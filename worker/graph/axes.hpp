@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "shoal/tensor.hpp"
@@ -18,5 +19,9 @@ AxisSlice resolve(const SliceRange& range, std::int64_t size);
 
 /// Per axis of the data: is it reduced? The axes have been checked by infer().
 std::vector<bool> reduced_axes(const ReduceAttributes& reduce, const Shape& data);
+
+/// The slopes of a PReLU as they lie along the axes of the data: extents on axes 0 and 1, 1 elsewhere. As MXNet fits them: the
+/// last extent goes to axis 1 if it is that long (or 1), else to axis 0. Nothing when they do not fit.
+std::optional<Shape> slopes_along(const Shape& slopes, const Shape& data);
 
 }  // namespace shoal::worker

@@ -34,7 +34,8 @@ Registry built_in() {
   add(registry, {"Reduce", 1, 1, 1, infer_reduce});
   add(registry, {"L2Normalization", 1, 1, 2, infer_l2_normalization});
   add(registry, {"AdaptiveAvgPooling", 1, 1, 1, infer_adaptive_pooling});
-  for (const char* name : {"Unary", "HardSigmoid", "DivSqrtDim"}) add(registry, {name, 1, 1, 1, infer_numeric});
+  add(registry, {"HardSigmoid", 1, 1, 1, infer_float_elementwise});
+  for (const char* name : {"Unary", "DivSqrtDim"}) add(registry, {name, 1, 1, 1, infer_numeric});
   for (const char* name : {"Identity", "Clip"}) add(registry, {name, 1, 1, 1, infer_same});
   add(registry, {"Flatten", 1, 1, 1, infer_flatten});
   add(registry, {"Reshape", 1, 1, 1, infer_reshape});

@@ -90,6 +90,11 @@ Status infer_numeric(const Node& node, Sources src, Results dst) {
   return infer_same(node, src, dst);
 }
 
+Status infer_float_elementwise(const Node& node, Sources src, Results dst) {
+  SHOAL_RETURN_IF_ERROR(check_float(node, *src[0]));
+  return infer_same(node, src, dst);
+}
+
 Status infer_binary(const Node& node, Sources src, Results dst) {
   SHOAL_RETURN_IF_ERROR(check_number(node, *src[0]));
   if (!std::get<BinaryAttributes>(node.attributes).broadcast) return infer_same(node, src, dst);

@@ -12,7 +12,8 @@ Status infer_convolution(const Node& node, Sources src, Results dst);
 Status infer_fully_connected(const Node& node, Sources src, Results dst);
 Status infer_batch_norm(const Node& node, Sources src, Results dst);
 Status infer_leaky(const Node& node, Sources src, Results dst);
-Status infer_numeric(const Node& node, Sources src, Results dst);  ///< one input of any number type, output like it
+Status infer_numeric(const Node& node, Sources src, Results dst);            ///< one input of any number type, output like it
+Status infer_float_elementwise(const Node& node, Sources src, Results dst);  ///< one input, floating point, output like it
 Status infer_binary(const Node& node, Sources src, Results dst);
 Status infer_reduce(const Node& node, Sources src, Results dst);
 Status infer_l2_normalization(const Node& node, Sources src, Results dst);

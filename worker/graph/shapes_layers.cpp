@@ -3,6 +3,7 @@
 #include <string>
 
 #include "shm/base/errors.hpp"
+#include "worker/graph/axes.hpp"
 #include "worker/graph/shapes.hpp"
 
 namespace shoal::worker {
@@ -142,13 +143,7 @@ Status infer_leaky(const Node& node, Sources src, Results dst) {
   if (src.size() == 2) {
     const Value& gamma = *src[1];
     SHOAL_RETURN_IF_ERROR(check_float(node, gamma));
-    const int axis = slope_axis(data.shape);
-    const bool line =
-        gamma.shape.rank() == 1 && (gamma.shape[0] == 1 || (data.shape.rank() > 0 && gamma.shape[0] == data.shape[axis]));
-    const bool table = gamma.shape.rank() == 2 && data.shape.rank() >= 2 &&
-                       (gamma.shape[0] == 1 || gamma.shape[0] == data.shape[0]) &&
-                       (gamma.shape[1] == 1 || gamma.shape[1] == data.shape[1]);
-    if (!line && !table) {
+    if (!slopes_along(gamma.shape, data.shape)) {
       return invalid_argument("{}: slopes '{}' of shape {} do not fit '{}' of shape {}", describe(node), gamma.name,
                               gamma.shape.to_string(), data.name, data.shape.to_string());
     }

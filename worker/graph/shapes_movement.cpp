@@ -244,11 +244,12 @@ Status infer_split(const Node& node, Sources src, Results dst) {
   Dims out(data.shape.begin(), data.shape.end());
   out[static_cast<std::size_t>(axis)] /= split.parts;
   if (split.squeeze) {
-    if (out[static_cast<std::size_t>(axis)] != 1) {
-      return invalid_argument("{}: axis {} of '{}' ({}) is {} long in each of {} parts; it cannot be squeezed", describe(node),
-                              axis, data.name, data.shape.to_string(), out[static_cast<std::size_t>(axis)], split.parts);
+    if (out[static_cast<std::size_t>(axis)] != 1 || out.size() == 1) {
+      return invalid_argument("{}: axis {} of '{}' ({}) is {} long in each of {} parts; it cannot be squeezed away",
+                              describe(node), axis, data.name, data.shape.to_string(), out[static_cast<std::size_t>(axis)],
+                              split.parts);
     }
-    if (out.size() > 1) out.erase(out.begin() + axis);
+    out.erase(out.begin() + axis);
   }
   for (Value* part : dst) set_result(*part, data.dtype, Shape(out));
   return {};

@@ -2,6 +2,7 @@
 #include "shm/base/errors.hpp"
 #include "worker/exec/cpu/compiler.hpp"
 #include "worker/exec/graph_plan.hpp"
+#include "worker/graph/axes.hpp"
 
 namespace shoal::worker::cpu {
 
@@ -9,9 +10,7 @@ Compiler::Taken Compiler::prelu(const Node& node) {
   const ValueId from = node.inputs[0], slopes = node.inputs[1];
   const Shape &shape = value(from).shape, &given = value(slopes).shape;
   if (!is_constant(slopes) || shape.rank() < 2) return false;
-  dnnl::memory::dims dims(static_cast<std::size_t>(shape.rank()), 1);
-  dims[1] = given[given.rank() - 1];
-  if (given.rank() == 2) dims[0] = given[0];
+  const auto dims = dims_of(*slopes_along(given, shape));
   SHOAL_ASSIGN_OR_RETURN(const Form src, first_form(from));
   const dnnl::prelu_forward::desc desc(dnnl::prop_kind::forward_inference, src.desc, any_desc(dims));
   const dnnl::prelu_forward::primitive_desc pd(desc, attributes_for({}), engine(), /*allow_empty=*/true);

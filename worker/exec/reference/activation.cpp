@@ -3,6 +3,7 @@
 
 #include "worker/exec/reference/elements.hpp"
 #include "worker/exec/reference/kernels.hpp"
+#include "worker/graph/axes.hpp"
 
 namespace shoal::worker {
 namespace {
@@ -36,8 +37,8 @@ Status prelu(const TensorView& src, const TensorView& gamma, TensorView& dst) {
   const Shape& shape = src.shape;
   const std::int64_t batch = shape.rank() > 1 ? shape[0] : 1, channels = shape[shape.rank() > 1 ? 1 : 0];
   const std::int64_t inner = src.element_count() / (batch * channels);
-  const Shape& slopes = gamma.shape;
-  const std::int64_t rows = slopes.rank() == 2 ? slopes[0] : 1, columns = slopes[slopes.rank() - 1];
+  const Shape slopes = *slopes_along(gamma.shape, shape);
+  const std::int64_t rows = shape.rank() > 1 ? slopes[0] : 1, columns = slopes[shape.rank() > 1 ? 1 : 0];
   const auto slope_at = [&](std::int64_t i) {
     return gamma.dtype == src.dtype ? static_cast<F>(elements<T>(gamma)[i]) : static_cast<F>(elements<float>(gamma)[i]);
   };

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <limits>
 #include <type_traits>
 #include <utility>
 
@@ -25,13 +26,15 @@ T to_element(From value) {
     return static_cast<T>(value);
 }
 
-/// A floating-point number as an integer of type T, with an answer where C has none: cut to the nearest int64, then to T; NaN is
-/// the lowest.
+/// A floating-point number as an integer of type T, and where C has no answer (NaN, too large) that of the processors MXNet ran
+/// on: conversion to 32 or 64 bits first, whose lowest number stands for all that does not fit.
 template <typename T>
 T cut(double value) {
-  constexpr double kLimit = 9223372036854774784.0;  // the largest double below 2^63
-  if (std::is_same_v<T, std::uint64_t> && value > kLimit && value < 2 * kLimit) return static_cast<T>(value);
-  return static_cast<T>(static_cast<std::int64_t>(value > kLimit ? kLimit : value > -kLimit ? value : -kLimit));
+  using Wide = std::conditional_t<sizeof(T) < 4 || std::is_same_v<T, std::int32_t>, std::int32_t, std::int64_t>;
+  constexpr double kLimit = sizeof(Wide) == 4 ? 0x1p31 : 0x1p63;
+  if (std::is_same_v<T, std::uint64_t> && value >= kLimit && value < 2 * kLimit) return static_cast<T>(value);
+  const bool fits = value >= -kLimit && value < kLimit;
+  return static_cast<T>(fits ? static_cast<Wide>(value) : std::numeric_limits<Wide>::lowest());
 }
 
 /// T of a number that was computed in floating point, whatever T is.

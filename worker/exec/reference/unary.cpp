@@ -138,7 +138,7 @@ UnaryFunction<C> function_of(UnaryKind kind) {
     case UnaryKind::kRadians:
       return floating<C, [](F x) { return x * static_cast<F>(std::numbers::pi / 180); }>;
     case UnaryKind::kErf:
-      return floating<C, [](F x) { return std::erf(x); }>;
+      return floating<C, [](double x) { return std::erf(x); }>;  // of integers too, whose erf is 1 only beyond float's reach
     case UnaryKind::kErfinv:
       return floating<C, [](F x) { return inverse_erf(x); }>;
     case UnaryKind::kGamma:
@@ -158,11 +158,11 @@ Status reference_unary(const Node& node, Sources src, Results dst) {
 
 Status reference_hard_sigmoid(const Node& node, Sources src, Results dst) {
   const auto& gate = std::get<HardSigmoidAttributes>(node.attributes);
-  return with_number(node, src[0].dtype, [&]<typename T>() {
-    using F = Float<T>;
-    return map<T>(src[0], dst[0], [&](Compute<T> x) {
-      const F line = static_cast<F>(gate.alpha) * static_cast<F>(x) + static_cast<F>(gate.beta);
-      return from_float<Compute<T>>(line > 1 ? F{1} : line < 0 ? F{0} : line);
+  return with_float(node, src[0].dtype, [&]<typename T>() {
+    using F = Compute<T>;
+    return map<T>(src[0], dst[0], [&](F x) {
+      const F line = static_cast<F>(gate.alpha) * x + static_cast<F>(gate.beta);
+      return line > 1 ? F{1} : line < 0 ? F{0} : line;
     });
   });
 }
