@@ -1,0 +1,41 @@
+#!/usr/bin/env python3
+"""tools/bench runs and reports: that its figures are right is for those who read them."""
+import json
+import os
+import subprocess
+import unittest
+
+from support import BIN, SHAPES, SOURCE
+
+
+def bench(*words):
+    run = subprocess.run([SOURCE / "tools" / "bench", *map(str, words)], capture_output=True, text=True, timeout=120,
+                         env=dict(os.environ, SHOAL_BIN_DIR=str(BIN)))
+    assert run.returncode == 0, run.stderr
+    return json.loads(run.stdout)
+
+
+@unittest.skipUnless((BIN / "shoal-bench").exists(), "built without SHOAL_BUILD_BENCH")
+class Bench(unittest.TestCase):
+    def test_pool_compares_with_the_executor_alone_and_two_workers_with_one(self):
+        result = bench("pool", "--model", SHAPES / "shapes", "--shape", "1,3,64,64", "--rounds", 2)
+        latency, throughput = result["latency"], result["throughput"]
+        self.assertGreater(latency["in_process_ms"], 0)
+        self.assertGreater(latency["pool_ms"], 0)
+        self.assertGreater(throughput["one_worker_per_s"], 0)
+        self.assertGreater(throughput["two_workers_per_s"], 0)
+
+    def test_memory_counts_every_process_of_the_daemon(self):
+        rows = bench("memory", "--model", SHAPES / "shapes", "--shape", "1,3,64,64", "--workers", "1,2")["rows"]
+        self.assertEqual([row["workers"] for row in rows], [1, 2])
+        self.assertGreater(rows[1]["pss_mb"], rows[0]["pss_mb"])
+
+    def test_an_unknown_network_is_an_error_that_names_it(self):
+        run = subprocess.run([SOURCE / "tools" / "bench", "pool", "--model", "no-such-net"], capture_output=True, text=True,
+                             env=dict(os.environ, SHOAL_BIN_DIR=str(BIN)))
+        self.assertNotEqual(run.returncode, 0)
+        self.assertIn("no-such-net", run.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
