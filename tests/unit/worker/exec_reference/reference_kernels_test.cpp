@@ -28,12 +28,14 @@ void expect_case(const std::filesystem::path& prefix, double tolerance) {
   }
 }
 
-TEST(ReferenceKernels, AnswerWhatMxnetAnswersOnEveryVectorOfTier1) {
-  const auto folder = testing::test_data() / "vectors" / "tier1";
-  const auto cases = testing::read_cases(folder / "cases.json");
-  if (cases.empty()) GTEST_SKIP() << "no vectors in " << folder;
-  for (const auto& vector : cases) {
-    if (!vector.name.starts_with("legacy_param_")) expect_case(folder / vector.name, vector.tolerance);
+TEST(ReferenceKernels, AnswerWhatMxnetAnswersOnEveryVector) {
+  for (const char* tier : {"tier1", "tier2"}) {
+    const auto folder = testing::test_data() / "vectors" / tier;
+    const auto cases = testing::read_cases(folder / "cases.json");
+    if (cases.empty()) GTEST_SKIP() << "no vectors in " << folder;
+    for (const auto& vector : cases) {
+      if (!vector.name.starts_with("legacy_param_")) expect_case(folder / vector.name, vector.tolerance);
+    }
   }
 }
 
