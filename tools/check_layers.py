@@ -42,6 +42,7 @@ HOMES = {
     r"(oneapi/)?dnnl": "worker/exec/cpu",
     r"cu(da|dnn|blas)": "worker/exec/cuda",
     r"opencv2/": "client/vision",
+    r"zlib\.h$": "worker/import",
 }
 INCLUDE = re.compile(r'^\s*#\s*include\s+(["<])([^">]+)[">]')
 

@@ -9,15 +9,16 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <vector>
 
 #include "shm/base/errors.hpp"
+#include "shm/base/mapped_file.hpp"
 #include "shm/base/ranges.hpp"
 
 namespace shoal {
 namespace {
 
 constexpr std::string_view kMagic{"\x93NUMPY", 6};
+constexpr std::size_t kVersionEnd = 8;  // magic, major and minor version
 constexpr std::size_t kMaxHeader = 1 << 20;
 
 struct DescrRow {
@@ -25,10 +26,10 @@ struct DescrRow {
   DType dtype;
 };
 constexpr DescrRow kDescrs[] = {
-    {"<f4", DType::kFloat32}, {"<f8", DType::kFloat64}, {"<f2", DType::kFloat16}, {"<V2", DType::kBFloat16},
-    {"|u1", DType::kUInt8},   {"|i1", DType::kInt8},    {"<i2", DType::kInt16},   {"<u2", DType::kUInt16},
-    {"<i4", DType::kInt32},   {"<u4", DType::kUInt32},  {"<i8", DType::kInt64},   {"<u8", DType::kUInt64},
-    {"|b1", DType::kBool},
+    {"<f4", DType::kFloat32},  {"<f8", DType::kFloat64}, {"<f2", DType::kFloat16}, {"<V2", DType::kBFloat16},
+    {"<b2", DType::kBFloat16}, {"|u1", DType::kUInt8},   {"|i1", DType::kInt8},    {"<i2", DType::kInt16},
+    {"<u2", DType::kUInt16},   {"<i4", DType::kInt32},   {"<u4", DType::kUInt32},  {"<i8", DType::kInt64},
+    {"<u8", DType::kUInt64},   {"|b1", DType::kBool},
 };
 
 struct FileCloser {
@@ -36,18 +37,13 @@ struct FileCloser {
 };
 using File = std::unique_ptr<std::FILE, FileCloser>;
 
-struct Header {
-  DType dtype = DType::kInvalid;
-  bool fortran_order = false;
-  std::vector<std::int64_t> dims;
-};
-
 /// Reads the header's Python dictionary: {'descr': '<f4', 'fortran_order': False, 'shape': (1, 3), }.
 class HeaderParser {
  public:
-  HeaderParser(std::string_view text, std::string_view file) : rest_(text), file_(file) {}
+  HeaderParser(std::string_view text, std::size_t offset, std::string_view file)
+      : rest_(text), end_offset_(offset + text.size()), file_(file) {}
 
-  Result<Header> parse() {
+  Result<NpyArray> parse() {
     if (!accept("{")) return damaged("header", "does not begin with '{'");
     while (!accept("}")) {
       const std::optional<std::string_view> key = quoted();
@@ -55,14 +51,17 @@ class HeaderParser {
       SHOAL_RETURN_IF_ERROR(parse_field(*key));
       accept(",");
     }
-    if (header_.dtype == DType::kInvalid) return damaged("descr", "is missing");
+    if (array_.dtype == DType::kInvalid) return damaged("descr", "is missing");
     if (!has_order_) return damaged("fortran_order", "is missing");
     if (!has_shape_) return damaged("shape", "is missing");
-    return std::move(header_);
+    return array_;
   }
 
  private:
-  Status damaged(std::string_view field, std::string_view what) const { return data_loss("{}: {} {}", file_, field, what); }
+  std::size_t offset() const { return end_offset_ - rest_.size(); }
+  Status damaged(std::string_view field, std::string_view what) const {
+    return data_loss("{}: offset {}, {} {}", file_, offset(), field, what);
+  }
 
   Status parse_field(std::string_view key) {
     if (key == "descr") return parse_descr();
@@ -72,13 +71,18 @@ class HeaderParser {
   }
 
   Status parse_descr() {
+    const std::size_t at = offset();
     const std::optional<std::string_view> descr = quoted();
-    if (!descr) return unimplemented("{}: descr is not a plain type: records and objects are not read", file_);
+    if (!descr) return unimplemented("{}: offset {}, descr is not a plain type: records and objects are not read", file_, at);
+    if (descr->starts_with(">")) {
+      return unimplemented("{}: offset {}, descr '{}' has big-endian byte order, which is not read", file_, at, *descr);
+    }
     const auto row =
         std::find_if(std::begin(kDescrs), std::end(kDescrs), [&](const DescrRow& r) { return same(r.descr, *descr); });
-    if (row == std::end(kDescrs))
-      return unimplemented("{}: descr '{}' is not read: little-endian numbers and bool are", file_, *descr);
-    header_.dtype = row->dtype;
+    if (row == std::end(kDescrs)) {
+      return unimplemented("{}: offset {}, descr '{}' is not read: little-endian numbers and bool are", file_, at, *descr);
+    }
+    array_.dtype = row->dtype;
     return {};
   }
 
@@ -90,27 +94,26 @@ class HeaderParser {
 
   Status parse_order() {
     has_order_ = true;
-    if (accept("True")) {
-      header_.fortran_order = true;
-      return {};
-    }
-    return accept("False") ? Status() : damaged("fortran_order", "is neither True nor False");
+    array_.fortran_order = accept("True");
+    return array_.fortran_order || accept("False") ? Status() : damaged("fortran_order", "is neither True nor False");
   }
 
   Status parse_shape() {
     has_shape_ = true;
-    header_.dims.clear();
+    std::array<std::int64_t, kMaxRank> dims{};
+    std::size_t rank = 0;
     if (!accept("(")) return damaged("shape", "is no tuple");
     while (!accept(")")) {
-      std::int64_t dim = -1;
+      if (rank == dims.size()) return damaged("shape", format("has more than {} dimensions", kMaxRank));
       skip_spaces();
-      const auto [end, error] = std::from_chars(rest_.data(), rest_.data() + rest_.size(), dim);
-      if (error != std::errc() || dim < 0) return damaged("shape", "holds something that is no dimension");
+      const auto [end, error] = std::from_chars(rest_.data(), rest_.data() + rest_.size(), dims[rank]);
+      if (error != std::errc() || dims[rank] < 0) return damaged("shape", "holds something that is no dimension");
       rest_.remove_prefix(static_cast<std::size_t>(end - rest_.data()));
-      header_.dims.push_back(dim);
-      if (header_.dims.size() > kMaxRank) return damaged("shape", format("has more than {} dimensions", kMaxRank));
+      if (rest_.starts_with("L")) rest_.remove_prefix(1);  // Python 2 wrote its longs so
+      ++rank;
       accept(",");
     }
+    array_.shape = Shape(std::span<const std::int64_t>(dims.data(), rank));
     return {};
   }
 
@@ -133,62 +136,26 @@ class HeaderParser {
     return text;
   }
 
-  std::string_view rest_, file_;
-  Header header_;
+  std::string_view rest_;
+  const std::size_t end_offset_;  // of the header in the file
+  const std::string_view file_;
+  NpyArray array_;
   bool has_order_ = false, has_shape_ = false;
 };
 
-Status read_exactly(std::FILE* file, std::span<std::byte> bytes, const std::string& name, std::string_view field) {
-  const std::size_t got = std::fread(bytes.data(), 1, bytes.size(), file);
-  if (got == bytes.size()) return {};
-  if (std::ferror(file)) return status_from_errno("read", name, errno);
-  return data_loss("{}: {} ends after {} of {} bytes", name, field, got, bytes.size());
-}
-
-Result<Header> read_header(std::FILE* file, const std::string& name) {
-  std::array<std::byte, 8> start{};  // magic, version
-  SHOAL_RETURN_IF_ERROR(read_exactly(file, start, name, "magic"));
-  if (std::memcmp(start.data(), kMagic.data(), kMagic.size()) != 0)
-    return data_loss("{}: magic is not that of a .npy file", name);
-  const int major = std::to_integer<int>(start[6]);
-  if (major != 1 && major != 2) return unimplemented("{}: version {} of the .npy format is not read (1 and 2 are)", name, major);
-
-  std::array<std::byte, 4> length_bytes{};
-  const std::size_t length_size = major == 1 ? 2 : 4;
-  SHOAL_RETURN_IF_ERROR(read_exactly(file, std::span(length_bytes).first(length_size), name, "header length"));
-  std::size_t length = 0;
-  for (std::size_t i = length_size; i-- > 0;) length = length << 8 | std::to_integer<std::size_t>(length_bytes[i]);
-  if (length > kMaxHeader) return data_loss("{}: header length {} is over the limit of {}", name, length, kMaxHeader);
-  std::vector<std::byte> text(length);
-  SHOAL_RETURN_IF_ERROR(read_exactly(file, text, name, "header"));
-  return HeaderParser({reinterpret_cast<const char*>(text.data()), text.size()}, name).parse();
-}
-
-/// The row-major form of an array whose first dimension changes fastest.
-Result<Tensor> from_fortran_order(const Tensor& src) {
-  SHOAL_ASSIGN_OR_RETURN(Tensor dst, Tensor::create(src.dtype(), src.shape()));
-  const std::size_t size = dtype_size_bytes(src.dtype());
+/// dst, row-major, from src, whose first dimension changes fastest.
+void copy_columns(const NpyArray& src, TensorView& dst) {
+  const std::size_t size = dtype_size_bytes(src.dtype);
   std::array<std::int64_t, kMaxRank> index{};
-  for (std::int64_t i = 0, count = src.shape().element_count(); i < count; ++i) {
+  for (std::int64_t i = 0, count = src.shape.element_count(); i < count; ++i) {
     std::int64_t from = 0;
-    for (int axis = src.shape().rank(); axis-- > 0;) from = from * src.shape()[axis] + index[static_cast<std::size_t>(axis)];
-    std::memcpy(dst.view().data + static_cast<std::size_t>(i) * size, src.view().data + static_cast<std::size_t>(from) * size,
-                size);
-    for (int axis = src.shape().rank(); axis-- > 0;) {
-      if (++index[static_cast<std::size_t>(axis)] < src.shape()[axis]) break;
+    for (int axis = src.shape.rank(); axis-- > 0;) from = from * src.shape[axis] + index[static_cast<std::size_t>(axis)];
+    std::memcpy(dst.data + static_cast<std::size_t>(i) * size, src.data.data() + static_cast<std::size_t>(from) * size, size);
+    for (int axis = src.shape.rank(); axis-- > 0;) {
+      if (++index[static_cast<std::size_t>(axis)] < src.shape[axis]) break;
       index[static_cast<std::size_t>(axis)] = 0;
     }
   }
-  return dst;
-}
-
-/// Bytes left in the file, so that a header which promises more is refused before memory is taken for it.
-std::int64_t bytes_left(std::FILE* file) {
-  const long here = std::ftell(file);
-  if (here < 0 || std::fseek(file, 0, SEEK_END) != 0) return -1;
-  const long end = std::ftell(file);
-  std::fseek(file, here, SEEK_SET);
-  return end - here;
 }
 
 std::string make_header(const TensorView& tensor) {
@@ -211,21 +178,52 @@ std::string make_header(const TensorView& tensor) {
 
 }  // namespace
 
-Result<Tensor> read_npy(const std::filesystem::path& path) {
-  const std::string name = path.string();
-  const File file(std::fopen(name.c_str(), "rb"));
-  if (!file) return status_from_errno("open", name, errno);
-  SHOAL_ASSIGN_OR_RETURN(const Header header, read_header(file.get(), name));
-  const Shape shape(header.dims);
-  const auto wanted = checked_multiply(static_cast<std::uint64_t>(shape.element_count()), dtype_size_bytes(header.dtype));
-  const std::int64_t left = bytes_left(file.get());
-  if (shape.element_count() < 0 || !wanted || left < 0 || *wanted != static_cast<std::uint64_t>(left)) {
-    return data_loss("{}: the shape {} of {} does not fit the {} bytes of data", name, shape.to_string(),
-                     dtype_name(header.dtype), left);
+Result<NpyArray> parse_npy(std::span<const std::byte> bytes, std::string_view name) {
+  const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  if (!text.starts_with(kMagic)) {
+    const bool cut = text.size() < kMagic.size() && kMagic.starts_with(text);
+    return data_loss("{}: offset 0, magic {}", name, cut ? "is cut: the file is truncated" : "is not that of a .npy file");
   }
-  SHOAL_ASSIGN_OR_RETURN(Tensor tensor, Tensor::create(header.dtype, shape));
-  SHOAL_RETURN_IF_ERROR(read_exactly(file.get(), tensor.view().bytes(), name, "data"));
-  return header.fortran_order && shape.rank() > 1 ? from_fortran_order(tensor) : tensor;
+  if (text.size() < kVersionEnd)
+    return data_loss("{}: offset {}, version is missing: the file is truncated", name, kMagic.size());
+  const int major = text[kMagic.size()];
+  if (major != 1 && major != 2) {
+    return unimplemented("{}: offset {}, version {} of the .npy format is not read (1 and 2 are)", name, kMagic.size(), major);
+  }
+  const std::size_t length_size = major == 1 ? 2 : 4, start = kVersionEnd + length_size;
+  std::size_t length = 0;
+  if (text.size() < start) return data_loss("{}: offset {}, header length is missing: the file is truncated", name, kVersionEnd);
+  for (std::size_t i = length_size; i-- > 0;) length = length << 8 | std::to_integer<std::size_t>(bytes[kVersionEnd + i]);
+  if (!fits(start, length, text.size()) || length > kMaxHeader) {
+    return data_loss("{}: offset {}, header length {} is over the {} bytes that follow or the limit of {}", name, kVersionEnd,
+                     length, text.size() - start, kMaxHeader);
+  }
+  SHOAL_ASSIGN_OR_RETURN(NpyArray array, HeaderParser(text.substr(start, length), start, name).parse());
+  array.data = bytes.subspan(start + length);
+  const std::int64_t count = array.shape.element_count();
+  const auto wanted =
+      count < 0 ? std::nullopt : checked_multiply(static_cast<std::uint64_t>(count), dtype_size_bytes(array.dtype));
+  if (wanted != array.data.size()) {
+    return data_loss("{}: offset {}, the shape {} of {} does not fit the {} bytes of data", name, start + length,
+                     array.shape.to_string(), dtype_name(array.dtype), array.data.size());
+  }
+  return array;
+}
+
+Result<Tensor> to_row_major(const NpyArray& array) {
+  SHOAL_ASSIGN_OR_RETURN(Tensor tensor, Tensor::create(array.dtype, array.shape));
+  if (array.fortran_order && array.shape.rank() > 1) {
+    copy_columns(array, tensor.view());
+  } else {
+    std::ranges::copy(array.data, tensor.view().bytes().begin());
+  }
+  return tensor;
+}
+
+Result<Tensor> read_npy(const std::filesystem::path& path) {
+  SHOAL_ASSIGN_OR_RETURN(const auto file, MappedFile::open(path));
+  SHOAL_ASSIGN_OR_RETURN(const NpyArray array, parse_npy(file->bytes(), path.string()));
+  return to_row_major(array);
 }
 
 Status write_npy(const std::filesystem::path& path, const TensorView& tensor) {

@@ -40,7 +40,12 @@ struct ActivationAttributes {
 
 /// "Pooling": data (N,C,spatial) or, channels_last, (N,spatial,C). See reference/mxnet-operators.md for `legacy` (Pooling_v1).
 enum class PoolingKind { kMax, kAvg, kSum, kLp };
-enum class PoolingConvention { kValid, kFull, kSame };
+enum class PoolingConvention {
+  kValid,  ///< windows that lie within the padded data
+  kFull,   ///< and one that overhangs
+  kSame,
+  kOld,  ///< as kFull, but every window begins within the padded data: MXNet before 0.8
+};
 struct PoolingAttributes {
   PoolingKind kind = PoolingKind::kMax;
   PoolingConvention convention = PoolingConvention::kValid;

@@ -35,7 +35,8 @@ DType statistics_type(DType data) { return data == DType::kFloat64 ? DType::kFlo
 
 /// Number of output positions along one pooled axis of extent `size`.
 std::int64_t pooled(const PoolingAttributes& pool, std::size_t axis, std::int64_t size) {
-  const std::int64_t room = size + 2 * pool.pad[axis] - pool.kernel[axis], stride = pool.stride[axis];
+  const std::int64_t padded = size + 2 * pool.pad[axis], room = padded - pool.kernel[axis], stride = pool.stride[axis];
+  if (pool.convention == PoolingConvention::kOld) return std::min(room + stride - 1, padded - 1) / stride + 1;
   return 1 + (pool.convention == PoolingConvention::kFull ? (room + stride - 1) / stride : room / stride);
 }
 

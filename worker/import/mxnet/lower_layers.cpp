@@ -126,6 +126,7 @@ Values pooling(MxnetLowering& lowering) {
   if (pool.convention == PoolingConvention::kSame && !pool.global) {
     attributes.fail("pooling_convention", "has no working kernel in MXNet 1.9 and is not supported");
   }
+  if (lowering.node.is_old_pooling) pool.convention = PoolingConvention::kOld;
   if (pool.kind == PoolingKind::kLp && !attributes.has("p_value"))
     attributes.fail("p_value", "is missing; pool_type lp needs it");
   if (attributes.has("p_value")) pool.p_value = attributes.integer("p_value", 2);

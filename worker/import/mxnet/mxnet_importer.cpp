@@ -10,16 +10,13 @@
 #include "worker/import/mxnet/mxnet_lowering.hpp"
 #include "worker/import/mxnet/mxnet_params.hpp"
 #include "worker/import/mxnet/mxnet_symbol.hpp"
+#include "worker/import/mxnet/mxnet_types.hpp"
 
 namespace shoal::worker {
 namespace {
 
 constexpr std::size_t kListedAtMost = 8;       // of many, an error or warning lists so many
 constexpr std::size_t kUnknownOutputs = 1024;  // an unsupported node has at most so many; a reader of a further one is an error
-
-// Type flags of `__dtype__`, which is a number there and not a name.
-constexpr DType kFlags[] = {DType::kFloat32, DType::kFloat64, DType::kFloat16, DType::kUInt8,
-                            DType::kInt32,   DType::kInt8,    DType::kInt64,   DType::kBool};
 
 std::size_t all_inputs(const MxnetNode& node) { return node.inputs.size(); }
 
@@ -55,6 +52,15 @@ class Parameters {
     return nullptr;
   }
 
+  /// True when the only arrays of that variable are "none" arrays.
+  bool is_none(const std::string& variable) const {
+    if (find(variable)) return false;
+    for (const char* prefix : {"arg:", "aux:", ""}) {
+      if (by_key_.contains(prefix + variable)) return true;
+    }
+    return false;
+  }
+
   /// Keys that belong to no variable of the graph.
   std::vector<std::string> superfluous(const std::set<std::string>& variables) const {
     std::vector<std::string> keys;
@@ -75,7 +81,8 @@ class Parameters {
   }
 
   const std::vector<std::string>& repeated() const { return repeated_; }
-  std::size_t size() const { return by_key_.size(); }
+  /// A plain list: arrays, and no names.
+  bool is_unnamed() const { return by_key_.size() == 1 && by_key_.begin()->first.empty(); }
 
  private:
   std::map<std::string, Constant> by_key_;
@@ -130,17 +137,24 @@ class Importer {
     const std::string& message = why.message();
     unsupported_->push_back({node.is_variable() ? "input" : node.op, node.name,
                              message.starts_with(prefix) ? message.substr(prefix.size()) : message});
-    std::size_t count = 1;
-    const auto count_outputs = [&](const std::vector<MxnetEntry>& entries) {
-      for (const MxnetEntry& entry : entries) {
-        if (entry.node == id) count = std::max(count, std::min(entry.output, kUnknownOutputs - 1) + 1);
-      }
-    };
-    for (const MxnetNode& reader : symbol_.nodes) count_outputs(reader.inputs);
-    count_outputs(symbol_.heads);
+    if (read_outputs_.empty()) count_read_outputs();
+    const std::size_t count = read_outputs_[id];
     outputs_[id].clear();
     while (outputs_[id].size() < count) outputs_[id].push_back(graph().add_value({.name = node.name}));
     if (node.is_variable()) variables_[node.name] = outputs_[id].front();
+  }
+
+  /// Of each node, how many of its outputs others know of; at least 1.
+  void count_read_outputs() {
+    read_outputs_.assign(symbol_.nodes.size(), 1);
+    const auto count = [this](const std::vector<MxnetEntry>& entries) {
+      for (const MxnetEntry& entry : entries) {
+        std::size_t& outputs = read_outputs_[entry.node];
+        outputs = std::max(outputs, std::min(entry.output, kUnknownOutputs - 1) + 1);
+      }
+    };
+    for (const MxnetNode& reader : symbol_.nodes) count(reader.inputs);
+    count(symbol_.heads);
   }
 
   Status add_variable(std::size_t id) {
@@ -153,6 +167,8 @@ class Importer {
         value.dtype = constant->dtype;
         value.shape = constant->shape;
         value.constant = *constant;
+      } else if (parameters_.is_none(node.name)) {
+        return invalid_argument("variable '{}': the array that the parameters hold for it has no value", node.name);
       } else {
         SHOAL_RETURN_IF_ERROR(describe_input(node, value));
       }
@@ -163,7 +179,7 @@ class Importer {
   }
 
   /// What `__shape__`, `__dtype__` and `__storage_type__` say of an input.
-  static Status describe_input(const MxnetNode& node, Value& value) {
+  Status describe_input(const MxnetNode& node, Value& value) const {
     const auto text = [&](const char* key) -> const std::string* {
       const auto found = node.attributes.find(key);
       return found == node.attributes.end() ? nullptr : &found->second;
@@ -173,11 +189,11 @@ class Importer {
       return number && number->size() == 1 ? std::optional(number->front()) : std::nullopt;
     };
     if (flag("__storage_type__").value_or(0) > 0) return unimplemented("input '{}' is sparse, which is not supported", node.name);
-    if (const auto type = flag("__dtype__"); type && *type >= 0 && *type < static_cast<std::int64_t>(std::size(kFlags)))
-      value.dtype = kFlags[*type];
+    if (const auto type = dtype_of_flag(flag("__dtype__").value_or(-1))) value.dtype = *type;
     if (const auto dims = text("__shape__") ? parse_tuple(*text("__shape__")) : std::nullopt; dims && dims->size() <= kMaxRank) {
       Dims open = *dims;
-      for (std::int64_t& dim : open) dim = dim > 0 ? dim : -1;
+      const std::int64_t least = symbol_.np_shape ? 0 : 1;
+      for (std::int64_t& dim : open) dim = dim >= least ? dim : -1;
       value.shape = Shape(open);
     }
     return {};
@@ -280,6 +296,7 @@ class Importer {
   const bool without_parameters_;
   std::vector<MxnetSurvey::Unsupported>* const unsupported_;
   std::vector<std::vector<ValueId>> outputs_;  // by node of the file
+  std::vector<std::size_t> read_outputs_;      // of unsupported nodes; empty until one is met
   std::map<std::string, ValueId> variables_;
   MxnetImport import_;
 };
@@ -298,7 +315,11 @@ std::vector<MxnetSurvey::Operator> count_operators(const MxnetSymbol& symbol) {
   return counts;
 }
 
-Status check_gluon(const MxnetSymbol& symbol, const Parameters& parameters, const std::filesystem::path& params_file) {
+/// Refuses arrays that cannot belong to any graph's variables.
+Status check_names(const MxnetSymbol& symbol, const Parameters& parameters, const std::filesystem::path& params_file) {
+  if (parameters.is_unnamed()) {
+    return invalid_argument("{}: its arrays have no names, so they are no parameters of a graph", params_file.string());
+  }
   if (!parameters.is_gluon_dictionary()) return {};
   for (const MxnetNode& node : symbol.nodes) {
     if (node.is_variable() && parameters.find(node.name)) return {};
@@ -326,11 +347,11 @@ void warn_of_parameters(const MxnetSymbol& symbol, const Parameters& parameters,
 
 /// survey: filled in; nodes that are not supported are then no error.
 Result<MxnetImport> import_files(const std::filesystem::path& symbol_file, const std::filesystem::path& params_file,
-                                 MxnetSurvey* survey) {
-  SHOAL_ASSIGN_OR_RETURN(const MxnetSymbol symbol, read_mxnet_symbol(symbol_file));
-  SHOAL_ASSIGN_OR_RETURN(std::vector<MxnetArray> arrays, read_mxnet_params(params_file));
+                                 const ImportLimits& limits, MxnetSurvey* survey) {
+  SHOAL_ASSIGN_OR_RETURN(const MxnetSymbol symbol, read_mxnet_symbol(symbol_file, limits));
+  SHOAL_ASSIGN_OR_RETURN(std::vector<MxnetArray> arrays, read_mxnet_params(params_file, limits));
   const Parameters parameters(std::move(arrays));
-  SHOAL_RETURN_IF_ERROR(check_gluon(symbol, parameters, params_file));
+  SHOAL_RETURN_IF_ERROR(check_names(symbol, parameters, params_file));
   if (survey) {
     survey->mxnet_version = symbol.version;
     survey->operators = count_operators(symbol);
@@ -343,20 +364,26 @@ Result<MxnetImport> import_files(const std::filesystem::path& symbol_file, const
 
 }  // namespace
 
-Result<MxnetImport> import_mxnet(const std::filesystem::path& symbol_file, const std::filesystem::path& params_file) {
-  return import_files(symbol_file, params_file, nullptr);
+Result<MxnetImport> import_mxnet(const std::filesystem::path& symbol_file, const std::filesystem::path& params_file,
+                                 const ImportLimits& limits) {
+  return import_files(symbol_file, params_file, limits, nullptr);
 }
 
 Result<MxnetSurvey> survey_mxnet(const std::filesystem::path& symbol_file, const std::filesystem::path& params_file) {
   MxnetSurvey survey;
-  SHOAL_ASSIGN_OR_RETURN(survey.import, import_files(symbol_file, params_file, &survey));
+  SHOAL_ASSIGN_OR_RETURN(survey.import, import_files(symbol_file, params_file, {}, &survey));
   return survey;
 }
 
-Result<MxnetImport> import_mxnet_symbol(const std::filesystem::path& symbol_file) {
-  SHOAL_ASSIGN_OR_RETURN(const MxnetSymbol symbol, read_mxnet_symbol(symbol_file));
+Result<MxnetImport> import_mxnet_symbol(const std::filesystem::path& symbol_file, const ImportLimits& limits) {
+  SHOAL_ASSIGN_OR_RETURN(const ForeignFile file, ForeignFile::open(symbol_file));
+  return import_mxnet_symbol(file, limits);
+}
+
+Result<MxnetImport> import_mxnet_symbol(const ForeignFile& symbol_file, const ImportLimits& limits) {
+  SHOAL_ASSIGN_OR_RETURN(const MxnetSymbol symbol, parse_mxnet_symbol(symbol_file, limits));
   Result<MxnetImport> import = Importer(symbol, Parameters({}), true).run();
-  if (!import.ok()) return import.status().with_context(symbol_file.string());
+  if (!import.ok()) return import.status().with_context(symbol_file.name);
   return import;
 }
 

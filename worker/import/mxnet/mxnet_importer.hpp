@@ -9,6 +9,7 @@
 
 #include "shoal/result.hpp"
 #include "worker/graph/graph.hpp"
+#include "worker/import/mxnet/foreign_file.hpp"
 
 namespace shoal::worker {
 
@@ -18,13 +19,19 @@ struct MxnetImport {
   std::vector<std::string> warnings;  ///< superfluous parameters, unknown keys: one line each, naming the file
 };
 
-/// Maps the parameter file (constants are views into it), lowers every operator, prunes labels and dead branches.
-///   Errors   kNotFound, kDataLoss (file, offset, field), kUnimplemented (operator and node, or the era of the file),
-///   kInvalidArgument Threads  thread-safe Source   reference: the MXNet 1.9.1 formats, as docs/design.md describes them
-Result<MxnetImport> import_mxnet(const std::filesystem::path& symbol_file, const std::filesystem::path& params_file);
+/// Reads files of any era, upgrades the graph, lowers every operator, prunes labels and dead branches. Constants are views into
+/// the mapped parameter file wherever it stores them plainly.
+///   Errors   kNotFound; kDataLoss (file, offset, field); kUnimplemented (operator and node, or a sparse array); kInvalidArgument
+///            (attributes, arrays without names or values, the limits)
+///   Threads  thread-safe
+///   Source   reference: the MXNet 1.9.1 formats, as docs/design.md describes them
+Result<MxnetImport> import_mxnet(const std::filesystem::path& symbol_file, const std::filesystem::path& params_file,
+                                 const ImportLimits& limits = {});
 
 /// The graph alone: every variable but the labels is an input, so infer_parameters() can tell their shapes.
-Result<MxnetImport> import_mxnet_symbol(const std::filesystem::path& symbol_file);
+Result<MxnetImport> import_mxnet_symbol(const std::filesystem::path& symbol_file, const ImportLimits& limits = {});
+/// The same of bytes in memory.
+Result<MxnetImport> import_mxnet_symbol(const ForeignFile& symbol_file, const ImportLimits& limits = {});
 
 /// What a checkpoint is made of, whether or not Shoal can run it.
 struct MxnetSurvey {
@@ -43,8 +50,7 @@ struct MxnetSurvey {
 };
 
 /// As import_mxnet(), but goes on at nodes that are not supported and lists them.
-///   Errors  kNotFound, kDataLoss, kUnimplemented (the era of the file), kInvalidArgument: no graph at all can be made of the
-///   files
+///   Errors  kNotFound, kDataLoss, kUnimplemented (a sparse array), kInvalidArgument: no graph at all can be made of the files
 Result<MxnetSurvey> survey_mxnet(const std::filesystem::path& symbol_file, const std::filesystem::path& params_file);
 
 }  // namespace shoal::worker

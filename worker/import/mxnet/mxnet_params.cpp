@@ -1,10 +1,10 @@
 #include "worker/import/mxnet/mxnet_params.hpp"
 
 #include <cstring>
+#include <optional>
 
-#include "shm/base/errors.hpp"
-#include "shm/base/ranges.hpp"
-#include "worker/import/mxnet/mapped_file.hpp"
+#include "worker/import/mxnet/mxnet_npz.hpp"
+#include "worker/import/mxnet/mxnet_types.hpp"
 
 namespace shoal::worker {
 namespace {
@@ -13,175 +13,206 @@ constexpr std::uint64_t kListMagic = 0x112;
 constexpr std::uint32_t kMagicV1 = 0xF993fac8, kMagicV2 = 0xF993fac9, kMagicV3 = 0xF993faca;
 constexpr std::uint32_t kMaxRankV0 = 32;                                               // beyond it the first word is no rank
 constexpr std::uint32_t kZip = 0x04034b50, kEmptyZip = 0x06054b50, kNpy = 0x4d554e93;  // first words of other containers
-constexpr std::uint64_t kFirstRecord = 24;                                             // magic, reserved word, count
-constexpr std::uint64_t kLeastRecordBytes = 12;                                        // magic, storage type, rank 0
+constexpr std::uint64_t kLeastRecordBytes = 4;                                         // a V0 record of rank 0
 constexpr std::uint64_t kLeastNameBytes = 8;
 
-constexpr DType kTypes[] = {DType::kFloat32, DType::kFloat64, DType::kFloat16, DType::kUInt8, DType::kInt32,
-                            DType::kInt8,    DType::kInt64,   DType::kBool,    DType::kInt16, DType::kUInt16,
-                            DType::kUInt32,  DType::kUInt64,  DType::kBFloat16};  // by type flag
+constexpr std::string_view kDamage = "the file is truncated or damaged";
 
-/// No byte beyond ASCII that is not part of a well-formed UTF-8 sequence, and no NUL.
-bool is_utf8(std::string_view text) {
-  for (std::size_t i = 0; i < text.size();) {
-    const auto lead = static_cast<unsigned char>(text[i]);
-    const std::size_t length = lead < 0x80 ? 1 : lead >= 0xF5 ? 0 : lead >= 0xF0 ? 4 : lead >= 0xE0 ? 3 : lead >= 0xC2 ? 2 : 0;
-    if (length == 0 || lead == 0 || length > text.size() - i) return false;
-    for (std::size_t k = 1; k < length; ++k) {
-      if ((static_cast<unsigned char>(text[i + k]) & 0xC0) != 0x80) return false;
-    }
-    const auto second = static_cast<unsigned char>(length > 1 ? text[i + 1] : 0);
-    const bool overlong = (lead == 0xE0 && second < 0xA0) || (lead == 0xF0 && second < 0x90);
-    const bool surrogate_or_beyond = (lead == 0xED && second > 0x9F) || (lead == 0xF4 && second > 0x8F);
-    if (overlong || surrogate_or_beyond) return false;
-    i += length;
-  }
-  return true;
-}
+/// How a record begins; V0 is what has no magic.
+enum class RecordVersion { kV0, kV1, kV2, kV3 };
+enum class Storage : std::int32_t { kDense = 0, kRowSparse = 1, kCsr = 2 };
 
-/// Walks the file; every number is checked before it is used.
-class Reader {
+const char* storage_name(Storage storage) { return storage == Storage::kCsr ? "csr" : "row_sparse"; }
+/// Arrays of indices beside the values.
+std::size_t aux_count(Storage storage) { return static_cast<std::size_t>(storage); }
+
+/// Walks a list of arrays; every number is checked before it is used.
+class ListReader {
  public:
-  Reader(std::string file, std::shared_ptr<const MappedFile> mapping)
-      : file_(std::move(file)), mapping_(std::move(mapping)), bytes_(mapping_->bytes()) {}
+  ListReader(const ForeignFile& file, MemoryBudget& budget) : file_(file), budget_(budget), fields_(file) {}
 
   Result<std::vector<MxnetArray>> read() {
     SHOAL_RETURN_IF_ERROR(header());
-    for (MxnetArray& array : arrays_) SHOAL_RETURN_IF_ERROR(record(array));
+    for (std::size_t i = 0; i < arrays_.size(); ++i) {
+      fields_.enter(format("array {} of {}", i, arrays_.size()));
+      SHOAL_RETURN_IF_ERROR(record(i));
+    }
+    fields_.enter("");
     SHOAL_RETURN_IF_ERROR(names());
-    if (offset_ != bytes_.size()) return damaged("end", "{} bytes follow the last name", bytes_.size() - offset_);
+    if (fields_.left() > 0) return fields_.damaged("end", "{} bytes follow the last name", fields_.left());
+    SHOAL_RETURN_IF_ERROR(check_dense());
     return std::move(arrays_);
   }
 
  private:
-  template <typename... Args>
-  Status damaged(std::string_view field, std::string_view pattern, const Args&... args) const {
-    return data_loss("{}: offset {}, {}: {}", file_, offset_, field, format(pattern, args...));
-  }
-  template <typename... Args>
-  Status other_era(std::string_view pattern, const Args&... args) const {
-    return unimplemented("{}: offset {}: {}", file_, offset_, format(pattern, args...));
-  }
-
-  template <typename T>
-  Result<T> number(std::string_view field) {
-    if (!fits(offset_, sizeof(T), bytes_.size())) return damaged(field, "the file ends here; it is truncated");
-    T value{};
-    std::memcpy(&value, bytes_.data() + offset_, sizeof(T));
-    offset_ += sizeof(T);
-    return value;
-  }
+  /// A record whose values are not all stored: refused once its name is known.
+  struct Sparse {
+    std::size_t array;
+    std::uint64_t offset;
+    Storage storage;
+  };
 
   Status header() {
-    SHOAL_RETURN_IF_ERROR(check_container());
-    SHOAL_ASSIGN_OR_RETURN(const auto magic, number<std::uint64_t>("list magic"));
+    SHOAL_ASSIGN_OR_RETURN(const auto magic, fields_.number<std::uint64_t>("list magic"));
     if (magic != kListMagic) {
-      offset_ = 0;
-      return damaged("list magic", "{} is not 274; this is no list of MXNet arrays", magic);
+      return fields_.damaged_at(0, "list magic", "{} is not {}; this is no list of MXNet arrays", magic, kListMagic);
     }
-    SHOAL_RETURN_IF_ERROR(number<std::uint64_t>("reserved word").status());
-    SHOAL_ASSIGN_OR_RETURN(const auto count, number<std::uint64_t>("number of arrays"));
-    if (count > (bytes_.size() - offset_) / kLeastRecordBytes) {
-      return damaged("number of arrays", "{} arrays do not fit the {} bytes of the file", count, bytes_.size());
+    SHOAL_RETURN_IF_ERROR(fields_.number<std::uint64_t>("reserved word").status());
+    const std::uint64_t at = fields_.offset();
+    SHOAL_ASSIGN_OR_RETURN(const auto count, fields_.number<std::uint64_t>("number of arrays"));
+    if (count > fields_.left() / kLeastRecordBytes) {
+      return fields_.damaged_at(at, "number of arrays", "{} arrays do not fit the {} bytes that are left; {}", count,
+                                fields_.left(), kDamage);
     }
+    SHOAL_RETURN_IF_ERROR(budget_.take(file_, "the index of the arrays", count, sizeof(MxnetArray)));
     arrays_.resize(count);
     return {};
   }
 
-  Status check_container() const {
-    if (bytes_.size() < sizeof(std::uint32_t)) return {};
-    std::uint32_t word = 0;
-    std::memcpy(&word, bytes_.data(), sizeof(word));
-    if (word == kZip || word == kEmptyZip)
-      return other_era("this file is of the 2.x era (a ZIP of .npy), which is not supported yet");
-    if (word == kNpy) return other_era("this file is of the 2.x era (a single .npy), which is not supported yet");
-    return {};
+  Result<RecordVersion> version() {
+    const std::uint64_t at = fields_.offset();
+    SHOAL_ASSIGN_OR_RETURN(const auto magic, fields_.number<std::uint32_t>("magic of an array"));
+    if (magic == kMagicV1) return RecordVersion::kV1;
+    if (magic == kMagicV2) return RecordVersion::kV2;
+    if (magic == kMagicV3) return RecordVersion::kV3;
+    if (magic > kMaxRankV0) {
+      return fields_.damaged_at(at, "magic of an array", "{} is no version of MXNet's arrays, and no rank of the oldest", magic);
+    }
+    fields_.seek(at);
+    return RecordVersion::kV0;
   }
 
-  Status record(MxnetArray& array) {
-    SHOAL_ASSIGN_OR_RETURN(const auto magic, number<std::uint32_t>("magic of an array"));
-    if (magic != kMagicV2) {
-      offset_ -= sizeof(magic);
-      if (magic == kMagicV3)
-        return other_era("the array is of the V3 era (NumPy shapes, MXNet 1.5 and later), which is not supported yet");
-      if (magic == kMagicV1) return other_era("the array is of the V1 era (MXNet 0.11), which is not supported yet");
-      const bool first = offset_ == kFirstRecord;  // V0 has no magic: behind a good V2 record a small word is damage
-      if (magic <= kMaxRankV0 && first)
-        return other_era("the array is of the V0 era (MXNet 0.10 and older), which is not supported yet");
-      return damaged("magic of an array", "{} is no version of MXNet's arrays", magic);
+  Status record(std::size_t index) {
+    const std::uint64_t start = fields_.offset();
+    Constant& array = arrays_[index].array;
+    SHOAL_ASSIGN_OR_RETURN(const RecordVersion version, this->version());
+    SHOAL_ASSIGN_OR_RETURN(const Storage storage, this->storage(version));
+    Shape stored;
+    if (storage != Storage::kDense) {
+      if (!sparse_) sparse_ = Sparse{index, start, storage};
+      SHOAL_RETURN_IF_ERROR(shape(version, stored).status());
     }
-    SHOAL_ASSIGN_OR_RETURN(const auto storage, number<std::int32_t>("storage type"));
-    if (storage == 1) return other_era("the array is row_sparse; sparse arrays are not supported yet");
-    if (storage == 2) return other_era("the array is csr; sparse arrays are not supported yet");
-    if (storage != 0) return damaged("storage type", "{} is none", storage);
-    SHOAL_ASSIGN_OR_RETURN(const bool holds_data, shape(array.array));
+    SHOAL_ASSIGN_OR_RETURN(const bool holds_data, shape(version, array.shape));
     if (!holds_data) return {};
-    SHOAL_RETURN_IF_ERROR(number<std::int32_t>("device type").status());
-    SHOAL_RETURN_IF_ERROR(number<std::int32_t>("device id").status());
-    return data(array.array);
-  }
-
-  /// False for a "none" array, whose record ends with its rank.
-  Result<bool> shape(Constant& array) {
-    SHOAL_ASSIGN_OR_RETURN(const auto rank, number<std::int32_t>("rank"));
-    if (rank == 0 || rank == -1) return false;
-    if (rank < 0) return damaged("rank", "{} is no rank", rank);
-    if (rank > kMaxRank) return damaged("rank", "{} dimensions; at most {} are supported", rank, kMaxRank);
-    std::int64_t dims[kMaxRank];
-    for (std::int32_t i = 0; i < rank; ++i) {
-      SHOAL_ASSIGN_OR_RETURN(dims[i], number<std::int64_t>("dimension"));
-      if (dims[i] < 0) return damaged("dimension", "{} is negative", dims[i]);
+    SHOAL_RETURN_IF_ERROR(fields_.number<std::int32_t>("device type").status());  // where it was saved says nothing here
+    SHOAL_RETURN_IF_ERROR(fields_.number<std::int32_t>("device id").status());
+    SHOAL_ASSIGN_OR_RETURN(const DType dtype, type_flag());
+    Constant indices[2];
+    for (std::size_t i = 0; i < aux_count(storage); ++i) {
+      SHOAL_ASSIGN_OR_RETURN(indices[i].dtype, type_flag());
+      SHOAL_RETURN_IF_ERROR(shape(version, indices[i].shape).status());
     }
-    array.shape = Shape(std::span<const std::int64_t>(dims, static_cast<std::size_t>(rank)));
-    return true;
-  }
-
-  Status data(Constant& array) {
-    SHOAL_ASSIGN_OR_RETURN(const auto flag, number<std::int32_t>("type flag"));
-    if (flag < 0 || flag >= static_cast<std::int32_t>(std::size(kTypes))) return damaged("type flag", "{} is no type", flag);
-    array.dtype = kTypes[flag];
-    const std::int64_t count = array.shape.element_count();
-    const auto size =
-        count < 0 ? std::nullopt : checked_multiply(static_cast<std::uint64_t>(count), dtype_size_bytes(array.dtype));
-    if (!size || !fits(offset_, *size, bytes_.size())) {
-      return damaged("data", "{} of shape {} does not fit the {} bytes left; the file is truncated or damaged",
-                     dtype_name(array.dtype), array.shape.to_string(), bytes_.size() - offset_);
-    }
-    array.bytes = bytes_.subspan(offset_, *size);
-    array.owner = mapping_;
-    offset_ += *size;
+    array.dtype = dtype;
+    SHOAL_ASSIGN_OR_RETURN(array.bytes, data(dtype, storage == Storage::kDense ? array.shape : stored));
+    array.owner = file_.owner;
+    for (std::size_t i = 0; i < aux_count(storage); ++i) SHOAL_RETURN_IF_ERROR(data(indices[i].dtype, indices[i].shape).status());
     return {};
+  }
+
+  Result<Storage> storage(RecordVersion version) {
+    if (version == RecordVersion::kV0 || version == RecordVersion::kV1) return Storage::kDense;
+    const std::uint64_t at = fields_.offset();
+    SHOAL_ASSIGN_OR_RETURN(const auto storage, fields_.number<std::int32_t>("storage type"));
+    const bool known = storage >= 0 && storage <= (version == RecordVersion::kV3 ? 0 : 2);
+    if (!known) return fields_.damaged_at(at, "storage type", "{} is none of this version of arrays", storage);
+    return static_cast<Storage>(storage);
+  }
+
+  /// False for a "none" array, whose record ends with its shape.
+  Result<bool> shape(RecordVersion version, Shape& shape) {
+    const bool numpy = version == RecordVersion::kV3, is_short = version == RecordVersion::kV0;
+    const std::uint64_t at = fields_.offset();
+    SHOAL_ASSIGN_OR_RETURN(const auto rank, fields_.number<std::int32_t>("rank"));
+    if (rank == -1 || (rank == 0 && !numpy)) return false;
+    if (rank < 0) return fields_.damaged_at(at, "rank", "{} is no rank", rank);
+    if (rank > kMaxRank) return fields_.damaged_at(at, "rank", "{} dimensions; at most {} are supported", rank, kMaxRank);
+    std::int64_t dims[kMaxRank] = {};
+    bool holds_data = true;
+    for (std::int32_t i = 0; i < rank; ++i) {
+      const std::uint64_t dim_at = fields_.offset();
+      SHOAL_ASSIGN_OR_RETURN(dims[i], dimension(is_short));
+      if (numpy && dims[i] == -1) holds_data = false;
+      if (dims[i] < (numpy ? -1 : 0)) return fields_.damaged_at(dim_at, "dimension", "{} is negative", dims[i]);
+    }
+    shape = Shape(std::span<const std::int64_t>(dims, static_cast<std::size_t>(rank)));
+    return holds_data;
+  }
+
+  Result<std::int64_t> dimension(bool is_short) {
+    if (!is_short) return fields_.number<std::int64_t>("dimension");
+    SHOAL_ASSIGN_OR_RETURN(const auto dim, fields_.number<std::uint32_t>("dimension"));
+    return std::int64_t{dim};
+  }
+
+  Result<DType> type_flag() {
+    const std::uint64_t at = fields_.offset();
+    SHOAL_ASSIGN_OR_RETURN(const auto flag, fields_.number<std::int32_t>("type flag"));
+    const auto dtype = dtype_of_flag(flag);
+    if (!dtype) return fields_.damaged_at(at, "type flag", "{} is no type", flag);
+    return *dtype;
+  }
+
+  Result<std::span<const std::byte>> data(DType dtype, const Shape& shape) {
+    const std::int64_t count = shape.element_count();
+    const auto size = count < 0 ? std::nullopt : checked_multiply(static_cast<std::uint64_t>(count), dtype_size_bytes(dtype));
+    if (!size || *size > fields_.left()) {
+      return fields_.damaged("data", "{} of shape {} does not fit the {} bytes left; {}", dtype_name(dtype), shape.to_string(),
+                             fields_.left(), kDamage);
+    }
+    return fields_.take("data", *size);
   }
 
   Status names() {
-    SHOAL_ASSIGN_OR_RETURN(const auto count, number<std::uint64_t>("number of names"));
-    if (count == 0 && !arrays_.empty()) return damaged("number of names", "the {} arrays have no names", arrays_.size());
-    if (count != arrays_.size()) return damaged("number of names", "{} names for {} arrays", count, arrays_.size());
-    if (count > (bytes_.size() - offset_) / kLeastNameBytes)
-      return damaged("number of names", "{} names do not fit the file", count);
-    for (MxnetArray& array : arrays_) {
-      SHOAL_ASSIGN_OR_RETURN(const auto length, number<std::uint64_t>("length of a name"));
-      if (!fits(offset_, length, bytes_.size()))
-        return damaged("length of a name", "{} bytes; the file is truncated or damaged", length);
-      array.name.assign(reinterpret_cast<const char*>(bytes_.data() + offset_), length);
-      if (!is_utf8(array.name)) return damaged("name", "the name is not UTF-8");
-      offset_ += length;
+    const std::uint64_t at = fields_.offset();
+    SHOAL_ASSIGN_OR_RETURN(const auto count, fields_.number<std::uint64_t>("number of names"));
+    if (count == 0) return {};
+    if (count != arrays_.size())
+      return fields_.damaged_at(at, "number of names", "{} names for {} arrays", count, arrays_.size());
+    if (count > fields_.left() / kLeastNameBytes)
+      return fields_.damaged_at(at, "number of names", "{} names do not fit the {} bytes that are left; {}", count,
+                                fields_.left(), kDamage);
+    for (std::size_t i = 0; i < arrays_.size(); ++i) {
+      fields_.enter(format("name {}", i));
+      const std::uint64_t length_at = fields_.offset();
+      SHOAL_ASSIGN_OR_RETURN(const auto length, fields_.number<std::uint64_t>("length of a name"));
+      if (length > fields_.left())
+        return fields_.damaged_at(length_at, "length of a name", "{} bytes; {} are left; {}", length, fields_.left(), kDamage);
+      SHOAL_ASSIGN_OR_RETURN(const auto name, fields_.text("name", length));
+      SHOAL_RETURN_IF_ERROR(budget_.take(file_, "the names of the arrays", name.size() + 1));
+      arrays_[i].name = name;
     }
+    fields_.enter("");
     return {};
   }
 
-  std::string file_;
-  std::shared_ptr<const MappedFile> mapping_;
-  std::span<const std::byte> bytes_;
-  std::uint64_t offset_ = 0;
+  Status check_dense() const {
+    if (!sparse_) return {};
+    const auto& [array, offset, storage] = *sparse_;
+    return unimplemented("{}: offset {}: array {} '{}' has storage type {}; sparse arrays are not supported", file_.name, offset,
+                         array, arrays_[array].name, storage_name(storage));
+  }
+
+  const ForeignFile& file_;
+  MemoryBudget& budget_;
+  FieldReader fields_;
   std::vector<MxnetArray> arrays_;
+  std::optional<Sparse> sparse_;  // the first
 };
 
 }  // namespace
 
-Result<std::vector<MxnetArray>> read_mxnet_params(const std::filesystem::path& path) {
-  SHOAL_ASSIGN_OR_RETURN(auto mapping, MappedFile::open(path));
-  return Reader(path.string(), std::move(mapping)).read();
+Result<std::vector<MxnetArray>> read_mxnet_params(const std::filesystem::path& path, const ImportLimits& limits) {
+  SHOAL_ASSIGN_OR_RETURN(const ForeignFile file, ForeignFile::open(path));
+  return parse_mxnet_params(file, limits);
+}
+
+Result<std::vector<MxnetArray>> parse_mxnet_params(const ForeignFile& file, const ImportLimits& limits) {
+  MemoryBudget budget(limits);
+  std::uint32_t word = 0;
+  if (file.bytes.size() >= sizeof(word)) std::memcpy(&word, file.bytes.data(), sizeof(word));
+  if (word == kZip || word == kEmptyZip) return parse_npz(file, budget);
+  if (word == kNpy) return parse_single_npy(file, budget);
+  return ListReader(file, budget).read();
 }
 
 }  // namespace shoal::worker

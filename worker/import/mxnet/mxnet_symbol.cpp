@@ -1,83 +1,204 @@
 #include "worker/import/mxnet/mxnet_symbol.hpp"
 
+#include <iterator>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
 
-#include "shm/base/errors.hpp"
-#include "worker/import/mxnet/mapped_file.hpp"
+#include "worker/import/mxnet/mxnet_upgrade.hpp"
 
 namespace shoal::worker {
 namespace {
 
 using Json = nlohmann::json;
 
-/// Turns parsed JSON into an MxnetSymbol; errors name the node.
+constexpr int kMaxDepth = 64;                  // of nested lists and objects; a graph needs 4, a subgraph in it 4 more
+constexpr std::uint64_t kMemoryPerByte = 100;  // at most so much is made of a byte of text: JSON values, then nodes, then a Graph
+constexpr std::size_t kQuotedAtMost = 60;      // bytes of the file in an error
+
+/// Reads text and lets others see how far it got.
+class CountingIterator {
+ public:
+  using iterator_category = std::input_iterator_tag;
+  using value_type = char;
+  using difference_type = std::ptrdiff_t;
+  using pointer = const char*;
+  using reference = const char&;
+
+  CountingIterator(const char* at, const char** reached) : at_(at), reached_(reached) {}
+  reference operator*() const { return *at_; }
+  CountingIterator& operator++() {
+    *reached_ = ++at_;
+    return *this;
+  }
+  CountingIterator operator++(int) {
+    const CountingIterator before = *this;
+    ++*this;
+    return before;
+  }
+  friend bool operator==(const CountingIterator& a, const CountingIterator& b) { return a.at_ == b.at_; }
+
+ private:
+  const char* at_;
+  const char** reached_;
+};
+
+/// Parsed JSON, and where in the file its nodes and the members of the graph begin: values of a JSON library do not know.
+struct PlacedJson {
+  Json graph;
+  std::vector<std::uint64_t> nodes;
+  std::map<std::string, std::uint64_t, std::less<>> members;
+};
+
+class PlacedParser {
+ public:
+  explicit PlacedParser(const ForeignFile& file) : file_(file) {}
+
+  Result<PlacedJson> parse() try {
+    const auto* const text = reinterpret_cast<const char*>(file_.bytes.data());
+    start_ = reached_ = text;
+    const CountingIterator first(text, &reached_), last(text + file_.bytes.size(), &reached_);
+    const auto note = [this](int depth, Json::parse_event_t event, const Json& value) { return this->note(depth, event, value); };
+    placed_.graph = Json::parse(first, last, note);
+    return std::move(placed_);
+  } catch (const TooDeep&) {
+    return data_loss("{}: offset {}, JSON: lists and objects are nested more than {} deep", file_.name, offset(), kMaxDepth);
+  } catch (const Json::exception& e) {
+    return data_loss("{}: offset {}, JSON: {}", file_.name, offset(), e.what());
+  }
+
+ private:
+  struct TooDeep {};
+  using Event = Json::parse_event_t;
+  static constexpr int kMemberDepth = 1, kNodeDepth = 2;
+
+  std::uint64_t offset() const { return static_cast<std::uint64_t>(reached_ - start_); }
+
+  bool note(int depth, Event event, const Json& value) {
+    if (depth > kMaxDepth) throw TooDeep();
+    if (depth == kMemberDepth && event == Event::key) {
+      member_ = value.get<std::string>();
+      placed_.members[member_] = offset();
+      if (member_ == "nodes") placed_.nodes.clear();  // of a key given twice the last counts
+    }
+    const bool is_element = event == Event::object_start || event == Event::array_start || event == Event::value;
+    if (depth == kNodeDepth && is_element && member_ == "nodes") placed_.nodes.push_back(offset() - 1);
+    return true;
+  }
+
+  const ForeignFile& file_;
+  const char *start_ = nullptr, *reached_ = nullptr;
+  std::string member_;
+  PlacedJson placed_;
+};
+
+/// A value as errors quote it: short, whatever the file holds.
+std::string quoted(const Json& json) {
+  if (json.is_structured()) return format("{} of {}", json.type_name(), json.size());
+  std::string text = json.dump();
+  if (text.size() <= kQuotedAtMost) return text;
+  return std::string(json.type_name());
+}
+
+/// Turns parsed JSON into an MxnetSymbol; errors name file, offset and node.
 class SymbolReader {
  public:
-  Result<MxnetSymbol> read(const Json& graph) {
-    if (!graph.is_object()) return data_loss("the JSON is no object");
+  SymbolReader(const ForeignFile& file, const PlacedJson& json) : file_(file), json_(json), graph_(json.graph) {}
+
+  Result<MxnetSymbol> read() {
+    if (!graph_.is_object()) return data_loss("{}: offset 0, graph: the JSON is no object", file_.name);
     for (const char* key : {"nodes", "arg_nodes", "heads"}) {
-      const auto list = graph.find(key);
-      if (list == graph.end() || !list->is_array()) return data_loss("there is no list '{}'", key);
+      const auto list = graph_.find(key);
+      if (list == graph_.end() || !list->is_array()) return bad_member(key, "there is no list of that name");
     }
-    read_version(graph);
-    for (const Json& node : graph["nodes"]) SHOAL_RETURN_IF_ERROR(read_node(node));
-    for (const MxnetNode& node : symbol_.nodes) SHOAL_RETURN_IF_ERROR(check_inputs(node));
-    SHOAL_RETURN_IF_ERROR(read_heads(graph["heads"]));
-    SHOAL_RETURN_IF_ERROR(check_arg_nodes(graph["arg_nodes"]));
+    read_version();
+    symbol_.nodes.reserve(graph_["nodes"].size());
+    for (const Json& node : graph_["nodes"]) SHOAL_RETURN_IF_ERROR(read_node(node));
+    for (std::size_t id = 0; id < symbol_.nodes.size(); ++id) SHOAL_RETURN_IF_ERROR(check_references(id));
+    SHOAL_RETURN_IF_ERROR(read_heads());
+    SHOAL_RETURN_IF_ERROR(check_arg_nodes());
     SHOAL_RETURN_IF_ERROR(check_acyclic());
     return std::move(symbol_);
   }
 
  private:
-  void read_version(const Json& graph) {
-    const auto attrs = graph.find("attrs");
-    if (attrs == graph.end() || !attrs->is_object()) return;
-    const auto version = attrs->find("mxnet_version");
-    if (version == attrs->end() || !version->is_array() || version->size() != 2 || !(*version)[1].is_number_integer()) return;
-    symbol_.version = (*version)[1].get<int>();
+  template <typename... Args>
+  Status bad_member(std::string_view member, std::string_view pattern, const Args&... args) const {
+    const auto found = json_.members.find(member);
+    const std::uint64_t offset = found == json_.members.end() ? 0 : found->second;
+    return data_loss("{}: offset {}, '{}': {}", file_.name, offset, member, format(pattern, args...));
+  }
+  template <typename... Args>
+  Status bad_node(std::size_t id, std::string_view field, std::string_view pattern, const Args&... args) const {
+    const std::string name = id < symbol_.nodes.size() ? format(" '{}'", symbol_.nodes[id].name) : "";
+    return data_loss("{}: offset {}, node {}{}, {}: {}", file_.name, id < json_.nodes.size() ? json_.nodes[id] : 0, id, name,
+                     field, format(pattern, args...));
+  }
+
+  std::optional<std::int64_t> graph_number(const char* key) const {
+    const auto attrs = graph_.find("attrs");
+    if (attrs == graph_.end() || !attrs->is_object()) return std::nullopt;
+    const auto pair = attrs->find(key);  // [type, value]
+    if (pair == attrs->end() || !pair->is_array() || pair->size() != 2 || !(*pair)[1].is_number_integer()) return std::nullopt;
+    return (*pair)[1].get<std::int64_t>();
+  }
+
+  void read_version() {
+    const std::int64_t version = graph_number("mxnet_version").value_or(0);
+    if (version > 0 && version <= std::numeric_limits<int>::max()) symbol_.version = static_cast<int>(version);
+    symbol_.np_shape = graph_number("is_np_shape").value_or(0) != 0;
   }
 
   Status read_node(const Json& json) {
     const std::size_t id = symbol_.nodes.size();
-    if (!json.is_object()) return data_loss("node {} is no object", id);
+    if (!json.is_object()) return bad_node(id, "node", "it is no object");
     MxnetNode node;
     for (const auto& [key, text] : {std::pair{"op", &node.op}, std::pair{"name", &node.name}}) {
       const auto found = json.find(key);
-      if (found == json.end() || !found->is_string()) return data_loss("node {} has no text '{}'", id, key);
+      if (found == json.end() || !found->is_string()) return bad_node(id, key, "there is no such text");
       *text = found->get<std::string>();
     }
-    if (json.contains("param")) {
-      return unimplemented(
-          "node '{}' keeps its attributes under 'param': this file is of the era before MXNet 0.9, not supported yet", node.name);
-    }
-    for (const char* key : {"attrs", "attr"}) SHOAL_RETURN_IF_ERROR(read_attributes(json, key, node));
-    const auto inputs = json.find("inputs");
-    if (inputs == json.end() || !inputs->is_array()) return data_loss("node '{}' has no list 'inputs'", node.name);
-    for (const Json& input : *inputs) {
-      const auto entry = read_entry(input);
-      if (!entry) return data_loss("an input of node '{}' is {}, not [node, output]", node.name, input.dump());
-      node.inputs.push_back(*entry);
-    }
-    if (node.is_variable() && !node.inputs.empty()) return data_loss("variable '{}' has inputs", node.name);
     symbol_.nodes.push_back(std::move(node));
+    symbol_.nodes[id].has_param = json.contains("param");
+    for (const char* key : {"attrs", "attr", "param"}) SHOAL_RETURN_IF_ERROR(read_attributes(json, key, id));
+    return read_inputs(json, id);
+  }
+
+  /// Of an attribute under several of the keys the first counts.
+  Status read_attributes(const Json& json, const char* key, std::size_t id) {
+    const auto attributes = json.find(key);
+    if (attributes == json.end()) return {};
+    if (!attributes->is_object()) return bad_node(id, key, "it is no object");
+    for (const auto& [name, value] : attributes->items()) {
+      if (!value.is_string())
+        return bad_node(id, name, "the attribute of {} is {}, not text", symbol_.nodes[id].op, quoted(value));
+      symbol_.nodes[id].attributes.emplace(name, value.get<std::string>());
+    }
     return {};
   }
 
-  static Status read_attributes(const Json& json, const char* key, MxnetNode& node) {
-    const auto attributes = json.find(key);
-    if (attributes == json.end()) return {};
-    if (!attributes->is_object()) return data_loss("'{}' of node '{}' is no object", key, node.name);
-    for (const auto& [name, value] : attributes->items()) {
-      if (!value.is_string()) return data_loss("attribute {} of {} '{}' is {}, not text", name, node.op, node.name, value.dump());
-      node.attributes.emplace(name, value.get<std::string>());
+  Status read_inputs(const Json& json, std::size_t id) {
+    const auto inputs = json.find("inputs");
+    if (inputs == json.end() || !inputs->is_array()) return bad_node(id, "inputs", "there is no such list");
+    MxnetNode& node = symbol_.nodes[id];
+    for (const Json& input : *inputs) {
+      const auto entry = read_entry(input);
+      if (!entry) return bad_node(id, "inputs", "one is {}, not [node, output]", quoted(input));
+      node.inputs.push_back(*entry);
+    }
+    if (node.is_variable() && !node.inputs.empty()) return bad_node(id, "inputs", "a variable has none");
+    const auto control = json.find("control_deps");  // an order of running, which says nothing of values
+    if (control == json.end()) return {};
+    if (!control->is_array()) return bad_node(id, "control_deps", "it is no list");
+    for (const Json& dependency : *control) {
+      const auto other = read_index(dependency);
+      if (!other || *other >= graph_["nodes"].size()) return bad_node(id, "control_deps", "{} is no node", quoted(dependency));
     }
     return {};
   }
 
   static std::optional<std::size_t> read_index(const Json& json) {
-    if (!json.is_number_unsigned() && !json.is_number_integer()) return std::nullopt;
+    if (!json.is_number_integer()) return std::nullopt;
     const auto value = json.get<std::int64_t>();
     if (value < 0 || value > std::numeric_limits<std::int32_t>::max()) return std::nullopt;
     return static_cast<std::size_t>(value);
@@ -91,34 +212,34 @@ class SymbolReader {
     return MxnetEntry{*node, *output};
   }
 
-  Status check_inputs(const MxnetNode& node) const {
-    for (const MxnetEntry& input : node.inputs) {
-      if (input.node >= symbol_.nodes.size()) {
-        return data_loss("node '{}' reads node {} of {}", node.name, input.node, symbol_.nodes.size());
-      }
+  Status check_references(std::size_t id) const {
+    for (const MxnetEntry& input : symbol_.nodes[id].inputs) {
+      if (input.node >= symbol_.nodes.size())
+        return bad_node(id, "inputs", "it reads node {} of {}", input.node, symbol_.nodes.size());
     }
     return {};
   }
 
-  Status read_heads(const Json& heads) {
-    if (heads.empty()) return data_loss("'heads' is empty: the graph computes nothing");
+  Status read_heads() {
+    const Json& heads = graph_["heads"];
+    if (heads.empty()) return bad_member("heads", "there are none: the graph computes nothing");
     for (const Json& json : heads) {
       const auto head = read_entry(json);
-      if (!head) return data_loss("one of 'heads' is {}, not [node, output]", json.dump());
+      if (!head) return bad_member("heads", "one is {}, not [node, output]", quoted(json));
       if (head->node >= symbol_.nodes.size())
-        return data_loss("one of 'heads' is node {} of {}", head->node, symbol_.nodes.size());
+        return bad_member("heads", "one is node {} of {}", head->node, symbol_.nodes.size());
       symbol_.heads.push_back(*head);
     }
     return {};
   }
 
-  Status check_arg_nodes(const Json& arg_nodes) const {
-    for (const Json& json : arg_nodes) {
+  Status check_arg_nodes() const {
+    for (const Json& json : graph_["arg_nodes"]) {
       const auto id = read_index(json);
       if (!id || *id >= symbol_.nodes.size())
-        return data_loss("'arg_nodes' holds {}; there are {} nodes", json.dump(), symbol_.nodes.size());
+        return bad_member("arg_nodes", "it holds {}; there are {} nodes", quoted(json), symbol_.nodes.size());
       const MxnetNode& node = symbol_.nodes[*id];
-      if (!node.is_variable()) return data_loss("'arg_nodes' names {} '{}', which is an operator", node.op, node.name);
+      if (!node.is_variable()) return bad_member("arg_nodes", "it names {} '{}', which is an operator", node.op, node.name);
     }
     return {};
   }
@@ -138,35 +259,36 @@ class SymbolReader {
       }
     }
     for (std::size_t id = 0; id < unread.size(); ++id) {
-      if (unread[id] > 0) return data_loss("the nodes form a cycle; node '{}' is on it or behind it", symbol_.nodes[id].name);
+      if (unread[id] > 0) return bad_node(id, "inputs", "nodes form a cycle; this one is on it or behind it");
     }
     return {};
   }
 
+  const ForeignFile& file_;
+  const PlacedJson& json_;
+  const Json& graph_;
   MxnetSymbol symbol_;
 };
 
 }  // namespace
 
-Result<MxnetSymbol> read_mxnet_symbol(const std::filesystem::path& path) {
-  SHOAL_ASSIGN_OR_RETURN(const auto file, MappedFile::open(path));
-  const auto* const text = reinterpret_cast<const char*>(file->bytes().data());
-  Json graph;
-  try {
-    graph = Json::parse(text, text + file->bytes().size());
-  } catch (const Json::exception& e) {
-    return data_loss("{}: no JSON: {}", path.string(), e.what());
-  }
-  Result<MxnetSymbol> symbol = SymbolReader().read(graph);
-  if (!symbol.ok()) return symbol.status().with_context(path.string());
+Result<MxnetSymbol> read_mxnet_symbol(const std::filesystem::path& path, const ImportLimits& limits) {
+  SHOAL_ASSIGN_OR_RETURN(const ForeignFile file, ForeignFile::open(path));
+  return parse_mxnet_symbol(file, limits);
+}
+
+Result<MxnetSymbol> parse_mxnet_symbol(const ForeignFile& file, const ImportLimits& limits) {
+  SHOAL_RETURN_IF_ERROR(MemoryBudget(limits).take(file, "the graph", file.bytes.size(), kMemoryPerByte));
+  SHOAL_ASSIGN_OR_RETURN(const PlacedJson json, PlacedParser(file).parse());
+  SHOAL_ASSIGN_OR_RETURN(MxnetSymbol symbol, SymbolReader(file, json).read());
+  upgrade(symbol);
   return symbol;
 }
 
 std::vector<std::size_t> post_order(const MxnetSymbol& symbol, std::size_t (*reads)(const MxnetNode& node)) {
   std::vector<std::size_t> order;
   std::vector<bool> seen(symbol.nodes.size());
-  std::vector<std::pair<std::size_t, std::size_t>>
-      path;  // a node and the next of its inputs to visit: deep graphs need no deep stack
+  std::vector<std::pair<std::size_t, std::size_t>> path;  // a node and its next input: deep graphs need no deep stack
   const auto enter = [&](std::size_t id) {
     if (!seen[id]) path.emplace_back(id, 0);
     seen[id] = true;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "shoal/result.hpp"
+#include "worker/import/mxnet/foreign_file.hpp"
 
 namespace shoal::worker {
 
@@ -22,6 +23,8 @@ struct MxnetNode {
   std::string name;
   std::map<std::string, std::string> attributes;
   std::vector<MxnetEntry> inputs;
+  bool has_param = false;       ///< written before 0.9: operator attributes stood under "param"
+  bool is_old_pooling = false;  ///< a Pooling written before 0.8, which had another rule for the size of its output
   bool is_variable() const { return op == "null"; }
 };
 
@@ -29,13 +32,17 @@ struct MxnetNode {
 struct MxnetSymbol {
   std::vector<MxnetNode> nodes;  ///< in the file's order, which need not be topological
   std::vector<MxnetEntry> heads;
-  int version = 0;  ///< 10901 for 1.9.1; 0 when the file does not say
+  int version = 0;        ///< 10901 for 1.9.1; 0 when the file does not say
+  bool np_shape = false;  ///< in `__shape__` 0 is a size and -1 unknown; without, both are unknown
 };
 
-/// Reads JSON with node attributes under "attrs" or "attr" (MXNet 0.9 and later).
-///   Errors   kNotFound; kDataLoss naming file and place (no JSON, no graph, a reference beyond the nodes, a cycle);
-///            kUnimplemented for the era before 0.9 (attributes under "param"), by name
-Result<MxnetSymbol> read_mxnet_symbol(const std::filesystem::path& path);
+/// Reads JSON of any era, with node attributes under "attrs", "attr" or "param", and upgrades it as MXNet 1.9.1 does
+/// (mxnet_upgrade.hpp).
+///   Errors  kNotFound; kDataLoss naming file, offset, node and field (no JSON, no graph, a reference beyond the nodes, a cycle);
+///           kInvalidArgument: over the limits
+Result<MxnetSymbol> read_mxnet_symbol(const std::filesystem::path& path, const ImportLimits& limits = {});
+/// The same of bytes in memory.
+Result<MxnetSymbol> parse_mxnet_symbol(const ForeignFile& file, const ImportLimits& limits = {});
 
 /// The nodes that the heads need, every node behind those it reads: MXNet's order of list_arguments. `reads` says how many inputs
 /// of a node count; the rest (labels) are not followed.

@@ -178,12 +178,6 @@ TEST_F(MxnetImporter, ReadsAGraphOfAnyDepth) {
   EXPECT_EQ(result->graph.nodes.size(), static_cast<std::size_t>(kDepth));
 }
 
-TEST_F(MxnetImporter, RefusesTheEraOfParamByName) {
-  expect_refused(
-      R"json({"nodes": [{"op": "null", "param": {}, "name": "data", "inputs": [], "backward_source_id": -1}], "arg_nodes": [0], "heads": [[0, 0]]})json",
-      StatusCode::kUnimplemented, {"m-symbol.json", "era before MXNet 0.9"});
-}
-
 TEST_F(MxnetImporter, ReadsAttributesUnderAttr) {
   EXPECT_TRUE(import(R"json({"nodes": [{"op": "null", "name": "data", "inputs": []},
     {"op": "Activation", "name": "act", "attr": {"act_type": "tanh"}, "inputs": [[0, 0]]}], "arg_nodes": [0], "heads": [[1, 0]]})json")

@@ -8,7 +8,7 @@
 
 #include "shoal/result.hpp"
 
-namespace shoal::worker {
+namespace shoal {
 
 /// Immutable; whoever keeps the shared_ptr keeps the bytes.
 class MappedFile {
@@ -26,4 +26,4 @@ class MappedFile {
   std::span<const std::byte> bytes_;
 };
 
-}  // namespace shoal::worker
+}  // namespace shoal

@@ -1,4 +1,4 @@
-#include "worker/import/mxnet/mapped_file.hpp"
+#include "shm/base/mapped_file.hpp"
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -9,7 +9,7 @@
 #include "shm/base/errors.hpp"
 #include "shm/base/unique_fd.hpp"
 
-namespace shoal::worker {
+namespace shoal {
 
 Result<std::shared_ptr<const MappedFile>> MappedFile::open(const std::filesystem::path& path) {
   const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
@@ -30,4 +30,4 @@ MappedFile::~MappedFile() {
   if (!bytes_.empty()) ::munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size());
 }
 
-}  // namespace shoal::worker
+}  // namespace shoal

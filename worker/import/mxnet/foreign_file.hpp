@@ -1,0 +1,90 @@
+// The bytes of a file from outside, a cursor that checks every number it takes from them, and the memory that reading may cost.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <filesystem>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "shm/base/errors.hpp"
+#include "shm/base/ranges.hpp"
+
+namespace shoal::worker {
+
+/// Bytes and the name that errors give them. Immutable; a copy shares the bytes.
+struct ForeignFile {
+  std::string name;  ///< a path, or "path: member 'name'"
+  std::span<const std::byte> bytes;
+  std::shared_ptr<const void> owner;  ///< keeps `bytes` alive; null: the caller does
+
+  /// Maps the file. Errors: kNotFound, kPermissionDenied, kInvalidArgument (a directory).
+  static Result<ForeignFile> open(const std::filesystem::path& path);
+};
+
+/// What reading a checkpoint may take.
+struct ImportLimits {
+  /// Memory for what is made of the files: the index of the arrays, the graph, inflated and transposed arrays. Arrays that are
+  /// used as they are stored cost nothing, for they stay in the mapped file.
+  std::uint64_t memory_bytes = std::uint64_t{8} << 30;
+};
+
+/// Counts memory before it is taken. Thread-compatible.
+class MemoryBudget {
+ public:
+  explicit MemoryBudget(const ImportLimits& limits) : limit_bytes_(limits.memory_bytes) {}
+
+  /// Errors: kInvalidArgument naming file, purpose and limit.
+  Status take(const ForeignFile& file, std::string_view purpose, std::uint64_t count, std::uint64_t bytes_each = 1);
+
+ private:
+  const std::uint64_t limit_bytes_;
+  std::uint64_t taken_bytes_ = 0;
+};
+
+/// Takes little-endian fields off a file, one after the other. Errors: kDataLoss naming file, offset and field.
+///   Threads  thread-compatible
+class FieldReader {
+ public:
+  explicit FieldReader(const ForeignFile& file, std::uint64_t offset = 0) : file_(file), offset_(offset) {}
+
+  std::uint64_t offset() const { return offset_; }
+  std::uint64_t left() const { return file_.bytes.size() - offset_; }
+  void seek(std::uint64_t offset) { offset_ = offset; }  ///< at most the file's size
+  /// What fields belong to from here on, "array 3": part of every error.
+  void enter(std::string item) { item_ = std::move(item); }
+
+  template <typename T>
+  Result<T> number(std::string_view field) {
+    SHOAL_ASSIGN_OR_RETURN(const auto bytes, take(field, sizeof(T)));
+    T value{};
+    std::memcpy(&value, bytes.data(), sizeof(T));
+    return value;
+  }
+  Result<std::span<const std::byte>> take(std::string_view field, std::uint64_t size_bytes);
+  Result<std::string_view> text(std::string_view field, std::uint64_t size_bytes);
+
+  /// An error at the cursor, or at `offset`.
+  template <typename... Args>
+  Status damaged(std::string_view field, std::string_view pattern, const Args&... args) const {
+    return damaged_at(offset_, field, pattern, args...);
+  }
+  template <typename... Args>
+  Status damaged_at(std::uint64_t offset, std::string_view field, std::string_view pattern, const Args&... args) const {
+    return data_loss("{}: offset {}, {}{}{}: {}", file_.name, offset, item_, item_.empty() ? "" : ", ", field,
+                     format(pattern, args...));
+  }
+
+ private:
+  const ForeignFile& file_;
+  std::uint64_t offset_;
+  std::string item_;
+};
+
+/// Every byte belongs to a well-formed UTF-8 sequence, and none is NUL.
+bool is_utf8(std::string_view text);
+
+}  // namespace shoal::worker

@@ -1,0 +1,34 @@
+// ZIP archives: the container of MXNet 2's array files.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "shoal/result.hpp"
+#include "worker/import/mxnet/foreign_file.hpp"
+
+namespace shoal::worker {
+
+/// One member, as the central directory has it: writers that stream leave sizes out of the local headers.
+struct ZipMember {
+  std::string name;
+  std::uint64_t header_offset = 0;  ///< of the local header
+  std::uint64_t data_offset = 0;
+  std::uint64_t stored_bytes = 0;  ///< in the archive
+  std::uint64_t size_bytes = 0;    ///< of the contents
+  std::uint32_t crc = 0;
+  bool is_deflated = false;  ///< else it lies there as it is
+};
+
+/// The members in the directory's order: each lies within the file and before the directory, no two overlap, so that reading all
+/// of them takes time in proportion to the file and to what they inflate to.
+///   Errors  kDataLoss naming file, offset and field; kUnimplemented for encrypted, split and otherwise compressed archives;
+///           kInvalidArgument: over the budget
+///   Source  PKWARE APPNOTE 6.3, with Zip64
+Result<std::vector<ZipMember>> read_zip_directory(const ForeignFile& file, MemoryBudget& budget);
+
+/// The contents, with their CRC checked: a view of the archive, or inflated into memory of their own.
+///   Errors  kDataLoss naming file and member; kInvalidArgument: over the budget
+Result<ForeignFile> read_zip_member(const ForeignFile& file, const ZipMember& member, MemoryBudget& budget);
+
+}  // namespace shoal::worker
