@@ -21,7 +21,6 @@ std::vector<Parameter> parameters() {
   std::vector<Parameter> all;
   for (const char* tier : {"tier1", "tier2"}) {
     for (const VectorCase& vector : read_cases(folder(tier) / "cases.json")) {
-      if (vector.name.starts_with("legacy_param_")) continue;  // JSON of the era before 0.9
       for (const char* device : kDevices) all.push_back({device, tier, vector});
     }
   }

@@ -1,0 +1,10 @@
+// libFuzzer: bytes as an archive of .npy files, whatever their first word says.
+#include "worker/import/mxnet/mxnet_npz.hpp"
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  const shoal::worker::ForeignFile file{"fuzz.npz", std::as_bytes(std::span(data, size)), nullptr};
+  shoal::worker::MemoryBudget budget({.memory_bytes = std::uint64_t{64} << 20});
+  const auto arrays = shoal::worker::parse_npz(file, budget);
+  static_cast<void>(arrays.ok());
+  return 0;
+}
