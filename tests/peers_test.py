@@ -36,7 +36,7 @@ class Table(unittest.TestCase):
 
     def test_the_report_lists_rows_above_one_and_what_is_missing(self):
         rows = [row("slow", [3.0], mxnet=[2.0]), row("fast", [1.0], mxnet=[2.0]), row("alone", [1.0])]
-        text = peer_table.markdown({"command": "tools/bench peers", "seconds": 60, "machine": {"cpu": "C", "cores": 2}, "versions": {},
+        text = peer_table.markdown({"command": "tools/bench peers", "seconds": 60, "machine": {"cpu": "C", "cores": 2}, "peers": ["mxnet==1.9.1"],
                                     "clock": "wall", "rounds": 1,
                                     "rows": rows, "summary": peer_table.means(rows), "missing": ["OpenVINO: no wheel"],
                                     "cold": {"model": "m", "engines": {"mxnet": {"first_s": 1.5, "second_s": 1.25}}},

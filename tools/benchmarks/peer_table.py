@@ -89,9 +89,8 @@ def memory_markdown(memory):
 
 def markdown(result):
     """The report: how it was made, the table of times, rows above 1.0, cold start, memory, what is missing."""
-    versions = ", ".join(version.split(" (")[0] for version in result["versions"].values())  # how it ran differs from row to row
     parts = [f"`{result['command']}`: {result['seconds'] / 60:.0f} minutes on {result['machine']['cores']} cores of "
-             f"{result['machine']['cpu']}. {versions}.\n"]
+             f"{result['machine']['cpu']}. Peers: {', '.join(result['peers'])}.\n"]
     if "rows" in result:
         clock = "Wall time" if result["clock"] == "wall" else "CPU time"
         parts += [f"{clock} of one inference, median of {result['rounds']} rounds:\n",

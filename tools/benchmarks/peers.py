@@ -167,7 +167,8 @@ class Bench:
 
     def __init__(self, arguments):
         self.arguments = arguments
-        self.missing, self.versions, self.pythons = [], {}, {}
+        self.missing, self.settings, self.pythons = [], {}, {}  # settings: how an engine ran last, in its own words
+        self.cores = sorted(os.sched_getaffinity(0))
         self.directory = Path(tempfile.mkdtemp(prefix="shoal-peers-"))
         for name in dict.fromkeys(["onnxruntime", *arguments.peers]):  # its environment also writes the ONNX files
             try:
@@ -196,7 +197,7 @@ class Bench:
 
     def start(self, name, prefix, batch, threads, cores=None, cache=None, variant=None):
         """cache: what the engine keeps from start to start; default: Shoal's of this run, PyTorch's of all runs, else none."""
-        cores = cores or sorted(os.sched_getaffinity(0))[:threads]
+        cores = cores or self.cores[:threads]
         common = ["--shape", self.shape(batch), "--threads", str(threads)]
         if peer_table.is_shoal(name):
             precision = name.removeprefix(peer_table.SHOAL)
@@ -214,7 +215,7 @@ class Bench:
         engine.ask(f"input {self.directory}/input.npy", START_LIMIT_S)
         engine.run(2)
         if not peer_table.is_shoal(engine.name):
-            self.versions[engine.name] = engine.ask("version")
+            self.settings[engine.name] = engine.ask("version")
         output = engine.output(self.directory)
         distance = difference(output, reference or output)
         if distance > TOLERANCE["f32-fast" if engine.name.endswith("f32-fast") else "f32"]:
@@ -239,8 +240,8 @@ class Bench:
         row = {"model": Path(model).name, "batch": batch, "threads": threads, **peer_table.summarise(times)}
         for name, entry in row["engines"].items():
             entry["output_difference"] = differences[name]
-            if name in self.versions:
-                entry["version"] = self.versions[name]
+            if name in self.settings:
+                entry["version"] = self.settings[name]
         note("")
         print(f"{where}: {peer_table.line(row)}", file=sys.stderr)
         return row
@@ -276,10 +277,14 @@ class Bench:
             return time.perf_counter() - engine.started
 
     def daemon_seconds_to_answer(self, _, prefix, cache):
+        os.sched_setaffinity(0, self.cores[:1])  # as every engine here; its processes inherit it
         started = time.perf_counter()
-        with Daemon("model", prefix, (1, 3, 224, 224), environment={"SHOAL_CACHE_DIR": str(cache)}) as daemon:
-            daemon.bench("load", "model", "--requests", 1)
-            return time.perf_counter() - started
+        try:
+            with Daemon("model", prefix, (1, 3, 224, 224), environment={"SHOAL_CACHE_DIR": str(cache)}) as daemon:
+                daemon.bench("load", "model", "--requests", 1)
+                return time.perf_counter() - started
+        finally:
+            os.sched_setaffinity(0, self.cores)
 
     def cold(self):
         """Median of several first starts, each with an empty cache, and of the starts that follow them."""
@@ -337,7 +342,7 @@ class Bench:
             for count in counts:
                 while len(engines) < count:
                     note(f"memory: {peer_table.title(name)}, process {len(engines) + 1}")
-                    engines.append(children.enter_context(self.start(name, prefix, 1, 1, variant=QUICK_START.get(name))))
+                    engines.append(children.enter_context(self.start(name, prefix, 1, 1, self.cores, variant=QUICK_START.get(name))))
                     engines[-1].ask(f"input {self.directory}/input.npy", START_LIMIT_S)
                     engines[-1].run(3)
                 sizes.append(sum(pss_bytes(engine.process.pid) for engine in engines) / 1e6)
@@ -356,5 +361,5 @@ def measure(arguments):
                 result[part] = getattr(bench, part)()
     finally:
         shutil.rmtree(bench.directory, ignore_errors=True)
-    return {"rounds": arguments.rounds, "clock": arguments.clock, "versions": bench.versions, "missing": bench.missing,
+    return {"rounds": arguments.rounds, "clock": arguments.clock, "peers": [PACKAGES[name][-1] for name in bench.names if name in PACKAGES], "missing": bench.missing,
             "seconds": time.monotonic() - started, **result}
