@@ -27,11 +27,13 @@ class Table(unittest.TestCase):
         summary = peer_table.summarise({"shoal f32": [10, 20, 30], "mxnet": [20, 40, 60], "openvino": [10, 16, 60]})
         self.assertEqual(summary["best_peer"], "openvino")
         self.assertEqual(summary["ratios"], {"shoal f32": 1.0})
+        self.assertEqual(summary["ratios_of_best"], {"shoal f32": 1.0})
         self.assertEqual(summary["engines"]["mxnet"], {"median_ms": 40, "best_ms": 20})
 
     def test_means_are_geometric_and_remember_the_worst_row(self):
         summary = peer_table.means([row("a", [2.0], mxnet=[1.0]), row("b", [1.0], mxnet=[2.0]), row("c", [1.0])])
         self.assertAlmostEqual(summary["shoal f32"]["geometric_mean"], 1.0)
+        self.assertAlmostEqual(summary["shoal f32"]["geometric_mean_of_best"], 1.0)
         self.assertEqual((summary["shoal f32"]["worst"], summary["shoal f32"]["rows"]), (2.0, 2))
 
     def test_the_report_lists_rows_above_one_and_what_is_missing(self):

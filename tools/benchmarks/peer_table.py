@@ -22,11 +22,13 @@ def summarise(times):
     """{engine: time of each round} -> medians and best times, the best peer, and Shoal's ratio to it, round by round."""
     engines = {name: {"median_ms": statistics.median(rounds), "best_ms": min(rounds)} for name, rounds in times.items()}
     peers = [name for name in times if not is_shoal(name)]
-    row = {"engines": engines, "best_peer": None, "ratios": {}}
+    row = {"engines": engines, "best_peer": None, "ratios": {}, "ratios_of_best": {}}
     if peers:
         best = row["best_peer"] = min(peers, key=lambda name: engines[name]["median_ms"])
         row["ratios"] = {name: statistics.median(a / b for a, b in zip(rounds, times[best]))
                          for name, rounds in times.items() if is_shoal(name)}
+        fastest = min(engines[name]["best_ms"] for name in peers)
+        row["ratios_of_best"] = {name: engines[name]["best_ms"] / fastest for name in row["ratios"]}
     return row
 
 
@@ -37,13 +39,14 @@ def line(row):
 
 
 def means(rows):
-    """{engine of Shoal: {geometric mean of its ratios, the worst one, rows}}."""
-    ratios = {}
-    for row in rows:
-        for name, ratio in row["ratios"].items():
-            ratios.setdefault(name, []).append(ratio)
-    return {name: {"geometric_mean": geometric_mean(values), "worst": max(values), "rows": len(values)}
-            for name, values in ratios.items()}
+    """{engine of Shoal: {geometric mean of its ratios, the worst one, of the best times instead of medians, rows}}."""
+    result = {}
+    for name in names(rows, "ratios"):
+        of_it = [row for row in rows if name in row["ratios"]]
+        ratios = [row["ratios"][name] for row in of_it]
+        result[name] = {"geometric_mean": geometric_mean(ratios), "worst": max(ratios),
+                        "geometric_mean_of_best": geometric_mean(row["ratios_of_best"][name] for row in of_it), "rows": len(of_it)}
+    return result
 
 
 def table(head, rows):
@@ -95,6 +98,8 @@ def markdown(result):
         clock = "Wall time" if result["clock"] == "wall" else "CPU time"
         parts += [f"{clock} of one inference, median of {result['rounds']} rounds:\n",
                   speed_markdown(result["rows"], result["summary"])]
+        parts += [f"{title(name)}: worst row {entry['worst']:.2f}; geometric mean of the best times instead of medians "
+                  f"{entry['geometric_mean_of_best']:.2f}.\n" for name, entry in result["summary"].items()]
         slower = [f"- {row['model']}, batch {row['batch']}, {row['threads']} thread{'s' if row['threads'] > 1 else ''}: "
                   f"{title(name)} {ratio:.2f} × {title(row['best_peer'])}"
                   for row in result["rows"] for name, ratio in row["ratios"].items() if ratio > 1]
