@@ -302,7 +302,7 @@ class Bench:
                 try:
                     first.append(measure(name, prefix, cache))
                     second.append(measure(name, prefix, cache))
-                except EngineError as error:
+                except (EngineError, SystemExit) as error:  # a daemon that is not ready in time says so by SystemExit
                     if not round_:
                         self.missed(name, "cold start", error)
                 shutil.rmtree(cache)
@@ -321,20 +321,23 @@ class Bench:
         """PSS of N processes, one thread each, that have answered; of a pool everything: supervisor, zygote, workers."""
         prefix, counts = network(self.arguments.models[0]), self.arguments.workers
         write_input(self.directory / "input.npy", [1, 3, 224, 224])
-        sizes = {"shoal pool": []}
+        sizes = {}
+        for name in ["shoal pool"] + [n for n in self.names if not peer_table.is_shoal(n)]:
+            measure = self.pool_memory if name not in self.names else self.peer_memory
+            try:
+                sizes[name] = measure(name, prefix, counts)
+            except (EngineError, SystemExit) as error:
+                self.missed(name, "memory", error)
+        return {"model": Path(prefix).name, "processes": counts, "engines": sizes}
+
+    def pool_memory(self, _, prefix, counts):
+        sizes = []
         for workers in counts:
             note(f"memory: pool of {workers}")
             with Daemon("model", prefix, (1, 3, 224, 224), workers=workers) as daemon:
                 daemon.bench("load", "model", "--requests", 3 * workers, "--window", workers, "--each-worker", 3)
-                sizes["shoal pool"].append(daemon.pss_bytes() / 1e6)
-        for name in self.names:
-            if peer_table.is_shoal(name):
-                continue
-            try:
-                sizes[name] = self.peer_memory(name, prefix, counts)
-            except EngineError as error:
-                self.missed(name, "memory", error)
-        return {"model": Path(prefix).name, "processes": counts, "engines": sizes}
+                sizes.append(daemon.pss_bytes() / 1e6)
+        return sizes
 
     def peer_memory(self, name, prefix, counts):
         engines, sizes = [], []
@@ -351,6 +354,8 @@ class Bench:
 
 def measure(arguments):
     started = time.monotonic()
+    for name in ("make-model", "shoal", "shoal-bench", "shoald"):
+        binary(name)  # better now than after the speed of everything
     bench = Bench(arguments)
     result = {}
     try:
