@@ -107,10 +107,10 @@ class Importer {
     for (const std::size_t id : needed) {
       const Status added = symbol_.nodes[id].is_variable() ? add_variable(id) : lower(id);
       if (added.ok()) continue;
-      if (!unsupported_) return added;
+      if (!unsupported_) return added.with_context(format("offset {}", symbol_.nodes[id].offset));
       note_unsupported(id, added);
     }
-    SHOAL_RETURN_IF_ERROR(add_heads());
+    if (const Status added = add_heads(); !added.ok()) return added.with_context(format("offset {}", symbol_.heads_offset));
     order_inputs();
     return std::move(import_);
   }

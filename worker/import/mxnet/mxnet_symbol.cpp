@@ -124,16 +124,19 @@ class SymbolReader {
  private:
   template <typename... Args>
   Status bad_member(std::string_view member, std::string_view pattern, const Args&... args) const {
-    const auto found = json_.members.find(member);
-    const std::uint64_t offset = found == json_.members.end() ? 0 : found->second;
-    return data_loss("{}: offset {}, '{}': {}", file_.name, offset, member, format(pattern, args...));
+    return data_loss("{}: offset {}, '{}': {}", file_.name, member_offset(member), member, format(pattern, args...));
   }
   template <typename... Args>
   Status bad_node(std::size_t id, std::string_view field, std::string_view pattern, const Args&... args) const {
     const std::string name = id < symbol_.nodes.size() ? format(" '{}'", symbol_.nodes[id].name) : "";
-    return data_loss("{}: offset {}, node {}{}, {}: {}", file_.name, id < json_.nodes.size() ? json_.nodes[id] : 0, id, name,
-                     field, format(pattern, args...));
+    return data_loss("{}: offset {}, node {}{}, {}: {}", file_.name, node_offset(id), id, name, field, format(pattern, args...));
   }
+
+  std::uint64_t member_offset(std::string_view member) const {
+    const auto found = json_.members.find(member);
+    return found == json_.members.end() ? 0 : found->second;
+  }
+  std::uint64_t node_offset(std::size_t id) const { return id < json_.nodes.size() ? json_.nodes[id] : 0; }
 
   std::optional<std::int64_t> graph_number(const char* key) const {
     const auto attrs = graph_.find("attrs");
@@ -159,6 +162,7 @@ class SymbolReader {
       *text = found->get<std::string>();
     }
     symbol_.nodes.push_back(std::move(node));
+    symbol_.nodes[id].offset = node_offset(id);
     symbol_.nodes[id].has_param = json.contains("param");
     for (const char* key : {"attrs", "attr", "param"}) SHOAL_RETURN_IF_ERROR(read_attributes(json, key, id));
     return read_inputs(json, id);
@@ -222,6 +226,7 @@ class SymbolReader {
 
   Status read_heads() {
     const Json& heads = graph_["heads"];
+    symbol_.heads_offset = member_offset("heads");
     if (heads.empty()) return bad_member("heads", "there are none: the graph computes nothing");
     for (const Json& json : heads) {
       const auto head = read_entry(json);

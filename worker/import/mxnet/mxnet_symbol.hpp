@@ -23,6 +23,7 @@ struct MxnetNode {
   std::string name;
   std::map<std::string, std::string> attributes;
   std::vector<MxnetEntry> inputs;
+  std::uint64_t offset = 0;     ///< in the file
   bool has_param = false;       ///< written before 0.9: operator attributes stood under "param"
   bool is_old_pooling = false;  ///< a Pooling written before 0.8, which had another rule for the size of its output
   bool is_variable() const { return op == "null"; }
@@ -32,8 +33,9 @@ struct MxnetNode {
 struct MxnetSymbol {
   std::vector<MxnetNode> nodes;  ///< in the file's order, which need not be topological
   std::vector<MxnetEntry> heads;
-  int version = 0;        ///< 10901 for 1.9.1; 0 when the file does not say
-  bool np_shape = false;  ///< in `__shape__` 0 is a size and -1 unknown; without, both are unknown
+  std::uint64_t heads_offset = 0;  ///< in the file
+  int version = 0;                 ///< 10901 for 1.9.1; 0 when the file does not say
+  bool np_shape = false;           ///< in `__shape__` 0 is a size and -1 unknown; without, both are unknown
 };
 
 /// Reads JSON of any era, with node attributes under "attrs", "attr" or "param", and upgrades it as MXNet 1.9.1 does

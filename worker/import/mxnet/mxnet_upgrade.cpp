@@ -55,6 +55,7 @@ void append_missing_inputs(MxnetSymbol& symbol) {
       variable.op = "null";
       variable.name = symbol.nodes[id].name;
       variable.name.append(variable.name.empty() ? "" : "_").append(names[i]);
+      variable.offset = symbol.nodes[id].offset;
       symbol.nodes[id].inputs.push_back({symbol.nodes.size(), 0});
       symbol.nodes.push_back(std::move(variable));
     }

@@ -1,118 +1,260 @@
-// The parameter file's reader against damaged files: every cut, and every field changed.
+// The reader of array files: every era as it was written, and each field changed.
 #include "worker/import/mxnet/mxnet_params.hpp"
 
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include <cstring>
 #include <fstream>
+
+#include "tests/unit/worker/import/mxnet/array_files.hpp"
 
 namespace shoal::worker {
 namespace {
 
-class MxnetParams : public ::testing::Test {
- protected:
-  MxnetParams() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "shoal-params-XXXXXX").string();
-    directory_ = ::mkdtemp(pattern.data());
-  }
-  ~MxnetParams() override { std::filesystem::remove_all(directory_); }
+using namespace test;  // NOLINT: makers of files
 
-  Result<std::vector<MxnetArray>> read(const std::string& bytes) {
-    const auto path = directory_ / "m-0000.params";
-    std::ofstream(path, std::ios::binary) << bytes;
-    return read_mxnet_params(path);
-  }
-  void expect_damaged(const std::string& bytes, const std::string& field, StatusCode code = StatusCode::kDataLoss) {
-    const auto arrays = read(bytes);
-    ASSERT_FALSE(arrays.ok()) << field;
-    EXPECT_EQ(arrays.status().code(), code) << arrays.status().to_string();
-    for (const std::string& part : {std::string("m-0000.params"), std::string("offset"), field}) {
-      EXPECT_NE(arrays.status().message().find(part), std::string::npos) << arrays.status().to_string();
-    }
-  }
-  std::filesystem::path directory_;
-};
-
-template <typename T>
-std::string raw(T value) {
-  return std::string(reinterpret_cast<const char*>(&value), sizeof(value));
+Result<std::vector<MxnetArray>> read(const std::string& bytes, const ImportLimits& limits = {}) {
+  return parse_mxnet_params({"m-0000.params", std::as_bytes(std::span(bytes)), nullptr}, limits);
 }
 
-template <typename T>
-std::string with(std::string bytes, std::size_t offset, T value) {
-  return bytes.replace(offset, sizeof(T), raw(value));
+void expect_refused(const std::string& bytes, const std::vector<std::string>& parts, StatusCode code = StatusCode::kDataLoss) {
+  const auto arrays = read(bytes);
+  ASSERT_FALSE(arrays.ok()) << parts.front();
+  EXPECT_EQ(arrays.status().code(), code) << arrays.status().to_string();
+  std::vector<std::string> wanted = parts;
+  wanted.insert(wanted.end(), {"m-0000.params", "offset"});
+  for (const std::string& part : wanted)
+    EXPECT_NE(arrays.status().message().find(part), std::string::npos) << part << ": " << arrays.status().to_string();
 }
 
+std::string text(const Constant& array) { return {reinterpret_cast<const char*>(array.bytes.data()), array.bytes.size()}; }
+
+const char* const kKey = "arg:w";
+constexpr std::int32_t kFloat32 = 0;
 // Offsets in good(): the record begins at 24.
 constexpr std::size_t kCount = 16, kMagic = 24, kStorage = 28, kRank = 32, kDim0 = 36, kType = 60, kNames = 88, kNameLength = 96;
 
-/// One array arg:w of 2x3 float32.
-std::string good() {
-  std::string bytes = raw<std::uint64_t>(0x112) + raw<std::uint64_t>(0) + raw<std::uint64_t>(1);
-  bytes +=
-      raw<std::uint32_t>(0xF993fac9) + raw<std::int32_t>(0) + raw<std::int32_t>(2) + raw<std::int64_t>(2) + raw<std::int64_t>(3);
-  bytes += raw<std::int32_t>(1) + raw<std::int32_t>(0) + raw<std::int32_t>(0);
-  for (int i = 0; i < 6; ++i) bytes += raw<float>(static_cast<float>(i));
-  return bytes + raw<std::uint64_t>(1) + raw<std::uint64_t>(5) + "arg:w";
+/// One V2 array of 2x3 float32.
+std::string good() { return list({record(Era::kV2, {2, 3}, kFloat32, floats(6))}, {kKey}); }
+
+TEST(MxnetParams, OfEveryEraAreReadWithoutACopy) {
+  for (const Era era : {Era::kV0, Era::kV1, Era::kV2, Era::kV3}) {
+    const std::string bytes = list({record(era, {2, 3}, kFloat32, floats(6))}, {kKey});
+    const auto arrays = read(bytes);
+    ASSERT_TRUE(arrays.ok()) << arrays.status().to_string();
+    ASSERT_EQ(arrays->size(), 1u);
+    EXPECT_EQ(arrays->front().name, kKey);
+    EXPECT_EQ(arrays->front().array.dtype, DType::kFloat32);
+    EXPECT_EQ(arrays->front().array.shape, (Shape{2, 3}));
+    EXPECT_EQ(text(arrays->front().array), floats(6));
+    EXPECT_GE(static_cast<const void*>(arrays->front().array.bytes.data()), bytes.data());
+    EXPECT_LT(static_cast<const void*>(arrays->front().array.bytes.data()), bytes.data() + bytes.size());
+  }
 }
 
-TEST_F(MxnetParams, AreReadWithoutACopy) {
-  const auto arrays = read(good());
+TEST(MxnetParams, OfSeveralErasMayStandInOneFileInAnyOrder) {
+  const auto one = [](Era era) { return record(era, {1}, kFloat32, floats(1)); };
+  const auto arrays = read(list({one(Era::kV3), one(Era::kV0), one(Era::kV2), one(Era::kV1)}, {"a", "b", "c", "d"}));
   ASSERT_TRUE(arrays.ok()) << arrays.status().to_string();
-  ASSERT_EQ(arrays->size(), 1u);
-  EXPECT_EQ(arrays->front().name, "arg:w");
-  EXPECT_EQ(arrays->front().array.shape, (Shape{2, 3}));
-  EXPECT_EQ(arrays->front().array.bytes.size(), 24u);
-  EXPECT_NE(arrays->front().array.owner, nullptr);
+  for (const MxnetArray& array : *arrays) EXPECT_EQ(array.array.shape, Shape{1});
 }
 
-TEST_F(MxnetParams, MayBeAnEmptyList) {
-  EXPECT_TRUE(read(raw<std::uint64_t>(0x112) + raw<std::uint64_t>(0) + raw<std::uint64_t>(0) + raw<std::uint64_t>(0)).ok());
-}
-
-TEST_F(MxnetParams, AreRefusedCutAtEveryByte) {
-  for (std::size_t size = 0; size < good().size(); ++size) {
-    const auto arrays = read(good().substr(0, size));
-    ASSERT_FALSE(arrays.ok()) << "cut to " << size;
-    EXPECT_EQ(arrays.status().code(), StatusCode::kDataLoss) << arrays.status().to_string();
+TEST(MxnetParams, HaveEveryElementType) {
+  const std::pair<DType, std::size_t> types[] = {
+      {DType::kFloat32, 4}, {DType::kFloat64, 8}, {DType::kFloat16, 2}, {DType::kUInt8, 1}, {DType::kInt32, 4},
+      {DType::kInt8, 1},    {DType::kInt64, 8},   {DType::kBool, 1},    {DType::kInt16, 2}, {DType::kUInt16, 2},
+      {DType::kUInt32, 4},  {DType::kUInt64, 8},  {DType::kBFloat16, 2}};
+  for (std::int32_t flag = 0; flag < 13; ++flag) {
+    const auto [dtype, size] = types[flag];
+    const auto arrays = read(list({record(Era::kV2, {3}, flag, std::string(3 * size, '\1'))}, {kKey}));
+    ASSERT_TRUE(arrays.ok()) << arrays.status().to_string();
+    EXPECT_EQ(arrays->front().array.dtype, dtype);
   }
 }
 
-TEST_F(MxnetParams, AreRefusedByTheFieldThatIsWrong) {
-  expect_damaged(good() + "x", "end");
-  expect_damaged(with<std::uint64_t>(good(), 0, 0x113), "list magic");
-  expect_damaged(with<std::uint64_t>(good(), kCount, std::uint64_t{1} << 60), "number of arrays");
-  expect_damaged(with<std::uint64_t>(good(), kCount, 2), "array 1 of 2");
-  expect_damaged(with<std::uint32_t>(good(), kMagic, 0xF993FACB), "magic of an array");
-  expect_damaged(with<std::uint32_t>(good(), kMagic, 33), "magic of an array");
-  expect_damaged(with<std::int32_t>(good(), kStorage, 7), "storage type");
-  expect_damaged(with<std::int32_t>(good(), kRank, -2), "rank");
-  expect_damaged(with<std::int32_t>(good(), kRank, 0x7fffffff), "rank");
-  expect_damaged(with<std::int64_t>(good(), kDim0, -1), "dimension");
-  expect_damaged(with<std::int64_t>(good(), kDim0, std::int64_t{1} << 62), "data");
-  for (const std::int32_t flag : {13, -1, 200}) expect_damaged(with<std::int32_t>(good(), kType, flag), "type flag");
-  expect_damaged(with<std::uint64_t>(good(), kNames, 0), "end");
-  expect_damaged(with<std::uint64_t>(good(), kNames, 2), "number of names");
-  expect_damaged(with<std::uint64_t>(good(), kNameLength, std::uint64_t{1} << 63), "length of a name");
-  expect_damaged(with<char>(good(), good().size() - 1, '\xff'), "name");
+TEST(MxnetParams, OfNumpyShapesMayBeScalarsAndHaveNoElements) {
+  const auto arrays =
+      read(list({record(Era::kV3, {}, kFloat32, floats(1)), record(Era::kV3, {2, 0, 3}, kFloat32, "")}, {"a", "b"}));
+  ASSERT_TRUE(arrays.ok()) << arrays.status().to_string();
+  EXPECT_EQ((*arrays)[0].array.shape, Shape{});
+  EXPECT_EQ(text((*arrays)[0].array), floats(1));
+  EXPECT_EQ((*arrays)[1].array.shape, (Shape{2, 0, 3}));
+  EXPECT_TRUE((*arrays)[1].array.bytes.empty());
 }
 
-TEST_F(MxnetParams, SurviveAnyByteBeingFlipped) {
-  for (std::size_t at = 0; at < good().size(); ++at) {
-    for (const unsigned char mask : {0x01, 0x80, 0xff}) {
-      std::string bytes = good();
-      bytes[at] = static_cast<char>(static_cast<unsigned char>(bytes[at]) ^ mask);
-      const auto arrays = read(bytes);  // refused or read, never a crash
-      if (!arrays.ok()) continue;
-      for (const MxnetArray& array : *arrays) EXPECT_LE(array.array.bytes.size(), bytes.size());
-    }
+TEST(MxnetParams, OfLegacyShapesHoldNoDataWhereADimensionIsUnknown) {
+  const auto arrays =
+      read(list({record(Era::kV2, {0, 3}, kFloat32, ""), record(Era::kV2, {1}, kFloat32, floats(1))}, {"a", "b"}));
+  ASSERT_TRUE(arrays.ok()) << arrays.status().to_string();
+  EXPECT_TRUE((*arrays)[0].array.bytes.empty());
+}
+
+TEST(MxnetParams, ThatAreNoneEndWithTheirShape) {
+  const std::string v2 = raw<std::uint32_t>(0xF993fac9) + raw<std::int32_t>(0),
+                    v3 = raw<std::uint32_t>(0xF993faca) + raw<std::int32_t>(0);
+  const std::vector<std::string> nones{raw<std::uint32_t>(0),      raw<std::uint32_t>(0xF993fac8) + raw<std::int32_t>(0),
+                                       v2 + raw<std::int32_t>(0),  v2 + raw<std::int32_t>(-1),
+                                       v3 + raw<std::int32_t>(-1), v3 + raw<std::int32_t>(1) + raw<std::int64_t>(-1)};
+  for (const std::string& none : nones) {
+    const auto arrays = read(list({none, record(Era::kV2, {1}, kFloat32, floats(1))}, {"none", "after"}));
+    ASSERT_TRUE(arrays.ok()) << arrays.status().to_string();
+    EXPECT_EQ((*arrays)[0].array.dtype, DType::kInvalid);
+    EXPECT_EQ((*arrays)[1].array.dtype, DType::kFloat32);
   }
 }
 
-TEST_F(MxnetParams, ThatAreNotThereAreNotFound) {
-  EXPECT_EQ(read_mxnet_params(directory_ / "none.params").status().code(), StatusCode::kNotFound);
-  EXPECT_EQ(read_mxnet_params(directory_).status().code(), StatusCode::kInvalidArgument);
+TEST(MxnetParams, MayBeAnEmptyListOrHaveNoNames) {
+  EXPECT_TRUE(read(list({}, {})).ok());
+  const auto arrays = read(list({record(Era::kV2, {1}, kFloat32, floats(1))}, {}));
+  ASSERT_TRUE(arrays.ok()) << arrays.status().to_string();
+  EXPECT_EQ(arrays->front().name, "");
+}
+
+TEST(MxnetParams, ThatAreSparseAreRefusedByStorageTypeAndName) {
+  const std::string dense = record(Era::kV2, {1}, kFloat32, floats(1));
+  expect_refused(list({dense, sparse_record(1)}, {"arg:dense", "arg:rows"}), {"row_sparse", "'arg:rows'"},
+                 StatusCode::kUnimplemented);
+  expect_refused(list({sparse_record(2), dense}, {"arg:few", "arg:dense"}), {"csr", "'arg:few'"}, StatusCode::kUnimplemented);
+}
+
+TEST(MxnetParams, AreRefusedCutAtEveryByte) {
+  for (const Era era : {Era::kV0, Era::kV1, Era::kV2, Era::kV3}) {
+    const std::string whole = list({record(era, {2}, kFloat32, floats(2)), record(era, {1}, kFloat32, floats(1))}, {"a", "b"});
+    for (std::size_t size = 0; size < whole.size(); ++size) expect_refused(whole.substr(0, size), {"truncated"});
+  }
+}
+
+TEST(MxnetParams, AreRefusedByTheFieldThatIsWrong) {
+  expect_refused(good() + "x", {"end"});
+  expect_refused(with<std::uint64_t>(good(), 0, 0x113), {"list magic"});
+  expect_refused(with<std::uint64_t>(good(), kCount, std::uint64_t{1} << 60), {"number of arrays"});
+  expect_refused(with<std::uint64_t>(good(), kCount, 2), {"array 1 of 2"});
+  for (const std::uint32_t magic : {0xF993FACBu, 33u, 1u << 31})
+    expect_refused(with<std::uint32_t>(good(), kMagic, magic), {"array 0 of 1", "magic of an array"});
+  for (const std::int32_t storage : {7, -1}) expect_refused(with<std::int32_t>(good(), kStorage, storage), {"storage type"});
+  for (const std::int32_t rank : {-2, 0x7fffffff}) expect_refused(with<std::int32_t>(good(), kRank, rank), {"rank"});
+  expect_refused(with<std::int64_t>(good(), kDim0, -1), {"dimension"});
+  expect_refused(with<std::int64_t>(good(), kDim0, std::int64_t{1} << 62), {"data"});
+  for (const std::int32_t flag : {13, -1, 200}) expect_refused(with<std::int32_t>(good(), kType, flag), {"type flag"});
+  expect_refused(with<std::uint64_t>(good(), kNames, 0), {"end"});
+  expect_refused(with<std::uint64_t>(good(), kNames, 2), {"number of names"});
+  expect_refused(with<std::uint64_t>(good(), kNameLength, std::uint64_t{1} << 63), {"length of a name"});
+  expect_refused(with<char>(good(), good().size() - 1, '\xff'), {"name 0", "UTF-8"});
+  const std::string v3 = list({record(Era::kV3, {2, 3}, kFloat32, floats(6))}, {kKey});
+  expect_refused(with<std::int32_t>(v3, kStorage, 1), {"storage type"});
+  expect_refused(with<std::int64_t>(v3, kDim0, -2), {"dimension"});
+}
+
+TEST(MxnetParams, TakeNoMoreMemoryThanIsAllowed) {
+  std::vector<std::string> names(1000, "n");
+  const std::string bytes = list(std::vector<std::string>(1000, raw<std::uint32_t>(0)), names);
+  EXPECT_TRUE(read(bytes).ok());
+  const auto arrays = read(bytes, {.memory_bytes = 4096});
+  ASSERT_FALSE(arrays.ok());
+  EXPECT_EQ(arrays.status().code(), StatusCode::kInvalidArgument);
+  for (const char* part : {"m-0000.params", "4096"}) EXPECT_NE(arrays.status().message().find(part), std::string::npos);
+}
+
+TEST(MxnetParams, ThatAreNotThereAreNotFound) {
+  EXPECT_EQ(read_mxnet_params("/no/such.params").status().code(), StatusCode::kNotFound);
+  EXPECT_EQ(read_mxnet_params("/").status().code(), StatusCode::kInvalidArgument);
+}
+
+// ---- archives of .npy
+
+std::string ramp() { return npy("<f4", "False", "(2, 3)", floats(6)); }
+
+TEST(MxnetArchive, IsReadStoredDeflatedStreamedAndWithZip64) {
+  for (int variant = 0; variant < 16; ++variant) {
+    const bool deflated = variant & 1, streamed = variant & 2, zip64 = variant & 4;
+    const auto arrays = read(archive({{"arg:w.npy", ramp(), deflated, streamed, zip64},
+                                      {"aux:x.npy", npy("|i1", "False", "()", "a"), deflated, streamed, zip64}},
+                                     variant & 8)
+                                 .bytes);
+    ASSERT_TRUE(arrays.ok()) << variant << ": " << arrays.status().to_string();
+    ASSERT_EQ(arrays->size(), 2u);
+    EXPECT_EQ((*arrays)[0].name, kKey);
+    EXPECT_EQ((*arrays)[0].array.shape, (Shape{2, 3}));
+    EXPECT_EQ(text((*arrays)[0].array), floats(6));
+    EXPECT_EQ((*arrays)[1].array.shape, Shape{});
+  }
+}
+
+TEST(MxnetArchive, MayBeEmpty) { EXPECT_TRUE(read(archive({}).bytes).ok()); }
+
+TEST(MxnetArchive, MayHoldColumnsAndBfloat16) {
+  const std::string columns = raw(0.f) + raw(3.f) + raw(1.f) + raw(4.f) + raw(2.f) + raw(5.f);
+  const auto arrays =
+      read(archive({{"c.npy", npy("<f4", "True", "(2, 3)", columns)}, {"b.npy", npy("<b2", "False", "(1,)", "ab")}}).bytes);
+  ASSERT_TRUE(arrays.ok()) << arrays.status().to_string();
+  EXPECT_EQ(text((*arrays)[0].array), floats(6));
+  EXPECT_EQ((*arrays)[1].array.dtype, DType::kBFloat16);
+}
+
+TEST(MxnetArchive, MayBeOneNpyFileAlone) {
+  const auto arrays = read(ramp());
+  ASSERT_TRUE(arrays.ok()) << arrays.status().to_string();
+  EXPECT_EQ(arrays->front().name, "");
+  EXPECT_EQ(text(arrays->front().array), floats(6));
+}
+
+TEST(MxnetArchive, KeepsSlashesInNamesAndRefusesFoldersOfSparseArrays) {
+  EXPECT_EQ(read(archive({{"arg:a/b.npy", ramp()}, {"arg:a/format.npy", ramp()}}).bytes)->at(0).name, "arg:a/b");
+  for (const std::string storage : {"csr", "row_sparse"}) {
+    const auto arrays = read(archive({{"arg:s/data.npy", ramp()}, {"arg:s/format.npy", storage}}).bytes);
+    ASSERT_FALSE(arrays.ok());
+    for (const std::string& part : {storage, std::string("'arg:s'"), std::string("m-0000.params")})
+      EXPECT_NE(arrays.status().message().find(part), std::string::npos) << arrays.status().to_string();
+  }
+}
+
+TEST(MxnetArchive, IsRefusedCutAtEveryByteAndWithMoreBehindIt) {
+  const std::string whole = archive({{"arg:w.npy", ramp(), true, true}}).bytes;
+  for (std::size_t size = 0; size < whole.size(); ++size) expect_refused(whole.substr(0, size), {""});
+  expect_refused(whole + "x", {"end of the archive"});
+}
+
+TEST(MxnetArchive, IsRefusedByWhatIsWrong) {
+  const Archive good = archive({{"arg:w.npy", ramp()}});
+  constexpr std::size_t kFlags = 8, kMethod = 10, kCrc = 16, kStoredSize = 20, kSize = 24, kOffset = 42;  // in the directory
+  const auto changed = [&](std::size_t field, auto value) { return with(good.bytes, good.directory + field, value); };
+  expect_refused(changed(kFlags, std::uint16_t{1}), {"'arg:w.npy'", "encrypted"}, StatusCode::kUnimplemented);
+  expect_refused(changed(kMethod, std::uint16_t{12}), {"'arg:w.npy'", "method 12"}, StatusCode::kUnimplemented);
+  expect_refused(changed(kCrc, std::uint32_t{1}), {"'arg:w.npy'", "CRC"});
+  expect_refused(changed(kOffset, std::uint32_t{0x7fffffff}), {"'arg:w.npy'", "offset"});
+  expect_refused(changed(kStoredSize, std::uint32_t{5}), {"'arg:w.npy'", "size"});
+  expect_refused(with(with(good.bytes, good.directory + kStoredSize, std::uint32_t{1} << 30), good.directory + kSize,
+                      std::uint32_t{1} << 30),
+                 {"'arg:w.npy'", "stored size"});
+  expect_refused(with(good.bytes, good.end + 16, std::uint32_t{0x7fffffff}), {"central directory"});
+  expect_refused(with(good.bytes, good.end + 10, std::uint16_t{9}), {"number of members"});
+  expect_refused(archive({{"data.pkl", "text"}}).bytes, {"'data.pkl'", "no .npy"});
+  expect_refused(archive({{"arg:w.npy", "text"}}).bytes, {"'arg:w.npy'", "magic"});
+  expect_refused(archive({{"arg:w.npy", npy(">f4", "False", "(1,)", "abcd")}}).bytes, {"'arg:w.npy'", "byte order"},
+                 StatusCode::kUnimplemented);
+  for (const char* descr : {"<c8", "O"})
+    expect_refused(archive({{"arg:w.npy", npy(descr, "False", "(1,)", "abcdefgh")}}).bytes, {"'arg:w.npy'", descr},
+                   StatusCode::kUnimplemented);
+  expect_refused(archive({{"arg:w.npy", with(ramp(), 6, char{9})}}).bytes, {"'arg:w.npy'", "version 9"},
+                 StatusCode::kUnimplemented);
+  expect_refused(archive({{"arg:w.npy", npy("<f4", "False", "(2, 4)", floats(6))}}).bytes, {"'arg:w.npy'", "shape"});
+}
+
+TEST(MxnetArchive, MembersMayNotOverlap) {
+  const Archive good = archive({{"a.npy", ramp()}, {"a.npy", ramp()}});
+  const std::size_t second = good.directory + (good.end - good.directory) / 2;
+  expect_refused(with(good.bytes, second + 42, std::uint32_t{0}), {"overlap"});
+}
+
+TEST(MxnetArchive, DoesNotInflateBeyondWhatItSaysOrMayTake) {
+  const std::string large = npy("|u1", "False", "(1000000,)", std::string(1000000, '\0'));
+  const Archive bomb = archive({{"a.npy", large, true}});
+  EXPECT_TRUE(read(bomb.bytes).ok());
+  const auto arrays = read(bomb.bytes, {.memory_bytes = 1 << 19});
+  ASSERT_FALSE(arrays.ok());
+  EXPECT_NE(arrays.status().message().find("524288"), std::string::npos) << arrays.status().to_string();
+  expect_refused(with(bomb.bytes, bomb.directory + 24, std::uint32_t{999999}), {"deflated data"});
+  expect_refused(with(bomb.bytes, bomb.directory + 24, std::uint32_t{1} << 31), {"size"});
 }
 
 }  // namespace

@@ -1,0 +1,239 @@
+// Files cut and bits flipped: an error that names file and offset, never a crash, a hang or memory above the limit.
+#include <gtest/gtest.h>
+#include <malloc.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdlib>
+#include <new>
+#include <random>
+
+#include "tests/unit/worker/import/mxnet/array_files.hpp"
+#include "worker/import/mxnet/mxnet_importer.hpp"
+#include "worker/import/mxnet/mxnet_params.hpp"
+
+namespace {
+
+std::atomic<std::size_t> live_bytes{0}, peak_bytes{0};
+
+void* counted(std::size_t size) {
+  void* const memory = std::malloc(size);
+  if (memory == nullptr) std::abort();
+  const std::size_t live = live_bytes += ::malloc_usable_size(memory);
+  if (live > peak_bytes) peak_bytes = live;
+  return memory;
+}
+void uncounted(void* memory) {
+  live_bytes -= ::malloc_usable_size(memory);
+  std::free(memory);
+}
+
+}  // namespace
+
+void* operator new(std::size_t size) { return counted(size); }
+void* operator new[](std::size_t size) { return counted(size); }
+void operator delete(void* memory) noexcept { uncounted(memory); }
+void operator delete[](void* memory) noexcept { uncounted(memory); }
+void operator delete(void* memory, std::size_t) noexcept { uncounted(memory); }
+void operator delete[](void* memory, std::size_t) noexcept { uncounted(memory); }
+
+namespace shoal::worker {
+namespace {
+
+using namespace test;  // NOLINT: makers of files
+
+constexpr std::size_t kCutEveryByteTo = 4096;
+constexpr ImportLimits kLimits{.memory_bytes = std::uint64_t{1} << 20};
+constexpr std::size_t kForErrors = 16 << 10;  // texts of errors, which no file determines
+constexpr std::size_t kFlips = 100'000, kFlipsLong = 1'000'000;
+
+struct Sample {
+  std::string name, bytes;
+  std::vector<std::size_t> headers;     ///< offsets of what is no array's data
+  std::vector<std::size_t> boundaries;  ///< where arrays begin and end
+  bool is_graph = false;
+};
+
+ForeignFile file_of(const Sample& sample, const std::string& bytes) {
+  return {sample.name, std::as_bytes(std::span(bytes)), nullptr};
+}
+
+/// What the importer says of these bytes; what it took for that must stay within the limit.
+Status import(const Sample& sample, const std::string& bytes) {
+  const std::size_t before = live_bytes;
+  peak_bytes = before;
+  const ForeignFile file = file_of(sample, bytes);
+  Status status = sample.is_graph ? import_mxnet_symbol(file, kLimits).status() : parse_mxnet_params(file, kLimits).status();
+  EXPECT_LE(peak_bytes - before, kLimits.memory_bytes + kForErrors) << sample.name << ": " << status.to_string();
+  return status;
+}
+
+void expect_named(const Sample& sample, const Status& status, std::string_view what) {
+  const std::string& message = status.message();
+  const bool is_about_the_file = status.code() == StatusCode::kDataLoss || status.code() == StatusCode::kUnimplemented ||
+                                 status.code() == StatusCode::kInvalidArgument;
+  EXPECT_TRUE(is_about_the_file) << what << ": " << status.to_string();
+  EXPECT_TRUE(message.starts_with(sample.name)) << what << ": " << status.to_string();
+  const bool has_place = message.find("offset ") != std::string::npos || status.code() != StatusCode::kDataLoss;
+  EXPECT_TRUE(has_place) << what << ": " << status.to_string();
+}
+
+Sample sample_of(std::string name, std::string bytes) {
+  Sample sample{std::move(name), std::move(bytes), {}, {}, false};
+  std::vector<bool> is_data(sample.bytes.size());
+  const auto arrays = parse_mxnet_params(file_of(sample, sample.bytes));
+  EXPECT_TRUE(arrays.ok()) << arrays.status().to_string();
+  const auto* const start = reinterpret_cast<const std::byte*>(sample.bytes.data());
+  for (const auto& [key, array] : *arrays) {
+    if (array.bytes.data() < start || array.bytes.data() >= start + sample.bytes.size()) continue;  // inflated, transposed
+    const auto offset = static_cast<std::size_t>(array.bytes.data() - start);
+    for (std::size_t i = 0; i < array.bytes.size(); ++i) is_data[offset + i] = true;
+    sample.boundaries.insert(sample.boundaries.end(), {offset, offset + array.bytes.size()});
+  }
+  for (std::size_t i = 0; i < is_data.size(); ++i) {
+    if (!is_data[i]) sample.headers.push_back(i);
+  }
+  return sample;
+}
+
+Sample list_of(Era era, const char* name) {
+  std::vector<std::string> records, names;
+  for (int i = 0; i < 24; ++i) {
+    const std::int64_t rows = 1 + i * 3;
+    records.push_back(i % 5 == 4 ? record(era, {rows}, 3, std::string(static_cast<std::size_t>(rows), 'x'))
+                                 : record(era, {rows, 2}, 0, floats(static_cast<std::size_t>(rows) * 2)));
+    names.push_back("arg:layer" + std::to_string(i) + "_weight");
+  }
+  return sample_of(name, list(records, names));
+}
+
+Sample archive_of(bool deflated, bool zip64, const char* name) {
+  std::vector<Member> members;
+  for (std::size_t i = 0; i < 16; ++i) {
+    const std::string shape = "(" + std::to_string(i + 1) + ", 10)";
+    const char* const order = i % 4 == 3 ? "True" : "False";
+    members.push_back(
+        {"arg:layer" + std::to_string(i) + ".npy", npy("<f4", order, shape, floats((i + 1) * 10)), deflated, i % 2 == 1, zip64});
+  }
+  return sample_of(name, archive(members, zip64).bytes);
+}
+
+Sample graph() {
+  std::string nodes = R"json({"op": "null", "name": "data", "inputs": [], "attrs": {"__shape__": "(0, 3, 8, 8)"}})json";
+  std::string arguments = "0";
+  int count = 1, last = 0;
+  const auto variable = [&](const std::string& name) {
+    nodes += R"(, {"op": "null", "name": ")" + name + R"(", "inputs": []})";
+    arguments += ", " + std::to_string(count);
+    return count++;
+  };
+  const auto layer = [&](const std::string& op, const std::string& name, const std::string& attributes,
+                         const std::vector<std::string>& parameters) {
+    std::string inputs = "[" + std::to_string(last) + ", 0, 0]";
+    for (const std::string& parameter : parameters)
+      inputs += ", [" + std::to_string(variable(name + "_" + parameter)) + ", 0, 0]";
+    nodes +=
+        R"(, {"op": ")" + op + R"(", "name": ")" + name + R"(", "attrs": {)" + attributes + R"(}, "inputs": [)" + inputs + "]}";
+    last = count++;
+  };
+  for (int i = 0; i < 6; ++i) {
+    const std::string n = std::to_string(i);
+    layer("Convolution", "conv" + n, R"json("kernel": "(3, 3)", "num_filter": "8", "pad": "(1, 1)", "no_bias": "True")json",
+          {"weight"});
+    layer("BatchNorm", "bn" + n, R"("eps": "2e-05", "fix_gamma": "False")", {"gamma", "beta", "moving_mean", "moving_var"});
+    layer("Activation", "relu" + n, R"("act_type": "relu")", {});
+  }
+  layer("Pooling", "pool", R"json("kernel": "(2, 2)", "stride": "(2, 2)", "pool_type": "max")json", {});
+  layer("FullyConnected", "fc", R"("num_hidden": "10")", {"weight", "bias"});
+  layer("SoftmaxOutput", "softmax", "", {"label"});
+  Sample sample{"cut-symbol.json",
+                R"({"nodes": [)" + nodes + R"(], "arg_nodes": [)" + arguments + R"(], "heads": [[)" + std::to_string(last) +
+                    R"(, 0, 0]], "attrs": {"mxnet_version": ["int", 10901]}})",
+                {},
+                {},
+                true};
+  for (std::size_t i = 0; i < sample.bytes.size(); ++i) sample.headers.push_back(i);
+  return sample;
+}
+
+const std::vector<Sample>& samples() {
+  static const std::vector<Sample> all{list_of(Era::kV0, "v0.params"),
+                                       list_of(Era::kV1, "v1.params"),
+                                       list_of(Era::kV2, "v2.params"),
+                                       list_of(Era::kV3, "v3.params"),
+                                       archive_of(false, false, "stored.params"),
+                                       archive_of(true, false, "deflated.params"),
+                                       archive_of(true, true, "zip64.params"),
+                                       sample_of("single.params", npy("<f4", "False", "(40, 40)", floats(1600))),
+                                       graph()};
+  return all;
+}
+
+TEST(ImportHardness, SamplesAreGood) {
+  for (const Sample& sample : samples()) {
+    const Status status = import(sample, sample.bytes);
+    EXPECT_TRUE(status.ok()) << status.to_string();
+    EXPECT_GT(sample.bytes.size(), kCutEveryByteTo) << sample.name;
+  }
+}
+
+TEST(ImportHardness, FilesCutAnywhereAreRefusedByFileAndOffset) {
+  for (const Sample& sample : samples()) {
+    std::vector<std::size_t> cuts = sample.boundaries;
+    for (std::size_t size = 0; size < std::min(kCutEveryByteTo, sample.bytes.size()); ++size) cuts.push_back(size);
+    for (const std::size_t size : cuts) {
+      if (size == sample.bytes.size()) continue;
+      const Status status = import(sample, sample.bytes.substr(0, size));
+      ASSERT_FALSE(status.ok()) << sample.name << " cut to " << size;
+      ASSERT_EQ(status.code(), StatusCode::kDataLoss) << status.to_string();
+      expect_named(sample, status, "cut to " + std::to_string(size));
+    }
+  }
+}
+
+TEST(ImportHardness, FlippedBitsAreReadOrRefused) {
+  const std::size_t flips = std::getenv("SHOAL_TEST_LONG") ? kFlipsLong : kFlips;
+  std::mt19937_64 random(20261121);
+  std::size_t refused = 0;
+  for (std::size_t flipped = 0; flipped < flips;) {
+    const Sample& sample = samples()[random() % samples().size()];
+    std::string bytes = sample.bytes;
+    for (std::size_t i = random() % 3 + 1; i-- > 0; ++flipped) {
+      const std::size_t at = sample.headers[random() % sample.headers.size()];
+      bytes[at] = static_cast<char>(static_cast<unsigned char>(bytes[at]) ^ (1u << random() % 8));
+    }
+    const Status status = import(sample, bytes);
+    if (status.ok()) continue;
+    ++refused;
+    expect_named(sample, status, "flips " + std::to_string(flipped));
+    if (HasFailure()) return;
+  }
+  EXPECT_GT(refused, flips / 20);
+}
+
+/// JSON that makes as much memory of each byte as it can.
+TEST(ImportHardness, TextTakesNoMoreMemoryThanItsLengthAllows) {
+  const auto repeated = [](const std::string& piece, const std::string& inside) {
+    std::string text;
+    while (text.size() < 9000) text += piece + ", ";
+    return inside.empty() ? text + piece : text;
+  };
+  const std::string empty_node = R"({"op":"null","name":"","inputs":[]})";
+  const std::string tail = R"(, "arg_nodes": [], "heads": [[0, 0]]})";
+  std::string keys, upgraded;
+  for (int i = 0; i < 900; ++i) keys += (i == 0 ? "\"" : ", \"") + std::to_string(i) + "\":\"\"";
+  for (int i = 0; i < 120; ++i) upgraded += R"(, {"op":"BatchNorm","name":"","inputs":[[0,0]]})";
+  for (const std::string& text :
+       {R"({"nodes": [)" + repeated(empty_node, "") + "]" + tail, "[" + repeated("{}", "") + "]", "[" + repeated("[]", "") + "]",
+        R"({"nodes": [{"op":"null","name":"","inputs":[],"attrs":{)" + keys + "}}]" + tail,
+        R"({"nodes": [)" + empty_node + upgraded + R"(], "arg_nodes": [], "heads": [[120, 0]]})"}) {
+    ASSERT_LT(text.size() * 100, kLimits.memory_bytes);
+    const Sample sample{"dense-symbol.json", text, {}, {}, true};
+    const std::size_t before = live_bytes;
+    import(sample, text);
+    EXPECT_LE(peak_bytes - before, text.size() * 100) << text.substr(0, 60);
+  }
+}
+
+}  // namespace
+}  // namespace shoal::worker
