@@ -43,6 +43,7 @@ shoal_man_page(shoald 8)
 # Debian packages: cpack, or cmake --workflow --preset package.
 set(packages libshoal libshoal-dev shoal)
 set(CPACK_GENERATOR DEB)
+set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "")  # each package has its own, the first line of its description
 set(CPACK_COMPONENTS_ALL ${packages})
 set(CPACK_COMPONENTS_GROUPING IGNORE)
 set(CPACK_DEB_COMPONENT_INSTALL ON)
@@ -62,22 +63,22 @@ set(CPACK_DEBIAN_PACKAGE_GENERATE_SHLIBS_POLICY ">=")
 set(CPACK_DEBIAN_LIBSHOAL_PACKAGE_NAME libshoal)
 set(CPACK_DEBIAN_LIBSHOAL_PACKAGE_SECTION libs)
 set(CPACK_COMPONENT_LIBSHOAL_DESCRIPTION "client libraries of the Shoal inference pool
- Shoal serves neural-network models from worker processes that share one copy
- of the weights. libshoal submits requests to the local daemon, libshoal-vision
- classifies pictures, libshoal-engine runs a model in the calling process.")
+Shoal serves neural-network models from worker processes that share one copy
+of the weights. libshoal submits requests to the local daemon, libshoal-vision
+classifies pictures, libshoal-engine runs a model in the calling process.")
 set(CPACK_DEBIAN_LIBSHOAL-DEV_PACKAGE_NAME libshoal-dev)
 set(CPACK_DEBIAN_LIBSHOAL-DEV_PACKAGE_SECTION libdevel)
 set(CPACK_DEBIAN_LIBSHOAL-DEV_PACKAGE_DEPENDS "libshoal (= ${PROJECT_VERSION})")
 set(CPACK_COMPONENT_LIBSHOAL-DEV_DESCRIPTION "headers for programs that use the Shoal inference pool
- Headers, CMake and pkg-config files for libshoal, libshoal-vision and
- libshoal-engine.")
+Headers, CMake and pkg-config files for libshoal, libshoal-vision and
+libshoal-engine.")
 set(CPACK_DEBIAN_SHOAL_PACKAGE_NAME shoal)
 set(CPACK_DEBIAN_SHOAL_PACKAGE_SECTION science)
 set(CPACK_COMPONENT_SHOAL_DESCRIPTION "pool of inference workers that share one copy of the weights
- The daemon shoald loads MXNet checkpoints into shared memory, forks worker
- processes from that state and routes requests to them; a crash stays inside
- one worker. The command shoal looks into checkpoints, runs them, and uses what
- the daemon serves. A small classifier of drawn shapes is included.")
+The daemon shoald loads MXNet checkpoints into shared memory, forks worker
+processes from that state and routes requests to them; a crash stays inside
+one worker. The command shoal looks into checkpoints, runs them, and uses what
+the daemon serves. A small classifier of drawn shapes is included.")
 
 # What Debian's policy wants of each package.
 string(TIMESTAMP package_date "%a, %d %b %Y 00:00:00 +0000" UTC)
