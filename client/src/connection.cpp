@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -31,6 +32,21 @@ Result<UniqueFd> connect_attach(const std::string& path) {
                        path.substr(0, path.rfind('/')));
   }
   return status_from_errno("connect to the daemon at", path, errno);
+}
+
+/// Lets the daemon connect: only those may who may write to the socket's file, and root's is root's. The daemon's user could have
+/// put something else at the path, so the file is looked at before it is given away.
+Status give_to_owner_of(const std::string& attach_path, const std::string& path) {
+  if (::geteuid() != 0) return {};
+  struct stat daemon {
+  }, ours{};
+  const UniqueFd file(::open(path.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC));
+  if (!file || ::stat(attach_path.c_str(), &daemon) != 0 || ::fstat(file.get(), &ours) != 0)
+    return status_from_errno("look at", path, errno);
+  if (ours.st_uid != 0 || !S_ISSOCK(ours.st_mode)) return permission_denied("{} is not the socket that was made there", path);
+  if (::fchownat(file.get(), "", daemon.st_uid, daemon.st_gid, AT_EMPTY_PATH) != 0)
+    return status_from_errno("give the daemon's user", path, errno);
+  return {};
 }
 
 }  // namespace
@@ -89,6 +105,7 @@ Status Connection::handle(const wire::ControlMessage& message) {
       if (state_ != State::kAttached || socket_) return {};
       SHOAL_ASSIGN_OR_RETURN(socket_, wire::Dealer::bind(context_, message.text));
       socket_path_ = message.text;
+      SHOAL_RETURN_IF_ERROR(give_to_owner_of(attach_path_, socket_path_));
       state_ = State::kBound;
       spare_.reset();
       return wire::send_control(attach_.get(), {.kind = wire::ControlKind::kBound});
