@@ -26,6 +26,7 @@ Command make_inspect(CLI::App& application);
 Command make_run(CLI::App& application);
 Command make_classify(CLI::App& application);
 Command make_predict(CLI::App& application);
+Command make_operators(CLI::App& application);
 Command make_status(CLI::App& application);
 Command make_stop(CLI::App& application);
 

@@ -33,8 +33,9 @@ int main(int argc, char** argv) {
   application.footer(kExamples);
   application.set_version_flag("--version", "shoal " SHOAL_VERSION);
   application.require_subcommand(1);
-  const std::array commands{make_inspect(application), make_run(application),    make_classify(application),
-                            make_predict(application), make_status(application), make_stop(application)};
+  const std::array commands{make_inspect(application), make_run(application),       make_classify(application),
+                            make_predict(application), make_operators(application), make_status(application),
+                            make_stop(application)};
   try {
     application.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

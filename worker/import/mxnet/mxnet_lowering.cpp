@@ -36,12 +36,19 @@ const MxnetOperator* find_mxnet_operator(std::string_view name) {
   return found == registry().end() ? nullptr : &found->second;
 }
 
+std::vector<const MxnetOperator*> all_mxnet_operators() {
+  std::vector<const MxnetOperator*> all;
+  for (const auto& [name, op] : registry()) all.push_back(&op);
+  return all;
+}
+
 void register_mxnet_operator(MxnetOperator op) { add(registry(), std::move(op)); }
 
 void add_aliases(std::vector<MxnetOperator>& operators, MxnetOperator op, const std::vector<std::string>& names) {
   for (const std::string& name : names) {
     op.name = name;
     operators.push_back(op);
+    op.alias_of = names.front();
   }
 }
 

@@ -39,10 +39,13 @@ struct MxnetOperator {
   std::function<std::vector<ValueId>(MxnetLowering& lowering)> lower;
   int first_auxiliary = -1;               ///< inputs from here on are auxiliary states; -1: none
   std::vector<std::string> output_names;  ///< as list_outputs has them; empty: "output", or "output0", "output1", ...
+  std::string alias_of;                   ///< the operator that this is another name of; empty: a name of its own
 };
 
 /// The operator of that name or alias, or null.
 const MxnetOperator* find_mxnet_operator(std::string_view name);
+/// All of them, aliases included, by name.
+std::vector<const MxnetOperator*> all_mxnet_operators();
 /// Adds one. Aborts if the name is taken. Before main() starts threads.
 void register_mxnet_operator(MxnetOperator op);
 
@@ -52,7 +55,7 @@ std::vector<MxnetOperator> elementwise_operators();
 std::vector<MxnetOperator> movement_operators();
 std::vector<MxnetOperator> reduction_operators();
 
-/// `op` under each of these names.
+/// `op` under each of these names; the others are aliases of the first.
 void add_aliases(std::vector<MxnetOperator>& operators, MxnetOperator op, const std::vector<std::string>& names);
 
 }  // namespace shoal::worker

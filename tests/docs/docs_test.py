@@ -1,0 +1,97 @@
+#!/usr/bin/env python3
+"""The pages of docs/ name every key, code, operator and command that there is, and no link leads nowhere.
+
+With SHOAL_UPDATE_DOCS=1 the table of docs/operators.md is written anew."""
+import os
+import re
+import subprocess
+import tempfile
+import unittest
+from pathlib import Path
+
+SOURCE = Path(os.environ.get("SHOAL_SOURCE_DIR", Path(__file__).resolve().parents[2]))
+BIN = Path(os.environ.get("SHOAL_BIN_DIR", SOURCE / "build" / "release" / "bin"))
+DOCS = SOURCE / "docs"
+PAGES = sorted(DOCS.glob("*.md")) + [SOURCE / "README.md"]
+
+
+def ask(*words):
+    return subprocess.run([BIN / words[0], *words[1:]], capture_output=True, text=True, timeout=60)
+
+
+def keys_named_by(error):
+    """The reader of model.toml lists all keys it knows when it meets one that it does not."""
+    with tempfile.NamedTemporaryFile("w", suffix=".toml") as config:
+        config.write(f'[models.m]\npath = "p"\n{error}\n')
+        config.flush()
+        message = ask("shoald", "--config", config.name).stderr
+    listed = re.search(r"there are (.*)|of [\w ]+ \((.*)\)", message)
+    assert listed, message
+    return re.findall(r"[\w]+", listed[1] or listed[2])
+
+
+def code_blocks(page):
+    return re.findall(r"^```\n(.*?)^```", page.read_text(), re.M | re.S)
+
+
+class Docs(unittest.TestCase):
+    def assert_in_table(self, names, page):
+        text = (DOCS / page).read_text()
+        for name in names:
+            with self.subTest(page=page, name=name):
+                self.assertRegex(text, rf"(?m)^\| .*`{name}`|^\| .*\b{name}\b")
+
+    def test_every_key_of_model_toml_is_described(self):
+        keys = keys_named_by("nonsense = 1")
+        self.assertIn("timeout_ms", keys)
+        preprocess = keys_named_by("preprocess = {nonsense = 1}")
+        self.assertIn("crop", preprocess)
+        inputs = keys_named_by('inputs = [{name = "x", shape = [1], nonsense = 1}]')
+        self.assertIn("dtype", inputs)
+        self.assert_in_table(keys + preprocess + inputs, "serving-your-checkpoint.md")
+
+    def test_every_status_code_has_its_entry(self):
+        codes = re.findall(r"^  k(\w+) = (\d+),", (SOURCE / "shm/include/shoal/status.hpp").read_text(), re.M)
+        self.assertGreaterEqual(len(codes), 14)
+        headings = re.findall(r"^## (\w+) \((\d+)\)$", (DOCS / "errors.md").read_text(), re.M)
+        written = [("OK" if name == "Ok" else re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).upper(), number) for name, number in codes]
+        self.assertEqual(headings, written)
+
+    def test_the_table_of_operators_is_the_registry(self):
+        table = ask("shoal", "operators", "--markdown").stdout
+        self.assertIn("| Convolution |", table)
+        page = DOCS / "operators.md"
+        if os.environ.get("SHOAL_UPDATE_DOCS"):
+            page.write_text(re.sub(r"(?ms)^\| MXNet operator.*\Z", lambda _: table, page.read_text()))
+        self.assertTrue(page.read_text().endswith("\n\n" + table), "docs/operators.md is old: SHOAL_UPDATE_DOCS=1 tests/docs/docs_test.py")
+
+    def test_every_command_and_option_in_the_docs_exists(self):
+        for page in PAGES:
+            for line in "".join(code_blocks(page)).splitlines():
+                command = re.match(r"(?:[\w/]*/)?(shoald|shoal) (.*)", line.split("#")[0])
+                if not command:
+                    continue
+                words = command[2].split()
+                sub = [words[0]] if command[1] == "shoal" and not words[0].startswith("-") else []
+                known = ask(command[1], *sub, "--help")
+                with self.subTest(page=page.name, line=line):
+                    self.assertEqual(known.returncode, 0, known.stderr)
+                    for option in re.findall(r"(?<= )--[a-z-]+", line.split("#")[0]):
+                        self.assertRegex(known.stdout, rf"{option}\b")
+
+    def test_every_link_leads_somewhere(self):
+        for page in PAGES:
+            for target in re.findall(r"\]\(([^)]+)\)", page.read_text()):
+                if target.startswith("http"):
+                    continue
+                file, _, anchor = target.partition("#")
+                path = (page.parent / file).resolve() if file else page
+                with self.subTest(page=page.name, link=target):
+                    self.assertTrue(path.exists())
+                    if anchor:
+                        headings = re.findall(r"^#+ (.*)$", path.read_text(), re.M)
+                        self.assertIn(anchor, [re.sub(r"[^\w -]", "", h.lower()).replace(" ", "-") for h in headings])
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

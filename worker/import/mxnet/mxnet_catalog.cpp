@@ -1,0 +1,47 @@
+#include "worker/import/mxnet/mxnet_catalog.hpp"
+
+#include <algorithm>
+#include <map>
+
+#include "worker/graph/operators.hpp"
+#include "worker/import/mxnet/mxnet_lowering.hpp"
+
+namespace shoal::worker {
+namespace {
+
+/// Attributes that are missing are errors which the reader keeps; the lowering goes on with defaults.
+std::vector<std::string> lowered(const MxnetOperator& op) {
+  MxnetNode node;
+  node.op = node.name = op.name;
+  Graph graph;
+  AttributeReader attributes(node);
+  MxnetLowering lowering{graph, node, attributes, {}};
+  const int inputs = op.used_inputs >= 0 ? op.used_inputs : op.min_inputs;
+  for (int i = 0; i < inputs; ++i) lowering.inputs.push_back(graph.add_value({}));
+  op.lower(lowering);
+  std::vector<std::string> names;
+  for (const Node& added : graph.nodes) {
+    if (std::ranges::find(names, added.op->name) == names.end()) names.push_back(added.op->name);
+  }
+  return names;
+}
+
+}  // namespace
+
+std::vector<MxnetCatalogEntry> mxnet_catalog() {
+  std::map<std::string, MxnetCatalogEntry> entries;
+  for (const MxnetOperator* op : all_mxnet_operators()) {
+    MxnetCatalogEntry& entry = entries[op->alias_of.empty() ? op->name : op->alias_of];
+    if (op->alias_of.empty()) {
+      entry.name = op->name;
+      entry.becomes = lowered(*op);
+    } else {
+      entry.aliases.push_back(op->name);
+    }
+  }
+  std::vector<MxnetCatalogEntry> all;
+  for (auto& [name, entry] : entries) all.push_back(std::move(entry));
+  return all;
+}
+
+}  // namespace shoal::worker
