@@ -27,14 +27,14 @@ Arena::Arena(UniqueFd fd, Segment segment)
     : fd_(std::move(fd)), segment_(std::move(segment)), base_(segment_.mutable_bytes().data()), slots_(segment_.size_bytes()) {}
 
 std::shared_ptr<Slot> Arena::allocate(std::uint64_t size_bytes) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto range = slots_.allocate(size_bytes);
   return range ? std::make_shared<Slot>(shared_from_this(), *range) : nullptr;
 }
 
 void Arena::free(SlotAllocator::Range range) {
   if (fork_guard_.in_child()) return;  // the parent's slot, and perhaps a lock that nobody here will ever open
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   slots_.free(range);
 }
 
@@ -46,7 +46,7 @@ std::optional<std::uint64_t> Arena::offset_of(const TensorView& tensor) const {
 }
 
 std::uint64_t Arena::free_bytes() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return slots_.free_bytes();
 }
 

@@ -3,11 +3,11 @@
 
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <string>
 
 #include "client/src/fork_guard.hpp"
 #include "client/src/slot_allocator.hpp"
+#include "shm/base/mutex.hpp"
 #include "shm/base/unique_fd.hpp"
 #include "shm/segment/segment.hpp"
 #include "shoal/result.hpp"
@@ -44,25 +44,25 @@ class Arena : public std::enable_shared_from_this<Arena> {
   static Result<std::shared_ptr<Arena>> create(const std::string& label, std::uint64_t size_bytes, Seals seals);
 
   /// A slot of at least `size_bytes`, or null when there is no room.
-  std::shared_ptr<Slot> allocate(std::uint64_t size_bytes);
+  std::shared_ptr<Slot> allocate(std::uint64_t size_bytes) SHOAL_EXCLUDES(mutex_);
   /// Offset of `tensor` in this arena when it can travel without a copy: it lies in a slot, 64-byte aligned.
   std::optional<std::uint64_t> offset_of(const TensorView& tensor) const;
 
   const UniqueFd& fd() const { return fd_; }
   std::uint64_t size_bytes() const { return segment_.size_bytes(); }
-  std::uint64_t free_bytes() const;
+  std::uint64_t free_bytes() const SHOAL_EXCLUDES(mutex_);
 
  private:
   friend class Slot;
   Arena(UniqueFd fd, Segment segment);
-  void free(SlotAllocator::Range range);
+  void free(SlotAllocator::Range range) SHOAL_EXCLUDES(mutex_);
 
   UniqueFd fd_;
   Segment segment_;
   std::byte* base_;
   ForkGuard fork_guard_;
-  mutable std::mutex mutex_;
-  SlotAllocator slots_;  // guarded by mutex_
+  mutable Mutex mutex_;
+  SlotAllocator slots_ SHOAL_GUARDED_BY(mutex_);
 };
 
 }  // namespace shoal::client

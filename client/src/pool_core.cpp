@@ -47,12 +47,12 @@ Result<std::shared_ptr<PoolCore>> PoolCore::connect(PoolOptions options) {
   std::shared_ptr<PoolCore> core(new PoolCore(std::move(options), std::move(input), std::move(wake_fd)), destroy);
 
   const std::uint64_t until_ns = monotonic_now_ns() + count_ns(core->options_.connect_timeout);
-  std::unique_lock lock(core->mutex_);
+  const MutexLock lock(core->mutex_);
   Status status = core->begin_connection();
   while (status.ok() && !core->is_ready()) {
     if (monotonic_now_ns() >= until_ns)
       return unavailable("no answer of the daemon in {} within connect_timeout", core->options_.directory);
-    core->poll_descriptors(lock, until_ns);
+    core->poll_descriptors(until_ns);
     status = core->connection_->advance(monotonic_now_ns());
   }
   if (!status.ok()) return status;
@@ -73,7 +73,7 @@ Status PoolCore::usable() const {
 
 void PoolCore::close() {
   if (fork_guard_.in_child()) return;
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   is_closed_ = true;
   fail_everything(cancelled("the pool was destroyed while the request was under way"));
   connection_.reset();
@@ -81,23 +81,23 @@ void PoolCore::close() {
 
 bool PoolCore::wait(const Completion& target, std::uint64_t until_ns) {
   if (target.is_done() || fork_guard_.in_child()) return target.is_done();
-  std::unique_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   progress();
   while (!target.is_done() && monotonic_now_ns() < until_ns) {
     if (is_driven_) {
       Follower follower{&target, {}};
       followers_.push_back(&follower);
       if (until_ns == kForever) {
-        follower.woken.wait(lock);
+        follower.woken.wait(mutex_);
       } else {
-        follower.woken.wait_until(lock, to_time_point(until_ns));
+        follower.woken.wait_until(mutex_, to_time_point(until_ns));
       }
       std::erase(followers_, &follower);
       continue;
     }
     is_driven_ = true;
     driver_target_ = &target;
-    poll_descriptors(lock, std::min(until_ns, next_timer_ns()));
+    poll_descriptors(std::min(until_ns, next_timer_ns()));
     is_driven_ = false;
     driver_target_ = nullptr;
     progress();
@@ -108,12 +108,13 @@ bool PoolCore::wait(const Completion& target, std::uint64_t until_ns) {
 
 void PoolCore::poll() {
   if (fork_guard_.in_child()) return;
-  const std::unique_lock lock(mutex_, std::try_to_lock);
-  if (lock.owns_lock()) progress();
+  if (!mutex_.try_lock()) return;
+  const MutexLock lock(mutex_, std::adopt_lock);
+  progress();
 }
 
 // Waits without the mutex. Others may close these descriptors meanwhile; then they wake this thread, and it looks again.
-void PoolCore::poll_descriptors(std::unique_lock<std::mutex>& lock, std::uint64_t until_ns) {
+void PoolCore::poll_descriptors(std::uint64_t until_ns) {
   pollfd fds[3] = {{wake_fd_.get(), POLLIN, 0}, {-1, POLLIN, 0}, {-1, POLLIN, 0}};
   if (connection_) fds[1].fd = connection_->attach_fd();
   if (connection_ && connection_->has_socket()) fds[2].fd = connection_->socket().fd();
@@ -123,9 +124,9 @@ void PoolCore::poll_descriptors(std::unique_lock<std::mutex>& lock, std::uint64_
     limit.tv_sec = static_cast<time_t>((until_ns - now_ns) / 1'000'000'000);
     limit.tv_nsec = static_cast<long>((until_ns - now_ns) % 1'000'000'000);
   }
-  lock.unlock();
+  mutex_.unlock();
   ::ppoll(fds, 3, until_ns == kForever ? nullptr : &limit, nullptr);
-  lock.lock();
+  mutex_.lock();
   if (fds[0].revents != 0) {
     eventfd_t ignored;
     ::eventfd_read(wake_fd_.get(), &ignored);
@@ -239,10 +240,10 @@ void PoolCore::fail_everything(const Status& why) {
 }
 
 void PoolCore::expire_parked(std::uint64_t now_ns) {
-  for (auto& [name, entry] : models_) {
-    std::erase_if(entry.parked, [&](const std::shared_ptr<Request>& request) {
+  for (auto& named : models_) {  // no structured binding: clang 14 cannot capture one
+    std::erase_if(named.second.parked, [&](const std::shared_ptr<Request>& request) SHOAL_REQUIRES(mutex_) {
       if (request->deadline_ns == 0 || request->deadline_ns > now_ns) return false;
-      fail(*request, deadline_exceeded("model '{}': no daemon within the time given", name),
+      fail(*request, deadline_exceeded("model '{}': no daemon within the time given", named.first),
            request->is_sent ? Ran::kMaybe : Ran::kNo);
       return true;
     });

@@ -1,12 +1,10 @@
 // PoolCore: everything behind Pool. One mutex; whoever waits drives the socket for all.
 #pragma once
 
-#include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -17,6 +15,7 @@
 #include "client/src/description.hpp"
 #include "client/src/fork_guard.hpp"
 #include "client/src/request.hpp"
+#include "shm/base/mutex.hpp"
 #include "shm/base/unique_fd.hpp"
 #include "shm/wire/messages.hpp"
 #include "shm/wire/socket.hpp"
@@ -59,74 +58,78 @@ class PoolCore : public std::enable_shared_from_this<PoolCore> {
   };
   struct Follower {
     const Completion* target;
-    std::condition_variable woken;
+    Condition woken;
   };
 
   PoolCore(PoolOptions options, std::shared_ptr<Arena> input, UniqueFd wake_fd);
   Status usable() const;
   Status place_inputs(Tensors inputs, Request& request);
 
-  // All below: the mutex is held.
-  void progress();
-  void advance_connection();
-  Status begin_connection();
-  void on_ready();
-  void lose_connection(const Status& why);
-  void fail_everything(const Status& why);
-  void receive_all();
-  void dispatch(const wire::Message& message);
-  void handle_reply(const wire::Message& message);
-  void take_reply(const wire::Message& message, const wire::Reply& reply, const std::shared_ptr<Request>& request);
-  void handle_release(const wire::Message& message);
-  void handle_control_reply(const wire::Message& message);
-  void handle_description(ModelEntry& entry, const Result<std::string>& answer);
-  void park(const std::shared_ptr<Request>& request);
-  void expire_parked(std::uint64_t now_ns);
-  Result<Tensors> read_outputs(const wire::Message& message, const wire::Reply& reply, const Request& request);
+  void progress() SHOAL_REQUIRES(mutex_);
+  void advance_connection() SHOAL_REQUIRES(mutex_);
+  Status begin_connection() SHOAL_REQUIRES(mutex_);
+  void on_ready() SHOAL_REQUIRES(mutex_);
+  void lose_connection(const Status& why) SHOAL_REQUIRES(mutex_);
+  void fail_everything(const Status& why) SHOAL_REQUIRES(mutex_);
+  void receive_all() SHOAL_REQUIRES(mutex_);
+  void dispatch(const wire::Message& message) SHOAL_REQUIRES(mutex_);
+  void handle_reply(const wire::Message& message) SHOAL_REQUIRES(mutex_);
+  void take_reply(const wire::Message& message, const wire::Reply& reply, const std::shared_ptr<Request>& request)
+      SHOAL_REQUIRES(mutex_);
+  void handle_release(const wire::Message& message) SHOAL_REQUIRES(mutex_);
+  void handle_control_reply(const wire::Message& message) SHOAL_REQUIRES(mutex_);
+  void handle_description(ModelEntry& entry, const Result<std::string>& answer) SHOAL_REQUIRES(mutex_);
+  void park(const std::shared_ptr<Request>& request) SHOAL_REQUIRES(mutex_);
+  void expire_parked(std::uint64_t now_ns) SHOAL_REQUIRES(mutex_);
+  Result<Tensors> read_outputs(const wire::Message& message, const wire::Reply& reply, const Request& request)
+      SHOAL_REQUIRES(mutex_);
 
-  void route(const std::shared_ptr<Request>& request);
-  void send_request(const std::shared_ptr<Request>& request, ModelEntry& entry);
-  void offer_outputs(Request& request, const ModelEntry& entry);
-  void send_cancel(const Request& request);
-  std::shared_ptr<ControlCall> start_call(std::string json);
-  void send_call(ControlCall& call);
-  std::shared_ptr<ControlCall> ask_description(std::string_view model, ModelEntry& entry);
+  void route(const std::shared_ptr<Request>& request) SHOAL_REQUIRES(mutex_);
+  void send_request(const std::shared_ptr<Request>& request, ModelEntry& entry) SHOAL_REQUIRES(mutex_);
+  void offer_outputs(Request& request, const ModelEntry& entry) SHOAL_REQUIRES(mutex_);
+  void send_cancel(const Request& request) SHOAL_REQUIRES(mutex_);
+  std::shared_ptr<ControlCall> start_call(std::string json) SHOAL_REQUIRES(mutex_);
+  void send_call(ControlCall& call) SHOAL_REQUIRES(mutex_);
+  std::shared_ptr<ControlCall> ask_description(std::string_view model, ModelEntry& entry) SHOAL_REQUIRES(mutex_);
 
-  bool is_ready() const { return connection_ && connection_->is_ready(); }
-  void complete(Request& request, Outcome outcome);
-  void fail(Request& request, Status status, Ran ran = Ran::kNo);
-  void finish_call(const std::shared_ptr<ControlCall>& call, Result<std::string> answer);
-  void wake_waiters_of(const Completion& target);
-  void poll_descriptors(std::unique_lock<std::mutex>& lock, std::uint64_t until_ns);
-  std::uint64_t next_timer_ns() const;
+  bool is_ready() const SHOAL_REQUIRES(mutex_) { return connection_ && connection_->is_ready(); }
+  void complete(Request& request, Outcome outcome) SHOAL_REQUIRES(mutex_);
+  void fail(Request& request, Status status, Ran ran = Ran::kNo) SHOAL_REQUIRES(mutex_);
+  void finish_call(const std::shared_ptr<ControlCall>& call, Result<std::string> answer) SHOAL_REQUIRES(mutex_);
+  void wake_waiters_of(const Completion& target) SHOAL_REQUIRES(mutex_);
+  void poll_descriptors(std::uint64_t until_ns) SHOAL_REQUIRES(mutex_);
+  std::uint64_t next_timer_ns() const SHOAL_REQUIRES(mutex_);
 
   const PoolOptions options_;
   const ForkGuard fork_guard_;
   const std::shared_ptr<Arena> input_;  ///< null when this client submits nothing
   const UniqueFd wake_fd_;              ///< eventfd: ends the driver's poll
 
-  std::mutex mutex_;
-  std::shared_ptr<Arena> output_;  ///< a new one for every connection: an old worker may still write the old one
+  Mutex mutex_;
+  std::shared_ptr<Arena> output_
+      SHOAL_GUARDED_BY(mutex_);  ///< a new one for every connection: an old worker may still write the old one
   wire::MessageContext context_;
-  std::unique_ptr<Connection> connection_;
-  bool was_ready_ = false;             ///< this connection has been; set by on_ready()
-  std::uint64_t next_attempt_ns_ = 0;  ///< to connect, while there is no connection
-  std::uint64_t give_up_reconnecting_ns_ = 0;
-  std::uint64_t attach_read_ns_ = 0;  ///< when the attach socket was last looked at: not for every request
-  bool is_closed_ = false;
+  std::unique_ptr<Connection> connection_ SHOAL_GUARDED_BY(mutex_);
+  bool was_ready_ SHOAL_GUARDED_BY(mutex_) = false;             ///< this connection has been; set by on_ready()
+  std::uint64_t next_attempt_ns_ SHOAL_GUARDED_BY(mutex_) = 0;  ///< to connect, while there is no connection
+  std::uint64_t give_up_reconnecting_ns_ SHOAL_GUARDED_BY(mutex_) = 0;
+  std::uint64_t attach_read_ns_ SHOAL_GUARDED_BY(mutex_) =
+      0;  ///< when the attach socket was last looked at: not for every request
+  bool is_closed_ SHOAL_GUARDED_BY(mutex_) = false;
 
-  std::uint64_t last_seq_ = 0;
-  std::unordered_map<std::uint64_t, std::shared_ptr<Request>> requests_;   ///< sent, their slots not released yet; by seq
-  std::unordered_map<std::uint64_t, std::shared_ptr<ControlCall>> calls_;  ///< unanswered, by seq
-  std::map<std::string, ModelEntry, std::less<>> models_;
-  wire::Message incoming_;
-  wire::Request outgoing_;  ///< reused, so that sending allocates nothing in the long run
-  std::vector<std::byte> frame_;
-  std::vector<std::span<const std::byte>> frames_;
+  std::uint64_t last_seq_ SHOAL_GUARDED_BY(mutex_) = 0;
+  std::unordered_map<std::uint64_t, std::shared_ptr<Request>> requests_
+      SHOAL_GUARDED_BY(mutex_);  ///< sent, their slots not released yet; by seq
+  std::unordered_map<std::uint64_t, std::shared_ptr<ControlCall>> calls_ SHOAL_GUARDED_BY(mutex_);  ///< unanswered, by seq
+  std::map<std::string, ModelEntry, std::less<>> models_ SHOAL_GUARDED_BY(mutex_);
+  wire::Message incoming_ SHOAL_GUARDED_BY(mutex_);
+  wire::Request outgoing_ SHOAL_GUARDED_BY(mutex_);  ///< reused, so that sending allocates nothing in the long run
+  std::vector<std::byte> frame_ SHOAL_GUARDED_BY(mutex_);
+  std::vector<std::span<const std::byte>> frames_ SHOAL_GUARDED_BY(mutex_);
 
-  bool is_driven_ = false;
-  const Completion* driver_target_ = nullptr;
-  std::vector<Follower*> followers_;
+  bool is_driven_ SHOAL_GUARDED_BY(mutex_) = false;
+  const Completion* driver_target_ SHOAL_GUARDED_BY(mutex_) = nullptr;
+  std::vector<Follower*> followers_ SHOAL_GUARDED_BY(mutex_);
 };
 
 }  // namespace shoal::client

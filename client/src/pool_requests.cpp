@@ -47,7 +47,7 @@ std::shared_ptr<Request> PoolCore::submit(std::string_view model, Tensors inputs
     request->complete({.outputs = placed});
     return request;
   }
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (is_closed_) {
     request->complete({.outputs = Status(cancelled("the pool was destroyed"))});
     return request;
@@ -359,7 +359,7 @@ Result<ModelInfo> PoolCore::describe(std::string_view model) {
   SHOAL_RETURN_IF_ERROR(usable());
   std::shared_ptr<ControlCall> call;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     call = start_call(control_json("describe", model));
     progress();
   }
@@ -373,7 +373,7 @@ Result<std::string> PoolCore::ask(std::string_view what) {
   SHOAL_RETURN_IF_ERROR(usable());
   std::shared_ptr<ControlCall> call;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     call = start_call(control_json(what));
     call->ends_daemon = what == "stop";
     progress();
@@ -384,7 +384,7 @@ Result<std::string> PoolCore::ask(std::string_view what) {
 
 void PoolCore::cancel(Request& request) {
   if (fork_guard_.in_child()) return;
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (request.is_done()) return;
   if (requests_.contains(request.seq)) {
     send_cancel(request);
@@ -396,7 +396,7 @@ void PoolCore::cancel(Request& request) {
 
 void PoolCore::give_up(Request& request) {
   if (fork_guard_.in_child()) return;
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (request.is_done()) return;
   const bool is_under_way = requests_.contains(request.seq);
   fail(request, cancelled("model '{}': the caller gave the request up", request.model), is_under_way ? Ran::kMaybe : Ran::kNo);

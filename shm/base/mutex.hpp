@@ -1,6 +1,7 @@
-// A mutex that clang's thread-safety analysis understands (libstdc++'s carries no annotations).
+// A mutex and its condition that clang's thread-safety analysis understands (libstdc++'s carry no annotations).
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <mutex>
 
@@ -20,7 +21,7 @@
 
 namespace shoal {
 
-/// std::mutex with annotations; works with std::condition_variable_any. Threads: thread-safe.
+/// std::mutex with annotations. Threads: thread-safe.
 class SHOAL_CAPABILITY("mutex") Mutex {
  public:
   void lock() SHOAL_ACQUIRE() { mutex_.lock(); }
@@ -28,6 +29,7 @@ class SHOAL_CAPABILITY("mutex") Mutex {
   void unlock() SHOAL_RELEASE() { mutex_.unlock(); }
 
  private:
+  friend class Condition;
   std::mutex mutex_;
 };
 
@@ -35,12 +37,37 @@ class SHOAL_CAPABILITY("mutex") Mutex {
 class SHOAL_SCOPED_CAPABILITY MutexLock {
  public:
   explicit MutexLock(Mutex& mutex) SHOAL_ACQUIRE(mutex) : mutex_(mutex) { mutex_.lock(); }
+  /// Takes over a mutex that this thread has locked already.
+  MutexLock(Mutex& mutex, std::adopt_lock_t) SHOAL_REQUIRES(mutex) : mutex_(mutex) {}
   ~MutexLock() SHOAL_RELEASE() { mutex_.unlock(); }
   MutexLock(const MutexLock&) = delete;
   MutexLock& operator=(const MutexLock&) = delete;
 
  private:
   Mutex& mutex_;
+};
+
+/// std::condition_variable for a Mutex. Waits take no predicate, because the analysis cannot see which locks a lambda runs under:
+/// callers write the loop. Threads: thread-safe.
+class Condition {
+ public:
+  void wait(Mutex& mutex) SHOAL_REQUIRES(mutex) {
+    std::unique_lock lock(mutex.mutex_, std::adopt_lock);
+    condition_.wait(lock);
+    lock.release();
+  }
+  /// False when the time has come.
+  bool wait_until(Mutex& mutex, std::chrono::steady_clock::time_point until) SHOAL_REQUIRES(mutex) {
+    std::unique_lock lock(mutex.mutex_, std::adopt_lock);
+    const bool in_time = condition_.wait_until(lock, until) == std::cv_status::no_timeout;
+    lock.release();
+    return in_time;
+  }
+  void notify_one() { condition_.notify_one(); }
+  void notify_all() { condition_.notify_all(); }
+
+ private:
+  std::condition_variable condition_;
 };
 
 }  // namespace shoal

@@ -3,15 +3,14 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <condition_variable>
 #include <cstdint>
 #include <cstdio>
 #include <memory>
-#include <mutex>
 #include <nlohmann/json.hpp>
 #include <thread>
 
 #include "shm/base/errors.hpp"
+#include "shm/base/mutex.hpp"
 #include "shm/model/model_config.hpp"
 #include "shoal/engine.hpp"
 #include "shoal/image_classifier.hpp"
@@ -60,6 +59,7 @@ class FileQueue {
     for (int i = 0; i < thread_count; ++i) threads.emplace_back([this] { work(); });
     show_progress();
     threads.clear();
+    const MutexLock lock(mutex_);
     return failure_;
   }
   /// One entry per file, in their order; complete after a run() that succeeded.
@@ -69,7 +69,7 @@ class FileQueue {
   void work() {
     for (std::size_t i = next_++; i < files_.size(); i = next_++) {
       Finish finish = classify(files_[i], results_[i]);
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       if (!finish.status.ok()) {
         if (i < failed_at_) failed_at_ = i, failure_ = std::move(finish);  // the first file's error, whichever thread was faster
         next_ = files_.size();
@@ -89,9 +89,9 @@ class FileQueue {
 
   void show_progress() {
     Progress progress("classifying", files_.size());
-    std::unique_lock lock(mutex_);
+    const MutexLock lock(mutex_);
     while (done_ < files_.size() && failure_.status.ok()) {
-      changed_.wait(lock);
+      changed_.wait(mutex_);
       progress.show(done_);
     }
   }
@@ -99,11 +99,11 @@ class FileQueue {
   const ImageClassifier& classifier_;
   const std::vector<std::string>& files_;
   std::atomic<std::size_t> next_{0};
-  std::mutex mutex_;
-  std::condition_variable changed_;
+  Mutex mutex_;
+  Condition changed_;
   std::vector<Classes> results_;  // each thread writes those of the files it took
-  std::size_t done_ = 0, failed_at_ = SIZE_MAX;
-  Finish failure_;
+  std::size_t done_ SHOAL_GUARDED_BY(mutex_) = 0, failed_at_ SHOAL_GUARDED_BY(mutex_) = SIZE_MAX;
+  Finish failure_ SHOAL_GUARDED_BY(mutex_);
 };
 
 void print_json(const std::vector<std::string>& files, const std::vector<Classes>& all) {

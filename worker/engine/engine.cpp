@@ -1,13 +1,12 @@
 #include "shoal/engine.hpp"
 
 #include <algorithm>
-#include <condition_variable>
 #include <deque>
-#include <mutex>
 #include <thread>
 
 #include "shm/base/clock.hpp"
 #include "shm/base/errors.hpp"
+#include "shm/base/mutex.hpp"
 #include "worker/engine/identity_model.hpp"
 #include "worker/engine/model_loader.hpp"
 
@@ -45,22 +44,25 @@ class EngineRequest final : public PendingOutcome {
   }
 
   bool ready() override {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     return is_done_;
   }
   bool wait_for(std::chrono::nanoseconds limit) override {
-    std::unique_lock lock(mutex_);
-    return done_.wait_for(lock, limit, [&] { return is_done_; });
+    const auto until = std::chrono::steady_clock::now() + limit;
+    const MutexLock lock(mutex_);
+    while (!is_done_ && done_.wait_until(mutex_, until)) {
+    }
+    return is_done_;
   }
   const Outcome& outcome() override {
-    std::unique_lock lock(mutex_);
-    done_.wait(lock, [&] { return is_done_; });
-    return outcome_;
+    const MutexLock lock(mutex_);
+    while (!is_done_) done_.wait(mutex_);
+    return outcome_;  // never changes again
   }
   void cancel() override { complete({.outputs = Status(cancelled("the caller gave the request up"))}); }
 
   void complete(Outcome outcome) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (is_done_) return;
     outcome_ = std::move(outcome);
     is_done_ = true;
@@ -72,10 +74,10 @@ class EngineRequest final : public PendingOutcome {
   std::uint64_t deadline_ns = 0;
 
  private:
-  std::mutex mutex_;
-  std::condition_variable done_;
-  bool is_done_ = false;
-  Outcome outcome_;
+  Mutex mutex_;
+  Condition done_;
+  bool is_done_ SHOAL_GUARDED_BY(mutex_) = false;
+  Outcome outcome_ SHOAL_GUARDED_BY(mutex_);
 };
 
 /// The caller's end: letting go of it gives the request up.
@@ -98,17 +100,18 @@ struct Engine::Impl {
   LoadedModel loaded;
   ModelInfo info;
 
-  std::mutex mutex;
-  std::condition_variable context_freed, submitted;
-  std::vector<std::unique_ptr<Context>> free_contexts;
   std::size_t context_count = 0;
-  std::deque<std::shared_ptr<EngineRequest>> queue;
-  std::vector<std::thread> threads;
-  bool is_stopping = false;
+
+  Mutex mutex;
+  Condition context_freed, submitted;
+  std::vector<std::unique_ptr<Context>> free_contexts SHOAL_GUARDED_BY(mutex);
+  std::deque<std::shared_ptr<EngineRequest>> queue SHOAL_GUARDED_BY(mutex);
+  std::vector<std::thread> threads SHOAL_GUARDED_BY(mutex);
+  bool is_stopping SHOAL_GUARDED_BY(mutex) = false;
 
   ~Impl() {
     {
-      const std::lock_guard lock(mutex);
+      const MutexLock lock(mutex);
       is_stopping = true;
       submitted.notify_all();
     }
@@ -118,15 +121,15 @@ struct Engine::Impl {
   }
 
   std::unique_ptr<Context> take_context() {
-    std::unique_lock lock(mutex);
-    context_freed.wait(lock, [&] { return !free_contexts.empty(); });
+    const MutexLock lock(mutex);
+    while (free_contexts.empty()) context_freed.wait(mutex);
     auto context = std::move(free_contexts.back());
     free_contexts.pop_back();
     return context;
   }
 
   void give_back(std::unique_ptr<Context> context) {
-    const std::lock_guard lock(mutex);
+    const MutexLock lock(mutex);
     free_contexts.push_back(std::move(context));
     context_freed.notify_one();
   }
@@ -168,16 +171,17 @@ struct Engine::Impl {
   }
 
   void serve() {
-    std::unique_lock lock(mutex);
-    while (true) {
-      submitted.wait(lock, [&] { return is_stopping || !queue.empty(); });
-      if (is_stopping) return;
-      const std::shared_ptr<EngineRequest> request = std::move(queue.front());
-      queue.pop_front();
-      lock.unlock();
-      answer(*request);
-      lock.lock();
-    }
+    while (const auto request = next_request()) answer(*request);
+  }
+
+  // Null when the engine is being destroyed.
+  std::shared_ptr<EngineRequest> next_request() {
+    const MutexLock lock(mutex);
+    while (!is_stopping && queue.empty()) submitted.wait(mutex);
+    if (is_stopping) return nullptr;
+    auto request = std::move(queue.front());
+    queue.pop_front();
+    return request;
   }
 
   void answer(EngineRequest& request) {
@@ -222,7 +226,7 @@ Result<Engine> Engine::load(const std::string& path, EngineOptions options) {
   impl->info.inputs = impl->loaded.inputs;
   impl->info.outputs = impl->loaded.outputs;
   impl->context_count = static_cast<std::size_t>(std::max(options.contexts, 1));
-  for (std::size_t i = 0; i < impl->context_count; ++i) impl->free_contexts.push_back(std::make_unique<Context>());
+  for (std::size_t i = 0; i < impl->context_count; ++i) impl->give_back(std::make_unique<Context>());
   return Engine(std::move(impl));
 }
 
@@ -243,7 +247,7 @@ Prediction Engine::submit(std::string_view model, Tensors inputs, SubmitOptions 
   if (!model.empty() && model != impl_->info.name) {
     request->complete({.outputs = Status(not_found("this engine runs model '{}', not '{}'", impl_->info.name, model))});
   } else {
-    const std::lock_guard lock(impl_->mutex);
+    const MutexLock lock(impl_->mutex);
     impl_->queue.push_back(request);
     if (impl_->threads.size() < impl_->context_count) impl_->threads.emplace_back([impl = impl_.get()] { impl->serve(); });
     impl_->submitted.notify_one();

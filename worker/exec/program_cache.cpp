@@ -25,7 +25,7 @@ Result<ProgramCache::ProgramPointer> ProgramCache::get(const std::string& key, c
     MutexLock lock(mutex_);
     if (const auto found = entries_.find(key); found != entries_.end()) {
       entry = found->second;
-      compiled_.wait(mutex_, [&] { return !entry->compiling; });
+      while (entry->compiling) compiled_.wait(mutex_);
       if (entry->program == nullptr) return entry->failure;
       touch(key, entry);
       return entry->program;

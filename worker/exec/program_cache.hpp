@@ -2,7 +2,6 @@
 // first.
 #pragma once
 
-#include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <list>
@@ -60,7 +59,7 @@ class ProgramCache {
 
   const std::size_t budget_bytes_;
   mutable Mutex mutex_;
-  std::condition_variable_any compiled_;
+  Condition compiled_;
   std::map<std::string, std::shared_ptr<Entry>, std::less<>> entries_ SHOAL_GUARDED_BY(mutex_);
   std::list<std::string> recency_ SHOAL_GUARDED_BY(mutex_);  ///< keys of those that may be thrown out, latest first
   ProgramCounters counters_ SHOAL_GUARDED_BY(mutex_);

@@ -6,12 +6,18 @@
 
 namespace shoal::worker {
 
+#if defined(__clang__) && __clang_major__ < 15
+using Binary16 = __fp16;  // all that clang 14 has without AVX512-FP16; stored and converted alike
+#else
+using Binary16 = _Float16;
+#endif
+
 /// IEEE 754 binary16; converting from float rounds to nearest even.
 struct Half {
   Half() = default;
-  explicit Half(float value) : value(static_cast<_Float16>(value)) {}
+  explicit Half(float value) : value(static_cast<Binary16>(value)) {}
   operator float() const { return static_cast<float>(value); }  // NOLINT(google-explicit-constructor): reads as the number it is
-  _Float16 value;
+  Binary16 value;
 };
 static_assert(sizeof(Half) == 2);
 

@@ -10,7 +10,7 @@ Status ArenaRegistry::attach(std::uint64_t client_id, const std::vector<UniqueFd
   SHOAL_ASSIGN_OR_RETURN(Segment input, Segment::map(fds[0], Segment::Access::kReadOnly));
   SHOAL_ASSIGN_OR_RETURN(Segment output, Segment::map(fds[1], Segment::Access::kReadWrite));
   auto arenas = std::make_shared<ClientArenas>(ClientArenas{std::move(input), std::move(output)});
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   clients_[client_id] = std::move(arenas);
   attached_.notify_all();
   return {};
@@ -18,7 +18,7 @@ Status ArenaRegistry::attach(std::uint64_t client_id, const std::vector<UniqueFd
 
 void ArenaRegistry::detach(std::uint64_t client_id) {
   std::shared_ptr<ClientArenas> dropped;  // destroyed after the lock is open: unmapping takes its time
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (const auto found = clients_.find(client_id); found != clients_.end()) {
     dropped = std::move(found->second);
     clients_.erase(found);
@@ -26,9 +26,10 @@ void ArenaRegistry::detach(std::uint64_t client_id) {
 }
 
 std::shared_ptr<ClientArenas> ArenaRegistry::find(std::uint64_t client_id, std::chrono::milliseconds limit) {
-  std::unique_lock lock(mutex_);
-  const auto is_here = [&] { return clients_.contains(client_id); };
-  if (!is_here()) attached_.wait_for(lock, limit, is_here);
+  const auto until = std::chrono::steady_clock::now() + limit;
+  const MutexLock lock(mutex_);
+  while (!clients_.contains(client_id) && attached_.wait_until(mutex_, until)) {
+  }
   const auto found = clients_.find(client_id);
   return found == clients_.end() ? nullptr : found->second;
 }

@@ -2,13 +2,12 @@
 #pragma once
 
 #include <chrono>
-#include <condition_variable>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <unordered_map>
 #include <vector>
 
+#include "shm/base/mutex.hpp"
 #include "shm/base/unique_fd.hpp"
 #include "shm/segment/segment.hpp"
 #include "shoal/result.hpp"
@@ -26,15 +25,15 @@ struct ClientArenas {
 class ArenaRegistry {
  public:
   /// Maps both. Errors: kInvalidArgument (not two descriptors), those of Segment::map.
-  Status attach(std::uint64_t client_id, const std::vector<UniqueFd>& fds);
-  void detach(std::uint64_t client_id);
+  Status attach(std::uint64_t client_id, const std::vector<UniqueFd>& fds) SHOAL_EXCLUDES(mutex_);
+  void detach(std::uint64_t client_id) SHOAL_EXCLUDES(mutex_);
   /// The client's arenas, waiting for their attach message if need be; null when it does not come in time.
-  std::shared_ptr<ClientArenas> find(std::uint64_t client_id, std::chrono::milliseconds limit);
+  std::shared_ptr<ClientArenas> find(std::uint64_t client_id, std::chrono::milliseconds limit) SHOAL_EXCLUDES(mutex_);
 
  private:
-  std::mutex mutex_;
-  std::condition_variable attached_;
-  std::unordered_map<std::uint64_t, std::shared_ptr<ClientArenas>> clients_;
+  Mutex mutex_;
+  Condition attached_;
+  std::unordered_map<std::uint64_t, std::shared_ptr<ClientArenas>> clients_ SHOAL_GUARDED_BY(mutex_);
 };
 
 }  // namespace shoal::worker

@@ -23,7 +23,7 @@ ProgramCompiler::ProgramCompiler(Model& model, const CancelledRequests& cancelle
 
 ProgramCompiler::~ProgramCompiler() {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     is_stopping_ = true;
     ordered_.notify_all();
   }
@@ -34,7 +34,7 @@ std::shared_ptr<const PendingProgram> ProgramCompiler::compile(std::span<const T
   const Pending pending(new PendingProgram(inputs, order));
   line_.misses.fetch_add(1, std::memory_order_relaxed);
   line_.compiling.fetch_add(1, std::memory_order_relaxed);
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   queue_.push_back(pending);
   if (!thread_.joinable()) thread_ = std::thread([this] { serve(); });
   ordered_.notify_one();
@@ -44,15 +44,10 @@ std::shared_ptr<const PendingProgram> ProgramCompiler::compile(std::span<const T
 void ProgramCompiler::serve() {
   (void)::setpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()), kNiceness);  // Linux: of this thread alone
   model_.enter_thread();
-  std::unique_lock lock(mutex_);
-  while (true) {
-    ordered_.wait(lock, [&] { return is_stopping_ || !queue_.empty(); });
-    if (is_stopping_) return;
-    const Pending first = queue_.front();
-    lock.unlock();
+  while (const Pending first = next_order()) {
     const auto outcome = compile_now(*first);
     publish_counters();
-    lock.lock();
+    const MutexLock lock(mutex_);
     // That a request was cancelled is its own affair; a program is everybody's who asked for the same inputs.
     const bool is_shared = outcome.status().code() != StatusCode::kCancelled;
     for (const Pending& pending : take_from_queue(first, is_shared)) {
@@ -62,6 +57,12 @@ void ProgramCompiler::serve() {
       ::eventfd_write(pending->order_.wake_fd, 1);
     }
   }
+}
+
+ProgramCompiler::Pending ProgramCompiler::next_order() {
+  const MutexLock lock(mutex_);
+  while (!is_stopping_ && queue_.empty()) ordered_.wait(mutex_);
+  return is_stopping_ ? nullptr : queue_.front();
 }
 
 Result<std::shared_ptr<const Program>> ProgramCompiler::compile_now(const PendingProgram& pending) {

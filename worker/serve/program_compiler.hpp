@@ -2,15 +2,14 @@
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <thread>
 #include <vector>
 
+#include "shm/base/mutex.hpp"
 #include "shm/wire/status_page.hpp"
 #include "shoal/result.hpp"
 #include "worker/exec/model.hpp"
@@ -63,17 +62,18 @@ class ProgramCompiler {
  private:
   using Pending = std::shared_ptr<PendingProgram>;
   void serve();
+  Pending next_order();  ///< stays in the queue; null when this is being destroyed
   Result<std::shared_ptr<const Program>> compile_now(const PendingProgram& pending);
-  std::vector<Pending> take_from_queue(const Pending& first, bool with_equals);
+  std::vector<Pending> take_from_queue(const Pending& first, bool with_equals) SHOAL_REQUIRES(mutex_);
   void publish_counters();
 
   Model& model_;
   const CancelledRequests& cancelled_;
   wire::ProgramLine& line_;
-  std::mutex mutex_;
-  std::condition_variable ordered_;
-  std::deque<Pending> queue_;
-  bool is_stopping_ = false;
+  Mutex mutex_;
+  Condition ordered_;
+  std::deque<Pending> queue_ SHOAL_GUARDED_BY(mutex_);
+  bool is_stopping_ SHOAL_GUARDED_BY(mutex_) = false;
   std::thread thread_;
 };
 
