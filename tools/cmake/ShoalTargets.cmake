@@ -4,6 +4,19 @@ add_library(shoal_flags INTERFACE)
 target_compile_options(shoal_flags INTERFACE -Wall -Wextra -Wno-missing-field-initializers)
 target_include_directories(shoal_flags INTERFACE ${CMAKE_SOURCE_DIR} ${CMAKE_SOURCE_DIR}/shm/include)
 
+if(SHOAL_CHECK_LOCKS)
+  target_compile_options(shoal_flags INTERFACE -fsyntax-only -Wthread-safety -Werror=thread-safety)
+  foreach(rule ARCHIVE_CREATE ARCHIVE_APPEND ARCHIVE_FINISH CREATE_SHARED_LIBRARY LINK_EXECUTABLE)
+    set(CMAKE_CXX_${rule} true)                                  # the shell's: nothing is compiled, so there is nothing to link
+  endforeach()
+  set(CMAKE_GTEST_DISCOVER_TESTS_DISCOVERY_MODE PRE_TEST)        # nor a test to be asked what it holds
+endif()
+
+if(SHOAL_COVERAGE)
+  add_library(shoal_coverage_exit STATIC ${CMAKE_SOURCE_DIR}/tests/support/coverage_exit.cpp)
+  target_link_libraries(shoal_flags INTERFACE shoal_coverage_exit)
+endif()
+
 # shoal_library(NAME SOURCES a.cpp ... [DEPENDS target ...]): one static library per folder, linked into the binaries and libshoal*.
 function(shoal_library name)
   cmake_parse_arguments(arg "" "" "SOURCES;DEPENDS" ${ARGN})
@@ -36,7 +49,8 @@ function(shoal_shared_library name)
     FILE_SET HEADERS COMPONENT libshoal-dev)
 endfunction()
 
-add_custom_target(unit_tests)  # every test labelled unit: what the sanitizer presets build
+add_custom_target(unit_tests)     # every test labelled unit: what the preset asan builds
+add_custom_target(threads_tests)  # every test labelled threads: what the preset tsan builds
 
 # shoal_test(NAME SOURCES a_test.cpp ... [DEPENDS target ...] LABELS unit [TIMEOUT seconds]): one GoogleTest binary; each test is one ctest entry
 # unless WHOLE is given (then the binary is one entry: for suites that share an expensive fixture).
@@ -47,15 +61,18 @@ function(shoal_test name)
   endif()
   add_executable(${name} ${arg_SOURCES})
   target_link_libraries(${name} PRIVATE shoal_flags ${arg_DEPENDS} GTest::gtest GTest::gtest_main)
-  if("unit" IN_LIST arg_LABELS)
-    add_dependencies(unit_tests ${name})
-  endif()
+  foreach(label unit threads)
+    if(label IN_LIST arg_LABELS)
+      add_dependencies(${label}_tests ${name})
+    endif()
+  endforeach()
   set(environment "SHOAL_SOURCE_DIR=${CMAKE_SOURCE_DIR}")  # one entry only: gtest_discover_tests takes lists apart
   if(arg_WHOLE)
     add_test(NAME ${name} COMMAND ${name})
     set_tests_properties(${name} PROPERTIES LABELS "${arg_LABELS}" TIMEOUT ${arg_TIMEOUT} ENVIRONMENT "${environment}")
   else()
+    string(REPLACE ";" "\\;" labels "${arg_LABELS}")
     gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60
-      PROPERTIES LABELS "${arg_LABELS}" TIMEOUT ${arg_TIMEOUT} ENVIRONMENT "${environment}")
+      PROPERTIES LABELS "${labels}" TIMEOUT ${arg_TIMEOUT} ENVIRONMENT "${environment}")
   endif()
 endfunction()

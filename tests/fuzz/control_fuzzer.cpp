@@ -1,0 +1,21 @@
+// The JSON that processes exchange, read by each side: clients read the daemon, zygotes the daemon, the daemon its zygotes.
+#include <string_view>
+
+#include "client/src/description.hpp"
+#include "shm/base/check.hpp"
+#include "supervisor/repository/model_text.hpp"
+#include "worker/zygote/load_message.hpp"
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  using namespace shoal;
+  const std::string_view text(reinterpret_cast<const char*>(data), size);
+  (void)client::parse_message(text);
+  (void)client::parse_names(text);
+  (void)worker::parse_load(text);
+  if (const auto loaded = supervisor::parse_loaded(text); loaded.ok()) SHOAL_CHECK(loaded->signature("echo") != 0);
+  const auto description = client::parse_description(text);
+  if (!description.ok()) return 0;
+  const auto order = client::match_inputs(*description, description->info.inputs);
+  if (order.ok()) SHOAL_CHECK(order->size() == description->info.inputs.size());
+  return 0;
+}

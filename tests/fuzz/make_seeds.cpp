@@ -1,0 +1,177 @@
+// Writes DIRECTORY/TARGET/*: what each fuzzer begins with, made by our own encoders.
+#include <cstdint>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "client/src/description.hpp"
+#include "shm/wire/control.hpp"
+#include "shm/wire/messages.hpp"
+#include "supervisor/repository/model_text.hpp"
+#include "tests/fuzz/packets.hpp"
+
+namespace shoal {
+namespace {
+
+using Bytes = std::vector<std::byte>;
+
+class SeedWriter {
+ public:
+  explicit SeedWriter(std::filesystem::path directory) : directory_(std::move(directory)) {}
+  void write(const std::string& target, const std::string& name, std::span<const std::byte> bytes) const {
+    std::filesystem::create_directories(directory_ / target);
+    std::ofstream(directory_ / target / name, std::ios::binary)
+        .write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
+  }
+  void write(const std::string& target, const std::string& name, std::string_view text) const {
+    write(target, name, std::as_bytes(std::span(text)));
+  }
+
+ private:
+  std::filesystem::path directory_;
+};
+
+Bytes message(std::initializer_list<std::span<const std::byte>> frames) {
+  Bytes data;
+  for (const auto frame : frames) fuzz::append_packet(data, frame);
+  return data;
+}
+
+// A request of 4 floats for the lane of wire_fuzzer.cpp.
+Bytes request(wire::Location location, std::uint64_t capacity_bytes) {
+  wire::Request request;
+  request.header = {.kind = static_cast<std::uint16_t>(wire::Kind::kRequest),
+                    .seq = 1,
+                    .model_id = 1,
+                    .signature = 1,
+                    .client_id = 1,
+                    .request_id = 1,
+                    .incarnation = 1,
+                    .attempt = 1};
+  wire::WireTensor input = wire::to_wire({DType::kFloat32, Shape{2, 2}, nullptr});
+  input.location = static_cast<std::uint8_t>(location);
+  input.offset_bytes = 128;
+  wire::WireTensor slot{};
+  slot.offset_bytes = 64;
+  slot.capacity_bytes = capacity_bytes;
+  request.inputs = {input};
+  request.outputs = {slot};
+  Bytes frame;
+  wire::encode_request(request, frame);
+  return frame;
+}
+
+Bytes reply() {
+  wire::Reply reply;
+  reply.header = {.kind = static_cast<std::uint16_t>(wire::Kind::kReply), .seq = 1, .request_id = 1, .ran = 2, .released = 1};
+  reply.outputs = {wire::to_wire({DType::kInt64, Shape{1, 3}, nullptr})};
+  Bytes frame;
+  wire::encode_reply(reply, frame);
+  return frame;
+}
+
+void write_wire_seeds(const SeedWriter& seeds) {
+  const float values[4] = {1, 2, 3, 4};
+  seeds.write("wire", "arena", message({request(wire::Location::kArena, 64)}));
+  seeds.write("wire", "spill", message({request(wire::Location::kArena, 0)}));
+  seeds.write("wire", "frame", message({request(wire::Location::kFrame, 64), std::as_bytes(std::span(values))}));
+  seeds.write("wire", "reply", message({reply()}));
+  for (const wire::Kind kind : {wire::Kind::kControl, wire::Kind::kWelcome}) {
+    const wire::ControlHeader header = wire::make_control(kind, 7);
+    seeds.write(
+        "wire", "control-" + std::to_string(static_cast<int>(kind)),
+        message({std::as_bytes(std::span(&header, 1)), std::as_bytes(std::span(std::string_view(R"({"what": "list"})")))}));
+  }
+}
+
+// The packet that send_control() makes, behind the byte that chooses descriptors.
+Bytes packet(std::uint8_t choice, const wire::ControlMessage& control) {
+  const wire::ControlPair pair = wire::make_control_pair().value();
+  if (!wire::send_control(pair.ours.get(), control).ok()) std::abort();
+  Bytes bytes(1 + 256);
+  bytes[0] = std::byte{choice};
+  bytes.resize(1 + static_cast<std::size_t>(::read(pair.theirs.get(), bytes.data() + 1, bytes.size() - 1)));
+  return bytes;
+}
+
+// The same, announcing the two arenas that choice 2 sends along.
+Bytes attach_with_arenas() {
+  constexpr std::size_t kDescriptorCountAt = 1 + 36;  // control.cpp, Header::fd_count
+  Bytes bytes = packet(2, {.kind = wire::ControlKind::kAttach});
+  bytes.at(kDescriptorCountAt) = std::byte{2};
+  return bytes;
+}
+
+void write_attach_seeds(const SeedWriter& seeds) {
+  const Bytes bound = packet(0, {.kind = wire::ControlKind::kBound});
+  seeds.write("attach", "tool", message({packet(0, {.kind = wire::ControlKind::kAttach}), bound}));
+  seeds.write("attach", "client", message({attach_with_arenas(), bound}));
+  seeds.write("attach", "twice", message({attach_with_arenas(), attach_with_arenas()}));
+  seeds.write("attach", "text", message({packet(0, {.kind = wire::ControlKind::kAttach, .id = 1, .text = "hello"})}));
+}
+
+void write_control_seeds(const SeedWriter& seeds) {
+  ServedModel model{.name = "echo", .path = "builtin:identity", .files = {}, .config = {}, .labels = {"cat", "dog"}};
+  model.config.inputs = {{"data", DType::kFloat32, Shape{-1, 3, 224, 224}}};
+  model.config.shapes = {{{"data", DType::kFloat32, Shape{1, 3, 224, 224}}}};
+  model.config.preprocess = preprocess_preset("imagenet").value();
+  const supervisor::LoadedModel loaded{.inputs = model.config.inputs,
+                                       .outputs = {{"data_output", DType::kFloat32, Shape{-1, 1000}}},
+                                       .ignored_inputs = {"softmax_label"}};
+  seeds.write("control", "load", supervisor::load_text(model));
+  seeds.write("control", "describe", supervisor::describe_text(model, loaded, 1));
+  seeds.write("control", "loaded", R"({"inputs": [{"name": "data", "dtype": "float32", "shape": [-1, 4]}], "outputs": [],
+    "ignored_inputs": ["label"], "warnings": ["w"], "hash": "00", "packed_bytes": 1, "parameter_bytes": 2, "arena_bytes": 3})");
+  seeds.write("control", "list", R"({"models": [{"name": "a", "version": 1, "state": "ready"}, "b"]})");
+  seeds.write("control", "error", R"({"message": "no model 'a'"})");
+  seeds.write("control", "ask", client::control_json("describe", "echo"));
+}
+
+void write_config_seeds(const SeedWriter& seeds) {
+  constexpr std::string_view kModel = R"(
+inputs = [{name = "data", shape = [-1, 3, 224, 224], dtype = "float32"}]
+outputs = ["softmax_output"]
+labels = "synset.txt"
+device = "cpu"
+workers = 4
+contexts = 1
+threads = 2
+queue_limit = 64
+timeout_ms = 500
+shapes = [{data = [1, 3, 224, 224]}, {data = [8, 3, 224, 224]}]
+[preprocess]
+preset = "imagenet"
+resize = 256
+crop = [224, 224]
+order = "rgb"
+mean = [1.0, 2.0, 3.0]
+scale = [0.1, 0.1, 0.1]
+)";
+  const std::string toml = std::string(kModel), zero(1, '\0'), one(1, '\1'), two(1, '\2');
+  seeds.write("config", "model", zero + toml);
+  seeds.write("config", "short", zero + "inputs = [{name = \"data\", shape = [-1, 4]}]\n");
+  seeds.write("config", "daemon", one + "[models.a]\npath = \"models/a\"\nworkers = 2\n[models.b]\npath = \"/b\"\n");
+  seeds.write("config", "argument",
+              two +
+                  "a=models/a,workers=4,contexts=1,threads=2,device=cpu,queue_limit=64,timeout_ms=500,labels=FILE,"
+                  "preset=imagenet,input=data:?x3x224x224:float32,shape=data:4x3x224x224");
+}
+
+}  // namespace
+}  // namespace shoal
+
+int main(int argc, char** argv) {
+  if (argc != 2) {
+    std::fprintf(stderr, "usage: make-fuzz-seeds DIRECTORY\n");
+    return 2;
+  }
+  const shoal::SeedWriter seeds(argv[1]);
+  shoal::write_wire_seeds(seeds);
+  shoal::write_attach_seeds(seeds);
+  shoal::write_control_seeds(seeds);
+  shoal::write_config_seeds(seeds);
+}

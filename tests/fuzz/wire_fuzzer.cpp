@@ -1,0 +1,71 @@
+// A message's frames, as anybody may send them: the decoders of both directions, and a lane that answers what decodes.
+#include <algorithm>
+#include <thread>
+#include <vector>
+
+#include "shm/base/check.hpp"
+#include "shm/segment/segment.hpp"
+#include "shm/wire/messages.hpp"
+#include "tests/fuzz/packets.hpp"
+#include "worker/engine/identity_model.hpp"
+#include "worker/serve/request_runner.hpp"
+
+namespace shoal {
+namespace {
+
+using Frame = std::span<const std::byte>;
+
+// What decodes says every byte of its frame: encoded again it is the same.
+template <typename Decoded>
+void check_round_trip(const Result<Decoded>& decoded, void (*encode)(const Decoded&, std::vector<std::byte>&), Frame frame) {
+  if (!decoded.ok()) return;
+  std::vector<std::byte> again;
+  encode(*decoded, again);
+  SHOAL_CHECK(std::ranges::equal(again, frame));
+}
+
+// A lane on the identity model, and the arenas of client 1.
+class Lane {
+ public:
+  Lane() {
+    std::vector<UniqueFd> arenas;
+    for (const char* label : {"input", "output"}) arenas.push_back(create_memfd(label, 4096).value());
+    SHOAL_CHECK(arenas_.attach(1, arenas).ok());
+  }
+
+  void answer(std::span<const Frame> message) {
+    const auto header = wire::decode_request(message[0]);
+    if (header.ok() && header->header.client_id != 1) return;  // would wait for arenas that nobody sends
+    auto reply = runner_.answer(message);
+    while (const auto program = runner_.waits_for()) {
+      while (!program->is_ready()) std::this_thread::yield();
+      reply = runner_.answer(message, program);
+    }
+    if (!reply.empty()) SHOAL_CHECK(wire::decode_reply(reply[0]).ok());
+  }
+
+ private:
+  worker::IdentityModel model_;
+  worker::ServedModelView served_{"echo", model_, {{"data", DType::kFloat32, Shape{-1, -1}}}};
+  worker::ArenaRegistry arenas_;
+  worker::CancelledRequests cancelled_;
+  wire::LaneLine line_{};
+  wire::ProgramLine program_line_{};
+  worker::ProgramCompiler compiler_{model_, cancelled_, program_line_};
+  worker::RequestRunner runner_{served_, arenas_, cancelled_, compiler_, line_, -1};
+};
+
+}  // namespace
+}  // namespace shoal
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  using namespace shoal;
+  static Lane lane;
+  const auto message = fuzz::split_packets(std::as_bytes(std::span(data, size)));
+  if (message.empty()) return 0;
+  check_round_trip(wire::decode_request(message[0]), wire::encode_request, message[0]);
+  check_round_trip(wire::decode_reply(message[0]), wire::encode_reply, message[0]);
+  (void)wire::decode_control(message[0]);
+  lane.answer(message);
+  return 0;
+}
