@@ -1,9 +1,11 @@
 // What dies, and what goes on.
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <fstream>
 #include <thread>
@@ -187,6 +189,33 @@ TEST(Survival, AClientGoesOnWithTheNextDaemon) {
   daemon.start();
   ASSERT_TRUE(prediction.wait_for(10s));
   EXPECT_TRUE(prediction.get().ok()) << prediction.get().status().to_string();
+}
+
+// The news of clients that go fills the control socket of a worker that stands still; what then cannot be told it is told later.
+TEST(Survival, AWorkerWhoseControlSocketIsFullGetsRequestsAgainWhenItReads) {
+  constexpr std::size_t kClients = 340;  // an empty packet is charged 768 bytes of the socket's 212992
+  rlimit limit{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &limit), 0);
+  const rlimit raised{std::min<rlim_t>(limit.rlim_max, 16'384), limit.rlim_max};
+  if (raised.rlim_cur < kClients * 16) GTEST_SKIP() << "needs " << kClients * 16 << " descriptors";
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &raised), 0);  // the daemon inherits it
+  const DaemonFixture daemon;
+  const pid_t worker = daemon.workers().at(0);
+  std::vector<Pool> pools;
+  for (std::size_t i = 0; i < kClients; ++i) {
+    pools.push_back(daemon.connect({.input_arena_bytes = 4096, .output_arena_bytes = 4096}));
+    ASSERT_TRUE(pools.back().predict("echo", {{"data", counting({4})}}).ok());
+  }
+  stop_process(worker);
+  pools.clear();
+  Pool late = daemon.connect();
+  const Prediction prediction = late.submit("echo", {{"data", counting({4}, 7)}});
+  EXPECT_TRUE(eventually([&] { return !prediction.ready() && daemon.log().find("worker_unroutable") != std::string::npos; }));
+  ASSERT_EQ(::kill(worker, SIGCONT), 0);
+  const auto& outputs = prediction.get();
+  ASSERT_TRUE(outputs.ok()) << outputs.status().to_string();
+  EXPECT_EQ((*outputs)[0].tensor.values<float>()[3], 10.0f);
+  ::setrlimit(RLIMIT_NOFILE, &limit);
 }
 
 }  // namespace
