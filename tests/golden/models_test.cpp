@@ -19,7 +19,9 @@ struct RealModel {
   int epoch;
   double tolerance = kTolerance;
 };
-void PrintTo(const RealModel& model, std::ostream* out) { *out << model.folder << " epoch " << model.epoch; }
+void PrintTo(const RealModel& model, std::ostream* out) {
+  *out << model.folder << " " << model.prefix << " epoch " << model.epoch;
+}
 
 constexpr RealModel kModels[] = {
     {"cifar-resnet20-v1", "cifar_resnet20_v1", 0},
@@ -27,6 +29,13 @@ constexpr RealModel kModels[] = {
     {"squeezenet11-mxnet-derived", "squeezenet11", 0},
     {"squeezenet11-mxnet-derived", "squeezenet11", 16},  // the same numbers, stored as float16
     {"mnist-mlp-mx14", "model", 0},
+    {"mnist-lenet-mx05", "mnist-lenet-0", 10},
+    {"mtcnn", "det1", 1},
+    {"mtcnn", "det2", 1},
+    {"mtcnn", "det3", 1},
+    {"lffd-head", "lffd-head", 0},
+    {"tiny-linear-mx11", "model", 0},
+    {"tiny-softmax-mx09", "go_test", 1},
 };
 
 /// The stored input; pictures stored as uint8 are bytes, blue first, that the model wants as floats, less their mean where the
@@ -53,6 +62,7 @@ TEST_P(Models, GiveTheExpectedOutputs) {
   std::ifstream index(folder / "expected" / "expected.json");
   if (!index) GTEST_SKIP() << "no model in " << folder << "; set SHOAL_TEST_DATA";
   for (const auto& entry : nlohmann::json::parse(index)) {
+    if (entry.value("model", real.prefix) != real.prefix) continue;  // one list for the three networks of a cascade
     SCOPED_TRACE(entry.at("case").get<std::string>());
     Tensors inputs;
     for (const auto& input : entry.at("inputs")) {
@@ -76,8 +86,8 @@ TEST_P(Models, GiveTheExpectedOutputs) {
 INSTANTIATE_TEST_SUITE_P(, Models, ::testing::Combine(::testing::ValuesIn(kDevices), ::testing::ValuesIn(kModels)),
                          [](const auto& info) {
                            const RealModel& real = std::get<1>(info.param);
-                           return test_name(std::string(real.folder) + "_epoch" + std::to_string(real.epoch) + "_on_" +
-                                            std::get<0>(info.param));
+                           return test_name(std::string(real.folder) + "_" + real.prefix + "_epoch" + std::to_string(real.epoch) +
+                                            "_on_" + std::get<0>(info.param));
                          });
 
 }  // namespace
