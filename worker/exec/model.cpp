@@ -1,6 +1,7 @@
 #include "worker/exec/model.hpp"
 
 #include <algorithm>
+#include <cstring>
 
 #include "shm/base/errors.hpp"
 #include "worker/exec/constant_folding.hpp"
@@ -9,11 +10,15 @@
 #include "worker/exec/graph_plan.hpp"
 #include "worker/exec/planned_program.hpp"
 #include "worker/exec/program_cache.hpp"
+#include "worker/exec/tuning.hpp"
 
 namespace shoal::worker {
 namespace {
 
 using InputSet = std::vector<TensorSpec>;
+
+constexpr const char *kChoicesKey = "choices", *kChoicesForm = "text";  // an entry of the packed weights
+constexpr int kTuningVersion = 1;  // a new number where nodes are numbered or variants named anew
 
 // dtype and shape of every input in the model's order: what a Program is cached by.
 std::string key_of(std::span<const TensorSpec> inputs) {
@@ -31,10 +36,11 @@ class LoadedModel : public Model {
   LoadedModel(Graph graph, ModelOptions options, std::unique_ptr<Device> device)
       : graph_(std::move(graph)),
         device_(std::move(device)),
-        input_sets_(std::move(options.input_sets)),
+        options_(std::move(options)),
+        input_sets_(std::move(options_.input_sets)),
         input_specs_(graph_.input_specs()),
         ignored_inputs_(graph_.ignored_inputs),
-        cache_(options.cache_bytes) {
+        cache_(options_.cache_bytes) {
     for (const auto& output : graph_.outputs) output_names_.push_back(output.name);
   }
 
@@ -53,6 +59,7 @@ class LoadedModel : public Model {
     } else {
       weights_ = std::make_shared<WeightStore>(identity);
     }
+    SHOAL_RETURN_IF_ERROR(choose_algorithms(identity.model_hash));
     // The first set decides the layouts; all plans are made before sealing, so that whatever they read is packed.
     std::vector<Plan> plans;
     for (const auto& set : input_sets_) {
@@ -85,6 +92,7 @@ class LoadedModel : public Model {
   int packed_fd() const override { return weights_->fd(); }
   std::size_t packed_bytes() const override { return weights_->size_bytes(); }
   ProgramCounters program_counters() const override { return cache_.counters(); }
+  TuningInfo tuning() const override { return tuning_; }
   std::vector<TensorSpec> input_specs() const override { return input_specs_; }
   const std::vector<std::string>& output_names() const override { return output_names_; }
   const std::vector<std::string>& ignored_inputs() const override { return ignored_inputs_; }
@@ -122,7 +130,51 @@ class LoadedModel : public Model {
   Result<Plan> plan_for(const InputSet& set) {
     Graph graph = graph_;
     SHOAL_RETURN_IF_ERROR(infer(graph, set));
-    return device_->compile(graph, *weights_);
+    return device_->compile(graph, *weights_, choices_);
+  }
+
+  // Packed weights carry the choices they were packed for: a record that has changed since must not part their sharers.
+  Status choose_algorithms(std::uint64_t model_hash) {
+    if (weights_->is_sealed()) {
+      const int index = weights_->find(kChoicesKey, kChoicesForm);
+      if (index < 0) return {};
+      const auto* text = reinterpret_cast<const char*>(weights_->address(index));
+      SHOAL_ASSIGN_OR_RETURN(choices_, Choices::parse({text, weights_->entry(index).size_bytes}));
+      tuning_ = {.source = TuningInfo::Source::kPacked, .layout = choices_.layout};
+      return {};
+    }
+    tune(model_hash);
+    if (choices_.empty()) return {};
+    const std::string text = choices_.to_text();
+    weights_->add(kChoicesKey, kChoicesForm, text.size(), [text](std::span<std::byte> dst) -> Status {
+      std::memcpy(dst.data(), text.data(), text.size());
+      return {};
+    });
+    return {};
+  }
+
+  // Without a place for a record nothing is measured: every process would choose for itself, and answers would differ.
+  void tune(std::uint64_t model_hash) {
+    auto directory = options_.cache_directory.empty() ? default_cache_directory() : options_.cache_directory;
+    if (options_.tuning_budget.count() == 0 || directory.empty() || device_->variants().empty()) return;
+    const TuningRecord record(directory / "tuning",
+                              format("shoal {}; {}; {}; model {}; inputs {}", kTuningVersion, describe_machine(),
+                                     device_->identity(), model_hash, key_of(input_sets_.front())));
+    auto recorded = record.read();
+    if (recorded.ok()) {
+      choices_ = *std::move(recorded);
+      tuning_ = {.source = TuningInfo::Source::kRecord, .layout = choices_.layout};
+      return;
+    }
+    const auto start = std::chrono::steady_clock::now();
+    auto chosen = measure_choices(graph_, *device_, options_.tuning_budget);
+    tuning_.measured_ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+    if (chosen.ok() && !chosen->empty()) chosen = record.write(*chosen);
+    if (chosen.ok()) choices_ = *std::move(chosen);
+    tuning_.source = chosen.ok() ? TuningInfo::Source::kMeasured : TuningInfo::Source::kFailed;
+    tuning_.layout = choices_.layout;
+    if (!chosen.ok()) tuning_.problem = chosen.status().message();
+    if (recorded.status().code() != StatusCode::kNotFound) tuning_.problem += recorded.status().message();
   }
 
   // From here on constants live in the packed weights only: the parameter file is unmapped, copies made by passes are freed.
@@ -141,7 +193,10 @@ class LoadedModel : public Model {
 
   Graph graph_;  ///< inferred for the first set; later ones work on copies
   std::unique_ptr<Device> device_;
+  ModelOptions options_;
   std::vector<InputSet> input_sets_;
+  Choices choices_;
+  TuningInfo tuning_;
   std::vector<TensorSpec> input_specs_;
   std::vector<std::string> output_names_, ignored_inputs_;
   std::shared_ptr<WeightStore> weights_;  ///< sealed once loaded
@@ -150,8 +205,17 @@ class LoadedModel : public Model {
 
 }  // namespace
 
+Result<Precision> parse_precision(const std::string& word) {
+  if (word == "f32") return Precision::kF32;
+  if (word == "f32-fast") return Precision::kF32Fast;
+  return invalid_argument("precision '{}' is not known: there are f32 and f32-fast", word);
+}
+
 Result<std::unique_ptr<Model>> Model::load(Graph graph, ModelOptions options, UniqueFd packed) {
-  SHOAL_ASSIGN_OR_RETURN(std::unique_ptr<Device> device, make_device(options.device, options.threads, options.fuse));
+  SHOAL_ASSIGN_OR_RETURN(
+      std::unique_ptr<Device> device,
+      make_device(options.device,
+                  {.threads = options.threads, .fuse = options.fuse, .winograd = options.precision == Precision::kF32Fast}));
   auto model = std::make_unique<LoadedModel>(std::move(graph), std::move(options), std::move(device));
   SHOAL_RETURN_IF_ERROR(model->load(std::move(packed)));
   return std::unique_ptr<Model>(std::move(model));

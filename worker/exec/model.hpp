@@ -1,7 +1,9 @@
 // Model: a loaded model version: packed weights in one sealed memfd, and the programs compiled against them.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
+#include <filesystem>
 #include <memory>
 #include <span>
 #include <string>
@@ -14,12 +16,40 @@
 
 namespace shoal::worker {
 
+/// How far results may be from those of direct algorithms in float32: docs/performance.md states the bounds.
+enum class Precision {
+  kF32,      ///< not at all
+  kF32Fast,  ///< Winograd's convolutions may be chosen
+};
+///   Errors  kInvalidArgument: names the words there are
+Result<Precision> parse_precision(const std::string& word);
+
 struct ModelOptions {
   std::string device = "cpu";                        ///< "cpu" or "cpu-reference"
   int threads = 1;                                   ///< the width: cores per run, baked into every Program
   std::vector<std::vector<TensorSpec>> input_sets;   ///< concrete shapes to compile at load; the first decides the weight layouts
   std::size_t cache_bytes = std::size_t{256} << 20;  ///< bound of the programs compiled on demand
-  bool fuse = true;                                  ///< false: every node by itself, to find which fused form errs
+  Precision precision = Precision::kF32;
+  /// How long measuring the algorithms may take where no record of an earlier measurement is found; 0: the device's guess is
+  /// taken, no record is read or written.
+  std::chrono::milliseconds tuning_budget{0};
+  std::filesystem::path cache_directory;  ///< of those records; empty: default_cache_directory(), and none without that
+  bool fuse = true;                       ///< false: every node by itself, to find which fused form errs
+};
+
+/// Where the choice of algorithms comes from.
+struct TuningInfo {
+  enum class Source {
+    kOff,       ///< not asked for, or nothing to choose, or no directory for a record
+    kPacked,    ///< of the load that packed the weights
+    kRecord,    ///< measured by an earlier load
+    kMeasured,  ///< now
+    kFailed,    ///< what the device guesses; `problem` says why
+  };
+  Source source = Source::kOff;
+  std::string layout;  ///< of whole regions, in the device's words; empty: its guess
+  double measured_ms = 0;
+  std::string problem;  ///< also of a record that could not be read or written
 };
 
 /// Thread-safe once loaded. Loading leaves the process single-threaded (design.md: it happens in a zygote before fork()).
@@ -42,6 +72,7 @@ class Model {
   virtual int packed_fd() const = 0;  ///< borrowed; -1 when the model has no constants
   virtual std::size_t packed_bytes() const = 0;
   virtual ProgramCounters program_counters() const { return {}; }
+  virtual TuningInfo tuning() const { return {}; }
   virtual std::vector<TensorSpec> input_specs() const = 0;  ///< as the graph says, model order
   virtual const std::vector<std::string>& output_names() const = 0;
   virtual const std::vector<std::string>& ignored_inputs() const = 0;

@@ -79,7 +79,13 @@ struct Plan {
   std::vector<TensorSpec> inputs, outputs;  ///< concrete, the model's order
   std::vector<Buffer> buffers;
   std::vector<std::unique_ptr<Step>> steps;  ///< in the order of execution
-  std::vector<AlignedBytes> privates;        ///< constants that the packed weights do not hold in the form this Plan needs
+  /// A step whose algorithm the device had a choice of.
+  struct Tunable {
+    std::size_t step = 0;
+    std::string key, implementation;  ///< as Choices name them
+  };
+  std::vector<Tunable> tunables;
+  std::vector<AlignedBytes> privates;  ///< constants that the packed weights do not hold in the form this Plan needs
 
   BufferId add_buffer(std::size_t bytes, Buffer::Home home = Buffer::Home::kArena, int index = 0) {
     buffers.push_back({.home = home, .index = index, .bytes = bytes});

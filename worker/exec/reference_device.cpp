@@ -15,7 +15,7 @@ class ReferenceDevice : public Device {
   std::string identity() const override { return "cpu-reference"; }
   void enter_thread() const override {}
 
-  Result<Plan> compile(const Graph& graph, WeightStore& weights) const override {
+  Result<Plan> compile(const Graph& graph, WeightStore& weights, const Choices&) const override {
     Plan plan = start_plan(graph);
     std::vector<BufferId> placed(graph.values.size(), kNoBuffer);
     for (std::size_t i = 0; i < graph.inputs.size(); ++i) {

@@ -104,7 +104,7 @@ int WeightStore::add(const std::string& key, const std::string& form, std::uint6
   return index;
 }
 
-Status WeightStore::seal() {
+Status WeightStore::seal(Contents contents) {
   SHOAL_CHECK(!is_sealed());
   sealed_ = true;
   if (entries_.empty()) return {};
@@ -140,7 +140,7 @@ Status WeightStore::seal() {
       copy_text(packed, row.key_offset, entry.key);
       copy_text(packed, row.form_offset, entry.form);
       text += entry.key.size() + entry.form.size();
-      SHOAL_RETURN_IF_ERROR(fills_[i](packed.subspan(entry.offset_bytes, entry.size_bytes)));
+      if (contents == Contents::kFilled) SHOAL_RETURN_IF_ERROR(fills_[i](packed.subspan(entry.offset_bytes, entry.size_bytes)));
     }
   }
   fills_.clear();

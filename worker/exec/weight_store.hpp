@@ -49,8 +49,9 @@ class WeightStore {
 
   /// Adds an entry (or finds it); `fill` writes it at seal(). Only before.
   int add(const std::string& key, const std::string& form, std::uint64_t size_bytes, Fill fill);
-  /// Writes all entries into a new memfd, seals it and maps it read-only.
-  Status seal();
+  enum class Contents { kFilled, kBlank };
+  /// Writes all entries into a new memfd, or leaves them 0 (where only time matters), seals it and maps it read-only.
+  Status seal(Contents contents = Contents::kFilled);
 
   /// Null before seal().
   const std::byte* address(int index) const;

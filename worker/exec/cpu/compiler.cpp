@@ -9,8 +9,13 @@
 
 namespace shoal::worker::cpu {
 
-Compiler::Compiler(const Graph& graph, WeightStore& weights, bool fuse)
-    : graph_(graph), weights_(weights), fuse_(fuse), plan_(start_plan(graph)), forms_(graph.values.size()) {
+Compiler::Compiler(const Graph& graph, WeightStore& weights, const DeviceOptions& options, const Choices& choices)
+    : graph_(graph),
+      weights_(weights),
+      options_(options),
+      choices_(choices),
+      plan_(start_plan(graph)),
+      forms_(graph.values.size()) {
   find_readers();
 }
 

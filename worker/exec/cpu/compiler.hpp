@@ -9,11 +9,17 @@
 
 #include "worker/exec/cpu/onednn.hpp"
 #include "worker/exec/cpu/onednn_step.hpp"
+#include "worker/exec/device.hpp"
 #include "worker/exec/plan.hpp"
 #include "worker/exec/weight_store.hpp"
 #include "worker/graph/graph.hpp"
 
 namespace shoal::worker::cpu {
+
+/// The layouts of regions, as Choices name them. No name means blocked.
+inline constexpr const char *kBlocked = "blocked", *kChannelsLast = "channels_last";
+/// How many implementations of one algorithm are worth measuring: those further down the library's list are for older machines.
+inline constexpr int kCandidates = 2;
 
 /// An element-wise function as oneDNN has it.
 struct Eltwise {
@@ -31,11 +37,12 @@ Functions functions_of(const Node& node);
 /// A value lies in one or more *forms*: a buffer and a layout. Blocked layouts are kept through whole regions; a form that a step
 /// needs and nobody has made yet is made by a reorder, once. A buffer is written in place when the value in it is read by nobody
 /// later.
-/// With `fuse` off every node is a step of its own (views and concatenations aside): what the fused forms are tested against.
+/// With `options.fuse` off every node is a step of its own (views and concatenations aside): what the fused forms are tested
+/// against.
 ///   Threads  thread-bound
 class Compiler {
  public:
-  Compiler(const Graph& graph, WeightStore& weights, bool fuse);
+  Compiler(const Graph& graph, WeightStore& weights, const DeviceOptions& options, const Choices& choices);
   Result<Plan> compile();
 
  private:
@@ -119,8 +126,27 @@ class Compiler {
   Taken view(const Node& node);
 
   struct ConvolutionWork;
-  std::optional<dnnl::convolution_forward::primitive_desc> choose_convolution(const ConvolutionWork& work,
-                                                                              const dnnl::primitive_attr& attr) const;
+  std::vector<dnnl::convolution_forward::primitive_desc> convolution_candidates(const ConvolutionWork& work,
+                                                                                const dnnl::primitive_attr& attr) const;
+  Status pack_direct_too(const std::vector<dnnl::convolution_forward::primitive_desc>& candidates, const std::string& key,
+                         const Desc& plain, const PlainSource& source);
+  /// The one that the choices name for the node at hand, else that of their preference.
+  template <typename PrimitiveDesc>
+  const PrimitiveDesc& choose(const std::vector<PrimitiveDesc>& candidates) const {
+    const auto named = choices_.algorithms.find(tuning_key(now_));
+    if (named != choices_.algorithms.end()) {
+      for (const PrimitiveDesc& candidate : candidates) {
+        if (candidate.impl_info_str() == named->second) return candidate;
+      }
+    }
+    const auto preference = static_cast<std::size_t>(choices_.preference);
+    return candidates[preference < candidates.size() ? preference : 0];
+  }
+  /// The next step is the one chosen.
+  template <typename PrimitiveDesc>
+  void note_tunable(const PrimitiveDesc& chosen) {
+    plan_.tunables.push_back({plan_.steps.size(), tuning_key(now_), chosen.impl_info_str()});
+  }
   Result<Form> residual_form(ValueId residual, const Desc& desc, std::span<const BufferId> also_read);
   struct PoolingWindow;
   Taken pool(const Node& node, const PoolingWindow& window);
@@ -131,7 +157,8 @@ class Compiler {
 
   const Graph& graph_;
   WeightStore& weights_;
-  const bool fuse_;
+  const DeviceOptions options_;
+  const Choices choices_;
   Plan plan_;
   std::vector<std::vector<Form>> forms_;             ///< per value
   std::vector<std::vector<NodeId>> readers_;         ///< per value: the nodes that read it

@@ -1,4 +1,8 @@
-// Convolution: direct, in blocked layout where the channels allow, with everything behind it that oneDNN can take along.
+// Convolution: in the layout of its region and by the algorithm chosen for it, with everything behind it that oneDNN can take
+// along.
+#include <algorithm>
+#include <string_view>
+
 #include "shm/base/errors.hpp"
 #include "worker/exec/cpu/batch_norm_folding.hpp"
 #include "worker/exec/cpu/compiler.hpp"
@@ -10,15 +14,9 @@ namespace {
 
 using PrimitiveDesc = dnnl::convolution_forward::primitive_desc;
 
-std::optional<PrimitiveDesc> make_desc(const Desc& src, const Desc& weights, const Desc& bias, const Desc& dst,
-                                       const dnnl::memory::dims& stride, const dnnl::memory::dims& dilate,
-                                       const dnnl::memory::dims& pad, const dnnl::primitive_attr& attr) {
-  const dnnl::convolution_forward::desc desc(dnnl::prop_kind::forward_inference, dnnl::algorithm::convolution_direct, src,
-                                             weights, bias, dst, stride, dilate, pad, pad);
-  PrimitiveDesc pd(desc, attr, engine(), /*allow_empty=*/true);
-  if (!pd) return std::nullopt;
-  return pd;
-}
+constexpr auto kDirect = dnnl::algorithm::convolution_direct, kWinograd = dnnl::algorithm::convolution_winograd;
+
+bool is_winograd(const PrimitiveDesc& pd) { return std::string_view(pd.impl_info_str()).find("wino") != std::string_view::npos; }
 
 }  // namespace
 
@@ -27,30 +25,70 @@ struct Compiler::ConvolutionWork {
   Desc bias;                 ///< empty: none
   std::vector<Desc> packed;  ///< the forms that the weights are packed in already
 
-  std::optional<PrimitiveDesc> make(const Desc& from, const Desc& with, const Desc& to, const dnnl::primitive_attr& attr) const {
-    return make_desc(from, with, bias, to, stride, dilate, pad, attr);
+  /// Empty where the library has none.
+  PrimitiveDesc make(dnnl::algorithm algorithm, const Desc& from, const Desc& with, const Desc& to,
+                     const dnnl::primitive_attr& attr) const {
+    const dnnl::convolution_forward::desc desc(dnnl::prop_kind::forward_inference, algorithm, from, with, bias, to, stride,
+                                               dilate, pad, pad);
+    return {desc, attr, engine(), /*allow_empty=*/true};
+  }
+
+  /// Adds the library's first fast implementations. Each is made again from the forms it chose, so that a program built on
+  /// packed weights is the very same.
+  bool collect(dnnl::algorithm algorithm, const Desc& from, const Desc& with, const Desc& to, const dnnl::primitive_attr& attr,
+               std::vector<PrimitiveDesc>& found) const {
+    const std::size_t before = found.size();
+    for (PrimitiveDesc pd = make(algorithm, from, with, to, attr); pd && is_optimised(pd);) {
+      PrimitiveDesc again = make(algorithm, pd.src_desc(), pd.weights_desc(), pd.dst_desc(), attr);
+      const std::string name = pd.impl_info_str();
+      while (again && again.impl_info_str() != name && again.next_impl()) {
+      }
+      if (again && again.impl_info_str() == name) found.push_back(again);
+      if (found.size() == before + kCandidates || !pd.next_impl()) break;
+    }
+    return found.size() > before;
   }
 };
 
-std::optional<PrimitiveDesc> Compiler::choose_convolution(const ConvolutionWork& work, const dnnl::primitive_attr& attr) const {
-  const auto preferred = [](const dnnl::memory::dims& dims) {
-    return channel_block() > 0 && dims[1] >= channel_block() && dims.size() <= 5 ? blocked_desc(dims) : plain_desc(dims);
+// Winograd's first, where they are allowed: on what they take they are nearly always faster.
+std::vector<PrimitiveDesc> Compiler::convolution_candidates(const ConvolutionWork& work, const dnnl::primitive_attr& attr) const {
+  const auto preferred = [this](const dnnl::memory::dims& dims) {
+    if (dims.size() > 5) return plain_desc(dims);
+    if (choices_.layout == kChannelsLast) return channels_last_desc(dims);
+    return channel_block() > 0 && dims[1] >= channel_block() ? blocked_desc(dims) : plain_desc(dims);
   };
   const std::pair<Desc, Desc> layouts[] = {{preferred(work.src), preferred(work.dst)},
                                            {any_desc(work.src), any_desc(work.dst)},
                                            {plain_desc(work.src), plain_desc(work.dst)}};
   // Layouts the weights are packed in come first: one copy for all programs. A slow "ref" implementation is worse than a second
   // packing.
-  std::vector<Desc> weights = work.packed;
-  weights.push_back(any_desc(work.weights));
-  for (const Desc& with : weights) {
-    for (const auto& [src, dst] : layouts) {
-      const auto pd = work.make(src, with, dst, attr);
-      // Made again from what it chose, so that a program built on packed weights is the very same.
-      if (pd && is_optimised(*pd)) return work.make(pd->src_desc(), pd->weights_desc(), pd->dst_desc(), attr);
+  std::vector<Desc> direct_weights, winograd_weights;
+  for (const Desc& packed : work.packed) (is_opaque(packed) ? winograd_weights : direct_weights).push_back(packed);
+  direct_weights.push_back(any_desc(work.weights));
+  // Winograd's form can only be made of the constant as it was imported.
+  if (!weights_.is_sealed()) winograd_weights.push_back(any_desc(work.weights));
+
+  std::vector<PrimitiveDesc> found;
+  const auto& [src_layout, dst_layout] = layouts[0];
+  if (options_.winograd && src_layout == blocked_desc(work.src) && dst_layout == blocked_desc(work.dst)) {
+    for (const Desc& with : winograd_weights) {
+      if (work.collect(kWinograd, src_layout, with, dst_layout, attr, found)) break;
     }
   }
-  return std::nullopt;
+  for (const Desc& with : direct_weights) {
+    for (const auto& [src, dst] : layouts) {
+      if (work.collect(kDirect, src, with, dst, attr, found)) return found;
+    }
+  }
+  return found;
+}
+
+// Winograd's form of the weights serves one shape; what is compiled later for another reads, or is packed from, the direct one.
+Status Compiler::pack_direct_too(const std::vector<PrimitiveDesc>& candidates, const std::string& key, const Desc& plain,
+                                 const PlainSource& source) {
+  const auto direct = std::find_if_not(candidates.begin(), candidates.end(), is_winograd);
+  if (direct == candidates.end() || weights_.is_sealed()) return {};
+  return weights_form(key, plain, direct->weights_desc(), source).status();
 }
 
 Result<Compiler::Form> Compiler::residual_form(ValueId residual, const Desc& desc, std::span<const BufferId> also_read) {
@@ -86,19 +124,19 @@ Compiler::Taken Compiler::convolution(const Node& node) {
   work.packed = packed_descs(names.weights, plain_weights);
 
   std::vector<PostOp> post_ops = find_post_ops(last_folded, /*with_addition=*/true);
-  std::optional<PrimitiveDesc> chosen;
+  std::vector<PrimitiveDesc> candidates;
   for (;; post_ops.pop_back()) {
-    chosen = choose_convolution(work, attributes_for(post_ops));
-    if (chosen || post_ops.empty()) break;
+    candidates = convolution_candidates(work, attributes_for(post_ops));
+    if (!candidates.empty() || post_ops.empty()) break;
   }
-  if (!chosen) return false;
+  if (candidates.empty()) return false;
+  const PrimitiveDesc chosen = choose(candidates);
 
   if (norm != nullptr) absorb(static_cast<NodeId>(norm - graph_.nodes.data()));
   const ValueId result = absorb_post_ops(last_folded, post_ops);
   const BatchNormFolding folding(graph_, node, norm);
-  SHOAL_ASSIGN_OR_RETURN(const Form src, form_as(node.inputs[0], chosen->src_desc()));
-  SHOAL_ASSIGN_OR_RETURN(const Form packed,
-                         weights_form(names.weights, plain_weights, chosen->weights_desc(), folding.weights()));
+  SHOAL_ASSIGN_OR_RETURN(const Form src, form_as(node.inputs[0], chosen.src_desc()));
+  SHOAL_ASSIGN_OR_RETURN(const Form packed, weights_form(names.weights, plain_weights, chosen.weights_desc(), folding.weights()));
   std::vector<Argument> arguments = {{DNNL_ARG_SRC, src.desc, src.buffer}, {DNNL_ARG_WEIGHTS, packed.desc, packed.buffer}};
   if (names.has_bias) {
     SHOAL_ASSIGN_OR_RETURN(const Form bias, weights_form(names.bias, work.bias, work.bias, folding.bias()));
@@ -107,11 +145,13 @@ Compiler::Taken Compiler::convolution(const Node& node) {
   Form dst;
   for (const PostOp& operation : post_ops) {
     if (operation.operand < 0) continue;
-    SHOAL_ASSIGN_OR_RETURN(dst, residual_form(operation.operand, chosen->dst_desc(), std::span(&src.buffer, 1)));
+    SHOAL_ASSIGN_OR_RETURN(dst, residual_form(operation.operand, chosen.dst_desc(), std::span(&src.buffer, 1)));
   }
-  if (dst.buffer == kNoBuffer) dst = new_form(chosen->dst_desc());
+  if (dst.buffer == kNoBuffer) dst = new_form(chosen.dst_desc());
   arguments.push_back({DNNL_ARG_DST, dst.desc, dst.buffer});
-  add_step(describe(node), dnnl::convolution_forward(*chosen), chosen->scratchpad_desc(), std::move(arguments));
+  if (is_winograd(chosen)) SHOAL_RETURN_IF_ERROR(pack_direct_too(candidates, names.weights, plain_weights, folding.weights()));
+  note_tunable(chosen);
+  add_step(describe(node), dnnl::convolution_forward(chosen), chosen.scratchpad_desc(), std::move(arguments));
   add_form(result, dst);
   return true;
 }

@@ -23,32 +23,43 @@ struct PrimitiveSharing {
 
 class CpuDevice : public Device {
  public:
-  CpuDevice(int threads, bool fuse) : threads_(threads), fuse_(fuse) {}
+  explicit CpuDevice(const DeviceOptions& options) : options_(options) {}
 
   std::string identity() const override {
     const dnnl_version_t* version = dnnl_version();
-    return format("cpu; oneDNN {}.{}.{} {}; isa {}; threads {}; fuse {}", version->major, version->minor, version->patch,
-                  version->hash, static_cast<int>(dnnl::get_effective_cpu_isa()), threads_, static_cast<int>(fuse_));
+    return format("cpu; oneDNN {}.{}.{} {}; isa {}; threads {}; fuse {}; winograd {}", version->major, version->minor,
+                  version->patch, version->hash, static_cast<int>(dnnl::get_effective_cpu_isa()), options_.threads,
+                  static_cast<int>(options_.fuse), static_cast<int>(options_.winograd));
   }
-  void enter_thread() const override { ::omp_set_num_threads(threads_); }
+  void enter_thread() const override { ::omp_set_num_threads(options_.threads); }
 
-  Result<Plan> compile(const Graph& graph, WeightStore& weights) const override try {
-    const cpu::OmpWidth width(threads_);
+  Result<Plan> compile(const Graph& graph, WeightStore& weights, const Choices& choices) const override try {
+    const cpu::OmpWidth width(options_.threads);
     const PrimitiveSharing sharing;
-    return cpu::Compiler(graph, weights, fuse_).compile();
+    return cpu::Compiler(graph, weights, options_, choices).compile();
   } catch (const dnnl::error& error) {
     return internal_error("compile for the cpu: oneDNN says: {} (status {})", error.what(), static_cast<int>(error.status));
   } catch (const std::bad_alloc&) {
     return internal_error("compile for the cpu: no memory");
   }
 
+  std::vector<Choices> variants() const override {
+    // Blocked layouts, then channels last; in each the library's first implementation, then its second. Winograd's two come
+    // behind the direct ones and know blocked layouts only.
+    std::vector<Choices> all;
+    for (int preference = 0; preference < (options_.winograd ? 2 * cpu::kCandidates : cpu::kCandidates); ++preference)
+      all.push_back({.layout = cpu::kBlocked, .preference = preference});
+    for (int preference = 0; preference < cpu::kCandidates; ++preference)
+      all.push_back({.layout = cpu::kChannelsLast, .preference = preference});
+    return all;
+  }
+
  private:
-  int threads_;
-  bool fuse_;
+  DeviceOptions options_;
 };
 
 }  // namespace
 
-std::unique_ptr<Device> make_cpu_device(int threads, bool fuse) { return std::make_unique<CpuDevice>(threads, fuse); }
+std::unique_ptr<Device> make_cpu_device(const DeviceOptions& options) { return std::make_unique<CpuDevice>(options); }
 
 }  // namespace shoal::worker

@@ -7,7 +7,7 @@
 
 namespace shoal::worker {
 
-/// `threads` is the width: baked into every primitive when it is created. `fuse` as ModelOptions says.
-std::unique_ptr<Device> make_cpu_device(int threads, bool fuse);
+/// `options.threads` is the width: baked into every primitive when it is created.
+std::unique_ptr<Device> make_cpu_device(const DeviceOptions& options);
 
 }  // namespace shoal::worker

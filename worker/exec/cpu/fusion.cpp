@@ -182,7 +182,7 @@ bool Compiler::clashes(std::span<const PostOp> chain) {
 
 std::optional<Compiler::PostOp> Compiler::find_gated(ValueId from) const {
   const auto& readers = readers_[static_cast<std::size_t>(from)];
-  if (!fuse_ || is_output_[static_cast<std::size_t>(from)] || readers.size() != 2) return std::nullopt;
+  if (!options_.fuse || is_output_[static_cast<std::size_t>(from)] || readers.size() != 2) return std::nullopt;
   for (NodeId at : readers) {
     PostOp found;
     for (ValueId gate = from; at != kNoNode && all_float(node(at)); at = sole_reader(gate)) {

@@ -11,18 +11,26 @@ namespace {
 
 using PrimitiveDesc = dnnl::inner_product_forward::primitive_desc;
 
-std::optional<PrimitiveDesc> choose(const Desc& src, const std::vector<Desc>& weights, const Desc& bias, const Desc& dst,
-                                    const dnnl::primitive_attr& attr) {
-  const auto make = [&](const Desc& with) -> std::optional<PrimitiveDesc> {
+/// The library's first fast implementations, each made again from the form of the weights that it chose.
+std::vector<PrimitiveDesc> find_candidates(const Desc& src, const std::vector<Desc>& weights, const Desc& bias, const Desc& dst,
+                                           const dnnl::primitive_attr& attr) {
+  const auto make = [&](const Desc& with) -> PrimitiveDesc {
     const dnnl::inner_product_forward::desc desc(dnnl::prop_kind::forward_inference, src, with, bias, dst);
-    PrimitiveDesc pd(desc, attr, engine(), /*allow_empty=*/true);
-    if (!pd || !is_optimised(pd)) return std::nullopt;
-    return pd;
+    return {desc, attr, engine(), /*allow_empty=*/true};
   };
+  std::vector<PrimitiveDesc> found;
   for (const Desc& with : weights) {
-    if (const auto pd = make(with)) return make(pd->weights_desc());
+    for (PrimitiveDesc pd = make(with); pd && is_optimised(pd) && found.size() < kCandidates;) {
+      const std::string name = pd.impl_info_str();
+      PrimitiveDesc again = make(pd.weights_desc());
+      while (again && again.impl_info_str() != name && again.next_impl()) {
+      }
+      if (again && again.impl_info_str() == name) found.push_back(again);
+      if (!pd.next_impl()) break;
+    }
+    if (!found.empty()) break;
   }
-  return std::nullopt;
+  return found;
 }
 
 }  // namespace
@@ -47,19 +55,19 @@ Compiler::Taken Compiler::fully_connected(const Node& node) {
   layouts.push_back(any_desc({attributes.num_hidden, depth}));
 
   std::vector<PostOp> post_ops = find_post_ops(last_folded, /*with_addition=*/false);
-  std::optional<PrimitiveDesc> chosen;
+  std::vector<PrimitiveDesc> candidates;
   for (;; post_ops.pop_back()) {
-    chosen = choose(src_desc, layouts, bias_desc, dst_desc, attributes_for(post_ops));
-    if (chosen || post_ops.empty()) break;
+    candidates = find_candidates(src_desc, layouts, bias_desc, dst_desc, attributes_for(post_ops));
+    if (!candidates.empty() || post_ops.empty()) break;
   }
-  if (!chosen) return false;
+  if (candidates.empty()) return false;
+  const PrimitiveDesc chosen = choose(candidates);
 
   if (norm != nullptr) absorb(static_cast<NodeId>(norm - graph_.nodes.data()));
   const ValueId result = absorb_post_ops(last_folded, post_ops);
   const BatchNormFolding folding(graph_, node, norm);
   SHOAL_ASSIGN_OR_RETURN(const Form src, plain_form(node.inputs[0]));
-  SHOAL_ASSIGN_OR_RETURN(const Form packed,
-                         weights_form(names.weights, plain_weights, chosen->weights_desc(), folding.weights()));
+  SHOAL_ASSIGN_OR_RETURN(const Form packed, weights_form(names.weights, plain_weights, chosen.weights_desc(), folding.weights()));
   std::vector<Argument> arguments = {{DNNL_ARG_SRC, src_desc, src.buffer}, {DNNL_ARG_WEIGHTS, packed.desc, packed.buffer}};
   if (names.has_bias) {
     SHOAL_ASSIGN_OR_RETURN(const Form bias, weights_form(names.bias, bias_desc, bias_desc, folding.bias()));
@@ -67,7 +75,8 @@ Compiler::Taken Compiler::fully_connected(const Node& node) {
   }
   const Form dst = new_form(plain_desc(value(result).shape));
   arguments.push_back({DNNL_ARG_DST, dst_desc, dst.buffer});
-  add_step(describe(node), dnnl::inner_product_forward(*chosen), chosen->scratchpad_desc(), std::move(arguments));
+  note_tunable(chosen);
+  add_step(describe(node), dnnl::inner_product_forward(chosen), chosen.scratchpad_desc(), std::move(arguments));
   add_form(result, dst);
   return true;
 }

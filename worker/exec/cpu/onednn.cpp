@@ -50,6 +50,11 @@ Desc blocked_desc(const dnnl::memory::dims& dims) {
   return {dims, dnnl::memory::data_type::f32, kTags[channel_block() == 16 ? 1 : 0][dims.size() - 3]};
 }
 
+Desc channels_last_desc(const dnnl::memory::dims& dims) {
+  static constexpr Tag kTags[] = {Tag::nwc, Tag::nhwc, Tag::ndhwc};
+  return {dims, dnnl::memory::data_type::f32, kTags[dims.size() - 3]};
+}
+
 Desc any_desc(const dnnl::memory::dims& dims) { return {dims, dnnl::memory::data_type::f32, Tag::any}; }
 
 bool is_padded(const Desc& desc) {
@@ -58,6 +63,8 @@ bool is_padded(const Desc& desc) {
 }
 
 bool is_plain(const Desc& desc) { return desc == plain_desc(desc.dims()); }
+
+bool is_opaque(const Desc& desc) { return desc.data.format_kind != dnnl_blocked || (desc.data.extra.flags != 0); }
 
 bool same_memory(const Desc& a, const Desc& b) {
   if (a == b) return true;

@@ -42,11 +42,15 @@ Desc plain_desc(const S& shape) {
 /// is none.
 Desc blocked_desc(const dnnl::memory::dims& dims);
 int channel_block();
+/// Channels behind the positions, as nhwc; 3 to 5 axes.
+Desc channels_last_desc(const dnnl::memory::dims& dims);
 Desc any_desc(const dnnl::memory::dims& dims);
 /// The two describe the same bytes: equal, or dense with nothing but batch and channels larger than 1.
 bool same_memory(const Desc& a, const Desc& b);
 bool is_plain(const Desc& desc);
 bool is_padded(const Desc& desc);  ///< its blocks hold zeros behind the last channel
+/// A form that only the primitive it was made for can read, as Winograd's weights.
+bool is_opaque(const Desc& desc);
 
 /// A descriptor as text for WeightStore, and back. A plain one is WeightStore::kPlain, which has no way back without dims.
 std::string form_of(const Desc& desc);

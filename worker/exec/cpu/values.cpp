@@ -47,7 +47,7 @@ bool Compiler::all_float(const Node& node) const {
 
 NodeId Compiler::sole_reader(ValueId id) const {
   const auto& readers = readers_[static_cast<std::size_t>(id)];
-  return fuse_ && readers.size() == 1 && !is_output_[static_cast<std::size_t>(id)] ? readers[0] : kNoNode;
+  return options_.fuse && readers.size() == 1 && !is_output_[static_cast<std::size_t>(id)] ? readers[0] : kNoNode;
 }
 
 void Compiler::absorb(NodeId id) {

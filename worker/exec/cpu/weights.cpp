@@ -1,4 +1,5 @@
 // Constants in the forms that primitives want: from the packed weights, or private to the plan where those lack one.
+#include <algorithm>
 #include <cstring>
 
 #include "shm/base/errors.hpp"
@@ -40,10 +41,12 @@ Result<Compiler::Form> Compiler::weights_form(const std::string& key, const Desc
   }
   if (index >= 0) return Form{plan_.add_buffer(wanted.get_size(), Buffer::Home::kWeights, index), wanted};
   const auto packed = weights_.forms_of(key);
-  if (packed.empty())
+  const auto readable =
+      std::find_if(packed.begin(), packed.end(), [&](int form) { return !is_opaque(desc_of(weights_.entry(form).form, plain)); });
+  if (readable == packed.end())
     return unimplemented("{}: its constants were not packed for these shapes; list them in `shapes`", describe(node(now_)));
   plan_.privates.push_back(AlignedBytes::allocate(wanted.get_size()));
-  SHOAL_RETURN_IF_ERROR(pack(desc_of(weights_.entry(packed[0]).form, plain), weights_.address(packed[0]), wanted,
+  SHOAL_RETURN_IF_ERROR(pack(desc_of(weights_.entry(*readable).form, plain), weights_.address(*readable), wanted,
                              plan_.privates.back().data.get()));
   return Form{plan_.add_buffer(wanted.get_size(), Buffer::Home::kPrivate, static_cast<int>(plan_.privates.size()) - 1), wanted};
 }

@@ -1,0 +1,226 @@
+#include "worker/exec/tuning.hpp"
+
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+
+#include "tests/unit/worker/exec/graph_builder.hpp"
+#include "worker/exec/planned_program.hpp"
+
+namespace shoal::worker {
+namespace {
+
+using namespace std::chrono_literals;
+using testing::spec;
+using Source = TuningInfo::Source;
+
+const std::vector<TensorSpec> kInputs = {spec("data", {1, 16, 28, 28})};
+
+/// 3x3 convolutions that Winograd takes, one that changes the size, a residual addition, a classifier.
+Graph network() {
+  testing::GraphBuilder b;
+  const ValueId first = b.activation(b.conv(b.input("data"), 16, 64, 3));
+  const ValueId sum = b.activation(b.add(b.conv(first, 64, 64, 3), first));
+  b.output(b.fully_connected(b.global_average(b.activation(b.conv(sum, 64, 128, 3, 2))), 128, 10));
+  return b.graph();
+}
+
+class Tuning : public ::testing::Test {
+ protected:
+  Tuning() {
+    std::string pattern = (std::filesystem::temp_directory_path() / "shoal-tuning-XXXXXX").string();
+    directory_ = ::mkdtemp(pattern.data());
+  }
+  ~Tuning() override { std::filesystem::remove_all(directory_); }
+
+  std::unique_ptr<Model> load(Precision precision = Precision::kF32Fast, UniqueFd packed = {}, int threads = 1) {
+    return Model::load(network(),
+                       {.threads = threads,
+                        .input_sets = {kInputs},
+                        .precision = precision,
+                        .tuning_budget = 2000ms,
+                        .cache_directory = directory_},
+                       std::move(packed))
+        .value();
+  }
+  std::vector<Tensor> answer_of(Model& model) {
+    model.enter_thread();
+    Context context;
+    return testing::run(**model.program(kInputs), context);
+  }
+  std::filesystem::path record_file() const {
+    for (const auto& entry : std::filesystem::directory_iterator(directory_ / "tuning")) {
+      if (entry.path().extension() == ".tuning") return entry.path();
+    }
+    return {};
+  }
+  static std::string content_of(const std::filesystem::path& file) {
+    std::ifstream stream(file);
+    return {std::istreambuf_iterator<char>(stream), {}};
+  }
+
+  std::filesystem::path directory_;
+};
+
+TEST_F(Tuning, TheSecondLoadMeasuresNothingAndAnswersTheSame) {
+  const auto first = load(), second = load();
+  EXPECT_EQ(first->tuning().source, Source::kMeasured) << first->tuning().problem;
+  EXPECT_EQ(second->tuning().source, Source::kRecord) << second->tuning().problem;
+  EXPECT_TRUE(testing::same_bits(answer_of(*first), answer_of(*second)));
+}
+
+TEST_F(Tuning, IsDoneForEachPrecisionAndWidth) {
+  (void)load(Precision::kF32);
+  EXPECT_EQ(load(Precision::kF32Fast)->tuning().source, Source::kMeasured);
+  EXPECT_EQ(load(Precision::kF32, {}, 2)->tuning().source, Source::kMeasured);
+  EXPECT_EQ(load(Precision::kF32)->tuning().source, Source::kRecord);
+}
+
+TEST_F(Tuning, ADamagedRecordIsIgnoredAndWrittenAnew) {
+  (void)load();
+  const std::filesystem::path file = record_file();
+  const std::string whole = content_of(file);
+  ASSERT_FALSE(whole.empty());
+  for (const std::string& damaged : {whole.substr(0, whole.size() / 2), std::string("x") + whole,
+                                     whole.substr(0, whole.size() - 2), whole + whole, std::string()}) {
+    std::ofstream(file) << damaged;
+    const auto model = load();
+    EXPECT_EQ(model->tuning().source, Source::kMeasured);
+    EXPECT_NE(model->tuning().problem.find(file.string()), std::string::npos) << model->tuning().problem;
+    EXPECT_EQ(load()->tuning().source, Source::kRecord);
+  }
+}
+
+TEST_F(Tuning, ARecordThatOthersMayWriteIsNone) {
+  (void)load();
+  ASSERT_EQ(::chmod(record_file().c_str(), 0666), 0);
+  EXPECT_EQ(load()->tuning().source, Source::kMeasured);
+  EXPECT_EQ(load()->tuning().source, Source::kRecord);
+}
+
+TEST_F(Tuning, PackedWeightsKeepTheChoicesTheyWerePackedFor) {
+  const auto first = load();
+  std::filesystem::remove_all(directory_ / "tuning");
+  const auto second = load(Precision::kF32Fast, duplicate_fd(first->packed_fd()).value());
+  EXPECT_EQ(second->tuning().source, Source::kPacked);
+  EXPECT_TRUE(testing::same_bits(answer_of(*first), answer_of(*second)));
+  EXPECT_FALSE(std::filesystem::exists(directory_ / "tuning"));
+}
+
+TEST_F(Tuning, WithoutABudgetNothingIsMeasuredOrWritten) {
+  const auto model = Model::load(network(), {.input_sets = {kInputs}, .cache_directory = directory_}).value();
+  EXPECT_EQ(model->tuning().source, Source::kOff);
+  EXPECT_FALSE(std::filesystem::exists(directory_ / "tuning"));
+}
+
+TEST_F(Tuning, ADirectoryThatCannotBeWrittenCostsTheMeasurementOnly) {
+  std::ofstream(directory_ / "tuning") << "no directory";
+  const auto model = load();
+  EXPECT_EQ(model->tuning().source, Source::kFailed);
+  EXPECT_NE(model->tuning().problem.find("tuning"), std::string::npos);
+  EXPECT_EQ(answer_of(*model).size(), 1U);
+}
+
+TEST_F(Tuning, LeavesTheProcessWithTheThreadsItHad) {
+  const auto count = [] {
+    const std::filesystem::directory_iterator tasks("/proc/self/task");
+    return std::distance(begin(tasks), end(tasks));
+  };
+  const auto before = count();
+  (void)load(Precision::kF32Fast, {}, 2);
+  EXPECT_EQ(count(), before);
+}
+
+TEST_F(Tuning, OtherShapesAreCompiledAgainstWeightsPackedForWinograd) {
+  const auto model = load();
+  model->enter_thread();
+  for (const Shape& shape : {Shape{2, 16, 28, 28}, Shape{1, 16, 40, 31}}) {
+    const std::vector<TensorSpec> inputs = {spec("data", shape)};
+    Context context, reference_context;
+    const auto program = model->program(inputs);
+    ASSERT_TRUE(program.ok()) << program.status().to_string();
+    const auto got = testing::run(**program, context);
+    const auto want = testing::run(**testing::load(network(), inputs, "cpu-reference")->program(inputs), reference_context);
+    EXPECT_LE(testing::relative_error(got[0], want[0]), 1e-5) << shape.to_string();
+  }
+}
+
+/// Every variant of the device, taken for the whole network, is right, whichever is fastest today.
+TEST(Variants, AllAnswerAlike) {
+  constexpr double kWinogradBound = 1e-5;  // docs/performance.md
+  const auto inputs = kInputs;
+  Graph graph = network();
+  ASSERT_TRUE(infer(graph, inputs).ok());
+  Context reference_context;
+  const auto want = testing::run(**testing::load(network(), inputs, "cpu-reference")->program(inputs), reference_context);
+  const auto device = make_device("cpu", {.winograd = true}).value();
+  ASSERT_GT(device->variants().size(), 2U);
+  for (const Choices& variant : device->variants()) {
+    const auto weights = std::make_shared<WeightStore>(WeightIdentity{});
+    Plan plan = device->compile(graph, *weights, variant).value();
+    std::string used;
+    for (const Plan::Tunable& tunable : plan.tunables) used += tunable.implementation + " ";
+    ASSERT_TRUE(weights->seal().ok());
+    const PlannedProgram program(std::move(plan), weights);
+    Context context;
+    EXPECT_LE(testing::relative_error(testing::run(program, context)[0], want[0]), kWinogradBound)
+        << variant.layout << ": " << used;
+  }
+}
+
+class Record : public Tuning {};
+
+TEST_F(Record, ComesBackAsItWasWritten) {
+  const Choices choices{.layout = "blocked", .algorithms = {{"n1", "jit:avx512_core"}, {"n12", "x64:gemm:jit"}}};
+  const TuningRecord record(directory_ / "a" / "tuning", "a machine; a model");
+  EXPECT_EQ(record.read().status().code(), StatusCode::kNotFound);
+  ASSERT_TRUE(record.write(choices).ok());
+  EXPECT_EQ(record.read()->to_text(), choices.to_text());
+}
+
+TEST_F(Record, OfAnotherMachineIsNone) {
+  const TuningRecord mine(directory_, "this machine"), other(directory_, "that machine");
+  ASSERT_TRUE(other.write({.layout = "blocked"}).ok());
+  EXPECT_EQ(mine.read().status().code(), StatusCode::kNotFound);
+  std::filesystem::copy_file(other.file(), mine.file());
+  EXPECT_EQ(mine.read().status().code(), StatusCode::kDataLoss);
+}
+
+TEST_F(Record, OfWhoWroteFirstStands) {
+  const TuningRecord one(directory_, "this machine"), two(directory_, "this machine");
+  ASSERT_TRUE(one.write({.layout = "blocked"}).ok());
+  EXPECT_EQ(two.write({.layout = "channels_last"})->layout, "blocked");
+  EXPECT_EQ(two.read()->layout, "blocked");
+}
+
+TEST_F(Record, OfAWriterKilledInTheMiddleIsWholeOrNotThere) {
+  Choices choices{.layout = "blocked"};
+  for (int i = 0; i < 2000; ++i) choices.algorithms[tuning_key(i)] = "jit_fp32_wino_2x3:avx512_core";
+  const TuningRecord record(directory_, "this machine");
+  for (int round = 0; round < 40; ++round) {
+    const pid_t writer = ::fork();
+    if (writer == 0) {
+      while (true) {
+        (void)record.write(choices);
+        std::filesystem::remove(record.file());
+      }
+    }
+    ::usleep(static_cast<useconds_t>(500 + 317 * round % 4000));
+    ::kill(writer, SIGKILL);
+    ::waitpid(writer, nullptr, 0);
+    const auto found = record.read();
+    ASSERT_TRUE(found.ok() || found.status().code() == StatusCode::kNotFound) << found.status().to_string();
+    const auto standing = record.write(choices);  // nothing that the dead one left is in the way
+    ASSERT_TRUE(standing.ok()) << standing.status().to_string();
+    EXPECT_EQ(record.read()->to_text(), choices.to_text());
+  }
+}
+
+}  // namespace
+}  // namespace shoal::worker

@@ -1,0 +1,134 @@
+// The record of measured choices on disk.
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <thread>
+
+#include "shm/base/errors.hpp"
+#include "shm/base/unique_fd.hpp"
+#include "worker/exec/content_hash.hpp"
+#include "worker/exec/tuning.hpp"
+
+namespace shoal::worker {
+namespace {
+
+// The file: this line, the identity's lines, an empty line, the choices, "checksum HEX".
+constexpr std::string_view kFirstLine = "shoal tuning 1\n";
+constexpr std::string_view kChecksum = "checksum ";
+constexpr std::size_t kMaxBytes = 1 << 20;
+
+std::string hex_hash(std::string_view text) {
+  ContentHash hash;
+  hash.add(text);
+  char digits[17];
+  std::snprintf(digits, sizeof digits, "%016llx", static_cast<unsigned long long>(hash.value()));
+  return digits;
+}
+
+Status check_private(int fd, const std::string& path) {
+  struct stat info;
+  if (::fstat(fd, &info) != 0) return status_from_errno("stat", path, errno);
+  if (!S_ISREG(info.st_mode)) return data_loss("{} is no regular file", path);
+  if (info.st_uid != ::geteuid() || (info.st_mode & (S_IWGRP | S_IWOTH)) != 0)
+    return data_loss("{} could have been written by others", path);
+  return {};
+}
+
+Result<std::string> read_file(const std::string& path) {
+  const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+  if (!fd) return status_from_errno("open", path, errno);
+  SHOAL_RETURN_IF_ERROR(check_private(fd.get(), path));
+  std::string text(kMaxBytes + 1, '\0');
+  std::size_t size = 0;
+  while (size < text.size()) {
+    const ssize_t got = ::read(fd.get(), text.data() + size, text.size() - size);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return status_from_errno("read", path, errno);
+    if (got == 0) break;
+    size += static_cast<std::size_t>(got);
+  }
+  if (size > kMaxBytes) return data_loss("{} is larger than {} bytes", path, kMaxBytes);
+  text.resize(size);
+  return text;
+}
+
+Status write_file(const std::string& path, std::string_view text) {
+  const UniqueFd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600));
+  if (!fd) return status_from_errno("create", path, errno);
+  SHOAL_RETURN_IF_ERROR(check_private(fd.get(), path));
+  while (!text.empty()) {
+    const ssize_t put = ::write(fd.get(), text.data(), text.size());
+    if (put < 0 && errno == EINTR) continue;
+    if (put < 0) return status_from_errno("write", path, errno);
+    text.remove_prefix(static_cast<std::size_t>(put));
+  }
+  return ::fsync(fd.get()) == 0 ? Status() : status_from_errno("write", path, errno);
+}
+
+}  // namespace
+
+TuningRecord::TuningRecord(std::filesystem::path directory, std::string identity)
+    : directory_(std::move(directory)), file_(directory_ / (hex_hash(identity) + ".tuning")), identity_(std::move(identity)) {}
+
+Result<Choices> TuningRecord::read() const {
+  SHOAL_ASSIGN_OR_RETURN(const std::string text, read_file(file_.string()));
+  const std::string head = std::string(kFirstLine) + identity_ + "\n\n";
+  const std::size_t end = text.rfind(kChecksum);
+  if (!text.starts_with(head)) return data_loss("{} is of another machine, model or version of Shoal", file_.string());
+  if (end == std::string::npos || end < head.size() ||
+      text.substr(end) != format("{}{}\n", kChecksum, hex_hash(text.substr(0, end))))
+    return data_loss("{} is damaged", file_.string());
+  auto choices = Choices::parse(std::string_view(text).substr(head.size(), end - head.size()));
+  return choices.ok() ? choices : choices.status().with_context(file_.string());
+}
+
+Result<Choices> TuningRecord::write(const Choices& choices) const {
+  std::error_code error;
+  std::filesystem::create_directories(directory_.parent_path(), error);
+  if (::mkdir(directory_.c_str(), 0700) != 0 && errno != EEXIST) return status_from_errno("make", directory_.string(), errno);
+  const UniqueFd directory(::open(directory_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!directory) return status_from_errno("open", directory_.string(), errno);
+  // Held until the descriptor is closed, or its owner dead: one writer at a time, so the file beside can have one name.
+  while (::flock(directory.get(), LOCK_EX) != 0) {
+    if (errno != EINTR) return status_from_errno("lock", directory_.string(), errno);
+  }
+  if (auto standing = read(); standing.ok()) return standing;
+  std::string text = std::string(kFirstLine) + identity_ + "\n\n" + choices.to_text();
+  text += format("{}{}\n", kChecksum, hex_hash(text));
+  const std::string beside = file_.string() + ".new";
+  SHOAL_RETURN_IF_ERROR(write_file(beside, text));
+  if (std::rename(beside.c_str(), file_.c_str()) != 0) return status_from_errno("rename", beside, errno);
+  return choices;
+}
+
+std::string describe_machine() {
+  std::string model, flags;
+  std::ifstream info("/proc/cpuinfo");
+  for (std::string line; std::getline(info, line) && (model.empty() || flags.empty());) {
+    const std::size_t colon = line.find(": ");
+    if (colon == std::string::npos) continue;
+    if (line.starts_with("model name")) model = line.substr(colon + 2);
+    if (line.starts_with("flags") || line.starts_with("Features")) flags = line.substr(colon + 2);
+  }
+  return format("cpu {}; features {}; cores {}", model, hex_hash(flags), std::thread::hardware_concurrency());
+}
+
+std::filesystem::path default_cache_directory() {
+  const auto set = [](const char* name) {
+    const char* const value = std::getenv(name);
+    return std::filesystem::path(value == nullptr ? "" : value);
+  };
+  if (const auto given = set("SHOAL_CACHE_DIR"); !given.empty()) return given;
+  // As the XDG specification says, a relative path counts as none.
+  if (const auto cache = set("XDG_CACHE_HOME"); cache.is_absolute()) return cache / "shoal";
+  if (const auto home = set("HOME"); home.is_absolute()) return home / ".cache" / "shoal";
+  return {};
+}
+
+}  // namespace shoal::worker
