@@ -54,9 +54,10 @@ bool is_long_run() {
 struct Parameter {
   std::string name, device;
   int batch = 1;
+  std::string precision = "f32";
 };
 void PrintTo(const Parameter& parameter, std::ostream* out) {
-  *out << parameter.name << " on " << parameter.device << ", batch " << parameter.batch;
+  *out << parameter.name << " on " << parameter.device << ", batch " << parameter.batch << ", " << parameter.precision;
 }
 
 std::vector<Parameter> parameters() {
@@ -65,6 +66,8 @@ std::vector<Parameter> parameters() {
     for (const char* device : kDevices) {
       for (const int batch : {1, 3}) all.push_back({name, device, batch});
     }
+    // Held to the same tolerances: the policy of docs/performance.md.
+    for (const int batch : {1, 3}) all.push_back({name, "cpu", batch, "f32-fast"});
   }
   return all;
 }
@@ -127,7 +130,7 @@ class Checkpoint {
 class Networks : public ::testing::TestWithParam<Parameter> {};
 
 TEST_P(Networks, GiveMxnetsOutputs) {
-  const auto& [name, device, batch] = GetParam();
+  const auto& [name, device, batch, precision] = GetParam();
   const auto network = find_case(name);
   if (network.is_null()) GTEST_SKIP() << "no networks in " << folder() << "; set SHOAL_TEST_DATA";
   if (device == std::string("cpu-reference") && !is_long_run() && (batch > 1 || network.at("gflop") > kReferenceGflop)) {
@@ -140,7 +143,7 @@ TEST_P(Networks, GiveMxnetsOutputs) {
   }
   const Checkpoint checkpoint(name);
   ASSERT_TRUE(checkpoint.status().ok()) << checkpoint.status().to_string();
-  auto model = load_checkpoint(checkpoint.prefix(), 0, device, specs_of(inputs));
+  auto model = load_checkpoint(checkpoint.prefix(), 0, device, specs_of(inputs), worker::parse_precision(precision).value());
   ASSERT_TRUE(model.ok()) << model.status().to_string();
   const auto outputs = run(**model, inputs);
   ASSERT_TRUE(outputs.ok()) << outputs.status().to_string();
@@ -156,7 +159,8 @@ TEST_P(Networks, GiveMxnetsOutputs) {
 }
 
 INSTANTIATE_TEST_SUITE_P(, Networks, ::testing::ValuesIn(parameters()), [](const auto& info) {
-  return test_name(info.param.name + "_on_" + info.param.device + "_batch" + std::to_string(info.param.batch));
+  return test_name(info.param.name + "_on_" + info.param.device + "_batch" + std::to_string(info.param.batch) +
+                   (info.param.precision == "f32" ? "" : "_" + info.param.precision));
 });
 
 }  // namespace

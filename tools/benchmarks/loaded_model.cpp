@@ -25,10 +25,14 @@ Result<LoadedModel> LoadedModel::load(const ModelBenchOptions& options) {
   SHOAL_ASSIGN_OR_RETURN(const TensorSpec input_spec, parse_shape(options.shape));
   SHOAL_ASSIGN_OR_RETURN(const ModelFiles files, find_model(options.path));
   SHOAL_ASSIGN_OR_RETURN(auto imported, worker::import_mxnet(files.symbol_file, files.params_file));
+  SHOAL_ASSIGN_OR_RETURN(const worker::Precision precision, worker::parse_precision(options.precision));
   LoadedModel loaded;
-  SHOAL_ASSIGN_OR_RETURN(
-      loaded.model_, worker::Model::load(std::move(imported.graph),
-                                         {.device = options.device, .threads = options.threads, .input_sets = {{input_spec}}}));
+  SHOAL_ASSIGN_OR_RETURN(loaded.model_, worker::Model::load(std::move(imported.graph),
+                                                            {.device = options.device,
+                                                             .threads = options.threads,
+                                                             .input_sets = {{input_spec}},
+                                                             .precision = precision,
+                                                             .tuning_budget = std::chrono::milliseconds(options.tuning_ms)}));
   loaded.model_->enter_thread();
   SHOAL_ASSIGN_OR_RETURN(loaded.program_, loaded.model_->program(std::span(&input_spec, 1)));
   SHOAL_ASSIGN_OR_RETURN(Tensor input, Tensor::create(input_spec.dtype, input_spec.shape));

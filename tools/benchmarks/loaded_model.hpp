@@ -19,6 +19,7 @@ class LoadedModel {
   Status run() { return program_->run(context_, src_, dst_); }
   const Tensor& output() const { return outputs_.front(); }
   const worker::Program& program() const { return *program_; }
+  const worker::Model& model() const { return *model_; }
   worker::Context& context() { return context_; }
 
  private:

@@ -51,6 +51,8 @@ int main(int argc, char** argv) {
   model->add_option("--shape", model_options.shape)->required();
   model->add_option("--device", model_options.device);
   model->add_option("--threads", model_options.threads);
+  model->add_option("--precision", model_options.precision, "f32, or f32-fast: Winograd allowed");
+  model->add_option("--tuning-ms", model_options.tuning_ms, "measure algorithms for so long where no record is found");
   shoal::bench::ProfileOptions profile_options;
   bool wants_profile = false;
   model->add_flag("--profile", wants_profile, "print the time of each step beside its bound of compute and of memory");

@@ -12,6 +12,8 @@ struct ModelBenchOptions {
   std::string shape;  ///< "data=1,3,224,224"
   std::string device = "cpu";
   int threads = 1;
+  std::string precision = "f32";
+  int tuning_ms = 0;  ///< budget for measuring algorithms, as in model.toml; 0: the device's guess
 };
 
 /// Loads the model and obeys lines on standard input until it closes, answering each with one line:
@@ -19,6 +21,7 @@ struct ModelBenchOptions {
 ///   run [N]      N runs, or one                             -> their wall times in milliseconds
 ///   output FILE  writes the first output as .npy            -> "ok"
 ///   threads      threads this process has, load until now   -> their number
+///   tuning       where the choice of algorithms comes from  -> "off", "record", "measured 1234 ms", "failed: why"
 /// Errors: the Status of loading or of a command.
 Status serve_model(const ModelBenchOptions& options);
 
