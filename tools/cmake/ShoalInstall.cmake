@@ -41,6 +41,7 @@ shoal_man_page(shoal_tool 1)
 shoal_man_page(shoald 8)
 
 # Debian packages: cpack, or cmake --workflow --preset package.
+set(debian_dir ${CMAKE_CURRENT_LIST_DIR}/debian)
 set(packages libshoal libshoal-dev shoal)
 set(CPACK_GENERATOR DEB)
 set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "")  # each package has its own, the first line of its description
@@ -62,6 +63,7 @@ set(CPACK_DEBIAN_PACKAGE_GENERATE_SHLIBS_POLICY ">=")
 
 set(CPACK_DEBIAN_LIBSHOAL_PACKAGE_NAME libshoal)
 set(CPACK_DEBIAN_LIBSHOAL_PACKAGE_SECTION libs)
+set(CPACK_DEBIAN_LIBSHOAL_PACKAGE_CONTROL_EXTRA ${debian_dir}/triggers)
 set(CPACK_COMPONENT_LIBSHOAL_DESCRIPTION "client libraries of the Shoal inference pool
 Shoal serves neural-network models from worker processes that share one copy
 of the weights. libshoal submits requests to the local daemon, libshoal-vision
@@ -82,13 +84,15 @@ the daemon serves. A small classifier of drawn shapes is included.")
 
 # What Debian's policy wants of each package.
 string(TIMESTAMP package_date "%a, %d %b %Y 00:00:00 +0000" UTC)
-configure_file(${CMAKE_CURRENT_LIST_DIR}/debian_changelog.in debian/changelog @ONLY)
+configure_file(${debian_dir}/changelog.in debian/changelog @ONLY)
 add_custom_command(OUTPUT debian/changelog.gz DEPENDS ${CMAKE_CURRENT_BINARY_DIR}/debian/changelog
   COMMAND gzip -9nkf ${CMAKE_CURRENT_BINARY_DIR}/debian/changelog)
 add_custom_target(debian_changelog ALL DEPENDS debian/changelog.gz)
 foreach(package IN LISTS packages)
   set(doc_dir ${CMAKE_INSTALL_DATADIR}/doc/${package})
-  install(FILES ${CMAKE_CURRENT_LIST_DIR}/debian_copyright DESTINATION ${doc_dir} RENAME copyright COMPONENT ${package})
+  install(FILES ${debian_dir}/copyright DESTINATION ${doc_dir} RENAME copyright COMPONENT ${package})
   install(FILES ${CMAKE_CURRENT_BINARY_DIR}/debian/changelog.gz DESTINATION ${doc_dir} COMPONENT ${package})
 endforeach()
+install(FILES ${debian_dir}/libshoal.lintian-overrides DESTINATION ${CMAKE_INSTALL_DATADIR}/lintian/overrides RENAME libshoal
+  COMPONENT libshoal)
 include(CPack)
