@@ -33,7 +33,7 @@ MODELS = ["resnet50-v1b", "resnet18-v1", "mobilenetv2-1.0", "squeezenet1.1", "in
 START_LIMIT_S = 400   # PyTorch compiles three times
 QUICK_START = {"pytorch": "script"}  # its compiler would need half a minute to the first answer
 BURST_MS = 250        # one engine's share of a round, about
-TOLERANCE = {"f32": 1e-4, "f32-fast": 1e-3}  # of max|reference|: another weight or input changes far more
+TOLERANCE = 1e-4  # of max|reference|: other weights or another input change a hundred times more
 AS_IN_WORKERS = {"OMP_WAIT_POLICY": "passive"}  # what the daemon gives its workers
 PR_SET_PDEATHSIG, CPUCLOCK_SCHED = 1, 2  # of Linux; the second makes a clock of a pid, as clock_getcpuclockid(3) does
 
@@ -201,7 +201,8 @@ class Bench:
         common = ["--shape", self.shape(batch), "--threads", str(threads)]
         if peer_table.is_shoal(name):
             precision = name.removeprefix(peer_table.SHOAL)
-            words = [binary("shoal-bench"), "model", prefix, *common] + ([] if precision == "f32" else ["--precision", precision])
+            words = [binary("shoal-bench"), "model", prefix, *common, "--precision", precision,
+                     "--tuning-ms", str(self.arguments.tuning_ms)]
             return Engine(name, words, cores, {"SHOAL_CACHE_DIR": str(cache or self.directory / "shoal"), **AS_IN_WORKERS})
         words = [self.pythons[name], HERE / "peer.py", name, "--prefix", prefix, "--onnx", self.onnx_file(prefix, batch), *common]
         if cache:
@@ -214,11 +215,10 @@ class Bench:
         """Loads, warms and asks for the output: it must be the reference's, where there is one. Returns it and its difference."""
         engine.ask(f"input {self.directory}/input.npy", START_LIMIT_S)
         engine.run(2)
-        if not peer_table.is_shoal(engine.name):
-            self.settings[engine.name] = engine.ask("version")
+        self.settings[engine.name] = engine.ask("tuning" if peer_table.is_shoal(engine.name) else "version")
         output = engine.output(self.directory)
         distance = difference(output, reference or output)
-        if distance > TOLERANCE["f32-fast" if engine.name.endswith("f32-fast") else "f32"]:
+        if distance > TOLERANCE:
             raise EngineError(f"its output differs by {distance:.1e} of max|reference|")
         return output, distance
 
@@ -240,8 +240,7 @@ class Bench:
         row = {"model": Path(model).name, "batch": batch, "threads": threads, **peer_table.summarise(times)}
         for name, entry in row["engines"].items():
             entry["output_difference"] = differences[name]
-            if name in self.settings:
-                entry["version"] = self.settings[name]
+            entry["settings"] = self.settings[name]
         note("")
         print(f"{where}: {peer_table.line(row)}", file=sys.stderr)
         return row
