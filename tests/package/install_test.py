@@ -49,6 +49,11 @@ class Installed(unittest.TestCase):
         self.assertEqual({path.name for path in PREFIX.glob("include/**/*") if path.is_file()}, public)
         self.assertIn("pool.hpp", public)
 
+    def test_each_header_stands_alone_without_a_warning(self):
+        for header in sorted(PREFIX.glob("include/shoal/*.hpp")):
+            run("c++", "-std=c++20", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-fsyntax-only", "-x", "c++",
+                "-I", PREFIX / "include", "-include", header, "/dev/null")
+
     def test_the_libraries_show_nothing_but_their_public_classes(self):
         self.assertEqual([path.name for path in libraries()], ["libshoal-engine.so", "libshoal-vision.so", "libshoal.so"])
         private = re.compile(r"shoal::(wire|worker|client|supervisor|internal)::|::Impl::")
