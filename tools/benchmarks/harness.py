@@ -75,6 +75,13 @@ class Daemon:
         self.environment = dict(os.environ, SHOAL_DIR=self.directory, **(environment or {}))
         self.process = subprocess.Popen([binary("shoald"), "--model", f"{name}={model}{extra}"], env=self.environment,
                                         stderr=subprocess.DEVNULL)
+        try:
+            self.wait_until_ready()
+        except BaseException:  # nobody else would stop it
+            self.__exit__()
+            raise
+
+    def wait_until_ready(self):
         deadline = time.monotonic() + 60
         while subprocess.run([binary("shoal"), "status", "--ready"], env=self.environment, capture_output=True).returncode:
             if time.monotonic() > deadline:
