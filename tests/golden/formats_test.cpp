@@ -12,6 +12,7 @@
 #include "tests/golden/devices.hpp"
 #include "tests/support/vectors.hpp"
 #include "worker/import/mxnet/mxnet_importer.hpp"
+#include "worker/import/mxnet/mxnet_lowering.hpp"
 #include "worker/import/mxnet/mxnet_params.hpp"
 
 namespace shoal::testing {
@@ -172,6 +173,24 @@ TEST(FormatsOfOthers, HoldTheArraysThatTheirSourceCounts) {
   const Status alien = worker::read_mxnet_params(loose_arrays() / "not-mxnet-pytorch.params").status();
   EXPECT_EQ(alien.code(), StatusCode::kDataLoss) << alien.to_string();
   EXPECT_NE(alien.message().find("not-mxnet-pytorch.params"), std::string::npos) << alien.to_string();
+}
+
+TEST(FormatsOfOthers, CountOutputsAsMxnetDoesHiddenOnesIncluded) {
+  const std::string prefix = (test_data() / "models" / "cifar-resnet20-v1" / "cifar_resnet20_v1").string();
+  if (!fs::exists(prefix + "-symbol.json")) GTEST_SKIP() << "no " << prefix << "; set SHOAL_TEST_DATA";
+  const auto symbol = worker::read_mxnet_symbol(prefix + "-symbol.json").value();
+  EXPECT_EQ(worker::read_mxnet_params(prefix + "-0000.params")->size(), 107u);
+  std::size_t variables = 0, outputs = 0;
+  for (const worker::MxnetNode& node : symbol.nodes) {
+    const auto* const op = worker::find_mxnet_operator(node.op);
+    ASSERT_TRUE(node.is_variable() || op) << node.op;
+    variables += node.is_variable();
+    // This file's writer had no oneDNN, which gives Pooling a second output.
+    outputs += node.is_variable() || node.op == "Pooling" ? 1 : std::max<std::size_t>(1, op->output_names.size());
+  }
+  EXPECT_EQ(symbol.nodes.size(), 179u);
+  EXPECT_EQ(variables, 108u);
+  EXPECT_EQ(outputs, read_json(prefix + "-symbol.json").at("node_row_ptr").back().get<std::size_t>());
 }
 
 // ---- damage to a good checkpoint

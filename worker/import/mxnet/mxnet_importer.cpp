@@ -65,7 +65,8 @@ class Parameters {
   std::vector<std::string> superfluous(const std::set<std::string>& variables) const {
     std::vector<std::string> keys;
     for (const auto& [key, array] : by_key_) {
-      if (!variables.contains(key) && !variables.contains(key.substr(key.find(':') + 1))) keys.push_back(key);
+      const bool is_prefixed = key.starts_with("arg:") || key.starts_with("aux:");
+      if (!variables.contains(key) && !(is_prefixed && variables.contains(key.substr(4)))) keys.push_back(key);
     }
     return keys;
   }

@@ -147,17 +147,90 @@ TEST_F(MxnetImporter, FindsParametersUnderAnyPrefix) {
 TEST_F(MxnetImporter, WarnsOfWhatItHasNoUseFor) {
   Symbol s;
   s.op("Activation", "act", {s.variable("data")}, R"json({"act_type": "relu", "colour": "red"})json");
-  const auto result = import(s.json(), {"arg:stranger"});
+  const auto result = import(s.json(), {"arg:stranger", "grad:data"});
   ASSERT_TRUE(result.ok());
   ASSERT_EQ(result->warnings.size(), 2u);
   EXPECT_NE(result->warnings[0].find("colour"), std::string::npos);
-  EXPECT_NE(result->warnings[1].find("arg:stranger"), std::string::npos);
+  for (const char* key : {"arg:stranger", "grad:data"}) EXPECT_NE(result->warnings[1].find(key), std::string::npos) << key;
 }
 
 TEST_F(MxnetImporter, NamesEveryOperatorItDoesNotHave) {
   Symbol s;
   s.op("Custom", "odd1", {s.op("FancyConvolution", "odd2", {s.variable("data")})});
   expect_refused(s.json(), StatusCode::kUnimplemented, {"m-symbol.json", "Custom 'odd1'", "FancyConvolution 'odd2'"});
+}
+
+TEST_F(MxnetImporter, KnowsTheNamesThatOperatorsHadInOldReleases) {
+  for (const char* name : {"Softmax",
+                           "ElementWiseSum",
+                           "_Plus",
+                           "_plus",
+                           "_Minus",
+                           "_minus",
+                           "_Mul",
+                           "_mul",
+                           "_Div",
+                           "_div",
+                           "_PlusScalar",
+                           "_MinusScalar",
+                           "_RDivScalar",
+                           "_MaximumScalar",
+                           "_Maximum",
+                           "_Power",
+                           "_Not_Equal",
+                           "_Greater_Equal",
+                           "broadcast_plus",
+                           "SwapAxis",
+                           "broadcast_minus",
+                           "sum_axis",
+                           "max_axis",
+                           "min_axis",
+                           "crop",
+                           "_CrossDeviceCopy",
+                           "flatten",
+                           "reshape",
+                           "BatchNorm_v1",
+                           "CuDNNBatchNorm",
+                           "Pooling_v1",
+                           "Convolution_v1",
+                           "_add",
+                           "_grad_add",
+                           "concat",
+                           "cast",
+                           "stop_gradient",
+                           "make_loss",
+                           "swapaxes",
+                           "split",
+                           "pad",
+                           "_Hypot"}) {
+    EXPECT_NE(find_mxnet_operator(name), nullptr) << name;
+  }
+}
+
+TEST_F(MxnetImporter, PrunesLabelsBehindFlattenToo) {
+  Symbol s;
+  const int data = s.variable("data"), label = s.variable("label");
+  s.op("LinearRegressionOutput", "head", {data, s.op("Flatten", "flat", {label})});
+  const auto result = import(s.json());
+  ASSERT_TRUE(result.ok()) << result.status().to_string();
+  EXPECT_EQ(result->graph.ignored_inputs, std::vector<std::string>{"label"});
+}
+
+TEST_F(MxnetImporter, KeepsTheNodesOfMixedPrecision) {
+  Symbol s;
+  s.op("amp_cast", "cast", {s.variable("data")}, R"json({"dtype": "float16"})json");
+  const auto result = import(s.json());
+  ASSERT_TRUE(result.ok()) << result.status().to_string();
+  EXPECT_EQ(result->graph.nodes.size(), 1u);
+}
+
+TEST_F(MxnetImporter, TakesTheLastOfAnArrayStoredTwiceAndSaysSo) {
+  Symbol s;
+  s.op("_copy", "c", {s.variable("a")});
+  const auto result = import(s.json(), {"arg:a", "arg:a"});
+  ASSERT_TRUE(result.ok()) << result.status().to_string();
+  ASSERT_EQ(result->warnings.size(), 1u);
+  EXPECT_NE(result->warnings[0].find("arg:a"), std::string::npos) << result->warnings[0];
 }
 
 TEST_F(MxnetImporter, LooksAtNothingThatNoHeadNeeds) {
