@@ -9,10 +9,17 @@ TOLERANCE = 1e-4  # of max |ref|: the issue's figure for checkpoints; MXNet itse
 
 # Directory in ../shared/models, prefix and epoch, shape in model.toml.
 MODELS = [
-    ("cifar-resnet20-v1", "cifar_resnet20_v1", (-1, 3, 32, 32)),
-    ("cifar-resnet20-v2", "cifar_resnet20_v2", (-1, 3, 32, 32)),
-    ("mnist-mlp-mx14", "model", (-1, 1, 28, 28)),
-    ("squeezenet11-mxnet-derived", "squeezenet11", (-1, 3, 224, 224)),
+    ("cifar-resnet20-v1", "cifar_resnet20_v1@0", (-1, 3, 32, 32)),
+    ("cifar-resnet20-v2", "cifar_resnet20_v2@0", (-1, 3, 32, 32)),
+    ("mnist-mlp-mx14", "model@0", (-1, 1, 28, 28)),
+    ("mnist-lenet-mx05", "mnist-lenet-0@10", (-1, 1, 28, 28)),
+    ("mtcnn", "det1@1", (-1, 3, -1, -1)),
+    ("mtcnn", "det2@1", (-1, 3, 24, 24)),
+    ("mtcnn", "det3@1", (-1, 3, 48, 48)),
+    ("lffd-head", "lffd-head@0", (-1, 3, -1, -1)),
+    ("tiny-linear-mx11", "model@0", (-1, 2)),
+    ("tiny-softmax-mx09", "go_test@1", (1, 10)),
+    ("squeezenet11-mxnet-derived", "squeezenet11@0", (-1, 3, 224, 224)),
     ("squeezenet11-mxnet-derived", "squeezenet11@16", (-1, 3, 224, 224)),
 ]
 CAFFE_MEAN = (104, 117, 123)  # blue, green, red: what the expected.json's notes have subtracted from the bytes of *_meansub inputs
@@ -20,10 +27,12 @@ FLOAT16_TOLERANCE = 2e-2  # epoch 16 holds the same weights rounded to float16
 
 
 class Models(ShoalTest):
-    def cases(self, folder):
-        """(case, input file as float32, reference values) of a model's expected/."""
+    def cases(self, folder, prefix):
+        """(case, input file as float32, values of each output) of a model's expected/."""
         expected = need_data("models", folder, "expected")
         for case in json.loads((expected / "expected.json").read_text()):
+            if case.get("model", prefix) != prefix:  # one list for the three networks of a cascade
+                continue
             source = expected / case["inputs"][0]["file"]
             shape, values = read_npy(source)
             if case["case"].endswith("_meansub"):
@@ -31,32 +40,35 @@ class Models(ShoalTest):
                 values = [v - CAFFE_MEAN[i // plane % 3] for i, v in enumerate(values)]
             if case["inputs"][0]["dtype"] != "float32":
                 source = write_npy(self.tmp / f"{case['case']}.npy", shape, values)
-            yield case["case"], source, read_npy(expected / case["outputs"][0]["file"])[1]
+            yield case["case"], source, [read_npy(expected / output["file"])[1] for output in case["outputs"]]
 
-    def check(self, run, reference, tolerance=TOLERANCE):
+    def check(self, run, references, tolerance=TOLERANCE):
         self.assertEqual(run.returncode, 0, run.stderr)
-        output = json.loads(run.stdout)["outputs"][0]
-        self.assertEqual(output["dtype"], "float32")
-        values = read_npy(output["file"])[1]
-        self.assertLessEqual(largest_error(values, reference), tolerance)
-        return values
+        outputs = json.loads(run.stdout)["outputs"]
+        self.assertEqual(len(outputs), len(references))
+        every = []
+        for output, reference in zip(outputs, references):
+            self.assertEqual(output["dtype"], "float32")
+            values = read_npy(output["file"])[1]
+            self.assertEqual(len(values), len(reference))
+            self.assertLessEqual(largest_error(values, reference), tolerance, output["name"])
+            every.append(values)
+        return every
 
     def test_outputs_are_as_expected_by_run_and_pool(self):
-        for folder, prefix, shape in MODELS:
-            tolerance = FLOAT16_TOLERANCE if "@" in prefix else TOLERANCE
-            path = need_data("models", folder) / prefix
-            linked = link_model(self.tmp / prefix / "linked", DATA / "models" / folder / prefix.split("@")[0], shape)
-            if "@" in prefix:
-                continue_in_pool = f"{linked}/{prefix}"
-            else:
-                continue_in_pool = f"{linked}/{prefix}@0"
-            with Daemon({"model": f"{continue_in_pool},workers=2"}) as daemon:
-                for case, source, reference in self.cases(folder):
-                    with self.subTest(model=prefix, case=case):
+        for folder, checkpoint, shape in MODELS:
+            prefix = checkpoint.split("@")[0]
+            tolerance = FLOAT16_TOLERANCE if checkpoint == "squeezenet11@16" else TOLERANCE
+            files = need_data("models", folder)
+            first = [1 if axis == 0 else 64 if dim < 0 else dim for axis, dim in enumerate(shape)]  # what the pool compiles at once
+            linked = link_model(self.tmp / folder / checkpoint, files / prefix, shape, shapes=f"[{{data = {first}}}]")
+            with Daemon({"model": f"{linked}/{checkpoint},workers=2"}) as daemon:
+                for case, source, references in self.cases(folder, prefix):
+                    with self.subTest(model=checkpoint, case=case):
                         words = ["--input", f"data={source}", "--json", "--output"]
-                        in_process = self.check(shoal("run", path, *words, self.tmp / "run"), reference, tolerance)
-                        self.check(shoal("run", path, "--device", "cpu-reference", *words, self.tmp / "reference"), reference, tolerance)
-                        pool = self.check(daemon.shoal("predict", "model", *words, self.tmp / "pool"), reference, tolerance)
+                        in_process = self.check(shoal("run", files / checkpoint, *words, self.tmp / "run"), references, tolerance)
+                        self.check(shoal("run", files / checkpoint, "--device", "cpu-reference", *words, self.tmp / "reference"), references, tolerance)
+                        pool = self.check(daemon.shoal("predict", "model", *words, self.tmp / "pool"), references, tolerance)
                         self.assertEqual(pool, in_process, "pool and in process differ")
 
     def test_squeezenet_names_the_pictures(self):
