@@ -1,0 +1,43 @@
+#include "worker/import/mxnet/mxnet_catalog.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "worker/import/mxnet/mxnet_lowering.hpp"
+
+namespace shoal::worker {
+namespace {
+
+MxnetCatalogEntry entry_of(const std::string& name) {
+  const auto catalog = mxnet_catalog();
+  const auto found = std::ranges::find(catalog, name, &MxnetCatalogEntry::name);
+  return found == catalog.end() ? MxnetCatalogEntry() : *found;
+}
+
+TEST(MxnetCatalog, ListsEveryNameThatTheImporterKnowsOnce) {
+  std::vector<std::string> listed, known;
+  for (const MxnetCatalogEntry& entry : mxnet_catalog()) {
+    listed.push_back(entry.name);
+    listed.insert(listed.end(), entry.aliases.begin(), entry.aliases.end());
+  }
+  for (const MxnetOperator* op : all_mxnet_operators()) known.push_back(op->name);
+  std::ranges::sort(listed);
+  EXPECT_EQ(listed, known);
+}
+
+TEST(MxnetCatalog, PutsOtherNamesUnderTheFirst) {
+  const std::vector<std::string> aliases = entry_of("SoftmaxOutput").aliases;
+  EXPECT_NE(std::ranges::find(aliases, "Softmax"), aliases.end());
+  EXPECT_EQ(entry_of("Softmax").name, "");
+}
+
+TEST(MxnetCatalog, SaysWhatANodeBecomes) {
+  EXPECT_EQ(entry_of("LogisticRegressionOutput").becomes, std::vector<std::string>{"Activation"});
+  const MxnetCatalogEntry identity = entry_of("_copy");
+  EXPECT_EQ(identity.name, "_copy");
+  EXPECT_EQ(identity.becomes, std::vector<std::string>());
+}
+
+}  // namespace
+}  // namespace shoal::worker
