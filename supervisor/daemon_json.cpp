@@ -96,6 +96,7 @@ std::string Daemon::stats_json() const {
                 {"reason", processes.reason()},
                 {"path", model->served().path},
                 {"device", config.device},
+                {"precision", config.precision},
                 {"threads", config.threads},
                 {"contexts", config.contexts},
                 {"wanted_workers", config.workers},
@@ -111,6 +112,7 @@ std::string Daemon::stats_json() const {
     if (model->loaded()) {
       object["arena_bytes"] = model->loaded()->arena_bytes;
       object["parameter_bytes"] = model->loaded()->parameter_bytes;
+      object["tuning"] = model->loaded()->tuning;
       object["hash"] = model->loaded()->hash;
     }
     models.push_back(std::move(object));

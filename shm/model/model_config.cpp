@@ -64,6 +64,8 @@ void apply_overrides(const ModelOverrides& overrides, ModelConfig& config) {
   if (overrides.preprocess) config.preprocess = overrides.preprocess;
   take(overrides.shapes, config.shapes);
   take(overrides.device, config.device);
+  take(overrides.precision, config.precision);
+  take(overrides.tuning_ms, config.tuning_ms);
   take(overrides.workers, config.workers);
   take(overrides.contexts, config.contexts);
   take(overrides.threads, config.threads);

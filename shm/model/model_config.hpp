@@ -37,6 +37,8 @@ struct ModelConfig {
   std::optional<Preprocess> preprocess;
   std::vector<std::vector<TensorSpec>> shapes;  ///< input sets to compile, as written; see plan_inputs()
   std::string device = "cpu";
+  std::string precision = "f32";  ///< or "f32-fast"
+  int tuning_ms = 10'000;         ///< how long a first load may measure algorithms; 0 = not at all
   int workers = 1, contexts = 1, threads = 1;
   int queue_limit = 1024;
   std::uint64_t timeout_ms = 30'000;  ///< 0 = none
@@ -49,8 +51,8 @@ struct ModelOverrides {
   std::optional<std::string> labels_file;
   std::optional<Preprocess> preprocess;
   std::optional<std::vector<std::vector<TensorSpec>>> shapes;
-  std::optional<std::string> device;
-  std::optional<int> workers, contexts, threads, queue_limit;
+  std::optional<std::string> device, precision;
+  std::optional<int> tuning_ms, workers, contexts, threads, queue_limit;
   std::optional<std::uint64_t> timeout_ms;
 };
 /// Sets what is given. Given `inputs` without `shapes` drop the earlier `shapes`, which were made for other inputs.

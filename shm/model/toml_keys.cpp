@@ -209,6 +209,12 @@ Result<Preprocess> read_preprocess(const Site& site) {
   return preprocess;
 }
 
+Result<std::string> read_precision(const Site& site) {
+  SHOAL_ASSIGN_OR_RETURN(std::string word, read_string(site));
+  if (word != "f32" && word != "f32-fast") return site.error("wants \"f32\" or \"f32-fast\"");
+  return word;
+}
+
 template <typename T, typename Read>
 Status assign(std::optional<T>& member, const Read& value) {
   if (!value.ok()) return value.status();
@@ -231,6 +237,8 @@ const KeyRow kKeys[] = {
     {"preprocess", [](const Site& s, ModelOverrides& o) { return assign(o.preprocess, read_preprocess(s)); }},
     {"shapes", [](const Site& s, ModelOverrides& o) { return assign(o.shapes, read_shapes(s)); }},
     {"device", [](const Site& s, ModelOverrides& o) { return assign(o.device, read_string(s)); }},
+    {"precision", [](const Site& s, ModelOverrides& o) { return assign(o.precision, read_precision(s)); }},
+    {"tuning_ms", [](const Site& s, ModelOverrides& o) { return assign(o.tuning_ms, read_integer(s, 0, 600'000)); }},
     {"workers", [](const Site& s, ModelOverrides& o) { return assign(o.workers, read_integer(s, 1, kMaxProcesses)); }},
     {"contexts", [](const Site& s, ModelOverrides& o) { return assign(o.contexts, read_integer(s, 1, kMaxLanes)); }},
     {"threads", [](const Site& s, ModelOverrides& o) { return assign(o.threads, read_integer(s, 1, kMaxProcesses)); }},

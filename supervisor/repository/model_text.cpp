@@ -61,6 +61,8 @@ std::string load_text(const ServedModel& model) {
                {"symbol_file", model.files.symbol_file.string()},
                {"params_file", model.files.params_file.string()},
                {"device", model.config.device},
+               {"precision", model.config.precision},
+               {"tuning_ms", model.config.tuning_ms},
                {"threads", model.config.threads},
                {"contexts", model.config.contexts},
                {"inputs", wire::to_json(model.config.inputs)},
@@ -75,6 +77,7 @@ Result<LoadedModel> parse_loaded(std::string_view text) try {
   loaded.outputs = wire::to_specs(object.at("outputs"));
   loaded.ignored_inputs = object.value("ignored_inputs", std::vector<std::string>{});
   loaded.hash = object.value("hash", "");
+  loaded.tuning = object.value("tuning", "");
   loaded.packed_bytes = object.value("packed_bytes", std::uint64_t{0});
   loaded.parameter_bytes = object.value("parameter_bytes", std::uint64_t{0});
   loaded.arena_bytes = object.value("arena_bytes", std::uint64_t{0});

@@ -23,7 +23,8 @@ Result<ServedModel> resolve_served_model(const ModelRequest& request);
 struct LoadedModel {
   std::vector<TensorSpec> inputs, outputs;
   std::vector<std::string> ignored_inputs;
-  std::string hash;  // of the files
+  std::string hash;    // of the files
+  std::string tuning;  // where the choice of algorithms comes from
   std::uint64_t packed_bytes = 0, parameter_bytes = 0, arena_bytes = 0;
 
   /// Changes when the model's name or inputs do. Never 0.

@@ -16,23 +16,6 @@ std::size_t thread_count() {
   return static_cast<std::size_t>(std::distance(begin(tasks), end(tasks)));
 }
 
-std::string tuning_text(const worker::TuningInfo& tuning) {
-  using Source = worker::TuningInfo::Source;
-  switch (tuning.source) {
-    case Source::kOff:
-      return "off";
-    case Source::kPacked:
-      return "packed " + tuning.layout;
-    case Source::kRecord:
-      return "record " + tuning.layout;
-    case Source::kMeasured:
-      return format("measured {} in {} ms", tuning.layout, static_cast<int>(tuning.measured_ms));
-    case Source::kFailed:
-      return "failed: " + tuning.problem;
-  }
-  return "";
-}
-
 }  // namespace
 
 Status serve_model(const ModelBenchOptions& options) {
@@ -58,7 +41,7 @@ Status serve_model(const ModelBenchOptions& options) {
     } else if (command == "threads") {
       std::cout << thread_count() << std::endl;
     } else if (command == "tuning") {
-      std::cout << tuning_text(model.model().tuning()) << std::endl;
+      std::cout << to_text(model.model().tuning()) << std::endl;
     } else {
       return invalid_argument("'{}' is no command", line);
     }

@@ -13,7 +13,7 @@ struct ModelBenchOptions {
   std::string device = "cpu";
   int threads = 1;
   std::string precision = "f32";
-  int tuning_ms = 0;  ///< budget for measuring algorithms, as in model.toml; 0: the device's guess
+  int tuning_ms = 10'000;  ///< budget for measuring algorithms, as in model.toml; 0: the device's guess
 };
 
 /// Loads the model and obeys lines on standard input until it closes, answering each with one line:

@@ -26,7 +26,7 @@ constexpr const char* kMore =
   shoal run models/resnet-50 --input data=x.npy --output out --threads 2 --repeat 100   median time of 100 runs after a warm-up)";
 
 struct Options {
-  std::string path, output, device;
+  std::string path, output, device, precision;
   std::vector<std::string> inputs;
   int threads = 0;
   std::size_t repeat = 0;
@@ -61,7 +61,8 @@ Finish run(const Options& options, Session& session) {
   if (!files.ok()) return usage_failure(files.status());
   ensure_passive_openmp(session.argv);
   SHOAL_ASSIGN_OR_RETURN(const Tensors inputs, read_inputs(*files));
-  auto engine = load_for_inputs(options.path, {.device = options.device, .threads = options.threads}, inputs);
+  auto engine = load_for_inputs(options.path,
+                                {.device = options.device, .precision = options.precision, .threads = options.threads}, inputs);
   if (!engine.ok()) return with_inputs(engine.status(), inputs);
   for (const std::string& warning : engine->warnings()) session.console.warn(warning);
   SHOAL_ASSIGN_OR_RETURN(const ModelInfo info, engine->describe());
@@ -91,6 +92,8 @@ Command make_run(CLI::App& application) {
       ->take_all();
   app->add_option("--output", options->output, "directory for the outputs; made when it is missing")->required();
   app->add_option("--device", options->device, "cpu or cpu-reference (default: as model.toml says, else cpu)");
+  app->add_option("--precision", options->precision, "f32, or f32-fast: Winograd allowed (default: as model.toml says, else f32)")
+      ->check(CLI::IsMember({"f32", "f32-fast"}));
   app->add_option("--threads", options->threads, "cores per run (default: as model.toml says, else 1)")
       ->check(CLI::Range(1, 1024));
   app->add_option("--repeat", options->repeat, "run so many times more and print the median time")

@@ -216,6 +216,7 @@ Result<Engine> Engine::load(const std::string& path, EngineOptions options) {
     impl->info.preprocess = source.config.preprocess;
   }
   if (!options.device.empty()) source.config.device = options.device;
+  if (!options.precision.empty()) source.config.precision = options.precision;
   if (options.threads > 0) source.config.threads = options.threads;
   if (!options.shapes.empty()) {  // the caller knows better than model.toml, its `inputs` included
     source.config.inputs = inputs_of(options.shapes);

@@ -71,8 +71,15 @@ Result<LoadedModel> load_files(const ModelSource& source, UniqueFd packed) {
   LoadedModel loaded{.warnings = std::move(import.warnings), .parameter_bytes = import.graph.constant_bytes()};
   SHOAL_ASSIGN_OR_RETURN(loaded.outputs, describe_outputs(import.graph, plan));
   loaded.inputs = std::move(plan.inputs);
-  ModelOptions options{.device = source.config.device, .threads = source.config.threads, .input_sets = plan.input_sets};
+  SHOAL_ASSIGN_OR_RETURN(const Precision precision, parse_precision(source.config.precision));
+  ModelOptions options{.device = source.config.device,
+                       .threads = source.config.threads,
+                       .input_sets = plan.input_sets,
+                       .precision = precision,
+                       .tuning_budget = std::chrono::milliseconds(source.config.tuning_ms)};
   SHOAL_ASSIGN_OR_RETURN(loaded.model, Model::load(std::move(import.graph), std::move(options), std::move(packed)));
+  if (const TuningInfo tuning = loaded.model->tuning(); !tuning.problem.empty())
+    loaded.warnings.push_back(format("algorithms: {}", tuning.problem));
   loaded.model->enter_thread();
   for (const auto& set : plan.input_sets) {
     SHOAL_ASSIGN_OR_RETURN(const auto program, loaded.model->program(set));

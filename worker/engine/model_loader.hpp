@@ -14,7 +14,7 @@
 
 namespace shoal::worker {
 
-/// What to load. Of `config` only inputs, shapes, device and threads count.
+/// What to load. Of `config` only inputs, shapes, device, precision, tuning_ms and threads count.
 struct ModelSource {
   std::string name;  ///< names the model in errors
   std::string path;  ///< as the user gave it; kIdentityPath needs no files
@@ -26,7 +26,7 @@ struct LoadedModel {
   std::unique_ptr<Model> model;
   std::vector<TensorSpec> inputs;     ///< the model's order; -1 = any size, rank 0 = any shape
   std::vector<TensorSpec> outputs;    ///< likewise; -1 where the size follows from the inputs
-  std::vector<std::string> warnings;  ///< the importer's
+  std::vector<std::string> warnings;  ///< of importing, and of choosing algorithms
   std::uint64_t parameter_bytes = 0;  ///< of the parameters in the model's file
   std::uint64_t arena_bytes = 0;      ///< the largest of the programs compiled now
 };

@@ -205,6 +205,22 @@ class LoadedModel : public Model {
 
 }  // namespace
 
+std::string to_text(const TuningInfo& tuning) {
+  switch (tuning.source) {
+    case TuningInfo::Source::kOff:
+      return "off";
+    case TuningInfo::Source::kPacked:
+      return format("packed {}", tuning.layout);
+    case TuningInfo::Source::kRecord:
+      return format("record {}", tuning.layout);
+    case TuningInfo::Source::kMeasured:
+      return format("measured {} in {} ms", tuning.layout, static_cast<int>(tuning.measured_ms));
+    case TuningInfo::Source::kFailed:
+      return format("failed: {}", tuning.problem);
+  }
+  return "";
+}
+
 Result<Precision> parse_precision(const std::string& word) {
   if (word == "f32") return Precision::kF32;
   if (word == "f32-fast") return Precision::kF32Fast;

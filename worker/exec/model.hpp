@@ -52,6 +52,9 @@ struct TuningInfo {
   std::string problem;  ///< also of a record that could not be read or written
 };
 
+/// "off", "packed LAYOUT", "record LAYOUT", "measured LAYOUT in 1234 ms", "failed: why".
+std::string to_text(const TuningInfo& tuning);
+
 /// Thread-safe once loaded. Loading leaves the process single-threaded (design.md: it happens in a zygote before fork()).
 class Model {
  public:

@@ -20,6 +20,8 @@ Result<ModelSource> parse_load(std::string_view text) try {
   source.symbol_file = object.value("symbol_file", "");
   source.params_file = object.value("params_file", "");
   source.config.device = object.value("device", source.config.device);
+  source.config.precision = object.value("precision", source.config.precision);
+  source.config.tuning_ms = object.value("tuning_ms", source.config.tuning_ms);
   source.config.threads = object.value("threads", source.config.threads);
   source.config.inputs = wire::to_specs(object.value("inputs", json::array()));
   for (const json& set : object.value("shapes", json::array())) source.config.shapes.push_back(wire::to_specs(set));
@@ -34,6 +36,7 @@ std::string loaded_text(const LoadedModel& loaded, const std::string& hash) {
                     {"ignored_inputs", loaded.model->ignored_inputs()},
                     {"warnings", loaded.warnings},
                     {"hash", hash},
+                    {"tuning", to_text(loaded.model->tuning())},
                     {"packed_bytes", loaded.model->packed_bytes()},
                     {"parameter_bytes", loaded.parameter_bytes},
                     {"arena_bytes", loaded.arena_bytes}};

@@ -20,6 +20,8 @@ outputs = ["prob"]
 labels = "names.txt"
 shapes = [{data = [1, 3, 8, 8]}, {data = [4, 3, 8, 8]}]
 device = "cpu-reference"
+precision = "f32-fast"
+tuning_ms = 0
 workers = 4
 contexts = 2
 threads = 3
@@ -40,6 +42,8 @@ scale = 0.5
   ASSERT_EQ(config->shapes.size(), 2u);
   EXPECT_EQ(config->shapes[1][0].shape, Shape({4, 3, 8, 8}));
   EXPECT_EQ(config->device, "cpu-reference");
+  EXPECT_EQ(config->precision, "f32-fast");
+  EXPECT_EQ(config->tuning_ms, 0);
   EXPECT_EQ(config->workers, 4);
   EXPECT_EQ(config->contexts, 2);
   EXPECT_EQ(config->threads, 3);
@@ -67,6 +71,8 @@ TEST(ModelConfig, RefusesWrongTypesAndNumbersOutOfRange) {
                            "contexts = 65",
                            "timeout_ms = -1",
                            "device = 3",
+                           "precision = \"bf16\"",
+                           "tuning_ms = -1",
                            "inputs = 3",
                            "inputs = [{name = \"d\"}]",
                            "inputs = [{shape = [1]}]",

@@ -12,9 +12,10 @@
 namespace shoal {
 
 struct EngineOptions {
-  std::string device;  ///< "cpu" or "cpu-reference"; empty = as model.toml says
-  int threads = 0;     ///< cores per run; 0 = as model.toml says
-  int contexts = 1;    ///< runs at the same time, each with its own activation arena
+  std::string device;     ///< "cpu" or "cpu-reference"; empty = as model.toml says
+  std::string precision;  ///< "f32" or "f32-fast"; empty = as model.toml says
+  int threads = 0;        ///< cores per run; 0 = as model.toml says
+  int contexts = 1;       ///< runs at the same time, each with its own activation arena
   /// Input sets to compile at load; empty = as model.toml says. The first decides the weight layouts.
   std::vector<std::vector<TensorSpec>> shapes;
 };
