@@ -91,6 +91,10 @@ struct Plan {
     buffers.push_back({.home = home, .index = index, .bytes = bytes});
     return static_cast<BufferId>(buffers.size()) - 1;
   }
+  BufferId add_part(BufferId parent, std::size_t offset_bytes, std::size_t bytes) {
+    buffers.push_back({.bytes = bytes, .parent = parent, .offset_bytes = offset_bytes});
+    return static_cast<BufferId>(buffers.size()) - 1;
+  }
   Buffer& buffer(BufferId id) { return buffers[static_cast<std::size_t>(id)]; }
   const Buffer& buffer(BufferId id) const { return buffers[static_cast<std::size_t>(id)]; }
 };

@@ -1,8 +1,7 @@
 #include "worker/exec/cpu/compiler.hpp"
 #include "shm/base/errors.hpp"
 
-#include <map>
-
+#include "worker/exec/cpu/batch_split.hpp"
 #include "worker/exec/graph_plan.hpp"
 #include "worker/exec/reference_step.hpp"
 #include "worker/graph/operators.hpp"
@@ -25,14 +24,52 @@ Result<Plan> Compiler::compile() {
     const BufferId buffer = plan_.add_buffer(size_bytes_of(value(id)), Buffer::Home::kInput, static_cast<int>(i));
     add_form(id, {buffer, is_float(id) ? plain_desc(value(id).shape) : Desc()});
   }
-  for (now_ = 0; now_ < static_cast<NodeId>(graph_.nodes.size()); ++now_) {
-    if (!is_absorbed_[static_cast<std::size_t>(now_)]) SHOAL_RETURN_IF_ERROR(emit(node(now_)));
-  }
+  SHOAL_RETURN_IF_ERROR(compile_by_image());
+  SHOAL_RETURN_IF_ERROR(emit_nodes());
   for (std::size_t i = 0; i < graph_.outputs.size(); ++i) {
     SHOAL_ASSIGN_OR_RETURN(const Form form, plain_form(graph_.outputs[i].value));
     deliver_output(plan_, form.buffer, static_cast<int>(i));
   }
   return std::move(plan_);
+}
+
+Status Compiler::emit_nodes() {
+  for (; now_ < static_cast<NodeId>(graph_.nodes.size()); ++now_) {
+    if (!is_absorbed_[static_cast<std::size_t>(now_)]) SHOAL_RETURN_IF_ERROR(emit(node(now_)));
+  }
+  return {};
+}
+
+// The first part of the graph for each image by itself, from its range of the inputs to its range of what passes on. For one
+// thread only: several would have less to do between two barriers.
+Status Compiler::compile_by_image() {
+  if (!options_.fuse || options_.threads > 1) return {};
+  const BatchSplit split = find_batch_split(graph_);
+  if (split.cut == 0) return {};
+  const Graph one = one_image(graph_, split);
+  std::vector<Form> passing;
+  for (std::int64_t index = 0; index < split.images; ++index) {
+    Compiler image(one, weights_, options_, choices_);
+    image.plan_ = std::move(plan_);
+    for (const ValueId id : graph_.inputs) {
+      const Desc desc = plain_desc(one.value(id).shape);
+      const BufferId part =
+          image.plan_.add_part(forms(id).front().buffer, static_cast<std::size_t>(index) * desc.get_size(), desc.get_size());
+      image.add_form(id, {part, desc});
+    }
+    SHOAL_RETURN_IF_ERROR(image.emit_nodes());
+    for (std::size_t i = 0; i < one.outputs.size(); ++i) {
+      const ValueId id = one.outputs[i].value;
+      if (index == 0) passing.push_back(image.new_form(desc_of_batch(image.forms(id).front().desc, split.images)));
+      SHOAL_ASSIGN_OR_RETURN(const Form form, image.form_as(id, desc_of_batch(passing[i].desc, 1)));
+      image.put_into(passing[i].buffer, form.desc.get_size() * static_cast<std::size_t>(index), form,
+                     "image of '" + value(id).name + "'");
+    }
+    plan_ = std::move(image.plan_);
+  }
+  for (std::size_t i = 0; i < one.outputs.size(); ++i) add_form(one.outputs[i].value, passing[i]);
+  now_ = split.cut;
+  return {};
 }
 
 Status Compiler::emit(const Node& node) {

@@ -63,6 +63,8 @@ class Compiler {
   using Taken = Result<bool>;
 
   // compiler.cpp
+  Status emit_nodes();
+  Status compile_by_image();
   Status emit(const Node& node);
   Taken take(const Node& node);
   Status emit_reference(const Node& node);
@@ -88,6 +90,8 @@ class Compiler {
   Result<Form> plain_form(ValueId id);
   Result<Form> form_as(ValueId id, const Desc& desc);
   Form new_form(const Desc& desc);
+  /// Lays a buffer into a range of another one: by moving it there where nothing forbids, else by a copy.
+  void put_into(BufferId whole, std::size_t offset_bytes, const Form& part, const std::string& name);
   void add_form(ValueId id, Form form);
   Form reorder(const std::string& name, const Form& src, const Desc& desc);
   void add_step(const std::string& name, const dnnl::primitive& primitive, const Desc& scratchpad,

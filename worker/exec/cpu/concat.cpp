@@ -12,23 +12,9 @@ Status Compiler::concat_in_place(const Node& node, const std::vector<Form>& part
   has_parts_.resize(plan_.buffers.size());
   has_parts_[static_cast<std::size_t>(whole.buffer)] = true;
   std::size_t offset = 0;
-  std::vector<BufferId> used;
   for (const Form& form : parts) {
-    const std::size_t bytes = form.desc.get_size();
-    Buffer& part = plan_.buffer(form.buffer);
-    const bool movable = part.home == Buffer::Home::kArena && part.parent == kNoBuffer && part.bytes == bytes &&
-                         std::find(used.begin(), used.end(), form.buffer) == used.end();
-    used.push_back(form.buffer);
-    if (movable) {
-      part.parent = whole.buffer;
-      part.offset_bytes = offset;
-    } else {
-      const BufferId copy = plan_.add_buffer(bytes);
-      plan_.buffer(copy).parent = whole.buffer;
-      plan_.buffer(copy).offset_bytes = offset;
-      plan_.steps.push_back(make_copy_step(describe(node), form.buffer, copy, bytes));
-    }
-    offset += bytes;
+    put_into(whole.buffer, offset, form, describe(node));
+    offset += form.desc.get_size();
   }
   add_form(node.outputs[0], whole);
   return {};

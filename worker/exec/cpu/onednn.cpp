@@ -57,6 +57,12 @@ Desc channels_last_desc(const dnnl::memory::dims& dims) {
 
 Desc any_desc(const dnnl::memory::dims& dims) { return {dims, dnnl::memory::data_type::f32, Tag::any}; }
 
+Desc desc_of_batch(const Desc& desc, std::int64_t images) {
+  dnnl_memory_desc_t data = desc.data;
+  data.dims[0] = data.padded_dims[0] = images;
+  return Desc(data);
+}
+
 bool is_padded(const Desc& desc) {
   const auto& data = desc.data;
   return !std::equal(data.dims, data.dims + data.ndims, data.padded_dims);

@@ -48,6 +48,8 @@ Desc any_desc(const dnnl::memory::dims& dims);
 /// The two describe the same bytes: equal, or dense with nothing but batch and channels larger than 1.
 bool same_memory(const Desc& a, const Desc& b);
 bool is_plain(const Desc& desc);
+/// The same layout with another number of images.
+Desc desc_of_batch(const Desc& desc, std::int64_t images);
 bool is_padded(const Desc& desc);  ///< its blocks hold zeros behind the last channel
 /// A form that only the primitive it was made for can read, as Winograd's weights.
 bool is_opaque(const Desc& desc);

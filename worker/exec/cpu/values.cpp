@@ -4,6 +4,7 @@
 #include "shm/base/errors.hpp"
 #include "worker/exec/cpu/compiler.hpp"
 #include "worker/exec/graph_plan.hpp"
+#include "worker/exec/reference_step.hpp"
 #include "worker/graph/operators.hpp"
 
 namespace shoal::worker::cpu {
@@ -66,6 +67,17 @@ bool Compiler::may_overwrite(ValueId id, BufferId buffer) const {
   const Buffer& memory = plan_.buffer(buffer);
   const bool has_parts = static_cast<std::size_t>(buffer) < has_parts_.size() && has_parts_[static_cast<std::size_t>(buffer)];
   return memory.home == Buffer::Home::kArena && memory.parent == kNoBuffer && !has_parts && is_dead_after_this(id);
+}
+
+void Compiler::put_into(BufferId whole, std::size_t offset_bytes, const Form& part, const std::string& name) {
+  const std::size_t bytes = part.desc.get_size();
+  Buffer& buffer = plan_.buffer(part.buffer);
+  if (buffer.home == Buffer::Home::kArena && buffer.parent == kNoBuffer && buffer.bytes == bytes) {
+    buffer.parent = whole;
+    buffer.offset_bytes = offset_bytes;
+  } else {
+    plan_.steps.push_back(make_copy_step(name, part.buffer, plan_.add_part(whole, offset_bytes, bytes), bytes));
+  }
 }
 
 void Compiler::add_form(ValueId id, Form form) { forms(id).push_back(std::move(form)); }

@@ -280,6 +280,31 @@ TEST_P(Devices, FuseWhatTheyCan) {
   EXPECT_LE((*model->program(inputs))->step_count(), static_cast<std::size_t>(GetParam().steps));
 }
 
+TEST(Devices, BatchesLargerThanTheCacheAnswerAsImages) {
+  GraphBuilder b;
+  ValueId x = b.activation(b.conv(b.input("data"), 3, 32, 3));
+  x = b.add(x, b.batch_norm(b.conv(x, 32, 32, 3, 1, /*group=*/32), 32));
+  for (int i = 0; i < 3; ++i) {  // of which the last run for the whole batch
+    const std::int64_t channels = 32 << i;
+    x = b.concat({b.activation(b.conv(x, channels, channels, 1)), b.activation(b.conv(x, channels, channels, 3))});
+    x = b.pool(x, {.kernel = {2, 2}, .stride = {2, 2}, .pad = {0, 0}});
+    if (i == 0) b.output(b.add(x, x));
+  }
+  b.output(x);
+  b.output(b.fully_connected(b.global_average(x), 256, 10));
+  expect_equal_answers(b.graph(), {2, 3, 96, 96});
+}
+
+TEST(Devices, ConcatenationsInLargeBatchesCostNoStep) {
+  GraphBuilder b;
+  ValueId x = b.activation(b.conv(b.input("data"), 3, 32, 3));
+  for (int i = 0; i < 2; ++i) x = b.concat({b.conv(x, 32, 16, 1), b.conv(x, 32, 16, 3)});
+  b.output(b.global_average(b.conv(x, 32, 32, 1)));
+  const std::vector<TensorSpec> inputs = {spec("data", {4, 3, 96, 96})};
+  const auto model = load(b.graph(), inputs);
+  EXPECT_LE((*model->program(inputs))->step_count(), 4U * 6 + 1);  // six convolutions per image, one mean
+}
+
 TEST(Devices, ABottleneckNetworkNeedsOneStepPerConvolution) {
   const std::vector<TensorSpec> inputs = {spec("data", {1, 3, 64, 64})};
   const auto model = load(testing::make_bottleneck_network(16), inputs);

@@ -1,0 +1,146 @@
+#include "worker/exec/cpu/batch_split.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <string_view>
+#include <vector>
+
+#include "worker/exec/graph_plan.hpp"
+#include "worker/graph/operators.hpp"
+
+namespace shoal::worker::cpu {
+namespace {
+
+constexpr std::int64_t kMostImages = 16;                   // every image has steps of its own
+constexpr std::size_t kCacheBytes = std::size_t{1} << 20;  // of a core
+constexpr NodeId kFewestNodes = 4;                         // less is not worth the steps
+
+bool is_one_of(std::string_view name, std::initializer_list<std::string_view> names) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+class Search {
+ public:
+  explicit Search(const Graph& graph) : graph_(graph) {
+    if (!graph.inputs.empty() && value(graph.inputs[0]).shape.rank() > 0) images_ = value(graph.inputs[0]).shape[0];
+  }
+
+  BatchSplit run() {
+    const bool fits = images_ > 1 && images_ <= kMostImages &&
+                      std::all_of(graph_.inputs.begin(), graph_.inputs.end(), [&](ValueId id) { return is_batch(id); });
+    if (!fits) return {};
+    find_last_reads();
+    NodeId cut = 0;
+    std::size_t largest_bytes = 0;
+    bool pays = false;
+    const auto count = static_cast<NodeId>(graph_.nodes.size());
+    for (NodeId id = 0; id < count && is_worth_it(node(id)); ++id) {
+      largest_bytes = std::max(largest_bytes, batch_bytes(node(id)));
+      pays = pays || is_bound_by_memory(node(id));
+      if (id + 1 < count && starts_a_step(node(id + 1)) && passing_before(id + 1) == 1) cut = id + 1;
+    }
+    if (cut < kFewestNodes || largest_bytes <= kCacheBytes || !pays) return {};
+    return {cut, images_};
+  }
+
+ private:
+  const Node& node(NodeId id) const { return graph_.nodes[static_cast<std::size_t>(id)]; }
+  const Value& value(ValueId id) const { return graph_.value(id); }
+  bool is_batch(ValueId id) const {
+    const Value& v = value(id);
+    return v.dtype == DType::kFloat32 && v.shape.rank() >= 3 && v.shape[0] == images_ && v.shape.element_count() > 0;
+  }
+
+  /// Each image of the result depends on that image of the inputs and on constants only.
+  bool is_per_image(const Node& node) const {
+    const std::string_view name = node.op->name;
+    if (!is_batch(node.outputs[0])) return false;
+    if (const auto* const concat = std::get_if<ConcatAttributes>(&node.attributes)) {
+      const int rank = value(node.outputs[0]).shape.rank();
+      if ((concat->axis < 0 ? concat->axis + rank : concat->axis) == 0) return false;
+    }
+    if (const auto* const norm = std::get_if<BatchNormAttributes>(&node.attributes); norm != nullptr && norm->axis == 0)
+      return false;
+    // A constant is read by these alike for every image; elsewhere it could have a batch axis of its own.
+    const bool has_parameters = is_one_of(name, {"Convolution", "BatchNorm"});
+    const bool is_known = has_parameters ||
+                          is_one_of(name, {"Activation", "Pooling", "AdaptiveAvgPooling", "Concat", "Binary", "AddN", "Scalar",
+                                           "Unary", "HardSigmoid", "Clip", "Identity", "LRN"}) ||
+                          name == "LeakyReLU";
+    return is_known && std::all_of(node.inputs.begin(), node.inputs.end(), [&](ValueId id) {
+             if (!value(id).constant) return is_batch(id);
+             return has_parameters || (name == "LeakyReLU" && value(id).shape.rank() == 1);
+           });
+  }
+
+  std::size_t batch_bytes(const Node& node) const {
+    return size_bytes_of(value(node.inputs[0])) + size_bytes_of(value(node.outputs[0]));
+  }
+
+  bool is_worth_it(const Node& node) const {
+    if (!is_per_image(node)) return false;
+    if (node.op->name != "Convolution") return true;
+    return size_bytes_of(value(node.inputs[1])) * static_cast<std::size_t>(images_) < batch_bytes(node);
+  }
+
+  /// Hardly anything is computed from what it reads: with others it hides behind the arithmetic, and splitting gained nothing.
+  static bool is_bound_by_memory(const Node& node) {
+    const auto* const convolution = std::get_if<ConvolutionAttributes>(&node.attributes);
+    return node.op->name == "Concat" || (convolution != nullptr && convolution->num_group == convolution->num_filter);
+  }
+
+  /// Nothing before it takes it along.
+  static bool starts_a_step(const Node& node) {
+    return is_one_of(node.op->name, {"Convolution", "Pooling", "FullyConnected", "Flatten"});
+  }
+
+  void find_last_reads() {
+    last_read_.assign(graph_.values.size(), kNoNode);
+    for (std::size_t id = 0; id < graph_.nodes.size(); ++id) {
+      for (const ValueId input : graph_.nodes[id].inputs) last_read_[static_cast<std::size_t>(input)] = static_cast<NodeId>(id);
+    }
+    for (const GraphOutput& output : graph_.outputs)
+      last_read_[static_cast<std::size_t>(output.value)] = std::numeric_limits<NodeId>::max();
+  }
+
+  int passing_before(NodeId cut) const {
+    int count = 0;
+    for (NodeId id = 0; id < cut; ++id) {
+      for (const ValueId output : node(id).outputs) count += last_read_[static_cast<std::size_t>(output)] >= cut ? 1 : 0;
+    }
+    return count;
+  }
+
+  const Graph& graph_;
+  std::int64_t images_ = 1;
+  std::vector<NodeId> last_read_;
+};
+
+}  // namespace
+
+BatchSplit find_batch_split(const Graph& graph) { return Search(graph).run(); }
+
+Graph one_image(const Graph& graph, const BatchSplit& split) {
+  Graph one = graph;
+  one.nodes.resize(static_cast<std::size_t>(split.cut));
+  one.outputs.clear();
+  std::vector<bool> made(graph.values.size()), passes(graph.values.size());
+  for (const Node& node : one.nodes) {
+    for (const ValueId id : node.outputs) made[static_cast<std::size_t>(id)] = true;
+  }
+  const auto pass = [&](ValueId id) {
+    if (made[static_cast<std::size_t>(id)]) passes[static_cast<std::size_t>(id)] = true;
+  };
+  for (std::size_t id = one.nodes.size(); id < graph.nodes.size(); ++id) {
+    for (const ValueId input : graph.nodes[id].inputs) pass(input);
+  }
+  for (const GraphOutput& output : graph.outputs) pass(output.value);
+  for (std::size_t id = 0; id < graph.values.size(); ++id) {
+    if (passes[id]) one.outputs.push_back({graph.values[id].name, static_cast<ValueId>(id)});
+    if (!one.values[id].constant && one.values[id].shape.rank() > 0 && one.values[id].shape[0] == split.images)
+      one.values[id].shape[0] = 1;
+  }
+  return one;
+}
+
+}  // namespace shoal::worker::cpu
