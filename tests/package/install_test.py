@@ -15,6 +15,7 @@ BUILD = Path(os.environ.get("SHOAL_BUILD_DIR", HERE.parents[1] / "build" / "rele
 TOP = Path(tempfile.mkdtemp(prefix="shoal-package-"))
 PREFIX = TOP / "prefix"
 os.environ["SHOAL_BIN_DIR"] = str(PREFIX / "bin")  # before support looks: the daemon of these tests is the installed one
+os.environ["SHOAL_CACHE_DIR"] = str(TOP / "cache")
 sys.path.insert(0, str(HERE.parent / "cli"))
 from support import SOURCE, Daemon  # noqa: E402
 
