@@ -25,9 +25,9 @@ def keys_named_by(error):
         config.write(f'[models.m]\npath = "p"\n{error}\n')
         config.flush()
         message = ask("shoald", "--config", config.name).stderr
-    listed = re.search(r"there are (.*)|of [\w ]+ \((.*)\)", message)
+    listed = re.search(r"there are (.*)|is no key of an? [\w ]+ \(([^;)]*)|of preprocess \((.*)\)", message)
     assert listed, message
-    return re.findall(r"[\w]+", listed[1] or listed[2])
+    return re.findall(r"[\w]+", listed[1] or listed[2] or listed[3])
 
 
 def code_blocks(page):
@@ -35,20 +35,22 @@ def code_blocks(page):
 
 
 class Docs(unittest.TestCase):
-    def assert_in_table(self, names, page):
-        text = (DOCS / page).read_text()
+    def assert_described(self, names, pattern):
+        text = (DOCS / "serving-your-checkpoint.md").read_text()
         for name in names:
-            with self.subTest(page=page, name=name):
-                self.assertRegex(text, rf"(?m)^\| .*`{name}`|^\| .*\b{name}\b")
+            with self.subTest(key=name):
+                self.assertRegex(text, pattern.format(name))
 
     def test_every_key_of_model_toml_is_described(self):
         keys = keys_named_by("nonsense = 1")
         self.assertIn("timeout_ms", keys)
         preprocess = keys_named_by("preprocess = {nonsense = 1}")
         self.assertIn("crop", preprocess)
+        self.assert_described(keys + preprocess, r"(?m)^\| `{}`")  # a row each
         inputs = keys_named_by('inputs = [{name = "x", shape = [1], nonsense = 1}]')
         self.assertIn("dtype", inputs)
-        self.assert_in_table(keys + preprocess + inputs, "serving-your-checkpoint.md")
+        buckets = keys_named_by('buckets = [{nonsense = 1}]')
+        self.assert_described(inputs + buckets, "`{}`")
 
     def test_every_status_code_has_its_entry(self):
         codes = re.findall(r"^  k(\w+) = (\d+),", (SOURCE / "shm/include/shoal/status.hpp").read_text(), re.M)
