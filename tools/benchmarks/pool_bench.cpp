@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "shm/base/errors.hpp"
+#include "shm/model/model_config.hpp"
 #include "shoal/pool.hpp"
 #include "tools/benchmarks/daemon.hpp"
 #include "tools/benchmarks/loaded_model.hpp"
@@ -192,7 +193,10 @@ Status bench_pool(int rounds, const std::string& model) {
   const Shape shape = batch_of_one(info.inputs[0]);
   SHOAL_ASSIGN_OR_RETURN(const Tensor input, pool.loan(DType::kFloat32, shape));
   SHOAL_ASSIGN_OR_RETURN(const Tensor input_of_two, pool_of_two.loan(DType::kFloat32, shape));
-  SHOAL_ASSIGN_OR_RETURN(LoadedModel in_process, LoadedModel::load({.path = model, .shape = shape_argument("data", shape)}));
+  SHOAL_ASSIGN_OR_RETURN(LoadedModel in_process,
+                         LoadedModel::load({.path = model,
+                                            .shape = shape_argument("data", shape),
+                                            .tuning_ms = ModelConfig{}.tuning_ms}));  // reads the daemon's record
 
   std::vector<double> in_process_ms, pool_ms, cost, one_per_s, two_per_s, gain;
   for (int round = -1; round < rounds; ++round) {
