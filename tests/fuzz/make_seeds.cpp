@@ -13,6 +13,7 @@
 #include "shm/wire/messages.hpp"
 #include "supervisor/repository/model_text.hpp"
 #include "tests/fuzz/packets.hpp"
+#include "tests/unit/worker/import/mxnet/array_files.hpp"
 
 namespace shoal {
 namespace {
@@ -161,6 +162,54 @@ scale = [0.1, 0.1, 0.1]
                   "preset=imagenet,input=data:?x3x224x224:float32,shape=data:4x3x224x224");
 }
 
+void write_array_seeds(const SeedWriter& seeds) {
+  using namespace worker::test;
+  const std::string four = floats(4);
+  for (const auto& [name, era] : {std::pair("v0", Era::kV0), {"v1", Era::kV1}, {"v2", Era::kV2}, {"v3", Era::kV3}}) {
+    seeds.write("params", name, list({record(era, {2, 2}, 0, four), record(era, {4}, 0, four)}, {"arg:a", "aux:b"}));
+  }
+  seeds.write("params", "plain", list({record(Era::kV2, {4}, 0, four)}, {}));
+  seeds.write("params", "mixed", list({record(Era::kV1, {4}, 0, four), record(Era::kV2, {1, 4}, 0, four)}, {"a", "b"}));
+  seeds.write("params", "scalar", list({record(Era::kV3, {}, 0, floats(1)), record(Era::kV3, {0, 3}, 0, "")}, {"a", "b"}));
+  seeds.write("params", "sparse", list({sparse_record(1), sparse_record(2)}, {"a", "b"}));
+  const std::string c = npy("<f4", "False", "(2, 2)", four), fortran = npy("<f4", "True", "(2, 2)", four);
+  seeds.write("npz", "npy", c);
+  seeds.write("npz", "stored", archive({{"arg:a.npy", c}, {"b.npy", fortran}}).bytes);
+  seeds.write("npz", "deflated", archive({{"a.npy", c, true}, {"b.npy", npy("<i8", "False", "()", floats(2)), true}}).bytes);
+  seeds.write("npz", "streamed", archive({{"a.npy", c, true, true}}).bytes);
+  seeds.write("npz", "zip64", archive({{"a.npy", c, false, false, true}}, true).bytes);
+  seeds.write("params", "npz", archive({{"arg:a.npy", c}}).bytes);
+  seeds.write("params", "npy", c);
+}
+
+// A small network whose attributes stand under `key`, as one of MXNet's eras wrote it.
+std::string symbol(const std::string& key, const std::string& version) {
+  std::string text = R"json({"nodes": [{"op": "null", "name": "data", "inputs": []}, {"op": "null", "name": "w", "inputs": []},
+ {"op": "null", "name": "b", "inputs": []},
+ {"op": "Convolution", "name": "conv", KEY: {"kernel": "(3, 3)", "num_filter": "4", "pad": "(1,1)", "no_bias": "False"},
+  "inputs": [[0, 0, 0], [1, 0, 0], [2, 0, 0]]},
+ {"op": "Pooling", "name": "pool", KEY: {"kernel": "(2,2)", "pool_type": "max", "stride": "(2,2)"}, "inputs": [[3, 0, 0]]},
+ {"op": "Flatten", "name": "flat", "inputs": [[4, 0, 0]]}, {"op": "null", "name": "label", "inputs": []},
+ {"op": "SoftmaxOutput", "name": "softmax", "inputs": [[5, 0, 0], [6, 0, 0]]}], "arg_nodes": [0, 1, 2, 6],
+ "node_row_ptr": [0, 1, 2, 3, 4, 5, 6, 7, 8], "heads": [[7, 0, 0]])json";
+  for (std::size_t at; (at = text.find("KEY")) != std::string::npos;) text.replace(at, 3, key);
+  return text + version + "}";
+}
+
+void write_symbol_seeds(const SeedWriter& seeds) {
+  seeds.write("symbol", "attrs", symbol(R"("attrs")", R"(, "attrs": {"mxnet_version": ["int", 10901]})"));
+  seeds.write("symbol", "attr", symbol(R"("attr")", R"(, "attrs": {"mxnet_version": ["int", 901]})"));
+  seeds.write("symbol", "param", symbol(R"("backward_source_id": -1, "param")", ""));
+  seeds.write("symbol", "moves", R"json({"nodes": [
+ {"op": "null", "name": "data", "attrs": {"__shape__": "(1,4,2,2)"}, "inputs": []},
+ {"op": "Reshape", "name": "r", "attrs": {"shape": "(0, -1, -3, -2)"}, "inputs": [[0, 0]]},
+ {"op": "SliceChannel", "name": "s", "attrs": {"num_outputs": "2", "axis": "1"}, "inputs": [[1, 0]]},
+ {"op": "elemwise_add", "name": "a", "inputs": [[2, 0], [2, 1]]},
+ {"op": "_mul_scalar", "name": "m", "attrs": {"scalar": "0.5"}, "inputs": [[3, 0]]},
+ {"op": "transpose", "name": "t", "attrs": {"axes": "(0, 1)"}, "inputs": [[4, 0]]}],
+ "arg_nodes": [0], "heads": [[5, 0]], "attrs": {"mxnet_version": ["int", 10500]}})json");
+}
+
 }  // namespace
 }  // namespace shoal
 
@@ -174,4 +223,6 @@ int main(int argc, char** argv) {
   shoal::write_attach_seeds(seeds);
   shoal::write_control_seeds(seeds);
   shoal::write_config_seeds(seeds);
+  shoal::write_array_seeds(seeds);
+  shoal::write_symbol_seeds(seeds);
 }

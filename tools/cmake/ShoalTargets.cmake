@@ -7,8 +7,9 @@ target_include_directories(shoal_flags INTERFACE ${CMAKE_SOURCE_DIR} ${CMAKE_SOU
 if(SHOAL_CHECK_LOCKS)
   target_compile_options(shoal_flags INTERFACE -fsyntax-only -Wthread-safety -Werror=thread-safety)
   foreach(rule ARCHIVE_CREATE ARCHIVE_APPEND ARCHIVE_FINISH CREATE_SHARED_LIBRARY LINK_EXECUTABLE)
-    set(CMAKE_CXX_${rule} true)                                  # the shell's: nothing is compiled, so there is nothing to link
+    set(CMAKE_CXX_${rule} "${CMAKE_COMMAND} -E touch <TARGET>")  # nothing is compiled, so there is nothing to link
   endforeach()
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_CURRENT_LIST_DIR}/check-only)
   set(CMAKE_GTEST_DISCOVER_TESTS_DISCOVERY_MODE PRE_TEST)        # nor a test to be asked what it holds
 endif()
 
