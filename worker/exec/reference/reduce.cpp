@@ -1,4 +1,5 @@
 // Reduce: sums, products and extremes over axes.
+#include <cmath>
 #include <functional>
 #include <limits>
 
@@ -30,8 +31,13 @@ Fold<A> fold_of(ReduceKind kind) {
     case ReduceKind::kSum:
     case ReduceKind::kMean:
       return {0, [](A sum, A x) { return wrapping(sum, x, std::plus<>()); }};
-    case ReduceKind::kNanSum:
-      return {0, [](A sum, A x) { return x != x ? sum : wrapping(sum, x, std::plus<>()); }};
+    case ReduceKind::kNanSum:  // MXNet's compensated sum makes NaN of an infinity that numbers follow
+      return {0, [](A sum, A x) {
+                if constexpr (!std::is_integral_v<A>) {
+                  if (x == x && std::isinf(sum)) return std::numeric_limits<A>::quiet_NaN();
+                }
+                return x != x ? sum : wrapping(sum, x, std::plus<>());
+              }};
     case ReduceKind::kProd:
       return {1, [](A product, A x) { return wrapping(product, x, std::multiplies<>()); }};
     case ReduceKind::kNanProd:

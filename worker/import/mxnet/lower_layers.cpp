@@ -245,7 +245,7 @@ std::vector<MxnetOperator> layer_operators() {
   add_aliases(all, {"", 5, 5, -1, batch_norm, 3, statistics},
               {"BatchNorm", "_npx_batch_norm", "BatchNorm_v1", "CuDNNBatchNorm", "_contrib_SyncBatchNorm"});
   add_aliases(all, {"", 1, 1, -1, activation}, {"Activation", "_npx_activation"});
-  add_aliases(all, {"", 1, 2, -1, leaky}, {"LeakyReLU", "_npx_leaky_relu"});
+  add_aliases(all, {"", 1, 2, -1, leaky, -1, {"output", "mask"}}, {"LeakyReLU", "_npx_leaky_relu"});
   add_aliases(all, {"", 1, 1, -1, pooling, -1, {"output", "workspace"}}, {"Pooling", "_npx_pooling"});
   all.push_back({"Pooling_v1", 1, 1, -1, pooling_v1});
   all.push_back({"LRN", 1, 1, -1, lrn, -1, {"output", "tmp_norm"}});

@@ -106,7 +106,7 @@ std::vector<MxnetOperator> movement_operators() {
   add_aliases(all, {"", 1, 1, -1, reshape}, {"Reshape", "reshape"});
   all.push_back({"transpose", 1, 1, -1, transpose});
   add_aliases(all, {"", 1, 1, -1, swap_axes}, {"SwapAxis", "swapaxes"});
-  add_aliases(all, {"", 1, 1, -1, split}, {"SliceChannel", "split"});
+  add_aliases(all, {"", 1, 1, -1, split, -1, {"output0"}}, {"SliceChannel", "split"});
   add_aliases(all, {"", 1, 1, -1, slice}, {"slice", "crop", "_npx_slice"});
   all.push_back({"slice_axis", 1, 1, -1, slice_axis});
   add_aliases(all, {"", 1, 1, -1, pad}, {"Pad", "pad"});

@@ -33,9 +33,7 @@ TEST(ReferenceKernels, AnswerWhatMxnetAnswersOnEveryVector) {
     const auto folder = testing::test_data() / "vectors" / tier;
     const auto cases = testing::read_cases(folder / "cases.json");
     if (cases.empty()) GTEST_SKIP() << "no vectors in " << folder;
-    for (const auto& vector : cases) {
-      if (!vector.name.starts_with("legacy_param_")) expect_case(folder / vector.name, vector.tolerance);
-    }
+    for (const auto& vector : cases) expect_case(folder / vector.name, vector.tolerance);
   }
 }
 

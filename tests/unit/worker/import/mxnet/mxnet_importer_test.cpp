@@ -134,6 +134,14 @@ TEST_F(MxnetImporter, NamesOutputsAsListOutputsDoes) {
   EXPECT_EQ(names, (std::vector<std::string>{"bn_output", "bn_var", "cast_output1", "data"}));
 }
 
+TEST_F(MxnetImporter, NumbersTheOutputsOfASplitEvenWhenThereIsOne) {
+  Symbol s;
+  s.op("SliceChannel", "part", {s.variable("data")}, R"json({"num_outputs": "1"})json");
+  const auto result = import(s.json());
+  ASSERT_TRUE(result.ok()) << result.status().to_string();
+  EXPECT_EQ(result->graph.outputs[0].name, "part_output0");
+}
+
 TEST_F(MxnetImporter, FindsParametersUnderAnyPrefix) {
   Symbol s;
   const int a = s.variable("a"), b = s.variable("b"), c = s.variable("c");
