@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "worker/exec/graph_plan.hpp"
+#include "worker/graph/axes.hpp"
 #include "worker/graph/operators.hpp"
 
 namespace shoal::worker::cpu {
@@ -61,16 +62,22 @@ class Search {
     }
     if (const auto* const norm = std::get_if<BatchNormAttributes>(&node.attributes); norm != nullptr && norm->axis == 0)
       return false;
-    // A constant is read by these alike for every image; elsewhere it could have a batch axis of its own.
-    const bool has_parameters = is_one_of(name, {"Convolution", "BatchNorm"});
-    const bool is_known = has_parameters ||
-                          is_one_of(name, {"Activation", "Pooling", "AdaptiveAvgPooling", "Concat", "Binary", "AddN", "Scalar",
-                                           "Unary", "HardSigmoid", "Clip", "Identity", "LRN"}) ||
-                          name == "LeakyReLU";
+    const bool is_known =
+        is_one_of(name, {"Convolution", "BatchNorm", "LeakyReLU", "Activation", "Pooling", "AdaptiveAvgPooling", "Concat",
+                         "Binary", "AddN", "Scalar", "Unary", "HardSigmoid", "Clip", "Identity", "LRN"});
+    // A broadcast operand of a lower rank than the result's has another axis where the batch would be.
+    const int rank = value(node.outputs[0]).shape.rank();
     return is_known && std::all_of(node.inputs.begin(), node.inputs.end(), [&](ValueId id) {
-             if (!value(id).constant) return is_batch(id);
-             return has_parameters || (name == "LeakyReLU" && value(id).shape.rank() == 1);
+             return value(id).constant ? is_parameter(node, id) : is_batch(id) && value(id).shape.rank() == rank;
            });
+  }
+
+  /// The constant is read alike for every image: it has no batch axis of its own.
+  bool is_parameter(const Node& node, ValueId constant) const {
+    if (is_one_of(node.op->name, {"Convolution", "BatchNorm"})) return constant != node.inputs[0];
+    if (node.op->name != "LeakyReLU" || constant == node.inputs[0]) return false;
+    const auto slopes = slopes_along(value(constant).shape, value(node.inputs[0]).shape);
+    return slopes && (*slopes)[0] == 1;
   }
 
   std::size_t batch_bytes(const Node& node) const {

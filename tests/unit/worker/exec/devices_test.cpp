@@ -295,6 +295,28 @@ TEST(Devices, BatchesLargerThanTheCacheAnswerAsImages) {
   expect_equal_answers(b.graph(), {2, 3, 96, 96});
 }
 
+TEST(Devices, SlopesPerImageAreNotSplit) {
+  GraphBuilder b;
+  const ValueId x = b.conv(b.conv(b.input("data"), 3, 32, 3), 32, 32, 3, 1, /*group=*/32);
+  const ValueId y = b.node("LeakyReLU", {x, b.constant({2})}, LeakyAttributes{.kind = LeakyKind::kPrelu});
+  b.output(b.pool(b.activation(b.conv(y, 32, 32, 1)), {.kernel = {2, 2}, .stride = {2, 2}, .pad = {0, 0}}));
+  expect_equal_answers(b.graph(), {2, 3, 96, 96});
+}
+
+TEST(Devices, OperandsWithoutABatchAxisAreNotSplit) {
+  GraphBuilder b;
+  // As many channels as images: {4, 4, 96, 96} plus {4, 96, 96}, which is laid along the channels.
+  const ValueId x = b.conv(b.input("data"), 4, 4, 3, 1, /*group=*/4), y = b.input("rows");
+  const ValueId sum = b.binary(BinaryKind::kAdd, b.activation(x), b.activation(y), /*broadcast=*/true);
+  b.output(b.pool(b.activation(b.conv(sum, 4, 32, 1)), {.kernel = {2, 2}, .stride = {2, 2}, .pad = {0, 0}}));
+  const std::vector<TensorSpec> inputs = {spec("data", {4, 4, 96, 96}), spec("rows", {4, 96, 96})};
+  const auto fast = load(b.graph(), inputs), slow = load(b.graph(), inputs, "cpu-reference");
+  Context fast_context, slow_context;
+  const auto got = testing::run(**fast->program(inputs), fast_context),
+             want = testing::run(**slow->program(inputs), slow_context);
+  EXPECT_LE(testing::relative_error(got[0], want[0]), kTolerance);
+}
+
 TEST(Devices, ConcatenationsInLargeBatchesCostNoStep) {
   GraphBuilder b;
   ValueId x = b.activation(b.conv(b.input("data"), 3, 32, 3));
