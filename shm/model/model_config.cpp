@@ -70,6 +70,7 @@ void apply_overrides(const ModelOverrides& overrides, ModelConfig& config) {
   take(overrides.contexts, config.contexts);
   take(overrides.threads, config.threads);
   take(overrides.queue_limit, config.queue_limit);
+  take(overrides.import_mb, config.import_mb);
   take(overrides.timeout_ms, config.timeout_ms);
 }
 

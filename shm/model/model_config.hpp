@@ -41,6 +41,7 @@ struct ModelConfig {
   int tuning_ms = 10'000;         ///< how long a first load may measure algorithms; 0 = not at all
   int workers = 1, contexts = 1, threads = 1;
   int queue_limit = 1024;
+  int import_mb = 8192;  ///< memory (MiB) that reading the files may take, beside arrays that are used as they are stored
   std::uint64_t timeout_ms = 30'000;  ///< 0 = none
 };
 
@@ -52,7 +53,7 @@ struct ModelOverrides {
   std::optional<Preprocess> preprocess;
   std::optional<std::vector<std::vector<TensorSpec>>> shapes;
   std::optional<std::string> device, precision;
-  std::optional<int> tuning_ms, workers, contexts, threads, queue_limit;
+  std::optional<int> tuning_ms, workers, contexts, threads, queue_limit, import_mb;
   std::optional<std::uint64_t> timeout_ms;
 };
 /// Sets what is given. Given `inputs` without `shapes` drop the earlier `shapes`, which were made for other inputs.

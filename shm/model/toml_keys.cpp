@@ -243,6 +243,7 @@ const KeyRow kKeys[] = {
     {"contexts", [](const Site& s, ModelOverrides& o) { return assign(o.contexts, read_integer(s, 1, kMaxLanes)); }},
     {"threads", [](const Site& s, ModelOverrides& o) { return assign(o.threads, read_integer(s, 1, kMaxProcesses)); }},
     {"queue_limit", [](const Site& s, ModelOverrides& o) { return assign(o.queue_limit, read_integer(s, 1, 1'000'000)); }},
+    {"import_mb", [](const Site& s, ModelOverrides& o) { return assign(o.import_mb, read_integer(s, 1, 1'000'000)); }},
     {"timeout_ms", [](const Site& s, ModelOverrides& o) { return assign(o.timeout_ms, read_integer(s, 0, 86'400'000)); }},
 };
 

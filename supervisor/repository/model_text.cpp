@@ -64,6 +64,7 @@ std::string load_text(const ServedModel& model) {
                {"precision", model.config.precision},
                {"tuning_ms", model.config.tuning_ms},
                {"threads", model.config.threads},
+               {"import_mb", model.config.import_mb},
                {"contexts", model.config.contexts},
                {"inputs", wire::to_json(model.config.inputs)},
                {"shapes", shapes},

@@ -22,6 +22,7 @@ Result<ModelSource> parse_load(std::string_view text) try {
   source.config.device = object.value("device", source.config.device);
   source.config.precision = object.value("precision", source.config.precision);
   source.config.tuning_ms = object.value("tuning_ms", source.config.tuning_ms);
+  source.config.import_mb = object.value("import_mb", source.config.import_mb);
   source.config.threads = object.value("threads", source.config.threads);
   source.config.inputs = wire::to_specs(object.value("inputs", json::array()));
   for (const json& set : object.value("shapes", json::array())) source.config.shapes.push_back(wire::to_specs(set));

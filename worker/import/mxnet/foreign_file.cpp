@@ -13,7 +13,7 @@ Result<ForeignFile> ForeignFile::open(const std::filesystem::path& path) {
 Status MemoryBudget::take(const ForeignFile& file, std::string_view purpose, std::uint64_t count, std::uint64_t bytes_each) {
   const auto bytes = checked_multiply(count, bytes_each);
   if (!bytes || !fits(taken_bytes_, *bytes, limit_bytes_)) {
-    return invalid_argument("{}: {} takes {} times {} bytes of memory; {} of the {} bytes that an import may take are left",
+    return invalid_argument("{}: {} takes {} times {} bytes of memory; {} of the {} bytes that an import may take (import_mb) are left",
                             file.name, purpose, count, bytes_each, limit_bytes_ - taken_bytes_, limit_bytes_);
   }
   taken_bytes_ += *bytes;

@@ -26,6 +26,7 @@ workers = 4
 contexts = 2
 threads = 3
 queue_limit = 5
+import_mb = 64
 timeout_ms = 0
 [preprocess]
 resize = 9
@@ -48,6 +49,7 @@ scale = 0.5
   EXPECT_EQ(config->contexts, 2);
   EXPECT_EQ(config->threads, 3);
   EXPECT_EQ(config->queue_limit, 5);
+  EXPECT_EQ(config->import_mb, 64);
   EXPECT_EQ(config->timeout_ms, 0u);
   ASSERT_TRUE(config->preprocess);
   EXPECT_EQ(config->preprocess->resize, 9);
