@@ -47,6 +47,30 @@ Result<std::uint64_t> file_size(const UniqueFd& fd) {
   return static_cast<std::uint64_t>(info.st_size);
 }
 
+#ifndef MADV_COLLAPSE
+#define MADV_COLLAPSE 25  // Linux 6.1
+#endif
+
+// An address on a 2 MB border with room behind it just now; null for what no huge page fits.
+void* find_huge_aligned_room(std::uint64_t size) {
+  if (size % kHugePageBytes != 0) return nullptr;
+  const std::size_t room = size + kHugePageBytes;
+  void* const found = ::mmap(nullptr, room, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (found == MAP_FAILED) return nullptr;
+  ::munmap(found, room);
+  return reinterpret_cast<void*>(align_up(reinterpret_cast<std::uintptr_t>(found), kHugePageBytes));
+}
+
+bip::mapped_region map_region(const MemfdHandle& handle, bip::mode_t mode, std::uint64_t size) {
+  if (const void* const address = find_huge_aligned_room(size)) {
+    try {
+      return {handle, mode, 0, size, address};
+    } catch (const bip::interprocess_exception&) {  // another thread took the room: anywhere will do
+    }
+  }
+  return {handle, mode, 0, size};
+}
+
 }  // namespace
 
 struct Segment::Mapping {
@@ -67,7 +91,7 @@ Result<Segment> Segment::map(const UniqueFd& fd, Access access) try {
   }
   const MemfdHandle handle{read_only ? read_only.get() : fd.get()};
   const auto mode = access == Access::kReadOnly ? bip::read_only : bip::read_write;
-  return Segment(std::make_unique<Mapping>(Mapping{bip::mapped_region(handle, mode, 0, size)}), access);
+  return Segment(std::make_unique<Mapping>(Mapping{map_region(handle, mode, size)}), access);
 } catch (const bip::interprocess_exception& error) {
   return status_from_errno("map", "a shared memory segment", error.get_native_error());
 }
@@ -79,6 +103,11 @@ std::span<const std::byte> Segment::bytes() const {
 std::span<std::byte> Segment::mutable_bytes() {
   SHOAL_CHECK(access_ == Access::kReadWrite);
   return {static_cast<std::byte*>(mapping_->region.get_address()), mapping_->region.get_size()};
+}
+
+void Segment::gather_into_huge_pages() const {
+  const std::size_t whole = mapping_->region.get_size() / kHugePageBytes * kHugePageBytes;
+  if (whole > 0) ::madvise(mapping_->region.get_address(), whole, MADV_COLLAPSE);
 }
 
 Result<UniqueFd> create_memfd(const std::string& label, std::uint64_t size_bytes, bool huge_aligned) {

@@ -146,6 +146,7 @@ Status WeightStore::seal(Contents contents) {
   fills_.clear();
   SHOAL_RETURN_IF_ERROR(shoal::seal(fd, Seals::kReadOnly));
   SHOAL_ASSIGN_OR_RETURN(Segment read_only, Segment::map(fd, Segment::Access::kReadOnly));
+  read_only.gather_into_huge_pages();
   segment_ = std::make_shared<const Segment>(std::move(read_only));
   fd_ = std::move(fd);
   return {};

@@ -15,6 +15,20 @@ namespace {
 
 UniqueFd make(std::uint64_t size = 5000) { return create_memfd("test", size).value(); }
 
+TEST(Segment, OfWholeHugePagesLiesOnTheirBorderAndKeepsItsBytesWhenGathered) {
+  constexpr std::size_t kSize = std::size_t{4} << 20;
+  const UniqueFd fd = create_memfd("test", kSize, /*huge_aligned=*/true).value();
+  {
+    Segment writable = Segment::map(fd, Segment::Access::kReadWrite).value();
+    for (std::size_t at = 0; at < kSize; at += 4096) writable.mutable_bytes()[at] = static_cast<std::byte>(at >> 12);
+  }
+  ASSERT_TRUE(seal(fd, Seals::kReadOnly).ok());
+  const Segment segment = Segment::map(fd, Segment::Access::kReadOnly).value();
+  EXPECT_EQ(reinterpret_cast<std::uintptr_t>(segment.bytes().data()) % (std::size_t{2} << 20), 0U);
+  segment.gather_into_huge_pages();
+  for (std::size_t at = 0; at < kSize; at += 4096) ASSERT_EQ(segment.bytes()[at], static_cast<std::byte>(at >> 12)) << at;
+}
+
 TEST(Segment, IsLabelledRoundedToPagesAndAllocated) {
   const UniqueFd fd = make();
   EXPECT_NE(std::filesystem::read_symlink("/proc/self/fd/" + std::to_string(fd.get())).string().find("memfd:shoal:test"),
