@@ -63,6 +63,7 @@ void apply_overrides(const ModelOverrides& overrides, ModelConfig& config) {
   take(overrides.labels_file, config.labels_file);
   if (overrides.preprocess) config.preprocess = overrides.preprocess;
   take(overrides.shapes, config.shapes);
+  take(overrides.buckets, config.buckets);
   take(overrides.device, config.device);
   take(overrides.precision, config.precision);
   take(overrides.tuning_ms, config.tuning_ms);
@@ -71,6 +72,7 @@ void apply_overrides(const ModelOverrides& overrides, ModelConfig& config) {
   take(overrides.threads, config.threads);
   take(overrides.queue_limit, config.queue_limit);
   take(overrides.import_mb, config.import_mb);
+  take(overrides.cache_mb, config.cache_mb);
   take(overrides.timeout_ms, config.timeout_ms);
 }
 

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "shm/model/buckets.hpp"
 #include "shoal/result.hpp"
 #include "shoal/runner.hpp"
 #include "shoal/tensor.hpp"
@@ -31,17 +32,19 @@ Result<ModelFiles> find_model(const std::string& path);
 
 /// All keys of model.toml; the same keys stand in `[models.NAME]` of the daemon's configuration and on its command line.
 struct ModelConfig {
-  std::vector<TensorSpec> inputs;    ///< shape -1 = any
+  std::vector<TensorSpec> inputs;    ///< shape -1 = any, or any within its range
   std::vector<std::string> outputs;  ///< names, for the reader's comfort; may be empty
   std::string labels_file;           ///< relative to the model's directory; empty = synset.txt when present
   std::optional<Preprocess> preprocess;
   std::vector<std::vector<TensorSpec>> shapes;  ///< input sets to compile, as written; see plan_inputs()
+  std::vector<Buckets> buckets;                 ///< sizes that requests are padded to
   std::string device = "cpu";
   std::string precision = "f32";  ///< or "f32-fast"
   int tuning_ms = 10'000;         ///< how long a first load may measure algorithms; 0 = not at all
   int workers = 1, contexts = 1, threads = 1;
   int queue_limit = 1024;
   int import_mb = 8192;  ///< memory (MiB) that reading the files may take, beside arrays that are used as they are stored
+  int cache_mb = 256;    ///< per worker: what programs compiled on demand may hold
   std::uint64_t timeout_ms = 30'000;  ///< 0 = none
 };
 
@@ -52,8 +55,9 @@ struct ModelOverrides {
   std::optional<std::string> labels_file;
   std::optional<Preprocess> preprocess;
   std::optional<std::vector<std::vector<TensorSpec>>> shapes;
+  std::optional<std::vector<Buckets>> buckets;
   std::optional<std::string> device, precision;
-  std::optional<int> tuning_ms, workers, contexts, threads, queue_limit, import_mb;
+  std::optional<int> tuning_ms, workers, contexts, threads, queue_limit, import_mb, cache_mb;
   std::optional<std::uint64_t> timeout_ms;
 };
 /// Sets what is given. Given `inputs` without `shapes` drop the earlier `shapes`, which were made for other inputs.
@@ -75,10 +79,10 @@ struct InputPlan {
   std::vector<std::vector<TensorSpec>> input_sets;  ///< concrete, the model's order; at least one
 };
 /// Joins what the configuration says with what the graph says (names and order; rank 0 = nothing known of the shape).
-/// Without `shapes` one set is made from the inputs, a first dimension of -1 taken as 1.
+/// Without `shapes` one set is made from the inputs: a first dimension of -1 taken as 1, a range as its smallest size.
 ///   where   names the model in errors, and where the missing line belongs: "model 'shapes' (models/shapes/model.toml)"
-///   Errors  kInvalidArgument: no shape for an input (with the line to write), another dimension open and no `shapes`,
-///           names or dtypes the graph does not have
+///   Errors  kInvalidArgument: no shape for an input (with the line to write), another dimension open and neither range nor
+///           `shapes`, `shapes` outside a range, names or dtypes the graph does not have
 Result<InputPlan> plan_inputs(const ModelConfig& config, std::span<const TensorSpec> graph_inputs, const std::string& where);
 
 /// One model as the daemon was asked for it.
@@ -92,7 +96,8 @@ struct ModelRequest {
 Result<std::vector<ModelRequest>> parse_daemon_config(const std::string& text, const std::string& where,
                                                       const std::filesystem::path& directory);
 /// "NAME=PATH[,workers=4,contexts=1,threads=2,device=cpu,queue_limit=64,timeout_ms=500,labels=FILE,preset=imagenet,
-/// input=data:?x3x224x224[:float32],shape=data:4x3x224x224]"; `input` and `shape` may be repeated.
+/// cache_mb=64,buckets=1:2:4:8,input=data:?x3x224..640x224..640[:float32],shape=data:4x3x224x224]"; `input` and `shape` may be
+/// repeated.
 ///   Errors  kInvalidArgument naming the argument and the key
 Result<ModelRequest> parse_model_argument(const std::string& text);
 

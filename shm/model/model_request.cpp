@@ -5,6 +5,7 @@
 #include "shm/base/errors.hpp"
 #include "shm/model/model_config.hpp"
 #include "shm/model/toml_keys.hpp"
+#include "shm/tensor/spec.hpp"
 
 namespace shoal {
 namespace {
@@ -27,11 +28,19 @@ Status check_name(const std::string& name, const std::string& where) {
   return invalid_argument("{}: '{}' is no name for a model: letters, digits, '.', '_' and '-' make one", where, name);
 }
 
-/// "?x3x224x224" -> {-1, 3, 224, 224}.
-Result<Shape> parse_shape(std::string text, const std::string& where) {
+/// "?x3x224..640x224" -> {-1, 3, -1, 224} and the range.
+Status parse_shape(std::string text, const std::string& where, TensorSpec& spec) {
   std::vector<std::int64_t> dims;
   while (!text.empty()) {
     const std::string dim = cut(text, 'x');
+    spec.ranges.emplace_back();
+    if (dim.find("..") != std::string::npos && dims.size() < kMaxRank) {
+      auto range = parse_range(dim);
+      if (!range) return range.status().with_context(where);
+      spec.ranges.back() = *range;
+      dims.push_back(-1);
+      continue;
+    }
     std::int64_t number = -1;
     const auto [end, error] = std::from_chars(dim.data(), dim.data() + dim.size(), number);
     const bool is_number = error == std::errc() && end == dim.data() + dim.size() && number >= -1;
@@ -40,14 +49,16 @@ Result<Shape> parse_shape(std::string text, const std::string& where) {
     }
     dims.push_back(number);
   }
-  return Shape(dims);
+  spec.shape = Shape(dims);
+  if (std::ranges::all_of(spec.ranges, [](const DimRange& range) { return range == DimRange(); })) spec.ranges.clear();
+  return {};
 }
 
 /// "data:?x3x224x224:float32"; the dtype may be left out.
 Result<TensorSpec> parse_spec(std::string text, const std::string& where) {
   TensorSpec spec;
   spec.name = cut(text, ':');
-  SHOAL_ASSIGN_OR_RETURN(spec.shape, parse_shape(cut(text, ':'), where));
+  SHOAL_RETURN_IF_ERROR(parse_shape(cut(text, ':'), where, spec));
   if (!text.empty()) {
     auto dtype = parse_dtype(text);
     if (!dtype) return dtype.status().with_context(where);
@@ -86,6 +97,18 @@ Status read_argument_key(const std::string& where, const std::string& key, const
     if (spec.shape.element_count() < 0) return invalid_argument("{}: 'shape' wants every dimension: {}", where, value);
     add_to_sets(std::move(spec), *overrides.shapes);
     return {};
+  }
+  if (key == "buckets") {  // 1:2:4:8, of the batch
+    toml::array sizes;
+    for (std::string rest = value; !rest.empty();) {
+      const std::string text = cut(rest, ':');
+      std::int64_t size = 0;
+      const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), size);
+      if (error != std::errc() || end != text.data() + text.size())
+        return invalid_argument("{}: 'buckets' wants sizes of the batch, as in 1:2:4:8", where);
+      sizes.push_back(size);
+    }
+    return internal::read_key(where, key, sizes, overrides);
   }
   if (key == "preset") {
     auto preset = preprocess_preset(value);

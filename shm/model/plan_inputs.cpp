@@ -2,6 +2,7 @@
 
 #include "shm/base/errors.hpp"
 #include "shm/model/model_config.hpp"
+#include "shm/tensor/spec.hpp"
 
 namespace shoal {
 namespace {
@@ -70,6 +71,8 @@ Result<std::vector<TensorSpec>> concrete_set(const std::vector<TensorSpec>& give
       return invalid_argument("{}: 'shapes' gives input '{}' the shape {}, but 'inputs' says {}", where, input.name,
                               spec->shape.to_string(), input.shape.to_string());
     }
+    if (const Status fits = check_matches(input, input.dtype, spec->shape); !fits.ok())
+      return fits.with_context(format("{}: 'shapes'", where));
     set.push_back({input.name, input.dtype, spec->shape});
   }
   return set;
@@ -78,11 +81,16 @@ Result<std::vector<TensorSpec>> concrete_set(const std::vector<TensorSpec>& give
 Result<std::vector<TensorSpec>> default_set(std::vector<TensorSpec> inputs, const std::string& where) {
   for (TensorSpec& input : inputs) {
     const Shape declared = input.shape;
-    if (input.shape.rank() > 0 && input.shape[0] < 0) input.shape[0] = 1;
+    for (int axis = 0; axis < input.shape.rank(); ++axis) {
+      const DimRange range = input.ranges.empty() ? DimRange() : input.ranges[static_cast<std::size_t>(axis)];
+      const bool has_default = axis == 0 || range != DimRange();
+      if (input.shape[axis] < 0 && has_default) input.shape[axis] = std::max<std::int64_t>(range.lowest, 1);
+    }
+    input.ranges.clear();
     if (input.shape.element_count() >= 0) continue;
     return invalid_argument(
-        "{}: input '{}' has the open shape {}: only a first dimension of -1 has a default (1), so 'shapes' must "
-        "say what to compile, as in shapes = [{{} = [1, 3, 224, 224]}]",
+        "{}: input '{}' has the open shape {}: only a first dimension of -1 (1) and ranges (their smallest size) have "
+        "a default, so 'shapes' must say what to compile, as in shapes = [{{} = [1, 3, 224, 224]}]",
         where, input.name, declared.to_string(), input.name);
   }
   return inputs;

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "shm/base/errors.hpp"
+#include "shm/tensor/spec.hpp"
 
 namespace shoal::internal {
 namespace {
@@ -34,6 +35,34 @@ Result<std::int64_t> read_integer(const Site& site, std::int64_t low, std::int64
   return *number;
 }
 
+/// A dimension of an input: a size, -1 for any, or a range of sizes in quotes, "224..640".
+Status read_dim(const Site& site, std::vector<std::int64_t>& dims, std::vector<DimRange>& ranges) {
+  dims.push_back(-1);
+  ranges.emplace_back();
+  if (!site.node.is_string()) {
+    SHOAL_ASSIGN_OR_RETURN(dims.back(), read_integer(site, -1, std::numeric_limits<std::int64_t>::max()));
+    return {};
+  }
+  SHOAL_ASSIGN_OR_RETURN(const std::string text, read_string(site));
+  auto range = parse_range(text);
+  if (!range) return site.error(format("is wrong: {}", range.status().message()));
+  ranges.back() = *range;
+  return {};
+}
+
+/// Reads the shape, and the ranges where there are any.
+Status read_open_shape(const Site& site, TensorSpec& spec) {
+  const toml::array* array = site.node.as_array();
+  if (!array) return site.error("wants a list of dimensions such as [-1, 3, 224, \"224..640\"]");
+  if (array->size() > kMaxRank) return site.error(format("has {} dimensions; at most {} are possible", array->size(), kMaxRank));
+  std::vector<std::int64_t> dims;
+  for (const toml::node& element : *array) SHOAL_RETURN_IF_ERROR(read_dim(site.at(element, site.key), dims, spec.ranges));
+  spec.shape = Shape(dims);
+  if (std::ranges::all_of(spec.ranges, [](const DimRange& range) { return range == DimRange(); })) spec.ranges.clear();
+  return {};
+}
+
+/// A shape of `shapes`, whose caller wants every dimension said.
 Result<Shape> read_shape(const Site& site) {
   const toml::array* array = site.node.as_array();
   if (!array) return site.error("wants a list of dimensions such as [-1, 3, 224, 224]");
@@ -65,7 +94,7 @@ Result<TensorSpec> read_input(const Site& site) {
     if (key == "name") {
       SHOAL_ASSIGN_OR_RETURN(spec.name, read_string(child));
     } else if (key == "shape") {
-      SHOAL_ASSIGN_OR_RETURN(spec.shape, read_shape(child));
+      SHOAL_RETURN_IF_ERROR(read_open_shape(child, spec));
     } else if (key == "dtype") {
       SHOAL_ASSIGN_OR_RETURN(const std::string name, read_string(child));
       auto dtype = parse_dtype(name);
@@ -126,6 +155,77 @@ Result<std::vector<std::vector<TensorSpec>>> read_shapes(const Site& site) {
     }
   }
   return sets;
+}
+
+Result<std::vector<std::int64_t>> read_sizes(const Site& site) {
+  const toml::array* array = site.node.as_array();
+  if (!array || array->empty()) return site.error("wants a list of sizes such as [1, 2, 4, 8]");
+  std::vector<std::int64_t> sizes;
+  for (const toml::node& element : *array) {
+    SHOAL_ASSIGN_OR_RETURN(const std::int64_t size, read_integer(site.at(element, site.key), 1, 1 << 24));
+    if (!sizes.empty() && size <= sizes.back()) return site.error("wants sizes in ascending order");
+    sizes.push_back(size);
+  }
+  return sizes;
+}
+
+Result<std::map<std::string, int>> read_crop_dims(const Site& site) {
+  const toml::table* table = site.node.as_table();
+  if (!table) return site.error("wants a table such as {prob_output = 1}: the dimension of each output that follows");
+  std::map<std::string, int> crop;
+  for (const auto& [output, node] : *table) {
+    SHOAL_ASSIGN_OR_RETURN(const std::int64_t dim, read_integer(site.at(node, site.key), 0, kMaxRank - 1));
+    crop[std::string(output.str())] = static_cast<int>(dim);
+  }
+  return crop;
+}
+
+/// {input = "data", dim = 1, sizes = [16, 32, 64], crop = {prob_output = 1}}
+Result<Buckets> read_bucket_table(const Site& site, const toml::table& table) {
+  Buckets buckets;
+  for (const auto& [key, node] : table) {
+    const Site child = site.at(node, format("{}.{}", site.key, key.str()));
+    if (key == "input") {
+      SHOAL_ASSIGN_OR_RETURN(buckets.input, read_string(child));
+    } else if (key == "dim") {
+      SHOAL_ASSIGN_OR_RETURN(const std::int64_t dim, read_integer(child, 1, kMaxRank - 1));
+      buckets.dim = static_cast<int>(dim);
+    } else if (key == "sizes") {
+      SHOAL_ASSIGN_OR_RETURN(buckets.sizes, read_sizes(child));
+    } else if (key == "crop") {
+      SHOAL_ASSIGN_OR_RETURN(buckets.crop, read_crop_dims(child));
+    } else {
+      return child.error("is no key of a bucket (input, dim, sizes, crop; or batch alone)");
+    }
+  }
+  if (buckets.input.empty() || buckets.dim == 0 || buckets.sizes.empty()) {
+    return site.error(
+        "wants 'input', 'dim' and 'sizes' in each table; the sizes of the batch are a list: buckets = [1, 2, 4, 8]");
+  }
+  return buckets;
+}
+
+/// [1, 2, 4, 8] for the batch, or a list of tables: {batch = [1, 2, 4, 8]}, and those of other dimensions.
+Result<std::vector<Buckets>> read_buckets(const Site& site) {
+  const toml::array* array = site.node.as_array();
+  if (!array || array->empty() || !(*array)[0].is_table()) {
+    SHOAL_ASSIGN_OR_RETURN(std::vector<std::int64_t> sizes, read_sizes(site));
+    return std::vector<Buckets>{{.sizes = std::move(sizes)}};
+  }
+  std::vector<Buckets> all;
+  for (const toml::node& element : *array) {
+    const Site child = site.at(element, site.key);
+    const toml::table* table = element.as_table();
+    if (!table) return child.error("wants sizes of the batch, or tables such as {input = \"data\", dim = 1, sizes = [16, 32]}");
+    if (const toml::node* batch = table->get("batch"); batch && table->size() == 1) {
+      SHOAL_ASSIGN_OR_RETURN(std::vector<std::int64_t> sizes, read_sizes(site.at(*batch, "buckets.batch")));
+      all.push_back({.sizes = std::move(sizes)});
+      continue;
+    }
+    SHOAL_ASSIGN_OR_RETURN(Buckets buckets, read_bucket_table(child, *table));
+    all.push_back(std::move(buckets));
+  }
+  return all;
 }
 
 /// One number for all channels, or one per channel.
@@ -244,6 +344,8 @@ const KeyRow kKeys[] = {
     {"threads", [](const Site& s, ModelOverrides& o) { return assign(o.threads, read_integer(s, 1, kMaxProcesses)); }},
     {"queue_limit", [](const Site& s, ModelOverrides& o) { return assign(o.queue_limit, read_integer(s, 1, 1'000'000)); }},
     {"import_mb", [](const Site& s, ModelOverrides& o) { return assign(o.import_mb, read_integer(s, 1, 1'000'000)); }},
+    {"buckets", [](const Site& s, ModelOverrides& o) { return assign(o.buckets, read_buckets(s)); }},
+    {"cache_mb", [](const Site& s, ModelOverrides& o) { return assign(o.cache_mb, read_integer(s, 0, 1 << 20)); }},
     {"timeout_ms", [](const Site& s, ModelOverrides& o) { return assign(o.timeout_ms, read_integer(s, 0, 86'400'000)); }},
 };
 

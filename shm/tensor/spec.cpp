@@ -1,8 +1,28 @@
 #include "shm/tensor/spec.hpp"
 
+#include <charconv>
+#include <optional>
+
 #include "shm/base/errors.hpp"
 
 namespace shoal {
+namespace {
+
+const DimRange kAnySize;
+
+bool is_narrowed(const TensorSpec& spec, int axis) {
+  return spec.shape[axis] < 0 && static_cast<std::size_t>(axis) < spec.ranges.size() &&
+         spec.ranges[static_cast<std::size_t>(axis)] != kAnySize;
+}
+
+std::optional<std::int64_t> parse_size(std::string_view text) {
+  std::int64_t size = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), size);
+  const bool is_size = error == std::errc() && end == text.data() + text.size() && size >= 0;
+  return is_size ? std::optional(size) : std::nullopt;
+}
+
+}  // namespace
 
 Status check_matches(const TensorSpec& spec, DType dtype, const Shape& shape) {
   if (dtype != spec.dtype) {
@@ -13,9 +33,45 @@ Status check_matches(const TensorSpec& spec, DType dtype, const Shape& shape) {
     matches = shape[axis] >= 0 && (spec.shape[axis] < 0 || shape[axis] == spec.shape[axis]);
   }
   if (!matches) {
-    return invalid_argument("input '{}' has shape {} (wants {})", spec.name, shape.to_string(), spec.shape.to_string());
+    return invalid_argument("input '{}' has shape {} (wants {})", spec.name, shape.to_string(), shape_text(spec));
+  }
+  for (int axis = 0; axis < spec.shape.rank(); ++axis) {
+    if (!is_narrowed(spec, axis) || spec.ranges[static_cast<std::size_t>(axis)].contains(shape[axis])) continue;
+    return invalid_argument("input '{}' has shape {}: dimension {} is {} (wants {})", spec.name, shape.to_string(), axis,
+                            shape[axis], to_string(spec.ranges[static_cast<std::size_t>(axis)]));
   }
   return {};
+}
+
+std::string shape_text(const TensorSpec& spec) {
+  if (spec.shape.rank() == 0) return spec.shape.to_string();
+  std::string text;
+  for (int axis = 0; axis < spec.shape.rank(); ++axis) {
+    if (axis > 0) text += 'x';
+    if (is_narrowed(spec, axis)) {
+      text += to_string(spec.ranges[static_cast<std::size_t>(axis)]);
+    } else {
+      text += spec.shape[axis] < 0 ? "?" : std::to_string(spec.shape[axis]);
+    }
+  }
+  return text;
+}
+
+Result<DimRange> parse_range(std::string_view text) {
+  const std::size_t dots = text.find("..");
+  const auto lowest = parse_size(text.substr(0, dots));
+  const std::string_view above = dots == std::string_view::npos ? std::string_view() : text.substr(dots + 2);
+  const auto highest = above.empty() ? std::optional(kAnySize.highest) : parse_size(above);
+  if (dots == std::string_view::npos || !lowest || !highest || *lowest > *highest) {
+    return invalid_argument("'{}' is no range of sizes: write the smallest and the largest, as in \"224..640\", or \"1..\"",
+                            text);
+  }
+  return DimRange{*lowest, *highest};
+}
+
+std::string to_string(const DimRange& range) {
+  const std::string lowest = std::to_string(range.lowest) + "..";
+  return range.highest == kAnySize.highest ? lowest : lowest + std::to_string(range.highest);
 }
 
 }  // namespace shoal

@@ -10,9 +10,11 @@ using nlohmann::json;
 json to_json(std::span<const TensorSpec> specs) {
   json list = json::array();
   for (const TensorSpec& spec : specs) {
-    list.push_back({{"name", spec.name},
-                    {"dtype", dtype_name(spec.dtype)},
-                    {"shape", std::vector<std::int64_t>(spec.shape.begin(), spec.shape.end())}});
+    json item{{"name", spec.name},
+              {"dtype", dtype_name(spec.dtype)},
+              {"shape", std::vector<std::int64_t>(spec.shape.begin(), spec.shape.end())}};
+    for (const DimRange& range : spec.ranges) item["ranges"].push_back({range.lowest, range.highest});
+    list.push_back(std::move(item));
   }
   return list;
 }
@@ -22,8 +24,14 @@ std::vector<TensorSpec> to_specs(const json& list) {
   for (const json& item : list) {
     const auto dims = item.at("shape").get<std::vector<std::int64_t>>();
     if (dims.size() > kMaxRank) throw std::runtime_error("a shape of too many dimensions");
-    specs.push_back(
-        {item.at("name").get<std::string>(), parse_dtype(item.at("dtype").get<std::string>()).value(), Shape(std::span(dims))});
+    TensorSpec& spec = specs.emplace_back();
+    spec.name = item.at("name").get<std::string>();
+    spec.dtype = parse_dtype(item.at("dtype").get<std::string>()).value();
+    spec.shape = Shape(std::span(dims));
+    for (const json& range : item.value("ranges", json::array()))
+      spec.ranges.push_back({range.at(0).get<std::int64_t>(), range.at(1).get<std::int64_t>()});
+    if (!spec.ranges.empty() && spec.ranges.size() != dims.size())
+      throw std::runtime_error("ranges that are not one per dimension");
   }
   return specs;
 }

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "shm/base/errors.hpp"
+#include "shm/tensor/spec.hpp"
 #include "shm/wire/control.hpp"
 #include "shm/wire/tensor_json.hpp"
 
@@ -20,6 +21,13 @@ json to_json(const Preprocess& preprocess) {
           {"order", preprocess.order},
           {"mean", preprocess.mean},
           {"scale", preprocess.scale}};
+}
+
+json to_json(const std::vector<Buckets>& buckets) {
+  json list = json::array();
+  for (const Buckets& each : buckets)
+    list.push_back({{"input", each.input}, {"dim", each.dim}, {"sizes", each.sizes}, {"crop", each.crop}});
+  return list;
 }
 
 ServedModel identity_model(const ModelRequest& request) {
@@ -47,7 +55,7 @@ std::uint32_t LoadedModel::signature(std::string_view name) const {
   for (const TensorSpec& input : inputs) {
     mix(input.name);
     mix(dtype_name(input.dtype));
-    mix(input.shape.to_string());
+    mix(shape_text(input));
   }
   return hash ? hash : 1;
 }
@@ -66,6 +74,8 @@ std::string load_text(const ServedModel& model) {
                {"threads", model.config.threads},
                {"import_mb", model.config.import_mb},
                {"contexts", model.config.contexts},
+               {"cache_mb", model.config.cache_mb},
+               {"buckets", to_json(model.config.buckets)},
                {"inputs", wire::to_json(model.config.inputs)},
                {"shapes", shapes},
                {"build_id", wire::build_id()}});
@@ -96,6 +106,7 @@ std::string describe_text(const ServedModel& model, const LoadedModel& loaded, s
                {"outputs", wire::to_json(loaded.outputs)},
                {"labels", model.labels},
                {"preprocess", model.config.preprocess ? to_json(*model.config.preprocess) : json()},
+               {"buckets", to_json(model.config.buckets)},
                {"ignored_inputs", loaded.ignored_inputs},
                {"timeout_ms", model.config.timeout_ms}});
 }

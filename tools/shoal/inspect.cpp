@@ -7,6 +7,7 @@
 
 #include "shm/base/errors.hpp"
 #include "shm/model/model_config.hpp"
+#include "shm/tensor/spec.hpp"
 #include "tools/shoal/commands.hpp"
 #include "worker/import/mxnet/mxnet_importer.hpp"
 
@@ -159,8 +160,8 @@ void print_section(const std::string& title, const std::vector<std::vector<std::
 std::vector<std::vector<std::string>> rows_of(const std::vector<TensorSpec>& specs) {
   std::vector<std::vector<std::string>> rows;
   for (const TensorSpec& spec : specs) {
-    rows.push_back({"  " + spec.name, std::string(dtype_name(spec.dtype)),
-                    spec.shape.rank() == 0 ? "shape not known" : spec.shape.to_string()});
+    rows.push_back(
+        {"  " + spec.name, std::string(dtype_name(spec.dtype)), spec.shape.rank() == 0 ? "shape not known" : shape_text(spec)});
   }
   return rows;
 }

@@ -1,5 +1,6 @@
 // shoal status: what the daemon serves, its processes and their memory.
 #include <CLI/CLI.hpp>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -70,6 +71,22 @@ std::string ms_text(double ms) {
   return text;
 }
 
+/// One line for all workers of a model; nothing while only what was compiled at load is used.
+void print_programs(const json& model) {
+  std::map<std::string, std::uint64_t> sums;
+  for (const json& worker : model.at("workers")) {
+    const json programs = worker.value("programs", json::object());
+    for (const auto& [key, value] : programs.items()) {
+      if (value.is_number_unsigned()) sums[key] += value.get<std::uint64_t>();
+    }
+  }
+  if (sums["misses"] == 0) return;
+  std::printf("  programs  %llu cached (%s), %llu compiled on demand, %llu thrown out; %llu requests found theirs, %llu waited\n",
+              static_cast<unsigned long long>(sums["cached"]), format_bytes(sums["cached_bytes"]).c_str(),
+              static_cast<unsigned long long>(sums["compiled"]), static_cast<unsigned long long>(sums["evicted"]),
+              static_cast<unsigned long long>(sums["hits"]), static_cast<unsigned long long>(sums["misses"]));
+}
+
 void print_model(const json& model) {
   const json& counts = model.at("counts");
   std::uint64_t failed = 0;
@@ -89,6 +106,7 @@ void print_model(const json& model) {
                   ms_text(latency.at(what).at("p99").get<double>()));
   };
   std::printf("  ms        %s, %s, %s\n", times("total").c_str(), times("queue").c_str(), times("compute").c_str());
+  print_programs(model);
 }
 
 std::vector<std::string> process_row(const std::string& what, const json& process, const std::string& state) {

@@ -7,6 +7,7 @@
 #include "shm/base/clock.hpp"
 #include "shm/base/errors.hpp"
 #include "shm/base/mutex.hpp"
+#include "shm/tensor/spec.hpp"
 #include "worker/engine/identity_model.hpp"
 #include "worker/engine/model_loader.hpp"
 
@@ -146,6 +147,8 @@ struct Engine::Impl {
       if (count != 1)
         return invalid_argument("model '{}': input '{}' is {}", info.name, spec.name, count == 0 ? "missing" : "given twice");
       const Tensor& tensor = std::ranges::find(given, spec.name, &NamedTensor::name)->tensor;
+      if (const Status matches = check_matches(spec, tensor.dtype(), tensor.shape()); !matches.ok())
+        return matches.with_context(format("model '{}'", info.name));
       specs.push_back({spec.name, tensor.dtype(), tensor.shape()});
       src.push_back(tensor.view());
     }

@@ -76,8 +76,11 @@ Result<LoadedModel> load_files(const ModelSource& source, UniqueFd packed) {
   ModelOptions options{.device = source.config.device,
                        .threads = source.config.threads,
                        .input_sets = plan.input_sets,
+                       .cache_bytes = static_cast<std::size_t>(source.config.cache_mb) << 20,
                        .precision = precision,
-                       .tuning_budget = std::chrono::milliseconds(source.config.tuning_ms)};
+                       .tuning_budget = std::chrono::milliseconds(source.config.tuning_ms),
+                       .buckets = source.config.buckets,
+                       .declared_inputs = loaded.inputs};
   SHOAL_ASSIGN_OR_RETURN(loaded.model, Model::load(std::move(import.graph), std::move(options), std::move(packed)));
   if (const TuningInfo tuning = loaded.model->tuning(); !tuning.problem.empty())
     loaded.warnings.push_back(format("algorithms: {}", tuning.problem));

@@ -50,7 +50,8 @@ struct Binding {
 struct Context::State {
   static constexpr std::size_t kMaxBindings = 64;  ///< beyond the least recently run is dropped
   Arena arena;
-  std::list<Binding> bindings;  ///< most recently run first
+  std::list<Binding> bindings;                              ///< most recently run first
+  std::vector<AlignedBytes> padded_inputs, padded_outputs;  ///< tensors of a padded run; grown as needed
 
   /// Drops the bindings of Programs that are gone, and what of the arena only they needed.
   void forget_expired();

@@ -8,6 +8,7 @@
 #include "worker/exec/content_hash.hpp"
 #include "worker/exec/device.hpp"
 #include "worker/exec/graph_plan.hpp"
+#include "worker/exec/padding.hpp"
 #include "worker/exec/planned_program.hpp"
 #include "worker/exec/program_cache.hpp"
 #include "worker/exec/tuning.hpp"
@@ -50,6 +51,7 @@ class LoadedModel : public Model {
     for (auto& set : input_sets_) {
       SHOAL_ASSIGN_OR_RETURN(set, in_model_order(set));
     }
+    SHOAL_ASSIGN_OR_RETURN(padding_, Padding::make(options_.buckets, graph_, options_.declared_inputs));
     SHOAL_RETURN_IF_ERROR(infer(graph_, input_sets_.front()));
     SHOAL_RETURN_IF_ERROR(fold_constants(graph_));
     const WeightIdentity identity{hash_graph(graph_),
@@ -75,17 +77,20 @@ class LoadedModel : public Model {
   }
 
   Result<std::shared_ptr<const Program>> program(std::span<const TensorSpec> inputs) override {
-    SHOAL_ASSIGN_OR_RETURN(const InputSet set, in_model_order(inputs));
+    SHOAL_ASSIGN_OR_RETURN(const InputSet wanted, in_model_order(inputs));
+    const InputSet set = padding_.pad(wanted);
     const auto compile = [&]() -> Result<std::shared_ptr<const Program>> {
       SHOAL_RETURN_IF_ERROR(check_dtypes(set));
       SHOAL_ASSIGN_OR_RETURN(Plan plan, plan_for(set));
       return std::shared_ptr<const Program>(std::make_shared<const PlannedProgram>(std::move(plan), weights_));
     };
-    return cache_.get(key_of(set), compile);
+    SHOAL_ASSIGN_OR_RETURN(auto found, cache_.get(key_of(set), compile));
+    return padding_.fit(std::move(found), wanted);
   }
   Result<std::shared_ptr<const Program>> find_program(std::span<const TensorSpec> inputs) override {
     SHOAL_ASSIGN_OR_RETURN(const InputSet set, in_model_order(inputs));
-    return cache_.find(key_of(set));
+    auto found = cache_.find(key_of(padding_.pad(set)));
+    return found ? padding_.fit(std::move(found), set) : std::shared_ptr<const Program>();
   }
 
   void enter_thread() const override { device_->enter_thread(); }
@@ -197,6 +202,7 @@ class LoadedModel : public Model {
   std::vector<InputSet> input_sets_;
   Choices choices_;
   TuningInfo tuning_;
+  Padding padding_;
   std::vector<TensorSpec> input_specs_;
   std::vector<std::string> output_names_, ignored_inputs_;
   std::shared_ptr<WeightStore> weights_;  ///< sealed once loaded

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "shm/base/unique_fd.hpp"
+#include "shm/model/buckets.hpp"
 #include "worker/exec/program.hpp"
 #include "worker/exec/program_cache.hpp"
 #include "worker/graph/graph.hpp"
@@ -33,8 +34,10 @@ struct ModelOptions {
   /// How long measuring the algorithms may take where no record of an earlier measurement is found; 0: the device's guess is
   /// taken, no record is read or written.
   std::chrono::milliseconds tuning_budget{0};
-  std::filesystem::path cache_directory;  ///< of those records; empty: default_cache_directory(), and none without that
-  bool fuse = true;                       ///< false: every node by itself, to find which fused form errs
+  std::filesystem::path cache_directory;         ///< of those records; empty: default_cache_directory(), and none without that
+  std::vector<Buckets> buckets;                  ///< sizes that requests are padded to
+  std::vector<TensorSpec> declared_inputs = {};  ///< for `buckets`: the model's order, -1 where any size is taken
+  bool fuse = true;                              ///< false: every node by itself, to find which fused form errs
 };
 
 /// Where the choice of algorithms comes from.

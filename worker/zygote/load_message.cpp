@@ -24,6 +24,13 @@ Result<ModelSource> parse_load(std::string_view text) try {
   source.config.tuning_ms = object.value("tuning_ms", source.config.tuning_ms);
   source.config.import_mb = object.value("import_mb", source.config.import_mb);
   source.config.threads = object.value("threads", source.config.threads);
+  source.config.cache_mb = object.value("cache_mb", source.config.cache_mb);
+  for (const json& each : object.value("buckets", json::array())) {
+    source.config.buckets.push_back({.input = each.at("input").get<std::string>(),
+                                     .dim = each.at("dim").get<int>(),
+                                     .sizes = each.at("sizes").get<std::vector<std::int64_t>>(),
+                                     .crop = each.at("crop").get<std::map<std::string, int>>()});
+  }
   source.config.inputs = wire::to_specs(object.value("inputs", json::array()));
   for (const json& set : object.value("shapes", json::array())) source.config.shapes.push_back(wire::to_specs(set));
   return source;

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
+#include <limits>
 #include <memory>
 #include <span>
 #include <string>
@@ -70,11 +71,19 @@ class Shape {
   int rank_ = 0;
 };
 
+/// Sizes that a dimension may have, both ends included.
+struct DimRange {
+  std::int64_t lowest = 0, highest = std::numeric_limits<std::int64_t>::max();
+  bool contains(std::int64_t size) const { return lowest <= size && size <= highest; }
+  friend bool operator==(const DimRange&, const DimRange&) = default;
+};
+
 /// What a model says of one of its inputs or outputs.
 struct TensorSpec {
   std::string name;
   DType dtype = DType::kFloat32;
-  Shape shape;  ///< -1 where any size is taken
+  Shape shape;                        ///< -1 where any size is taken
+  std::vector<DimRange> ranges = {};  ///< one per dimension, narrowing those that are -1; empty: nothing is narrowed
   friend bool operator==(const TensorSpec&, const TensorSpec&) = default;
 };
 

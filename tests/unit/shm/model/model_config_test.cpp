@@ -84,6 +84,18 @@ TEST(ModelConfig, RefusesWrongTypesAndNumbersOutOfRange) {
                            "inputs = [{name = \"d\", shape = [1, 2], layout = \"NCHW\"}]",
                            "inputs = [{name = \"d\", shape = [1]}, {name = \"d\", shape = [1]}]",
                            "shapes = [{d = [-1, 3]}]",
+                           "shapes = [{d = [\"1..2\", 3]}]",
+                           "inputs = [{name = \"d\", shape = [\"640..224\"]}]",
+                           "inputs = [{name = \"d\", shape = [\"many\"]}]",
+                           "cache_mb = -1",
+                           "buckets = 4",
+                           "buckets = []",
+                           "buckets = [4, 2]",
+                           "buckets = [0, 2]",
+                           "buckets = [{dim = 1, sizes = [4]}]",
+                           "buckets = [{input = \"d\", dim = 0, sizes = [4]}]",
+                           "buckets = [{input = \"d\", dim = 1}]",
+                           "buckets = [{input = \"d\", dim = 1, sizes = [4], crop = {p = -1}}]",
                            "shapes = [{}]",
                            "[preprocess]\norder = \"RBG\"",
                            "[preprocess]\nmean = [1, 2]",
@@ -92,6 +104,21 @@ TEST(ModelConfig, RefusesWrongTypesAndNumbersOutOfRange) {
                            "workers = "}) {
     EXPECT_TRUE(says(error_of(text), {"m/model.toml:"}));
   }
+}
+
+TEST(ModelConfig, ReadsRangesAndBuckets) {
+  const auto config = parse_model_config(
+      "inputs = [{name = \"d\", shape = [-1, 3, \"224..640\", \"1..\"]}]\n"
+      "buckets = [{batch = [1, 4]}, {input = \"d\", dim = 2, sizes = [256, 640], crop = {map_output = 1}}]\n",
+      "m");
+  ASSERT_TRUE(config.ok()) << config.status().to_string();
+  EXPECT_EQ(config->inputs[0].shape, (Shape{-1, 3, -1, -1}));
+  EXPECT_EQ(config->inputs[0].ranges[2], (DimRange{224, 640}));
+  EXPECT_EQ(config->inputs[0].ranges[3], (DimRange{.lowest = 1}));
+  EXPECT_EQ(config->buckets, (std::vector<Buckets>{{.sizes = {1, 4}},
+                                                   {.input = "d", .dim = 2, .sizes = {256, 640}, .crop = {{"map_output", 1}}}}));
+  EXPECT_EQ(parse_model_config("buckets = [1, 2, 8]", "m")->buckets, (std::vector<Buckets>{{.sizes = {1, 2, 8}}}));
+  EXPECT_TRUE(says(error_of("inputs = [{name = \"d\", shape = [\"9..2\"]}]"), {"m/model.toml:1:", "inputs.shape", "9..2"}));
 }
 
 TEST(ModelConfig, LetsKeysChangeAPresetWhereverTheyStand) {

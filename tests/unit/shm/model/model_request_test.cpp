@@ -71,6 +71,16 @@ TEST(ResolveModel, LetsTheRequestOverrideTheFile) {
   EXPECT_EQ(model->labels, (std::vector<std::string>{"cat", "dog"}));
 }
 
+TEST(ParseModelArgument, ReadsRangesBucketsAndTheCache) {
+  const auto request = parse_model_argument("net=path,cache_mb=8,buckets=1:2:8,input=data:?x3x32..64x1..");
+  ASSERT_TRUE(request.ok()) << request.status().to_string();
+  EXPECT_EQ(request->overrides.cache_mb, 8);
+  EXPECT_EQ(request->overrides.buckets, (std::vector<Buckets>{{.sizes = {1, 2, 8}}}));
+  EXPECT_EQ(request->overrides.inputs->at(0).ranges[2], (DimRange{32, 64}));
+  for (const char* wrong : {"buckets=8:1", "buckets=1:two", "input=data:1x9..3", "shape=data:1x3..4"})
+    EXPECT_FALSE(parse_model_argument(std::string("net=path,") + wrong).ok()) << wrong;
+}
+
 TEST(ResolveModel, NamesTheModelInErrors) {
   const auto model = resolve_model({"net", "/nonexistent/net", {}});
   EXPECT_EQ(model.status().code(), StatusCode::kNotFound);

@@ -28,6 +28,16 @@ TEST(PlanInputs, WantsShapesForAnyOtherOpenDimension) {
   EXPECT_TRUE(says(error_of(config, {kUnknown}), {"'data'", "?x3x?", "shapes = [{data ="}));
 }
 
+TEST(PlanInputs, CompilesARangeAtItsSmallest) {
+  const TensorSpec ranged{"data", DType::kFloat32, {-1, 3, -1}, {{2, 8}, {}, {32, 64}}};
+  const auto plan = plan_inputs({.inputs = {ranged}}, std::vector{kUnknown}, kWhere);
+  ASSERT_TRUE(plan.ok()) << plan.status().to_string();
+  EXPECT_EQ(plan->inputs[0], ranged);
+  EXPECT_EQ(plan->input_sets[0], (std::vector<TensorSpec>{{"data", DType::kFloat32, {2, 3, 32}}}));
+  EXPECT_TRUE(says(error_of({.inputs = {ranged}, .shapes = {{{"data", DType::kFloat32, {2, 3, 65}}}}}, {kUnknown}),
+                   {"'shapes'", "'data'", "32..64"}));
+}
+
 TEST(PlanInputs, SaysTheLineToWriteWhenNothingIsKnown) {
   EXPECT_TRUE(says(error_of({}, {kUnknown}), {"'data'", "inputs = [{name = \"data\", shape = [-1, 3, 224, 224]}]"}));
 }

@@ -1,0 +1,36 @@
+#include "shm/tensor/spec.hpp"
+
+#include <gtest/gtest.h>
+
+namespace shoal {
+namespace {
+
+const TensorSpec kRanged{"data", DType::kFloat32, {-1, 3, -1, -1}, {{}, {}, {32, 64}, {1, DimRange().highest}}};
+
+TEST(Spec, TakesSizesWithinTheirRange) {
+  EXPECT_TRUE(check_matches(kRanged, DType::kFloat32, {7, 3, 32, 1}).ok());
+  EXPECT_TRUE(check_matches(kRanged, DType::kFloat32, {1, 3, 64, 100000}).ok());
+}
+
+TEST(Spec, NamesTheInputTheDimensionAndItsRange) {
+  const Status small = check_matches(kRanged, DType::kFloat32, {1, 3, 31, 40});
+  EXPECT_EQ(small.code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(small.message(), "input 'data' has shape 1x3x31x40: dimension 2 is 31 (wants 32..64)");
+  EXPECT_EQ(check_matches(kRanged, DType::kFloat32, {1, 3, 40, 0}).message(),
+            "input 'data' has shape 1x3x40x0: dimension 3 is 0 (wants 1..)");
+  EXPECT_EQ(check_matches(kRanged, DType::kFloat32, {1, 4, 40, 40}).message(),
+            "input 'data' has shape 1x4x40x40 (wants ?x3x32..64x1..)");
+}
+
+TEST(Spec, ReadsRangesAsTheyAreWritten) {
+  for (const char* text : {"224..640", "1..", "5..5", "0..3"}) {
+    const auto range = parse_range(text);
+    ASSERT_TRUE(range.ok()) << range.status().to_string();
+    EXPECT_EQ(to_string(*range), text);
+  }
+  for (const char* text : {"", "..", "..5", "5", "6..5", "-1..5", "1..x", "1...5", "1..5 ", "99999999999999999999.."})
+    EXPECT_EQ(parse_range(text).status().code(), StatusCode::kInvalidArgument) << text;
+}
+
+}  // namespace
+}  // namespace shoal

@@ -1,0 +1,121 @@
+#include "worker/exec/padding.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "tests/unit/worker/exec/graph_builder.hpp"
+
+namespace shoal::worker {
+namespace {
+
+using testing::GraphBuilder;
+using testing::noise;
+using testing::spec;
+
+const std::vector<TensorSpec> kOpen = {spec("data", {-1, 3, 16, 16})};
+
+Graph classifier() {
+  GraphBuilder b;
+  const ValueId features = b.activation(b.batch_norm(b.conv(b.input("data"), 3, 16, 3), 16));
+  b.output(b.node("Softmax", {b.fully_connected(b.node("Flatten", {b.global_average(features)}), 16, 10)}, SoftmaxAttributes{}));
+  return b.graph();
+}
+
+std::unique_ptr<Model> load(Graph graph, std::vector<Buckets> buckets) {
+  return Model::load(std::move(graph),
+                     {.input_sets = {{spec("data", {1, 3, 16, 16})}}, .buckets = std::move(buckets), .declared_inputs = kOpen})
+      .value();
+}
+
+std::vector<Tensor> run(Model& model, const Tensor& input) {
+  const auto program = model.program(std::vector{spec("data", input.shape())}).value();
+  std::vector<Tensor> outputs;
+  std::vector<TensorView> dst;
+  for (const TensorSpec& output : program->outputs()) {
+    outputs.push_back(Tensor::create(output.dtype, output.shape).value());
+    dst.push_back(outputs.back().view());
+  }
+  Context context;
+  EXPECT_TRUE(program->run(context, std::vector{input.view()}, dst).ok());
+  return outputs;
+}
+
+TEST(Padding, GivesTheAnswersOfTheUnpaddedBatchFromFewPrograms) {
+  const auto padded = load(classifier(), {{.sizes = {1, 4, 8}}}), exact = load(classifier(), {});
+  for (const std::int64_t batch : {1, 2, 3, 4, 5, 8, 9}) {
+    const Tensor input = noise({batch, 3, 16, 16}, static_cast<std::uint64_t>(batch));
+    const auto got = run(*padded, input), want = run(*exact, input);
+    EXPECT_EQ(got[0].shape(), (Shape{batch, 10}));
+    EXPECT_LE(testing::relative_error(got[0], want[0]), 1e-6) << batch;
+  }
+  EXPECT_EQ(padded->program_counters().programs, 3u);  // 4, 8, and 9, which no bucket holds
+  EXPECT_EQ(exact->program_counters().programs, 6u);
+}
+
+TEST(Padding, ARowDoesNotDependOnWhatTheBatchIsFilledWith) {
+  const auto model = load(classifier(), {{.sizes = {8}}});
+  const Tensor full = noise({8, 3, 16, 16});
+  const Tensor part = Tensor::create(DType::kFloat32, {3, 3, 16, 16}).value();
+  std::memcpy(part.view().data, full.view().data, part.size_bytes());
+  const auto all = run(*model, full), some = run(*model, part);
+  EXPECT_EQ(std::memcmp(all[0].view().data, some[0].view().data, some[0].size_bytes()), 0);
+}
+
+TEST(Padding, FindsAPaddedProgramWithoutCompiling) {
+  const auto model = load(classifier(), {{.sizes = {4}}});
+  const std::vector<TensorSpec> two = {spec("data", {2, 3, 16, 16})}, three = {spec("data", {3, 3, 16, 16})};
+  EXPECT_EQ(*model->find_program(two), nullptr);
+  ASSERT_TRUE(model->program(two).ok());
+  EXPECT_EQ((*model->find_program(three))->inputs()[0].shape, three[0].shape);
+}
+
+// Padding must be refused where it could change an answer, and the node named.
+TEST(Padding, RefusesABatchWhoseRowsAreMixed) {
+  const auto refusal = [](const Graph& graph) {
+    const auto padding = Padding::make({{.sizes = {4}}}, graph, kOpen);
+    EXPECT_EQ(padding.status().code(), StatusCode::kUnimplemented) << padding.status().to_string();
+    return padding.status().message();
+  };
+  GraphBuilder over_batch;
+  over_batch.output(over_batch.node("Softmax", {over_batch.input("data")}, SoftmaxAttributes{.axis = 0}));
+  EXPECT_NE(refusal(over_batch.graph()).find("Softmax"), std::string::npos);
+  GraphBuilder turned;
+  turned.output(turned.node("Transpose", {turned.input("data")}, TransposeAttributes{.axes = {1, 0, 2, 3}}));
+  EXPECT_NE(refusal(turned.graph()).find("Transpose"), std::string::npos);
+  GraphBuilder merged;  // rows of 3x16x16 cut anew into rows of 7: a row lies across two samples
+  merged.output(merged.node("Reshape", {merged.input("data")}, ReshapeAttributes{.shape = {3, -1}}));
+  EXPECT_NE(refusal(merged.graph()).find("Reshape"), std::string::npos);
+  GraphBuilder joined;
+  const ValueId data = joined.input("data");
+  joined.output(joined.concat({data, data}, 0));
+  EXPECT_NE(refusal(joined.graph()).find("Concat"), std::string::npos);
+}
+
+TEST(Padding, CutsOtherDimensionsBackWhereTheUserSaysSo) {
+  GraphBuilder b;
+  b.output(b.activation(b.input("data")));
+  const std::vector<TensorSpec> open = {spec("data", {1, -1, 4})};
+  const std::string output = b.graph().outputs[0].name;
+  const auto model = Model::load(b.graph(), {.input_sets = {{spec("data", {1, 8, 4})}},
+                                             .buckets = {{.input = "data", .dim = 1, .sizes = {8}, .crop = {{output, 1}}}},
+                                             .declared_inputs = open})
+                         .value();
+  const Tensor input = noise({1, 5, 4});
+  const auto outputs = run(*model, input);
+  ASSERT_EQ(outputs[0].shape(), input.shape());
+  for (std::size_t i = 0; i < 20; ++i) EXPECT_EQ(outputs[0].values<float>()[i], std::max(0.0f, input.values<float>()[i]));
+  EXPECT_EQ(model->program_counters().programs, 0u);
+}
+
+TEST(Padding, NamesInputsAndOutputsTheModelDoesNotHave) {
+  const auto message = [](Buckets buckets) {
+    return Padding::make({std::move(buckets)}, classifier(), kOpen).status().message();
+  };
+  EXPECT_NE(message({.input = "date", .dim = 2, .sizes = {4}}).find("'date'"), std::string::npos);
+  EXPECT_NE(message({.input = "data", .dim = 2, .sizes = {4}}).find("dimension 2"), std::string::npos) << "it is not open";
+  EXPECT_TRUE(Padding::make({{.sizes = {4}}}, classifier(), kOpen).ok());
+}
+
+}  // namespace
+}  // namespace shoal::worker

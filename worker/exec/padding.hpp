@@ -1,0 +1,40 @@
+// Padding: requests of sizes between two buckets run in the program of the larger one.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "shm/model/buckets.hpp"
+#include "worker/exec/program.hpp"
+#include "worker/graph/graph.hpp"
+
+namespace shoal::worker {
+
+/// The batch is padded only where that is exactly right: every node on the way from the inputs to the outputs computes each row
+/// of dimension 0 from the same row, so that rows of zeros change no other. Other dimensions are padded on the user's word.
+///   Threads  immutable once made
+class Padding {
+ public:
+  /// No buckets: nothing is padded.
+  Padding() = default;
+  ///   inputs   as the configuration declares them, the model's order: the batch is dimension 0 of those that leave it open
+  ///   Errors   kInvalidArgument: an input, dimension or output that the model does not have; kUnimplemented: a node that may mix
+  ///            the rows of a batch, named
+  static Result<Padding> make(std::vector<Buckets> buckets, const Graph& graph, const std::vector<TensorSpec>& inputs);
+
+  /// The inputs to compile for: those given, or larger ones. Both in the model's order.
+  std::vector<TensorSpec> pad(std::vector<TensorSpec> inputs) const;
+  /// `program` for smaller inputs; itself when they are its own.
+  ///   Errors  kInvalidArgument: an output that does not follow the dimension as `crop` says
+  Result<std::shared_ptr<const Program>> fit(std::shared_ptr<const Program> program, const std::vector<TensorSpec>& inputs) const;
+
+ private:
+  struct Rule {
+    Buckets buckets;
+    std::vector<std::size_t> inputs;  ///< whose `buckets.dim` is padded, together
+  };
+  std::vector<Rule> rules_;
+};
+
+}  // namespace shoal::worker
