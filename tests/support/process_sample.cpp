@@ -1,0 +1,36 @@
+#include "tests/support/process_sample.hpp"
+
+#include <algorithm>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "tools/shoal/process_memory.hpp"
+
+namespace shoal::test {
+
+std::optional<ProcessSample> sample_process(pid_t pid) {
+  const auto memory = tool::read_process_memory(pid);
+  if (!memory) return std::nullopt;
+  std::error_code error;
+  const std::filesystem::directory_iterator descriptors("/proc/" + std::to_string(pid) + "/fd", error);
+  if (error) return std::nullopt;
+  return ProcessSample{.pss_bytes = memory->pss_bytes,
+                       .private_bytes = memory->private_bytes,
+                       .descriptors = static_cast<int>(std::distance(begin(descriptors), end(descriptors)))};
+}
+
+double slope_of(std::span<const Point> points) {
+  std::vector<double> slopes;
+  for (std::size_t i = 0; i < points.size(); ++i) {
+    for (std::size_t k = i + 1; k < points.size(); ++k) {
+      if (points[k].x != points[i].x) slopes.push_back((points[k].y - points[i].y) / (points[k].x - points[i].x));
+    }
+  }
+  if (slopes.empty()) return 0;
+  const auto middle = slopes.begin() + static_cast<std::ptrdiff_t>(slopes.size() / 2);
+  std::nth_element(slopes.begin(), middle, slopes.end());
+  return *middle;
+}
+
+}  // namespace shoal::test

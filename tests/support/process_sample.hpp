@@ -1,0 +1,25 @@
+// What processes hold, as /proc says: for tests that look for growth.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <optional>
+#include <span>
+
+namespace shoal::test {
+
+struct ProcessSample {
+  std::uint64_t pss_bytes = 0, private_bytes = 0;
+  int descriptors = 0;
+};
+/// Nothing when the process is gone.
+std::optional<ProcessSample> sample_process(pid_t pid);
+
+/// Theil and Sen's slope: the median of the slopes between all pairs of points, which a few steps do not move.
+struct Point {
+  double x = 0, y = 0;
+};
+double slope_of(std::span<const Point> points);
+
+}  // namespace shoal::test
