@@ -4,6 +4,7 @@
 
 #include "tools/benchmarks/model_bench.hpp"
 #include "tools/benchmarks/pool_bench.hpp"
+#include "tools/benchmarks/shapes_bench.hpp"
 #include "tools/benchmarks/storm.hpp"
 
 namespace {
@@ -59,12 +60,25 @@ int main(int argc, char** argv) {
   model->add_option("--runs", profile_options.runs, "with --profile: the best of so many")->check(CLI::Range(1, 100'000));
   model->add_flag("--json", profile_options.json, "with --profile: print JSON");
 
+  shoal::bench::ShapesOptions shapes_options;
+  auto* shapes = app.add_subcommand("shapes", "a cached shape alone and while a stream of new ones is compiled");
+  shapes->add_option("path", shapes_options.path)->required();
+  shapes->add_option("--input", shapes_options.input);
+  shapes->add_option("--shapes", shapes_options.shapes);
+  shapes->add_option("--window", shapes_options.window, "new shapes asked for at the same time");
+  shapes->add_option("--rounds", shapes_options.rounds);
+  shapes->add_option("--lowest", shapes_options.lowest, "the smallest height and width of the new shapes");
+  shapes->add_option("--cached", shapes_options.cached, "height and width of the cached shape");
+  shapes->add_option("--contexts", shapes_options.contexts);
+  shapes->add_option("--cache-mb", shapes_options.cache_mb);
+
   CLI11_PARSE(app, argc, argv);
   if (*roundtrip) return report(shoal::bench::bench_roundtrip(rounds));
   if (*pipelined) return report(shoal::bench::bench_pipelined(rounds));
   if (*respawn) return report(shoal::bench::bench_respawn(rounds, respawn_model));
   if (*pool) return report(shoal::bench::bench_pool(rounds, pool_model));
   if (*load) return report(shoal::bench::bench_load(load_options));
+  if (*shapes) return report(shoal::bench::bench_shapes(shapes_options));
   if (*storm) return report(shoal::bench::run_storm(storm_options));
   if (wants_profile) return report(shoal::bench::profile_model(model_options, profile_options));
   return report(shoal::bench::serve_model(model_options));

@@ -1,0 +1,27 @@
+// What new input shapes cost those who ask for one that is cached.
+#pragma once
+
+#include <string>
+
+#include "shoal/result.hpp"
+
+namespace shoal::bench {
+
+struct ShapesOptions {
+  std::string path;  ///< a checkpoint with one input of 1×3×H×W that takes any H and W
+  std::string input = "data";
+  int shapes = 500;
+  int window = 4;    ///< new shapes asked for at the same time
+  int rounds = 5;    ///< quiet and busy in turns
+  int lowest = 64;   ///< the smallest H and W
+  int cached = 128;  ///< H and W of the cached shape
+  int contexts = 2;
+  int cache_mb = 64;
+};
+
+/// One client asks for a cached shape again and again; in turns alone, while another asks as much for a second cached shape, and
+/// while a stream of new shapes is compiled. Prints JSON: latencies of the first client in the three phases, those of the new
+/// shapes, the worker's memory and the program counters.
+Status bench_shapes(const ShapesOptions& options);
+
+}  // namespace shoal::bench
