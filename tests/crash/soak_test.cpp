@@ -1,0 +1,345 @@
+// The soak: mixed models and shapes, clients that come, go and are killed, workers and zygotes that are killed. No process may
+// grow, no descriptor may be left behind, no reply may be lost or wrong.
+//   SHOAL_SOAK_SECONDS  how long; default 20, with SHOAL_TEST_LONG=1 1800
+//   SHOAL_SOAK_JSON     a file for the report as JSON
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <fstream>
+#include <map>
+#include <set>
+#include <sstream>
+#include <thread>
+
+#include "shoal/engine.hpp"
+#include "tests/crash/soak_requests.hpp"
+#include "tests/support/checkpoint.hpp"
+#include "tests/support/pool_fixture.hpp"
+#include "tests/support/process_sample.hpp"
+
+namespace shoal::test {
+namespace {
+
+namespace fs = std::filesystem;
+using SteadyClock = std::chrono::steady_clock;
+
+constexpr int kClients = 4;
+constexpr double kWarmUp = 0.25;        // of the time: caches and arenas fill
+constexpr double kSlopesFrom = 60;      // seconds: below, a slope says nothing
+constexpr double kAllowedGrowth = 1e6;  // bytes over the whole time: what is within noise however small it is
+
+int duration_seconds() {
+  if (const char* seconds = std::getenv("SHOAL_SOAK_SECONDS")) return std::atoi(seconds);
+  return std::getenv("SHOAL_TEST_LONG") ? 1800 : 20;
+}
+
+/// The models' files: read by the daemon, and by the engine that checks the answers.
+class Models {
+ public:
+  Models() {
+    char name[] = "/tmp/shoal-soak-XXXXXX";
+    directory_ = ::mkdtemp(name);
+    const char* source = std::getenv("SHOAL_SOURCE_DIR");
+    fs::copy(fs::path(source ? source : ".") / "tools/shapes/model", directory_ / "shapes");
+    std::ofstream(directory_ / "shapes/model.toml") << "inputs = [{name = \"data\", shape = [-1, 3, \"32..64\", \"32..64\"]}]\n"
+                                                       "shapes = [{data = [1, 3, 64, 64]}]\n"
+                                                       "cache_mb = 4\n";
+    write_checkpoint(directory_ / "times3", "m", {{"_mul_scalar", "times3", {{"scalar", "3"}}, {}}}, "[-1, 16]");
+    std::ofstream(directory_ / "times3/model.toml", std::ios::app) << "\nbuckets = [2, 4, 8]\n";
+  }
+  ~Models() { fs::remove_all(directory_); }
+
+  std::vector<std::string> arguments() const {
+    const std::string path = directory_;
+    return {"steady=" + path + "/shapes,workers=1,contexts=2,timeout_ms=0",
+            "shapes=" + path + "/shapes,workers=2,contexts=2,timeout_ms=0", "times3=" + path + "/times3,workers=2,timeout_ms=0",
+            "echo=builtin:identity,workers=1,contexts=2,timeout_ms=0"};
+  }
+  const fs::path& directory() const { return directory_; }
+
+ private:
+  fs::path directory_;
+};
+
+/// Client processes: each lives for some seconds; its history stays.
+class Clients {
+ public:
+  /// Histories go into `directory`.
+  Clients(const std::string& daemon_directory, const fs::path& directory, std::mt19937& random)
+      : daemon_directory_(daemon_directory), directory_(directory), random_(random) {}
+  ~Clients() {
+    for (const auto& [pid, number] : living_) ::kill(pid, SIGKILL), ::waitpid(pid, nullptr, 0);
+  }
+
+  void fill() {
+    reap();
+    while (living_.size() < kClients) start();
+  }
+  bool kill_one() {
+    if (living_.empty()) return false;
+    const auto victim = std::next(living_.begin(), static_cast<std::ptrdiff_t>(random_() % living_.size()));
+    killed_.insert(victim->second);
+    return ::kill(victim->first, SIGKILL) == 0;
+  }
+  /// Waits for the living to end by themselves.
+  void finish() {
+    while (!living_.empty()) {
+      reap();
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    }
+  }
+  int started() const { return next_; }
+  bool was_killed(int number) const { return killed_.contains(number); }
+  fs::path history(int number) const { return directory_ / ("client-" + std::to_string(number)); }
+
+ private:
+  void start() {
+    const int number = next_++;
+    const std::string program = binary_directory() / "soak-client", file = history(number),
+                      seed = std::to_string(random_() % 1'000'000),
+                      seconds = std::to_string(2.0 + static_cast<double>(random_() % 600) / 100);
+    const char* argv[] = {program.c_str(), daemon_directory_.c_str(), file.c_str(), seed.c_str(), seconds.c_str(), nullptr};
+    pid_t pid = -1;
+    ASSERT_EQ(::posix_spawn(&pid, program.c_str(), nullptr, nullptr, const_cast<char**>(argv), environ), 0) << program;
+    living_[pid] = number;
+  }
+  void reap() {
+    for (auto client = living_.begin(); client != living_.end();) {
+      int status = 0;
+      if (::waitpid(client->first, &status, WNOHANG) != client->first) {
+        ++client;
+        continue;
+      }
+      const bool ended_well = WIFEXITED(status) && WEXITSTATUS(status) == 0;
+      EXPECT_TRUE(ended_well || killed_.contains(client->second)) << "client " << client->second << " ended with " << status;
+      client = living_.erase(client);
+    }
+  }
+
+  std::string daemon_directory_;
+  fs::path directory_;
+  std::mt19937& random_;
+  std::map<pid_t, int> living_;
+  std::set<int> killed_;
+  int next_ = 0;
+};
+
+/// What is known of one process over time.
+struct Series {
+  std::string role;
+  std::vector<Point> memory, pss, descriptors;
+};
+
+/// Samples every process of the daemon.
+class Sampler {
+ public:
+  explicit Sampler(const DaemonFixture& daemon) : daemon_(daemon) {}
+
+  void sample(double seconds) {
+    for (const auto& [pid, role] : roles()) {
+      const auto sample = sample_process(pid);
+      if (!sample) continue;
+      Series& series = series_[pid];
+      series.role = role;
+      series.memory.push_back({seconds, static_cast<double>(sample->private_bytes)});
+      series.pss.push_back({seconds, static_cast<double>(sample->pss_bytes)});
+      series.descriptors.push_back({seconds, static_cast<double>(sample->descriptors)});
+    }
+  }
+  const std::map<pid_t, Series>& series() const { return series_; }
+
+ private:
+  std::map<pid_t, std::string> roles() const {
+    std::map<pid_t, std::string> roles{{daemon_.pid(), "supervisor"}};
+    const nlohmann::json stats = daemon_.stats();
+    if (!stats.is_object()) return roles;
+    for (const auto& model : stats["models"]) {
+      const std::string name = model["name"];
+      if (model["zygote"]["pid"].is_number()) roles[model["zygote"]["pid"]] = name + " zygote";
+      for (const auto& worker : model["workers"]) {
+        if (worker["pid"].is_number() && worker["state"] == "ready") roles[worker["pid"]] = name + " worker";
+      }
+    }
+    return roles;
+  }
+
+  const DaemonFixture& daemon_;
+  std::map<pid_t, Series> series_;
+};
+
+/// Growth of one quantity over the time after the warm-up, and how far its points lie from the line.
+struct Trend {
+  double first = 0, last = 0, growth = 0, noise = 0;
+  bool is_flat(double allowed) const { return growth <= std::max(allowed, 3 * noise); }
+};
+
+Trend trend_of(const std::vector<Point>& points, double from) {
+  std::vector<Point> settled;
+  std::ranges::copy_if(points, std::back_inserter(settled), [from](const Point& point) { return point.x >= from; });
+  if (settled.size() < 3) return {};
+  const double slope = slope_of(settled), span = settled.back().x - settled.front().x;
+  std::vector<double> residuals;
+  for (const Point& point : settled) residuals.push_back(point.y - slope * (point.x - settled.front().x));
+  std::ranges::sort(residuals);
+  const double middle = residuals[residuals.size() / 2];
+  for (double& residual : residuals) residual = std::abs(residual - middle);
+  std::ranges::sort(residuals);
+  return {.first = settled.front().y, .last = settled.back().y, .growth = slope * span, .noise = residuals[residuals.size() / 2]};
+}
+
+/// Reads histories and knows every answer.
+class Checker {
+ public:
+  explicit Checker(const Models& models)
+      : shapes_(Engine::load(models.directory() / "shapes").value()),
+        times3_(Engine::load(models.directory() / "times3").value()) {}
+
+  void check(const fs::path& file, bool was_killed) {
+    std::ifstream history(file);
+    std::map<int, SoakRequest> open;
+    bool has_ended = false;
+    for (std::string line; std::getline(history, line) && !history.eof();) {  // the last line of a killed client may be cut
+      std::istringstream words(line);
+      std::string what;
+      int number = 0;
+      words >> what >> number;
+      if (what == "ask") {
+        int model = 0;
+        SoakRequest request;
+        words >> model >> request.size >> request.seed;
+        request.model = static_cast<SoakModel>(model);
+        open[number] = request;
+        ++asked;
+      } else if (what == "answer") {
+        int status = 0;
+        std::uint64_t hash = 0;
+        words >> status >> hash;
+        ++answered;
+        const auto request = open.find(number);
+        if (request == open.end()) {
+          ++twice;
+        } else if (status != 0) {
+          ++failed;
+        } else if (hash != expected(request->second)) {
+          ++wrong;
+        }
+        if (request != open.end()) open.erase(request);
+      } else if (what == "end") {
+        has_ended = true;
+      }
+    }
+    EXPECT_TRUE(has_ended || was_killed) << file;
+    (was_killed ? unknown : lost) += static_cast<long>(open.size());
+  }
+
+  long asked = 0, answered = 0, lost = 0, wrong = 0, failed = 0, twice = 0;
+  long unknown = 0;  ///< under way when their client was killed
+
+ private:
+  std::uint64_t expected(const SoakRequest& request) {
+    const auto known = expected_.find(request);
+    if (known != expected_.end()) return known->second;
+    Tensor output = input_of(request);
+    if (request.model != SoakModel::kEcho) {
+      Engine& engine = request.model == SoakModel::kTimes3 ? times3_ : shapes_;
+      output = engine.run({{"data", output}}).value().front().tensor;
+    }
+    return expected_[request] = hash_of(output);
+  }
+
+  Engine shapes_, times3_;
+  std::map<SoakRequest, std::uint64_t> expected_;
+};
+
+TEST(Soak, NothingGrowsAndNoReplyIsLostOrWrong) {
+  const Models models;
+  DaemonFixture daemon({.models = models.arguments()});
+  std::mt19937 random(7);
+  const double seconds = duration_seconds(), from = kWarmUp * seconds;
+  Clients clients(daemon.directory(), models.directory(), random);
+  Sampler sampler(daemon);
+  int worker_kills = 0, zygote_kills = 0, client_kills = 0;
+  const auto start = SteadyClock::now();
+  const auto elapsed = [&] { return std::chrono::duration<double>(SteadyClock::now() - start).count(); };
+  const auto kill_any = [&](const std::vector<pid_t>& pids, int& count) {
+    if (!pids.empty() && pids[0] > 0 && ::kill(pids[random() % pids.size()], SIGKILL) == 0) ++count;
+  };
+  for (double next_kill = 1, next_sample = 0; elapsed() < seconds;) {
+    clients.fill();
+    if (elapsed() >= next_sample) {
+      sampler.sample(elapsed());
+      next_sample += std::max(1.0, seconds / 300);
+    }
+    if (elapsed() >= next_kill) {
+      const std::string victim = random() % 2 ? "shapes" : "times3";  // "steady" lives through it all
+      switch (random() % 6) {
+        case 0:
+          client_kills += clients.kill_one();
+          break;
+        case 1:
+          kill_any({daemon.zygote(victim)}, zygote_kills);
+          break;
+        default:
+          kill_any(daemon.workers(victim), worker_kills);
+      }
+      next_kill += 1;
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  }
+  clients.finish();
+  EXPECT_TRUE(daemon.wait_until_ready());
+  const nlohmann::json stats = daemon.stats();
+
+  Checker checker(models);
+  for (int client = 0; client < clients.started(); ++client) checker.check(clients.history(client), clients.was_killed(client));
+  EXPECT_GT(checker.asked, 0);
+  EXPECT_EQ(checker.lost, 0);
+  EXPECT_EQ(checker.wrong, 0);
+  EXPECT_EQ(checker.failed, 0);
+  EXPECT_EQ(checker.twice, 0);
+
+  nlohmann::json report{{"seconds", seconds},
+                        {"clients", clients.started()},
+                        {"kills", {{"workers", worker_kills}, {"zygotes", zygote_kills}, {"clients", client_kills}}},
+                        {"asked", checker.asked},
+                        {"answered", checker.answered},
+                        {"under_way_when_their_client_was_killed", checker.unknown},
+                        {"lost", checker.lost},
+                        {"wrong", checker.wrong},
+                        {"failed", checker.failed},
+                        {"answered_twice", checker.twice}};
+  std::printf("%.0f s, %d clients, kills: %d workers, %d zygotes, %d clients; %ld asked, %ld answered, %ld lost, %ld wrong\n\n",
+              seconds, clients.started(), worker_kills, zygote_kills, client_kills, checker.asked, checker.answered, checker.lost,
+              checker.wrong);
+  std::printf("%-16s %8s %7s %10s %10s %12s %10s %6s %6s %7s\n", "process", "pid", "samples", "private MB", "to MB", "growth KB",
+              "noise KB", "PSS MB", "fds", "growth");
+  for (const auto& [pid, series] : sampler.series()) {
+    const Trend memory = trend_of(series.memory, from), descriptors = trend_of(series.descriptors, from);
+    // A worker that was killed before long has no trend.
+    if (series.memory.back().x - std::max(from, series.memory.front().x) < 0.3 * (seconds - from)) continue;
+    std::printf("%-16s %8d %7zu %10.2f %10.2f %12.1f %10.1f %6.1f %6.0f %7.2f\n", series.role.c_str(), pid, series.memory.size(),
+                memory.first / 1e6, memory.last / 1e6, memory.growth / 1e3, memory.noise / 1e3, series.pss.back().y / 1e6,
+                series.descriptors.back().y, descriptors.growth);
+    report["processes"].push_back({{"role", series.role},
+                                   {"pid", pid},
+                                   {"samples", series.memory.size()},
+                                   {"private_bytes", {memory.first, memory.last}},
+                                   {"growth_bytes", memory.growth},
+                                   {"noise_bytes", memory.noise},
+                                   {"pss_bytes", series.pss.back().y},
+                                   {"descriptors", {descriptors.first, descriptors.last}},
+                                   {"descriptor_growth", descriptors.growth}});
+    if (seconds < kSlopesFrom) continue;
+    EXPECT_TRUE(memory.is_flat(kAllowedGrowth)) << series.role << " " << pid << " grows by " << memory.growth << " bytes";
+    EXPECT_TRUE(descriptors.is_flat(2)) << series.role << " " << pid << " gathers descriptors: " << descriptors.growth;
+  }
+  if (const char* file = std::getenv("SHOAL_SOAK_JSON")) std::ofstream(file) << report.dump(1) << "\n";
+}
+
+}  // namespace
+}  // namespace shoal::test
