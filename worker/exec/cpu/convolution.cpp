@@ -25,12 +25,8 @@ struct Compiler::ConvolutionWork {
   Desc bias;                 ///< empty: none
   std::vector<Desc> packed;  ///< the forms that the weights are packed in already
 
-  /// Empty where the library has none.
-  PrimitiveDesc make(dnnl::algorithm algorithm, const Desc& from, const Desc& with, const Desc& to,
-                     const dnnl::primitive_attr& attr) const {
-    const dnnl::convolution_forward::desc desc(dnnl::prop_kind::forward_inference, algorithm, from, with, bias, to, stride,
-                                               dilate, pad, pad);
-    return {desc, attr, engine(), /*allow_empty=*/true};
+  dnnl::convolution_forward::desc operation(dnnl::algorithm algorithm, const Desc& from, const Desc& with, const Desc& to) const {
+    return {dnnl::prop_kind::forward_inference, algorithm, from, with, bias, to, stride, dilate, pad, pad};
   }
 
   /// Adds the library's first fast implementations. Each is made again from the forms it chose, so that a program built on
@@ -38,8 +34,10 @@ struct Compiler::ConvolutionWork {
   bool collect(dnnl::algorithm algorithm, const Desc& from, const Desc& with, const Desc& to, const dnnl::primitive_attr& attr,
                std::vector<PrimitiveDesc>& found) const {
     const std::size_t before = found.size();
-    for (PrimitiveDesc pd = make(algorithm, from, with, to, attr); pd && is_optimised(pd);) {
-      PrimitiveDesc again = make(algorithm, pd.src_desc(), pd.weights_desc(), pd.dst_desc(), attr);
+    const auto wish = operation(algorithm, from, with, to);  // next_impl() reads it again
+    for (PrimitiveDesc pd{wish, attr, engine(), /*allow_empty=*/true}; pd && is_optimised(pd);) {
+      const auto same = operation(algorithm, pd.src_desc(), pd.weights_desc(), pd.dst_desc());
+      PrimitiveDesc again{same, attr, engine(), /*allow_empty=*/true};
       const std::string name = pd.impl_info_str();
       while (again && again.impl_info_str() != name && again.next_impl()) {
       }

@@ -14,15 +14,16 @@ using PrimitiveDesc = dnnl::inner_product_forward::primitive_desc;
 /// The library's first fast implementations, each made again from the form of the weights that it chose.
 std::vector<PrimitiveDesc> find_candidates(const Desc& src, const std::vector<Desc>& weights, const Desc& bias, const Desc& dst,
                                            const dnnl::primitive_attr& attr) {
-  const auto make = [&](const Desc& with) -> PrimitiveDesc {
-    const dnnl::inner_product_forward::desc desc(dnnl::prop_kind::forward_inference, src, with, bias, dst);
-    return {desc, attr, engine(), /*allow_empty=*/true};
+  const auto operation = [&](const Desc& with) {
+    return dnnl::inner_product_forward::desc(dnnl::prop_kind::forward_inference, src, with, bias, dst);
   };
   std::vector<PrimitiveDesc> found;
   for (const Desc& with : weights) {
-    for (PrimitiveDesc pd = make(with); pd && is_optimised(pd) && found.size() < kCandidates;) {
+    const auto wish = operation(with);  // next_impl() reads it again
+    for (PrimitiveDesc pd{wish, attr, engine(), /*allow_empty=*/true}; pd && is_optimised(pd) && found.size() < kCandidates;) {
       const std::string name = pd.impl_info_str();
-      PrimitiveDesc again = make(pd.weights_desc());
+      const auto same = operation(pd.weights_desc());
+      PrimitiveDesc again{same, attr, engine(), /*allow_empty=*/true};
       while (again && again.impl_info_str() != name && again.next_impl()) {
       }
       if (again && again.impl_info_str() == name) found.push_back(again);
