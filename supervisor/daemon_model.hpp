@@ -35,6 +35,7 @@ class Daemon::Model : public ProcessObserver {
                                  served_.name);
     }
     loaded_ = std::move(loaded);
+    daemon_.log_.info("algorithms_chosen model={} how=\"{}\"", served_.name, loaded_->tuning);
     signature_ = loaded_->signature(served_.name);
     daemon_.answer_waiting_describes();
     return {};

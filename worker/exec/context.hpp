@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "shm/base/clock.hpp"
 #include "worker/exec/plan.hpp"
 #include "worker/exec/program.hpp"
 
@@ -50,6 +51,7 @@ struct Binding {
 struct Context::State {
   static constexpr std::size_t kMaxBindings = 64;  ///< beyond the least recently run is dropped
   Arena arena;
+  std::uint64_t (*step_clock)() = monotonic_now_ns;         ///< what Context::step_times are measured by
   std::list<Binding> bindings;                              ///< most recently run first
   std::vector<AlignedBytes> padded_inputs, padded_outputs;  ///< tensors of a padded run; grown as needed
 

@@ -23,6 +23,7 @@ class Device {
   virtual Result<Plan> compile(const Graph& graph, WeightStore& weights, const Choices& choices) const = 0;
   /// What is worth measuring, the one taken without measuring first; those of one layout by falling preference.
   virtual std::vector<Choices> variants() const { return {}; }
+  virtual int threads() const { return 1; }  ///< the width
   /// Sets the calling thread's width. Once per thread that compiles or runs.
   virtual void enter_thread() const = 0;
 };

@@ -6,7 +6,6 @@
 #include <set>
 
 #include "shm/base/check.hpp"
-#include "shm/base/clock.hpp"
 #include "shm/base/errors.hpp"
 #include "worker/exec/memory_plan.hpp"
 
@@ -192,9 +191,9 @@ Status PlannedProgram::run_steps(Context& context, Binding& binding) const {
       progress->step_name.store(plan_.steps[step]->name().c_str(), std::memory_order_relaxed);
       if (progress->step_counter != nullptr) progress->step_counter->fetch_add(1, std::memory_order_relaxed);
     }
-    const std::uint64_t start_ns = is_timed ? monotonic_now_ns() : 0;
+    const std::uint64_t start_ns = is_timed ? context.state->step_clock() : 0;
     status = binding.steps[step]->run();
-    if (is_timed) context.step_times[step] += monotonic_now_ns() - start_ns;
+    if (is_timed) context.step_times[step] += context.state->step_clock() - start_ns;
   }
   if (context.progress != nullptr) context.progress->step_name.store(nullptr, std::memory_order_relaxed);
   return status;

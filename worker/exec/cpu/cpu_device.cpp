@@ -31,6 +31,7 @@ class CpuDevice : public Device {
                   version->patch, version->hash, static_cast<int>(dnnl::get_effective_cpu_isa()), options_.threads,
                   static_cast<int>(options_.fuse), static_cast<int>(options_.winograd));
   }
+  int threads() const override { return options_.threads; }
   void enter_thread() const override { ::omp_set_num_threads(options_.threads); }
 
   Result<Plan> compile(const Graph& graph, WeightStore& weights, const Choices& choices) const override try {
