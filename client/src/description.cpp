@@ -15,8 +15,8 @@ using nlohmann::json;
 
 Preprocess to_preprocess(const json& object) {
   Preprocess preprocess;
-  preprocess.resize = object.value("resize", preprocess.resize);
-  if (const auto crop = object.value("crop", std::vector<std::int64_t>{}); crop.size() == 2) {
+  preprocess.resize = wire::to_integer(object, "resize", preprocess.resize);
+  if (const auto crop = wire::to_integers<std::int64_t>(object.value("crop", json::array())); crop.size() == 2) {
     preprocess.crop_height = crop[0];
     preprocess.crop_width = crop[1];
   }
@@ -39,14 +39,14 @@ Result<Description> parse_description(std::string_view text) try {
   Description description;
   ModelInfo& info = description.info;
   info.name = object.at("name").get<std::string>();
-  info.version = object.value("version", std::uint64_t{1});
+  info.version = wire::to_integer(object, "version", std::uint64_t{1});
   info.inputs = wire::to_specs(object.at("inputs"));
   info.outputs = wire::to_specs(object.at("outputs"));
   info.labels = object.value("labels", std::vector<std::string>{});
   if (const auto found = object.find("preprocess"); found != object.end() && found->is_object())
     info.preprocess = to_preprocess(*found);
-  description.model_id = object.at("model_id").get<std::uint32_t>();
-  description.signature = object.at("signature").get<std::uint32_t>();
+  description.model_id = wire::to_integer<std::uint32_t>(object.at("model_id"));
+  description.signature = wire::to_integer<std::uint32_t>(object.at("signature"));
   description.ignored_inputs = object.value("ignored_inputs", std::vector<std::string>{});
   return description;
 } catch (const std::exception& error) {

@@ -1,8 +1,5 @@
 #include "shm/wire/tensor_json.hpp"
 
-#include <nlohmann/json.hpp>
-#include <stdexcept>
-
 namespace shoal::wire {
 
 using nlohmann::json;
@@ -22,14 +19,14 @@ json to_json(std::span<const TensorSpec> specs) {
 std::vector<TensorSpec> to_specs(const json& list) {
   std::vector<TensorSpec> specs;
   for (const json& item : list) {
-    const auto dims = item.at("shape").get<std::vector<std::int64_t>>();
+    const auto dims = to_integers<std::int64_t>(item.at("shape"));
     if (dims.size() > kMaxRank) throw std::runtime_error("a shape of too many dimensions");
     TensorSpec& spec = specs.emplace_back();
     spec.name = item.at("name").get<std::string>();
     spec.dtype = parse_dtype(item.at("dtype").get<std::string>()).value();
     spec.shape = Shape(std::span(dims));
     for (const json& range : item.value("ranges", json::array()))
-      spec.ranges.push_back({range.at(0).get<std::int64_t>(), range.at(1).get<std::int64_t>()});
+      spec.ranges.push_back({to_integer<std::int64_t>(range.at(0)), to_integer<std::int64_t>(range.at(1))});
     if (!spec.ranges.empty() && spec.ranges.size() != dims.size())
       throw std::runtime_error("ranges that are not one per dimension");
   }

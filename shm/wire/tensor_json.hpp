@@ -1,13 +1,38 @@
-// TensorSpecs in the JSON that clients, supervisor and zygotes exchange.
+// Integers and TensorSpecs in the JSON that clients, supervisor and zygotes exchange.
 #pragma once
 
-#include <nlohmann/json_fwd.hpp>
+#include <nlohmann/json.hpp>
 #include <span>
+#include <stdexcept>
+#include <utility>
 #include <vector>
 
 #include "shoal/tensor.hpp"
 
 namespace shoal::wire {
+
+/// An integer. Throws std::runtime_error for a fraction or a number beyond Integer: get() would convert it all the same, which is
+/// undefined when it does not fit.
+template <typename Integer>
+Integer to_integer(const nlohmann::json& value) {
+  const bool fits = value.is_number_unsigned() ? std::in_range<Integer>(value.get<std::uint64_t>())
+                                               : value.is_number_integer() && std::in_range<Integer>(value.get<std::int64_t>());
+  if (!fits) throw std::runtime_error("a number that is no integer, or too large");
+  return value.is_number_unsigned() ? static_cast<Integer>(value.get<std::uint64_t>())
+                                    : static_cast<Integer>(value.get<std::int64_t>());
+}
+/// The integer at `key`; `otherwise` when there is none.
+template <typename Integer>
+Integer to_integer(const nlohmann::json& object, const char* key, Integer otherwise) {
+  const auto found = object.find(key);
+  return found == object.end() ? otherwise : to_integer<Integer>(*found);
+}
+template <typename Integer>
+std::vector<Integer> to_integers(const nlohmann::json& list) {
+  std::vector<Integer> integers;
+  for (const nlohmann::json& value : list) integers.push_back(to_integer<Integer>(value));
+  return integers;
+}
 
 /// [{"name", "dtype", "shape"}, ...], and "ranges": [[lowest, highest], ...], one per dimension, where a spec has them.
 nlohmann::json to_json(std::span<const TensorSpec> specs);

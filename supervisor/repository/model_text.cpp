@@ -89,9 +89,9 @@ Result<LoadedModel> parse_loaded(std::string_view text) try {
   loaded.ignored_inputs = object.value("ignored_inputs", std::vector<std::string>{});
   loaded.hash = object.value("hash", "");
   loaded.tuning = object.value("tuning", "");
-  loaded.packed_bytes = object.value("packed_bytes", std::uint64_t{0});
-  loaded.parameter_bytes = object.value("parameter_bytes", std::uint64_t{0});
-  loaded.arena_bytes = object.value("arena_bytes", std::uint64_t{0});
+  loaded.packed_bytes = wire::to_integer(object, "packed_bytes", std::uint64_t{0});
+  loaded.parameter_bytes = wire::to_integer(object, "parameter_bytes", std::uint64_t{0});
+  loaded.arena_bytes = wire::to_integer(object, "arena_bytes", std::uint64_t{0});
   return loaded;
 } catch (const std::exception& error) {
   return internal_error("what the zygote says of its model cannot be read: {}", error.what());

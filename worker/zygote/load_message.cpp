@@ -21,15 +21,17 @@ Result<ModelSource> parse_load(std::string_view text) try {
   source.params_file = object.value("params_file", "");
   source.config.device = object.value("device", source.config.device);
   source.config.precision = object.value("precision", source.config.precision);
-  source.config.tuning_ms = object.value("tuning_ms", source.config.tuning_ms);
-  source.config.import_mb = object.value("import_mb", source.config.import_mb);
-  source.config.threads = object.value("threads", source.config.threads);
-  source.config.cache_mb = object.value("cache_mb", source.config.cache_mb);
+  source.config.tuning_ms = wire::to_integer(object, "tuning_ms", source.config.tuning_ms);
+  source.config.import_mb = wire::to_integer(object, "import_mb", source.config.import_mb);
+  source.config.threads = wire::to_integer(object, "threads", source.config.threads);
+  source.config.cache_mb = wire::to_integer(object, "cache_mb", source.config.cache_mb);
   for (const json& each : object.value("buckets", json::array())) {
     source.config.buckets.push_back({.input = each.at("input").get<std::string>(),
-                                     .dim = each.at("dim").get<int>(),
-                                     .sizes = each.at("sizes").get<std::vector<std::int64_t>>(),
-                                     .crop = each.at("crop").get<std::map<std::string, int>>()});
+                                     .dim = wire::to_integer<int>(each.at("dim")),
+                                     .sizes = wire::to_integers<std::int64_t>(each.at("sizes")),
+                                     .crop = {}});
+    for (const auto& [output, dim] : each.at("crop").items())
+      source.config.buckets.back().crop[output] = wire::to_integer<int>(dim);
   }
   source.config.inputs = wire::to_specs(object.value("inputs", json::array()));
   for (const json& set : object.value("shapes", json::array())) source.config.shapes.push_back(wire::to_specs(set));

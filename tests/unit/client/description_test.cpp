@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <nlohmann/json.hpp>
+
 namespace shoal::client {
 namespace {
 
@@ -27,6 +29,18 @@ TEST(Description, JsonOfAnotherKindIsAnErrorNotAnException) {
        {"", "[]", "{}", "{\"name\": 3}", R"({"name": "x", "inputs": [{"name": "a", "dtype": "float3", "shape": []}]})"}) {
     EXPECT_EQ(parse_description(text).status().code(), StatusCode::kInternal) << text;
   }
+}
+
+TEST(Description, NumbersThatAreNoIntegersOrTooLargeAreErrors) {
+  ASSERT_TRUE(parse_description(kJson).ok());
+  for (const char* wrong : {"1.8e22", "-1e30", "1.5", "-1", "4294967296", "18446744073709551616"}) {
+    nlohmann::json object = nlohmann::json::parse(kJson);
+    object["signature"] = nlohmann::json::parse(wrong);
+    EXPECT_EQ(parse_description(object.dump()).status().code(), StatusCode::kInternal) << wrong;
+  }
+  nlohmann::json object = nlohmann::json::parse(kJson);
+  object["inputs"][0]["shape"][0] = 1.8e22;
+  EXPECT_EQ(parse_description(object.dump()).status().code(), StatusCode::kInternal);
 }
 
 TEST(MatchInputs, FindsTheModelsOrderAndLeavesLabelsOut) {
