@@ -22,7 +22,7 @@
 namespace shoal::worker {
 namespace {
 
-double scalar_of(const Node& node) { return std::get<ScalarAttributes>(node.attributes).scalar; }
+double scalar_of(const Node& node) { return std::get<CustomAttributes>(node.attributes).scalar; }
 
 bool is_triggered(const Node& node, const TensorView& src) {
   return src.element_count() > 0 && static_cast<double>(src.values<float>()[0]) == scalar_of(node);
@@ -80,7 +80,7 @@ void add_operator(const char* name, int inputs, ReferenceKernel kernel) {
   register_operator({.name = name, .min_inputs = inputs, .max_inputs = inputs, .infer = infer_like_first});
   register_reference_kernel(name, kernel);
   register_mxnet_operator({.name = name, .min_inputs = inputs, .max_inputs = inputs, .lower = [](MxnetLowering& lowering) {
-                             ScalarAttributes attributes{.scalar = lowering.attributes.number("scalar")};
+                             CustomAttributes attributes{lowering.attributes.number("scalar")};
                              return lowering.add(lowering.node.op, attributes);
                            }});
 }

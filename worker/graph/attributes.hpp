@@ -1,4 +1,5 @@
-// The typed attributes of Shoal's operators. One struct per family; operators without any use std::monostate.
+// The typed attributes of Shoal's operators. One struct per family; operators without any use std::monostate. Devices tell a
+// family by its struct: an operator that others register must not borrow one, and has CustomAttributes.
 #pragma once
 
 #include <cstdint>
@@ -256,11 +257,16 @@ struct LeakyAttributes {
   double slope = 0.25;  ///< of leaky and elu
 };
 
+/// Any operator that is not Shoal's own (register_operator()).
+struct CustomAttributes {
+  double scalar = 0;
+};
+
 using Attributes =
     std::variant<std::monostate, ConvolutionAttributes, FullyConnectedAttributes, BatchNormAttributes, ActivationAttributes,
                  PoolingAttributes, ConcatAttributes, SoftmaxAttributes, LrnAttributes, ReshapeAttributes, CastAttributes,
                  BinaryAttributes, ScalarAttributes, UnaryAttributes, HardSigmoidAttributes, ReduceAttributes, ClipAttributes,
                  TransposeAttributes, MulticastAttributes, LeakyAttributes, L2NormalizationAttributes, AdaptivePoolingAttributes,
-                 SwapAxesAttributes, SliceAttributes, SplitAttributes, PadAttributes>;
+                 SwapAxesAttributes, SliceAttributes, SplitAttributes, PadAttributes, CustomAttributes>;
 
 }  // namespace shoal::worker
