@@ -37,7 +37,8 @@ Result<TensorSpec> parse_companion_entry(const nlohmann::json& entry, const std:
   return TensorSpec{entry["name"].get<std::string>(), DType::kFloat32, Shape(dims)};
 }
 
-/// prefix-shapes.json, SageMaker's companion file: [{"name": "data", "shape": [1, 3, 224, 224]}].
+/// prefix-shapes.json, SageMaker's companion file: [{"name": "data", "shape": [1, 3, 224, 224]}]. What it says is compiled; the
+/// batch in it is not the only one the model takes.
 Result<ModelConfig> parse_companion(const std::string& text, const std::string& where) {
   const nlohmann::json json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!json.is_array()) return invalid_argument("{}: is not a JSON list of inputs", where);
@@ -46,6 +47,10 @@ Result<ModelConfig> parse_companion(const std::string& text, const std::string& 
     SHOAL_ASSIGN_OR_RETURN(TensorSpec spec, parse_companion_entry(entry, where));
     config.inputs.push_back(std::move(spec));
   }
+  const auto is_said = [](const TensorSpec& input) { return input.shape.rank() > 0 && input.shape.element_count() >= 0; };
+  if (config.inputs.empty() || !std::ranges::all_of(config.inputs, is_said)) return config;
+  config.shapes = {config.inputs};
+  for (TensorSpec& input : config.inputs) input.shape[0] = -1;
   return config;
 }
 

@@ -79,7 +79,8 @@ struct InputPlan {
   std::vector<std::vector<TensorSpec>> input_sets;  ///< concrete, the model's order; at least one
 };
 /// Joins what the configuration says with what the graph says (names and order; rank 0 = nothing known of the shape).
-/// Without `shapes` one set is made from the inputs: a first dimension of -1 taken as 1, a range as its smallest size.
+/// A first dimension that the graph alone says is the batch of its training: any will do. Without `shapes` one set is made from
+/// the inputs: a first dimension of -1 taken as 1, the graph's as it stands there, a range as its smallest size.
 ///   where   names the model in errors, and where the missing line belongs: "model 'shapes' (models/shapes/model.toml)"
 ///   Errors  kInvalidArgument: no shape for an input (with the line to write), another dimension open and neither range nor
 ///           `shapes`, `shapes` outside a range, names or dtypes the graph does not have

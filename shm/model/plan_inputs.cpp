@@ -101,8 +101,12 @@ Result<std::vector<TensorSpec>> default_set(std::vector<TensorSpec> inputs, cons
 Result<InputPlan> plan_inputs(const ModelConfig& config, std::span<const TensorSpec> graph_inputs, const std::string& where) {
   SHOAL_RETURN_IF_ERROR(check_names(config.inputs, graph_inputs, "inputs", where));
   InputPlan plan;
+  std::vector<TensorSpec> as_trained;
   for (const TensorSpec& graph_input : graph_inputs) {
     SHOAL_ASSIGN_OR_RETURN(TensorSpec spec, plan_input(config, graph_input, where));
+    as_trained.push_back(spec);
+    // The batch in a graph is the one it was trained with, not the only one it takes.
+    if (!find(config.inputs, spec.name) && graph_input.shape.rank() > 0) spec.shape[0] = -1;
     plan.inputs.push_back(std::move(spec));
   }
   for (const std::vector<TensorSpec>& given : config.shapes) {
@@ -111,7 +115,7 @@ Result<InputPlan> plan_inputs(const ModelConfig& config, std::span<const TensorS
     plan.input_sets.push_back(std::move(set));
   }
   if (plan.input_sets.empty()) {
-    SHOAL_ASSIGN_OR_RETURN(std::vector<TensorSpec> set, default_set(plan.inputs, where));
+    SHOAL_ASSIGN_OR_RETURN(std::vector<TensorSpec> set, default_set(as_trained, where));
     plan.input_sets.push_back(std::move(set));
   }
   return plan;

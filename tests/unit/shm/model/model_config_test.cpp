@@ -146,7 +146,9 @@ TEST(ModelConfig, ReadsTheCompanionFileOnlyWithoutModelToml) {
   files.write("net-shapes.json", R"([{"name": "data", "shape": [100, 1, 28, 28]}])");
   auto config = read_model_config(find_model(files.path("net")).value());
   ASSERT_TRUE(config.ok()) << config.status().to_string();
-  EXPECT_EQ(config->inputs, (std::vector<TensorSpec>{{"data", DType::kFloat32, {100, 1, 28, 28}}}));
+  const std::vector<TensorSpec> as_trained{{"data", DType::kFloat32, {100, 1, 28, 28}}};
+  EXPECT_EQ(config->shapes, (std::vector<std::vector<TensorSpec>>{as_trained}));
+  EXPECT_EQ(config->inputs, (std::vector<TensorSpec>{{"data", DType::kFloat32, {-1, 1, 28, 28}}}));
   files.write("model.toml", "workers = 2");
   config = read_model_config(find_model(files.path("net")).value());
   ASSERT_TRUE(config.ok()) << config.status().to_string();

@@ -46,6 +46,7 @@ TEST(PlanInputs, TakesWhatTheGraphSaysItself) {
   const auto plan = plan_inputs({}, std::vector<TensorSpec>{{"data", DType::kInt32, {2, 5}}}, kWhere);
   ASSERT_TRUE(plan.ok()) << plan.status().to_string();
   EXPECT_EQ(plan->input_sets[0][0], (TensorSpec{"data", DType::kInt32, {2, 5}}));
+  EXPECT_EQ(plan->inputs[0].shape, Shape({-1, 5}));  // the batch of the training is not the only one
 }
 
 TEST(PlanInputs, LeavesOpenWhatDiffersBetweenShapes) {
