@@ -146,7 +146,7 @@ void ModelProcesses::start_zygote() {
   const std::uint64_t now_ns = monotonic_now_ns();
   auto started = [&]() -> Status {
     SHOAL_ASSIGN_OR_RETURN(wire::ControlPair pair, wire::make_control_pair());
-    const std::vector<std::string> environment = {"OMP_WAIT_POLICY=passive", "SHOAL_DIR=" + options_.directory};
+    const std::vector<std::string> environment = {"SHOAL_DIR=" + options_.directory};
     SHOAL_ASSIGN_OR_RETURN(Child child, spawn({options_.worker_file, {"--zygote", "3"}, environment, pair.theirs.get()}));
     zygote_ = std::make_unique<Zygote>(Zygote{.child = std::move(child),
                                               .control = std::move(pair.ours),

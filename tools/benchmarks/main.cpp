@@ -2,6 +2,7 @@
 #include <CLI/CLI.hpp>
 #include <iostream>
 
+#include "shoal/passive_openmp.hpp"
 #include "tools/benchmarks/model_bench.hpp"
 #include "tools/benchmarks/pool_bench.hpp"
 #include "tools/benchmarks/shapes_bench.hpp"
@@ -18,6 +19,7 @@ int report(const shoal::Status& status) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  shoal::ensure_passive_openmp(argv);
   CLI::App app{"The parts of tools/bench that need C++; use tools/bench.", "shoal-bench"};
   app.require_subcommand(1);
 

@@ -34,7 +34,6 @@ START_LIMIT_S = 400   # PyTorch compiles three times
 QUICK_START = {"pytorch": "script"}  # its compiler would need half a minute to the first answer
 BURST_MS = 250        # one engine's share of a round, about
 TOLERANCE = 1e-4  # of max|reference|: other weights or another input change a hundred times more
-AS_IN_WORKERS = {"OMP_WAIT_POLICY": "passive"}  # what the daemon gives its workers
 PR_SET_PDEATHSIG, CPUCLOCK_SCHED = 1, 2  # of Linux; the second makes a clock of a pid, as clock_getcpuclockid(3) does
 
 
@@ -203,7 +202,7 @@ class Bench:
             precision = name.removeprefix(peer_table.SHOAL)
             words = [binary("shoal-bench"), "model", prefix, *common, "--precision", precision,
                      "--tuning-ms", str(self.arguments.tuning_ms)]
-            return Engine(name, words, cores, {"SHOAL_CACHE_DIR": str(cache or self.directory / "shoal"), **AS_IN_WORKERS})
+            return Engine(name, words, cores, {"SHOAL_CACHE_DIR": str(cache or self.directory / "shoal")})
         words = [self.pythons[name], HERE / "peer.py", name, "--prefix", prefix, "--onnx", self.onnx_file(prefix, batch), *common]
         if cache:
             words += ["--cache", cache]

@@ -7,9 +7,14 @@
 
 namespace shoal {
 
+// About 20 us, as long as the gap between two primitives of a small network: with none, every primitive under two threads waits
+// for the kernel to wake the other (MobileNet v2: 6.0 ms instead of 3.6).
+constexpr const char* kSpinCount = "1000";
+
 void ensure_passive_openmp(char** argv) {
   if (std::getenv("OMP_WAIT_POLICY")) return;
   ::setenv("OMP_WAIT_POLICY", "passive", 1);
+  ::setenv("GOMP_SPINCOUNT", kSpinCount, 0);
   // By its own path: the name of a process is that of the file it was started from, and "exe" is nobody's.
   char path[PATH_MAX];
   const ssize_t size = ::readlink("/proc/self/exe", path, sizeof path - 1);
