@@ -9,10 +9,15 @@ import shutil
 import signal
 import struct
 import subprocess
+import sys
 import tempfile
 import time
 import unittest
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools" / "benchmarks"))
+
+from harness import processes_of  # noqa: E402
 
 SOURCE = Path(os.environ.get("SHOAL_SOURCE_DIR", Path(__file__).resolve().parents[2]))
 BIN = Path(os.environ.get("SHOAL_BIN_DIR", SOURCE / "build" / "release" / "bin"))
@@ -102,17 +107,6 @@ class Daemon:
     def model(self, name):
         return next(m for m in self.status()["models"] if m["name"] == name)
 
-    def processes(self):
-        """Pids of everything that has this daemon's directory in its environment."""
-        mine, found = f"SHOAL_DIR={self.directory}".encode(), []
-        for process in Path("/proc").glob("[0-9]*"):
-            try:
-                if mine in (process / "environ").read_bytes().split(b"\0"):
-                    found.append(int(process.name))
-            except OSError:
-                continue
-        return found
-
     def __enter__(self):
         return self
 
@@ -124,7 +118,7 @@ class Daemon:
             except subprocess.TimeoutExpired:
                 self.process.kill()
                 self.process.wait()
-        for pid in self.processes():
+        for pid in processes_of(self.directory):
             os.kill(pid, signal.SIGKILL)
         shutil.rmtree(self.directory, ignore_errors=True)
         self.log.close()

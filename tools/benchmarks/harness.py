@@ -26,6 +26,18 @@ def note(text):
         print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)
 
 
+def processes_of(directory):
+    """Pids of everything of a daemon: what has its directory in its environment."""
+    mine, found = f"SHOAL_DIR={directory}".encode(), []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if mine in (process / "environ").read_bytes().split(b"\0"):
+                found.append(int(process.name))
+        except OSError:
+            continue
+    return found
+
+
 def network(name):
     """Prefix of a checkpoint: a prefix as it is, or a network with rule-made weights, made once into build/bench/."""
     if Path(f"{name}-symbol.json").exists():
@@ -99,20 +111,8 @@ class Daemon:
             self.process.kill()
         shutil.rmtree(self.directory, ignore_errors=True)
 
-    def processes(self):
-        """Pids of everything of this daemon: found by its directory in their environment, the callers left out."""
-        mine = f"SHOAL_DIR={self.directory}".encode()
-        found = []
-        for process in Path("/proc").glob("[0-9]*"):
-            try:
-                if mine in (process / "environ").read_bytes().split(b"\0"):
-                    found.append(int(process.name))
-            except OSError:
-                continue
-        return found
-
     def pss_bytes(self):
-        return sum(pss_bytes(pid) for pid in self.processes())
+        return sum(pss_bytes(pid) for pid in processes_of(self.directory))
 
     def status(self):
         run = subprocess.run([binary("shoal"), "status", "--json"], env=self.environment, capture_output=True, check=True)

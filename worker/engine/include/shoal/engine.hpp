@@ -21,7 +21,7 @@ struct EngineOptions {
 };
 
 /// One model in this process: one copy of its weights, `contexts` runs at a time over one program. Outputs are bit-equal to the
-/// pool's for the same shapes. Set OMP_WAIT_POLICY=passive before the process starts (shoal/passive_openmp.hpp).
+/// pool's for the same shapes and choices of algorithms. Let its threads sleep between runs: shoal/passive_openmp.hpp.
 ///   Threads  thread-safe
 class Engine final : public Runner {
  public:
