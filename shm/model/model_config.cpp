@@ -79,6 +79,13 @@ void apply_overrides(const ModelOverrides& overrides, ModelConfig& config) {
   take(overrides.import_mb, config.import_mb);
   take(overrides.cache_mb, config.cache_mb);
   take(overrides.timeout_ms, config.timeout_ms);
+  take(overrides.max_batch, config.max_batch);
+  take(overrides.max_delay_ms, config.max_delay_ms);
+  take(overrides.run_limit_ms, config.run_limit_ms);
+  take(overrides.memory_mb, config.memory_mb);
+  take(overrides.golden_file, config.golden_file);
+  take(overrides.golden_tolerance, config.golden_tolerance);
+  take(overrides.versions, config.versions);
 }
 
 Result<ModelConfig> parse_model_config(const std::string& text, const std::string& where) {

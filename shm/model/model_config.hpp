@@ -30,6 +30,13 @@ struct ModelFiles {
 ///   Errors  kNotFound, kInvalidArgument: several prefixes or epochs, all listed in the message
 Result<ModelFiles> find_model(const std::string& path);
 
+/// Which of a model's numeric version directories are served.
+struct VersionPolicy {
+  int latest = 1;                      ///< the highest N; 0 = all
+  std::vector<std::uint64_t> numbers;  ///< these instead, when there are any
+  friend bool operator==(const VersionPolicy&, const VersionPolicy&) = default;
+};
+
 /// All keys of model.toml; the same keys stand in `[models.NAME]` of the daemon's configuration and on its command line.
 struct ModelConfig {
   std::vector<TensorSpec> inputs;    ///< shape -1 = any, or any within its range
@@ -46,6 +53,13 @@ struct ModelConfig {
   int import_mb = 8192;  ///< memory (MiB) that reading the files may take, beside arrays that are used as they are stored
   int cache_mb = 256;    ///< per worker: what programs compiled on demand may hold
   std::uint64_t timeout_ms = 30'000;  ///< 0 = none
+  int max_batch = 1;                  ///< rows that requests are joined to for one run; 1 = each runs alone
+  double max_delay_ms = 0;            ///< how long a request waits for others to join it while a lane is idle
+  int run_limit_ms = 60'000;          ///< how long one attempt may compute without a step
+  int memory_mb = 0;                  ///< private memory of a worker; 0 = no limit
+  std::string golden_file;            ///< .npz of inputs and expected outputs that a version answers before it serves; may be empty
+  double golden_tolerance = 1e-4;     ///< of max(1, max|expected|)
+  VersionPolicy versions;
 };
 
 /// Keys that somebody gave, and only those: one file's, one `[models.NAME]`'s, one command line's.
@@ -57,7 +71,10 @@ struct ModelOverrides {
   std::optional<std::vector<std::vector<TensorSpec>>> shapes;
   std::optional<std::vector<Buckets>> buckets;
   std::optional<std::string> device, precision;
-  std::optional<int> tuning_ms, workers, contexts, threads, queue_limit, import_mb, cache_mb;
+  std::optional<int> tuning_ms, workers, contexts, threads, queue_limit, import_mb, cache_mb, max_batch, run_limit_ms, memory_mb;
+  std::optional<double> max_delay_ms, golden_tolerance;
+  std::optional<std::string> golden_file;
+  std::optional<VersionPolicy> versions;
   std::optional<std::uint64_t> timeout_ms;
 };
 /// Sets what is given. Given `inputs` without `shapes` drop the earlier `shapes`, which were made for other inputs.

@@ -1,6 +1,7 @@
 #include "shm/model/toml_keys.hpp"
 
 #include <algorithm>
+#include <charconv>
 #include <limits>
 #include <set>
 
@@ -315,6 +316,35 @@ Result<std::string> read_precision(const Site& site) {
   return word;
 }
 
+Result<double> read_number(const Site& site, double low, double high) {
+  const auto number = site.node.is_number() ? site.node.value<double>() : std::nullopt;
+  if (!number || !(*number >= low && *number <= high)) return site.error(format("wants a number from {} to {}", low, high));
+  return *number;
+}
+
+/// "latest", "latest:2", "all", or a list of numbers.
+Result<VersionPolicy> read_versions(const Site& site) {
+  const auto wrong = [&] { return site.error("wants \"latest\", \"latest:N\", \"all\" or a list of version numbers"); };
+  VersionPolicy policy;
+  if (const toml::array* array = site.node.as_array(); array && !array->empty()) {
+    for (const toml::node& element : *array) {
+      SHOAL_ASSIGN_OR_RETURN(const std::int64_t number,
+                             read_integer(site.at(element, site.key), 1, std::numeric_limits<std::int64_t>::max()));
+      policy.numbers.push_back(static_cast<std::uint64_t>(number));
+    }
+    return policy;
+  }
+  const std::string text = site.node.value_exact<std::string>().value_or("");
+  constexpr std::string_view kLatest = "latest:";
+  if (text == "latest") return policy;
+  if (text == "all") return VersionPolicy{.latest = 0, .numbers = {}};
+  if (!text.starts_with(kLatest)) return wrong();
+  const char* const end = text.data() + text.size();
+  const auto [rest, error] = std::from_chars(text.data() + kLatest.size(), end, policy.latest);
+  if (error != std::errc() || rest != end || policy.latest < 1) return wrong();
+  return policy;
+}
+
 template <typename T, typename Read>
 Status assign(std::optional<T>& member, const Read& value) {
   if (!value.ok()) return value.status();
@@ -329,6 +359,7 @@ struct KeyRow {
 };
 constexpr std::int64_t kMaxProcesses = 1024;
 constexpr std::int64_t kMaxLanes = 64;  // lines of a worker's status page
+constexpr std::int64_t kMaxBatch = 256;
 
 const KeyRow kKeys[] = {
     {"inputs", [](const Site& s, ModelOverrides& o) { return assign(o.inputs, read_inputs(s)); }},
@@ -347,6 +378,13 @@ const KeyRow kKeys[] = {
     {"buckets", [](const Site& s, ModelOverrides& o) { return assign(o.buckets, read_buckets(s)); }},
     {"cache_mb", [](const Site& s, ModelOverrides& o) { return assign(o.cache_mb, read_integer(s, 0, 1 << 20)); }},
     {"timeout_ms", [](const Site& s, ModelOverrides& o) { return assign(o.timeout_ms, read_integer(s, 0, 86'400'000)); }},
+    {"max_batch", [](const Site& s, ModelOverrides& o) { return assign(o.max_batch, read_integer(s, 1, kMaxBatch)); }},
+    {"max_delay_ms", [](const Site& s, ModelOverrides& o) { return assign(o.max_delay_ms, read_number(s, 0, 10'000)); }},
+    {"run_limit_ms", [](const Site& s, ModelOverrides& o) { return assign(o.run_limit_ms, read_integer(s, 10, 86'400'000)); }},
+    {"memory_mb", [](const Site& s, ModelOverrides& o) { return assign(o.memory_mb, read_integer(s, 0, 1 << 24)); }},
+    {"golden", [](const Site& s, ModelOverrides& o) { return assign(o.golden_file, read_string(s)); }},
+    {"golden_tolerance", [](const Site& s, ModelOverrides& o) { return assign(o.golden_tolerance, read_number(s, 0, 1)); }},
+    {"versions", [](const Site& s, ModelOverrides& o) { return assign(o.versions, read_versions(s)); }},
 };
 
 }  // namespace

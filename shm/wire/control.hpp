@@ -34,9 +34,12 @@ enum class ControlKind : std::uint16_t {
   kDetachClient = 21,  // id = client id
   kDrain = 22,         // finish what is running, then exit 0
   kCancelRun = 23,     // id = request id
+  kQuarantine = 24,    // text = hashes of inputs that are refused from now on, 16 hex digits a line; the list so far is replaced
+  kProbe = 25,         // id = number of the probe: lane 0 answers the model's stored input, or zeros where it has none
   // worker -> supervisor
   kReady = 30,         // id = incarnation, text = the lanes' socket paths, one per line
   kWorkerFailed = 31,  // a = StatusCode, text
+  kProbed = 32,        // id = number of the probe, a = StatusCode, b = nanoseconds it took, text = message
 };
 
 /// Supervisor and worker must be one build: kLoad carries the supervisor's, the zygote compares it with its own.

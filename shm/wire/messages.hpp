@@ -14,7 +14,7 @@
 namespace shoal::wire {
 
 inline constexpr std::uint32_t kMagic = 0x4c4f4853;  // "SHOL"
-inline constexpr std::uint16_t kVersionMajor = 1;    // equal or refused, both numbers named
+inline constexpr std::uint16_t kVersionMajor = 2;    // equal or refused, both numbers named
 inline constexpr std::uint64_t kSlotAlignment = 64;
 inline constexpr std::size_t kMaxTensors = 256;  // inputs plus outputs of one request
 
@@ -23,7 +23,7 @@ enum class Kind : std::uint16_t {
   kReply = 2,         // lane -> supervisor -> client: ReplyHeader, WireTensor[outputs]; then a text frame and frames, or nothing
   kRelease = 3,       // supervisor -> client: ReplyHeader; the slots of seq may be used again
   kCancel = 4,        // client -> supervisor: RequestHeader without tensors
-  kControl = 5,       // client -> supervisor: ControlHeader, JSON frame {"what": "describe"|"list"|"stats"|"stop", ...}
+  kControl = 5,       // client -> supervisor: ControlHeader, JSON frame {"what": "describe"|"list"|..., ...}: PROTOCOL.md
   kControlReply = 6,  // supervisor -> client: ControlHeader (status), JSON frame
   kWelcome = 7,       // supervisor -> client, first message on the socket: ControlHeader
   kWelcomed = 8,      // client -> supervisor: the answer to it
@@ -57,15 +57,23 @@ struct RequestHeader {
   std::uint8_t reserved0;
   std::uint16_t flags;
   std::uint16_t input_count;
-  std::uint16_t output_count;  // output slots offered; may be 0
+  std::uint16_t output_count;   // output slots offered; may be 0
+  std::uint64_t model_version;  // 0 = the version that the daemon serves by default
   // Set by the supervisor for the lane, ignored when a client sends them:
   std::uint64_t client_id;    // names the attached arenas
   std::uint64_t request_id;   // the ledger's
   std::uint64_t incarnation;  // of the worker
   std::uint16_t attempt;      // 1 for the first
-  std::uint16_t reserved1[3];
+  std::uint16_t batch_size;   // requests that run together; they are sent one right after the other, 1 = alone
+  std::uint16_t batch_index;  // of this one, 0 first
+  std::uint16_t lane_flags;   // LaneFlags
 };
-static_assert(sizeof(RequestHeader) == 72 && std::is_trivially_copyable_v<RequestHeader>);
+static_assert(sizeof(RequestHeader) == 80 && std::is_trivially_copyable_v<RequestHeader>);
+
+// What the supervisor wants of the lane beside the run.
+enum LaneFlags : std::uint16_t {
+  kHashInputs = 1,  // a suspect: the hash of its inputs is to stand in the status line before it runs
+};
 
 struct ReplyHeader {
   std::uint32_t magic;

@@ -1,5 +1,5 @@
-// The status page of a worker: one line per lane and one of its programs, written by the worker alone, read by supervisor and
-// tools.
+// The status page of a worker: one line per lane, one of its programs, and its flight recorder; written by the worker alone,
+// read by supervisor and tools.
 #pragma once
 
 #include <atomic>
@@ -8,6 +8,13 @@
 #include <type_traits>
 
 namespace shoal::wire {
+
+// Why a worker ended by itself.
+enum class CrashCause : std::uint32_t {
+  kSignal = 0,       // a fault, or abort()
+  kOutOfMemory = 1,  // an allocation failed beside the worker's memory limit, and nobody could answer for it
+  kException = 2,    // one that nobody caught
+};
 
 // What a lane's signal handler leaves behind. `valid` is stored last (release; pairs with the reader's acquire after the pidfd
 // reported).
@@ -19,22 +26,28 @@ struct CrashRecord {
   std::atomic<std::int32_t> code;        // si_code
   std::atomic<std::int32_t> sender_pid;  // si_pid when another process sent it, else 0
   std::atomic<std::uint32_t> on_lane;    // 1: the thread was this lane; 0: another thread of the worker, written to line 0
-  char operator_name[128];               // "Convolution 'conv1'", NUL-terminated
+  std::atomic<std::uint32_t> cause;      // CrashCause
+  std::uint32_t reserved;
+  char operator_name[128];  // "Convolution 'conv1'", NUL-terminated
+  char stack[1872];         // a line per frame, innermost first: "shoal-worker+0x12f0"; NUL-terminated
 };
+static_assert(sizeof(CrashRecord) == 2048 && std::is_standard_layout_v<CrashRecord>);
 
 // 8-byte atomics, relaxed: racy by design. The supervisor believes only request ids that it leased to this lane.
 struct alignas(64) LaneLine {
   std::atomic<std::uint64_t> step_counter;     // grows with every step and every compiled program
-  std::atomic<std::uint64_t> running_request;  // request_id; 0 = idle
-  std::atomic<std::uint64_t> running_attempt;
-  std::atomic<std::uint64_t> completed;  // requests answered
+  std::atomic<std::uint64_t> running_request;  // request_id, the first one's of a batch; 0 = idle
+  std::atomic<std::uint64_t> running_attempt;  // of that request
+  std::atomic<std::uint64_t> running_count;    // requests that run together, from that one on in the order they were sent
+  std::atomic<std::uint64_t> running_hash;     // of its inputs, where it was asked for (kHashInputs); 0 = not known
+  std::atomic<std::uint64_t> completed;        // requests answered
   std::atomic<std::uint64_t> arena_bytes;
   std::atomic<std::uint64_t> parked;     // requests that wait for their program to be compiled
   std::atomic<std::uint64_t> thread_id;  // gettid() of the lane
-  std::atomic<std::uint64_t> reserved;
+  std::atomic<std::uint64_t> reserved[7];
   CrashRecord crash;
 };
-static_assert(sizeof(LaneLine) == 256 && std::is_standard_layout_v<LaneLine>);
+static_assert(sizeof(LaneLine) == 2176 && std::is_standard_layout_v<LaneLine>);
 
 // Programs of the worker, all lanes together; relaxed like the lanes' lines.
 struct alignas(64) ProgramLine {
@@ -53,8 +66,49 @@ struct alignas(64) ProgramLine {
 static_assert(sizeof(ProgramLine) == 128 && std::is_standard_layout_v<ProgramLine>);
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
 
+// The flight recorder: what a worker did last, readable after its death.
+enum class FlightKind : std::uint16_t {
+  kNone = 0,
+  kReceived = 1,      // a request came to the lane
+  kBegun = 2,         // its run began; value = requests that run together
+  kEnded = 3,         // value = StatusCode
+  kParked = 4,        // it waits for its program
+  kCompileBegun = 5,  // value = number of the program
+  kCompileEnded = 6,  // value = number of the program
+  kAttached = 7,      // value = client id
+  kDetached = 8,      // value = client id
+  kCancelled = 9,     // its run was told to end
+  kProbed = 10,       // the stored input was answered; value = StatusCode
+  kDraining = 11,
+};
+
+inline constexpr std::uint16_t kNoLane = 0xffff;  // the control thread, or the one that compiles
+
+// One event. `sequence` is stored last (release): an event whose sequence is not its place in the ring plus a multiple of the
+// ring's size is being written, or was when the worker died.
+struct FlightEvent {
+  std::atomic<std::uint64_t> sequence;  // 1 for the first ever; 0 = never written
+  std::atomic<std::uint64_t> time_ns;   // CLOCK_MONOTONIC
+  std::atomic<std::uint64_t> request;   // request_id; 0 = none
+  std::atomic<std::uint32_t> what;      // FlightKind | lane << 16
+  std::atomic<std::uint32_t> value;     // by kind
+};
+static_assert(sizeof(FlightEvent) == 32 && std::is_standard_layout_v<FlightEvent>);
+
+inline constexpr std::size_t kFlightEvents = 4096;
+
+// Written by every thread of the worker: each takes a number, then fills that place.
+struct alignas(64) FlightRing {
+  std::atomic<std::uint64_t> last_sequence;
+  std::uint64_t reserved[7];
+  FlightEvent events[kFlightEvents];
+};
+static_assert(std::is_standard_layout_v<FlightRing>);
+
 inline constexpr std::size_t kMaxLanes = 64;
-/// The lanes' lines come first, then the ProgramLine.
-constexpr std::size_t status_page_bytes(std::size_t lanes) { return lanes * sizeof(LaneLine) + sizeof(ProgramLine); }
+/// The lanes' lines come first, then the ProgramLine, then the FlightRing.
+constexpr std::size_t status_page_bytes(std::size_t lanes) {
+  return lanes * sizeof(LaneLine) + sizeof(ProgramLine) + sizeof(FlightRing);
+}
 
 }  // namespace shoal::wire
