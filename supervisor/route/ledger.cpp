@@ -96,20 +96,23 @@ std::uint32_t Ledger::credits(const Model& model) {
       std::clamp<std::uint64_t>(kCreditNs / std::max<std::uint64_t>(model.cost_ns, 1), kMinCredits, kMaxCredits));
 }
 
-// An idle lane first, then the one with the least predicted work; requests of a model are predicted to cost the same.
+// An idle lane first, then the one with the least predicted work; requests of a model are predicted to cost the same. Of equal
+// ones the lane where fewest wait for their programs: it will run those, too.
 bool Ledger::choose_lane(Model& model, Worker*& chosen, std::uint32_t& chosen_lane) {
-  std::uint32_t least = credits(model);
+  const std::uint32_t credit = credits(model);
+  std::pair<std::size_t, std::size_t> least{credit, 0};
   for (Worker& worker : model.workers) {
     if (!worker.routable || worker.incarnation == model.ward) continue;
     for (std::uint32_t lane = 0; lane < worker.lanes.size(); ++lane) {
-      if (worker.lanes[lane].count >= least) continue;
-      least = worker.lanes[lane].count;
+      const std::pair<std::size_t, std::size_t> load{worker.lanes[lane].count, worker.lanes[lane].parked.size()};
+      if (load >= least) continue;
+      least = load;
       chosen = &worker;
       chosen_lane = lane;
-      if (least == 0) return true;
+      if (load == std::pair<std::size_t, std::size_t>{}) return true;
     }
   }
-  return least < credits(model);
+  return least.first < credit;
 }
 
 std::uint32_t Ledger::retry_after_ms(ModelIndex index) const {

@@ -11,8 +11,8 @@
 namespace shoal::worker {
 namespace {
 
-// A lane that wants the processor has ten times the weight; a compilation still ends when all processors are busy.
-constexpr int kNiceness = 10;
+// A lane that wants the processor has 68 times the weight; a compilation still ends when all processors are busy.
+constexpr int kNiceness = 19;
 
 }  // namespace
 
