@@ -1,5 +1,6 @@
 #include "supervisor/repository/model_text.hpp"
 
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "shm/base/errors.hpp"
@@ -63,6 +64,9 @@ std::uint32_t LoadedModel::signature(std::string_view name) const {
 std::string load_text(const ServedModel& model) {
   json shapes = json::array();
   for (const auto& set : model.config.shapes) shapes.push_back(wire::to_json(set));
+  const std::string golden = model.config.golden_file.empty()
+                                 ? std::string()
+                                 : std::filesystem::absolute(model.files.directory / model.config.golden_file).string();
   return dump({{"name", model.name},
                {"path", model.path},
                {"version", model.files.version},
@@ -76,6 +80,10 @@ std::string load_text(const ServedModel& model) {
                {"contexts", model.config.contexts},
                {"cache_mb", model.config.cache_mb},
                {"buckets", to_json(model.config.buckets)},
+               {"max_batch", model.config.max_batch},
+               {"memory_mb", model.config.memory_mb},
+               {"golden", golden},
+               {"golden_tolerance", model.config.golden_tolerance},
                {"inputs", wire::to_json(model.config.inputs)},
                {"shapes", shapes},
                {"build_id", wire::build_id()}});

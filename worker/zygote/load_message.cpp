@@ -25,6 +25,10 @@ Result<ModelSource> parse_load(std::string_view text) try {
   source.config.import_mb = wire::to_integer(object, "import_mb", source.config.import_mb);
   source.config.threads = wire::to_integer(object, "threads", source.config.threads);
   source.config.cache_mb = wire::to_integer(object, "cache_mb", source.config.cache_mb);
+  source.config.max_batch = wire::to_integer(object, "max_batch", source.config.max_batch);
+  source.config.memory_mb = wire::to_integer(object, "memory_mb", source.config.memory_mb);
+  source.config.golden_file = object.value("golden", "");
+  source.config.golden_tolerance = object.value("golden_tolerance", source.config.golden_tolerance);
   for (const json& each : object.value("buckets", json::array())) {
     source.config.buckets.push_back({.input = each.at("input").get<std::string>(),
                                      .dim = wire::to_integer<int>(each.at("dim")),
