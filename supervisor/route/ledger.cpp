@@ -9,10 +9,21 @@
 namespace shoal::supervisor {
 
 ModelIndex Ledger::add_model(std::string name, ModelLimits limits) {
-  models_.emplace_back();
-  models_.back().name = std::move(name);
-  models_.back().limits = limits;
-  return static_cast<ModelIndex>(models_.size() - 1);
+  const auto vacant = std::ranges::find(models_, false, &Model::in_use);
+  const auto index = static_cast<ModelIndex>(vacant - models_.begin());
+  if (vacant == models_.end()) models_.emplace_back();
+  models_[index] = Model{};
+  models_[index].name = std::move(name);
+  models_[index].limits = limits;
+  return index;
+}
+
+void Ledger::drain_model(ModelIndex index, std::string reason) { models_[index].draining = std::move(reason); }
+
+void Ledger::remove_model(ModelIndex index) {
+  SHOAL_CHECK(models_[index].in_use && model_idle(index));
+  models_[index] = Model{};
+  models_[index].in_use = false;
 }
 
 void Ledger::fail_model(ModelIndex index, const std::string& reason) {
@@ -41,6 +52,8 @@ Result<RequestId> Ledger::admit(const Admission& admission, std::uint64_t now_ns
     refusal = unavailable("the daemon is shutting down");
   } else if (!model.failure.empty()) {
     refusal = unavailable("model '{}' is not available: {}", model.name, model.failure);
+  } else if (!model.draining.empty()) {
+    refusal = unavailable("model '{}' takes no more requests: {}", model.name, model.draining);
   } else if (model.queue.size() >= model.limits.queue_limit) {
     refusal = overloaded("model '{}': {} requests wait, the queue holds no more", model.name, model.queue.size());
   }
@@ -58,6 +71,7 @@ Result<RequestId> Ledger::admit(const Admission& admission, std::uint64_t now_ns
            .seq = admission.seq,
            .arrival = ++arrivals_,
            .admitted_ns = now_ns};
+  ++model.live;
   ++model.counts.admitted;
   const std::uint64_t timeout_ns = admission.timeout_ns ? admission.timeout_ns : model.limits.timeout_ns;
   // A timeout that ends beyond the clock's range is none.
@@ -402,6 +416,7 @@ void Ledger::forget(std::uint32_t slot) {
   act(Action::Kind::kForget, slot);
   wheel_.remove(slot);
   entries_[slot].state = State::kFree;
+  --models_[entries_[slot].model].live;
   free_.push_back(slot);
   --used_;
 }

@@ -123,8 +123,14 @@ class Ledger {
   Ledger(const Ledger&) = delete;
   Ledger& operator=(const Ledger&) = delete;
 
-  /// Models are numbered in the order they are added.
+  /// The lowest number that no model has.
   ModelIndex add_model(std::string name, ModelLimits limits);
+  /// New requests are refused with the reason from now on; those admitted go on, and run again where that must be.
+  void drain_model(ModelIndex model, std::string reason);
+  /// True when no request of the model is left: none waits, none runs, no slots are to be released.
+  bool model_idle(ModelIndex model) const { return models_[model].live == 0; }
+  /// The model must be idle. Its number goes to the next one added; what its workers still say is not heard.
+  void remove_model(ModelIndex model);
   /// Requests are refused, those waiting are answered kUnavailable with the reason; running ones go on, but are not run again.
   void fail_model(ModelIndex model, const std::string& reason);
   void restore_model(ModelIndex model);
@@ -207,7 +213,10 @@ class Ledger {
     RequestQueue queue;
     SlotList suspects;
     Incarnation ward = 0;               // the worker that runs suspects, and nothing else; 0 = none
+    bool in_use = true;                 // its number
     std::string failure;                // empty while the model is well
+    std::string draining;               // why new requests are refused; empty while they are not
+    std::size_t live = 0;               // requests that are not forgotten
     std::uint64_t cost_ns = 1'000'000;  // of one request, running estimate
     std::uint32_t running = 0;
     std::vector<Worker> workers;

@@ -222,6 +222,38 @@ TEST_F(LedgerTest, DrainingRefusesNewRequestsAndFinishesOldOnes) {
   EXPECT_TRUE(ledger_.idle());
 }
 
+TEST_F(LedgerTest, ADrainedModelFinishesWhatItHasAndRunsItAgainWhereThatMustBe) {
+  ready(7);
+  const RequestId request = admit(1);
+  words();
+  ledger_.drain_model(model_, "replaced by version 2");
+  const auto refused = try_admit(2);
+  EXPECT_EQ(refused.status().code(), StatusCode::kUnavailable);
+  EXPECT_NE(refused.status().message().find("replaced by version 2"), std::string::npos);
+  die(7, {running(request)});
+  ready(8);
+  EXPECT_EQ(words(), Words{"send 1@8.0#2"});
+  EXPECT_FALSE(ledger_.model_idle(model_));
+  ledger_.cancel(1, 1, now_);  // answered, but its slots are still the worker's
+  EXPECT_FALSE(ledger_.model_idle(model_));
+  answer(request, {8, 0}, 2, StatusCode::kCancelled);
+  EXPECT_TRUE(ledger_.model_idle(model_));
+}
+
+TEST_F(LedgerTest, TheNumberOfARemovedModelGoesToTheNextOne) {
+  ready(7);
+  answer(admit(1), {7, 0});
+  words();
+  const ModelIndex other = ledger_.add_model("other", {});
+  ledger_.remove_model(model_);
+  EXPECT_FALSE(answer(1, {7, 0}));  // what its workers still say is not heard
+  EXPECT_EQ(ledger_.add_model("next", {.queue_limit = 1}), model_);
+  EXPECT_EQ(counts().admitted, 0u);
+  EXPECT_TRUE(try_admit(2).ok());
+  EXPECT_TRUE(words().empty());  // the old worker is not its
+  EXPECT_EQ(ledger_.add_model("last", {}), other + 1);
+}
+
 TEST_F(LedgerTest, FailingEverythingAnswersWaitingAndRunningOnce) {
   ready(7);
   const RequestId request = admit(1);
