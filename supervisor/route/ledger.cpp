@@ -268,6 +268,19 @@ std::uint32_t Ledger::held_by(Incarnation incarnation) const {
   return worker ? worker->held : 0;
 }
 
+void Ledger::busy_lanes(std::vector<BusyLane>& lanes) const {
+  lanes.clear();
+  for (ModelIndex index = 0; index < models_.size(); ++index) {
+    for (const Worker& worker : models_[index].workers) {
+      for (std::uint32_t lane = 0; lane < worker.lanes.size(); ++lane) {
+        if (worker.lanes[lane].count == 0) continue;
+        const std::uint32_t oldest = worker.lanes[lane].held[0];
+        lanes.push_back({index, {worker.incarnation, lane}, id_of(oldest), entries_[oldest].leased_ns});
+      }
+    }
+  }
+}
+
 Ledger::Entry* Ledger::find(RequestId request) {
   const std::uint32_t slot = slot_of(request);
   if (slot >= entries_.size() || id_of(slot) != request || entries_[slot].state == State::kFree) return nullptr;

@@ -65,6 +65,26 @@ struct LaneEvidence {
   std::string what;  // "signal 11 at address 0x0 in Convolution 'conv1'"
 };
 
+/// What a worker's death meant for one request that it held.
+struct DeathOutcome {
+  enum class Fate { kRunsAgain, kRunsAlone, kAnsweredPoison, kAnsweredAborted, kAnsweredUnavailable, kWasAnswered };
+  RequestId request = 0;
+  ClientId client = 0;
+  std::uint64_t seq = 0;
+  std::uint16_t begun = 0;   // runs begun so far, the one that ended with the worker among them
+  std::uint16_t blamed = 0;  // of those, how many it is to blame for
+  bool was_running = false;
+  Fate fate{};
+};
+
+/// A lane that holds requests: what it has had for longest.
+struct BusyLane {
+  ModelIndex model = 0;
+  LaneRef lane;
+  RequestId oldest = 0;
+  std::uint64_t leased_ns = 0;
+};
+
 /// What is to be done, in this order.
 struct Action {
   enum class Kind {
@@ -153,8 +173,9 @@ class Ledger {
   /// The request waits in its lane until its program is compiled, and takes up none of the lane's credit until it is answered.
   /// Beyond kMaxParked of a lane it does. Nothing happens when it matches no lease.
   void lane_parked(LaneRef lane, RequestId request, std::uint16_t attempt, std::uint64_t now_ns);
-  /// The pidfd reported: no thread of the worker runs any more. `evidence` has one entry per lane.
-  void worker_died(Incarnation incarnation, std::span<const LaneEvidence> evidence, std::uint64_t now_ns);
+  /// The pidfd reported: no thread of the worker runs any more. `evidence` has one entry per lane. Returns what became of each
+  /// request that it held, oldest first.
+  std::vector<DeathOutcome> worker_died(Incarnation incarnation, std::span<const LaneEvidence> evidence, std::uint64_t now_ns);
 
   void client_gone(ClientId client);
   void cancel(ClientId client, std::uint64_t seq, std::uint64_t now_ns);
@@ -173,6 +194,8 @@ class Ledger {
   /// Whether the worker has answered, and how much it holds.
   std::uint64_t answered_by(Incarnation incarnation) const;
   std::uint32_t held_by(Incarnation incarnation) const;
+  /// The lanes that hold requests which are not parked.
+  void busy_lanes(std::vector<BusyLane>& lanes) const;
 
   std::vector<Action>& actions() { return actions_; }
 
@@ -249,7 +272,7 @@ class Ledger {
 
   struct Verdicts;
   void judge(const Worker& worker, std::span<const LaneEvidence> evidence, Verdicts& verdicts);
-  void after_death(std::uint32_t slot, const Verdicts& verdicts, std::uint64_t now_ns);
+  DeathOutcome::Fate after_death(std::uint32_t slot, const Verdicts& verdicts, std::uint64_t now_ns);
 
   std::vector<Entry> entries_;
   std::vector<std::uint32_t> free_;

@@ -41,10 +41,11 @@ void Ledger::judge(const Worker& worker, std::span<const LaneEvidence> evidence,
   (verdicts.begun.size() == 1 ? verdicts.guilty : verdicts.suspects) = verdicts.begun;
 }
 
-void Ledger::worker_died(Incarnation incarnation, std::span<const LaneEvidence> evidence, std::uint64_t now_ns) {
+std::vector<DeathOutcome> Ledger::worker_died(Incarnation incarnation, std::span<const LaneEvidence> evidence,
+                                              std::uint64_t now_ns) {
   ModelIndex index = 0;
   Worker* worker = find_worker(incarnation, &index);
-  if (!worker) return;
+  if (!worker) return {};
   Model& model = models_[index];
   ++model.counts.worker_deaths;
   Verdicts verdicts;
@@ -65,37 +66,53 @@ void Ledger::worker_died(Incarnation incarnation, std::span<const LaneEvidence> 
   }
   // The youngest first: each goes before the others, so that the oldest ends up in front.
   std::ranges::sort(held, [&](std::uint32_t a, std::uint32_t b) { return entries_[a].arrival > entries_[b].arrival; });
-  for (const std::uint32_t slot : held) after_death(slot, verdicts, now_ns);
+  std::vector<DeathOutcome> outcomes;
+  for (const std::uint32_t slot : held) {
+    const Entry& entry = entries_[slot];
+    DeathOutcome outcome{
+        .request = id_of(slot), .client = entry.client, .seq = entry.seq, .was_running = contains(verdicts.begun, slot)};
+    outcome.fate = after_death(slot, verdicts, now_ns);
+    outcome.begun = entry.begun;  // of a forgotten one, too: its slot has no new owner before this returns
+    outcome.blamed = entry.blamed;
+    outcomes.push_back(outcome);
+  }
+  std::ranges::reverse(outcomes);
   dispatch(index, now_ns);
+  return outcomes;
 }
 
-void Ledger::after_death(std::uint32_t slot, const Verdicts& verdicts, std::uint64_t now_ns) {
+DeathOutcome::Fate Ledger::after_death(std::uint32_t slot, const Verdicts& verdicts, std::uint64_t now_ns) {
   Entry& entry = entries_[slot];
   entry.parked = false;
   const Model& model = models_[entry.model];
   if (contains(verdicts.begun, slot)) ++entry.begun;
   if (contains(verdicts.guilty, slot)) ++entry.blamed;
   if (contains(verdicts.suspects, slot)) entry.suspect = true;
-  if (entry.answered) return run_ended_answered(slot);
-
-  const auto answer = [&](StatusCode status, std::string message) {
+  if (entry.answered) {
+    run_ended_answered(slot);
+    return DeathOutcome::Fate::kWasAnswered;
+  }
+  const auto answer = [&](DeathOutcome::Fate fate, StatusCode status, std::string message) {
     reply(slot, status, std::move(message), true, now_ns);
     actions_.back().ran = entry.begun > 0 ? Ran::kYes : Ran::kMaybe;
     forget(slot);
+    return fate;
   };
   if (entry.blamed >= kBlamesForPoison) {
-    return answer(StatusCode::kPoison,
+    return answer(DeathOutcome::Fate::kAnsweredPoison, StatusCode::kPoison,
                   format("model '{}': the request crashed its worker {} times, last by {}; do not send it again", model.name,
                          entry.blamed, verdicts.what));
   }
   if (entry.begun >= kMaxBegunAttempts) {
-    return answer(StatusCode::kAborted,
+    return answer(DeathOutcome::Fate::kAnsweredAborted, StatusCode::kAborted,
                   format("model '{}': {} workers died running the request, none left a reason", model.name, entry.begun));
   }
   if (!model.failure.empty()) {
-    return answer(StatusCode::kUnavailable, format("model '{}' is not available: {}", model.name, model.failure));
+    return answer(DeathOutcome::Fate::kAnsweredUnavailable, StatusCode::kUnavailable,
+                  format("model '{}' is not available: {}", model.name, model.failure));
   }
   enqueue(slot, true);
+  return entry.suspect ? DeathOutcome::Fate::kRunsAlone : DeathOutcome::Fate::kRunsAgain;
 }
 
 }  // namespace shoal::supervisor

@@ -64,6 +64,61 @@ TEST_F(LedgerDeathTest, WhatADeadWorkerHeldRunsElsewhereOldestFirst) {
   EXPECT_EQ(counts().deaths_rerun, 1u);
 }
 
+TEST_F(LedgerDeathTest, ADeathTellsWhatBecameOfEachRequest) {
+  using Fate = DeathOutcome::Fate;
+  ready(7, 3);
+  const RequestId guilty = admit(1), innocent = admit(2), expired = admit(3, 0, kMs);
+  const RequestId waiting = admit(4);
+  now_ += 2 * kMs;
+  ledger_.tick(now_);
+  const auto first = die(7, {crashed(guilty), running(innocent), running(expired)});
+  ASSERT_EQ(first.size(), 4u);  // oldest first
+  EXPECT_EQ(first[0].request, guilty);
+  EXPECT_EQ(first[0].seq, 1u);
+  EXPECT_EQ(first[0].fate, Fate::kRunsAgain);
+  EXPECT_EQ(first[0].blamed, 1u);
+  EXPECT_TRUE(first[0].was_running);
+  EXPECT_EQ(first[1].request, innocent);
+  EXPECT_EQ(first[1].fate, Fate::kRunsAgain);
+  EXPECT_EQ(first[1].blamed, 0u);
+  EXPECT_EQ(first[1].begun, 1u);
+  EXPECT_EQ(first[2].request, expired);
+  EXPECT_EQ(first[2].fate, Fate::kWasAnswered);
+  EXPECT_EQ(first[3].request, waiting);
+  EXPECT_FALSE(first[3].was_running);
+  EXPECT_EQ(first[3].begun, 0u);
+  ready(8, 3);
+  const auto second = die(8, {crashed(guilty, 2)});
+  ASSERT_EQ(second.size(), 3u);
+  EXPECT_EQ(second[0].fate, Fate::kAnsweredPoison);
+  EXPECT_EQ(second[0].begun, 2u);
+  EXPECT_TRUE(die(8).empty());  // dead already
+}
+
+TEST_F(LedgerDeathTest, BusyLanesNameWhatTheyHaveHadForLongest) {
+  std::vector<BusyLane> busy;
+  ready(7, 2);
+  ledger_.busy_lanes(busy);
+  EXPECT_TRUE(busy.empty());
+  const std::uint64_t began = now_;
+  const RequestId first = admit(1);
+  now_ += kMs;
+  const RequestId second = admit(2), third = admit(3);  // behind the first
+  ledger_.busy_lanes(busy);
+  ASSERT_EQ(busy.size(), 2u);
+  EXPECT_EQ(busy[0].lane, (LaneRef{7, 0}));
+  EXPECT_EQ(busy[0].oldest, first);
+  EXPECT_EQ(busy[0].leased_ns, began);
+  EXPECT_EQ(busy[1].oldest, second);
+  EXPECT_TRUE(answer(first, {7, 0}));
+  ledger_.busy_lanes(busy);
+  ASSERT_EQ(busy.size(), 2u);
+  EXPECT_EQ(busy[0].oldest, third);
+  ledger_.lane_parked({7, 1}, second, 1, now_);
+  ledger_.busy_lanes(busy);
+  EXPECT_EQ(busy.size(), 1u);
+}
+
 TEST_F(LedgerDeathTest, OldRepliesOfADeadWorkerAreLate) {
   ready(7);
   const RequestId request = admit(1);

@@ -31,8 +31,8 @@ class LedgerTest : public testing::Test {
     return ledger_.lane_replied({.lane = lane, .request = request, .attempt = attempt, .status = status, .compute_ns = kMs},
                                 now_);
   }
-  void die(Incarnation incarnation, std::vector<LaneEvidence> evidence = std::vector<LaneEvidence>(1)) {
-    ledger_.worker_died(incarnation, evidence, now_);
+  std::vector<DeathOutcome> die(Incarnation incarnation, std::vector<LaneEvidence> evidence = std::vector<LaneEvidence>(1)) {
+    return ledger_.worker_died(incarnation, evidence, now_);
   }
   static LaneEvidence running(RequestId request, std::uint64_t attempt = 1) {
     return {.running_request = request, .running_attempt = attempt};
