@@ -131,6 +131,10 @@ int main(int argc, char** argv) {
       ->allow_extra_args(false);
   app.add_option("--config", config, "TOML file with tables [models.NAME]");
   app.add_option("--worker", worker, "the shoal-worker to run instead of the one beside this binary");
+  app.add_option_function<std::string>(
+         "--log-format", [](const std::string& format) { ::setenv("SHOAL_LOG_FORMAT", format.c_str(), 1); },
+         "text: an event, then key=value; or json: an object per line. Default: $SHOAL_LOG_FORMAT, else text")
+      ->check(CLI::IsMember({"text", "json"}));
   app.set_version_flag("--version", "shoald " SHOAL_VERSION);
   try {
     app.parse(argc, argv);

@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::size_t kQueuedLines = 8192;
 
-std::shared_ptr<spdlog::logger> make_sink(std::string name, LogMode mode) {
+std::shared_ptr<spdlog::logger> make_sink(std::string name, LogMode mode, LogFormat format) {
   auto sink = std::make_shared<spdlog::sinks::stderr_sink_mt>();
   std::shared_ptr<spdlog::logger> logger;
   if (mode == LogMode::kDropping) {
@@ -23,7 +23,9 @@ std::shared_ptr<spdlog::logger> make_sink(std::string name, LogMode mode) {
     logger = std::make_shared<spdlog::logger>(std::move(name), std::move(sink));
   }
   logger->set_level(spdlog::level::trace);
-  logger->set_pattern("%Y-%m-%dT%H:%M:%S.%e %l %n[%P] %v");
+  logger->set_pattern(format == LogFormat::kJson
+                          ? R"({"time":"%Y-%m-%dT%H:%M:%S.%e%z","level":"%l","component":"%n","process":%P,%v})"
+                          : "%Y-%m-%dT%H:%M:%S.%e %l %n[%P] %v");
   return logger;
 }
 
@@ -52,7 +54,15 @@ LogLevel log_level_from_environment() {
   return LogLevel::kInfo;
 }
 
-Logger::Logger(std::string name, LogMode mode) : level_(log_level_from_environment()), sink_(make_sink(std::move(name), mode)) {}
+LogFormat log_format_from_environment() {
+  const char* text = std::getenv("SHOAL_LOG_FORMAT");
+  return text && std::string_view(text) == "json" ? LogFormat::kJson : LogFormat::kText;
+}
+
+Logger::Logger(std::string name, LogMode mode)
+    : level_(log_level_from_environment()),
+      format_(log_format_from_environment()),
+      sink_(make_sink(std::move(name), mode, format_)) {}
 Logger::~Logger() { sink_->flush(); }
 
 void Logger::write_line(LogLevel level, const std::string& line) {

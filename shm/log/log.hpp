@@ -1,11 +1,13 @@
 // Log lines on stderr: an event, then key=value. The only place that knows spdlog.
 #pragma once
 
+#include <array>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 
-#include "shm/base/format.hpp"
+#include "shm/log/log_line.hpp"
 
 namespace spdlog {
 class logger;
@@ -20,6 +22,9 @@ enum class LogMode { kDirect, kDropping };
 
 /// "debug", "info", "warn" or "error" from $SHOAL_LOG; info without it.
 LogLevel log_level_from_environment();
+/// "json" or "text" from $SHOAL_LOG_FORMAT; text without it. A line of JSON is an object: time, level, component and process of
+/// the writer, event, and the event's fields.
+LogFormat log_format_from_environment();
 
 /// A named logger. One per component.
 ///   Threads  thread-safe
@@ -50,11 +55,14 @@ class Logger {
  private:
   template <typename... Args>
   void write(LogLevel level, std::string_view pattern, const Args&... args) {
-    if (level >= level_) write_line(level, format(pattern, args...));
+    if (level < level_) return;
+    const std::array<LogArgument, sizeof...(args)> arguments{log_argument(args)...};
+    write_line(level, log_line(format_, pattern, arguments));
   }
   void write_line(LogLevel level, const std::string& line);
 
   LogLevel level_;
+  LogFormat format_;
   std::shared_ptr<spdlog::logger> sink_;
 };
 
