@@ -1,8 +1,8 @@
 #include "client/src/connection.hpp"
 
 #include <fcntl.h>
+#include <sys/fsuid.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -34,20 +34,41 @@ Result<UniqueFd> connect_attach(const std::string& path) {
   return status_from_errno("connect to the daemon at", path, errno);
 }
 
-/// Lets the daemon connect: only those may who may write to the socket's file, and root's is root's. The daemon's user could have
-/// put something else at the path, so the file is looked at before it is given away.
-Status give_to_owner_of(const std::string& attach_path, const std::string& path) {
-  if (::geteuid() != 0) return {};
-  struct stat daemon {
-  }, ours{};
-  const UniqueFd file(::open(path.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC));
-  if (!file || ::stat(attach_path.c_str(), &daemon) != 0 || ::fstat(file.get(), &ours) != 0)
-    return status_from_errno("look at", path, errno);
-  if (ours.st_uid != 0 || !S_ISSOCK(ours.st_mode)) return permission_denied("{} is not the socket that was made there", path);
-  if (::fchownat(file.get(), "", daemon.st_uid, daemon.st_gid, AT_EMPTY_PATH) != 0)
-    return status_from_errno("give the daemon's user", path, errno);
-  return {};
+/// Who listens at the other end, since listen(): not what lies at a path now.
+Result<ucred> peer_of(const UniqueFd& socket, const std::string& path) {
+  ucred peer{};
+  socklen_t size = sizeof peer;
+  if (::getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0)
+    return status_from_errno("ask who serves at", path, errno);
+  if (::geteuid() != 0 && peer.uid != ::geteuid())
+    return permission_denied("the daemon at {} is user {}'s, not yours (user {})", path, peer.uid, ::geteuid());
+  return peer;
 }
+
+/// While alive the calling thread touches files as `user` does, if it is root's: in the directory of another user's daemon root
+/// makes and removes nothing that this user could not, and what it makes there is that user's.
+class FilesAs {
+ public:
+  explicit FilesAs(const ucred& user) : is_other_(::geteuid() == 0 && user.uid != 0) {
+    if (!is_other_) return;
+    uid_ = ::setfsuid(user.uid);
+    gid_ = ::setfsgid(user.gid);
+    is_ok_ = static_cast<uid_t>(::setfsuid(kAsk)) == user.uid && static_cast<gid_t>(::setfsgid(kAsk)) == user.gid;
+  }
+  ~FilesAs() {
+    if (!is_other_) return;
+    ::setfsgid(static_cast<gid_t>(gid_));
+    ::setfsuid(static_cast<uid_t>(uid_));
+  }
+  FilesAs(const FilesAs&) = delete;
+  FilesAs& operator=(const FilesAs&) = delete;
+  bool is_ok() const { return is_ok_; }
+
+ private:
+  static constexpr uid_t kAsk = static_cast<uid_t>(-1);  // changes nothing
+  bool is_other_, is_ok_ = true;
+  int uid_ = 0, gid_ = 0;
+};
 
 }  // namespace
 
@@ -61,6 +82,7 @@ Result<std::unique_ptr<Connection>> Connection::begin(wire::MessageContext& cont
                                                       const Arena* input, const Arena* output) {
   const std::string path = directory + "/attach";
   SHOAL_ASSIGN_OR_RETURN(UniqueFd attach, connect_attach(path));
+  SHOAL_ASSIGN_OR_RETURN(const ucred daemon, peer_of(attach, path));
   wire::ControlMessage message{.kind = wire::ControlKind::kAttach};
   for (const Arena* arena : {input, output}) {
     if (!arena) continue;
@@ -69,18 +91,36 @@ Result<std::unique_ptr<Connection>> Connection::begin(wire::MessageContext& cont
   }
   if (Status sent = wire::send_control(attach.get(), message); !sent.ok())
     return unavailable("daemon at {}: {}", path, sent.message());
-  return std::unique_ptr<Connection>(new Connection(context, path, std::move(attach)));
+  return std::unique_ptr<Connection>(new Connection(context, directory, std::move(attach), daemon));
 }
 
-Connection::Connection(wire::MessageContext& context, std::string attach_path, UniqueFd attach)
+Connection::Connection(wire::MessageContext& context, std::string directory, UniqueFd attach, const ucred& daemon)
     : context_(context),
-      attach_path_(std::move(attach_path)),
+      directory_(std::move(directory)),
+      attach_path_(directory_ + "/attach"),
       attach_(std::move(attach)),
+      daemon_(daemon),
       spare_(::open("/dev/null", O_RDONLY | O_CLOEXEC)),
       give_up_at_ns_(monotonic_now_ns() + kAnswerTimeoutNs) {}
 
-Connection::~Connection() {
-  if (!socket_path_.empty() && state_ != State::kReady) ::unlink(socket_path_.c_str());
+Connection::~Connection() { remove_socket_file(); }
+
+// Where the daemon says, but never outside its directory.
+Status Connection::bind(const std::string& path) {
+  const std::string name = path.substr(path.rfind('/') + 1);
+  if (name.empty() || name == "." || name == "..")
+    return unavailable("daemon at {}: the path '{}' it sent names no file", attach_path_, path);
+  socket_path_ = directory_ + "/" + name;
+  const FilesAs daemon(daemon_);
+  if (!daemon.is_ok()) return permission_denied("daemon at {}: cannot act as its user {}", attach_path_, daemon_.uid);
+  SHOAL_ASSIGN_OR_RETURN(socket_, wire::Dealer::bind(context_, socket_path_));
+  return {};
+}
+
+void Connection::remove_socket_file() {
+  if (socket_path_.empty() || state_ == State::kReady) return;
+  const FilesAs daemon(daemon_);
+  if (daemon.is_ok()) ::unlink(socket_path_.c_str());
 }
 
 Status Connection::advance(std::uint64_t now_ns) {
@@ -103,9 +143,7 @@ Status Connection::handle(const wire::ControlMessage& message) {
     }
     case wire::ControlKind::kPath: {
       if (state_ != State::kAttached || socket_) return {};
-      SHOAL_ASSIGN_OR_RETURN(socket_, wire::Dealer::bind(context_, message.text));
-      socket_path_ = message.text;
-      SHOAL_RETURN_IF_ERROR(give_to_owner_of(attach_path_, socket_path_));
+      SHOAL_RETURN_IF_ERROR(bind(message.text));
       state_ = State::kBound;
       spare_.reset();
       return wire::send_control(attach_.get(), {.kind = wire::ControlKind::kBound});
@@ -124,7 +162,7 @@ Status Connection::receive_welcome() {
   if (*kind != wire::Kind::kWelcome) return unavailable("daemon at {}: its first message is no welcome", attach_path_);
   const wire::ControlHeader answer = wire::make_control(wire::Kind::kWelcomed, 0);
   SHOAL_RETURN_IF_ERROR(socket_.send(std::as_bytes(std::span(&answer, 1))));
-  ::unlink(socket_path_.c_str());  // never zmq_unbind: it cuts the connection
+  remove_socket_file();  // never zmq_unbind: it cuts the connection
   state_ = State::kReady;
   return {};
 }

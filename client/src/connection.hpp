@@ -1,6 +1,8 @@
 // Connection: the way to one daemon, from the attach socket to the first message; a state machine that never blocks.
 #pragma once
 
+#include <sys/socket.h>
+
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -21,7 +23,8 @@ std::string default_directory();
 class Connection {
  public:
   /// Connects to DIRECTORY/attach and sends both arenas (or none when they are null).
-  ///   Errors  kUnavailable: no daemon there (names the socket and how to start one), too few descriptors; kPermissionDenied
+  ///   Errors  kUnavailable: no daemon there (names the socket and how to start one), too few descriptors; kPermissionDenied:
+  ///           it is another user's, and we are not root
   static Result<std::unique_ptr<Connection>> begin(wire::MessageContext& context, const std::string& directory,
                                                    const Arena* input, const Arena* output);
   ~Connection();
@@ -39,14 +42,17 @@ class Connection {
 
  private:
   enum class State { kAttached, kBound, kReady };
-  Connection(wire::MessageContext& context, std::string attach_path, UniqueFd attach);
+  Connection(wire::MessageContext& context, std::string directory, UniqueFd attach, const ucred& daemon);
   Status handle(const wire::ControlMessage& message);
+  Status bind(const std::string& path);
+  void remove_socket_file();
   Status receive_welcome();
   Status no_answer() const;
 
   wire::MessageContext& context_;
-  std::string attach_path_, socket_path_;
+  std::string directory_, attach_path_, socket_path_;
   UniqueFd attach_;
+  ucred daemon_;    // as whom files in its directory are touched
   UniqueFd spare_;  // given up when BOUND is sent: libzmq aborts the process when it cannot accept the connection
   wire::Dealer socket_;
   State state_ = State::kAttached;

@@ -2,6 +2,9 @@
 
 #include <fcntl.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
 #include <zmq.h>
 
 #include <algorithm>
@@ -10,6 +13,7 @@
 
 #include "shm/base/check.hpp"
 #include "shm/base/errors.hpp"
+#include "shm/base/unique_fd.hpp"
 
 namespace shoal::wire {
 namespace {
@@ -17,6 +21,7 @@ namespace {
 constexpr int kHighWaterMark = 100'000;  // far above all credits: it must never be what limits
 constexpr std::size_t kRoutingIdBytes = 9;
 constexpr rlim_t kSpareDescriptors = 16;
+constexpr int kBacklog = 8;  // one peer connects; whoever else tries only fills this
 
 std::array<std::byte, kRoutingIdBytes> routing_id(PeerId peer) {
   std::array<std::byte, kRoutingIdBytes> id;
@@ -40,6 +45,21 @@ bool has_spare_descriptors() {
     if (::fcntl(static_cast<int>(fd), F_GETFD) < 0) ++free_count;
   }
   return free_count >= kSpareDescriptors;
+}
+
+// Bound here rather than by libzmq, which would also unlink the path again, later and on a thread of its own.
+Result<UniqueFd> listen_at(const std::string& path) {
+  UniqueFd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!fd) return status_from_errno("create a socket for", path, errno);
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
+  if (::unlink(path.c_str()) != 0 && errno != ENOENT)  // of one that died between its bind and its first message
+    return status_from_errno("remove", path, errno);
+  if (::bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0)
+    return status_from_errno("bind", path, errno);
+  if (::listen(fd.get(), kBacklog) != 0) return status_from_errno("listen at", path, errno);
+  return fd;
 }
 
 }  // namespace
@@ -172,7 +192,10 @@ Result<Dealer> Dealer::bind(MessageContext& context, const std::string& path) {
   SHOAL_RETURN_IF_ERROR(dealer.set(ZMQ_LINGER, 0));
   SHOAL_RETURN_IF_ERROR(dealer.set(ZMQ_SNDHWM, kHighWaterMark));
   SHOAL_RETURN_IF_ERROR(dealer.set(ZMQ_RCVHWM, kHighWaterMark));
+  SHOAL_ASSIGN_OR_RETURN(UniqueFd listener, listen_at(path));
+  SHOAL_RETURN_IF_ERROR(dealer.set(ZMQ_USE_FD, listener.get()));
   if (::zmq_bind(handle, endpoint(path).c_str()) != 0) return zmq_status("bind", path);
+  (void)listener.release();  // closed with the socket
   return dealer;
 }
 

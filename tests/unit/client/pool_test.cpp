@@ -2,18 +2,23 @@
 
 #include <gtest/gtest.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
+#include <functional>
 #include <thread>
 
 #include "shm/wire/control.hpp"
 
 namespace shoal {
 namespace {
+
+using ControlAnswer = Result<std::optional<wire::ControlMessage>>;
 
 // A directory with an attach socket that behaves as the test wants.
 class PoolTest : public testing::Test {
@@ -24,15 +29,18 @@ class PoolTest : public testing::Test {
   }
   ~PoolTest() override { std::filesystem::remove_all(directory_); }
 
-  UniqueFd listen() const {
+  UniqueFd listen() const { return listen(directory_); }
+  static UniqueFd listen(const std::string& directory) {
     UniqueFd fd(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
     sockaddr_un address{};
     address.sun_family = AF_UNIX;
-    std::strcpy(address.sun_path, (directory_ + "/attach").c_str());
+    std::strcpy(address.sun_path, (directory + "/attach").c_str());
     EXPECT_EQ(::bind(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
     EXPECT_EQ(::listen(fd.get(), 8), 0);
     return fd;
   }
+
+  static ControlAnswer meet_client(const UniqueFd& listener, const std::string& path, const std::function<void()>& before_path);
 
   std::string directory_;
 };
@@ -62,6 +70,78 @@ TEST_F(PoolTest, ADaemonThatSaysNothingIsGivenUp) {
   const UniqueFd listener = listen();
   const auto pool = Pool::connect({.directory = directory_, .connect_timeout = std::chrono::milliseconds(50)});
   EXPECT_EQ(pool.status().code(), StatusCode::kUnavailable);
+}
+
+// A daemon that lets one client in, up to BOUND: `before_path` is called when it has attached. Returns what the client then said.
+ControlAnswer PoolTest::meet_client(const UniqueFd& listener, const std::string& path, const std::function<void()>& before_path) {
+  const UniqueFd client(::accept(listener.get(), nullptr, nullptr));
+  EXPECT_TRUE(wire::receive_control(client.get(), true).ok());
+  before_path();
+  EXPECT_TRUE(wire::send_control(client.get(), {.kind = wire::ControlKind::kPath, .id = 1, .text = path}).ok());
+  return wire::receive_control(client.get(), true);
+}
+
+TEST_F(PoolTest, AClientTouchesNoFileOutsideTheDaemonsDirectory) {
+  const std::string precious = directory_ + "/precious";
+  std::filesystem::create_directory(directory_ + "/daemon");
+  std::ofstream(precious) << "mine";
+  const UniqueFd listener = listen(directory_ + "/daemon");
+  std::jthread daemon([&] {
+    const auto said = meet_client(listener, precious, [] {});
+    EXPECT_EQ((*said)->kind, wire::ControlKind::kBound);
+    EXPECT_TRUE(std::filesystem::is_socket(directory_ + "/daemon/precious"));
+  });
+  EXPECT_FALSE(Pool::connect({.directory = directory_ + "/daemon", .connect_timeout = std::chrono::milliseconds(200)}).ok());
+  daemon.join();
+  EXPECT_TRUE(std::filesystem::is_regular_file(precious));
+  EXPECT_FALSE(std::filesystem::exists(directory_ + "/daemon/precious"));  // what it made it removed
+}
+
+TEST_F(PoolTest, RootTouchesFilesInAnotherUsersDirectoryAsThatUser) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root has more rights than the daemon's user";
+  constexpr uid_t kNobody = 65534;
+  const std::string theirs = directory_ + "/daemon", roots = directory_ + "/roots";
+  std::filesystem::create_directory(theirs);
+  std::filesystem::create_directory(roots);
+  std::ofstream(roots + "/c1") << "root's";
+  std::filesystem::permissions(directory_, std::filesystem::perms(0711));
+  ASSERT_EQ(::chown(theirs.c_str(), kNobody, kNobody), 0);
+  ASSERT_EQ(::setegid(kNobody), 0);
+  ASSERT_EQ(::seteuid(kNobody), 0);
+  const UniqueFd listener = listen(theirs);  // SO_PEERCRED: whoever listened
+  ASSERT_EQ(::seteuid(0), 0);
+  ASSERT_EQ(::setegid(0), 0);
+  {
+    std::jthread daemon([&] {
+      EXPECT_EQ((*meet_client(listener, theirs + "/c1", [] {}))->kind, wire::ControlKind::kBound);
+      struct stat made {};
+      EXPECT_EQ(::stat((theirs + "/c1").c_str(), &made), 0);
+      EXPECT_EQ(made.st_uid, kNobody);
+    });
+    EXPECT_FALSE(Pool::connect({.directory = theirs, .connect_timeout = std::chrono::milliseconds(200)}).ok());
+  }
+  // Now its directory is another one by the time the path comes.
+  std::jthread daemon([&] {
+    const auto said = meet_client(listener, theirs + "/c1", [&] {
+      std::filesystem::rename(theirs, directory_ + "/elsewhere");
+      std::filesystem::create_symlink(roots, theirs);
+    });
+    EXPECT_FALSE(said.ok()) << "the client bound in root's directory";
+  });
+  const auto pool = Pool::connect({.directory = theirs, .connect_timeout = std::chrono::milliseconds(200)});
+  EXPECT_EQ(pool.status().code(), StatusCode::kPermissionDenied) << pool.status().to_string();
+  EXPECT_TRUE(std::filesystem::is_regular_file(roots + "/c1"));
+}
+
+TEST_F(PoolTest, AnotherUsersDaemonIsNotUsed) {
+  if (::geteuid() != 0) GTEST_SKIP() << "another user is needed";
+  const UniqueFd listener = listen(directory_);
+  std::filesystem::permissions(directory_, std::filesystem::perms(0777));
+  std::filesystem::permissions(directory_ + "/attach", std::filesystem::perms(0777));
+  ASSERT_EQ(::seteuid(65534), 0);
+  const auto pool = Pool::connect({.directory = directory_});
+  ASSERT_EQ(::seteuid(0), 0);
+  EXPECT_EQ(pool.status().code(), StatusCode::kPermissionDenied) << pool.status().to_string();
 }
 
 TEST_F(PoolTest, ADirectoryWhosePathIsTooLongIsRefused) {
