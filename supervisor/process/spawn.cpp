@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -34,7 +35,10 @@ std::vector<std::string> merged_environment(const std::vector<std::string>& ours
 }
 
 // Only async-signal-safe calls: this is the child of a process with threads.
-[[noreturn]] void run_child(const char* program, char** arguments, char** environment, int control) {
+[[noreturn]] void run_child(const char* program, char** arguments, char** environment, int control, pid_t parent) {
+  // A child that loads for half a minute would not look at its control socket: it ends with the thread that made it.
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (::getppid() != parent) ::_exit(127);
   sigset_t none;
   ::sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
@@ -62,9 +66,10 @@ Result<Child> spawn(const SpawnOptions& options) {
   arguments.insert(arguments.end(), options.arguments.begin(), options.arguments.end());
   std::vector<std::string> environment = merged_environment(options.environment);
   const std::vector<char*> argv = pointers(arguments), envp = pointers(environment);
-  const pid_t pid = ::fork();
+  const pid_t parent = ::getpid(), pid = ::fork();
   if (pid < 0) return status_from_errno("fork for", program, errno);
-  if (pid == 0) run_child(program.c_str(), const_cast<char**>(argv.data()), const_cast<char**>(envp.data()), options.control);
+  if (pid == 0)
+    run_child(program.c_str(), const_cast<char**>(argv.data()), const_cast<char**>(envp.data()), options.control, parent);
   // Race-free: the child is ours to reap, so its pid cannot be used again before.
   Child child{pid, UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)))};
   if (!child.pidfd) {

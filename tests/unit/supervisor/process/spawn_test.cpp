@@ -4,6 +4,9 @@
 #include <poll.h>
 #include <signal.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "shm/wire/control.hpp"
 #include "supervisor/process/backoff.hpp"
@@ -41,6 +44,29 @@ TEST(Spawn, GivesTheChildDescriptorThreeTheEnvironmentAndNothingElse) {
   EXPECT_EQ(std::stoi(text), 5);  // 0 to 3, and the directory that ls reads
   const ssize_t size = ::recv(pair.ours.get(), text, sizeof text, 0);
   EXPECT_EQ(std::string(text, static_cast<std::size_t>(size)), "/x\n");
+}
+
+TEST(Spawn, TheChildEndsWithItsParentWhateverItIsDoing) {
+  int ends[2];
+  ASSERT_EQ(::pipe(ends), 0);
+  const pid_t parent = ::fork();
+  if (parent == 0) {
+    const auto child = spawn({.program = "/bin/sleep", .arguments = {"60"}});
+    const pid_t pid = child.ok() ? child->pid : -1;
+    if (::write(ends[1], &pid, sizeof pid) != sizeof pid) ::_exit(1);
+    ::pause();
+  }
+  pid_t orphan = -1;
+  ASSERT_EQ(::read(ends[0], &orphan, sizeof orphan), ssize_t{sizeof orphan});
+  const UniqueFd pidfd(static_cast<int>(::syscall(SYS_pidfd_open, orphan, 0)));
+  ASSERT_TRUE(pidfd);
+  ::kill(parent, SIGKILL);
+  ::waitpid(parent, nullptr, 0);
+  pollfd ended{pidfd.get(), POLLIN, 0};
+  EXPECT_EQ(::poll(&ended, 1, 5000), 1);
+  ::kill(orphan, SIGKILL);
+  ::close(ends[0]);
+  ::close(ends[1]);
 }
 
 TEST(Spawn, NamesAProgramThatIsNotThere) {
