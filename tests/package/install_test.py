@@ -62,8 +62,12 @@ class Installed(unittest.TestCase):
             for line in run("nm", "-DC", "--defined-only", library).stdout.splitlines():
                 name = line.split(" ", 2)[2]
                 with self.subTest(library=library.name, symbol=name):
-                    self.assertTrue(name == "SHOAL_0" or "shoal::" in name.split("(")[0] or "operator==(shoal::" in name)
+                    self.assertTrue(name == f"SHOAL_{ABI_VERSION}" or "shoal::" in name.split("(")[0] or "operator==(shoal::" in name)
                     self.assertNotRegex(name.split("(")[0], private)
+
+    def test_a_library_of_another_version_is_not_taken_for_this_one(self):
+        for library in libraries():
+            self.assertIn(f"Library soname: [{library.name}.{ABI_VERSION}]", run("readelf", "-d", library).stdout)
 
     def test_a_client_needs_no_executor_and_no_pictures(self):
         needed = run("readelf", "-d", libraries()[-1]).stdout

@@ -25,9 +25,15 @@ function(shoal_library name)
   target_link_libraries(${name} PUBLIC $<BUILD_INTERFACE:shoal_flags> ${arg_DEPENDS})
 endfunction()
 
+# What libraries of other versions must not be taken for: until 1.0 a minor version may break what is linked against.
+set(SHOAL_ABI_VERSION ${PROJECT_VERSION_MAJOR})
+if(PROJECT_VERSION_MAJOR EQUAL 0)
+  string(APPEND SHOAL_ABI_VERSION .${PROJECT_VERSION_MINOR})
+endif()
+
 # shoal_shared_library(NAME EXPORT_NAME name MAP file PARTS target ... HEADERS file ... BASE_DIRS dir ... [DEPENDS target ...]):
-# a library that programs outside this tree link, from the objects of the folders in PARTS and what these need. It shows what MAP names
-# and nothing else; DEPENDS are libraries of this kind whose types its headers use.
+# a library that programs outside this tree link, from the objects of the folders in PARTS and what these need. It shows what MAP names,
+# under this ABI version, and nothing else; DEPENDS are libraries of this kind whose types its headers use.
 function(shoal_shared_library name)
   cmake_parse_arguments(arg "" "EXPORT_NAME;MAP" "PARTS;HEADERS;BASE_DIRS;DEPENDS" ${ARGN})
   add_library(${name} SHARED)
@@ -38,13 +44,14 @@ function(shoal_shared_library name)
   endforeach()
   target_sources(${name} PUBLIC FILE_SET HEADERS BASE_DIRS ${arg_BASE_DIRS} FILES ${arg_HEADERS})
   target_compile_features(${name} INTERFACE cxx_std_20)
-  cmake_path(ABSOLUTE_PATH arg_MAP)
-  target_link_options(${name} PRIVATE -Wl,--version-script=${arg_MAP})
+  set(map ${CMAKE_CURRENT_BINARY_DIR}/${name}.map)
+  configure_file(${arg_MAP} ${map} @ONLY)
+  target_link_options(${name} PRIVATE -Wl,--version-script=${map})
   if(NOT CMAKE_CXX_FLAGS MATCHES "-fsanitize")  # clang's sanitizers leave their names to the program
     target_link_options(${name} PRIVATE -Wl,--no-undefined)
   endif()
-  set_target_properties(${name} PROPERTIES PREFIX "" EXPORT_NAME ${arg_EXPORT_NAME} LINKER_LANGUAGE CXX LINK_DEPENDS ${arg_MAP}
-    VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR} LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/lib)
+  set_target_properties(${name} PROPERTIES PREFIX "" EXPORT_NAME ${arg_EXPORT_NAME} LINKER_LANGUAGE CXX LINK_DEPENDS ${map}
+    VERSION ${PROJECT_VERSION} SOVERSION ${SHOAL_ABI_VERSION} LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/lib)
   install(TARGETS ${name} EXPORT shoalTargets
     LIBRARY COMPONENT libshoal NAMELINK_COMPONENT libshoal-dev
     FILE_SET HEADERS COMPONENT libshoal-dev)
