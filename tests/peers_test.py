@@ -1,8 +1,11 @@
 #!/usr/bin/env python3
 """What tools/bench peers does with times and with its children, without installing any other engine."""
 import os
+import signal
+import subprocess
 import sys
 import tempfile
+import threading
 import time
 import unittest
 from pathlib import Path
@@ -10,8 +13,11 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tools" / "benchmarks"))
 sys.dont_write_bytecode = True
 
+import harness  # noqa: E402
 import peer_table  # noqa: E402
 import peers  # noqa: E402
+
+BENCH = Path(__file__).resolve().parent.parent / "tools" / "bench"
 
 
 def engine(script):
@@ -92,6 +98,31 @@ class Children(unittest.TestCase):
         with self.assertRaisesRegex(peers.EngineError, "ended with -9"):
             hanging.ask("run 1", limit_s=0.3)
 
+    def test_one_that_died_between_two_questions_is_an_error_and_no_more(self):
+        with engine("while True: print(input(), flush=True)") as gone:
+            gone.ask("run 1")
+            gone.process.kill()
+            gone.process.wait()
+            with self.assertRaisesRegex(peers.EngineError, "ended with -9"):
+                gone.ask("run 2")
+        with engine("while True: print(input(), flush=True)") as gone:
+            gone.ask("run 1")
+            gone.process.kill()
+            gone.process.wait()
+            with self.assertRaisesRegex(peers.EngineError, "ended with -9"):
+                gone.run(1, "cpu")
+            with self.assertRaisesRegex(harness.BenchError, "ended before its memory"):
+                harness.pss_bytes(gone.process.pid)
+
+    def test_no_timer_outlives_an_interrupted_question(self):
+        slow = self.enterContext(engine("import time; input(); time.sleep(1000)"))
+        signal.signal(signal.SIGALRM, lambda *_: sys.exit(143))
+        signal.setitimer(signal.ITIMER_REAL, 0.2)
+        with self.assertRaises(SystemExit):
+            slow.ask("run 1")
+        self.assertEqual([thread for thread in threading.enumerate() if isinstance(thread, threading.Timer) and thread.is_alive()
+                          and not thread.finished.is_set()], [])
+
     def test_the_input_is_an_npy_file_of_noise(self):
         with tempfile.TemporaryDirectory() as directory:
             path = Path(directory) / "input.npy"
@@ -100,6 +131,14 @@ class Children(unittest.TestCase):
         self.assertEqual(len(values), 96)
         self.assertTrue(all(-1 <= v < 1 for v in values))
         self.assertGreater(len(set(values)), 90)
+
+
+class CommandLine(unittest.TestCase):
+    def test_words_that_are_none_are_named(self):
+        for option in ("--peers", "--parts", "--precision"):
+            run = subprocess.run([sys.executable, BENCH, "peers", option, "mxnte"], capture_output=True, text=True)
+            self.assertEqual(run.returncode, 2)
+            self.assertIn("'mxnte' is none of", run.stderr)
 
 
 if __name__ == "__main__":

@@ -2,10 +2,21 @@
 """tools/bench runs and reports: that its figures are right is for those who read them."""
 import json
 import os
+import signal
 import subprocess
+import tempfile
+import time
 import unittest
+from pathlib import Path
 
-from support import BIN, SHAPES, SOURCE
+from support import BIN, SHAPES, SOURCE, processes_of
+
+
+def wait_until(condition, limit_s=20):
+    deadline = time.monotonic() + limit_s
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
 
 
 def bench(*words):
@@ -36,6 +47,24 @@ class Bench(unittest.TestCase):
                              env=dict(os.environ, SHOAL_BIN_DIR=str(BIN)))
         self.assertNotEqual(run.returncode, 0)
         self.assertIn("no-such-net", run.stderr)
+
+    def test_a_daemon_that_does_not_get_ready_says_why(self):
+        for benchmark in ("memory", "pool"):
+            run = subprocess.run([SOURCE / "tools" / "bench", benchmark, "--model", SHAPES / "shapes", "--input", "pictures"],
+                                 capture_output=True, text=True, timeout=50, env=dict(os.environ, SHOAL_BIN_DIR=str(BIN)))
+            self.assertNotEqual(run.returncode, 0)
+            self.assertIn("pictures", run.stderr)
+
+    def test_an_interrupted_bench_leaves_nothing(self):
+        with tempfile.TemporaryDirectory() as directory:
+            run = subprocess.Popen([SOURCE / "tools" / "bench", "pool", "--model", SHAPES / "shapes", "--shape", "1,3,64,64"],
+                                   stdout=subprocess.DEVNULL, env=dict(os.environ, SHOAL_BIN_DIR=str(BIN), TMPDIR=directory))
+            daemons = []
+            wait_until(lambda: daemons or daemons.extend(p for d in Path(directory).glob("*/shoal-bench-*") for p in processes_of(d)))
+            run.send_signal(signal.SIGTERM)
+            self.assertEqual(run.wait(20), 143)
+            wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in daemons))
+            self.assertEqual(list(Path(directory).iterdir()), [])
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ namespace shoal::bench {
 class Daemon {
  public:
   /// Starts the shoald beside this binary with these --model arguments and waits until all models answer.
-  ///   Errors  kUnavailable after 60 s, kInternal
+  ///   Errors  kUnavailable: shoald ended (its last line), a model failed (its reason), or 60 s were over
   static Result<Daemon> start(const std::vector<std::string>& models);
   Daemon(Daemon&& other) noexcept;
   Daemon& operator=(Daemon&&) = delete;
@@ -26,6 +26,7 @@ class Daemon {
 
  private:
   Daemon(std::string directory, pid_t pid) : directory_(std::move(directory)), pid_(pid) {}
+  Status wait_until_ready();
   std::string directory_;
   pid_t pid_ = -1;
 };
@@ -34,6 +35,7 @@ class Daemon {
 struct DaemonStats {
   std::uint64_t bytes_read = 0;
   bool all_ready = false;
+  std::string failure;             ///< why a model is not served, when one is not
   std::vector<pid_t> worker_pids;  ///< of the first model, ready ones
 };
 Result<DaemonStats> read_stats(Pool& pool);

@@ -1,4 +1,5 @@
 """What the measurements of tools/bench share: binaries, checkpoints with rule-made weights, daemons. Standard library only."""
+import ctypes
 import json
 import os
 import shutil
@@ -11,6 +12,17 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = ROOT / "build" / "bench"
+PR_SET_PDEATHSIG = 1  # of Linux
+
+
+class BenchError(Exception):
+    """What could not be measured, and why."""
+
+
+def dies_with_us(signal_number):
+    """A preexec_fn: the child gets this signal when we end, however that is."""
+    libc = ctypes.CDLL(None)
+    return lambda: libc.prctl(PR_SET_PDEATHSIG, signal_number)
 
 
 def binary(name):
@@ -48,17 +60,21 @@ def network(name):
     prefix = BUILD / name / name
     if not Path(f"{prefix}-0000.params").exists():
         prefix.parent.mkdir(parents=True, exist_ok=True)
-        subprocess.run([binary("make-model"), "--symbol", f"{data}/{name}-symbol.json", "--shape", "data=1,3,224,224", str(prefix)],
-                       check=True, stdout=subprocess.DEVNULL)
+        with tempfile.TemporaryDirectory(dir=prefix.parent) as half_made:  # what is under its name is whole
+            subprocess.run([binary("make-model"), "--symbol", f"{data}/{name}-symbol.json", "--shape", "data=1,3,224,224",
+                            f"{half_made}/{name}"], check=True, stdout=subprocess.DEVNULL)
+            for file in sorted(Path(half_made).iterdir(), key=lambda file: file.suffix == ".params"):  # the parameters last
+                file.rename(prefix.parent / file.name)
     return str(prefix)
 
 
 def pss_bytes(pid):
     """Proportional set size: a page of n processes counts 1/n in each."""
-    for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
-        if line.startswith("Pss:"):
-            return int(line.split()[1]) * 1024
-    return 0
+    try:
+        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:"))
+    except (OSError, StopIteration):
+        raise BenchError(f"process {pid} ended before its memory was read") from None
 
 
 def cpu_name():
@@ -68,25 +84,27 @@ def cpu_name():
     return "unknown"
 
 
-def write_model(directory, prefix, shape):
-    """A model directory: links to a checkpoint's files and a model.toml."""
+def write_model(directory, prefix, shape, name="data"):
+    """A model directory: links to a checkpoint's files and a model.toml, which says the shape of the input `name`."""
     directory.mkdir()
     for file in Path(prefix).parent.glob(Path(prefix).name + "-*"):
         (directory / file.name).symlink_to(file.resolve())
-    (directory / "model.toml").write_text(f'inputs = [{{name = "data", shape = {list(shape)}}}]\n')
+    (directory / "model.toml").write_text(f'inputs = [{{name = "{name}", shape = {list(shape)}}}]\n')
     return directory
 
 
 class Daemon:
-    """shoald on a directory of its own, with one model. environment: added to this process's."""
+    """shoald on a directory of its own, with one model. environment: added to this process's. Errors: BenchError, with its reason."""
 
-    def __init__(self, name, prefix, shape, environment=None, **options):
+    def __init__(self, name, prefix, shape, environment=None, input_name="data", **options):
         self.directory = tempfile.mkdtemp(prefix="shoal-bench-")
-        model = write_model(Path(self.directory) / "model", prefix, shape)
+        model = write_model(Path(self.directory) / "model", prefix, shape, input_name)
         extra = "".join(f",{key}={value}" for key, value in options.items())
         self.environment = dict(os.environ, SHOAL_DIR=self.directory, **(environment or {}))
-        self.process = subprocess.Popen([binary("shoald"), "--model", f"{name}={model}{extra}"], env=self.environment,
-                                        stderr=subprocess.DEVNULL)
+        self.log = Path(self.directory) / "log.txt"
+        with self.log.open("w") as log:
+            self.process = subprocess.Popen([binary("shoald"), "--model", f"{name}={model}{extra}"], env=self.environment,
+                                            stderr=log, preexec_fn=dies_with_us(signal.SIGTERM))
         try:
             self.wait_until_ready()
         except BaseException:  # nobody else would stop it
@@ -95,10 +113,23 @@ class Daemon:
 
     def wait_until_ready(self):
         deadline = time.monotonic() + 60
-        while subprocess.run([binary("shoal"), "status", "--ready"], env=self.environment, capture_output=True).returncode:
-            if time.monotonic() > deadline:
-                sys.exit("bench: the daemon is not ready after 60 s")
+        while True:
+            status = subprocess.run([binary("shoal"), "status", "--ready"], env=self.environment, capture_output=True, text=True)
+            if status.returncode == 0:
+                return
+            if self.process.poll() is not None:
+                last = self.log.read_text().strip().splitlines()[-1:]
+                raise BenchError(f"shoald ended with {self.process.returncode}: {' '.join(last)}")
+            if any(model["state"] == "failed" for model in self.models()) or time.monotonic() > deadline:
+                raise BenchError("the daemon is not ready: " + " ".join(status.stderr.split()))
             time.sleep(0.02)
+
+    def models(self):
+        """As `shoal status` has them; none while it does not answer."""
+        try:
+            return self.status()["models"]
+        except subprocess.CalledProcessError:
+            return []
 
     def __enter__(self):
         return self
@@ -121,5 +152,5 @@ class Daemon:
     def bench(self, *words):
         run = subprocess.run([binary("shoal-bench"), *map(str, words)], env=self.environment, capture_output=True, text=True)
         if run.returncode:
-            sys.exit(f"bench: shoal-bench {' '.join(map(str, words))}: {run.stderr}")
+            raise BenchError(f"shoal-bench {' '.join(map(str, words))}: {run.stderr.strip()}")
         return json.loads(run.stdout)

@@ -21,7 +21,8 @@ struct ModelBenchOptions {
 ///   run [N]      N runs, or one                             -> their wall times in milliseconds
 ///   output FILE  writes the first output as .npy            -> "ok"
 ///   threads      threads this process has, load until now   -> their number
-///   tuning       where the choice of algorithms comes from  -> "off", "record", "measured 1234 ms", "failed: why"
+///   tuning       where the choice of algorithms comes from  -> "off", "packed L", "record L", "measured L in 1234 ms" (L: the
+///   layout), "failed: why"
 /// Errors: the Status of loading or of a command.
 Status serve_model(const ModelBenchOptions& options);
 

@@ -6,7 +6,7 @@ before a time counts.
 """
 import array
 import contextlib
-import ctypes
+import itertools
 import os
 import random
 import shutil
@@ -21,7 +21,7 @@ import time
 from pathlib import Path
 
 import peer_table
-from harness import BUILD, Daemon, binary, network, note, pss_bytes
+from harness import BUILD, BenchError, Daemon, binary, dies_with_us, network, note, pss_bytes
 
 HERE = Path(__file__).resolve().parent
 PACKAGES = {"onnxruntime": ["numpy==2.4.6", "onnx==1.23.2", "onnxruntime==1.31.1"],
@@ -34,10 +34,11 @@ START_LIMIT_S = 400   # PyTorch compiles three times
 QUICK_START = {"pytorch": "script"}  # its compiler would need half a minute to the first answer
 BURST_MS = 250        # one engine's share of a round, about
 TOLERANCE = 1e-4  # of max|reference|: other weights or another input change a hundred times more
-PR_SET_PDEATHSIG, CPUCLOCK_SCHED = 1, 2  # of Linux; the second makes a clock of a pid, as clock_getcpuclockid(3) does
+CPUCLOCK_SCHED = 2  # of Linux: makes a clock of a pid, as clock_getcpuclockid(3) does
+PARTS = ["speed", "cold", "memory"]
 
 
-class EngineError(Exception):
+class EngineError(BenchError):
     pass
 
 
@@ -108,10 +109,10 @@ class Engine:
     def __init__(self, name, words, cores, extra):
         self.name = name
         self.errors = tempfile.TemporaryFile("w+")
-        libc = ctypes.CDLL(None)
+        end_with_us = dies_with_us(signal.SIGKILL)  # stopped, it would never see its standard input close
 
-        def prepare():  # a stopped child would never see its standard input close: it dies with this process instead
-            libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        def prepare():
+            end_with_us()
             os.sched_setaffinity(0, cores)
 
         self.started = time.perf_counter()
@@ -121,6 +122,7 @@ class Engine:
     def ask(self, line, limit_s=120):
         self.process.send_signal(signal.SIGCONT)
         watchdog = threading.Timer(limit_s, self.process.kill)
+        watchdog.daemon = True
         watchdog.start()
         try:
             self.process.stdin.write(line + "\n")
@@ -128,7 +130,8 @@ class Engine:
             answer = self.process.stdout.readline()
         except BrokenPipeError:
             answer = ""
-        watchdog.cancel()
+        finally:
+            watchdog.cancel()
         if not answer:
             code = self.process.wait()
             self.errors.seek(0)
@@ -144,7 +147,10 @@ class Engine:
         return times if clock == "wall" else [(self.cpu_ms() - before) / count] * count
 
     def cpu_ms(self):
-        return time.clock_gettime_ns((~self.process.pid << 3) | CPUCLOCK_SCHED) / 1e6
+        try:
+            return time.clock_gettime_ns((~self.process.pid << 3) | CPUCLOCK_SCHED) / 1e6
+        except OSError:
+            raise EngineError(f"ended with {self.process.wait()} between two runs") from None
 
     def output(self, directory):
         self.ask(f"output {directory}/output.npy")
@@ -156,7 +162,8 @@ class Engine:
     def __exit__(self, *_):
         self.process.kill()
         self.process.wait()
-        self.process.stdin.close()
+        with contextlib.suppress(BrokenPipeError):  # what it died without reading
+            self.process.stdin.close()
         self.process.stdout.close()
         self.errors.close()
 
@@ -184,10 +191,12 @@ class Bench:
         file, source = BUILD / Path(prefix).name / f"batch{batch}.onnx", Path(f"{prefix}-0000.params")
         if "onnxruntime" in self.pythons and not (file.exists() and file.stat().st_mtime > source.stat().st_mtime):
             file.parent.mkdir(parents=True, exist_ok=True)
-            run = subprocess.run([self.pythons["onnxruntime"], HERE / "mxnet_to_onnx.py", prefix, self.shape(batch), file],
+            half_made = file.with_suffix(".half-made")
+            run = subprocess.run([self.pythons["onnxruntime"], HERE / "mxnet_to_onnx.py", prefix, self.shape(batch), half_made],
                                  stderr=subprocess.PIPE, text=True)
             if run.returncode:
                 raise EngineError("as ONNX: " + " ".join(run.stderr.splitlines()[-1:]))
+            half_made.rename(file)
         return file
 
     @staticmethod
@@ -264,9 +273,11 @@ class Bench:
         return statistics.median(engine.run(count, self.arguments.clock))
 
     def speed(self):
-        rows = [self.row(model, batch, threads) for model in self.arguments.models for batch in self.arguments.batch
-                for threads in self.arguments.threads]
-        return {"rows": rows, "summary": peer_table.means(rows)}
+        """Yields what is known after each row."""
+        rows = []
+        for model, batch, threads in itertools.product(self.arguments.models, self.arguments.batch, self.arguments.threads):
+            rows.append(self.row(model, batch, threads))
+            yield {"rows": rows, "summary": peer_table.means(rows)}
 
     def seconds_to_answer(self, name, prefix, cache):
         with self.start(name, prefix, 1, 1, cache=cache, variant=QUICK_START.get(name)) as engine:
@@ -300,7 +311,7 @@ class Bench:
                 try:
                     first.append(measure(name, prefix, cache))
                     second.append(measure(name, prefix, cache))
-                except (EngineError, SystemExit) as error:  # a daemon that is not ready in time says so by SystemExit
+                except BenchError as error:
                     if not round_:
                         self.missed(name, "cold start", error)
                 shutil.rmtree(cache)
@@ -324,7 +335,7 @@ class Bench:
             measure = self.pool_memory if name not in self.names else self.peer_memory
             try:
                 sizes[name] = measure(name, prefix, counts)
-            except (EngineError, SystemExit) as error:
+            except BenchError as error:
                 self.missed(name, "memory", error)
         return {"model": Path(prefix).name, "processes": counts, "engines": sizes}
 
@@ -356,13 +367,20 @@ def measure(arguments):
         binary(name)  # better now than after the speed of everything
     bench = Bench(arguments)
     result = {}
+
+    def so_far():
+        return {"rounds": arguments.rounds, "clock": arguments.clock, "peers": [PACKAGES[name][-1] for name in bench.names if name in PACKAGES],
+                "missing": bench.missing, "seconds": time.monotonic() - started, **result}
+
     try:
         if "speed" in arguments.parts:
-            result.update(bench.speed())
+            for rows in bench.speed():
+                result.update(rows)
+                arguments.keep(so_far())
         for part in ("cold", "memory"):
             if part in arguments.parts:
                 result[part] = getattr(bench, part)()
+                arguments.keep(so_far())
     finally:
         shutil.rmtree(bench.directory, ignore_errors=True)
-    return {"rounds": arguments.rounds, "clock": arguments.clock, "peers": [PACKAGES[name][-1] for name in bench.names if name in PACKAGES], "missing": bench.missing,
-            "seconds": time.monotonic() - started, **result}
+    return so_far()

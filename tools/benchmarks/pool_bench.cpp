@@ -47,7 +47,7 @@ struct PoolRun {
 };
 
 // Keeps `window` requests of one loaned tensor in flight.
-Result<PoolRun> run_pool(Pool& pool, const std::string& model, const Tensor& input, int requests, int window) {
+Result<PoolRun> run_pool(Pool& pool, const std::string& model, const NamedTensor& input, int requests, int window) {
   PoolRun run;
   struct Flight {
     Prediction prediction;
@@ -58,7 +58,7 @@ Result<PoolRun> run_pool(Pool& pool, const std::string& model, const Tensor& inp
   for (int submitted = 0, answered = 0; answered < requests; ++answered) {
     for (; submitted < requests && static_cast<int>(flights.size()) < window; ++submitted) {
       const auto now = SteadyClock::now();
-      flights.push_back({pool.submit(model, {{"data", input}}), now});
+      flights.push_back({pool.submit(model, {input}), now});
     }
     const Result<Tensors>& outputs = flights.front().prediction.get();
     if (!outputs.ok()) return outputs.status();
@@ -72,10 +72,10 @@ Result<PoolRun> run_pool(Pool& pool, const std::string& model, const Tensor& inp
 Result<double> bytes_per_request(Pool& pool, std::int64_t floats) {
   constexpr int kRequests = 200;
   SHOAL_ASSIGN_OR_RETURN(const Tensor input, pool.loan(DType::kFloat32, {1, floats}));
-  SHOAL_ASSIGN_OR_RETURN(const PoolRun warm, run_pool(pool, "identity", input, 10, 1));
+  SHOAL_ASSIGN_OR_RETURN(const PoolRun warm, run_pool(pool, "identity", {"data", input}, 10, 1));
   SHOAL_ASSIGN_OR_RETURN(const DaemonStats before, read_stats(pool));
   SHOAL_ASSIGN_OR_RETURN(const DaemonStats between, read_stats(pool));
-  SHOAL_ASSIGN_OR_RETURN(const PoolRun run, run_pool(pool, "identity", input, kRequests, 1));
+  SHOAL_ASSIGN_OR_RETURN(const PoolRun run, run_pool(pool, "identity", {"data", input}, kRequests, 1));
   SHOAL_ASSIGN_OR_RETURN(const DaemonStats after, read_stats(pool));
   const auto control = between.bytes_read - before.bytes_read;  // what asking costs
   return static_cast<double>(after.bytes_read - between.bytes_read - control) / kRequests;
@@ -101,7 +101,7 @@ Result<double> burst_ms(Run run) {
 }
 
 // Requests per second with two in flight per worker, so that none of them waits for the client.
-Result<double> throughput(Pool& pool, const Tensor& input, int workers) {
+Result<double> throughput(Pool& pool, const NamedTensor& input, int workers) {
   SHOAL_ASSIGN_OR_RETURN(const PoolRun run, run_pool(pool, "model", input, kRequestsOfWorker * workers, 2 * workers));
   return kRequestsOfWorker * workers / run.seconds;
 }
@@ -120,11 +120,11 @@ Status bench_roundtrip(int rounds) {
   SHOAL_ASSIGN_OR_RETURN(const Daemon daemon, Daemon::start({"identity=builtin:identity,workers=1"}));
   SHOAL_ASSIGN_OR_RETURN(Pool pool, daemon.connect());
   SHOAL_ASSIGN_OR_RETURN(const Tensor input, pool.loan(DType::kFloat32, {1, 256}));
-  SHOAL_ASSIGN_OR_RETURN(const PoolRun warm, run_pool(pool, "identity", input, 1000, 1));
+  SHOAL_ASSIGN_OR_RETURN(const PoolRun warm, run_pool(pool, "identity", {"data", input}, 1000, 1));
   std::vector<double> pool_p50, bare_p50;
   Json rows = Json::array();
   for (int round = 0; round < rounds; ++round) {
-    SHOAL_ASSIGN_OR_RETURN(const PoolRun run, run_pool(pool, "identity", input, kRoundRequests, 1));
+    SHOAL_ASSIGN_OR_RETURN(const PoolRun run, run_pool(pool, "identity", {"data", input}, kRoundRequests, 1));
     const BaselineRun bare = run_baseline(daemon.directory(), {.requests = kRoundRequests});
     pool_p50.push_back(percentile(run.round_trips_us, 0.5));
     bare_p50.push_back(percentile(bare.round_trips_us, 0.5));
@@ -144,10 +144,10 @@ Status bench_pipelined(int rounds) {
   SHOAL_ASSIGN_OR_RETURN(const Daemon daemon, Daemon::start({"identity=builtin:identity,workers=1"}));
   SHOAL_ASSIGN_OR_RETURN(Pool pool, daemon.connect());
   SHOAL_ASSIGN_OR_RETURN(const Tensor input, pool.loan(DType::kFloat32, {1, 256}));
-  SHOAL_ASSIGN_OR_RETURN(const PoolRun warm, run_pool(pool, "identity", input, kPipelinedRequests / 5, kWindow));
+  SHOAL_ASSIGN_OR_RETURN(const PoolRun warm, run_pool(pool, "identity", {"data", input}, kPipelinedRequests / 5, kWindow));
   std::vector<double> pool_rate, bare_rate, ratios;
   for (int round = 0; round < rounds; ++round) {
-    SHOAL_ASSIGN_OR_RETURN(const PoolRun run, run_pool(pool, "identity", input, kPipelinedRequests, kWindow));
+    SHOAL_ASSIGN_OR_RETURN(const PoolRun run, run_pool(pool, "identity", {"data", input}, kPipelinedRequests, kWindow));
     const BaselineRun bare = run_baseline(daemon.directory(), {.requests = kPipelinedRequests, .window = kWindow});
     pool_rate.push_back(kPipelinedRequests / run.seconds);
     bare_rate.push_back(kPipelinedRequests / bare.seconds);
@@ -190,20 +190,21 @@ Status bench_pool(int rounds, const std::string& model) {
   SHOAL_ASSIGN_OR_RETURN(Pool pool, one.connect());
   SHOAL_ASSIGN_OR_RETURN(Pool pool_of_two, two.connect());
   SHOAL_ASSIGN_OR_RETURN(const ModelInfo info, pool.describe("model"));
-  const Shape shape = batch_of_one(info.inputs[0]);
-  SHOAL_ASSIGN_OR_RETURN(const Tensor input, pool.loan(DType::kFloat32, shape));
-  SHOAL_ASSIGN_OR_RETURN(const Tensor input_of_two, pool_of_two.loan(DType::kFloat32, shape));
+  const TensorSpec& spec = info.inputs[0];
+  const Shape shape = batch_of_one(spec);
+  SHOAL_ASSIGN_OR_RETURN(const Tensor input, pool.loan(spec.dtype, shape));
+  SHOAL_ASSIGN_OR_RETURN(const Tensor input_of_two, pool_of_two.loan(spec.dtype, shape));
   SHOAL_ASSIGN_OR_RETURN(LoadedModel in_process,
                          LoadedModel::load({.path = model,
-                                            .shape = shape_argument("data", shape),
+                                            .shape = shape_argument(spec.name, shape),
                                             .tuning_ms = ModelConfig{}.tuning_ms}));  // reads the daemon's record
 
   std::vector<double> in_process_ms, pool_ms, cost, one_per_s, two_per_s, gain;
   for (int round = -1; round < rounds; ++round) {
     SHOAL_ASSIGN_OR_RETURN(const double alone, burst_ms([&] { return in_process.run(); }));
-    SHOAL_ASSIGN_OR_RETURN(const double pooled, burst_ms([&] { return pool.predict("model", {{"data", input}}).status(); }));
-    SHOAL_ASSIGN_OR_RETURN(const double by_one, throughput(pool, input, 1));
-    SHOAL_ASSIGN_OR_RETURN(const double by_two, throughput(pool_of_two, input_of_two, 2));
+    SHOAL_ASSIGN_OR_RETURN(const double pooled, burst_ms([&] { return pool.predict("model", {{spec.name, input}}).status(); }));
+    SHOAL_ASSIGN_OR_RETURN(const double by_one, throughput(pool, {spec.name, input}, 1));
+    SHOAL_ASSIGN_OR_RETURN(const double by_two, throughput(pool_of_two, {spec.name, input_of_two}, 2));
     if (round < 0) continue;  // warms everything
     in_process_ms.push_back(alone);
     pool_ms.push_back(pooled);

@@ -108,6 +108,10 @@ std::string model_argument(const ShapesOptions& options) {
 }  // namespace
 
 Status bench_shapes(const ShapesOptions& options) {
+  if (options.rounds < 1 || options.shapes < options.rounds || options.window < 1) {
+    return invalid_argument("{} new shapes in {} rounds, {} at the same time: each round needs one", options.shapes,
+                            options.rounds, options.window);
+  }
   SHOAL_ASSIGN_OR_RETURN(const Daemon daemon, Daemon::start({model_argument(options)}));
   SHOAL_ASSIGN_OR_RETURN(Pool pool, daemon.connect());
   SHOAL_ASSIGN_OR_RETURN(Pool other_pool, daemon.connect());

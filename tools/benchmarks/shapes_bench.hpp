@@ -19,9 +19,10 @@ struct ShapesOptions {
   int cache_mb = 64;
 };
 
-/// One client asks for a cached shape again and again; in turns alone, while another asks as much for a second cached shape, and
-/// while a stream of new shapes is compiled. Prints JSON: latencies of the first client in the three phases, those of the new
-/// shapes, the worker's memory and the program counters.
+/// One client asks for a cached shape again and again; in turns alone, while another asks as much for the same shape, and while a
+/// stream of new shapes is compiled. Prints JSON: latencies of the first client in the three phases, those of the new shapes, the
+/// worker's memory and the program counters.
+///   Errors  kInvalidArgument: fewer shapes than rounds
 Status bench_shapes(const ShapesOptions& options);
 
 }  // namespace shoal::bench

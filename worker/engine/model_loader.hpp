@@ -14,7 +14,7 @@
 
 namespace shoal::worker {
 
-/// What to load. Of `config` only inputs, shapes, device, precision, tuning_ms, import_mb and threads count.
+/// What to load. Of `config` only what loading needs counts: not workers, contexts, limits, labels and preprocessing.
 struct ModelSource {
   std::string name;  ///< names the model in errors
   std::string path;  ///< as the user gave it; kIdentityPath needs no files
