@@ -23,6 +23,9 @@ EXAMPLES = PREFIX / "share/doc/libshoal-dev/examples"
 MODEL = PREFIX / "share/shoal/models/shapes"
 PICTURE = PREFIX / "share/shoal/pictures/star-1.png"
 
+MAJOR, MINOR = re.search(r"project\(shoal VERSION (\d+)\.(\d+)", (SOURCE / "CMakeLists.txt").read_text()).groups()
+ABI_VERSION = MAJOR if MAJOR != "0" else f"0.{MINOR}"
+
 
 def run(*words, **options):
     """The finished process, which succeeded."""
