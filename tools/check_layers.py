@@ -43,6 +43,7 @@ HOMES = {
     r"cu(da|dnn|blas)": "worker/exec/cuda",
     r"opencv2/": "client/vision",
     r"zlib\.h$": "worker/import",
+    r"seccomp\.h$": "worker/serve",
 }
 INCLUDE = re.compile(r'^\s*#\s*include\s+(["<])([^">]+)[">]')
 

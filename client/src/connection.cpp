@@ -113,6 +113,8 @@ Status Connection::bind(const std::string& path) {
   socket_path_ = directory_ + "/" + name;
   const FilesAs daemon(daemon_);
   if (!daemon.is_ok()) return permission_denied("daemon at {}: cannot act as its user {}", attach_path_, daemon_.uid);
+  if (::unlink(socket_path_.c_str()) != 0 && errno != ENOENT)  // of a client of an earlier daemon, too late for its sweep
+    return status_from_errno("remove", socket_path_, errno);
   SHOAL_ASSIGN_OR_RETURN(socket_, wire::Dealer::bind(context_, socket_path_));
   return {};
 }

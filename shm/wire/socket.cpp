@@ -54,8 +54,6 @@ Result<UniqueFd> listen_at(const std::string& path) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
-  if (::unlink(path.c_str()) != 0 && errno != ENOENT)  // of one that died between its bind and its first message
-    return status_from_errno("remove", path, errno);
   if (::bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0)
     return status_from_errno("bind", path, errno);
   if (::listen(fd.get(), kBacklog) != 0) return status_from_errno("listen at", path, errno);

@@ -111,9 +111,9 @@ class Socket {
 class Dealer : public Socket {
  public:
   Dealer() = default;
-  /// The file at `path` is made, and one that is there already removed, by the calling thread with its rights; to remove it is
-  /// the caller's. Errors: kInvalidArgument (path too long), kPermissionDenied, kUnavailable (fewer than 16 free descriptors: a
-  /// bound process at its limit is aborted by libzmq 4.3.4 when anyone connects), kInternal.
+  /// The file at `path`, where there is none, is made by the calling thread with its rights; to remove it is the caller's.
+  /// Errors: kInvalidArgument (path too long), kPermissionDenied, kUnavailable (fewer than 16 free descriptors: a bound process at
+  /// its limit is aborted by libzmq 4.3.4 when anyone connects), kInternal.
   static Result<Dealer> bind(MessageContext& context, const std::string& path);
   /// Errors: kUnavailable when there is no peer, or it takes nothing.
   Status send(Frames frames, Wait wait = Wait::kNo) { return send_frames(frames, nullptr, 0, wait, false); }

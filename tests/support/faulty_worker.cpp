@@ -4,15 +4,21 @@
 //   _fault_kill          sends its process SIGKILL then: a death without evidence
 //   _fault_overflow      overflows its stack then
 //   _fault_spin          burns `scalar` milliseconds of processor time
+//   _fault_exec          executes /bin/true then
+//   _fault_open          opens /tmp for a file to be written then
+//   _fault_socket        makes an internet socket then
 //   _fault_write_weight  writes to its second input, a weight, when the first element of its first equals `scalar`
 // The output of each is its (first) input.
+#include <fcntl.h>
 #include <signal.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <cstdlib>
 #include <cstring>
 
 #include "shm/base/clock.hpp"
+#include "shm/base/errors.hpp"
 #include "shoal/passive_openmp.hpp"
 #include "worker/exec/reference/reference_kernels.hpp"
 #include "worker/graph/operators.hpp"
@@ -65,6 +71,22 @@ Status fault_spin(const Node& node, std::span<const TensorView> src, std::span<T
   return copy(src[0], dst[0]);
 }
 
+Status fault_exec(const Node& node, std::span<const TensorView> src, std::span<TensorView> dst) {
+  if (is_triggered(node, src[0])) ::execl("/bin/true", "/bin/true", nullptr);
+  return copy(src[0], dst[0]);
+}
+
+Status fault_open(const Node& node, std::span<const TensorView> src, std::span<TensorView> dst) {
+  if (is_triggered(node, src[0]) && ::open("/tmp", O_WRONLY | O_TMPFILE | O_CLOEXEC, 0600) < 0)
+    return internal_error("open failed");
+  return copy(src[0], dst[0]);
+}
+
+Status fault_socket(const Node& node, std::span<const TensorView> src, std::span<TensorView> dst) {
+  if (is_triggered(node, src[0]) && ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0) < 0) return internal_error("socket failed");
+  return copy(src[0], dst[0]);
+}
+
 Status fault_write_weight(const Node& node, std::span<const TensorView> src, std::span<TensorView> dst) {
   if (is_triggered(node, src[0])) *reinterpret_cast<volatile float*>(src[1].data) = 13;
   return copy(src[0], dst[0]);
@@ -95,6 +117,9 @@ int main(int argc, char** argv) {
   add_operator("_fault_kill", 1, fault_kill);
   add_operator("_fault_overflow", 1, fault_overflow);
   add_operator("_fault_spin", 1, fault_spin);
+  add_operator("_fault_exec", 1, fault_exec);
+  add_operator("_fault_open", 1, fault_open);
+  add_operator("_fault_socket", 1, fault_socket);
   add_operator("_fault_write_weight", 2, fault_write_weight);
   return worker_main(argc, argv);
 }

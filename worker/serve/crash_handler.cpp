@@ -8,6 +8,7 @@
 #include <atomic>
 
 #include "shm/base/check.hpp"
+#include "worker/serve/sandbox.hpp"
 
 namespace shoal::worker {
 namespace {
@@ -35,6 +36,11 @@ void record(const siginfo_t& info, wire::LaneLine& line, const Progress* progres
   std::size_t length = 0;
   for (; name && name[length] != '\0' && length + 1 < sizeof crash.operator_name; ++length)
     crash.operator_name[length] = name[length];
+  const auto append = [&](const char* text) {
+    for (; *text && length + 1 < sizeof crash.operator_name; ++text) crash.operator_name[length++] = *text;
+  };
+  const char* call = info.si_signo == SIGSYS ? forbidden_call_name(info.si_syscall) : nullptr;
+  if (call) append(length > 0 ? ", which the sandbox forbids to call " : "what the sandbox forbids: "), append(call);
   crash.operator_name[length] = '\0';
   crash.valid.store(1, std::memory_order_release);  // pairs with the supervisor's acquire after the pidfd reported
 }

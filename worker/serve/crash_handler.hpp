@@ -10,7 +10,8 @@
 namespace shoal::worker {
 
 /// Takes SEGV, BUS, ILL, FPE, ABRT, SYS and TRAP for the whole process: the handler fills the crash record of the faulting
-/// thread's lane, or that of `first_line` when the thread is no lane, and lets the signal end the process as it would have.
+/// thread's lane, or that of `first_line` when the thread is no lane, and lets the signal end the process as it would have. Of SIGSYS
+/// the operator's text also names the system call.
 ///   first_line   of the status page, for the life of the process
 void install_crash_handler(wire::LaneLine* first_line);
 

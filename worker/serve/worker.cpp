@@ -12,6 +12,7 @@
 #include "shm/wire/socket.hpp"
 #include "worker/serve/crash_handler.hpp"
 #include "worker/serve/lane.hpp"
+#include "worker/serve/sandbox.hpp"
 
 namespace shoal::worker {
 namespace {
@@ -26,6 +27,7 @@ class Worker {
       : options_(std::move(options)), served_(served), drain_fd_(::eventfd(0, EFD_CLOEXEC)) {}
 
   Status start() {
+    SHOAL_RETURN_IF_ERROR(enter_worker_sandbox());
     SHOAL_ASSIGN_OR_RETURN(status_page_, Segment::map(options_.status_page, Segment::Access::kReadWrite));
     if (options_.lanes == 0 || options_.lanes > wire::kMaxLanes ||
         status_page_->size_bytes() < wire::status_page_bytes(options_.lanes)) {

@@ -4,6 +4,7 @@
 #include <malloc.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -19,6 +20,7 @@
 #include "shm/base/errors.hpp"
 #include "shm/wire/control.hpp"
 #include "worker/engine/model_loader.hpp"
+#include "worker/serve/sandbox.hpp"
 #include "worker/serve/worker.hpp"
 #include "worker/zygote/load_message.hpp"
 
@@ -75,9 +77,18 @@ class Zygote {
     if (const Status loaded = load(message, reply); !loaded.ok()) {
       reply = {.kind = ControlKind::kLoadFailed, .a = static_cast<std::uint64_t>(loaded.code()), .text = loaded.message()};
     }
+    if (loaded_) keep_to_serving();
     // Importing leaves most of a model's size as freed heap, which every worker would inherit.
     ::malloc_trim(0);
     send(reply);
+  }
+
+  // From here on nothing new is asked of the kernel, whatever the model's bytes or a request's make us run.
+  void keep_to_serving() const {
+    const auto entered = enter_sandbox();
+    const std::string why_not = entered.ok() ? *entered : entered.status().message();
+    if (!why_not.empty())
+      std::fprintf(stderr, "shoal-worker: model '%s' has no sandbox: %s\n", source_.name.c_str(), why_not.c_str());
   }
 
   Status load(ControlMessage& message, ControlMessage& reply) try {
@@ -175,6 +186,7 @@ class Zygote {
 }  // namespace
 
 void run_zygote(UniqueFd control, ProcessTitle title) {
+  ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
   ::signal(SIGPIPE, SIG_IGN);
   // Ctrl-C at the terminal, and a service manager's stop, reach every process: the daemon drains its workers and ends the zygote.
   ::signal(SIGINT, SIG_IGN);

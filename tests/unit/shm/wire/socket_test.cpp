@@ -106,6 +106,7 @@ TEST_F(SocketTest, AMessageForADeadPeerIsNotKeptForTheNextOneAtItsPath) {
     ASSERT_TRUE(router_.send(1, bytes_of("first")).ok());
     ASSERT_TRUE(receive(dealer));
   }
+  std::filesystem::remove(path("a"));
   (void)router_.send(1, bytes_of("for the dead")).ok();
   Dealer next = Dealer::bind(context_, path("a")).value();
   ASSERT_TRUE(router_.connect(path("a"), 2).ok());

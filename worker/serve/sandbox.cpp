@@ -1,0 +1,168 @@
+#include "worker/serve/sandbox.hpp"
+
+#include <fcntl.h>
+#include <sched.h>
+#include <seccomp.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdint>
+#include <cstdlib>
+#include <memory>
+#include <string_view>
+
+#include "shm/base/errors.hpp"
+
+namespace shoal::worker {
+namespace {
+
+// What glibc, libgomp, libzmq, oneDNN and we ask for once a model is loaded. Another version of them may want more: it gets
+// ENOSYS, which they take for an older kernel and do without.
+// clang-format off
+constexpr const char* kServing[] = {
+    // memory
+    "brk", "madvise", "membarrier", "memfd_create", "mmap", "mprotect", "mremap", "munmap",
+    // threads and time; clone, because what clone3 is asked for lies in memory where a filter cannot look
+    "arch_prctl", "clock_getres", "clock_gettime", "clock_nanosleep", "clone", "exit", "exit_group", "futex", "get_robust_list",
+    "getcpu", "getpriority", "getrusage", "gettid", "gettimeofday", "nanosleep", "prctl", "restart_syscall", "rseq",
+    "sched_get_priority_max", "sched_get_priority_min", "sched_getaffinity", "sched_getparam", "sched_getscheduler",
+    "sched_setaffinity", "sched_setparam", "sched_setscheduler", "sched_yield", "seccomp", "set_robust_list", "set_tid_address",
+    "setpriority", "sysinfo", "time", "times",
+    // processes and signals; fork() is a clone
+    "getegid", "geteuid", "getgid", "getpgrp", "getpid", "getppid", "getrlimit", "getuid", "kill", "pause", "pidfd_open",
+    "prlimit64", "rt_sigaction", "rt_sigpending", "rt_sigprocmask", "rt_sigreturn", "rt_sigsuspend", "rt_sigtimedwait",
+    "setrlimit", "sigaltstack", "signalfd4", "tgkill", "uname", "wait4", "waitid",
+    // descriptors
+    "access", "close", "close_range", "dup", "dup2", "dup3", "epoll_create1", "epoll_ctl", "epoll_pwait", "epoll_wait",
+    "eventfd2", "faccessat", "faccessat2", "fallocate", "fcntl", "fstat", "fstatfs", "ftruncate", "getcwd", "getdents64",
+    "getrandom", "lseek", "lstat", "newfstatat", "open", "openat", "pipe2", "poll", "ppoll", "pread64", "pselect6", "pwrite64",
+    "read", "readlink", "readlinkat", "readv", "select", "stat", "statx", "timerfd_create", "timerfd_settime", "write", "writev",
+    // sockets
+    "accept", "accept4", "bind", "getpeername", "getsockname", "getsockopt", "listen", "recvfrom", "recvmsg", "sendmsg",
+    "sendto", "setsockopt", "shutdown", "socket",
+};
+// clang-format on
+constexpr unsigned kTerminalQuestions[] = {TCGETS, FIONREAD, FIONBIO};  // of ioctl: isatty(), and what libzmq sets
+
+// What an intruder would want. Asking for it is the end.
+// clang-format off
+constexpr const char* kForbidden[] = {
+    "acct", "add_key", "adjtimex", "bpf", "chmod", "chown", "chroot", "clock_adjtime", "clock_settime", "connect", "creat",
+    "delete_module", "execve", "execveat", "fanotify_init", "fchmod", "fchmodat", "fchown", "fchownat", "finit_module", "fork",
+    "fremovexattr", "fsetxattr", "fsmount", "fsopen", "futimesat", "init_module", "io_uring_enter", "io_uring_register",
+    "io_uring_setup", "ioperm", "iopl", "kcmp", "kexec_file_load", "kexec_load", "keyctl", "lchown", "link", "linkat",
+    "lremovexattr", "lsetxattr", "migrate_pages", "mkdir", "mkdirat", "mknod", "mknodat", "mount", "mount_setattr", "move_mount",
+    "move_pages", "name_to_handle_at", "open_by_handle_at", "open_tree", "perf_event_open", "personality", "pidfd_getfd",
+    "pidfd_send_signal", "pivot_root", "process_madvise", "process_vm_readv", "process_vm_writev", "ptrace", "quotactl", "reboot",
+    "removexattr", "rename", "renameat", "renameat2", "request_key", "rmdir", "rt_sigqueueinfo", "rt_tgsigqueueinfo",
+    "setdomainname", "setfsgid", "setfsuid", "setgid", "setgroups", "sethostname", "setns", "setregid", "setresgid", "setresuid",
+    "setreuid", "setsid", "settimeofday", "setuid", "setxattr", "socketpair", "swapoff", "swapon", "symlink", "symlinkat",
+    "syslog", "tkill", "truncate", "umount2", "unlink", "unlinkat", "unshare", "userfaultfd", "utime", "utimensat", "utimes",
+    "vfork", "vhangup",
+};
+// clang-format on
+// Forbidden with some arguments only.
+constexpr const char* kConditional[] = {"clone", "kill", "open", "openat", "prlimit64", "socket", "tgkill"};
+
+constexpr int kCallNumbers = 1024;
+const char* names[kCallNumbers];  // by number; complete before the first filter is there
+bool is_on = false;
+
+int number_of(const char* name) {
+  const int number = ::seccomp_syscall_resolve_name(name);
+  return number >= 0 && number < kCallNumbers ? number : -1;  // not on this processor, or not known yet
+}
+
+// The first failure of libseccomp's is kept: nothing is loaded then.
+class Filter {
+ public:
+  explicit Filter(std::uint32_t otherwise) : context_(::seccomp_init(otherwise)), error_(context_ ? 0 : -ENOMEM) {
+    // Filters of one that has no secrets of others need not slow its speculation down.
+    if (context_) set(SCMP_FLTATR_CTL_SSB, 1);
+  }
+  ~Filter() {
+    if (context_) ::seccomp_release(context_);
+  }
+  Filter(const Filter&) = delete;
+  Filter& operator=(const Filter&) = delete;
+
+  void set(scmp_filter_attr attribute, std::uint32_t value) { keep(::seccomp_attr_set(context_, attribute, value)); }
+  /// All `conditions` together; several rules for one call are alternatives.
+  template <typename... Conditions>
+  void add(std::uint32_t action, const char* name, Conditions... conditions) {
+    if (const int number = number_of(name); number >= 0)
+      keep(::seccomp_rule_add(context_, action, number, sizeof...(conditions), conditions...));
+  }
+  Status load() {
+    if (error_ == 0) keep(::seccomp_load(context_));
+    return error_ == 0 ? Status() : status_from_errno("load", "the sandbox's filter of system calls", -error_);
+  }
+
+ private:
+  void keep(int result) {
+    if (error_ == 0) error_ = result;
+  }
+  scmp_filter_ctx context_;
+  int error_;
+};
+
+Status allow_what_serves() {
+  Filter filter(SCMP_ACT_ERRNO(ENOSYS));
+  filter.set(SCMP_FLTATR_CTL_OPTIMIZE, 2);  // a binary tree: some 120 calls, asked at each
+  for (const char* name : kServing) filter.add(SCMP_ACT_ALLOW, name);
+  for (const unsigned question : kTerminalQuestions) filter.add(SCMP_ACT_ALLOW, "ioctl", SCMP_A1_32(SCMP_CMP_EQ, question, 0));
+  // Each filter is asked, and the strictest answer holds.
+  for (const char* name : kForbidden) filter.add(SCMP_ACT_TRAP, name);
+  return filter.load();
+}
+
+Status forbid_arguments() {
+  Filter filter(SCMP_ACT_ALLOW);
+  filter.add(SCMP_ACT_TRAP, "socket", SCMP_A0_32(SCMP_CMP_NE, AF_UNIX, 0));
+  for (const int flag : {O_WRONLY, O_RDWR, O_CREAT, O_TRUNC}) {
+    const auto bits = static_cast<std::uint32_t>(flag);
+    filter.add(SCMP_ACT_TRAP, "open", SCMP_A1_32(SCMP_CMP_MASKED_EQ, bits, bits));
+    filter.add(SCMP_ACT_TRAP, "openat", SCMP_A2_32(SCMP_CMP_MASKED_EQ, bits, bits));
+  }
+  for (const unsigned space :
+       {CLONE_NEWNS, CLONE_NEWCGROUP, CLONE_NEWUTS, CLONE_NEWIPC, CLONE_NEWUSER, CLONE_NEWPID, CLONE_NEWNET})
+    filter.add(SCMP_ACT_TRAP, "clone", SCMP_A0_32(SCMP_CMP_MASKED_EQ, space, space));
+  return filter.load();
+}
+
+Status confine_to_this_process() {
+  Filter filter(SCMP_ACT_ALLOW);
+  const auto self = static_cast<std::uint32_t>(::getpid());
+  filter.add(SCMP_ACT_TRAP, "clone", SCMP_A0_32(SCMP_CMP_MASKED_EQ, CLONE_THREAD, 0));
+  filter.add(SCMP_ACT_TRAP, "prlimit64", SCMP_A0_32(SCMP_CMP_NE, 0, 0));  // of another
+  for (const char* name : {"kill", "tgkill"}) filter.add(SCMP_ACT_TRAP, name, SCMP_A0_32(SCMP_CMP_NE, self, 0));
+  return filter.load();
+}
+
+}  // namespace
+
+const char* forbidden_call_name(int number) { return number >= 0 && number < kCallNumbers ? names[number] : nullptr; }
+
+Result<std::string> enter_sandbox() {
+  if (const char* wish = std::getenv("SHOAL_SANDBOX"); wish && std::string_view(wish) == "off")
+    return std::string("SHOAL_SANDBOX=off");
+#ifdef SHOAL_NO_SANDBOX
+  return std::string(SHOAL_NO_SANDBOX);
+#endif
+  for (const char* name : kForbidden) {
+    if (const int number = number_of(name); number >= 0) names[number] = name;
+  }
+  for (const char* name : kConditional) {
+    if (const int number = number_of(name); number >= 0) names[number] = name;
+  }
+  SHOAL_RETURN_IF_ERROR(forbid_arguments());
+  SHOAL_RETURN_IF_ERROR(allow_what_serves());
+  is_on = true;
+  return std::string();
+}
+
+Status enter_worker_sandbox() { return is_on ? confine_to_this_process() : Status(); }
+
+}  // namespace shoal::worker
