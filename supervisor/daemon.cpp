@@ -14,7 +14,9 @@
 namespace shoal::supervisor {
 
 Daemon::Daemon(SocketDirectory directory, Logger& log)
-    : log_(log), directory_(std::move(directory)), started_ns_(monotonic_now_ns()) {}
+    : log_(log), directory_(std::move(directory)), started_ns_(monotonic_now_ns()) {
+  ledger_.set_client_shares({.of_queue = kShareOfQueue});
+}
 
 Daemon::~Daemon() {
   models_.clear();
@@ -64,8 +66,11 @@ void Daemon::handle_signal() {
 void Daemon::add_models(DaemonOptions options) {
   for (ModelEntry& entry : options.models) {
     const ModelConfig& config = entry.model.config;
-    const ModelIndex index = ledger_.add_model(entry.model.name, {.queue_limit = static_cast<std::size_t>(config.queue_limit),
-                                                                  .timeout_ns = config.timeout_ms * 1'000'000});
+    const ModelIndex index =
+        ledger_.add_model(entry.model.name, {.queue_limit = static_cast<std::size_t>(config.queue_limit),
+                                             .timeout_ns = config.timeout_ms * 1'000'000,
+                                             .max_batch = static_cast<std::uint32_t>(config.max_batch),
+                                             .max_delay_ns = static_cast<std::uint64_t>(config.max_delay_ms * 1e6)});
     ProcessOptions processes{.name = entry.model.name,
                              .worker_file = options.worker_file,
                              .directory = directory_.path(),

@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -47,6 +48,7 @@ class Daemon final : public ClientObserver {
   static constexpr std::uint64_t kDrainLimitNs = 10'000'000'000;
   static constexpr std::uint64_t kExitLimitNs = 2'000'000'000;
   static constexpr std::uint64_t kUnroutableRetryNs = 100'000'000;
+  static constexpr double kShareOfQueue = 0.75;               // of one client, of a queue that is more than half full
   static constexpr std::uint64_t kReapDelayNs = 100'000'000;  // pidfds tell first how a child of ours ended
 
   /// SIGTERM, SIGINT and SIGCHLD must be blocked in every thread before.
@@ -83,6 +85,7 @@ class Daemon final : public ClientObserver {
   bool receive_from_clients();
   void handle_client_message(Client& client, wire::Message& message);
   void handle_request(Client& client, wire::Message& message);
+  std::uint32_t retry_after_ms(ModelIndex model, const Status& refusal) const;
   Status check_request(const Client& client, const wire::Message& message) const;
   void handle_control(Client& client, const wire::Message& message);
   void handle_bad_message(Client& client, const wire::Message& message, const Status& why);
@@ -101,7 +104,10 @@ class Daemon final : public ClientObserver {
   // What the ledger decides.
   void perform();
   void perform(const Action& action);
+  void send_group(std::span<const Action> group);
   void send_to_lane(const Action& action);
+  void send_quarantine(const Action& action);
+  void send_probe(const Action& action);
   void forward_reply(const Action& action);
   void send_reply(const Action& action);
   void send_release(const Action& action);

@@ -8,6 +8,7 @@
 #include "shm/base/ranges.hpp"
 #include "supervisor/daemon.hpp"
 #include "supervisor/daemon_model.hpp"
+#include "supervisor/request_shape.hpp"
 
 namespace shoal::supervisor {
 
@@ -93,19 +94,29 @@ void Daemon::handle_request(Client& client, wire::Message& message) {
   if (const Status checked = check_request(client, message); !checked.ok())
     return refuse_request(client.id, header.seq, checked, 0);
   const ModelIndex model = header.model_id - 1;
-  const auto admitted = ledger_.admit(
-      {.client = client.id, .seq = header.seq, .model = model, .priority = header.priority, .timeout_ns = header.timeout_ns},
-      now_ns_);
-  if (!admitted.ok()) {
-    const bool overloaded = admitted.status().code() == StatusCode::kOverloaded;
-    return refuse_request(client.id, header.seq, admitted.status(), overloaded ? ledger_.retry_after_ms(model) : 0);
-  }
+  const RequestShape shape = shape_of(request_);
+  const auto admitted = ledger_.admit({.client = client.id,
+                                       .seq = header.seq,
+                                       .model = model,
+                                       .priority = header.priority,
+                                       .timeout_ns = header.timeout_ns,
+                                       .shape = shape.hash,
+                                       .rows = shape.rows,
+                                       .joinable = shape.joinable},
+                                      now_ns_);
+  if (!admitted.ok()) return refuse_request(client.id, header.seq, admitted.status(), retry_after_ms(model, admitted.status()));
   const std::uint32_t slot = slot_of(*admitted);
   if (slot >= payloads_.size()) payloads_.resize(slot + 1);
   std::swap(payloads_[slot], message);
   ++client.outstanding;
   ledger_.dispatch(model, now_ns_);
   perform();
+}
+
+std::uint32_t Daemon::retry_after_ms(ModelIndex model, const Status& refusal) const {
+  const bool worth_it = refusal.code() == StatusCode::kOverloaded ||
+                        (refusal.code() == StatusCode::kUnavailable && !ledger_.model(model).breaker.closed());
+  return worth_it ? ledger_.retry_after_ms(model, now_ns_) : 0;
 }
 
 // Whether what the request names is there; the tensors themselves are the lane's business.

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iomanip>
+#include <sstream>
 
 #include "shm/base/clock.hpp"
 #include "shm/base/errors.hpp"
@@ -31,8 +33,12 @@ LaneEvidence read_evidence(const wire::LaneLine& line) {
   LaneEvidence evidence;
   evidence.running_request = line.running_request.load(std::memory_order_relaxed);
   evidence.running_attempt = line.running_attempt.load(std::memory_order_relaxed);
+  evidence.running_count = line.running_count.load(std::memory_order_relaxed);
+  evidence.running_hash = line.running_hash.load(std::memory_order_relaxed);
   evidence.crashed = crash.valid.load(std::memory_order_acquire) == 1;  // pairs with the handler's release
   if (!evidence.crashed) return evidence;
+  evidence.out_of_memory =
+      crash.cause.load(std::memory_order_relaxed) == static_cast<std::uint32_t>(wire::CrashCause::kOutOfMemory);
   evidence.on_lane = crash.on_lane.load(std::memory_order_relaxed) == 1;
   evidence.sent_by_process = crash.sender_pid.load(std::memory_order_relaxed) != 0;
   evidence.crash_request = crash.request_id.load(std::memory_order_relaxed);
@@ -125,7 +131,14 @@ void Daemon::perform() {
     std::vector<Action> batch = std::exchange(actions_, {});
     batch.clear();
     std::swap(batch, ledger_.actions());
-    for (const Action& action : batch) perform(action);
+    for (std::size_t i = 0; i < batch.size(); ++i) {
+      if (batch[i].kind != Action::Kind::kSend) {
+        perform(batch[i]);
+        continue;
+      }
+      send_group(std::span(batch).subspan(i, batch[i].batch_size));
+      i += batch[i].batch_size - 1u;
+    }
     if (actions_.capacity() < batch.capacity()) actions_ = std::move(batch);
   }
 }
@@ -134,6 +147,10 @@ void Daemon::perform(const Action& action) {
   switch (action.kind) {
     case Action::Kind::kSend:
       return send_to_lane(action);
+    case Action::Kind::kQuarantine:
+      return send_quarantine(action);
+    case Action::Kind::kProbe:
+      return send_probe(action);
     case Action::Kind::kForward:
       return forward_reply(action);
     case Action::Kind::kReply:
@@ -148,21 +165,28 @@ void Daemon::perform(const Action& action) {
   }
 }
 
-void Daemon::send_to_lane(const Action& action) {
-  if (!ledger_.is_leased(action.request, action.lane)) return;  // given back by an action before this one
-  const auto routed = workers_.find(action.lane.incarnation);
+// All of them or none: the lane waits for every member of a batch.
+void Daemon::send_group(std::span<const Action> group) {
+  const Action& first = group.front();
+  if (!ledger_.is_leased(first.request, first.lane)) return;  // given back by an action before this one
+  const auto routed = workers_.find(first.lane.incarnation);
   if (routed == workers_.end()) return;  // its death is being handled
-  WorkerProcess* worker = routed->second.model->processes().find_worker(action.lane.incarnation);
-  const Client* client = clients_->find(action.client);
-  if (worker && client && client->input) {
-    if (const Status attached = attach_client(routed->second, *worker, *client); !attached.ok()) {
-      log_.warn("worker_unroutable pid={} reason=\"{}\"", worker->pid, attached.message());
-      ledger_.undelivered(action.request);
-      unroutable_.push_back(action.lane.incarnation);
-      retry_unroutable_ns_ = now_ns_ + kUnroutableRetryNs;
-      return ledger_.dispatch(action.model, now_ns_);
-    }
+  WorkerProcess* worker = routed->second.model->processes().find_worker(first.lane.incarnation);
+  for (const Action& action : group) {
+    const Client* client = clients_->find(action.client);
+    if (!worker || !client || !client->input) continue;
+    const Status attached = attach_client(routed->second, *worker, *client);
+    if (attached.ok()) continue;
+    log_.warn("worker_unroutable pid={} reason=\"{}\"", worker->pid, attached.message());
+    ledger_.undelivered(action.request);
+    unroutable_.push_back(first.lane.incarnation);
+    retry_unroutable_ns_ = now_ns_ + kUnroutableRetryNs;
+    return ledger_.dispatch(action.model, now_ns_);
   }
+  for (const Action& action : group) send_to_lane(action);
+}
+
+void Daemon::send_to_lane(const Action& action) {
   const wire::Message& payload = payloads_[slot_of(action.request)];
   frame_.assign(payload[0].begin(), payload[0].end());
   wire::RequestHeader header;
@@ -171,6 +195,9 @@ void Daemon::send_to_lane(const Action& action) {
   header.request_id = action.request;
   header.incarnation = action.lane.incarnation;
   header.attempt = action.attempt;
+  header.batch_size = action.batch_size;
+  header.batch_index = action.batch_index;
+  header.lane_flags = action.hash_inputs ? wire::kHashInputs : 0;
   std::memcpy(frame_.data(), &header, sizeof header);
   const std::span<const std::byte> head = frame_;
   // A lane that cannot be reached is dead or dying: its pidfd gives the request back.
@@ -239,6 +266,27 @@ void Daemon::cancel_run(const Action& action) {
   const WorkerProcess* worker = routed->second.model->processes().find_worker(action.lane.incarnation);
   if (!worker || !worker->control) return;
   if (!wire::send_control(worker->control.get(), {.kind = wire::ControlKind::kCancelRun, .id = action.request}).ok()) return;
+}
+
+// A worker that does not get it runs what the others refuse: that costs a death, and nothing else.
+void Daemon::send_quarantine(const Action& action) {
+  std::ostringstream hashes;
+  for (const std::uint64_t hash : ledger_.quarantined(action.model))
+    hashes << std::hex << std::setw(16) << std::setfill('0') << hash << '\n';
+  const std::string text = hashes.str();
+  for (const auto& worker : models_[action.model]->processes().workers()) {
+    if (!worker->control || (action.lane.incarnation && worker->incarnation != action.lane.incarnation)) continue;
+    const Status sent = wire::send_control(worker->control.get(), {.kind = wire::ControlKind::kQuarantine, .text = text});
+    if (!sent.ok()) log_.warn("quarantine_not_sent worker={} reason=\"{}\"", worker->pid, sent.message());
+  }
+}
+
+void Daemon::send_probe(const Action& action) {
+  const WorkerProcess* worker = models_[action.model]->processes().find_worker(action.lane.incarnation);
+  log_.warn("breaker_probes model={} worker={}", models_[action.model]->served().name, worker ? worker->pid : -1);
+  if (!worker || !worker->control) return;
+  const Status sent = wire::send_control(worker->control.get(), {.kind = wire::ControlKind::kProbe});
+  if (!sent.ok()) ledger_.probed(action.lane.incarnation, false, now_ns_);
 }
 
 }  // namespace shoal::supervisor

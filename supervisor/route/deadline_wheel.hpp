@@ -23,6 +23,7 @@ class DeadlineWheel {
   void advance(std::uint64_t now_ns, std::vector<std::uint32_t>& due);
   /// When advance() is worth calling next; nothing when the wheel is empty.
   std::optional<std::uint64_t> next_ns(std::uint64_t now_ns) const;
+  std::size_t size() const { return size_; }
 
  private:
   static std::size_t bucket_of(std::uint64_t time_ns) { return static_cast<std::size_t>(time_ns / kTickNs % kBuckets); }

@@ -1,4 +1,5 @@
-// Admission, dispatch and answers. What a worker's death does is in ledger_death.cpp.
+// Admission, answers and the end of requests. Who runs what is in ledger_dispatch.cpp, what a worker's death does in
+// ledger_death.cpp.
 #include "supervisor/route/ledger.hpp"
 
 #include <algorithm>
@@ -42,146 +43,150 @@ void Ledger::restore_model(ModelIndex index) { models_[index].failure.clear(); }
 
 ModelView Ledger::model(ModelIndex index) const {
   const Model& model = models_[index];
-  return {model.counts, model.queue_ns, model.compute_ns, model.total_ns, model.queue.size(), model.running};
+  return {model.counts,  model.queue_ns,  model.compute_ns,        model.total_ns, model.queue.size(),
+          model.running, model.suspected, model.quarantine.size(), model.breaker};
 }
 
 Result<RequestId> Ledger::admit(const Admission& admission, std::uint64_t now_ns) {
   Model& model = models_[admission.model];
-  Status refusal;
-  if (draining_) {
-    refusal = unavailable("the daemon is shutting down");
-  } else if (!model.failure.empty()) {
-    refusal = unavailable("model '{}' is not available: {}", model.name, model.failure);
-  } else if (!model.draining.empty()) {
-    refusal = unavailable("model '{}' takes no more requests: {}", model.name, model.draining);
-  } else if (model.queue.size() >= model.limits.queue_limit) {
-    refusal = overloaded("model '{}': {} requests wait, the queue holds no more", model.name, model.queue.size());
-  }
+  const auto place = places_.find(admission.client);
+  const std::uint64_t timeout_ns = admission.timeout_ns ? admission.timeout_ns : model.limits.timeout_ns;
+  Waiting waiting{.client = place == places_.end() ? kNoSlot : place->second,
+                  .priority = admission.priority,
+                  .arrival = ++arrivals_,
+                  .cost_ns = model.limits.max_batch > 1 && admission.joinable
+                                 ? model.costs.row_ns() * admission.rows
+                                 : model.costs.guess_ns(admission.shape, admission.rows)};
+  // A timeout that ends beyond the clock's range is none.
+  if (timeout_ns && timeout_ns < kNoDeadline - now_ns) waiting.deadline_ns = now_ns + timeout_ns;
+  Status refusal = check_state(model);
+  if (refusal.ok()) refusal = check_shares(model, waiting.client);
+  if (refusal.ok()) refusal = check_deadline(model, admission, waiting, now_ns);
   if (!refusal.ok()) {
     ++model.counts.refused;
     ++model.counts.answered[static_cast<std::size_t>(refusal.code())];
     return refusal;
   }
   const std::uint32_t slot = new_slot();
+  if (waiting.client == kNoSlot) waiting.client = new_client(admission.client);
+  static_cast<Waiting&>(waiting_[slot]) = waiting;
   Entry& entry = entries_[slot];
   entry = {.generation = entry.generation,
-           .priority = admission.priority,
+           .joinable = admission.joinable,
            .model = admission.model,
-           .client = admission.client,
+           .rows = std::max(admission.rows, 1u),
+           .shape = admission.shape,
            .seq = admission.seq,
-           .arrival = ++arrivals_,
            .admitted_ns = now_ns};
+  clients_[waiting.client].requests.push_back(client_lists_, slot);
+  ++clients_[waiting.client].live;
   ++model.live;
   ++model.counts.admitted;
-  const std::uint64_t timeout_ns = admission.timeout_ns ? admission.timeout_ns : model.limits.timeout_ns;
-  // A timeout that ends beyond the clock's range is none.
-  if (timeout_ns && timeout_ns < ~std::uint64_t{0} - now_ns) wheel_.add(slot, now_ns + timeout_ns);
-  enqueue(slot, false);
+  if (waiting.deadline_ns != kNoDeadline) wheel_.add(slot, waiting.deadline_ns);
+  enqueue(slot);
   return id_of(slot);
 }
 
-void Ledger::dispatch(ModelIndex index, std::uint64_t now_ns) {
-  Model& model = models_[index];
-  dispatch_suspects(model, now_ns);
-  Worker* worker = nullptr;
-  std::uint32_t lane = 0;
-  while (!model.queue.empty() && choose_lane(model, worker, lane)) lease(model.queue.front(), *worker, lane, now_ns);
+Status Ledger::check_state(const Model& model) const {
+  if (draining_) return unavailable("the daemon is shutting down");
+  if (!model.failure.empty()) return unavailable("model '{}' is not available: {}", model.name, model.failure);
+  if (!model.draining.empty()) return unavailable("model '{}' takes no more requests: {}", model.name, model.draining);
+  if (!model.breaker.closed()) {
+    return unavailable("model '{}' is resting: {} of its workers crashed within {} s, and no request is to blame (last: {})",
+                       model.name, Breaker::kCrashes, Breaker::kWithinNs / 1'000'000'000, model.breaker.reason());
+  }
+  return {};
 }
 
-// Suspects run one at a time on a worker that holds nothing else; it is given up when there are none left.
-void Ledger::dispatch_suspects(Model& model, std::uint64_t now_ns) {
-  Worker* ward = find_worker(model, model.ward);
-  if (model.suspects.empty()) {
-    if (!ward || ward->held == 0) model.ward = 0;
-    return;
+Status Ledger::check_shares(const Model& model, std::uint32_t place) const {
+  const std::size_t queued = model.queue.size(), limit = model.limits.queue_limit;
+  if (queued >= limit) return overloaded("model '{}': {} requests wait, the queue holds no more", model.name, queued);
+  if (place == kNoSlot) return {};
+  if (shares_.in_flight && clients_[place].live >= shares_.in_flight) {
+    return overloaded("model '{}': {} requests of this client are under way, it may have no more at a time", model.name,
+                      clients_[place].live);
   }
-  if (!ward) {
-    for (Worker& worker : model.workers) {
-      if (worker.routable && (!ward || worker.held < ward->held)) ward = &worker;
+  if (queued * 2 <= limit) return {};
+  const std::size_t own = model.queue.waiting_of(place);
+  if (static_cast<double>(own) < shares_.of_queue * static_cast<double>(limit)) return {};
+  return overloaded("model '{}': {} of {} waiting requests are of this client, that is its share of the queue", model.name, own,
+                    queued);
+}
+
+// Refused at the door is what would be answered too late: its predicted wait, an eighth more, and what nearly every run stays
+// below.
+Status Ledger::check_deadline(Model& model, const Admission& admission, const Waiting& newcomer, std::uint64_t now_ns) {
+  if (newcomer.deadline_ns == kNoDeadline) return {};
+  const std::uint64_t time_ns = newcomer.deadline_ns - now_ns;
+  const std::uint64_t run_ns = model.costs.of(admission.shape, admission.rows).most_ns();
+  std::uint64_t wait = 0;
+  if (run_ns <= time_ns) {
+    for (const bool exact : {false, true}) {
+      wait = wait_ns(model, newcomer, now_ns, exact);
+      if (wait + wait / 8 + run_ns <= time_ns) return {};
     }
-    if (!ward) return;
-    model.ward = ward->incarnation;
+  } else {
+    model.costs.doubt(admission.shape, admission.rows);
   }
-  if (ward->held == 0 && ward->routable) lease(model.suspects.front(), *ward, 0, now_ns);
+  ++model.counts.too_late;
+  return deadline_exceeded("model '{}': would not be answered within its {} ms: about {} ms until it runs, {} ms to run",
+                           model.name, time_ns / 1'000'000, wait / 1'000'000, run_ns / 1'000'000);
 }
 
-std::uint32_t Ledger::credits(const Model& model) {
-  return static_cast<std::uint32_t>(
-      std::clamp<std::uint64_t>(kCreditNs / std::max<std::uint64_t>(model.cost_ns, 1), kMinCredits, kMaxCredits));
-}
-
-// An idle lane first, then the one with the least predicted work; requests of a model are predicted to cost the same. Of equal
-// ones the lane where fewest wait for their programs: it will run those, too.
-bool Ledger::choose_lane(Model& model, Worker*& chosen, std::uint32_t& chosen_lane) {
-  const std::uint32_t credit = credits(model);
-  std::pair<std::size_t, std::size_t> least{credit, 0};
-  for (Worker& worker : model.workers) {
+// Of what runs and waits before it, over the lanes that share the work; 0 while there are none: nobody can tell.
+std::uint64_t Ledger::wait_ns(const Model& model, const Waiting& newcomer, std::uint64_t now_ns, bool exact) const {
+  std::uint64_t lanes = 0, least_ns = kNoDeadline, sum_ns = 0;
+  for (const Worker& worker : model.workers) {
     if (!worker.routable || worker.incarnation == model.ward) continue;
-    for (std::uint32_t lane = 0; lane < worker.lanes.size(); ++lane) {
-      const std::pair<std::size_t, std::size_t> load{worker.lanes[lane].count, worker.lanes[lane].parked.size()};
-      if (load >= least) continue;
-      least = load;
-      chosen = &worker;
-      chosen_lane = lane;
-      if (load == std::pair<std::size_t, std::size_t>{}) return true;
+    for (const Lane& lane : worker.lanes) {
+      const std::uint64_t left = exact ? left_ns(lane, now_ns) : lane.work_ns;
+      least_ns = std::min(least_ns, left);
+      sum_ns += left;
+      ++lanes;
     }
   }
-  return least.first < credit;
+  if (lanes == 0) return 0;
+  const std::uint64_t before_ns = model.queue.work_before_ns(waiting_, newcomer, exact);
+  return before_ns == 0 ? least_ns : (before_ns + sum_ns) / lanes;
 }
 
-std::uint32_t Ledger::retry_after_ms(ModelIndex index) const {
+std::uint32_t Ledger::retry_after_ms(ModelIndex index, std::uint64_t now_ns) const {
   const Model& model = models_[index];
-  std::size_t lanes = 0;
-  for (const Worker& worker : model.workers) lanes += worker.lanes.size();
-  const std::uint64_t wait_ns = (model.queue.size() + model.running) * model.cost_ns / std::max<std::size_t>(lanes, 1);
-  return static_cast<std::uint32_t>(std::clamp<std::uint64_t>(wait_ns / 1'000'000, 1, 10'000));
-}
-
-void Ledger::worker_ready(ModelIndex index, Incarnation incarnation, std::uint32_t lanes, std::uint64_t now_ns) {
-  Model& model = models_[index];
-  model.workers.push_back({.incarnation = incarnation, .lanes = std::vector<Lane>(lanes)});
-  dispatch(index, now_ns);
-}
-
-void Ledger::set_routable(Incarnation incarnation, bool routable, std::uint64_t now_ns) {
-  ModelIndex index = 0;
-  Worker* worker = find_worker(incarnation, &index);
-  if (!worker) return;
-  worker->routable = routable;
-  if (routable) dispatch(index, now_ns);
-}
-
-void Ledger::undelivered(RequestId request) {
-  Entry* entry = find(request);
-  if (!entry || entry->state != State::kLeased) return;
-  Worker* worker = find_worker(models_[entry->model], entry->lease.incarnation);
-  SHOAL_CHECK(worker != nullptr);
-  worker->routable = false;
-  end_lease(slot_of(request), *worker);
-  if (entry->answered) return run_ended_answered(slot_of(request));
-  enqueue(slot_of(request), true);
+  std::uint64_t wait = 0;
+  if (model.breaker.closed()) {
+    wait = wait_ns(model, {.client = kNoSlot, .priority = -128}, now_ns, true);
+  } else {
+    wait = model.breaker.until_ns() - std::min(now_ns, model.breaker.until_ns());
+  }
+  return static_cast<std::uint32_t>(std::clamp<std::uint64_t>(wait / 1'000'000, 1, 30'000));
 }
 
 bool Ledger::lane_replied(const LaneReply& reply, std::uint64_t now_ns) {
   Entry* entry = find(reply.request);
-  ModelIndex index = 0;
-  Worker* worker = find_worker(reply.lane.incarnation, &index);
-  if (!worker) return false;
-  Model& model = models_[index];
   if (!entry || entry->state != State::kLeased || entry->lease != reply.lane || entry->attempt != reply.attempt) {
-    ++model.counts.late;
+    ModelIndex index = 0;
+    if (find_worker(reply.lane.incarnation, &index)) ++models_[index].counts.late;
     return false;
   }
   const std::uint32_t slot = slot_of(reply.request);
+  const ModelIndex index = entry->model;
+  Model& model = models_[index];
+  Worker* worker = find_worker(model, reply.lane.incarnation);
+  SHOAL_CHECK(worker != nullptr);
   const std::uint64_t compute_ns =
       std::min(reply.compute_ns, now_ns - std::min(now_ns, entry->leased_ns));  // a worker's word, as far as it can be true
   ++worker->answered;
-  end_lease(slot, *worker);
   ++entry->begun;
+  Group& group = groups_[entry->group];
   if (reply.status == StatusCode::kOk) {
-    model.cost_ns += (static_cast<std::int64_t>(compute_ns) - static_cast<std::int64_t>(model.cost_ns)) / 8;
+    group.compute_ns = std::max(group.compute_ns, compute_ns);
     model.compute_ns.add(compute_ns);
+  } else if (const Lane& lane = worker->lanes[reply.lane.lane];
+             entry->answered && group.rows == entry->rows && lane.count > 0 && lane.held[0] == entry->group) {
+    // It was told to stop: what it has taken so far says something, too.
+    model.costs.at_least(group.shape, group.rows, now_ns - std::min(now_ns, std::max(entry->leased_ns, lane.since_ns)));
   }
+  end_lease(slot, *worker, now_ns);
   if (entry->answered) {
     run_ended_answered(slot);
   } else {
@@ -197,41 +202,34 @@ bool Ledger::lane_replied(const LaneReply& reply, std::uint64_t now_ns) {
   return true;
 }
 
-void Ledger::lane_parked(LaneRef lane, RequestId request, std::uint16_t attempt, std::uint64_t now_ns) {
-  Entry* entry = find(request);
-  if (!entry || entry->state != State::kLeased || entry->lease != lane || entry->attempt != attempt || entry->parked) return;
-  ModelIndex index = 0;
-  Worker* worker = find_worker(lane.incarnation, &index);
-  SHOAL_CHECK(worker != nullptr);
-  Lane& leased = worker->lanes[lane.lane];
-  if (leased.parked.size() >= kMaxParked) return;
-  take_from_credit(leased, slot_of(request));
-  leased.parked.push_back(slot_of(request));
-  entry->parked = true;
-  dispatch(index, now_ns);
-}
-
 void Ledger::client_gone(ClientId client) {
-  for (std::uint32_t slot = 0; slot < entries_.size(); ++slot) {
+  const auto found = places_.find(client);
+  if (found == places_.end()) return;
+  const std::uint32_t place = found->second;
+  clients_[place].gone = true;
+  for (std::uint32_t slot = clients_[place].requests.front(), next = kNoSlot; slot != kNoSlot; slot = next) {
+    next = client_lists_[slot].next;
     Entry& entry = entries_[slot];
-    if (entry.state == State::kFree || entry.client != client) continue;
     entry.client_gone = true;
     if (!entry.answered) ++models_[entry.model].counts.orphaned;
     if (entry.state == State::kLeased) {
       if (!entry.answered) act(Action::Kind::kCancelRun, slot);
       entry.answered = true;
+      wheel_.remove(slot);
     } else {
       unqueue(slot);
       forget(slot);
     }
   }
+  drop_client_if_over(place);
 }
 
 void Ledger::cancel(ClientId client, std::uint64_t seq, std::uint64_t now_ns) {
-  for (std::uint32_t slot = 0; slot < entries_.size(); ++slot) {
-    const Entry& entry = entries_[slot];
-    if (entry.state == State::kFree || entry.client != client || entry.seq != seq || entry.answered) continue;
-    give_up(slot, StatusCode::kCancelled, "cancelled by its client", now_ns);
+  const auto found = places_.find(client);
+  if (found == places_.end()) return;
+  for (std::uint32_t slot = clients_[found->second].requests.front(); slot != kNoSlot; slot = client_lists_[slot].next) {
+    if (entries_[slot].seq != seq || entries_[slot].answered) continue;
+    return give_up(slot, StatusCode::kCancelled, "cancelled by its client", now_ns);
   }
 }
 
@@ -245,6 +243,18 @@ void Ledger::tick(std::uint64_t now_ns) {
                    entry.state == State::kLeased ? "running" : "waiting for a worker"),
             now_ns);
   }
+  for (ModelIndex index = 0; index < models_.size(); ++index) tick_model(index, now_ns);
+}
+
+std::optional<std::uint64_t> Ledger::next_tick_ns(std::uint64_t now_ns) const {
+  std::uint64_t next_ns = wheel_.next_ns(now_ns).value_or(kNoDeadline);
+  for (const Model& model : models_) {
+    next_ns = std::min(next_ns, model.wait_until_ns);
+    if (!model.quarantine.empty()) next_ns = std::min(next_ns, model.quarantine.front().expires_ns);
+    // A probe that is due waits for a worker.
+    if (!model.breaker.closed() && !model.breaker.probe_due(now_ns)) next_ns = std::min(next_ns, model.breaker.until_ns());
+  }
+  return next_ns == kNoDeadline ? std::nullopt : std::optional(next_ns);
 }
 
 void Ledger::fail_everything(StatusCode status, const std::string& message, std::uint64_t now_ns) {
@@ -266,19 +276,6 @@ std::uint64_t Ledger::answered_by(Incarnation incarnation) const {
 std::uint32_t Ledger::held_by(Incarnation incarnation) const {
   const Worker* worker = find_worker(incarnation);
   return worker ? worker->held : 0;
-}
-
-void Ledger::busy_lanes(std::vector<BusyLane>& lanes) const {
-  lanes.clear();
-  for (ModelIndex index = 0; index < models_.size(); ++index) {
-    for (const Worker& worker : models_[index].workers) {
-      for (std::uint32_t lane = 0; lane < worker.lanes.size(); ++lane) {
-        if (worker.lanes[lane].count == 0) continue;
-        const std::uint32_t oldest = worker.lanes[lane].held[0];
-        lanes.push_back({index, {worker.incarnation, lane}, id_of(oldest), entries_[oldest].leased_ns});
-      }
-    }
-  }
 }
 
 Ledger::Entry* Ledger::find(RequestId request) {
@@ -304,93 +301,53 @@ Ledger::Worker* Ledger::find_worker(Model& model, Incarnation incarnation) {
 
 std::uint32_t Ledger::new_slot() {
   ++used_;
-  std::uint32_t slot = 0;
-  if (!free_.empty()) {
-    slot = free_.back();
-    free_.pop_back();
-  } else {
-    slot = static_cast<std::uint32_t>(entries_.size());
+  if (free_.empty()) {
+    free_.push_back(static_cast<std::uint32_t>(entries_.size()));
     entries_.emplace_back();
-    queue_links_.emplace_back();
+    waiting_.emplace_back();
+    lists_.emplace_back();
+    client_lists_.emplace_back();
   }
+  const std::uint32_t slot = free_.back();
+  free_.pop_back();
   ++entries_[slot].generation;
   return slot;
 }
 
-void Ledger::enqueue(std::uint32_t slot, bool at_front) {
-  Entry& entry = entries_[slot];
-  Model& model = models_[entry.model];
-  if (entry.suspect) {
-    entry.state = State::kSuspected;
-    at_front ? model.suspects.push_front(queue_links_, slot) : model.suspects.push_back(queue_links_, slot);
-    return;
+std::uint32_t Ledger::new_client(ClientId client) {
+  if (free_clients_.empty()) {
+    free_clients_.push_back(static_cast<std::uint32_t>(clients_.size()));
+    clients_.emplace_back();
   }
-  entry.state = State::kQueued;
-  at_front ? model.queue.push_front(queue_links_, slot, entry.priority)
-           : model.queue.push_back(queue_links_, slot, entry.priority);
+  const std::uint32_t place = free_clients_.back();
+  free_clients_.pop_back();
+  clients_[place] = {.id = client};
+  places_[client] = place;
+  return place;
 }
 
-void Ledger::unqueue(std::uint32_t slot) {
-  const Entry& entry = entries_[slot];
-  Model& model = models_[entry.model];
-  if (entry.state == State::kSuspected) {
-    model.suspects.remove(queue_links_, slot);
-  } else {
-    model.queue.remove(queue_links_, slot, entry.priority);
-  }
-}
-
-void Ledger::lease(std::uint32_t slot, Worker& worker, std::uint32_t lane, std::uint64_t now_ns) {
-  unqueue(slot);
-  Entry& entry = entries_[slot];
-  Model& model = models_[entry.model];
-  entry.state = State::kLeased;
-  entry.lease = {worker.incarnation, lane};
-  entry.leased_ns = now_ns;
-  entry.attempt = static_cast<std::uint16_t>(entry.begun + 1);
-  if (entry.leases++ > 0) ++model.counts.rerun;
-  if (entry.counts_death) ++model.counts.deaths_rerun;
-  entry.counts_death = false;
-  Lane& leased = worker.lanes[lane];
-  leased.held[leased.count++] = slot;
-  ++worker.held;
-  ++model.running;
-  Action& send = act(Action::Kind::kSend, slot);
-  send.lane = entry.lease;
-  send.attempt = entry.attempt;
-}
-
-void Ledger::end_lease(std::uint32_t slot, Worker& worker) {
-  Entry& entry = entries_[slot];
-  Lane& lane = worker.lanes[entry.lease.lane];
-  if (entry.parked) {
-    std::erase(lane.parked, slot);
-  } else {
-    take_from_credit(lane, slot);
-  }
-  entry.parked = false;
-  --worker.held;
-  --models_[entry.model].running;
-}
-
-void Ledger::take_from_credit(Lane& lane, std::uint32_t slot) {
-  const auto end = lane.held.begin() + lane.count;
-  const auto held = std::find(lane.held.begin(), end, slot);
-  SHOAL_CHECK(held != end);
-  std::copy(held + 1, end, held);
-  --lane.count;
+void Ledger::drop_client_if_over(std::uint32_t place) {
+  ClientRecord& client = clients_[place];
+  if (!client.gone || client.live > 0 || places_.erase(client.id) == 0) return;
+  client = {};
+  free_clients_.push_back(place);
 }
 
 Action& Ledger::act(Action::Kind kind, std::uint32_t slot) {
   const Entry& entry = entries_[slot];
   actions_.push_back({.kind = kind,
                       .request = id_of(slot),
-                      .client = entry.client,
+                      .client = clients_[waiting_[slot].client].id,
                       .seq = entry.seq,
                       .model = entry.model,
                       .lane = entry.lease,
                       .attempts = entry.begun});
   if (entry.leases > 0) actions_.back().queue_ns = entry.leased_ns - entry.admitted_ns;
+  return actions_.back();
+}
+
+Action& Ledger::act(Action::Kind kind, ModelIndex model, Incarnation incarnation) {
+  actions_.push_back({.kind = kind, .model = model, .lane = {incarnation, 0}});
   return actions_.back();
 }
 
@@ -429,6 +386,10 @@ void Ledger::forget(std::uint32_t slot) {
   act(Action::Kind::kForget, slot);
   wheel_.remove(slot);
   entries_[slot].state = State::kFree;
+  const std::uint32_t place = waiting_[slot].client;
+  clients_[place].requests.remove(client_lists_, slot);
+  --clients_[place].live;
+  drop_client_if_over(place);
   --models_[entries_[slot].model].live;
   free_.push_back(slot);
   --used_;

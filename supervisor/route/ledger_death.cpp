@@ -1,5 +1,6 @@
-// What a worker's death does to the requests it held: blame on evidence only, everything else runs again.
+// What a worker's death does: blame on evidence only, everything else runs again; quarantine, and the breaker.
 #include <algorithm>
+#include <functional>
 
 #include "shm/base/errors.hpp"
 #include "supervisor/route/ledger.hpp"
@@ -9,9 +10,19 @@ namespace shoal::supervisor {
 // What the lines of a dead worker say of the requests leased to it.
 struct Ledger::Verdicts {
   std::vector<std::uint32_t> begun;     // slots that were running
-  std::vector<std::uint32_t> guilty;    // blamed by their own lane's record, or alone when another thread faulted
-  std::vector<std::uint32_t> suspects;  // ran when a thread that is no lane faulted
-  std::string what;                     // of the crash
+  std::vector<std::uint32_t> guilty;    // the one that ran when its lane crashed, or when another thread did
+  std::vector<std::uint32_t> suspects;  // one of several
+  std::vector<std::uint32_t> poison;    // guilty, and nothing else was on the worker
+  std::uint64_t poison_hash = 0;
+  bool crashed = false;
+  bool out_of_memory = false;
+  std::string what;  // of the crash
+
+  // One is guilty, several are suspects.
+  void accuse(const std::vector<std::uint32_t>& slots) {
+    std::vector<std::uint32_t>& list = slots.size() == 1 ? guilty : suspects;
+    list.insert(list.end(), slots.begin(), slots.end());
+  }
 };
 
 namespace {
@@ -20,25 +31,48 @@ bool contains(const std::vector<std::uint32_t>& slots, std::uint32_t slot) {
 }
 }  // namespace
 
-void Ledger::judge(const Worker& worker, std::span<const LaneEvidence> evidence, Verdicts& verdicts) {
+void Ledger::judge(const Worker& worker, std::span<const LaneEvidence> evidence, Verdicts& verdicts) const {
   bool other_thread_faulted = false;
   const std::size_t lanes = std::min(worker.lanes.size(), evidence.size());
-  for (std::uint32_t lane = 0; lane < lanes; ++lane) {
-    const LaneEvidence& line = evidence[lane];
-    const LaneRef here{worker.incarnation, lane};
-    const bool own_fault = line.crashed && line.on_lane && !line.sent_by_process && is_leased(line.crash_request, here);
-    if (line.crashed && !line.on_lane && !line.sent_by_process) other_thread_faulted = true;
-    if (line.crashed && !line.sent_by_process && verdicts.what.empty()) verdicts.what = line.what;
-    if (own_fault) verdicts.guilty.push_back(slot_of(line.crash_request));
-    const bool named =
-        is_leased(line.running_request, here) && entries_[slot_of(line.running_request)].attempt == line.running_attempt;
-    if (named) verdicts.begun.push_back(slot_of(line.running_request));
-    // A lane that faulted before it named its request has begun it all the same.
-    if (own_fault && !contains(verdicts.begun, slot_of(line.crash_request)))
-      verdicts.begun.push_back(slot_of(line.crash_request));
+  for (std::uint32_t at = 0; at < lanes; ++at) {
+    const LaneEvidence& line = evidence[at];
+    const LaneRef here{worker.incarnation, at};
+    std::vector<std::uint32_t> ran;
+    const std::uint32_t running = slot_of(line.running_request);
+    if (is_leased(line.running_request, here) && entries_[running].attempt == line.running_attempt) {
+      ran = members_of(groups_[entries_[running].group], running);
+      if (ran.size() > line.running_count) ran.resize(std::max<std::uint64_t>(line.running_count, 1));
+    }
+    if (line.crashed && !line.sent_by_process) {
+      verdicts.crashed = true;
+      verdicts.out_of_memory |= line.out_of_memory;
+      if (verdicts.what.empty()) verdicts.what = line.what;
+      if (!line.on_lane) {
+        other_thread_faulted = true;
+      } else if (is_leased(line.crash_request, here)) {
+        // What was compiled for did not run; and a lane may fault before it has named what it runs.
+        if (!contains(ran, slot_of(line.crash_request))) {
+          const std::vector<std::uint32_t> others = members_of(groups_[entries_[slot_of(line.crash_request)].group], kNoSlot);
+          verdicts.accuse(others);
+          verdicts.begun.insert(verdicts.begun.end(), others.begin(), others.end());
+        } else {
+          verdicts.accuse(ran);
+        }
+      }
+    }
+    verdicts.begun.insert(verdicts.begun.end(), ran.begin(), ran.end());
   }
-  if (!other_thread_faulted) return;
-  (verdicts.begun.size() == 1 ? verdicts.guilty : verdicts.suspects) = verdicts.begun;
+  if (other_thread_faulted) {
+    verdicts.guilty.clear();
+    verdicts.suspects.clear();
+    verdicts.accuse(verdicts.begun);
+  }
+  for (const std::uint32_t slot : verdicts.guilty) {
+    if (!groups_[entries_[slot].group].isolated) continue;
+    verdicts.poison.push_back(slot);
+    const LaneEvidence& line = evidence[entries_[slot].lease.lane];
+    if (line.running_request == id_of(slot) && !verdicts.out_of_memory) verdicts.poison_hash = line.running_hash;
+  }
 }
 
 std::vector<DeathOutcome> Ledger::worker_died(Incarnation incarnation, std::span<const LaneEvidence> evidence,
@@ -51,26 +85,36 @@ std::vector<DeathOutcome> Ledger::worker_died(Incarnation incarnation, std::span
   Verdicts verdicts;
   judge(*worker, evidence, verdicts);
 
-  std::vector<std::uint32_t> held;
+  std::vector<std::uint32_t> held, groups;
   for (const Lane& lane : worker->lanes) {
-    held.insert(held.end(), lane.held.begin(), lane.held.begin() + lane.count);
-    held.insert(held.end(), lane.parked.begin(), lane.parked.end());
+    groups.insert(groups.end(), lane.held.begin(), lane.held.begin() + lane.count);
+    groups.insert(groups.end(), lane.parked.begin(), lane.parked.end());
   }
+  for (const std::uint32_t group : groups) {
+    const std::vector<std::uint32_t> members = members_of(groups_[group], kNoSlot);
+    held.insert(held.end(), members.begin(), members.end());
+  }
+  free_groups_.insert(free_groups_.end(), groups.begin(), groups.end());
   model.workers.erase(model.workers.begin() + (worker - model.workers.data()));
   model.running -= static_cast<std::uint32_t>(held.size());
   if (model.ward == incarnation) model.ward = 0;
+  if (verdicts.crashed && verdicts.guilty.empty() && verdicts.suspects.empty()) model.breaker.crashed(verdicts.what, now_ns);
+  if (model.breaker.probing() && model.breaker.prober() == incarnation) model.breaker.probe_ended(false, now_ns);
+  if (verdicts.poison_hash) quarantine(index, verdicts.poison_hash, now_ns);
   for (const std::uint32_t slot : verdicts.begun) {
     if (entries_[slot].answered) continue;
     entries_[slot].counts_death = true;  // one request stands for this death
     break;
   }
   // The youngest first: each goes before the others, so that the oldest ends up in front.
-  std::ranges::sort(held, [&](std::uint32_t a, std::uint32_t b) { return entries_[a].arrival > entries_[b].arrival; });
+  std::ranges::sort(held, std::greater(), [&](std::uint32_t slot) { return waiting_[slot].arrival; });
   std::vector<DeathOutcome> outcomes;
   for (const std::uint32_t slot : held) {
     const Entry& entry = entries_[slot];
-    DeathOutcome outcome{
-        .request = id_of(slot), .client = entry.client, .seq = entry.seq, .was_running = contains(verdicts.begun, slot)};
+    DeathOutcome outcome{.request = id_of(slot),
+                         .client = clients_[waiting_[slot].client].id,
+                         .seq = entry.seq,
+                         .was_running = contains(verdicts.begun, slot)};
     outcome.fate = after_death(slot, verdicts, now_ns);
     outcome.begun = entry.begun;  // of a forgotten one, too: its slot has no new owner before this returns
     outcome.blamed = entry.blamed;
@@ -82,37 +126,91 @@ std::vector<DeathOutcome> Ledger::worker_died(Incarnation incarnation, std::span
 }
 
 DeathOutcome::Fate Ledger::after_death(std::uint32_t slot, const Verdicts& verdicts, std::uint64_t now_ns) {
+  using Fate = DeathOutcome::Fate;
   Entry& entry = entries_[slot];
-  entry.parked = false;
   const Model& model = models_[entry.model];
+  entry.group = kNoSlot;
+  lists_[slot] = {};
   if (contains(verdicts.begun, slot)) ++entry.begun;
   if (contains(verdicts.guilty, slot)) ++entry.blamed;
-  if (contains(verdicts.suspects, slot)) entry.suspect = true;
+  if (contains(verdicts.guilty, slot) || contains(verdicts.suspects, slot)) entry.suspect = true;
   if (entry.answered) {
     run_ended_answered(slot);
-    return DeathOutcome::Fate::kWasAnswered;
+    return Fate::kWasAnswered;
   }
-  const auto answer = [&](DeathOutcome::Fate fate, StatusCode status, std::string message) {
+  const auto answer = [&](Fate fate, StatusCode status, std::string message) {
     reply(slot, status, std::move(message), true, now_ns);
     actions_.back().ran = entry.begun > 0 ? Ran::kYes : Ran::kMaybe;
     forget(slot);
     return fate;
   };
-  if (entry.blamed >= kBlamesForPoison) {
-    return answer(DeathOutcome::Fate::kAnsweredPoison, StatusCode::kPoison,
-                  format("model '{}': the request crashed its worker {} times, last by {}; do not send it again", model.name,
-                         entry.blamed, verdicts.what));
+  if (contains(verdicts.poison, slot)) {
+    if (verdicts.out_of_memory) {
+      return answer(
+          Fate::kAnsweredAborted, StatusCode::kAborted,
+          format("model '{}': the request, alone on a worker, needs more memory than a worker may have: {}; raise memory_mb or "
+                 "make it smaller",
+                 model.name, verdicts.what));
+    }
+    return answer(
+        Fate::kAnsweredPoison, StatusCode::kPoison,
+        format("model '{}': the request, alone on a worker, crashed it, after a first crash that it was part of: {}; do not "
+               "send it again",
+               model.name, verdicts.what));
   }
   if (entry.begun >= kMaxBegunAttempts) {
-    return answer(DeathOutcome::Fate::kAnsweredAborted, StatusCode::kAborted,
+    return answer(Fate::kAnsweredAborted, StatusCode::kAborted,
                   format("model '{}': {} workers died running the request, none left a reason", model.name, entry.begun));
   }
   if (!model.failure.empty()) {
-    return answer(DeathOutcome::Fate::kAnsweredUnavailable, StatusCode::kUnavailable,
+    return answer(Fate::kAnsweredUnavailable, StatusCode::kUnavailable,
                   format("model '{}' is not available: {}", model.name, model.failure));
   }
-  enqueue(slot, true);
-  return entry.suspect ? DeathOutcome::Fate::kRunsAlone : DeathOutcome::Fate::kRunsAgain;
+  enqueue(slot);
+  return entry.suspect ? Fate::kRunsAlone : Fate::kRunsAgain;
+}
+
+// ---- quarantine and breaker ----
+
+void Ledger::quarantine(ModelIndex index, std::uint64_t hash, std::uint64_t now_ns) {
+  std::vector<Quarantined>& list = models_[index].quarantine;
+  std::erase_if(list, [&](const Quarantined& one) { return one.hash == hash; });
+  if (list.size() >= kMaxQuarantined) list.erase(list.begin());
+  list.push_back({hash, now_ns + kQuarantineNs});
+  act(Action::Kind::kQuarantine, index, 0);
+}
+
+std::vector<std::uint64_t> Ledger::quarantined(ModelIndex index) const {
+  std::vector<std::uint64_t> hashes;
+  for (const Quarantined& one : models_[index].quarantine) hashes.push_back(one.hash);
+  return hashes;
+}
+
+void Ledger::tick_model(ModelIndex index, std::uint64_t now_ns) {
+  Model& model = models_[index];
+  if (std::erase_if(model.quarantine, [&](const Quarantined& one) { return one.expires_ns <= now_ns; }) > 0)
+    act(Action::Kind::kQuarantine, index, 0);
+  if (model.breaker.probing() && model.breaker.until_ns() <= now_ns) model.breaker.probe_ended(false, now_ns);
+  probe_if_due(index, now_ns);
+  if (model.wait_until_ns <= now_ns) dispatch(index, now_ns);
+}
+
+void Ledger::probe_if_due(ModelIndex index, std::uint64_t now_ns) {
+  Model& model = models_[index];
+  if (!model.breaker.probe_due(now_ns)) return;
+  const auto worker = std::ranges::find(model.workers, true, &Worker::routable);
+  if (worker == model.workers.end()) return;
+  model.breaker.begin_probe(worker->incarnation, now_ns);
+  act(Action::Kind::kProbe, index, worker->incarnation);
+}
+
+void Ledger::probed(Incarnation incarnation, bool answered, std::uint64_t now_ns) {
+  ModelIndex index = 0;
+  if (!find_worker(incarnation, &index)) return;
+  Breaker& breaker = models_[index].breaker;
+  if (!breaker.probing() || breaker.prober() != incarnation) return;
+  breaker.probe_ended(answered, now_ns);
+  dispatch(index, now_ns);
 }
 
 }  // namespace shoal::supervisor

@@ -1,51 +1,130 @@
-// The requests of one model that wait for a lane: highest priority first, then arrival.
+// The requests of one model that wait for a lane.
+//
+//   level (priority) ──▶ flows, one per client, in a ring ──▶ heap: re-runs, then earliest deadline, then arrival
+//
+// The highest level goes first. Within a level clients take turns by deficit round robin: each is given the same predicted time
+// per round, so that one that floods delays another's request by its share and no more. Every 16th turn belongs to the level
+// whose first request has waited longest, so that no level starves.
 #pragma once
 
-#include <array>
-#include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include "supervisor/route/slot_list.hpp"
 
 namespace shoal::supervisor {
 
-/// One list per priority and a bitmap of those that hold something: O(1), whatever strangers ask for.
+inline constexpr std::uint64_t kNoDeadline = ~std::uint64_t{0};
+
+/// What decides whose turn it is; the queue's owner fills it in.
+struct Waiting {
+  std::uint32_t client = 0;  // a small number: tables are indexed by it
+  std::int8_t priority = 0;  // higher goes first
+  bool rerun = false;        // before all others of its client
+  std::uint64_t deadline_ns = kNoDeadline;
+  std::uint64_t arrival = 0;  // grows
+  std::uint64_t cost_ns = 1;  // predicted time of a lane
+};
+
+/// One request, by slot; one table for all queues.
+struct WaitingEntry : Waiting {
+ private:
+  friend class RequestQueue;
+  std::uint32_t flow = kNoSlot;
+  std::uint32_t place = 0;                           // in the flow's heap
+  std::uint32_t older = kNoSlot, younger = kNoSlot;  // of the level
+};
+using WaitingTable = std::vector<WaitingEntry>;
+
+/// O(log n) for everything but the rare 16th turn, which looks at every level in use; nothing is allocated in the long run: flows
+/// and their heaps are kept for the next client.
 ///   Threads  thread-compatible
 class RequestQueue {
  public:
+  static constexpr std::uint32_t kOldestTurn = 16;
+  static constexpr std::size_t kMostLooked = 64;  // flows that next_like() looks at
+
   std::size_t size() const { return size_; }
   bool empty() const { return size_ == 0; }
+  /// How many requests of the client wait.
+  std::size_t waiting_of(std::uint32_t client) const;
+  /// Predicted time of everything that waits.
+  std::uint64_t work_ns() const;
 
-  void push_back(SlotLinkTable& table, std::uint32_t slot, std::int8_t priority) { added(priority).push_back(table, slot); }
-  /// Before all others of its priority: for what a dead worker held.
-  void push_front(SlotLinkTable& table, std::uint32_t slot, std::int8_t priority) { added(priority).push_front(table, slot); }
-  void remove(SlotLinkTable& table, std::uint32_t slot, std::int8_t priority) {
-    const std::size_t level = level_of(priority);
-    lists_[level].remove(table, slot);
-    if (lists_[level].empty()) occupied_[level / 64] &= ~(std::uint64_t{1} << level % 64);
-    --size_;
-  }
-  /// The next to run; kNoSlot when empty.
-  std::uint32_t front() const {
-    for (std::size_t word = 0; word < occupied_.size(); ++word) {
-      if (occupied_[word]) return lists_[word * 64 + static_cast<std::size_t>(std::countr_zero(occupied_[word]))].front();
-    }
-    return kNoSlot;
-  }
+  void push(WaitingTable& table, std::uint32_t slot);
+  /// It waits no more.
+  void remove(WaitingTable& table, std::uint32_t slot);
+  /// Whose turn it is; kNoSlot when empty. Stays the same until something else is called.
+  std::uint32_t next(const WaitingTable& table);
+  /// It runs: its client pays, and the next turn begins.
+  void take(WaitingTable& table, std::uint32_t slot);
+  /// Another to run beside the one just taken: the first in order of turns, among the first requests of kMostLooked flows, for
+  /// which `joins(slot)` holds; kNoSlot when there is none. Its client is the last to be asked again.
+  template <class Joins>
+  std::uint32_t next_like(const Joins& joins);
+  /// It runs beside another: its client pays.
+  void take_along(WaitingTable& table, std::uint32_t slot);
+
+  /// Predicted time of what runs before `newcomer`, were it pushed now. Its client's own requests count in full, or, `exact`,
+  /// only those before it: O(number of them).
+  std::uint64_t work_before_ns(const WaitingTable& table, const Waiting& newcomer, bool exact) const;
 
  private:
-  static std::size_t level_of(std::int8_t priority) { return static_cast<std::size_t>(127 - priority); }
-  SlotList& added(std::int8_t priority) {
-    const std::size_t level = level_of(priority);
-    occupied_[level / 64] |= std::uint64_t{1} << level % 64;
-    ++size_;
-    return lists_[level];
-  }
+  friend struct LedgerState;  // tests/unit/supervisor/route
+  struct Flow {
+    std::uint32_t client = 0;
+    std::int8_t priority = 0;
+    std::int64_t deficit_ns = 0;
+    std::uint64_t work_ns = 0;
+    std::vector<std::uint32_t> heap;         // slots
+    std::uint32_t next_of_client = kNoSlot;  // its flow in another level
+  };
+  struct Level {
+    std::int8_t priority = 0;
+    std::uint32_t flows = 0;
+    SlotList ring;                                       // of flows
+    std::uint32_t oldest = kNoSlot, youngest = kNoSlot;  // slots
+    std::uint64_t work_ns = 0;
+    std::uint64_t quantum_ns = 0;  // the dearest first request of the last round
+    std::uint64_t dearest_ns = 0;  // of this round
+    std::uint32_t left_in_round = 0;
+  };
 
-  std::array<SlotList, 256> lists_;
-  std::array<std::uint64_t, 4> occupied_{};  // bit = level: 0 is priority 127
+  static bool before(const Waiting& a, const Waiting& b);
+  Level& level_of(std::int8_t priority);
+  std::uint32_t flow_of(std::uint32_t client, std::int8_t priority) const;
+  std::uint32_t new_flow(const Waiting& waiting);
+  void drop_flow(std::uint32_t flow);
+  std::uint32_t turn_within(const WaitingTable& table, Level& level);
+  void sift_up(WaitingTable& table, std::vector<std::uint32_t>& heap, std::size_t place);
+  void sift_down(WaitingTable& table, std::vector<std::uint32_t>& heap, std::size_t place);
+  void link(WaitingTable& table, Level& level, std::uint32_t slot);
+  void unlink(WaitingTable& table, Level& level, std::uint32_t slot);
+
+  std::vector<Level> levels_;  // those in use, highest first
+  std::vector<Flow> flows_;
+  std::vector<std::uint32_t> free_flows_;
+  SlotLinkTable ring_links_;                   // by flow
+  std::vector<std::uint32_t> flow_of_client_;  // the first of its flows
   std::size_t size_ = 0;
+  std::uint32_t turns_ = 0;
 };
+
+template <class Joins>
+std::uint32_t RequestQueue::next_like(const Joins& joins) {
+  std::size_t looked = 0;
+  for (Level& level : levels_) {
+    for (std::uint32_t flow = level.ring.front(); flow != kNoSlot; flow = ring_links_[flow].next) {
+      if (++looked > kMostLooked) return kNoSlot;
+      const std::uint32_t slot = flows_[flow].heap.front();
+      if (!joins(slot)) continue;
+      level.ring.remove(ring_links_, flow);
+      level.ring.push_back(ring_links_, flow);
+      return slot;
+    }
+  }
+  return kNoSlot;
+}
 
 }  // namespace shoal::supervisor

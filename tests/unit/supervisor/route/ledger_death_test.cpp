@@ -75,7 +75,7 @@ TEST_F(LedgerDeathTest, ADeathTellsWhatBecameOfEachRequest) {
   ASSERT_EQ(first.size(), 4u);  // oldest first
   EXPECT_EQ(first[0].request, guilty);
   EXPECT_EQ(first[0].seq, 1u);
-  EXPECT_EQ(first[0].fate, Fate::kRunsAgain);
+  EXPECT_EQ(first[0].fate, Fate::kRunsAlone);
   EXPECT_EQ(first[0].blamed, 1u);
   EXPECT_TRUE(first[0].was_running);
   EXPECT_EQ(first[1].request, innocent);
@@ -89,7 +89,7 @@ TEST_F(LedgerDeathTest, ADeathTellsWhatBecameOfEachRequest) {
   EXPECT_EQ(first[3].begun, 0u);
   ready(8, 3);
   const auto second = die(8, {crashed(guilty, 2)});
-  ASSERT_EQ(second.size(), 3u);
+  ASSERT_EQ(second.size(), 1u);
   EXPECT_EQ(second[0].fate, Fate::kAnsweredPoison);
   EXPECT_EQ(second[0].begun, 2u);
   EXPECT_TRUE(die(8).empty());  // dead already
@@ -146,7 +146,7 @@ TEST_F(LedgerDeathTest, ARequestThatCrashesTwoWorkersIsPoison) {
   const RequestId request = admit(1);
   die(7, {crashed(request)});
   ready(8);
-  EXPECT_EQ(words(), (Words{"send 1@7.0#1", "send 1@8.0#2"}));
+  EXPECT_EQ(words(), (Words{"send 1@7.0#1", "send 1@8.0#2 alone"}));
   die(8, {crashed(request, 2)});
   const auto actions = taken();
   ASSERT_EQ(actions.size(), 1u);
@@ -160,23 +160,16 @@ TEST_F(LedgerDeathTest, ARequestThatCrashesTwoWorkersIsPoison) {
 
 TEST_F(LedgerDeathTest, NeighboursOnOtherLanesRunAgainWithoutBlame) {
   ready(7, 2);
-  const RequestId guilty = admit(1);
-  const RequestId innocent = admit(2);
+  const RequestId guilty = admit(1), innocent = admit(2);
   words();
-  Incarnation worker = 7;
-  for (int death = 1; death <= 3; ++death) {  // the innocent is beside a crash three times
-    const auto attempt = static_cast<std::uint16_t>(death);
-    std::vector<LaneEvidence> evidence = {running(innocent, attempt), running(innocent, attempt)};
-    for (std::uint32_t lane = 0; lane < 2; ++lane) {
-      if (ledger_.is_leased(guilty, {worker, lane})) evidence[lane] = crashed(guilty, attempt);
-    }
-    die(worker, evidence);
-    ready(++worker, 2);
-  }
-  const auto said = words();
-  EXPECT_EQ(std::ranges::count(said, "reply 1 POISON"), 1);
-  EXPECT_FALSE(ledger_.idle());
-  EXPECT_TRUE(answer(innocent, {worker, 0}, 4));
+  die(7, {crashed(guilty), running(innocent)});
+  ready(8, 2);
+  ready(9, 2);
+  EXPECT_EQ(words(), (Words{"send 1@8.0#2 alone", "send 2@9.0#2"}));
+  die(8, {crashed(guilty, 2), LaneEvidence{}});
+  EXPECT_EQ(words(), Words{"reply 1 POISON"});
+  EXPECT_TRUE(answer(innocent, {9, 0}, 2));
+  EXPECT_EQ(words(), Words{"forward 2"});
 }
 
 TEST_F(LedgerDeathTest, ASignalFromOutsideBlamesNobody) {
@@ -255,23 +248,215 @@ TEST_F(LedgerDeathTest, SeveralSuspectsRunAloneOneAtATime) {
   const RequestId bystander = admit(3);
   ready(8, 2);
   // Worker 8 is given to the first suspect alone: neither the second nor the bystander may share it.
-  EXPECT_EQ(words(), Words{"send 1@8.0#2"});
+  EXPECT_EQ(words(), Words{"send 1@8.0#2 alone"});
   ready(9, 2);
   EXPECT_EQ(words(), Words{"send 3@9.0#1"});
   answer(first, {8, 0}, 2);
-  EXPECT_EQ(words(), (Words{"forward 1", "send 2@8.0#2"}));
-  LaneEvidence alone = running(second, 2);
-  alone.crashed = true;
-  die(8, {alone, LaneEvidence{}});
-  EXPECT_TRUE(words().empty());  // blamed once; worker 9 is busy with the bystander
-  ready(10);
-  EXPECT_TRUE(words().empty());  // 9 has been chosen, and takes nothing else
+  EXPECT_EQ(words(), (Words{"forward 1", "send 2@8.0#2 alone"}));
+  die(8);                        // from outside: no evidence, it is a suspect still
+  EXPECT_TRUE(words().empty());  // 9 is chosen, and busy with the bystander
   answer(bystander, {9, 0});
-  EXPECT_EQ(words(), (Words{"forward 3", "send 2@9.0#3"}));
-  alone = running(second, 3);
-  alone.crashed = true;
+  EXPECT_EQ(words(), (Words{"forward 3", "send 2@9.0#2 alone"}));
+  LaneEvidence alone = running(second, 2);
+  alone.crashed = true;  // on another thread: nothing else was there
   die(9, {alone, LaneEvidence{}});
   EXPECT_EQ(words(), Words{"reply 2 POISON"});
+}
+
+TEST_F(LedgerDeathTest, AWardIsChosenAmongBusyWorkersAndTakesNothingElse) {
+  ready(7, 2);
+  const RequestId first = admit(1), second = admit(2);
+  LaneEvidence line = running(first);
+  line.crashed = true;
+  ready(9, 2);
+  const RequestId bystander = admit(3);
+  words();
+  die(7, {line, running(second)});
+  EXPECT_TRUE(words().empty());
+  admit(4);  // 9 has been chosen, and is busy with the bystander
+  EXPECT_TRUE(words().empty());
+  answer(bystander, {9, 0});
+  EXPECT_EQ(words(), (Words{"forward 3", "send 1@9.0#2 alone"}));
+}
+
+// ---- batches ----
+
+class LedgerBatchDeathTest : public LedgerTest {
+ protected:
+  LedgerBatchDeathTest() : LedgerTest({.queue_limit = 64, .max_batch = 4}) {}
+  /// Four on worker 7, in one run.
+  std::vector<RequestId> batch() {
+    std::vector<RequestId> requests;
+    for (std::uint64_t seq = 1; seq <= 4; ++seq) requests.push_back(join(seq));
+    ready(7);
+    EXPECT_EQ(words(), (Words{"send 1@7.0#1 1/4", "send 2@7.0#1 2/4", "send 3@7.0#1 3/4", "send 4@7.0#1 4/4"}));
+    return requests;
+  }
+  static LaneEvidence batch_crashed(RequestId first, std::uint64_t count) {
+    LaneEvidence evidence = crashed(first);
+    evidence.running_count = count;
+    return evidence;
+  }
+};
+
+TEST_F(LedgerBatchDeathTest, OneGuiltyOfABatchCostsTwoDeathsAndTheOthersAreAnswered) {
+  const auto requests = batch();
+  die(7, {batch_crashed(requests[0], 4)});
+  EXPECT_TRUE(words().empty());
+  ready(8);
+  EXPECT_EQ(words(), Words{"send 1@8.0#2 alone"});
+  answer(requests[0], {8, 0}, 2);
+  EXPECT_EQ(words(), (Words{"forward 1", "send 2@8.0#2 alone"}));
+  LaneEvidence alone = crashed(requests[1], 2);
+  alone.running_hash = 0xabcd;
+  const auto outcomes = die(8, {alone});
+  ASSERT_EQ(outcomes.size(), 1u);
+  EXPECT_EQ(outcomes[0].fate, DeathOutcome::Fate::kAnsweredPoison);
+  EXPECT_EQ(words(), (Words{"quarantine", "reply 2 POISON"}));
+  EXPECT_EQ(ledger_.quarantined(model_), std::vector<std::uint64_t>{0xabcd});
+  ready(9);
+  EXPECT_EQ(words(), (Words{"quarantine 9", "send 3@9.0#2 alone"}));
+  answer(requests[2], {9, 0}, 2);
+  answer(requests[3], {9, 0}, 2);
+  EXPECT_EQ(words(), (Words{"forward 3", "send 4@9.0#2 alone", "forward 4"}));
+  EXPECT_TRUE(ledger_.idle());
+}
+
+TEST_F(LedgerBatchDeathTest, AKilledBatchRunsAgainTogetherAndUnblamed) {
+  const auto requests = batch();
+  LaneEvidence line = running(requests[0]);
+  line.running_count = 4;
+  die(7, {line});
+  ready(8);
+  EXPECT_EQ(words(), (Words{"send 1@8.0#2 1/4", "send 2@8.0#2 2/4", "send 3@8.0#2 3/4", "send 4@8.0#2 4/4"}));
+  EXPECT_EQ(counts().deaths_rerun, 1u);
+}
+
+TEST_F(LedgerBatchDeathTest, OnlyThoseThatRanAreSuspects) {
+  const auto requests = batch();
+  for (std::uint64_t seq = 5; seq <= 8; ++seq) join(seq);  // the second credit
+  words();
+  die(7, {batch_crashed(requests[1], 2)});  // the lane ran the second and the third of its batch
+  ready(8);
+  ready(9);
+  const auto sent = words();
+  EXPECT_EQ(sent.front(), "send 2@8.0#2 alone");
+  EXPECT_EQ(std::ranges::count_if(sent, [](const std::string& word) { return word.ends_with("alone"); }), 1);
+  EXPECT_EQ(ledger_.model(model_).suspected, 1u);
+}
+
+TEST_F(LedgerBatchDeathTest, OfAFaultBesideTheMemoryLimitNobodyIsPoison) {
+  ready(7);
+  const RequestId request = join(1);
+  LaneEvidence evidence = crashed(request);
+  evidence.out_of_memory = true;
+  evidence.what = "no 12 MiB of memory_mb = 64";
+  evidence.running_hash = 5;
+  die(7, {evidence});
+  ready(8);
+  evidence.running_attempt = 2;
+  words();
+  die(8, {evidence});
+  const auto actions = taken();
+  ASSERT_EQ(actions.size(), 1u);
+  EXPECT_EQ(actions[0].status, StatusCode::kAborted);
+  EXPECT_NE(actions[0].message.find("memory_mb = 64"), std::string::npos);
+  EXPECT_TRUE(ledger_.quarantined(model_).empty());
+}
+
+TEST_F(LedgerDeathTest, QuarantineEndsAfterItsTimeAndHoldsSoManyHashes) {
+  Incarnation worker = 7;
+  ready(worker);
+  for (std::uint64_t n = 1; n <= Ledger::kMaxQuarantined + 3; ++n) {
+    const RequestId request = admit(n);
+    die(worker, {crashed(request)});
+    ready(++worker);
+    LaneEvidence alone = crashed(request, 2);
+    alone.running_hash = n;
+    die(worker, {alone});
+    ready(++worker);
+  }
+  words();
+  const auto hashes = ledger_.quarantined(model_);
+  ASSERT_EQ(hashes.size(), Ledger::kMaxQuarantined);
+  EXPECT_EQ(hashes.front(), 4u);
+  ASSERT_TRUE(ledger_.next_tick_ns(now_).has_value());
+  EXPECT_LE(*ledger_.next_tick_ns(now_), now_ + Ledger::kQuarantineNs);
+  now_ += Ledger::kQuarantineNs;
+  ledger_.tick(now_);
+  EXPECT_EQ(words(), Words{"quarantine"});
+  EXPECT_TRUE(ledger_.quarantined(model_).empty());
+}
+
+TEST_F(LedgerDeathTest, CrashesThatNobodyIsToBlameForOpenTheBreakerUntilAProbeIsAnswered) {
+  LaneEvidence crash;  // of a thread that is no lane, with nothing running
+  crash.crashed = true;
+  crash.what = "signal 11";
+  Incarnation worker = 7;
+  ready(worker);
+  admit(1);
+  for (std::size_t i = 0; i < Breaker::kCrashes; ++i) {
+    now_ += 100 * kMs;
+    die(worker, {crash});
+    ready(++worker);
+  }
+  words();
+  const auto refused = try_admit(2);
+  EXPECT_EQ(refused.status().code(), StatusCode::kUnavailable);
+  EXPECT_NE(refused.status().message().find("signal 11"), std::string::npos);
+  EXPECT_EQ(ledger_.retry_after_ms(model_, now_), 1000u);
+  EXPECT_EQ(ledger_.next_tick_ns(now_), now_ + Breaker::kFirstBackoffNs);
+  EXPECT_TRUE(words().empty());  // what had been admitted waits
+  now_ += Breaker::kFirstBackoffNs;
+  ledger_.tick(now_);
+  EXPECT_EQ(words(), Words{"probe " + std::to_string(worker)});
+  die(worker, {crash});  // the back-off doubles
+  ready(++worker);
+  EXPECT_EQ(ledger_.retry_after_ms(model_, now_), 2000u);
+  now_ += 2 * Breaker::kFirstBackoffNs;
+  ledger_.tick(now_);
+  EXPECT_EQ(words(), Words{"probe " + std::to_string(worker)});
+  ledger_.probed(worker - 1, true, now_);  // another's word
+  EXPECT_TRUE(words().empty());
+  ledger_.probed(worker, true, now_);
+  EXPECT_EQ(words(), Words{"send 1@" + std::to_string(worker) + ".0#1"});
+  EXPECT_TRUE(try_admit(3).ok());
+}
+
+TEST_F(LedgerDeathTest, KillsFromOutsideAndCrashesFarApartDoNotOpenTheBreaker) {
+  LaneEvidence crash;
+  crash.crashed = true;
+  Incarnation worker = 7;
+  ready(worker);
+  for (int i = 0; i < 20; ++i) {
+    now_ += 3'000 * kMs;
+    die(worker, {i % 2 ? crash : LaneEvidence{}});
+    ready(++worker);
+  }
+  for (int i = 0; i < 20; ++i) {
+    LaneEvidence killed = crash;
+    killed.sent_by_process = true;
+    die(worker, {killed});
+    ready(++worker);
+  }
+  EXPECT_TRUE(try_admit(2).ok());
+}
+
+TEST_F(LedgerDeathTest, AProbeWithoutAnAnswerIsGivenUp) {
+  LaneEvidence crash;
+  crash.crashed = true;
+  for (Incarnation worker = 1; worker <= Breaker::kCrashes; ++worker) {
+    ready(worker);
+    die(worker, {crash});
+  }
+  now_ += Breaker::kFirstBackoffNs;
+  ledger_.tick(now_);  // nobody to probe
+  EXPECT_FALSE(ledger_.next_tick_ns(now_).has_value());
+  ready(100);
+  EXPECT_EQ(words(), Words{"probe 100"});
+  now_ += Breaker::kProbeLimitNs;
+  ledger_.tick(now_);
+  EXPECT_EQ(ledger_.retry_after_ms(model_, now_), 2000u);
 }
 
 TEST_F(LedgerDeathTest, TheWardServesEverybodyAgainWhenNoSuspectIsLeft) {

@@ -26,6 +26,17 @@ class LedgerTest : public testing::Test {
   RequestId admit(std::uint64_t seq, std::int8_t priority = 0, std::uint64_t timeout_ns = 0, ClientId client = 1) {
     return try_admit(seq, priority, timeout_ns, client).value();
   }
+  /// One of several that may run together.
+  RequestId join(std::uint64_t seq, Admission admission = {}) {
+    admission.client = admission.client ? admission.client : 1;
+    admission.seq = seq;
+    admission.model = model_;
+    admission.shape = admission.shape ? admission.shape : 77;
+    admission.joinable = true;
+    const RequestId request = ledger_.admit(admission, now_).value();
+    ledger_.dispatch(model_, now_);
+    return request;
+  }
   void ready(Incarnation incarnation, std::uint32_t lanes = 1) { ledger_.worker_ready(model_, incarnation, lanes, now_); }
   bool answer(RequestId request, LaneRef lane, std::uint16_t attempt = 1, StatusCode status = StatusCode::kOk) {
     return ledger_.lane_replied({.lane = lane, .request = request, .attempt = attempt, .status = status, .compute_ns = kMs},
@@ -56,7 +67,8 @@ class LedgerTest : public testing::Test {
     });
     return actions;
   }
-  /// Like "send 2@7.0#1" (seq, worker, lane, attempt), "forward 2", "reply 2 POISON", "release 2".
+  /// Like "send 2@7.0#1" (seq, worker, lane, attempt; " 1/3" of a batch of three, " alone" a suspect), "forward 2", "reply 2
+  /// POISON", "release 2", "quarantine", "probe 7".
   std::vector<std::string> words() {
     std::vector<std::string> texts;
     for (const Action& action : taken()) texts.push_back(word(action));
@@ -67,13 +79,20 @@ class LedgerTest : public testing::Test {
     switch (action.kind) {
       case Action::Kind::kSend:
         return "send " + seq + "@" + std::to_string(action.lane.incarnation) + "." + std::to_string(action.lane.lane) + "#" +
-               std::to_string(action.attempt);
+               std::to_string(action.attempt) +
+               (action.batch_size > 1 ? " " + std::to_string(action.batch_index + 1) + "/" + std::to_string(action.batch_size)
+                                      : "") +
+               (action.hash_inputs ? " alone" : "");
       case Action::Kind::kForward:
         return "forward " + seq;
       case Action::Kind::kReply:
         return "reply " + seq + " " + std::string(status_code_name(action.status)) + (action.released ? "" : " held");
       case Action::Kind::kRelease:
         return "release " + seq;
+      case Action::Kind::kQuarantine:
+        return "quarantine" + (action.lane.incarnation ? " " + std::to_string(action.lane.incarnation) : std::string());
+      case Action::Kind::kProbe:
+        return "probe " + std::to_string(action.lane.incarnation);
       default:
         return "?";
     }

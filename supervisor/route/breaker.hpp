@@ -1,0 +1,75 @@
+// When a model's workers crash and no request is to blame: stop sending them any, and probe.
+//
+//   closed ──(5 crashes within 10 s)──▶ open ──(back-off is over)──▶ probing ──(answered)──▶ closed
+//                                        ▲                              │
+//                                        └──(crashed, or no answer)─────┘  back-off 1 s, doubled each time, at most 30 s
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <string>
+#include <utility>
+
+namespace shoal::supervisor {
+
+/// Threads: thread-compatible
+class Breaker {
+ public:
+  static constexpr std::size_t kCrashes = 5;
+  static constexpr std::uint64_t kWithinNs = 10'000'000'000;
+  static constexpr std::uint64_t kFirstBackoffNs = 1'000'000'000, kLongestBackoffNs = 30'000'000'000;
+  static constexpr std::uint64_t kProbeLimitNs = 10'000'000'000;
+
+  bool closed() const { return state_ == State::kClosed; }
+  bool probing() const { return state_ == State::kProbing; }
+  /// The last crash: "signal 11 at address 0x0".
+  const std::string& reason() const { return reason_; }
+  /// When the next probe is due, or the one that runs is given up; means nothing while closed.
+  std::uint64_t until_ns() const { return until_ns_; }
+  /// The worker that is being probed.
+  std::uint64_t prober() const { return prober_; }
+
+  /// A crash that no request is to blame for.
+  void crashed(std::string what, std::uint64_t now_ns) {
+    reason_ = std::move(what);
+    crashes_ns_[next_] = now_ns;
+    next_ = (next_ + 1) % kCrashes;
+    const std::uint64_t oldest_ns = crashes_ns_[next_];
+    if (state_ != State::kClosed || oldest_ns == 0 || now_ns - oldest_ns > kWithinNs) return;
+    open(kFirstBackoffNs, now_ns);
+  }
+  /// Crashes of late; as many as open it, at most.
+  std::size_t crashes(std::uint64_t now_ns) const {
+    return static_cast<std::size_t>(
+        std::ranges::count_if(crashes_ns_, [&](std::uint64_t at_ns) { return at_ns && now_ns - at_ns <= kWithinNs; }));
+  }
+  bool probe_due(std::uint64_t now_ns) const { return state_ == State::kOpen && now_ns >= until_ns_; }
+  void begin_probe(std::uint64_t prober, std::uint64_t now_ns) {
+    state_ = State::kProbing;
+    prober_ = prober;
+    until_ns_ = now_ns + kProbeLimitNs;
+  }
+  void probe_ended(bool answered, std::uint64_t now_ns) {
+    if (!answered) return open(std::min(backoff_ns_ * 2, kLongestBackoffNs), now_ns);
+    state_ = State::kClosed;
+    crashes_ns_ = {};
+  }
+
+ private:
+  enum class State : std::uint8_t { kClosed, kOpen, kProbing };
+
+  void open(std::uint64_t backoff_ns, std::uint64_t now_ns) {
+    state_ = State::kOpen;
+    backoff_ns_ = backoff_ns;
+    until_ns_ = now_ns + backoff_ns;
+  }
+
+  State state_ = State::kClosed;
+  std::array<std::uint64_t, kCrashes> crashes_ns_{};
+  std::size_t next_ = 0;
+  std::uint64_t backoff_ns_ = 0, until_ns_ = 0, prober_ = 0;
+  std::string reason_;
+};
+
+}  // namespace shoal::supervisor

@@ -1,0 +1,297 @@
+// Who runs what: workers and their lanes, groups, the order of waiting requests.
+#include <algorithm>
+#include <utility>
+
+#include "shm/base/check.hpp"
+#include "shm/base/errors.hpp"
+#include "supervisor/route/ledger.hpp"
+
+namespace shoal::supervisor {
+
+void Ledger::worker_ready(ModelIndex index, Incarnation incarnation, std::uint32_t lanes, std::uint64_t now_ns) {
+  Model& model = models_[index];
+  model.workers.push_back({.incarnation = incarnation, .lanes = std::vector<Lane>(lanes)});
+  if (!model.quarantine.empty()) act(Action::Kind::kQuarantine, index, incarnation);
+  probe_if_due(index, now_ns);
+  dispatch(index, now_ns);
+}
+
+void Ledger::set_routable(Incarnation incarnation, bool routable, std::uint64_t now_ns) {
+  ModelIndex index = 0;
+  Worker* worker = find_worker(incarnation, &index);
+  if (!worker) return;
+  worker->routable = routable;
+  if (!routable) return;
+  probe_if_due(index, now_ns);
+  dispatch(index, now_ns);
+}
+
+void Ledger::undelivered(RequestId request) {
+  const Entry* entry = find(request);
+  if (!entry || entry->state != State::kLeased) return;
+  Worker* worker = find_worker(models_[entry->model], entry->lease.incarnation);
+  SHOAL_CHECK(worker != nullptr);
+  worker->routable = false;
+  std::vector<std::uint32_t> members = members_of(groups_[entry->group], kNoSlot);
+  std::ranges::reverse(members);  // each goes before the others
+  for (const std::uint32_t slot : members) {
+    end_lease(slot, *worker, entries_[slot].leased_ns);
+    entries_[slot].answered ? run_ended_answered(slot) : enqueue(slot);
+  }
+}
+
+void Ledger::lane_parked(LaneRef lane, RequestId request, std::uint16_t attempt, std::uint64_t now_ns) {
+  const Entry* entry = find(request);
+  if (!entry || entry->state != State::kLeased || entry->lease != lane || entry->attempt != attempt) return;
+  Group& group = groups_[entry->group];
+  Worker* worker = find_worker(models_[entry->model], lane.incarnation);
+  SHOAL_CHECK(worker != nullptr);
+  Lane& leased = worker->lanes[lane.lane];
+  if (group.parked || leased.parked.size() >= kMaxParked) return;
+  take_from_credit(leased, entry->group, now_ns);
+  leased.parked.push_back(entry->group);
+  group.parked = true;
+  dispatch(entry->model, now_ns);
+}
+
+void Ledger::dispatch(ModelIndex index, std::uint64_t now_ns) {
+  Model& model = models_[index];
+  model.wait_until_ns = kNoDeadline;
+  if (!model.breaker.closed()) return;
+  dispatch_suspects(model, now_ns);
+  for (std::uint32_t slot = 0; (slot = model.queue.next(waiting_)) != kNoSlot;) {
+    const Entry& entry = entries_[slot];
+    const bool whole = !joins(model, entry) || rows_like(model, entry) >= model.limits.max_batch;
+    // Half a batch waits for an idle lane: until then it may become whole.
+    const Seat seat = choose_lane(model, !whole, now_ns);
+    if (!seat.worker) return;
+    if (!can_finish(slot, entry.rows, seat.free_ns)) {
+      ++model.counts.too_late;
+      give_up(slot, StatusCode::kDeadlineExceeded,
+              format("model '{}': could not be answered within its time any more ({} ms in the queue)", model.name,
+                     (now_ns - entry.admitted_ns) / 1'000'000),
+              now_ns);
+      continue;
+    }
+    const std::uint64_t until_ns = entry.admitted_ns + model.limits.max_delay_ns;
+    if (!whole && model.urgent == 0 && now_ns < until_ns) {
+      model.wait_until_ns = until_ns;
+      return;
+    }
+    lease_group(model, slot, seat, now_ns);
+  }
+}
+
+// Suspects run one at a time on a worker that holds nothing else; it is given up when there are none left.
+void Ledger::dispatch_suspects(Model& model, std::uint64_t now_ns) {
+  Worker* ward = find_worker(model, model.ward);
+  if (model.suspects.empty()) {
+    if (!ward || ward->held == 0) model.ward = 0;
+    return;
+  }
+  if (!ward || (!ward->routable && ward->held == 0)) {
+    ward = nullptr;
+    for (Worker& worker : model.workers) {
+      if (worker.routable && (!ward || worker.held < ward->held)) ward = &worker;
+    }
+    if (!ward) return;
+    model.ward = ward->incarnation;
+  }
+  if (ward->held == 0 && ward->routable)
+    lease_group(model, model.suspects.front(), {.worker = ward, .lane = 0, .free_ns = now_ns}, now_ns);
+}
+
+// An idle lane first, then the one with the least predicted work; of equal ones the lane where fewest wait for their programs: it
+// will run those, too.
+Ledger::Seat Ledger::choose_lane(Model& model, bool idle_only, std::uint64_t now_ns) {
+  Seat seat;
+  std::pair<std::uint64_t, std::size_t> least{~std::uint64_t{0}, 0};
+  for (Worker& worker : model.workers) {
+    if (!worker.routable || worker.incarnation == model.ward) continue;
+    for (std::uint32_t at = 0; at < worker.lanes.size(); ++at) {
+      const Lane& lane = worker.lanes[at];
+      if (lane.count == 0 && lane.parked.empty()) return {&worker, at, now_ns};
+      const std::pair load{lane.work_ns, lane.parked.size()};
+      if ((idle_only && lane.count > 0) || load >= least || !has_room(lane)) continue;
+      least = load;
+      seat = {&worker, at, now_ns + left_ns(lane, now_ns)};
+    }
+  }
+  return seat;
+}
+
+std::uint64_t Ledger::left_ns(const Lane& lane, std::uint64_t now_ns) const {
+  if (lane.count == 0) return 0;
+  return lane.work_ns - std::min(now_ns - std::min(now_ns, lane.since_ns), groups_[lane.held[0]].cost_ns);
+}
+
+bool Ledger::can_finish(std::uint32_t slot, std::uint32_t rows, std::uint64_t start_ns) const {
+  const std::uint64_t deadline_ns = waiting_[slot].deadline_ns;
+  if (deadline_ns == kNoDeadline) return true;
+  const Entry& entry = entries_[slot];
+  return start_ns + models_[entry.model].costs.of(entry.shape, rows).most_ns() <= deadline_ns;
+}
+
+// The leader, and those that run with it: of its shape, in the order of turns, as long as all are in time.
+void Ledger::lease_group(Model& model, std::uint32_t leader, const Seat& seat, std::uint64_t now_ns) {
+  const std::uint32_t at = new_group();
+  Group& group = groups_[at];
+  group.shape = entries_[leader].shape;
+  group.isolated = entries_[leader].state == State::kSuspected;
+  if (group.isolated) {
+    unqueue(leader);
+  } else {
+    left_queue(leader);
+    model.queue.take(waiting_, leader);
+  }
+  add_to_group(at, leader);
+  if (!group.isolated && joins(model, entries_[leader])) {
+    std::uint32_t tightest = leader;
+    const auto fits = [&](std::uint32_t slot) {
+      const Entry& entry = entries_[slot];
+      const std::uint32_t rows = group.rows + entry.rows;
+      return joins(model, entry) && entry.shape == group.shape && rows <= model.limits.max_batch &&
+             can_finish(slot, rows, seat.free_ns) && can_finish(tightest, rows, seat.free_ns);
+    };
+    for (std::uint32_t slot = 0; group.rows < model.limits.max_batch && (slot = model.queue.next_like(fits)) != kNoSlot;) {
+      left_queue(slot);
+      model.queue.take_along(waiting_, slot);
+      add_to_group(at, slot);
+      if (waiting_[slot].deadline_ns < waiting_[tightest].deadline_ns) tightest = slot;
+    }
+  }
+  group.cost_ns = model.costs.guess_ns(group.shape, group.rows);
+  Lane& lane = seat.worker->lanes[seat.lane];
+  if (lane.count == 0) lane.since_ns = now_ns;
+  lane.held[lane.count++] = at;
+  lane.work_ns += group.cost_ns;
+  seat.worker->held += group.count;
+  model.running += group.count;
+  if (group.count > 1) {
+    ++model.counts.groups;
+    model.counts.grouped += group.count;
+  }
+  std::uint16_t index = 0;
+  for (std::uint32_t slot = group.members.front(); slot != kNoSlot; slot = lists_[slot].next) {
+    Entry& entry = entries_[slot];
+    entry.state = State::kLeased;
+    entry.lease = {seat.worker->incarnation, seat.lane};
+    entry.leased_ns = now_ns;
+    entry.attempt = static_cast<std::uint16_t>(entry.begun + 1);
+    if (entry.leases++ > 0) ++model.counts.rerun;
+    if (entry.counts_death) ++model.counts.deaths_rerun;
+    entry.counts_death = false;
+    Action& send = act(Action::Kind::kSend, slot);
+    send.attempt = entry.attempt;
+    send.batch_size = static_cast<std::uint16_t>(group.count);
+    send.batch_index = index++;
+    send.hash_inputs = group.isolated;
+  }
+}
+
+std::uint32_t Ledger::new_group() {
+  if (free_groups_.empty()) {
+    free_groups_.push_back(static_cast<std::uint32_t>(groups_.size()));
+    groups_.emplace_back();
+  }
+  const std::uint32_t at = free_groups_.back();
+  free_groups_.pop_back();
+  groups_[at] = {};
+  return at;
+}
+
+void Ledger::add_to_group(std::uint32_t at, std::uint32_t slot) {
+  Group& group = groups_[at];
+  group.members.push_back(lists_, slot);
+  ++group.count;
+  group.rows += entries_[slot].rows;
+  entries_[slot].group = at;
+}
+
+void Ledger::end_lease(std::uint32_t slot, Worker& worker, std::uint64_t now_ns) {
+  Entry& entry = entries_[slot];
+  Model& model = models_[entry.model];
+  const std::uint32_t at = std::exchange(entry.group, kNoSlot);
+  Group& group = groups_[at];
+  group.members.remove(lists_, slot);
+  --worker.held;
+  --model.running;
+  if (--group.count > 0) return;
+  Lane& lane = worker.lanes[entry.lease.lane];
+  if (group.parked) {
+    std::erase(lane.parked, at);
+  } else {
+    take_from_credit(lane, at, now_ns);
+  }
+  if (group.compute_ns) model.costs.add(group.shape, group.rows, group.compute_ns);
+  free_groups_.push_back(at);
+}
+
+void Ledger::take_from_credit(Lane& lane, std::uint32_t group, std::uint64_t now_ns) {
+  const auto end = lane.held.begin() + lane.count;
+  const auto held = std::find(lane.held.begin(), end, group);
+  SHOAL_CHECK(held != end);
+  if (held == lane.held.begin()) lane.since_ns = now_ns;
+  std::copy(held + 1, end, held);
+  --lane.count;
+  lane.work_ns -= groups_[group].cost_ns;
+}
+
+std::vector<std::uint32_t> Ledger::members_of(const Group& group, std::uint32_t first) const {
+  std::vector<std::uint32_t> members;
+  for (std::uint32_t slot = first == kNoSlot ? group.members.front() : first; slot != kNoSlot; slot = lists_[slot].next)
+    members.push_back(slot);
+  return members;
+}
+
+// What was leased before goes before the others.
+void Ledger::enqueue(std::uint32_t slot) {
+  Entry& entry = entries_[slot];
+  Model& model = models_[entry.model];
+  if (entry.suspect) {
+    entry.state = State::kSuspected;
+    model.suspects.push_front(lists_, slot);
+    ++model.suspected;
+    return;
+  }
+  entry.state = State::kQueued;
+  WaitingEntry& waiting = waiting_[slot];
+  waiting.rerun = entry.leases > 0;
+  entry.urgent = waiting.rerun || !can_finish(slot, entry.rows, entry.admitted_ns + model.limits.max_delay_ns);
+  model.urgent += entry.urgent;
+  rows_like(model, entry) += entry.rows;
+  model.queue.push(waiting_, slot);
+}
+
+void Ledger::unqueue(std::uint32_t slot) {
+  Model& model = models_[entries_[slot].model];
+  if (entries_[slot].state == State::kSuspected) {
+    model.suspects.remove(lists_, slot);
+    --model.suspected;
+    return;
+  }
+  left_queue(slot);
+  model.queue.remove(waiting_, slot);
+}
+
+void Ledger::left_queue(std::uint32_t slot) {
+  const Entry& entry = entries_[slot];
+  Model& model = models_[entry.model];
+  model.urgent -= entry.urgent;
+  rows_like(model, entry) -= entry.rows;
+}
+
+void Ledger::busy_lanes(std::vector<BusyLane>& lanes) const {
+  lanes.clear();
+  for (ModelIndex index = 0; index < models_.size(); ++index) {
+    for (const Worker& worker : models_[index].workers) {
+      for (std::uint32_t lane = 0; lane < worker.lanes.size(); ++lane) {
+        if (worker.lanes[lane].count == 0) continue;
+        const std::uint32_t oldest = groups_[worker.lanes[lane].held[0]].members.front();
+        lanes.push_back({index, {worker.incarnation, lane}, id_of(oldest), entries_[oldest].leased_ns});
+      }
+    }
+  }
+}
+
+}  // namespace shoal::supervisor

@@ -1,0 +1,274 @@
+// Who runs when, with whom, and who is refused at the door.
+#include "tests/support/allocations.hpp"
+#include "tests/unit/supervisor/route/ledger_fixture.hpp"
+
+namespace shoal::supervisor {
+namespace {
+
+class LedgerScheduleTest : public LedgerTest {
+ protected:
+  LedgerScheduleTest() : LedgerTest({.queue_limit = 64}) {}
+  /// Has worker 7, of one lane, take `ns` for each of ten requests.
+  void teach(std::uint64_t ns) {
+    ready(7);
+    for (std::uint64_t seq = 900; seq < 910; ++seq) {
+      const RequestId request = admit(seq);
+      now_ += ns;
+      ledger_.lane_replied({.lane = {7, 0}, .request = request, .attempt = 1, .compute_ns = ns}, now_);
+    }
+    words();
+  }
+};
+
+TEST_F(LedgerScheduleTest, ClientsTakeTurns) {
+  for (std::uint64_t seq = 1; seq <= 6; ++seq) admit(seq, 0, 0, 1);
+  admit(100, 0, 0, 2);
+  admit(101, 0, 0, 2);
+  ready(7, 6);
+  EXPECT_EQ(words(), (Words{"send 1@7.0#1", "send 100@7.1#1", "send 2@7.2#1", "send 101@7.3#1", "send 3@7.4#1", "send 4@7.5#1",
+                            "send 5@7.0#1", "send 6@7.1#1"}));
+}
+
+TEST_F(LedgerScheduleTest, TheEarliestDeadlineOfAClientGoesFirst) {
+  admit(1);
+  admit(2, 0, 900 * kMs);
+  admit(3, 0, 500 * kMs);
+  ready(7, 3);
+  EXPECT_EQ(words(), (Words{"send 3@7.0#1", "send 2@7.1#1", "send 1@7.2#1"}));
+}
+
+TEST_F(LedgerScheduleTest, WhatCannotBeAnsweredInTimeIsRefusedAtTheDoor) {
+  teach(10 * kMs);
+  for (std::uint64_t seq = 1; seq <= 5; ++seq) admit(seq, 0, 0, seq);
+  EXPECT_EQ(words().size(), 2u);
+  const auto refused = try_admit(6, 0, 50 * kMs, 6);  // two run, and three others have their turn before it
+  EXPECT_EQ(refused.status().code(), StatusCode::kDeadlineExceeded);
+  EXPECT_NE(refused.status().message().find("'m'"), std::string::npos);
+  EXPECT_EQ(counts().too_late, 1u);
+  EXPECT_TRUE(try_admit(8, 1, 40 * kMs, 6).ok());  // of a higher priority: only what runs is before it
+  EXPECT_TRUE(try_admit(7, 0, 80 * kMs, 6).ok());
+}
+
+TEST_F(LedgerScheduleTest, AnEarlierDeadlineIsAdmittedAheadOfItsOwnBulk) {
+  teach(10 * kMs);
+  for (std::uint64_t seq = 1; seq <= 30; ++seq) admit(seq);
+  EXPECT_TRUE(try_admit(100, 0, 60 * kMs).ok());
+}
+
+TEST_F(LedgerScheduleTest, NothingIsRefusedWhileNothingIsKnown) {
+  for (std::uint64_t seq = 1; seq <= 30; ++seq) EXPECT_TRUE(try_admit(seq, 0, kMs).ok());
+  Ledger ledger;
+  ledger.add_model("m", {.queue_limit = 64});
+  ledger.worker_ready(0, 1, 1, now_);
+  EXPECT_TRUE(ledger.admit({.client = 1, .seq = 1, .model = 0, .timeout_ns = 1}, now_).ok());
+}
+
+TEST_F(LedgerScheduleTest, WhatCannotFinishAnyMoreIsNotSent) {
+  teach(10 * kMs);
+  const RequestId first = admit(1), second = admit(2);
+  EXPECT_TRUE(try_admit(3, 0, 45 * kMs).ok());
+  words();
+  now_ += 38 * kMs;  // the first took longer than was thought
+  ledger_.lane_replied({.lane = {7, 0}, .request = first, .attempt = 1, .compute_ns = 10 * kMs}, now_);
+  EXPECT_EQ(words(), (Words{"forward 1", "reply 3 DEADLINE_EXCEEDED"}));
+  EXPECT_TRUE(answer(second, {7, 0}));
+}
+
+TEST_F(LedgerScheduleTest, AnEstimateThatRefusesEverythingIsDoubted) {
+  teach(100 * kMs);
+  int refused = 0;
+  while (!try_admit(static_cast<std::uint64_t>(refused), 0, 20 * kMs).ok()) ASSERT_LT(++refused, 100);
+  EXPECT_GT(refused, 5);
+}
+
+TEST_F(LedgerScheduleTest, ShapesHaveTheirOwnCosts) {
+  ready(7);
+  const auto run = [&](std::uint64_t shape, std::uint64_t ns) {
+    const RequestId request = ledger_.admit({.client = 1, .seq = 1, .model = model_, .shape = shape}, now_).value();
+    ledger_.dispatch(model_, now_);
+    now_ += ns;
+    ledger_.lane_replied({.lane = {7, 0}, .request = request, .attempt = 1, .compute_ns = ns}, now_);
+  };
+  for (int i = 0; i < 10; ++i) {
+    run(1, kMs);
+    run(2, 100 * kMs);
+  }
+  EXPECT_TRUE(ledger_.admit({.client = 1, .seq = 2, .model = model_, .timeout_ns = 20 * kMs, .shape = 1}, now_).ok());
+  EXPECT_FALSE(ledger_.admit({.client = 1, .seq = 2, .model = model_, .timeout_ns = 20 * kMs, .shape = 2}, now_).ok());
+}
+
+TEST_F(LedgerScheduleTest, AClientHasSoManyInFlightAndItsShareOfAQueue) {
+  ledger_.set_client_shares({.in_flight = 40, .of_queue = 0.5});
+  for (std::uint64_t seq = 1; seq <= 33; ++seq) EXPECT_TRUE(try_admit(seq).ok());
+  EXPECT_EQ(try_admit(34).status().code(), StatusCode::kOverloaded);  // more than half full, and half of it its own
+  EXPECT_TRUE(try_admit(35, 0, 0, 2).ok());
+  ready(7, 8);  // sixteen wait no more
+  EXPECT_EQ(words().size(), 16u);
+  for (std::uint64_t seq = 36; seq <= 42; ++seq) EXPECT_TRUE(try_admit(seq).ok());
+  const auto refused = try_admit(43);
+  EXPECT_EQ(refused.status().code(), StatusCode::kOverloaded);
+  EXPECT_NE(refused.status().message().find("40 requests of this client"), std::string::npos);
+  ledger_.client_gone(1);
+  EXPECT_TRUE(try_admit(1).ok());
+}
+
+TEST_F(LedgerScheduleTest, NothingIsAllocatedPerRequestInTheLongRun) {
+  ready(7, 2);
+  std::vector<Action> actions;
+  const auto round = [&](std::uint64_t count) {
+    for (std::uint64_t i = 0; i < count; ++i) {
+      for (std::uint64_t seq = 0; seq < 8; ++seq)
+        (void)ledger_.admit({.client = seq % 3, .seq = seq, .model = model_, .timeout_ns = 1000 * kMs}, now_);
+      ledger_.dispatch(model_, now_);
+      for (std::size_t at = 0; at < ledger_.actions().size(); ++at) {
+        const Action action = ledger_.actions()[at];
+        if (action.kind == Action::Kind::kSend)
+          ledger_.lane_replied({.lane = action.lane, .request = action.request, .attempt = 1, .compute_ns = kMs}, now_ += kMs);
+      }
+      ledger_.actions().clear();
+      ledger_.tick(now_);
+    }
+  };
+  round(500);
+  const std::uint64_t before = allocations();
+  round(500);
+  EXPECT_EQ(allocations(), before);
+  EXPECT_TRUE(ledger_.idle());
+}
+
+class LedgerBatchTest : public LedgerTest {
+ protected:
+  LedgerBatchTest() : LedgerTest({.queue_limit = 64, .max_batch = 4, .max_delay_ns = 5 * kMs}) {}
+};
+
+TEST_F(LedgerBatchTest, AWholeBatchGoesAtOnceAndIsOneCredit) {
+  std::vector<RequestId> requests;
+  ready(7);
+  for (std::uint64_t seq = 1; seq <= 4; ++seq) requests.push_back(join(seq));
+  EXPECT_EQ(words(), (Words{"send 1@7.0#1 1/4", "send 2@7.0#1 2/4", "send 3@7.0#1 3/4", "send 4@7.0#1 4/4"}));
+  for (std::uint64_t seq = 5; seq <= 8; ++seq) join(seq);
+  EXPECT_EQ(words().size(), 4u);  // a second one behind it
+  for (std::uint64_t seq = 9; seq <= 12; ++seq) join(seq);
+  EXPECT_TRUE(words().empty());
+  for (int i = 0; i < 3; ++i) answer(requests[static_cast<std::size_t>(i)], {7, 0});
+  EXPECT_EQ(words(), (Words{"forward 1", "forward 2", "forward 3"}));
+  answer(requests[3], {7, 0});  // the last frees the credit
+  EXPECT_EQ(words().size(), 5u);
+  EXPECT_EQ(counts().groups, 3u);
+  EXPECT_EQ(counts().grouped, 12u);
+}
+
+TEST_F(LedgerBatchTest, PartOfABatchWaitsForOthersWhileALaneIsIdleAndNoLonger) {
+  ready(7);
+  join(1);
+  EXPECT_TRUE(words().empty());
+  now_ += 2 * kMs;
+  join(2);
+  EXPECT_EQ(ledger_.next_tick_ns(now_), now_ + 3 * kMs);
+  now_ += 3 * kMs;
+  ledger_.tick(now_);
+  EXPECT_EQ(words(), (Words{"send 1@7.0#1 1/2", "send 2@7.0#1 2/2"}));
+  EXPECT_FALSE(ledger_.next_tick_ns(now_).has_value());
+}
+
+TEST_F(LedgerBatchTest, PartOfABatchWaitsWhileTheLanesAreBusy) {
+  ready(7);
+  const RequestId first = join(1, {.rows = 4});
+  EXPECT_EQ(words(), Words{"send 1@7.0#1"});
+  join(2);
+  now_ += 50 * kMs;
+  join(3);
+  ledger_.tick(now_);
+  EXPECT_TRUE(words().empty());
+  answer(first, {7, 0});
+  EXPECT_EQ(words(), (Words{"forward 1", "send 2@7.0#1 1/2", "send 3@7.0#1 2/2"}));
+}
+
+TEST_F(LedgerBatchTest, OnlyEqualShapesRunTogetherAndRowsAreCounted) {
+  join(1, {.rows = 2});
+  join(2, {.client = 2, .shape = 78});
+  join(3, {.client = 3, .rows = 3});
+  join(4, {.client = 4, .rows = 2});
+  join(5, {.client = 5});
+  now_ += 5 * kMs;
+  ready(7);
+  ready(8);  // and then there is a whole batch for a second credit
+  EXPECT_EQ(words(), (Words{"send 1@7.0#1 1/2", "send 4@7.0#1 2/2", "send 2@8.0#1", "send 5@7.0#1 1/2", "send 3@7.0#1 2/2"}));
+}
+
+TEST_F(LedgerBatchTest, WhatIsNotJoinableRunsAloneAtOnce) {
+  ready(7, 2);
+  admit(1);
+  admit(2);
+  EXPECT_EQ(words(), (Words{"send 1@7.0#1", "send 2@7.1#1"}));
+}
+
+TEST_F(LedgerBatchTest, NobodyWaitsPastADeadline) {
+  ready(7);
+  const RequestId first = join(1, {.rows = 4});
+  now_ += 10 * kMs;
+  ledger_.lane_replied({.lane = {7, 0}, .request = first, .attempt = 1, .compute_ns = 10 * kMs}, now_);
+  words();
+  join(2, {.timeout_ns = 6 * kMs});  // 2.5 ms to run: no time to wait 5 ms
+  EXPECT_EQ(words(), Words{"send 2@7.0#1"});
+}
+
+TEST_F(LedgerBatchTest, OneThatMakesTheOthersLateDoesNotJoin) {
+  ready(7);
+  const RequestId first = join(1, {.rows = 4});
+  now_ += 40 * kMs;
+  ledger_.lane_replied({.lane = {7, 0}, .request = first, .attempt = 1, .compute_ns = 40 * kMs}, now_);
+  words();
+  die(7);
+  join(2, {.timeout_ns = 14 * kMs});  // 10 ms a row
+  join(3, {.client = 2});
+  ready(8);
+  EXPECT_EQ(words(), Words{"send 2@8.0#1"});
+}
+
+TEST_F(LedgerBatchTest, ABatchThatCannotBeDeliveredWaitsAgainWhole) {
+  ready(7);
+  std::vector<RequestId> requests;
+  for (std::uint64_t seq = 1; seq <= 4; ++seq) requests.push_back(join(seq));
+  words();
+  ledger_.cancel(1, 2, now_);
+  ledger_.undelivered(requests[2]);
+  EXPECT_EQ(words(), (Words{"reply 2 CANCELLED held", "release 2"}));
+  ready(8);
+  EXPECT_EQ(words(), (Words{"send 1@8.0#1 1/3", "send 3@8.0#1 2/3", "send 4@8.0#1 3/3"}));
+  EXPECT_EQ(ledger_.held_by(7), 0u);
+}
+
+TEST_F(LedgerBatchTest, AParkedBatchTakesNoCredit) {
+  ready(7);
+  std::vector<RequestId> requests;
+  for (std::uint64_t seq = 1; seq <= 8; ++seq) requests.push_back(join(seq));
+  words();
+  for (std::uint64_t seq = 9; seq <= 12; ++seq) join(seq);
+  EXPECT_TRUE(words().empty());
+  ledger_.lane_parked({7, 0}, requests[0], 1, now_);
+  EXPECT_EQ(words().size(), 4u);
+  ledger_.lane_parked({7, 0}, requests[1], 1, now_);  // of the same batch
+  for (std::uint64_t seq = 13; seq <= 16; ++seq) join(seq);
+  EXPECT_TRUE(words().empty());
+  for (const RequestId request : requests) EXPECT_TRUE(answer(request, {7, 0}));
+  EXPECT_EQ(ledger_.held_by(7), 8u);
+}
+
+TEST(CostEstimates, FollowWhatIsMeasuredAndGuessTheRest) {
+  CostEstimates costs;
+  EXPECT_EQ(costs.of(1, 4).mean_ns, 0u);
+  EXPECT_EQ(costs.guess_ns(1, 4), CostEstimates::kGuessNs);
+  costs.add(1, 4, 8000);
+  EXPECT_EQ(costs.of(1, 4).mean_ns, 8000u);
+  EXPECT_EQ(costs.of(1, 3).mean_ns, 8000u);   // programs are compiled for powers of two
+  EXPECT_EQ(costs.of(1, 8).mean_ns, 16000u);  // by rows
+  for (int i = 0; i < 100; ++i) costs.add(1, 4, i % 2 ? 3000 : 5000);
+  EXPECT_NEAR(static_cast<double>(costs.of(1, 4).mean_ns), 4000, 400);
+  EXPECT_GT(costs.of(1, 4).most_ns(), 5000u);
+  costs.at_least(1, 4, 1000);  // that says nothing
+  EXPECT_GT(costs.of(1, 4).mean_ns, 3500u);
+}
+
+}  // namespace
+}  // namespace shoal::supervisor
