@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "shm/base/check.hpp"
 #include "worker/graph/operators.hpp"
@@ -134,10 +135,14 @@ std::unique_ptr<Model> load(const Graph& graph, const std::vector<TensorSpec>& i
 TensorSpec spec(const std::string& name, const Shape& shape) { return {name, DType::kFloat32, shape}; }
 
 double relative_error(const Tensor& a, const Tensor& b) {
+  constexpr double kNone = std::numeric_limits<double>::infinity();
   const auto x = a.values<float>(), y = b.values<float>();
+  if (x.size() != y.size()) return kNone;
   double error = 0, largest = 1e-30;
   for (std::size_t i = 0; i < y.size(); ++i) {
-    error = std::max(error, std::abs(static_cast<double>(x[i]) - y[i]));
+    const double difference = std::abs(static_cast<double>(x[i]) - y[i]);
+    if (std::isnan(difference)) return kNone;
+    error = std::max(error, difference);
     largest = std::max(largest, std::abs(static_cast<double>(y[i])));
   }
   return error / largest;

@@ -49,7 +49,7 @@ std::vector<Tensor> run(const Program& program, Context& context, std::uint64_t 
 std::unique_ptr<Model> load(const Graph& graph, const std::vector<TensorSpec>& inputs, const std::string& device = "cpu",
                             int threads = 1, bool fuse = true);
 TensorSpec spec(const std::string& name, const Shape& shape);
-/// Largest |a - b| over largest |b|.
+/// Largest |a - b| over largest |b|; infinite where there is a NaN or the sizes differ.
 double relative_error(const Tensor& a, const Tensor& b);
 bool same_bits(const std::vector<Tensor>& a, const std::vector<Tensor>& b);
 
