@@ -42,18 +42,18 @@ struct Binding {
   std::byte* arena = nullptr;               ///< what the addresses were made for
   std::vector<std::byte*> addresses;        ///< one per buffer
   std::vector<std::unique_ptr<BoundStep>> steps;
-  std::vector<std::byte*> inputs, outputs;                  ///< as bound now
-  std::vector<AlignedBytes> input_staging, output_staging;  ///< made when a run first brings a tensor that is not aligned
-  std::vector<std::byte*> operands;                         ///< room for one step's operands
+  std::vector<std::byte*> inputs, outputs;  ///< as bound now
+  std::vector<AlignedBytes> input_staging,
+      output_staging;                ///< made when a run first brings a tensor that is not aligned, or smaller
+  std::vector<std::byte*> operands;  ///< room for one step's operands
 };
 
 /// Threads: thread-bound
 struct Context::State {
   static constexpr std::size_t kMaxBindings = 64;  ///< beyond the least recently run is dropped
   Arena arena;
-  std::uint64_t (*step_clock)() = monotonic_now_ns;         ///< what Context::step_times are measured by
-  std::list<Binding> bindings;                              ///< most recently run first
-  std::vector<AlignedBytes> padded_inputs, padded_outputs;  ///< tensors of a padded run; grown as needed
+  std::uint64_t (*step_clock)() = monotonic_now_ns;  ///< what Context::step_times are measured by
+  std::list<Binding> bindings;                       ///< most recently run first
 
   /// Drops the bindings of Programs that are gone, and what of the arena only they needed.
   void forget_expired();

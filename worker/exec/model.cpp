@@ -51,7 +51,8 @@ class LoadedModel : public Model {
     for (auto& set : input_sets_) {
       SHOAL_ASSIGN_OR_RETURN(set, in_model_order(set));
     }
-    SHOAL_ASSIGN_OR_RETURN(padding_, Padding::make(options_.buckets, graph_, options_.declared_inputs));
+    SHOAL_ASSIGN_OR_RETURN(padding_, Padding::make(options_.buckets, graph_, options_.declared_inputs, input_sets_.front()));
+    pad_input_sets();
     SHOAL_RETURN_IF_ERROR(infer(graph_, input_sets_.front()));
     SHOAL_RETURN_IF_ERROR(fold_constants(graph_));
     const WeightIdentity identity{hash_graph(graph_),
@@ -84,13 +85,13 @@ class LoadedModel : public Model {
       SHOAL_ASSIGN_OR_RETURN(Plan plan, plan_for(set));
       return std::shared_ptr<const Program>(std::make_shared<const PlannedProgram>(std::move(plan), weights_));
     };
-    SHOAL_ASSIGN_OR_RETURN(auto found, cache_.get(key_of(set), compile));
-    return padding_.fit(std::move(found), wanted);
+    SHOAL_ASSIGN_OR_RETURN(const auto found, cache_.get(key_of(set), compile));
+    return padding_.fit(planned(found), wanted);
   }
   Result<std::shared_ptr<const Program>> find_program(std::span<const TensorSpec> inputs) override {
     SHOAL_ASSIGN_OR_RETURN(const InputSet set, in_model_order(inputs));
-    auto found = cache_.find(key_of(padding_.pad(set)));
-    return found ? padding_.fit(std::move(found), set) : std::shared_ptr<const Program>();
+    const auto found = cache_.find(key_of(padding_.pad(set)));
+    return found ? padding_.fit(planned(found), set) : std::shared_ptr<const Program>();
   }
 
   void enter_thread() const override { device_->enter_thread(); }
@@ -119,6 +120,21 @@ class LoadedModel : public Model {
       if (!known) return invalid_argument("the model has no input '{}'", spec.name);
     }
     return set;
+  }
+
+  // All that this class puts into its cache.
+  static std::shared_ptr<const PlannedProgram> planned(const std::shared_ptr<const Program>& program) {
+    return std::static_pointer_cast<const PlannedProgram>(program);
+  }
+
+  // Only padded sizes are ever run.
+  void pad_input_sets() {
+    std::vector<InputSet> padded;
+    for (const InputSet& set : input_sets_) {
+      InputSet larger = padding_.pad(set);
+      if (std::ranges::find(padded, larger) == padded.end()) padded.push_back(std::move(larger));
+    }
+    input_sets_ = std::move(padded);
   }
 
   // The constants were converted and packed for the types of the configured sets, and the originals are gone.

@@ -1,47 +1,24 @@
 #include "worker/exec/padding.hpp"
 
 #include <algorithm>
-#include <cstring>
+#include <map>
 #include <span>
 #include <string_view>
 
 #include "shm/base/errors.hpp"
-#include "worker/exec/context.hpp"
 #include "worker/graph/operators.hpp"
 
 namespace shoal::worker {
 namespace {
 
-// Copies the corner that both have in common.
-void copy_corner(const TensorView& src, TensorView& dst) {
-  int last = src.shape.rank() - 1;  // the last dimension in which they differ: what lies within is copied at once
-  while (last > 0 && src.shape[last] == dst.shape[last]) --last;
-  std::size_t inner_bytes = dtype_size_bytes(src.dtype);
-  for (int axis = last + 1; axis < src.shape.rank(); ++axis) inner_bytes *= static_cast<std::size_t>(src.shape[axis]);
-  const auto common = [&](int axis) { return std::min(src.shape[axis], dst.shape[axis]); };
-  const std::size_t chunk_bytes = static_cast<std::size_t>(common(last)) * inner_bytes;
-  std::vector<std::int64_t> index(static_cast<std::size_t>(last), 0);
-  const auto offset = [&](const Shape& shape) {
-    std::int64_t row = 0;
-    for (int axis = 0; axis < last; ++axis) row = row * shape[axis] + index[static_cast<std::size_t>(axis)];
-    return static_cast<std::size_t>(row * shape[last]) * inner_bytes;
-  };
-  while (true) {
-    std::memcpy(dst.data + offset(dst.shape), src.data + offset(src.shape), chunk_bytes);
-    int axis = last - 1;
-    while (axis >= 0 && ++index[static_cast<std::size_t>(axis)] == common(axis)) index[static_cast<std::size_t>(axis--)] = 0;
-    if (axis < 0) return;
-  }
-}
-
-/// Runs another Program on copies of its tensors, larger by zeros.
+/// Runs a larger program on tensors that are a corner of its own.
 class PaddedProgram final : public Program {
  public:
-  PaddedProgram(std::shared_ptr<const Program> padded, std::vector<TensorSpec> inputs, std::vector<TensorSpec> outputs)
+  PaddedProgram(std::shared_ptr<const PlannedProgram> padded, std::vector<TensorSpec> inputs, std::vector<TensorSpec> outputs)
       : padded_(std::move(padded)) {
     inputs_ = std::move(inputs);
     outputs_ = std::move(outputs);
-    arena_bytes_ = padded_->arena_bytes();
+    arena_bytes_ = padded_->arena_bytes() + room_bytes(inputs_, padded_->inputs()) + room_bytes(outputs_, padded_->outputs());
     step_count_ = padded_->step_count();
   }
   std::size_t resident_bytes() const override { return padded_->resident_bytes(); }
@@ -49,69 +26,26 @@ class PaddedProgram final : public Program {
   Status run(Context& context, std::span<const TensorView> src, std::span<TensorView> dst) const override {
     SHOAL_RETURN_IF_ERROR(check("input", inputs_, src));
     SHOAL_RETURN_IF_ERROR(check("output", outputs_, dst));
-    std::vector<TensorView> larger_src = enlarge(padded_->inputs(), src, context.state->padded_inputs);
-    std::vector<TensorView> larger_dst = enlarge(padded_->outputs(), dst, context.state->padded_outputs);
-    for (std::size_t i = 0; i < src.size(); ++i) {
-      if (larger_src[i].data == src[i].data) continue;
-      std::memset(larger_src[i].data, 0, larger_src[i].size_bytes());
-      if (src[i].element_count() > 0) copy_corner(src[i], larger_src[i]);
-    }
-    SHOAL_RETURN_IF_ERROR(padded_->run(context, larger_src, larger_dst));
-    for (std::size_t i = 0; i < dst.size(); ++i) {
-      if (larger_dst[i].data != dst[i].data && dst[i].element_count() > 0) copy_corner(larger_dst[i], dst[i]);
-    }
-    return {};
+    return padded_->run_within(context, src, dst);
   }
 
  private:
-  static Status check(const char* what, const std::vector<TensorSpec>& specs, std::span<const TensorView> views) {
-    if (views.size() != specs.size())
-      return invalid_argument("{} {}s were given, the program has {}", views.size(), what, specs.size());
-    for (std::size_t i = 0; i < specs.size(); ++i) {
-      if (views[i].dtype == specs[i].dtype && views[i].shape == specs[i].shape) continue;
-      return invalid_argument("{} '{}' is {}, the program is for {}", what, specs[i].name, views[i].shape.to_string(),
-                              specs[i].shape.to_string());
-    }
-    return {};
+  // What a Context makes room for beside its arena.
+  static std::size_t room_bytes(const std::vector<TensorSpec>& given, const std::vector<TensorSpec>& padded) {
+    std::size_t bytes = 0;
+    for (std::size_t i = 0; i < given.size(); ++i) bytes += given[i].shape == padded[i].shape ? 0 : size_bytes_of(padded[i]);
+    return bytes;
   }
 
-  // The tensors themselves where they have the padded shape, else room of the Context's.
-  static std::vector<TensorView> enlarge(const std::vector<TensorSpec>& specs, std::span<const TensorView> tensors,
-                                         std::vector<AlignedBytes>& room) {
-    room.resize(std::max(room.size(), specs.size()));
-    std::vector<TensorView> larger;
-    for (std::size_t i = 0; i < specs.size(); ++i) {
-      TensorView& view = larger.emplace_back(TensorView{specs[i].dtype, specs[i].shape, tensors[i].data});
-      if (specs[i].shape == tensors[i].shape) continue;
-      if (room[i].size_bytes < view.size_bytes()) room[i] = AlignedBytes::allocate(view.size_bytes());
-      view.data = room[i].data.get();
-    }
-    return larger;
-  }
-
-  std::shared_ptr<const Program> padded_;
+  std::shared_ptr<const PlannedProgram> padded_;
 };
 
 std::int64_t from_front(std::int64_t axis, int rank) { return axis < 0 ? axis + rank : axis; }
 
 // Operators that compute row i of dimension 0 from row i of their first input, and whose other inputs are weights.
-constexpr std::string_view kRowWise[] = {"Convolution",
-                                         "FullyConnected",
-                                         "BatchNorm",
-                                         "LeakyReLU",
-                                         "Activation",
-                                         "Pooling",
-                                         "LRN",
-                                         "L2Normalization",
-                                         "AdaptiveAvgPooling",
-                                         "HardSigmoid",
-                                         "Unary",
-                                         "DivSqrtDim",
-                                         "Scalar",
-                                         "Identity",
-                                         "Clip",
-                                         "Flatten",
-                                         "Cast"};
+constexpr std::string_view kRowWise[] = {
+    "Convolution",        "FullyConnected", "BatchNorm", "LeakyReLU", "Activation", "Pooling", "LRN",     "L2Normalization",
+    "AdaptiveAvgPooling", "HardSigmoid",    "Unary",     "Scalar",    "Identity",   "Clip",    "Flatten", "Cast"};
 // Those that compute it from row i of all their inputs. A Reshape keeps the order of elements, so rows stay where they are if
 // there are still as many; that is checked for every operator.
 constexpr std::string_view kElementWise[] = {"AddN", "AmpMulticast", "Reshape"};
@@ -128,6 +62,7 @@ class RowRule {
 
   /// Are the rows of its outputs made of the same rows of its inputs?
   bool keeps_rows_apart() const {
+    if (node_.op->name == "DivSqrtDim") return only_first_has_rows() && rank_ > 1;  // it divides by the length of the last axis
     if (is_one_of(kRowWise, node_)) return only_first_has_rows() && !(is_about_axis<BatchNormAttributes>(0));
     if (is_one_of(kElementWise, node_)) return true;
     if (std::holds_alternative<BinaryAttributes>(node_.attributes)) return rows_align();
@@ -176,16 +111,15 @@ class RowRule {
 // A batch that no product of a model's own sizes is a multiple of by chance.
 constexpr std::int64_t kPrimeBatch = 10007;
 
+// `inputs`: of sizes that the model takes; only the batch is changed.
 Status check_rows_stay_apart(Graph graph, std::vector<TensorSpec> inputs, const std::vector<std::size_t>& batched_inputs) {
   std::vector<bool> has_rows(graph.values.size());
-  for (TensorSpec& input : inputs) {
-    for (int axis = 0; axis < input.shape.rank(); ++axis) input.shape[axis] = std::max<std::int64_t>(input.shape[axis], 1);
-  }
   for (const std::size_t i : batched_inputs) {
     inputs[i].shape[0] = kPrimeBatch;
     has_rows[static_cast<std::size_t>(graph.inputs[i])] = true;
   }
-  SHOAL_RETURN_IF_ERROR(infer(graph, inputs));
+  if (const Status inferred = infer(graph, inputs); !inferred.ok())
+    return inferred.with_context(format("'buckets': checked with a batch of {}", kPrimeBatch));
   has_rows.resize(graph.values.size());  // infer() may have converted constants
   for (const Node& node : graph.nodes) {
     const auto is_batched = [&](ValueId id) { return static_cast<bool>(has_rows[static_cast<std::size_t>(id)]); };
@@ -208,9 +142,40 @@ Status check_rows_stay_apart(Graph graph, std::vector<TensorSpec> inputs, const 
   return {};
 }
 
+/// How much longer an output gets with each element of the padded dimension.
+Result<std::int64_t> length_per_element(const std::string& output, const Shape& shape, int dim, std::int64_t padded_size) {
+  if (dim < shape.rank() && shape[dim] % padded_size == 0) return shape[dim] / padded_size;
+  return invalid_argument("'buckets': dimension {} of output '{}' of shape {} does not follow the padded size {}", dim, output,
+                          shape.to_string(), padded_size);
+}
+
+// Told when the model is loaded, not by the first request of another size.
+Status check_crop(const Buckets& buckets, const Graph& graph, std::vector<TensorSpec> inputs,
+                  const std::vector<std::size_t>& padded_inputs) {
+  std::map<std::string, std::int64_t> lengths;
+  for (const std::int64_t size : buckets.sizes) {
+    for (const std::size_t i : padded_inputs) inputs[i].shape[buckets.dim] = size;
+    Graph padded = graph;
+    if (const Status inferred = infer(padded, inputs); !inferred.ok())
+      return inferred.with_context(
+          format("'buckets': dimension {} of input '{}' padded to {}", buckets.dim, buckets.input, size));
+    for (const GraphOutput& output : graph.outputs) {
+      const auto crop = buckets.crop.find(output.name);
+      if (crop == buckets.crop.end()) continue;
+      const Shape& shape = padded.value(output.value).shape;
+      SHOAL_ASSIGN_OR_RETURN(const std::int64_t length, length_per_element(output.name, shape, crop->second, size));
+      if (lengths.emplace(output.name, length).first->second == length) continue;
+      return invalid_argument("'buckets': dimension {} of output '{}' does not grow with dimension {} of input '{}'",
+                              crop->second, output.name, buckets.dim, buckets.input);
+    }
+  }
+  return {};
+}
+
 }  // namespace
 
-Result<Padding> Padding::make(std::vector<Buckets> buckets, const Graph& graph, const std::vector<TensorSpec>& inputs) {
+Result<Padding> Padding::make(std::vector<Buckets> buckets, const Graph& graph, const std::vector<TensorSpec>& inputs,
+                              const std::vector<TensorSpec>& some_sizes) {
   Padding padding;
   for (Buckets& each : buckets) {
     Rule rule;
@@ -233,7 +198,8 @@ Result<Padding> Padding::make(std::vector<Buckets> buckets, const Graph& graph, 
       if (std::ranges::none_of(graph.outputs, has_name))
         return invalid_argument("'buckets': 'crop' names an output '{}' that the model does not have", name);
     }
-    if (is_batch) SHOAL_RETURN_IF_ERROR(check_rows_stay_apart(graph, inputs, rule.inputs));
+    if (is_batch) SHOAL_RETURN_IF_ERROR(check_rows_stay_apart(graph, some_sizes, rule.inputs));
+    if (!is_batch) SHOAL_RETURN_IF_ERROR(check_crop(each, graph, some_sizes, rule.inputs));
     rule.buckets = std::move(each);
     padding.rules_.push_back(std::move(rule));
   }
@@ -255,7 +221,7 @@ std::vector<TensorSpec> Padding::pad(std::vector<TensorSpec> inputs) const {
   return inputs;
 }
 
-Result<std::shared_ptr<const Program>> Padding::fit(std::shared_ptr<const Program> program,
+Result<std::shared_ptr<const Program>> Padding::fit(std::shared_ptr<const PlannedProgram> program,
                                                     const std::vector<TensorSpec>& inputs) const {
   std::vector<TensorSpec> outputs = program->outputs();
   bool is_padded = false;
@@ -267,15 +233,11 @@ Result<std::shared_ptr<const Program>> Padding::fit(std::shared_ptr<const Progra
     for (TensorSpec& output : outputs) {
       const auto crop = buckets.crop.find(output.name);
       if (crop == buckets.crop.end()) continue;
-      const bool follows = crop->second < output.shape.rank() && output.shape[crop->second] % bucket == 0;
-      if (!follows) {
-        return invalid_argument("'buckets': dimension {} of output '{}' of shape {} does not follow the padded size {}",
-                                crop->second, output.name, output.shape.to_string(), bucket);
-      }
-      output.shape[crop->second] = output.shape[crop->second] / bucket * size;
+      SHOAL_ASSIGN_OR_RETURN(const std::int64_t length, length_per_element(output.name, output.shape, crop->second, bucket));
+      output.shape[crop->second] = length * size;
     }
   }
-  if (!is_padded) return program;
+  if (!is_padded) return std::shared_ptr<const Program>(std::move(program));
   return std::shared_ptr<const Program>(std::make_shared<PaddedProgram>(std::move(program), inputs, std::move(outputs)));
 }
 

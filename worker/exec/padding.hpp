@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "shm/model/buckets.hpp"
-#include "worker/exec/program.hpp"
+#include "worker/exec/planned_program.hpp"
 #include "worker/graph/graph.hpp"
 
 namespace shoal::worker {
@@ -18,16 +18,19 @@ class Padding {
  public:
   /// No buckets: nothing is padded.
   Padding() = default;
-  ///   inputs   as the configuration declares them, the model's order: the batch is dimension 0 of those that leave it open
-  ///   Errors   kInvalidArgument: an input, dimension or output that the model does not have; kUnimplemented: a node that may mix
-  ///            the rows of a batch, named
-  static Result<Padding> make(std::vector<Buckets> buckets, const Graph& graph, const std::vector<TensorSpec>& inputs);
+  ///   inputs      as the configuration declares them, the model's order: the batch is dimension 0 of those that leave it open
+  ///   some_sizes  the same inputs, as the model can be compiled for
+  ///   Errors      kInvalidArgument: an input, dimension or output that the model does not have, an output that does not follow
+  ///               the dimension as `crop` says; kUnimplemented: a node that may mix the rows of a batch, named
+  static Result<Padding> make(std::vector<Buckets> buckets, const Graph& graph, const std::vector<TensorSpec>& inputs,
+                              const std::vector<TensorSpec>& some_sizes);
 
   /// The inputs to compile for: those given, or larger ones. Both in the model's order.
   std::vector<TensorSpec> pad(std::vector<TensorSpec> inputs) const;
   /// `program` for smaller inputs; itself when they are its own.
   ///   Errors  kInvalidArgument: an output that does not follow the dimension as `crop` says
-  Result<std::shared_ptr<const Program>> fit(std::shared_ptr<const Program> program, const std::vector<TensorSpec>& inputs) const;
+  Result<std::shared_ptr<const Program>> fit(std::shared_ptr<const PlannedProgram> program,
+                                             const std::vector<TensorSpec>& inputs) const;
 
  private:
   struct Rule {

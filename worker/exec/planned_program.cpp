@@ -1,6 +1,7 @@
 #include "worker/exec/planned_program.hpp"
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cstring>
 #include <set>
@@ -32,14 +33,58 @@ bool is_external(const Plan& plan, BufferId id) {
   return home == Buffer::Home::kInput || home == Buffer::Home::kOutput;
 }
 
-// The tensor itself, or a copy on a 64-byte border made on first need.
-std::byte* stage(const TensorView& view, AlignedBytes& staging) {
-  if (is_aligned(view.data) && view.data != nullptr) return view.data;
-  if (staging.data == nullptr) staging = AlignedBytes::allocate(view.size_bytes());
+// The tensor itself, or room of the full size on a 64-byte border, made on first need.
+std::byte* stage(const TensorView& view, const TensorSpec& spec, AlignedBytes& staging) {
+  if (is_aligned(view.data) && view.data != nullptr && view.shape == spec.shape) return view.data;
+  if (staging.data == nullptr) staging = AlignedBytes::allocate(size_bytes_of(spec));
   return staging.data.get();
 }
 
+// The last dimension in which they differ; 0 when they do not.
+int last_difference(const Shape& a, const Shape& b) {
+  int axis = a.rank() - 1;
+  while (axis > 0 && a[axis] == b[axis]) --axis;
+  return std::max(axis, 0);
+}
+
+// Copies the corner that both have in common.
+void copy_corner(const TensorView& src, const TensorView& dst) {
+  if (src.element_count() == 0 || dst.element_count() == 0) return;
+  if (src.shape == dst.shape) {
+    std::memcpy(dst.data, src.data, src.size_bytes());
+    return;
+  }
+  const int last = last_difference(src.shape, dst.shape);  // what lies within is copied at once
+  std::size_t inner_bytes = dtype_size_bytes(src.dtype);
+  for (int axis = last + 1; axis < src.shape.rank(); ++axis) inner_bytes *= static_cast<std::size_t>(src.shape[axis]);
+  const auto common = [&](int axis) { return std::min(src.shape[axis], dst.shape[axis]); };
+  const std::size_t chunk_bytes = static_cast<std::size_t>(common(last)) * inner_bytes;
+  std::array<std::int64_t, kMaxRank> index{};
+  const auto offset = [&](const Shape& shape) {
+    std::int64_t row = 0;
+    for (int axis = 0; axis < last; ++axis) row = row * shape[axis] + index[static_cast<std::size_t>(axis)];
+    return static_cast<std::size_t>(row * shape[last]) * inner_bytes;
+  };
+  while (true) {
+    std::memcpy(dst.data + offset(dst.shape), src.data + offset(src.shape), chunk_bytes);
+    int axis = last - 1;
+    while (axis >= 0 && ++index[static_cast<std::size_t>(axis)] == common(axis)) index[static_cast<std::size_t>(axis--)] = 0;
+    if (axis < 0) return;
+  }
+}
+
+// dst = src in its corner, and zeros.
+void fill_up(const TensorView& src, const TensorView& dst) {
+  // What differs in the first dimension only lies in one piece.
+  const bool is_front = last_difference(src.shape, dst.shape) == 0;
+  const std::size_t front_bytes = is_front ? src.size_bytes() : 0;
+  std::memset(dst.data + front_bytes, 0, dst.size_bytes() - front_bytes);
+  copy_corner(src, dst);
+}
+
 }  // namespace
+
+std::size_t size_bytes_of(const TensorSpec& spec) { return TensorView{spec.dtype, spec.shape, nullptr}.size_bytes(); }
 
 PlannedProgram::PlannedProgram(Plan plan, std::shared_ptr<const WeightStore> weights)
     : id_(next_program_id()), plan_(std::move(plan)), weights_(std::move(weights)), alive_(std::make_shared<const int>(0)) {
@@ -85,18 +130,6 @@ std::size_t PlannedProgram::resident_bytes() const {
   return bytes;
 }
 
-Status PlannedProgram::check(const char* what, std::span<const TensorSpec> specs, std::span<const TensorView> views) const {
-  if (views.size() != specs.size())
-    return invalid_argument("{} {}s were given, the program has {}", views.size(), what, specs.size());
-  for (std::size_t i = 0; i < specs.size(); ++i) {
-    if (views[i].dtype == specs[i].dtype && views[i].shape == specs[i].shape) continue;
-    return invalid_argument("{} '{}' is {} {}, the program was compiled for {} {}", what, specs[i].name,
-                            dtype_name(views[i].dtype), views[i].shape.to_string(), dtype_name(specs[i].dtype),
-                            specs[i].shape.to_string());
-  }
-  return {};
-}
-
 std::byte* PlannedProgram::address_of(const Buffer& buffer, const Binding& binding) const {
   const auto index = static_cast<std::size_t>(buffer.index);
   switch (buffer.home) {
@@ -136,8 +169,8 @@ void PlannedProgram::bind_steps(Binding& binding) const {
 }
 
 Result<Binding*> PlannedProgram::binding_in(Context::State& state) const {
-  // The program thrown out of a cache is the one that was not run for longest, here as there.
-  if (!state.bindings.empty() && state.bindings.back().program_alive.expired()) state.forget_expired();
+  const auto is_expired = [](const Binding& binding) { return binding.program_alive.expired(); };
+  if (std::ranges::any_of(state.bindings, is_expired)) state.forget_expired();
   SHOAL_RETURN_IF_ERROR(state.arena.reserve(arena_bytes_).status());
   const auto found =
       std::find_if(state.bindings.begin(), state.bindings.end(), [&](const Binding& b) { return b.program_id == id_; });
@@ -145,7 +178,6 @@ Result<Binding*> PlannedProgram::binding_in(Context::State& state) const {
     state.bindings.splice(state.bindings.begin(), state.bindings, found);
     return &state.bindings.front();
   }
-  state.forget_expired();
   if (state.bindings.size() >= Context::State::kMaxBindings) state.bindings.pop_back();
   Binding& binding = state.bindings.emplace_front();
   binding.program_id = id_;
@@ -166,13 +198,13 @@ Result<Binding*> PlannedProgram::binding_in(Context::State& state) const {
 
 void PlannedProgram::bind_tensors(Binding& binding, std::span<const TensorView> src, std::span<const TensorView> dst) const {
   bool changed = false;
-  const auto bind = [&](std::byte*& bound, const TensorView& view, AlignedBytes& staging) {
-    std::byte* address = stage(view, staging);
+  const auto bind = [&](std::byte*& bound, const TensorView& view, const TensorSpec& spec, AlignedBytes& staging) {
+    std::byte* address = stage(view, spec, staging);
     changed |= address != bound;
     bound = address;
   };
-  for (std::size_t i = 0; i < src.size(); ++i) bind(binding.inputs[i], src[i], binding.input_staging[i]);
-  for (std::size_t i = 0; i < dst.size(); ++i) bind(binding.outputs[i], dst[i], binding.output_staging[i]);
+  for (std::size_t i = 0; i < src.size(); ++i) bind(binding.inputs[i], src[i], inputs_[i], binding.input_staging[i]);
+  for (std::size_t i = 0; i < dst.size(); ++i) bind(binding.outputs[i], dst[i], outputs_[i], binding.output_staging[i]);
   if (!changed) return;
   for (const BufferId id : external_buffers_) {
     std::size_t offset = 0;
@@ -227,6 +259,10 @@ std::vector<StepInfo> PlannedProgram::steps() const {
 Status PlannedProgram::run(Context& context, std::span<const TensorView> src, std::span<TensorView> dst) const {
   SHOAL_RETURN_IF_ERROR(check("input", inputs_, src));
   SHOAL_RETURN_IF_ERROR(check("output", outputs_, dst));
+  return run_within(context, src, dst);
+}
+
+Status PlannedProgram::run_within(Context& context, std::span<const TensorView> src, std::span<TensorView> dst) const {
   SHOAL_ASSIGN_OR_RETURN(Binding * binding, binding_in(*context.state));
   if (binding->arena != context.state->arena.data() || binding->addresses.empty()) {
     binding->arena = context.state->arena.data();
@@ -234,11 +270,11 @@ Status PlannedProgram::run(Context& context, std::span<const TensorView> src, st
   }
   bind_tensors(*binding, src, dst);
   for (std::size_t i = 0; i < src.size(); ++i) {
-    if (binding->inputs[i] != src[i].data) std::memcpy(binding->inputs[i], src[i].data, src[i].size_bytes());
+    if (binding->inputs[i] != src[i].data) fill_up(src[i], {src[i].dtype, inputs_[i].shape, binding->inputs[i]});
   }
   SHOAL_RETURN_IF_ERROR(run_steps(context, *binding));
   for (std::size_t i = 0; i < dst.size(); ++i) {
-    if (binding->outputs[i] != dst[i].data) std::memcpy(dst[i].data, binding->outputs[i], dst[i].size_bytes());
+    if (binding->outputs[i] != dst[i].data) copy_corner({dst[i].dtype, outputs_[i].shape, binding->outputs[i]}, dst[i]);
   }
   return {};
 }

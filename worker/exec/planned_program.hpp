@@ -10,11 +10,15 @@
 
 namespace shoal::worker {
 
+std::size_t size_bytes_of(const TensorSpec& spec);
+
 /// Immutable
 class PlannedProgram : public Program {
  public:
   PlannedProgram(Plan plan, std::shared_ptr<const WeightStore> weights);
   Status run(Context& context, std::span<const TensorView> src, std::span<TensorView> dst) const override;
+  /// As run(), for tensors that are smaller in some dimensions: inputs are filled up with zeros, outputs are cut. Unchecked.
+  Status run_within(Context& context, std::span<const TensorView> src, std::span<TensorView> dst) const;
   std::vector<StepInfo> steps() const override;
 
   /// Private constants, as they are; steps, generated code and one Context's binding, as measured per step.
@@ -29,7 +33,6 @@ class PlannedProgram : public Program {
   void bind_tensors(Binding& binding, std::span<const TensorView> src, std::span<const TensorView> dst) const;
   void rebind_step(Binding& binding, std::size_t step) const;
   Status run_steps(Context& context, Binding& binding) const;
-  Status check(const char* what, std::span<const TensorSpec> specs, std::span<const TensorView> views) const;
 
   std::uint64_t id_;
   Plan plan_;

@@ -62,6 +62,9 @@ class Program {
   virtual Status run(Context& context, std::span<const TensorView> src, std::span<TensorView> dst) const = 0;
 
  protected:
+  ///   Errors  kInvalidArgument: the tensor, and what it should be
+  static Status check(const char* what, std::span<const TensorSpec> specs, std::span<const TensorView> views);
+
   std::vector<TensorSpec> inputs_, outputs_;
   std::size_t arena_bytes_ = 0, step_count_ = 0;
 };

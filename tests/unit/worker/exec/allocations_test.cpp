@@ -91,5 +91,22 @@ TEST(Allocations, OfARunAreThoseOfItsPrimitives) {
   EXPECT_EQ(allocations_of(run_on(other_src)), expected) << "the input lies elsewhere";
 }
 
+TEST(Allocations, OfAPaddedRunAreThoseOfItsPrimitives) {
+  const auto inputs_of = [](std::int64_t batch) { return std::vector{testing::spec("data", {batch, 3, 64, 64})}; };
+  const auto model = Model::load(testing::make_bottleneck_network(16),
+                                 {.input_sets = {inputs_of(4)}, .buckets = {{.sizes = {4}}}, .declared_inputs = inputs_of(-1)})
+                         .value();
+  const auto program = *model->program(inputs_of(3)), full = *model->program(inputs_of(4));
+  BareLoop bare(dynamic_cast<const PlannedProgram&>(*full));
+  const Tensor src = testing::noise({3, 3, 64, 64});
+  Tensor dst = Tensor::create(DType::kFloat32, program->outputs()[0].shape).value();
+  TensorView dst_view = dst.view();
+  Context context;
+  const auto run = [&] { ASSERT_TRUE(program->run(context, std::span(&src.view(), 1), std::span(&dst_view, 1)).ok()); };
+  run();
+  bare.run();
+  EXPECT_EQ(allocations_of(run), allocations_of([&] { bare.run(); }));
+}
+
 }  // namespace
 }  // namespace shoal::worker

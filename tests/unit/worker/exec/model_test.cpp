@@ -6,6 +6,7 @@
 
 #include "tests/unit/worker/exec/graph_builder.hpp"
 
+#include "worker/exec/context.hpp"
 namespace shoal::worker {
 namespace {
 
@@ -92,6 +93,17 @@ TEST(Context, CountsStepsAndForgetsTheNameAfterwards) {
   EXPECT_EQ(steps, program->step_count());
   EXPECT_EQ(progress.step_name, nullptr);
 }
+TEST(Context, ForgetsWhatItBoundForProgramsThatAreGone) {
+  const auto kept = load(two_inputs(), kTwo);
+  auto dropped = load(two_inputs(), kTwo);
+  Context context;
+  (void)run(**kept->program(kTwo), context);
+  (void)run(**dropped->program(kTwo), context);
+  dropped.reset();
+  (void)run(**kept->program(kTwo), context);
+  EXPECT_EQ(context.state->bindings.size(), 1u) << "the one that is gone was run last";
+}
+
 
 TEST(Program, TellsWhatItsStepsMoveAndCompute) {
   GraphBuilder b;

@@ -13,7 +13,7 @@ using testing::GraphBuilder;
 using testing::noise;
 using testing::spec;
 
-const std::vector<TensorSpec> kOpen = {spec("data", {-1, 3, 16, 16})};
+const std::vector<TensorSpec> kOpen = {spec("data", {-1, 3, 16, 16})}, kOne = {spec("data", {1, 3, 16, 16})};
 
 Graph classifier() {
   GraphBuilder b;
@@ -23,9 +23,7 @@ Graph classifier() {
 }
 
 std::unique_ptr<Model> load(Graph graph, std::vector<Buckets> buckets) {
-  return Model::load(std::move(graph),
-                     {.input_sets = {{spec("data", {1, 3, 16, 16})}}, .buckets = std::move(buckets), .declared_inputs = kOpen})
-      .value();
+  return Model::load(std::move(graph), {.input_sets = {kOne}, .buckets = std::move(buckets), .declared_inputs = kOpen}).value();
 }
 
 std::vector<Tensor> run(Model& model, const Tensor& input) {
@@ -63,17 +61,25 @@ TEST(Padding, ARowDoesNotDependOnWhatTheBatchIsFilledWith) {
 }
 
 TEST(Padding, FindsAPaddedProgramWithoutCompiling) {
-  const auto model = load(classifier(), {{.sizes = {4}}});
+  const auto model = load(classifier(), {{.sizes = {1, 4}}});
   const std::vector<TensorSpec> two = {spec("data", {2, 3, 16, 16})}, three = {spec("data", {3, 3, 16, 16})};
   EXPECT_EQ(*model->find_program(two), nullptr);
   ASSERT_TRUE(model->program(two).ok());
   EXPECT_EQ((*model->find_program(three))->inputs()[0].shape, three[0].shape);
 }
 
+TEST(Padding, CountsTheRoomThatItsRunsNeed) {
+  const auto model = load(classifier(), {{.sizes = {8}}});
+  const auto arena_bytes = [&](std::int64_t batch) {
+    return (*model->program(std::vector{spec("data", {batch, 3, 16, 16})}))->arena_bytes();
+  };
+  EXPECT_EQ(arena_bytes(3), arena_bytes(8) + (8 * 3 * 16 * 16 + 8 * 10) * sizeof(float));
+}
+
 // Padding must be refused where it could change an answer, and the node named.
 TEST(Padding, RefusesABatchWhoseRowsAreMixed) {
   const auto refusal = [](const Graph& graph) {
-    const auto padding = Padding::make({{.sizes = {4}}}, graph, kOpen);
+    const auto padding = Padding::make({{.sizes = {4}}}, graph, kOpen, kOne);
     EXPECT_EQ(padding.status().code(), StatusCode::kUnimplemented) << padding.status().to_string();
     return padding.status().message();
   };
@@ -90,6 +96,58 @@ TEST(Padding, RefusesABatchWhoseRowsAreMixed) {
   const ValueId data = joined.input("data");
   joined.output(joined.concat({data, data}, 0));
   EXPECT_NE(refusal(joined.graph()).find("Concat"), std::string::npos);
+}
+
+TEST(Padding, OfTheBatchGoesWithOtherOpenDimensions) {
+  GraphBuilder b;  // a picture of one pixel has nothing that this pooling could take
+  const ValueId features =
+      b.pool(b.activation(b.conv(b.input("data"), 3, 16, 3)), {.kernel = {4, 4}, .stride = {2, 2}, .pad = {0, 0}});
+  b.output(b.fully_connected(b.node("Flatten", {b.global_average(features)}), 16, 10));
+  const auto load_with = [&](std::vector<Buckets> buckets) {
+    return Model::load(b.graph(),
+                       {.input_sets = {kOne}, .buckets = std::move(buckets), .declared_inputs = {spec("data", {-1, 3, -1, -1})}});
+  };
+  const auto padded = load_with({{.sizes = {1, 4}}}), exact = load_with({});
+  ASSERT_TRUE(padded.ok()) << padded.status().to_string();
+  const Tensor input = noise({3, 3, 24, 20});
+  EXPECT_LE(testing::relative_error(run(**padded, input)[0], run(**exact, input)[0]), 1e-6);
+}
+
+TEST(Padding, CompilesNoConfiguredSizeThatIsNeverRun) {
+  const auto set = [](std::int64_t batch) { return std::vector{spec("data", {batch, 3, 16, 16})}; };
+  const auto model =
+      Model::load(classifier(),
+                  {.input_sets = {set(1), set(3), set(4)}, .buckets = {{.sizes = {4, 8}}}, .declared_inputs = kOpen})
+          .value();
+  EXPECT_EQ(model->program_counters().pinned, 1u) << "1 and 3 run as 4";
+  EXPECT_EQ(run(*model, noise({3, 3, 16, 16}))[0].shape(), (Shape{3, 10}));
+  EXPECT_EQ(model->program_counters().compiled, 0u);
+}
+
+// Of one axis, it divides by the root of the number of rows.
+TEST(Padding, RefusesToDivideByTheRootOfTheBatch) {
+  GraphBuilder b;
+  b.output(b.node("DivSqrtDim", {b.input("data")}));
+  EXPECT_EQ(Padding::make({{.sizes = {4}}}, b.graph(), {spec("data", {-1})}, {spec("data", {1})}).status().code(),
+            StatusCode::kUnimplemented);
+  EXPECT_TRUE(Padding::make({{.sizes = {4}}}, b.graph(), {spec("data", {-1, 5})}, {spec("data", {1, 5})}).ok());
+}
+
+TEST(Padding, NamesAnOutputThatDoesNotGrowWithTheDimensionWhenItIsMade) {
+  GraphBuilder b;
+  const ValueId data = b.input("data");
+  b.output(b.activation(data));
+  b.output(b.node("Slice", {data}, SliceAttributes{.ranges = {{.axis = 1, .begin = 0, .end = 8}}}));
+  b.output(b.node("Reduce", {data}, ReduceAttributes{.axes = {1}}));  // of shape {1, 4}
+  const auto message = [&](std::vector<std::int64_t> sizes, const std::string& output) {
+    return Padding::make({{.input = "data", .dim = 1, .sizes = std::move(sizes), .crop = {{output, 1}}}}, b.graph(),
+                         {spec("data", {1, -1, 4})}, {spec("data", {1, 8, 4})})
+        .status()
+        .message();
+  };
+  EXPECT_EQ(message({8, 16}, "out0"), "");
+  EXPECT_NE(message({8, 16}, "out1").find("output 'out1' of shape 1x8x4"), std::string::npos) << message({8, 16}, "out1");
+  EXPECT_NE(message({2, 4}, "out2").find("output 'out2' does not grow"), std::string::npos) << message({2, 4}, "out2");
 }
 
 TEST(Padding, CutsOtherDimensionsBackWhereTheUserSaysSo) {
@@ -110,11 +168,11 @@ TEST(Padding, CutsOtherDimensionsBackWhereTheUserSaysSo) {
 
 TEST(Padding, NamesInputsAndOutputsTheModelDoesNotHave) {
   const auto message = [](Buckets buckets) {
-    return Padding::make({std::move(buckets)}, classifier(), kOpen).status().message();
+    return Padding::make({std::move(buckets)}, classifier(), kOpen, kOne).status().message();
   };
   EXPECT_NE(message({.input = "date", .dim = 2, .sizes = {4}}).find("'date'"), std::string::npos);
   EXPECT_NE(message({.input = "data", .dim = 2, .sizes = {4}}).find("dimension 2"), std::string::npos) << "it is not open";
-  EXPECT_TRUE(Padding::make({{.sizes = {4}}}, classifier(), kOpen).ok());
+  EXPECT_TRUE(Padding::make({{.sizes = {4}}}, classifier(), kOpen, kOne).ok());
 }
 
 }  // namespace
