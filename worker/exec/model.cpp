@@ -187,15 +187,24 @@ class LoadedModel : public Model {
       tuning_ = {.source = TuningInfo::Source::kRecord, .layout = choices_.layout};
       return;
     }
+    if (recorded.status().code() != StatusCode::kNotFound) add_problem(recorded.status());
+    tuning_.source = TuningInfo::Source::kFailed;
+    if (const Status possible = record.prepare(); !possible.ok()) return add_problem(possible);
     const auto start = std::chrono::steady_clock::now();
-    auto chosen = measure_choices(graph_, *device_, options_.tuning_budget);
+    const auto measured = measure_choices(graph_, *device_, options_.tuning_budget);
     tuning_.measured_ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
-    if (chosen.ok() && !chosen->empty()) chosen = record.write(*chosen);
-    if (chosen.ok()) choices_ = *std::move(chosen);
-    tuning_.source = chosen.ok() ? TuningInfo::Source::kMeasured : TuningInfo::Source::kFailed;
+    // A measurement that failed, or found nothing to choose, would do so again at every start: it is recorded, too.
+    auto standing = record.write(measured.ok() ? *measured : Choices());
+    if (!standing.ok()) return add_problem(standing.status());
+    choices_ = *std::move(standing);
     tuning_.layout = choices_.layout;
-    if (!chosen.ok()) tuning_.problem = chosen.status().message();
-    if (recorded.status().code() != StatusCode::kNotFound) tuning_.problem += recorded.status().message();
+    if (measured.ok()) tuning_.source = TuningInfo::Source::kMeasured;
+    if (!measured.ok()) add_problem(measured.status().with_context(format("to measure again remove {}", record.file().string())));
+  }
+
+  void add_problem(const Status& problem) {
+    if (!tuning_.problem.empty()) tuning_.problem += "; ";
+    tuning_.problem += problem.message();
   }
 
   // From here on constants live in the packed weights only: the parameter file is unmapped, copies made by passes are freed.
@@ -228,15 +237,16 @@ class LoadedModel : public Model {
 }  // namespace
 
 std::string to_text(const TuningInfo& tuning) {
+  const std::string layout = tuning.layout.empty() ? "default" : tuning.layout;
   switch (tuning.source) {
     case TuningInfo::Source::kOff:
       return "off";
     case TuningInfo::Source::kPacked:
-      return format("packed {}", tuning.layout);
+      return "packed " + layout;
     case TuningInfo::Source::kRecord:
-      return format("record {}", tuning.layout);
+      return "record " + layout;
     case TuningInfo::Source::kMeasured:
-      return format("measured {} in {} ms", tuning.layout, static_cast<int>(tuning.measured_ms));
+      return format("measured {} in {} ms", layout, static_cast<int>(tuning.measured_ms));
     case TuningInfo::Source::kFailed:
       return format("failed: {}", tuning.problem);
   }

@@ -55,7 +55,8 @@ struct TuningInfo {
   std::string problem;  ///< also of a record that could not be read or written
 };
 
-/// "off", "packed LAYOUT", "record LAYOUT", "measured LAYOUT in 1234 ms", "failed: why".
+/// "off", "packed LAYOUT", "record LAYOUT", "measured LAYOUT in 1234 ms", "failed: why". The layout is "default" where nothing
+/// was chosen.
 std::string to_text(const TuningInfo& tuning);
 
 /// Thread-safe once loaded. Loading leaves the process single-threaded (design.md: it happens in a zygote before fork()).

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
+#include <cstring>
 #include <ctime>
 #include <limits>
 #include <thread>
@@ -31,7 +32,7 @@ struct Measurement {
   Choices variant;
   double total_ns = 0;                                 // the sum of the steps' best times
   std::map<std::string, std::string> implementations;  // by key
-  std::map<std::string, double> best_ns;               // by key
+  std::map<std::string, double> best_ns;               // by key; of all steps that share it
 };
 
 std::vector<Tensor> blank_tensors(const std::vector<TensorSpec>& specs, std::vector<TensorView>& views) {
@@ -75,7 +76,7 @@ Result<Measurement> measure(const Graph& graph, const Device& device, Choices va
   for (const std::uint64_t ns : best) measurement.total_ns += static_cast<double>(ns);
   for (const Plan::Tunable& tunable : tunables) {
     measurement.implementations[tunable.key] = tunable.implementation;
-    measurement.best_ns[tunable.key] = static_cast<double>(best[tunable.step]);
+    measurement.best_ns[tunable.key] += static_cast<double>(best[tunable.step]);
   }
   return measurement;
 }
@@ -130,20 +131,24 @@ Result<Choices> measure_here(const Graph& graph, const Device& device, std::chro
 }
 
 /// Ends with the process that it was forked from.
-[[noreturn]] void become_measurer(const Graph& graph, const Device& device, std::chrono::milliseconds budget, int result_fd) {
+[[noreturn]] void become_measurer(const Graph& graph, const Device& device, std::chrono::milliseconds budget, pid_t parent,
+                                  int result_fd) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (::getppid() != parent) ::_exit(1);  // it was gone before that
   // A control socket held open here would hide its owner's death.
   if (result_fd > 3) ::syscall(SYS_close_range, 3, static_cast<unsigned>(result_fd) - 1, 0);
   ::syscall(SYS_close_range, static_cast<unsigned>(result_fd) + 1, std::numeric_limits<unsigned>::max(), 0);
   bool written = false;
   // On a thread of its own: the calling one may carry an OpenMP team whose other threads did not survive the fork.
   std::thread([&] {
+    std::string text;
     try {
       const auto choices = measure_here(graph, device, budget);
-      const std::string text = choices.ok() ? "ok\n" + choices->to_text() : choices.status().message();
-      written = ::write(result_fd, text.data(), text.size()) == static_cast<ssize_t>(text.size());
-    } catch (const std::exception&) {
+      text = choices.ok() ? "ok\n" + choices->to_text() : choices.status().message();
+    } catch (const std::exception& error) {
+      text = error.what();
     }
+    written = ::write(result_fd, text.data(), text.size()) == static_cast<ssize_t>(text.size());
   }).join();
   ::_exit(written ? 0 : 1);
 }
@@ -167,15 +172,20 @@ Result<std::string> read_until_end(int fd, std::chrono::nanoseconds limit) {
   }
 }
 
+std::string how_ended(int status) {
+  if (!WIFSIGNALED(status)) return format("its process exited with {}", WEXITSTATUS(status));
+  return format("its process ended by signal {} ({})", WTERMSIG(status), ::strsignal(WTERMSIG(status)));
+}
+
 }  // namespace
 
 Result<Choices> measure_choices(const Graph& graph, const Device& device, std::chrono::milliseconds budget) {
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0) return status_from_errno("make a pipe for", "measured algorithms", errno);
   UniqueFd reader(ends[0]), writer(ends[1]);
-  const pid_t child = ::fork();
+  const pid_t parent = ::getpid(), child = ::fork();
   if (child < 0) return status_from_errno("fork", "a process that measures algorithms", errno);
-  if (child == 0) become_measurer(graph, device, budget, writer.get());
+  if (child == 0) become_measurer(graph, device, budget, parent, writer.get());
   writer.reset();
   const auto text = read_until_end(reader.get(), 3 * budget);
   if (!text.ok()) ::kill(child, SIGKILL);
@@ -184,7 +194,8 @@ Result<Choices> measure_choices(const Graph& graph, const Device& device, std::c
   }
   if (!text.ok()) return text.status();
   constexpr std::string_view kOk = "ok\n";
-  if (!text->starts_with(kOk)) return internal_error("measuring algorithms failed: {}", text->empty() ? "it died" : *text);
+  if (status != 0) return internal_error("measuring algorithms failed: {}", how_ended(status));
+  if (!text->starts_with(kOk)) return internal_error("measuring algorithms failed: {}", *text);
   return Choices::parse(std::string_view(*text).substr(kOk.size()));
 }
 

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <string>
 
+#include "shm/base/unique_fd.hpp"
 #include "worker/exec/choices.hpp"
 #include "worker/exec/device.hpp"
 #include "worker/graph/graph.hpp"
@@ -30,6 +31,9 @@ class TuningRecord {
 
   ///   Errors  kNotFound; kDataLoss: what is wrong with the file
   Result<Choices> read() const;
+  /// Makes the directory where it is missing, and finds out whether write() can do its work there.
+  ///   Errors  of the file system, with the path
+  Status prepare() const;
   /// Makes the directory where it is missing. Returns the choices that stand: these, or those of a record that somebody else
   /// has written since.
   ///   Errors  of the file system, with the path
@@ -37,7 +41,10 @@ class TuningRecord {
   const std::filesystem::path& file() const { return file_; }
 
  private:
-  std::filesystem::path directory_, file_;
+  /// One writer at a time, so the file beside can have one name: until the descriptor is closed, or its owner dead.
+  Result<UniqueFd> lock_directory() const;
+
+  std::filesystem::path directory_, file_, beside_;
   std::string identity_;
 };
 

@@ -74,7 +74,10 @@ Status write_file(const std::string& path, std::string_view text) {
 }  // namespace
 
 TuningRecord::TuningRecord(std::filesystem::path directory, std::string identity)
-    : directory_(std::move(directory)), file_(directory_ / (hex_hash(identity) + ".tuning")), identity_(std::move(identity)) {}
+    : directory_(std::move(directory)),
+      file_(directory_ / (hex_hash(identity) + ".tuning")),
+      beside_(file_.string() + ".new"),
+      identity_(std::move(identity)) {}
 
 Result<Choices> TuningRecord::read() const {
   SHOAL_ASSIGN_OR_RETURN(const std::string text, read_file(file_.string()));
@@ -88,22 +91,32 @@ Result<Choices> TuningRecord::read() const {
   return choices.ok() ? choices : choices.status().with_context(file_.string());
 }
 
-Result<Choices> TuningRecord::write(const Choices& choices) const {
+Result<UniqueFd> TuningRecord::lock_directory() const {
   std::error_code error;
   std::filesystem::create_directories(directory_.parent_path(), error);
   if (::mkdir(directory_.c_str(), 0700) != 0 && errno != EEXIST) return status_from_errno("make", directory_.string(), errno);
-  const UniqueFd directory(::open(directory_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  UniqueFd directory(::open(directory_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!directory) return status_from_errno("open", directory_.string(), errno);
-  // Held until the descriptor is closed, or its owner dead: one writer at a time, so the file beside can have one name.
   while (::flock(directory.get(), LOCK_EX) != 0) {
     if (errno != EINTR) return status_from_errno("lock", directory_.string(), errno);
   }
+  return directory;
+}
+
+Status TuningRecord::prepare() const {
+  SHOAL_ASSIGN_OR_RETURN(const UniqueFd lock, lock_directory());
+  SHOAL_RETURN_IF_ERROR(write_file(beside_.string(), ""));
+  std::remove(beside_.c_str());
+  return {};
+}
+
+Result<Choices> TuningRecord::write(const Choices& choices) const {
+  SHOAL_ASSIGN_OR_RETURN(const UniqueFd lock, lock_directory());
   if (auto standing = read(); standing.ok()) return standing;
   std::string text = std::string(kFirstLine) + identity_ + "\n\n" + choices.to_text();
   text += format("{}{}\n", kChecksum, hex_hash(text));
-  const std::string beside = file_.string() + ".new";
-  SHOAL_RETURN_IF_ERROR(write_file(beside, text));
-  if (std::rename(beside.c_str(), file_.c_str()) != 0) return status_from_errno("rename", beside, errno);
+  SHOAL_RETURN_IF_ERROR(write_file(beside_.string(), text));
+  if (std::rename(beside_.c_str(), file_.c_str()) != 0) return status_from_errno("rename", beside_.string(), errno);
   return choices;
 }
 

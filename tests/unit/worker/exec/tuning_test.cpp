@@ -5,13 +5,17 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <csignal>
 #include <cstdlib>
+#include <ctime>
 #include <fstream>
 #include <iterator>
 
 #include "tests/unit/worker/exec/graph_builder.hpp"
 #include "worker/exec/planned_program.hpp"
+#include "worker/exec/reference/reference_kernels.hpp"
+#include "worker/graph/operators.hpp"
 
 namespace shoal::worker {
 namespace {
@@ -119,12 +123,85 @@ TEST_F(Tuning, WithoutABudgetNothingIsMeasuredOrWritten) {
   EXPECT_FALSE(std::filesystem::exists(directory_ / "tuning"));
 }
 
-TEST_F(Tuning, ADirectoryThatCannotBeWrittenCostsTheMeasurementOnly) {
+TEST_F(Tuning, NothingIsMeasuredWhereNoRecordCanBeWritten) {
   std::ofstream(directory_ / "tuning") << "no directory";
   const auto model = load();
   EXPECT_EQ(model->tuning().source, Source::kFailed);
+  EXPECT_EQ(model->tuning().measured_ms, 0);
   EXPECT_NE(model->tuning().problem.find("tuning"), std::string::npos);
   EXPECT_EQ(answer_of(*model).size(), 1U);
+}
+
+TEST_F(Tuning, ThatFindsNothingToChooseIsNotRepeated) {
+  testing::GraphBuilder b;
+  b.output(b.activation(b.input("data")));
+  const auto load_it = [&] {
+    return Model::load(b.graph(), {.input_sets = {kInputs}, .tuning_budget = 2000ms, .cache_directory = directory_}).value();
+  };
+  EXPECT_EQ(to_text(load_it()->tuning()).substr(0, 16), "measured default");
+  EXPECT_EQ(to_text(load_it()->tuning()), "record default");
+}
+
+Status end_in_a_child(const Node&, std::span<const TensorView>, std::span<TensorView>) {
+  static const pid_t parent = ::getpid();  // set by the load below, before it forks
+  if (::getpid() != parent) ::raise(SIGKILL);
+  return {};
+}
+
+TEST_F(Tuning, ThatKillsItsChildIsToldOnceAndNotRepeated) {
+  ASSERT_TRUE(end_in_a_child({}, {}, {}).ok());
+  register_operator({.name = "_end_in_a_child", .infer = [](const Node&, auto src, auto dst) {
+                       dst[0]->dtype = src[0]->dtype;
+                       dst[0]->shape = src[0]->shape;
+                       return Status();
+                     }});
+  register_reference_kernel("_end_in_a_child", end_in_a_child);
+  testing::GraphBuilder b;
+  b.output(b.node("_end_in_a_child", {b.conv(b.input("data"), 16, 64, 3)}, CustomAttributes{}));
+  const auto load_it = [&] {
+    return Model::load(b.graph(), {.input_sets = {kInputs}, .tuning_budget = 2000ms, .cache_directory = directory_}).value();
+  };
+  const TuningInfo first = load_it()->tuning();
+  EXPECT_EQ(first.source, Source::kFailed);
+  EXPECT_NE(first.problem.find("signal 9 (Killed)"), std::string::npos) << first.problem;
+  EXPECT_NE(first.problem.find(record_file().string()), std::string::npos) << first.problem;
+  EXPECT_EQ(to_text(load_it()->tuning()), "record default");
+}
+
+/// A node that is run in two parts, as for two images: its second algorithm is the faster one, but not in the last part.
+class InTwoParts : public Device {
+ public:
+  std::string identity() const override { return "in two parts"; }
+  void enter_thread() const override {}
+  std::vector<Choices> variants() const override { return {{.layout = "one"}, {.layout = "one", .preference = 1}}; }
+  Result<Plan> compile(const Graph&, WeightStore&, const Choices& choices) const override {
+    Plan plan;
+    for (const int microseconds : choices.preference == 0 ? std::array{900, 100} : std::array{100, 300}) {
+      plan.tunables.push_back({plan.steps.size(), "n0", choices.preference == 0 ? "first" : "second"});
+      plan.steps.push_back(std::make_unique<Spin>(microseconds));
+    }
+    return plan;
+  }
+
+ private:
+  struct Spin : Step, BoundStep {
+    explicit Spin(int time_us) : Step("Spin", {}), microseconds(time_us) {}
+    std::string implementation() const override { return "spin"; }
+    std::unique_ptr<BoundStep> bind() const override { return std::make_unique<Spin>(microseconds); }
+    void set_addresses(std::span<std::byte* const>) override {}
+    Status run() override {  // processor time, as it is measured
+      const auto now = [] { return std::clock() * (1'000'000 / CLOCKS_PER_SEC); };
+      for (const auto end = now() + microseconds; now() < end;) {
+      }
+      return {};
+    }
+    int microseconds;
+  };
+};
+
+TEST(Measuring, AddsUpThePartsOfANode) {
+  const Choices chosen = measure_choices(Graph(), InTwoParts(), 2000ms).value();
+  EXPECT_EQ(chosen.to_text(), Choices({.layout = "one", .algorithms = {{"n0", "second"}}}).to_text());
 }
 
 TEST_F(Tuning, LeavesTheProcessWithTheThreadsItHad) {
