@@ -221,6 +221,7 @@ Result<Engine> Engine::load(const std::string& path, EngineOptions options) {
   if (!options.device.empty()) source.config.device = options.device;
   if (!options.precision.empty()) source.config.precision = options.precision;
   if (options.threads > 0) source.config.threads = options.threads;
+  if (options.tuning_ms >= 0) source.config.tuning_ms = options.tuning_ms;
   if (!options.shapes.empty()) {  // the caller knows better than model.toml, its `inputs` included
     source.config.inputs = inputs_of(options.shapes);
     source.config.shapes = std::move(options.shapes);

@@ -11,16 +11,6 @@
 namespace shoal::worker {
 namespace {
 
-constexpr int kCachedPrimitives = 1024;
-
-/// oneDNN's own cache of primitives lets the equal layers of one graph share their code. What it holds would outlive our programs
-/// beside every budget, at some 30 KB each, so it is emptied after each compilation: from then on a primitive lives as long as
-/// the programs that run it.
-struct PrimitiveSharing {
-  PrimitiveSharing() { dnnl::set_primitive_cache_capacity(kCachedPrimitives); }
-  ~PrimitiveSharing() { dnnl::set_primitive_cache_capacity(0); }
-};
-
 class CpuDevice : public Device {
  public:
   explicit CpuDevice(const DeviceOptions& options) : options_(options) {}
@@ -36,7 +26,7 @@ class CpuDevice : public Device {
 
   Result<Plan> compile(const Graph& graph, WeightStore& weights, const Choices& choices) const override try {
     const cpu::OmpWidth width(options_.threads);
-    const PrimitiveSharing sharing;
+    const cpu::PrimitiveSharing sharing;
     return cpu::Compiler(graph, weights, options_, choices).compile();
   } catch (const dnnl::error& error) {
     return internal_error("compile for the cpu: oneDNN says: {} (status {})", error.what(), static_cast<int>(error.status));
@@ -46,7 +36,7 @@ class CpuDevice : public Device {
 
   std::vector<Choices> variants() const override {
     // Blocked layouts, then channels last; in each the library's first implementation, then its second. Winograd's two come
-    // behind the direct ones and know blocked layouts only.
+    // before the direct ones and know blocked layouts only.
     std::vector<Choices> all;
     for (int preference = 0; preference < (options_.winograd ? 2 * cpu::kCandidates : cpu::kCandidates); ++preference)
       all.push_back({.layout = cpu::kBlocked, .preference = preference});

@@ -1,4 +1,5 @@
-// The device "cpu": oneDNN, float32, direct algorithms; what oneDNN does not take runs by its reference kernel.
+// The device "cpu": oneDNN, float32, direct algorithms and where allowed Winograd's; what oneDNN does not take runs by a loop of
+// ours or by its reference kernel.
 #pragma once
 
 #include <memory>

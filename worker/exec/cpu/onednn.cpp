@@ -7,6 +7,7 @@
 #include <type_traits>
 
 #include "shm/base/errors.hpp"
+#include "shm/base/mutex.hpp"
 #include "worker/exec/weight_store.hpp"
 
 namespace shoal::worker::cpu {
@@ -23,6 +24,32 @@ dnnl::stream& stream() {
 
 OmpWidth::OmpWidth(int threads) : before_(::omp_get_max_threads()) { ::omp_set_num_threads(threads); }
 OmpWidth::~OmpWidth() { ::omp_set_num_threads(before_); }
+
+namespace {
+
+constexpr int kCachedPrimitives = 1024;
+
+struct SharingState {
+  Mutex mutex;
+  int users SHOAL_GUARDED_BY(mutex) = 0;
+  int capacity_before SHOAL_GUARDED_BY(mutex) = 0;
+} sharing;
+
+}  // namespace
+
+PrimitiveSharing::PrimitiveSharing() {
+  const MutexLock lock(sharing.mutex);
+  if (sharing.users++ > 0) return;
+  sharing.capacity_before = dnnl::get_primitive_cache_capacity();
+  dnnl::set_primitive_cache_capacity(kCachedPrimitives);
+}
+
+PrimitiveSharing::~PrimitiveSharing() {
+  const MutexLock lock(sharing.mutex);
+  if (--sharing.users > 0) return;
+  dnnl::set_primitive_cache_capacity(0);
+  dnnl::set_primitive_cache_capacity(sharing.capacity_before);
+}
 
 dnnl::memory::dims dims_of(const Shape& shape) { return {shape.begin(), shape.end()}; }
 
@@ -102,6 +129,7 @@ Desc desc_of(const std::string& form, const Desc& plain) {
 
 Status pack(const Desc& src_desc, const void* src, const Desc& dst_desc, void* dst) try {
   const OmpWidth one(1);
+  const PrimitiveSharing scope;
   const dnnl::reorder::primitive_desc pd(engine(), src_desc, engine(), dst_desc);
   dnnl::memory from(src_desc, engine(), const_cast<void*>(src)), to(dst_desc, engine(), dst);
   dnnl::reorder(pd).execute(stream(), from, to);

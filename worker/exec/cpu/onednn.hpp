@@ -31,6 +31,18 @@ class OmpWidth {
   int before_;
 };
 
+/// oneDNN's own cache of primitives lets the equal layers of one graph share their code. What it holds would outlive our programs
+/// beside every budget, at some 30 KB each, so it is emptied when the last scope ends: from then on a primitive lives as long as
+/// the programs that run it. Its capacity is then what it was: the process may be an application that uses oneDNN, too.
+///   Threads  thread-safe
+class PrimitiveSharing {
+ public:
+  PrimitiveSharing();
+  ~PrimitiveSharing();
+  PrimitiveSharing(const PrimitiveSharing&) = delete;
+  PrimitiveSharing& operator=(const PrimitiveSharing&) = delete;
+};
+
 dnnl::memory::dims dims_of(const Shape& shape);
 /// Row-major float32.
 Desc plain_desc(const dnnl::memory::dims& dims);

@@ -3,10 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <oneapi/dnnl/dnnl.hpp>
 
 #include "tests/unit/worker/exec/graph_builder.hpp"
-
 #include "worker/exec/context.hpp"
+
 namespace shoal::worker {
 namespace {
 
@@ -70,6 +71,17 @@ TEST(Model, HoldsNoMoreThanItsCacheMay) {
   EXPECT_TRUE(first.expired()) << "ten other shapes of 1.5 MB each, and the first is still here";
 }
 
+// The process may be an application that uses oneDNN, too.
+TEST(Model, LeavesTheLibrarysCacheOfPrimitivesAsLargeAsItWas) {
+  const int before = dnnl::get_primitive_cache_capacity();
+  dnnl::set_primitive_cache_capacity(77);
+  const auto model = load(two_inputs(), kTwo);
+  EXPECT_EQ(dnnl::get_primitive_cache_capacity(), 77);
+  (void)model->program(std::vector{spec("first", {2, 3, 8, 8}), spec("second", {2, 3, 8, 8})});
+  EXPECT_EQ(dnnl::get_primitive_cache_capacity(), 77);
+  dnnl::set_primitive_cache_capacity(before);
+}
+
 TEST(Context, RunsProgramsOfGrowingSizeOneAfterTheOther) {
   const Graph graph = testing::make_bottleneck_network(16);
   const auto model = load(graph, {spec("data", {1, 3, 64, 64})});
@@ -79,6 +91,17 @@ TEST(Context, RunsProgramsOfGrowingSizeOneAfterTheOther) {
     Context own;
     EXPECT_TRUE(testing::same_bits(run(**model->program(inputs), shared), run(**model->program(inputs), own))) << size;
   }
+}
+
+TEST(Context, ForgetsWhatItBoundForProgramsThatAreGone) {
+  const auto kept = load(two_inputs(), kTwo);
+  auto dropped = load(two_inputs(), kTwo);
+  Context context;
+  (void)run(**kept->program(kTwo), context);
+  (void)run(**dropped->program(kTwo), context);
+  dropped.reset();
+  (void)run(**kept->program(kTwo), context);
+  EXPECT_EQ(context.state->bindings.size(), 1u) << "the one that is gone was run last";
 }
 
 TEST(Context, CountsStepsAndForgetsTheNameAfterwards) {
@@ -93,17 +116,6 @@ TEST(Context, CountsStepsAndForgetsTheNameAfterwards) {
   EXPECT_EQ(steps, program->step_count());
   EXPECT_EQ(progress.step_name, nullptr);
 }
-TEST(Context, ForgetsWhatItBoundForProgramsThatAreGone) {
-  const auto kept = load(two_inputs(), kTwo);
-  auto dropped = load(two_inputs(), kTwo);
-  Context context;
-  (void)run(**kept->program(kTwo), context);
-  (void)run(**dropped->program(kTwo), context);
-  dropped.reset();
-  (void)run(**kept->program(kTwo), context);
-  EXPECT_EQ(context.state->bindings.size(), 1u) << "the one that is gone was run last";
-}
-
 
 TEST(Program, TellsWhatItsStepsMoveAndCompute) {
   GraphBuilder b;

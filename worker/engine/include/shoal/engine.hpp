@@ -16,6 +16,7 @@ struct EngineOptions {
   std::string precision;  ///< "f32" or "f32-fast"; empty = as model.toml says
   int threads = 0;        ///< cores per run; 0 = as model.toml says
   int contexts = 1;       ///< runs at the same time, each with its own activation arena
+  int tuning_ms = -1;     ///< how long load() may measure algorithms; 0 = not at all, -1 = as model.toml says, 10 s by default
   /// Input sets to compile at load; empty = as model.toml says. The first decides the weight layouts.
   std::vector<std::vector<TensorSpec>> shapes;
 };
@@ -25,7 +26,10 @@ struct EngineOptions {
 ///   Threads  thread-safe
 class Engine final : public Runner {
  public:
-  /// `path` as everywhere: prefix, prefix@epoch, a directory, or "builtin:identity".
+  /// `path` as everywhere: prefix, prefix@epoch, a directory, or "builtin:identity". The first load of a model on a machine
+  /// measures which algorithms are fastest: `tuning_ms` long as a rule, three times as long at most, in a forked child that this
+  /// call waits for (and reaps). The result is written under $SHOAL_CACHE_DIR, else $XDG_CACHE_HOME/shoal, else ~/.cache/shoal,
+  /// and read by every later load, the pool's too; where none of these can be written nothing is measured.
   ///   Errors  kNotFound, kInvalidArgument, kUnimplemented, kDataLoss: file, node or key named
   static Result<Engine> load(const std::string& path, EngineOptions options = {});
 
