@@ -85,7 +85,12 @@ struct Plan {
     std::string key, implementation;  ///< as Choices name them
   };
   std::vector<Tunable> tunables;
-  std::vector<AlignedBytes> privates;  ///< constants that the packed weights do not hold in the form this Plan needs
+  /// A constant that the packed weights do not hold in the form this Plan needs; key and form as WeightEntry has them.
+  struct Private {
+    std::string key, form;
+    AlignedBytes memory;
+  };
+  std::vector<Private> privates;
 
   BufferId add_buffer(std::size_t bytes, Buffer::Home home = Buffer::Home::kArena, int index = 0) {
     buffers.push_back({.home = home, .index = index, .bytes = bytes});

@@ -126,7 +126,7 @@ void PlannedProgram::lay_out() {
 
 std::size_t PlannedProgram::resident_bytes() const {
   std::size_t bytes = sizeof *this + plan_.steps.size() * kStepBytes;
-  for (const auto& constant : plan_.privates) bytes += constant.size_bytes;
+  for (const Plan::Private& constant : plan_.privates) bytes += constant.memory.size_bytes;
   return bytes;
 }
 
@@ -138,7 +138,7 @@ std::byte* PlannedProgram::address_of(const Buffer& buffer, const Binding& bindi
     case Buffer::Home::kOutput:
       return binding.outputs[index];
     case Buffer::Home::kPrivate:
-      return plan_.privates[index].data.get();
+      return plan_.privates[index].memory.data.get();
     // Steps only read it, and the mapping is read-only: a stray write is a SIGSEGV.
     case Buffer::Home::kWeights:
       return const_cast<std::byte*>(weights_->address(buffer.index));

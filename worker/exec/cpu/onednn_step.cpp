@@ -48,19 +48,10 @@ double elements_of(const dnnl::memory::dims& dims) {
                          [](double product, auto dim) { return product * static_cast<double>(dim); });
 }
 
-// Grouped weights have an axis more than the tensors, which changes nothing here.
-double flops_of(dnnl_primitive_kind_t kind, const Desc& src, const Desc& weights, const Desc& dst) {
-  switch (kind) {
-    case dnnl_convolution:
-    case dnnl_inner_product:  // every element of the result is a sum over one filter
-      return 2 * elements_of(dst.dims()) * elements_of(weights.dims()) / static_cast<double>(dst.dims()[1]);
-    case dnnl_deconvolution:  // every element of the source goes through its channel's filters
-      return 2 * elements_of(src.dims()) * elements_of(weights.dims()) / static_cast<double>(src.dims()[1]);
-    case dnnl_matmul:
-      return 2 * elements_of(dst.dims()) * static_cast<double>(src.dims().back());
-    default:
-      return 0;
-  }
+// Of a convolution or inner product: every element of the result is a sum over one filter. Grouped weights have an axis more
+// than the tensors, which changes nothing here.
+double flops_of(const Desc& weights, const Desc& dst) {
+  return 2 * elements_of(dst.dims()) * elements_of(weights.dims()) / static_cast<double>(dst.dims()[1]);
 }
 
 std::vector<BufferId> buffers_of(const std::vector<Argument>& arguments) {
@@ -83,8 +74,9 @@ class OneDnnStep : public Step {
     return name;
   }
   double flops() const override {
-    const Desc *const src = find(DNNL_ARG_SRC), *const weights = find(DNNL_ARG_WEIGHTS), *const dst = find(DNNL_ARG_DST);
-    return src && weights && dst ? flops_of(static_cast<dnnl_primitive_kind_t>(primitive_.get_kind()), *src, *weights, *dst) : 0;
+    const auto kind = primitive_.get_kind();
+    const bool multiplies = kind == dnnl::primitive::kind::convolution || kind == dnnl::primitive::kind::inner_product;
+    return multiplies ? flops_of(*find(DNNL_ARG_WEIGHTS), *find(DNNL_ARG_DST)) : 0;
   }
   std::unique_ptr<BoundStep> bind() const override { return std::make_unique<BoundOneDnnStep>(name(), primitive_, arguments_); }
 

@@ -45,10 +45,17 @@ Result<Compiler::Form> Compiler::weights_form(const std::string& key, const Desc
       std::find_if(packed.begin(), packed.end(), [&](int form) { return !is_opaque(desc_of(weights_.entry(form).form, plain)); });
   if (readable == packed.end())
     return unimplemented("{}: its constants were not packed for these shapes; list them in `shapes`", describe(node(now_)));
-  plan_.privates.push_back(AlignedBytes::allocate(wanted.get_size()));
-  SHOAL_RETURN_IF_ERROR(pack(desc_of(weights_.entry(*readable).form, plain), weights_.address(*readable), wanted,
-                             plan_.privates.back().data.get()));
-  return Form{plan_.add_buffer(wanted.get_size(), Buffer::Home::kPrivate, static_cast<int>(plan_.privates.size()) - 1), wanted};
+  // Of what runs image by image every image asks for the same.
+  const auto is_wanted = [&](const Plan::Private& other) { return other.key == key && desc_of(other.form, plain) == wanted; };
+  auto found = std::ranges::find_if(plan_.privates, is_wanted);
+  if (found == plan_.privates.end()) {
+    AlignedBytes memory = AlignedBytes::allocate(wanted.get_size());
+    SHOAL_RETURN_IF_ERROR(
+        pack(desc_of(weights_.entry(*readable).form, plain), weights_.address(*readable), wanted, memory.data.get()));
+    found = plan_.privates.insert(found, {key, form_of(wanted), std::move(memory)});
+  }
+  const auto place = static_cast<int>(found - plan_.privates.begin());
+  return Form{plan_.add_buffer(wanted.get_size(), Buffer::Home::kPrivate, place), wanted};
 }
 
 }  // namespace shoal::worker::cpu

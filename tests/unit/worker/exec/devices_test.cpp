@@ -3,8 +3,10 @@
 
 #include <climits>
 
+#include <set>
 #include "tests/unit/worker/exec/graph_builder.hpp"
 
+#include "worker/exec/device.hpp"
 namespace shoal::worker {
 namespace {
 
@@ -337,3 +339,27 @@ TEST(Devices, ABottleneckNetworkNeedsOneStepPerConvolution) {
 
 }  // namespace
 }  // namespace shoal::worker
+TEST(Devices, ImagesOfABatchShareWhatAPlanPacksForItself) {
+  GraphBuilder b;
+  ValueId x = b.activation(b.conv(b.input("data"), 3, 32, 3));
+  for (int i = 0; i < 2; ++i) {
+    x = b.node("LeakyReLU", {x, b.constant({32})}, LeakyAttributes{.kind = LeakyKind::kPrelu});
+    x = b.concat({b.conv(x, 32, 16, 1), b.conv(x, 32, 16, 3)});
+  }
+  b.output(b.global_average(b.conv(x, 32, 32, 1)));
+  const auto device = make_device("cpu", {}).value();
+  const auto compile = [&](std::int64_t batch, WeightStore& weights, const char* layout) {
+    Graph graph = b.graph();
+    EXPECT_TRUE(infer(graph, std::vector{spec("data", {batch, 3, 96, 96})}).ok());
+    return device->compile(graph, weights, {.layout = layout}).value();
+  };
+  WeightStore weights{WeightIdentity{}};
+  (void)compile(1, weights, "blocked");
+  ASSERT_TRUE(weights.seal().ok());
+  const Plan plan = compile(4, weights, "channels_last");  // the slopes are packed otherwise there
+  ASSERT_FALSE(plan.privates.empty());
+  std::set<std::pair<std::string, std::string>> different;
+  for (const Plan::Private& constant : plan.privates) different.emplace(constant.key, constant.form);
+  EXPECT_EQ(plan.privates.size(), different.size());
+}
+
