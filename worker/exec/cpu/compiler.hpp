@@ -21,14 +21,15 @@ inline constexpr const char *kBlocked = "blocked", *kChannelsLast = "channels_la
 /// How many implementations of one algorithm are worth measuring: those further down the library's list are for older machines.
 inline constexpr int kCandidates = 2;
 
-/// An element-wise function as oneDNN has it.
+/// An element-wise function as oneDNN has it; or binary_div, x / alpha, for which it has none that is exact.
 struct Eltwise {
   dnnl::algorithm algorithm = dnnl::algorithm::undef;
   float alpha = 0, beta = 0;
 };
+inline bool is_division(const Eltwise& function) { return function.algorithm == dnnl::algorithm::binary_div; }
 /// Several in a row.
 using Functions = std::vector<Eltwise>;
-/// What the node does to its one input; empty when oneDNN has no such functions.
+/// What the node does to its one input; empty when there are no such functions.
 Functions functions_of(const Node& node);
 
 /// Walks the nodes in order. Each is taken by a method that may absorb nodes after it (BatchNorm, activations, residual

@@ -3,23 +3,26 @@
 #include <limits>
 
 #include "shm/base/errors.hpp"
-#include "worker/exec/cpu/clamp_step.hpp"
 #include "worker/exec/cpu/compiler.hpp"
+#include "worker/exec/cpu/loop_step.hpp"
 #include "worker/exec/reference_step.hpp"
 #include "worker/graph/operators.hpp"
 
 namespace shoal::worker::cpu {
 namespace {
 
-struct Bounds {
-  float low, high;
+/// A function that is a loop of ours where it is a step by itself.
+struct OwnLoop {
+  const char* name;
+  Loop loop;
+  bool keeps_zeros;  ///< f(0) = 0: padding stays what it is
 };
-/// relu and clip.
-std::optional<Bounds> bounds_of(const Eltwise& function) {
-  if (function.algorithm == dnnl::algorithm::eltwise_clip) return Bounds{function.alpha, function.beta};
-  if (function.algorithm == dnnl::algorithm::eltwise_relu && function.alpha == 0) {
-    return Bounds{0, std::numeric_limits<float>::infinity()};
-  }
+std::optional<OwnLoop> own_loop_of(const Eltwise& function, std::size_t count) {
+  const float a = function.alpha, b = function.beta;
+  if (is_division(function)) return OwnLoop{"divide", divide_loop(count, a), a != 0};
+  if (function.algorithm == dnnl::algorithm::eltwise_clip) return OwnLoop{"clamp", clamp_loop(count, a, b), a <= 0 && b >= 0};
+  if (function.algorithm == dnnl::algorithm::eltwise_relu && a == 0)
+    return OwnLoop{"clamp", clamp_loop(count, 0, std::numeric_limits<float>::infinity()), true};
   return std::nullopt;
 }
 
@@ -74,21 +77,21 @@ Compiler::Taken Compiler::eltwise(const Node& node) {
   }
   const PostOp& run = chain.front();
   SHOAL_ASSIGN_OR_RETURN(Form at, first_form(node.inputs[0]));
+  std::vector<std::optional<OwnLoop>> loops;
   std::vector<std::optional<dnnl::eltwise_forward::primitive_desc>> primitives;
   for (const Eltwise& function : run.functions) {
-    const auto bounds = bounds_of(function);
-    const bool keeps_zeros = !is_padded(at.desc) || !bounds || (bounds->low <= 0 && bounds->high >= 0);
-    primitives.push_back(make_eltwise(function, at.desc));
-    if (!primitives.back() || !keeps_zeros) return elementwise_by_reference(node);
+    loops.push_back(own_loop_of(function, at.desc.get_size() / sizeof(float)));
+    primitives.push_back(loops.back() ? std::nullopt : make_eltwise(function, at.desc));
+    const bool works = loops.back() ? loops.back()->keeps_zeros || !is_padded(at.desc) : primitives.back().has_value();
+    if (!works) return elementwise_by_reference(node);
   }
   if (run.functions.empty()) return elementwise_by_reference(node);  // they cancel out
   const ValueId result = absorb_post_ops(node.outputs[0], chain);
   const bool overwrites = may_overwrite(node.inputs[0], at.buffer);
   for (std::size_t i = 0; i < run.functions.size(); ++i) {
     const Form dst = i > 0 || overwrites ? at : new_form(at.desc);
-    if (const auto bounds = bounds_of(run.functions[i])) {
-      plan_.steps.push_back(
-          make_clamp_step(describe(node), at.buffer, dst.buffer, at.desc.get_size() / sizeof(float), bounds->low, bounds->high));
+    if (loops[i]) {
+      plan_.steps.push_back(make_loop_step(describe(node), loops[i]->name, {at.buffer, dst.buffer}, std::move(loops[i]->loop)));
     } else {
       add_step(describe(node), dnnl::eltwise_forward(*primitives[i]), primitives[i]->scratchpad_desc(),
                {{DNNL_ARG_SRC, at.desc, at.buffer}, {DNNL_ARG_DST, dst.desc, dst.buffer}});

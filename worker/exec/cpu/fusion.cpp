@@ -48,6 +48,12 @@ Functions leaky(const LeakyAttributes& attributes) {
   return {};
 }
 
+/// x / s and x * (1 / s) are the same number then. floor(41 * (1 / 41)) is not 1.
+bool is_power_of_two(float s) {
+  int exponent = 0;
+  return std::isnormal(s) && std::isnormal(1 / s) && std::abs(std::frexp(s, &exponent)) == 0.5F;
+}
+
 Functions scalar(const ScalarAttributes& attributes) {
   const auto s = static_cast<float>(attributes.scalar);
   switch (attributes.kind) {
@@ -58,7 +64,8 @@ Functions scalar(const ScalarAttributes& attributes) {
     case BinaryKind::kMul:
       return {linear(s, 0)};
     case BinaryKind::kDiv:
-      return !attributes.reversed && std::isnormal(s) && std::isnormal(1 / s) ? Functions{linear(1.0 / s, 0)} : Functions{};
+      if (attributes.reversed) return {};
+      return {is_power_of_two(s) ? linear(1.0 / s, 0) : Eltwise{algorithm::binary_div, s}};
     case BinaryKind::kPower:
       return !attributes.reversed && s == 2 ? Functions{{algorithm::eltwise_square}} : Functions{};
     default:
@@ -84,18 +91,33 @@ Functions unary(const UnaryAttributes& attributes) {
 bool near(float a, double b) { return std::abs(a - b) <= 1e-6 * std::abs(b); }
 bool is(const Eltwise& function, algorithm wanted) { return function.algorithm == wanted; }
 
-/// outer(inner(x)) as one function; none when that is not linear or not finite.
+/// A division as a product: within a gate nobody can tell them apart.
+Eltwise as_product(const Eltwise& function) {
+  return is_division(function) && std::isnormal(1 / function.alpha) ? linear(1.0 / function.alpha, 0) : function;
+}
+
+/// Does the row end in a gate whose height is `height`: clip(x + 3, 0, 6), or a hard swish that many times as high?
+bool ends_in_gate(const Functions& row, float height) {
+  if (row.size() < 2) return false;
+  const Eltwise &before = row[row.size() - 2], &last = row.back();
+  const bool is_clip = is(before, algorithm::eltwise_linear) && is(last, algorithm::eltwise_clip) && last.alpha == 0;
+  const bool is_swish = is(before, algorithm::eltwise_hardswish) && is(last, algorithm::eltwise_linear) && last.beta == 0;
+  return (is_clip && last.beta == height) || (is_swish && last.alpha == height);
+}
+
+/// outer(inner(x)) as one function; none when that is not linear, or beyond the numbers that there are.
 std::optional<Eltwise> compose(const Eltwise& inner, const Eltwise& outer) {
   if (!is(inner, algorithm::eltwise_linear) || !is(outer, algorithm::eltwise_linear)) return std::nullopt;
   const Eltwise both = linear(static_cast<double>(outer.alpha) * inner.alpha,
                               static_cast<double>(outer.alpha) * inner.beta + static_cast<double>(outer.beta));
-  if (!std::isfinite(both.alpha) || !std::isfinite(both.beta) || both.alpha == 0) return std::nullopt;
+  if (!std::isnormal(both.alpha) || !std::isfinite(both.beta)) return std::nullopt;
   return both;
 }
 
 /// Appends a function to a row, in as few functions as may be. Linear functions in a row become one, and what is linear behind a
 /// clip with a linear function in front of it moves there: clip(x + 3, 0, 6) / 6 = clip(x / 6 + 0.5, 0, 1).
-void append(Functions& row, const Eltwise& next) {
+void append(Functions& row, const Eltwise& given) {
+  const Eltwise next = is_division(given) && ends_in_gate(row, given.alpha) ? as_product(given) : given;
   const std::size_t size = row.size();
   if (size >= 1) {
     if (const auto both = compose(row[size - 1], next)) {
@@ -144,6 +166,8 @@ bool is_product(const Node& node) {
   const auto* const binary = std::get_if<BinaryAttributes>(&node.attributes);
   return binary != nullptr && binary->kind == BinaryKind::kMul;
 }
+
+bool divides(const Functions& functions) { return std::any_of(functions.begin(), functions.end(), is_division); }
 
 ValueId other_input(const Node& node, ValueId one) { return node.inputs[node.inputs[0] == one ? 1 : 0]; }
 
@@ -195,7 +219,7 @@ std::optional<Compiler::PostOp> Compiler::find_gated(ValueId from) const {
       }
       const Functions functions = functions_of(next);
       if (functions.empty()) break;
-      for (const Eltwise& function : functions) append(found.functions, function);
+      for (const Eltwise& function : functions) append(found.functions, as_product(function));
       gate = next.outputs[0];
     }
   }
@@ -230,7 +254,9 @@ std::vector<Compiler::PostOp> Compiler::find_post_ops(ValueId from, bool with_ad
   for (ValueId at = from;;) {
     if (auto function = find_function(at)) {
       at = node(function->nodes.back()).outputs[0];
-      if (!extend(found, std::move(*function))) return found;
+      std::vector<PostOp> longer = found;
+      if (!extend(longer, std::move(*function)) || divides(longer.back().functions)) return found;
+      found = std::move(longer);
       continue;
     }
     const NodeId reader = sole_reader(at);

@@ -67,6 +67,16 @@ const Form kForms[] = {
      [](GraphBuilder& b, ValueId x) { return b.scalar(BinaryKind::kDiv, b.scalar(BinaryKind::kMul, x, 4), 4); }},
     {"NegatedClip", [](GraphBuilder& b, ValueId x) { return b.scalar(BinaryKind::kMul, relu6_of_x_plus_3(b, x), -2); }, false},
     {"DividedBySomethingTiny", [](GraphBuilder& b, ValueId x) { return b.scalar(BinaryKind::kDiv, x, 1e-39); }},
+    {"DividedBySomethingOdd", [](GraphBuilder& b, ValueId x) { return b.scalar(BinaryKind::kDiv, x, 41); }},
+    {"DividedByNothing", [](GraphBuilder& b, ValueId x) { return b.scalar(BinaryKind::kDiv, x, 0); }},
+    {"QuotientBeforeAHardSwish",
+     [](GraphBuilder& b, ValueId x) {
+       return product(b, x, clip(b, b.scalar(BinaryKind::kAdd, b.scalar(BinaryKind::kDiv, x, 6), 0.5), 0, 1));
+     }},
+    {"MultipliedByHardlyAnythingTwice",
+     [](GraphBuilder& b, ValueId x) {
+       return b.scalar(BinaryKind::kMul, b.scalar(BinaryKind::kMul, b.scalar(BinaryKind::kMul, x, 1e-20), 1e-20), 1e30);
+     }},
     {"Selu", [](GraphBuilder& b, ValueId x) { return b.node("LeakyReLU", {x}, LeakyAttributes{.kind = LeakyKind::kSelu}); }},
     {"Elu", [](GraphBuilder& b, ValueId x) { return b.node("LeakyReLU", {x}, LeakyAttributes{.kind = LeakyKind::kElu}); }},
     {"Leaky", [](GraphBuilder& b, ValueId x) { return b.node("LeakyReLU", {x}, LeakyAttributes{}); }},
@@ -164,8 +174,9 @@ std::vector<std::string> implementations(const Graph& graph, const Shape& shape)
 }
 
 TEST(Fusing, TakesAHardSwishIntoItsConvolution) {
-  for (const char* name : {"HardSwish", "HardSwishDividedLast", "HardSwishMultipliedLast", "HardSwishOfAnOperator", "Swish",
-                           "HardSigmoidOfScalars", "ScalarsInARow", "ScalarsThatCancel", "NegatedClip"}) {
+  for (const char* name :
+       {"HardSwish", "HardSwishDividedLast", "HardSwishMultipliedLast", "HardSwishOfAnOperator", "Swish",
+        "QuotientBeforeAHardSwish", "HardSigmoidOfScalars", "ScalarsInARow", "ScalarsThatCancel", "NegatedClip"}) {
     const auto form =
         std::find_if(std::begin(kForms), std::end(kForms), [&](const Form& f) { return f.name == std::string(name); });
     EXPECT_LE(implementations(graph_of(*form, true), {1, 32, 3, 3}).size(), 3U)
@@ -187,6 +198,23 @@ Graph squeeze_excite(std::int64_t channels, bool by_pooling) {
 TEST(Fusing, MultipliesAndAddsASqueezeExciteInOneStep) {
   for (const std::int64_t channels : {32, 72}) {
     for (const std::int64_t batch : {1, 3}) {
+// x * (1 / 41) is not x / 41, and a floor behind it shows the difference in full.
+TEST(Fusing, DividesExactly) {
+  Tensor input = testing::noise({1, 32, 3, 3});
+  const auto x = input.values<float>();
+  for (std::size_t i = 0; i < x.size(); ++i) x[i] = 41 * static_cast<float>(i);
+  for (const bool behind_convolution : {false, true}) {
+    GraphBuilder b;
+    const ValueId data = b.input("data"),
+                  quotient = b.scalar(BinaryKind::kDiv, behind_convolution ? through_convolution(b, data) : data, 41);
+    b.output(b.node("Unary", {quotient}, UnaryAttributes{UnaryKind::kFloor}));
+    for (const bool fuse : {true, false}) {
+      const Tensor output = run_on(b.graph(), input, "cpu", fuse);
+      for (std::size_t i = 0; i < x.size(); ++i) ASSERT_EQ(output.values<float>()[i], static_cast<float>(i));
+    }
+  }
+}
+
       const Shape shape = {batch, 3, 9, 9};
       const Graph graph = squeeze_excite(channels, batch == 1);
       const Tensor input = testing::noise(shape);

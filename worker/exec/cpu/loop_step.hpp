@@ -1,0 +1,27 @@
+// A Step that is a loop of ours: for what oneDNN has not, or does with other numbers at the ends.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "worker/exec/plan.hpp"
+
+namespace shoal::worker::cpu {
+
+/// Told where the operands of the Step lie. Runs on all threads of the lane.
+///   Threads  thread-safe
+using Loop = std::function<void(std::span<std::byte* const> operands)>;
+
+std::unique_ptr<Step> make_loop_step(std::string name, std::string implementation, std::vector<BufferId> operands, Loop loop);
+
+/// dst[i] = src[i] < low ? low : src[i] > high ? high : src[i] for `count` floats; NaN stays, as in MXNet's relu and clip.
+/// Operands: src, dst, which may be the same.
+Loop clamp_loop(std::size_t count, float low, float high);
+/// dst[i] = src[i] / divisor. Operands as above.
+Loop divide_loop(std::size_t count, float divisor);
+
+}  // namespace shoal::worker::cpu
