@@ -76,13 +76,13 @@ Status Compiler::add_pair(const Node& node, const dnnl::binary::primitive_desc& 
   SHOAL_ASSIGN_OR_RETURN(const Form right, broadcast_form(b, right_desc));
   std::vector<Argument> arguments = {{DNNL_ARG_SRC_0, left.desc, left.buffer}, {DNNL_ARG_SRC_1, right.desc, right.buffer}};
   // oneDNN 2.6.3 clears padded blocks before it reads them when a binary primitive with post-operations runs in place.
-  bool overwrites = may_overwrite(a, left.buffer) && right.buffer != left.buffer && !is_padded(left.desc);
+  bool overwrites = may_overwrite(a, left.buffer) && !share_memory(right.buffer, left.buffer) && !is_padded(left.desc);
   int index = 0;
   for (const PostOp& operation : post_ops) {
     if (operation.operand >= 0) {
       SHOAL_ASSIGN_OR_RETURN(const Form operand, form_as(operation.operand, operation.operand_desc));
       arguments.push_back({DNNL_ARG_ATTR_MULTIPLE_POST_OP(index) | DNNL_ARG_SRC_1, operand.desc, operand.buffer});
-      overwrites = overwrites && operand.buffer != left.buffer;
+      overwrites = overwrites && !share_memory(operand.buffer, left.buffer);
       ++index;
     }
     index += static_cast<int>(operation.functions.size());

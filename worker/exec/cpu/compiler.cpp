@@ -95,6 +95,12 @@ Compiler::Taken Compiler::take(const Node& node) {
   if (name == "Pooling") return pooling(node);
   if (name == "LRN") return lrn(node);
   if (name == "Softmax") return softmax(node);
+  if (name == "L2Normalization") return l2_normalization(node);
+  if (name == "Transpose") return transpose(node);
+  if (name == "SwapAxes") return swap_axes(node);
+  if (name == "Slice") return slice(node);
+  if (name == "Split") return split(node);
+  if (name == "Pad") return pad(node);
   if (name == "Concat") return concat(node);
   if (name == "Binary") return binary(node);
   if (name == "AddN") return add_n(node);

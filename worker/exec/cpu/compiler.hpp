@@ -32,6 +32,9 @@ using Functions = std::vector<Eltwise>;
 /// What the node does to its one input; empty when there are no such functions.
 Functions functions_of(const Node& node);
 
+/// Part of a value: from `begin`, every `step`-th element of each axis (movement.cpp).
+struct Box;
+
 /// Walks the nodes in order. Each is taken by a method that may absorb nodes after it (BatchNorm, activations, residual
 /// additions), or declines: then its reference kernel runs on plain layout.
 ///
@@ -87,7 +90,8 @@ class Compiler {
   void absorb(NodeId id);
   bool is_dead_after_this(ValueId id) const;
   bool may_overwrite(ValueId id, BufferId buffer) const;
-  Result<Form> first_form(ValueId id);  ///< as it was made
+  bool share_memory(BufferId a, BufferId b) const;  ///< one is the other, or part of it, or both are parts of a third
+  Result<Form> first_form(ValueId id);              ///< as it was made
   Result<Form> plain_form(ValueId id);
   Result<Form> form_as(ValueId id, const Desc& desc);
   Form new_form(const Desc& desc);
@@ -129,6 +133,14 @@ class Compiler {
   Taken elementwise_by_reference(const Node& node);
   Taken prelu(const Node& node);
   Taken view(const Node& node);
+  Taken l2_normalization(const Node& node);
+  Taken transpose(const Node& node);
+  Taken transpose(const Node& node, const std::vector<int>& axes);
+  Taken swap_axes(const Node& node);
+  Taken slice(const Node& node);
+  Taken split(const Node& node);
+  Taken pad(const Node& node);
+  Status take_part(const Node& node, ValueId to, const Box& box);
 
   struct ConvolutionWork;
   std::vector<dnnl::convolution_forward::primitive_desc> convolution_candidates(const ConvolutionWork& work,

@@ -92,7 +92,7 @@ Status Compiler::pack_direct_too(const std::vector<PrimitiveDesc>& candidates, c
 Result<Compiler::Form> Compiler::residual_form(ValueId residual, const Desc& desc, std::span<const BufferId> also_read) {
   SHOAL_ASSIGN_OR_RETURN(const Form form, form_as(residual, desc));
   bool free = may_overwrite(residual, form.buffer);
-  for (const BufferId other : also_read) free = free && other != form.buffer;
+  for (const BufferId other : also_read) free = free && !share_memory(other, form.buffer);
   if (free) return form;
   return reorder("copy '" + value(residual).name + "'", form, desc);
 }

@@ -1,5 +1,6 @@
-// BatchNorm that nothing before it can take, LRN, softmax.
+// BatchNorm that nothing before it can take, LRN, L2Normalization, softmax.
 #include "shm/base/errors.hpp"
+#include "worker/exec/cpu/axis_loops.hpp"
 #include "worker/exec/cpu/batch_norm_folding.hpp"
 #include "worker/exec/cpu/compiler.hpp"
 #include "worker/exec/graph_plan.hpp"
@@ -17,6 +18,13 @@ dnnl::primitive_attr user_scratchpad() {
 bool is_relu(const Node& node) {
   const Functions functions = functions_of(node);
   return functions.size() == 1 && functions[0].algorithm == dnnl::algorithm::eltwise_relu && functions[0].alpha == 0;
+}
+
+AxisExtents extents_of(const Shape& shape, int axis) {
+  AxisExtents extents{1, shape[axis], 1};
+  for (int i = 0; i < axis; ++i) extents.outer *= shape[i];
+  for (int i = axis + 1; i < shape.rank(); ++i) extents.inner *= shape[i];
+  return extents;
 }
 
 }  // namespace
@@ -83,14 +91,51 @@ Compiler::Taken Compiler::lrn(const Node& node) {
   return true;
 }
 
+Compiler::Taken Compiler::l2_normalization(const Node& node) {
+  const auto& attributes = std::get<L2NormalizationAttributes>(node.attributes);
+  const ValueId from = node.inputs[0], to = node.outputs[0], root = node.outputs[1];
+  if (!is_read(to)) return false;
+  const Shape& shape = value(from).shape;
+  AxisExtents extents{1, 1, 1};
+  switch (attributes.mode) {
+    case L2NormalizationMode::kChannel:
+      extents = extents_of(shape, 1);
+      break;
+    case L2NormalizationMode::kInstance:
+      extents = {shape[0], shape.element_count() / shape[0], 1};
+      break;
+    case L2NormalizationMode::kSpatial:
+      extents = {shape[0] * shape[1], shape.element_count() / (shape[0] * shape[1]), 1};
+      break;
+  }
+  SHOAL_ASSIGN_OR_RETURN(const Form src, plain_form(from));
+  const Form dst = may_overwrite(from, src.buffer) ? src : new_form(plain_desc(shape));
+  Form lengths;
+  if (is_read(root)) lengths = new_form(plain_desc(value(root).shape));
+  plan_.steps.push_back(make_loop_step(describe(node), "l2_normalization", {src.buffer, dst.buffer, lengths.buffer},
+                                       l2_normalization_loop(extents, attributes.eps)));
+  add_form(to, dst);
+  if (is_read(root)) add_form(root, lengths);
+  return true;
+}
+
 Compiler::Taken Compiler::softmax(const Node& node) {
   const auto& attributes = std::get<SoftmaxAttributes>(node.attributes);
   if (attributes.kind == SoftmaxKind::kSoftmin || attributes.use_length || attributes.temperature != 1) return false;
   const Shape& shape = value(node.inputs[0]).shape;
+  const bool flat = attributes.flatten_rest;
+  if (flat && shape.rank() == 1) return false;  // each element is a row of its own
   const auto axis = static_cast<int>(attributes.axis < 0 ? attributes.axis + shape.rank() : attributes.axis);
-  const bool flat = attributes.flatten_rest && shape.rank() > 1;
   const Desc desc = flat ? plain_desc({shape[0], shape.element_count() / shape[0]}) : plain_desc(shape);
-  const int over = flat ? 1 : attributes.flatten_rest ? 0 : axis;
+  const int over = flat ? 1 : axis;
+  if (!flat && extents_of(shape, axis).inner > 1) {  // oneDNN has a slow implementation only
+    SHOAL_ASSIGN_OR_RETURN(const Form src, plain_form(node.inputs[0]));
+    const Form dst = may_overwrite(node.inputs[0], src.buffer) ? src : new_form(plain_desc(shape));
+    plan_.steps.push_back(make_loop_step(describe(node), "softmax", {src.buffer, dst.buffer},
+                                         softmax_loop(extents_of(shape, axis), attributes.kind == SoftmaxKind::kLogSoftmax)));
+    add_form(node.outputs[0], dst);
+    return true;
+  }
   dnnl::primitive primitive;
   Desc scratchpad;
   const auto take_over = [&](const auto& pd) {

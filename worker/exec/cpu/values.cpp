@@ -1,5 +1,6 @@
 // Who reads a value, the forms it lies in, and when its buffer may be overwritten.
 #include <algorithm>
+#include <string_view>
 
 #include "shm/base/errors.hpp"
 #include "worker/exec/cpu/compiler.hpp"
@@ -21,10 +22,13 @@ void Compiler::find_readers() {
     const Node& reader = graph_.nodes[index];
     emitted_at_.push_back(static_cast<NodeId>(index));
     const std::string& name = reader.op->name;
-    // AddN of one is a view like the others.
-    const bool is_view =
-        name == "Identity" || name == "Reshape" || name == "Flatten" || (name == "AddN" && reader.inputs.size() == 1);
-    if (is_view) roots_[static_cast<std::size_t>(reader.outputs[0])] = root_of(reader.inputs[0]);
+    // What may become a view of its input, AddN of one included.
+    static constexpr std::string_view kViews[] = {"Identity", "Reshape", "Flatten", "Transpose", "SwapAxes", "Slice", "Split"};
+    const bool is_view = std::find(std::begin(kViews), std::end(kViews), name) != std::end(kViews) ||
+                         (name == "AddN" && reader.inputs.size() == 1);
+    for (const ValueId output : reader.outputs) {
+      if (is_view) roots_[static_cast<std::size_t>(output)] = root_of(reader.inputs[0]);
+    }
     for (const ValueId id : reader.inputs) {
       readers_[static_cast<std::size_t>(id)].push_back(static_cast<NodeId>(index));
       family_readers_[static_cast<std::size_t>(root_of(id))].push_back(static_cast<NodeId>(index));
@@ -67,6 +71,14 @@ bool Compiler::may_overwrite(ValueId id, BufferId buffer) const {
   const Buffer& memory = plan_.buffer(buffer);
   const bool has_parts = static_cast<std::size_t>(buffer) < has_parts_.size() && has_parts_[static_cast<std::size_t>(buffer)];
   return memory.home == Buffer::Home::kArena && memory.parent == kNoBuffer && !has_parts && is_dead_after_this(id);
+}
+
+bool Compiler::share_memory(BufferId a, BufferId b) const {
+  const auto root = [this](BufferId id) {
+    while (plan_.buffer(id).parent != kNoBuffer) id = plan_.buffer(id).parent;
+    return id;
+  };
+  return root(a) == root(b);
 }
 
 void Compiler::put_into(BufferId whole, std::size_t offset_bytes, const Form& part, const std::string& name) {

@@ -1,12 +1,13 @@
 // The cpu device, with all its fusing, layouts and writing in place, against the reference device.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <climits>
-
 #include <set>
-#include "tests/unit/worker/exec/graph_builder.hpp"
 
+#include "tests/unit/worker/exec/graph_builder.hpp"
 #include "worker/exec/device.hpp"
+
 namespace shoal::worker {
 namespace {
 
@@ -26,6 +27,11 @@ struct NetworkCase {
 void PrintTo(const NetworkCase& network, std::ostream* out) { *out << network.name; }
 
 ValueId relu_conv(GraphBuilder& b, ValueId x, std::int64_t from, std::int64_t to) { return b.activation(b.conv(x, from, to, 3)); }
+
+/// The first of the parts; the others' numbers follow.
+ValueId split(GraphBuilder& b, ValueId x, std::int64_t axis, int parts) {
+  return b.node("Split", {x}, SplitAttributes{.axis = axis, .parts = parts}, parts);
+}
 
 const NetworkCase kNetworks[] = {
     {"ConvolutionTakesNormAndActivation",
@@ -209,6 +215,116 @@ const NetworkCase kNetworks[] = {
        b.output(b.node("LRN", {x}, LrnAttributes{.alpha = 0.01, .nsize = 5}, 2));
        b.output(b.node("LRN", {x}, LrnAttributes{.alpha = 0.01, .beta = 0.5, .nsize = 3}, 2));
      }},
+    {"SoftmaxOverAxesBeforeTheLast",
+     [](GraphBuilder& b) {
+       const ValueId x = b.conv(b.input("data"), 32, 21, 3);
+       for (const std::int64_t axis : {1, 2, -1}) {
+         b.output(b.node("Softmax", {x}, SoftmaxAttributes{.axis = axis}));
+         b.output(b.node("Softmax", {x}, SoftmaxAttributes{.kind = SoftmaxKind::kLogSoftmax, .axis = axis}));
+       }
+     },
+     {1, 32, 9, 17}},
+    {"SoftmaxOverwritesWhatIsDead",
+     [](GraphBuilder& b) { b.output(b.node("Softmax", {b.conv(b.input("data"), 32, 21, 3)}, SoftmaxAttributes{.axis = 1})); },
+     {1, 32, 9, 9},
+     4},
+    {"L2NormalizationOfEveryMode",
+     [](GraphBuilder& b) {
+       const ValueId x = b.conv(b.input("data"), 32, 21, 3);
+       for (const auto mode : {L2NormalizationMode::kInstance, L2NormalizationMode::kChannel, L2NormalizationMode::kSpatial}) {
+         const ValueId y = b.node("L2Normalization", {x}, L2NormalizationAttributes{.mode = mode}, 2);
+         b.output(y);
+         b.output(y + 1);  // the roots
+       }
+       b.output(b.node("L2Normalization", {b.fully_connected(b.global_average(x), 21, 128)}, L2NormalizationAttributes{}, 2));
+     },
+     {1, 32, 9, 17}},
+    {"SlicesOfEveryKind",
+     [](GraphBuilder& b) {
+       const ValueId data = b.input("data"), x = relu_conv(b, data, 32, 32);
+       for (const ValueId whole : {x, b.activation(b.conv(x, 32, 20, 1), ActivationKind::kTanh), data}) {
+         for (const std::vector<SliceRange>& ranges :
+              std::vector<std::vector<SliceRange>>{{{1, 16, 20}},
+                                                   {{1, 3, 19}},
+                                                   {{1, 0, 20, 2}},
+                                                   {{2, 1, 8, 3}},
+                                                   {{3, -4, std::nullopt}},
+                                                   {{1, 0, 16}, {2, 2, 7}, {3, 1, 9, 2}},
+                                                   {{3, std::nullopt, std::nullopt, -1}}}) {
+           b.output(b.activation(b.node("Slice", {whole}, SliceAttributes{.ranges = ranges}), ActivationKind::kTanh));
+         }
+       }
+       b.output(b.node("Slice", {x}, SliceAttributes{.ranges = {{1, 16, 32}}}));  // a part that is an output
+     }},
+    {"SplitsOfEveryKind",
+     [](GraphBuilder& b) {
+       const ValueId data = b.input("data"), x = relu_conv(b, data, 32, 32);
+       for (const ValueId whole : {x, data}) {
+         const ValueId halves = split(b, whole, 1, 2), eighths = split(b, whole, 1, 8), rows = split(b, whole, 2, 3);
+         b.output(b.concat({b.conv(halves + 1, 16, 16, 3), halves}));
+         b.output(b.concat({eighths + 7, b.activation(eighths + 2, ActivationKind::kTanh), eighths}));
+         b.output(b.add(rows, rows + 2));
+         b.output(b.node("Split", {rows + 1}, SplitAttributes{.axis = 1, .parts = 32, .squeeze = true}, 32));
+       }
+     }},
+    {"WholesAreNotOverwrittenWhileTheirPartsAreRead",
+     [](GraphBuilder& b) {
+       const ValueId x = relu_conv(b, b.input("data"), 32, 32), y = relu_conv(b, x, 32, 32), z = relu_conv(b, y, 32, 32);
+       b.output(b.add(b.conv(split(b, x, 1, 2), 16, 32, 3), x));
+       const ValueId first = b.node("Slice", {y}, SliceAttributes{.ranges = {{1, 0, 1}}});
+       b.output(b.binary(BinaryKind::kMul, y, first, /*broadcast=*/true));
+       const ValueId half = split(b, z, 1, 2);
+       b.output(b.add(b.activation(z, ActivationKind::kTanh), b.concat({half, half + 1})));
+     }},
+    {"PartsAreNotOverwrittenWhileTheWholeIsRead",
+     [](GraphBuilder& b) {
+       const ValueId x = relu_conv(b, b.input("data"), 32, 32), half = split(b, x, 1, 2);
+       const ValueId changed = b.activation(half, ActivationKind::kTanh), pair = b.add(half, half + 1);
+       b.output(b.add(b.concat({changed, pair}), x));
+     }},
+    {"AxesInEveryOrder",
+     [](GraphBuilder& b) {
+       const ValueId data = b.input("data"), x = relu_conv(b, data, 32, 32);
+       for (Dims axes = {0, 1, 2, 3}; std::ranges::next_permutation(axes).found;) {
+         for (const ValueId turned : {data, x}) b.output(b.node("Transpose", {turned}, TransposeAttributes{axes}));
+       }
+       b.output(b.node("Transpose", {x}, TransposeAttributes{}));
+       b.output(b.node("SwapAxes", {b.conv(x, 32, 20, 1)}, SwapAxesAttributes{1, -1}));
+     }},
+    {"ChannelsLastAndBack",
+     [](GraphBuilder& b) {
+       const ValueId x = b.node("Transpose", {b.input("data")}, TransposeAttributes{{0, 3, 1, 2}});  // of (N, 32, 9, 8)
+       const ValueId y = b.activation(b.conv(b.activation(x), 8, 32, 3));
+       const ValueId back = b.node("Transpose", {y}, TransposeAttributes{{0, 2, 3, 1}});
+       b.output(b.node("Reshape", {b.activation(back, ActivationKind::kTanh)}, ReshapeAttributes{.shape = {0, -1, 4}}));
+     },
+     {1, 32, 9, 8}},
+    {"AxesOfVectors",
+     [](GraphBuilder& b) {
+       const ValueId x = b.fully_connected(b.input("data"), 32 * 81, 24);
+       const ValueId turned = b.node("Transpose", {b.node("Reshape", {x}, ReshapeAttributes{.shape = {0, 0, 1, 1}})},
+                                     TransposeAttributes{{1, 0, 2, 3}});
+       b.output(b.activation(turned, ActivationKind::kTanh));
+       b.output(b.add(turned, turned));
+     }},
+    {"PaddingOfEveryAxis",
+     [](GraphBuilder& b) {
+       const ValueId data = b.input("data"), x = relu_conv(b, data, 32, 32), odd = relu_conv(b, data, 32, 20);
+       for (const ValueId src : {data, x, odd}) {
+         for (const Dims& widths : std::vector<Dims>{
+                  {0, 0, 0, 0, 1, 2, 3, 4}, {0, 0, 0, 0, 0, 0, 0, 1}, {1, 0, 0, 16, 0, 0, 0, 0}, {0, 0, 0, 0, 2, 0, 0, 0}}) {
+           b.output(b.node("Pad", {src}, PadAttributes{.widths = widths, .value = -1.5}));
+         }
+         b.output(b.node("Pad", {src}, PadAttributes{.mode = PadMode::kReflect, .widths = {0, 0, 0, 0, 1, 2, 3, 4}}));
+       }
+       b.output(b.conv(b.node("Pad", {x}, PadAttributes{.widths = {0, 0, 0, 0, 0, 1, 0, 1}}), 32, 32, 3, 2));
+     }},
+    {"PaddingInThreeDimensions",
+     [](GraphBuilder& b) {
+       const ValueId x = b.conv(b.input("data"), 3, 16, 3, 1, 1, true, 3);
+       b.output(b.node("Pad", {x}, PadAttributes{.widths = {0, 0, 0, 0, 1, 0, 0, 2, 3, 1}, .value = 2}));
+     },
+     {1, 3, 6, 7, 8}},
     {"SlopesPerChannel",
      [](GraphBuilder& b) {
        const auto prelu = [&](ValueId x, const Shape& slopes) {
@@ -297,6 +413,30 @@ TEST(Devices, BatchesLargerThanTheCacheAnswerAsImages) {
   expect_equal_answers(b.graph(), {2, 3, 96, 96});
 }
 
+TEST(Devices, ImagesOfABatchShareWhatAPlanPacksForItself) {
+  GraphBuilder b;
+  ValueId x = b.activation(b.conv(b.input("data"), 3, 32, 3));
+  for (int i = 0; i < 2; ++i) {
+    x = b.node("LeakyReLU", {x, b.constant({32})}, LeakyAttributes{.kind = LeakyKind::kPrelu});
+    x = b.concat({b.conv(x, 32, 16, 1), b.conv(x, 32, 16, 3)});
+  }
+  b.output(b.global_average(b.conv(x, 32, 32, 1)));
+  const auto device = make_device("cpu", {}).value();
+  const auto compile = [&](std::int64_t batch, WeightStore& weights, const char* layout) {
+    Graph graph = b.graph();
+    EXPECT_TRUE(infer(graph, std::vector{spec("data", {batch, 3, 96, 96})}).ok());
+    return device->compile(graph, weights, {.layout = layout}).value();
+  };
+  WeightStore weights{WeightIdentity{}};
+  (void)compile(1, weights, "blocked");
+  ASSERT_TRUE(weights.seal().ok());
+  const Plan plan = compile(4, weights, "channels_last");  // the slopes are packed otherwise there
+  ASSERT_FALSE(plan.privates.empty());
+  std::set<std::pair<std::string, std::string>> different;
+  for (const Plan::Private& constant : plan.privates) different.emplace(constant.key, constant.form);
+  EXPECT_EQ(plan.privates.size(), different.size());
+}
+
 TEST(Devices, SlopesPerImageAreNotSplit) {
   GraphBuilder b;
   const ValueId x = b.conv(b.conv(b.input("data"), 3, 32, 3), 32, 32, 3, 1, /*group=*/32);
@@ -339,27 +479,3 @@ TEST(Devices, ABottleneckNetworkNeedsOneStepPerConvolution) {
 
 }  // namespace
 }  // namespace shoal::worker
-TEST(Devices, ImagesOfABatchShareWhatAPlanPacksForItself) {
-  GraphBuilder b;
-  ValueId x = b.activation(b.conv(b.input("data"), 3, 32, 3));
-  for (int i = 0; i < 2; ++i) {
-    x = b.node("LeakyReLU", {x, b.constant({32})}, LeakyAttributes{.kind = LeakyKind::kPrelu});
-    x = b.concat({b.conv(x, 32, 16, 1), b.conv(x, 32, 16, 3)});
-  }
-  b.output(b.global_average(b.conv(x, 32, 32, 1)));
-  const auto device = make_device("cpu", {}).value();
-  const auto compile = [&](std::int64_t batch, WeightStore& weights, const char* layout) {
-    Graph graph = b.graph();
-    EXPECT_TRUE(infer(graph, std::vector{spec("data", {batch, 3, 96, 96})}).ok());
-    return device->compile(graph, weights, {.layout = layout}).value();
-  };
-  WeightStore weights{WeightIdentity{}};
-  (void)compile(1, weights, "blocked");
-  ASSERT_TRUE(weights.seal().ok());
-  const Plan plan = compile(4, weights, "channels_last");  // the slopes are packed otherwise there
-  ASSERT_FALSE(plan.privates.empty());
-  std::set<std::pair<std::string, std::string>> different;
-  for (const Plan::Private& constant : plan.privates) different.emplace(constant.key, constant.form);
-  EXPECT_EQ(plan.privates.size(), different.size());
-}
-

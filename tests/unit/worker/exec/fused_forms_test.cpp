@@ -87,6 +87,20 @@ const Form kForms[] = {
        return b.node("Unary", {b.node("Unary", {x}, UnaryAttributes{UnaryKind::kAbs})}, UnaryAttributes{UnaryKind::kSqrt});
      }},
     {"Larger", [](GraphBuilder& b, ValueId x) { return b.binary(BinaryKind::kMaximum, x, sigmoid(b, x)); }},
+    {"SoftmaxOverChannels", [](GraphBuilder& b, ValueId x) { return b.node("Softmax", {x}, SoftmaxAttributes{.axis = 1}); }},
+    {"SoftmaxOverRows", [](GraphBuilder& b, ValueId x) { return b.node("Softmax", {x}, SoftmaxAttributes{.axis = 2}); }},
+    {"LogSoftmaxOverChannels",
+     [](GraphBuilder& b, ValueId x) {
+       return b.node("Softmax", {x}, SoftmaxAttributes{.kind = SoftmaxKind::kLogSoftmax, .axis = 1});
+     }},
+    {"L2OverChannels",
+     [](GraphBuilder& b, ValueId x) {
+       return b.node("L2Normalization", {x}, L2NormalizationAttributes{.mode = L2NormalizationMode::kChannel}, 2);
+     }},
+    {"L2OverPositions",
+     [](GraphBuilder& b, ValueId x) {
+       return b.node("L2Normalization", {x}, L2NormalizationAttributes{.mode = L2NormalizationMode::kSpatial}, 2);
+     }},
     {"Slopes",
      [](GraphBuilder& b, ValueId x) {
        return b.node("LeakyReLU", {x, b.constant({32})}, LeakyAttributes{.kind = LeakyKind::kPrelu});
@@ -184,20 +198,6 @@ TEST(Fusing, TakesAHardSwishIntoItsConvolution) {
   }
 }
 
-/// Squeeze and excite as the networks write it: scaled by channel, added to the shortcut.
-Graph squeeze_excite(std::int64_t channels, bool by_pooling) {
-  GraphBuilder b;
-  const ValueId x = b.activation(b.conv(b.input("data"), 3, channels, 3));
-  const ValueId y = b.batch_norm(b.conv(x, channels, channels, 1), channels);
-  const ValueId mean = by_pooling ? b.global_average(y) : b.node("AdaptiveAvgPooling", {y}, AdaptivePoolingAttributes{});
-  const ValueId gate = sigmoid(b, b.conv(b.activation(b.conv(mean, channels, 8, 1)), 8, channels, 1));
-  b.output(b.activation(b.add(product(b, y, gate), x)));
-  return b.graph();
-}
-
-TEST(Fusing, MultipliesAndAddsASqueezeExciteInOneStep) {
-  for (const std::int64_t channels : {32, 72}) {
-    for (const std::int64_t batch : {1, 3}) {
 // x * (1 / 41) is not x / 41, and a floor behind it shows the difference in full.
 TEST(Fusing, DividesExactly) {
   Tensor input = testing::noise({1, 32, 3, 3});
@@ -215,6 +215,20 @@ TEST(Fusing, DividesExactly) {
   }
 }
 
+/// Squeeze and excite as the networks write it: scaled by channel, added to the shortcut.
+Graph squeeze_excite(std::int64_t channels, bool by_pooling) {
+  GraphBuilder b;
+  const ValueId x = b.activation(b.conv(b.input("data"), 3, channels, 3));
+  const ValueId y = b.batch_norm(b.conv(x, channels, channels, 1), channels);
+  const ValueId mean = by_pooling ? b.global_average(y) : b.node("AdaptiveAvgPooling", {y}, AdaptivePoolingAttributes{});
+  const ValueId gate = sigmoid(b, b.conv(b.activation(b.conv(mean, channels, 8, 1)), 8, channels, 1));
+  b.output(b.activation(b.add(product(b, y, gate), x)));
+  return b.graph();
+}
+
+TEST(Fusing, MultipliesAndAddsASqueezeExciteInOneStep) {
+  for (const std::int64_t channels : {32, 72}) {
+    for (const std::int64_t batch : {1, 3}) {
       const Shape shape = {batch, 3, 9, 9};
       const Graph graph = squeeze_excite(channels, batch == 1);
       const Tensor input = testing::noise(shape);
@@ -226,6 +240,15 @@ TEST(Fusing, DividesExactly) {
       // Five convolutions, a mean, one binary; reorders of the output and, where channels do not fill blocks, of the mean.
       EXPECT_LE(names.size(), 9U) << channels << ", " << batch;
     }
+  }
+}
+
+TEST(Softmax, BehindTheFirstAxisIsOneOfNothingWhereThereIsNoOther) {
+  GraphBuilder b;
+  b.output(b.node("Softmax", {b.input("data")}, SoftmaxAttributes{.flatten_rest = true}));
+  for (const char* device : {"cpu", "cpu-reference"}) {
+    const Tensor output = run_on(b.graph(), testing::noise({5}), device, true);
+    for (const float x : output.values<float>()) EXPECT_EQ(x, 1) << device;
   }
 }
 

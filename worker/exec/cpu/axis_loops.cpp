@@ -1,0 +1,186 @@
+#include "worker/exec/cpu/axis_loops.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+namespace shoal::worker::cpu {
+namespace {
+
+constexpr std::int64_t kLeastPerThread = 1 << 14;  // below, a thread costs more to wake than it saves
+constexpr std::int64_t kStrip = 64;                // neighbouring positions that go through an axis together
+
+/// Runs body(at, width) for strips of at most kStrip neighbours, `at` being the offset of their first elements.
+template <typename Body>
+void for_strips(const AxisExtents& extents, const Body& body) {
+  const std::int64_t strips = (extents.inner + kStrip - 1) / kStrip, count = extents.outer * strips;
+  const bool is_large = extents.outer * extents.size * extents.inner > kLeastPerThread;
+#pragma omp parallel for schedule(static) if (is_large)
+  for (std::int64_t i = 0; i < count; ++i) {
+    const std::int64_t outer = i / strips, first = i % strips * kStrip;
+    body(outer * extents.size * extents.inner + first, std::min(kStrip, extents.inner - first));
+  }
+}
+
+/// e^x for x <= 0 and NaN, within 2 units in the last place (Cephes' polynomial); 0 below the least normal number. Free of
+/// branches and calls: a loop of it becomes vector instructions.
+inline float exp_of_negative(float x) {
+  constexpr float kLowest = -87.33654F, kLog2E = 1.44269504F, kLn2High = 0.693359375F, kLn2Low = -2.12194440e-4F;
+  constexpr float kRounder = 0x1.8p23F;  // adding it rounds to a whole number, which then stands in the lowest bits
+  const float cut = x < kLowest ? kLowest : x, rounded = cut * kLog2E + kRounder, whole = rounded - kRounder;
+  const float r = cut - whole * kLn2High - whole * kLn2Low;
+  float p = 1.9875691500e-4F;
+  p = p * r + 1.3981999507e-3F;
+  p = p * r + 8.3334519073e-3F;
+  p = p * r + 4.1665795894e-2F;
+  p = p * r + 1.6666665459e-1F;
+  p = p * r + 5.0000001201e-1F;
+  p = p * r * r + r + 1.0F;
+  const float scale = std::bit_cast<float>((std::bit_cast<std::uint32_t>(rounded) << 23) + 0x3f800000U);
+  return x < kLowest ? 0.0F : p * scale;
+}
+
+void softmax_strip(const float* src, float* dst, std::int64_t size, std::int64_t inner, std::int64_t width, bool is_log) {
+  float highest[kStrip], sum[kStrip];
+  std::fill_n(highest, width, -std::numeric_limits<float>::infinity());
+  std::fill_n(sum, width, 0.0F);
+  for (std::int64_t k = 0; k < size; ++k) {
+    const float* const row = src + k * inner;
+#pragma omp simd
+    for (std::int64_t i = 0; i < width; ++i) highest[i] = highest[i] < row[i] ? row[i] : highest[i];
+  }
+  for (std::int64_t k = 0; k < size; ++k) {
+    const float* const row = src + k * inner;
+    float* const to = dst + k * inner;
+#pragma omp simd
+    for (std::int64_t i = 0; i < width; ++i) {
+      const float logit = row[i] - highest[i], power = exp_of_negative(logit);
+      sum[i] += power;
+      to[i] = is_log ? logit : power;
+    }
+  }
+  if (is_log) std::transform(sum, sum + width, sum, [](float x) { return std::log(x); });
+  for (std::int64_t k = 0; k < size; ++k) {
+    float* const to = dst + k * inner;
+#pragma omp simd
+    for (std::int64_t i = 0; i < width; ++i) to[i] = is_log ? to[i] - sum[i] : to[i] / sum[i];
+  }
+}
+
+/// A row whose elements lie side by side.
+void normalize_row(const float* src, float* dst, float* root, std::int64_t size, double eps) {
+  double sum = 0;
+#pragma omp simd reduction(+ : sum)
+  for (std::int64_t k = 0; k < size; ++k) sum += static_cast<double>(src[k]) * static_cast<double>(src[k]);
+  const auto length = static_cast<float>(std::sqrt(sum + eps));
+  if (root != nullptr) *root = length;
+#pragma omp simd
+  for (std::int64_t k = 0; k < size; ++k) dst[k] = src[k] / length;
+}
+
+void normalize_strip(const float* src, float* dst, float* root, std::int64_t size, std::int64_t inner, std::int64_t width,
+                     double eps) {
+  double sum[kStrip];
+  float length[kStrip];
+  std::fill_n(sum, width, 0.0);
+  for (std::int64_t k = 0; k < size; ++k) {
+    const float* const row = src + k * inner;
+#pragma omp simd
+    for (std::int64_t i = 0; i < width; ++i) sum[i] += static_cast<double>(row[i]) * static_cast<double>(row[i]);
+  }
+  for (std::int64_t i = 0; i < width; ++i) length[i] = static_cast<float>(std::sqrt(sum[i] + eps));
+  if (root != nullptr) std::copy_n(length, width, root);
+  for (std::int64_t k = 0; k < size; ++k) {
+    const float* const row = src + k * inner;
+    float* const to = dst + k * inner;
+#pragma omp simd
+    for (std::int64_t i = 0; i < width; ++i) to[i] = row[i] / length[i];
+  }
+}
+
+/// The same box with axes that nothing is laid around merged into the ones before them: what lies side by side is moved at once.
+PadExtents merged(const PadExtents& given) {
+  PadExtents merged;
+  for (std::size_t axis = 0; axis < given.sizes.size(); ++axis) {
+    const std::int64_t size = given.sizes[axis];
+    if (axis == 0 || given.before[axis] != 0 || given.behind[axis] != 0) {
+      merged.sizes.push_back(size);
+      merged.before.push_back(given.before[axis]);
+      merged.behind.push_back(given.behind[axis]);
+      continue;
+    }
+    merged.sizes.back() *= size;
+    merged.before.back() *= size;
+    merged.behind.back() *= size;
+  }
+  return merged;
+}
+
+/// The number of the row of the data that is row `row` of the result; -1: it is border.
+std::int64_t row_within(const PadExtents& extents, std::int64_t row) {
+  std::int64_t within = 0, stride = 1;
+  for (std::size_t axis = extents.sizes.size() - 1; axis-- > 0;) {
+    const std::int64_t size = extents.sizes[axis], padded = extents.before[axis] + size + extents.behind[axis];
+    const std::int64_t at = row % padded - extents.before[axis];
+    if (at < 0 || at >= size) return -1;
+    within += at * stride;
+    stride *= size;
+    row /= padded;
+  }
+  return within;
+}
+
+}  // namespace
+
+Loop softmax_loop(const AxisExtents& extents, bool is_log) {
+  return [extents, is_log](std::span<std::byte* const> operands) {
+    const auto* const src = reinterpret_cast<const float*>(operands[0]);
+    auto* const dst = reinterpret_cast<float*>(operands[1]);
+    for_strips(extents, [&](std::int64_t at, std::int64_t width) {
+      softmax_strip(src + at, dst + at, extents.size, extents.inner, width, is_log);
+    });
+  };
+}
+
+Loop l2_normalization_loop(const AxisExtents& extents, double eps) {
+  return [extents, eps](std::span<std::byte* const> operands) {
+    const auto* const src = reinterpret_cast<const float*>(operands[0]);
+    auto *const dst = reinterpret_cast<float*>(operands[1]), *const roots = reinterpret_cast<float*>(operands[2]);
+    for_strips(extents, [&](std::int64_t at, std::int64_t width) {
+      const std::int64_t row_elements = extents.size * extents.inner;
+      float* const root = roots == nullptr ? nullptr : roots + at / row_elements * extents.inner + at % row_elements;
+      if (extents.inner == 1)
+        normalize_row(src + at, dst + at, root, extents.size, eps);
+      else
+        normalize_strip(src + at, dst + at, root, extents.size, extents.inner, width, eps);
+    });
+  };
+}
+
+Loop pad_loop(const PadExtents& given, float value) {
+  const PadExtents extents = merged(given);
+  std::int64_t rows = 1;
+  for (std::size_t axis = 0; axis + 1 < extents.sizes.size(); ++axis)
+    rows *= extents.before[axis] + extents.sizes[axis] + extents.behind[axis];
+  return [extents, rows, value](std::span<std::byte* const> operands) {
+    const auto* const src = reinterpret_cast<const float*>(operands[0]);
+    auto* const dst = reinterpret_cast<float*>(operands[1]);
+    const std::int64_t before = extents.before.back(), size = extents.sizes.back(), behind = extents.behind.back();
+#pragma omp parallel for schedule(static) if (rows * (before + size + behind) > kLeastPerThread)
+    for (std::int64_t row = 0; row < rows; ++row) {
+      float* const to = dst + row * (before + size + behind);
+      const std::int64_t within = row_within(extents, row);
+      if (within < 0) {
+        std::fill_n(to, before + size + behind, value);
+        continue;
+      }
+      std::fill_n(to, before, value);
+      std::memcpy(to + before, src + within * size, static_cast<std::size_t>(size) * sizeof(float));
+      std::fill_n(to + before + size, behind, value);
+    }
+  };
+}
+
+}  // namespace shoal::worker::cpu

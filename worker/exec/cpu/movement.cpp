@@ -1,0 +1,196 @@
+// Operators that move elements: where nothing has to move a view, else one reorder; padding by a loop of ours.
+#include <algorithm>
+#include <optional>
+
+#include "shm/base/errors.hpp"
+#include "worker/exec/cpu/axis_loops.hpp"
+#include "worker/exec/cpu/compiler.hpp"
+#include "worker/graph/axes.hpp"
+#include "worker/graph/operators.hpp"
+
+namespace shoal::worker::cpu {
+
+struct Box {
+  dnnl::memory::dims dims, begin, step;
+};
+
+namespace {
+
+std::size_t at(std::int64_t axis, int rank) { return static_cast<std::size_t>(axis < 0 ? axis + rank : axis); }
+
+/// Axes behind which nothing is blocked, or blocks of channels that are all full.
+bool is_dense_in_blocks(const Desc& desc) {
+  const auto& blocking = desc.data.format_desc.blocking;
+  return desc.data.format_kind == dnnl_blocked && !is_padded(desc) &&
+         (blocking.inner_nblks == 0 || (blocking.inner_nblks == 1 && blocking.inner_idxs[0] == 1));
+}
+
+/// The same order of axes and blocks for other dimensions.
+Desc like(const Desc& desc, const dnnl::memory::dims& dims) {
+  if (desc == blocked_desc(desc.dims())) return blocked_desc(dims);
+  if (dims.size() >= 3 && dims.size() <= 5 && !is_plain(desc) && desc == channels_last_desc(desc.dims()))
+    return channels_last_desc(dims);
+  return plain_desc(dims);
+}
+
+/// The two lay the same elements at the same places: strides of axes with one element say nothing.
+bool lie_alike(const Desc& a, const Desc& b) {
+  const auto &left = a.data.format_desc.blocking, &right = b.data.format_desc.blocking;
+  if (a.dims() != b.dims() || left.inner_nblks != right.inner_nblks || is_padded(a) || is_padded(b)) return false;
+  if (left.inner_nblks > 0 && (left.inner_blks[0] != right.inner_blks[0] || left.inner_idxs[0] != right.inner_idxs[0]))
+    return false;
+  for (int axis = 0; axis < a.data.ndims; ++axis) {
+    const bool is_blocked = left.inner_nblks > 0 && left.inner_idxs[0] == axis;
+    const dnnl_dim_t count = is_blocked ? a.data.dims[axis] / left.inner_blks[0] : a.data.dims[axis];
+    if (count > 1 && left.strides[axis] != right.strides[axis]) return false;
+  }
+  return true;
+}
+
+/// Where it lies in a value that lies as `desc`. None when it cuts blocks.
+struct Placed {
+  Desc desc;
+  std::size_t offset_bytes;
+};
+std::optional<Placed> place(const Box& box, const Desc& desc) {
+  if (!is_dense_in_blocks(desc)) return std::nullopt;
+  dnnl_memory_desc_t data = desc.data;
+  auto& blocking = data.format_desc.blocking;
+  dnnl_dim_t offset = 0;
+  for (int axis = 0; axis < data.ndims; ++axis) {
+    const auto i = static_cast<std::size_t>(axis);
+    dnnl_dim_t begin = box.begin[i];
+    if (blocking.inner_nblks > 0 && axis == blocking.inner_idxs[0]) {
+      const dnnl_dim_t block = blocking.inner_blks[0];
+      if (box.step[i] != 1 || begin % block != 0 || box.dims[i] % block != 0) return std::nullopt;
+      begin /= block;
+    }
+    offset += begin * blocking.strides[axis];
+    blocking.strides[axis] *= box.step[i];
+    data.dims[axis] = data.padded_dims[axis] = box.dims[i];
+  }
+  return Placed{Desc(data), static_cast<std::size_t>(offset) * sizeof(float)};
+}
+
+}  // namespace
+
+Compiler::Taken Compiler::transpose(const Node& node, const std::vector<int>& axes) {
+  const ValueId from = node.inputs[0], to = node.outputs[0];
+  if (axes.size() > DNNL_MAX_NDIMS) return false;
+  std::vector<int> places(axes.size());  // where each axis of the source goes
+  for (std::size_t i = 0; i < axes.size(); ++i) places[static_cast<std::size_t>(axes[i])] = static_cast<int>(i);
+  SHOAL_ASSIGN_OR_RETURN(Form src, first_form(from));
+  if (!is_dense_in_blocks(src.desc)) {
+    SHOAL_ASSIGN_OR_RETURN(src, plain_form(from));
+  }
+  const dnnl::memory::dims dims = dims_of(value(to).shape);
+  const Form turned{src.buffer, src.desc.permute_axes(places)};
+  // A picture that becomes channels first is one that lies with its channels last.
+  const bool is_picture = dims.size() >= 3 && dims.size() <= 5;
+  for (const Desc& known : {plain_desc(dims), is_picture ? channels_last_desc(dims) : plain_desc(dims)}) {
+    if (!lie_alike(turned.desc, known)) continue;
+    add_form(to, {src.buffer, known});
+    return true;
+  }
+  add_form(to, reorder(describe(node), turned, plain_desc(dims)));
+  return true;
+}
+
+Compiler::Taken Compiler::transpose(const Node& node) {
+  const Dims& given = std::get<TransposeAttributes>(node.attributes).axes;
+  const int rank = value(node.inputs[0]).shape.rank();
+  std::vector<int> axes;
+  for (int i = 0; i < rank; ++i)
+    axes.push_back(given.empty() ? rank - 1 - i : static_cast<int>(given[static_cast<std::size_t>(i)]));
+  return transpose(node, axes);
+}
+
+Compiler::Taken Compiler::swap_axes(const Node& node) {
+  const auto& swap = std::get<SwapAxesAttributes>(node.attributes);
+  const int rank = value(node.inputs[0]).shape.rank();
+  std::vector<int> axes;
+  for (int i = 0; i < rank; ++i) axes.push_back(i);
+  std::swap(axes[at(swap.first, rank)], axes[at(swap.second, rank)]);
+  return transpose(node, axes);
+}
+
+// The parts of a value that lie in one piece are views; of the others one reorder makes each.
+Status Compiler::take_part(const Node& node, ValueId to, const Box& box) {
+  SHOAL_ASSIGN_OR_RETURN(Form src, first_form(node.inputs[0]));
+  const Desc wanted = plain_desc(value(to).shape);
+  const bool loses_axis = wanted.dims() != box.dims;
+  auto placed = loses_axis && !is_plain(src.desc) ? std::nullopt : place(box, src.desc);
+  if (!placed) {
+    SHOAL_ASSIGN_OR_RETURN(src, plain_form(node.inputs[0]));
+    placed = place(box, src.desc);
+  }
+  Form part{plan_.add_part(src.buffer, placed->offset_bytes, placed->desc.get_size()), placed->desc};
+  const Desc dense = like(src.desc, box.dims);
+  if (lie_alike(part.desc, dense)) {
+    plan_.buffer(part.buffer).bytes = dense.get_size();
+    part.desc = dense;
+  } else {
+    part = reorder(describe(node), part, dense);
+  }
+  add_form(to, {part.buffer, loses_axis ? wanted : part.desc});
+  return {};
+}
+
+Compiler::Taken Compiler::slice(const Node& node) {
+  const Shape& shape = value(node.inputs[0]).shape;
+  const auto rank = static_cast<std::size_t>(shape.rank());
+  Box box{dims_of(value(node.outputs[0]).shape), dnnl::memory::dims(rank, 0), dnnl::memory::dims(rank, 1)};
+  for (const SliceRange& range : std::get<SliceAttributes>(node.attributes).ranges) {
+    const std::size_t axis = at(range.axis, shape.rank());
+    const AxisSlice part = resolve(range, shape[static_cast<int>(axis)]);
+    if (part.step < 0) return false;
+    box.begin[axis] = part.begin;
+    box.step[axis] = part.step;
+  }
+  SHOAL_RETURN_IF_ERROR(take_part(node, node.outputs[0], box));
+  return true;
+}
+
+Compiler::Taken Compiler::split(const Node& node) {
+  const Shape& shape = value(node.inputs[0]).shape;
+  const auto rank = static_cast<std::size_t>(shape.rank());
+  const std::size_t axis = at(std::get<SplitAttributes>(node.attributes).axis, shape.rank());
+  Box box{dims_of(shape), dnnl::memory::dims(rank, 0), dnnl::memory::dims(rank, 1)};
+  box.dims[axis] /= static_cast<std::int64_t>(node.outputs.size());
+  for (const ValueId to : node.outputs) {
+    if (is_read(to)) SHOAL_RETURN_IF_ERROR(take_part(node, to, box));
+    box.begin[axis] += box.dims[axis];
+  }
+  return true;
+}
+
+Compiler::Taken Compiler::pad(const Node& node) {
+  const auto& attributes = std::get<PadAttributes>(node.attributes);
+  if (attributes.mode != PadMode::kConstant) return false;
+  const Shape &shape = value(node.inputs[0]).shape, &padded = value(node.outputs[0]).shape;
+  SHOAL_ASSIGN_OR_RETURN(Form src, first_form(node.inputs[0]));
+  const bool in_blocks = src.desc == blocked_desc(dims_of(shape)) && !is_padded(src.desc) && padded[1] == shape[1];
+  if (!in_blocks) {
+    SHOAL_ASSIGN_OR_RETURN(src, plain_form(node.inputs[0]));
+  }
+  PadExtents extents;
+  for (int axis = 0; axis < shape.rank(); ++axis) {
+    const auto widths = static_cast<std::size_t>(2 * axis);
+    extents.sizes.push_back(shape[axis]);
+    extents.before.push_back(attributes.widths[widths]);
+    extents.behind.push_back(attributes.widths[widths + 1]);
+  }
+  if (in_blocks) {
+    extents.sizes[1] /= channel_block();
+    extents.sizes.push_back(channel_block());
+    extents.before.push_back(0);
+    extents.behind.push_back(0);
+  }
+  const Form dst = new_form(like(src.desc, dims_of(padded)));
+  plan_.steps.push_back(
+      make_loop_step(describe(node), "pad", {src.buffer, dst.buffer}, pad_loop(extents, static_cast<float>(attributes.value))));
+  add_form(node.outputs[0], dst);
+  return true;
+}
+
+}  // namespace shoal::worker::cpu
