@@ -369,7 +369,7 @@ const KeyRow kKeys[] = {
     {"shapes", [](const Site& s, ModelOverrides& o) { return assign(o.shapes, read_shapes(s)); }},
     {"device", [](const Site& s, ModelOverrides& o) { return assign(o.device, read_string(s)); }},
     {"precision", [](const Site& s, ModelOverrides& o) { return assign(o.precision, read_precision(s)); }},
-    {"tuning_ms", [](const Site& s, ModelOverrides& o) { return assign(o.tuning_ms, read_integer(s, 0, 600'000)); }},
+    {"tuning_ms", [](const Site& s, ModelOverrides& o) { return assign(o.tuning_ms, read_integer(s, 0, 120'000)); }},
     {"workers", [](const Site& s, ModelOverrides& o) { return assign(o.workers, read_integer(s, 1, kMaxProcesses)); }},
     {"contexts", [](const Site& s, ModelOverrides& o) { return assign(o.contexts, read_integer(s, 1, kMaxLanes)); }},
     {"threads", [](const Site& s, ModelOverrides& o) { return assign(o.threads, read_integer(s, 1, kMaxProcesses)); }},

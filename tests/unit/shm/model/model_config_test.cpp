@@ -75,6 +75,7 @@ TEST(ModelConfig, RefusesWrongTypesAndNumbersOutOfRange) {
                            "device = 3",
                            "precision = \"bf16\"",
                            "tuning_ms = -1",
+                           "tuning_ms = 120001",  // three times as long must fit into the time for loading
                            "inputs = 3",
                            "inputs = [{name = \"d\"}]",
                            "inputs = [{shape = [1]}]",
