@@ -14,7 +14,7 @@
 namespace shoal::supervisor {
 
 Daemon::Daemon(SocketDirectory directory, Logger& log)
-    : log_(log), directory_(std::move(directory)), started_ns_(monotonic_now_ns()) {
+    : log_(log), directory_(std::move(directory)), deaths_(log), started_ns_(monotonic_now_ns()) {
   ledger_.set_client_shares({.of_queue = kShareOfQueue});
 }
 
@@ -107,6 +107,8 @@ std::chrono::milliseconds Daemon::next_timeout(std::uint64_t now_ns) const {
   for (const auto& model : models_) earlier(model->processes().next_tick_ns());
   if (!unroutable_.empty()) earlier(retry_unroutable_ns_);
   earlier(reap_ns_);
+  earlier(look_ns_);
+  earlier(deaths_.next_tick_ns());
   if (phase_ != Phase::kServing) earlier(std::min(phase_limit_ns_, now_ns + 10'000'000));
   if (!next) return std::chrono::milliseconds(-1);
   return std::chrono::milliseconds(*next <= now_ns ? 0 : (*next - now_ns) / 1'000'000 + 1);
@@ -120,6 +122,8 @@ void Daemon::tick(std::uint64_t now_ns) {
     const std::vector<Incarnation> again = std::exchange(unroutable_, {});
     for (const Incarnation incarnation : again) ledger_.set_routable(incarnation, true, now_ns);
   }
+  watch_lanes(now_ns);
+  deaths_.tick(now_ns);
   if (reap_ns_ && now_ns >= *reap_ns_) {
     reap_ns_.reset();
     reap_orphans();

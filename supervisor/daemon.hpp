@@ -18,13 +18,21 @@
 #include "shm/wire/messages.hpp"
 #include "shm/wire/socket.hpp"
 #include "supervisor/clients.hpp"
+#include "supervisor/death_log.hpp"
 #include "supervisor/process/event_loop.hpp"
 #include "supervisor/process/model_processes.hpp"
+#include "supervisor/process/watchdog.hpp"
 #include "supervisor/repository/model_text.hpp"
 #include "supervisor/route/ledger.hpp"
 #include "supervisor/socket_directory.hpp"
 
 namespace shoal::supervisor {
+
+/// Lanes as the messages' socket knows them.
+constexpr wire::PeerId peer_of(LaneRef lane) { return lane.incarnation * wire::kMaxLanes + lane.lane; }
+constexpr LaneRef lane_of(wire::PeerId peer) {
+  return {peer / wire::kMaxLanes, static_cast<std::uint32_t>(peer % wire::kMaxLanes)};
+}
 
 /// A model to serve, or why it cannot be.
 struct ModelEntry {
@@ -49,6 +57,8 @@ class Daemon final : public ClientObserver {
   static constexpr std::uint64_t kExitLimitNs = 2'000'000'000;
   static constexpr std::uint64_t kUnroutableRetryNs = 100'000'000;
   static constexpr double kShareOfQueue = 0.75;               // of one client, of a queue that is more than half full
+  static constexpr std::uint64_t kFirstLookNs = 250'000'000, kLookEveryNs = 50'000'000;  // at lanes, by the watchdog
+  static constexpr std::uint64_t kQuietP99s = 5;              // a lane is hung that does not move for so many p99s of its model
   static constexpr std::uint64_t kReapDelayNs = 100'000'000;  // pidfds tell first how a child of ours ended
 
   /// SIGTERM, SIGINT and SIGCHLD must be blocked in every thread before.
@@ -99,7 +109,13 @@ class Daemon final : public ClientObserver {
   void handle_lane_message(wire::PeerId peer, const wire::Message& message);
   void worker_ready(Model& model, const WorkerProcess& worker);
   void worker_died(Model& model, const WorkerProcess& worker);
+  void report_death(const Model& model, const WorkerProcess& worker, std::vector<DeathOutcome> requests);
   Status attach_client(RoutedWorker& routed, WorkerProcess& worker, const Client& client);
+
+  // The watchdog.
+  void watch_lanes(std::uint64_t now_ns);
+  void judge_lane(const BusyLane& busy, Model& model, const WorkerProcess& worker, const std::vector<ThreadTimes>& threads,
+                  LaneWatch& watch);
 
   // What the ledger decides.
   void perform();
@@ -130,7 +146,11 @@ class Daemon final : public ClientObserver {
   std::vector<std::unique_ptr<Model>> models_;  // in the ledger's order; model_id on the wire = index + 1
   std::unordered_map<Incarnation, RoutedWorker> workers_;
   std::vector<Incarnation> unroutable_;
+  DeathLog deaths_;
   std::vector<wire::Message> payloads_;  // by the ledger's slots
+  std::vector<std::uint64_t> died_ns_;   // likewise: when the worker's pidfd reported, until it is sent again; 0 = it did not
+  std::unordered_map<wire::PeerId, LaneWatch> watches_;  // of the lanes that have held a request for long
+  std::vector<BusyLane> busy_lanes_;
   struct WaitingDescribe {
     ClientId client;
     std::uint64_t seq;
@@ -150,6 +170,7 @@ class Daemon final : public ClientObserver {
   std::uint64_t now_ns_ = 0;  // when this turn of the loop began
   std::uint64_t started_ns_ = 0;
   std::uint64_t retry_unroutable_ns_ = 0;
+  std::optional<std::uint64_t> look_ns_;  // when the watchdog looks at the lanes; none while nothing runs
   std::optional<std::uint64_t> reap_ns_;  // when children that nobody watches are reaped
   Phase phase_ = Phase::kServing;
   std::uint64_t phase_limit_ns_ = 0;

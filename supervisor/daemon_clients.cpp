@@ -106,7 +106,10 @@ void Daemon::handle_request(Client& client, wire::Message& message) {
                                       now_ns_);
   if (!admitted.ok()) return refuse_request(client.id, header.seq, admitted.status(), retry_after_ms(model, admitted.status()));
   const std::uint32_t slot = slot_of(*admitted);
-  if (slot >= payloads_.size()) payloads_.resize(slot + 1);
+  if (slot >= payloads_.size()) {
+    payloads_.resize(slot + 1);
+    died_ns_.resize(slot + 1);
+  }
   std::swap(payloads_[slot], message);
   ++client.outstanding;
   ledger_.dispatch(model, now_ns_);
@@ -178,11 +181,13 @@ void Daemon::handle_control(Client& client, const wire::Message& message) {
   if (what == "describe") return describe(client.id, header->seq, text_of("model"));
   if (what == "list") return send_control_reply(client.id, header->seq, {}, list_json());
   if (what == "stats") return send_control_reply(client.id, header->seq, {}, stats_json());
+  if (what == "crashes") return send_control_reply(client.id, header->seq, {}, deaths_.json(text_of("model")));
   if (what == "stop") {
     send_control_reply(client.id, header->seq, {}, R"({"stopping": true})");
     return begin_drain(format("asked by pid {}", client.pid));
   }
-  send_control_reply(client.id, header->seq, invalid_argument("control: \"what\" is one of describe, list, stats, stop"), "");
+  send_control_reply(client.id, header->seq, invalid_argument("control: \"what\" is one of describe, list, stats, crashes, stop"),
+                     "");
 }
 
 // While the model loads the answer waits: whoever asks wants to use it.

@@ -14,9 +14,14 @@ using nlohmann::json;
 
 std::string dump(const json& value) { return value.dump(-1, ' ', false, json::error_handler_t::replace); }
 
-json percentiles(const Histogram& histogram) {
-  const auto ms = [&](double fraction) { return static_cast<double>(histogram.quantile(fraction)) / 1e6; };
-  return {{"p50", ms(0.5)}, {"p99", ms(0.99)}};
+json histogram_json(const Histogram& histogram) {
+  const auto ms = [](std::uint64_t ns) { return static_cast<double>(ns) / 1e6; };
+  // The middle of a bucket may lie above the largest value in it.
+  const auto quantile = [&](double fraction) { return ms(std::min(histogram.quantile(fraction), histogram.max())); };
+  json buckets = json::array();
+  histogram.for_each_bucket([&](std::uint64_t ns, std::uint64_t count) { buckets.push_back({ms(ns), count}); });
+  return {{"count", histogram.count()}, {"p50", quantile(0.5)},       {"p90", quantile(0.9)}, {"p99", quantile(0.99)},
+          {"p99_9", quantile(0.999)},   {"max", ms(histogram.max())}, {"buckets", buckets}};
 }
 
 json counts_json(const ModelCounts& counts) {
@@ -105,9 +110,11 @@ std::string Daemon::stats_json() const {
                 {"queue", {{"length", view.queued}, {"limit", config.queue_limit}, {"running", view.running}}},
                 {"counts", counts_json(view.counts)},
                 {"latency_ms",
-                 {{"queue", percentiles(view.queue_ns)},
-                  {"compute", percentiles(view.compute_ns)},
-                  {"total", percentiles(view.total_ns)}}},
+                 {{"queue", histogram_json(view.queue_ns)},
+                  {"compute", histogram_json(view.compute_ns)},
+                  {"total", histogram_json(view.total_ns)}}},
+                {"death_ms",
+                 {{"unrouted", histogram_json(model->unrouted_ns())}, {"sent_again", histogram_json(model->sent_again_ns())}}},
                 {"packed_bytes", processes.packed_bytes()}};
     if (model->loaded()) {
       object["arena_bytes"] = model->loaded()->arena_bytes;

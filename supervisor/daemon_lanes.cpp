@@ -16,38 +16,21 @@ namespace {
 
 constexpr int kMessagesPerTurn = 256;  // then the other sockets have their turn
 
-constexpr wire::PeerId peer_of(LaneRef lane) { return lane.incarnation * wire::kMaxLanes + lane.lane; }
-constexpr LaneRef lane_of(wire::PeerId peer) {
-  return {peer / wire::kMaxLanes, static_cast<std::uint32_t>(peer % wire::kMaxLanes)};
-}
-
-std::string printable(const char* text, std::size_t most) {
-  std::string result(text, ::strnlen(text, most));
-  std::ranges::replace_if(
-      result, [](unsigned char c) { return c < 0x20 || c > 0x7e; }, '?');
-  return result;
-}
-
-LaneEvidence read_evidence(const wire::LaneLine& line) {
-  const wire::CrashRecord& crash = line.crash;
+LaneEvidence read_evidence(const WorkerProcess& worker, const wire::LaneLine& line) {
   LaneEvidence evidence;
   evidence.running_request = line.running_request.load(std::memory_order_relaxed);
   evidence.running_attempt = line.running_attempt.load(std::memory_order_relaxed);
   evidence.running_count = line.running_count.load(std::memory_order_relaxed);
   evidence.running_hash = line.running_hash.load(std::memory_order_relaxed);
-  evidence.crashed = crash.valid.load(std::memory_order_acquire) == 1;  // pairs with the handler's release
-  if (!evidence.crashed) return evidence;
-  evidence.out_of_memory =
-      crash.cause.load(std::memory_order_relaxed) == static_cast<std::uint32_t>(wire::CrashCause::kOutOfMemory);
-  evidence.on_lane = crash.on_lane.load(std::memory_order_relaxed) == 1;
-  evidence.sent_by_process = crash.sender_pid.load(std::memory_order_relaxed) != 0;
-  evidence.crash_request = crash.request_id.load(std::memory_order_relaxed);
-  std::ostringstream address;
-  address << std::hex << "0x" << crash.address.load(std::memory_order_relaxed);
-  evidence.what = format("signal {} (code {}) at address {}", crash.signal.load(std::memory_order_relaxed),
-                         crash.code.load(std::memory_order_relaxed), address.str());
-  const std::string where = printable(crash.operator_name, sizeof crash.operator_name);
-  if (!where.empty()) evidence.what += " in " + where;
+  const auto crash = read_crash(line.crash);
+  if (!crash) return evidence;
+  const bool is_ours = crash->sender_pid == ::getpid() && worker.kill_at_ns != 0;  // the watchdog's: evidence against what ran
+  evidence.crashed = true;
+  evidence.out_of_memory = crash->cause == wire::CrashCause::kOutOfMemory;
+  evidence.on_lane = line.crash.on_lane.load(std::memory_order_relaxed) == 1;
+  evidence.sent_by_process = crash->sender_pid != 0 && !is_ours;
+  evidence.crash_request = line.crash.request_id.load(std::memory_order_relaxed);
+  evidence.what = Death{.ended = worker.ended, .ended_because = worker.ended_because, .crash = crash}.what();
   return evidence;
 }
 
@@ -109,18 +92,41 @@ void Daemon::worker_died(Model& model, const WorkerProcess& worker) {
     lane_router_.disconnect(path);
     ::unlink(path.c_str());
   }
-  if (workers_.erase(worker.incarnation) == 0) return;
-  std::erase(unroutable_, worker.incarnation);
-  std::vector<LaneEvidence> evidence;
-  for (const wire::LaneLine& line : worker.lines(worker.lane_paths.size())) {
-    evidence.push_back(read_evidence(line));
-    if (evidence.back().crashed) {
-      log_.error("worker_crashed model={} pid={} request={} on_lane={} what=\"{}\"", model.served().name, worker.pid,
-                 evidence.back().crash_request, evidence.back().on_lane, evidence.back().what);
+  std::vector<DeathOutcome> outcomes;
+  if (workers_.erase(worker.incarnation) != 0) {
+    std::erase(unroutable_, worker.incarnation);
+    std::vector<LaneEvidence> evidence;
+    for (const wire::LaneLine& line : worker.lines(worker.lane_paths.size())) evidence.push_back(read_evidence(worker, line));
+    outcomes = ledger_.worker_died(worker.incarnation, evidence, monotonic_now_ns());
+    model.unrouted_ns().add(monotonic_now_ns() - now_ns_);
+    for (const DeathOutcome& outcome : outcomes) {
+      if (outcome.fate <= DeathOutcome::Fate::kRunsAlone) died_ns_[slot_of(outcome.request)] = now_ns_;
     }
   }
-  ledger_.worker_died(worker.incarnation, evidence, monotonic_now_ns());
+  if (model.processes().state() != ModelState::kDraining) report_death(model, worker, std::move(outcomes));
   perform();
+}
+
+void Daemon::report_death(const Model& model, const WorkerProcess& worker, std::vector<DeathOutcome> requests) {
+  Death death{
+      .unix_ms = static_cast<std::uint64_t>(
+          std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::system_clock::now().time_since_epoch()).count()),
+      .model = model.served().name,
+      .version = model.served().files.version,
+      .pid = worker.pid,
+      .incarnation = worker.incarnation,
+      .lived_ns = now_ns_ - std::min(now_ns_, worker.forked_ns),
+      .noticed_ns = now_ns_,
+      .unrouted_ns = monotonic_now_ns(),
+      .ended = worker.ended,
+      .ended_because = worker.ended_because,
+      .wait_status = worker.wait_status,
+      .requests = std::move(requests)};
+  for (const wire::LaneLine& line : worker.lines(static_cast<std::size_t>(model.processes().options().lanes))) {
+    death.answered += line.completed.load(std::memory_order_relaxed);
+    if (!death.crash) death.crash = read_crash(line.crash);
+  }
+  deaths_.add(std::move(death), now_ns_);
 }
 
 // ---- what the ledger decides ----
@@ -161,6 +167,7 @@ void Daemon::perform(const Action& action) {
       return cancel_run(action);
     case Action::Kind::kForget:
       payloads_[slot_of(action.request)].clear();
+      died_ns_[slot_of(action.request)] = 0;
       return clients_->release(action.client);
   }
 }
@@ -202,6 +209,8 @@ void Daemon::send_to_lane(const Action& action) {
   const std::span<const std::byte> head = frame_;
   // A lane that cannot be reached is dead or dying: its pidfd gives the request back.
   const Status sent = lane_router_.send(peer_of(action.lane), wire::Frames(&head, 1), &payload, 1);
+  std::uint64_t& died_ns = died_ns_[slot_of(action.request)];
+  if (sent.ok() && died_ns != 0) models_[action.model]->sent_again_ns().add(monotonic_now_ns() - std::exchange(died_ns, 0));
   if (!sent.ok())
     log_.debug("not_sent request={} incarnation={} reason=\"{}\"", action.request, action.lane.incarnation, sent.message());
 }

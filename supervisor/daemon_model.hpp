@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 
+#include "shm/base/clock.hpp"
 #include "shm/base/errors.hpp"
 #include "supervisor/daemon.hpp"
 
@@ -23,6 +24,9 @@ class Daemon::Model : public ProcessObserver {
   const ServedModel& served() const { return served_; }
   const std::optional<LoadedModel>& loaded() const { return loaded_; }
   std::uint32_t signature() const { return signature_; }
+  /// From a death's pidfd: until no request can go to the worker any more; until a request that it held was sent again.
+  Histogram& unrouted_ns() { return unrouted_ns_; }
+  Histogram& sent_again_ns() { return sent_again_ns_; }
   ModelProcesses& processes() { return processes_; }
   const ModelProcesses& processes() const { return processes_; }
 
@@ -47,6 +51,9 @@ class Daemon::Model : public ProcessObserver {
   }
   void worker_ready(const WorkerProcess& worker) override { daemon_.worker_ready(*this, worker); }
   void worker_died(const WorkerProcess& worker) override { daemon_.worker_died(*this, worker); }
+  void worker_reaped(std::uint64_t incarnation, int wait_status) override {
+    daemon_.deaths_.reaped(incarnation, wait_status, monotonic_now_ns());
+  }
   std::uint64_t answered_by(std::uint64_t incarnation) const override { return daemon_.ledger_.answered_by(incarnation); }
 
   Daemon& daemon_;
@@ -54,6 +61,7 @@ class Daemon::Model : public ProcessObserver {
   ServedModel served_;
   std::optional<LoadedModel> loaded_;
   std::uint32_t signature_ = 0;
+  Histogram unrouted_ns_, sent_again_ns_;
   ModelProcesses processes_;
 };
 

@@ -72,6 +72,7 @@ Result<std::vector<std::string>> Pool::list() {
 }
 
 Result<std::string> Pool::stats() { return core_->ask("stats"); }
+Result<std::string> Pool::crashes(std::string_view model) { return core_->ask("crashes", model); }
 Status Pool::stop() { return core_->ask("stop").status(); }
 void Pool::poll() { core_->poll(); }
 

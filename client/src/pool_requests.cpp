@@ -369,12 +369,12 @@ Result<ModelInfo> PoolCore::describe(std::string_view model) {
   return std::move(description.info);
 }
 
-Result<std::string> PoolCore::ask(std::string_view what) {
+Result<std::string> PoolCore::ask(std::string_view what, std::string_view model) {
   SHOAL_RETURN_IF_ERROR(usable());
   std::shared_ptr<ControlCall> call;
   {
     const MutexLock lock(mutex_);
-    call = start_call(control_json(what));
+    call = start_call(control_json(what, model));
     call->ends_daemon = what == "stop";
     progress();
   }

@@ -79,7 +79,7 @@ void ModelProcesses::fail(const std::string& reason) {
   zygote_start_ns_.reset();
   log_.error("model_failed model={} reason=\"{}\"", options_.name, reason);
   close_zygote();
-  for (const auto& worker : workers_) send_signal(worker->pidfd, SIGKILL);
+  for (const auto& worker : workers_) kill_worker(worker->incarnation, "its model failed");
   observer_.model_failed(reason);
 }
 
@@ -102,11 +102,26 @@ void ModelProcesses::kill_all() {
   }
 }
 
-void ModelProcesses::kill_worker(std::uint64_t incarnation, std::string_view why) {
+void ModelProcesses::kill_worker(std::uint64_t incarnation, std::string_view why, EndReason reason) {
   WorkerProcess* worker = find_worker(incarnation);
   if (!worker || !worker->pidfd) return;
-  log_.warn("worker_killed model={} pid={} incarnation={} reason=\"{}\"", options_.name, worker->pid, incarnation, why);
+  note_end(*worker, why, reason);
   send_signal(worker->pidfd, SIGKILL);
+}
+
+void ModelProcesses::abort_worker(std::uint64_t incarnation, pid_t thread, std::string_view why, EndReason reason) {
+  WorkerProcess* worker = find_worker(incarnation);
+  if (!worker || !worker->pidfd || worker->kill_at_ns != 0) return;
+  note_end(*worker, why, reason);
+  worker->kill_at_ns = monotonic_now_ns() + kAbortLimitNs;
+  send_signal_to_thread(worker->pidfd, worker->pid, thread, SIGABRT);
+}
+
+void ModelProcesses::note_end(WorkerProcess& worker, std::string_view why, EndReason reason) {
+  if (worker.ended != EndReason::kNone) return;
+  worker.ended = reason;
+  worker.ended_because = why;
+  log_.warn("worker_killed model={} pid={} incarnation={} reason=\"{}\"", options_.name, worker.pid, worker.incarnation, why);
 }
 
 void ModelProcesses::tick(std::uint64_t now_ns) {
@@ -116,6 +131,10 @@ void ModelProcesses::tick(std::uint64_t now_ns) {
     if (worker->state == WorkerProcess::State::kForking && now_ns > worker->forked_ns + kCommandLimitNs) zygote_is_stuck = true;
     if (worker->state == WorkerProcess::State::kStarting && now_ns > worker->forked_ns + kWorkerStartLimitNs) {
       kill_worker(worker->incarnation, "not ready in time");
+    }
+    if (worker->kill_at_ns != 0 && now_ns >= worker->kill_at_ns) {
+      send_signal(worker->pidfd, SIGKILL);
+      worker->kill_at_ns = now_ns + kAbortLimitNs;
     }
   }
   if (zygote_is_stuck && !zygote_->closing) {
@@ -133,6 +152,7 @@ std::optional<std::uint64_t> ModelProcesses::next_tick_ns() const {
   for (const auto& worker : workers_) {
     if (worker->state == WorkerProcess::State::kForking) earlier(worker->forked_ns + kCommandLimitNs);
     if (worker->state == WorkerProcess::State::kStarting) earlier(worker->forked_ns + kWorkerStartLimitNs);
+    if (worker->kill_at_ns != 0) earlier(worker->kill_at_ns);
   }
   const bool may_fork = zygote_ && zygote_->loaded && state_ == ModelState::kReady;
   if (may_fork && static_cast<int>(workers_.size()) < options_.workers) earlier(next_fork_ns_);
@@ -205,8 +225,9 @@ void ModelProcesses::zygote_speaks() {
         failed_start(monotonic_now_ns(), message.text);
         break;
       case ControlKind::kExited:
-        log_.info("worker_reaped model={} pid={} incarnation={} how=\"{}\"", options_.name, message.a, message.id,
-                  describe_wait_status(static_cast<int>(message.b)));
+        // Before or after its pidfd reported.
+        if (WorkerProcess* worker = find_worker(message.id)) worker->wait_status = static_cast<int>(message.b);
+        observer_.worker_reaped(message.id, static_cast<int>(message.b));
         break;
       default:
         log_.warn("zygote_message_ignored model={} kind={}", options_.name, static_cast<int>(message.kind));
@@ -262,7 +283,8 @@ void ModelProcesses::close_zygote() {
 
 void ModelProcesses::zygote_exited() {
   const std::uint64_t now_ns = monotonic_now_ns();
-  const std::string how = reap(zygote_->child.pidfd).value_or("gone");
+  const auto status = reap(zygote_->child.pidfd);
+  const std::string how = status ? describe_wait_status(*status) : "gone";
   loop_.forget(zygote_->child.pidfd.get());
   if (zygote_->control) loop_.forget(zygote_->control.get());
   const std::unique_ptr<Zygote> dead = std::move(zygote_);
@@ -374,13 +396,9 @@ void ModelProcesses::becomes_ready_when_complete(WorkerProcess& worker) {
 void ModelProcesses::worker_exited(std::uint64_t incarnation) {
   WorkerProcess* worker = find_worker(incarnation);
   if (!worker) return;
-  const auto how = reap(worker->pidfd);
-  if (state_ == ModelState::kDraining) {
+  if (const auto status = reap(worker->pidfd)) worker->wait_status = status;
+  if (state_ == ModelState::kDraining)
     log_.info("worker_gone model={} pid={} incarnation={}", options_.name, worker->pid, incarnation);
-  } else {
-    log_.warn("worker_died model={} pid={} incarnation={} how=\"{}\"", options_.name, worker->pid, incarnation,
-              how.value_or("see worker_reaped"));
-  }
   const std::uint64_t now_ns = monotonic_now_ns();
   account_for_death(*worker, now_ns);
   observer_.worker_died(*worker);

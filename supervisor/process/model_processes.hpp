@@ -28,6 +28,9 @@ namespace shoal::supervisor {
 enum class ModelState { kLoading, kReady, kFailed, kDraining };
 std::string_view model_state_name(ModelState state);
 
+/// Why the supervisor ended a worker.
+enum class EndReason { kNone, kRules, kStopped, kHung, kRunLimit };
+
 /// One life of a worker as others see it.
 struct WorkerProcess {
   enum class State { kForking, kStarting, kReady };
@@ -38,6 +41,10 @@ struct WorkerProcess {
   std::optional<Segment> status_page;
   std::vector<std::string> lane_paths;  // set when ready
   std::uint64_t forked_ns = 0, ready_ns = 0;
+  EndReason ended = EndReason::kNone;  // by the supervisor: the first reason
+  std::string ended_because;
+  std::optional<int> wait_status;  // of a dead one, as of waitpid(), when this process reaped it
+  std::uint64_t kill_at_ns = 0;    // after SIGABRT; 0 = none was sent
 
   /// The lines of the status page, one per lane.
   std::span<const wire::LaneLine> lines(std::size_t lanes) const;
@@ -59,6 +66,8 @@ class ProcessObserver {
   virtual void worker_ready(const WorkerProcess& worker) = 0;
   /// Its pidfd reported; `worker` is gone after the call.
   virtual void worker_died(const WorkerProcess& worker) = 0;
+  /// How a worker ended, where its zygote reaped it: after worker_died() as a rule.
+  virtual void worker_reaped(std::uint64_t incarnation, int wait_status) = 0;
   virtual std::uint64_t answered_by(std::uint64_t incarnation) const = 0;
 };
 
@@ -77,6 +86,7 @@ class ModelProcesses {
   static constexpr std::uint64_t kCommandLimitNs = 1'000'000'000;  // a zygote that leaves a command unanswered is killed
   static constexpr std::uint64_t kLoadLimitNs = 600'000'000'000;
   static constexpr std::uint64_t kWorkerStartLimitNs = 10'000'000'000;
+  static constexpr std::uint64_t kAbortLimitNs = 100'000'000;
   static constexpr std::uint64_t kSettledNs = 1'000'000'000;  // a worker that idles this long has started well
 
   /// `next_incarnation` is shared by all models. `observer`, `loop` and `log` outlive this.
@@ -102,7 +112,9 @@ class ModelProcesses {
   WorkerProcess* find_worker(std::uint64_t incarnation);
   const ProcessOptions& options() const { return options_; }
   std::uint64_t packed_bytes() const { return packed_bytes_; }
-  void kill_worker(std::uint64_t incarnation, std::string_view why);
+  void kill_worker(std::uint64_t incarnation, std::string_view why, EndReason reason = EndReason::kRules);
+  /// SIGABRT to that thread, so that a record of what it does is left, and SIGKILL kAbortLimitNs later.
+  void abort_worker(std::uint64_t incarnation, pid_t thread, std::string_view why, EndReason reason);
   void fail(const std::string& reason);
 
  private:
@@ -134,6 +146,7 @@ class ModelProcesses {
   void account_for_death(const WorkerProcess& worker, std::uint64_t now_ns);
   void failed_start(std::uint64_t now_ns, const std::string& why);
   void drop_worker(std::uint64_t incarnation);
+  void note_end(WorkerProcess& worker, std::string_view why, EndReason reason);
 
   ProcessOptions options_;
   EventLoop& loop_;

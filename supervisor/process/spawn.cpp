@@ -1,6 +1,7 @@
 #include "supervisor/process/spawn.hpp"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
@@ -53,10 +54,6 @@ std::vector<std::string> merged_environment(const std::vector<std::string>& ours
   ::_exit(127);
 }
 
-std::string describe(int code, int status) {
-  return code == CLD_EXITED ? format("exited with {}", status) : format("killed by signal {}", status);
-}
-
 }  // namespace
 
 Result<Child> spawn(const SpawnOptions& options) {
@@ -81,10 +78,10 @@ Result<Child> spawn(const SpawnOptions& options) {
   return child;
 }
 
-std::optional<std::string> reap(const UniqueFd& pidfd) {
+std::optional<int> reap(const UniqueFd& pidfd) {
   siginfo_t info{};
   if (::waitid(P_PIDFD, static_cast<id_t>(pidfd.get()), &info, WEXITED | WNOHANG) != 0 || info.si_pid == 0) return std::nullopt;
-  return describe(info.si_code, info.si_status);
+  return info.si_code == CLD_EXITED ? W_EXITCODE(info.si_status, 0) : W_EXITCODE(0, info.si_status);
 }
 
 void reap_orphans() {
@@ -93,9 +90,17 @@ void reap_orphans() {
 }
 
 std::string describe_wait_status(int status) {
-  return WIFSIGNALED(status) ? describe(CLD_KILLED, WTERMSIG(status)) : describe(CLD_EXITED, WEXITSTATUS(status));
+  return WIFSIGNALED(status) ? format("killed by signal {}", WTERMSIG(status)) : format("exited with {}", WEXITSTATUS(status));
 }
 
 void send_signal(const UniqueFd& pidfd, int signal) { ::syscall(SYS_pidfd_send_signal, pidfd.get(), signal, nullptr, 0); }
+
+void send_signal_to_thread(const UniqueFd& pidfd, pid_t pid, pid_t thread, int signal) {
+  // Kernels before 6.9 have no pidfd of a thread. A pid that is not dead a moment before cannot be reaped and have a new owner
+  // with a thread of the same number now.
+  pollfd death{.fd = pidfd.get(), .events = POLLIN, .revents = 0};
+  if (::poll(&death, 1, 0) != 0) return;
+  if (thread <= 0 || ::syscall(SYS_tgkill, pid, thread, signal) != 0) send_signal(pidfd, signal);
+}
 
 }  // namespace shoal::supervisor

@@ -28,13 +28,15 @@ struct Child {
 /// fork and exec. Errors: kNotFound, kPermissionDenied (the program), kInternal.
 Result<Child> spawn(const SpawnOptions& options);
 
-/// How the process behind a readable pidfd ended ("killed by signal 9", "exited with 1"), reaping it when it is our child;
-/// nothing when another process reaps it.
-std::optional<std::string> reap(const UniqueFd& pidfd);
+/// How the process behind a readable pidfd ended, as waitpid() says it, reaping it when it is our child; nothing when another
+/// process reaps it.
+std::optional<int> reap(const UniqueFd& pidfd);
 /// Reaps children whose parent died before it could (this process is the subreaper).
 void reap_orphans();
 /// "killed by signal 9", "exited with 1".
 std::string describe_wait_status(int status);
 void send_signal(const UniqueFd& pidfd, int signal);
+/// To one thread of a living process, so that its handler runs on that thread; to any thread where `thread` is none of its.
+void send_signal_to_thread(const UniqueFd& pidfd, pid_t pid, pid_t thread, int signal);
 
 }  // namespace shoal::supervisor

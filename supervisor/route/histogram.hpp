@@ -1,6 +1,7 @@
 // Percentiles of durations in constant memory.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cstdint>
@@ -14,8 +15,17 @@ class Histogram {
   void add(std::uint64_t value) {
     ++counts_[bucket_of(value)];
     ++total_;
+    max_ = std::max(max_, value);
   }
   std::uint64_t count() const { return total_; }
+  std::uint64_t max() const { return max_; }
+  /// visit(middle of the bucket, values in it) for each bucket that is not empty, smallest first.
+  template <typename Visit>
+  void for_each_bucket(Visit visit) const {
+    for (std::size_t i = 0; i < counts_.size(); ++i) {
+      if (counts_[i] > 0) visit(middle_of(i), counts_[i]);
+    }
+  }
   /// The value below which `fraction` of those added lie (the middle of its bucket); 0 when there are none.
   std::uint64_t quantile(double fraction) const {
     const auto wanted = static_cast<std::uint64_t>(fraction * static_cast<double>(total_));
@@ -41,7 +51,7 @@ class Histogram {
   }
 
   std::array<std::uint64_t, 62 * 8> counts_{};
-  std::uint64_t total_ = 0;
+  std::uint64_t total_ = 0, max_ = 0;
 };
 
 }  // namespace shoal::supervisor

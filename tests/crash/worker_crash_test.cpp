@@ -104,7 +104,7 @@ TEST_F(WorkerCrash, AStrayWriteToTheWeightsKillsThatWorkerOnlyAndTheRecordNamesI
   EXPECT_GE(std::ranges::count_if(before, [&](pid_t pid) { return std::ranges::count(after, pid) > 0; }), 1);
   EXPECT_EQ(daemon.model("bad")["counts"]["worker_deaths"], 2u);  // one for each attempt
   const std::string log = daemon.log();
-  const auto record = log.find("worker_crashed model=bad");
+  const auto record = log.find("cause=crash");
   ASSERT_NE(record, std::string::npos) << log;
   EXPECT_NE(log.find("signal 11 (code 2) at address 0x", record), std::string::npos)
       << log;  // SEGV_ACCERR: mapped, but not for writing

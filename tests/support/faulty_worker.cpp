@@ -2,6 +2,7 @@
 //
 //   _fault_abort         aborts when the first element of its input equals `scalar`
 //   _fault_kill          sends its process SIGKILL then: a death without evidence
+//   _fault_hang          stands still for ever then
 //   _fault_overflow      overflows its stack then
 //   _fault_spin          burns `scalar` milliseconds of processor time
 //   _fault_exec          executes /bin/true then
@@ -46,6 +47,11 @@ Status fault_abort(const Node& node, std::span<const TensorView> src, std::span<
 
 Status fault_kill(const Node& node, std::span<const TensorView> src, std::span<TensorView> dst) {
   if (is_triggered(node, src[0])) ::kill(::getpid(), SIGKILL);
+  return copy(src[0], dst[0]);
+}
+
+Status fault_hang(const Node& node, std::span<const TensorView> src, std::span<TensorView> dst) {
+  while (is_triggered(node, src[0])) ::pause();
   return copy(src[0], dst[0]);
 }
 
@@ -115,6 +121,7 @@ int main(int argc, char** argv) {
   shoal::ensure_passive_openmp(argv);
   add_operator("_fault_abort", 1, fault_abort);
   add_operator("_fault_kill", 1, fault_kill);
+  add_operator("_fault_hang", 1, fault_hang);
   add_operator("_fault_overflow", 1, fault_overflow);
   add_operator("_fault_spin", 1, fault_spin);
   add_operator("_fault_exec", 1, fault_exec);

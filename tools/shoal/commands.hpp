@@ -28,6 +28,8 @@ Command make_classify(CLI::App& application);
 Command make_predict(CLI::App& application);
 Command make_operators(CLI::App& application);
 Command make_status(CLI::App& application);
+Command make_top(CLI::App& application);
+Command make_crashes(CLI::App& application);
 Command make_stop(CLI::App& application);
 
 }  // namespace shoal::tool

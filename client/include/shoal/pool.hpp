@@ -59,6 +59,8 @@ class Pool final : public Runner {
   Result<std::vector<std::string>> list();
   /// What the daemon says of itself and its models, as JSON (supervisor/README.md).
   Result<std::string> stats();
+  /// The last deaths of workers, of one model or of all (""), as JSON (supervisor/README.md).
+  Result<std::string> crashes(std::string_view model = {});
   /// Asks the daemon to finish what runs and to end. OK once it has agreed.
   Status stop();
   /// Moves everything on without waiting; for callers that poll ready() of many predictions.

@@ -17,7 +17,8 @@ namespace {
 std::optional<std::string> wait_for_end(const Child& child) {
   pollfd waited{child.pidfd.get(), POLLIN, 0};
   if (::poll(&waited, 1, 5000) != 1) return std::nullopt;
-  return reap(child.pidfd);
+  const auto status = reap(child.pidfd);
+  return status ? std::optional(describe_wait_status(*status)) : std::nullopt;
 }
 
 TEST(Spawn, ReportsHowAChildEnded) {

@@ -1,0 +1,64 @@
+// The watchdog's rounds: which lanes are looked at, and what follows from what is seen.
+#include <algorithm>
+
+#include "shm/base/format.hpp"
+#include "supervisor/daemon.hpp"
+#include "supervisor/daemon_model.hpp"
+
+namespace shoal::supervisor {
+
+// While something runs the lanes are counted every kFirstLookNs; /proc is read only for those that have held a request that long.
+void Daemon::watch_lanes(std::uint64_t now_ns) {
+  if (!look_ns_ && !ledger_.idle()) look_ns_ = now_ns + kFirstLookNs;
+  if (!look_ns_ || now_ns < *look_ns_) return;
+  look_ns_.reset();
+  deaths_.oom_kills().count(now_ns);
+  ledger_.busy_lanes(busy_lanes_);
+  std::unordered_map<wire::PeerId, LaneWatch> seen;
+  std::vector<ThreadTimes> threads;
+  Incarnation threads_of = 0;
+  for (const BusyLane& busy : busy_lanes_) {
+    const std::uint64_t due_ns = busy.leased_ns + kFirstLookNs;
+    look_ns_ = std::min(look_ns_.value_or(~std::uint64_t{0}), std::max(due_ns, now_ns + kLookEveryNs));
+    Model& model = *models_[busy.model];
+    const WorkerProcess* worker = model.processes().find_worker(busy.lane.incarnation);
+    if (now_ns < due_ns || !worker || worker->ended != EndReason::kNone) continue;
+    if (threads_of != busy.lane.incarnation) threads = read_threads(worker->pid);
+    threads_of = busy.lane.incarnation;
+    if (auto watch = watches_.extract(peer_of(busy.lane))) seen.insert(std::move(watch));
+    judge_lane(busy, model, *worker, threads, seen[peer_of(busy.lane)]);
+  }
+  watches_ = std::move(seen);
+}
+
+void Daemon::judge_lane(const BusyLane& busy, Model& model, const WorkerProcess& worker, const std::vector<ThreadTimes>& threads,
+                        LaneWatch& watch) {
+  const auto lines = worker.lines(worker.lane_paths.size());
+  if (busy.lane.lane >= lines.size()) return;
+  std::vector<std::uint64_t> lane_threads;
+  for (const wire::LaneLine& each : lines) lane_threads.push_back(each.thread_id.load(std::memory_order_relaxed));
+  const wire::LaneLine& line = lines[busy.lane.lane];
+  const bool has_begun = line.running_request.load(std::memory_order_relaxed) != 0;
+  LaneSample sample = sample_lane(threads, lane_threads, busy.lane.lane, has_begun);
+  sample.now_ns = now_ns_;
+  sample.request = busy.oldest;
+  sample.steps = line.step_counter.load(std::memory_order_relaxed);
+  const std::uint64_t p99_ns = ledger_.model(busy.model).compute_ns.quantile(0.99);
+  const auto run_limit_ms = static_cast<std::uint64_t>(model.served().config.run_limit_ms);
+  const LaneLimits limits{.quiet_ns = std::max(kFirstLookNs, kQuietP99s * p99_ns), .run_ns = run_limit_ms * 1'000'000};
+  const LaneVerdict verdict = watch.judge(sample, limits);
+  if (verdict == LaneVerdict::kFine) return;
+
+  ledger_.set_routable(busy.lane.incarnation, false, now_ns_);
+  if (verdict == LaneVerdict::kStopped) {
+    return model.processes().kill_worker(busy.lane.incarnation, "it was stopped while it held requests", EndReason::kStopped);
+  }
+  const bool is_hung = verdict == LaneVerdict::kHung;
+  const std::string why = is_hung ? format("no step and no processor time for {} ms", watch.quiet_ns() / 1'000'000)
+                                  : format("no step within the run limit of {} ms", run_limit_ms);
+  // A thread that is not the process's gets no signal: then any of the process's does.
+  model.processes().abort_worker(busy.lane.incarnation, static_cast<pid_t>(lane_threads[busy.lane.lane]), why,
+                                 is_hung ? EndReason::kHung : EndReason::kRunLimit);
+}
+
+}  // namespace shoal::supervisor

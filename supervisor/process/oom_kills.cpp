@@ -1,0 +1,67 @@
+#include "supervisor/process/oom_kills.hpp"
+
+#include <algorithm>
+#include <fstream>
+#include <sstream>
+#include <vector>
+
+namespace shoal::supervisor {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::optional<std::uint64_t> read_count(const fs::path& file) {
+  std::ifstream stream(file);
+  std::string key;
+  for (std::uint64_t count = 0; stream >> key >> count;) {
+    if (key == "oom_kill") return count;
+  }
+  return std::nullopt;
+}
+
+// In a container the mount's root may be the group itself, whatever path /proc names.
+std::vector<fs::path> candidates(const fs::path& root) {
+  std::vector<fs::path> files;
+  std::ifstream groups(root / "proc/self/cgroup");
+  for (std::string line; std::getline(groups, line);) {  // "4:memory:/path", "0::/path"
+    std::istringstream fields(line);
+    std::string number, controllers, path;
+    if (!std::getline(fields, number, ':') || !std::getline(fields, controllers, ':') || !std::getline(fields, path)) continue;
+    const fs::path inside = fs::path(path).relative_path();
+    const fs::path mounted = root / "sys/fs/cgroup";
+    if (controllers.empty()) {
+      for (const fs::path& at : {mounted / inside, mounted, mounted / "unified" / inside}) files.push_back(at / "memory.events");
+    } else if (controllers == "memory") {
+      for (const fs::path& at : {mounted / "memory" / inside, mounted / "memory"}) files.push_back(at / "memory.oom_control");
+    }
+  }
+  files.push_back(root / "proc/vmstat");
+  return files;
+}
+
+}  // namespace
+
+OomKills::OomKills(fs::path root) {
+  const auto files = candidates(root);
+  const auto found = std::ranges::find_if(files, [](const fs::path& file) { return read_count(file).has_value(); });
+  if (found != files.end()) file_ = *found;
+  older_ = newer_ = read().value_or(0);
+}
+
+std::optional<std::uint64_t> OomKills::read() const { return file_.empty() ? std::nullopt : read_count(file_); }
+
+void OomKills::count(std::uint64_t now_ns) {
+  if (now_ns < counted_ns_ + kRecentNs) return;
+  counted_ns_ = now_ns;
+  older_ = std::max(older_, newer_);  // kills that were taken are not older
+  newer_ = read().value_or(newer_);
+}
+
+bool OomKills::take_recent(std::uint64_t now_ns) {
+  if (now_ns >= counted_ns_ + 2 * kRecentNs) older_ = std::max(older_, newer_);
+  if (read().value_or(0) <= older_) return false;
+  ++older_;
+  return true;
+}
+
+}  // namespace shoal::supervisor

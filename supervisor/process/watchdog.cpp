@@ -1,0 +1,99 @@
+#include "supervisor/process/watchdog.hpp"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <memory>
+#include <optional>
+#include <string_view>
+
+#include "shm/base/format.hpp"
+#include "shm/base/unique_fd.hpp"
+
+namespace shoal::supervisor {
+namespace {
+
+/// A file of /proc that is shorter than the buffer; empty when it is gone.
+std::string_view read_small(const std::string& file, std::span<char> buffer) {
+  const UniqueFd fd(::open(file.c_str(), O_RDONLY | O_CLOEXEC));
+  const ssize_t size = fd ? ::read(fd.get(), buffer.data(), buffer.size() - 1) : -1;
+  if (size <= 0) return {};
+  buffer[static_cast<std::size_t>(size)] = '\0';
+  return {buffer.data(), static_cast<std::size_t>(size)};
+}
+
+std::optional<ThreadTimes> read_thread(const std::string& directory, pid_t thread) {
+  char buffer[1024];
+  const std::string_view stat = read_small(directory + "/stat", buffer);
+  const auto name = stat.find('('), after_name = stat.rfind(')');  // a name may hold anything
+  if (name == std::string_view::npos || after_name == std::string_view::npos || after_name < name) return std::nullopt;
+  ThreadTimes times{.thread = thread, .is_message_io = stat.substr(name + 1).starts_with("ZMQbg/")};
+  unsigned long long user = 0, system = 0, cpu_ns = 0, wait_ns = 0;
+  if (std::sscanf(stat.data() + after_name + 1, " %c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %llu %llu", &times.state, &user,
+                  &system) != 3)
+    return std::nullopt;
+  if (!read_small(directory + "/schedstat", buffer).empty() && std::sscanf(buffer, "%llu %llu", &cpu_ns, &wait_ns) == 2) {
+    times.cpu_ns = cpu_ns;
+    times.wait_ns = wait_ns;
+  } else {
+    times.cpu_ns = (user + system) * (1'000'000'000 / static_cast<unsigned long long>(::sysconf(_SC_CLK_TCK)));
+  }
+  return times;
+}
+
+}  // namespace
+
+std::vector<ThreadTimes> read_threads(pid_t process) {
+  std::vector<ThreadTimes> threads;
+  const std::string tasks = format("/proc/{}/task", process);
+  const std::unique_ptr<DIR, int (*)(DIR*)> directory(::opendir(tasks.c_str()), ::closedir);
+  while (const dirent* entry = directory ? ::readdir(directory.get()) : nullptr) {
+    const int thread = std::atoi(entry->d_name);
+    if (thread <= 0) continue;
+    if (const auto times = read_thread(tasks + '/' + entry->d_name, thread)) threads.push_back(*times);
+  }
+  return threads;
+}
+
+LaneSample sample_lane(std::span<const ThreadTimes> threads, std::span<const std::uint64_t> lane_threads, std::size_t lane,
+                       bool has_begun) {
+  LaneSample sample;
+  const auto is_of_another_lane = [&](pid_t thread) {
+    for (std::size_t i = 0; i < lane_threads.size(); ++i) {
+      if (i != lane && lane_threads[i] == static_cast<std::uint64_t>(thread)) return true;
+    }
+    return false;
+  };
+  for (const ThreadTimes& times : threads) {
+    const bool is_own = static_cast<std::uint64_t>(times.thread) == lane_threads[lane];
+    if (!is_own && ((times.is_message_io && has_begun) || is_of_another_lane(times.thread))) continue;
+    sample.cpu_ns += times.cpu_ns;
+    sample.wait_ns += times.wait_ns;
+    sample.is_runnable |= times.state == 'R';
+    sample.is_stopped |= times.state == 'T' || times.state == 't';
+  }
+  return sample;
+}
+
+LaneVerdict LaneWatch::judge(const LaneSample& sample, const LaneLimits& limits) {
+  if (sample.request != last_.request || sample.steps != last_.steps) {
+    quiet_ns_ = without_step_ns_ = 0;
+  } else {
+    const std::uint64_t gap_ns = std::min(sample.now_ns - std::min(sample.now_ns, last_.now_ns), kLongestGapNs);
+    const bool used_cpu = sample.cpu_ns != last_.cpu_ns;
+    quiet_ns_ = used_cpu || sample.is_runnable ? 0 : quiet_ns_ + gap_ns;
+    // The kernel counts a wait when it is over, so that it may be longer than the gap.
+    const std::uint64_t waited_ns = sample.wait_ns - std::min(sample.wait_ns, last_.wait_ns);
+    const bool still_waits = sample.is_runnable && !used_cpu;
+    if (!still_waits) without_step_ns_ += gap_ns - std::min(gap_ns, waited_ns);
+  }
+  last_ = sample;
+  if (sample.is_stopped) return LaneVerdict::kStopped;
+  if (quiet_ns_ >= limits.quiet_ns) return LaneVerdict::kHung;
+  return without_step_ns_ >= limits.run_ns ? LaneVerdict::kOverRunLimit : LaneVerdict::kFine;
+}
+
+}  // namespace shoal::supervisor

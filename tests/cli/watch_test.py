@@ -1,0 +1,129 @@
+#!/usr/bin/env python3
+"""What an operator sees: crash reports, the live page, lines of JSON in the log."""
+import json
+import os
+import signal
+import struct
+import subprocess
+import threading
+import time
+import unittest
+
+from support import BIN, Daemon, ShoalTest, write_npy
+
+FAULTY = BIN / "shoal-worker-faulty"
+
+
+def write_model(directory, operator, scalar):
+    """A checkpoint of one test operator (tests/support/faulty_worker.cpp), without weights."""
+    directory.mkdir()
+    symbol = {"nodes": [{"op": "null", "name": "data", "inputs": []},
+                        {"op": operator, "name": "op0", "attrs": {"scalar": str(scalar)}, "inputs": [[0, 0, 0]]}],
+              "arg_nodes": [0], "node_row_ptr": [0, 1, 2], "heads": [[1, 0, 0]], "attrs": {"mxnet_version": ["int", 10901]}}
+    (directory / "m-symbol.json").write_text(json.dumps(symbol))
+    (directory / "m-0000.params").write_bytes(struct.pack("<QQQQ", 0x112, 0, 0, 0))
+    (directory / "model.toml").write_text('inputs = [{name = "data", shape = [-1, 4]}]\n')
+    return directory
+
+
+class Watching(ShoalTest):
+    def wait_for(self, what, seconds=20):
+        deadline = time.monotonic() + seconds
+        while not (result := what()):
+            self.assertLess(time.monotonic(), deadline)
+            time.sleep(0.02)
+        return result
+
+    def crashes(self, daemon, *words):
+        run = daemon.shoal("crashes", "--json", *words)
+        self.assertEqual(run.returncode, 0, run.stderr)
+        return json.loads(run.stdout)["crashes"]
+
+    def predict(self, daemon, first):
+        file = write_npy(self.tmp / "x.npy", (1, 4), [first, 1, 2, 3])
+        return daemon.shoal("predict", "m", "--input", f"data={file}", "--output", self.tmp / "out")
+
+    def test_a_crash_is_reported_with_its_operator_and_what_became_of_the_request(self):
+        with Daemon({"m": write_model(self.tmp / "m", "_fault_abort", 666)}, worker=FAULTY) as daemon:
+            self.assertIn("no worker has died", daemon.shoal("crashes").stdout)
+            self.assertEqual(self.predict(daemon, 1).returncode, 0)
+            self.assert_fails(self.predict(daemon, 666), 1, "_fault_abort 'op0'")
+            first, second = self.wait_for(lambda: (c := self.crashes(daemon)) and all(d["how"] for d in c) and c)
+            for death in (first, second):
+                self.assertEqual(death["cause"], "crash")
+                self.assertEqual(death["crash"]["signal"], signal.SIGABRT)
+                self.assertEqual(death["crash"]["operator"], "_fault_abort 'op0'")
+                self.assertEqual(death["how"], "killed by signal 6")
+                self.assertEqual(len(death["requests"]), 1)
+                self.assertTrue(death["requests"][0]["was_running"])
+            self.assertEqual(first["answered"], 1)
+            self.assertRegex(first["requests"][0]["decision"], "^runs again")
+            self.assertEqual(second["requests"][0]["decision"], "answered POISON")
+            self.assertEqual(second["requests"][0]["attempts"], 2)
+            text = daemon.shoal("crashes").stdout
+            self.assertIn("crash: signal 6 (code -6) at address 0x0 in _fault_abort 'op0'", text)
+            self.assertIn("answered POISON", text)
+            self.assertEqual(self.crashes(daemon, "--model", "other"), [])
+
+    def test_a_kill_from_outside_is_told_from_a_crash(self):
+        with Daemon({"echo": "builtin:identity"}) as daemon:
+            for number, name in ((signal.SIGKILL, "killed by signal 9 from outside"), (signal.SIGSEGV, f"signal 11 sent by process {os.getpid()}")):
+                worker = self.wait_for(lambda: [w for w in daemon.model("echo")["workers"] if w["state"] == "ready"])[0]["pid"]
+                os.kill(worker, number)
+                death = self.wait_for(lambda: [d for d in self.crashes(daemon) if d["pid"] == worker and d["how"]])[0]
+                self.assertEqual(death["cause"], "killed")
+                self.assertEqual(death["what"], name)
+                self.assertEqual(death["requests_held"], 0)
+                self.assertGreaterEqual(death["unrouted_ns"], death["noticed_ns"])
+
+    def test_top_shows_rates_of_its_interval_and_is_plain_away_from_a_terminal(self):
+        with Daemon({"m": f"{write_model(self.tmp / 'm', '_fault_spin', 20)},workers=2"}, worker=FAULTY) as daemon:
+            idle = json.loads(daemon.shoal("top", "--once", "--json", "--interval", "0.2").stdout)["models"][0]
+            self.assertEqual(idle["requests_per_s"], 0)
+            self.assertIsNone(idle["p99_ms"])
+            self.assertEqual((idle["workers_ready"], idle["workers_wanted"], idle["state"]), (2, 2, "ready"))
+            is_over = threading.Event()
+
+            def load():
+                while not is_over.is_set():
+                    self.predict(daemon, 1)
+            thread = threading.Thread(target=load)
+            thread.start()
+            try:
+                busy = self.wait_for(lambda: (m := json.loads(daemon.shoal("top", "--once", "--json").stdout)["models"][0])["p50_ms"] and m)
+            finally:
+                is_over.set()
+                thread.join()
+            self.assertGreater(busy["requests_per_s"], 0)
+            self.assertGreater(busy["p50_ms"], 15)
+            self.assertGreater(sum(w["cpu"] for w in busy["workers"]), 0)
+            self.assertGreater(busy["workers"][0]["pss_bytes"], 100_000)
+            text = daemon.shoal("top", "--once", "--interval", "0.1").stdout
+            self.assertNotIn("\033", text)
+            self.assertRegex(text, r"(?m)^m 1 +ready ")
+        self.assert_fails(daemon.shoal("top", "--once"), 3)
+
+    def test_every_line_of_the_log_is_json_when_asked_for(self):
+        evil = self.tmp / 'no"such\nfile {} \\'
+        daemon = Daemon({"echo": "builtin:identity", "bad": evil}, "--log-format", "json", wait=False)
+        with daemon:
+            self.wait_for(lambda: [w for w in json.loads(daemon.shoal("status", "--json").stdout or '{"models": []}')["models"]
+                                   if w["state"] == "ready"])
+            worker = self.wait_for(lambda: [w for w in daemon.model("echo")["workers"] if w["state"] == "ready"])[0]["pid"]
+            os.kill(worker, signal.SIGKILL)
+            self.wait_for(lambda: [d for d in self.crashes(daemon) if d["how"]])
+            daemon.process.send_signal(signal.SIGTERM)
+            daemon.process.wait(15)
+            daemon.log.seek(0)
+            lines = [json.loads(line) for line in daemon.log]
+        events = {line["event"]: line for line in lines}
+        self.assertIn(str(evil), events["model_failed"]["reason"])
+        self.assertEqual(events["worker_died"]["pid"], worker)
+        self.assertEqual(events["worker_died"]["cause"], "killed")
+        self.assertEqual(events["serving"]["process"], daemon.process.pid)
+        wrong = subprocess.run([BIN / "shoald", "--log-format", "xml"], capture_output=True, text=True)
+        self.assertEqual(wrong.returncode, 2)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

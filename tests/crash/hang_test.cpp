@@ -1,0 +1,173 @@
+// Workers that stand still: stopped from outside, stuck, over their run limit; and those that only are slow.
+#include <gtest/gtest.h>
+#include <sched.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <thread>
+
+#include "tests/support/checkpoint.hpp"
+#include "tests/support/pool_fixture.hpp"
+
+namespace shoal::test {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr float kTrigger = 666;
+
+Tensor tensor_of(float first) {
+  Tensor tensor = Tensor::create(DType::kFloat32, Shape{1, 4}).value();
+  for (std::size_t i = 0; i < 4; ++i) tensor.values<float>()[i] = first + static_cast<float>(i);
+  return tensor;
+}
+
+/// A model of one faulty operator, then a multiplication by 3.
+class Hang : public testing::Test {
+ protected:
+  Hang() {
+    char name[] = "/tmp/shoal-models-XXXXXX";
+    models_ = ::mkdtemp(name);
+  }
+  ~Hang() override { std::filesystem::remove_all(models_); }
+
+  DaemonSettings settings(const std::string& op, const std::string& scalar, const std::string& keys) {
+    write_checkpoint(models_, "m", {{op, "op0", {{"scalar", scalar}}, {}}, {"_mul_scalar", "times3", {{"scalar", "3"}}, {}}},
+                     "[-1, 4]");
+    return {.models = {"m=" + models_.string() + ",timeout_ms=0,tuning_ms=0" + keys}, .worker = "shoal-worker-faulty"};
+  }
+
+  std::filesystem::path models_;
+};
+
+/// Threads that submit and check one request after the other.
+class Load {
+ public:
+  Load(DaemonFixture& daemon, int threads) : pool_(daemon.connect()) {
+    for (int i = 0; i < threads; ++i) threads_.emplace_back([this, i] { run(i); });
+  }
+  ~Load() { stop(); }
+  void stop() {
+    is_over_ = true;
+    for (std::thread& thread : threads_) thread.join();
+    threads_.clear();
+  }
+  std::uint64_t answers() const { return answers_; }
+
+ private:
+  void run(int number) {
+    for (int i = 0; !is_over_; ++i) {
+      const float first = static_cast<float>(number * 100'000 + i);
+      const auto outputs = pool_.predict("m", {{"data", tensor_of(first)}});
+      ++answers_;
+      ASSERT_TRUE(outputs.ok()) << outputs.status().to_string();
+      EXPECT_EQ(outputs->front().tensor.values<float>()[1], (first + 1) * 3);
+    }
+  }
+
+  Pool pool_;
+  std::atomic<bool> is_over_{false};
+  std::atomic<std::uint64_t> answers_{0};
+  std::vector<std::thread> threads_;
+};
+
+TEST_F(Hang, AStoppedWorkerIsNoticedWithinASecondAndWhatItHeldRunsAgain) {
+  DaemonFixture daemon(settings("_fault_spin", "5", ",workers=3"));
+  Load load(daemon, 6);
+  ASSERT_TRUE(eventually([&] { return load.answers() > 50; }));
+  const pid_t victim = daemon.workers("m").at(1);
+  stop_process(victim);
+  const auto stopped = Clock::now();
+  ASSERT_TRUE(eventually([&] { return !is_alive(victim); })) << daemon.log();
+  const auto took = Clock::now() - stopped;
+  std::printf("a stopped worker was gone after %.0f ms\n", std::chrono::duration<double, std::milli>(took).count());
+  EXPECT_LT(took, std::chrono::seconds(1));
+  ASSERT_TRUE(eventually([&] { return daemon.workers("m").size() == 3; }));
+  load.stop();
+  const nlohmann::json counts = daemon.model("m")["counts"];
+  EXPECT_EQ(counts["worker_deaths"], 1u);
+  EXPECT_EQ(counts["poison"], 0u);
+  EXPECT_EQ(counts["ok"], load.answers());
+  EXPECT_GE(counts["rerun"], 1u);
+}
+
+TEST_F(Hang, AWorkerThatGoesOnSoonAnswersAndDisturbsNobody) {
+  DaemonFixture daemon(settings("_fault_spin", "5", ",workers=2"));
+  Load load(daemon, 4);
+  ASSERT_TRUE(eventually([&] { return load.answers() > 50; }));
+  const pid_t victim = daemon.workers("m").at(0);
+  for (int i = 0; i < 5; ++i) {
+    ::kill(victim, SIGSTOP);
+    std::this_thread::sleep_for(std::chrono::milliseconds(60));
+    ::kill(victim, SIGCONT);
+    const std::uint64_t before = load.answers();
+    ASSERT_TRUE(eventually([&] { return load.answers() > before + 10; }));
+  }
+  load.stop();
+  const nlohmann::json counts = daemon.model("m")["counts"];
+  EXPECT_EQ(counts["worker_deaths"], 0u) << daemon.log();
+  EXPECT_EQ(counts["ok"], load.answers());
+}
+
+TEST_F(Hang, ARequestThatHangsItsLaneIsPoisonAndTheRecordNamesTheOperator) {
+  DaemonFixture daemon(settings("_fault_hang", "666", ",workers=2,contexts=2"));
+  Pool pool = daemon.connect();
+  const Prediction guilty = pool.submit("m", {{"data", tensor_of(kTrigger)}});
+  std::vector<Prediction> others;
+  for (int i = 0; i < 20; ++i) others.push_back(pool.submit("m", {{"data", tensor_of(static_cast<float>(i))}}));
+  const Status status = guilty.get().status();
+  EXPECT_EQ(status.code(), StatusCode::kPoison) << status.to_string();
+  EXPECT_NE(status.message().find("no step and no processor time"), std::string::npos) << status.message();
+  EXPECT_NE(status.message().find("_fault_hang 'op0'"), std::string::npos) << status.message();
+  for (int i = 0; i < 20; ++i) {
+    ASSERT_TRUE(others[i].get().ok()) << others[i].get().status().to_string();
+    EXPECT_EQ(others[i].get()->front().tensor.values<float>()[0], static_cast<float>(i) * 3);
+  }
+  EXPECT_EQ(daemon.model("m")["counts"]["worker_deaths"], 2u);
+}
+
+TEST_F(Hang, ARequestThatComputesBeyondTheRunLimitIsPoison) {
+  DaemonFixture daemon(settings("_fault_spin", "600000", ",run_limit_ms=400"));
+  Pool pool = daemon.connect();
+  const Prediction guilty = pool.submit("m", {{"data", tensor_of(1)}});
+  const Status status = guilty.get().status();
+  EXPECT_EQ(status.code(), StatusCode::kPoison) << status.to_string();
+  EXPECT_NE(status.message().find("run limit of 400 ms"), std::string::npos) << status.message();
+}
+
+TEST_F(Hang, AStarvedWorkerIsNeverEnded) {
+  DaemonFixture daemon(settings("_fault_spin", "8", ""));
+  Pool pool = daemon.connect();
+  const pid_t worker = daemon.workers("m").at(0);
+  // All its threads on one processor, behind a busy neighbour that leaves it some 0.3 %.
+  cpu_set_t allowed, one;
+  ASSERT_EQ(::sched_getaffinity(0, sizeof allowed, &allowed), 0);
+  int processor = 0;
+  while (!CPU_ISSET(processor, &allowed)) ++processor;
+  CPU_ZERO(&one);
+  CPU_SET(processor, &one);
+  for (const auto& task : std::filesystem::directory_iterator("/proc/" + std::to_string(worker) + "/task")) {
+    const pid_t thread = std::stoi(task.path().filename());
+    const sched_param none{};
+    ASSERT_EQ(::sched_setaffinity(thread, sizeof one, &one), 0);
+    ASSERT_EQ(::sched_setscheduler(thread, SCHED_IDLE, &none), 0);
+  }
+  std::atomic<bool> is_over{false};
+  std::thread neighbour([&] {
+    ::sched_setaffinity(0, sizeof one, &one);
+    while (!is_over) {
+    }
+  });
+  const auto begun = Clock::now();
+  const auto outputs = pool.predict("m", {{"data", tensor_of(1)}});
+  const auto took = Clock::now() - begun;
+  is_over = true;
+  neighbour.join();
+  std::printf("8 ms of computing took the starved worker %.0f ms\n", std::chrono::duration<double, std::milli>(took).count());
+  EXPECT_TRUE(outputs.ok()) << outputs.status().to_string();
+  EXPECT_GT(took, std::chrono::milliseconds(600)) << "it was not starved: the test shows nothing";
+  EXPECT_EQ(daemon.model("m")["counts"]["worker_deaths"], 0u) << daemon.log();
+}
+
+}  // namespace
+}  // namespace shoal::test

@@ -1,0 +1,157 @@
+#include "supervisor/process/watchdog.hpp"
+
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <thread>
+
+namespace shoal::supervisor {
+namespace {
+
+constexpr std::uint64_t kMs = 1'000'000;
+constexpr LaneLimits kLimits{.quiet_ns = 250 * kMs, .run_ns = 1'000 * kMs};
+
+/// A lane that is looked at every 50 ms.
+class LaneWatchTest : public testing::Test {
+ protected:
+  /// The first verdict that is not kFine within `looks`, each after `change` was applied; kFine when there is none.
+  template <typename Change>
+  LaneVerdict watch(int looks, Change change) {
+    for (looks_ = 1; looks_ <= looks; ++looks_) {
+      sample_.now_ns += 50 * kMs;
+      change(sample_);
+      if (const LaneVerdict verdict = watch_.judge(sample_, kLimits); verdict != LaneVerdict::kFine) return verdict;
+    }
+    return LaneVerdict::kFine;
+  }
+
+  LaneWatch watch_;
+  LaneSample sample_{.now_ns = 1'000 * kMs, .request = 7, .steps = 3, .cpu_ns = 5 * kMs};
+  int looks_ = 0;
+};
+
+TEST_F(LaneWatchTest, OneThatNeitherStepsNorComputesIsHungAfterTheLimit) {
+  EXPECT_EQ(watch(100, [](LaneSample&) {}), LaneVerdict::kHung);
+  EXPECT_EQ(looks_, 6);  // the first look only begins it
+}
+
+TEST_F(LaneWatchTest, AStepBeginsTheTimeAnew) {
+  EXPECT_EQ(watch(100, [&](LaneSample& lane) { lane.steps += looks_ == 5; }), LaneVerdict::kHung);
+  EXPECT_EQ(looks_, 10);
+}
+
+TEST_F(LaneWatchTest, AnotherRequestBeginsTheTimeAnew) {
+  EXPECT_EQ(watch(200, [&](LaneSample& lane) { lane.request += looks_ % 5 == 0; }), LaneVerdict::kFine);
+}
+
+TEST_F(LaneWatchTest, OneThatWaitsForAProcessorIsNeverHungAndItsTimeDoesNotCount) {
+  EXPECT_EQ(watch(10'000, [](LaneSample& lane) { lane.is_runnable = true; }), LaneVerdict::kFine);
+}
+
+TEST_F(LaneWatchTest, AStarvedOneThatGetsOnePerCentOfAProcessorMayComputeForItsWholeRunLimit) {
+  // 0.5 ms each 50 ms, the rest in the run queue: 1 s of computing takes 100 s. The kernel counts the wait when it is over.
+  EXPECT_EQ(watch(1'900,
+                  [](LaneSample& lane) {
+                    lane.is_runnable = true;
+                    lane.cpu_ns += kMs / 2;
+                    lane.wait_ns += 49'500'000;
+                  }),
+            LaneVerdict::kFine);
+  EXPECT_EQ(watch(200,
+                  [](LaneSample& lane) {
+                    lane.cpu_ns += kMs / 2;
+                    lane.wait_ns += 49'500'000;
+                  }),
+            LaneVerdict::kOverRunLimit);
+}
+
+TEST_F(LaneWatchTest, OneThatComputesWithoutAStepIsOverItsRunLimitAndNotHung) {
+  EXPECT_EQ(watch(100,
+                  [](LaneSample& lane) {
+                    lane.is_runnable = true;
+                    lane.cpu_ns += 50 * kMs;
+                  }),
+            LaneVerdict::kOverRunLimit);
+  EXPECT_EQ(looks_, 21);
+}
+
+TEST_F(LaneWatchTest, OneThatWakesUpNowAndThenWithoutAStepIsEndedByTheRunLimit) {
+  EXPECT_EQ(watch(100, [](LaneSample& lane) { lane.cpu_ns += 1'000; }), LaneVerdict::kOverRunLimit);
+}
+
+TEST_F(LaneWatchTest, AStoppedProcessIsSeenAtOnce) {
+  EXPECT_EQ(watch(1, [](LaneSample& lane) { lane.is_stopped = true; }), LaneVerdict::kStopped);
+}
+
+TEST_F(LaneWatchTest, TimeInWhichNobodyLookedDoesNotCount) {
+  EXPECT_EQ(watch(1, [](LaneSample& lane) { lane.now_ns += 3'600'000 * kMs; }), LaneVerdict::kFine);
+  EXPECT_EQ(watch(1, [](LaneSample& lane) { lane.now_ns += 3'600'000 * kMs; }), LaneVerdict::kFine);
+}
+
+TEST(SampleLane, CountsTheLaneAndItsHelpersAndNobodyElse) {
+  const std::vector<ThreadTimes> threads = {{.thread = 100, .state = 'S', .cpu_ns = 1},
+                                            {.thread = 101, .state = 'R', .cpu_ns = 10, .is_message_io = true},
+                                            {.thread = 102, .state = 'S', .cpu_ns = 100, .wait_ns = 1},
+                                            {.thread = 103, .state = 'R', .cpu_ns = 1'000},  // another lane
+                                            {.thread = 104, .state = 'S', .cpu_ns = 10'000, .wait_ns = 2}};
+  const std::uint64_t lanes[] = {102, 103};
+  const LaneSample sample = sample_lane(threads, lanes, 0, true);
+  EXPECT_EQ(sample.cpu_ns, 10'101u);
+  EXPECT_EQ(sample.wait_ns, 3u);
+  EXPECT_FALSE(sample.is_runnable);
+  EXPECT_TRUE(sample_lane(threads, lanes, 1, true).is_runnable);
+  // Not begun: its message may be with the thread that waits for a processor.
+  EXPECT_TRUE(sample_lane(threads, lanes, 0, false).is_runnable);
+}
+
+TEST(SampleLane, DoesNotBelieveAThreadThatIsNotTheProcesss) {
+  const std::vector<ThreadTimes> threads = {{.thread = 100, .state = 'T', .cpu_ns = 1},
+                                            {.thread = 102, .state = 'T', .cpu_ns = 5}};
+  const std::uint64_t lanes[] = {1};
+  const LaneSample sample = sample_lane(threads, lanes, 0, true);
+  EXPECT_EQ(sample.cpu_ns, 6u);
+  EXPECT_TRUE(sample.is_stopped);
+}
+
+/// A child that computes, or is stopped.
+TEST(ReadThreads, SeesWhatAThreadUsesAndWhetherItIsStopped) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    for (volatile unsigned spin = 0;; spin = spin + 1) {
+    }
+  }
+  const auto sees = [&](auto condition) {
+    for (int i = 0; i < 2'000; ++i) {
+      const auto threads = read_threads(child);
+      if (threads.size() == 1 && threads[0].thread == child && condition(threads[0])) return true;
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    }
+    return false;
+  };
+  EXPECT_TRUE(sees([](const ThreadTimes& times) { return times.state == 'R' && times.cpu_ns > 5 * kMs; }));
+  ::kill(child, SIGSTOP);
+  EXPECT_TRUE(sees([](const ThreadTimes& times) { return times.state == 'T'; }));
+  const std::uint64_t used_ns = read_threads(child).at(0).cpu_ns;
+  EXPECT_EQ(read_threads(child).at(0).cpu_ns, used_ns);
+  ::kill(child, SIGKILL);
+  ::waitpid(child, nullptr, 0);
+  EXPECT_TRUE(read_threads(child).empty());
+}
+
+TEST(ReadThreads, SurvivesThreadsThatComeAndGo) {
+  std::atomic<bool> is_over{false};
+  std::thread busy([&] {
+    while (!is_over) std::thread([] {}).join();
+  });
+  for (int i = 0; i < 500; ++i) EXPECT_GE(read_threads(::getpid()).size(), 1u);
+  is_over = true;
+  busy.join();
+}
+
+}  // namespace
+}  // namespace shoal::supervisor

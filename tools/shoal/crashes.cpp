@@ -1,0 +1,98 @@
+// shoal crashes: how workers died.
+#include <CLI/CLI.hpp>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "shm/base/errors.hpp"
+#include "shoal/pool.hpp"
+#include "tools/shoal/commands.hpp"
+
+namespace shoal::tool {
+namespace {
+
+using nlohmann::json;
+
+constexpr const char* kAbout =
+    "Says how workers of the running daemon died: when, of what, in which operator, and what became of their requests.";
+constexpr const char* kMore =
+    R"(The daemon keeps the last 256 deaths; the newest stands last. Causes:
+  crash          a fatal signal of the worker's own making; `operator` and stack say where
+  exception      one that nobody caught
+  out_of_memory  an allocation failed beside memory_mb, and the request could not be answered
+  hung           ended by the daemon: no step and no processor time for max(250 ms, 5 x p99)
+  run_limit      ended by the daemon: computed for run_limit_ms without a step
+  stopped        ended by the daemon: somebody had stopped it (SIGSTOP) while it held requests
+  ended          ended by the daemon for another reason, which is named
+  killed         by a signal from outside
+  oom_killed     by the kernel, for memory
+  exited         by itself
+  unknown        nobody saw how it ended
+Only crash, exception, hung and run_limit are held against requests.
+
+  shoal crashes
+  shoal crashes --model resnet --json)";
+
+struct Options {
+  std::string model;
+  bool json = false;
+};
+
+void print_requests(const json& death) {
+  std::map<std::string, std::size_t> waiting;  // decision -> requests that had not begun
+  std::size_t shown = 0;
+  for (const json& request : death.at("requests")) {
+    ++shown;
+    const auto decision = request.at("decision").get<std::string>();
+    if (!request.at("was_running").get<bool>()) {
+      ++waiting[decision];
+      continue;
+    }
+    std::printf("  request %s (client %s, seq %s): attempt %s, blamed %s times, %s\n", request.at("request").dump().c_str(),
+                request.at("client").dump().c_str(), request.at("seq").dump().c_str(), request.at("attempts").dump().c_str(),
+                request.at("blamed").dump().c_str(), decision.c_str());
+  }
+  for (const auto& [decision, count] : waiting) std::printf("  %zu requests that had not begun: %s\n", count, decision.c_str());
+  const auto held = death.at("requests_held").get<std::size_t>();
+  if (held > shown) std::printf("  %zu more requests\n", held - shown);
+}
+
+void print_death(const json& death) {
+  std::printf("%s %s version %s, pid %s: %s: %s\n", death.at("time").get<std::string>().c_str(),
+              death.at("model").get<std::string>().c_str(), death.at("version").dump().c_str(), death.at("pid").dump().c_str(),
+              death.at("cause").get<std::string>().c_str(), death.at("what").get<std::string>().c_str());
+  std::printf("  lived %.1f s, answered %s requests\n", death.at("lived_s").get<double>(), death.at("answered").dump().c_str());
+  print_requests(death);
+  if (!death.at("crash").is_object()) return;
+  for (const json& frame : death.at("crash").at("stack")) std::printf("    %s\n", frame.get<std::string>().c_str());
+}
+
+Finish crashes(const Options& options) try {
+  auto pool = Pool::connect({.input_arena_bytes = 0, .output_arena_bytes = 0});
+  if (!pool.ok()) return daemon_failure(pool.status());
+  const auto text = pool->crashes(options.model);
+  if (!text.ok()) return daemon_failure(text.status());
+  if (options.json) {
+    std::printf("%s\n", text->c_str());
+    return {};
+  }
+  const json deaths = json::parse(*text).at("crashes");
+  for (const json& death : deaths) print_death(death);
+  if (deaths.empty()) std::printf("no worker has died\n");
+  return {};
+} catch (const json::exception& error) {
+  return Status(internal_error("what the daemon says of deaths cannot be read: {}", error.what()));
+}
+
+}  // namespace
+
+Command make_crashes(CLI::App& application) {
+  const auto options = std::make_shared<Options>();
+  CLI::App* app = application.add_subcommand("crashes", kAbout);
+  app->footer(kMore);
+  app->add_option("--model", options->model, "only this model's");
+  app->add_flag("--json", options->json, "print JSON");
+  return {app, [options](Session&) { return crashes(*options); }};
+}
+
+}  // namespace shoal::tool

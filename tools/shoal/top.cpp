@@ -1,0 +1,246 @@
+// shoal top: what the daemon does right now.
+#include "tools/shoal/top.hpp"
+
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <chrono>
+#include <fstream>
+#include <memory>
+#include <optional>
+#include <thread>
+
+#include "shm/base/clock.hpp"
+#include "shm/base/errors.hpp"
+#include "shoal/pool.hpp"
+#include "tools/shoal/commands.hpp"
+#include "tools/shoal/process_memory.hpp"
+
+namespace shoal::tool {
+namespace {
+
+using nlohmann::json;
+
+constexpr const char* kAbout =
+    "Shows what the running daemon does right now: requests, times, queues, and what each worker uses.";
+constexpr const char* kMore =
+    R"(Rates and times are those of the last interval (`shoal status` has those since the start). cpu: 1.00 is one processor all the time;
+memory: shared pages are divided among those who map them. On a terminal the page is drawn anew each second, until Ctrl-C.
+
+  shoal top
+  shoal top --once                      one interval, then the end: for a log
+  shoal top --json --interval 10        an object per line)";
+
+struct Options {
+  bool once = false, json = false;
+  double interval_s = 1;
+};
+
+/// Processor time of all its threads.
+std::optional<std::uint64_t> read_cpu_ns(std::int64_t pid) {
+  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
+  std::string stat;
+  std::getline(file, stat);
+  const auto after_name = stat.rfind(')');
+  unsigned long long user = 0, system = 0;
+  if (after_name == std::string::npos ||
+      std::sscanf(stat.c_str() + after_name + 1, " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %llu %llu", &user, &system) != 2)
+    return std::nullopt;
+  return (user + system) * (1'000'000'000 / static_cast<unsigned long long>(::sysconf(_SC_CLK_TCK)));
+}
+
+void look_at_process(const json& object, TopSample& sample) {
+  if (!object.at("pid").is_number_integer()) return;
+  const auto pid = object.at("pid").get<std::int64_t>();
+  const auto cpu_ns = read_cpu_ns(pid);
+  const auto memory = read_process_memory(static_cast<pid_t>(pid));
+  if (cpu_ns && memory) sample.processes[pid] = {*cpu_ns, memory->pss_bytes};
+}
+
+Result<TopSample> look(Pool& pool) {
+  TopSample sample;
+  SHOAL_ASSIGN_OR_RETURN(const std::string text, pool.stats());
+  sample.time_ns = monotonic_now_ns();
+  sample.stats = json::parse(text);
+  look_at_process(sample.stats.at("supervisor"), sample);
+  for (const json& model : sample.stats.at("models")) {
+    for (const json& worker : model.at("workers")) look_at_process(worker, sample);
+  }
+  return sample;
+}
+
+const json* find_model(const json& stats, const json& like) {
+  for (const json& model : stats.at("models")) {
+    if (model.at("name") == like.at("name") && model.at("version") == like.at("version")) return &model;
+  }
+  return nullptr;
+}
+
+using Buckets = std::map<double, std::uint64_t>;  // milliseconds -> requests
+
+Buckets buckets_of(const json& model) {
+  Buckets buckets;
+  for (const json& bucket : model.at("latency_ms").at("total").at("buckets"))
+    buckets[bucket.at(0).get<double>()] = bucket.at(1).get<std::uint64_t>();
+  return buckets;
+}
+
+json quantile(const Buckets& buckets, double fraction) {
+  std::uint64_t total = 0, seen = 0;
+  for (const auto& [ms, count] : buckets) total += count;
+  for (const auto& [ms, count] : buckets) {
+    seen += count;
+    if (static_cast<double>(seen) > fraction * static_cast<double>(total)) return ms;
+  }
+  return {};
+}
+
+std::uint64_t failed_of(const json& counts) {
+  std::uint64_t failed = 0;
+  for (const json& count : counts.at("failed")) failed += count.get<std::uint64_t>();
+  return failed;
+}
+
+void add_process(json& object, const TopSample& before, const TopSample& after) {
+  const auto now = after.processes.find(object.at("pid").get<std::int64_t>());
+  if (now == after.processes.end()) return;
+  object["pss_bytes"] = now->second.pss_bytes;
+  const auto then = before.processes.find(now->first);
+  if (then == before.processes.end() || now->second.cpu_ns < then->second.cpu_ns) return;
+  object["cpu"] =
+      static_cast<double>(now->second.cpu_ns - then->second.cpu_ns) / static_cast<double>(after.time_ns - before.time_ns);
+}
+
+json model_json(const json& now, const TopSample& before, const TopSample& after) {
+  const double seconds = static_cast<double>(after.time_ns - before.time_ns) / 1e9;
+  const json* then = find_model(before.stats, now);
+  const auto since = [&](std::uint64_t value, std::uint64_t earlier) {
+    return static_cast<double>(value - std::min(value, earlier)) / seconds;
+  };
+  Buckets buckets = buckets_of(now);
+  for (const auto& [ms, count] : then ? buckets_of(*then) : Buckets()) buckets[ms] -= std::min(buckets[ms], count);
+  json workers = json::array();
+  std::size_t ready = 0;
+  for (const json& worker : now.at("workers")) {
+    ready += worker.at("state") == "ready";
+    workers.push_back({{"pid", worker.at("pid")},
+                       {"state", worker.at("state")},
+                       {"cpu", nullptr},
+                       {"pss_bytes", nullptr},
+                       {"answered", worker.at("answered")},
+                       {"held", worker.at("held")}});
+    add_process(workers.back(), before, after);
+  }
+  const json& counts = now.at("counts");
+  return {{"name", now.at("name")},
+          {"version", now.at("version")},
+          {"state", now.at("state")},
+          {"reason", now.at("reason")},
+          {"requests_per_s",
+           since(counts.at("ok").get<std::uint64_t>(), then ? then->at("counts").at("ok").get<std::uint64_t>() : 0)},
+          {"failed_per_s", since(failed_of(counts), then ? failed_of(then->at("counts")) : 0)},
+          {"p50_ms", quantile(buckets, 0.5)},
+          {"p99_ms", quantile(buckets, 0.99)},
+          {"queue", now.at("queue").at("length")},
+          {"running", now.at("queue").at("running")},
+          {"workers_ready", ready},
+          {"workers_wanted", now.at("wanted_workers")},
+          {"deaths", counts.at("worker_deaths")},
+          {"workers", workers}};
+}
+
+std::string number_text(const json& value, const char* pattern) {
+  if (!value.is_number()) return "-";
+  char text[32];
+  std::snprintf(text, sizeof text, pattern, value.get<double>());
+  return text;
+}
+std::string bytes_text(const json& value) { return value.is_number() ? format_bytes(value.get<std::uint64_t>()) : "-"; }
+
+void show(const json& top, const Options& options, bool is_terminal) {
+  if (options.json) {
+    std::printf("%s\n", top.dump(-1, ' ', false, json::error_handler_t::replace).c_str());
+  } else if (is_terminal && !options.once) {
+    std::printf("\033[H\033[2J%s", top_text(top).c_str());
+  } else {
+    std::printf("%s\n", top_text(top).c_str());
+  }
+  std::fflush(stdout);
+}
+
+Finish top(const Options& options) try {
+  auto pool = Pool::connect({.input_arena_bytes = 0, .output_arena_bytes = 0});
+  if (!pool.ok()) return daemon_failure(pool.status());
+  auto before = look(*pool);
+  if (!before.ok()) return daemon_failure(before.status());
+  const bool is_terminal = ::isatty(STDOUT_FILENO) == 1;
+  do {
+    std::this_thread::sleep_for(std::chrono::duration<double>(options.interval_s));
+    auto after = look(*pool);
+    if (!after.ok()) return daemon_failure(after.status());
+    show(top_json(*before, *after), options, is_terminal);
+    before = std::move(after);
+  } while (!options.once && std::ferror(stdout) == 0);
+  return {};
+} catch (const json::exception& error) {
+  return Status(internal_error("what the daemon says of itself cannot be read: {}", error.what()));
+}
+
+}  // namespace
+
+json top_json(const TopSample& before, const TopSample& after) {
+  const json& daemon = after.stats.at("supervisor");
+  json supervisor{{"pid", daemon.at("pid")},
+                  {"directory", daemon.at("directory")},
+                  {"uptime_s", daemon.at("uptime_s")},
+                  {"clients", daemon.at("clients")},
+                  {"cpu", nullptr},
+                  {"pss_bytes", nullptr}};
+  add_process(supervisor, before, after);
+  json models = json::array();
+  for (const json& model : after.stats.at("models")) models.push_back(model_json(model, before, after));
+  return {
+      {"interval_s", static_cast<double>(after.time_ns - before.time_ns) / 1e9}, {"supervisor", supervisor}, {"models", models}};
+}
+
+std::string top_text(const json& top) {
+  const json& daemon = top.at("supervisor");
+  std::string text =
+      format("daemon: pid {} in {}, up {} s, {} clients, cpu {}, {}\n\n", daemon.at("pid").dump(),
+             daemon.at("directory").get<std::string>(), number_text(daemon.at("uptime_s"), "%.0f"), daemon.at("clients").dump(),
+             number_text(daemon.at("cpu"), "%.2f"), bytes_text(daemon.at("pss_bytes")));
+  std::vector<std::vector<std::string>> models{
+      {"model", "state", "requests/s", "failed/s", "p50 ms", "p99 ms", "waiting", "running", "workers", "deaths"}};
+  std::vector<std::vector<std::string>> workers{{"worker", "pid", "state", "cpu", "memory", "answered", "held"}};
+  std::string reasons;
+  for (const json& model : top.at("models")) {
+    const std::string name = format("{} {}", model.at("name").get<std::string>(), model.at("version").dump());
+    models.push_back({name, model.at("state").get<std::string>(), number_text(model.at("requests_per_s"), "%.1f"),
+                      number_text(model.at("failed_per_s"), "%.1f"), number_text(model.at("p50_ms"), "%.3g"),
+                      number_text(model.at("p99_ms"), "%.3g"), model.at("queue").dump(), model.at("running").dump(),
+                      format("{}/{}", model.at("workers_ready").dump(), model.at("workers_wanted").dump()),
+                      model.at("deaths").dump()});
+    for (const json& worker : model.at("workers")) {
+      workers.push_back({name, worker.at("pid").dump(), worker.at("state").get<std::string>(),
+                         number_text(worker.at("cpu"), "%.2f"), bytes_text(worker.at("pss_bytes")), worker.at("answered").dump(),
+                         worker.at("held").dump()});
+    }
+    if (const auto reason = model.at("reason").get<std::string>(); !reason.empty()) reasons += name + ": " + reason + "\n";
+  }
+  text += align_columns(models, {false, false, true, true, true, true, true, true, true, true});
+  if (!reasons.empty()) text += "\n" + reasons;
+  return text + "\n" + align_columns(workers, {false, true, false, true, true, true, true});
+}
+
+Command make_top(CLI::App& application) {
+  const auto options = std::make_shared<Options>();
+  CLI::App* app = application.add_subcommand("top", kAbout);
+  app->footer(kMore);
+  app->add_flag("--once", options->once, "show one interval and end");
+  app->add_flag("--json", options->json, "print JSON, one object per interval");
+  app->add_option("--interval", options->interval_s, "seconds between two looks (default 1)")->check(CLI::Range(0.05, 3600.0));
+  return {app, [options](Session&) { return top(*options); }};
+}
+
+}  // namespace shoal::tool
