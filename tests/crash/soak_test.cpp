@@ -4,20 +4,15 @@
 //   SHOAL_SOAK_JSON     a file for the report as JSON
 #include <gtest/gtest.h>
 #include <signal.h>
-#include <spawn.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <chrono>
 #include <cstdlib>
 #include <fstream>
 #include <map>
-#include <set>
-#include <sstream>
 #include <thread>
 
 #include "shoal/engine.hpp"
-#include "tests/crash/soak_requests.hpp"
+#include "tests/crash/driver/client_processes.hpp"
 #include "tests/support/checkpoint.hpp"
 #include "tests/support/pool_fixture.hpp"
 #include "tests/support/process_sample.hpp"
@@ -28,7 +23,6 @@ namespace {
 namespace fs = std::filesystem;
 using SteadyClock = std::chrono::steady_clock;
 
-constexpr int kClients = 4;
 constexpr double kWarmUp = 0.25;        // of the time: caches and arenas fill
 constexpr double kSlopesFrom = 60;      // seconds: below, a slope says nothing
 constexpr double kAllowedGrowth = 1e6;  // bytes over the whole time: what is within noise however small it is
@@ -60,73 +54,17 @@ class Models {
             "shapes=" + path + "/shapes,workers=2,contexts=2,timeout_ms=0", "times3=" + path + "/times3,workers=2,timeout_ms=0",
             "echo=builtin:identity,workers=1,contexts=2,timeout_ms=0"};
   }
+  PatternModels patterns() const {
+    const PatternModel pictures{.inputs = PatternModel::Inputs::kPictures, .sizes = 40, .contents = 3};
+    return {{"steady", pictures},
+            {"shapes", pictures},
+            {"times3", {.factors = {{1, 3.0f}}, .sizes = 9}},
+            {"echo", {.inputs = PatternModel::Inputs::kFlat, .factors = {{1, 1.0f}}, .sizes = 40}}};
+  }
   const fs::path& directory() const { return directory_; }
 
  private:
   fs::path directory_;
-};
-
-/// Client processes: each lives for some seconds; its history stays.
-class Clients {
- public:
-  /// Histories go into `directory`.
-  Clients(const std::string& daemon_directory, const fs::path& directory, std::mt19937& random)
-      : daemon_directory_(daemon_directory), directory_(directory), random_(random) {}
-  ~Clients() {
-    for (const auto& [pid, number] : living_) ::kill(pid, SIGKILL), ::waitpid(pid, nullptr, 0);
-  }
-
-  void fill() {
-    reap();
-    while (living_.size() < kClients) start();
-  }
-  bool kill_one() {
-    if (living_.empty()) return false;
-    const auto victim = std::next(living_.begin(), static_cast<std::ptrdiff_t>(random_() % living_.size()));
-    killed_.insert(victim->second);
-    return ::kill(victim->first, SIGKILL) == 0;
-  }
-  /// Waits for the living to end by themselves.
-  void finish() {
-    while (!living_.empty()) {
-      reap();
-      std::this_thread::sleep_for(std::chrono::milliseconds(20));
-    }
-  }
-  int started() const { return next_; }
-  bool was_killed(int number) const { return killed_.contains(number); }
-  fs::path history(int number) const { return directory_ / ("client-" + std::to_string(number)); }
-
- private:
-  void start() {
-    const int number = next_++;
-    const std::string program = binary_directory() / "soak-client", file = history(number),
-                      seed = std::to_string(random_() % 1'000'000),
-                      seconds = std::to_string(2.0 + static_cast<double>(random_() % 600) / 100);
-    const char* argv[] = {program.c_str(), daemon_directory_.c_str(), file.c_str(), seed.c_str(), seconds.c_str(), nullptr};
-    pid_t pid = -1;
-    ASSERT_EQ(::posix_spawn(&pid, program.c_str(), nullptr, nullptr, const_cast<char**>(argv), environ), 0) << program;
-    living_[pid] = number;
-  }
-  void reap() {
-    for (auto client = living_.begin(); client != living_.end();) {
-      int status = 0;
-      if (::waitpid(client->first, &status, WNOHANG) != client->first) {
-        ++client;
-        continue;
-      }
-      const bool ended_well = WIFEXITED(status) && WEXITSTATUS(status) == 0;
-      EXPECT_TRUE(ended_well || killed_.contains(client->second)) << "client " << client->second << " ended with " << status;
-      client = living_.erase(client);
-    }
-  }
-
-  std::string daemon_directory_;
-  fs::path directory_;
-  std::mt19937& random_;
-  std::map<pid_t, int> living_;
-  std::set<int> killed_;
-  int next_ = 0;
 };
 
 /// What is known of one process over time.
@@ -192,76 +130,37 @@ Trend trend_of(const std::vector<Point>& points, double from) {
   return {.first = settled.front().y, .last = settled.back().y, .growth = slope * span, .noise = residuals[residuals.size() / 2]};
 }
 
-/// Reads histories and knows every answer.
-class Checker {
+/// Knows every answer: pictures are asked of an engine in this process.
+class Answers {
  public:
-  explicit Checker(const Models& models)
-      : shapes_(Engine::load(models.directory() / "shapes").value()),
-        times3_(Engine::load(models.directory() / "times3").value()) {}
+  explicit Answers(const Models& models)
+      : patterns_(models.patterns()), shapes_(Engine::load(models.directory() / "shapes").value()) {}
 
-  void check(const fs::path& file, bool was_killed) {
-    std::ifstream history(file);
-    std::map<int, SoakRequest> open;
-    bool has_ended = false;
-    for (std::string line; std::getline(history, line) && !history.eof();) {  // the last line of a killed client may be cut
-      std::istringstream words(line);
-      std::string what;
-      int number = 0;
-      words >> what >> number;
-      if (what == "ask") {
-        int model = 0;
-        SoakRequest request;
-        words >> model >> request.size >> request.seed;
-        request.model = static_cast<SoakModel>(model);
-        open[number] = request;
-        ++asked;
-      } else if (what == "answer") {
-        int status = 0;
-        std::uint64_t hash = 0;
-        words >> status >> hash;
-        ++answered;
-        const auto request = open.find(number);
-        if (request == open.end()) {
-          ++twice;
-        } else if (status != 0) {
-          ++failed;
-        } else if (hash != expected(request->second)) {
-          ++wrong;
-        }
-        if (request != open.end()) open.erase(request);
-      } else if (what == "end") {
-        has_ended = true;
-      }
-    }
-    EXPECT_TRUE(has_ended || was_killed) << file;
-    (was_killed ? unknown : lost) += static_cast<long>(open.size());
+  std::optional<std::uint64_t> of(const Question& question, std::uint64_t version) {
+    const PatternModel& model = patterns_.at(question.model);
+    if (model.inputs != PatternModel::Inputs::kPictures) return pattern_answer(patterns_, question, version);
+    if (version != 1) return std::nullopt;
+    return hash_of(shapes_.run({{"data", pattern_input(model, question)}}).value().front().tensor);
   }
-
-  long asked = 0, answered = 0, lost = 0, wrong = 0, failed = 0, twice = 0;
-  long unknown = 0;  ///< under way when their client was killed
 
  private:
-  std::uint64_t expected(const SoakRequest& request) {
-    const auto known = expected_.find(request);
-    if (known != expected_.end()) return known->second;
-    Tensor output = input_of(request);
-    if (request.model != SoakModel::kEcho) {
-      Engine& engine = request.model == SoakModel::kTimes3 ? times3_ : shapes_;
-      output = engine.run({{"data", output}}).value().front().tensor;
-    }
-    return expected_[request] = hash_of(output);
-  }
-
-  Engine shapes_, times3_;
-  std::map<SoakRequest, std::uint64_t> expected_;
+  PatternModels patterns_;
+  Engine shapes_;
 };
+
+/// Four clients that come and go.
+std::vector<ClientPlan> four_clients(std::mt19937& random) {
+  std::vector<ClientPlan> plans(4);
+  for (ClientPlan& plan : plans) plan.seed = random() % 1'000'000;
+  return plans;
+}
 
 TEST(Soak, NothingGrowsAndNoReplyIsLostOrWrong) {
   const Models models;
   DaemonFixture daemon({.models = models.arguments()});
   std::mt19937 random(7);
   const double seconds = duration_seconds(), from = kWarmUp * seconds;
-  Clients clients(daemon.directory(), models.directory(), random);
+  ClientProcesses clients(daemon.directory(), models.directory(), four_clients(random), models.patterns());
   Sampler sampler(daemon);
   int worker_kills = 0, zygote_kills = 0, client_kills = 0;
   const auto start = SteadyClock::now();
@@ -279,7 +178,7 @@ TEST(Soak, NothingGrowsAndNoReplyIsLostOrWrong) {
       const std::string victim = random() % 2 ? "shapes" : "times3";  // "steady" lives through it all
       switch (random() % 6) {
         case 0:
-          client_kills += clients.kill_one();
+          if (const auto client = clients.pick(random(), SIGKILL)) kill_any({*client}, client_kills);
           break;
         case 1:
           kill_any({daemon.zygote(victim)}, zygote_kills);
@@ -287,6 +186,7 @@ TEST(Soak, NothingGrowsAndNoReplyIsLostOrWrong) {
         default:
           kill_any(daemon.workers(victim), worker_kills);
       }
+      clients.end_one(random());
       next_kill += 1;
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
@@ -295,27 +195,23 @@ TEST(Soak, NothingGrowsAndNoReplyIsLostOrWrong) {
   EXPECT_TRUE(daemon.wait_until_ready());
   const nlohmann::json stats = daemon.stats();
 
-  Checker checker(models);
-  for (int client = 0; client < clients.started(); ++client) checker.check(clients.history(client), clients.was_killed(client));
-  EXPECT_GT(checker.asked, 0);
-  EXPECT_EQ(checker.lost, 0);
-  EXPECT_EQ(checker.wrong, 0);
-  EXPECT_EQ(checker.failed, 0);
-  EXPECT_EQ(checker.twice, 0);
+  Answers answers(models);
+  Checker checker([&](const Question& question, std::uint64_t version) { return answers.of(question, version); });
+  read_histories(models.directory(), checker);
+  const CheckReport& found = checker.report();
+  EXPECT_GT(found.ok, 0u);
+  for (const Violation& violation : found.violations) ADD_FAILURE() << to_string(violation);
 
   nlohmann::json report{{"seconds", seconds},
                         {"clients", clients.started()},
                         {"kills", {{"workers", worker_kills}, {"zygotes", zygote_kills}, {"clients", client_kills}}},
-                        {"asked", checker.asked},
-                        {"answered", checker.answered},
-                        {"under_way_when_their_client_was_killed", checker.unknown},
-                        {"lost", checker.lost},
-                        {"wrong", checker.wrong},
-                        {"failed", checker.failed},
-                        {"answered_twice", checker.twice}};
-  std::printf("%.0f s, %d clients, kills: %d workers, %d zygotes, %d clients; %ld asked, %ld answered, %ld lost, %ld wrong\n\n",
-              seconds, clients.started(), worker_kills, zygote_kills, client_kills, checker.asked, checker.answered, checker.lost,
-              checker.wrong);
+                        {"asked", found.asked},
+                        {"answered", found.answered},
+                        {"under_way_when_their_client_was_killed", found.unknown},
+                        {"violations", found.violation_count}};
+  std::printf("%.0f s, %d clients, kills: %d workers, %d zygotes, %d clients; %llu asked, %llu answered, %llu violations\n\n",
+              seconds, clients.started(), worker_kills, zygote_kills, client_kills, static_cast<unsigned long long>(found.asked),
+              static_cast<unsigned long long>(found.answered), static_cast<unsigned long long>(found.violation_count));
   std::printf("%-16s %8s %7s %10s %10s %12s %10s %6s %6s %7s\n", "process", "pid", "samples", "private MB", "to MB", "growth KB",
               "noise KB", "PSS MB", "fds", "growth");
   for (const auto& [pid, series] : sampler.series()) {

@@ -1,0 +1,180 @@
+#include "tests/crash/driver/checker.hpp"
+
+#include <algorithm>
+#include <array>
+#include <sstream>
+
+#include "shoal/status.hpp"
+
+namespace shoal::test {
+namespace {
+
+using nlohmann::json;
+using Kind = Violation::Kind;
+
+constexpr std::array<const char*, 14> kKindNames = {"lost",   "twice",      "unasked", "wrong bytes", "wrong version",
+                                                    "poison", "failed",     "spared",  "late",        "torn",
+                                                    "died",   "miscounted", "unready", "leaked"};
+
+StatusCode code_of(const Answered& answered) { return static_cast<StatusCode>(answered.status); }
+
+template <typename... Parts>
+std::string text_of(const Parts&... parts) {
+  std::ostringstream text;
+  (text << ... << parts);
+  return text.str();
+}
+
+// The largest of each quantity over the processes of one role: workers come and go, what each may hold stays.
+std::map<std::string, std::map<std::string, double>> holdings_of(const json& snapshot) {
+  std::map<std::string, std::map<std::string, double>> holdings;
+  for (const json& process : snapshot.at("processes")) {
+    auto& role = holdings[process.at("role")];
+    for (const char* what : {"descriptors", "memfds", "mappings", "private_bytes"})
+      role[what] = std::max(role[what], process.at(what).get<double>());
+    ++role["processes"];
+  }
+  return holdings;
+}
+
+bool is_served(const json& model) {
+  const auto ready = std::ranges::count_if(model.at("workers"), [](const json& worker) { return worker.at("state") == "ready"; });
+  return model.at("state") == "ready" && ready == model.at("wanted_workers") && model.at("zygote").at("pid").is_number();
+}
+
+}  // namespace
+
+bool Checker::at_rest(const json& snapshot) {
+  return std::ranges::all_of(snapshot.at("stats").at("models"), [](const json& model) {
+    return is_served(model) && model.at("queue").at("length") == 0 && model.at("queue").at("running") == 0;
+  });
+}
+
+std::string to_string(const Violation& violation) {
+  return text_of(kKindNames[static_cast<std::size_t>(violation.kind)], " in ", violation.where, ": ", violation.what);
+}
+
+void Checker::read_history(std::istream& history, const std::string& name, bool was_killed) {
+  std::map<std::uint64_t, Asked> open;
+  std::map<std::uint64_t, std::uint64_t> closed;  // id → when
+  bool has_ended = false;
+  for (std::string text; std::getline(history, text);) {
+    const bool is_last = history.eof();  // without its newline: cut by the kill
+    const auto line = parse_line(text);
+    if (!line || is_last) {
+      if (!(was_killed && is_last)) add(Kind::kTorn, name, text);
+      continue;
+    }
+    if (const auto* asked = std::get_if<Asked>(&*line)) {
+      ++report_.asked;
+      if (!open.emplace(asked->id, *asked).second || closed.contains(asked->id)) add(Kind::kTorn, name, text);
+    } else if (const auto* answered = std::get_if<Answered>(&*line)) {
+      ++report_.answered;
+      const auto question = open.find(answered->id);
+      if (question != open.end()) {
+        judge(question->second, *answered, name);
+        closed[answered->id] = answered->time_ns;
+        open.erase(question);
+      } else {
+        add(closed.contains(answered->id) ? Kind::kTwice : Kind::kUnasked, name, text);
+      }
+    } else {
+      has_ended = true;
+    }
+  }
+  if (was_killed) {
+    report_.unknown += open.size();
+    for (const auto& [id, asked] : open) ++unknown_by_model_[asked.question.model];
+    return;
+  }
+  if (!has_ended) add(Kind::kDied, name, "the history has no end");
+  for (const auto& [id, asked] : open) add(Kind::kLost, name, to_line(asked));
+}
+
+void Checker::judge(const Asked& asked, const Answered& answered, const std::string& where) {
+  const std::string what = to_line(asked) + "  " + to_line(answered);
+  if (answered.time_ns < asked.time_ns) add(Kind::kUnasked, where, what);
+  if (answered.attempts > 1) ++report_.rerun;
+  if (asked.timeout_ns != 0 && answered.time_ns > asked.time_ns + asked.timeout_ns + answered.stalled_ns + kLateNs)
+    add(Kind::kLate, where, what);
+  switch (code_of(answered)) {
+    case StatusCode::kOk: {
+      ++report_.ok;
+      ++ok_by_model_[asked.question.model];
+      if (asked.how == How::kGuilty) return add(Kind::kSpared, where, what);
+      auto& versions = known_[asked.question];
+      if (!versions.contains(answered.version)) versions[answered.version] = answer_(asked.question, answered.version);
+      const auto& right = versions[answered.version];
+      if (!right) return add(Kind::kWrongVersion, where, what);
+      if (*right != answered.hash) add(Kind::kWrongBytes, where, what);
+      return;
+    }
+    case StatusCode::kPoison:
+      ++report_.poisoned;
+      if (asked.how != How::kGuilty) add(Kind::kPoison, where, what);
+      return;
+    case StatusCode::kCancelled:
+      ++report_.cancelled;
+      if (asked.how != How::kCancel) add(Kind::kFailed, where, what);
+      return;
+    case StatusCode::kDeadlineExceeded:
+      ++report_.expired;
+      if (asked.timeout_ns == 0) add(Kind::kFailed, where, what);
+      return;
+    default:
+      add(Kind::kFailed, where, what);
+  }
+}
+
+void Checker::compare_snapshots(const json& start, const json& end, const std::string& name) {
+  for (const json& model : end.at("stats").at("models")) compare_counts(model, text_of(name, " model ", model.at("name")));
+  compare_holdings(start, end, name);
+}
+
+void Checker::compare_holdings(const json& start, const json& end, const std::string& name) {
+  const auto before = holdings_of(start), after = holdings_of(end);
+  for (const auto& [role, holding] : after) {
+    const auto known = before.find(role);
+    if (known == before.end()) {
+      add(Kind::kLeaked, name, text_of("a process that nobody knows: ", role));
+      continue;
+    }
+    for (const auto& [what, amount] : holding) {
+      // A worker's caches and largest outputs fill over its life: soak_test looks at their slopes.
+      if (what == "private_bytes" && role.starts_with("worker")) continue;
+      const double allowed = known->second.at(what) + (what == "private_bytes" ? kMemoryNoise : 0);
+      if (amount > allowed) add(Kind::kLeaked, name, text_of(role, ": ", what, " ", known->second.at(what), " to ", amount));
+    }
+  }
+  for (const json* snapshot : {&start, &end}) {  // both were taken when no client was left
+    for (const json& process : snapshot->at("processes")) {
+      if (process.at("arenas") > 0)
+        add(Kind::kLeaked, name, text_of(process.at("role"), ": arenas of clients that are gone: ", process.dump()));
+    }
+  }
+  if (end.at("zombies") > 0) add(Kind::kLeaked, name, text_of(end.at("zombies"), " zombies"));
+  for (const json& file : end.at("strangers")) add(Kind::kLeaked, name, text_of("a file in the directory: ", file));
+}
+
+// Every request has one outcome: an answer, a refusal among them, or a client that is gone.
+void Checker::compare_counts(const json& model, const std::string& where) {
+  const json& counts = model.at("counts");
+  std::uint64_t answered = counts.at("ok").get<std::uint64_t>() + counts.at("orphaned").get<std::uint64_t>();
+  for (const auto& [code, count] : counts.at("failed").items()) answered += count.get<std::uint64_t>();
+  if (answered != counts.at("admitted").get<std::uint64_t>() + counts.at("refused").get<std::uint64_t>())
+    add(Kind::kMiscounted, where, text_of("not one outcome for each request: ", counts.dump()));
+  const std::uint64_t seen = ok_by_model_[model.at("name")];
+  const std::uint64_t ok = counts.at("ok"), most = seen + unknown_by_model_[model.at("name")];
+  if (ok < seen || ok > most)
+    add(Kind::kMiscounted, where, text_of("clients had ", seen, " answers, ", most, " at most: ", counts.dump()));
+  if (!is_served(model)) add(Kind::kUnready, where, model.dump());
+  if (model.at("queue").at("length") != 0 || model.at("queue").at("running") != 0)
+    add(Kind::kLeaked, where, text_of("requests in the ledger: ", model.at("queue").dump()));
+}
+
+void Checker::add(Kind kind, const std::string& where, const std::string& what) {
+  ++report_.violation_count;
+  if (report_.violations.size() < 100) report_.violations.push_back({kind, where, what});
+}
+
+}  // namespace shoal::test

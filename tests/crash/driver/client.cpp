@@ -1,0 +1,120 @@
+// shoal-crash-client DIRECTORY HISTORY PLAN MODELS: asks as PLAN says (JSON, plan.hpp) until it gets SIGTERM, finishes what is
+// under way, and writes down what it asked and what came.
+#include <signal.h>
+#include <unistd.h>
+
+#include <deque>
+#include <iostream>
+#include <random>
+
+#include "shm/base/clock.hpp"
+#include "shoal/pool.hpp"
+#include "tests/crash/driver/plan.hpp"
+
+namespace shoal::test {
+namespace {
+
+constexpr auto kLook = std::chrono::milliseconds(5);  // how often it looks for answers
+constexpr std::uint64_t kTurnNs = 15'000'000;         // a turn of the loop that took longer was held up
+
+volatile sig_atomic_t is_over = 0;
+
+class Client {
+ public:
+  Client(Pool pool, const std::filesystem::path& history, const ClientPlan& plan, PatternModels models)
+      : pool_(std::move(pool)), history_(history), plan_(plan), models_(std::move(models)), random_(plan.seed) {}
+
+  void run() {
+    last_turn_ns_ = monotonic_now_ns();
+    while (!is_over || !under_way_.empty()) {
+      while (!is_over && under_way_.size() < static_cast<std::size_t>(plan_.window)) ask();
+      write_answers();
+      if (!under_way_.empty()) under_way_.front().prediction.wait_for(kLook);
+      const std::uint64_t now_ns = monotonic_now_ns();
+      stalled_ns_ += now_ns - last_turn_ns_ > kTurnNs ? now_ns - last_turn_ns_ - kTurnNs : 0;
+      last_turn_ns_ = now_ns;
+    }
+    history_.add(Ended{});
+  }
+
+ private:
+  struct UnderWay {
+    Asked asked;
+    Prediction prediction;
+    std::uint64_t stalled_before_ns;
+  };
+
+  bool chance(double share) { return static_cast<double>(random_()) < share * 0x1p32; }
+
+  void ask() {
+    const auto model = std::next(models_.begin(), static_cast<std::ptrdiff_t>(random_() % models_.size()));
+    Asked asked{.id = ++last_id_, .question = random_question(model->first, model->second, random_)};
+    if (chance(plan_.deadline_share)) asked.timeout_ns = plan_.timeout_ms * 1'000'000;
+    if (chance(plan_.cancel_share)) asked.how = How::kCancel;
+    if (model->second.inputs == PatternModel::Inputs::kRows && chance(plan_.guilty_share)) asked.how = How::kGuilty;
+    const Tensor input = pattern_input(model->second, asked.question, asked.how);
+    asked.time_ns = monotonic_now_ns();
+    history_.add(asked);
+    under_way_.push_back(
+        {asked, pool_.submit(asked.question.model, {{"data", input}}, {.timeout = std::chrono::nanoseconds(asked.timeout_ns)}),
+         stalled_ns_});
+    if (asked.how == How::kCancel) under_way_.back().prediction.cancel();
+  }
+
+  void write_answers() {
+    std::erase_if(under_way_, [&](const UnderWay& request) {
+      if (!request.prediction.ready()) return false;
+      const Outcome& outcome = request.prediction.outcome();
+      const Status status = outcome.outputs.status();
+      if (status.code() == StatusCode::kUnavailable || status.code() == StatusCode::kInternal ||
+          status.code() == StatusCode::kAborted)
+        std::cerr << "client " << ::getpid() << ": " << status.to_string() << std::endl;  // the history has only the code
+      history_.add(Answered{.id = request.asked.id,
+                            .time_ns = monotonic_now_ns(),
+                            .status = static_cast<int>(outcome.outputs.status().code()),
+                            .version = outcome.model_version,
+                            .hash = outcome.outputs.ok() ? hash_of(outcome.outputs->front().tensor) : 0,
+                            .attempts = outcome.attempts,
+                            .stalled_ns = stalled_ns_ + since_turn() - request.stalled_before_ns});
+      return true;
+    });
+  }
+
+  // Of the turn under way, what is beyond its time already.
+  std::uint64_t since_turn() const {
+    const std::uint64_t turn_ns = monotonic_now_ns() - last_turn_ns_;
+    return turn_ns > kTurnNs ? turn_ns - kTurnNs : 0;
+  }
+
+  Pool pool_;
+  HistoryWriter history_;
+  ClientPlan plan_;
+  PatternModels models_;
+  std::mt19937 random_;
+  std::deque<UnderWay> under_way_;
+  std::uint64_t last_id_ = 0, last_turn_ns_ = 0, stalled_ns_ = 0;
+};
+
+int run(char** argv) {
+  struct sigaction action {};
+  action.sa_handler = [](int) { is_over = 1; };
+  ::sigaction(SIGTERM, &action, nullptr);
+  // Small arenas, so that slots are used again and again and some tensors travel as frames.
+  auto pool = Pool::connect({.directory = argv[1],
+                             .input_arena_bytes = 256 << 10,
+                             .output_arena_bytes = 128 << 10,
+                             .connect_timeout = std::chrono::seconds(20)});
+  if (!pool.ok()) {
+    std::cerr << "client " << ::getpid() << ": " << pool.status().to_string() << std::endl;
+    return 1;
+  }
+  Client client(*std::move(pool), argv[2], client_plan_from(nlohmann::json::parse(argv[3])),
+                pattern_models_from(nlohmann::json::parse(argv[4])));
+  client.run();
+  return 0;
+}
+
+}  // namespace
+}  // namespace shoal::test
+
+int main(int argc, char** argv) { return argc == 5 ? shoal::test::run(argv) : 2; }

@@ -1,0 +1,471 @@
+// Every instruction of the functions in the tables below is once the last that its process executes: real clients, workers,
+// zygotes and supervisors, stopped there by ptrace and killed. After each kill those that live must not have noticed more than a
+// death.
+//
+// The first victim of a function is led through it step by step; what it executes of the program itself is the list of the
+// others' last instructions. A call of a shared library counts as one instruction: others see nothing of it but a system call.
+//   SHOAL_TEST_LONG=1  all of them also where each costs a start of the daemon; else an even sample of those
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/ptrace.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <fstream>
+#include <memory>
+#include <optional>
+
+#include "tests/crash/step/tracee.hpp"
+#include "tests/support/checkpoint.hpp"
+#include "tests/support/pool_fixture.hpp"
+
+namespace shoal::test {
+namespace {
+
+namespace fs = std::filesystem;
+using namespace std::chrono_literals;
+using nlohmann::json;
+using SteadyClock = std::chrono::steady_clock;
+
+constexpr std::size_t kSample = 40;  // of the kills that cost a start of the daemon each
+
+int descriptors_of(pid_t pid) {
+  std::error_code error;
+  const fs::directory_iterator entries("/proc/" + std::to_string(pid) + "/fd", error);
+  return error ? -1 : static_cast<int>(std::distance(begin(entries), end(entries)));
+}
+
+int memfd_mappings_of(pid_t pid) {
+  std::ifstream maps("/proc/" + std::to_string(pid) + "/maps");
+  int count = 0;
+  for (std::string line; std::getline(maps, line);) count += line.find("/memfd:") != std::string::npos;
+  return count;
+}
+
+/// A thread that will enter the function when it is provoked.
+struct Victim {
+  pid_t pid = -1, tid = -1;
+};
+
+/// What the victims of one function, and those that live on, have in common.
+class Scenario {
+ public:
+  virtual ~Scenario() = default;
+  virtual Victim next() = 0;       ///< a fresh victim
+  virtual void provoke() = 0;      ///< makes it enter the function, soon
+  virtual void after_death() = 0;  ///< what must hold now
+  virtual bool is_costly() const { return false; }
+  virtual bool ends_by_itself() const { return false; }  ///< its process ends soon after the function
+};
+
+/// Kills at every instruction; reports how many there were.
+void kill_everywhere(const std::string& function, Scenario& scenario) {
+  const auto start = SteadyClock::now();
+  std::vector<std::uint64_t> instructions;
+  std::uint64_t base = 0;
+  {
+    const Victim victim = scenario.next();
+    const Symbols symbols(victim.pid);
+    base = symbols.address(function);
+    ASSERT_NE(base, 0u);
+    Tracee tracee(victim.tid);
+    tracee.run_to(base);
+    scenario.provoke();
+    ASSERT_TRUE(tracee.wait()) << "nothing enters " << function;
+    instructions = tracee.walk_to_return(symbols);
+    tracee.kill_process(victim.pid);
+    scenario.after_death();
+  }
+  ASSERT_GT(instructions.size(), 5u) << function;
+  std::size_t stride = 1, kills = 0, missed = 0;
+  if (scenario.is_costly() && !std::getenv("SHOAL_TEST_LONG")) stride = std::max<std::size_t>(1, instructions.size() / kSample);
+  for (std::size_t i = 0; i < instructions.size() && !testing::Test::HasFailure(); i += stride) {
+    const Victim victim = scenario.next();
+    const Symbols symbols(victim.pid);
+    const std::uint64_t entry = symbols.address(function), last = instructions[i] - base + entry;
+    Tracee tracee(victim.tid);
+    tracee.run_to(entry);
+    scenario.provoke();
+    ASSERT_TRUE(tracee.wait()) << "nothing enters " << function << " before kill " << i;
+    if (last != entry) {
+      // Another way than the first victim's ends at the return; or with the victim, which may enter the function again.
+      tracee.run_to(last, scenario.ends_by_itself() ? 0 : tracee.return_address());
+      if (!tracee.wait() && !scenario.ends_by_itself())
+        ADD_FAILURE() << "the victim neither returned nor got to instruction " << i;
+      missed += tracee.instruction() != last;
+    }
+    tracee.kill_process(victim.pid);
+    ++kills;
+    scenario.after_death();
+    if (testing::Test::HasFailure())
+      std::printf("after kill %zu of %zu, at %s+0x%lx\n", i, instructions.size(), function.c_str(), last - entry);
+  }
+  const double seconds = std::chrono::duration<double>(SteadyClock::now() - start).count();
+  std::printf("%-50s %5zu instructions, %5zu kills (%zu elsewhere), %.0f a second\n", function.c_str(), instructions.size(),
+              kills, missed, static_cast<double>(kills) / seconds);
+  EXPECT_LT(missed, kills / 4 + 2) << "most kills should fall where they were meant to";
+}
+
+/// A daemon with one worker that must go on serving.
+class Served {
+ public:
+  explicit Served(DaemonSettings settings = {}) : daemon_(std::move(settings)), pool_(daemon_.connect()) { expect_service(); }
+
+  DaemonFixture& daemon() { return daemon_; }
+  Pool& pool() { return pool_; }
+
+  void submit() { under_way_ = pool_.submit("echo", {{"data", counting({16, 4}, next_ += 64)}}); }
+  /// What was submitted is answered, rightly.
+  void expect_answer() {
+    ASSERT_TRUE(under_way_.has_value());
+    ASSERT_TRUE(under_way_->wait_for(10s)) << "lost";
+    const auto& outputs = under_way_->get();
+    ASSERT_TRUE(outputs.ok()) << outputs.status().to_string();
+    EXPECT_EQ(outputs->front().tensor.values<float>()[63], next_ + 63);
+    under_way_.reset();
+  }
+  void expect_service() {
+    submit();
+    expect_answer();
+  }
+
+  /// The one worker that is ready, and its one lane's thread.
+  json worker() {
+    json found;
+    EXPECT_TRUE(eventually([&] {
+      const json now = model();
+      for (const json& worker : now.at("workers")) {
+        if (worker.at("state") == "ready" && worker.at("lanes").at(0).at("thread_id") != 0) found = worker;
+      }
+      return found.is_object();
+    }));
+    return found;
+  }
+  json model() { return stats().at("models").at(0); }
+  json stats() { return json::parse(pool_.stats().value()); }
+
+ private:
+  DaemonFixture daemon_;
+  Pool pool_;
+  std::optional<Prediction> under_way_;
+  float next_ = 0;
+};
+
+// ---- clients ----
+
+/// Forked from this process: connects, or stops before it does, and then does what enters the function.
+class ClientScenario : public Scenario {
+ public:
+  using Act = std::function<void(Pool&)>;
+  /// `act` is done with a pool that is connected and has been answered once; without one, connecting is what enters the function.
+  explicit ClientScenario(Served& served, Act act) : served_(served), act_(std::move(act)) {
+    supervisor_descriptors_ = descriptors_of(served.daemon().pid());
+    worker_mappings_ = memfd_mappings_of(served.worker().at("pid"));
+  }
+
+  Victim next() override {
+    const pid_t pid = ::fork();
+    if (pid == 0) {
+      ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+      if (!act_) ::raise(SIGSTOP);
+      Pool pool = served_.daemon().connect({.input_arena_bytes = 64 << 10, .output_arena_bytes = 64 << 10});
+      (void)pool.predict("echo", {{"data", counting({4, 4})}});
+      if (act_) {
+        ::raise(SIGSTOP);
+        act_(pool);
+      }
+      ::_exit(0);
+    }
+    int status = 0;
+    EXPECT_TRUE(::waitpid(pid, &status, WUNTRACED) == pid && WIFSTOPPED(status));
+    victim_ = pid;
+    return {pid, pid};
+  }
+  void provoke() override { ::kill(victim_, SIGCONT); }
+  bool ends_by_itself() const override { return true; }
+  void after_death() override {
+    ::waitpid(victim_, nullptr, 0);
+    served_.expect_service();
+    EXPECT_TRUE(eventually([&] { return served_.stats().at("supervisor").at("clients") == 1; }))
+        << "a dead client is still there";
+    EXPECT_TRUE(eventually([&] { return descriptors_of(served_.daemon().pid()) == supervisor_descriptors_; }))
+        << "the supervisor held " << supervisor_descriptors_ << " descriptors, now " << descriptors_of(served_.daemon().pid());
+    const pid_t worker = served_.worker().at("pid");
+    EXPECT_TRUE(eventually([&] { return memfd_mappings_of(worker) == worker_mappings_; }))
+        << "a dead client's arena is still mapped";
+    for (const auto& entry : fs::directory_iterator(served_.daemon().directory()))
+      EXPECT_FALSE(entry.path().filename().string().starts_with("c")) << entry.path() << " is left";
+  }
+
+ private:
+  Served& served_;
+  Act act_;
+  pid_t victim_ = -1;
+  int supervisor_descriptors_ = 0, worker_mappings_ = 0;
+};
+
+// ---- workers ----
+
+/// The lane of the only worker: what it holds is run again by its replacement.
+class LaneScenario : public Scenario {
+ public:
+  explicit LaneScenario(Served& served) : served_(served) {}
+  Victim next() override {
+    const json worker = served_.worker();
+    return {worker.at("pid"), worker.at("lanes").at(0).at("thread_id")};
+  }
+  void provoke() override { served_.submit(); }
+  void after_death() override {
+    served_.expect_answer();
+    served_.expect_service();
+    const json model = served_.model();
+    EXPECT_EQ(model.at("counts").at("poison"), 0);
+    EXPECT_EQ(model.at("state"), "ready") << model.at("reason");
+  }
+
+ private:
+  Served& served_;
+};
+
+/// The control thread of the only worker, while a client comes or goes.
+class ControlScenario : public LaneScenario {
+ public:
+  ControlScenario(Served& served, bool going) : LaneScenario(served), served_(served), going_(going) {}
+  Victim next() override {
+    served_.expect_service();
+    if (going_) come();
+    const pid_t pid = LaneScenario::next().pid;
+    return {pid, pid};
+  }
+  void provoke() override {
+    if (!going_) return come_without_waiting();
+    guest_.reset();
+    served_.submit();
+  }
+  void after_death() override {
+    if (asked_) {
+      EXPECT_TRUE(asked_->wait_for(10s)) << "lost";
+      EXPECT_TRUE(asked_->get().ok()) << asked_->get().status().to_string();
+      asked_.reset();
+    }
+    guest_.reset();
+    LaneScenario::after_death();
+  }
+
+ private:
+  void come_without_waiting() {
+    guest_.emplace(served_.daemon().connect());
+    asked_ = guest_->submit("echo", {{"data", counting({2, 4})}});
+    for (int i = 0; i < 50; ++i) {  // its description comes first
+      guest_->poll();
+      std::this_thread::sleep_for(100us);
+    }
+    served_.submit();
+  }
+  void come() {
+    guest_.emplace(served_.daemon().connect());
+    EXPECT_TRUE(guest_->predict("echo", {{"data", counting({2, 4})}}).ok());
+  }
+
+  Served& served_;
+  bool going_;
+  std::optional<Pool> guest_;
+  std::optional<Prediction> asked_;
+};
+
+/// A lane that crashes of a guilty request is killed while it writes the record.
+class CrashScenario : public Scenario {
+ public:
+  explicit CrashScenario(Served& served) : served_(served) {}
+  Victim next() override {
+    served_.expect_service();
+    const json worker = served_.worker();
+    return {worker.at("pid"), worker.at("lanes").at(0).at("thread_id")};
+  }
+  void provoke() override {
+    Tensor tensor = counting({1, 4});
+    tensor.values<float>()[0] = kTrigger;
+    tensor.values<float>()[1] = static_cast<float>(++round_);  // not the bytes of the last: those may be known as poison by now
+    guilty_ = served_.pool().submit("echo", {{"data", tensor}});
+  }
+  void after_death() override {
+    ASSERT_TRUE(guilty_.wait_for(10s)) << "lost";
+    EXPECT_EQ(guilty_.get().status().code(), StatusCode::kPoison) << guilty_.get().status().to_string();
+    EXPECT_LE(guilty_.outcome().attempts, 3);
+    served_.expect_service();
+    EXPECT_EQ(served_.model().at("state"), "ready");
+  }
+
+ private:
+  static constexpr float kTrigger = 666;
+  Served& served_;
+  Prediction guilty_;
+  int round_ = 0;
+};
+
+// ---- zygotes ----
+
+/// The zygote, while it forks a worker in the place of one that was killed.
+class ZygoteScenario : public Scenario {
+ public:
+  explicit ZygoteScenario(Served& served) : served_(served) {}
+  Victim next() override {
+    served_.expect_service();
+    pid_t pid = -1;
+    EXPECT_TRUE(eventually([&] {
+      const json model = served_.model();
+      if (model.at("zygote").at("pid").is_number()) pid = model.at("zygote").at("pid");
+      return pid > 0 && model.at("workers").size() == 1;
+    }));
+    return {pid, pid};
+  }
+  void provoke() override { ::kill(served_.worker().at("pid"), SIGKILL); }
+  void after_death() override {
+    served_.expect_service();
+    EXPECT_TRUE(eventually([&] { return served_.daemon().wait_until_ready() && served_.daemon().all_processes().size() == 3; }))
+        << "a worker whose fork was never reported is still there";
+  }
+  bool is_costly() const override { return true; }
+
+ private:
+  Served& served_;
+};
+
+// ---- supervisors ----
+
+/// The supervisor, between the outside and its ledger; the next one is started in the same directory.
+class SupervisorScenario : public Scenario {
+ public:
+  using Act = std::function<void(Served&)>;
+  SupervisorScenario(Served& served, Act act) : served_(served), act_(std::move(act)) {}
+  Victim next() override {
+    served_.expect_service();
+    return {served_.daemon().pid(), served_.daemon().pid()};
+  }
+  void provoke() override {
+    if (act_) act_(served_);
+    served_.submit();
+  }
+  void after_death() override {
+    served_.daemon().start();  // fails when anything is in its way
+    EXPECT_TRUE(eventually([&] { return served_.daemon().all_processes().size() == 3; })) << "not what one daemon needs";
+    served_.expect_answer();
+  }
+  bool is_costly() const override { return true; }
+
+ private:
+  Served& served_;
+  Act act_;
+};
+
+// ---- the list ----
+
+enum class Part {
+  kConnecting,
+  kSubmitting,
+  kLane,
+  kCrash,
+  kArrival,
+  kDeparture,
+  kZygote,
+  kSupervisor,
+  kSupervisorAtDeath,
+  kSupervisorAtAttach
+};
+
+struct Listed {
+  const char* function;
+  Part part;
+  const char* reason;
+};
+
+constexpr Listed kList[] = {
+    {"shoal::client::Arena::create", Part::kConnecting, "makes, maps and seals a memfd: half of that must vanish with its maker"},
+    {"shoal::client::Connection::begin", Part::kConnecting, "hands both arenas over: they may arrive without their sender"},
+    {"shoal::client::Connection::handle", Part::kConnecting, "binds its socket and says BOUND: the file must not stay"},
+    {"shoal::client::Connection::receive_welcome", Part::kConnecting, "answers the welcome and unlinks its socket"},
+    {"shoal::client::SlotAllocator::allocate", Part::kSubmitting,
+     "free slots are known in its heap only: nobody has to repair them"},
+    {"shoal::client::SlotAllocator::free", Part::kSubmitting, "as above"},
+    {"shoal::client::PoolCore::send_request", Part::kSubmitting, "fills a slot and publishes it: a worker may read it meanwhile"},
+    {"shoal::client::PoolCore::handle_reply", Part::kSubmitting, "takes an answer out of the arena that a worker wrote"},
+    {"shoal::worker::Lane::answer", Part::kLane, "its status line says what runs before and after; one reply leaves"},
+    {"shoal::worker::ArenaRegistry::find", Part::kLane, "holds a client's arenas while it runs"},
+    {"shoal::worker::_::handle", Part::kCrash, "the crash record is evidence when it is complete, and nothing before"},
+    {"shoal::worker::ArenaRegistry::attach", Part::kArrival, "maps a client's arenas from the control socket's descriptors"},
+    {"shoal::worker::ArenaRegistry::detach", Part::kDeparture, "lets go of a client's arenas"},
+    {"shoal::worker::_::Zygote::fork_worker", Part::kZygote, "a worker may be born whose fork is never reported"},
+    {"shoal::supervisor::Daemon::handle_request", Part::kSupervisor, "admits, queues and leases what a client sent"},
+    {"shoal::supervisor::Daemon::send_to_lane", Part::kSupervisor, "arenas go out before the first request that names them"},
+    {"shoal::supervisor::Daemon::handle_lane_message", Part::kSupervisor, "ends a lease and forwards the answer"},
+    {"shoal::supervisor::Daemon::worker_died", Part::kSupervisorAtDeath, "takes back what a dead worker held"},
+    {"shoal::supervisor::ModelProcesses::fork_worker", Part::kSupervisorAtDeath,
+     "makes a worker's control socket and status page"},
+    {"shoal::supervisor::Clients::admit", Part::kSupervisorAtAttach, "takes a stranger in"},
+    {"shoal::supervisor::Clients::handle_attach", Part::kSupervisorAtAttach, "checks its arenas' seals and keeps them"},
+};
+
+/// Connects from a process of its own: this one would wait for a supervisor that stands still.
+void attach_guest(Served& served) {
+  if (::fork() != 0) return;
+  (void)Pool::connect({.directory = served.daemon().directory(), .connect_timeout = 1s});
+  ::_exit(0);
+}
+
+std::unique_ptr<Scenario> scenario_of(Part part, Served& served) {
+  using Act = SupervisorScenario::Act;
+  switch (part) {
+    case Part::kConnecting:
+      return std::make_unique<ClientScenario>(served, nullptr);
+    case Part::kSubmitting:
+      return std::make_unique<ClientScenario>(served, [](Pool& pool) {
+        (void)pool.predict("echo", {{"data", counting({8, 4})}});
+      });
+    case Part::kLane:
+      return std::make_unique<LaneScenario>(served);
+    case Part::kCrash:
+      return std::make_unique<CrashScenario>(served);
+    case Part::kArrival:
+      return std::make_unique<ControlScenario>(served, false);
+    case Part::kDeparture:
+      return std::make_unique<ControlScenario>(served, true);
+    case Part::kZygote:
+      return std::make_unique<ZygoteScenario>(served);
+    case Part::kSupervisor:
+      return std::make_unique<SupervisorScenario>(served, nullptr);
+    case Part::kSupervisorAtDeath:
+      return std::make_unique<SupervisorScenario>(served, Act([](Served& it) { ::kill(it.worker().at("pid"), SIGKILL); }));
+    case Part::kSupervisorAtAttach:
+      return std::make_unique<SupervisorScenario>(served, Act(attach_guest));
+  }
+  return nullptr;
+}
+
+void PrintTo(const Listed& listed, std::ostream* out) { *out << listed.function << ": " << listed.reason; }
+
+class StepTest : public testing::TestWithParam<Listed> {};
+
+TEST_P(StepTest, DeathAtAnyInstructionIsNoMoreThanADeath) {
+  char name[] = "/tmp/shoal-models-XXXXXX";
+  const fs::path models = ::mkdtemp(name);
+  write_checkpoint(models, "m", {{"_fault_abort", "abort0", {{"scalar", "666"}}, {}}}, "[-1, 4]");
+  {
+    Served served({.models = {"echo=" + models.string()}, .worker = "shoal-worker-faulty"});
+    kill_everywhere(GetParam().function, *scenario_of(GetParam().part, served));
+  }
+  while (::waitpid(-1, nullptr, WNOHANG) > 0) {  // guests
+  }
+  fs::remove_all(models);
+}
+
+INSTANTIATE_TEST_SUITE_P(, StepTest, testing::ValuesIn(kList), [](const auto& listed) {
+  std::string name = std::string(listed.param.function).substr(std::string_view("shoal::").size());
+  std::erase(name, ':');
+  return name;
+});
+
+}  // namespace
+}  // namespace shoal::test

@@ -1,0 +1,66 @@
+// Must survive: 3 000 random SIGKILL, SIGABRT and SIGSTOP of workers, zygotes and clients under load, judged by the offline
+// checker.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+
+#include "tests/crash/driver/campaign.hpp"
+
+namespace shoal::test {
+namespace {
+
+std::filesystem::path place_of(std::uint64_t seed) {
+  return std::filesystem::temp_directory_path() / ("shoal-storm-" + std::to_string(::getpid()) + "-" + std::to_string(seed));
+}
+
+CampaignResult expect_clean(std::uint64_t seed, const PlanSettings& settings) {
+  const CampaignResult result = run_campaign(make_plan(seed, settings), place_of(seed));
+  for (const Violation& violation : result.report.violations) ADD_FAILURE() << to_string(violation);
+  EXPECT_EQ(result.report.violation_count, 0u)
+      << "histories in " << place_of(seed) << "; once more: shoal-crash-driver --seed " << seed << ' ' << to_options(settings);
+  EXPECT_GT(result.report.ok, result.blows);
+  std::printf("%s\n", to_json(result).dump().c_str());
+  return result;
+}
+
+TEST(Storm, AHundredBlowsBreakNoPromise) { expect_clean(1, {.faults = 100, .faults_per_s = 25, .daemons = 1}); }
+
+TEST(Storm, ThreeThousandBlowsBreakNoPromise) {
+  std::uint64_t blows = 0, while_running = 0;
+  double seconds = 0;
+  for (std::uint64_t seed = 1; blows < 3000 && !HasFailure(); ++seed) {
+    const CampaignResult result = expect_clean(seed, {.faults = 1000});
+    EXPECT_GE(result.shortest_interval_in_services, 3);
+    blows += result.blows;
+    while_running += result.while_running;
+    seconds += result.seconds;
+  }
+  EXPECT_GE(static_cast<double>(while_running), 0.2 * static_cast<double>(blows));
+  EXPECT_GE(static_cast<double>(blows) / seconds, 20);
+}
+
+TEST(Storm, GuiltyRequestsAmongTheBlowsAreFoundAndNobodyElseIs) {
+  const CampaignResult result = expect_clean(1, {.faults = 200, .faults_per_s = 20, .daemons = 1, .guilty_share = 0.01});
+  EXPECT_GT(result.report.poisoned, 0u);
+}
+
+/// One model of four workers, killed so often that most deaths hit a request.
+class Kills : public testing::TestWithParam<PlanSettings> {};
+TEST_P(Kills, MostHitARequestThatIsThenRunAgain) {
+  PlanSettings settings = GetParam();
+  if (std::getenv("SHOAL_TEST_LONG")) settings.faults *= 12;
+  const CampaignResult result = expect_clean(7, settings);
+  EXPECT_EQ(result.kills, result.blows);
+  EXPECT_GE(static_cast<double>(result.while_running), 0.6 * static_cast<double>(result.blows));
+}
+INSTANTIATE_TEST_SUITE_P(
+    , Kills,
+    testing::Values(
+        PlanSettings{.faults = 100, .faults_per_s = 10, .daemons = 1, .spin_ms = {5}, .workers = 4, .only_kills = true},
+        PlanSettings{.faults = 10, .faults_per_s = 1, .daemons = 1, .spin_ms = {200}, .workers = 4, .only_kills = true}),
+    [](const auto& settings) { return "ModelOf" + std::to_string(settings.param.spin_ms[0]) + "Ms"; });
+
+}  // namespace
+}  // namespace shoal::test
