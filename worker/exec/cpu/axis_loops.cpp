@@ -10,24 +10,25 @@ namespace shoal::worker::cpu {
 namespace {
 
 constexpr std::int64_t kLeastPerThread = 1 << 14;  // below, a thread costs more to wake than it saves
-constexpr std::int64_t kStrip = 64;                // neighbouring positions that go through an axis together
+constexpr std::int64_t kWidest = 256;              // neighbouring positions that go through an axis together
+constexpr std::int64_t kRoom = 1 << 14;            // elements of such a strip that are kept at hand
 
-/// Runs body(at, width) for strips of at most kStrip neighbours, `at` being the offset of their first elements.
+/// Runs body(at, width) for strips of at most `widest` neighbours, `at` being the offset of their first elements.
 template <typename Body>
-void for_strips(const AxisExtents& extents, const Body& body) {
-  const std::int64_t strips = (extents.inner + kStrip - 1) / kStrip, count = extents.outer * strips;
+void for_strips(const AxisExtents& extents, std::int64_t widest, const Body& body) {
+  const std::int64_t strips = (extents.inner + widest - 1) / widest, count = extents.outer * strips;
   const bool is_large = extents.outer * extents.size * extents.inner > kLeastPerThread;
 #pragma omp parallel for schedule(static) if (is_large)
   for (std::int64_t i = 0; i < count; ++i) {
-    const std::int64_t outer = i / strips, first = i % strips * kStrip;
-    body(outer * extents.size * extents.inner + first, std::min(kStrip, extents.inner - first));
+    const std::int64_t outer = i / strips, first = i % strips * widest;
+    body(outer * extents.size * extents.inner + first, std::min(widest, extents.inner - first));
   }
 }
 
-/// e^x for x <= 0 and NaN, within 2 units in the last place (Cephes' polynomial); 0 below the least normal number. Free of
-/// branches and calls: a loop of it becomes vector instructions.
+/// e^x for x <= 0 and NaN, within 2 units in the last place (Cephes' polynomial); 0 below the normal numbers. One selection and
+/// no call, so that a loop of it becomes vector instructions.
 inline float exp_of_negative(float x) {
-  constexpr float kLowest = -87.33654F, kLog2E = 1.44269504F, kLn2High = 0.693359375F, kLn2Low = -2.12194440e-4F;
+  constexpr float kLowest = -88, kLog2E = 1.44269504F, kLn2High = 0.693359375F, kLn2Low = -2.12194440e-4F;
   constexpr float kRounder = 0x1.8p23F;  // adding it rounds to a whole number, which then stands in the lowest bits
   const float cut = x < kLowest ? kLowest : x, rounded = cut * kLog2E + kRounder, whole = rounded - kRounder;
   const float r = cut - whole * kLn2High - whole * kLn2Low;
@@ -38,34 +39,44 @@ inline float exp_of_negative(float x) {
   p = p * r + 1.6666665459e-1F;
   p = p * r + 5.0000001201e-1F;
   p = p * r * r + r + 1.0F;
-  const float scale = std::bit_cast<float>((std::bit_cast<std::uint32_t>(rounded) << 23) + 0x3f800000U);
-  return x < kLowest ? 0.0F : p * scale;
+  // 2^whole; 0 at kLowest, where `whole` is -127.
+  return p * std::bit_cast<float>((std::bit_cast<std::uint32_t>(rounded) << 23) + 0x3f800000U);
 }
 
-void softmax_strip(const float* src, float* dst, std::int64_t size, std::int64_t inner, std::int64_t width, bool is_log) {
-  float highest[kStrip], sum[kStrip];
+// Rows that lie a power of two apart push each other out of every cache: what fits is read once, and written once.
+template <bool kIsLog>
+void softmax_strip(const float* src, float* dst, std::int64_t size, std::int64_t inner, std::int64_t width) {
+  float highest[kWidest], sum[kWidest], room[kRoom];
+  const bool fits = size * width <= kRoom;
+  float* const work = fits ? room : dst;
+  const std::int64_t stride = fits ? width : inner;
   std::fill_n(highest, width, -std::numeric_limits<float>::infinity());
   std::fill_n(sum, width, 0.0F);
   for (std::int64_t k = 0; k < size; ++k) {
     const float* const row = src + k * inner;
-#pragma omp simd
-    for (std::int64_t i = 0; i < width; ++i) highest[i] = highest[i] < row[i] ? row[i] : highest[i];
-  }
-  for (std::int64_t k = 0; k < size; ++k) {
-    const float* const row = src + k * inner;
-    float* const to = dst + k * inner;
+    float* const to = work + k * stride;
 #pragma omp simd
     for (std::int64_t i = 0; i < width; ++i) {
-      const float logit = row[i] - highest[i], power = exp_of_negative(logit);
-      sum[i] += power;
-      to[i] = is_log ? logit : power;
+      const float x = row[i];
+      highest[i] = highest[i] < x ? x : highest[i];
+      to[i] = x;
     }
   }
-  if (is_log) std::transform(sum, sum + width, sum, [](float x) { return std::log(x); });
   for (std::int64_t k = 0; k < size; ++k) {
+    float* const to = work + k * stride;
+#pragma omp simd
+    for (std::int64_t i = 0; i < width; ++i) {
+      const float logit = to[i] - highest[i], power = exp_of_negative(logit);
+      sum[i] += power;
+      to[i] = kIsLog ? logit : power;
+    }
+  }
+  if constexpr (kIsLog) std::transform(sum, sum + width, sum, [](float x) { return std::log(x); });
+  for (std::int64_t k = 0; k < size; ++k) {
+    const float* const from = work + k * stride;
     float* const to = dst + k * inner;
 #pragma omp simd
-    for (std::int64_t i = 0; i < width; ++i) to[i] = is_log ? to[i] - sum[i] : to[i] / sum[i];
+    for (std::int64_t i = 0; i < width; ++i) to[i] = kIsLog ? from[i] - sum[i] : from[i] / sum[i];
   }
 }
 
@@ -82,8 +93,8 @@ void normalize_row(const float* src, float* dst, float* root, std::int64_t size,
 
 void normalize_strip(const float* src, float* dst, float* root, std::int64_t size, std::int64_t inner, std::int64_t width,
                      double eps) {
-  double sum[kStrip];
-  float length[kStrip];
+  double sum[kWidest];
+  float length[kWidest];
   std::fill_n(sum, width, 0.0);
   for (std::int64_t k = 0; k < size; ++k) {
     const float* const row = src + k * inner;
@@ -135,12 +146,14 @@ std::int64_t row_within(const PadExtents& extents, std::int64_t row) {
 }  // namespace
 
 Loop softmax_loop(const AxisExtents& extents, bool is_log) {
-  return [extents, is_log](std::span<std::byte* const> operands) {
+  const auto strip = is_log ? softmax_strip<true> : softmax_strip<false>;
+  // As many neighbours as there is room for; 16 are a cache line.
+  const std::int64_t widest = std::clamp<std::int64_t>(kRoom / extents.size / 16 * 16, 16, kWidest);
+  return [extents, widest, strip](std::span<std::byte* const> operands) {
     const auto* const src = reinterpret_cast<const float*>(operands[0]);
     auto* const dst = reinterpret_cast<float*>(operands[1]);
-    for_strips(extents, [&](std::int64_t at, std::int64_t width) {
-      softmax_strip(src + at, dst + at, extents.size, extents.inner, width, is_log);
-    });
+    for_strips(extents, widest,
+               [&](std::int64_t at, std::int64_t width) { strip(src + at, dst + at, extents.size, extents.inner, width); });
   };
 }
 
@@ -148,7 +161,7 @@ Loop l2_normalization_loop(const AxisExtents& extents, double eps) {
   return [extents, eps](std::span<std::byte* const> operands) {
     const auto* const src = reinterpret_cast<const float*>(operands[0]);
     auto *const dst = reinterpret_cast<float*>(operands[1]), *const roots = reinterpret_cast<float*>(operands[2]);
-    for_strips(extents, [&](std::int64_t at, std::int64_t width) {
+    for_strips(extents, kWidest, [&](std::int64_t at, std::int64_t width) {
       const std::int64_t row_elements = extents.size * extents.inner;
       float* const root = roots == nullptr ? nullptr : roots + at / row_elements * extents.inner + at % row_elements;
       if (extents.inner == 1)

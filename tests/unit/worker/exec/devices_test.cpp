@@ -224,6 +224,9 @@ const NetworkCase kNetworks[] = {
        }
      },
      {1, 32, 9, 17}},
+    {"SoftmaxOverMoreThanThereIsRoomFor",
+     [](GraphBuilder& b) { b.output(b.node("Softmax", {b.input("data")}, SoftmaxAttributes{.axis = 1})); },
+     {1, 1100, 5, 7}},
     {"SoftmaxOverwritesWhatIsDead",
      [](GraphBuilder& b) { b.output(b.node("Softmax", {b.conv(b.input("data"), 32, 21, 3)}, SoftmaxAttributes{.axis = 1})); },
      {1, 32, 9, 9},
@@ -274,7 +277,8 @@ const NetworkCase kNetworks[] = {
        const ValueId first = b.node("Slice", {y}, SliceAttributes{.ranges = {{1, 0, 1}}});
        b.output(b.binary(BinaryKind::kMul, y, first, /*broadcast=*/true));
        const ValueId half = split(b, z, 1, 2);
-       b.output(b.add(b.activation(z, ActivationKind::kTanh), b.concat({half, half + 1})));
+       const ValueId changed = b.activation(z, ActivationKind::kTanh);  // before its parts are read
+       b.output(b.add(b.concat({half, half + 1}), changed));
      }},
     {"PartsAreNotOverwrittenWhileTheWholeIsRead",
      [](GraphBuilder& b) {
