@@ -79,10 +79,7 @@ Compiler::Taken Compiler::transpose(const Node& node, const std::vector<int>& ax
   if (axes.size() > DNNL_MAX_NDIMS) return false;
   std::vector<int> places(axes.size());  // where each axis of the source goes
   for (std::size_t i = 0; i < axes.size(); ++i) places[static_cast<std::size_t>(axes[i])] = static_cast<int>(i);
-  SHOAL_ASSIGN_OR_RETURN(Form src, first_form(from));
-  if (!is_dense_in_blocks(src.desc)) {
-    SHOAL_ASSIGN_OR_RETURN(src, plain_form(from));
-  }
+  SHOAL_ASSIGN_OR_RETURN(const Form src, first_form(from));
   const dnnl::memory::dims dims = dims_of(value(to).shape);
   const Form turned{src.buffer, src.desc.permute_axes(places)};
   // A picture that becomes channels first is one that lies with its channels last.
