@@ -22,6 +22,8 @@ using wire::ControlMessage;
 
 namespace {
 constexpr rlim_t kDescriptorsPerClient = 6, kDescriptorsForUs = 256;
+constexpr std::size_t kShareForRoot = 16;
+constexpr int kMostPerTurn = 16;  // connections that come, or are given up, before requests have their turn again
 constexpr std::uint64_t kLargestArena = std::uint64_t{1} << 40;
 
 UniqueFd open_reserve() { return UniqueFd(::open("/dev/null", O_RDONLY | O_CLOEXEC)); }
@@ -61,7 +63,11 @@ Status Clients::listen() {
 void Clients::welcomed(Client& client) {
   if (client.state != Client::State::kWelcoming) return;
   client.state = Client::State::kReady;
-  --handshakes_;
+}
+
+void Clients::expect_answer(Client& client) {
+  client.give_up_ns = monotonic_now_ns() + kHandshakeLimitNs;
+  handshakes_.emplace_back(client.give_up_ns, client.id);
 }
 
 Client* Clients::find(std::uint64_t id) {
@@ -70,7 +76,7 @@ Client* Clients::find(std::uint64_t id) {
 }
 
 void Clients::accept_clients() {
-  while (true) {
+  for (int accepted = 0; accepted < kMostPerTurn; ++accepted) {
     UniqueFd connection(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
     if (!connection) {
       if (errno == EINTR || errno == ECONNABORTED) continue;
@@ -102,14 +108,14 @@ Status Clients::admit(UniqueFd connection) {
   if (peer.uid != ::geteuid() && peer.uid != 0)
     return refused(permission_denied("user {} may not use the daemon of user {}", peer.uid, ::geteuid()));
   if (!refusal_.empty()) return refused(unavailable("{}", refusal_));
-  if (clients_.size() >= most_clients_)
-    return refused(overloaded("the daemon has {} clients, as many as it takes", clients_.size()));
+  // The last places are root's: whoever looks after the machine gets in.
+  const std::size_t places = most_clients_ - (peer.uid == 0 ? 0 : most_clients_ / kShareForRoot);
+  if (clients_.size() >= places) return refused(overloaded("the daemon has {} clients, as many as it takes", clients_.size()));
   auto client = std::make_unique<Client>();
   client->id = next_id_++;
   client->pid = peer.pid;
   client->pidfd.reset(static_cast<int>(::syscall(SYS_pidfd_open, peer.pid, 0)));  // 0 or gone: the end of file has to do
   client->attach = std::move(connection);
-  client->give_up_ns = monotonic_now_ns() + kHandshakeLimitNs;
   client->place = clients_.size();
   if (!free_places_.empty()) {
     client->place = free_places_.back();
@@ -122,8 +128,7 @@ Status Clients::admit(UniqueFd connection) {
       if (Client* dead = find(id)) gone(*dead);
     });
   }
-  clients_.emplace(id, std::move(client));
-  ++handshakes_;
+  expect_answer(*clients_.emplace(id, std::move(client)).first->second);
   return {};
 }
 
@@ -139,7 +144,7 @@ void Clients::client_speaks(std::uint64_t id) {
       handled = handle_attach(*client, **received);
     } else if ((*received)->kind == ControlKind::kBound && client->state == Client::State::kBinding) {
       client->state = Client::State::kWelcoming;
-      client->give_up_ns = monotonic_now_ns() + kHandshakeLimitNs;
+      expect_answer(*client);
       handled = observer_.client_bound(*client);
     } else {
       handled = invalid_argument("attach: a message of kind {} where it does not belong", static_cast<int>((*received)->kind));
@@ -187,7 +192,6 @@ void Clients::expel(Client& client, const std::string& why) {
 }
 
 void Clients::gone(Client& client) {
-  if (client.state != Client::State::kReady) --handshakes_;
   client.state = Client::State::kGone;
   loop_.forget(client.attach.get());
   if (client.pidfd) loop_.forget(client.pidfd.get());
@@ -214,25 +218,27 @@ void Clients::forget(std::uint64_t id) {
   clients_.erase(found);
 }
 
-void Clients::tick(std::uint64_t now_ns) {
-  if (handshakes_ == 0) return;
-  std::vector<std::uint64_t> late;
-  for (const auto& [id, client] : clients_) {
-    if (client->state < Client::State::kReady && now_ns >= client->give_up_ns) late.push_back(id);
+// Those who are ready, gone, or have been given more time since.
+void Clients::drop_finished_handshakes() {
+  while (!handshakes_.empty()) {
+    const auto [give_up_ns, id] = handshakes_.front();
+    const Client* client = find(id);
+    if (client && client->state < Client::State::kReady && client->give_up_ns == give_up_ns) return;
+    handshakes_.pop_front();
   }
-  for (const std::uint64_t id : late) {
-    Client& client = *clients_.at(id);
+}
+
+void Clients::tick(std::uint64_t now_ns) {
+  for (int expelled = 0; expelled < kMostPerTurn; ++expelled) {
+    drop_finished_handshakes();
+    if (handshakes_.empty() || now_ns < handshakes_.front().first) return;
+    Client& client = *clients_.at(handshakes_.front().second);
     expel(client, client.path.empty() ? std::string("no ATTACH within 2 s") : format("no answer within 2 s at {}", client.path));
   }
 }
 
 std::optional<std::uint64_t> Clients::next_tick_ns() const {
-  std::optional<std::uint64_t> next;
-  if (handshakes_ == 0) return next;
-  for (const auto& [id, client] : clients_) {
-    if (client->state < Client::State::kReady) next = std::min(next.value_or(client->give_up_ns), client->give_up_ns);
-  }
-  return next;
+  return handshakes_.empty() ? std::nullopt : std::optional(handshakes_.front().first);
 }
 
 }  // namespace shoal::supervisor

@@ -6,11 +6,13 @@
 #include <sys/types.h>
 
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "shm/base/unique_fd.hpp"
@@ -81,6 +83,8 @@ class Clients {
   Status take_arenas(Client& client, std::vector<UniqueFd>& fds);
   static void refuse(int socket, const Status& why);
   void gone(Client& client);
+  void expect_answer(Client& client);
+  void drop_finished_handshakes();
   void forget(std::uint64_t id);
 
   const SocketDirectory& directory_;
@@ -93,7 +97,8 @@ class Clients {
   std::size_t most_clients_ = kMaxClients;
   std::unordered_map<std::uint64_t, std::unique_ptr<Client>> clients_;
   std::vector<std::size_t> free_places_;
-  std::size_t handshakes_ = 0;  // clients that are not ready yet
+  // Who must say something by when, the earliest first: all have the same time. Entries of those who did are dropped when met.
+  std::deque<std::pair<std::uint64_t, std::uint64_t>> handshakes_;  // give_up_ns, id
 };
 
 }  // namespace shoal::supervisor

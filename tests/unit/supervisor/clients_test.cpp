@@ -73,6 +73,28 @@ class ClientsTest : public testing::Test {
   Clients clients_{directory_, loop_, observer_, log_};
 };
 
+TEST_F(ClientsTest, ManyWhoSayNothingArePutOutAFewAtATimeAndNobodyElseIs) {
+  UniqueFd speaking = attach();
+  ASSERT_TRUE(wire::send_control(speaking.get(), {.kind = wire::ControlKind::kBound}).ok());
+  serve();
+  clients_.welcomed(*clients_.find(1));
+  std::vector<UniqueFd> silent;
+  for (int i = 0; i < 100; ++i) silent.push_back(connect());
+  for (int i = 0; i < 10; ++i) serve();
+  ASSERT_EQ(clients_.count(), 101u);
+  const std::uint64_t late_ns = monotonic_now_ns() + Clients::kHandshakeLimitNs;
+  ASSERT_TRUE(clients_.next_tick_ns().has_value());
+  EXPECT_LE(*clients_.next_tick_ns(), late_ns);
+  for (std::size_t before = clients_.count(); before > 1; before = clients_.count()) {
+    clients_.tick(late_ns);
+    ASSERT_LT(clients_.count(), before);
+    ASSERT_GE(clients_.count() + 20, before);  // requests have their turn between
+  }
+  EXPECT_FALSE(clients_.next_tick_ns().has_value());
+  EXPECT_NE(clients_.find(1), nullptr);
+  for (const UniqueFd& one : silent) expect_refused(one, StatusCode::kInvalidArgument, "no ATTACH within 2 s");
+}
+
 TEST_F(ClientsTest, AClientHearsItWhenTheDaemonHasNoDescriptorsLeft) {
 #ifdef __SANITIZE_ADDRESS__
   GTEST_SKIP()
