@@ -120,8 +120,11 @@ class Daemon:
             if self.process.poll() is not None:
                 last = self.log.read_text().strip().splitlines()[-1:]
                 raise BenchError(f"shoald ended with {self.process.returncode}: {' '.join(last)}")
-            if any(model["state"] == "failed" for model in self.models()) or time.monotonic() > deadline:
-                raise BenchError("the daemon is not ready: " + " ".join(status.stderr.split()))
+            for model in self.models():
+                if model["state"] == "failed":
+                    raise BenchError(f"model '{model['name']}' failed: {model['reason']}")
+            if time.monotonic() > deadline:
+                raise BenchError("the daemon is not ready after 60 s: " + " ".join(status.stderr.split()))
             time.sleep(0.02)
 
     def models(self):
