@@ -22,6 +22,7 @@ LaneEvidence read_evidence(const WorkerProcess& worker, const wire::LaneLine& li
   evidence.running_attempt = line.running_attempt.load(std::memory_order_relaxed);
   evidence.running_count = line.running_count.load(std::memory_order_relaxed);
   evidence.running_hash = line.running_hash.load(std::memory_order_relaxed);
+  evidence.compiling_request = line.compiling_request.load(std::memory_order_relaxed);
   const auto crash = read_crash(line.crash);
   if (!crash) return evidence;
   const bool is_ours = crash->sender_pid == ::getpid() && worker.kill_at_ns != 0;  // the watchdog's: evidence against what ran

@@ -42,9 +42,10 @@ struct alignas(64) LaneLine {
   std::atomic<std::uint64_t> running_hash;     // of its inputs, where it was asked for (kHashInputs); 0 = not known
   std::atomic<std::uint64_t> completed;        // requests answered
   std::atomic<std::uint64_t> arena_bytes;
-  std::atomic<std::uint64_t> parked;     // requests that wait for their program to be compiled
-  std::atomic<std::uint64_t> thread_id;  // gettid() of the lane
-  std::atomic<std::uint64_t> reserved[7];
+  std::atomic<std::uint64_t> parked;             // requests that wait for their program to be compiled
+  std::atomic<std::uint64_t> thread_id;          // gettid() of the lane
+  std::atomic<std::uint64_t> compiling_request;  // parked here, and its program is being compiled; 0 = none
+  std::atomic<std::uint64_t> reserved[6];
   CrashRecord crash;
 };
 static_assert(sizeof(LaneLine) == 2176 && std::is_standard_layout_v<LaneLine>);

@@ -413,7 +413,8 @@ void ModelProcesses::account_for_death(const WorkerProcess& worker, std::uint64_
   bool had_begun = false;
   for (const wire::LaneLine& line : worker.lines(static_cast<std::size_t>(options_.lanes))) {
     had_begun |= line.running_request.load(std::memory_order_relaxed) != 0;
-    had_begun |= line.crash.request_id.load(std::memory_order_relaxed) != 0;  // of a compilation, too
+    had_begun |= line.compiling_request.load(std::memory_order_relaxed) != 0;
+    had_begun |= line.crash.request_id.load(std::memory_order_relaxed) != 0;
   }
   const bool settled = worker.state == WorkerProcess::State::kReady && now_ns > worker.ready_ns + kSettledNs;
   if (!had_begun && !settled) failed_start(now_ns, reason_.empty() ? "its workers die before they answer anything" : reason_);

@@ -186,11 +186,13 @@ bool Ledger::lane_replied(const LaneReply& reply, std::uint64_t now_ns) {
     // It was told to stop: what it has taken so far says something, too.
     model.costs.at_least(group.shape, group.rows, now_ns - std::min(now_ns, std::max(entry->leased_ns, lane.since_ns)));
   }
+  const bool waited_for_program = group.parked;
   end_lease(slot, *worker, now_ns);
   if (entry->answered) {
     run_ended_answered(slot);
   } else {
     Action& forward = act(Action::Kind::kForward, slot);
+    if (waited_for_program) forward.queue_ns = now_ns - entry->admitted_ns - compute_ns;  // in the lane, as before in the queue
     forward.status = reply.status;
     forward.ran = reply.status == StatusCode::kOk ? Ran::kYes : Ran::kMaybe;
     ++model.counts.answered[std::min<std::size_t>(static_cast<std::size_t>(reply.status), model.counts.answered.size() - 1)];

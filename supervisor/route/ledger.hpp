@@ -75,7 +75,8 @@ struct LaneEvidence {
   bool on_lane = false;             // the fault was this lane's own
   bool sent_by_process = false;     // the signal came from another process: no evidence
   RequestId crash_request = 0;
-  std::string what;  // "signal 11 at address 0x0 in Convolution 'conv1'"
+  RequestId compiling_request = 0;  // parked on this lane, and its program was being compiled
+  std::string what;                 // "signal 11 at address 0x0 in Convolution 'conv1'"
 };
 
 /// What a worker's death meant for one request that it held.

@@ -67,6 +67,13 @@ void Ledger::judge(const Worker& worker, std::span<const LaneEvidence> evidence,
     verdicts.suspects.clear();
     verdicts.accuse(verdicts.begun);
   }
+  // Compiling for a request is an attempt, too: a program that takes all memory must not be compiled for ever.
+  for (std::uint32_t at = 0; at < lanes; ++at) {
+    if (!is_leased(evidence[at].compiling_request, {worker.incarnation, at})) continue;
+    for (const std::uint32_t slot : members_of(groups_[entries_[slot_of(evidence[at].compiling_request)].group], kNoSlot)) {
+      if (!contains(verdicts.begun, slot)) verdicts.begun.push_back(slot);
+    }
+  }
   for (const std::uint32_t slot : verdicts.guilty) {
     if (!groups_[entries_[slot].group].isolated) continue;
     verdicts.poison.push_back(slot);

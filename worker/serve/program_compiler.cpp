@@ -4,6 +4,8 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <system_error>
+
 #include "shm/base/clock.hpp"
 #include "shm/base/errors.hpp"
 #include "worker/serve/crash_handler.hpp"
@@ -35,8 +37,13 @@ std::shared_ptr<const PendingProgram> ProgramCompiler::compile(std::span<const T
   line_.misses.fetch_add(1, std::memory_order_relaxed);
   line_.compiling.fetch_add(1, std::memory_order_relaxed);
   const MutexLock lock(mutex_);
+  try {
+    if (!thread_.joinable()) thread_ = std::thread([this] { serve(); });
+  } catch (const std::system_error& error) {
+    finish(*pending, internal_error("start the thread that compiles programs: {}", error.what()));
+    return pending;
+  }
   queue_.push_back(pending);
-  if (!thread_.joinable()) thread_ = std::thread([this] { serve(); });
   ordered_.notify_one();
   return pending;
 }
@@ -51,12 +58,16 @@ void ProgramCompiler::serve() {
     // That a request was cancelled is its own affair; a program is everybody's who asked for the same inputs.
     const bool is_shared = outcome.status().code() != StatusCode::kCancelled;
     for (const Pending& pending : take_from_queue(first, is_shared)) {
-      pending->outcome_ = outcome;
-      pending->ready_.store(true, std::memory_order_release);
-      line_.compiling.fetch_sub(1, std::memory_order_relaxed);
-      ::eventfd_write(pending->order_.wake_fd, 1);
+      finish(*pending, outcome);
     }
   }
+}
+
+void ProgramCompiler::finish(PendingProgram& pending, Result<std::shared_ptr<const Program>> outcome) {
+  pending.outcome_ = std::move(outcome);
+  pending.ready_.store(true, std::memory_order_release);
+  line_.compiling.fetch_sub(1, std::memory_order_relaxed);
+  ::eventfd_write(pending.order_.wake_fd, 1);
 }
 
 ProgramCompiler::Pending ProgramCompiler::next_order() {
@@ -72,6 +83,7 @@ Result<std::shared_ptr<const Program>> ProgramCompiler::compile_now(const Pendin
   Progress progress;
   progress.step_name = "the compilation of its program";
   const CrashEvidence evidence(*pending.order_.line, progress, request_id);
+  pending.order_.line->compiling_request.store(pending.order_.request_id, std::memory_order_relaxed);
   const std::uint64_t start_ns = monotonic_now_ns();
   Result<std::shared_ptr<const Program>> program{std::shared_ptr<const Program>()};
   try {
@@ -79,6 +91,7 @@ Result<std::shared_ptr<const Program>> ProgramCompiler::compile_now(const Pendin
   } catch (const std::exception& error) {
     program = internal_error("compile a program: {}", error.what());
   }
+  pending.order_.line->compiling_request.store(0, std::memory_order_relaxed);
   line_.compile_ns.fetch_add(monotonic_now_ns() - start_ns, std::memory_order_relaxed);
   return program;
 }

@@ -64,6 +64,7 @@ class ProgramCompiler {
   void serve();
   Pending next_order();  ///< stays in the queue; null when this is being destroyed
   Result<std::shared_ptr<const Program>> compile_now(const PendingProgram& pending);
+  void finish(PendingProgram& pending, Result<std::shared_ptr<const Program>> outcome);
   std::vector<Pending> take_from_queue(const Pending& first, bool with_equals) SHOAL_REQUIRES(mutex_);
   void publish_counters();
 

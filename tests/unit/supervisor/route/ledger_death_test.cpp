@@ -95,6 +95,25 @@ TEST_F(LedgerDeathTest, ADeathTellsWhatBecameOfEachRequest) {
   EXPECT_TRUE(die(8).empty());  // dead already
 }
 
+TEST_F(LedgerDeathTest, DeathsDuringACompilationAreAttemptsOfTheRequestItIsFor) {
+  const RequestId compiled_for = admit(1), parked = admit(2);
+  Words last;
+  for (Incarnation worker = 1; worker <= 10; ++worker) {
+    ready(worker);
+    for (auto sent = taken(); !sent.empty(); sent = taken())  // parking one makes room for the next
+      ledger_.lane_parked({worker, 0}, sent[0].request, sent[0].attempt, now_);
+    die(worker, {{.compiling_request = compiled_for}});
+    last = words();
+  }
+  EXPECT_EQ(last, Words{"reply 1 ABORTED"});
+  ready(11);  // whoever only waited runs on
+  const auto sent = taken();
+  ASSERT_EQ(sent.size(), 1u);
+  EXPECT_EQ(sent[0].request, parked);
+  die(11, {{.compiling_request = compiled_for}});  // over long ago: nobody is believed beyond the leases
+  EXPECT_TRUE(words().empty());
+}
+
 TEST_F(LedgerDeathTest, BusyLanesNameWhatTheyHaveHadForLongest) {
   std::vector<BusyLane> busy;
   ready(7, 2);

@@ -304,5 +304,15 @@ TEST_F(LedgerTest, AnErrorOfTheLaneIsTerminal) {
   EXPECT_EQ(counts().answered[static_cast<std::size_t>(StatusCode::kInvalidArgument)], 1u);
 }
 
+TEST_F(LedgerTest, WaitingForAProgramIsWaiting) {
+  ready(7);
+  const RequestId request = admit(1);
+  words();
+  ledger_.lane_parked({7, 0}, request, 1, now_);
+  now_ += 50 * kMs;
+  EXPECT_TRUE(answer(request, {7, 0}));  // after 1 ms of computing
+  EXPECT_EQ(taken().at(0).queue_ns, 49 * kMs);
+}
+
 }  // namespace
 }  // namespace shoal::supervisor

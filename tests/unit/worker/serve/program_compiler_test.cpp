@@ -55,11 +55,13 @@ class ProgramCompilerTest : public ::testing::Test {
 TEST_F(ProgramCompilerTest, CompilesOnceForAllThatWantTheSameInputs) {
   const auto first = order(1);
   model_.begun.wait();
+  EXPECT_EQ(lane_.compiling_request, 1u);  // should the process be killed now
   const auto other = order(2), same = order(1);
   EXPECT_FALSE(first->is_ready());
   EXPECT_EQ(line_.compiling, 3u);
   model_.go_on.count_down();
   for (const auto& pending : {first, same, other}) wait_for(pending);
+  EXPECT_EQ(lane_.compiling_request, 0u);
   EXPECT_EQ(model_.compilations, 2);
   EXPECT_EQ(first->outcome().value(), same->outcome().value());
   EXPECT_EQ(other->outcome().value()->inputs()[0].shape, Shape{2});
