@@ -26,6 +26,7 @@ using SteadyClock = std::chrono::steady_clock;
 constexpr double kWarmUp = 0.25;        // of the time: caches and arenas fill
 constexpr double kSlopesFrom = 60;      // seconds: below, a slope says nothing
 constexpr double kAllowedGrowth = 1e6;  // bytes over the whole time: what is within noise however small it is
+constexpr double kAllowedShare = 2e6;   // the same of PSS: a sibling that is gone leaves its share to the others
 
 int duration_seconds() {
   if (const char* seconds = std::getenv("SHOAL_SOAK_SECONDS")) return std::atoi(seconds);
@@ -202,6 +203,8 @@ TEST(Soak, NothingGrowsAndNoReplyIsLostOrWrong) {
   EXPECT_GT(found.ok, 0u);
   for (const Violation& violation : found.violations) ADD_FAILURE() << to_string(violation);
 
+  EXPECT_GT(worker_kills, 0);
+
   nlohmann::json report{{"seconds", seconds},
                         {"clients", clients.started()},
                         {"kills", {{"workers", worker_kills}, {"zygotes", zygote_kills}, {"clients", client_kills}}},
@@ -231,6 +234,7 @@ TEST(Soak, NothingGrowsAndNoReplyIsLostOrWrong) {
                                    {"descriptors", {descriptors.first, descriptors.last}},
                                    {"descriptor_growth", descriptors.growth}});
     if (seconds < kSlopesFrom) continue;
+    EXPECT_TRUE(trend_of(series.pss, from).is_flat(kAllowedShare)) << series.role << " " << pid << " costs more and more";
     EXPECT_TRUE(memory.is_flat(kAllowedGrowth)) << series.role << " " << pid << " grows by " << memory.growth << " bytes";
     EXPECT_TRUE(descriptors.is_flat(2)) << series.role << " " << pid << " gathers descriptors: " << descriptors.growth;
   }
