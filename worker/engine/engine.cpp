@@ -155,7 +155,7 @@ struct Engine::Impl {
     return {};
   }
 
-  Result<Tensors> run(const Tensors& inputs, Context& context) {
+  Result<Tensors> run(const Tensors& inputs, Context& context) try {
     std::vector<TensorSpec> specs;
     std::vector<TensorView> src, dst;
     SHOAL_RETURN_IF_ERROR(order_inputs(inputs, specs, src));
@@ -171,6 +171,8 @@ struct Engine::Impl {
     if (const Status ran = (*program)->run(context, src, dst); !ran.ok())
       return ran.with_context(format("model '{}'", info.name));
     return outputs;
+  } catch (const std::bad_alloc&) {
+    return internal_error("model '{}': out of memory", info.name);
   }
 
   void serve() {
@@ -218,6 +220,7 @@ Result<Engine> Engine::load(const std::string& path, EngineOptions options) {
     impl->info.version = files.version;
     impl->info.preprocess = source.config.preprocess;
   }
+  source.config.max_batch = 1;  // nobody joins requests here
   if (!options.device.empty()) source.config.device = options.device;
   if (!options.precision.empty()) source.config.precision = options.precision;
   if (options.threads > 0) source.config.threads = options.threads;

@@ -4,6 +4,7 @@
 
 #include "shm/base/errors.hpp"
 #include "shm/tensor/spec.hpp"
+#include "worker/exec/padding.hpp"
 
 namespace shoal::worker {
 namespace {
@@ -19,10 +20,7 @@ class IdentityProgram final : public Program {
   Status run(Context& context, std::span<const TensorView> src, std::span<TensorView> dst) const override {
     if (src.size() != 1 || dst.size() != 1) return invalid_argument("builtin:identity takes one input and one output");
     SHOAL_RETURN_IF_ERROR(check_matches(inputs_[0], src[0].dtype, src[0].shape));
-    if (Progress* progress = context.progress) {
-      progress->step_name.store("Identity 'data_output'", std::memory_order_relaxed);
-      if (progress->step_counter) progress->step_counter->fetch_add(1, std::memory_order_relaxed);
-    }
+    if (context.progress && !context.progress->enter_step("Identity 'data_output'")) return cancelled("told to end");
     std::memcpy(dst[0].data, src[0].data, src[0].size_bytes());
     if (context.progress) context.progress->step_name.store(nullptr, std::memory_order_relaxed);
     return {};
@@ -30,6 +28,8 @@ class IdentityProgram final : public Program {
 };
 
 }  // namespace
+
+IdentityModel::IdentityModel(int max_batch) : joined_sizes_(shoal::worker::joined_sizes(max_batch, {})) {}
 
 Result<std::shared_ptr<const Program>> IdentityModel::program(std::span<const TensorSpec> inputs) {
   if (inputs.size() != 1 || inputs[0].name != "data") return invalid_argument("builtin:identity has one input, 'data'");

@@ -53,7 +53,7 @@ Result<std::vector<TensorSpec>> describe_outputs(const Graph& graph, const Input
 }
 
 Result<LoadedModel> load_identity(const ModelSource& source) {
-  LoadedModel loaded{.model = std::make_unique<IdentityModel>()};
+  LoadedModel loaded{.model = std::make_unique<IdentityModel>(source.config.max_batch)};
   loaded.inputs = loaded.model->input_specs();
   for (const TensorSpec& given : source.config.inputs) {
     if (given.name != "data" || given.dtype != DType::kFloat32)
@@ -80,12 +80,18 @@ Result<LoadedModel> load_files(const ModelSource& source, UniqueFd packed) {
                        .precision = precision,
                        .tuning_budget = std::chrono::milliseconds(source.config.tuning_ms),
                        .buckets = source.config.buckets,
-                       .declared_inputs = loaded.inputs};
+                       .declared_inputs = loaded.inputs,
+                       .max_batch = source.config.max_batch};
   SHOAL_ASSIGN_OR_RETURN(loaded.model, Model::load(std::move(import.graph), std::move(options), std::move(packed)));
   if (const TuningInfo tuning = loaded.model->tuning(); !tuning.problem.empty())
     loaded.warnings.push_back(format("algorithms: {}", tuning.problem));
   loaded.model->enter_thread();
-  for (const auto& set : plan.input_sets) {
+  std::vector<std::vector<TensorSpec>> compiled = plan.input_sets;
+  for (const std::int64_t size : loaded.model->joined_sizes()) {
+    compiled.push_back(plan.input_sets.front());
+    for (TensorSpec& input : compiled.back()) input.shape[0] = size;
+  }
+  for (const auto& set : compiled) {
     SHOAL_ASSIGN_OR_RETURN(const auto program, loaded.model->program(set));
     loaded.arena_bytes = std::max<std::uint64_t>(loaded.arena_bytes, program->arena_bytes());
   }

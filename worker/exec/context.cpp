@@ -3,9 +3,8 @@
 #include <sys/mman.h>
 
 #include <algorithm>
-#include <cerrno>
+#include <new>
 
-#include "shm/base/errors.hpp"
 #include "shm/base/ranges.hpp"
 
 namespace shoal::worker {
@@ -25,9 +24,12 @@ void Arena::trim(std::size_t bytes) {
   used_bytes_ = kept;
 }
 
-Result<bool> Arena::reserve(std::size_t bytes) {
+void Arena::reserve(std::size_t bytes) {
   used_bytes_ = std::max(used_bytes_, bytes);
-  if (bytes <= size_bytes_) return false;
+  if (bytes <= size_bytes_) return;
+  if (data_ != nullptr) ::munmap(data_, size_bytes_);
+  data_ = nullptr;
+  size_bytes_ = used_bytes_ = 0;
   // Huge pages where they are filled whole, small ones for the rest: a huge page is charged whole, and a worker may cost no more
   // than its activations.
   const std::size_t rounded = align_up(bytes, 4096);
@@ -35,7 +37,7 @@ Result<bool> Arena::reserve(std::size_t bytes) {
   const bool huge = huge_bytes > 0;
   const std::size_t slack = huge ? kHugePage : 0;
   void* mapped = ::mmap(nullptr, rounded + slack, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (mapped == MAP_FAILED) return status_from_errno("map an activation arena", format("{} bytes", rounded), errno);
+  if (mapped == MAP_FAILED) throw std::bad_alloc();
   auto* first = static_cast<std::byte*>(mapped);
   auto* aligned = reinterpret_cast<std::byte*>(align_up(reinterpret_cast<std::uintptr_t>(first), huge ? kHugePage : 4096));
   if (aligned != first) ::munmap(first, static_cast<std::size_t>(aligned - first));
@@ -43,10 +45,9 @@ Result<bool> Arena::reserve(std::size_t bytes) {
     ::munmap(aligned + rounded, static_cast<std::size_t>(end - (aligned + rounded)));
   }
   if (huge) ::madvise(aligned, huge_bytes, MADV_HUGEPAGE);
-  if (data_ != nullptr) ::munmap(data_, size_bytes_);
   data_ = aligned;
   size_bytes_ = rounded;
-  return true;
+  used_bytes_ = bytes;
 }
 
 void Context::State::forget_expired() {

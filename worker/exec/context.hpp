@@ -20,9 +20,8 @@ class Arena {
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
   ~Arena();
-  /// At least that large; what was in it may be lost. True when the address changed.
-  ///   Errors  kInternal: no memory
-  Result<bool> reserve(std::size_t bytes);
+  /// At least that large; what was in it may be lost. Throws std::bad_alloc, and is empty then.
+  void reserve(std::size_t bytes);
   /// Gives memory beyond `bytes` back to the system; the addresses stay good.
   void trim(std::size_t bytes);
   std::byte* data() const { return data_; }

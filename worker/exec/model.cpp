@@ -53,6 +53,7 @@ class LoadedModel : public Model {
     }
     SHOAL_ASSIGN_OR_RETURN(padding_, Padding::make(options_.buckets, graph_, options_.declared_inputs, input_sets_.front()));
     pad_input_sets();
+    SHOAL_RETURN_IF_ERROR(add_joined_sets());
     SHOAL_RETURN_IF_ERROR(infer(graph_, input_sets_.front()));
     SHOAL_RETURN_IF_ERROR(fold_constants(graph_));
     const WeightIdentity identity{hash_graph(graph_),
@@ -95,6 +96,7 @@ class LoadedModel : public Model {
   }
 
   void enter_thread() const override { device_->enter_thread(); }
+  const std::vector<std::int64_t>& joined_sizes() const override { return joined_sizes_; }
   int packed_fd() const override { return weights_->fd(); }
   std::size_t packed_bytes() const override { return weights_->size_bytes(); }
   ProgramCounters program_counters() const override { return cache_.counters(); }
@@ -104,6 +106,19 @@ class LoadedModel : public Model {
   const std::vector<std::string>& ignored_inputs() const override { return ignored_inputs_; }
 
  private:
+  // No lane waits for the program of a batch, and all workers share it.
+  Status add_joined_sets() {
+    if (options_.max_batch <= 1) return {};
+    SHOAL_RETURN_IF_ERROR(check_joinable(graph_, options_.declared_inputs, input_sets_.front()));
+    joined_sizes_ = shoal::worker::joined_sizes(options_.max_batch, options_.buckets);
+    for (const std::int64_t size : joined_sizes_) {
+      InputSet set = input_sets_.front();
+      for (TensorSpec& input : set) input.shape[0] = size;
+      if (std::ranges::find(input_sets_, set) == input_sets_.end()) input_sets_.push_back(std::move(set));
+    }
+    return {};
+  }
+
   Result<InputSet> in_model_order(std::span<const TensorSpec> given) const {
     const auto is_named = [](const std::string& name) { return [&name](const auto& spec) { return spec.name == name; }; };
     InputSet set;
@@ -228,6 +243,7 @@ class LoadedModel : public Model {
   Choices choices_;
   TuningInfo tuning_;
   Padding padding_;
+  std::vector<std::int64_t> joined_sizes_;
   std::vector<TensorSpec> input_specs_;
   std::vector<std::string> output_names_, ignored_inputs_;
   std::shared_ptr<WeightStore> weights_;  ///< sealed once loaded

@@ -36,7 +36,8 @@ struct ModelOptions {
   std::chrono::milliseconds tuning_budget{0};
   std::filesystem::path cache_directory;         ///< of those records; empty: default_cache_directory(), and none without that
   std::vector<Buckets> buckets;                  ///< sizes that requests are padded to
-  std::vector<TensorSpec> declared_inputs = {};  ///< for `buckets`: the model's order, -1 where any size is taken
+  std::vector<TensorSpec> declared_inputs = {};  ///< for `buckets` and `max_batch`: the model's order, -1 where any size is taken
+  int max_batch = 1;                             ///< rows that requests may be joined to; the programs are compiled at load
   bool fuse = true;                              ///< false: every node by itself, to find which fused form errs
 };
 
@@ -74,6 +75,8 @@ class Model {
   virtual Result<std::shared_ptr<const Program>> program(std::span<const TensorSpec> inputs) = 0;
   /// The same without compiling: null when the program must be compiled first.
   virtual Result<std::shared_ptr<const Program>> find_program(std::span<const TensorSpec> inputs) { return program(inputs); }
+  /// Sizes of the batches that requests are joined to, ascending; none: each runs alone.
+  virtual const std::vector<std::int64_t>& joined_sizes() const = 0;
   /// Once per thread that runs or compiles: sets the thread's width.
   virtual void enter_thread() const = 0;
   virtual int packed_fd() const = 0;  ///< borrowed; -1 when the model has no constants

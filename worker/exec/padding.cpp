@@ -112,7 +112,8 @@ class RowRule {
 constexpr std::int64_t kPrimeBatch = 10007;
 
 // `inputs`: of sizes that the model takes; only the batch is changed.
-Status check_rows_stay_apart(Graph graph, std::vector<TensorSpec> inputs, const std::vector<std::size_t>& batched_inputs) {
+Status check_rows_stay_apart(const char* key, Graph graph, std::vector<TensorSpec> inputs,
+                             const std::vector<std::size_t>& batched_inputs) {
   std::vector<bool> has_rows(graph.values.size());
   for (const std::size_t i : batched_inputs) {
     inputs[i].shape[0] = kPrimeBatch;
@@ -133,11 +134,12 @@ Status check_rows_stay_apart(Graph graph, std::vector<TensorSpec> inputs, const 
       if (!follows && node.op->name != "BatchNorm") keeps_rows = false;
     }
     if (!keeps_rows)
-      return unimplemented("'buckets': {} may mix the rows of a batch, so a padded one could change the answer", describe(node));
+      return unimplemented("'{}': {} may mix the rows of a batch, so an answer could depend on the rows beside it", key,
+                           describe(node));
   }
   for (const GraphOutput& output : graph.outputs) {
     if (!has_rows[static_cast<std::size_t>(output.value)])
-      return unimplemented("'buckets': output '{}' does not follow the batch", output.name);
+      return unimplemented("'{}': output '{}' does not follow the batch", key, output.name);
   }
   return {};
 }
@@ -174,6 +176,32 @@ Status check_crop(const Buckets& buckets, const Graph& graph, std::vector<Tensor
 
 }  // namespace
 
+std::vector<std::int64_t> joined_sizes(int max_batch, const std::vector<Buckets>& buckets) {
+  std::vector<std::int64_t> offered, sizes;
+  for (const Buckets& each : buckets) {
+    if (each.input.empty()) offered = each.sizes;
+  }
+  if (offered.empty()) {
+    for (std::int64_t size = 2; size < max_batch; size *= 2) offered.push_back(size);
+  }
+  offered.push_back(max_batch);
+  for (const std::int64_t size : offered) {
+    if (size > 1 && (sizes.empty() || (size > sizes.back() && sizes.back() < max_batch))) sizes.push_back(size);
+  }
+  return max_batch > 1 ? sizes : std::vector<std::int64_t>();
+}
+
+Status check_joinable(const Graph& graph, const std::vector<TensorSpec>& declared, const std::vector<TensorSpec>& concrete) {
+  std::vector<std::size_t> all;
+  for (const TensorSpec& input : declared) {
+    if (input.shape.rank() == 0 || input.shape[0] >= 0)
+      return invalid_argument("'max_batch': input '{}' is {}: requests are joined along a first dimension of -1", input.name,
+                              input.shape.to_string());
+    all.push_back(all.size());
+  }
+  return check_rows_stay_apart("max_batch", graph, concrete, all);
+}
+
 Result<Padding> Padding::make(std::vector<Buckets> buckets, const Graph& graph, const std::vector<TensorSpec>& inputs,
                               const std::vector<TensorSpec>& some_sizes) {
   Padding padding;
@@ -198,7 +226,7 @@ Result<Padding> Padding::make(std::vector<Buckets> buckets, const Graph& graph, 
       if (std::ranges::none_of(graph.outputs, has_name))
         return invalid_argument("'buckets': 'crop' names an output '{}' that the model does not have", name);
     }
-    if (is_batch) SHOAL_RETURN_IF_ERROR(check_rows_stay_apart(graph, some_sizes, rule.inputs));
+    if (is_batch) SHOAL_RETURN_IF_ERROR(check_rows_stay_apart("buckets", graph, some_sizes, rule.inputs));
     if (!is_batch) SHOAL_RETURN_IF_ERROR(check_crop(each, graph, some_sizes, rule.inputs));
     rule.buckets = std::move(each);
     padding.rules_.push_back(std::move(rule));

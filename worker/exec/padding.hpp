@@ -11,6 +11,17 @@
 
 namespace shoal::worker {
 
+/// Sizes of the batches that joined requests run in, ascending: those of `buckets` for the batch, else powers of two, up to the
+/// first that holds `max_batch` rows; `max_batch` itself where none does. None for 1.
+std::vector<std::int64_t> joined_sizes(int max_batch, const std::vector<Buckets>& buckets);
+
+/// May requests be joined to one batch?
+///   declared  the inputs as the configuration has them, the model's order
+///   concrete  some sizes of theirs
+///   Errors    kInvalidArgument: an input whose first dimension is not open; kUnimplemented: a node that may mix the rows of a
+///             batch, named
+Status check_joinable(const Graph& graph, const std::vector<TensorSpec>& declared, const std::vector<TensorSpec>& concrete);
+
 /// The batch is padded only where that is exactly right: every node on the way from the inputs to the outputs computes each row
 /// of dimension 0 from the same row, so that rows of zeros change no other. Other dimensions are padded on the user's word.
 ///   Threads  immutable once made

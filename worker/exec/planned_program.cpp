@@ -168,10 +168,10 @@ void PlannedProgram::bind_steps(Binding& binding) const {
   for (std::size_t step = 0; step < plan_.steps.size(); ++step) rebind_step(binding, step);
 }
 
-Result<Binding*> PlannedProgram::binding_in(Context::State& state) const {
+Binding* PlannedProgram::binding_in(Context::State& state) const {
   const auto is_expired = [](const Binding& binding) { return binding.program_alive.expired(); };
   if (std::ranges::any_of(state.bindings, is_expired)) state.forget_expired();
-  SHOAL_RETURN_IF_ERROR(state.arena.reserve(arena_bytes_).status());
+  state.arena.reserve(arena_bytes_);
   const auto found =
       std::find_if(state.bindings.begin(), state.bindings.end(), [&](const Binding& b) { return b.program_id == id_; });
   if (found != state.bindings.end()) {
@@ -179,7 +179,8 @@ Result<Binding*> PlannedProgram::binding_in(Context::State& state) const {
     return &state.bindings.front();
   }
   if (state.bindings.size() >= Context::State::kMaxBindings) state.bindings.pop_back();
-  Binding& binding = state.bindings.emplace_front();
+  std::list<Binding> fresh(1);  // apart, until it is whole: an allocation may fail
+  Binding& binding = fresh.front();
   binding.program_id = id_;
   binding.program_alive = alive_;
   binding.arena_bytes = arena_bytes_;
@@ -193,6 +194,7 @@ Result<Binding*> PlannedProgram::binding_in(Context::State& state) const {
     most_operands = std::max(most_operands, step->operands().size());
   }
   binding.operands.resize(most_operands);
+  state.bindings.splice(state.bindings.begin(), fresh);
   return &binding;
 }
 
@@ -219,9 +221,9 @@ Status PlannedProgram::run_steps(Context& context, Binding& binding) const {
   const bool is_timed = context.step_times.size() == plan_.steps.size();
   Status status;
   for (std::size_t step = 0; step < plan_.steps.size() && status.ok(); ++step) {
-    if (Progress* progress = context.progress) {
-      progress->step_name.store(plan_.steps[step]->name().c_str(), std::memory_order_relaxed);
-      if (progress->step_counter != nullptr) progress->step_counter->fetch_add(1, std::memory_order_relaxed);
+    if (context.progress != nullptr && !context.progress->enter_step(plan_.steps[step]->name().c_str())) {
+      status = cancelled("told to end after {} of {} steps", step, plan_.steps.size());
+      break;
     }
     const std::uint64_t start_ns = is_timed ? context.state->step_clock() : 0;
     status = binding.steps[step]->run();
@@ -263,12 +265,17 @@ Status PlannedProgram::run(Context& context, std::span<const TensorView> src, st
 }
 
 Status PlannedProgram::run_within(Context& context, std::span<const TensorView> src, std::span<TensorView> dst) const {
-  SHOAL_ASSIGN_OR_RETURN(Binding * binding, binding_in(*context.state));
-  if (binding->arena != context.state->arena.data() || binding->addresses.empty()) {
-    binding->arena = context.state->arena.data();
-    bind_steps(*binding);
+  Binding* const binding = binding_in(*context.state);
+  try {
+    if (binding->arena != context.state->arena.data() || binding->addresses.empty()) {
+      binding->arena = context.state->arena.data();
+      bind_steps(*binding);
+    }
+    bind_tensors(*binding, src, dst);
+  } catch (const std::bad_alloc&) {
+    context.state->bindings.pop_front();  // half of its steps have other addresses than it says
+    throw;
   }
-  bind_tensors(*binding, src, dst);
   for (std::size_t i = 0; i < src.size(); ++i) {
     if (binding->inputs[i] != src[i].data) fill_up(src[i], {src[i].dtype, inputs_[i].shape, binding->inputs[i]});
   }

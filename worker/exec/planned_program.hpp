@@ -27,7 +27,7 @@ class PlannedProgram : public Program {
 
  private:
   void lay_out();
-  Result<Binding*> binding_in(Context::State& state) const;
+  Binding* binding_in(Context::State& state) const;
   void bind_steps(Binding& binding) const;
   std::byte* address_of(const Buffer& buffer, const Binding& binding) const;
   void bind_tensors(Binding& binding, std::span<const TensorView> src, std::span<const TensorView> dst) const;

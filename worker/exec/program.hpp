@@ -14,10 +14,29 @@
 
 namespace shoal::worker {
 
-/// Where a run tells the outside how far it is; both words may be read by a signal handler or another process.
+/// Asked before each step of a run, by the thread that runs.
+class StopCondition {
+ public:
+  virtual bool should_stop() = 0;
+
+ protected:
+  ~StopCondition() = default;
+};
+
+/// Where a run tells the outside how far it is, and asks whether to go on. Both atomic words may be read by a signal handler or
+/// another process.
 struct Progress {
   std::atomic<std::uint64_t>* step_counter = nullptr;  ///< incremented before each step
   std::atomic<const char*> step_name{nullptr};         ///< "Convolution 'conv1'" while it runs; static for the Program's life
+  StopCondition* stop = nullptr;                       ///< borrowed; null: nobody stops a run
+
+  /// Before each step. False: the run ends here, with kCancelled.
+  bool enter_step(const char* name) {
+    if (stop != nullptr && stop->should_stop()) return false;
+    step_name.store(name, std::memory_order_relaxed);
+    if (step_counter != nullptr) step_counter->fetch_add(1, std::memory_order_relaxed);
+    return true;
+  }
 };
 
 /// One step of a Program, for profiles.
@@ -58,7 +77,8 @@ class Program {
 
   /// Runs once. No lock and no allocation of ours after the Context's first run of this Program.
   ///   src, dst  as inputs() and outputs() say, row-major, 64-byte aligned for zero copy, else copied
-  ///   Errors    kInvalidArgument (number, dtype, shape)
+  ///   Errors    kInvalidArgument (number, dtype, shape); kCancelled (context.progress->stop said so between two steps: dst holds
+  ///             anything). Throws std::bad_alloc; the Context is good for other runs then.
   virtual Status run(Context& context, std::span<const TensorView> src, std::span<TensorView> dst) const = 0;
 
  protected:

@@ -1,5 +1,9 @@
 #include "worker/exec/program_cache.hpp"
 
+#include <exception>
+
+#include "shm/base/errors.hpp"
+
 namespace shoal::worker {
 
 void ProgramCache::pin(const std::string& key, ProgramPointer program) {
@@ -34,7 +38,13 @@ Result<ProgramCache::ProgramPointer> ProgramCache::get(const std::string& key, c
     entries_.emplace(key, entry);
     ++counters_.compiling;
   }
-  auto program = compile();
+  Result<ProgramPointer> program = Status(internal_error("its compilation threw an exception"));
+  std::exception_ptr thrown;
+  try {
+    program = compile();
+  } catch (...) {
+    thrown = std::current_exception();
+  }
   MutexLock lock(mutex_);
   entry->compiling = false;
   --counters_.compiling;
@@ -46,6 +56,7 @@ Result<ProgramCache::ProgramPointer> ProgramCache::get(const std::string& key, c
     entries_.erase(key);
   }
   compiled_.notify_all();
+  if (thrown) std::rethrow_exception(thrown);
   return program;
 }
 

@@ -39,7 +39,7 @@ class ProgramCache {
   /// The program if it is here; null when it is not, or is being compiled. Never waits for a compilation.
   ProgramPointer find(const std::string& key) SHOAL_EXCLUDES(mutex_);
   /// The program, or the outcome of `compile`, which runs without the lock. A failure is told to all who waited and not
-  /// remembered.
+  /// remembered. Throws what `compile` throws; others who waited get a Status.
   Result<ProgramPointer> get(const std::string& key, const Compile& compile) SHOAL_EXCLUDES(mutex_);
 
   ProgramCounters counters() const SHOAL_EXCLUDES(mutex_);

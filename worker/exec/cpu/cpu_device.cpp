@@ -29,9 +29,8 @@ class CpuDevice : public Device {
     const cpu::PrimitiveSharing sharing;
     return cpu::Compiler(graph, weights, options_, choices).compile();
   } catch (const dnnl::error& error) {
+    if (error.status == dnnl_out_of_memory) throw std::bad_alloc();
     return internal_error("compile for the cpu: oneDNN says: {} (status {})", error.what(), static_cast<int>(error.status));
-  } catch (const std::bad_alloc&) {
-    return internal_error("compile for the cpu: no memory");
   }
 
   std::vector<Choices> variants() const override {

@@ -1,6 +1,7 @@
 #include "worker/exec/cpu/onednn_step.hpp"
 
 #include <algorithm>
+#include <new>
 #include <numeric>
 
 #include "shm/base/errors.hpp"
@@ -32,6 +33,7 @@ class BoundOneDnnStep : public BoundStep {
     const auto status =
         dnnl_primitive_execute(primitive_.get(), stream().get(), static_cast<int>(execute_.size()), execute_.data());
     if (status == dnnl_success) return {};
+    if (status == dnnl_out_of_memory) throw std::bad_alloc();
     return internal_error("{}: oneDNN failed to execute it, status {}", name_, static_cast<int>(status));
   }
 

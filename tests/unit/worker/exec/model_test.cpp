@@ -117,6 +117,32 @@ TEST(Context, CountsStepsAndForgetsTheNameAfterwards) {
   EXPECT_EQ(progress.step_name, nullptr);
 }
 
+TEST(Context, ARunEndsBetweenTwoStepsWhenItIsToldTo) {
+  struct AfterTheFirst final : StopCondition {
+    bool should_stop() override { return ++asked > 1; }
+    int asked = 0;
+  } stop;
+  const auto model = load(two_inputs(), kTwo, "cpu-reference");
+  const auto program = *model->program(kTwo);
+  ASSERT_GT(program->step_count(), 1u);
+  std::atomic<std::uint64_t> steps{0};
+  Progress progress;
+  progress.step_counter = &steps;
+  progress.stop = &stop;
+  Context context;
+  context.progress = &progress;
+  std::vector<Tensor> tensors;
+  std::vector<TensorView> src, dst;
+  const auto make = [&](const TensorSpec& each) {
+    return tensors.emplace_back(Tensor::create(each.dtype, each.shape).value()).view();
+  };
+  for (const TensorSpec& each : program->inputs()) src.push_back(make(each));
+  for (const TensorSpec& each : program->outputs()) dst.push_back(make(each));
+  EXPECT_EQ(program->run(context, src, dst).code(), StatusCode::kCancelled);
+  EXPECT_EQ(steps, 1u);
+  EXPECT_EQ(progress.step_name, nullptr);
+}
+
 TEST(Program, TellsWhatItsStepsMoveAndCompute) {
   GraphBuilder b;
   b.output(b.activation(b.conv(b.input("data"), 3, 16, 3)));

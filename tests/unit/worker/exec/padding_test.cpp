@@ -166,6 +166,16 @@ TEST(Padding, CutsOtherDimensionsBackWhereTheUserSaysSo) {
   EXPECT_EQ(model->program_counters().programs, 0u);
 }
 
+TEST(JoinedSizes, ArePowersOfTwoOrTheBucketsUpToTheFirstThatHoldsAll) {
+  using Sizes = std::vector<std::int64_t>;
+  EXPECT_EQ(joined_sizes(1, {{.sizes = {1, 4}}}), Sizes{});
+  EXPECT_EQ(joined_sizes(8, {}), (Sizes{2, 4, 8}));
+  EXPECT_EQ(joined_sizes(6, {}), (Sizes{2, 4, 6}));
+  EXPECT_EQ(joined_sizes(6, {{.sizes = {1, 3, 8, 16}}}), (Sizes{3, 8}));
+  EXPECT_EQ(joined_sizes(16, {{.sizes = {1, 4}}}), (Sizes{4, 16}));
+  EXPECT_EQ(joined_sizes(4, {{.input = "data", .dim = 2, .sizes = {7}}}), (Sizes{2, 4}));  // of no batch
+}
+
 TEST(Padding, NamesInputsAndOutputsTheModelDoesNotHave) {
   const auto message = [](Buckets buckets) {
     return Padding::make({std::move(buckets)}, classifier(), kOpen, kOne).status().message();

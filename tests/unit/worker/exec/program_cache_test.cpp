@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <latch>
+#include <new>
 #include <thread>
 
 #include "shm/base/errors.hpp"
@@ -39,6 +40,15 @@ TEST(ProgramCache, StaysWithinItsBudgetAndForgetsTheLeastRecentlyUsed) {
   EXPECT_EQ(compiled, 0);
   ASSERT_TRUE(cache.get("b", counting).ok());
   EXPECT_EQ(compiled, 1);
+}
+
+TEST(ProgramCache, ACompilationThatThrowsIsForgottenLikeOneThatFails) {
+  ProgramCache cache(25'000);
+  const auto without_memory = []() -> Result<std::shared_ptr<const Program>> { throw std::bad_alloc(); };
+  EXPECT_THROW((void)cache.get("a", without_memory), std::bad_alloc);
+  EXPECT_EQ(cache.counters().failed, 1U);
+  EXPECT_EQ(cache.counters().compiling, 0U);
+  EXPECT_TRUE(cache.get("a", compiles(100)).ok());
 }
 
 TEST(ProgramCache, KeepsConfiguredProgramsWhateverComes) {
