@@ -10,10 +10,13 @@
 namespace shoal::worker {
 
 /// Takes SEGV, BUS, ILL, FPE, ABRT, SYS and TRAP for the whole process: the handler fills the crash record of the faulting
-/// thread's lane, or that of `first_line` when the thread is no lane, and lets the signal end the process as it would have. Of SIGSYS
-/// the operator's text also names the system call.
+/// thread's lane, or that of `first_line` when the thread is no lane, and lets the signal end the process as it would have. The
+/// record's stack has a line per frame, "module+0x12f0", innermost first; before them what nobody caught, if it was an exception.
+/// Code that is loaded later or generated has no module there. Of SIGSYS the operator's text also names the system call.
 ///   first_line   of the status page, for the life of the process
 void install_crash_handler(wire::LaneLine* first_line);
+/// Ends the process with a record whose cause is kOutOfMemory: for those who can answer nobody any more.
+[[noreturn]] void abort_out_of_memory();
 
 /// Makes the calling thread a lane's in the handler's eyes and gives it an alternate stack, so that a stack overflow leaves
 /// evidence, too. One thread per lane serves it; the one that compiles acts for the lane whose request it compiles for.

@@ -1,14 +1,19 @@
 #include "worker/serve/crash_handler.hpp"
 
+#include <dlfcn.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstdlib>
+#include <filesystem>
 #include <functional>
 #include <new>
+#include <sstream>
+#include <stdexcept>
 #include <thread>
 
 namespace shoal::worker {
@@ -109,6 +114,83 @@ TEST_F(CrashHandler, AThreadThatIsNoLaneWritesToTheFirstLine) {
   EXPECT_EQ(lines_[0].crash.on_lane, 0u);
   EXPECT_EQ(lines_[0].crash.request_id, 0u);
 }
+
+[[gnu::noinline]] void fault_here() { *reinterpret_cast<volatile int*>(8) = 1; }
+[[gnu::noinline]] void call_it() {
+  fault_here();
+  std::atomic_signal_fence(std::memory_order_seq_cst);  // so that it is a call, and no jump
+}
+
+std::uintptr_t offset_of(void (*function)()) {
+  Dl_info info{};
+  EXPECT_NE(::dladdr(reinterpret_cast<void*>(function), &info), 0);
+  return reinterpret_cast<std::uintptr_t>(function) - reinterpret_cast<std::uintptr_t>(info.dli_fbase);
+}
+
+TEST_F(CrashHandler, TheStackNamesModulesAndOffsetsInnermostFirst) {
+  run(call_it);
+  std::istringstream stack(lines_[1].crash.stack);
+  const std::string module = std::filesystem::read_symlink("/proc/self/exe").filename().string().substr(0, 47) + "+0x";
+  for (void (*const function)() : {fault_here, call_it}) {
+    std::string line;
+    ASSERT_TRUE(std::getline(stack, line)) << lines_[1].crash.stack;
+    ASSERT_EQ(line.substr(0, module.size()), module) << lines_[1].crash.stack;
+    const std::uintptr_t offset = std::stoull(line.substr(module.size()), nullptr, 16);
+    EXPECT_GE(offset, offset_of(function));
+    EXPECT_LT(offset, offset_of(function) + 200);
+  }
+}
+
+TEST_F(CrashHandler, AnExceptionThatNobodyCatchesIsNamed) {
+  const int status = run([] { std::thread([] { throw std::runtime_error("lost"); }).join(); });
+  EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
+  const wire::CrashRecord& crash = lines_[0].crash;
+  EXPECT_EQ(crash.on_lane, 0u);
+  EXPECT_EQ(crash.cause, static_cast<std::uint32_t>(wire::CrashCause::kException));
+  EXPECT_EQ(std::string(crash.stack).substr(0, 33), "uncaught std::runtime_error: lost") << crash.stack;
+}
+
+[[gnu::noinline]] void fail_to_allocate() { throw std::bad_alloc(); }
+
+TEST_F(CrashHandler, OneOfAnAllocationIsOutOfMemory) {
+  run([]() noexcept { fail_to_allocate(); });
+  EXPECT_EQ(lines_[1].crash.valid, 1u);
+  EXPECT_EQ(lines_[1].crash.cause, static_cast<std::uint32_t>(wire::CrashCause::kOutOfMemory));
+}
+
+TEST_F(CrashHandler, AFaultIsNotOutOfMemoryUnlessThereIsNone) {
+  run(fault_here);
+  EXPECT_EQ(lines_[1].crash.cause, static_cast<std::uint32_t>(wire::CrashCause::kSignal));
+  lines_[1].crash.cause = 99;
+  run([] {
+    const rlimit nothing{1, 1};
+    ::setrlimit(RLIMIT_DATA, &nothing);
+    fault_here();  // what a malloc() that nobody checked leads to
+  });
+  EXPECT_EQ(lines_[1].crash.cause, static_cast<std::uint32_t>(wire::CrashCause::kOutOfMemory));
+}
+
+TEST_F(CrashHandler, ALaneCanSayThatItsMemoryIsSpent) {
+  const int status = run(abort_out_of_memory);
+  EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
+  EXPECT_EQ(lines_[1].crash.cause, static_cast<std::uint32_t>(wire::CrashCause::kOutOfMemory));
+}
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+// What called this, as a loop that runs on does it; far above lie the thread's own variables.
+[[gnu::noinline]] void spoil_stack() {
+  volatile char here = 0;
+  for (volatile char* at = &here; at < &here + 200; ++at) *at = 'A';
+  fault_here();
+}
+
+TEST_F(CrashHandler, AStackThatIsSpoiledCostsItsLinesAndNothingElse) {
+  const int status = run(spoil_stack);
+  EXPECT_TRUE(WIFSIGNALED(status));
+  EXPECT_EQ(lines_[1].crash.valid, 1u);
+  EXPECT_EQ(lines_[1].crash.request_id, 42u);
+}
+#endif
 
 }  // namespace
 }  // namespace shoal::worker
