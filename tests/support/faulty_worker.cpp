@@ -4,10 +4,16 @@
 //   _fault_kill          sends its process SIGKILL then: a death without evidence
 //   _fault_hang          stands still for ever then
 //   _fault_overflow      overflows its stack then
-//   _fault_spin          burns `scalar` milliseconds of processor time
 //   _fault_exec          executes /bin/true then
 //   _fault_open          opens /tmp for a file to be written then
 //   _fault_socket        makes an internet socket then
+//   _fault_sleep         sleeps then, as many milliseconds as the second element says
+//   _fault_exit          ends the process then, with the second element as exit code
+//   _fault_throw         then throws an exception on another thread, which nobody catches
+//   _fault_page          then writes garbage over the worker's status page, and goes on
+//   _fault_leak          leaks `scalar` MiB in every run
+//   _fault_slow          sleeps `scalar` milliseconds in every run: a chain of them is a run of many short steps
+//   _fault_spin          burns `scalar` milliseconds of processor time in every run
 //   _fault_write_weight  writes to its second input, a weight, when the first element of its first equals `scalar`
 // The output of each is its (first) input.
 #include <fcntl.h>
@@ -15,8 +21,14 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <chrono>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
+#include <stdexcept>
+#include <string>
+#include <thread>
 
 #include "shm/base/clock.hpp"
 #include "shm/base/errors.hpp"
@@ -63,6 +75,49 @@ Status fault_hang(const Node& node, std::span<const TensorView> src, std::span<T
 
 Status fault_overflow(const Node& node, std::span<const TensorView> src, std::span<TensorView> dst) {
   if (is_triggered(node, src[0]) && dig(nullptr, 1 << 20) == 1) return {};
+  return copy(src[0], dst[0]);
+}
+
+// What the second element of the input asks for.
+double amount_of(const TensorView& src) { return src.element_count() > 1 ? static_cast<double>(src.values<float>()[1]) : 0; }
+
+void sleep_ms(double ms) { std::this_thread::sleep_for(std::chrono::duration<double, std::milli>(ms)); }
+
+Status fault_sleep(const Node& node, std::span<const TensorView> src, std::span<TensorView> dst) {
+  if (is_triggered(node, src[0])) sleep_ms(amount_of(src[0]));
+  return copy(src[0], dst[0]);
+}
+
+Status fault_exit(const Node& node, std::span<const TensorView> src, std::span<TensorView> dst) {
+  if (is_triggered(node, src[0])) ::_exit(static_cast<int>(amount_of(src[0])));
+  return copy(src[0], dst[0]);
+}
+
+Status fault_throw(const Node& node, std::span<const TensorView> src, std::span<TensorView> dst) {
+  if (is_triggered(node, src[0])) std::thread([] { throw std::runtime_error("a fault on demand"); }).join();
+  return copy(src[0], dst[0]);
+}
+
+Status fault_page(const Node& node, std::span<const TensorView> src, std::span<TensorView> dst) {
+  std::ifstream maps("/proc/self/maps");
+  for (std::string line; is_triggered(node, src[0]) && std::getline(maps, line);) {
+    std::uintptr_t begin = 0, end = 0;
+    if (line.find("shoal:status") == std::string::npos || std::sscanf(line.c_str(), "%lx-%lx", &begin, &end) != 2) continue;
+    for (auto* word = reinterpret_cast<volatile std::uint32_t*>(begin); word < reinterpret_cast<std::uint32_t*>(end); ++word)
+      *word = 0x9e3779b9u * static_cast<std::uint32_t>(reinterpret_cast<std::uintptr_t>(word));
+  }
+  return copy(src[0], dst[0]);
+}
+
+Status fault_leak(const Node& node, std::span<const TensorView> src, std::span<TensorView> dst) {
+  const auto bytes = static_cast<std::size_t>(scalar_of(node) * (1 << 20));
+  char* leaked = new char[bytes];
+  for (std::size_t i = 0; i < bytes; i += 4096) static_cast<volatile char*>(leaked)[i] = 1;
+  return copy(src[0], dst[0]);
+}
+
+Status fault_slow(const Node& node, std::span<const TensorView> src, std::span<TensorView> dst) {
+  sleep_ms(scalar_of(node));
   return copy(src[0], dst[0]);
 }
 
@@ -123,6 +178,12 @@ int main(int argc, char** argv) {
   add_operator("_fault_kill", 1, fault_kill);
   add_operator("_fault_hang", 1, fault_hang);
   add_operator("_fault_overflow", 1, fault_overflow);
+  add_operator("_fault_sleep", 1, fault_sleep);
+  add_operator("_fault_exit", 1, fault_exit);
+  add_operator("_fault_throw", 1, fault_throw);
+  add_operator("_fault_page", 1, fault_page);
+  add_operator("_fault_leak", 1, fault_leak);
+  add_operator("_fault_slow", 1, fault_slow);
   add_operator("_fault_spin", 1, fault_spin);
   add_operator("_fault_exec", 1, fault_exec);
   add_operator("_fault_open", 1, fault_open);
