@@ -44,6 +44,7 @@ HOMES = {
     r"opencv2/": "client/vision",
     r"zlib\.h$": "worker/import",
     r"seccomp\.h$": "worker/serve",
+    r"xxhash\.h$": "worker/serve",
 }
 INCLUDE = re.compile(r'^\s*#\s*include\s+(["<])([^">]+)[">]')
 

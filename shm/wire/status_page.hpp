@@ -16,8 +16,8 @@ enum class CrashCause : std::uint32_t {
   kException = 2,    // one that nobody caught
 };
 
-// What a lane's signal handler leaves behind. `valid` is stored last (release; pairs with the reader's acquire after the pidfd
-// reported).
+// What a lane's signal handler leaves behind. `valid` is stored after all numbers (release; pairs with the reader's acquire after
+// the pidfd reported) and before the texts: what they are made of may be spoiled, and the process end right there.
 struct CrashRecord {
   std::atomic<std::uint64_t> valid;       // 1 = complete
   std::atomic<std::uint64_t> request_id;  // running on the faulting lane; 0 = none
@@ -29,9 +29,13 @@ struct CrashRecord {
   std::atomic<std::uint32_t> cause;      // CrashCause
   std::uint32_t reserved;
   char operator_name[128];  // "Convolution 'conv1'", NUL-terminated
-  char stack[1872];         // a line per frame, innermost first: "shoal-worker+0x12f0"; NUL-terminated
+  char stack[1872];         // the exception that nobody caught, if any; then a line per frame, innermost first:
+                            // "shoal-worker+0x12f0" (addr2line -e finds it), or an address without a module; NUL-terminated
 };
 static_assert(sizeof(CrashRecord) == 2048 && std::is_standard_layout_v<CrashRecord>);
+
+// What a line names while its lane answers a probe; no request_id of the ledger.
+inline constexpr std::uint64_t kProbeRequest = ~std::uint64_t{0};
 
 // 8-byte atomics, relaxed: racy by design. The supervisor believes only request ids that it leased to this lane.
 struct alignas(64) LaneLine {
@@ -85,18 +89,20 @@ enum class FlightKind : std::uint16_t {
 
 inline constexpr std::uint16_t kNoLane = 0xffff;  // the control thread, or the one that compiles
 
-// One event. `sequence` is stored last (release): an event whose sequence is not its place in the ring plus a multiple of the
-// ring's size is being written, or was when the worker died.
+// One event. Who writes it takes the place by storing kFlightBeingWritten in `sequence`, and stores the event's number there last
+// (release). A writer who finds the place taken, or a later event in it, leaves his out: he was overtaken by a whole turn.
 struct FlightEvent {
-  std::atomic<std::uint64_t> sequence;  // 1 for the first ever; 0 = never written
-  std::atomic<std::uint64_t> time_ns;   // CLOCK_MONOTONIC
-  std::atomic<std::uint64_t> request;   // request_id; 0 = none
-  std::atomic<std::uint32_t> what;      // FlightKind | lane << 16
-  std::atomic<std::uint32_t> value;     // by kind
+  std::atomic<std::uint64_t>
+      sequence;                        // 1 for the first ever; 0 = never written; event n stands in place (n - 1) % kFlightEvents
+  std::atomic<std::uint64_t> time_ns;  // CLOCK_MONOTONIC
+  std::atomic<std::uint64_t> request;  // request_id; 0 = none
+  std::atomic<std::uint32_t> what;     // FlightKind | lane << 16
+  std::atomic<std::uint32_t> value;    // by kind
 };
 static_assert(sizeof(FlightEvent) == 32 && std::is_standard_layout_v<FlightEvent>);
 
 inline constexpr std::size_t kFlightEvents = 4096;
+inline constexpr std::uint64_t kFlightBeingWritten = ~std::uint64_t{0};
 
 // Written by every thread of the worker: each takes a number, then fills that place.
 struct alignas(64) FlightRing {

@@ -7,8 +7,8 @@
 #include "shm/segment/segment.hpp"
 #include "shm/wire/messages.hpp"
 #include "tests/fuzz/packets.hpp"
+#include "tests/support/lane_parts.hpp"
 #include "worker/engine/identity_model.hpp"
-#include "worker/serve/request_runner.hpp"
 
 namespace shoal {
 namespace {
@@ -30,7 +30,7 @@ class Lane {
   Lane() {
     std::vector<UniqueFd> arenas;
     for (const char* label : {"input", "output"}) arenas.push_back(create_memfd(label, 4096).value());
-    SHOAL_CHECK(arenas_.attach(1, arenas).ok());
+    SHOAL_CHECK(parts_.arenas.attach(1, arenas).ok());
   }
 
   void answer(std::span<const Frame> message) {
@@ -46,13 +46,8 @@ class Lane {
 
  private:
   worker::IdentityModel model_;
-  worker::ServedModelView served_{"echo", model_, {{"data", DType::kFloat32, Shape{-1, -1}}}};
-  worker::ArenaRegistry arenas_;
-  worker::CancelledRequests cancelled_;
-  wire::LaneLine line_{};
-  wire::ProgramLine program_line_{};
-  worker::ProgramCompiler compiler_{model_, cancelled_, program_line_};
-  worker::RequestRunner runner_{served_, arenas_, cancelled_, compiler_, line_, -1};
+  test::LaneParts parts_{"echo", model_, {{"data", DType::kFloat32, Shape{-1, -1}}}};
+  worker::RequestRunner runner_{parts_.environment, 0, parts_.line, -1};
 };
 
 }  // namespace

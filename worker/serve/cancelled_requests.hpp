@@ -1,4 +1,4 @@
-// CancelledRequests: which requests a lane need not begin any more.
+// CancelledRequests: which requests a lane need not begin any more, or go on with.
 #pragma once
 
 #include <algorithm>
@@ -12,14 +12,22 @@ namespace shoal::worker {
 ///   Threads  one thread adds, any number ask
 class CancelledRequests {
  public:
-  void add(std::uint64_t request_id) { ids_[next_++ % ids_.size()].store(request_id, std::memory_order_relaxed); }
+  void add(std::uint64_t request_id) {
+    const std::uint64_t count = count_.load(std::memory_order_relaxed);
+    ids_[count % ids_.size()].store(request_id, std::memory_order_relaxed);
+    count_.store(count + 1, std::memory_order_release);  // pairs with count()'s acquire
+  }
+  /// Cancellations so far: as long as it stays, contains() answers as before.
+  std::uint64_t count() const { return count_.load(std::memory_order_acquire); }
   bool contains(std::uint64_t request_id) const {
-    return std::ranges::any_of(ids_, [&](const auto& id) { return id.load(std::memory_order_relaxed) == request_id; });
+    const auto known = static_cast<std::ptrdiff_t>(std::min<std::uint64_t>(count(), ids_.size()));
+    return std::any_of(ids_.begin(), ids_.begin() + known,
+                       [&](const auto& id) { return id.load(std::memory_order_relaxed) == request_id; });
   }
 
  private:
-  std::array<std::atomic<std::uint64_t>, 64> ids_{};  // 0 is no request
-  std::size_t next_ = 0;
+  std::array<std::atomic<std::uint64_t>, 256> ids_{};
+  std::atomic<std::uint64_t> count_{0};
 };
 
 }  // namespace shoal::worker

@@ -5,19 +5,39 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstring>
 
 #include "shm/base/check.hpp"
+#include "shm/base/clock.hpp"
+#include "shm/wire/control.hpp"
 #include "worker/serve/crash_handler.hpp"
+#include "worker/serve/probe.hpp"
 
 namespace shoal::worker {
 namespace {
 
+using std::chrono::steady_clock;
+
 constexpr std::chrono::milliseconds kFlushLimit{1000};
+// The members of a batch are sent in one go. One that is not there by now was not sent.
+constexpr std::chrono::milliseconds kMemberLimit{20};
+
+// All zeros where there is none.
+wire::RequestHeader header_of(const wire::Message& message) {
+  wire::RequestHeader header{};
+  if (!message.empty() && message[0].size() >= sizeof header) std::memcpy(&header, message[0].data(), sizeof header);
+  return header;
+}
 
 }  // namespace
 
-Lane::Lane(const LaneEnvironment& environment, wire::Dealer socket, wire::LaneLine& line)
-    : environment_(environment), socket_(std::move(socket)), line_(line), wake_fd_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+Lane::Lane(const LaneEnvironment& environment, std::uint16_t number, wire::Dealer socket, wire::LaneLine& line)
+    : environment_(environment),
+      number_(number),
+      socket_(std::move(socket)),
+      line_(line),
+      wake_fd_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      batch_(1) {
   SHOAL_CHECK(wake_fd_);
 }
 
@@ -25,33 +45,107 @@ void Lane::start() {
   thread_ = std::thread([this] { serve(); });
 }
 
+void Lane::probe(std::uint64_t number) {
+  probe_.store(number, std::memory_order_relaxed);
+  ::eventfd_write(wake_fd_.get(), 1);
+}
+
 void Lane::serve() {
   line_.thread_id.store(static_cast<std::uint64_t>(::gettid()), std::memory_order_relaxed);
-  RequestRunner runner(environment_.served, environment_.arenas, environment_.cancelled, environment_.compiler, line_,
-                       wake_fd_.get());
+  RequestRunner runner(environment_, number_, line_, wake_fd_.get());
   const CrashEvidence evidence(line_, runner.progress(), line_.running_request);
   environment_.served.model.enter_thread();
-  wire::Message message;
+  const RequestRunner::Send send = [this](Frames reply) { this->send(reply); };
   while (true) {
     // One of those parked, one of those that come, and so on: neither kind waits for all of the other.
-    const bool answered_parked = answer_parked(runner);
-    const auto received = socket_.receive(message);
-    if (!received.ok()) break;
-    if (*received) {
-      answer(runner, message);
-    } else if (!answered_parked && !wait_for_work()) {
-      break;
+    const bool answered_parked = answer_parked(runner) || answer_probe(runner);
+    std::size_t count = 0;
+    if (!receive_batch(count)) break;
+    const std::span<wire::Message> messages(batch_.data(), count);
+    if (count < 2 || !answer_joined(runner, messages, send)) {
+      for (wire::Message& message : messages) answer(runner, message);
     }
+    if (count == 0 && !answered_parked && !wait_for_work()) break;
   }
   socket_.close_after_flush(kFlushLimit);
 }
 
-void Lane::answer(RequestRunner& runner, wire::Message& message, std::shared_ptr<const PendingProgram> program) {
-  frames_.clear();
-  for (std::size_t i = 0; i < message.size(); ++i) frames_.push_back(message[i]);
-  const auto reply = runner.answer(frames_, std::move(program));
+// False when the socket is of no use any more.
+bool Lane::receive(wire::Message& message, bool& received) {
+  const auto got = socket_.receive(message);
+  received = got.ok() && *got;
+  if (received) environment_.flight.record(wire::FlightKind::kReceived, number_, header_of(message).request_id);
+  return got.ok();
+}
+
+// A message if there is one, and those that are to run with it: they come one right after the other.
+bool Lane::receive_batch(std::size_t& count) {
+  bool received = std::exchange(has_ahead_, false);
+  if (received) {
+    std::swap(batch_[0], ahead_);
+  } else if (!receive(batch_[0], received)) {
+    return false;
+  }
+  count = received ? 1 : 0;
+  if (!received) return true;
+  const wire::RequestHeader first = header_of(batch_[0]);
+  const auto until = first.batch_size > 1 ? steady_clock::now() + kMemberLimit : steady_clock::time_point();
+  for (unsigned index = first.batch_index + 1u; index < first.batch_size; ++index) {
+    if (batch_.size() == count) batch_.emplace_back();
+    wire::Message& next = batch_[count];
+    if (!wait_for_member(next, received, until)) return false;
+    if (!received) break;
+    const wire::RequestHeader header = header_of(next);
+    if (header.batch_size != first.batch_size || header.batch_index != index) {
+      std::swap(ahead_, next);
+      has_ahead_ = true;
+      break;
+    }
+    ++count;
+  }
+  return true;
+}
+
+bool Lane::wait_for_member(wire::Message& message, bool& received, steady_clock::time_point until) {
+  while (true) {
+    if (!receive(message, received)) return false;
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - steady_clock::now());
+    if (received || left.count() <= 0) return true;
+    pollfd fd{socket_.fd(), POLLIN, 0};
+    ::poll(&fd, 1, static_cast<int>(left.count()));
+  }
+}
+
+Frames Lane::frames_of(const wire::Message& message, std::size_t place) {
+  if (frames_.size() <= place) frames_.resize(place + 1);
+  auto& frames = frames_[place];
+  frames.clear();
+  for (std::size_t i = 0; i < message.size(); ++i) frames.push_back(message[i]);
+  return frames;
+}
+
+bool Lane::answer_joined(RequestRunner& runner, std::span<const wire::Message> messages, const RequestRunner::Send& send) {
+  frames_.resize(std::max(frames_.size(), messages.size()));  // so that none of them moves
+  batch_frames_.clear();
+  for (const wire::Message& message : messages) batch_frames_.push_back(frames_of(message, batch_frames_.size()));
+  return runner.answer_joined(batch_frames_, send);
+}
+
+void Lane::send(Frames reply) {
+  const Status sent = socket_.send(reply);
   // Nobody there any more: then nobody waits for this answer either.
-  if (!reply.empty()) (void)socket_.send(reply);
+  if (sent.ok() || sent.code() == StatusCode::kUnavailable) return;
+  // No memory for one of its frames, and half of a message is out: the next would be taken for its other half. Begun again, so
+  // that it counts as an attempt.
+  wire::ReplyHeader header;
+  std::memcpy(&header, reply[0].data(), sizeof header);
+  line_.running_request.store(header.request_id, std::memory_order_relaxed);
+  abort_out_of_memory();
+}
+
+void Lane::answer(RequestRunner& runner, wire::Message& message, std::shared_ptr<const PendingProgram> program) {
+  const auto reply = runner.answer(frames_of(message, 0), std::move(program));
+  if (!reply.empty()) send(reply);
   if (!runner.waits_for()) return;
   parked_.push_back({std::move(message), runner.waits_for()});
   line_.parked.store(parked_.size(), std::memory_order_relaxed);
@@ -65,6 +159,27 @@ bool Lane::answer_parked(RequestRunner& runner) {
   parked_.erase(ready);
   line_.parked.store(parked_.size(), std::memory_order_relaxed);
   answer(runner, parked.message, std::move(parked.program));
+  return true;
+}
+
+bool Lane::answer_probe(RequestRunner& runner) {
+  const std::uint64_t number = probe_.load(std::memory_order_relaxed);
+  if (number == 0 || (probe_program_ && !probe_program_->is_ready())) return false;
+  if (probe_begin_ns_ == 0) probe_begin_ns_ = monotonic_now_ns();
+  const ProbeRequest request(environment_.served.golden);
+  const Frames reply = runner.answer(request.frames(), std::exchange(probe_program_, nullptr));
+  if ((probe_program_ = runner.waits_for())) return false;
+  const Status judged = judge_probe(environment_.served, reply);
+  const std::uint64_t took_ns = monotonic_now_ns() - std::exchange(probe_begin_ns_, 0);
+  std::uint64_t asked = number;
+  probe_.compare_exchange_strong(asked, 0);  // unless another was asked for meanwhile
+  environment_.flight.record(wire::FlightKind::kProbed, number_, 0, static_cast<std::uint64_t>(judged.code()));
+  // Should the supervisor not hear of it, it asks again, or gives the worker up.
+  (void)wire::send_control(environment_.control_fd, {.kind = wire::ControlKind::kProbed,
+                                                     .id = number,
+                                                     .a = static_cast<std::uint64_t>(judged.code()),
+                                                     .b = took_ns,
+                                                     .text = judged.message()});
   return true;
 }
 

@@ -1,10 +1,11 @@
 // Lane: one thread of a worker with one socket, one status line and one activation arena.
 #pragma once
 
+#include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <list>
 #include <memory>
-#include <string>
 #include <thread>
 #include <vector>
 
@@ -15,23 +16,18 @@
 
 namespace shoal::worker {
 
-/// What a worker's lanes have in common; outlives them.
-struct LaneEnvironment {
-  const ServedModelView& served;
-  ArenaRegistry& arenas;
-  const CancelledRequests& cancelled;
-  ProgramCompiler& compiler;
-  int drain_fd;  ///< readable for ever once the worker drains
-};
-
-/// Receives, runs, answers, until the worker drains and nothing is left in its socket. A request whose program must be compiled
-/// first is parked, the supervisor is told so, and others are served meanwhile.
+/// Receives, runs, answers, until the worker drains and nothing is left in its socket. Requests that were sent to run together do
+/// so. A request whose program must be compiled first is parked, the supervisor is told so, and others are served meanwhile.
 ///   Threads  made, started and joined by the control thread
 class Lane {
  public:
-  Lane(const LaneEnvironment& environment, wire::Dealer socket, wire::LaneLine& line);
+  Lane(const LaneEnvironment& environment, std::uint16_t number, wire::Dealer socket, wire::LaneLine& line);
   void start();
   void join() { thread_.join(); }
+  /// Has the lane answer the model's golden case, as one request among the others, and tell the supervisor.
+  ///   number  of the probe, not 0; the last one asked for counts
+  ///   Threads any
+  void probe(std::uint64_t number);
 
  private:
   struct Parked {
@@ -39,16 +35,31 @@ class Lane {
     std::shared_ptr<const PendingProgram> program;
   };
   void serve();
+  bool receive(wire::Message& message, bool& received);
+  bool receive_batch(std::size_t& count);
+  bool wait_for_member(wire::Message& message, bool& received, std::chrono::steady_clock::time_point until);
+  Frames frames_of(const wire::Message& message, std::size_t place);
+  bool answer_joined(RequestRunner& runner, std::span<const wire::Message> messages, const RequestRunner::Send& send);
+  void send(Frames reply);
   void answer(RequestRunner& runner, wire::Message& message, std::shared_ptr<const PendingProgram> program = nullptr);
   bool answer_parked(RequestRunner& runner);
+  bool answer_probe(RequestRunner& runner);
   bool wait_for_work() const;
 
   const LaneEnvironment& environment_;
+  const std::uint16_t number_;
   wire::Dealer socket_;
   wire::LaneLine& line_;
-  UniqueFd wake_fd_;  ///< an eventfd: a program is ready
+  UniqueFd wake_fd_;  ///< an eventfd: a program is ready, or a probe is asked for
   std::list<Parked> parked_;
-  std::vector<std::span<const std::byte>> frames_;  ///< of the message at hand
+  std::vector<wire::Message> batch_;  ///< at hand
+  wire::Message ahead_;               ///< received while the rest of a batch was expected
+  bool has_ahead_ = false;
+  std::vector<std::vector<std::span<const std::byte>>> frames_;  ///< of the messages at hand
+  std::vector<Frames> batch_frames_;
+  std::atomic<std::uint64_t> probe_{0};  ///< asked for; 0 = none
+  std::uint64_t probe_begin_ns_ = 0;     ///< of the one being answered; 0 = none
+  std::shared_ptr<const PendingProgram> probe_program_;
   std::thread thread_;
 };
 

@@ -18,8 +18,9 @@ constexpr int kNiceness = 19;
 
 }  // namespace
 
-ProgramCompiler::ProgramCompiler(Model& model, const CancelledRequests& cancelled, wire::ProgramLine& line)
-    : model_(model), cancelled_(cancelled), line_(line) {
+ProgramCompiler::ProgramCompiler(Model& model, const CancelledRequests& cancelled, const MemoryLimit& memory,
+                                 FlightRecorder& flight, wire::ProgramLine& line)
+    : model_(model), cancelled_(cancelled), memory_(memory), flight_(flight), line_(line) {
   publish_counters();
 }
 
@@ -84,14 +85,19 @@ Result<std::shared_ptr<const Program>> ProgramCompiler::compile_now(const Pendin
   progress.step_name = "the compilation of its program";
   const CrashEvidence evidence(*pending.order_.line, progress, request_id);
   pending.order_.line->compiling_request.store(pending.order_.request_id, std::memory_order_relaxed);
+  flight_.record(wire::FlightKind::kCompileBegun, wire::kNoLane, pending.order_.request_id, ++compilation_);
   const std::uint64_t start_ns = monotonic_now_ns();
   Result<std::shared_ptr<const Program>> program{std::shared_ptr<const Program>()};
   try {
     program = model_.program(pending.inputs_);
+  } catch (const std::bad_alloc&) {
+    program = memory_.exceeded("compiling a program");
   } catch (const std::exception& error) {
     program = internal_error("compile a program: {}", error.what());
   }
   pending.order_.line->compiling_request.store(0, std::memory_order_relaxed);
+  flight_.record(wire::FlightKind::kCompileEnded, wire::kNoLane, pending.order_.request_id, compilation_);
+  pending.order_.line->step_counter.fetch_add(1, std::memory_order_relaxed);
   line_.compile_ns.fetch_add(monotonic_now_ns() - start_ns, std::memory_order_relaxed);
   return program;
 }

@@ -14,13 +14,15 @@
 #include "shoal/result.hpp"
 #include "worker/exec/model.hpp"
 #include "worker/serve/cancelled_requests.hpp"
+#include "worker/serve/flight_recorder.hpp"
+#include "worker/serve/memory_limit.hpp"
 
 namespace shoal::worker {
 
 /// For whom a program is compiled: whom a crash of the compilation accuses, and who is woken when it is done. All of it outlives
 /// the compilation.
 struct CompileOrder {
-  std::uint64_t request_id = 0;
+  std::uint64_t request_id = 0;  ///< 0: nobody's fault
   wire::LaneLine* line = nullptr;
   int wake_fd = -1;  ///< an eventfd
 };
@@ -49,8 +51,9 @@ class PendingProgram {
 ///   Threads  thread-safe
 class ProgramCompiler {
  public:
-  /// All three outlive this.
-  ProgramCompiler(Model& model, const CancelledRequests& cancelled, wire::ProgramLine& line);
+  /// All outlive this.
+  ProgramCompiler(Model& model, const CancelledRequests& cancelled, const MemoryLimit& memory, FlightRecorder& flight,
+                  wire::ProgramLine& line);
   ~ProgramCompiler();  ///< what waits is never ready
   ProgramCompiler(const ProgramCompiler&) = delete;
   ProgramCompiler& operator=(const ProgramCompiler&) = delete;
@@ -70,11 +73,14 @@ class ProgramCompiler {
 
   Model& model_;
   const CancelledRequests& cancelled_;
+  const MemoryLimit& memory_;
+  FlightRecorder& flight_;
   wire::ProgramLine& line_;
   Mutex mutex_;
   Condition ordered_;
   std::deque<Pending> queue_ SHOAL_GUARDED_BY(mutex_);
   bool is_stopping_ SHOAL_GUARDED_BY(mutex_) = false;
+  std::uint64_t compilation_ = 0;  ///< number of the current one
   std::thread thread_;
 };
 

@@ -1,141 +1,100 @@
 #include "worker/serve/request_runner.hpp"
 
+#include <malloc.h>
+
 #include <algorithm>
-#include <cstring>
+#include <cstdio>
 
 #include "shm/base/clock.hpp"
 #include "shm/base/errors.hpp"
-#include "shm/base/ranges.hpp"
-#include "shm/tensor/spec.hpp"
+#include "worker/serve/crash_handler.hpp"
 
 namespace shoal::worker {
-namespace {
 
-constexpr std::chrono::milliseconds kArenaWait{1000};
+using wire::FlightKind;
 
-bool is_in_arena(const wire::WireTensor& tensor) { return tensor.location == static_cast<std::uint8_t>(wire::Location::kArena); }
-
-}  // namespace
-
-RequestRunner::RequestRunner(const ServedModelView& served, ArenaRegistry& arenas, const CancelledRequests& cancelled,
-                             ProgramCompiler& compiler, wire::LaneLine& line, int wake_fd)
-    : served_(served),
-      arenas_(arenas),
-      cancelled_(cancelled),
-      compiler_(compiler),
+RequestRunner::RequestRunner(const LaneEnvironment& environment, std::uint16_t lane, wire::LaneLine& line, int wake_fd)
+    : environment_(environment),
+      served_(environment.served),
+      lane_(lane),
       line_(line),
       wake_fd_(wake_fd),
-      specs_(served.inputs) {
+      specs_(served_.inputs),
+      joined_programs_(served_.model.joined_sizes().size()) {
   progress_.step_counter = &line_.step_counter;
+  progress_.stop = this;
   context_.progress = &progress_;
 }
 
-std::span<const std::span<const std::byte>> RequestRunner::answer(std::span<const std::span<const std::byte>> message,
-                                                                  std::shared_ptr<const PendingProgram> program) {
+Frames RequestRunner::answer(Frames message, std::shared_ptr<const PendingProgram> program) {
   brought_ = std::move(program);
   waits_for_.reset();
-  run_.ran = Ran::kNo;
-  run_.compute_ns = 0;
-  reply_.outputs.clear();
-  reply_frames_.assign(2, {});  // header and text; outputs that travel as frames follow
-  run_.request.header = {};
-  Status status = wire::decode_request(message[0], run_.request);
-  if (run_.request.header.request_id == 0) return {};  // not even a header, or none of the ledger's
-  start_reply(run_.request.header);
-  if (status.ok() && cancelled_.contains(run_.request.header.request_id)) status = cancelled("cancelled before it began");
-  if (status.ok()) {
+  if (!job_.begin(message)) return {};
+  const std::uint64_t id = job_.header().request_id;
+  running_ids_.assign(1, id);
+  cancellations_ = environment_.cancelled.count();
+  if (job_.status.ok() && environment_.cancelled.contains(id)) job_.status = cancelled("cancelled before it began");
+  if (job_.status.ok()) {
     // Before the inputs are touched: from here on the request counts as begun, and a crash is its own.
-    line_.running_attempt.store(run_.request.header.attempt, std::memory_order_relaxed);
-    line_.running_request.store(run_.request.header.request_id, std::memory_order_relaxed);
+    name_in_line(job_.header(), 1);
     try {
-      status = run(message);
-    } catch (const std::exception& error) {
-      status = internal_error("{}", error.what());
+      job_.status = run(message);
+    } catch (...) {
+      job_.status = explain_exception();
     }
-    line_.running_request.store(0, std::memory_order_relaxed);
-    if (!waits_for_) line_.completed.store(line_.completed.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+    // Out of memory; without a run it would be taken for a model that has changed.
+    if (job_.status.code() == StatusCode::kFailedPrecondition) job_.ran = Ran::kMaybe;
+    clear_line();
+    if (!waits_for_) line_.completed.fetch_add(1, std::memory_order_relaxed);
   }
   if (waits_for_) {
-    finish_notice();
-  } else {
-    finish_reply(status);
+    record(FlightKind::kParked, job_);
+    return job_.finish_notice();
   }
-  return reply_frames_;
+  record(FlightKind::kEnded, job_, static_cast<std::uint64_t>(job_.status.code()));
+  return job_.finish(served_.name);
 }
 
-Status RequestRunner::run(std::span<const std::span<const std::byte>> message) {
-  SHOAL_RETURN_IF_ERROR(check_inputs());
-  SHOAL_RETURN_IF_ERROR(find_arenas());
-  SHOAL_RETURN_IF_ERROR(locate_inputs(message));
+Status RequestRunner::run(Frames message) {
+  SHOAL_RETURN_IF_ERROR(job_.locate_inputs(served_, environment_.arenas, message));
+  SHOAL_RETURN_IF_ERROR(refuse_quarantined(job_));
   SHOAL_RETURN_IF_ERROR(choose_program());
   if (waits_for_) return {};
-  SHOAL_RETURN_IF_ERROR(locate_outputs());
-  run_.ran = Ran::kMaybe;
+  SHOAL_RETURN_IF_ERROR(job_.locate_outputs(program_->outputs()));
+  SHOAL_RETURN_IF_ERROR(give_spare_memory());
+  record(FlightKind::kBegun, job_, 1);
+  job_.ran = Ran::kMaybe;
   const std::uint64_t start_ns = monotonic_now_ns();
-  SHOAL_RETURN_IF_ERROR(program_->run(context_, run_.src, run_.dst));
-  run_.compute_ns = monotonic_now_ns() - start_ns;
-  run_.ran = Ran::kYes;
-  describe_outputs();
-  return {};
+  const Status status = program_->run(context_, job_.src(), job_.dst());
+  job_.compute_ns = monotonic_now_ns() - start_ns;
+  if (status.code() == StatusCode::kCancelled) record(FlightKind::kCancelled, job_);
+  if (status.ok()) job_.ran = Ran::kYes;
+  return status;
 }
 
-Status RequestRunner::check_inputs() {
-  const auto& given = run_.request.inputs;
-  if (given.size() != served_.inputs.size())
-    return invalid_argument("{} inputs (it has {})", given.size(), served_.inputs.size());
-  for (std::size_t i = 0; i < given.size(); ++i) {
-    SHOAL_RETURN_IF_ERROR(check_matches(served_.inputs[i], static_cast<DType>(given[i].dtype), wire::shape_of(given[i])));
-  }
-  return {};
-}
-
-Status RequestRunner::find_arenas() {
-  run_.arenas.reset();
-  const bool needs_input = std::ranges::any_of(run_.request.inputs, is_in_arena);
-  const bool needs_output =
-      std::ranges::any_of(run_.request.outputs, [](const wire::WireTensor& slot) { return slot.capacity_bytes > 0; });
-  if (!needs_input && !needs_output) return {};
-  run_.arenas = arenas_.find(run_.request.header.client_id, kArenaWait);
-  if (!run_.arenas)
-    return internal_error("the arenas of client {} did not come within {} ms", run_.request.header.client_id, kArenaWait.count());
-  return {};
-}
-
-Status RequestRunner::locate_inputs(std::span<const std::span<const std::byte>> message) {
-  run_.src.clear();
-  std::size_t next_frame = 1;
-  for (std::size_t i = 0; i < run_.request.inputs.size(); ++i) {
-    const wire::WireTensor& input = run_.request.inputs[i];
-    const std::byte* data = nullptr;
-    if (is_in_arena(input)) {
-      const auto arena = run_.arenas->input.bytes();
-      if (!fits(input.offset_bytes, input.size_bytes, arena.size())) {
-        return invalid_argument("input '{}' lies outside its arena: {} bytes at {} of {}", served_.inputs[i].name,
-                                input.size_bytes, input.offset_bytes, arena.size());
-      }
-      data = arena.data() + input.offset_bytes;
-    } else {
-      if (next_frame >= message.size() || message[next_frame].size() != input.size_bytes) {
-        return invalid_argument("input '{}': its {} bytes did not come with the request", served_.inputs[i].name,
-                                input.size_bytes);
-      }
-      data = message[next_frame++].data();
-    }
-    run_.src.push_back({static_cast<DType>(input.dtype), wire::shape_of(input), const_cast<std::byte*>(data)});  // read only
-  }
-  return {};
+// A suspect's hash stands in the status line before it runs: that is where the supervisor finds it after a crash.
+Status RequestRunner::refuse_quarantined(const Job& job) {
+  const bool is_suspect = (job.header().lane_flags & wire::kHashInputs) != 0;
+  if (!is_suspect && environment_.quarantine.is_empty()) return {};
+  const std::uint64_t hash = hash_inputs(job.src());
+  if (is_suspect) line_.running_hash.store(hash, std::memory_order_relaxed);
+  if (!environment_.quarantine.contains(hash)) return {};
+  char text[17];
+  std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(hash));
+  return poison("inputs with the hash {} have crashed workers of this model and are refused for a while", text);
 }
 
 Status RequestRunner::choose_program() {
   bool is_as_before = program_ != nullptr;
+  const auto src = job_.src();
   for (std::size_t i = 0; i < specs_.size(); ++i) {
-    specs_[i].dtype = run_.src[i].dtype;
-    specs_[i].shape = run_.src[i].shape;
+    specs_[i].dtype = src[i].dtype;
+    specs_[i].shape = src[i].shape;
     is_as_before =
         is_as_before && program_->inputs()[i].shape == specs_[i].shape && program_->inputs()[i].dtype == specs_[i].dtype;
   }
   if (is_as_before) {
-    if (!brought_) compiler_.count_hit();
+    if (!brought_) environment_.compiler.count_hit();
     return {};
   }
   program_.reset();  // its memory may be needed for the next
@@ -144,89 +103,81 @@ Status RequestRunner::choose_program() {
   } else {
     SHOAL_ASSIGN_OR_RETURN(program_, served_.model.find_program(specs_));
     if (!program_) {
-      waits_for_ = compiler_.compile(specs_, {run_.request.header.request_id, &line_, wake_fd_});
+      waits_for_ = environment_.compiler.compile(specs_, {job_.header().request_id, &line_, wake_fd_});
       return {};
     }
-    compiler_.count_hit();
+    environment_.compiler.count_hit();
   }
+  note_arena(*program_);
+  return {};
+}
+
+void RequestRunner::note_arena(const Program& program) {
   const std::uint64_t arena_bytes =
-      std::max<std::uint64_t>(line_.arena_bytes.load(std::memory_order_relaxed), program_->arena_bytes());
+      std::max<std::uint64_t>(line_.arena_bytes.load(std::memory_order_relaxed), program.arena_bytes());
   line_.arena_bytes.store(arena_bytes, std::memory_order_relaxed);
-  return {};
 }
 
-Status RequestRunner::locate_outputs() {
-  run_.dst.clear();
-  const auto& outputs = program_->outputs();
-  spare_outputs_.resize(std::max(spare_outputs_.size(), outputs.size()));
-  for (std::size_t i = 0; i < outputs.size(); ++i) {
-    TensorView dst{outputs[i].dtype, outputs[i].shape, nullptr};
-    const std::uint64_t size_bytes = dst.size_bytes();
-    wire::WireTensor output = wire::to_wire(dst);
-    const bool has_slot = i < run_.request.outputs.size() && run_.request.outputs[i].capacity_bytes > 0;
-    if (has_slot) {
-      const wire::WireTensor& slot = run_.request.outputs[i];
-      const auto arena = run_.arenas->output.mutable_bytes();
-      if (!fits(slot.offset_bytes, slot.capacity_bytes, arena.size())) {
-        return invalid_argument("the slot of output '{}' lies outside its arena: {} bytes at {} of {}", outputs[i].name,
-                                slot.capacity_bytes, slot.offset_bytes, arena.size());
-      }
-      if (size_bytes <= slot.capacity_bytes) {
-        dst.data = arena.data() + slot.offset_bytes;
-        output.offset_bytes = slot.offset_bytes;
-        output.capacity_bytes = slot.capacity_bytes;
-      }
+Status RequestRunner::give_spare_memory() {
+  const auto dst = job_.dst();
+  spare_outputs_.resize(std::max(spare_outputs_.size(), dst.size()));
+  for (std::size_t i = 0; i < dst.size(); ++i) {
+    if (dst[i].data) continue;
+    Tensor& spare = spare_outputs_[i];
+    if (spare.dtype() != dst[i].dtype || spare.shape() != dst[i].shape) {
+      auto created = Tensor::create(dst[i].dtype, dst[i].shape);
+      if (created.status().code() == StatusCode::kInternal) throw std::bad_alloc();  // as everybody else says it
+      SHOAL_ASSIGN_OR_RETURN(spare, std::move(created));
     }
-    if (!dst.data) {
-      Tensor& spare = spare_outputs_[i];
-      if (spare.dtype() != dst.dtype || spare.shape() != dst.shape) {
-        SHOAL_ASSIGN_OR_RETURN(spare, Tensor::create(dst.dtype, dst.shape));
-      }
-      dst.data = spare.view().data;
-      output.location = static_cast<std::uint8_t>(wire::Location::kFrame);
-    }
-    run_.dst.push_back(dst);
-    reply_.outputs.push_back(output);
+    dst[i].data = spare.view().data;
   }
   return {};
 }
 
-void RequestRunner::describe_outputs() {
-  for (std::size_t i = 0; i < reply_.outputs.size(); ++i) {
-    if (!is_in_arena(reply_.outputs[i])) reply_frames_.push_back(run_.dst[i].bytes());
+bool RequestRunner::should_stop() {
+  const std::uint64_t count = environment_.cancelled.count();
+  if (count == cancellations_) return false;
+  cancellations_ = count;
+  return std::ranges::all_of(running_ids_, [&](std::uint64_t id) { return environment_.cancelled.contains(id); });
+}
+
+Status RequestRunner::explain_exception() {
+  progress_.step_name = nullptr;
+  try {
+    throw;
+  } catch (const std::bad_alloc&) {
+    release_memory();
+    // What is taken now was not taken by requests that run: this lane would refuse one after the other.
+    if (environment_.memory.is_spent()) abort_out_of_memory();
+    return environment_.memory.exceeded("the request");
+  } catch (const std::exception& error) {
+    return internal_error("{}", error.what());
   }
 }
 
-void RequestRunner::start_reply(const wire::RequestHeader& request) {
-  reply_.header = {.kind = static_cast<std::uint16_t>(wire::Kind::kReply),
-                   .seq = request.seq,
-                   .request_id = request.request_id,
-                   .incarnation = request.incarnation,
-                   .attempt = request.attempt,
-                   .batch = 1};
+void RequestRunner::release_memory() {
+  program_.reset();
+  context_ = Context();
+  context_.progress = &progress_;
+  spare_outputs_.clear();
+  joined_src_bytes_.clear();
+  joined_dst_bytes_.clear();
+  ::malloc_trim(0);
 }
 
-void RequestRunner::finish_reply(const Status& status) {
-  run_.arenas.reset();  // a detached client's memory goes now, not with the next request
-  if (!status.ok()) {
-    reply_.outputs.clear();
-    reply_frames_.resize(2);
-  }
-  text_ = status.ok() ? std::string() : format("model '{}': {}", served_.name, status.message());
-  reply_.header.status = static_cast<std::uint16_t>(status.code());
-  reply_.header.ran = static_cast<std::uint8_t>(run_.ran);
-  reply_.header.compute_ns = run_.compute_ns;
-  wire::encode_reply(reply_, reply_frame_);
-  reply_frames_[0] = reply_frame_;
-  reply_frames_[1] = std::as_bytes(std::span(text_));
-  if (text_.empty() && reply_frames_.size() == 2) reply_frames_.resize(1);
+void RequestRunner::name_in_line(const wire::RequestHeader& first, std::size_t count) {
+  line_.running_attempt.store(first.attempt, std::memory_order_relaxed);
+  line_.running_count.store(count, std::memory_order_relaxed);
+  line_.running_request.store(first.request_id, std::memory_order_release);
 }
 
-void RequestRunner::finish_notice() {
-  run_.arenas.reset();
-  reply_.header.kind = static_cast<std::uint16_t>(wire::Kind::kParked);
-  wire::encode_reply(reply_, reply_frame_);
-  reply_frames_.assign(1, reply_frame_);
+void RequestRunner::clear_line() {
+  line_.running_request.store(0, std::memory_order_relaxed);
+  line_.running_hash.store(0, std::memory_order_relaxed);
+}
+
+void RequestRunner::record(FlightKind kind, const Job& job, std::uint64_t value) {
+  environment_.flight.record(kind, lane_, job.header().request_id, value);
 }
 
 }  // namespace shoal::worker

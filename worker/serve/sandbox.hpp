@@ -15,7 +15,8 @@ namespace shoal::worker {
 ///   Threads  call it while the process has one thread
 Result<std::string> enter_sandbox();
 
-/// A worker's, beyond its zygote's: it can neither fork nor signal another process, nor set its limits. A no-op where the zygote has none.
+/// A worker's, beyond its zygote's: it can neither fork nor signal another process, nor set its limits. A no-op where the zygote
+/// has none.
 Status enter_worker_sandbox();
 
 /// "execve" when the sandbox refuses that system call with SIGSYS, else nullptr. Async-signal-safe.

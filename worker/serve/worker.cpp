@@ -34,16 +34,22 @@ class Worker {
       return invalid_argument("a status page of {} bytes does not hold {} lanes", status_page_->size_bytes(), options_.lanes);
     }
     auto* lines = reinterpret_cast<wire::LaneLine*>(status_page_->mutable_bytes().data());
+    auto* programs = reinterpret_cast<wire::ProgramLine*>(lines + options_.lanes);
+    flight_.emplace(*reinterpret_cast<wire::FlightRing*>(programs + 1));
     install_crash_handler(lines);
-    compiler_.emplace(served_.model, cancelled_, *reinterpret_cast<wire::ProgramLine*>(lines + options_.lanes));
-    environment_.emplace(LaneEnvironment{served_, arenas_, cancelled_, *compiler_, drain_fd_.get()});
+    compiler_.emplace(served_.model, cancelled_, memory_, *flight_, *programs);
+    environment_.emplace(
+        LaneEnvironment{served_, arenas_, cancelled_, quarantine_, memory_, *compiler_, *flight_, drain_fd_.get(), control()});
     std::string paths;
     for (std::size_t i = 0; i < options_.lanes; ++i) {
       const std::string path = format("{}/w{}-{}", options_.directory, options_.incarnation, i);
       SHOAL_ASSIGN_OR_RETURN(wire::Dealer socket, wire::Dealer::bind(context_, path));
-      lanes_.emplace_back(*environment_, std::move(socket), lines[i]);
+      lanes_.emplace_back(*environment_, static_cast<std::uint16_t>(i), std::move(socket), lines[i]);
       paths += path + '\n';
     }
+    // ZeroMQ's threads run by now. To come: the lanes, one that compiles, and what each lane's width asks for.
+    const std::size_t threads_to_come = 1 + options_.lanes * static_cast<std::size_t>(served_.threads);
+    SHOAL_ASSIGN_OR_RETURN(memory_, MemoryLimit::set(served_.memory_mb, threads_to_come));
     for (Lane& lane : lanes_) lane.start();
     return wire::send_control(control(), {.kind = wire::ControlKind::kReady, .id = options_.incarnation, .text = paths});
   }
@@ -71,19 +77,31 @@ class Worker {
           std::fprintf(stderr, "shoal-worker: attach client %llu: %s\n", static_cast<unsigned long long>(message.id),
                        attached.to_string().c_str());
         }
+        record(wire::FlightKind::kAttached, message.id);
         return;
       case wire::ControlKind::kDetachClient:
         arenas_.detach(message.id);
+        record(wire::FlightKind::kDetached, message.id);
         return;
       case wire::ControlKind::kCancelRun:
         cancelled_.add(message.id);
+        return;
+      case wire::ControlKind::kQuarantine:
+        if (const Status replaced = quarantine_.replace(message.text); !replaced.ok())
+          std::fprintf(stderr, "shoal-worker: %s\n", replaced.to_string().c_str());
+        return;
+      case wire::ControlKind::kProbe:
+        lanes_.front().probe(message.id);
         return;
       default:
         return;
     }
   }
 
+  void record(wire::FlightKind kind, std::uint64_t client_id) { flight_->record(kind, wire::kNoLane, 0, client_id); }
+
   int drain() {
+    record(wire::FlightKind::kDraining, 0);
     ::eventfd_write(drain_fd_.get(), 1);
     for (Lane& lane : lanes_) lane.join();
     context_.finish();  // what the lanes have answered is on its way
@@ -95,7 +113,10 @@ class Worker {
   UniqueFd drain_fd_;
   ArenaRegistry arenas_;
   CancelledRequests cancelled_;
+  Quarantine quarantine_;
+  MemoryLimit memory_;
   std::optional<Segment> status_page_;
+  std::optional<FlightRecorder> flight_;
   std::optional<ProgramCompiler> compiler_;  ///< its thread is started by a lane that needs it
   std::optional<LaneEnvironment> environment_;
   wire::MessageContext context_;

@@ -22,6 +22,7 @@
 #include "worker/engine/model_loader.hpp"
 #include "worker/serve/sandbox.hpp"
 #include "worker/serve/worker.hpp"
+#include "worker/zygote/golden.hpp"
 #include "worker/zygote/load_message.hpp"
 
 namespace shoal::worker {
@@ -98,6 +99,7 @@ class Zygote {
     SHOAL_ASSIGN_OR_RETURN(const std::string hash, hash_files(source_));
     UniqueFd packed = message.fds.empty() ? UniqueFd() : std::move(message.fds[0]);
     SHOAL_ASSIGN_OR_RETURN(LoadedModel loaded, load_model(source_, std::move(packed)));
+    SHOAL_ASSIGN_OR_RETURN(golden_, read_golden(source_, loaded));
     if (loaded.model->packed_fd() >= 0) {
       SHOAL_ASSIGN_OR_RETURN(UniqueFd fd, duplicate_fd(loaded.model->packed_fd()));
       reply.fds.push_back(std::move(fd));
@@ -149,7 +151,12 @@ class Zygote {
     (void)control_.release();  // closed above
     (void)children_.release();
     title_.set("shoal-worker", format("{} {}", source_.name, message.id));
-    const ServedModelView& served = *new ServedModelView{source_.name, *loaded_->model, loaded_->inputs};
+    const ServedModelView& served = *new ServedModelView{.name = source_.name,
+                                                         .model = *loaded_->model,
+                                                         .inputs = loaded_->inputs,
+                                                         .threads = source_.config.threads,
+                                                         .memory_mb = source_.config.memory_mb,
+                                                         .golden = golden_};
     run_worker(served, {.incarnation = message.id,
                         .lanes = message.a,
                         .directory = std::move(message.text),
@@ -180,6 +187,7 @@ class Zygote {
   ProcessTitle title_;
   ModelSource source_;
   std::optional<LoadedModel> loaded_;
+  GoldenCase golden_;
   std::unordered_map<pid_t, std::uint64_t> incarnations_;  // of the living children
 };
 

@@ -46,10 +46,13 @@ class ProgramCompilerTest : public ::testing::Test {
 
   SlowModel model_;
   CancelledRequests cancelled_;
+  MemoryLimit memory_;
+  wire::FlightRing ring_{};
+  FlightRecorder flight_{ring_};
   wire::ProgramLine line_{};
   wire::LaneLine lane_{};
   UniqueFd wake_fd_{::eventfd(0, EFD_CLOEXEC)};
-  ProgramCompiler compiler_{model_, cancelled_, line_};
+  ProgramCompiler compiler_{model_, cancelled_, memory_, flight_, line_};
 };
 
 TEST_F(ProgramCompilerTest, CompilesOnceForAllThatWantTheSameInputs) {
@@ -98,7 +101,7 @@ TEST_F(ProgramCompilerTest, AccusesTheRequestThatBroughtTheShapeWhenACompilation
   if (pid == 0) {
     install_crash_handler(lines);
     CrashingModel model;
-    ProgramCompiler compiler(model, cancelled_, line_);
+    ProgramCompiler compiler(model, cancelled_, memory_, flight_, line_);
     lines[1].running_request = 5;  // the lane runs another request meanwhile
     (void)compiler.compile(shape(1), {42, &lines[1], wake_fd_.get()});
     ::pause();

@@ -2,9 +2,15 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdio>
 #include <cstring>
+#include <functional>
+#include <new>
 #include <random>
 
+#include "shm/base/errors.hpp"
+#include "shm/wire/flight.hpp"
+#include "tests/support/lane_parts.hpp"
 #include "worker/engine/identity_model.hpp"
 
 namespace shoal::worker {
@@ -22,7 +28,7 @@ class RequestRunnerTest : public ::testing::Test {
     std::vector<UniqueFd> fds;
     fds.push_back(std::move(input));
     fds.push_back(std::move(output));
-    EXPECT_TRUE(arenas_.attach(kClient, fds).ok());
+    EXPECT_TRUE(parts_.arenas.attach(kClient, fds).ok());
   }
 
   /// `count` floats at `offset`, one slot of `capacity` at 64.
@@ -59,13 +65,9 @@ class RequestRunnerTest : public ::testing::Test {
   std::string text() const { return {reinterpret_cast<const char*>(reply_frames_.at(1).data()), reply_frames_.at(1).size()}; }
 
   IdentityModel model_;
-  ServedModelView served_{"echo", model_, {{"data", DType::kFloat32, Shape{-1}}}};
-  ArenaRegistry arenas_;
-  CancelledRequests cancelled_;
-  wire::LaneLine line_{};
-  wire::ProgramLine program_line_{};
-  ProgramCompiler compiler_{model_, cancelled_, program_line_};
-  RequestRunner runner_{served_, arenas_, cancelled_, compiler_, line_, -1};
+  test::LaneParts parts_{"echo", model_, {{"data", DType::kFloat32, Shape{-1}}}};
+  wire::LaneLine& line_ = parts_.line;
+  RequestRunner runner_{parts_.environment, 2, line_, -1};
   std::optional<Segment> input_, output_;
   std::vector<std::vector<std::byte>> reply_frames_;
 };
@@ -125,11 +127,131 @@ TEST_F(RequestRunnerTest, WrongInputsAreNamedAndNothingRan) {
 }
 
 TEST_F(RequestRunnerTest, ACancelledRequestIsNotBegun) {
-  cancelled_.add(9);
+  parts_.cancelled.add(9);
   const wire::Reply reply = answer(request(3, 0, 64));
   EXPECT_EQ(code(reply), StatusCode::kCancelled);
   EXPECT_EQ(reply.header.ran, static_cast<std::uint8_t>(Ran::kNo));
   EXPECT_EQ(line_.completed, 0u);
+}
+
+TEST_F(RequestRunnerTest, TheFlightRecorderHasItsEvents) {
+  (void)answer(request(3, 128, 64));
+  const auto events = wire::read_flight(parts_.ring);
+  ASSERT_EQ(events.size(), 2u);
+  EXPECT_EQ(events[0].kind, wire::FlightKind::kBegun);
+  EXPECT_EQ(events[0].value, 1u);
+  EXPECT_EQ(events[1].kind, wire::FlightKind::kEnded);
+  for (const auto& event : events) {
+    EXPECT_EQ(event.request, 9u);
+    EXPECT_EQ(event.lane, 2);
+  }
+}
+
+TEST_F(RequestRunnerTest, QuarantinedInputsAreRefusedWithoutARun) {
+  const float bad[] = {6, 6, 6}, good[] = {1, 2, 3};
+  std::memcpy(input_->mutable_bytes().data(), bad, sizeof bad);
+  std::memcpy(input_->mutable_bytes().data() + 128, good, sizeof good);
+  const TensorView view{DType::kFloat32, Shape{3}, input_->mutable_bytes().data()};
+  char hash[17];
+  std::snprintf(hash, sizeof hash, "%016llx", static_cast<unsigned long long>(hash_inputs({&view, 1})));
+  ASSERT_TRUE(parts_.quarantine.replace(hash).ok());
+  const wire::Reply reply = answer(request(3, 0, 64));
+  EXPECT_EQ(code(reply), StatusCode::kPoison);
+  EXPECT_EQ(reply.header.ran, static_cast<std::uint8_t>(Ran::kNo));
+  EXPECT_NE(text().find(hash), std::string::npos) << text();
+  EXPECT_EQ(line_.step_counter, 0u);
+  EXPECT_EQ(code(answer(request(3, 128, 64))), StatusCode::kOk);
+}
+
+/// The identity model, with steps that do what the test says.
+class SteppingModel final : public IdentityModel {
+ public:
+  Result<std::shared_ptr<const Program>> program(std::span<const TensorSpec> inputs) override {
+    SHOAL_ASSIGN_OR_RETURN(auto identity, IdentityModel::program(inputs));
+    return std::shared_ptr<const Program>(std::make_shared<SteppingProgram>(std::move(identity), *this));
+  }
+  std::function<void(int)> at_step = [](int) {};
+
+ private:
+  class SteppingProgram final : public Program {
+   public:
+    SteppingProgram(std::shared_ptr<const Program> identity, const SteppingModel& model)
+        : identity_(std::move(identity)), model_(model) {
+      inputs_ = identity_->inputs();
+      outputs_ = identity_->outputs();
+    }
+    Status run(Context& context, std::span<const TensorView> src, std::span<TensorView> dst) const override {
+      for (int step = 1; step <= 100; ++step) {
+        if (!context.progress->enter_step("Step")) return cancelled("told to end");
+        model_.at_step(step);
+      }
+      return identity_->run(context, src, dst);
+    }
+
+   private:
+    std::shared_ptr<const Program> identity_;
+    const SteppingModel& model_;
+  };
+};
+
+/// Requests of one float that travels as a frame.
+class SteppingRunnerTest : public ::testing::Test {
+ protected:
+  StatusCode answer(std::uint16_t lane_flags = 0) {
+    wire::Request request;
+    request.header = {.kind = static_cast<std::uint16_t>(wire::Kind::kRequest), .request_id = 9, .lane_flags = lane_flags};
+    request.inputs = {wire::to_wire({DType::kFloat32, Shape{1}, nullptr})};
+    request.inputs[0].location = static_cast<std::uint8_t>(wire::Location::kFrame);
+    std::vector<std::byte> frame;
+    wire::encode_request(request, frame);
+    const std::span<const std::byte> frames[] = {frame, std::as_bytes(std::span(value_))};
+    const auto reply = runner_.answer(frames);
+    text_.assign(reply.size() > 1 ? reinterpret_cast<const char*>(reply[1].data()) : "", reply.size() > 1 ? reply[1].size() : 0);
+    return static_cast<StatusCode>(wire::decode_reply(reply[0]).value().header.status);
+  }
+
+  const float value_[1] = {7};
+  SteppingModel model_;
+  test::LaneParts parts_{"steps", model_, {{"data", DType::kFloat32, Shape{-1}}}};
+  RequestRunner runner_{parts_.environment, 0, parts_.line, -1};
+  std::string text_;
+};
+
+TEST_F(SteppingRunnerTest, ARunEndsBeforeItsNextStepWhenItsRequestIsCancelled) {
+  model_.at_step = [this](int step) {
+    if (step == 10) parts_.cancelled.add(9);
+  };
+  EXPECT_EQ(answer(), StatusCode::kCancelled);
+  EXPECT_EQ(parts_.line.step_counter, 10u);
+  EXPECT_EQ(wire::read_flight(parts_.ring).at(1).kind, wire::FlightKind::kCancelled);
+}
+
+TEST_F(SteppingRunnerTest, ARunDoesNotCareForOtherCancellations) {
+  model_.at_step = [this](int step) { parts_.cancelled.add(1000 + static_cast<std::uint64_t>(step)); };
+  EXPECT_EQ(answer(), StatusCode::kOk);
+  EXPECT_EQ(parts_.line.step_counter, 101u);
+}
+
+TEST_F(SteppingRunnerTest, ASuspectsHashStandsInItsLineWhileItRuns) {
+  std::uint64_t seen = 0;
+  model_.at_step = [&](int) { seen = parts_.line.running_hash; };
+  EXPECT_EQ(answer(), StatusCode::kOk);
+  EXPECT_EQ(seen, 0u);
+  EXPECT_EQ(answer(wire::kHashInputs), StatusCode::kOk);
+  const TensorView view{DType::kFloat32, Shape{1}, reinterpret_cast<std::byte*>(const_cast<float*>(value_))};
+  EXPECT_EQ(seen, hash_inputs({&view, 1}));
+  EXPECT_EQ(parts_.line.running_hash, 0u);
+}
+
+TEST_F(SteppingRunnerTest, AnAllocationThatFailsIsTheAnswerAndTheLaneServesOn) {
+  model_.at_step = [](int step) {
+    if (step == 5) throw std::bad_alloc();
+  };
+  EXPECT_EQ(answer(), StatusCode::kFailedPrecondition);
+  EXPECT_EQ(text_, "model 'steps': out of memory: the request needs more than this machine has left");
+  EXPECT_EQ(parts_.line.running_request, 0u);
+  model_.at_step = [](int) {};
+  EXPECT_EQ(answer(), StatusCode::kOk);
 }
 
 TEST_F(RequestRunnerTest, SurvivesAnyBytes) {

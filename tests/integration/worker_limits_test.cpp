@@ -1,0 +1,73 @@
+// What a running request may cost: it ends when it is given up, and takes no more memory than its worker may.
+#include <gtest/gtest.h>
+
+#include "tests/support/checkpoint.hpp"
+#include "tests/support/pool_fixture.hpp"
+
+namespace shoal::test {
+namespace {
+
+class WorkerLimits : public testing::Test {
+ protected:
+  WorkerLimits() {
+    char name[] = "/tmp/shoal-models-XXXXXX";
+    models_ = ::mkdtemp(name);
+  }
+  ~WorkerLimits() override { std::filesystem::remove_all(models_); }
+
+  /// The daemon's argument for a chain of these nodes.
+  std::string model(const std::string& name, const std::vector<ChainNode>& chain) const {
+    write_checkpoint(models_ / name, "m", chain, "[-1, -1]");
+    return name + "=" + (models_ / name).string() + ",shape=data:1x4,tuning_ms=0";
+  }
+
+  std::filesystem::path models_;
+};
+
+TEST_F(WorkerLimits, ACancelledRequestEndsAtItsNextStep) {
+  constexpr std::uint64_t kSteps = 100;
+  std::vector<ChainNode> chain;
+  for (std::uint64_t i = 0; i < kSteps; ++i) chain.push_back({"_fault_slow", "s" + std::to_string(i), {{"scalar", "50"}}, {}});
+  const DaemonFixture daemon({.models = {model("slow", chain)}, .worker = "shoal-worker-faulty"});
+  const auto lane = [&] { return daemon.model("slow").at("workers").at(0).at("lanes").at(0); };
+  Pool pool = daemon.connect();
+  Prediction given_up = pool.submit("slow", {{"data", counting({1, 4})}});
+  ASSERT_TRUE(eventually([&] { return lane().at("steps").get<std::uint64_t>() >= 2; }));
+  given_up.cancel();
+  EXPECT_EQ(given_up.get().status().code(), StatusCode::kCancelled);
+  ASSERT_TRUE(eventually([&] { return lane().at("completed").get<std::uint64_t>() == 1; }));
+  EXPECT_LT(lane().at("steps").get<std::uint64_t>(), kSteps);
+  EXPECT_EQ(daemon.model("slow")["counts"]["worker_deaths"], 0u);
+}
+
+TEST_F(WorkerLimits, ARequestThatNeedsMoreMemoryThanThereIsHearsOfTheLimitAndOthersAreServed) {
+  const std::vector<ChainNode> chain = {
+      {"_mul_scalar", "a", {{"scalar", "2"}}, {}}, {"softmax", "b", {}, {}}, {"_mul_scalar", "c", {{"scalar", "3"}}, {}}};
+  const DaemonFixture daemon({.models = {model("net", chain) + ",memory_mb=32,device=cpu-reference"}});
+  Pool pool = daemon.connect({.input_arena_bytes = 128 << 20, .output_arena_bytes = 128 << 20});
+  EXPECT_TRUE(pool.predict("net", {{"data", counting({1, 1000})}}).ok());
+  const Status large = pool.predict("net", {{"data", counting({1, 16'000'000})}}).status();  // 64 MB between two steps
+  EXPECT_EQ(large.code(), StatusCode::kFailedPrecondition) << large.to_string();
+  EXPECT_NE(large.message().find("out of memory"), std::string::npos) << large.message();
+  EXPECT_NE(large.message().find("32 MiB"), std::string::npos) << large.message();
+  EXPECT_NE(large.message().find("memory_mb"), std::string::npos) << large.message();
+  EXPECT_TRUE(pool.predict("net", {{"data", counting({1, 1000})}}).ok());
+  EXPECT_EQ(daemon.model("net")["counts"]["worker_deaths"], 0u);
+}
+
+TEST_F(WorkerLimits, AWorkerThatLeaksIsReplacedAndItsRequestsAreAnswered) {
+  const DaemonFixture daemon({.models = {model("leak", {{"_fault_leak", "l", {{"scalar", "8"}}, {}}}) + ",memory_mb=64"},
+                              .worker = "shoal-worker-faulty"});
+  Pool pool = daemon.connect();
+  for (int i = 0; i < 25; ++i) {
+    const auto outputs = pool.predict("leak", {{"data", counting({1, 4}, static_cast<float>(i))}});
+    ASSERT_TRUE(outputs.ok()) << i << ": " << outputs.status().to_string();
+    EXPECT_EQ(outputs->front().tensor.values<float>()[0], static_cast<float>(i));
+  }
+  const auto deaths = daemon.model("leak")["counts"]["worker_deaths"].get<int>();
+  EXPECT_GE(deaths, 2);  // 8 MiB each time, 64 in all
+  EXPECT_LE(deaths, 5);
+}
+
+}  // namespace
+}  // namespace shoal::test

@@ -1,0 +1,179 @@
+#include "worker/serve/lane.hpp"
+
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+
+#include "shm/wire/control.hpp"
+#include "shm/wire/flight.hpp"
+#include "tests/support/lane_parts.hpp"
+#include "worker/engine/identity_model.hpp"
+
+namespace shoal::worker {
+namespace {
+
+constexpr wire::PeerId kLane = 1;
+constexpr int kLimitMs = 5000;
+
+/// A lane on the identity model, whose supervisor is the test.
+class LaneTest : public ::testing::Test {
+ protected:
+  LaneTest() {
+    char name[] = "/tmp/shoal-lane-XXXXXX";
+    directory_ = ::mkdtemp(name);
+    parts_.served.golden.inputs = {filled(3)};
+    parts_.served.golden.outputs = {{"data_output", filled(3)}};
+    parts_.environment.drain_fd = drain_fd_.get();
+    parts_.environment.control_fd = control_.theirs.get();
+    lane_.emplace(parts_.environment, 0, wire::Dealer::bind(context_, directory_ + "/w1-0").value(), parts_.line);
+    lane_->start();
+    EXPECT_TRUE(router_.connect(directory_ + "/w1-0", kLane).ok());
+  }
+  ~LaneTest() override {
+    ::eventfd_write(drain_fd_.get(), 1);
+    lane_->join();
+    lane_.reset();
+    router_ = {};
+    std::filesystem::remove_all(directory_);
+  }
+
+  static Tensor filled(float value) {
+    Tensor tensor = Tensor::create(DType::kFloat32, Shape{1, 4}).value();
+    for (float& each : tensor.values<float>()) each = value;
+    return tensor;
+  }
+
+  void send(std::uint64_t id, std::uint16_t size = 1, std::uint16_t index = 0) {
+    const Tensor input = filled(static_cast<float>(id));
+    wire::Request request;
+    request.header = {.kind = static_cast<std::uint16_t>(wire::Kind::kRequest),
+                      .request_id = id,
+                      .attempt = 1,
+                      .batch_size = size,
+                      .batch_index = index};
+    request.inputs = {wire::to_wire(input.view())};
+    request.inputs[0].location = static_cast<std::uint8_t>(wire::Location::kFrame);
+    std::vector<std::byte> head;
+    wire::encode_request(request, head);
+    const std::span<const std::byte> frames[] = {head, input.view().bytes()};
+    ASSERT_TRUE(router_.send(kLane, wire::Frames(frames)).ok());
+  }
+
+  /// The next reply is that of `id`, right, and of a run of `batch` requests.
+  void expect_reply(std::uint64_t id, int batch) {
+    wire::PeerId peer = 0;
+    wire::Message message;
+    while (true) {
+      const auto received = router_.receive(peer, message);
+      ASSERT_TRUE(received.ok());
+      if (*received) break;
+      wire::Waitable items[] = {{.socket = &router_}};
+      ASSERT_TRUE(wire::wait(items, std::chrono::milliseconds(kLimitMs))) << "no reply to " << id;
+    }
+    const wire::Reply reply = wire::decode_reply(message[0]).value();
+    EXPECT_EQ(reply.header.status, 0u);
+    EXPECT_EQ(reply.header.request_id, id);
+    EXPECT_EQ(reply.header.batch, batch);
+    ASSERT_EQ(message.size(), 3u);
+    float first = 0;
+    std::memcpy(&first, message[2].data(), sizeof first);
+    EXPECT_EQ(first, static_cast<float>(id));
+  }
+
+  wire::ControlMessage receive_control() {
+    pollfd fd{control_.ours.get(), POLLIN, 0};
+    if (::poll(&fd, 1, kLimitMs) != 1) return {};
+    auto received = wire::receive_control(control_.ours.get());
+    return received.ok() && *received ? std::move(**received) : wire::ControlMessage();
+  }
+
+  std::string directory_;
+  IdentityModel model_{8};
+  test::LaneParts parts_{"echo", model_, {{"data", DType::kFloat32, Shape{-1, 4}}}};
+  UniqueFd drain_fd_{::eventfd(0, EFD_CLOEXEC)};
+  wire::ControlPair control_ = wire::make_control_pair().value();
+  wire::MessageContext context_;
+  std::optional<Lane> lane_;
+  wire::Router router_ = wire::Router::create(context_).value();
+};
+
+TEST_F(LaneTest, TheMembersOfABatchRunTogetherAndOthersAlone) {
+  send(1);
+  for (std::uint16_t i = 0; i < 5; ++i) send(10u + i, 5, i);
+  send(2);
+  for (std::uint16_t i = 0; i < 2; ++i) send(20u + i, 2, i);
+  expect_reply(1, 1);
+  for (std::uint64_t i = 0; i < 5; ++i) expect_reply(10 + i, 5);
+  expect_reply(2, 1);
+  for (std::uint64_t i = 0; i < 2; ++i) expect_reply(20 + i, 2);
+}
+
+TEST_F(LaneTest, AMemberThatDoesNotComeIsNotWaitedForLong) {
+  send(1, 4, 0);
+  send(2, 4, 1);
+  expect_reply(1, 2);
+  expect_reply(2, 2);
+  send(3, 4, 0);  // and its others never
+  expect_reply(3, 1);
+}
+
+TEST_F(LaneTest, AnotherMessageEndsABatchAndIsServedItself) {
+  send(1, 3, 0);
+  send(2, 3, 1);
+  send(3, 2, 0);  // of another batch
+  send(4, 2, 1);
+  send(5, 2, 0);
+  send(6);
+  expect_reply(1, 2);
+  expect_reply(2, 2);
+  expect_reply(3, 2);
+  expect_reply(4, 2);
+  expect_reply(5, 1);
+  expect_reply(6, 1);
+}
+
+TEST_F(LaneTest, WhatCameStandsInTheFlightRecorder) {
+  send(7);
+  expect_reply(7, 1);
+  const auto events = wire::read_flight(parts_.ring);
+  ASSERT_GE(events.size(), 3u);
+  EXPECT_EQ(events[0].kind, wire::FlightKind::kReceived);
+  EXPECT_EQ(events[0].request, 7u);
+}
+
+TEST_F(LaneTest, AProbeIsAnsweredAmongTheRequests) {
+  lane_->probe(4);
+  const wire::ControlMessage probed = receive_control();
+  EXPECT_EQ(probed.kind, wire::ControlKind::kProbed);
+  EXPECT_EQ(probed.id, 4u);
+  EXPECT_EQ(probed.a, 0u) << probed.text;
+  EXPECT_GT(probed.b, 0u);
+  send(1);
+  expect_reply(1, 1);
+}
+
+TEST_F(LaneTest, AProbeWithAnotherAnswerSaysWhichElementAndBothValues) {
+  const auto ask = [&](const Tensor& expected, double tolerance) {
+    parts_.served.golden.outputs[0].tensor = expected;
+    parts_.served.golden.tolerance = tolerance;
+    lane_->probe(9);
+    return receive_control();
+  };
+  Tensor expected = filled(3);
+  expected.values<float>()[2] = 3.25;
+  const wire::ControlMessage wrong = ask(expected, 0.01);
+  EXPECT_EQ(static_cast<StatusCode>(wrong.a), StatusCode::kFailedPrecondition);
+  EXPECT_NE(wrong.text.find("model 'echo': golden output 'data_output': element 2 is 3, should be 3.25"), std::string::npos)
+      << wrong.text;
+  EXPECT_EQ(ask(expected, 0.1).a, 0u);  // of 3.25
+  expected.values<float>()[2] = std::numeric_limits<float>::quiet_NaN();
+  EXPECT_NE(ask(expected, 1).a, 0u);
+  EXPECT_NE(ask(Tensor::create(DType::kFloat32, Shape{4}).value(), 1).a, 0u);
+}
+
+}  // namespace
+}  // namespace shoal::worker

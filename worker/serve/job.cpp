@@ -1,0 +1,131 @@
+#include "worker/serve/job.hpp"
+
+#include <algorithm>
+
+#include "shm/base/errors.hpp"
+#include "shm/base/ranges.hpp"
+#include "shm/tensor/spec.hpp"
+
+namespace shoal::worker {
+namespace {
+
+constexpr std::chrono::milliseconds kArenaWait{1000};
+
+bool is_in_arena(const wire::WireTensor& tensor) { return tensor.location == static_cast<std::uint8_t>(wire::Location::kArena); }
+
+}  // namespace
+
+bool Job::begin(Frames message) {
+  src_.clear();
+  dst_.clear();
+  reply_.outputs.clear();
+  ran = Ran::kNo;
+  compute_ns = 0;
+  batch = 1;
+  request_.header = {};
+  status = wire::decode_request(message[0], request_);
+  return request_.header.request_id != 0;  // else not even a header, or none of the ledger's
+}
+
+Status Job::locate_inputs(const ServedModelView& served, ArenaRegistry& registry, Frames message) {
+  const auto& inputs = request_.inputs;
+  if (inputs.size() != served.inputs.size())
+    return invalid_argument("{} inputs (it has {})", inputs.size(), served.inputs.size());
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    SHOAL_RETURN_IF_ERROR(check_matches(served.inputs[i], static_cast<DType>(inputs[i].dtype), wire::shape_of(inputs[i])));
+  }
+  const bool needs_output =
+      std::ranges::any_of(request_.outputs, [](const wire::WireTensor& slot) { return slot.capacity_bytes > 0; });
+  if (needs_output || std::ranges::any_of(inputs, is_in_arena)) {
+    arenas_ = registry.find(request_.header.client_id, kArenaWait);
+    if (!arenas_)
+      return internal_error("the arenas of client {} did not come within {} ms", request_.header.client_id, kArenaWait.count());
+  }
+  std::size_t next_frame = 1;
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    const wire::WireTensor& input = inputs[i];
+    const std::byte* data = nullptr;
+    if (is_in_arena(input)) {
+      const auto arena = arenas_->input.bytes();
+      if (!fits(input.offset_bytes, input.size_bytes, arena.size())) {
+        return invalid_argument("input '{}' lies outside its arena: {} bytes at {} of {}", served.inputs[i].name,
+                                input.size_bytes, input.offset_bytes, arena.size());
+      }
+      data = arena.data() + input.offset_bytes;
+    } else {
+      if (next_frame >= message.size() || message[next_frame].size() != input.size_bytes) {
+        return invalid_argument("input '{}': its {} bytes did not come with the request", served.inputs[i].name,
+                                input.size_bytes);
+      }
+      data = message[next_frame++].data();
+    }
+    src_.push_back({static_cast<DType>(input.dtype), wire::shape_of(input), const_cast<std::byte*>(data)});  // read only
+  }
+  return {};
+}
+
+Status Job::locate_outputs(const std::vector<TensorSpec>& outputs) {
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    TensorView dst{outputs[i].dtype, outputs[i].shape, nullptr};
+    wire::WireTensor output = wire::to_wire(dst);
+    output.location = static_cast<std::uint8_t>(wire::Location::kFrame);
+    if (i < request_.outputs.size() && request_.outputs[i].capacity_bytes > 0) {
+      const wire::WireTensor& slot = request_.outputs[i];
+      const auto arena = arenas_->output.mutable_bytes();
+      if (!fits(slot.offset_bytes, slot.capacity_bytes, arena.size())) {
+        return invalid_argument("the slot of output '{}' lies outside its arena: {} bytes at {} of {}", outputs[i].name,
+                                slot.capacity_bytes, slot.offset_bytes, arena.size());
+      }
+      if (dst.size_bytes() <= slot.capacity_bytes) {
+        dst.data = arena.data() + slot.offset_bytes;
+        output.offset_bytes = slot.offset_bytes;
+        output.capacity_bytes = slot.capacity_bytes;
+        output.location = static_cast<std::uint8_t>(wire::Location::kArena);
+      }
+    }
+    dst_.push_back(dst);
+    reply_.outputs.push_back(output);
+  }
+  return {};
+}
+
+Frames Job::finish(const std::string& model_name) {
+  arenas_.reset();  // a detached client's memory goes now, not with the next request
+  text_.clear();
+  if (!status.ok()) text_ = format("model '{}': {}", model_name, status.message());
+  reply_frames_.assign(2, {});  // header and text; outputs that travel as frames follow
+  if (!status.ok()) reply_.outputs.clear();
+  for (std::size_t i = 0; i < reply_.outputs.size(); ++i) {
+    if (!is_in_arena(reply_.outputs[i])) reply_frames_.push_back(dst_[i].bytes());
+  }
+  reply_.header = {.kind = static_cast<std::uint16_t>(wire::Kind::kReply),
+                   .seq = request_.header.seq,
+                   .request_id = request_.header.request_id,
+                   .incarnation = request_.header.incarnation,
+                   .attempt = request_.header.attempt,
+                   .status = static_cast<std::uint16_t>(status.code()),
+                   .ran = static_cast<std::uint8_t>(ran),
+                   .batch = batch,
+                   .compute_ns = compute_ns};
+  wire::encode_reply(reply_, reply_frame_);
+  reply_frames_[0] = reply_frame_;
+  reply_frames_[1] = std::as_bytes(std::span(text_));
+  if (text_.empty() && reply_frames_.size() == 2) reply_frames_.resize(1);
+  return reply_frames_;
+}
+
+Frames Job::finish_notice() {
+  arenas_.reset();
+  reply_.outputs.clear();
+  reply_.header = {.kind = static_cast<std::uint16_t>(wire::Kind::kParked),
+                   .seq = request_.header.seq,
+                   .request_id = request_.header.request_id,
+                   .incarnation = request_.header.incarnation,
+                   .attempt = request_.header.attempt,
+                   .batch = 1};
+  wire::encode_reply(reply_, reply_frame_);
+  reply_frames_.assign(1, reply_frame_);
+  return reply_frames_;
+}
+
+}  // namespace shoal::worker

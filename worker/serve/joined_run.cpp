@@ -1,0 +1,183 @@
+// RequestRunner::answer_joined(): several requests in one run.
+#include <algorithm>
+#include <cstring>
+
+#include "shm/base/clock.hpp"
+#include "shm/base/errors.hpp"
+#include "worker/serve/request_runner.hpp"
+
+namespace shoal::worker {
+namespace {
+
+std::int64_t rows_of(const Job& job) { return job.src()[0].shape[0]; }
+
+// Rows of their own, the same in all inputs; beyond the first dimension as `first`.
+bool can_join(const Job& first, const Job& job) {
+  for (std::size_t i = 0; i < job.src().size(); ++i) {
+    const TensorView &a = first.src()[i], &b = job.src()[i];
+    if (b.shape.rank() == 0 || b.dtype != a.dtype || b.shape.rank() != a.shape.rank() || b.shape[0] < 1 ||
+        b.shape[0] != rows_of(job))
+      return false;
+    if (!std::equal(a.shape.begin() + 1, a.shape.end(), b.shape.begin() + 1)) return false;
+  }
+  return !job.src().empty();
+}
+
+// Larger by `bytes` for the tensor's memory, if it is not already that large.
+std::byte* room(AlignedBytes& memory, std::size_t bytes) {
+  if (memory.size_bytes < bytes) {
+    memory = {};
+    memory = AlignedBytes::allocate(bytes);
+  }
+  return memory.data.get();
+}
+
+}  // namespace
+
+bool RequestRunner::answer_joined(std::span<const Frames> messages, const Send& send) {
+  if (joined_programs_.empty()) return false;
+  if (jobs_.size() < messages.size()) jobs_.resize(messages.size());
+  bool is_answered = false;
+  try {
+    is_answered = run_joined(messages);
+  } catch (...) {
+    (void)explain_exception();
+  }
+  clear_line();
+  const std::span<Job> jobs(jobs_.data(), messages.size());
+  if (!is_answered) {
+    for (Job& job : jobs) job.let_go();
+    return false;
+  }
+  line_.completed.fetch_add(jobs.size(), std::memory_order_relaxed);
+  for (Job& job : jobs) {
+    record(wire::FlightKind::kEnded, job, static_cast<std::uint64_t>(job.status.code()));
+    send(job.finish(served_.name));
+  }
+  return true;
+}
+
+// True when every job has its answer.
+bool RequestRunner::run_joined(std::span<const Frames> messages) {
+  joined_.clear();
+  running_ids_.clear();
+  cancellations_ = environment_.cancelled.count();
+  for (std::size_t i = 0; i < messages.size(); ++i) {
+    if (!jobs_[i].begin(messages[i]) || !jobs_[i].status.ok()) return false;
+  }
+  // Before any input is touched: from here on all of them count as begun.
+  name_in_line(jobs_[0].header(), messages.size());
+  std::int64_t rows = 0;
+  for (std::size_t i = 0; i < messages.size(); ++i) {
+    Job& job = jobs_[i];
+    job.status = locate_member(job, messages[i]);
+    if (!job.status.ok()) continue;
+    if (!can_join(joined_.empty() ? job : *joined_.front(), job)) return false;
+    joined_.push_back(&job);
+    running_ids_.push_back(job.header().request_id);
+    rows += rows_of(job);
+  }
+  if (joined_.size() < 2 || !find_joined_program(rows)) return false;
+  locate_joined_outputs();
+  gather_inputs();
+  for (const Job* job : joined_) record(wire::FlightKind::kBegun, *job, joined_.size());
+  const std::uint64_t start_ns = monotonic_now_ns();
+  const Status status = joined_program_->run(context_, joined_src_, joined_dst_);
+  const std::uint64_t compute_ns = monotonic_now_ns() - start_ns;
+  if (!status.ok() && status.code() != StatusCode::kCancelled) return false;
+  std::int64_t first_row = 0;
+  for (Job* job : joined_) {
+    if (status.ok() && job->status.ok()) scatter_outputs(*job, first_row);
+    first_row += rows_of(*job);
+    if (!status.ok()) record(wire::FlightKind::kCancelled, *job);
+    if (job->status.ok()) job->status = status;
+    job->ran = status.ok() ? Ran::kYes : Ran::kMaybe;
+    job->compute_ns = compute_ns;
+    job->batch = static_cast<std::uint16_t>(joined_.size());
+    environment_.compiler.count_hit();
+  }
+  return true;
+}
+
+Status RequestRunner::locate_member(Job& job, Frames message) {
+  if (environment_.cancelled.contains(job.header().request_id)) return cancelled("cancelled before it began");
+  SHOAL_RETURN_IF_ERROR(job.locate_inputs(served_, environment_.arenas, message));
+  return refuse_quarantined(job);
+}
+
+// False while there is no program that holds so many rows; it is ordered, and the requests run alone until it is there.
+bool RequestRunner::find_joined_program(std::int64_t rows) {
+  const auto& sizes = served_.model.joined_sizes();
+  const auto size = std::ranges::lower_bound(sizes, rows);
+  if (size == sizes.end()) return false;
+  for (std::size_t i = 0; i < specs_.size(); ++i) {
+    specs_[i].dtype = joined_.front()->src()[i].dtype;
+    specs_[i].shape = joined_.front()->src()[i].shape;
+    specs_[i].shape[0] = *size;
+  }
+  JoinedProgram& known = joined_programs_[static_cast<std::size_t>(size - sizes.begin())];
+  if (known.inputs != specs_) known = {.inputs = specs_, .program = nullptr, .pending = nullptr};
+  if (!known.program && !known.pending) {
+    if (auto found = served_.model.find_program(specs_); found.ok()) known.program = *std::move(found);
+    if (!known.program) known.pending = environment_.compiler.compile(specs_, {0, &line_, wake_fd_});
+  }
+  if (known.pending && known.pending->is_ready() && known.pending->outcome().ok()) {
+    known.program = *known.pending->outcome();
+    known.pending.reset();
+  }
+  joined_program_ = known.program.get();
+  if (!joined_program_) return false;
+  note_arena(*joined_program_);
+  return true;
+}
+
+// Row after row of all members, then zeros up to the program's size.
+void RequestRunner::gather_inputs() {
+  const auto& inputs = joined_program_->inputs();
+  joined_src_bytes_.resize(inputs.size());
+  joined_src_.clear();
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    TensorView& all = joined_src_.emplace_back(TensorView{inputs[i].dtype, inputs[i].shape, nullptr});
+    all.data = room(joined_src_bytes_[i], all.size_bytes());
+    std::byte* next = all.data;
+    for (const Job* job : joined_) {
+      const std::span<const std::byte> rows = job->src()[i].bytes();
+      if (!rows.empty()) std::memcpy(next, rows.data(), rows.size());
+      next += rows.size();
+    }
+    std::memset(next, 0, static_cast<std::size_t>(all.data + all.size_bytes() - next));
+  }
+}
+
+// Each member's share of the outputs: an output has as many rows for each row of the inputs as it has in all.
+void RequestRunner::locate_joined_outputs() {
+  const auto& outputs = joined_program_->outputs();
+  const std::int64_t size = joined_program_->inputs()[0].shape[0];
+  joined_dst_bytes_.resize(outputs.size());
+  joined_dst_.clear();
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    TensorView& all = joined_dst_.emplace_back(TensorView{outputs[i].dtype, outputs[i].shape, nullptr});
+    all.data = room(joined_dst_bytes_[i], all.size_bytes());
+  }
+  member_outputs_ = outputs;
+  for (Job* job : joined_) {
+    for (std::size_t i = 0; i < outputs.size(); ++i) member_outputs_[i].shape[0] = outputs[i].shape[0] / size * rows_of(*job);
+    job->status = job->locate_outputs(member_outputs_);
+  }
+}
+
+void RequestRunner::scatter_outputs(Job& job, std::int64_t first_row) {
+  const std::int64_t size = joined_program_->inputs()[0].shape[0];
+  const auto dst = job.dst();
+  for (std::size_t i = 0; i < dst.size(); ++i) {
+    std::byte* const rows =
+        joined_dst_[i].data + joined_dst_[i].size_bytes() / static_cast<std::size_t>(size) * static_cast<std::size_t>(first_row);
+    if (!dst[i].data) {
+      dst[i].data = rows;  // travels as a frame, from here
+    } else if (dst[i].size_bytes() > 0) {
+      std::memcpy(dst[i].data, rows, dst[i].size_bytes());
+    }
+  }
+}
+
+}  // namespace shoal::worker

@@ -1,0 +1,67 @@
+#include "worker/serve/memory_limit.hpp"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+
+#include "shm/base/errors.hpp"
+#include "shm/base/unique_fd.hpp"
+
+namespace shoal::worker {
+namespace {
+
+// What RLIMIT_DATA counts: writable private memory, touched or not.
+Result<std::uint64_t> data_bytes() {
+  const char* path = "/proc/self/statm";
+  const UniqueFd fd(::open(path, O_RDONLY | O_CLOEXEC));
+  if (!fd) return status_from_errno("open", path, errno);
+  char text[256];  // nothing on the heap: it may be used up
+  const ssize_t size = ::read(fd.get(), text, sizeof text - 1);
+  if (size < 0) return status_from_errno("read", path, errno);
+  text[size] = '\0';
+  unsigned long long pages = 0;  // the sixth number
+  if (std::sscanf(text, "%*u %*u %*u %*u %*u %llu", &pages) != 1) return internal_error("{} has no six numbers", path);
+  return static_cast<std::uint64_t>(pages) * static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+}
+
+std::uint64_t stack_bytes() {
+  pthread_attr_t attributes;
+  std::size_t stack = 0, guard = 0;
+  if (::pthread_getattr_default_np(&attributes) != 0) return 0;
+  ::pthread_attr_getstacksize(&attributes, &stack);
+  ::pthread_attr_getguardsize(&attributes, &guard);
+  ::pthread_attr_destroy(&attributes);
+  return stack + guard;
+}
+
+}  // namespace
+
+Result<MemoryLimit> MemoryLimit::set(int memory_mb, std::size_t threads_to_come) {
+  if (memory_mb == 0) return MemoryLimit();
+  SHOAL_ASSIGN_OR_RETURN(std::uint64_t base_bytes, data_bytes());
+  base_bytes += threads_to_come * stack_bytes();
+  const rlim_t limit = base_bytes + (static_cast<std::uint64_t>(memory_mb) << 20);
+  const rlimit both{limit, limit};
+  if (::setrlimit(RLIMIT_DATA, &both) != 0) return status_from_errno("set", "RLIMIT_DATA", errno);
+  return MemoryLimit(memory_mb, base_bytes);
+}
+
+Status MemoryLimit::exceeded(std::string_view what) const {
+  if (memory_mb_ == 0) return failed_precondition("out of memory: {} needs more than this machine has left", what);
+  return failed_precondition(
+      "out of memory: {} needs more than what is left of the {} MiB that a worker of this model may take (memory_mb): raise "
+      "memory_mb, or send smaller inputs",
+      what, memory_mb_);
+}
+
+bool MemoryLimit::is_spent() const {
+  if (memory_mb_ == 0) return false;
+  const auto now_bytes = data_bytes();
+  return now_bytes.ok() && *now_bytes > base_bytes_ + (static_cast<std::uint64_t>(memory_mb_) << 20) / 8 * 7;
+}
+
+}  // namespace shoal::worker

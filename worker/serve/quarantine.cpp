@@ -1,0 +1,50 @@
+#include "worker/serve/quarantine.hpp"
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include <algorithm>
+#include <charconv>
+
+#include "shm/base/errors.hpp"
+
+namespace shoal::worker {
+
+std::uint64_t hash_inputs(std::span<const TensorView> inputs) {
+  XXH3_state_t state;
+  XXH3_64bits_reset(&state);
+  for (const TensorView& input : inputs) {
+    const std::uint8_t kind[] = {static_cast<std::uint8_t>(input.dtype), static_cast<std::uint8_t>(input.shape.rank())};
+    XXH3_64bits_update(&state, kind, sizeof kind);
+    XXH3_64bits_update(&state, input.shape.dims().data(), input.shape.dims().size_bytes());
+    XXH3_64bits_update(&state, input.data, input.size_bytes());
+  }
+  const std::uint64_t hash = XXH3_64bits_digest(&state);
+  return hash != 0 ? hash : 1;
+}
+
+Status Quarantine::replace(std::string_view text) {
+  constexpr std::size_t kDigits = 16;
+  std::vector<std::uint64_t> hashes;
+  while (!text.empty()) {
+    const std::string_view line = text.substr(0, text.find('\n'));
+    text.remove_prefix(std::min(line.size() + 1, text.size()));
+    std::uint64_t hash = 0;
+    const auto [end, error] = std::from_chars(line.data(), line.data() + line.size(), hash, 16);
+    if (line.size() != kDigits || error != std::errc() || end != line.data() + line.size())
+      return invalid_argument("the list of quarantined inputs has a line that is not {} hex digits", kDigits);
+    hashes.push_back(hash);
+  }
+  std::ranges::sort(hashes);
+  const MutexLock lock(mutex_);
+  hashes_ = std::move(hashes);
+  is_empty_.store(hashes_.empty(), std::memory_order_relaxed);
+  return {};
+}
+
+bool Quarantine::contains(std::uint64_t hash) const {
+  const MutexLock lock(mutex_);
+  return std::ranges::binary_search(hashes_, hash);
+}
+
+}  // namespace shoal::worker
