@@ -127,6 +127,7 @@ void Daemon::tick(std::uint64_t now_ns) {
   if (reap_ns_ && now_ns >= *reap_ns_) {
     reap_ns_.reset();
     reap_orphans();
+    for (const auto& model : models_) model->processes().sweep_unborn(now_ns);
   }
   perform();
   if (phase_ != Phase::kServing) advance_shutdown(now_ns);

@@ -1,6 +1,7 @@
 #include "supervisor/process/model_processes.hpp"
 
 #include <signal.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <sstream>
@@ -293,7 +294,10 @@ void ModelProcesses::zygote_exited() {
   for (const auto& worker : workers_) {
     if (worker->state == WorkerProcess::State::kForking) unborn.push_back(worker->incarnation);
   }
-  for (const std::uint64_t incarnation : unborn) drop_worker(incarnation);
+  for (const std::uint64_t incarnation : unborn) {
+    drop_worker(incarnation);
+    unborn_.push_back({incarnation, now_ns + kWorkerStartLimitNs});
+  }
   reap_orphans();
   if (dead->closing || state_ == ModelState::kFailed || state_ == ModelState::kDraining) return;
 
@@ -307,6 +311,15 @@ void ModelProcesses::zygote_exited() {
     return fail(format("{} ({} times in a row)", reason, kFailedStartsForFailure));
   reason_ = reason;
   plan_zygote_restart(again_ns);
+}
+
+// Which orphan was reaped is not known; its number is never used again, so its sockets may be looked for as long as it could
+// live.
+void ModelProcesses::sweep_unborn(std::uint64_t now_ns) {
+  for (const Unborn& one : unborn_) {
+    for (int lane = 0; lane < options_.lanes; ++lane) ::unlink(lane_path(options_.directory, one.incarnation, lane).c_str());
+  }
+  std::erase_if(unborn_, [&](const Unborn& one) { return now_ns > one.until_ns; });
 }
 
 // ---- workers ----

@@ -116,6 +116,9 @@ class ModelProcesses {
   /// SIGABRT to that thread, so that a record of what it does is left, and SIGKILL kAbortLimitNs later.
   void abort_worker(std::uint64_t incarnation, pid_t thread, std::string_view why, EndReason reason);
   void fail(const std::string& reason);
+  /// After orphans were reaped: removes the sockets of workers whose fork was never reported. They may have bound them before
+  /// they noticed that nobody wants them.
+  void sweep_unborn(std::uint64_t now_ns);
 
  private:
   struct Zygote {
@@ -126,6 +129,10 @@ class ModelProcesses {
     std::uint64_t started_ns = 0, load_limit_ns = 0;
     bool closing = false;  // told to go, or being killed: it is no failed start
     std::string load_failure;
+  };
+
+  struct Unborn {
+    std::uint64_t incarnation, until_ns;
   };
 
   void start_zygote();
@@ -153,6 +160,7 @@ class ModelProcesses {
   ProcessObserver& observer_;
   Logger& log_;
   std::uint64_t& next_incarnation_;
+  std::vector<Unborn> unborn_;
 
   ModelState state_ = ModelState::kLoading;
   std::string reason_;

@@ -12,6 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <fstream>
@@ -58,6 +59,7 @@ class Scenario {
   virtual void provoke() = 0;      ///< makes it enter the function, soon
   virtual void after_death() = 0;  ///< what must hold now
   virtual bool is_costly() const { return false; }
+  virtual pid_t watchdog() const { return 0; }           ///< the process that ends victims that stand still
   virtual bool ends_by_itself() const { return false; }  ///< its process ends soon after the function
 };
 
@@ -75,8 +77,11 @@ void kill_everywhere(const std::string& function, Scenario& scenario) {
     tracee.run_to(base);
     scenario.provoke();
     ASSERT_TRUE(tracee.wait()) << "nothing enters " << function;
+    // Led so slowly, it would be taken for hung and be ended.
+    if (scenario.watchdog() > 0) ::kill(scenario.watchdog(), SIGSTOP);
     instructions = tracee.walk_to_return(symbols);
     tracee.kill_process(victim.pid);
+    if (scenario.watchdog() > 0) ::kill(scenario.watchdog(), SIGCONT);
     scenario.after_death();
   }
   ASSERT_GT(instructions.size(), 5u) << function;
@@ -217,6 +222,7 @@ class LaneScenario : public Scenario {
     const json worker = served_.worker();
     return {worker.at("pid"), worker.at("lanes").at(0).at("thread_id")};
   }
+  pid_t watchdog() const override { return served_.daemon().pid(); }
   void provoke() override { served_.submit(); }
   void after_death() override {
     served_.expect_answer();
@@ -285,6 +291,7 @@ class CrashScenario : public Scenario {
     const json worker = served_.worker();
     return {worker.at("pid"), worker.at("lanes").at(0).at("thread_id")};
   }
+  pid_t watchdog() const override { return served_.daemon().pid(); }
   void provoke() override {
     Tensor tensor = counting({1, 4});
     tensor.values<float>()[0] = kTrigger;
@@ -322,11 +329,18 @@ class ZygoteScenario : public Scenario {
     }));
     return {pid, pid};
   }
+  pid_t watchdog() const override { return served_.daemon().pid(); }
   void provoke() override { ::kill(served_.worker().at("pid"), SIGKILL); }
   void after_death() override {
     served_.expect_service();
     EXPECT_TRUE(eventually([&] { return served_.daemon().wait_until_ready() && served_.daemon().all_processes().size() == 3; }))
         << "a worker whose fork was never reported is still there";
+    const auto sockets = [&] {
+      const fs::directory_iterator files(served_.daemon().directory());
+      return std::count_if(begin(files), end(files),
+                           [](const auto& file) { return file.path().filename().string().starts_with("w"); });
+    };
+    EXPECT_TRUE(eventually([&] { return sockets() == 1; })) << "it has left its socket";
   }
   bool is_costly() const override { return true; }
 

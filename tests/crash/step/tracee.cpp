@@ -198,7 +198,7 @@ std::vector<std::uint64_t> Tracee::walk_to_return(const Symbols& symbols) {
   const std::uint64_t back = return_address(), frame = stack_pointer();
   while (is_alive_) {
     const std::uint64_t here = instruction();
-    if (here == back && stack_pointer() > frame) break;
+    if (here == back && stack_pointer() > frame) return walked;
     if (symbols.is_own(here)) {
       if (seen.insert(here).second) walked.push_back(here);
     } else if (const std::uint64_t caller = return_address(); symbols.is_own(caller)) {
@@ -208,7 +208,7 @@ std::vector<std::uint64_t> Tracee::walk_to_return(const Symbols& symbols) {
     }
     if (!step()) break;
   }
-  return walked;
+  return {};
 }
 
 void Tracee::kill_process(pid_t pid) {
@@ -218,6 +218,35 @@ void Tracee::kill_process(pid_t pid) {
   while (::waitpid(tid_, &status, __WALL) == tid_ && WIFSTOPPED(status)) {
   }
   is_alive_ = false;
+}
+
+ExitHold::ExitHold(pid_t tid) : tid_(tid) {
+  EXPECT_EQ(::ptrace(PTRACE_SEIZE, tid, 0, PTRACE_O_TRACEEXIT), 0) << "cannot trace " << tid << ": " << std::strerror(errno);
+}
+
+ExitHold::~ExitHold() {
+  ::ptrace(PTRACE_DETACH, tid_, 0, 0);
+  int status = 0;
+  ::waitpid(tid_, &status, __WALL | WNOHANG);
+}
+
+bool ExitHold::wait() const {
+  const auto end = std::chrono::steady_clock::now() + kLimit;
+  while (std::chrono::steady_clock::now() < end) {
+    int status = 0;
+    if (::waitpid(tid_, &status, __WALL | WNOHANG) != tid_) {
+      std::this_thread::sleep_for(1ms);
+    } else if (WIFSTOPPED(status) && status >> 8 == (SIGTRAP | (PTRACE_EVENT_EXIT << 8))) {
+      return true;
+    } else if (!WIFSTOPPED(status)) {
+      return false;
+    } else if (status >> 16 == PTRACE_EVENT_STOP) {
+      ::ptrace(PTRACE_LISTEN, tid_, 0, 0);  // stopped with its process: it stays so
+    } else {
+      ::ptrace(PTRACE_CONT, tid_, 0, WSTOPSIG(status));
+    }
+  }
+  return false;
 }
 
 }  // namespace shoal::test

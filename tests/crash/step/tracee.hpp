@@ -42,7 +42,7 @@ class Tracee {
   /// Where it stands.
   std::uint64_t instruction() const;
   /// From a function's first instruction to its return: every instruction of the program itself, in the order they are first met.
-  /// A call of a shared library is one step. The thread stands at the return address then.
+  /// A call of a shared library is one step. The thread stands at the return address then; nothing when it died before.
   std::vector<std::uint64_t> walk_to_return(const Symbols& symbols);
   /// The address to which the function returns whose first instruction it is at.
   std::uint64_t return_address() const;
@@ -57,6 +57,22 @@ class Tracee {
   pid_t tid_;
   bool is_alive_ = true, is_stopped_ = false;
   int pending_signal_ = 0;
+};
+
+/// Keeps a thread from ending, so that its process does not die, however it was killed: it is held in the kernel, at its exit,
+/// until this is destroyed.
+///   Threads  thread-bound
+class ExitHold {
+ public:
+  explicit ExitHold(pid_t tid);
+  ~ExitHold();
+  ExitHold(const ExitHold&) = delete;
+  ExitHold& operator=(const ExitHold&) = delete;
+  /// Waits until the thread is held; false after 10 s.
+  bool wait() const;
+
+ private:
+  pid_t tid_;
 };
 
 }  // namespace shoal::test
