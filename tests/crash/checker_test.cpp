@@ -95,6 +95,20 @@ TEST(Checker, FindsAnAnswerAfterItsDeadlineUnlessTheClientItselfStoodStill) {
   EXPECT_EQ(Forged().ask(1, 10, How::kPlain, 50).answer(1, 161).end().judge(), only(Kind::kLate));
   EXPECT_EQ(Forged().ask(1, 10, How::kPlain, 50).answer(1, 161, StatusCode::kOk, kRight, 1, 30).end().judge(), kNone);
 }
+TEST(Checker, ASupervisorThatWaitedForAProcessorIsExcusedForThatLong) {
+  const auto judge = [](const char* waits) {
+    Checker checker([](const Question&, std::uint64_t) { return std::optional(kRight); });
+    std::istringstream lines(waits);
+    checker.read_waits(lines);
+    std::istringstream history(to_line(Asked{.id = 1, .time_ns = 100 * kMs, .question = {"m", 1, 0}, .timeout_ns = 50 * kMs}) +
+                               to_line(Answered{.id = 1, .time_ns = 300 * kMs, .hash = kRight}) + to_line(Ended{}));
+    checker.read_history(history, "client", false);
+    return checker.report().violation_count;
+  };
+  EXPECT_EQ(judge(""), 1u);
+  EXPECT_EQ(judge("50000000 7000000\n 90000000 8000000\n 200000000 60000000\n 310000000 60000000\n"), 0u);
+  EXPECT_EQ(judge("50000000 7000000\n 90000000 60000000\n 200000000 60000000\n 310000000 60000000\n"), 1u);  // before it asked
+}
 TEST(Checker, FindsAClientThatEndedBeforeItsTime) { EXPECT_EQ(Forged().ask(1, 10).answer(1, 12).judge(), only(Kind::kDied)); }
 TEST(Checker, AKilledClientMayLeaveQuestionsOpenAndItsLastLineCut) {
   EXPECT_EQ(Forged().ask(1, 10).ask(2, 11).answer(1, 12).text("answer 2 13").judge(true), kNone);

@@ -10,6 +10,7 @@
 #include <fstream>
 #include <thread>
 
+#include "shm/base/clock.hpp"
 #include "shm/base/unique_fd.hpp"
 #include "tests/crash/driver/client_processes.hpp"
 #include "tests/crash/driver/snapshot.hpp"
@@ -50,7 +51,8 @@ class Front {
         daemon_({.models = arguments(plan, directory), .worker = "shoal-worker-faulty"}),
         pool_(daemon_.connect({.input_arena_bytes = 0, .output_arena_bytes = 0})),
         clients_(daemon_.directory(), directory, plan.clients, patterns_of(plan)),
-        states_(plan.models.size()) {
+        states_(plan.models.size()),
+        waits_(directory / "waits") {
     write_json(directory / "models.json", to_json(patterns_of(plan)));
   }
 
@@ -84,6 +86,7 @@ class Front {
   /// Deals the blows that are due; others wait.
   void strike() {
     clients_.fill();
+    note_waits();
     std::erase_if(stopped_, [](const auto& one) { return one.second <= SteadyClock::now() && (one.first.send(SIGCONT), true); });
     for (; !is_over() && SteadyClock::now() >= start_ + std::chrono::milliseconds(plan_.faults[next_].at_ms); ++next_) {
       if (!deal(plan_.faults[next_])) return;
@@ -100,6 +103,16 @@ class Front {
   }
 
  private:
+  // For the checker: /proc/PID/schedstat says how long the supervisor was kept from running.
+  void note_waits() {
+    const std::uint64_t now_ns = monotonic_now_ns();
+    if (now_ns < next_wait_ns_) return;
+    next_wait_ns_ = now_ns + 10'000'000;
+    std::uint64_t ran_ns = 0, waited_ns = 0;
+    std::ifstream("/proc/" + std::to_string(daemon_.pid()) + "/schedstat") >> ran_ns >> waited_ns;
+    waits_ << now_ns << ' ' << waited_ns << '\n' << std::flush;
+  }
+
   struct State {
     SteadyClock::time_point last_blow;
     std::uint64_t ok_then = 0;
@@ -178,6 +191,8 @@ class Front {
   ClientProcesses clients_;
   std::vector<State> states_;
   json start_snapshot_;
+  std::ofstream waits_;
+  std::uint64_t next_wait_ns_ = 0;
   std::vector<std::pair<Victim, SteadyClock::time_point>> stopped_;
   SteadyClock::time_point start_;
   std::size_t next_ = 0;
@@ -199,6 +214,8 @@ void add(CheckReport& sum, const CheckReport& report) {
 CheckReport check_front(const fs::path& directory) {
   const PatternModels models = pattern_models_from(read_json(directory / "models.json"));
   Checker checker([&](const Question& question, std::uint64_t version) { return pattern_answer(models, question, version); });
+  std::ifstream waits(directory / "waits");
+  checker.read_waits(waits);
   read_histories(directory, checker);
   checker.compare_snapshots(read_json(directory / "start.json"), read_json(directory / "end.json"), directory.filename());
   return checker.report();

@@ -54,6 +54,18 @@ std::string to_string(const Violation& violation) {
   return text_of(kKindNames[static_cast<std::size_t>(violation.kind)], " in ", violation.where, ": ", violation.what);
 }
 
+void Checker::read_waits(std::istream& waits) {
+  for (std::uint64_t time_ns = 0, waited_ns = 0; waits >> time_ns >> waited_ns;) waits_[time_ns] = waited_ns;
+}
+
+// From the last sample before to the first one after.
+std::uint64_t Checker::waited_between(std::uint64_t begin_ns, std::uint64_t end_ns) const {
+  if (waits_.empty()) return 0;
+  const auto after = waits_.upper_bound(begin_ns), last = waits_.lower_bound(end_ns);
+  const std::uint64_t before_ns = after == waits_.begin() ? after->second : std::prev(after)->second;
+  return (last == waits_.end() ? waits_.rbegin()->second : last->second) - before_ns;
+}
+
 void Checker::read_history(std::istream& history, const std::string& name, bool was_killed) {
   std::map<std::uint64_t, Asked> open;
   std::map<std::uint64_t, std::uint64_t> closed;  // id → when
@@ -95,7 +107,8 @@ void Checker::judge(const Asked& asked, const Answered& answered, const std::str
   const std::string what = to_line(asked) + "  " + to_line(answered);
   if (answered.time_ns < asked.time_ns) add(Kind::kUnasked, where, what);
   if (answered.attempts > 1) ++report_.rerun;
-  if (asked.timeout_ns != 0 && answered.time_ns > asked.time_ns + asked.timeout_ns + answered.stalled_ns + kLateNs)
+  const std::uint64_t excused_ns = answered.stalled_ns + waited_between(asked.time_ns, answered.time_ns);
+  if (asked.timeout_ns != 0 && answered.time_ns > asked.time_ns + asked.timeout_ns + excused_ns + kLateNs)
     add(Kind::kLate, where, what);
   switch (code_of(answered)) {
     case StatusCode::kOk: {

@@ -55,6 +55,9 @@ class Checker {
   using Answer = std::function<std::optional<std::uint64_t>(const Question&, std::uint64_t version)>;
   explicit Checker(Answer answer) : answer_(std::move(answer)) {}
 
+  /// How long the supervisor had been kept waiting for a processor in all, by time (both in ns): what it could not help is no
+  /// delay of its own. Lines of "TIME WAITED"; before the histories.
+  void read_waits(std::istream& waits);
   void read_history(std::istream& history, const std::string& name, bool was_killed);
   /// After all histories: what the daemon holds, counts and serves.
   void compare_snapshots(const nlohmann::json& start, const nlohmann::json& end, const std::string& name);
@@ -69,7 +72,10 @@ class Checker {
   void compare_counts(const nlohmann::json& model, const std::string& where);
   void add(Violation::Kind kind, const std::string& where, const std::string& what);
 
+  std::uint64_t waited_between(std::uint64_t begin_ns, std::uint64_t end_ns) const;
+
   Answer answer_;
+  std::map<std::uint64_t, std::uint64_t> waits_;
   std::map<Question, std::map<std::uint64_t, std::optional<std::uint64_t>>> known_;
   std::map<std::string, std::uint64_t> ok_by_model_, unknown_by_model_;
   CheckReport report_;

@@ -2,6 +2,7 @@
 
 #include <signal.h>
 
+#include <algorithm>
 #include <random>
 #include <sstream>
 
@@ -36,7 +37,7 @@ std::vector<PlannedModel> plan_models(Dice& dice, const PlanSettings& settings) 
 
 ClientPlan plan_client(Dice& dice, double guilty_share) {
   return {.seed = static_cast<std::uint32_t>(dice.below(1u << 30)),
-          .window = 2 + static_cast<int>(dice.below(6)),
+          .window = 4 + static_cast<int>(dice.below(8)),
           .cancel_share = dice.chance(0.5) ? 0.05 : 0,
           .deadline_share = dice.chance(0.5) ? 0.1 : 0,
           .guilty_share = guilty_share,
@@ -49,7 +50,8 @@ Fault plan_fault(Dice& dice, std::uint64_t at_ms, std::size_t models, bool only_
   const std::uint64_t victim = dice.below(100), signal = dice.below(100);
   fault.victim = victim < 84 ? Fault::Victim::kWorker : victim < 90 ? Fault::Victim::kZygote : Fault::Victim::kClient;
   if (only_kills) return {.at_ms = at_ms, .signal = SIGKILL, .model = fault.model % (models - 1), .pick = fault.pick};
-  if (fault.model == models - 1 && dice.below(4) != 0) fault.model = dice.below(models - 1);  // echo is over before it is hit
+  // Slow models more often than fast ones, builtin:identity hardly ever: what is over at once is not hit while it runs.
+  if (fault.model < models - 1 || dice.below(4) != 0) fault.model = std::max(dice.below(models - 1), dice.below(models - 1));
   if (signal >= 70) fault.signal = SIGABRT;
   if (signal >= 85) {
     fault.signal = SIGSTOP;

@@ -128,6 +128,8 @@ TEST_F(LedgerTest, RequestIdsAreNeverUsedTwice) {
   const RequestId second = admit(2);
   EXPECT_EQ(slot_of(first), slot_of(second));
   EXPECT_NE(first, second);
+  EXPECT_FALSE(answer(first, {7, 0}));  // a second reply to the first is none to the second
+  EXPECT_TRUE(answer(second, {7, 0}));
 }
 
 TEST_F(LedgerTest, AWaitingRequestPastItsDeadlineIsAnsweredAndReleased) {

@@ -1,0 +1,163 @@
+#!/usr/bin/env python3
+"""Whether the tests would notice: puts one bug at a time into a copy of the tree, builds what it names, and wants its test to fail.
+
+Each bug is a file of tests/crash/bugs: a patch, and before it lines that say what is wrong, what to build and what must catch it:
+    Bug: ...
+    Breaks: the promise of docs/design.md
+    Targets: shoal_route_test
+    Test: shoal_route_test --gtest_filter=LedgerTest.*
+A bug is caught when its test passes without it and fails with it. The copy lies in build/bugs and is kept for the next time; the
+working tree is only read.
+"""
+
+import argparse
+import datetime
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+BUGS = ROOT / "tests" / "crash" / "bugs"
+TEST_SECONDS = 60  # of one run; one that hangs has failed
+
+
+class Bug:
+    def __init__(self, file):
+        self.file, self.name = file, file.stem
+        self.text = file.read_text(encoding="utf-8")
+        head = dict(re.findall(r"^(Bug|Breaks|Targets|Test): (.*)$", self.text, re.MULTILINE))
+        missing = {"Bug", "Breaks", "Targets", "Test"} - head.keys()
+        if missing:
+            sys.exit(f"seeded_bugs: {file} lacks the lines {', '.join(sorted(missing))}")
+        self.what, self.targets, self.test = head["Bug"], head["Targets"].split(), head["Test"]
+
+
+class Copy:
+    """A copy of the working tree with a build of its own."""
+
+    def __init__(self, place):
+        # As deep as a build of the tree itself, so that ccache knows the one from the other.
+        self.tree, self.build = place, place / "build" / "release"
+        self.environment = dict(os.environ, CCACHE_BASEDIR=str(self.tree), CCACHE_NOHASHDIR="1", SHOAL_SOURCE_DIR=str(self.tree))
+
+    def refresh(self):
+        """What git knows of, or would take, as it is in the working tree; unchanged files keep their times."""
+        listed = subprocess.run(["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], cwd=ROOT, check=True,
+                                capture_output=True).stdout.decode().split("\0")
+        wanted = {name for name in listed if name and (ROOT / name).is_file()}
+        for name in wanted:
+            source, target = ROOT / name, self.tree / name
+            if target.is_file() and target.read_bytes() == source.read_bytes():
+                continue
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(source, target)
+            shutil.copymode(source, target)
+        for path in self.tree.rglob("*"):
+            name = str(path.relative_to(self.tree))
+            if path.is_file() and name not in wanted and not name.startswith("build/"):
+                path.unlink()
+
+    def configure(self):
+        launcher = ["-DCMAKE_CXX_COMPILER_LAUNCHER=ccache"] if shutil.which("ccache") else []
+        self._run(["cmake", "--preset", "release", *launcher])
+
+    def make(self, targets):
+        """What the compiler said, or nothing when all is well."""
+        done = self._run(["cmake", "--build", self.build, "--target", *targets], check=False)
+        return done.stdout if done.returncode else None
+
+    def passes(self, test):
+        program, *arguments = shlex.split(test)
+        command = [self.build / "bin" / program, *arguments]
+        try:
+            done = subprocess.run(command, cwd=self.tree, env=self.environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                                  text=True, errors="replace", timeout=TEST_SECONDS)
+        except subprocess.TimeoutExpired:
+            return False, f"not over after {TEST_SECONDS} s"
+        if "0 tests" in done.stdout and "[==========] Running 0 tests" in done.stdout:
+            return False, "no test has that name"
+        return done.returncode == 0, done.stdout
+
+    def apply(self, bug, reverse=False):
+        """The paths of the patch, or nothing when it does not fit."""
+        command = ["patch", "-p1", "--forward", "--no-backup-if-mismatch", "--fuzz=2", "--reject-file=-"] + (["--reverse"] if reverse else [])
+        done = subprocess.run(command, cwd=self.tree, input=bug.text, capture_output=True, text=True)
+        return done.returncode == 0, done.stdout + done.stderr
+
+    def _run(self, command, check=True):
+        done = subprocess.run(command, cwd=self.tree, env=self.environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                              text=True, errors="replace")
+        if check and done.returncode:
+            sys.exit(f"seeded_bugs: {' '.join(map(str, command))}:\n{done.stdout}")
+        return done
+
+
+def hunt(bug, copy, passed):
+    """Why the bug was not caught, or nothing when it was."""
+    if bug.test not in passed:
+        said = copy.make(bug.targets)
+        if said:
+            return f"the tree does not build:\n{said[-4000:]}"
+        passed[bug.test], output = copy.passes(bug.test)
+        if not passed[bug.test]:
+            return f"its test fails without it: {bug.test}\n{output[-4000:]}"
+    elif not passed[bug.test]:
+        return f"its test fails without it: {bug.test}"
+    fits, said = copy.apply(bug)
+    if not fits:
+        return f"its patch no longer applies: make it again for the code as it is\n{said}"
+    said = copy.make(bug.targets)
+    if said:
+        return f"it does not build:\n{said[-4000:]}"
+    survives, _ = copy.passes(bug.test)
+    return f"nobody noticed: {bug.test} passes with it" if survives else None
+
+
+def parse_arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    which = parser.add_mutually_exclusive_group(required=True)
+    which.add_argument("--bug", metavar="NAME", action="append", help="only that one; may be repeated")
+    which.add_argument("--rotate", metavar="N", type=int, help="N of them, others each day; all with SHOAL_TEST_LONG=1")
+    which.add_argument("--all", action="store_true")
+    which.add_argument("--list", action="store_true", help="what they are")
+    parser.add_argument("--place", type=Path, default=ROOT / "build" / "bugs", help="where the copy is (build/bugs)")
+    return parser.parse_args()
+
+
+def main():
+    arguments = parse_arguments()
+    bugs = [Bug(file) for file in sorted(BUGS.glob("*.patch"))]
+    if arguments.list:
+        for bug in bugs:
+            print(f"{bug.name:32} {bug.what}")
+        return 0
+    if arguments.bug:
+        unknown = set(arguments.bug) - {bug.name for bug in bugs}
+        if unknown:
+            sys.exit(f"seeded_bugs: no bug is called {', '.join(sorted(unknown))}; --list has them")
+        bugs = [bug for bug in bugs if bug.name in arguments.bug]
+    elif arguments.rotate and not os.environ.get("SHOAL_TEST_LONG"):
+        first = datetime.date.today().toordinal() * arguments.rotate
+        bugs = [bugs[(first + i) % len(bugs)] for i in range(min(arguments.rotate, len(bugs)))]
+
+    copy = Copy(arguments.place)
+    copy.refresh()
+    copy.configure()
+    passed, missed = {}, 0
+    for bug in bugs:
+        begin = time.monotonic()
+        why = hunt(bug, copy, passed)
+        copy.refresh()
+        missed += why is not None
+        print(f"{bug.name:32} {'caught' if why is None else 'NOT CAUGHT: ' + why}  ({time.monotonic() - begin:.0f} s)", flush=True)
+    print(f"{len(bugs) - missed} of {len(bugs)} bugs caught")
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
