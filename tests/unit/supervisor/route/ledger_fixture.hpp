@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "shm/base/format.hpp"
 #include "supervisor/route/ledger.hpp"
 
 namespace shoal::supervisor {
@@ -78,11 +79,9 @@ class LedgerTest : public testing::Test {
     const std::string seq = std::to_string(action.seq);
     switch (action.kind) {
       case Action::Kind::kSend:
-        return "send " + seq + "@" + std::to_string(action.lane.incarnation) + "." + std::to_string(action.lane.lane) + "#" +
-               std::to_string(action.attempt) +
-               (action.batch_size > 1 ? " " + std::to_string(action.batch_index + 1) + "/" + std::to_string(action.batch_size)
-                                      : "") +
-               (action.hash_inputs ? " alone" : "");
+        return format("send {}@{}.{}#{}{}{}", seq, action.lane.incarnation, action.lane.lane, action.attempt,
+                      action.batch_size > 1 ? format(" {}/{}", action.batch_index + 1, action.batch_size) : "",
+                      action.hash_inputs ? " alone" : "");
       case Action::Kind::kForward:
         return "forward " + seq;
       case Action::Kind::kReply:
@@ -90,7 +89,7 @@ class LedgerTest : public testing::Test {
       case Action::Kind::kRelease:
         return "release " + seq;
       case Action::Kind::kQuarantine:
-        return "quarantine" + (action.lane.incarnation ? " " + std::to_string(action.lane.incarnation) : std::string());
+        return action.lane.incarnation ? format("quarantine {}", action.lane.incarnation) : "quarantine";
       case Action::Kind::kProbe:
         return "probe " + std::to_string(action.lane.incarnation);
       default:

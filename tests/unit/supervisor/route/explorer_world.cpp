@@ -1,0 +1,520 @@
+#include "tests/unit/supervisor/route/explorer_world.hpp"
+
+#include <algorithm>
+
+namespace shoal::supervisor {
+namespace {
+
+constexpr const char* kEventNames[] = {"submit",     "begin",         "answer",      "park",        "cancel",   "client dies",
+                                       "time",       "worker starts", "worker dies", "undelivered", "routable", "probed",
+                                       "fail model", "restore model", "drain model", "give up"};
+constexpr const char* kEvidenceNames[] = {"nothing said",     "running named",          "crash",
+                                          "crash, not named", "killed from outside",    "crash of another thread",
+                                          "out of memory",    "crash of a compilation", "a lie"};
+constexpr const char* kDecisionNames[] = {"send", "forward", "reply", "release", "cancel run", "forget", "quarantine", "probe"};
+constexpr std::uint64_t kRunNs = 1'000'000;
+
+}  // namespace
+
+std::string Event::text() const {
+  const std::string name = kEventNames[static_cast<std::size_t>(kind)];
+  switch (kind) {
+    case EventKind::kWorkerDies:
+      return format("{} {} ({})", name, int{a}, kEvidenceNames[b]);
+    case EventKind::kAnswer:
+      return format("{} {}{}", name, int{a}, b ? " with an error" : "");
+    case EventKind::kProbed:
+      return name + (b ? " well" : " badly");
+    case EventKind::kTime:
+    case EventKind::kWorkerStarts:
+    case EventKind::kFail:
+    case EventKind::kRestore:
+    case EventKind::kDrain:
+    case EventKind::kGiveUp:
+      return name;
+    default:
+      return format("{} {}", name, int{a});
+  }
+}
+
+std::vector<std::string> Coverage::texts() const {
+  std::vector<std::string> lines;
+  for (std::size_t event = 0; event < kEventKinds; ++event) {
+    for (std::size_t from = 0; from < kPlaces; ++from) {
+      for (std::size_t to = 0; to < kPlaces; ++to) {
+        if (!transitions[(event * kPlaces + from) * kPlaces + to]) continue;
+        lines.push_back(
+            format("{}: {} -> {}", kEventNames[event], place_name(static_cast<Place>(from)), place_name(static_cast<Place>(to))));
+      }
+    }
+    for (std::size_t kind = 0; kind < std::size(kDecisionNames); ++kind) {
+      if (decisions[event * 16 + kind]) lines.push_back(format("{}: {}", kEventNames[event], kDecisionNames[kind]));
+    }
+    for (std::size_t code = 0; code < 16; ++code) {
+      if (answers[event * 16 + code])
+        lines.push_back(format("{}: answers {}", kEventNames[event], status_code_name(static_cast<StatusCode>(code))));
+    }
+  }
+  for (std::size_t kind = 0; kind < kEvidences; ++kind) {
+    for (std::size_t to = 0; to < kPlaces; ++to) {
+      if (evidence[kind * kPlaces + to])
+        lines.push_back(format("{}: -> {}", kEvidenceNames[kind], place_name(static_cast<Place>(to))));
+    }
+  }
+  return lines;
+}
+
+World::World(const Plan& plan, Sabotage sabotage) : plan_(&plan), sabotage_(sabotage) {
+  ledger_.add_model("m", plan.limits);
+  ledger_.set_client_shares(plan.shares);
+  const LaneEvidence crash[] = {{.crashed = true, .what = "signal 11"}};
+  for (Incarnation life = 100; plan.shaky && life < 104; ++life) {
+    ledger_.worker_ready(0, life, 1, now_ns_);
+    ledger_.worker_died(life, crash, now_ns_);
+  }
+}
+
+void World::possible(std::vector<Event>& events) const {
+  events.clear();
+  const auto add = [&](EventKind kind, std::size_t a = 0, std::size_t b = 0) {
+    events.push_back({kind, static_cast<std::uint8_t>(a), static_cast<std::uint8_t>(b)});
+  };
+  for (std::size_t i = 0; i < plan_->requests.size(); ++i) {
+    const Request& request = requests_[i];
+    const bool gone = gone_[plan_->requests[i].client];
+    if (!request.submitted && !gone) add(EventKind::kSubmit, i);
+    if (plan_->cancels && request.admitted && !request.answered && !gone) add(EventKind::kCancel, i);
+    if (!leased(i)) continue;
+    if (request.phase == Phase::kRunning) {
+      if (!is_first_left(i)) continue;
+      add(EventKind::kAnswer, i, 0);
+      add(EventKind::kAnswer, i, 1);
+    } else if (request.leader == i) {
+      if (may_begin(i)) add(EventKind::kBegin, i);
+      if (plan_->parks && request.phase == Phase::kSent && may_begin(i)) add(EventKind::kPark, i);
+      if (plan_->undelivered && request.phase == Phase::kSent) add(EventKind::kUndelivered, i);
+    }
+  }
+  for (ClientId client = 1; plan_->clients_die && client < gone_.size(); ++client) {
+    if (!gone_[client]) add(EventKind::kClientDies, client);
+  }
+  if (ticks_ < plan_->ticks) add(EventKind::kTime);
+  int alive = 0;
+  for (std::size_t at = 0; at < lives_; ++at) {
+    if (!workers_[at].alive) continue;
+    ++alive;
+    bool runs = false, compiles = false, elsewhere = false;
+    for (std::size_t i = 0; i < kMaxRequests; ++i) {
+      const bool here = leased(i) && requests_[i].worker == at;
+      runs |= here && requests_[i].phase == Phase::kRunning;
+      compiles |= here && requests_[i].phase == Phase::kParked;
+      elsewhere |= leased(i) && !here;
+    }
+    for (std::size_t kind = 0; kind < kEvidences; ++kind) {
+      const auto evidence = static_cast<Evidence>(kind);
+      if (evidence == Evidence::kNothing || evidence == Evidence::kElsewhere ||
+          (evidence == Evidence::kCompiling ? compiles
+           : evidence == Evidence::kLie     ? plan_->lies && elsewhere
+                                            : runs))
+        add(EventKind::kWorkerDies, at, kind);
+    }
+    if (!workers_[at].routable) add(EventKind::kRoutable, at);
+  }
+  if (alive < plan_->workers && lives_ < plan_->lives) add(EventKind::kWorkerStarts);
+  if (LedgerState::prober(ledger_)) {
+    add(EventKind::kProbed, 0, 0);
+    add(EventKind::kProbed, 0, 1);
+  }
+  if (plan_->operators) {
+    add(failed_ ? EventKind::kRestore : EventKind::kFail);
+    if (!drained_) add(EventKind::kDrain);
+    if (!given_up_) add(EventKind::kGiveUp);
+  }
+}
+
+// A lane runs one group at a time, in the order they were sent; one whose program was compiled, when it likes.
+bool World::may_begin(std::size_t number) const {
+  const Request& request = requests_[number];
+  for (const Request& other : requests_) {
+    if (other.phase == Phase::kNone || other.worker != request.worker || other.lane != request.lane ||
+        other.group == request.group)
+      continue;
+    if (other.phase == Phase::kRunning) return false;
+    if (other.phase == Phase::kSent && request.phase == Phase::kSent && other.group < request.group) return false;
+  }
+  return true;
+}
+
+bool World::is_first_left(std::size_t number) const {
+  return std::ranges::none_of(requests_, [&](const Request& other) {
+    return other.phase != Phase::kNone && other.group == requests_[number].group && other.index < requests_[number].index;
+  });
+}
+
+std::size_t World::number_of(RequestId id) const {
+  return static_cast<std::size_t>(std::ranges::find(requests_, id, &Request::id) - requests_.begin());
+}
+
+void World::broken(const std::string& promise) {
+  if (violation_.empty()) violation_ = promise;
+}
+
+void World::happen(const Event& event, Coverage* coverage) {
+  std::array<Place, kMaxRequests> before{};
+  for (std::size_t i = 0; i < kMaxRequests; ++i) before[i] = LedgerState::place_of(ledger_, requests_[i].id);
+  const std::size_t a = event.a;
+  switch (event.kind) {
+    case EventKind::kSubmit: {
+      const Plan::Request& plan = plan_->requests[a];
+      Request& request = requests_[a];
+      request.submitted = true;
+      const auto id = ledger_.admit({.client = plan.client,
+                                     .seq = a + 1,
+                                     .model = 0,
+                                     .priority = plan.priority,
+                                     .timeout_ns = plan.timeout_ns,
+                                     .shape = 7,
+                                     .rows = plan.rows,
+                                     .joinable = plan.joinable},
+                                    now_ns_);
+      if (!id.ok()) {
+        request.answered = request.released = request.forgotten = true;
+        if (coverage)
+          coverage->answers.set(static_cast<std::size_t>(event.kind) * 16 + static_cast<std::size_t>(id.status().code()));
+        break;
+      }
+      request.admitted = true;
+      request.id = *id;
+      ledger_.dispatch(0, now_ns_);
+      break;
+    }
+    case EventKind::kBegin:
+      for (Request& other : requests_) {
+        if (other.phase != Phase::kNone && other.group == requests_[a].group) other.phase = Phase::kRunning;
+      }
+      break;
+    case EventKind::kAnswer: {
+      const Request lease = requests_[a];
+      const LaneReply reply{.lane = {workers_[lease.worker].incarnation, lease.lane},
+                            .request = lease.id,
+                            .attempt = lease.attempt,
+                            .status = event.b ? StatusCode::kInternal : StatusCode::kOk,
+                            .compute_ns = kRunNs};
+      drop_lease(a);
+      answering_ = a;
+      if (!ledger_.lane_replied(reply, now_ns_)) broken("a lane's answer to what it was sent is not heard");
+      break;
+    }
+    case EventKind::kPark:
+      for (Request& other : requests_) {
+        if (other.phase != Phase::kNone && other.group == requests_[a].group) other.phase = Phase::kParked;
+      }
+      ledger_.lane_parked({workers_[requests_[a].worker].incarnation, requests_[a].lane}, requests_[a].id, requests_[a].attempt,
+                          now_ns_);
+      break;
+    case EventKind::kCancel:
+      ledger_.cancel(plan_->requests[a].client, a + 1, now_ns_);
+      if (!requests_[a].answered && ledger_.actions().empty()) broken("a request cannot be cancelled");
+      break;
+    case EventKind::kClientDies:
+      gone_[a] = true;
+      ledger_.client_gone(a);
+      break;
+    case EventKind::kTime:
+      ++ticks_;
+      now_ns_ += plan_->step_ns;
+      ledger_.tick(now_ns_);
+      break;
+    case EventKind::kWorkerStarts:
+      workers_[lives_] = {.incarnation = lives_ + 1u, .alive = true};
+      ledger_.worker_ready(0, ++lives_, static_cast<std::uint32_t>(plan_->lanes), now_ns_);
+      break;
+    case EventKind::kWorkerDies: {
+      const std::vector<LaneEvidence> evidence = evidence_of(event.a, static_cast<Evidence>(event.b));
+      workers_[a].alive = false;
+      for (Request& request : requests_) {
+        if (request.phase == Phase::kNone || request.worker != a) continue;
+        request.has_old_lease = true;
+        request.old_lane = {workers_[a].incarnation, request.lane};
+        request.old_attempt = request.attempt;
+        request.phase = Phase::kNone;
+      }
+      ledger_.worker_died(workers_[a].incarnation, evidence, now_ns_);
+      break;
+    }
+    case EventKind::kUndelivered: {
+      const std::uint16_t group = requests_[a].group;
+      workers_[requests_[a].worker].routable = false;
+      for (Request& other : requests_) {
+        if (other.group == group) other.phase = Phase::kNone;
+      }
+      ledger_.undelivered(requests_[a].id);
+      ledger_.dispatch(0, now_ns_);
+      break;
+    }
+    case EventKind::kRoutable:
+      workers_[a].routable = true;
+      ledger_.set_routable(workers_[a].incarnation, true, now_ns_);
+      break;
+    case EventKind::kProbed:
+      ledger_.probed(*LedgerState::prober(ledger_), event.b == 1, now_ns_);
+      break;
+    case EventKind::kFail:
+      failed_ = true;
+      ledger_.fail_model(0, "broken");
+      break;
+    case EventKind::kRestore:
+      failed_ = false;
+      ledger_.restore_model(0);
+      break;
+    case EventKind::kDrain:
+      drained_ = true;
+      ledger_.drain_model(0, "replaced");
+      break;
+    case EventKind::kGiveUp:
+      given_up_ = true;
+      ledger_.drain();
+      ledger_.fail_everything(StatusCode::kUnavailable, "shutting down", now_ns_);
+      break;
+  }
+  settle(event, coverage);
+  answering_ = kMaxRequests;
+  check();
+  if (!coverage) return;
+  for (std::size_t i = 0; i < kMaxRequests; ++i) {
+    const Place after = LedgerState::place_of(ledger_, requests_[i].id);
+    const auto from = static_cast<std::size_t>(before[i]), to = static_cast<std::size_t>(after);
+    if (from != to) coverage->transitions.set((static_cast<std::size_t>(event.kind) * kPlaces + from) * kPlaces + to);
+    if (event.kind == EventKind::kWorkerDies && requests_[i].has_old_lease &&
+        requests_[i].old_lane.incarnation == workers_[a].incarnation)
+      coverage->evidence.set(event.b * kPlaces + to);
+  }
+}
+
+// What the lanes of a worker say when it is dead; and what is true of it.
+std::vector<LaneEvidence> World::evidence_of(std::uint8_t worker, Evidence kind) {
+  std::vector<LaneEvidence> lines(static_cast<std::size_t>(plan_->lanes));
+  std::vector<std::size_t> accused;
+  bool crashed = false;
+  for (std::size_t i = 0; i < kMaxRequests; ++i) {
+    const Request& request = requests_[i];
+    if (request.phase == Phase::kNone || request.worker != worker || !is_first_left(i)) continue;
+    LaneEvidence& line = lines[request.lane];
+    const Request& leader = requests_[request.leader];
+    const auto members = [&] {
+      for (std::size_t j = 0; j < kMaxRequests; ++j) {
+        if (leased(j) && requests_[j].group == request.group) accused.push_back(j);
+      }
+    };
+    if (request.phase == Phase::kParked && kind == Evidence::kCompiling && !crashed) {
+      crashed = true;
+      line.crashed = line.on_lane = true;
+      line.crash_request = request.id;
+      members();
+    }
+    if (request.phase != Phase::kRunning || kind == Evidence::kNothing) continue;
+    // The first of the batch is named as long as the batch runs, whether it has been answered or not.
+    line.running_request = leader.id;
+    line.running_attempt = leader.attempt;
+    line.running_count = 0;
+    for (const Request& other : requests_) line.running_count += other.group == request.group && other.id != 0;
+    if (request.lone) line.running_hash = 100 + i;
+    if (kind == Evidence::kElsewhere) members();
+    const bool own =
+        kind == Evidence::kCrash || kind == Evidence::kCrashUnnamed || kind == Evidence::kKilled || kind == Evidence::kMemory;
+    if (!own || crashed) continue;
+    crashed = true;
+    line.crashed = line.on_lane = true;
+    line.sent_by_process = kind == Evidence::kKilled;
+    line.out_of_memory = kind == Evidence::kMemory;
+    line.crash_request = leader.id;
+    if (kind == Evidence::kCrashUnnamed) line.running_request = 0;
+    if (kind != Evidence::kKilled) members();
+  }
+  if (kind == Evidence::kElsewhere) lines[0].crashed = true;
+  if (kind == Evidence::kLie) {
+    const auto other = std::ranges::find_if(
+        requests_, [&](const Request& request) { return request.phase != Phase::kNone && request.worker != worker; });
+    lines[0] = {.running_request = other->id,
+                .running_attempt = other->attempt,
+                .crashed = true,
+                .on_lane = true,
+                .crash_request = other->id};
+  }
+  for (LaneEvidence& line : lines) line.what = "signal 11";
+  for (const std::size_t i : accused) {
+    requests_[i].crashes = static_cast<std::uint8_t>(std::min(requests_[i].crashes + 1, 3));
+    if (!requests_[i].lone) continue;
+    requests_[i].crashed_alone = true;
+    requests_[i].out_of_memory = kind == Evidence::kMemory;
+  }
+  return lines;
+}
+
+void World::settle(const Event& event, Coverage* coverage) {
+  std::vector<Action>& actions = ledger_.actions();
+  for (std::size_t at = 0; at < actions.size(); ++at) {
+    Action& action = actions[at];
+    if (coverage) {
+      coverage->decisions.set(static_cast<std::size_t>(event.kind) * 16 + static_cast<std::size_t>(action.kind));
+      if (action.kind == Action::Kind::kReply)
+        coverage->answers.set(static_cast<std::size_t>(event.kind) * 16 + static_cast<std::size_t>(action.status));
+    }
+    if (sabotage_ == Sabotage::kForgetsReleases && action.kind == Action::Kind::kRelease) continue;
+    if (sabotage_ == Sabotage::kReleasesEarly && action.kind == Action::Kind::kReply) action.released = true;
+    if (sabotage_ == Sabotage::kAnswersTwice && action.kind == Action::Kind::kForward) obey(action, nullptr);
+    obey(action, at > 0 ? &actions[at - 1] : nullptr);
+  }
+  actions.clear();
+}
+
+void World::obey(const Action& action, const Action* before) {
+  using Kind = Action::Kind;
+  if (action.kind == Kind::kQuarantine) return;
+  if (action.kind == Kind::kProbe) {
+    const auto worker = std::ranges::find(workers_, action.lane.incarnation, &Worker::incarnation);
+    if (worker == workers_.end() || !worker->alive || !worker->routable) broken("a worker is probed that is not there");
+    return;
+  }
+  const std::size_t number = number_of(action.request);
+  if (number == kMaxRequests) return broken("a decision about a request that nobody sent");
+  Request& request = requests_[number];
+  const Plan::Request& plan = plan_->requests[number];
+  if (request.forgotten) return broken("a decision about a request that is over");
+  if (action.client != plan.client || action.seq != number + 1)
+    return broken("a decision names another client or another number");
+  const bool gone = gone_[plan.client];
+  const bool is_answer = action.kind == Kind::kForward || action.kind == Kind::kReply;
+  if (is_answer && request.answered) return broken("a request is answered twice");
+  if ((is_answer || action.kind == Kind::kRelease) && gone) return broken("something is sent to a dead client");
+  switch (action.kind) {
+    case Kind::kSend:
+      return obey_send(action, before);
+    case Kind::kForward:
+      if (answering_ != number) return broken("an answer is forwarded that is not there");
+      request.answered = request.released = true;
+      return;
+    case Kind::kReply: {
+      const StatusCode status = action.status;
+      if (action.released == leased(number))
+        return broken(action.released ? "slots are released while a lane uses them" : "slots are held that nobody uses");
+      if (status == StatusCode::kPoison && (!request.crashed_alone || request.crashes < 2 || request.out_of_memory))
+        return broken("POISON without two crashes, the last of them alone on a worker");
+      if (status == StatusCode::kAborted && !(request.crashed_alone && request.out_of_memory))
+        return broken("ABORTED without a reason");
+      if (status == StatusCode::kUnavailable && !failed_ && !given_up_) return broken("UNAVAILABLE without a reason");
+      if (status == StatusCode::kDeadlineExceeded && plan.timeout_ns == 0) return broken("DEADLINE_EXCEEDED without a deadline");
+      request.answered = true;
+      request.released = action.released;
+      return;
+    }
+    case Kind::kRelease:
+      if (!request.answered || request.released) return broken("slots are released twice, or before the answer");
+      if (leased(number)) return broken("slots are released while a lane uses them");
+      request.released = true;
+      return;
+    case Kind::kCancelRun:
+      if (!leased(number)) broken("a run is to be ended that there is not");
+      return;
+    case Kind::kForget:
+      if (leased(number)) return broken("a request is forgotten while a lane has it");
+      if (!gone && !(request.answered && request.released))
+        return broken("a request is forgotten that was not answered and released");
+      request.forgotten = true;
+      return;
+    default:
+      return;
+  }
+}
+
+void World::obey_send(const Action& action, const Action* before) {
+  const std::size_t number = number_of(action.request);
+  Request& request = requests_[number];
+  if (request.answered || gone_[plan_->requests[number].client]) return broken("a request is sent that nobody waits for");
+  if (leased(number)) return broken("a request is sent that a lane has already");
+  const auto worker = std::ranges::find(workers_, action.lane.incarnation, &Worker::incarnation);
+  if (worker == workers_.end() || !worker->alive || !worker->routable ||
+      action.lane.lane >= static_cast<std::uint32_t>(plan_->lanes))
+    return broken("a request is sent to a lane that is not there");
+  if (!ledger_.is_leased(action.request, action.lane)) return broken("a request is sent without a lease");
+  if (action.batch_index > 0 && (!before || before->kind != Action::Kind::kSend || before->lane != action.lane ||
+                                 before->batch_index + 1 != action.batch_index || before->batch_size != action.batch_size))
+    return broken("the requests of a batch are not sent one after the other");
+  const auto place = static_cast<std::uint8_t>(worker - workers_.begin());
+  for (std::size_t i = 0; i < kMaxRequests; ++i) {
+    if (!leased(i) || requests_[i].worker != place) continue;
+    if (action.hash_inputs || requests_[i].lone) return broken("a suspect is not alone on its worker");
+  }
+  if (action.hash_inputs && action.batch_size != 1) return broken("a suspect is in a batch");
+  if (action.batch_index == 0) ++groups_;
+  std::uint32_t rows = plan_->requests[number].rows;
+  std::uint8_t leader = static_cast<std::uint8_t>(number);
+  for (std::size_t i = 0; i < kMaxRequests; ++i) {
+    if (!leased(i) || requests_[i].group != groups_) continue;
+    rows += plan_->requests[i].rows;
+    if (requests_[i].index == 0) leader = static_cast<std::uint8_t>(i);
+    if (!plan_->requests[i].joinable || !plan_->requests[number].joinable) return broken("requests run together that must not");
+  }
+  if (action.batch_size > 1 && rows > plan_->limits.max_batch) return broken("a batch has more rows than it may");
+  request.phase = Phase::kSent;
+  request.lone = action.hash_inputs;
+  request.worker = place;
+  request.lane = static_cast<std::uint8_t>(action.lane.lane);
+  request.leader = leader;
+  request.index = static_cast<std::uint8_t>(action.batch_index);
+  request.group = groups_;
+  request.attempt = action.attempt;
+  request.has_old_lease = request.has_old_lease && request.old_lane.incarnation != action.lane.incarnation;
+}
+
+void World::check() {
+  if (!violation_.empty()) return;
+  if (const std::string why = LedgerState::inconsistency(ledger_); !why.empty()) return broken(why);
+  bool all_over = true;
+  std::array<std::uint32_t, kMaxLives> held{};
+  for (std::size_t i = 0; i < kMaxRequests; ++i) {
+    Request& request = requests_[i];
+    if (!request.admitted) continue;
+    all_over &= request.forgotten;
+    const Place place = LedgerState::place_of(ledger_, request.id);
+    if ((place == Place::kNowhere) != request.forgotten) return broken("a request is lost, or was never forgotten");
+    if (leased(i)) {
+      ++held[request.worker];
+      if (!ledger_.is_leased(request.id, {workers_[request.worker].incarnation, request.lane}))
+        return broken("a lane has what is not leased to it");
+    } else if (place == Place::kLeased || place == Place::kParked || place == Place::kAlone || place == Place::kEnding) {
+      return broken("a lease to no lane");
+    }
+    // What a dead lane still says.
+    if (!request.has_old_lease) continue;
+    if (ledger_.lane_replied({.lane = request.old_lane, .request = request.id, .attempt = request.old_attempt}, now_ns_) ||
+        !ledger_.actions().empty())
+      return broken("a dead lane's answer is heard");
+  }
+  if (ledger_.idle() != all_over) return broken("the ledger is idle with requests under way, or not idle without");
+  for (std::size_t at = 0; at < lives_; ++at) {
+    if (workers_[at].alive && ledger_.held_by(workers_[at].incarnation) != held[at])
+      return broken("a worker holds what it was not sent");
+  }
+}
+
+std::uint64_t World::hash() const {
+  StateHash hash;
+  std::array<RequestId, kMaxRequests> ids{};
+  for (std::size_t i = 0; i < kMaxRequests; ++i) {
+    const Request& request = requests_[i];
+    ids[i] = request.id;
+    hash.add(request.submitted | request.admitted << 1 | request.answered << 2 | request.released << 3 | request.forgotten << 4 |
+             (leased(i) && request.lone) << 5 | static_cast<std::uint64_t>(request.phase) << 6 |
+             std::uint64_t{request.forgotten ? 0u : request.crashes} << 9 | (!request.forgotten && request.crashed_alone) << 12 |
+             (!request.forgotten && request.out_of_memory) << 13);
+  }
+  int alive = 0;
+  for (const Worker& worker : workers_) alive += worker.alive;
+  hash.add(static_cast<std::uint64_t>(lives_) | std::uint64_t{ticks_} << 8 | gone_[1] << 16 | gone_[2] << 17 | failed_ << 18 |
+           drained_ << 19 | given_up_ << 20 | static_cast<std::uint64_t>(alive) << 24);
+  LedgerState::hash(ledger_, std::span(ids).first(plan_->requests.size()), now_ns_, hash);
+  return hash.value();
+}
+
+}  // namespace shoal::supervisor
