@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <deque>
+#include <exception>
+#include <new>
 #include <thread>
 
 #include "shm/base/clock.hpp"
@@ -173,6 +175,8 @@ struct Engine::Impl {
     return outputs;
   } catch (const std::bad_alloc&) {
     return internal_error("model '{}': out of memory", info.name);
+  } catch (const std::exception& error) {  // no exception leaves a thread, and none costs a context
+    return internal_error("model '{}': {}", info.name, error.what());
   }
 
   void serve() {

@@ -272,7 +272,7 @@ Status PlannedProgram::run_within(Context& context, std::span<const TensorView> 
       bind_steps(*binding);
     }
     bind_tensors(*binding, src, dst);
-  } catch (const std::bad_alloc&) {
+  } catch (...) {
     context.state->bindings.pop_front();  // half of its steps have other addresses than it says
     throw;
   }

@@ -5,9 +5,13 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <stdexcept>
 
 #include "tests/support/checkpoint.hpp"
 #include "worker/engine/model_loader.hpp"
+#include "worker/exec/reference/reference_kernels.hpp"
+#include "worker/graph/operators.hpp"
+#include "worker/import/mxnet/mxnet_lowering.hpp"
 
 namespace shoal {
 namespace {
@@ -56,6 +60,33 @@ TEST_F(EngineTest, MistakesAreNamed) {
             StatusCode::kInvalidArgument);
   EXPECT_EQ(engine.submit("other", {{"data", good}}).get().status().code(), StatusCode::kNotFound);
   EXPECT_EQ(Engine::load("/nowhere").status().code(), StatusCode::kNotFound);
+}
+
+Status throw_it(const worker::Node&, std::span<const TensorView> src, std::span<TensorView> dst) {
+  if (src[0].values<float>()[0] < 0) throw std::runtime_error("a negative number");
+  std::ranges::copy(src[0].bytes(), dst[0].bytes().begin());
+  return {};
+}
+
+// No exception may leave a thread of the engine, and none may cost it a context.
+TEST_F(EngineTest, AnExceptionInARunIsThatRunsError) {
+  worker::register_operator({.name = "_throw_it", .infer = [](const worker::Node&, auto src, auto dst) {
+                               dst[0]->dtype = src[0]->dtype;
+                               dst[0]->shape = src[0]->shape;
+                               return Status();
+                             }});
+  worker::register_reference_kernel("_throw_it", throw_it);
+  worker::register_mxnet_operator({.name = "_throw_it", .min_inputs = 1, .max_inputs = 1, .lower = [](auto& lowering) {
+                                     return lowering.add(lowering.node.op, worker::CustomAttributes{});
+                                   }});
+  test::write_checkpoint(directory_, "throwing", {{"_throw_it", "it", {}, {}}}, "[-1, 2]");
+  Engine engine = Engine::load(directory_ / "throwing").value();
+  const Tensors good{{"data", tensor_of(Shape{1, 2}, {1, 2})}}, bad{{"data", tensor_of(Shape{1, 2}, {-1, 2})}};
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(engine.run(bad).status(), Status(StatusCode::kInternal, "model 'throwing': a negative number"));
+    EXPECT_EQ(engine.submit("", bad).get().status().code(), StatusCode::kInternal);
+    EXPECT_EQ(engine.run(good).value()[0].tensor.values<float>()[1], 2);
+  }
 }
 
 TEST_F(EngineTest, WhatWaitsWhenItIsDestroyedIsCancelled) {
