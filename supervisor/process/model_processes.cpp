@@ -39,6 +39,13 @@ std::string_view worker_state_name(WorkerProcess::State state) {
   return "unknown";
 }
 
+namespace {
+// And may still become ready: one that was killed has only its end to come.
+bool is_starting(const WorkerProcess& worker) {
+  return worker.state == WorkerProcess::State::kStarting && worker.ended == EndReason::kNone;
+}
+}  // namespace
+
 std::string lane_path(const std::string& directory, std::uint64_t incarnation, int lane) {
   return format("{}/w{}-{}", directory, incarnation, lane);
 }
@@ -130,7 +137,7 @@ void ModelProcesses::tick(std::uint64_t now_ns) {
   bool zygote_is_stuck = zygote_ && !zygote_->loaded && now_ns > zygote_->load_limit_ns;
   for (const auto& worker : workers_) {
     if (worker->state == WorkerProcess::State::kForking && now_ns > worker->forked_ns + kCommandLimitNs) zygote_is_stuck = true;
-    if (worker->state == WorkerProcess::State::kStarting && now_ns > worker->forked_ns + kWorkerStartLimitNs) {
+    if (is_starting(*worker) && now_ns > worker->forked_ns + kWorkerStartLimitNs) {
       kill_worker(worker->incarnation, "not ready in time");
     }
     if (worker->kill_at_ns != 0 && now_ns >= worker->kill_at_ns) {
@@ -138,7 +145,8 @@ void ModelProcesses::tick(std::uint64_t now_ns) {
       worker->kill_at_ns = now_ns + kAbortLimitNs;
     }
   }
-  if (zygote_is_stuck && !zygote_->closing) {
+  if (zygote_is_stuck && !zygote_->closing && !zygote_->killed) {
+    zygote_->killed = true;
     log_.warn("zygote_killed model={} pid={} reason=\"left a command unanswered\"", options_.name, zygote_pid());
     zygote_->load_failure = zygote_->loaded ? "" : "loading took too long";
     send_signal(zygote_->child.pidfd, SIGKILL);
@@ -149,10 +157,11 @@ void ModelProcesses::tick(std::uint64_t now_ns) {
 std::optional<std::uint64_t> ModelProcesses::next_tick_ns() const {
   std::optional<std::uint64_t> next = zygote_start_ns_;
   const auto earlier = [&](std::uint64_t at_ns) { next = next ? std::min(*next, at_ns) : at_ns; };
-  if (zygote_ && !zygote_->loaded) earlier(zygote_->load_limit_ns);
+  const bool may_answer = zygote_ && !zygote_->closing && !zygote_->killed;
+  if (may_answer && !zygote_->loaded) earlier(zygote_->load_limit_ns);
   for (const auto& worker : workers_) {
-    if (worker->state == WorkerProcess::State::kForking) earlier(worker->forked_ns + kCommandLimitNs);
-    if (worker->state == WorkerProcess::State::kStarting) earlier(worker->forked_ns + kWorkerStartLimitNs);
+    if (may_answer && worker->state == WorkerProcess::State::kForking) earlier(worker->forked_ns + kCommandLimitNs);
+    if (is_starting(*worker)) earlier(worker->forked_ns + kWorkerStartLimitNs);
     if (worker->kill_at_ns != 0) earlier(worker->kill_at_ns);
   }
   const bool may_fork = zygote_ && zygote_->loaded && state_ == ModelState::kReady;

@@ -128,6 +128,7 @@ class ModelProcesses {
     bool forked = false;  // it has forked a worker
     std::uint64_t started_ns = 0, load_limit_ns = 0;
     bool closing = false;  // told to go, or being killed: it is no failed start
+    bool killed = false;   // for what it left undone: nothing more is wanted of it but its end
     std::string load_failure;
   };
 
