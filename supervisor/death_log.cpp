@@ -4,6 +4,7 @@
 #include <sys/wait.h>
 
 #include <algorithm>
+#include <functional>
 #include <cstring>
 #include <ctime>
 #include <nlohmann/json.hpp>
@@ -181,7 +182,7 @@ std::string Death::what() const {
 
 void DeathLog::add(Death death, std::uint64_t now_ns) {
   // Those that ran first: they are what a reader looks for, and not all may be shown.
-  std::ranges::stable_partition(death.requests, &DeathOutcome::was_running);
+  std::stable_partition(death.requests.begin(), death.requests.end(), std::mem_fn(&DeathOutcome::was_running));
   death.held = death.requests.size();
   for (const DeathOutcome& request : death.requests) {
     death.running += request.was_running;
