@@ -4,9 +4,9 @@
 #include <sys/wait.h>
 
 #include <algorithm>
-#include <functional>
 #include <cstring>
 #include <ctime>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
