@@ -16,8 +16,7 @@ std::string dump(const json& value) { return value.dump(-1, ' ', false, json::er
 
 json histogram_json(const Histogram& histogram) {
   const auto ms = [](std::uint64_t ns) { return static_cast<double>(ns) / 1e6; };
-  // The middle of a bucket may lie above the largest value in it.
-  const auto quantile = [&](double fraction) { return ms(std::min(histogram.quantile(fraction), histogram.max())); };
+  const auto quantile = [&](double fraction) { return ms(histogram.quantile(fraction)); };
   json buckets = json::array();
   histogram.for_each_bucket([&](std::uint64_t ns, std::uint64_t count) { buckets.push_back({ms(ns), count}); });
   return {{"count", histogram.count()}, {"p50", quantile(0.5)},       {"p90", quantile(0.9)}, {"p99", quantile(0.99)},

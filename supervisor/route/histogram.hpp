@@ -26,13 +26,14 @@ class Histogram {
       if (counts_[i] > 0) visit(middle_of(i), counts_[i]);
     }
   }
-  /// The value below which `fraction` of those added lie (the middle of its bucket); 0 when there are none.
+  /// The value below which `fraction` of those added lie: the middle of its bucket, max() where that lies above it; 0 when there
+  /// are none.
   std::uint64_t quantile(double fraction) const {
     const auto wanted = static_cast<std::uint64_t>(fraction * static_cast<double>(total_));
     std::uint64_t seen = 0;
     for (std::size_t i = 0; i < counts_.size(); ++i) {
       seen += counts_[i];
-      if (seen > wanted) return middle_of(i);
+      if (seen > wanted) return std::min(middle_of(i), max_);
     }
     return 0;
   }

@@ -195,8 +195,12 @@ std::vector<std::uint64_t> Ledger::quarantined(ModelIndex index) const {
 
 void Ledger::tick_model(ModelIndex index, std::uint64_t now_ns) {
   Model& model = models_[index];
-  if (std::erase_if(model.quarantine, [&](const Quarantined& one) { return one.expires_ns <= now_ns; }) > 0)
+  // The oldest is the first to expire: in most turns of the loop none is looked at but that one.
+  const auto living = std::ranges::find_if(model.quarantine, [&](const Quarantined& one) { return one.expires_ns > now_ns; });
+  if (living != model.quarantine.begin()) {
+    model.quarantine.erase(model.quarantine.begin(), living);
     act(Action::Kind::kQuarantine, index, 0);
+  }
   if (model.breaker.probing() && model.breaker.until_ns() <= now_ns) model.breaker.probe_ended(false, now_ns);
   probe_if_due(index, now_ns);
   if (model.wait_until_ns <= now_ns) dispatch(index, now_ns);

@@ -36,7 +36,8 @@ void RequestQueue::push(WaitingTable& table, std::uint32_t slot) {
   level.work_ns += entry.cost_ns;
   flow.heap.push_back(slot);
   sift_up(table, flow.heap, flow.heap.size() - 1);
-  link(table, level, slot);
+  if (slot >= age_links_.size()) age_links_.resize(slot + 1);
+  entry.rerun ? level.by_age.push_front(age_links_, slot) : level.by_age.push_back(age_links_, slot);
   ++size_;
 }
 
@@ -46,7 +47,7 @@ void RequestQueue::remove(WaitingTable& table, std::uint32_t slot) {
   Level& level = level_of(entry.priority);
   flow.work_ns -= entry.cost_ns;
   level.work_ns -= entry.cost_ns;
-  unlink(table, level, slot);
+  level.by_age.remove(age_links_, slot);
   const std::size_t place = entry.place;
   const std::uint32_t last = flow.heap.back();
   flow.heap.pop_back();
@@ -64,8 +65,8 @@ void RequestQueue::remove(WaitingTable& table, std::uint32_t slot) {
 std::uint32_t RequestQueue::next(const WaitingTable& table) {
   if (levels_.empty()) return kNoSlot;
   if (turns_ % kOldestTurn != kOldestTurn - 1) return turn_within(table, levels_.front());
-  return turn_within(table,
-                     *std::ranges::min_element(levels_, {}, [&](const Level& level) { return table[level.oldest].arrival; }));
+  return turn_within(
+      table, *std::ranges::min_element(levels_, {}, [&](const Level& level) { return table[level.by_age.front()].arrival; }));
 }
 
 // Deficit round robin. The quantum is what the dearest first request of the last round costs, so that nearly every flow can pay
@@ -191,22 +192,6 @@ void RequestQueue::sift_down(WaitingTable& table, std::vector<std::uint32_t>& he
   }
   heap[place] = slot;
   table[slot].place = static_cast<std::uint32_t>(place);
-}
-
-// By arrival; a re-run goes before all others.
-void RequestQueue::link(WaitingTable& table, Level& level, std::uint32_t slot) {
-  WaitingEntry& entry = table[slot];
-  const bool first = entry.rerun;
-  entry.older = first ? kNoSlot : level.youngest;
-  entry.younger = first ? level.oldest : kNoSlot;
-  (entry.older == kNoSlot ? level.oldest : table[entry.older].younger) = slot;
-  (entry.younger == kNoSlot ? level.youngest : table[entry.younger].older) = slot;
-}
-
-void RequestQueue::unlink(WaitingTable& table, Level& level, std::uint32_t slot) {
-  const WaitingEntry& entry = table[slot];
-  (entry.older == kNoSlot ? level.oldest : table[entry.older].younger) = entry.younger;
-  (entry.younger == kNoSlot ? level.youngest : table[entry.younger].older) = entry.older;
 }
 
 }  // namespace shoal::supervisor

@@ -32,8 +32,7 @@ struct WaitingEntry : Waiting {
  private:
   friend class RequestQueue;
   std::uint32_t flow = kNoSlot;
-  std::uint32_t place = 0;                           // in the flow's heap
-  std::uint32_t older = kNoSlot, younger = kNoSlot;  // of the level
+  std::uint32_t place = 0;  // in the flow's heap
 };
 using WaitingTable = std::vector<WaitingEntry>;
 
@@ -83,8 +82,8 @@ class RequestQueue {
   struct Level {
     std::int8_t priority = 0;
     std::uint32_t flows = 0;
-    SlotList ring;                                       // of flows
-    std::uint32_t oldest = kNoSlot, youngest = kNoSlot;  // slots
+    SlotList ring;    // of flows
+    SlotList by_age;  // of slots: re-runs, then by arrival
     std::uint64_t work_ns = 0;
     std::uint64_t quantum_ns = 0;  // the dearest first request of the last round
     std::uint64_t dearest_ns = 0;  // of this round
@@ -99,13 +98,12 @@ class RequestQueue {
   std::uint32_t turn_within(const WaitingTable& table, Level& level);
   void sift_up(WaitingTable& table, std::vector<std::uint32_t>& heap, std::size_t place);
   void sift_down(WaitingTable& table, std::vector<std::uint32_t>& heap, std::size_t place);
-  void link(WaitingTable& table, Level& level, std::uint32_t slot);
-  void unlink(WaitingTable& table, Level& level, std::uint32_t slot);
 
   std::vector<Level> levels_;  // those in use, highest first
   std::vector<Flow> flows_;
   std::vector<std::uint32_t> free_flows_;
   SlotLinkTable ring_links_;                   // by flow
+  SlotLinkTable age_links_;                    // by slot
   std::vector<std::uint32_t> flow_of_client_;  // the first of its flows
   std::size_t size_ = 0;
   std::uint32_t turns_ = 0;
