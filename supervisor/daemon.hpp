@@ -19,6 +19,7 @@
 #include "shm/wire/socket.hpp"
 #include "supervisor/clients.hpp"
 #include "supervisor/death_log.hpp"
+#include "supervisor/flight_archive.hpp"
 #include "supervisor/process/event_loop.hpp"
 #include "supervisor/process/model_processes.hpp"
 #include "supervisor/process/watchdog.hpp"
@@ -56,7 +57,7 @@ class Daemon final : public ClientObserver {
   static constexpr std::uint64_t kDrainLimitNs = 10'000'000'000;
   static constexpr std::uint64_t kExitLimitNs = 2'000'000'000;
   static constexpr std::uint64_t kUnroutableRetryNs = 100'000'000;
-  static constexpr double kShareOfQueue = 0.75;               // of one client, of a queue that is more than half full
+  static constexpr double kShareOfQueue = 0.75;  // of one client, of a queue that is more than half full
   static constexpr std::uint64_t kFirstLookNs = 250'000'000, kLookEveryNs = 50'000'000;  // at lanes, by the watchdog
   static constexpr std::uint64_t kQuietP99s = 5;              // a lane is hung that does not move for so many p99s of its model
   static constexpr std::uint64_t kReapDelayNs = 100'000'000;  // pidfds tell first how a child of ours ended
@@ -101,6 +102,7 @@ class Daemon final : public ClientObserver {
   void handle_bad_message(Client& client, const wire::Message& message, const Status& why);
   void describe(ClientId client, std::uint64_t seq, const std::string& name);
   void answer_waiting_describes();
+  void send_trace(ClientId client, std::uint64_t seq, const std::string& model, std::uint64_t pid);
   void send_control_reply(ClientId client, std::uint64_t seq, const Status& status, const std::string& json);
   void send_to_client(ClientId client, wire::Frames head, const wire::Message* tail, std::size_t tail_first);
 
@@ -108,7 +110,7 @@ class Daemon final : public ClientObserver {
   bool receive_from_lanes();
   void handle_lane_message(wire::PeerId peer, const wire::Message& message);
   void worker_ready(Model& model, const WorkerProcess& worker);
-  void worker_died(Model& model, const WorkerProcess& worker);
+  void worker_died(Model& model, WorkerProcess& worker);
   void report_death(const Model& model, const WorkerProcess& worker, std::vector<DeathOutcome> requests);
   Status attach_client(RoutedWorker& routed, WorkerProcess& worker, const Client& client);
 
@@ -147,6 +149,7 @@ class Daemon final : public ClientObserver {
   std::unordered_map<Incarnation, RoutedWorker> workers_;
   std::vector<Incarnation> unroutable_;
   DeathLog deaths_;
+  FlightArchive flights_;
   std::vector<wire::Message> payloads_;  // by the ledger's slots
   std::vector<std::uint64_t> died_ns_;   // likewise: when the worker's pidfd reported, until it is sent again; 0 = it did not
   std::unordered_map<wire::PeerId, LaneWatch> watches_;  // of the lanes that have held a request for long

@@ -182,12 +182,16 @@ void Daemon::handle_control(Client& client, const wire::Message& message) {
   if (what == "list") return send_control_reply(client.id, header->seq, {}, list_json());
   if (what == "stats") return send_control_reply(client.id, header->seq, {}, stats_json());
   if (what == "crashes") return send_control_reply(client.id, header->seq, {}, deaths_.json(text_of("model")));
+  if (what == "trace") {
+    const bool has_pid = asked.contains("pid") && asked["pid"].is_number_unsigned();
+    return send_trace(client.id, header->seq, text_of("model"), has_pid ? asked["pid"].get<std::uint64_t>() : 0);
+  }
   if (what == "stop") {
     send_control_reply(client.id, header->seq, {}, R"({"stopping": true})");
     return begin_drain(format("asked by pid {}", client.pid));
   }
-  send_control_reply(client.id, header->seq, invalid_argument("control: \"what\" is one of describe, list, stats, crashes, stop"),
-                     "");
+  send_control_reply(client.id, header->seq,
+                     invalid_argument("control: \"what\" is one of describe, list, stats, crashes, trace, stop"), "");
 }
 
 // While the model loads the answer waits: whoever asks wants to use it.

@@ -87,7 +87,7 @@ void Daemon::worker_ready(Model& model, const WorkerProcess& worker) {
   perform();
 }
 
-void Daemon::worker_died(Model& model, const WorkerProcess& worker) {
+void Daemon::worker_died(Model& model, WorkerProcess& worker) {
   for (int lane = 0; lane < model.processes().options().lanes; ++lane) {  // one that never became ready may have bound them
     const std::string path = lane_path(directory_.path(), worker.incarnation, lane);
     lane_router_.disconnect(path);
@@ -106,6 +106,15 @@ void Daemon::worker_died(Model& model, const WorkerProcess& worker) {
   }
   if (model.processes().state() != ModelState::kDraining) report_death(model, worker, std::move(outcomes));
   perform();
+  if (!worker.status_page) return;
+  flights_.keep({.model = model.served().name,
+                 .version = model.served().files.version,
+                 .pid = worker.pid,
+                 .incarnation = worker.incarnation,
+                 .lanes = static_cast<std::size_t>(model.processes().options().lanes),
+                 .died_ns = now_ns_,
+                 .page = *std::move(worker.status_page)});
+  worker.status_page.reset();
 }
 
 void Daemon::report_death(const Model& model, const WorkerProcess& worker, std::vector<DeathOutcome> requests) {

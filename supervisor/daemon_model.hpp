@@ -50,7 +50,7 @@ class Daemon::Model : public ProcessObserver {
     daemon_.answer_waiting_describes();
   }
   void worker_ready(const WorkerProcess& worker) override { daemon_.worker_ready(*this, worker); }
-  void worker_died(const WorkerProcess& worker) override { daemon_.worker_died(*this, worker); }
+  void worker_died(WorkerProcess& worker) override { daemon_.worker_died(*this, worker); }
   void worker_reaped(std::uint64_t incarnation, int wait_status) override {
     daemon_.deaths_.reaped(incarnation, wait_status, monotonic_now_ns());
   }

@@ -226,6 +226,11 @@ void DeathLog::complete(Death& death, std::uint64_t now_ns) {
             death.lived_ns / 1'000'000, death.held, death.running, death.rerun);
 }
 
+std::string DeathLog::what(std::uint64_t incarnation) const {
+  const auto death = std::ranges::find(deaths_, incarnation, &Death::incarnation);
+  return death == deaths_.end() ? "" : death->what();
+}
+
 std::string DeathLog::json(const std::string& model) const {
   nlohmann::json crashes = nlohmann::json::array();
   for (const Death& death : deaths_) {

@@ -84,6 +84,8 @@ class DeathLog {
 
   /// {"crashes": [...]}, oldest first; of all models when `model` is empty.
   std::string json(const std::string& model) const;
+  /// Empty when it is not among them.
+  std::string what(std::uint64_t incarnation) const;
   OomKills& oom_kills() { return oom_kills_; }
 
  private:

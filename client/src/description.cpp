@@ -53,9 +53,10 @@ Result<Description> parse_description(std::string_view text) try {
   return internal_error("the daemon's description of a model cannot be read: {}", error.what());
 }
 
-std::string control_json(std::string_view what, std::string_view model) {
+std::string control_json(std::string_view what, std::string_view model, std::uint64_t pid) {
   json object{{"what", what}};
   if (!model.empty()) object["model"] = model;
+  if (pid != 0) object["pid"] = pid;
   return object.dump(-1, ' ', false, json::error_handler_t::replace);
 }
 

@@ -23,7 +23,7 @@ struct Description {
 /// Errors: kInternal: JSON that no daemon of this release sends.
 Result<Description> parse_description(std::string_view json);
 /// {"what": what} or {"what": what, "model": model}.
-std::string control_json(std::string_view what, std::string_view model = {});
+std::string control_json(std::string_view what, std::string_view model = {}, std::uint64_t pid = 0);
 /// The "message" of an error reply; the text itself when there is none.
 std::string parse_message(std::string_view json);
 /// The names in {"models": [...]}, whose elements are names or objects with "name".

@@ -67,13 +67,18 @@ Result<ModelInfo> Pool::describe(std::string_view model) { return core_->describ
 Result<Tensor> Pool::loan(DType dtype, const Shape& shape) { return core_->loan(dtype, shape); }
 
 Result<std::vector<std::string>> Pool::list() {
-  SHOAL_ASSIGN_OR_RETURN(const std::string answer, core_->ask("list"));
+  SHOAL_ASSIGN_OR_RETURN(const std::string answer, core_->ask(client::control_json("list")));
   return client::parse_names(answer);
 }
 
-Result<std::string> Pool::stats() { return core_->ask("stats"); }
-Result<std::string> Pool::crashes(std::string_view model) { return core_->ask("crashes", model); }
-Status Pool::stop() { return core_->ask("stop").status(); }
+Result<std::string> Pool::stats() { return core_->ask(client::control_json("stats")); }
+Result<std::string> Pool::crashes(std::string_view model) { return core_->ask(client::control_json("crashes", model)); }
+Result<FlightRecords> Pool::trace(std::string_view model, std::uint64_t pid) {
+  FlightRecords records;
+  SHOAL_ASSIGN_OR_RETURN(records.description, core_->ask(client::control_json("trace", model, pid), &records.events));
+  return records;
+}
+Status Pool::stop() { return core_->ask(client::control_json("stop"), nullptr, true).status(); }
 void Pool::poll() { core_->poll(); }
 
 }  // namespace shoal

@@ -38,7 +38,8 @@ class PoolCore : public std::enable_shared_from_this<PoolCore> {
   std::shared_ptr<Request> submit(std::string_view model, Tensors inputs, SubmitOptions options);
   Result<ModelInfo> describe(std::string_view model);
   Result<Tensor> loan(DType dtype, const Shape& shape);
-  Result<std::string> ask(std::string_view what, std::string_view model = {});
+  /// One question of the control protocol.
+  Result<std::string> ask(std::string json, std::vector<std::byte>* attachment = nullptr, bool ends_daemon = false);
   void close();
 
   /// Drives until `target` is done or the time has come. True when it is done.

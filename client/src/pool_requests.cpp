@@ -305,6 +305,7 @@ void PoolCore::handle_control_reply(const wire::Message& message) {
   if (found == calls_.end()) return;
   const std::shared_ptr<ControlCall> call = found->second;
   calls_.erase(found);
+  if (message.size() > 2) call->attachment.assign(message[2].begin(), message[2].end());
   const std::string text(message.size() > 1 ? as_text(message[1]) : std::string_view("{}"));
   const auto code = static_cast<StatusCode>(header->status);
   const Result<std::string> answer = code == StatusCode::kOk ? Result<std::string>(text) : Status(code, parse_message(text));
@@ -369,16 +370,17 @@ Result<ModelInfo> PoolCore::describe(std::string_view model) {
   return std::move(description.info);
 }
 
-Result<std::string> PoolCore::ask(std::string_view what, std::string_view model) {
+Result<std::string> PoolCore::ask(std::string json, std::vector<std::byte>* attachment, bool ends_daemon) {
   SHOAL_RETURN_IF_ERROR(usable());
   std::shared_ptr<ControlCall> call;
   {
     const MutexLock lock(mutex_);
-    call = start_call(control_json(what, model));
-    call->ends_daemon = what == "stop";
+    call = start_call(std::move(json));
+    call->ends_daemon = ends_daemon;
     progress();
   }
   wait(*call, ~std::uint64_t{0});
+  if (attachment) *attachment = std::move(call->attachment);
   return call->answer;
 }
 

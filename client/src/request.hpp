@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -67,6 +68,7 @@ struct ControlCall : Completion {
   std::string json;
   bool is_sent = false;
   bool ends_daemon = false;  ///< losing the connection is the answer
+  std::vector<std::byte> attachment;  ///< the frame behind the answer, if there was one
   Result<std::string> answer = Status(StatusCode::kInternal, "no answer yet");
 
   void complete(Result<std::string> result) {

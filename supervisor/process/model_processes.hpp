@@ -64,8 +64,8 @@ class ProcessObserver {
   virtual Status model_loaded(std::string_view loaded_text) = 0;
   virtual void model_failed(const std::string& reason) = 0;
   virtual void worker_ready(const WorkerProcess& worker) = 0;
-  /// Its pidfd reported; `worker` is gone after the call.
-  virtual void worker_died(const WorkerProcess& worker) = 0;
+  /// Its pidfd reported; `worker` is gone after the call, which may keep what it owns.
+  virtual void worker_died(WorkerProcess& worker) = 0;
   /// How a worker ended, where its zygote reaped it: after worker_died() as a rule.
   virtual void worker_reaped(std::uint64_t incarnation, int wait_status) = 0;
   virtual std::uint64_t answered_by(std::uint64_t incarnation) const = 0;

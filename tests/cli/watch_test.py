@@ -76,6 +76,31 @@ class Watching(ShoalTest):
                 self.assertEqual(death["requests_held"], 0)
                 self.assertGreaterEqual(death["unrouted_ns"], death["noticed_ns"])
 
+    def test_the_last_request_of_a_killed_worker_is_in_the_trace(self):
+        with Daemon({"m": write_model(self.tmp / "m", "_fault_spin", 3000)}, worker=FAULTY) as daemon:
+            worker = self.wait_for(lambda: [w for w in daemon.model("m")["workers"] if w["state"] == "ready"])[0]["pid"]
+            thread = threading.Thread(target=lambda: self.predict(daemon, 1))
+            thread.start()
+            try:
+                running = self.wait_for(lambda: daemon.model("m")["workers"][0]["lanes"][0]["running_request"])
+                time.sleep(0.1)
+                os.kill(worker, signal.SIGKILL)
+                self.wait_for(lambda: [d for d in self.crashes(daemon) if d["pid"] == worker and d["how"]])
+                file = self.tmp / "trace.json"
+                run = daemon.shoal("trace", "--chrome", file)
+                self.assertEqual(run.returncode, 0, run.stderr)
+                events = json.loads(file.read_text())["traceEvents"]
+                slices = [e for e in events if e["ph"] == "X" and e["pid"] == worker]
+                self.assertEqual([e["name"] for e in slices], [f"request {running}"])
+                self.assertEqual(slices[0]["args"]["unfinished"], "worker died")
+                self.assertGreater(slices[0]["dur"], 90_000)
+                self.assertLess(slices[0]["dur"], 2_900_000)
+                names = [e["args"]["name"] for e in events if e["ph"] == "M" and e["pid"] == worker]
+                self.assertIn("died: killed by signal 9", names[0])
+            finally:
+                thread.join()
+            self.assert_fails(daemon.shoal("trace", "--pid", "1", "--chrome", self.tmp / "none.json"), 1, "pid 1")
+
     def test_top_shows_rates_of_its_interval_and_is_plain_away_from_a_terminal(self):
         with Daemon({"m": f"{write_model(self.tmp / 'm', '_fault_spin', 20)},workers=2"}, worker=FAULTY) as daemon:
             idle = json.loads(daemon.shoal("top", "--once", "--json", "--interval", "0.2").stdout)["models"][0]

@@ -29,6 +29,7 @@ Command make_predict(CLI::App& application);
 Command make_operators(CLI::App& application);
 Command make_status(CLI::App& application);
 Command make_top(CLI::App& application);
+Command make_trace(CLI::App& application);
 Command make_crashes(CLI::App& application);
 Command make_stop(CLI::App& application);
 

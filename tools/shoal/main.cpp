@@ -19,6 +19,7 @@ With one (SHOAL_DIR=/tmp/shoal shoald --model resnet=models/resnet-50,workers=4 
   shoal status                                            what it serves, its processes and their memory
   shoal top                                               what it does right now
   shoal crashes                                           how workers died, and what became of their requests
+  shoal trace --chrome trace.json                         what its workers did last, as a picture
   shoal classify resnet *.jpg --top-k 3
   shoal predict resnet --input data=x.npy --output out
   shoal stop
@@ -37,7 +38,8 @@ int main(int argc, char** argv) {
   application.require_subcommand(1);
   const std::array commands{make_inspect(application), make_run(application),       make_classify(application),
                             make_predict(application), make_operators(application), make_status(application),
-                            make_top(application), make_crashes(application), make_stop(application)};
+                            make_top(application),     make_trace(application),     make_crashes(application),
+                            make_stop(application)};
   try {
     application.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -26,6 +26,12 @@ struct PoolOptions {
   std::chrono::nanoseconds reconnect_timeout = std::chrono::seconds(2);  ///< how long requests outlive a daemon that went away
 };
 
+/// What the flight recorders of workers hold (shm/wire/PROTOCOL.md, "trace"): a description as JSON, then events of 32 bytes.
+struct FlightRecords {
+  std::string description;
+  std::vector<std::byte> events;
+};
+
 /// A connection to `shoald`. Starts no thread: whoever waits for a Prediction, or asks whether it is ready, moves all of them on.
 /// Tensors too large for what is free in the arenas travel inside messages: slower, never an error.
 /// A forked child must make its own Pool: everything here answers kFailedPrecondition in it.
@@ -61,6 +67,8 @@ class Pool final : public Runner {
   Result<std::string> stats();
   /// The last deaths of workers, of one model or of all (""), as JSON (supervisor/README.md).
   Result<std::string> crashes(std::string_view model = {});
+  /// What workers did last, of one model or all (""), of one process or all (0); dead ones included.
+  Result<FlightRecords> trace(std::string_view model = {}, std::uint64_t pid = 0);
   /// Asks the daemon to finish what runs and to end. OK once it has agreed.
   Status stop();
   /// Moves everything on without waiting; for callers that poll ready() of many predictions.

@@ -1,0 +1,76 @@
+// What the flight recorders of living and dead workers hold, for `shoal trace`.
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <type_traits>
+
+#include "shm/base/clock.hpp"
+#include "shm/wire/flight.hpp"
+#include "supervisor/daemon.hpp"
+#include "supervisor/daemon_model.hpp"
+
+namespace shoal::supervisor {
+namespace {
+
+using nlohmann::json;
+using wire::FlightRecord;
+
+static_assert(sizeof(FlightRecord) == 32 && std::is_trivially_copyable_v<FlightRecord>);
+
+constexpr std::size_t kMostBytes = 32 << 20;  // of events in one answer
+
+/// One answer as it grows. Workers beyond kMostBytes are named in "left_out".
+struct Trace {
+  json workers = json::array(), left_out = json::array();
+  std::vector<FlightRecord> events;
+
+  void add(json worker, const wire::FlightRing* ring) {
+    if (!ring) return;
+    if ((events.size() + wire::kFlightEvents) * sizeof(FlightRecord) > kMostBytes) return left_out.push_back(worker.at("pid"));
+    const std::vector<FlightRecord> records = wire::read_flight(*ring);
+    worker["events"] = records.size();
+    events.insert(events.end(), records.begin(), records.end());
+    workers.push_back(std::move(worker));
+  }
+};
+
+}  // namespace
+
+void Daemon::send_trace(ClientId client, std::uint64_t seq, const std::string& model, std::uint64_t pid) {
+  Trace trace;
+  const auto is_wanted = [&](const std::string& name, pid_t worker) {
+    return (model.empty() || name == model) && (pid == 0 || pid == static_cast<std::uint64_t>(worker));
+  };
+  for (const DeadPage& dead : flights_.pages()) {
+    if (!is_wanted(dead.model, dead.pid)) continue;
+    trace.add({{"model", dead.model},
+               {"version", dead.version},
+               {"pid", dead.pid},
+               {"incarnation", dead.incarnation},
+               {"lanes", dead.lanes},
+               {"died_ns", dead.died_ns},
+               {"what", deaths_.what(dead.incarnation)}},
+              flight_ring(dead.page, dead.lanes));
+  }
+  for (const auto& one : models_) {
+    for (const auto& worker : one->processes().workers()) {
+      if (!worker->status_page || !is_wanted(one->served().name, worker->pid)) continue;
+      const auto lanes = static_cast<std::size_t>(one->processes().options().lanes);
+      trace.add({{"model", one->served().name},
+                 {"version", one->served().files.version},
+                 {"pid", worker->pid},
+                 {"incarnation", worker->incarnation},
+                 {"lanes", lanes},
+                 {"died_ns", nullptr},
+                 {"what", ""}},
+                flight_ring(*worker->status_page, lanes));
+    }
+  }
+  const wire::ControlHeader header = wire::make_control(wire::Kind::kControlReply, seq);
+  const std::string text = json{{"now_ns", monotonic_now_ns()}, {"workers", trace.workers}, {"left_out", trace.left_out}}.dump(
+      -1, ' ', false, json::error_handler_t::replace);
+  const std::span<const std::byte> frames[] = {std::as_bytes(std::span(&header, 1)), std::as_bytes(std::span(text)),
+                                               std::as_bytes(std::span(trace.events))};
+  send_to_client(client, frames, nullptr, 0);
+}
+
+}  // namespace shoal::supervisor

@@ -1,0 +1,54 @@
+// Status pages of workers that died: what their flight recorders hold can still be read.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <string>
+
+#include "shm/segment/segment.hpp"
+#include "shm/wire/status_page.hpp"
+
+namespace shoal::supervisor {
+
+/// The flight recorder in a worker's status page; null when the page is too small for one.
+inline const wire::FlightRing* flight_ring(const Segment& page, std::size_t lanes) {
+  if (page.size_bytes() < wire::status_page_bytes(lanes)) return nullptr;
+  return reinterpret_cast<const wire::FlightRing*>(page.bytes().data() + lanes * sizeof(wire::LaneLine) +
+                                                   sizeof(wire::ProgramLine));
+}
+
+struct DeadPage {
+  std::string model;
+  std::uint64_t version = 0;
+  pid_t pid = -1;
+  std::uint64_t incarnation = 0;
+  std::size_t lanes = 0;
+  std::uint64_t died_ns = 0;
+  Segment page;
+};
+
+/// The last kKeptPerModel of each model (all of its versions together), oldest first.
+///   Threads  thread-bound
+class FlightArchive {
+ public:
+  static constexpr std::size_t kKeptPerModel = 8;
+
+  void keep(DeadPage dead) {
+    std::size_t kept = 1;
+    for (const DeadPage& other : pages_) kept += other.model == dead.model;
+    for (auto oldest = pages_.begin(); kept > kKeptPerModel; --kept) {
+      while (oldest->model != dead.model) ++oldest;
+      oldest = pages_.erase(oldest);
+    }
+    pages_.push_back(std::move(dead));
+  }
+  const std::deque<DeadPage>& pages() const { return pages_; }
+
+ private:
+  std::deque<DeadPage> pages_;
+};
+
+}  // namespace shoal::supervisor
