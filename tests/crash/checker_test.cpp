@@ -133,8 +133,8 @@ json snapshot() {
                    {"queue", {{"length", 0}, {"running", 0}}},
                    {"counts", counts}};
   const auto process = [](const char* role, int pid) {
-    return json{{"role", role},  {"pid", pid},  {"descriptors", 20},         {"memfds", 3},
-                {"mappings", 2}, {"arenas", 0}, {"private_bytes", 5'000'000}};
+    return json{{"role", role},  {"pid", pid}, {"descriptors", 20}, {"memfds", 3},
+                {"mappings", 2}, {"pages", 1}, {"arenas", 0},       {"private_bytes", 5'000'000}};
   };
   return {{"stats", {{"models", {model}}}},
           {"processes", {process("supervisor", 1), process("zygote m", 2), process("worker m", 3)}},
@@ -172,6 +172,16 @@ TEST(Checker, FindsWhateverIsHeldBeyondTheStart) {
   end["processes"][0]["private_bytes"] = 5e6 + Checker::kMemoryNoise;
   EXPECT_EQ(compare(end), kNone);
   end["processes"][0]["private_bytes"] = 5e6 + Checker::kMemoryNoise + 1;
+  EXPECT_EQ(compare(end), only(Kind::kLeaked));
+}
+TEST(Checker, ThePagesOfTheLastDeadAreNoLeak) {
+  json end = snapshot();
+  end["processes"][0]["pages"] = 9;
+  EXPECT_EQ(compare(end), kNone);
+  end["processes"][0]["pages"] = 10;
+  EXPECT_EQ(compare(end), only(Kind::kLeaked));
+  end["processes"][0]["pages"] = 1;
+  end["processes"][2]["pages"] = 2;
   EXPECT_EQ(compare(end), only(Kind::kLeaked));
 }
 TEST(Checker, FindsArenasOfClientsThatAreGone) {

@@ -21,13 +21,14 @@ std::string proc(pid_t pid, const char* what) { return "/proc/" + std::to_string
 struct Memfds {
   int descriptors = 0, mappings = 0;
   int arenas = 0;  ///< of both, those that are a client's
+  int pages = 0;   ///< status pages that are mapped, no others
 
   explicit Memfds(pid_t pid) {
     std::error_code error;
     for (fs::directory_iterator entry(proc(pid, "fd"), error), end; !error && entry != end; entry.increment(error))
       add(fs::read_symlink(entry->path(), error), descriptors);
     std::ifstream maps(proc(pid, "maps"));
-    for (std::string line; std::getline(maps, line);) add(line, mappings);
+    for (std::string line; std::getline(maps, line);) add(line, line.find("/memfd:shoal:status") != line.npos ? pages : mappings);
   }
 
  private:
@@ -94,6 +95,7 @@ json take_snapshot(const json& stats, const std::string& directory) {
                          {"descriptors", sample->descriptors},
                          {"memfds", memfds.descriptors},
                          {"mappings", memfds.mappings},
+                         {"pages", memfds.pages},
                          {"arenas", memfds.arenas},
                          {"private_bytes", sample->private_bytes}});
   }
