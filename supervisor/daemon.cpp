@@ -70,7 +70,8 @@ void Daemon::add_models(DaemonOptions options) {
         ledger_.add_model(entry.model.name, {.queue_limit = static_cast<std::size_t>(config.queue_limit),
                                              .timeout_ns = config.timeout_ms * 1'000'000,
                                              .max_batch = static_cast<std::uint32_t>(config.max_batch),
-                                             .max_delay_ns = static_cast<std::uint64_t>(config.max_delay_ms * 1e6)});
+                                             .max_delay_ns = static_cast<std::uint64_t>(config.max_delay_ms * 1e6),
+                                             .quarantine_ns = static_cast<std::uint64_t>(config.quarantine_ms) * 1'000'000});
     ProcessOptions processes{.name = entry.model.name,
                              .worker_file = options.worker_file,
                              .directory = directory_.path(),

@@ -240,6 +240,7 @@ void PoolCore::take_reply(const wire::Message& message, const wire::Reply& reply
   }
   Outcome outcome{.ran = static_cast<Ran>(std::min<std::uint8_t>(header.ran, 2)),
                   .attempts = header.attempts,
+                  .batch = header.batch,
                   .model_version = header.model_version,
                   .queue_time = std::chrono::nanoseconds(header.queue_ns),
                   .compute_time = std::chrono::nanoseconds(header.compute_ns),

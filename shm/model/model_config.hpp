@@ -56,9 +56,10 @@ struct ModelConfig {
   int max_batch = 1;                  ///< rows that requests are joined to for one run; 1 = each runs alone
   double max_delay_ms = 0;            ///< how long a request waits for others to join it while a lane is idle
   int run_limit_ms = 60'000;          ///< how long one attempt may compute without a step
+  int quarantine_ms = 600'000;        ///< how long inputs that crashed workers are refused
   int memory_mb = 0;                  ///< private memory of a worker; 0 = no limit
-  std::string golden_file;            ///< .npz of inputs and expected outputs that a version answers before it serves; may be empty
-  double golden_tolerance = 1e-4;     ///< of max(1, max|expected|)
+  std::string golden_file;         ///< .npz of inputs and expected outputs that a version answers before it serves; may be empty
+  double golden_tolerance = 1e-4;  ///< of max(1, max|expected|)
   VersionPolicy versions;
 };
 
@@ -71,7 +72,8 @@ struct ModelOverrides {
   std::optional<std::vector<std::vector<TensorSpec>>> shapes;
   std::optional<std::vector<Buckets>> buckets;
   std::optional<std::string> device, precision;
-  std::optional<int> tuning_ms, workers, contexts, threads, queue_limit, import_mb, cache_mb, max_batch, run_limit_ms, memory_mb;
+  std::optional<int> tuning_ms, workers, contexts, threads, queue_limit, import_mb, cache_mb, max_batch, run_limit_ms,
+      quarantine_ms, memory_mb;
   std::optional<double> max_delay_ms, golden_tolerance;
   std::optional<std::string> golden_file;
   std::optional<VersionPolicy> versions;

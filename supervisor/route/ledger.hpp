@@ -134,6 +134,7 @@ struct ModelLimits {
   std::uint64_t timeout_ns = 0;    // 0 = none
   std::uint32_t max_batch = 1;     // rows of requests that run together
   std::uint64_t max_delay_ns = 0;  // how long a request waits for others while a lane is idle
+  std::uint64_t quarantine_ns = 600'000'000'000;
 };
 
 /// What one client may have.
@@ -168,7 +169,6 @@ class Ledger {
   static constexpr std::uint32_t kMinCredits = 2, kMaxCredits = 64;
   static constexpr std::size_t kMaxParked = 64;  // groups of one lane
   static constexpr std::size_t kMaxQuarantined = 1024;
-  static constexpr std::uint64_t kQuarantineNs = 600'000'000'000;
 
   void set_client_shares(ClientShares shares) { shares_ = shares; }
 

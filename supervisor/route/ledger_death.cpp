@@ -183,7 +183,7 @@ void Ledger::quarantine(ModelIndex index, std::uint64_t hash, std::uint64_t now_
   std::vector<Quarantined>& list = models_[index].quarantine;
   std::erase_if(list, [&](const Quarantined& one) { return one.hash == hash; });
   if (list.size() >= kMaxQuarantined) list.erase(list.begin());
-  list.push_back({hash, now_ns + kQuarantineNs});
+  list.push_back({hash, now_ns + models_[index].limits.quarantine_ns});
   act(Action::Kind::kQuarantine, index, 0);
 }
 

@@ -153,7 +153,8 @@ void Ledger::lease_group(Model& model, std::uint32_t leader, const Seat& seat, s
       return joins(model, entry) && entry.shape == group.shape && rows <= model.limits.max_batch &&
              can_finish(slot, rows, seat.free_ns) && can_finish(tightest, rows, seat.free_ns);
     };
-    for (std::uint32_t slot = 0; group.rows < model.limits.max_batch && (slot = model.queue.next_like(fits)) != kNoSlot;) {
+    for (std::uint32_t slot = 0;
+         group.rows < model.limits.max_batch && (slot = model.queue.next_like(waiting_, fits)) != kNoSlot;) {
       left_queue(slot);
       model.queue.take_along(waiting_, slot);
       add_to_group(at, slot);

@@ -42,7 +42,7 @@ using WaitingTable = std::vector<WaitingEntry>;
 class RequestQueue {
  public:
   static constexpr std::uint32_t kOldestTurn = 16;
-  static constexpr std::size_t kMostLooked = 64;  // flows that next_like() looks at
+  static constexpr std::size_t kMostFlows = 64, kMostOfFlow = 16;  // that next_like() looks at
 
   std::size_t size() const { return size_; }
   bool empty() const { return size_ == 0; }
@@ -58,10 +58,11 @@ class RequestQueue {
   std::uint32_t next(const WaitingTable& table);
   /// It runs: its client pays, and the next turn begins.
   void take(WaitingTable& table, std::uint32_t slot);
-  /// Another to run beside the one just taken: the first in order of turns, among the first requests of kMostLooked flows, for
-  /// which `joins(slot)` holds; kNoSlot when there is none. Its client is the last to be asked again.
+  /// Another to run beside the one just taken: of the first flow, in order of turns, that has one for which `joins(slot)` holds
+  /// the first such request; kNoSlot when there is none. Its client is the last to be asked again. Not all are looked at, but
+  /// the first of each flow is.
   template <class Joins>
-  std::uint32_t next_like(const Joins& joins);
+  std::uint32_t next_like(const WaitingTable& table, const Joins& joins);
   /// It runs beside another: its client pays.
   void take_along(WaitingTable& table, std::uint32_t slot);
 
@@ -110,16 +111,22 @@ class RequestQueue {
 };
 
 template <class Joins>
-std::uint32_t RequestQueue::next_like(const Joins& joins) {
+std::uint32_t RequestQueue::next_like(const WaitingTable& table, const Joins& joins) {
   std::size_t looked = 0;
   for (Level& level : levels_) {
     for (std::uint32_t flow = level.ring.front(); flow != kNoSlot; flow = ring_links_[flow].next) {
-      if (++looked > kMostLooked) return kNoSlot;
-      const std::uint32_t slot = flows_[flow].heap.front();
-      if (!joins(slot)) continue;
+      if (++looked > kMostFlows) return kNoSlot;
+      const std::vector<std::uint32_t>& heap = flows_[flow].heap;
+      std::uint32_t first = kNoSlot;
+      for (std::size_t place = 0; place < heap.size() && place < kMostOfFlow; ++place) {
+        if (first != kNoSlot && !before(table[heap[place]], table[first])) continue;
+        if (joins(heap[place])) first = heap[place];
+        if (place == 0 && first != kNoSlot) break;
+      }
+      if (first == kNoSlot) continue;
       level.ring.remove(ring_links_, flow);
       level.ring.push_back(ring_links_, flow);
-      return slot;
+      return first;
     }
   }
   return kNoSlot;

@@ -1,6 +1,6 @@
 // shoal-worker-faulty: the real worker with operators that misbehave. For tests; nothing of it is in the shipped binary.
 //
-//   _fault_abort         aborts when the first element of its input equals `scalar`
+//   _fault_abort         aborts when the first element of its input, or of a row of it, equals `scalar`
 //   _fault_kill          sends its process SIGKILL then: a death without evidence
 //   _fault_hang          stands still for ever then
 //   _fault_overflow      overflows its stack then
@@ -43,9 +43,18 @@ namespace {
 
 double scalar_of(const Node& node) { return std::get<CustomAttributes>(node.attributes).scalar; }
 
-bool is_triggered(const Node& node, const TensorView& src) {
-  return src.element_count() > 0 && static_cast<double>(src.values<float>()[0]) == scalar_of(node);
+// The first row of the input that begins with the trigger; empty when none does. Rows are those of a batch.
+std::span<const float> triggering_row(const Node& node, const TensorView& src) {
+  const std::span<const float> values = src.values<float>();
+  const std::size_t rows = src.shape.rank() > 1 ? static_cast<std::size_t>(src.shape[0]) : 1;
+  const std::size_t length = rows > 0 ? values.size() / rows : 0;
+  for (std::size_t row = 0; length > 0 && row < rows; ++row) {
+    if (static_cast<double>(values[row * length]) == scalar_of(node)) return values.subspan(row * length, length);
+  }
+  return {};
 }
+
+bool is_triggered(const Node& node, const TensorView& src) { return !triggering_row(node, src).empty(); }
 
 Status copy(const TensorView& src, TensorView& dst) {
   std::memcpy(dst.data, src.data, src.size_bytes());
@@ -78,18 +87,18 @@ Status fault_overflow(const Node& node, std::span<const TensorView> src, std::sp
   return copy(src[0], dst[0]);
 }
 
-// What the second element of the input asks for.
-double amount_of(const TensorView& src) { return src.element_count() > 1 ? static_cast<double>(src.values<float>()[1]) : 0; }
+// What the second element of the row asks for.
+double amount_of(std::span<const float> row) { return row.size() > 1 ? static_cast<double>(row[1]) : 0; }
 
 void sleep_ms(double ms) { std::this_thread::sleep_for(std::chrono::duration<double, std::milli>(ms)); }
 
 Status fault_sleep(const Node& node, std::span<const TensorView> src, std::span<TensorView> dst) {
-  if (is_triggered(node, src[0])) sleep_ms(amount_of(src[0]));
+  if (const auto row = triggering_row(node, src[0]); !row.empty()) sleep_ms(amount_of(row));
   return copy(src[0], dst[0]);
 }
 
 Status fault_exit(const Node& node, std::span<const TensorView> src, std::span<TensorView> dst) {
-  if (is_triggered(node, src[0])) ::_exit(static_cast<int>(amount_of(src[0])));
+  if (const auto row = triggering_row(node, src[0]); !row.empty()) ::_exit(static_cast<int>(amount_of(row)));
   return copy(src[0], dst[0]);
 }
 
@@ -160,7 +169,7 @@ Status infer_like_first(const Node&, std::span<const Value* const> src, std::spa
 }
 
 void add_operator(const char* name, int inputs, ReferenceKernel kernel) {
-  register_operator({.name = name, .min_inputs = inputs, .max_inputs = inputs, .infer = infer_like_first});
+  register_operator({.name = name, .min_inputs = inputs, .max_inputs = inputs, .infer = infer_like_first, .is_row_wise = true});
   register_reference_kernel(name, kernel);
   register_mxnet_operator({.name = name, .min_inputs = inputs, .max_inputs = inputs, .lower = [](MxnetLowering& lowering) {
                              CustomAttributes attributes{lowering.attributes.number("scalar")};

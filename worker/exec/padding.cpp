@@ -63,7 +63,8 @@ class RowRule {
   /// Are the rows of its outputs made of the same rows of its inputs?
   bool keeps_rows_apart() const {
     if (node_.op->name == "DivSqrtDim") return only_first_has_rows() && rank_ > 1;  // it divides by the length of the last axis
-    if (is_one_of(kRowWise, node_)) return only_first_has_rows() && !(is_about_axis<BatchNormAttributes>(0));
+    if (is_one_of(kRowWise, node_) || node_.op->is_row_wise)
+      return only_first_has_rows() && !(is_about_axis<BatchNormAttributes>(0));
     if (is_one_of(kElementWise, node_)) return true;
     if (std::holds_alternative<BinaryAttributes>(node_.attributes)) return rows_align();
     if (std::holds_alternative<ConcatAttributes>(node_.attributes)) return !is_about_axis<ConcatAttributes>(0);

@@ -34,6 +34,7 @@ struct Operator {
   InferFunction infer = nullptr;
   ConstantTypes constant_types = ConstantTypes::kKept;
   InferParametersFunction infer_parameters = nullptr;  ///< may be null: the operator has no parameters
+  bool is_row_wise = false;  ///< of one that is registered: row i of its output is made of row i of its first input
 };
 
 /// The operator of that name, or null.

@@ -44,6 +44,7 @@ struct Outcome {
   Result<Tensors> outputs = Status(StatusCode::kInternal, "no outcome yet");
   Ran ran = Ran::kNo;
   std::uint16_t attempts = 0;  ///< runs begun, the last included
+  std::uint16_t batch = 0;     ///< requests that ran together, this one included; 0 = not known
   std::uint64_t model_version = 0;
   std::chrono::nanoseconds queue_time{0}, compute_time{0}, retry_after{0};
 };

@@ -181,7 +181,7 @@ const std::vector<Plan>& plans() {
        .limits = {.queue_limit = 8},
        .lives = 5,
        .ticks = 1,
-       .step_ns = Ledger::kQuarantineNs},
+       .step_ns = ModelLimits{}.quarantine_ns},
   };
   return kPlans;
 }

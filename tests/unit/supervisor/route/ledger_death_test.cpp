@@ -400,8 +400,8 @@ TEST_F(LedgerDeathTest, QuarantineEndsAfterItsTimeAndHoldsSoManyHashes) {
   ASSERT_EQ(hashes.size(), Ledger::kMaxQuarantined);
   EXPECT_EQ(hashes.front(), 4u);
   ASSERT_TRUE(ledger_.next_tick_ns(now_).has_value());
-  EXPECT_LE(*ledger_.next_tick_ns(now_), now_ + Ledger::kQuarantineNs);
-  now_ += Ledger::kQuarantineNs;
+  EXPECT_LE(*ledger_.next_tick_ns(now_), now_ + ModelLimits{}.quarantine_ns);
+  now_ += ModelLimits{}.quarantine_ns;
   ledger_.tick(now_);
   EXPECT_EQ(words(), Words{"quarantine"});
   EXPECT_TRUE(ledger_.quarantined(model_).empty());

@@ -117,13 +117,27 @@ TEST_F(RequestQueueTest, ThoseThatRunAlongAreTakenInTurnAndPaidFor) {
   std::array<int, 3> in_first{};
   ++in_first[table_[take()].client];
   for (int i = 0; i < 7; ++i) {
-    const std::uint32_t slot = queue_.next_like([](std::uint32_t) { return true; });
+    const std::uint32_t slot = queue_.next_like(table_, [](std::uint32_t) { return true; });
     ++in_first[table_[slot].client];
     queue_.take_along(table_, slot);
   }
   EXPECT_EQ(in_first[1] + in_first[2], 8);
   EXPECT_GE(in_first[2], 3);
-  EXPECT_EQ(queue_.next_like([](std::uint32_t) { return false; }), kNoSlot);
+  EXPECT_EQ(queue_.next_like(table_, [](std::uint32_t) { return false; }), kNoSlot);
+}
+
+TEST_F(RequestQueueTest, TheFirstThatJoinsMayStandBehindOthersOfItsClient) {
+  std::vector<std::uint32_t> slots;
+  for (int i = 0; i < 10; ++i) slots.push_back(push({.client = 1}));
+  const auto is_even = [&](std::uint32_t slot) { return (std::ranges::find(slots, slot) - slots.begin()) % 2 == 0; };
+  EXPECT_EQ(take(), slots[0]);
+  for (const std::size_t i : {2u, 4u, 6u, 8u}) {
+    const std::uint32_t slot = queue_.next_like(table_, is_even);
+    EXPECT_EQ(slot, slots[i]);
+    queue_.take_along(table_, slot);
+  }
+  EXPECT_EQ(queue_.next_like(table_, is_even), kNoSlot);
+  EXPECT_EQ(take(), slots[1]);
 }
 
 TEST_F(RequestQueueTest, WhatRunsBeforeANewcomerIsItsOwnAndAsMuchOfOthers) {

@@ -1,0 +1,149 @@
+// Poison among good requests: who is refused, who is answered, what it costs.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <thread>
+
+#include "tests/support/checkpoint.hpp"
+#include "tests/support/pool_fixture.hpp"
+
+namespace shoal::test {
+namespace {
+
+constexpr float kTrigger = 666;
+
+Tensor row_of(float first, float second) {
+  Tensor tensor = Tensor::create(DType::kFloat32, Shape{1, 4}).value();
+  std::ranges::copy(std::vector<float>{first, second, 2, 3}, tensor.values<float>().begin());
+  return tensor;
+}
+
+bool is_times3(const Result<Tensors>& outputs, float first, float second) {
+  return outputs.ok() &&
+         std::ranges::equal(outputs->front().tensor.values<float>(), std::vector<float>{3 * first, 3 * second, 6, 9});
+}
+
+/// A model that aborts its worker when a row begins with the trigger, and else multiplies by 3.
+class Poison : public testing::Test {
+ protected:
+  Poison() {
+    char name[] = "/tmp/shoal-models-XXXXXX";
+    models_ = ::mkdtemp(name);
+    write_checkpoint(models_, "m",
+                     {{"_fault_abort", "bad0", {{"scalar", "666"}}, {}}, {"_mul_scalar", "times3", {{"scalar", "3"}}, {}}},
+                     "[-1, 4]");
+  }
+  ~Poison() override { std::filesystem::remove_all(models_); }
+
+  DaemonSettings settings(const std::string& keys) const {
+    return {.models = {"m=" + models_.string() + ",tuning_ms=0,timeout_ms=0" + keys}, .worker = "shoal-worker-faulty"};
+  }
+  static std::uint64_t count(const DaemonFixture& daemon, const char* key) {
+    return daemon.model("m")["counts"][key].get<std::uint64_t>();
+  }
+  static void expect_poison(const Prediction& prediction) {
+    EXPECT_EQ(prediction.get().status().code(), StatusCode::kPoison) << prediction.get().status().to_string();
+  }
+
+  std::filesystem::path models_;
+};
+
+TEST_F(Poison, OneGuiltyOfABatchOfSixteenCostsTwoDeathsAndFifteenAreAnswered) {
+  const DaemonFixture daemon(settings(",workers=2,max_batch=16,max_delay_ms=10000"));
+  Pool pool = daemon.connect();
+  ASSERT_TRUE(pool.describe("m").ok());
+  std::vector<Prediction> batch;
+  for (int i = 0; i < 16; ++i)
+    batch.push_back(pool.submit("m", {{"data", row_of(i == 11 ? kTrigger : static_cast<float>(i), 1)}}));
+  expect_poison(batch[11]);
+  EXPECT_EQ(batch[11].outcome().attempts, 2);
+  for (int i = 0; i < 16; ++i) {
+    const Prediction& one = batch[static_cast<std::size_t>(i)];
+    if (i == 11) continue;
+    EXPECT_TRUE(is_times3(one.get(), static_cast<float>(i), 1)) << i << ": " << one.get().status().to_string();
+    EXPECT_EQ(one.outcome().attempts, 2) << i;  // in the batch that crashed, then alone
+  }
+  EXPECT_EQ(count(daemon, "worker_deaths"), 2u);
+}
+
+TEST_F(Poison, ItsLikeIsRefusedWithoutADeathAndOthersAreServed) {
+  const DaemonFixture daemon(settings(",workers=3"));
+  Pool pool = daemon.connect();
+  expect_poison(pool.submit("m", {{"data", row_of(kTrigger, 1)}}));
+  ASSERT_EQ(count(daemon, "worker_deaths"), 2u);
+  for (int i = 0; i < 20; ++i) {
+    const Prediction again = pool.submit("m", {{"data", row_of(kTrigger, 1)}});
+    expect_poison(again);
+    EXPECT_NE(again.get().status().message().find("refused for a while"), std::string::npos) << again.get().status().message();
+    EXPECT_TRUE(is_times3(pool.predict("m", {{"data", row_of(static_cast<float>(i), 1)}}), static_cast<float>(i), 1));
+  }
+  EXPECT_EQ(count(daemon, "worker_deaths"), 2u);
+  expect_poison(pool.submit("m", {{"data", row_of(kTrigger, 2)}}));  // another input: it is found out for itself
+  EXPECT_EQ(count(daemon, "worker_deaths"), 4u);
+}
+
+TEST_F(Poison, ItsLikeHasAnotherChanceWhenItsTimeIsOver) {
+  const DaemonFixture daemon(settings(",workers=2,quarantine_ms=1500"));
+  Pool pool = daemon.connect();
+  const auto begin = std::chrono::steady_clock::now();
+  expect_poison(pool.submit("m", {{"data", row_of(kTrigger, 1)}}));
+  EXPECT_EQ(count(daemon, "worker_deaths"), 2u);
+  EXPECT_TRUE(eventually([&] {
+    expect_poison(pool.submit("m", {{"data", row_of(kTrigger, 1)}}));
+    return count(daemon, "worker_deaths") == 4;
+  }));
+  EXPECT_GE(std::chrono::steady_clock::now() - begin, std::chrono::milliseconds(1500));
+}
+
+// One request of a hundred is poison, each poisonous input comes three times, everything in batches.
+TEST_F(Poison, AHundredthOfPoisonHurtsNobodyElse) {
+  const bool is_long = std::getenv("SHOAL_TEST_LONG") != nullptr;
+  const int kinds = is_long ? 400 : 20, copies = 3, asked_between = 99;
+  const DaemonFixture daemon(settings(",workers=8,contexts=2,max_batch=16,max_delay_ms=1"));
+  std::atomic<std::uint64_t> good{0}, failed{0};
+  std::atomic<bool> is_over{false};
+  {
+    std::vector<std::jthread> askers;
+    for (int number = 0; number < 4; ++number) {
+      askers.emplace_back([&, number] {
+        Pool pool = daemon.connect();
+        for (int i = 0; !is_over; ++i) {
+          std::vector<Prediction> window;
+          for (int j = 0; j < 8; ++j)
+            window.push_back(
+                pool.submit("m", {{"data", row_of(static_cast<float>(1000 + i), static_cast<float>(8 * number + j))}}));
+          for (int j = 0; j < 8; ++j) {
+            const auto& outputs = window[static_cast<std::size_t>(j)].get();
+            ++good;
+            if (is_times3(outputs, static_cast<float>(1000 + i), static_cast<float>(8 * number + j))) continue;
+            if (failed++ == 0) ADD_FAILURE() << outputs.status().to_string();
+          }
+        }
+      });
+    }
+    Pool pool = daemon.connect();
+    std::uint64_t poisonous = 0;
+    for (int kind = 0; kind < kinds && !HasFailure(); ++kind) {
+      for (int copy = 0; copy < copies; ++copy) {
+        expect_poison(pool.submit("m", {{"data", row_of(kTrigger, static_cast<float>(kind))}}));
+        ++poisonous;
+        EXPECT_TRUE(eventually([&] { return good >= poisonous * asked_between; }, std::chrono::seconds(60)));
+      }
+    }
+    is_over = true;
+  }
+  const nlohmann::json counts = daemon.model("m")["counts"];
+  std::printf(
+      "%d poisonous inputs, %d times each, among %lu good requests in batches: %lu failed, %lu workers died, %lu runs again\n",
+      kinds, copies, good.load(), failed.load(), counts["worker_deaths"].get<std::uint64_t>(),
+      counts["rerun"].get<std::uint64_t>());
+  EXPECT_LE(failed * 10'000, good.load());
+  EXPECT_LE(counts["worker_deaths"].get<int>(), 2 * kinds);
+  EXPECT_EQ(counts["poison"].get<int>(), kinds * copies);
+}
+
+}  // namespace
+}  // namespace shoal::test
