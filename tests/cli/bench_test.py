@@ -4,12 +4,16 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 import unittest
 from pathlib import Path
 
 from support import BIN, SHAPES, SOURCE, processes_of
+
+sys.path.insert(0, str(SOURCE / "tools" / "benchmarks"))
+from harness import write_perceptron  # noqa: E402
 
 
 def wait_until(condition, limit_s=20):
@@ -41,6 +45,30 @@ class Bench(unittest.TestCase):
         rows = bench("memory", "--model", SHAPES / "shapes", "--shape", "64,3,64,64", "--workers", "1,2")["rows"]
         self.assertEqual([row["workers"] for row in rows], [1, 2])
         self.assertGreater(rows[1]["pss_mb"], rows[0]["pss_mb"])
+
+    def test_a_further_worker_costs_no_copy_of_the_weights(self):
+        with tempfile.TemporaryDirectory() as directory:
+            prefix = write_perceptron(Path(directory), 2048)
+            result = bench("memory", "--model", prefix, "--shape", "1,256", "--workers", "1,4")
+        self.assertGreater(result["parameter_file_mb"], 18)
+        self.assertLess(result["rows"][0]["pss_mb"], 2.5 * result["parameter_file_mb"])
+        self.assertLess(result["rows"][1]["each_further_worker_mb"], result["parameter_file_mb"] / 4)
+
+    def test_overload_offers_more_than_there_is_and_counts_what_came_of_it(self):
+        result = bench("overload", "--seconds", 2, "--rounds", 1, "--hidden", 128)
+        self.assertGreater(result["capacity_per_s"], 0)
+        offered = result["overload"]
+        self.assertGreater(offered["good"], 0)
+        self.assertEqual(offered["sent"], offered["good"] + offered["late"] + sum(offered["failed"].values()))
+        for client in ("alone", "beside_a_busy_client", "beside_a_flooding_client"):
+            self.assertGreater(result[client]["requests"], 0)
+        self.assertGreater(result["batching"]["gain"], 0)
+
+    def test_kills_are_timed_by_the_supervisor(self):
+        result = bench("kills", "--seconds", 2)
+        self.assertEqual(result["storm"]["lost"], 0)
+        self.assertGreater(result["unrouted"]["count"], 0)
+        self.assertGreater(result["sent_again"]["count"], 0)
 
     def test_an_unknown_network_is_an_error_that_names_it(self):
         run = subprocess.run([SOURCE / "tools" / "bench", "pool", "--model", "no-such-net"], capture_output=True, text=True,

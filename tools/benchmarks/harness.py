@@ -93,6 +93,28 @@ def write_model(directory, prefix, shape, name="data"):
     return directory
 
 
+def write_perceptron(directory, hidden):
+    """Prefix of a made checkpoint: 256 inputs, two hidden layers of as many units, 10 classes."""
+    nodes, previous = [{"op": "null", "name": "data", "inputs": []}], 0
+    for layer, units in enumerate((hidden, hidden, 10)):
+        first = len(nodes)
+        nodes += [{"op": "null", "name": f"fc{layer}_{part}", "inputs": []} for part in ("weight", "bias")]
+        nodes.append({"op": "FullyConnected", "name": f"fc{layer}", "attrs": {"num_hidden": str(units)},
+                      "inputs": [[previous, 0, 0], [first, 0, 0], [first + 1, 0, 0]]})
+        nodes.append({"op": "Activation", "name": f"relu{layer}", "attrs": {"act_type": "relu"}, "inputs": [[first + 2, 0, 0]]})
+        previous = first + 3
+    nodes.append({"op": "softmax", "name": "prob", "inputs": [[previous, 0, 0]]})
+    symbol = {"nodes": nodes, "arg_nodes": [i for i, node in enumerate(nodes) if node["op"] == "null"],
+              "node_row_ptr": list(range(len(nodes) + 1)), "heads": [[len(nodes) - 1, 0, 0]],
+              "attrs": {"mxnet_version": ["int", 10901]}}
+    source = directory / "source-symbol.json"
+    source.write_text(json.dumps(symbol))
+    prefix = directory / "perceptron"
+    subprocess.run([binary("make-model"), "--symbol", str(source), "--shape", "data=1,256", str(prefix)], check=True,
+                   stdout=subprocess.DEVNULL)
+    return str(prefix)
+
+
 class Daemon:
     """shoald on a directory of its own, with one model. environment: added to this process's. Errors: BenchError, with its reason."""
 

@@ -4,6 +4,7 @@
 
 #include "shoal/passive_openmp.hpp"
 #include "tools/benchmarks/model_bench.hpp"
+#include "tools/benchmarks/overload_bench.hpp"
 #include "tools/benchmarks/pool_bench.hpp"
 #include "tools/benchmarks/shapes_bench.hpp"
 #include "tools/benchmarks/storm.hpp"
@@ -74,6 +75,23 @@ int main(int argc, char** argv) {
   shapes->add_option("--contexts", shapes_options.contexts);
   shapes->add_option("--cache-mb", shapes_options.cache_mb);
 
+  shoal::bench::OverloadOptions overload_options;
+  auto* overload = app.add_subcommand("overload", "more than the pool can do, with deadlines; a client beside one that floods");
+  overload->add_option("path", overload_options.path, "a checkpoint with model.toml")->required();
+  overload->add_option("--workers", overload_options.workers);
+  overload->add_option("--seconds", overload_options.seconds, "of overload, all rounds together");
+  overload->add_option("--rounds", overload_options.rounds)->check(CLI::PositiveNumber);
+  overload->add_option("--factor", overload_options.factor, "of the capacity that is offered")->check(CLI::PositiveNumber);
+  overload->add_option("--deadline-ms", overload_options.deadline_ms)->check(CLI::PositiveNumber);
+  std::string batching_path;
+  int max_batch = 16, batching_rounds = 5;
+  double batching_seconds = 1;
+  auto* batching = app.add_subcommand("batching", "throughput of joined requests beside that of single ones");
+  batching->add_option("path", batching_path, "a checkpoint with model.toml")->required();
+  batching->add_option("--max-batch", max_batch);
+  batching->add_option("--rounds", batching_rounds);
+  batching->add_option("--seconds", batching_seconds, "of each side in a round");
+
   CLI11_PARSE(app, argc, argv);
   if (*roundtrip) return report(shoal::bench::bench_roundtrip(rounds));
   if (*pipelined) return report(shoal::bench::bench_pipelined(rounds));
@@ -81,6 +99,8 @@ int main(int argc, char** argv) {
   if (*pool) return report(shoal::bench::bench_pool(rounds, pool_model));
   if (*load) return report(shoal::bench::bench_load(load_options));
   if (*shapes) return report(shoal::bench::bench_shapes(shapes_options));
+  if (*overload) return report(shoal::bench::bench_overload(overload_options));
+  if (*batching) return report(shoal::bench::bench_batching(batching_path, max_batch, batching_rounds, batching_seconds));
   if (*storm) return report(shoal::bench::run_storm(storm_options));
   if (wants_profile) return report(shoal::bench::profile_model(model_options, profile_options));
   return report(shoal::bench::serve_model(model_options));

@@ -1,0 +1,238 @@
+#include "tools/benchmarks/overload_bench.hpp"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <random>
+#include <thread>
+#include <vector>
+
+#include "shm/base/errors.hpp"
+#include "tools/benchmarks/daemon.hpp"
+
+namespace shoal::bench {
+namespace {
+
+using namespace std::chrono_literals;
+using SteadyClock = std::chrono::steady_clock;
+using Seconds = std::chrono::duration<double>;
+using Json = nlohmann::ordered_json;
+
+constexpr const char* kModel = "m";
+constexpr auto kGrace = 20ms;            // an answer that comes so long after its deadline still counts
+constexpr auto kLook = 1ms;              // how often the client looks for answers: so exact are its times
+constexpr double kCapacityShare = 0.25;  // of a round's time that its capacity is measured
+
+double ms(SteadyClock::duration time) { return std::chrono::duration<double, std::milli>(time).count(); }
+SteadyClock::duration duration_of(double seconds) { return std::chrono::duration_cast<SteadyClock::duration>(Seconds(seconds)); }
+
+double percentile(std::vector<double> values, double fraction) {
+  if (values.empty()) return 0;
+  std::ranges::sort(values);
+  return values[static_cast<std::size_t>(fraction * static_cast<double>(values.size() - 1))];
+}
+
+Json latency(const std::vector<double>& times_ms) {
+  return {{"requests", times_ms.size()}, {"p50_ms", percentile(times_ms, 0.5)}, {"p99_ms", percentile(times_ms, 0.99)}};
+}
+
+/// One client, and the one question it asks.
+class Client {
+ public:
+  static Result<Client> connect(const Daemon& daemon) {
+    SHOAL_ASSIGN_OR_RETURN(Pool pool, daemon.connect());
+    SHOAL_ASSIGN_OR_RETURN(const ModelInfo info, pool.describe(kModel));
+    Shape shape = info.inputs[0].shape;
+    if (shape.rank() > 0 && shape[0] < 0) shape[0] = 1;
+    SHOAL_ASSIGN_OR_RETURN(Tensor input, pool.loan(info.inputs[0].dtype, shape));
+    TensorView view = input.view();
+    std::ranges::fill(view.bytes(), std::byte{0});
+    Client client(std::move(pool), {info.inputs[0].name, std::move(input)});
+    SHOAL_RETURN_IF_ERROR(client.ask().get().status());
+    return client;
+  }
+  Prediction ask(SubmitOptions options = {}) { return pool_.submit(kModel, {input_}, options); }
+
+ private:
+  Client(Pool pool, NamedTensor input) : pool_(std::move(pool)), input_(std::move(input)) {}
+  Pool pool_;
+  NamedTensor input_;
+};
+
+/// Keeps `window` requests under way until `end`. Returns how many were answered by then.
+Result<std::uint64_t> keep_busy(Client& client, int window, SteadyClock::time_point end) {
+  std::vector<Prediction> flights;
+  for (int i = 0; i < window; ++i) flights.push_back(client.ask());
+  std::uint64_t answers = 0;
+  for (std::size_t next = 0;; next = (next + 1) % flights.size()) {
+    SHOAL_RETURN_IF_ERROR(flights[next].get().status());
+    if (SteadyClock::now() >= end) return answers;
+    ++answers;
+    flights[next] = client.ask();
+  }
+}
+
+Result<double> throughput(Client& client, int window, double seconds) {
+  const auto begin = SteadyClock::now();
+  SHOAL_ASSIGN_OR_RETURN(const std::uint64_t answers, keep_busy(client, window, begin + duration_of(seconds)));
+  return static_cast<double>(answers) / seconds;
+}
+
+/// What became of requests that were offered at a rate.
+struct Offered {
+  std::uint64_t sent = 0, good = 0, late = 0;  // late: OK, but beyond deadline and grace
+  std::array<std::uint64_t, 14> failed{};      // by StatusCode
+  std::vector<double> good_ms;
+  double worst_overdue_ms = 0;  // of any answer, after its deadline
+
+  Json json() const {
+    Json codes = Json::object();
+    for (std::size_t code = 0; code < failed.size(); ++code) {
+      if (failed[code] > 0) codes[std::string(status_code_name(static_cast<StatusCode>(code)))] = failed[code];
+    }
+    return {{"sent", sent},
+            {"good", good},
+            {"late", late},
+            {"failed", codes},
+            {"good_answers", latency(good_ms)},
+            {"worst_overdue_ms", worst_overdue_ms}};
+  }
+};
+
+/// Asks at random moments, `rate` times a second in the mean, until `end`, whatever becomes of it; each with that deadline, if it
+/// is not 0.
+void offer(Client& client, double rate, SteadyClock::time_point end, SteadyClock::duration deadline, Offered& offered) {
+  struct Flight {
+    SteadyClock::time_point sent;
+    Prediction prediction;
+  };
+  std::vector<Flight> flights;
+  std::mt19937 random(1);
+  std::exponential_distribution<double> gap(rate);
+  auto next = SteadyClock::now();
+  for (auto now = next; now < end || !flights.empty(); now = SteadyClock::now()) {
+    for (; next <= now && next < end; next += duration_of(gap(random)), ++offered.sent)
+      flights.push_back({SteadyClock::now(), client.ask({.timeout = deadline})});
+    std::erase_if(flights, [&](const Flight& flight) {
+      if (!flight.prediction.ready()) return false;
+      const auto took = SteadyClock::now() - flight.sent;
+      const Status status = flight.prediction.get().status();
+      if (deadline.count() > 0) offered.worst_overdue_ms = std::max(offered.worst_overdue_ms, ms(took - deadline));
+      if (!status.ok()) {
+        ++offered.failed[static_cast<std::size_t>(status.code()) % offered.failed.size()];
+      } else if (deadline.count() > 0 && took > deadline + kGrace) {
+        ++offered.late;
+      } else {
+        ++offered.good;
+        offered.good_ms.push_back(ms(took));
+      }
+      return true;
+    });
+    std::this_thread::sleep_until(std::min(now + kLook, std::max(next, now)));
+  }
+}
+
+/// One request after the other until `end`.
+Status ask_singly(Client& client, SteadyClock::time_point end, std::vector<double>& times_ms) {
+  while (SteadyClock::now() < end) {
+    const auto begin = SteadyClock::now();
+    SHOAL_RETURN_IF_ERROR(client.ask().get().status());
+    times_ms.push_back(ms(SteadyClock::now() - begin));
+  }
+  return {};
+}
+
+Result<Daemon> serve(const std::string& path, const std::string& keys) {
+  return Daemon::start({format("{}={},timeout_ms=0,{}", kModel, path, keys)});
+}
+
+}  // namespace
+
+Status bench_overload(const OverloadOptions& options) {
+  SHOAL_ASSIGN_OR_RETURN(const Daemon daemon, serve(options.path, format("workers={}", options.workers)));
+  SHOAL_ASSIGN_OR_RETURN(Client client, Client::connect(daemon));
+  SHOAL_ASSIGN_OR_RETURN(Client other, Client::connect(daemon));
+  const int window = 3 * options.workers;
+  const double round_s = options.seconds / options.rounds;
+  const auto deadline = std::chrono::milliseconds(options.deadline_ms);
+  SHOAL_RETURN_IF_ERROR(throughput(client, window, 1).status());  // warms everything
+  std::vector<double> ratios, capacities, alone_ms, beside_busy_ms, beside_flood_ms, moved;
+  Offered all, flood;
+  Json rounds = Json::array();
+  for (int round = 0; round < options.rounds; ++round) {
+    SHOAL_ASSIGN_OR_RETURN(const double capacity, throughput(client, window, round_s * kCapacityShare));
+    capacities.push_back(capacity);
+    Offered offered;
+    const auto begin = SteadyClock::now();
+    offer(client, options.factor * capacity, begin + duration_of(round_s), deadline, offered);
+    const double goodput = static_cast<double>(offered.good) / round_s;
+    ratios.push_back(goodput / capacity);
+    rounds.push_back({{"capacity_per_s", capacity},
+                      {"goodput_per_s", goodput},
+                      {"offered_per_s", static_cast<double>(offered.sent) / round_s}});
+    all.sent += offered.sent, all.good += offered.good, all.late += offered.late;
+    for (std::size_t i = 0; i < all.failed.size(); ++i) all.failed[i] += offered.failed[i];
+    all.good_ms.insert(all.good_ms.end(), offered.good_ms.begin(), offered.good_ms.end());
+    all.worst_overdue_ms = std::max(all.worst_overdue_ms, offered.worst_overdue_ms);
+
+    const auto beside = [&](auto&& neighbour, std::vector<double>& times_ms) -> Status {
+      const auto end = SteadyClock::now() + duration_of(round_s / 2);
+      Status of_neighbour;
+      std::jthread thread([&] { of_neighbour = neighbour(end); });
+      SHOAL_RETURN_IF_ERROR(ask_singly(client, end, times_ms));
+      thread.join();
+      return of_neighbour;
+    };
+    std::vector<double> busy, flooded;
+    SHOAL_RETURN_IF_ERROR(beside([](auto) { return Status(); }, alone_ms));
+    SHOAL_RETURN_IF_ERROR(beside([&](auto end) { return keep_busy(other, window, end).status(); }, busy));
+    SHOAL_RETURN_IF_ERROR(beside(
+        [&](auto end) {
+          offer(other, options.factor * capacity, end, {}, flood);
+          return Status();
+        },
+        flooded));
+    moved.push_back(percentile(flooded, 0.99) / percentile(busy, 0.99));
+    beside_busy_ms.insert(beside_busy_ms.end(), busy.begin(), busy.end());
+    beside_flood_ms.insert(beside_flood_ms.end(), flooded.begin(), flooded.end());
+  }
+  std::cout << Json{{"capacity_per_s", percentile(capacities, 0.5)},
+                    {"goodput_of_capacity", percentile(ratios, 0.5)},
+                    {"overload", all.json()},
+                    {"alone", latency(alone_ms)},
+                    {"beside_a_busy_client", latency(beside_busy_ms)},
+                    {"beside_a_flooding_client", latency(beside_flood_ms)},
+                    {"p99_moved_by_the_flood", percentile(moved, 0.5)},
+                    {"flood", flood.json()},
+                    {"rounds", rounds}}
+                   .dump(1)
+            << std::endl;
+  return {};
+}
+
+Status bench_batching(const std::string& path, int max_batch, int rounds, double seconds) {
+  SHOAL_ASSIGN_OR_RETURN(const Daemon single, serve(path, "workers=1"));
+  SHOAL_ASSIGN_OR_RETURN(const Daemon joining, serve(path, format("workers=1,max_batch={}", max_batch)));
+  SHOAL_ASSIGN_OR_RETURN(Client one, Client::connect(single));
+  SHOAL_ASSIGN_OR_RETURN(Client many, Client::connect(joining));
+  std::vector<double> single_per_s, joined_per_s, gains;
+  for (int round = -1; round < rounds; ++round) {
+    SHOAL_ASSIGN_OR_RETURN(const double alone, throughput(one, 4 * max_batch, seconds));
+    SHOAL_ASSIGN_OR_RETURN(const double joined, throughput(many, 4 * max_batch, seconds));
+    if (round < 0) continue;  // warms everything
+    single_per_s.push_back(alone);
+    joined_per_s.push_back(joined);
+    gains.push_back(joined / alone);
+  }
+  std::cout << Json{{"max_batch", max_batch},
+                    {"single_per_s", percentile(single_per_s, 0.5)},
+                    {"joined_per_s", percentile(joined_per_s, 0.5)},
+                    {"gain", percentile(gains, 0.5)}}
+                   .dump(1)
+            << std::endl;
+  return {};
+}
+
+}  // namespace shoal::bench
