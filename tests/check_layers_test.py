@@ -12,11 +12,13 @@ TREE = {
     "worker/graph/graph.hpp": '#include "shm/wire/socket.hpp"\n',
     "supervisor/route/router.hpp": '#include "worker/graph/graph.hpp"\n',
     "client/src/pool.cpp": "#include <zmq.h>\n",
+    "shm/segment/lock.cpp": "#include <boost/interprocess/sync/interprocess_mutex.hpp>\n",
     "worker/exec/cpu/conv.cpp": '#include <oneapi/dnnl/dnnl.hpp>\n#include "conv.hpp"\n',
 }
 EXPECTED = [
     "supervisor/route/router.hpp:1: supervisor/route may not include worker/graph",
     "client/src/pool.cpp:1: <zmq.h> belongs in shm/wire",
+    "shm/segment/lock.cpp:1: nothing that is shared by processes may need repair",
     'worker/exec/cpu/conv.cpp:2: "conv.hpp" is not written from the repository root',
 ]
 

@@ -46,6 +46,8 @@ HOMES = {
     r"seccomp\.h$": "worker/serve",
     r"xxhash\.h$": "worker/serve",
 }
+# What would put a lock, an allocator or a queue into memory that two processes can write: whoever dies holding it stops the others.
+SHARED_STATE = re.compile(r"boost/interprocess/(?!mapped_region\.hpp|exceptions\.hpp)|PTHREAD_PROCESS_SHARED|\b(sem_open|shm_open|shmget)\b")
 INCLUDE = re.compile(r'^\s*#\s*include\s+(["<])([^">]+)[">]')
 
 
@@ -72,6 +74,8 @@ def violations(root):
         relative = path.relative_to(root).as_posix()
         room = room_of(relative, MAY_INCLUDE)
         for number, line in enumerate(path.read_text().splitlines(), 1):
+            if room != "tests" and SHARED_STATE.search(line):
+                yield f"{relative}:{number}: nothing that is shared by processes may need repair when one of them dies"
             match = INCLUDE.match(line)
             if not match:
                 continue

@@ -81,6 +81,28 @@ class Docs(unittest.TestCase):
                     for option in re.findall(r"(?<= )--[a-z-]+", line.split("#")[0]):
                         self.assertRegex(known.stdout, rf"{option}\b")
 
+    def test_every_promise_names_tests_that_exist(self):
+        """Of the table of docs/faults.md: a row for each promise of design.md, with the tests that guard it."""
+        promises = re.findall(r"^(\d+)\. \*\*", (DOCS / "design.md").read_text(), re.M)
+        rows = re.findall(r"^\| (\d+)\. [^|]*\|([^|]*)\|", (DOCS / "faults.md").read_text(), re.M)
+        self.assertEqual([number for number, _ in rows], promises)
+        self.assertGreaterEqual(len(promises), 10)
+        sources = {suffix: "\n".join(path.read_text() for path in (SOURCE / "tests").rglob("*" + suffix)) for suffix in (".cpp", ".py", "CMakeLists.txt")}
+        for number, guards in rows:
+            names = re.findall(r"`([^`]+)`", guards)
+            self.assertTrue(names, f"promise {number} has no test")
+            for name in names:
+                with self.subTest(promise=number, test=name):
+                    if name.endswith(".patch"):
+                        self.assertTrue((SOURCE / "tests" / "crash" / name).exists())
+                    elif name.startswith("test_"):
+                        self.assertIn(f"def {name}(self)", sources[".py"])
+                    elif "." in name:
+                        suite, test = name.split(".")
+                        self.assertRegex(sources[".cpp"], rf"\bTEST(_F|_P)?\({suite}, {test}\)")
+                    else:
+                        self.assertRegex(sources["CMakeLists.txt"], rf"add_test\(NAME {name} ")
+
     def test_every_link_leads_somewhere(self):
         for page in PAGES:
             for target in re.findall(r"\]\(([^)]+)\)", page.read_text()):
