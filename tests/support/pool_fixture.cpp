@@ -119,7 +119,7 @@ DaemonFixture::~DaemonFixture() {
   fs::remove_all(directory_);
 }
 
-void DaemonFixture::start() {
+void DaemonFixture::start(const std::function<void(pid_t)>& stopped) {
   const int log = ::open(log_file_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
   const std::string program = binary("shoald");
   std::vector<std::string> arguments = {program};
@@ -139,11 +139,16 @@ void DaemonFixture::start() {
   if (pid_ == 0) {
     ::dup2(log, STDERR_FILENO);
     ::dup2(log, STDOUT_FILENO);
+    if (stopped) ::raise(SIGSTOP);
     ::execv(program.c_str(), argv.data());
     ::_exit(127);
   }
   ::close(log);
   ::unsetenv("SHOAL_DIR");  // so that this process does not count as the daemon's
+  if (stopped) {
+    ::waitpid(pid_, nullptr, WUNTRACED);
+    return stopped(pid_);
+  }
   if (settings_.wait_until_ready && !wait_until_ready()) ADD_FAILURE() << "the daemon is not ready:\n" << this->log();
 }
 

@@ -47,7 +47,8 @@ class DaemonFixture {
   std::string log() const;
 
   /// Starts a daemon in the same directory again, after the last one has ended.
-  void start();
+  ///   stopped  called while it stands before its first instruction, to let it go by SIGCONT; then nothing is waited for
+  void start(const std::function<void(pid_t)>& stopped = {});
   /// Waits until every model has its wanted number of ready workers. False when the time is over.
   bool wait_until_ready(std::chrono::milliseconds limit = std::chrono::seconds(10)) const;
   /// The daemon's exit code; -1 when it does not end in time, 128 + signal when one killed it.

@@ -4,7 +4,7 @@
 //
 // The first victim of a function is led through it step by step; what it executes of the program itself is the list of the
 // others' last instructions. A call of a shared library counts as one instruction: others see nothing of it but a system call.
-//   SHOAL_TEST_LONG=1  all of them also where each costs a start of the daemon; else an even sample of those
+//   SHOAL_TEST_LONG=1  all of them also where each costs a start; else an even sample of those
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/prctl.h>
@@ -31,7 +31,10 @@ using namespace std::chrono_literals;
 using nlohmann::json;
 using SteadyClock = std::chrono::steady_clock;
 
-constexpr std::size_t kSample = 40;  // of the kills that cost a start of the daemon each
+constexpr std::size_t kSample = 40;  // of the kills that cost a start each
+constexpr auto kPatience = 60s;      // this is not about time, and the machine may be busy
+
+bool soon(const std::function<bool()>& condition) { return eventually(condition, kPatience); }
 
 int descriptors_of(pid_t pid) {
   std::error_code error;
@@ -49,6 +52,7 @@ int memfd_mappings_of(pid_t pid) {
 /// A thread that will enter the function when it is provoked.
 struct Victim {
   pid_t pid = -1, tid = -1;
+  bool is_ours = false;  ///< a BirthTrap's
 };
 
 /// What the victims of one function, and those that live on, have in common.
@@ -59,9 +63,37 @@ class Scenario {
   virtual void provoke() = 0;      ///< makes it enter the function, soon
   virtual void after_death() = 0;  ///< what must hold now
   virtual bool is_costly() const { return false; }
-  virtual pid_t watchdog() const { return 0; }           ///< the process that ends victims that stand still
+  virtual pid_t watchdog() const { return 0; }           ///< the process that ends what stands still
   virtual bool ends_by_itself() const { return false; }  ///< its process ends soon after the function
+  virtual int entries() const { return 1; }              ///< the last of so many calls is the one
 };
+
+/// Stands still itself, so that it does not end the victim before its time.
+class QuietWatchdog {
+ public:
+  explicit QuietWatchdog(pid_t pid) : pid_(pid) { send(SIGSTOP); }
+  ~QuietWatchdog() { send(SIGCONT); }
+  QuietWatchdog(const QuietWatchdog&) = delete;
+  QuietWatchdog& operator=(const QuietWatchdog&) = delete;
+
+ private:
+  void send(int signal) const {
+    if (pid_ > 0) ::kill(pid_, signal);
+  }
+  const pid_t pid_;
+};
+
+/// Leads it to the function's first instruction.
+bool enter(Tracee& tracee, std::uint64_t entry, Scenario& scenario) {
+  tracee.run_to(entry);
+  scenario.provoke();
+  bool is_there = tracee.wait();
+  for (int i = 1; is_there && i < scenario.entries(); ++i) {
+    tracee.run_to(entry);
+    is_there = tracee.wait();
+  }
+  return is_there;
+}
 
 /// Kills at every instruction; reports how many there were.
 void kill_everywhere(const std::string& function, Scenario& scenario) {
@@ -73,15 +105,13 @@ void kill_everywhere(const std::string& function, Scenario& scenario) {
     const Symbols symbols(victim.pid);
     base = symbols.address(function);
     ASSERT_NE(base, 0u);
-    Tracee tracee(victim.tid);
-    tracee.run_to(base);
-    scenario.provoke();
-    ASSERT_TRUE(tracee.wait()) << "nothing enters " << function;
-    // Led so slowly, it would be taken for hung and be ended.
-    if (scenario.watchdog() > 0) ::kill(scenario.watchdog(), SIGSTOP);
-    instructions = tracee.walk_to_return(symbols);
-    tracee.kill_process(victim.pid);
-    if (scenario.watchdog() > 0) ::kill(scenario.watchdog(), SIGCONT);
+    Tracee tracee(victim.tid, victim.is_ours);
+    ASSERT_TRUE(enter(tracee, base, scenario)) << "nothing enters " << function;
+    {
+      const QuietWatchdog quiet(scenario.watchdog());
+      instructions = tracee.walk_to_return(symbols);
+      tracee.kill_process(victim.pid);
+    }
     scenario.after_death();
   }
   ASSERT_GT(instructions.size(), 5u) << function;
@@ -91,18 +121,20 @@ void kill_everywhere(const std::string& function, Scenario& scenario) {
     const Victim victim = scenario.next();
     const Symbols symbols(victim.pid);
     const std::uint64_t entry = symbols.address(function), last = instructions[i] - base + entry;
-    Tracee tracee(victim.tid);
-    tracee.run_to(entry);
-    scenario.provoke();
-    ASSERT_TRUE(tracee.wait()) << "nothing enters " << function << " before kill " << i;
-    if (last != entry) {
-      // Another way than the first victim's ends at the return; or with the victim, which may enter the function again.
-      tracee.run_to(last, scenario.ends_by_itself() ? 0 : tracee.return_address());
-      if (!tracee.wait() && !scenario.ends_by_itself())
-        ADD_FAILURE() << "the victim neither returned nor got to instruction " << i;
-      missed += tracee.instruction() != last;
+    Tracee tracee(victim.tid, victim.is_ours);
+    ASSERT_TRUE(enter(tracee, entry, scenario)) << "nothing enters " << function << " before kill " << i;
+    {
+      const QuietWatchdog quiet(scenario.watchdog());
+      if (last != entry) {
+        // Another way than the first victim's ends at the return; or with the victim, which may enter the function again, or
+        // which the watchdog saw standing just now.
+        tracee.run_to(last, scenario.ends_by_itself() ? 0 : tracee.return_address());
+        if (!tracee.wait() && !scenario.ends_by_itself() && is_alive(victim.pid))
+          ADD_FAILURE() << "the victim neither returned nor got to instruction " << i;
+        missed += tracee.instruction() != last;
+      }
+      tracee.kill_process(victim.pid);
     }
-    tracee.kill_process(victim.pid);
     ++kills;
     scenario.after_death();
     if (testing::Test::HasFailure())
@@ -117,20 +149,31 @@ void kill_everywhere(const std::string& function, Scenario& scenario) {
 /// A daemon with one worker that must go on serving.
 class Served {
  public:
-  explicit Served(DaemonSettings settings = {}) : daemon_(std::move(settings)), pool_(daemon_.connect()) { expect_service(); }
+  explicit Served(DaemonSettings settings, int together = 1)
+      : together_(together), daemon_(std::move(settings)), pool_(connect()) {
+    expect_service();
+  }
 
   DaemonFixture& daemon() { return daemon_; }
   Pool& pool() { return pool_; }
+  Pool connect(PoolOptions options = {}) {
+    options.connect_timeout = options.reconnect_timeout = kPatience;
+    return daemon_.connect(options);
+  }
 
-  void submit() { under_way_ = pool_.submit("echo", {{"data", counting({16, 4}, next_ += 64)}}); }
+  void submit() {
+    for (int i = 0; i < together_; ++i) under_way_.push_back(pool_.submit("echo", {{"data", counting({1, 64}, next_ += 64)}}));
+  }
   /// What was submitted is answered, rightly.
   void expect_answer() {
-    ASSERT_TRUE(under_way_.has_value());
-    ASSERT_TRUE(under_way_->wait_for(10s)) << "lost";
-    const auto& outputs = under_way_->get();
-    ASSERT_TRUE(outputs.ok()) << outputs.status().to_string();
-    EXPECT_EQ(outputs->front().tensor.values<float>()[63], next_ + 63);
-    under_way_.reset();
+    ASSERT_FALSE(under_way_.empty());
+    float first = next_ - 64 * static_cast<float>(under_way_.size() - 1);
+    for (Prediction& prediction : std::exchange(under_way_, {})) {
+      ASSERT_TRUE(prediction.wait_for(kPatience)) << "lost";
+      const auto& outputs = prediction.get();
+      ASSERT_TRUE(outputs.ok()) << outputs.status().to_string();
+      EXPECT_EQ(outputs->front().tensor.values<float>()[63], std::exchange(first, first + 64) + 63);
+    }
   }
   void expect_service() {
     submit();
@@ -140,7 +183,7 @@ class Served {
   /// The one worker that is ready, and its one lane's thread.
   json worker() {
     json found;
-    EXPECT_TRUE(eventually([&] {
+    EXPECT_TRUE(soon([&] {
       const json now = model();
       for (const json& worker : now.at("workers")) {
         if (worker.at("state") == "ready" && worker.at("lanes").at(0).at("thread_id") != 0) found = worker;
@@ -153,11 +196,21 @@ class Served {
   json stats() { return json::parse(pool_.stats().value()); }
 
  private:
+  const int together_;  ///< as many requests at once
   DaemonFixture daemon_;
   Pool pool_;
-  std::optional<Prediction> under_way_;
+  std::vector<Prediction> under_way_;
   float next_ = 0;
 };
+
+constexpr float kTrigger = 666;
+
+/// What crashes its lane.
+Tensor guilty_input(int number) {
+  Tensor tensor = counting({1, 64}, static_cast<float>(-64 * number));
+  tensor.values<float>()[0] = kTrigger;
+  return tensor;
+}
 
 // ---- clients ----
 
@@ -176,8 +229,8 @@ class ClientScenario : public Scenario {
     if (pid == 0) {
       ::prctl(PR_SET_PDEATHSIG, SIGKILL);
       if (!act_) ::raise(SIGSTOP);
-      Pool pool = served_.daemon().connect({.input_arena_bytes = 64 << 10, .output_arena_bytes = 64 << 10});
-      (void)pool.predict("echo", {{"data", counting({4, 4})}});
+      Pool pool = served_.connect({.input_arena_bytes = 64 << 10, .output_arena_bytes = 64 << 10});
+      (void)pool.predict("echo", {{"data", counting({4, 64})}});
       if (act_) {
         ::raise(SIGSTOP);
         act_(pool);
@@ -194,13 +247,11 @@ class ClientScenario : public Scenario {
   void after_death() override {
     ::waitpid(victim_, nullptr, 0);
     served_.expect_service();
-    EXPECT_TRUE(eventually([&] { return served_.stats().at("supervisor").at("clients") == 1; }))
-        << "a dead client is still there";
-    EXPECT_TRUE(eventually([&] { return descriptors_of(served_.daemon().pid()) == supervisor_descriptors_; }))
+    EXPECT_TRUE(soon([&] { return served_.stats().at("supervisor").at("clients") == 1; })) << "a dead client is still there";
+    EXPECT_TRUE(soon([&] { return descriptors_of(served_.daemon().pid()) == supervisor_descriptors_; }))
         << "the supervisor held " << supervisor_descriptors_ << " descriptors, now " << descriptors_of(served_.daemon().pid());
     const pid_t worker = served_.worker().at("pid");
-    EXPECT_TRUE(eventually([&] { return memfd_mappings_of(worker) == worker_mappings_; }))
-        << "a dead client's arena is still mapped";
+    EXPECT_TRUE(soon([&] { return memfd_mappings_of(worker) == worker_mappings_; })) << "a dead client's arena is still mapped";
     for (const auto& entry : fs::directory_iterator(served_.daemon().directory()))
       EXPECT_FALSE(entry.path().filename().string().starts_with("c")) << entry.path() << " is left";
   }
@@ -236,6 +287,13 @@ class LaneScenario : public Scenario {
   Served& served_;
 };
 
+/// The lane that runs two requests as one, when it answers the second.
+class BatchScenario : public LaneScenario {
+ public:
+  using LaneScenario::LaneScenario;
+  int entries() const override { return 2; }
+};
+
 /// The control thread of the only worker, while a client comes or goes.
 class ControlScenario : public LaneScenario {
  public:
@@ -253,7 +311,7 @@ class ControlScenario : public LaneScenario {
   }
   void after_death() override {
     if (asked_) {
-      EXPECT_TRUE(asked_->wait_for(10s)) << "lost";
+      EXPECT_TRUE(asked_->wait_for(kPatience)) << "lost";
       EXPECT_TRUE(asked_->get().ok()) << asked_->get().status().to_string();
       asked_.reset();
     }
@@ -263,17 +321,16 @@ class ControlScenario : public LaneScenario {
 
  private:
   void come_without_waiting() {
-    guest_.emplace(served_.daemon().connect());
-    asked_ = guest_->submit("echo", {{"data", counting({2, 4})}});
-    for (int i = 0; i < 50; ++i) {  // its description comes first
-      guest_->poll();
-      std::this_thread::sleep_for(100us);
-    }
+    guest_.emplace(served_.connect());
+    const auto admitted = [&] { return served_.model().at("counts").at("admitted").get<int>(); };
+    const int before = admitted();
+    asked_ = guest_->submit("echo", {{"data", counting({2, 64})}});
+    EXPECT_TRUE(soon([&] { return guest_->poll(), admitted() > before; }));
     served_.submit();
   }
   void come() {
-    guest_.emplace(served_.daemon().connect());
-    EXPECT_TRUE(guest_->predict("echo", {{"data", counting({2, 4})}}).ok());
+    guest_.emplace(served_.connect());
+    EXPECT_TRUE(guest_->predict("echo", {{"data", counting({2, 64})}}).ok());
   }
 
   Served& served_;
@@ -293,13 +350,10 @@ class CrashScenario : public Scenario {
   }
   pid_t watchdog() const override { return served_.daemon().pid(); }
   void provoke() override {
-    Tensor tensor = counting({1, 4});
-    tensor.values<float>()[0] = kTrigger;
-    tensor.values<float>()[1] = static_cast<float>(++round_);  // not the bytes of the last: those may be known as poison by now
-    guilty_ = served_.pool().submit("echo", {{"data", tensor}});
+    guilty_ = served_.pool().submit("echo", {{"data", guilty_input(++round_)}});  // the last one's bytes are known by now
   }
   void after_death() override {
-    ASSERT_TRUE(guilty_.wait_for(10s)) << "lost";
+    ASSERT_TRUE(guilty_.wait_for(kPatience)) << "lost";
     EXPECT_EQ(guilty_.get().status().code(), StatusCode::kPoison) << guilty_.get().status().to_string();
     EXPECT_LE(guilty_.outcome().attempts, 3);
     served_.expect_service();
@@ -307,13 +361,18 @@ class CrashScenario : public Scenario {
   }
 
  private:
-  static constexpr float kTrigger = 666;
   Served& served_;
   Prediction guilty_;
   int round_ = 0;
 };
 
 // ---- zygotes ----
+
+int lane_sockets_in(const std::string& directory) {
+  const fs::directory_iterator files(directory);
+  return static_cast<int>(
+      std::count_if(begin(files), end(files), [](const auto& file) { return file.path().filename().string().starts_with("w"); }));
+}
 
 /// The zygote, while it forks a worker in the place of one that was killed.
 class ZygoteScenario : public Scenario {
@@ -322,7 +381,7 @@ class ZygoteScenario : public Scenario {
   Victim next() override {
     served_.expect_service();
     pid_t pid = -1;
-    EXPECT_TRUE(eventually([&] {
+    EXPECT_TRUE(soon([&] {
       const json model = served_.model();
       if (model.at("zygote").at("pid").is_number()) pid = model.at("zygote").at("pid");
       return pid > 0 && model.at("workers").size() == 1;
@@ -333,14 +392,74 @@ class ZygoteScenario : public Scenario {
   void provoke() override { ::kill(served_.worker().at("pid"), SIGKILL); }
   void after_death() override {
     served_.expect_service();
-    EXPECT_TRUE(eventually([&] { return served_.daemon().wait_until_ready() && served_.daemon().all_processes().size() == 3; }))
+    EXPECT_TRUE(soon([&] { return served_.daemon().wait_until_ready() && served_.daemon().all_processes().size() == 3; }))
         << "a worker whose fork was never reported is still there";
-    const auto sockets = [&] {
-      const fs::directory_iterator files(served_.daemon().directory());
-      return std::count_if(begin(files), end(files),
-                           [](const auto& file) { return file.path().filename().string().starts_with("w"); });
-    };
-    EXPECT_TRUE(eventually([&] { return sockets() == 1; })) << "it has left its socket";
+    EXPECT_TRUE(soon([&] { return lane_sockets_in(served_.daemon().directory()) == 1; })) << "it has left its socket";
+  }
+  bool is_costly() const override { return true; }
+
+ private:
+  Served& served_;
+};
+
+/// The main thread of a worker, from its birth; a known poison is told to it as soon as it is ready.
+class BirthScenario : public Scenario {
+ public:
+  explicit BirthScenario(Served& served) : served_(served) {
+    Prediction guilty = served.pool().submit("echo", {{"data", guilty_input(1)}});
+    EXPECT_TRUE(guilty.wait_for(kPatience) && guilty.get().status().code() == StatusCode::kPoison);
+  }
+  Victim next() override {
+    served_.expect_service();
+    const pid_t worker = served_.worker().at("pid");
+    BirthTrap trap(served_.model().at("zygote").at("pid"));
+    ::kill(worker, SIGKILL);
+    const pid_t pid = trap.wait();
+    return {pid, pid, true};
+  }
+  pid_t watchdog() const override { return served_.daemon().pid(); }
+  void provoke() override { served_.submit(); }
+  void after_death() override {
+    served_.expect_answer();
+    EXPECT_TRUE(soon([&] { return served_.daemon().wait_until_ready() && served_.daemon().all_processes().size() == 3; }));
+    EXPECT_TRUE(soon([&] { return lane_sockets_in(served_.daemon().directory()) == 1; })) << "it has left its socket";
+    const auto refused = served_.pool().predict("echo", {{"data", guilty_input(1)}});
+    EXPECT_EQ(refused.status().code(), StatusCode::kPoison) << refused.status().to_string();
+    EXPECT_EQ(served_.model().at("state"), "ready");
+  }
+  bool is_costly() const override { return true; }  // who dies before he is ready is replaced 100 ms later
+
+ private:
+  Served& served_;
+};
+
+/// The zygote that loads the model the first time, in a daemon of its own.
+class LoadScenario : public Scenario {
+ public:
+  explicit LoadScenario(Served& served) : served_(served) {
+    ::setenv("OMP_WAIT_POLICY", "passive", 1);  // else it would execute itself once more
+  }
+  Victim next() override {
+    DaemonFixture& daemon = served_.daemon();
+    ::kill(daemon.pid(), SIGKILL);
+    daemon.wait_for_exit();
+    pid_t pid = -1;
+    {
+      std::optional<BirthTrap> trap;
+      daemon.start([&](pid_t supervisor) {
+        trap.emplace(supervisor);
+        ::kill(supervisor, SIGCONT);
+        pid = trap->wait(true);
+      });
+    }
+    return {pid, pid, true};
+  }
+  pid_t watchdog() const override { return served_.daemon().pid(); }
+  void provoke() override {}
+  void after_death() override {
+    EXPECT_TRUE(served_.daemon().wait_until_ready(kPatience)) << served_.daemon().log();
+    served_.expect_service();
+    EXPECT_EQ(served_.daemon().all_processes().size(), 3u);
   }
   bool is_costly() const override { return true; }
 
@@ -365,7 +484,7 @@ class SupervisorScenario : public Scenario {
   }
   void after_death() override {
     served_.daemon().start();  // fails when anything is in its way
-    EXPECT_TRUE(eventually([&] { return served_.daemon().all_processes().size() == 3; })) << "not what one daemon needs";
+    EXPECT_TRUE(soon([&] { return served_.daemon().all_processes().size() == 3; })) << "not what one daemon needs";
     served_.expect_answer();
   }
   bool is_costly() const override { return true; }
@@ -384,9 +503,13 @@ enum class Part {
   kCrash,
   kArrival,
   kDeparture,
+  kBatch,
+  kBirth,
+  kLoad,
   kZygote,
   kSupervisor,
   kSupervisorAtDeath,
+  kSupervisorAtZygoteDeath,
   kSupervisorAtAttach
 };
 
@@ -406,8 +529,15 @@ constexpr Listed kList[] = {
     {"shoal::client::SlotAllocator::free", Part::kSubmitting, "as above"},
     {"shoal::client::PoolCore::send_request", Part::kSubmitting, "fills a slot and publishes it: a worker may read it meanwhile"},
     {"shoal::client::PoolCore::handle_reply", Part::kSubmitting, "takes an answer out of the arena that a worker wrote"},
+    {"shoal::worker::Lane::answer", Part::kLane, "its status line says what runs before and after; one reply leaves"},
     {"shoal::worker::ArenaRegistry::find", Part::kLane, "holds a client's arenas while it runs"},
+    {"shoal::worker::_::handle", Part::kCrash, "the crash record is evidence when it is complete, and nothing before"},
     {"shoal::worker::ArenaRegistry::attach", Part::kArrival, "maps a client's arenas from the control socket's descriptors"},
+    {"shoal::worker::ArenaRegistry::detach", Part::kDeparture, "lets go of a client's arenas"},
+    {"shoal::worker::Lane::send", Part::kBatch, "the first of two requests that ran as one is answered, the second is not yet"},
+    {"shoal::wire::Dealer::bind", Part::kBirth, "makes its lane's socket: the file must not stay"},
+    {"shoal::worker::Quarantine::replace", Part::kBirth, "takes the list of known poison before it has answered anything"},
+    {"shoal::worker::WeightStore::seal", Part::kLoad, "packs, seals and publishes the weights: half of that is no weights"},
     {"shoal::worker::_::Zygote::fork_worker", Part::kZygote, "a worker may be born whose fork is never reported"},
     {"shoal::supervisor::Daemon::handle_request", Part::kSupervisor, "admits, queues and leases what a client sent"},
     {"shoal::supervisor::Daemon::send_to_lane", Part::kSupervisor, "arenas go out before the first request that names them"},
@@ -415,8 +545,13 @@ constexpr Listed kList[] = {
     {"shoal::supervisor::Daemon::worker_died", Part::kSupervisorAtDeath, "takes back what a dead worker held"},
     {"shoal::supervisor::ModelProcesses::fork_worker", Part::kSupervisorAtDeath,
      "makes a worker's control socket and status page"},
+    {"shoal::supervisor::ModelProcesses::zygote_speaks", Part::kSupervisorAtDeath,
+     "a worker's pidfd comes by the zygote's control socket"},
+    {"shoal::supervisor::ModelProcesses::worker_speaks", Part::kSupervisorAtDeath, "a worker says where its lanes listen"},
+    {"shoal::supervisor::ModelProcesses::zygote_exited", Part::kSupervisorAtZygoteDeath, "lets go of what it had not reported"},
     {"shoal::supervisor::Clients::admit", Part::kSupervisorAtAttach, "takes a stranger in"},
     {"shoal::supervisor::Clients::handle_attach", Part::kSupervisorAtAttach, "checks its arenas' seals and keeps them"},
+    {"shoal::supervisor::Clients::gone", Part::kSupervisorAtAttach, "what a client that is gone had under way"},
 };
 
 /// Connects from a process of its own: this one would wait for a supervisor that stands still.
@@ -433,7 +568,7 @@ std::unique_ptr<Scenario> scenario_of(Part part, Served& served) {
       return std::make_unique<ClientScenario>(served, nullptr);
     case Part::kSubmitting:
       return std::make_unique<ClientScenario>(served, [](Pool& pool) {
-        (void)pool.predict("echo", {{"data", counting({8, 4})}});
+        (void)pool.predict("echo", {{"data", counting({8, 64})}});
       });
     case Part::kLane:
       return std::make_unique<LaneScenario>(served);
@@ -443,12 +578,20 @@ std::unique_ptr<Scenario> scenario_of(Part part, Served& served) {
       return std::make_unique<ControlScenario>(served, false);
     case Part::kDeparture:
       return std::make_unique<ControlScenario>(served, true);
+    case Part::kBatch:
+      return std::make_unique<BatchScenario>(served);
+    case Part::kBirth:
+      return std::make_unique<BirthScenario>(served);
+    case Part::kLoad:
+      return std::make_unique<LoadScenario>(served);
     case Part::kZygote:
       return std::make_unique<ZygoteScenario>(served);
     case Part::kSupervisor:
       return std::make_unique<SupervisorScenario>(served, nullptr);
     case Part::kSupervisorAtDeath:
       return std::make_unique<SupervisorScenario>(served, Act([](Served& it) { ::kill(it.worker().at("pid"), SIGKILL); }));
+    case Part::kSupervisorAtZygoteDeath:
+      return std::make_unique<SupervisorScenario>(served, Act([](Served& it) { ::kill(it.daemon().zygote(), SIGKILL); }));
     case Part::kSupervisorAtAttach:
       return std::make_unique<SupervisorScenario>(served, Act(attach_guest));
   }
@@ -462,9 +605,15 @@ class StepTest : public testing::TestWithParam<Listed> {};
 TEST_P(StepTest, DeathAtAnyInstructionIsNoMoreThanADeath) {
   char name[] = "/tmp/shoal-models-XXXXXX";
   const fs::path models = ::mkdtemp(name);
-  write_checkpoint(models, "m", {{"_fault_abort", "abort0", {{"scalar", "666"}}, {}}}, "[-1, 4]");
+  const bool in_batches = GetParam().part == Part::kBatch;
+  const ChainNode aborts{"_fault_abort", "abort0", {{"scalar", std::to_string(static_cast<int>(kTrigger))}}, {}},
+      with_weights{"_fault_write_weight", "weigh0", {{"scalar", "-1"}}, {{"weight", {1, 2}}}},
+      joins{"_mul_scalar", "times1", {{"scalar", "1"}}, {}};
+  write_checkpoint(models, "m", in_batches ? std::vector{joins} : std::vector{aborts, with_weights}, "[-1, 64]");
   {
-    Served served({.models = {"echo=" + models.string()}, .worker = "shoal-worker-faulty"});
+    Served served({.models = {"echo=" + models.string() + (in_batches ? ",max_batch=2,max_delay_ms=1000" : "")},
+                   .worker = "shoal-worker-faulty"},
+                  in_batches ? 2 : 1);
     kill_everywhere(GetParam().function, *scenario_of(GetParam().part, served));
   }
   while (::waitpid(-1, nullptr, WNOHANG) > 0) {  // guests

@@ -25,7 +25,7 @@ namespace shoal::test {
 namespace {
 
 using namespace std::chrono_literals;
-constexpr auto kLimit = 10s;
+constexpr auto kLimit = 60s;
 
 std::string read_file(const std::filesystem::path& file) {
   std::ifstream stream(file, std::ios::binary);
@@ -100,7 +100,59 @@ std::uint64_t Symbols::address(const std::string& function) const {
   return 0;
 }
 
-Tracee::Tracee(pid_t tid) : tid_(tid) {
+namespace {
+
+// Passes signals on, until the thread has stopped for `event`.
+bool wait_for_event(pid_t tid, int event) {
+  const auto end = std::chrono::steady_clock::now() + kLimit;
+  while (std::chrono::steady_clock::now() < end) {
+    int status = 0;
+    if (::waitpid(tid, &status, __WALL | WNOHANG) != tid) {
+      std::this_thread::sleep_for(100us);
+    } else if (!WIFSTOPPED(status)) {
+      return false;
+    } else if (status >> 16 == event) {
+      return true;
+    } else {
+      ::ptrace(PTRACE_CONT, tid, 0, status >> 16 == 0 ? WSTOPSIG(status) : 0);
+    }
+  }
+  return false;
+}
+
+}  // namespace
+
+BirthTrap::BirthTrap(pid_t parent) : parent_(parent) {
+  EXPECT_EQ(::ptrace(PTRACE_SEIZE, parent, 0, PTRACE_O_TRACEFORK | PTRACE_O_TRACEEXEC), 0)
+      << "cannot trace " << parent << ": " << std::strerror(errno);
+}
+
+BirthTrap::~BirthTrap() {
+  ::ptrace(PTRACE_INTERRUPT, parent_, 0, 0);
+  int status = 0;
+  if (::waitpid(parent_, &status, __WALL) == parent_ && WIFSTOPPED(status)) ::ptrace(PTRACE_DETACH, parent_, 0, 0);
+}
+
+pid_t BirthTrap::wait(bool until_exec) {
+  unsigned long child = 0;
+  if (!wait_for_event(parent_, PTRACE_EVENT_FORK)) return -1;
+  ::ptrace(PTRACE_GETEVENTMSG, parent_, 0, &child);
+  ::ptrace(PTRACE_CONT, parent_, 0, 0);
+  const auto pid = static_cast<pid_t>(child);
+  if (!wait_for_event(pid, PTRACE_EVENT_STOP)) return -1;
+  if (until_exec) {
+    ::ptrace(PTRACE_CONT, pid, 0, 0);
+    if (!wait_for_event(pid, PTRACE_EVENT_EXEC)) return -1;
+  }
+  ::ptrace(PTRACE_SETOPTIONS, pid, 0, 0);  // of its own children nothing is wanted
+  return pid;
+}
+
+Tracee::Tracee(pid_t tid, bool is_ours) : tid_(tid) {
+  if (is_ours) {
+    is_stopped_ = true;
+    return;
+  }
   if (::ptrace(PTRACE_SEIZE, tid, 0, 0) != 0 || ::ptrace(PTRACE_INTERRUPT, tid, 0, 0) != 0) {
     ADD_FAILURE() << "cannot trace " << tid << ": " << std::strerror(errno);
     is_alive_ = false;
@@ -196,12 +248,16 @@ std::vector<std::uint64_t> Tracee::walk_to_return(const Symbols& symbols) {
   std::vector<std::uint64_t> walked;
   std::set<std::uint64_t> seen;
   const std::uint64_t back = return_address(), frame = stack_pointer();
+  std::uint64_t left_at = 0;  // where the stack ended when the program was last left
+  bool is_inside = true;
   while (is_alive_) {
     const std::uint64_t here = instruction();
     if (here == back && stack_pointer() > frame) return walked;
-    if (symbols.is_own(here)) {
+    if (std::exchange(is_inside, symbols.is_own(here)) && !is_inside) left_at = stack_pointer();
+    if (is_inside) {
       if (seen.insert(here).second) walked.push_back(here);
-    } else if (const std::uint64_t caller = return_address(); symbols.is_own(caller)) {
+    } else if (const std::uint64_t caller = return_address(); stack_pointer() >= left_at && symbols.is_own(caller)) {
+      // Further down, an address of the program is whatever the library put there.
       run_to(caller);
       if (!wait()) break;
       continue;

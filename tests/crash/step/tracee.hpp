@@ -26,18 +26,35 @@ class Symbols {
   std::uint64_t base_ = 0, text_begin_ = 0, text_end_ = 0;
 };
 
+/// Stops the next child of a process before its first instruction.
+///   Threads  thread-bound: the kernel's rule
+class BirthTrap {
+ public:
+  explicit BirthTrap(pid_t parent);
+  ~BirthTrap();
+  BirthTrap(const BirthTrap&) = delete;
+  BirthTrap& operator=(const BirthTrap&) = delete;
+  /// The child, for a Tracee: stopped, and traced by this thread. The parent goes on alone. -1 after a minute.
+  ///   until_exec  led on until it has executed another program
+  pid_t wait(bool until_exec = false);
+
+ private:
+  pid_t parent_;
+};
+
 /// Stops the thread when made; lets it go when destroyed.
 ///   Threads  thread-bound: the kernel's rule
 class Tracee {
  public:
-  explicit Tracee(pid_t tid);
+  /// `is_ours`: a BirthTrap's.
+  explicit Tracee(pid_t tid, bool is_ours = false);
   ~Tracee();
   Tracee(const Tracee&) = delete;
   Tracee& operator=(const Tracee&) = delete;
 
   /// Lets the thread run until it is about to execute one of these instructions (0: none). Signals reach it meanwhile.
   void run_to(std::uint64_t address, std::uint64_t other = 0);
-  /// Waits for that; false when the thread died or 10 s are over.
+  /// Waits for that; false when the thread died or a minute is over.
   bool wait();
   /// Where it stands.
   std::uint64_t instruction() const;
@@ -68,7 +85,7 @@ class ExitHold {
   ~ExitHold();
   ExitHold(const ExitHold&) = delete;
   ExitHold& operator=(const ExitHold&) = delete;
-  /// Waits until the thread is held; false after 10 s.
+  /// Waits until the thread is held; false after a minute.
   bool wait() const;
 
  private:
