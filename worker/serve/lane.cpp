@@ -19,8 +19,8 @@ namespace {
 using std::chrono::steady_clock;
 
 constexpr std::chrono::milliseconds kFlushLimit{1000};
-// The members of a batch are sent in one go. One that is not there by now was not sent.
-constexpr std::chrono::milliseconds kMemberLimit{20};
+// The members of a batch are sent in one go. One that is not there by now was not sent. Below what the watchdog calls quiet.
+constexpr std::chrono::milliseconds kMemberLimit{100};
 
 // All zeros where there is none.
 wire::RequestHeader header_of(const wire::Message& message) {
