@@ -10,6 +10,7 @@
 
 #include "shm/tensor/npy.hpp"
 #include "tests/golden/devices.hpp"
+#include "tests/support/scratch_directory.hpp"
 #include "tests/support/vectors.hpp"
 #include "worker/import/mxnet/mxnet_importer.hpp"
 #include "worker/import/mxnet/mxnet_lowering.hpp"
@@ -199,13 +200,8 @@ class FormatsDamage : public ::testing::Test {
  protected:
   void SetUp() override {
     if (!fs::exists(good_params_)) GTEST_SKIP() << "nothing in " << folder() << "; set SHOAL_TEST_DATA";
-    std::string pattern = (fs::temp_directory_path() / "shoal-formats-XXXXXX").string();
-    directory_ = ::mkdtemp(pattern.data());
     params_ = read_text(good_params_);
     symbol_ = read_text(good_symbol_);
-  }
-  void TearDown() override {
-    if (!directory_.empty()) fs::remove_all(directory_);
   }
 
   template <typename T>
@@ -222,10 +218,10 @@ class FormatsDamage : public ::testing::Test {
   }
 
   Status import(const std::string& symbol, const std::string& params) const {
-    std::ofstream(directory_ / "m-symbol.json", std::ios::binary) << symbol;
-    std::ofstream(directory_ / "m-0000.params", std::ios::binary) << params;
+    scratch_.write("m-symbol.json", symbol);
+    scratch_.write("m-0000.params", params);
     const std::vector<TensorSpec> inputs{{"data", DType::kFloat32, read_npy(good_input_).value().shape()}};
-    return load_checkpoint((directory_ / "m").string(), 0, "cpu-reference", inputs).status();
+    return load_checkpoint(scratch_.path("m"), 0, "cpu-reference", inputs).status();
   }
   void expect_refused(const Status& status, std::initializer_list<std::string> parts) const {
     ASSERT_FALSE(status.ok());
@@ -245,7 +241,7 @@ class FormatsDamage : public ::testing::Test {
   const fs::path good_ = folder() / "lenet-mxnet-1.9.1";
   const fs::path good_params_ = good_ / "lenet-0007.params", good_symbol_ = good_ / "lenet-symbol.json";
   const fs::path good_input_ = good_ / "input.npy";
-  fs::path directory_;
+  const shoal::test::ScratchDirectory scratch_;
   std::string params_, symbol_;
 };
 

@@ -10,6 +10,7 @@
 #include <ostream>
 
 #include "tests/golden/devices.hpp"
+#include "tests/support/scratch_directory.hpp"
 #include "tests/support/vectors.hpp"
 #include "tools/make_model/checkpoint_writer.hpp"
 #include "tools/make_model/rule_fill.hpp"
@@ -112,18 +113,15 @@ Tensors make_inputs(const nlohmann::json& network, int batch) {
 class Checkpoint {
  public:
   explicit Checkpoint(const std::string& name) {
-    std::string pattern = (std::filesystem::temp_directory_path() / "shoal-golden-XXXXXX").string();
-    directory_ = ::mkdtemp(pattern.data());
     const auto rules = make_model::read_parameter_rules(folder() / name / (name + "-parameters.txt"));
     status_ =
         rules.ok() ? make_model::write_checkpoint(folder() / name / (name + "-symbol.json"), *rules, prefix()) : rules.status();
   }
-  ~Checkpoint() { std::filesystem::remove_all(directory_); }
   const Status& status() const { return status_; }
-  std::string prefix() const { return (directory_ / "network").string(); }
+  std::string prefix() const { return scratch_.path("network"); }
 
  private:
-  std::filesystem::path directory_;
+  const shoal::test::ScratchDirectory scratch_;
   Status status_;
 };
 

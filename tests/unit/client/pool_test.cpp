@@ -14,6 +14,7 @@
 #include <thread>
 
 #include "shm/wire/control.hpp"
+#include "tests/support/scratch_directory.hpp"
 
 namespace shoal {
 namespace {
@@ -23,12 +24,6 @@ using ControlAnswer = Result<std::optional<wire::ControlMessage>>;
 // A directory with an attach socket that behaves as the test wants.
 class PoolTest : public testing::Test {
  protected:
-  PoolTest() {
-    char name[] = "/tmp/shoal-pool-test-XXXXXX";
-    directory_ = ::mkdtemp(name);
-  }
-  ~PoolTest() override { std::filesystem::remove_all(directory_); }
-
   UniqueFd listen() const { return listen(directory_); }
   static UniqueFd listen(const std::string& directory) {
     UniqueFd fd(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
@@ -42,7 +37,8 @@ class PoolTest : public testing::Test {
 
   static ControlAnswer meet_client(const UniqueFd& listener, const std::string& path, const std::function<void()>& before_path);
 
-  std::string directory_;
+  const test::ScratchDirectory scratch_;
+  const std::string directory_ = scratch_.path();
 };
 
 TEST_F(PoolTest, WithoutADaemonTheErrorNamesTheSocketAndHowToStartOne) {

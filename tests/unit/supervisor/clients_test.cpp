@@ -10,6 +10,7 @@
 #include <filesystem>
 
 #include "shm/base/clock.hpp"
+#include "tests/support/scratch_directory.hpp"
 
 namespace shoal::supervisor {
 namespace {
@@ -28,7 +29,6 @@ struct Observer final : ClientObserver {
 class ClientsTest : public testing::Test {
  protected:
   ClientsTest() { EXPECT_TRUE(clients_.listen().ok()); }
-  ~ClientsTest() override { fs::remove_all(path_); }
 
   UniqueFd connect() const {
     UniqueFd socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
@@ -61,12 +61,8 @@ class ClientsTest : public testing::Test {
     EXPECT_NE(refusal.text.find(why), std::string::npos) << refusal.text;
   }
 
-  std::string path_ = [] {
-    std::string name = fs::temp_directory_path() / "shoal-clients-XXXXXX";
-    EXPECT_NE(::mkdtemp(name.data()), nullptr);
-    return name;
-  }();
-  SocketDirectory directory_ = SocketDirectory::open(path_).value();
+  const test::ScratchDirectory scratch_;
+  SocketDirectory directory_ = SocketDirectory::open(scratch_.path()).value();
   EventLoop loop_;
   Observer observer_;
   Logger log_{"test"};

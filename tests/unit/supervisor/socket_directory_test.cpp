@@ -6,6 +6,8 @@
 #include <filesystem>
 #include <fstream>
 
+#include "tests/support/scratch_directory.hpp"
+
 namespace shoal::supervisor {
 namespace {
 
@@ -13,12 +15,8 @@ namespace fs = std::filesystem;
 
 class SocketDirectoryTest : public testing::Test {
  protected:
-  SocketDirectoryTest() {
-    char name[] = "/tmp/shoal-dir-XXXXXX";
-    root_ = ::mkdtemp(name);
-  }
-  ~SocketDirectoryTest() override { fs::remove_all(root_); }
-  fs::path root_;
+  const test::ScratchDirectory scratch_;
+  const fs::path root_ = scratch_.path();
 };
 
 TEST_F(SocketDirectoryTest, IsMadePrivate) {

@@ -1,5 +1,9 @@
 #include "shm/model/model_config.hpp"
-#include "tests/unit/shm/model/files.hpp"
+
+#include <gtest/gtest.h>
+
+#include "tests/support/says.hpp"
+#include "tests/support/scratch_directory.hpp"
 
 namespace shoal {
 namespace {

@@ -1,5 +1,8 @@
 #include "shm/model/model_config.hpp"
-#include "tests/unit/shm/model/files.hpp"
+
+#include <gtest/gtest.h>
+
+#include "tests/support/says.hpp"
 
 namespace shoal {
 namespace {

@@ -8,19 +8,15 @@
 #include <random>
 #include <string>
 
+#include "tests/support/scratch_directory.hpp"
+
 namespace shoal {
 namespace {
 
 namespace fs = std::filesystem;
 
-/// A directory that lives as long as the test.
 class Npy : public testing::Test {
  protected:
-  Npy() : directory_(fs::temp_directory_path() / ("shoal-npy-" + std::to_string(::getpid()))) {
-    fs::create_directories(directory_);
-  }
-  ~Npy() override { fs::remove_all(directory_); }
-
   fs::path file(const std::string& bytes) const {
     const fs::path path = directory_ / "x.npy";
     std::ofstream(path, std::ios::binary) << bytes;
@@ -50,7 +46,8 @@ class Npy : public testing::Test {
     EXPECT_TRUE(has_offset || code == StatusCode::kNotFound) << tensor.status().message();
   }
 
-  fs::path directory_;
+  const test::ScratchDirectory scratch_;
+  const fs::path directory_ = scratch_.path();
 };
 
 TEST_F(Npy, WhatIsWrittenIsReadBackForEveryTypeAndRank) {

@@ -7,6 +7,7 @@
 #include <filesystem>
 
 #include "shm/base/clock.hpp"
+#include "tests/support/scratch_directory.hpp"
 
 namespace shoal::wire {
 namespace {
@@ -16,13 +17,7 @@ std::string text_of(std::span<const std::byte> bytes) { return {reinterpret_cast
 
 class SocketTest : public testing::Test {
  protected:
-  SocketTest() {
-    char name[] = "/tmp/shoal-socket-XXXXXX";
-    directory_ = ::mkdtemp(name);
-    router_ = Router::create(context_).value();
-  }
-  ~SocketTest() override { std::filesystem::remove_all(directory_); }
-  std::string path(const std::string& name) const { return directory_ + "/" + name; }
+  std::string path(const std::string& name) const { return scratch_.path(name); }
 
   template <typename Receive>
   bool within_deadline(const Socket& socket, Receive receive) {
@@ -41,9 +36,9 @@ class SocketTest : public testing::Test {
     return within_deadline(router_, [&] { return router_.receive(peer, message_).value(); });
   }
 
-  std::string directory_;
+  const test::ScratchDirectory scratch_;
   MessageContext context_;
-  Router router_;
+  Router router_ = Router::create(context_).value();
   Message message_;
 };
 

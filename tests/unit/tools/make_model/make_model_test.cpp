@@ -5,6 +5,7 @@
 #include <fstream>
 #include <map>
 
+#include "tests/support/scratch_directory.hpp"
 #include "tests/support/vectors.hpp"
 #include "tools/make_model/checkpoint_writer.hpp"
 #include "tools/make_model/parameter_rule.hpp"
@@ -47,17 +48,12 @@ TEST(RuleFill, MakesIds) {
 
 class MakeModel : public ::testing::Test {
  protected:
-  MakeModel() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "shoal-make-model-XXXXXX").string();
-    directory_ = ::mkdtemp(pattern.data());
-  }
-  ~MakeModel() override { std::filesystem::remove_all(directory_); }
-
   std::filesystem::path write(const std::string& name, const std::string& text) {
     std::ofstream(directory_ / name) << text;
     return directory_ / name;
   }
-  std::filesystem::path directory_;
+  const test::ScratchDirectory scratch_;
+  const std::filesystem::path directory_ = scratch_.path();
 };
 
 // x -> conv -> bn -> (+ x): the branch's last BatchNorm is damped.

@@ -8,6 +8,7 @@
 #include <stdexcept>
 
 #include "tests/support/checkpoint.hpp"
+#include "tests/support/scratch_directory.hpp"
 #include "worker/engine/model_loader.hpp"
 #include "worker/exec/reference/reference_kernels.hpp"
 #include "worker/graph/operators.hpp"
@@ -24,13 +25,9 @@ Tensor tensor_of(const Shape& shape, std::vector<float> values) {
 
 class EngineTest : public ::testing::Test {
  protected:
-  EngineTest() {
-    char name[] = "/tmp/shoal-engine-XXXXXX";
-    directory_ = ::mkdtemp(name);
-    test::write_checkpoint(directory_, "net", {{"_mul_scalar", "times3", {{"scalar", "3"}}, {}}}, "[-1, 2]");
-  }
-  ~EngineTest() override { std::filesystem::remove_all(directory_); }
-  std::filesystem::path directory_;
+  EngineTest() { test::write_checkpoint(directory_, "net", {{"_mul_scalar", "times3", {{"scalar", "3"}}, {}}}, "[-1, 2]"); }
+  const test::ScratchDirectory scratch_;
+  const std::filesystem::path directory_ = scratch_.path();
 };
 
 TEST_F(EngineTest, RunsOnTheCallersThreadAndOnItsOwn) {

@@ -12,6 +12,7 @@
 #include <fstream>
 #include <iterator>
 
+#include "tests/support/scratch_directory.hpp"
 #include "tests/unit/worker/exec/graph_builder.hpp"
 #include "worker/exec/planned_program.hpp"
 #include "worker/exec/reference/reference_kernels.hpp"
@@ -37,12 +38,6 @@ Graph network() {
 
 class Tuning : public ::testing::Test {
  protected:
-  Tuning() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "shoal-tuning-XXXXXX").string();
-    directory_ = ::mkdtemp(pattern.data());
-  }
-  ~Tuning() override { std::filesystem::remove_all(directory_); }
-
   std::unique_ptr<Model> load(Precision precision = Precision::kF32Fast, UniqueFd packed = {}, int threads = 1) {
     return Model::load(network(),
                        {.threads = threads,
@@ -69,7 +64,8 @@ class Tuning : public ::testing::Test {
     return {std::istreambuf_iterator<char>(stream), {}};
   }
 
-  std::filesystem::path directory_;
+  const test::ScratchDirectory scratch_;
+  const std::filesystem::path directory_ = scratch_.path();
 };
 
 TEST_F(Tuning, TheSecondLoadMeasuresNothingAndAnswersTheSame) {

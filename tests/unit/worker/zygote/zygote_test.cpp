@@ -12,6 +12,7 @@
 #include "shm/segment/segment.hpp"
 #include "shm/wire/control.hpp"
 #include "shm/wire/status_page.hpp"
+#include "tests/support/scratch_directory.hpp"
 
 namespace shoal::worker {
 namespace {
@@ -23,8 +24,6 @@ using wire::ControlMessage;
 class ZygoteTest : public ::testing::Test {
  protected:
   ZygoteTest() {
-    char name[] = "/tmp/shoal-zygote-XXXXXX";
-    directory_ = ::mkdtemp(name);
     auto pair = wire::make_control_pair().value();
     pid_ = ::fork();
     if (pid_ == 0) {
@@ -40,7 +39,6 @@ class ZygoteTest : public ::testing::Test {
     int status = 0;
     ::waitpid(pid_, &status, 0);
     EXPECT_EQ(status, 0);
-    std::filesystem::remove_all(directory_);
   }
 
   ControlMessage ask(const ControlMessage& message) {
@@ -61,7 +59,8 @@ class ZygoteTest : public ::testing::Test {
     return ask({.kind = ControlKind::kLoad, .text = R"({"name": "echo", "path": "builtin:identity"})"});
   }
 
-  std::string directory_;
+  const test::ScratchDirectory scratch_;
+  const std::string directory_ = scratch_.path();
   pid_t pid_;
   UniqueFd control_;
 };

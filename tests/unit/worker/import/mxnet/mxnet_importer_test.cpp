@@ -7,6 +7,7 @@
 #include <fstream>
 
 #include "shm/base/format.hpp"
+#include "tests/support/scratch_directory.hpp"
 #include "worker/graph/operators.hpp"
 #include "worker/import/mxnet/mxnet_lowering.hpp"
 
@@ -44,15 +45,9 @@ std::string raw(T value) {
 
 class MxnetImporter : public ::testing::Test {
  protected:
-  MxnetImporter() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "shoal-import-XXXXXX").string();
-    directory_ = ::mkdtemp(pattern.data());
-  }
-  ~MxnetImporter() override { std::filesystem::remove_all(directory_); }
-
   /// Imports `json` with a parameter file that holds a float32 array of 3 elements under each key.
   Result<MxnetImport> import(const std::string& json, const std::vector<std::string>& keys = {}) {
-    std::ofstream(directory_ / "m-symbol.json") << json;
+    scratch_.write("m-symbol.json", json);
     std::string bytes = raw<std::uint64_t>(0x112) + raw<std::uint64_t>(0) + raw<std::uint64_t>(keys.size()),
                 names = raw<std::uint64_t>(keys.size());
     for (const std::string& key : keys) {
@@ -60,8 +55,8 @@ class MxnetImporter : public ::testing::Test {
                raw<std::int32_t>(1) + raw<std::int32_t>(0) + raw<std::int32_t>(0) + std::string(12, '\0');
       names += raw<std::uint64_t>(key.size()) + key;
     }
-    std::ofstream(directory_ / "m-0000.params", std::ios::binary) << bytes + names;
-    return import_mxnet(directory_ / "m-symbol.json", directory_ / "m-0000.params");
+    scratch_.write("m-0000.params", bytes + names);
+    return import_mxnet(scratch_.path("m-symbol.json"), scratch_.path("m-0000.params"));
   }
   void expect_refused(const std::string& json, StatusCode code, const std::vector<std::string>& parts,
                       const std::vector<std::string>& keys = {}) {
@@ -71,7 +66,7 @@ class MxnetImporter : public ::testing::Test {
     for (const std::string& part : parts)
       EXPECT_NE(result.status().message().find(part), std::string::npos) << result.status().to_string();
   }
-  std::filesystem::path directory_;
+  const test::ScratchDirectory scratch_;
 };
 
 std::vector<std::string> input_names(const Graph& graph) {

@@ -1,0 +1,20 @@
+// For messages, whose wording is free and whose facts are not.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <initializer_list>
+#include <string>
+#include <string_view>
+
+namespace shoal::test {
+
+/// True when each word stands in the text.
+inline testing::AssertionResult says(const std::string& text, std::initializer_list<std::string_view> words) {
+  for (const std::string_view word : words) {
+    if (text.find(word) == std::string::npos) return testing::AssertionFailure() << "'" << word << "' is not in: " << text;
+  }
+  return testing::AssertionSuccess();
+}
+
+}  // namespace shoal::test
