@@ -39,6 +39,8 @@ class Daemon::Model : public ProcessObserver {
                                  served_.name);
     }
     loaded_ = std::move(loaded);
+    for (const std::string& warning : loaded_->warnings)
+      daemon_.log_.warn("load_warning model={} what=\"{}\"", served_.name, warning);
     daemon_.log_.info("algorithms_chosen model={} how=\"{}\"", served_.name, loaded_->tuning);
     signature_ = loaded_->signature(served_.name);
     daemon_.answer_waiting_describes();

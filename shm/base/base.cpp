@@ -8,6 +8,7 @@
 #include "shm/base/check.hpp"
 #include "shm/base/clock.hpp"
 #include "shm/base/errors.hpp"
+#include "shm/base/shortened.hpp"
 
 namespace shoal {
 
@@ -63,6 +64,16 @@ std::uint64_t monotonic_now_ns() {
   timespec now{};
   ::clock_gettime(CLOCK_MONOTONIC, &now);
   return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000u + static_cast<std::uint64_t>(now.tv_nsec);
+}
+
+std::string shortened(std::string_view text, std::size_t most_bytes) {
+  constexpr std::string_view kGap = " ... ";
+  if (text.size() <= most_bytes) return std::string(text);
+  const auto begins = [&](std::size_t at) { return (static_cast<unsigned char>(text[at]) & 0xC0) != 0x80; };  // a character
+  std::size_t first = most_bytes > kGap.size() ? (most_bytes - kGap.size()) / 2 : 0, last = text.size() - first;
+  while (first > 0 && !begins(first)) --first;
+  while (last < text.size() && !begins(last)) ++last;
+  return std::string(text.substr(0, first)).append(kGap).append(text.substr(last));
 }
 
 namespace internal {

@@ -97,6 +97,7 @@ Result<LoadedModel> parse_loaded(std::string_view text) try {
   loaded.ignored_inputs = object.value("ignored_inputs", std::vector<std::string>{});
   loaded.hash = object.value("hash", "");
   loaded.tuning = object.value("tuning", "");
+  loaded.warnings = object.value("warnings", std::vector<std::string>{});
   loaded.packed_bytes = wire::to_integer(object, "packed_bytes", std::uint64_t{0});
   loaded.parameter_bytes = wire::to_integer(object, "parameter_bytes", std::uint64_t{0});
   loaded.arena_bytes = wire::to_integer(object, "arena_bytes", std::uint64_t{0});

@@ -25,6 +25,7 @@ struct LoadedModel {
   std::vector<std::string> ignored_inputs;
   std::string hash;    // of the files
   std::string tuning;  // where the choice of algorithms comes from
+  std::vector<std::string> warnings;
   std::uint64_t packed_bytes = 0, parameter_bytes = 0, arena_bytes = 0;
 
   /// Changes when the model's name or inputs do. Never 0.

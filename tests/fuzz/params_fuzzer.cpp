@@ -3,8 +3,8 @@
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const shoal::worker::ForeignFile file{"fuzz.params", std::as_bytes(std::span(data, size)), nullptr};
-  constexpr shoal::worker::ImportLimits kLimits{.memory_bytes = std::uint64_t{64} << 20};
-  const auto arrays = shoal::worker::parse_mxnet_params(file, kLimits);
+  shoal::worker::MemoryBudget budget({.memory_bytes = std::uint64_t{64} << 20});
+  const auto arrays = shoal::worker::parse_mxnet_params(file, budget);
   static_cast<void>(arrays.ok());
   return 0;
 }

@@ -25,7 +25,8 @@ Result<Checkpoint> look_into(const std::string& path) {
   Checkpoint checkpoint;
   SHOAL_ASSIGN_OR_RETURN(const ModelFiles files, find_model(path));
   SHOAL_ASSIGN_OR_RETURN(checkpoint.config, read_model_config(files));
-  SHOAL_ASSIGN_OR_RETURN(const worker::MxnetImport import, worker::import_mxnet(files.symbol_file, files.params_file));
+  const auto limits = worker::ImportLimits::of_mb(checkpoint.config.import_mb);
+  SHOAL_ASSIGN_OR_RETURN(const auto import, worker::import_mxnet(files.symbol_file, files.params_file, limits));
   checkpoint.inputs = import.graph.input_specs();
   checkpoint.labels = import.graph.ignored_inputs;
   checkpoint.name = files.prefix;

@@ -99,7 +99,8 @@ Result<Report> look(const std::string& path) {
   SHOAL_ASSIGN_OR_RETURN(report.files, find_model(path));
   SHOAL_ASSIGN_OR_RETURN(const ModelConfig config, read_model_config(report.files));
   SHOAL_ASSIGN_OR_RETURN(const auto labels, read_labels(report.files, config));
-  SHOAL_ASSIGN_OR_RETURN(report.survey, worker::survey_mxnet(report.files.symbol_file, report.files.params_file));
+  const auto limits = worker::ImportLimits::of_mb(config.import_mb);
+  SHOAL_ASSIGN_OR_RETURN(report.survey, worker::survey_mxnet(report.files.symbol_file, report.files.params_file, limits));
   report.sizes = sizes_of(report.files);
   report.label_count = labels.size();
   report.parameters = count_parameters(report.survey.import.graph);

@@ -65,7 +65,7 @@ Result<LoadedModel> load_identity(const ModelSource& source) {
 }
 
 Result<LoadedModel> load_files(const ModelSource& source, UniqueFd packed) {
-  const ImportLimits limits{.memory_bytes = static_cast<std::uint64_t>(source.config.import_mb) << 20};
+  const auto limits = ImportLimits::of_mb(source.config.import_mb);
   SHOAL_ASSIGN_OR_RETURN(MxnetImport import, import_mxnet(source.symbol_file, source.params_file, limits));
   const std::string where = format("{} ({})", source.name, source.path);
   SHOAL_ASSIGN_OR_RETURN(InputPlan plan, plan_inputs(source.config, import.graph.input_specs(), where));

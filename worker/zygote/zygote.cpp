@@ -18,6 +18,7 @@
 #include <unordered_map>
 
 #include "shm/base/errors.hpp"
+#include "shm/base/shortened.hpp"
 #include "shm/wire/control.hpp"
 #include "worker/engine/model_loader.hpp"
 #include "worker/serve/sandbox.hpp"
@@ -76,7 +77,9 @@ class Zygote {
   void handle_load(ControlMessage& message) {
     ControlMessage reply{.kind = ControlKind::kLoaded};
     if (const Status loaded = load(message, reply); !loaded.ok()) {
-      reply = {.kind = ControlKind::kLoadFailed, .a = static_cast<std::uint64_t>(loaded.code()), .text = loaded.message()};
+      reply = {.kind = ControlKind::kLoadFailed,
+               .a = static_cast<std::uint64_t>(loaded.code()),
+               .text = shortened(loaded.message(), wire::kMaxControlText)};  // it may quote names of any length
     }
     if (loaded_) keep_to_serving();
     // Importing leaves most of a model's size as freed heap, which every worker would inherit.
@@ -105,6 +108,14 @@ class Zygote {
       reply.fds.push_back(std::move(fd));
     }
     reply.text = loaded_text(loaded, hash);
+    if (reply.text.size() > wire::kMaxControlText) {
+      return invalid_argument(
+          "model '{}': to say its {} inputs, {} outputs and {} ignored inputs takes {} bytes; a message has room for {}: give it "
+          "fewer "
+          "of them, or shorter names",
+          source_.name, loaded.inputs.size(), loaded.outputs.size(), loaded.model->ignored_inputs().size(), reply.text.size(),
+          wire::kMaxControlText);
+    }
     loaded_ = std::move(loaded);
     return {};
   } catch (const std::exception& error) {

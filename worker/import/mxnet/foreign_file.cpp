@@ -10,11 +10,12 @@ Result<ForeignFile> ForeignFile::open(const std::filesystem::path& path) {
   return ForeignFile{path.string(), bytes, std::move(mapping)};
 }
 
-Status MemoryBudget::take(const ForeignFile& file, std::string_view purpose, std::uint64_t count, std::uint64_t bytes_each) {
+Status MemoryBudget::take(std::string_view purpose, std::uint64_t count, std::uint64_t bytes_each) {
   const auto bytes = checked_multiply(count, bytes_each);
   if (!bytes || !fits(taken_bytes_, *bytes, limit_bytes_)) {
-    return invalid_argument("{}: {} takes {} times {} bytes of memory; {} of the {} bytes that an import may take (import_mb) are left",
-                            file.name, purpose, count, bytes_each, limit_bytes_ - taken_bytes_, limit_bytes_);
+    return invalid_argument(
+        "{} would take {} times {} bytes of memory; {} of the {} bytes that an import may take (import_mb) are left", purpose,
+        count, bytes_each, limit_bytes_ - taken_bytes_, limit_bytes_);
   }
   taken_bytes_ += *bytes;
   return {};

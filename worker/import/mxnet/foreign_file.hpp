@@ -27,18 +27,23 @@ struct ForeignFile {
 
 /// What reading a checkpoint may take.
 struct ImportLimits {
-  /// Memory for what is made of the files: the index of the arrays, the graph, inflated and transposed arrays. Arrays that are
-  /// used as they are stored cost nothing, for they stay in the mapped file.
+  /// Memory for what is made of all its files together: the index of the arrays, the graph, inflated and transposed arrays.
+  /// Arrays that are used as they are stored cost nothing, for they stay in the mapped file.
   std::uint64_t memory_bytes = std::uint64_t{8} << 30;
+
+  static ImportLimits of_mb(int import_mb) { return {.memory_bytes = static_cast<std::uint64_t>(import_mb) << 20}; }
 };
 
-/// Counts memory before it is taken. Thread-compatible.
+/// Counts memory before it is taken: one for all that an import does. Thread-compatible.
 class MemoryBudget {
  public:
   explicit MemoryBudget(const ImportLimits& limits) : limit_bytes_(limits.memory_bytes) {}
 
-  /// Errors: kInvalidArgument naming file, purpose and limit.
-  Status take(const ForeignFile& file, std::string_view purpose, std::uint64_t count, std::uint64_t bytes_each = 1);
+  /// Errors: kInvalidArgument naming purpose and limit; with `file`, that too.
+  Status take(std::string_view purpose, std::uint64_t count, std::uint64_t bytes_each = 1);
+  Status take(const ForeignFile& file, std::string_view purpose, std::uint64_t count, std::uint64_t bytes_each = 1) {
+    return take(purpose, count, bytes_each).with_context(file.name);
+  }
 
  private:
   const std::uint64_t limit_bytes_;

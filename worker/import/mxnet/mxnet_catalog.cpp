@@ -15,7 +15,8 @@ std::vector<std::string> lowered(const MxnetOperator& op) {
   node.op = node.name = op.name;
   Graph graph;
   AttributeReader attributes(node);
-  MxnetLowering lowering{graph, node, attributes, {}};
+  MemoryBudget budget{ImportLimits()};
+  MxnetLowering lowering{graph, node, attributes, budget, {}};
   const int inputs = op.used_inputs >= 0 ? op.used_inputs : op.min_inputs;
   for (int i = 0; i < inputs; ++i) lowering.inputs.push_back(graph.add_value({}));
   op.lower(lowering);

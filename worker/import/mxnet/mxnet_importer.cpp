@@ -6,6 +6,7 @@
 #include <set>
 
 #include "shm/base/errors.hpp"
+#include "shm/base/shortened.hpp"
 #include "worker/import/mxnet/attribute_reader.hpp"
 #include "worker/import/mxnet/mxnet_lowering.hpp"
 #include "worker/import/mxnet/mxnet_params.hpp"
@@ -17,6 +18,26 @@ namespace {
 
 constexpr std::size_t kListedAtMost = 8;       // of many, an error or warning lists so many
 constexpr std::size_t kUnknownOutputs = 1024;  // an unsupported node has at most so many; a reader of a further one is an error
+constexpr std::size_t kMostWarnings = 32, kWarningBytes = 400, kReasonBytes = 400;  // however many and long a file makes them
+
+/// What is worth saying of a checkpoint that is read all the same: the first few, and how many more there are.
+class Warnings {
+ public:
+  void add(std::string_view text) {
+    if (++count_ > kMostWarnings) return;
+    std::string& line = texts_.emplace_back(shortened(text, kWarningBytes));
+    std::ranges::replace_if(
+        line, [](unsigned char c) { return c < ' '; }, ' ');  // names may hold anything; a warning is one line
+  }
+  std::vector<std::string> take() && {
+    if (count_ > kMostWarnings) texts_.push_back(format("{} more warnings of this kind", count_ - kMostWarnings));
+    return std::move(texts_);
+  }
+
+ private:
+  std::vector<std::string> texts_;
+  std::size_t count_ = 0;
+};
 
 std::size_t all_inputs(const MxnetNode& node) { return node.inputs.size(); }
 
@@ -94,10 +115,12 @@ class Importer {
  public:
   /// without_parameters: every variable becomes an input. unsupported: where nodes go that cannot be imported; null: they are
   /// errors.
-  Importer(const MxnetSymbol& symbol, const Parameters& parameters, bool without_parameters,
-           std::vector<MxnetSurvey::Unsupported>* unsupported = nullptr)
+  Importer(const MxnetSymbol& symbol, const Parameters& parameters, MemoryBudget& budget, Warnings& warnings,
+           bool without_parameters, std::vector<MxnetSurvey::Unsupported>* unsupported = nullptr)
       : symbol_(symbol),
         parameters_(parameters),
+        budget_(budget),
+        warnings_(warnings),
         without_parameters_(without_parameters),
         unsupported_(unsupported),
         outputs_(symbol.nodes.size()) {}
@@ -109,7 +132,7 @@ class Importer {
       const Status added = symbol_.nodes[id].is_variable() ? add_variable(id) : lower(id);
       if (added.ok()) continue;
       if (!unsupported_) return added.with_context(format("offset {}", symbol_.nodes[id].offset));
-      note_unsupported(id, added);
+      SHOAL_RETURN_IF_ERROR(note_unsupported(id, added));
     }
     if (const Status added = add_heads(); !added.ok()) return added.with_context(format("offset {}", symbol_.heads_offset));
     order_inputs();
@@ -132,17 +155,19 @@ class Importer {
   }
 
   /// Lists the node, and lets its readers have values of which nothing is known.
-  void note_unsupported(std::size_t id, const Status& why) {
+  Status note_unsupported(std::size_t id, const Status& why) {
     const MxnetNode& node = symbol_.nodes[id];
     const std::string prefix = node.op + " '" + node.name + "': ";  // most messages begin so: the entry says it already
     const std::string& message = why.message();
-    unsupported_->push_back({node.is_variable() ? "input" : node.op, node.name,
-                             message.starts_with(prefix) ? message.substr(prefix.size()) : message});
+    const std::string_view reason = std::string_view(message).substr(message.starts_with(prefix) ? prefix.size() : 0);
+    unsupported_->push_back({node.is_variable() ? "input" : node.op, node.name, shortened(reason, kReasonBytes)});
     if (read_outputs_.empty()) count_read_outputs();
     const std::size_t count = read_outputs_[id];
+    SHOAL_RETURN_IF_ERROR(budget_.take(format("the outputs of {} '{}'", node.op, node.name), count, value_bytes(node.name)));
     outputs_[id].clear();
     while (outputs_[id].size() < count) outputs_[id].push_back(graph().add_value({.name = node.name}));
     if (node.is_variable()) variables_[node.name] = outputs_[id].front();
+    return {};
   }
 
   /// Of each node, how many of its outputs others know of; at least 1.
@@ -216,10 +241,10 @@ class Importer {
       inputs.push_back(value);
     }
     AttributeReader attributes(node);
-    MxnetLowering lowering{graph(), node, attributes, std::move(inputs)};
+    MxnetLowering lowering{graph(), node, attributes, budget_, std::move(inputs)};
     outputs_[id] = op.lower(lowering);
     for (const std::string& key : attributes.unread()) {
-      import_.warnings.push_back(format("{} '{}': attribute {} is not known and ignored", node.op, node.name, key));
+      warnings_.add(format("{} '{}': attribute {} is not known and ignored", node.op, node.name, key));
     }
     return attributes.status();
   }
@@ -294,6 +319,8 @@ class Importer {
 
   const MxnetSymbol& symbol_;
   const Parameters& parameters_;
+  MemoryBudget& budget_;
+  Warnings& warnings_;
   const bool without_parameters_;
   std::vector<MxnetSurvey::Unsupported>* const unsupported_;
   std::vector<std::vector<ValueId>> outputs_;  // by node of the file
@@ -332,34 +359,38 @@ Status check_names(const MxnetSymbol& symbol, const Parameters& parameters, cons
 }
 
 void warn_of_parameters(const MxnetSymbol& symbol, const Parameters& parameters, const std::filesystem::path& params_file,
-                        MxnetImport& import) {
+                        Warnings& warnings) {
   std::set<std::string> variables;
   for (const MxnetNode& node : symbol.nodes) {
     if (node.is_variable()) variables.insert(node.name);
   }
   if (const auto keys = parameters.superfluous(variables); !keys.empty()) {
-    import.warnings.push_back(format("{}: the graph has no use for {}", params_file.string(), listed(keys)));
+    warnings.add(format("{}: the graph has no use for {}", params_file.string(), listed(keys)));
   }
   if (!parameters.repeated().empty()) {
-    import.warnings.push_back(
-        format("{}: stored more than once, the last counts: {}", params_file.string(), listed(parameters.repeated())));
+    warnings.add(format("{}: stored more than once, the last counts: {}", params_file.string(), listed(parameters.repeated())));
   }
 }
 
 /// survey: filled in; nodes that are not supported are then no error.
 Result<MxnetImport> import_files(const std::filesystem::path& symbol_file, const std::filesystem::path& params_file,
                                  const ImportLimits& limits, MxnetSurvey* survey) {
-  SHOAL_ASSIGN_OR_RETURN(const MxnetSymbol symbol, read_mxnet_symbol(symbol_file, limits));
-  SHOAL_ASSIGN_OR_RETURN(std::vector<MxnetArray> arrays, read_mxnet_params(params_file, limits));
+  MemoryBudget budget(limits);
+  SHOAL_ASSIGN_OR_RETURN(const ForeignFile text, ForeignFile::open(symbol_file));
+  SHOAL_ASSIGN_OR_RETURN(const MxnetSymbol symbol, parse_mxnet_symbol(text, budget));
+  SHOAL_ASSIGN_OR_RETURN(const ForeignFile list, ForeignFile::open(params_file));
+  SHOAL_ASSIGN_OR_RETURN(std::vector<MxnetArray> arrays, parse_mxnet_params(list, budget));
   const Parameters parameters(std::move(arrays));
   SHOAL_RETURN_IF_ERROR(check_names(symbol, parameters, params_file));
   if (survey) {
     survey->mxnet_version = symbol.version;
     survey->operators = count_operators(symbol);
   }
-  Result<MxnetImport> import = Importer(symbol, parameters, false, survey ? &survey->unsupported : nullptr).run();
+  Warnings warnings;
+  auto import = Importer(symbol, parameters, budget, warnings, false, survey ? &survey->unsupported : nullptr).run();
   if (!import.ok()) return import.status().with_context(symbol_file.string());
-  warn_of_parameters(symbol, parameters, params_file, *import);
+  warn_of_parameters(symbol, parameters, params_file, warnings);
+  import->warnings = std::move(warnings).take();
   return import;
 }
 
@@ -370,9 +401,10 @@ Result<MxnetImport> import_mxnet(const std::filesystem::path& symbol_file, const
   return import_files(symbol_file, params_file, limits, nullptr);
 }
 
-Result<MxnetSurvey> survey_mxnet(const std::filesystem::path& symbol_file, const std::filesystem::path& params_file) {
+Result<MxnetSurvey> survey_mxnet(const std::filesystem::path& symbol_file, const std::filesystem::path& params_file,
+                                 const ImportLimits& limits) {
   MxnetSurvey survey;
-  SHOAL_ASSIGN_OR_RETURN(survey.import, import_files(symbol_file, params_file, {}, &survey));
+  SHOAL_ASSIGN_OR_RETURN(survey.import, import_files(symbol_file, params_file, limits, &survey));
   return survey;
 }
 
@@ -382,9 +414,13 @@ Result<MxnetImport> import_mxnet_symbol(const std::filesystem::path& symbol_file
 }
 
 Result<MxnetImport> import_mxnet_symbol(const ForeignFile& symbol_file, const ImportLimits& limits) {
-  SHOAL_ASSIGN_OR_RETURN(const MxnetSymbol symbol, parse_mxnet_symbol(symbol_file, limits));
-  Result<MxnetImport> import = Importer(symbol, Parameters({}), true).run();
+  MemoryBudget budget(limits);
+  SHOAL_ASSIGN_OR_RETURN(const MxnetSymbol symbol, parse_mxnet_symbol(symbol_file, budget));
+  const Parameters none({});
+  Warnings warnings;
+  Result<MxnetImport> import = Importer(symbol, none, budget, warnings, true).run();
   if (!import.ok()) return import.status().with_context(symbol_file.name);
+  import->warnings = std::move(warnings).take();
   return import;
 }
 

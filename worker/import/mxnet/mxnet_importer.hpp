@@ -16,7 +16,7 @@ namespace shoal::worker {
 struct MxnetImport {
   Graph graph;
   std::set<std::string> auxiliaries;  ///< of import_mxnet_symbol(): the inputs that are auxiliary states in the file
-  std::vector<std::string> warnings;  ///< superfluous parameters, unknown keys: one line each, naming the file
+  std::vector<std::string> warnings;  ///< superfluous parameters, unknown keys: a few short lines, naming file or node
 };
 
 /// Reads files of any era, upgrades the graph, lowers every operator, prunes labels and dead branches. Constants are views into
@@ -51,6 +51,7 @@ struct MxnetSurvey {
 
 /// As import_mxnet(), but goes on at nodes that are not supported and lists them.
 ///   Errors  kNotFound, kDataLoss, kUnimplemented (a sparse array), kInvalidArgument: no graph at all can be made of the files
-Result<MxnetSurvey> survey_mxnet(const std::filesystem::path& symbol_file, const std::filesystem::path& params_file);
+Result<MxnetSurvey> survey_mxnet(const std::filesystem::path& symbol_file, const std::filesystem::path& params_file,
+                                 const ImportLimits& limits = {});
 
 }  // namespace shoal::worker

@@ -63,6 +63,10 @@ std::vector<ValueId> MxnetLowering::add(std::string_view shoal_operator, Attribu
   added.attributes = std::move(attributes);
   added.inputs = std::move(sources);
   if (op->output_count >= 0) outputs = static_cast<std::size_t>(op->output_count);
+  if (const Status taken = budget.take("the list of its outputs", outputs, value_bytes(node.name)); !taken.ok()) {
+    this->attributes.fail_node(taken.code(), taken.message());
+    return {};
+  }
   for (std::size_t i = 0; i < outputs; ++i) {
     Value value;
     value.name = node.name + "_output" + (i == 0 ? "" : std::to_string(i));

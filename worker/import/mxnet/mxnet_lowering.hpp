@@ -14,14 +14,19 @@ namespace shoal::worker {
 
 inline constexpr ValueId kNoValue = -1;  ///< an output that exists in MXNet and is not computed
 
+/// Memory that values named after a node take, each: old and new when their vector grows, the name, who refers to it.
+constexpr std::uint64_t value_bytes(std::string_view node_name) { return 3 * sizeof(Value) + 64 + node_name.size(); }
+
 /// One node on its way into the graph.
 struct MxnetLowering {
   Graph& graph;
   const MxnetNode& node;
   AttributeReader& attributes;
+  MemoryBudget& budget;
   std::vector<ValueId> inputs;  ///< those that the operator uses; labels are not among them
 
   /// Appends a node of that Shoal operator, named as the MXNet node. `outputs` counts only where the operator leaves it open.
+  /// Returns its outputs; none when the budget does not allow them, which `attributes` then says.
   std::vector<ValueId> add(std::string_view shoal_operator, Attributes attributes, std::vector<ValueId> sources,
                            std::size_t outputs = 1);
   /// As above, on all inputs.

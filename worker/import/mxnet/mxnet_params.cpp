@@ -203,11 +203,11 @@ class ListReader {
 
 Result<std::vector<MxnetArray>> read_mxnet_params(const std::filesystem::path& path, const ImportLimits& limits) {
   SHOAL_ASSIGN_OR_RETURN(const ForeignFile file, ForeignFile::open(path));
-  return parse_mxnet_params(file, limits);
+  MemoryBudget budget(limits);
+  return parse_mxnet_params(file, budget);
 }
 
-Result<std::vector<MxnetArray>> parse_mxnet_params(const ForeignFile& file, const ImportLimits& limits) {
-  MemoryBudget budget(limits);
+Result<std::vector<MxnetArray>> parse_mxnet_params(const ForeignFile& file, MemoryBudget& budget) {
   std::uint32_t word = 0;
   if (file.bytes.size() >= sizeof(word)) std::memcpy(&word, file.bytes.data(), sizeof(word));
   if (word == kZip || word == kEmptyZip) return parse_npz(file, budget);

@@ -25,7 +25,7 @@ struct MxnetArray {
 ///            are encrypted; kInvalidArgument: over the limits
 ///   Source   reference: the NDArray list, and npz as MXNet 2 writes it
 Result<std::vector<MxnetArray>> read_mxnet_params(const std::filesystem::path& path, const ImportLimits& limits = {});
-/// The same of bytes in memory.
-Result<std::vector<MxnetArray>> parse_mxnet_params(const ForeignFile& file, const ImportLimits& limits = {});
+/// The same of bytes in memory, as part of an import.
+Result<std::vector<MxnetArray>> parse_mxnet_params(const ForeignFile& file, MemoryBudget& budget);
 
 }  // namespace shoal::worker

@@ -1,10 +1,12 @@
 #include "worker/import/mxnet/mxnet_symbol.hpp"
 
+#include <algorithm>
 #include <iterator>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "shm/base/shortened.hpp"
 #include "worker/import/mxnet/mxnet_upgrade.hpp"
 
 namespace shoal::worker {
@@ -13,8 +15,10 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr int kMaxDepth = 64;                  // of nested lists and objects; a graph needs 4, a subgraph in it 4 more
-constexpr std::uint64_t kMemoryPerByte = 100;  // at most so much is made of a byte of text: JSON values, then nodes, then a Graph
+constexpr std::uint64_t kMemoryPerByte = 100;  // at most so much is made of a byte of text: JSON values, then nodes, then the
+                                               // Graph's nodes; the outputs of those are counted when they are made
 constexpr std::size_t kQuotedAtMost = 60;      // bytes of the file in an error
+constexpr std::size_t kSaidAtMost = 200;       // bytes that the JSON library may say of an error: it quotes whole texts
 
 /// Reads text and lets others see how far it got.
 class CountingIterator {
@@ -64,7 +68,10 @@ class PlacedParser {
   } catch (const TooDeep&) {
     return data_loss("{}: offset {}, JSON: lists and objects are nested more than {} deep", file_.name, offset(), kMaxDepth);
   } catch (const Json::exception& e) {
-    return data_loss("{}: offset {}, JSON: {}", file_.name, offset(), e.what());
+    std::string what = shortened(e.what(), kSaidAtMost);  // it quotes bytes that are no text
+    std::ranges::replace_if(
+        what, [](char c) { return c < ' ' || c > '~'; }, '?');
+    return data_loss("{}: offset {}, JSON: {}", file_.name, offset(), what);
   }
 
  private:
@@ -279,11 +286,12 @@ class SymbolReader {
 
 Result<MxnetSymbol> read_mxnet_symbol(const std::filesystem::path& path, const ImportLimits& limits) {
   SHOAL_ASSIGN_OR_RETURN(const ForeignFile file, ForeignFile::open(path));
-  return parse_mxnet_symbol(file, limits);
+  MemoryBudget budget(limits);
+  return parse_mxnet_symbol(file, budget);
 }
 
-Result<MxnetSymbol> parse_mxnet_symbol(const ForeignFile& file, const ImportLimits& limits) {
-  SHOAL_RETURN_IF_ERROR(MemoryBudget(limits).take(file, "the graph", file.bytes.size(), kMemoryPerByte));
+Result<MxnetSymbol> parse_mxnet_symbol(const ForeignFile& file, MemoryBudget& budget) {
+  SHOAL_RETURN_IF_ERROR(budget.take(file, "the graph", file.bytes.size(), kMemoryPerByte));
   SHOAL_ASSIGN_OR_RETURN(const PlacedJson json, PlacedParser(file).parse());
   SHOAL_ASSIGN_OR_RETURN(MxnetSymbol symbol, SymbolReader(file, json).read());
   upgrade(symbol);

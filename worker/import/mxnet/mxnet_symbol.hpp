@@ -43,8 +43,8 @@ struct MxnetSymbol {
 ///   Errors  kNotFound; kDataLoss naming file, offset, node and field (no JSON, no graph, a reference beyond the nodes, a cycle);
 ///           kInvalidArgument: over the limits
 Result<MxnetSymbol> read_mxnet_symbol(const std::filesystem::path& path, const ImportLimits& limits = {});
-/// The same of bytes in memory.
-Result<MxnetSymbol> parse_mxnet_symbol(const ForeignFile& file, const ImportLimits& limits = {});
+/// The same of bytes in memory, as part of an import.
+Result<MxnetSymbol> parse_mxnet_symbol(const ForeignFile& file, MemoryBudget& budget);
 
 /// The nodes that the heads need, every node behind those it reads: MXNet's order of list_arguments. `reads` says how many inputs
 /// of a node count; the rest (labels) are not followed.

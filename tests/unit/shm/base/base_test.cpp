@@ -7,6 +7,7 @@
 #include "shm/base/clock.hpp"
 #include "shm/base/errors.hpp"
 #include "shm/base/ranges.hpp"
+#include "shm/base/shortened.hpp"
 #include "shm/base/unique_fd.hpp"
 
 namespace shoal {
@@ -44,6 +45,15 @@ TEST(Format, FillsHolesAndLeavesTheRest) {
   EXPECT_EQ(format("{} of {}", 1, "two"), "1 of two");
   EXPECT_EQ(format("{} {}", 1), "1 {}");
   EXPECT_EQ(format("none", 1), "none");
+}
+
+TEST(Shortened, KeepsBothEndsAndWholeCharacters) {
+  EXPECT_EQ(shortened("as it is", 8), "as it is");
+  EXPECT_EQ(shortened("the beginning, much text, the cause", 25), "the beginn ...  the cause");
+  const std::string accents = "\u00e9\u00e9\u00e9\u00e9\u00e9\u00e9\u00e9\u00e9";  // 16 bytes
+  EXPECT_EQ(shortened(accents, 15), "\u00e9\u00e9 ... \u00e9\u00e9");
+  EXPECT_EQ(shortened(accents, 12), "\u00e9 ... \u00e9");
+  EXPECT_EQ(shortened(accents, 3), " ... ");
 }
 
 TEST(StatusFromErrno, MapsWhatCallersDistinguish) {

@@ -42,7 +42,8 @@ Result<Tensors> apply(const std::string& op, const Texts& attributes, const std:
     named.push_back({name, input});
   }
   AttributeReader reader(node);
-  MxnetLowering lowering{graph, node, reader, graph.inputs};
+  MemoryBudget budget{ImportLimits()};
+  MxnetLowering lowering{graph, node, reader, budget, graph.inputs};
   const std::vector<ValueId> outputs = find_mxnet_operator(op)->lower(lowering);
   if (!reader.status().ok()) return reader.status();
   for (const ValueId id : outputs) {

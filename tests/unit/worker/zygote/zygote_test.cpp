@@ -9,9 +9,11 @@
 #include <cstdlib>
 #include <filesystem>
 
+#include "shm/base/format.hpp"
 #include "shm/segment/segment.hpp"
 #include "shm/wire/control.hpp"
 #include "shm/wire/status_page.hpp"
+#include "tests/support/says.hpp"
 #include "tests/support/scratch_directory.hpp"
 
 namespace shoal::worker {
@@ -59,6 +61,16 @@ class ZygoteTest : public ::testing::Test {
     return ask({.kind = ControlKind::kLoad, .text = R"({"name": "echo", "path": "builtin:identity"})"});
   }
 
+  /// kLoad of these files, whose input `data` is one number.
+  ControlMessage load_files(const std::string& symbol) {
+    scratch_.write("m-symbol.json", symbol);
+    scratch_.write("m-0000.params", std::string("\x12\x01", 2) + std::string(30, '\0'));  // a list of no arrays
+    return ask(
+        {.kind = ControlKind::kLoad,
+         .text = format(R"({"name": "net", "path": "m", "device": "cpu-reference", "symbol_file": "{}", "params_file": "{}"})",
+                        scratch_.path("m-symbol.json"), scratch_.path("m-0000.params"))});
+  }
+
   const test::ScratchDirectory scratch_;
   const std::string directory_ = scratch_.path();
   pid_t pid_;
@@ -72,6 +84,29 @@ TEST_F(ZygoteTest, AModelThatCannotBeLoadedIsAnAnswerNotADeath) {
   EXPECT_EQ(reply.kind, ControlKind::kLoadFailed);
   EXPECT_EQ(static_cast<StatusCode>(reply.a), StatusCode::kNotFound);
   EXPECT_NE(reply.text.find("/nowhere-symbol.json"), std::string::npos) << reply.text;
+  EXPECT_EQ(load_identity().kind, ControlKind::kLoaded);
+}
+
+/// Whatever a file holds, the answer fits a control message: the supervisor would wait for one that was never sent.
+TEST_F(ZygoteTest, AnErrorAsLongAsItsFileIsAnswered) {
+  const std::string name(100'000, 'n');
+  const ControlMessage reply = load_files(R"({"nodes": [{"op": "Unheard", "name": ")" + name +
+                                          R"(", "inputs": []}], "arg_nodes": [], "heads": [[0, 0]]})");
+  EXPECT_EQ(reply.kind, ControlKind::kLoadFailed);
+  EXPECT_EQ(static_cast<StatusCode>(reply.a), StatusCode::kUnimplemented);
+  EXPECT_TRUE(test::says(reply.text, {"net", "m-symbol.json", "operators that Shoal does not have", "nnn'"}));
+}
+
+TEST_F(ZygoteTest, AModelWithTooMuchToSayIsRefusedNotLost) {
+  std::string nodes, entries;
+  for (int i = 0; i < 1500; ++i) {
+    nodes += format(R"json({"op": "null", "name": "an_input_{}", "attrs": {"__shape__": "(1,)"}, "inputs": []}, )json", i);
+    entries += format("{}[{}, 0]", i == 0 ? "" : ", ", i);
+  }
+  const ControlMessage reply = load_files(R"({"nodes": [)" + nodes + R"({"op": "add_n", "name": "sum", "inputs": [)" + entries +
+                                          R"(]}], "arg_nodes": [], "heads": [[1500, 0]]})");
+  EXPECT_EQ(reply.kind, ControlKind::kLoadFailed);
+  EXPECT_TRUE(test::says(reply.text, {"net", "1500 inputs", "61440"}));
   EXPECT_EQ(load_identity().kind, ControlKind::kLoaded);
 }
 

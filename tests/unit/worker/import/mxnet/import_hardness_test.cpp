@@ -8,6 +8,7 @@
 #include <new>
 #include <random>
 
+#include "tests/support/scratch_directory.hpp"
 #include "tests/unit/worker/import/mxnet/array_files.hpp"
 #include "worker/import/mxnet/mxnet_importer.hpp"
 #include "worker/import/mxnet/mxnet_params.hpp"
@@ -63,7 +64,8 @@ Status import(const Sample& sample, const std::string& bytes) {
   const std::size_t before = live_bytes;
   peak_bytes = before;
   const ForeignFile file = file_of(sample, bytes);
-  Status status = sample.is_graph ? import_mxnet_symbol(file, kLimits).status() : parse_mxnet_params(file, kLimits).status();
+  MemoryBudget budget(kLimits);
+  Status status = sample.is_graph ? import_mxnet_symbol(file, kLimits).status() : parse_mxnet_params(file, budget).status();
   EXPECT_LE(peak_bytes - before, kLimits.memory_bytes + kForErrors) << sample.name << ": " << status.to_string();
   return status;
 }
@@ -81,7 +83,8 @@ void expect_named(const Sample& sample, const Status& status, std::string_view w
 Sample sample_of(std::string name, std::string bytes) {
   Sample sample{std::move(name), std::move(bytes), {}, {}, false};
   std::vector<bool> is_data(sample.bytes.size());
-  const auto arrays = parse_mxnet_params(file_of(sample, sample.bytes));
+  MemoryBudget budget{ImportLimits()};
+  const auto arrays = parse_mxnet_params(file_of(sample, sample.bytes), budget);
   EXPECT_TRUE(arrays.ok()) << arrays.status().to_string();
   const auto* const start = reinterpret_cast<const std::byte*>(sample.bytes.data());
   for (const auto& [key, array] : *arrays) {
@@ -233,6 +236,76 @@ TEST(ImportHardness, TextTakesNoMoreMemoryThanItsLengthAllows) {
     import(sample, text);
     EXPECT_LE(peak_bytes - before, text.size() * 100) << text.substr(0, 60);
   }
+}
+
+/// "data", and nodes that read it.
+std::string graph_of(const std::string& nodes, int heads_node = 1) {
+  return R"({"nodes": [{"op":"null","name":"data","inputs":[]}, )" + nodes + R"(], "arg_nodes": [0], "heads": [[)" +
+         std::to_string(heads_node) + ", 0]]}";
+}
+std::string repeated(const std::string& piece, std::size_t count) {
+  std::string text = piece;
+  for (std::size_t i = 1; i < count; ++i) text += "," + piece;
+  return text;
+}
+
+/// Few bytes that ask for many outputs, or for a long name many times over.
+TEST(ImportHardness, AGraphTakesNoMoreMemoryThanIsAllowed) {
+  const std::string name(3000, 'n');
+  for (const std::string& node : {std::string(R"({"op":"split","name":"s","attrs":{"num_outputs":"65536"},"inputs":[[0,0]]})"),
+                                  R"({"op":"amp_multicast","name":")" + name + R"(","attrs":{"num_outputs":"700"},"inputs":[)" +
+                                      repeated("[0,0]", 700) + "]}"}) {
+    const Sample sample{"greedy-symbol.json", graph_of(node), {}, {}, true};
+    ASSERT_LT(sample.bytes.size() * 100, kLimits.memory_bytes);
+    const Status status = import(sample, sample.bytes);
+    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << status.to_string();
+    expect_named(sample, status, "many outputs");
+    EXPECT_NE(status.message().find("import_mb"), std::string::npos) << status.to_string();
+  }
+}
+
+TEST(ImportHardness, WarningsAreFewAndShortWhateverTheFileHolds) {
+  std::string keys;
+  for (int i = 0; i < 600; ++i) keys += (i == 0 ? "\"k" : ",\"k") + std::to_string(i) + "\":\"\"";
+  const std::string text =
+      graph_of(R"({"op":"_copy","name":")" + std::string(2000, 'n') + R"(","attrs":{)" + keys + R"(},"inputs":[[0,0]]})");
+  const Sample sample{"warned-symbol.json", text, {}, {}, true};
+  ASSERT_LT(text.size() * 100, kLimits.memory_bytes);
+  EXPECT_TRUE(import(sample, text).ok());
+  const auto warnings = import_mxnet_symbol(file_of(sample, text), kLimits).value().warnings;
+  ASSERT_EQ(warnings.size(), 33u);
+  EXPECT_NE(warnings.front().find("attribute k0 "), std::string::npos) << warnings.front();
+  EXPECT_NE(warnings.back().find("568 more"), std::string::npos) << warnings.back();
+  for (const std::string& warning : warnings) EXPECT_LE(warning.size(), 400u);
+}
+
+/// Nodes that Shoal does not have give values to those who read them, as many as these ask for.
+TEST(ImportHardness, ASurveyTakesNoMoreMemoryThanIsAllowed) {
+  const shoal::test::ScratchDirectory scratch;
+  scratch.write("m-symbol.json",
+                graph_of(R"({"op":"Unheard","name":"u","inputs":[[0,0]]},)"
+                         R"({"op":"Unheard","name":")" +
+                             std::string(1000, 'n') + R"(","inputs":[[1,1023]]},{"op":"_copy","name":"c","inputs":[[2,1023]]})",
+                         3));
+  scratch.write("m-0000.params", list({}, {}));
+  const auto survey = survey_mxnet(scratch.path("m-symbol.json"), scratch.path("m-0000.params"), kLimits);
+  ASSERT_FALSE(survey.ok());
+  EXPECT_NE(survey.status().message().find("import_mb"), std::string::npos) << survey.status().to_string();
+  EXPECT_EQ(survey_mxnet(scratch.path("m-symbol.json"), scratch.path("m-0000.params"))->unsupported.size(), 2u);
+}
+
+/// One limit for the two files of a checkpoint.
+TEST(ImportHardness, BothFilesTakeFromOneBudget) {
+  const shoal::test::ScratchDirectory scratch;
+  const std::string graph = graph_of(R"({"op":"_copy","name":"c","inputs":[[0,0]]})");
+  scratch.write("m-symbol.json", graph);
+  scratch.write("m-0000.params", list({record(Era::kV2, {1}, 0, floats(1))}, {"arg:" + std::string(10000, 'n')}));
+  const auto import = [&](std::uint64_t memory_bytes) {
+    return import_mxnet(scratch.path("m-symbol.json"), scratch.path("m-0000.params"), {.memory_bytes = memory_bytes}).status();
+  };
+  const std::uint64_t text_bytes = graph.size() * 100;
+  EXPECT_EQ(import(text_bytes + 9000).code(), StatusCode::kInvalidArgument);
+  EXPECT_TRUE(import(text_bytes + 20000).ok());
 }
 
 }  // namespace

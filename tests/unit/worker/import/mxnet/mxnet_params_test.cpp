@@ -14,7 +14,8 @@ namespace {
 using namespace test;  // NOLINT: makers of files
 
 Result<std::vector<MxnetArray>> read(const std::string& bytes, const ImportLimits& limits = {}) {
-  return parse_mxnet_params({"m-0000.params", std::as_bytes(std::span(bytes)), nullptr}, limits);
+  MemoryBudget budget(limits);
+  return parse_mxnet_params({"m-0000.params", std::as_bytes(std::span(bytes)), nullptr}, budget);
 }
 
 void expect_refused(const std::string& bytes, const std::vector<std::string>& parts, StatusCode code = StatusCode::kDataLoss) {

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "worker/graph/graph.hpp"
 #include "worker/import/mxnet/mxnet_importer.hpp"
 
@@ -11,7 +13,10 @@ namespace {
 
 ForeignFile file(const std::string& text) { return {"m-symbol.json", std::as_bytes(std::span(text)), nullptr}; }
 
-Result<MxnetSymbol> parse(const std::string& text) { return parse_mxnet_symbol(file(text)); }
+Result<MxnetSymbol> parse(const std::string& text, const ImportLimits& limits = {}) {
+  MemoryBudget budget(limits);
+  return parse_mxnet_symbol(file(text), budget);
+}
 
 void expect_refused(const std::string& text, const std::vector<std::string>& parts) {
   const auto symbol = parse(text);
@@ -183,11 +188,14 @@ TEST(MxnetSymbol, ErrorsAreShortWhateverTheFileHolds) {
   expect_refused(graph(kData + R"(, {"op": "_copy", "name": "c", "inputs": [")" + std::string(100000, 'x') + R"("]})", 2),
                  {"inputs"});
   expect_refused(std::string(100000, '['), {"JSON", "deep"});
+  expect_refused("{\"" + std::string(100000, 'x'), {"JSON", "syntax error while parsing", "expected string"});
+  const Status alien = parse("[\"" + std::string("\xf0\x28\x8c\x28") + "\"]").status();
+  EXPECT_TRUE(std::ranges::all_of(alien.message(), [](char c) { return c >= ' ' && c <= '~'; })) << alien.to_string();
 }
 
 TEST(MxnetSymbol, TakesNoMoreMemoryThanIsAllowed) {
   const std::string text = graph(kData, 1);
-  const auto symbol = parse_mxnet_symbol(file(text), {.memory_bytes = 1000});
+  const auto symbol = parse(text, {.memory_bytes = 1000});
   ASSERT_FALSE(symbol.ok());
   EXPECT_EQ(symbol.status().code(), StatusCode::kInvalidArgument);
   EXPECT_NE(symbol.status().message().find("1000 bytes"), std::string::npos) << symbol.status().to_string();
