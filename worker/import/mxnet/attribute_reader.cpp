@@ -4,7 +4,6 @@
 #include <cctype>
 #include <charconv>
 #include <cmath>
-#include <cstdlib>
 
 #include "shm/base/errors.hpp"
 
@@ -21,7 +20,7 @@ std::string_view trimmed(std::string_view text) {
 
 std::optional<std::int64_t> parse_integer(std::string_view text) {
   text = trimmed(text);
-  if (text.size() > 1 && text.front() == '+') text.remove_prefix(1);
+  if (text.size() > 1 && text.front() == '+' && text[1] != '-') text.remove_prefix(1);
   std::int64_t value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
@@ -29,13 +28,13 @@ std::optional<std::int64_t> parse_integer(std::string_view text) {
 }
 
 std::optional<double> parse_number(std::string_view text) {
-  std::string copy(trimmed(text));
-  if (copy.size() > 1 && (copy.back() == 'f' || copy.back() == 'F') && std::tolower(copy[copy.size() - 2]) != 'n')
-    copy.pop_back();                                                                         // "0.5f", not "inf"
-  if (copy.empty() || copy.find_first_of("xXpP") != std::string::npos) return std::nullopt;  // strtod would read hexadecimal
-  char* end = nullptr;
-  const double value = std::strtod(copy.c_str(), &end);
-  if (end != copy.c_str() + copy.size()) return std::nullopt;
+  text = trimmed(text);
+  if (text.size() > 1 && (text.back() == 'f' || text.back() == 'F') && std::tolower(text[text.size() - 2]) != 'n')
+    text.remove_suffix(1);  // "0.5f", not "inf"
+  if (text.size() > 1 && text.front() == '+' && text[1] != '-') text.remove_prefix(1);
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;  // 1e400 is one that no double holds
   return value;
 }
 
@@ -149,7 +148,7 @@ Dims AttributeReader::tuple(const char* key, std::optional<Dims> missing, std::i
 
 OptionalDims AttributeReader::optional_tuple(const char* key, std::optional<OptionalDims> missing) {
   const std::string* text = find(key, !missing);
-  if (!text) return missing.value_or(OptionalDims{});
+  if (!text || (missing && trimmed(*text) == "None")) return missing.value_or(OptionalDims{});
   const auto dims = parse_optional_tuple(*text);
   if (!dims) {
     fail(key, "is no tuple of whole numbers and None");

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <clocale>
 #include <cmath>
 
 namespace shoal::worker {
@@ -30,7 +31,30 @@ TEST(AttributeReader, ReadsNumbersAsMxnetDoes) {
   EXPECT_EQ(number(" 1.5 "), 1.5);
   EXPECT_EQ(number("0.5f"), 0.5);
   EXPECT_EQ(number("inf"), INFINITY);
-  for (const char* text : {"", "1e-3x", "four", "0x10", "1 2", "f"}) EXPECT_TRUE(std::isnan(number(text))) << text;
+  EXPECT_EQ(number("+3"), 3);
+  EXPECT_EQ(number("4e-320"), 4e-320);
+  for (const char* text : {"", "1e-3x", "four", "0x10", "1 2", "f", "+-1", "1e400", "-1e400f"})
+    EXPECT_TRUE(std::isnan(number(text))) << text;
+}
+
+/// "0,5" in C, as setlocale(LC_ALL, "") may make it.
+TEST(AttributeReader, ReadsNumbersInOneWayWhateverTheLocale) {
+  if (!std::setlocale(LC_NUMERIC, "de_DE.UTF-8") && !std::setlocale(LC_NUMERIC, "de_DE"))
+    GTEST_SKIP() << "no German locale is installed";
+  const MxnetNode node = node_with("0.5");
+  AttributeReader reader(node);
+  EXPECT_EQ(reader.number("key"), 0.5);
+  EXPECT_TRUE(reader.status().ok()) << reader.status().to_string();
+  std::setlocale(LC_NUMERIC, "C");
+}
+
+TEST(AttributeReader, TakesNoneForAWholeTupleAsNotGiven) {
+  const MxnetNode node = node_with("None");
+  AttributeReader reader(node);
+  EXPECT_EQ(reader.optional_tuple("key", OptionalDims{}), OptionalDims{});
+  EXPECT_EQ(reader.tuple("key", Dims{1}), Dims{1});
+  EXPECT_EQ(reader.optional_tuple("key"), OptionalDims{std::nullopt});  // where it must be given it has one entry
+  EXPECT_TRUE(reader.status().ok()) << reader.status().to_string();
 }
 
 TEST(AttributeReader, ReadsTruthValues) {
