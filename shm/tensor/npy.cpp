@@ -1,5 +1,7 @@
 #include "shm/tensor/npy.hpp"
 
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <array>
 #include <cerrno>
@@ -9,9 +11,9 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "shm/base/errors.hpp"
-#include "shm/base/mapped_file.hpp"
 #include "shm/base/ranges.hpp"
 
 namespace shoal {
@@ -158,6 +160,19 @@ void copy_columns(const NpyArray& src, TensorView& dst) {
   }
 }
 
+/// All of a file, copied: in a mapping, a file that somebody cuts meanwhile would end the process.
+Result<std::vector<std::byte>> read_whole(const std::string& name) {
+  const File file(std::fopen(name.c_str(), "rb"));
+  if (!file) return status_from_errno("open", name, errno);
+  struct stat info {};
+  if (::fstat(::fileno(file.get()), &info) != 0) return status_from_errno("look at", name, errno);
+  if (!S_ISREG(info.st_mode)) return invalid_argument("{} is no file", name);
+  std::vector<std::byte> bytes(static_cast<std::size_t>(info.st_size));
+  bytes.resize(std::fread(bytes.data(), 1, bytes.size(), file.get()));
+  if (std::ferror(file.get())) return status_from_errno("read", name, errno);
+  return bytes;
+}
+
 std::string make_header(const TensorView& tensor) {
   const auto row =
       std::find_if(std::begin(kDescrs), std::end(kDescrs), [&](const DescrRow& r) { return r.dtype == tensor.dtype; });
@@ -221,8 +236,8 @@ Result<Tensor> to_row_major(const NpyArray& array) {
 }
 
 Result<Tensor> read_npy(const std::filesystem::path& path) {
-  SHOAL_ASSIGN_OR_RETURN(const auto file, MappedFile::open(path));
-  SHOAL_ASSIGN_OR_RETURN(const NpyArray array, parse_npy(file->bytes(), path.string()));
+  SHOAL_ASSIGN_OR_RETURN(const std::vector<std::byte> bytes, read_whole(path.string()));
+  SHOAL_ASSIGN_OR_RETURN(const NpyArray array, parse_npy(bytes, path.string()));
   return to_row_major(array);
 }
 

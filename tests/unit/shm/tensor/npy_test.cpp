@@ -7,6 +7,7 @@
 #include <numeric>
 #include <random>
 #include <string>
+#include <thread>
 
 #include "tests/support/scratch_directory.hpp"
 
@@ -134,6 +135,25 @@ TEST_F(Npy, WhereNothingCanBeWrittenTheFileIsNamed) {
   const Status status = write_npy(directory_ / "no" / "such.npy", Tensor::create(DType::kInt8, {1}).value().view());
   EXPECT_EQ(status.code(), StatusCode::kNotFound);
   EXPECT_NE(status.message().find("such.npy"), std::string::npos);
+}
+
+/// Where files are mapped, a read of what is gone is a SIGBUS.
+TEST_F(Npy, AFileThatIsCutWhileItIsReadIsReadOrRefused) {
+  constexpr std::int64_t kCount = 1 << 20;
+  const fs::path path = directory_ / "cut.npy";
+  const Tensor tensor = Tensor::create(DType::kFloat32, {kCount}).value();
+  ASSERT_TRUE(write_npy(path, tensor.view()).ok());
+  const auto whole = fs::file_size(path);
+  std::jthread writer([&](const std::stop_token& stop) {
+    while (!stop.stop_requested()) {
+      fs::resize_file(path, 100);
+      fs::resize_file(path, whole);
+    }
+  });
+  for (int i = 0; i < 100; ++i) {
+    const auto read = read_npy(path);
+    if (!read.ok()) EXPECT_EQ(read.status().code(), StatusCode::kDataLoss) << read.status().to_string();
+  }
 }
 
 }  // namespace
