@@ -218,12 +218,17 @@ Result<std::vector<Buckets>> read_buckets(const Site& site) {
     const Site child = site.at(element, site.key);
     const toml::table* table = element.as_table();
     if (!table) return child.error("wants sizes of the batch, or tables such as {input = \"data\", dim = 1, sizes = [16, 32]}");
+    Buckets buckets;
     if (const toml::node* batch = table->get("batch"); batch && table->size() == 1) {
-      SHOAL_ASSIGN_OR_RETURN(std::vector<std::int64_t> sizes, read_sizes(site.at(*batch, "buckets.batch")));
-      all.push_back({.sizes = std::move(sizes)});
-      continue;
+      SHOAL_ASSIGN_OR_RETURN(buckets.sizes, read_sizes(site.at(*batch, "buckets.batch")));
+    } else {
+      SHOAL_ASSIGN_OR_RETURN(buckets, read_bucket_table(child, *table));
     }
-    SHOAL_ASSIGN_OR_RETURN(Buckets buckets, read_bucket_table(child, *table));
+    const auto is_same = [&](const Buckets& other) { return other.input == buckets.input && other.dim == buckets.dim; };
+    if (std::ranges::any_of(all, is_same)) {
+      return child.error(buckets.input.empty() ? "has sizes of the batch twice"
+                                               : format("has sizes of dimension {} of '{}' twice", buckets.dim, buckets.input));
+    }
     all.push_back(std::move(buckets));
   }
   return all;

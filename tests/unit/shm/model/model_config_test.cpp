@@ -101,6 +101,8 @@ TEST(ModelConfig, RefusesWrongTypesAndNumbersOutOfRange) {
                            "buckets = [{input = \"d\", dim = 0, sizes = [4]}]",
                            "buckets = [{input = \"d\", dim = 1}]",
                            "buckets = [{input = \"d\", dim = 1, sizes = [4], crop = {p = -1}}]",
+                           "buckets = [{batch = [4]}, {batch = [8]}]",
+                           "buckets = [{input = \"d\", dim = 1, sizes = [4]}, {input = \"d\", dim = 1, sizes = [8]}]",
                            "shapes = [{}]",
                            "[preprocess]\norder = \"RBG\"",
                            "[preprocess]\nmean = [1, 2]",
