@@ -41,11 +41,17 @@ Status store(const Node& node, std::span<const W> block, DType dtype, std::byte*
 Status cast(const Node& node, const TensorView& src, TensorView& dst) {
   constexpr std::int64_t kBlock = 512;
   return with_any(node, src.dtype, [&]<typename From>() {
+    // A bool of a file or a client may be any byte, and only 0 and 1 are bools of C++.
+    const auto element = [&](std::int64_t i) {
+      if constexpr (std::is_same_v<From, bool>)
+        return elements<std::uint8_t>(src)[i] != 0;
+      else
+        return static_cast<Compute<From>>(elements<From>(src)[i]);
+    };
     Wide<From> block[kBlock];
     for (std::int64_t first = 0, count = src.element_count(); first < count; first += kBlock) {
       const std::int64_t size = std::min(kBlock, count - first);
-      for (std::int64_t i = 0; i < size; ++i)
-        block[i] = static_cast<Wide<From>>(static_cast<Compute<From>>(elements<From>(src)[first + i]));
+      for (std::int64_t i = 0; i < size; ++i) block[i] = static_cast<Wide<From>>(element(first + i));
       std::byte* const to = dst.data + static_cast<std::size_t>(first) * dtype_size_bytes(dst.dtype);
       SHOAL_RETURN_IF_ERROR(store<Wide<From>>(node, {block, static_cast<std::size_t>(size)}, dst.dtype, to));
     }

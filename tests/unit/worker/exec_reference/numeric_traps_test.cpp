@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <map>
 
@@ -17,6 +18,13 @@ using Texts = std::map<std::string, std::string>;
 
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN(), kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kTolerance = 1e-6;  // float32 rounding of numbers near 1
+
+/// Bools of a file or a client, which may be any bytes.
+Tensor bools(const std::vector<unsigned char>& bytes) {
+  Tensor made = Tensor::create(DType::kBool, {static_cast<std::int64_t>(bytes.size())}).value();
+  std::memcpy(made.view().data, bytes.data(), bytes.size());
+  return made;
+}
 
 template <typename T = float>
 Tensor tensor(const Shape& shape, const std::vector<double>& values) {
@@ -223,6 +231,10 @@ TEST(NumericTraps, IntegersComputeFunctionsInFloatAndAreCut) {
 
 TEST(NumericTraps, InverseErfIsExactToItsEnds) {
   EXPECT_TRUE(gives("erfinv", {}, {tensor({5}, {-1, 0, 0.5, 1, 1.5})}, {5}, {-kInfinity, 0, 0.4769362762, kInfinity, kNan}));
+}
+
+TEST(NumericTraps, EveryByteButZeroIsTrue) {
+  EXPECT_TRUE(gives("Cast", {{"dtype", "float32"}}, {bools({0, 1, 2, 128, 255})}, {5}, {0, 1, 1, 1, 1}));
 }
 
 }  // namespace
