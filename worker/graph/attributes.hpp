@@ -39,7 +39,7 @@ struct ActivationAttributes {
   ActivationKind kind = ActivationKind::kRelu;
 };
 
-/// "Pooling": data (N,C,spatial) or, channels_last, (N,spatial,C). See reference/mxnet-operators.md for `legacy` (Pooling_v1).
+/// "Pooling": data (N,C,spatial) or, channels_last, (N,spatial,C).
 enum class PoolingKind { kMax, kAvg, kSum, kLp };
 enum class PoolingConvention {
   kValid,  ///< windows that lie within the padded data

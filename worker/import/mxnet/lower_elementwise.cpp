@@ -28,7 +28,7 @@ struct BinaryName {
   BinaryKind kind;
   const char* stem;
   bool has_reversed_scalar = false;          ///< _rminus_scalar
-  std::vector<std::string> same_shape = {};  ///< further names
+  std::vector<std::string> same_shape = {};  ///< names before those of the stem
   std::vector<std::string> broadcast = {};
 };
 
@@ -81,13 +81,16 @@ auto scalar(BinaryKind kind, bool reversed) {
   };
 }
 
+std::vector<std::string> with(std::vector<std::string> names, const std::vector<std::string>& more) {
+  names.insert(names.end(), more.begin(), more.end());
+  return names;
+}
+
 void add_binaries(std::vector<MxnetOperator>& all) {
   for (const BinaryName& row : binary_names()) {
     const std::string stem = row.stem, words = capitalised(stem, true), camel = capitalised(stem, false);
-    add_aliases(all, {"", 2, 2, -1, binary(row.kind, false)}, row.same_shape);
-    add_aliases(all, {"", 2, 2, -1, binary(row.kind, false)}, {format("_{}", stem), format("_{}", words)});
-    add_aliases(all, {"", 2, 2, -1, binary(row.kind, true)}, row.broadcast);
-    add_aliases(all, {"", 2, 2, -1, binary(row.kind, true)}, {format("broadcast_{}", stem)});
+    add_aliases(all, {"", 2, 2, -1, binary(row.kind, false)}, with(row.same_shape, {format("_{}", stem), format("_{}", words)}));
+    add_aliases(all, {"", 2, 2, -1, binary(row.kind, true)}, with(row.broadcast, {format("broadcast_{}", stem)}));
     add_aliases(all, {"", 1, 1, -1, scalar(row.kind, false)}, {format("_{}_scalar", stem), format("_{}Scalar", camel)});
     if (!row.has_reversed_scalar) continue;
     add_aliases(all, {"", 1, 1, -1, scalar(row.kind, true)}, {format("_r{}_scalar", stem), format("_R{}Scalar", camel)});
@@ -98,6 +101,7 @@ void add_binaries(std::vector<MxnetOperator>& all) {
 struct UnaryName {
   const char* name;
   UnaryKind kind;
+  const char* alias = nullptr;
 };
 constexpr UnaryName kUnaries[] = {
     {"abs", UnaryKind::kAbs},
@@ -137,14 +141,10 @@ constexpr UnaryName kUnaries[] = {
     {"arctanh", UnaryKind::kArctanh},
     {"degrees", UnaryKind::kDegrees},
     {"radians", UnaryKind::kRadians},
-    {"erf", UnaryKind::kErf},
-    {"_npx_erf", UnaryKind::kErf},
-    {"erfinv", UnaryKind::kErfinv},
-    {"_npx_erfinv", UnaryKind::kErfinv},
-    {"gamma", UnaryKind::kGamma},
-    {"_npx_gamma", UnaryKind::kGamma},
-    {"gammaln", UnaryKind::kGammaln},
-    {"_npx_gammaln", UnaryKind::kGammaln},
+    {"erf", UnaryKind::kErf, "_npx_erf"},
+    {"erfinv", UnaryKind::kErfinv, "_npx_erfinv"},
+    {"gamma", UnaryKind::kGamma, "_npx_gamma"},
+    {"gammaln", UnaryKind::kGammaln, "_npx_gammaln"},
 };
 
 auto unary(UnaryKind kind) {
@@ -208,7 +208,9 @@ std::vector<MxnetOperator> elementwise_operators() {
   std::vector<MxnetOperator> all;
   add_binaries(all);
   add_aliases(all, {"", 1, -1, -1, add_n}, {"add_n", "ElementWiseSum", "_npx_add_n"});
-  for (const UnaryName& row : kUnaries) all.push_back({row.name, 1, 1, -1, unary(row.kind)});
+  for (const UnaryName& row : kUnaries)
+    add_aliases(all, {"", 1, 1, -1, unary(row.kind)},
+                with({row.name}, row.alias ? std::vector<std::string>{row.alias} : std::vector<std::string>{}));
   add_aliases(all, {"", 1, 1, -1, activation(ActivationKind::kRelu)}, {"relu", "_npx_relu"});
   add_aliases(all, {"", 1, 1, -1, activation(ActivationKind::kSigmoid)}, {"sigmoid", "_npx_sigmoid"});
   all.push_back({"tanh", 1, 1, -1, activation(ActivationKind::kTanh)});

@@ -32,6 +32,19 @@ TEST(MxnetCatalog, PutsOtherNamesUnderTheFirst) {
   EXPECT_EQ(entry_of("Softmax").name, "");
 }
 
+/// "_plus" is "elemwise_add": one row, not one for each family of names.
+TEST(MxnetCatalog, HasOneEntryForEachOperatorHoweverItIsCalled) {
+  for (const auto& [name, alias] : {std::pair("elemwise_add", "_plus"),
+                                    {"elemwise_sub", "_Minus"},
+                                    {"elemwise_mul", "_mul"},
+                                    {"elemwise_div", "_Div"},
+                                    {"broadcast_add", "broadcast_plus"},
+                                    {"erf", "_npx_erf"}}) {
+    const std::vector<std::string> aliases = entry_of(name).aliases;
+    EXPECT_NE(std::ranges::find(aliases, alias), aliases.end()) << name << ", " << alias;
+  }
+}
+
 TEST(MxnetCatalog, SaysWhatANodeBecomes) {
   EXPECT_EQ(entry_of("LogisticRegressionOutput").becomes, std::vector<std::string>{"Activation"});
   const MxnetCatalogEntry identity = entry_of("_copy");
