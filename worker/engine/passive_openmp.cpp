@@ -1,5 +1,6 @@
 #include "shoal/passive_openmp.hpp"
 
+#include <strings.h>
 #include <unistd.h>
 
 #include <climits>
@@ -12,8 +13,10 @@ namespace shoal {
 constexpr const char* kSpinCount = "1000";
 
 void ensure_passive_openmp(char** argv) {
-  if (std::getenv("OMP_WAIT_POLICY")) return;
-  ::setenv("OMP_WAIT_POLICY", "passive", 1);
+  const char* const policy = std::getenv("OMP_WAIT_POLICY");
+  const bool is_active = policy && ::strcasecmp(policy, "active") == 0;
+  if (is_active || (policy && std::getenv("GOMP_SPINCOUNT"))) return;  // by the user, or by the lines below
+  ::setenv("OMP_WAIT_POLICY", "passive", 0);
   ::setenv("GOMP_SPINCOUNT", kSpinCount, 0);
   // By its own path: the name of a process is that of the file it was started from, and "exe" is nobody's.
   char path[PATH_MAX];
