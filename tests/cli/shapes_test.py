@@ -23,6 +23,14 @@ class Shapes(ShoalTest):
                 self.assertEqual(picture["file"], str(file))
                 self.assertEqual(picture["classes"][0]["label"], file.name.split("-")[0])
 
+    def test_the_precision_is_chosen_where_the_model_runs_here(self):
+        picture = next(PICTURES.glob("star-*.png"))
+        for precision in ("f32", "f32-fast"):
+            [result] = self.classified(shoal("classify", SHAPES, picture, "--precision", precision, "--json"))
+            self.assertEqual(result["classes"][0]["label"], "star")
+        self.assert_fails(shoal("classify", "shapes", picture, "--precision", "f32"), 2, "--precision", "model.toml")
+        self.assertNotEqual(shoal("classify", SHAPES, picture, "--precision", "f16").returncode, 0)
+
 
 if __name__ == "__main__":
     unittest.main(verbosity=2)

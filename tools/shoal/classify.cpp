@@ -39,7 +39,7 @@ constexpr const char* kMore =
 constexpr int kContextsOfPool = 4;  // pictures decoded here while others are run there
 
 struct Options {
-  std::string model, preset;
+  std::string model, preset, precision;
   std::vector<std::string> files;
   std::size_t top_k = 5;
   int contexts = 0;
@@ -155,9 +155,14 @@ Finish classify(const Options& options, Session& session) {
   if (is_path(options.model)) {
     ensure_passive_openmp(session.argv);
     const int contexts = std::max(options.contexts, 1);
-    SHOAL_ASSIGN_OR_RETURN(Engine engine, load_for_pictures(options.model, {.contexts = contexts}, preprocess));
+    SHOAL_ASSIGN_OR_RETURN(Engine engine,
+                           load_for_pictures(options.model, {.precision = options.precision, .contexts = contexts}, preprocess));
     for (const std::string& warning : engine.warnings()) session.console.warn(warning);
     return classify_with(engine, "", options, preprocess, contexts, session);
+  }
+  if (!options.precision.empty()) {
+    return usage_failure(
+        invalid_argument("--precision goes with a PATH; '{}' is a model of the daemon, whose model.toml says it", options.model));
   }
   auto pool = Pool::connect();
   if (!pool.ok()) return daemon_failure(pool.status());
@@ -175,6 +180,9 @@ Command make_classify(CLI::App& application) {
   app->add_option("IMAGE", options->files, "pictures: JPEG, PNG, ...")->required();
   app->add_option("--top-k", options->top_k, "classes per picture (default 5)")->check(CLI::Range(1, 1'000'000));
   app->add_option("--preset", options->preset, "how pictures are prepared, instead of what the model says");
+  app->add_option("--precision", options->precision,
+                  "with PATH: f32, or f32-fast: Winograd allowed (default: as model.toml says, else f32)")
+      ->check(CLI::IsMember({"f32", "f32-fast"}));
   app->add_option("--contexts", options->contexts, "pictures at the same time (default: 1 in this process, 4 through the daemon)")
       ->check(CLI::Range(1, 256));
   app->add_flag("--json", options->json, "print JSON");

@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <memory>
 
 #include "shm/base/errors.hpp"
 #include "shm/model/model_config.hpp"
 #include "shm/tensor/spec.hpp"
+#include "tools/shoal/console.hpp"
 #include "worker/engine/identity_model.hpp"
 #include "worker/import/mxnet/mxnet_importer.hpp"
 
@@ -71,6 +73,17 @@ Status check_dtypes(const Checkpoint& checkpoint, const std::vector<TensorSpec>&
   return {};
 }
 
+/// On a terminal: what the first load of a model takes its time for.
+EngineOptions with_progress(EngineOptions options) {
+  const auto progress = std::make_shared<std::unique_ptr<Progress>>();
+  options.on_measuring = [progress](std::chrono::milliseconds spent, std::chrono::milliseconds budget) {
+    const auto seconds = [](std::chrono::milliseconds time) { return static_cast<std::size_t>((time.count() + 999) / 1000); };
+    if (!*progress) *progress = std::make_unique<Progress>("measuring what is fastest here, seconds", seconds(budget));
+    (*progress)->show(seconds(spent));
+  };
+  return options;
+}
+
 }  // namespace
 
 bool is_path(const std::string& model) {
@@ -86,18 +99,19 @@ Result<Engine> load_for_inputs(const std::string& path, EngineOptions options, c
   SHOAL_ASSIGN_OR_RETURN(std::vector<TensorSpec> set, input_set(checkpoint, inputs));
   SHOAL_RETURN_IF_ERROR(check_dtypes(checkpoint, set));
   if (!checkpoint.has_shapes()) options.shapes = {std::move(set)};
-  return Engine::load(path, std::move(options));
+  return Engine::load(path, with_progress(std::move(options)));
 }
 
 Result<Engine> load_for_pictures(const std::string& path, EngineOptions options, const std::optional<Preprocess>& preprocess) {
-  if (path == worker::kIdentityPath || !preprocess || preprocess->crop_height == 0) return Engine::load(path, std::move(options));
+  if (path == worker::kIdentityPath || !preprocess || preprocess->crop_height == 0)
+    return Engine::load(path, with_progress(std::move(options)));
   SHOAL_ASSIGN_OR_RETURN(const Checkpoint checkpoint, look_into(path));
   if (!checkpoint.has_shapes() && checkpoint.inputs.size() == 1 && checkpoint.inputs[0].shape.rank() == 0) {
     const std::int64_t channels = preprocess->order == "GRAY" ? 1 : 3;
     options.shapes = {
         {{checkpoint.inputs[0].name, DType::kFloat32, {1, channels, preprocess->crop_height, preprocess->crop_width}}}};
   }
-  return Engine::load(path, std::move(options));
+  return Engine::load(path, with_progress(std::move(options)));
 }
 
 }  // namespace shoal::tool

@@ -225,6 +225,7 @@ Result<Engine> Engine::load(const std::string& path, EngineOptions options) {
     impl->info.preprocess = source.config.preprocess;
   }
   source.config.max_batch = 1;  // nobody joins requests here
+  source.tuning_progress = std::move(options.on_measuring);
   if (!options.device.empty()) source.config.device = options.device;
   if (!options.precision.empty()) source.config.precision = options.precision;
   if (options.threads > 0) source.config.threads = options.threads;

@@ -79,6 +79,7 @@ Result<LoadedModel> load_files(const ModelSource& source, UniqueFd packed) {
                        .cache_bytes = static_cast<std::size_t>(source.config.cache_mb) << 20,
                        .precision = precision,
                        .tuning_budget = std::chrono::milliseconds(source.config.tuning_ms),
+                       .tuning_progress = source.tuning_progress,
                        .buckets = source.config.buckets,
                        .declared_inputs = loaded.inputs,
                        .max_batch = source.config.max_batch};

@@ -20,6 +20,7 @@ struct ModelSource {
   std::string path;  ///< as the user gave it; kIdentityPath needs no files
   std::filesystem::path symbol_file, params_file;
   ModelConfig config;
+  TuningProgress tuning_progress = {};
 };
 
 struct LoadedModel {

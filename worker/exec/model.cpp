@@ -206,7 +206,7 @@ class LoadedModel : public Model {
     tuning_.source = TuningInfo::Source::kFailed;
     if (const Status possible = record.prepare(); !possible.ok()) return add_problem(possible);
     const auto start = std::chrono::steady_clock::now();
-    const auto measured = measure_choices(graph_, *device_, options_.tuning_budget);
+    const auto measured = measure_choices(graph_, *device_, options_.tuning_budget, options_.tuning_progress);
     tuning_.measured_ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
     // A measurement that failed, or found nothing to choose, would do so again at every start: it is recorded, too.
     auto standing = record.write(measured.ok() ? *measured : Choices());

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -25,6 +26,9 @@ enum class Precision {
 ///   Errors  kInvalidArgument: names the words there are
 Result<Precision> parse_precision(const std::string& word);
 
+/// Hears, about ten times a second while algorithms are measured, how much of the time for it is spent.
+using TuningProgress = std::function<void(std::chrono::milliseconds spent, std::chrono::milliseconds budget)>;
+
 struct ModelOptions {
   std::string device = "cpu";                        ///< "cpu" or "cpu-reference"
   int threads = 1;                                   ///< the width: cores per run, baked into every Program
@@ -34,6 +38,7 @@ struct ModelOptions {
   /// How long measuring the algorithms may take where no record of an earlier measurement is found; 0: the device's guess is
   /// taken, no record is read or written.
   std::chrono::milliseconds tuning_budget{0};
+  TuningProgress tuning_progress = {};           ///< may be empty
   std::filesystem::path cache_directory;         ///< of those records; empty: default_cache_directory(), and none without that
   std::vector<Buckets> buckets;                  ///< sizes that requests are padded to
   std::vector<TensorSpec> declared_inputs = {};  ///< for `buckets` and `max_batch`: the model's order, -1 where any size is taken

@@ -153,15 +153,18 @@ Result<Choices> measure_here(const Graph& graph, const Device& device, std::chro
   ::_exit(written ? 0 : 1);
 }
 
-/// All of it, until the writer is gone. Errors: kDeadlineExceeded.
-Result<std::string> read_until_end(int fd, std::chrono::nanoseconds limit) {
-  const std::uint64_t end_ns = monotonic_now_ns() + static_cast<std::uint64_t>(limit.count());
+/// All of it, until the writer is gone. Errors: kDeadlineExceeded after three times the budget.
+Result<std::string> read_until_end(int fd, std::chrono::milliseconds budget, const TuningProgress& progress) {
+  constexpr std::chrono::milliseconds kSayEvery(100);
+  const std::uint64_t start_ns = monotonic_now_ns();
   std::string text;
   while (true) {
-    const std::uint64_t now_ns = monotonic_now_ns();
-    if (now_ns >= end_ns) return deadline_exceeded("measuring algorithms took too long");
+    const std::chrono::nanoseconds spent(monotonic_now_ns() - start_ns);
+    if (spent >= 3 * budget) return deadline_exceeded("measuring algorithms took too long");
+    if (progress) progress(std::chrono::duration_cast<std::chrono::milliseconds>(spent), budget);
     pollfd waiting{fd, POLLIN, 0};
-    const int ready = ::poll(&waiting, 1, static_cast<int>((end_ns - now_ns) / 1'000'000) + 1);
+    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(3 * budget - spent);
+    const int ready = ::poll(&waiting, 1, static_cast<int>(std::min(left, kSayEvery).count()) + 1);
     if (ready < 0 && errno != EINTR) return status_from_errno("wait for", "measured algorithms", errno);
     if (ready <= 0) continue;
     char bytes[4096];
@@ -179,7 +182,8 @@ std::string how_ended(int status) {
 
 }  // namespace
 
-Result<Choices> measure_choices(const Graph& graph, const Device& device, std::chrono::milliseconds budget) {
+Result<Choices> measure_choices(const Graph& graph, const Device& device, std::chrono::milliseconds budget,
+                                const TuningProgress& progress) {
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0) return status_from_errno("make a pipe for", "measured algorithms", errno);
   UniqueFd reader(ends[0]), writer(ends[1]);
@@ -187,7 +191,7 @@ Result<Choices> measure_choices(const Graph& graph, const Device& device, std::c
   if (child < 0) return status_from_errno("fork", "a process that measures algorithms", errno);
   if (child == 0) become_measurer(graph, device, budget, parent, writer.get());
   writer.reset();
-  const auto text = read_until_end(reader.get(), 3 * budget);
+  const auto text = read_until_end(reader.get(), budget, progress);
   if (!text.ok()) ::kill(child, SIGKILL);
   int status = 0;
   while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {

@@ -8,6 +8,7 @@
 #include "shm/base/unique_fd.hpp"
 #include "worker/exec/choices.hpp"
 #include "worker/exec/device.hpp"
+#include "worker/exec/model.hpp"
 #include "worker/graph/graph.hpp"
 
 namespace shoal::worker {
@@ -16,9 +17,11 @@ namespace shoal::worker {
 /// thread, and whatever goes wrong there costs the measurement only. A layout is chosen for the network as a whole, so that
 /// reorders count; then each node takes the algorithm that was fastest in that layout. What is not clearly faster than the
 /// device's first variant is not chosen.
-///   budget  about as long as it may take; what was not measured in it is not chosen. Killed after three times that
-///   Errors  kInternal, kDeadlineExceeded: the child's end; those of compiling
-Result<Choices> measure_choices(const Graph& graph, const Device& device, std::chrono::milliseconds budget);
+///   budget    about as long as it may take; what was not measured in it is not chosen. Killed after three times that
+///   progress  as in ModelOptions
+///   Errors    kInternal, kDeadlineExceeded: the child's end; those of compiling
+Result<Choices> measure_choices(const Graph& graph, const Device& device, std::chrono::milliseconds budget,
+                                const TuningProgress& progress = {});
 
 /// Choices on disk: one small text file per machine, model, shapes and precision, `identity` naming them all. A file is written
 /// beside its place and renamed, so that it is there whole or not at all; of two processes that measured at once the first one's

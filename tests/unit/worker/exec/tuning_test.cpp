@@ -68,6 +68,21 @@ class Tuning : public ::testing::Test {
   const std::filesystem::path directory_ = scratch_.path();
 };
 
+TEST_F(Tuning, WhoWaitsForAMeasurementHearsHowFarItIs) {
+  int calls = 0;
+  const ModelOptions options{.input_sets = {kInputs},
+                             .precision = Precision::kF32Fast,
+                             .tuning_budget = 2000ms,
+                             .tuning_progress = [&](auto spent, auto budget) { calls += spent >= 0ms && budget == 2000ms; },
+                             .cache_directory = directory_};
+  const auto load = [&] { return Model::load(network(), options).value()->tuning().source; };
+  EXPECT_EQ(load(), TuningInfo::Source::kMeasured);
+  EXPECT_GT(calls, 0);
+  calls = 0;
+  EXPECT_EQ(load(), TuningInfo::Source::kRecord);
+  EXPECT_EQ(calls, 0);
+}
+
 TEST_F(Tuning, TheSecondLoadMeasuresNothingAndAnswersTheSame) {
   const auto first = load(), second = load();
   EXPECT_EQ(first->tuning().source, Source::kMeasured) << first->tuning().problem;

@@ -1,7 +1,9 @@
 // Engine: a model run in this process, by the same code that runs in the pool's workers.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -19,6 +21,9 @@ struct EngineOptions {
   int tuning_ms = -1;     ///< how long load() may measure algorithms; 0 = not at all, -1 = as model.toml says, 10 s by default
   /// Input sets to compile at load; empty = as model.toml says. The first decides the weight layouts.
   std::vector<std::vector<TensorSpec>> shapes;
+  /// Called about ten times a second, by load(), while it measures which algorithms are fastest on this machine: the first load
+  /// of a model does, for at most `budget` (model.toml's tuning_ms).
+  std::function<void(std::chrono::milliseconds spent, std::chrono::milliseconds budget)> on_measuring = {};
 };
 
 /// One model in this process: one copy of its weights, `contexts` runs at a time over one program. Outputs are bit-equal to the
