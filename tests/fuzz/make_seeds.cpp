@@ -1,4 +1,5 @@
-// Writes DIRECTORY/TARGET/*: what each fuzzer begins with, made by our own encoders.
+// Writes DIRECTORY/TARGET/*: what each fuzzer begins with, made by our own encoders. Aborts when a seed that is meant to be good
+// is not: a fuzzer that begins with refusals finds little more than these.
 #include <cstdint>
 #include <cstdio>
 #include <filesystem>
@@ -9,16 +10,30 @@
 #include <vector>
 
 #include "client/src/description.hpp"
+#include "shm/model/model_config.hpp"
 #include "shm/wire/control.hpp"
 #include "shm/wire/messages.hpp"
 #include "supervisor/repository/model_text.hpp"
 #include "tests/fuzz/packets.hpp"
 #include "tests/unit/worker/import/mxnet/array_files.hpp"
+#include "worker/import/mxnet/mxnet_importer.hpp"
+#include "worker/import/mxnet/mxnet_npz.hpp"
+#include "worker/zygote/load_message.hpp"
 
 namespace shoal {
 namespace {
 
 using Bytes = std::vector<std::byte>;
+
+void expect_good(const std::string& seed, const Status& status) {
+  if (status.ok()) return;
+  std::fprintf(stderr, "make-fuzz-seeds: seed %s: %s\n", seed.c_str(), status.to_string().c_str());
+  std::abort();
+}
+
+worker::ForeignFile file_of(const std::string& name, const std::string& bytes) {
+  return {name, std::as_bytes(std::span(bytes)), nullptr};
+}
 
 class SeedWriter {
  public:
@@ -117,16 +132,22 @@ void write_attach_seeds(const SeedWriter& seeds) {
 
 void write_control_seeds(const SeedWriter& seeds) {
   ServedModel model{.name = "echo", .path = "builtin:identity", .files = {}, .config = {}, .labels = {"cat", "dog"}};
-  model.config.inputs = {{"data", DType::kFloat32, Shape{-1, 3, 224, 224}}};
+  model.config.inputs = {{"data", DType::kFloat32, Shape{-1, 3, -1, 224}, {{1, 64}, {3, 3}, {32, 224}, {224, 224}}}};
   model.config.shapes = {{{"data", DType::kFloat32, Shape{1, 3, 224, 224}}}};
+  model.config.buckets = {{.sizes = {1, 2, 4}}, {.input = "data", .dim = 2, .sizes = {64, 224}, .crop = {{"data_output", 2}}}};
   model.config.preprocess = preprocess_preset("imagenet").value();
   const supervisor::LoadedModel loaded{.inputs = model.config.inputs,
                                        .outputs = {{"data_output", DType::kFloat32, Shape{-1, 1000}}},
                                        .ignored_inputs = {"softmax_label"}};
-  seeds.write("control", "load", supervisor::load_text(model));
+  const std::string load = supervisor::load_text(model);
+  expect_good("load", worker::parse_load(load).status());
+  seeds.write("control", "load", load);
   seeds.write("control", "describe", supervisor::describe_text(model, loaded, 1));
-  seeds.write("control", "loaded", R"({"inputs": [{"name": "data", "dtype": "float32", "shape": [-1, 4]}], "outputs": [],
-    "ignored_inputs": ["label"], "warnings": ["w"], "hash": "00", "packed_bytes": 1, "parameter_bytes": 2, "arena_bytes": 3})");
+  const std::string said = R"({"inputs": [{"name": "data", "dtype": "float32", "shape": [-1, 4]}], "outputs": [],
+    "ignored_inputs": ["label"], "warnings": ["w"], "hash": "00", "tuning": "read from a record",
+    "packed_bytes": 1, "parameter_bytes": 2, "arena_bytes": 3})";
+  expect_good("loaded", supervisor::parse_loaded(said).status());
+  seeds.write("control", "loaded", said);
   seeds.write("control", "list", R"({"models": [{"name": "a", "version": 1, "state": "ready"}, "b"]})");
   seeds.write("control", "error", R"({"message": "no model 'a'"})");
   seeds.write("control", "ask", client::control_json("describe", "echo"));
@@ -134,7 +155,7 @@ void write_control_seeds(const SeedWriter& seeds) {
 
 void write_config_seeds(const SeedWriter& seeds) {
   constexpr std::string_view kModel = R"(
-inputs = [{name = "data", shape = [-1, 3, 224, 224], dtype = "float32"}]
+inputs = [{name = "data", shape = ["1..64", 3, "32..224", -1], dtype = "float32", layout = "NCHW"}]
 outputs = ["softmax_output"]
 labels = "synset.txt"
 device = "cpu"
@@ -143,43 +164,71 @@ contexts = 1
 threads = 2
 queue_limit = 64
 timeout_ms = 500
+precision = "f32-fast"
+tuning_ms = 100
+import_mb = 64
+cache_mb = 16
+max_batch = 8
+max_delay_ms = 0.5
+run_limit_ms = 1000
+memory_mb = 512
+golden = "golden.npz"
+golden_tolerance = 0.001
+versions = "latest:2"
 shapes = [{data = [1, 3, 224, 224]}, {data = [8, 3, 224, 224]}]
+buckets = [{batch = [1, 2, 4]}, {input = "data", dim = 2, sizes = [64, 224], crop = {softmax_output = 1}}]
 [preprocess]
 preset = "imagenet"
 resize = 256
 crop = [224, 224]
-order = "rgb"
+order = "RGB"
 mean = [1.0, 2.0, 3.0]
 scale = [0.1, 0.1, 0.1]
 )";
   const std::string toml = std::string(kModel), zero(1, '\0'), one(1, '\1'), two(1, '\2');
+  expect_good("model", parse_model_config(toml, "model.toml").status());
   seeds.write("config", "model", zero + toml);
   seeds.write("config", "short", zero + "inputs = [{name = \"data\", shape = [-1, 4]}]\n");
-  seeds.write("config", "daemon", one + "[models.a]\npath = \"models/a\"\nworkers = 2\n[models.b]\npath = \"/b\"\n");
-  seeds.write("config", "argument",
-              two +
-                  "a=models/a,workers=4,contexts=1,threads=2,device=cpu,queue_limit=64,timeout_ms=500,labels=FILE,"
-                  "preset=imagenet,input=data:?x3x224x224:float32,shape=data:4x3x224x224");
+  const std::string daemon = "[models.a]\npath = \"models/a\"\nworkers = 2\n[models.b]\npath = \"/b\"\n";
+  expect_good("daemon", parse_daemon_config(daemon, "shoald.toml", "/etc/shoal").status());
+  seeds.write("config", "daemon", one + daemon);
+  const std::string argument =
+      "a=models/a,workers=4,contexts=1,threads=2,device=cpu,queue_limit=64,timeout_ms=500,labels=FILE,preset=imagenet,"
+      "cache_mb=64,buckets=1:2:4,precision=f32-fast,max_batch=8,input=data:?x3x32..224x224:float32,shape=data:4x3x224x224";
+  expect_good("argument", parse_model_argument(argument).status());
+  seeds.write("config", "argument", two + argument);
+}
+
+void write_params_seed(const SeedWriter& seeds, const std::string& name, const std::string& bytes) {
+  worker::MemoryBudget budget{worker::ImportLimits()};
+  expect_good(name, worker::parse_mxnet_params(file_of(name, bytes), budget).status());
+  seeds.write("params", name, bytes);
+}
+
+void write_npz_seed(const SeedWriter& seeds, const std::string& name, const std::string& bytes) {
+  worker::MemoryBudget budget{worker::ImportLimits()};
+  expect_good(name, worker::parse_npz(file_of(name, bytes), budget).status());
+  seeds.write("npz", name, bytes);
 }
 
 void write_array_seeds(const SeedWriter& seeds) {
   using namespace worker::test;
   const std::string four = floats(4);
   for (const auto& [name, era] : {std::pair("v0", Era::kV0), {"v1", Era::kV1}, {"v2", Era::kV2}, {"v3", Era::kV3}}) {
-    seeds.write("params", name, list({record(era, {2, 2}, 0, four), record(era, {4}, 0, four)}, {"arg:a", "aux:b"}));
+    write_params_seed(seeds, name, list({record(era, {2, 2}, 0, four), record(era, {4}, 0, four)}, {"arg:a", "aux:b"}));
   }
-  seeds.write("params", "plain", list({record(Era::kV2, {4}, 0, four)}, {}));
-  seeds.write("params", "mixed", list({record(Era::kV1, {4}, 0, four), record(Era::kV2, {1, 4}, 0, four)}, {"a", "b"}));
-  seeds.write("params", "scalar", list({record(Era::kV3, {}, 0, floats(1)), record(Era::kV3, {0, 3}, 0, "")}, {"a", "b"}));
+  write_params_seed(seeds, "plain", list({record(Era::kV2, {4}, 0, four)}, {}));
+  write_params_seed(seeds, "mixed", list({record(Era::kV1, {4}, 0, four), record(Era::kV2, {1, 4}, 0, four)}, {"a", "b"}));
+  write_params_seed(seeds, "scalar", list({record(Era::kV3, {}, 0, floats(1)), record(Era::kV3, {0, 3}, 0, "")}, {"a", "b"}));
   seeds.write("params", "sparse", list({sparse_record(1), sparse_record(2)}, {"a", "b"}));
   const std::string c = npy("<f4", "False", "(2, 2)", four), fortran = npy("<f4", "True", "(2, 2)", four);
   seeds.write("npz", "npy", c);
-  seeds.write("npz", "stored", archive({{"arg:a.npy", c}, {"b.npy", fortran}}).bytes);
-  seeds.write("npz", "deflated", archive({{"a.npy", c, true}, {"b.npy", npy("<i8", "False", "()", floats(2)), true}}).bytes);
-  seeds.write("npz", "streamed", archive({{"a.npy", c, true, true}}).bytes);
-  seeds.write("npz", "zip64", archive({{"a.npy", c, false, false, true}}, true).bytes);
-  seeds.write("params", "npz", archive({{"arg:a.npy", c}}).bytes);
-  seeds.write("params", "npy", c);
+  write_npz_seed(seeds, "stored", archive({{"arg:a.npy", c}, {"b.npy", fortran}}).bytes);
+  write_npz_seed(seeds, "deflated", archive({{"a.npy", c, true}, {"b.npy", npy("<i8", "False", "()", floats(2)), true}}).bytes);
+  write_npz_seed(seeds, "streamed", archive({{"a.npy", c, true, true}}).bytes);
+  write_npz_seed(seeds, "zip64", archive({{"a.npy", c, false, false, true}}, true).bytes);
+  write_params_seed(seeds, "npz", archive({{"arg:a.npy", c}}).bytes);
+  write_params_seed(seeds, "npy", c);
 }
 
 // A small network whose attributes stand under `key`, as one of MXNet's eras wrote it.
@@ -196,11 +245,16 @@ std::string symbol(const std::string& key, const std::string& version) {
   return text + version + "}";
 }
 
+void write_symbol_seed(const SeedWriter& seeds, const std::string& name, const std::string& text) {
+  expect_good(name, worker::import_mxnet_symbol(file_of(name, text)).status());
+  seeds.write("symbol", name, text);
+}
+
 void write_symbol_seeds(const SeedWriter& seeds) {
-  seeds.write("symbol", "attrs", symbol(R"("attrs")", R"(, "attrs": {"mxnet_version": ["int", 10901]})"));
-  seeds.write("symbol", "attr", symbol(R"("attr")", R"(, "attrs": {"mxnet_version": ["int", 901]})"));
-  seeds.write("symbol", "param", symbol(R"("backward_source_id": -1, "param")", ""));
-  seeds.write("symbol", "moves", R"json({"nodes": [
+  write_symbol_seed(seeds, "attrs", symbol(R"("attrs")", R"(, "attrs": {"mxnet_version": ["int", 10901]})"));
+  write_symbol_seed(seeds, "attr", symbol(R"("attr")", R"(, "attrs": {"mxnet_version": ["int", 901]})"));
+  write_symbol_seed(seeds, "param", symbol(R"("backward_source_id": -1, "param")", ""));
+  write_symbol_seed(seeds, "moves", R"json({"nodes": [
  {"op": "null", "name": "data", "attrs": {"__shape__": "(1,4,2,2)"}, "inputs": []},
  {"op": "Reshape", "name": "r", "attrs": {"shape": "(0, -1, -3, -2)"}, "inputs": [[0, 0]]},
  {"op": "SliceChannel", "name": "s", "attrs": {"num_outputs": "2", "axis": "1"}, "inputs": [[1, 0]]},
