@@ -2,6 +2,7 @@
 """The pages of docs/ name every key, code, operator and command that there is, and no link leads nowhere.
 
 With SHOAL_UPDATE_DOCS=1 the table of docs/operators.md is written anew."""
+import collections
 import os
 import re
 import subprocess
@@ -30,8 +31,10 @@ def keys_named_by(error):
     return re.findall(r"[\w]+", listed[1] or listed[2] or listed[3])
 
 
-def code_blocks(page):
-    return re.findall(r"^```\n(.*?)^```", page.read_text(), re.M | re.S)
+def shell_lines(page):
+    """The lines of the page's blocks that name no language."""
+    blocks = re.findall(r"^ *```(\w*)\n(.*?)^ *```$", page.read_text(), re.M | re.S)
+    return [line.strip() for language, text in blocks if not language for line in text.splitlines()]
 
 
 class Docs(unittest.TestCase):
@@ -68,11 +71,13 @@ class Docs(unittest.TestCase):
         self.assertTrue(page.read_text().endswith("\n\n" + table), "docs/operators.md is old: SHOAL_UPDATE_DOCS=1 tests/docs/docs_test.py")
 
     def test_every_command_and_option_in_the_docs_exists(self):
+        found = collections.Counter()
         for page in PAGES:
-            for line in "".join(code_blocks(page)).splitlines():
+            for line in shell_lines(page):
                 command = re.match(r"(?:[\w/]*/)?(shoald|shoal) (.*)", line.split("#")[0])
                 if not command:
                     continue
+                found[page] += 1
                 words = command[2].split()
                 sub = [words[0]] if command[1] == "shoal" and not words[0].startswith("-") else []
                 known = ask(command[1], *sub, "--help")
@@ -80,6 +85,9 @@ class Docs(unittest.TestCase):
                     self.assertEqual(known.returncode, 0, known.stderr)
                     for option in re.findall(r"(?<= )--[a-z-]+", line.split("#")[0]):
                         self.assertRegex(known.stdout, rf"{option}\b")
+        # Pages about the use of Shoal show it.
+        for page in [SOURCE / "README.md", *(DOCS / f"{name}.md" for name in ("getting-started", "migrating-from-mxnet", "serving-your-checkpoint"))]:
+            self.assertIn(page, found, "it shows no command, or none was found")
 
     def test_every_promise_names_tests_that_exist(self):
         """Of the table of docs/faults.md: a row for each promise of design.md, with the tests that guard it."""
