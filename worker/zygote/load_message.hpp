@@ -1,4 +1,4 @@
-// The JSON of kLoad and kLoaded (README.md has the keys).
+// The JSON of kLoad and kLoaded (shm/wire/PROTOCOL.md has the keys).
 #pragma once
 
 #include <string>

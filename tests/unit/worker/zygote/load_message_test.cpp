@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "shm/wire/control.hpp"
+#include "supervisor/repository/model_text.hpp"
 
 namespace shoal::worker {
 namespace {
@@ -27,6 +28,51 @@ TEST(LoadMessage, SaysWhatToLoad) {
   EXPECT_EQ(source.config.golden_tolerance, 0.5);
   EXPECT_EQ(source.config.inputs.at(0).shape, (Shape{-1, 3}));
   EXPECT_EQ(source.config.shapes.at(0).at(0).shape, (Shape{4, 3}));
+}
+
+/// Whatever of model.toml the zygote needs arrives: a key that one side forgets is lost without a word.
+TEST(LoadMessage, CarriesWhatTheSupervisorWasTold) {
+  ServedModel model{.name = "net", .path = "/models/net@7", .files = {}, .config = {}, .labels = {}};
+  model.files.directory = "/models";
+  model.files.symbol_file = "/models/net-symbol.json";
+  model.files.params_file = "/models/net-0007.params";
+  ModelConfig& sent = model.config;
+  sent.inputs = {{"data", DType::kFloat16, {-1, 3, -1}, {{1, 64}, {3, 3}, {32, 224}}}, {"mask", DType::kUInt8, {-1}}};
+  sent.shapes = {{{"data", DType::kFloat16, {1, 3, 32}}, {"mask", DType::kUInt8, {1}}}, {{"data", DType::kFloat16, {8, 3, 64}}}};
+  sent.buckets = {{.sizes = {1, 2, 8}}, {.input = "data", .dim = 2, .sizes = {64, 128}, .crop = {{"prob_output", 1}}}};
+  sent.device = "cpu-reference";
+  sent.precision = "f32-fast";
+  sent.golden_file = "golden.npz";
+  sent.tuning_ms = 1;
+  sent.threads = 2;
+  sent.import_mb = 3;
+  sent.cache_mb = 4;
+  sent.max_batch = 5;
+  sent.memory_mb = 6;
+  sent.golden_tolerance = 0.5;
+
+  const ModelSource source = parse_load(supervisor::load_text(model)).value();
+  EXPECT_EQ(source.name, "net");
+  EXPECT_EQ(source.path, "/models/net@7");
+  EXPECT_EQ(source.symbol_file, model.files.symbol_file);
+  EXPECT_EQ(source.params_file, model.files.params_file);
+  // All members by name: whoever adds one decides here whether it travels.
+  const auto& [inputs, outputs, labels_file, preprocess, shapes, buckets, device, precision, tuning_ms, workers, contexts,
+               threads, queue_limit, import_mb, cache_mb, timeout_ms, max_batch, max_delay_ms, run_limit_ms, memory_mb,
+               golden_file, golden_tolerance, versions] = source.config;
+  EXPECT_EQ(inputs, sent.inputs);
+  EXPECT_EQ(shapes, sent.shapes);
+  EXPECT_EQ(buckets, sent.buckets);
+  EXPECT_EQ(device, sent.device);
+  EXPECT_EQ(precision, sent.precision);
+  EXPECT_EQ(tuning_ms, sent.tuning_ms);
+  EXPECT_EQ(threads, sent.threads);
+  EXPECT_EQ(import_mb, sent.import_mb);
+  EXPECT_EQ(cache_mb, sent.cache_mb);
+  EXPECT_EQ(max_batch, sent.max_batch);
+  EXPECT_EQ(memory_mb, sent.memory_mb);
+  EXPECT_EQ(golden_file, "/models/golden.npz");
+  EXPECT_EQ(golden_tolerance, sent.golden_tolerance);
 }
 
 TEST(LoadMessage, AnotherBuildOfTheSupervisorIsRefusedByBothIds) {
