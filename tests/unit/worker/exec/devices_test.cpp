@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <climits>
+#include <cmath>
+#include <limits>
 #include <set>
 
 #include "tests/unit/worker/exec/graph_builder.hpp"
@@ -400,6 +402,59 @@ TEST_P(Devices, FuseWhatTheyCan) {
   const std::vector<TensorSpec> inputs = {spec("data", GetParam().shape)};
   const auto model = load(builder.graph(), inputs);
   EXPECT_LE((*model->program(inputs))->step_count(), static_cast<std::size_t>(GetParam().steps));
+}
+
+/// The answer of a graph of one input and one output to `data`.
+std::vector<float> answer(const std::string& device, const Graph& graph, const Tensor& data) {
+  const std::vector<TensorSpec> inputs = {spec("data", data.shape())};
+  const auto model = load(graph, inputs, device);
+  model->enter_thread();
+  const auto program = model->program(inputs).value();
+  Tensor output = Tensor::create(DType::kFloat32, program->outputs()[0].shape).value();
+  const TensorView src[] = {data.view()};
+  TensorView dst[] = {output.view()};
+  Context context;
+  EXPECT_TRUE(program->run(context, src, dst).ok());
+  const auto values = output.values<float>();
+  return {values.begin(), values.end()};
+}
+
+/// As in MXNet, whose sums carry it: a row with NaN or infinity in it, or of minus infinity alone, is NaN from end to end. Rows
+/// beside it are not touched, and minus infinity among numbers is a probability of 0.
+TEST(Devices, SoftmaxOfARowThatIsNotFiniteIsNan) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity(), kNan = std::numeric_limits<float>::quiet_NaN();
+  struct Case {
+    Shape shape;
+    std::size_t size, inner;  // of a row, and how far its elements lie apart
+    SoftmaxAttributes attributes;
+  };
+  for (const auto& [shape, size, inner, form] :
+       {Case{{6, 37}, 37, 1, {}}, Case{{6, 7, 5, 3}, 7, 15, {.axis = 1}}, Case{{6, 5, 9}, 45, 1, {.flatten_rest = true}}}) {
+    for (const SoftmaxKind kind : {SoftmaxKind::kSoftmax, SoftmaxKind::kLogSoftmax}) {
+      GraphBuilder b;
+      SoftmaxAttributes attributes = form;
+      attributes.kind = kind;
+      b.output(b.node("Softmax", {b.input("data")}, attributes));
+      Tensor data = testing::noise(shape);
+      const auto element = [&](std::size_t row, std::size_t i) -> float& {  // the first row of each image
+        return data.values<float>()[row * size * inner + i * inner];
+      };
+      element(1, 0) = element(2, size - 1) = kNan;
+      element(3, size / 2) = kInfinity;
+      for (std::size_t i = 0; i < size; ++i) element(4, i) = -kInfinity;
+      element(5, 1) = -kInfinity;
+      for (const char* device : {"cpu-reference", "cpu"}) {
+        const std::vector<float> got = answer(device, b.graph(), data);
+        for (std::size_t at = 0; at < got.size(); ++at) {
+          const std::size_t row = at / (size * inner), i = at / inner % size;
+          const bool is_bad = row >= 1 && row <= 4 && at % inner == 0;
+          ASSERT_EQ(std::isnan(got[at]), is_bad) << device << ", " << shape.to_string() << ", row " << row << ", element " << i;
+          const float none = kind == SoftmaxKind::kSoftmax ? 0 : -kInfinity;
+          if (row == 5 && i == 1 && at % inner == 0) ASSERT_EQ(got[at], none) << device << ", " << shape.to_string();
+        }
+      }
+    }
+  }
 }
 
 TEST(Devices, BatchesLargerThanTheCacheAnswerAsImages) {
