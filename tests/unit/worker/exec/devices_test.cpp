@@ -428,14 +428,15 @@ TEST(Devices, SoftmaxOfARowThatIsNotFiniteIsNan) {
     std::size_t size, inner;  // of a row, and how far its elements lie apart
     SoftmaxAttributes attributes;
   };
-  for (const auto& [shape, size, inner, form] :
+  for (const Case& one :
        {Case{{6, 37}, 37, 1, {}}, Case{{6, 7, 5, 3}, 7, 15, {.axis = 1}}, Case{{6, 5, 9}, 45, 1, {.flatten_rest = true}}}) {
+    const std::size_t size = one.size, inner = one.inner;
     for (const SoftmaxKind kind : {SoftmaxKind::kSoftmax, SoftmaxKind::kLogSoftmax}) {
       GraphBuilder b;
-      SoftmaxAttributes attributes = form;
+      SoftmaxAttributes attributes = one.attributes;
       attributes.kind = kind;
       b.output(b.node("Softmax", {b.input("data")}, attributes));
-      Tensor data = testing::noise(shape);
+      Tensor data = testing::noise(one.shape);
       const auto element = [&](std::size_t row, std::size_t i) -> float& {  // the first row of each image
         return data.values<float>()[row * size * inner + i * inner];
       };
@@ -448,9 +449,10 @@ TEST(Devices, SoftmaxOfARowThatIsNotFiniteIsNan) {
         for (std::size_t at = 0; at < got.size(); ++at) {
           const std::size_t row = at / (size * inner), i = at / inner % size;
           const bool is_bad = row >= 1 && row <= 4 && at % inner == 0;
-          ASSERT_EQ(std::isnan(got[at]), is_bad) << device << ", " << shape.to_string() << ", row " << row << ", element " << i;
+          ASSERT_EQ(std::isnan(got[at]), is_bad)
+              << device << ", " << one.shape.to_string() << ", row " << row << ", element " << i;
           const float none = kind == SoftmaxKind::kSoftmax ? 0 : -kInfinity;
-          if (row == 5 && i == 1 && at % inner == 0) ASSERT_EQ(got[at], none) << device << ", " << shape.to_string();
+          if (row == 5 && i == 1 && at % inner == 0) ASSERT_EQ(got[at], none) << device << ", " << one.shape.to_string();
         }
       }
     }
