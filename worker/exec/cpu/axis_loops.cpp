@@ -43,6 +43,23 @@ inline float exp_of_negative(float x) {
   return p * std::bit_cast<float>((std::bit_cast<std::uint32_t>(rounded) << 23) + 0x3f800000U);
 }
 
+/// A row whose elements lie side by side. NaN is never the highest, and comes into the sum.
+template <bool kIsLog>
+void softmax_row(const float* src, float* dst, std::int64_t size) {
+  float highest = -std::numeric_limits<float>::infinity(), sum = 0;
+#pragma omp simd reduction(max : highest)
+  for (std::int64_t k = 0; k < size; ++k) highest = highest < src[k] ? src[k] : highest;
+#pragma omp simd reduction(+ : sum)
+  for (std::int64_t k = 0; k < size; ++k) {
+    const float logit = src[k] - highest, power = exp_of_negative(logit);
+    sum += power;
+    dst[k] = kIsLog ? logit : power;
+  }
+  const float log_sum = std::log(sum);
+#pragma omp simd
+  for (std::int64_t k = 0; k < size; ++k) dst[k] = kIsLog ? dst[k] - log_sum : dst[k] / sum;
+}
+
 // Rows that lie a power of two apart push each other out of every cache: what fits is read once, and written once.
 template <bool kIsLog>
 void softmax_strip(const float* src, float* dst, std::int64_t size, std::int64_t inner, std::int64_t width) {
@@ -146,14 +163,19 @@ std::int64_t row_within(const PadExtents& extents, std::int64_t row) {
 }  // namespace
 
 Loop softmax_loop(const AxisExtents& extents, bool is_log) {
+  const auto row = is_log ? softmax_row<true> : softmax_row<false>;
   const auto strip = is_log ? softmax_strip<true> : softmax_strip<false>;
   // As many neighbours as there is room for; 16 are a cache line.
   const std::int64_t widest = std::clamp<std::int64_t>(kRoom / extents.size / 16 * 16, 16, kWidest);
-  return [extents, widest, strip](std::span<std::byte* const> operands) {
+  return [extents, widest, row, strip](std::span<std::byte* const> operands) {
     const auto* const src = reinterpret_cast<const float*>(operands[0]);
     auto* const dst = reinterpret_cast<float*>(operands[1]);
-    for_strips(extents, widest,
-               [&](std::int64_t at, std::int64_t width) { strip(src + at, dst + at, extents.size, extents.inner, width); });
+    for_strips(extents, widest, [&](std::int64_t at, std::int64_t width) {
+      if (extents.inner == 1)
+        row(src + at, dst + at, extents.size);
+      else
+        strip(src + at, dst + at, extents.size, extents.inner, width);
+    });
   };
 }
 

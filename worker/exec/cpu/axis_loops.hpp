@@ -1,5 +1,5 @@
-// Loops over one axis of plain float32 data, where oneDNN 2.6.3 has slow "ref" implementations only, or none: softmax, L2
-// normalisation, padding.
+// Loops over one axis of plain float32 data, where oneDNN 2.6.3 has slow "ref" implementations only, or none, or (softmax of
+// rows) one that makes numbers of NaN: softmax, L2 normalisation, padding.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ struct AxisExtents {
   std::int64_t outer = 1, size = 1, inner = 1;
 };
 
-/// Softmax, or its logarithm, over the axis; NaN and infinities as the reference kernel has them. Made for `inner` larger than 1.
+/// Softmax, or its logarithm, over the axis; NaN and infinities as the reference kernel has them.
 /// Operands: src, dst, which may be the same.
 Loop softmax_loop(const AxisExtents& extents, bool is_log);
 

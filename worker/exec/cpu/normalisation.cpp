@@ -123,40 +123,13 @@ Compiler::Taken Compiler::softmax(const Node& node) {
   const auto& attributes = std::get<SoftmaxAttributes>(node.attributes);
   if (attributes.kind == SoftmaxKind::kSoftmin || attributes.use_length || attributes.temperature != 1) return false;
   const Shape& shape = value(node.inputs[0]).shape;
-  const bool flat = attributes.flatten_rest;
-  if (flat && shape.rank() == 1) return false;  // each element is a row of its own
   const auto axis = static_cast<int>(attributes.axis < 0 ? attributes.axis + shape.rank() : attributes.axis);
-  const Desc desc = flat ? plain_desc({shape[0], shape.element_count() / shape[0]}) : plain_desc(shape);
-  const int over = flat ? 1 : axis;
-  if (!flat && extents_of(shape, axis).inner > 1) {  // oneDNN has a slow implementation only
-    SHOAL_ASSIGN_OR_RETURN(const Form src, plain_form(node.inputs[0]));
-    const Form dst = may_overwrite(node.inputs[0], src.buffer) ? src : new_form(plain_desc(shape));
-    plan_.steps.push_back(make_loop_step(describe(node), "softmax", {src.buffer, dst.buffer},
-                                         softmax_loop(extents_of(shape, axis), attributes.kind == SoftmaxKind::kLogSoftmax)));
-    add_form(node.outputs[0], dst);
-    return true;
-  }
-  dnnl::primitive primitive;
-  Desc scratchpad;
-  const auto take_over = [&](const auto& pd) {
-    if (!pd || !is_optimised(pd)) return false;
-    scratchpad = pd.scratchpad_desc();
-    return true;
-  };
-  if (attributes.kind == SoftmaxKind::kSoftmax) {
-    const dnnl::softmax_forward::primitive_desc pd({dnnl::prop_kind::forward_inference, desc, over}, user_scratchpad(), engine(),
-                                                   true);
-    if (!take_over(pd)) return false;
-    primitive = dnnl::softmax_forward(pd);
-  } else {
-    const dnnl::logsoftmax_forward::primitive_desc pd({dnnl::prop_kind::forward_inference, desc, over}, user_scratchpad(),
-                                                      engine(), true);
-    if (!take_over(pd)) return false;
-    primitive = dnnl::logsoftmax_forward(pd);
-  }
+  const AxisExtents extents =
+      attributes.flatten_rest ? AxisExtents{shape[0], shape.element_count() / shape[0], 1} : extents_of(shape, axis);
   SHOAL_ASSIGN_OR_RETURN(const Form src, plain_form(node.inputs[0]));
   const Form dst = may_overwrite(node.inputs[0], src.buffer) ? Form{src.buffer, plain_desc(shape)} : new_form(plain_desc(shape));
-  add_step(describe(node), primitive, scratchpad, {{DNNL_ARG_SRC, desc, src.buffer}, {DNNL_ARG_DST, desc, dst.buffer}});
+  plan_.steps.push_back(make_loop_step(describe(node), "softmax", {src.buffer, dst.buffer},
+                                       softmax_loop(extents, attributes.kind == SoftmaxKind::kLogSoftmax)));
   add_form(node.outputs[0], dst);
   return true;
 }
