@@ -152,7 +152,9 @@ TEST_F(Npy, AFileThatIsCutWhileItIsReadIsReadOrRefused) {
   });
   for (int i = 0; i < 100; ++i) {
     const auto read = read_npy(path);
-    if (!read.ok()) EXPECT_EQ(read.status().code(), StatusCode::kDataLoss) << read.status().to_string();
+    if (!read.ok()) {
+      EXPECT_EQ(read.status().code(), StatusCode::kDataLoss) << read.status().to_string();
+    }
   }
 }
 
