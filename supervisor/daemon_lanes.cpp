@@ -214,6 +214,7 @@ void Daemon::send_to_lane(const Action& action) {
   header.attempt = action.attempt;
   header.batch_size = action.batch_size;
   header.batch_index = action.batch_index;
+  header.quarantine = action.quarantine;
   header.lane_flags = action.hash_inputs ? wire::kHashInputs : 0;
   std::memcpy(frame_.data(), &header, sizeof header);
   const std::span<const std::byte> head = frame_;
@@ -295,7 +296,9 @@ void Daemon::send_quarantine(const Action& action) {
   const std::string text = hashes.str();
   for (const auto& worker : models_[action.model]->processes().workers()) {
     if (!worker->control || (action.lane.incarnation && worker->incarnation != action.lane.incarnation)) continue;
-    const Status sent = wire::send_control(worker->control.get(), {.kind = wire::ControlKind::kQuarantine, .text = text});
+    const Status sent =
+        wire::send_control(worker->control.get(),
+                           {.kind = wire::ControlKind::kQuarantine, .id = ledger_.quarantine_number(action.model), .text = text});
     if (!sent.ok()) log_.warn("quarantine_not_sent worker={} reason=\"{}\"", worker->pid, sent.message());
   }
 }

@@ -54,7 +54,7 @@ struct RequestHeader {
   std::uint32_t signature;   // from describe; changes when the model's inputs change
   std::uint64_t timeout_ns;  // relative; 0 = the model's
   std::int8_t priority;
-  std::uint8_t reserved0;
+  std::uint8_t quarantine;  // set by the supervisor: number of the list that it was sent under; 0 = that is empty
   std::uint16_t flags;
   std::uint16_t input_count;
   std::uint16_t output_count;   // output slots offered; may be 0

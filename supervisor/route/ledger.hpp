@@ -121,6 +121,7 @@ struct Action {
   std::uint16_t batch_size = 1;   // kSend: requests of its group
   std::uint16_t batch_index = 0;  // kSend: of this one in the group
   bool hash_inputs = false;       // kSend: a suspect
+  std::uint8_t quarantine = 0;    // kSend: number of the list that holds; 0 = that is empty
   std::uint16_t attempts = 0;     // replies: runs begun
   StatusCode status = StatusCode::kOk;
   Ran ran = Ran::kNo;
@@ -211,6 +212,8 @@ class Ledger {
   void probed(Incarnation incarnation, bool answered, std::uint64_t now_ns);
   /// Hashes of inputs that the model's workers answer with kPoison.
   std::vector<std::uint64_t> quarantined(ModelIndex model) const;
+  /// Of that list: another whenever it changes, 1 to 255.
+  std::uint8_t quarantine_number(ModelIndex model) const { return models_[model].quarantine_number; }
 
   void client_gone(ClientId client);
   void cancel(ClientId client, std::uint64_t seq, std::uint64_t now_ns);
@@ -301,6 +304,7 @@ class Ledger {
     CostEstimates costs;
     Breaker breaker;
     std::vector<Quarantined> quarantine;  // oldest first
+    std::uint8_t quarantine_number = 0;
     std::vector<Worker> workers;
     ModelCounts counts;
     Histogram queue_ns, compute_ns, total_ns;
@@ -363,6 +367,7 @@ class Ledger {
   void judge(const Worker& worker, std::span<const LaneEvidence> evidence, Verdicts& verdicts) const;
   DeathOutcome::Fate after_death(std::uint32_t slot, const Verdicts& verdicts, std::uint64_t now_ns);
   void quarantine(ModelIndex model, std::uint64_t hash, std::uint64_t now_ns);
+  void quarantine_changed(ModelIndex model);
   void tick_model(ModelIndex index, std::uint64_t now_ns);
   void probe_if_due(ModelIndex index, std::uint64_t now_ns);
   Action& act(Action::Kind kind, ModelIndex model, Incarnation incarnation);

@@ -184,6 +184,11 @@ void Ledger::quarantine(ModelIndex index, std::uint64_t hash, std::uint64_t now_
   std::erase_if(list, [&](const Quarantined& one) { return one.hash == hash; });
   if (list.size() >= kMaxQuarantined) list.erase(list.begin());
   list.push_back({hash, now_ns + models_[index].limits.quarantine_ns});
+  quarantine_changed(index);
+}
+
+void Ledger::quarantine_changed(ModelIndex index) {
+  models_[index].quarantine_number = static_cast<std::uint8_t>(models_[index].quarantine_number % 255 + 1);
   act(Action::Kind::kQuarantine, index, 0);
 }
 
@@ -199,7 +204,7 @@ void Ledger::tick_model(ModelIndex index, std::uint64_t now_ns) {
   const auto living = std::ranges::find_if(model.quarantine, [&](const Quarantined& one) { return one.expires_ns > now_ns; });
   if (living != model.quarantine.begin()) {
     model.quarantine.erase(model.quarantine.begin(), living);
-    act(Action::Kind::kQuarantine, index, 0);
+    quarantine_changed(index);
   }
   if (model.breaker.probing() && model.breaker.until_ns() <= now_ns) model.breaker.probe_ended(false, now_ns);
   probe_if_due(index, now_ns);

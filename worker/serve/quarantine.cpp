@@ -23,7 +23,7 @@ std::uint64_t hash_inputs(std::span<const TensorView> inputs) {
   return hash != 0 ? hash : 1;
 }
 
-Status Quarantine::replace(std::string_view text) {
+Status Quarantine::replace(std::string_view text, std::uint8_t number) {
   constexpr std::size_t kDigits = 16;
   std::vector<std::uint64_t> hashes;
   while (!text.empty()) {
@@ -39,7 +39,23 @@ Status Quarantine::replace(std::string_view text) {
   const MutexLock lock(mutex_);
   hashes_ = std::move(hashes);
   is_empty_.store(hashes_.empty(), std::memory_order_relaxed);
+  number_.store(number, std::memory_order_release);
+  replaced_.notify_all();
   return {};
+}
+
+bool Quarantine::is_here(std::uint8_t number) const {
+  const std::uint8_t last = number_.load(std::memory_order_acquire);
+  return last != 0 && static_cast<std::uint8_t>(last - number) < 128;
+}
+
+void Quarantine::wait_for(std::uint8_t number, std::chrono::milliseconds limit) const {
+  if (is_here(number)) return;
+  const auto until = std::chrono::steady_clock::now() + limit;
+  const MutexLock lock(mutex_);
+  while (!is_here(number) && replaced_.wait_until(mutex_, until)) {
+  }
+  if (!is_here(number)) number_.store(number, std::memory_order_release);
 }
 
 bool Quarantine::contains(std::uint64_t hash) const {

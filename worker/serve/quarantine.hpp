@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <span>
 #include <string_view>
@@ -21,13 +22,21 @@ std::uint64_t hash_inputs(std::span<const TensorView> inputs);
 class Quarantine {
  public:
   ///   text    16 hex digits a line
+  ///   number  of the list: 1 to 255, then 1 again
   ///   Errors  kInvalidArgument: anything else; the list stays as it was
-  Status replace(std::string_view text) SHOAL_EXCLUDES(mutex_);
+  Status replace(std::string_view text, std::uint8_t number) SHOAL_EXCLUDES(mutex_);
   bool is_empty() const { return is_empty_.load(std::memory_order_relaxed); }
   bool contains(std::uint64_t hash) const SHOAL_EXCLUDES(mutex_);
+  /// Until the list of that number, or a later one, is here: it travels by another socket than the requests that were sent under
+  /// it. One that does not come in time is not waited for again.
+  void wait_for(std::uint8_t number, std::chrono::milliseconds limit) const SHOAL_EXCLUDES(mutex_);
 
  private:
+  bool is_here(std::uint8_t number) const;
+
   std::atomic<bool> is_empty_{true};
+  mutable std::atomic<std::uint8_t> number_{0};  // release in replace() pairs with acquire in is_here()
+  mutable Condition replaced_;
   mutable Mutex mutex_;
   std::vector<std::uint64_t> hashes_ SHOAL_GUARDED_BY(mutex_);  // sorted
 };

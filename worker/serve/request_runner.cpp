@@ -13,6 +13,9 @@ namespace shoal::worker {
 
 using wire::FlightKind;
 
+// The list was sent before the request. Below what the watchdog calls quiet.
+constexpr std::chrono::milliseconds kQuarantineLimit{100};
+
 RequestRunner::RequestRunner(const LaneEnvironment& environment, std::uint16_t lane, wire::LaneLine& line, int wake_fd)
     : environment_(environment),
       served_(environment.served),
@@ -75,6 +78,7 @@ Status RequestRunner::run(Frames message) {
 // A suspect's hash stands in the status line before it runs: that is where the supervisor finds it after a crash.
 Status RequestRunner::refuse_quarantined(const Job& job) {
   const bool is_suspect = (job.header().lane_flags & wire::kHashInputs) != 0;
+  if (job.header().quarantine != 0) environment_.quarantine.wait_for(job.header().quarantine, kQuarantineLimit);
   if (!is_suspect && environment_.quarantine.is_empty()) return {};
   const std::uint64_t hash = hash_inputs(job.src());
   if (is_suspect) line_.running_hash.store(hash, std::memory_order_relaxed);

@@ -87,7 +87,7 @@ class Worker {
         cancelled_.add(message.id);
         return;
       case wire::ControlKind::kQuarantine:
-        if (const Status replaced = quarantine_.replace(message.text); !replaced.ok())
+        if (const Status replaced = quarantine_.replace(message.text, static_cast<std::uint8_t>(message.id)); !replaced.ok())
           std::fprintf(stderr, "shoal-worker: %s\n", replaced.to_string().c_str());
         return;
       case wire::ControlKind::kProbe:

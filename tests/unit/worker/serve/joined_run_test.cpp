@@ -234,7 +234,7 @@ TEST_F(JoinedRun, AQuarantinedMemberIsPoisonAndTheOthersRun) {
   const Tensor bad = filled({1, 4}, 666);
   char hash[17];
   std::snprintf(hash, sizeof hash, "%016llx", static_cast<unsigned long long>(hash_inputs({&bad.view(), 1})));
-  ASSERT_TRUE(batch_.parts().quarantine.replace(hash).ok());
+  ASSERT_TRUE(batch_.parts().quarantine.replace(hash, 1).ok());
   batch_.add(filled({1, 4}, 1));
   batch_.add(bad);
   batch_.add(filled({1, 4}, 2));

@@ -154,7 +154,7 @@ TEST_F(RequestRunnerTest, QuarantinedInputsAreRefusedWithoutARun) {
   const TensorView view{DType::kFloat32, Shape{3}, input_->mutable_bytes().data()};
   char hash[17];
   std::snprintf(hash, sizeof hash, "%016llx", static_cast<unsigned long long>(hash_inputs({&view, 1})));
-  ASSERT_TRUE(parts_.quarantine.replace(hash).ok());
+  ASSERT_TRUE(parts_.quarantine.replace(hash, 1).ok());
   const wire::Reply reply = answer(request(3, 0, 64));
   EXPECT_EQ(code(reply), StatusCode::kPoison);
   EXPECT_EQ(reply.header.ran, static_cast<std::uint8_t>(Ran::kNo));
