@@ -185,9 +185,9 @@ void Clients::refuse(int socket, const Status& why) {
     return;
 }
 
-void Clients::expel(Client& client, const std::string& why) {
+void Clients::expel(Client& client, const std::string& why, StatusCode code) {
   log_.warn("client_expelled client={} pid={} reason=\"{}\"", client.id, client.pid, why);
-  refuse(client.attach.get(), invalid_argument("{}", why));
+  refuse(client.attach.get(), Status(code, why));
   gone(client);
 }
 
@@ -233,7 +233,9 @@ void Clients::tick(std::uint64_t now_ns) {
     drop_finished_handshakes();
     if (handshakes_.empty() || now_ns < handshakes_.front().first) return;
     Client& client = *clients_.at(handshakes_.front().second);
-    expel(client, client.path.empty() ? std::string("no ATTACH within 2 s") : format("no answer within 2 s at {}", client.path));
+    // One that had no processor for so long may well come again.
+    expel(client, client.path.empty() ? std::string("no ATTACH within 2 s") : format("no answer within 2 s at {}", client.path),
+          StatusCode::kUnavailable);
   }
 }
 

@@ -68,7 +68,7 @@ class Clients {
   /// One request of the client is over.
   void release(std::uint64_t id);
   /// It broke the rules: out with it.
-  void expel(Client& client, const std::string& why);
+  void expel(Client& client, const std::string& why, StatusCode code = StatusCode::kInvalidArgument);
   void tick(std::uint64_t now_ns);
   std::optional<std::uint64_t> next_tick_ns() const;
   /// New clients are refused with this from now on.

@@ -154,7 +154,10 @@ void DaemonFixture::start(const std::function<void(pid_t)>& stopped) {
 
 Pool DaemonFixture::connect(PoolOptions options) const {
   options.directory = directory_;
-  return Pool::connect(options).value();
+  // A handshake has its limit, and either side may be without a processor for longer.
+  auto pool = Pool::connect(options);
+  for (int i = 0; i < 10 && !pool.ok() && pool.status().code() == StatusCode::kUnavailable; ++i) pool = Pool::connect(options);
+  return std::move(pool).value();
 }
 
 nlohmann::json DaemonFixture::stats() const {

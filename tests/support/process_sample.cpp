@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <fstream>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,23 @@ std::optional<ProcessSample> sample_process(pid_t pid) {
   return ProcessSample{.pss_bytes = memory->pss_bytes,
                        .private_bytes = memory->private_bytes,
                        .descriptors = static_cast<int>(std::distance(begin(descriptors), end(descriptors)))};
+}
+
+std::uint64_t waited_ns(pid_t pid) {
+  std::uint64_t sum_ns = 0;
+  std::error_code error;
+  for (std::filesystem::directory_iterator task("/proc/" + std::to_string(pid) + "/task", error), end; !error && task != end;
+       task.increment(error)) {
+    std::uint64_t ran_ns = 0, thread_ns = 0;
+    if (std::ifstream(task->path() / "schedstat") >> ran_ns >> thread_ns) sum_ns += thread_ns;
+  }
+  for (const char* what : {"cpu", "io", "memory"}) {  // "some avg10=98.91 avg60=99.18 avg300=98.94 total=23712437752"
+    std::ifstream pressure(std::string("/proc/pressure/") + what);
+    std::string some;
+    if (!std::getline(pressure, some)) continue;
+    if (const auto total = some.find("total="); total != some.npos) sum_ns += 1000 * std::stoull(some.substr(total + 6));
+  }
+  return sum_ns;
 }
 
 double slope_of(std::span<const Point> points) {

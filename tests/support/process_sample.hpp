@@ -16,6 +16,10 @@ struct ProcessSample {
 /// Nothing when the process is gone.
 std::optional<ProcessSample> sample_process(pid_t pid);
 
+/// How long the threads of a process were ready to run and did not, all of them together, and how long anything on this machine
+/// waited for a processor, a disk or memory; so far.
+std::uint64_t waited_ns(pid_t pid);
+
 /// Theil and Sen's slope: the median of the slopes between all pairs of points, which a few steps do not move.
 struct Point {
   double x = 0, y = 0;

@@ -100,10 +100,13 @@ int run(char** argv) {
   action.sa_handler = [](int) { is_over = 1; };
   ::sigaction(SIGTERM, &action, nullptr);
   // Small arenas, so that slots are used again and again and some tensors travel as frames.
-  auto pool = Pool::connect({.directory = argv[1],
-                             .input_arena_bytes = 256 << 10,
-                             .output_arena_bytes = 128 << 10,
-                             .connect_timeout = std::chrono::seconds(20)});
+  const PoolOptions options{.directory = argv[1],
+                            .input_arena_bytes = 256 << 10,
+                            .output_arena_bytes = 128 << 10,
+                            .connect_timeout = std::chrono::seconds(20)};
+  auto pool = Pool::connect(options);
+  // A handshake has its limit, and either side may be without a processor for longer.
+  for (int i = 0; i < 10 && !pool.ok() && pool.status().code() == StatusCode::kUnavailable; ++i) pool = Pool::connect(options);
   if (!pool.ok()) {
     std::cerr << "client " << ::getpid() << ": " << pool.status().to_string() << std::endl;
     return 1;

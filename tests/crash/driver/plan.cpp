@@ -49,7 +49,8 @@ Fault plan_fault(Dice& dice, std::uint64_t at_ms, std::size_t models, bool only_
       .at_ms = at_ms, .signal = SIGKILL, .model = dice.below(models), .pick = static_cast<std::uint32_t>(dice.below(1u << 30))};
   const std::uint64_t victim = dice.below(100), signal = dice.below(100);
   fault.victim = victim < 84 ? Fault::Victim::kWorker : victim < 90 ? Fault::Victim::kZygote : Fault::Victim::kClient;
-  if (only_kills) return {.at_ms = at_ms, .signal = SIGKILL, .model = fault.model % (models - 1), .pick = fault.pick};
+  if (only_kills)
+    return {.at_ms = at_ms, .signal = SIGKILL, .model = fault.model % (models - 1), .pick = fault.pick, .while_running = true};
   // Slow models more often than fast ones, builtin:identity hardly ever: what is over at once is not hit while it runs.
   if (fault.model < models - 1 || dice.below(4) != 0) fault.model = std::max(dice.below(models - 1), dice.below(models - 1));
   if (signal >= 70) fault.signal = SIGABRT;
@@ -58,6 +59,7 @@ Fault plan_fault(Dice& dice, std::uint64_t at_ms, std::size_t models, bool only_
     fault.stop_ms = 5 + dice.below(dice.chance(0.1) ? 400 : 60);
   }
   if (dice.chance(0.25)) fault.progress = 1 + dice.below(20);
+  fault.while_running = dice.chance(0.5);
   return fault;
 }
 
@@ -100,7 +102,7 @@ std::string to_text(const Plan& plan) {
     for (const Fault& fault : daemon.faults) {
       text << "daemon " << i << " fault at " << fault.at_ms << " ms signal " << fault.signal << " victim "
            << static_cast<int>(fault.victim) << " model " << fault.model << " pick " << fault.pick << " stop " << fault.stop_ms
-           << " progress " << fault.progress << '\n';
+           << " progress " << fault.progress << (fault.while_running ? " while running" : "") << '\n';
     }
   }
   return text.str();

@@ -47,6 +47,7 @@ struct Fault {
   std::size_t model = 0;   ///< whose worker or zygote
   std::uint32_t pick = 0;  ///< which of those there are then
   std::uint64_t progress = 0;
+  bool while_running = false;  ///< a worker that runs a request, if there is one within two seconds
 };
 
 struct DaemonPlan {

@@ -88,7 +88,7 @@ TEST_F(ClientsTest, ManyWhoSayNothingArePutOutAFewAtATimeAndNobodyElseIs) {
   }
   EXPECT_FALSE(clients_.next_tick_ns().has_value());
   EXPECT_NE(clients_.find(1), nullptr);
-  for (const UniqueFd& one : silent) expect_refused(one, StatusCode::kInvalidArgument, "no ATTACH within 2 s");
+  for (const UniqueFd& one : silent) expect_refused(one, StatusCode::kUnavailable, "no ATTACH within 2 s");
 }
 
 TEST_F(ClientsTest, AClientHearsItWhenTheDaemonHasNoDescriptorsLeft) {
@@ -128,7 +128,7 @@ TEST_F(ClientsTest, AClientThatDoesNotAttachInTimeIsPutOut) {
   EXPECT_EQ(clients_.count(), 1u);
   clients_.tick(*clients_.next_tick_ns());
   EXPECT_EQ(clients_.count(), 0u);
-  expect_refused(client, StatusCode::kInvalidArgument, "no ATTACH within 2 s");
+  expect_refused(client, StatusCode::kUnavailable, "no ATTACH within 2 s");
   EXPECT_FALSE(clients_.next_tick_ns().has_value());
   EXPECT_EQ(observer_.forgotten, 1);
 }
