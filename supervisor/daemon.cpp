@@ -89,10 +89,12 @@ void Daemon::run() {
   while (phase_ != Phase::kStopped) {
     wire::wait(waitables, next_timeout(monotonic_now_ns()));
     now_ns_ = monotonic_now_ns();
-    // Deaths first: nothing more goes to a worker that is gone. Then answers: they make the room that new requests need.
-    if (waitables[2].readable) loop_.run_ready();
-    if (waitables[0].readable) receive_from_lanes();
+    // Deaths last, and what clients sent first: of a socket that is readable libzmq 4.3.4 has taken half a message already, and
+    // aborts the process if that one's peer is disconnected before the rest was received. A death disconnects lanes and clients,
+    // an answer a client that reads none.
     if (waitables[1].readable) receive_from_clients();
+    if (waitables[0].readable) receive_from_lanes();
+    if (waitables[2].readable) loop_.run_ready();
     tick(now_ns_);
   }
   client_router_.close_after_flush(std::chrono::milliseconds(200));  // the last answers are still to be read

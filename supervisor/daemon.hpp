@@ -164,6 +164,7 @@ class Daemon final : public ClientObserver {
 
   // Reused from message to message.
   wire::Message incoming_;
+  int turn_left_ = 0;  // messages of clients, until the other sockets have their turn
   wire::Request request_;
   wire::Reply reply_;
   std::vector<std::byte> frame_;

@@ -17,6 +17,7 @@ using nlohmann::json;
 namespace {
 
 constexpr int kMessagesPerTurn = 256;  // then the other sockets have their turn
+constexpr int kControlIsWorth = 32;    // messages: most of an answer is making its JSON
 constexpr std::size_t kLongestControl = 64 * 1024;
 
 std::string_view as_text(std::span<const std::byte> bytes) { return {reinterpret_cast<const char*>(bytes.data()), bytes.size()}; }
@@ -55,7 +56,7 @@ void Daemon::client_forgotten(Client& client) {
 }
 
 bool Daemon::receive_from_clients() {
-  for (int i = 0; i < kMessagesPerTurn; ++i) {
+  for (turn_left_ = kMessagesPerTurn; turn_left_ > 0; --turn_left_) {
     wire::PeerId peer = 0;
     const auto received = client_router_.receive(peer, incoming_);
     if (!received.ok() || !*received) return false;
@@ -167,6 +168,7 @@ void Daemon::handle_bad_message(Client& client, const wire::Message& message, co
 }
 
 void Daemon::handle_control(Client& client, const wire::Message& message) {
+  turn_left_ -= kControlIsWorth;
   const auto header = wire::decode_control(message[0]);
   if (!header.ok()) return handle_bad_message(client, message, header.status());
   if (message.size() < 2 || message[1].size() > kLongestControl) {

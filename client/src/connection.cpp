@@ -89,7 +89,8 @@ Result<std::unique_ptr<Connection>> Connection::begin(wire::MessageContext& cont
     SHOAL_ASSIGN_OR_RETURN(UniqueFd fd, duplicate_fd(arena->fd().get()));
     message.fds.push_back(std::move(fd));
   }
-  if (Status sent = wire::send_control(attach.get(), message); !sent.ok())
+  // One that has closed already may have said why: advance() reads it.
+  if (Status sent = wire::send_control(attach.get(), message); !sent.ok() && sent.code() != StatusCode::kUnavailable)
     return unavailable("daemon at {}: {}", path, sent.message());
   return std::unique_ptr<Connection>(new Connection(context, directory, std::move(attach), daemon));
 }

@@ -82,7 +82,7 @@ Segment::Segment(Segment&&) noexcept = default;
 Segment& Segment::operator=(Segment&&) noexcept = default;
 Segment::~Segment() = default;
 
-Result<Segment> Segment::map(const UniqueFd& fd, Access access) try {
+Result<Segment> Segment::map(const UniqueFd& fd, Access access) {
   SHOAL_ASSIGN_OR_RETURN(const std::uint64_t size, file_size(fd));
   if (size == 0) return invalid_argument("a shared memory segment of 0 bytes cannot be mapped");
   UniqueFd read_only;
@@ -91,9 +91,12 @@ Result<Segment> Segment::map(const UniqueFd& fd, Access access) try {
   }
   const MemfdHandle handle{read_only ? read_only.get() : fd.get()};
   const auto mode = access == Access::kReadOnly ? bip::read_only : bip::read_write;
-  return Segment(std::make_unique<Mapping>(Mapping{map_region(handle, mode, size)}), access);
-} catch (const bip::interprocess_exception& error) {
-  return status_from_errno("map", "a shared memory segment", error.get_native_error());
+  try {
+    return Segment(std::make_unique<Mapping>(Mapping{map_region(handle, mode, size)}), access);
+  } catch (const bip::interprocess_exception& error) {
+    const int why = error.get_native_error();
+    return status_from_errno("map", format("{} bytes of shared memory{}", size, why == ENOMEM ? " (ulimit -v)" : ""), why);
+  }
 }
 
 std::span<const std::byte> Segment::bytes() const {

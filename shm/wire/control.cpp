@@ -98,7 +98,7 @@ Status send_control(int socket, const ControlMessage& message) {
   return {};
 }
 
-Result<std::optional<ControlMessage>> receive_control(int socket, bool wait) {
+Result<std::optional<ControlMessage>> receive_control(int socket, bool wait, bool* lost_fds) {
   Header header{};
   // Per thread, so that neither the stack nor each message carries the largest text.
   thread_local std::vector<char> text(kMaxControlText);
@@ -111,16 +111,20 @@ Result<std::optional<ControlMessage>> receive_control(int socket, bool wait) {
   packet.msg_controllen = sizeof fd_buffer.bytes;
   ssize_t size = 0;
   while ((size = ::recvmsg(socket, &packet, MSG_CMSG_CLOEXEC | (wait ? 0 : MSG_DONTWAIT))) < 0) {
-    if (errno == EINTR) continue;
+    // ECONNRESET, told once: the peer has closed without reading all of ours. What it said before is still to be read.
+    if (errno == EINTR || errno == ECONNRESET) continue;
     if (errno == EAGAIN) return std::optional<ControlMessage>();
-    if (errno == ECONNRESET || errno == ENOTCONN) return unavailable("control socket: the peer is gone");
+    if (errno == ENOTCONN) return unavailable("control socket: the peer is gone");
     return status_from_errno("receive on", "control socket", errno);
   }
   ControlMessage message;
   message.fds = take_fds(packet);
   // A packet of no bytes is how SEQPACKET says the end; a peer that sends one gains nothing but being taken for gone.
   if (size == 0) return unavailable("control socket: the peer is gone");
-  if ((packet.msg_flags & MSG_CTRUNC) != 0)
+  const bool is_short_of_fds = (packet.msg_flags & MSG_CTRUNC) != 0;
+  if (lost_fds) *lost_fds = is_short_of_fds;
+  if (is_short_of_fds && lost_fds) message.fds.clear();
+  if (is_short_of_fds && !lost_fds)
     return invalid_argument("control message: descriptors were lost (more than {}, or none free here)", kMaxControlFds);
   if ((packet.msg_flags & MSG_TRUNC) != 0) return invalid_argument("control message: longer than {} bytes", kMaxControlText);
   if (static_cast<std::size_t>(size) < sizeof header) return invalid_argument("control message: {} bytes are too short", size);
@@ -129,7 +133,8 @@ Result<std::optional<ControlMessage>> receive_control(int socket, bool wait) {
     return invalid_argument("control message: version {}, this side speaks {}: use the same release of both", header.version,
                             kControlVersion);
   }
-  if (header.text_bytes != static_cast<std::size_t>(size) - sizeof header || header.fd_count != message.fds.size()) {
+  if (header.text_bytes != static_cast<std::size_t>(size) - sizeof header ||
+      (header.fd_count != message.fds.size() && !is_short_of_fds)) {
     return invalid_argument("control message: {} bytes of text and {} descriptors announced, {} and {} came", header.text_bytes,
                             header.fd_count, static_cast<std::size_t>(size) - sizeof header, message.fds.size());
   }

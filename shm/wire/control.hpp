@@ -66,8 +66,9 @@ Result<ControlPair> make_control_pair();
 /// limit).
 Status send_control(int socket, const ControlMessage& message);
 /// Receives one message: nothing when none waits (never blocks unless `wait`). Descriptors come close-on-exec.
+///   lost_fds  null, or set: whether descriptors were lost, which is an error otherwise. The message then comes without any.
 ///   Errors  kUnavailable: the peer is gone (EOF); kInvalidArgument: bytes that are no message (descriptors that came along are
 ///   closed)
-Result<std::optional<ControlMessage>> receive_control(int socket, bool wait = false);
+Result<std::optional<ControlMessage>> receive_control(int socket, bool wait = false, bool* lost_fds = nullptr);
 
 }  // namespace shoal::wire

@@ -113,6 +113,13 @@ int Socket::fd() const {
 Result<void*> Socket::open(MessageContext& context, int type) {
   void* handle = ::zmq_socket(context.handle(), type);
   if (!handle) return zmq_status("open", "a message socket");
+  // With any domain, and nobody who asks for it, peers that speak ZMTP 1 or 2 are cut off: libzmq 4.3.4 aborts the process when
+  // the first message of such a one meets the end of its connection.
+  constexpr std::string_view kDomain = "shoal";
+  if (::zmq_setsockopt(handle, ZMQ_ZAP_DOMAIN, kDomain.data(), kDomain.size()) != 0) {
+    ::zmq_close(handle);
+    return zmq_status("set the domain of", "a message socket");
+  }
   return handle;
 }
 

@@ -32,17 +32,25 @@ std::optional<wire::ControlMessage> RawClient::receive_control() {
   return received.ok() ? std::move(*received) : std::nullopt;
 }
 
-void RawClient::attach(std::uint64_t input_bytes, std::uint64_t output_bytes) {
+std::string RawClient::attach_until_path(std::uint64_t input_bytes, std::uint64_t output_bytes) {
   connect();
-  UniqueFd input = create_memfd("input", input_bytes).value(), output = create_memfd("output", output_bytes).value();
-  ASSERT_TRUE(seal(input, Seals::kOneWriter).ok() && seal(output, Seals::kFixedSize).ok());
+  UniqueFd input = create_memfd("input", input_bytes).value();
+  output_ = create_memfd("output", output_bytes).value();
+  input_ = Segment::map(input, Segment::Access::kReadWrite).value();  // before the seal that forbids it
+  EXPECT_TRUE(seal(input, Seals::kOneWriter).ok() && seal(output_, Seals::kFixedSize).ok());
   wire::ControlMessage hello{.kind = wire::ControlKind::kAttach};
   hello.fds.push_back(std::move(input));
-  hello.fds.push_back(std::move(output));
-  ASSERT_TRUE(wire::send_control(attach_.get(), hello).ok());
+  hello.fds.push_back(duplicate_fd(output_.get()).value());
+  EXPECT_TRUE(wire::send_control(attach_.get(), hello).ok());
   const auto path = receive_control();
-  ASSERT_TRUE(path && path->kind == wire::ControlKind::kPath) << (path ? path->text : "no answer");
-  socket_ = wire::Dealer::bind(context_, path->text).value();
+  EXPECT_TRUE(path && path->kind == wire::ControlKind::kPath) << (path ? path->text : "no answer");
+  return path ? path->text : "";
+}
+
+void RawClient::attach(std::uint64_t input_bytes, std::uint64_t output_bytes) {
+  const std::string path = attach_until_path(input_bytes, output_bytes);
+  ASSERT_FALSE(path.empty());
+  socket_ = wire::Dealer::bind(*context_, path).value();
   ASSERT_TRUE(wire::send_control(attach_.get(), {.kind = wire::ControlKind::kBound}).ok());
   ASSERT_TRUE(receive());
   ASSERT_EQ(wire::peek_kind(message_[0]).value(), wire::Kind::kWelcome);

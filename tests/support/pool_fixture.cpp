@@ -99,8 +99,8 @@ Tensor counting(const Shape& shape, float first) {
 }
 
 DaemonFixture::DaemonFixture(DaemonSettings settings) : settings_(std::move(settings)) {
-  char name[] = "/tmp/shoal-test-XXXXXX";
-  directory_ = ::mkdtemp(name);
+  directory_ = settings_.parent + "/shoal-test-XXXXXX";
+  SHOAL_CHECK(::mkdtemp(directory_.data()) != nullptr);
   log_file_ = directory_ + "/log.txt";
   start();
 }

@@ -19,6 +19,7 @@ struct DaemonSettings {
   std::vector<std::string> models = {"echo=builtin:identity"};  // as given to --model
   std::string worker;                                           // name of a binary beside shoald, or a path; empty = shoal-worker
   bool wait_until_ready = true;
+  std::string parent = "/tmp";  // where its directory is made
 };
 
 /// Where this test and the binaries under test are: the build puts them in one directory.

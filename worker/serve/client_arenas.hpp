@@ -24,16 +24,16 @@ struct ClientArenas {
 ///   Threads  thread-safe
 class ArenaRegistry {
  public:
-  /// Maps both. Errors: kInvalidArgument (not two descriptors), those of Segment::map.
+  /// Maps both. Errors: kInvalidArgument (not two descriptors), those of Segment::map. find() then says the same, at once.
   Status attach(std::uint64_t client_id, const std::vector<UniqueFd>& fds) SHOAL_EXCLUDES(mutex_);
   void detach(std::uint64_t client_id) SHOAL_EXCLUDES(mutex_);
-  /// The client's arenas, waiting for their attach message if need be; null when it does not come in time.
-  std::shared_ptr<ClientArenas> find(std::uint64_t client_id, std::chrono::milliseconds limit) SHOAL_EXCLUDES(mutex_);
+  /// The client's arenas, waiting for their attach message if need be. Errors: kInternal: it does not come in time.
+  Result<std::shared_ptr<ClientArenas>> find(std::uint64_t client_id, std::chrono::milliseconds limit) SHOAL_EXCLUDES(mutex_);
 
  private:
   Mutex mutex_;
   Condition attached_;
-  std::unordered_map<std::uint64_t, std::shared_ptr<ClientArenas>> clients_ SHOAL_GUARDED_BY(mutex_);
+  std::unordered_map<std::uint64_t, Result<std::shared_ptr<ClientArenas>>> clients_ SHOAL_GUARDED_BY(mutex_);
 };
 
 }  // namespace shoal::worker

@@ -37,9 +37,7 @@ Status Job::locate_inputs(const ServedModelView& served, ArenaRegistry& registry
   const bool needs_output =
       std::ranges::any_of(request_.outputs, [](const wire::WireTensor& slot) { return slot.capacity_bytes > 0; });
   if (needs_output || std::ranges::any_of(inputs, is_in_arena)) {
-    arenas_ = registry.find(request_.header.client_id, kArenaWait);
-    if (!arenas_)
-      return internal_error("the arenas of client {} did not come within {} ms", request_.header.client_id, kArenaWait.count());
+    SHOAL_ASSIGN_OR_RETURN(arenas_, registry.find(request_.header.client_id, kArenaWait));
   }
   std::size_t next_frame = 1;
   for (std::size_t i = 0; i < inputs.size(); ++i) {

@@ -57,13 +57,24 @@ class Worker {
   /// Returns the exit code.
   int serve() {
     while (true) {
-      auto received = wire::receive_control(control(), true);
+      bool lost_fds = false;
+      auto received = wire::receive_control(control(), true, &lost_fds);
       if (!received.ok() && received.status().code() == StatusCode::kInvalidArgument) continue;
       if (!received.ok()) return kExitOk;  // the supervisor is gone
       if (!*received) continue;
       if ((*received)->kind == wire::ControlKind::kDrain) return drain();
+      // One that gets no arenas is of no use: what it holds runs elsewhere, and the next has room again.
+      if (lost_fds) return fail(unavailable("no file descriptors are left for a client's arenas (RLIMIT_NOFILE)"));
       handle(**received);
     }
+  }
+
+  /// Tells the supervisor why it goes. Returns the exit code.
+  int fail(const Status& why) const {
+    (void)wire::send_control(
+        control(),
+        {.kind = wire::ControlKind::kWorkerFailed, .a = static_cast<std::uint64_t>(why.code()), .text = why.message()});
+    return kExitFailed;
   }
 
   int control() const { return options_.control.get(); }
@@ -72,11 +83,9 @@ class Worker {
   void handle(const wire::ControlMessage& message) {
     switch (message.kind) {
       case wire::ControlKind::kAttachClient:
-        // Requests of a client whose arenas cannot be mapped are answered INTERNAL by the lanes, which name it.
-        if (const Status attached = arenas_.attach(message.id, message.fds); !attached.ok()) {
-          std::fprintf(stderr, "shoal-worker: attach client %llu: %s\n", static_cast<unsigned long long>(message.id),
-                       attached.to_string().c_str());
-        }
+        // Requests of a client whose arenas cannot be mapped are answered by the lanes with the reason.
+        if (const Status attached = arenas_.attach(message.id, message.fds); !attached.ok())
+          std::fprintf(stderr, "shoal-worker: %s\n", attached.to_string().c_str());
         record(wire::FlightKind::kAttached, message.id);
         return;
       case wire::ControlKind::kDetachClient:
@@ -128,12 +137,7 @@ class Worker {
 void run_worker(const ServedModelView& served, WorkerOptions options) {
   // Never destroyed: the process ends by _exit(), whatever its lanes are doing.
   Worker& worker = *new Worker(served, std::move(options));
-  if (const Status started = worker.start(); !started.ok()) {
-    (void)wire::send_control(
-        worker.control(),
-        {.kind = wire::ControlKind::kWorkerFailed, .a = static_cast<std::uint64_t>(started.code()), .text = started.message()});
-    ::_exit(kExitFailed);
-  }
+  if (const Status started = worker.start(); !started.ok()) ::_exit(worker.fail(started));
   ::_exit(worker.serve());
 }
 

@@ -55,10 +55,15 @@ class Zygote {
       if (::poll(fds, 2, -1) < 0 && errno != EINTR) return;
       if (fds[1].revents != 0) reap();
       if (fds[0].revents == 0) continue;
-      auto received = wire::receive_control(control_.get());
+      bool lost_fds = false;
+      auto received = wire::receive_control(control_.get(), false, &lost_fds);
       if (!received.ok() && received.status().code() == StatusCode::kInvalidArgument) continue;
       if (!received.ok()) return;
-      if (*received) handle(**received);
+      if (*received && lost_fds) {
+        refuse(**received, unavailable("the zygote has no file descriptors left (RLIMIT_NOFILE)"));
+      } else if (*received) {
+        handle(**received);
+      }
     }
   }
 
@@ -72,6 +77,13 @@ class Zygote {
       default:
         return;
     }
+  }
+
+  void refuse(const ControlMessage& message, const Status& why) {
+    send({.kind = message.kind == ControlKind::kFork ? ControlKind::kForkFailed : ControlKind::kLoadFailed,
+          .id = message.id,
+          .a = static_cast<std::uint64_t>(why.code()),
+          .text = why.message()});
   }
 
   void handle_load(ControlMessage& message) {
@@ -123,12 +135,7 @@ class Zygote {
   }
 
   void handle_fork(ControlMessage& message) {
-    if (const Status forked = fork_worker(message); !forked.ok()) {
-      send({.kind = ControlKind::kForkFailed,
-            .id = message.id,
-            .a = static_cast<std::uint64_t>(forked.code()),
-            .text = forked.message()});
-    }
+    if (const Status forked = fork_worker(message); !forked.ok()) refuse(message, forked);
   }
 
   Status fork_worker(ControlMessage& message) {

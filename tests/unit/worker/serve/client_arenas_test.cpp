@@ -24,26 +24,27 @@ TEST(ArenaRegistry, ALaneWaitsForTheAttachMessageThatIsOnItsWay) {
     std::this_thread::sleep_for(20ms);
     EXPECT_TRUE(registry.attach(7, arena_fds()).ok());
   });
-  EXPECT_NE(registry.find(7, 5000ms), nullptr);
+  EXPECT_TRUE(registry.find(7, 5000ms).ok());
 }
 
 TEST(ArenaRegistry, AnUnknownClientIsGivenUpInTime) {
   ArenaRegistry registry;
-  EXPECT_EQ(registry.find(7, 10ms), nullptr);
+  EXPECT_EQ(registry.find(7, 10ms).status().code(), StatusCode::kInternal);
 }
 
 TEST(ArenaRegistry, ADetachDoesNotUnmapUnderARun) {
   ArenaRegistry registry;
   ASSERT_TRUE(registry.attach(7, arena_fds()).ok());
-  const auto running = registry.find(7, 0ms);
+  const auto running = registry.find(7, 0ms).value();
   registry.detach(7);
-  EXPECT_EQ(registry.find(7, 0ms), nullptr);
+  EXPECT_FALSE(registry.find(7, 0ms).ok());
   running->output.mutable_bytes()[4095] = running->input.bytes()[4095];
 }
 
-TEST(ArenaRegistry, AnAttachWithoutBothArenasIsRefused) {
+TEST(ArenaRegistry, AnAttachWithoutBothArenasIsRefusedAndALaneHearsIt) {
   ArenaRegistry registry;
   EXPECT_EQ(registry.attach(7, {}).code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(registry.find(7, 60s).status().code(), StatusCode::kInvalidArgument);
 }
 
 }  // namespace
