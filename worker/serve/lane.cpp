@@ -46,7 +46,7 @@ void Lane::start() {
 }
 
 void Lane::probe(std::uint64_t number) {
-  probe_.store(number, std::memory_order_relaxed);
+  probe_.store(number, std::memory_order_release);
   ::eventfd_write(wake_fd_.get(), 1);
 }
 
@@ -163,7 +163,7 @@ bool Lane::answer_parked(RequestRunner& runner) {
 }
 
 bool Lane::answer_probe(RequestRunner& runner) {
-  const std::uint64_t number = probe_.load(std::memory_order_relaxed);
+  const std::uint64_t number = probe_.load(std::memory_order_acquire);
   if (number == 0 || (probe_program_ && !probe_program_->is_ready())) return false;
   if (probe_begin_ns_ == 0) probe_begin_ns_ = monotonic_now_ns();
   const ProbeRequest request(environment_.served.golden);

@@ -57,7 +57,7 @@ class Lane {
   bool has_ahead_ = false;
   std::vector<std::vector<std::span<const std::byte>>> frames_;  ///< of the messages at hand
   std::vector<Frames> batch_frames_;
-  std::atomic<std::uint64_t> probe_{0};  ///< asked for; 0 = none
+  std::atomic<std::uint64_t> probe_{0};  ///< asked for; 0 = none. Release in probe() pairs with acquire in answer_probe()
   std::uint64_t probe_begin_ns_ = 0;     ///< of the one being answered; 0 = none
   std::shared_ptr<const PendingProgram> probe_program_;
   std::thread thread_;

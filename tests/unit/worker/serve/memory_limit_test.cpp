@@ -31,8 +31,8 @@ void* take(std::size_t bytes) {
 }
 
 TEST(MemoryLimit, WhatIsWithinItIsGivenAndWhatIsBeyondFails) {
-#ifdef __SANITIZE_ADDRESS__
-  GTEST_SKIP() << "AddressSanitizer ends a process that it has no memory for";
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "sanitizers end a process that they have no memory for";
 #endif
   EXPECT_TRUE(holds_in_child([] {
     const auto limit = MemoryLimit::set(64, 0);
