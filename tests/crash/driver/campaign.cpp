@@ -58,13 +58,18 @@ class Front {
     write_json(directory / "models.json", to_json(patterns_of(plan)));
   }
 
-  void load() { clients_.fill(); }
+  void load() {
+    note_waits();
+    clients_.fill();
+  }
 
   /// All clients end, then what the daemon holds is written down.
   void rest(const char* name) {
     for (const auto& [victim, when] : stopped_) victim.send(SIGCONT);  // clients wait for what they hold
     stopped_.clear();
     clients_.finish();
+    next_wait_ns_ = 0;  // the last answers lie between two samples, too
+    note_waits();
     json snapshot;
     eventually(
         [&] {
