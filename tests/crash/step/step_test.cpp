@@ -437,7 +437,9 @@ class BirthScenario : public Scenario {
 class LoadScenario : public Scenario {
  public:
   explicit LoadScenario(Served& served) : served_(served) {
-    ::setenv("OMP_WAIT_POLICY", "passive", 1);  // else it would execute itself once more
+    // Else it would execute itself once more.
+    ::setenv("OMP_WAIT_POLICY", "passive", 1);
+    ::setenv("GOMP_SPINCOUNT", "1000", 1);
   }
   Victim next() override {
     DaemonFixture& daemon = served_.daemon();
