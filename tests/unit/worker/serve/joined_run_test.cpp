@@ -3,7 +3,9 @@
 
 #include <cstring>
 #include <functional>
+#include <latch>
 #include <new>
+#include <thread>
 
 #include "shm/base/errors.hpp"
 #include "shm/wire/flight.hpp"
@@ -273,9 +275,17 @@ TEST_F(JoinedRun, TooManyRowsRowsOfNothingAndASingleOneAreNoBatch) {
 class ColdModel final : public IdentityModel {
  public:
   ColdModel() : IdentityModel(4) {}
+  Result<std::shared_ptr<const Program>> program(std::span<const TensorSpec> inputs) override {
+    told_.wait();
+    return IdentityModel::program(inputs);
+  }
   Result<std::shared_ptr<const Program>> find_program(std::span<const TensorSpec>) override {
     return std::shared_ptr<const Program>();
   }
+  void compile() { told_.count_down(); }
+
+ private:
+  std::latch told_{1};
 };
 
 TEST(JoinedRunProgram, IsCompiledWhileItsRequestsRunSingly) {
@@ -283,6 +293,7 @@ TEST(JoinedRunProgram, IsCompiledWhileItsRequestsRunSingly) {
   Batch batch(model, {spec("data", {-1, 4})});
   for (int i = 0; i < 2; ++i) batch.add(filled({1, 4}, 1));
   EXPECT_FALSE(batch.run());
+  model.compile();
   while (batch.parts().program_line.compiling > 0) std::this_thread::yield();
   EXPECT_TRUE(batch.run());
   EXPECT_EQ(batch.parts().program_line.misses, 1u);
