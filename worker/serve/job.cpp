@@ -9,7 +9,8 @@
 namespace shoal::worker {
 namespace {
 
-constexpr std::chrono::milliseconds kArenaWait{1000};
+// They were sent before the request, by another socket, to a thread that may have to wait for a processor.
+constexpr std::chrono::seconds kArenaWait{10};
 
 bool is_in_arena(const wire::WireTensor& tensor) { return tensor.location == static_cast<std::uint8_t>(wire::Location::kArena); }
 

@@ -138,7 +138,7 @@ class Zygote {
     if (const Status forked = fork_worker(message); !forked.ok()) refuse(message, forked);
   }
 
-  Status fork_worker(ControlMessage& message) {
+  [[gnu::noinline]] Status fork_worker(ControlMessage& message) {  // tests/crash/step finds it by its name
     if (!loaded_) return failed_precondition("no model is loaded");
     if (message.fds.size() != 2)
       return invalid_argument("fork with {} descriptors (wants control socket and status page)", message.fds.size());
