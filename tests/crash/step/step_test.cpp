@@ -436,11 +436,7 @@ class BirthScenario : public Scenario {
 /// The zygote that loads the model the first time, in a daemon of its own.
 class LoadScenario : public Scenario {
  public:
-  explicit LoadScenario(Served& served) : served_(served) {
-    // Else it would execute itself once more.
-    ::setenv("OMP_WAIT_POLICY", "passive", 1);
-    ::setenv("GOMP_SPINCOUNT", "1000", 1);
-  }
+  explicit LoadScenario(Served& served) : served_(served) {}
   Victim next() override {
     DaemonFixture& daemon = served_.daemon();
     ::kill(daemon.pid(), SIGKILL);
@@ -602,7 +598,14 @@ std::unique_ptr<Scenario> scenario_of(Part part, Served& served) {
 
 void PrintTo(const Listed& listed, std::ostream* out) { *out << listed.function << ": " << listed.reason; }
 
-class StepTest : public testing::TestWithParam<Listed> {};
+class StepTest : public testing::TestWithParam<Listed> {
+ protected:
+  StepTest() {
+    // Else a zygote that is led already would execute itself once more.
+    ::setenv("OMP_WAIT_POLICY", "passive", 1);
+    ::setenv("GOMP_SPINCOUNT", "1000", 1);
+  }
+};
 
 TEST_P(StepTest, DeathAtAnyInstructionIsNoMoreThanADeath) {
   char name[] = "/tmp/shoal-models-XXXXXX";
