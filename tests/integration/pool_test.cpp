@@ -40,7 +40,8 @@ TEST(PoolIntegration, TensorsLargerThanTheArenasTravelAsFrames) {
 }
 
 TEST(PoolIntegration, ManyRequestsInFlightAreAllAnswered) {
-  const DaemonFixture daemon({.models = {"echo=builtin:identity,workers=2,contexts=2"}});
+  // Of a queue that is more than half full one client has three quarters.
+  const DaemonFixture daemon({.models = {"echo=builtin:identity,workers=2,contexts=2,queue_limit=2000"}});
   Pool pool = daemon.connect();
   std::vector<Prediction> predictions;
   for (int i = 0; i < 1000; ++i) predictions.push_back(pool.submit("echo", {{"data", counting({8}, static_cast<float>(i))}}));
