@@ -9,6 +9,7 @@
 
 #include "tests/support/checkpoint.hpp"
 #include "tests/support/pool_fixture.hpp"
+#include "tests/support/scratch_directory.hpp"
 
 namespace shoal::test {
 namespace {
@@ -25,19 +26,13 @@ Tensor tensor_of(float first) {
 /// A model of one faulty operator, then a multiplication by 3.
 class Hang : public testing::Test {
  protected:
-  Hang() {
-    char name[] = "/tmp/shoal-models-XXXXXX";
-    models_ = ::mkdtemp(name);
-  }
-  ~Hang() override { std::filesystem::remove_all(models_); }
-
   DaemonSettings settings(const std::string& op, const std::string& scalar, const std::string& keys) {
-    write_checkpoint(models_, "m", {{op, "op0", {{"scalar", scalar}}, {}}, {"_mul_scalar", "times3", {{"scalar", "3"}}, {}}},
-                     "[-1, 4]");
-    return {.models = {"m=" + models_.string() + ",timeout_ms=0,tuning_ms=0" + keys}, .worker = "shoal-worker-faulty"};
+    write_checkpoint(models_.path(), "m",
+                     {{op, "op0", {{"scalar", scalar}}, {}}, {"_mul_scalar", "times3", {{"scalar", "3"}}, {}}}, "[-1, 4]");
+    return {.models = {"m=" + models_.path() + ",timeout_ms=0,tuning_ms=0" + keys}, .worker = "shoal-worker-faulty"};
   }
 
-  std::filesystem::path models_;
+  const ScratchDirectory models_;
 };
 
 /// Threads that submit and check one request after the other.

@@ -9,6 +9,7 @@
 
 #include "tests/support/checkpoint.hpp"
 #include "tests/support/pool_fixture.hpp"
+#include "tests/support/scratch_directory.hpp"
 
 namespace shoal::test {
 namespace {
@@ -30,16 +31,13 @@ bool is_times3(const Result<Tensors>& outputs, float first, float second) {
 class Poison : public testing::Test {
  protected:
   Poison() {
-    char name[] = "/tmp/shoal-models-XXXXXX";
-    models_ = ::mkdtemp(name);
-    write_checkpoint(models_, "m",
+    write_checkpoint(models_.path(), "m",
                      {{"_fault_abort", "bad0", {{"scalar", "666"}}, {}}, {"_mul_scalar", "times3", {{"scalar", "3"}}, {}}},
                      "[-1, 4]");
   }
-  ~Poison() override { std::filesystem::remove_all(models_); }
 
   DaemonSettings settings(const std::string& keys) const {
-    return {.models = {"m=" + models_.string() + ",tuning_ms=0,timeout_ms=0" + keys}, .worker = "shoal-worker-faulty"};
+    return {.models = {"m=" + models_.path() + ",tuning_ms=0,timeout_ms=0" + keys}, .worker = "shoal-worker-faulty"};
   }
   static std::uint64_t count(const DaemonFixture& daemon, const char* key) {
     return daemon.model("m")["counts"][key].get<std::uint64_t>();
@@ -48,7 +46,7 @@ class Poison : public testing::Test {
     EXPECT_EQ(prediction.get().status().code(), StatusCode::kPoison) << prediction.get().status().to_string();
   }
 
-  std::filesystem::path models_;
+  const ScratchDirectory models_;
 };
 
 TEST_F(Poison, OneGuiltyOfABatchOfSixteenCostsTwoDeathsAndFifteenAreAnswered) {

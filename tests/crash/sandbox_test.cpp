@@ -6,6 +6,7 @@
 
 #include "tests/support/checkpoint.hpp"
 #include "tests/support/pool_fixture.hpp"
+#include "tests/support/scratch_directory.hpp"
 
 namespace shoal::test {
 namespace {
@@ -22,19 +23,13 @@ std::string status_line(pid_t pid, const std::string& key) {
 
 class Sandbox : public testing::Test {
  protected:
-  Sandbox() {
-    char name[] = "/tmp/shoal-models-XXXXXX";
-    models_ = ::mkdtemp(name);
-  }
-  ~Sandbox() override { std::filesystem::remove_all(models_); }
-
   /// One faulty operator that is triggered by 666.
   std::string model(const std::string& op) {
-    write_checkpoint(models_ / op, "m", {{op, "bad0", {{"scalar", "666"}}, {}}}, "[-1, 4]");
-    return "bad=" + (models_ / op).string();
+    write_checkpoint(models_.path(op), "m", {{op, "bad0", {{"scalar", "666"}}, {}}}, "[-1, 4]");
+    return "bad=" + models_.path(op);
   }
 
-  std::filesystem::path models_;
+  const ScratchDirectory models_;
 };
 
 TEST_F(Sandbox, AForbiddenSystemCallEndsTheWorkerWithARecordThatNamesIt) {

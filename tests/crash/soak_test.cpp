@@ -16,6 +16,7 @@
 #include "tests/support/checkpoint.hpp"
 #include "tests/support/pool_fixture.hpp"
 #include "tests/support/process_sample.hpp"
+#include "tests/support/scratch_directory.hpp"
 
 namespace shoal::test {
 namespace {
@@ -37,20 +38,18 @@ int duration_seconds() {
 class Models {
  public:
   Models() {
-    char name[] = "/tmp/shoal-soak-XXXXXX";
-    directory_ = ::mkdtemp(name);
     const char* source = std::getenv("SHOAL_SOURCE_DIR");
-    fs::copy(fs::path(source ? source : ".") / "tools/shapes/model", directory_ / "shapes");
-    std::ofstream(directory_ / "shapes/model.toml") << "inputs = [{name = \"data\", shape = [-1, 3, \"32..64\", \"32..64\"]}]\n"
-                                                       "shapes = [{data = [1, 3, 64, 64]}]\n"
-                                                       "cache_mb = 4\n";
-    write_checkpoint(directory_ / "times3", "m", {{"_mul_scalar", "times3", {{"scalar", "3"}}, {}}}, "[-1, 16]");
-    std::ofstream(directory_ / "times3/model.toml", std::ios::app) << "\nbuckets = [2, 4, 8]\n";
+    fs::copy(fs::path(source ? source : ".") / "tools/shapes/model", directory_.path("shapes"));
+    std::ofstream(directory_.path("shapes/model.toml"))
+        << "inputs = [{name = \"data\", shape = [-1, 3, \"32..64\", \"32..64\"]}]\n"
+           "shapes = [{data = [1, 3, 64, 64]}]\n"
+           "cache_mb = 4\n";
+    write_checkpoint(directory_.path("times3"), "m", {{"_mul_scalar", "times3", {{"scalar", "3"}}, {}}}, "[-1, 16]");
+    std::ofstream(directory_.path("times3/model.toml"), std::ios::app) << "\nbuckets = [2, 4, 8]\n";
   }
-  ~Models() { fs::remove_all(directory_); }
 
   std::vector<std::string> arguments() const {
-    const std::string path = directory_;
+    const std::string path = directory_.path();
     return {"steady=" + path + "/shapes,workers=1,contexts=2,timeout_ms=0",
             "shapes=" + path + "/shapes,workers=2,contexts=2,timeout_ms=0", "times3=" + path + "/times3,workers=2,timeout_ms=0",
             "echo=builtin:identity,workers=1,contexts=2,timeout_ms=0"};
@@ -62,10 +61,10 @@ class Models {
             {"times3", {.factors = {{1, 3.0f}}, .sizes = 9}},
             {"echo", {.inputs = PatternModel::Inputs::kFlat, .factors = {{1, 1.0f}}, .sizes = 40}}};
   }
-  const fs::path& directory() const { return directory_; }
+  fs::path directory() const { return directory_.path(); }
 
  private:
-  fs::path directory_;
+  const ScratchDirectory directory_;
 };
 
 /// What is known of one process over time.

@@ -5,6 +5,7 @@
 
 #include "tests/support/checkpoint.hpp"
 #include "tests/support/pool_fixture.hpp"
+#include "tests/support/scratch_directory.hpp"
 
 namespace shoal::test {
 namespace {
@@ -29,20 +30,14 @@ std::vector<float> values_of(const Result<Tensors>& outputs) {
 /// Models of one faulty operator, then a multiplication by 3.
 class WorkerCrash : public testing::Test {
  protected:
-  WorkerCrash() {
-    char name[] = "/tmp/shoal-models-XXXXXX";
-    models_ = ::mkdtemp(name);
-  }
-  ~WorkerCrash() override { std::filesystem::remove_all(models_); }
-
   std::string model(const std::string& op, std::map<std::string, std::vector<float>> weights = {}) {
-    write_checkpoint(models_ / op, "m",
+    write_checkpoint(models_.path(op), "m",
                      {{op, "bad0", {{"scalar", "666"}}, std::move(weights)}, {"_mul_scalar", "times3", {{"scalar", "3"}}, {}}},
                      "[-1, 4]");
-    return "bad=" + (models_ / op).string();
+    return "bad=" + models_.path(op);
   }
 
-  std::filesystem::path models_;
+  const ScratchDirectory models_;
 };
 
 TEST_F(WorkerCrash, ARequestThatAbortsItsWorkerIsPoisonAfterTwoAttemptsAndItsNeighboursAreAnswered) {

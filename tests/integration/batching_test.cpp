@@ -6,6 +6,7 @@
 #include "shm/base/format.hpp"
 #include "tests/support/checkpoint.hpp"
 #include "tests/support/pool_fixture.hpp"
+#include "tests/support/scratch_directory.hpp"
 
 namespace shoal::test {
 namespace {
@@ -17,16 +18,10 @@ constexpr auto kSlack = 3s;                                                  // 
 
 class Batching : public testing::Test {
  protected:
-  Batching() {
-    char name[] = "/tmp/shoal-models-XXXXXX";
-    models_ = ::mkdtemp(name);
-  }
-  ~Batching() override { std::filesystem::remove_all(models_); }
-
   /// The daemon's argument for a chain of these nodes.
   std::string model(const std::vector<ChainNode>& chain, const std::string& keys) const {
-    write_checkpoint(models_, "m", chain, "[-1, -1]");
-    return "m=" + models_.string() + ",shape=data:1x4,tuning_ms=0" + keys;
+    write_checkpoint(models_.path(), "m", chain, "[-1, -1]");
+    return "m=" + models_.path() + ",shape=data:1x4,tuning_ms=0" + keys;
   }
   DaemonSettings times3(const std::string& keys) const {
     return {.models = {model({{"_mul_scalar", "times3", {{"scalar", "3"}}, {}}}, keys)}};
@@ -39,7 +34,7 @@ class Batching : public testing::Test {
     return {.models = {model(chain, keys)}, .worker = "shoal-worker-faulty"};
   }
 
-  std::filesystem::path models_;
+  const ScratchDirectory models_;
 };
 
 Prediction ask(Pool& pool, const Shape& shape, float first, SubmitOptions options = {}) {

@@ -3,25 +3,20 @@
 
 #include "tests/support/checkpoint.hpp"
 #include "tests/support/pool_fixture.hpp"
+#include "tests/support/scratch_directory.hpp"
 
 namespace shoal::test {
 namespace {
 
 class WorkerLimits : public testing::Test {
  protected:
-  WorkerLimits() {
-    char name[] = "/tmp/shoal-models-XXXXXX";
-    models_ = ::mkdtemp(name);
-  }
-  ~WorkerLimits() override { std::filesystem::remove_all(models_); }
-
   /// The daemon's argument for a chain of these nodes.
   std::string model(const std::string& name, const std::vector<ChainNode>& chain) const {
-    write_checkpoint(models_ / name, "m", chain, "[-1, -1]");
-    return name + "=" + (models_ / name).string() + ",shape=data:1x4,tuning_ms=0";
+    write_checkpoint(models_.path(name), "m", chain, "[-1, -1]");
+    return name + "=" + models_.path(name) + ",shape=data:1x4,tuning_ms=0";
   }
 
-  std::filesystem::path models_;
+  const ScratchDirectory models_;
 };
 
 TEST_F(WorkerLimits, ACancelledRequestEndsAtItsNextStep) {

@@ -22,6 +22,7 @@
 #include "tests/crash/step/tracee.hpp"
 #include "tests/support/checkpoint.hpp"
 #include "tests/support/pool_fixture.hpp"
+#include "tests/support/scratch_directory.hpp"
 
 namespace shoal::test {
 namespace {
@@ -608,22 +609,20 @@ class StepTest : public testing::TestWithParam<Listed> {
 };
 
 TEST_P(StepTest, DeathAtAnyInstructionIsNoMoreThanADeath) {
-  char name[] = "/tmp/shoal-models-XXXXXX";
-  const fs::path models = ::mkdtemp(name);
+  const ScratchDirectory models;
   const bool in_batches = GetParam().part == Part::kBatch;
   const ChainNode aborts{"_fault_abort", "abort0", {{"scalar", std::to_string(static_cast<int>(kTrigger))}}, {}},
       with_weights{"_fault_write_weight", "weigh0", {{"scalar", "-1"}}, {{"weight", {1, 2}}}},
       joins{"_mul_scalar", "times1", {{"scalar", "1"}}, {}};
-  write_checkpoint(models, "m", in_batches ? std::vector{joins} : std::vector{aborts, with_weights}, "[-1, 64]");
+  write_checkpoint(models.path(), "m", in_batches ? std::vector{joins} : std::vector{aborts, with_weights}, "[-1, 64]");
   {
-    Served served({.models = {"echo=" + models.string() + (in_batches ? ",max_batch=2,max_delay_ms=1000" : "")},
+    Served served({.models = {"echo=" + models.path() + (in_batches ? ",max_batch=2,max_delay_ms=1000" : "")},
                    .worker = "shoal-worker-faulty"},
                   in_batches ? 2 : 1);
     kill_everywhere(GetParam().function, *scenario_of(GetParam().part, served));
   }
   while (::waitpid(-1, nullptr, WNOHANG) > 0) {  // guests
   }
-  fs::remove_all(models);
 }
 
 INSTANTIATE_TEST_SUITE_P(, StepTest, testing::ValuesIn(kList), [](const auto& listed) {

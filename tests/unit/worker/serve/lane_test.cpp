@@ -11,6 +11,7 @@
 #include "shm/wire/control.hpp"
 #include "shm/wire/flight.hpp"
 #include "tests/support/lane_parts.hpp"
+#include "tests/support/scratch_directory.hpp"
 #include "worker/engine/identity_model.hpp"
 
 namespace shoal::worker {
@@ -23,22 +24,19 @@ constexpr int kLimitMs = 5000;
 class LaneTest : public ::testing::Test {
  protected:
   LaneTest() {
-    char name[] = "/tmp/shoal-lane-XXXXXX";
-    directory_ = ::mkdtemp(name);
     parts_.served.golden.inputs = {filled(3)};
     parts_.served.golden.outputs = {{"data_output", filled(3)}};
     parts_.environment.drain_fd = drain_fd_.get();
     parts_.environment.control_fd = control_.theirs.get();
-    lane_.emplace(parts_.environment, 0, wire::Dealer::bind(context_, directory_ + "/w1-0").value(), parts_.line);
+    lane_.emplace(parts_.environment, 0, wire::Dealer::bind(context_, directory_.path("w1-0")).value(), parts_.line);
     lane_->start();
-    EXPECT_TRUE(router_.connect(directory_ + "/w1-0", kLane).ok());
+    EXPECT_TRUE(router_.connect(directory_.path("w1-0"), kLane).ok());
   }
   ~LaneTest() override {
     ::eventfd_write(drain_fd_.get(), 1);
     lane_->join();
     lane_.reset();
     router_ = {};
-    std::filesystem::remove_all(directory_);
   }
 
   static Tensor filled(float value) {
@@ -91,7 +89,7 @@ class LaneTest : public ::testing::Test {
     return received.ok() && *received ? std::move(**received) : wire::ControlMessage();
   }
 
-  std::string directory_;
+  const test::ScratchDirectory directory_;
   IdentityModel model_{8};
   test::LaneParts parts_{"echo", model_, {{"data", DType::kFloat32, Shape{-1, 4}}}};
   UniqueFd drain_fd_{::eventfd(0, EFD_CLOEXEC)};

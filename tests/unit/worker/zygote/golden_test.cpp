@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "tests/support/scratch_directory.hpp"
 #include "tests/unit/worker/import/mxnet/array_files.hpp"
 
 namespace shoal::worker {
@@ -17,21 +18,16 @@ using test::npy;
 
 class GoldenTest : public ::testing::Test {
  protected:
-  GoldenTest() {
-    char name[] = "/tmp/shoal-golden-XXXXXX";
-    directory_ = ::mkdtemp(name);
-    source_.config.inputs = {{"data", DType::kFloat32, Shape{-1, 3}, {{2, 8}, {}}}};
-  }
-  ~GoldenTest() override { std::filesystem::remove_all(directory_); }
+  GoldenTest() { source_.config.inputs = {{"data", DType::kFloat32, Shape{-1, 3}, {{2, 8}, {}}}}; }
 
   Result<GoldenCase> read() { return read_golden(source_, load_model(source_).value()); }
   Result<GoldenCase> read(const std::vector<test::Member>& arrays) {
-    source_.config.golden_file = directory_ / "golden.npz";
+    source_.config.golden_file = directory_.path("golden.npz");
     std::ofstream(source_.config.golden_file, std::ios::binary) << archive(arrays).bytes;
     return read();
   }
 
-  std::filesystem::path directory_;
+  const shoal::test::ScratchDirectory directory_;
   ModelSource source_{.name = "echo", .path = "builtin:identity"};
   const std::string rows_ = npy("<f4", "False", "(2, 3)", floats(6));
 };
@@ -73,7 +69,7 @@ TEST_F(GoldenTest, AFileThatDoesNotFitTheModelIsAnErrorThatNamesBoth) {
   EXPECT_NE(refusal({{"data.npy", rows_}, {"data_output.npy", npy("<i4", "False", "(2, 3)", floats(6))}})
                 .find("'data_output' is int32"),
             std::string::npos);
-  source_.config.golden_file = directory_ / "gone.npz";
+  source_.config.golden_file = directory_.path("gone.npz");
   EXPECT_EQ(read().status().code(), StatusCode::kNotFound);
   std::ofstream(source_.config.golden_file) << "no archive";
   EXPECT_EQ(read().status().code(), StatusCode::kDataLoss);
