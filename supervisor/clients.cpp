@@ -31,11 +31,18 @@ UniqueFd open_reserve() { return UniqueFd(::open("/dev/null", O_RDONLY | O_CLOEX
 
 Clients::Clients(const SocketDirectory& directory, EventLoop& loop, ClientObserver& observer, Logger& log)
     : directory_(directory), loop_(loop), observer_(observer), log_(log), reserve_(open_reserve()) {
-  rlimit limit{};
-  if (::getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY) {
-    const rlim_t room = limit.rlim_cur > kDescriptorsForUs ? (limit.rlim_cur - kDescriptorsForUs) / kDescriptorsPerClient : 0;
+  limit_connections(0);
+}
+
+void Clients::limit_connections(std::size_t limit) {
+  most_clients_ = kMaxClients;
+  rlimit descriptors{};
+  if (::getrlimit(RLIMIT_NOFILE, &descriptors) == 0 && descriptors.rlim_cur != RLIM_INFINITY) {
+    const rlim_t all = descriptors.rlim_cur;
+    const rlim_t room = all > kDescriptorsForUs ? (all - kDescriptorsForUs) / kDescriptorsPerClient : 0;
     most_clients_ = std::clamp<std::size_t>(room, 4, kMaxClients);
   }
+  if (limit > 0) most_clients_ = std::min(most_clients_, limit);
 }
 
 Clients::~Clients() {

@@ -74,6 +74,8 @@ class Clients {
   /// New clients are refused with this from now on.
   void refuse_new(std::string why) { refusal_ = std::move(why); }
   std::size_t count() const { return clients_.size(); }
+  /// At most so many at the same time; 0 = as many as there are descriptors for.
+  void limit_connections(std::size_t limit);
 
  private:
   void accept_clients();

@@ -9,12 +9,18 @@
 
 #include "shm/base/clock.hpp"
 #include "shm/base/errors.hpp"
-#include "supervisor/daemon_model.hpp"
+#include "supervisor/daemon_service.hpp"
 
 namespace shoal::supervisor {
 
-Daemon::Daemon(SocketDirectory directory, Logger& log)
-    : log_(log), directory_(std::move(directory)), deaths_(log), started_ns_(monotonic_now_ns()) {
+Daemon::Daemon(DaemonOptions options, SocketDirectory directory, Logger& log)
+    : log_(log),
+      directory_(std::move(directory)),
+      deaths_(log),
+      worker_file_(std::move(options.worker_file)),
+      read_configuration_(std::move(options.read_configuration)),
+      manager_(std::move(options.manager)),
+      started_ns_(monotonic_now_ns()) {
   ledger_.set_client_shares({.of_queue = kShareOfQueue});
 }
 
@@ -24,10 +30,16 @@ Daemon::~Daemon() {
 }
 
 Result<std::unique_ptr<Daemon>> Daemon::start(DaemonOptions options, SocketDirectory directory, Logger& log) {
-  std::unique_ptr<Daemon> daemon(new Daemon(std::move(directory), log));
+  const std::vector<ModelRequest> configured = std::move(options.configuration.models), given = std::move(options.models);
+  const ClientLimits limits = options.configuration.limits;
+  std::unique_ptr<Daemon> daemon(new Daemon(std::move(options), std::move(directory), log));
   SHOAL_RETURN_IF_ERROR(daemon->open_sockets());
   SHOAL_RETURN_IF_ERROR(daemon->watch_signals());
-  daemon->add_models(std::move(options));
+  daemon->apply_limits(limits);
+  for (const ModelRequest& request : configured)
+    daemon->begin_load(daemon->add_service(request, Origin::kConfiguration), true, {});
+  for (const ModelRequest& request : given) daemon->begin_load(daemon->add_service(request, Origin::kCommandLine), true, {});
+  daemon->is_life_due_ = true;
   return daemon;
 }
 
@@ -43,6 +55,7 @@ Status Daemon::watch_signals() {
   ::sigemptyset(&set);
   ::sigaddset(&set, SIGTERM);
   ::sigaddset(&set, SIGINT);
+  ::sigaddset(&set, SIGHUP);
   ::sigaddset(&set, SIGCHLD);
   signals_.reset(::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
   if (!signals_) return status_from_errno("create", "signalfd", errno);
@@ -57,34 +70,18 @@ void Daemon::handle_signal() {
       reap_ns_ = monotonic_now_ns() + kReapDelayNs;
       continue;
     }
+    if (info.ssi_signo == SIGHUP) {
+      reload_configuration();
+      continue;
+    }
     // Asked twice: whoever waits is out of patience.
     if (phase_ != Phase::kServing) phase_limit_ns_ = 0;
     begin_drain(format("signal {}", info.ssi_signo));
   }
 }
 
-void Daemon::add_models(DaemonOptions options) {
-  for (ModelEntry& entry : options.models) {
-    const ModelConfig& config = entry.model.config;
-    const ModelIndex index =
-        ledger_.add_model(entry.model.name, {.queue_limit = static_cast<std::size_t>(config.queue_limit),
-                                             .timeout_ns = config.timeout_ms * 1'000'000,
-                                             .max_batch = static_cast<std::uint32_t>(config.max_batch),
-                                             .max_delay_ns = static_cast<std::uint64_t>(config.max_delay_ms * 1e6),
-                                             .quarantine_ns = static_cast<std::uint64_t>(config.quarantine_ms) * 1'000'000});
-    ProcessOptions processes{.name = entry.model.name,
-                             .worker_file = options.worker_file,
-                             .directory = directory_.path(),
-                             .load_text = load_text(entry.model),
-                             .workers = config.workers,
-                             .lanes = config.contexts};
-    models_.push_back(std::make_unique<Model>(*this, index, std::move(entry.model), std::move(processes)));
-    entry.failure.ok() ? models_.back()->processes().start() : models_.back()->processes().fail(entry.failure.to_string());
-  }
-}
-
 void Daemon::run() {
-  log_.info("serving directory={} models={} pid={}", directory_.path(), models_.size(), ::getpid());
+  log_.info("serving directory={} models={} pid={}", directory_.path(), services_.size(), ::getpid());
   std::array<wire::Waitable, 3> waitables{{{.socket = &lane_router_}, {.socket = &client_router_}, {.fd = loop_.fd()}}};
   while (phase_ != Phase::kStopped) {
     wire::wait(waitables, next_timeout(monotonic_now_ns()));
@@ -107,7 +104,12 @@ std::chrono::milliseconds Daemon::next_timeout(std::uint64_t now_ns) const {
     if (at_ns) next = next ? std::min(*next, *at_ns) : *at_ns;
   };
   earlier(clients_->next_tick_ns());
-  for (const auto& model : models_) earlier(model->processes().next_tick_ns());
+  for (const auto& model : models_) {
+    if (model) earlier(model->next_tick_ns());
+  }
+  for (const LeavingWorker& leaving : leaving_workers_) earlier(leaving.limit_ns);
+  if (is_life_due_) earlier(now_ns);
+  if (manager_.ping_interval_ns()) earlier(next_ping_ns_);
   if (!unroutable_.empty()) earlier(retry_unroutable_ns_);
   earlier(reap_ns_);
   earlier(look_ns_);
@@ -120,7 +122,9 @@ std::chrono::milliseconds Daemon::next_timeout(std::uint64_t now_ns) const {
 void Daemon::tick(std::uint64_t now_ns) {
   ledger_.tick(now_ns);
   clients_->tick(now_ns);
-  for (const auto& model : models_) model->processes().tick(now_ns);
+  for (const auto& model : models_) {
+    if (model) model->processes().tick(now_ns);
+  }
   if (!unroutable_.empty() && now_ns >= retry_unroutable_ns_) {
     const std::vector<Incarnation> again = std::exchange(unroutable_, {});
     for (const Incarnation incarnation : again) ledger_.set_routable(incarnation, true, now_ns);
@@ -130,9 +134,17 @@ void Daemon::tick(std::uint64_t now_ns) {
   if (reap_ns_ && now_ns >= *reap_ns_) {
     reap_ns_.reset();
     reap_orphans();
-    for (const auto& model : models_) model->processes().sweep_unborn(now_ns);
+    for (const auto& model : models_) {
+      if (model) model->processes().sweep_unborn(now_ns);
+    }
   }
   perform();
+  advance_leaving_workers(now_ns);
+  if (phase_ != Phase::kStopping) advance_life(now_ns);
+  if (manager_.ping_interval_ns() && now_ns >= next_ping_ns_) {
+    manager_.notify("WATCHDOG=1");
+    next_ping_ns_ = now_ns + *manager_.ping_interval_ns();
+  }
   if (phase_ != Phase::kServing) advance_shutdown(now_ns);
 }
 
@@ -141,6 +153,10 @@ void Daemon::begin_drain(const std::string& why) {
   log_.info("draining reason=\"{}\"", why);
   phase_ = Phase::kDraining;
   phase_limit_ns_ = monotonic_now_ns() + kDrainLimitNs;
+  manager_.notify("STOPPING=1\nSTATUS=what was admitted is being answered");
+  for (const auto& service : services_) {
+    if (service && service->change) answer_callers(*service, unavailable("the daemon is shutting down"));
+  }
   ledger_.drain();
   clients_->refuse_new("the daemon is shutting down");
 }
@@ -150,21 +166,20 @@ void Daemon::advance_shutdown(std::uint64_t now_ns) {
   if (phase_ == Phase::kDraining && (ledger_.idle() || over)) {
     ledger_.fail_everything(StatusCode::kUnavailable, "the daemon is shutting down", now_ns);
     perform();
-    for (const auto& model : models_) model->processes().stop();
+    for (const auto& model : models_) {
+      if (model) model->processes().stop();
+    }
     phase_ = Phase::kStopping;
     phase_limit_ns_ = now_ns + kExitLimitNs;
   } else if (phase_ == Phase::kStopping) {
-    const bool all_gone = std::ranges::all_of(models_, [](const auto& model) { return model->processes().all_gone(); });
+    const bool all_gone = std::ranges::all_of(models_, [](const auto& model) { return !model || model->processes().all_gone(); });
     if (over) {
-      for (const auto& model : models_) model->processes().kill_all();
+      for (const auto& model : models_) {
+        if (model) model->processes().kill_all();
+      }
     }
     if (all_gone || over) phase_ = Phase::kStopped;
   }
-}
-
-Daemon::Model* Daemon::find_model(const std::string& name) {
-  const auto found = std::ranges::find(models_, name, [](const auto& model) { return model->served().name; });
-  return found == models_.end() ? nullptr : found->get();
 }
 
 }  // namespace shoal::supervisor

@@ -7,7 +7,9 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <span>
 #include <string>
@@ -24,7 +26,9 @@
 #include "supervisor/process/model_processes.hpp"
 #include "supervisor/process/watchdog.hpp"
 #include "supervisor/repository/model_text.hpp"
+#include "supervisor/repository/version_entry.hpp"
 #include "supervisor/route/ledger.hpp"
+#include "supervisor/service_manager.hpp"
 #include "supervisor/socket_directory.hpp"
 
 namespace shoal::supervisor {
@@ -35,15 +39,13 @@ constexpr LaneRef lane_of(wire::PeerId peer) {
   return {peer / wire::kMaxLanes, static_cast<std::uint32_t>(peer % wire::kMaxLanes)};
 }
 
-/// A model to serve, or why it cannot be.
-struct ModelEntry {
-  ServedModel model;
-  Status failure;  // of finding its files or reading its configuration
-};
-
 struct DaemonOptions {
-  std::vector<ModelEntry> models;
+  std::vector<ModelRequest> models;  // of the command line
+  DaemonConfig configuration;
+  /// Reads the configuration again; null when there is none.
+  std::function<Result<DaemonConfig>()> read_configuration;
   std::filesystem::path worker_file;
+  ServiceManager manager;
 };
 
 /// Bytes and messages that the daemon itself read: tensors in arenas are not among them.
@@ -62,7 +64,7 @@ class Daemon final : public ClientObserver {
   static constexpr std::uint64_t kQuietP99s = 5;              // a lane is hung that does not move for so many p99s of its model
   static constexpr std::uint64_t kReapDelayNs = 100'000'000;  // pidfds tell first how a child of ours ended
 
-  /// SIGTERM, SIGINT and SIGCHLD must be blocked in every thread before.
+  /// SIGTERM, SIGINT, SIGHUP and SIGCHLD must be blocked in every thread before.
   static Result<std::unique_ptr<Daemon>> start(DaemonOptions options, SocketDirectory directory, Logger& log);
   ~Daemon() override;
 
@@ -71,16 +73,25 @@ class Daemon final : public ClientObserver {
 
  private:
   class Model;
+  struct Service;
+  struct Change;
+  struct Caller;
   struct RoutedWorker {
     Model* model = nullptr;
     std::vector<std::uint64_t> attached;  // client ids, by the clients' places; 0 = none
   };
   enum class Phase { kServing, kDraining, kStopping, kStopped };
 
-  Daemon(SocketDirectory directory, Logger& log);
+  struct LeavingWorker {
+    Incarnation incarnation = 0;
+    Model* model = nullptr;
+    std::uint64_t limit_ns = 0;
+    bool is_told = false;
+  };
+
+  Daemon(DaemonOptions options, SocketDirectory directory, Logger& log);
   Status open_sockets();
   Status watch_signals();
-  void add_models(DaemonOptions options);
   void handle_signal();
 
   // The loop.
@@ -97,10 +108,12 @@ class Daemon final : public ClientObserver {
   void handle_client_message(Client& client, wire::Message& message);
   void handle_request(Client& client, wire::Message& message);
   std::uint32_t retry_after_ms(ModelIndex model, const Status& refusal) const;
-  Status check_request(const Client& client, const wire::Message& message) const;
+  Result<Model*> find_version(const wire::RequestHeader& header) const;
+  static Status no_such_version(const Service& service, std::uint64_t version);
+  Status check_request(const Client& client, const wire::Message& message, const Model& model) const;
   void handle_control(Client& client, const wire::Message& message);
   void handle_bad_message(Client& client, const wire::Message& message, const Status& why);
-  void describe(ClientId client, std::uint64_t seq, const std::string& name);
+  void describe(ClientId client, std::uint64_t seq, const std::string& name, std::uint64_t version);
   void answer_waiting_describes();
   void send_trace(ClientId client, std::uint64_t seq, const std::string& model, std::uint64_t pid);
   void send_control_reply(ClientId client, std::uint64_t seq, const Status& status, const std::string& json);
@@ -133,8 +146,40 @@ class Daemon final : public ClientObserver {
   void cancel_run(const Action& action);
   void write_reply(wire::ReplyHeader header, ClientId client, const std::string& text);
 
-  Model* find_model(const std::string& name);
+  // How models come, are replaced and go.
+  enum class Origin { kCommandLine, kConfiguration, kCommand };
+  void handle_life(Caller caller, const std::string& what, const nlohmann::json& asked);
+  void reload_configuration();
+  void apply_limits(const ClientLimits& limits);
+  Service* find_service(const std::string& name) const;
+  std::string service_names() const;
+  Service& add_service(ModelRequest request, Origin origin);
+  Model& add_version(Service& service, VersionEntry entry);
+  void free_version(Service& service, Model& model);
+  static void choose_current(Service& service);
+  void plan_reload(Service& service, const ModelRequest& request);
+  void begin_load(Service& service, bool each_alone, std::vector<Caller> callers);
+  void begin_reload(Service& service, const ModelRequest& request, bool force, std::vector<Caller> callers);
+  void begin_scale(Service& service, int workers, std::vector<Caller> callers);
+  void begin_drain_of(Service& service, std::vector<Caller> callers);
+  void begin_unload(Service& service, std::vector<Caller> callers);
+  void begin_serving(Service& service, Model& model);
+  void advance_life(std::uint64_t now_ns);
+  void advance_service(std::unique_ptr<Service>& owner, std::uint64_t now_ns);
+  void advance_change(Service& service, std::uint64_t now_ns);
+  void advance_load(Service& service, std::uint64_t now_ns);
+  void finish_change(Service& service);
+  void fail_change(Service& service, const std::string& reason);
+  void answer_callers(Service& service, const Status& status);
+  static bool is_staffed(const Service& service);
+  static bool is_unloading(const Service& service);
+  void worker_leaving(Model& model, const WorkerProcess& worker);
+  void advance_leaving_workers(std::uint64_t now_ns);
+  void report_state();
+
   std::string list_json() const;
+  static std::string_view service_state(const Service& service);
+  nlohmann::json version_json(const Service& service, const Model& model, std::uint64_t now_ns) const;
   std::string stats_json() const;
 
   Logger& log_;
@@ -145,7 +190,8 @@ class Daemon final : public ClientObserver {
   UniqueFd signals_;
   Ledger ledger_;
   std::unique_ptr<Clients> clients_;
-  std::vector<std::unique_ptr<Model>> models_;  // in the ledger's order; model_id on the wire = index + 1
+  std::vector<std::unique_ptr<Service>> services_;  // by wire_id - 1; null = unloaded
+  std::vector<std::unique_ptr<Model>> models_;      // by the ledger's numbers; null = a number without a model
   std::unordered_map<Incarnation, RoutedWorker> workers_;
   std::vector<Incarnation> unroutable_;
   DeathLog deaths_;
@@ -158,9 +204,20 @@ class Daemon final : public ClientObserver {
     ClientId client;
     std::uint64_t seq;
     std::string model;
+    std::uint64_t version;
   };
   std::vector<WaitingDescribe> waiting_describes_;
+  std::vector<LeavingWorker> leaving_workers_;
   std::uint64_t next_incarnation_ = 1;
+
+  std::filesystem::path worker_file_;
+  std::function<Result<DaemonConfig>()> read_configuration_;
+  ServiceManager manager_;
+  bool is_life_due_ = false;        // something happened that a change may wait for
+  bool is_life_under_way_ = false;  // a change waits, or a version leaves
+  bool awaits_ready_ = true;        // the service manager is to hear that all is done
+  std::string reported_;            // to the service manager
+  std::uint64_t next_ping_ns_ = 0;
 
   // Reused from message to message.
   wire::Message incoming_;

@@ -7,7 +7,7 @@
 #include "shm/base/errors.hpp"
 #include "shm/base/ranges.hpp"
 #include "supervisor/daemon.hpp"
-#include "supervisor/daemon_model.hpp"
+#include "supervisor/daemon_service.hpp"
 #include "supervisor/request_shape.hpp"
 
 namespace shoal::supervisor {
@@ -38,6 +38,10 @@ void Daemon::client_gone(Client& client) {
   log_.debug("client_gone client={} pid={}", client.id, client.pid);
   client_router_.disconnect(client.path);
   std::erase_if(waiting_describes_, [&](const WaitingDescribe& waiting) { return waiting.client == client.id; });
+  for (const auto& service : services_) {
+    if (service && service->change)
+      std::erase_if(service->change->callers, [&](const Caller& caller) { return caller.client == client.id; });
+  }
   ledger_.client_gone(client.id);
   perform();
 }
@@ -92,9 +96,11 @@ void Daemon::handle_request(Client& client, wire::Message& message) {
   if (const Status decoded = wire::decode_request(message[0], request_); !decoded.ok())
     return handle_bad_message(client, message, decoded);
   const wire::RequestHeader& header = request_.header;
-  if (const Status checked = check_request(client, message); !checked.ok())
+  const Result<Model*> version = find_version(header);
+  if (!version.ok()) return refuse_request(client.id, header.seq, version.status(), 0);
+  if (const Status checked = check_request(client, message, **version); !checked.ok())
     return refuse_request(client.id, header.seq, checked, 0);
-  const ModelIndex model = header.model_id - 1;
+  const ModelIndex model = (*version)->index();
   const RequestShape shape = shape_of(request_);
   const auto admitted = ledger_.admit({.client = client.id,
                                        .seq = header.seq,
@@ -123,15 +129,27 @@ std::uint32_t Daemon::retry_after_ms(ModelIndex model, const Status& refusal) co
   return worth_it ? ledger_.retry_after_ms(model, now_ns_) : 0;
 }
 
-// Whether what the request names is there; the tensors themselves are the lane's business.
-Status Daemon::check_request(const Client& client, const wire::Message& message) const {
-  const wire::RequestHeader& header = request_.header;
-  if (header.model_id == 0 || header.model_id > models_.size())
+// The version that answers from now on; what is admitted stays with it.
+Result<Daemon::Model*> Daemon::find_version(const wire::RequestHeader& header) const {
+  if (header.model_id == 0 || header.model_id > services_.size())
     return not_found("no model has the number {}: ask for its description first", header.model_id);
-  const Model& model = *models_[header.model_id - 1];
-  if (header.signature != model.signature() && !(model.processes().state() == ModelState::kFailed)) {
-    return failed_precondition("model '{}': its inputs are not the ones the request was made for: ask for its description again",
-                               model.served().name);
+  const Service* service = services_[header.model_id - 1].get();
+  if (!service || is_unloading(*service))
+    return failed_precondition("the model with the number {} was unloaded: ask for its description again", header.model_id);
+  if (service->drained)
+    return unavailable("model '{}' is drained and takes no requests: `shoal reload {}` ends that", service->name, service->name);
+  if (Model* model = service->serving(header.model_version)) return model;
+  if (header.model_version == 0) return unavailable("model '{}' is not available: {}", service->name, service->reason());
+  return no_such_version(*service, header.model_version);
+}
+
+// Whether what the request names is there; the tensors themselves are the lane's business.
+Status Daemon::check_request(const Client& client, const wire::Message& message, const Model& model) const {
+  const wire::RequestHeader& header = request_.header;
+  if (header.signature != model.signature() && !model.has_failed()) {
+    return failed_precondition(
+        "model '{}': its inputs or outputs are not the ones the request was made for: ask for its description again",
+        model.served().name);
   }
   std::size_t frames = 1;
   for (std::size_t i = 0; i < request_.inputs.size(); ++i) {
@@ -180,7 +198,10 @@ void Daemon::handle_control(Client& client, const wire::Message& message) {
     return asked.is_object() && asked.contains(key) && asked[key].is_string() ? asked[key].get<std::string>() : std::string();
   };
   const std::string what = text_of("what");
-  if (what == "describe") return describe(client.id, header->seq, text_of("model"));
+  if (what == "describe") {
+    const bool names_version = asked.contains("version") && asked["version"].is_number_unsigned();
+    return describe(client.id, header->seq, text_of("model"), names_version ? asked["version"].get<std::uint64_t>() : 0);
+  }
   if (what == "list") return send_control_reply(client.id, header->seq, {}, list_json());
   if (what == "stats") return send_control_reply(client.id, header->seq, {}, stats_json());
   if (what == "crashes") return send_control_reply(client.id, header->seq, {}, deaths_.json(text_of("model")));
@@ -192,31 +213,37 @@ void Daemon::handle_control(Client& client, const wire::Message& message) {
     send_control_reply(client.id, header->seq, {}, R"({"stopping": true})");
     return begin_drain(format("asked by pid {}", client.pid));
   }
-  send_control_reply(client.id, header->seq,
-                     invalid_argument("control: \"what\" is one of describe, list, stats, crashes, trace, stop"), "");
+  constexpr std::string_view kLife[] = {"load", "unload", "reload", "scale", "drain"};
+  if (std::ranges::count(kLife, what) > 0) return handle_life({client.id, header->seq}, what, asked);
+  send_control_reply(
+      client.id, header->seq,
+      invalid_argument(
+          "control: \"what\" is one of describe, list, stats, crashes, trace, stop, load, unload, reload, scale, drain"),
+      "");
 }
 
 // While the model loads the answer waits: whoever asks wants to use it.
-void Daemon::describe(ClientId client, std::uint64_t seq, const std::string& name) {
-  const Model* model = find_model(name);
-  if (!model) {
-    std::string names;
-    for (const auto& served : models_) names += (names.empty() ? "" : ", ") + served->served().name;
-    return send_control_reply(client, seq, not_found("no model '{}' (served: {})", name, names.empty() ? "none" : names), "");
+void Daemon::describe(ClientId client, std::uint64_t seq, const std::string& name, std::uint64_t version) {
+  const Service* service = find_service(name);
+  if (!service || is_unloading(*service))
+    return send_control_reply(client, seq, not_found("no model '{}' (served: {})", name, service_names()), "");
+  const Model* model = service->serving(version);
+  if (model && !model->has_failed()) {
+    return send_control_reply(client, seq, {},
+                              describe_text(model->served(), *model->loaded(), service->wire_id, service->served_versions()));
   }
-  if (model->processes().state() == ModelState::kFailed) {
-    return send_control_reply(client, seq, unavailable("model '{}' is not available: {}", name, model->processes().reason()), "");
-  }
-  if (!model->loaded()) {
-    waiting_describes_.push_back({client, seq, name});
+  if (service->waits_for(version)) {
+    waiting_describes_.push_back({client, seq, name, version});
     return;
   }
-  send_control_reply(client, seq, {}, describe_text(model->served(), *model->loaded(), model->wire_id()));
+  const Status why = version != 0 && !model ? no_such_version(*service, version)
+                                            : unavailable("model '{}' is not available: {}", name, service->reason());
+  send_control_reply(client, seq, why, "");
 }
 
 void Daemon::answer_waiting_describes() {
   const auto waiting = std::exchange(waiting_describes_, {});
-  for (const WaitingDescribe& one : waiting) describe(one.client, one.seq, one.model);
+  for (const WaitingDescribe& one : waiting) describe(one.client, one.seq, one.model, one.version);
 }
 
 void Daemon::send_control_reply(ClientId client, std::uint64_t seq, const Status& status, const std::string& text) {

@@ -5,7 +5,7 @@
 
 #include "shm/base/clock.hpp"
 #include "supervisor/daemon.hpp"
-#include "supervisor/daemon_model.hpp"
+#include "supervisor/daemon_service.hpp"
 
 namespace shoal::supervisor {
 namespace {
@@ -75,53 +75,78 @@ json worker_json(const WorkerProcess& worker, std::size_t lane_count, const Ledg
 
 std::string Daemon::list_json() const {
   json models = json::array();
-  for (const auto& model : models_) {
-    models.push_back({{"name", model->served().name},
-                      {"version", model->served().files.version},
-                      {"state", model_state_name(model->processes().state())}});
+  for (const auto& service : services_) {
+    if (!service) continue;
+    const Model* current = service->current;
+    models.push_back({{"name", service->name},
+                      {"version", current ? json(current->version()) : json()},
+                      {"versions", service->served_versions()},
+                      {"state", service_state(*service)}});
   }
   return dump({{"models", models}});
+}
+
+std::string_view Daemon::service_state(const Service& service) {
+  if (service.drained) return "drained";
+  if (service.current) return model_state_name(service.current->processes().state());
+  return is_unloading(service) ? "unloading" : "loading";
+}
+
+json Daemon::version_json(const Service& service, const Model& model, std::uint64_t now_ns) const {
+  const ModelProcesses& processes = model.processes();
+  const ModelView view = ledger_.model(model.index());
+  const ModelConfig& config = model.served().config;
+  json workers = json::array();
+  for (const auto& worker : processes.workers())
+    workers.push_back(worker_json(*worker, static_cast<std::size_t>(config.contexts), ledger_, now_ns));
+  const pid_t zygote = processes.zygote_pid();
+  const bool is_coming = model.stage() == Model::Stage::kComing;
+  const std::string& reason = processes.reason().empty() && &model == service.current ? service.last_failure : processes.reason();
+  json object{
+      {"name", service.name},
+      {"version", model.version()},
+      {"serving", model.is_serving() && !model.has_failed() && !service.drained},
+      {"current", &model == service.current},
+      {"state", model.has_failed()    ? "failed"
+                : is_coming           ? "loading"
+                : !model.is_serving() ? "draining"
+                : service.drained     ? "drained"
+                                      : model_state_name(processes.state())},
+      {"reason", reason},
+      {"path", model.served().path},
+      {"device", config.device},
+      {"precision", config.precision},
+      {"threads", config.threads},
+      {"contexts", config.contexts},
+      {"wanted_workers", processes.options().workers},
+      {"zygote", {{"pid", zygote > 0 ? json(zygote) : json()}}},
+      {"workers", workers},
+      {"queue", {{"length", view.queued}, {"limit", config.queue_limit}, {"running", view.running}}},
+      {"counts", counts_json(view.counts)},
+      {"latency_ms",
+       {{"queue", histogram_json(view.queue_ns)},
+        {"compute", histogram_json(view.compute_ns)},
+        {"total", histogram_json(view.total_ns)}}},
+      {"death_ms", {{"unrouted", histogram_json(model.unrouted_ns())}, {"sent_again", histogram_json(model.sent_again_ns())}}},
+      {"packed_bytes", processes.packed_bytes()}};
+  if (model.loaded()) {
+    object["arena_bytes"] = model.loaded()->arena_bytes;
+    object["parameter_bytes"] = model.loaded()->parameter_bytes;
+    object["tuning"] = model.loaded()->tuning;
+    object["hash"] = model.loaded()->hash;
+  }
+  return object;
 }
 
 std::string Daemon::stats_json() const {
   const std::uint64_t now_ns = monotonic_now_ns();
   json models = json::array();
-  for (const auto& model : models_) {
-    const ModelProcesses& processes = model->processes();
-    const ModelView view = ledger_.model(model->index());
-    const ModelConfig& config = model->served().config;
-    json workers = json::array();
-    for (const auto& worker : processes.workers())
-      workers.push_back(worker_json(*worker, static_cast<std::size_t>(config.contexts), ledger_, now_ns));
-    const pid_t zygote = processes.zygote_pid();
-    json object{{"name", model->served().name},
-                {"version", model->served().files.version},
-                {"state", model_state_name(processes.state())},
-                {"reason", processes.reason()},
-                {"path", model->served().path},
-                {"device", config.device},
-                {"precision", config.precision},
-                {"threads", config.threads},
-                {"contexts", config.contexts},
-                {"wanted_workers", config.workers},
-                {"zygote", {{"pid", zygote > 0 ? json(zygote) : json()}}},
-                {"workers", workers},
-                {"queue", {{"length", view.queued}, {"limit", config.queue_limit}, {"running", view.running}}},
-                {"counts", counts_json(view.counts)},
-                {"latency_ms",
-                 {{"queue", histogram_json(view.queue_ns)},
-                  {"compute", histogram_json(view.compute_ns)},
-                  {"total", histogram_json(view.total_ns)}}},
-                {"death_ms",
-                 {{"unrouted", histogram_json(model->unrouted_ns())}, {"sent_again", histogram_json(model->sent_again_ns())}}},
-                {"packed_bytes", processes.packed_bytes()}};
-    if (model->loaded()) {
-      object["arena_bytes"] = model->loaded()->arena_bytes;
-      object["parameter_bytes"] = model->loaded()->parameter_bytes;
-      object["tuning"] = model->loaded()->tuning;
-      object["hash"] = model->loaded()->hash;
+  for (const auto& service : services_) {
+    if (!service) continue;
+    if (service->current) models.push_back(version_json(*service, *service->current, now_ns));
+    for (auto model = service->versions.rbegin(); model != service->versions.rend(); ++model) {
+      if (*model != service->current) models.push_back(version_json(*service, **model, now_ns));
     }
-    models.push_back(std::move(object));
   }
   return dump({{"models", models},
                {"supervisor",

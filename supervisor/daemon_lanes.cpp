@@ -9,7 +9,7 @@
 #include "shm/base/clock.hpp"
 #include "shm/base/errors.hpp"
 #include "supervisor/daemon.hpp"
-#include "supervisor/daemon_model.hpp"
+#include "supervisor/daemon_service.hpp"
 
 namespace shoal::supervisor {
 namespace {
@@ -93,22 +93,29 @@ void Daemon::worker_died(Model& model, WorkerProcess& worker) {
     lane_router_.disconnect(path);
     ::unlink(path.c_str());
   }
+  std::erase_if(leaving_workers_, [&](const LeavingWorker& leaving) { return leaving.incarnation == worker.incarnation; });
   std::vector<DeathOutcome> outcomes;
+  std::string what = worker.ended_because.empty() ? "without a crash record" : worker.ended_because;
   if (workers_.erase(worker.incarnation) != 0) {
     std::erase(unroutable_, worker.incarnation);
     std::vector<LaneEvidence> evidence;
-    for (const wire::LaneLine& line : worker.lines(worker.lane_paths.size())) evidence.push_back(read_evidence(worker, line));
+    for (const wire::LaneLine& line : worker.lines(worker.lane_paths.size())) {
+      evidence.push_back(read_evidence(worker, line));
+      if (evidence.back().crashed) what = evidence.back().what;
+    }
     outcomes = ledger_.worker_died(worker.incarnation, evidence, monotonic_now_ns());
     model.unrouted_ns().add(monotonic_now_ns() - now_ns_);
     for (const DeathOutcome& outcome : outcomes) {
       if (outcome.fate <= DeathOutcome::Fate::kRunsAlone) died_ns_[slot_of(outcome.request)] = now_ns_;
     }
   }
-  if (model.processes().state() != ModelState::kDraining) report_death(model, worker, std::move(outcomes));
+  const bool was_let_go = worker.state == WorkerProcess::State::kLeaving && !worker.control;
+  if (model.processes().state() != ModelState::kDraining && !was_let_go) report_death(model, worker, std::move(outcomes));
   perform();
+  model.probe_died(worker.incarnation, what);
   if (!worker.status_page) return;
   flights_.keep({.model = model.served().name,
-                 .version = model.served().files.version,
+                 .version = model.version(),
                  .pid = worker.pid,
                  .incarnation = worker.incarnation,
                  .lanes = static_cast<std::size_t>(model.processes().options().lanes),
@@ -122,7 +129,7 @@ void Daemon::report_death(const Model& model, const WorkerProcess& worker, std::
       .unix_ms = static_cast<std::uint64_t>(
           std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::system_clock::now().time_since_epoch()).count()),
       .model = model.served().name,
-      .version = model.served().files.version,
+      .version = model.version(),
       .pid = worker.pid,
       .incarnation = worker.incarnation,
       .lived_ns = now_ns_ - std::min(now_ns_, worker.forked_ns),
@@ -248,7 +255,7 @@ void Daemon::forward_reply(const Action& action) {
       action.status == StatusCode::kOk ? Ran::kYes : static_cast<Ran>(std::min<std::uint8_t>(header.ran, 2)));
   header.released = 1;
   header.attempts = action.attempts;
-  header.model_version = models_[action.model]->served().files.version;
+  header.model_version = models_[action.model]->version();
   header.queue_ns = action.queue_ns;
   std::memcpy(frame_.data(), &header, sizeof header);
   const std::span<const std::byte> head = frame_;
@@ -263,7 +270,7 @@ void Daemon::send_reply(const Action& action) {
                .ran = static_cast<std::uint8_t>(action.ran),
                .released = action.released,
                .attempts = action.attempts,
-               .model_version = models_[action.model]->served().files.version,
+               .model_version = models_[action.model]->version(),
                .queue_ns = action.queue_ns},
               action.client, action.message);
 }
@@ -304,11 +311,10 @@ void Daemon::send_quarantine(const Action& action) {
 }
 
 void Daemon::send_probe(const Action& action) {
-  const WorkerProcess* worker = models_[action.model]->processes().find_worker(action.lane.incarnation);
-  log_.warn("breaker_probes model={} worker={}", models_[action.model]->served().name, worker ? worker->pid : -1);
-  if (!worker || !worker->control) return;
-  const Status sent = wire::send_control(worker->control.get(), {.kind = wire::ControlKind::kProbe});
-  if (!sent.ok()) ledger_.probed(action.lane.incarnation, false, now_ns_);
+  ModelProcesses& processes = models_[action.model]->processes();
+  const WorkerProcess* worker = processes.find_worker(action.lane.incarnation);
+  log_.warn("breaker_probes model={} worker={}", processes.options().name, worker ? worker->pid : -1);
+  if (!processes.probe(action.lane.incarnation).ok()) ledger_.probed(action.lane.incarnation, false, now_ns_);
 }
 
 }  // namespace shoal::supervisor

@@ -52,11 +52,12 @@ void Daemon::send_trace(ClientId client, std::uint64_t seq, const std::string& m
               flight_ring(dead.page, dead.lanes));
   }
   for (const auto& one : models_) {
+    if (!one) continue;
     for (const auto& worker : one->processes().workers()) {
       if (!worker->status_page || !is_wanted(one->served().name, worker->pid)) continue;
       const auto lanes = static_cast<std::size_t>(one->processes().options().lanes);
       trace.add({{"model", one->served().name},
-                 {"version", one->served().files.version},
+                 {"version", one->version()},
                  {"pid", worker->pid},
                  {"incarnation", worker->incarnation},
                  {"lanes", lanes},

@@ -2,8 +2,7 @@
 #include <algorithm>
 
 #include "shm/base/format.hpp"
-#include "supervisor/daemon.hpp"
-#include "supervisor/daemon_model.hpp"
+#include "supervisor/daemon_service.hpp"
 
 namespace shoal::supervisor {
 

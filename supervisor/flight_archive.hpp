@@ -45,6 +45,10 @@ class FlightArchive {
     }
     pages_.push_back(std::move(dead));
   }
+  /// Of a model that is served no more.
+  void forget(const std::string& model) {
+    std::erase_if(pages_, [&](const DeadPage& page) { return page.model == model; });
+  }
   const std::deque<DeadPage>& pages() const { return pages_; }
 
  private:

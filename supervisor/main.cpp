@@ -5,9 +5,9 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
 #include <fstream>
-#include <set>
 #include <sstream>
 
 #include "shm/base/errors.hpp"
@@ -31,6 +31,9 @@ constexpr const char* kExamples =
     "  shoald --model echo=builtin:identity               returns its input `data`: to try things out\n"
     "  shoald --config /etc/shoal.toml                    tables [models.NAME]: path, and any key of model.toml\n"
     "Then: shoal status, shoal predict NAME --input data=x.npy --output out, shoal stop.\n"
+    "SIGHUP reads --config again: new, changed and removed models; files that were changed are loaded anew, and what was served "
+    "goes on\n"
+    "until the new version answers. A file with an error changes nothing.\n"
     "SIGTERM drains: nothing new is taken, what was admitted is answered, then everything exits. SHOAL_LOG=debug tells more.\n"
     "Exit codes: 0 stopped as asked, 1 could not start (the reason is on stderr), 2 usage.";
 
@@ -51,36 +54,18 @@ Result<fs::path> find_worker_file(const std::string& given) {
                    own.string());
 }
 
-Result<std::vector<ModelRequest>> read_config(const std::string& file) {
+/// The file with its models, none of which the command line has, too.
+Result<DaemonConfig> read_config(const fs::path& file, const std::vector<ModelRequest>& given) {
   std::ifstream stream(file);
-  if (!stream) return status_from_errno("read", file, errno);
+  if (!stream) return status_from_errno("read", file.string(), errno);
   std::ostringstream text;
   text << stream.rdbuf();
-  return parse_daemon_config(text.str(), file, fs::absolute(file).parent_path());
-}
-
-Status check_sizes(const ModelConfig& config) {
-  if (config.workers < 1 || config.workers > 1024) return invalid_argument("workers is {} (1 to 1024)", config.workers);
-  if (config.contexts < 1 || config.contexts > static_cast<int>(wire::kMaxLanes))
-    return invalid_argument("contexts is {} (1 to {})", config.contexts, wire::kMaxLanes);
-  if (config.queue_limit < 1 || config.queue_limit > 1'000'000)
-    return invalid_argument("queue_limit is {} (1 to 1000000)", config.queue_limit);
-  return {};
-}
-
-// A model that cannot be served is shown as failed; the others are served.
-ModelEntry make_entry(const ModelRequest& request) {
-  auto resolved = resolve_served_model(request);
-  ModelEntry entry;
-  if (resolved.ok()) {
-    entry.model = *std::move(resolved);
-    entry.failure = check_sizes(entry.model.config);
-  } else {
-    entry.model.name = request.name;
-    entry.model.path = request.path;
-    entry.failure = resolved.status();
+  SHOAL_ASSIGN_OR_RETURN(DaemonConfig config, parse_daemon_config(text.str(), file.string(), file.parent_path()));
+  for (const ModelRequest& request : given) {
+    if (std::ranges::count(config.models, request.name, &ModelRequest::name) > 0)
+      return invalid_argument("{}: model '{}' is given by --model, too", file.string(), request.name);
   }
-  return entry;
+  return config;
 }
 
 void raise_descriptor_limit() {
@@ -95,6 +80,7 @@ void prepare_process() {
   ::sigemptyset(&set);
   ::sigaddset(&set, SIGTERM);
   ::sigaddset(&set, SIGINT);
+  ::sigaddset(&set, SIGHUP);
   ::sigaddset(&set, SIGCHLD);
   ::sigprocmask(SIG_BLOCK, &set, nullptr);  // before any thread: they arrive by signalfd
   ::signal(SIGPIPE, SIG_IGN);
@@ -102,17 +88,17 @@ void prepare_process() {
   raise_descriptor_limit();
 }
 
-int serve(const std::vector<ModelRequest>& requests, const std::string& worker) {
+int serve(DaemonOptions options, const std::string& worker) {
   auto worker_file = find_worker_file(worker);
   if (!worker_file.ok()) return fail(worker_file.status(), kAtFault);
+  options.worker_file = *std::move(worker_file);
   const std::string path = default_socket_directory();
   auto directory = SocketDirectory::open(path);
   if (!directory.ok()) return fail(directory.status(), kAtFault);
   ::setenv("SHOAL_DIR", path.c_str(), 1);
+  options.manager = ServiceManager::from_environment();
   prepare_process();
   Logger log("shoald", LogMode::kDropping);
-  DaemonOptions options{.worker_file = *worker_file};
-  for (const ModelRequest& request : requests) options.models.push_back(make_entry(request));
   auto daemon = Daemon::start(std::move(options), *std::move(directory), log);
   if (!daemon.ok()) return fail(daemon.status(), kAtFault);
   (*daemon)->run();
@@ -142,22 +128,21 @@ int main(int argc, char** argv) {
     return app.exit(error) == 0 ? kSuccess : kUsage;
   }
 
-  std::vector<ModelRequest> requests;
-  if (!config.empty()) {
-    auto read = read_config(config);
-    if (!read.ok()) return fail(read.status(), kAtFault);
-    requests = *std::move(read);
-  }
+  if (config.empty() && model_arguments.empty())
+    return fail(invalid_argument("no model to serve: give --model NAME=PATH or --config FILE (see --help)"), kUsage);
+  DaemonOptions options;
   for (const std::string& argument : model_arguments) {
     auto parsed = parse_model_argument(argument);
     if (!parsed.ok()) return fail(parsed.status().with_context("--model"), kUsage);
-    requests.push_back(*std::move(parsed));
+    if (std::ranges::count(options.models, parsed->name, &ModelRequest::name) > 0)
+      return fail(invalid_argument("model '{}' is given twice", parsed->name), kUsage);
+    options.models.push_back(*std::move(parsed));
   }
-  if (requests.empty())
-    return fail(invalid_argument("no model to serve: give --model NAME=PATH or --config FILE (see --help)"), kUsage);
-  std::set<std::string> names;
-  for (const ModelRequest& request : requests) {
-    if (!names.insert(request.name).second) return fail(invalid_argument("model '{}' is given twice", request.name), kUsage);
+  if (!config.empty()) {
+    options.read_configuration = [file = fs::absolute(config), given = options.models] { return read_config(file, given); };
+    auto read = options.read_configuration();
+    if (!read.ok()) return fail(read.status(), kAtFault);
+    options.configuration = *std::move(read);
   }
-  return serve(requests, worker);
+  return serve(std::move(options), worker);
 }

@@ -1,6 +1,7 @@
 #include "client/src/description.hpp"
 
 #include <algorithm>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
 
@@ -53,11 +54,38 @@ Result<Description> parse_description(std::string_view text) try {
   return internal_error("the daemon's description of a model cannot be read: {}", error.what());
 }
 
-std::string control_json(std::string_view what, std::string_view model, std::uint64_t pid) {
+std::string control_json(std::string_view what, std::string_view model, std::uint64_t version, std::uint64_t pid) {
   json object{{"what", what}};
   if (!model.empty()) object["model"] = model;
+  if (version != 0) object["version"] = version;
   if (pid != 0) object["pid"] = pid;
   return object.dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
+std::string change_json(const ChangeRequest& change) {
+  json object{{"what", change.what}, {"model", change.model}};
+  std::string path(change.path);
+  if (!path.empty() && path.front() != '/' && !path.starts_with("builtin:")) {
+    std::error_code error;
+    path = (std::filesystem::current_path(error) / path).string();
+  }
+  if (!path.empty()) object["text"] = path;
+  if (change.workers != 0) object["workers"] = change.workers;
+  if (change.force) object["force"] = true;
+  return object.dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
+Result<ModelChange> parse_change(std::string_view text) try {
+  const json object = json::parse(text);
+  ModelChange change;
+  change.outcome = object.at("outcome").get<std::string>();
+  if (object.at("version").is_number()) change.version = wire::to_integer<std::uint64_t>(object.at("version"));
+  change.versions = wire::to_integers<std::uint64_t>(object.at("versions"));
+  change.workers = wire::to_integer<int>(object.at("workers"));
+  change.took = std::chrono::milliseconds(wire::to_integer<std::int64_t>(object.at("ms")));
+  return change;
+} catch (const std::exception& error) {
+  return internal_error("the daemon's answer to a change cannot be read: {}", error.what());
 }
 
 std::string parse_message(std::string_view text) {

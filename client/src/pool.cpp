@@ -63,7 +63,7 @@ Prediction Pool::submit(std::string_view model, Tensors inputs, SubmitOptions op
   return Prediction(std::make_shared<PoolPrediction>(core_, core_->submit(model, std::move(inputs), options)));
 }
 
-Result<ModelInfo> Pool::describe(std::string_view model) { return core_->describe(model); }
+Result<ModelInfo> Pool::describe(std::string_view model, std::uint64_t version) { return core_->describe(model, version); }
 Result<Tensor> Pool::loan(DType dtype, const Shape& shape) { return core_->loan(dtype, shape); }
 
 Result<std::vector<std::string>> Pool::list() {
@@ -75,10 +75,22 @@ Result<std::string> Pool::stats() { return core_->ask(client::control_json("stat
 Result<std::string> Pool::crashes(std::string_view model) { return core_->ask(client::control_json("crashes", model)); }
 Result<FlightRecords> Pool::trace(std::string_view model, std::uint64_t pid) {
   FlightRecords records;
-  SHOAL_ASSIGN_OR_RETURN(records.description, core_->ask(client::control_json("trace", model, pid), &records.events));
+  SHOAL_ASSIGN_OR_RETURN(records.description, core_->ask(client::control_json("trace", model, 0, pid), &records.events));
   return records;
 }
 Status Pool::stop() { return core_->ask(client::control_json("stop"), nullptr, true).status(); }
+
+Result<ModelChange> Pool::load(std::string_view name, std::string_view path) {
+  return core_->change({.what = "load", .model = name, .path = path});
+}
+Result<ModelChange> Pool::reload(std::string_view name, std::string_view path, bool force) {
+  return core_->change({.what = "reload", .model = name, .path = path, .force = force});
+}
+Result<ModelChange> Pool::unload(std::string_view name) { return core_->change({.what = "unload", .model = name}); }
+Result<ModelChange> Pool::scale(std::string_view name, int workers) {
+  return core_->change({.what = "scale", .model = name, .workers = workers});
+}
+Result<ModelChange> Pool::drain(std::string_view name) { return core_->change({.what = "drain", .model = name}); }
 void Pool::poll() { core_->poll(); }
 
 }  // namespace shoal

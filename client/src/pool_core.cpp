@@ -243,7 +243,7 @@ void PoolCore::expire_parked(std::uint64_t now_ns) {
   for (auto& named : models_) {  // no structured binding: clang 14 cannot capture one
     std::erase_if(named.second.parked, [&](const std::shared_ptr<Request>& request) SHOAL_REQUIRES(mutex_) {
       if (request->deadline_ns == 0 || request->deadline_ns > now_ns) return false;
-      fail(*request, deadline_exceeded("model '{}': no daemon within the time given", named.first),
+      fail(*request, deadline_exceeded("model '{}': no daemon within the time given", named.first.name),
            request->is_sent ? Ran::kMaybe : Ran::kNo);
       return true;
     });

@@ -36,10 +36,11 @@ class PoolCore : public std::enable_shared_from_this<PoolCore> {
   ~PoolCore();
 
   std::shared_ptr<Request> submit(std::string_view model, Tensors inputs, SubmitOptions options);
-  Result<ModelInfo> describe(std::string_view model);
+  Result<ModelInfo> describe(std::string_view model, std::uint64_t version);
   Result<Tensor> loan(DType dtype, const Shape& shape);
   /// One question of the control protocol.
   Result<std::string> ask(std::string json, std::vector<std::byte>* attachment = nullptr, bool ends_daemon = false);
+  Result<ModelChange> change(const ChangeRequest& change);
   void close();
 
   /// Drives until `target` is done or the time has come. True when it is done.
@@ -91,7 +92,7 @@ class PoolCore : public std::enable_shared_from_this<PoolCore> {
   void send_cancel(const Request& request) SHOAL_REQUIRES(mutex_);
   std::shared_ptr<ControlCall> start_call(std::string json) SHOAL_REQUIRES(mutex_);
   void send_call(ControlCall& call) SHOAL_REQUIRES(mutex_);
-  std::shared_ptr<ControlCall> ask_description(std::string_view model, ModelEntry& entry) SHOAL_REQUIRES(mutex_);
+  std::shared_ptr<ControlCall> ask_description(const ModelKey& model, ModelEntry& entry) SHOAL_REQUIRES(mutex_);
 
   bool is_ready() const SHOAL_REQUIRES(mutex_) { return connection_ && connection_->is_ready(); }
   void complete(Request& request, Outcome outcome) SHOAL_REQUIRES(mutex_);
@@ -122,7 +123,7 @@ class PoolCore : public std::enable_shared_from_this<PoolCore> {
   std::unordered_map<std::uint64_t, std::shared_ptr<Request>> requests_
       SHOAL_GUARDED_BY(mutex_);  ///< sent, their slots not released yet; by seq
   std::unordered_map<std::uint64_t, std::shared_ptr<ControlCall>> calls_ SHOAL_GUARDED_BY(mutex_);  ///< unanswered, by seq
-  std::map<std::string, ModelEntry, std::less<>> models_ SHOAL_GUARDED_BY(mutex_);
+  std::map<ModelKey, ModelEntry> models_ SHOAL_GUARDED_BY(mutex_);
   wire::Message incoming_ SHOAL_GUARDED_BY(mutex_);
   wire::Request outgoing_ SHOAL_GUARDED_BY(mutex_);  ///< reused, so that sending allocates nothing in the long run
   std::vector<std::byte> frame_ SHOAL_GUARDED_BY(mutex_);

@@ -37,7 +37,7 @@ std::uint64_t guess_bytes(const TensorSpec& output, const Request& request) {
 
 std::shared_ptr<Request> PoolCore::submit(std::string_view model, Tensors inputs, SubmitOptions options) {
   auto request = std::make_shared<Request>();
-  request->model = model;
+  request->model = {std::string(model), options.version};
   request->options = options;
   if (options.timeout.count() > 0)
     request->deadline_ns = monotonic_now_ns() + static_cast<std::uint64_t>(options.timeout.count());
@@ -138,7 +138,7 @@ void PoolCore::send_request(const std::shared_ptr<Request>& request, ModelEntry&
     const std::uint64_t now_ns = monotonic_now_ns();
     if (now_ns >= request->deadline_ns)
       return fail(*request,
-                  deadline_exceeded("model '{}': the time given ran out before the request could be sent", request->model));
+                  deadline_exceeded("model '{}': the time given ran out before the request could be sent", request->model.name));
     timeout_ns = request->deadline_ns - now_ns;
   }
   request->description = entry.description;
@@ -152,7 +152,8 @@ void PoolCore::send_request(const std::shared_ptr<Request>& request, ModelEntry&
                       .model_id = model.model_id,
                       .signature = model.signature,
                       .timeout_ns = timeout_ns,
-                      .priority = request->options.priority};
+                      .priority = request->options.priority,
+                      .model_version = request->model.version};
   outgoing_.inputs.clear();
   outgoing_.outputs.clear();
   frames_.assign(1, {});
@@ -247,7 +248,7 @@ void PoolCore::take_reply(const wire::Message& message, const wire::Reply& reply
                   .retry_after = std::chrono::milliseconds(header.retry_after_ms)};
   if (status != StatusCode::kOk) {
     outcome.outputs =
-        Status(status, message.size() > 1 ? std::string(as_text(message[1])) : format("model '{}'", request->model));
+        Status(status, message.size() > 1 ? std::string(as_text(message[1])) : format("model '{}'", request->model.name));
   } else {
     outcome.outputs = read_outputs(message, reply, *request);
     if (outcome.outputs.ok()) {
@@ -263,7 +264,7 @@ void PoolCore::take_reply(const wire::Message& message, const wire::Reply& reply
 Result<Tensors> PoolCore::read_outputs(const wire::Message& message, const wire::Reply& reply, const Request& request) {
   const auto& specs = request.description->info.outputs;
   if (reply.outputs.size() != specs.size()) {
-    return internal_error("model '{}' answered {} outputs (it has {})", request.model, reply.outputs.size(), specs.size());
+    return internal_error("model '{}' answered {} outputs (it has {})", request.model.name, reply.outputs.size(), specs.size());
   }
   Tensors outputs;
   std::size_t next_frame = 2;  // after the header and the text
@@ -273,8 +274,8 @@ Result<Tensors> PoolCore::read_outputs(const wire::Message& message, const wire:
     const Shape shape = wire::shape_of(output);
     if (output.location == static_cast<std::uint8_t>(wire::Location::kFrame)) {
       if (next_frame >= message.size() || message[next_frame].size() != output.size_bytes) {
-        return internal_error("model '{}': output '{}' of {} bytes did not come with its answer", request.model, specs[i].name,
-                              output.size_bytes);
+        return internal_error("model '{}': output '{}' of {} bytes did not come with its answer", request.model.name,
+                              specs[i].name, output.size_bytes);
       }
       SHOAL_ASSIGN_OR_RETURN(Tensor copy, Tensor::create(dtype, shape));
       std::memcpy(copy.view().data, message[next_frame++].data(), output.size_bytes);
@@ -283,7 +284,7 @@ Result<Tensors> PoolCore::read_outputs(const wire::Message& message, const wire:
     }
     const auto slot = i < request.output_slots.size() ? request.output_slots[i] : nullptr;
     if (!slot || output.offset_bytes != slot->offset() || output.size_bytes > slot->capacity_bytes()) {
-      return internal_error("model '{}': output '{}' lies outside the place it was offered", request.model, specs[i].name);
+      return internal_error("model '{}': output '{}' lies outside the place it was offered", request.model.name, specs[i].name);
     }
     outputs.push_back({specs[i].name, Tensor({dtype, shape, slot->data()}, slot)});
   }
@@ -351,24 +352,21 @@ void PoolCore::send_call(ControlCall& call) {
   if (!connection_->socket().send(frames).ok()) attach_read_ns_ = 0;
 }
 
-std::shared_ptr<ControlCall> PoolCore::ask_description(std::string_view model, ModelEntry& entry) {
-  auto call = start_call(control_json("describe", model));
+std::shared_ptr<ControlCall> PoolCore::ask_description(const ModelKey& model, ModelEntry& entry) {
+  auto call = start_call(control_json("describe", model.name, model.version));
   entry.describe_seq = call->seq;
   return call;
 }
 
-Result<ModelInfo> PoolCore::describe(std::string_view model) {
-  SHOAL_RETURN_IF_ERROR(usable());
-  std::shared_ptr<ControlCall> call;
-  {
-    const MutexLock lock(mutex_);
-    call = start_call(control_json("describe", model));
-    progress();
-  }
-  wait(*call, ~std::uint64_t{0});
-  SHOAL_RETURN_IF_ERROR(call->answer.status());
-  SHOAL_ASSIGN_OR_RETURN(Description description, parse_description(*call->answer));
+Result<ModelInfo> PoolCore::describe(std::string_view model, std::uint64_t version) {
+  SHOAL_ASSIGN_OR_RETURN(const std::string answer, ask(control_json("describe", model, version)));
+  SHOAL_ASSIGN_OR_RETURN(Description description, parse_description(answer));
   return std::move(description.info);
+}
+
+Result<ModelChange> PoolCore::change(const ChangeRequest& change) {
+  SHOAL_ASSIGN_OR_RETURN(const std::string answer, ask(change_json(change)));
+  return parse_change(answer);
 }
 
 Result<std::string> PoolCore::ask(std::string json, std::vector<std::byte>* attachment, bool ends_daemon) {
@@ -393,7 +391,7 @@ void PoolCore::cancel(Request& request) {
     send_cancel(request);
     progress();
   } else {
-    fail(request, cancelled("model '{}': the caller gave the request up", request.model));
+    fail(request, cancelled("model '{}': the caller gave the request up", request.model.name));
   }
 }
 
@@ -402,7 +400,8 @@ void PoolCore::give_up(Request& request) {
   const MutexLock lock(mutex_);
   if (request.is_done()) return;
   const bool is_under_way = requests_.contains(request.seq);
-  fail(request, cancelled("model '{}': the caller gave the request up", request.model), is_under_way ? Ran::kMaybe : Ran::kNo);
+  fail(request, cancelled("model '{}': the caller gave the request up", request.model.name),
+       is_under_way ? Ran::kMaybe : Ran::kNo);
   if (is_under_way) {  // it keeps its slots until they are released
     send_cancel(request);
     progress();

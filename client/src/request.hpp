@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -35,11 +36,18 @@ struct RequestInput {
   std::uint64_t offset = 0;
 };
 
+/// A model, or one version of it: what a description is of.
+struct ModelKey {
+  std::string name;
+  std::uint64_t version = 0;  ///< 0 = the one that is served by default
+  friend auto operator<=>(const ModelKey&, const ModelKey&) = default;
+};
+
 /// One request of this client, from submit() until its slots are released. Guarded by the core's mutex but for the outcome once
 /// done.
 struct Request : Completion {
   std::uint64_t seq = 0;
-  std::string model;
+  ModelKey model;
   std::vector<TensorSpec> specs;     ///< of the inputs, as they were given
   std::vector<RequestInput> inputs;  ///< likewise
   SubmitOptions options;
@@ -67,7 +75,7 @@ struct ControlCall : Completion {
   std::uint64_t seq = 0;
   std::string json;
   bool is_sent = false;
-  bool ends_daemon = false;  ///< losing the connection is the answer
+  bool ends_daemon = false;           ///< losing the connection is the answer
   std::vector<std::byte> attachment;  ///< the frame behind the answer, if there was one
   Result<std::string> answer = Status(StatusCode::kInternal, "no answer yet");
 

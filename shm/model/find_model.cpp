@@ -48,11 +48,31 @@ std::vector<std::string> prefixes_in(const fs::path& directory) {
   });
 }
 
-std::vector<std::uint64_t> versions_in(const fs::path& directory) {
-  return list(directory, [](const fs::directory_entry& entry) -> std::optional<std::uint64_t> {
+struct VersionDirectory {
+  std::uint64_t number = 0;
+  fs::path path;
+  auto operator<=>(const VersionDirectory&) const = default;
+};
+
+/// Numeric sub-directories, by number; none where the path is no directory or holds a checkpoint itself.
+std::vector<VersionDirectory> versions_in(const fs::path& base) {
+  if (!prefixes_in(base).empty()) return {};
+  std::vector<VersionDirectory> versions = list(base, [](const fs::directory_entry& entry) -> std::optional<VersionDirectory> {
     std::error_code error;
-    return entry.is_directory(error) ? parse_number<std::uint64_t>(entry.path().filename().string()) : std::nullopt;
+    const auto number = parse_number<std::uint64_t>(entry.path().filename().string());
+    return number && *number > 0 && entry.is_directory(error) ? std::optional(VersionDirectory{*number, entry.path()})
+                                                              : std::nullopt;
   });
+  // "007" and "7" are the same number: one of them is taken.
+  const auto same = [](const VersionDirectory& a, const VersionDirectory& b) { return a.number == b.number; };
+  versions.erase(std::unique(versions.begin(), versions.end(), same), versions.end());
+  return versions;
+}
+
+std::string numbers_of(const std::vector<VersionDirectory>& versions) {
+  std::vector<std::string> numbers;
+  for (const VersionDirectory& version : versions) numbers.push_back(std::to_string(version.number));
+  return join(numbers);
 }
 
 struct EpochFile {
@@ -89,7 +109,7 @@ Result<EpochFile> choose_epoch(const ModelFiles& files, std::optional<int> wante
                           join(numbers));
 }
 
-/// Fills in directory, prefix and version from a path without its epoch.
+/// Fills in directory and prefix.
 Status choose_prefix(const fs::path& base, ModelFiles& files) {
   std::error_code error;
   if (!fs::is_directory(base, error)) {
@@ -101,26 +121,14 @@ Status choose_prefix(const fs::path& base, ModelFiles& files) {
                      kSymbolSuffix, near.empty() ? "" : " (beside it: " + near + ")");
   }
   const std::vector<std::string> prefixes = prefixes_in(base);
+  if (prefixes.empty()) return not_found("no model in directory '{}': no file PREFIX{}", base.string(), kSymbolSuffix);
   if (prefixes.size() > 1) {
     return invalid_argument("directory '{}' holds several checkpoints: say one of them as {}/PREFIX: {}", base.string(),
                             base.string(), join(prefixes));
   }
-  if (prefixes.size() == 1) {
-    files.directory = base;
-    files.prefix = prefixes.front();
-    return {};
-  }
-  const std::vector<std::uint64_t> versions = versions_in(base);
-  if (versions.empty() || files.version != 0) {
-    return not_found("no model in directory '{}': no file PREFIX{}", base.string(), kSymbolSuffix);
-  }
-  files.version = versions.back();
-  // "007" and "7" are the same number: take the name that exists.
-  const auto named = list(base, [&](const fs::directory_entry& entry) -> std::optional<std::string> {
-    const std::string name = entry.path().filename().string();
-    return parse_number<std::uint64_t>(name) == files.version ? std::optional(name) : std::nullopt;
-  });
-  return choose_prefix(base / named.back(), files);
+  files.directory = base;
+  files.prefix = prefixes.front();
+  return {};
 }
 
 fs::path first_existing(std::initializer_list<fs::path> candidates) {
@@ -129,30 +137,74 @@ fs::path first_existing(std::initializer_list<fs::path> candidates) {
   return found == candidates.end() ? fs::path() : *found;
 }
 
-}  // namespace
-
-Result<ModelFiles> find_model(const std::string& path) {
-  if (path.empty()) return invalid_argument("the path of a model is empty");
-  std::error_code error;
-  fs::path base = path;
+struct ModelPath {
+  fs::path base;
   std::optional<int> epoch;
-  if (const std::size_t at = path.rfind('@'); at != std::string::npos && !fs::exists(base, error)) {
-    epoch = parse_number<int>(std::string_view(path).substr(at + 1));
-    if (epoch) base = path.substr(0, at);
-  }
-  if (!base.has_filename()) base = base.parent_path();  // "dir/" is the directory, not a prefix of no name
+};
 
+Result<ModelPath> parse_path(const std::string& text) {
+  if (text.empty()) return invalid_argument("the path of a model is empty");
+  std::error_code error;
+  ModelPath path{text, std::nullopt};
+  if (const std::size_t at = text.rfind('@'); at != std::string::npos && !fs::exists(path.base, error)) {
+    path.epoch = parse_number<int>(std::string_view(text).substr(at + 1));
+    if (path.epoch) path.base = text.substr(0, at);
+  }
+  if (!path.base.has_filename()) path.base = path.base.parent_path();  // "dir/" is the directory, not a prefix of no name
+  return path;
+}
+
+/// The checkpoint at `base`; `shared_config` is the model.toml for all versions, where there can be one.
+Result<ModelFiles> find_files(const ModelPath& path, std::uint64_t version, const fs::path& shared_config) {
   ModelFiles files;
-  files.version = 0;
-  SHOAL_RETURN_IF_ERROR(choose_prefix(base, files));
-  const bool versioned = files.version != 0;
-  files.version = std::max<std::uint64_t>(files.version, 1);
-  SHOAL_ASSIGN_OR_RETURN(const EpochFile chosen, choose_epoch(files, epoch));
+  files.version = version;
+  SHOAL_RETURN_IF_ERROR(choose_prefix(path.base, files));
+  SHOAL_ASSIGN_OR_RETURN(const EpochFile chosen, choose_epoch(files, path.epoch));
   files.epoch = chosen.epoch;
   files.params_file = chosen.file;
   files.symbol_file = files.directory / (files.prefix + std::string(kSymbolSuffix));
-  files.config_file = first_existing({files.directory / "model.toml", versioned ? base / "model.toml" : fs::path()});
+  files.config_file = first_existing({files.directory / "model.toml", shared_config});
   return files;
+}
+
+Result<ModelFiles> find_files(const ModelPath& path, const VersionDirectory& version) {
+  return find_files({version.path, path.epoch}, version.number, path.base / "model.toml");
+}
+
+}  // namespace
+
+Result<ModelFiles> find_model(const std::string& path) {
+  SHOAL_ASSIGN_OR_RETURN(const ModelPath parsed, parse_path(path));
+  const std::vector<VersionDirectory> versions = versions_in(parsed.base);
+  return versions.empty() ? find_files(parsed, 1, {}) : find_files(parsed, versions.back());
+}
+
+fs::path shared_config_file(const std::string& path) {
+  const auto parsed = parse_path(path);
+  return parsed.ok() && !versions_in(parsed->base).empty() ? first_existing({parsed->base / "model.toml"}) : fs::path();
+}
+
+Result<std::vector<FoundVersion>> find_versions(const std::string& path, const VersionPolicy& policy) {
+  SHOAL_ASSIGN_OR_RETURN(const ModelPath parsed, parse_path(path));
+  std::vector<VersionDirectory> versions = versions_in(parsed.base);
+  const std::string existing = versions.empty() ? "1, having no numbered directories" : numbers_of(versions);
+  const auto wants = [&](std::uint64_t number) { return std::ranges::count(policy.numbers, number) > 0; };
+  for (const std::uint64_t number : policy.numbers) {
+    const bool exists = versions.empty() ? number == 1 : std::ranges::count(versions, number, &VersionDirectory::number) > 0;
+    if (!exists) return not_found("'{}' has no version {}; it has {}", parsed.base.string(), number, existing);
+  }
+  std::vector<FoundVersion> found;
+  if (versions.empty()) {
+    found.push_back({1, find_files(parsed, 1, {})});
+    return found;
+  }
+  if (!policy.numbers.empty()) {
+    std::erase_if(versions, [&](const VersionDirectory& version) { return !wants(version.number); });
+  } else if (policy.latest > 0 && versions.size() > static_cast<std::size_t>(policy.latest)) {
+    versions.erase(versions.begin(), versions.end() - policy.latest);
+  }
+  for (const VersionDirectory& version : versions) found.push_back({version.number, find_files(parsed, version)});
+  return found;
 }
 
 }  // namespace shoal

@@ -37,6 +37,18 @@ struct VersionPolicy {
   friend bool operator==(const VersionPolicy&, const VersionPolicy&) = default;
 };
 
+/// The model.toml that stands beside the version directories of that path; empty when there is none.
+std::filesystem::path shared_config_file(const std::string& path);
+
+/// One version, or why it cannot be served.
+struct FoundVersion {
+  std::uint64_t number = 1;
+  Result<ModelFiles> files;
+};
+/// The versions of a model that `policy` names, the lowest first. A path to one checkpoint has version 1 alone.
+///   Errors  kNotFound: a version that the policy names, with those that exist; of one version: those of find_model
+Result<std::vector<FoundVersion>> find_versions(const std::string& path, const VersionPolicy& policy);
+
 /// All keys of model.toml; the same keys stand in `[models.NAME]` of the daemon's configuration and on its command line.
 struct ModelConfig {
   std::vector<TensorSpec> inputs;    ///< shape -1 = any, or any within its range
@@ -61,6 +73,7 @@ struct ModelConfig {
   std::string golden_file;         ///< .npz of inputs and expected outputs that a version answers before it serves; may be empty
   double golden_tolerance = 1e-4;  ///< of max(1, max|expected|)
   VersionPolicy versions;
+  friend bool operator==(const ModelConfig&, const ModelConfig&) = default;
 };
 
 /// Keys that somebody gave, and only those: one file's, one `[models.NAME]`'s, one command line's.
@@ -111,13 +124,25 @@ struct ModelRequest {
   std::string path;
   ModelOverrides overrides;
 };
-/// The daemon's configuration: tables [models.NAME] with `path` and any key of model.toml. A relative path is relative to
-/// `directory`. Unknown keys are errors that name the key and line.
-Result<std::vector<ModelRequest>> parse_daemon_config(const std::string& text, const std::string& where,
-                                                      const std::filesystem::path& directory);
+/// What clients may have of the daemon: the table [limits] of its configuration. 0 = no limit.
+struct ClientLimits {
+  int client_requests = 4096;   ///< under way at the same time, of one client
+  int client_message_mb = 256;  ///< MiB that the messages of one client's requests may hold; tensors in arenas are not in it
+  int client_rate = 0;          ///< requests per second, of one client
+  int connections = 0;          ///< clients at the same time; 0 = as many as there are descriptors for
+  friend bool operator==(const ClientLimits&, const ClientLimits&) = default;
+};
+struct DaemonConfig {
+  std::vector<ModelRequest> models;
+  ClientLimits limits;
+};
+/// The daemon's configuration: tables [models.NAME] with `path` and any key of model.toml, and [limits]. A relative path is
+/// relative to `directory`. Unknown keys are errors that name the key and line.
+Result<DaemonConfig> parse_daemon_config(const std::string& text, const std::string& where,
+                                         const std::filesystem::path& directory);
 /// "NAME=PATH[,workers=4,contexts=1,threads=2,device=cpu,queue_limit=64,timeout_ms=500,labels=FILE,preset=imagenet,
-/// cache_mb=64,buckets=1:2:4:8,input=data:?x3x224..640x224..640[:float32],shape=data:4x3x224x224]"; `input` and `shape` may be
-/// repeated.
+/// cache_mb=64,buckets=1:2:4:8,versions=latest:2,input=data:?x3x224..640x224..640[:float32],shape=data:4x3x224x224]"; `input` and
+/// `shape` may be repeated.
 ///   Errors  kInvalidArgument naming the argument and the key
 Result<ModelRequest> parse_model_argument(const std::string& text);
 
@@ -129,8 +154,13 @@ struct ServedModel {
   ModelConfig config;
   std::vector<std::string> labels;
 };
-/// Finds the files, reads model.toml and labels, and lets the request's keys override the file's.
-///   Errors  those of find_model, read_model_config and read_labels, the model named
-Result<ServedModel> resolve_model(const ModelRequest& request);
+struct ServedVersion {
+  std::uint64_t number = 1;
+  Result<ServedModel> model;
+};
+/// The versions to serve, the lowest first: finds the files, reads model.toml and labels, and lets the request's keys override
+/// the file's. Which versions: the request's `versions`, else the model.toml's that stands beside the version directories.
+///   Errors  those of find_versions; of one version: those of find_model, read_model_config and read_labels; the model named
+Result<std::vector<ServedVersion>> resolve_versions(const ModelRequest& request);
 
 }  // namespace shoal

@@ -68,6 +68,19 @@ Result<TensorSpec> parse_spec(std::string text, const std::string& where) {
   return spec;
 }
 
+/// "1:2:4:8"; nothing when it is something else.
+std::optional<toml::array> parse_numbers(std::string text) {
+  toml::array numbers;
+  while (!text.empty()) {
+    const std::string word = cut(text, ':');
+    std::int64_t number = 0;
+    const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), number);
+    if (error != std::errc() || end != word.data() + word.size()) return std::nullopt;
+    numbers.push_back(number);
+  }
+  return numbers;
+}
+
 /// A value of the command line as TOML would have it: a number if it is one, else a text.
 Status read_text_key(const std::string& where, const std::string& key, const std::string& text, ModelOverrides& overrides) {
   std::int64_t number = 0;
@@ -98,17 +111,9 @@ Status read_argument_key(const std::string& where, const std::string& key, const
     add_to_sets(std::move(spec), *overrides.shapes);
     return {};
   }
-  if (key == "buckets") {  // 1:2:4:8, of the batch
-    toml::array sizes;
-    for (std::string rest = value; !rest.empty();) {
-      const std::string text = cut(rest, ':');
-      std::int64_t size = 0;
-      const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), size);
-      if (error != std::errc() || end != text.data() + text.size())
-        return invalid_argument("{}: 'buckets' wants sizes of the batch, as in 1:2:4:8", where);
-      sizes.push_back(size);
-    }
-    return internal::read_key(where, key, sizes, overrides);
+  if (key == "buckets" || key == "versions") {  // 1:2:4:8
+    if (const auto numbers = parse_numbers(value)) return internal::read_key(where, key, *numbers, overrides);
+    if (key == "buckets") return invalid_argument("{}: 'buckets' wants sizes of the batch, as in 1:2:4:8", where);
   }
   if (key == "preset") {
     auto preset = preprocess_preset(value);
@@ -139,47 +144,77 @@ Result<ModelRequest> parse_model_argument(const std::string& text) {
   return request;
 }
 
-Result<std::vector<ModelRequest>> parse_daemon_config(const std::string& text, const std::string& where,
-                                                      const std::filesystem::path& directory) {
-  SHOAL_ASSIGN_OR_RETURN(toml::table table, internal::parse_toml(text, where));
-  for (const auto& [key, node] : table) {
-    if (key != "models")
-      return internal::error_at(where, node, format("'{}' is no key of the daemon; there is [models.NAME]", key.str()));
-    if (!node.is_table()) return internal::error_at(where, node, "'models' wants tables: [models.NAME]");
-  }
-  std::vector<ModelRequest> requests;
-  toml::table* models = table["models"].as_table();
-  if (!models) return requests;
-  for (auto& [key, node] : *models) {
-    ModelRequest request;
-    request.name = key.str();
-    SHOAL_RETURN_IF_ERROR(check_name(request.name, where));
-    toml::table* model = node.as_table();
-    if (!model) return internal::error_at(where, node, format("'models.{}' wants a table", request.name));
-    const auto path = (*model)["path"].value_exact<std::string>();
-    if (!path || path->empty()) return internal::error_at(where, node, format("[models.{}] has no 'path'", request.name));
-    request.path = (directory / *path).string();
-    model->erase("path");
-    auto keys = internal::read_keys(where, *model);
-    if (!keys) return keys.status().with_context(format("[models.{}]", request.name));
-    request.overrides = *std::move(keys);
-    requests.push_back(std::move(request));
-  }
-  return requests;
+namespace {
+
+Result<ModelRequest> parse_model_table(const std::string& name, toml::node& node, const std::string& where,
+                                       const std::filesystem::path& directory) {
+  ModelRequest request;
+  request.name = name;
+  SHOAL_RETURN_IF_ERROR(check_name(request.name, where));
+  toml::table* model = node.as_table();
+  if (!model) return internal::error_at(where, node, format("'models.{}' wants a table", request.name));
+  const auto path = (*model)["path"].value_exact<std::string>();
+  if (!path || path->empty()) return internal::error_at(where, node, format("[models.{}] has no 'path'", request.name));
+  request.path = (directory / *path).string();
+  model->erase("path");
+  auto keys = internal::read_keys(where, *model);
+  if (!keys) return keys.status().with_context(format("[models.{}]", request.name));
+  request.overrides = *std::move(keys);
+  return request;
 }
 
-Result<ServedModel> resolve_model(const ModelRequest& request) {
-  const auto resolve = [&]() -> Result<ServedModel> {
-    ServedModel model{request.name, request.path, {}, {}, {}};
-    SHOAL_ASSIGN_OR_RETURN(model.files, find_model(request.path));
+}  // namespace
+
+Result<DaemonConfig> parse_daemon_config(const std::string& text, const std::string& where,
+                                         const std::filesystem::path& directory) {
+  SHOAL_ASSIGN_OR_RETURN(toml::table table, internal::parse_toml(text, where));
+  DaemonConfig config;
+  for (auto& [key, node] : table) {
+    if (key != "models" && key != "limits")
+      return internal::error_at(where, node,
+                                format("'{}' is no key of the daemon; there are [models.NAME] and [limits]", key.str()));
+    toml::table* tables = node.as_table();
+    if (!tables)
+      return internal::error_at(where, node,
+                                format("'{}' wants a table: {}", key.str(), key == "models" ? "[models.NAME]" : "[limits]"));
+    if (key == "limits") {
+      SHOAL_ASSIGN_OR_RETURN(config.limits, internal::read_limits(where, *tables));
+      continue;
+    }
+    for (auto& [name, model] : *tables) {
+      SHOAL_ASSIGN_OR_RETURN(ModelRequest request, parse_model_table(std::string(name.str()), model, where, directory));
+      config.models.push_back(std::move(request));
+    }
+  }
+  return config;
+}
+
+Result<std::vector<ServedVersion>> resolve_versions(const ModelRequest& request) {
+  const std::string context = format("model '{}'", request.name);
+  const auto resolve = [&](const ModelFiles& files) -> Result<ServedModel> {
+    ServedModel model{request.name, request.path, files, {}, {}};
     SHOAL_ASSIGN_OR_RETURN(model.config, read_model_config(model.files));
     apply_overrides(request.overrides, model.config);
     SHOAL_ASSIGN_OR_RETURN(model.labels, read_labels(model.files, model.config));
     return model;
   };
-  auto model = resolve();
-  if (!model) return model.status().with_context(format("model '{}'", request.name));
-  return model;
+  const auto find = [&]() -> Result<std::vector<FoundVersion>> {
+    VersionPolicy policy = request.overrides.versions.value_or(VersionPolicy());
+    if (const auto shared = shared_config_file(request.path); !shared.empty() && !request.overrides.versions) {
+      SHOAL_ASSIGN_OR_RETURN(const ModelConfig config, read_model_config({.config_file = shared}));
+      policy = config.versions;
+    }
+    return find_versions(request.path, policy);
+  };
+  auto found = find();
+  if (!found) return found.status().with_context(context);
+  std::vector<ServedVersion> versions;
+  for (const FoundVersion& version : *found) {
+    auto model = version.files ? resolve(*version.files) : Result<ServedModel>(version.files.status());
+    if (!model) model = model.status().with_context(context);
+    versions.push_back({version.number, std::move(model)});
+  }
+  return versions;
 }
 
 }  // namespace shoal

@@ -393,6 +393,18 @@ const KeyRow kKeys[] = {
     {"versions", [](const Site& s, ModelOverrides& o) { return assign(o.versions, read_versions(s)); }},
 };
 
+struct LimitRow {
+  std::string_view key;
+  int ClientLimits::*member;
+  std::int64_t most;
+};
+const LimitRow kLimits[] = {
+    {"client_requests", &ClientLimits::client_requests, 1'000'000},
+    {"client_message_mb", &ClientLimits::client_message_mb, 1 << 20},
+    {"client_rate", &ClientLimits::client_rate, 100'000'000},
+    {"connections", &ClientLimits::connections, 1'000'000},
+};
+
 }  // namespace
 
 Result<toml::table> parse_toml(const std::string& text, const std::string& where) try {
@@ -420,6 +432,22 @@ Result<ModelOverrides> read_keys(const std::string& where, const toml::table& ta
   ModelOverrides overrides;
   for (const auto& [key, node] : table) SHOAL_RETURN_IF_ERROR(read_key(where, key.str(), node, overrides));
   return overrides;
+}
+
+Result<ClientLimits> read_limits(const std::string& where, const toml::table& table) {
+  ClientLimits limits;
+  for (const auto& [key, node] : table) {
+    const Site site{where, node, format("limits.{}", key.str())};
+    const auto row = std::ranges::find(kLimits, key.str(), &LimitRow::key);
+    if (row == std::end(kLimits)) {
+      std::string known;
+      for (const LimitRow& each : kLimits) known += format("{}{}", known.empty() ? "" : ", ", each.key);
+      return site.error(format("is no limit; there are {}", known));
+    }
+    SHOAL_ASSIGN_OR_RETURN(const std::int64_t value, read_integer(site, 0, row->most));
+    limits.*(row->member) = static_cast<int>(value);
+  }
+  return limits;
 }
 
 }  // namespace shoal::internal

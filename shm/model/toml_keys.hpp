@@ -18,5 +18,7 @@ Status error_at(const std::string& where, const toml::node& node, const std::str
 Status read_key(const std::string& where, std::string_view key, const toml::node& value, ModelOverrides& overrides);
 /// A whole table of such keys.
 Result<ModelOverrides> read_keys(const std::string& where, const toml::table& table);
+/// The daemon's table [limits].
+Result<ClientLimits> read_limits(const std::string& where, const toml::table& table);
 
 }  // namespace shoal::internal

@@ -35,6 +35,8 @@ std::string_view worker_state_name(WorkerProcess::State state) {
       return "starting";
     case WorkerProcess::State::kReady:
       return "ready";
+    case WorkerProcess::State::kLeaving:
+      return "leaving";
   }
   return "unknown";
 }
@@ -96,6 +98,7 @@ void ModelProcesses::stop() {
   zygote_start_ns_.reset();
   close_zygote();
   for (const auto& worker : workers_) {
+    if (!worker->control) continue;
     loop_.forget(worker->control.get());
     worker->control.reset();
   }
@@ -132,6 +135,38 @@ void ModelProcesses::note_end(WorkerProcess& worker, std::string_view why, EndRe
   log_.warn("worker_killed model={} pid={} incarnation={} reason=\"{}\"", options_.name, worker.pid, worker.incarnation, why);
 }
 
+void ModelProcesses::set_workers(int workers) {
+  options_.workers = workers;
+  dismiss_surplus_workers();
+  fork_missing_workers(monotonic_now_ns());
+}
+
+// Only ready ones: those that start may not make it.
+void ModelProcesses::dismiss_surplus_workers() {
+  for (std::size_t i = workers_.size(); i-- > 0 && ready_workers() > options_.workers;) {
+    if (workers_[i]->state != WorkerProcess::State::kReady) continue;
+    workers_[i]->state = WorkerProcess::State::kLeaving;
+    observer_.worker_leaving(*workers_[i]);
+  }
+}
+
+void ModelProcesses::let_go(std::uint64_t incarnation) {
+  WorkerProcess* worker = find_worker(incarnation);
+  if (!worker || worker->state != WorkerProcess::State::kLeaving || !worker->control) return;
+  loop_.forget(worker->control.get());
+  worker->control.reset();
+}
+
+Status ModelProcesses::probe(std::uint64_t incarnation) {
+  const WorkerProcess* worker = find_worker(incarnation);
+  if (!worker || worker->state != WorkerProcess::State::kReady) return not_found("worker {} is not ready", incarnation);
+  return wire::send_control(worker->control.get(), {.kind = ControlKind::kProbe, .id = incarnation});
+}
+
+int ModelProcesses::count(WorkerProcess::State state) const {
+  return static_cast<int>(std::ranges::count(workers_, state, [](const auto& worker) { return worker->state; }));
+}
+
 void ModelProcesses::tick(std::uint64_t now_ns) {
   if (zygote_start_ns_ && now_ns >= *zygote_start_ns_) start_zygote();
   bool zygote_is_stuck = zygote_ && !zygote_->loaded && now_ns > zygote_->load_limit_ns;
@@ -165,7 +200,7 @@ std::optional<std::uint64_t> ModelProcesses::next_tick_ns() const {
     if (worker->kill_at_ns != 0) earlier(worker->kill_at_ns);
   }
   const bool may_fork = zygote_ && zygote_->loaded && state_ == ModelState::kReady;
-  if (may_fork && static_cast<int>(workers_.size()) < options_.workers) earlier(next_fork_ns_);
+  if (may_fork && staying_workers() < options_.workers) earlier(next_fork_ns_);
   return next;
 }
 
@@ -182,7 +217,8 @@ void ModelProcesses::start_zygote() {
                                               .control = std::move(pair.ours),
                                               .started_ns = now_ns,
                                               .load_limit_ns = now_ns + kLoadLimitNs});
-    ControlMessage load{.kind = ControlKind::kLoad, .text = options_.load_text};
+    const int nice = ever_loaded_ ? 0 : options_.load_nice;  // a zygote that is replaced is in a hurry
+    ControlMessage load{.kind = ControlKind::kLoad, .a = static_cast<std::uint64_t>(nice), .text = options_.load_text};
     if (packed_) {
       SHOAL_ASSIGN_OR_RETURN(UniqueFd copy, duplicate_fd(packed_.get()));
       load.fds.push_back(std::move(copy));
@@ -335,7 +371,7 @@ void ModelProcesses::sweep_unborn(std::uint64_t now_ns) {
 
 void ModelProcesses::fork_missing_workers(std::uint64_t now_ns) {
   while (state_ == ModelState::kReady && zygote_ && zygote_->loaded && !zygote_->closing && now_ns >= next_fork_ns_ &&
-         static_cast<int>(workers_.size()) < options_.workers) {
+         staying_workers() < options_.workers) {
     if (Status forked = fork_worker(now_ns); !forked.ok()) {
       log_.warn("fork_not_sent model={} reason=\"{}\"", options_.name, forked.message());
       next_fork_ns_ = now_ns + Backoff::kFirstNs;
@@ -365,7 +401,7 @@ Status ModelProcesses::fork_worker(std::uint64_t now_ns) {
 }
 
 void ModelProcesses::worker_speaks(std::uint64_t incarnation) {
-  while (WorkerProcess* worker = find_worker(incarnation)) {
+  for (WorkerProcess* worker; (worker = find_worker(incarnation)) && worker->control;) {
     auto received = wire::receive_control(worker->control.get());
     if (!received.ok()) {
       loop_.forget(worker->control.get());
@@ -382,6 +418,8 @@ void ModelProcesses::worker_speaks(std::uint64_t incarnation) {
       }
       worker->lane_paths = std::move(paths);
       becomes_ready_when_complete(*worker);
+    } else if (message.kind == ControlKind::kProbed) {
+      observer_.worker_probed(*worker, Status(static_cast<StatusCode>(message.a), message.text));
     } else if (message.kind == ControlKind::kWorkerFailed) {
       log_.warn("worker_failed model={} pid={} reason=\"{}\"", options_.name, worker->pid, message.text);
       reason_ = message.text;
@@ -413,16 +451,17 @@ void ModelProcesses::becomes_ready_when_complete(WorkerProcess& worker) {
   log_.info("worker_ready model={} pid={} incarnation={} took_us={}", options_.name, worker.pid, worker.incarnation,
             (worker.ready_ns - worker.forked_ns) / 1000);
   observer_.worker_ready(worker);
+  dismiss_surplus_workers();
 }
 
 void ModelProcesses::worker_exited(std::uint64_t incarnation) {
   WorkerProcess* worker = find_worker(incarnation);
   if (!worker) return;
   if (const auto status = reap(worker->pidfd)) worker->wait_status = status;
-  if (state_ == ModelState::kDraining)
-    log_.info("worker_gone model={} pid={} incarnation={}", options_.name, worker->pid, incarnation);
+  const bool leaving = state_ == ModelState::kDraining || worker->state == WorkerProcess::State::kLeaving;
+  if (leaving) log_.info("worker_gone model={} pid={} incarnation={}", options_.name, worker->pid, incarnation);
   const std::uint64_t now_ns = monotonic_now_ns();
-  account_for_death(*worker, now_ns);
+  if (!leaving) account_for_death(*worker, now_ns);
   observer_.worker_died(*worker);
   drop_worker(incarnation);
   fork_missing_workers(now_ns);

@@ -1,7 +1,7 @@
 // The processes of one model: its zygote and its workers, kept at the wanted number.
 //
 //   zygote   none → loading → idle;  any → dead → (back-off) → loading
-//   worker   forking → starting → ready;  any → dead → forking
+//   worker   forking → starting → ready;  any → dead → forking;  ready → leaving (one too many) → gone
 //   model    loading → ready;  any → failed (a bad load, or kFailedStartsForFailure failed starts in a row)
 #pragma once
 
@@ -33,7 +33,7 @@ enum class EndReason { kNone, kRules, kStopped, kHung, kRunLimit };
 
 /// One life of a worker as others see it.
 struct WorkerProcess {
-  enum class State { kForking, kStarting, kReady };
+  enum class State { kForking, kStarting, kReady, kLeaving };
   std::uint64_t incarnation = 0;
   State state = State::kForking;
   pid_t pid = -1;
@@ -64,6 +64,10 @@ class ProcessObserver {
   virtual Status model_loaded(std::string_view loaded_text) = 0;
   virtual void model_failed(const std::string& reason) = 0;
   virtual void worker_ready(const WorkerProcess& worker) = 0;
+  /// It is one too many: nothing new for it; let_go() when it holds nothing.
+  virtual void worker_leaving(const WorkerProcess& worker) = 0;
+  /// What became of a probe().
+  virtual void worker_probed(const WorkerProcess& worker, const Status& status) = 0;
   /// Its pidfd reported; `worker` is gone after the call, which may keep what it owns.
   virtual void worker_died(WorkerProcess& worker) = 0;
   /// How a worker ended, where its zygote reaped it: after worker_died() as a rule.
@@ -77,6 +81,7 @@ struct ProcessOptions {
   std::string directory;  // of the lane sockets
   std::string load_text;  // of kLoad
   int workers = 1, lanes = 1;
+  int load_nice = 0;  // of the first load: others serve meanwhile
 };
 
 /// Threads: thread-bound
@@ -115,6 +120,13 @@ class ModelProcesses {
   void kill_worker(std::uint64_t incarnation, std::string_view why, EndReason reason = EndReason::kRules);
   /// SIGABRT to that thread, so that a record of what it does is left, and SIGKILL kAbortLimitNs later.
   void abort_worker(std::uint64_t incarnation, pid_t thread, std::string_view why, EndReason reason);
+  /// Forks what is missing; what is too much leaves, the youngest first.
+  void set_workers(int workers);
+  /// Ends a worker that is leaving: its control socket is closed.
+  void let_go(std::uint64_t incarnation);
+  /// Has that worker answer its model's stored input. Errors: kNotFound (no such worker is ready), those of send_control().
+  Status probe(std::uint64_t incarnation);
+  int ready_workers() const { return count(WorkerProcess::State::kReady); }
   void fail(const std::string& reason);
   /// After orphans were reaped: removes the sockets of workers whose fork was never reported. They may have bound them before
   /// they noticed that nobody wants them.
@@ -155,6 +167,9 @@ class ModelProcesses {
   void failed_start(std::uint64_t now_ns, const std::string& why);
   void drop_worker(std::uint64_t incarnation);
   void note_end(WorkerProcess& worker, std::string_view why, EndReason reason);
+  void dismiss_surplus_workers();
+  int count(WorkerProcess::State state) const;
+  int staying_workers() const { return static_cast<int>(workers_.size()) - count(WorkerProcess::State::kLeaving); }
 
   ProcessOptions options_;
   EventLoop& loop_;

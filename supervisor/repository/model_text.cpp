@@ -31,20 +31,7 @@ json to_json(const std::vector<Buckets>& buckets) {
   return list;
 }
 
-ServedModel identity_model(const ModelRequest& request) {
-  ServedModel model{.name = request.name, .path = request.path};
-  apply_overrides(request.overrides, model.config);
-  return model;
-}
-
 }  // namespace
-
-Result<ServedModel> resolve_served_model(const ModelRequest& request) {
-  if (!request.path.starts_with(kBuiltinPrefix)) return resolve_model(request);
-  if (request.path != "builtin:identity")
-    return not_found("model '{}': no built-in model '{}' (there is builtin:identity)", request.name, request.path);
-  return identity_model(request);
-}
 
 std::uint32_t LoadedModel::signature(std::string_view name) const {
   std::uint32_t hash = 2166136261;  // FNV-1a
@@ -53,10 +40,13 @@ std::uint32_t LoadedModel::signature(std::string_view name) const {
     hash = (hash ^ 0xff) * 16777619;
   };
   mix(name);
-  for (const TensorSpec& input : inputs) {
-    mix(input.name);
-    mix(dtype_name(input.dtype));
-    mix(shape_text(input));
+  for (const auto* tensors : {&inputs, &outputs}) {
+    for (const TensorSpec& tensor : *tensors) {
+      mix(tensor.name);
+      mix(dtype_name(tensor.dtype));
+      mix(shape_text(tensor));
+    }
+    mix("");
   }
   return hash ? hash : 1;
 }
@@ -106,11 +96,13 @@ Result<LoadedModel> parse_loaded(std::string_view text) try {
   return internal_error("what the zygote says of its model cannot be read: {}", error.what());
 }
 
-std::string describe_text(const ServedModel& model, const LoadedModel& loaded, std::uint32_t model_id) {
+std::string describe_text(const ServedModel& model, const LoadedModel& loaded, std::uint32_t model_id,
+                          const std::vector<std::uint64_t>& versions) {
   return dump({{"name", model.name},
                {"model_id", model_id},
                {"signature", loaded.signature(model.name)},
                {"version", model.files.version},
+               {"versions", versions},
                {"inputs", wire::to_json(loaded.inputs)},
                {"outputs", wire::to_json(loaded.outputs)},
                {"labels", model.labels},

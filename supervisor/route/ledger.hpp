@@ -198,6 +198,8 @@ class Ledger {
   void worker_ready(ModelIndex model, Incarnation incarnation, std::uint32_t lanes, std::uint64_t now_ns);
   /// A worker that is not routable gets no new requests.
   void set_routable(Incarnation incarnation, bool routable, std::uint64_t now_ns);
+  /// The worker gets nothing new ever, and its end is no death.
+  void dismiss(Incarnation incarnation);
   /// The lease could not be delivered: its whole group waits again, its worker becomes unroutable.
   void undelivered(RequestId request);
   /// False when the reply matches no lease: counted late, nothing else happens.
@@ -279,6 +281,7 @@ class Ledger {
   struct Worker {
     Incarnation incarnation = 0;
     bool routable = true;
+    bool dismissed = false;
     std::uint32_t held = 0;
     std::uint64_t answered = 0;
     std::vector<Lane> lanes;

@@ -88,7 +88,7 @@ std::vector<DeathOutcome> Ledger::worker_died(Incarnation incarnation, std::span
   Worker* worker = find_worker(incarnation, &index);
   if (!worker) return {};
   Model& model = models_[index];
-  ++model.counts.worker_deaths;
+  if (!worker->dismissed) ++model.counts.worker_deaths;
   Verdicts verdicts;
   judge(*worker, evidence, verdicts);
 

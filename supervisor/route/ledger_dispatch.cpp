@@ -19,11 +19,18 @@ void Ledger::worker_ready(ModelIndex index, Incarnation incarnation, std::uint32
 void Ledger::set_routable(Incarnation incarnation, bool routable, std::uint64_t now_ns) {
   ModelIndex index = 0;
   Worker* worker = find_worker(incarnation, &index);
-  if (!worker) return;
+  if (!worker || worker->dismissed) return;
   worker->routable = routable;
   if (!routable) return;
   probe_if_due(index, now_ns);
   dispatch(index, now_ns);
+}
+
+void Ledger::dismiss(Incarnation incarnation) {
+  Worker* worker = find_worker(incarnation);
+  if (!worker) return;
+  worker->routable = false;
+  worker->dismissed = true;
 }
 
 void Ledger::undelivered(RequestId request) {

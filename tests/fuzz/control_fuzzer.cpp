@@ -11,6 +11,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const std::string_view text(reinterpret_cast<const char*>(data), size);
   (void)client::parse_message(text);
   (void)client::parse_names(text);
+  (void)client::parse_change(text);
   (void)worker::parse_load(text);
   if (const auto loaded = supervisor::parse_loaded(text); loaded.ok()) SHOAL_CHECK(loaded->signature("echo") != 0);
   const auto description = client::parse_description(text);

@@ -142,7 +142,7 @@ void write_control_seeds(const SeedWriter& seeds) {
   const std::string load = supervisor::load_text(model);
   expect_good("load", worker::parse_load(load).status());
   seeds.write("control", "load", load);
-  seeds.write("control", "describe", supervisor::describe_text(model, loaded, 1));
+  seeds.write("control", "describe", supervisor::describe_text(model, loaded, 1, {1}));
   const std::string said = R"({"inputs": [{"name": "data", "dtype": "float32", "shape": [-1, 4]}], "outputs": [],
     "ignored_inputs": ["label"], "warnings": ["w"], "hash": "00", "tuning": "read from a record",
     "packed_bytes": 1, "parameter_bytes": 2, "arena_bytes": 3})";

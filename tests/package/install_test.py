@@ -72,6 +72,15 @@ class Installed(unittest.TestCase):
         for library in libraries():
             self.assertIn(f"Library soname: [{library.name}.{ABI_VERSION}]", run("readelf", "-d", library).stdout)
 
+    @unittest.skipUnless(shutil.which("systemd-analyze"), "no systemd-analyze here")
+    def test_systemd_takes_the_unit(self):
+        unit = TOP / "shoald.service"
+        text = (PREFIX / "lib/systemd/system/shoald.service").read_text()
+        unit.write_text(re.sub(r"ExecStart=\S+", f"ExecStart={PREFIX}/bin/shoald", text))
+        said = subprocess.run(["systemd-analyze", "verify", "--man=no", unit], capture_output=True, text=True)
+        self.assertEqual([line for line in said.stderr.splitlines() if "shoald" in line], [])
+        self.assertIn("u     shoal ", (PREFIX / "lib/sysusers.d/shoal.conf").read_text())
+
     def test_a_client_needs_no_executor_and_no_pictures(self):
         needed = run("readelf", "-d", libraries()[-1]).stdout
         self.assertNotRegex(needed, r"NEEDED.*(dnnl|opencv|spdlog|toml|gomp)")

@@ -131,12 +131,14 @@ void DaemonFixture::start(const std::function<void(pid_t)>& stopped) {
     arguments.push_back("--worker");
     arguments.push_back(binary(settings_.worker));
   }
+  arguments.insert(arguments.end(), settings_.arguments.begin(), settings_.arguments.end());
   std::vector<char*> argv;
   for (std::string& argument : arguments) argv.push_back(argument.data());
   argv.push_back(nullptr);
   ::setenv("SHOAL_DIR", directory_.c_str(), 1);
   pid_ = ::fork();
   if (pid_ == 0) {
+    for (std::string& variable : settings_.environment) ::putenv(variable.data());
     ::dup2(log, STDERR_FILENO);
     ::dup2(log, STDOUT_FILENO);
     if (stopped) ::raise(SIGSTOP);

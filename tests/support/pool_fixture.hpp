@@ -20,6 +20,8 @@ struct DaemonSettings {
   std::string worker;                                           // name of a binary beside shoald, or a path; empty = shoal-worker
   bool wait_until_ready = true;
   std::string parent = "/tmp";  // where its directory is made
+  std::vector<std::string> arguments = {};    // of shoald, beside the models
+  std::vector<std::string> environment = {};  // of shoald: "NAME=VALUE"
 };
 
 /// Where this test and the binaries under test are: the build puts them in one directory.

@@ -25,6 +25,11 @@ install(DIRECTORY tools/shapes/model/ DESTINATION ${CMAKE_INSTALL_DATADIR}/shoal
 install(DIRECTORY tools/shapes/pictures DESTINATION ${CMAKE_INSTALL_DATADIR}/shoal COMPONENT shoal)
 install(FILES client/examples/predict.cpp DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/libshoal-dev/examples COMPONENT libshoal-dev)
 
+# A service of systemd, and the user it runs as.
+configure_file(tools/systemd/shoald.service.in shoald.service @ONLY)
+install(FILES ${CMAKE_CURRENT_BINARY_DIR}/shoald.service DESTINATION lib/systemd/system COMPONENT shoal)
+install(FILES tools/systemd/shoal.conf DESTINATION lib/sysusers.d COMPONENT shoal)
+
 # Manual pages: the text of --help, compressed as Debian wants it.
 function(shoal_man_page target section)
   set(page ${CMAKE_CURRENT_BINARY_DIR}/man/$<TARGET_FILE_NAME:${target}>.${section})
@@ -78,6 +83,7 @@ Headers, CMake and pkg-config files for libshoal, libshoal-vision and
 libshoal-engine.")
 set(CPACK_DEBIAN_SHOAL_PACKAGE_NAME shoal)
 set(CPACK_DEBIAN_SHOAL_PACKAGE_SECTION science)
+set(CPACK_DEBIAN_SHOAL_PACKAGE_CONTROL_EXTRA ${debian_dir}/postinst)
 set(CPACK_COMPONENT_SHOAL_DESCRIPTION "pool of inference workers that share one copy of the weights
 The daemon shoald loads MXNet checkpoints into shared memory, forks worker
 processes from that state and routes requests to them; a crash stays inside

@@ -31,6 +31,11 @@ Command make_status(CLI::App& application);
 Command make_top(CLI::App& application);
 Command make_trace(CLI::App& application);
 Command make_crashes(CLI::App& application);
+Command make_load(CLI::App& application);
+Command make_unload(CLI::App& application);
+Command make_reload(CLI::App& application);
+Command make_scale(CLI::App& application);
+Command make_drain(CLI::App& application);
 Command make_stop(CLI::App& application);
 
 }  // namespace shoal::tool

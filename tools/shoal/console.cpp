@@ -62,11 +62,22 @@ Progress::~Progress() {
   if (is_visible_) ::dprintf(STDERR_FILENO, "\r\033[K");
 }
 
-void Progress::show(std::size_t done) {
+bool Progress::is_time() {
   const std::uint64_t now_ns = monotonic_now_ns();
-  if (!is_terminal_ || now_ns - started_ns_ < kShowAfterNs || now_ns - shown_ns_ < kShowEveryNs) return;
+  if (!is_terminal_ || now_ns - started_ns_ < kShowAfterNs || now_ns - shown_ns_ < kShowEveryNs) return false;
   shown_ns_ = now_ns;
   is_visible_ = true;
+  return true;
+}
+
+void Progress::show(const std::string& state) {
+  if (!is_time()) return;
+  ::dprintf(STDERR_FILENO, "\r%s: %s, %llu s\033[K", what_.c_str(), state.c_str(),
+            static_cast<unsigned long long>((shown_ns_ - started_ns_) / 1'000'000'000));
+}
+
+void Progress::show(std::size_t done) {
+  if (!is_time()) return;
   const std::size_t filled = total_ == 0 ? 0 : static_cast<std::size_t>(kBarWidth) * std::min(done, total_) / total_;
   const std::string bar = std::string(filled, '#') + std::string(kBarWidth - filled, '.');
   ::dprintf(STDERR_FILENO, "\r%s [%s] %zu of %zu\033[K", what_.c_str(), bar.c_str(), done, total_);

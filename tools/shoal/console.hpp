@@ -55,13 +55,17 @@ class Console {
 ///   Threads  thread-bound
 class Progress {
  public:
-  Progress(std::string what, std::size_t total);
+  explicit Progress(std::string what, std::size_t total = 0);
   ~Progress();
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
   void show(std::size_t done);
+  /// Where there is nothing to count: what is going on, and for how many seconds.
+  void show(const std::string& state);
 
  private:
+  bool is_time();
+
   std::string what_;
   std::size_t total_;
   std::uint64_t started_ns_, shown_ns_;

@@ -22,6 +22,7 @@ With one (SHOAL_DIR=/tmp/shoal shoald --model resnet=models/resnet-50,workers=4 
   shoal trace --chrome trace.json                         what its workers did last, as a picture
   shoal classify resnet *.jpg --top-k 3
   shoal predict resnet --input data=x.npy --output out
+  shoal load shapes=models/shapes,workers=2               one model more; shoal reload, scale, drain and unload change it
   shoal stop
 
 A PATH is PREFIX for PREFIX-symbol.json and PREFIX-0000.params, PREFIX@7 for epoch 7, or a directory that holds one checkpoint.
@@ -39,7 +40,8 @@ int main(int argc, char** argv) {
   const std::array commands{make_inspect(application), make_run(application),       make_classify(application),
                             make_predict(application), make_operators(application), make_status(application),
                             make_top(application),     make_trace(application),     make_crashes(application),
-                            make_stop(application)};
+                            make_load(application),    make_unload(application),    make_reload(application),
+                            make_scale(application),   make_drain(application),     make_stop(application)};
   try {
     application.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

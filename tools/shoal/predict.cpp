@@ -17,6 +17,7 @@ constexpr const char* kMore = R"(Writes and prints as `shoal run` does.
 
   shoal predict resnet --input data=x.npy --output out
   shoal predict resnet --input data=x.npy --output out --timeout 50 --json
+  shoal predict resnet --model-version 2 --input data=x.npy --output out
 
 Exit code 3: no daemon, or it does not serve the model, has given it up, or has too many requests waiting.)";
 
@@ -24,6 +25,7 @@ struct Options {
   std::string model, output;
   std::vector<std::string> inputs;
   std::int64_t timeout_ms = 0;
+  std::uint64_t version = 0;
   bool json = false;
 };
 
@@ -32,10 +34,11 @@ Finish predict(const Options& options, Session& session) {
   if (!files.ok()) return usage_failure(files.status());
   auto pool = Pool::connect();
   if (!pool.ok()) return daemon_failure(pool.status());
-  const auto info = pool->describe(options.model);
+  const auto info = pool->describe(options.model, options.version);
   if (!info.ok()) return daemon_failure(info.status());
   SHOAL_ASSIGN_OR_RETURN(const Tensors inputs, read_inputs(*files));
-  const auto outputs = pool->predict(options.model, inputs, {.timeout = std::chrono::milliseconds(options.timeout_ms)});
+  const auto outputs = pool->predict(options.model, inputs,
+                                     {.timeout = std::chrono::milliseconds(options.timeout_ms), .version = options.version});
   if (!outputs.ok()) return daemon_failure(outputs.status());
   for (std::string& warning : ignored_input_warnings(*info, inputs)) session.console.warn(std::move(warning));
   SHOAL_ASSIGN_OR_RETURN(const auto written, write_outputs(*outputs, options.output));
@@ -57,6 +60,8 @@ Command make_predict(CLI::App& application) {
   app->add_option("--output", options->output, "directory for the outputs; made when it is missing")->required();
   app->add_option("--timeout", options->timeout_ms, "milliseconds for the whole request (default: the model's timeout_ms)")
       ->check(CLI::Range(1, 24 * 3'600'000));
+  app->add_option("--model-version", options->version, "one of the versions that are served (default: the highest)")
+      ->check(CLI::PositiveNumber);
   app->add_flag("--json", options->json, "print JSON");
   return {app, [options](Session& session) { return predict(*options, session); }};
 }

@@ -51,13 +51,17 @@ void add_memory_everywhere(json& stats) {
   add_memory(stats.at("supervisor"));
 }
 
-/// The models that cannot answer, with their states; OK when there is none.
+/// The models of which no version answers, with their states; OK when there is none.
 Status check_ready(const json& stats) {
-  std::string missing;
+  std::map<std::string, std::string> waiting;  // name to state; empty = one answers
   for (const json& model : stats.at("models")) {
-    const auto state = model.at("state").get<std::string>();
-    if (state != "ready")
-      missing += format("{}'{}' is {}", missing.empty() ? "" : ", ", model.at("name").get<std::string>(), state);
+    std::string& state =
+        waiting.try_emplace(model.at("name").get<std::string>(), model.at("state").get<std::string>()).first->second;
+    if (model.at("serving").get<bool>()) state.clear();
+  }
+  std::string missing;
+  for (const auto& [name, state] : waiting) {
+    if (!state.empty()) missing += format("{}'{}' is {}", missing.empty() ? "" : ", ", name, state);
   }
   return missing.empty() ? Status() : unavailable("not ready: model {}", missing);
 }

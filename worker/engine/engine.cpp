@@ -123,6 +123,13 @@ struct Engine::Impl {
       request->complete({.outputs = Status(cancelled("the engine was destroyed before the request ran"))});
   }
 
+  Status check_name(std::string_view model, std::uint64_t version) const {
+    if (!model.empty() && model != info.name) return not_found("this engine runs model '{}', not '{}'", info.name, model);
+    if (version != 0 && version != info.version)
+      return not_found("this engine runs version {} of model '{}', not {}", info.version, info.name, version);
+    return {};
+  }
+
   std::unique_ptr<Context> take_context() {
     const MutexLock lock(mutex);
     while (free_contexts.empty()) context_freed.wait(mutex);
@@ -257,8 +264,8 @@ Result<Tensors> Engine::run(const Tensors& inputs) {
 
 Prediction Engine::submit(std::string_view model, Tensors inputs, SubmitOptions options) {
   const auto request = std::make_shared<EngineRequest>(std::move(inputs), options);
-  if (!model.empty() && model != impl_->info.name) {
-    request->complete({.outputs = Status(not_found("this engine runs model '{}', not '{}'", impl_->info.name, model))});
+  if (Status known = impl_->check_name(model, options.version); !known.ok()) {
+    request->complete({.outputs = std::move(known)});
   } else {
     const MutexLock lock(impl_->mutex);
     impl_->queue.push_back(request);
@@ -268,9 +275,8 @@ Prediction Engine::submit(std::string_view model, Tensors inputs, SubmitOptions 
   return Prediction(std::make_shared<EnginePrediction>(request));
 }
 
-Result<ModelInfo> Engine::describe(std::string_view model) {
-  if (!model.empty() && model != impl_->info.name)
-    return not_found("this engine runs model '{}', not '{}'", impl_->info.name, model);
+Result<ModelInfo> Engine::describe(std::string_view model, std::uint64_t version) {
+  SHOAL_RETURN_IF_ERROR(impl_->check_name(model, version));
   return impl_->info;
 }
 

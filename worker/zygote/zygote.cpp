@@ -10,11 +10,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <optional>
 #include <string_view>
+#include <thread>
 #include <unordered_map>
 
 #include "shm/base/errors.hpp"
@@ -88,7 +90,7 @@ class Zygote {
 
   void handle_load(ControlMessage& message) {
     ControlMessage reply{.kind = ControlKind::kLoaded};
-    if (const Status loaded = load(message, reply); !loaded.ok()) {
+    if (const Status loaded = load_niced(message, reply); !loaded.ok()) {
       reply = {.kind = ControlKind::kLoadFailed,
                .a = static_cast<std::uint64_t>(loaded.code()),
                .text = shortened(loaded.message(), wire::kMaxControlText)};  // it may quote names of any length
@@ -105,6 +107,18 @@ class Zygote {
     const std::string why_not = entered.ok() ? *entered : entered.status().message();
     if (!why_not.empty())
       std::fprintf(stderr, "shoal-worker: model '%s' has no sandbox: %s\n", source_.name.c_str(), why_not.c_str());
+  }
+
+  // While others serve, loading comes second. A thread has a nice value of its own: the workers are forked from this thread,
+  // which has none, and it could not be taken back from a process without privileges.
+  Status load_niced(ControlMessage& message, ControlMessage& reply) {
+    if (message.a == 0) return load(message, reply);
+    Status loaded;
+    std::thread([&] {
+      (void)!::nice(static_cast<int>(std::min<std::uint64_t>(message.a, 19)));  // of this thread
+      loaded = load(message, reply);
+    }).join();
+    return loaded;
   }
 
   Status load(ControlMessage& message, ControlMessage& reply) try {

@@ -32,6 +32,15 @@ struct FlightRecords {
   std::vector<std::byte> events;
 };
 
+/// What became of a change of what is served.
+struct ModelChange {
+  std::string outcome;                  ///< "loaded", "reloaded", "unchanged", "unloaded", "scaled", "drained"
+  std::uint64_t version = 0;            ///< that answers by default now; 0 = none
+  std::vector<std::uint64_t> versions;  ///< all that answer, the lowest first
+  int workers = 0;                      ///< of each
+  std::chrono::milliseconds took{0};
+};
+
 /// A connection to `shoald`. Starts no thread: whoever waits for a Prediction, or asks whether it is ready, moves all of them on.
 /// Tensors too large for what is free in the arenas travel inside messages: slower, never an error.
 /// A forked child must make its own Pool: everything here answers kFailedPrecondition in it.
@@ -50,11 +59,11 @@ class Pool final : public Runner {
 
   /// Submits one request and returns at once; failures, those of checking the inputs included, arrive in the Prediction.
   ///   inputs   one per model input, any order; copied before return unless loaned. Labels of the model are accepted and ignored.
-  ///   Errors   kNotFound (model), kInvalidArgument (input name, dtype, shape, number), kOverloaded (queue full: retry_after says
-  ///   when),
+  ///   Errors   kNotFound (model or version), kInvalidArgument (input name, dtype, shape, number), kOverloaded (queue full:
+  ///   retry_after says when),
   ///            kDeadlineExceeded, kPoison, kAborted, kCancelled, kUnavailable (the daemon went away), kInternal
   Prediction submit(std::string_view model, Tensors inputs, SubmitOptions options = {}) override;
-  Result<ModelInfo> describe(std::string_view model) override;
+  Result<ModelInfo> describe(std::string_view model, std::uint64_t version = 0) override;
 
   /// A tensor in the input arena, bytes undefined: fill it, submit it, and no copy is made. It may be submitted again, but must
   /// not be changed while a request with it is under way. Its place is free again when no handle and no request holds it.
@@ -69,6 +78,27 @@ class Pool final : public Runner {
   Result<std::string> crashes(std::string_view model = {});
   /// What workers did last, of one model or all (""), of one process or all (0); dead ones included.
   Result<FlightRecords> trace(std::string_view model = {}, std::uint64_t pid = 0);
+  /// The five below change what the daemon serves. Each returns when it is done; nobody's request fails of it. Asked again after
+  /// a daemon that went away came back. The daemon's own user and root may.
+  ///   Errors  kNotFound (no such model), kFailedPrecondition (what was served goes on, the message says why; or another change
+  ///   of
+  ///           the model is under way), kInvalidArgument (of the text), kCancelled (unloaded meanwhile), kUnavailable (no daemon)
+  /// Serves one more model, as `shoald --model NAME=PATH[,KEY=VALUE...]` does; forgotten with the daemon.
+  ///   path   "PATH[,workers=4,...]"; relative to this process's working directory
+  Result<ModelChange> load(std::string_view name, std::string_view path);
+  /// Looks at the model's files again and serves what they hold now: the new version is loaded beside the old one, answers a
+  /// probe, takes over, and the old one goes when it has answered what it had admitted. Files that are as they were are left
+  /// alone. Also ends a drain().
+  ///   path   empty = the one it has; else as for load(), and from now on
+  ///   force  load it anew even when nothing has changed
+  Result<ModelChange> reload(std::string_view name, std::string_view path = {}, bool force = false);
+  /// Takes the model away when it has answered what it had admitted, after 30 s at most.
+  Result<ModelChange> unload(std::string_view name);
+  /// Changes the number of its workers, until it is loaded with another one.
+  Result<ModelChange> scale(std::string_view name, int workers);
+  /// Takes no new requests for it, and answers what it had admitted. It stays loaded: reload() opens it again.
+  Result<ModelChange> drain(std::string_view name);
+
   /// Asks the daemon to finish what runs and to end. OK once it has agreed.
   Status stop();
   /// Moves everything on without waiting; for callers that poll ready() of many predictions.

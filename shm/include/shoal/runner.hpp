@@ -21,6 +21,7 @@ struct Preprocess {
   std::string order = "RGB";                     ///< channel order the model wants: "RGB", "BGR" or "GRAY"
   std::vector<float> mean = {0, 0, 0};           ///< subtracted, per channel in that order, on the 0..255 scale
   std::vector<float> scale = {1, 1, 1};          ///< multiplied after that, per channel
+  friend bool operator==(const Preprocess&, const Preprocess&) = default;
 };
 
 /// What is known of a served or loaded model.
@@ -36,6 +37,7 @@ struct ModelInfo {
 struct SubmitOptions {
   std::chrono::nanoseconds timeout{0};  ///< from now, whole path; 0 = the model's default
   std::int8_t priority = 0;             ///< higher goes first
+  std::uint64_t version = 0;            ///< of the model; 0 = the one that is served by default, the highest
 };
 
 /// What became of a request; `ran` says whether the model may have been run.
@@ -43,9 +45,9 @@ enum class Ran : std::uint8_t { kNo = 0, kMaybe = 1, kYes = 2 };
 struct Outcome {
   Result<Tensors> outputs = Status(StatusCode::kInternal, "no outcome yet");
   Ran ran = Ran::kNo;
-  std::uint16_t attempts = 0;  ///< runs begun, the last included
-  std::uint16_t batch = 0;     ///< requests that ran together, this one included; 0 = not known
-  std::uint64_t model_version = 0;
+  std::uint16_t attempts = 0;       ///< runs begun, the last included
+  std::uint16_t batch = 0;          ///< requests that ran together, this one included; 0 = not known
+  std::uint64_t model_version = 0;  ///< the one that answered
   std::chrono::nanoseconds queue_time{0}, compute_time{0}, retry_after{0};
 };
 
@@ -87,8 +89,8 @@ class Runner {
   /// Submits one request and returns at once; every failure arrives in the Prediction.
   ///   inputs   one per model input, any order; shape and dtype as describe() says
   virtual Prediction submit(std::string_view model, Tensors inputs, SubmitOptions options = {}) = 0;
-  /// Errors: kNotFound, kUnavailable.
-  virtual Result<ModelInfo> describe(std::string_view model) = 0;
+  /// Errors: kNotFound (model, or that version of it: 0 = the default one), kUnavailable.
+  virtual Result<ModelInfo> describe(std::string_view model, std::uint64_t version = 0) = 0;
 
   /// submit() and wait.
   Result<Tensors> predict(std::string_view model, Tensors inputs, SubmitOptions options = {}) {

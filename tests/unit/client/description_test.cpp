@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 namespace shoal::client {
@@ -41,6 +42,33 @@ TEST(Description, NumbersThatAreNoIntegersOrTooLargeAreErrors) {
   nlohmann::json object = nlohmann::json::parse(kJson);
   object["inputs"][0]["shape"][0] = 1.8e22;
   EXPECT_EQ(parse_description(object.dump()).status().code(), StatusCode::kInternal);
+}
+
+TEST(Change, ARelativePathIsMadeAbsolute) {
+  const auto text_of = [](std::string_view path) {
+    return nlohmann::json::parse(change_json({.what = "load", .model = "net", .path = path})).value("text", "");
+  };
+  EXPECT_EQ(text_of("models/net,workers=2"), (std::filesystem::current_path() / "models/net,workers=2").string());
+  EXPECT_EQ(text_of("/models/net@3"), "/models/net@3");
+  EXPECT_EQ(text_of("builtin:identity"), "builtin:identity");
+  EXPECT_EQ(text_of(""), "");
+  EXPECT_EQ(change_json({.what = "scale", .model = "net", .workers = 3}), R"({"model":"net","what":"scale","workers":3})");
+  EXPECT_EQ(control_json("describe", "net", 2), R"({"model":"net","version":2,"what":"describe"})");
+}
+
+TEST(Change, ItsOutcomeIsReadFromTheDaemonsJson) {
+  const auto change =
+      parse_change(R"({"model": "net", "outcome": "reloaded", "version": 3, "versions": [2, 3], "workers": 4, "ms": 1500})");
+  ASSERT_TRUE(change.ok()) << change.status().to_string();
+  EXPECT_EQ(change->outcome, "reloaded");
+  EXPECT_EQ(change->version, 3u);
+  EXPECT_EQ(change->versions, (std::vector<std::uint64_t>{2, 3}));
+  EXPECT_EQ(change->workers, 4);
+  EXPECT_EQ(change->took, std::chrono::milliseconds(1500));
+  EXPECT_EQ(parse_change(R"({"outcome": "unloaded", "version": null, "versions": [], "workers": 0, "ms": 1})").value().version,
+            0u);
+  for (const char* text : {"", "[]", "{}", R"({"outcome": "x", "version": 1, "versions": [-1], "workers": 0, "ms": 1})"})
+    EXPECT_EQ(parse_change(text).status().code(), StatusCode::kInternal) << text;
 }
 
 TEST(MatchInputs, FindsTheModelsOrderAndLeavesLabelsOut) {

@@ -51,7 +51,7 @@ class ColourModel final : public Runner {
     return Prediction(std::make_shared<DoneOutcome>(std::move(outputs)));
   }
 
-  Result<ModelInfo> describe(std::string_view model) override {
+  Result<ModelInfo> describe(std::string_view model, std::uint64_t) override {
     if (model != info.name) return not_found("no model '{}'", model);
     return info;
   }

@@ -39,13 +39,20 @@ TEST(ModelArgument, RefusesWhatItCannotRead) {
 }
 
 TEST(DaemonConfig, ReadsModelsRelativeToItsDirectory) {
-  const auto requests =
+  const auto config =
       parse_daemon_config("[models.a]\npath = \"x\"\nworkers = 2\n[models.b]\npath = \"/y\"\n", "d.toml", "/etc/shoal");
-  ASSERT_TRUE(requests.ok()) << requests.status().to_string();
-  ASSERT_EQ(requests->size(), 2u);
-  EXPECT_EQ((*requests)[0].path, "/etc/shoal/x");
-  EXPECT_EQ((*requests)[0].overrides.workers, 2);
-  EXPECT_EQ((*requests)[1].path, "/y");
+  ASSERT_TRUE(config.ok()) << config.status().to_string();
+  ASSERT_EQ(config->models.size(), 2u);
+  EXPECT_EQ(config->models[0].path, "/etc/shoal/x");
+  EXPECT_EQ(config->models[0].overrides.workers, 2);
+  EXPECT_EQ(config->models[1].path, "/y");
+  EXPECT_EQ(config->limits, ClientLimits());
+}
+
+TEST(DaemonConfig, ReadsTheLimitsOfClients) {
+  const auto config = parse_daemon_config("[limits]\nclient_requests = 7\nclient_rate = 0\nconnections = 3\n", "d.toml", ".");
+  ASSERT_TRUE(config.ok()) << config.status().to_string();
+  EXPECT_EQ(config->limits, (ClientLimits{.client_requests = 7, .client_rate = 0, .connections = 3}));
 }
 
 TEST(DaemonConfig, NamesTheKeyAndTheLineThatAreWrong) {
@@ -55,9 +62,12 @@ TEST(DaemonConfig, NamesTheKeyAndTheLineThatAreWrong) {
   EXPECT_TRUE(says(error("[models.a]\npath = \"x\"\nwrokers = 1"), {"d.toml:3:", "'wrokers'"}));
   EXPECT_TRUE(says(error("[models.\"a b\"]\npath = \"x\""), {"d.toml", "a b"}));
   EXPECT_TRUE(says(error("[models"), {"d.toml:1:"}));
+  EXPECT_TRUE(says(error("models = 1"), {"d.toml:1:", "[models.NAME]"}));
+  EXPECT_TRUE(says(error("[limits]\n\nclient_requets = 1"), {"d.toml:3:", "'limits.client_requets'", "client_requests"}));
+  EXPECT_TRUE(says(error("[limits]\nconnections = -1"), {"d.toml:2:", "'limits.connections'", "from 0"}));
 }
 
-TEST(ResolveModel, LetsTheRequestOverrideTheFile) {
+TEST(ResolveVersions, LetsTheRequestOverrideTheFile) {
   const ScratchDirectory files;
   files.write("net-symbol.json");
   files.write("net-0000.params");
@@ -66,13 +76,70 @@ TEST(ResolveModel, LetsTheRequestOverrideTheFile) {
               "workers = 2\nthreads = 3\ninputs = [{name = \"data\", shape = [-1, 4]}]\nshapes = [{data = [2, 4]}]");
   const auto request = parse_model_argument("net=" + files.path() + ",workers=5,input=data:1x8");
   ASSERT_TRUE(request.ok()) << request.status().to_string();
-  const auto model = resolve_model(*request);
+  const auto versions = resolve_versions(*request);
+  ASSERT_TRUE(versions.ok()) << versions.status().to_string();
+  ASSERT_EQ(versions->size(), 1u);
+  EXPECT_EQ((*versions)[0].number, 1u);
+  const auto& model = (*versions)[0].model;
   ASSERT_TRUE(model.ok()) << model.status().to_string();
   EXPECT_EQ(model->config.workers, 5);
   EXPECT_EQ(model->config.threads, 3);
   EXPECT_EQ(model->config.inputs[0].shape, Shape({1, 8}));
   EXPECT_TRUE(model->config.shapes.empty()) << "shapes of the file were made for other inputs";
   EXPECT_EQ(model->labels, (std::vector<std::string>{"cat", "dog"}));
+}
+
+std::vector<std::uint64_t> numbers_of(const std::vector<ServedVersion>& versions) {
+  std::vector<std::uint64_t> numbers;
+  for (const ServedVersion& version : versions) numbers.push_back(version.number);
+  return numbers;
+}
+
+TEST(ResolveVersions, TakesThePolicyOfTheRequestThenOfTheFileBesideTheVersions) {
+  const ScratchDirectory files;
+  for (const char* version : {"1", "2", "10"}) {
+    files.write(std::string(version) + "/net-symbol.json");
+    files.write(std::string(version) + "/net-0000.params");
+  }
+  const auto served = [&](const std::string& keys) {
+    const auto request = parse_model_argument("net=" + files.path() + keys);
+    EXPECT_TRUE(request.ok()) << request.status().to_string();
+    const auto versions = resolve_versions(*request);
+    EXPECT_TRUE(versions.ok()) << versions.status().to_string();
+    return numbers_of(*versions);
+  };
+  using Numbers = std::vector<std::uint64_t>;
+  EXPECT_EQ(served(""), Numbers{10});
+  files.write("model.toml", "versions = \"latest:2\"\nworkers = 3\n");
+  EXPECT_EQ(served(""), (Numbers{2, 10}));
+  EXPECT_EQ(served(",versions=all"), (Numbers{1, 2, 10}));
+  EXPECT_EQ(served(",versions=1:10"), (Numbers{1, 10}));
+  EXPECT_EQ(served(",versions=2"), Numbers{2});
+  files.write("model.toml", "versions = [10, 1]");
+  EXPECT_EQ(served(""), (Numbers{1, 10}));
+}
+
+TEST(ResolveVersions, NamesTheModelAndTheVersionsThatExist) {
+  const ScratchDirectory files;
+  files.write("1/net-symbol.json");
+  files.write("1/net-0000.params");
+  files.write("2/readme");
+  const auto missing = resolve_versions({"net", files.path(), {.versions = VersionPolicy{1, {1, 3}}}});
+  EXPECT_EQ(missing.status().code(), StatusCode::kNotFound);
+  EXPECT_TRUE(says(missing.status().message(), {"model 'net'", "version 3", "1, 2"}));
+  const auto all = resolve_versions({"net", files.path(), {.versions = VersionPolicy{.latest = 0, .numbers = {}}}});
+  ASSERT_TRUE(all.ok()) << all.status().to_string();
+  ASSERT_EQ(numbers_of(*all), (std::vector<std::uint64_t>{1, 2})) << "one that cannot be served says so itself";
+  EXPECT_TRUE((*all)[0].model.ok());
+  EXPECT_TRUE(says((*all)[1].model.status().message(), {"model 'net'", files.path("2")}));
+  const auto one = resolve_versions({"net", files.path("1"), {.versions = VersionPolicy{1, {2}}}});
+  EXPECT_TRUE(says(one.status().message(), {"no version 2", "no numbered"}));
+  EXPECT_EQ(numbers_of(*resolve_versions({"net", files.path("1"), {.versions = VersionPolicy{1, {1}}}})),
+            std::vector<std::uint64_t>{1});
+  const auto nowhere = resolve_versions({"net", "/nonexistent/net", {}});
+  ASSERT_TRUE(nowhere.ok());
+  EXPECT_EQ((*nowhere)[0].model.status().code(), StatusCode::kNotFound);
+  EXPECT_TRUE(says((*nowhere)[0].model.status().message(), {"model 'net'", "/nonexistent/net"}));
 }
 
 TEST(ParseModelArgument, ReadsRangesBucketsAndTheCache) {
@@ -83,12 +150,6 @@ TEST(ParseModelArgument, ReadsRangesBucketsAndTheCache) {
   EXPECT_EQ(request->overrides.inputs->at(0).ranges[2], (DimRange{32, 64}));
   for (const char* wrong : {"buckets=8:1", "buckets=1:two", "input=data:1x9..3", "shape=data:1x3..4"})
     EXPECT_FALSE(parse_model_argument(std::string("net=path,") + wrong).ok()) << wrong;
-}
-
-TEST(ResolveModel, NamesTheModelInErrors) {
-  const auto model = resolve_model({"net", "/nonexistent/net", {}});
-  EXPECT_EQ(model.status().code(), StatusCode::kNotFound);
-  EXPECT_TRUE(says(model.status().message(), {"model 'net'", "/nonexistent/net"}));
 }
 
 }  // namespace

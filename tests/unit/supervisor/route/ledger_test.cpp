@@ -298,6 +298,23 @@ TEST_F(LedgerTest, AnUndeliveredRequestWaitsAgainInFrontAndItsWorkerRests) {
   EXPECT_EQ(words(), Words{"send 4@7.0#1"});
 }
 
+TEST_F(LedgerTest, AWorkerThatIsDismissedFinishesWhatItHoldsAndItsEndIsNoDeath) {
+  ready(7);
+  const RequestId first = admit(1);
+  words();
+  ledger_.dismiss(7);
+  admit(2);
+  ledger_.set_routable(7, true, now_);
+  EXPECT_TRUE(words().empty()) << "it gets nothing new, whoever calls it routable";
+  EXPECT_TRUE(answer(first, {7, 0}));
+  EXPECT_EQ(words(), Words{"forward 1"});
+  EXPECT_EQ(ledger_.held_by(7), 0u);
+  die(7);
+  EXPECT_EQ(counts().worker_deaths, 0u);
+  ready(8);
+  EXPECT_EQ(words(), Words{"send 2@8.0#1"});
+}
+
 TEST_F(LedgerTest, AnErrorOfTheLaneIsTerminal) {
   ready(7);
   const RequestId request = admit(1);

@@ -1,13 +1,21 @@
 #include "worker/zygote/zygote.hpp"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <filesystem>
+#include <string>
+#include <thread>
+#include <vector>
 
 #include "shm/base/format.hpp"
 #include "shm/segment/segment.hpp"
@@ -140,6 +148,48 @@ TEST_F(ZygoteTest, AForkedWorkerSaysReadyDrainsAndIsReaped) {
   EXPECT_EQ(exited.b, 0u);
   pollfd pidfd{forked.fds[0].get(), POLLIN, 0};
   EXPECT_EQ(::poll(&pidfd, 1, 1000), 1);
+}
+
+// The nice value of each thread.
+std::vector<int> nice_values(pid_t pid) {
+  std::vector<int> values;
+  std::error_code error;
+  for (const auto& task : std::filesystem::directory_iterator("/proc/" + std::to_string(pid) + "/task", error))
+    values.push_back(::getpriority(PRIO_PROCESS, static_cast<id_t>(std::stoi(task.path().filename()))));
+  std::ranges::sort(values);
+  return values;
+}
+
+TEST_F(ZygoteTest, ALoadThatComesSecondLeavesItsWorkersAsTheyAre) {
+  const int ours = ::getpriority(PRIO_PROCESS, 0);
+  const std::string pipe = directory_ + "/net-symbol.json";  // whose reader waits for a writer
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  const ControlMessage slow{
+      .kind = ControlKind::kLoad,
+      .a = 5,
+      .text = R"({"name": "net", "path": "/", "symbol_file": ")" + pipe + R"(", "params_file": "/nowhere"})"};
+  ASSERT_TRUE(wire::send_control(control_.get(), slow).ok());
+  const std::vector<int> expected = {ours, std::min(ours + 5, 19)};
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+  while (nice_values(pid_) != expected && std::chrono::steady_clock::now() < end) std::this_thread::yield();
+  EXPECT_EQ(nice_values(pid_), expected) << "the thread that loads, and the one that forks";
+  UniqueFd writer;  // opens when the reader has come, and its end is the reader's
+  while (!writer && std::chrono::steady_clock::now() < end) writer.reset(::open(pipe.c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC));
+  writer.reset();
+  EXPECT_EQ(receive(control_).kind, ControlKind::kLoadFailed);
+
+  EXPECT_EQ(ask({.kind = ControlKind::kLoad, .a = 5, .text = R"({"name": "echo", "path": "builtin:identity"})"}).kind,
+            ControlKind::kLoaded);
+  auto pair = wire::make_control_pair().value();
+  ControlMessage fork{.kind = ControlKind::kFork, .id = 4, .a = 1, .text = directory_};
+  fork.fds.push_back(std::move(pair.theirs));
+  fork.fds.push_back(create_memfd("status", wire::status_page_bytes(1)).value());
+  const ControlMessage forked = ask(fork);
+  ASSERT_EQ(forked.kind, ControlKind::kForked);
+  EXPECT_EQ(receive(pair.ours).kind, ControlKind::kReady);
+  for (const int value : nice_values(static_cast<pid_t>(forked.a))) EXPECT_EQ(value, ours);
+  pair.ours.reset();
+  EXPECT_EQ(receive(control_).kind, ControlKind::kExited);
 }
 
 TEST_F(ZygoteTest, AWorkerGoesWhenItsSupervisorIsGone) {

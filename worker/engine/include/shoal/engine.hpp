@@ -47,9 +47,9 @@ class Engine final : public Runner {
   ///   Errors   kInvalidArgument: names the input
   Result<Tensors> run(const Tensors& inputs);
   /// Runs on one of the engine's own threads, which the first call starts. `model` is this model's name, or empty.
-  ///   Errors   kNotFound (another name), kDeadlineExceeded (before it began), kCancelled, and those of run()
+  ///   Errors   kNotFound (another name or version), kDeadlineExceeded (before it began), kCancelled, and those of run()
   Prediction submit(std::string_view model, Tensors inputs, SubmitOptions options = {}) override;
-  Result<ModelInfo> describe(std::string_view model = {}) override;
+  Result<ModelInfo> describe(std::string_view model = {}, std::uint64_t version = 0) override;
 
   /// What loading had to say: superfluous parameters and the like.
   const std::vector<std::string>& warnings() const;

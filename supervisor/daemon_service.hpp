@@ -1,0 +1,59 @@
+// One name that clients know, the versions of its model behind it, and what is being done to them.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "supervisor/daemon_model.hpp"
+
+namespace shoal::supervisor {
+
+/// Who asked for a change and waits for its end.
+struct Daemon::Caller {
+  ClientId client = 0;
+  std::uint64_t seq = 0;
+};
+
+/// What is being done to a service; one at a time.
+struct Daemon::Change {
+  enum class Kind { kLoad, kReload, kScale, kDrain, kUnload };
+  Kind kind{};
+  std::string outcome;          // the word for its success
+  bool each_alone = false;      // at the daemon's start: what can serve does, what cannot is shown
+  bool ends_drain = false;      // a reload that somebody asked for
+  std::vector<Model*> coming;   // serve when all of them are ready
+  std::vector<Model*> leaving;  // leave then
+  struct Kept {
+    Model* model = nullptr;
+    int workers = 0;
+  };
+  std::vector<Kept> kept;               // have so many workers then
+  std::optional<ModelRequest> request;  // the service's when this has succeeded
+  std::vector<Caller> callers;
+  std::uint64_t begun_ns = 0;
+};
+
+/// Threads: thread-bound
+struct Daemon::Service {
+  std::string name;
+  std::uint32_t wire_id = 0;  // never given to another name
+  Origin origin = Origin::kCommandLine;
+  ModelRequest request;          // what it was asked for last
+  std::vector<Model*> versions;  // the lowest first; also those that come and leave
+  Model* current = nullptr;      // answers requests that name no version: the highest that serves
+  bool drained = false;          // takes nothing new
+  std::string last_failure;      // of the last change; empty when it succeeded
+  std::optional<Change> change;
+  std::optional<ModelRequest> next;  // of a configuration that was read while the change was under way
+
+  /// Null when that version does not serve; 0 is the current one.
+  Model* serving(std::uint64_t version) const;
+  std::vector<std::uint64_t> served_versions() const;
+  bool waits_for(std::uint64_t version) const;
+  /// Why it does not answer.
+  std::string reason() const;
+};
+
+}  // namespace shoal::supervisor

@@ -1,0 +1,48 @@
+#include "supervisor/service_manager.hpp"
+
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cstddef>
+#include <cstdlib>
+#include <cstring>
+
+#include "shm/base/unique_fd.hpp"
+
+namespace shoal::supervisor {
+namespace {
+
+std::string take_variable(const char* name) {
+  const char* value = std::getenv(name);
+  std::string text = value ? value : "";
+  ::unsetenv(name);
+  return text;
+}
+
+}  // namespace
+
+ServiceManager ServiceManager::from_environment() {
+  ServiceManager manager;
+  manager.socket_ = take_variable("NOTIFY_SOCKET");
+  const std::string interval = take_variable("WATCHDOG_USEC"), pid = take_variable("WATCHDOG_PID");
+  const std::uint64_t interval_us = std::strtoull(interval.c_str(), nullptr, 10);
+  const bool is_for_us = pid.empty() || pid == std::to_string(::getpid());
+  if (interval_us > 0 && is_for_us) manager.ping_interval_ns_ = interval_us * 1000 / 2;
+  return manager;
+}
+
+void ServiceManager::notify(const std::string& lines) const {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  if (socket_.empty() || socket_.size() >= sizeof address.sun_path) return;
+  std::memcpy(address.sun_path, socket_.data(), socket_.size());
+  if (address.sun_path[0] == '@') address.sun_path[0] = '\0';  // an abstract socket
+  const UniqueFd fd(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + socket_.size());
+  if (fd)
+    ::sendto(fd.get(), lines.data(), lines.size(), MSG_DONTWAIT | MSG_NOSIGNAL, reinterpret_cast<const sockaddr*>(&address),
+             size);
+}
+
+}  // namespace shoal::supervisor

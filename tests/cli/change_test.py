@@ -1,0 +1,92 @@
+#!/usr/bin/env python3
+"""shoal load, reload, scale, drain, unload: what they print, and how they fail."""
+import json
+import os
+import shutil
+import unittest
+
+from support import SHAPES, Daemon, ShoalTest, shoal, write_npy
+
+
+class Changes(ShoalTest):
+    def setUp(self):
+        super().setUp()
+        self.versions = self.tmp / "shapes"
+        self.put(1)
+        self.input = write_npy(self.tmp / "x.npy", (1, 3, 64, 64), [0.5] * (3 * 64 * 64))
+
+    def put(self, version):
+        shutil.copytree(SHAPES, self.tmp / "coming")
+        (self.tmp / "coming").rename(self.versions_dir() / str(version))
+
+    def versions_dir(self):
+        self.versions.mkdir(exist_ok=True)
+        return self.versions
+
+    def change(self, daemon, *words):
+        run = daemon.shoal(*words, "--json")
+        self.assertEqual(run.returncode, 0, run.stderr)
+        return json.loads(run.stdout)
+
+    def predict(self, daemon, *words):
+        return daemon.shoal("predict", "shapes", "--input", f"data={self.input}", "--output", self.tmp / "out", *words)
+
+    def test_a_model_comes_changes_and_goes(self):
+        with Daemon({"echo": "builtin:identity"}) as daemon:
+            loaded = self.change(daemon, "load", f"shapes={self.versions},workers=2")
+            self.assertEqual({k: loaded[k] for k in ("model", "outcome", "version", "versions", "workers")},
+                             {"model": "shapes", "outcome": "loaded", "version": 1, "versions": [1], "workers": 2})
+            self.put(2)
+            self.assertEqual(self.change(daemon, "reload", "shapes")["version"], 2)
+            self.assertEqual(self.change(daemon, "reload", "shapes")["outcome"], "unchanged")
+            self.assertEqual(self.change(daemon, "reload", "shapes", "--force")["outcome"], "reloaded")
+            both = self.change(daemon, "reload", f"shapes={self.versions},versions=all")
+            self.assertEqual((both["versions"], both["workers"]), ([1, 2], 1))
+            self.assertEqual(self.predict(daemon, "--model-version", 1).returncode, 0)
+            self.assert_fails(self.predict(daemon, "--model-version", 7), 3, "no version 7", "1, 2")
+            self.assertEqual(self.change(daemon, "scale", "shapes", 3)["workers"], 3)
+            self.assertEqual(self.change(daemon, "drain", "shapes")["outcome"], "drained")
+            self.assert_fails(self.predict(daemon), 3, "drained", "shoal reload shapes")
+            self.assert_fails(daemon.shoal("status", "--ready"), 3, "'shapes' is drained")
+            self.assertEqual(self.change(daemon, "reload", "shapes")["outcome"], "reloaded")
+            self.assertEqual(self.predict(daemon).returncode, 0)
+            self.assertEqual(self.change(daemon, "unload", "shapes")["outcome"], "unloaded")
+            self.assert_fails(self.predict(daemon), 3, "no model 'shapes'", "echo")
+
+    def test_people_are_told_in_a_line(self):
+        with Daemon({"shapes": self.versions}) as daemon:
+            run = daemon.shoal("scale", "shapes", 2)
+            self.assertRegex(run.stdout, r"^shapes: scaled in \d+\.\d s, version 1, 2 workers\n$")
+            self.assertEqual(run.stderr, "")
+            self.assertRegex(daemon.shoal("unload", "shapes").stdout, r"^shapes: unloaded in \d+\.\d s\n$")
+
+    def test_a_relative_path_is_relative_to_here(self):
+        with Daemon({"echo": "builtin:identity"}) as daemon:
+            relative = os.path.relpath(self.versions)
+            self.assertEqual(self.change(daemon, "load", f"shapes={relative}")["version"], 1)
+            self.assertEqual(self.predict(daemon).returncode, 0)
+
+    def test_what_fails_says_why_and_what_was_served_goes_on(self):
+        with Daemon({"shapes": self.versions}) as daemon:
+            self.put(2)
+            params = next((self.versions / "2").glob("*.params"))
+            params.write_bytes(params.read_bytes()[:1000])
+            self.assert_fails(daemon.shoal("reload", "shapes"), 1, "'shapes' goes on as it was", params.name)
+            self.assertEqual(self.predict(daemon).returncode, 0)
+            self.assertIn(params.name, daemon.shoal("status").stdout, "the status tells it, too")
+            self.assert_fails(daemon.shoal("load", f"shapes={self.versions}"), 1, "'shapes' is served already")
+            self.assert_fails(daemon.shoal("load", "other=/nowhere"), 1, "model 'other'", "/nowhere")
+            self.assert_fails(daemon.shoal("load", f"other={self.versions},wrokers=1"), 1, "'wrokers'")
+            self.assert_fails(daemon.shoal("reload", "nut"), 3, "no model 'nut'", "shapes")
+
+    def test_wrong_calls_are_usage_errors(self):
+        for words in (["load", "shapes"], ["load"], ["scale", "shapes"], ["scale", "shapes", "0"], ["reload"], ["unload"]):
+            self.assertEqual(shoal(*words, directory=self.tmp).returncode, 2, words)
+        self.assert_fails(shoal("reload", "shapes", directory=self.tmp), 3, "no daemon")
+        for command in ("load", "reload", "scale", "drain", "unload"):
+            text = shoal(command, "--help").stdout
+            self.assertIn(f"  shoal {command} ", text, "an example")
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

@@ -1,0 +1,188 @@
+// shoal load, unload, reload, scale, drain: what the running daemon serves.
+#include <CLI/CLI.hpp>
+#include <chrono>
+#include <cstdio>
+#include <future>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "shm/base/errors.hpp"
+#include "shoal/pool.hpp"
+#include "tools/shoal/commands.hpp"
+
+namespace shoal::tool {
+namespace {
+
+using nlohmann::json;
+
+constexpr const char* kAboutLoad = "Has the running daemon serve one more model, and returns when it answers.";
+constexpr const char* kMoreLoad =
+    R"(NAME=PATH[,KEY=VALUE...] is written as for `shoald --model`; a relative PATH is relative to here. The daemon forgets the model when it
+ends: what it is to serve at every start stands in its --config. Exit code 1: it cannot be served, the message says why; nothing is
+left of it.
+
+  shoal load resnet=models/resnet-50,workers=4
+  shoal load resnet=models/resnet,versions=latest:2      the two highest of models/resnet/1, models/resnet/2, ...)";
+
+constexpr const char* kAboutReload = "Looks at a model's files again and serves what they hold now; no request fails of it.";
+constexpr const char* kMoreReload =
+    R"(The new version is loaded beside the old one, its workers start, one of them answers a probe (the model's `golden` input, else zeros);
+then new requests go to it, and the old version goes when it has answered what it had admitted. Returns after that. When anything of it
+fails the old version goes on, the message says why, and the exit code is 1. Files and keys that are as they were are left alone.
+
+  shoal reload resnet                                    after a new directory models/resnet/3, or after files were written again
+  shoal reload resnet=models/resnet-v2,workers=8         from another place, or with other keys, from now on
+  shoal reload resnet --force                            even when nothing has changed
+
+Put a version in place by renaming its directory, so that it is never seen half written. Also ends `shoal drain`.)";
+
+constexpr const char* kAboutUnload =
+    "Takes a model away: new requests are refused, what was admitted is answered, its processes end.";
+constexpr const char* kMoreUnload =
+    R"(Returns when its memory is free again. What has not finished after 30 seconds is answered UNAVAILABLE.
+
+  shoal unload resnet)";
+
+constexpr const char* kAboutScale = "Changes how many worker processes a model has, and returns when that many are there.";
+constexpr const char* kMoreScale =
+    R"(One that is too many takes nothing new, finishes what it holds, and ends. A reload keeps the number; --config, read again, sets its own.
+
+  shoal scale resnet 8)";
+
+constexpr const char* kAboutDrain = "Takes no new requests for a model, and returns when what was admitted is answered.";
+constexpr const char* kMoreDrain =
+    R"(The model stays loaded; requests are refused as UNAVAILABLE until `shoal reload NAME` opens it again, which takes no time.
+
+  shoal drain resnet && maintain && shoal reload resnet)";
+
+struct Options {
+  std::string model;
+  int workers = 0;
+  bool force = false, json = false;
+};
+
+struct NameAndPath {
+  std::string name, path;
+};
+
+NameAndPath split(const std::string& argument) {
+  const std::size_t equals = argument.find('=');
+  if (equals == std::string::npos) return {argument, ""};
+  return {argument.substr(0, equals), argument.substr(equals + 1)};
+}
+
+/// "loading, 2 of 4 workers": of the version that is in the making, if there is one.
+std::string state_of(Pool& pool, const std::string& name) {
+  const auto stats = pool.stats();
+  const json object = stats.ok() ? json::parse(*stats, nullptr, false) : json();
+  std::string state = "waiting";
+  if (!object.is_object()) return state;
+  for (const json& model : object.value("models", json::array())) {
+    const auto stage = model.value("state", std::string());
+    if (model.value("name", std::string()) != name || (stage != "loading" && stage != "draining")) continue;
+    state = format("version {} is {}", model.value("version", std::uint64_t{0}), stage);
+    if (stage == "loading")
+      return format("{}, {} of {} workers", state, model.at("workers").size(), model.value("wanted_workers", 0));
+  }
+  return state;
+}
+
+void print(const std::string& name, const ModelChange& change, bool as_json) {
+  if (as_json) {
+    std::printf("%s\n", json{{"model", name},
+                             {"outcome", change.outcome},
+                             {"version", change.version},
+                             {"versions", change.versions},
+                             {"workers", change.workers},
+                             {"ms", change.took.count()}}
+                            .dump()
+                            .c_str());
+    return;
+  }
+  std::string versions;
+  for (const std::uint64_t version : change.versions) versions += format("{}{}", versions.empty() ? "" : ", ", version);
+  std::printf("%s: %s in %.1f s", name.c_str(), change.outcome.c_str(), static_cast<double>(change.took.count()) / 1e3);
+  if (change.outcome != "unloaded")
+    std::printf(", version%s %s, %d workers", change.versions.size() > 1 ? "s" : "", versions.c_str(), change.workers);
+  std::printf("\n");
+}
+
+using Call = std::function<Result<ModelChange>(Pool&, const std::string& name, const std::string& path)>;
+
+/// Asks, shows how far it is, and prints what became of it.
+Finish change(const Options& options, const Call& call) try {
+  auto pool = Pool::connect({.input_arena_bytes = 0, .output_arena_bytes = 0});
+  if (!pool.ok()) return daemon_failure(pool.status());
+  const auto [name, path] = split(options.model);
+  auto answer = std::async(std::launch::async, [&, name = name, path = path] { return call(*pool, name, path); });
+  Progress progress(name);
+  while (answer.wait_for(std::chrono::milliseconds(200)) != std::future_status::ready) progress.show(state_of(*pool, name));
+  const Result<ModelChange> changed = answer.get();
+  if (!changed.ok()) return daemon_failure(changed.status());
+  print(name, *changed, options.json);
+  return {};
+} catch (const json::exception& error) {
+  return Status(internal_error("what the daemon says of itself cannot be read: {}", error.what()));
+}
+
+struct Words {
+  const char* name;
+  const char* about;
+  const char* more;
+  const char* argument;
+  const char* argument_about;
+};
+
+Command make(CLI::App& application, const Words& words, const std::shared_ptr<Options>& options, Call call) {
+  CLI::App* app = application.add_subcommand(words.name, words.about);
+  app->footer(words.more);
+  app->add_option(words.argument, options->model, words.argument_about)->required();
+  app->add_flag("--json", options->json, "print JSON: model, outcome, version, versions, workers, ms");
+  return {app, [options, call = std::move(call)](Session&) { return change(*options, call); }};
+}
+
+}  // namespace
+
+Command make_load(CLI::App& application) {
+  const auto options = std::make_shared<Options>();
+  Command command = make(application, {"load", kAboutLoad, kMoreLoad, "NAME=PATH", "NAME=PATH[,workers=4,...]"}, options,
+                         [](Pool& pool, const std::string& name, const std::string& path) { return pool.load(name, path); });
+  return {command.app, [options, run = command.run](Session& session) -> Finish {
+            if (split(options->model).path.empty())
+              return usage_failure(invalid_argument("load '{}': wants NAME=PATH[,KEY=VALUE...]", options->model));
+            return run(session);
+          }};
+}
+
+Command make_reload(CLI::App& application) {
+  const auto options = std::make_shared<Options>();
+  Command command = make(application, {"reload", kAboutReload, kMoreReload, "NAME", "NAME, or NAME=PATH[,KEY=VALUE...]"}, options,
+                         [options](Pool& pool, const std::string& name, const std::string& path) {
+                           return pool.reload(name, path, options->force);
+                         });
+  command.app->add_flag("--force", options->force, "load it anew even when nothing has changed");
+  return command;
+}
+
+Command make_unload(CLI::App& application) {
+  return make(application, {"unload", kAboutUnload, kMoreUnload, "NAME", "the model's name in the daemon"},
+              std::make_shared<Options>(),
+              [](Pool& pool, const std::string& name, const std::string&) { return pool.unload(name); });
+}
+
+Command make_scale(CLI::App& application) {
+  const auto options = std::make_shared<Options>();
+  Command command =
+      make(application, {"scale", kAboutScale, kMoreScale, "NAME", "the model's name in the daemon"}, options,
+           [options](Pool& pool, const std::string& name, const std::string&) { return pool.scale(name, options->workers); });
+  command.app->add_option("WORKERS", options->workers, "how many")->required()->check(CLI::Range(1, 1024));
+  return command;
+}
+
+Command make_drain(CLI::App& application) {
+  return make(application, {"drain", kAboutDrain, kMoreDrain, "NAME", "the model's name in the daemon"},
+              std::make_shared<Options>(),
+              [](Pool& pool, const std::string& name, const std::string&) { return pool.drain(name); });
+}
+
+}  // namespace shoal::tool
