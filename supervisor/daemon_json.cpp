@@ -36,11 +36,23 @@ json counts_json(const ModelCounts& counts) {
           {"rerun", counts.rerun},
           {"late", counts.late},
           {"orphaned", counts.orphaned},
+          {"too_late", counts.too_late},
+          {"batches", counts.groups},
+          {"batched", counts.grouped},
           {"worker_deaths", counts.worker_deaths},
           {"kills_while_running_and_rerun", counts.deaths_rerun}};
 }
 
 std::uint64_t value(const std::atomic<std::uint64_t>& field) { return field.load(std::memory_order_relaxed); }
+
+json breaker_json(const Breaker& breaker, std::uint64_t now_ns) {
+  json object{{"state", breaker.closed()    ? "closed"
+                        : breaker.probing() ? "probing"
+                                            : "open"},
+              {"crashes", breaker.crashes(now_ns)}};
+  object["reason"] = breaker.closed() ? json() : json(breaker.reason());
+  return object;
+}
 
 json lane_json(const wire::LaneLine& line) {
   return {{"running_request", value(line.running_request)},
@@ -105,13 +117,14 @@ json Daemon::version_json(const Service& service, const Model& model, std::uint6
   json object{
       {"name", service.name},
       {"version", model.version()},
-      {"serving", model.is_serving() && !model.has_failed() && !service.drained},
+      {"serving", model.is_serving() && !model.has_failed() && !service.drained && view.breaker.closed()},
       {"current", &model == service.current},
-      {"state", model.has_failed()    ? "failed"
-                : is_coming           ? "loading"
-                : !model.is_serving() ? "draining"
-                : service.drained     ? "drained"
-                                      : model_state_name(processes.state())},
+      {"state", model.has_failed()       ? "failed"
+                : is_coming              ? "loading"
+                : !model.is_serving()    ? "draining"
+                : service.drained        ? "drained"
+                : !view.breaker.closed() ? "resting"
+                                         : model_state_name(processes.state())},
       {"reason", reason},
       {"path", model.served().path},
       {"device", config.device},
@@ -123,6 +136,8 @@ json Daemon::version_json(const Service& service, const Model& model, std::uint6
       {"workers", workers},
       {"queue", {{"length", view.queued}, {"limit", config.queue_limit}, {"running", view.running}}},
       {"counts", counts_json(view.counts)},
+      {"breaker", breaker_json(view.breaker, now_ns)},
+      {"quarantined", view.quarantined},
       {"latency_ms",
        {{"queue", histogram_json(view.queue_ns)},
         {"compute", histogram_json(view.compute_ns)},

@@ -63,7 +63,40 @@ class Watching(ShoalTest):
             text = daemon.shoal("crashes").stdout
             self.assertIn("crash: signal 6 (code -6) at address 0x0 in _fault_abort 'op0'", text)
             self.assertIn("answered POISON", text)
+            self.assertEqual(daemon.model("m")["quarantined"], 1)
+            self.assertIn("1 inputs are refused that crashed workers", daemon.shoal("status").stdout)
             self.assertEqual(self.crashes(daemon, "--model", "other"), [])
+
+    def test_a_model_whose_workers_crash_by_themselves_rests_until_one_answers_a_probe(self):
+        with Daemon({"m": write_model(self.tmp / "m", "_fault_later", 666)}, worker=FAULTY) as daemon:
+            self.assertEqual(daemon.model("m")["breaker"], {"state": "closed", "crashes": 0, "reason": None})
+
+            def rest():
+                """What was refused, and what the daemon said while the model rested; its worker is stopped, so that it goes on resting."""
+                before = daemon.model("m")["counts"]["worker_deaths"]
+                refused = self.predict(daemon, 666)
+                if "resting" not in refused.stderr:
+                    self.wait_for(lambda: daemon.model("m")["counts"]["worker_deaths"] > before)
+                    return None
+                worker = self.wait_for(lambda: [w for w in daemon.model("m")["workers"] if w["state"] == "ready"])[0]["pid"]
+                os.kill(worker, signal.SIGSTOP)
+                model, text = daemon.model("m"), daemon.shoal("status").stdout
+                if model["breaker"]["state"] != "closed" and "resting " in text:
+                    return refused, model, text, worker
+                os.kill(worker, signal.SIGCONT)  # a probe was faster
+
+            refused, model, text, worker = self.wait_for(rest, 60)
+            self.assertRegex(refused.stderr, "UNAVAILABLE.*'m' is resting: 5 of its workers crashed within 10 s.*signal 6")
+            self.assertEqual((model["state"], model["serving"]), ("resting", False))
+            self.assertIn("signal 6", model["breaker"]["reason"])
+            self.assertGreaterEqual(model["counts"]["worker_deaths"], 5)
+            self.assertEqual(model["counts"]["poison"], 0)
+            self.assertRegex(text, r"(?m)^m: resting, .*\n(.*\n)*  resting .*signal 6")
+            self.assert_fails(daemon.shoal("status", "--ready"), 3, "'m' is resting")
+            os.kill(worker, signal.SIGCONT)
+            self.wait_for(lambda: daemon.model("m")["breaker"]["state"] == "closed", 60)
+            self.assertEqual(self.predict(daemon, 1).returncode, 0)
+            self.assertEqual(daemon.model("m")["state"], "ready")
 
     def test_a_kill_from_outside_is_told_from_a_crash(self):
         with Daemon({"echo": "builtin:identity"}) as daemon:

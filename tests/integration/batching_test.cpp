@@ -66,7 +66,10 @@ TEST_F(Batching, RequestsOfOneShapeRunTogetherAndEachHasItsOwnRows) {
   }));
   expect_times3(rows, three, 1000, 6);
   for (int i = 0; i < 5; ++i) expect_times3(singles[static_cast<std::size_t>(i)], one, static_cast<float>(100 * i), 6);
-  EXPECT_EQ(daemon.model("m")["counts"]["ok"], 6u);
+  const auto counts = daemon.model("m")["counts"];
+  EXPECT_EQ(counts["ok"], 6u);
+  EXPECT_EQ(counts["batches"], 1u);
+  EXPECT_EQ(counts["batched"], 6u);
 }
 
 TEST_F(Batching, RequestsOfOtherShapesAreNotJoined) {

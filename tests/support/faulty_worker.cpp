@@ -10,6 +10,7 @@
 //   _fault_sleep         sleeps then, as many milliseconds as the second element says
 //   _fault_exit          ends the process then, with the second element as exit code
 //   _fault_throw         then throws an exception on another thread, which nobody catches
+//   _fault_later         then aborts on another thread 100 ms later, when its request is answered: nobody is to blame
 //   _fault_page          then writes garbage over the worker's status page, and goes on
 //   _fault_leak          leaks `scalar` MiB in every run
 //   _fault_slow          sleeps `scalar` milliseconds in every run: a chain of them is a run of many short steps
@@ -107,6 +108,16 @@ Status fault_throw(const Node& node, std::span<const TensorView> src, std::span<
   return copy(src[0], dst[0]);
 }
 
+Status fault_later(const Node& node, std::span<const TensorView> src, std::span<TensorView> dst) {
+  if (is_triggered(node, src[0])) {
+    std::thread([] {
+      sleep_ms(100);
+      std::abort();
+    }).detach();
+  }
+  return copy(src[0], dst[0]);
+}
+
 Status fault_page(const Node& node, std::span<const TensorView> src, std::span<TensorView> dst) {
   std::ifstream maps("/proc/self/maps");
   for (std::string line; is_triggered(node, src[0]) && std::getline(maps, line);) {
@@ -190,6 +201,7 @@ int main(int argc, char** argv) {
   add_operator("_fault_sleep", 1, fault_sleep);
   add_operator("_fault_exit", 1, fault_exit);
   add_operator("_fault_throw", 1, fault_throw);
+  add_operator("_fault_later", 1, fault_later);
   add_operator("_fault_page", 1, fault_page);
   add_operator("_fault_leak", 1, fault_leak);
   add_operator("_fault_slow", 1, fault_slow);

@@ -91,6 +91,24 @@ void print_programs(const json& model) {
               static_cast<unsigned long long>(sums["hits"]), static_cast<unsigned long long>(sums["misses"]));
 }
 
+/// What the supervisor keeps from the workers, or puts together for them; nothing where that never happened.
+void print_faults(const json& model) {
+  const json& breaker = model.at("breaker");
+  if (breaker.at("state") != "closed")
+    std::printf(
+        "  resting   its workers crashed and no request is to blame (last: %s); requests are refused until a worker answers a "
+        "probe%s\n",
+        text_of(breaker.at("reason")).c_str(), breaker.at("state") == "probing" ? ", which one does now" : "");
+  if (model.at("quarantined") != 0)
+    std::printf("  poison    %s inputs are refused that crashed workers\n", text_of(model.at("quarantined")).c_str());
+  const json& counts = model.at("counts");
+  if (counts.at("batches") != 0)
+    std::printf("  batches   %s of %s requests\n", text_of(counts.at("batches")).c_str(), text_of(counts.at("batched")).c_str());
+  if (counts.at("too_late") != 0)
+    std::printf("  too late  %s requests were refused or given up, as their time would not have sufficed\n",
+                text_of(counts.at("too_late")).c_str());
+}
+
 void print_model(const json& model) {
   const json& counts = model.at("counts");
   std::uint64_t failed = 0;
@@ -110,6 +128,7 @@ void print_model(const json& model) {
                   ms_text(latency.at(what).at("p99").get<double>()));
   };
   std::printf("  ms        %s, %s, %s\n", times("total").c_str(), times("queue").c_str(), times("compute").c_str());
+  print_faults(model);
   print_programs(model);
 }
 
