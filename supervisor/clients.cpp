@@ -164,7 +164,8 @@ Status Clients::handle_attach(Client& client, ControlMessage& message) {
   SHOAL_RETURN_IF_ERROR(take_arenas(client, message.fds).with_context("attach"));
   client.path = directory_.client_path(client.id);
   client.state = Client::State::kBinding;
-  return wire::send_control(client.attach.get(), {.kind = ControlKind::kPath, .id = client.id, .text = client.path});
+  return wire::send_control(client.attach.get(),
+                            {.kind = ControlKind::kPath, .id = client.id, .a = longest_frame_bytes_, .text = client.path});
 }
 
 Status Clients::take_arenas(Client& client, std::vector<UniqueFd>& fds) {

@@ -19,6 +19,7 @@
 #include "shm/log/log.hpp"
 #include "shm/wire/control.hpp"
 #include "shoal/result.hpp"
+#include "supervisor/allowance.hpp"
 #include "supervisor/process/event_loop.hpp"
 #include "supervisor/socket_directory.hpp"
 
@@ -36,7 +37,8 @@ struct Client {
   std::string path;               // where it binds its socket
   std::uint64_t give_up_ns = 0;   // until it is ready
   std::uint32_t outstanding = 0;  // requests whose payload is kept
-  bool complained = false;        // its first bad message has been logged
+  Allowance allowance;
+  bool complained = false;  // its first bad message has been logged
 };
 
 /// Told from within the event loop.
@@ -76,6 +78,8 @@ class Clients {
   std::size_t count() const { return clients_.size(); }
   /// At most so many at the same time; 0 = as many as there are descriptors for.
   void limit_connections(std::size_t limit);
+  /// New clients hear that no frame of theirs may be longer; 0 = the protocol's limit.
+  void limit_frames(std::uint64_t bytes) { longest_frame_bytes_ = bytes; }
 
  private:
   void accept_clients();
@@ -95,6 +99,7 @@ class Clients {
   Logger& log_;
   UniqueFd listener_, reserve_;
   std::string refusal_;
+  std::uint64_t longest_frame_bytes_ = 0;
   std::uint64_t next_id_ = 1;
   std::size_t most_clients_ = kMaxClients;
   std::unordered_map<std::uint64_t, std::unique_ptr<Client>> clients_;

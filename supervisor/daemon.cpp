@@ -21,7 +21,6 @@ Daemon::Daemon(DaemonOptions options, SocketDirectory directory, Logger& log)
       read_configuration_(std::move(options.read_configuration)),
       manager_(std::move(options.manager)),
       started_ns_(monotonic_now_ns()) {
-  ledger_.set_client_shares({.of_queue = kShareOfQueue});
 }
 
 Daemon::~Daemon() {

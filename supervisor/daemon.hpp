@@ -236,6 +236,7 @@ class Daemon final : public ClientObserver {
   Phase phase_ = Phase::kServing;
   std::uint64_t phase_limit_ns_ = 0;
   Traffic traffic_;
+  ClientLimits limits_;
 };
 
 }  // namespace shoal::supervisor

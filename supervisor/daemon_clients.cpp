@@ -96,11 +96,16 @@ void Daemon::handle_request(Client& client, wire::Message& message) {
   if (const Status decoded = wire::decode_request(message[0], request_); !decoded.ok())
     return handle_bad_message(client, message, decoded);
   const wire::RequestHeader& header = request_.header;
+  if (const Status turn = client.allowance.take_turn(limits_, now_ns_); !turn.ok())
+    return refuse_request(client.id, header.seq, turn, client.allowance.retry_after_ms(now_ns_));
   const Result<Model*> version = find_version(header);
   if (!version.ok()) return refuse_request(client.id, header.seq, version.status(), 0);
   if (const Status checked = check_request(client, message, **version); !checked.ok())
     return refuse_request(client.id, header.seq, checked, 0);
   const ModelIndex model = (*version)->index();
+  const std::uint64_t message_bytes = message.size_bytes();
+  if (const Status room = client.allowance.check_room(limits_, message_bytes); !room.ok())
+    return refuse_request(client.id, header.seq, room, ledger_.retry_after_ms(model, now_ns_));
   const RequestShape shape = shape_of(request_);
   const auto admitted = ledger_.admit({.client = client.id,
                                        .seq = header.seq,
@@ -119,6 +124,7 @@ void Daemon::handle_request(Client& client, wire::Message& message) {
   }
   std::swap(payloads_[slot], message);
   ++client.outstanding;
+  client.allowance.add(message_bytes);
   ledger_.dispatch(model, now_ns_);
   perform();
 }
@@ -189,6 +195,8 @@ void Daemon::handle_control(Client& client, const wire::Message& message) {
   turn_left_ -= kControlIsWorth;
   const auto header = wire::decode_control(message[0]);
   if (!header.ok()) return handle_bad_message(client, message, header.status());
+  if (const Status turn = client.allowance.take_turn(limits_, now_ns_); !turn.ok())
+    return send_control_reply(client.id, header->seq, turn, "");
   if (message.size() < 2 || message[1].size() > kLongestControl) {
     return send_control_reply(client.id, header->seq,
                               invalid_argument("control: one JSON frame of at most {} bytes is wanted", kLongestControl), "");

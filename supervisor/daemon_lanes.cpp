@@ -183,6 +183,8 @@ void Daemon::perform(const Action& action) {
     case Action::Kind::kCancelRun:
       return cancel_run(action);
     case Action::Kind::kForget:
+      if (Client* client = clients_->find(action.client))
+        client->allowance.remove(payloads_[slot_of(action.request)].size_bytes());
       payloads_[slot_of(action.request)].clear();
       died_ns_[slot_of(action.request)] = 0;
       return clients_->release(action.client);

@@ -130,6 +130,11 @@ Status Daemon::no_such_version(const Service& service, std::uint64_t version) {
 }
 
 void Daemon::apply_limits(const ClientLimits& limits) {
+  limits_ = limits;
+  ledger_.set_client_shares({.in_flight = static_cast<std::size_t>(limits.client_requests), .of_queue = kShareOfQueue});
+  const std::uint64_t longest_frame_bytes = static_cast<std::uint64_t>(limits.client_message_mb) << 20;
+  clients_->limit_frames(longest_frame_bytes);
+  client_router_.limit_frames(longest_frame_bytes);
   clients_->limit_connections(static_cast<std::size_t>(limits.connections));
 }
 

@@ -6,6 +6,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -147,6 +148,7 @@ Status Connection::handle(const wire::ControlMessage& message) {
     case wire::ControlKind::kPath: {
       if (state_ != State::kAttached || socket_) return {};
       SHOAL_RETURN_IF_ERROR(bind(message.text));
+      if (message.a != 0) longest_frame_bytes_ = std::min(longest_frame_bytes_, message.a);
       state_ = State::kBound;
       spare_.reset();
       return wire::send_control(attach_.get(), {.kind = wire::ControlKind::kBound});

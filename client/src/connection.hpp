@@ -38,6 +38,7 @@ class Connection {
   }  ///< when advance() fails for lack of an answer; meaningless once ready
   wire::Dealer& socket() { return socket_; }
   bool has_socket() const { return static_cast<bool>(socket_); }
+  std::uint64_t longest_frame_bytes() const { return longest_frame_bytes_; }  ///< that the daemon takes
   int attach_fd() const { return attach_.get(); }
 
  private:
@@ -55,6 +56,7 @@ class Connection {
   ucred daemon_;    // as whom files in its directory are touched
   UniqueFd spare_;  // given up when BOUND is sent: libzmq aborts the process when it cannot accept the connection
   wire::Dealer socket_;
+  std::uint64_t longest_frame_bytes_ = wire::kMaxFrameBytes;
   State state_ = State::kAttached;
   std::uint64_t give_up_at_ns_;
 };

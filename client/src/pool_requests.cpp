@@ -163,6 +163,13 @@ void PoolCore::send_request(const std::shared_ptr<Request>& request, ModelEntry&
     tensor.offset_bytes = input.offset;
     tensor.location = static_cast<std::uint8_t>(input.in_arena ? wire::Location::kArena : wire::Location::kFrame);
     if (!input.in_arena) frames_.push_back(input.view.bytes());
+    if (!input.in_arena && input.view.size_bytes() > connection_->longest_frame_bytes()) {
+      return fail(*request,
+                  invalid_argument("model '{}', input '{}': {} bytes do not fit the arena, and the daemon takes no message of "
+                                   "more than {} ([limits] client_message_mb): raise input_arena_bytes",
+                                   request->model.name, model.info.inputs[outgoing_.inputs.size()].name, input.view.size_bytes(),
+                                   connection_->longest_frame_bytes()));
+    }
     outgoing_.inputs.push_back(tensor);
   }
   for (const auto& slot : request->output_slots) {

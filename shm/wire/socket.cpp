@@ -218,6 +218,11 @@ Result<Router> Router::create(MessageContext& context) {
   return router;
 }
 
+void Router::limit_frames(std::uint64_t bytes) {
+  constexpr std::uint64_t kMost = kMaxFrameBytes;
+  (void)set(ZMQ_MAXMSGSIZE, static_cast<std::int64_t>(bytes == 0 ? kMost : std::min(bytes, kMost)));
+}
+
 Status Router::connect(const std::string& path, PeerId peer) {
   SHOAL_RETURN_IF_ERROR(check_socket_path(path));
   const auto id = routing_id(peer);

@@ -112,8 +112,8 @@ class Dealer : public Socket {
  public:
   Dealer() = default;
   /// The file at `path`, where there is none, is made by the calling thread with its rights; to remove it is the caller's.
-  /// Errors: kInvalidArgument (path too long), kPermissionDenied, kUnavailable (fewer than 16 free descriptors: a bound process at
-  /// its limit is aborted by libzmq 4.3.4 when anyone connects), kInternal.
+  /// Errors: kInvalidArgument (path too long), kPermissionDenied, kUnavailable (fewer than 16 free descriptors: a bound process
+  /// at its limit is aborted by libzmq 4.3.4 when anyone connects), kInternal.
   static Result<Dealer> bind(MessageContext& context, const std::string& path);
   /// Errors: kUnavailable when there is no peer, or it takes nothing.
   Status send(Frames frames, Wait wait = Wait::kNo) { return send_frames(frames, nullptr, 0, wait, false); }
@@ -131,6 +131,9 @@ class Router : public Socket {
  public:
   Router() = default;
   static Result<Router> create(MessageContext& context);
+  /// Of peers that are connected from now on; who sends a longer frame is cut off. 0, or more than kMaxFrameBytes:
+  /// kMaxFrameBytes.
+  void limit_frames(std::uint64_t bytes);
   /// Connect only after the peer has bound. `peer` must never have been used on this socket. Errors: kInvalidArgument, kInternal.
   Status connect(const std::string& path, PeerId peer);
   /// Ends the connection; what is queued for the peer is dropped. A path that is gone already is no error.

@@ -14,6 +14,7 @@
 
 #include "tests/integration/raw_client.hpp"
 #include "tests/support/pool_fixture.hpp"
+#include "tests/support/scratch_directory.hpp"
 
 namespace shoal::test {
 namespace {
@@ -109,6 +110,71 @@ TEST(Doors, ClientsThatAskNothingCostOthersNothing) {
     return one;
   };
   expect_no_cost(come, false, 6);
+}
+
+/// A daemon with a configuration of limits.
+class Limits : public testing::Test {
+ protected:
+  DaemonSettings with(const std::string& limits) const {
+    directory_.write("shoal.toml", "[limits]\n" + limits + "\n");
+    return {.arguments = {"--config", directory_.path("shoal.toml")}};
+  }
+
+ private:
+  ScratchDirectory directory_;
+};
+
+TEST_F(Limits, AClientThatAsksTooOftenHearsWhenToAskAgainAndAnotherDoesNot) {
+  DaemonFixture daemon(with("client_rate = 100"));
+  Pool eager = daemon.connect(), modest = daemon.connect();
+  int refused = 0;
+  for (int i = 0; i < 200; ++i) {
+    const Prediction asked = eager.submit("echo", {{"data", counting({4})}});
+    const Outcome& outcome = asked.outcome();
+    if (outcome.outputs.ok()) continue;
+    ++refused;
+    EXPECT_EQ(outcome.outputs.status().code(), StatusCode::kOverloaded);
+    EXPECT_NE(outcome.outputs.status().message().find("client_rate"), std::string::npos);
+    EXPECT_GT(outcome.retry_after.count(), 0);
+  }
+  EXPECT_GT(refused, 0);
+  EXPECT_TRUE(modest.predict("echo", {{"data", counting({4})}}).ok());
+}
+
+TEST_F(Limits, AClientHasNoMoreRequestsUnderWayThanItMay) {
+  DaemonSettings settings = with("client_requests = 3");
+  settings.models = {"slow=builtin:identity"};
+  DaemonFixture daemon(settings);
+  Pool pool = daemon.connect();
+  ASSERT_TRUE(pool.predict("slow", {{"data", counting({4})}}).ok());
+  for (const pid_t worker : daemon.workers("slow")) ::kill(worker, SIGSTOP);
+  std::vector<Prediction> asked;
+  for (int i = 0; i < 4; ++i) asked.push_back(pool.submit("slow", {{"data", counting({4})}}));
+  EXPECT_EQ(asked[3].get().status().code(), StatusCode::kOverloaded);
+  EXPECT_NE(asked[3].get().status().message().find("client_requests"), std::string::npos) << asked[3].get().status().to_string();
+  EXPECT_EQ(daemon.model("slow")["counts"]["refused"], 1);
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(asked[static_cast<std::size_t>(i)].get().ok()) << "once the stopped worker is replaced";
+  EXPECT_TRUE(pool.predict("slow", {{"data", counting({4})}}).ok());
+}
+
+TEST_F(Limits, ALongMessageIsRefusedWithTheLimitNamedAndNothingBreaks) {
+  DaemonFixture daemon(with("client_message_mb = 1"));
+  Pool pool = daemon.connect({.input_arena_bytes = 4096});
+  const auto refused = pool.predict("echo", {{"data", counting({1 << 20})}});  // 4 MiB, and no room in the arena
+  EXPECT_EQ(refused.status().code(), StatusCode::kInvalidArgument);
+  EXPECT_NE(refused.status().message().find("client_message_mb"), std::string::npos);
+  EXPECT_TRUE(pool.predict("echo", {{"data", counting({1 << 16})}}).ok());
+  // One that sends it all the same is cut off; nobody else is.
+  RawClient rude(daemon.directory());
+  rude.attach();
+  wire::Request request = rude.request(2);
+  request.inputs = {wire::to_wire({DType::kFloat32, Shape{1 << 20}, nullptr})};
+  request.inputs[0].location = static_cast<std::uint8_t>(wire::Location::kFrame);
+  std::vector<std::byte> head, tensor(4 << 20);
+  wire::encode_request(request, head);
+  const std::span<const std::byte> frames[] = {head, tensor};
+  rude.send(wire::Frames(frames));
+  EXPECT_TRUE(pool.predict("echo", {{"data", counting({4})}}).ok());
 }
 
 }  // namespace
