@@ -17,6 +17,7 @@
 #include "tests/support/checkpoint.hpp"
 #include "tests/support/pool_fixture.hpp"
 #include "tests/support/process_sample.hpp"
+#include "tests/support/scratch_directory.hpp"
 
 namespace shoal {
 namespace {
@@ -30,27 +31,21 @@ using test::eventually;
 /// A directory of versions; version N answers x + N.
 class VersionsTest : public testing::Test {
  protected:
-  VersionsTest() {
-    char name[] = "/tmp/shoal-versions-XXXXXX";
-    root_ = ::mkdtemp(name);
-  }
-  ~VersionsTest() override { fs::remove_all(root_); }
-
-  std::string path(const std::string& name = "") const { return name.empty() ? root_.string() : (root_ / name).string(); }
+  std::string path(const std::string& name = "") const { return root_.path(name); }
   /// Appears whole, under its name.
   void put(int version, std::vector<test::ChainNode> more = {}) const {
     write("coming", version, std::move(more));
-    fs::remove_all(root_ / std::to_string(version));
-    fs::rename(root_ / "coming", root_ / std::to_string(version));
+    fs::remove_all(path(std::to_string(version)));
+    fs::rename(path("coming"), path(std::to_string(version)));
   }
   void write(const std::string& directory, int constant, std::vector<test::ChainNode> more = {}) const {
     more.push_back({.op = "_plus_scalar", .name = "plus", .attributes = {{"scalar", std::to_string(constant)}}, .weights = {}});
-    test::write_checkpoint(root_ / directory, "net", more, "[-1, 4]");
+    test::write_checkpoint(path(directory), "net", more, "[-1, 4]");
   }
-  void write_text(const std::string& name, const std::string& text) const { std::ofstream(root_ / name) << text; }
+  void write_text(const std::string& name, const std::string& text) const { root_.write(name, text); }
 
  private:
-  fs::path root_;
+  test::ScratchDirectory root_;
 };
 
 Tensors input(float first = 1) { return {{"data", test::counting({1, 4}, first)}}; }
