@@ -64,6 +64,13 @@ class Bench(unittest.TestCase):
             self.assertGreater(result[client]["requests"], 0)
         self.assertGreater(result["batching"]["gain"], 0)
 
+    def test_reloads_are_counted_beside_what_they_cost_another_model(self):
+        result = bench("reload", "--seconds", 2, "--rounds", 1, "--every", 0.2)
+        self.assertGreater(result["reloads"], 1)
+        self.assertGreater(result["quiet"]["requests"], 0)
+        self.assertGreater(result["beside_reloads"]["requests"], 0)
+        self.assertGreater(result["p99_moved_by_reloads"], 0)
+
     def test_kills_are_timed_by_the_supervisor(self):
         result = bench("kills", "--seconds", 2)
         self.assertEqual(result["storm"]["lost"], 0)

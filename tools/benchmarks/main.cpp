@@ -6,6 +6,7 @@
 #include "tools/benchmarks/model_bench.hpp"
 #include "tools/benchmarks/overload_bench.hpp"
 #include "tools/benchmarks/pool_bench.hpp"
+#include "tools/benchmarks/reload_bench.hpp"
 #include "tools/benchmarks/shapes_bench.hpp"
 #include "tools/benchmarks/storm.hpp"
 
@@ -92,6 +93,13 @@ int main(int argc, char** argv) {
   batching->add_option("--rounds", batching_rounds);
   batching->add_option("--seconds", batching_seconds, "of each side in a round");
 
+  shoal::bench::ReloadOptions reload_options;
+  auto* reload = app.add_subcommand("reload", "a client of one model while another is loaded anew");
+  reload->add_option("path", reload_options.path, "a checkpoint with model.toml")->required();
+  reload->add_option("--seconds", reload_options.seconds, "beside reloads, all rounds together");
+  reload->add_option("--rounds", reload_options.rounds)->check(CLI::PositiveNumber);
+  reload->add_option("--every", reload_options.every_s, "seconds from the beginning of a reload to that of the next");
+
   CLI11_PARSE(app, argc, argv);
   if (*roundtrip) return report(shoal::bench::bench_roundtrip(rounds));
   if (*pipelined) return report(shoal::bench::bench_pipelined(rounds));
@@ -101,6 +109,7 @@ int main(int argc, char** argv) {
   if (*shapes) return report(shoal::bench::bench_shapes(shapes_options));
   if (*overload) return report(shoal::bench::bench_overload(overload_options));
   if (*batching) return report(shoal::bench::bench_batching(batching_path, max_batch, batching_rounds, batching_seconds));
+  if (*reload) return report(shoal::bench::bench_reload(reload_options));
   if (*storm) return report(shoal::bench::run_storm(storm_options));
   if (wants_profile) return report(shoal::bench::profile_model(model_options, profile_options));
   return report(shoal::bench::serve_model(model_options));

@@ -4,20 +4,17 @@
 #include <array>
 #include <chrono>
 #include <iostream>
-#include <nlohmann/json.hpp>
 #include <random>
 #include <thread>
 #include <vector>
 
 #include "shm/base/errors.hpp"
-#include "tools/benchmarks/daemon.hpp"
+#include "tools/benchmarks/client.hpp"
 
 namespace shoal::bench {
 namespace {
 
 using namespace std::chrono_literals;
-using SteadyClock = std::chrono::steady_clock;
-using Seconds = std::chrono::duration<double>;
 using Json = nlohmann::ordered_json;
 
 constexpr const char* kModel = "m";
@@ -26,55 +23,6 @@ constexpr auto kLook = 1ms;              // how often a client looks for answers
 constexpr auto kRareLook = 20ms;         // of one whose times do not matter: looking at a long queue takes time from the others
 constexpr int kWindow = 8;               // requests under way per worker that keep it busy, and some waiting
 constexpr double kCapacityShare = 0.25;  // of a round's time that its capacity is measured
-
-double ms(SteadyClock::duration time) { return std::chrono::duration<double, std::milli>(time).count(); }
-SteadyClock::duration duration_of(double seconds) { return std::chrono::duration_cast<SteadyClock::duration>(Seconds(seconds)); }
-
-double percentile(std::vector<double> values, double fraction) {
-  if (values.empty()) return 0;
-  std::ranges::sort(values);
-  return values[static_cast<std::size_t>(fraction * static_cast<double>(values.size() - 1))];
-}
-
-Json latency(const std::vector<double>& times_ms) {
-  return {{"requests", times_ms.size()}, {"p50_ms", percentile(times_ms, 0.5)}, {"p99_ms", percentile(times_ms, 0.99)}};
-}
-
-/// One client, and the one question it asks.
-class Client {
- public:
-  static Result<Client> connect(const Daemon& daemon) {
-    SHOAL_ASSIGN_OR_RETURN(Pool pool, daemon.connect());
-    SHOAL_ASSIGN_OR_RETURN(const ModelInfo info, pool.describe(kModel));
-    Shape shape = info.inputs[0].shape;
-    if (shape.rank() > 0 && shape[0] < 0) shape[0] = 1;
-    SHOAL_ASSIGN_OR_RETURN(Tensor input, pool.loan(info.inputs[0].dtype, shape));
-    TensorView view = input.view();
-    std::ranges::fill(view.bytes(), std::byte{0});
-    Client client(std::move(pool), {info.inputs[0].name, std::move(input)});
-    SHOAL_RETURN_IF_ERROR(client.ask().get().status());
-    return client;
-  }
-  Prediction ask(SubmitOptions options = {}) { return pool_.submit(kModel, {input_}, options); }
-
- private:
-  Client(Pool pool, NamedTensor input) : pool_(std::move(pool)), input_(std::move(input)) {}
-  Pool pool_;
-  NamedTensor input_;
-};
-
-/// Keeps `window` requests under way until `end`. Returns how many were answered by then.
-Result<std::uint64_t> keep_busy(Client& client, int window, SteadyClock::time_point end) {
-  std::vector<Prediction> flights;
-  for (int i = 0; i < window; ++i) flights.push_back(client.ask());
-  std::uint64_t answers = 0;
-  for (std::size_t next = 0;; next = (next + 1) % flights.size()) {
-    SHOAL_RETURN_IF_ERROR(flights[next].get().status());
-    if (SteadyClock::now() >= end) return answers;
-    ++answers;
-    flights[next] = client.ask();
-  }
-}
 
 Result<double> throughput(Client& client, int window, double seconds) {
   const auto begin = SteadyClock::now();
@@ -140,16 +88,6 @@ void offer(Client& client, double rate, SteadyClock::time_point end, SteadyClock
   }
 }
 
-/// One request after the other until `end`.
-Status ask_singly(Client& client, SteadyClock::time_point end, std::vector<double>& times_ms) {
-  while (SteadyClock::now() < end) {
-    const auto begin = SteadyClock::now();
-    SHOAL_RETURN_IF_ERROR(client.ask().get().status());
-    times_ms.push_back(ms(SteadyClock::now() - begin));
-  }
-  return {};
-}
-
 Result<Daemon> serve(const std::string& path, const std::string& keys) {
   return Daemon::start({format("{}={},timeout_ms=0,{}", kModel, path, keys)});
 }
@@ -158,8 +96,8 @@ Result<Daemon> serve(const std::string& path, const std::string& keys) {
 
 Status bench_overload(const OverloadOptions& options) {
   SHOAL_ASSIGN_OR_RETURN(const Daemon daemon, serve(options.path, format("workers={}", options.workers)));
-  SHOAL_ASSIGN_OR_RETURN(Client client, Client::connect(daemon));
-  SHOAL_ASSIGN_OR_RETURN(Client other, Client::connect(daemon));
+  SHOAL_ASSIGN_OR_RETURN(Client client, Client::connect(daemon, kModel));
+  SHOAL_ASSIGN_OR_RETURN(Client other, Client::connect(daemon, kModel));
   const int window = kWindow * options.workers;
   const double round_s = options.seconds / options.rounds;
   const auto deadline = std::chrono::milliseconds(options.deadline_ms);
@@ -221,8 +159,8 @@ Status bench_overload(const OverloadOptions& options) {
 Status bench_batching(const std::string& path, int max_batch, int rounds, double seconds) {
   SHOAL_ASSIGN_OR_RETURN(const Daemon single, serve(path, "workers=1"));
   SHOAL_ASSIGN_OR_RETURN(const Daemon joining, serve(path, format("workers=1,max_batch={}", max_batch)));
-  SHOAL_ASSIGN_OR_RETURN(Client one, Client::connect(single));
-  SHOAL_ASSIGN_OR_RETURN(Client many, Client::connect(joining));
+  SHOAL_ASSIGN_OR_RETURN(Client one, Client::connect(single, kModel));
+  SHOAL_ASSIGN_OR_RETURN(Client many, Client::connect(joining, kModel));
   std::vector<double> single_per_s, joined_per_s, gains;
   for (int round = -1; round < rounds; ++round) {
     SHOAL_ASSIGN_OR_RETURN(const double alone, throughput(one, 4 * max_batch, seconds));

@@ -12,6 +12,7 @@
 #include "shm/base/errors.hpp"
 #include "shm/model/model_config.hpp"
 #include "shoal/pool.hpp"
+#include "tools/benchmarks/client.hpp"
 #include "tools/benchmarks/daemon.hpp"
 #include "tools/benchmarks/loaded_model.hpp"
 #include "tools/benchmarks/zmq_baseline.hpp"
@@ -19,7 +20,6 @@
 namespace shoal::bench {
 namespace {
 
-using SteadyClock = std::chrono::steady_clock;
 using Json = nlohmann::ordered_json;
 
 constexpr int kRoundRequests = 5000;
@@ -29,13 +29,6 @@ constexpr int kBurst = 5;             // runs of one side in a row, as a serving
 constexpr int kRequestsOfWorker = 8;  // of a round of throughput
 
 double seconds_since(SteadyClock::time_point start) { return std::chrono::duration<double>(SteadyClock::now() - start).count(); }
-
-double percentile(std::vector<double> values, double fraction) {
-  if (values.empty()) return 0;
-  const auto nth = values.begin() + static_cast<std::ptrdiff_t>(fraction * static_cast<double>(values.size() - 1));
-  std::nth_element(values.begin(), nth, values.end());
-  return *nth;
-}
 
 Json summary(const std::vector<double>& values) {
   return {{"p50", percentile(values, 0.5)}, {"p99", percentile(values, 0.99)}, {"best", percentile(values, 0)}};
