@@ -20,8 +20,7 @@ Daemon::Daemon(DaemonOptions options, SocketDirectory directory, Logger& log)
       worker_file_(std::move(options.worker_file)),
       read_configuration_(std::move(options.read_configuration)),
       manager_(std::move(options.manager)),
-      started_ns_(monotonic_now_ns()) {
-}
+      started_ns_(monotonic_now_ns()) {}
 
 Daemon::~Daemon() {
   models_.clear();

@@ -103,8 +103,8 @@ Status Ledger::check_shares(const Model& model, std::uint32_t place) const {
   if (queued >= limit) return overloaded("model '{}': {} requests wait, the queue holds no more", model.name, queued);
   if (place == kNoSlot) return {};
   if (shares_.in_flight && clients_[place].live >= shares_.in_flight) {
-    return overloaded("model '{}': {} requests of this client are under way, as many as it may have ([limits] client_requests)", model.name,
-                      clients_[place].live);
+    return overloaded("model '{}': {} requests of this client are under way, as many as it may have ([limits] client_requests)",
+                      model.name, clients_[place].live);
   }
   if (queued * 2 <= limit) return {};
   const std::size_t own = model.queue.waiting_of(place);
