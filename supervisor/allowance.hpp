@@ -31,9 +31,16 @@ class Allowance {
     return next_turn_ns_ > now_ns ? static_cast<std::uint32_t>((next_turn_ns_ - now_ns) / 1'000'000) + 1 : 1;
   }
 
-  /// Whether a message of that size may be kept, too. Errors: kOverloaded, naming the limit.
+  /// Whether a message of that size may be kept, too. Errors, naming the limit: kInvalidArgument (never), kOverloaded (not now).
   Status check_room(const ClientLimits& limits, std::uint64_t bytes) const {
     const std::uint64_t most = static_cast<std::uint64_t>(limits.client_message_mb) << 20;
+    if (most != 0 && bytes > most) {
+      return invalid_argument(
+          "the message of this request holds {} bytes, all of one client may hold {} MiB ([limits] client_message_mb): use a "
+          "larger "
+          "arena, tensors in it do not count",
+          bytes, limits.client_message_mb);
+    }
     if (most != 0 && bytes_ + bytes > most) {
       return overloaded(
           "the messages of this client's requests hold {} bytes and this one {}; all may hold {} MiB ([limits] "

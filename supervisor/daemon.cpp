@@ -132,9 +132,7 @@ void Daemon::tick(std::uint64_t now_ns) {
   if (reap_ns_ && now_ns >= *reap_ns_) {
     reap_ns_.reset();
     reap_orphans();
-    for (const auto& model : models_) {
-      if (model) model->processes().sweep_unborn(now_ns);
-    }
+    births_.sweep_unborn(now_ns);
   }
   perform();
   advance_leaving_workers(now_ns);

@@ -154,7 +154,7 @@ class Daemon final : public ClientObserver {
   Service* find_service(const std::string& name) const;
   std::string service_names() const;
   Service& add_service(ModelRequest request, Origin origin);
-  Model& add_version(Service& service, VersionEntry entry);
+  Model& add_version(Service& service, VersionEntry entry, std::uint64_t patience_ns);
   void free_version(Service& service, Model& model);
   static void choose_current(Service& service);
   void plan_reload(Service& service, const ModelRequest& request);
@@ -208,7 +208,7 @@ class Daemon final : public ClientObserver {
   };
   std::vector<WaitingDescribe> waiting_describes_;
   std::vector<LeavingWorker> leaving_workers_;
-  std::uint64_t next_incarnation_ = 1;
+  Births births_;
 
   std::filesystem::path worker_file_;
   std::function<Result<DaemonConfig>()> read_configuration_;

@@ -16,8 +16,9 @@ using nlohmann::json;
 
 namespace {
 
-constexpr int kMessagesPerTurn = 256;  // then the other sockets have their turn
-constexpr int kControlIsWorth = 32;    // messages: most of an answer is making its JSON
+constexpr int kMessagesPerTurn = 256;                  // then the other sockets have their turn
+constexpr std::ptrdiff_t kMostWaitingDescribes = 256;  // of one client
+constexpr int kControlIsWorth = 32;                    // messages: most of an answer is making its JSON
 constexpr std::size_t kLongestControl = 64 * 1024;
 
 std::string_view as_text(std::span<const std::byte> bytes) { return {reinterpret_cast<const char*>(bytes.data()), bytes.size()}; }
@@ -105,7 +106,7 @@ void Daemon::handle_request(Client& client, wire::Message& message) {
   const ModelIndex model = (*version)->index();
   const std::uint64_t message_bytes = message.size_bytes();
   if (const Status room = client.allowance.check_room(limits_, message_bytes); !room.ok())
-    return refuse_request(client.id, header.seq, room, ledger_.retry_after_ms(model, now_ns_));
+    return refuse_request(client.id, header.seq, room, retry_after_ms(model, room));
   const RequestShape shape = shape_of(request_);
   const auto admitted = ledger_.admit({.client = client.id,
                                        .seq = header.seq,
@@ -184,6 +185,7 @@ Status Daemon::check_request(const Client& client, const wire::Message& message,
 // Whoever can be told is told: the seq stands at the same place in all messages.
 void Daemon::handle_bad_message(Client& client, const wire::Message& message, const Status& why) {
   ++traffic_.bad_messages;
+  if (!client.allowance.take_turn(limits_, now_ns_).ok()) return;
   if (!client.complained) log_.warn("bad_message client={} pid={} reason=\"{}\"", client.id, client.pid, why.message());
   client.complained = true;
   std::uint64_t seq = 0;
@@ -241,6 +243,10 @@ void Daemon::describe(ClientId client, std::uint64_t seq, const std::string& nam
                               describe_text(model->served(), *model->loaded(), service->wire_id, service->served_versions()));
   }
   if (service->waits_for(version)) {
+    if (std::ranges::count(waiting_describes_, client, &WaitingDescribe::client) >= kMostWaitingDescribes) {
+      return send_control_reply(client, seq,
+                                overloaded("{} questions of this client wait for models that load", kMostWaitingDescribes), "");
+    }
     waiting_describes_.push_back({client, seq, name, version});
     return;
   }

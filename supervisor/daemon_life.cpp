@@ -12,6 +12,8 @@ namespace {
 
 constexpr int kLoadNice = 10;  // while others serve
 constexpr std::uint64_t kMaxWorkers = 1024;
+constexpr std::uint64_t kMemoryPatienceNs = 5'000'000'000;  // at the daemon's start
+constexpr std::uint64_t kLookAgainNs = 100'000'000;
 
 std::string join(const std::vector<std::uint64_t>& numbers) {
   std::string text;
@@ -23,6 +25,25 @@ std::string join(const std::vector<std::uint64_t>& numbers) {
 
 // ---- one version ----
 
+void Daemon::Model::start(std::uint64_t limit_ns) {
+  if (!entry_.failure.ok()) return processes_.fail(entry_.failure.to_string());
+  start_limit_ns_ = limit_ns;
+  advance_start(monotonic_now_ns());
+}
+
+// What is free is asked again until the limit: a daemon that was killed may still be giving its memory back.
+void Daemon::Model::advance_start(std::uint64_t now_ns) {
+  if (!start_limit_ns_ || now_ns < look_ns_) return;
+  const Model* served = service_.current;
+  const std::uint64_t packed = served ? served->processes().packed_bytes() : 0;
+  const std::uint64_t arena = served && served->loaded() ? served->loaded()->arena_bytes : 0;
+  const Status fits = check_estimate(service_.name, estimate_load(entry_, packed, arena), available_memory_bytes());
+  look_ns_ = now_ns + kLookAgainNs;
+  if (!fits.ok() && now_ns < *start_limit_ns_) return;
+  start_limit_ns_.reset();
+  fits.ok() ? processes_.start() : processes_.fail(fits.to_string());
+}
+
 void Daemon::Model::advance_probe(std::uint64_t now_ns, bool replaces) {
   if (is_probed_ || has_failed()) return;
   if (probe_) {
@@ -30,7 +51,10 @@ void Daemon::Model::advance_probe(std::uint64_t now_ns, bool replaces) {
     return processes_.fail(
         format("version {}: its probe was not answered within {} s", version(), kProbeLimitNs / 1'000'000'000));
   }
-  if (processes_.ready_workers() < processes_.options().workers) return;
+  if (processes_.ready_workers() < processes_.options().workers) {
+    if (processes_.makes_no_progress()) processes_.fail(processes_.reason());
+    return;
+  }
   if (!replaces && !has_golden()) {
     is_probed_ = true;
     return;
@@ -92,6 +116,7 @@ bool Daemon::Model::advance_leaving(std::uint64_t now_ns) {
 std::optional<std::uint64_t> Daemon::Model::next_tick_ns() const {
   std::optional<std::uint64_t> next = processes_.next_tick_ns();
   const auto earlier = [&](std::uint64_t at_ns) { next = next ? std::min(*next, at_ns) : at_ns; };
+  if (start_limit_ns_) earlier(look_ns_);
   if (probe_) earlier(probe_->limit_ns);
   if (stage_ == Stage::kLeaving) earlier(leave_limit_ns_);
   return next;
@@ -162,14 +187,8 @@ std::string Daemon::service_names() const {
 }
 
 // Makes room in the ledger and starts the zygote; a version that cannot be loaded is one that has failed.
-Daemon::Model& Daemon::add_version(Service& service, VersionEntry entry) {
+Daemon::Model& Daemon::add_version(Service& service, VersionEntry entry, std::uint64_t patience_ns) {
   const ModelConfig& config = entry.model.config;
-  if (entry.failure.ok()) {
-    const Model* served = service.current;
-    const std::uint64_t packed = served ? served->processes().packed_bytes() : 0;
-    const std::uint64_t arena = served && served->loaded() ? served->loaded()->arena_bytes : 0;
-    entry.failure = check_estimate(service.name, estimate_load(entry, packed, arena), available_memory_bytes());
-  }
   const bool others_serve = std::ranges::any_of(services_, [](const auto& other) { return other && other->current; });
   ProcessOptions processes{.name = entry.model.name,
                            .worker_file = worker_file_,
@@ -185,12 +204,11 @@ Daemon::Model& Daemon::add_version(Service& service, VersionEntry entry) {
                                        .max_delay_ns = static_cast<std::uint64_t>(config.max_delay_ms * 1e6),
                                        .quarantine_ns = static_cast<std::uint64_t>(config.quarantine_ms) * 1'000'000});
   if (index >= models_.size()) models_.resize(index + 1);
-  const Status failure = entry.failure;
   models_[index] = std::make_unique<Model>(*this, service, index, std::move(entry), std::move(processes));
   Model& model = *models_[index];
   service.versions.push_back(&model);
   std::ranges::stable_sort(service.versions, {}, [](const Model* each) { return each->version(); });
-  failure.ok() ? model.processes().start() : model.processes().fail(failure.to_string());
+  model.start(monotonic_now_ns() + patience_ns);
   is_life_due_ = true;
   return model;
 }
@@ -217,6 +235,7 @@ void Daemon::handle_life(Caller caller, const std::string& what, const nlohmann:
   if (!text.empty() || what == "load") {
     auto parsed = parse_model_argument(name + "=" + text);
     if (!parsed.ok()) return refuse(parsed.status());
+    if (parsed->name != name) return refuse(invalid_argument("'{}' is no name of a model: it may not hold '=' or ','", name));
     request = *std::move(parsed);
   }
   Service* service = find_service(name);
@@ -228,8 +247,13 @@ void Daemon::handle_life(Caller caller, const std::string& what, const nlohmann:
   }
   if (!service) return refuse(not_found("no model '{}' (served: {})", name, service_names()));
   if (what == "unload") return begin_unload(*service, {caller});
-  if (service->change)
-    return refuse(failed_precondition("model '{}': another change of it is under way; ask again when that is over", name));
+  if (service->change) {
+    const bool may_wait_for_ever = service->change->kind == Change::Kind::kDrain;
+    if (!may_wait_for_ever)
+      return refuse(failed_precondition("model '{}': another change of it is under way; ask again when that is over", name));
+    answer_callers(*service, cancelled("model '{}': `{}` was asked for meanwhile", name, what));
+    service->change.reset();
+  }
   if (what == "reload") {
     const bool force = asked.contains("force") && asked["force"].is_boolean() && asked["force"].get<bool>();
     return begin_reload(*service, request.value_or(service->request), force, {caller});
@@ -298,7 +322,7 @@ void Daemon::begin_load(Service& service, bool each_alone, std::vector<Caller> c
                           .callers = std::move(callers),
                           .begun_ns = monotonic_now_ns()};
   for (VersionEntry& entry : find_entries(service.request))
-    service.change->coming.push_back(&add_version(service, std::move(entry)));
+    service.change->coming.push_back(&add_version(service, std::move(entry), each_alone ? kMemoryPatienceNs : 0));
 }
 
 // Make before break: what is wanted and not there comes, and what is there and not wanted leaves when all of that is ready.
@@ -322,7 +346,7 @@ void Daemon::begin_reload(Service& service, const ModelRequest& request, bool fo
     if (model->stage() == Model::Stage::kServing && std::ranges::count(change.kept, model, &Change::Kept::model) == 0)
       change.leaving.push_back(model);
   }
-  for (VersionEntry& entry : wanted) change.coming.push_back(&add_version(service, std::move(entry)));
+  for (VersionEntry& entry : wanted) change.coming.push_back(&add_version(service, std::move(entry), 0));
   if (!change.coming.empty() || !change.leaving.empty()) change.outcome = "reloaded";
   log_.info("reload model={} coming={} leaving={} kept={}", service.name, change.coming.size(), change.leaving.size(),
             change.kept.size());
@@ -330,12 +354,17 @@ void Daemon::begin_reload(Service& service, const ModelRequest& request, bool fo
 }
 
 void Daemon::begin_scale(Service& service, int workers, std::vector<Caller> callers) {
-  service.change =
-      Change{.kind = Change::Kind::kScale, .outcome = "scaled", .callers = std::move(callers), .begun_ns = monotonic_now_ns()};
-  service.request.overrides.workers = workers;  // a reload keeps to it
+  service.change = Change{.kind = Change::Kind::kScale,
+                          .outcome = "scaled",
+                          .request = service.request,
+                          .callers = std::move(callers),
+                          .begun_ns = monotonic_now_ns()};
+  service.change->request->overrides.workers = workers;  // a reload keeps to it
   log_.info("scale model={} workers={}", service.name, workers);
   for (Model* model : service.versions) {
-    if (model->stage() == Model::Stage::kServing && !model->has_failed()) model->processes().set_workers(workers);
+    if (!model->is_serving() || model->has_failed()) continue;
+    service.change->kept.push_back({model, model->processes().options().workers});
+    model->processes().set_workers(workers);
   }
   is_life_due_ = true;
 }
@@ -375,7 +404,7 @@ void Daemon::advance_life(std::uint64_t now_ns) {
   is_life_under_way_ = std::ranges::any_of(services_, [](const auto& service) {
     return service && (service->change || std::ranges::count(service->versions, Model::Stage::kLeaving, &Model::stage) > 0);
   });
-  if (!waiting_describes_.empty()) answer_waiting_describes();
+  if (may_have_changed && !waiting_describes_.empty()) answer_waiting_describes();
   if (may_have_changed || !is_life_under_way_) report_state();
 }
 
@@ -404,16 +433,20 @@ void Daemon::free_version(Service& service, Model& model) {
 }
 
 void Daemon::advance_change(Service& service, std::uint64_t now_ns) {
-  const auto failed = [&] {
-    return std::ranges::find_if(service.versions, [](const Model* each) { return each->is_serving() && each->has_failed(); });
+  const auto cannot = [](const Change::Kept& kept) {
+    return kept.model->has_failed() || kept.model->processes().makes_no_progress();
   };
   switch (service.change->kind) {
     case Change::Kind::kLoad:
     case Change::Kind::kReload:
       return advance_load(service, now_ns);
     case Change::Kind::kScale:
-      if (failed() != service.versions.end()) return fail_change(service, (*failed())->processes().reason());
-      if (is_staffed(service)) finish_change(service);
+      if (is_staffed(service)) return finish_change(service);
+      if (const auto one = std::ranges::find_if(service.change->kept, cannot); one != service.change->kept.end()) {
+        const std::string reason = one->model->processes().reason();
+        for (const Change::Kept& kept : service.change->kept) kept.model->processes().set_workers(kept.workers);
+        fail_change(service, reason);
+      }
       return;
     case Change::Kind::kDrain:
       if (std::ranges::all_of(service.versions, [&](const Model* each) { return ledger_.model_idle(each->index()); }))
@@ -426,6 +459,7 @@ void Daemon::advance_change(Service& service, std::uint64_t now_ns) {
 
 void Daemon::advance_load(Service& service, std::uint64_t now_ns) {
   Change& change = *service.change;
+  for (Model* model : change.coming) model->advance_start(now_ns);
   for (Model* model : change.coming) model->advance_probe(now_ns, change.kind == Change::Kind::kReload);
   if (change.each_alone) {
     std::erase_if(change.coming, [&](Model* model) {
@@ -536,17 +570,17 @@ void Daemon::report_state() {
     if (!service) continue;
     const bool serves = service->current && !service->current->has_failed() && !service->drained;
     serving += serves;
-    if (service->change)
+    const bool is_coming =
+        service->change && (service->change->kind == Change::Kind::kLoad || service->change->kind == Change::Kind::kReload);
+    if (is_coming)
       is_settled = false;
     else if (!serves)
       trouble += format("; {}: {}", service->name, service->drained ? "drained" : service->reason());
   }
-  const std::string status = format("STATUS={} models are served{}", serving, trouble);
-  const bool is_ready = awaits_ready_ && is_settled;
-  if (!is_ready && status == reported_) return;
-  manager_.notify(is_ready ? "READY=1\n" + status : status);
-  if (is_ready) awaits_ready_ = false;
-  reported_ = status;
+  std::string status = format("{} models are served{}", serving, trouble);
+  if (status != reported_ && manager_.notify_status(status)) reported_ = std::move(status);
+  if (awaits_ready_ && is_settled && manager_.notify("READY=1")) awaits_ready_ = false;
+  is_life_due_ |= awaits_ready_ && is_settled;  // once more in the next turn
 }
 
 }  // namespace shoal::supervisor

@@ -26,7 +26,7 @@ class Daemon::Model : public ProcessObserver {
         service_(service),
         index_(index),
         entry_(std::move(entry)),
-        processes_(std::move(options), daemon.loop_, *this, daemon.log_, daemon.next_incarnation_) {}
+        processes_(std::move(options), daemon.loop_, *this, daemon.log_, daemon.births_) {}
 
   ModelIndex index() const { return index_; }
   Service& service() const { return service_; }
@@ -46,6 +46,9 @@ class Daemon::Model : public ProcessObserver {
   bool is_serving() const { return stage_ == Stage::kServing; }
   bool has_failed() const { return processes_.state() == ModelState::kFailed; }
 
+  /// Starts the zygote when there is memory for it, and fails the version when there is none until `limit_ns`.
+  void start(std::uint64_t limit_ns);
+  void advance_start(std::uint64_t now_ns);
   /// All its workers are there, and one has answered the probe where that is wanted.
   bool is_ready() const { return is_probed_ && !has_failed(); }
   /// Begins the probe once the workers are there; fails the version when it takes too long. What replaces nothing is probed only
@@ -112,6 +115,8 @@ class Daemon::Model : public ProcessObserver {
   Histogram unrouted_ns_, sent_again_ns_;
   std::optional<Probe> probe_;  // under way
   bool is_probed_ = false;
+  std::optional<std::uint64_t> start_limit_ns_;  // while there is too little memory
+  std::uint64_t look_ns_ = 0;                    // when that is looked at again
   std::uint64_t leave_limit_ns_ = 0;
   bool is_stopped_ = false;  // its processes have been told to go
   ModelProcesses processes_;

@@ -11,6 +11,7 @@
 #include <sstream>
 
 #include "shm/base/errors.hpp"
+#include "shm/base/text_file.hpp"
 #include "supervisor/daemon.hpp"
 #include "supervisor/socket_directory.hpp"
 
@@ -56,11 +57,8 @@ Result<fs::path> find_worker_file(const std::string& given) {
 
 /// The file with its models, none of which the command line has, too.
 Result<DaemonConfig> read_config(const fs::path& file, const std::vector<ModelRequest>& given) {
-  std::ifstream stream(file);
-  if (!stream) return status_from_errno("read", file.string(), errno);
-  std::ostringstream text;
-  text << stream.rdbuf();
-  SHOAL_ASSIGN_OR_RETURN(DaemonConfig config, parse_daemon_config(text.str(), file.string(), file.parent_path()));
+  SHOAL_ASSIGN_OR_RETURN(const std::string text, read_text_file(file));
+  SHOAL_ASSIGN_OR_RETURN(DaemonConfig config, parse_daemon_config(text, file.string(), file.parent_path()));
   for (const ModelRequest& request : given) {
     if (std::ranges::count(config.models, request.name, &ModelRequest::name) > 0)
       return invalid_argument("{}: model '{}' is given by --model, too", file.string(), request.name);

@@ -4,10 +4,12 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdlib>
 #include <cstring>
 
+#include "shm/base/shortened.hpp"
 #include "shm/base/unique_fd.hpp"
 
 namespace shoal::supervisor {
@@ -32,17 +34,22 @@ ServiceManager ServiceManager::from_environment() {
   return manager;
 }
 
-void ServiceManager::notify(const std::string& lines) const {
+bool ServiceManager::notify(const std::string& lines) const {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
-  if (socket_.empty() || socket_.size() >= sizeof address.sun_path) return;
+  if (socket_.empty() || socket_.size() >= sizeof address.sun_path) return true;
   std::memcpy(address.sun_path, socket_.data(), socket_.size());
   if (address.sun_path[0] == '@') address.sun_path[0] = '\0';  // an abstract socket
   const UniqueFd fd(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
   const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + socket_.size());
-  if (fd)
-    ::sendto(fd.get(), lines.data(), lines.size(), MSG_DONTWAIT | MSG_NOSIGNAL, reinterpret_cast<const sockaddr*>(&address),
-             size);
+  return fd && ::sendto(fd.get(), lines.data(), lines.size(), MSG_DONTWAIT | MSG_NOSIGNAL,
+                        reinterpret_cast<const sockaddr*>(&address), size) >= 0;
+}
+
+bool ServiceManager::notify_status(std::string text) const {
+  std::ranges::replace_if(
+      text, [](unsigned char c) { return c < 0x20 || c == 0x7f; }, ' ');
+  return notify("STATUS=" + shortened(text, kLongestStatus));
 }
 
 }  // namespace shoal::supervisor

@@ -1,7 +1,6 @@
-#include <cerrno>
-#include <fstream>
+#include <sstream>
 
-#include "shm/base/errors.hpp"
+#include "shm/base/text_file.hpp"
 #include "shm/model/model_config.hpp"
 
 namespace shoal {
@@ -13,17 +12,16 @@ Result<std::vector<std::string>> read_labels(const ModelFiles& files, const Mode
   if (std::error_code error; !std::filesystem::exists(path, error) && !files.config_file.empty()) {
     path = files.config_file.parent_path() / path.filename();
   }
-  std::ifstream file(path);
+  if (std::error_code error; !named && !std::filesystem::exists(path, error)) return std::vector<std::string>();
+  auto text = read_text_file(path);
+  if (!text.ok()) return text.status().with_context("labels");
+  std::istringstream lines(*std::move(text));
   std::vector<std::string> labels;
-  if (!file) {
-    return named ? Result<std::vector<std::string>>(status_from_errno("open the labels file", path.string(), errno)) : labels;
-  }
-  for (std::string line; std::getline(file, line);) {
+  for (std::string line; std::getline(lines, line);) {
     if (line.ends_with('\r')) line.pop_back();
     labels.push_back(line);
   }
   while (!labels.empty() && labels.back().empty()) labels.pop_back();  // an empty line inside keeps its number
-  if (file.bad()) return status_from_errno("read the labels file", path.string(), errno);
   return labels;
 }
 

@@ -8,19 +8,11 @@
 #include <nlohmann/json.hpp>
 
 #include "shm/base/errors.hpp"
+#include "shm/base/text_file.hpp"
 #include "shm/model/toml_keys.hpp"
 
 namespace shoal {
 namespace {
-
-Result<std::string> read_text(const std::filesystem::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return status_from_errno("open", path.string(), errno);
-  std::ostringstream text;
-  text << file.rdbuf();
-  if (file.bad()) return status_from_errno("read", path.string(), errno);
-  return std::move(text).str();
-}
 
 Result<TensorSpec> parse_companion_entry(const nlohmann::json& entry, const std::string& where) {
   const auto shape = entry.is_object() ? entry.find("shape") : entry.end();
@@ -99,13 +91,13 @@ Result<ModelConfig> parse_model_config(const std::string& text, const std::strin
 
 Result<ModelConfig> read_model_config(const ModelFiles& files) {
   if (!files.config_file.empty()) {
-    SHOAL_ASSIGN_OR_RETURN(const std::string text, read_text(files.config_file));
+    SHOAL_ASSIGN_OR_RETURN(const std::string text, read_text_file(files.config_file));
     return parse_model_config(text, files.config_file.string());
   }
   const std::filesystem::path companion = files.directory / (files.prefix + "-shapes.json");
   std::error_code error;
   if (!std::filesystem::exists(companion, error)) return ModelConfig{};
-  SHOAL_ASSIGN_OR_RETURN(const std::string text, read_text(companion));
+  SHOAL_ASSIGN_OR_RETURN(const std::string text, read_text_file(companion));
   return parse_companion(text, companion.string());
 }
 

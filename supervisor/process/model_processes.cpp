@@ -52,6 +52,15 @@ std::string lane_path(const std::string& directory, std::uint64_t incarnation, i
   return format("{}/w{}-{}", directory, incarnation, lane);
 }
 
+// Which orphan was reaped is not known; its number is never used again, so its sockets may be looked for as long as it could
+// live.
+void Births::sweep_unborn(std::uint64_t now_ns) {
+  for (const Unborn& one : unborn) {
+    for (int lane = 0; lane < one.lanes; ++lane) ::unlink(lane_path(one.directory, one.incarnation, lane).c_str());
+  }
+  std::erase_if(unborn, [&](const Unborn& one) { return now_ns > one.until_ns; });
+}
+
 std::span<const wire::LaneLine> WorkerProcess::lines(std::size_t lanes) const {
   if (!status_page || status_page->size_bytes() < wire::status_page_bytes(lanes)) return {};
   return {reinterpret_cast<const wire::LaneLine*>(status_page->bytes().data()), lanes};
@@ -62,9 +71,8 @@ const wire::ProgramLine* WorkerProcess::programs(std::size_t lanes) const {
   return all.empty() ? nullptr : reinterpret_cast<const wire::ProgramLine*>(all.data() + all.size());
 }
 
-ModelProcesses::ModelProcesses(ProcessOptions options, EventLoop& loop, ProcessObserver& observer, Logger& log,
-                               std::uint64_t& next_incarnation)
-    : options_(std::move(options)), loop_(loop), observer_(observer), log_(log), next_incarnation_(next_incarnation) {}
+ModelProcesses::ModelProcesses(ProcessOptions options, EventLoop& loop, ProcessObserver& observer, Logger& log, Births& births)
+    : options_(std::move(options)), loop_(loop), observer_(observer), log_(log), births_(births) {}
 
 ModelProcesses::~ModelProcesses() {
   kill_all();
@@ -102,7 +110,17 @@ void ModelProcesses::stop() {
     loop_.forget(worker->control.get());
     worker->control.reset();
   }
-  // One that is not forked yet has no pidfd to wait for: its end of the control socket is closed, so it goes by itself.
+  forget_unborn(monotonic_now_ns());
+}
+
+// One whose fork was not reported has no pidfd to wait for: its end of the control socket is closed, so it goes by itself, and is
+// reaped here, as this process is the subreaper.
+void ModelProcesses::forget_unborn(std::uint64_t now_ns) {
+  for (const auto& worker : workers_) {
+    if (worker->state != WorkerProcess::State::kForking) continue;
+    if (worker->control) loop_.forget(worker->control.get());
+    births_.unborn.push_back({options_.directory, worker->incarnation, options_.lanes, now_ns + kWorkerStartLimitNs});
+  }
   std::erase_if(workers_, [](const auto& worker) { return worker->state == WorkerProcess::State::kForking; });
 }
 
@@ -137,6 +155,8 @@ void ModelProcesses::note_end(WorkerProcess& worker, std::string_view why, EndRe
 
 void ModelProcesses::set_workers(int workers) {
   options_.workers = workers;
+  worker_backoff_.succeeded();
+  next_fork_ns_ = 0;
   dismiss_surplus_workers();
   fork_missing_workers(monotonic_now_ns());
 }
@@ -199,8 +219,7 @@ std::optional<std::uint64_t> ModelProcesses::next_tick_ns() const {
     if (is_starting(*worker)) earlier(worker->forked_ns + kWorkerStartLimitNs);
     if (worker->kill_at_ns != 0) earlier(worker->kill_at_ns);
   }
-  const bool may_fork = zygote_ && zygote_->loaded && state_ == ModelState::kReady;
-  if (may_fork && staying_workers() < options_.workers) earlier(next_fork_ns_);
+  if (may_fork()) earlier(next_fork_ns_);
   return next;
 }
 
@@ -266,9 +285,7 @@ void ModelProcesses::zygote_speaks() {
         handle_forked(std::move(message));
         break;
       case ControlKind::kForkFailed:
-        log_.warn("fork_failed model={} reason=\"{}\"", options_.name, message.text);
-        drop_worker(message.id);
-        failed_start(monotonic_now_ns(), message.text);
+        handle_fork_failed(message);
         break;
       case ControlKind::kExited:
         // Before or after its pidfd reported.
@@ -318,6 +335,15 @@ void ModelProcesses::handle_forked(ControlMessage message) {
   worker->state = WorkerProcess::State::kStarting;
   loop_.watch(worker->pidfd.get(), [this, incarnation = worker->incarnation] { worker_exited(incarnation); });
   becomes_ready_when_complete(*worker);
+  fork_missing_workers(monotonic_now_ns());
+}
+
+void ModelProcesses::handle_fork_failed(const ControlMessage& message) {
+  const WorkerProcess* worker = find_worker(message.id);
+  if (!worker || worker->state != WorkerProcess::State::kForking) return;  // one that is there has its own end
+  log_.warn("fork_failed model={} reason=\"{}\"", options_.name, message.text);
+  drop_worker(message.id);
+  failed_start(monotonic_now_ns(), message.text);
 }
 
 void ModelProcesses::close_zygote() {
@@ -334,15 +360,7 @@ void ModelProcesses::zygote_exited() {
   loop_.forget(zygote_->child.pidfd.get());
   if (zygote_->control) loop_.forget(zygote_->control.get());
   const std::unique_ptr<Zygote> dead = std::move(zygote_);
-  // Forks it did not report: closing our end of the control socket ends them, and as subreaper we reap them.
-  std::vector<std::uint64_t> unborn;
-  for (const auto& worker : workers_) {
-    if (worker->state == WorkerProcess::State::kForking) unborn.push_back(worker->incarnation);
-  }
-  for (const std::uint64_t incarnation : unborn) {
-    drop_worker(incarnation);
-    unborn_.push_back({incarnation, now_ns + kWorkerStartLimitNs});
-  }
+  forget_unborn(now_ns);
   reap_orphans();
   if (dead->closing || state_ == ModelState::kFailed || state_ == ModelState::kDraining) return;
 
@@ -358,20 +376,15 @@ void ModelProcesses::zygote_exited() {
   plan_zygote_restart(again_ns);
 }
 
-// Which orphan was reaped is not known; its number is never used again, so its sockets may be looked for as long as it could
-// live.
-void ModelProcesses::sweep_unborn(std::uint64_t now_ns) {
-  for (const Unborn& one : unborn_) {
-    for (int lane = 0; lane < options_.lanes; ++lane) ::unlink(lane_path(options_.directory, one.incarnation, lane).c_str());
-  }
-  std::erase_if(unborn_, [&](const Unborn& one) { return now_ns > one.until_ns; });
-}
-
 // ---- workers ----
 
+bool ModelProcesses::may_fork() const {
+  return state_ == ModelState::kReady && zygote_ && zygote_->loaded && !zygote_->closing &&
+         staying_workers() < options_.workers && count(WorkerProcess::State::kForking) < kMostForking;
+}
+
 void ModelProcesses::fork_missing_workers(std::uint64_t now_ns) {
-  while (state_ == ModelState::kReady && zygote_ && zygote_->loaded && !zygote_->closing && now_ns >= next_fork_ns_ &&
-         staying_workers() < options_.workers) {
+  while (may_fork() && now_ns >= next_fork_ns_) {
     if (Status forked = fork_worker(now_ns); !forked.ok()) {
       log_.warn("fork_not_sent model={} reason=\"{}\"", options_.name, forked.message());
       next_fork_ns_ = now_ns + Backoff::kFirstNs;
@@ -386,12 +399,12 @@ Status ModelProcesses::fork_worker(std::uint64_t now_ns) {
   SHOAL_ASSIGN_OR_RETURN(UniqueFd page, create_memfd("status", wire::status_page_bytes(lanes)));
   SHOAL_RETURN_IF_ERROR(seal(page, Seals::kFixedSize));
   SHOAL_ASSIGN_OR_RETURN(Segment mapped, Segment::map(page, Segment::Access::kReadOnly));
-  ControlMessage fork{.kind = ControlKind::kFork, .id = next_incarnation_, .a = lanes, .text = options_.directory};
+  ControlMessage fork{.kind = ControlKind::kFork, .id = births_.next_incarnation, .a = lanes, .text = options_.directory};
   fork.fds.push_back(std::move(pair.theirs));
   fork.fds.push_back(std::move(page));
   SHOAL_RETURN_IF_ERROR(wire::send_control(zygote_->control.get(), fork));
   auto worker = std::make_unique<WorkerProcess>();
-  worker->incarnation = next_incarnation_++;
+  worker->incarnation = births_.next_incarnation++;
   worker->control = std::move(pair.ours);
   worker->status_page = std::move(mapped);
   worker->forked_ns = now_ns;
@@ -448,6 +461,7 @@ void ModelProcesses::becomes_ready_when_complete(WorkerProcess& worker) {
   if (worker.state != WorkerProcess::State::kStarting || worker.lane_paths.empty()) return;
   worker.state = WorkerProcess::State::kReady;
   worker.ready_ns = monotonic_now_ns();
+  reason_.clear();
   log_.info("worker_ready model={} pid={} incarnation={} took_us={}", options_.name, worker.pid, worker.incarnation,
             (worker.ready_ns - worker.forked_ns) / 1000);
   observer_.worker_ready(worker);
@@ -481,9 +495,17 @@ void ModelProcesses::account_for_death(const WorkerProcess& worker, std::uint64_
   if (!had_begun && !settled) failed_start(now_ns, reason_.empty() ? "its workers die before they answer anything" : reason_);
 }
 
+// Those that were forked together fail together: once. A model with a worker that is ready goes on with what it has.
 void ModelProcesses::failed_start(std::uint64_t now_ns, const std::string& why) {
+  if (now_ns < next_fork_ns_) return;
   next_fork_ns_ = worker_backoff_.failed(now_ns);
-  if (worker_backoff_.failures() >= kFailedStartsForFailure) fail(format("{} ({} times in a row)", why, kFailedStartsForFailure));
+  reason_ = why;
+  if (ready_workers() == 0 && worker_backoff_.failures() >= kFailedStartsForFailure)
+    fail(format("{} ({} times in a row)", why, kFailedStartsForFailure));
+}
+
+bool ModelProcesses::makes_no_progress() const {
+  return std::max(zygote_backoff_.failures(), worker_backoff_.failures()) >= kFailedStartsForFailure;
 }
 
 void ModelProcesses::drop_worker(std::uint64_t incarnation) {

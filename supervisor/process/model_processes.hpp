@@ -56,6 +56,21 @@ std::string_view worker_state_name(WorkerProcess::State state);
 /// Where that lane binds its socket; the only path that is accepted from the worker.
 std::string lane_path(const std::string& directory, std::uint64_t incarnation, int lane);
 
+/// What all models' processes share: the numbers of workers, and those whose fork was never reported. They may have bound their
+/// sockets before they noticed that nobody wants them.
+struct Births {
+  struct Unborn {
+    std::string directory;
+    std::uint64_t incarnation = 0;
+    int lanes = 1;
+    std::uint64_t until_ns = 0;
+  };
+  std::uint64_t next_incarnation = 1;
+  std::vector<Unborn> unborn;
+  /// After orphans were reaped: removes their sockets.
+  void sweep_unborn(std::uint64_t now_ns);
+};
+
 /// Who is told of what happens. Called from within the event loop.
 class ProcessObserver {
  public:
@@ -92,11 +107,11 @@ class ModelProcesses {
   static constexpr std::uint64_t kLoadLimitNs = 600'000'000'000;
   static constexpr std::uint64_t kWorkerStartLimitNs = 10'000'000'000;
   static constexpr std::uint64_t kAbortLimitNs = 100'000'000;
+  static constexpr int kMostForking = 8;                      // FORKs that are not answered: each has kCommandLimitNs
   static constexpr std::uint64_t kSettledNs = 1'000'000'000;  // a worker that idles this long has started well
 
-  /// `next_incarnation` is shared by all models. `observer`, `loop` and `log` outlive this.
-  ModelProcesses(ProcessOptions options, EventLoop& loop, ProcessObserver& observer, Logger& log,
-                 std::uint64_t& next_incarnation);
+  /// `observer`, `loop`, `log` and `births` outlive this.
+  ModelProcesses(ProcessOptions options, EventLoop& loop, ProcessObserver& observer, Logger& log, Births& births);
   ~ModelProcesses();
   ModelProcesses(const ModelProcesses&) = delete;
   ModelProcesses& operator=(const ModelProcesses&) = delete;
@@ -126,11 +141,10 @@ class ModelProcesses {
   void let_go(std::uint64_t incarnation);
   /// Has that worker answer its model's stored input. Errors: kNotFound (no such worker is ready), those of send_control().
   Status probe(std::uint64_t incarnation);
+  /// Starting a zygote or worker has failed kFailedStartsForFailure times in a row; it goes on being tried.
+  bool makes_no_progress() const;
   int ready_workers() const { return count(WorkerProcess::State::kReady); }
   void fail(const std::string& reason);
-  /// After orphans were reaped: removes the sockets of workers whose fork was never reported. They may have bound them before
-  /// they noticed that nobody wants them.
-  void sweep_unborn(std::uint64_t now_ns);
 
  private:
   struct Zygote {
@@ -144,19 +158,17 @@ class ModelProcesses {
     std::string load_failure;
   };
 
-  struct Unborn {
-    std::uint64_t incarnation, until_ns;
-  };
-
   void start_zygote();
   void zygote_speaks();
   void zygote_exited();
   void handle_loaded(wire::ControlMessage message);
   void handle_load_failed(const std::string& reason);
   void handle_forked(wire::ControlMessage message);
+  void handle_fork_failed(const wire::ControlMessage& message);
   void close_zygote();
   void plan_zygote_restart(std::uint64_t at_ns) { zygote_start_ns_ = at_ns; }
 
+  bool may_fork() const;
   void fork_missing_workers(std::uint64_t now_ns);
   Status fork_worker(std::uint64_t now_ns);
   void worker_speaks(std::uint64_t incarnation);
@@ -166,6 +178,7 @@ class ModelProcesses {
   void account_for_death(const WorkerProcess& worker, std::uint64_t now_ns);
   void failed_start(std::uint64_t now_ns, const std::string& why);
   void drop_worker(std::uint64_t incarnation);
+  void forget_unborn(std::uint64_t now_ns);
   void note_end(WorkerProcess& worker, std::string_view why, EndReason reason);
   void dismiss_surplus_workers();
   int count(WorkerProcess::State state) const;
@@ -175,8 +188,7 @@ class ModelProcesses {
   EventLoop& loop_;
   ProcessObserver& observer_;
   Logger& log_;
-  std::uint64_t& next_incarnation_;
-  std::vector<Unborn> unborn_;
+  Births& births_;
 
   ModelState state_ = ModelState::kLoading;
   std::string reason_;

@@ -174,6 +174,8 @@ TEST_F(Limits, ALongMessageIsRefusedWithTheLimitNamedAndNothingBreaks) {
   wire::encode_request(request, head);
   const std::span<const std::byte> frames[] = {head, tensor};
   rude.send(wire::Frames(frames));
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  EXPECT_LT(daemon.stats()["supervisor"]["client_bytes"], 2 << 20) << "the daemon never had it";
   EXPECT_TRUE(pool.predict("echo", {{"data", counting({4})}}).ok());
 }
 

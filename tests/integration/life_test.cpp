@@ -134,6 +134,9 @@ TEST_F(VersionsTest, ServesWhatItCanAtTheStartAndSaysWhatItCannot) {
   ASSERT_EQ(models.size(), 2u);
   EXPECT_EQ(models[1].at("state"), "failed");
   EXPECT_TRUE(contains(models[1].at("reason"), path("2"))) << models[1];
+  const auto scaled = pool.scale("net", 2);
+  EXPECT_TRUE(scaled.ok()) << "what has failed has no workers: " << scaled.status().to_string();
+  EXPECT_EQ(daemon.workers("net").size(), 2u);
 }
 
 // Memory that is no file's and no memfd's: the pages of the last dead workers, which the daemon keeps, are as full as their work
@@ -275,6 +278,7 @@ TEST_F(VersionsTest, AModelThatCannotBeLoadedLeavesNothing) {
   EXPECT_EQ(missing.status().code(), StatusCode::kFailedPrecondition);
   EXPECT_TRUE(contains(missing.status().message(), path("nowhere"))) << missing.status().to_string();
   EXPECT_EQ(pool.load("net", path() + ",wrokers=2").status().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(pool.load("net=/x", path()).status().code(), StatusCode::kInvalidArgument);
   EXPECT_EQ(pool.list().value(), std::vector<std::string>{"echo"});
   EXPECT_EQ(pool.describe("net").status().code(), StatusCode::kNotFound);
   EXPECT_EQ(pool.load("net", "builtin:identity").value().version, 1u);
@@ -292,6 +296,12 @@ TEST_F(VersionsTest, AModelThatDoesNotFitIntoMemoryIsRefusedBeforeItIsRead) {
   EXPECT_TRUE(contains(changed.status().message(), "17592187 MB of memory")) << changed.status().to_string();
   EXPECT_TRUE(contains(changed.status().message(), "MB are available")) << changed.status().to_string();
   EXPECT_EQ(added(pool, "net"), 1);
+  // At a daemon's start one that was killed may still be giving its memory back: it is waited for, and in the end given up.
+  const DaemonFixture later({.models = {"net=" + path("net")}, .wait_until_ready = false});
+  ASSERT_TRUE(eventually([&] { return later.stats().is_object(); }));
+  EXPECT_EQ(later.model("net").at("state"), "loading");
+  EXPECT_TRUE(eventually([&] { return later.model("net").at("state") == "failed"; }));
+  EXPECT_TRUE(contains(later.model("net").at("reason"), "MB are available")) << later.model("net").at("reason");
 }
 
 TEST_F(VersionsTest, ScalesUpAndDownUnderLoad) {
@@ -313,6 +323,67 @@ TEST_F(VersionsTest, ScalesUpAndDownUnderLoad) {
   EXPECT_EQ(daemon.model("net").at("counts").at("worker_deaths"), 0) << "who is sent home has not died";
   EXPECT_EQ(pool.scale("net", 0).status().code(), StatusCode::kInvalidArgument);
   EXPECT_EQ(pool.scale("nut", 1).status().code(), StatusCode::kNotFound);
+}
+
+// Something stands where the next workers would bind their sockets: they fail, one after the other.
+TEST_F(VersionsTest, AScaleThatCannotBeMetIsTakenBackAndTheModelServes) {
+  write("net", 1);
+  const DaemonFixture daemon({.models = {"net=" + path("net") + ",workers=2"}});
+  Pool pool = daemon.connect();
+  const auto workers = daemon.workers("net");
+  for (int incarnation = 3; incarnation < 20; ++incarnation)
+    fs::create_directory(fs::path(daemon.directory()) / ("w" + std::to_string(incarnation) + "-0"));
+  Load load(daemon, "net", 1);
+  const auto changed = pool.scale("net", 4);
+  EXPECT_EQ(changed.status().code(), StatusCode::kFailedPrecondition);
+  EXPECT_TRUE(contains(changed.status().message(), "goes on as it was")) << changed.status().to_string();
+  EXPECT_TRUE(eventually([&] { return daemon.workers("net") == workers; })) << "who served goes on";
+  EXPECT_EQ(daemon.model("net").at("wanted_workers"), 2);
+  EXPECT_EQ(pool.reload("net").value().outcome, "unchanged") << "the number that was asked for is forgotten";
+  load.end();
+  EXPECT_GT(load.answered, 0);
+  EXPECT_EQ(load.failed + load.mixed, 0);
+  for (int incarnation = 3; incarnation < 20; ++incarnation)
+    fs::remove(fs::path(daemon.directory()) / ("w" + std::to_string(incarnation) + "-0"));
+  EXPECT_EQ(pool.scale("net", 4).value().workers, 4);
+}
+
+TEST_F(VersionsTest, ManyWorkersComeAFewAtATime) {
+  write("net", 1);
+  const DaemonFixture daemon({.models = {"net=" + path("net")}});
+  const pid_t zygote = daemon.model("net").at("zygote").at("pid");
+  ::kill(zygote, SIGSTOP);
+  Result<ModelChange> scaled = Status();
+  {
+    const std::jthread admin([&] {
+      Pool pool = daemon.connect();
+      scaled = pool.scale("net", 40);
+    });
+    EXPECT_TRUE(eventually([&] { return daemon.model("net").at("workers").size() > 1; }));
+    EXPECT_EQ(daemon.model("net").at("workers").size(), 9u) << "each wants an answer within a second";
+    ::kill(zygote, SIGCONT);
+  }
+  EXPECT_EQ(scaled.value().workers, 40);
+  EXPECT_EQ(daemon.workers("net").size(), 40u);
+}
+
+TEST_F(VersionsTest, AReloadEndsADrainThatWaits) {
+  write("slow", 3, {{.op = "_fault_hang", .name = "hang", .attributes = {{"scalar", "666"}}, .weights = {}}});
+  const DaemonFixture daemon(
+      {.models = {"slow=" + path("slow") + ",device=cpu-reference,timeout_ms=0"}, .worker = "shoal-worker-faulty"});
+  Pool pool = daemon.connect();
+  Prediction hanging = pool.submit("slow", input(666));
+  ASSERT_TRUE(eventually([&] { return daemon.model("slow").at("queue").at("running") == 1; }));
+  Result<ModelChange> drained = Status();
+  const std::jthread other([&] {
+    Pool admin = daemon.connect();
+    drained = admin.drain("slow");
+  });
+  ASSERT_TRUE(eventually([&] { return daemon.model("slow").at("state") == "drained"; }));
+  EXPECT_EQ(pool.reload("slow").value().outcome, "reloaded");
+  EXPECT_EQ(daemon.model("slow").at("state"), "ready");
+  EXPECT_TRUE(eventually([&] { return drained.status().code() == StatusCode::kCancelled; }));
+  hanging.cancel();
 }
 
 TEST_F(VersionsTest, DrainRefusesWhatIsNewAndReloadOpensAgain) {

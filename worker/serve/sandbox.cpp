@@ -79,8 +79,9 @@ int number_of(const char* name) {
 class Filter {
  public:
   explicit Filter(std::uint32_t otherwise) : context_(::seccomp_init(otherwise)), error_(context_ ? 0 : -ENOMEM) {
-    // Filters of one that has no secrets of others need not slow its speculation down.
-    if (context_) set(SCMP_FLTATR_CTL_SSB, 1);
+    // Filters of one that has no secrets of others need not slow its speculation down. Where a filter above us forbids seccomp(),
+    // as service managers' do, libseccomp can load by prctl(), but not that.
+    if (context_) (void)::seccomp_attr_set(context_, SCMP_FLTATR_CTL_SSB, 1);
   }
   ~Filter() {
     if (context_) ::seccomp_release(context_);

@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <optional>
@@ -118,6 +119,11 @@ class Zygote {
       (void)!::nice(static_cast<int>(std::min<std::uint64_t>(message.a, 19)));  // of this thread
       loaded = load(message, reply);
     }).join();
+    // The thread is over before the kernel has ceased to count it, and who has two threads may not fork.
+    const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(1);
+    for (auto threads = count_threads(); threads.ok() && *threads > 1 && std::chrono::steady_clock::now() < limit;
+         threads = count_threads())
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
     return loaded;
   }
 

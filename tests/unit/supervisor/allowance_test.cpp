@@ -45,6 +45,9 @@ TEST(Allowance, BytesUnderWayAreLimited) {
   const Status bytes = allowance.check_room(limits, (1 << 20) - 999);
   EXPECT_EQ(bytes.code(), StatusCode::kOverloaded);
   EXPECT_NE(bytes.message().find("client_message_mb"), std::string::npos);
+  const Status too_large = allowance.check_room(limits, (1 << 20) + 1);
+  EXPECT_EQ(too_large.code(), StatusCode::kInvalidArgument) << "waiting would not help";
+  EXPECT_NE(too_large.message().find("client_message_mb"), std::string::npos);
   allowance.remove(1000);
   EXPECT_TRUE(allowance.check_room(limits, 1 << 20).ok());
 }

@@ -30,7 +30,8 @@ using Classes = std::vector<ClassScore>;
 
 /// Makes a model's input of pictures, runs it, and reads its first output: probabilities as they are (not negative, sum 1),
 /// anything else as scores of which the softmax is taken.
-///   Lifetime  valid while the runner is
+///   Lifetime  valid while the runner is. Preparation and labels are those of its beginning: make a new one when a reload has
+///             changed them
 ///   Threads   thread-safe
 class ImageClassifier {
  public:

@@ -2,9 +2,12 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <signal.h>
 #include <spawn.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/ptrace.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -14,6 +17,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstddef>
 #include <functional>
 #include <string_view>
 #include <thread>
@@ -42,6 +46,25 @@ class SandboxTest : public testing::Test {
     ASSERT_EQ(status, 0);
   }
 };
+
+// As under a service manager that allows its services the usual calls: libseccomp loads by prctl() then.
+TEST_F(SandboxTest, IsThereWhereAFilterForbidsSeccomp) {
+  const pid_t pid = ::fork();
+  if (pid == 0) {
+    ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+    sock_filter program[] = {BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+                             BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_seccomp, 0, 1),
+                             BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM), BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
+    const sock_fprog filter{std::size(program), program};
+    if (::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) != 0) ::_exit(98);
+    const auto entered = enter_sandbox();
+    if (!entered.ok() || !entered->empty() || !enter_worker_sandbox().ok()) ::_exit(99);
+    ::_exit(::open("/dev/null", O_WRONLY));
+  }
+  int status = 0;
+  ::waitpid(pid, &status, 0);
+  EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGSYS) << status;
+}
 
 TEST_F(SandboxTest, WhatAnIntruderWantsIsTheEnd) {
   const std::pair<const char*, std::function<int()>> calls[] = {
