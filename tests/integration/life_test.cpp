@@ -372,6 +372,7 @@ TEST_F(VersionsTest, AReloadEndsADrainThatWaits) {
   const DaemonFixture daemon(
       {.models = {"slow=" + path("slow") + ",device=cpu-reference,timeout_ms=0"}, .worker = "shoal-worker-faulty"});
   Pool pool = daemon.connect();
+  ASSERT_EQ(added(pool, "slow"), 3);  // it knows the model from now on: a request is sent at once
   Prediction hanging = pool.submit("slow", input(666));
   ASSERT_TRUE(eventually([&] { return daemon.model("slow").at("queue").at("running") == 1; }));
   Result<ModelChange> drained = Status();

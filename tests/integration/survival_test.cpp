@@ -85,6 +85,19 @@ TEST(Survival, AKilledWorkersRequestsRunOnItsReplacement) {
   EXPECT_EQ(daemon.model().at("counts").at("rerun"), 1);
 }
 
+TEST(Survival, AWorkerThatAnsweredIsReplacedAtOnceHoweverOftenItDies) {
+  const DaemonFixture daemon;
+  Pool pool = daemon.connect();
+  for (int death = 0; death < 8; ++death) {
+    const auto outputs = pool.predict("echo", {{"data", counting({4})}});
+    ASSERT_TRUE(outputs.ok()) << "after " << death << " deaths: " << outputs.status().to_string();
+    const auto workers = daemon.workers();
+    ASSERT_EQ(workers.size(), 1u);
+    ::kill(workers[0], SIGKILL);
+    ASSERT_TRUE(eventually([&] { return daemon.workers().size() == 1 && daemon.workers() != workers; }, 5s)) << death;
+  }
+}
+
 TEST(Survival, WorkersServeOnWhenTheirZygoteIsKilledAndANewOneForksAgain) {
   const DaemonFixture daemon({.models = {"echo=builtin:identity,workers=2"}});
   Load load(daemon, 2);
