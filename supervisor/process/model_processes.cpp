@@ -343,7 +343,7 @@ void ModelProcesses::handle_fork_failed(const ControlMessage& message) {
   if (!worker || worker->state != WorkerProcess::State::kForking) return;  // one that is there has its own end
   log_.warn("fork_failed model={} reason=\"{}\"", options_.name, message.text);
   drop_worker(message.id);
-  failed_start(monotonic_now_ns(), message.text);
+  failed_start(monotonic_now_ns(), message.text, ready_workers());
 }
 
 void ModelProcesses::close_zygote() {
@@ -492,15 +492,17 @@ void ModelProcesses::account_for_death(const WorkerProcess& worker, std::uint64_
     had_begun |= line.crash.request_id.load(std::memory_order_relaxed) != 0;
   }
   const bool settled = worker.state == WorkerProcess::State::kReady && now_ns > worker.ready_ns + kSettledNs;
-  if (!had_begun && !settled) failed_start(now_ns, reason_.empty() ? "its workers die before they answer anything" : reason_);
+  if (had_begun || settled) return;
+  const int others_ready = ready_workers() - (worker.state == WorkerProcess::State::kReady ? 1 : 0);
+  failed_start(now_ns, reason_.empty() ? "its workers die before they answer anything" : reason_, others_ready);
 }
 
 // Those that were forked together fail together: once. A model with a worker that is ready goes on with what it has.
-void ModelProcesses::failed_start(std::uint64_t now_ns, const std::string& why) {
+void ModelProcesses::failed_start(std::uint64_t now_ns, const std::string& why, int others_ready) {
   if (now_ns < next_fork_ns_) return;
   next_fork_ns_ = worker_backoff_.failed(now_ns);
   reason_ = why;
-  if (ready_workers() == 0 && worker_backoff_.failures() >= kFailedStartsForFailure)
+  if (others_ready == 0 && worker_backoff_.failures() >= kFailedStartsForFailure)
     fail(format("{} ({} times in a row)", why, kFailedStartsForFailure));
 }
 

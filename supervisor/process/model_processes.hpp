@@ -176,7 +176,7 @@ class ModelProcesses {
   Status check_ready(const WorkerProcess& worker, const std::string& text, std::vector<std::string>& paths) const;
   void becomes_ready_when_complete(WorkerProcess& worker);
   void account_for_death(const WorkerProcess& worker, std::uint64_t now_ns);
-  void failed_start(std::uint64_t now_ns, const std::string& why);
+  void failed_start(std::uint64_t now_ns, const std::string& why, int others_ready);
   void drop_worker(std::uint64_t incarnation);
   void forget_unborn(std::uint64_t now_ns);
   void note_end(WorkerProcess& worker, std::string_view why, EndReason reason);

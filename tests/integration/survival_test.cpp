@@ -98,6 +98,17 @@ TEST(Survival, AWorkerThatAnsweredIsReplacedAtOnceHoweverOftenItDies) {
   }
 }
 
+TEST(Survival, AModelWhoseOnlyWorkerDiesAgainAndAgainBeforeItAnswersFails) {
+  const DaemonFixture daemon;
+  ASSERT_TRUE(eventually([&] {
+    for (const pid_t worker : daemon.workers()) ::kill(worker, SIGKILL);  // as soon as it is ready
+    return daemon.model("echo").at("state") == "failed";
+  })) << daemon.model("echo");
+  EXPECT_NE(daemon.model("echo").at("reason").get<std::string>().find("before they answer anything (5 times in a row)"),
+            std::string::npos)
+      << daemon.model("echo").at("reason");
+}
+
 TEST(Survival, WorkersServeOnWhenTheirZygoteIsKilledAndANewOneForksAgain) {
   const DaemonFixture daemon({.models = {"echo=builtin:identity,workers=2"}});
   Load load(daemon, 2);
