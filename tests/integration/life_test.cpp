@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <cstddef>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
@@ -162,10 +163,13 @@ void reload_under_load(const DaemonFixture& daemon, int reloads, const std::func
     EXPECT_EQ(changed->version, static_cast<std::uint64_t>(version));
     load.oldest_version = static_cast<std::uint64_t>(version);
   };
-  for (int version = 2; version < 7 && !testing::Test::HasFatalFailure(); ++version) reload_to(version);  // buffers have grown
+  // What is kept of the last dead workers, and buffers, grow to their bounds: in some 600 reloads.
+  const bool is_long = reloads >= 1000;
+  const int first = is_long ? 700 : 7;
+  for (int version = 2; version < first && !testing::Test::HasFatalFailure(); ++version) reload_to(version);
   const auto before = test::sample_process(daemon.pid());
   const double heap_before = heap_bytes(daemon.pid());
-  for (int version = 7; version < 7 + reloads && !testing::Test::HasFatalFailure(); ++version) reload_to(version);
+  for (int version = first; version < first + reloads && !testing::Test::HasFatalFailure(); ++version) reload_to(version);
   ASSERT_TRUE(eventually([&] { return daemon.all_processes().size() == 4; })) << "supervisor, zygote and two workers";
   EXPECT_TRUE(eventually([&] { return test::sample_process(daemon.pid())->descriptors <= before->descriptors; }))
       << test::sample_process(daemon.pid())->descriptors << " descriptors, " << before->descriptors << " at the start";
@@ -175,7 +179,9 @@ void reload_under_load(const DaemonFixture& daemon, int reloads, const std::func
   EXPECT_EQ(load.failed, 0);
   EXPECT_EQ(load.mixed, 0) << "an answer that is not its version's";
   EXPECT_EQ(load.stale, 0) << "an answer older than the version that served when it was asked for";
-  EXPECT_LT(heap_after, heap_before * 1.01 + 256e3);
+  EXPECT_LT(heap_after, heap_before * 1.01 + (is_long ? 0 : 400e3));
+  std::printf("%d reloads: %d answers; the daemon's heap %.0f KB before, %.0f KB after\n", reloads, load.answered.load(),
+              heap_before / 1e3, heap_after / 1e3);
   EXPECT_EQ(daemon.stats().at("models").size(), 1u);
 }
 
