@@ -385,7 +385,7 @@ class ZygoteScenario : public Scenario {
     EXPECT_TRUE(soon([&] {
       const json model = served_.model();
       if (model.at("zygote").at("pid").is_number()) pid = model.at("zygote").at("pid");
-      return pid > 0 && model.at("workers").size() == 1;
+      return pid > 0 && model.at("workers").size() == 1 && has_executed(pid);
     }));
     return {pid, pid};
   }
@@ -400,6 +400,13 @@ class ZygoteScenario : public Scenario {
   bool is_costly() const override { return true; }
 
  private:
+  // A new one is the supervisor's program still, for a moment.
+  static bool has_executed(pid_t pid) {
+    std::error_code error;
+    const auto program = std::filesystem::read_symlink("/proc/" + std::to_string(pid) + "/exe", error);
+    return program.filename().string().starts_with("shoal-worker");
+  }
+
   Served& served_;
 };
 
