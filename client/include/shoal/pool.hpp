@@ -80,9 +80,9 @@ class Pool final : public Runner {
   Result<FlightRecords> trace(std::string_view model = {}, std::uint64_t pid = 0);
   /// The five below change what the daemon serves. Each returns when it is done; nobody's request fails of it. Asked again after
   /// a daemon that went away came back. The daemon's own user and root may.
-  ///   Errors  kNotFound (no such model), kFailedPrecondition (what was served goes on, the message says why; or another change
-  ///   of
-  ///           the model is under way), kInvalidArgument (of the text), kCancelled (unloaded meanwhile), kUnavailable (no daemon)
+  ///   Errors  kNotFound (no such model), kFailedPrecondition (what was served goes on, the message says why; or the model is
+  ///           being changed already), kInvalidArgument (of the text), kCancelled (unloaded meanwhile, or a drain that another
+  ///           change has ended), kUnavailable (no daemon)
   /// Serves one more model, as `shoald --model NAME=PATH[,KEY=VALUE...]` does; forgotten with the daemon.
   ///   path   "PATH[,workers=4,...]"; relative to this process's working directory
   Result<ModelChange> load(std::string_view name, std::string_view path);
