@@ -8,8 +8,6 @@
 namespace shoal {
 namespace {
 
-constexpr std::uint64_t kForever = ~std::uint64_t{0};
-
 /// The user's end of a request; letting go of it gives the request up.
 class PoolPrediction final : public PendingOutcome {
  public:
@@ -31,7 +29,7 @@ class PoolPrediction final : public PendingOutcome {
     static const Outcome in_forked_child{
         .outputs =
             Status(failed_precondition("this process was forked after the request was submitted: create the pool after fork"))};
-    return core_->wait(*request_, kForever) ? request_->outcome : in_forked_child;
+    return core_->wait(*request_, client::kForever) ? request_->outcome : in_forked_child;
   }
   void cancel() override { core_->cancel(*request_); }
 

@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <limits>
 
 #include "shm/base/clock.hpp"
 #include "shm/base/errors.hpp"
@@ -14,7 +13,6 @@
 namespace shoal::client {
 namespace {
 
-constexpr std::uint64_t kForever = std::numeric_limits<std::uint64_t>::max();
 constexpr std::uint64_t kAttemptIntervalNs = 10'000'000;
 constexpr std::uint64_t kAttachReadIntervalNs = 1'000'000;
 

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <limits>
 #include <map>
 #include <memory>
 #include <string>
@@ -22,6 +23,8 @@
 #include "shoal/pool.hpp"
 
 namespace shoal::client {
+
+inline constexpr std::uint64_t kForever = std::numeric_limits<std::uint64_t>::max();  ///< as the end of a wait: there is none
 
 /// The rules:
 ///  - The mutex is never held while something is waited for. The one *driver* polls the sockets' descriptors without it.

@@ -365,9 +365,19 @@ std::shared_ptr<ControlCall> PoolCore::ask_description(const ModelKey& model, Mo
   return call;
 }
 
+// Kept for requests too: one that is submitted afterwards is sent at once.
 Result<ModelInfo> PoolCore::describe(std::string_view model, std::uint64_t version) {
-  SHOAL_ASSIGN_OR_RETURN(const std::string answer, ask(control_json("describe", model, version)));
-  SHOAL_ASSIGN_OR_RETURN(Description description, parse_description(answer));
+  SHOAL_RETURN_IF_ERROR(usable());
+  std::shared_ptr<ControlCall> call;
+  {
+    const MutexLock lock(mutex_);
+    const ModelKey key{std::string(model), version};
+    call = ask_description(key, models_[key]);
+    progress();
+  }
+  wait(*call, kForever);
+  SHOAL_RETURN_IF_ERROR(call->answer.status());
+  SHOAL_ASSIGN_OR_RETURN(Description description, parse_description(*call->answer));
   return std::move(description.info);
 }
 
@@ -385,7 +395,7 @@ Result<std::string> PoolCore::ask(std::string json, std::vector<std::byte>* atta
     call->ends_daemon = ends_daemon;
     progress();
   }
-  wait(*call, ~std::uint64_t{0});
+  wait(*call, kForever);
   if (attachment) *attachment = std::move(call->attachment);
   return call->answer;
 }

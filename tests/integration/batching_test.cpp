@@ -131,10 +131,7 @@ TEST_F(Batching, ADeadlineWithinABatchIsThatOfOneRequest) {
   Pool pool = daemon.connect();
   ASSERT_TRUE(pool.describe("m").ok());
   const Prediction first = ask(pool, {1, 4}, 1), second = ask(pool, {1, 4}, 2);
-  ASSERT_TRUE(eventually([&] {
-    pool.poll();  // a request waits for the model's description until somebody drives the pool
-    return daemon.model("m")["queue"]["length"] == 2;
-  }));
+  ASSERT_TRUE(eventually([&] { return daemon.model("m")["queue"]["length"] == 2; }));
   const Prediction hurried = ask(pool, {1, 4}, 3, {.timeout = 1s});  // it is the third: they run at once, for two seconds
   EXPECT_EQ(hurried.get().status().code(), StatusCode::kDeadlineExceeded) << hurried.get().status().to_string();
   expect_times3(first, {1, 4}, 1, 3);
@@ -146,10 +143,7 @@ TEST_F(Batching, ACancelledOneLeavesTheOthersOfItsBatchAlone) {
   Pool pool = daemon.connect();
   ASSERT_TRUE(pool.describe("m").ok());
   const auto lane = [&] { return daemon.model("m")["workers"][0]["lanes"][0]; };
-  const auto runs = [&](std::uint64_t steps_before) {
-    pool.poll();
-    return lane()["steps"].get<std::uint64_t>() > steps_before + 2;
-  };
+  const auto runs = [&](std::uint64_t steps_before) { return lane()["steps"].get<std::uint64_t>() > steps_before + 2; };
   const auto ask_three = [&] { return std::vector{ask(pool, {1, 4}, 1), ask(pool, {1, 4}, 2), ask(pool, {1, 4}, 3)}; };
 
   std::vector<Prediction> batch = ask_three();

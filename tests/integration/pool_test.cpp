@@ -52,6 +52,17 @@ TEST(PoolIntegration, ManyRequestsInFlightAreAllAnswered) {
   }
 }
 
+TEST(PoolIntegration, ARequestOfADescribedModelLeavesBeforeAnybodyWaits) {
+  const DaemonFixture daemon;
+  Pool pool = daemon.connect();
+  ASSERT_TRUE(pool.describe("echo").ok());
+  stop_process(daemon.pid());  // so that nothing it would answer now moves the request on
+  Prediction prediction = pool.submit("echo", {{"data", counting({4})}});
+  ::kill(daemon.pid(), SIGCONT);
+  EXPECT_TRUE(eventually([&] { return daemon.model("echo")["counts"]["ok"] == 1; }));
+  EXPECT_TRUE(prediction.get().ok());
+}
+
 TEST(PoolIntegration, RequestsSubmittedWhileTheModelLoadsWaitForIt) {
   const DaemonFixture daemon({.wait_until_ready = false});
   ASSERT_TRUE(eventually([&] { return Pool::connect({.directory = daemon.directory()}).ok(); }));

@@ -58,6 +58,8 @@ class Pool final : public Runner {
   ~Pool() override;
 
   /// Submits one request and returns at once; failures, those of checking the inputs included, arrive in the Prediction.
+  /// A model that this pool knows by describe() or an earlier request gets it at once; the first request of another one leaves
+  /// when somebody waits, asks ready() or calls poll().
   ///   inputs   one per model input, any order; copied before return unless loaned. Labels of the model are accepted and ignored.
   ///   Errors   kNotFound (model or version), kInvalidArgument (input name, dtype, shape, number), kOverloaded (queue full:
   ///   retry_after says when),
