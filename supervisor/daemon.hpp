@@ -179,6 +179,8 @@ class Daemon final : public ClientObserver {
 
   std::string list_json() const;
   static std::string_view service_state(const Service& service);
+  /// Whether a request that names this version, or none and it is the current one, is let in.
+  bool lets_in(const Service& service, const Model& model) const;
   nlohmann::json version_json(const Service& service, const Model& model, std::uint64_t now_ns) const;
   std::string stats_json() const;
 

@@ -104,6 +104,10 @@ std::string_view Daemon::service_state(const Service& service) {
   return is_unloading(service) ? "unloading" : "loading";
 }
 
+bool Daemon::lets_in(const Service& service, const Model& model) const {
+  return model.is_serving() && !model.has_failed() && !service.drained && ledger_.model(model.index()).breaker.closed();
+}
+
 json Daemon::version_json(const Service& service, const Model& model, std::uint64_t now_ns) const {
   const ModelProcesses& processes = model.processes();
   const ModelView view = ledger_.model(model.index());
@@ -117,7 +121,7 @@ json Daemon::version_json(const Service& service, const Model& model, std::uint6
   json object{
       {"name", service.name},
       {"version", model.version()},
-      {"serving", model.is_serving() && !model.has_failed() && !service.drained && view.breaker.closed()},
+      {"serving", lets_in(service, model)},
       {"current", &model == service.current},
       {"state", model.has_failed()       ? "failed"
                 : is_coming              ? "loading"

@@ -71,9 +71,9 @@ void Daemon::Model::worker_probed(const WorkerProcess& worker, const Status& sta
   const bool is_good = status.ok() || (status.code() == StatusCode::kInvalidArgument && !has_golden());
   daemon_.ledger_.probed(worker.incarnation, is_good, monotonic_now_ns());  // the breaker's, if it asked
   daemon_.perform();
+  daemon_.is_life_due_ = true;
   if (!probe_ || worker.incarnation != probe_->incarnation) return;
   probe_.reset();
-  daemon_.is_life_due_ = true;
   if (!is_good) return processes_.fail(format("version {} failed its probe: {}", version(), status.to_string()));
   is_probed_ = true;
 }
@@ -568,14 +568,19 @@ void Daemon::report_state() {
   bool is_settled = true;
   for (const auto& service : services_) {
     if (!service) continue;
-    const bool serves = service->current && !service->current->has_failed() && !service->drained;
+    const Model* const current = service->current;
+    const bool serves = current && lets_in(*service, *current);
     serving += serves;
     const bool is_coming =
         service->change && (service->change->kind == Change::Kind::kLoad || service->change->kind == Change::Kind::kReload);
     if (is_coming)
       is_settled = false;
     else if (!serves)
-      trouble += format("; {}: {}", service->name, service->drained ? "drained" : service->reason());
+      trouble +=
+          format("; {}: {}", service->name,
+                 service->drained                    ? "drained"
+                 : current && !current->has_failed() ? format("resting: {}", ledger_.model(current->index()).breaker.reason())
+                                                     : service->reason());
   }
   std::string status = format("{} models are served{}", serving, trouble);
   if (status != reported_ && manager_.notify_status(status)) reported_ = std::move(status);

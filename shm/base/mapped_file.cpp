@@ -1,28 +1,21 @@
 #include "shm/base/mapped_file.hpp"
 
-#include <fcntl.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 
 #include <cerrno>
 
 #include "shm/base/errors.hpp"
-#include "shm/base/unique_fd.hpp"
+#include "shm/base/regular_file.hpp"
 
 namespace shoal {
 
 Result<std::shared_ptr<const MappedFile>> MappedFile::open(const std::filesystem::path& path) {
-  const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (!fd) return status_from_errno("open", path.string(), errno);
-  struct stat info {};
-  if (::fstat(fd.get(), &info) != 0) return status_from_errno("look at", path.string(), errno);
-  if (!S_ISREG(info.st_mode)) return invalid_argument("{} is no file", path.string());
+  SHOAL_ASSIGN_OR_RETURN(const RegularFile opened, open_regular_file(path));
   const std::shared_ptr<MappedFile> file(new MappedFile);
-  const auto size = static_cast<std::size_t>(info.st_size);
-  if (size == 0) return std::shared_ptr<const MappedFile>(file);
-  void* const start = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, fd.get(), 0);
+  if (opened.size_bytes == 0) return std::shared_ptr<const MappedFile>(file);
+  void* const start = ::mmap(nullptr, opened.size_bytes, PROT_READ, MAP_PRIVATE, opened.fd.get(), 0);
   if (start == MAP_FAILED) return status_from_errno("map", path.string(), errno);
-  file->bytes_ = {static_cast<const std::byte*>(start), size};
+  file->bytes_ = {static_cast<const std::byte*>(start), opened.size_bytes};
   return std::shared_ptr<const MappedFile>(file);
 }
 

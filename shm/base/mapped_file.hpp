@@ -13,7 +13,7 @@ namespace shoal {
 /// Immutable; whoever keeps the shared_ptr keeps the bytes.
 class MappedFile {
  public:
-  /// Errors: kNotFound, kPermissionDenied, kInvalidArgument (a directory), naming the file.
+  /// Errors: those of open_regular_file() and mmap(), naming the file.
   static Result<std::shared_ptr<const MappedFile>> open(const std::filesystem::path& path);
   ~MappedFile();
   MappedFile(const MappedFile&) = delete;

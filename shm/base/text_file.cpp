@@ -1,32 +1,22 @@
 #include "shm/base/text_file.hpp"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
-#include <cerrno>
+#include <algorithm>
+#include <span>
 
 #include "shm/base/errors.hpp"
-#include "shm/base/unique_fd.hpp"
+#include "shm/base/regular_file.hpp"
 
 namespace shoal {
 
 Result<std::string> read_text_file(const std::filesystem::path& path) {
-  const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  if (!fd) return status_from_errno("open", path.string(), errno);
-  struct stat info {};
-  if (::fstat(fd.get(), &info) != 0) return status_from_errno("look at", path.string(), errno);
-  if (!S_ISREG(info.st_mode)) return invalid_argument("{} is no file", path.string());
-  std::string text;
-  for (char part[16384];;) {
-    const ssize_t size = ::read(fd.get(), part, sizeof part);
-    if (size < 0 && errno == EINTR) continue;
-    if (size < 0) return status_from_errno("read", path.string(), errno);
-    if (size == 0) return text;
-    text.append(part, static_cast<std::size_t>(size));
-    if (text.size() > kLargestTextFile)
-      return invalid_argument("{} has more than {} MiB: that is no file of this kind", path.string(), kLargestTextFile >> 20);
-  }
+  SHOAL_ASSIGN_OR_RETURN(const RegularFile file, open_regular_file(path));
+  std::string text(std::min(file.size_bytes, kLargestTextFile) + 1, '\0');
+  SHOAL_ASSIGN_OR_RETURN(const std::size_t size,
+                         read_fully(file.fd.get(), std::as_writable_bytes(std::span(text)), path.string()));
+  if (size > kLargestTextFile)
+    return invalid_argument("{} has more than {} MiB: that is no file of this kind", path.string(), kLargestTextFile >> 20);
+  text.resize(size);
+  return text;
 }
 
 }  // namespace shoal

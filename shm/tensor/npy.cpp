@@ -1,7 +1,5 @@
 #include "shm/tensor/npy.hpp"
 
-#include <sys/stat.h>
-
 #include <algorithm>
 #include <array>
 #include <cerrno>
@@ -15,6 +13,7 @@
 
 #include "shm/base/errors.hpp"
 #include "shm/base/ranges.hpp"
+#include "shm/base/regular_file.hpp"
 
 namespace shoal {
 namespace {
@@ -162,14 +161,10 @@ void copy_columns(const NpyArray& src, TensorView& dst) {
 
 /// All of a file, copied: in a mapping, a file that somebody cuts meanwhile would end the process.
 Result<std::vector<std::byte>> read_whole(const std::string& name) {
-  const File file(std::fopen(name.c_str(), "rb"));
-  if (!file) return status_from_errno("open", name, errno);
-  struct stat info {};
-  if (::fstat(::fileno(file.get()), &info) != 0) return status_from_errno("look at", name, errno);
-  if (!S_ISREG(info.st_mode)) return invalid_argument("{} is no file", name);
-  std::vector<std::byte> bytes(static_cast<std::size_t>(info.st_size));
-  bytes.resize(std::fread(bytes.data(), 1, bytes.size(), file.get()));
-  if (std::ferror(file.get())) return status_from_errno("read", name, errno);
+  SHOAL_ASSIGN_OR_RETURN(const RegularFile file, open_regular_file(name));
+  std::vector<std::byte> bytes(file.size_bytes);
+  SHOAL_ASSIGN_OR_RETURN(const std::size_t size, read_fully(file.fd.get(), bytes, name));
+  bytes.resize(size);
   return bytes;
 }
 

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "tests/support/checkpoint.hpp"
+#include "tests/support/notify_socket.hpp"
 #include "tests/support/pool_fixture.hpp"
 #include "tests/support/scratch_directory.hpp"
 
@@ -35,12 +36,17 @@ class Probe : public testing::Test {
 };
 
 TEST_F(Probe, AKilledOneIsFollowedByAnotherUntilTheModelServesAgain) {
-  DaemonFixture daemon(settings());
+  const NotifySocket manager(models_.path("notify"));
+  DaemonSettings notifying = settings();
+  notifying.environment = {"NOTIFY_SOCKET=" + models_.path("notify")};
+  DaemonFixture daemon(notifying);
   Pool pool = daemon.connect();
   for (std::uint64_t deaths = 0; breaker(daemon) == "closed" && deaths < 10; ++deaths) {
     EXPECT_TRUE(ask(pool, kTrigger).ok());
     ASSERT_TRUE(eventually([&] { return daemon.model("m")["counts"]["worker_deaths"] > deaths; })) << daemon.model("m");
   }
+  std::string seen;
+  EXPECT_TRUE(manager.hears("STATUS=0 models are served; m: resting: ", seen)) << seen;
   for (int death = 0; death < 2; ++death) {
     ASSERT_TRUE(eventually([&] { return breaker(daemon) == "probing"; }, 60s)) << daemon.model("m");
     const auto workers = daemon.workers("m");
@@ -55,6 +61,7 @@ TEST_F(Probe, AKilledOneIsFollowedByAnotherUntilTheModelServesAgain) {
     }));
   }
   ASSERT_TRUE(eventually([&] { return breaker(daemon) == "closed"; }, 60s)) << daemon.model("m");
+  EXPECT_TRUE(manager.hears("STATUS=1 models are served", seen)) << seen;
   EXPECT_TRUE(ask(pool).ok());
   EXPECT_EQ(daemon.model("m")["counts"]["poison"], 0);
 }

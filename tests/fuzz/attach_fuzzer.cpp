@@ -4,7 +4,6 @@
 #include <poll.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <array>
@@ -16,6 +15,7 @@
 #include "shm/segment/segment.hpp"
 #include "supervisor/clients.hpp"
 #include "tests/fuzz/packets.hpp"
+#include "tests/support/unix_socket.hpp"
 
 namespace shoal::supervisor {
 namespace {
@@ -59,11 +59,8 @@ class Daemon {
   ~Daemon() { std::filesystem::remove_all(path_); }
 
   UniqueFd connect() const {
-    UniqueFd socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-    sockaddr_un address{};
-    address.sun_family = AF_UNIX;
-    std::strncpy(address.sun_path, directory_.attach_path().c_str(), sizeof address.sun_path - 1);
-    SHOAL_CHECK(::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0);
+    UniqueFd socket = test::connected_socket(directory_.attach_path(), SOCK_SEQPACKET | SOCK_NONBLOCK);
+    SHOAL_CHECK(socket);
     return socket;
   }
   void send(int socket, std::span<const std::byte> packet) const {

@@ -2,7 +2,6 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 
 #include <algorithm>
 #include <chrono>
@@ -15,6 +14,7 @@
 #include "tests/integration/raw_client.hpp"
 #include "tests/support/pool_fixture.hpp"
 #include "tests/support/scratch_directory.hpp"
+#include "tests/support/unix_socket.hpp"
 
 namespace shoal::test {
 namespace {
@@ -85,16 +85,12 @@ TEST(Doors, ConnectionsThatSayNothingCostOthersNothing) {
 TEST(Doors, ClientsThatDoNotSpeakZeroMqCostOthersNothing) {
   struct Mute {
     explicit Mute(const DaemonFixture& daemon) : client(daemon.directory()) {
-      const std::string path = client.attach_until_path();
-      sockaddr_un address{};
-      address.sun_family = AF_UNIX;
-      std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
-      EXPECT_EQ(::bind(listener.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
-      EXPECT_EQ(::listen(listener.get(), 1), 0);
+      listener = bound_socket(client.attach_until_path(), SOCK_STREAM);
+      EXPECT_TRUE(listener);
       EXPECT_TRUE(wire::send_control(client.attach_socket(), {.kind = wire::ControlKind::kBound}).ok());
     }
     RawClient client;
-    UniqueFd listener{::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)};
+    UniqueFd listener;
   };
   expect_no_cost([](const DaemonFixture& daemon) { return std::make_shared<Mute>(daemon); }, true, 6);
 }

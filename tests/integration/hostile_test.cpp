@@ -9,7 +9,6 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -33,6 +32,7 @@
 #include "shm/base/errors.hpp"
 #include "tests/integration/raw_client.hpp"
 #include "tests/support/pool_fixture.hpp"
+#include "tests/support/unix_socket.hpp"
 
 namespace shoal::test {
 namespace {
@@ -325,12 +325,8 @@ TEST_F(HostileTest, MutatedZeroMqConnections) {
     RawClient one(daemon_.directory());
     const std::string path = one.attach_until_path();
     ASSERT_FALSE(path.empty());
-    const UniqueFd listener(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    sockaddr_un address{};
-    address.sun_family = AF_UNIX;
-    std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
-    ASSERT_EQ(::bind(listener.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
-    ASSERT_EQ(::listen(listener.get(), 1), 0);
+    const UniqueFd listener = bound_socket(path, SOCK_STREAM);
+    ASSERT_TRUE(listener);
     ASSERT_TRUE(wire::send_control(one.attach_socket(), {.kind = wire::ControlKind::kBound}).ok());
     const UniqueFd daemon(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
     ASSERT_TRUE(daemon);

@@ -1,8 +1,6 @@
 // Versions, and what the daemon serves changed under load: load, reload, scale, drain, unload, SIGHUP, the service manager.
 #include <gtest/gtest.h>
 #include <signal.h>
-#include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -14,8 +12,8 @@
 #include <limits>
 #include <thread>
 
-#include "shm/base/unique_fd.hpp"
 #include "tests/support/checkpoint.hpp"
+#include "tests/support/notify_socket.hpp"
 #include "tests/support/pool_fixture.hpp"
 #include "tests/support/process_sample.hpp"
 #include "tests/support/scratch_directory.hpp"
@@ -468,33 +466,8 @@ TEST_F(VersionsTest, ADaemonThatIsKilledInAReloadStartsCleanly) {
 
 // ---- the service manager ----
 
-/// Where sd_notify's datagrams arrive.
-class NotifySocket {
- public:
-  explicit NotifySocket(const std::string& path) : fd_(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0)) {
-    sockaddr_un address{};
-    address.sun_family = AF_UNIX;
-    std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
-    EXPECT_EQ(::bind(fd_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
-  }
-  /// Everything up to the first datagram with that line; what came is in `seen`.
-  bool hears(const std::string& line, std::string& seen) {
-    return eventually([&] {
-      char text[4096];
-      const ssize_t size = ::recv(fd_.get(), text, sizeof text, MSG_DONTWAIT);
-      if (size <= 0) return false;
-      const std::string message(text, static_cast<std::size_t>(size));
-      seen += message + "\n";
-      return contains("\n" + message + "\n", "\n" + line);
-    });
-  }
-
- private:
-  UniqueFd fd_;
-};
-
 TEST_F(VersionsTest, TellsTheServiceManagerHowItIs) {
-  NotifySocket manager(path("notify"));
+  const test::NotifySocket manager(path("notify"));
   write("net", 1);
   DaemonFixture daemon({.models = {"net=" + path("net"), "bad=" + path("nowhere")},
                         .wait_until_ready = false,

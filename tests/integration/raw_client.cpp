@@ -3,13 +3,13 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <cstring>
 #include <nlohmann/json.hpp>
 
 #include "shm/base/clock.hpp"
+#include "tests/support/unix_socket.hpp"
 
 namespace shoal::test {
 namespace {
@@ -17,12 +17,8 @@ constexpr int kLimitMs = 5000;
 }
 
 void RawClient::connect() {
-  attach_.reset(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  const std::string path = directory_ + "/attach";
-  std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
-  ASSERT_EQ(::connect(attach_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
+  attach_ = connected_socket(directory_ + "/attach", SOCK_SEQPACKET);
+  ASSERT_TRUE(attach_);
 }
 
 std::optional<wire::ControlMessage> RawClient::receive_control() {

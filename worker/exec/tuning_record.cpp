@@ -8,9 +8,11 @@
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
+#include <span>
 #include <thread>
 
 #include "shm/base/errors.hpp"
+#include "shm/base/regular_file.hpp"
 #include "shm/base/unique_fd.hpp"
 #include "worker/exec/content_hash.hpp"
 #include "worker/exec/tuning.hpp"
@@ -45,14 +47,7 @@ Result<std::string> read_file(const std::string& path) {
   if (!fd) return status_from_errno("open", path, errno);
   SHOAL_RETURN_IF_ERROR(check_private(fd.get(), path));
   std::string text(kMaxBytes + 1, '\0');
-  std::size_t size = 0;
-  while (size < text.size()) {
-    const ssize_t got = ::read(fd.get(), text.data() + size, text.size() - size);
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return status_from_errno("read", path, errno);
-    if (got == 0) break;
-    size += static_cast<std::size_t>(got);
-  }
+  SHOAL_ASSIGN_OR_RETURN(const std::size_t size, read_fully(fd.get(), std::as_writable_bytes(std::span(text)), path));
   if (size > kMaxBytes) return data_loss("{} is larger than {} bytes", path, kMaxBytes);
   text.resize(size);
   return text;

@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -15,6 +14,7 @@
 
 #include "shm/wire/control.hpp"
 #include "tests/support/scratch_directory.hpp"
+#include "tests/support/unix_socket.hpp"
 
 namespace shoal {
 namespace {
@@ -26,12 +26,8 @@ class PoolTest : public testing::Test {
  protected:
   UniqueFd listen() const { return listen(directory_); }
   static UniqueFd listen(const std::string& directory) {
-    UniqueFd fd(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
-    sockaddr_un address{};
-    address.sun_family = AF_UNIX;
-    std::strcpy(address.sun_path, (directory + "/attach").c_str());
-    EXPECT_EQ(::bind(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
-    EXPECT_EQ(::listen(fd.get(), 8), 0);
+    UniqueFd fd = test::bound_socket(directory + "/attach", SOCK_SEQPACKET);
+    EXPECT_TRUE(fd);
     return fd;
   }
 

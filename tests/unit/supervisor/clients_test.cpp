@@ -4,13 +4,13 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 
 #include <cstring>
 #include <filesystem>
 
 #include "shm/base/clock.hpp"
 #include "tests/support/scratch_directory.hpp"
+#include "tests/support/unix_socket.hpp"
 
 namespace shoal::supervisor {
 namespace {
@@ -31,11 +31,8 @@ class ClientsTest : public testing::Test {
   ClientsTest() { EXPECT_TRUE(clients_.listen().ok()); }
 
   UniqueFd connect() const {
-    UniqueFd socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-    sockaddr_un address{};
-    address.sun_family = AF_UNIX;
-    std::strncpy(address.sun_path, directory_.attach_path().c_str(), sizeof address.sun_path - 1);
-    EXPECT_EQ(::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
+    UniqueFd socket = test::connected_socket(directory_.attach_path(), SOCK_SEQPACKET | SOCK_NONBLOCK);
+    EXPECT_TRUE(socket);
     return socket;
   }
   void serve() {  // connections and messages are there already: the sockets are local

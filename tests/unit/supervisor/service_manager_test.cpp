@@ -2,13 +2,13 @@
 
 #include <gtest/gtest.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 
 #include <cstdlib>
 #include <cstring>
 
 #include "shm/base/unique_fd.hpp"
 #include "tests/support/scratch_directory.hpp"
+#include "tests/support/unix_socket.hpp"
 
 namespace shoal::supervisor {
 namespace {
@@ -16,12 +16,8 @@ namespace {
 class ServiceManagerTest : public testing::Test {
  protected:
   ServiceManagerTest() {
-    const std::string path = directory_.path("notify");
-    sockaddr_un address{};
-    address.sun_family = AF_UNIX;
-    std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
-    EXPECT_EQ(::bind(socket_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
-    ::setenv("NOTIFY_SOCKET", path.c_str(), 1);
+    EXPECT_TRUE(socket_);
+    ::setenv("NOTIFY_SOCKET", path_.c_str(), 1);
     manager_ = ServiceManager::from_environment();
   }
   std::string heard() const {
@@ -31,7 +27,8 @@ class ServiceManagerTest : public testing::Test {
   }
 
   const test::ScratchDirectory directory_;
-  UniqueFd socket_{::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0)};
+  const std::string path_ = directory_.path("notify");
+  const UniqueFd socket_ = test::bound_socket(path_, SOCK_DGRAM);
   ServiceManager manager_;
 };
 
