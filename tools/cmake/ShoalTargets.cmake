@@ -2,6 +2,9 @@
 
 add_library(shoal_flags INTERFACE)
 target_compile_options(shoal_flags INTERFACE -Wall -Wextra -Wno-missing-field-initializers)
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
+  target_compile_options(shoal_flags INTERFACE -Wno-restrict)  # GCC 12 warns of std::string's own copies (its bug 105651)
+endif()
 target_include_directories(shoal_flags INTERFACE ${CMAKE_SOURCE_DIR} ${CMAKE_SOURCE_DIR}/shm/include)
 
 if(SHOAL_CHECK_LOCKS)

@@ -4,9 +4,8 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include "shm/base/errors.hpp"
-#include "shoal/pool.hpp"
 #include "tools/shoal/commands.hpp"
+#include "tools/shoal/with_daemon.hpp"
 
 namespace shoal::tool {
 namespace {
@@ -67,10 +66,8 @@ void print_death(const json& death) {
   for (const json& frame : death.at("crash").at("stack")) std::printf("    %s\n", frame.get<std::string>().c_str());
 }
 
-Finish crashes(const Options& options) try {
-  auto pool = Pool::connect({.input_arena_bytes = 0, .output_arena_bytes = 0});
-  if (!pool.ok()) return daemon_failure(pool.status());
-  const auto text = pool->crashes(options.model);
+Finish crashes(Pool& pool, const Options& options) {
+  const auto text = pool.crashes(options.model);
   if (!text.ok()) return daemon_failure(text.status());
   if (options.json) {
     std::printf("%s\n", text->c_str());
@@ -80,8 +77,6 @@ Finish crashes(const Options& options) try {
   for (const json& death : deaths) print_death(death);
   if (deaths.empty()) std::printf("no worker has died\n");
   return {};
-} catch (const json::exception& error) {
-  return Status(internal_error("what the daemon says of deaths cannot be read: {}", error.what()));
 }
 
 }  // namespace
@@ -92,7 +87,7 @@ Command make_crashes(CLI::App& application) {
   app->footer(kMore);
   app->add_option("--model", options->model, "only this model's");
   app->add_flag("--json", options->json, "print JSON");
-  return {app, [options](Session&) { return crashes(*options); }};
+  return {app, [options](Session&) { return with_daemon([&](Pool& pool) { return crashes(pool, *options); }); }};
 }
 
 }  // namespace shoal::tool

@@ -7,8 +7,8 @@
 #include <nlohmann/json.hpp>
 
 #include "shm/base/errors.hpp"
-#include "shoal/pool.hpp"
 #include "tools/shoal/commands.hpp"
+#include "tools/shoal/with_daemon.hpp"
 
 namespace shoal::tool {
 namespace {
@@ -110,19 +110,15 @@ void print(const std::string& name, const ModelChange& change, bool as_json) {
 using Call = std::function<Result<ModelChange>(Pool&, const std::string& name, const std::string& path)>;
 
 /// Asks, shows how far it is, and prints what became of it.
-Finish change(const Options& options, const Call& call) try {
-  auto pool = Pool::connect({.input_arena_bytes = 0, .output_arena_bytes = 0});
-  if (!pool.ok()) return daemon_failure(pool.status());
+Finish change(Pool& pool, const Options& options, const Call& call) {
   const auto [name, path] = split(options.model);
-  auto answer = std::async(std::launch::async, [&, name = name, path = path] { return call(*pool, name, path); });
+  auto answer = std::async(std::launch::async, [&, name = name, path = path] { return call(pool, name, path); });
   Progress progress(name);
-  while (answer.wait_for(std::chrono::milliseconds(200)) != std::future_status::ready) progress.show(state_of(*pool, name));
+  while (answer.wait_for(std::chrono::milliseconds(200)) != std::future_status::ready) progress.show(state_of(pool, name));
   const Result<ModelChange> changed = answer.get();
   if (!changed.ok()) return daemon_failure(changed.status());
   print(name, *changed, options.json);
   return {};
-} catch (const json::exception& error) {
-  return Status(internal_error("what the daemon says of itself cannot be read: {}", error.what()));
 }
 
 struct Words {
@@ -138,7 +134,9 @@ Command make(CLI::App& application, const Words& words, const std::shared_ptr<Op
   app->footer(words.more);
   app->add_option(words.argument, options->model, words.argument_about)->required();
   app->add_flag("--json", options->json, "print JSON: model, outcome, version, versions, workers, ms");
-  return {app, [options, call = std::move(call)](Session&) { return change(*options, call); }};
+  return {app, [options, call = std::move(call)](Session&) {
+            return with_daemon([&](Pool& pool) { return change(pool, *options, call); });
+          }};
 }
 
 }  // namespace

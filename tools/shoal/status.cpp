@@ -5,9 +5,9 @@
 #include <nlohmann/json.hpp>
 
 #include "shm/base/errors.hpp"
-#include "shoal/pool.hpp"
 #include "tools/shoal/commands.hpp"
 #include "tools/shoal/process_memory.hpp"
+#include "tools/shoal/with_daemon.hpp"
 
 namespace shoal::tool {
 namespace {
@@ -173,10 +173,8 @@ void print_text(const json& stats) {
   std::printf("\n%s", align_columns(rows, {false, true, false, true, true, true, true}).c_str());
 }
 
-Finish status(const Options& options) try {
-  auto pool = Pool::connect({.input_arena_bytes = 0, .output_arena_bytes = 0});
-  if (!pool.ok()) return daemon_failure(pool.status());
-  const auto text = pool->stats();
+Finish status(Pool& pool, const Options& options) {
+  const auto text = pool.stats();
   if (!text.ok()) return daemon_failure(text.status());
   json stats = json::parse(*text);
   if (options.json) {
@@ -187,8 +185,6 @@ Finish status(const Options& options) try {
     print_text(stats);
   }
   return options.ready ? daemon_failure(check_ready(stats)) : Finish();
-} catch (const json::exception& error) {
-  return Status(internal_error("what the daemon says of itself cannot be read: {}", error.what()));
 }
 
 }  // namespace
@@ -199,7 +195,7 @@ Command make_status(CLI::App& application) {
   app->footer(kMore);
   app->add_flag("--ready", options->ready, "exit code 0 when every model can answer, else 3; prints nothing else");
   app->add_flag("--json", options->json, "print JSON");
-  return {app, [options](Session&) { return status(*options); }};
+  return {app, [options](Session&) { return with_daemon([&](Pool& pool) { return status(pool, *options); }); }};
 }
 
 }  // namespace shoal::tool

@@ -12,8 +12,8 @@
 #include "shm/base/clock.hpp"
 #include "shm/base/errors.hpp"
 #include "shm/base/unique_fd.hpp"
-#include "shoal/pool.hpp"
 #include "tools/shoal/commands.hpp"
+#include "tools/shoal/with_daemon.hpp"
 
 namespace shoal::tool {
 namespace {
@@ -52,17 +52,13 @@ Status wait_until_gone(const UniqueFd& process, int timeout_s) {
   }
 }
 
-Finish stop(const Options& options) try {
-  auto pool = Pool::connect({.input_arena_bytes = 0, .output_arena_bytes = 0});
-  if (!pool.ok()) return daemon_failure(pool.status());
-  const auto stats = pool->stats();
+Finish stop(Pool& pool, const Options& options) {
+  const auto stats = pool.stats();
   if (!stats.ok()) return daemon_failure(stats.status());
   const auto process = open_process(nlohmann::json::parse(*stats).at("supervisor").at("pid").get<pid_t>());
   if (!process.ok()) return process.status();
-  if (const Status agreed = pool->stop(); !agreed.ok()) return daemon_failure(agreed);
+  if (const Status agreed = pool.stop(); !agreed.ok()) return daemon_failure(agreed);
   return wait_until_gone(*process, options.timeout_s);
-} catch (const nlohmann::json::exception& error) {
-  return Status(internal_error("what the daemon says of itself cannot be read: {}", error.what()));
 }
 
 }  // namespace
@@ -72,7 +68,7 @@ Command make_stop(CLI::App& application) {
   CLI::App* app = application.add_subcommand("stop", kAbout);
   app->footer(kMore);
   app->add_option("--timeout", options->timeout_s, "seconds to wait (default 120)")->check(CLI::Range(1, 86'400));
-  return {app, [options](Session&) { return stop(*options); }};
+  return {app, [options](Session&) { return with_daemon([&](Pool& pool) { return stop(pool, *options); }); }};
 }
 
 }  // namespace shoal::tool

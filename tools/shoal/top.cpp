@@ -13,9 +13,9 @@
 
 #include "shm/base/clock.hpp"
 #include "shm/base/errors.hpp"
-#include "shoal/pool.hpp"
 #include "tools/shoal/commands.hpp"
 #include "tools/shoal/process_memory.hpp"
+#include "tools/shoal/with_daemon.hpp"
 
 namespace shoal::tool {
 namespace {
@@ -169,22 +169,18 @@ void show(const json& top, const Options& options, bool is_terminal) {
   std::fflush(stdout);
 }
 
-Finish top(const Options& options) try {
-  auto pool = Pool::connect({.input_arena_bytes = 0, .output_arena_bytes = 0});
-  if (!pool.ok()) return daemon_failure(pool.status());
-  auto before = look(*pool);
+Finish top(Pool& pool, const Options& options) {
+  auto before = look(pool);
   if (!before.ok()) return daemon_failure(before.status());
   const bool is_terminal = ::isatty(STDOUT_FILENO) == 1;
   do {
     std::this_thread::sleep_for(std::chrono::duration<double>(options.interval_s));
-    auto after = look(*pool);
+    auto after = look(pool);
     if (!after.ok()) return daemon_failure(after.status());
     show(top_json(*before, *after), options, is_terminal);
     before = std::move(after);
   } while (!options.once && std::ferror(stdout) == 0);
   return {};
-} catch (const json::exception& error) {
-  return Status(internal_error("what the daemon says of itself cannot be read: {}", error.what()));
 }
 
 }  // namespace
@@ -240,7 +236,7 @@ Command make_top(CLI::App& application) {
   app->add_flag("--once", options->once, "show one interval and end");
   app->add_flag("--json", options->json, "print JSON, one object per interval");
   app->add_option("--interval", options->interval_s, "seconds between two looks (default 1)")->check(CLI::Range(0.05, 3600.0));
-  return {app, [options](Session&) { return top(*options); }};
+  return {app, [options](Session&) { return with_daemon([&](Pool& pool) { return top(pool, *options); }); }};
 }
 
 }  // namespace shoal::tool

@@ -4,9 +4,9 @@
 #include <memory>
 
 #include "shm/base/errors.hpp"
-#include "shoal/pool.hpp"
 #include "tools/shoal/commands.hpp"
 #include "tools/shoal/flight_trace.hpp"
+#include "tools/shoal/with_daemon.hpp"
 
 namespace shoal::tool {
 namespace {
@@ -27,10 +27,8 @@ struct Options {
   std::uint64_t pid = 0;
 };
 
-Finish trace(const Options& options, Session& session) try {
-  auto pool = Pool::connect({.input_arena_bytes = 0, .output_arena_bytes = 0});
-  if (!pool.ok()) return daemon_failure(pool.status());
-  const auto recorded = pool->trace(options.model, options.pid);
+Finish trace(Pool& pool, const Options& options, Session& session) {
+  const auto recorded = pool.trace(options.model, options.pid);
   if (!recorded.ok()) return daemon_failure(recorded.status());
   const json description = json::parse(recorded->description);
   const auto picture = chrome_trace(description, recorded->events);
@@ -49,8 +47,6 @@ Finish trace(const Options& options, Session& session) try {
   std::printf("%zu workers, %zu events in %s\n", description.at("workers").size(), recorded->events.size() / 32,
               options.file.c_str());
   return {};
-} catch (const json::exception& error) {
-  return Status(internal_error("what the daemon says of its workers cannot be read: {}", error.what()));
 }
 
 }  // namespace
@@ -62,7 +58,7 @@ Command make_trace(CLI::App& application) {
   app->add_option("--model", options->model, "only this model's workers");
   app->add_option("--pid", options->pid, "only this worker");
   app->add_option("--chrome", options->file, "the file to write")->required();
-  return {app, [options](Session& session) { return trace(*options, session); }};
+  return {app, [options](Session& session) { return with_daemon([&](Pool& pool) { return trace(pool, *options, session); }); }};
 }
 
 }  // namespace shoal::tool

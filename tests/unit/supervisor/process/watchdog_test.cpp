@@ -122,8 +122,7 @@ TEST(SampleLane, DoesNotBelieveAThreadThatIsNotTheProcesss) {
 TEST(ReadThreads, SeesWhatAThreadUsesAndWhetherItIsStopped) {
   const pid_t child = ::fork();
   if (child == 0) {
-    for (volatile unsigned spin = 0;; spin = spin + 1) {
-    }
+    for (volatile unsigned spin = 0;;) spin = spin + 1;
   }
   const auto sees = [&](auto condition) {
     for (int i = 0; i < 2'000; ++i) {

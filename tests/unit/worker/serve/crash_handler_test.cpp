@@ -115,7 +115,10 @@ TEST_F(CrashHandler, AThreadThatIsNoLaneWritesToTheFirstLine) {
   EXPECT_EQ(lines_[0].crash.request_id, 0u);
 }
 
-[[gnu::noinline]] void fault_here() { *reinterpret_cast<volatile int*>(8) = 1; }
+[[gnu::noinline]] void fault_here() {
+  volatile int* volatile nowhere = reinterpret_cast<volatile int*>(8);  // where the compiler cannot see it
+  *nowhere = 1;
+}
 [[gnu::noinline]] void call_it() {
   fault_here();
   std::atomic_signal_fence(std::memory_order_seq_cst);  // so that it is a call, and no jump
@@ -183,7 +186,9 @@ TEST_F(CrashHandler, ALaneCanSayThatItsMemoryIsSpent) {
 // What called this, as a loop that runs on does it; far above lie the thread's own variables.
 [[gnu::noinline]] void spoil_stack() {
   volatile char here = 0;
-  for (volatile char* at = &here; at < &here + 200; ++at) *at = 'A';
+  volatile char* volatile from = &here;  // the compiler does not know how much lies there
+  volatile char* const end = from + 200;
+  for (volatile char* at = from; at < end; ++at) *at = 'A';
   fault_here();
 }
 
