@@ -51,6 +51,7 @@ struct Daemon::Service {
   /// Null when that version does not serve; 0 is the current one.
   Model* serving(std::uint64_t version) const;
   std::vector<std::uint64_t> served_versions() const;
+  std::string served_text() const;  // "1, 3", or "none"
   bool waits_for(std::uint64_t version) const;
   /// Why it does not answer.
   std::string reason() const;

@@ -1,0 +1,112 @@
+// One version: how it starts, shows that it answers, and leaves.
+#include "supervisor/daemon_model.hpp"
+
+#include <algorithm>
+
+#include "supervisor/daemon_service.hpp"
+
+namespace shoal::supervisor {
+namespace {
+
+constexpr std::uint64_t kLookAgainNs = 100'000'000;
+
+}  // namespace
+
+void Daemon::Model::start(std::uint64_t limit_ns) {
+  if (!entry_.failure.ok()) return processes_.fail(entry_.failure.to_string());
+  start_limit_ns_ = limit_ns;
+  advance_start(monotonic_now_ns());
+}
+
+// What is free is asked again until the limit: a daemon that was killed may still be giving its memory back.
+void Daemon::Model::advance_start(std::uint64_t now_ns) {
+  if (!start_limit_ns_ || now_ns < look_ns_) return;
+  const Model* served = service_.current;
+  const std::uint64_t packed = served ? served->processes().packed_bytes() : 0;
+  const std::uint64_t arena = served && served->loaded() ? served->loaded()->arena_bytes : 0;
+  const Status fits = check_estimate(service_.name, estimate_load(entry_, packed, arena), available_memory_bytes());
+  look_ns_ = now_ns + kLookAgainNs;
+  if (!fits.ok() && now_ns < *start_limit_ns_) return;
+  start_limit_ns_.reset();
+  fits.ok() ? processes_.start() : processes_.fail(fits.to_string());
+}
+
+void Daemon::Model::advance_probe(std::uint64_t now_ns, bool replaces) {
+  if (is_probed_ || has_failed()) return;
+  if (probe_) {
+    if (now_ns < probe_->limit_ns) return;
+    return processes_.fail(
+        format("version {}: its probe was not answered within {} s", version(), kProbeLimitNs / 1'000'000'000));
+  }
+  if (processes_.ready_workers() < processes_.options().workers) {
+    if (processes_.makes_no_progress()) processes_.fail(processes_.reason());
+    return;
+  }
+  if (!replaces && !has_golden()) {
+    is_probed_ = true;
+    return;
+  }
+  const auto& workers = processes_.workers();
+  const auto ready = std::ranges::find(workers, WorkerProcess::State::kReady, [](const auto& worker) { return worker->state; });
+  probe_ = Probe{(*ready)->incarnation, now_ns + kProbeLimitNs};
+  if (const Status sent = processes_.probe(probe_->incarnation); !sent.ok())
+    processes_.fail(format("version {}: its probe cannot be sent: {}", version(), sent.message()));
+}
+
+// Without a stored input the probe is zeros of the smallest shape, which need not fit the model: a refusal is an answer, too.
+void Daemon::Model::worker_probed(const WorkerProcess& worker, const Status& status) {
+  const bool is_good = status.ok() || (status.code() == StatusCode::kInvalidArgument && !has_golden());
+  daemon_.ledger_.probed(worker.incarnation, is_good, monotonic_now_ns());  // the breaker's, if it asked
+  daemon_.perform();
+  daemon_.is_life_due_ = true;
+  if (!probe_ || worker.incarnation != probe_->incarnation) return;
+  probe_.reset();
+  if (!is_good) return processes_.fail(format("version {} failed its probe: {}", version(), status.to_string()));
+  is_probed_ = true;
+}
+
+void Daemon::Model::probe_died(Incarnation incarnation, const std::string& what) {
+  if (!probe_ || incarnation != probe_->incarnation) return;
+  probe_.reset();
+  processes_.fail(format("version {}: the worker died that answered its probe: {}", version(), what));
+}
+
+void Daemon::Model::leave(std::uint64_t now_ns) {
+  if (stage_ == Stage::kLeaving) return;
+  stage_ = Stage::kLeaving;
+  leave_limit_ns_ = now_ns + kLeaveLimitNs;
+  daemon_.ledger_.drain_model(index_, format("version {} of model '{}' is being taken away", version(), served().name));
+  daemon_.is_life_due_ = true;
+}
+
+bool Daemon::Model::advance_leaving(std::uint64_t now_ns) {
+  const bool is_idle = daemon_.ledger_.model_idle(index_);
+  if (!is_stopped_) {
+    if (!is_idle && now_ns < leave_limit_ns_) return false;
+    if (!is_idle) {
+      daemon_.ledger_.fail_model(
+          index_, format("version {} was taken away and had not finished after {} s", version(), kLeaveLimitNs / 1'000'000'000));
+      daemon_.perform();
+    }
+    processes_.stop();
+    is_stopped_ = true;
+    leave_limit_ns_ = now_ns + kExitLimitNs;
+  }
+  if (processes_.all_gone()) return daemon_.ledger_.model_idle(index_);
+  if (now_ns >= leave_limit_ns_) {
+    processes_.kill_all();
+    leave_limit_ns_ = now_ns + kExitLimitNs;
+  }
+  return false;
+}
+
+std::optional<std::uint64_t> Daemon::Model::next_tick_ns() const {
+  std::optional<std::uint64_t> next = processes_.next_tick_ns();
+  const auto earlier = [&](std::uint64_t at_ns) { next = next ? std::min(*next, at_ns) : at_ns; };
+  if (start_limit_ns_) earlier(look_ns_);
+  if (probe_) earlier(probe_->limit_ns);
+  if (stage_ == Stage::kLeaving) earlier(leave_limit_ns_);
+  return next;
+}
+
+}  // namespace shoal::supervisor
