@@ -93,7 +93,8 @@ Daemon::Model& Daemon::add_version(Service& service, VersionEntry entry, std::ui
                            .load_text = load_text(entry.model),
                            .workers = config.workers,
                            .lanes = config.contexts,
-                           .load_nice = others_serve ? kLoadNice : 0};
+                           .load_nice = others_serve ? kLoadNice : 0,
+                           .load_limit_ns = static_cast<std::uint64_t>(config.load_timeout_s) * 1'000'000'000};
   const ModelIndex index =
       ledger_.add_model(service.name, {.queue_limit = static_cast<std::size_t>(config.queue_limit),
                                        .timeout_ns = config.timeout_ms * 1'000'000,

@@ -75,6 +75,7 @@ void apply_overrides(const ModelOverrides& overrides, ModelConfig& config) {
   take(overrides.max_delay_ms, config.max_delay_ms);
   take(overrides.run_limit_ms, config.run_limit_ms);
   take(overrides.quarantine_ms, config.quarantine_ms);
+  take(overrides.load_timeout_s, config.load_timeout_s);
   take(overrides.memory_mb, config.memory_mb);
   take(overrides.golden_file, config.golden_file);
   take(overrides.golden_tolerance, config.golden_tolerance);

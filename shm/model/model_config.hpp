@@ -69,6 +69,7 @@ struct ModelConfig {
   double max_delay_ms = 0;            ///< how long a request waits for others to join it while a lane is idle
   int run_limit_ms = 60'000;          ///< how long one attempt may compute without a step
   int quarantine_ms = 600'000;        ///< how long inputs that crashed workers are refused
+  int load_timeout_s = 600;           ///< of a first load; one that takes longer has failed
   int memory_mb = 0;                  ///< private memory of a worker; 0 = no limit
   std::string golden_file;         ///< .npz of inputs and expected outputs that a version answers before it serves; may be empty
   double golden_tolerance = 1e-4;  ///< of max(1, max|expected|)
@@ -86,7 +87,7 @@ struct ModelOverrides {
   std::optional<std::vector<Buckets>> buckets;
   std::optional<std::string> device, precision;
   std::optional<int> tuning_ms, workers, contexts, threads, queue_limit, import_mb, cache_mb, max_batch, run_limit_ms,
-      quarantine_ms, memory_mb;
+      quarantine_ms, load_timeout_s, memory_mb;
   std::optional<double> max_delay_ms, golden_tolerance;
   std::optional<std::string> golden_file;
   std::optional<VersionPolicy> versions;

@@ -387,6 +387,7 @@ const KeyRow kKeys[] = {
     {"max_delay_ms", [](const Site& s, ModelOverrides& o) { return assign(o.max_delay_ms, read_number(s, 0, 10'000)); }},
     {"run_limit_ms", [](const Site& s, ModelOverrides& o) { return assign(o.run_limit_ms, read_integer(s, 10, 86'400'000)); }},
     {"quarantine_ms", [](const Site& s, ModelOverrides& o) { return assign(o.quarantine_ms, read_integer(s, 1, 86'400'000)); }},
+    {"load_timeout_s", [](const Site& s, ModelOverrides& o) { return assign(o.load_timeout_s, read_integer(s, 1, 86'400)); }},
     {"memory_mb", [](const Site& s, ModelOverrides& o) { return assign(o.memory_mb, read_integer(s, 0, 1 << 24)); }},
     {"golden", [](const Site& s, ModelOverrides& o) { return assign(o.golden_file, read_string(s)); }},
     {"golden_tolerance", [](const Site& s, ModelOverrides& o) { return assign(o.golden_tolerance, read_number(s, 0, 1)); }},

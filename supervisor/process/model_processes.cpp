@@ -203,8 +203,11 @@ void ModelProcesses::tick(std::uint64_t now_ns) {
   if (zygote_is_stuck && !zygote_->closing && !zygote_->killed) {
     zygote_->killed = true;
     log_.warn("zygote_killed model={} pid={} reason=\"left a command unanswered\"", options_.name, zygote_pid());
-    zygote_->load_failure = zygote_->loaded ? "" : "loading took too long";
     send_signal(zygote_->child.pidfd, SIGKILL);
+    if (!zygote_->loaded) {
+      zygote_->load_failure = format("loading took more than {} s: raise load_timeout_s", options_.load_limit_ns / 1'000'000'000);
+      if (!ever_loaded_) return fail(zygote_->load_failure);
+    }
   }
   fork_missing_workers(now_ns);
 }
@@ -235,7 +238,7 @@ void ModelProcesses::start_zygote() {
     zygote_ = std::make_unique<Zygote>(Zygote{.child = std::move(child),
                                               .control = std::move(pair.ours),
                                               .started_ns = now_ns,
-                                              .load_limit_ns = now_ns + kLoadLimitNs});
+                                              .load_limit_ns = now_ns + options_.load_limit_ns});
     const int nice = ever_loaded_ ? 0 : options_.load_nice;  // a zygote that is replaced is in a hurry
     ControlMessage load{.kind = ControlKind::kLoad, .a = static_cast<std::uint64_t>(nice), .text = options_.load_text};
     if (packed_) {

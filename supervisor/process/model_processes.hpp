@@ -97,6 +97,7 @@ struct ProcessOptions {
   std::string load_text;  // of kLoad
   int workers = 1, lanes = 1;
   int load_nice = 0;  // of the first load: others serve meanwhile
+  std::uint64_t load_limit_ns = 600'000'000'000;
 };
 
 /// Threads: thread-bound
@@ -104,7 +105,6 @@ class ModelProcesses {
  public:
   static constexpr int kFailedStartsForFailure = 5;
   static constexpr std::uint64_t kCommandLimitNs = 1'000'000'000;  // a zygote that leaves a command unanswered is killed
-  static constexpr std::uint64_t kLoadLimitNs = 600'000'000'000;
   static constexpr std::uint64_t kWorkerStartLimitNs = 10'000'000'000;
   static constexpr std::uint64_t kAbortLimitNs = 100'000'000;
   static constexpr int kMostForking = 8;                      // FORKs that are not answered: each has kCommandLimitNs

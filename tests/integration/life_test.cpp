@@ -3,6 +3,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdio>
@@ -286,6 +287,30 @@ TEST_F(VersionsTest, AModelThatCannotBeLoadedLeavesNothing) {
   EXPECT_EQ(pool.list().value(), std::vector<std::string>{"echo"});
   EXPECT_EQ(pool.describe("net").status().code(), StatusCode::kNotFound);
   EXPECT_EQ(pool.load("net", "builtin:identity").value().version, 1u);
+}
+
+TEST_F(VersionsTest, ALoadThatHangsFailsOnceItsTimeIsOver) {
+  write("net", 1);
+  const DaemonFixture daemon;
+  Pool pool = daemon.connect();
+  const auto before = daemon.all_processes();
+  std::atomic<pid_t> zygote = 0;
+  const std::jthread stopper([&] {  // as soon as it has begun to load
+    EXPECT_TRUE(eventually([&] {
+      for (const pid_t pid : daemon.all_processes()) {
+        std::error_code error;
+        const auto program = fs::read_symlink("/proc/" + std::to_string(pid) + "/exe", error).filename();
+        if (!error && program == "shoal-worker" && std::ranges::count(before, pid) == 0) zygote = pid;
+      }
+      return zygote != 0 && ::kill(zygote, SIGSTOP) == 0;
+    }));
+  });
+  const auto changed = pool.load("net", path("net") + ",load_timeout_s=1");
+  EXPECT_EQ(changed.status().code(), StatusCode::kFailedPrecondition);
+  EXPECT_TRUE(contains(changed.status().message(), "loading took more than 1 s: raise load_timeout_s"))
+      << changed.status().to_string();
+  EXPECT_TRUE(eventually([&] { return daemon.all_processes() == before; })) << "it was killed, and not tried again";
+  EXPECT_EQ(pool.load("net", path("net")).value().version, 1u);
 }
 
 TEST_F(VersionsTest, AModelThatDoesNotFitIntoMemoryIsRefusedBeforeItIsRead) {

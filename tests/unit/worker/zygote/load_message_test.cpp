@@ -59,7 +59,7 @@ TEST(LoadMessage, CarriesWhatTheSupervisorWasTold) {
   // All members by name: whoever adds one decides here whether it travels.
   const auto& [inputs, outputs, labels_file, preprocess, shapes, buckets, device, precision, tuning_ms, workers, contexts,
                threads, queue_limit, import_mb, cache_mb, timeout_ms, max_batch, max_delay_ms, run_limit_ms, quarantine_ms,
-               memory_mb, golden_file, golden_tolerance, versions] = source.config;
+               load_timeout_s, memory_mb, golden_file, golden_tolerance, versions] = source.config;
   EXPECT_EQ(inputs, sent.inputs);
   EXPECT_EQ(shapes, sent.shapes);
   EXPECT_EQ(buckets, sent.buckets);
