@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <limits>
 
 #include "shm/base/check.hpp"
 #include "shm/base/errors.hpp"
@@ -211,8 +212,10 @@ Result<Router> Router::create(MessageContext& context) {
   SHOAL_RETURN_IF_ERROR(router.set(ZMQ_SNDHWM, kHighWaterMark));
   SHOAL_RETURN_IF_ERROR(router.set(ZMQ_RCVHWM, kHighWaterMark));
   SHOAL_RETURN_IF_ERROR(router.set(ZMQ_ROUTER_MANDATORY, 1));
-  // A dead peer's messages must not be kept for whoever binds that path next.
-  SHOAL_RETURN_IF_ERROR(router.set(ZMQ_RECONNECT_IVL, -1));
+  // A dead peer's messages must not be kept for whoever binds that path next: never again, in milliseconds. With -1, which says
+  // so outright, libzmq 4.3.4 disconnects the peer itself, at any call, in the middle of its message: what is left of that one is
+  // mixed with another peer's, or aborts the process.
+  SHOAL_RETURN_IF_ERROR(router.set(ZMQ_RECONNECT_IVL, std::numeric_limits<int>::max()));
   SHOAL_RETURN_IF_ERROR(router.set(ZMQ_HANDSHAKE_IVL, 2000));
   SHOAL_RETURN_IF_ERROR(router.set(ZMQ_MAXMSGSIZE, kMaxFrameBytes));
   return router;

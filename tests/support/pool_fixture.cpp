@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <exception>
 #include <fstream>
 #include <numeric>
 #include <sstream>
@@ -106,7 +107,16 @@ DaemonFixture::DaemonFixture(DaemonSettings settings) : settings_(std::move(sett
 }
 
 DaemonFixture::~DaemonFixture() {
-  if (testing::Test::HasFailure()) std::fprintf(stderr, "---- the daemon's log ----\n%s----\n", log().c_str());
+  const bool has_failed = testing::Test::HasFailure() || std::uncaught_exceptions() > 0;
+  int status = 0;
+  if (pid_ > 0 && ::waitpid(pid_, &status, WNOHANG) == pid_) {
+    pid_ = -1;
+    if (has_failed) {
+      std::fprintf(stderr, "---- the daemon had ended: %s %d ----\n", WIFSIGNALED(status) ? "signal" : "exit code",
+                   WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
+    }
+  }
+  if (has_failed) std::fprintf(stderr, "---- the daemon's log ----\n%s----\n", log().c_str());
   if (pid_ > 0) {
     ::kill(pid_, SIGKILL);
     ::waitpid(pid_, nullptr, 0);
