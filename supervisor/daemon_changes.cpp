@@ -34,6 +34,8 @@ void Daemon::handle_life(Caller caller, const std::string& what, const nlohmann:
   }
   Service* service = find_service(name);
   if (what == "load") {
+    if (service && is_unloading(*service))
+      return refuse(failed_precondition("model '{}' is being unloaded; ask again when that is over", name));
     if (service)
       return refuse(failed_precondition("model '{}' is served already, from {}: reload it, or unload it first", name,
                                         service->request.path));

@@ -112,7 +112,6 @@ void Daemon::worker_died(Model& model, WorkerProcess& worker) {
   const bool was_let_go = worker.state == WorkerProcess::State::kLeaving && !worker.control;
   if (model.processes().state() != ModelState::kDraining && !was_let_go) report_death(model, worker, std::move(outcomes));
   perform();
-  is_life_due_ = true;
   model.probe_died(worker.incarnation, what);
   if (!worker.status_page) return;
   flights_.keep({.model = model.served().name,

@@ -44,6 +44,7 @@ bool Daemon::Service::waits_for(std::uint64_t version) const {
 std::string Daemon::Service::reason() const {
   if (current && current->has_failed()) return current->processes().reason();
   if (!last_failure.empty()) return last_failure;
+  if (change && change->kind == Change::Kind::kUnload) return "it is being unloaded";
   return change ? "it is being loaded" : current ? current->processes().reason() : "no version of it is served";
 }
 

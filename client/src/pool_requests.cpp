@@ -144,7 +144,13 @@ void PoolCore::send_request(const std::shared_ptr<Request>& request, ModelEntry&
   request->description = entry.description;
   const Description& model = *entry.description;
   const auto order = match_inputs(model, request->specs);
-  if (!order.ok()) return fail(*request, order.status());
+  if (!order.ok()) {
+    if (request->has_described_again) return fail(*request, order.status());
+    request->has_described_again = true;  // the model's inputs may have changed since it was described
+    park(request);
+    if (entry.describe_seq == 0) ask_description(request->model, entry);
+    return;
+  }
 
   offer_outputs(*request, entry);
   outgoing_.header = {.kind = static_cast<std::uint16_t>(wire::Kind::kRequest),
@@ -372,7 +378,9 @@ Result<ModelInfo> PoolCore::describe(std::string_view model, std::uint64_t versi
   {
     const MutexLock lock(mutex_);
     const ModelKey key{std::string(model), version};
-    call = ask_description(key, models_[key]);
+    ModelEntry& entry = models_[key];
+    const auto under_way = calls_.find(entry.describe_seq);
+    call = under_way != calls_.end() ? under_way->second : ask_description(key, entry);
     progress();
   }
   wait(*call, kForever);

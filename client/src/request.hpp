@@ -56,7 +56,7 @@ struct Request : Completion {
   std::uint64_t shape_key = 0;                      ///< of the input shapes: for learning output sizes
   std::shared_ptr<const Description> description;   ///< that it was sent by
   bool is_sent = false;
-  bool has_described_again = false;  ///< after the daemon said that the model's signature changed
+  bool has_described_again = false;  ///< as its inputs did not fit, or the daemon said that the model's signature changed
   Outcome outcome;
 
   void complete(Outcome result) {

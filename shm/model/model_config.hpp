@@ -69,7 +69,7 @@ struct ModelConfig {
   double max_delay_ms = 0;            ///< how long a request waits for others to join it while a lane is idle
   int run_limit_ms = 60'000;          ///< how long one attempt may compute without a step
   int quarantine_ms = 600'000;        ///< how long inputs that crashed workers are refused
-  int load_timeout_s = 600;           ///< of a first load; one that takes longer has failed
+  int load_timeout_s = 600;           ///< of one load; a first one that takes longer has failed
   int memory_mb = 0;                  ///< private memory of a worker; 0 = no limit
   std::string golden_file;         ///< .npz of inputs and expected outputs that a version answers before it serves; may be empty
   double golden_tolerance = 1e-4;  ///< of max(1, max|expected|)

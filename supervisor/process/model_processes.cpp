@@ -202,7 +202,8 @@ void ModelProcesses::tick(std::uint64_t now_ns) {
   }
   if (zygote_is_stuck && !zygote_->closing && !zygote_->killed) {
     zygote_->killed = true;
-    log_.warn("zygote_killed model={} pid={} reason=\"left a command unanswered\"", options_.name, zygote_pid());
+    log_.warn("zygote_killed model={} pid={} reason=\"{}\"", options_.name, zygote_pid(),
+              zygote_->loaded ? "left a command unanswered" : "loading took too long");
     send_signal(zygote_->child.pidfd, SIGKILL);
     if (!zygote_->loaded) {
       zygote_->load_failure = format("loading took more than {} s: raise load_timeout_s", options_.load_limit_ns / 1'000'000'000);
@@ -302,7 +303,7 @@ void ModelProcesses::zygote_speaks() {
 }
 
 void ModelProcesses::handle_loaded(ControlMessage message) {
-  if (!zygote_ || zygote_->loaded || zygote_->closing) return;
+  if (!zygote_ || zygote_->loaded || zygote_->closing || zygote_->killed) return;
   if (Status accepted = observer_.model_loaded(message.text); !accepted.ok()) return handle_load_failed(accepted.to_string());
   if (!message.fds.empty() && !packed_) {
     const auto size = check_sealed(message.fds[0], Seals::kReadOnly);

@@ -289,28 +289,47 @@ TEST_F(VersionsTest, AModelThatCannotBeLoadedLeavesNothing) {
   EXPECT_EQ(pool.load("net", "builtin:identity").value().version, 1u);
 }
 
+TEST_F(VersionsTest, AClientThatKnewTheOldInputsMayAskWithTheNewOnes) {
+  write("net", 1);
+  const DaemonFixture daemon({.models = {"net=" + path("net")}});
+  Pool pool = daemon.connect();
+  EXPECT_EQ(added(pool, "net"), 1);
+  test::write_checkpoint(path("net"), "net",
+                         {{.op = "_plus_scalar", .name = "plus", .attributes = {{"scalar", "2"}}, .weights = {}}}, "[-1, 6]");
+  ASSERT_TRUE(daemon.connect().reload("net").ok());
+  const auto outputs = pool.predict("net", {{"data", test::counting({1, 6}, 1)}});
+  ASSERT_TRUE(outputs.ok()) << outputs.status().to_string();
+  EXPECT_EQ((*outputs)[0].tensor.shape(), (Shape{1, 6}));
+  EXPECT_EQ(pool.predict("net", input()).status().code(), StatusCode::kInvalidArgument);
+}
+
 TEST_F(VersionsTest, ALoadThatHangsFailsOnceItsTimeIsOver) {
   write("net", 1);
-  const DaemonFixture daemon;
+  const std::string hang = path("hang"), zygote = path("zygote");  // one that stands still while the first is there
+  write_text("zygote", "#!/bin/sh\n[ -e " + hang + " ] && kill -STOP $$\nexec " +
+                           (test::binary_directory() / "shoal-worker").string() + " \"$@\"\n");
+  fs::permissions(zygote, fs::perms::owner_all);
+  const std::string model = path("net") + ",load_timeout_s=1", why = "loading took more than 1 s: raise load_timeout_s";
+  const DaemonFixture daemon({.models = {"net=" + model}, .worker = zygote});
   Pool pool = daemon.connect();
   const auto before = daemon.all_processes();
-  std::atomic<pid_t> zygote = 0;
-  const std::jthread stopper([&] {  // as soon as it has begun to load
-    EXPECT_TRUE(eventually([&] {
-      for (const pid_t pid : daemon.all_processes()) {
-        std::error_code error;
-        const auto program = fs::read_symlink("/proc/" + std::to_string(pid) + "/exe", error).filename();
-        if (!error && program == "shoal-worker" && std::ranges::count(before, pid) == 0) zygote = pid;
-      }
-      return zygote != 0 && ::kill(zygote, SIGSTOP) == 0;
-    }));
-  });
-  const auto changed = pool.load("net", path("net") + ",load_timeout_s=1");
-  EXPECT_EQ(changed.status().code(), StatusCode::kFailedPrecondition);
-  EXPECT_TRUE(contains(changed.status().message(), "loading took more than 1 s: raise load_timeout_s"))
-      << changed.status().to_string();
-  EXPECT_TRUE(eventually([&] { return daemon.all_processes() == before; })) << "it was killed, and not tried again";
-  EXPECT_EQ(pool.load("net", path("net")).value().version, 1u);
+
+  write_text("hang", "");
+  for (const auto& changed : {pool.load("other", model), pool.reload("net", "", true)}) {
+    EXPECT_EQ(changed.status().code(), StatusCode::kFailedPrecondition);
+    EXPECT_TRUE(contains(changed.status().message(), why)) << changed.status().to_string();
+  }
+  EXPECT_TRUE(eventually([&] { return daemon.all_processes() == before; })) << "they were killed, and not tried again";
+  EXPECT_EQ(added(pool, "net"), 1);
+
+  const pid_t dead = daemon.model("net")["zygote"]["pid"];
+  ::kill(dead, SIGKILL);  // its successor hangs, and is tried again
+  ASSERT_TRUE(eventually([&] { return contains(daemon.model("net")["reason"], why); })) << daemon.model("net");
+  EXPECT_EQ(added(pool, "net"), 1);
+  fs::remove(hang);
+  EXPECT_EQ(pool.scale("net", 2).value().workers, 2);
+  ASSERT_TRUE(eventually([&] { return pool.list().value() == std::vector<std::string>{"net"}; }));
+  EXPECT_EQ(pool.load("other", model).value().version, 1u);
 }
 
 TEST_F(VersionsTest, AModelThatDoesNotFitIntoMemoryIsRefusedBeforeItIsRead) {
