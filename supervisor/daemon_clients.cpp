@@ -37,7 +37,7 @@ Status Daemon::client_bound(Client& client) {
 
 void Daemon::client_gone(Client& client) {
   log_.debug("client_gone client={} pid={}", client.id, client.pid);
-  client_router_.disconnect(client.path);
+  client_router_.disconnect(client.path, client.id);
   std::erase_if(waiting_describes_, [&](const WaitingDescribe& waiting) { return waiting.client == client.id; });
   for (const auto& service : services_) {
     if (service && service->change)

@@ -78,7 +78,8 @@ void Daemon::handle_lane_message(wire::PeerId peer, const wire::Message& message
 
 void Daemon::worker_ready(Model& model, const WorkerProcess& worker) {
   for (std::uint32_t lane = 0; lane < worker.lane_paths.size(); ++lane) {
-    const Status connected = lane_router_.connect(worker.lane_paths[lane], peer_of({worker.incarnation, lane}));
+    const Status connected =
+        lane_router_.connect(worker.lane_paths[lane], peer_of({worker.incarnation, static_cast<std::uint32_t>(lane)}));
     if (!connected.ok()) return model.processes().kill_worker(worker.incarnation, connected.message());
   }
   workers_[worker.incarnation].model = &model;
@@ -90,7 +91,7 @@ void Daemon::worker_ready(Model& model, const WorkerProcess& worker) {
 void Daemon::worker_died(Model& model, WorkerProcess& worker) {
   for (int lane = 0; lane < model.processes().options().lanes; ++lane) {  // one that never became ready may have bound them
     const std::string path = lane_path(directory_.path(), worker.incarnation, lane);
-    lane_router_.disconnect(path);
+    lane_router_.disconnect(path, peer_of({worker.incarnation, static_cast<std::uint32_t>(lane)}));
     ::unlink(path.c_str());
   }
   std::erase_if(leaving_workers_, [&](const LeavingWorker& leaving) { return leaving.incarnation == worker.incarnation; });

@@ -136,9 +136,9 @@ class Router : public Socket {
   void limit_frames(std::uint64_t bytes);
   /// Connect only after the peer has bound. `peer` must never have been used on this socket. Errors: kInvalidArgument, kInternal.
   Status connect(const std::string& path, PeerId peer);
-  /// Ends the connection; what is queued for the peer is dropped. A path that is gone already is no error. Whoever learns that a
-  /// peer is dead calls this: until then what is sent to it is kept.
-  void disconnect(const std::string& path);
+  /// Ends the connection; what is queued for the peer is dropped. A peer that is gone already, or never came, is no error.
+  /// Whoever learns that a peer is dead calls this: until then what is sent to it is kept.
+  void disconnect(const std::string& path, PeerId peer);
   /// Errors: kUnavailable (never connected, or disconnected), kOverloaded (its queue is full).
   Status send(PeerId peer, Frames frames) { return send(peer, frames, nullptr, 0); }
   Status send(PeerId peer, std::span<const std::byte> frame) { return send(peer, Frames(&frame, 1)); }
