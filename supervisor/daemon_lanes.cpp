@@ -78,8 +78,7 @@ void Daemon::handle_lane_message(wire::PeerId peer, const wire::Message& message
 
 void Daemon::worker_ready(Model& model, const WorkerProcess& worker) {
   for (std::uint32_t lane = 0; lane < worker.lane_paths.size(); ++lane) {
-    const Status connected =
-        lane_router_.connect(worker.lane_paths[lane], peer_of({worker.incarnation, static_cast<std::uint32_t>(lane)}));
+    const Status connected = lane_router_.connect(worker.lane_paths[lane], peer_of({worker.incarnation, lane}));
     if (!connected.ok()) return model.processes().kill_worker(worker.incarnation, connected.message());
   }
   workers_[worker.incarnation].model = &model;

@@ -85,6 +85,7 @@ class PoolCore : public std::enable_shared_from_this<PoolCore> {
   void handle_control_reply(const wire::Message& message) SHOAL_REQUIRES(mutex_);
   void handle_description(ModelEntry& entry, const Result<std::string>& answer) SHOAL_REQUIRES(mutex_);
   void park(const std::shared_ptr<Request>& request) SHOAL_REQUIRES(mutex_);
+  void look_again(const std::shared_ptr<Request>& request, ModelEntry& entry) SHOAL_REQUIRES(mutex_);
   void expire_parked(std::uint64_t now_ns) SHOAL_REQUIRES(mutex_);
   Result<Tensors> read_outputs(const wire::Message& message, const wire::Reply& reply, const Request& request)
       SHOAL_REQUIRES(mutex_);

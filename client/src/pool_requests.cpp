@@ -132,6 +132,13 @@ void PoolCore::park(const std::shared_ptr<Request>& request) {
   models_[request->model].parked.push_back(request);
 }
 
+// Once for each request: the model's inputs changed since it was described, or may have.
+void PoolCore::look_again(const std::shared_ptr<Request>& request, ModelEntry& entry) {
+  request->has_described_again = true;
+  park(request);
+  if (entry.describe_seq == 0) ask_description(request->model, entry);
+}
+
 void PoolCore::send_request(const std::shared_ptr<Request>& request, ModelEntry& entry) {
   std::uint64_t timeout_ns = 0;
   if (request->deadline_ns != 0) {
@@ -146,10 +153,7 @@ void PoolCore::send_request(const std::shared_ptr<Request>& request, ModelEntry&
   const auto order = match_inputs(model, request->specs);
   if (!order.ok()) {
     if (request->has_described_again) return fail(*request, order.status());
-    request->has_described_again = true;  // the model's inputs may have changed since it was described
-    park(request);
-    if (entry.describe_seq == 0) ask_description(request->model, entry);
-    return;
+    return look_again(request, entry);
   }
 
   offer_outputs(*request, entry);
@@ -244,13 +248,9 @@ void PoolCore::take_reply(const wire::Message& message, const wire::Reply& reply
   const auto status = static_cast<StatusCode>(header.status);
   ModelEntry& entry = models_[request->model];
   if (status == StatusCode::kFailedPrecondition && header.ran == 0 && !request->has_described_again) {
-    // The model's inputs changed since it was described: look again, once.
-    request->has_described_again = true;
     requests_.erase(request->seq);
     entry.description.reset();
-    park(request);
-    if (entry.describe_seq == 0) ask_description(request->model, entry);
-    return;
+    return look_again(request, entry);
   }
   Outcome outcome{.ran = static_cast<Ran>(std::min<std::uint8_t>(header.ran, 2)),
                   .attempts = header.attempts,

@@ -5,7 +5,6 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 
-#include <cstring>
 #include <filesystem>
 
 #include "shm/base/clock.hpp"
