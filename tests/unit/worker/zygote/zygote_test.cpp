@@ -5,7 +5,6 @@
 #include <poll.h>
 #include <signal.h>
 #include <sys/resource.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -162,20 +161,19 @@ std::vector<int> nice_values(pid_t pid) {
 
 TEST_F(ZygoteTest, ALoadThatComesSecondLeavesItsWorkersAsTheyAre) {
   const int ours = ::getpriority(PRIO_PROCESS, 0);
-  const std::string pipe = directory_ + "/net-symbol.json";  // whose reader waits for a writer
-  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  scratch_.write("net-symbol.json");
+  const std::string endless = scratch_.path("net-symbol.json");  // a hole, read until it is cut off
+  std::filesystem::resize_file(endless, std::uintmax_t{1} << 40);
   const ControlMessage slow{
       .kind = ControlKind::kLoad,
       .a = 5,
-      .text = R"({"name": "net", "path": "/", "symbol_file": ")" + pipe + R"(", "params_file": "/nowhere"})"};
+      .text = R"({"name": "net", "path": "/", "symbol_file": ")" + endless + R"(", "params_file": "/nowhere"})"};
   ASSERT_TRUE(wire::send_control(control_.get(), slow).ok());
   const std::vector<int> expected = {ours, std::min(ours + 5, 19)};
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(10);
   while (nice_values(pid_) != expected && std::chrono::steady_clock::now() < end) std::this_thread::yield();
   EXPECT_EQ(nice_values(pid_), expected) << "the thread that loads, and the one that forks";
-  UniqueFd writer;  // opens when the reader has come, and its end is the reader's
-  while (!writer && std::chrono::steady_clock::now() < end) writer.reset(::open(pipe.c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC));
-  writer.reset();
+  std::filesystem::resize_file(endless, 0);
   EXPECT_EQ(receive(control_).kind, ControlKind::kLoadFailed);
 
   EXPECT_EQ(ask({.kind = ControlKind::kLoad, .a = 5, .text = R"({"name": "echo", "path": "builtin:identity"})"}).kind,
