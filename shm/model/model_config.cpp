@@ -24,7 +24,8 @@ Result<TensorSpec> parse_companion_entry(const nlohmann::json& entry, const std:
   for (const nlohmann::json& dim : *shape) {
     if (!dim.is_number_integer())
       return invalid_argument("{}: the shape of '{}' is not made of whole numbers", where, entry["name"].get<std::string>());
-    dims.push_back(std::max<std::int64_t>(dim.get<std::int64_t>(), -1));
+    const auto size = dim.get<std::int64_t>();
+    dims.push_back(size > 0 ? size : -1);  // 0 is what MXNet writes of a dimension that it does not know
   }
   return TensorSpec{entry["name"].get<std::string>(), DType::kFloat32, Shape(dims)};
 }

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cctype>
 #include <charconv>
+#include <cmath>
 
 #include "shm/base/errors.hpp"
 #include "shm/model/model_config.hpp"
@@ -87,6 +88,11 @@ Status read_text_key(const std::string& where, const std::string& key, const std
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   if (error == std::errc() && end == text.data() + text.size()) {
     return internal::read_key(where, key, toml::value<std::int64_t>(number), overrides);
+  }
+  double fraction = 0;
+  const auto [stop, trouble] = std::from_chars(text.data(), text.data() + text.size(), fraction);
+  if (trouble == std::errc() && stop == text.data() + text.size() && std::isfinite(fraction)) {
+    return internal::read_key(where, key, toml::value<double>(fraction), overrides);
   }
   return internal::read_key(where, key, toml::value<std::string>(text), overrides);
 }

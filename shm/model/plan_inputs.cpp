@@ -51,7 +51,8 @@ Result<TensorSpec> plan_input(const ModelConfig& config, const TensorSpec& graph
     return spec;
   }
   return invalid_argument(
-      "{}: the shape of input '{}' is not known: the model's files do not say it. Write this line: "
+      "{}: the shape of input '{}' is not known: the model's files do not say it, and the .params file holds no value of it. If "
+      "it is data, write this line: "
       "inputs = [{name = \"{}\", shape = [-1, 3, 224, 224]}], with the model's own numbers",
       where, spec.name, spec.name);
 }
@@ -97,6 +98,15 @@ Result<std::vector<TensorSpec>> default_set(std::vector<TensorSpec> inputs, cons
 }
 
 }  // namespace
+
+std::set<std::string> named_inputs(const ModelConfig& config) {
+  std::set<std::string> names;
+  for (const TensorSpec& spec : config.inputs) names.insert(spec.name);
+  for (const std::vector<TensorSpec>& set : config.shapes) {
+    for (const TensorSpec& spec : set) names.insert(spec.name);
+  }
+  return names;
+}
 
 Result<InputPlan> plan_inputs(const ModelConfig& config, std::span<const TensorSpec> graph_inputs, const std::string& where) {
   SHOAL_RETURN_IF_ERROR(check_names(config.inputs, graph_inputs, "inputs", where));

@@ -17,4 +17,6 @@ inline testing::AssertionResult says(const std::string& text, std::initializer_l
   return testing::AssertionSuccess();
 }
 
+inline bool contains(const std::string& text, std::string_view part) { return text.find(part) != text.npos; }
+
 }  // namespace shoal::test

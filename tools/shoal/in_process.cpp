@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <memory>
+#include <set>
 
 #include "shm/base/errors.hpp"
 #include "shm/model/model_config.hpp"
@@ -23,12 +24,18 @@ struct Checkpoint {
   bool has_shapes() const { return !config.inputs.empty() || !config.shapes.empty(); }
 };
 
-Result<Checkpoint> look_into(const std::string& path) {
+/// given: what comes with the request, so it is no parameter where model.toml does not say what comes.
+Result<Checkpoint> look_into(const std::string& path, const Tensors& given = {}) {
   Checkpoint checkpoint;
   SHOAL_ASSIGN_OR_RETURN(const ModelFiles files, find_model(path));
   SHOAL_ASSIGN_OR_RETURN(checkpoint.config, read_model_config(files));
   const auto limits = worker::ImportLimits::of_mb(checkpoint.config.import_mb);
   SHOAL_ASSIGN_OR_RETURN(const auto import, worker::import_mxnet(files.symbol_file, files.params_file, limits));
+  std::set<std::string> data = named_inputs(checkpoint.config);
+  for (const NamedTensor& tensor : given) {
+    if (!checkpoint.has_shapes()) data.insert(tensor.name);
+  }
+  SHOAL_RETURN_IF_ERROR(worker::check_parameters(import, data, files.params_file));
   checkpoint.inputs = import.graph.input_specs();
   checkpoint.labels = import.graph.ignored_inputs;
   checkpoint.name = files.prefix;
@@ -95,7 +102,7 @@ bool is_path(const std::string& model) {
 
 Result<Engine> load_for_inputs(const std::string& path, EngineOptions options, const Tensors& inputs) {
   if (path == worker::kIdentityPath) return Engine::load(path, std::move(options));
-  SHOAL_ASSIGN_OR_RETURN(const Checkpoint checkpoint, look_into(path));
+  SHOAL_ASSIGN_OR_RETURN(const Checkpoint checkpoint, look_into(path, inputs));
   SHOAL_ASSIGN_OR_RETURN(std::vector<TensorSpec> set, input_set(checkpoint, inputs));
   SHOAL_RETURN_IF_ERROR(check_dtypes(checkpoint, set));
   if (!checkpoint.has_shapes()) options.shapes = {std::move(set)};

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "shm/base/errors.hpp"
+#include "shm/model/ignored_inputs.hpp"
 #include "shm/model/model_config.hpp"
 #include "shm/tensor/spec.hpp"
 #include "tools/shoal/commands.hpp"
@@ -97,7 +98,7 @@ void describe_tensors(const ModelConfig& config, Report& report) {
 Result<Report> look(const std::string& path) {
   Report report;
   SHOAL_ASSIGN_OR_RETURN(report.files, find_model(path));
-  SHOAL_ASSIGN_OR_RETURN(const ModelConfig config, read_model_config(report.files));
+  SHOAL_ASSIGN_OR_RETURN(ModelConfig config, read_model_config(report.files));
   SHOAL_ASSIGN_OR_RETURN(const auto labels, read_labels(report.files, config));
   const auto limits = worker::ImportLimits::of_mb(config.import_mb);
   SHOAL_ASSIGN_OR_RETURN(report.survey, worker::survey_mxnet(report.files.symbol_file, report.files.params_file, limits));
@@ -105,6 +106,10 @@ Result<Report> look(const std::string& path) {
   report.label_count = labels.size();
   report.parameters = count_parameters(report.survey.import.graph);
   report.notes = report.survey.import.warnings;
+  const auto said_of_labels = drop_ignored_inputs(config, report.survey.import.graph.ignored_inputs);
+  report.notes.insert(report.notes.end(), said_of_labels.begin(), said_of_labels.end());
+  const Status whole = check_parameters(report.survey.import, named_inputs(config), report.files.params_file);
+  if (!whole.ok()) report.notes.push_back(whole.message());
   describe_tensors(config, report);
   return report;
 }

@@ -27,8 +27,9 @@ left of it.
 constexpr const char* kAboutReload = "Looks at a model's files again and serves what they hold now; no request fails of it.";
 constexpr const char* kMoreReload =
     R"(The new version is loaded beside the old one, its workers start, one of them answers a probe (the model's `golden` input, else zeros);
-then new requests go to it, and the old version goes when it has answered what it had admitted. Returns after that. When anything of it
-fails the old version goes on, the message says why, and the exit code is 1. Files and keys that are as they were are left alone.
+then new requests go to it, and the old version goes when it has answered what it had admitted, however long that takes. Returns when
+the old one is gone, or 30 seconds after the new one began to serve. When anything of it fails the old version goes on, the message
+says why, and the exit code is 1. Files and keys that are as they were are left alone.
 
   shoal reload resnet                                    after a new directory models/resnet/3, or after files were written again
   shoal reload resnet=models/resnet-v2,workers=8         from another place, or with other keys, from now on

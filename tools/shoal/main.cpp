@@ -1,8 +1,11 @@
 // shoal: the command line.
 #include <CLI/CLI.hpp>
 #include <array>
+#include <exception>
+#include <new>
 #include <string>
 
+#include "shm/base/errors.hpp"
 #include "tools/shoal/commands.hpp"
 
 namespace {
@@ -30,6 +33,13 @@ The daemon is looked for in $SHOAL_DIR, else $XDG_RUNTIME_DIR/shoal, else /run/s
 Each command explains itself: shoal COMMAND --help. Exit codes: 0 success, 1 the request or a file is at fault, 2 usage,
 3 no daemon or the model is not available. An error's first line on stderr names what it is about.)";
 
+/// What a command throws is its error.
+Finish run(const Command& command, Session& session) try { return command.run(session); } catch (const std::bad_alloc&) {
+  return shoal::internal_error("out of memory");
+} catch (const std::exception& error) {
+  return shoal::internal_error("{}", error.what());
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -49,7 +59,7 @@ int main(int argc, char** argv) {
   }
   Session session{.argv = argv};
   for (const Command& command : commands) {
-    if (command.app->parsed()) return session.console.finish(command.run(session));
+    if (command.app->parsed()) return session.console.finish(run(command, session));
   }
   return kUsage;
 }

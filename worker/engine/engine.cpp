@@ -43,7 +43,8 @@ std::vector<TensorSpec> inputs_of(const std::vector<std::vector<TensorSpec>>& se
 class EngineRequest final : public PendingOutcome {
  public:
   EngineRequest(Tensors tensors, SubmitOptions options) : inputs(std::move(tensors)), submitted_ns(monotonic_now_ns()) {
-    if (options.timeout.count() > 0) deadline_ns = submitted_ns + static_cast<std::uint64_t>(options.timeout.count());
+    if (options.timeout.count() != 0)
+      deadline_ns = submitted_ns + static_cast<std::uint64_t>(std::max<std::int64_t>(options.timeout.count(), 0));
   }
 
   bool ready() override {
@@ -51,7 +52,8 @@ class EngineRequest final : public PendingOutcome {
     return is_done_;
   }
   bool wait_for(std::chrono::nanoseconds limit) override {
-    const auto until = std::chrono::steady_clock::now() + limit;
+    const auto now = std::chrono::steady_clock::now(), last = now.max();
+    const auto until = limit < last - now ? now + limit : last;
     const MutexLock lock(mutex_);
     while (!is_done_ && done_.wait_until(mutex_, until)) {
     }

@@ -1,23 +1,22 @@
 #include "worker/engine/model_loader.hpp"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <exception>
+#include <new>
 
 #include "shm/base/errors.hpp"
+#include "shm/base/regular_file.hpp"
+#include "shm/model/ignored_inputs.hpp"
 #include "worker/engine/identity_model.hpp"
 #include "worker/import/mxnet/mxnet_importer.hpp"
 
 namespace shoal::worker {
 namespace {
 
-// The outputs for one set of inputs.
-Result<std::vector<TensorSpec>> infer_outputs(Graph graph, std::span<const TensorSpec> inputs) {
+// Infers the graph for these inputs; its outputs then.
+Result<std::vector<TensorSpec>> infer_outputs(Graph& graph, std::span<const TensorSpec> inputs) {
   SHOAL_RETURN_IF_ERROR(infer(graph, inputs));
   std::vector<TensorSpec> outputs;
   for (const GraphOutput& output : graph.outputs) {
@@ -30,25 +29,47 @@ bool is_open(const TensorSpec& spec) {
   return std::ranges::any_of(spec.shape.dims(), [](std::int64_t dim) { return dim < 0; });
 }
 
-// Output dimensions that change when the open dimensions of the inputs do are open, too.
-Result<std::vector<TensorSpec>> describe_outputs(const Graph& graph, const InputPlan& plan) {
+std::int64_t one_more(std::int64_t size, const DimRange& range) { return size < range.highest ? size + 1 : size - 1; }
+std::int64_t twice(std::int64_t size, const DimRange& range) {
+  return size < range.highest ? std::min(2 * size, range.highest) : range.lowest;
+}
+
+// The set with its open dimensions changed.
+std::vector<TensorSpec> with_other_sizes(std::vector<TensorSpec> set, std::span<const TensorSpec> inputs,
+                                         std::int64_t (*other)(std::int64_t, const DimRange&)) {
+  for (std::size_t i = 0; i < set.size(); ++i) {
+    const TensorSpec& input = inputs[i];
+    for (int axis = 0; axis < input.shape.rank(); ++axis) {
+      const DimRange range = input.ranges.empty() ? DimRange() : input.ranges[static_cast<std::size_t>(axis)];
+      if (input.shape[axis] >= 0 || range.lowest == range.highest) continue;
+      set[i].shape[axis] = other(set[i].shape[axis], range);
+    }
+  }
+  return set;
+}
+
+// Dimensions in which `other` differs become open.
+void open_where_different(Shape& shape, const Shape& other) {
+  for (int axis = 0; axis < shape.rank(); ++axis) {
+    if (other.rank() != shape.rank() || other[axis] != shape[axis]) shape[axis] = -1;
+  }
+}
+
+// Output dimensions that change when the open dimensions of the inputs do are open, too. One more pixel shows nothing behind
+// layers that halve a picture, and twice as many may be more than a layer takes: either tells.
+Result<std::vector<TensorSpec>> describe_outputs(Graph graph, const InputPlan& plan) {
   const auto& first_set = plan.input_sets.front();
   SHOAL_ASSIGN_OR_RETURN(std::vector<TensorSpec> outputs, infer_outputs(graph, first_set));
   if (std::ranges::none_of(plan.inputs, is_open)) return outputs;
-  std::vector<TensorSpec> others = first_set;
-  for (std::size_t i = 0; i < others.size(); ++i) {
-    for (int axis = 0; axis < plan.inputs[i].shape.rank(); ++axis) {
-      if (plan.inputs[i].shape[axis] < 0) others[i].shape[axis] += 1;
-    }
+  bool is_known = false;
+  for (const auto other : {one_more, twice}) {
+    Graph copy = graph;  // constants that were converted are shared
+    const auto changed = infer_outputs(copy, with_other_sizes(first_set, plan.inputs, other));
+    if (!changed.ok()) continue;
+    is_known = true;
+    for (std::size_t i = 0; i < outputs.size(); ++i) open_where_different(outputs[i].shape, (*changed)[i].shape);
   }
-  const auto changed = infer_outputs(graph, others);
-  for (std::size_t i = 0; i < outputs.size(); ++i) {
-    Shape& shape = outputs[i].shape;
-    const bool is_comparable = changed.ok() && (*changed)[i].shape.rank() == shape.rank();
-    for (int axis = 0; axis < shape.rank(); ++axis) {
-      if (!is_comparable || (*changed)[i].shape[axis] != shape[axis]) shape[axis] = -1;
-    }
-  }
+  for (std::size_t i = 0; i < outputs.size() && !is_known; ++i) open_where_different(outputs[i].shape, Shape());
   return outputs;
 }
 
@@ -67,8 +88,12 @@ Result<LoadedModel> load_identity(const ModelSource& source) {
 Result<LoadedModel> load_files(const ModelSource& source, UniqueFd packed) {
   const auto limits = ImportLimits::of_mb(source.config.import_mb);
   SHOAL_ASSIGN_OR_RETURN(MxnetImport import, import_mxnet(source.symbol_file, source.params_file, limits));
+  ModelConfig config = source.config;
+  const auto labels = drop_ignored_inputs(config, import.graph.ignored_inputs);
+  import.warnings.insert(import.warnings.end(), labels.begin(), labels.end());
+  SHOAL_RETURN_IF_ERROR(check_parameters(import, named_inputs(config), source.params_file));
   const std::string where = format("{} ({})", source.name, source.path);
-  SHOAL_ASSIGN_OR_RETURN(InputPlan plan, plan_inputs(source.config, import.graph.input_specs(), where));
+  SHOAL_ASSIGN_OR_RETURN(InputPlan plan, plan_inputs(config, import.graph.input_specs(), where));
   LoadedModel loaded{.warnings = std::move(import.warnings), .parameter_bytes = import.graph.constant_bytes()};
   SHOAL_ASSIGN_OR_RETURN(loaded.outputs, describe_outputs(import.graph, plan));
   loaded.inputs = std::move(plan.inputs);
@@ -106,17 +131,14 @@ std::uint64_t mix(std::uint64_t hash, std::uint64_t word) {
   return hash ^ (hash >> 32);
 }
 
-Status hash_file(const std::filesystem::path& file, std::uint64_t& hash) {
-  const UniqueFd fd(::open(file.c_str(), O_RDONLY | O_CLOEXEC));
-  if (!fd) return status_from_errno("open", file.string(), errno);
+Status hash_file(const std::filesystem::path& path, std::uint64_t& hash) {
+  SHOAL_ASSIGN_OR_RETURN(const RegularFile file, open_regular_file(path));
   std::vector<std::uint64_t> buffer(std::size_t{1} << 15);
-  const std::size_t buffer_bytes = buffer.size() * sizeof buffer[0];
+  const auto room = std::as_writable_bytes(std::span(buffer));
   while (true) {
-    const ssize_t size = ::read(fd.get(), buffer.data(), buffer_bytes);
-    if (size < 0) return status_from_errno("read", file.string(), errno);
-    if (size == 0) return {};
-    const auto bytes = static_cast<std::size_t>(size);
-    std::memset(reinterpret_cast<char*>(buffer.data()) + bytes, 0, std::min<std::size_t>(8, buffer_bytes - bytes));
+    SHOAL_ASSIGN_OR_RETURN(const std::size_t bytes, read_fully(file.fd.get(), room, path.string()));
+    if (bytes == 0) return {};
+    std::memset(room.data() + bytes, 0, std::min(sizeof buffer[0], room.size() - bytes));
     for (std::size_t word = 0; word * sizeof buffer[0] < bytes; ++word) hash = mix(hash, buffer[word]);
     hash = mix(hash, bytes);
   }
@@ -124,10 +146,14 @@ Status hash_file(const std::filesystem::path& file, std::uint64_t& hash) {
 
 }  // namespace
 
-Result<LoadedModel> load_model(const ModelSource& source, UniqueFd packed) {
+Result<LoadedModel> load_model(const ModelSource& source, UniqueFd packed) try {
   auto loaded = source.path == kIdentityPath ? load_identity(source) : load_files(source, std::move(packed));
   if (!loaded.ok()) return loaded.status().with_context(format("model '{}'", source.name));
   return loaded;
+} catch (const std::bad_alloc&) {
+  return internal_error("model '{}': out of memory", source.name);
+} catch (const std::exception& error) {
+  return internal_error("model '{}': {}", source.name, error.what());
 }
 
 Result<std::string> hash_files(const ModelSource& source) {

@@ -10,6 +10,9 @@
 namespace shoal::worker {
 namespace {
 
+constexpr std::uint64_t kAlwaysFolded = std::uint64_t{16} << 20;  // results of so many bytes in all may be made of any constants
+constexpr std::uint64_t kMostGrowth = 4;                          // and so many times what the graph's constants have
+
 AlignedBytes copy_aligned(const Constant& constant) {
   AlignedBytes copy = AlignedBytes::allocate(constant.bytes.size());
   std::copy(constant.bytes.begin(), constant.bytes.end(), copy.bytes().begin());
@@ -40,13 +43,21 @@ Status fold_node(Graph& graph, const Node& node, ReferenceKernel kernel) {
 }  // namespace
 
 Status fold_constants(Graph& graph) {
+  std::uint64_t left = std::max(kAlwaysFolded, kMostGrowth * graph.constant_bytes());
+  const auto takes_room = [&](const Node& node) {
+    std::uint64_t bytes = 0;
+    for (const ValueId id : node.outputs) bytes += size_bytes_of(graph.value(id));
+    if (bytes > left) return false;
+    left -= bytes;
+    return true;
+  };
   const auto is_constant = [&](ValueId id) { return graph.value(id).constant.has_value(); };
   std::vector<Node> kept;
   for (Node& node : graph.nodes) {
     const ReferenceKernel kernel = find_reference_kernel(node.op->name);
-    const bool folds =
+    const bool reads_constants =
         !node.inputs.empty() && kernel != nullptr && std::all_of(node.inputs.begin(), node.inputs.end(), is_constant);
-    if (folds) {
+    if (reads_constants && takes_room(node)) {
       if (Status status = fold_node(graph, node, kernel); !status.ok()) return status;
       continue;
     }

@@ -50,6 +50,7 @@ class LoadedModel : public Model {
     if (input_sets_.empty()) input_sets_.push_back(input_specs_);
     for (auto& set : input_sets_) {
       SHOAL_ASSIGN_OR_RETURN(set, in_model_order(set));
+      SHOAL_RETURN_IF_ERROR(check_dtypes(set));
     }
     SHOAL_ASSIGN_OR_RETURN(padding_, Padding::make(options_.buckets, graph_, options_.declared_inputs, input_sets_.front()));
     pad_input_sets();
@@ -152,13 +153,13 @@ class LoadedModel : public Model {
     input_sets_ = std::move(padded);
   }
 
-  // The constants were converted and packed for the types of the configured sets, and the originals are gone.
+  // Constants are converted and packed for the types of the first set, and the originals are gone then.
   Status check_dtypes(const InputSet& set) const {
+    const InputSet& first = input_sets_.front();
     for (std::size_t i = 0; i < set.size(); ++i) {
-      const auto has_dtype = [&](const InputSet& configured) { return configured[i].dtype == set[i].dtype; };
-      if (std::any_of(input_sets_.begin(), input_sets_.end(), has_dtype)) continue;
+      if (set[i].dtype == first[i].dtype) continue;
       return invalid_argument("input '{}' is {}, the model was loaded for {}", set[i].name, dtype_name(set[i].dtype),
-                              dtype_name(input_sets_.front()[i].dtype));
+                              dtype_name(first[i].dtype));
     }
     return {};
   }

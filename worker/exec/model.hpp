@@ -32,7 +32,8 @@ using TuningProgress = std::function<void(std::chrono::milliseconds spent, std::
 struct ModelOptions {
   std::string device = "cpu";                        ///< "cpu" or "cpu-reference"
   int threads = 1;                                   ///< the width: cores per run, baked into every Program
-  std::vector<std::vector<TensorSpec>> input_sets;   ///< concrete shapes to compile at load; the first decides the weight layouts
+  /// Concrete shapes to compile at load, all of the same types; the first decides the weight layouts.
+  std::vector<std::vector<TensorSpec>> input_sets;
   std::size_t cache_bytes = std::size_t{256} << 20;  ///< bound of the programs compiled on demand
   Precision precision = Precision::kF32;
   /// How long measuring the algorithms may take where no record of an earlier measurement is found; 0: the device's guess is

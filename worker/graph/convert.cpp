@@ -44,6 +44,7 @@ void with_float_type(DType dtype, Visit&& visit) {
 
 Constant convert_constant(const Constant& constant, DType dtype) {
   const auto count = static_cast<std::size_t>(constant.shape.element_count());
+  SHOAL_CHECK(constant.bytes.size() == count * dtype_size_bytes(constant.dtype));
   const auto bytes = std::make_shared<std::vector<std::byte>>(count * dtype_size_bytes(dtype));
   with_float_type(constant.dtype, [&]<typename From>(From*) {
     with_float_type(dtype, [&]<typename To>(To*) { convert<To, From>(constant.bytes.data(), bytes->data(), count); });

@@ -21,7 +21,8 @@ std::string names_of(const Graph& graph) {
 
 Status check_extent(const Value& value) {
   const std::int64_t count = value.shape.element_count();
-  if (count >= 0 && count <= kMaxElements) return {};
+  if (count == 0) return unimplemented("'{}' of shape {} has no elements", value.name, value.shape.to_string());
+  if (count > 0 && count <= kMaxElements) return {};
   return invalid_argument("'{}' of shape {} is too large", value.name, value.shape.to_string());
 }
 
@@ -32,6 +33,7 @@ class Inference {
   Status run(std::span<const TensorSpec> inputs) {
     SHOAL_RETURN_IF_ERROR(bind(inputs));
     for (Node& node : graph_.nodes) SHOAL_RETURN_IF_ERROR(visit(node));
+    for (const GraphOutput& output : graph_.outputs) SHOAL_RETURN_IF_ERROR(check_extent(graph_.value(output.value)));
     return {};
   }
 
@@ -90,8 +92,13 @@ class Inference {
         return invalid_argument("{}: the shape of '{}' does not follow from the inputs given", describe(node), value->name);
       }
     }
+    SHOAL_RETURN_IF_ERROR(check_extents(node, src));  // neither rules nor kernels think of tensors without elements
     SHOAL_RETURN_IF_ERROR(node.op->infer(node, {src.begin(), src.end()}, dst));
-    for (const Value* value : dst) {
+    return check_extents(node, dst);
+  }
+
+  static Status check_extents(const Node& node, std::span<Value* const> values) {
+    for (const Value* value : values) {
       if (const Status fits = check_extent(*value); !fits.ok()) return fits.with_context(describe(node));
     }
     return {};
@@ -111,6 +118,7 @@ class Inference {
     for (ValueId& id : node.inputs) {
       const Value& value = graph_.value(id);
       if (!value.constant || !is_float(value.dtype)) continue;
+      if (value.dtype == wanted) continue;  // perhaps converted: what it was made of may be gone by now
       const ValueId stored = value.converted_from >= 0 ? value.converted_from : id;
       id = graph_.value(stored).dtype == wanted ? stored : converted(stored, wanted);
     }

@@ -143,6 +143,7 @@ Status infer_leaky(const Node& node, Sources src, Results dst) {
   SHOAL_RETURN_IF_ERROR(check_float(node, data));
   if (src.size() == 2) {
     const Value& gamma = *src[1];
+    SHOAL_RETURN_IF_ERROR(check_rank(node, data, 1));
     SHOAL_RETURN_IF_ERROR(check_float(node, gamma));
     if (!slopes_along(gamma.shape, data.shape)) {
       return invalid_argument("{}: slopes '{}' of shape {} do not fit '{}' of shape {}", describe(node), gamma.name,

@@ -1,6 +1,7 @@
 #include "worker/serve/program_compiler.hpp"
 
 #include <sys/eventfd.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -51,6 +52,7 @@ std::shared_ptr<const PendingProgram> ProgramCompiler::compile(std::span<const T
 
 void ProgramCompiler::serve() {
   (void)::setpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()), kNiceness);  // Linux: of this thread alone
+  ::prctl(PR_SET_NAME, wire::kCompilerThread);
   model_.enter_thread();
   while (const Pending first = next_order()) {
     const auto outcome = compile_now(*first);

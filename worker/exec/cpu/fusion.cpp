@@ -105,11 +105,19 @@ bool ends_in_gate(const Functions& row, float height) {
   return (is_clip && last.beta == height) || (is_swish && last.alpha == height);
 }
 
-/// outer(inner(x)) as one function; none when that is not linear, or beyond the numbers that there are.
+/// Does next to nothing of the two numbers remain in their sum? x + 12582912 - 12582912 rounds x to a whole number: what such
+/// numbers do to x in between is meant.
+bool cancels(double a, double b) {
+  constexpr double kLeastLeft = 1.0 / 16;
+  return (a != 0 || b != 0) && std::abs(a + b) < kLeastLeft * std::max(std::abs(a), std::abs(b));
+}
+
+/// outer(inner(x)) as one function; none when that is not linear, not the same in float32, or beyond the numbers that there are.
 std::optional<Eltwise> compose(const Eltwise& inner, const Eltwise& outer) {
   if (!is(inner, algorithm::eltwise_linear) || !is(outer, algorithm::eltwise_linear)) return std::nullopt;
-  const Eltwise both = linear(static_cast<double>(outer.alpha) * inner.alpha,
-                              static_cast<double>(outer.alpha) * inner.beta + static_cast<double>(outer.beta));
+  const double moved = static_cast<double>(outer.alpha) * inner.beta, beta = outer.beta;
+  if (cancels(moved, beta)) return std::nullopt;
+  const Eltwise both = linear(static_cast<double>(outer.alpha) * inner.alpha, moved + beta);
   if (!std::isnormal(both.alpha) || !std::isfinite(both.beta)) return std::nullopt;
   return both;
 }

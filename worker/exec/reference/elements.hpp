@@ -168,6 +168,7 @@ inline Strides broadcast_strides(const Shape& src, const Shape& dst) {
 /// Visits the rows (last axis) of `shape` in order; run(offsets) is told where the row begins in each of the tensors that lie so.
 template <std::size_t kTensors, typename Run>
 void each_row(const Shape& shape, const std::array<Strides, kTensors>& strides, Run run) {
+  if (shape.element_count() == 0) return;
   const int last = shape.rank() - 1;
   std::array<std::int64_t, kTensors> offsets{};
   std::array<std::int64_t, kMaxRank> position{};

@@ -71,6 +71,17 @@ Values batch_norm(MxnetLowering& lowering) {
   return lowering.add("BatchNorm", norm);
 }
 
+/// Its fourth output is the mask that training reads.
+Values batch_norm_with_relu(MxnetLowering& lowering) {
+  Values outputs = batch_norm(lowering);
+  if (outputs.empty()) return {};  // the budget does not allow them
+  const Values relu = lowering.add("Activation", ActivationAttributes{ActivationKind::kRelu}, {outputs[0]});
+  if (relu.empty()) return {};
+  outputs[0] = relu[0];
+  outputs.push_back(kNoValue);
+  return outputs;
+}
+
 Values activation(MxnetLowering& lowering) {
   const auto kind = lowering.attributes.choice("act_type", {"relu", "sigmoid", "tanh", "softrelu", "softsign"});
   return lowering.add("Activation", ActivationAttributes{static_cast<ActivationKind>(kind)});
@@ -239,13 +250,15 @@ Values logistic_head(MxnetLowering& lowering) {
 
 std::vector<MxnetOperator> layer_operators() {
   const std::vector<std::string> statistics{"output", "mean", "var"};
+  const std::vector<std::string> weights{"weight", "bias"}, scales{"gamma", "beta", "moving_mean", "moving_var"};
   std::vector<MxnetOperator> all;
-  add_aliases(all, {"", 2, 3, -1, convolution}, {"Convolution", "_npx_convolution", "Convolution_v1"});
-  add_aliases(all, {"", 2, 3, -1, fully_connected}, {"FullyConnected", "_npx_fully_connected"});
-  add_aliases(all, {"", 5, 5, -1, batch_norm, 3, statistics},
+  add_aliases(all, {"", 2, 3, -1, convolution, -1, {}, weights}, {"Convolution", "_npx_convolution", "Convolution_v1"});
+  add_aliases(all, {"", 2, 3, -1, fully_connected, -1, {}, weights}, {"FullyConnected", "_npx_fully_connected"});
+  add_aliases(all, {"", 5, 5, -1, batch_norm, 3, statistics, scales},
               {"BatchNorm", "_npx_batch_norm", "BatchNorm_v1", "CuDNNBatchNorm", "_contrib_SyncBatchNorm"});
+  all.push_back({"_contrib_BatchNormWithReLU", 5, 5, -1, batch_norm_with_relu, 3, {"output", "mean", "var", "mask"}, scales});
   add_aliases(all, {"", 1, 1, -1, activation}, {"Activation", "_npx_activation"});
-  add_aliases(all, {"", 1, 2, -1, leaky, -1, {"output", "mask"}}, {"LeakyReLU", "_npx_leaky_relu"});
+  add_aliases(all, {"", 1, 2, -1, leaky, -1, {"output", "mask"}, {"gamma"}}, {"LeakyReLU", "_npx_leaky_relu"});
   add_aliases(all, {"", 1, 1, -1, pooling, -1, {"output", "workspace"}}, {"Pooling", "_npx_pooling"});
   all.push_back({"Pooling_v1", 1, 1, -1, pooling_v1});
   all.push_back({"LRN", 1, 1, -1, lrn, -1, {"output", "tmp_norm"}});

@@ -18,6 +18,7 @@ namespace {
 
 constexpr std::size_t kListedAtMost = 8;       // of many, an error or warning lists so many
 constexpr std::size_t kUnknownOutputs = 1024;  // an unsupported node has at most so many; a reader of a further one is an error
+constexpr std::size_t kOutputCopies = 8;  // of the name of an output, about: the graph's, those of programs and of descriptions
 constexpr std::size_t kMostWarnings = 32, kWarningBytes = 400, kReasonBytes = 400;  // however many and long a file makes them
 
 /// What is worth saying of a checkpoint that is read all the same: the first few, and how many more there are.
@@ -47,7 +48,8 @@ std::size_t used_inputs(const MxnetNode& node) {
 }
 
 /// "a, b, c and 4 more".
-std::string listed(const std::vector<std::string>& names) {
+template <typename Text>
+std::string listed(const std::vector<Text>& names) {
   std::string text;
   for (std::size_t i = 0; i < std::min(names.size(), kListedAtMost); ++i) text.append(i == 0 ? "" : ", ").append(names[i]);
   if (names.size() > kListedAtMost) text += format(" and {} more", names.size() - kListedAtMost);
@@ -57,11 +59,18 @@ std::string listed(const std::vector<std::string>& names) {
 /// The stored arrays by the names of the graph's variables.
 class Parameters {
  public:
-  explicit Parameters(std::vector<MxnetArray> arrays) {
+  /// Takes over the names, which are counted already.
+  static Result<Parameters> make(std::vector<MxnetArray> arrays, MemoryBudget& budget) {
+    constexpr std::size_t kLinks = 64;  // of an entry of the map, and who lists its key
+    SHOAL_RETURN_IF_ERROR(
+        budget.take("the parameters by name", arrays.size(), sizeof(std::pair<const std::string, Constant>) + kLinks));
+    Parameters parameters;
     for (MxnetArray& array : arrays) {
-      if (by_key_.contains(array.name)) repeated_.push_back(array.name);
-      by_key_[array.name] = std::move(array.array);  // of a name stored twice the last counts, as in MXNet
+      const auto [at, fresh] = parameters.by_key_.try_emplace(std::move(array.name));  // not moved unless it is new
+      at->second = std::move(array.array);  // of a name stored twice the last counts, as in MXNet
+      if (!fresh) parameters.repeated_.push_back(std::move(array.name));
     }
+    return parameters;
   }
 
   /// "arg:name", else "aux:name", else the bare name; null when there is none, or it is a "none" array.
@@ -83,9 +92,10 @@ class Parameters {
   }
 
   /// Keys that belong to no variable of the graph.
-  std::vector<std::string> superfluous(const std::set<std::string>& variables) const {
-    std::vector<std::string> keys;
-    for (const auto& [key, array] : by_key_) {
+  std::vector<std::string_view> superfluous(const std::set<std::string_view>& variables) const {
+    std::vector<std::string_view> keys;
+    for (const auto& [stored, array] : by_key_) {
+      const std::string_view key = stored;
       const bool is_prefixed = key.starts_with("arg:") || key.starts_with("aux:");
       if (!variables.contains(key) && !(is_prefixed && variables.contains(key.substr(4)))) keys.push_back(key);
     }
@@ -225,6 +235,28 @@ class Importer {
     return {};
   }
 
+  /// Remembers who reads an input where parameters belong.
+  void note_reader(const MxnetNode& node, const MxnetOperator& op, std::size_t slot, ValueId value) {
+    if (without_parameters_ || slot < 1 || slot > op.parameters.size()) return;
+    if (graph().value(value).constant || graph().value(value).producer != kNoNode) return;
+    readers_.try_emplace(
+        value, shortened(format("which {} '{}' reads as its {}", node.op, node.name, op.parameters[slot - 1]), kReasonBytes));
+  }
+
+  /// Lists an input that is a parameter without a value: so says who reads it, or what only parameters are given.
+  void note_missing(const MxnetNode& variable, ValueId input) {
+    if (without_parameters_) return;
+    if (const auto reader = readers_.find(input); reader != readers_.end()) {
+      import_.missing_parameters.emplace(variable.name, reader->second);
+      return;
+    }
+    for (const char* key : {"__init__", "__lr_mult__", "__wd_mult__"}) {
+      if (!variable.attributes.contains(key)) continue;
+      import_.missing_parameters.emplace(variable.name, format("which {} marks as a parameter", key));
+      return;
+    }
+  }
+
   Status lower(std::size_t id) {
     const MxnetNode& node = symbol_.nodes[id];
     const MxnetOperator* const known = find_mxnet_operator(node.op);
@@ -238,6 +270,7 @@ class Importer {
     for (std::size_t i = 0; i < std::min(used_inputs(node), node.inputs.size()); ++i) {
       SHOAL_ASSIGN_OR_RETURN(const ValueId value, output(node.inputs[i], node.name));
       SHOAL_RETURN_IF_ERROR(check_auxiliary(node, op, i, value));
+      note_reader(node, op, i, value);
       inputs.push_back(value);
     }
     AttributeReader attributes(node);
@@ -284,6 +317,7 @@ class Importer {
   Status add_heads() {
     for (const MxnetEntry& head : symbol_.heads) {
       SHOAL_ASSIGN_OR_RETURN(const ValueId value, output(head, "a head of the graph"));
+      SHOAL_RETURN_IF_ERROR(budget_.take("the name of a head", kOutputCopies, value_bytes(symbol_.nodes[head.node].name)));
       graph().outputs.push_back({output_name(head), value});
     }
     return {};
@@ -310,10 +344,12 @@ class Importer {
       const MxnetNode& node = symbol_.nodes[id];
       if (!node.is_variable() || !listed_names.insert(node.name).second || parameters_.find(node.name)) continue;
       const auto used = variables_.find(node.name);
-      if (used != variables_.end())
-        graph().inputs.push_back(used->second);
-      else
+      if (used == variables_.end()) {
         graph().ignored_inputs.push_back(node.name);
+        continue;
+      }
+      graph().inputs.push_back(used->second);
+      note_missing(node, used->second);
     }
   }
 
@@ -326,18 +362,20 @@ class Importer {
   std::vector<std::vector<ValueId>> outputs_;  // by node of the file
   std::vector<std::size_t> read_outputs_;      // of unsupported nodes; empty until one is met
   std::map<std::string, ValueId> variables_;
+  std::map<ValueId, std::string> readers_;  // of inputs, where parameters belong
   MxnetImport import_;
 };
 
 /// The operators of the nodes that the outputs need.
 std::vector<MxnetSurvey::Operator> count_operators(const MxnetSymbol& symbol) {
   std::vector<MxnetSurvey::Operator> counts;
+  std::map<std::string_view, std::size_t> places;  // in `counts`
   for (const std::size_t id : post_order(symbol, used_inputs)) {
     const MxnetNode& node = symbol.nodes[id];
     if (node.is_variable()) continue;
-    auto found = std::ranges::find(counts, node.op, &MxnetSurvey::Operator::name);
-    if (found == counts.end()) found = counts.insert(counts.end(), {node.op, 0});
-    ++found->count;
+    const auto [place, fresh] = places.try_emplace(node.op, counts.size());
+    if (fresh) counts.push_back({node.op, 0});
+    ++counts[place->second].count;
   }
   std::ranges::stable_sort(counts, std::greater<>(), &MxnetSurvey::Operator::count);
   return counts;
@@ -360,7 +398,7 @@ Status check_names(const MxnetSymbol& symbol, const Parameters& parameters, cons
 
 void warn_of_parameters(const MxnetSymbol& symbol, const Parameters& parameters, const std::filesystem::path& params_file,
                         Warnings& warnings) {
-  std::set<std::string> variables;
+  std::set<std::string_view> variables;
   for (const MxnetNode& node : symbol.nodes) {
     if (node.is_variable()) variables.insert(node.name);
   }
@@ -380,7 +418,7 @@ Result<MxnetImport> import_files(const std::filesystem::path& symbol_file, const
   SHOAL_ASSIGN_OR_RETURN(const MxnetSymbol symbol, parse_mxnet_symbol(text, budget));
   SHOAL_ASSIGN_OR_RETURN(const ForeignFile list, ForeignFile::open(params_file));
   SHOAL_ASSIGN_OR_RETURN(std::vector<MxnetArray> arrays, parse_mxnet_params(list, budget));
-  const Parameters parameters(std::move(arrays));
+  SHOAL_ASSIGN_OR_RETURN(const Parameters parameters, Parameters::make(std::move(arrays), budget));
   SHOAL_RETURN_IF_ERROR(check_names(symbol, parameters, params_file));
   if (survey) {
     survey->mxnet_version = symbol.version;
@@ -401,6 +439,20 @@ Result<MxnetImport> import_mxnet(const std::filesystem::path& symbol_file, const
   return import_files(symbol_file, params_file, limits, nullptr);
 }
 
+Status check_parameters(const MxnetImport& import, const std::set<std::string>& data, const std::filesystem::path& params_file) {
+  std::vector<std::string> names;
+  std::string why;
+  for (const auto& [name, reason] : import.missing_parameters) {
+    if (data.contains(name)) continue;
+    if (names.empty()) why = reason;
+    names.push_back("'" + name + "'");
+  }
+  if (names.empty()) return {};
+  const std::string others = names.size() == 1 ? "" : format(" ({} are missing: {})", names.size(), listed(names));
+  return invalid_argument("{} holds no {}, {}{}; what is given with each request instead, `inputs` must name",
+                          params_file.string(), shortened(names.front(), kReasonBytes), why, shortened(others, kReasonBytes));
+}
+
 Result<MxnetSurvey> survey_mxnet(const std::filesystem::path& symbol_file, const std::filesystem::path& params_file,
                                  const ImportLimits& limits) {
   MxnetSurvey survey;
@@ -416,7 +468,7 @@ Result<MxnetImport> import_mxnet_symbol(const std::filesystem::path& symbol_file
 Result<MxnetImport> import_mxnet_symbol(const ForeignFile& symbol_file, const ImportLimits& limits) {
   MemoryBudget budget(limits);
   SHOAL_ASSIGN_OR_RETURN(const MxnetSymbol symbol, parse_mxnet_symbol(symbol_file, budget));
-  const Parameters none({});
+  const Parameters none;
   Warnings warnings;
   Result<MxnetImport> import = Importer(symbol, none, budget, warnings, true).run();
   if (!import.ok()) return import.status().with_context(symbol_file.name);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <map>
 #include <set>
 #include <string>
 #include <string_view>
@@ -16,6 +17,8 @@ namespace shoal::worker {
 struct MxnetImport {
   Graph graph;
   std::set<std::string> auxiliaries;  ///< of import_mxnet_symbol(): the inputs that are auxiliary states in the file
+  /// Inputs of import_mxnet() that are parameters by all signs, and by which: "which Convolution 'conv0' reads as its weight".
+  std::map<std::string, std::string> missing_parameters;
   std::vector<std::string> warnings;  ///< superfluous parameters, unknown keys: a few short lines, naming file or node
 };
 
@@ -27,6 +30,11 @@ struct MxnetImport {
 ///   Source   reference: the MXNet 1.9.1 formats, as docs/design.md describes them
 Result<MxnetImport> import_mxnet(const std::filesystem::path& symbol_file, const std::filesystem::path& params_file,
                                  const ImportLimits& limits = {});
+
+/// Refuses a file that lacks parameters. An input that looks like one is none when it is among `data`: someone says that it is
+/// given with each request.
+///   Errors  kInvalidArgument naming the file, the parameter and who reads it
+Status check_parameters(const MxnetImport& import, const std::set<std::string>& data, const std::filesystem::path& params_file);
 
 /// The graph alone: every variable but the labels is an input, so infer_parameters() can tell their shapes.
 Result<MxnetImport> import_mxnet_symbol(const std::filesystem::path& symbol_file, const ImportLimits& limits = {});

@@ -44,6 +44,7 @@ struct MxnetOperator {
   std::function<std::vector<ValueId>(MxnetLowering& lowering)> lower;
   int first_auxiliary = -1;               ///< inputs from here on are auxiliary states; -1: none
   std::vector<std::string> output_names;  ///< as list_outputs has them; empty: "output", or "output0", "output1", ...
+  std::vector<std::string> parameters;    ///< what the inputs from 1 on are, where they are parameters: "weight", "bias"
   std::string alias_of;                   ///< the operator that this is another name of; empty: a name of its own
 };
 

@@ -17,6 +17,7 @@ using Json = nlohmann::json;
 constexpr int kMaxDepth = 64;                  // of nested lists and objects; a graph needs 4, a subgraph in it 4 more
 constexpr std::uint64_t kMemoryPerByte = 100;  // at most so much is made of a byte of text: JSON values, then nodes, then the
                                                // Graph's nodes; the outputs of those are counted when they are made
+constexpr std::size_t kMostHeads = 4096;       // each becomes an output with a name of its own
 constexpr std::size_t kQuotedAtMost = 60;      // bytes of the file in an error
 constexpr std::size_t kSaidAtMost = 200;       // bytes that the JSON library may say of an error: it quotes whole texts
 
@@ -54,50 +55,85 @@ struct PlacedJson {
   std::map<std::string, std::uint64_t, std::less<>> members;
 };
 
-class PlacedParser {
+/// Notes these places, and stops where the text is no JSON or too deep. The library's own callbacks while it makes values take
+/// time that grows with the square of a list's length.
+class Places final : public nlohmann::json_sax<Json> {
  public:
-  explicit PlacedParser(const ForeignFile& file) : file_(file) {}
+  explicit Places(PlacedJson& placed, std::span<const std::byte> bytes)
+      : placed_(placed), start_(reinterpret_cast<const char*>(bytes.data())), end_(start_ + bytes.size()), reached_(start_) {}
 
-  Result<PlacedJson> parse() try {
-    const auto* const text = reinterpret_cast<const char*>(file_.bytes.data());
-    start_ = reached_ = text;
-    const CountingIterator first(text, &reached_), last(text + file_.bytes.size(), &reached_);
-    const auto note = [this](int depth, Json::parse_event_t event, const Json& value) { return this->note(depth, event, value); };
-    placed_.graph = Json::parse(first, last, note);
-    return std::move(placed_);
-  } catch (const TooDeep&) {
-    return data_loss("{}: offset {}, JSON: lists and objects are nested more than {} deep", file_.name, offset(), kMaxDepth);
-  } catch (const Json::exception& e) {
-    std::string what = shortened(e.what(), kSaidAtMost);  // it quotes bytes that are no text
-    std::ranges::replace_if(
-        what, [](char c) { return c < ' ' || c > '~'; }, '?');
-    return data_loss("{}: offset {}, JSON: {}", file_.name, offset(), what);
+  /// False when it stopped.
+  bool read() {
+    nlohmann::json_sax<Json>* const events = this;
+    return Json::sax_parse(CountingIterator(start_, &reached_), CountingIterator(end_, &reached_), events);
   }
+  std::uint64_t offset() const { return static_cast<std::uint64_t>(reached_ - start_); }
+  bool is_too_deep() const { return depth_ > kMaxDepth; }
+  const std::string& error() const { return error_; }
 
  private:
-  struct TooDeep {};
-  using Event = Json::parse_event_t;
   static constexpr int kMemberDepth = 1, kNodeDepth = 2;
 
-  std::uint64_t offset() const { return static_cast<std::uint64_t>(reached_ - start_); }
-
-  bool note(int depth, Event event, const Json& value) {
-    if (depth > kMaxDepth) throw TooDeep();
-    if (depth == kMemberDepth && event == Event::key) {
-      member_ = value.get<std::string>();
-      placed_.members[member_] = offset();
-      if (member_ == "nodes") placed_.nodes.clear();  // of a key given twice the last counts
-    }
-    const bool is_element = event == Event::object_start || event == Event::array_start || event == Event::value;
-    if (depth == kNodeDepth && is_element && member_ == "nodes") placed_.nodes.push_back(offset() - 1);
+  bool element() {
+    if (depth_ == kNodeDepth && member_ == "nodes") placed_.nodes.push_back(offset() - 1);
+    return !is_too_deep();
+  }
+  bool begin() {
+    const bool goes_on = element();
+    depth_ += goes_on;
+    return goes_on;
+  }
+  bool end() {
+    --depth_;
     return true;
   }
 
-  const ForeignFile& file_;
-  const char *start_ = nullptr, *reached_ = nullptr;
-  std::string member_;
-  PlacedJson placed_;
+  bool null() override { return element(); }
+  bool boolean(bool) override { return element(); }
+  bool number_integer(number_integer_t) override { return element(); }
+  bool number_unsigned(number_unsigned_t) override { return element(); }
+  bool number_float(number_float_t, const string_t&) override { return element(); }
+  bool string(string_t&) override { return element(); }
+  bool binary(binary_t&) override { return element(); }
+  bool start_object(std::size_t) override { return begin(); }
+  bool start_array(std::size_t) override { return begin(); }
+  bool end_object() override { return end(); }
+  bool end_array() override { return end(); }
+  bool key(string_t& name) override {
+    if (depth_ != kMemberDepth) return !is_too_deep();
+    member_ = name;
+    placed_.members[member_] = offset();
+    if (member_ == "nodes") placed_.nodes.clear();  // of a key given twice the last counts
+    return true;
+  }
+  bool parse_error(std::size_t, const std::string&, const Json::exception& e) override {
+    error_ = e.what();
+    return false;
+  }
+
+  PlacedJson& placed_;
+  const char *start_, *end_, *reached_;
+  int depth_ = 0;
+  std::string member_, error_;
 };
+
+Result<PlacedJson> parse_placed(const ForeignFile& file) {
+  PlacedJson placed;
+  Places places(placed, file.bytes);
+  if (places.read()) {
+    const auto* const text = reinterpret_cast<const char*>(file.bytes.data());
+    placed.graph = Json::parse(text, text + file.bytes.size());
+    return placed;
+  }
+  if (places.is_too_deep()) {
+    return data_loss("{}: offset {}, JSON: lists and objects are nested more than {} deep", file.name, places.offset(),
+                     kMaxDepth);
+  }
+  std::string what = shortened(places.error(), kSaidAtMost);  // it quotes bytes that are no text
+  std::ranges::replace_if(
+      what, [](char c) { return c < ' ' || c > '~'; }, '?');
+  return data_loss("{}: offset {}, JSON: {}", file.name, places.offset(), what);
+}
 
 /// A value as errors quote it: short, whatever the file holds.
 std::string quoted(const Json& json) {
@@ -235,6 +271,7 @@ class SymbolReader {
     const Json& heads = graph_["heads"];
     symbol_.heads_offset = member_offset("heads");
     if (heads.empty()) return bad_member("heads", "there are none: the graph computes nothing");
+    if (heads.size() > kMostHeads) return bad_member("heads", "there are {}; at most {} are supported", heads.size(), kMostHeads);
     for (const Json& json : heads) {
       const auto head = read_entry(json);
       if (!head) return bad_member("heads", "one is {}, not [node, output]", quoted(json));
@@ -292,7 +329,7 @@ Result<MxnetSymbol> read_mxnet_symbol(const std::filesystem::path& path, const I
 
 Result<MxnetSymbol> parse_mxnet_symbol(const ForeignFile& file, MemoryBudget& budget) {
   SHOAL_RETURN_IF_ERROR(budget.take(file, "the graph", file.bytes.size(), kMemoryPerByte));
-  SHOAL_ASSIGN_OR_RETURN(const PlacedJson json, PlacedParser(file).parse());
+  SHOAL_ASSIGN_OR_RETURN(const PlacedJson json, parse_placed(file));
   SHOAL_ASSIGN_OR_RETURN(MxnetSymbol symbol, SymbolReader(file, json).read());
   upgrade(symbol);
   return symbol;

@@ -163,6 +163,18 @@ TEST(ModelConfig, ReadsTheCompanionFileOnlyWithoutModelToml) {
   EXPECT_EQ(config->workers, 2);
 }
 
+// MXNet writes 0 for a dimension that it does not know.
+TEST(ModelConfig, TakesA0OfTheCompanionFileForAnOpenDimension) {
+  const ScratchDirectory files;
+  files.write("net-symbol.json");
+  files.write("net-0000.params");
+  files.write("net-shapes.json", R"([{"name": "data", "shape": [0, 1, 28, 28]}])");
+  const auto config = read_model_config(find_model(files.path("net")).value());
+  ASSERT_TRUE(config.ok()) << config.status().to_string();
+  EXPECT_EQ(config->inputs, (std::vector<TensorSpec>{{"data", DType::kFloat32, {-1, 1, 28, 28}}}));
+  EXPECT_TRUE(config->shapes.empty());
+}
+
 TEST(ModelConfig, RefusesACompanionFileThatIsNone) {
   for (const char* text : {"", "{", "{}", "[1]", "[{\"name\": 3, \"shape\": []}]", "[{\"name\": \"d\"}]",
                            "[{\"name\": \"d\", \"shape\": [1.5]}]", "[{\"name\": \"d\", \"shape\": [1,1,1,1,1,1,1,1,1]}]"}) {

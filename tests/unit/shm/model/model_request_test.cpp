@@ -28,10 +28,19 @@ TEST(ModelArgument, ReadsNamePathAndKeys) {
   EXPECT_FALSE(request->overrides.threads);
 }
 
+TEST(ModelArgument, ReadsFractions) {
+  const auto request = parse_model_argument("net=dir,max_delay_ms=0.5,golden_tolerance=1e-3,run_limit_ms=20");
+  ASSERT_TRUE(request.ok()) << request.status().to_string();
+  EXPECT_EQ(request->overrides.max_delay_ms, 0.5);
+  EXPECT_EQ(request->overrides.golden_tolerance, 1e-3);
+  EXPECT_EQ(parse_model_argument("net=dir,max_delay_ms=2")->overrides.max_delay_ms, 2);
+}
+
 TEST(ModelArgument, RefusesWhatItCannotRead) {
-  for (const char* text : {"", "net", "net=", "=dir", "a b=dir", "net=dir,workers", "net=dir,workers=", "net=dir,workers=0",
-                           "net=dir,workers=four", "net=dir,wrokers=4", "net=dir,input=data", "net=dir,input=data:axb",
-                           "net=dir,input=data:1x2:float", "net=dir,shape=data:?x3", "net=dir,preset=imagnet"}) {
+  for (const char* text :
+       {"", "net", "net=", "=dir", "a b=dir", "net=dir,workers", "net=dir,workers=", "net=dir,workers=0", "net=dir,workers=four",
+        "net=dir,workers=1.5", "net=dir,max_delay_ms=nan", "net=dir,wrokers=4", "net=dir,input=data", "net=dir,input=data:axb",
+        "net=dir,input=data:1x2:float", "net=dir,shape=data:?x3", "net=dir,preset=imagnet"}) {
     const auto request = parse_model_argument(text);
     EXPECT_FALSE(request.ok()) << text;
     EXPECT_TRUE(says(request.status().message(), {std::string("'") + text + "'"}));

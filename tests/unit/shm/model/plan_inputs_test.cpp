@@ -42,7 +42,7 @@ TEST(PlanInputs, CompilesARangeAtItsSmallest) {
 }
 
 TEST(PlanInputs, SaysTheLineToWriteWhenNothingIsKnown) {
-  EXPECT_TRUE(says(error_of({}, {kUnknown}), {"'data'", "inputs = [{name = \"data\", shape = [-1, 3, 224, 224]}]"}));
+  EXPECT_TRUE(says(error_of({}, {kUnknown}), {"'data'", "inputs = [{name = \"data\", shape = [-1, 3, 224, 224]}]", ".params"}));
 }
 
 TEST(PlanInputs, TakesWhatTheGraphSaysItself) {

@@ -1,10 +1,12 @@
 #include "shoal/engine.hpp"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <new>
 #include <stdexcept>
 
 #include "tests/support/checkpoint.hpp"
@@ -47,6 +49,34 @@ TEST_F(EngineTest, DescribesOutputsWithTheDimensionsThatFollowFromTheInputsOpen)
   EXPECT_EQ(info.outputs.at(0), (TensorSpec{"times3_output", DType::kFloat32, Shape{-1, 2}}));
 }
 
+// Four layers that halve: one pixel more changes nothing behind them.
+TEST_F(EngineTest, DescribesDimensionsOpenThatFewerPixelsDoNotChange) {
+  std::vector<test::ChainNode> chain;
+  for (int i = 0; i < 4; ++i) {
+    chain.push_back(
+        {"Pooling", "pool" + std::to_string(i), {{"kernel", "(2, 2)"}, {"stride", "(2, 2)"}, {"pool_type", "max"}}, {}});
+  }
+  const auto described = [&](const std::string& shape, const std::string& line) {
+    test::write_checkpoint(directory_, "net", chain, shape);
+    std::ofstream(directory_ / "model.toml", std::ios::app) << line;
+    return Engine::load(directory_).value().describe().value().outputs.at(0).shape;
+  };
+  const std::string compiled = "shapes = [{data = [1, 3, 64, 32]}]\n";
+  EXPECT_EQ(described("[-1, 3, -1, -1]", compiled), (Shape{-1, 3, -1, -1}));
+  EXPECT_EQ(described("[-1, 3, -1, 32]", compiled), (Shape{-1, 3, -1, 2}));
+  EXPECT_EQ(described(R"([1, 3, "32..64", "32..47"])", compiled), (Shape{1, 3, -1, 2})) << "within the ranges";
+}
+
+// Twice the size is more than the layer behind takes; one more is not.
+TEST_F(EngineTest, DescribesWhatStaysThatWayWhereLargerInputsAreRefused) {
+  const std::map<std::string, std::string> halving{{"kernel", "(2, 2)"}, {"stride", "(2, 2)"}, {"pool_type", "max"}};
+  test::write_checkpoint(directory_, "net",
+                         {{"Pooling", "pool", halving, {}}, {"broadcast_add", "sum", {}, {{"row", {1, 2, 3, 4}}}}},
+                         "[-1, 3, 8, -1]");
+  std::ofstream(directory_ / "model.toml", std::ios::app) << "shapes = [{data = [1, 3, 8, 8]}]\n";
+  EXPECT_EQ(Engine::load(directory_).value().describe().value().outputs.at(0).shape, (Shape{-1, 3, 4, 4}));
+}
+
 TEST_F(EngineTest, MistakesAreNamed) {
   Engine engine = Engine::load(directory_).value();
   const Tensor good = tensor_of(Shape{1, 2}, {1, 2});
@@ -57,6 +87,36 @@ TEST_F(EngineTest, MistakesAreNamed) {
             StatusCode::kInvalidArgument);
   EXPECT_EQ(engine.submit("other", {{"data", good}}).get().status().code(), StatusCode::kNotFound);
   EXPECT_EQ(Engine::load("/nowhere").status().code(), StatusCode::kNotFound);
+}
+
+TEST_F(EngineTest, ACheckpointThatLacksAParameterIsNotLoaded) {
+  const std::string graph = R"json({"nodes": [{"op": "null", "name": "data", "inputs": []},
+      {"op": "null", "name": "fc_weight", "attrs": {"__shape__": "(2, 2)"}, "inputs": []},
+      {"op": "FullyConnected", "name": "fc", "attrs": {"num_hidden": "2", "no_bias": "True"}, "inputs": [[0, 0, 0], [1, 0, 0]]}],
+    "arg_nodes": [0, 1], "heads": [[2, 0, 0]]})json";
+  std::ofstream(directory_ / "net-symbol.json") << graph;
+  const auto refused = Engine::load(directory_);
+  ASSERT_FALSE(refused.ok());
+  for (const char* part : {"net-0000.params holds no 'fc_weight'", "FullyConnected 'fc' reads as its weight"})
+    EXPECT_NE(refused.status().message().find(part), std::string::npos) << refused.status().to_string();
+  std::ofstream(directory_ / "model.toml", std::ios::app) << "shapes = [{data = [1, 2], fc_weight = [2, 2]}]\n";
+  EXPECT_TRUE(Engine::load(directory_).ok()) << "a model whose weights come with the request";
+}
+
+// SageMaker's files name the label, as training binds it.
+TEST_F(EngineTest, WhatIsSaidOfALabelIsIgnored) {
+  const std::string graph = R"json({"nodes": [{"op": "null", "name": "data", "inputs": []},
+      {"op": "null", "name": "softmax_label", "inputs": []},
+      {"op": "SoftmaxOutput", "name": "softmax", "inputs": [[0, 0, 0], [1, 0, 0]]}], "arg_nodes": [0, 1], "heads": [[2, 0, 0]]})json";
+  std::ofstream(directory_ / "net-symbol.json") << graph;
+  std::ofstream(directory_ / "model.toml")
+      << "inputs = [{name = \"data\", shape = [-1, 2]}, {name = \"softmax_label\", shape = [-1]}]\n"
+         "shapes = [{data = [4, 2], softmax_label = [4]}]\n";
+  auto engine = Engine::load(directory_);
+  ASSERT_TRUE(engine.ok()) << engine.status().to_string();
+  EXPECT_EQ(engine->describe().value().inputs, (std::vector<TensorSpec>{{"data", DType::kFloat32, {-1, 2}}}));
+  ASSERT_EQ(engine->warnings().size(), 1u);
+  EXPECT_NE(engine->warnings()[0].find("'softmax_label' is a label"), std::string::npos) << engine->warnings()[0];
 }
 
 Status throw_it(const worker::Node&, std::span<const TensorView> src, std::span<TensorView> dst) {
@@ -86,6 +146,16 @@ TEST_F(EngineTest, AnExceptionInARunIsThatRunsError) {
   }
 }
 
+// Nor may one leave the loading: who loads a model goes on without it.
+TEST_F(EngineTest, AnExceptionInLoadingIsItsError) {
+  worker::register_mxnet_operator(
+      {.name = "_no_memory", .min_inputs = 1, .max_inputs = 1, .lower = [](auto&) -> std::vector<worker::ValueId> {
+         throw std::bad_alloc();
+       }});
+  test::write_checkpoint(directory_, "large", {{"_no_memory", "it", {}, {}}}, "[-1, 2]");
+  EXPECT_EQ(Engine::load(directory_ / "large").status(), Status(StatusCode::kInternal, "model 'large': out of memory"));
+}
+
 TEST_F(EngineTest, WhatWaitsWhenItIsDestroyedIsCancelled) {
   std::vector<Prediction> predictions;
   {
@@ -107,6 +177,23 @@ TEST_F(EngineTest, TheHashChangesWithTheFiles) {
   EXPECT_EQ(worker::hash_files(source).value(), before);
   std::ofstream(source.params_file, std::ios::app) << 'x';
   EXPECT_NE(worker::hash_files(source).value(), before);
+}
+
+// A zygote is compared with the one before it, which may be of another build.
+TEST_F(EngineTest, TheHashOfFilesStaysTheSame) {
+  const worker::ModelSource source{.name = "net", .symbol_file = directory_ / "a", .params_file = directory_ / "b"};
+  std::ofstream(source.symbol_file) << "a short one";
+  std::ofstream(source.params_file) << std::string(700'001, 'x');
+  EXPECT_EQ(worker::hash_files(source).value(), "9d4e36db6aa3f018");
+}
+
+// Whoever opens a pipe waits for its other end; a device never ends.
+TEST_F(EngineTest, OnlyFilesAreHashed) {
+  worker::ModelSource source{.name = "net", .symbol_file = directory_ / "pipe", .params_file = directory_ / "net-0000.params"};
+  ASSERT_EQ(::mkfifo(source.symbol_file.c_str(), 0600), 0);
+  EXPECT_EQ(worker::hash_files(source).status().code(), StatusCode::kInvalidArgument);
+  source.symbol_file = "/dev/zero";
+  EXPECT_EQ(worker::hash_files(source).status().code(), StatusCode::kInvalidArgument);
 }
 
 }  // namespace

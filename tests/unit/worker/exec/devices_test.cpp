@@ -92,6 +92,16 @@ const NetworkCase kNetworks[] = {
        b.output(x);
        b.output(b.activation(x));
      }},
+    {"RoundingByALargeNumberBehindAConvolution",
+     [](GraphBuilder& b) {
+       const ValueId x = b.conv(b.input("data"), 32, 32, 3);
+       b.output(b.scalar(BinaryKind::kSub, b.scalar(BinaryKind::kAdd, x, 12582912), 12582912));
+     }},
+    {"RoundingByALargeNumberOfTheInput",
+     [](GraphBuilder& b) {
+       const ValueId x = b.scalar(BinaryKind::kMul, b.input("data"), 4);
+       b.output(b.scalar(BinaryKind::kSub, b.scalar(BinaryKind::kAdd, x, 12582912), 12582912));
+     }},
     {"SumPlusItself",
      [](GraphBuilder& b) {
        const ValueId x = b.conv(b.input("data"), 32, 32, 3);

@@ -2,11 +2,13 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <oneapi/dnnl/dnnl.hpp>
 
 #include "tests/unit/worker/exec/graph_builder.hpp"
 #include "worker/exec/context.hpp"
+#include "worker/graph/convert.hpp"
 
 namespace shoal::worker {
 namespace {
@@ -56,6 +58,77 @@ TEST(Model, CompilesOtherShapesAgainstTheSamePackedWeights) {
     const auto want = run(**load(graph, inputs, "cpu-reference")->program(inputs), reference_context);
     EXPECT_LE(testing::relative_error(got[0], want[0]), 5e-6) << shape.to_string();
   }
+}
+
+/// The graph with its constants stored in another type.
+Graph stored_as(DType dtype, Graph graph) {
+  for (Value& value : graph.values) {
+    if (!value.constant) continue;
+    value.constant = convert_constant(*value.constant, dtype);
+    value.dtype = dtype;
+  }
+  return graph;
+}
+
+Tensors answer_to_noise(const Program& program) {
+  Tensors outputs;
+  std::vector<Tensor> inputs;
+  std::vector<TensorView> src, dst;
+  for (const TensorSpec& input : program.inputs()) {
+    const Tensor noise = testing::noise(input.shape);
+    const Constant converted = convert_constant({DType::kFloat32, input.shape, noise.view().bytes(), nullptr}, input.dtype);
+    src.push_back(inputs.emplace_back(Tensor::create(input.dtype, input.shape).value()).view());
+    std::memcpy(src.back().data, converted.bytes.data(), converted.bytes.size());
+  }
+  for (const TensorSpec& output : program.outputs()) {
+    outputs.push_back({output.name, Tensor::create(output.dtype, output.shape).value()});
+    dst.push_back(outputs.back().tensor.view());
+  }
+  Context context;
+  EXPECT_TRUE(program.run(context, src, dst).ok());
+  return outputs;
+}
+
+struct StoredCase {
+  const char* device;
+  DType stored, data;
+};
+void PrintTo(const StoredCase& stored, std::ostream* out) {
+  *out << dtype_name(stored.stored) << " for " << dtype_name(stored.data) << " on " << stored.device;
+}
+
+class StoredType : public ::testing::TestWithParam<StoredCase> {};
+
+// What was stored is gone once the weights are packed: a program compiled later reads what was converted at load.
+TEST_P(StoredType, ShapesCompiledLaterReadTheWeightsConvertedAtLoad) {
+  const StoredCase& stored = GetParam();
+  const Graph graph = stored_as(stored.stored, testing::make_bottleneck_network(8));
+  const auto inputs = [&](std::int64_t batch) { return std::vector{TensorSpec{"data", stored.data, Shape{batch, 3, 32, 32}}}; };
+  const auto loaded = [&](std::int64_t batch) {
+    return Model::load(graph, {.device = stored.device, .input_sets = {inputs(batch)}}).value();
+  };
+  const auto model = loaded(1);
+  for (const std::int64_t batch : {1, 2, 3}) {
+    const auto got = answer_to_noise(**model->program(inputs(batch)));
+    const auto want = answer_to_noise(**loaded(batch)->program(inputs(batch)));
+    ASSERT_EQ(got[0].tensor.dtype(), stored.data);
+    const auto got_bytes = got[0].tensor.view().bytes(), want_bytes = want[0].tensor.view().bytes();
+    EXPECT_TRUE(std::ranges::equal(got_bytes, want_bytes)) << batch;
+  }
+}
+
+constexpr DType kHalf = DType::kFloat16, kSingle = DType::kFloat32, kDouble = DType::kFloat64;
+INSTANTIATE_TEST_SUITE_P(, StoredType,
+                         ::testing::Values(StoredCase{"cpu", kHalf, kSingle}, StoredCase{"cpu", kDouble, kSingle},
+                                           StoredCase{"cpu", kSingle, kHalf}, StoredCase{"cpu-reference", kHalf, kSingle},
+                                           StoredCase{"cpu-reference", kDouble, kSingle},
+                                           StoredCase{"cpu-reference", kSingle, kHalf},
+                                           StoredCase{"cpu-reference", kSingle, kDouble}));
+
+TEST(Model, RefusesSetsOfDifferentTypes) {
+  const auto refused = Model::load(two_inputs(), {.input_sets = {kTwo, {kTwo[0], {"second", kDouble, {2, 3, 8, 8}}}}});
+  ASSERT_FALSE(refused.ok());
+  EXPECT_NE(refused.status().message().find("'second' is float64"), std::string::npos) << refused.status().to_string();
 }
 
 TEST(Model, HoldsNoMoreThanItsCacheMay) {

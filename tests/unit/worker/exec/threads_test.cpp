@@ -1,6 +1,5 @@
 // Widths, threads and forks: what oneDNN and OpenMP make of them.
 #include <gtest/gtest.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -13,6 +12,7 @@
 #include <string_view>
 #include <thread>
 
+#include "tests/support/child_process.hpp"
 #include "tests/unit/worker/exec/graph_builder.hpp"
 
 namespace shoal::worker {
@@ -57,17 +57,12 @@ std::vector<double> processor_ms_of_runs(const Program& program) {
   return after;
 }
 
-// What `work` makes of the child: its exit code; -1 when it did not end by itself in time.
-template <typename Work>
-int in_child(Work work) {
-  const pid_t child = ::fork();
-  if (child == 0) {
+// What `work` makes of a child: its exit code.
+int in_child(const std::function<int()>& work) {
+  return test::exit_code_of([&] {
     ::alarm(60);  // a hang ends it
-    ::_exit(work());
-  }
-  int status = 0;
-  ::waitpid(child, &status, 0);
-  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+    return work();
+  });
 }
 
 // The zygote's rule: loading, at any width, leaves one thread behind; so every test here forks first and loads in the child.

@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 
@@ -37,7 +38,7 @@ struct Builder {
     node.name = "layer";
     node.attributes = std::move(attributes);
     node.inputs = std::move(inputs);
-    for (int i = 0; i < node.op->output_count; ++i) node.outputs.push_back(graph.add_value({}));
+    for (int i = 0; i < std::max(node.op->output_count, 1); ++i) node.outputs.push_back(graph.add_value({}));
     graph.nodes.push_back(node);
     graph.outputs = {{"out", node.outputs[0]}};
     return node.outputs[0];
@@ -147,6 +148,33 @@ TEST(Inference, RefusesSizesThatOverflow) {
   constexpr std::int64_t kHuge = std::int64_t{1} << 40;
   const std::array specs{TensorSpec{"data", DType::kFloat32, {kHuge, kHuge, kHuge}}};
   EXPECT_EQ(infer(b.graph, specs).code(), StatusCode::kInvalidArgument);
+}
+
+// No kernel has to think of tensors without elements: MXNet's valid graphs have none.
+TEST(Inference, RefusesConstantsWithoutElements) {
+  constexpr std::int64_t kHuge = std::int64_t{1} << 62;
+  const auto empty = [](Builder& b, Shape shape) { return b.constant("empty", DType::kFloat32, shape, 0.f); };
+  Builder moved, flat, merged, split, mean, slopes, sum;
+  moved.node("Transpose", TransposeAttributes{}, {empty(moved, {0, 4})});
+  flat.node("Flatten", {}, {empty(flat, {0, kHuge, kHuge})});
+  merged.node("Reshape", ReshapeAttributes{.shape = {0, -3}}, {empty(merged, {0, kHuge, kHuge})});
+  split.node("Split", SplitAttributes{.axis = 1, .parts = 1}, {empty(split, {0, 4})});
+  mean.node("Reduce", ReduceAttributes{.kind = ReduceKind::kMean, .axes = {0}}, {empty(mean, {0, 4})});
+  slopes.node("LeakyReLU", LeakyAttributes{.kind = LeakyKind::kPrelu}, {slopes.input("data", {3}), empty(slopes, {0})});
+  sum.node("Binary", BinaryAttributes{BinaryKind::kAdd, true}, {sum.input("data", {3}), empty(sum, {0, 1})});
+  for (Builder* b : {&moved, &flat, &merged, &split, &mean, &slopes, &sum}) {
+    b->graph.nodes[0].name = "odd";
+    const Status status = infer(b->graph, {});
+    EXPECT_EQ(status.code(), StatusCode::kUnimplemented) << b->graph.nodes[0].op->name << ": " << status.to_string();
+    EXPECT_NE(status.message().find("'odd': 'empty' of shape 0"), std::string::npos) << status.to_string();
+  }
+}
+
+TEST(Inference, RefusesAScalarWhereSlopesLieAlongAnAxis) {
+  Builder b;
+  const ValueId scalar = b.constant("number", DType::kFloat32, {}, 1.f);
+  b.node("LeakyReLU", LeakyAttributes{.kind = LeakyKind::kPrelu}, {scalar, b.constant("slopes", DType::kFloat32, {}, 1.f)});
+  EXPECT_EQ(infer(b.graph, {}).code(), StatusCode::kInvalidArgument);
 }
 
 TEST(InferParameters, TellsShapesOfWeightsFromTheData) {

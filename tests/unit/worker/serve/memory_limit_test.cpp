@@ -1,13 +1,13 @@
 #include "worker/serve/memory_limit.hpp"
 
 #include <gtest/gtest.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <new>
+
+#include "tests/support/child_process.hpp"
 
 namespace shoal::worker {
 namespace {
@@ -16,11 +16,7 @@ constexpr std::size_t kMiB = std::size_t{1} << 20;
 
 /// In a child: a limit cannot be taken back.
 bool holds_in_child(const std::function<bool()>& check) {
-  const pid_t child = ::fork();
-  if (child == 0) ::_exit(check() ? 0 : 1);
-  int status = 0;
-  ::waitpid(child, &status, 0);
-  return status == 0;
+  return test::exit_code_of([&] { return check() ? 0 : 1; }) == 0;
 }
 
 // Straight from the system, as large pieces are.

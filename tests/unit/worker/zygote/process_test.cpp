@@ -2,26 +2,24 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstring>
 #include <thread>
 
+#include "tests/support/child_process.hpp"
+
 namespace shoal::worker {
 namespace {
 
 TEST(Process, ClosesEveryDescriptorButThoseItKeeps) {
-  const pid_t child = ::fork();
-  if (child == 0) {
+  const auto closes_the_others = [] {
     const int kept = ::fcntl(0, F_DUPFD, 50), also_kept = ::fcntl(0, F_DUPFD, 20), closed = ::fcntl(0, F_DUPFD, 30);
     close_all_but({kept, -1, also_kept});
     const auto is_open = [](int fd) { return ::fcntl(fd, F_GETFD) >= 0; };
-    ::_exit(is_open(0) && is_open(2) && is_open(kept) && is_open(also_kept) && !is_open(closed) && !is_open(51) ? 0 : 1);
-  }
-  int status = 0;
-  ASSERT_EQ(::waitpid(child, &status, 0), child);
-  EXPECT_EQ(status, 0);
+    return is_open(0) && is_open(2) && is_open(kept) && is_open(also_kept) && !is_open(closed) && !is_open(51) ? 0 : 1;
+  };
+  EXPECT_EQ(test::exit_code_of(closes_the_others), 0);
 }
 
 TEST(Process, CountsItsThreads) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdlib>
+#include <ctime>
 #include <new>
 #include <random>
 
@@ -254,10 +255,16 @@ std::string repeated(const std::string& piece, std::size_t count) {
 /// Few bytes that ask for many outputs, or for a long name many times over.
 TEST(ImportHardness, AGraphTakesNoMoreMemoryThanIsAllowed) {
   const std::string name(3000, 'n');
+  const std::string heads = R"({"nodes": [{"op":"null","name":"data","inputs":[]}, {"op":"_copy","name":")" + name +
+                            R"(","inputs":[[0,0]]}], "arg_nodes": [0], "heads": [)" + repeated("[1,0]", 700) + "]}";
+  std::vector<std::string> graphs{heads};
   for (const std::string& node : {std::string(R"({"op":"split","name":"s","attrs":{"num_outputs":"65536"},"inputs":[[0,0]]})"),
                                   R"({"op":"amp_multicast","name":")" + name + R"(","attrs":{"num_outputs":"700"},"inputs":[)" +
                                       repeated("[0,0]", 700) + "]}"}) {
-    const Sample sample{"greedy-symbol.json", graph_of(node), {}, {}, true};
+    graphs.push_back(graph_of(node));
+  }
+  for (const std::string& graph : graphs) {
+    const Sample sample{"greedy-symbol.json", graph, {}, {}, true};
     ASSERT_LT(sample.bytes.size() * 100, kLimits.memory_bytes);
     const Status status = import(sample, sample.bytes);
     EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << status.to_string();
@@ -294,6 +301,43 @@ TEST(ImportHardness, ASurveyTakesNoMoreMemoryThanIsAllowed) {
   ASSERT_FALSE(survey.ok());
   EXPECT_NE(survey.status().message().find("import_mb"), std::string::npos) << survey.status().to_string();
   EXPECT_EQ(survey_mxnet(scratch.path("m-symbol.json"), scratch.path("m-0000.params"))->unsupported.size(), 2u);
+}
+
+/// A survey's time grows with the graph, not with its square.
+TEST(ImportHardness, ASurveyOfAsManyOperatorsAsNodesTakesSeconds) {
+  constexpr int kNodes = 200'000;
+  constexpr double kSeconds =
+      13;  // of processor time: 1 (asan: 5) where the JSON library's callbacks took 14, and lists of operators 70
+  const shoal::test::ScratchDirectory scratch;
+  std::string nodes;
+  for (int i = 0; i < kNodes; ++i) {
+    const std::string op = "Unheard" + std::to_string(100'000 + i), name = "n" + std::to_string(i);
+    nodes += std::string(i == 0 ? "" : ",") + R"({"op":")" + op + R"(","name":")" + name + R"(","inputs":[[)" +
+             std::to_string(i) + ",0]]}";
+  }
+  scratch.write("m-symbol.json", graph_of(nodes, kNodes));
+  scratch.write("m-0000.params", list({}, {}));
+  const std::clock_t start = std::clock();
+  const auto survey = survey_mxnet(scratch.path("m-symbol.json"), scratch.path("m-0000.params"));
+  ASSERT_TRUE(survey.ok()) << survey.status().to_string();
+  EXPECT_EQ(survey->operators.size(), static_cast<std::size_t>(kNodes));
+  EXPECT_LT(static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC, kSeconds);
+}
+
+/// Long names, which no node of the graph has.
+TEST(ImportHardness, NamesOfParametersAreKeptOnce) {
+  const shoal::test::ScratchDirectory scratch;
+  scratch.write("m-symbol.json", graph_of(R"({"op":"_copy","name":"c","inputs":[[0,0]]})"));
+  std::vector<std::string> records, names;
+  for (int i = 0; i < 60; ++i) {
+    records.push_back(record(Era::kV2, {1}, 0, floats(1)));
+    names.push_back("arg:" + std::to_string(100 + i % 50) + std::string(10000, 'n'));
+  }
+  scratch.write("m-0000.params", list(records, names));
+  const std::size_t before = live_bytes;
+  peak_bytes = before;
+  EXPECT_TRUE(import_mxnet(scratch.path("m-symbol.json"), scratch.path("m-0000.params"), kLimits).ok());
+  EXPECT_LE(peak_bytes - before, kLimits.memory_bytes);
 }
 
 /// One limit for the two files of a checkpoint.

@@ -17,7 +17,7 @@ namespace {
 /// A -symbol.json in the making.
 class Symbol {
  public:
-  int variable(const std::string& name) { return add("null", name, "{}", {}); }
+  int variable(const std::string& name, const std::string& attributes = "{}") { return add("null", name, attributes, {}); }
   int op(const std::string& op, const std::string& name, const std::vector<int>& inputs, const std::string& attributes = "{}") {
     return add(op, name, attributes, inputs);
   }
@@ -127,6 +127,26 @@ TEST_F(MxnetImporter, NamesOutputsAsListOutputsDoes) {
   std::vector<std::string> names;
   for (const GraphOutput& output : result->graph.outputs) names.push_back(output.name);
   EXPECT_EQ(names, (std::vector<std::string>{"bn_output", "bn_var", "cast_output1", "data"}));
+}
+
+TEST_F(MxnetImporter, ReadsABatchNormWithReluAsBoth) {
+  Symbol s;
+  const int data = s.variable("data");
+  const std::vector<int> norm{data, s.variable("g"), s.variable("b"), s.variable("m"), s.variable("v")};
+  s.op("_contrib_BatchNormWithReLU", "bn", norm, R"({"eps": "1e-05", "fix_gamma": "False"})");
+  const std::string heads = "[[5, 0, 0], [5, 1, 0], [5, 2, 0]]";
+  const auto result = import(s.json(heads), {"arg:g", "arg:b", "aux:m", "aux:v"});
+  ASSERT_TRUE(result.ok()) << result.status().to_string();
+  const Node &norm_node = result->graph.nodes.at(0), &relu_node = result->graph.nodes.at(1);
+  EXPECT_EQ(norm_node.op->name, "BatchNorm");
+  EXPECT_EQ(relu_node.op->name, "Activation");
+  EXPECT_EQ(relu_node.inputs, std::vector<ValueId>{norm_node.outputs[0]});
+  std::vector<std::string> names;
+  for (const GraphOutput& output : result->graph.outputs) names.push_back(output.name);
+  EXPECT_EQ(names, (std::vector<std::string>{"bn_output", "bn_mean", "bn_var"}));
+  EXPECT_EQ(result->graph.outputs[0].value, relu_node.outputs[0]);
+  expect_refused(s.json("[[5, 3, 0]]"), StatusCode::kUnimplemented, {"'bn'"}, {"arg:g", "arg:b", "aux:m", "aux:v"});
+  expect_refused(s.json(), StatusCode::kInvalidArgument, {"_contrib_BatchNormWithReLU 'bn'", "'v'"}, {"arg:g", "arg:b", "aux:m"});
 }
 
 TEST_F(MxnetImporter, NumbersTheOutputsOfASplitEvenWhenThereIsOne) {
@@ -265,6 +285,28 @@ TEST_F(MxnetImporter, RefusesAnAuxiliaryStateWithoutAValue) {
   const std::vector<int> norm{s.variable("data"), s.variable("g"), s.variable("b"), s.variable("m"), s.variable("v")};
   s.op("BatchNorm", "bn", norm);
   expect_refused(s.json(), StatusCode::kInvalidArgument, {"BatchNorm 'bn'", "'v'"}, {"arg:g", "arg:b", "aux:m"});
+}
+
+// Gluon's exports say the shapes of parameters, too: without a value they look like inputs.
+TEST_F(MxnetImporter, TellsParametersWithoutAValueFromInputs) {
+  Symbol s;
+  const int data = s.variable("data"), weight = s.variable("w", R"json({"__shape__": "(4, 3)"})json"), bias = s.variable("b");
+  const int layer = s.op("FullyConnected", "fc", {data, weight, bias}, R"json({"num_hidden": "4"})json");
+  const int slope = s.variable("slope"), leaky = s.op("LeakyReLU", "act", {layer, slope}, R"json({"act_type": "prelu"})json");
+  const int scale = s.variable("scale", R"json({"__init__": "[\"zero\", {}]"})json"), shift = s.variable("shift");
+  s.op("broadcast_add", "sum", {s.op("broadcast_mul", "product", {leaky, scale}), shift});
+  const auto result = import(s.json(), {"arg:b"});
+  ASSERT_TRUE(result.ok()) << result.status().to_string();
+  EXPECT_EQ(result->missing_parameters,
+            (std::map<std::string, std::string>{{"scale", "which __init__ marks as a parameter"},
+                                                {"slope", "which LeakyReLU 'act' reads as its gamma"},
+                                                {"w", "which FullyConnected 'fc' reads as its weight"}}));
+  const Status refused = check_parameters(*result, {"data", "scale"}, "m-0000.params");
+  EXPECT_EQ(refused.code(), StatusCode::kInvalidArgument);
+  for (const char* part :
+       {"m-0000.params holds no 'slope', which LeakyReLU 'act' reads as its gamma", "2 are missing: 'slope', 'w'"})
+    EXPECT_NE(refused.message().find(part), std::string::npos) << refused.to_string();
+  EXPECT_TRUE(check_parameters(*result, {"slope", "scale", "w"}, "m-0000.params").ok()) << "they are given with each request";
 }
 
 TEST_F(MxnetImporter, AdvisesToExportWhenGivenGluonsDictionary) {

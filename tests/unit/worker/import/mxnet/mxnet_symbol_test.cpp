@@ -168,6 +168,9 @@ TEST(MxnetSymbol, IsRefusedByNodeAndField) {
   expect_refused(R"({"nodes": [], "arg_nodes": []})", {"heads"});
   expect_refused(R"({"nodes": [], "arg_nodes": [], "heads": []})", {"heads"});
   expect_refused(R"({"nodes": [], "arg_nodes": [], "heads": [[0, 0]]})", {"heads", "node 0 of 0"});
+  std::string heads = "[0, 0]";
+  for (int i = 0; i < 4096; ++i) heads += ", [0, 0]";
+  expect_refused("{\"nodes\": [" + kData + "], \"arg_nodes\": [0], \"heads\": [" + heads + "]}", {"'heads'", "4097", "4096"});
   expect_refused(with_node("7"), {"node 1"});
   expect_refused(with_node(R"({"name": "c", "inputs": []})"), {"node 1", "op"});
   expect_refused(with_node(R"({"op": "_copy", "name": "c"})"), {"node 1 'c'", "inputs"});

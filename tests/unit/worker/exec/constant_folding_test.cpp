@@ -1,0 +1,58 @@
+#include "worker/exec/constant_folding.hpp"
+
+#include <gtest/gtest.h>
+
+#include "tests/unit/worker/exec/graph_builder.hpp"
+
+namespace shoal::worker {
+namespace {
+
+using testing::GraphBuilder;
+
+constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
+
+/// The graph with its constants folded; the constants that are left have at most `most_bytes`.
+Graph folded(Graph graph, std::uint64_t most_bytes) {
+  EXPECT_TRUE(infer(graph, {}).ok());
+  EXPECT_TRUE(fold_constants(graph).ok());
+  EXPECT_LE(graph.constant_bytes(), most_bytes);
+  return graph;
+}
+
+TEST(ConstantFolding, MovesWeightsOfAnySize) {
+  GraphBuilder b;
+  b.output(b.node("Transpose", {b.constant({2048, 3072})}, TransposeAttributes{}));
+  EXPECT_TRUE(folded(b.graph(), 24 * kMiB).nodes.empty());
+}
+
+TEST(ConstantFolding, LeavesWhatMakesMuchOfLittle) {
+  GraphBuilder b;
+  b.output(b.node("AdaptiveAvgPooling", {b.constant({1, 1, 1, 1})}, AdaptivePoolingAttributes{4096, 4096}));
+  EXPECT_EQ(folded(b.graph(), kMiB).nodes.size(), 1u);
+}
+
+// Each node doubles what it reads, and all of them are at hand at once.
+TEST(ConstantFolding, CountsAllThatItMakes) {
+  GraphBuilder b;
+  ValueId x = b.constant({1, 1});
+  for (int i = 0; i < 26; ++i) x = b.concat({x, x});
+  b.output(x);
+  EXPECT_EQ(folded(b.graph(), 16 * kMiB).nodes.size(), 5u) << "21 of them make 16 MiB less 8 bytes";
+}
+
+// A node that is not folded runs like any other.
+TEST(ConstantFolding, WhatIsLeftIsRun) {
+  GraphBuilder b;
+  const ValueId wide = b.node("AdaptiveAvgPooling", {b.constant({1, 1, 1, 1})}, AdaptivePoolingAttributes{2100, 2100});
+  b.output(b.binary(BinaryKind::kAdd, b.input("data"), wide, true));
+  const std::vector<TensorSpec> inputs = {testing::spec("data", {1, 1, 1, 1})};
+  Context context, reference_context;
+  const auto model = testing::load(b.graph(), inputs);
+  EXPECT_LE(model->packed_bytes(), 4 * kMiB) << "its segment is at least 2 MiB";
+  const auto got = testing::run(**model->program(inputs), context);
+  const auto want = testing::run(**testing::load(b.graph(), inputs, "cpu-reference")->program(inputs), reference_context);
+  EXPECT_TRUE(testing::same_bits(got, want));
+}
+
+}  // namespace
+}  // namespace shoal::worker
