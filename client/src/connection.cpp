@@ -22,13 +22,14 @@ constexpr std::uint64_t kAnswerTimeoutNs = 2'000'000'000;
 
 Result<UniqueFd> connect_attach(const std::string& path) {
   SHOAL_RETURN_IF_ERROR(wire::check_socket_path(path));
-  UniqueFd fd(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+  UniqueFd fd(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!fd) return status_from_errno("create a socket for", path, errno);
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
   if (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0) return fd;
-  if (errno == ENOENT || errno == ECONNREFUSED || errno == EAGAIN) {
+  if (errno == EAGAIN) return overloaded("the daemon at {} takes no connections: too many wait for it", path);
+  if (errno == ENOENT || errno == ECONNREFUSED) {
     return unavailable("no daemon at {}: start one with `SHOAL_DIR={} shoald --model NAME=PATH`", path,
                        path.substr(0, path.rfind('/')));
   }

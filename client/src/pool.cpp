@@ -18,18 +18,20 @@ class PoolPrediction final : public PendingOutcome {
   }
 
   bool ready() override {
-    if (!request_->is_done()) core_->poll();
+    if (request_->is_done()) return true;
+    core_->poll();
+    core_->expire(*request_);
     return request_->is_done();
   }
   bool wait_for(std::chrono::nanoseconds limit) override {
     if (limit.count() <= 0) return ready();
-    return core_->wait(*request_, monotonic_now_ns() + static_cast<std::uint64_t>(limit.count()));
+    return core_->wait_for_outcome(*request_, monotonic_now_ns() + static_cast<std::uint64_t>(limit.count()));
   }
   const Outcome& outcome() override {
     static const Outcome in_forked_child{
         .outputs =
             Status(failed_precondition("this process was forked after the request was submitted: create the pool after fork"))};
-    return core_->wait(*request_, client::kForever) ? request_->outcome : in_forked_child;
+    return core_->wait_for_outcome(*request_, client::kForever) ? request_->outcome : in_forked_child;
   }
   void cancel() override { core_->cancel(*request_); }
 

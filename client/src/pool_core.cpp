@@ -15,13 +15,20 @@ namespace {
 
 constexpr std::uint64_t kAttemptIntervalNs = 10'000'000;
 constexpr std::uint64_t kAttachReadIntervalNs = 1'000'000;
+constexpr std::uint64_t kAnswerGraceNs = 50'000'000;  // for the daemon's answer that a request's time is over
 
 std::uint64_t count_ns(std::chrono::nanoseconds duration) {
   return static_cast<std::uint64_t>(std::max<std::int64_t>(duration.count(), 0));
 }
 
+// When the daemon's own answer that a request's time is over should have come.
+std::uint64_t overdue_ns(const Request& request) {
+  return request.deadline_ns + std::min(kAnswerGraceNs, kForever - request.deadline_ns);
+}
+
 std::chrono::steady_clock::time_point to_time_point(std::uint64_t ns) {  // steady_clock is CLOCK_MONOTONIC
-  return std::chrono::steady_clock::time_point(std::chrono::nanoseconds(static_cast<std::int64_t>(ns)));
+  constexpr std::uint64_t kLast = std::numeric_limits<std::int64_t>::max();
+  return std::chrono::steady_clock::time_point(std::chrono::nanoseconds(static_cast<std::int64_t>(std::min(ns, kLast))));
 }
 
 }  // namespace
@@ -47,6 +54,11 @@ Result<std::shared_ptr<PoolCore>> PoolCore::connect(PoolOptions options) {
   const std::uint64_t until_ns = monotonic_now_ns() + count_ns(core->options_.connect_timeout);
   const MutexLock lock(core->mutex_);
   Status status = core->begin_connection();
+  while (status.code() == StatusCode::kOverloaded && monotonic_now_ns() < until_ns) {
+    core->poll_descriptors(std::min(until_ns, monotonic_now_ns() + kAttemptIntervalNs));
+    status = core->begin_connection();
+  }
+  if (status.code() == StatusCode::kOverloaded) status = unavailable("{} for as long as connect_timeout", status.message());
   while (status.ok() && !core->is_ready()) {
     if (monotonic_now_ns() >= until_ns)
       return unavailable("no answer of the daemon in {} within connect_timeout", core->options_.directory);
@@ -104,6 +116,22 @@ bool PoolCore::wait(const Completion& target, std::uint64_t until_ns) {
   return target.is_done();
 }
 
+bool PoolCore::wait_for_outcome(Request& request, std::uint64_t until_ns) {
+  if (!wait(request, std::min(until_ns, overdue_ns(request)))) expire(request);
+  return request.is_done();
+}
+
+// It keeps its slots: a worker may still be at it.
+void PoolCore::expire(Request& request) {
+  if (request.is_done() || monotonic_now_ns() < overdue_ns(request) || fork_guard_.in_child()) return;
+  const MutexLock lock(mutex_);
+  if (request.is_done()) return;
+  fail(request,
+       deadline_exceeded("model '{}': no answer of the daemon in {} when the time given was over", request.model.name,
+                         options_.directory),
+       request.is_sent ? Ran::kMaybe : Ran::kNo);
+}
+
 void PoolCore::poll() {
   if (fork_guard_.in_child()) return;
   if (!mutex_.try_lock()) return;
@@ -133,14 +161,9 @@ void PoolCore::poll_descriptors(std::uint64_t until_ns) {
 }
 
 std::uint64_t PoolCore::next_timer_ns() const {
-  if (is_closed_ || is_ready()) return kForever;
-  std::uint64_t next_ns = connection_ ? connection_->give_up_at_ns() : next_attempt_ns_;
-  for (const auto& [name, entry] : models_) {
-    for (const auto& request : entry.parked) {
-      if (request->deadline_ns != 0) next_ns = std::min(next_ns, request->deadline_ns);
-    }
-  }
-  return next_ns;
+  if (is_closed_) return kForever;
+  if (is_ready()) return next_expiry_ns_;
+  return std::min(next_expiry_ns_, connection_ ? connection_->give_up_at_ns() : next_attempt_ns_);
 }
 
 void PoolCore::wake_waiters_of(const Completion& target) {
@@ -158,10 +181,12 @@ void PoolCore::progress() {
 
 void PoolCore::advance_connection() {
   const std::uint64_t now_ns = monotonic_now_ns();
+  if (now_ns >= next_expiry_ns_) expire_parked(now_ns);
   if (is_ready() && now_ns < attach_read_ns_ + kAttachReadIntervalNs) return;
   attach_read_ns_ = now_ns;
   if (!connection_ && now_ns >= next_attempt_ns_) {
-    if (const Status begun = begin_connection(); !begun.ok()) lose_connection(begun);
+    const Status begun = begin_connection();
+    if (!begun.ok()) lose_connection(begun.code() == StatusCode::kOverloaded ? unavailable("{}", begun.message()) : begun);
   }
   if (connection_) {
     const bool was_ready = connection_->is_ready();
@@ -172,11 +197,10 @@ void PoolCore::advance_connection() {
       on_ready();
     }
   }
-  if (!is_ready()) expire_parked(now_ns);
 }
 
 Status PoolCore::begin_connection() {
-  if (input_) {
+  if (input_ && !output_) {
     SHOAL_ASSIGN_OR_RETURN(output_, Arena::create("output", options_.output_arena_bytes, Seals::kFixedSize));
   }
   SHOAL_ASSIGN_OR_RETURN(connection_, Connection::begin(context_, options_.directory, input_.get(), output_.get()));
@@ -197,6 +221,7 @@ void PoolCore::lose_connection(const Status& why) {
   const std::uint64_t now_ns = monotonic_now_ns();
   const bool was_ready = is_ready();
   if (was_ready) give_up_reconnecting_ns_ = now_ns + count_ns(options_.reconnect_timeout);
+  if (connection_) output_.reset();  // an old worker may still write it
   connection_.reset();
   next_attempt_ns_ = now_ns + (was_ready ? 0 : kAttemptIntervalNs);
   if (is_driven_) ::eventfd_write(wake_fd_.get(), 1);
@@ -238,11 +263,16 @@ void PoolCore::fail_everything(const Status& why) {
 }
 
 void PoolCore::expire_parked(std::uint64_t now_ns) {
+  next_expiry_ns_ = kForever;
   for (auto& named : models_) {  // no structured binding: clang 14 cannot capture one
     std::erase_if(named.second.parked, [&](const std::shared_ptr<Request>& request) SHOAL_REQUIRES(mutex_) {
-      if (request->deadline_ns == 0 || request->deadline_ns > now_ns) return false;
-      fail(*request, deadline_exceeded("model '{}': no daemon within the time given", named.first.name),
-           request->is_sent ? Ran::kMaybe : Ran::kNo);
+      if (request->deadline_ns > now_ns) {
+        next_expiry_ns_ = std::min(next_expiry_ns_, request->deadline_ns);
+        return false;
+      }
+      const char* why = is_ready() ? "not described within the time given: one that loads is when it is ready"
+                                   : "no daemon within the time given";
+      fail(*request, deadline_exceeded("model '{}': {}", named.first.name, why), request->is_sent ? Ran::kMaybe : Ran::kNo);
       return true;
     });
   }

@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <deque>
-#include <limits>
 #include <map>
 #include <memory>
 #include <string>
@@ -24,14 +23,13 @@
 
 namespace shoal::client {
 
-inline constexpr std::uint64_t kForever = std::numeric_limits<std::uint64_t>::max();  ///< as the end of a wait: there is none
-
 /// The rules:
 ///  - The mutex is never held while something is waited for. The one *driver* polls the sockets' descriptors without it.
 ///  - Every send may swallow the edge of ZeroMQ's descriptor, so whoever sends receives afterwards (progress()).
 ///  - A thread that finishes somebody else's work wakes him: a follower by its condition, the driver by wake_fd_.
 ///  - A driver that leaves wakes one follower, who drives on.
 ///  - A request stays in requests_ until its slots are released; its outcome is given exactly once, before or at that time.
+///  - The daemon keeps deadlines. Whoever looks at a request that is over for longer than an answer takes does not wait for it.
 ///   Threads  thread-safe
 class PoolCore : public std::enable_shared_from_this<PoolCore> {
  public:
@@ -48,6 +46,10 @@ class PoolCore : public std::enable_shared_from_this<PoolCore> {
 
   /// Drives until `target` is done or the time has come. True when it is done.
   bool wait(const Completion& target, std::uint64_t until_ns);
+  /// Likewise; what expires meanwhile has its outcome.
+  bool wait_for_outcome(Request& request, std::uint64_t until_ns);
+  /// Gives a request its outcome whose time is over and that nobody answered.
+  void expire(Request& request);
   /// Moves everything on without waiting; does nothing while another thread is at it.
   void poll();
   void cancel(Request& request);
@@ -93,7 +95,7 @@ class PoolCore : public std::enable_shared_from_this<PoolCore> {
   void route(const std::shared_ptr<Request>& request) SHOAL_REQUIRES(mutex_);
   void send_request(const std::shared_ptr<Request>& request, ModelEntry& entry) SHOAL_REQUIRES(mutex_);
   void offer_outputs(Request& request, const ModelEntry& entry) SHOAL_REQUIRES(mutex_);
-  void send_cancel(const Request& request) SHOAL_REQUIRES(mutex_);
+  void send_cancel(Request& request) SHOAL_REQUIRES(mutex_);
   std::shared_ptr<ControlCall> start_call(std::string json) SHOAL_REQUIRES(mutex_);
   void send_call(ControlCall& call) SHOAL_REQUIRES(mutex_);
   std::shared_ptr<ControlCall> ask_description(const ModelKey& model, ModelEntry& entry) SHOAL_REQUIRES(mutex_);
@@ -112,13 +114,13 @@ class PoolCore : public std::enable_shared_from_this<PoolCore> {
   const UniqueFd wake_fd_;              ///< eventfd: ends the driver's poll
 
   Mutex mutex_;
-  std::shared_ptr<Arena> output_
-      SHOAL_GUARDED_BY(mutex_);  ///< a new one for every connection: an old worker may still write the old one
+  std::shared_ptr<Arena> output_ SHOAL_GUARDED_BY(mutex_);  ///< a new one for every connection
   wire::MessageContext context_;
   std::unique_ptr<Connection> connection_ SHOAL_GUARDED_BY(mutex_);
   bool was_ready_ SHOAL_GUARDED_BY(mutex_) = false;             ///< this connection has been; set by on_ready()
   std::uint64_t next_attempt_ns_ SHOAL_GUARDED_BY(mutex_) = 0;  ///< to connect, while there is no connection
   std::uint64_t give_up_reconnecting_ns_ SHOAL_GUARDED_BY(mutex_) = 0;
+  std::uint64_t next_expiry_ns_ SHOAL_GUARDED_BY(mutex_) = kForever;  ///< of a parked request, or of one that was
   std::uint64_t attach_read_ns_ SHOAL_GUARDED_BY(mutex_) =
       0;  ///< when the attach socket was last looked at: not for every request
   bool is_closed_ SHOAL_GUARDED_BY(mutex_) = false;

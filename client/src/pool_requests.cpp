@@ -10,6 +10,7 @@ namespace shoal::client {
 namespace {
 
 constexpr std::size_t kMaxLearnedShapes = 64;
+constexpr std::size_t kMostUnderWay = 32'768;  // each may have a CANCEL behind it: all of them fit ZeroMQ's queue of 100 000
 
 std::string_view as_text(std::span<const std::byte> bytes) { return {reinterpret_cast<const char*>(bytes.data()), bytes.size()}; }
 
@@ -39,9 +40,12 @@ std::shared_ptr<Request> PoolCore::submit(std::string_view model, Tensors inputs
   auto request = std::make_shared<Request>();
   request->model = {std::string(model), options.version};
   request->options = options;
-  if (options.timeout.count() > 0)
-    request->deadline_ns = monotonic_now_ns() + static_cast<std::uint64_t>(options.timeout.count());
   Status placed = usable();
+  if (options.timeout.count() < 0) {
+    placed = deadline_exceeded("model '{}': the time given was over before the request was submitted", model);
+  } else if (options.timeout.count() > 0) {
+    request->deadline_ns = monotonic_now_ns() + static_cast<std::uint64_t>(options.timeout.count());
+  }
   if (placed.ok()) placed = place_inputs(std::move(inputs), *request);  // copies: before the mutex is taken
   if (!placed.ok()) {
     request->complete({.outputs = placed});
@@ -130,6 +134,7 @@ void PoolCore::route(const std::shared_ptr<Request>& request) {
 void PoolCore::park(const std::shared_ptr<Request>& request) {
   request->output_slots.clear();
   models_[request->model].parked.push_back(request);
+  next_expiry_ns_ = std::min(next_expiry_ns_, request->deadline_ns);
 }
 
 // Once for each request: the model's inputs changed since it was described, or may have.
@@ -140,12 +145,20 @@ void PoolCore::look_again(const std::shared_ptr<Request>& request, ModelEntry& e
 }
 
 void PoolCore::send_request(const std::shared_ptr<Request>& request, ModelEntry& entry) {
+  const Ran ran = request->is_sent ? Ran::kMaybe : Ran::kNo;  // to a daemon that is gone
+  if (requests_.size() >= kMostUnderWay) {
+    return fail(*request,
+                overloaded("model '{}': {} requests of this pool are under way, and the daemon in {} does not keep up",
+                           request->model.name, kMostUnderWay, options_.directory),
+                ran);
+  }
   std::uint64_t timeout_ns = 0;
-  if (request->deadline_ns != 0) {
+  if (request->deadline_ns != kForever) {
     const std::uint64_t now_ns = monotonic_now_ns();
     if (now_ns >= request->deadline_ns)
       return fail(*request,
-                  deadline_exceeded("model '{}': the time given ran out before the request could be sent", request->model.name));
+                  deadline_exceeded("model '{}': the time given ran out before the request could be sent", request->model.name),
+                  ran);
     timeout_ns = request->deadline_ns - now_ns;
   }
   request->description = entry.description;
@@ -193,6 +206,7 @@ void PoolCore::send_request(const std::shared_ptr<Request>& request, ModelEntry&
   wire::encode_request(outgoing_, frame_);
   frames_[0] = frame_;
   request->is_sent = true;
+  request->is_cancelled = false;
   requests_[request->seq] = request;
   // A send that fails means the daemon is gone: the attach socket says so presently, and the request is sent again.
   if (!connection_->socket().send(frames_).ok()) attach_read_ns_ = 0;
@@ -433,8 +447,8 @@ void PoolCore::give_up(Request& request) {
   }
 }
 
-void PoolCore::send_cancel(const Request& request) {
-  if (!is_ready()) return;
+void PoolCore::send_cancel(Request& request) {
+  if (!is_ready() || std::exchange(request.is_cancelled, true)) return;
   wire::Request cancel;
   cancel.header.kind = static_cast<std::uint16_t>(wire::Kind::kCancel);
   cancel.header.seq = request.seq;

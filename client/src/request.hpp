@@ -5,6 +5,7 @@
 #include <compare>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <string>
 #include <vector>
@@ -14,6 +15,8 @@
 #include "shoal/runner.hpp"
 
 namespace shoal::client {
+
+inline constexpr std::uint64_t kForever = std::numeric_limits<std::uint64_t>::max();  ///< as the end of a wait: there is none
 
 /// Something that becomes done once. Its result may be read by anybody who saw done() (acquire; pairs with the release in
 /// set_done()).
@@ -51,11 +54,12 @@ struct Request : Completion {
   std::vector<TensorSpec> specs;     ///< of the inputs, as they were given
   std::vector<RequestInput> inputs;  ///< likewise
   SubmitOptions options;
-  std::uint64_t deadline_ns = 0;                    ///< CLOCK_MONOTONIC; 0 = the model's default counts
+  std::uint64_t deadline_ns = kForever;             ///< CLOCK_MONOTONIC; without one the model's default counts
   std::vector<std::shared_ptr<Slot>> output_slots;  ///< by output; null where none is offered
   std::uint64_t shape_key = 0;                      ///< of the input shapes: for learning output sizes
   std::shared_ptr<const Description> description;   ///< that it was sent by
   bool is_sent = false;
+  bool is_cancelled = false;         ///< a CANCEL has left
   bool has_described_again = false;  ///< as its inputs did not fit, or the daemon said that the model's signature changed
   Outcome outcome;
 

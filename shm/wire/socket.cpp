@@ -48,6 +48,32 @@ bool has_spare_descriptors() {
   return free_count >= kSpareDescriptors;
 }
 
+/// Behind the last frame of a message that is counted, until ZeroMQ has sent it or lost its peer.
+struct Counted {
+  zmq_msg_t frame;
+  std::uint64_t message_bytes;
+  ByteCount count;
+};
+
+void let_go(void*, void* hint) {
+  const std::unique_ptr<Counted> counted(static_cast<Counted*>(hint));
+  counted->count->fetch_sub(counted->message_bytes, std::memory_order_relaxed);
+  ::zmq_msg_close(&counted->frame);
+}
+
+void count_until_sent(zmq_msg_t& last_frame, std::uint64_t message_bytes, const ByteCount& count) {
+  if (!count || message_bytes < kLeastCounted) return;
+  auto counted = std::make_unique<Counted>();
+  counted->message_bytes = message_bytes;
+  counted->count = count;
+  ::zmq_msg_init(&counted->frame);
+  ::zmq_msg_move(&counted->frame, &last_frame);
+  count->fetch_add(message_bytes, std::memory_order_relaxed);
+  void* data = ::zmq_msg_data(&counted->frame);
+  SHOAL_CHECK(::zmq_msg_init_data(&last_frame, data, ::zmq_msg_size(&counted->frame), let_go, counted.get()) == 0);
+  (void)counted.release();
+}
+
 // Bound here rather than by libzmq, which would also unlink the path again, later and on a thread of its own.
 Result<UniqueFd> listen_at(const std::string& path) {
   UniqueFd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
@@ -143,19 +169,35 @@ Status Socket::send_frame(std::span<const std::byte> frame, bool more, Wait wait
   return {};
 }
 
-Status Socket::send_frames(Frames head, const Message* tail, std::size_t tail_first, Wait wait, bool more_before) {
+Status Socket::send_last(std::span<const std::byte> bytes, Wait wait, std::uint64_t message_bytes, const ByteCount& unsent) {
+  zmq_msg_t frame;
+  if (::zmq_msg_init_size(&frame, bytes.size()) != 0) return zmq_status("make a frame for", "a message socket");
+  std::memcpy(::zmq_msg_data(&frame), bytes.data(), bytes.size());
+  count_until_sent(frame, message_bytes, unsent);
+  if (::zmq_msg_send(&frame, handle_, wait == Wait::kNo ? ZMQ_DONTWAIT : 0) >= 0) return {};
+  ::zmq_msg_close(&frame);
+  return zmq_status("send a frame on", "a message socket");
+}
+
+Status Socket::send_frames(Frames head, const Message* tail, std::size_t tail_first, Wait wait, bool more_before,
+                           const ByteCount& unsent) {
   const std::size_t tail_count = tail && tail->size() > tail_first ? tail->size() - tail_first : 0;
+  std::uint64_t bytes = 0;
+  for (std::size_t i = 0; unsent && i < head.size(); ++i) bytes += head[i].size();
+  for (std::size_t i = 0; unsent && i < tail_count; ++i) bytes += (*tail)[tail_first + i].size();
   for (std::size_t i = 0; i < head.size(); ++i) {
-    Status sent = send_frame(head[i], i + 1 < head.size() || tail_count > 0, wait);
+    const bool more = i + 1 < head.size() || tail_count > 0;
+    Status sent = more || bytes < kLeastCounted ? send_frame(head[i], more, wait) : send_last(head[i], wait, bytes, unsent);
     // Only the first part of a message can be refused; without peers that is what a DEALER says instead of EHOSTUNREACH.
     if (!sent.ok()) return sent.code() == StatusCode::kOverloaded && !more_before ? unavailable("{}", sent.message()) : sent;
   }
   for (std::size_t i = 0; i < tail_count; ++i) {
+    const bool more = i + 1 < tail_count;
     zmq_msg_t shared;
     ::zmq_msg_init(&shared);
     ::zmq_msg_copy(&shared, as_zmq(const_cast<Message::Frame*>(&tail->frames_[tail_first + i])));
-    const int flags = (i + 1 < tail_count ? ZMQ_SNDMORE : 0) | (wait == Wait::kNo ? ZMQ_DONTWAIT : 0);
-    if (::zmq_msg_send(&shared, handle_, flags) < 0) {
+    if (!more) count_until_sent(shared, bytes, unsent);
+    if (::zmq_msg_send(&shared, handle_, (more ? ZMQ_SNDMORE : 0) | (wait == Wait::kNo ? ZMQ_DONTWAIT : 0)) < 0) {
       ::zmq_msg_close(&shared);
       return zmq_status("send a frame on", "a message socket");
     }
@@ -241,10 +283,10 @@ void Router::disconnect(const std::string& path, PeerId peer) {
   if (reached.code() != StatusCode::kUnavailable) ::zmq_disconnect(handle_, endpoint(path).c_str());
 }
 
-Status Router::send(PeerId peer, Frames head, const Message* tail, std::size_t tail_first) {
+Status Router::send(PeerId peer, Frames head, const Message* tail, std::size_t tail_first, const ByteCount& unsent) {
   const auto id = routing_id(peer);
   SHOAL_RETURN_IF_ERROR(send_frame(id, true, Wait::kNo));
-  return send_frames(head, tail, tail_first, Wait::kNo, true);
+  return send_frames(head, tail, tail_first, Wait::kNo, true, unsent);
 }
 
 Result<bool> Router::receive(PeerId& peer, Message& message) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -24,6 +25,10 @@ inline constexpr std::int64_t kMaxFrameBytes = std::int64_t{1} << 30;
 using Frames = std::span<const std::span<const std::byte>>;
 /// The supervisor's name for a peer; never used twice.
 using PeerId = std::uint64_t;
+/// Of messages that were sent and have not left this process yet. Threads: ZeroMQ's takes off what this one adds.
+using ByteCount = std::shared_ptr<std::atomic<std::uint64_t>>;
+/// Smaller messages are not counted: at most 100 000 of them wait.
+inline constexpr std::size_t kLeastCounted = 4096;
 enum class Wait : bool { kNo, kYes };
 
 /// kInvalidArgument, with the limit, when `path` is too long for a local socket.
@@ -98,8 +103,10 @@ class Socket {
   static Result<void*> open(MessageContext& context, int type);
   Status set(int option, std::int64_t value);
   /// `tail` frames from `tail_first` on follow `head` and share their bytes.
-  Status send_frames(Frames head, const Message* tail, std::size_t tail_first, Wait wait, bool more_before);
+  Status send_frames(Frames head, const Message* tail, std::size_t tail_first, Wait wait, bool more_before,
+                     const ByteCount& unsent = nullptr);
   Status send_frame(std::span<const std::byte> frame, bool more, Wait wait);
+  Status send_last(std::span<const std::byte> bytes, Wait wait, std::uint64_t message_bytes, const ByteCount& unsent);
   Result<bool> receive_frames(Message& message, Wait wait);
   static std::span<const std::byte> drop_first(Message& message, std::array<std::byte, 16>& copy);
 
@@ -142,8 +149,9 @@ class Router : public Socket {
   /// Errors: kUnavailable (never connected, or disconnected), kOverloaded (its queue is full).
   Status send(PeerId peer, Frames frames) { return send(peer, frames, nullptr, 0); }
   Status send(PeerId peer, std::span<const std::byte> frame) { return send(peer, Frames(&frame, 1)); }
-  /// As above, then the frames of `tail` from `tail_first` on, whose bytes are shared and not copied.
-  Status send(PeerId peer, Frames head, const Message* tail, std::size_t tail_first);
+  /// As above, then the frames of `tail` from `tail_first` on, whose bytes are shared and not copied. The bytes of a
+  /// message of kLeastCounted and more are in `unsent` until its last frame has left.
+  Status send(PeerId peer, Frames head, const Message* tail, std::size_t tail_first, const ByteCount& unsent = nullptr);
   /// True when a message came (its frames without the identity), false when none waits.
   Result<bool> receive(PeerId& peer, Message& message);
 

@@ -37,6 +37,9 @@ static_assert(sizeof(CrashRecord) == 2048 && std::is_standard_layout_v<CrashReco
 // What a line names while its lane answers a probe; no request_id of the ledger.
 inline constexpr std::uint64_t kProbeRequest = ~std::uint64_t{0};
 
+// The name of the thread that compiles programs, for whom reads /proc; at most 15 bytes.
+inline constexpr char kCompilerThread[] = "shoal-compiler";
+
 // 8-byte atomics, relaxed: racy by design. The supervisor believes only request ids that it leased to this lane.
 struct alignas(64) LaneLine {
   std::atomic<std::uint64_t> step_counter;     // grows with every step and every compiled program

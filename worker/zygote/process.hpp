@@ -24,6 +24,8 @@ class ProcessTitle {
 
 /// Closes every descriptor but stdin, stdout, stderr and `kept`.
 void close_all_but(std::vector<int> kept);
+/// Core dumps of this process, and of those it forks, hold private memory only. Best effort.
+void leave_shared_memory_out_of_core_dumps();
 /// Threads of this process. Errors: kInternal when /proc cannot be read.
 Result<int> count_threads();
 

@@ -234,9 +234,11 @@ class Zygote {
 void run_zygote(UniqueFd control, ProcessTitle title) {
   ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
   ::signal(SIGPIPE, SIG_IGN);
-  // Ctrl-C at the terminal, and a service manager's stop, reach every process: the daemon drains its workers and ends the zygote.
-  ::signal(SIGINT, SIG_IGN);
-  ::signal(SIGTERM, SIG_IGN);
+  // Ctrl-C at the terminal, its end, and a service manager's stop and reload reach every process: only the daemon knows what is
+  // to be done, and ends the zygote.
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) ::signal(signal, SIG_IGN);
+  // Weights and clients' arenas are memfds: the death of one worker would write gigabytes, and be noticed only after that.
+  leave_shared_memory_out_of_core_dumps();
   title.set("shoal-zygote", "");
   Zygote& zygote = *new Zygote(std::move(control), title);  // never destroyed: children share what it points to
   zygote.serve();

@@ -89,8 +89,8 @@ class Pool final : public Runner {
   ///   path   "PATH[,workers=4,...]"; relative to this process's working directory
   Result<ModelChange> load(std::string_view name, std::string_view path);
   /// Looks at the model's files again and serves what they hold now: the new version is loaded beside the old one, answers a
-  /// probe, takes over, and the old one goes when it has answered what it had admitted. Files that are as they were are left
-  /// alone. Also ends a drain().
+  /// probe, takes over, and the old one goes when it has answered what it had admitted; returns then, or 30 s after the new one
+  /// took over. Files that are as they were are left alone. Also ends a drain().
   ///   path   empty = the one it has; else as for load(), and from now on
   ///   force  load it anew even when nothing has changed
   Result<ModelChange> reload(std::string_view name, std::string_view path = {}, bool force = false);

@@ -35,7 +35,7 @@ struct ModelInfo {
 };
 
 struct SubmitOptions {
-  std::chrono::nanoseconds timeout{0};  ///< from now, whole path; 0 = the model's default
+  std::chrono::nanoseconds timeout{0};  ///< from now, whole path; 0 = the model's default, negative = over already
   std::int8_t priority = 0;             ///< higher goes first
   std::uint64_t version = 0;            ///< of the model; 0 = the one that is served by default, the highest
 };

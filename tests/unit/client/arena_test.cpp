@@ -1,8 +1,8 @@
 #include "client/src/arena.hpp"
 
 #include <gtest/gtest.h>
-#include <sys/wait.h>
-#include <unistd.h>
+
+#include "tests/support/child_process.hpp"
 
 namespace shoal::client {
 namespace {
@@ -45,11 +45,7 @@ TEST(Arena, OnlyAlignedTensorsInsideTravelWithoutACopy) {
 TEST(ForkGuard, KnowsTheChildOfAFork) {
   const ForkGuard guard;
   EXPECT_FALSE(guard.in_child());
-  const pid_t child = ::fork();
-  if (child == 0) ::_exit(guard.in_child() && !ForkGuard().in_child() ? 0 : 1);
-  int status = 0;
-  ASSERT_EQ(::waitpid(child, &status, 0), child);
-  EXPECT_EQ(status, 0);
+  EXPECT_EQ(test::exit_code_of([&] { return guard.in_child() && !ForkGuard().in_child() ? 0 : 1; }), 0);
 }
 
 }  // namespace

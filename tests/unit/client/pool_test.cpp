@@ -31,7 +31,9 @@ class PoolTest : public testing::Test {
     return fd;
   }
 
-  static ControlAnswer meet_client(const UniqueFd& listener, const std::string& path, const std::function<void()>& before_path);
+  static ControlAnswer meet_client(
+      const UniqueFd& listener, const std::string& path, const std::function<void()>& before_path,
+      const std::function<void()>& when_bound = [] {});
 
   const test::ScratchDirectory scratch_;
   const std::string directory_ = scratch_.path();
@@ -64,13 +66,17 @@ TEST_F(PoolTest, ADaemonThatSaysNothingIsGivenUp) {
   EXPECT_EQ(pool.status().code(), StatusCode::kUnavailable);
 }
 
-// A daemon that lets one client in, up to BOUND: `before_path` is called when it has attached. Returns what the client then said.
-ControlAnswer PoolTest::meet_client(const UniqueFd& listener, const std::string& path, const std::function<void()>& before_path) {
+// A daemon that lets one client in, up to BOUND, and then ends: `before_path` is called when it has attached. Returns what the
+// client then said.
+ControlAnswer PoolTest::meet_client(const UniqueFd& listener, const std::string& path, const std::function<void()>& before_path,
+                                    const std::function<void()>& when_bound) {
   const UniqueFd client(::accept(listener.get(), nullptr, nullptr));
   EXPECT_TRUE(wire::receive_control(client.get(), true).ok());
   before_path();
   EXPECT_TRUE(wire::send_control(client.get(), {.kind = wire::ControlKind::kPath, .id = 1, .text = path}).ok());
-  return wire::receive_control(client.get(), true);
+  ControlAnswer said = wire::receive_control(client.get(), true);
+  when_bound();
+  return said;
 }
 
 TEST_F(PoolTest, AClientTouchesNoFileOutsideTheDaemonsDirectory) {
@@ -79,9 +85,9 @@ TEST_F(PoolTest, AClientTouchesNoFileOutsideTheDaemonsDirectory) {
   std::ofstream(precious) << "mine";
   const UniqueFd listener = listen(directory_ + "/daemon");
   std::jthread daemon([&] {
-    const auto said = meet_client(listener, precious, [] {});
+    const auto said = meet_client(
+        listener, precious, [] {}, [&] { EXPECT_TRUE(std::filesystem::is_socket(directory_ + "/daemon/precious")); });
     EXPECT_EQ((*said)->kind, wire::ControlKind::kBound);
-    EXPECT_TRUE(std::filesystem::is_socket(directory_ + "/daemon/precious"));
   });
   EXPECT_FALSE(Pool::connect({.directory = directory_ + "/daemon", .connect_timeout = std::chrono::milliseconds(200)}).ok());
   daemon.join();
@@ -105,10 +111,14 @@ TEST_F(PoolTest, RootTouchesFilesInAnotherUsersDirectoryAsThatUser) {
   ASSERT_EQ(::setegid(0), 0);
   {
     std::jthread daemon([&] {
-      EXPECT_EQ((*meet_client(listener, theirs + "/c1", [] {}))->kind, wire::ControlKind::kBound);
-      struct stat made {};
-      EXPECT_EQ(::stat((theirs + "/c1").c_str(), &made), 0);
-      EXPECT_EQ(made.st_uid, kNobody);
+      const auto said = meet_client(
+          listener, theirs + "/c1", [] {},
+          [&] {
+            struct stat made {};
+            EXPECT_EQ(::stat((theirs + "/c1").c_str(), &made), 0);
+            EXPECT_EQ(made.st_uid, kNobody);
+          });
+      EXPECT_EQ((*said)->kind, wire::ControlKind::kBound);
     });
     EXPECT_FALSE(Pool::connect({.directory = theirs, .connect_timeout = std::chrono::milliseconds(200)}).ok());
   }
