@@ -18,6 +18,7 @@
 #include "shm/base/unique_fd.hpp"
 #include "shm/log/log.hpp"
 #include "shm/wire/control.hpp"
+#include "shm/wire/socket.hpp"
 #include "shoal/result.hpp"
 #include "supervisor/allowance.hpp"
 #include "supervisor/process/event_loop.hpp"
@@ -39,6 +40,7 @@ struct Client {
   std::uint32_t outstanding = 0;  // requests whose payload is kept
   Allowance allowance;
   bool complained = false;  // its first bad message has been logged
+  wire::ByteCount unsent = std::make_shared<std::atomic<std::uint64_t>>(0);  // of answers that it has not taken
 };
 
 /// Told from within the event loop.

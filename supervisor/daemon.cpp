@@ -106,7 +106,13 @@ std::chrono::milliseconds Daemon::next_timeout(std::uint64_t now_ns) const {
     if (model) earlier(model->next_tick_ns());
   }
   for (const LeavingWorker& leaving : leaving_workers_) earlier(leaving.limit_ns);
-  if (is_life_due_) earlier(now_ns);
+  if (phase_ != Phase::kStopping) {
+    if (is_life_due_) earlier(now_ns);
+    earlier(report_again_ns_);
+    for (const auto& service : services_) {
+      if (service && service->change) earlier(service->change->flipped_until_ns);
+    }
+  }
   if (manager_.ping_interval_ns()) earlier(next_ping_ns_);
   if (!unroutable_.empty()) earlier(retry_unroutable_ns_);
   earlier(reap_ns_);
@@ -136,6 +142,7 @@ void Daemon::tick(std::uint64_t now_ns) {
   }
   perform();
   advance_leaving_workers(now_ns);
+  is_life_due_ |= report_again_ns_ && now_ns >= *report_again_ns_;
   if (phase_ != Phase::kStopping) advance_life(now_ns);
   if (manager_.ping_interval_ns() && now_ns >= next_ping_ns_) {
     manager_.notify("WATCHDOG=1");

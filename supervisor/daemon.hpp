@@ -62,6 +62,7 @@ class Daemon final : public ClientObserver {
   static constexpr double kShareOfQueue = 0.75;  // of one client, of a queue that is more than half full
   static constexpr std::uint64_t kFirstLookNs = 250'000'000, kLookEveryNs = 50'000'000;  // at lanes, by the watchdog
   static constexpr std::uint64_t kQuietP99s = 5;              // a lane is hung that does not move for so many p99s of its model
+  static constexpr std::uint64_t kReportAgainNs = 100'000'000;
   static constexpr std::uint64_t kReapDelayNs = 100'000'000;  // pidfds tell first how a child of ours ended
 
   /// SIGTERM, SIGINT, SIGHUP and SIGCHLD must be blocked in every thread before.
@@ -155,6 +156,7 @@ class Daemon final : public ClientObserver {
   std::string service_names() const;
   Service& add_service(ModelRequest request, Origin origin);
   Model& add_version(Service& service, VersionEntry entry, std::uint64_t patience_ns);
+  std::uint64_t promised_bytes() const;
   void free_version(Service& service, Model& model);
   static void choose_current(Service& service);
   void plan_reload(Service& service, const ModelRequest& request);
@@ -168,10 +170,14 @@ class Daemon final : public ClientObserver {
   void advance_service(std::unique_ptr<Service>& owner, std::uint64_t now_ns);
   void advance_change(Service& service, std::uint64_t now_ns);
   void advance_load(Service& service, std::uint64_t now_ns);
+  void advance_each_alone(Service& service);
+  void advance_whole(Service& service, std::uint64_t now_ns);
   void finish_change(Service& service);
-  void fail_change(Service& service, const std::string& reason);
+  void fail_change(Service& service, std::string reason);
+  void forget_load(Service& service, const std::string& reason);
   void answer_callers(Service& service, const Status& status);
   static bool is_staffed(const Service& service);
+  static bool has_surplus(const Service& service);
   static bool is_unloading(const Service& service);
   void worker_leaving(Model& model, const WorkerProcess& worker);
   void advance_leaving_workers(std::uint64_t now_ns);
@@ -210,6 +216,7 @@ class Daemon final : public ClientObserver {
   };
   std::vector<WaitingDescribe> waiting_describes_;
   std::vector<LeavingWorker> leaving_workers_;
+  std::vector<ModelRequest> wanted_back_;  // of a configuration that was read while they were unloaded
   Births births_;
 
   std::filesystem::path worker_file_;
@@ -219,6 +226,7 @@ class Daemon final : public ClientObserver {
   bool is_life_under_way_ = false;  // a change waits, or a version leaves
   bool awaits_ready_ = true;        // the service manager is to hear that all is done
   std::string reported_;            // to the service manager
+  std::optional<std::uint64_t> report_again_ns_;  // when it is told what it had no room for
   std::uint64_t next_ping_ns_ = 0;
 
   // Reused from message to message.

@@ -11,6 +11,7 @@ namespace shoal::supervisor {
 namespace {
 
 constexpr std::uint64_t kMaxWorkers = 1024;
+constexpr std::uint64_t kPatienceNs = 30'000'000'000;       // for the end of what was replaced
 constexpr std::uint64_t kMemoryPatienceNs = 5'000'000'000;  // at the daemon's start
 
 }  // namespace
@@ -59,6 +60,8 @@ void Daemon::handle_life(Caller caller, const std::string& what, const nlohmann:
   const std::uint64_t workers = is_number ? asked["workers"].get<std::uint64_t>() : 0;
   if (workers < 1 || workers > kMaxWorkers)
     return refuse(invalid_argument("scale model '{}': \"workers\" wants a number from 1 to {}", name, kMaxWorkers));
+  if (service->served_versions().empty())
+    return refuse(failed_precondition("model '{}' has no version that serves: {}", name, service->reason()));
   begin_scale(*service, static_cast<int>(workers), {caller});
 }
 
@@ -79,7 +82,7 @@ void Daemon::reload_configuration() {
     config = *std::move(read);
   }
   for (const auto& service : services_) {
-    if (!service || is_unloading(*service)) continue;
+    if (!service) continue;
     const auto wanted = std::ranges::find(config.models, service->name, &ModelRequest::name);
     if (wanted != config.models.end()) {
       service->origin = Origin::kConfiguration;
@@ -87,17 +90,11 @@ void Daemon::reload_configuration() {
       config.models.erase(wanted);
     } else if (service->origin == Origin::kConfiguration) {
       begin_unload(*service, {});
-    } else {
+    } else if (!is_unloading(*service)) {
       plan_reload(*service, service->request);
     }
   }
-  for (ModelRequest& request : config.models) {
-    if (find_service(request.name)) {  // it is still going
-      log_.warn("load_refused model={} reason=\"it is being unloaded\"", request.name);
-    } else {
-      begin_load(add_service(std::move(request), Origin::kConfiguration), true, {});
-    }
-  }
+  for (ModelRequest& request : config.models) begin_load(add_service(std::move(request), Origin::kConfiguration), true, {});
   apply_limits(config.limits);
 }
 
@@ -121,7 +118,8 @@ void Daemon::begin_load(Service& service, bool each_alone, std::vector<Caller> c
     service.change->coming.push_back(&add_version(service, std::move(entry), each_alone ? kMemoryPatienceNs : 0));
 }
 
-// Make before break: what is wanted and not there comes, and what is there and not wanted leaves when all of that is ready.
+// Make before break: what is wanted and not there comes, workers included, and what is there and not wanted leaves when all of
+// that is ready.
 void Daemon::begin_reload(Service& service, const ModelRequest& request, bool force, std::vector<Caller> callers) {
   service.change = Change{.kind = Change::Kind::kReload,
                           .outcome = service.drained && !callers.empty() ? "reloaded" : "unchanged",
@@ -134,13 +132,16 @@ void Daemon::begin_reload(Service& service, const ModelRequest& request, bool fo
   std::erase_if(wanted, [&](const VersionEntry& entry) {
     Model* same = service.serving(entry.model.files.version);
     if (!same || force || same->has_failed() || !same_version(same->entry(), entry)) return false;
-    change.kept.push_back({same, entry.model.config.workers});
-    if (same->processes().options().workers != entry.model.config.workers) change.outcome = "reloaded";
+    change.kept.push_back({same, same->processes().options().workers, entry.model.config.workers});
+    if (change.kept.back().before != change.kept.back().wanted) change.outcome = "reloaded";
     return true;
   });
   for (Model* model : service.versions) {
     if (model->stage() == Model::Stage::kServing && std::ranges::count(change.kept, model, &Change::Kept::model) == 0)
       change.leaving.push_back(model);
+  }
+  for (const Change::Kept& kept : change.kept) {
+    if (kept.wanted > kept.before) kept.model->processes().set_workers(kept.wanted);
   }
   for (VersionEntry& entry : wanted) change.coming.push_back(&add_version(service, std::move(entry), 0));
   if (!change.coming.empty() || !change.leaving.empty()) change.outcome = "reloaded";
@@ -159,7 +160,7 @@ void Daemon::begin_scale(Service& service, int workers, std::vector<Caller> call
   log_.info("scale model={} workers={}", service.name, workers);
   for (Model* model : service.versions) {
     if (!model->is_serving() || model->has_failed()) continue;
-    service.change->kept.push_back({model, model->processes().options().workers});
+    service.change->kept.push_back({model, model->processes().options().workers, workers});
     model->processes().set_workers(workers);
   }
   is_life_due_ = true;
@@ -174,6 +175,7 @@ void Daemon::begin_drain_of(Service& service, std::vector<Caller> callers) {
 }
 
 void Daemon::begin_unload(Service& service, std::vector<Caller> callers) {
+  service.next.reset();
   if (is_unloading(service)) {
     std::ranges::copy(callers, std::back_inserter(service.change->callers));
     return;
@@ -181,27 +183,20 @@ void Daemon::begin_unload(Service& service, std::vector<Caller> callers) {
   if (service.change) answer_callers(service, cancelled("model '{}' is being unloaded", service.name));
   service.change =
       Change{.kind = Change::Kind::kUnload, .outcome = "unloaded", .callers = std::move(callers), .begun_ns = monotonic_now_ns()};
-  service.next.reset();
   log_.info("unload model={}", service.name);
-  for (Model* model : service.versions) model->leave(monotonic_now_ns());
+  for (Model* model : service.versions) model->leave(monotonic_now_ns() + Model::kLeaveLimitNs);
   is_life_due_ = true;
 }
 
 void Daemon::advance_change(Service& service, std::uint64_t now_ns) {
-  const auto cannot = [](const Change::Kept& kept) {
-    return kept.model->has_failed() || kept.model->processes().makes_no_progress();
-  };
   switch (service.change->kind) {
     case Change::Kind::kLoad:
     case Change::Kind::kReload:
       return advance_load(service, now_ns);
     case Change::Kind::kScale:
       if (is_staffed(service)) return finish_change(service);
-      if (const auto one = std::ranges::find_if(service.change->kept, cannot); one != service.change->kept.end()) {
-        const std::string reason = one->model->processes().reason();
-        for (const Change::Kept& kept : service.change->kept) kept.model->processes().set_workers(kept.workers);
-        fail_change(service, reason);
-      }
+      if (const auto one = std::ranges::find_if(service.change->kept, &Change::Kept::cannot); one != service.change->kept.end())
+        fail_change(service, one->model->processes().reason());
       return;
     case Change::Kind::kDrain:
       if (std::ranges::all_of(service.versions, [&](const Model* each) { return ledger_.model_idle(each->index()); }))
@@ -216,23 +211,38 @@ void Daemon::advance_load(Service& service, std::uint64_t now_ns) {
   Change& change = *service.change;
   for (Model* model : change.coming) model->advance_start(now_ns);
   for (Model* model : change.coming) model->advance_probe(now_ns, change.kind == Change::Kind::kReload);
-  if (change.each_alone) {
-    std::erase_if(change.coming, [&](Model* model) {
-      if (!model->is_ready() && !model->has_failed()) return false;
-      begin_serving(service, *model);
-      return true;
-    });
-  } else if (const auto failed = std::ranges::find_if(change.coming, &Model::has_failed); failed != change.coming.end()) {
-    return fail_change(service, (*failed)->processes().reason());
-  } else if (std::ranges::all_of(change.coming, &Model::is_ready)) {
+  change.each_alone ? advance_each_alone(service) : advance_whole(service, now_ns);
+}
+
+void Daemon::advance_each_alone(Service& service) {
+  std::vector<Model*>& coming = service.change->coming;
+  std::erase_if(coming, [&](Model* model) {
+    if (!model->is_ready() && !model->has_failed()) return false;
+    begin_serving(service, *model);
+    return true;
+  });
+  if (coming.empty()) finish_change(service);
+}
+
+void Daemon::advance_whole(Service& service, std::uint64_t now_ns) {
+  Change& change = *service.change;
+  if (!change.flipped_until_ns) {
+    if (const auto failed = std::ranges::find_if(change.coming, &Model::has_failed); failed != change.coming.end())
+      return fail_change(service, (*failed)->processes().reason());
+    if (const auto late = std::ranges::find_if(change.kept, &Change::Kept::is_late); late != change.kept.end()) {
+      if (late->cannot()) fail_change(service, late->model->processes().reason());
+      return;
+    }
+    if (!std::ranges::all_of(change.coming, &Model::is_ready)) return;
     // The flip: from here on new requests go to what has come. What they replace answers what it has admitted.
+    change.flipped_until_ns = now_ns + kPatienceNs;
     for (Model* model : std::exchange(change.coming, {})) begin_serving(service, *model);
-    for (Model* model : std::exchange(change.leaving, {})) model->leave(now_ns);
-    for (const Change::Kept& kept : std::exchange(change.kept, {})) kept.model->processes().set_workers(kept.workers);
+    for (Model* model : std::exchange(change.leaving, {})) model->leave({});
+    for (const Change::Kept& kept : std::exchange(change.kept, {})) kept.model->processes().set_workers(kept.wanted);
     choose_current(service);
   }
   const bool is_leaving = std::ranges::count(service.versions, Model::Stage::kLeaving, &Model::stage) > 0;
-  if (change.coming.empty() && !is_leaving && (change.each_alone || is_staffed(service))) finish_change(service);
+  if ((!is_leaving && !has_surplus(service)) || now_ns >= *change.flipped_until_ns) finish_change(service);
 }
 
 void Daemon::begin_serving(Service& service, Model& model) {
@@ -251,6 +261,13 @@ bool Daemon::is_staffed(const Service& service) {
   });
 }
 
+bool Daemon::has_surplus(const Service& service) {
+  return std::ranges::any_of(service.versions, [](const Model* model) {
+    const ModelProcesses& processes = model->processes();
+    return model->is_serving() && processes.workers().size() > static_cast<std::size_t>(processes.options().workers);
+  });
+}
+
 bool Daemon::is_unloading(const Service& service) { return service.change && service.change->kind == Change::Kind::kUnload; }
 
 void Daemon::finish_change(Service& service) {
@@ -266,18 +283,30 @@ void Daemon::finish_change(Service& service) {
 }
 
 // What was served goes on; a model that was to be loaded anew is forgotten.
-void Daemon::fail_change(Service& service, const std::string& reason) {
+void Daemon::fail_change(Service& service, std::string reason) {
   Change& change = *service.change;
   const bool goes_on = change.kind != Change::Kind::kLoad;
   service.last_failure = reason;
   log_.error("change_failed model={} goes_on={} reason=\"{}\"", service.name, goes_on, reason);
-  answer_callers(service, goes_on ? failed_precondition("model '{}' goes on as it was: {}", service.name, reason)
-                                  : failed_precondition("model '{}' cannot be served: {}", service.name, reason));
+  if (!goes_on) return forget_load(service, reason);
+  answer_callers(service, failed_precondition("model '{}' goes on as it was: {}", service.name, reason));
+  for (const Change::Kept& kept : change.kept) {
+    if (kept.model->processes().options().workers != kept.before) kept.model->processes().set_workers(kept.before);
+  }
   const std::vector<Model*> coming = std::move(change.coming);
   service.change.reset();
-  for (Model* model : coming) model->leave(now_ns_);
-  if (!goes_on) begin_unload(service, {});
+  for (Model* model : coming) model->leave({});
   is_life_due_ = true;
+}
+
+// Who asked for it hears of it when its name is free again.
+void Daemon::forget_load(Service& service, const std::string& reason) {
+  std::vector<Caller> callers = std::move(service.change->callers);
+  for (Caller& caller : callers) caller.failure = failed_precondition("model '{}' cannot be served: {}", service.name, reason);
+  std::optional<ModelRequest> next = std::move(service.next);
+  service.change.reset();
+  begin_unload(service, std::move(callers));
+  if (service.origin == Origin::kConfiguration) service.next = std::move(next);  // which wants it meanwhile
 }
 
 void Daemon::answer_callers(Service& service, const Status& status) {
@@ -290,7 +319,7 @@ void Daemon::answer_callers(Service& service, const Status& status) {
                               {"workers", model ? model->processes().options().workers : 0},
                               {"ms", (monotonic_now_ns() - change.begun_ns) / 1'000'000}};
   for (const Caller& caller : std::exchange(change.callers, {}))
-    send_control_reply(caller.client, caller.seq, status, answer.dump());
+    send_control_reply(caller.client, caller.seq, caller.failure.ok() ? status : caller.failure, answer.dump());
 }
 
 }  // namespace shoal::supervisor

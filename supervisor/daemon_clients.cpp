@@ -19,7 +19,9 @@ namespace {
 constexpr int kMessagesPerTurn = 256;                  // then the other sockets have their turn
 constexpr std::ptrdiff_t kMostWaitingDescribes = 256;  // of one client
 constexpr int kControlIsWorth = 32;                    // messages: most of an answer is making its JSON
+constexpr std::uint32_t kCancelLooksAt = 64;           // requests of its client for the price of a message
 constexpr std::size_t kLongestControl = 64 * 1024;
+constexpr std::uint64_t kLeastUnsent = 64 << 20;  // who reads may be that far behind, whatever the limit
 
 std::string_view as_text(std::span<const std::byte> bytes) { return {reinterpret_cast<const char*>(bytes.data()), bytes.size()}; }
 
@@ -84,6 +86,7 @@ void Daemon::handle_client_message(Client& client, wire::Message& message) {
     case wire::Kind::kCancel:
       if (const Status decoded = wire::decode_request(message[0], request_); !decoded.ok())
         return handle_bad_message(client, message, decoded);
+      turn_left_ -= static_cast<int>(client.outstanding / kCancelLooksAt);
       ledger_.cancel(client.id, request_.header.seq, now_ns_);
       return perform();
     case wire::Kind::kControl:
@@ -158,6 +161,11 @@ Status Daemon::check_request(const Client& client, const wire::Message& message,
         "model '{}': its inputs or outputs are not the ones the request was made for: ask for its description again",
         model.served().name);
   }
+  const auto lies_in_arena = [](const wire::WireTensor& input) {
+    return input.location != static_cast<std::uint8_t>(wire::Location::kFrame);
+  };
+  if (!client.input && std::ranges::any_of(request_.inputs, lies_in_arena))
+    return invalid_argument("its inputs lie in an arena, and the client attached none");
   std::size_t frames = 1;
   for (std::size_t i = 0; i < request_.inputs.size(); ++i) {
     const wire::WireTensor& input = request_.inputs[i];
@@ -214,14 +222,16 @@ void Daemon::handle_control(Client& client, const wire::Message& message) {
   }
   if (what == "list") return send_control_reply(client.id, header->seq, {}, list_json());
   if (what == "stats") return send_control_reply(client.id, header->seq, {}, stats_json());
+  if (what == "crashes" || what == "trace") turn_left_ = 0;  // these may be long
   if (what == "crashes") return send_control_reply(client.id, header->seq, {}, deaths_.json(text_of("model")));
   if (what == "trace") {
     const bool has_pid = asked.contains("pid") && asked["pid"].is_number_unsigned();
     return send_trace(client.id, header->seq, text_of("model"), has_pid ? asked["pid"].get<std::uint64_t>() : 0);
   }
   if (what == "stop") {
-    send_control_reply(client.id, header->seq, {}, R"({"stopping": true})");
-    return begin_drain(format("asked by pid {}", client.pid));
+    const pid_t pid = client.pid;
+    send_control_reply(client.id, header->seq, {}, R"({"stopping": true})");  // which may put the client out
+    return begin_drain(format("asked by pid {}", pid));
   }
   constexpr std::string_view kLife[] = {"load", "unload", "reload", "scale", "drain"};
   if (std::ranges::count(kLife, what) > 0) return handle_life({client.id, header->seq}, what, asked);
@@ -270,9 +280,17 @@ void Daemon::send_control_reply(ClientId client, std::uint64_t seq, const Status
 void Daemon::send_to_client(ClientId id, wire::Frames head, const wire::Message* tail, std::size_t tail_first) {
   Client* client = clients_->find(id);
   if (!client) return;
-  const Status sent = client_router_.send(id, head, tail, tail_first);
-  // A peer that is gone says so by its attach socket; one that does not read its answers is put out before it costs memory.
-  if (!sent.ok() && sent.code() == StatusCode::kOverloaded) clients_->expel(*client, "it does not read its answers");
+  // A peer that is gone says so by its attach socket; one that does not read its answers is put out before they cost memory.
+  const std::uint64_t unsent = client->unsent->load(std::memory_order_relaxed);
+  const std::uint64_t most = std::max(static_cast<std::uint64_t>(limits_.client_message_mb) << 20, kLeastUnsent);
+  if (limits_.client_message_mb != 0 && unsent > most) {
+    return clients_->expel(*client,
+                           format("it does not read its answers: {} MiB of them wait ([limits] client_message_mb)", unsent >> 20),
+                           StatusCode::kOverloaded);
+  }
+  const Status sent = client_router_.send(id, head, tail, tail_first, client->unsent);
+  if (!sent.ok() && sent.code() == StatusCode::kOverloaded)
+    clients_->expel(*client, "it does not read its answers", StatusCode::kOverloaded);
 }
 
 void Daemon::refuse_request(ClientId client, std::uint64_t seq, const Status& status, std::uint32_t retry_after_ms) {

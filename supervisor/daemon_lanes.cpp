@@ -70,7 +70,8 @@ void Daemon::handle_lane_message(wire::PeerId peer, const wire::Message& message
                         .request = header.request_id,
                         .attempt = header.attempt,
                         .status = static_cast<StatusCode>(header.status),
-                        .compute_ns = header.compute_ns};
+                        .compute_ns = header.compute_ns,
+                        .batch = header.batch};
   if (header.incarnation == lane.incarnation) ledger_.lane_replied(reply, now_ns_);
   perform();
   reply_in_hand_ = nullptr;

@@ -112,6 +112,12 @@ Daemon::Model& Daemon::add_version(Service& service, VersionEntry entry, std::ui
   return model;
 }
 
+std::uint64_t Daemon::promised_bytes() const {
+  std::uint64_t bytes = 0;
+  for (const auto& model : models_) bytes += model ? model->promised_bytes() : 0;
+  return bytes;
+}
+
 void Daemon::choose_current(Service& service) {
   Model* chosen = nullptr;  // one that has failed only where there is no other: it tells why
   for (Model* model : service.versions) {
@@ -131,6 +137,8 @@ void Daemon::advance_life(std::uint64_t now_ns) {
     for (auto& service : services_) {
       if (service) advance_service(service, now_ns);
     }
+    for (ModelRequest& request : std::exchange(wanted_back_, {}))
+      begin_load(add_service(std::move(request), Origin::kConfiguration), true, {});
   } while (is_life_due_);
   is_life_under_way_ = std::ranges::any_of(services_, [](const auto& service) {
     return service && (service->change || std::ranges::count(service->versions, Model::Stage::kLeaving, &Model::stage) > 0);
@@ -149,6 +157,7 @@ void Daemon::advance_service(std::unique_ptr<Service>& owner, std::uint64_t now_
   if (is_unloading(service) && service.versions.empty()) {
     finish_change(service);
     flights_.forget(service.name);
+    if (service.next && phase_ == Phase::kServing) wanted_back_.push_back(*std::move(service.next));
     owner.reset();
   } else if (!service.change && service.next) {
     begin_reload(service, *std::exchange(service.next, std::nullopt), false, {});
@@ -196,8 +205,10 @@ void Daemon::report_state() {
     const Model* const current = service->current;
     const bool serves = current && lets_in(*service, *current);
     serving += serves;
+    const bool comes_back = is_unloading(*service) && service->next;
     const bool is_coming =
-        service->change && (service->change->kind == Change::Kind::kLoad || service->change->kind == Change::Kind::kReload);
+        comes_back ||
+        (service->change && (service->change->kind == Change::Kind::kLoad || service->change->kind == Change::Kind::kReload));
     if (is_coming)
       is_settled = false;
     else if (!serves)
@@ -207,10 +218,11 @@ void Daemon::report_state() {
                  : current && !current->has_failed() ? format("resting: {}", ledger_.model(current->index()).breaker.reason())
                                                      : service->reason());
   }
-  std::string status = format("{} models are served{}", serving, trouble);
-  if (status != reported_ && manager_.notify_status(status)) reported_ = std::move(status);
+  const std::string status = format("{} models are served{}", serving, trouble);
+  if (status != reported_ && manager_.notify_status(status)) reported_ = status;
   if (awaits_ready_ && is_settled && manager_.notify("READY=1")) awaits_ready_ = false;
-  is_life_due_ |= awaits_ready_ && is_settled;  // once more in the next turn
+  report_again_ns_.reset();
+  if (status != reported_ || (awaits_ready_ && is_settled)) report_again_ns_ = now_ns_ + kReportAgainNs;
 }
 
 }  // namespace shoal::supervisor

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "supervisor/daemon_service.hpp"
+#include "supervisor/process/memory_group.hpp"
 
 namespace shoal::supervisor {
 namespace {
@@ -18,17 +19,23 @@ void Daemon::Model::start(std::uint64_t limit_ns) {
   advance_start(monotonic_now_ns());
 }
 
-// What is free is asked again until the limit: a daemon that was killed may still be giving its memory back.
+// What is free is asked again until the limit: a daemon that was killed may still be giving its memory back. Those that load now
+// have not taken all of theirs yet: what would not fit beside them waits until they are loaded.
 void Daemon::Model::advance_start(std::uint64_t now_ns) {
   if (!start_limit_ns_ || now_ns < look_ns_) return;
   const Model* served = service_.current;
   const std::uint64_t packed = served ? served->processes().packed_bytes() : 0;
   const std::uint64_t arena = served && served->loaded() ? served->loaded()->arena_bytes : 0;
-  const Status fits = check_estimate(service_.name, estimate_load(entry_, packed, arena), available_memory_bytes());
+  const LoadEstimate estimate = estimate_load(entry_, packed, arena);
+  const std::uint64_t available = available_memory_bytes(), promised = daemon_.promised_bytes();
+  const Status fits = check_estimate(service_.name, estimate, available);
   look_ns_ = now_ns + kLookAgainNs;
+  if (fits.ok() && promised > 0 && estimate.sum() > available - std::min(available, promised)) return;
   if (!fits.ok() && now_ns < *start_limit_ns_) return;
   start_limit_ns_.reset();
-  fits.ok() ? processes_.start() : processes_.fail(fits.to_string());
+  if (!fits.ok()) return processes_.fail(fits.to_string());
+  estimate_bytes_ = estimate.sum();
+  processes_.start();
 }
 
 void Daemon::Model::advance_probe(std::uint64_t now_ns, bool replaces) {
@@ -71,10 +78,10 @@ void Daemon::Model::probe_died(Incarnation incarnation, const std::string& what)
   processes_.fail(format("version {}: the worker died that answered its probe: {}", version(), what));
 }
 
-void Daemon::Model::leave(std::uint64_t now_ns) {
+void Daemon::Model::leave(std::optional<std::uint64_t> limit_ns) {
+  if (limit_ns && !leave_limit_ns_) leave_limit_ns_ = limit_ns;
   if (stage_ == Stage::kLeaving) return;
   stage_ = Stage::kLeaving;
-  leave_limit_ns_ = now_ns + kLeaveLimitNs;
   daemon_.ledger_.drain_model(index_, format("version {} of model '{}' is being taken away", version(), served().name));
   daemon_.is_life_due_ = true;
 }
@@ -82,7 +89,13 @@ void Daemon::Model::leave(std::uint64_t now_ns) {
 bool Daemon::Model::advance_leaving(std::uint64_t now_ns) {
   const bool is_idle = daemon_.ledger_.model_idle(index_);
   if (!is_stopped_) {
-    if (!is_idle && now_ns < leave_limit_ns_) return false;
+    const bool can_answer = processes_.ready_workers() > 0 && daemon_.ledger_.model(index_).breaker.closed();
+    if (can_answer)
+      stuck_limit_ns_.reset();
+    else if (!stuck_limit_ns_)
+      stuck_limit_ns_ = now_ns + kLeaveLimitNs;
+    const auto is_over = [&](const std::optional<std::uint64_t>& limit_ns) { return limit_ns && now_ns >= *limit_ns; };
+    if (!is_idle && !is_over(leave_limit_ns_) && !is_over(stuck_limit_ns_)) return false;
     if (!is_idle) {
       daemon_.ledger_.fail_model(
           index_, format("version {} was taken away and had not finished after {} s", version(), kLeaveLimitNs / 1'000'000'000));
@@ -90,10 +103,11 @@ bool Daemon::Model::advance_leaving(std::uint64_t now_ns) {
     }
     processes_.stop();
     is_stopped_ = true;
+    stuck_limit_ns_.reset();
     leave_limit_ns_ = now_ns + kExitLimitNs;
   }
   if (processes_.all_gone()) return daemon_.ledger_.model_idle(index_);
-  if (now_ns >= leave_limit_ns_) {
+  if (now_ns >= *leave_limit_ns_) {
     processes_.kill_all();
     leave_limit_ns_ = now_ns + kExitLimitNs;
   }
@@ -105,7 +119,9 @@ std::optional<std::uint64_t> Daemon::Model::next_tick_ns() const {
   const auto earlier = [&](std::uint64_t at_ns) { next = next ? std::min(*next, at_ns) : at_ns; };
   if (start_limit_ns_) earlier(look_ns_);
   if (probe_) earlier(probe_->limit_ns);
-  if (stage_ == Stage::kLeaving) earlier(leave_limit_ns_);
+  for (const auto& limit_ns : {leave_limit_ns_, stuck_limit_ns_}) {
+    if (limit_ns) earlier(*limit_ns);
+  }
   return next;
 }
 

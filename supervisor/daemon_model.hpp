@@ -19,7 +19,7 @@ class Daemon::Model : public ProcessObserver {
  public:
   enum class Stage { kComing, kServing, kLeaving };
   static constexpr std::uint64_t kProbeLimitNs = 60'000'000'000;
-  static constexpr std::uint64_t kLeaveLimitNs = 30'000'000'000;  // for what it has admitted
+  static constexpr std::uint64_t kLeaveLimitNs = 30'000'000'000;  // of an unloaded one, for what it has admitted
 
   Model(Daemon& daemon, Service& service, ModelIndex index, VersionEntry entry, ProcessOptions options)
       : daemon_(daemon),
@@ -49,6 +49,8 @@ class Daemon::Model : public ProcessObserver {
   /// Starts the zygote when there is memory for it, and fails the version when there is none until `limit_ns`.
   void start(std::uint64_t limit_ns);
   void advance_start(std::uint64_t now_ns);
+  /// What it will take at most, while it loads.
+  std::uint64_t promised_bytes() const { return processes_.state() == ModelState::kLoading ? estimate_bytes_ : 0; }
   /// All its workers are there, and one has answered the probe where that is wanted.
   bool is_ready() const { return is_probed_ && !has_failed(); }
   /// Begins the probe once the workers are there; fails the version when it takes too long. What replaces nothing is probed only
@@ -58,8 +60,9 @@ class Daemon::Model : public ProcessObserver {
   void probe_died(Incarnation incarnation, const std::string& what);
 
   void serve() { stage_ = Stage::kServing; }
-  /// Takes nothing new; what it has admitted is answered.
-  void leave(std::uint64_t now_ns);
+  /// Takes nothing new; what it has admitted is answered, and what is not at the limit fails. Without one a lane that hangs is
+  /// the watchdog's affair, and what nobody could answer for kLeaveLimitNs fails.
+  void leave(std::optional<std::uint64_t> limit_ns);
   /// True when nothing of it is left.
   bool advance_leaving(std::uint64_t now_ns);
   std::optional<std::uint64_t> next_tick_ns() const;
@@ -117,8 +120,10 @@ class Daemon::Model : public ProcessObserver {
   bool is_probed_ = false;
   std::optional<std::uint64_t> start_limit_ns_;  // while there is too little memory
   std::uint64_t look_ns_ = 0;                    // when that is looked at again
-  std::uint64_t leave_limit_ns_ = 0;
-  bool is_stopped_ = false;  // its processes have been told to go
+  std::uint64_t estimate_bytes_ = 0;             // of what loading takes; 0 until it has begun
+  std::optional<std::uint64_t> leave_limit_ns_;  // for its requests, then for its processes
+  std::optional<std::uint64_t> stuck_limit_ns_;  // likewise, while none of its workers could answer them
+  bool is_stopped_ = false;                      // its processes have been told to go
   ModelProcesses processes_;
 };
 

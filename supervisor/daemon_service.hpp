@@ -14,6 +14,7 @@ namespace shoal::supervisor {
 struct Daemon::Caller {
   ClientId client = 0;
   std::uint64_t seq = 0;
+  Status failure = {};  // already: what it waits for is that all is undone
 };
 
 /// What is being done to a service; one at a time.
@@ -27,9 +28,13 @@ struct Daemon::Change {
   std::vector<Model*> leaving;  // leave then
   struct Kept {
     Model* model = nullptr;
-    int workers = 0;
+    int before = 0, wanted = 0;  // workers
+    bool is_late() const { return wanted > before && model->processes().ready_workers() < wanted; }
+    bool cannot() const { return model->has_failed() || model->processes().makes_no_progress(); }
   };
-  std::vector<Kept> kept;               // have so many workers then
+  std::vector<Kept> kept;               // more workers come before, too many leave then; taken back when it fails
+  /// What has come serves; how long what it replaces is waited for, which then goes without anybody who waits.
+  std::optional<std::uint64_t> flipped_until_ns;
   std::optional<ModelRequest> request;  // the service's when this has succeeded
   std::vector<Caller> callers;
   std::uint64_t begun_ns = 0;
@@ -46,7 +51,8 @@ struct Daemon::Service {
   bool drained = false;          // takes nothing new
   std::string last_failure;      // of the last change; empty when it succeeded
   std::optional<Change> change;
-  std::optional<ModelRequest> next;  // of a configuration that was read while the change was under way
+  std::optional<ModelRequest>
+      next;  // of a configuration that was read while the change was under way; an unloaded one comes back
 
   /// Null when that version does not serve; 0 is the current one.
   Model* serving(std::uint64_t version) const;

@@ -8,7 +8,7 @@ namespace shoal::supervisor {
 
 // While something runs the lanes are counted every kFirstLookNs; /proc is read only for those that have held a request that long.
 void Daemon::watch_lanes(std::uint64_t now_ns) {
-  if (!look_ns_ && !ledger_.idle()) look_ns_ = now_ns + kFirstLookNs;
+  if (!look_ns_ && ledger_.has_busy_lanes()) look_ns_ = now_ns + kFirstLookNs;
   if (!look_ns_ || now_ns < *look_ns_) return;
   look_ns_.reset();
   deaths_.oom_kills().count(now_ns);
@@ -37,14 +37,19 @@ void Daemon::judge_lane(const BusyLane& busy, Model& model, const WorkerProcess&
   std::vector<std::uint64_t> lane_threads;
   for (const wire::LaneLine& each : lines) lane_threads.push_back(each.thread_id.load(std::memory_order_relaxed));
   const wire::LaneLine& line = lines[busy.lane.lane];
-  const bool has_begun = line.running_request.load(std::memory_order_relaxed) != 0;
-  LaneSample sample = sample_lane(threads, lane_threads, busy.lane.lane, has_begun);
+  const RequestId running = line.running_request.load(std::memory_order_relaxed);
+  const LaneStage stage = running != 0 ? LaneStage::kRunning : busy.parked ? LaneStage::kCompiling : LaneStage::kReceiving;
+  LaneSample sample = sample_lane(threads, lane_threads, busy.lane.lane, stage);
   sample.now_ns = now_ns_;
   sample.request = busy.oldest;
+  sample.running = running;
   sample.steps = line.step_counter.load(std::memory_order_relaxed);
   const std::uint64_t p99_ns = ledger_.model(busy.model).compute_ns.quantile(0.99);
   const auto run_limit_ms = static_cast<std::uint64_t>(model.served().config.run_limit_ms);
-  const LaneLimits limits{.quiet_ns = std::max(kFirstLookNs, kQuietP99s * p99_ns), .run_ns = run_limit_ms * 1'000'000};
+  // How long a compilation may take nobody knows, and a probe may have to wait for one: what computes goes on.
+  const bool may_compile = stage == LaneStage::kCompiling || (busy.oldest == kProbe && running == 0);
+  const LaneLimits limits{.quiet_ns = std::max(kFirstLookNs, kQuietP99s * p99_ns),
+                          .run_ns = may_compile ? ~std::uint64_t{0} : run_limit_ms * 1'000'000};
   const LaneVerdict verdict = watch.judge(sample, limits);
   if (verdict == LaneVerdict::kFine) return;
 
@@ -55,9 +60,11 @@ void Daemon::judge_lane(const BusyLane& busy, Model& model, const WorkerProcess&
   const bool is_hung = verdict == LaneVerdict::kHung;
   const std::string why = is_hung ? format("no step and no processor time for {} ms", watch.quiet_ns() / 1'000'000)
                                   : format("no step within the run limit of {} ms", run_limit_ms);
-  // A thread that is not the process's gets no signal: then any of the process's does.
-  model.processes().abort_worker(busy.lane.incarnation, static_cast<pid_t>(lane_threads[busy.lane.lane]), why,
-                                 is_hung ? EndReason::kHung : EndReason::kRunLimit);
+  // Whose record is wanted. A thread that is not the process's gets no signal: then any of the process's does.
+  const auto compiler = std::ranges::find(threads, true, &ThreadTimes::is_compiler);
+  const bool blames_compiler = stage == LaneStage::kCompiling && compiler != threads.end();
+  const pid_t thread = blames_compiler ? compiler->thread : static_cast<pid_t>(lane_threads[busy.lane.lane]);
+  model.processes().abort_worker(busy.lane.incarnation, thread, why, is_hung ? EndReason::kHung : EndReason::kRunLimit);
 }
 
 }  // namespace shoal::supervisor

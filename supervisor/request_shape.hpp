@@ -18,7 +18,10 @@ inline RequestShape shape_of(const wire::Request& request) {
   RequestShape shape;
   const auto first_of = [](const wire::WireTensor& input) { return input.rank > 0 ? input.dims[0] : 0; };
   const std::int64_t rows = request.inputs.empty() ? 0 : first_of(request.inputs[0]);
-  shape.joinable = rows > 0 && std::ranges::all_of(request.inputs, [&](const auto& input) { return first_of(input) == rows; });
+  // Rows of nothing are no rows: any number of them costs the same.
+  shape.joinable = rows > 0 && std::ranges::all_of(request.inputs, [&](const auto& input) {
+                     return first_of(input) == rows && input.size_bytes > 0;
+                   });
   if (shape.joinable) shape.rows = static_cast<std::uint32_t>(std::min<std::int64_t>(rows, 1 << 30));
   const auto mix = [&](std::uint64_t value) {  // FNV-1a, a word at a time; then spread, for tables take the low bits
     shape.hash = (shape.hash ^ value) * 0x100000001b3;

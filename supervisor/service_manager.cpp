@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstddef>
 #include <cstdlib>
 #include <cstring>
@@ -42,8 +43,10 @@ bool ServiceManager::notify(const std::string& lines) const {
   if (address.sun_path[0] == '@') address.sun_path[0] = '\0';  // an abstract socket
   const UniqueFd fd(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
   const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + socket_.size());
-  return fd && ::sendto(fd.get(), lines.data(), lines.size(), MSG_DONTWAIT | MSG_NOSIGNAL,
-                        reinterpret_cast<const sockaddr*>(&address), size) >= 0;
+  if (!fd) return false;  // no descriptors left
+  const ssize_t sent = ::sendto(fd.get(), lines.data(), lines.size(), MSG_DONTWAIT | MSG_NOSIGNAL,
+                                reinterpret_cast<const sockaddr*>(&address), size);
+  return sent >= 0 || !(errno == EAGAIN || errno == ENOBUFS || errno == ENOMEM || errno == EINTR);
 }
 
 bool ServiceManager::notify_status(std::string text) const {

@@ -19,7 +19,7 @@ class ServiceManager {
 
   static constexpr std::size_t kLongestStatus = 1000;  // systemd drops a datagram of more than 4096 bytes
 
-  /// Lines such as "READY=1". False when it has not been taken: say it again later.
+  /// Lines such as "READY=1". False when there was no room for it: say it again later. True, too, where nobody listens.
   bool notify(const std::string& lines) const;
   /// For who asks how the service is. Text of any kind: it is shortened, and becomes one line.
   bool notify_status(std::string text) const;

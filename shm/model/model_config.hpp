@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -118,6 +119,8 @@ struct InputPlan {
 ///   Errors  kInvalidArgument: no shape for an input (with the line to write), another dimension open and neither range nor
 ///           `shapes`, `shapes` outside a range, names or dtypes the graph does not have
 Result<InputPlan> plan_inputs(const ModelConfig& config, std::span<const TensorSpec> graph_inputs, const std::string& where);
+/// The inputs that `inputs` and `shapes` name: data, whatever the graph makes of them.
+std::set<std::string> named_inputs(const ModelConfig& config);
 
 /// One model as the daemon was asked for it.
 struct ModelRequest {
@@ -128,7 +131,8 @@ struct ModelRequest {
 /// What clients may have of the daemon: the table [limits] of its configuration. 0 = no limit.
 struct ClientLimits {
   int client_requests = 4096;   ///< under way at the same time, of one client
-  int client_message_mb = 256;  ///< MiB that the messages of one client's requests may hold; tensors in arenas are not in it
+  int client_message_mb =
+      256;  ///< MiB that the messages of one client's requests may hold, and the answers it has not read; not what lies in arenas
   int client_rate = 0;          ///< requests per second, of one client
   int connections = 0;          ///< clients at the same time; 0 = as many as there are descriptors for
   friend bool operator==(const ClientLimits&, const ClientLimits&) = default;

@@ -42,6 +42,8 @@ std::string_view worker_state_name(WorkerProcess::State state) {
 }
 
 namespace {
+constexpr int kMessagesPerTurn = 16;  // of one that speaks; then the others have their turn
+
 // And may still become ready: one that was killed has only its end to come.
 bool is_starting(const WorkerProcess& worker) {
   return worker.state == WorkerProcess::State::kStarting && worker.ended == EndReason::kNone;
@@ -156,6 +158,7 @@ void ModelProcesses::note_end(WorkerProcess& worker, std::string_view why, EndRe
 void ModelProcesses::set_workers(int workers) {
   options_.workers = workers;
   worker_backoff_.succeeded();
+  forks_not_sent_ = 0;
   next_fork_ns_ = 0;
   dismiss_surplus_workers();
   fork_missing_workers(monotonic_now_ns());
@@ -266,7 +269,7 @@ void ModelProcesses::start_zygote() {
 }
 
 void ModelProcesses::zygote_speaks() {
-  while (zygote_ && zygote_->control) {
+  for (int i = 0; i < kMessagesPerTurn && zygote_ && zygote_->control; ++i) {
     auto received = wire::receive_control(zygote_->control.get());
     if (!received.ok()) {  // what is said is said: its death, or the end of a mad one, comes by the pidfd
       loop_.forget(zygote_->control.get());
@@ -389,12 +392,22 @@ bool ModelProcesses::may_fork() const {
 
 void ModelProcesses::fork_missing_workers(std::uint64_t now_ns) {
   while (may_fork() && now_ns >= next_fork_ns_) {
-    if (Status forked = fork_worker(now_ns); !forked.ok()) {
-      log_.warn("fork_not_sent model={} reason=\"{}\"", options_.name, forked.message());
-      next_fork_ns_ = now_ns + Backoff::kFirstNs;
-      if (zygote_->control && forked.code() == StatusCode::kOverloaded) send_signal(zygote_->child.pidfd, SIGKILL);
-    }
+    const Status forked = fork_worker(now_ns);
+    forked.ok() ? void(forks_not_sent_ = 0) : fork_not_sent(forked, now_ns);
   }
+}
+
+// A zygote that does not read is replaced. Of what this process itself has too little (descriptors, memory) others may give some
+// back: a model is not given up for it, but who waits for its workers hears of it.
+void ModelProcesses::fork_not_sent(const Status& why, std::uint64_t now_ns) {
+  log_.warn("fork_not_sent model={} reason=\"{}\"", options_.name, why.message());
+  next_fork_ns_ = now_ns + Backoff::kFirstNs;
+  if (why.code() == StatusCode::kOverloaded) {
+    if (zygote_->control) send_signal(zygote_->child.pidfd, SIGKILL);
+    return;
+  }
+  ++forks_not_sent_;
+  reason_ = why.message();
 }
 
 Status ModelProcesses::fork_worker(std::uint64_t now_ns) {
@@ -418,36 +431,42 @@ Status ModelProcesses::fork_worker(std::uint64_t now_ns) {
 }
 
 void ModelProcesses::worker_speaks(std::uint64_t incarnation) {
-  for (WorkerProcess* worker; (worker = find_worker(incarnation)) && worker->control;) {
+  WorkerProcess* worker = nullptr;
+  for (int i = 0; i < kMessagesPerTurn && (worker = find_worker(incarnation)) && worker->control; ++i) {
     auto received = wire::receive_control(worker->control.get());
-    if (!received.ok()) {
-      loop_.forget(worker->control.get());
-      if (received.status().code() == StatusCode::kInvalidArgument) kill_worker(incarnation, received.status().message());
-      return;
+    if (received.ok() && !received->has_value()) return;
+    const Status said = received.ok() ? handle_worker_message(*worker, **received) : received.status();
+    if (said.ok()) continue;
+    loop_.forget(worker->control.get());
+    if (said.code() == StatusCode::kInvalidArgument) kill_worker(incarnation, said.message());
+    return;
+  }
+}
+
+// What is not OK ends the worker.
+Status ModelProcesses::handle_worker_message(WorkerProcess& worker, const ControlMessage& message) {
+  switch (message.kind) {
+    case ControlKind::kReady: {
+      if (!worker.lane_paths.empty()) return invalid_argument("ready twice");
+      SHOAL_ASSIGN_OR_RETURN(worker.lane_paths, check_ready(worker, message.text));
+      becomes_ready_when_complete(worker);
+      return {};
     }
-    if (!received->has_value()) return;
-    const ControlMessage& message = **received;
-    if (message.kind == ControlKind::kReady) {
-      std::vector<std::string> paths;
-      if (Status checked = check_ready(*worker, message.text, paths); !checked.ok()) {
-        kill_worker(incarnation, checked.message());
-        return;
-      }
-      worker->lane_paths = std::move(paths);
-      becomes_ready_when_complete(*worker);
-    } else if (message.kind == ControlKind::kProbed) {
-      observer_.worker_probed(*worker, Status(static_cast<StatusCode>(message.a), message.text));
-    } else if (message.kind == ControlKind::kWorkerFailed) {
-      log_.warn("worker_failed model={} pid={} reason=\"{}\"", options_.name, worker->pid, message.text);
+    case ControlKind::kProbed:
+      observer_.worker_probed(worker, Status(static_cast<StatusCode>(message.a), message.text));
+      return {};
+    case ControlKind::kWorkerFailed:
+      log_.warn("worker_failed model={} pid={} reason=\"{}\"", options_.name, worker.pid, message.text);
       reason_ = message.text;
-    } else {
-      log_.warn("worker_message_ignored model={} pid={} kind={}", options_.name, worker->pid, static_cast<int>(message.kind));
-    }
+      return unavailable("it ends by itself");  // and has nothing more to say
+    default:
+      return invalid_argument("a message of kind {} from a worker", static_cast<int>(message.kind));
   }
 }
 
 // The paths a worker may name are known beforehand: anything else is not believed.
-Status ModelProcesses::check_ready(const WorkerProcess& worker, const std::string& text, std::vector<std::string>& paths) const {
+Result<std::vector<std::string>> ModelProcesses::check_ready(const WorkerProcess& worker, const std::string& text) const {
+  std::vector<std::string> paths;
   std::istringstream lines(text);
   for (std::string line; std::getline(lines, line);) paths.push_back(line);
   if (paths.size() != static_cast<std::size_t>(options_.lanes))
@@ -457,7 +476,7 @@ Status ModelProcesses::check_ready(const WorkerProcess& worker, const std::strin
                       &named = paths[static_cast<std::size_t>(lane)];
     if (named != expected) return invalid_argument("ready with lane socket '{}' instead of '{}'", named, expected);
   }
-  return {};
+  return paths;
 }
 
 // READY and the pidfd travel on two sockets, in either order.
@@ -511,7 +530,7 @@ void ModelProcesses::failed_start(std::uint64_t now_ns, const std::string& why, 
 }
 
 bool ModelProcesses::makes_no_progress() const {
-  return std::max(zygote_backoff_.failures(), worker_backoff_.failures()) >= kFailedStartsForFailure;
+  return std::max({zygote_backoff_.failures(), worker_backoff_.failures(), forks_not_sent_}) >= kFailedStartsForFailure;
 }
 
 void ModelProcesses::drop_worker(std::uint64_t incarnation) {

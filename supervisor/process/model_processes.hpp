@@ -171,9 +171,11 @@ class ModelProcesses {
   bool may_fork() const;
   void fork_missing_workers(std::uint64_t now_ns);
   Status fork_worker(std::uint64_t now_ns);
+  void fork_not_sent(const Status& why, std::uint64_t now_ns);
   void worker_speaks(std::uint64_t incarnation);
   void worker_exited(std::uint64_t incarnation);
-  Status check_ready(const WorkerProcess& worker, const std::string& text, std::vector<std::string>& paths) const;
+  Status handle_worker_message(WorkerProcess& worker, const wire::ControlMessage& message);
+  Result<std::vector<std::string>> check_ready(const WorkerProcess& worker, const std::string& text) const;
   void becomes_ready_when_complete(WorkerProcess& worker);
   void account_for_death(const WorkerProcess& worker, std::uint64_t now_ns);
   void failed_start(std::uint64_t now_ns, const std::string& why, int others_ready);
@@ -199,6 +201,7 @@ class ModelProcesses {
   Backoff zygote_backoff_, worker_backoff_;
   std::optional<std::uint64_t> zygote_start_ns_;
   std::uint64_t next_fork_ns_ = 0;
+  int forks_not_sent_ = 0;  // in a row
   std::vector<std::unique_ptr<WorkerProcess>> workers_;
 };
 

@@ -2,8 +2,9 @@
 
 #include <algorithm>
 #include <fstream>
-#include <sstream>
 #include <vector>
+
+#include "supervisor/process/memory_group.hpp"
 
 namespace shoal::supervisor {
 namespace {
@@ -19,22 +20,10 @@ std::optional<std::uint64_t> read_count(const fs::path& file) {
   return std::nullopt;
 }
 
-// In a container the mount's root may be the group itself, whatever path /proc names.
 std::vector<fs::path> candidates(const fs::path& root) {
   std::vector<fs::path> files;
-  std::ifstream groups(root / "proc/self/cgroup");
-  for (std::string line; std::getline(groups, line);) {  // "4:memory:/path", "0::/path"
-    std::istringstream fields(line);
-    std::string number, controllers, path;
-    if (!std::getline(fields, number, ':') || !std::getline(fields, controllers, ':') || !std::getline(fields, path)) continue;
-    const fs::path inside = fs::path(path).relative_path();
-    const fs::path mounted = root / "sys/fs/cgroup";
-    if (controllers.empty()) {
-      for (const fs::path& at : {mounted / inside, mounted, mounted / "unified" / inside}) files.push_back(at / "memory.events");
-    } else if (controllers == "memory") {
-      for (const fs::path& at : {mounted / "memory" / inside, mounted / "memory"}) files.push_back(at / "memory.oom_control");
-    }
-  }
+  for (const MemoryGroup& group : memory_groups(root))
+    files.push_back(group.directory / (group.is_version_1 ? "memory.oom_control" : "memory.events"));
   files.push_back(root / "proc/vmstat");
   return files;
 }

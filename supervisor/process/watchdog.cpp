@@ -12,6 +12,7 @@
 
 #include "shm/base/format.hpp"
 #include "shm/base/unique_fd.hpp"
+#include "shm/wire/status_page.hpp"
 
 namespace shoal::supervisor {
 namespace {
@@ -30,7 +31,10 @@ std::optional<ThreadTimes> read_thread(const std::string& directory, pid_t threa
   const std::string_view stat = read_small(directory + "/stat", buffer);
   const auto name = stat.find('('), after_name = stat.rfind(')');  // a name may hold anything
   if (name == std::string_view::npos || after_name == std::string_view::npos || after_name < name) return std::nullopt;
-  ThreadTimes times{.thread = thread, .is_message_io = stat.substr(name + 1).starts_with("ZMQbg/")};
+  const std::string_view its_name = stat.substr(name + 1);
+  ThreadTimes times{.thread = thread,
+                    .is_message_io = its_name.starts_with("ZMQbg/"),
+                    .is_compiler = its_name.starts_with(wire::kCompilerThread)};
   unsigned long long user = 0, system = 0, cpu_ns = 0, wait_ns = 0;
   if (std::sscanf(stat.data() + after_name + 1, " %c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %llu %llu", &times.state, &user,
                   &system) != 3)
@@ -53,13 +57,16 @@ std::vector<ThreadTimes> read_threads(pid_t process) {
   while (const dirent* entry = directory ? ::readdir(directory.get()) : nullptr) {
     const int thread = std::atoi(entry->d_name);
     if (thread <= 0) continue;
-    if (const auto times = read_thread(tasks + '/' + entry->d_name, thread)) threads.push_back(*times);
+    auto times = read_thread(tasks + '/' + entry->d_name, thread);
+    if (!times) continue;
+    times->is_control = thread == process;
+    threads.push_back(*times);
   }
   return threads;
 }
 
 LaneSample sample_lane(std::span<const ThreadTimes> threads, std::span<const std::uint64_t> lane_threads, std::size_t lane,
-                       bool has_begun) {
+                       LaneStage stage) {
   LaneSample sample;
   const auto is_of_another_lane = [&](pid_t thread) {
     for (std::size_t i = 0; i < lane_threads.size(); ++i) {
@@ -69,7 +76,8 @@ LaneSample sample_lane(std::span<const ThreadTimes> threads, std::span<const std
   };
   for (const ThreadTimes& times : threads) {
     const bool is_own = static_cast<std::uint64_t>(times.thread) == lane_threads[lane];
-    if (!is_own && ((times.is_message_io && has_begun) || is_of_another_lane(times.thread))) continue;
+    const bool is_idle = (times.is_message_io || times.is_control) && stage != LaneStage::kReceiving;
+    if (!is_own && (is_idle || is_of_another_lane(times.thread))) continue;
     sample.cpu_ns += times.cpu_ns;
     sample.wait_ns += times.wait_ns;
     sample.is_runnable |= times.state == 'R';
@@ -79,7 +87,7 @@ LaneSample sample_lane(std::span<const ThreadTimes> threads, std::span<const std
 }
 
 LaneVerdict LaneWatch::judge(const LaneSample& sample, const LaneLimits& limits) {
-  if (sample.request != last_.request || sample.steps != last_.steps) {
+  if (sample.request != last_.request || sample.running != last_.running || sample.steps != last_.steps) {
     quiet_ns_ = without_step_ns_ = 0;
   } else {
     const std::uint64_t gap_ns = std::min(sample.now_ns - std::min(sample.now_ns, last_.now_ns), kLongestGapNs);

@@ -19,7 +19,7 @@ struct ThreadTimes {
   char state = '?';           // R, S, D, T, t, ...
   std::uint64_t cpu_ns = 0;   // used so far
   std::uint64_t wait_ns = 0;  // spent runnable without a processor so far; 0 where the kernel does not count it
-  bool is_message_io = false;
+  bool is_message_io = false, is_control = false, is_compiler = false;
 };
 /// The threads of a process. One that vanishes meanwhile is left out; empty when the process is gone.
 std::vector<ThreadTimes> read_threads(pid_t process);
@@ -28,16 +28,21 @@ std::vector<ThreadTimes> read_threads(pid_t process);
 struct LaneSample {
   std::uint64_t now_ns = 0;
   std::uint64_t request = 0;  // what it has had for longest
+  std::uint64_t running = 0;  // as its status line says
   std::uint64_t steps = 0;    // of its status line
   std::uint64_t cpu_ns = 0, wait_ns = 0;
   bool is_runnable = false, is_stopped = false;
 };
-/// The times of the threads that may work for one lane: all but the other lanes' and, once it has begun the request, ZeroMQ's.
-/// (Width, compilations and the control socket are threads of their own; before, the message may be what a starved thread holds.)
+/// What a lane does with what it holds.
+enum class LaneStage { kReceiving, kCompiling, kRunning };
+
+/// The times of the threads that may work for one lane: all but the other lanes', the control thread's once the request is there,
+/// and ZeroMQ's once it runs. (Width and compilations are threads of their own; before, the message, or the arenas it is in, may
+/// be what a starved thread holds.)
 ///   lane_threads   of all lanes, as the worker's status page claims; one that is no thread of the process is not believed
-///   Returns        the sample but for `now_ns`, `request` and `steps`
+///   Returns        the sample but for `now_ns`, `request`, `running` and `steps`
 LaneSample sample_lane(std::span<const ThreadTimes> threads, std::span<const std::uint64_t> lane_threads, std::size_t lane,
-                       bool has_begun);
+                       LaneStage stage);
 
 enum class LaneVerdict { kFine, kStopped, kHung, kOverRunLimit };
 

@@ -3,8 +3,6 @@
 #include <sys/stat.h>
 
 #include <algorithm>
-#include <fstream>
-#include <limits>
 
 #include "shm/base/errors.hpp"
 
@@ -85,15 +83,6 @@ Status check_estimate(const std::string& model, const LoadEstimate& estimate, st
       "free memory, or unload a model first",
       model, mb_text(estimate.sum()), mb_text(estimate.parameters), mb_text(estimate.packed), mb_text(estimate.arenas),
       mb_text(available_bytes));
-}
-
-std::uint64_t available_memory_bytes() {
-  std::ifstream meminfo("/proc/meminfo");
-  for (std::string key; meminfo >> key;) {
-    if (std::uint64_t kib = 0; key == "MemAvailable:" && meminfo >> kib) return kib * 1024;
-    meminfo.ignore(std::numeric_limits<std::streamsize>::max(), '\n');
-  }
-  return std::numeric_limits<std::uint64_t>::max();
 }
 
 }  // namespace shoal::supervisor

@@ -41,7 +41,5 @@ struct LoadEstimate {
 LoadEstimate estimate_load(const VersionEntry& entry, std::uint64_t packed_bytes, std::uint64_t arena_bytes);
 /// Errors: kFailedPrecondition: more than `available_bytes`, both named.
 Status check_estimate(const std::string& model, const LoadEstimate& estimate, std::uint64_t available_bytes);
-/// MemAvailable of /proc/meminfo; the largest number when it cannot be read.
-std::uint64_t available_memory_bytes();
 
 }  // namespace shoal::supervisor

@@ -27,8 +27,11 @@ class Breaker {
   const std::string& reason() const { return reason_; }
   /// When the next probe is due, or the one that runs is given up; means nothing while closed.
   std::uint64_t until_ns() const { return until_ns_; }
-  /// The worker that is being probed.
+  /// The worker that was probed last; 0 = none since it was closed.
   std::uint64_t prober() const { return prober_; }
+  /// When that began, until it has answered, be it too late; 0 = it owes no answer.
+  std::uint64_t owed_since_ns() const { return owed_since_ns_; }
+  void heard_prober() { owed_since_ns_ = 0; }
 
   /// A crash that no request is to blame for.
   void crashed(std::string what, std::uint64_t now_ns) {
@@ -49,11 +52,13 @@ class Breaker {
     state_ = State::kProbing;
     prober_ = prober;
     until_ns_ = now_ns + kProbeLimitNs;
+    owed_since_ns_ = now_ns;
   }
   void probe_ended(bool answered, std::uint64_t now_ns) {
     if (!answered) return open(std::min(backoff_ns_ * 2, kLongestBackoffNs), now_ns);
     state_ = State::kClosed;
     crashes_ns_ = {};
+    prober_ = 0;
   }
 
  private:
@@ -68,7 +73,7 @@ class Breaker {
   State state_ = State::kClosed;
   std::array<std::uint64_t, kCrashes> crashes_ns_{};
   std::size_t next_ = 0;
-  std::uint64_t backoff_ns_ = 0, until_ns_ = 0, prober_ = 0;
+  std::uint64_t backoff_ns_ = 0, until_ns_ = 0, prober_ = 0, owed_since_ns_ = 0;
   std::string reason_;
 };
 

@@ -106,9 +106,12 @@ Status Ledger::check_shares(const Model& model, std::uint32_t place) const {
     return overloaded("model '{}': {} requests of this client are under way, as many as it may have ([limits] client_requests)",
                       model.name, clients_[place].live);
   }
-  if (queued * 2 <= limit) return {};
+  if (queued * 2 <= limit || shares_.of_queue >= 1) return {};
+  // The fewer places are free, the fewer one client may have: alone it fills its share, and however many flood the queue, there
+  // are places left for who comes new.
   const std::size_t own = model.queue.waiting_of(place);
-  if (static_cast<double>(own) < shares_.of_queue * static_cast<double>(limit)) return {};
+  const double share = shares_.of_queue / (1 - shares_.of_queue);
+  if (static_cast<double>(own) < share * static_cast<double>(limit - queued)) return {};
   return overloaded("model '{}': {} of {} waiting requests are of this client, that is its share of the queue", model.name, own,
                     queued);
 }
@@ -179,7 +182,8 @@ bool Ledger::lane_replied(const LaneReply& reply, std::uint64_t now_ns) {
   ++entry->begun;
   Group& group = groups_[entry->group];
   if (reply.status == StatusCode::kOk) {
-    group.compute_ns = std::max(group.compute_ns, compute_ns);
+    // One run of all of them, or one each.
+    group.compute_ns = reply.batch > 1 ? std::max(group.compute_ns, compute_ns) : group.compute_ns + compute_ns;
     model.compute_ns.add(compute_ns);
   } else if (const Lane& lane = worker->lanes[reply.lane.lane];
              entry->answered && group.rows == entry->rows && lane.count > 0 && lane.held[0] == entry->group) {

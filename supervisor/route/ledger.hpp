@@ -62,6 +62,7 @@ struct LaneReply {
   std::uint16_t attempt = 0;
   StatusCode status = StatusCode::kOk;
   std::uint64_t compute_ns = 0;
+  std::uint16_t batch = 0;  // requests that this run answered; 0 = not known
 };
 
 /// What a dead worker left in the line of one lane. Nothing of it is believed that does not fit the leases.
@@ -91,12 +92,16 @@ struct DeathOutcome {
   Fate fate{};
 };
 
-/// A lane that holds requests: what it has had for longest.
+/// Stands for the breaker's probe where requests are named.
+inline constexpr RequestId kProbe = ~RequestId{0};
+
+/// A lane that holds requests, or owes the breaker an answer: what it has had for longest.
 struct BusyLane {
   ModelIndex model = 0;
   LaneRef lane;
   RequestId oldest = 0;
   std::uint64_t leased_ns = 0;
+  bool parked = false;  // everything it holds is
 };
 
 /// What is to be done, in this order. The kSend of a group follow each other.
@@ -141,7 +146,7 @@ struct ModelLimits {
 /// What one client may have.
 struct ClientShares {
   std::size_t in_flight = 0;  // requests of it that are not over; 0 = any number
-  double of_queue = 1;        // of a model's queue that is more than half full
+  double of_queue = 1;        // of a model's queue that is more than half full; of several that flood it each gets less
 };
 
 struct ModelCounts {
@@ -167,6 +172,7 @@ class Ledger {
  public:
   static constexpr int kMaxBegunAttempts = 10;
   static constexpr std::uint64_t kCreditNs = 200'000;
+  static constexpr std::uint64_t kTimerNs = 4'000'000;  // how late tick() may come
   static constexpr std::uint32_t kMinCredits = 2, kMaxCredits = 64;
   static constexpr std::size_t kMaxParked = 64;  // groups of one lane
   static constexpr std::size_t kMaxQuarantined = 1024;
@@ -235,8 +241,11 @@ class Ledger {
   std::uint64_t answered_by(Incarnation incarnation) const;
   std::uint32_t held_by(Incarnation incarnation) const;
 
-  /// The lanes that hold requests which are not parked.
+  /// The lanes that hold requests: of those that are parked, only where there are no others; and that which was probed, when it
+  /// holds none.
   void busy_lanes(std::vector<BusyLane>& lanes) const;
+  /// Whether there may be any.
+  bool has_busy_lanes() const;
 
   std::vector<Action>& actions() { return actions_; }
 
@@ -336,6 +345,8 @@ class Ledger {
   Status check_deadline(Model& model, const Admission& admission, const Waiting& newcomer, std::uint64_t now_ns);
   std::uint64_t wait_ns(const Model& model, const Waiting& newcomer, std::uint64_t now_ns, bool exact) const;
   std::uint64_t left_ns(const Lane& lane, std::uint64_t now_ns) const;
+  std::uint64_t least_left_ns(const Model& model, std::uint64_t now_ns) const;
+  std::uint64_t latest_start_ns(std::uint32_t slot, std::uint32_t rows) const;
   bool can_finish(std::uint32_t slot, std::uint32_t rows, std::uint64_t start_ns) const;
 
   std::uint32_t new_client(ClientId client);

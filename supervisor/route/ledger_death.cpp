@@ -214,7 +214,11 @@ void Ledger::tick_model(ModelIndex index, std::uint64_t now_ns) {
 void Ledger::probe_if_due(ModelIndex index, std::uint64_t now_ns) {
   Model& model = models_[index];
   if (!model.breaker.probe_due(now_ns)) return;
-  const auto worker = std::ranges::find(model.workers, true, &Worker::routable);
+  // In turns: what keeps one from answering may not keep the others.
+  const auto last = std::ranges::find(model.workers, model.breaker.prober(), &Worker::incarnation);
+  const auto after_last = last == model.workers.end() ? model.workers.begin() : last + 1;
+  auto worker = std::find_if(after_last, model.workers.end(), [](const Worker& each) { return each.routable; });
+  if (worker == model.workers.end()) worker = std::ranges::find(model.workers, true, &Worker::routable);
   if (worker == model.workers.end()) return;
   model.breaker.begin_probe(worker->incarnation, now_ns);
   act(Action::Kind::kProbe, index, worker->incarnation);
@@ -224,7 +228,9 @@ void Ledger::probed(Incarnation incarnation, bool answered, std::uint64_t now_ns
   ModelIndex index = 0;
   if (!find_worker(incarnation, &index)) return;
   Breaker& breaker = models_[index].breaker;
-  if (!breaker.probing() || breaker.prober() != incarnation) return;
+  if (breaker.prober() != incarnation) return;
+  breaker.heard_prober();
+  if (!breaker.probing()) return;
   breaker.probe_ended(answered, now_ns);
   dispatch(index, now_ns);
 }

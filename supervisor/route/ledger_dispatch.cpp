@@ -1,5 +1,6 @@
 // Who runs what: workers and their lanes, groups, the order of waiting requests.
 #include <algorithm>
+#include <tuple>
 #include <utility>
 
 #include "shm/base/check.hpp"
@@ -73,6 +74,8 @@ void Ledger::dispatch(ModelIndex index, std::uint64_t now_ns) {
     const Seat seat = choose_lane(model, !whole, now_ns);
     if (!seat.worker) return;
     if (!can_finish(slot, entry.rows, seat.free_ns)) {
+      // A lane that has no room may be done first.
+      if (can_finish(slot, entry.rows, now_ns + least_left_ns(model, now_ns))) return;
       ++model.counts.too_late;
       give_up(slot, StatusCode::kDeadlineExceeded,
               format("model '{}': could not be answered within its time any more ({} ms in the queue)", model.name,
@@ -80,7 +83,7 @@ void Ledger::dispatch(ModelIndex index, std::uint64_t now_ns) {
               now_ns);
       continue;
     }
-    const std::uint64_t until_ns = entry.admitted_ns + model.limits.max_delay_ns;
+    const std::uint64_t until_ns = std::min(entry.admitted_ns + model.limits.max_delay_ns, latest_start_ns(slot, entry.rows));
     if (!whole && model.urgent == 0 && now_ns < until_ns) {
       model.wait_until_ns = until_ns;
       return;
@@ -108,20 +111,21 @@ void Ledger::dispatch_suspects(Model& model, std::uint64_t now_ns) {
     lease_group(model, model.suspects.front(), {.worker = ward, .lane = 0, .free_ns = now_ns}, now_ns);
 }
 
-// An idle lane first, then the one with the least predicted work; of equal ones the lane where fewest wait for their programs: it
-// will run those, too.
+// An idle lane first, then the one that will have done soonest what it holds; of equal ones the lane where fewest wait for their
+// programs: it will run those, too.
 Ledger::Seat Ledger::choose_lane(Model& model, bool idle_only, std::uint64_t now_ns) {
   Seat seat;
-  std::pair<std::uint64_t, std::size_t> least{~std::uint64_t{0}, 0};
+  std::tuple<std::uint64_t, std::uint32_t, std::size_t> least{~std::uint64_t{0}, 0, 0};
   for (Worker& worker : model.workers) {
     if (!worker.routable || worker.incarnation == model.ward) continue;
     for (std::uint32_t at = 0; at < worker.lanes.size(); ++at) {
       const Lane& lane = worker.lanes[at];
       if (lane.count == 0 && lane.parked.empty()) return {&worker, at, now_ns};
-      const std::pair load{lane.work_ns, lane.parked.size()};
-      if ((idle_only && lane.count > 0) || load >= least || !has_room(lane)) continue;
+      if ((idle_only && lane.count > 0) || !has_room(lane)) continue;
+      const std::tuple load{left_ns(lane, now_ns), lane.count, lane.parked.size()};
+      if (load >= least) continue;
       least = load;
-      seat = {&worker, at, now_ns + left_ns(lane, now_ns)};
+      seat = {&worker, at, now_ns + std::get<0>(load)};
     }
   }
   return seat;
@@ -130,6 +134,23 @@ Ledger::Seat Ledger::choose_lane(Model& model, bool idle_only, std::uint64_t now
 std::uint64_t Ledger::left_ns(const Lane& lane, std::uint64_t now_ns) const {
   if (lane.count == 0) return 0;
   return lane.work_ns - std::min(now_ns - std::min(now_ns, lane.since_ns), groups_[lane.held[0]].cost_ns);
+}
+
+std::uint64_t Ledger::least_left_ns(const Model& model, std::uint64_t now_ns) const {
+  std::uint64_t least_ns = kNoDeadline;
+  for (const Worker& worker : model.workers) {
+    if (!worker.routable || worker.incarnation == model.ward) continue;
+    for (const Lane& lane : worker.lanes) least_ns = std::min(least_ns, left_ns(lane, now_ns));
+  }
+  return least_ns;
+}
+
+std::uint64_t Ledger::latest_start_ns(std::uint32_t slot, std::uint32_t rows) const {
+  const std::uint64_t deadline_ns = waiting_[slot].deadline_ns;
+  if (deadline_ns == kNoDeadline) return kNoDeadline;
+  const Entry& entry = entries_[slot];
+  const std::uint64_t needed_ns = models_[entry.model].costs.of(entry.shape, rows).most_ns() + kTimerNs;
+  return deadline_ns - std::min(deadline_ns, needed_ns);
 }
 
 bool Ledger::can_finish(std::uint32_t slot, std::uint32_t rows, std::uint64_t start_ns) const {
@@ -266,7 +287,7 @@ void Ledger::enqueue(std::uint32_t slot) {
   entry.state = State::kQueued;
   WaitingEntry& waiting = waiting_[slot];
   waiting.rerun = entry.leases > 0;
-  entry.urgent = waiting.rerun || !can_finish(slot, entry.rows, entry.admitted_ns + model.limits.max_delay_ns);
+  entry.urgent = waiting.rerun || latest_start_ns(slot, entry.rows) < entry.admitted_ns + model.limits.max_delay_ns;
   model.urgent += entry.urgent;
   rows_like(model, entry) += entry.rows;
   model.queue.push(waiting_, slot);
@@ -294,13 +315,26 @@ void Ledger::busy_lanes(std::vector<BusyLane>& lanes) const {
   lanes.clear();
   for (ModelIndex index = 0; index < models_.size(); ++index) {
     for (const Worker& worker : models_[index].workers) {
-      for (std::uint32_t lane = 0; lane < worker.lanes.size(); ++lane) {
-        if (worker.lanes[lane].count == 0) continue;
-        const std::uint32_t oldest = groups_[worker.lanes[lane].held[0]].members.front();
-        lanes.push_back({index, {worker.incarnation, lane}, id_of(oldest), entries_[oldest].leased_ns});
+      for (std::uint32_t at = 0; at < worker.lanes.size(); ++at) {
+        const Lane& lane = worker.lanes[at];
+        const bool parked = lane.count == 0;
+        if (parked && lane.parked.empty()) {
+          const Breaker& breaker = models_[index].breaker;
+          if (at == 0 && breaker.prober() == worker.incarnation && breaker.owed_since_ns() != 0)
+            lanes.push_back({index, {worker.incarnation, at}, kProbe, breaker.owed_since_ns()});
+          continue;
+        }
+        const std::uint32_t oldest = groups_[parked ? lane.parked.front() : lane.held[0]].members.front();
+        lanes.push_back({index, {worker.incarnation, at}, id_of(oldest), entries_[oldest].leased_ns, parked});
       }
     }
   }
+}
+
+bool Ledger::has_busy_lanes() const {
+  return !idle() || std::ranges::any_of(models_, [](const Model& model) {
+    return !model.breaker.closed() && model.breaker.owed_since_ns() != 0 && !model.workers.empty();
+  });
 }
 
 }  // namespace shoal::supervisor

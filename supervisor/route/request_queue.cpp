@@ -27,7 +27,7 @@ std::uint64_t RequestQueue::work_ns() const {
 
 void RequestQueue::push(WaitingTable& table, std::uint32_t slot) {
   WaitingEntry& entry = table[slot];
-  entry.cost_ns = std::max<std::uint64_t>(entry.cost_ns, 1);
+  entry.cost_ns = std::clamp<std::uint64_t>(entry.cost_ns, 1, kMostCostNs);
   entry.flow = flow_of(entry.client, entry.priority);
   if (entry.flow == kNoSlot) entry.flow = new_flow(entry);
   Flow& flow = flows_[entry.flow];
@@ -69,23 +69,28 @@ std::uint32_t RequestQueue::next(const WaitingTable& table) {
       table, *std::ranges::min_element(levels_, {}, [&](const Level& level) { return table[level.by_age.front()].arrival; }));
 }
 
-// Deficit round robin. The quantum is what the dearest first request of the last round costs, so that nearly every flow can pay
-// when its turn comes; a dearer one is paid for in the round after.
+// Deficit round robin. The quantum is what the cheapest first request of the last round costs, so that none has more turns in a
+// row than it must have; while nobody can pay it doubles.
 std::uint32_t RequestQueue::turn_within(const WaitingTable& table, Level& level) {
   for (;;) {
     const std::uint32_t at = level.ring.front();
     Flow& flow = flows_[at];
     const std::uint64_t cost_ns = table[flow.heap.front()].cost_ns;
-    if (flow.deficit_ns >= static_cast<std::int64_t>(cost_ns)) return flow.heap.front();
-    level.dearest_ns = std::max(level.dearest_ns, cost_ns);
-    flow.deficit_ns += static_cast<std::int64_t>(level.quantum_ns);
+    if (flow.deficit_ns >= static_cast<std::int64_t>(cost_ns)) {
+      level.somebody_paid = true;
+      return flow.heap.front();
+    }
+    level.cheapest_ns = std::min(level.cheapest_ns, cost_ns);
+    flow.deficit_ns =  // what its first request costs at most: a large quantum is no credit for later
+        std::min(flow.deficit_ns + static_cast<std::int64_t>(level.quantum_ns), static_cast<std::int64_t>(cost_ns));
     level.ring.remove(ring_links_, at);
     level.ring.push_back(ring_links_, at);
     if (level.left_in_round > 1) {
       --level.left_in_round;
       continue;
     }
-    level.quantum_ns = std::exchange(level.dearest_ns, 0);
+    const std::uint64_t cheapest_ns = std::exchange(level.cheapest_ns, kNoDeadline);
+    level.quantum_ns = std::exchange(level.somebody_paid, false) ? cheapest_ns : level.quantum_ns * 2;
     level.left_in_round = level.flows;
   }
 }
@@ -119,9 +124,9 @@ std::uint64_t RequestQueue::work_before_ns(const WaitingTable& table, const Wait
         for (const std::uint32_t slot : flow.heap) own_ns += before(newcomer, table[slot]) ? 0 : table[slot].cost_ns;
       }
     }
-    // Until its turn comes each other client is given what its own is given, and a quantum more.
+    // Until it can pay each other client is given as much as its own, which is a quantum at least.
     const std::uint64_t others = level.flows - (at != kNoSlot);
-    work_ns += own_ns + std::min(others_ns, others * (own_ns + level.quantum_ns));
+    work_ns += own_ns + std::min(others_ns, others * (own_ns + std::max(newcomer.cost_ns, level.quantum_ns)));
   }
   return work_ns;
 }
@@ -149,6 +154,7 @@ std::uint32_t RequestQueue::new_flow(const Waiting& waiting) {
   auto level = std::ranges::lower_bound(levels_, waiting.priority, std::greater(), &Level::priority);
   if (level == levels_.end() || level->priority != waiting.priority)
     level = levels_.insert(level, {.priority = waiting.priority, .quantum_ns = waiting.cost_ns});
+  level->quantum_ns = std::min(level->quantum_ns, waiting.cost_ns);
   Flow& flow = flows_[at];
   flow.client = waiting.client;
   flow.priority = waiting.priority;

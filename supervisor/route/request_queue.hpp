@@ -36,12 +36,14 @@ struct WaitingEntry : Waiting {
 };
 using WaitingTable = std::vector<WaitingEntry>;
 
-/// O(log n) for everything but the rare 16th turn, which looks at every level in use; nothing is allocated in the long run: flows
-/// and their heaps are kept for the next client.
+/// O(log n) for everything but a turn, which looks at each client of its level until one can pay (at once where their costs are
+/// alike), and the rare 16th one, which looks at every level in use. Nothing is allocated in the long run: flows and their heaps
+/// are kept for the next client.
 ///   Threads  thread-compatible
 class RequestQueue {
  public:
   static constexpr std::uint32_t kOldestTurn = 16;
+  static constexpr std::uint64_t kMostCostNs = 3'600'000'000'000;  // that a prediction is believed
   static constexpr std::size_t kMostFlows = 64, kMostOfFlow = 16;  // that next_like() looks at
 
   std::size_t size() const { return size_; }
@@ -86,8 +88,9 @@ class RequestQueue {
     SlotList ring;    // of flows
     SlotList by_age;  // of slots: re-runs, then by arrival
     std::uint64_t work_ns = 0;
-    std::uint64_t quantum_ns = 0;  // the dearest first request of the last round
-    std::uint64_t dearest_ns = 0;  // of this round
+    std::uint64_t quantum_ns = 0;             // the cheapest first request of the last round
+    std::uint64_t cheapest_ns = kNoDeadline;  // of this round
+    bool somebody_paid = false;               // in this round
     std::uint32_t left_in_round = 0;
   };
 

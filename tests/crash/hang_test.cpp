@@ -16,12 +16,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 constexpr float kTrigger = 666;
+constexpr std::int64_t kNewRows = 3;  // a program for so many is compiled when they first come
 
-Tensor tensor_of(float first) {
-  Tensor tensor = Tensor::create(DType::kFloat32, Shape{1, 4}).value();
-  for (std::size_t i = 0; i < 4; ++i) tensor.values<float>()[i] = first + static_cast<float>(i);
-  return tensor;
-}
+Tensor tensor_of(float first, std::int64_t rows = 1) { return counting({rows, 4}, first); }
 
 /// A model of one faulty operator, then a multiplication by 3.
 class Hang : public testing::Test {
@@ -118,6 +115,51 @@ TEST_F(Hang, ARequestThatHangsItsLaneIsPoisonAndTheRecordNamesTheOperator) {
     ASSERT_TRUE(others[i].get().ok()) << others[i].get().status().to_string();
     EXPECT_EQ(others[i].get()->front().tensor.values<float>()[0], static_cast<float>(i) * 3);
   }
+  EXPECT_EQ(daemon.model("m")["counts"]["worker_deaths"], 2u);
+}
+
+TEST_F(Hang, AWorkerThatIsStoppedWhileItOnlyCompilesIsNoticedWithinASecond) {
+  DaemonFixture daemon(settings("_fault_compile_spin", "3", ",workers=2"));
+  Pool pool = daemon.connect();
+  const Prediction prediction = pool.submit("m", {{"data", tensor_of(1, kNewRows)}});
+  pid_t victim = -1;
+  ASSERT_TRUE(eventually([&] {
+    prediction.wait_for(std::chrono::milliseconds(1));
+    const nlohmann::json model = daemon.model("m");
+    for (const auto& worker : model["workers"]) {
+      if (worker["programs"]["compiling"] == 1 && worker["lanes"][0]["parked"] == 1) victim = worker["pid"];
+    }
+    return victim > 0;
+  }));
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));  // the daemon has heard that it is parked
+  stop_process(victim);
+  const auto stopped = Clock::now();
+  ASSERT_TRUE(eventually([&] { return !is_alive(victim); }, std::chrono::seconds(5))) << daemon.log();
+  EXPECT_LT(Clock::now() - stopped, std::chrono::seconds(1));
+  ASSERT_TRUE(prediction.wait_for(std::chrono::seconds(30)));
+  ASSERT_TRUE(prediction.get().ok()) << prediction.get().status().to_string();
+  EXPECT_EQ(prediction.get()->front().tensor.values<float>()[1], (1 + 1) * 3);
+  EXPECT_EQ(daemon.model("m")["counts"]["worker_deaths"], 1u);
+}
+
+TEST_F(Hang, ACompilationThatComputesForLongIsNotEnded) {
+  DaemonFixture daemon(settings("_fault_compile_spin", "3", ",run_limit_ms=400"));
+  Pool pool = daemon.connect();
+  const auto outputs = pool.predict("m", {{"data", tensor_of(1, kNewRows)}});
+  EXPECT_TRUE(outputs.ok()) << outputs.status().to_string();
+  EXPECT_EQ(daemon.model("m")["counts"]["worker_deaths"], 0u) << daemon.log();
+}
+
+TEST_F(Hang, ACompilationThatHangsMakesItsRequestPoison) {
+  DaemonFixture daemon(settings("_fault_compile", "3", ",workers=2"));
+  Pool pool = daemon.connect();
+  const Prediction guilty = pool.submit("m", {{"data", tensor_of(1, kNewRows)}});
+  ASSERT_TRUE(guilty.wait_for(std::chrono::seconds(30)));
+  const Status status = guilty.get().status();
+  EXPECT_EQ(status.code(), StatusCode::kPoison) << status.to_string();
+  EXPECT_NE(status.message().find("no step and no processor time"), std::string::npos) << status.message();
+  EXPECT_NE(status.message().find("the compilation of its program"), std::string::npos) << status.message();
+  EXPECT_TRUE(pool.predict("m", {{"data", tensor_of(1)}}).ok());
   EXPECT_EQ(daemon.model("m")["counts"]["worker_deaths"], 2u);
 }
 

@@ -66,6 +66,21 @@ TEST_F(Probe, AKilledOneIsFollowedByAnotherUntilTheModelServesAgain) {
   EXPECT_EQ(daemon.model("m")["counts"]["poison"], 0);
 }
 
+TEST_F(Probe, AStoppedOneIsNoticedWithinASecondAndFollowedByAnother) {
+  DaemonFixture daemon(settings());
+  Pool pool = daemon.connect();
+  for (std::uint64_t deaths = 0; breaker(daemon) == "closed" && deaths < 10; ++deaths) {
+    EXPECT_TRUE(ask(pool, kTrigger).ok());
+    ASSERT_TRUE(eventually([&] { return daemon.model("m")["counts"]["worker_deaths"] > deaths; })) << daemon.model("m");
+  }
+  ASSERT_TRUE(eventually([&] { return breaker(daemon) == "probing"; }, 60s)) << daemon.model("m");
+  const pid_t prober = daemon.workers("m").at(0);
+  stop_process(prober);
+  EXPECT_TRUE(eventually([&] { return !is_alive(prober); }, 1s)) << daemon.log();
+  ASSERT_TRUE(eventually([&] { return breaker(daemon) == "closed"; }, 60s)) << daemon.model("m");
+  EXPECT_TRUE(ask(pool).ok());
+}
+
 TEST_F(Probe, AVersionWhoseWorkerIsKilledInItServesNobodyAndTheOldOneDoes) {
   DaemonFixture daemon(settings());
   Pool pool = daemon.connect();

@@ -2,7 +2,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <fstream>
 
+#include "shm/wire/control.hpp"
 #include "tests/support/checkpoint.hpp"
 #include "tests/support/pool_fixture.hpp"
 #include "tests/support/scratch_directory.hpp"
@@ -77,6 +79,32 @@ TEST_F(WorkerCrash, AStackOverflowLeavesEvidenceToo) {
   Pool pool = daemon.connect();
   const Prediction guilty = pool.submit("bad", {{"data", tensor_of({kTrigger, 1, 2, 3})}});
   EXPECT_EQ(guilty.outcome().outputs.status().code(), StatusCode::kPoison) << guilty.get().status().to_string();
+}
+
+TEST_F(WorkerCrash, AWorkerThatSaysWhatNoWorkerSaysIsEnded) {
+  DaemonFixture daemon({.models = {model("_fault_flood"), "echo=builtin:identity"}, .worker = "shoal-worker-faulty"});
+  Pool pool = daemon.connect();
+  for (const auto kind : {wire::ControlKind::kForked, wire::ControlKind::kReady}) {
+    const Prediction mad = pool.submit("bad", {{"data", tensor_of({kTrigger, static_cast<float>(kind), 2, 3})}});
+    ASSERT_TRUE(mad.wait_for(std::chrono::seconds(20)));
+    EXPECT_EQ(mad.get().status().code(), StatusCode::kAborted) << mad.get().status().to_string();
+  }
+  EXPECT_NE(daemon.log().find("a message of kind 14"), std::string::npos) << daemon.log();
+  EXPECT_TRUE(pool.predict("echo", {{"data", counting({4})}}).ok());
+}
+
+// The kernel dumps memfds by default: gigabytes of weights, and what clients sent.
+TEST_F(WorkerCrash, ACoreDumpHoldsNeitherWeightsNorArenas) {
+  DaemonFixture daemon;
+  std::vector<pid_t> pids = daemon.workers();
+  ASSERT_FALSE(pids.empty());
+  pids.push_back(daemon.zygote());
+  for (const pid_t pid : pids) {
+    std::ifstream file("/proc/" + std::to_string(pid) + "/coredump_filter");
+    unsigned filter = 0;
+    ASSERT_TRUE(file >> std::hex >> filter);
+    EXPECT_EQ(filter, 0x31u) << "private memory, huge pages of it, and ELF headers";
+  }
 }
 
 TEST_F(WorkerCrash, AStrayWriteToTheWeightsKillsThatWorkerOnlyAndTheRecordNamesIt) {

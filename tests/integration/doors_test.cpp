@@ -12,20 +12,16 @@
 
 #include "tests/integration/raw_client.hpp"
 #include "tests/support/pool_fixture.hpp"
+#include "tests/support/process_sample.hpp"
 #include "tests/support/scratch_directory.hpp"
 #include "tests/support/unix_socket.hpp"
 
 namespace shoal::test {
 namespace {
 
-constexpr std::size_t kSilent = 2000;
+constexpr int kSilent = 2000;
 constexpr double kAllowedRatio = 1.5;
 constexpr double kNoiseMs = 20;  // of a p99 on a machine with others on it
-
-std::size_t descriptors_of(pid_t pid) {
-  const std::filesystem::directory_iterator entries("/proc/" + std::to_string(pid) + "/fd");
-  return static_cast<std::size_t>(std::distance(begin(entries), end(entries)));
-}
 
 double p99_ms(Pool& pool) {
   const Tensor input = counting({4});
@@ -42,23 +38,22 @@ double p99_ms(Pool& pool) {
 /// 2 000 peers that say nothing more, three times: what that costs one that asks all the time.
 ///   are_put_out   by the daemon, in time
 ///   descriptors   of the daemon, for each of them, at most
-void expect_no_cost(const std::function<std::shared_ptr<void>(const DaemonFixture&)>& come, bool are_put_out,
-                    std::size_t descriptors) {
+void expect_no_cost(const std::function<std::shared_ptr<void>(const DaemonFixture&)>& come, bool are_put_out, int descriptors) {
   rlimit limit{};
   ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &limit), 0);
   limit.rlim_cur = limit.rlim_max;
   ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &limit), 0);
-  if (limit.rlim_cur < kSilent * 8) GTEST_SKIP() << "too few descriptors here: " << limit.rlim_cur;
+  if (limit.rlim_cur < rlim_t{kSilent} * 8) GTEST_SKIP() << "too few descriptors here: " << limit.rlim_cur;
   DaemonFixture daemon;
   Pool pool = daemon.connect();
   (void)p99_ms(pool);
-  const std::size_t at_first = descriptors_of(daemon.pid());
+  const int at_first = descriptors_of(daemon.pid());
   std::vector<double> quiet, crowded;
-  std::size_t most = 0;
+  int most = 0;
   for (int round = 0; round < 3 && !testing::Test::HasFailure(); ++round) {
     quiet.push_back(p99_ms(pool));
     std::vector<std::shared_ptr<void>> silent;
-    for (std::size_t i = 0; i < kSilent && !testing::Test::HasFailure(); ++i) silent.push_back(come(daemon));
+    for (int i = 0; i < kSilent && !testing::Test::HasFailure(); ++i) silent.push_back(come(daemon));
     crowded.push_back(p99_ms(pool));
     most = std::max(most, descriptors_of(daemon.pid()));
     if (!are_put_out) silent.clear();
@@ -68,7 +63,7 @@ void expect_no_cost(const std::function<std::shared_ptr<void>(const DaemonFixtur
   EXPECT_LE(beside, std::max(kAllowedRatio * alone, alone + kNoiseMs));
   EXPECT_GT(most, at_first + kSilent / 10);  // they were there
   EXPECT_LE(most, at_first + descriptors * kSilent);
-  std::printf("p99 %.3f ms alone, %.3f ms beside %zu silent connections\n", alone, beside, kSilent);
+  std::printf("p99 %.3f ms alone, %.3f ms beside %d silent connections\n", alone, beside, kSilent);
 }
 
 TEST(Doors, ConnectionsThatSayNothingCostOthersNothing) {

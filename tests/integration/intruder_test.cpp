@@ -64,6 +64,22 @@ TEST_F(IntruderTest, ArenasWithoutSealsAreRefusedAndTheMissingSealIsNamed) {
   EXPECT_NE(answer->text.find("F_SEAL"), std::string::npos) << answer->text;
 }
 
+TEST_F(IntruderTest, InputsInTheArenaOfAClientWithoutOneAreRefused) {
+  intruder_.attach(0, 0);
+  wire::Request request = intruder_.request(2);
+  request.inputs[0] = wire::to_wire({DType::kFloat32, Shape{0, 3}, nullptr});  // no bytes: they lie in any arena
+  request.outputs[0].capacity_bytes = 0;
+  intruder_.send(request);
+  EXPECT_EQ(status_of(intruder_.receive_reply()), StatusCode::kInvalidArgument);
+  request.header.seq = 3;
+  request.inputs[0].location = static_cast<std::uint8_t>(wire::Location::kFrame);
+  std::vector<std::byte> head;
+  wire::encode_request(request, head);
+  const std::span<const std::byte> frames[] = {head, {}};
+  intruder_.send(wire::Frames(frames));
+  EXPECT_EQ(status_of(intruder_.receive_reply()), StatusCode::kOk);
+}
+
 TEST_F(IntruderTest, DescriptorsThatAreNoMemoryAreRefused) {
   for (const std::size_t count : {1u, 2u, 3u}) {
     RawClient one(daemon_.directory());

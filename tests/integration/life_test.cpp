@@ -8,21 +8,26 @@
 #include <cstddef>
 #include <cstdio>
 #include <cstdlib>
+#include <ctime>
 #include <fstream>
 #include <limits>
 #include <thread>
 
+#include "supervisor/process/memory_group.hpp"
 #include "tests/support/checkpoint.hpp"
 #include "tests/support/notify_socket.hpp"
 #include "tests/support/pool_fixture.hpp"
 #include "tests/support/process_sample.hpp"
+#include "tests/support/says.hpp"
 #include "tests/support/scratch_directory.hpp"
+#include "tests/support/unix_socket.hpp"
 
 namespace shoal {
 namespace {
 
 namespace fs = std::filesystem;
 using namespace std::chrono_literals;
+using test::contains;
 using test::DaemonFixture;
 using test::DaemonSettings;
 using test::eventually;
@@ -55,8 +60,6 @@ int added(Pool& pool, const std::string& name, std::uint64_t version = 0) {
   EXPECT_TRUE(outputs.ok()) << outputs.status().to_string();
   return outputs.ok() ? static_cast<int>((*outputs)[0].tensor.values<float>()[0]) - 1 : -1;
 }
-
-bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
 /// Clients that ask all the time and check that answer and version agree, and that none is older than what served at its
 /// submission.
@@ -275,6 +278,31 @@ TEST_F(VersionsTest, LoadsAndUnloadsWhileRequestsRun) {
   EXPECT_EQ(added(pool, "slow"), 3) << "a pool that knew the model that was unloaded asks again";
 }
 
+// An unload ends after 30 s, whatever runs; a reload fails no request, and others need not wait longer than that for its end.
+TEST_F(VersionsTest, AReloadAwaitsWhatTheOldVersionRunsHoweverLongItTakes) {
+  const test::ChainNode step{.op = "_fault_slow", .name = "step", .attributes = {{"scalar", "100"}}, .weights = {}};
+  std::vector<test::ChainNode> chain(330, step);
+  for (std::size_t i = 0; i < chain.size(); ++i) chain[i].name += std::to_string(i);
+  put(1, chain);
+  const DaemonFixture daemon(
+      {.models = {"net=" + path() + ",device=cpu-reference,timeout_ms=0,tuning_ms=0"}, .worker = "shoal-worker-faulty"});
+  Pool pool = daemon.connect();
+  ASSERT_TRUE(pool.describe("net").ok());
+  const Prediction last = pool.submit("net", input());
+  ASSERT_TRUE(eventually([&] { return daemon.model("net")["queue"]["running"] == 1; }));
+  put(2);
+  Pool admin = daemon.connect();
+  const auto changed = admin.reload("net");
+  EXPECT_TRUE(changed.ok()) << changed.status().to_string();
+  EXPECT_LT(changed->took, 32s);
+  EXPECT_FALSE(last.wait_for(1ms)) << "it was not slow: the test shows nothing";
+  EXPECT_EQ(added(admin, "net"), 2);
+  EXPECT_TRUE(admin.scale("net", 2).ok());
+  EXPECT_TRUE(last.get().ok()) << last.get().status().to_string();
+  EXPECT_EQ(last.outcome().model_version, 1u);
+  EXPECT_TRUE(eventually([&] { return daemon.stats().at("models").size() == 1; })) << "then it goes";
+}
+
 TEST_F(VersionsTest, AModelThatCannotBeLoadedLeavesNothing) {
   const DaemonFixture daemon;
   Pool pool = daemon.connect();
@@ -286,6 +314,32 @@ TEST_F(VersionsTest, AModelThatCannotBeLoadedLeavesNothing) {
   EXPECT_EQ(pool.list().value(), std::vector<std::string>{"echo"});
   EXPECT_EQ(pool.describe("net").status().code(), StatusCode::kNotFound);
   EXPECT_EQ(pool.load("net", "builtin:identity").value().version, 1u);
+}
+
+TEST_F(VersionsTest, ALoadThatFailsLeavesItsNameFree) {
+  write("good", 1);
+  write("bad", 1);
+  write_text("bad/net-symbol.json", "{\"nodes\": [");
+  const DaemonFixture daemon;
+  Pool pool = daemon.connect();
+  for (int i = 0; i < 5; ++i) {
+    const auto failed = pool.load("net", path("bad"));
+    EXPECT_TRUE(contains(failed.status().message(), "cannot be served")) << failed.status().to_string();
+    EXPECT_TRUE(contains(failed.status().message(), "net-symbol.json")) << failed.status().to_string();
+    const auto loaded = pool.load("net", path("good"));
+    EXPECT_TRUE(loaded.ok()) << loaded.status().to_string();
+    EXPECT_TRUE(pool.unload("net").ok());
+  }
+}
+
+TEST_F(VersionsTest, AModelThatHasFailedCannotBeScaled) {
+  const DaemonFixture daemon({.models = {"net=" + path("nowhere")}, .wait_until_ready = false});
+  ASSERT_TRUE(eventually([&] { return daemon.stats().is_object() && daemon.model("net")["state"] == "failed"; }));
+  const auto scaled = daemon.connect().scale("net", 3);
+  EXPECT_EQ(scaled.status().code(), StatusCode::kFailedPrecondition);
+  EXPECT_TRUE(contains(scaled.status().message(), path("nowhere"))) << scaled.status().to_string();
+  write("nowhere", 1);
+  EXPECT_EQ(daemon.connect().reload("net").value().workers, 1) << "what was asked for in vain is forgotten";
 }
 
 TEST_F(VersionsTest, AClientThatKnewTheOldInputsMayAskWithTheNewOnes) {
@@ -351,6 +405,26 @@ TEST_F(VersionsTest, AModelThatDoesNotFitIntoMemoryIsRefusedBeforeItIsRead) {
   EXPECT_TRUE(contains(later.model("net").at("reason"), "MB are available")) << later.model("net").at("reason");
 }
 
+// Each of them fits, both do not: the second is begun when the first has been loaded, or has failed.
+TEST_F(VersionsTest, AModelWaitsForTheMemoryOfOneThatIsBeingLoaded) {
+  for (const char* name : {"a", "b"}) write(name, 1);
+  const std::string zygote = path("zygote");
+  write_text("zygote", "#!/bin/sh\nkill -STOP $$\n");
+  fs::permissions(zygote, fs::perms::owner_all);
+  const auto available = static_cast<double>(supervisor::available_memory_bytes());
+  std::error_code error;
+  for (const char* name : {"a", "b"})  // packed weights are as much again
+    fs::resize_file(path(name) + "/net-0000.params", static_cast<std::uintmax_t>(available * 0.3), error);
+  if (error) GTEST_SKIP() << "no file of that size here: " << error.message();
+  const DaemonFixture daemon(
+      {.models = {"a=" + path("a") + ",load_timeout_s=2", "b=" + path("b")}, .worker = zygote, .wait_until_ready = false});
+  ASSERT_TRUE(eventually([&] { return daemon.stats().is_object() && daemon.model("a")["zygote"]["pid"].is_number(); }));
+  EXPECT_TRUE(daemon.model("b")["zygote"]["pid"].is_null());
+  EXPECT_EQ(daemon.model("b")["state"], "loading");
+  ASSERT_TRUE(eventually([&] { return daemon.model("a")["state"] == "failed"; }));
+  EXPECT_TRUE(eventually([&] { return daemon.model("b")["zygote"]["pid"].is_number(); })) << daemon.log();
+}
+
 TEST_F(VersionsTest, ScalesUpAndDownUnderLoad) {
   write("net", 1);
   const DaemonFixture daemon({.models = {"net=" + path("net") + ",workers=2"}});
@@ -372,27 +446,66 @@ TEST_F(VersionsTest, ScalesUpAndDownUnderLoad) {
   EXPECT_EQ(pool.scale("nut", 1).status().code(), StatusCode::kNotFound);
 }
 
-// Something stands where the next workers would bind their sockets: they fail, one after the other.
+/// Something stands where the next workers would bind their sockets: they fail, one after the other.
+class Obstacle {
+ public:
+  Obstacle(const DaemonFixture& daemon, int first_incarnation) {
+    for (int i = first_incarnation; i < first_incarnation + 20; ++i)
+      paths_.push_back(fs::path(daemon.directory()) / ("w" + std::to_string(i) + "-0"));
+    for (const fs::path& path : paths_) fs::create_directory(path);
+  }
+  ~Obstacle() {
+    for (const fs::path& path : paths_) fs::remove(path);
+  }
+
+ private:
+  std::vector<fs::path> paths_;
+};
+
 TEST_F(VersionsTest, AScaleThatCannotBeMetIsTakenBackAndTheModelServes) {
   write("net", 1);
   const DaemonFixture daemon({.models = {"net=" + path("net") + ",workers=2"}});
   Pool pool = daemon.connect();
   const auto workers = daemon.workers("net");
-  for (int incarnation = 3; incarnation < 20; ++incarnation)
-    fs::create_directory(fs::path(daemon.directory()) / ("w" + std::to_string(incarnation) + "-0"));
-  Load load(daemon, "net", 1);
-  const auto changed = pool.scale("net", 4);
-  EXPECT_EQ(changed.status().code(), StatusCode::kFailedPrecondition);
-  EXPECT_TRUE(contains(changed.status().message(), "goes on as it was")) << changed.status().to_string();
-  EXPECT_TRUE(eventually([&] { return daemon.workers("net") == workers; })) << "who served goes on";
-  EXPECT_EQ(daemon.model("net").at("wanted_workers"), 2);
-  EXPECT_EQ(pool.reload("net").value().outcome, "unchanged") << "the number that was asked for is forgotten";
-  load.end();
-  EXPECT_GT(load.answered, 0);
-  EXPECT_EQ(load.failed + load.mixed, 0);
-  for (int incarnation = 3; incarnation < 20; ++incarnation)
-    fs::remove(fs::path(daemon.directory()) / ("w" + std::to_string(incarnation) + "-0"));
+  {
+    const Obstacle obstacle(daemon, 3);
+    Load load(daemon, "net", 1);
+    const auto changed = pool.scale("net", 4);
+    EXPECT_EQ(changed.status().code(), StatusCode::kFailedPrecondition);
+    EXPECT_TRUE(contains(changed.status().message(), "goes on as it was")) << changed.status().to_string();
+    EXPECT_TRUE(eventually([&] { return daemon.workers("net") == workers; })) << "who served goes on";
+    EXPECT_EQ(daemon.model("net").at("wanted_workers"), 2);
+    EXPECT_EQ(pool.reload("net").value().outcome, "unchanged") << "the number that was asked for is forgotten";
+    load.end();
+    EXPECT_GT(load.answered, 0);
+    EXPECT_EQ(load.failed + load.mixed, 0);
+  }
   EXPECT_EQ(pool.scale("net", 4).value().workers, 4);
+}
+
+TEST_F(VersionsTest, AReloadWhoseWorkersCannotBeHadIsTakenBackAsAWhole) {
+  for (const int version : {1, 2}) put(version);
+  const DaemonFixture daemon({.models = {"net=" + path() + ",versions=all"}});
+  Pool pool = daemon.connect();
+  const std::string fewer_versions = path() + ",workers=2,versions=1";
+  {
+    const Obstacle obstacle(daemon, 3);
+    Load load(daemon, "net", 1);
+    const auto changed = pool.reload("net", fewer_versions);
+    EXPECT_EQ(changed.status().code(), StatusCode::kFailedPrecondition);
+    EXPECT_TRUE(contains(changed.status().message(), "goes on as it was")) << changed.status().to_string();
+    EXPECT_TRUE(contains(changed.status().message(), "Address already in use")) << changed.status().to_string();
+    EXPECT_EQ(added(pool, "net", 2), 2) << "what was to leave serves on";
+    EXPECT_EQ(daemon.model("net").at("wanted_workers"), 1);
+    load.end();
+    EXPECT_GT(load.answered, 0);
+    EXPECT_EQ(load.failed + load.mixed, 0);
+  }
+  EXPECT_EQ(pool.reload("net").value().outcome, "unchanged") << "what was asked for in vain is forgotten";
+  const auto changed = pool.reload("net", fewer_versions);
+  ASSERT_TRUE(changed.ok()) << changed.status().to_string();
+  EXPECT_EQ(changed->versions, std::vector<std::uint64_t>{1});
+  EXPECT_EQ(changed->workers, 2);
 }
 
 TEST_F(VersionsTest, ManyWorkersComeAFewAtATime) {
@@ -487,6 +600,72 @@ TEST_F(VersionsTest, SighupReadsTheConfigurationAgain) {
   EXPECT_TRUE(eventually([&] { return pool.list().value() == (std::vector<std::string>{"given", "asked"}); })) << daemon.stats();
 }
 
+TEST_F(VersionsTest, WhatTheConfigurationWantsBackIsLoadedWhenItIsUnloaded) {
+  const test::NotifySocket manager(path("notify"));
+  write("slow", 3, {{.op = "_fault_spin", .name = "spin", .attributes = {{"scalar", "500"}}, .weights = {}}});
+  const std::string with = "[models.slow]\npath = \"slow\"\ndevice = \"cpu-reference\"\n";
+  write_text("shoal.toml", with);
+  const DaemonFixture daemon({.models = {},
+                              .worker = "shoal-worker-faulty",
+                              .arguments = {"--config", path("shoal.toml")},
+                              .environment = {"NOTIFY_SOCKET=" + path("notify")}});
+  Pool pool = daemon.connect();
+  const auto reload = [&](const std::string& text) {
+    write_text("shoal.toml", text);
+    ::kill(daemon.pid(), SIGHUP);
+  };
+  const auto is_draining = [&] { return daemon.model("slow")["state"] == "draining"; };
+  ASSERT_TRUE(pool.describe("slow").ok());
+  std::string seen;
+  ASSERT_TRUE(manager.hears("READY=1", seen)) << seen;
+  for (const bool is_wanted_back : {true, false}) {
+    const Prediction last = pool.submit("slow", input());
+    ASSERT_TRUE(eventually([&] { return daemon.model("slow")["queue"]["running"] == 1; }));
+    reload("");
+    ASSERT_TRUE(eventually(is_draining));
+    ASSERT_TRUE(manager.hears("READY=1", seen)) << seen;
+    reload(with);
+    ASSERT_TRUE(manager.hears("RELOADING=1", seen)) << seen;
+    ASSERT_TRUE(is_draining());
+    if (!is_wanted_back) reload("");
+    EXPECT_TRUE(last.get().ok()) << last.get().status().to_string();
+    EXPECT_TRUE(manager.hears("READY=1", seen)) << seen;
+    if (is_wanted_back) {
+      EXPECT_EQ(daemon.model("slow")["state"], "ready") << "when all is as the configuration says";
+      EXPECT_EQ(added(pool, "slow"), 3);
+    } else {
+      EXPECT_TRUE(eventually([&] { return pool.list().value().empty(); })) << daemon.stats();
+    }
+  }
+}
+
+TEST_F(VersionsTest, ALoadThatFailsGivesWayToWhatTheConfigurationSays) {
+  write("net", 1);
+  write_text("shoal.toml", "");
+  const std::string hang = path("hang"), zygote = path("zygote");
+  write_text("zygote", "#!/bin/sh\n[ -e " + hang + " ] && kill -STOP $$\nexec " +
+                           (test::binary_directory() / "shoal-worker").string() + " \"$@\"\n");
+  fs::permissions(zygote, fs::perms::owner_all);
+  const DaemonFixture daemon({.worker = zygote, .arguments = {"--config", path("shoal.toml")}});
+  Pool pool = daemon.connect();
+  write_text("hang", "");
+  Result<ModelChange> loaded = Status();
+  std::jthread admin([&] { loaded = daemon.connect().load("net", path("net") + ",load_timeout_s=1"); });
+  ASSERT_TRUE(eventually([&] {
+    const nlohmann::json pid = daemon.model("net")["zygote"]["pid"];
+    std::ifstream stat("/proc/" + (pid.is_number() ? pid.dump() : "") + "/stat");
+    std::string line;
+    return std::getline(stat, line) && contains(line, ") T ");
+  }));
+  write_text("shoal.toml", "[models.net]\npath = \"net\"\n");
+  ::kill(daemon.pid(), SIGHUP);
+  fs::remove(hang);
+  admin.join();
+  EXPECT_EQ(loaded.status().code(), StatusCode::kFailedPrecondition) << loaded.status().to_string();
+  ASSERT_TRUE(eventually([&] { return daemon.model("net")["state"] == "ready"; })) << daemon.stats();
+  EXPECT_EQ(added(pool, "net"), 1);
+}
+
 TEST_F(VersionsTest, ADaemonThatIsKilledInAReloadStartsCleanly) {
   put(1);
   DaemonFixture daemon({.models = {"net=" + path() + ",workers=2"}});
@@ -533,6 +712,56 @@ TEST_F(VersionsTest, TellsTheServiceManagerHowItIs) {
   ::kill(daemon.pid(), SIGTERM);
   EXPECT_TRUE(manager.hears("STOPPING=1", seen)) << seen;
   EXPECT_EQ(daemon.wait_for_exit(), 0);
+}
+
+std::chrono::nanoseconds processor_time_of(pid_t pid) {
+  clockid_t clock{};
+  timespec now{};
+  EXPECT_EQ(::clock_getcpuclockid(pid, &clock), 0);
+  EXPECT_EQ(::clock_gettime(clock, &now), 0);
+  return std::chrono::seconds(now.tv_sec) + std::chrono::nanoseconds(now.tv_nsec);
+}
+
+/// Fast enough for one that works a little each 100 ms, and not for one that never waits.
+void expect_idle(pid_t pid) {
+  const auto before = processor_time_of(pid);
+  std::this_thread::sleep_for(500ms);
+  EXPECT_LT(processor_time_of(pid) - before, 50ms);
+}
+
+TEST_F(VersionsTest, WaitsForNoServiceManagerThatIsGone) {
+  const DaemonFixture daemon({.environment = {"NOTIFY_SOCKET=" + path("nobody")}});
+  expect_idle(daemon.pid());
+  EXPECT_TRUE(daemon.connect().scale("echo", 2).ok());
+}
+
+TEST_F(VersionsTest, TellsAServiceManagerThatIsBusyLater) {
+  const test::NotifySocket manager(path("notify"));
+  const UniqueFd crowd = test::connected_socket(path("notify"), SOCK_DGRAM);
+  while (::send(crowd.get(), "X=1", 3, MSG_DONTWAIT) > 0) {
+  }
+  const DaemonFixture daemon({.environment = {"NOTIFY_SOCKET=" + path("notify")}});
+  expect_idle(daemon.pid());
+  std::string seen;
+  EXPECT_TRUE(manager.hears("READY=1", seen));
+  EXPECT_TRUE(contains(seen, "STATUS=1 models are served")) << seen;
+}
+
+TEST_F(VersionsTest, AConfigurationWhoseWorkersCannotBeHadIsReloadedToo) {
+  const test::NotifySocket manager(path("notify"));
+  write("net", 1);
+  write_text("shoal.toml", "[models.net]\npath = \"net\"\n");
+  const DaemonFixture daemon(
+      {.models = {}, .arguments = {"--config", path("shoal.toml")}, .environment = {"NOTIFY_SOCKET=" + path("notify")}});
+  std::string seen;
+  ASSERT_TRUE(manager.hears("READY=1", seen)) << seen;
+  const Obstacle obstacle(daemon, 2);
+  write_text("shoal.toml", "[models.net]\npath = \"net\"\nworkers = 2\n");
+  ::kill(daemon.pid(), SIGHUP);
+  ASSERT_TRUE(manager.hears("RELOADING=1", seen)) << seen;
+  EXPECT_TRUE(manager.hears("READY=1", seen)) << seen;
+  EXPECT_TRUE(contains(daemon.log(), "change_failed model=net goes_on=1")) << daemon.log();
+  EXPECT_EQ(daemon.model("net").at("wanted_workers"), 1);
 }
 
 }  // namespace

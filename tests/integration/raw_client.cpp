@@ -30,13 +30,15 @@ std::optional<wire::ControlMessage> RawClient::receive_control() {
 
 std::string RawClient::attach_until_path(std::uint64_t input_bytes, std::uint64_t output_bytes) {
   connect();
-  UniqueFd input = create_memfd("input", input_bytes).value();
-  output_ = create_memfd("output", output_bytes).value();
-  input_ = Segment::map(input, Segment::Access::kReadWrite).value();  // before the seal that forbids it
-  EXPECT_TRUE(seal(input, Seals::kOneWriter).ok() && seal(output_, Seals::kFixedSize).ok());
   wire::ControlMessage hello{.kind = wire::ControlKind::kAttach};
-  hello.fds.push_back(std::move(input));
-  hello.fds.push_back(duplicate_fd(output_.get()).value());
+  if (input_bytes > 0) {
+    UniqueFd input = create_memfd("input", input_bytes).value();
+    output_ = create_memfd("output", output_bytes).value();
+    input_ = Segment::map(input, Segment::Access::kReadWrite).value();  // before the seal that forbids it
+    EXPECT_TRUE(seal(input, Seals::kOneWriter).ok() && seal(output_, Seals::kFixedSize).ok());
+    hello.fds.push_back(std::move(input));
+    hello.fds.push_back(duplicate_fd(output_.get()).value());
+  }
   EXPECT_TRUE(wire::send_control(attach_.get(), hello).ok());
   const auto path = receive_control();
   EXPECT_TRUE(path && path->kind == wire::ControlKind::kPath) << (path ? path->text : "no answer");

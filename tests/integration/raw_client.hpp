@@ -28,7 +28,7 @@ class RawClient {
   /// Connects and attaches arenas of that size, as far as PATH: where it is to bind. Empty, and the test failed, without an
   /// answer.
   std::string attach_until_path(std::uint64_t input_bytes = 4096, std::uint64_t output_bytes = 4096);
-  /// Connects and attaches arenas of that size, all the way to WELCOMED.
+  /// Connects and attaches arenas of that size, or none of size 0, all the way to WELCOMED.
   void attach(std::uint64_t input_bytes = 4096, std::uint64_t output_bytes = 4096);
 
   void send(std::span<const std::byte> frame);

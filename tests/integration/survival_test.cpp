@@ -129,6 +129,25 @@ TEST(Survival, WorkersServeOnWhenTheirZygoteIsKilledAndANewOneForksAgain) {
   EXPECT_FALSE(std::filesystem::exists("/proc/" + std::to_string(workers.at(0)))) << "a zombie was left";
 }
 
+// A closed terminal and a service manager's reload reach all processes.
+TEST(Survival, TheDaemonsSignalsEndNoZygoteAndNoWorker) {
+  const DaemonFixture daemon({.models = {"echo=builtin:identity,workers=2"}});
+  const pid_t zygote = daemon.zygote();
+  const auto workers = daemon.workers();
+  Load load(daemon, 2);
+  for (const int signal : {SIGHUP, SIGINT, SIGTERM}) {
+    ::kill(zygote, signal);
+    for (const pid_t worker : workers) ::kill(worker, signal);
+  }
+  const int before = load.answered;
+  EXPECT_TRUE(eventually([&] { return load.answered > before + 100; }));
+  load.join();
+  EXPECT_EQ(load.failed, 0) << load.last_error;
+  EXPECT_EQ(daemon.zygote(), zygote);
+  EXPECT_EQ(daemon.workers(), workers);
+  EXPECT_EQ(daemon.model().at("counts").at("worker_deaths"), 0);
+}
+
 TEST(Survival, AZygoteThatDoesNotAnswerIsReplaced) {
   const DaemonFixture daemon;
   const pid_t zygote = daemon.zygote(), worker = daemon.workers().at(0);

@@ -11,10 +11,13 @@
 //   _fault_exit          ends the process then, with the second element as exit code
 //   _fault_throw         then throws an exception on another thread, which nobody catches
 //   _fault_later         then aborts on another thread 100 ms later, when its request is answered: nobody is to blame
+//   _fault_flood         sends then without end, on its control socket, messages of the kind that the second element says
 //   _fault_page          then writes garbage over the worker's status page, and goes on
 //   _fault_leak          leaks `scalar` MiB in every run
 //   _fault_slow          sleeps `scalar` milliseconds in every run: a chain of them is a run of many short steps
 //   _fault_spin          burns `scalar` milliseconds of processor time in every run
+//   _fault_compile       stands still for ever when it is compiled for a batch of `scalar` rows
+//   _fault_compile_spin  burns 1.5 s of processor time then
 //   _fault_write_weight  writes to its second input, a weight, when the first element of its first equals `scalar`
 // The output of each is its (first) input.
 #include <fcntl.h>
@@ -33,6 +36,7 @@
 
 #include "shm/base/clock.hpp"
 #include "shm/base/errors.hpp"
+#include "shm/wire/control.hpp"
 #include "shoal/passive_openmp.hpp"
 #include "worker/exec/reference/reference_kernels.hpp"
 #include "worker/graph/operators.hpp"
@@ -118,6 +122,18 @@ Status fault_later(const Node& node, std::span<const TensorView> src, std::span<
   return copy(src[0], dst[0]);
 }
 
+Status fault_flood(const Node& node, std::span<const TensorView> src, std::span<TensorView> dst) {
+  if (const auto row = triggering_row(node, src[0]); !row.empty()) {
+    int control = 3, type = 0;
+    for (socklen_t size = sizeof type; control < 64; ++control) {
+      if (::getsockopt(control, SOL_SOCKET, SO_TYPE, &type, &size) == 0 && type == SOCK_SEQPACKET) break;
+    }
+    const auto kind = static_cast<wire::ControlKind>(amount_of(row));
+    while (true) (void)wire::send_control(control, {.kind = kind});
+  }
+  return copy(src[0], dst[0]);
+}
+
 Status fault_page(const Node& node, std::span<const TensorView> src, std::span<TensorView> dst) {
   std::ifstream maps("/proc/self/maps");
   for (std::string line; is_triggered(node, src[0]) && std::getline(maps, line);) {
@@ -141,14 +157,18 @@ Status fault_slow(const Node& node, std::span<const TensorView> src, std::span<T
   return copy(src[0], dst[0]);
 }
 
-Status fault_spin(const Node& node, std::span<const TensorView> src, std::span<TensorView> dst) {
+void burn_ms(double ms) {
   const auto now_ns = [] {  // of this thread's processor time: kills and neighbours do not shorten the work
     timespec now{};
     ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
     return static_cast<double>(now.tv_sec) * 1e9 + static_cast<double>(now.tv_nsec);
   };
-  for (const double end_ns = now_ns() + scalar_of(node) * 1e6; now_ns() < end_ns;) {
+  for (const double end_ns = now_ns() + ms * 1e6; now_ns() < end_ns;) {
   }
+}
+
+Status fault_spin(const Node& node, std::span<const TensorView> src, std::span<TensorView> dst) {
+  burn_ms(scalar_of(node));
   return copy(src[0], dst[0]);
 }
 
@@ -179,8 +199,24 @@ Status infer_like_first(const Node&, std::span<const Value* const> src, std::spa
   return {};
 }
 
-void add_operator(const char* name, int inputs, ReferenceKernel kernel) {
-  register_operator({.name = name, .min_inputs = inputs, .max_inputs = inputs, .infer = infer_like_first, .is_row_wise = true});
+bool is_compiled_for_trigger(const Node& node, const Value& src) {
+  return src.shape.rank() > 0 && static_cast<double>(src.shape[0]) == scalar_of(node);
+}
+
+Status infer_and_hang(const Node& node, std::span<const Value* const> src, std::span<Value* const> dst) {
+  while (is_compiled_for_trigger(node, *src[0])) ::pause();
+  return infer_like_first(node, src, dst);
+}
+
+Status infer_and_spin(const Node& node, std::span<const Value* const> src, std::span<Value* const> dst) {
+  if (is_compiled_for_trigger(node, *src[0])) burn_ms(1500);
+  return infer_like_first(node, src, dst);
+}
+
+Status do_nothing(const Node&, std::span<const TensorView> src, std::span<TensorView> dst) { return copy(src[0], dst[0]); }
+
+void add_operator(const char* name, int inputs, ReferenceKernel kernel, InferFunction infer = infer_like_first) {
+  register_operator({.name = name, .min_inputs = inputs, .max_inputs = inputs, .infer = infer, .is_row_wise = true});
   register_reference_kernel(name, kernel);
   register_mxnet_operator({.name = name, .min_inputs = inputs, .max_inputs = inputs, .lower = [](MxnetLowering& lowering) {
                              CustomAttributes attributes{lowering.attributes.number("scalar")};
@@ -202,6 +238,7 @@ int main(int argc, char** argv) {
   add_operator("_fault_exit", 1, fault_exit);
   add_operator("_fault_throw", 1, fault_throw);
   add_operator("_fault_later", 1, fault_later);
+  add_operator("_fault_flood", 1, fault_flood);
   add_operator("_fault_page", 1, fault_page);
   add_operator("_fault_leak", 1, fault_leak);
   add_operator("_fault_slow", 1, fault_slow);
@@ -209,6 +246,8 @@ int main(int argc, char** argv) {
   add_operator("_fault_exec", 1, fault_exec);
   add_operator("_fault_open", 1, fault_open);
   add_operator("_fault_socket", 1, fault_socket);
+  add_operator("_fault_compile", 1, do_nothing, infer_and_hang);
+  add_operator("_fault_compile_spin", 1, do_nothing, infer_and_spin);
   add_operator("_fault_write_weight", 2, fault_write_weight);
   return worker_main(argc, argv);
 }

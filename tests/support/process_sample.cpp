@@ -13,12 +13,15 @@ namespace shoal::test {
 std::optional<ProcessSample> sample_process(pid_t pid) {
   const auto memory = tool::read_process_memory(pid);
   if (!memory) return std::nullopt;
+  const int descriptors = descriptors_of(pid);
+  if (descriptors < 0) return std::nullopt;
+  return ProcessSample{.pss_bytes = memory->pss_bytes, .private_bytes = memory->private_bytes, .descriptors = descriptors};
+}
+
+int descriptors_of(pid_t pid) {
   std::error_code error;
-  const std::filesystem::directory_iterator descriptors("/proc/" + std::to_string(pid) + "/fd", error);
-  if (error) return std::nullopt;
-  return ProcessSample{.pss_bytes = memory->pss_bytes,
-                       .private_bytes = memory->private_bytes,
-                       .descriptors = static_cast<int>(std::distance(begin(descriptors), end(descriptors)))};
+  const std::filesystem::directory_iterator entries("/proc/" + std::to_string(pid) + "/fd", error);
+  return error ? -1 : static_cast<int>(std::distance(begin(entries), end(entries)));
 }
 
 std::uint64_t waited_ns(pid_t pid) {

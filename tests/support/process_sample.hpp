@@ -16,6 +16,9 @@ struct ProcessSample {
 /// Nothing when the process is gone.
 std::optional<ProcessSample> sample_process(pid_t pid);
 
+/// How many descriptors are open in it; -1 when the process is gone.
+int descriptors_of(pid_t pid);
+
 /// How long the threads of a process were ready to run and did not, all of them together, and how long anything on this machine
 /// waited for a processor, a disk or memory; so far.
 std::uint64_t waited_ns(pid_t pid);

@@ -77,7 +77,7 @@ class Checker {
   Answer answer_;
   std::map<std::uint64_t, std::uint64_t> waits_;
   std::map<Question, std::map<std::uint64_t, std::optional<std::uint64_t>>> known_;
-  std::map<std::string, std::uint64_t> ok_by_model_, unknown_by_model_;
+  std::map<std::string, std::uint64_t> ok_by_model_, unknown_by_model_, expired_by_model_;
   CheckReport report_;
 };
 

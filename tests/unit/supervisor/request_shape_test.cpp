@@ -12,6 +12,7 @@ wire::Request request_of(std::vector<std::vector<std::int64_t>> inputs, DType dt
     input.rank = static_cast<std::uint8_t>(dims.size());
     input.dtype = static_cast<std::uint8_t>(dtype);
     std::ranges::copy(dims, input.dims);
+    input.size_bytes = static_cast<std::uint64_t>(Shape(dims).element_count()) * dtype_size_bytes(dtype);
   }
   return request;
 }
@@ -33,7 +34,8 @@ TEST(RequestShape, TellsOtherTypesAndDimensionsApart) {
 }
 
 TEST(RequestShape, RequestsWhoseInputsDisagreeRunAlone) {
-  for (const auto& request : {request_of({{2, 3}, {1, 3}}), request_of({{}}), request_of({}), request_of({{0, 3}})}) {
+  for (const auto& request :
+       {request_of({{2, 3}, {1, 3}}), request_of({{}}), request_of({}), request_of({{0, 3}}), request_of({{1 << 30, 0}})}) {
     EXPECT_FALSE(shape_of(request).joinable);
     EXPECT_EQ(shape_of(request).rows, 1u);
   }

@@ -45,6 +45,13 @@ TEST_F(ServiceManagerTest, AStatusIsOneShortLineWhateverItQuotes) {
   EXPECT_LE(heard().size(), ServiceManager::kLongestStatus + 7);
 }
 
+TEST_F(ServiceManagerTest, WhoIsGoneIsToldNothingAgain) {
+  std::filesystem::remove(path_);
+  EXPECT_TRUE(manager_.notify("READY=1"));
+  EXPECT_TRUE(test::bound_socket(path_, SOCK_DGRAM));  // and closed: nobody reads there any more
+  EXPECT_TRUE(manager_.notify("READY=1"));
+}
+
 TEST_F(ServiceManagerTest, WhoDoesNotListenHasNotTakenIt) {
   int sent = 0;
   while (sent < 100'000 && manager_.notify("WATCHDOG=1")) ++sent;

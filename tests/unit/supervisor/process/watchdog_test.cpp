@@ -49,6 +49,14 @@ TEST_F(LaneWatchTest, AnotherRequestBeginsTheTimeAnew) {
   EXPECT_EQ(watch(200, [&](LaneSample& lane) { lane.request += looks_ % 5 == 0; }), LaneVerdict::kFine);
 }
 
+TEST_F(LaneWatchTest, WhatItBeginsToRunBeginsTheTimeAnew) {
+  const auto computes = [](LaneSample& lane) { lane.cpu_ns += 50 * kMs; };
+  EXPECT_EQ(watch(15, computes), LaneVerdict::kFine);
+  sample_.running = 7;  // its program is compiled
+  EXPECT_EQ(watch(100, computes), LaneVerdict::kOverRunLimit);
+  EXPECT_EQ(looks_, 21);
+}
+
 TEST_F(LaneWatchTest, OneThatWaitsForAProcessorIsNeverHungAndItsTimeDoesNotCount) {
   EXPECT_EQ(watch(10'000, [](LaneSample& lane) { lane.is_runnable = true; }), LaneVerdict::kFine);
 }
@@ -100,20 +108,32 @@ TEST(SampleLane, CountsTheLaneAndItsHelpersAndNobodyElse) {
                                             {.thread = 103, .state = 'R', .cpu_ns = 1'000},  // another lane
                                             {.thread = 104, .state = 'S', .cpu_ns = 10'000, .wait_ns = 2}};
   const std::uint64_t lanes[] = {102, 103};
-  const LaneSample sample = sample_lane(threads, lanes, 0, true);
+  const LaneSample sample = sample_lane(threads, lanes, 0, LaneStage::kRunning);
   EXPECT_EQ(sample.cpu_ns, 10'101u);
   EXPECT_EQ(sample.wait_ns, 3u);
   EXPECT_FALSE(sample.is_runnable);
-  EXPECT_TRUE(sample_lane(threads, lanes, 1, true).is_runnable);
+  EXPECT_TRUE(sample_lane(threads, lanes, 1, LaneStage::kRunning).is_runnable);
   // Not begun: its message may be with the thread that waits for a processor.
-  EXPECT_TRUE(sample_lane(threads, lanes, 0, false).is_runnable);
+  EXPECT_TRUE(sample_lane(threads, lanes, 0, LaneStage::kReceiving).is_runnable);
+}
+
+TEST(SampleLane, CountsTheControlThreadUntilTheRequestIsThere) {
+  const std::vector<ThreadTimes> threads = {{.thread = 100, .state = 'R', .cpu_ns = 7, .is_control = true},
+                                            {.thread = 101, .state = 'S', .cpu_ns = 10, .is_compiler = true},
+                                            {.thread = 102, .state = 'S', .cpu_ns = 100}};
+  const std::uint64_t lanes[] = {102};
+  EXPECT_EQ(sample_lane(threads, lanes, 0, LaneStage::kReceiving).cpu_ns, 117u);
+  for (const LaneStage stage : {LaneStage::kCompiling, LaneStage::kRunning}) {
+    EXPECT_EQ(sample_lane(threads, lanes, 0, stage).cpu_ns, 110u) << "clients that come are no movement of the lane";
+    EXPECT_FALSE(sample_lane(threads, lanes, 0, stage).is_runnable);
+  }
 }
 
 TEST(SampleLane, DoesNotBelieveAThreadThatIsNotTheProcesss) {
   const std::vector<ThreadTimes> threads = {{.thread = 100, .state = 'T', .cpu_ns = 1},
                                             {.thread = 102, .state = 'T', .cpu_ns = 5}};
   const std::uint64_t lanes[] = {1};
-  const LaneSample sample = sample_lane(threads, lanes, 0, true);
+  const LaneSample sample = sample_lane(threads, lanes, 0, LaneStage::kRunning);
   EXPECT_EQ(sample.cpu_ns, 6u);
   EXPECT_TRUE(sample.is_stopped);
 }

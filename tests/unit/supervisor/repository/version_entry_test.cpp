@@ -73,7 +73,6 @@ TEST(LoadEstimate, NamesBothNumbers) {
   const Status refused = check_estimate("net", next, 700'000'000);
   EXPECT_EQ(refused.code(), StatusCode::kFailedPrecondition);
   EXPECT_TRUE(says(refused.message(), {"'net'", "780 MB", "700 MB are available", "300 MB", "400 MB", "80 MB"}));
-  EXPECT_GT(available_memory_bytes(), 1'000'000u);
 }
 
 }  // namespace

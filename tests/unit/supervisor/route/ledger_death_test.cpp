@@ -133,9 +133,19 @@ TEST_F(LedgerDeathTest, BusyLanesNameWhatTheyHaveHadForLongest) {
   ledger_.busy_lanes(busy);
   ASSERT_EQ(busy.size(), 2u);
   EXPECT_EQ(busy[0].oldest, third);
+  EXPECT_FALSE(busy[1].parked);
   ledger_.lane_parked({7, 1}, second, 1, now_);
+  const RequestId fourth = admit(4);  // what runs is looked at first
   ledger_.busy_lanes(busy);
-  EXPECT_EQ(busy.size(), 1u);
+  ASSERT_EQ(busy.size(), 2u);
+  EXPECT_EQ(busy[1].oldest, fourth);
+  EXPECT_FALSE(busy[1].parked);
+  EXPECT_TRUE(answer(fourth, {7, 1}));
+  ledger_.busy_lanes(busy);
+  ASSERT_EQ(busy.size(), 2u);
+  EXPECT_EQ(busy[1].oldest, second);
+  EXPECT_EQ(busy[1].leased_ns, began + kMs);
+  EXPECT_TRUE(busy[1].parked);
 }
 
 TEST_F(LedgerDeathTest, OldRepliesOfADeadWorkerAreLate) {
@@ -476,6 +486,36 @@ TEST_F(LedgerDeathTest, AProbeWithoutAnAnswerIsGivenUp) {
   now_ += Breaker::kProbeLimitNs;
   ledger_.tick(now_);
   EXPECT_EQ(ledger_.retry_after_ms(model_, now_), 2000u);
+}
+
+TEST_F(LedgerDeathTest, WorkersAreProbedInTurnsAndWatchedUntilTheyAnswer) {
+  LaneEvidence crash;
+  crash.crashed = true;
+  for (Incarnation worker = 1; worker <= Breaker::kCrashes; ++worker) {
+    ready(worker);
+    die(worker, {crash});
+  }
+  for (const Incarnation worker : {7, 8}) ready(worker);
+  EXPECT_FALSE(ledger_.has_busy_lanes());
+  std::vector<BusyLane> busy;
+  for (const Incarnation worker : {7, 8, 7}) {
+    now_ = *ledger_.next_tick_ns(now_);
+    ledger_.tick(now_);
+    EXPECT_EQ(words(), Words{"probe " + std::to_string(worker)});
+    EXPECT_TRUE(ledger_.has_busy_lanes());
+    ledger_.busy_lanes(busy);
+    ASSERT_EQ(busy.size(), 1u);
+    EXPECT_EQ(busy[0].lane, (LaneRef{worker, 0}));
+    EXPECT_EQ(busy[0].oldest, kProbe);
+    EXPECT_EQ(busy[0].leased_ns, now_);
+    now_ += Breaker::kProbeLimitNs;
+    ledger_.tick(now_);  // given up; but it owes its answer
+    EXPECT_TRUE(ledger_.has_busy_lanes());
+  }
+  ledger_.probed(7, true, now_);
+  EXPECT_FALSE(ledger_.has_busy_lanes());
+  ledger_.busy_lanes(busy);
+  EXPECT_TRUE(busy.empty());
 }
 
 TEST_F(LedgerDeathTest, TheWardServesEverybodyAgainWhenNoSuspectIsLeft) {

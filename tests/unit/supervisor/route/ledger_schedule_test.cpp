@@ -74,6 +74,42 @@ TEST_F(LedgerScheduleTest, WhatCannotFinishAnyMoreIsNotSent) {
   EXPECT_TRUE(answer(second, {7, 0}));
 }
 
+TEST_F(LedgerScheduleTest, TheLaneIsChosenThatIsDoneFirst) {
+  teach(10 * kMs);
+  ready(8);
+  const RequestId first = admit(1);
+  admit(2);
+  now_ += 9 * kMs;
+  answer(first, {7, 0});
+  admit(3);
+  words();
+  EXPECT_TRUE(try_admit(4, 0, 15 * kMs).ok());
+  EXPECT_EQ(words(), (Words{"send 4@8.0#1"}));  // 1 ms are left of 2, 10 ms of 3
+}
+
+TEST_F(LedgerScheduleTest, WhatCouldFinishOnALaneWithoutRoomWaitsForIt) {
+  enum : std::uint64_t { kShort = 0, kLong = 1 };  // what teach() measured, and another
+  teach(10 * kMs);
+  const auto ask = [&](std::uint64_t seq, std::uint64_t shape, std::uint64_t timeout_ns = 0) {
+    const Admission admission{.client = 1, .seq = seq, .model = model_, .timeout_ns = timeout_ns, .shape = shape};
+    const RequestId request = ledger_.admit(admission, now_).value();
+    ledger_.dispatch(model_, now_);
+    return request;
+  };
+  const RequestId measured = ask(1, kLong);
+  now_ += 100 * kMs;
+  ledger_.lane_replied({.lane = {7, 0}, .request = measured, .attempt = 1, .compute_ns = 100 * kMs}, now_);
+  ask(2, kLong);
+  ready(8);
+  const RequestId next = ask(3, kShort);
+  ask(4, kShort);
+  words();
+  ask(5, kShort, 60 * kMs);
+  EXPECT_EQ(words(), Words{});  // one lane has room and is busy for 100 ms, the other is done in 20
+  answer(next, {8, 0});
+  EXPECT_EQ(words(), (Words{"forward 3", "send 5@8.0#1"}));
+}
+
 TEST_F(LedgerScheduleTest, AnEstimateThatRefusesEverythingIsDoubted) {
   teach(100 * kMs);
   int refused = 0;
@@ -110,6 +146,15 @@ TEST_F(LedgerScheduleTest, AClientHasSoManyInFlightAndItsShareOfAQueue) {
   EXPECT_NE(refused.status().message().find("40 requests of this client"), std::string::npos);
   ledger_.client_gone(1);
   EXPECT_TRUE(try_admit(1).ok());
+}
+
+TEST_F(LedgerScheduleTest, SeveralThatFloodTheQueueLeavePlacesForOthers) {
+  ledger_.set_client_shares({.of_queue = 0.75});
+  std::uint64_t seq = 0;
+  for (int round = 0; round < 100; ++round) {
+    for (const ClientId flood : {1, 2, 3}) (void)try_admit(++seq, 0, 0, flood);
+  }
+  for (const ClientId newcomer : {4, 5, 6}) EXPECT_TRUE(try_admit(++seq, 0, 0, newcomer).ok()) << newcomer;
 }
 
 TEST_F(LedgerScheduleTest, NothingIsAllocatedPerRequestInTheLongRun) {
@@ -211,6 +256,28 @@ TEST_F(LedgerBatchTest, NobodyWaitsPastADeadline) {
   words();
   join(2, {.timeout_ns = 6 * kMs});  // 2.5 ms to run: no time to wait 5 ms
   EXPECT_EQ(words(), Words{"send 2@7.0#1"});
+}
+
+TEST_F(LedgerBatchTest, NobodyWaitsSoLongThatALateTimerMakesItLate) {
+  ready(7);
+  const RequestId first = join(1, {.rows = 4});
+  now_ += 10 * kMs;
+  ledger_.lane_replied({.lane = {7, 0}, .request = first, .attempt = 1, .compute_ns = 10 * kMs}, now_);
+  words();
+  join(2, {.timeout_ns = 8 * kMs});  // 2.5 ms to run after 5 ms: right, if nothing were ever late
+  EXPECT_EQ(words(), Words{"send 2@7.0#1"});
+}
+
+TEST_F(LedgerBatchTest, ABatchThatRanOneByOneTookAllTheirTime) {
+  ready(7);
+  std::vector<RequestId> requests;
+  for (std::uint64_t seq = 1; seq <= 4; ++seq) requests.push_back(join(seq));
+  for (const RequestId request : requests) {
+    now_ += 10 * kMs;
+    ledger_.lane_replied({.lane = {7, 0}, .request = request, .attempt = 1, .compute_ns = 10 * kMs, .batch = 1}, now_);
+  }
+  const Admission four{.client = 1, .seq = 5, .model = model_, .timeout_ns = 30 * kMs, .shape = 77, .rows = 4, .joinable = true};
+  EXPECT_EQ(ledger_.admit(four, now_).status().code(), StatusCode::kDeadlineExceeded);
 }
 
 TEST_F(LedgerBatchTest, OneThatMakesTheOthersLateDoesNotJoin) {

@@ -106,6 +106,7 @@ struct LedgerState {
     // Whose turn it is: the ring of each level, and what its clients have left.
     for (const auto& level : model.queue.levels_) {
       hash.add(static_cast<std::uint64_t>(level.priority + 128) | level.quantum_ns << 8);
+      hash.add(level.cheapest_ns ^ level.somebody_paid);
       for (std::uint32_t flow = level.ring.front(); flow != kNoSlot; flow = model.queue.ring_links_[flow].next) {
         hash.add(number_of(model.queue.flows_[flow].heap.front()));
         hash.add(static_cast<std::uint64_t>(model.queue.flows_[flow].deficit_ns));
@@ -119,8 +120,10 @@ struct LedgerState {
       hash.add(ahead(one.expires_ns));
     }
     hash.add(model.breaker.closed() | model.breaker.probing() << 1 | model.breaker.crashes(now_ns) << 2);
-    if (!model.breaker.closed()) hash.add(ahead(model.breaker.until_ns()));
-    if (model.breaker.probing()) hash.add(worker_number(model.breaker.prober()));
+    if (!model.breaker.closed()) {
+      hash.add(ahead(model.breaker.until_ns()));
+      hash.add(worker_number(model.breaker.prober()));
+    }
     hash.add(model.costs.row_ns());
   }
 

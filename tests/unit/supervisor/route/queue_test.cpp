@@ -92,6 +92,31 @@ TEST_F(RequestQueueTest, TurnsAreMeasuredInTimeNotInRequests) {
   }
 }
 
+TEST_F(RequestQueueTest, NoneHasMoreTurnsInARowThanItMust) {
+  const std::uint32_t dear = push({.client = 1, .cost_ns = 100'000});
+  for (int i = 0; i < 3000; ++i) push({.client = 2 + static_cast<std::uint32_t>(i % 2), .cost_ns = 100});
+  std::uint32_t last = kNoSlot;
+  int in_a_row = 0, most = 0, dear_turn = 0;
+  for (int turn = 1; turn <= 3001; ++turn) {
+    const std::uint32_t slot = take();
+    if (slot == dear) dear_turn = turn;
+    in_a_row = table_[slot].client == last ? in_a_row + 1 : 1;
+    last = table_[slot].client;
+    most = std::max(most, in_a_row);
+  }
+  EXPECT_LE(most, 2);
+  EXPECT_LE(dear_turn, 2020);  // when each of the others has had as much time
+}
+
+TEST_F(RequestQueueTest, ADearRequestLeavesNoCreditBehind) {
+  for (int i = 0; i < 3000; ++i) push({.client = 1, .cost_ns = i == 1000 ? 100'000u : 100u});
+  for (int turn = 0; turn < 1003; ++turn) take();
+  const std::uint32_t newcomer = push({.client = 2, .cost_ns = 100});
+  int turns = 1;
+  while (take() != newcomer) ++turns;
+  EXPECT_LE(turns, 3);
+}
+
 TEST_F(RequestQueueTest, ALowLevelHasATurnInSixteen) {
   for (int i = 0; i < 100; ++i) push({.priority = 1});
   for (int i = 0; i < 3; ++i) push({.priority = -1});

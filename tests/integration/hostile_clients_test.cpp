@@ -1,37 +1,21 @@
-// Whatever clients do, and whatever their machine has run out of: the daemon lives, its processes too, and one that behaves is
-// answered, rightly, all the time. How long that took is printed.
+// Clients that send anything, change what is read, do not read, or stand still.
+//   SHOAL_TEST_LONG=1  ten million messages in all
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <poll.h>
-#include <sched.h>
-#include <signal.h>
-#include <sys/mount.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
-#include <atomic>
-#include <cerrno>
-#include <chrono>
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <filesystem>
-#include <fstream>
-#include <functional>
-#include <memory>
-#include <optional>
 #include <random>
-#include <sstream>
-#include <thread>
 
-#include "shm/base/errors.hpp"
+#include "tests/integration/hostile_fixture.hpp"
 #include "tests/integration/raw_client.hpp"
-#include "tests/support/pool_fixture.hpp"
+#include "tests/support/checkpoint.hpp"
+#include "tests/support/child_process.hpp"
+#include "tests/support/scratch_directory.hpp"
 #include "tests/support/unix_socket.hpp"
 
 namespace shoal::test {
@@ -42,59 +26,6 @@ using Clock = std::chrono::steady_clock;
 using Bytes = std::vector<std::byte>;
 
 bool is_long() { return std::getenv("SHOAL_TEST_LONG") != nullptr; }
-bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
-
-std::size_t descriptors_of(pid_t pid) {
-  const std::filesystem::directory_iterator entries("/proc/" + std::to_string(pid) + "/fd");
-  return static_cast<std::size_t>(std::distance(begin(entries), end(entries)));
-}
-
-/// A client that behaves: asks one thing after another and compares each answer.
-class Honest {
- public:
-  explicit Honest(const DaemonFixture& daemon)
-      : pool_(daemon.connect()), thread_([this](const std::stop_token& stop) { run(stop); }) {}
-  ~Honest() { end(); }
-  /// Stops it. Everything must have been answered, and rightly.
-  void end() {
-    if (!thread_.joinable()) return;
-    thread_.request_stop();
-    thread_.join();
-    EXPECT_GT(times_ms_.size(), 0u);
-    EXPECT_EQ(failed_, 0) << error_;
-    EXPECT_EQ(wrong_, 0);
-    std::ranges::sort(times_ms_);
-    if (times_ms_.empty()) return;
-    std::printf("beside it: %zu answers, p50 %.3f ms, p99 %.3f ms, max %.3f ms\n", times_ms_.size(),
-                times_ms_[times_ms_.size() / 2], times_ms_[times_ms_.size() * 99 / 100], times_ms_.back());
-  }
-  std::size_t answered() const { return answered_; }
-
- private:
-  void run(const std::stop_token& stop) {
-    for (int i = 0; !stop.stop_requested(); ++i) {
-      const auto first = static_cast<float>(i % 100'000);
-      const auto start = Clock::now();
-      const auto outputs = pool_.predict("echo", {{"data", counting({16}, first)}});
-      times_ms_.push_back(std::chrono::duration<double, std::milli>(Clock::now() - start).count());
-      if (!outputs.ok()) {
-        error_ = outputs.status().to_string();
-        ++failed_;
-      } else {
-        wrong_ += (*outputs)[0].tensor.values<float>()[15] != first + 15;
-      }
-      ++answered_;
-      std::this_thread::sleep_for(200us);  // one among others: it does not want the processor for itself
-    }
-  }
-
-  Pool pool_;
-  std::vector<double> times_ms_;
-  int failed_ = 0, wrong_ = 0;  // read when it has ended
-  std::string error_;
-  std::atomic<std::size_t> answered_ = 0;
-  std::jthread thread_;
-};
 
 /// What an honest peer sends, and what becomes of it on the way.
 class Mutator {
@@ -162,7 +93,6 @@ class Mutator {
   std::vector<Bytes> seeds_;
   std::mt19937_64 random_;
 };
-
 Bytes bytes_of(std::string_view text) {
   Bytes bytes(text.size());
   std::memcpy(bytes.data(), text.data(), text.size());
@@ -174,37 +104,6 @@ Bytes bytes_of_struct(const T& value) {
   std::memcpy(bytes.data(), &value, sizeof value);
   return bytes;
 }
-
-class HostileTest : public testing::Test {
- protected:
-  ~HostileTest() override {
-    honest_.end();
-    EXPECT_TRUE(is_alive(daemon_.pid()));
-    EXPECT_TRUE(daemon_.wait_until_ready());
-    EXPECT_TRUE(eventually([&] { return descriptors_of(daemon_.pid()) <= descriptors_ + 1; })) << descriptors_of(daemon_.pid());
-  }
-  /// No worker died; but for those that got no processor and were taken for hung, on a machine with too much to do.
-  void expect_nobody_died() const {
-    std::istringstream log(daemon_.log());
-    for (std::string line; std::getline(log, line);) {
-      EXPECT_TRUE(!contains(line, "worker_died") || contains(line, "cause=hung")) << line;
-    }
-  }
-  /// Until it has had so many more answers.
-  void wait_for_honest(std::size_t answers = 20) const {
-    const std::size_t until = honest_.answered() + answers;
-    EXPECT_TRUE(eventually([&] { return honest_.answered() >= until; }));
-  }
-
-  DaemonFixture daemon_{{.models = {"echo=builtin:identity,workers=2"}}};
-  pid_t zygote_ = daemon_.zygote();
-  std::vector<pid_t> workers_ = daemon_.workers();
-  Honest honest_{daemon_};
-  std::size_t descriptors_ = descriptors_of(daemon_.pid());
-};
-
-// ---- messages ----
-
 TEST_F(HostileTest, MutatedMessages) {
   constexpr std::uint64_t kMark = 0x7700'0000'0000'0000;
   constexpr int kBurst = 100;
@@ -343,8 +242,6 @@ TEST_F(HostileTest, MutatedZeroMqConnections) {
   expect_nobody_died();
 }
 
-// ---- arenas ----
-
 TEST_F(HostileTest, ArenasThatChangeWhileTheyAreRead) {
   const auto end = Clock::now() + (is_long() ? 60s : 2s);
   constexpr std::uint64_t kBytes = 1 << 20;
@@ -397,22 +294,51 @@ TEST_F(HostileTest, AClientThatReadsNothing) {
   expect_nobody_died();
 }
 
-/// Runs in a child process, which ends with what it returns.
-pid_t in_child(const std::function<int()>& run) {
-  const pid_t pid = ::fork();
-  if (pid == 0) ::_exit(run());
-  return pid;
-}
-int exit_code_of(pid_t pid) {
-  int status = 0;
-  ::waitpid(pid, &status, 0);
-  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+// 4 MB for each of its requests, as frames.
+TEST(UnreadAnswers, TakeNoMoreMemoryThanTheirClientMayHave) {
+  constexpr int kRequests = 400;
+  constexpr std::uint64_t kMost = 64 << 20, kSlack = 64 << 20;
+  const ScratchDirectory scratch;
+  write_checkpoint(scratch.path(), "m", {{"Pad", "pad", {{"mode", "constant"}, {"pad_width", "(0,0,0,0,0,1023,0,1023)"}}, {}}},
+                   "[-1, 1, 1, 1]");
+  scratch.write("shoal.toml", "[limits]\nclient_message_mb = 64\n");
+  const DaemonFixture daemon({.models = {"m=" + scratch.path()}, .arguments = {"--config", scratch.path("shoal.toml")}});
+  const auto before = sample_process(daemon.pid());
+  const pid_t child = start_child([&] {
+    Pool pool = daemon.connect({.output_arena_bytes = 4096});
+    if (!pool.describe("m").ok()) return 1;
+    ::raise(SIGSTOP);
+    std::vector<Prediction> predictions;
+    for (int i = 0; i < kRequests; ++i) predictions.push_back(pool.submit("m", {{"data", counting({1, 1, 1, 1})}}));
+    std::this_thread::sleep_for(1s);  // until ZeroMQ's thread has sent them
+    ::raise(SIGSTOP);
+    int put_out = 0;
+    for (const Prediction& prediction : predictions)
+      put_out += contains(prediction.get().status().message(), "does not read its answers");
+    return put_out > 0 && pool.predict("m", {{"data", counting({1, 1, 1, 1})}}).ok() ? 0 : 2;  // and it may come again
+  });
+  const auto wait_until_it_stops = [&] {
+    int status = 0;
+    EXPECT_TRUE(::waitpid(child, &status, WUNTRACED) == child && WIFSTOPPED(status));
+  };
+  wait_until_it_stops();
+  stop_process(daemon.pid());  // so that nothing is answered before the client stands still
+  ::kill(child, SIGCONT);
+  wait_until_it_stops();
+  ::kill(daemon.pid(), SIGCONT);
+  EXPECT_TRUE(eventually([&] { return contains(daemon.log(), "client_expelled"); }, 60s));
+  EXPECT_TRUE(contains(daemon.log(), "client_message_mb"));
+  const auto after = sample_process(daemon.pid());
+  ASSERT_TRUE(before && after);
+  EXPECT_LT(after->private_bytes, before->private_bytes + kMost + kSlack);
+  ::kill(child, SIGCONT);
+  EXPECT_EQ(exit_code_of(child), 0);
 }
 
 TEST_F(HostileTest, ClientsThatStandStill) {
   std::vector<pid_t> children;
   for (int i = 0; i < 8; ++i) {
-    children.push_back(in_child([this] {
+    children.push_back(start_child([this] {
       Pool pool = daemon_.connect();
       std::vector<Prediction> predictions;
       for (int asked = 0; asked < 50; ++asked) predictions.push_back(pool.submit("echo", {{"data", counting({4096})}}));
@@ -438,215 +364,6 @@ TEST_F(HostileTest, ClientsThatStandStill) {
     EXPECT_EQ(exit_code_of(child), 128 + SIGKILL);
   }
   expect_nobody_died();
-}
-
-// ---- descriptors ----
-
-rlim_t soft_limit(pid_t pid, __rlimit_resource resource, rlim_t value) {
-  rlimit old{};
-  EXPECT_EQ(::prlimit(pid, resource, nullptr, &old), 0);
-  const rlimit wanted{value, old.rlim_max};
-  EXPECT_EQ(::prlimit(pid, resource, &wanted, nullptr), 0);
-  return old.rlim_cur;
-}
-
-TEST_F(HostileTest, TheDaemonHasNoDescriptorsLeft) {
-  const rlim_t before = soft_limit(daemon_.pid(), RLIMIT_NOFILE, descriptors_ + 12);
-  std::vector<std::unique_ptr<RawClient>> crowd;
-  int attached = 0, refused = 0;
-  for (int i = 0; i < 40; ++i) {
-    crowd.push_back(std::make_unique<RawClient>(daemon_.directory()));
-    crowd.back()->connect();
-    (void)wire::send_control(crowd.back()->attach_socket(), {.kind = wire::ControlKind::kAttach});  // it may be refused already
-    const auto answer = crowd.back()->receive_control();
-    ASSERT_TRUE(answer.has_value()) << i;
-    attached += answer->kind == wire::ControlKind::kPath;
-    if (answer->kind != wire::ControlKind::kRefused) continue;
-    ++refused;
-    EXPECT_TRUE(contains(answer->text, "descriptors")) << answer->text;
-  }
-  EXPECT_GT(attached, 0);
-  EXPECT_GT(refused, 0);
-  const auto pool = Pool::connect({.directory = daemon_.directory()});
-  EXPECT_FALSE(pool.ok());
-  EXPECT_TRUE(contains(pool.status().message(), "descriptors")) << pool.status().to_string();
-  // Now a worker dies, and there is nothing to make its successor with: the other one answers.
-  ::kill(workers_[0], SIGKILL);
-  wait_for_honest(100);
-  crowd.clear();
-  soft_limit(daemon_.pid(), RLIMIT_NOFILE, before);
-  EXPECT_TRUE(daemon_.wait_until_ready());
-}
-
-TEST_F(HostileTest, AZygoteHasNoDescriptorsLeft) {
-  const rlim_t before = soft_limit(zygote_, RLIMIT_NOFILE, 3);
-  ::kill(workers_[0], SIGKILL);
-  EXPECT_TRUE(
-      eventually([&] { return contains(daemon_.log(), "fork_failed model=echo reason=\"the zygote has no file descriptors"); }));
-  wait_for_honest();
-  soft_limit(zygote_, RLIMIT_NOFILE, before);
-  EXPECT_TRUE(daemon_.wait_until_ready());
-}
-
-TEST_F(HostileTest, WorkersHaveNoDescriptorsLeft) {
-  for (const pid_t worker : workers_) soft_limit(worker, RLIMIT_NOFILE, 3);
-  for (int i = 0; i < 10; ++i) {
-    Pool late = daemon_.connect();
-    const auto outputs = late.predict("echo", {{"data", counting({4})}});
-    EXPECT_TRUE(outputs.ok()) << outputs.status().to_string();
-  }
-  EXPECT_TRUE(contains(daemon_.log(), "no file descriptors are left for a client's arenas"));
-  wait_for_honest();
-}
-
-TEST_F(HostileTest, AClientHasNoDescriptorsLeft) {
-  for (const rlim_t spare : {0, 1, 3, 6, 12}) {
-    const pid_t child = in_child([&] {
-      soft_limit(::getpid(), RLIMIT_NOFILE, descriptors_of(::getpid()) + 3 + spare);
-      const auto pool = Pool::connect({.directory = daemon_.directory()});
-      if (pool.ok()) return 2;
-      const std::string said = pool.status().to_string();
-      return contains(said, "descriptor") || contains(said, "open files") ? 0 : (std::puts(said.c_str()), 1);
-    });
-    EXPECT_EQ(exit_code_of(child), 0) << "with " << spare << " to spare";
-  }
-  expect_nobody_died();
-}
-
-// ---- memory ----
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool kAddressesAreSpent = true;  // by the sanitizer
-#else
-constexpr bool kAddressesAreSpent = false;
-#endif
-
-/// It may map so much more than it has mapped. Returns the old limit.
-rlim_t leave_addresses(pid_t pid, rlim_t bytes) {
-  std::ifstream statm("/proc/" + std::to_string(pid) + "/statm");
-  rlim_t pages = 0;
-  statm >> pages;
-  return soft_limit(pid, RLIMIT_AS, pages * static_cast<rlim_t>(::sysconf(_SC_PAGESIZE)) + bytes);
-}
-
-TEST_F(HostileTest, TheDaemonHasNoRoomForAMessage) {
-  if (kAddressesAreSpent) GTEST_SKIP() << "RLIMIT_AS is the sanitizer's";
-  constexpr std::size_t kHuge = 300 << 20;
-  RawClient hostile(daemon_.directory());
-  hostile.attach();
-  wire::Request request = hostile.request(2);
-  request.inputs[0] = wire::to_wire({DType::kFloat32, Shape{kHuge / 4}, nullptr});
-  request.inputs[0].location = static_cast<std::uint8_t>(wire::Location::kFrame);
-  Bytes head;
-  wire::encode_request(request, head);
-  const Bytes tensor(kHuge);
-  const std::span<const std::byte> frames[] = {head, tensor};
-  const rlim_t before = leave_addresses(daemon_.pid(), 64 << 20);
-  ASSERT_TRUE(hostile.try_send(wire::Frames(frames)));
-  // It is cut off, as the end of what it sent does not come.
-  EXPECT_TRUE(eventually([&] { return !hostile.try_send(wire::Frames(frames).first(1)); }));
-  wait_for_honest();
-  EXPECT_TRUE(Pool::connect({.directory = daemon_.directory()}).ok());
-  soft_limit(daemon_.pid(), RLIMIT_AS, before);
-  expect_nobody_died();
-}
-
-TEST_F(HostileTest, WorkersHaveNoRoomForAnArena) {
-  if (kAddressesAreSpent) GTEST_SKIP() << "RLIMIT_AS is the sanitizer's";
-  std::vector<rlim_t> before;
-  for (const pid_t worker : workers_) before.push_back(leave_addresses(worker, 64 << 20));
-  Pool large = daemon_.connect({.input_arena_bytes = 256 << 20});
-  const Status refused = large.predict("echo", {{"data", counting({4})}}).status();
-  EXPECT_FALSE(refused.ok());
-  EXPECT_TRUE(contains(refused.message(), "Cannot allocate memory") && contains(refused.message(), "268435456"))
-      << refused.to_string();
-  EXPECT_TRUE(daemon_.connect().predict("echo", {{"data", counting({4})}}).ok());
-  wait_for_honest();
-  for (std::size_t i = 0; i < workers_.size(); ++i) soft_limit(workers_[i], RLIMIT_AS, before[i]);
-  expect_nobody_died();
-}
-
-TEST_F(HostileTest, AZygoteHasNoMemoryForWorkers) {
-  if (kAddressesAreSpent) GTEST_SKIP() << "RLIMIT_AS is the sanitizer's";
-  const rlim_t before = leave_addresses(zygote_, 0);
-  ::kill(workers_[0], SIGKILL);
-  EXPECT_TRUE(eventually([&] { return contains(daemon_.log(), "Cannot allocate memory") || !is_alive(zygote_); }));
-  wait_for_honest();
-  if (is_alive(zygote_)) soft_limit(zygote_, RLIMIT_AS, before);
-  EXPECT_TRUE(daemon_.wait_until_ready(30s));
-}
-
-TEST_F(HostileTest, AClientHasNoRoomForItsArenas) {
-  if (kAddressesAreSpent) GTEST_SKIP() << "RLIMIT_AS is the sanitizer's";
-  const pid_t child = in_child([&] {
-    leave_addresses(::getpid(), 32 << 20);
-    const auto pool = Pool::connect({.directory = daemon_.directory(), .input_arena_bytes = 256 << 20});
-    const std::string said = pool.status().to_string();
-    return contains(said, "Cannot allocate memory") && contains(said, "268435456") ? 0 : (std::puts(said.c_str()), 1);
-  });
-  EXPECT_EQ(exit_code_of(child), 0);
-  expect_nobody_died();
-}
-
-// ---- disk ----
-
-/// A file system of a few pages and files, for this thread and its children only.
-class TinyDisk {
- public:
-  TinyDisk() {
-    if (!::mkdtemp(path_.data())) return;
-    if (::unshare(CLONE_NEWNS) != 0 || ::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0) return;
-    is_mounted_ = ::mount("shoal-test", path_.c_str(), "tmpfs", 0, "size=128k,nr_inodes=40") == 0;
-  }
-  ~TinyDisk() {
-    if (is_mounted_) ::umount2(path_.c_str(), MNT_DETACH);
-    ::rmdir(path_.c_str());
-  }
-  TinyDisk(const TinyDisk&) = delete;
-  TinyDisk& operator=(const TinyDisk&) = delete;
-  bool is_mounted() const { return is_mounted_; }
-  const std::string& path() const { return path_; }
-  /// Until neither a byte nor a file more goes on it.
-  void fill() {
-    const UniqueFd file(::open((path_ + "/bytes").c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
-    const Bytes page(4096);
-    while (::write(file.get(), page.data(), page.size()) > 0) {
-    }
-    EXPECT_EQ(errno, ENOSPC);
-    while (::mknod((path_ + "/file" + std::to_string(files_)).c_str(), S_IFREG | 0600, 0) == 0) ++files_;
-    EXPECT_EQ(errno, ENOSPC);
-  }
-  void empty() {
-    ::unlink((path_ + "/bytes").c_str());
-    for (; files_ > 0; --files_) ::unlink((path_ + "/file" + std::to_string(files_ - 1)).c_str());
-  }
-
- private:
-  std::string path_ = "/tmp/shoal-disk-XXXXXX";
-  bool is_mounted_ = false;
-  int files_ = 0;
-};
-
-// Its log and its sockets lie there.
-TEST(FullDisk, WhoIsInIsServedAndWhoIsNotHearsWhy) {
-  TinyDisk disk;
-  if (!disk.is_mounted()) GTEST_SKIP() << "no right to mount here: " << std::strerror(errno);
-  DaemonFixture daemon({.models = {"echo=builtin:identity,workers=2"}, .parent = disk.path()});
-  const auto workers = daemon.workers();
-  Pool pool = daemon.connect();
-  const auto ask = [&] { return pool.predict("echo", {{"data", counting({4})}}).status().to_string(); };
-  EXPECT_EQ(ask(), "OK");
-  disk.fill();
-  const Status late = Pool::connect({.directory = daemon.directory()}).status();
-  EXPECT_TRUE(contains(late.message(), daemon.directory()) && contains(late.message(), "No space left on device"))
-      << late.to_string();
-  ::kill(workers.at(0), SIGKILL);  // its successor's sockets find the place of its own, or wait for one
-  for (const auto until = Clock::now() + 1s; Clock::now() < until;) ASSERT_EQ(ask(), "OK");
-  EXPECT_TRUE(is_alive(daemon.pid()));
-  disk.empty();
-  EXPECT_TRUE(daemon.wait_until_ready());
-  EXPECT_EQ(daemon.workers().size(), 2u);
-  EXPECT_TRUE(daemon.connect().predict("echo", {{"data", counting({4})}}).ok());
 }
 
 }  // namespace

@@ -1,0 +1,423 @@
+#include "tests/crash/step/scenarios.hpp"
+
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <optional>
+#include <utility>
+
+#include "tests/crash/step/tracee.hpp"
+#include "tests/support/process_sample.hpp"
+
+namespace shoal::test {
+namespace {
+
+namespace fs = std::filesystem;
+using namespace std::chrono_literals;
+using nlohmann::json;
+
+constexpr auto kPatience = 60s;  // this is not about time, and the machine may be busy
+
+bool soon(const std::function<bool()>& condition) { return eventually(condition, kPatience); }
+
+int memfd_mappings_of(pid_t pid) {
+  std::ifstream maps("/proc/" + std::to_string(pid) + "/maps");
+  int count = 0;
+  for (std::string line; std::getline(maps, line);) count += line.find("/memfd:") != std::string::npos;
+  return count;
+}
+
+}  // namespace
+
+Served::Served(DaemonSettings settings, int together) : together_(together), daemon_(std::move(settings)), pool_(connect()) {
+  expect_service();
+}
+
+Pool Served::connect(PoolOptions options) {
+  options.connect_timeout = options.reconnect_timeout = kPatience;
+  return daemon_.connect(options);
+}
+
+void Served::submit() {
+  for (int i = 0; i < together_; ++i) under_way_.push_back(pool_.submit("echo", {{"data", counting({1, 64}, next_ += 64)}}));
+}
+
+void Served::expect_answer() {
+  ASSERT_FALSE(under_way_.empty());
+  float first = next_ - 64 * static_cast<float>(under_way_.size() - 1);
+  for (Prediction& prediction : std::exchange(under_way_, {})) {
+    ASSERT_TRUE(prediction.wait_for(kPatience)) << "lost";
+    const auto& outputs = prediction.get();
+    ASSERT_TRUE(outputs.ok()) << outputs.status().to_string();
+    EXPECT_EQ(outputs->front().tensor.values<float>()[63], std::exchange(first, first + 64) + 63);
+  }
+}
+
+void Served::expect_service() {
+  submit();
+  expect_answer();
+}
+
+json Served::worker() {
+  json found;
+  EXPECT_TRUE(soon([&] {
+    const json now = model();
+    for (const json& worker : now.at("workers")) {
+      if (worker.at("state") == "ready" && worker.at("lanes").at(0).at("thread_id") != 0) found = worker;
+    }
+    return found.is_object();
+  }));
+  return found;
+}
+
+namespace {
+
+/// What crashes its lane.
+Tensor guilty_input(int number) {
+  Tensor tensor = counting({1, 64}, static_cast<float>(-64 * number));
+  tensor.values<float>()[0] = kTrigger;
+  return tensor;
+}
+
+// ---- clients ----
+
+/// Forked from this process: connects, or stops before it does, and then does what enters the function.
+class ClientScenario : public Scenario {
+ public:
+  using Act = std::function<void(Pool&)>;
+  /// `act` is done with a pool that is connected and has been answered once; without one, connecting is what enters the function.
+  explicit ClientScenario(Served& served, Act act) : served_(served), act_(std::move(act)) {
+    supervisor_descriptors_ = descriptors_of(served.daemon().pid());
+    worker_mappings_ = memfd_mappings_of(served.worker().at("pid"));
+  }
+
+  Victim next() override {
+    const pid_t pid = ::fork();
+    if (pid == 0) {
+      ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+      if (!act_) ::raise(SIGSTOP);
+      Pool pool = served_.connect({.input_arena_bytes = 64 << 10, .output_arena_bytes = 64 << 10});
+      (void)pool.predict("echo", {{"data", counting({4, 64})}});
+      if (act_) {
+        ::raise(SIGSTOP);
+        act_(pool);
+      }
+      ::_exit(0);
+    }
+    int status = 0;
+    EXPECT_TRUE(::waitpid(pid, &status, WUNTRACED) == pid && WIFSTOPPED(status));
+    victim_ = pid;
+    return {pid, pid};
+  }
+  void provoke() override { ::kill(victim_, SIGCONT); }
+  bool ends_by_itself() const override { return true; }
+  void after_death() override {
+    ::waitpid(victim_, nullptr, 0);
+    served_.expect_service();
+    EXPECT_TRUE(soon([&] { return served_.stats().at("supervisor").at("clients") == 1; })) << "a dead client is still there";
+    EXPECT_TRUE(soon([&] { return descriptors_of(served_.daemon().pid()) == supervisor_descriptors_; }))
+        << "the supervisor held " << supervisor_descriptors_ << " descriptors, now " << descriptors_of(served_.daemon().pid());
+    const pid_t worker = served_.worker().at("pid");
+    EXPECT_TRUE(soon([&] { return memfd_mappings_of(worker) == worker_mappings_; })) << "a dead client's arena is still mapped";
+    for (const auto& entry : fs::directory_iterator(served_.daemon().directory()))
+      EXPECT_FALSE(entry.path().filename().string().starts_with("c")) << entry.path() << " is left";
+  }
+
+ private:
+  Served& served_;
+  Act act_;
+  pid_t victim_ = -1;
+  int supervisor_descriptors_ = 0, worker_mappings_ = 0;
+};
+
+// ---- workers ----
+
+/// The lane of the only worker: what it holds is run again by its replacement.
+class LaneScenario : public Scenario {
+ public:
+  explicit LaneScenario(Served& served) : served_(served) {}
+  Victim next() override {
+    const json worker = served_.worker();
+    return {worker.at("pid"), worker.at("lanes").at(0).at("thread_id")};
+  }
+  pid_t watchdog() const override { return served_.daemon().pid(); }
+  void provoke() override { served_.submit(); }
+  void after_death() override {
+    served_.expect_answer();
+    served_.expect_service();
+    const json model = served_.model();
+    EXPECT_EQ(model.at("counts").at("poison"), 0);
+    EXPECT_EQ(model.at("state"), "ready") << model.at("reason");
+  }
+
+ private:
+  Served& served_;
+};
+
+/// The lane that runs two requests as one, when it answers the second.
+class BatchScenario : public LaneScenario {
+ public:
+  using LaneScenario::LaneScenario;
+  int entries() const override { return 2; }
+};
+
+/// The control thread of the only worker, while a client comes or goes.
+class ControlScenario : public LaneScenario {
+ public:
+  ControlScenario(Served& served, bool going) : LaneScenario(served), served_(served), going_(going) {}
+  Victim next() override {
+    served_.expect_service();
+    if (going_) come();
+    const pid_t pid = LaneScenario::next().pid;
+    return {pid, pid};
+  }
+  void provoke() override {
+    if (!going_) return come_without_waiting();
+    guest_.reset();
+    served_.submit();
+  }
+  void after_death() override {
+    if (asked_) {
+      EXPECT_TRUE(asked_->wait_for(kPatience)) << "lost";
+      EXPECT_TRUE(asked_->get().ok()) << asked_->get().status().to_string();
+      asked_.reset();
+    }
+    guest_.reset();
+    LaneScenario::after_death();
+  }
+
+ private:
+  void come_without_waiting() {
+    guest_.emplace(served_.connect());
+    const auto admitted = [&] { return served_.model().at("counts").at("admitted").get<int>(); };
+    const int before = admitted();
+    asked_ = guest_->submit("echo", {{"data", counting({2, 64})}});
+    EXPECT_TRUE(soon([&] { return guest_->poll(), admitted() > before; }));
+    served_.submit();
+  }
+  void come() {
+    guest_.emplace(served_.connect());
+    EXPECT_TRUE(guest_->predict("echo", {{"data", counting({2, 64})}}).ok());
+  }
+
+  Served& served_;
+  bool going_;
+  std::optional<Pool> guest_;
+  std::optional<Prediction> asked_;
+};
+
+/// A lane that crashes of a guilty request is killed while it writes the record.
+class CrashScenario : public Scenario {
+ public:
+  explicit CrashScenario(Served& served) : served_(served) {}
+  Victim next() override {
+    served_.expect_service();
+    const json worker = served_.worker();
+    return {worker.at("pid"), worker.at("lanes").at(0).at("thread_id")};
+  }
+  pid_t watchdog() const override { return served_.daemon().pid(); }
+  void provoke() override {
+    guilty_ = served_.pool().submit("echo", {{"data", guilty_input(++round_)}});  // the last one's bytes are known by now
+  }
+  void after_death() override {
+    ASSERT_TRUE(guilty_.wait_for(kPatience)) << "lost";
+    EXPECT_EQ(guilty_.get().status().code(), StatusCode::kPoison) << guilty_.get().status().to_string();
+    EXPECT_LE(guilty_.outcome().attempts, 3);
+    served_.expect_service();
+    EXPECT_EQ(served_.model().at("state"), "ready");
+  }
+
+ private:
+  Served& served_;
+  Prediction guilty_;
+  int round_ = 0;
+};
+
+// ---- zygotes ----
+
+int lane_sockets_in(const std::string& directory) {
+  const fs::directory_iterator files(directory);
+  return static_cast<int>(
+      std::count_if(begin(files), end(files), [](const auto& file) { return file.path().filename().string().starts_with("w"); }));
+}
+
+/// The zygote, while it forks a worker in the place of one that was killed.
+class ZygoteScenario : public Scenario {
+ public:
+  explicit ZygoteScenario(Served& served) : served_(served) {}
+  Victim next() override {
+    served_.expect_service();
+    pid_t pid = -1;
+    EXPECT_TRUE(soon([&] {
+      const json model = served_.model();
+      if (model.at("zygote").at("pid").is_number()) pid = model.at("zygote").at("pid");
+      return pid > 0 && model.at("workers").size() == 1 && has_executed(pid);
+    }));
+    return {pid, pid};
+  }
+  pid_t watchdog() const override { return served_.daemon().pid(); }
+  void provoke() override { ::kill(served_.worker().at("pid"), SIGKILL); }
+  void after_death() override {
+    served_.expect_service();
+    EXPECT_TRUE(soon([&] { return served_.daemon().wait_until_ready() && served_.daemon().all_processes().size() == 3; }))
+        << "a worker whose fork was never reported is still there";
+    EXPECT_TRUE(soon([&] { return lane_sockets_in(served_.daemon().directory()) == 1; })) << "it has left its socket";
+  }
+  bool is_costly() const override { return true; }
+
+ private:
+  // A new one is the supervisor's program still, for a moment.
+  static bool has_executed(pid_t pid) {
+    std::error_code error;
+    const auto program = std::filesystem::read_symlink("/proc/" + std::to_string(pid) + "/exe", error);
+    return program.filename().string().starts_with("shoal-worker");
+  }
+
+  Served& served_;
+};
+
+/// The main thread of a worker, from its birth; a known poison is told to it as soon as it is ready.
+class BirthScenario : public Scenario {
+ public:
+  explicit BirthScenario(Served& served) : served_(served) {
+    Prediction guilty = served.pool().submit("echo", {{"data", guilty_input(1)}});
+    EXPECT_TRUE(guilty.wait_for(kPatience) && guilty.get().status().code() == StatusCode::kPoison);
+  }
+  Victim next() override {
+    served_.expect_service();
+    const pid_t worker = served_.worker().at("pid");
+    BirthTrap trap(served_.model().at("zygote").at("pid"));
+    ::kill(worker, SIGKILL);
+    const pid_t pid = trap.wait();
+    return {pid, pid, true};
+  }
+  pid_t watchdog() const override { return served_.daemon().pid(); }
+  void provoke() override { served_.submit(); }
+  void after_death() override {
+    served_.expect_answer();
+    EXPECT_TRUE(soon([&] { return served_.daemon().wait_until_ready() && served_.daemon().all_processes().size() == 3; }));
+    EXPECT_TRUE(soon([&] { return lane_sockets_in(served_.daemon().directory()) == 1; })) << "it has left its socket";
+    const auto refused = served_.pool().predict("echo", {{"data", guilty_input(1)}});
+    EXPECT_EQ(refused.status().code(), StatusCode::kPoison) << refused.status().to_string();
+    EXPECT_EQ(served_.model().at("state"), "ready");
+  }
+  bool is_costly() const override { return true; }  // who dies before he is ready is replaced 100 ms later
+
+ private:
+  Served& served_;
+};
+
+/// The zygote that loads the model the first time, in a daemon of its own.
+class LoadScenario : public Scenario {
+ public:
+  explicit LoadScenario(Served& served) : served_(served) {}
+  Victim next() override {
+    DaemonFixture& daemon = served_.daemon();
+    ::kill(daemon.pid(), SIGKILL);
+    daemon.wait_for_exit();
+    pid_t pid = -1;
+    {
+      std::optional<BirthTrap> trap;
+      daemon.start([&](pid_t supervisor) {
+        trap.emplace(supervisor);
+        ::kill(supervisor, SIGCONT);
+        pid = trap->wait(true);
+      });
+    }
+    return {pid, pid, true};
+  }
+  pid_t watchdog() const override { return served_.daemon().pid(); }
+  void provoke() override {}
+  void after_death() override {
+    EXPECT_TRUE(served_.daemon().wait_until_ready(kPatience)) << served_.daemon().log();
+    served_.expect_service();
+    EXPECT_EQ(served_.daemon().all_processes().size(), 3u);
+  }
+  bool is_costly() const override { return true; }
+
+ private:
+  Served& served_;
+};
+
+// ---- supervisors ----
+
+/// The supervisor, between the outside and its ledger; the next one is started in the same directory.
+class SupervisorScenario : public Scenario {
+ public:
+  using Act = std::function<void(Served&)>;
+  SupervisorScenario(Served& served, Act act) : served_(served), act_(std::move(act)) {}
+  Victim next() override {
+    served_.expect_service();
+    return {served_.daemon().pid(), served_.daemon().pid()};
+  }
+  void provoke() override {
+    if (act_) act_(served_);
+    served_.submit();
+  }
+  void after_death() override {
+    served_.daemon().start();  // fails when anything is in its way
+    EXPECT_TRUE(soon([&] { return served_.daemon().all_processes().size() == 3; })) << "not what one daemon needs";
+    served_.expect_answer();
+  }
+  bool is_costly() const override { return true; }
+
+ private:
+  Served& served_;
+  Act act_;
+};
+
+/// Connects from a process of its own: this one would wait for a supervisor that stands still.
+void attach_guest(Served& served) {
+  if (::fork() != 0) return;
+  (void)Pool::connect({.directory = served.daemon().directory(), .connect_timeout = 1s});
+  ::_exit(0);
+}
+
+}  // namespace
+
+std::unique_ptr<Scenario> scenario_of(Part part, Served& served) {
+  using Act = SupervisorScenario::Act;
+  switch (part) {
+    case Part::kConnecting:
+      return std::make_unique<ClientScenario>(served, nullptr);
+    case Part::kSubmitting:
+      return std::make_unique<ClientScenario>(served, [](Pool& pool) {
+        (void)pool.predict("echo", {{"data", counting({8, 64})}});
+      });
+    case Part::kLane:
+      return std::make_unique<LaneScenario>(served);
+    case Part::kCrash:
+      return std::make_unique<CrashScenario>(served);
+    case Part::kArrival:
+      return std::make_unique<ControlScenario>(served, false);
+    case Part::kDeparture:
+      return std::make_unique<ControlScenario>(served, true);
+    case Part::kBatch:
+      return std::make_unique<BatchScenario>(served);
+    case Part::kBirth:
+      return std::make_unique<BirthScenario>(served);
+    case Part::kLoad:
+      return std::make_unique<LoadScenario>(served);
+    case Part::kZygote:
+      return std::make_unique<ZygoteScenario>(served);
+    case Part::kSupervisor:
+      return std::make_unique<SupervisorScenario>(served, nullptr);
+    case Part::kSupervisorAtDeath:
+      return std::make_unique<SupervisorScenario>(served, Act([](Served& it) { ::kill(it.worker().at("pid"), SIGKILL); }));
+    case Part::kSupervisorAtZygoteDeath:
+      return std::make_unique<SupervisorScenario>(served, Act([](Served& it) { ::kill(it.daemon().zygote(), SIGKILL); }));
+    case Part::kSupervisorAtAttach:
+      return std::make_unique<SupervisorScenario>(served, Act(attach_guest));
+  }
+  return nullptr;
+}
+
+}  // namespace shoal::test

@@ -1,0 +1,269 @@
+// Processes that have run out of descriptors, memory or disk.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/mount.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <memory>
+
+#include "tests/integration/hostile_fixture.hpp"
+#include "tests/integration/raw_client.hpp"
+#include "tests/support/child_process.hpp"
+
+namespace shoal::test {
+namespace {
+
+using namespace std::chrono_literals;
+using Clock = std::chrono::steady_clock;
+using Bytes = std::vector<std::byte>;
+using ExhaustionTest = HostileTest;
+
+// ---- descriptors ----
+
+rlim_t soft_limit(pid_t pid, __rlimit_resource resource, rlim_t value) {
+  rlimit old{};
+  EXPECT_EQ(::prlimit(pid, resource, nullptr, &old), 0);
+  const rlimit wanted{value, old.rlim_max};
+  EXPECT_EQ(::prlimit(pid, resource, &wanted, nullptr), 0);
+  return old.rlim_cur;
+}
+
+TEST_F(ExhaustionTest, TheDaemonHasNoDescriptorsLeft) {
+  const rlim_t before = soft_limit(daemon_.pid(), RLIMIT_NOFILE, descriptors_ + 12);
+  std::vector<std::unique_ptr<RawClient>> crowd;
+  int attached = 0, refused = 0;
+  for (int i = 0; i < 40; ++i) {
+    crowd.push_back(std::make_unique<RawClient>(daemon_.directory()));
+    crowd.back()->connect();
+    (void)wire::send_control(crowd.back()->attach_socket(), {.kind = wire::ControlKind::kAttach});  // it may be refused already
+    const auto answer = crowd.back()->receive_control();
+    ASSERT_TRUE(answer.has_value()) << i;
+    attached += answer->kind == wire::ControlKind::kPath;
+    if (answer->kind != wire::ControlKind::kRefused) continue;
+    ++refused;
+    EXPECT_TRUE(contains(answer->text, "descriptors")) << answer->text;
+  }
+  EXPECT_GT(attached, 0);
+  EXPECT_GT(refused, 0);
+  const auto pool = Pool::connect({.directory = daemon_.directory()});
+  EXPECT_FALSE(pool.ok());
+  EXPECT_TRUE(contains(pool.status().message(), "descriptors")) << pool.status().to_string();
+  // Now a worker dies, and there is nothing to make its successor with: the other one answers.
+  ::kill(workers_[0], SIGKILL);
+  wait_for_honest(100);
+  crowd.clear();
+  soft_limit(daemon_.pid(), RLIMIT_NOFILE, before);
+  EXPECT_TRUE(daemon_.wait_until_ready());
+}
+
+TEST_F(ExhaustionTest, AScaleIsTakenBackWhereTheDaemonHasNoDescriptorsLeft) {
+  Pool admin = daemon_.connect();
+  ASSERT_TRUE(admin.describe("echo").ok());
+  const rlim_t before = soft_limit(daemon_.pid(), RLIMIT_NOFILE, static_cast<rlim_t>(descriptors_of(daemon_.pid())));
+  const auto changed = admin.scale("echo", 4);
+  EXPECT_EQ(changed.status().code(), StatusCode::kFailedPrecondition);
+  EXPECT_TRUE(contains(changed.status().message(), "goes on as it was")) << changed.status().to_string();
+  EXPECT_TRUE(contains(changed.status().message(), "Too many open files")) << changed.status().to_string();
+  wait_for_honest();
+  soft_limit(daemon_.pid(), RLIMIT_NOFILE, before);
+  EXPECT_EQ(daemon_.workers(), workers_);
+  EXPECT_EQ(admin.scale("echo", 4).value().workers, 4);
+  EXPECT_TRUE(admin.scale("echo", 2).ok());
+  expect_nobody_died();
+}
+
+// Whose only worker dies meanwhile is not given up: it serves again when there are some.
+TEST(Exhaustion, AModelWithoutAWorkerWaitsUntilTheDaemonHasDescriptorsAgain) {
+  const DaemonFixture daemon;
+  Pool pool = daemon.connect();
+  ASSERT_TRUE(pool.predict("echo", {{"data", counting({4})}}).ok());
+  const pid_t worker = daemon.workers().at(0);
+  const rlim_t before = soft_limit(daemon.pid(), RLIMIT_NOFILE, 3);
+  ::kill(worker, SIGKILL);
+  Prediction waiting = pool.submit("echo", {{"data", counting({4})}}, {.timeout = 30s});
+  EXPECT_FALSE(waiting.wait_for(3s));
+  EXPECT_TRUE(contains(daemon.log(), "fork_not_sent")) << daemon.log();
+  soft_limit(daemon.pid(), RLIMIT_NOFILE, before);
+  EXPECT_TRUE(waiting.get().ok()) << waiting.get().status().to_string();
+}
+
+TEST_F(ExhaustionTest, AZygoteHasNoDescriptorsLeft) {
+  const rlim_t before = soft_limit(zygote_, RLIMIT_NOFILE, 3);
+  ::kill(workers_[0], SIGKILL);
+  EXPECT_TRUE(
+      eventually([&] { return contains(daemon_.log(), "fork_failed model=echo reason=\"the zygote has no file descriptors"); }));
+  wait_for_honest();
+  soft_limit(zygote_, RLIMIT_NOFILE, before);
+  EXPECT_TRUE(daemon_.wait_until_ready());
+}
+
+TEST_F(ExhaustionTest, WorkersHaveNoDescriptorsLeft) {
+  for (const pid_t worker : workers_) soft_limit(worker, RLIMIT_NOFILE, 3);
+  for (int i = 0; i < 10; ++i) {
+    Pool late = daemon_.connect();
+    const auto outputs = late.predict("echo", {{"data", counting({4})}});
+    EXPECT_TRUE(outputs.ok()) << outputs.status().to_string();
+  }
+  EXPECT_TRUE(contains(daemon_.log(), "no file descriptors are left for a client's arenas"));
+  wait_for_honest();
+}
+
+TEST_F(ExhaustionTest, AClientHasNoDescriptorsLeft) {
+  for (const rlim_t spare : {0, 1, 3, 6, 12}) {
+    const pid_t child = start_child([&] {
+      soft_limit(::getpid(), RLIMIT_NOFILE, descriptors_of(::getpid()) + 3 + spare);
+      const auto pool = Pool::connect({.directory = daemon_.directory()});
+      if (pool.ok()) return 2;
+      const std::string said = pool.status().to_string();
+      return contains(said, "descriptor") || contains(said, "open files") ? 0 : (std::puts(said.c_str()), 1);
+    });
+    EXPECT_EQ(exit_code_of(child), 0) << "with " << spare << " to spare";
+  }
+  expect_nobody_died();
+}
+
+// ---- memory ----
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr bool kAddressesAreSpent = true;  // by the sanitizer
+#else
+constexpr bool kAddressesAreSpent = false;
+#endif
+
+/// It may map so much more than it has mapped. Returns the old limit.
+rlim_t leave_addresses(pid_t pid, rlim_t bytes) {
+  std::ifstream statm("/proc/" + std::to_string(pid) + "/statm");
+  rlim_t pages = 0;
+  statm >> pages;
+  return soft_limit(pid, RLIMIT_AS, pages * static_cast<rlim_t>(::sysconf(_SC_PAGESIZE)) + bytes);
+}
+
+TEST_F(ExhaustionTest, TheDaemonHasNoRoomForAMessage) {
+  if (kAddressesAreSpent) GTEST_SKIP() << "RLIMIT_AS is the sanitizer's";
+  constexpr std::size_t kHuge = 300 << 20;
+  RawClient hostile(daemon_.directory());
+  hostile.attach();
+  wire::Request request = hostile.request(2);
+  request.inputs[0] = wire::to_wire({DType::kFloat32, Shape{kHuge / 4}, nullptr});
+  request.inputs[0].location = static_cast<std::uint8_t>(wire::Location::kFrame);
+  Bytes head;
+  wire::encode_request(request, head);
+  const Bytes tensor(kHuge);
+  const std::span<const std::byte> frames[] = {head, tensor};
+  const rlim_t before = leave_addresses(daemon_.pid(), 64 << 20);
+  ASSERT_TRUE(hostile.try_send(wire::Frames(frames)));
+  // It is cut off, as the end of what it sent does not come.
+  EXPECT_TRUE(eventually([&] { return !hostile.try_send(wire::Frames(frames).first(1)); }));
+  wait_for_honest();
+  EXPECT_TRUE(Pool::connect({.directory = daemon_.directory()}).ok());
+  soft_limit(daemon_.pid(), RLIMIT_AS, before);
+  expect_nobody_died();
+}
+
+TEST_F(ExhaustionTest, WorkersHaveNoRoomForAnArena) {
+  if (kAddressesAreSpent) GTEST_SKIP() << "RLIMIT_AS is the sanitizer's";
+  std::vector<rlim_t> before;
+  for (const pid_t worker : workers_) before.push_back(leave_addresses(worker, 64 << 20));
+  Pool large = daemon_.connect({.input_arena_bytes = 256 << 20});
+  const Status refused = large.predict("echo", {{"data", counting({4})}}).status();
+  EXPECT_FALSE(refused.ok());
+  EXPECT_TRUE(contains(refused.message(), "Cannot allocate memory") && contains(refused.message(), "268435456"))
+      << refused.to_string();
+  EXPECT_TRUE(daemon_.connect().predict("echo", {{"data", counting({4})}}).ok());
+  wait_for_honest();
+  for (std::size_t i = 0; i < workers_.size(); ++i) soft_limit(workers_[i], RLIMIT_AS, before[i]);
+  expect_nobody_died();
+}
+
+TEST_F(ExhaustionTest, AZygoteHasNoMemoryForWorkers) {
+  if (kAddressesAreSpent) GTEST_SKIP() << "RLIMIT_AS is the sanitizer's";
+  const rlim_t before = leave_addresses(zygote_, 0);
+  ::kill(workers_[0], SIGKILL);
+  EXPECT_TRUE(eventually([&] { return contains(daemon_.log(), "Cannot allocate memory") || !is_alive(zygote_); }));
+  wait_for_honest();
+  if (is_alive(zygote_)) soft_limit(zygote_, RLIMIT_AS, before);
+  EXPECT_TRUE(daemon_.wait_until_ready(30s));
+}
+
+TEST_F(ExhaustionTest, AClientHasNoRoomForItsArenas) {
+  if (kAddressesAreSpent) GTEST_SKIP() << "RLIMIT_AS is the sanitizer's";
+  const pid_t child = start_child([&] {
+    leave_addresses(::getpid(), 32 << 20);
+    const auto pool = Pool::connect({.directory = daemon_.directory(), .input_arena_bytes = 256 << 20});
+    const std::string said = pool.status().to_string();
+    return contains(said, "Cannot allocate memory") && contains(said, "268435456") ? 0 : (std::puts(said.c_str()), 1);
+  });
+  EXPECT_EQ(exit_code_of(child), 0);
+  expect_nobody_died();
+}
+
+// ---- disk ----
+
+/// A file system of a few pages and files, for this thread and its children only.
+class TinyDisk {
+ public:
+  TinyDisk() {
+    if (!::mkdtemp(path_.data())) return;
+    if (::unshare(CLONE_NEWNS) != 0 || ::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0) return;
+    is_mounted_ = ::mount("shoal-test", path_.c_str(), "tmpfs", 0, "size=128k,nr_inodes=40") == 0;
+  }
+  ~TinyDisk() {
+    if (is_mounted_) ::umount2(path_.c_str(), MNT_DETACH);
+    ::rmdir(path_.c_str());
+  }
+  TinyDisk(const TinyDisk&) = delete;
+  TinyDisk& operator=(const TinyDisk&) = delete;
+  bool is_mounted() const { return is_mounted_; }
+  const std::string& path() const { return path_; }
+  /// Until neither a byte nor a file more goes on it.
+  void fill() {
+    const UniqueFd file(::open((path_ + "/bytes").c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
+    const Bytes page(4096);
+    while (::write(file.get(), page.data(), page.size()) > 0) {
+    }
+    EXPECT_EQ(errno, ENOSPC);
+    while (::mknod((path_ + "/file" + std::to_string(files_)).c_str(), S_IFREG | 0600, 0) == 0) ++files_;
+    EXPECT_EQ(errno, ENOSPC);
+  }
+  void empty() {
+    ::unlink((path_ + "/bytes").c_str());
+    for (; files_ > 0; --files_) ::unlink((path_ + "/file" + std::to_string(files_ - 1)).c_str());
+  }
+
+ private:
+  std::string path_ = "/tmp/shoal-disk-XXXXXX";
+  bool is_mounted_ = false;
+  int files_ = 0;
+};
+
+// Its log and its sockets lie there.
+TEST(FullDisk, WhoIsInIsServedAndWhoIsNotHearsWhy) {
+  TinyDisk disk;
+  if (!disk.is_mounted()) GTEST_SKIP() << "no right to mount here: " << std::strerror(errno);
+  DaemonFixture daemon({.models = {"echo=builtin:identity,workers=2"}, .parent = disk.path()});
+  const auto workers = daemon.workers();
+  Pool pool = daemon.connect();
+  const auto ask = [&] { return pool.predict("echo", {{"data", counting({4})}}).status().to_string(); };
+  EXPECT_EQ(ask(), "OK");
+  disk.fill();
+  const Status late = Pool::connect({.directory = daemon.directory()}).status();
+  EXPECT_TRUE(contains(late.message(), daemon.directory()) && contains(late.message(), "No space left on device"))
+      << late.to_string();
+  ::kill(workers.at(0), SIGKILL);  // its successor's sockets find the place of its own, or wait for one
+  for (const auto until = Clock::now() + 1s; Clock::now() < until;) ASSERT_EQ(ask(), "OK");
+  EXPECT_TRUE(is_alive(daemon.pid()));
+  disk.empty();
+  EXPECT_TRUE(daemon.wait_until_ready());
+  EXPECT_EQ(daemon.workers().size(), 2u);
+  EXPECT_TRUE(daemon.connect().predict("echo", {{"data", counting({4})}}).ok());
+}
+
+}  // namespace
+}  // namespace shoal::test

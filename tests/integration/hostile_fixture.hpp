@@ -1,0 +1,94 @@
+// A daemon that is mistreated, and a client that behaves: whatever the others do, and whatever their machine has run out of, the
+// daemon lives, its processes too, and the one that behaves is answered, rightly, all the time. How long that took is printed.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <sstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tests/support/pool_fixture.hpp"
+#include "tests/support/process_sample.hpp"
+#include "tests/support/says.hpp"
+
+namespace shoal::test {
+
+/// A client that behaves: asks one thing after another and compares each answer.
+class Honest {
+ public:
+  explicit Honest(const DaemonFixture& daemon)
+      : pool_(daemon.connect()), thread_([this](const std::stop_token& stop) { run(stop); }) {}
+  ~Honest() { end(); }
+  /// Stops it. Everything must have been answered, and rightly.
+  void end() {
+    if (!thread_.joinable()) return;
+    thread_.request_stop();
+    thread_.join();
+    EXPECT_GT(times_ms_.size(), 0u);
+    EXPECT_EQ(failed_, 0) << error_;
+    EXPECT_EQ(wrong_, 0);
+    std::ranges::sort(times_ms_);
+    if (times_ms_.empty()) return;
+    std::printf("beside it: %zu answers, p50 %.3f ms, p99 %.3f ms, max %.3f ms\n", times_ms_.size(),
+                times_ms_[times_ms_.size() / 2], times_ms_[times_ms_.size() * 99 / 100], times_ms_.back());
+  }
+  std::size_t answered() const { return answered_; }
+
+ private:
+  void run(const std::stop_token& stop) {
+    for (int i = 0; !stop.stop_requested(); ++i) {
+      const auto first = static_cast<float>(i % 100'000);
+      const auto start = std::chrono::steady_clock::now();
+      const auto outputs = pool_.predict("echo", {{"data", counting({16}, first)}});
+      times_ms_.push_back(std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count());
+      if (!outputs.ok()) {
+        error_ = outputs.status().to_string();
+        ++failed_;
+      } else {
+        wrong_ += (*outputs)[0].tensor.values<float>()[15] != first + 15;
+      }
+      ++answered_;
+      std::this_thread::sleep_for(std::chrono::microseconds(200));  // one among others: it does not want the processor for itself
+    }
+  }
+
+  Pool pool_;
+  std::vector<double> times_ms_;
+  int failed_ = 0, wrong_ = 0;  // read when it has ended
+  std::string error_;
+  std::atomic<std::size_t> answered_ = 0;
+  std::jthread thread_;
+};
+class HostileTest : public testing::Test {
+ protected:
+  ~HostileTest() override {
+    honest_.end();
+    EXPECT_TRUE(is_alive(daemon_.pid()));
+    EXPECT_TRUE(daemon_.wait_until_ready());
+    EXPECT_TRUE(eventually([&] { return descriptors_of(daemon_.pid()) <= descriptors_ + 1; })) << descriptors_of(daemon_.pid());
+  }
+  /// No worker died; but for those that got no processor and were taken for hung, on a machine with too much to do.
+  void expect_nobody_died() const {
+    std::istringstream log(daemon_.log());
+    for (std::string line; std::getline(log, line);) {
+      EXPECT_TRUE(!contains(line, "worker_died") || contains(line, "cause=hung")) << line;
+    }
+  }
+  /// Until it has had so many more answers.
+  void wait_for_honest(std::size_t answers = 20) const {
+    const std::size_t until = honest_.answered() + answers;
+    EXPECT_TRUE(eventually([&] { return honest_.answered() >= until; }));
+  }
+
+  DaemonFixture daemon_{{.models = {"echo=builtin:identity,workers=2"}}};
+  pid_t zygote_ = daemon_.zygote();
+  std::vector<pid_t> workers_ = daemon_.workers();
+  Honest honest_{daemon_};
+  int descriptors_ = descriptors_of(daemon_.pid());
+};
+
+}  // namespace shoal::test
