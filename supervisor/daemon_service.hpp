@@ -51,8 +51,7 @@ struct Daemon::Service {
   bool drained = false;          // takes nothing new
   std::string last_failure;      // of the last change; empty when it succeeded
   std::optional<Change> change;
-  std::optional<ModelRequest>
-      next;  // of a configuration that was read while the change was under way; an unloaded one comes back
+  std::optional<ModelRequest> next;  // what a configuration wants that was read while the change was under way
 
   /// Null when that version does not serve; 0 is the current one.
   Model* serving(std::uint64_t version) const;

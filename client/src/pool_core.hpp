@@ -117,7 +117,6 @@ class PoolCore : public std::enable_shared_from_this<PoolCore> {
   std::shared_ptr<Arena> output_ SHOAL_GUARDED_BY(mutex_);  ///< a new one for every connection
   wire::MessageContext context_;
   std::unique_ptr<Connection> connection_ SHOAL_GUARDED_BY(mutex_);
-  bool was_ready_ SHOAL_GUARDED_BY(mutex_) = false;             ///< this connection has been; set by on_ready()
   std::uint64_t next_attempt_ns_ SHOAL_GUARDED_BY(mutex_) = 0;  ///< to connect, while there is no connection
   std::uint64_t give_up_reconnecting_ns_ SHOAL_GUARDED_BY(mutex_) = 0;
   std::uint64_t next_expiry_ns_ SHOAL_GUARDED_BY(mutex_) = kForever;  ///< of a parked request, or of one that was

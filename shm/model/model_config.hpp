@@ -131,8 +131,7 @@ struct ModelRequest {
 /// What clients may have of the daemon: the table [limits] of its configuration. 0 = no limit.
 struct ClientLimits {
   int client_requests = 4096;   ///< under way at the same time, of one client
-  int client_message_mb =
-      256;  ///< MiB that the messages of one client's requests may hold, and the answers it has not read; not what lies in arenas
+  int client_message_mb = 256;  ///< MiB of one client's requests, and of answers it has not read; arenas do not count
   int client_rate = 0;          ///< requests per second, of one client
   int connections = 0;          ///< clients at the same time; 0 = as many as there are descriptors for
   friend bool operator==(const ClientLimits&, const ClientLimits&) = default;

@@ -158,9 +158,18 @@ Status Socket::set(int option, std::int64_t value) {
   return rc == 0 ? Status() : zmq_status(format("set option {} of", option), "a message socket");
 }
 
+static int flags_of(bool more, Wait wait) { return (more ? ZMQ_SNDMORE : 0) | (wait == Wait::kNo ? ZMQ_DONTWAIT : 0); }
+
+// Closes the frame if it is not sent.
+static Status send_owned(void* socket, zmq_msg_t& frame, bool more, Wait wait) {
+  if (::zmq_msg_send(&frame, socket, flags_of(more, wait)) >= 0) return {};
+  Status failed = zmq_status("send a frame on", "a message socket");
+  ::zmq_msg_close(&frame);
+  return failed;
+}
+
 Status Socket::send_frame(std::span<const std::byte> frame, bool more, Wait wait) {
-  const int flags = (more ? ZMQ_SNDMORE : 0) | (wait == Wait::kNo ? ZMQ_DONTWAIT : 0);
-  while (::zmq_send(handle_, frame.data(), frame.size(), flags) < 0) {
+  while (::zmq_send(handle_, frame.data(), frame.size(), flags_of(more, wait)) < 0) {
     if (::zmq_errno() == EINTR) continue;
     if (::zmq_errno() == EHOSTUNREACH) return unavailable("the peer's message socket is gone");
     if (::zmq_errno() == EAGAIN) return overloaded("the peer takes no messages");
@@ -174,9 +183,7 @@ Status Socket::send_last(std::span<const std::byte> bytes, Wait wait, std::uint6
   if (::zmq_msg_init_size(&frame, bytes.size()) != 0) return zmq_status("make a frame for", "a message socket");
   std::memcpy(::zmq_msg_data(&frame), bytes.data(), bytes.size());
   count_until_sent(frame, message_bytes, unsent);
-  if (::zmq_msg_send(&frame, handle_, wait == Wait::kNo ? ZMQ_DONTWAIT : 0) >= 0) return {};
-  ::zmq_msg_close(&frame);
-  return zmq_status("send a frame on", "a message socket");
+  return send_owned(handle_, frame, false, wait);
 }
 
 Status Socket::send_frames(Frames head, const Message* tail, std::size_t tail_first, Wait wait, bool more_before,
@@ -197,10 +204,7 @@ Status Socket::send_frames(Frames head, const Message* tail, std::size_t tail_fi
     ::zmq_msg_init(&shared);
     ::zmq_msg_copy(&shared, as_zmq(const_cast<Message::Frame*>(&tail->frames_[tail_first + i])));
     if (!more) count_until_sent(shared, bytes, unsent);
-    if (::zmq_msg_send(&shared, handle_, (more ? ZMQ_SNDMORE : 0) | (wait == Wait::kNo ? ZMQ_DONTWAIT : 0)) < 0) {
-      ::zmq_msg_close(&shared);
-      return zmq_status("send a frame on", "a message socket");
-    }
+    SHOAL_RETURN_IF_ERROR(send_owned(handle_, shared, more, wait));
   }
   return {};
 }
@@ -211,7 +215,7 @@ Result<bool> Socket::receive_frames(Message& message, Wait wait) {
     message.frames_.emplace_back();
     zmq_msg_t* frame = as_zmq(&message.frames_.back());
     ::zmq_msg_init(frame);
-    if (::zmq_msg_recv(frame, handle_, wait == Wait::kNo ? ZMQ_DONTWAIT : 0) < 0) {
+    if (::zmq_msg_recv(frame, handle_, flags_of(false, wait)) < 0) {
       const int error = ::zmq_errno();
       message.clear();
       if (error == EAGAIN || error == EINTR) return false;

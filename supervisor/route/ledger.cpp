@@ -138,19 +138,10 @@ Status Ledger::check_deadline(Model& model, const Admission& admission, const Wa
 
 // Of what runs and waits before it, over the lanes that share the work; 0 while there are none: nobody can tell.
 std::uint64_t Ledger::wait_ns(const Model& model, const Waiting& newcomer, std::uint64_t now_ns, bool exact) const {
-  std::uint64_t lanes = 0, least_ns = kNoDeadline, sum_ns = 0;
-  for (const Worker& worker : model.workers) {
-    if (!worker.routable || worker.incarnation == model.ward) continue;
-    for (const Lane& lane : worker.lanes) {
-      const std::uint64_t left = exact ? left_ns(lane, now_ns) : lane.work_ns;
-      least_ns = std::min(least_ns, left);
-      sum_ns += left;
-      ++lanes;
-    }
-  }
-  if (lanes == 0) return 0;
+  const LaneWork work = lane_work(model, now_ns, exact);
+  if (work.lanes == 0) return 0;
   const std::uint64_t before_ns = model.queue.work_before_ns(waiting_, newcomer, exact);
-  return before_ns == 0 ? least_ns : (before_ns + sum_ns) / lanes;
+  return before_ns == 0 ? work.least_ns : (before_ns + work.sum_ns) / work.lanes;
 }
 
 std::uint32_t Ledger::retry_after_ms(ModelIndex index, std::uint64_t now_ns) const {

@@ -332,6 +332,9 @@ class Ledger {
     std::uint32_t lane = 0;
     std::uint64_t free_ns = 0;  // when it will have done what it holds
   };
+  struct LaneWork {  // that the lanes of a model hold
+    std::uint64_t lanes = 0, least_ns = kNoDeadline, sum_ns = 0;
+  };
 
   Entry* find(RequestId request);
   const Entry* find(RequestId request) const { return const_cast<Ledger*>(this)->find(request); }
@@ -345,9 +348,11 @@ class Ledger {
   Status check_deadline(Model& model, const Admission& admission, const Waiting& newcomer, std::uint64_t now_ns);
   std::uint64_t wait_ns(const Model& model, const Waiting& newcomer, std::uint64_t now_ns, bool exact) const;
   std::uint64_t left_ns(const Lane& lane, std::uint64_t now_ns) const;
-  std::uint64_t least_left_ns(const Model& model, std::uint64_t now_ns) const;
+  LaneWork lane_work(const Model& model, std::uint64_t now_ns, bool exact) const;
   std::uint64_t latest_start_ns(std::uint32_t slot, std::uint32_t rows) const;
-  bool can_finish(std::uint32_t slot, std::uint32_t rows, std::uint64_t start_ns) const;
+  bool can_finish(std::uint32_t slot, std::uint32_t rows, std::uint64_t start_ns) const {
+    return start_ns <= latest_start_ns(slot, rows);
+  }
 
   std::uint32_t new_client(ClientId client);
   void drop_client_if_over(std::uint32_t place);

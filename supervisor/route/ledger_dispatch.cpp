@@ -75,7 +75,7 @@ void Ledger::dispatch(ModelIndex index, std::uint64_t now_ns) {
     if (!seat.worker) return;
     if (!can_finish(slot, entry.rows, seat.free_ns)) {
       // A lane that has no room may be done first.
-      if (can_finish(slot, entry.rows, now_ns + least_left_ns(model, now_ns))) return;
+      if (can_finish(slot, entry.rows, now_ns + lane_work(model, now_ns, true).least_ns)) return;
       ++model.counts.too_late;
       give_up(slot, StatusCode::kDeadlineExceeded,
               format("model '{}': could not be answered within its time any more ({} ms in the queue)", model.name,
@@ -83,7 +83,8 @@ void Ledger::dispatch(ModelIndex index, std::uint64_t now_ns) {
               now_ns);
       continue;
     }
-    const std::uint64_t until_ns = std::min(entry.admitted_ns + model.limits.max_delay_ns, latest_start_ns(slot, entry.rows));
+    const std::uint64_t latest_ns = std::max(latest_start_ns(slot, entry.rows), kTimerNs) - kTimerNs;
+    const std::uint64_t until_ns = std::min(entry.admitted_ns + model.limits.max_delay_ns, latest_ns);
     if (!whole && model.urgent == 0 && now_ns < until_ns) {
       model.wait_until_ns = until_ns;
       return;
@@ -136,28 +137,25 @@ std::uint64_t Ledger::left_ns(const Lane& lane, std::uint64_t now_ns) const {
   return lane.work_ns - std::min(now_ns - std::min(now_ns, lane.since_ns), groups_[lane.held[0]].cost_ns);
 }
 
-std::uint64_t Ledger::least_left_ns(const Model& model, std::uint64_t now_ns) const {
-  std::uint64_t least_ns = kNoDeadline;
+Ledger::LaneWork Ledger::lane_work(const Model& model, std::uint64_t now_ns, bool exact) const {
+  LaneWork work;
   for (const Worker& worker : model.workers) {
     if (!worker.routable || worker.incarnation == model.ward) continue;
-    for (const Lane& lane : worker.lanes) least_ns = std::min(least_ns, left_ns(lane, now_ns));
+    for (const Lane& lane : worker.lanes) {
+      const std::uint64_t left = exact ? left_ns(lane, now_ns) : lane.work_ns;
+      work.least_ns = std::min(work.least_ns, left);
+      work.sum_ns += left;
+      ++work.lanes;
+    }
   }
-  return least_ns;
+  return work;
 }
 
 std::uint64_t Ledger::latest_start_ns(std::uint32_t slot, std::uint32_t rows) const {
   const std::uint64_t deadline_ns = waiting_[slot].deadline_ns;
   if (deadline_ns == kNoDeadline) return kNoDeadline;
   const Entry& entry = entries_[slot];
-  const std::uint64_t needed_ns = models_[entry.model].costs.of(entry.shape, rows).most_ns() + kTimerNs;
-  return deadline_ns - std::min(deadline_ns, needed_ns);
-}
-
-bool Ledger::can_finish(std::uint32_t slot, std::uint32_t rows, std::uint64_t start_ns) const {
-  const std::uint64_t deadline_ns = waiting_[slot].deadline_ns;
-  if (deadline_ns == kNoDeadline) return true;
-  const Entry& entry = entries_[slot];
-  return start_ns + models_[entry.model].costs.of(entry.shape, rows).most_ns() <= deadline_ns;
+  return deadline_ns - std::min(deadline_ns, models_[entry.model].costs.of(entry.shape, rows).most_ns());
 }
 
 // The leader, and those that run with it: of its shape, in the order of turns, as long as all are in time.
@@ -287,7 +285,7 @@ void Ledger::enqueue(std::uint32_t slot) {
   entry.state = State::kQueued;
   WaitingEntry& waiting = waiting_[slot];
   waiting.rerun = entry.leases > 0;
-  entry.urgent = waiting.rerun || latest_start_ns(slot, entry.rows) < entry.admitted_ns + model.limits.max_delay_ns;
+  entry.urgent = waiting.rerun || !can_finish(slot, entry.rows, entry.admitted_ns + model.limits.max_delay_ns + kTimerNs);
   model.urgent += entry.urgent;
   rows_like(model, entry) += entry.rows;
   model.queue.push(waiting_, slot);
