@@ -1,0 +1,105 @@
+// Models whose answers tell their version, clients that check it, and what keeps a daemon from having workers.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstdint>
+#include <filesystem>
+#include <stop_token>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tests/support/checkpoint.hpp"
+#include "tests/support/pool_fixture.hpp"
+#include "tests/support/scratch_directory.hpp"
+
+namespace shoal::test {
+
+/// A directory of versions; version N answers x + N.
+class VersionsTest : public ::testing::Test {
+ protected:
+  std::string path(const std::string& name = "") const { return root_.path(name); }
+  /// Appears whole, under its name.
+  void put(int version, std::vector<ChainNode> more = {}) const {
+    write("coming", version, std::move(more));
+    std::filesystem::remove_all(path(std::to_string(version)));
+    std::filesystem::rename(path("coming"), path(std::to_string(version)));
+  }
+  void write(const std::string& directory, int constant, std::vector<ChainNode> more = {}) const {
+    more.push_back({.op = "_plus_scalar", .name = "plus", .attributes = {{"scalar", std::to_string(constant)}}, .weights = {}});
+    write_checkpoint(path(directory), "net", more, "[-1, 4]");
+  }
+  void write_text(const std::string& name, const std::string& text) const { root_.write(name, text); }
+
+ private:
+  ScratchDirectory root_;
+};
+
+inline Tensors input(float first = 1) { return {{"data", counting({1, 4}, first)}}; }
+
+/// What the model added; -1 when it did not answer.
+inline int added(Pool& pool, const std::string& name, std::uint64_t version = 0) {
+  const auto outputs = pool.predict(name, input(), {.version = version});
+  EXPECT_TRUE(outputs.ok()) << outputs.status().to_string();
+  return outputs.ok() ? static_cast<int>((*outputs)[0].tensor.values<float>()[0]) - 1 : -1;
+}
+
+/// Clients that ask all the time and check that answer and version agree, and that none is older than what served at its
+/// submission.
+class Load {
+ public:
+  Load(const DaemonFixture& daemon, std::string model, int clients = 2) : model_(std::move(model)) {
+    for (int i = 0; i < clients; ++i) threads_.emplace_back([this, &daemon](const std::stop_token& stop) { run(daemon, stop); });
+  }
+  ~Load() { end(); }
+  void end() {
+    for (auto& thread : threads_) thread.request_stop();
+    threads_.clear();
+  }
+
+  std::atomic<std::uint64_t> oldest_version{1};  // that may answer what is submitted from now on
+  std::atomic<int> answered{0}, failed{0}, mixed{0}, stale{0};
+
+ private:
+  void run(const DaemonFixture& daemon, const std::stop_token& stop) {
+    Pool pool = daemon.connect();
+    while (!stop.stop_requested()) {
+      const std::uint64_t oldest = oldest_version;
+      const Prediction prediction = pool.submit(model_, input());
+      const Outcome& outcome = prediction.outcome();
+      if (!outcome.outputs.ok()) {
+        if (++failed <= 3) ADD_FAILURE() << outcome.outputs.status().to_string();
+        continue;
+      }
+      const auto values = (*outcome.outputs)[0].tensor.values<float>();
+      for (std::size_t i = 0; i < 4; ++i) {
+        mixed += static_cast<std::uint64_t>(values[i] - 1 - static_cast<float>(i)) != outcome.model_version;
+      }
+      stale += outcome.model_version < oldest;
+      ++answered;
+    }
+  }
+
+  std::string model_;
+  std::vector<std::jthread> threads_;
+};
+
+/// Something stands where the next workers would bind their sockets: they fail, one after the other.
+class Obstacle {
+ public:
+  Obstacle(const DaemonFixture& daemon, int first_incarnation) {
+    for (int i = first_incarnation; i < first_incarnation + 20; ++i)
+      paths_.push_back(std::filesystem::path(daemon.directory()) / ("w" + std::to_string(i) + "-0"));
+    for (const std::filesystem::path& path : paths_) std::filesystem::create_directory(path);
+  }
+  ~Obstacle() {
+    for (const std::filesystem::path& path : paths_) std::filesystem::remove(path);
+  }
+
+ private:
+  std::vector<std::filesystem::path> paths_;
+};
+
+}  // namespace shoal::test
