@@ -1,19 +1,26 @@
 #include "worker/serve/sandbox.hpp"
 
 #include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <sched.h>
 #include <seccomp.h>
 #include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdint>
 #include <cstdlib>
-#include <memory>
 #include <string_view>
+#include <vector>
 
 #include "shm/base/errors.hpp"
+#include "shm/base/unique_fd.hpp"
 
 namespace shoal::worker {
 namespace {
@@ -75,14 +82,12 @@ int number_of(const char* name) {
   return number >= 0 && number < kCallNumbers ? number : -1;  // not on this processor, or not known yet
 }
 
-// The first failure of libseccomp's is kept: nothing is loaded then.
+using Program = std::vector<sock_filter>;
+
+// The first failure of libseccomp's is kept: there is no program then.
 class Filter {
  public:
-  explicit Filter(std::uint32_t otherwise) : context_(::seccomp_init(otherwise)), error_(context_ ? 0 : -ENOMEM) {
-    // Filters of one that has no secrets of others need not slow its speculation down. Where a filter above us forbids seccomp(),
-    // as service managers' do, libseccomp can load by prctl(), but not that.
-    if (context_) (void)::seccomp_attr_set(context_, SCMP_FLTATR_CTL_SSB, 1);
-  }
+  explicit Filter(std::uint32_t otherwise) : context_(::seccomp_init(otherwise)), error_(context_ ? 0 : -ENOMEM) {}
   ~Filter() {
     if (context_) ::seccomp_release(context_);
   }
@@ -96,9 +101,14 @@ class Filter {
     if (const int number = number_of(name); number >= 0)
       keep(::seccomp_rule_add(context_, action, number, sizeof...(conditions), conditions...));
   }
-  Status load() {
-    if (error_ == 0) keep(::seccomp_load(context_));
-    return error_ == 0 ? Status() : status_from_errno("load", "the sandbox's filter of system calls", -error_);
+  Result<Program> to_program() {
+    const UniqueFd file(::memfd_create("filter", MFD_CLOEXEC));
+    if (error_ == 0) keep(file ? ::seccomp_export_bpf(context_, file.get()) : -errno);
+    const auto bytes = static_cast<std::size_t>(std::max<off_t>(error_ == 0 ? ::lseek(file.get(), 0, SEEK_END) : 0, 0));
+    Program program(bytes / sizeof(sock_filter));
+    if (error_ == 0 && ::pread(file.get(), program.data(), bytes, 0) != static_cast<ssize_t>(bytes)) keep(-EIO);
+    if (error_ != 0) return status_from_errno("make", "the sandbox's filter of system calls", -error_);
+    return program;
   }
 
  private:
@@ -109,17 +119,17 @@ class Filter {
   int error_;
 };
 
-Status allow_what_serves() {
+Result<Program> allow_what_serves() {
   Filter filter(SCMP_ACT_ERRNO(ENOSYS));
   filter.set(SCMP_FLTATR_CTL_OPTIMIZE, 2);  // a binary tree: some 120 calls, asked at each
   for (const char* name : kServing) filter.add(SCMP_ACT_ALLOW, name);
   for (const unsigned question : kTerminalQuestions) filter.add(SCMP_ACT_ALLOW, "ioctl", SCMP_A1_32(SCMP_CMP_EQ, question, 0));
   // Each filter is asked, and the strictest answer holds.
   for (const char* name : kForbidden) filter.add(SCMP_ACT_TRAP, name);
-  return filter.load();
+  return filter.to_program();
 }
 
-Status forbid_arguments() {
+Result<Program> forbid_arguments() {
   Filter filter(SCMP_ACT_ALLOW);
   filter.add(SCMP_ACT_TRAP, "socket", SCMP_A0_32(SCMP_CMP_NE, AF_UNIX, 0));
   for (const int flag : {O_WRONLY, O_RDWR, O_CREAT, O_TRUNC}) {
@@ -130,40 +140,86 @@ Status forbid_arguments() {
   for (const unsigned space :
        {CLONE_NEWNS, CLONE_NEWCGROUP, CLONE_NEWUTS, CLONE_NEWIPC, CLONE_NEWUSER, CLONE_NEWPID, CLONE_NEWNET})
     filter.add(SCMP_ACT_TRAP, "clone", SCMP_A0_32(SCMP_CMP_MASKED_EQ, space, space));
-  return filter.load();
+  return filter.to_program();
 }
 
-Status confine_to_this_process() {
+constexpr std::uint32_t kSelf = 0x7fffffff;  // stands for the process that loads the program; none has that number
+
+Result<Program> confine_to_self() {
   Filter filter(SCMP_ACT_ALLOW);
-  const auto self = static_cast<std::uint32_t>(::getpid());
   filter.add(SCMP_ACT_TRAP, "clone", SCMP_A0_32(SCMP_CMP_MASKED_EQ, CLONE_THREAD, 0));
   filter.add(SCMP_ACT_TRAP, "prlimit64", SCMP_A0_32(SCMP_CMP_NE, 0, 0));  // of another
-  for (const char* name : {"kill", "tgkill"}) filter.add(SCMP_ACT_TRAP, name, SCMP_A0_32(SCMP_CMP_NE, self, 0));
-  return filter.load();
+  for (const char* name : {"kill", "tgkill"}) filter.add(SCMP_ACT_TRAP, name, SCMP_A0_32(SCMP_CMP_NE, kSelf, 0));
+  return filter.to_program();
+}
+
+struct Programs {
+  Program arguments, serving, self;
+};
+
+Result<Programs> make_programs() {
+  Programs made;
+  SHOAL_ASSIGN_OR_RETURN(made.arguments, forbid_arguments());
+  SHOAL_ASSIGN_OR_RETURN(made.serving, allow_what_serves());
+  SHOAL_ASSIGN_OR_RETURN(made.self, confine_to_self());
+  return made;
+}
+
+const Result<Programs>& programs() {
+  static const Result<Programs> made = make_programs();
+  return made;
+}
+
+// Filters of one that has no secrets of others need not slow its speculation down. Where a filter above us forbids seccomp(), as
+// service managers' do, there is still prctl(), which cannot say that.
+Status load(const Program& program) {
+  const sock_fprog given{static_cast<unsigned short>(program.size()), const_cast<sock_filter*>(program.data())};
+  if (::syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_SPEC_ALLOW, &given) == 0) return {};
+  if (::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &given) == 0) return {};
+  return status_from_errno("load", "the sandbox's filter of system calls", errno);
+}
+
+/// Empty: there can be one.
+std::string why_no_sandbox() {
+#ifdef SHOAL_NO_SANDBOX
+  return SHOAL_NO_SANDBOX;
+#endif
+  const char* wish = std::getenv("SHOAL_SANDBOX");
+  return wish && std::string_view(wish) == "off" ? "SHOAL_SANDBOX=off" : "";
 }
 
 }  // namespace
 
 const char* forbidden_call_name(int number) { return number >= 0 && number < kCallNumbers ? names[number] : nullptr; }
 
+void prepare_sandbox() {
+  if (why_no_sandbox().empty()) (void)programs();
+}
+
 Result<std::string> enter_sandbox() {
-  if (const char* wish = std::getenv("SHOAL_SANDBOX"); wish && std::string_view(wish) == "off")
-    return std::string("SHOAL_SANDBOX=off");
-#ifdef SHOAL_NO_SANDBOX
-  return std::string(SHOAL_NO_SANDBOX);
-#endif
+  std::string why_not = why_no_sandbox();
+  if (!why_not.empty()) return why_not;
+  SHOAL_RETURN_IF_ERROR(programs().status());
   for (const char* name : kForbidden) {
     if (const int number = number_of(name); number >= 0) names[number] = name;
   }
   for (const char* name : kConditional) {
     if (const int number = number_of(name); number >= 0) names[number] = name;
   }
-  SHOAL_RETURN_IF_ERROR(forbid_arguments());
-  SHOAL_RETURN_IF_ERROR(allow_what_serves());
+  if (::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) return status_from_errno("give up", "new privileges", errno);
+  SHOAL_RETURN_IF_ERROR(load(programs()->arguments));
+  SHOAL_RETURN_IF_ERROR(load(programs()->serving));
   is_on = true;
-  return std::string();
+  return why_not;
 }
 
-Status enter_worker_sandbox() { return is_on ? confine_to_this_process() : Status(); }
+Status enter_worker_sandbox() {
+  if (!is_on) return {};
+  Program program = programs()->self;
+  for (sock_filter& line : program) {
+    if (line.k == kSelf) line.k = static_cast<std::uint32_t>(::getpid());
+  }
+  return load(program);
+}
 
 }  // namespace shoal::worker
