@@ -10,6 +10,7 @@
 #include <cerrno>
 
 #include "shm/base/check.hpp"
+#include "shm/base/clock.hpp"
 #include "shm/base/errors.hpp"
 #include "shm/base/ranges.hpp"
 
@@ -129,9 +130,16 @@ Result<UniqueFd> create_memfd(const std::string& label, std::uint64_t size_bytes
 }
 
 Status seal(const UniqueFd& fd, Seals seals) {
-  if (::fcntl(fd.get(), F_ADD_SEALS, seal_bits(seals)) != 0) {
-    return status_from_errno(
-        "seal", errno == EBUSY ? "a shared memory segment that is still mapped writable" : "a shared memory segment", errno);
+  constexpr std::uint64_t kWaitedNs = 50'000'000, kMostNs = 5'000'000'000;
+  const std::uint64_t start_ns = monotonic_now_ns();
+  for (std::uint64_t begin_ns = start_ns; ::fcntl(fd.get(), F_ADD_SEALS, seal_bits(seals)) != 0; begin_ns = monotonic_now_ns()) {
+    if (errno != EBUSY) return status_from_errno("seal", "a shared memory segment", errno);
+    // A writable mapping is EBUSY at once. For pages that the kernel itself holds for a moment, as when it compacts memory, it
+    // waits 150 ms before it says the same: that passes.
+    const std::uint64_t now_ns = monotonic_now_ns();
+    if (now_ns - begin_ns < kWaitedNs)
+      return status_from_errno("seal", "a shared memory segment that is still mapped writable", EBUSY);
+    if (now_ns - start_ns > kMostNs) return status_from_errno("seal", "a shared memory segment whose pages are held", EBUSY);
   }
   return {};
 }

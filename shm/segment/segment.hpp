@@ -52,7 +52,8 @@ enum class Seals : std::uint8_t {
 /// sealed yet.
 ///   Errors  kInternal: no memory, named with the size
 Result<UniqueFd> create_memfd(const std::string& label, std::uint64_t size_bytes, bool huge_aligned = false);
-/// Adds the seals. kReadOnly fails while a writable mapping exists.
+/// Adds the seals. kReadOnly fails while a writable mapping exists, and waits, 5 s at most, while the kernel or a pipe holds
+/// pages.
 Status seal(const UniqueFd& fd, Seals seals);
 /// What a stranger sent: is it a memfd with at least these seals, and how large. Never touches its bytes.
 ///   Errors  kInvalidArgument: names what is missing

@@ -4,11 +4,15 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <filesystem>
+#include <thread>
 
 namespace shoal {
 namespace {
@@ -96,6 +100,26 @@ TEST(Segment, TheMakerOfAnInputArenaWritesOnAndNobodyElseCan) {
   const UniqueFd other = reopen_read_only(fd).value();
   EXPECT_EQ(Segment::map(other, Segment::Access::kReadOnly).value().bytes()[7], std::byte{9});
   EXPECT_FALSE(Segment::map(other, Segment::Access::kReadWrite).ok());
+}
+
+// As the kernel's own compaction holds them, for moments; it waits 150 ms by itself.
+TEST(Segment, SealingWaitsForPagesThatAreHeld) {
+  const UniqueFd fd = create_memfd("test", 8192).value();
+  int ends[2];
+  ASSERT_EQ(::pipe2(ends, O_CLOEXEC), 0);
+  const UniqueFd reader(ends[0]), writer(ends[1]);
+  {
+    Segment segment = Segment::map(fd, Segment::Access::kReadWrite).value();
+    const iovec page{segment.mutable_bytes().data(), 4096};
+    ASSERT_EQ(::vmsplice(writer.get(), &page, 1, 0), 4096);
+  }
+  std::jthread lets_go([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(400));
+    std::array<char, 4096> bytes;
+    EXPECT_EQ(::read(reader.get(), bytes.data(), bytes.size()), 4096);
+  });
+  const Status sealed = seal(fd, Seals::kReadOnly);
+  EXPECT_TRUE(sealed.ok()) << sealed.to_string();
 }
 
 TEST(CheckSealed, AcceptsAtLeastTheSealsAskedFor) {
