@@ -55,6 +55,8 @@ std::string Status::to_string() const { return ok() ? "OK" : format("{}: {}", st
 Status status_from_errno(std::string_view what, std::string_view thing, int error_number) {
   StatusCode code = StatusCode::kInternal;
   if (error_number == ENOENT) code = StatusCode::kNotFound;
+  if (error_number == ENOTDIR || error_number == EISDIR || error_number == ENAMETOOLONG || error_number == ELOOP)
+    code = StatusCode::kInvalidArgument;  // of the path that was given
   if (error_number == EACCES || error_number == EPERM) code = StatusCode::kPermissionDenied;
   char text[128];
   return Status(code, format("{} {}: {}", what, thing, ::strerror_r(error_number, text, sizeof text)));

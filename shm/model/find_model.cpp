@@ -33,7 +33,8 @@ template <typename Keep>
 auto list(const fs::path& directory, Keep keep) {
   std::vector<typename decltype(keep(fs::directory_entry()))::value_type> found;
   std::error_code error;
-  for (fs::directory_iterator entry(directory, error), end; !error && entry != end; entry.increment(error)) {
+  for (fs::directory_iterator entry(directory.empty() ? fs::path(".") : directory, error), end; !error && entry != end;
+       entry.increment(error)) {
     if (auto value = keep(*entry)) found.push_back(*std::move(value));
   }
   std::sort(found.begin(), found.end());
@@ -116,7 +117,7 @@ Status choose_prefix(const fs::path& base, ModelFiles& files) {
     files.directory = base.parent_path();
     files.prefix = base.filename().string();
     if (fs::exists(files.directory / (files.prefix + std::string(kSymbolSuffix)), error)) return {};
-    const std::string near = join(prefixes_in(files.directory.empty() ? fs::path(".") : files.directory));
+    const std::string near = join(prefixes_in(files.directory));
     return not_found("no model at '{}': there is no such directory and no file {}{}{}", base.string(), base.string(),
                      kSymbolSuffix, near.empty() ? "" : " (beside it: " + near + ")");
   }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <limits>
 #include <set>
 
@@ -23,15 +24,16 @@ struct Site {
 
 Result<std::string> read_string(const Site& site) {
   const auto text = site.node.value_exact<std::string>();
-  if (!text || text->empty()) return site.error("wants a text in quotes");
+  if (!text) return site.error("wants a text in quotes");
+  if (text->empty()) return site.error("must not be empty");
   return *text;
 }
 
 Result<std::int64_t> read_integer(const Site& site, std::int64_t low, std::int64_t high) {
   const auto number = site.node.value_exact<std::int64_t>();
   if (!number || *number < low || *number > high) {
-    const std::string upper = high == std::numeric_limits<std::int64_t>::max() ? "up" : std::to_string(high);
-    return site.error(format("wants a whole number from {} to {}", low, upper));
+    if (high == std::numeric_limits<std::int64_t>::max()) return site.error(format("wants a whole number, {} or more", low));
+    return site.error(format("wants a whole number from {} to {}", low, high));
   }
   return *number;
 }
@@ -239,7 +241,7 @@ Result<std::vector<float>> read_channels(const Site& site) {
   std::vector<float> numbers;
   const auto add = [&](const toml::node& node) -> Status {
     const auto number = node.is_number() ? node.value<double>() : std::nullopt;
-    if (!number) return site.error("wants a number, or one per channel");
+    if (!number || !std::isfinite(*number)) return site.error("wants a number, or one per channel");
     numbers.push_back(static_cast<float>(*number));
     return {};
   };

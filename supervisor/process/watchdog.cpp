@@ -76,6 +76,8 @@ LaneSample sample_lane(std::span<const ThreadTimes> threads, std::span<const std
   };
   for (const ThreadTimes& times : threads) {
     const bool is_own = static_cast<std::uint64_t>(times.thread) == lane_threads[lane];
+    // What was compiled may have run since: then its reply is with the thread that sends it, which may wait for a processor.
+    if (times.is_message_io && stage == LaneStage::kCompiling) sample.is_runnable |= times.state == 'R';
     const bool is_idle = (times.is_message_io || times.is_control) && stage != LaneStage::kReceiving;
     if (!is_own && (is_idle || is_of_another_lane(times.thread))) continue;
     sample.cpu_ns += times.cpu_ns;

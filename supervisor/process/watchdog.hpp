@@ -37,8 +37,8 @@ struct LaneSample {
 enum class LaneStage { kReceiving, kCompiling, kRunning };
 
 /// The times of the threads that may work for one lane: all but the other lanes', the control thread's once the request is there,
-/// and ZeroMQ's once it runs. (Width and compilations are threads of their own; before, the message, or the arenas it is in, may
-/// be what a starved thread holds.)
+/// and ZeroMQ's once it is there, which count before it runs only where they wait for a processor. (Width and compilations are
+/// threads of their own; before, the message, or the arenas it is in, may be what a starved thread holds.)
 ///   lane_threads   of all lanes, as the worker's status page claims; one that is no thread of the process is not believed
 ///   Returns        the sample but for `now_ns`, `request`, `running` and `steps`
 LaneSample sample_lane(std::span<const ThreadTimes> threads, std::span<const std::uint64_t> lane_threads, std::size_t lane,

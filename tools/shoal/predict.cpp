@@ -1,6 +1,8 @@
 // shoal predict: one request to a model that the daemon serves.
 #include <CLI/CLI.hpp>
 #include <chrono>
+#include <cstdint>
+#include <limits>
 #include <memory>
 
 #include "shm/base/errors.hpp"
@@ -61,7 +63,7 @@ Command make_predict(CLI::App& application) {
   app->add_option("--timeout", options->timeout_ms, "milliseconds for the whole request (default: the model's timeout_ms)")
       ->check(CLI::Range(1, 24 * 3'600'000));
   app->add_option("--model-version", options->version, "one of the versions that are served (default: the highest)")
-      ->check(CLI::PositiveNumber);
+      ->check(CLI::Range(std::uint64_t{1}, std::numeric_limits<std::uint64_t>::max()));
   app->add_flag("--json", options->json, "print JSON");
   return {app, [options](Session& session) { return predict(*options, session); }};
 }

@@ -109,6 +109,7 @@ class Compiler {
 
   // fusion.cpp
   std::vector<PostOp> find_post_ops(ValueId from, bool with_addition);
+  static bool loses_nan(const PostOp& operation);           ///< as oneDNN does it
   std::optional<PostOp> find_function(ValueId from) const;  ///< the element-wise functions of the node or nodes behind a value
   std::optional<PostOp> find_gated(ValueId from) const;     ///< x * gate(x): the nodes of the gate and the product
   static bool extend(std::vector<PostOp>& chain, PostOp next);  ///< false: oneDNN would get it wrong

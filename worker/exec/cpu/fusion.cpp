@@ -23,8 +23,7 @@ Functions activation(const ActivationAttributes& attributes) {
       return {{algorithm::eltwise_logistic}};
     case ActivationKind::kTanh:
       return {{algorithm::eltwise_tanh}};
-    case ActivationKind::kSoftRelu:
-      return {{algorithm::eltwise_soft_relu}};
+    case ActivationKind::kSoftRelu:  // oneDNN's is right to 2e-6 only, and negative for some x below -14
     case ActivationKind::kSoftSign:
       return {};
   }
@@ -35,6 +34,7 @@ Functions leaky(const LeakyAttributes& attributes) {
   const auto slope = static_cast<float>(attributes.slope);
   switch (attributes.kind) {
     case LeakyKind::kLeaky:
+      if (slope == 0) return {};  // of -inf that is NaN, and no relu's 0
       return {{algorithm::eltwise_relu, slope}};
     case LeakyKind::kElu:
       return {{algorithm::eltwise_elu, slope}};
@@ -191,6 +191,7 @@ Functions functions_of(const Node& node) {
     return {linear(given->alpha, given->beta), {algorithm::eltwise_clip, 0, 1}};
   }
   if (const auto* const given = std::get_if<ClipAttributes>(&attributes)) {
+    if (given->min > given->max) return {};  // what is between becomes the lower one, the upper one here
     return {{algorithm::eltwise_clip, static_cast<float>(given->min), static_cast<float>(given->max)}};
   }
   return {};

@@ -1,5 +1,5 @@
 // FullyConnected as a matrix product, with BatchNorm folded and element-wise functions fused.
-#include <numeric>
+#include <algorithm>
 
 #include "shm/base/errors.hpp"
 #include "worker/exec/cpu/batch_norm_folding.hpp"
@@ -34,7 +34,14 @@ std::vector<PrimitiveDesc> find_candidates(const Desc& src, const std::vector<De
   return found;
 }
 
+bool is_clamp(const Eltwise& function) {
+  return function.algorithm == dnnl::algorithm::eltwise_clip ||
+         (function.algorithm == dnnl::algorithm::eltwise_relu && function.alpha == 0);
+}
+
 }  // namespace
+
+bool Compiler::loses_nan(const PostOp& operation) { return std::ranges::any_of(operation.functions, is_clamp); }
 
 Compiler::Taken Compiler::fully_connected(const Node& node) {
   const auto& attributes = std::get<FullyConnectedAttributes>(node.attributes);
@@ -56,6 +63,8 @@ Compiler::Taken Compiler::fully_connected(const Node& node) {
   layouts.push_back(any_desc({attributes.num_hidden, depth}));
 
   std::vector<PostOp> post_ops = find_post_ops(last_folded, /*with_addition=*/false);
+  // By itself a clamp keeps NaN (clamp_loop), and costs next to nothing beside a product.
+  post_ops.erase(std::ranges::find_if(post_ops, loses_nan), post_ops.end());
   std::vector<PrimitiveDesc> candidates;
   for (;; post_ops.pop_back()) {
     candidates = find_candidates(src_desc, layouts, bias_desc, dst_desc, attributes_for(post_ops));

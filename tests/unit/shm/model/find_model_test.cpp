@@ -26,6 +26,18 @@ TEST(FindModel, TakesAPrefixWithEpochZero) {
   EXPECT_TRUE(model->config_file.empty());
 }
 
+TEST(FindModel, TakesAPrefixInTheWorkingDirectory) {
+  const ScratchDirectory directory;
+  directory.write("net-symbol.json");
+  directory.write("net-0000.params");
+  const auto before = std::filesystem::current_path();
+  std::filesystem::current_path(directory.path());
+  const auto files = find_model("net");
+  std::filesystem::current_path(before);
+  ASSERT_TRUE(files.ok()) << files.status().to_string();
+  EXPECT_EQ(files->prefix, "net");
+}
+
 TEST(FindModel, TakesTheEpochAfterTheAtSign) {
   const ScratchDirectory files;
   files.write("net-symbol.json");

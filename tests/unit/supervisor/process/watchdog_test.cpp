@@ -117,6 +117,16 @@ TEST(SampleLane, CountsTheLaneAndItsHelpersAndNobodyElse) {
   EXPECT_TRUE(sample_lane(threads, lanes, 0, LaneStage::kReceiving).is_runnable);
 }
 
+TEST(SampleLane, AReplyThatWaitsForAProcessorIsMovementOfALaneWhoseProgramWasCompiled) {
+  std::vector<ThreadTimes> threads = {{.thread = 101, .state = 'R', .cpu_ns = 10, .is_message_io = true},
+                                      {.thread = 102, .state = 'S', .cpu_ns = 100}};
+  const std::uint64_t lanes[] = {102};
+  EXPECT_TRUE(sample_lane(threads, lanes, 0, LaneStage::kCompiling).is_runnable);
+  EXPECT_EQ(sample_lane(threads, lanes, 0, LaneStage::kCompiling).cpu_ns, 100u) << "what it sends for others is none";
+  threads[0].state = 'S';
+  EXPECT_FALSE(sample_lane(threads, lanes, 0, LaneStage::kCompiling).is_runnable);
+}
+
 TEST(SampleLane, CountsTheControlThreadUntilTheRequestIsThere) {
   const std::vector<ThreadTimes> threads = {{.thread = 100, .state = 'R', .cpu_ns = 7, .is_control = true},
                                             {.thread = 101, .state = 'S', .cpu_ns = 10, .is_compiler = true},

@@ -35,6 +35,12 @@ const Form kForms[] = {
     {"Relu", [](GraphBuilder& b, ValueId x) { return b.activation(x); }, false},
     {"Clip", [](GraphBuilder& b, ValueId x) { return clip(b, x, -1, 6); }, false},
     {"ClipAboveZero", [](GraphBuilder& b, ValueId x) { return clip(b, x, 1, 2); }, false},
+    {"ClipOfSwappedBounds", [](GraphBuilder& b, ValueId x) { return clip(b, x, 2, 1); }},
+    {"LeakyWithoutSlope", [](GraphBuilder& b, ValueId x) { return b.node("LeakyReLU", {x}, LeakyAttributes{.slope = 0}); }},
+    {"LogarithmOfSoftRelu",  // whose small numbers count, too
+     [](GraphBuilder& b, ValueId x) {
+       return b.node("Unary", {b.activation(x, ActivationKind::kSoftRelu)}, UnaryAttributes{UnaryKind::kLog});
+     }},
     {"HardSigmoid",
      [](GraphBuilder& b, ValueId x) {
        return b.node("HardSigmoid", {x}, HardSigmoidAttributes{0.3, 0.4});
@@ -176,6 +182,15 @@ TEST_P(FusedForms, BehindAConvolutionGiveTheUnfusedNumbers) {
   expect_same_numbers(run_on(graph, input, "cpu", true), want, input);
   const Tensor with_nan = special_input(true);
   expect_same_numbers(run_on(graph, with_nan, "cpu", false), run_on(graph, with_nan, "cpu-reference", true), with_nan);
+}
+
+TEST(FusedClamps, KeepNanBehindAnInnerProduct) {
+  GraphBuilder b;
+  b.output(clip(b, b.activation(b.fully_connected(b.input("data"), 32, 8)), 0, 6));
+  Tensor input = Tensor::create(DType::kFloat32, Shape{2, 32}).value();
+  std::ranges::fill(input.values<float>(), 1.0F);
+  input.values<float>()[5] = kNan;
+  expect_same_numbers(run_on(b.graph(), input, "cpu", true), run_on(b.graph(), input, "cpu-reference", true), input);
 }
 
 std::vector<std::string> implementations(const Graph& graph, const Shape& shape) {
