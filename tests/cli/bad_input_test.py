@@ -93,6 +93,9 @@ class BadFiles(ShoalTest):
         self.assertEqual(shoal("run").returncode, 2)
         self.assertEqual(shoal("dance").returncode, 2)
         self.assertEqual(self.run_model("--threads", "many").returncode, 2)
+        for words in ("top --once --interval nan", "trace --pid -1 --chrome t.json", "trace --pid 0 --chrome t.json",
+                      "predict m --input x=x.npy --output out --model-version 0"):
+            self.assertEqual(shoal(*words.split()).returncode, 2, words)
         self.assertEqual(shoal("--help").returncode, 0)
 
 

@@ -6,6 +6,8 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
+#include <cmath>
+#include <cstdlib>
 #include <fstream>
 #include <memory>
 #include <optional>
@@ -235,7 +237,11 @@ Command make_top(CLI::App& application) {
   app->footer(kMore);
   app->add_flag("--once", options->once, "show one interval and end");
   app->add_flag("--json", options->json, "print JSON, one object per interval");
-  app->add_option("--interval", options->interval_s, "seconds between two looks (default 1)")->check(CLI::Range(0.05, 3600.0));
+  app->add_option("--interval", options->interval_s, "seconds between two looks (default 1)")
+      ->check(CLI::Range(0.05, 3600.0))
+      ->check([](const std::string& text) {
+        return std::isnan(std::strtod(text.c_str(), nullptr)) ? "not a number" : std::string();
+      });
   return {app, [options](Session&) { return with_daemon([&](Pool& pool) { return top(pool, *options); }); }};
 }
 
