@@ -35,6 +35,16 @@ Status zmq_status(std::string_view what, const std::string& path) {
   return internal_error("{} {}: {}", what, path, ::zmq_strerror(::zmq_errno()));
 }
 
+int flags_of(bool more, Wait wait) { return (more ? ZMQ_SNDMORE : 0) | (wait == Wait::kNo ? ZMQ_DONTWAIT : 0); }
+
+// Closes the frame if it is not sent.
+Status send_owned(void* socket, zmq_msg_t& frame, bool more, Wait wait) {
+  if (::zmq_msg_send(&frame, socket, flags_of(more, wait)) >= 0) return {};
+  Status failed = zmq_status("send a frame on", "a message socket");
+  ::zmq_msg_close(&frame);
+  return failed;
+}
+
 std::string endpoint(const std::string& path) { return "ipc://" + path; }
 
 // Looks from the top of the range down to where descriptors are surely in use: cheap, and right in all but fragmented tables.
@@ -156,16 +166,6 @@ Status Socket::set(int option, std::int64_t value) {
   const int rc =
       wide ? ::zmq_setsockopt(handle_, option, &value, sizeof value) : ::zmq_setsockopt(handle_, option, &narrow, sizeof narrow);
   return rc == 0 ? Status() : zmq_status(format("set option {} of", option), "a message socket");
-}
-
-static int flags_of(bool more, Wait wait) { return (more ? ZMQ_SNDMORE : 0) | (wait == Wait::kNo ? ZMQ_DONTWAIT : 0); }
-
-// Closes the frame if it is not sent.
-static Status send_owned(void* socket, zmq_msg_t& frame, bool more, Wait wait) {
-  if (::zmq_msg_send(&frame, socket, flags_of(more, wait)) >= 0) return {};
-  Status failed = zmq_status("send a frame on", "a message socket");
-  ::zmq_msg_close(&frame);
-  return failed;
 }
 
 Status Socket::send_frame(std::span<const std::byte> frame, bool more, Wait wait) {

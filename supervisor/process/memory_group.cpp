@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <fstream>
 #include <limits>
-#include <optional>
 #include <sstream>
 #include <string>
 
@@ -20,15 +19,6 @@ std::optional<std::uint64_t> read_number(const fs::path& file) {
   return stream >> number ? std::optional(number) : std::nullopt;
 }
 
-// Of lines "key number", and whatever follows.
-std::optional<std::uint64_t> read_key(const fs::path& file, const std::string& wanted) {
-  std::ifstream stream(file);
-  for (std::string key; stream >> key; stream.ignore(std::numeric_limits<std::streamsize>::max(), '\n')) {
-    if (std::uint64_t number = 0; key == wanted && stream >> number) return number;
-  }
-  return std::nullopt;
-}
-
 std::uint64_t left_in(const MemoryGroup& group) {
   const bool is_1 = group.is_version_1;
   const auto limit = read_number(group.directory / (is_1 ? "memory.limit_in_bytes" : "memory.max"));
@@ -41,6 +31,14 @@ std::uint64_t left_in(const MemoryGroup& group) {
 }
 
 }  // namespace
+
+std::optional<std::uint64_t> read_key(const fs::path& file, const std::string& wanted) {
+  std::ifstream stream(file);
+  for (std::string key; stream >> key; stream.ignore(std::numeric_limits<std::streamsize>::max(), '\n')) {
+    if (std::uint64_t number = 0; key == wanted && stream >> number) return number;
+  }
+  return std::nullopt;
+}
 
 // In a container the mount's root may be the group itself, whatever path /proc names.
 std::vector<MemoryGroup> memory_groups(const fs::path& root) {

@@ -3,9 +3,14 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
+#include <string>
 #include <vector>
 
 namespace shoal::supervisor {
+
+/// Of a file of lines "key number", and whatever follows; nothing when it is not there or has no such line.
+std::optional<std::uint64_t> read_key(const std::filesystem::path& file, const std::string& wanted);
 
 /// A directory that may be that of our group. Which ones there are is found out by reading their files.
 struct MemoryGroup {

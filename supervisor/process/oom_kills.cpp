@@ -1,7 +1,6 @@
 #include "supervisor/process/oom_kills.hpp"
 
 #include <algorithm>
-#include <fstream>
 #include <vector>
 
 #include "supervisor/process/memory_group.hpp"
@@ -11,14 +10,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::optional<std::uint64_t> read_count(const fs::path& file) {
-  std::ifstream stream(file);
-  std::string key;
-  for (std::uint64_t count = 0; stream >> key >> count;) {
-    if (key == "oom_kill") return count;
-  }
-  return std::nullopt;
-}
+std::optional<std::uint64_t> read_count(const fs::path& file) { return read_key(file, "oom_kill"); }
 
 std::vector<fs::path> candidates(const fs::path& root) {
   std::vector<fs::path> files;

@@ -14,19 +14,11 @@
 #include "tests/support/says.hpp"
 #include "tests/support/unix_socket.hpp"
 
-namespace shoal {
+namespace shoal::test {
 namespace {
 
 namespace fs = std::filesystem;
 using namespace std::chrono_literals;
-using test::added;
-using test::contains;
-using test::DaemonFixture;
-using test::eventually;
-using test::input;
-using test::Load;
-using test::Obstacle;
-using test::VersionsTest;
 
 TEST_F(VersionsTest, SighupReadsTheConfigurationAgain) {
   for (const int version : {1, 2}) write("m" + std::to_string(version), version);
@@ -63,7 +55,7 @@ TEST_F(VersionsTest, SighupReadsTheConfigurationAgain) {
 }
 
 TEST_F(VersionsTest, WhatTheConfigurationWantsBackIsLoadedWhenItIsUnloaded) {
-  const test::NotifySocket manager(path("notify"));
+  const NotifySocket manager(path("notify"));
   write("slow", 3, {{.op = "_fault_spin", .name = "spin", .attributes = {{"scalar", "500"}}, .weights = {}}});
   const std::string with = "[models.slow]\npath = \"slow\"\ndevice = \"cpu-reference\"\n";
   write_text("shoal.toml", with);
@@ -105,8 +97,8 @@ TEST_F(VersionsTest, ALoadThatFailsGivesWayToWhatTheConfigurationSays) {
   write("net", 1);
   write_text("shoal.toml", "");
   const std::string hang = path("hang"), zygote = path("zygote");
-  write_text("zygote", "#!/bin/sh\n[ -e " + hang + " ] && kill -STOP $$\nexec " +
-                           (test::binary_directory() / "shoal-worker").string() + " \"$@\"\n");
+  write_text("zygote", "#!/bin/sh\n[ -e " + hang + " ] && kill -STOP $$\nexec " + (binary_directory() / "shoal-worker").string() +
+                           " \"$@\"\n");
   fs::permissions(zygote, fs::perms::owner_all);
   const DaemonFixture daemon({.worker = zygote, .arguments = {"--config", path("shoal.toml")}});
   Pool pool = daemon.connect();
@@ -129,7 +121,7 @@ TEST_F(VersionsTest, ALoadThatFailsGivesWayToWhatTheConfigurationSays) {
 }
 
 TEST_F(VersionsTest, AConfigurationWhoseWorkersCannotBeHadIsReloadedToo) {
-  const test::NotifySocket manager(path("notify"));
+  const NotifySocket manager(path("notify"));
   write("net", 1);
   write_text("shoal.toml", "[models.net]\npath = \"net\"\n");
   const DaemonFixture daemon(
@@ -146,7 +138,7 @@ TEST_F(VersionsTest, AConfigurationWhoseWorkersCannotBeHadIsReloadedToo) {
 }
 
 TEST_F(VersionsTest, TellsTheServiceManagerHowItIs) {
-  const test::NotifySocket manager(path("notify"));
+  const NotifySocket manager(path("notify"));
   write("net", 1);
   DaemonFixture daemon({.models = {"net=" + path("net"), "bad=" + path("nowhere")},
                         .wait_until_ready = false,
@@ -193,8 +185,8 @@ TEST_F(VersionsTest, WaitsForNoServiceManagerThatIsGone) {
 }
 
 TEST_F(VersionsTest, TellsAServiceManagerThatIsBusyLater) {
-  const test::NotifySocket manager(path("notify"));
-  const UniqueFd crowd = test::connected_socket(path("notify"), SOCK_DGRAM);
+  const NotifySocket manager(path("notify"));
+  const UniqueFd crowd = connected_socket(path("notify"), SOCK_DGRAM);
   while (::send(crowd.get(), "X=1", 3, MSG_DONTWAIT) > 0) {
   }
   const DaemonFixture daemon({.environment = {"NOTIFY_SOCKET=" + path("notify")}});
@@ -205,4 +197,4 @@ TEST_F(VersionsTest, TellsAServiceManagerThatIsBusyLater) {
 }
 
 }  // namespace
-}  // namespace shoal
+}  // namespace shoal::test

@@ -14,19 +14,11 @@
 #include "tests/support/process_sample.hpp"
 #include "tests/support/says.hpp"
 
-namespace shoal {
+namespace shoal::test {
 namespace {
 
 namespace fs = std::filesystem;
 using namespace std::chrono_literals;
-using test::added;
-using test::contains;
-using test::DaemonFixture;
-using test::eventually;
-using test::input;
-using test::Load;
-using test::Obstacle;
-using test::VersionsTest;
 
 TEST_F(VersionsTest, LoadsAndUnloadsWhileRequestsRun) {
   write("slow", 3, {{.op = "_fault_spin", .name = "spin", .attributes = {{"scalar", "20"}}, .weights = {}}});
@@ -93,8 +85,8 @@ TEST_F(VersionsTest, AModelThatHasFailedCannotBeScaled) {
 TEST_F(VersionsTest, ALoadThatHangsFailsOnceItsTimeIsOver) {
   write("net", 1);
   const std::string hang = path("hang"), zygote = path("zygote");  // one that stands still while the first is there
-  write_text("zygote", "#!/bin/sh\n[ -e " + hang + " ] && kill -STOP $$\nexec " +
-                           (test::binary_directory() / "shoal-worker").string() + " \"$@\"\n");
+  write_text("zygote", "#!/bin/sh\n[ -e " + hang + " ] && kill -STOP $$\nexec " + (binary_directory() / "shoal-worker").string() +
+                           " \"$@\"\n");
   fs::permissions(zygote, fs::perms::owner_all);
   const std::string model = path("net") + ",load_timeout_s=1", why = "loading took more than 1 s: raise load_timeout_s";
   const DaemonFixture daemon({.models = {"net=" + model}, .worker = zygote});
@@ -260,4 +252,4 @@ TEST_F(VersionsTest, DrainRefusesWhatIsNewAndReloadOpensAgain) {
 }
 
 }  // namespace
-}  // namespace shoal
+}  // namespace shoal::test

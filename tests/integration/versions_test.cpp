@@ -6,28 +6,19 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
 #include <functional>
-#include <limits>
 #include <thread>
 
+#include "supervisor/process/memory_group.hpp"
 #include "tests/integration/life_fixture.hpp"
 #include "tests/support/process_sample.hpp"
 #include "tests/support/says.hpp"
 
-namespace shoal {
+namespace shoal::test {
 namespace {
 
 namespace fs = std::filesystem;
 using namespace std::chrono_literals;
-using test::added;
-using test::contains;
-using test::DaemonFixture;
-using test::eventually;
-using test::input;
-using test::Load;
-using test::Obstacle;
-using test::VersionsTest;
 
 TEST_F(VersionsTest, ServesTheVersionsOfThePolicySideBySide) {
   for (const int version : {1, 2, 10}) put(version);
@@ -72,12 +63,9 @@ TEST_F(VersionsTest, ServesWhatItCanAtTheStartAndSaysWhatItCannot) {
 // Memory that is no file's and no memfd's: the pages of the last dead workers, which the daemon keeps, are as full as their work
 // was.
 double heap_bytes(pid_t pid) {
-  std::ifstream status("/proc/" + std::to_string(pid) + "/status");
-  for (std::string key; status >> key; status.ignore(std::numeric_limits<std::streamsize>::max(), '\n')) {
-    if (double kib = 0; key == "RssAnon:" && status >> kib) return kib * 1024;
-  }
-  ADD_FAILURE() << "no RssAnon of process " << pid;
-  return 0;
+  const auto kib = supervisor::read_key("/proc/" + std::to_string(pid) + "/status", "RssAnon:");
+  EXPECT_TRUE(kib) << "no RssAnon of process " << pid;
+  return static_cast<double>(kib.value_or(0)) * 1024;
 }
 
 // Reloads under load, with what a reload must never do counted.
@@ -96,12 +84,12 @@ void reload_under_load(const DaemonFixture& daemon, int reloads, const std::func
   const bool is_long = reloads >= 1000;
   const int first = is_long ? 700 : 7;
   for (int version = 2; version < first && !testing::Test::HasFatalFailure(); ++version) reload_to(version);
-  const auto before = test::sample_process(daemon.pid());
+  const auto before = sample_process(daemon.pid());
   const double heap_before = heap_bytes(daemon.pid());
   for (int version = first; version < first + reloads && !testing::Test::HasFatalFailure(); ++version) reload_to(version);
   ASSERT_TRUE(eventually([&] { return daemon.all_processes().size() == 4; })) << "supervisor, zygote and two workers";
-  EXPECT_TRUE(eventually([&] { return test::sample_process(daemon.pid())->descriptors <= before->descriptors; }))
-      << test::sample_process(daemon.pid())->descriptors << " descriptors, " << before->descriptors << " at the start";
+  EXPECT_TRUE(eventually([&] { return sample_process(daemon.pid())->descriptors <= before->descriptors; }))
+      << sample_process(daemon.pid())->descriptors << " descriptors, " << before->descriptors << " at the start";
   const double heap_after = heap_bytes(daemon.pid());
   load.end();
   EXPECT_GT(load.answered, 10 * reloads);
@@ -185,8 +173,8 @@ TEST_F(VersionsTest, AReloadOfUnchangedFilesLeavesThemAlone) {
 
 // An unload ends after 30 s, whatever runs; a reload fails no request, and others need not wait longer than that for its end.
 TEST_F(VersionsTest, AReloadAwaitsWhatTheOldVersionRunsHoweverLongItTakes) {
-  const test::ChainNode step{.op = "_fault_slow", .name = "step", .attributes = {{"scalar", "100"}}, .weights = {}};
-  std::vector<test::ChainNode> chain(330, step);
+  const ChainNode step{.op = "_fault_slow", .name = "step", .attributes = {{"scalar", "100"}}, .weights = {}};
+  std::vector<ChainNode> chain(330, step);
   for (std::size_t i = 0; i < chain.size(); ++i) chain[i].name += std::to_string(i);
   put(1, chain);
   const DaemonFixture daemon(
@@ -238,10 +226,10 @@ TEST_F(VersionsTest, AClientThatKnewTheOldInputsMayAskWithTheNewOnes) {
   const DaemonFixture daemon({.models = {"net=" + path("net")}});
   Pool pool = daemon.connect();
   EXPECT_EQ(added(pool, "net"), 1);
-  test::write_checkpoint(path("net"), "net",
-                         {{.op = "_plus_scalar", .name = "plus", .attributes = {{"scalar", "2"}}, .weights = {}}}, "[-1, 6]");
+  write_checkpoint(path("net"), "net", {{.op = "_plus_scalar", .name = "plus", .attributes = {{"scalar", "2"}}, .weights = {}}},
+                   "[-1, 6]");
   ASSERT_TRUE(daemon.connect().reload("net").ok());
-  const auto outputs = pool.predict("net", {{"data", test::counting({1, 6}, 1)}});
+  const auto outputs = pool.predict("net", {{"data", counting({1, 6}, 1)}});
   ASSERT_TRUE(outputs.ok()) << outputs.status().to_string();
   EXPECT_EQ((*outputs)[0].tensor.shape(), (Shape{1, 6}));
   EXPECT_EQ(pool.predict("net", input()).status().code(), StatusCode::kInvalidArgument);
@@ -268,4 +256,4 @@ TEST_F(VersionsTest, ADaemonThatIsKilledInAReloadStartsCleanly) {
 }
 
 }  // namespace
-}  // namespace shoal
+}  // namespace shoal::test
