@@ -153,7 +153,7 @@ class Daemon final : public ClientObserver {
   void reload_configuration();
   void apply_limits(const ClientLimits& limits);
   Service* find_service(const std::string& name) const;
-  std::string service_names() const;
+  Status no_such_model(const std::string& name) const;  // says which there are
   Service& add_service(ModelRequest request, Origin origin);
   Model& add_version(Service& service, VersionEntry entry, std::uint64_t patience_ns);
   std::uint64_t promised_bytes() const;

@@ -42,7 +42,7 @@ void Daemon::handle_life(Caller caller, const std::string& what, const nlohmann:
                                         service->request.path));
     return begin_load(add_service(*std::move(request), Origin::kCommand), false, {caller});
   }
-  if (!service) return refuse(not_found("no model '{}' (served: {})", name, service_names()));
+  if (!service) return refuse(no_such_model(name));
   if (what == "unload") return begin_unload(*service, {caller});
   if (service->change) {
     const bool may_wait_for_ever = service->change->kind == Change::Kind::kDrain;

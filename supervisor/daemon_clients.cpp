@@ -222,7 +222,11 @@ void Daemon::handle_control(Client& client, const wire::Message& message) {
   }
   if (what == "list") return send_control_reply(client.id, header->seq, {}, list_json());
   if (what == "stats") return send_control_reply(client.id, header->seq, {}, stats_json());
-  if (what == "crashes" || what == "trace") turn_left_ = 0;  // these may be long
+  if (what == "crashes" || what == "trace") {
+    turn_left_ = 0;  // these may be long
+    if (const std::string model = text_of("model"); !model.empty() && !find_service(model) && !deaths_.knows(model))
+      return send_control_reply(client.id, header->seq, no_such_model(model), "");
+  }
   if (what == "crashes") return send_control_reply(client.id, header->seq, {}, deaths_.json(text_of("model")));
   if (what == "trace") {
     const bool has_pid = asked.contains("pid") && asked["pid"].is_number_unsigned();
@@ -245,8 +249,7 @@ void Daemon::handle_control(Client& client, const wire::Message& message) {
 // While the model loads the answer waits: whoever asks wants to use it.
 void Daemon::describe(ClientId client, std::uint64_t seq, const std::string& name, std::uint64_t version) {
   const Service* service = find_service(name);
-  if (!service || is_unloading(*service))
-    return send_control_reply(client, seq, not_found("no model '{}' (served: {})", name, service_names()), "");
+  if (!service || is_unloading(*service)) return send_control_reply(client, seq, no_such_model(name), "");
   const Model* model = service->serving(version);
   if (model && !model->has_failed()) {
     return send_control_reply(client, seq, {},

@@ -76,12 +76,12 @@ Daemon::Service* Daemon::find_service(const std::string& name) const {
   return found == services_.end() ? nullptr : found->get();
 }
 
-std::string Daemon::service_names() const {
+Status Daemon::no_such_model(const std::string& name) const {
   std::string names;
   for (const auto& service : services_) {
     if (service) names += (names.empty() ? "" : ", ") + service->name;
   }
-  return names.empty() ? "none" : names;
+  return not_found("no model '{}' (served: {})", name, names.empty() ? "none" : names);
 }
 
 // Makes room in the ledger and starts the zygote; a version that cannot be loaded is one that has failed.

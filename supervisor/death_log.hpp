@@ -3,6 +3,7 @@
 
 #include <sys/types.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -82,6 +83,8 @@ class DeathLog {
   void tick(std::uint64_t now_ns);
   std::optional<std::uint64_t> next_tick_ns() const;
 
+  /// Has a worker of that model died?
+  bool knows(const std::string& model) const { return std::ranges::count(deaths_, model, &Death::model) > 0; }
   /// {"crashes": [...]}, oldest first; of all models when `model` is empty.
   std::string json(const std::string& model) const;
   /// Empty when it is not among them.

@@ -7,8 +7,12 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <fstream>
 #include <sstream>
+#include <string_view>
+#include <utility>
+#include <vector>
 
 #include "shm/base/errors.hpp"
 #include "shm/base/text_file.hpp"
@@ -86,6 +90,17 @@ void prepare_process() {
   raise_descriptor_limit();
 }
 
+void warn_of_environment(Logger& log) {
+  const std::pair<const char*, std::vector<std::string_view>> variables[] = {{"SHOAL_LOG", {"debug", "info", "warn", "error"}},
+                                                                             {"SHOAL_LOG_FORMAT", {"text", "json"}},
+                                                                             {"SHOAL_SANDBOX", {"on", "off"}}};
+  for (const auto& [name, words] : variables) {
+    const char* value = std::getenv(name);
+    if (value && std::ranges::count(words, value) == 0)
+      log.warn("unknown_word variable={} value=\"{}\" taken=default", name, value);
+  }
+}
+
 int serve(DaemonOptions options, const std::string& worker) {
   auto worker_file = find_worker_file(worker);
   if (!worker_file.ok()) return fail(worker_file.status(), kAtFault);
@@ -97,6 +112,7 @@ int serve(DaemonOptions options, const std::string& worker) {
   options.manager = ServiceManager::from_environment();
   prepare_process();
   Logger log("shoald", LogMode::kDropping);
+  warn_of_environment(log);
   auto daemon = Daemon::start(std::move(options), *std::move(directory), log);
   if (!daemon.ok()) return fail(daemon.status(), kAtFault);
   (*daemon)->run();

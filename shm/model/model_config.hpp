@@ -119,6 +119,8 @@ struct InputPlan {
 ///   Errors  kInvalidArgument: no shape for an input (with the line to write), another dimension open and neither range nor
 ///           `shapes`, `shapes` outside a range, names or dtypes the graph does not have
 Result<InputPlan> plan_inputs(const ModelConfig& config, std::span<const TensorSpec> graph_inputs, const std::string& where);
+/// A warning for each name in `outputs` that the model does not have.
+std::vector<std::string> check_outputs(const ModelConfig& config, std::span<const TensorSpec> outputs);
 /// The inputs that `inputs` and `shapes` name: data, whatever the graph makes of them.
 std::set<std::string> named_inputs(const ModelConfig& config);
 

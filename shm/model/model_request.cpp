@@ -19,14 +19,17 @@ std::string cut(std::string& text, char separator) {
   return head;
 }
 
+constexpr std::size_t kLongestModelName = 100;
+
 bool is_model_name(std::string_view name) {
   const auto allowed = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '.' || c == '_' || c == '-'; };
-  return !name.empty() && std::all_of(name.begin(), name.end(), allowed);
+  return !name.empty() && name.size() <= kLongestModelName && std::all_of(name.begin(), name.end(), allowed);
 }
 
 Status check_name(const std::string& name, const std::string& where) {
   if (is_model_name(name)) return {};
-  return invalid_argument("{}: '{}' is no name for a model: letters, digits, '.', '_' and '-' make one", where, name);
+  return invalid_argument("{}: '{}' is no name for a model: 1 to {} letters, digits, '.', '_' and '-' make one", where,
+                          name.substr(0, kLongestModelName), kLongestModelName);
 }
 
 /// "?x3x224..640x224" -> {-1, 3, -1, 224} and the range.
@@ -159,8 +162,10 @@ Result<ModelRequest> parse_model_table(const std::string& name, toml::node& node
   SHOAL_RETURN_IF_ERROR(check_name(request.name, where));
   toml::table* model = node.as_table();
   if (!model) return internal::error_at(where, node, format("'models.{}' wants a table", request.name));
-  const auto path = (*model)["path"].value_exact<std::string>();
-  if (!path || path->empty()) return internal::error_at(where, node, format("[models.{}] has no 'path'", request.name));
+  toml::node* given = model->get("path");
+  if (!given) return internal::error_at(where, node, format("[models.{}] has no 'path'", request.name));
+  const auto path = given->value_exact<std::string>();
+  if (!path || path->empty()) return internal::error_at(where, *given, format("[models.{}]: 'path' wants a text", request.name));
   request.path = (directory / *path).string();
   model->erase("path");
   auto keys = internal::read_keys(where, *model);

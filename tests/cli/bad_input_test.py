@@ -77,6 +77,20 @@ class BadFiles(ShoalTest):
         inspected = shoal("inspect", self.model)
         self.assertIn("Frobnicate", inspected.stdout + inspected.stderr)
 
+    def test_inspect_tells_what_loading_would_refuse_of_the_configuration(self):
+        config = self.model / "model.toml"
+        text = config.read_text()
+        for line, name in (('device = "abacus"', "abacus"), ('golden = "none.npz"', "none.npz"), ('outputs = ["prob"]', "'prob'"),
+                           ('buckets = [{input = "ids", dim = 1, sizes = [4]}]', "ids"), ('shapes = [{picture = [1]}]', "picture")):
+            with self.subTest(line=line):
+                key = line.split()[0]
+                config.write_text("".join([line + "\n"] + [o for o in text.splitlines(True) if o.split()[:1] != [key]]))
+                notes = json.loads(shoal("inspect", self.model, "--json").stdout)["notes"]
+                self.assertEqual(len(notes), 1, notes)
+                self.assertIn(name, notes[0])
+        config.write_text(text)
+        self.assertEqual(json.loads(shoal("inspect", self.model, "--json").stdout)["notes"], [])
+
     def test_an_input_that_does_not_fit_is_named(self):
         count = 3 * 64 * 64
         narrow = write_npy(self.tmp / "narrow.npy", (1, 1, 64, 64), [0.0] * (64 * 64))
@@ -96,6 +110,8 @@ class BadFiles(ShoalTest):
         for words in ("top --once --interval nan", "trace --pid -1 --chrome t.json", "trace --pid 0 --chrome t.json",
                       "predict m --input x=x.npy --output out --model-version 0"):
             self.assertEqual(shoal(*words.split()).returncode, 2, words)
+        for words in (["predict", "m", "--input", "x=x.npy", "--output", ""], ["trace", "--chrome", ""]):
+            self.assert_fails(shoal(*words), 2, "must not be empty")
         self.assertEqual(shoal("--help").returncode, 0)
 
 
@@ -142,6 +158,13 @@ class BadRequests(ShoalTest):
 
 
 class BadDaemons(ShoalTest):
+    def test_words_of_the_environment_that_nobody_knows_are_told(self):
+        os.environ["SHOAL_LOG"] = "trace"
+        self.addCleanup(os.environ.pop, "SHOAL_LOG")
+        with Daemon({"identity": "builtin:identity"}) as daemon:
+            daemon.log.seek(0)
+            self.assertRegex(daemon.log.read(), 'unknown_word variable=SHOAL_LOG value="?trace')
+
     def test_without_a_daemon_the_place_is_named(self):
         for words in (("status",), ("predict", "m", "--input", "data=x.npy", "--output", self.tmp), ("stop",)):
             with self.subTest(words=words):

@@ -76,12 +76,13 @@ class Changes(ShoalTest):
             self.assertIn(params.name, daemon.shoal("status").stdout, "the status tells it, too")
             self.assert_fails(daemon.shoal("load", f"shapes={self.versions}"), 1, "'shapes' is served already")
             self.assert_fails(daemon.shoal("load", "other=/nowhere"), 1, "model 'other'", "/nowhere")
-            self.assert_fails(daemon.shoal("load", f"other={self.versions},wrokers=1"), 1, "'wrokers'")
             self.assert_fails(daemon.shoal("reload", "nut"), 3, "no model 'nut'", "shapes")
 
     def test_wrong_calls_are_usage_errors(self):
-        for words in (["load", "shapes"], ["load"], ["scale", "shapes"], ["scale", "shapes", "0"], ["reload"], ["unload"]):
+        for words in (["load", "shapes"], ["load"], ["scale", "shapes"], ["scale", "shapes", "0"], ["reload"], ["unload"],
+                      ["load", "a/b=m"], ["load", "n" * 101 + "=m"], ["reload", "m="], ["unload", "m=path"]):
             self.assertEqual(shoal(*words, directory=self.tmp).returncode, 2, words)
+        self.assert_fails(shoal("load", "other=m,wrokers=1", directory=self.tmp), 2, "'wrokers'")
         self.assert_fails(shoal("reload", "shapes", directory=self.tmp), 3, "no daemon")
         for command in ("load", "reload", "scale", "drain", "unload"):
             text = shoal(command, "--help").stdout

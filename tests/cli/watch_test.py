@@ -65,7 +65,11 @@ class Watching(ShoalTest):
             self.assertIn("answered POISON", text)
             self.assertEqual(daemon.model("m")["quarantined"], 1)
             self.assertIn("1 inputs are refused that crashed workers", daemon.shoal("status").stdout)
-            self.assertEqual(self.crashes(daemon, "--model", "other"), [])
+            self.assertEqual(len(self.crashes(daemon, "--model", "m")), 2)
+            self.assert_fails(daemon.shoal("crashes", "--model", "other"), 3, "no model 'other' (served: m)")
+            self.assert_fails(daemon.shoal("trace", "--model", "other", "--chrome", self.tmp / "t.json"), 3, "no model 'other'")
+            self.assertEqual(daemon.shoal("unload", "m").returncode, 0)
+            self.assertEqual(len(self.crashes(daemon, "--model", "m")), 2)
 
     def test_a_model_whose_workers_crash_by_themselves_rests_until_one_answers_a_probe(self):
         with Daemon({"m": write_model(self.tmp / "m", "_fault_later", 666)}, worker=FAULTY) as daemon:

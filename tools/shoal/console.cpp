@@ -39,6 +39,8 @@ Finish daemon_failure(Status why) {
 
 Finish usage_failure(Status why) { return {std::move(why), kUsage}; }
 
+std::string not_empty(const std::string& text) { return text.empty() ? "must not be empty" : ""; }
+
 void Console::hold_library_messages() { std::setvbuf(stderr, nullptr, _IOFBF, BUFSIZ); }
 
 int Console::finish(const Finish& finish) {

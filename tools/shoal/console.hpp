@@ -36,6 +36,9 @@ Finish daemon_failure(Status why);
 /// The end of a command that was called wrongly.
 Finish usage_failure(Status why);
 
+/// For CLI11's check(): what is wrong with an empty text.
+std::string not_empty(const std::string& text);
+
 /// Standard output and standard error of one command.
 ///   Threads  thread-bound
 class Console {

@@ -2,14 +2,18 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <filesystem>
+#include <iterator>
 #include <memory>
 #include <nlohmann/json.hpp>
 
 #include "shm/base/errors.hpp"
+#include "shm/base/regular_file.hpp"
 #include "shm/model/ignored_inputs.hpp"
 #include "shm/model/model_config.hpp"
 #include "shm/tensor/spec.hpp"
 #include "tools/shoal/commands.hpp"
+#include "worker/exec/device.hpp"
+#include "worker/exec/padding.hpp"
 #include "worker/import/mxnet/mxnet_importer.hpp"
 
 namespace shoal::tool {
@@ -72,6 +76,19 @@ Parameters count_parameters(const worker::Graph& graph) {
   return parameters;
 }
 
+/// What loading would refuse of model.toml, beside the inputs.
+void check_config(const ModelConfig& config, const InputPlan& plan, Report& report) {
+  const auto note = [&](const Status& status) {
+    if (!status.ok()) report.notes.push_back(status.message());
+  };
+  note(worker::make_device(config.device, {}).status());
+  note(worker::Padding::make(config.buckets, report.survey.import.graph, plan.inputs, plan.input_sets.front()).status());
+  if (config.max_batch > 1) note(worker::check_joinable(report.survey.import.graph, plan.inputs, plan.input_sets.front()));
+  if (!config.golden_file.empty())
+    note(open_regular_file(report.files.directory / config.golden_file).status().with_context("golden"));
+  std::ranges::copy(check_outputs(config, report.outputs), std::back_inserter(report.notes));
+}
+
 /// Inputs and outputs, as far as the files say their shapes.
 void describe_tensors(const ModelConfig& config, Report& report) {
   worker::Graph graph = report.survey.import.graph;
@@ -93,6 +110,7 @@ void describe_tensors(const ModelConfig& config, Report& report) {
     report.outputs[i].dtype = value.dtype;
     report.outputs[i].shape = value.shape;
   }
+  check_config(config, *plan, report);
 }
 
 Result<Report> look(const std::string& path) {

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "shm/base/errors.hpp"
+#include "shm/model/model_config.hpp"
 #include "tools/shoal/commands.hpp"
 #include "tools/shoal/with_daemon.hpp"
 
@@ -122,20 +123,30 @@ Finish change(Pool& pool, const Options& options, const Call& call) {
   return {};
 }
 
+enum class Place { kNone, kOptional, kRequired };  // of the model: "=PATH[,KEY=VALUE...]" behind its name
+
 struct Words {
   const char* name;
   const char* about;
   const char* more;
   const char* argument;
   const char* argument_about;
+  Place place = Place::kNone;
 };
+
+Status check_argument(const std::string& argument, Place place) {
+  const bool has_place = argument.find('=') != std::string::npos;
+  if (has_place && place == Place::kNone) return invalid_argument("'{}': the model's NAME alone is wanted", argument);
+  return has_place || place == Place::kRequired ? parse_model_argument(argument).status() : Status();
+}
 
 Command make(CLI::App& application, const Words& words, const std::shared_ptr<Options>& options, Call call) {
   CLI::App* app = application.add_subcommand(words.name, words.about);
   app->footer(words.more);
   app->add_option(words.argument, options->model, words.argument_about)->required();
   app->add_flag("--json", options->json, "print JSON: model, outcome, version, versions, workers, ms");
-  return {app, [options, call = std::move(call)](Session&) {
+  return {app, [options, call = std::move(call), place = words.place](Session&) -> Finish {
+            if (Status wrong = check_argument(options->model, place); !wrong.ok()) return usage_failure(std::move(wrong));
             return with_daemon([&](Pool& pool) { return change(pool, *options, call); });
           }};
 }
@@ -143,22 +154,18 @@ Command make(CLI::App& application, const Words& words, const std::shared_ptr<Op
 }  // namespace
 
 Command make_load(CLI::App& application) {
-  const auto options = std::make_shared<Options>();
-  Command command = make(application, {"load", kAboutLoad, kMoreLoad, "NAME=PATH", "NAME=PATH[,workers=4,...]"}, options,
-                         [](Pool& pool, const std::string& name, const std::string& path) { return pool.load(name, path); });
-  return {command.app, [options, run = command.run](Session& session) -> Finish {
-            if (split(options->model).path.empty())
-              return usage_failure(invalid_argument("load '{}': wants NAME=PATH[,KEY=VALUE...]", options->model));
-            return run(session);
-          }};
+  return make(application, {"load", kAboutLoad, kMoreLoad, "NAME=PATH", "NAME=PATH[,workers=4,...]", Place::kRequired},
+              std::make_shared<Options>(),
+              [](Pool& pool, const std::string& name, const std::string& path) { return pool.load(name, path); });
 }
 
 Command make_reload(CLI::App& application) {
   const auto options = std::make_shared<Options>();
-  Command command = make(application, {"reload", kAboutReload, kMoreReload, "NAME", "NAME, or NAME=PATH[,KEY=VALUE...]"}, options,
-                         [options](Pool& pool, const std::string& name, const std::string& path) {
-                           return pool.reload(name, path, options->force);
-                         });
+  Command command =
+      make(application, {"reload", kAboutReload, kMoreReload, "NAME", "NAME, or NAME=PATH[,KEY=VALUE...]", Place::kOptional},
+           options, [options](Pool& pool, const std::string& name, const std::string& path) {
+             return pool.reload(name, path, options->force);
+           });
   command.app->add_flag("--force", options->force, "load it anew even when nothing has changed");
   return command;
 }

@@ -55,11 +55,7 @@ Command make_predict(CLI::App& application) {
   CLI::App* app = application.add_subcommand("predict", kAbout);
   app->footer(kMore);
   app->add_option("NAME", options->model, "the model's name in the daemon")->required();
-  app->add_option("--input", options->inputs, "NAME=FILE.npy, once per input of the model")
-      ->required()
-      ->allow_extra_args(false)
-      ->take_all();
-  app->add_option("--output", options->output, "directory for the outputs; made when it is missing")->required();
+  add_tensor_options(*app, options->inputs, options->output);
   app->add_option("--timeout", options->timeout_ms, "milliseconds for the whole request (default: the model's timeout_ms)")
       ->check(CLI::Range(1, 24 * 3'600'000));
   app->add_option("--model-version", options->version, "one of the versions that are served (default: the highest)")

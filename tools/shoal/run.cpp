@@ -86,11 +86,7 @@ Command make_run(CLI::App& application) {
   CLI::App* app = application.add_subcommand("run", kAbout);
   app->footer(kMore);
   app->add_option("PATH", options->path, "the checkpoint: PREFIX, PREFIX@EPOCH or a directory")->required();
-  app->add_option("--input", options->inputs, "NAME=FILE.npy, once per input of the model")
-      ->required()
-      ->allow_extra_args(false)
-      ->take_all();
-  app->add_option("--output", options->output, "directory for the outputs; made when it is missing")->required();
+  add_tensor_options(*app, options->inputs, options->output);
   app->add_option("--device", options->device, "cpu or cpu-reference (default: as model.toml says, else cpu)");
   app->add_option("--precision", options->precision, "f32, or f32-fast: Winograd allowed (default: as model.toml says, else f32)")
       ->check(CLI::IsMember({"f32", "f32-fast"}));

@@ -1,5 +1,6 @@
 #include "tools/shoal/tensor_files.hpp"
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cctype>
 #include <cstdio>
@@ -13,6 +14,14 @@
 namespace shoal::tool {
 
 namespace fs = std::filesystem;
+
+void add_tensor_options(CLI::App& app, std::vector<std::string>& inputs, std::string& directory) {
+  app.add_option("--input", inputs, "NAME=FILE.npy, once per input of the model")
+      ->required()
+      ->allow_extra_args(false)
+      ->take_all();
+  app.add_option("--output", directory, "directory for the outputs; made when it is missing")->required()->check(not_empty);
+}
 
 Result<std::vector<InputFile>> parse_inputs(std::span<const std::string> arguments) {
   std::vector<InputFile> inputs;

@@ -10,6 +10,10 @@
 #include "shoal/runner.hpp"
 #include "shoal/tensor.hpp"
 
+namespace CLI {
+class App;
+}
+
 namespace shoal::tool {
 
 /// One --input.
@@ -17,6 +21,9 @@ struct InputFile {
   std::string name;
   std::string file;
 };
+
+/// Adds --input and --output.
+void add_tensor_options(CLI::App& app, std::vector<std::string>& inputs, std::string& directory);
 
 /// "name=file.npy". Errors: kInvalidArgument, with the argument.
 Result<std::vector<InputFile>> parse_inputs(std::span<const std::string> arguments);

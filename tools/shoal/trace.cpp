@@ -57,7 +57,7 @@ Command make_trace(CLI::App& application) {
   app->footer(kMore);
   app->add_option("--model", options->model, "only this model's workers");
   app->add_option("--pid", options->pid, "only this worker")->check(CLI::Range(1, 1 << 22));
-  app->add_option("--chrome", options->file, "the file to write")->required();
+  app->add_option("--chrome", options->file, "the file to write")->required()->check(not_empty);
   return {app, [options](Session& session) { return with_daemon([&](Pool& pool) { return trace(pool, *options, session); }); }};
 }
 

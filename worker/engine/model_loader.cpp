@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <cstring>
 #include <exception>
+#include <iterator>
 #include <new>
 
 #include "shm/base/errors.hpp"
@@ -96,6 +97,7 @@ Result<LoadedModel> load_files(const ModelSource& source, UniqueFd packed) {
   SHOAL_ASSIGN_OR_RETURN(InputPlan plan, plan_inputs(config, import.graph.input_specs(), where));
   LoadedModel loaded{.warnings = std::move(import.warnings), .parameter_bytes = import.graph.constant_bytes()};
   SHOAL_ASSIGN_OR_RETURN(loaded.outputs, describe_outputs(import.graph, plan));
+  std::ranges::move(check_outputs(config, loaded.outputs), std::back_inserter(loaded.warnings));
   loaded.inputs = std::move(plan.inputs);
   SHOAL_ASSIGN_OR_RETURN(const Precision precision, parse_precision(source.config.precision));
   ModelOptions options{.device = source.config.device,

@@ -69,6 +69,8 @@ TEST(DaemonConfig, NamesTheKeyAndTheLineThatAreWrong) {
   EXPECT_TRUE(says(error("model = 1"), {"d.toml:1:", "'model'"}));
   EXPECT_TRUE(says(error("\n[models.a]\nworkers = 1"), {"d.toml:2:", "a", "path"}));
   EXPECT_TRUE(says(error("[models.a]\npath = \"x\"\nwrokers = 1"), {"d.toml:3:", "'wrokers'"}));
+  EXPECT_TRUE(says(error("[models.a]\nworkers = 1\npath = 3"), {"d.toml:3:", "'path' wants a text"}));
+  EXPECT_TRUE(says(error("[models." + std::string(101, 'n') + "]\npath = \"x\""), {"d.toml", "1 to 100 letters"}));
   EXPECT_TRUE(says(error("[models.\"a b\"]\npath = \"x\""), {"d.toml", "a b"}));
   EXPECT_TRUE(says(error("[models"), {"d.toml:1:"}));
   EXPECT_TRUE(says(error("models = 1"), {"d.toml:1:", "[models.NAME]"}));
