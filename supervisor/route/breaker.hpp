@@ -3,6 +3,7 @@
 //   closed ──(5 crashes within 10 s)──▶ open ──(back-off is over)──▶ probing ──(answered)──▶ closed
 //                                        ▲                              │
 //                                        └──(crashed, or no answer)─────┘  back-off 1 s, doubled each time, at most 30 s
+//   An answer that comes late closes it, too, until the next worker is probed.
 #pragma once
 
 #include <algorithm>
@@ -29,9 +30,8 @@ class Breaker {
   std::uint64_t until_ns() const { return until_ns_; }
   /// The worker that was probed last; 0 = none since it was closed.
   std::uint64_t prober() const { return prober_; }
-  /// When that began, until it has answered, be it too late; 0 = it owes no answer.
+  /// When that began, until it has answered, be it late; 0 = it owes no answer.
   std::uint64_t owed_since_ns() const { return owed_since_ns_; }
-  void heard_prober() { owed_since_ns_ = 0; }
 
   /// A crash that no request is to blame for.
   void crashed(std::string what, std::uint64_t now_ns) {
@@ -54,8 +54,15 @@ class Breaker {
     until_ns_ = now_ns + kProbeLimitNs;
     owed_since_ns_ = now_ns;
   }
+  /// It may still be answered, while the next is waited for.
+  void give_up_probe(std::uint64_t now_ns) { open(std::min(backoff_ns_ * 2, kLongestBackoffNs), now_ns); }
+  /// The prober has answered, or failed to; or it died.
   void probe_ended(bool answered, std::uint64_t now_ns) {
-    if (!answered) return open(std::min(backoff_ns_ * 2, kLongestBackoffNs), now_ns);
+    owed_since_ns_ = 0;
+    if (!answered) {
+      if (probing()) give_up_probe(now_ns);
+      return;
+    }
     state_ = State::kClosed;
     crashes_ns_ = {};
     prober_ = 0;

@@ -106,7 +106,7 @@ std::vector<DeathOutcome> Ledger::worker_died(Incarnation incarnation, std::span
   model.running -= static_cast<std::uint32_t>(held.size());
   if (model.ward == incarnation) model.ward = 0;
   if (verdicts.crashed && verdicts.guilty.empty() && verdicts.suspects.empty()) model.breaker.crashed(verdicts.what, now_ns);
-  if (model.breaker.probing() && model.breaker.prober() == incarnation) model.breaker.probe_ended(false, now_ns);
+  if (model.breaker.prober() == incarnation) model.breaker.probe_ended(false, now_ns);
   if (verdicts.poison_hash) quarantine(index, verdicts.poison_hash, now_ns);
   for (const std::uint32_t slot : verdicts.begun) {
     if (entries_[slot].answered) continue;
@@ -206,7 +206,7 @@ void Ledger::tick_model(ModelIndex index, std::uint64_t now_ns) {
     model.quarantine.erase(model.quarantine.begin(), living);
     quarantine_changed(index);
   }
-  if (model.breaker.probing() && model.breaker.until_ns() <= now_ns) model.breaker.probe_ended(false, now_ns);
+  if (model.breaker.probing() && model.breaker.until_ns() <= now_ns) model.breaker.give_up_probe(now_ns);
   probe_if_due(index, now_ns);
   if (model.wait_until_ns <= now_ns) dispatch(index, now_ns);
 }
@@ -229,8 +229,6 @@ void Ledger::probed(Incarnation incarnation, bool answered, std::uint64_t now_ns
   if (!find_worker(incarnation, &index)) return;
   Breaker& breaker = models_[index].breaker;
   if (breaker.prober() != incarnation) return;
-  breaker.heard_prober();
-  if (!breaker.probing()) return;
   breaker.probe_ended(answered, now_ns);
   dispatch(index, now_ns);
 }

@@ -488,6 +488,45 @@ TEST_F(LedgerDeathTest, AProbeWithoutAnAnswerIsGivenUp) {
   EXPECT_EQ(ledger_.retry_after_ms(model_, now_), 2000u);
 }
 
+// A model may need longer than the limit for one answer.
+TEST_F(LedgerDeathTest, AProbeThatIsAnsweredLateEndsTheRestAndOneThatFailsLateDoesNot) {
+  LaneEvidence crash;
+  crash.crashed = true;
+  for (Incarnation worker = 1; worker <= Breaker::kCrashes; ++worker) {
+    ready(worker);
+    die(worker, {crash});
+  }
+  ready(100);
+  for (const bool answered : {false, true}) {
+    now_ = *ledger_.next_tick_ns(now_);
+    ledger_.tick(now_);
+    EXPECT_EQ(words(), Words{"probe 100"});
+    now_ += Breaker::kProbeLimitNs;
+    ledger_.tick(now_);
+    now_ += 1'000 * kMs;
+    ledger_.probed(100, answered, now_);
+    EXPECT_FALSE(ledger_.has_busy_lanes());
+    EXPECT_EQ(try_admit(1).ok(), answered);
+  }
+}
+
+TEST_F(LedgerDeathTest, ADeadProberOwesNothing) {
+  LaneEvidence crash;
+  crash.crashed = true;
+  for (Incarnation worker = 1; worker <= Breaker::kCrashes; ++worker) {
+    ready(worker);
+    die(worker, {crash});
+  }
+  for (const Incarnation worker : {7, 8}) ready(worker);
+  now_ += Breaker::kFirstBackoffNs;
+  ledger_.tick(now_);
+  now_ += Breaker::kProbeLimitNs;
+  ledger_.tick(now_);
+  EXPECT_TRUE(ledger_.has_busy_lanes());
+  die(7, {});
+  EXPECT_FALSE(ledger_.has_busy_lanes());
+}
+
 TEST_F(LedgerDeathTest, WorkersAreProbedInTurnsAndWatchedUntilTheyAnswer) {
   LaneEvidence crash;
   crash.crashed = true;

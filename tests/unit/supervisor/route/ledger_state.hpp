@@ -45,9 +45,10 @@ struct LedgerState {
     return group.parked ? Place::kParked : group.isolated ? Place::kAlone : Place::kLeased;
   }
   static bool breaker_rests(const Ledger& ledger) { return !ledger.models_[0].breaker.closed(); }
+  /// Who owes the answer of a probe.
   static std::optional<Incarnation> prober(const Ledger& ledger) {
     const Breaker& breaker = ledger.models_[0].breaker;
-    return breaker.probing() ? std::optional(breaker.prober()) : std::nullopt;
+    return breaker.owed_since_ns() != 0 ? std::optional(breaker.prober()) : std::nullopt;
   }
 
   /// Everything that decides what happens next. `requests` by the explorer's numbers (0 = not admitted yet), times relative.
@@ -122,7 +123,7 @@ struct LedgerState {
     hash.add(model.breaker.closed() | model.breaker.probing() << 1 | model.breaker.crashes(now_ns) << 2);
     if (!model.breaker.closed()) {
       hash.add(ahead(model.breaker.until_ns()));
-      hash.add(worker_number(model.breaker.prober()));
+      hash.add(worker_number(model.breaker.prober()) << 1 | (model.breaker.owed_since_ns() != 0));
     }
     hash.add(model.costs.row_ns());
   }
