@@ -29,6 +29,7 @@ class Formats(ShoalTest):
                 self.assertEqual(seen.returncode, 0, seen.stderr)
                 report = json.loads(seen.stdout)
                 self.assertEqual((report["mxnet_version"], report["epoch"], report["supported"]), (version, 7, True))
+                self.assertEqual([n for n in report["notes"] if "attribute" in n], [], "nothing of it is unknown")
                 self.assertGreater(report["parameters"]["values"], 0)
                 linked = link_model(self.tmp / folder, files / prefix, read_npy(files / "input.npy")[0], tuning_ms=0)
                 for device in ("cpu", "cpu-reference"):

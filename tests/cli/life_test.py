@@ -45,6 +45,18 @@ class Zygotes(ShoalTest):
             self.wait_for(daemon, lambda m: len([w for w in m["workers"] if w["state"] == "ready" and w["pid"] not in workers]) == 2)
             self.assertEqual(self.answers(daemon), quiet, "to the bit, from the packed weights of the first zygote")
 
+    def test_algorithms_are_measured_once_whoever_dies(self):
+        os.environ["SHOAL_CACHE_DIR"] = str(self.tmp / "cache")
+        self.addCleanup(os.environ.pop, "SHOAL_CACHE_DIR")
+        with Daemon({"shapes": self.model}) as daemon:
+            self.assertRegex(daemon.model("shapes")["tuning"], "^measured ")
+            quiet = self.answers(daemon)
+            zygote = self.kill_zygote(daemon)
+            self.wait_for(daemon, lambda m: m["zygote"]["pid"] not in (None, zygote) and m["tuning"].startswith("packed "))
+        with Daemon({"shapes": self.model}) as daemon:
+            self.assertRegex(daemon.model("shapes")["tuning"], "^record ")
+            self.assertEqual(self.answers(daemon), quiet)
+
     def test_changed_files_are_refused_and_the_workers_go_on(self):
         with Daemon({"shapes": f"{self.model},workers=2"}) as daemon:
             quiet = self.answers(daemon)

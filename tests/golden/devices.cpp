@@ -15,13 +15,11 @@ std::vector<TensorSpec> specs_of(const Tensors& tensors) {
 }
 
 Result<std::unique_ptr<worker::Model>> load_checkpoint(const std::string& prefix, int epoch, const std::string& device,
-                                                       std::span<const TensorSpec> inputs, worker::Precision precision) {
+                                                       std::span<const TensorSpec> inputs, worker::ModelOptions options) {
   char ending[32];
   std::snprintf(ending, sizeof(ending), "-%04d.params", epoch);
   SHOAL_ASSIGN_OR_RETURN(worker::MxnetImport import, worker::import_mxnet(prefix + "-symbol.json", prefix + ending));
-  worker::ModelOptions options;
   options.device = device;
-  options.precision = precision;
   options.input_sets = {{inputs.begin(), inputs.end()}};
   return worker::Model::load(std::move(import.graph), std::move(options));
 }

@@ -13,10 +13,9 @@ namespace shoal::testing {
 
 inline constexpr const char* kDevices[] = {"cpu", "cpu-reference"};
 
-/// Imports a checkpoint and loads it on `device` for these inputs.
+/// Imports a checkpoint and loads it on `device` for these inputs; `options` say the rest.
 Result<std::unique_ptr<worker::Model>> load_checkpoint(const std::string& prefix, int epoch, const std::string& device,
-                                                       std::span<const TensorSpec> inputs,
-                                                       worker::Precision precision = worker::Precision::kF32);
+                                                       std::span<const TensorSpec> inputs, worker::ModelOptions options = {});
 
 /// Runs once; outputs in the model's order. Inputs by name, labels may be among them.
 Result<Tensors> run(worker::Model& model, const Tensors& inputs);

@@ -56,6 +56,8 @@ struct Parameter {
   std::string name, device;
   int batch = 1;
   std::string precision = "f32";
+  worker::Choices choices = {};
+  int threads = 1;
 };
 void PrintTo(const Parameter& parameter, std::ostream* out) {
   *out << parameter.name << " on " << parameter.device << ", batch " << parameter.batch << ", " << parameter.precision;
@@ -69,6 +71,13 @@ std::vector<Parameter> parameters() {
     }
     // Held to the same tolerances: the policy of docs/performance.md.
     for (const int batch : {1, 3}) all.push_back({name, "cpu", batch, "f32-fast"});
+    // What measuring may choose instead of the device's guess.
+    all.push_back({name, "cpu", 1, "f32", {.layout = "channels_last"}, 2});
+    if (!is_long_run()) continue;
+    for (const char* layout : {"blocked", "channels_last"})
+      all.push_back({name, "cpu", 1, "f32", {.layout = layout, .preference = 1}});
+    for (const int preference : {1, 2, 3})
+      all.push_back({name, "cpu", 1, "f32-fast", {.layout = "blocked", .preference = preference}});
   }
   return all;
 }
@@ -128,7 +137,7 @@ class Checkpoint {
 class Networks : public ::testing::TestWithParam<Parameter> {};
 
 TEST_P(Networks, GiveMxnetsOutputs) {
-  const auto& [name, device, batch, precision] = GetParam();
+  const auto& [name, device, batch, precision, choices, threads] = GetParam();
   const auto network = find_case(name);
   if (network.is_null()) GTEST_SKIP() << "no networks in " << folder() << "; set SHOAL_TEST_DATA";
   if (device == std::string("cpu-reference") && !is_long_run() && (batch > 1 || network.at("gflop") > kReferenceGflop)) {
@@ -141,7 +150,9 @@ TEST_P(Networks, GiveMxnetsOutputs) {
   }
   const Checkpoint checkpoint(name);
   ASSERT_TRUE(checkpoint.status().ok()) << checkpoint.status().to_string();
-  auto model = load_checkpoint(checkpoint.prefix(), 0, device, specs_of(inputs), worker::parse_precision(precision).value());
+  worker::ModelOptions options{.threads = threads, .precision = worker::parse_precision(precision).value()};
+  if (!choices.layout.empty()) options.choices = choices;
+  auto model = load_checkpoint(checkpoint.prefix(), 0, device, specs_of(inputs), std::move(options));
   ASSERT_TRUE(model.ok()) << model.status().to_string();
   const auto outputs = run(**model, inputs);
   ASSERT_TRUE(outputs.ok()) << outputs.status().to_string();
@@ -158,7 +169,10 @@ TEST_P(Networks, GiveMxnetsOutputs) {
 
 INSTANTIATE_TEST_SUITE_P(, Networks, ::testing::ValuesIn(parameters()), [](const auto& info) {
   return test_name(info.param.name + "_on_" + info.param.device + "_batch" + std::to_string(info.param.batch) +
-                   (info.param.precision == "f32" ? "" : "_" + info.param.precision));
+                   (info.param.precision == "f32" ? "" : "_" + info.param.precision) +
+                   (info.param.choices.layout.empty() ? "" : "_" + info.param.choices.layout) +
+                   (info.param.choices.preference == 0 ? "" : "_choice" + std::to_string(info.param.choices.preference)) +
+                   (info.param.threads == 1 ? "" : "_threads" + std::to_string(info.param.threads)));
 });
 
 }  // namespace

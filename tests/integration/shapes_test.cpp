@@ -113,6 +113,24 @@ TEST_F(ShapesTest, OneCompilationServesAllFirstRequestsOfAShape) {
   EXPECT_EQ(programs()["compiled"], 1);
 }
 
+TEST(SeveralWorkers, CompileAShapeOnceEach) {
+  DaemonFixture daemon(
+      {.models = {"shapes=" + model_directory() + ",workers=3,contexts=2,timeout_ms=0,input=data:?x3x32..128x32..128"}});
+  ASSERT_TRUE(daemon.wait_until_ready());
+  Pool pool = daemon.connect();
+  std::vector<Prediction> predictions;
+  for (int i = 0; i < 48; ++i) predictions.push_back(pool.submit("shapes", {{"data", picture(48, 40)}}));
+  const Tensors first = predictions[0].get().value();
+  for (const Prediction& prediction : predictions) EXPECT_TRUE(same_bits(prediction.get().value(), first));
+  int workers = 0;
+  const nlohmann::json model = daemon.model("shapes");
+  for (const auto& worker : model["workers"]) {
+    EXPECT_LE(worker["programs"]["compiled"], 1) << worker;
+    workers += worker["programs"]["compiled"] == 1;
+  }
+  EXPECT_GT(workers, 1) << "the requests were to go to several";
+}
+
 TEST_F(ShapesTest, ACachedShapeIsAnsweredWhileManyNewOnesAreCompiled) {
   const Tensor cached = picture(64, 64);
   ASSERT_TRUE(ask(cached).ok());

@@ -87,6 +87,11 @@ void check_config(const ModelConfig& config, const InputPlan& plan, Report& repo
   if (!config.golden_file.empty())
     note(open_regular_file(report.files.directory / config.golden_file).status().with_context("golden"));
   std::ranges::copy(check_outputs(config, report.outputs), std::back_inserter(report.notes));
+  const TensorSpec& first = report.outputs.front();
+  if (report.label_count > 0 && first.shape.rank() > 0 &&
+      first.shape[first.shape.rank() - 1] != static_cast<std::int64_t>(report.label_count))
+    report.notes.push_back(format("there are {} labels, but the last dimension of output '{}' is {}", report.label_count,
+                                  first.name, first.shape[first.shape.rank() - 1]));
 }
 
 /// Inputs and outputs, as far as the files say their shapes.

@@ -12,6 +12,7 @@
 
 #include "shm/base/unique_fd.hpp"
 #include "shm/model/buckets.hpp"
+#include "worker/exec/choices.hpp"
 #include "worker/exec/program.hpp"
 #include "worker/exec/program_cache.hpp"
 #include "worker/graph/graph.hpp"
@@ -40,6 +41,7 @@ struct ModelOptions {
   /// taken, no record is read or written.
   std::chrono::milliseconds tuning_budget{0};
   TuningProgress tuning_progress = {};           ///< may be empty
+  std::optional<Choices> choices = {};           ///< these, whatever was measured: how each of a device's variants is tested
   std::filesystem::path cache_directory;         ///< of those records; empty: default_cache_directory(), and none without that
   std::vector<Buckets> buckets;                  ///< sizes that requests are padded to
   std::vector<TensorSpec> declared_inputs = {};  ///< for `buckets` and `max_batch`: the model's order, -1 where any size is taken

@@ -104,6 +104,11 @@ Status ImageClassifier::read_classes(const Tensors& outputs, std::size_t count, 
                                outputs[0].name, dtype_name(output.dtype()), output.shape().to_string(), count);
   }
   const std::size_t classes = output.values<float>().size() / count;
+  // One line too few, and every class has its neighbour's name.
+  if (!info_.labels.empty() && info_.labels.size() != classes) {
+    return failed_precondition("model '{}': output '{}' has {} classes, but its labels file has {} lines", info_.name,
+                               outputs[0].name, classes, info_.labels.size());
+  }
   for (std::size_t i = 0; i < count; ++i) {
     const std::vector<float> probabilities = vision::to_probabilities(output.values<float>().subspan(i * classes, classes));
     all.push_back(vision::top_classes(probabilities, info_.labels, options_.top_k));

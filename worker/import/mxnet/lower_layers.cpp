@@ -148,7 +148,8 @@ Values pooling(MxnetLowering& lowering) {
   if (layout > 0 && rank > 0 && (layout - 1) % 3 + 1 != rank) {
     attributes.fail("layout", format("does not go with a kernel of {} dimensions", rank));
   }
-  attributes.ignore({"cudnn_off", "p_value", "count_include_pad"});
+  if (attributes.has("output_size")) attributes.fail("output_size", "is not supported");  // of MXNet 2, which else writes None
+  attributes.ignore({"cudnn_off", "p_value", "count_include_pad", "output_size"});
   Values outputs = lowering.add("Pooling", pool);
   outputs.push_back(kNoValue);  // the workspace that a oneDNN build of MXNet adds
   return outputs;

@@ -43,7 +43,8 @@ class ImageClassifier {
   static Result<ImageClassifier> create(Runner& runner, std::string model, ImageClassifierOptions options = {});
 
   /// The classes of one picture.
-  ///   Errors  those of Runner::submit(); kFailedPrecondition: the output is no list of classes
+  ///   Errors  those of Runner::submit(); kFailedPrecondition: the output is no list of classes, or not of as many as the model
+  ///           has labels
   Result<Classes> classify(const Image& image) const;
   /// The classes of many, in their order; requests of `batch` pictures, some under way at the same time.
   ///   Errors  the first that fails

@@ -124,6 +124,17 @@ TEST(ImageClassifier, ModelsAndPreprocessingThatDoNotFitAreRefused) {
   EXPECT_EQ(refused().code(), StatusCode::kFailedPrecondition);
 }
 
+TEST(ImageClassifier, LabelsThatAreNotAsManyAsTheClassesAreRefused) {
+  ColourModel model;
+  model.info.labels.pop_back();
+  const Status refused = ImageClassifier::create(model, "colours").value().classify(plain(1, 2, 3)).status();
+  EXPECT_EQ(refused.code(), StatusCode::kFailedPrecondition);
+  EXPECT_NE(refused.message().find("'scores' has 3 classes, but its labels file has 2 lines"), std::string::npos)
+      << refused.message();
+  model.info.labels.clear();
+  EXPECT_EQ(ImageClassifier::create(model, "colours").value().classify(plain(9, 2, 3)).value()[0].label, "");
+}
+
 TEST(ImageClassifier, AFailedRequestIsTheCallersError) {
   ColourModel model;
   const auto classifier = ImageClassifier::create(model, "colours").value();

@@ -127,6 +127,20 @@ TEST(MxnetSymbol, KnowsPoolingFromBefore08ByTheAttributeThatItLacks) {
             3);  // not one of the writers that stored everything
 }
 
+TEST(MxnetSymbol, KnowsPoolingOfMxnet2AndRefusesItsOutputSize) {
+  const auto import = [](const std::string& size) {
+    return import_mxnet_symbol(file(graph(kData + R"json(, {"op": "Pooling", "name": "p", "inputs": [[0, 0]],
+        "attrs": {"kernel": "(2, 2)", "output_size": ")json" +
+                                              size + "\"}}",
+                                          2)));
+  };
+  const auto none = import("None");
+  ASSERT_TRUE(none.ok()) << none.status().to_string();
+  EXPECT_TRUE(none->warnings.empty()) << none->warnings.front();
+  const Status refused = import("(3, 3)").status();
+  EXPECT_NE(refused.message().find("output_size='(3, 3)'"), std::string::npos) << refused.to_string();
+}
+
 TEST(MxnetSymbol, BeginsNoOldPoolingWindowBehindThePadding) {
   const std::string pooling = R"json(, {"op": "Pooling", "name": "p", "inputs": [[0, 0]], "param": {"kernel": "(1, 1)",
     "stride": "(3, 3)", "pad": "(0, 0)", "pool_type": "max"}})json";
