@@ -117,7 +117,10 @@ Status Clients::admit(UniqueFd connection) {
   if (!refusal_.empty()) return refused(unavailable("{}", refusal_));
   // The last places are root's: whoever looks after the machine gets in.
   const std::size_t places = most_clients_ - (peer.uid == 0 ? 0 : most_clients_ / kShareForRoot);
-  if (clients_.size() >= places) return refused(overloaded("the daemon has {} clients, as many as it takes", clients_.size()));
+  if (clients_.size() >= places)
+    return refused(
+        overloaded("the daemon has {} clients, as many as it takes ([limits] connections, or the descriptors it may have)",
+                   clients_.size()));
   auto client = std::make_unique<Client>();
   client->id = next_id_++;
   client->pid = peer.pid;

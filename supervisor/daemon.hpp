@@ -59,7 +59,6 @@ class Daemon final : public ClientObserver {
   static constexpr std::uint64_t kDrainLimitNs = 10'000'000'000;
   static constexpr std::uint64_t kExitLimitNs = 2'000'000'000;
   static constexpr std::uint64_t kUnroutableRetryNs = 100'000'000;
-  static constexpr double kShareOfQueue = 0.75;  // of one client, of a queue that is more than half full
   static constexpr std::uint64_t kFirstLookNs = 250'000'000, kLookEveryNs = 50'000'000;  // at lanes, by the watchdog
   static constexpr std::uint64_t kQuietP99s = 5;              // a lane is hung that does not move for so many p99s of its model
   static constexpr std::uint64_t kReportAgainNs = 100'000'000;
@@ -125,7 +124,7 @@ class Daemon final : public ClientObserver {
   void handle_lane_message(wire::PeerId peer, const wire::Message& message);
   void worker_ready(Model& model, const WorkerProcess& worker);
   void worker_died(Model& model, WorkerProcess& worker);
-  void report_death(const Model& model, const WorkerProcess& worker, std::vector<DeathOutcome> requests);
+  void report_death(const Model& model, const WorkerProcess& worker, std::uint64_t answered, std::vector<DeathOutcome> requests);
   Status attach_client(RoutedWorker& routed, WorkerProcess& worker, const Client& client);
 
   // The watchdog.

@@ -95,6 +95,7 @@ void Daemon::worker_died(Model& model, WorkerProcess& worker) {
     ::unlink(path.c_str());
   }
   std::erase_if(leaving_workers_, [&](const LeavingWorker& leaving) { return leaving.incarnation == worker.incarnation; });
+  const std::uint64_t answered = ledger_.answered_by(worker.incarnation);
   std::vector<DeathOutcome> outcomes;
   std::string what = worker.ended_because.empty() ? "without a crash record" : worker.ended_because;
   if (workers_.erase(worker.incarnation) != 0) {
@@ -111,7 +112,8 @@ void Daemon::worker_died(Model& model, WorkerProcess& worker) {
     }
   }
   const bool was_let_go = worker.state == WorkerProcess::State::kLeaving && !worker.control;
-  if (model.processes().state() != ModelState::kDraining && !was_let_go) report_death(model, worker, std::move(outcomes));
+  if (model.processes().state() != ModelState::kDraining && !was_let_go)
+    report_death(model, worker, answered, std::move(outcomes));
   perform();
   model.probe_died(worker.incarnation, what);
   if (!worker.status_page) return;
@@ -125,7 +127,8 @@ void Daemon::worker_died(Model& model, WorkerProcess& worker) {
   worker.status_page.reset();
 }
 
-void Daemon::report_death(const Model& model, const WorkerProcess& worker, std::vector<DeathOutcome> requests) {
+void Daemon::report_death(const Model& model, const WorkerProcess& worker, std::uint64_t answered,
+                          std::vector<DeathOutcome> requests) {
   Death death{
       .unix_ms = static_cast<std::uint64_t>(
           std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::system_clock::now().time_since_epoch()).count()),
@@ -133,6 +136,7 @@ void Daemon::report_death(const Model& model, const WorkerProcess& worker, std::
       .version = model.version(),
       .pid = worker.pid,
       .incarnation = worker.incarnation,
+      .answered = answered,
       .lived_ns = now_ns_ - std::min(now_ns_, worker.forked_ns),
       .noticed_ns = now_ns_,
       .unrouted_ns = monotonic_now_ns(),
@@ -141,7 +145,6 @@ void Daemon::report_death(const Model& model, const WorkerProcess& worker, std::
       .wait_status = worker.wait_status,
       .requests = std::move(requests)};
   for (const wire::LaneLine& line : worker.lines(static_cast<std::size_t>(model.processes().options().lanes))) {
-    death.answered += line.completed.load(std::memory_order_relaxed);
     if (!death.crash) death.crash = read_crash(line.crash);
   }
   deaths_.add(std::move(death), now_ns_);

@@ -54,7 +54,8 @@ Status Daemon::no_such_version(const Service& service, std::uint64_t version) {
 
 void Daemon::apply_limits(const ClientLimits& limits) {
   limits_ = limits;
-  ledger_.set_client_shares({.in_flight = static_cast<std::size_t>(limits.client_requests), .of_queue = kShareOfQueue});
+  const int percent = limits.client_queue_percent == 0 ? 100 : limits.client_queue_percent;
+  ledger_.set_client_shares({.in_flight = static_cast<std::size_t>(limits.client_requests), .of_queue = percent / 100.0});
   const std::uint64_t longest_frame_bytes = static_cast<std::uint64_t>(limits.client_message_mb) << 20;
   clients_->limit_frames(longest_frame_bytes);
   client_router_.limit_frames(longest_frame_bytes);

@@ -134,6 +134,7 @@ struct ModelRequest {
 struct ClientLimits {
   int client_requests = 4096;   ///< under way at the same time, of one client
   int client_message_mb = 256;  ///< MiB of one client's requests, and of answers it has not read; arenas do not count
+  int client_queue_percent = 75;  ///< of a queue's places, of one client while more than half are taken; with others it is less
   int client_rate = 0;          ///< requests per second, of one client
   int connections = 0;          ///< clients at the same time; 0 = as many as there are descriptors for
   friend bool operator==(const ClientLimits&, const ClientLimits&) = default;

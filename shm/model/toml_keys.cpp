@@ -404,6 +404,7 @@ struct LimitRow {
 const LimitRow kLimits[] = {
     {"client_requests", &ClientLimits::client_requests, 1'000'000},
     {"client_message_mb", &ClientLimits::client_message_mb, 1 << 20},
+    {"client_queue_percent", &ClientLimits::client_queue_percent, 100},
     {"client_rate", &ClientLimits::client_rate, 100'000'000},
     {"connections", &ClientLimits::connections, 1'000'000},
 };

@@ -112,8 +112,10 @@ Status Ledger::check_shares(const Model& model, std::uint32_t place) const {
   const std::size_t own = model.queue.waiting_of(place);
   const double share = shares_.of_queue / (1 - shares_.of_queue);
   if (static_cast<double>(own) < share * static_cast<double>(limit - queued)) return {};
-  return overloaded("model '{}': {} of {} waiting requests are of this client, that is its share of the queue", model.name, own,
-                    queued);
+  return overloaded(
+      "model '{}': {} of {} waiting requests are of this client, that is its share of the queue "
+      "([limits] client_queue_percent)",
+      model.name, own, queued);
 }
 
 // Refused at the door is what would be answered too late: its predicted wait, an eighth more, and what nearly every run stays

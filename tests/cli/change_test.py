@@ -4,8 +4,9 @@ import json
 import os
 import shutil
 import unittest
+import zipfile
 
-from support import SHAPES, Daemon, ShoalTest, shoal, write_npy
+from support import FAULTY, SHAPES, Daemon, ShoalTest, shoal, write_model, write_npy
 
 
 class Changes(ShoalTest):
@@ -77,6 +78,31 @@ class Changes(ShoalTest):
             self.assert_fails(daemon.shoal("load", f"shapes={self.versions}"), 1, "'shapes' is served already")
             self.assert_fails(daemon.shoal("load", "other=/nowhere"), 1, "model 'other'", "/nowhere")
             self.assert_fails(daemon.shoal("reload", "nut"), 3, "no model 'nut'", "shapes")
+
+    def put_golden(self, version, first, expected, tolerance=1e-4):
+        """A version that aborts when its input begins with 666, with a stored input, what it must answer, and how closely."""
+        model = write_model(self.tmp / "coming", "_fault_abort", 666)
+        with (model / "model.toml").open("a") as config:
+            config.write(f'golden = "golden.npz"\ngolden_tolerance = {tolerance}\n')
+        with zipfile.ZipFile(model / "golden.npz", "w") as archive:
+            for name, value in (("data", first), ("op0_output", expected)):
+                archive.write(write_npy(self.tmp / "array.npy", (1, 4), [value, 1, 2, 3]), name + ".npy")
+        shutil.rmtree(self.tmp / "net" / str(version), ignore_errors=True)
+        model.rename(self.tmp / "net" / str(version))
+
+    def test_a_version_serves_only_when_it_answers_its_stored_input(self):
+        (self.tmp / "net").mkdir()
+        self.put_golden(1, 5, 5)
+        source = write_npy(self.tmp / "golden.npy", (1, 4), [1, 1, 2, 3])
+        with Daemon({"net": self.tmp / "net"}, worker=FAULTY) as daemon:
+            for first, expected, words in ((666, 666, ("probe", "signal 6")), (5, 5.01, ("probe", "'op0_output'", "5.01"))):
+                self.put_golden(2, first, expected)
+                self.assert_fails(daemon.shoal("reload", "net"), 1, "'net' goes on as it was", *words)
+                run = daemon.shoal("predict", "net", "--input", f"data={source}", "--output", self.tmp / "out")
+                self.assertEqual(run.returncode, 0, run.stderr)
+                self.assertEqual([m["version"] for m in daemon.status()["models"]], [1])
+            self.put_golden(2, 5, 5.01, tolerance=0.01)
+            self.assertEqual(self.change(daemon, "reload", "net")["version"], 2)
 
     def test_wrong_calls_are_usage_errors(self):
         for words in (["load", "shapes"], ["load"], ["scale", "shapes"], ["scale", "shapes", "0"], ["reload"], ["unload"],

@@ -23,6 +23,7 @@ SOURCE = Path(os.environ.get("SHOAL_SOURCE_DIR", Path(__file__).resolve().parent
 BIN = Path(os.environ.get("SHOAL_BIN_DIR", SOURCE / "build" / "release" / "bin"))
 DATA = Path(os.environ.get("SHOAL_TEST_DATA", SOURCE.parent / "shared"))
 SHAPES = SOURCE / "tools" / "shapes" / "model"  # the model that ships
+FAULTY = BIN / "shoal-worker-faulty"
 PICTURES = SOURCE / "tools" / "shapes" / "pictures"
 
 TYPECODES = {"<f4": "f", "<f8": "d", "|u1": "B", "<i4": "i", "<i8": "q"}
@@ -61,6 +62,18 @@ def shoal(*words, directory=None, timeout=120):
     if directory:
         environment["SHOAL_DIR"] = str(directory)
     return subprocess.run([BIN / "shoal", *map(str, words)], env=environment, capture_output=True, text=True, timeout=timeout)
+
+
+def write_model(directory, operator, scalar):
+    """A checkpoint of one test operator (tests/support/faulty_worker.cpp), without weights."""
+    directory.mkdir()
+    symbol = {"nodes": [{"op": "null", "name": "data", "inputs": []},
+                        {"op": operator, "name": "op0", "attrs": {"scalar": str(scalar)}, "inputs": [[0, 0, 0]]}],
+              "arg_nodes": [0], "node_row_ptr": [0, 1, 2], "heads": [[1, 0, 0]], "attrs": {"mxnet_version": ["int", 10901]}}
+    (directory / "m-symbol.json").write_text(json.dumps(symbol))
+    (directory / "m-0000.params").write_bytes(struct.pack("<QQQQ", 0x112, 0, 0, 0))
+    (directory / "model.toml").write_text('inputs = [{name = "data", shape = [-1, 4]}]\n')
+    return directory
 
 
 def link_model(directory, prefix, shape, name="data", **keys):

@@ -3,27 +3,12 @@
 import json
 import os
 import signal
-import struct
 import subprocess
 import threading
 import time
 import unittest
 
-from support import BIN, Daemon, ShoalTest, write_npy
-
-FAULTY = BIN / "shoal-worker-faulty"
-
-
-def write_model(directory, operator, scalar):
-    """A checkpoint of one test operator (tests/support/faulty_worker.cpp), without weights."""
-    directory.mkdir()
-    symbol = {"nodes": [{"op": "null", "name": "data", "inputs": []},
-                        {"op": operator, "name": "op0", "attrs": {"scalar": str(scalar)}, "inputs": [[0, 0, 0]]}],
-              "arg_nodes": [0], "node_row_ptr": [0, 1, 2], "heads": [[1, 0, 0]], "attrs": {"mxnet_version": ["int", 10901]}}
-    (directory / "m-symbol.json").write_text(json.dumps(symbol))
-    (directory / "m-0000.params").write_bytes(struct.pack("<QQQQ", 0x112, 0, 0, 0))
-    (directory / "model.toml").write_text('inputs = [{name = "data", shape = [-1, 4]}]\n')
-    return directory
+from support import BIN, FAULTY, Daemon, ShoalTest, write_model, write_npy
 
 
 class Watching(ShoalTest):

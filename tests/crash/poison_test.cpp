@@ -67,6 +67,26 @@ TEST_F(Poison, OneGuiltyOfABatchOfSixteenCostsTwoDeathsAndFifteenAreAnswered) {
   EXPECT_EQ(count(daemon, "worker_deaths"), 2u);
 }
 
+TEST_F(Poison, ThreeGuiltyOfABatchOfSixteenAreFoundOutAndThirteenAreAnswered) {
+  const DaemonFixture daemon(settings(",workers=2,max_batch=16,max_delay_ms=10000"));
+  Pool pool = daemon.connect();
+  ASSERT_TRUE(pool.describe("m").ok());
+  const auto is_guilty = [](int i) { return i == 2 || i == 3 || i == 11; };
+  std::vector<Prediction> batch;
+  for (int i = 0; i < 16; ++i)
+    batch.push_back(pool.submit("m", {{"data", row_of(is_guilty(i) ? kTrigger : static_cast<float>(i), static_cast<float>(i))}}));
+  for (int i = 0; i < 16; ++i) {
+    const Prediction& one = batch[static_cast<std::size_t>(i)];
+    const auto number = static_cast<float>(i);
+    if (is_guilty(i)) {
+      expect_poison(one);
+    } else {
+      EXPECT_TRUE(is_times3(one.get(), number, number)) << i << ": " << one.get().status().to_string();
+    }
+  }
+  EXPECT_EQ(count(daemon, "worker_deaths"), 4u);  // the batch, and each of the three alone
+}
+
 TEST_F(Poison, ItsLikeIsRefusedWithoutADeathAndOthersAreServed) {
   const DaemonFixture daemon(settings(",workers=3"));
   Pool pool = daemon.connect();
@@ -122,15 +142,21 @@ TEST_F(Poison, AHundredthOfPoisonHurtsNobodyElse) {
         }
       });
     }
-    Pool pool = daemon.connect();
-    std::uint64_t poisonous = 0;
-    for (int kind = 0; kind < kinds && !HasFailure(); ++kind) {
-      for (int copy = 0; copy < copies; ++copy) {
-        expect_poison(pool.submit("m", {{"data", row_of(kTrigger, static_cast<float>(kind))}}));
-        ++poisonous;
-        EXPECT_TRUE(eventually([&] { return good >= poisonous * asked_between; }, std::chrono::seconds(60)));
-      }
+    std::atomic<std::uint64_t> poisonous{0};
+    std::vector<std::jthread> poisoners;  // two, so that one's input meets the other's in a worker, and in a batch
+    for (int number = 0; number < 2; ++number) {
+      poisoners.emplace_back([&, number] {
+        Pool pool = daemon.connect();
+        for (int kind = number; kind < kinds && !HasFailure(); kind += 2) {
+          for (int copy = 0; copy < copies; ++copy) {
+            expect_poison(pool.submit("m", {{"data", row_of(kTrigger, static_cast<float>(kind))}}));
+            ++poisonous;
+            EXPECT_TRUE(eventually([&] { return good >= poisonous * asked_between; }, std::chrono::seconds(60)));
+          }
+        }
+      });
     }
+    poisoners.clear();
     is_over = true;
   }
   const nlohmann::json counts = daemon.model("m")["counts"];

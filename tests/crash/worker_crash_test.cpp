@@ -1,8 +1,11 @@
 // Requests that crash their worker, and what that means for everybody else.
 #include <gtest/gtest.h>
 
+#include <signal.h>
+
 #include <algorithm>
 #include <fstream>
+#include <map>
 
 #include "shm/wire/control.hpp"
 #include "tests/support/checkpoint.hpp"
@@ -91,6 +94,55 @@ TEST_F(WorkerCrash, AWorkerThatSaysWhatNoWorkerSaysIsEnded) {
   }
   EXPECT_NE(daemon.log().find("a message of kind 14"), std::string::npos) << daemon.log();
   EXPECT_TRUE(pool.predict("echo", {{"data", counting({4})}}).ok());
+}
+
+// Nothing in the page is proof of anything: not of what runs, not of who crashed.
+TEST_F(WorkerCrash, AWorkerThatWritesOverItsStatusPageHarmsNobodyElse) {
+  DaemonFixture daemon(
+      {.models = {model("_fault_page") + ",contexts=2", "echo=builtin:identity"}, .worker = "shoal-worker-faulty"});
+  Pool pool = daemon.connect();
+  ASSERT_TRUE(eventually([&] { return !daemon.workers("bad").empty(); }));
+  for (int round = 0; round < 3; ++round) {
+    const pid_t before = daemon.workers("bad").at(0);
+    std::vector<Prediction> others;
+    const Prediction mad = pool.submit("bad", {{"data", tensor_of({kTrigger, 1, 2, 3})}});
+    for (int i = 0; i < 100; ++i) others.push_back(pool.submit("bad", {{"data", tensor_of({static_cast<float>(i), 1, 2, 3})}}));
+    if (round > 0) ::kill(before, SIGKILL);  // what it holds has garbage for evidence
+    ASSERT_TRUE(mad.wait_for(std::chrono::seconds(20)));
+    EXPECT_TRUE(mad.get().ok()) << mad.get().status().to_string();
+    for (int i = 0; i < 100; ++i)
+      EXPECT_EQ(values_of(others[i].get()), (std::vector<float>{3.0f * static_cast<float>(i), 3, 6, 9})) << i;
+    EXPECT_TRUE(pool.predict("echo", {{"data", counting({4})}}).ok());
+    EXPECT_TRUE(nlohmann::json::parse(pool.crashes().value()).is_object());
+    EXPECT_TRUE(nlohmann::json::parse(pool.trace("bad").value().description).is_object());
+    ASSERT_TRUE(eventually([&] { return daemon.workers("bad").size() == 1; }));
+  }
+  EXPECT_EQ(daemon.model("bad").at("counts").at("poison"), 0u);
+  const auto crashes = nlohmann::json::parse(pool.crashes("bad").value());
+  for (const auto& death : crashes.at("crashes"))
+    EXPECT_LT(death.at("answered").get<std::uint64_t>(), 1000u) << "of what the supervisor saw itself";
+}
+
+TEST_F(WorkerCrash, HowAWorkerEndedIsToldApart) {
+  const auto cause_of = [&](const std::string& op) {
+    DaemonFixture daemon({.models = {model(op)}, .worker = "shoal-worker-faulty"});
+    Pool pool = daemon.connect();
+    const Prediction guilty = pool.submit("bad", {{"data", tensor_of({kTrigger, 7, 2, 3})}});
+    EXPECT_TRUE(guilty.wait_for(std::chrono::seconds(20)));
+    EXPECT_FALSE(guilty.get().ok());
+    EXPECT_EQ(values_of(pool.predict("bad", {{"data", tensor_of({1, 1, 2, 3})}})), (std::vector<float>{3, 3, 6, 9}));
+    std::map<std::string, int> causes;
+    EXPECT_TRUE(eventually([&] {
+      causes.clear();
+      const auto deaths = nlohmann::json::parse(pool.crashes("bad").value()).at("crashes");
+      for (const auto& death : deaths) ++causes[death.at("cause").get<std::string>() + ", " + death.at("how").get<std::string>()];
+      return causes.size() == 1;
+    }));
+    return causes.begin()->first;
+  };
+  EXPECT_EQ(cause_of("_fault_exit"), "exited, exited with 7");
+  EXPECT_EQ(cause_of("_fault_throw"), "exception, killed by signal 6");
+  EXPECT_EQ(cause_of("_fault_kill"), "killed, killed by signal 9");
 }
 
 // The kernel dumps memfds by default: gigabytes of weights, and what clients sent.

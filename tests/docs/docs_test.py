@@ -111,6 +111,11 @@ class Docs(unittest.TestCase):
                     else:
                         self.assertRegex(sources["CMakeLists.txt"], rf"add_test\(NAME {name} ")
 
+    def test_every_seeded_bug_stands_beside_its_promise(self):
+        page = (DOCS / "faults.md").read_text()
+        for patch in (SOURCE / "tests" / "crash" / "bugs").glob("*.patch"):
+            self.assertIn(f"`bugs/{patch.name}`", page)
+
     def test_every_link_leads_somewhere(self):
         for page in PAGES:
             for target in re.findall(r"\]\(([^)]+)\)", page.read_text()):

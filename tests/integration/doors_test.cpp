@@ -21,7 +21,8 @@ namespace {
 
 constexpr int kSilent = 2000;
 constexpr double kAllowedRatio = 1.5;
-constexpr double kNoiseMs = 20;  // of a p99 on a machine with others on it
+constexpr double kNoiseMs = 2;  // of a p99 on a machine with others on it
+constexpr int kRounds = 6;      // at most, until one was quiet enough
 
 double p99_ms(Pool& pool) {
   const Tensor input = counting({4});
@@ -50,7 +51,9 @@ void expect_no_cost(const std::function<std::shared_ptr<void>(const DaemonFixtur
   const int at_first = descriptors_of(daemon.pid());
   std::vector<double> quiet, crowded;
   int most = 0;
-  for (int round = 0; round < 3 && !testing::Test::HasFailure(); ++round) {
+  double alone = 0, beside = 0;
+  const auto is_unharmed = [&] { return beside <= std::max(kAllowedRatio * alone, alone + kNoiseMs); };
+  for (int round = 0; round < kRounds && (round == 0 || !is_unharmed()) && !testing::Test::HasFailure(); ++round) {
     quiet.push_back(p99_ms(pool));
     std::vector<std::shared_ptr<void>> silent;
     for (int i = 0; i < kSilent && !testing::Test::HasFailure(); ++i) silent.push_back(come(daemon));
@@ -58,9 +61,9 @@ void expect_no_cost(const std::function<std::shared_ptr<void>(const DaemonFixtur
     most = std::max(most, descriptors_of(daemon.pid()));
     if (!are_put_out) silent.clear();
     EXPECT_TRUE(eventually([&] { return descriptors_of(daemon.pid()) <= at_first + 2; })) << descriptors_of(daemon.pid());
+    alone = std::ranges::min(quiet), beside = std::ranges::min(crowded);  // noise only adds
   }
-  const double alone = std::ranges::min(quiet), beside = std::ranges::min(crowded);  // noise only adds
-  EXPECT_LE(beside, std::max(kAllowedRatio * alone, alone + kNoiseMs));
+  EXPECT_TRUE(is_unharmed()) << alone << " ms alone, " << beside << " ms beside them";
   EXPECT_GT(most, at_first + kSilent / 10);  // they were there
   EXPECT_LE(most, at_first + descriptors * kSilent);
   std::printf("p99 %.3f ms alone, %.3f ms beside %d silent connections\n", alone, beside, kSilent);
@@ -145,6 +148,40 @@ TEST_F(Limits, AClientHasNoMoreRequestsUnderWayThanItMay) {
   EXPECT_EQ(daemon.model("slow")["counts"]["refused"], 1);
   for (int i = 0; i < 3; ++i) EXPECT_TRUE(asked[static_cast<std::size_t>(i)].get().ok()) << "once the stopped worker is replaced";
   EXPECT_TRUE(pool.predict("slow", {{"data", counting({4})}}).ok());
+}
+
+TEST_F(Limits, AClientHasItsShareOfAQueueAndPlacesAreLeftForOthers) {
+  DaemonSettings settings = with("client_queue_percent = 60");
+  settings.models = {"slow=builtin:identity,queue_limit=20"};
+  DaemonFixture daemon(settings);
+  Pool greedy = daemon.connect(), modest = daemon.connect();
+  for (Pool* pool : {&greedy, &modest}) ASSERT_TRUE(pool->predict("slow", {{"data", counting({4})}}).ok());
+  for (const pid_t worker : daemon.workers("slow")) ::kill(worker, SIGSTOP);
+  std::vector<Prediction> asked;
+  for (int i = 0; i < 40; ++i) asked.push_back(greedy.submit("slow", {{"data", counting({4})}}));
+  EXPECT_EQ(asked.back().get().status().code(), StatusCode::kOverloaded);
+  EXPECT_NE(asked.back().get().status().message().find("client_queue_percent"), std::string::npos)
+      << asked.back().get().status().to_string();
+  EXPECT_TRUE(modest.predict("slow", {{"data", counting({4})}}).ok()) << "once the stopped worker is replaced";
+}
+
+TEST_F(Limits, SoManyClientsAndNoMoreUntilTheConfigurationSaysOtherwise) {
+  DaemonFixture daemon(with("connections = 2"));
+  std::vector<Pool> pools;
+  const auto connect = [&] {
+    auto pool = Pool::connect({.directory = daemon.directory()});
+    if (pool.ok()) pools.push_back(*std::move(pool));
+    return pool.status();
+  };
+  for (int i = 0; i < 2; ++i) ASSERT_TRUE(eventually([&] { return connect().ok(); }));  // the fixture's own may still be going
+  const Status refused = connect();
+  EXPECT_EQ(refused.code(), StatusCode::kOverloaded);
+  EXPECT_NE(refused.message().find("connections"), std::string::npos) << refused.to_string();
+  const DaemonSettings more = with("connections = 3");
+  ::kill(daemon.pid(), SIGHUP);
+  EXPECT_TRUE(eventually([&] { return connect().ok(); }));
+  EXPECT_EQ(connect().code(), StatusCode::kOverloaded);
+  for (Pool& pool : pools) EXPECT_TRUE(pool.predict("echo", {{"data", counting({4})}}).ok());
 }
 
 TEST_F(Limits, ALongMessageIsRefusedWithTheLimitNamedAndNothingBreaks) {

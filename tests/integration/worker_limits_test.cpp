@@ -63,6 +63,12 @@ TEST_F(WorkerLimits, AWorkerThatLeaksIsReplacedAndItsRequestsAreAnswered) {
   const auto deaths = daemon.model("leak")["counts"]["worker_deaths"].get<int>();
   EXPECT_GE(deaths, 2);  // 8 MiB each time, 64 in all
   EXPECT_LE(deaths, 5);
+  const auto crashes = nlohmann::json::parse(pool.crashes("leak").value());
+  EXPECT_EQ(crashes.at("crashes").size(), static_cast<std::size_t>(deaths));
+  for (const auto& death : crashes.at("crashes")) {
+    EXPECT_EQ(death.at("cause"), "out_of_memory") << death;
+    EXPECT_FALSE(death.at("crash").at("stack").empty()) << death;
+  }
 }
 
 }  // namespace

@@ -7,7 +7,7 @@ namespace {
 
 constexpr const char* kEventNames[] = {"submit",     "begin",         "answer",      "park",        "cancel",   "client dies",
                                        "time",       "worker starts", "worker dies", "undelivered", "routable", "probed",
-                                       "fail model", "restore model", "drain model", "give up"};
+                                       "fail model", "restore model", "drain model", "give up",     "dismiss"};
 constexpr const char* kEvidenceNames[] = {"nothing said",     "running named",          "crash",
                                           "crash, not named", "killed from outside",    "crash of another thread",
                                           "out of memory",    "crash of a compilation", "a lie"};
@@ -119,6 +119,7 @@ void World::possible(std::vector<Event>& events) const {
         add(EventKind::kWorkerDies, at, kind);
     }
     if (!workers_[at].routable) add(EventKind::kRoutable, at);
+    if (plan_->dismisses && !workers_[at].dismissed) add(EventKind::kDismiss, at);
   }
   if (alive < plan_->workers && lives_ < plan_->lives) add(EventKind::kWorkerStarts);
   if (LedgerState::prober(ledger_)) {
@@ -253,7 +254,7 @@ void World::happen(const Event& event, Coverage* coverage) {
       break;
     }
     case EventKind::kRoutable:
-      workers_[a].routable = true;
+      workers_[a].routable = !workers_[a].dismissed;
       ledger_.set_routable(workers_[a].incarnation, true, now_ns_);
       break;
     case EventKind::kProbed:
@@ -275,6 +276,12 @@ void World::happen(const Event& event, Coverage* coverage) {
       given_up_ = true;
       ledger_.drain();
       ledger_.fail_everything(StatusCode::kUnavailable, "shutting down", now_ns_);
+      break;
+    case EventKind::kDismiss:
+      workers_[a].dismissed = true;
+      workers_[a].routable = false;
+      ledger_.dismiss(workers_[a].incarnation);
+      ledger_.dispatch(0, now_ns_);
       break;
   }
   settle(event, coverage);

@@ -29,7 +29,8 @@ struct Plan {
   int lives = 3;               // workers that ever start
   int ticks = 1;               // steps of time
   std::uint64_t step_ns = 8'000'000;
-  bool cancels = false, clients_die = false, parks = false, undelivered = false, lies = false, operators = false;
+  bool cancels = false, clients_die = false, parks = false, undelivered = false, lies = false, operators = false,
+       dismisses = false;
   bool shaky = false;  // four crashes that nobody was to blame for have happened already
 };
 
@@ -49,9 +50,10 @@ enum class EventKind : std::uint8_t {
   kFail,
   kRestore,
   kDrain,
-  kGiveUp,  // fail_everything()
+  kGiveUp,   // fail_everything()
+  kDismiss,  // a: worker
 };
-inline constexpr std::size_t kEventKinds = 16;
+inline constexpr std::size_t kEventKinds = 17;
 
 enum class Evidence : std::uint8_t {
   kNothing,       // no line says anything
@@ -120,7 +122,7 @@ class World {
   };
   struct Worker {
     Incarnation incarnation = 0;
-    bool alive = false, routable = true;
+    bool alive = false, routable = true, dismissed = false;
   };
 
   void settle(const Event& event, Coverage* coverage);
