@@ -40,6 +40,17 @@ class Bench(unittest.TestCase):
         self.assertGreater(throughput["one_worker_per_s"], 0)
         self.assertGreater(throughput["two_workers_per_s"], 0)
 
+    def test_a_profile_holds_each_step_against_its_bounds(self):
+        result = bench("model", "--profile", SHAPES / "shapes", "--shape", "1,3,64,64", "--runs", 3, "--json")
+        self.assertGreater(result["peak_gflops_per_s"], 0)
+        self.assertGreater(result["peak_gb_per_s"], 0)
+        self.assertGreater(len(result["steps"]), 5)
+        for step in result["steps"]:
+            self.assertIn(step["bound"], ("compute", "memory"))
+            self.assertGreater(min(step["ms"], step["bound_ms"], step["mb"]), 0, step)
+        for key, of_step in (("total_ms", "ms"), ("bound_ms", "bound_ms")):
+            self.assertAlmostEqual(result[key], sum(step[of_step] for step in result["steps"]), places=6)
+
     def test_memory_counts_every_process_of_the_daemon(self):
         # A batch whose activations outweigh what other tests do to shares of pages.
         rows = bench("memory", "--model", SHAPES / "shapes", "--shape", "64,3,64,64", "--workers", "1,2")["rows"]

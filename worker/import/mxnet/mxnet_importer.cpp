@@ -305,7 +305,7 @@ class Importer {
     const MxnetNode& node = symbol_.nodes[entry.node];
     const std::vector<ValueId>& outputs = outputs_[entry.node];
     if (entry.output >= outputs.size()) {
-      return data_loss("{} reads output {} of '{}', which has {}", reader, entry.output, node.name, outputs.size());
+      return data_loss("{}, inputs: output {} of '{}' is read, which has {}", reader, entry.output, node.name, outputs.size());
     }
     if (outputs[entry.output] == kNoValue) {
       return unimplemented("{} reads output {} of {} '{}', which is not computed at inference", reader, entry.output, node.op,
