@@ -130,7 +130,7 @@ class Daemon final : public ClientObserver {
   // The watchdog.
   void watch_lanes(std::uint64_t now_ns);
   void judge_lane(const BusyLane& busy, Model& model, const WorkerProcess& worker, const std::vector<ThreadTimes>& threads,
-                  LaneWatch& watch);
+                  std::uint64_t starved_ns, LaneWatch& watch);
 
   // What the ledger decides.
   void perform();
@@ -206,6 +206,7 @@ class Daemon final : public ClientObserver {
   std::vector<wire::Message> payloads_;  // by the ledger's slots
   std::vector<std::uint64_t> died_ns_;   // likewise: when the worker's pidfd reported, until it is sent again; 0 = it did not
   std::unordered_map<wire::PeerId, LaneWatch> watches_;  // of the lanes that have held a request for long
+  std::unordered_map<Incarnation, std::vector<ThreadTimes>> threads_;  // as of its last round
   std::vector<BusyLane> busy_lanes_;
   struct WaitingDescribe {
     ClientId client;

@@ -1,4 +1,6 @@
 // The watchdog's rounds: which lanes are looked at, and what follows from what is seen.
+#include <unistd.h>
+
 #include <algorithm>
 
 #include "shm/base/format.hpp"
@@ -14,24 +16,30 @@ void Daemon::watch_lanes(std::uint64_t now_ns) {
   deaths_.oom_kills().count(now_ns);
   ledger_.busy_lanes(busy_lanes_);
   std::unordered_map<wire::PeerId, LaneWatch> seen;
-  std::vector<ThreadTimes> threads;
-  Incarnation threads_of = 0;
+  std::unordered_map<Incarnation, std::vector<ThreadTimes>> threads;  // 0: of ours those that receive
   for (const BusyLane& busy : busy_lanes_) {
     const std::uint64_t due_ns = busy.leased_ns + kFirstLookNs;
     look_ns_ = std::min(look_ns_.value_or(~std::uint64_t{0}), std::max(due_ns, now_ns + kLookEveryNs));
     Model& model = *models_[busy.model];
     const WorkerProcess* worker = model.processes().find_worker(busy.lane.incarnation);
     if (now_ns < due_ns || !worker || worker->ended != EndReason::kNone) continue;
-    if (threads_of != busy.lane.incarnation) threads = read_threads(worker->pid);
-    threads_of = busy.lane.incarnation;
+    if (threads.empty()) {
+      threads[0] = read_threads(::getpid());
+      std::erase_if(threads[0], [](const ThreadTimes& times) { return !times.is_message_io; });
+    }
+    const auto [its_threads, is_new] = threads.try_emplace(busy.lane.incarnation);
+    if (is_new) its_threads->second = read_threads(worker->pid);
     if (auto watch = watches_.extract(peer_of(busy.lane))) seen.insert(std::move(watch));
-    judge_lane(busy, model, *worker, threads, seen[peer_of(busy.lane)]);
+    const std::uint64_t starved_ns =
+        std::max(longest_wait_ns(threads_[0], threads[0]), longest_wait_ns(threads_[busy.lane.incarnation], its_threads->second));
+    judge_lane(busy, model, *worker, its_threads->second, starved_ns, seen[peer_of(busy.lane)]);
   }
   watches_ = std::move(seen);
+  threads_ = std::move(threads);
 }
 
 void Daemon::judge_lane(const BusyLane& busy, Model& model, const WorkerProcess& worker, const std::vector<ThreadTimes>& threads,
-                        LaneWatch& watch) {
+                        std::uint64_t starved_ns, LaneWatch& watch) {
   const auto lines = worker.lines(worker.lane_paths.size());
   if (busy.lane.lane >= lines.size()) return;
   std::vector<std::uint64_t> lane_threads;
@@ -44,6 +52,7 @@ void Daemon::judge_lane(const BusyLane& busy, Model& model, const WorkerProcess&
   sample.request = busy.oldest;
   sample.running = running;
   sample.steps = line.step_counter.load(std::memory_order_relaxed);
+  sample.starved_ns = starved_ns;
   const std::uint64_t p99_ns = ledger_.model(busy.model).compute_ns.quantile(0.99);
   const auto run_limit_ms = static_cast<std::uint64_t>(model.served().config.run_limit_ms);
   // How long a compilation may take nobody knows, and a probe may have to wait for one: what computes goes on.

@@ -88,13 +88,24 @@ LaneSample sample_lane(std::span<const ThreadTimes> threads, std::span<const std
   return sample;
 }
 
+std::uint64_t longest_wait_ns(std::span<const ThreadTimes> before, std::span<const ThreadTimes> now) {
+  std::uint64_t longest_ns = 0;
+  for (const ThreadTimes& times : now) {
+    const auto last = std::ranges::find(before, times.thread, &ThreadTimes::thread);
+    if (last == before.end()) continue;
+    if (times.state == 'R' && times.cpu_ns == last->cpu_ns) return ~std::uint64_t{0};
+    longest_ns = std::max(longest_ns, times.wait_ns - std::min(times.wait_ns, last->wait_ns));
+  }
+  return longest_ns;
+}
+
 LaneVerdict LaneWatch::judge(const LaneSample& sample, const LaneLimits& limits) {
   if (sample.request != last_.request || sample.running != last_.running || sample.steps != last_.steps) {
     quiet_ns_ = without_step_ns_ = 0;
   } else {
     const std::uint64_t gap_ns = std::min(sample.now_ns - std::min(sample.now_ns, last_.now_ns), kLongestGapNs);
     const bool used_cpu = sample.cpu_ns != last_.cpu_ns;
-    quiet_ns_ = used_cpu || sample.is_runnable ? 0 : quiet_ns_ + gap_ns;
+    quiet_ns_ = used_cpu || sample.is_runnable ? 0 : quiet_ns_ + gap_ns - std::min(gap_ns, sample.starved_ns);
     // The kernel counts a wait when it is over, so that it may be longer than the gap.
     const std::uint64_t waited_ns = sample.wait_ns - std::min(sample.wait_ns, last_.wait_ns);
     const bool still_waits = sample.is_runnable && !used_cpu;

@@ -1,7 +1,9 @@
 // The watchdog: tells a lane that is stopped or stuck from one that is slow or starved.
 //
 // A lane moves while it makes steps, while its threads use processor time, or while one of them waits for a processor. Time in
-// which nobody looked (this process was starved or frozen itself) counts for no verdict.
+// which nobody looked (this process was starved or frozen itself) counts for no verdict, nor does time in which any thread waited
+// for a processor that the lane may wait for: one of its process, which may hold a lock, or one of ours, which may hold its
+// answer.
 #pragma once
 
 #include <sys/types.h>
@@ -31,6 +33,7 @@ struct LaneSample {
   std::uint64_t running = 0;  // as its status line says
   std::uint64_t steps = 0;    // of its status line
   std::uint64_t cpu_ns = 0, wait_ns = 0;
+  std::uint64_t starved_ns = 0;  // since the last look: longest_wait_ns() of its process and of ours
   bool is_runnable = false, is_stopped = false;
 };
 /// What a lane does with what it holds.
@@ -40,9 +43,13 @@ enum class LaneStage { kReceiving, kCompiling, kRunning };
 /// and ZeroMQ's once it is there, which count before it runs only where they wait for a processor. (Width and compilations are
 /// threads of their own; before, the message, or the arenas it is in, may be what a starved thread holds.)
 ///   lane_threads   of all lanes, as the worker's status page claims; one that is no thread of the process is not believed
-///   Returns        the sample but for `now_ns`, `request`, `running` and `steps`
+///   Returns        the sample but for `now_ns`, `request`, `running`, `steps` and `starved_ns`
 LaneSample sample_lane(std::span<const ThreadTimes> threads, std::span<const std::uint64_t> lane_threads, std::size_t lane,
                        LaneStage stage);
+
+/// How long, between two looks at a process, one of its threads waited for a processor: the longest of all of them; more than any
+/// gap where one is seen waiting that got none since.
+std::uint64_t longest_wait_ns(std::span<const ThreadTimes> before, std::span<const ThreadTimes> now);
 
 enum class LaneVerdict { kFine, kStopped, kHung, kOverRunLimit };
 

@@ -45,6 +45,29 @@ TEST_F(LaneWatchTest, AStepBeginsTheTimeAnew) {
   EXPECT_EQ(looks_, 10);
 }
 
+TEST_F(LaneWatchTest, TimeInWhichAThreadItMayWaitForWasStarvedDoesNotCount) {
+  EXPECT_EQ(watch(8, [](LaneSample& lane) { lane.starved_ns = 50 * kMs; }), LaneVerdict::kFine);
+  EXPECT_EQ(watch(100, [&](LaneSample& lane) { lane.starved_ns = looks_ % 2 == 0 ? ~std::uint64_t{0} : 0; }), LaneVerdict::kHung);
+  EXPECT_EQ(looks_, 9) << "five of them counted";
+}
+
+TEST(LongestWait, IsOfTheThreadThatWaitedLongest) {
+  const std::vector<ThreadTimes> before{{.thread = 1, .state = 'S', .cpu_ns = 10, .wait_ns = 100},
+                                        {.thread = 2, .state = 'S', .cpu_ns = 20, .wait_ns = 200}};
+  std::vector<ThreadTimes> now = before;
+  EXPECT_EQ(longest_wait_ns(before, now), 0u);
+  now.push_back({.thread = 3, .state = 'R', .cpu_ns = 1, .wait_ns = 1'000});
+  EXPECT_EQ(longest_wait_ns(before, now), 0u) << "one that is new";
+  now[0].wait_ns = 130;
+  now[1].wait_ns = 270;
+  EXPECT_EQ(longest_wait_ns(before, now), 70u);
+  now[0].state = 'R';
+  now[0].cpu_ns = 11;
+  EXPECT_EQ(longest_wait_ns(before, now), 70u) << "it runs";
+  now[0].cpu_ns = 10;
+  EXPECT_EQ(longest_wait_ns(before, now), ~std::uint64_t{0}) << "it waits all the time";
+}
+
 TEST_F(LaneWatchTest, AnotherRequestBeginsTheTimeAnew) {
   EXPECT_EQ(watch(200, [&](LaneSample& lane) { lane.request += looks_ % 5 == 0; }), LaneVerdict::kFine);
 }
