@@ -158,7 +158,7 @@ TEST_F(Limits, AClientHasItsShareOfAQueueAndPlacesAreLeftForOthers) {
   for (Pool* pool : {&greedy, &modest}) ASSERT_TRUE(pool->predict("slow", {{"data", counting({4})}}).ok());
   for (const pid_t worker : daemon.workers("slow")) ::kill(worker, SIGSTOP);
   std::vector<Prediction> asked;
-  for (int i = 0; i < 40; ++i) asked.push_back(greedy.submit("slow", {{"data", counting({4})}}));
+  for (int i = 0; i < 200; ++i) asked.push_back(greedy.submit("slow", {{"data", counting({4})}}));
   EXPECT_EQ(asked.back().get().status().code(), StatusCode::kOverloaded);
   EXPECT_NE(asked.back().get().status().message().find("client_queue_percent"), std::string::npos)
       << asked.back().get().status().to_string();
