@@ -1,6 +1,7 @@
 // shoal-crash-client DIRECTORY HISTORY PLAN MODELS: asks as PLAN says (JSON, plan.hpp) until it gets SIGTERM, finishes what is
 // under way, and writes down what it asked and what came.
 #include <signal.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 #include <deque>
@@ -120,4 +121,7 @@ int run(char** argv) {
 }  // namespace
 }  // namespace shoal::test
 
-int main(int argc, char** argv) { return argc == 5 ? shoal::test::run(argv) : 2; }
+int main(int argc, char** argv) {
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // a driver that was killed leaves nobody who asks for ever
+  return argc == 5 ? shoal::test::run(argv) : 2;
+}
