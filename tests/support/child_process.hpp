@@ -1,6 +1,8 @@
 // Children of a test: for what a process can do or suffer only once.
 #pragma once
 
+#include <signal.h>
+#include <sys/prctl.h>
 #include <sys/types.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -9,10 +11,13 @@
 
 namespace shoal::test {
 
-/// A child process that runs this and ends with what it returns.
+/// A child process that runs this and ends with what it returns, or with the thread that started it.
 inline pid_t start_child(const std::function<int()>& run) {
   const pid_t pid = ::fork();
-  if (pid == 0) ::_exit(run());
+  if (pid == 0) {
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // a test that was killed leaves nobody behind
+    ::_exit(run());
+  }
   return pid;
 }
 

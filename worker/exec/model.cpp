@@ -180,8 +180,11 @@ class LoadedModel : public Model {
       tuning_ = {.source = TuningInfo::Source::kPacked, .layout = choices_.layout};
       return {};
     }
-    if (options_.choices) choices_ = *options_.choices;
-    if (!options_.choices) tune(model_hash);
+    if (options_.choices) {
+      choices_ = *options_.choices;
+    } else {
+      tune(model_hash);
+    }
     if (choices_.empty()) return {};
     const std::string text = choices_.to_text();
     weights_->add(kChoicesKey, kChoicesForm, text.size(), [text](std::span<std::byte> dst) -> Status {

@@ -9,6 +9,15 @@ namespace {
 class LedgerDeathTest : public LedgerTest {
  protected:
   LedgerDeathTest() : LedgerTest({.queue_limit = 64}) {}
+  /// The first workers crash with nothing running, one after the other.
+  void open_breaker() {
+    LaneEvidence crash;
+    crash.crashed = true;
+    for (Incarnation worker = 1; worker <= Breaker::kCrashes; ++worker) {
+      ready(worker);
+      die(worker, {crash});
+    }
+  }
 };
 
 TEST_F(LedgerTest, WhatADeadWorkerHadParkedRunsAgainUnblamed) {
@@ -472,12 +481,7 @@ TEST_F(LedgerDeathTest, KillsFromOutsideAndCrashesFarApartDoNotOpenTheBreaker) {
 }
 
 TEST_F(LedgerDeathTest, AProbeWithoutAnAnswerIsGivenUp) {
-  LaneEvidence crash;
-  crash.crashed = true;
-  for (Incarnation worker = 1; worker <= Breaker::kCrashes; ++worker) {
-    ready(worker);
-    die(worker, {crash});
-  }
+  open_breaker();
   now_ += Breaker::kFirstBackoffNs;
   ledger_.tick(now_);  // nobody to probe
   EXPECT_FALSE(ledger_.next_tick_ns(now_).has_value());
@@ -490,12 +494,7 @@ TEST_F(LedgerDeathTest, AProbeWithoutAnAnswerIsGivenUp) {
 
 // A model may need longer than the limit for one answer.
 TEST_F(LedgerDeathTest, AProbeThatIsAnsweredLateEndsTheRestAndOneThatFailsLateDoesNot) {
-  LaneEvidence crash;
-  crash.crashed = true;
-  for (Incarnation worker = 1; worker <= Breaker::kCrashes; ++worker) {
-    ready(worker);
-    die(worker, {crash});
-  }
+  open_breaker();
   ready(100);
   for (const bool answered : {false, true}) {
     now_ = *ledger_.next_tick_ns(now_);
@@ -511,12 +510,7 @@ TEST_F(LedgerDeathTest, AProbeThatIsAnsweredLateEndsTheRestAndOneThatFailsLateDo
 }
 
 TEST_F(LedgerDeathTest, ADeadProberOwesNothing) {
-  LaneEvidence crash;
-  crash.crashed = true;
-  for (Incarnation worker = 1; worker <= Breaker::kCrashes; ++worker) {
-    ready(worker);
-    die(worker, {crash});
-  }
+  open_breaker();
   for (const Incarnation worker : {7, 8}) ready(worker);
   now_ += Breaker::kFirstBackoffNs;
   ledger_.tick(now_);
@@ -528,12 +522,7 @@ TEST_F(LedgerDeathTest, ADeadProberOwesNothing) {
 }
 
 TEST_F(LedgerDeathTest, WorkersAreProbedInTurnsAndWatchedUntilTheyAnswer) {
-  LaneEvidence crash;
-  crash.crashed = true;
-  for (Incarnation worker = 1; worker <= Breaker::kCrashes; ++worker) {
-    ready(worker);
-    die(worker, {crash});
-  }
+  open_breaker();
   for (const Incarnation worker : {7, 8}) ready(worker);
   EXPECT_FALSE(ledger_.has_busy_lanes());
   std::vector<BusyLane> busy;
