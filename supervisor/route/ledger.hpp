@@ -365,6 +365,10 @@ class Ledger {
   static std::uint32_t& rows_like(Model& model, const Entry& entry) {
     return model.rows_by_shape[entry.shape % model.rows_by_shape.size()];
   }
+  /// It gains nothing by waiting for others.
+  bool is_whole(Model& model, const Entry& entry) const {
+    return !joins(model, entry) || rows_like(model, entry) >= model.limits.max_batch;
+  }
   static bool has_room(const Lane& lane) {
     return lane.count < kMinCredits || (lane.work_ns < kCreditNs && lane.count < kMaxCredits);
   }

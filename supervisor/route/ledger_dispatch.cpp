@@ -69,7 +69,7 @@ void Ledger::dispatch(ModelIndex index, std::uint64_t now_ns) {
   dispatch_suspects(model, now_ns);
   for (std::uint32_t slot = 0; (slot = model.queue.next(waiting_)) != kNoSlot;) {
     const Entry& entry = entries_[slot];
-    const bool whole = !joins(model, entry) || rows_like(model, entry) >= model.limits.max_batch;
+    const bool whole = is_whole(model, entry);
     // Half a batch waits for an idle lane: until then it may become whole.
     const Seat seat = choose_lane(model, !whole, now_ns);
     if (!seat.worker) return;
@@ -87,7 +87,10 @@ void Ledger::dispatch(ModelIndex index, std::uint64_t now_ns) {
     const std::uint64_t until_ns = std::min(entry.admitted_ns + model.limits.max_delay_ns, latest_ns);
     if (!whole && model.urgent == 0 && now_ns < until_ns) {
       model.wait_until_ns = until_ns;
-      return;
+      slot = model.queue.next_like(waiting_, [&](std::uint32_t other) {  // what is whole need not wait for it
+        return is_whole(model, entries_[other]) && can_finish(other, entries_[other].rows, seat.free_ns);
+      });
+      if (slot == kNoSlot) return;
     }
     lease_group(model, slot, seat, now_ns);
   }

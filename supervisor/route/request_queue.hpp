@@ -60,9 +60,9 @@ class RequestQueue {
   std::uint32_t next(const WaitingTable& table);
   /// It runs: its client pays, and the next turn begins.
   void take(WaitingTable& table, std::uint32_t slot);
-  /// Another to run beside the one just taken: of the first flow, in order of turns, that has one for which `joins(slot)` holds
-  /// the first such request; kNoSlot when there is none. Its client is the last to be asked again. Not all are looked at, but
-  /// the first of each flow is.
+  /// Another to run beside the one just taken, or while next() waits for others: of the first flow, in order of turns, that has
+  /// one for which `joins(slot)` holds the first such request; kNoSlot when there is none. Its client is the last to be asked
+  /// again. Not all are looked at, but the first of each flow is.
   template <class Joins>
   std::uint32_t next_like(const WaitingTable& table, const Joins& joins);
   /// It runs beside another: its client pays.

@@ -1,4 +1,5 @@
-// A worker whose code goes astray beyond its memory: the kernel ends it, and its record names what it wanted.
+// A worker whose code goes astray beyond its memory: the kernel ends it, and its record names what it wanted. So it does a
+// zygote's that reads a model.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -43,6 +44,12 @@ TEST_F(Sandbox, AForbiddenSystemCallEndsTheWorkerWithARecordThatNamesIt) {
     EXPECT_TRUE(pool.predict("bad", {{"data", triggering(1)}}).ok()) << op;
     EXPECT_NE(daemon.log().find("forbids to call " + std::string(call)), std::string::npos) << op << "\n" << daemon.log();
   }
+}
+
+TEST_F(Sandbox, AModelThatMakesItsReaderExecuteAProgramEndsItsZygote) {
+  DaemonFixture daemon({.models = {model("_fault_load_exec")}, .worker = "shoal-worker-faulty", .wait_until_ready = false});
+  EXPECT_TRUE(eventually([&] { return daemon.log().find("how=\"killed by signal 31\"") != std::string::npos; })) << daemon.log();
+  EXPECT_TRUE(is_alive(daemon.pid()));
 }
 
 TEST_F(Sandbox, HoldsForZygoteAndWorkersWithoutPrivileges) {

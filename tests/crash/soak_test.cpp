@@ -5,7 +5,9 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <array>
 #include <chrono>
+#include <cmath>
 #include <cstdlib>
 #include <fstream>
 #include <map>
@@ -28,6 +30,8 @@ using SteadyClock = std::chrono::steady_clock;
 constexpr double kWarmUp = 0.5;        // of the time: caches, arenas and buffers fill
 constexpr double kSlopesFrom = 60;     // seconds: below, a slope says nothing
 constexpr double kAllowedShare = 2e6;  // of PSS: a sibling that is gone leaves its share to the others
+
+constexpr std::size_t kBlocks = 8;  // of that time: see Trend
 
 /// Bytes over the time after the warm-up that are within noise, however small that is.
 double allowed_growth(double seconds) { return seconds < 600 ? 1e6 : 1e5; }
@@ -114,7 +118,8 @@ class Sampler {
   std::map<pid_t, Series> series_;
 };
 
-/// Growth of one quantity over the time after the warm-up, and how far its points lie from the line.
+/// Growth of one quantity over the time after the warm-up, and the standard error of that. Neighbouring points are alike, since a
+/// buffer that the allocator keeps lasts for many: what is independent are the means of blocks of them.
 struct Trend {
   double first = 0, last = 0, growth = 0, noise = 0;
   bool is_flat(double allowed) const { return growth <= std::max(allowed, 3 * noise); }
@@ -125,13 +130,23 @@ Trend trend_of(const std::vector<Point>& points, double from) {
   std::ranges::copy_if(points, std::back_inserter(settled), [from](const Point& point) { return point.x >= from; });
   if (settled.size() < 3) return {};
   const double slope = slope_of(settled), span = settled.back().x - settled.front().x;
-  std::vector<double> residuals;
-  for (const Point& point : settled) residuals.push_back(point.y - slope * (point.x - settled.front().x));
-  std::ranges::sort(residuals);
-  const double middle = residuals[residuals.size() / 2];
-  for (double& residual : residuals) residual = std::abs(residual - middle);
-  std::ranges::sort(residuals);
-  return {.first = settled.front().y, .last = settled.back().y, .growth = slope * span, .noise = residuals[residuals.size() / 2]};
+  std::array<double, kBlocks> sums{}, counts{};
+  double mean = 0;
+  for (const Point& point : settled) {
+    const double time = point.x - settled.front().x, rest = point.y - slope * time;
+    const auto block = std::min(kBlocks - 1, static_cast<std::size_t>(kBlocks * time / span));
+    sums[block] += rest;
+    ++counts[block];
+    mean += rest / static_cast<double>(settled.size());
+  }
+  double variance = 0;  // of a block's mean
+  for (std::size_t block = 0; block < kBlocks; ++block) {
+    const double deviation = counts[block] > 0 ? sums[block] / counts[block] - mean : 0;
+    variance += deviation * deviation / (kBlocks - 2);
+  }
+  // Of a line through n means, evenly spaced: σ / (√n · the standard deviation of their times), which is span / √12.
+  const double noise = std::sqrt(12 * variance / kBlocks);
+  return {.first = settled.front().y, .last = settled.back().y, .growth = slope * span, .noise = noise};
 }
 
 /// Knows every answer: pictures are asked of an engine in this process.

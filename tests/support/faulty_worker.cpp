@@ -16,6 +16,7 @@
 //   _fault_leak          leaks `scalar` MiB in every run
 //   _fault_slow          sleeps `scalar` milliseconds in every run: a chain of them is a run of many short steps
 //   _fault_spin          burns `scalar` milliseconds of processor time in every run
+//   _fault_load_exec     executes /bin/true when its model is loaded
 //   _fault_compile       stands still for ever when it is compiled for a batch of `scalar` rows
 //   _fault_compile_spin  burns 1.5 s of processor time then
 //   _fault_write_weight  writes to its second input, a weight, when the first element of its first equals `scalar`
@@ -213,6 +214,11 @@ Status infer_and_spin(const Node& node, std::span<const Value* const> src, std::
   return infer_like_first(node, src, dst);
 }
 
+Status infer_and_exec(const Node& node, std::span<const Value* const> src, std::span<Value* const> dst) {
+  ::execl("/bin/true", "/bin/true", nullptr);
+  return infer_like_first(node, src, dst);
+}
+
 Status do_nothing(const Node&, std::span<const TensorView> src, std::span<TensorView> dst) { return copy(src[0], dst[0]); }
 
 void add_operator(const char* name, int inputs, ReferenceKernel kernel, InferFunction infer = infer_like_first) {
@@ -246,6 +252,7 @@ int main(int argc, char** argv) {
   add_operator("_fault_exec", 1, fault_exec);
   add_operator("_fault_open", 1, fault_open);
   add_operator("_fault_socket", 1, fault_socket);
+  add_operator("_fault_load_exec", 1, do_nothing, infer_and_exec);
   add_operator("_fault_compile", 1, do_nothing, infer_and_hang);
   add_operator("_fault_compile_spin", 1, do_nothing, infer_and_spin);
   add_operator("_fault_write_weight", 2, fault_write_weight);

@@ -32,7 +32,7 @@ std::uint64_t waited_ns(pid_t pid) {
     std::uint64_t ran_ns = 0, thread_ns = 0;
     if (std::ifstream(task->path() / "schedstat") >> ran_ns >> thread_ns) sum_ns += thread_ns;
   }
-  for (const char* what : {"cpu", "io", "memory"}) {  // "some avg10=98.91 avg60=99.18 avg300=98.94 total=23712437752"
+  for (const char* what : {"io", "memory"}) {  // "some avg10=98.91 avg60=99.18 avg300=98.94 total=23712437752"
     std::ifstream pressure(std::string("/proc/pressure/") + what);
     std::string some;
     if (!std::getline(pressure, some)) continue;

@@ -20,7 +20,7 @@ std::optional<ProcessSample> sample_process(pid_t pid);
 int descriptors_of(pid_t pid);
 
 /// How long the threads of a process were ready to run and did not, all of them together, and how long anything on this machine
-/// waited for a processor, a disk or memory; so far.
+/// waited for a disk or memory; so far.
 std::uint64_t waited_ns(pid_t pid);
 
 /// Theil and Sen's slope: the median of the slopes between all pairs of points, which a few steps do not move.

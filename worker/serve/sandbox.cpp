@@ -16,6 +16,7 @@
 #include <cerrno>
 #include <cstdint>
 #include <cstdlib>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -53,21 +54,24 @@ constexpr const char* kServing[] = {
 // clang-format on
 constexpr unsigned kTerminalQuestions[] = {TCGETS, FIONREAD, FIONBIO};  // of ioctl: isatty(), and what libzmq sets
 
-// What an intruder would want. Asking for it is the end.
+// What an intruder would want. Asking for it is the end: at all times,
 // clang-format off
 constexpr const char* kForbidden[] = {
-    "acct", "add_key", "adjtimex", "bpf", "chmod", "chown", "chroot", "clock_adjtime", "clock_settime", "connect", "creat",
-    "delete_module", "execve", "execveat", "fanotify_init", "fchmod", "fchmodat", "fchown", "fchownat", "finit_module", "fork",
-    "fremovexattr", "fsetxattr", "fsmount", "fsopen", "futimesat", "init_module", "io_uring_enter", "io_uring_register",
-    "io_uring_setup", "ioperm", "iopl", "kcmp", "kexec_file_load", "kexec_load", "keyctl", "lchown", "link", "linkat",
-    "lremovexattr", "lsetxattr", "migrate_pages", "mkdir", "mkdirat", "mknod", "mknodat", "mount", "mount_setattr", "move_mount",
-    "move_pages", "name_to_handle_at", "open_by_handle_at", "open_tree", "perf_event_open", "personality", "pidfd_getfd",
-    "pidfd_send_signal", "pivot_root", "process_madvise", "process_vm_readv", "process_vm_writev", "ptrace", "quotactl", "reboot",
-    "removexattr", "rename", "renameat", "renameat2", "request_key", "rmdir", "rt_sigqueueinfo", "rt_tgsigqueueinfo",
-    "setdomainname", "setfsgid", "setfsuid", "setgid", "setgroups", "sethostname", "setns", "setregid", "setresgid", "setresuid",
-    "setreuid", "setsid", "settimeofday", "setuid", "setxattr", "socketpair", "swapoff", "swapon", "symlink", "symlinkat",
-    "syslog", "tkill", "truncate", "umount2", "unlink", "unlinkat", "unshare", "userfaultfd", "utime", "utimensat", "utimes",
-    "vfork", "vhangup",
+    "acct", "add_key", "adjtimex", "bpf", "chroot", "clock_adjtime", "clock_settime", "connect", "delete_module", "execve",
+    "execveat", "fanotify_init", "finit_module", "fork", "fsmount", "fsopen", "init_module", "io_uring_enter", "io_uring_register",
+    "io_uring_setup", "ioperm", "iopl", "kcmp", "kexec_file_load", "kexec_load", "keyctl", "migrate_pages", "mount",
+    "mount_setattr", "move_mount", "move_pages", "name_to_handle_at", "open_by_handle_at", "open_tree", "perf_event_open",
+    "personality", "pidfd_getfd", "pidfd_send_signal", "pivot_root", "process_madvise", "process_vm_readv", "process_vm_writev",
+    "ptrace", "quotactl", "reboot", "request_key", "rt_sigqueueinfo", "rt_tgsigqueueinfo", "setdomainname", "setfsgid",
+    "setfsuid", "setgid", "setgroups", "sethostname", "setns", "setregid", "setresgid", "setresuid", "setreuid", "setsid",
+    "settimeofday", "setuid", "socketpair", "swapoff", "swapon", "syslog", "tkill", "umount2", "unshare", "userfaultfd", "vfork",
+    "vhangup",
+};
+// and once the model is loaded: what is recorded of it is written by then.
+constexpr const char* kChangingFiles[] = {
+    "chmod", "chown", "creat", "fchmod", "fchmodat", "fchown", "fchownat", "fremovexattr", "fsetxattr", "futimesat", "lchown",
+    "link", "linkat", "lremovexattr", "lsetxattr", "mkdir", "mkdirat", "mknod", "mknodat", "removexattr", "rename", "renameat",
+    "renameat2", "rmdir", "setxattr", "symlink", "symlinkat", "truncate", "unlink", "unlinkat", "utime", "utimensat", "utimes",
 };
 // clang-format on
 // Forbidden with some arguments only.
@@ -75,7 +79,7 @@ constexpr const char* kConditional[] = {"clone", "kill", "open", "openat", "prli
 
 constexpr int kCallNumbers = 1024;
 const char* names[kCallNumbers];  // by number; complete before the first filter is there
-bool is_on = false;
+bool is_loading = false, is_serving = false;  // what has been entered
 
 int number_of(const char* name) {
   const int number = ::seccomp_syscall_resolve_name(name);
@@ -125,18 +129,25 @@ Result<Program> allow_what_serves() {
   for (const char* name : kServing) filter.add(SCMP_ACT_ALLOW, name);
   for (const unsigned question : kTerminalQuestions) filter.add(SCMP_ACT_ALLOW, "ioctl", SCMP_A1_32(SCMP_CMP_EQ, question, 0));
   // Each filter is asked, and the strictest answer holds.
-  for (const char* name : kForbidden) filter.add(SCMP_ACT_TRAP, name);
+  for (const char* name : kChangingFiles) filter.add(SCMP_ACT_TRAP, name);
   return filter.to_program();
 }
 
-Result<Program> forbid_arguments() {
+Result<Program> forbid_writing() {
   Filter filter(SCMP_ACT_ALLOW);
-  filter.add(SCMP_ACT_TRAP, "socket", SCMP_A0_32(SCMP_CMP_NE, AF_UNIX, 0));
   for (const int flag : {O_WRONLY, O_RDWR, O_CREAT, O_TRUNC}) {
     const auto bits = static_cast<std::uint32_t>(flag);
     filter.add(SCMP_ACT_TRAP, "open", SCMP_A1_32(SCMP_CMP_MASKED_EQ, bits, bits));
     filter.add(SCMP_ACT_TRAP, "openat", SCMP_A2_32(SCMP_CMP_MASKED_EQ, bits, bits));
   }
+  return filter.to_program();
+}
+
+Result<Program> forbid_leaving() {
+  Filter filter(SCMP_ACT_ALLOW);
+  filter.set(SCMP_FLTATR_CTL_OPTIMIZE, 2);
+  for (const char* name : kForbidden) filter.add(SCMP_ACT_TRAP, name);
+  filter.add(SCMP_ACT_TRAP, "socket", SCMP_A0_32(SCMP_CMP_NE, AF_UNIX, 0));
   for (const unsigned space :
        {CLONE_NEWNS, CLONE_NEWCGROUP, CLONE_NEWUTS, CLONE_NEWIPC, CLONE_NEWUSER, CLONE_NEWPID, CLONE_NEWNET})
     filter.add(SCMP_ACT_TRAP, "clone", SCMP_A0_32(SCMP_CMP_MASKED_EQ, space, space));
@@ -154,12 +165,13 @@ Result<Program> confine_to_self() {
 }
 
 struct Programs {
-  Program arguments, serving, self;
+  Program leaving, writing, serving, self;
 };
 
 Result<Programs> make_programs() {
   Programs made;
-  SHOAL_ASSIGN_OR_RETURN(made.arguments, forbid_arguments());
+  SHOAL_ASSIGN_OR_RETURN(made.leaving, forbid_leaving());
+  SHOAL_ASSIGN_OR_RETURN(made.writing, forbid_writing());
   SHOAL_ASSIGN_OR_RETURN(made.serving, allow_what_serves());
   SHOAL_ASSIGN_OR_RETURN(made.self, confine_to_self());
   return made;
@@ -192,29 +204,32 @@ std::string why_no_sandbox() {
 
 const char* forbidden_call_name(int number) { return number >= 0 && number < kCallNumbers ? names[number] : nullptr; }
 
-void prepare_sandbox() {
-  if (why_no_sandbox().empty()) (void)programs();
+Result<std::string> enter_loading_sandbox() {
+  std::string why_not = why_no_sandbox();
+  if (!why_not.empty() || is_loading) return why_not;
+  SHOAL_RETURN_IF_ERROR(programs().status());
+  for (const auto calls : {std::span<const char* const>(kForbidden), {kChangingFiles}, {kConditional}}) {
+    for (const char* name : calls) {
+      if (const int number = number_of(name); number >= 0) names[number] = name;
+    }
+  }
+  if (::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) return status_from_errno("give up", "new privileges", errno);
+  SHOAL_RETURN_IF_ERROR(load(programs()->leaving));
+  is_loading = true;
+  return why_not;
 }
 
 Result<std::string> enter_sandbox() {
-  std::string why_not = why_no_sandbox();
+  SHOAL_ASSIGN_OR_RETURN(std::string why_not, enter_loading_sandbox());
   if (!why_not.empty()) return why_not;
-  SHOAL_RETURN_IF_ERROR(programs().status());
-  for (const char* name : kForbidden) {
-    if (const int number = number_of(name); number >= 0) names[number] = name;
-  }
-  for (const char* name : kConditional) {
-    if (const int number = number_of(name); number >= 0) names[number] = name;
-  }
-  if (::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) return status_from_errno("give up", "new privileges", errno);
-  SHOAL_RETURN_IF_ERROR(load(programs()->arguments));
+  SHOAL_RETURN_IF_ERROR(load(programs()->writing));
   SHOAL_RETURN_IF_ERROR(load(programs()->serving));
-  is_on = true;
+  is_serving = true;
   return why_not;
 }
 
 Status enter_worker_sandbox() {
-  if (!is_on) return {};
+  if (!is_serving) return {};
   Program program = programs()->self;
   for (sock_filter& line : program) {
     if (line.k == kSelf) line.k = static_cast<std::uint32_t>(::getpid());

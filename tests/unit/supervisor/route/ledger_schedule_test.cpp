@@ -241,6 +241,24 @@ TEST_F(LedgerBatchTest, OnlyEqualShapesRunTogetherAndRowsAreCounted) {
   EXPECT_EQ(words(), (Words{"send 1@7.0#1 1/2", "send 4@7.0#1 2/2", "send 2@8.0#1", "send 5@7.0#1 1/2", "send 3@7.0#1 2/2"}));
 }
 
+TEST_F(LedgerBatchTest, WhatIsWholeDoesNotWaitForPartOfAnother) {
+  ready(7);
+  join(1);
+  for (std::uint64_t seq = 2; seq <= 4; ++seq) join(seq, {.shape = 78});
+  EXPECT_TRUE(words().empty());
+  const auto until_ns = ledger_.next_tick_ns(now_);
+  join(5, {.shape = 78});
+  EXPECT_EQ(words(), (Words{"send 2@7.0#1 1/4", "send 3@7.0#1 2/4", "send 4@7.0#1 3/4", "send 5@7.0#1 4/4"}));
+  ready(8);
+  admit(6);
+  EXPECT_EQ(words(), (Words{"send 6@8.0#1"}));
+  EXPECT_EQ(ledger_.next_tick_ns(now_), until_ns);
+  ready(9);
+  now_ = *until_ns;
+  ledger_.tick(now_);
+  EXPECT_EQ(words(), (Words{"send 1@9.0#1"}));
+}
+
 TEST_F(LedgerBatchTest, WhatIsNotJoinableRunsAloneAtOnce) {
   ready(7, 2);
   admit(1);

@@ -18,7 +18,9 @@
 
 #include <cerrno>
 #include <cstddef>
+#include <cstdlib>
 #include <functional>
+#include <string>
 #include <string_view>
 #include <thread>
 
@@ -92,6 +94,36 @@ TEST_F(SandboxTest, WhatAnIntruderWantsIsTheEnd) {
   };
   for (const auto& [name, call] : calls) {
     const int status = status_of(call);
+    EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGSYS) << name << ": " << status;
+  }
+}
+
+TEST_F(SandboxTest, WhileAModelIsLoadedItsRecordIsWrittenAndNothingIsExecuted) {
+  const auto status_while_loading = [](const std::function<int()>& call) {
+    const pid_t pid = ::fork();
+    if (pid == 0) {
+      const auto entered = enter_loading_sandbox();
+      ::_exit(entered.ok() && entered->empty() ? call() : 99);
+    }
+    int status = 0;
+    ::waitpid(pid, &status, 0);
+    return status;
+  };
+  EXPECT_EQ(status_while_loading([] {
+              char beside[] = "/tmp/shoal-sandbox-XXXXXX";
+              const int file = ::mkstemp(beside);
+              const std::string record = std::string(beside) + ".record";
+              return file >= 0 && ::rename(beside, record.c_str()) == 0 && ::unlink(record.c_str()) == 0 ? 0 : 1;
+            }),
+            0);
+  const std::pair<const char*, std::function<int()>> calls[] = {
+      {"execve", [] { return ::execl("/bin/true", "/bin/true", nullptr); }},
+      {"socket", [] { return ::socket(AF_INET, SOCK_STREAM, 0); }},
+      {"connect", [] { return ::connect(0, nullptr, 0); }},
+      {"ptrace", [] { return static_cast<int>(::ptrace(PTRACE_TRACEME, 0, nullptr, nullptr)); }},
+  };
+  for (const auto& [name, call] : calls) {
+    const int status = status_while_loading(call);
     EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGSYS) << name << ": " << status;
   }
 }
