@@ -16,9 +16,8 @@ using nlohmann::json;
 
 namespace {
 
-constexpr int kMessagesPerTurn = 256;                  // then the other sockets have their turn
+constexpr int kMessagesPerTurn = 32;                   // then the other sockets have their turn
 constexpr std::ptrdiff_t kMostWaitingDescribes = 256;  // of one client
-constexpr int kControlIsWorth = 32;                    // messages: most of an answer is making its JSON
 constexpr std::uint32_t kCancelLooksAt = 64;           // requests of its client for the price of a message
 constexpr std::size_t kLongestControl = 64 * 1024;
 constexpr std::uint64_t kLeastUnsent = 64 << 20;  // who reads may be that far behind, whatever the limit
@@ -202,7 +201,7 @@ void Daemon::handle_bad_message(Client& client, const wire::Message& message, co
 }
 
 void Daemon::handle_control(Client& client, const wire::Message& message) {
-  turn_left_ -= kControlIsWorth;
+  turn_left_ = 0;  // its answer may be long
   const auto header = wire::decode_control(message[0]);
   if (!header.ok()) return handle_bad_message(client, message, header.status());
   if (const Status turn = client.allowance.take_turn(limits_, now_ns_); !turn.ok())
@@ -223,7 +222,6 @@ void Daemon::handle_control(Client& client, const wire::Message& message) {
   if (what == "list") return send_control_reply(client.id, header->seq, {}, list_json());
   if (what == "stats") return send_control_reply(client.id, header->seq, {}, stats_json());
   if (what == "crashes" || what == "trace") {
-    turn_left_ = 0;  // these may be long
     if (const std::string model = text_of("model"); !model.empty() && !find_service(model) && !deaths_.knows(model))
       return send_control_reply(client.id, header->seq, no_such_model(model), "");
   }
