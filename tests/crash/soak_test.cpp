@@ -30,8 +30,7 @@ using SteadyClock = std::chrono::steady_clock;
 constexpr double kWarmUp = 0.5;        // of the time: caches, arenas and buffers fill
 constexpr double kSlopesFrom = 60;     // seconds: below, a slope says nothing
 constexpr double kAllowedShare = 2e6;  // of PSS: a sibling that is gone leaves its share to the others
-
-constexpr std::size_t kBlocks = 8;  // of that time: see Trend
+constexpr std::size_t kBlocks = 8;     // of the time after the warm-up: see Trend
 
 /// Bytes over the time after the warm-up that are within noise, however small that is.
 double allowed_growth(double seconds) { return seconds < 600 ? 1e6 : 1e5; }

@@ -240,7 +240,8 @@ void run_zygote(UniqueFd control, ProcessTitle title) {
   // Weights and clients' arenas are memfds: the death of one worker would write gigabytes, and be noticed only after that.
   leave_shared_memory_out_of_core_dumps();
   title.set("shoal-zygote", "");
-  (void)enter_loading_sandbox();                            // why there is none is said when a model is loaded: by its name
+  // Why there is none is said when a model is loaded, by its name.
+  (void)enter_loading_sandbox();
   Zygote& zygote = *new Zygote(std::move(control), title);  // never destroyed: children share what it points to
   zygote.serve();
   ::_exit(0);

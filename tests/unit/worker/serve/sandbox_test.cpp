@@ -27,12 +27,14 @@
 namespace shoal::worker {
 namespace {
 
-/// Forks, enters the sandbox, as a worker if asked to, and exits with what `call` returns. The wait status.
-int status_of(const std::function<int()>& call, bool as_worker = true) {
+enum class Who { kLoadingZygote, kZygote, kWorker };
+
+/// Forks, enters the sandbox of that one, and exits with what `call` returns. The wait status.
+int status_of(const std::function<int()>& call, Who who = Who::kWorker) {
   const pid_t pid = ::fork();
   if (pid == 0) {
-    const auto entered = enter_sandbox();
-    if (!entered.ok() || !entered->empty() || (as_worker && !enter_worker_sandbox().ok())) ::_exit(99);
+    const auto entered = who == Who::kLoadingZygote ? enter_loading_sandbox() : enter_sandbox();
+    if (!entered.ok() || !entered->empty() || (who == Who::kWorker && !enter_worker_sandbox().ok())) ::_exit(99);
     ::_exit(call());
   }
   int status = 0;
@@ -99,22 +101,14 @@ TEST_F(SandboxTest, WhatAnIntruderWantsIsTheEnd) {
 }
 
 TEST_F(SandboxTest, WhileAModelIsLoadedItsRecordIsWrittenAndNothingIsExecuted) {
-  const auto status_while_loading = [](const std::function<int()>& call) {
-    const pid_t pid = ::fork();
-    if (pid == 0) {
-      const auto entered = enter_loading_sandbox();
-      ::_exit(entered.ok() && entered->empty() ? call() : 99);
-    }
-    int status = 0;
-    ::waitpid(pid, &status, 0);
-    return status;
-  };
-  EXPECT_EQ(status_while_loading([] {
-              char beside[] = "/tmp/shoal-sandbox-XXXXXX";
-              const int file = ::mkstemp(beside);
-              const std::string record = std::string(beside) + ".record";
-              return file >= 0 && ::rename(beside, record.c_str()) == 0 && ::unlink(record.c_str()) == 0 ? 0 : 1;
-            }),
+  EXPECT_EQ(status_of(
+                [] {
+                  char beside[] = "/tmp/shoal-sandbox-XXXXXX";
+                  const int file = ::mkstemp(beside);
+                  const std::string record = std::string(beside) + ".record";
+                  return file >= 0 && ::rename(beside, record.c_str()) == 0 && ::unlink(record.c_str()) == 0 ? 0 : 1;
+                },
+                Who::kLoadingZygote),
             0);
   const std::pair<const char*, std::function<int()>> calls[] = {
       {"execve", [] { return ::execl("/bin/true", "/bin/true", nullptr); }},
@@ -123,7 +117,7 @@ TEST_F(SandboxTest, WhileAModelIsLoadedItsRecordIsWrittenAndNothingIsExecuted) {
       {"ptrace", [] { return static_cast<int>(::ptrace(PTRACE_TRACEME, 0, nullptr, nullptr)); }},
   };
   for (const auto& [name, call] : calls) {
-    const int status = status_while_loading(call);
+    const int status = status_of(call, Who::kLoadingZygote);
     EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGSYS) << name << ": " << status;
   }
 }
@@ -159,7 +153,7 @@ TEST_F(SandboxTest, AZygoteForks) {
                   int status = 0;
                   return ::waitpid(child, &status, 0) == child && WEXITSTATUS(status) == 7 ? 0 : 1;
                 },
-                /*as_worker=*/false),
+                Who::kZygote),
             0);
 }
 
