@@ -1,11 +1,11 @@
 // What one client may have of the daemon: bytes in the messages of its requests, requests per second.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 
 #include "shm/base/errors.hpp"
 #include "shm/model/model_config.hpp"
+#include "supervisor/rate_limit.hpp"
 
 namespace shoal::supervisor {
 
@@ -15,20 +15,13 @@ class Allowance {
  public:
   /// One message, of a request or a control request. Errors: kOverloaded; retry_after_ms() then says when.
   Status take_turn(const ClientLimits& limits, std::uint64_t now_ns) {
-    if (limits.client_rate == 0) return {};
-    // In nanoseconds of waiting: a message costs `each`, and what was saved up is worth a quarter of a second.
-    const std::uint64_t each = std::max<std::uint64_t>(1'000'000'000 / static_cast<std::uint64_t>(limits.client_rate), 1);
-    const std::uint64_t saved_from = now_ns - std::min(now_ns, std::max(kSavedNs, each) - each);
-    next_turn_ns_ = std::max(next_turn_ns_, saved_from);
-    if (next_turn_ns_ > now_ns) {
-      return overloaded("more than {} requests per second of one client ([limits] client_rate of the daemon's configuration)",
-                        limits.client_rate);
-    }
-    next_turn_ns_ += each;
-    return {};
+    if (turns_.take(limits.client_rate, now_ns)) return {};
+    return overloaded("more than {} requests per second of one client ([limits] client_rate of the daemon's configuration)",
+                      limits.client_rate);
   }
   std::uint32_t retry_after_ms(std::uint64_t now_ns) const {
-    return next_turn_ns_ > now_ns ? static_cast<std::uint32_t>((next_turn_ns_ - now_ns) / 1'000'000) + 1 : 1;
+    const std::uint64_t next_ns = turns_.next_ns();
+    return next_ns > now_ns ? static_cast<std::uint32_t>((next_ns - now_ns) / 1'000'000) + 1 : 1;
   }
 
   /// Whether a message of that size may be kept, too. Errors, naming the limit: kInvalidArgument (never), kOverloaded (not now).
@@ -53,9 +46,8 @@ class Allowance {
   void remove(std::uint64_t bytes) { bytes_ -= bytes; }
 
  private:
-  static constexpr std::uint64_t kSavedNs = 250'000'000;
   std::uint64_t bytes_ = 0;
-  std::uint64_t next_turn_ns_ = 0;  // the next message may come then
+  RateLimit turns_{250'000'000};
 };
 
 }  // namespace shoal::supervisor

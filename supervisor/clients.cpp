@@ -23,6 +23,8 @@ using wire::ControlMessage;
 namespace {
 constexpr rlim_t kDescriptorsPerClient = 6, kDescriptorsForUs = 256;
 constexpr std::size_t kShareForRoot = 16;
+constexpr int kMostAtTheDoor = 1024;
+constexpr std::uint64_t kOffencesForgottenNs = 8'000'000'000;  // eight are let pass, then one a second
 constexpr int kMostPerTurn = 16;  // connections that come, or are given up, before requests have their turn again
 constexpr std::uint64_t kLargestArena = std::uint64_t{1} << 40;
 
@@ -31,10 +33,11 @@ UniqueFd open_reserve() { return UniqueFd(::open("/dev/null", O_RDONLY | O_CLOEX
 
 Clients::Clients(const SocketDirectory& directory, EventLoop& loop, ClientObserver& observer, Logger& log)
     : directory_(directory), loop_(loop), observer_(observer), log_(log), reserve_(open_reserve()) {
-  limit_connections(0);
+  limit_connections(0, 0);
 }
 
-void Clients::limit_connections(std::size_t limit) {
+void Clients::limit_connections(std::size_t limit, int per_second) {
+  connections_per_second_ = per_second;
   most_clients_ = kMaxClients;
   rlimit descriptors{};
   if (::getrlimit(RLIMIT_NOFILE, &descriptors) == 0 && descriptors.rlim_cur != RLIM_INFINITY) {
@@ -62,9 +65,14 @@ Status Clients::listen() {
   if (!listener_) return status_from_errno("create a socket for", path, errno);
   if (::bind(listener_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0)
     return status_from_errno("bind", path, errno);
-  if (::listen(listener_.get(), 256) != 0) return status_from_errno("listen at", path, errno);
-  loop_.watch(listener_.get(), [this] { accept_clients(); });
+  if (::listen(listener_.get(), kMostAtTheDoor) != 0) return status_from_errno("listen at", path, errno);
+  open_door();
   return {};
+}
+
+void Clients::open_door() {
+  is_door_shut_ = false;
+  loop_.watch(listener_.get(), [this] { accept_clients(); });
 }
 
 void Clients::welcomed(Client& client) {
@@ -84,6 +92,11 @@ Client* Clients::find(std::uint64_t id) {
 
 void Clients::accept_clients() {
   for (int accepted = 0; accepted < kMostPerTurn; ++accepted) {
+    const std::uint64_t now_ns = monotonic_now_ns();
+    if (now_ns < arrivals_.next_ns()) {
+      is_door_shut_ = true;
+      return loop_.forget(listener_.get());
+    }
     UniqueFd connection(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
     if (!connection) {
       if (errno == EINTR || errno == ECONNABORTED) continue;
@@ -96,7 +109,8 @@ void Clients::accept_clients() {
       reserve_ = open_reserve();
       return;
     }
-    if (Status admitted = admit(std::move(connection)); !admitted.ok())
+    arrivals_.take(connections_per_second_, now_ns);
+    if (Status admitted = admit(std::move(connection)); !admitted.ok() && logged_refusals_.take(10, now_ns))
       log_.warn("client_refused reason=\"{}\"", admitted.message());
   }
 }
@@ -115,6 +129,7 @@ Status Clients::admit(UniqueFd connection) {
   if (peer.uid != ::geteuid() && peer.uid != 0)
     return refused(permission_denied("user {} may not use the daemon of user {}", peer.uid, ::geteuid()));
   if (!refusal_.empty()) return refused(unavailable("{}", refusal_));
+  if (Status offended = check_offences(peer.pid); !offended.ok()) return refused(std::move(offended));
   // The last places are root's: whoever looks after the machine gets in.
   const std::size_t places = most_clients_ - (peer.uid == 0 ? 0 : most_clients_ / kShareForRoot);
   if (clients_.size() >= places)
@@ -199,7 +214,23 @@ void Clients::refuse(int socket, const Status& why) {
 void Clients::expel(Client& client, const std::string& why, StatusCode code) {
   log_.warn("client_expelled client={} pid={} reason=\"{}\"", client.id, client.pid, why);
   refuse(client.attach.get(), Status(code, why));
+  if (code == StatusCode::kInvalidArgument) remember_offence(client.pid);
   gone(client);
+}
+
+void Clients::remember_offence(pid_t pid) {
+  const std::uint64_t now_ns = monotonic_now_ns();
+  std::erase_if(offenders_, [&](const auto& offender) { return offender.second.next_ns() + kOffencesForgottenNs < now_ns; });
+  if (connections_per_second_ == 0 || pid == 0) return;  // 0: a process of another namespace, one of many
+  offenders_.try_emplace(pid, kOffencesForgottenNs).first->second.take(1, now_ns);
+}
+
+Status Clients::check_offences(pid_t pid) const {
+  const auto found = offenders_.find(pid);
+  const std::uint64_t now_ns = monotonic_now_ns();
+  if (found == offenders_.end() || found->second.next_ns() <= now_ns) return {};
+  return overloaded("clients of process {} broke the protocol too often: it may come again in {} ms ([limits] connection_rate)",
+                    pid, (found->second.next_ns() - now_ns) / 1'000'000 + 1);
 }
 
 void Clients::gone(Client& client) {
@@ -240,6 +271,7 @@ void Clients::drop_finished_handshakes() {
 }
 
 void Clients::tick(std::uint64_t now_ns) {
+  if (is_door_shut_ && now_ns >= arrivals_.next_ns()) open_door();
   for (int expelled = 0; expelled < kMostPerTurn; ++expelled) {
     drop_finished_handshakes();
     if (handshakes_.empty() || now_ns < handshakes_.front().first) return;
@@ -251,7 +283,10 @@ void Clients::tick(std::uint64_t now_ns) {
 }
 
 std::optional<std::uint64_t> Clients::next_tick_ns() const {
-  return handshakes_.empty() ? std::nullopt : std::optional(handshakes_.front().first);
+  std::optional<std::uint64_t> next;
+  if (!handshakes_.empty()) next = handshakes_.front().first;
+  if (is_door_shut_) next = std::min(next.value_or(arrivals_.next_ns()), arrivals_.next_ns());
+  return next;
 }
 
 }  // namespace shoal::supervisor

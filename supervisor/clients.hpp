@@ -22,6 +22,7 @@
 #include "shoal/result.hpp"
 #include "supervisor/allowance.hpp"
 #include "supervisor/process/event_loop.hpp"
+#include "supervisor/rate_limit.hpp"
 #include "supervisor/socket_directory.hpp"
 
 namespace shoal::supervisor {
@@ -39,7 +40,7 @@ struct Client {
   std::uint64_t give_up_ns = 0;   // until it is ready
   std::uint32_t outstanding = 0;  // requests whose payload is kept
   Allowance allowance;
-  bool complained = false;  // its first bad message has been logged
+  std::uint64_t bad_messages = 0;                                            // that do not follow the protocol
   wire::ByteCount unsent = std::make_shared<std::atomic<std::uint64_t>>(0);  // of answers that it has not taken
 };
 
@@ -71,19 +72,22 @@ class Clients {
   void welcomed(Client& client);
   /// One request of the client is over.
   void release(std::uint64_t id);
-  /// It broke the rules: out with it.
+  /// It broke the rules: out with it. A process whose clients break the protocol (kInvalidArgument) again and again is not let in
+  /// again for a while.
   void expel(Client& client, const std::string& why, StatusCode code = StatusCode::kInvalidArgument);
   void tick(std::uint64_t now_ns);
   std::optional<std::uint64_t> next_tick_ns() const;
   /// New clients are refused with this from now on.
   void refuse_new(std::string why) { refusal_ = std::move(why); }
   std::size_t count() const { return clients_.size(); }
-  /// At most so many at the same time; 0 = as many as there are descriptors for.
-  void limit_connections(std::size_t limit);
+  /// At most so many at the same time; 0 = as many as there are descriptors for. At most so many new ones a second, after a pause
+  /// two seconds' worth at once, the others wait at the door; 0 = no limit.
+  void limit_connections(std::size_t limit, int per_second);
   /// New clients hear that no frame of theirs may be longer; 0 = the protocol's limit.
   void limit_frames(std::uint64_t bytes) { longest_frame_bytes_ = bytes; }
 
  private:
+  void open_door();
   void accept_clients();
   Status admit(UniqueFd connection);
   void client_speaks(std::uint64_t id);
@@ -94,6 +98,8 @@ class Clients {
   void expect_answer(Client& client);
   void drop_finished_handshakes();
   void forget(std::uint64_t id);
+  void remember_offence(pid_t pid);
+  Status check_offences(pid_t pid) const;
 
   const SocketDirectory& directory_;
   EventLoop& loop_;
@@ -104,6 +110,10 @@ class Clients {
   std::uint64_t longest_frame_bytes_ = 0;
   std::uint64_t next_id_ = 1;
   std::size_t most_clients_ = kMaxClients;
+  int connections_per_second_ = 0;
+  RateLimit arrivals_{2'000'000'000}, logged_refusals_{1'000'000'000};
+  bool is_door_shut_ = false;  // until the next one may come
+  std::unordered_map<pid_t, RateLimit> offenders_;
   std::unordered_map<std::uint64_t, std::unique_ptr<Client>> clients_;
   std::vector<std::size_t> free_places_;
   // Who must say something by when, the earliest first: all have the same time. Entries of those who did are dropped when met.

@@ -192,9 +192,14 @@ Status Daemon::check_request(const Client& client, const wire::Message& message,
 // Whoever can be told is told: the seq stands at the same place in all messages.
 void Daemon::handle_bad_message(Client& client, const wire::Message& message, const Status& why) {
   ++traffic_.bad_messages;
+  const auto most = static_cast<std::uint64_t>(limits_.client_bad_messages);
+  if (++client.bad_messages > most && most != 0) {
+    return clients_->expel(
+        client, format("more than {} of its messages do not follow the protocol ([limits] client_bad_messages): {}", most,
+                       why.message()));
+  }
+  if (client.bad_messages == 1) log_.warn("bad_message client={} pid={} reason=\"{}\"", client.id, client.pid, why.message());
   if (!client.allowance.take_turn(limits_, now_ns_).ok()) return;
-  if (!client.complained) log_.warn("bad_message client={} pid={} reason=\"{}\"", client.id, client.pid, why.message());
-  client.complained = true;
   std::uint64_t seq = 0;
   if (message[0].size() >= 16) std::memcpy(&seq, message[0].data() + 8, sizeof seq);
   refuse_request(client.id, seq, why, 0);

@@ -59,7 +59,7 @@ void Daemon::apply_limits(const ClientLimits& limits) {
   const std::uint64_t longest_frame_bytes = static_cast<std::uint64_t>(limits.client_message_mb) << 20;
   clients_->limit_frames(longest_frame_bytes);
   client_router_.limit_frames(longest_frame_bytes);
-  clients_->limit_connections(static_cast<std::size_t>(limits.connections));
+  clients_->limit_connections(static_cast<std::size_t>(limits.connections), limits.connection_rate);
 }
 
 Daemon::Service& Daemon::add_service(ModelRequest request, Origin origin) {

@@ -135,8 +135,10 @@ struct ClientLimits {
   int client_requests = 4096;   ///< under way at the same time, of one client
   int client_message_mb = 256;  ///< MiB of one client's requests, and of answers it has not read; arenas do not count
   int client_queue_percent = 75;  ///< of a queue's places, of one client while more than half are taken; with others it is less
-  int client_rate = 0;          ///< requests per second, of one client
-  int connections = 0;          ///< clients at the same time; 0 = as many as there are descriptors for
+  int client_rate = 0;            ///< requests per second, of one client
+  int client_bad_messages = 16;   ///< that do not follow the protocol; with one more it is put out
+  int connections = 0;            ///< clients at the same time; 0 = as many as there are descriptors for
+  int connection_rate = 500;      ///< new ones a second; after a pause two seconds' worth at once, the others wait
   friend bool operator==(const ClientLimits&, const ClientLimits&) = default;
 };
 struct DaemonConfig {

@@ -406,7 +406,9 @@ const LimitRow kLimits[] = {
     {"client_message_mb", &ClientLimits::client_message_mb, 1 << 20},
     {"client_queue_percent", &ClientLimits::client_queue_percent, 100},
     {"client_rate", &ClientLimits::client_rate, 100'000'000},
+    {"client_bad_messages", &ClientLimits::client_bad_messages, 1'000'000'000},
     {"connections", &ClientLimits::connections, 1'000'000},
+    {"connection_rate", &ClientLimits::connection_rate, 1'000'000},
 };
 
 }  // namespace

@@ -20,6 +20,9 @@ namespace shoal::wire {
 namespace {
 
 constexpr int kHighWaterMark = 100'000;  // far above all credits: it must never be what limits
+// How long what is queued for a peer that is let go is still sent. Not 0: then libzmq 4.3.4 stops in the middle of a message, and
+// aborts the process if the peer hangs up at that moment.
+constexpr int kLingerMs = 50;
 constexpr std::size_t kRoutingIdBytes = 9;
 constexpr rlim_t kSpareDescriptors = 16;
 constexpr int kBacklog = 8;  // one peer connects; whoever else tries only fills this
@@ -241,7 +244,7 @@ Result<Dealer> Dealer::bind(MessageContext& context, const std::string& path) {
     return unavailable("bind {}: fewer than {} file descriptors are free: raise the limit (ulimit -n)", path, kSpareDescriptors);
   SHOAL_ASSIGN_OR_RETURN(void* handle, open(context, ZMQ_DEALER));
   Dealer dealer(handle);
-  SHOAL_RETURN_IF_ERROR(dealer.set(ZMQ_LINGER, 0));
+  SHOAL_RETURN_IF_ERROR(dealer.set(ZMQ_LINGER, kLingerMs));
   SHOAL_RETURN_IF_ERROR(dealer.set(ZMQ_SNDHWM, kHighWaterMark));
   SHOAL_RETURN_IF_ERROR(dealer.set(ZMQ_RCVHWM, kHighWaterMark));
   SHOAL_ASSIGN_OR_RETURN(UniqueFd listener, listen_at(path));
@@ -254,7 +257,7 @@ Result<Dealer> Dealer::bind(MessageContext& context, const std::string& path) {
 Result<Router> Router::create(MessageContext& context) {
   SHOAL_ASSIGN_OR_RETURN(void* handle, open(context, ZMQ_ROUTER));
   Router router(handle);
-  SHOAL_RETURN_IF_ERROR(router.set(ZMQ_LINGER, 0));
+  SHOAL_RETURN_IF_ERROR(router.set(ZMQ_LINGER, kLingerMs));
   SHOAL_RETURN_IF_ERROR(router.set(ZMQ_SNDHWM, kHighWaterMark));
   SHOAL_RETURN_IF_ERROR(router.set(ZMQ_RCVHWM, kHighWaterMark));
   SHOAL_RETURN_IF_ERROR(router.set(ZMQ_ROUTER_MANDATORY, 1));

@@ -95,7 +95,7 @@ class Socket {
   int fd() const;
   explicit operator bool() const { return handle_ != nullptr; }
   void* handle() const { return handle_; }
-  /// Closes; what is not sent yet goes on being sent for at most `limit` (a plain close drops it).
+  /// Closes; what is not sent yet goes on being sent for at most `limit` (after a plain close for 50 ms).
   void close_after_flush(std::chrono::milliseconds limit);
 
  protected:
@@ -143,8 +143,8 @@ class Router : public Socket {
   void limit_frames(std::uint64_t bytes);
   /// Connect only after the peer has bound. `peer` must never have been used on this socket. Errors: kInvalidArgument, kInternal.
   Status connect(const std::string& path, PeerId peer);
-  /// Ends the connection; what is queued for the peer is dropped. A peer that is gone already, or never came, is no error.
-  /// Whoever learns that a peer is dead calls this: until then what is sent to it is kept.
+  /// Ends the connection; what is queued for the peer is still sent for 50 ms, then dropped. A peer that is gone already, or
+  /// never came, is no error. Whoever learns that a peer is dead calls this: until then what is sent to it is kept.
   void disconnect(const std::string& path, PeerId peer);
   /// Errors: kUnavailable (never connected, or disconnected), kOverloaded (its queue is full).
   Status send(PeerId peer, Frames frames) { return send(peer, frames, nullptr, 0); }

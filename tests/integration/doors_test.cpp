@@ -13,6 +13,7 @@
 #include "tests/integration/raw_client.hpp"
 #include "tests/support/pool_fixture.hpp"
 #include "tests/support/process_sample.hpp"
+#include "tests/support/says.hpp"
 #include "tests/support/scratch_directory.hpp"
 #include "tests/support/unix_socket.hpp"
 
@@ -45,7 +46,9 @@ void expect_no_cost(const std::function<std::shared_ptr<void>(const DaemonFixtur
   limit.rlim_cur = limit.rlim_max;
   ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &limit), 0);
   if (limit.rlim_cur < rlim_t{kSilent} * 8) GTEST_SKIP() << "too few descriptors here: " << limit.rlim_cur;
-  DaemonFixture daemon;
+  const ScratchDirectory directory;
+  directory.write("shoal.toml", "[limits]\nconnection_rate = 0\n");  // so that all stand there at the same time
+  DaemonFixture daemon({.arguments = {"--config", directory.path("shoal.toml")}});
   Pool pool = daemon.connect();
   (void)p99_ms(pool);
   const int at_first = descriptors_of(daemon.pid());
@@ -182,6 +185,24 @@ TEST_F(Limits, SoManyClientsAndNoMoreUntilTheConfigurationSaysOtherwise) {
   EXPECT_TRUE(eventually([&] { return connect().ok(); }));
   EXPECT_EQ(connect().code(), StatusCode::kOverloaded);
   for (Pool& pool : pools) EXPECT_TRUE(pool.predict("echo", {{"data", counting({4})}}).ok());
+}
+
+TEST_F(Limits, SoManyNewClientsPerSecondAndTheOthersWaitAtTheDoor) {
+  DaemonFixture daemon(with("connection_rate = 20"));  // after a pause 40
+  std::vector<std::unique_ptr<RawClient>> clients;
+  const auto seconds_of = [&](int count) {
+    const auto start = std::chrono::steady_clock::now();
+    for (int i = 0; i < count; ++i) {
+      clients.push_back(std::make_unique<RawClient>(daemon.directory()));
+      EXPECT_FALSE(clients.back()->attach_until_path().empty());  // it waited, and was not refused
+    }
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  };
+  EXPECT_GT(seconds_of(80), 1.9) << "40 of them wait for a turn";
+  const DaemonSettings open = with("connection_rate = 0");
+  ::kill(daemon.pid(), SIGHUP);
+  EXPECT_TRUE(eventually([&] { return contains(daemon.log(), "reload_configuration"); }));
+  EXPECT_LT(seconds_of(100), 2.5) << "nobody waits any more";
 }
 
 TEST_F(Limits, ALongMessageIsRefusedWithTheLimitNamedAndNothingBreaks) {

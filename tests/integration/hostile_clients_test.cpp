@@ -9,90 +9,25 @@
 #include <array>
 #include <cstdlib>
 #include <cstring>
-#include <random>
 
 #include "tests/integration/hostile_fixture.hpp"
+#include "tests/integration/mutator.hpp"
 #include "tests/integration/raw_client.hpp"
 #include "tests/support/checkpoint.hpp"
 #include "tests/support/child_process.hpp"
 #include "tests/support/scratch_directory.hpp"
 #include "tests/support/unix_socket.hpp"
+#include "tests/support/zmtp.hpp"
 
 namespace shoal::test {
 namespace {
 
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
-using Bytes = std::vector<std::byte>;
 
+constexpr int kBurst = 100;  // messages
 bool is_long() { return std::getenv("SHOAL_TEST_LONG") != nullptr; }
 
-/// What an honest peer sends, and what becomes of it on the way.
-class Mutator {
- public:
-  Mutator(std::vector<Bytes> seeds, unsigned seed) : seeds_(std::move(seeds)), random_(seed) {}
-  std::size_t below(std::size_t count) { return random_() % count; }
-  const Bytes& seed() { return seeds_[below(seeds_.size())]; }
-  Bytes next() {
-    Bytes bytes = seed();
-    for (std::size_t changes = 1 + below(4); changes > 0; --changes) change(bytes);
-    return bytes;
-  }
-
- private:
-  void change(Bytes& bytes) {
-    constexpr std::uint64_t kTelling[] = {0,
-                                          1,
-                                          63,
-                                          64,
-                                          4095,
-                                          4096,
-                                          4097,
-                                          1 << 16,
-                                          1ull << 31,
-                                          1ull << 32,
-                                          1ull << 40,
-                                          1ull << 63,
-                                          (1ull << 63) - 1,
-                                          ~0ull,
-                                          ~63ull,
-                                          1 << 30,
-                                          1ull << 62,
-                                          255,
-                                          256,
-                                          257};
-    if (bytes.empty()) return;
-    const std::size_t at = below(bytes.size());
-    switch (below(6)) {
-      case 0:
-        bytes[at] ^= std::byte{1} << below(8);
-        return;
-      case 1:
-        bytes[at] = static_cast<std::byte>(random_());
-        return;
-      case 2: {
-        const std::uint64_t value = kTelling[below(std::size(kTelling))];
-        const std::size_t start = at & ~std::size_t{7};
-        std::memcpy(bytes.data() + start, &value, std::min(std::size_t{1} << below(4), bytes.size() - start));
-        return;
-      }
-      case 3:
-        bytes.resize(at);
-        return;
-      case 4:
-        bytes.resize(bytes.size() + below(200), static_cast<std::byte>(random_()));
-        return;
-      default: {
-        const Bytes& other = seed();
-        const std::size_t size = std::min({other.size(), bytes.size() - at, 1 + below(32)});
-        if (size > 0) std::memcpy(bytes.data() + at, other.data() + below(other.size() - size + 1), size);
-      }
-    }
-  }
-
-  std::vector<Bytes> seeds_;
-  std::mt19937_64 random_;
-};
 Bytes bytes_of(std::string_view text) {
   Bytes bytes(text.size());
   std::memcpy(bytes.data(), text.data(), text.size());
@@ -104,13 +39,30 @@ Bytes bytes_of_struct(const T& value) {
   std::memcpy(bytes.data(), &value, sizeof value);
   return bytes;
 }
-TEST_F(HostileTest, MutatedMessages) {
-  constexpr std::uint64_t kMark = 0x7700'0000'0000'0000;
-  constexpr int kBurst = 100;
-  const int total = is_long() ? 9'000'000 : 90'000;
-  RawClient hostile(daemon_.directory());
-  hostile.attach();
-  wire::Request two = hostile.request(5), framed = hostile.request(6), plain = hostile.request(7), cancel = hostile.request(5);
+
+/// Requests, cancellations, control requests and messages that only a daemon sends; one in eight as it should be, as far as its
+/// head.
+class MessageMutator {
+ public:
+  /// @param like  attached: its requests are the pattern
+  explicit MessageMutator(RawClient& like) : head_(heads(like), 1) {}
+  std::vector<Bytes> next() {
+    std::vector<Bytes> parts{head_.below(8) == 0 ? head_.seed() : head_.next()};
+    for (std::size_t frames = head_.below(3); frames > 0; --frames)
+      parts.push_back(body_.below(4) == 0 ? body_.seed() : body_.next());
+    return parts;
+  }
+
+ private:
+  static std::vector<Bytes> heads(RawClient& like);
+
+  Mutator head_;
+  Mutator body_{{bytes_of(R"({"what": "describe", "model": "echo", "version": 1})"), bytes_of(R"({"what": "list"})"),
+                 bytes_of(R"({"what": "crashes", "model": "echo"})"), Bytes(16)},
+                2};
+};
+std::vector<Bytes> MessageMutator::heads(RawClient& like) {
+  wire::Request two = like.request(5), framed = like.request(6), plain = like.request(7), cancel = like.request(5);
   two.inputs.push_back(two.inputs[0]);
   framed.inputs[0].location = static_cast<std::uint8_t>(wire::Location::kFrame);
   cancel.inputs.clear();
@@ -121,15 +73,18 @@ TEST_F(HostileTest, MutatedMessages) {
   for (const auto kind : {wire::Kind::kControl, wire::Kind::kWelcomed, wire::Kind::kControlReply, wire::Kind::kParked})
     heads.push_back(bytes_of_struct(wire::make_control(kind, 3)));
   wire::encode_reply({}, heads.emplace_back());
-  Mutator head(heads, 1);
-  Mutator body({bytes_of(R"({"what": "describe", "model": "echo", "version": 1})"), bytes_of(R"({"what": "list"})"),
-                bytes_of(R"({"what": "crashes", "model": "echo"})"), Bytes(16)},
-               2);
+  return heads;
+}
+
+TEST_F(FloodTest, MutatedMessages) {
+  constexpr std::uint64_t kMark = 0x7700'0000'0000'0000;
+  const int total = is_long() ? 9'000'000 : 90'000;
+  RawClient hostile(daemon_.directory());
+  hostile.attach();
+  MessageMutator messages(hostile);
   for (std::uint64_t mark = kMark; mark < kMark + static_cast<std::uint64_t>(total / kBurst); ++mark) {
     for (int i = 0; i < kBurst; ++i) {
-      std::vector<Bytes> parts{head.below(8) == 0 ? head.seed() : head.next()};
-      for (std::size_t frames = head.below(3); frames > 0; --frames)
-        parts.push_back(body.below(4) == 0 ? body.seed() : body.next());
+      const std::vector<Bytes> parts = messages.next();
       const std::vector<std::span<const std::byte>> frames(parts.begin(), parts.end());
       hostile.send(wire::Frames(frames));
     }
@@ -142,6 +97,37 @@ TEST_F(HostileTest, MutatedMessages) {
     const auto reply = wire::decode_reply(hostile.message()[0]);
     ASSERT_TRUE(reply.ok() && static_cast<StatusCode>(reply->header.status) == StatusCode::kOk) << "after burst " << mark - kMark;
   }
+  expect_nobody_died();
+}
+
+// As the daemon is: who sends what is no message is put out soon, and comes back as often as it is let in.
+TEST_F(HostileTest, OneThatSendsMutatedMessagesAndComesBack) {
+  const auto start = Clock::now(), end = start + (is_long() ? 30s : 3s);
+  const auto context = std::make_shared<wire::MessageContext>();
+  std::optional<MessageMutator> messages;
+  int attached = 0, refused = 0;
+  while (Clock::now() < end && !HasFailure()) {
+    RawClient hostile(daemon_.directory(), context);
+    if (const std::string why = hostile.attach_or_why_not(); !why.empty()) {
+      EXPECT_TRUE(contains(why, "broke the protocol too often")) << why;
+      ++refused;
+      continue;
+    }
+    ++attached;
+    if (!messages) messages.emplace(hostile);
+    for (int i = 0; i < kBurst; ++i) {
+      const std::vector<Bytes> parts = messages->next();
+      const std::vector<std::span<const std::byte>> frames(parts.begin(), parts.end());
+      (void)hostile.try_send(wire::Frames(frames));
+    }
+    const auto put_out = hostile.receive_control();
+    ASSERT_TRUE(put_out && put_out->kind == wire::ControlKind::kRefused);
+    EXPECT_TRUE(contains(put_out->text, "client_bad_messages")) << put_out->text;
+  }
+  std::printf("attached %d times and was refused %d times\n", attached, refused);
+  EXPECT_GE(attached, 10) << "eight at once, and one a second";
+  EXPECT_LE(attached, 9 + std::chrono::duration<double>(Clock::now() - start).count());
+  EXPECT_LE(daemon_.stats()["supervisor"]["bad_messages"], attached * 17);
   expect_nobody_died();
 }
 
@@ -173,98 +159,182 @@ Bytes packet_of(const wire::ControlMessage& message) {
   return bytes;
 }
 
-TEST_F(HostileTest, MutatedAttachMessages) {
-  const int total = is_long() ? 1'000'000 : 10'000;
-  UniqueFd input = create_memfd("input", 4096).value(), output = create_memfd("output", 4096).value();
-  ASSERT_TRUE(seal(input, Seals::kOneWriter).ok() && seal(output, Seals::kFixedSize).ok());
-  const UniqueFd open = create_memfd("open", 4096).value(), null(::open("/dev/null", O_RDWR | O_CLOEXEC));
-  const int fds[] = {input.get(), output.get(), input.get(), output.get(), open.get(), null.get()};
-  wire::ControlMessage hello{.kind = wire::ControlKind::kAttach};
-  hello.fds.push_back(duplicate_fd(input.get()).value());
-  hello.fds.push_back(duplicate_fd(output.get()).value());
-  Mutator packets({packet_of(hello), packet_of({.kind = wire::ControlKind::kAttach}),
-                   packet_of({.kind = wire::ControlKind::kBound}), packet_of({.kind = wire::ControlKind::kLoad, .text = "{}"})},
-                  3);
-  for (int i = 0; i < total; ++i) {
-    RawClient one(daemon_.directory());
+/// Attach messages that are none, and whole ones where none belongs; with descriptors of every kind, or too many.
+class AttachMutator {
+ public:
+  AttachMutator() {
+    EXPECT_TRUE(seal(input_, Seals::kOneWriter).ok() && seal(output_, Seals::kFixedSize).ok());
+    hello_.fds.push_back(duplicate_fd(input_.get()).value());
+    hello_.fds.push_back(duplicate_fd(output_.get()).value());
+    packets_.emplace(
+        std::vector{packet_of(hello_), packet_of({.kind = wire::ControlKind::kAttach}),
+                    packet_of({.kind = wire::ControlKind::kBound}), packet_of({.kind = wire::ControlKind::kLoad, .text = "{}"})},
+        3);
+  }
+  /// One client comes, says something, and hears why it is refused, if it waits for that.
+  void attach(const std::string& directory) {
+    RawClient one(directory, context_);
     one.connect();
     // A whole ATTACH before it now and then, so that what comes later is met, too.
-    if (packets.below(3) == 0) send_packet(one.attach_socket(), packet_of(hello), std::span(fds, 2));
-    const std::size_t first = packets.below(std::size(fds)), count = packets.below(std::size(fds) - first + 1);
-    send_packet(one.attach_socket(), packets.next(), std::span(fds).subspan(first, count));
-    if (packets.below(4) != 0) continue;  // most go without a word
+    if (packets_->below(3) == 0) send_packet(one.attach_socket(), packet_of(hello_), std::span(fds_).first(2));
+    const std::size_t first = packets_->below(std::size(fds_)), count = packets_->below(std::size(fds_) - first + 1);
+    send_packet(one.attach_socket(), packets_->next(), std::span(fds_).subspan(first, count));
+    if (packets_->below(4) != 0) return;  // most go without a word
     const auto answer = one.receive_control();
     if (answer && answer->kind == wire::ControlKind::kRefused) {
       ASSERT_FALSE(answer->text.empty());
     }
   }
+
+ private:
+  const UniqueFd open_ = create_memfd("open", 4096).value(), null_{::open("/dev/null", O_RDWR | O_CLOEXEC)};
+  UniqueFd input_ = create_memfd("input", 4096).value(), output_ = create_memfd("output", 4096).value();
+  const int fds_[6] = {input_.get(), output_.get(), input_.get(), output_.get(), open_.get(), null_.get()};
+  wire::ControlMessage hello_{.kind = wire::ControlKind::kAttach};
+  std::optional<Mutator> packets_;
+  const std::shared_ptr<wire::MessageContext> context_ = std::make_shared<wire::MessageContext>();
+};
+
+TEST_F(FloodTest, MutatedAttachMessages) {
+  const int total = is_long() ? 1'000'000 : 10'000;
+  AttachMutator mutator;
+  for (int i = 0; i < total && !HasFatalFailure(); ++i) mutator.attach(daemon_.directory());
   expect_nobody_died();
 }
 
-// Below our messages there are ZeroMQ's: greeting, READY, frames. Here the daemon's peer at the path speaks those by hand.
-TEST_F(HostileTest, MutatedZeroMqConnections) {
+// As the daemon is: so many connections a second, and the others wait at the door.
+TEST_F(HostileTest, OneThatSendsMutatedAttachMessagesAllTheTime) {
+  const auto start = Clock::now(), end = start + (is_long() ? 30s : 5s);
+  AttachMutator mutator;
+  int attached = 0;
+  for (; Clock::now() < end && !HasFatalFailure(); ++attached) mutator.attach(daemon_.directory());
+  const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
+  std::printf("%d connections in %.1f s\n", attached, seconds);
+  EXPECT_LE(attached, 1024 + 1000 + 500 * seconds + 100) << "1024 at the door, what was saved up, and the rate";
+  EXPECT_GE(attached, 500 * seconds / 2);
+  expect_nobody_died();
+}
+
+/// The daemon's peer at the path, which speaks ZeroMQ's greeting, READY and frames by hand.
+class HandmadePeer : public zmtp::Connection {
+ public:
+  explicit HandmadePeer(const std::string& directory) : client_(directory), path_(client_.attach_until_path()) {
+    if (path_.empty()) return;
+    const UniqueFd listener = bound_socket(path_, SOCK_STREAM);
+    EXPECT_TRUE(listener);
+    EXPECT_TRUE(wire::send_control(client_.attach_socket(), {.kind = wire::ControlKind::kBound}).ok());
+    static_cast<Connection&>(*this) = Connection(UniqueFd(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC)));
+  }
+  ~HandmadePeer() { ::unlink(path_.c_str()); }
+  HandmadePeer(const HandmadePeer&) = delete;
+  HandmadePeer& operator=(const HandmadePeer&) = delete;
+
+  static std::string control(wire::Kind kind, unsigned flags) {
+    const wire::ControlHeader header = wire::make_control(kind, 0);
+    return zmtp::frame(flags, {reinterpret_cast<const char*>(&header), sizeof header});
+  }
+  int attach_socket() const { return client_.attach_socket(); }
+  /// All the way: the daemon takes its messages from now on.
+  void be_welcomed() {
+    shake_hands("DEALER");
+    read_until(control(wire::Kind::kWelcome, 0));
+    send(control(wire::Kind::kWelcomed, 0));
+  }
+
+ private:
+  RawClient client_;
+  std::string path_;
+};
+
+TEST_F(OpenDoorTest, MutatedZeroMqConnections) {
   const int total = is_long() ? 20'000 : 500;
-  Bytes greeting(64);
-  greeting[0] = std::byte{0xff};
-  greeting[9] = std::byte{0x7f};
-  greeting[10] = std::byte{3};
-  std::memcpy(greeting.data() + 12, "NULL", 4);
-  const auto frame = [](unsigned flags, std::string_view text) {
-    Bytes bytes = bytes_of(text);
-    bytes.insert(bytes.begin(), {static_cast<std::byte>(flags), static_cast<std::byte>(text.size())});
-    return bytes;
-  };
-  const Bytes ready = frame(4, std::string_view("\5READY\13Socket-Type\0\0\0\6DEALER\10Identity\0\0\0\0", 41));
-  std::string text(24, '\0');
-  const wire::ControlHeader welcomed = wire::make_control(wire::Kind::kWelcomed, 0);
-  std::memcpy(text.data(), &welcomed, sizeof welcomed);
-  const Bytes message = frame(0, text), long_message = frame(2, std::string_view("\0\0\0\0\0\0\0\xff", 8));
-  Mutator mutator({greeting, ready, message, long_message, frame(1, "more"), frame(4, "\4PING\0\1x")}, 4);
-  for (int i = 0; i < total; ++i) {
-    RawClient one(daemon_.directory());
-    const std::string path = one.attach_until_path();
-    ASSERT_FALSE(path.empty());
-    const UniqueFd listener = bound_socket(path, SOCK_STREAM);
-    ASSERT_TRUE(listener);
-    ASSERT_TRUE(wire::send_control(one.attach_socket(), {.kind = wire::ControlKind::kBound}).ok());
-    const UniqueFd daemon(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
-    ASSERT_TRUE(daemon);
-    const std::size_t honest_parts = mutator.below(4);
-    const Bytes* const parts[] = {&greeting, &ready, &message};
-    for (std::size_t part = 0; part < honest_parts; ++part)
-      (void)::send(daemon.get(), parts[part]->data(), parts[part]->size(), MSG_NOSIGNAL);
+  const std::string greeting = zmtp::greeting(), ready = zmtp::ready("DEALER"),
+                    welcomed = HandmadePeer::control(wire::Kind::kWelcomed, 0),
+                    overlong = zmtp::frame(zmtp::kLong, std::string_view("\0\0\0\0\0\0\0\xff", 8)),
+                    part = zmtp::frame(zmtp::kMore, "more"),
+                    ping = zmtp::frame(zmtp::kCommand, std::string_view("\4PING\0\1x", 8));
+  Mutator mutator({bytes_of(greeting), bytes_of(ready), bytes_of(welcomed), bytes_of(overlong), bytes_of(part), bytes_of(ping)},
+                  4);
+  for (int i = 0; i < total && !HasFailure(); ++i) {
+    HandmadePeer peer(daemon_.directory());
+    switch (mutator.below(5)) {  // as it should be, so far
+      case 1:
+        peer.send(greeting);
+        break;
+      case 2:
+        peer.send(greeting + ready);
+        break;
+      case 3:
+        peer.shake_hands("DEALER");
+        break;
+      case 4:
+        peer.be_welcomed();
+        break;
+      default:
+        break;
+    }
     for (std::size_t more = 1 + mutator.below(5); more > 0; --more) {
       const Bytes bytes = mutator.next();
-      (void)::send(daemon.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
+      peer.send({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
     }
-    ::unlink(path.c_str());
+  }
+  expect_nobody_died();
+}
+
+// It leaves its answers unread, so that one of them is half sent, is put out, and hangs up at that moment.
+TEST_F(OpenDoorTest, OneThatHangsUpAsItIsPutOut) {
+  const int total = is_long() ? 20'000 : 300;
+  const auto question = [](const std::string& text) {
+    return HandmadePeer::control(wire::Kind::kControl, zmtp::kMore) + zmtp::frame(0, text);
+  };
+  for (int i = 0; i < total && !HasFailure(); ++i) {
+    // An answer of any length first: so that the others are cut anywhere.
+    std::string said =
+        question(R"({"what": "describe", "model": ")" + std::string(static_cast<std::size_t>(i % 97), 'n') + "\"}");
+    for (int asked = 0; asked < 2000; ++asked) said += question(R"({"what": "list"})");
+    for (int bad = 0; bad < 17; ++bad) said += zmtp::frame(0, "no message");
+    HandmadePeer peer(daemon_.directory());
+    peer.be_welcomed();
+    peer.send(said);
+    pollfd put_out{peer.attach_socket(), POLLIN, 0};
+    EXPECT_EQ(::poll(&put_out, 1, 5000), 1);
+    if (i % 2 == 0) std::this_thread::sleep_for(std::chrono::microseconds(i % 100));
+    peer.hang_up();
   }
   expect_nobody_died();
 }
 
 TEST_F(HostileTest, ArenasThatChangeWhileTheyAreRead) {
-  const auto end = Clock::now() + (is_long() ? 60s : 2s);
+  const auto half = is_long() ? 30s : 1s;
+  const auto end = Clock::now() + 2 * half;
   constexpr std::uint64_t kBytes = 1 << 20;
   RawClient hostile(daemon_.directory());
   hostile.attach(kBytes, kBytes);
   const int output = hostile.output().get();
   EXPECT_NE(::ftruncate(output, 0), 0);  // what can be cut short was refused at the door (intruder_test)
-  std::atomic<bool> stop = false;
+  std::vector<std::byte> own(kBytes);
+  std::atomic<bool> stop = false, is_hostile = false;
   std::thread writer([&] {
     std::mt19937_64 random(5);
-    for (const auto bytes = hostile.input(); !stop;) {
+    while (!stop) {
+      const std::span<std::byte> bytes = is_hostile ? hostile.input() : std::span(own);
       for (std::size_t i = 0; i + 8 <= bytes.size(); i += 8) {
         const std::uint64_t value = random();
         std::memcpy(bytes.data() + i, &value, sizeof value);
       }
-      ::fallocate(output, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, kBytes);
+      if (is_hostile) ::fallocate(output, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, kBytes);
     }
   });
   wire::Request request = hostile.request(2);
   request.inputs[0] = wire::to_wire({DType::kFloat32, Shape{kBytes / 4}, nullptr});
   request.outputs[0].capacity_bytes = kBytes;
+  honest_.from_now("beside one that asks the same and writes elsewhere");
   int answered = 0;
   for (; Clock::now() < end && !HasFailure(); ++answered) {
+    if (!is_hostile && Clock::now() > end - half) {
+      honest_.from_now("beside it");
+      is_hostile = true;
+    }
     ++request.header.seq;
     hostile.send(request);
     EXPECT_EQ(static_cast<StatusCode>(hostile.receive_reply().header.status), StatusCode::kOk);
@@ -283,6 +353,12 @@ TEST_F(HostileTest, AClientThatReadsNothing) {
   const auto ask = wire::make_control(wire::Kind::kControl, 1);
   const std::string text = R"({"what": "list"})";
   const std::span<const std::byte> frames[] = {std::as_bytes(std::span(&ask, 1)), std::as_bytes(std::span(text))};
+  honest_.from_now("beside it, at leisure");
+  for (const auto end = Clock::now() + (is_long() ? 20s : 1s); Clock::now() < end;) {
+    for (int i = 0; i < 10; ++i) (void)hostile.try_send(wire::Frames(frames));
+    std::this_thread::sleep_for(10ms);
+  }
+  honest_.from_now("beside it, as fast as it can");
   int sent = 0;
   pollfd put_out{hostile.attach_socket(), POLLIN, 0};
   while (sent < 1'000'000 && ::poll(&put_out, 1, 0) == 0) sent += hostile.try_send(wire::Frames(frames));
@@ -336,6 +412,7 @@ TEST(UnreadAnswers, TakeNoMoreMemoryThanTheirClientMayHave) {
 }
 
 TEST_F(HostileTest, ClientsThatStandStill) {
+  honest_.from_now("beside eight at work");
   std::vector<pid_t> children;
   for (int i = 0; i < 8; ++i) {
     children.push_back(start_child([this] {
@@ -353,7 +430,9 @@ TEST_F(HostileTest, ClientsThatStandStill) {
   const std::string clients = "clients";
   EXPECT_TRUE(eventually([&] { return daemon_.stats().at("supervisor").at(clients) >= 10; }));
   for (const pid_t child : children) stop_process(child);
-  wait_for_honest(200);
+  honest_.from_now("beside them, stopped");
+  wait_for_honest(is_long() ? 2000 : 200);
+  honest_.from_now("beside them, at work again");
   for (const pid_t child : children) {
     ::kill(child, SIGCONT);
     EXPECT_TRUE(is_alive(child));

@@ -15,6 +15,7 @@
 #include "tests/support/pool_fixture.hpp"
 #include "tests/support/process_sample.hpp"
 #include "tests/support/says.hpp"
+#include "tests/support/scratch_directory.hpp"
 
 namespace shoal::test {
 
@@ -35,20 +36,26 @@ class Honest {
     EXPECT_GT(times_ms_.size(), kAlone);
     EXPECT_EQ(failed_, 0) << error_;
     EXPECT_EQ(wrong_, 0);
-    const std::size_t alone = std::min(kAlone, times_ms_.size());
-    print("alone", std::span(times_ms_).first(alone));
-    print("beside it", std::span(times_ms_).subspan(alone));
+    parts_.push_back({"", times_ms_.size()});
+    for (std::size_t i = 0; i + 1 < parts_.size(); ++i)
+      print(parts_[i].name, std::span(times_ms_).subspan(parts_[i].first, parts_[i + 1].first - parts_[i].first));
   }
   std::size_t answered() const { return answered_; }
+  /// What it is asked beside from now on.
+  void from_now(std::string beside) { parts_.push_back({std::move(beside), answered_}); }
 
  private:
   static constexpr std::size_t kAlone = 500;
 
-  static void print(const char* when, std::span<double> times_ms) {
+  struct Part {
+    std::string name;
+    std::size_t first;
+  };
+  static void print(const std::string& when, std::span<double> times_ms) {
     if (times_ms.empty()) return;
     std::ranges::sort(times_ms);
-    std::printf("%s: %zu answers, p50 %.3f ms, p99 %.3f ms, max %.3f ms\n", when, times_ms.size(), times_ms[times_ms.size() / 2],
-                times_ms[times_ms.size() * 99 / 100], times_ms.back());
+    std::printf("%s: %zu answers, p50 %.3f ms, p99 %.3f ms, max %.3f ms\n", when.c_str(), times_ms.size(),
+                times_ms[times_ms.size() / 2], times_ms[times_ms.size() * 99 / 100], times_ms.back());
   }
   void run(const std::stop_token& stop) {
     for (int i = 0; !stop.stop_requested(); ++i) {
@@ -68,6 +75,7 @@ class Honest {
   }
 
   Pool pool_;
+  std::vector<Part> parts_ = {{"alone", 0}, {"beside it", kAlone}};
   std::vector<double> times_ms_;
   int failed_ = 0, wrong_ = 0;  // read when it has ended
   std::string error_;
@@ -76,6 +84,7 @@ class Honest {
 };
 class HostileTest : public testing::Test {
  protected:
+  explicit HostileTest(const std::string& limits = "") : daemon_(with(limits)) {}
   ~HostileTest() override {
     honest_.end();
     EXPECT_TRUE(is_alive(daemon_.pid()));
@@ -92,11 +101,27 @@ class HostileTest : public testing::Test {
     EXPECT_TRUE(eventually([&] { return honest_.answered() >= until; }));
   }
 
-  DaemonFixture daemon_{{.models = {"echo=builtin:identity,workers=2"}}};
+  DaemonSettings with(const std::string& limits) const {
+    directory_.write("shoal.toml", "[limits]\n" + limits);
+    return {.models = {"echo=builtin:identity,workers=2"}, .arguments = {"--config", directory_.path("shoal.toml")}};
+  }
+
+  ScratchDirectory directory_;
+  DaemonFixture daemon_;
   pid_t zygote_ = daemon_.zygote();
   std::vector<pid_t> workers_ = daemon_.workers();
   Honest honest_{daemon_};
   int descriptors_ = descriptors_of(daemon_.pid());
+};
+/// Who was put out may come back at once.
+class OpenDoorTest : public HostileTest {
+ protected:
+  OpenDoorTest() : HostileTest("connection_rate = 0\n") {}
+};
+/// All of it meets the daemon, as fast as it can.
+class FloodTest : public HostileTest {
+ protected:
+  FloodTest() : HostileTest("client_bad_messages = 0\nconnection_rate = 0\n") {}
 };
 
 }  // namespace shoal::test

@@ -28,7 +28,7 @@ std::optional<wire::ControlMessage> RawClient::receive_control() {
   return received.ok() ? std::move(*received) : std::nullopt;
 }
 
-std::string RawClient::attach_until_path(std::uint64_t input_bytes, std::uint64_t output_bytes) {
+std::optional<wire::ControlMessage> RawClient::begin_attach(std::uint64_t input_bytes, std::uint64_t output_bytes) {
   connect();
   wire::ControlMessage hello{.kind = wire::ControlKind::kAttach};
   if (input_bytes > 0) {
@@ -39,15 +39,30 @@ std::string RawClient::attach_until_path(std::uint64_t input_bytes, std::uint64_
     hello.fds.push_back(std::move(input));
     hello.fds.push_back(duplicate_fd(output_.get()).value());
   }
-  EXPECT_TRUE(wire::send_control(attach_.get(), hello).ok());
-  const auto path = receive_control();
+  (void)wire::send_control(attach_.get(), hello).ok();  // who is refused may have heard so already
+  return receive_control();
+}
+
+std::string RawClient::attach_until_path(std::uint64_t input_bytes, std::uint64_t output_bytes) {
+  const auto path = begin_attach(input_bytes, output_bytes);
   EXPECT_TRUE(path && path->kind == wire::ControlKind::kPath) << (path ? path->text : "no answer");
   return path ? path->text : "";
 }
 
 void RawClient::attach(std::uint64_t input_bytes, std::uint64_t output_bytes) {
   const std::string path = attach_until_path(input_bytes, output_bytes);
-  ASSERT_FALSE(path.empty());
+  if (!path.empty()) finish_attach(path);
+}
+
+std::string RawClient::attach_or_why_not() {
+  const auto answer = begin_attach(4096, 4096);
+  if (!answer) return "no answer";
+  if (answer->kind == wire::ControlKind::kRefused) return answer->text;
+  finish_attach(answer->text);
+  return "";
+}
+
+void RawClient::finish_attach(const std::string& path) {
   socket_ = wire::Dealer::bind(*context_, path).value();
   ASSERT_TRUE(wire::send_control(attach_.get(), {.kind = wire::ControlKind::kBound}).ok());
   ASSERT_TRUE(receive());

@@ -31,6 +31,9 @@ class RawClient {
   /// Connects and attaches arenas of that size, or none of size 0, all the way to WELCOMED.
   void attach(std::uint64_t input_bytes = 4096, std::uint64_t output_bytes = 4096);
 
+  /// Likewise; when it is refused, why.
+  std::string attach_or_why_not();
+
   void send(std::span<const std::byte> frame);
   void send(wire::Frames frames);
   /// False when nobody takes it.
@@ -48,6 +51,9 @@ class RawClient {
   const UniqueFd& output() const { return output_; }
 
  private:
+  std::optional<wire::ControlMessage> begin_attach(std::uint64_t input_bytes, std::uint64_t output_bytes);
+  void finish_attach(const std::string& path);
+
   std::string directory_;
   UniqueFd attach_;
   std::shared_ptr<wire::MessageContext> context_;

@@ -59,9 +59,11 @@ TEST(DaemonConfig, ReadsModelsRelativeToItsDirectory) {
 }
 
 TEST(DaemonConfig, ReadsTheLimitsOfClients) {
-  const auto config = parse_daemon_config("[limits]\nclient_requests = 7\nclient_rate = 0\nconnections = 3\n", "d.toml", ".");
+  const auto config = parse_daemon_config(
+      "[limits]\nclient_requests = 7\nclient_bad_messages = 0\nconnections = 3\nconnection_rate = 9\n", "d.toml", ".");
   ASSERT_TRUE(config.ok()) << config.status().to_string();
-  EXPECT_EQ(config->limits, (ClientLimits{.client_requests = 7, .client_rate = 0, .connections = 3}));
+  EXPECT_EQ(config->limits,
+            (ClientLimits{.client_requests = 7, .client_bad_messages = 0, .connections = 3, .connection_rate = 9}));
 }
 
 TEST(DaemonConfig, NamesTheKeyAndTheLineThatAreWrong) {

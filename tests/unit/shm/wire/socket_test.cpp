@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <array>
 #include <cstring>
 #include <filesystem>
 #include <memory>
@@ -10,6 +11,8 @@
 
 #include "shm/base/clock.hpp"
 #include "tests/support/scratch_directory.hpp"
+#include "tests/support/unix_socket.hpp"
+#include "tests/support/zmtp.hpp"
 
 namespace shoal::wire {
 namespace {
@@ -39,6 +42,8 @@ class SocketTest : public testing::Test {
   }
 
   const test::ScratchDirectory scratch_;
+  const std::string large_ = std::string(1'000'000, 'x');
+  const std::array<std::span<const std::byte>, 3> large_message_ = {bytes_of("head"), bytes_of(large_), bytes_of(large_)};
   MessageContext context_;
   Router router_ = Router::create(context_).value();
   Message message_;
@@ -166,6 +171,39 @@ TEST_F(SocketTest, LettingGoOfAPeerThatWasCutOffLeavesTheNextOneAlone) {
     router_.disconnect(path("other"), peer + 1);
     std::filesystem::remove(path("rude"));
     std::filesystem::remove(path("other"));
+  }
+}
+
+// libzmq 4.3.4 aborts the process when a peer that is being dropped hangs up in the middle of a message.
+TEST_F(SocketTest, APeerMayHangUpInTheMiddleOfAMessageWhileItIsLetGo) {
+  const UniqueFd listener = test::bound_socket(path("rude"), SOCK_STREAM);
+  ASSERT_TRUE(router_.connect(path("rude"), 1).ok());
+  test::zmtp::Connection rude(UniqueFd(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC)));
+  rude.shake_hands("DEALER");
+  ASSERT_TRUE(router_.send(1, Frames(large_message_)).ok());
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));  // until its first frame fills the connection
+  router_.disconnect(path("rude"), 1);
+  std::this_thread::sleep_for(std::chrono::milliseconds(5));  // until ZeroMQ's thread has heard of that
+  rude.hang_up();
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  Dealer next = Dealer::bind(context_, path("next")).value();
+  ASSERT_TRUE(router_.connect(path("next"), 2).ok());
+  ASSERT_TRUE(router_.send(2, bytes_of("x")).ok());
+  ASSERT_TRUE(receive(next));
+}
+
+TEST_F(SocketTest, ADealerMayCloseInTheMiddleOfAMessageWhileItsPeerHangsUp) {
+  for (int round = 0; round < 300; ++round) {
+    const std::string name = "dealer" + std::to_string(round);
+    auto dealer = std::make_unique<Dealer>(Dealer::bind(context_, path(name)).value());
+    test::zmtp::Connection rude(test::connected_socket(path(name), SOCK_STREAM));
+    rude.shake_hands("ROUTER");
+    ASSERT_TRUE(within_deadline(*dealer, [&] { return dealer->send(Frames(large_message_)).ok(); }));
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    std::thread closes([&] { dealer.reset(); });
+    std::this_thread::sleep_for(std::chrono::microseconds(round));
+    rude.hang_up();
+    closes.join();
   }
 }
 

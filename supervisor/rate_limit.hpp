@@ -1,0 +1,33 @@
+// So many a second, after a pause some at once.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+namespace shoal::supervisor {
+
+/// A token bucket, kept as the time at which the next one may come. Reads no clock.
+///   Threads  thread-bound
+class RateLimit {
+ public:
+  /// While nobody comes, places for `saved_ns` are saved up and no more.
+  explicit RateLimit(std::uint64_t saved_ns) : saved_ns_(saved_ns) {}
+
+  /// When the next one may come; in the past: now.
+  std::uint64_t next_ns() const { return next_ns_; }
+  /// One comes, if it may now. `per_second` 0 = no limit.
+  bool take(int per_second, std::uint64_t now_ns) {
+    if (per_second == 0) return true;
+    if (next_ns_ > now_ns) return false;
+    const std::uint64_t each_ns = std::max<std::uint64_t>(1'000'000'000 / static_cast<std::uint64_t>(per_second), 1);
+    const std::uint64_t saved_from_ns = now_ns - std::min(now_ns, std::max(saved_ns_, each_ns) - each_ns);
+    next_ns_ = std::max(next_ns_, saved_from_ns) + each_ns;
+    return true;
+  }
+
+ private:
+  std::uint64_t saved_ns_;
+  std::uint64_t next_ns_ = 0;
+};
+
+}  // namespace shoal::supervisor
