@@ -80,10 +80,9 @@ void reload_under_load(const DaemonFixture& daemon, int reloads, const std::func
     EXPECT_EQ(changed->version, static_cast<std::uint64_t>(version));
     load.oldest_version = static_cast<std::uint64_t>(version);
   };
-  // What is kept of the last dead workers, and buffers, grow to their bounds: in some 600 reloads. ZeroMQ keeps the connections
-  // of the last 0.2 s: a dozen reloads.
+  // What is kept of the last dead workers, and buffers, grow to their bounds: in some 600 reloads.
   const bool is_long = reloads >= 1000;
-  const int first = is_long ? 700 : 25;
+  const int first = is_long ? 700 : 7;
   for (int version = 2; version < first && !testing::Test::HasFatalFailure(); ++version) reload_to(version);
   const auto before = sample_process(daemon.pid());
   const double heap_before = heap_bytes(daemon.pid());
