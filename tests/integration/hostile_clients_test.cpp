@@ -100,6 +100,12 @@ TEST_F(FloodTest, MutatedMessages) {
   expect_nobody_died();
 }
 
+// What the times of the others are to be compared with.
+TEST_F(HostileTest, Nobody) {
+  honest_.from_now("beside nobody");
+  std::this_thread::sleep_for(is_long() ? 30s : 100ms);
+}
+
 // As the daemon is: who sends what is no message is put out soon, and comes back as often as it is let in.
 TEST_F(HostileTest, OneThatSendsMutatedMessagesAndComesBack) {
   const auto start = Clock::now(), end = start + (is_long() ? 30s : 3s);

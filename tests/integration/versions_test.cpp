@@ -82,7 +82,7 @@ void reload_under_load(const DaemonFixture& daemon, int reloads, const std::func
   };
   // What is kept of the last dead workers, and buffers, grow to their bounds: in some 600 reloads.
   const bool is_long = reloads >= 1000;
-  const int first = is_long ? 700 : 7;
+  const int first = is_long ? 700 : 25;
   for (int version = 2; version < first && !testing::Test::HasFatalFailure(); ++version) reload_to(version);
   const auto before = sample_process(daemon.pid());
   const double heap_before = heap_bytes(daemon.pid());
