@@ -144,7 +144,9 @@ class Router : public Socket {
   /// Connect only after the peer has bound. `peer` must never have been used on this socket. Errors: kInvalidArgument, kInternal.
   Status connect(const std::string& path, PeerId peer);
   /// Ends the connection; what is queued for the peer is still sent for 50 ms, then dropped. A peer that is gone already, or
-  /// never came, is no error. Whoever learns that a peer is dead calls this: until then what is sent to it is kept.
+  /// never came, is no error. Whoever learns that a peer is dead calls this: until then what is sent to it is kept. Not between a
+  /// wait() that found this socket readable and receive(): libzmq 4.3.4 has half a message by then, and aborts if it was the
+  /// peer's.
   void disconnect(const std::string& path, PeerId peer);
   /// Errors: kUnavailable (never connected, or disconnected), kOverloaded (its queue is full).
   Status send(PeerId peer, Frames frames) { return send(peer, frames, nullptr, 0); }
