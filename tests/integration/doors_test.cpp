@@ -14,7 +14,6 @@
 #include "tests/support/pool_fixture.hpp"
 #include "tests/support/process_sample.hpp"
 #include "tests/support/says.hpp"
-#include "tests/support/scratch_directory.hpp"
 #include "tests/support/unix_socket.hpp"
 
 namespace shoal::test {
@@ -46,9 +45,7 @@ void expect_no_cost(const std::function<std::shared_ptr<void>(const DaemonFixtur
   limit.rlim_cur = limit.rlim_max;
   ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &limit), 0);
   if (limit.rlim_cur < rlim_t{kSilent} * 8) GTEST_SKIP() << "too few descriptors here: " << limit.rlim_cur;
-  const ScratchDirectory directory;
-  directory.write("shoal.toml", "[limits]\nconnection_rate = 0\n");  // so that all stand there at the same time
-  DaemonFixture daemon({.arguments = {"--config", directory.path("shoal.toml")}});
+  DaemonFixture daemon({.limits = "connection_rate = 0"});  // so that all stand there at the same time
   Pool pool = daemon.connect();
   (void)p99_ms(pool);
   const int at_first = descriptors_of(daemon.pid());
@@ -108,20 +105,8 @@ TEST(Doors, ClientsThatAskNothingCostOthersNothing) {
   expect_no_cost(come, false, 6);
 }
 
-/// A daemon with a configuration of limits.
-class Limits : public testing::Test {
- protected:
-  DaemonSettings with(const std::string& limits) const {
-    directory_.write("shoal.toml", "[limits]\n" + limits + "\n");
-    return {.arguments = {"--config", directory_.path("shoal.toml")}};
-  }
-
- private:
-  ScratchDirectory directory_;
-};
-
-TEST_F(Limits, AClientThatAsksTooOftenHearsWhenToAskAgainAndAnotherDoesNot) {
-  DaemonFixture daemon(with("client_rate = 100"));
+TEST(Limits, AClientThatAsksTooOftenHearsWhenToAskAgainAndAnotherDoesNot) {
+  DaemonFixture daemon({.limits = "client_rate = 100"});
   Pool eager = daemon.connect(), modest = daemon.connect();
   int refused = 0;
   for (int i = 0; i < 200; ++i) {
@@ -137,10 +122,8 @@ TEST_F(Limits, AClientThatAsksTooOftenHearsWhenToAskAgainAndAnotherDoesNot) {
   EXPECT_TRUE(modest.predict("echo", {{"data", counting({4})}}).ok());
 }
 
-TEST_F(Limits, AClientHasNoMoreRequestsUnderWayThanItMay) {
-  DaemonSettings settings = with("client_requests = 3");
-  settings.models = {"slow=builtin:identity"};
-  DaemonFixture daemon(settings);
+TEST(Limits, AClientHasNoMoreRequestsUnderWayThanItMay) {
+  DaemonFixture daemon({.models = {"slow=builtin:identity"}, .limits = "client_requests = 3"});
   Pool pool = daemon.connect();
   ASSERT_TRUE(pool.predict("slow", {{"data", counting({4})}}).ok());
   for (const pid_t worker : daemon.workers("slow")) ::kill(worker, SIGSTOP);
@@ -153,10 +136,8 @@ TEST_F(Limits, AClientHasNoMoreRequestsUnderWayThanItMay) {
   EXPECT_TRUE(pool.predict("slow", {{"data", counting({4})}}).ok());
 }
 
-TEST_F(Limits, AClientHasItsShareOfAQueueAndPlacesAreLeftForOthers) {
-  DaemonSettings settings = with("client_queue_percent = 60");
-  settings.models = {"slow=builtin:identity,queue_limit=20"};
-  DaemonFixture daemon(settings);
+TEST(Limits, AClientHasItsShareOfAQueueAndPlacesAreLeftForOthers) {
+  DaemonFixture daemon({.models = {"slow=builtin:identity,queue_limit=20"}, .limits = "client_queue_percent = 60"});
   Pool greedy = daemon.connect(), modest = daemon.connect();
   for (Pool* pool : {&greedy, &modest}) ASSERT_TRUE(pool->predict("slow", {{"data", counting({4})}}).ok());
   for (const pid_t worker : daemon.workers("slow")) ::kill(worker, SIGSTOP);
@@ -168,8 +149,8 @@ TEST_F(Limits, AClientHasItsShareOfAQueueAndPlacesAreLeftForOthers) {
   EXPECT_TRUE(modest.predict("slow", {{"data", counting({4})}}).ok()) << "once the stopped worker is replaced";
 }
 
-TEST_F(Limits, SoManyClientsAndNoMoreUntilTheConfigurationSaysOtherwise) {
-  DaemonFixture daemon(with("connections = 2"));
+TEST(Limits, SoManyClientsAndNoMoreUntilTheConfigurationSaysOtherwise) {
+  DaemonFixture daemon({.limits = "connections = 2"});
   std::vector<Pool> pools;
   const auto connect = [&] {
     auto pool = Pool::connect({.directory = daemon.directory()});
@@ -180,15 +161,14 @@ TEST_F(Limits, SoManyClientsAndNoMoreUntilTheConfigurationSaysOtherwise) {
   const Status refused = connect();
   EXPECT_EQ(refused.code(), StatusCode::kOverloaded);
   EXPECT_NE(refused.message().find("connections"), std::string::npos) << refused.to_string();
-  const DaemonSettings more = with("connections = 3");
-  ::kill(daemon.pid(), SIGHUP);
+  daemon.change_limits("connections = 3");
   EXPECT_TRUE(eventually([&] { return connect().ok(); }));
   EXPECT_EQ(connect().code(), StatusCode::kOverloaded);
   for (Pool& pool : pools) EXPECT_TRUE(pool.predict("echo", {{"data", counting({4})}}).ok());
 }
 
-TEST_F(Limits, SoManyNewClientsPerSecondAndTheOthersWaitAtTheDoor) {
-  DaemonFixture daemon(with("connection_rate = 20"));  // after a pause 40
+TEST(Limits, SoManyNewClientsPerSecondAndTheOthersWaitAtTheDoor) {
+  DaemonFixture daemon({.limits = "connection_rate = 20"});  // after a pause 40
   std::vector<std::unique_ptr<RawClient>> clients;
   const auto seconds_of = [&](int count) {
     const auto start = std::chrono::steady_clock::now();
@@ -199,14 +179,13 @@ TEST_F(Limits, SoManyNewClientsPerSecondAndTheOthersWaitAtTheDoor) {
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   };
   EXPECT_GT(seconds_of(80), 1.9) << "40 of them wait for a turn";
-  const DaemonSettings open = with("connection_rate = 0");
-  ::kill(daemon.pid(), SIGHUP);
+  daemon.change_limits("connection_rate = 0");
   EXPECT_TRUE(eventually([&] { return contains(daemon.log(), "reload_configuration"); }));
   EXPECT_LT(seconds_of(100), 2.5) << "nobody waits any more";
 }
 
-TEST_F(Limits, ALongMessageIsRefusedWithTheLimitNamedAndNothingBreaks) {
-  DaemonFixture daemon(with("client_message_mb = 1"));
+TEST(Limits, ALongMessageIsRefusedWithTheLimitNamedAndNothingBreaks) {
+  DaemonFixture daemon({.limits = "client_message_mb = 1"});
   Pool pool = daemon.connect({.input_arena_bytes = 4096});
   const auto refused = pool.predict("echo", {{"data", counting({1 << 20})}});  // 4 MiB, and no room in the arena
   EXPECT_EQ(refused.status().code(), StatusCode::kInvalidArgument);

@@ -15,7 +15,6 @@
 #include "tests/support/pool_fixture.hpp"
 #include "tests/support/process_sample.hpp"
 #include "tests/support/says.hpp"
-#include "tests/support/scratch_directory.hpp"
 
 namespace shoal::test {
 
@@ -82,9 +81,11 @@ class Honest {
   std::atomic<std::size_t> answered_ = 0;
   std::jthread thread_;
 };
+
 class HostileTest : public testing::Test {
  protected:
-  explicit HostileTest(const std::string& limits = "") : daemon_(with(limits)) {}
+  explicit HostileTest(const std::string& limits = "")
+      : daemon_({.models = {"echo=builtin:identity,workers=2"}, .limits = limits}) {}
   ~HostileTest() override {
     honest_.end();
     EXPECT_TRUE(is_alive(daemon_.pid()));
@@ -101,23 +102,19 @@ class HostileTest : public testing::Test {
     EXPECT_TRUE(eventually([&] { return honest_.answered() >= until; }));
   }
 
-  DaemonSettings with(const std::string& limits) const {
-    directory_.write("shoal.toml", "[limits]\n" + limits);
-    return {.models = {"echo=builtin:identity,workers=2"}, .arguments = {"--config", directory_.path("shoal.toml")}};
-  }
-
-  ScratchDirectory directory_;
   DaemonFixture daemon_;
   pid_t zygote_ = daemon_.zygote();
   std::vector<pid_t> workers_ = daemon_.workers();
   Honest honest_{daemon_};
   int descriptors_ = descriptors_of(daemon_.pid());
 };
+
 /// Who was put out may come back at once.
 class OpenDoorTest : public HostileTest {
  protected:
   OpenDoorTest() : HostileTest("connection_rate = 0\n") {}
 };
+
 /// All of it meets the daemon, as fast as it can.
 class FloodTest : public HostileTest {
  protected:

@@ -6,7 +6,6 @@
 
 #include "tests/integration/raw_client.hpp"
 #include "tests/support/pool_fixture.hpp"
-#include "tests/support/scratch_directory.hpp"
 
 namespace shoal::test {
 namespace {
@@ -22,13 +21,7 @@ class IntruderTest : public testing::Test {
   }
   static StatusCode status_of(const wire::Reply& reply) { return static_cast<StatusCode>(reply.header.status); }
 
-  static DaemonSettings patient(const ScratchDirectory& directory) {
-    directory.write("shoal.toml", "[limits]\nclient_bad_messages = 0\nconnection_rate = 0\n");
-    return {.arguments = {"--config", directory.path("shoal.toml")}};
-  }
-
-  const ScratchDirectory directory_;
-  DaemonFixture daemon_{patient(directory_)};
+  DaemonFixture daemon_{{.limits = "client_bad_messages = 0\nconnection_rate = 0"}};
   std::vector<pid_t> workers_ = daemon_.workers();
   RawClient intruder_{daemon_.directory()};
 };

@@ -103,7 +103,16 @@ DaemonFixture::DaemonFixture(DaemonSettings settings) : settings_(std::move(sett
   directory_ = settings_.parent + "/shoal-test-XXXXXX";
   SHOAL_CHECK(::mkdtemp(directory_.data()) != nullptr);
   log_file_ = directory_ + "/log.txt";
+  if (!settings_.limits.empty()) {
+    std::ofstream(limits_file()) << "[limits]\n" << settings_.limits << "\n";
+    settings_.arguments.insert(settings_.arguments.end(), {"--config", limits_file()});
+  }
   start();
+}
+
+void DaemonFixture::change_limits(const std::string& limits) {
+  std::ofstream(limits_file()) << "[limits]\n" << limits << "\n";
+  ::kill(pid_, SIGHUP);
 }
 
 DaemonFixture::~DaemonFixture() {

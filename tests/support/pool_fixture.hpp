@@ -22,6 +22,7 @@ struct DaemonSettings {
   std::string parent = "/tmp";  // where its directory is made
   std::vector<std::string> arguments = {};    // of shoald, beside the models
   std::vector<std::string> environment = {};  // of shoald: "NAME=VALUE"
+  std::string limits = {};                    // lines of the table [limits] of its configuration; empty = no configuration
 };
 
 /// Where this test and the binaries under test are: the build puts them in one directory.
@@ -48,6 +49,8 @@ class DaemonFixture {
   /// Supervisor, zygotes and workers that live now.
   std::vector<pid_t> all_processes() const;
   std::string log() const;
+  /// Other limits, at a SIGHUP. Only of one that was started with some.
+  void change_limits(const std::string& limits);
 
   /// Starts a daemon in the same directory again, after the last one has ended.
   ///   stopped  called while it stands before its first instruction, to let it go by SIGCONT; then nothing is waited for
@@ -58,6 +61,8 @@ class DaemonFixture {
   int wait_for_exit(std::chrono::milliseconds limit = std::chrono::seconds(15));
 
  private:
+  std::string limits_file() const { return directory_ + "/limits.toml"; }
+
   DaemonSettings settings_;
   std::string directory_, log_file_;
   pid_t pid_ = -1;

@@ -182,8 +182,10 @@ TEST_F(SocketTest, APeerMayHangUpInTheMiddleOfAMessageWhileItIsLetGo) {
   rude.shake_hands("DEALER");
   ASSERT_TRUE(router_.send(1, Frames(large_message_)).ok());
   std::this_thread::sleep_for(std::chrono::milliseconds(20));  // until its first frame fills the connection
+  const std::uint64_t let_go_ns = monotonic_now_ns();
   router_.disconnect(path("rude"), 1);
-  std::this_thread::sleep_for(std::chrono::milliseconds(5));  // until ZeroMQ's thread has heard of that
+  std::this_thread::sleep_for(std::chrono::milliseconds(2));  // until ZeroMQ's thread has heard of that
+  if (monotonic_now_ns() > let_go_ns + 30'000'000) GTEST_SKIP() << "the machine is too busy: the peer has 50 ms";
   rude.hang_up();
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
   Dealer next = Dealer::bind(context_, path("next")).value();
