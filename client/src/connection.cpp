@@ -175,7 +175,9 @@ Status Connection::receive_welcome() {
 
 Status Connection::no_answer() const {
   if (state_ == State::kBound) return unavailable("daemon at {}: no welcome within 2 s at {}", attach_path_, socket_path_);
-  return unavailable("daemon at {}: no answer within 2 s", attach_path_);
+  return unavailable(
+      "daemon at {}: no answer within 2 s: it stands still, or more clients come than its [limits] connection_rate lets in",
+      attach_path_);
 }
 
 }  // namespace shoal::client
