@@ -1,6 +1,7 @@
 // What one client may have of the daemon: bytes in the messages of its requests, requests per second.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "shm/base/errors.hpp"
@@ -20,8 +21,7 @@ class Allowance {
                       limits.client_rate);
   }
   std::uint32_t retry_after_ms(std::uint64_t now_ns) const {
-    const std::uint64_t next_ns = turns_.next_ns();
-    return next_ns > now_ns ? static_cast<std::uint32_t>((next_ns - now_ns) / 1'000'000) + 1 : 1;
+    return static_cast<std::uint32_t>(std::max<std::uint64_t>(turns_.wait_ms(now_ns), 1));
   }
 
   /// Whether a message of that size may be kept, too. Errors, naming the limit: kInvalidArgument (never), kOverloaded (not now).

@@ -227,10 +227,10 @@ void Clients::remember_offence(pid_t pid) {
 
 Status Clients::check_offences(pid_t pid) const {
   const auto found = offenders_.find(pid);
-  const std::uint64_t now_ns = monotonic_now_ns();
-  if (found == offenders_.end() || found->second.next_ns() <= now_ns) return {};
+  const std::uint64_t wait_ms = found == offenders_.end() ? 0 : found->second.wait_ms(monotonic_now_ns());
+  if (wait_ms == 0) return {};
   return overloaded("clients of process {} broke the protocol too often: it may come again in {} ms ([limits] connection_rate)",
-                    pid, (found->second.next_ns() - now_ns) / 1'000'000 + 1);
+                    pid, wait_ms);
 }
 
 void Clients::gone(Client& client) {

@@ -40,7 +40,7 @@ struct Client {
   std::uint64_t give_up_ns = 0;   // until it is ready
   std::uint32_t outstanding = 0;  // requests whose payload is kept
   Allowance allowance;
-  std::uint64_t bad_messages = 0;                                            // that do not follow the protocol
+  std::uint64_t bad_messages = 0;
   wire::ByteCount unsent = std::make_shared<std::atomic<std::uint64_t>>(0);  // of answers that it has not taken
 };
 

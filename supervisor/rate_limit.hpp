@@ -15,6 +15,8 @@ class RateLimit {
 
   /// When the next one may come; in the past: now.
   std::uint64_t next_ns() const { return next_ns_; }
+  /// Until then; 0 = now.
+  std::uint64_t wait_ms(std::uint64_t now_ns) const { return next_ns_ > now_ns ? (next_ns_ - now_ns) / 1'000'000 + 1 : 0; }
   /// One comes, if it may now. `per_second` 0 = no limit.
   bool take(int per_second, std::uint64_t now_ns) {
     if (per_second == 0) return true;

@@ -50,8 +50,7 @@ std::string RawClient::attach_until_path(std::uint64_t input_bytes, std::uint64_
 }
 
 void RawClient::attach(std::uint64_t input_bytes, std::uint64_t output_bytes) {
-  const std::string path = attach_until_path(input_bytes, output_bytes);
-  if (!path.empty()) finish_attach(path);
+  finish_attach(attach_until_path(input_bytes, output_bytes));
 }
 
 std::string RawClient::attach_or_why_not() {
@@ -63,6 +62,7 @@ std::string RawClient::attach_or_why_not() {
 }
 
 void RawClient::finish_attach(const std::string& path) {
+  ASSERT_FALSE(path.empty());
   socket_ = wire::Dealer::bind(*context_, path).value();
   ASSERT_TRUE(wire::send_control(attach_.get(), {.kind = wire::ControlKind::kBound}).ok());
   ASSERT_TRUE(receive());

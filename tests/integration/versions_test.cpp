@@ -80,7 +80,8 @@ void reload_under_load(const DaemonFixture& daemon, int reloads, const std::func
     EXPECT_EQ(changed->version, static_cast<std::uint64_t>(version));
     load.oldest_version = static_cast<std::uint64_t>(version);
   };
-  // What is kept of the last dead workers, and buffers, grow to their bounds: in some 600 reloads.
+  // What is kept of the last dead workers, and buffers, grow to their bounds: in some 600 reloads; the
+  // connections that ZeroMQ still has of the last ones in a dozen.
   const bool is_long = reloads >= 1000;
   const int first = is_long ? 700 : 25;
   for (int version = 2; version < first && !testing::Test::HasFatalFailure(); ++version) reload_to(version);
