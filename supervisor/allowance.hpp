@@ -1,4 +1,4 @@
-// What one client may have of the daemon: bytes in the messages of its requests, requests per second.
+// What one client may have: bytes in the messages of its requests, and requests per second.
 #pragma once
 
 #include <algorithm>
@@ -10,11 +10,11 @@
 
 namespace shoal::supervisor {
 
-/// One client's account. Reads no clock.
+/// The account of one client. Reads no clock.
 ///   Threads  thread-bound
 class Allowance {
  public:
-  /// One message, of a request or a control request. Errors: kOverloaded; retry_after_ms() then says when.
+  /// Counts one request or control request. Errors: kOverloaded; then retry_after_ms() says when to try again.
   Status take_turn(const ClientLimits& limits, std::uint64_t now_ns) {
     if (turns_.take(limits.client_rate, now_ns)) return {};
     return overloaded("more than {} requests per second of one client ([limits] client_rate of the daemon's configuration)",
@@ -24,19 +24,19 @@ class Allowance {
     return static_cast<std::uint32_t>(std::max<std::uint64_t>(turns_.wait_ms(now_ns), 1));
   }
 
-  /// Whether a message of that size may be kept, too. Errors, naming the limit: kInvalidArgument (never), kOverloaded (not now).
+  /// Whether another message of that size may be kept. Errors name the limit: kInvalidArgument (it is too long for one client),
+  /// kOverloaded (there is no room now).
   Status check_room(const ClientLimits& limits, std::uint64_t bytes) const {
     const std::uint64_t most = static_cast<std::uint64_t>(limits.client_message_mb) << 20;
     if (most != 0 && bytes > most) {
       return invalid_argument(
-          "the message of this request holds {} bytes, all of one client may hold {} MiB ([limits] client_message_mb): use a "
-          "larger "
-          "arena, tensors in it do not count",
+          "the message of this request holds {} bytes, but all messages of one client may hold {} MiB ([limits] "
+          "client_message_mb): use a larger arena, tensors in it do not count",
           bytes, limits.client_message_mb);
     }
     if (most != 0 && bytes_ + bytes > most) {
       return overloaded(
-          "the messages of this client's requests hold {} bytes and this one {}; all may hold {} MiB ([limits] "
+          "the messages of this client's requests hold {} bytes, and this one has {}. Together they may hold {} MiB ([limits] "
           "client_message_mb): use a larger arena, tensors in it do not count",
           bytes_, bytes, limits.client_message_mb);
     }

@@ -4,7 +4,6 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -14,6 +13,9 @@
 #include "shm/base/clock.hpp"
 #include "shm/base/errors.hpp"
 #include "shm/segment/segment.hpp"
+#include "shm/wire/local_address.hpp"
+#include "supervisor/fair_share.hpp"
+#include "supervisor/process/received_message.hpp"
 
 namespace shoal::supervisor {
 
@@ -23,9 +25,10 @@ using wire::ControlMessage;
 namespace {
 constexpr rlim_t kDescriptorsPerClient = 6, kDescriptorsForUs = 256;
 constexpr std::size_t kShareForRoot = 16;
-constexpr int kMostAtTheDoor = 1024;
-constexpr std::uint64_t kOffencesForgottenNs = 8'000'000'000;  // eight are let pass, then one a second
-constexpr int kMostPerTurn = 16;  // connections that come, or are given up, before requests have their turn again
+constexpr int kBacklog = 1024;
+constexpr std::uint64_t kOffencesForgottenNs = 8'000'000'000;  // a process may offend eight times, then once per second
+constexpr int kMostPerTurn = 16;                               // clients handled before requests have their turn again
+constexpr std::uint64_t kShortageNs = 100'000'000;             // until connections are accepted again, if the kernel cannot now
 constexpr std::uint64_t kLargestArena = std::uint64_t{1} << 40;
 
 UniqueFd open_reserve() { return UniqueFd(::open("/dev/null", O_RDONLY | O_CLOEXEC)); }
@@ -49,30 +52,28 @@ void Clients::limit_connections(std::size_t limit, int per_second) {
 }
 
 Clients::~Clients() {
-  if (listener_) loop_.forget(listener_.get());
+  if (listener_) loop_.hang_up(std::move(listener_));
   for (const auto& [id, client] : clients_) {
-    if (client->attach) loop_.forget(client->attach.get());
+    if (client->attach) loop_.hang_up(std::move(client->attach));
     if (client->pidfd) loop_.forget(client->pidfd.get());
   }
 }
 
 Status Clients::listen() {
-  const std::string path = directory_.attach_path();
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  std::memcpy(address.sun_path, path.data(), std::min(path.size(), sizeof address.sun_path - 1));
-  listener_.reset(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!listener_) return status_from_errno("create a socket for", path, errno);
-  if (::bind(listener_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0)
-    return status_from_errno("bind", path, errno);
-  if (::listen(listener_.get(), kMostAtTheDoor) != 0) return status_from_errno("listen at", path, errno);
-  open_door();
+  SHOAL_ASSIGN_OR_RETURN(listener_, wire::listen_at(directory_.attach_path(), SOCK_SEQPACKET, kBacklog));
+  return watch_listener();
+}
+
+Status Clients::watch_listener() {
+  SHOAL_RETURN_IF_ERROR(loop_.watch(listener_.get(), [this] { accept_clients(); }));
+  accepts_again_ns_.reset();
   return {};
 }
 
-void Clients::open_door() {
-  is_door_shut_ = false;
-  loop_.watch(listener_.get(), [this] { accept_clients(); });
+// The listener stays readable while connections wait, so it is not watched until then.
+void Clients::pause_accepting(std::uint64_t until_ns) {
+  accepts_again_ns_ = until_ns;
+  loop_.forget(listener_.get());
 }
 
 void Clients::welcomed(Client& client) {
@@ -85,28 +86,36 @@ void Clients::expect_answer(Client& client) {
   handshakes_.emplace_back(client.give_up_ns, client.id);
 }
 
-Client* Clients::find(std::uint64_t id) {
+Client* Clients::find_with_gone(std::uint64_t id) {
   const auto found = clients_.find(id);
-  return found == clients_.end() || found->second->state == Client::State::kGone ? nullptr : found->second.get();
+  return found == clients_.end() ? nullptr : found->second.get();
+}
+
+Client* Clients::find(std::uint64_t id) {
+  Client* client = find_with_gone(id);
+  return client && client->state != Client::State::kGone ? client : nullptr;
 }
 
 void Clients::accept_clients() {
+  if (!reserve_) reserve_ = open_reserve();
   for (int accepted = 0; accepted < kMostPerTurn; ++accepted) {
     const std::uint64_t now_ns = monotonic_now_ns();
-    if (now_ns < arrivals_.next_ns()) {
-      is_door_shut_ = true;
-      return loop_.forget(listener_.get());
-    }
+    if (now_ns < arrivals_.next_ns()) return pause_accepting(arrivals_.next_ns());
     UniqueFd connection(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
     if (!connection) {
       if (errno == EINTR || errno == ECONNABORTED) continue;
-      if (errno != EMFILE && errno != ENFILE) return;
-      // Give up the reserve for a moment, so that the peer hears why instead of waiting in the backlog for ever.
+      if (errno == EAGAIN) return;
+      if (errno != EMFILE && errno != ENFILE) return pause_accepting(now_ns + kShortageNs);
+      // Uses the reserved descriptor for a moment to tell the peer the reason. Otherwise it would wait in the backlog forever.
       reserve_.reset();
       connection.reset(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
       if (connection) refuse(connection.get(), unavailable("the daemon has no file descriptors left"));
+      // Closed here and not by hang_up(): the reserve needs its descriptor at once. A peer can make this close() slow only while
+      // no descriptors are left.
+      const bool is_refused = static_cast<bool>(connection);
       connection.reset();
       reserve_ = open_reserve();
+      if (!is_refused) pause_accepting(now_ns + kShortageNs);
       return;
     }
     arrivals_.take(connections_per_second_, now_ns);
@@ -117,9 +126,10 @@ void Clients::accept_clients() {
 
 Status Clients::admit(UniqueFd connection) {
   const int socket = connection.get();
-  // Whoever is refused hears it before the socket closes.
+  // A refused client is told why before the socket closes.
   const auto refused = [&](Status why) {
     refuse(socket, why);
+    loop_.hang_up(std::move(connection));
     return why;
   };
   ucred peer{};
@@ -130,16 +140,18 @@ Status Clients::admit(UniqueFd connection) {
     return refused(permission_denied("user {} may not use the daemon of user {}", peer.uid, ::geteuid()));
   if (!refusal_.empty()) return refused(unavailable("{}", refusal_));
   if (Status offended = check_offences(peer.pid); !offended.ok()) return refused(std::move(offended));
-  // The last places are root's: whoever looks after the machine gets in.
+  // The last places are reserved for root, so that an operator gets in.
   const std::size_t places = most_clients_ - (peer.uid == 0 ? 0 : most_clients_ / kShareForRoot);
   if (clients_.size() >= places)
     return refused(
-        overloaded("the daemon has {} clients, as many as it takes ([limits] connections, or the descriptors it may have)",
+        overloaded("the daemon has {} clients, which is its limit ([limits] connections, or its number of file descriptors)",
                    clients_.size()));
   auto client = std::make_unique<Client>();
   client->id = next_id_++;
   client->pid = peer.pid;
-  client->pidfd.reset(static_cast<int>(::syscall(SYS_pidfd_open, peer.pid, 0)));  // 0 or gone: the end of file has to do
+  client->uid = peer.uid;
+  // Fails when the process is gone or in another pid namespace (0). Then only the end of file reports its death.
+  client->pidfd.reset(static_cast<int>(::syscall(SYS_pidfd_open, peer.pid, 0)));
   client->attach = std::move(connection);
   client->place = clients_.size();
   if (!free_places_.empty()) {
@@ -147,34 +159,45 @@ Status Clients::admit(UniqueFd connection) {
     free_places_.pop_back();
   }
   const std::uint64_t id = client->id;
-  loop_.watch(socket, [this, id] { client_speaks(id); });
+  if (Status watched = loop_.watch(socket, [this, id] { client_speaks(id); }); !watched.ok()) {
+    free_places_.push_back(client->place);
+    connection = std::move(client->attach);
+    return refused(unavailable("the daemon cannot wait for another client: {}", watched.message()));
+  }
   if (client->pidfd) {
-    loop_.watch(client->pidfd.get(), [this, id] {
+    const Status watched = loop_.watch(client->pidfd.get(), [this, id] {
       if (Client* dead = find(id)) gone(*dead);
     });
+    if (!watched.ok()) client->pidfd.reset();  // then only the end of file reports the death
   }
+  client->process = &processes_[process_key(peer.pid, peer.uid)];
+  ++client->process->connections;
+  client->unsent = wire::Unsent(unsent_, client->process->unsent);
   expect_answer(*clients_.emplace(id, std::move(client)).first->second);
   return {};
 }
 
 void Clients::client_speaks(std::uint64_t id) {
   while (Client* client = find(id)) {
-    auto received = wire::receive_control(client->attach.get());
-    if (!received.ok()) {
-      return received.status().code() == StatusCode::kUnavailable ? gone(*client) : expel(*client, received.status().message());
+    ReceivedMessage message(client->attach.get(), loop_);
+    if (const Status& received = message.status(); !received.ok()) {
+      return received.code() == StatusCode::kUnavailable ? gone(*client) : disconnect(*client, received.message());
     }
-    if (!received->has_value()) return;
+    if (!message.has_value()) return;
     Status handled;
-    if ((*received)->kind == ControlKind::kAttach && client->state == Client::State::kAttaching) {
-      handled = handle_attach(*client, **received);
-    } else if ((*received)->kind == ControlKind::kBound && client->state == Client::State::kBinding) {
+    if (message->kind == ControlKind::kAttach && client->state == Client::State::kAttaching) {
+      handled = handle_attach(*client, *message);
+    } else if (message->kind == ControlKind::kBound && client->state == Client::State::kBinding) {
       client->state = Client::State::kWelcoming;
       expect_answer(*client);
       handled = observer_.client_bound(*client);
     } else {
-      handled = invalid_argument("attach: a message of kind {} where it does not belong", static_cast<int>((*received)->kind));
+      handled = invalid_argument("attach: an unexpected message of kind {}", static_cast<int>(message->kind));
     }
-    if (!handled.ok()) return expel(*client, handled.message());
+    if (!handled.ok()) {
+      const bool may_come_later = handled.code() == StatusCode::kOverloaded;
+      return disconnect(*client, handled.message(), may_come_later ? StatusCode::kOverloaded : StatusCode::kInvalidArgument);
+    }
   }
 }
 
@@ -196,23 +219,33 @@ Status Clients::take_arenas(Client& client, std::vector<UniqueFd>& fds) {
   for (const std::uint64_t size : {*input_bytes, *output_bytes}) {
     if (size == 0 || size > kLargestArena) return invalid_argument("an arena of {} bytes (1 to {})", size, kLargestArena);
   }
+  const FairShare share{.total = most_arena_bytes_, .clients = most_clients_};
+  if (!share.fits(arena_bytes_, client.process->arena_bytes, *input_bytes + *output_bytes)) {
+    return overloaded(
+        "arenas of {} and {} bytes do not fit: the arenas of all clients have {} of {} GiB ([limits] total_arena_gb), those of "
+        "this process {} GiB. A process may always have {} MiB",
+        *input_bytes, *output_bytes, arena_bytes_ >> 30, most_arena_bytes_ >> 30, client.process->arena_bytes >> 30,
+        share.guaranteed() >> 20);
+  }
   SHOAL_ASSIGN_OR_RETURN(client.input, reopen_read_only(fds[0]));
   client.output = std::move(fds[1]);
   client.input_bytes = *input_bytes;
   client.output_bytes = *output_bytes;
+  arena_bytes_ += client.input_bytes + client.output_bytes;
+  client.process->arena_bytes += client.input_bytes + client.output_bytes;
   return {};
 }
 
 void Clients::refuse(int socket, const Status& why) {
-  // Best effort: whoever does not listen needs no reason.
+  // Best effort: the client may not read.
   if (!wire::send_control(socket,
                           {.kind = ControlKind::kRefused, .a = static_cast<std::uint64_t>(why.code()), .text = why.message()})
            .ok())
     return;
 }
 
-void Clients::expel(Client& client, const std::string& why, StatusCode code) {
-  log_.warn("client_expelled client={} pid={} reason=\"{}\"", client.id, client.pid, why);
+void Clients::disconnect(Client& client, const std::string& why, StatusCode code) {
+  log_.warn("client_disconnected client={} pid={} reason=\"{}\"", client.id, client.pid, why);
   refuse(client.attach.get(), Status(code, why));
   if (code == StatusCode::kInvalidArgument) remember_offence(client.pid);
   gone(client);
@@ -221,7 +254,7 @@ void Clients::expel(Client& client, const std::string& why, StatusCode code) {
 void Clients::remember_offence(pid_t pid) {
   const std::uint64_t now_ns = monotonic_now_ns();
   std::erase_if(offenders_, [&](const auto& offender) { return offender.second.next_ns() + kOffencesForgottenNs < now_ns; });
-  if (connections_per_second_ == 0 || pid == 0) return;  // 0: a process of another namespace, one of many
+  if (connections_per_second_ == 0 || pid == 0) return;  // pid 0 stands for any process of another pid namespace
   offenders_.try_emplace(pid, kOffencesForgottenNs).first->second.take(1, now_ns);
 }
 
@@ -229,18 +262,18 @@ Status Clients::check_offences(pid_t pid) const {
   const auto found = offenders_.find(pid);
   const std::uint64_t wait_ms = found == offenders_.end() ? 0 : found->second.wait_ms(monotonic_now_ns());
   if (wait_ms == 0) return {};
-  return overloaded("clients of process {} broke the protocol too often: it may come again in {} ms ([limits] connection_rate)",
-                    pid, wait_ms);
+  return overloaded(
+      "clients of process {} broke the protocol too often: it may connect again in {} ms ([limits] connection_rate)", pid,
+      wait_ms);
 }
 
 void Clients::gone(Client& client) {
   client.state = Client::State::kGone;
-  loop_.forget(client.attach.get());
+  loop_.hang_up(std::move(client.attach));
   if (client.pidfd) loop_.forget(client.pidfd.get());
-  client.attach.reset();
   client.pidfd.reset();
   if (!client.path.empty()) ::unlink(client.path.c_str());
-  ++client.outstanding;  // its requests may all end during the call
+  ++client.outstanding;  // so that the client is kept if its last request ends during the call
   observer_.client_gone(client);
   release(client.id);
 }
@@ -255,12 +288,16 @@ void Clients::release(std::uint64_t id) {
 void Clients::forget(std::uint64_t id) {
   const auto found = clients_.find(id);
   if (found == clients_.end()) return;
+  const Client& client = *found->second;
   observer_.client_forgotten(*found->second);
-  free_places_.push_back(found->second->place);
+  arena_bytes_ -= client.input_bytes + client.output_bytes;
+  client.process->arena_bytes -= client.input_bytes + client.output_bytes;
+  if (--client.process->connections == 0) processes_.erase(process_key(client.pid, client.uid));
+  free_places_.push_back(client.place);
   clients_.erase(found);
 }
 
-// Those who are ready, gone, or have been given more time since.
+// Drops entries of clients that are ready or gone, or that were given more time.
 void Clients::drop_finished_handshakes() {
   while (!handshakes_.empty()) {
     const auto [give_up_ns, id] = handshakes_.front();
@@ -271,21 +308,22 @@ void Clients::drop_finished_handshakes() {
 }
 
 void Clients::tick(std::uint64_t now_ns) {
-  if (is_door_shut_ && now_ns >= arrivals_.next_ns()) open_door();
-  for (int expelled = 0; expelled < kMostPerTurn; ++expelled) {
+  if (accepts_again_ns_ && now_ns >= *accepts_again_ns_ && !watch_listener().ok()) accepts_again_ns_ = now_ns + kShortageNs;
+  for (int disconnected = 0; disconnected < kMostPerTurn; ++disconnected) {
     drop_finished_handshakes();
     if (handshakes_.empty() || now_ns < handshakes_.front().first) return;
     Client& client = *clients_.at(handshakes_.front().second);
-    // One that had no processor for so long may well come again.
-    expel(client, client.path.empty() ? std::string("no ATTACH within 2 s") : format("no answer within 2 s at {}", client.path),
-          StatusCode::kUnavailable);
+    // kUnavailable and not kInvalidArgument: the client may only have been short of processor time, so this is no offence.
+    disconnect(client,
+               client.path.empty() ? std::string("no ATTACH within 2 s") : format("no answer within 2 s at {}", client.path),
+               StatusCode::kUnavailable);
   }
 }
 
 std::optional<std::uint64_t> Clients::next_tick_ns() const {
   std::optional<std::uint64_t> next;
   if (!handshakes_.empty()) next = handshakes_.front().first;
-  if (is_door_shut_) next = std::min(next.value_or(arrivals_.next_ns()), arrivals_.next_ns());
+  if (accepts_again_ns_) next = std::min(next.value_or(*accepts_again_ns_), *accepts_again_ns_);
   return next;
 }
 

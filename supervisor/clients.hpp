@@ -1,4 +1,4 @@
-// The clients: from the attach socket to the first message, and how their death is learnt.
+// The clients: how they attach, up to their first message, and how the daemon learns of their death.
 //
 //   kAttaching →(ATTACH, arenas checked)→ kBinding →(BOUND)→ kWelcoming →(WELCOMED)→ kReady;  any → gone
 #pragma once
@@ -21,6 +21,7 @@
 #include "shm/wire/socket.hpp"
 #include "shoal/result.hpp"
 #include "supervisor/allowance.hpp"
+#include "supervisor/client_process.hpp"
 #include "supervisor/process/event_loop.hpp"
 #include "supervisor/rate_limit.hpp"
 #include "supervisor/socket_directory.hpp"
@@ -31,26 +32,31 @@ struct Client {
   enum class State { kAttaching, kBinding, kWelcoming, kReady, kGone };
   std::uint64_t id = 0;
   State state = State::kAttaching;
-  std::size_t place = 0;  // small number, reused: indexes tables of workers
+  std::size_t place = 0;  // a small number that is reused; an index into the tables of workers
   pid_t pid = -1;
+  uid_t uid = 0;
+  ClientProcess* process = nullptr;
   UniqueFd attach, pidfd;
-  UniqueFd input, output;  // its arenas; `input` cannot be written through
+  UniqueFd input, output;  // its arenas; `input` is read-only
   std::uint64_t input_bytes = 0, output_bytes = 0;
   std::string path;               // where it binds its socket
-  std::uint64_t give_up_ns = 0;   // until it is ready
-  std::uint32_t outstanding = 0;  // requests whose payload is kept
+  std::uint64_t give_up_ns = 0;   // when it is disconnected if its next message has not come
+  std::uint32_t outstanding = 0;  // requests that are not over
   Allowance allowance;
   std::uint64_t bad_messages = 0;
-  wire::ByteCount unsent = std::make_shared<std::atomic<std::uint64_t>>(0);  // of answers that it has not taken
+  wire::Unsent unsent;                  // of answers that it has not read
+  std::uint64_t last_message_ns = 0;    // when its last whole message was received, or when it was connected
+  int socket_fd = -1;                   // libzmq's, only to query its state; it may be closed already
+  std::uint32_t waiting_describes = 0;  // answers that wait until a model has loaded
 };
 
-/// Told from within the event loop.
+/// Is called from the event loop.
 class ClientObserver {
  public:
   virtual ~ClientObserver() = default;
   virtual Status client_bound(Client& client) = 0;    // connect to client.path and welcome it
-  virtual void client_gone(Client& client) = 0;       // stays known until its last request is over: release()
-  virtual void client_forgotten(Client& client) = 0;  // its arenas can go
+  virtual void client_gone(Client& client) = 0;       // the client is kept until its last request is over
+  virtual void client_forgotten(Client& client) = 0;  // its arenas can be unmapped
 };
 
 /// Threads: thread-bound
@@ -66,28 +72,50 @@ class Clients {
 
   /// Opens the attach socket.
   Status listen();
-  /// Nullptr for one that is unknown or gone.
+  /// Returns null for a client that is unknown or gone.
   Client* find(std::uint64_t id);
-  /// It has answered the welcome.
+  /// Returns also a client that is gone and whose last request is not over.
+  Client* find_with_gone(std::uint64_t id);
+  /// The client has answered the welcome.
   void welcomed(Client& client);
   /// One request of the client is over.
   void release(std::uint64_t id);
-  /// It broke the rules: out with it. A process whose clients break the protocol (kInvalidArgument) again and again is not let in
-  /// again for a while.
-  void expel(Client& client, const std::string& why, StatusCode code = StatusCode::kInvalidArgument);
+  /// Disconnects a client and tells it the reason. A process whose clients break the protocol (kInvalidArgument) again and
+  /// again is refused for a while.
+  void disconnect(Client& client, const std::string& why, StatusCode code = StatusCode::kInvalidArgument);
+  /// Calls `function` with each client that is not gone. It must not disconnect a client.
+  template <typename Function>
+  void for_each(Function function) {
+    for (const auto& [id, client] : clients_) {
+      if (client->state != Client::State::kGone) function(*client);
+    }
+  }
   void tick(std::uint64_t now_ns);
   std::optional<std::uint64_t> next_tick_ns() const;
-  /// New clients are refused with this from now on.
+  /// From now on new clients are refused with this reason.
   void refuse_new(std::string why) { refusal_ = std::move(why); }
   std::size_t count() const { return clients_.size(); }
-  /// At most so many at the same time; 0 = as many as there are descriptors for. At most so many new ones a second, after a pause
-  /// two seconds' worth at once, the others wait at the door; 0 = no limit.
+  /// Sets the limits of [limits].
+  ///   limit       clients at the same time; 0 = as many as there are descriptors for
+  ///   per_second  new clients per second; after a pause, those of two seconds at once. The others wait in the backlog.
+  ///               0 = no limit
   void limit_connections(std::size_t limit, int per_second);
-  /// New clients hear that no frame of theirs may be longer; 0 = the protocol's limit.
+  /// New clients are told that no frame may be longer. 0 = the protocol's limit.
   void limit_frames(std::uint64_t bytes) { longest_frame_bytes_ = bytes; }
+  /// Limits the arenas of all clients together, with a share for each process. Each worker may have to map them all, so the sum
+  /// must fit into its addresses.
+  /// 0 = no limit.
+  void limit_arenas(std::uint64_t bytes) { most_arena_bytes_ = bytes; }
+  /// Sets the count of answers that clients have not read yet, all clients together.
+  void count_unsent(wire::ByteCount all) { unsent_ = std::move(all); }
+  /// The largest number of clients at the same time.
+  std::size_t most() const { return most_clients_; }
+  /// Size of the arenas of all clients, including clients that are gone and whose requests still run.
+  std::uint64_t arena_bytes() const { return arena_bytes_; }
 
  private:
-  void open_door();
+  Status watch_listener();
+  void pause_accepting(std::uint64_t until_ns);
   void accept_clients();
   Status admit(UniqueFd connection);
   void client_speaks(std::uint64_t id);
@@ -108,15 +136,19 @@ class Clients {
   UniqueFd listener_, reserve_;
   std::string refusal_;
   std::uint64_t longest_frame_bytes_ = 0;
+  std::uint64_t arena_bytes_ = 0, most_arena_bytes_ = 0;
+  wire::ByteCount unsent_;
   std::uint64_t next_id_ = 1;
   std::size_t most_clients_ = kMaxClients;
   int connections_per_second_ = 0;
   RateLimit arrivals_{2'000'000'000}, logged_refusals_{1'000'000'000};
-  bool is_door_shut_ = false;  // until the next one may come
+  std::optional<std::uint64_t> accepts_again_ns_;  // until then connections wait in the backlog
   std::unordered_map<pid_t, RateLimit> offenders_;
+  std::unordered_map<std::int64_t, ClientProcess> processes_;  // by process_key(); those that have connections
   std::unordered_map<std::uint64_t, std::unique_ptr<Client>> clients_;
   std::vector<std::size_t> free_places_;
-  // Who must say something by when, the earliest first: all have the same time. Entries of those who did are dropped when met.
+  // The clients whose next message of the handshake is awaited, the earliest deadline first. Each has the same time, so new
+  // entries go to the end. An entry whose message has come is dropped when it is at the front.
   std::deque<std::pair<std::uint64_t, std::uint64_t>> handshakes_;  // give_up_ns, id
 };
 

@@ -1,6 +1,7 @@
 // Start, loop and shutdown. Messages are in daemon_clients.cpp and daemon_lanes.cpp, JSON in daemon_json.cpp.
 #include "supervisor/daemon.hpp"
 
+#include <poll.h>
 #include <signal.h>
 #include <sys/signalfd.h>
 
@@ -13,14 +14,24 @@
 
 namespace shoal::supervisor {
 
+sigset_t daemon_signals() {
+  sigset_t set;
+  ::sigemptyset(&set);
+  for (const int signal : {SIGTERM, SIGINT, SIGHUP, SIGCHLD}) ::sigaddset(&set, signal);
+  return set;
+}
+
 Daemon::Daemon(DaemonOptions options, SocketDirectory directory, Logger& log)
     : log_(log),
       directory_(std::move(directory)),
+      files_(options.worker_file, kLargestAnswerBytes, loop_, log, [this] { is_life_due_ = true; }),
       deaths_(log),
       worker_file_(std::move(options.worker_file)),
-      read_configuration_(std::move(options.read_configuration)),
+      configuration_file_(std::move(options.configuration_file)),
       manager_(std::move(options.manager)),
-      started_ns_(monotonic_now_ns()) {}
+      started_ns_(monotonic_now_ns()) {
+  for (const ModelRequest& model : options.models) given_.push_back(model.name);
+}
 
 Daemon::~Daemon() {
   models_.clear();
@@ -28,37 +39,48 @@ Daemon::~Daemon() {
 }
 
 Result<std::unique_ptr<Daemon>> Daemon::start(DaemonOptions options, SocketDirectory directory, Logger& log) {
-  const std::vector<ModelRequest> configured = std::move(options.configuration.models), given = std::move(options.models);
-  const ClientLimits limits = options.configuration.limits;
+  const std::vector<ModelRequest> given = options.models;
   std::unique_ptr<Daemon> daemon(new Daemon(std::move(options), std::move(directory), log));
-  SHOAL_RETURN_IF_ERROR(daemon->open_sockets());
   SHOAL_RETURN_IF_ERROR(daemon->watch_signals());
-  daemon->apply_limits(limits);
-  for (const ModelRequest& request : configured)
+  SHOAL_ASSIGN_OR_RETURN(const DaemonConfig configured, daemon->read_configuration());
+  SHOAL_RETURN_IF_ERROR(daemon->open_sockets());
+  daemon->apply_limits(configured.limits);
+  daemon->measure_heap();
+  for (const ModelRequest& request : configured.models)
     daemon->begin_load(daemon->add_service(request, Origin::kConfiguration), true, {});
   for (const ModelRequest& request : given) daemon->begin_load(daemon->add_service(request, Origin::kCommandLine), true, {});
   daemon->is_life_due_ = true;
   return daemon;
 }
 
+// Called at the start, when no client is there yet that would have to wait. A signal ends it at once.
+Result<DaemonConfig> Daemon::read_configuration() {
+  if (configuration_file_.empty()) return DaemonConfig();
+  const std::unique_ptr<FileSearch> search = find_configuration();
+  while (!search->is_over()) {
+    const std::uint64_t now_ns = monotonic_now_ns(), limit_ns = files_.next_tick_ns().value_or(now_ns);
+    pollfd ready{loop_.fd(), POLLIN, 0};
+    (void)::poll(&ready, 1, limit_ns > now_ns ? static_cast<int>((limit_ns - now_ns) / 1'000'000 + 1) : 0);
+    loop_.run_ready();
+    files_.tick(monotonic_now_ns());
+    if (phase_ != Phase::kServing) return cancelled("{}: a signal came while it was read", configuration_file_.string());
+  }
+  return check_configuration(*search);
+}
+
 Status Daemon::open_sockets() {
   SHOAL_ASSIGN_OR_RETURN(client_router_, wire::Router::create(context_));
   SHOAL_ASSIGN_OR_RETURN(lane_router_, wire::Router::create(context_));
   clients_ = std::make_unique<Clients>(directory_, loop_, *this, log_);
+  clients_->count_unsent(memory_.unsent());
   return clients_->listen();
 }
 
 Status Daemon::watch_signals() {
-  sigset_t set;
-  ::sigemptyset(&set);
-  ::sigaddset(&set, SIGTERM);
-  ::sigaddset(&set, SIGINT);
-  ::sigaddset(&set, SIGHUP);
-  ::sigaddset(&set, SIGCHLD);
+  const sigset_t set = daemon_signals();
   signals_.reset(::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
   if (!signals_) return status_from_errno("create", "signalfd", errno);
-  loop_.watch(signals_.get(), [this] { handle_signal(); });
-  return {};
+  return loop_.watch(signals_.get(), [this] { handle_signal(); });
 }
 
 void Daemon::handle_signal() {
@@ -72,7 +94,7 @@ void Daemon::handle_signal() {
       reload_configuration();
       continue;
     }
-    // Asked twice: whoever waits is out of patience.
+    // The second signal ends the draining at once.
     if (phase_ != Phase::kServing) phase_limit_ns_ = 0;
     begin_drain(format("signal {}", info.ssi_signo));
   }
@@ -84,15 +106,15 @@ void Daemon::run() {
   while (phase_ != Phase::kStopped) {
     wire::wait(waitables, next_timeout(monotonic_now_ns()));
     now_ns_ = monotonic_now_ns();
-    // Deaths last, and what clients sent first: of a socket that is readable libzmq 4.3.4 has taken half a message already, and
-    // aborts the process if that one's peer is disconnected before the rest was received. A death disconnects lanes and clients,
-    // an answer a client that reads none.
+    // First messages of clients, then answers of lanes, then deaths. If a socket is readable, libzmq 4.3.4 has taken half of a
+    // message, and aborts the process if that peer is disconnected before the rest is received. A death disconnects lanes and
+    // clients; an answer may disconnect a client that reads none.
     if (waitables[1].readable) receive_from_clients();
     if (waitables[0].readable) receive_from_lanes();
     if (waitables[2].readable) loop_.run_ready();
     tick(now_ns_);
   }
-  client_router_.close_after_flush(std::chrono::milliseconds(200));  // the last answers are still to be read
+  client_router_.close_after_flush(std::chrono::milliseconds(200));  // clients may still have to read the last answers
   log_.info("stopped directory={}", directory_.path());
 }
 
@@ -102,6 +124,8 @@ std::chrono::milliseconds Daemon::next_timeout(std::uint64_t now_ns) const {
     if (at_ns) next = next ? std::min(*next, *at_ns) : *at_ns;
   };
   earlier(clients_->next_tick_ns());
+  earlier(files_.next_tick_ns());
+  earlier(next_memory_look_ns());
   for (const auto& model : models_) {
     if (model) earlier(model->next_tick_ns());
   }
@@ -126,6 +150,8 @@ std::chrono::milliseconds Daemon::next_timeout(std::uint64_t now_ns) const {
 void Daemon::tick(std::uint64_t now_ns) {
   ledger_.tick(now_ns);
   clients_->tick(now_ns);
+  files_.tick(now_ns);
+  watch_memory(now_ns);
   for (const auto& model : models_) {
     if (model) model->processes().tick(now_ns);
   }
@@ -156,12 +182,12 @@ void Daemon::begin_drain(const std::string& why) {
   log_.info("draining reason=\"{}\"", why);
   phase_ = Phase::kDraining;
   phase_limit_ns_ = monotonic_now_ns() + kDrainLimitNs;
-  manager_.notify("STOPPING=1\nSTATUS=what was admitted is being answered");
+  manager_.notify("STOPPING=1\nSTATUS=answering the admitted requests");
   for (const auto& service : services_) {
     if (service && service->change) answer_callers(*service, unavailable("the daemon is shutting down"));
   }
   ledger_.drain();
-  clients_->refuse_new("the daemon is shutting down");
+  if (clients_) clients_->refuse_new("the daemon is shutting down");
 }
 
 void Daemon::advance_shutdown(std::uint64_t now_ns) {

@@ -1,13 +1,14 @@
-// The daemon: the loop that joins clients, ledger and processes. Everything it believes it has checked.
+// The daemon: the loop that connects clients, ledger and processes. It checks everything that they send.
 //
 //   clients ──ROUTER──▶ ledger ──ROUTER──▶ lanes        zmq_poll over both ROUTERs and one epoll descriptor
 //                          ▲                            (pidfds, control sockets, attach socket, signals)
 //                          └── deaths, from pidfds
 #pragma once
 
+#include <signal.h>
+
 #include <cstdint>
 #include <filesystem>
-#include <functional>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
@@ -17,38 +18,42 @@
 #include <vector>
 
 #include "shm/log/log.hpp"
+#include "shm/model/version_entry.hpp"
 #include "shm/wire/messages.hpp"
 #include "shm/wire/socket.hpp"
 #include "supervisor/clients.hpp"
 #include "supervisor/death_log.hpp"
 #include "supervisor/flight_archive.hpp"
+#include "supervisor/memory_shortage.hpp"
+#include "supervisor/message_memory.hpp"
 #include "supervisor/process/event_loop.hpp"
+#include "supervisor/process/file_finder.hpp"
 #include "supervisor/process/model_processes.hpp"
 #include "supervisor/process/watchdog.hpp"
 #include "supervisor/repository/model_text.hpp"
-#include "supervisor/repository/version_entry.hpp"
 #include "supervisor/route/ledger.hpp"
 #include "supervisor/service_manager.hpp"
 #include "supervisor/socket_directory.hpp"
 
 namespace shoal::supervisor {
 
-/// Lanes as the messages' socket knows them.
+/// The names of lanes on the socket for messages.
 constexpr wire::PeerId peer_of(LaneRef lane) { return lane.incarnation * wire::kMaxLanes + lane.lane; }
 constexpr LaneRef lane_of(wire::PeerId peer) {
   return {peer / wire::kMaxLanes, static_cast<std::uint32_t>(peer % wire::kMaxLanes)};
 }
 
+/// The signals that a daemon takes by descriptor.
+sigset_t daemon_signals();
+
 struct DaemonOptions {
-  std::vector<ModelRequest> models;  // of the command line
-  DaemonConfig configuration;
-  /// Reads the configuration again; null when there is none.
-  std::function<Result<DaemonConfig>()> read_configuration;
+  std::vector<ModelRequest> models;          // of the command line
+  std::filesystem::path configuration_file;  // absolute; empty: there is none
   std::filesystem::path worker_file;
   ServiceManager manager;
 };
 
-/// Bytes and messages that the daemon itself read: tensors in arenas are not among them.
+/// Bytes and messages that the daemon itself received, without tensors in arenas.
 struct Traffic {
   std::uint64_t client_messages = 0, client_bytes = 0, lane_messages = 0, lane_bytes = 0, bad_messages = 0;
 };
@@ -60,31 +65,34 @@ class Daemon final : public ClientObserver {
   static constexpr std::uint64_t kExitLimitNs = 2'000'000'000;
   static constexpr std::uint64_t kUnroutableRetryNs = 100'000'000;
   static constexpr std::uint64_t kFirstLookNs = 250'000'000, kLookEveryNs = 50'000'000;  // at lanes, by the watchdog
-  static constexpr std::uint64_t kQuietP99s = 5;              // a lane is hung that does not move for so many p99s of its model
+  static constexpr std::uint64_t kQuietP99s = 5;  // a lane without progress for so many p99s of its model is hung
   static constexpr std::uint64_t kReportAgainNs = 100'000'000;
-  static constexpr std::uint64_t kReapDelayNs = 100'000'000;  // pidfds tell first how a child of ours ended
+  static constexpr std::uint64_t kReapDelayNs = 100'000'000;  // before that, pidfds report the ends of our own children
 
-  /// SIGTERM, SIGINT, SIGHUP and SIGCHLD must be blocked in every thread before.
+  /// The signals of daemon_signals() must be blocked in every thread before. Waits while the configuration is read.
+  ///   Errors  those of the configuration; kUnavailable, kOverloaded, kDeadlineExceeded: it could not be read in time;
+  ///           kCancelled: SIGTERM or SIGINT came meanwhile
   static Result<std::unique_ptr<Daemon>> start(DaemonOptions options, SocketDirectory directory, Logger& log);
   ~Daemon() override;
 
-  /// Serves until a signal or a client says stop, and everything admitted is answered or the limit is over.
+  /// Serves until a signal or a client stops it. Then answers the admitted requests, until the time limit is over.
   void run();
 
  private:
-  class Model;
+  class ModelVersion;
   struct Service;
   struct Change;
   struct Caller;
   struct RoutedWorker {
-    Model* model = nullptr;
-    std::vector<std::uint64_t> attached;  // client ids, by the clients' places; 0 = none
+    ModelVersion* model = nullptr;
+    std::vector<std::uint64_t> attached;   // client ids, by the clients' places; 0 = none
+    std::vector<std::uint64_t> to_detach;  // clients that are gone, but the worker's socket was full
   };
   enum class Phase { kServing, kDraining, kStopping, kStopped };
 
   struct LeavingWorker {
     Incarnation incarnation = 0;
-    Model* model = nullptr;
+    ModelVersion* model = nullptr;
     std::uint64_t limit_ns = 0;
     bool is_told = false;
   };
@@ -93,6 +101,9 @@ class Daemon final : public ClientObserver {
   Status open_sockets();
   Status watch_signals();
   void handle_signal();
+  Result<DaemonConfig> read_configuration();
+  std::unique_ptr<FileSearch> find_configuration();
+  Result<DaemonConfig> check_configuration(FileSearch& search) const;
 
   // The loop.
   std::chrono::milliseconds next_timeout(std::uint64_t now_ns) const;
@@ -108,9 +119,9 @@ class Daemon final : public ClientObserver {
   void handle_client_message(Client& client, wire::Message& message);
   void handle_request(Client& client, wire::Message& message);
   std::uint32_t retry_after_ms(ModelIndex model, const Status& refusal) const;
-  Result<Model*> find_version(const wire::RequestHeader& header) const;
+  Result<ModelVersion*> find_version(const wire::RequestHeader& header) const;
   static Status no_such_version(const Service& service, std::uint64_t version);
-  Status check_request(const Client& client, const wire::Message& message, const Model& model) const;
+  Status check_request(const Client& client, const wire::Message& message, const ModelVersion& model) const;
   void handle_control(Client& client, const wire::Message& message);
   void handle_bad_message(Client& client, const wire::Message& message, const Status& why);
   void describe(ClientId client, std::uint64_t seq, const std::string& name, std::uint64_t version);
@@ -118,25 +129,35 @@ class Daemon final : public ClientObserver {
   void send_trace(ClientId client, std::uint64_t seq, const std::string& model, std::uint64_t pid);
   void send_control_reply(ClientId client, std::uint64_t seq, const Status& status, const std::string& json);
   void send_to_client(ClientId client, wire::Frames head, const wire::Message* tail, std::size_t tail_first);
+  /// Whether an answer with that much beside its header may be sent. Errors: kOverloaded, naming the limit.
+  Status check_answer(ClientId client, std::uint64_t bytes);
+
+  // Memory.
+  void measure_heap();
+  void watch_memory(std::uint64_t now_ns);
+  void put_out_hoarder(std::uint64_t unfinished, std::uint64_t now_ns);
+  std::optional<std::uint64_t> next_memory_look_ns() const;
 
   // Lanes.
   bool receive_from_lanes();
   void handle_lane_message(wire::PeerId peer, const wire::Message& message);
-  void worker_ready(Model& model, const WorkerProcess& worker);
-  void worker_died(Model& model, WorkerProcess& worker);
-  void report_death(const Model& model, const WorkerProcess& worker, std::uint64_t answered, std::vector<DeathOutcome> requests);
+  void worker_ready(ModelVersion& model, const WorkerProcess& worker);
+  void worker_died(ModelVersion& model, WorkerProcess& worker);
+  void report_death(const ModelVersion& model, const WorkerProcess& worker, std::uint64_t answered,
+                    std::vector<DeathOutcome> requests);
   Status attach_client(RoutedWorker& routed, WorkerProcess& worker, const Client& client);
 
   // The watchdog.
   void watch_lanes(std::uint64_t now_ns);
-  void judge_lane(const BusyLane& busy, Model& model, const WorkerProcess& worker, const std::vector<ThreadTimes>& threads,
+  void judge_lane(const BusyLane& busy, ModelVersion& model, const WorkerProcess& worker, const std::vector<ThreadTimes>& threads,
                   std::uint64_t starved_ns, LaneWatch& watch);
 
   // What the ledger decides.
   void perform();
   void perform(const Action& action);
   void send_group(std::span<const Action> group);
-  void send_to_lane(const Action& action);
+  Status send_to_lane(const Action& action);
+  void undelivered(const Action& action, const WorkerProcess* worker, const Status& why);
   void send_quarantine(const Action& action);
   void send_probe(const Action& action);
   void forward_reply(const Action& action);
@@ -146,25 +167,33 @@ class Daemon final : public ClientObserver {
   void cancel_run(const Action& action);
   void write_reply(wire::ReplyHeader header, ClientId client, const std::string& text);
 
-  // How models come, are replaced and go.
+  // Adding, replacing and removing models.
   enum class Origin { kCommandLine, kConfiguration, kCommand };
   void handle_life(Caller caller, const std::string& what, const nlohmann::json& asked);
   void reload_configuration();
+  void advance_configuration();
+  void take_configuration(DaemonConfig config);
   void apply_limits(const ClientLimits& limits);
   Service* find_service(const std::string& name) const;
-  Status no_such_model(const std::string& name) const;  // says which there are
+  Service* find_service(std::uint32_t wire_id) const;
+  Status no_such_model(const std::string& name) const;  // names those that exist
   Service& add_service(ModelRequest request, Origin origin);
-  Model& add_version(Service& service, VersionEntry entry, std::uint64_t patience_ns);
+  ModelVersion& add_version(Service& service, VersionEntry entry, std::uint64_t patience_ns);
   std::uint64_t promised_bytes() const;
-  void free_version(Service& service, Model& model);
+  void free_version(Service& service, ModelVersion& model);
   static void choose_current(Service& service);
   void plan_reload(Service& service, const ModelRequest& request);
   void begin_load(Service& service, bool each_alone, std::vector<Caller> callers);
   void begin_reload(Service& service, const ModelRequest& request, bool force, std::vector<Caller> callers);
+  Status check_room(const ModelRequest& request) const;
+  std::unique_ptr<FileSearch> find_files(const ModelRequest& request, Asker asker);
+  void files_found(Service& service);
+  void load_found(Service& service, std::vector<VersionEntry> found);
+  void reload_found(Service& service, std::vector<VersionEntry> found);
   void begin_scale(Service& service, int workers, std::vector<Caller> callers);
   void begin_drain_of(Service& service, std::vector<Caller> callers);
   void begin_unload(Service& service, std::vector<Caller> callers);
-  void begin_serving(Service& service, Model& model);
+  void begin_serving(Service& service, ModelVersion& model);
   void advance_life(std::uint64_t now_ns);
   void advance_service(std::unique_ptr<Service>& owner, std::uint64_t now_ns);
   void advance_change(Service& service, std::uint64_t now_ns);
@@ -172,21 +201,23 @@ class Daemon final : public ClientObserver {
   void advance_each_alone(Service& service);
   void advance_whole(Service& service, std::uint64_t now_ns);
   void finish_change(Service& service);
-  void fail_change(Service& service, std::string reason);
-  void forget_load(Service& service, const std::string& reason);
+  void fail_change(Service& service, std::string reason, StatusCode code = StatusCode::kFailedPrecondition);
+  void forget_load(Service& service, const std::string& reason, StatusCode code);
   void answer_callers(Service& service, const Status& status);
   static bool is_staffed(const Service& service);
   static bool has_surplus(const Service& service);
   static bool is_unloading(const Service& service);
-  void worker_leaving(Model& model, const WorkerProcess& worker);
+  static bool is_abandoned(const Service& service);
+  void worker_leaving(ModelVersion& model, const WorkerProcess& worker);
   void advance_leaving_workers(std::uint64_t now_ns);
   void report_state();
 
   std::string list_json() const;
   static std::string_view service_state(const Service& service);
-  /// Whether a request that names this version, or none and it is the current one, is let in.
-  bool lets_in(const Service& service, const Model& model) const;
-  nlohmann::json version_json(const Service& service, const Model& model, std::uint64_t now_ns) const;
+  /// Whether a request is admitted that names this version, or none if it is the current one.
+  bool lets_in(const Service& service, const ModelVersion& model) const;
+  static nlohmann::json finding_json(const Service& service, std::uint64_t now_ns);
+  nlohmann::json version_json(const Service& service, const ModelVersion& model, std::uint64_t now_ns) const;
   std::string stats_json() const;
 
   Logger& log_;
@@ -197,15 +228,18 @@ class Daemon final : public ClientObserver {
   UniqueFd signals_;
   Ledger ledger_;
   std::unique_ptr<Clients> clients_;
-  std::vector<std::unique_ptr<Service>> services_;  // by wire_id - 1; null = unloaded
-  std::vector<std::unique_ptr<Model>> models_;      // by the ledger's numbers; null = a number without a model
+  FileFinder files_;
+  std::unique_ptr<FileSearch> reading_configuration_;  // after a SIGHUP
+  std::vector<std::unique_ptr<Service>> services_;     // by wire_id; null = just unloaded, until the end of advance_life()
+  std::uint32_t last_wire_id_ = 0;
+  std::vector<std::unique_ptr<ModelVersion>> models_;  // by the ledger's numbers; null = a number without a model
   std::unordered_map<Incarnation, RoutedWorker> workers_;
   std::vector<Incarnation> unroutable_;
   DeathLog deaths_;
   FlightArchive flights_;
   std::vector<wire::Message> payloads_;  // by the ledger's slots
   std::vector<std::uint64_t> died_ns_;   // likewise: when the worker's pidfd reported, until it is sent again; 0 = it did not
-  std::unordered_map<wire::PeerId, LaneWatch> watches_;  // of the lanes that have held a request for long
+  std::unordered_map<wire::PeerId, LaneWatch> watches_;                // of the lanes that have held a request for long
   std::unordered_map<Incarnation, std::vector<ThreadTimes>> threads_;  // as of its last round
   std::vector<BusyLane> busy_lanes_;
   struct WaitingDescribe {
@@ -219,14 +253,14 @@ class Daemon final : public ClientObserver {
   std::vector<ModelRequest> wanted_back_;  // of a configuration that was read while they were unloaded
   Births births_;
 
-  std::filesystem::path worker_file_;
-  std::function<Result<DaemonConfig>()> read_configuration_;
+  std::filesystem::path worker_file_, configuration_file_;
+  std::vector<std::string> given_;  // models of the command line
   ServiceManager manager_;
-  bool is_life_due_ = false;        // something happened that a change may wait for
-  bool is_life_under_way_ = false;  // a change waits, or a version leaves
-  bool awaits_ready_ = true;        // the service manager is to hear that all is done
-  std::string reported_;            // to the service manager
-  std::optional<std::uint64_t> report_again_ns_;  // when it is told what it had no room for
+  bool is_life_due_ = false;                      // an event came that a change may wait for
+  bool is_life_under_way_ = false;                // a change waits, or a version leaves
+  bool awaits_ready_ = true;                      // the service manager must still be told that all models are done
+  std::string reported_;                          // to the service manager
+  std::optional<std::uint64_t> report_again_ns_;  // when to send the report again for which its socket had no room
   std::uint64_t next_ping_ns_ = 0;
 
   // Reused from message to message.
@@ -247,6 +281,11 @@ class Daemon final : public ClientObserver {
   std::uint64_t phase_limit_ns_ = 0;
   Traffic traffic_;
   ClientLimits limits_;
+  MessageMemory memory_;
+  std::uint64_t heap_baseline_ = 0;     // what the daemon itself has of the heap
+  std::uint64_t changed_versions_ = 0;  // that came or went since it was measured
+  std::uint64_t memory_look_ns_ = 0, lane_bytes_seen_ = 0;
+  MemoryShortage shortage_;
 };
 
 }  // namespace shoal::supervisor

@@ -1,13 +1,15 @@
-// What clients send, and how they come and go.
+// Handles what clients send, and how clients come and go.
 #include <algorithm>
 #include <cstring>
 #include <nlohmann/json.hpp>
 
 #include "shm/base/clock.hpp"
 #include "shm/base/errors.hpp"
+#include "shm/base/json_text.hpp"
 #include "shm/base/ranges.hpp"
 #include "supervisor/daemon.hpp"
 #include "supervisor/daemon_service.hpp"
+#include "supervisor/fair_share.hpp"
 #include "supervisor/request_shape.hpp"
 
 namespace shoal::supervisor {
@@ -16,22 +18,23 @@ using nlohmann::json;
 
 namespace {
 
-constexpr int kMessagesPerTurn = 32;                   // then the other sockets have their turn
-constexpr std::ptrdiff_t kMostWaitingDescribes = 256;  // of one client
-constexpr std::uint32_t kCancelLooksAt = 64;           // requests of its client for the price of a message
+constexpr int kClientMessagesPerTurn = 32;            // before the other sockets have their turn
+constexpr std::uint32_t kMostWaitingDescribes = 256;  // of one client
+constexpr std::uint64_t kAllWaitingDescribes = 65'536;
+constexpr std::uint32_t kCancelLooksAt = 64;  // a cancel counts as one message more per so many requests that it searches
 constexpr std::size_t kLongestControl = 64 * 1024;
-constexpr std::uint64_t kLeastUnsent = 64 << 20;  // who reads may be that far behind, whatever the limit
+constexpr std::uint64_t kLeastUnsent = 64 << 20;  // what a client may leave unread, even if client_message_mb is less
+constexpr std::uint64_t kSmallAnswer = 4096;      // smaller answers are sent without a check
 
 std::string_view as_text(std::span<const std::byte> bytes) { return {reinterpret_cast<const char*>(bytes.data()), bytes.size()}; }
 
-std::string error_json(const Status& status) {
-  return json{{"message", status.message()}}.dump(-1, ' ', false, json::error_handler_t::replace);
-}
+std::string error_json(const Status& status) { return json_text(json{{"message", status.message()}}); }
 
 }  // namespace
 
 Status Daemon::client_bound(Client& client) {
   SHOAL_RETURN_IF_ERROR(client_router_.connect(client.path, client.id));
+  client.last_message_ns = monotonic_now_ns();
   const wire::ControlHeader welcome = wire::make_control(wire::Kind::kWelcome, 0);
   return client_router_.send(client.id, std::as_bytes(std::span(&welcome, 1)));
 }
@@ -39,36 +42,43 @@ Status Daemon::client_bound(Client& client) {
 void Daemon::client_gone(Client& client) {
   log_.debug("client_gone client={} pid={}", client.id, client.pid);
   client_router_.disconnect(client.path, client.id);
-  std::erase_if(waiting_describes_, [&](const WaitingDescribe& waiting) { return waiting.client == client.id; });
+  client.process->waiting_describes -=
+      std::erase_if(waiting_describes_, [&](const WaitingDescribe& waiting) { return waiting.client == client.id; });
   for (const auto& service : services_) {
-    if (service && service->change)
-      std::erase_if(service->change->callers, [&](const Caller& caller) { return caller.client == client.id; });
+    if (!service || !service->change) continue;
+    // advance_load() gives up a load that nobody waits for while its files are looked for.
+    is_life_due_ |= std::erase_if(service->change->callers, [&](const Caller& caller) { return caller.client == client.id; }) > 0;
   }
   ledger_.client_gone(client.id);
   perform();
 }
 
-// No lane holds a request of it any more: its arenas can go, wherever they were attached.
+// No lane holds a request of the client any more, so the workers can unmap its arenas.
 void Daemon::client_forgotten(Client& client) {
   for (auto& [incarnation, routed] : workers_) {
     if (client.place >= routed.attached.size() || routed.attached[client.place] != client.id) continue;
     routed.attached[client.place] = 0;
     WorkerProcess* worker = routed.model->processes().find_worker(incarnation);
     if (!worker || !worker->control) continue;
-    // Not repeated when the socket is full: the worker keeps the mapping until it dies, and nothing else comes of it.
+    // When the socket is full, the worker keeps the mapping until attach_client() sends this again.
     const Status sent = wire::send_control(worker->control.get(), {.kind = wire::ControlKind::kDetachClient, .id = client.id});
-    if (!sent.ok()) log_.warn("detach_not_sent client={} worker={} reason=\"{}\"", client.id, worker->pid, sent.message());
+    if (sent.ok()) continue;
+    log_.warn("detach_not_sent client={} worker={} reason=\"{}\"", client.id, worker->pid, sent.message());
+    routed.to_detach.push_back(client.id);
   }
 }
 
 bool Daemon::receive_from_clients() {
-  for (turn_left_ = kMessagesPerTurn; turn_left_ > 0; --turn_left_) {
+  for (turn_left_ = kClientMessagesPerTurn; turn_left_ > 0; --turn_left_) {
     wire::PeerId peer = 0;
     const auto received = client_router_.receive(peer, incoming_);
     if (!received.ok() || !*received) return false;
     ++traffic_.client_messages;
     traffic_.client_bytes += incoming_.size_bytes();
-    if (Client* client = clients_->find(peer)) handle_client_message(*client, incoming_);
+    Client* client = clients_->find(peer);
+    if (!client) continue;
+    client->last_message_ns = now_ns_;
+    handle_client_message(*client, incoming_);
   }
   return true;
 }
@@ -77,7 +87,10 @@ void Daemon::handle_client_message(Client& client, wire::Message& message) {
   if (message.empty()) return;
   const auto kind = wire::peek_kind(message[0]);
   if (!kind.ok()) return handle_bad_message(client, message, kind.status());
-  if (*kind == wire::Kind::kWelcomed) return clients_->welcomed(client);
+  if (*kind == wire::Kind::kWelcomed) {
+    client.socket_fd = message.source_fd();
+    return clients_->welcomed(client);
+  }
   if (client.state != Client::State::kReady) return;
   switch (*kind) {
     case wire::Kind::kRequest:
@@ -101,14 +114,17 @@ void Daemon::handle_request(Client& client, wire::Message& message) {
   const wire::RequestHeader& header = request_.header;
   if (const Status turn = client.allowance.take_turn(limits_, now_ns_); !turn.ok())
     return refuse_request(client.id, header.seq, turn, client.allowance.retry_after_ms(now_ns_));
-  const Result<Model*> version = find_version(header);
+  const Result<ModelVersion*> version = find_version(header);
   if (!version.ok()) return refuse_request(client.id, header.seq, version.status(), 0);
   if (const Status checked = check_request(client, message, **version); !checked.ok())
     return refuse_request(client.id, header.seq, checked, 0);
   const ModelIndex model = (*version)->index();
-  const std::uint64_t message_bytes = message.size_bytes();
-  if (const Status room = client.allowance.check_room(limits_, message_bytes); !room.ok())
-    return refuse_request(client.id, header.seq, room, retry_after_ms(model, room));
+  const std::uint64_t message_bytes = message.memory_bytes();
+  Status room = client.allowance.check_room(limits_, message_bytes);
+  if (room.ok()) {
+    room = memory_.check_request(client.process->message_bytes(), message_bytes + MessageMemory::kBesideRequest);
+  }
+  if (!room.ok()) return refuse_request(client.id, header.seq, room, retry_after_ms(model, room));
   const RequestShape shape = shape_of(request_);
   const auto admitted = ledger_.admit({.client = client.id,
                                        .seq = header.seq,
@@ -128,6 +144,7 @@ void Daemon::handle_request(Client& client, wire::Message& message) {
   std::swap(payloads_[slot], message);
   ++client.outstanding;
   client.allowance.add(message_bytes);
+  memory_.add_request(*client.process, message_bytes);
   ledger_.dispatch(model, now_ns_);
   perform();
 }
@@ -138,22 +155,23 @@ std::uint32_t Daemon::retry_after_ms(ModelIndex model, const Status& refusal) co
   return worth_it ? ledger_.retry_after_ms(model, now_ns_) : 0;
 }
 
-// The version that answers from now on; what is admitted stays with it.
-Result<Daemon::Model*> Daemon::find_version(const wire::RequestHeader& header) const {
-  if (header.model_id == 0 || header.model_id > services_.size())
+// The version that a request is admitted for. The request stays with it.
+Result<Daemon::ModelVersion*> Daemon::find_version(const wire::RequestHeader& header) const {
+  if (header.model_id == 0 || header.model_id > last_wire_id_)
     return not_found("no model has the number {}: ask for its description first", header.model_id);
-  const Service* service = services_[header.model_id - 1].get();
+  const Service* service = find_service(header.model_id);
   if (!service || is_unloading(*service))
     return failed_precondition("the model with the number {} was unloaded: ask for its description again", header.model_id);
   if (service->drained)
-    return unavailable("model '{}' is drained and takes no requests: `shoal reload {}` ends that", service->name, service->name);
-  if (Model* model = service->serving(header.model_version)) return model;
+    return unavailable("model '{}' is drained and takes no requests: `shoal reload {}` opens it again", service->name,
+                       service->name);
+  if (ModelVersion* model = service->serving(header.model_version)) return model;
   if (header.model_version == 0) return unavailable("model '{}' is not available: {}", service->name, service->reason());
   return no_such_version(*service, header.model_version);
 }
 
-// Whether what the request names is there; the tensors themselves are the lane's business.
-Status Daemon::check_request(const Client& client, const wire::Message& message, const Model& model) const {
+// Whether arenas and frames hold what the request names. The lane checks the tensors themselves.
+Status Daemon::check_request(const Client& client, const wire::Message& message, const ModelVersion& model) const {
   const wire::RequestHeader& header = request_.header;
   if (header.signature != model.signature() && !model.has_failed()) {
     return failed_precondition(
@@ -189,12 +207,12 @@ Status Daemon::check_request(const Client& client, const wire::Message& message,
   return {};
 }
 
-// Whoever can be told is told: the seq stands at the same place in all messages.
+// The answer has the message's seq, which is at the same offset in all kinds of messages.
 void Daemon::handle_bad_message(Client& client, const wire::Message& message, const Status& why) {
   ++traffic_.bad_messages;
   const auto most = static_cast<std::uint64_t>(limits_.client_bad_messages);
   if (++client.bad_messages > most && most != 0) {
-    return clients_->expel(
+    return clients_->disconnect(
         client, format("more than {} of its messages do not follow the protocol ([limits] client_bad_messages): {}", most,
                        why.message()));
   }
@@ -206,14 +224,15 @@ void Daemon::handle_bad_message(Client& client, const wire::Message& message, co
 }
 
 void Daemon::handle_control(Client& client, const wire::Message& message) {
-  turn_left_ = 0;  // its answer may be long
+  turn_left_ = 0;  // the answer may be long
   const auto header = wire::decode_control(message[0]);
   if (!header.ok()) return handle_bad_message(client, message, header.status());
   if (const Status turn = client.allowance.take_turn(limits_, now_ns_); !turn.ok())
     return send_control_reply(client.id, header->seq, turn, "");
   if (message.size() < 2 || message[1].size() > kLongestControl) {
-    return send_control_reply(client.id, header->seq,
-                              invalid_argument("control: one JSON frame of at most {} bytes is wanted", kLongestControl), "");
+    return send_control_reply(
+        client.id, header->seq,
+        invalid_argument("control: the message must have one JSON frame of at most {} bytes", kLongestControl), "");
   }
   const json asked = json::parse(as_text(message[1]), nullptr, false);
   const auto text_of = [&](const char* key) {
@@ -224,6 +243,7 @@ void Daemon::handle_control(Client& client, const wire::Message& message) {
     const bool names_version = asked.contains("version") && asked["version"].is_number_unsigned();
     return describe(client.id, header->seq, text_of("model"), names_version ? asked["version"].get<std::uint64_t>() : 0);
   }
+  if (what == "ping") return send_control_reply(client.id, header->seq, {}, "{}");
   if (what == "list") return send_control_reply(client.id, header->seq, {}, list_json());
   if (what == "stats") return send_control_reply(client.id, header->seq, {}, stats_json());
   if (what == "crashes" || what == "trace") {
@@ -237,32 +257,40 @@ void Daemon::handle_control(Client& client, const wire::Message& message) {
   }
   if (what == "stop") {
     const pid_t pid = client.pid;
-    send_control_reply(client.id, header->seq, {}, R"({"stopping": true})");  // which may put the client out
+    send_control_reply(client.id, header->seq, {}, R"({"stopping": true})");  // may disconnect the client
     return begin_drain(format("asked by pid {}", pid));
   }
   constexpr std::string_view kLife[] = {"load", "unload", "reload", "scale", "drain"};
   if (std::ranges::count(kLife, what) > 0) return handle_life({client.id, header->seq}, what, asked);
-  send_control_reply(
-      client.id, header->seq,
-      invalid_argument(
-          "control: \"what\" is one of describe, list, stats, crashes, trace, stop, load, unload, reload, scale, drain"),
-      "");
+  send_control_reply(client.id, header->seq,
+                     invalid_argument("control: \"what\" must be one of describe, ping, list, stats, crashes, trace, stop, load, "
+                                      "unload, reload, scale, drain"),
+                     "");
 }
 
-// While the model loads the answer waits: whoever asks wants to use it.
+// While the model loads, the answer waits: the client wants to use the model.
 void Daemon::describe(ClientId client, std::uint64_t seq, const std::string& name, std::uint64_t version) {
   const Service* service = find_service(name);
   if (!service || is_unloading(*service)) return send_control_reply(client, seq, no_such_model(name), "");
-  const Model* model = service->serving(version);
+  const ModelVersion* model = service->serving(version);
   if (model && !model->has_failed()) {
     return send_control_reply(client, seq, {},
                               describe_text(model->served(), *model->loaded(), service->wire_id, service->served_versions()));
   }
   if (service->waits_for(version)) {
-    if (std::ranges::count(waiting_describes_, client, &WaitingDescribe::client) >= kMostWaitingDescribes) {
-      return send_control_reply(client, seq,
-                                overloaded("{} questions of this client wait for models that load", kMostWaitingDescribes), "");
+    Client* asking = clients_->find(client);
+    if (!asking) return;
+    const FairShare share{.total = kAllWaitingDescribes, .clients = clients_->most()};
+    if (asking->waiting_describes >= kMostWaitingDescribes ||
+        !share.fits(waiting_describes_.size(), asking->waiting_describes, 1)) {
+      return send_control_reply(
+          client, seq,
+          overloaded("{} describe requests of this client, and {} of all clients, wait for models that are loading",
+                     asking->waiting_describes, waiting_describes_.size()),
+          "");
     }
+    ++asking->waiting_describes;
+    ++asking->process->waiting_describes;
     waiting_describes_.push_back({client, seq, name, version});
     return;
   }
@@ -273,12 +301,20 @@ void Daemon::describe(ClientId client, std::uint64_t seq, const std::string& nam
 
 void Daemon::answer_waiting_describes() {
   const auto waiting = std::exchange(waiting_describes_, {});
+  for (const WaitingDescribe& one : waiting) {
+    Client* client = clients_->find(one.client);
+    if (!client) continue;
+    --client->waiting_describes;
+    --client->process->waiting_describes;
+  }
   for (const WaitingDescribe& one : waiting) describe(one.client, one.seq, one.model, one.version);
 }
 
 void Daemon::send_control_reply(ClientId client, std::uint64_t seq, const Status& status, const std::string& text) {
-  const wire::ControlHeader header = wire::make_control(wire::Kind::kControlReply, seq, status.code());
-  const std::string body = status.ok() ? text : error_json(status);
+  const Status room = check_answer(client, text.size());
+  const Status& said = status.ok() ? room : status;
+  const wire::ControlHeader header = wire::make_control(wire::Kind::kControlReply, seq, said.code());
+  const std::string body = said.ok() ? text : error_json(said);
   const std::span<const std::byte> frames[] = {std::as_bytes(std::span(&header, 1)), std::as_bytes(std::span(body))};
   send_to_client(client, frames, nullptr, 0);
 }
@@ -286,17 +322,34 @@ void Daemon::send_control_reply(ClientId client, std::uint64_t seq, const Status
 void Daemon::send_to_client(ClientId id, wire::Frames head, const wire::Message* tail, std::size_t tail_first) {
   Client* client = clients_->find(id);
   if (!client) return;
-  // A peer that is gone says so by its attach socket; one that does not read its answers is put out before they cost memory.
-  const std::uint64_t unsent = client->unsent->load(std::memory_order_relaxed);
+  // The attach socket tells when a client is gone. A client that does not read its answers takes memory.
+  const std::uint64_t unsent = client->unsent.bytes();
   const std::uint64_t most = std::max(static_cast<std::uint64_t>(limits_.client_message_mb) << 20, kLeastUnsent);
   if (limits_.client_message_mb != 0 && unsent > most) {
-    return clients_->expel(*client,
-                           format("it does not read its answers: {} MiB of them wait ([limits] client_message_mb)", unsent >> 20),
-                           StatusCode::kOverloaded);
+    return clients_->disconnect(
+        *client, format("it does not read its answers: {} MiB of them wait ([limits] client_message_mb)", unsent >> 20),
+        StatusCode::kOverloaded);
   }
-  const Status sent = client_router_.send(id, head, tail, tail_first, client->unsent);
-  if (!sent.ok() && sent.code() == StatusCode::kOverloaded)
-    clients_->expel(*client, "it does not read its answers", StatusCode::kOverloaded);
+  if (memory_.must_yield(client->process->unread_bytes())) {
+    return clients_->disconnect(
+        *client,
+        format("it does not read its answers: {} KiB of its process's wait, and the messages of all clients hold {} of {} "
+               "MiB ([limits] total_message_mb)",
+               client->process->unread_bytes() >> 10, memory_.bytes() >> 20, memory_.limit_mb()),
+        StatusCode::kOverloaded);
+  }
+  const Status sent = client_router_.send(id, head, tail, tail_first, &client->unsent);
+  if (sent.ok() || sent.code() == StatusCode::kUnavailable) return;
+  // Every request gets an answer. So a client whose answer cannot be sent is disconnected.
+  if (sent.code() == StatusCode::kOverloaded)
+    return clients_->disconnect(*client, "it does not read its answers", StatusCode::kOverloaded);
+  clients_->disconnect(*client, format("an answer to it was lost: {}", sent.message()), StatusCode::kUnavailable);
+}
+
+Status Daemon::check_answer(ClientId id, std::uint64_t bytes) {
+  if (bytes < kSmallAnswer) return {};
+  const Client* client = clients_->find(id);
+  return client ? memory_.check_answer(client->process->unread_bytes(), bytes) : Status();
 }
 
 void Daemon::refuse_request(ClientId client, std::uint64_t seq, const Status& status, std::uint32_t retry_after_ms) {
@@ -308,7 +361,7 @@ void Daemon::refuse_request(ClientId client, std::uint64_t seq, const Status& st
               client, status.message());
 }
 
-// A reply made here: header and text.
+// Sends a reply that was not made by a lane: header and text.
 void Daemon::write_reply(wire::ReplyHeader header, ClientId client, const std::string& text) {
   header.magic = wire::kMagic;
   header.version = wire::kVersionMajor;

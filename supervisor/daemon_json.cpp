@@ -1,9 +1,10 @@
-// What the daemon tells of itself.
+// The answers to `list` and `stats`.
 #include <unistd.h>
 
 #include <nlohmann/json.hpp>
 
 #include "shm/base/clock.hpp"
+#include "shm/base/json_text.hpp"
 #include "supervisor/daemon.hpp"
 #include "supervisor/daemon_service.hpp"
 
@@ -11,8 +12,6 @@ namespace shoal::supervisor {
 namespace {
 
 using nlohmann::json;
-
-std::string dump(const json& value) { return value.dump(-1, ' ', false, json::error_handler_t::replace); }
 
 json histogram_json(const Histogram& histogram) {
   const auto ms = [](std::uint64_t ns) { return static_cast<double>(ns) / 1e6; };
@@ -83,19 +82,48 @@ json worker_json(const WorkerProcess& worker, std::size_t lane_count, const Ledg
   return object;
 }
 
+// The entry of a version that has no processes yet.
+json entry_json(const std::string& name, const std::string& path, const ModelConfig& config, const ModelView& view,
+                const Histogram& unrouted_ns, const Histogram& sent_again_ns, std::uint64_t now_ns) {
+  return {{"name", name},
+          {"version", 0},
+          {"serving", false},
+          {"current", false},
+          {"state", "loading"},
+          {"reason", ""},
+          {"path", path},
+          {"device", config.device},
+          {"precision", config.precision},
+          {"threads", config.threads},
+          {"contexts", config.contexts},
+          {"wanted_workers", config.workers},
+          {"zygote", {{"pid", json()}}},
+          {"workers", json::array()},
+          {"queue", {{"length", view.queued}, {"limit", config.queue_limit}, {"running", view.running}}},
+          {"counts", counts_json(view.counts)},
+          {"breaker", breaker_json(view.breaker, now_ns)},
+          {"quarantined", view.quarantined},
+          {"latency_ms",
+           {{"queue", histogram_json(view.queue_ns)},
+            {"compute", histogram_json(view.compute_ns)},
+            {"total", histogram_json(view.total_ns)}}},
+          {"death_ms", {{"unrouted", histogram_json(unrouted_ns)}, {"sent_again", histogram_json(sent_again_ns)}}},
+          {"packed_bytes", 0}};
+}
+
 }  // namespace
 
 std::string Daemon::list_json() const {
   json models = json::array();
   for (const auto& service : services_) {
     if (!service) continue;
-    const Model* current = service->current;
+    const ModelVersion* current = service->current;
     models.push_back({{"name", service->name},
                       {"version", current ? json(current->version()) : json()},
                       {"versions", service->served_versions()},
                       {"state", service_state(*service)}});
   }
-  return dump({{"models", models}});
+  return json_text({{"models", models}});
 }
 
 std::string_view Daemon::service_state(const Service& service) {
@@ -104,11 +132,11 @@ std::string_view Daemon::service_state(const Service& service) {
   return is_unloading(service) ? "unloading" : "loading";
 }
 
-bool Daemon::lets_in(const Service& service, const Model& model) const {
+bool Daemon::lets_in(const Service& service, const ModelVersion& model) const {
   return model.is_serving() && !model.has_failed() && !service.drained && ledger_.model(model.index()).breaker.closed();
 }
 
-json Daemon::version_json(const Service& service, const Model& model, std::uint64_t now_ns) const {
+json Daemon::version_json(const Service& service, const ModelVersion& model, std::uint64_t now_ns) const {
   const ModelProcesses& processes = model.processes();
   const ModelView view = ledger_.model(model.index());
   const ModelConfig& config = model.served().config;
@@ -116,38 +144,23 @@ json Daemon::version_json(const Service& service, const Model& model, std::uint6
   for (const auto& worker : processes.workers())
     workers.push_back(worker_json(*worker, static_cast<std::size_t>(config.contexts), ledger_, now_ns));
   const pid_t zygote = processes.zygote_pid();
-  const bool is_coming = model.stage() == Model::Stage::kComing;
+  const bool is_coming = model.stage() == ModelVersion::Stage::kComing;
   const std::string& reason = processes.reason().empty() && &model == service.current ? service.last_failure : processes.reason();
-  json object{
-      {"name", service.name},
-      {"version", model.version()},
-      {"serving", lets_in(service, model)},
-      {"current", &model == service.current},
-      {"state", model.has_failed()       ? "failed"
-                : is_coming              ? "loading"
-                : !model.is_serving()    ? "draining"
-                : service.drained        ? "drained"
-                : !view.breaker.closed() ? "resting"
-                                         : model_state_name(processes.state())},
-      {"reason", reason},
-      {"path", model.served().path},
-      {"device", config.device},
-      {"precision", config.precision},
-      {"threads", config.threads},
-      {"contexts", config.contexts},
-      {"wanted_workers", processes.options().workers},
-      {"zygote", {{"pid", zygote > 0 ? json(zygote) : json()}}},
-      {"workers", workers},
-      {"queue", {{"length", view.queued}, {"limit", config.queue_limit}, {"running", view.running}}},
-      {"counts", counts_json(view.counts)},
-      {"breaker", breaker_json(view.breaker, now_ns)},
-      {"quarantined", view.quarantined},
-      {"latency_ms",
-       {{"queue", histogram_json(view.queue_ns)},
-        {"compute", histogram_json(view.compute_ns)},
-        {"total", histogram_json(view.total_ns)}}},
-      {"death_ms", {{"unrouted", histogram_json(model.unrouted_ns())}, {"sent_again", histogram_json(model.sent_again_ns())}}},
-      {"packed_bytes", processes.packed_bytes()}};
+  json object = entry_json(service.name, model.served().path, config, view, model.unrouted_ns(), model.sent_again_ns(), now_ns);
+  object["version"] = model.version();
+  object["serving"] = lets_in(service, model);
+  object["current"] = &model == service.current;
+  object["state"] = model.has_failed()       ? "failed"
+                    : is_coming              ? "loading"
+                    : !model.is_serving()    ? "draining"
+                    : service.drained        ? "drained"
+                    : !view.breaker.closed() ? "resting"
+                                             : model_state_name(processes.state());
+  object["reason"] = reason;
+  object["wanted_workers"] = processes.options().workers;
+  if (zygote > 0) object["zygote"]["pid"] = zygote;
+  object["workers"] = workers;
+  object["packed_bytes"] = processes.packed_bytes();
   if (model.loaded()) {
     object["arena_bytes"] = model.loaded()->arena_bytes;
     object["parameter_bytes"] = model.loaded()->parameter_bytes;
@@ -157,28 +170,45 @@ json Daemon::version_json(const Service& service, const Model& model, std::uint6
   return object;
 }
 
+// The entry of a model whose files are still looked for: no version is known, so all its counts are 0.
+json Daemon::finding_json(const Service& service, std::uint64_t now_ns) {
+  ModelConfig config;
+  apply_overrides(service.request.overrides, config);
+  const ModelCounts counts;
+  const Histogram none;
+  const Breaker breaker;
+  const ModelView view{counts, none, none, none, 0, 0, 0, 0, breaker};
+  json object = entry_json(service.name, service.request.path, config, view, none, none, now_ns);
+  object["reason"] = "a process looks for its files";
+  return object;
+}
+
 std::string Daemon::stats_json() const {
   const std::uint64_t now_ns = monotonic_now_ns();
   json models = json::array();
   for (const auto& service : services_) {
     if (!service) continue;
+    if (service->change && service->change->finding && service->versions.empty())
+      models.push_back(finding_json(*service, now_ns));
     if (service->current) models.push_back(version_json(*service, *service->current, now_ns));
     for (auto model = service->versions.rbegin(); model != service->versions.rend(); ++model) {
       if (*model != service->current) models.push_back(version_json(*service, **model, now_ns));
     }
   }
-  return dump({{"models", models},
-               {"supervisor",
-                {{"pid", ::getpid()},
-                 {"uptime_s", static_cast<double>(now_ns - started_ns_) / 1e9},
-                 {"directory", directory_.path()},
-                 {"clients", clients_->count()},
-                 {"bytes_read", traffic_.client_bytes + traffic_.lane_bytes},
-                 {"client_messages", traffic_.client_messages},
-                 {"client_bytes", traffic_.client_bytes},
-                 {"lane_messages", traffic_.lane_messages},
-                 {"lane_bytes", traffic_.lane_bytes},
-                 {"bad_messages", traffic_.bad_messages}}}});
+  return json_text({{"models", models},
+                    {"supervisor",
+                     {{"pid", ::getpid()},
+                      {"uptime_s", static_cast<double>(now_ns - started_ns_) / 1e9},
+                      {"directory", directory_.path()},
+                      {"clients", clients_->count()},
+                      {"bytes_read", traffic_.client_bytes + traffic_.lane_bytes},
+                      {"client_messages", traffic_.client_messages},
+                      {"client_bytes", traffic_.client_bytes},
+                      {"held_message_bytes", memory_.bytes()},
+                      {"arena_bytes", clients_->arena_bytes()},
+                      {"lane_messages", traffic_.lane_messages},
+                      {"lane_bytes", traffic_.lane_bytes},
+                      {"bad_messages", traffic_.bad_messages}}}});
 }
 
 }  // namespace shoal::supervisor

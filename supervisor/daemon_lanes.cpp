@@ -1,4 +1,4 @@
-// What lanes answer, how workers come and go, and what the ledger wants done.
+// Handles what lanes answer, how workers come and go, and the actions of the ledger.
 #include <unistd.h>
 
 #include <algorithm>
@@ -14,7 +14,7 @@
 namespace shoal::supervisor {
 namespace {
 
-constexpr int kMessagesPerTurn = 256;  // then the other sockets have their turn
+constexpr int kLaneMessagesPerTurn = 256;  // before the other sockets have their turn
 
 LaneEvidence read_evidence(const WorkerProcess& worker, const wire::LaneLine& line) {
   LaneEvidence evidence;
@@ -25,7 +25,8 @@ LaneEvidence read_evidence(const WorkerProcess& worker, const wire::LaneLine& li
   evidence.compiling_request = line.compiling_request.load(std::memory_order_relaxed);
   const auto crash = read_crash(line.crash);
   if (!crash) return evidence;
-  const bool is_ours = crash->sender_pid == ::getpid() && worker.kill_at_ns != 0;  // the watchdog's: evidence against what ran
+  // A signal of the watchdog is evidence against what ran; a signal of any other process is not.
+  const bool is_ours = crash->sender_pid == ::getpid() && worker.kill_at_ns != 0;
   evidence.crashed = true;
   evidence.out_of_memory = crash->cause == wire::CrashCause::kOutOfMemory;
   evidence.on_lane = line.crash.on_lane.load(std::memory_order_relaxed) == 1;
@@ -38,7 +39,7 @@ LaneEvidence read_evidence(const WorkerProcess& worker, const wire::LaneLine& li
 }  // namespace
 
 bool Daemon::receive_from_lanes() {
-  for (int i = 0; i < kMessagesPerTurn; ++i) {
+  for (int i = 0; i < kLaneMessagesPerTurn; ++i) {
     wire::PeerId peer = 0;
     const auto received = lane_router_.receive(peer, incoming_);
     if (!received.ok() || !*received) return false;
@@ -53,7 +54,7 @@ void Daemon::handle_lane_message(wire::PeerId peer, const wire::Message& message
   const LaneRef lane = lane_of(peer);
   const Status decoded = message.empty() ? invalid_argument("a message without frames") : wire::decode_reply(message[0], reply_);
   const auto routed = workers_.find(lane.incarnation);
-  if (routed == workers_.end()) return;  // dead already: what it held runs elsewhere
+  if (routed == workers_.end()) return;  // its worker is dead, and its requests run elsewhere
   const bool is_parked = decoded.ok() && reply_.header.kind == static_cast<std::uint16_t>(wire::Kind::kParked);
   if (!decoded.ok() || (!is_parked && reply_.header.kind != static_cast<std::uint16_t>(wire::Kind::kReply))) {
     ++traffic_.bad_messages;
@@ -77,7 +78,7 @@ void Daemon::handle_lane_message(wire::PeerId peer, const wire::Message& message
   reply_in_hand_ = nullptr;
 }
 
-void Daemon::worker_ready(Model& model, const WorkerProcess& worker) {
+void Daemon::worker_ready(ModelVersion& model, const WorkerProcess& worker) {
   for (std::uint32_t lane = 0; lane < worker.lane_paths.size(); ++lane) {
     const Status connected = lane_router_.connect(worker.lane_paths[lane], peer_of({worker.incarnation, lane}));
     if (!connected.ok()) return model.processes().kill_worker(worker.incarnation, connected.message());
@@ -88,8 +89,8 @@ void Daemon::worker_ready(Model& model, const WorkerProcess& worker) {
   perform();
 }
 
-void Daemon::worker_died(Model& model, WorkerProcess& worker) {
-  for (int lane = 0; lane < model.processes().options().lanes; ++lane) {  // one that never became ready may have bound them
+void Daemon::worker_died(ModelVersion& model, WorkerProcess& worker) {
+  for (int lane = 0; lane < model.processes().options().lanes; ++lane) {  // even a worker that never became ready may have bound
     const std::string path = lane_path(directory_.path(), worker.incarnation, lane);
     lane_router_.disconnect(path, peer_of({worker.incarnation, static_cast<std::uint32_t>(lane)}));
     ::unlink(path.c_str());
@@ -127,7 +128,7 @@ void Daemon::worker_died(Model& model, WorkerProcess& worker) {
   worker.status_page.reset();
 }
 
-void Daemon::report_death(const Model& model, const WorkerProcess& worker, std::uint64_t answered,
+void Daemon::report_death(const ModelVersion& model, const WorkerProcess& worker, std::uint64_t answered,
                           std::vector<DeathOutcome> requests) {
   Death death{
       .unix_ms = static_cast<std::uint64_t>(
@@ -150,10 +151,10 @@ void Daemon::report_death(const Model& model, const WorkerProcess& worker, std::
   deaths_.add(std::move(death), now_ns_);
 }
 
-// ---- what the ledger decides ----
+// ---- the ledger's actions ----
 
 void Daemon::perform() {
-  // Doing one thing may decide others; each batch is done in its order, and both buffers are kept.
+  // An action may cause others. Each batch of actions is done in order, and both buffers are reused.
   while (!ledger_.actions().empty()) {
     std::vector<Action> batch = std::exchange(actions_, {});
     batch.clear();
@@ -173,7 +174,7 @@ void Daemon::perform() {
 void Daemon::perform(const Action& action) {
   switch (action.kind) {
     case Action::Kind::kSend:
-      return send_to_lane(action);
+      return send_group(std::span(&action, 1));
     case Action::Kind::kQuarantine:
       return send_quarantine(action);
     case Action::Kind::kProbe:
@@ -186,37 +187,54 @@ void Daemon::perform(const Action& action) {
       return send_release(action);
     case Action::Kind::kCancelRun:
       return cancel_run(action);
-    case Action::Kind::kForget:
-      if (Client* client = clients_->find(action.client))
-        client->allowance.remove(payloads_[slot_of(action.request)].size_bytes());
-      payloads_[slot_of(action.request)].clear();
+    case Action::Kind::kForget: {
+      wire::Message& payload = payloads_[slot_of(action.request)];
+      const std::uint64_t bytes = payload.memory_bytes();
+      if (Client* client = clients_->find_with_gone(action.client)) {
+        client->allowance.remove(bytes);
+        memory_.remove_request(*client->process, bytes);
+      }
+      payload.clear();
       died_ns_[slot_of(action.request)] = 0;
       return clients_->release(action.client);
+    }
   }
 }
 
-// All of them or none: the lane waits for every member of a batch.
+// Sends all requests of a batch or none, because the lane waits for every one of them.
 void Daemon::send_group(std::span<const Action> group) {
   const Action& first = group.front();
-  if (!ledger_.is_leased(first.request, first.lane)) return;  // given back by an action before this one
+  if (!ledger_.is_leased(first.request, first.lane)) return;  // an earlier action took the lease away
   const auto routed = workers_.find(first.lane.incarnation);
-  if (routed == workers_.end()) return;  // its death is being handled
+  if (routed == workers_.end()) return;  // the worker's death is being handled
   WorkerProcess* worker = routed->second.model->processes().find_worker(first.lane.incarnation);
   for (const Action& action : group) {
     const Client* client = clients_->find(action.client);
     if (!worker || !client || !client->input) continue;
     const Status attached = attach_client(routed->second, *worker, *client);
-    if (attached.ok()) continue;
-    log_.warn("worker_unroutable pid={} reason=\"{}\"", worker->pid, attached.message());
-    ledger_.undelivered(action.request);
-    unroutable_.push_back(first.lane.incarnation);
-    retry_unroutable_ns_ = now_ns_ + kUnroutableRetryNs;
-    return ledger_.dispatch(action.model, now_ns_);
+    if (!attached.ok()) return undelivered(action, worker, attached);
   }
-  for (const Action& action : group) send_to_lane(action);
+  for (std::size_t i = 0; i < group.size(); ++i) {
+    const Status sent = send_to_lane(group[i]);
+    // A lane that cannot be reached is dead or dying. When its pidfd reports that, the ledger gets the requests back.
+    if (sent.ok() || sent.code() == StatusCode::kUnavailable) continue;
+    if (i == 0) return undelivered(first, worker, sent);
+    // The lane may already run the requests that it got. They may run elsewhere only after its death.
+    return routed->second.model->processes().kill_worker(
+        first.lane.incarnation, format("only {} of {} requests were sent: {}", i, group.size(), sent.message()));
+  }
 }
 
-void Daemon::send_to_lane(const Action& action) {
+// Nothing of the batch was sent. The batch waits again, and this worker gets no requests for a while.
+void Daemon::undelivered(const Action& action, const WorkerProcess* worker, const Status& why) {
+  log_.warn("worker_unroutable pid={} reason=\"{}\"", worker ? worker->pid : -1, why.message());
+  ledger_.undelivered(action.request);
+  unroutable_.push_back(action.lane.incarnation);
+  retry_unroutable_ns_ = now_ns_ + kUnroutableRetryNs;
+  ledger_.dispatch(action.model, now_ns_);
+}
+
+Status Daemon::send_to_lane(const Action& action) {
   const wire::Message& payload = payloads_[slot_of(action.request)];
   frame_.assign(payload[0].begin(), payload[0].end());
   wire::RequestHeader header;
@@ -231,16 +249,20 @@ void Daemon::send_to_lane(const Action& action) {
   header.lane_flags = action.hash_inputs ? wire::kHashInputs : 0;
   std::memcpy(frame_.data(), &header, sizeof header);
   const std::span<const std::byte> head = frame_;
-  // A lane that cannot be reached is dead or dying: its pidfd gives the request back.
-  const Status sent = lane_router_.send(peer_of(action.lane), wire::Frames(&head, 1), &payload, 1);
+  Status sent = lane_router_.send(peer_of(action.lane), wire::Frames(&head, 1), &payload, 1);
   std::uint64_t& died_ns = died_ns_[slot_of(action.request)];
   if (sent.ok() && died_ns != 0) models_[action.model]->sent_again_ns().add(monotonic_now_ns() - std::exchange(died_ns, 0));
   if (!sent.ok())
     log_.debug("not_sent request={} incarnation={} reason=\"{}\"", action.request, action.lane.incarnation, sent.message());
+  return sent;
 }
 
 Status Daemon::attach_client(RoutedWorker& routed, WorkerProcess& worker, const Client& client) {
   if (client.place < routed.attached.size() && routed.attached[client.place] == client.id) return {};
+  for (; !routed.to_detach.empty(); routed.to_detach.pop_back()) {
+    SHOAL_RETURN_IF_ERROR(
+        wire::send_control(worker.control.get(), {.kind = wire::ControlKind::kDetachClient, .id = routed.to_detach.back()}));
+  }
   wire::ControlMessage attach{.kind = wire::ControlKind::kAttachClient, .id = client.id};
   for (const UniqueFd* arena : {&client.input, &client.output}) {
     SHOAL_ASSIGN_OR_RETURN(UniqueFd copy, duplicate_fd(arena->get()));
@@ -254,7 +276,6 @@ Status Daemon::attach_client(RoutedWorker& routed, WorkerProcess& worker, const 
 
 void Daemon::forward_reply(const Action& action) {
   const wire::Message& message = *reply_in_hand_;
-  frame_.assign(message[0].begin(), message[0].end());
   wire::ReplyHeader header = reply_.header;
   header.seq = action.seq;
   header.ran = static_cast<std::uint8_t>(
@@ -263,6 +284,15 @@ void Daemon::forward_reply(const Action& action) {
   header.attempts = action.attempts;
   header.model_version = models_[action.model]->version();
   header.queue_ns = action.queue_ns;
+  if (message.size() > 1) {
+    if (const Status room = check_answer(action.client, message.size_bytes()); !room.ok()) {
+      header.status = static_cast<std::uint16_t>(room.code());
+      header.output_count = 0;
+      header.retry_after_ms = retry_after_ms(action.model, room);
+      return write_reply(header, action.client, room.message());
+    }
+  }
+  frame_.assign(message[0].begin(), message[0].end());
   std::memcpy(frame_.data(), &header, sizeof header);
   const std::span<const std::byte> head = frame_;
   send_to_client(action.client, wire::Frames(&head, 1), &message, 1);
@@ -292,7 +322,7 @@ void Daemon::send_release(const Action& action) {
   send_to_client(action.client, wire::Frames(&frame, 1), nullptr, 0);
 }
 
-// Best effort: a lane that runs it on only wastes its time.
+// Best effort: a lane that does not get this runs the request to its end, which only wastes time.
 void Daemon::cancel_run(const Action& action) {
   const auto routed = workers_.find(action.lane.incarnation);
   if (routed == workers_.end()) return;
@@ -301,7 +331,7 @@ void Daemon::cancel_run(const Action& action) {
   if (!wire::send_control(worker->control.get(), {.kind = wire::ControlKind::kCancelRun, .id = action.request}).ok()) return;
 }
 
-// A worker that does not get it runs what the others refuse: that costs a death, and nothing else.
+// A worker that does not get the list runs inputs that the others refuse. That may kill the worker, but does no other harm.
 void Daemon::send_quarantine(const Action& action) {
   std::ostringstream hashes;
   for (const std::uint64_t hash : ledger_.quarantined(action.model))

@@ -1,5 +1,5 @@
-// Services and their versions: how they come and go. Handlers only note what happened; what follows of it is done once a turn,
-// in advance_life(), where a version may be freed because nothing of it is on the stack.
+// How services and their versions come and go. Handlers only note what happened. advance_life() acts on it once per turn of the
+// loop: there a version can be freed, because no function of it is on the stack.
 #include <algorithm>
 
 #include "shm/base/clock.hpp"
@@ -9,23 +9,24 @@
 namespace shoal::supervisor {
 namespace {
 
-constexpr int kLoadNice = 10;  // while others serve
+constexpr int kLoadNice = 10;  // nice value of a load while other models serve
 
 }  // namespace
 
 // ---- one service ----
 
-Daemon::Model* Daemon::Service::serving(std::uint64_t version) const {
+Daemon::ModelVersion* Daemon::Service::serving(std::uint64_t version) const {
   if (version == 0) return current;
-  const auto found = std::ranges::find_if(
-      versions, [&](const Model* model) { return model->version() == version && model->stage() == Model::Stage::kServing; });
+  const auto found = std::ranges::find_if(versions, [&](const ModelVersion* model) {
+    return model->version() == version && model->stage() == ModelVersion::Stage::kServing;
+  });
   return found == versions.end() ? nullptr : *found;
 }
 
 std::vector<std::uint64_t> Daemon::Service::served_versions() const {
   std::vector<std::uint64_t> numbers;
-  for (const Model* model : versions) {
-    if (model->stage() == Model::Stage::kServing && !model->has_failed()) numbers.push_back(model->version());
+  for (const ModelVersion* model : versions) {
+    if (model->stage() == ModelVersion::Stage::kServing && !model->has_failed()) numbers.push_back(model->version());
   }
   return numbers;
 }
@@ -37,8 +38,9 @@ std::string Daemon::Service::served_text() const {
 }
 
 bool Daemon::Service::waits_for(std::uint64_t version) const {
-  return change &&
-         std::ranges::any_of(change->coming, [&](const Model* model) { return version == 0 || model->version() == version; });
+  return change && (change->finding || std::ranges::any_of(change->coming, [&](const ModelVersion* model) {
+                      return version == 0 || model->version() == version;
+                    }));
 }
 
 std::string Daemon::Service::reason() const {
@@ -56,16 +58,22 @@ void Daemon::apply_limits(const ClientLimits& limits) {
   limits_ = limits;
   const int percent = limits.client_queue_percent == 0 ? 100 : limits.client_queue_percent;
   ledger_.set_client_shares({.in_flight = static_cast<std::size_t>(limits.client_requests), .of_queue = percent / 100.0});
-  const std::uint64_t longest_frame_bytes = static_cast<std::uint64_t>(limits.client_message_mb) << 20;
+  clients_->limit_connections(static_cast<std::size_t>(limits.connections), limits.connection_rate);
+  clients_->limit_arenas(static_cast<std::uint64_t>(limits.total_arena_gb) << 30);
+  memory_.set_limit(limits.total_message_mb, clients_->most());
+  std::uint64_t longest_frame_bytes = static_cast<std::uint64_t>(limits.client_message_mb) << 20;
+  if (memory_.is_limited()) {
+    const std::uint64_t longest = memory_.longest_request_bytes();
+    longest_frame_bytes = longest_frame_bytes == 0 ? longest : std::min(longest_frame_bytes, longest);
+  }
   clients_->limit_frames(longest_frame_bytes);
   client_router_.limit_frames(longest_frame_bytes);
-  clients_->limit_connections(static_cast<std::size_t>(limits.connections), limits.connection_rate);
 }
 
 Daemon::Service& Daemon::add_service(ModelRequest request, Origin origin) {
   auto service = std::make_unique<Service>();
   service->name = request.name;
-  service->wire_id = static_cast<std::uint32_t>(services_.size() + 1);
+  service->wire_id = ++last_wire_id_;
   service->origin = origin;
   service->request = std::move(request);
   services_.push_back(std::move(service));
@@ -77,6 +85,12 @@ Daemon::Service* Daemon::find_service(const std::string& name) const {
   return found == services_.end() ? nullptr : found->get();
 }
 
+Daemon::Service* Daemon::find_service(std::uint32_t wire_id) const {
+  // Null entries are at their places only while advance_life() runs, and no request is handled then.
+  const auto found = std::ranges::lower_bound(services_, wire_id, {}, [](const auto& service) { return service->wire_id; });
+  return found == services_.end() || (*found)->wire_id != wire_id ? nullptr : found->get();
+}
+
 Status Daemon::no_such_model(const std::string& name) const {
   std::string names;
   for (const auto& service : services_) {
@@ -85,8 +99,8 @@ Status Daemon::no_such_model(const std::string& name) const {
   return not_found("no model '{}' (served: {})", name, names.empty() ? "none" : names);
 }
 
-// Makes room in the ledger and starts the zygote; a version that cannot be loaded is one that has failed.
-Daemon::Model& Daemon::add_version(Service& service, VersionEntry entry, std::uint64_t patience_ns) {
+// Adds the version to the ledger and starts its zygote. A version that cannot be loaded is added, too, and has failed.
+Daemon::ModelVersion& Daemon::add_version(Service& service, VersionEntry entry, std::uint64_t patience_ns) {
   const ModelConfig& config = entry.model.config;
   const bool others_serve = std::ranges::any_of(services_, [](const auto& other) { return other && other->current; });
   ProcessOptions processes{.name = entry.model.name,
@@ -104,10 +118,10 @@ Daemon::Model& Daemon::add_version(Service& service, VersionEntry entry, std::ui
                                        .max_delay_ns = static_cast<std::uint64_t>(config.max_delay_ms * 1e6),
                                        .quarantine_ns = static_cast<std::uint64_t>(config.quarantine_ms) * 1'000'000});
   if (index >= models_.size()) models_.resize(index + 1);
-  models_[index] = std::make_unique<Model>(*this, service, index, std::move(entry), std::move(processes));
-  Model& model = *models_[index];
+  models_[index] = std::make_unique<ModelVersion>(*this, service, index, std::move(entry), std::move(processes));
+  ModelVersion& model = *models_[index];
   service.versions.push_back(&model);
-  std::ranges::stable_sort(service.versions, {}, [](const Model* each) { return each->version(); });
+  std::ranges::stable_sort(service.versions, {}, [](const ModelVersion* each) { return each->version(); });
   model.start(monotonic_now_ns() + patience_ns);
   is_life_due_ = true;
   return model;
@@ -120,29 +134,33 @@ std::uint64_t Daemon::promised_bytes() const {
 }
 
 void Daemon::choose_current(Service& service) {
-  Model* chosen = nullptr;  // one that has failed only where there is no other: it tells why
-  for (Model* model : service.versions) {
-    if (model->stage() == Model::Stage::kServing && (!chosen || chosen->has_failed() || !model->has_failed())) chosen = model;
+  ModelVersion* chosen = nullptr;  // a failed version is chosen only if there is no other: its reason is shown
+  for (ModelVersion* model : service.versions) {
+    if (model->stage() == ModelVersion::Stage::kServing && (!chosen || chosen->has_failed() || !model->has_failed()))
+      chosen = model;
   }
   service.current = chosen;
 }
 
 // ---- a turn ----
 
-// Once a turn: what has become possible of what is asked.
+// Runs once per turn. Continues each change as far as possible.
 void Daemon::advance_life(std::uint64_t now_ns) {
   if (!is_life_due_ && !is_life_under_way_) return;
   const bool may_have_changed = is_life_due_;
+  advance_configuration();
   do {
     is_life_due_ = false;
     for (auto& service : services_) {
       if (service) advance_service(service, now_ns);
     }
+    std::erase(services_, nullptr);
     for (ModelRequest& request : std::exchange(wanted_back_, {}))
       begin_load(add_service(std::move(request), Origin::kConfiguration), true, {});
   } while (is_life_due_);
   is_life_under_way_ = std::ranges::any_of(services_, [](const auto& service) {
-    return service && (service->change || std::ranges::count(service->versions, Model::Stage::kLeaving, &Model::stage) > 0);
+    return service &&
+           (service->change || std::ranges::count(service->versions, ModelVersion::Stage::kLeaving, &ModelVersion::stage) > 0);
   });
   if (may_have_changed && !waiting_describes_.empty()) answer_waiting_describes();
   if (may_have_changed || !is_life_under_way_) report_state();
@@ -150,8 +168,8 @@ void Daemon::advance_life(std::uint64_t now_ns) {
 
 void Daemon::advance_service(std::unique_ptr<Service>& owner, std::uint64_t now_ns) {
   Service& service = *owner;
-  for (Model* model : std::vector<Model*>(service.versions)) {
-    if (model->stage() == Model::Stage::kLeaving && model->advance_leaving(now_ns)) free_version(service, *model);
+  for (ModelVersion* model : std::vector<ModelVersion*>(service.versions)) {
+    if (model->stage() == ModelVersion::Stage::kLeaving && model->advance_leaving(now_ns)) free_version(service, *model);
   }
   if (service.change) advance_change(service, now_ns);
   choose_current(service);
@@ -165,22 +183,23 @@ void Daemon::advance_service(std::unique_ptr<Service>& owner, std::uint64_t now_
   }
 }
 
-void Daemon::free_version(Service& service, Model& model) {
+void Daemon::free_version(Service& service, ModelVersion& model) {
   log_.info("version_gone model={} version={}", service.name, model.version());
   std::erase(service.versions, &model);
   ledger_.remove_model(model.index());
   models_[model.index()].reset();
+  ++changed_versions_;
   is_life_due_ = true;
 }
 
-// ---- workers that are one too many ----
+// ---- surplus workers ----
 
-void Daemon::worker_leaving(Model& model, const WorkerProcess& worker) {
+void Daemon::worker_leaving(ModelVersion& model, const WorkerProcess& worker) {
   ledger_.dismiss(worker.incarnation);
-  leaving_workers_.push_back({worker.incarnation, &model, monotonic_now_ns() + Model::kLeaveLimitNs, false});
+  leaving_workers_.push_back({worker.incarnation, &model, monotonic_now_ns() + ModelVersion::kLeaveLimitNs, false});
 }
 
-// It goes when it holds nothing; what it still holds at the limit runs elsewhere.
+// A surplus worker is asked to exit when it holds no request. At the limit it is killed, and its requests run on other workers.
 void Daemon::advance_leaving_workers(std::uint64_t now_ns) {
   for (LeavingWorker& leaving : leaving_workers_) {
     ModelProcesses& processes = leaving.model->processes();
@@ -189,21 +208,21 @@ void Daemon::advance_leaving_workers(std::uint64_t now_ns) {
       leaving.is_told = true;
       leaving.limit_ns = now_ns + kExitLimitNs;
     } else if (now_ns >= leaving.limit_ns) {
-      processes.kill_worker(leaving.incarnation, "it was to leave and did not in time");
+      processes.kill_worker(leaving.incarnation, "it did not leave in time");
       leaving.limit_ns = now_ns + kExitLimitNs;
     }
   }
 }
 
-// ---- what the service manager hears ----
+// ---- reports to the service manager ----
 
 void Daemon::report_state() {
   std::size_t serving = 0;
   std::string trouble;
-  bool is_settled = true;
+  bool is_settled = !reading_configuration_;
   for (const auto& service : services_) {
     if (!service) continue;
-    const Model* const current = service->current;
+    const ModelVersion* const current = service->current;
     const bool serves = current && lets_in(*service, *current);
     serving += serves;
     const bool comes_back = is_unloading(*service) && service->next;

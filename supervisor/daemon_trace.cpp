@@ -1,12 +1,13 @@
-// What the flight recorders of living and dead workers hold, for `shoal trace`.
+// Collects the events of the flight recorders of living and dead workers, for `shoal trace`.
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <type_traits>
 
 #include "shm/base/clock.hpp"
+#include "shm/base/json_text.hpp"
 #include "shm/wire/flight.hpp"
 #include "supervisor/daemon.hpp"
-#include "supervisor/daemon_model.hpp"
+#include "supervisor/model_version.hpp"
 
 namespace shoal::supervisor {
 namespace {
@@ -67,8 +68,10 @@ void Daemon::send_trace(ClientId client, std::uint64_t seq, const std::string& m
     }
   }
   const wire::ControlHeader header = wire::make_control(wire::Kind::kControlReply, seq);
-  const std::string text = json{{"now_ns", monotonic_now_ns()}, {"workers", trace.workers}, {"left_out", trace.left_out}}.dump(
-      -1, ' ', false, json::error_handler_t::replace);
+  const std::string text =
+      json_text(json{{"now_ns", monotonic_now_ns()}, {"workers", trace.workers}, {"left_out", trace.left_out}});
+  if (const Status room = check_answer(client, text.size() + trace.events.size() * sizeof(FlightRecord)); !room.ok())
+    return send_control_reply(client, seq, room, "");
   const std::span<const std::byte> frames[] = {std::as_bytes(std::span(&header, 1)), std::as_bytes(std::span(text)),
                                                std::as_bytes(std::span(trace.events))};
   send_to_client(client, frames, nullptr, 0);

@@ -1,4 +1,4 @@
-// The watchdog's rounds: which lanes are looked at, and what follows from what is seen.
+// The watchdog's rounds: chooses the lanes to look at, and acts on the verdicts.
 #include <unistd.h>
 
 #include <algorithm>
@@ -7,8 +7,13 @@
 #include "supervisor/daemon_service.hpp"
 
 namespace shoal::supervisor {
+namespace {
 
-// While something runs the lanes are counted every kFirstLookNs; /proc is read only for those that have held a request that long.
+constexpr std::size_t kMostThreadsOfOurs = 256;  // far above the threads of ZeroMQ, Closer and the log
+
+}  // namespace
+
+// While requests run, lists busy lanes every kFirstLookNs. Reads /proc only for lanes that have held a request that long.
 void Daemon::watch_lanes(std::uint64_t now_ns) {
   if (!look_ns_ && ledger_.has_busy_lanes()) look_ns_ = now_ns + kFirstLookNs;
   if (!look_ns_ || now_ns < *look_ns_) return;
@@ -16,19 +21,28 @@ void Daemon::watch_lanes(std::uint64_t now_ns) {
   deaths_.oom_kills().count(now_ns);
   ledger_.busy_lanes(busy_lanes_);
   std::unordered_map<wire::PeerId, LaneWatch> seen;
-  std::unordered_map<Incarnation, std::vector<ThreadTimes>> threads;  // 0: of ours those that receive
+  std::unordered_map<Incarnation, std::vector<ThreadTimes>> threads;  // 0: our receiving threads
   for (const BusyLane& busy : busy_lanes_) {
     const std::uint64_t due_ns = busy.leased_ns + kFirstLookNs;
     look_ns_ = std::min(look_ns_.value_or(~std::uint64_t{0}), std::max(due_ns, now_ns + kLookEveryNs));
-    Model& model = *models_[busy.model];
+    ModelVersion& model = *models_[busy.model];
     const WorkerProcess* worker = model.processes().find_worker(busy.lane.incarnation);
     if (now_ns < due_ns || !worker || worker->ended != EndReason::kNone) continue;
     if (threads.empty()) {
-      threads[0] = read_threads(::getpid());
+      threads[0] = read_threads(::getpid(), kMostThreadsOfOurs).value_or(std::vector<ThreadTimes>());
       std::erase_if(threads[0], [](const ThreadTimes& times) { return !times.is_message_io; });
     }
     const auto [its_threads, is_new] = threads.try_emplace(busy.lane.incarnation);
-    if (is_new) its_threads->second = read_threads(worker->pid);
+    if (is_new) {
+      const std::size_t most = most_threads_of_worker(model.processes().options().lanes, model.served().config.threads);
+      auto read = read_threads(worker->pid, most);
+      if (!read) {
+        ledger_.set_routable(busy.lane.incarnation, false, now_ns);
+        model.processes().kill_worker(busy.lane.incarnation, format("it has more than {} threads", most));
+        continue;
+      }
+      its_threads->second = *std::move(read);
+    }
     if (auto watch = watches_.extract(peer_of(busy.lane))) seen.insert(std::move(watch));
     const std::uint64_t starved_ns =
         std::max(longest_wait_ns(threads_[0], threads[0]), longest_wait_ns(threads_[busy.lane.incarnation], its_threads->second));
@@ -38,8 +52,8 @@ void Daemon::watch_lanes(std::uint64_t now_ns) {
   threads_ = std::move(threads);
 }
 
-void Daemon::judge_lane(const BusyLane& busy, Model& model, const WorkerProcess& worker, const std::vector<ThreadTimes>& threads,
-                        std::uint64_t starved_ns, LaneWatch& watch) {
+void Daemon::judge_lane(const BusyLane& busy, ModelVersion& model, const WorkerProcess& worker,
+                        const std::vector<ThreadTimes>& threads, std::uint64_t starved_ns, LaneWatch& watch) {
   const auto lines = worker.lines(worker.lane_paths.size());
   if (busy.lane.lane >= lines.size()) return;
   std::vector<std::uint64_t> lane_threads;
@@ -55,7 +69,7 @@ void Daemon::judge_lane(const BusyLane& busy, Model& model, const WorkerProcess&
   sample.starved_ns = starved_ns;
   const std::uint64_t p99_ns = ledger_.model(busy.model).compute_ns.quantile(0.99);
   const auto run_limit_ms = static_cast<std::uint64_t>(model.served().config.run_limit_ms);
-  // How long a compilation may take nobody knows, and a probe may have to wait for one: what computes goes on.
+  // Nobody knows how long a compilation takes, and a probe may wait for one. So there is no run limit then.
   const bool may_compile = stage == LaneStage::kCompiling || (busy.oldest == kProbe && running == 0);
   const LaneLimits limits{.quiet_ns = std::max(kFirstLookNs, kQuietP99s * p99_ns),
                           .run_ns = may_compile ? ~std::uint64_t{0} : run_limit_ms * 1'000'000};
@@ -69,7 +83,7 @@ void Daemon::judge_lane(const BusyLane& busy, Model& model, const WorkerProcess&
   const bool is_hung = verdict == LaneVerdict::kHung;
   const std::string why = is_hung ? format("no step and no processor time for {} ms", watch.quiet_ns() / 1'000'000)
                                   : format("no step within the run limit of {} ms", run_limit_ms);
-  // Whose record is wanted. A thread that is not the process's gets no signal: then any of the process's does.
+  // The thread that should write the crash record. If it is not a thread of that process, any of its threads gets the signal.
   const auto compiler = std::ranges::find(threads, true, &ThreadTimes::is_compiler);
   const bool blames_compiler = stage == LaneStage::kCompiling && compiler != threads.end();
   const pid_t thread = blames_compiler ? compiler->thread : static_cast<pid_t>(lane_threads[busy.lane.lane]);

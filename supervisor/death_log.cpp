@@ -11,6 +11,7 @@
 #include <sstream>
 
 #include "shm/base/format.hpp"
+#include "shm/base/json_text.hpp"
 
 namespace shoal::supervisor {
 namespace {
@@ -181,7 +182,7 @@ std::string Death::what() const {
 }
 
 void DeathLog::add(Death death, std::uint64_t now_ns) {
-  // Those that ran first: they are what a reader looks for, and not all may be shown.
+  // Requests that were running come first: readers look for them, and not all requests may be shown.
   std::stable_partition(death.requests.begin(), death.requests.end(), std::mem_fn(&DeathOutcome::was_running));
   death.held = death.requests.size();
   for (const DeathOutcome& request : death.requests) {
@@ -236,7 +237,7 @@ std::string DeathLog::json(const std::string& model) const {
   for (const Death& death : deaths_) {
     if (model.empty() || death.model == model) crashes.push_back(death_json(death));
   }
-  return nlohmann::json{{"crashes", crashes}}.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  return json_text(nlohmann::json{{"crashes", crashes}});
 }
 
 }  // namespace shoal::supervisor

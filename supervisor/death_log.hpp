@@ -21,11 +21,11 @@ namespace shoal::supervisor {
 
 enum class DeathCause {
   kUnknown,      // nobody saw how it ended
-  kCrash,        // a fatal signal of its own making
-  kException,    // one that nobody caught
-  kOutOfMemory,  // an allocation failed, and it could answer for nobody
+  kCrash,        // a fatal signal that it caused itself
+  kException,    // an exception that nobody caught
+  kOutOfMemory,  // an allocation failed, and the worker could not go on
   kStopped,      // ended by the daemon: it was stopped while it held requests
-  kHung,         // ended by the daemon: it stood still
+  kHung,         // ended by the daemon: it made no progress
   kRunLimit,     // ended by the daemon: a run took too long
   kEnded,        // ended by the daemon: it broke a rule; `why` says which
   kKilled,       // by a signal from outside
@@ -34,7 +34,7 @@ enum class DeathCause {
 };
 std::string_view death_cause_name(DeathCause cause);
 
-/// What a worker's crash record says, copied and made printable; nothing in it is proof of anything.
+/// What a worker's crash record says, copied and made printable. The worker may have written anything.
 struct CrashText {
   wire::CrashCause cause{};
   std::uint32_t signal = 0;
@@ -58,7 +58,7 @@ struct Death {
   std::string ended_because;
   std::optional<CrashText> crash;
   std::optional<int> wait_status;                // as of waitpid(); another process may have seen it
-  bool was_oom_kill = false;                     // SIGKILL of nobody of ours while the kernel killed for memory
+  bool was_oom_kill = false;                     // a SIGKILL not from us, while the kernel killed for lack of memory
   std::vector<DeathOutcome> requests;            // those that ran first; the log keeps kShownRequests
   std::size_t held = 0, running = 0, rerun = 0;  // requests, set by the log
 

@@ -8,14 +8,14 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
-#include <fstream>
-#include <sstream>
+#include <exception>
+#include <filesystem>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "shm/base/errors.hpp"
-#include "shm/base/text_file.hpp"
+#include "shm/wire/local_address.hpp"
 #include "supervisor/daemon.hpp"
 #include "supervisor/socket_directory.hpp"
 
@@ -36,10 +36,9 @@ constexpr const char* kExamples =
     "  shoald --model echo=builtin:identity               returns its input `data`: to try things out\n"
     "  shoald --config /etc/shoal.toml                    tables [models.NAME]: path, and any key of model.toml\n"
     "Then: shoal status, shoal predict NAME --input data=x.npy --output out, shoal stop.\n"
-    "SIGHUP reads --config again: new, changed and removed models; files that were changed are loaded anew, and what was served "
-    "goes on\n"
-    "until the new version answers. A file with an error changes nothing.\n"
-    "SIGTERM drains: nothing new is taken, what was admitted is answered, then everything exits. SHOAL_LOG=debug tells more.\n"
+    "SIGHUP reads --config again: it loads new models, unloads removed ones, and reloads models whose files or keys\n"
+    "changed. The old version serves until the new one answers. A configuration with an error changes nothing.\n"
+    "SIGTERM drains: the daemon takes no new requests, answers the admitted ones, then exits. SHOAL_LOG=debug logs more.\n"
     "Exit codes: 0 stopped as asked, 1 could not start (the reason is on stderr), 2 usage.";
 
 int fail(const Status& status, ExitCode code) {
@@ -47,7 +46,7 @@ int fail(const Status& status, ExitCode code) {
   return code;
 }
 
-// Beside our own binary, or in libexec/shoal of the tree that bin/ belongs to.
+// Looks beside this program, then in ../libexec/shoal, where the package installs it.
 Result<fs::path> find_worker_file(const std::string& given) {
   if (!given.empty()) return fs::absolute(given);
   std::error_code error;
@@ -59,17 +58,6 @@ Result<fs::path> find_worker_file(const std::string& given) {
                    own.string());
 }
 
-/// The file with its models, none of which the command line has, too.
-Result<DaemonConfig> read_config(const fs::path& file, const std::vector<ModelRequest>& given) {
-  SHOAL_ASSIGN_OR_RETURN(const std::string text, read_text_file(file));
-  SHOAL_ASSIGN_OR_RETURN(DaemonConfig config, parse_daemon_config(text, file.string(), file.parent_path()));
-  for (const ModelRequest& request : given) {
-    if (std::ranges::count(config.models, request.name, &ModelRequest::name) > 0)
-      return invalid_argument("{}: model '{}' is given by --model, too", file.string(), request.name);
-  }
-  return config;
-}
-
 void raise_descriptor_limit() {
   rlimit limit{};
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
@@ -78,15 +66,10 @@ void raise_descriptor_limit() {
 }
 
 void prepare_process() {
-  sigset_t set;
-  ::sigemptyset(&set);
-  ::sigaddset(&set, SIGTERM);
-  ::sigaddset(&set, SIGINT);
-  ::sigaddset(&set, SIGHUP);
-  ::sigaddset(&set, SIGCHLD);
-  ::sigprocmask(SIG_BLOCK, &set, nullptr);  // before any thread: they arrive by signalfd
+  const sigset_t set = daemon_signals();
+  ::sigprocmask(SIG_BLOCK, &set, nullptr);  // before any thread starts: the daemon reads them from a signalfd
   ::signal(SIGPIPE, SIG_IGN);
-  ::prctl(PR_SET_CHILD_SUBREAPER, 1);  // workers whose zygote died come to us
+  ::prctl(PR_SET_CHILD_SUBREAPER, 1);  // workers whose zygote died become our children
   raise_descriptor_limit();
 }
 
@@ -105,7 +88,7 @@ int serve(DaemonOptions options, const std::string& worker) {
   auto worker_file = find_worker_file(worker);
   if (!worker_file.ok()) return fail(worker_file.status(), kAtFault);
   options.worker_file = *std::move(worker_file);
-  const std::string path = default_socket_directory();
+  const std::string path = fs::absolute(wire::default_directory()).lexically_normal().string();
   auto directory = SocketDirectory::open(path);
   if (!directory.ok()) return fail(directory.status(), kAtFault);
   ::setenv("SHOAL_DIR", path.c_str(), 1);
@@ -114,6 +97,7 @@ int serve(DaemonOptions options, const std::string& worker) {
   Logger log("shoald", LogMode::kDropping);
   warn_of_environment(log);
   auto daemon = Daemon::start(std::move(options), *std::move(directory), log);
+  if (daemon.status().code() == StatusCode::kCancelled) return kSuccess;
   if (!daemon.ok()) return fail(daemon.status(), kAtFault);
   (*daemon)->run();
   return kSuccess;
@@ -121,7 +105,7 @@ int serve(DaemonOptions options, const std::string& worker) {
 
 }  // namespace
 
-int main(int argc, char** argv) {
+int main(int argc, char** argv) try {
   CLI::App app(kDescription, "shoald");
   app.footer(kExamples);
   std::vector<std::string> model_arguments;
@@ -152,11 +136,8 @@ int main(int argc, char** argv) {
       return fail(invalid_argument("model '{}' is given twice", parsed->name), kUsage);
     options.models.push_back(*std::move(parsed));
   }
-  if (!config.empty()) {
-    options.read_configuration = [file = fs::absolute(config), given = options.models] { return read_config(file, given); };
-    auto read = options.read_configuration();
-    if (!read.ok()) return fail(read.status(), kAtFault);
-    options.configuration = *std::move(read);
-  }
+  if (!config.empty()) options.configuration_file = fs::absolute(config);
   return serve(std::move(options), worker);
+} catch (const std::exception& error) {  // for example of std::filesystem, when the working directory was removed
+  return fail(internal_error("{}", error.what()), kAtFault);
 }

@@ -1,4 +1,4 @@
-// So many a second, after a pause some at once.
+// A limit per second that allows a burst after a pause.
 #pragma once
 
 #include <algorithm>
@@ -6,18 +6,18 @@
 
 namespace shoal::supervisor {
 
-/// A token bucket, kept as the time at which the next one may come. Reads no clock.
+/// A token bucket. Its state is the time at which the next event is allowed. Reads no clock.
 ///   Threads  thread-bound
 class RateLimit {
  public:
-  /// While nobody comes, places for `saved_ns` are saved up and no more.
+  /// After a pause the events of `saved_ns` are allowed at once.
   explicit RateLimit(std::uint64_t saved_ns) : saved_ns_(saved_ns) {}
 
-  /// When the next one may come; in the past: now.
+  /// When the next event is allowed. A time in the past means now.
   std::uint64_t next_ns() const { return next_ns_; }
-  /// Until then; 0 = now.
+  /// Milliseconds until then; 0 = now.
   std::uint64_t wait_ms(std::uint64_t now_ns) const { return next_ns_ > now_ns ? (next_ns_ - now_ns) / 1'000'000 + 1 : 0; }
-  /// One comes, if it may now. `per_second` 0 = no limit.
+  /// Counts one event if it is allowed now, otherwise returns false. `per_second` 0 = no limit.
   bool take(int per_second, std::uint64_t now_ns) {
     if (per_second == 0) return true;
     if (next_ns_ > now_ns) return false;

@@ -1,4 +1,4 @@
-// What the ledger wants to know of a request's tensors, from its message alone.
+// The properties of a request's tensors that the ledger uses. They come from the message alone.
 #pragma once
 
 #include <algorithm>
@@ -9,7 +9,7 @@
 namespace shoal::supervisor {
 
 struct RequestShape {
-  std::uint64_t hash = 0;  // of dtypes and dimensions, without the first where all inputs agree on it
+  std::uint64_t hash = 0;  // of dtypes and dimensions; without the first dimension if all inputs agree on it
   std::uint32_t rows = 1;  // that first dimension
   bool joinable = false;   // they agree: requests of equal hash can run together
 };
@@ -18,12 +18,12 @@ inline RequestShape shape_of(const wire::Request& request) {
   RequestShape shape;
   const auto first_of = [](const wire::WireTensor& input) { return input.rank > 0 ? input.dims[0] : 0; };
   const std::int64_t rows = request.inputs.empty() ? 0 : first_of(request.inputs[0]);
-  // Rows of nothing are no rows: any number of them costs the same.
+  // Empty tensors cannot be joined: any number of such rows costs the same.
   shape.joinable = rows > 0 && std::ranges::all_of(request.inputs, [&](const auto& input) {
                      return first_of(input) == rows && input.size_bytes > 0;
                    });
   if (shape.joinable) shape.rows = static_cast<std::uint32_t>(std::min<std::int64_t>(rows, 1 << 30));
-  const auto mix = [&](std::uint64_t value) {  // FNV-1a, a word at a time; then spread, for tables take the low bits
+  const auto mix = [&](std::uint64_t value) {  // FNV-1a by words; then mixes the bits, because tables use the low ones
     shape.hash = (shape.hash ^ value) * 0x100000001b3;
     shape.hash ^= shape.hash >> 29;
   };

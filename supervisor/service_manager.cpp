@@ -8,10 +8,10 @@
 #include <cerrno>
 #include <cstddef>
 #include <cstdlib>
-#include <cstring>
 
 #include "shm/base/shortened.hpp"
 #include "shm/base/unique_fd.hpp"
+#include "shm/wire/local_address.hpp"
 
 namespace shoal::supervisor {
 namespace {
@@ -36,10 +36,8 @@ ServiceManager ServiceManager::from_environment() {
 }
 
 bool ServiceManager::notify(const std::string& lines) const {
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
+  sockaddr_un address = wire::local_address(socket_);
   if (socket_.empty() || socket_.size() >= sizeof address.sun_path) return true;
-  std::memcpy(address.sun_path, socket_.data(), socket_.size());
   if (address.sun_path[0] == '@') address.sun_path[0] = '\0';  // an abstract socket
   const UniqueFd fd(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
   const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + socket_.size());

@@ -1,4 +1,4 @@
-// What a service manager such as systemd hears of the daemon: sd_notify(3), one datagram to $NOTIFY_SOCKET.
+// Tells a service manager such as systemd the state of the daemon: sd_notify(3), one datagram to $NOTIFY_SOCKET.
 #pragma once
 
 #include <cstddef>
@@ -8,7 +8,7 @@
 
 namespace shoal::supervisor {
 
-/// Silent where nobody listens.
+/// Does nothing if no service manager listens.
 ///   Threads  thread-compatible
 class ServiceManager {
  public:
@@ -19,9 +19,9 @@ class ServiceManager {
 
   static constexpr std::size_t kLongestStatus = 1000;  // systemd drops a datagram of more than 4096 bytes
 
-  /// Lines such as "READY=1". False when there was no room for it: say it again later. True, too, where nobody listens.
+  /// Lines such as "READY=1". False if the socket is full: send it again later. True if nobody listens.
   bool notify(const std::string& lines) const;
-  /// For who asks how the service is. Text of any kind: it is shortened, and becomes one line.
+  /// The text that `systemctl status` shows. It may be any text; it is shortened and becomes one line.
   bool notify_status(std::string text) const;
   /// How often "WATCHDOG=1" is due: half of what the manager waits. Nothing when it does not watch.
   std::optional<std::uint64_t> ping_interval_ns() const { return ping_interval_ns_; }

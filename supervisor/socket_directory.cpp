@@ -1,13 +1,16 @@
 #include "supervisor/socket_directory.hpp"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
-#include <cstdlib>
 #include <filesystem>
+#include <memory>
+#include <string_view>
 
 #include "shm/base/errors.hpp"
 #include "shm/wire/socket.hpp"
@@ -29,54 +32,65 @@ bool is_our_socket(std::string_view name) {
   return name.starts_with("w") && dash != name.npos && is_number(name.substr(1, dash - 1)) && is_number(name.substr(dash + 1));
 }
 
-Status make_directory(const std::string& path) {
+// The last part of the path belongs to the daemon and must not be a link. The administrator owns the parts before it.
+Result<UniqueFd> open_directory(const std::string& path) {
   std::error_code error;
   fs::create_directories(fs::path(path).parent_path(), error);
-  if (::mkdir(path.c_str(), 0700) == 0) return {};
-  if (errno != EEXIST) return status_from_errno("create directory", path, errno);
+  if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) return status_from_errno("create directory", path, errno);
   struct stat info {};
-  if (::stat(path.c_str(), &info) != 0) return status_from_errno("look at", path, errno);
-  if (!S_ISDIR(info.st_mode)) return invalid_argument("{} is no directory", path);
-  if (info.st_uid != ::geteuid() || (info.st_mode & S_ISVTX) != 0) {
+  if (::lstat(path.c_str(), &info) == 0 && S_ISLNK(info.st_mode))
+    return invalid_argument("{} is a symbolic link: set SHOAL_DIR to the directory itself", path);
+  UniqueFd directory(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  if (!directory && errno == ENOTDIR) return invalid_argument("{} is not a directory: set SHOAL_DIR to another path", path);
+  if (!directory) return status_from_errno("open directory", path, errno);
+  if (::fstat(directory.get(), &info) != 0) return status_from_errno("look at", path, errno);
+  if (info.st_uid != ::geteuid() || (info.st_mode & S_ISVTX) != 0)
     return permission_denied("{} is not a directory of this user alone: set SHOAL_DIR to one that does not exist yet", path);
-  }
-  if ((info.st_mode & 0777) != 0700 && ::chmod(path.c_str(), 0700) != 0) return status_from_errno("make private", path, errno);
-  return {};
+  if ((info.st_mode & 0777) != 0700 && ::fchmod(directory.get(), 0700) != 0)
+    return status_from_errno("make private", path, errno);
+  return directory;
 }
 
-std::string lock_holder(int fd) {
-  char text[32] = {};
-  const ssize_t size = ::pread(fd, text, sizeof text - 1, 0);
-  return size > 0 ? std::string(text, static_cast<std::size_t>(size)) : "unknown";
+// A lock file contains the pid of its daemon, or nothing. Any other file was not made by a daemon.
+Result<std::string> read_lock(int fd, const std::string& path) {
+  constexpr std::size_t kLongestPid = 20;
+  struct stat info {};
+  if (::fstat(fd, &info) != 0) return status_from_errno("look at", path, errno);
+  if (S_ISREG(info.st_mode) && info.st_uid != ::geteuid())
+    return permission_denied("{} belongs to user {}: remove it, or set SHOAL_DIR to another directory", path, info.st_uid);
+  char text[kLongestPid + 1];
+  const ssize_t size = S_ISREG(info.st_mode) && info.st_nlink <= 1 ? ::pread(fd, text, sizeof text, 0) : -1;
+  const std::string_view pid(text, static_cast<std::size_t>(std::max<ssize_t>(size, 0)));
+  if (size < 0 || pid.size() > kLongestPid || !(pid.empty() || is_number(pid)))
+    return invalid_argument("{} is not the lock of a daemon: remove it, or set SHOAL_DIR to another directory", path);
+  return std::string(pid);
 }
 
 }  // namespace
 
-std::string default_socket_directory() {
-  std::string directory = "/run/shoal";
-  if (const char* runtime = std::getenv("XDG_RUNTIME_DIR"); runtime && *runtime) directory = std::string(runtime) + "/shoal";
-  if (const char* own = std::getenv("SHOAL_DIR"); own && *own) directory = own;
-  return fs::absolute(directory).lexically_normal().string();
-}
-
-Result<SocketDirectory> SocketDirectory::open(const std::string& path) {
+Result<SocketDirectory> SocketDirectory::open(const std::string& given) {
+  std::string path = given;
+  while (path.size() > 1 && path.ends_with('/')) path.pop_back();  // with a trailing slash, O_NOFOLLOW does follow a link
   if (path.size() + kLongestName.size() > wire::kMaxSocketPath) {
     return invalid_argument("directory {}: {} bytes are too long for its sockets (at most {})", path, path.size(),
                             wire::kMaxSocketPath - kLongestName.size());
   }
-  SHOAL_RETURN_IF_ERROR(make_directory(path));
+  SHOAL_ASSIGN_OR_RETURN(UniqueFd files, open_directory(path));
   const std::string lock_path = path + "/lock";
-  UniqueFd lock(::open(lock_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+  UniqueFd lock(::openat(files.get(), "lock", O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600));
+  if (!lock && errno == ELOOP)
+    return invalid_argument("{} is a symbolic link: remove it, or set SHOAL_DIR to another directory", lock_path);
   if (!lock) return status_from_errno("open", lock_path, errno);
+  SHOAL_ASSIGN_OR_RETURN(const std::string holder, read_lock(lock.get(), lock_path));
   if (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
     if (errno != EWOULDBLOCK) return status_from_errno("lock", lock_path, errno);
     return failed_precondition("another daemon serves in {} (pid {}): stop it, or set SHOAL_DIR to another directory", path,
-                               lock_holder(lock.get()));
+                               holder.empty() ? "unknown" : holder);
   }
   const std::string pid = std::to_string(::getpid());
   if (::ftruncate(lock.get(), 0) != 0 || ::pwrite(lock.get(), pid.data(), pid.size(), 0) < 0)
     return status_from_errno("write", lock_path, errno);
-  SocketDirectory directory(path, std::move(lock));
+  SocketDirectory directory(std::move(path), std::move(files), std::move(lock));
   directory.sweep();
   return directory;
 }
@@ -86,9 +100,14 @@ SocketDirectory::~SocketDirectory() {
 }
 
 void SocketDirectory::sweep() const {
-  std::error_code error;
-  for (const auto& entry : fs::directory_iterator(path_, error)) {
-    if (is_our_socket(entry.path().filename().string())) ::unlink(entry.path().c_str());
+  // Opened again: readdir() moves the position of its descriptor, and closedir() closes it.
+  const int again = ::openat(directory_.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  const std::unique_ptr<DIR, int (*)(DIR*)> names(again < 0 ? nullptr : ::fdopendir(again), &::closedir);
+  while (const dirent* entry = names ? ::readdir(names.get()) : nullptr) {
+    struct stat info {};
+    if (is_our_socket(entry->d_name) && ::fstatat(directory_.get(), entry->d_name, &info, AT_SYMLINK_NOFOLLOW) == 0 &&
+        S_ISSOCK(info.st_mode))
+      ::unlinkat(directory_.get(), entry->d_name, 0);
   }
 }
 

@@ -1,4 +1,4 @@
-// The directory where the daemon can be met: its lock, its sockets, nothing else.
+// The daemon's directory: its lock and its sockets, nothing else.
 #pragma once
 
 #include <cstdint>
@@ -9,18 +9,16 @@
 
 namespace shoal::supervisor {
 
-/// $SHOAL_DIR, else $XDG_RUNTIME_DIR/shoal, else /run/shoal; absolute.
-std::string default_socket_directory();
-
-/// A directory of mode 0700 that this process holds alone. Sockets left by a dead daemon are gone; so are ours when this is
-/// destroyed.
+/// A directory of mode 0700 that only this process uses. Removes the sockets that a dead daemon left, and its own when it is
+/// destroyed. Touches nothing that a daemon did not make: symbolic links are not followed, and other files stay as they are.
 ///   Threads  thread-bound
 class SocketDirectory {
  public:
-  /// Creates the directory if need be and takes its lock.
-  ///   Errors  kFailedPrecondition: another daemon has it (named with its pid); kPermissionDenied: somebody else's;
-  ///   kInvalidArgument: the
-  ///           path is too long for local sockets
+  /// Creates the directory if it is missing, makes it private and takes its lock.
+  ///   path    absolute
+  ///   Errors  kFailedPrecondition: another daemon has it (its pid is named). kPermissionDenied: it, or its lock,
+  ///           belongs to another user. kInvalidArgument: it is a symbolic link or not a directory, its lock is another kind of
+  ///           file, or the path is too long for local sockets. All name the path.
   static Result<SocketDirectory> open(const std::string& path);
   SocketDirectory(SocketDirectory&&) = default;
   SocketDirectory& operator=(SocketDirectory&&) = delete;
@@ -31,11 +29,12 @@ class SocketDirectory {
   std::string client_path(std::uint64_t client) const { return path_ + "/c" + std::to_string(client); }
 
  private:
-  SocketDirectory(std::string path, UniqueFd lock) : path_(std::move(path)), lock_(std::move(lock)) {}
+  SocketDirectory(std::string path, UniqueFd directory, UniqueFd lock)
+      : path_(std::move(path)), directory_(std::move(directory)), lock_(std::move(lock)) {}
   void sweep() const;
 
   std::string path_;
-  UniqueFd lock_;
+  UniqueFd directory_, lock_;
 };
 
 }  // namespace shoal::supervisor

@@ -25,12 +25,12 @@ def engine(script):
 
 
 def row(model, shoal, **peer_times):
-    return {"model": model, "batch": 1, "threads": 1, **peer_table.summarise({"shoal f32": shoal, **peer_times})}
+    return {"model": model, "batch": 1, "threads": 1, **peer_table.summarize({"shoal f32": shoal, **peer_times})}
 
 
 class Table(unittest.TestCase):
     def test_the_ratio_is_taken_round_by_round_against_the_peer_with_the_best_median(self):
-        summary = peer_table.summarise({"shoal f32": [10, 20, 30], "mxnet": [20, 40, 60], "openvino": [10, 16, 60]})
+        summary = peer_table.summarize({"shoal f32": [10, 20, 30], "mxnet": [20, 40, 60], "openvino": [10, 16, 60]})
         self.assertEqual(summary["best_peer"], "openvino")
         self.assertEqual(summary["ratios"], {"shoal f32": 1.0})
         self.assertEqual(summary["ratios_of_best"], {"shoal f32": 1.0})
@@ -138,7 +138,7 @@ class CommandLine(unittest.TestCase):
         for option in ("--peers", "--parts", "--precision"):
             run = subprocess.run([sys.executable, BENCH, "peers", option, "mxnte"], capture_output=True, text=True)
             self.assertEqual(run.returncode, 2)
-            self.assertIn("'mxnte' is none of", run.stderr)
+            self.assertIn("'mxnte' is not one of", run.stderr)
 
 
 if __name__ == "__main__":

@@ -44,7 +44,7 @@ HOMES = {
     r"opencv2/": "client/vision",
     r"zlib\.h$": "worker/import",
     r"seccomp\.h$": "worker/serve",
-    r"xxhash\.h$": "worker/serve",
+    r"xxhash\.h$": "worker/exec",
 }
 # What would put a lock, an allocator or a queue into memory that two processes can write: whoever dies holding it stops the others.
 SHARED_STATE = re.compile(r"boost/interprocess/(?!mapped_region\.hpp|exceptions\.hpp)|PTHREAD_PROCESS_SHARED|\b(sem_open|shm_open|shmget)\b")

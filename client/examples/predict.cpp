@@ -1,5 +1,5 @@
-// The smallest useful client: asks the local daemon what a model wants, sends it one tensor in shared memory, prints what came
-// back.
+// The smallest useful client: asks the local daemon for a model's description, sends one request in shared memory, and prints the
+// outputs.
 //
 //   SHOAL_DIR=/tmp/shoal shoald --model echo=builtin:identity &
 //   SHOAL_DIR=/tmp/shoal example_predict echo
@@ -18,14 +18,14 @@ int main(int argc, char** argv) try {
   for (const shoal::TensorSpec& input : info.inputs) {
     shoal::Shape shape = input.shape.rank() == 0 ? shoal::Shape{4} : input.shape;  // rank 0: the model takes any shape
     for (int axis = 0; axis < shape.rank(); ++axis) shape[axis] = std::max<std::int64_t>(shape[axis], 1);
-    shoal::Tensor tensor = pool.loan(input.dtype, shape).value();  // lies where the workers read it: nothing is copied
+    shoal::Tensor tensor = pool.loan(input.dtype, shape).value();  // in shared memory: no copy
     if (input.dtype == shoal::DType::kFloat32) std::iota(tensor.values<float>().begin(), tensor.values<float>().end(), 0.0f);
     inputs.push_back({input.name, tensor});
   }
 
   shoal::Prediction prediction = pool.submit(model, inputs, {.timeout = std::chrono::seconds(5)});
   const shoal::Result<shoal::Tensors>& outputs = prediction.get();
-  if (!outputs.ok()) {  // overload, a timeout, a crash that was this request's fault: everyday outcomes, so they are values
+  if (!outputs.ok()) {  // for example overload, a timeout, or a crash caused by this request
     std::fprintf(stderr, "%s\n", outputs.status().to_string().c_str());
     return 1;
   }

@@ -14,10 +14,10 @@ std::byte* Slot::data() const { return arena_->base_ + range_.offset; }
 
 Result<std::shared_ptr<Arena>> Arena::create(const std::string& label, std::uint64_t size_bytes, Seals seals) {
   SHOAL_ASSIGN_OR_RETURN(UniqueFd fd, create_memfd(label, size_bytes));
-  SHOAL_ASSIGN_OR_RETURN(Segment segment, Segment::map(fd, Segment::Access::kReadWrite));  // before the seal forbids it
+  SHOAL_ASSIGN_OR_RETURN(Segment segment, Segment::map(fd, Segment::Access::kReadWrite));  // the seal forbids it later
   SHOAL_RETURN_IF_ERROR(seal(fd, seals));
 #ifdef MADV_POPULATE_WRITE
-  // Best effort: kernels before 5.14 do not know it.
+  // Best effort: kernels before 5.14 do not have it.
   (void)::madvise(segment.mutable_bytes().data(), segment.size_bytes(), MADV_POPULATE_WRITE);
 #endif
   return std::shared_ptr<Arena>(new Arena(std::move(fd), std::move(segment)));
@@ -33,7 +33,7 @@ std::shared_ptr<Slot> Arena::allocate(std::uint64_t size_bytes) {
 }
 
 void Arena::free(SlotAllocator::Range range) {
-  if (fork_guard_.in_child()) return;  // the parent's slot, and perhaps a lock that nobody here will ever open
+  if (fork_guard_.in_child()) return;  // the slot is the parent's, and no thread of the child can unlock the mutex
   const MutexLock lock(mutex_);
   slots_.free(range);
 }

@@ -1,4 +1,4 @@
-// Arena: a memfd of this client whose slots carry tensors to and from the workers without a copy.
+// Arena: a memfd of this client. Its slots hold tensors that workers read and write without a copy.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +17,8 @@ namespace shoal::client {
 
 class Arena;
 
-/// A range of an arena; goes back to it when the last holder lets go. Holders are the user's tensors and, until the daemon said
-/// "released", the request: a worker may still read or write the slot before that.
+/// A range of an arena, which becomes free when the last holder is gone. Holders are the user's tensors and the request. The
+/// request holds it until the daemon releases it, because a worker may read or write the slot until then.
 ///   Threads  immutable
 class Slot {
  public:
@@ -39,13 +39,13 @@ class Slot {
 ///   Threads  thread-safe
 class Arena : public std::enable_shared_from_this<Arena> {
  public:
-  /// A new sealed memfd, mapped and populated: first touches cost far more than the copies they precede.
-  ///   Errors  kInternal: no memory, named with the size
+  /// Creates a sealed memfd, maps it and populates its pages, because a page fault costs far more than the copy that causes it.
+  ///   Errors  kInternal (no memory; names the size)
   static Result<std::shared_ptr<Arena>> create(const std::string& label, std::uint64_t size_bytes, Seals seals);
 
-  /// A slot of at least `size_bytes`, or null when there is no room.
+  /// Returns a slot of at least `size_bytes`, or null if there is no room.
   std::shared_ptr<Slot> allocate(std::uint64_t size_bytes) SHOAL_EXCLUDES(mutex_);
-  /// Offset of `tensor` in this arena when it can travel without a copy: it lies in a slot, 64-byte aligned.
+  /// The offset of `tensor` if workers can read it without a copy: it lies in this arena and is aligned to 64 bytes.
   std::optional<std::uint64_t> offset_of(const TensorView& tensor) const;
 
   const UniqueFd& fd() const { return fd_; }

@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <sys/fsuid.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -13,6 +12,7 @@
 
 #include "shm/base/clock.hpp"
 #include "shm/base/errors.hpp"
+#include "shm/wire/local_address.hpp"
 #include "shm/wire/messages.hpp"
 
 namespace shoal::client {
@@ -24,11 +24,9 @@ Result<UniqueFd> connect_attach(const std::string& path) {
   SHOAL_RETURN_IF_ERROR(wire::check_socket_path(path));
   UniqueFd fd(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!fd) return status_from_errno("create a socket for", path, errno);
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
+  const sockaddr_un address = wire::local_address(path);
   if (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0) return fd;
-  if (errno == EAGAIN) return overloaded("the daemon at {} takes no connections: too many wait for it", path);
+  if (errno == EAGAIN) return overloaded("the daemon at {} accepts no connections: too many clients wait for it", path);
   if (errno == ENOENT || errno == ECONNREFUSED) {
     return unavailable("no daemon at {}: start one with `SHOAL_DIR={} shoald --model NAME=PATH`", path,
                        path.substr(0, path.rfind('/')));
@@ -36,19 +34,19 @@ Result<UniqueFd> connect_attach(const std::string& path) {
   return status_from_errno("connect to the daemon at", path, errno);
 }
 
-/// Who listens at the other end, since listen(): not what lies at a path now.
+/// The process that called listen() on the other end. The socket knows it; the file may have been replaced.
 Result<ucred> peer_of(const UniqueFd& socket, const std::string& path) {
   ucred peer{};
   socklen_t size = sizeof peer;
   if (::getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0)
     return status_from_errno("ask who serves at", path, errno);
   if (::geteuid() != 0 && peer.uid != ::geteuid())
-    return permission_denied("the daemon at {} is user {}'s, not yours (user {})", path, peer.uid, ::geteuid());
+    return permission_denied("the daemon at {} belongs to user {}, not to you (user {})", path, peer.uid, ::geteuid());
   return peer;
 }
 
-/// While alive the calling thread touches files as `user` does, if it is root's: in the directory of another user's daemon root
-/// makes and removes nothing that this user could not, and what it makes there is that user's.
+/// While it exists, a calling thread of root accesses files as `user`. So in the directory of another user's daemon, root creates
+/// and removes only what that user could, and created files belong to that user.
 class FilesAs {
  public:
   explicit FilesAs(const ucred& user) : is_other_(::geteuid() == 0 && user.uid != 0) {
@@ -74,12 +72,6 @@ class FilesAs {
 
 }  // namespace
 
-std::string default_directory() {
-  if (const char* directory = std::getenv("SHOAL_DIR"); directory && *directory) return directory;
-  if (const char* runtime = std::getenv("XDG_RUNTIME_DIR"); runtime && *runtime) return std::string(runtime) + "/shoal";
-  return "/run/shoal";
-}
-
 Result<std::unique_ptr<Connection>> Connection::begin(wire::MessageContext& context, const std::string& directory,
                                                       const Arena* input, const Arena* output) {
   const std::string path = directory + "/attach";
@@ -91,7 +83,7 @@ Result<std::unique_ptr<Connection>> Connection::begin(wire::MessageContext& cont
     SHOAL_ASSIGN_OR_RETURN(UniqueFd fd, duplicate_fd(arena->fd().get()));
     message.fds.push_back(std::move(fd));
   }
-  // One that has closed already may have said why: advance() reads it.
+  // If the daemon has closed the socket, it may have sent the reason: advance() reads it.
   if (Status sent = wire::send_control(attach.get(), message); !sent.ok() && sent.code() != StatusCode::kUnavailable)
     return unavailable("daemon at {}: {}", path, sent.message());
   return std::unique_ptr<Connection>(new Connection(context, directory, std::move(attach), daemon));
@@ -108,15 +100,16 @@ Connection::Connection(wire::MessageContext& context, std::string directory, Uni
 
 Connection::~Connection() { remove_socket_file(); }
 
-// Where the daemon says, but never outside its directory.
+// Binds at the path that the daemon sent, but never outside the daemon's directory.
 Status Connection::bind(const std::string& path) {
   const std::string name = path.substr(path.rfind('/') + 1);
   if (name.empty() || name == "." || name == "..")
-    return unavailable("daemon at {}: the path '{}' it sent names no file", attach_path_, path);
+    return unavailable("daemon at {}: the path '{}' that it sent does not name a file", attach_path_, path);
   socket_path_ = directory_ + "/" + name;
   const FilesAs daemon(daemon_);
-  if (!daemon.is_ok()) return permission_denied("daemon at {}: cannot act as its user {}", attach_path_, daemon_.uid);
-  if (::unlink(socket_path_.c_str()) != 0 && errno != ENOENT)  // of a client of an earlier daemon, too late for its sweep
+  if (!daemon.is_ok())
+    return permission_denied("daemon at {}: this process cannot act as its user {}", attach_path_, daemon_.uid);
+  if (::unlink(socket_path_.c_str()) != 0 && errno != ENOENT)  // a client of an earlier daemon may have left it
     return status_from_errno("remove", socket_path_, errno);
   SHOAL_ASSIGN_OR_RETURN(socket_, wire::Dealer::bind(context_, socket_path_));
   return {};
@@ -155,7 +148,7 @@ Status Connection::handle(const wire::ControlMessage& message) {
       return wire::send_control(attach_.get(), {.kind = wire::ControlKind::kBound});
     }
     default:
-      return {};  // newer daemons may say more
+      return {};  // newer daemons may send other kinds
   }
 }
 
@@ -165,19 +158,20 @@ Status Connection::receive_welcome() {
   if (!received) return {};
   const auto kind = wire::peek_kind(message[0]);
   if (!kind.ok()) return kind.status();
-  if (*kind != wire::Kind::kWelcome) return unavailable("daemon at {}: its first message is no welcome", attach_path_);
+  if (*kind != wire::Kind::kWelcome) return unavailable("daemon at {}: its first message is not a WELCOME", attach_path_);
   const wire::ControlHeader answer = wire::make_control(wire::Kind::kWelcomed, 0);
   SHOAL_RETURN_IF_ERROR(socket_.send(std::as_bytes(std::span(&answer, 1))));
-  remove_socket_file();  // never zmq_unbind: it cuts the connection
+  remove_socket_file();  // not zmq_unbind, which closes the connection
   state_ = State::kReady;
   return {};
 }
 
 Status Connection::no_answer() const {
-  if (state_ == State::kBound) return unavailable("daemon at {}: no welcome within 2 s at {}", attach_path_, socket_path_);
+  if (state_ == State::kBound) return unavailable("daemon at {}: no WELCOME within 2 s at {}", attach_path_, socket_path_);
   return unavailable(
-      "daemon at {}: no answer within 2 s: it stands still, or more clients come than its [limits] connection_rate lets in",
-      attach_path_);
+      "daemon at {} (process {}): no answer within 2 s: it is stopped, hangs, or gets more clients than its "
+      "[limits] connection_rate allows",
+      attach_path_, daemon_.pid);
 }
 
 }  // namespace shoal::client

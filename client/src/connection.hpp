@@ -1,4 +1,4 @@
-// Connection: the way to one daemon, from the attach socket to the first message; a state machine that never blocks.
+// Connection: the connection to one daemon, from the attach socket to the first message. A state machine that never blocks.
 #pragma once
 
 #include <sys/socket.h>
@@ -15,31 +15,28 @@
 
 namespace shoal::client {
 
-/// $SHOAL_DIR, else $XDG_RUNTIME_DIR/shoal, else /run/shoal.
-std::string default_directory();
-
-/// kAttached -> (kPath) -> kBound -> (kWelcome) -> kReady; any error ends it. Destroying it detaches.
+/// kAttached -> (kPath) -> kBound -> (kWelcome) -> kReady. Any error ends the connection. Destroying it detaches the client.
 ///   Threads  thread-bound
 class Connection {
  public:
-  /// Connects to DIRECTORY/attach and sends both arenas (or none when they are null).
-  ///   Errors  kUnavailable: no daemon there (names the socket and how to start one), too few descriptors; kPermissionDenied:
-  ///           it is another user's, and we are not root
+  /// Connects to DIRECTORY/attach and sends both arenas, or none if they are null.
+  ///   Errors  kUnavailable (no daemon; names the socket and how to start one; or too few descriptors), kPermissionDenied (the
+  ///           daemon belongs to another user, and this process is not root's)
   static Result<std::unique_ptr<Connection>> begin(wire::MessageContext& context, const std::string& directory,
                                                    const Arena* input, const Arena* output);
   ~Connection();
 
-  /// Takes the next steps, as far as they go without waiting. Once ready it looks whether the daemon lives.
-  ///   Errors  the daemon is gone (kUnavailable), refused us (its own code), or does not answer in time
+  /// Takes the next steps that are possible without waiting. If the connection is ready, checks that the daemon lives.
+  ///   Errors  kUnavailable (the daemon is gone, or does not answer in time), the daemon's code if it refuses the client
   Status advance(std::uint64_t now_ns);
   bool is_ready() const { return state_ == State::kReady; }
-  std::uint64_t give_up_at_ns() const {
-    return give_up_at_ns_;
-  }  ///< when advance() fails for lack of an answer; meaningless once ready
+  /// When advance() fails if no answer comes. Has no meaning when ready.
+  std::uint64_t give_up_at_ns() const { return give_up_at_ns_; }
   wire::Dealer& socket() { return socket_; }
   bool has_socket() const { return static_cast<bool>(socket_); }
-  std::uint64_t longest_frame_bytes() const { return longest_frame_bytes_; }  ///< that the daemon takes
+  std::uint64_t longest_frame_bytes() const { return longest_frame_bytes_; }  ///< the daemon's limit
   int attach_fd() const { return attach_.get(); }
+  pid_t daemon_pid() const { return daemon_.pid; }
 
  private:
   enum class State { kAttached, kBound, kReady };
@@ -53,8 +50,8 @@ class Connection {
   wire::MessageContext& context_;
   std::string directory_, attach_path_, socket_path_;
   UniqueFd attach_;
-  ucred daemon_;    // as whom files in its directory are touched
-  UniqueFd spare_;  // given up when BOUND is sent: libzmq aborts the process when it cannot accept the connection
+  ucred daemon_;    // root touches files in the daemon's directory as this user
+  UniqueFd spare_;  // closed before BOUND: libzmq aborts the process if it has no descriptor to accept the connection
   wire::Dealer socket_;
   std::uint64_t longest_frame_bytes_ = wire::kMaxFrameBytes;
   State state_ = State::kAttached;

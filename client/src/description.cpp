@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "shm/base/errors.hpp"
+#include "shm/base/json_text.hpp"
 #include "shm/tensor/spec.hpp"
 #include "shm/wire/tensor_json.hpp"
 
@@ -48,6 +49,7 @@ Result<Description> parse_description(std::string_view text) try {
     info.preprocess = to_preprocess(*found);
   description.model_id = wire::to_integer<std::uint32_t>(object.at("model_id"));
   description.signature = wire::to_integer<std::uint32_t>(object.at("signature"));
+  description.timeout_ms = wire::to_integer(object, "timeout_ms", std::uint64_t{0});
   description.ignored_inputs = object.value("ignored_inputs", std::vector<std::string>{});
   return description;
 } catch (const std::exception& error) {
@@ -59,7 +61,7 @@ std::string control_json(std::string_view what, std::string_view model, std::uin
   if (!model.empty()) object["model"] = model;
   if (version != 0) object["version"] = version;
   if (pid != 0) object["pid"] = pid;
-  return object.dump(-1, ' ', false, json::error_handler_t::replace);
+  return json_text(object);
 }
 
 std::string change_json(const ChangeRequest& change) {
@@ -72,7 +74,7 @@ std::string change_json(const ChangeRequest& change) {
   if (!path.empty()) object["text"] = path;
   if (change.workers != 0) object["workers"] = change.workers;
   if (change.force) object["force"] = true;
-  return object.dump(-1, ' ', false, json::error_handler_t::replace);
+  return json_text(object);
 }
 
 Result<ModelChange> parse_change(std::string_view text) try {
@@ -88,6 +90,12 @@ Result<ModelChange> parse_change(std::string_view text) try {
   return internal_error("the daemon's answer to a change cannot be read: {}", error.what());
 }
 
+std::string name_question(std::string_view text) {
+  const json object = json::parse(text);
+  const std::string name = format("'{}'", object.value("what", ""));
+  return object.contains("model") ? format("{} of model '{}'", name, object.value("model", "")) : name;
+}
+
 std::string parse_message(std::string_view text) {
   const json object = json::parse(text, nullptr, false);
   if (object.is_object() && object.contains("message") && object["message"].is_string())
@@ -97,7 +105,7 @@ std::string parse_message(std::string_view text) {
 
 Result<std::vector<std::string>> parse_names(std::string_view text) try {
   std::vector<std::string> names;
-  const json object = json::parse(text);  // named: a temporary would be gone inside the loop
+  const json object = json::parse(text);  // a temporary would be destroyed before the loop
   for (const json& model : object.at("models")) {
     names.push_back((model.is_object() ? model.at("name") : model).get<std::string>());
   }

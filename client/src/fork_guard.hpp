@@ -1,12 +1,12 @@
-// ForkGuard: tells a process that it is a forked child of the one that made an object.
+// ForkGuard: detects that this process is a forked child of the process that made an object.
 #pragma once
 
 #include <cstdint>
 
 namespace shoal::client {
 
-/// Remembers the process it was made in. After fork() the child's ZeroMQ sockets and locks are unusable, so nothing of the
-/// parent's may be touched there.
+/// Remembers the process that made it. After fork() the parent's ZeroMQ sockets and locks cannot be used in the child, so the
+/// child must not touch them.
 ///   Threads  immutable
 class ForkGuard {
  public:

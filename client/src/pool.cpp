@@ -8,10 +8,13 @@
 namespace shoal {
 namespace {
 
-/// The user's end of a request; letting go of it gives the request up.
+Status moved_from() { return failed_precondition("this Pool was moved from: use the Pool that it was moved to"); }
+
+/// The user's handle of a request. Destroying it cancels the request.
+///   core  may be null if the request is done
 class PoolPrediction final : public PendingOutcome {
  public:
-  PoolPrediction(std::shared_ptr<client::PoolCore> core, std::shared_ptr<client::Request> request)
+  PoolPrediction(std::shared_ptr<client::PoolCore> core, std::shared_ptr<client::PendingRequest> request)
       : core_(std::move(core)), request_(std::move(request)) {}
   ~PoolPrediction() override {
     if (!request_->is_done()) core_->give_up(*request_);
@@ -24,20 +27,23 @@ class PoolPrediction final : public PendingOutcome {
     return request_->is_done();
   }
   bool wait_for(std::chrono::nanoseconds limit) override {
-    if (limit.count() <= 0) return ready();
+    if (request_->is_done() || limit.count() <= 0) return ready();
     return core_->wait_for_outcome(*request_, monotonic_now_ns() + static_cast<std::uint64_t>(limit.count()));
   }
   const Outcome& outcome() override {
+    if (request_->is_done()) return request_->outcome;
     static const Outcome in_forked_child{
         .outputs =
             Status(failed_precondition("this process was forked after the request was submitted: create the pool after fork"))};
-    return core_->wait_for_outcome(*request_, client::kForever) ? request_->outcome : in_forked_child;
+    return core_->wait_for_outcome(*request_) ? request_->outcome : in_forked_child;
   }
-  void cancel() override { core_->cancel(*request_); }
+  void cancel() override {
+    if (!request_->is_done()) core_->cancel(*request_);
+  }
 
  private:
   std::shared_ptr<client::PoolCore> core_;
-  std::shared_ptr<client::Request> request_;
+  std::shared_ptr<client::PendingRequest> request_;
 };
 
 }  // namespace
@@ -51,7 +57,9 @@ Pool::Pool(std::shared_ptr<client::PoolCore> core) : core_(std::move(core)) {}
 Pool::Pool(Pool&&) noexcept = default;
 
 Pool& Pool::operator=(Pool&& other) noexcept {
-  std::swap(core_, other.core_);
+  if (this == &other) return *this;
+  if (core_) core_->close();
+  core_ = std::move(other.core_);
   return *this;
 }
 
@@ -60,37 +68,52 @@ Pool::~Pool() {
 }
 
 Prediction Pool::submit(std::string_view model, Tensors inputs, SubmitOptions options) {
+  if (!core_) {
+    const auto refused = std::make_shared<client::PendingRequest>();
+    refused->complete({.outputs = moved_from()});
+    return Prediction(std::make_shared<PoolPrediction>(nullptr, refused));
+  }
   return Prediction(std::make_shared<PoolPrediction>(core_, core_->submit(model, std::move(inputs), options)));
 }
 
-Result<ModelInfo> Pool::describe(std::string_view model, std::uint64_t version) { return core_->describe(model, version); }
-Result<Tensor> Pool::loan(DType dtype, const Shape& shape) { return core_->loan(dtype, shape); }
+Result<std::string> Pool::ask(const std::string& question, std::vector<std::byte>* attachment, bool ends_daemon) {
+  return core_ ? core_->ask(question, attachment, ends_daemon) : moved_from();
+}
+
+Result<ModelChange> Pool::change(const client::ChangeRequest& change) { return core_ ? core_->change(change) : moved_from(); }
+
+Result<ModelInfo> Pool::describe(std::string_view model, std::uint64_t version) {
+  return core_ ? core_->describe(model, version) : moved_from();
+}
+Result<Tensor> Pool::loan(DType dtype, const Shape& shape) { return core_ ? core_->loan(dtype, shape) : moved_from(); }
 
 Result<std::vector<std::string>> Pool::list() {
-  SHOAL_ASSIGN_OR_RETURN(const std::string answer, core_->ask(client::control_json("list")));
+  SHOAL_ASSIGN_OR_RETURN(const std::string answer, ask(client::control_json("list")));
   return client::parse_names(answer);
 }
 
-Result<std::string> Pool::stats() { return core_->ask(client::control_json("stats")); }
-Result<std::string> Pool::crashes(std::string_view model) { return core_->ask(client::control_json("crashes", model)); }
+Result<std::string> Pool::stats() { return ask(client::control_json("stats")); }
+Result<std::string> Pool::crashes(std::string_view model) { return ask(client::control_json("crashes", model)); }
 Result<FlightRecords> Pool::trace(std::string_view model, std::uint64_t pid) {
   FlightRecords records;
-  SHOAL_ASSIGN_OR_RETURN(records.description, core_->ask(client::control_json("trace", model, 0, pid), &records.events));
+  SHOAL_ASSIGN_OR_RETURN(records.description, ask(client::control_json("trace", model, 0, pid), &records.events));
   return records;
 }
-Status Pool::stop() { return core_->ask(client::control_json("stop"), nullptr, true).status(); }
+Status Pool::stop() { return ask(client::control_json("stop"), nullptr, true).status(); }
 
 Result<ModelChange> Pool::load(std::string_view name, std::string_view path) {
-  return core_->change({.what = "load", .model = name, .path = path});
+  return change({.what = "load", .model = name, .path = path});
 }
 Result<ModelChange> Pool::reload(std::string_view name, std::string_view path, bool force) {
-  return core_->change({.what = "reload", .model = name, .path = path, .force = force});
+  return change({.what = "reload", .model = name, .path = path, .force = force});
 }
-Result<ModelChange> Pool::unload(std::string_view name) { return core_->change({.what = "unload", .model = name}); }
+Result<ModelChange> Pool::unload(std::string_view name) { return change({.what = "unload", .model = name}); }
 Result<ModelChange> Pool::scale(std::string_view name, int workers) {
-  return core_->change({.what = "scale", .model = name, .workers = workers});
+  return change({.what = "scale", .model = name, .workers = workers});
 }
-Result<ModelChange> Pool::drain(std::string_view name) { return core_->change({.what = "drain", .model = name}); }
-void Pool::poll() { core_->poll(); }
+Result<ModelChange> Pool::drain(std::string_view name) { return change({.what = "drain", .model = name}); }
+void Pool::poll() {
+  if (core_) core_->poll();
+}
 
 }  // namespace shoal

@@ -1,4 +1,4 @@
-// PoolCore: connecting, waiting, and whose turn it is to drive. Requests and replies are in pool_requests.cpp.
+// PoolCore: connecting, waiting, and the choice of the driver. Requests and replies are in pool_requests.cpp.
 #include "client/src/pool_core.hpp"
 
 #include <poll.h>
@@ -9,20 +9,22 @@
 
 #include "shm/base/clock.hpp"
 #include "shm/base/errors.hpp"
+#include "shm/wire/local_address.hpp"
 
 namespace shoal::client {
 namespace {
 
 constexpr std::uint64_t kAttemptIntervalNs = 10'000'000;
 constexpr std::uint64_t kAttachReadIntervalNs = 1'000'000;
-constexpr std::uint64_t kAnswerGraceNs = 50'000'000;  // for the daemon's answer that a request's time is over
+constexpr std::uint64_t kAnswerGraceNs = 50'000'000;  // time for the daemon's own DEADLINE_EXCEEDED to arrive
+constexpr int kLooks = 4;                             // checks per control_timeout for a message of the daemon
 
 std::uint64_t count_ns(std::chrono::nanoseconds duration) {
   return static_cast<std::uint64_t>(std::max<std::int64_t>(duration.count(), 0));
 }
 
-// When the daemon's own answer that a request's time is over should have come.
-std::uint64_t overdue_ns(const Request& request) {
+// When the daemon's own DEADLINE_EXCEEDED should have arrived.
+std::uint64_t overdue_ns(const PendingRequest& request) {
   return request.deadline_ns + std::min(kAnswerGraceNs, kForever - request.deadline_ns);
 }
 
@@ -34,18 +36,19 @@ std::chrono::steady_clock::time_point to_time_point(std::uint64_t ns) {  // stea
 }  // namespace
 
 Result<std::shared_ptr<PoolCore>> PoolCore::connect(PoolOptions options) {
-  if (options.directory.empty()) options.directory = default_directory();
+  if (options.directory.empty()) options.directory = wire::default_directory();
   if ((options.input_arena_bytes == 0) != (options.output_arena_bytes == 0)) {
-    return invalid_argument("a pool has both arenas or none: input_arena_bytes {}, output_arena_bytes {}",
+    return invalid_argument("input_arena_bytes is {} and output_arena_bytes {}: a pool has both arenas or none",
                             options.input_arena_bytes, options.output_arena_bytes);
   }
+  if (options.control_timeout.count() <= 0) return invalid_argument("a pool's control_timeout must be greater than 0");
   std::shared_ptr<Arena> input;
   if (options.input_arena_bytes > 0) {
     SHOAL_ASSIGN_OR_RETURN(input, Arena::create("input", options.input_arena_bytes, Seals::kOneWriter));
   }
   UniqueFd wake_fd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!wake_fd) return status_from_errno("create", "an eventfd", errno);
-  // A forked child that lets go of the last handle must not touch the parent's sockets.
+  // A forked child that destroys the last handle must not touch the parent's sockets.
   const auto destroy = [](PoolCore* core) {
     if (!core->fork_guard_.in_child()) delete core;
   };
@@ -58,10 +61,13 @@ Result<std::shared_ptr<PoolCore>> PoolCore::connect(PoolOptions options) {
     core->poll_descriptors(std::min(until_ns, monotonic_now_ns() + kAttemptIntervalNs));
     status = core->begin_connection();
   }
-  if (status.code() == StatusCode::kOverloaded) status = unavailable("{} for as long as connect_timeout", status.message());
+  if (status.code() == StatusCode::kOverloaded) status = unavailable("{} (tried until connect_timeout)", status.message());
   while (status.ok() && !core->is_ready()) {
     if (monotonic_now_ns() >= until_ns)
-      return unavailable("no answer of the daemon in {} within connect_timeout", core->options_.directory);
+      return unavailable(
+          "no answer within connect_timeout ({} ms): the daemon in {} (process {}) is stopped, hangs, or has too much to do",
+          core->options_.connect_timeout / std::chrono::milliseconds(1), core->options_.directory,
+          core->connection_->daemon_pid());
     core->poll_descriptors(until_ns);
     status = core->connection_->advance(monotonic_now_ns());
   }
@@ -77,7 +83,7 @@ PoolCore::~PoolCore() = default;
 
 Status PoolCore::usable() const {
   if (fork_guard_.in_child())
-    return failed_precondition("this process was forked from the one that made the pool: create the pool after fork");
+    return failed_precondition("this process was forked from the process that made the pool: create a pool after fork");
   return {};
 }
 
@@ -116,18 +122,77 @@ bool PoolCore::wait(const Completion& target, std::uint64_t until_ns) {
   return target.is_done();
 }
 
-bool PoolCore::wait_for_outcome(Request& request, std::uint64_t until_ns) {
+bool PoolCore::wait_for_outcome(PendingRequest& request, std::uint64_t until_ns) {
   if (!wait(request, std::min(until_ns, overdue_ns(request)))) expire(request);
   return request.is_done();
 }
 
-// It keeps its slots: a worker may still be at it.
-void PoolCore::expire(Request& request) {
+// Counts silence in checks, not in seconds. If this process itself was stopped for a long time, that counts as one check.
+bool PoolCore::wait_while_alive(const Completion& target) {
+  const std::uint64_t look_ns = count_ns(options_.control_timeout) / kLooks + 1;
+  std::uint64_t heard = 0;
+  {
+    const MutexLock lock(mutex_);
+    heard = heard_;
+  }
+  for (int silent_looks = 0; silent_looks < kLooks;) {
+    if (wait(target, monotonic_now_ns() + look_ns)) return true;
+    if (fork_guard_.in_child()) return false;
+    const MutexLock lock(mutex_);
+    if (is_closed_) return target.is_done();
+    const bool is_silent = is_ready() && heard_ == heard;  // without a connection, reconnect_timeout bounds the wait
+    silent_looks = is_silent ? silent_looks + 1 : 0;
+    heard = heard_;
+    if (is_silent && (!ping_ || ping_->is_done())) ping_ = start_call(control_json("ping"));
+  }
+  return target.is_done();
+}
+
+Status PoolCore::silence(std::string_view what) {
+  const pid_t pid = connection_ ? connection_->daemon_pid() : 0;  // 0 also for a daemon in another pid namespace
+  return unavailable(
+      "no answer to {}: the daemon in {} (process {}) has been silent for {} ms (control_timeout). If it is stopped, SIGCONT "
+      "resumes it. If it hangs, restart it. When it goes on, it may still carry out this call",
+      what, options_.directory, pid, options_.control_timeout / std::chrono::milliseconds(1));
+}
+
+Result<std::string> PoolCore::answer_of(ControlCall& call) {
+  if (wait_while_alive(call)) return call.answer;
+  SHOAL_RETURN_IF_ERROR(usable());
+  const MutexLock lock(mutex_);
+  return call.is_done() ? call.answer : silence(name_question(call.json));
+}
+
+// Whether a request without a deadline should have been answered by now. The model's default may have changed since the model was
+// described, so the caller checks that the daemon is silent, too.
+bool PoolCore::is_overdue(const PendingRequest& request) {
+  const MutexLock lock(mutex_);
+  if (!requests_.contains(request.seq)) return true;  // parked: it waits for the description
+  const std::uint64_t limit_ms = request.description->timeout_ms;
+  return limit_ms > 0 && (monotonic_now_ns() - request.sent_ns) / 1'000'000 > limit_ms;
+}
+
+bool PoolCore::wait_for_outcome(PendingRequest& request) {
+  if (request.deadline_ns != kForever) return wait_for_outcome(request, kForever);
+  const std::uint64_t look_ns = count_ns(options_.control_timeout) / kLooks + 1;
+  while (!wait(request, monotonic_now_ns() + look_ns)) {
+    if (fork_guard_.in_child()) return false;
+    if (!is_overdue(request) || wait_while_alive(request)) continue;
+    if (!is_overdue(request)) continue;  // it was parked, and has been sent meanwhile
+    const MutexLock lock(mutex_);
+    if (request.is_done()) break;
+    fail(request, silence(format("a request of model '{}'", request.model.name)), request.is_sent ? Ran::kMaybe : Ran::kNo);
+  }
+  return true;
+}
+
+// The request keeps its slots, because a worker may still use them.
+void PoolCore::expire(PendingRequest& request) {
   if (request.is_done() || monotonic_now_ns() < overdue_ns(request) || fork_guard_.in_child()) return;
   const MutexLock lock(mutex_);
   if (request.is_done()) return;
   fail(request,
-       deadline_exceeded("model '{}': no answer of the daemon in {} when the time given was over", request.model.name,
+       deadline_exceeded("model '{}': no answer from the daemon in {} within the request's timeout", request.model.name,
                          options_.directory),
        request.is_sent ? Ran::kMaybe : Ran::kNo);
 }
@@ -139,7 +204,7 @@ void PoolCore::poll() {
   progress();
 }
 
-// Waits without the mutex. Others may close these descriptors meanwhile; then they wake this thread, and it looks again.
+// Polls without the mutex. A thread that closes one of these descriptors meanwhile also wakes this one, which then polls again.
 void PoolCore::poll_descriptors(std::uint64_t until_ns) {
   pollfd fds[3] = {{wake_fd_.get(), POLLIN, 0}, {-1, POLLIN, 0}, {-1, POLLIN, 0}};
   if (connection_) fds[1].fd = connection_->attach_fd();
@@ -191,7 +256,7 @@ void PoolCore::advance_connection() {
   if (connection_) {
     const bool was_ready = connection_->is_ready();
     if (const Status advanced = connection_->advance(now_ns); !advanced.ok()) {
-      if (was_ready) receive_all();  // what the daemon had answered before it died
+      if (was_ready) receive_all();  // answers that the daemon sent before it died
       lose_connection(advanced);
     } else if (!was_ready && connection_->is_ready()) {
       on_ready();
@@ -204,7 +269,7 @@ Status PoolCore::begin_connection() {
     SHOAL_ASSIGN_OR_RETURN(output_, Arena::create("output", options_.output_arena_bytes, Seals::kFixedSize));
   }
   SHOAL_ASSIGN_OR_RETURN(connection_, Connection::begin(context_, options_.directory, input_.get(), output_.get()));
-  if (is_driven_) ::eventfd_write(wake_fd_.get(), 1);  // there are new descriptors to poll
+  if (is_driven_) ::eventfd_write(wake_fd_.get(), 1);  // the driver must poll the new descriptors
   return {};
 }
 
@@ -216,18 +281,18 @@ void PoolCore::on_ready() {
   }
 }
 
-// Also called when there was none and it could not be made.
+// Also called when a connection could not be made.
 void PoolCore::lose_connection(const Status& why) {
   const std::uint64_t now_ns = monotonic_now_ns();
   const bool was_ready = is_ready();
   if (was_ready) give_up_reconnecting_ns_ = now_ns + count_ns(options_.reconnect_timeout);
-  if (connection_) output_.reset();  // an old worker may still write it
+  if (connection_) output_.reset();  // an old worker may still write into it
   connection_.reset();
   next_attempt_ns_ = now_ns + (was_ready ? 0 : kAttemptIntervalNs);
   if (is_driven_) ::eventfd_write(wake_fd_.get(), 1);
 
-  // What the dead daemon had not released is free again: its workers' answers go nowhere, and outputs get a new arena.
-  std::vector<std::shared_ptr<Request>> unanswered;
+  // Slots that the dead daemon did not release are free: its workers can no longer answer, and outputs get a new arena.
+  std::vector<std::shared_ptr<PendingRequest>> unanswered;
   for (auto& [seq, request] : requests_) {
     if (request->is_done()) {
       request->release_slots();
@@ -236,8 +301,8 @@ void PoolCore::lose_connection(const Status& why) {
     }
   }
   requests_.clear();
-  std::ranges::sort(unanswered, {}, &Request::seq);
-  for (auto& [name, entry] : models_) entry.description.reset();  // ids are the daemon's own
+  std::ranges::sort(unanswered, {}, &PendingRequest::seq);
+  for (auto& [name, entry] : models_) entry.description.reset();  // another daemon uses other ids
   for (const auto& request : unanswered) park(request);
   std::vector<std::shared_ptr<ControlCall>> ended;
   for (auto& [seq, call] : calls_) {
@@ -264,14 +329,15 @@ void PoolCore::fail_everything(const Status& why) {
 
 void PoolCore::expire_parked(std::uint64_t now_ns) {
   next_expiry_ns_ = kForever;
-  for (auto& named : models_) {  // no structured binding: clang 14 cannot capture one
-    std::erase_if(named.second.parked, [&](const std::shared_ptr<Request>& request) SHOAL_REQUIRES(mutex_) {
+  for (auto& named : models_) {  // not a structured binding: clang 14 cannot capture one
+    std::erase_if(named.second.parked, [&](const std::shared_ptr<PendingRequest>& request) SHOAL_REQUIRES(mutex_) {
       if (request->deadline_ns > now_ns) {
         next_expiry_ns_ = std::min(next_expiry_ns_, request->deadline_ns);
         return false;
       }
-      const char* why = is_ready() ? "not described within the time given: one that loads is when it is ready"
-                                   : "no daemon within the time given";
+      const char* why = is_ready()
+                            ? "the daemon did not describe it within the request's timeout (it answers when the model is loaded)"
+                            : "no daemon within the request's timeout";
       fail(*request, deadline_exceeded("model '{}': {}", named.first.name, why), request->is_sent ? Ran::kMaybe : Ran::kNo);
       return true;
     });

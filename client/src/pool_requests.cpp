@@ -1,4 +1,4 @@
-// PoolCore: requests out, replies in.
+// PoolCore: sending requests and receiving replies.
 #include <algorithm>
 #include <cstring>
 
@@ -10,11 +10,11 @@ namespace shoal::client {
 namespace {
 
 constexpr std::size_t kMaxLearnedShapes = 64;
-constexpr std::size_t kMostUnderWay = 32'768;  // each may have a CANCEL behind it: all of them fit ZeroMQ's queue of 100 000
+constexpr std::size_t kMostUnderWay = 32'768;  // with a CANCEL for each, they fit ZeroMQ's queue of 100 000
 
 std::string_view as_text(std::span<const std::byte> bytes) { return {reinterpret_cast<const char*>(bytes.data()), bytes.size()}; }
 
-std::uint64_t shape_key_of(const Request& request) {
+std::uint64_t shape_key_of(const PendingRequest& request) {
   std::uint64_t key = 0xcbf29ce484222325;
   const auto mix = [&](std::uint64_t value) { key = (key ^ value) * 0x100000001b3; };
   for (const TensorSpec& input : request.specs) {
@@ -24,8 +24,8 @@ std::uint64_t shape_key_of(const Request& request) {
   return key;
 }
 
-// What describe() tells of an output's size; an open first dimension is taken for the batch. 0 when it tells nothing.
-std::uint64_t guess_bytes(const TensorSpec& output, const Request& request) {
+// The size of an output according to describe(). An open first dimension counts as the batch. 0 if the size is not known.
+std::uint64_t guess_bytes(const TensorSpec& output, const PendingRequest& request) {
   Shape shape = output.shape;
   if (shape.rank() == 0 || request.specs.empty()) return 0;
   const Shape& first_input = request.specs.front().shape;
@@ -36,17 +36,17 @@ std::uint64_t guess_bytes(const TensorSpec& output, const Request& request) {
 
 }  // namespace
 
-std::shared_ptr<Request> PoolCore::submit(std::string_view model, Tensors inputs, SubmitOptions options) {
-  auto request = std::make_shared<Request>();
+std::shared_ptr<PendingRequest> PoolCore::submit(std::string_view model, Tensors inputs, SubmitOptions options) {
+  auto request = std::make_shared<PendingRequest>();
   request->model = {std::string(model), options.version};
   request->options = options;
   Status placed = usable();
   if (options.timeout.count() < 0) {
-    placed = deadline_exceeded("model '{}': the time given was over before the request was submitted", model);
+    placed = deadline_exceeded("model '{}': the request was submitted with a negative timeout", model);
   } else if (options.timeout.count() > 0) {
     request->deadline_ns = monotonic_now_ns() + static_cast<std::uint64_t>(options.timeout.count());
   }
-  if (placed.ok()) placed = place_inputs(std::move(inputs), *request);  // copies: before the mutex is taken
+  if (placed.ok()) placed = place_inputs(std::move(inputs), *request);  // copies, so without the mutex
   if (!placed.ok()) {
     request->complete({.outputs = placed});
     return request;
@@ -59,22 +59,25 @@ std::shared_ptr<Request> PoolCore::submit(std::string_view model, Tensors inputs
   request->seq = ++last_seq_;
   if (!is_ready()) advance_connection();
   route(request);
-  progress();  // sending may have swallowed the edge of ZeroMQ's descriptor
+  progress();  // sending may have consumed the edge of ZeroMQ's descriptor
   return request;
 }
 
-Status PoolCore::place_inputs(Tensors inputs, Request& request) {
-  if (!input_) return failed_precondition("this pool was made without arenas: it submits nothing");
+Status PoolCore::place_inputs(Tensors inputs, PendingRequest& request) {
+  if (!input_) return failed_precondition("this pool was made without arenas: it cannot submit requests");
   if (inputs.size() > wire::kMaxTensors)
     return invalid_argument("{} inputs in one request (at most {})", inputs.size(), wire::kMaxTensors);
   for (NamedTensor& named : inputs) {
     RequestInput input{.view = named.tensor.view()};
-    if (input.view.element_count() < 0 || dtype_size_bytes(input.view.dtype) == 0) {
-      return invalid_argument("input '{}': {} of shape {} is no tensor", named.name, dtype_name(input.view.dtype),
+    const std::int64_t count = input.view.element_count();
+    if (count < 0 || dtype_size_bytes(input.view.dtype) == 0 || (count > 0 && input.view.size_bytes() == 0)) {
+      return invalid_argument("input '{}': {} of shape {} is not a valid tensor", named.name, dtype_name(input.view.dtype),
                               input.view.shape.to_string());
     }
     request.specs.push_back({std::move(named.name), input.view.dtype, input.view.shape});
     const std::size_t size_bytes = input.view.size_bytes();
+    if (size_bytes > 0 && !input.view.data)
+      return invalid_argument("input '{}': its tensor has no bytes", request.specs.back().name);
     if (const auto offset = input_->offset_of(input.view)) {  // a loan
       input.owner = named.tensor.owner();
       input.in_arena = true;
@@ -85,7 +88,7 @@ Status PoolCore::place_inputs(Tensors inputs, Request& request) {
       input.offset = slot->offset();
       input.in_arena = true;
       input.owner = std::move(slot);
-    } else {  // no room: the bytes travel as a frame
+    } else {  // no room in the arena: the bytes travel as a frame
       SHOAL_ASSIGN_OR_RETURN(Tensor copy, Tensor::create(input.view.dtype, input.view.shape));
       std::memcpy(copy.view().data, input.view.data, size_bytes);
       input.view.data = copy.view().data;
@@ -99,28 +102,29 @@ Status PoolCore::place_inputs(Tensors inputs, Request& request) {
 
 Result<Tensor> PoolCore::loan(DType dtype, const Shape& shape) {
   SHOAL_RETURN_IF_ERROR(usable());
-  if (!input_) return failed_precondition("this pool was made without arenas: it lends nothing");
+  if (!input_) return failed_precondition("this pool was made without arenas: it has no loans");
   const std::int64_t count = shape.element_count();
   const std::uint64_t element_bytes = dtype_size_bytes(dtype);
   if (count < 0 || element_bytes == 0)
-    return invalid_argument("a loan of {} and shape {} cannot be made", dtype_name(dtype), shape.to_string());
+    return invalid_argument("a loan of {} and shape {}: every dimension must be at least 0, and the dtype valid",
+                            dtype_name(dtype), shape.to_string());
   if (static_cast<std::uint64_t>(count) <= input_->size_bytes() / element_bytes) {
     const TensorView view{dtype, shape, nullptr};
     if (auto slot = input_->allocate(view.size_bytes())) return Tensor({dtype, shape, slot->data()}, slot);
   }
   return overloaded(
-      "the input arena of {} bytes has no room for a loan of {} and shape {} ({} bytes are free): let go of loans, or raise "
+      "the input arena of {} bytes has no room for a loan of {} and shape {} ({} bytes are free): release loans, or raise "
       "input_arena_bytes",
       input_->size_bytes(), dtype_name(dtype), shape.to_string(), input_->free_bytes());
 }
 
-// Sends it, or parks it until the model is known here.
-void PoolCore::route(const std::shared_ptr<Request>& request) {
+// Sends the request, or parks it until the model is described.
+void PoolCore::route(const std::shared_ptr<PendingRequest>& request) {
   const auto found = models_.find(request->model);
   if (found != models_.end() && found->second.description && is_ready()) return send_request(request, found->second);
   park(request);
   if (!is_ready()) {
-    // After the time to reconnect is over, an attempt that just failed is an answer.
+    // When reconnect_timeout is over, the attempt that just failed decides.
     if (!connection_ && monotonic_now_ns() >= give_up_reconnecting_ns_) {
       lose_connection(unavailable("no daemon in {}: start one with `SHOAL_DIR={} shoald --model NAME=PATH`", options_.directory,
                                   options_.directory));
@@ -131,24 +135,24 @@ void PoolCore::route(const std::shared_ptr<Request>& request) {
   if (entry.describe_seq == 0) ask_description(request->model, entry);
 }
 
-void PoolCore::park(const std::shared_ptr<Request>& request) {
+void PoolCore::park(const std::shared_ptr<PendingRequest>& request) {
   request->output_slots.clear();
   models_[request->model].parked.push_back(request);
   next_expiry_ns_ = std::min(next_expiry_ns_, request->deadline_ns);
 }
 
-// Once for each request: the model's inputs changed since it was described, or may have.
-void PoolCore::look_again(const std::shared_ptr<Request>& request, ModelEntry& entry) {
+// Asks for the description again, at most once per request: the model's inputs have changed, or may have.
+void PoolCore::look_again(const std::shared_ptr<PendingRequest>& request, ModelEntry& entry) {
   request->has_described_again = true;
   park(request);
   if (entry.describe_seq == 0) ask_description(request->model, entry);
 }
 
-void PoolCore::send_request(const std::shared_ptr<Request>& request, ModelEntry& entry) {
-  const Ran ran = request->is_sent ? Ran::kMaybe : Ran::kNo;  // to a daemon that is gone
+void PoolCore::send_request(const std::shared_ptr<PendingRequest>& request, ModelEntry& entry) {
+  const Ran ran = request->is_sent ? Ran::kMaybe : Ran::kNo;  // it may have run with an earlier daemon
   if (requests_.size() >= kMostUnderWay) {
     return fail(*request,
-                overloaded("model '{}': {} requests of this pool are under way, and the daemon in {} does not keep up",
+                overloaded("model '{}': {} requests of this pool are unanswered, because the daemon in {} is too slow",
                            request->model.name, kMostUnderWay, options_.directory),
                 ran);
   }
@@ -157,7 +161,7 @@ void PoolCore::send_request(const std::shared_ptr<Request>& request, ModelEntry&
     const std::uint64_t now_ns = monotonic_now_ns();
     if (now_ns >= request->deadline_ns)
       return fail(*request,
-                  deadline_exceeded("model '{}': the time given ran out before the request could be sent", request->model.name),
+                  deadline_exceeded("model '{}': the timeout was over before the request could be sent", request->model.name),
                   ran);
     timeout_ns = request->deadline_ns - now_ns;
   }
@@ -205,14 +209,21 @@ void PoolCore::send_request(const std::shared_ptr<Request>& request, ModelEntry&
   }
   wire::encode_request(outgoing_, frame_);
   frames_[0] = frame_;
+  if (timeout_ns == 0) request->sent_ns = monotonic_now_ns();
   request->is_sent = true;
   request->is_cancelled = false;
   requests_[request->seq] = request;
-  // A send that fails means the daemon is gone: the attach socket says so presently, and the request is sent again.
-  if (!connection_->socket().send(frames_).ok()) attach_read_ns_ = 0;
+  const Status sent = connection_->socket().send(frames_);
+  if (sent.ok()) return;
+  if (sent.code() != StatusCode::kUnavailable) {  // no memory for its frames: nothing was sent
+    requests_.erase(request->seq);
+    return fail(*request, sent.with_context(format("model '{}'", request->model.name)), ran);
+  }
+  // The daemon is gone. The attach socket reports that soon, and then the request is sent again.
+  attach_read_ns_ = 0;
 }
 
-void PoolCore::offer_outputs(Request& request, const ModelEntry& entry) {
+void PoolCore::offer_outputs(PendingRequest& request, const ModelEntry& entry) {
   const auto& outputs = entry.description->info.outputs;
   const auto learned = entry.output_bytes.find(request.shape_key);
   request.output_slots.clear();
@@ -227,6 +238,7 @@ void PoolCore::receive_all() {
   while (connection_) {
     const auto received = connection_->socket().receive(incoming_);
     if (!received.ok() || !*received) return;
+    ++heard_;
     dispatch(incoming_);
   }
 }
@@ -251,13 +263,14 @@ void PoolCore::handle_reply(const wire::Message& message) {
   if (!reply.ok()) return;
   const auto found = requests_.find(reply->header.seq);
   if (found == requests_.end()) return;
-  const std::shared_ptr<Request> request = found->second;
+  const std::shared_ptr<PendingRequest> request = found->second;
   if (reply->header.released != 0) requests_.erase(found);
   if (!request->is_done()) take_reply(message, *reply, request);
   if (reply->header.released != 0 && request->is_done()) request->release_slots();
 }
 
-void PoolCore::take_reply(const wire::Message& message, const wire::Reply& reply, const std::shared_ptr<Request>& request) {
+void PoolCore::take_reply(const wire::Message& message, const wire::Reply& reply,
+                          const std::shared_ptr<PendingRequest>& request) {
   const wire::ReplyHeader& header = reply.header;
   const auto status = static_cast<StatusCode>(header.status);
   ModelEntry& entry = models_[request->model];
@@ -288,7 +301,7 @@ void PoolCore::take_reply(const wire::Message& message, const wire::Reply& reply
   complete(*request, std::move(outcome));
 }
 
-Result<Tensors> PoolCore::read_outputs(const wire::Message& message, const wire::Reply& reply, const Request& request) {
+Result<Tensors> PoolCore::read_outputs(const wire::Message& message, const wire::Reply& reply, const PendingRequest& request) {
   const auto& specs = request.description->info.outputs;
   if (reply.outputs.size() != specs.size()) {
     return internal_error("model '{}' answered {} outputs (it has {})", request.model.name, reply.outputs.size(), specs.size());
@@ -311,7 +324,8 @@ Result<Tensors> PoolCore::read_outputs(const wire::Message& message, const wire:
     }
     const auto slot = i < request.output_slots.size() ? request.output_slots[i] : nullptr;
     if (!slot || output.offset_bytes != slot->offset() || output.size_bytes > slot->capacity_bytes()) {
-      return internal_error("model '{}': output '{}' lies outside the place it was offered", request.model.name, specs[i].name);
+      return internal_error("model '{}': output '{}' lies outside the slot that was offered for it", request.model.name,
+                            specs[i].name);
     }
     outputs.push_back({specs[i].name, Tensor({dtype, shape, slot->data()}, slot)});
   }
@@ -354,7 +368,7 @@ void PoolCore::handle_description(ModelEntry& entry, const Result<std::string>& 
   }
   const auto parked = std::exchange(entry.parked, {});
   for (const auto& request : parked) {
-    if (request->is_done()) continue;  // cancelled meanwhile
+    if (request->is_done()) continue;  // canceled meanwhile
     if (status.ok()) {
       send_request(request, entry);
     } else {
@@ -385,7 +399,7 @@ std::shared_ptr<ControlCall> PoolCore::ask_description(const ModelKey& model, Mo
   return call;
 }
 
-// Kept for requests too: one that is submitted afterwards is sent at once.
+// The description is kept, so that a later request is sent at once.
 Result<ModelInfo> PoolCore::describe(std::string_view model, std::uint64_t version) {
   SHOAL_RETURN_IF_ERROR(usable());
   std::shared_ptr<ControlCall> call;
@@ -397,9 +411,9 @@ Result<ModelInfo> PoolCore::describe(std::string_view model, std::uint64_t versi
     call = under_way != calls_.end() ? under_way->second : ask_description(key, entry);
     progress();
   }
-  wait(*call, kForever);
-  SHOAL_RETURN_IF_ERROR(call->answer.status());
-  SHOAL_ASSIGN_OR_RETURN(Description description, parse_description(*call->answer));
+  // If there is no answer, the call stays, because requests may wait for it.
+  SHOAL_ASSIGN_OR_RETURN(const std::string answer, answer_of(*call));
+  SHOAL_ASSIGN_OR_RETURN(Description description, parse_description(answer));
   return std::move(description.info);
 }
 
@@ -417,12 +431,14 @@ Result<std::string> PoolCore::ask(std::string json, std::vector<std::byte>* atta
     call->ends_daemon = ends_daemon;
     progress();
   }
-  wait(*call, kForever);
+  Result<std::string> answer = answer_of(*call);
+  const MutexLock lock(mutex_);
+  calls_.erase(call->seq);  // if the wait ended without an answer: the next daemon is not asked
   if (attachment) *attachment = std::move(call->attachment);
-  return call->answer;
+  return answer;
 }
 
-void PoolCore::cancel(Request& request) {
+void PoolCore::cancel(PendingRequest& request) {
   if (fork_guard_.in_child()) return;
   const MutexLock lock(mutex_);
   if (request.is_done()) return;
@@ -430,24 +446,24 @@ void PoolCore::cancel(Request& request) {
     send_cancel(request);
     progress();
   } else {
-    fail(request, cancelled("model '{}': the caller gave the request up", request.model.name));
+    fail(request, cancelled("model '{}': the caller canceled the request", request.model.name));
   }
 }
 
-void PoolCore::give_up(Request& request) {
+void PoolCore::give_up(PendingRequest& request) {
   if (fork_guard_.in_child()) return;
   const MutexLock lock(mutex_);
   if (request.is_done()) return;
   const bool is_under_way = requests_.contains(request.seq);
-  fail(request, cancelled("model '{}': the caller gave the request up", request.model.name),
+  fail(request, cancelled("model '{}': the caller canceled the request", request.model.name),
        is_under_way ? Ran::kMaybe : Ran::kNo);
-  if (is_under_way) {  // it keeps its slots until they are released
+  if (is_under_way) {  // it keeps its slots until the daemon releases them
     send_cancel(request);
     progress();
   }
 }
 
-void PoolCore::send_cancel(Request& request) {
+void PoolCore::send_cancel(PendingRequest& request) {
   if (!is_ready() || std::exchange(request.is_cancelled, true)) return;
   wire::Request cancel;
   cancel.header.kind = static_cast<std::uint16_t>(wire::Kind::kCancel);
@@ -456,13 +472,15 @@ void PoolCore::send_cancel(Request& request) {
   if (!connection_->socket().send(frame_).ok()) attach_read_ns_ = 0;
 }
 
-void PoolCore::complete(Request& request, Outcome outcome) {
-  if (request.is_done()) return;  // given up, or expired
+void PoolCore::complete(PendingRequest& request, Outcome outcome) {
+  if (request.is_done()) return;  // canceled or expired
   request.complete(std::move(outcome));
   wake_waiters_of(request);
 }
 
-void PoolCore::fail(Request& request, Status status, Ran ran) { complete(request, {.outputs = std::move(status), .ran = ran}); }
+void PoolCore::fail(PendingRequest& request, Status status, Ran ran) {
+  complete(request, {.outputs = std::move(status), .ran = ran});
+}
 
 void PoolCore::finish_call(const std::shared_ptr<ControlCall>& call, Result<std::string> answer) {
   calls_.erase(call->seq);

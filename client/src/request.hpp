@@ -1,4 +1,4 @@
-// Completion, Request and ControlCall: what the pool waits for.
+// Completion, PendingRequest and ControlCall: the things that a thread of the pool waits for.
 #pragma once
 
 #include <atomic>
@@ -16,10 +16,9 @@
 
 namespace shoal::client {
 
-inline constexpr std::uint64_t kForever = std::numeric_limits<std::uint64_t>::max();  ///< as the end of a wait: there is none
+inline constexpr std::uint64_t kForever = std::numeric_limits<std::uint64_t>::max();  ///< as the end of a wait: no end
 
-/// Something that becomes done once. Its result may be read by anybody who saw done() (acquire; pairs with the release in
-/// set_done()).
+/// Becomes done once. A thread that has seen is_done() (acquire; pairs with the release in set_done()) may read the result.
 class Completion {
  public:
   bool is_done() const { return done_.load(std::memory_order_acquire); }
@@ -31,7 +30,7 @@ class Completion {
   std::atomic<bool> done_{false};
 };
 
-/// One input of a request, where it will be read from: a slot of the input arena, or bytes of its own that travel as a frame.
+/// One input of a request: a slot of the input arena, or bytes that travel as a frame.
 struct RequestInput {
   TensorView view;
   std::shared_ptr<void> owner;  ///< the slot, or the memory
@@ -39,48 +38,49 @@ struct RequestInput {
   std::uint64_t offset = 0;
 };
 
-/// A model, or one version of it: what a description is of.
+/// A model or one version of it. Each has a description.
 struct ModelKey {
   std::string name;
-  std::uint64_t version = 0;  ///< 0 = the one that is served by default
+  std::uint64_t version = 0;  ///< 0 = the default version
   friend auto operator<=>(const ModelKey&, const ModelKey&) = default;
 };
 
-/// One request of this client, from submit() until its slots are released. Guarded by the core's mutex but for the outcome once
-/// done.
-struct Request : Completion {
+/// A request of this client, from submit() until its slots are released. The core's mutex guards it, except for the outcome of a
+/// request that is done.
+struct PendingRequest : Completion {
   std::uint64_t seq = 0;
   ModelKey model;
-  std::vector<TensorSpec> specs;     ///< of the inputs, as they were given
-  std::vector<RequestInput> inputs;  ///< likewise
+  std::vector<TensorSpec> specs;     ///< of the inputs, in the caller's order
+  std::vector<RequestInput> inputs;  ///< in the same order
   SubmitOptions options;
-  std::uint64_t deadline_ns = kForever;             ///< CLOCK_MONOTONIC; without one the model's default counts
-  std::vector<std::shared_ptr<Slot>> output_slots;  ///< by output; null where none is offered
-  std::uint64_t shape_key = 0;                      ///< of the input shapes: for learning output sizes
-  std::shared_ptr<const Description> description;   ///< that it was sent by
+  std::uint64_t deadline_ns = kForever;             ///< CLOCK_MONOTONIC; kForever: the model's default counts
+  std::uint64_t sent_ns = 0;                        ///< when it was last sent; only of a request without a deadline
+  std::vector<std::shared_ptr<Slot>> output_slots;  ///< by output; null if none is offered
+  std::uint64_t shape_key = 0;                      ///< hash of the input shapes, for remembering output sizes
+  std::shared_ptr<const Description> description;   ///< that it was sent with
   bool is_sent = false;
-  bool is_cancelled = false;         ///< a CANCEL has left
-  bool has_described_again = false;  ///< as its inputs did not fit, or the daemon said that the model's signature changed
+  bool is_cancelled = false;         ///< a CANCEL was sent
+  bool has_described_again = false;  ///< because inputs did not fit or the model's signature changed
   Outcome outcome;
 
   void complete(Outcome result) {
     outcome = std::move(result);
     set_done();
   }
-  /// No worker will touch them any more; what the user holds of them stays his.
+  /// Called when no worker uses the slots any more. Slots in tensors of the user stay taken.
   void release_slots() {
     inputs.clear();
     output_slots.clear();
   }
 };
 
-/// One question of the control protocol.
+/// One control request.
 struct ControlCall : Completion {
   std::uint64_t seq = 0;
   std::string json;
   bool is_sent = false;
-  bool ends_daemon = false;           ///< losing the connection is the answer
-  std::vector<std::byte> attachment;  ///< the frame behind the answer, if there was one
+  bool ends_daemon = false;           ///< the end of the connection counts as the answer
+  std::vector<std::byte> attachment;  ///< the frame after the answer, if there is one
   Result<std::string> answer = Status(StatusCode::kInternal, "no answer yet");
 
   void complete(Result<std::string> result) {

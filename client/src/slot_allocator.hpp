@@ -1,4 +1,4 @@
-// SlotAllocator: which ranges of an arena are free. Lives in its owner's heap, never in the arena.
+// SlotAllocator: the free ranges of an arena. It is in its owner's heap, never in the arena.
 #pragma once
 
 #include <cstdint>
@@ -7,8 +7,8 @@
 
 namespace shoal::client {
 
-/// First fit in the order of offsets, so that few low slots are used again and again and stay in the cache.
-/// Every range starts at a multiple of kSlotAlignment; neighbours are joined when they are freed.
+/// First fit in the order of offsets, so that a few low slots are used again and again and stay in the cache. Every range starts
+/// at a multiple of kSlotAlignment. Adjacent free ranges are joined.
 ///   Threads  thread-bound
 class SlotAllocator {
  public:
@@ -17,16 +17,16 @@ class SlotAllocator {
   struct Range {
     std::uint64_t offset = 0, size_bytes = 0;
   };
-  /// At least `size_bytes` (a slot of 0 bytes takes one alignment unit), or nothing when no free range is large enough.
+  /// A range of at least `size_bytes`, or nothing if no free range is large enough. A slot of 0 bytes takes one alignment unit.
   std::optional<Range> allocate(std::uint64_t size_bytes);
-  /// `range` as allocate() gave it. Aborts when any of it is free already.
+  /// `range` as allocate() returned it. Aborts if a part of it is free already.
   void free(Range range);
 
   std::uint64_t free_bytes() const { return free_bytes_; }
   std::size_t free_range_count() const { return free_.size(); }
 
  private:
-  std::vector<Range> free_;  // by offset, never adjacent; a vector, so that a busy arena allocates nothing in the long run
+  std::vector<Range> free_;  // by offset, never adjacent; a vector, which does not allocate in the long run
   std::uint64_t free_bytes_ = 0;
 };
 

@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <new>
 
 #include "shm/base/check.hpp"
 #include "shm/base/clock.hpp"
@@ -56,10 +57,17 @@ Status status_from_errno(std::string_view what, std::string_view thing, int erro
   StatusCode code = StatusCode::kInternal;
   if (error_number == ENOENT) code = StatusCode::kNotFound;
   if (error_number == ENOTDIR || error_number == EISDIR || error_number == ENAMETOOLONG || error_number == ELOOP)
-    code = StatusCode::kInvalidArgument;  // of the path that was given
+    code = StatusCode::kInvalidArgument;  // the given path is wrong
   if (error_number == EACCES || error_number == EPERM) code = StatusCode::kPermissionDenied;
   char text[128];
   return Status(code, format("{} {}: {}", what, thing, ::strerror_r(error_number, text, sizeof text)));
+}
+
+Status out_of_memory(std::string_view what, std::string_view model) noexcept try {
+  const Status status = failed_precondition("out of memory: {} needs more than this machine has left", what);
+  return model.empty() ? status : status.with_context(format("model '{}'", model));
+} catch (const std::bad_alloc&) {
+  return Status(StatusCode::kFailedPrecondition, "out of memory");  // short enough to be stored within the string object
 }
 
 std::uint64_t monotonic_now_ns() {

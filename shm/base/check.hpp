@@ -1,4 +1,4 @@
-// SHOAL_CHECK: for bugs of this process, always compiled in. Never for anything that came from outside.
+// SHOAL_CHECK: aborts on a bug of this process; always compiled in. Never use it on data from outside.
 #pragma once
 
 namespace shoal::internal {

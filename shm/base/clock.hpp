@@ -1,4 +1,4 @@
-// Clock: CLOCK_MONOTONIC in nanoseconds, and one that tests turn by hand.
+// Clock: CLOCK_MONOTONIC in nanoseconds, and a clock that tests set by hand.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ class Clock {
   virtual std::uint64_t now_ns() const { return monotonic_now_ns(); }
 };
 
-/// Stands still until told otherwise. Threads: thread-bound.
+/// Changes only when advance_ns() is called. Threads: thread-bound.
 class ManualClock : public Clock {
  public:
   std::uint64_t now_ns() const override { return now_ns_; }

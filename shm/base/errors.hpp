@@ -32,9 +32,14 @@ SHOAL_DEFINE_STATUS_MAKER(internal_error, kInternal)
 /// "what thing: strerror": ENOENT is kNotFound, EACCES and EPERM kPermissionDenied, the rest kInternal.
 Status status_from_errno(std::string_view what, std::string_view thing, int error_number);
 
+/// kFailedPrecondition, for every failed allocation: "model 'MODEL': out of memory: WHAT needs more than this machine has left".
+///   model  may be empty
+///   Returns  only "out of memory" if there is no memory for the message
+Status out_of_memory(std::string_view what, std::string_view model = {}) noexcept;
+
 }  // namespace shoal
 
-/// Leaves the function with the Status when it is not OK.
+/// Returns the Status from the calling function if it is not OK.
 #define SHOAL_RETURN_IF_ERROR(expression)                                                        \
   do {                                                                                           \
     if (::shoal::Status shoal_status_ = (expression); !shoal_status_.ok()) return shoal_status_; \

@@ -10,7 +10,7 @@
 
 namespace shoal {
 
-/// Immutable; whoever keeps the shared_ptr keeps the bytes.
+/// Immutable. The shared_ptr keeps the bytes mapped.
 class MappedFile {
  public:
   /// Errors: those of open_regular_file() and mmap(), naming the file.

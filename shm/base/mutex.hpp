@@ -1,4 +1,4 @@
-// A mutex and its condition that clang's thread-safety analysis understands (libstdc++'s carry no annotations).
+// A mutex and a condition with the annotations of clang's thread-safety analysis, which libstdc++'s do not have.
 #pragma once
 
 #include <chrono>
@@ -37,7 +37,7 @@ class SHOAL_CAPABILITY("mutex") Mutex {
 class SHOAL_SCOPED_CAPABILITY MutexLock {
  public:
   explicit MutexLock(Mutex& mutex) SHOAL_ACQUIRE(mutex) : mutex_(mutex) { mutex_.lock(); }
-  /// Takes over a mutex that this thread has locked already.
+  /// Takes over a mutex that this thread has already locked.
   MutexLock(Mutex& mutex, std::adopt_lock_t) SHOAL_REQUIRES(mutex) : mutex_(mutex) {}
   ~MutexLock() SHOAL_RELEASE() { mutex_.unlock(); }
   MutexLock(const MutexLock&) = delete;
@@ -47,8 +47,8 @@ class SHOAL_SCOPED_CAPABILITY MutexLock {
   Mutex& mutex_;
 };
 
-/// std::condition_variable for a Mutex. Waits take no predicate, because the analysis cannot see which locks a lambda runs under:
-/// callers write the loop. Threads: thread-safe.
+/// std::condition_variable for a Mutex. The waits take no predicate, because the analysis cannot see which locks a lambda runs
+/// under. Callers write the loop. Threads: thread-safe.
 class Condition {
  public:
   void wait(Mutex& mutex) SHOAL_REQUIRES(mutex) {
@@ -56,7 +56,7 @@ class Condition {
     condition_.wait(lock);
     lock.release();
   }
-  /// False when the time has come.
+  /// Returns false at `until`.
   bool wait_until(Mutex& mutex, std::chrono::steady_clock::time_point until) SHOAL_REQUIRES(mutex) {
     std::unique_lock lock(mutex.mutex_, std::adopt_lock);
     const bool in_time = condition_.wait_until(lock, until) == std::cv_status::no_timeout;

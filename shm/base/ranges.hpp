@@ -1,6 +1,7 @@
-// Overflow-safe arithmetic on sizes that strangers sent.
+// Overflow-safe arithmetic on numbers from outside.
 #pragma once
 
+#include <concepts>
 #include <cstdint>
 #include <optional>
 
@@ -12,10 +13,19 @@ constexpr bool fits(std::uint64_t offset, std::uint64_t size, std::uint64_t limi
 }
 
 /// a * b, or nothing when it does not fit.
-constexpr std::optional<std::uint64_t> checked_multiply(std::uint64_t a, std::uint64_t b) {
-  std::uint64_t product = 0;
+template <std::integral T>
+constexpr std::optional<T> checked_multiply(T a, T b) {
+  T product = 0;
   if (__builtin_mul_overflow(a, b, &product)) return std::nullopt;
   return product;
+}
+
+/// a + b, or nothing when it does not fit.
+template <std::integral T>
+constexpr std::optional<T> checked_add(T a, T b) {
+  T sum = 0;
+  if (__builtin_add_overflow(a, b, &sum)) return std::nullopt;
+  return sum;
 }
 
 /// The next multiple of `alignment` (a power of two) at or above `value`.

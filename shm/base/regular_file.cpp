@@ -14,8 +14,8 @@ Result<RegularFile> open_regular_file(const std::filesystem::path& path) {
   UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!fd) return status_from_errno("open", path.string(), errno);
   struct stat info {};
-  if (::fstat(fd.get(), &info) != 0) return status_from_errno("look at", path.string(), errno);
-  if (!S_ISREG(info.st_mode)) return invalid_argument("{} is no file", path.string());
+  if (::fstat(fd.get(), &info) != 0) return status_from_errno("stat", path.string(), errno);
+  if (!S_ISREG(info.st_mode)) return invalid_argument("{} is not a regular file", path.string());
   return RegularFile{std::move(fd), static_cast<std::size_t>(info.st_size)};
 }
 

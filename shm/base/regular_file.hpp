@@ -1,4 +1,4 @@
-// Files that strangers put where we read.
+// Regular files that users name.
 #pragma once
 
 #include <cstddef>
@@ -13,15 +13,15 @@ namespace shoal {
 
 struct RegularFile {
   UniqueFd fd;
-  std::size_t size_bytes = 0;  ///< when it was opened
+  std::size_t size_bytes = 0;  ///< at the time of opening
 };
 
-/// Opened for reading. Never waits for anyone, as a pipe or a terminal would have it.
-///   Errors  those of open(); kInvalidArgument: no regular file. Both name it.
+/// Opens a file for reading. Never blocks, as opening a pipe would.
+///   Errors  those of open(); kInvalidArgument (not a regular file). Both name the path.
 Result<RegularFile> open_regular_file(const std::filesystem::path& path);
 
-/// Reads until the room is full or the file ends; how many bytes there were.
-///   name    for the error
+/// Reads until `room` is full or the file ends. Returns the number of bytes read.
+///   name    what errors name
 ///   Errors  those of read()
 Result<std::size_t> read_fully(int fd, std::span<std::byte> room, std::string_view name);
 

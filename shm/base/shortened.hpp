@@ -1,4 +1,4 @@
-// What comes from outside may be of any length; a message may not.
+// Shortens texts from outside, so that messages have a bounded length.
 #pragma once
 
 #include <cstddef>
@@ -7,8 +7,8 @@
 
 namespace shoal {
 
-/// `text` when it has at most `most_bytes`, else its beginning and its end with " ... " between them: the cause stands at the end
-/// of a message. UTF-8 is not cut within a character.
+/// Returns `text` if it has at most `most_bytes` bytes, else its beginning and its end with " ... " in between. The end is kept
+/// because messages name the cause there. Never cuts inside a UTF-8 character.
 std::string shortened(std::string_view text, std::size_t most_bytes);
 
 }  // namespace shoal

@@ -11,7 +11,7 @@ namespace shoal {
 Result<std::string> read_text_file(const std::filesystem::path& path) {
   SHOAL_ASSIGN_OR_RETURN(const RegularFile file, open_regular_file(path));
   std::string text;
-  // It may grow while it is read.
+  // The file may grow during the loop.
   for (std::size_t room = std::min(file.size_bytes, kLargestTextFile) + 1;; room = text.size()) {
     const std::size_t before = text.size();
     text.resize(before + room);
@@ -19,7 +19,8 @@ Result<std::string> read_text_file(const std::filesystem::path& path) {
     SHOAL_ASSIGN_OR_RETURN(const std::size_t size, read_fully(file.fd.get(), rest, path.string()));
     text.resize(before + size);
     if (text.size() > kLargestTextFile)
-      return invalid_argument("{} has more than {} MiB: that is no file of this kind", path.string(), kLargestTextFile >> 20);
+      return invalid_argument("{} has more than {} MiB, which is too large for a file of this kind", path.string(),
+                              kLargestTextFile >> 20);
     if (size < room) return text;
   }
 }

@@ -1,4 +1,4 @@
-// Small files that strangers wrote, read whole.
+// Small text files, read whole.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@ namespace shoal {
 inline constexpr std::size_t kLargestTextFile = 16 << 20;
 
 /// The bytes of a regular file.
-///   Errors  those of open_regular_file() and read(); kInvalidArgument: more than kLargestTextFile bytes
+///   Errors  those of open_regular_file() and read(); kInvalidArgument (more than kLargestTextFile bytes)
 Result<std::string> read_text_file(const std::filesystem::path& path);
 
 }  // namespace shoal

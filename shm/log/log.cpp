@@ -66,7 +66,7 @@ Logger::Logger(std::string name, LogMode mode)
 Logger::~Logger() { sink_->flush(); }
 
 void Logger::write_line(LogLevel level, const std::string& line) {
-  // As an argument, not as the pattern: names of models and files may hold braces.
+  // The line is an argument, not the pattern, because names of models and files may contain braces.
   sink_->log(spdlog_level(level), "{}", line);
 }
 

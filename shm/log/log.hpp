@@ -1,4 +1,4 @@
-// Log lines on stderr: an event, then key=value. The only place that knows spdlog.
+// Log lines on stderr: an event, then key=value pairs. Only shm/log uses spdlog.
 #pragma once
 
 #include <array>
@@ -16,17 +16,17 @@ class logger;
 namespace shoal {
 
 enum class LogLevel { kDebug, kInfo, kWarn, kError };
-/// kDirect writes each line before it returns: for children, which may die at any moment. kDropping hands lines to a thread and
-/// drops the oldest when stderr stalls: for the supervisor, which must not wait for whoever reads its log.
+/// kDirect writes each line before it returns: for children, which may die at any moment. kDropping passes lines to a thread and
+/// drops the oldest line when stderr stalls: for the supervisor, which must not wait for the reader of its log.
 enum class LogMode { kDirect, kDropping };
 
-/// "debug", "info", "warn" or "error" from $SHOAL_LOG; info without it.
+/// Reads "debug", "info", "warn" or "error" from $SHOAL_LOG. The default is info.
 LogLevel log_level_from_environment();
-/// "json" or "text" from $SHOAL_LOG_FORMAT; text without it. A line of JSON is an object: time, level, component and process of
-/// the writer, event, and the event's fields.
+/// Reads "json" or "text" from $SHOAL_LOG_FORMAT. The default is text. A JSON line is one object: time, level, component and
+/// process of the writer, event, and the event's fields.
 LogFormat log_format_from_environment();
 
-/// A named logger. One per component.
+/// A named logger. Each component has one.
 ///   Threads  thread-safe
 class Logger {
  public:

@@ -7,13 +7,13 @@ namespace shoal {
 namespace {
 
 struct Field {
-  std::string key;  // empty: the event
+  std::string key;  // empty for the event
   std::string value;
   bool is_number = false;
   bool is_quoted = false;
 };
 
-/// Takes the next word of the pattern off it: up to a space that is not in quotes.
+/// Removes the next word from the pattern and returns it. A word ends at a space outside quotes.
 std::string_view take_word(std::string_view& pattern) {
   bool in_quotes = false;
   std::size_t end = 0;

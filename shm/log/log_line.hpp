@@ -1,4 +1,4 @@
-// One line of a log: an event, then its fields; as text or as JSON.
+// One log line, an event and its fields, as text or as JSON.
 #pragma once
 
 #include <cmath>
@@ -13,7 +13,7 @@ namespace shoal {
 
 enum class LogFormat { kText, kJson };
 
-/// What stands for one "{}" of a pattern.
+/// The value for one "{}" of a pattern.
 struct LogArgument {
   std::string text;
   bool is_number = false;
@@ -25,8 +25,9 @@ LogArgument log_argument(const T& value) {
   return {format("{}", value), is_number};
 }
 
-/// kText: the pattern with its arguments; an argument cannot end its value, its line, or begin another field.
-/// kJson: the members of an object without its braces: "event":"worker_died","pid":7; a field that is one number stays one.
+/// kText: the pattern with its arguments. Arguments are quoted if needed, so that none can end its value or line, or start a
+/// field. kJson: the members of a JSON object without its braces: "event":"worker_died","pid":7. A field that is a number stays a
+/// number.
 ///   pattern   "event key={} key=\"{}\" key=\"words and {}\""
 std::string log_line(LogFormat format, std::string_view pattern, std::span<const LogArgument> arguments);
 

@@ -1,4 +1,4 @@
-// Buckets: sizes to which requests are padded, so that few programs serve many sizes.
+// Buckets: requests are padded to a few sizes, so that few programs serve many sizes.
 #pragma once
 
 #include <cstdint>
@@ -8,13 +8,13 @@
 
 namespace shoal {
 
-/// A size between two of `sizes` is padded with zeros up to the next one, and the outputs are cut back; one that is in the list,
-/// or above its last, runs as it is.
+/// A size between two of `sizes` is padded with zeros to the larger one, and the outputs are cut back. A size that is in the
+/// list, or above the last one, runs unpadded.
 struct Buckets {
-  std::string input;                ///< whose dimension it is; empty: dimension 0 of all inputs where it is open, the batch
-  int dim = 0;                      ///< not 0: the user's word that padding changes nothing but the end of `crop`
+  std::string input;                ///< that is padded; empty: the batch, which is dimension 0 of all inputs where it is open
+  int dim = 0;                      ///< not 0: the user promises that padding changes only the end of the outputs in `crop`
   std::vector<std::int64_t> sizes;  ///< ascending
-  std::map<std::string, int> crop;  ///< output to the dimension of it that follows this one; found by itself for the batch
+  std::map<std::string, int> crop;  ///< output -> its dimension that is cut back; found automatically for the batch
   friend bool operator==(const Buckets&, const Buckets&) = default;
 };
 

@@ -13,7 +13,7 @@ namespace fs = std::filesystem;
 constexpr std::string_view kSymbolSuffix = "-symbol.json";
 constexpr std::string_view kParamsSuffix = ".params";
 
-/// The number that all of `text` is, if it is one.
+/// The number that `text` consists of, if it is a number.
 template <typename Number>
 std::optional<Number> parse_number(std::string_view text) {
   Number number{};
@@ -28,7 +28,7 @@ std::string join(const std::vector<std::string>& names) {
   return text;
 }
 
-/// What is listed of a directory: the names for which `keep` gives something, sorted.
+/// The results of `keep` for the names in a directory, sorted. Names for which `keep` returns nothing are left out.
 template <typename Keep>
 auto list(const fs::path& directory, Keep keep) {
   std::vector<typename decltype(keep(fs::directory_entry()))::value_type> found;
@@ -55,7 +55,7 @@ struct VersionDirectory {
   auto operator<=>(const VersionDirectory&) const = default;
 };
 
-/// Numeric sub-directories, by number; none where the path is no directory or holds a checkpoint itself.
+/// The numeric sub-directories, by number. None if the path is not a directory or holds a checkpoint itself.
 std::vector<VersionDirectory> versions_in(const fs::path& base) {
   if (!prefixes_in(base).empty()) return {};
   std::vector<VersionDirectory> versions = list(base, [](const fs::directory_entry& entry) -> std::optional<VersionDirectory> {
@@ -64,7 +64,7 @@ std::vector<VersionDirectory> versions_in(const fs::path& base) {
     return number && *number > 0 && entry.is_directory(error) ? std::optional(VersionDirectory{*number, entry.path()})
                                                               : std::nullopt;
   });
-  // "007" and "7" are the same number: one of them is taken.
+  // "007" and "7" are the same number; one of them is taken.
   const auto same = [](const VersionDirectory& a, const VersionDirectory& b) { return a.number == b.number; };
   versions.erase(std::unique(versions.begin(), versions.end(), same), versions.end());
   return versions;
@@ -82,7 +82,7 @@ struct EpochFile {
   auto operator<=>(const EpochFile&) const = default;
 };
 
-/// PREFIX-NNNN.params: at least four digits, as printf("%04d") writes them.
+/// PREFIX-NNNN.params, with at least four digits, as printf("%04d") writes them.
 std::vector<EpochFile> epochs_of(const fs::path& directory, const std::string& prefix) {
   return list(directory, [&](const fs::directory_entry& entry) -> std::optional<EpochFile> {
     const std::string name = entry.path().filename().string();
@@ -106,7 +106,7 @@ Result<EpochFile> choose_epoch(const ModelFiles& files, std::optional<int> wante
   if (found != epochs.end()) return *found;
   if (wanted) return not_found("checkpoint '{}' has no epoch {}; it has {}", model, *wanted, join(numbers));
   if (epochs.size() == 1) return epochs.front();
-  return invalid_argument("checkpoint '{}' has several epochs and none is 0: say one of them as {}@N: {}", model, model,
+  return invalid_argument("checkpoint '{}' has several epochs and none is 0: name one of them as {}@N: {}", model, model,
                           join(numbers));
 }
 
@@ -124,7 +124,7 @@ Status choose_prefix(const fs::path& base, ModelFiles& files) {
   const std::vector<std::string> prefixes = prefixes_in(base);
   if (prefixes.empty()) return not_found("no model in directory '{}': no file PREFIX{}", base.string(), kSymbolSuffix);
   if (prefixes.size() > 1) {
-    return invalid_argument("directory '{}' holds several checkpoints: say one of them as {}/PREFIX: {}", base.string(),
+    return invalid_argument("directory '{}' holds several checkpoints: name one of them as {}/PREFIX: {}", base.string(),
                             base.string(), join(prefixes));
   }
   files.directory = base;
@@ -151,11 +151,11 @@ Result<ModelPath> parse_path(const std::string& text) {
     path.epoch = parse_number<int>(std::string_view(text).substr(at + 1));
     if (path.epoch) path.base = text.substr(0, at);
   }
-  if (!path.base.has_filename()) path.base = path.base.parent_path();  // "dir/" is the directory, not a prefix of no name
+  if (!path.base.has_filename()) path.base = path.base.parent_path();  // "dir/" is the directory, not an empty prefix in it
   return path;
 }
 
-/// The checkpoint at `base`; `shared_config` is the model.toml for all versions, where there can be one.
+/// The checkpoint at `base`. `shared_config` is the model.toml for all versions; it may be empty.
 Result<ModelFiles> find_files(const ModelPath& path, std::uint64_t version, const fs::path& shared_config) {
   ModelFiles files;
   files.version = version;
@@ -188,7 +188,7 @@ fs::path shared_config_file(const std::string& path) {
 Result<std::vector<FoundVersion>> find_versions(const std::string& path, const VersionPolicy& policy) {
   SHOAL_ASSIGN_OR_RETURN(const ModelPath parsed, parse_path(path));
   std::vector<VersionDirectory> versions = versions_in(parsed.base);
-  const std::string existing = versions.empty() ? "1, having no numbered directories" : numbers_of(versions);
+  const std::string existing = versions.empty() ? "only version 1, because it has no numbered directories" : numbers_of(versions);
   const auto wants = [&](std::uint64_t number) { return std::ranges::count(policy.numbers, number) > 0; };
   for (const std::uint64_t number : policy.numbers) {
     const bool exists = versions.empty() ? number == 1 : std::ranges::count(versions, number, &VersionDirectory::number) > 0;

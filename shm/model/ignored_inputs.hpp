@@ -1,4 +1,4 @@
-// Inputs that a configuration may name and nobody needs.
+// Labels: inputs that a configuration may name but no run needs.
 #pragma once
 
 #include <span>
@@ -9,7 +9,8 @@
 
 namespace shoal {
 
-/// Takes the labels of a training graph out of `inputs` and `shapes`: files written for training name them. A warning for each.
+/// Removes the labels of a training graph from `inputs` and `shapes`, which files from training often name. Returns a warning for
+/// each.
 std::vector<std::string> drop_ignored_inputs(ModelConfig& config, std::span<const std::string> ignored);
 
 }  // namespace shoal

@@ -8,7 +8,7 @@ namespace shoal {
 Result<std::vector<std::string>> read_labels(const ModelFiles& files, const ModelConfig& config) {
   const bool named = !config.labels_file.empty();
   std::filesystem::path path = files.directory / (named ? config.labels_file : "synset.txt");
-  // One synset.txt may serve all version directories, as model.toml may.
+  // One synset.txt may serve all version directories, like model.toml.
   if (std::error_code error; !std::filesystem::exists(path, error) && !files.config_file.empty()) {
     path = files.config_file.parent_path() / path.filename();
   }
@@ -21,7 +21,8 @@ Result<std::vector<std::string>> read_labels(const ModelFiles& files, const Mode
     if (line.ends_with('\r')) line.pop_back();
     labels.push_back(line);
   }
-  while (!labels.empty() && labels.back().empty()) labels.pop_back();  // an empty line inside keeps its number
+  while (!labels.empty() && labels.back().empty())
+    labels.pop_back();  // an empty line in the middle stays, so that the numbers of the others do not change
   return labels;
 }
 

@@ -18,26 +18,29 @@ Result<TensorSpec> parse_companion_entry(const nlohmann::json& entry, const std:
   const auto shape = entry.is_object() ? entry.find("shape") : entry.end();
   if (!entry.is_object() || !entry.contains("name") || !entry["name"].is_string() || shape == entry.end() || !shape->is_array() ||
       shape->size() > kMaxRank) {
-    return invalid_argument("{}: wants a list of {\"name\": TEXT, \"shape\": [at most {} numbers]}", where, kMaxRank);
+    return invalid_argument("{}: must be a list of {\"name\": TEXT, \"shape\": [at most {} numbers]}", where, kMaxRank);
   }
   std::vector<std::int64_t> dims;
   for (const nlohmann::json& dim : *shape) {
     if (!dim.is_number_integer())
-      return invalid_argument("{}: the shape of '{}' is not made of whole numbers", where, entry["name"].get<std::string>());
+      return invalid_argument("{}: the shape of '{}' has a dimension that is not a whole number", where,
+                              entry["name"].get<std::string>());
     const auto size = dim.get<std::int64_t>();
-    dims.push_back(size > 0 ? size : -1);  // 0 is what MXNet writes of a dimension that it does not know
+    dims.push_back(size > 0 ? size : -1);  // MXNet writes 0 for an unknown dimension
   }
   return TensorSpec{entry["name"].get<std::string>(), DType::kFloat32, Shape(dims)};
 }
 
-/// prefix-shapes.json, SageMaker's companion file: [{"name": "data", "shape": [1, 3, 224, 224]}]. What it says is compiled; the
-/// batch in it is not the only one the model takes.
+/// prefix-shapes.json, SageMaker's companion file: [{"name": "data", "shape": [1, 3, 224, 224]}]. The shapes in it are compiled.
+/// The model takes other batches, too.
 Result<ModelConfig> parse_companion(const std::string& text, const std::string& where) {
   const nlohmann::json json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!json.is_array()) return invalid_argument("{}: is not a JSON list of inputs", where);
   ModelConfig config;
   for (const nlohmann::json& entry : json) {
     SHOAL_ASSIGN_OR_RETURN(TensorSpec spec, parse_companion_entry(entry, where));
+    if (spec.name.empty() || std::ranges::count(config.inputs, spec.name, &TensorSpec::name) > 0)
+      return invalid_argument("{}: '{}' is given twice, or is not a name", where, spec.name);
     config.inputs.push_back(std::move(spec));
   }
   const auto is_said = [](const TensorSpec& input) { return input.shape.rank() > 0 && input.shape.element_count() >= 0; };

@@ -11,7 +11,7 @@
 namespace shoal {
 namespace {
 
-/// What comes before the first `separator` is cut off `text` and returned; all of it when there is none.
+/// Removes the text before the first `separator` and returns it; all of `text` if there is no separator.
 std::string cut(std::string& text, char separator) {
   const std::size_t at = text.find(separator);
   std::string head = text.substr(0, at);
@@ -24,12 +24,6 @@ constexpr std::size_t kLongestModelName = 100;
 bool is_model_name(std::string_view name) {
   const auto allowed = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '.' || c == '_' || c == '-'; };
   return !name.empty() && name.size() <= kLongestModelName && std::all_of(name.begin(), name.end(), allowed);
-}
-
-Status check_name(const std::string& name, const std::string& where) {
-  if (is_model_name(name)) return {};
-  return invalid_argument("{}: '{}' is no name for a model: 1 to {} letters, digits, '.', '_' and '-' make one", where,
-                          name.substr(0, kLongestModelName), kLongestModelName);
 }
 
 /// "?x3x224..640x224" -> {-1, 3, -1, 224} and the range.
@@ -49,7 +43,7 @@ Status parse_shape(std::string text, const std::string& where, TensorSpec& spec)
     const auto [end, error] = std::from_chars(dim.data(), dim.data() + dim.size(), number);
     const bool is_number = error == std::errc() && end == dim.data() + dim.size() && number >= -1;
     if ((dim != "?" && !is_number) || dims.size() == kMaxRank) {
-      return invalid_argument("{}: a shape is written as ?x3x224x224, with at most {} dimensions", where, kMaxRank);
+      return invalid_argument("{}: write a shape as ?x3x224x224, with at most {} dimensions", where, kMaxRank);
     }
     dims.push_back(number);
   }
@@ -68,11 +62,11 @@ Result<TensorSpec> parse_spec(std::string text, const std::string& where) {
     if (!dtype) return dtype.status().with_context(where);
     spec.dtype = *dtype;
   }
-  if (spec.name.empty() || spec.shape.rank() == 0) return invalid_argument("{}: wants NAME:SHAPE, as in data:1x3x224x224", where);
+  if (spec.name.empty() || spec.shape.rank() == 0) return invalid_argument("{}: write NAME:SHAPE, as in data:1x3x224x224", where);
   return spec;
 }
 
-/// "1:2:4:8"; nothing when it is something else.
+/// Parses "1:2:4:8". Nothing for other texts.
 std::optional<toml::array> parse_numbers(std::string text) {
   toml::array numbers;
   while (!text.empty()) {
@@ -85,7 +79,7 @@ std::optional<toml::array> parse_numbers(std::string text) {
   return numbers;
 }
 
-/// A value of the command line as TOML would have it: a number if it is one, else a text.
+/// A value of the command line as TOML: a number if it is one, else a string.
 Status read_text_key(const std::string& where, const std::string& key, const std::string& text, ModelOverrides& overrides) {
   std::int64_t number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
@@ -100,7 +94,7 @@ Status read_text_key(const std::string& where, const std::string& key, const std
   return internal::read_key(where, key, toml::value<std::string>(text), overrides);
 }
 
-/// A second `shape=` of an input that the last set already has begins a new set.
+/// If the last set already has a shape of that input, a second `shape=` begins a new set.
 void add_to_sets(TensorSpec spec, std::vector<std::vector<TensorSpec>>& sets) {
   const auto same_name = [&](const TensorSpec& other) { return other.name == spec.name; };
   if (sets.empty() || std::any_of(sets.back().begin(), sets.back().end(), same_name)) sets.emplace_back();
@@ -116,13 +110,13 @@ Status read_argument_key(const std::string& where, const std::string& key, const
       return {};
     }
     if (!overrides.shapes) overrides.shapes.emplace();
-    if (spec.shape.element_count() < 0) return invalid_argument("{}: 'shape' wants every dimension: {}", where, value);
+    if (spec.shape.element_count() < 0) return invalid_argument("{}: 'shape' must give every dimension: {}", where, value);
     add_to_sets(std::move(spec), *overrides.shapes);
     return {};
   }
   if (key == "buckets" || key == "versions") {  // 1:2:4:8
     if (const auto numbers = parse_numbers(value)) return internal::read_key(where, key, *numbers, overrides);
-    if (key == "buckets") return invalid_argument("{}: 'buckets' wants sizes of the batch, as in 1:2:4:8", where);
+    if (key == "buckets") return invalid_argument("{}: 'buckets' must be sizes of the batch, as in 1:2:4:8", where);
   }
   if (key == "preset") {
     auto preset = preprocess_preset(value);
@@ -135,6 +129,12 @@ Status read_argument_key(const std::string& where, const std::string& key, const
 
 }  // namespace
 
+Status internal::check_name(const std::string& name, const std::string& where) {
+  if (is_model_name(name)) return {};
+  return invalid_argument("{}: '{}' is not a model name: use 1 to {} letters, digits, '.', '_' and '-'", where,
+                          name.substr(0, kLongestModelName), kLongestModelName);
+}
+
 Result<ModelRequest> parse_model_argument(const std::string& text) {
   const std::string where = format("model argument '{}'", text);
   std::string rest = text;
@@ -142,8 +142,8 @@ Result<ModelRequest> parse_model_argument(const std::string& text) {
   ModelRequest request;
   request.name = cut(assignment, '=');
   request.path = assignment;
-  SHOAL_RETURN_IF_ERROR(check_name(request.name, where));
-  if (request.path.empty()) return invalid_argument("{}: wants NAME=PATH[,workers=4,...]", where);
+  SHOAL_RETURN_IF_ERROR(internal::check_name(request.name, where));
+  if (request.path.empty()) return invalid_argument("{}: write NAME=PATH[,workers=4,...]", where);
   while (!rest.empty()) {
     std::string value = cut(rest, ',');
     const std::string key = cut(value, '=');
@@ -159,13 +159,14 @@ Result<ModelRequest> parse_model_table(const std::string& name, toml::node& node
                                        const std::filesystem::path& directory) {
   ModelRequest request;
   request.name = name;
-  SHOAL_RETURN_IF_ERROR(check_name(request.name, where));
+  SHOAL_RETURN_IF_ERROR(internal::check_name(request.name, where));
   toml::table* model = node.as_table();
-  if (!model) return internal::error_at(where, node, format("'models.{}' wants a table", request.name));
+  if (!model) return internal::error_at(where, node, format("'models.{}' must be a table", request.name));
   toml::node* given = model->get("path");
   if (!given) return internal::error_at(where, node, format("[models.{}] has no 'path'", request.name));
   const auto path = given->value_exact<std::string>();
-  if (!path || path->empty()) return internal::error_at(where, *given, format("[models.{}]: 'path' wants a text", request.name));
+  if (!path || path->empty())
+    return internal::error_at(where, *given, format("[models.{}]: 'path' must be a string", request.name));
   request.path = (directory / *path).string();
   model->erase("path");
   auto keys = internal::read_keys(where, *model);
@@ -182,12 +183,13 @@ Result<DaemonConfig> parse_daemon_config(const std::string& text, const std::str
   DaemonConfig config;
   for (auto& [key, node] : table) {
     if (key != "models" && key != "limits")
-      return internal::error_at(where, node,
-                                format("'{}' is no key of the daemon; there are [models.NAME] and [limits]", key.str()));
+      return internal::error_at(
+          where, node,
+          format("'{}' is not a key of the daemon's configuration; there are [models.NAME] and [limits]", key.str()));
     toml::table* tables = node.as_table();
     if (!tables)
       return internal::error_at(where, node,
-                                format("'{}' wants a table: {}", key.str(), key == "models" ? "[models.NAME]" : "[limits]"));
+                                format("'{}' must be a table: {}", key.str(), key == "models" ? "[models.NAME]" : "[limits]"));
     if (key == "limits") {
       SHOAL_ASSIGN_OR_RETURN(config.limits, internal::read_limits(where, *tables));
       continue;

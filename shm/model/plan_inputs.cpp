@@ -28,7 +28,7 @@ Status check_names(std::span<const TensorSpec> given, std::span<const TensorSpec
   return {};
 }
 
-/// The shape that all sets have in common: -1 where they differ. Nothing when their ranks differ or a set lacks it.
+/// The common shape of the input in all sets: -1 where they differ. Nothing if the ranks differ or a set does not name the input.
 std::optional<Shape> common_shape(const std::vector<std::vector<TensorSpec>>& sets, const std::string& name) {
   std::optional<Shape> common;
   for (const std::vector<TensorSpec>& set : sets) {
@@ -51,9 +51,9 @@ Result<TensorSpec> plan_input(const ModelConfig& config, const TensorSpec& graph
     return spec;
   }
   return invalid_argument(
-      "{}: the shape of input '{}' is not known: the model's files do not say it, and the .params file holds no value of it. If "
-      "it is data, write this line: "
-      "inputs = [{name = \"{}\", shape = [-1, 3, 224, 224]}], with the model's own numbers",
+      "{}: the shape of input '{}' is not known: the symbol file does not contain it, and the .params file has no array of that "
+      "name. If requests provide this input, write this line with the model's own numbers: "
+      "inputs = [{name = \"{}\", shape = [-1, 3, 224, 224]}]",
       where, spec.name, spec.name);
 }
 
@@ -67,7 +67,7 @@ Result<std::vector<TensorSpec>> concrete_set(const std::vector<TensorSpec>& give
   std::vector<TensorSpec> set;
   for (const TensorSpec& input : inputs) {
     const TensorSpec* spec = find(given, input.name);
-    if (!spec) return invalid_argument("{}: an entry of 'shapes' does not say the shape of input '{}'", where, input.name);
+    if (!spec) return invalid_argument("{}: an entry of 'shapes' has no shape for input '{}'", where, input.name);
     if (!matches(spec->shape, input.shape)) {
       return invalid_argument("{}: 'shapes' gives input '{}' the shape {}, but 'inputs' says {}", where, input.name,
                               spec->shape.to_string(), input.shape.to_string());
@@ -90,8 +90,8 @@ Result<std::vector<TensorSpec>> default_set(std::vector<TensorSpec> inputs, cons
     input.ranges.clear();
     if (input.shape.element_count() >= 0) continue;
     return invalid_argument(
-        "{}: input '{}' has the open shape {}: only a first dimension of -1 (1) and ranges (their smallest size) have "
-        "a default, so 'shapes' must say what to compile, as in shapes = [{{} = [1, 3, 224, 224]}]",
+        "{}: input '{}' has the open shape {}: only a first dimension of -1 (compiled as 1) and ranges (as their smallest "
+        "size) have a default, so 'shapes' must say what to compile, as in shapes = [{{} = [1, 3, 224, 224]}]",
         where, input.name, declared.to_string(), input.name);
   }
   return inputs;
@@ -125,7 +125,7 @@ Result<InputPlan> plan_inputs(const ModelConfig& config, std::span<const TensorS
   for (const TensorSpec& graph_input : graph_inputs) {
     SHOAL_ASSIGN_OR_RETURN(TensorSpec spec, plan_input(config, graph_input, where));
     as_trained.push_back(spec);
-    // The batch in a graph is the one it was trained with, not the only one it takes.
+    // The graph's batch is that of its training. The model takes any batch.
     if (!find(config.inputs, spec.name) && graph_input.shape.rank() > 0) spec.shape[0] = -1;
     plan.inputs.push_back(std::move(spec));
   }

@@ -11,9 +11,9 @@ struct Preset {
 
 const std::vector<Preset>& presets() {
   static const std::vector<Preset> all = {
-      // GluonCV and torchvision: mean and deviation of ImageNet on the 0..1 scale, here on 0..255.
+      // GluonCV and torchvision: mean and deviation of ImageNet. They use the scale 0..1, these numbers 0..255.
       {"imagenet", {256, 224, 224, "RGB", {123.675f, 116.28f, 103.53f}, {1 / 58.395f, 1 / 57.12f, 1 / 57.375f}}},
-      // Caffe's and most of MXNet's own model zoo before Gluon.
+      // Caffe, and most of MXNet's own model zoo before Gluon.
       {"imagenet-bgr-caffe", {256, 224, 224, "BGR", {104, 117, 123}, {1, 1, 1}}},
       {"cifar10",
        {32,

@@ -12,7 +12,7 @@
 namespace shoal::internal {
 namespace {
 
-/// Where a value stands, and what it is called in errors.
+/// A value, and how errors name it.
 struct Site {
   const std::string& where;
   const toml::node& node;
@@ -24,7 +24,7 @@ struct Site {
 
 Result<std::string> read_string(const Site& site) {
   const auto text = site.node.value_exact<std::string>();
-  if (!text) return site.error("wants a text in quotes");
+  if (!text) return site.error("must be a string in quotes");
   if (text->empty()) return site.error("must not be empty");
   return *text;
 }
@@ -32,13 +32,13 @@ Result<std::string> read_string(const Site& site) {
 Result<std::int64_t> read_integer(const Site& site, std::int64_t low, std::int64_t high) {
   const auto number = site.node.value_exact<std::int64_t>();
   if (!number || *number < low || *number > high) {
-    if (high == std::numeric_limits<std::int64_t>::max()) return site.error(format("wants a whole number, {} or more", low));
-    return site.error(format("wants a whole number from {} to {}", low, high));
+    if (high == std::numeric_limits<std::int64_t>::max()) return site.error(format("must be a whole number, {} or more", low));
+    return site.error(format("must be a whole number from {} to {}", low, high));
   }
   return *number;
 }
 
-/// A dimension of an input: a size, -1 for any, or a range of sizes in quotes, "224..640".
+/// Reads a dimension of an input: a size, -1 for any size, or a range of sizes in quotes, "224..640".
 Status read_dim(const Site& site, std::vector<std::int64_t>& dims, std::vector<DimRange>& ranges) {
   dims.push_back(-1);
   ranges.emplace_back();
@@ -53,10 +53,10 @@ Status read_dim(const Site& site, std::vector<std::int64_t>& dims, std::vector<D
   return {};
 }
 
-/// Reads the shape, and the ranges where there are any.
+/// Reads the shape, and the ranges if there are any.
 Status read_open_shape(const Site& site, TensorSpec& spec) {
   const toml::array* array = site.node.as_array();
-  if (!array) return site.error("wants a list of dimensions such as [-1, 3, 224, \"224..640\"]");
+  if (!array) return site.error("must be a list of dimensions such as [-1, 3, 224, \"224..640\"]");
   if (array->size() > kMaxRank) return site.error(format("has {} dimensions; at most {} are possible", array->size(), kMaxRank));
   std::vector<std::int64_t> dims;
   for (const toml::node& element : *array) SHOAL_RETURN_IF_ERROR(read_dim(site.at(element, site.key), dims, spec.ranges));
@@ -65,10 +65,10 @@ Status read_open_shape(const Site& site, TensorSpec& spec) {
   return {};
 }
 
-/// A shape of `shapes`, whose caller wants every dimension said.
+/// Reads a shape of `shapes`. The caller checks that every dimension is given.
 Result<Shape> read_shape(const Site& site) {
   const toml::array* array = site.node.as_array();
-  if (!array) return site.error("wants a list of dimensions such as [-1, 3, 224, 224]");
+  if (!array) return site.error("must be a list of dimensions such as [-1, 3, 224, 224]");
   if (array->size() > kMaxRank) return site.error(format("has {} dimensions; at most {} are possible", array->size(), kMaxRank));
   std::vector<std::int64_t> dims;
   for (const toml::node& element : *array) {
@@ -79,17 +79,18 @@ Result<Shape> read_shape(const Site& site) {
   return Shape(dims);
 }
 
-/// A "layout" says in letters what the dimensions are; it is checked so that a slip is seen, and used by nobody else.
+/// "layout" names the dimensions by letters. It is only checked, to find mistakes; nothing uses it.
 Status check_layout(const Site& site, const Shape& shape) {
   SHOAL_ASSIGN_OR_RETURN(const std::string layout, read_string(site));
   if (static_cast<int>(layout.size()) == shape.rank() && std::set<char>(layout.begin(), layout.end()).size() == layout.size())
     return {};
-  return site.error(format("is \"{}\", which does not have one letter for each of the {} dimensions", layout, shape.rank()));
+  return site.error(
+      format("is \"{}\"; it must have one letter, each different, for each of the {} dimensions", layout, shape.rank()));
 }
 
 Result<TensorSpec> read_input(const Site& site) {
   const toml::table* table = site.node.as_table();
-  if (!table) return site.error("wants tables such as {name = \"data\", shape = [-1, 3, 224, 224]}");
+  if (!table) return site.error("must be tables such as {name = \"data\", shape = [-1, 3, 224, 224]}");
   TensorSpec spec;
   const toml::node* layout = nullptr;
   for (const auto& [key, node] : *table) {
@@ -106,7 +107,7 @@ Result<TensorSpec> read_input(const Site& site) {
     } else if (key == "layout") {
       layout = &node;
     } else {
-      return child.error("is no key of an input (name, shape, dtype, layout)");
+      return child.error("is not a key of an input (name, shape, dtype, layout)");
     }
   }
   if (spec.name.empty()) return site.error("has an input without a name");
@@ -117,7 +118,7 @@ Result<TensorSpec> read_input(const Site& site) {
 
 Result<std::vector<TensorSpec>> read_inputs(const Site& site) {
   const toml::array* array = site.node.as_array();
-  if (!array) return site.error("wants a list such as [{name = \"data\", shape = [-1, 3, 224, 224]}]");
+  if (!array) return site.error("must be a list such as [{name = \"data\", shape = [-1, 3, 224, 224]}]");
   std::vector<TensorSpec> inputs;
   for (const toml::node& element : *array) {
     SHOAL_ASSIGN_OR_RETURN(TensorSpec spec, read_input(site.at(element, site.key)));
@@ -131,7 +132,7 @@ Result<std::vector<TensorSpec>> read_inputs(const Site& site) {
 
 Result<std::vector<std::string>> read_outputs(const Site& site) {
   const toml::array* array = site.node.as_array();
-  if (!array) return site.error("wants a list of names");
+  if (!array) return site.error("must be a list of names");
   std::vector<std::string> names;
   for (const toml::node& element : *array) {
     SHOAL_ASSIGN_OR_RETURN(std::string name, read_string(site.at(element, site.key)));
@@ -140,20 +141,20 @@ Result<std::vector<std::string>> read_outputs(const Site& site) {
   return names;
 }
 
-/// [{data = [1, 3, 224, 224]}, {data = [4, 3, 224, 224]}]: one table per set of inputs. The dtype is that of the input.
+/// Reads [{data = [1, 3, 224, 224]}, {data = [4, 3, 224, 224]}]: one table per set of inputs. The dtype comes from `inputs`.
 Result<std::vector<std::vector<TensorSpec>>> read_shapes(const Site& site) {
   const toml::array* array = site.node.as_array();
-  if (!array) return site.error("wants a list such as [{data = [1, 3, 224, 224]}, {data = [8, 3, 224, 224]}]");
+  if (!array) return site.error("must be a list such as [{data = [1, 3, 224, 224]}, {data = [8, 3, 224, 224]}]");
   std::vector<std::vector<TensorSpec>> sets;
   for (const toml::node& element : *array) {
     const Site child = site.at(element, site.key);
     const toml::table* table = element.as_table();
-    if (!table || table->empty()) return child.error("wants tables such as {data = [1, 3, 224, 224]}");
+    if (!table || table->empty()) return child.error("must be tables such as {data = [1, 3, 224, 224]}");
     std::vector<TensorSpec>& set = sets.emplace_back();
     for (const auto& [name, node] : *table) {
       SHOAL_ASSIGN_OR_RETURN(const Shape shape, read_shape(site.at(node, format("{}.{}", site.key, name.str()))));
       if (shape.element_count() < 0)
-        return child.error(format("of '{}' is {}: every dimension must be said here", name.str(), shape.to_string()));
+        return child.error(format("of '{}' is {}: every dimension must be given here", name.str(), shape.to_string()));
       set.push_back({std::string(name.str()), DType::kFloat32, shape});
     }
   }
@@ -162,11 +163,11 @@ Result<std::vector<std::vector<TensorSpec>>> read_shapes(const Site& site) {
 
 Result<std::vector<std::int64_t>> read_sizes(const Site& site) {
   const toml::array* array = site.node.as_array();
-  if (!array || array->empty()) return site.error("wants a list of sizes such as [1, 2, 4, 8]");
+  if (!array || array->empty()) return site.error("must be a list of sizes such as [1, 2, 4, 8]");
   std::vector<std::int64_t> sizes;
   for (const toml::node& element : *array) {
     SHOAL_ASSIGN_OR_RETURN(const std::int64_t size, read_integer(site.at(element, site.key), 1, 1 << 24));
-    if (!sizes.empty() && size <= sizes.back()) return site.error("wants sizes in ascending order");
+    if (!sizes.empty() && size <= sizes.back()) return site.error("must have sizes in ascending order");
     sizes.push_back(size);
   }
   return sizes;
@@ -174,7 +175,7 @@ Result<std::vector<std::int64_t>> read_sizes(const Site& site) {
 
 Result<std::map<std::string, int>> read_crop_dims(const Site& site) {
   const toml::table* table = site.node.as_table();
-  if (!table) return site.error("wants a table such as {prob_output = 1}: the dimension of each output that follows");
+  if (!table) return site.error("must be a table such as {prob_output = 1}: the dimension of each output that is cut back");
   std::map<std::string, int> crop;
   for (const auto& [output, node] : *table) {
     SHOAL_ASSIGN_OR_RETURN(const std::int64_t dim, read_integer(site.at(node, site.key), 0, kMaxRank - 1));
@@ -183,7 +184,7 @@ Result<std::map<std::string, int>> read_crop_dims(const Site& site) {
   return crop;
 }
 
-/// {input = "data", dim = 1, sizes = [16, 32, 64], crop = {prob_output = 1}}
+/// Reads {input = "data", dim = 1, sizes = [16, 32, 64], crop = {prob_output = 1}}.
 Result<Buckets> read_bucket_table(const Site& site, const toml::table& table) {
   Buckets buckets;
   for (const auto& [key, node] : table) {
@@ -198,17 +199,17 @@ Result<Buckets> read_bucket_table(const Site& site, const toml::table& table) {
     } else if (key == "crop") {
       SHOAL_ASSIGN_OR_RETURN(buckets.crop, read_crop_dims(child));
     } else {
-      return child.error("is no key of a bucket (input, dim, sizes, crop; or batch alone)");
+      return child.error("is not a key of a bucket (input, dim, sizes, crop; or batch alone)");
     }
   }
   if (buckets.input.empty() || buckets.dim == 0 || buckets.sizes.empty()) {
     return site.error(
-        "wants 'input', 'dim' and 'sizes' in each table; the sizes of the batch are a list: buckets = [1, 2, 4, 8]");
+        "must have 'input', 'dim' and 'sizes' in each table; the sizes of the batch are a list: buckets = [1, 2, 4, 8]");
   }
   return buckets;
 }
 
-/// [1, 2, 4, 8] for the batch, or a list of tables: {batch = [1, 2, 4, 8]}, and those of other dimensions.
+/// Reads [1, 2, 4, 8] for the batch, or a list of tables: {batch = [1, 2, 4, 8]}, and tables for other dimensions.
 Result<std::vector<Buckets>> read_buckets(const Site& site) {
   const toml::array* array = site.node.as_array();
   if (!array || array->empty() || !(*array)[0].is_table()) {
@@ -219,7 +220,7 @@ Result<std::vector<Buckets>> read_buckets(const Site& site) {
   for (const toml::node& element : *array) {
     const Site child = site.at(element, site.key);
     const toml::table* table = element.as_table();
-    if (!table) return child.error("wants sizes of the batch, or tables such as {input = \"data\", dim = 1, sizes = [16, 32]}");
+    if (!table) return child.error("must be sizes of the batch, or tables such as {input = \"data\", dim = 1, sizes = [16, 32]}");
     Buckets buckets;
     if (const toml::node* batch = table->get("batch"); batch && table->size() == 1) {
       SHOAL_ASSIGN_OR_RETURN(buckets.sizes, read_sizes(site.at(*batch, "buckets.batch")));
@@ -236,12 +237,12 @@ Result<std::vector<Buckets>> read_buckets(const Site& site) {
   return all;
 }
 
-/// One number for all channels, or one per channel.
+/// Reads one number for all channels, or one per channel.
 Result<std::vector<float>> read_channels(const Site& site) {
   std::vector<float> numbers;
   const auto add = [&](const toml::node& node) -> Status {
     const auto number = node.is_number() ? node.value<double>() : std::nullopt;
-    if (!number || !std::isfinite(*number)) return site.error("wants a number, or one per channel");
+    if (!number || !std::isfinite(*number)) return site.error("must be a number, or one per channel");
     numbers.push_back(static_cast<float>(*number));
     return {};
   };
@@ -268,7 +269,7 @@ Result<std::vector<std::int64_t>> read_crop(const Site& site) {
     SHOAL_ASSIGN_OR_RETURN(const std::int64_t side, read_integer(site, 0, kLargest));
     return std::vector<std::int64_t>{side, side};
   }
-  if (array->size() != 2) return site.error("wants one number, or [height, width]");
+  if (array->size() != 2) return site.error("must be one number, or [height, width]");
   SHOAL_ASSIGN_OR_RETURN(const std::int64_t height, read_integer(site.at((*array)[0], site.key), 0, kLargest));
   SHOAL_ASSIGN_OR_RETURN(const std::int64_t width, read_integer(site.at((*array)[1], site.key), 0, kLargest));
   return std::vector<std::int64_t>{height, width};
@@ -285,21 +286,21 @@ Status read_preprocess_key(const Site& site, std::string_view key, Preprocess& p
   } else if (key == "order") {
     SHOAL_ASSIGN_OR_RETURN(preprocess.order, read_string(site));
     if (preprocess.order != "RGB" && preprocess.order != "BGR" && preprocess.order != "GRAY") {
-      return site.error("wants \"RGB\", \"BGR\" or \"GRAY\"");
+      return site.error("must be \"RGB\", \"BGR\" or \"GRAY\"");
     }
   } else if (key == "mean") {
     SHOAL_ASSIGN_OR_RETURN(preprocess.mean, read_channels(site));
   } else if (key == "scale") {
     SHOAL_ASSIGN_OR_RETURN(preprocess.scale, read_channels(site));
   } else {
-    return site.error("is no key of preprocess (preset, resize, crop, order, mean, scale)");
+    return site.error("is not a key of preprocess (preset, resize, crop, order, mean, scale)");
   }
   return {};
 }
 
 Result<Preprocess> read_preprocess(const Site& site) {
   const toml::table* table = site.node.as_table();
-  if (!table) return site.error("wants a table: [preprocess]");
+  if (!table) return site.error("must be a table: [preprocess]");
   Preprocess preprocess;
   if (const toml::node* preset = table->get("preset")) {
     const Site child = site.at(*preset, "preprocess.preset");
@@ -319,19 +320,19 @@ Result<Preprocess> read_preprocess(const Site& site) {
 
 Result<std::string> read_precision(const Site& site) {
   SHOAL_ASSIGN_OR_RETURN(std::string word, read_string(site));
-  if (word != "f32" && word != "f32-fast") return site.error("wants \"f32\" or \"f32-fast\"");
+  if (word != "f32" && word != "f32-fast") return site.error("must be \"f32\" or \"f32-fast\"");
   return word;
 }
 
 Result<double> read_number(const Site& site, double low, double high) {
   const auto number = site.node.is_number() ? site.node.value<double>() : std::nullopt;
-  if (!number || !(*number >= low && *number <= high)) return site.error(format("wants a number from {} to {}", low, high));
+  if (!number || !(*number >= low && *number <= high)) return site.error(format("must be a number from {} to {}", low, high));
   return *number;
 }
 
-/// "latest", "latest:2", "all", or a list of numbers.
+/// Reads "latest", "latest:2", "all", or a list of numbers.
 Result<VersionPolicy> read_versions(const Site& site) {
-  const auto wrong = [&] { return site.error("wants \"latest\", \"latest:N\", \"all\" or a list of version numbers"); };
+  const auto wrong = [&] { return site.error("must be \"latest\", \"latest:N\", \"all\" or a list of version numbers"); };
   VersionPolicy policy;
   if (const toml::array* array = site.node.as_array(); array && !array->empty()) {
     for (const toml::node& element : *array) {
@@ -404,18 +405,21 @@ struct LimitRow {
 const LimitRow kLimits[] = {
     {"client_requests", &ClientLimits::client_requests, 1'000'000},
     {"client_message_mb", &ClientLimits::client_message_mb, 1 << 20},
+    {"total_message_mb", &ClientLimits::total_message_mb, 1 << 24},
+    {"total_arena_gb", &ClientLimits::total_arena_gb, 1 << 17},  // all addresses of a process
     {"client_queue_percent", &ClientLimits::client_queue_percent, 100},
     {"client_rate", &ClientLimits::client_rate, 100'000'000},
     {"client_bad_messages", &ClientLimits::client_bad_messages, 1'000'000'000},
     {"connections", &ClientLimits::connections, 1'000'000},
     {"connection_rate", &ClientLimits::connection_rate, 1'000'000},
+    {"models", &ClientLimits::models, 1'000'000},
 };
 
 }  // namespace
 
 Result<toml::table> parse_toml(const std::string& text, const std::string& where) try {
   return toml::parse(text, where);
-} catch (const toml::parse_error& e) {  // the one door through which toml++'s errors come
+} catch (const toml::parse_error& e) {  // toml++ throws only here
   return invalid_argument("{}:{}: {}", where, e.source().begin.line, e.description());
 }
 
@@ -431,13 +435,17 @@ Status read_key(const std::string& where, std::string_view key, const toml::node
     if (row.key == key) return row.read(site, overrides);
     known += format("{}{}", known.empty() ? "" : ", ", row.key);
   }
-  return site.error(format("is no key of a model; there are {}", known));
+  return site.error(format("is not a key of a model; there are {}", known));
 }
 
 Result<ModelOverrides> read_keys(const std::string& where, const toml::table& table) {
   ModelOverrides overrides;
   for (const auto& [key, node] : table) SHOAL_RETURN_IF_ERROR(read_key(where, key.str(), node, overrides));
   return overrides;
+}
+
+void for_each_limit(const std::function<void(std::string_view key, int ClientLimits::*member)>& each) {
+  for (const LimitRow& row : kLimits) each(row.key, row.member);
 }
 
 Result<ClientLimits> read_limits(const std::string& where, const toml::table& table) {
@@ -448,7 +456,7 @@ Result<ClientLimits> read_limits(const std::string& where, const toml::table& ta
     if (row == std::end(kLimits)) {
       std::string known;
       for (const LimitRow& each : kLimits) known += format("{}{}", known.empty() ? "" : ", ", each.key);
-      return site.error(format("is no limit; there are {}", known));
+      return site.error(format("is not a limit; there are {}", known));
     }
     SHOAL_ASSIGN_OR_RETURN(const std::int64_t value, read_integer(site, 0, row->most));
     limits.*(row->member) = static_cast<int>(value);

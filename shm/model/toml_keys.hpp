@@ -1,6 +1,7 @@
 // The keys of model.toml, read from a TOML table. Private to shm/model.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <string_view>
 
@@ -12,7 +13,7 @@ namespace shoal::internal {
 
 /// Errors: kInvalidArgument, "where:line: what".
 Result<toml::table> parse_toml(const std::string& text, const std::string& where);
-/// "where:line: what" for the place where `node` stands.
+/// "where:line: what", with the line of `node`.
 Status error_at(const std::string& where, const toml::node& node, const std::string& what);
 /// Sets the member that `key` names. Errors: unknown key (all known ones listed), wrong type, value out of range.
 Status read_key(const std::string& where, std::string_view key, const toml::node& value, ModelOverrides& overrides);
@@ -20,5 +21,9 @@ Status read_key(const std::string& where, std::string_view key, const toml::node
 Result<ModelOverrides> read_keys(const std::string& where, const toml::table& table);
 /// The daemon's table [limits].
 Result<ClientLimits> read_limits(const std::string& where, const toml::table& table);
+/// Calls `each` with every key of that table.
+void for_each_limit(const std::function<void(std::string_view key, int ClientLimits::*member)>& each);
+/// Errors: kInvalidArgument: not a valid name of a model.
+Status check_name(const std::string& name, const std::string& where);
 
 }  // namespace shoal::internal

@@ -21,7 +21,7 @@ namespace bip = boost::interprocess;
 
 constexpr std::uint64_t kHugePageBytes = std::uint64_t{2} << 20;
 
-// The one method that mapped_region asks of a memory object.
+// mapped_region calls only this method of a memory object.
 struct MemfdHandle {
   int fd;
   bip::mapping_handle_t get_mapping_handle() const { return {fd, false}; }
@@ -44,7 +44,7 @@ Result<std::uint64_t> file_size(const UniqueFd& fd) {
   struct stat info {};
   if (::fstat(fd.get(), &info) != 0) return status_from_errno("stat", "a shared memory segment", errno);
   if (!S_ISREG(info.st_mode))
-    return invalid_argument("a descriptor that is no shared memory segment (file mode {})", info.st_mode);
+    return invalid_argument("the descriptor is not a shared memory segment (file mode {})", info.st_mode);
   return static_cast<std::uint64_t>(info.st_size);
 }
 
@@ -52,7 +52,7 @@ Result<std::uint64_t> file_size(const UniqueFd& fd) {
 #define MADV_COLLAPSE 25  // Linux 6.1
 #endif
 
-// An address on a 2 MB border with room behind it just now; null for what no huge page fits.
+// A 2 MB aligned address that has `size` free bytes behind it at this moment. Null if `size` is not a multiple of 2 MB.
 void* find_huge_aligned_room(std::uint64_t size) {
   if (size % kHugePageBytes != 0) return nullptr;
   const std::size_t room = size + kHugePageBytes;
@@ -66,7 +66,7 @@ bip::mapped_region map_region(const MemfdHandle& handle, bip::mode_t mode, std::
   if (const void* const address = find_huge_aligned_room(size)) {
     try {
       return {handle, mode, 0, size, address};
-    } catch (const bip::interprocess_exception&) {  // another thread took the room: anywhere will do
+    } catch (const bip::interprocess_exception&) {  // another thread took the place: map anywhere
     }
   }
   return {handle, mode, 0, size};
@@ -119,10 +119,10 @@ Result<UniqueFd> create_memfd(const std::string& label, std::uint64_t size_bytes
   UniqueFd fd(::memfd_create(name.c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!fd) return status_from_errno("create shared memory segment", name, errno);
   if (size_bytes == 0 || size_bytes > (std::uint64_t{1} << 46)) {
-    return invalid_argument("shared memory segment {} of {} bytes cannot be made", name, size_bytes);
+    return invalid_argument("shared memory segment {} of {} bytes: the size must be 1 byte to 64 TiB", name, size_bytes);
   }
   const std::uint64_t rounded = align_up(size_bytes, huge_aligned ? kHugePageBytes : 4096);
-  // fallocate, not ftruncate: memory that is not there is an error here, not a SIGBUS later.
+  // fallocate, not ftruncate: a lack of memory is an error here, not a SIGBUS later.
   if (::fallocate(fd.get(), 0, 0, static_cast<off_t>(rounded)) != 0) {
     return status_from_errno(format("allocate {} bytes for shared memory segment", rounded), name, errno);
   }
@@ -134,8 +134,8 @@ Status seal(const UniqueFd& fd, Seals seals) {
   const std::uint64_t start_ns = monotonic_now_ns();
   for (std::uint64_t begin_ns = start_ns; ::fcntl(fd.get(), F_ADD_SEALS, seal_bits(seals)) != 0; begin_ns = monotonic_now_ns()) {
     if (errno != EBUSY) return status_from_errno("seal", "a shared memory segment", errno);
-    // A writable mapping is EBUSY at once. For pages that the kernel itself holds for a moment, as when it compacts memory, it
-    // waits 150 ms before it says the same: that passes.
+    // If a writable mapping exists, fcntl fails with EBUSY at once. If the kernel itself holds pages for a moment, for example
+    // while it compacts memory, fcntl waits 150 ms before it fails with EBUSY. That passes, so it is tried again.
     const std::uint64_t now_ns = monotonic_now_ns();
     if (now_ns - begin_ns < kWaitedNs)
       return status_from_errno("seal", "a shared memory segment that is still mapped writable", EBUSY);
@@ -145,25 +145,29 @@ Status seal(const UniqueFd& fd, Seals seals) {
 }
 
 Result<std::uint64_t> check_sealed(const UniqueFd& fd, Seals at_least) {
-  // The type of file first: stat on a stranger's FUSE file could make this process wait for the stranger.
-  struct statfs system {};
-  if (::fstatfs(fd.get(), &system) != 0) return status_from_errno("stat file system of", "a shared memory segment", errno);
-  if (system.f_type != TMPFS_MAGIC) return invalid_argument("a descriptor that is no memfd (file system type {})", system.f_type);
-  SHOAL_ASSIGN_OR_RETURN(const std::uint64_t size, file_size(fd));
+  // Ask for the seals first. The kernel answers that at once for any descriptor. A stat of a stranger's FUSE file, or of its file
+  // system, could make this process wait for the stranger.
   const int seals = ::fcntl(fd.get(), F_GET_SEALS);
-  if (seals < 0) return invalid_argument("a descriptor that takes no seals: not a memfd");
+  if (seals < 0) return invalid_argument("the descriptor does not support seals: it is not a memfd");
   const auto missing = [&](int bit) { return (seal_bits(at_least) & bit) != 0 && (seals & bit) == 0; };
   if (missing(F_SEAL_SHRINK)) return invalid_argument("a memfd without F_SEAL_SHRINK");
   if (missing(F_SEAL_GROW)) return invalid_argument("a memfd without F_SEAL_GROW");
   if (missing(F_SEAL_SEAL)) return invalid_argument("a memfd without F_SEAL_SEAL");
   if (missing(F_SEAL_WRITE)) return invalid_argument("a memfd without F_SEAL_WRITE");
   if (missing(F_SEAL_FUTURE_WRITE) && (seals & F_SEAL_WRITE) == 0) return invalid_argument("a memfd without F_SEAL_FUTURE_WRITE");
-  return size;
+  struct statfs system {};
+  if (::fstatfs(fd.get(), &system) != 0) return status_from_errno("stat file system of", "a shared memory segment", errno);
+  if (system.f_type != TMPFS_MAGIC) return invalid_argument("the descriptor is not a memfd (file system type {})", system.f_type);
+  return file_size(fd);
 }
 
 Result<UniqueFd> reopen_read_only(const UniqueFd& fd) {
   const std::string path = format("/proc/self/fd/{}", fd.get());
-  UniqueFd copy(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  // O_NONBLOCK, because another process can hold a lease on the file. Then open() would wait for it up to 45 s. The flag changes
+  // nothing for the maps of the descriptor.
+  UniqueFd copy(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (!copy && errno == EWOULDBLOCK)
+    return invalid_argument("re-open read-only {}: a process holds a lease on it (F_SETLEASE): give up the lease", path);
   if (!copy) return status_from_errno("re-open read-only", path, errno);
   return copy;
 }

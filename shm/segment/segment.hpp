@@ -17,9 +17,9 @@ namespace shoal {
 class Segment {
  public:
   enum class Access { kReadOnly, kReadWrite };
-  /// Maps all of `fd`. Read-only maps through a descriptor re-opened O_RDONLY (kernels before 6.7 refuse otherwise once
-  /// write-sealed). What is a multiple of 2 MB is mapped on such a border, where huge pages can serve it.
-  ///   Errors  kInvalidArgument (not a memfd-like file, size 0), kPermissionDenied, kInternal
+  /// Maps all of `fd`. kReadOnly maps through a descriptor that is re-opened O_RDONLY, because kernels before 6.7 refuse to map a
+  /// write-sealed memfd otherwise. A segment whose size is a multiple of 2 MB is aligned to 2 MB, so that huge pages can be used.
+  ///   Errors  kInvalidArgument (not a memfd, or size 0), kPermissionDenied, kInternal
   static Result<Segment> map(const UniqueFd& fd, Access access);
 
   Segment(Segment&&) noexcept;
@@ -27,11 +27,10 @@ class Segment {
   ~Segment();
 
   std::span<const std::byte> bytes() const;
-  std::span<std::byte> mutable_bytes();  ///< only of a kReadWrite mapping: aborts otherwise
+  std::span<std::byte> mutable_bytes();  ///< aborts unless the mapping is kReadWrite
   std::size_t size_bytes() const { return bytes().size(); }
-  /// Has the kernel copy the memory into pages of 2 MB, for everybody who maps it: what is read from end to end again and again
-  /// is then read up to twice as fast. Where the kernel will not (before 6.1, none free, forbidden by `shmem_enabled`), nothing
-  /// changes.
+  /// Asks the kernel to copy the memory into 2 MB pages, for all processes that map it. Reading all of it is then up to twice as
+  /// fast. Does nothing if the kernel refuses (before 6.1, no huge page free, forbidden by `shmem_enabled`).
   void gather_into_huge_pages() const;
 
  private:
@@ -41,24 +40,24 @@ class Segment {
   Access access_ = Access::kReadOnly;
 };
 
-/// Seals of the segments of design.md section 3.
+/// Sets of seals, one per kind of segment (docs/design.md, "Shared memory").
 enum class Seals : std::uint8_t {
   kFixedSize,  ///< SHRINK, GROW, SEAL: output arenas, status pages
-  kOneWriter,  ///< SHRINK, GROW, FUTURE_WRITE, SEAL: input arenas; the maker's mapping writes on
+  kOneWriter,  ///< SHRINK, GROW, FUTURE_WRITE, SEAL: input arenas; the maker's mapping stays writable
   kReadOnly,   ///< SHRINK, GROW, WRITE, SEAL: packed weights
 };
 
-/// A new memfd of `size_bytes` (rounded up to pages, 2 MB when `huge_aligned`), fallocated, label "shoal:<label>" in /proc. Not
-/// sealed yet.
-///   Errors  kInternal: no memory, named with the size
+/// Creates and fallocates a memfd of `size_bytes`, rounded up to 4 KiB, or to 2 MB if `huge_aligned`. /proc shows it as
+/// "shoal:<label>". It is not sealed.
+///   Errors  kInternal (no memory; names the size), kInvalidArgument (size 0, or above 64 TiB)
 Result<UniqueFd> create_memfd(const std::string& label, std::uint64_t size_bytes, bool huge_aligned = false);
-/// Adds the seals. kReadOnly fails while a writable mapping exists, and waits, 5 s at most, while the kernel or a pipe holds
-/// pages.
+/// Adds the seals. kReadOnly fails while a writable mapping exists. It waits at most 5 s while the kernel or a pipe holds pages.
 Status seal(const UniqueFd& fd, Seals seals);
-/// What a stranger sent: is it a memfd with at least these seals, and how large. Never touches its bytes.
-///   Errors  kInvalidArgument: names what is missing
+/// Checks that a descriptor from a stranger is a memfd with at least these seals, and returns its size. Never reads its bytes.
+///   Errors  kInvalidArgument (names what is missing)
 Result<std::uint64_t> check_sealed(const UniqueFd& fd, Seals at_least);
-/// Another descriptor of the same memory, opened O_RDONLY.
+/// Opens the same memory again, O_RDONLY. Never waits.
+///   Errors  kInvalidArgument (another process holds a lease on it), kPermissionDenied, kInternal
 Result<UniqueFd> reopen_read_only(const UniqueFd& fd);
 Result<UniqueFd> duplicate_fd(int fd);
 

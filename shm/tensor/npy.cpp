@@ -48,7 +48,7 @@ class HeaderParser {
     if (!accept("{")) return damaged("header", "does not begin with '{'");
     while (!accept("}")) {
       const std::optional<std::string_view> key = quoted();
-      if (!key || !accept(":")) return damaged("header", "is no dictionary of NumPy's");
+      if (!key || !accept(":")) return damaged("header", "is not a dictionary of NumPy");
       SHOAL_RETURN_IF_ERROR(parse_field(*key));
       accept(",");
     }
@@ -74,20 +74,21 @@ class HeaderParser {
   Status parse_descr() {
     const std::size_t at = offset();
     const std::optional<std::string_view> descr = quoted();
-    if (!descr) return unimplemented("{}: offset {}, descr is not a plain type: records and objects are not read", file_, at);
+    if (!descr)
+      return unimplemented("{}: offset {}, descr is not a plain type; records and objects are not supported", file_, at);
     if (descr->starts_with(">")) {
-      return unimplemented("{}: offset {}, descr '{}' has big-endian byte order, which is not read", file_, at, *descr);
+      return unimplemented("{}: offset {}, descr '{}' has big-endian byte order, which is not supported", file_, at, *descr);
     }
     const auto row =
         std::find_if(std::begin(kDescrs), std::end(kDescrs), [&](const DescrRow& r) { return same(r.descr, *descr); });
     if (row == std::end(kDescrs)) {
-      return unimplemented("{}: offset {}, descr '{}' is not read: little-endian numbers and bool are", file_, at, *descr);
+      return unimplemented("{}: offset {}, descr '{}' is not supported; little-endian numbers and bool are", file_, at, *descr);
     }
     array_.dtype = row->dtype;
     return {};
   }
 
-  /// One-byte types are written with '|', and by some programs with '<'.
+  /// One-byte types have '|' as byte order; some programs write '<' or '='.
   static bool same(std::string_view known, std::string_view given) {
     return given == known ||
            (known[0] == '|' && given.size() == 3 && (given[0] == '<' || given[0] == '=') && given.substr(1) == known.substr(1));
@@ -103,14 +104,14 @@ class HeaderParser {
     has_shape_ = true;
     std::array<std::int64_t, kMaxRank> dims{};
     std::size_t rank = 0;
-    if (!accept("(")) return damaged("shape", "is no tuple");
+    if (!accept("(")) return damaged("shape", "is not a tuple");
     while (!accept(")")) {
       if (rank == dims.size()) return damaged("shape", format("has more than {} dimensions", kMaxRank));
       skip_spaces();
       const auto [end, error] = std::from_chars(rest_.data(), rest_.data() + rest_.size(), dims[rank]);
-      if (error != std::errc() || dims[rank] < 0) return damaged("shape", "holds something that is no dimension");
+      if (error != std::errc() || dims[rank] < 0) return damaged("shape", "has an element that is not a dimension");
       rest_.remove_prefix(static_cast<std::size_t>(end - rest_.data()));
-      if (rest_.starts_with("L")) rest_.remove_prefix(1);  // Python 2 wrote its longs so
+      if (rest_.starts_with("L")) rest_.remove_prefix(1);  // Python 2 writes long integers so
       ++rank;
       accept(",");
     }
@@ -138,13 +139,13 @@ class HeaderParser {
   }
 
   std::string_view rest_;
-  const std::size_t end_offset_;  // of the header in the file
+  const std::size_t end_offset_;  // end of the header in the file
   const std::string_view file_;
   NpyArray array_;
   bool has_order_ = false, has_shape_ = false;
 };
 
-/// dst, row-major, from src, whose first dimension changes fastest.
+/// Copies src, whose first dimension changes fastest, into dst, which is row-major.
 void copy_columns(const NpyArray& src, TensorView& dst) {
   const std::size_t size = dtype_size_bytes(src.dtype);
   std::array<std::int64_t, kMaxRank> index{};
@@ -159,7 +160,7 @@ void copy_columns(const NpyArray& src, TensorView& dst) {
   }
 }
 
-/// All of a file, copied: in a mapping, a file that somebody cuts meanwhile would end the process.
+/// Reads a whole file. It is not mapped, because a file that shrinks while it is mapped would end the process.
 Result<std::vector<std::byte>> read_whole(const std::string& name) {
   SHOAL_ASSIGN_OR_RETURN(const RegularFile file, open_regular_file(name));
   std::vector<std::byte> bytes(file.size_bytes);
@@ -198,14 +199,15 @@ Result<NpyArray> parse_npy(std::span<const std::byte> bytes, std::string_view na
     return data_loss("{}: offset {}, version is missing: the file is truncated", name, kMagic.size());
   const int major = text[kMagic.size()];
   if (major != 1 && major != 2) {
-    return unimplemented("{}: offset {}, version {} of the .npy format is not read (1 and 2 are)", name, kMagic.size(), major);
+    return unimplemented("{}: offset {}, version {} of the .npy format is not supported (1 and 2 are)", name, kMagic.size(),
+                         major);
   }
   const std::size_t length_size = major == 1 ? 2 : 4, start = kVersionEnd + length_size;
   std::size_t length = 0;
   if (text.size() < start) return data_loss("{}: offset {}, header length is missing: the file is truncated", name, kVersionEnd);
   for (std::size_t i = length_size; i-- > 0;) length = length << 8 | std::to_integer<std::size_t>(bytes[kVersionEnd + i]);
   if (!fits(start, length, text.size()) || length > kMaxHeader) {
-    return data_loss("{}: offset {}, header length {} is over the {} bytes that follow or the limit of {}", name, kVersionEnd,
+    return data_loss("{}: offset {}, header length {} exceeds the {} bytes that follow, or the limit of {}", name, kVersionEnd,
                      length, text.size() - start, kMaxHeader);
   }
   SHOAL_ASSIGN_OR_RETURN(NpyArray array, HeaderParser(text.substr(start, length), start, name).parse());
@@ -214,7 +216,7 @@ Result<NpyArray> parse_npy(std::span<const std::byte> bytes, std::string_view na
   const auto wanted =
       count < 0 ? std::nullopt : checked_multiply(static_cast<std::uint64_t>(count), dtype_size_bytes(array.dtype));
   if (wanted != array.data.size()) {
-    return data_loss("{}: offset {}, the shape {} of {} does not fit the {} bytes of data", name, start + length,
+    return data_loss("{}: offset {}, the shape {} of {} does not match the {} bytes of data", name, start + length,
                      array.shape.to_string(), dtype_name(array.dtype), array.data.size());
   }
   return array;

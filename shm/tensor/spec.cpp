@@ -63,7 +63,7 @@ Result<DimRange> parse_range(std::string_view text) {
   const std::string_view above = dots == std::string_view::npos ? std::string_view() : text.substr(dots + 2);
   const auto highest = above.empty() ? std::optional(kAnySize.highest) : parse_size(above);
   if (dots == std::string_view::npos || !lowest || !highest || *lowest > *highest) {
-    return invalid_argument("'{}' is no range of sizes: write the smallest and the largest, as in \"224..640\", or \"1..\"",
+    return invalid_argument("'{}' is not a range of sizes: write the smallest and the largest, as in \"224..640\", or \"1..\"",
                             text);
   }
   return DimRange{*lowest, *highest};

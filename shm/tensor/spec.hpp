@@ -1,4 +1,4 @@
-// Does a tensor fit what a model says of its input?
+// Checks a tensor against the description of a model's input.
 #pragma once
 
 #include <string>
@@ -9,14 +9,15 @@
 
 namespace shoal {
 
-/// Compares dtype and shape with `spec`; -1 takes any size within its range, and a spec of rank 0 any shape: the model's files
-/// say nothing of it.
-///   Errors  kInvalidArgument naming the input, what it is and what it should be; the dimension, when only its range is missed
+/// Compares dtype and shape with `spec`. A dimension of -1 allows any size within its range. A spec of rank 0 allows any shape,
+/// because the model's files do not give one.
+///   Errors  kInvalidArgument (names the input, its dtype or shape, and the allowed one; names the dimension if only a range is
+///           exceeded)
 Status check_matches(const TensorSpec& spec, DType dtype, const Shape& shape);
 
-/// The shape as it is written for people: "?x3x224..640x224..640".
+/// The shape as text: "?x3x224..640x224..640".
 std::string shape_text(const TensorSpec& spec);
-/// The sizes as it is written in model.toml and on the command line, and as shape_text() says it: "224..640", "1..".
+/// Parses a range as in model.toml and on the command line, and writes it the same way: "224..640", "1..".
 Result<DimRange> parse_range(std::string_view text);
 std::string to_string(const DimRange& range);
 

@@ -4,7 +4,6 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "shm/base/check.hpp"
 #include "shm/base/errors.hpp"
 #include "shm/base/ranges.hpp"
 
@@ -26,8 +25,12 @@ constexpr DTypeRow kDTypes[] = {
 static_assert(std::size(kDTypes) == static_cast<std::size_t>(DType::kBool));
 
 const DTypeRow* find_dtype(DType dtype) {
-  const auto index = static_cast<std::size_t>(dtype) - 1;  // rows stand in the order of the numbers
+  const auto index = static_cast<std::size_t>(dtype) - 1;  // the rows have the order of the numbers
   return index < std::size(kDTypes) ? &kDTypes[index] : nullptr;
+}
+
+Status too_many_dimensions(std::size_t count) {
+  return invalid_argument("a shape of {} dimensions: at most {} are supported", count, kMaxRank);
 }
 
 }  // namespace
@@ -44,13 +47,18 @@ std::string_view dtype_name(DType dtype) {
 
 Result<DType> parse_dtype(std::string_view name) {
   const auto row = std::find_if(std::begin(kDTypes), std::end(kDTypes), [&](const DTypeRow& r) { return r.name == name; });
-  if (row == std::end(kDTypes)) return invalid_argument("dtype '{}' is not known (NumPy's names, such as float32)", name);
+  if (row == std::end(kDTypes)) return invalid_argument("dtype '{}' is not known; use NumPy's names, such as float32", name);
   return row->dtype;
 }
 
 Shape::Shape(std::span<const std::int64_t> dims) : rank_(static_cast<int>(dims.size())) {
-  SHOAL_CHECK(dims.size() <= kMaxRank);
+  if (dims.size() > kMaxRank) throw Error(too_many_dimensions(dims.size()));
   std::copy(dims.begin(), dims.end(), dims_.begin());
+}
+
+Result<Shape> Shape::make(std::span<const std::int64_t> dims) {
+  if (dims.size() > kMaxRank) return too_many_dimensions(dims.size());
+  return Shape(dims);
 }
 
 std::int64_t Shape::element_count() const {
@@ -73,15 +81,28 @@ std::string Shape::to_string() const {
 
 bool operator==(const Shape& a, const Shape& b) { return std::ranges::equal(a.dims(), b.dims()); }
 
+void TensorView::check_element(std::size_t size_bytes, bool is_floating_point) const {
+  const bool is_half = dtype == DType::kFloat16 || dtype == DType::kBFloat16;  // no type of C++20 is one
+  const bool is_float = dtype == DType::kFloat32 || dtype == DType::kFloat64;
+  const bool matches = size_bytes == dtype_size_bytes(dtype) && (is_half || is_float == is_floating_point);
+  if (matches && (data || this->size_bytes() == 0)) return;
+  throw Error(matches
+                  ? invalid_argument("a tensor of {} and shape {} has no bytes to read", dtype_name(dtype), shape.to_string())
+                  : invalid_argument("the values of a tensor of {} and shape {} are read as a {} of {} bytes", dtype_name(dtype),
+                                     shape.to_string(), is_floating_point ? "floating-point type" : "type", size_bytes));
+}
+
 Result<Tensor> Tensor::create(DType dtype, const Shape& shape) {
   const std::int64_t count = shape.element_count();
   const auto size = checked_multiply(static_cast<std::uint64_t>(count), dtype_size_bytes(dtype));
   if (count < 0 || dtype_size_bytes(dtype) == 0 || !size || *size > (std::uint64_t{1} << 46)) {
-    return invalid_argument("a tensor of {} and shape {} cannot be made", dtype_name(dtype), shape.to_string());
+    return invalid_argument(
+        "a tensor of {} and shape {} cannot be made: it needs a valid dtype, no open dimension, and at most 64 TiB",
+        dtype_name(dtype), shape.to_string());
   }
   const std::size_t rounded = align_up(std::max<std::uint64_t>(*size, 1), 64);
   void* memory = std::aligned_alloc(64, rounded);
-  if (!memory) return internal_error("out of memory: {} bytes for a tensor of shape {}", rounded, shape.to_string());
+  if (!memory) return failed_precondition("out of memory: {} bytes for a tensor of shape {}", rounded, shape.to_string());
   std::memset(memory, 0, rounded);
   return Tensor(TensorView{dtype, shape, static_cast<std::byte*>(memory)}, std::shared_ptr<void>(memory, std::free));
 }

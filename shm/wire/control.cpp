@@ -3,8 +3,11 @@
 #include <sys/socket.h>
 #include <sys/uio.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <iterator>
+#include <utility>
 
 #include "shm/base/errors.hpp"
 #include "shm/wire/messages.hpp"
@@ -16,7 +19,7 @@ namespace {
 constexpr std::uint32_t kControlMagic = 0x54435348;  // "HSCT"
 constexpr std::uint16_t kControlVersion = 1;
 
-// What each message begins with; the text follows to the end of the packet.
+// The start of each message. The text follows, up to the end of the packet.
 struct Header {
   std::uint32_t magic;
   std::uint16_t version;
@@ -31,6 +34,13 @@ struct alignas(cmsghdr) FdBuffer {
   char bytes[CMSG_SPACE(kMaxControlFds * sizeof(int))];
 };
 
+// Has room for all descriptors that one packet can carry (SCM_MAX_FD of the kernel). The kernel closes those that do not fit, and
+// that can block. There is also room for a packet's credentials.
+struct alignas(cmsghdr) ReceivedFdBuffer {
+  static constexpr std::size_t kMostFds = 253;
+  char bytes[CMSG_SPACE(kMostFds * sizeof(int)) + CMSG_SPACE(sizeof(ucred))];
+};
+
 std::vector<UniqueFd> take_fds(msghdr& message) {
   std::vector<UniqueFd> fds;
   for (cmsghdr* part = CMSG_FIRSTHDR(&message); part; part = CMSG_NXTHDR(&message, part)) {
@@ -43,6 +53,34 @@ std::vector<UniqueFd> take_fds(msghdr& message) {
     }
   }
   return fds;
+}
+
+// Takes the descriptors out of `fds` if the packet is a message.
+Result<ControlMessage> check_control(const msghdr& packet, const Header& header, std::size_t size, std::vector<UniqueFd>& fds,
+                                     bool* lost_fds) {
+  // SEQPACKET reports the end as an empty packet. A peer that sends an empty packet is treated as gone.
+  if (size == 0) return unavailable("control socket: the peer is gone");
+  const bool is_short_of_fds = (packet.msg_flags & MSG_CTRUNC) != 0 || fds.size() > kMaxControlFds;
+  if (lost_fds) *lost_fds = is_short_of_fds;
+  if (is_short_of_fds && !lost_fds)
+    return invalid_argument("control message: descriptors were lost (more than {}, or none free here)", kMaxControlFds);
+  if ((packet.msg_flags & MSG_TRUNC) != 0) return invalid_argument("control message: longer than {} bytes", kMaxControlText);
+  if (size < sizeof header) return invalid_argument("control message: {} bytes are too short", size);
+  if (header.magic != kControlMagic) return invalid_argument("control message: magic {} is not ours", header.magic);
+  if (header.version != kControlVersion) {
+    return invalid_argument("control message: version {}, this side speaks {}: use the same release of both", header.version,
+                            kControlVersion);
+  }
+  if (header.text_bytes != size - sizeof header || (header.fd_count != fds.size() && !is_short_of_fds)) {
+    return invalid_argument("control message: {} bytes of text and {} descriptors announced, {} and {} came", header.text_bytes,
+                            header.fd_count, size - sizeof header, fds.size());
+  }
+  return ControlMessage{.kind = static_cast<ControlKind>(header.kind),
+                        .id = header.id,
+                        .a = header.a,
+                        .b = header.b,
+                        .text = {},
+                        .fds = is_short_of_fds ? std::vector<UniqueFd>() : std::exchange(fds, {})};
 }
 
 }  // namespace
@@ -98,12 +136,12 @@ Status send_control(int socket, const ControlMessage& message) {
   return {};
 }
 
-Result<std::optional<ControlMessage>> receive_control(int socket, bool wait, bool* lost_fds) {
+Result<std::optional<ControlMessage>> receive_control(int socket, bool wait, bool* lost_fds, std::vector<UniqueFd>* refused) {
   Header header{};
-  // Per thread, so that neither the stack nor each message carries the largest text.
+  // One buffer per thread: the largest text is too large for the stack and for every message.
   thread_local std::vector<char> text(kMaxControlText);
   iovec parts[2] = {{&header, sizeof header}, {text.data(), text.size()}};
-  FdBuffer fd_buffer{};
+  ReceivedFdBuffer fd_buffer;
   msghdr packet{};
   packet.msg_iov = parts;
   packet.msg_iovlen = 2;
@@ -111,39 +149,40 @@ Result<std::optional<ControlMessage>> receive_control(int socket, bool wait, boo
   packet.msg_controllen = sizeof fd_buffer.bytes;
   ssize_t size = 0;
   while ((size = ::recvmsg(socket, &packet, MSG_CMSG_CLOEXEC | (wait ? 0 : MSG_DONTWAIT))) < 0) {
-    // ECONNRESET, told once: the peer has closed without reading all of ours. What it said before is still to be read.
+    // The kernel says ECONNRESET once, when the peer has closed without reading all of our messages. The peer's own messages can
+    // still be read.
     if (errno == EINTR || errno == ECONNRESET) continue;
     if (errno == EAGAIN) return std::optional<ControlMessage>();
     if (errno == ENOTCONN) return unavailable("control socket: the peer is gone");
     return status_from_errno("receive on", "control socket", errno);
   }
-  ControlMessage message;
-  message.fds = take_fds(packet);
-  // A packet of no bytes is how SEQPACKET says the end; a peer that sends one gains nothing but being taken for gone.
-  if (size == 0) return unavailable("control socket: the peer is gone");
-  const bool is_short_of_fds = (packet.msg_flags & MSG_CTRUNC) != 0;
-  if (lost_fds) *lost_fds = is_short_of_fds;
-  if (is_short_of_fds && lost_fds) message.fds.clear();
-  if (is_short_of_fds && !lost_fds)
-    return invalid_argument("control message: descriptors were lost (more than {}, or none free here)", kMaxControlFds);
-  if ((packet.msg_flags & MSG_TRUNC) != 0) return invalid_argument("control message: longer than {} bytes", kMaxControlText);
-  if (static_cast<std::size_t>(size) < sizeof header) return invalid_argument("control message: {} bytes are too short", size);
-  if (header.magic != kControlMagic) return invalid_argument("control message: magic {} is not ours", header.magic);
-  if (header.version != kControlVersion) {
-    return invalid_argument("control message: version {}, this side speaks {}: use the same release of both", header.version,
-                            kControlVersion);
+  std::vector<UniqueFd> fds = take_fds(packet);
+  auto message = check_control(packet, header, static_cast<std::size_t>(size), fds, lost_fds);
+  if (refused) std::ranges::move(fds, std::back_inserter(*refused));
+  if (!message.ok()) return message.status();
+  message->text.assign(text.data(), header.text_bytes);
+  return std::optional<ControlMessage>(*std::move(message));
+}
+
+std::vector<UniqueFd> drain_fds(int socket) {
+  // With credentials, even an empty packet can be told from the end of the connection.
+  const int on = 1;
+  if (::setsockopt(socket, SOL_SOCKET, SO_PASSCRED, &on, sizeof on) != 0) return {};
+  std::vector<UniqueFd> all;
+  while (true) {
+    ReceivedFdBuffer fd_buffer;
+    char byte = 0;
+    iovec part{&byte, sizeof byte};
+    msghdr packet{};
+    packet.msg_iov = &part;
+    packet.msg_iovlen = 1;
+    packet.msg_control = fd_buffer.bytes;
+    packet.msg_controllen = sizeof fd_buffer.bytes;
+    const ssize_t size = ::recvmsg(socket, &packet, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
+    if (size < 0 && (errno == EINTR || errno == ECONNRESET)) continue;
+    if (size < 0 || (size == 0 && packet.msg_controllen == 0)) return all;
+    std::ranges::move(take_fds(packet), std::back_inserter(all));
   }
-  if (header.text_bytes != static_cast<std::size_t>(size) - sizeof header ||
-      (header.fd_count != message.fds.size() && !is_short_of_fds)) {
-    return invalid_argument("control message: {} bytes of text and {} descriptors announced, {} and {} came", header.text_bytes,
-                            header.fd_count, static_cast<std::size_t>(size) - sizeof header, message.fds.size());
-  }
-  message.kind = static_cast<ControlKind>(header.kind);
-  message.id = header.id;
-  message.a = header.a;
-  message.b = header.b;
-  message.text.assign(text.data(), header.text_bytes);
-  return std::optional<ControlMessage>(std::move(message));
 }
 
 }  // namespace shoal::wire

@@ -1,4 +1,5 @@
-// Messages on the SEQPACKET sockets: client attach, supervisor <-> worker, supervisor <-> zygote. One format for all.
+// Messages on the SEQPACKET sockets: client <-> supervisor (attaching), supervisor <-> worker, supervisor <-> zygote. They all
+// have one format.
 #pragma once
 
 #include <sys/types.h>
@@ -15,13 +16,13 @@ namespace shoal::wire {
 
 enum class ControlKind : std::uint16_t {
   // client -> supervisor, on $SHOAL_DIR/attach
-  kAttach = 1,  // fds: input arena, output arena (or none: a tool that submits nothing)
+  kAttach = 1,  // fds: input arena, output arena; none: a tool that submits nothing
   kBound = 2,   // the client has bound the path it was given
   // supervisor -> client
   kPath = 3,     // id = client id, text = path to bind a DEALER at
   kRefused = 4,  // a = StatusCode, text = message
   // supervisor -> zygote
-  kLoad = 10,  // text = JSON (worker/zygote/README.md); fds: none, or the packed weights of an earlier load
+  kLoad = 10,  // text = JSON (PROTOCOL.md); fds: none, or the packed weights of an earlier load
   kFork = 11,  // id = incarnation, text = directory for lane sockets; fds: worker's end of its control socket, status page
   // zygote -> supervisor
   kLoaded = 12,      // text = JSON: inputs, outputs, hash, bytes; fds: packed weights (or none)
@@ -32,20 +33,23 @@ enum class ControlKind : std::uint16_t {
   // supervisor -> worker
   kAttachClient = 20,  // id = client id; fds: input arena (read-only), output arena
   kDetachClient = 21,  // id = client id
-  kDrain = 22,         // finish what is running, then exit 0
   kCancelRun = 23,     // id = request id
-  kQuarantine = 24,    // text = hashes of inputs that are refused from now on, 16 hex digits a line; the list so far is replaced
-  kProbe = 25,         // id = number of the probe: lane 0 answers the model's stored input, or zeros where it has none
+  kQuarantine = 24,    // text = hashes of refused inputs, 16 hex digits per line; replaces the earlier list
+  kProbe = 25,         // id = number of the probe: lane 0 answers the model's stored input, or zeros if it has none
   // worker -> supervisor
   kReady = 30,         // id = incarnation, text = the lanes' socket paths, one per line
   kWorkerFailed = 31,  // a = StatusCode, text
   kProbed = 32,        // id = number of the probe, a = StatusCode, b = nanoseconds it took, text = message
+  // supervisor -> the process that looks for files
+  kFind = 40,  // text = JSON (shm/model/version_entry.hpp)
+  // the process that looks for files -> supervisor
+  kFound = 41,  // text = the next part of the answer; a = 1: the last one
 };
 
-/// Supervisor and worker must be one build: kLoad carries the supervisor's, the zygote compares it with its own.
+/// Names this build. kLoad carries the supervisor's, and the zygote compares it with its own: both must be the same.
 std::string build_id();
 
-/// One message. Descriptors are owned.
+/// One message. It owns its descriptors.
 struct ControlMessage {
   ControlKind kind{};
   std::uint64_t id = 0, a = 0, b = 0;
@@ -62,13 +66,19 @@ struct ControlPair {
 };
 Result<ControlPair> make_control_pair();
 
-/// Sends without blocking. Errors: kOverloaded (socket full), kUnavailable (peer gone), kInvalidArgument (text or fds over the
-/// limit).
+/// Sends without blocking. Errors: kOverloaded (the socket is full), kUnavailable (the peer is gone), kInvalidArgument (too much
+/// text or too many fds).
 Status send_control(int socket, const ControlMessage& message);
-/// Receives one message: nothing when none waits (never blocks unless `wait`). Descriptors come close-on-exec.
-///   lost_fds  null, or set: whether descriptors were lost, which is an error otherwise. The message then comes without any.
-///   Errors  kUnavailable: the peer is gone (EOF); kInvalidArgument: bytes that are no message (descriptors that came along are
-///   closed)
-Result<std::optional<ControlMessage>> receive_control(int socket, bool wait = false, bool* lost_fds = nullptr);
+/// Receives one message. Returns nothing when none waits, unless `wait`: then it blocks. Descriptors are close-on-exec.
+///   lost_fds  if given: is set to whether descriptors were lost, and the message then has none. Without it, lost
+///             descriptors are an error.
+///   refused   if given: gets the descriptors that are not handed out with a message. Without it they are closed here. close()
+///             can block as long as the sender of the descriptor likes (SO_LINGER, FUSE).
+///   Errors    kUnavailable (the peer is gone), kInvalidArgument (the bytes are no message)
+Result<std::optional<ControlMessage>> receive_control(int socket, bool wait = false, bool* lost_fds = nullptr,
+                                                      std::vector<UniqueFd>* refused = nullptr);
+/// Takes all descriptors that wait in a socket, and drops the messages. Never waits. The peer must not be able to send any more:
+/// shut the socket down before.
+std::vector<UniqueFd> drain_fds(int socket);
 
 }  // namespace shoal::wire

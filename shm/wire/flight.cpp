@@ -9,7 +9,7 @@ std::vector<FlightRecord> read_flight(const FlightRing& ring) {
   records.reserve(kFlightEvents);
   for (std::size_t place = 0; place < kFlightEvents; ++place) {
     const FlightEvent& event = ring.events[place];
-    // Acquire, all of them: who sees one field of a later event sees that its place was taken, too.
+    // All loads are acquire: a reader that sees a field of a later event then also sees the changed sequence.
     const std::uint64_t sequence = event.sequence.load(std::memory_order_acquire);
     if (sequence == 0 || sequence == kFlightBeingWritten || (sequence - 1) % kFlightEvents != place) continue;
     FlightRecord record{.sequence = sequence};
@@ -49,8 +49,6 @@ std::string_view flight_kind_name(FlightKind kind) {
       return "cancelled";
     case FlightKind::kProbed:
       return "probed";
-    case FlightKind::kDraining:
-      return "draining";
   }
   return "unknown";
 }

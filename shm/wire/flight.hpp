@@ -1,4 +1,4 @@
-// Reading a flight recorder: of a worker that lives, that died, or that wrote garbage over it.
+// Reads the flight recorder of a worker, living or dead. The worker may have written anything into it.
 #pragma once
 
 #include <cstdint>
@@ -14,14 +14,14 @@ struct FlightRecord {
   std::uint64_t sequence = 0;  ///< the worker's count
   std::uint64_t time_ns = 0;   ///< CLOCK_MONOTONIC
   std::uint64_t request = 0;   ///< request_id; 0 = none
-  FlightKind kind{};           ///< may be none of FlightKind's: nobody checks what a worker writes
-  std::uint16_t lane = 0;      ///< kNoLane: the control thread, or the one that compiles
+  FlightKind kind{};           ///< not checked: may be no value of FlightKind
+  std::uint16_t lane = 0;      ///< kNoLane: the control thread or the compiling thread
   std::uint32_t value = 0;     ///< by kind
   friend bool operator==(const FlightRecord&, const FlightRecord&) = default;
 };
 
-/// The events that are whole, oldest first; those being written, or overwritten meanwhile, are left out.
-///   Threads  beside any number of writers
+/// The complete events, oldest first. Events that are being written, or were overwritten meanwhile, are left out.
+///   Threads  any number of writers may run at the same time
 std::vector<FlightRecord> read_flight(const FlightRing& ring);
 
 /// "received", "begun", ...; "unknown" for other numbers.

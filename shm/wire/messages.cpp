@@ -9,7 +9,7 @@
 namespace shoal::wire {
 namespace {
 
-struct Prefix {  // what all headers begin with
+struct Prefix {  // the start of every header
   std::uint32_t magic;
   std::uint16_t version;
   std::uint16_t kind;
@@ -26,7 +26,7 @@ template <typename Header>
 Result<Header> decode_header(std::span<const std::byte> frame, std::initializer_list<Kind> kinds) {
   SHOAL_ASSIGN_OR_RETURN(const Kind kind, peek_kind(frame));
   if (std::find(kinds.begin(), kinds.end(), kind) == kinds.end()) {
-    return invalid_argument("message of kind {} where it does not belong", static_cast<int>(kind));
+    return invalid_argument("unexpected message of kind {}", static_cast<int>(kind));
   }
   if (frame.size() < sizeof(Header)) return invalid_argument("short message: {} bytes of {}", frame.size(), sizeof(Header));
   return read<Header>(frame);
@@ -44,7 +44,7 @@ Status check_tensor(const WireTensor& tensor, std::size_t index) {
   return {};
 }
 
-// What dtype and dims say must be what size_bytes says.
+// size_bytes must agree with dtype and dims.
 Status check_tensor_size(const WireTensor& tensor, std::size_t index) {
   const std::int64_t count = shape_of(tensor).element_count();
   const auto size = count < 0

@@ -14,7 +14,7 @@
 namespace shoal::wire {
 
 inline constexpr std::uint32_t kMagic = 0x4c4f4853;  // "SHOL"
-inline constexpr std::uint16_t kVersionMajor = 2;    // equal or refused, both numbers named
+inline constexpr std::uint16_t kVersionMajor = 2;    // both sides must have the same
 inline constexpr std::uint64_t kSlotAlignment = 64;
 inline constexpr std::size_t kMaxTensors = 256;  // inputs plus outputs of one request
 
@@ -26,8 +26,8 @@ enum class Kind : std::uint16_t {
   kControl = 5,       // client -> supervisor: ControlHeader, JSON frame {"what": "describe"|"list"|..., ...}: PROTOCOL.md
   kControlReply = 6,  // supervisor -> client: ControlHeader (status), JSON frame
   kWelcome = 7,       // supervisor -> client, first message on the socket: ControlHeader
-  kWelcomed = 8,      // client -> supervisor: the answer to it
-  kParked = 9,        // lane -> supervisor: ReplyHeader; the request waits for its program, the lane takes others meanwhile
+  kWelcomed = 8,      // client -> supervisor: the answer to kWelcome
+  kParked = 9,        // lane -> supervisor: ReplyHeader; the request waits for its program, and the lane runs others meanwhile
 };
 
 enum class Location : std::uint8_t { kArena = 0, kFrame = 1 };
@@ -35,7 +35,7 @@ enum class Location : std::uint8_t { kArena = 0, kFrame = 1 };
 // One tensor of a request or reply. Inputs lie in the client's input arena, outputs in its output arena, or in a frame.
 struct WireTensor {
   std::uint64_t offset_bytes;    // from the arena's start; multiple of kSlotAlignment
-  std::uint64_t capacity_bytes;  // outputs: room at offset; what does not fit travels as a frame
+  std::uint64_t capacity_bytes;  // outputs: room at offset; a larger output is sent as a frame
   std::uint64_t size_bytes;
   std::int64_t dims[kMaxRank];  // row-major, outermost first; dims[rank..7] are 0
   std::uint8_t rank;
@@ -54,11 +54,11 @@ struct RequestHeader {
   std::uint32_t signature;   // from describe; changes when the model's inputs change
   std::uint64_t timeout_ns;  // relative; 0 = the model's
   std::int8_t priority;
-  std::uint8_t quarantine;  // set by the supervisor: number of the list that it was sent under; 0 = that is empty
+  std::uint8_t quarantine;  // set by the supervisor: number of the list in force when it was sent; 0 = the list is empty
   std::uint16_t flags;
   std::uint16_t input_count;
   std::uint16_t output_count;   // output slots offered; may be 0
-  std::uint64_t model_version;  // 0 = the version that the daemon serves by default
+  std::uint64_t model_version;  // 0 = the default version
   // Set by the supervisor for the lane, ignored when a client sends them:
   std::uint64_t client_id;    // names the attached arenas
   std::uint64_t request_id;   // the ledger's
@@ -70,9 +70,9 @@ struct RequestHeader {
 };
 static_assert(sizeof(RequestHeader) == 80 && std::is_trivially_copyable_v<RequestHeader>);
 
-// What the supervisor wants of the lane beside the run.
+// What the lane must do beside the run.
 enum LaneFlags : std::uint16_t {
-  kHashInputs = 1,  // a suspect: the hash of its inputs is to stand in the status line before it runs
+  kHashInputs = 1,  // for a suspect: write the hash of its inputs to the status line before the run
 };
 
 struct ReplyHeader {
@@ -86,7 +86,7 @@ struct ReplyHeader {
   std::uint16_t status;    // StatusCode
   std::uint8_t ran;        // shoal::Ran
   std::uint8_t released;   // 1: the request's slots may be used again
-  std::uint16_t attempts;  // runs begun
+  std::uint16_t attempts;  // number of runs begun
   std::uint16_t output_count;
   std::uint16_t batch;
   std::uint32_t retry_after_ms;
@@ -101,12 +101,12 @@ struct ControlHeader {
   std::uint16_t version;
   std::uint16_t kind;
   std::uint64_t seq;
-  std::uint16_t status;  // replies: StatusCode; the JSON is {"message": ...} unless OK
+  std::uint16_t status;  // replies: StatusCode; unless it is OK, the JSON is {"message": ...}
   std::uint16_t reserved[3];
 };
 static_assert(sizeof(ControlHeader) == 24 && std::is_trivially_copyable_v<ControlHeader>);
 
-/// A decoded request: the header and its tensors, copied out of the frame and checked.
+/// A decoded request: header and tensors, which were copied out of the frame and then checked.
 struct Request {
   RequestHeader header{};
   std::vector<WireTensor> inputs, outputs;
@@ -116,17 +116,18 @@ struct Reply {
   std::vector<WireTensor> outputs;
 };
 
-/// First frame of a message -> its kind. Errors: kInvalidArgument: short, wrong magic, or both version numbers when they differ.
+/// The kind of a message, from its first frame. Errors: kInvalidArgument (too short, wrong magic, or another version: names
+/// both).
 Result<Kind> peek_kind(std::span<const std::byte> frame);
-/// Decoders survive any bytes: sizes, counts, ranks, dtypes, locations, alignment and element counts are all checked
-/// (`size_bytes` equals what dtype and dims say; arena offsets are checked by whoever knows the arena's size).
+/// Decoders accept any bytes. They check sizes, counts, ranks, dtypes, locations, alignment, and that `size_bytes` agrees with
+/// dtype and dims. They do not know the arena's size, so the caller checks offsets.
 Result<Request> decode_request(std::span<const std::byte> frame);
 Result<Reply> decode_reply(std::span<const std::byte> frame);
-/// The same into a value the caller reuses; what it holds after an error means nothing.
+/// The same, into a value that the caller reuses. After an error its content is undefined.
 Status decode_request(std::span<const std::byte> frame, Request& request);
 Status decode_reply(std::span<const std::byte> frame, Reply& reply);
 Result<ControlHeader> decode_control(std::span<const std::byte> frame);
-/// Into a buffer the caller reuses (cleared first), so that a request path allocates nothing in the long run.
+/// Clears and fills a buffer that the caller reuses, so that sending requests does not keep allocating.
 void encode_request(const Request& request, std::vector<std::byte>& frame);
 void encode_reply(const Reply& reply, std::vector<std::byte>& frame);
 ControlHeader make_control(Kind kind, std::uint64_t seq, StatusCode status = StatusCode::kOk);

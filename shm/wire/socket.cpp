@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 #include <zmq.h>
 
@@ -11,25 +10,28 @@
 #include <cerrno>
 #include <cstring>
 #include <limits>
+#include <new>
 
 #include "shm/base/check.hpp"
 #include "shm/base/errors.hpp"
 #include "shm/base/unique_fd.hpp"
+#include "shm/wire/local_address.hpp"
 
 namespace shoal::wire {
 namespace {
 
-constexpr int kHighWaterMark = 100'000;  // far above all credits: it must never be what limits
-// How long what is queued for a peer that is let go is still sent. Not 0: then libzmq 4.3.4 stops in the middle of a message, and
+// Messages that may wait to be sent or, at a dealer, to be received. Other limits are reached first.
+constexpr int kHighWaterMark = 100'000;
+// How long queued messages are still sent after a disconnect or close. With 0 libzmq 4.3.4 stops in the middle of a message, and
 // aborts the process if the peer hangs up at that moment.
 constexpr int kLingerMs = 50;
 constexpr std::size_t kRoutingIdBytes = 9;
 constexpr rlim_t kSpareDescriptors = 16;
-constexpr int kBacklog = 8;  // one peer connects; whoever else tries only fills this
+constexpr int kBacklog = 8;  // only one peer connects; other connections wait here
 
 std::array<std::byte, kRoutingIdBytes> routing_id(PeerId peer) {
   std::array<std::byte, kRoutingIdBytes> id;
-  id[0] = std::byte{'S'};  // ids that begin with 0 are ZeroMQ's own
+  id[0] = std::byte{'S'};  // ZeroMQ reserves ids that begin with 0
   std::memcpy(id.data() + 1, &peer, sizeof peer);
   return id;
 }
@@ -40,17 +42,9 @@ Status zmq_status(std::string_view what, const std::string& path) {
 
 int flags_of(bool more, Wait wait) { return (more ? ZMQ_SNDMORE : 0) | (wait == Wait::kNo ? ZMQ_DONTWAIT : 0); }
 
-// Closes the frame if it is not sent.
-Status send_owned(void* socket, zmq_msg_t& frame, bool more, Wait wait) {
-  if (::zmq_msg_send(&frame, socket, flags_of(more, wait)) >= 0) return {};
-  Status failed = zmq_status("send a frame on", "a message socket");
-  ::zmq_msg_close(&frame);
-  return failed;
-}
-
 std::string endpoint(const std::string& path) { return "ipc://" + path; }
 
-// Looks from the top of the range down to where descriptors are surely in use: cheap, and right in all but fragmented tables.
+// Looks for free descriptors from the highest number down, because the low ones are in use. A fragmented table costs more calls.
 bool has_spare_descriptors() {
   rlimit limit{};
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return true;
@@ -61,43 +55,38 @@ bool has_spare_descriptors() {
   return free_count >= kSpareDescriptors;
 }
 
-/// Behind the last frame of a message that is counted, until ZeroMQ has sent it or lost its peer.
+/// Holds the last frame of a counted message until ZeroMQ has sent it or has lost its peer.
 struct Counted {
   zmq_msg_t frame;
-  std::uint64_t message_bytes;
-  ByteCount count;
+  std::uint64_t bytes;
+  std::array<ByteCount, 3> counts;  // of the peer, of all, of its group
+
+  void add(std::uint64_t more) const {
+    for (const ByteCount& count : counts) {
+      if (count) count->fetch_add(more, std::memory_order_relaxed);
+    }
+  }
 };
 
 void let_go(void*, void* hint) {
   const std::unique_ptr<Counted> counted(static_cast<Counted*>(hint));
-  counted->count->fetch_sub(counted->message_bytes, std::memory_order_relaxed);
+  counted->add(-counted->bytes);
   ::zmq_msg_close(&counted->frame);
 }
 
-void count_until_sent(zmq_msg_t& last_frame, std::uint64_t message_bytes, const ByteCount& count) {
-  if (!count || message_bytes < kLeastCounted) return;
-  auto counted = std::make_unique<Counted>();
-  counted->message_bytes = message_bytes;
-  counted->count = count;
+// Counts `bytes` until the frame has left. Throws std::bad_alloc; then nothing is counted and the frame is as it was.
+void count_until_sent(zmq_msg_t& last_frame, std::uint64_t bytes, std::array<ByteCount, 3> counts) {
+  auto counted = std::make_unique<Counted>(Counted{.frame = {}, .bytes = bytes, .counts = std::move(counts)});
   ::zmq_msg_init(&counted->frame);
   ::zmq_msg_move(&counted->frame, &last_frame);
-  count->fetch_add(message_bytes, std::memory_order_relaxed);
-  void* data = ::zmq_msg_data(&counted->frame);
-  SHOAL_CHECK(::zmq_msg_init_data(&last_frame, data, ::zmq_msg_size(&counted->frame), let_go, counted.get()) == 0);
+  if (::zmq_msg_init_data(&last_frame, ::zmq_msg_data(&counted->frame), ::zmq_msg_size(&counted->frame), let_go, counted.get()) !=
+      0) {
+    ::zmq_msg_init(&last_frame);
+    ::zmq_msg_move(&last_frame, &counted->frame);
+    throw std::bad_alloc();
+  }
+  counted->add(bytes);
   (void)counted.release();
-}
-
-// Bound here rather than by libzmq, which would also unlink the path again, later and on a thread of its own.
-Result<UniqueFd> listen_at(const std::string& path) {
-  UniqueFd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!fd) return status_from_errno("create a socket for", path, errno);
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
-  if (::bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0)
-    return status_from_errno("bind", path, errno);
-  if (::listen(fd.get(), kBacklog) != 0) return status_from_errno("listen at", path, errno);
-  return fd;
 }
 
 }  // namespace
@@ -129,6 +118,8 @@ std::uint64_t Message::size_bytes() const {
   return total;
 }
 
+int Message::source_fd() const { return empty() ? -1 : ::zmq_msg_get(as_zmq(const_cast<Frame*>(&frames_.front())), ZMQ_SRCFD); }
+
 void Message::clear() {
   for (Frame& frame : frames_) ::zmq_msg_close(as_zmq(&frame));
   frames_.clear();
@@ -153,8 +144,8 @@ int Socket::fd() const {
 Result<void*> Socket::open(MessageContext& context, int type) {
   void* handle = ::zmq_socket(context.handle(), type);
   if (!handle) return zmq_status("open", "a message socket");
-  // With any domain, and nobody who asks for it, peers that speak ZMTP 1 or 2 are cut off: libzmq 4.3.4 aborts the process when
-  // the first message of such a one meets the end of its connection.
+  // A domain without a handler makes libzmq cut off peers that speak ZMTP 1 or 2. Otherwise libzmq 4.3.4 aborts the process when
+  // the first message of such a peer meets the end of its connection.
   constexpr std::string_view kDomain = "shoal";
   if (::zmq_setsockopt(handle, ZMQ_ZAP_DOMAIN, kDomain.data(), kDomain.size()) != 0) {
     ::zmq_close(handle);
@@ -171,61 +162,116 @@ Status Socket::set(int option, std::int64_t value) {
   return rc == 0 ? Status() : zmq_status(format("set option {} of", option), "a message socket");
 }
 
-Status Socket::send_frame(std::span<const std::byte> frame, bool more, Wait wait) {
-  while (::zmq_send(handle_, frame.data(), frame.size(), flags_of(more, wait)) < 0) {
-    if (::zmq_errno() == EINTR) continue;
-    if (::zmq_errno() == EHOSTUNREACH) return unavailable("the peer's message socket is gone");
-    if (::zmq_errno() == EAGAIN) return overloaded("the peer takes no messages");
-    return zmq_status("send on", "a message socket");
-  }
-  return {};
-}
-
-Status Socket::send_last(std::span<const std::byte> bytes, Wait wait, std::uint64_t message_bytes, const ByteCount& unsent) {
-  zmq_msg_t frame;
-  if (::zmq_msg_init_size(&frame, bytes.size()) != 0) return zmq_status("make a frame for", "a message socket");
-  std::memcpy(::zmq_msg_data(&frame), bytes.data(), bytes.size());
-  count_until_sent(frame, message_bytes, unsent);
-  return send_owned(handle_, frame, false, wait);
-}
-
-Status Socket::send_frames(Frames head, const Message* tail, std::size_t tail_first, Wait wait, bool more_before,
-                           const ByteCount& unsent) {
-  const std::size_t tail_count = tail && tail->size() > tail_first ? tail->size() - tail_first : 0;
+// If half of a message was sent, the receiver takes the next frames for the rest; in a router these may be for another peer. So
+// everything that needs memory happens here, before the first frame is sent.
+Status Socket::make_frames(std::span<const std::byte> to, Frames head, const Message* tail, std::size_t tail_first,
+                           Unsent* unsent) try {
+  outgoing_.clear();
   std::uint64_t bytes = 0;
-  for (std::size_t i = 0; unsent && i < head.size(); ++i) bytes += head[i].size();
-  for (std::size_t i = 0; unsent && i < tail_count; ++i) bytes += (*tail)[tail_first + i].size();
-  for (std::size_t i = 0; i < head.size(); ++i) {
-    const bool more = i + 1 < head.size() || tail_count > 0;
-    Status sent = more || bytes < kLeastCounted ? send_frame(head[i], more, wait) : send_last(head[i], wait, bytes, unsent);
-    // Only the first part of a message can be refused; without peers that is what a DEALER says instead of EHOSTUNREACH.
-    if (!sent.ok()) return sent.code() == StatusCode::kOverloaded && !more_before ? unavailable("{}", sent.message()) : sent;
+  const auto add = [&]() -> zmq_msg_t* {
+    outgoing_.frames_.emplace_back();
+    zmq_msg_t* frame = as_zmq(&outgoing_.frames_.back());
+    ::zmq_msg_init(frame);
+    return frame;
+  };
+  const auto add_copy = [&](std::span<const std::byte> source) {
+    zmq_msg_t* frame = add();
+    if (::zmq_msg_init_size(frame, source.size()) != 0) {
+      ::zmq_msg_init(frame);
+      throw std::bad_alloc();
+    }
+    std::copy(source.begin(), source.end(), static_cast<std::byte*>(::zmq_msg_data(frame)));
+    bytes += source.size() + kFrameOverhead;
+  };
+  if (!to.empty()) add_copy(to);
+  for (const auto& frame : head) add_copy(frame);
+  for (std::size_t i = tail_first; tail && i < tail->size(); ++i) {
+    zmq_msg_t* frame = add();
+    ::zmq_msg_copy(frame, as_zmq(const_cast<Message::Frame*>(&tail->frames_[i])));
+    bytes += ::zmq_msg_size(frame) + kFrameOverhead;
   }
-  for (std::size_t i = 0; i < tail_count; ++i) {
-    const bool more = i + 1 < tail_count;
-    zmq_msg_t shared;
-    ::zmq_msg_init(&shared);
-    ::zmq_msg_copy(&shared, as_zmq(const_cast<Message::Frame*>(&tail->frames_[tail_first + i])));
-    if (!more) count_until_sent(shared, bytes, unsent);
-    SHOAL_RETURN_IF_ERROR(send_owned(handle_, shared, more, wait));
+  if (!unsent) return {};
+  // A pipe is first in, first out: when the frame that is counted has left, so has everything that was sent before it.
+  if (unsent->uncounted_ + bytes >= Unsent::kCountedTogether) {
+    count_until_sent(*as_zmq(&outgoing_.frames_.back()), unsent->uncounted_ + bytes,
+                     {unsent->peer_, unsent->all_, unsent->group_});
+    unsent->uncounted_ = 0;
+  } else {
+    unsent->uncounted_ += bytes;
   }
   return {};
+} catch (const std::bad_alloc&) {
+  outgoing_.clear();
+  return internal_error("send on a message socket: no memory for a message's frames");
+}
+
+Status Socket::send_made(bool is_router, Wait wait) {
+  auto& frames = outgoing_.frames_;
+  Status failed;
+  for (std::size_t i = 0; i < frames.size(); ++i) {
+    const bool more = i + 1 < frames.size();
+    while (::zmq_msg_send(as_zmq(&frames[i]), handle_, flags_of(more, wait)) < 0) {
+      const int error = ::zmq_errno();
+      if (error == EINTR) continue;  // nothing was sent
+      if (failed.ok()) {
+        failed = error == EHOSTUNREACH ? unavailable("the peer's message socket is gone")
+                 : error != EAGAIN     ? zmq_status("send on", "a message socket")
+                 : is_router && i == 0 ? overloaded("the peer takes no messages")
+                                       : unavailable("the peer takes no messages");
+      }
+      break;
+    }
+    if (!failed.ok() && i == 0) break;
+    // After the first frame, only the peer's end can be the reason (EAGAIN). libzmq then takes back what was sent and drops
+    // everything up to the message's last frame, so that must still be handed over.
+  }
+  if (failed.ok()) {
+    frames.clear();  // ZeroMQ owns them
+  } else {
+    outgoing_.clear();
+  }
+  return failed;
+}
+
+Status Socket::send_frames(std::span<const std::byte> to, Frames head, const Message* tail, std::size_t tail_first, Wait wait,
+                           Unsent* unsent) {
+  SHOAL_RETURN_IF_ERROR(make_frames(to, head, tail, tail_first, unsent));
+  return send_made(!to.empty(), wait);
+}
+
+// False, with the reason in zmq_errno(), when none came. A signal interrupts only the wait for a message's first frame.
+bool Socket::receive_frame(void* frame, Wait wait, bool is_first) {
+  while (::zmq_msg_recv(as_zmq(frame), handle_, flags_of(false, wait)) < 0) {
+    if (is_first || ::zmq_errno() != EINTR) return false;
+  }
+  is_half_received_ = ::zmq_msg_more(as_zmq(frame)) != 0;
+  return true;
 }
 
 Result<bool> Socket::receive_frames(Message& message, Wait wait) {
   message.clear();
-  for (bool more = true; more;) {
-    message.frames_.emplace_back();
-    zmq_msg_t* frame = as_zmq(&message.frames_.back());
-    ::zmq_msg_init(frame);
-    if (::zmq_msg_recv(frame, handle_, flags_of(false, wait)) < 0) {
-      const int error = ::zmq_errno();
-      message.clear();
-      if (error == EAGAIN || error == EINTR) return false;
-      return zmq_status("receive on", "a message socket");
-    }
-    more = ::zmq_msg_more(frame) != 0;
+  const auto nothing = [&]() -> Result<bool> {
+    const int error = ::zmq_errno();
+    message.clear();
+    if (error == EAGAIN || error == EINTR) return false;
+    return zmq_status("receive on", "a message socket");
+  };
+  zmq_msg_t dropped;
+  ::zmq_msg_init(&dropped);
+  while (is_half_received_) {
+    if (!receive_frame(&dropped, wait, false)) return nothing();
   }
+  do {
+    void* frame = &dropped;
+    const bool is_first = message.empty();
+    if (message.size() < kMaxFrames) {
+      message.frames_.emplace_back();
+      frame = &message.frames_.back();
+      ::zmq_msg_init(as_zmq(frame));
+    }
+    if (!receive_frame(frame, wait, is_first)) return nothing();
+  } while (is_half_received_);
+  ::zmq_msg_close(&dropped);
   return true;
 }
 
@@ -247,10 +293,11 @@ Result<Dealer> Dealer::bind(MessageContext& context, const std::string& path) {
   SHOAL_RETURN_IF_ERROR(dealer.set(ZMQ_LINGER, kLingerMs));
   SHOAL_RETURN_IF_ERROR(dealer.set(ZMQ_SNDHWM, kHighWaterMark));
   SHOAL_RETURN_IF_ERROR(dealer.set(ZMQ_RCVHWM, kHighWaterMark));
-  SHOAL_ASSIGN_OR_RETURN(UniqueFd listener, listen_at(path));
+  // Bound here and not by libzmq, which would unlink the path again, later and on a thread of its own.
+  SHOAL_ASSIGN_OR_RETURN(UniqueFd listener, listen_at(path, SOCK_STREAM, kBacklog));
   SHOAL_RETURN_IF_ERROR(dealer.set(ZMQ_USE_FD, listener.get()));
   if (::zmq_bind(handle, endpoint(path).c_str()) != 0) return zmq_status("bind", path);
-  (void)listener.release();  // closed with the socket
+  (void)listener.release();  // the socket closes it
   return dealer;
 }
 
@@ -259,11 +306,11 @@ Result<Router> Router::create(MessageContext& context) {
   Router router(handle);
   SHOAL_RETURN_IF_ERROR(router.set(ZMQ_LINGER, kLingerMs));
   SHOAL_RETURN_IF_ERROR(router.set(ZMQ_SNDHWM, kHighWaterMark));
-  SHOAL_RETURN_IF_ERROR(router.set(ZMQ_RCVHWM, kHighWaterMark));
+  SHOAL_RETURN_IF_ERROR(router.set(ZMQ_RCVHWM, kMostReceived));
   SHOAL_RETURN_IF_ERROR(router.set(ZMQ_ROUTER_MANDATORY, 1));
-  // A dead peer's messages must not be kept for whoever binds that path next: never again, in milliseconds. With -1, which says
-  // so outright, libzmq 4.3.4 disconnects the peer itself, at any call, in the middle of its message: what is left of that one is
-  // mixed with another peer's, or aborts the process.
+  // The messages of a dead peer must not be kept for the next peer at its path, so libzmq may not reconnect. The value is 24 days
+  // in milliseconds. With -1, which means never, libzmq 4.3.4 disconnects a dead peer itself, during any call and in the middle
+  // of its message. The rest of that message is then mixed with another peer's, or aborts the process.
   SHOAL_RETURN_IF_ERROR(router.set(ZMQ_RECONNECT_IVL, std::numeric_limits<int>::max()));
   SHOAL_RETURN_IF_ERROR(router.set(ZMQ_HANDSHAKE_IVL, 2000));
   SHOAL_RETURN_IF_ERROR(router.set(ZMQ_MAXMSGSIZE, kMaxFrameBytes));
@@ -284,16 +331,14 @@ Status Router::connect(const std::string& path, PeerId peer) {
 }
 
 void Router::disconnect(const std::string& path, PeerId peer) {
-  // A peer that broke the protocol has no connection any more, but libzmq 4.3.4 still keeps its address under the path: there the
-  // next peer may stand by now, who would be disconnected in its place. So that entry, some 200 bytes, is left alone.
+  // libzmq 4.3.4 keeps the address of a peer that it cut off under the path. The next peer at that path would be disconnected
+  // instead of it. So the entry, about 200 bytes, stays.
   const Status reached = send(peer, std::span<const std::byte>());
   if (reached.code() != StatusCode::kUnavailable) ::zmq_disconnect(handle_, endpoint(path).c_str());
 }
 
-Status Router::send(PeerId peer, Frames head, const Message* tail, std::size_t tail_first, const ByteCount& unsent) {
-  const auto id = routing_id(peer);
-  SHOAL_RETURN_IF_ERROR(send_frame(id, true, Wait::kNo));
-  return send_frames(head, tail, tail_first, Wait::kNo, true, unsent);
+Status Router::send(PeerId peer, Frames head, const Message* tail, std::size_t tail_first, Unsent* unsent) {
+  return send_frames(routing_id(peer), head, tail, tail_first, Wait::kNo, unsent);
 }
 
 Result<bool> Router::receive(PeerId& peer, Message& message) {
@@ -301,7 +346,7 @@ Result<bool> Router::receive(PeerId& peer, Message& message) {
   if (!received) return false;
   std::array<std::byte, 16> copy;
   const auto id = drop_first(message, copy);
-  SHOAL_CHECK(id.size() == kRoutingIdBytes);  // every peer was named by connect()
+  SHOAL_CHECK(id.size() == kRoutingIdBytes);  // connect() named every peer
   std::memcpy(&peer, id.data() + 1, sizeof peer);
   return true;
 }

@@ -1,4 +1,4 @@
-// The only place that knows ZeroMQ: bound DEALERs (clients, lanes) and the connecting ROUTER of the supervisor.
+// The only file that uses ZeroMQ. Clients and lanes bind a Dealer; the supervisor's Router connects to them.
 #pragma once
 
 #include <array>
@@ -18,23 +18,46 @@ namespace shoal::wire {
 
 /// Longest path of a local socket, the terminating NUL excluded.
 inline constexpr std::size_t kMaxSocketPath = 107;
-/// A message of one peer is cut off beyond this: tensors that travel as frames are smaller.
+/// A peer that sends a longer frame is cut off.
 inline constexpr std::int64_t kMaxFrameBytes = std::int64_t{1} << 30;
 
-/// Frames to send; copied.
+/// Frames to send. Their bytes are copied.
 using Frames = std::span<const std::span<const std::byte>>;
-/// The supervisor's name for a peer; never used twice.
+/// The supervisor's name for a peer. It is never used twice.
 using PeerId = std::uint64_t;
-/// Of messages that were sent and have not left this process yet. Threads: ZeroMQ's takes off what this one adds.
+/// A number of bytes. The sending thread adds to it, ZeroMQ's thread subtracts.
 using ByteCount = std::shared_ptr<std::atomic<std::uint64_t>>;
-/// Smaller messages are not counted: at most 100 000 of them wait.
-inline constexpr std::size_t kLeastCounted = 4096;
+inline ByteCount make_byte_count() { return std::make_shared<std::atomic<std::uint64_t>>(0); }
+/// What a message costs for each of its frames, beside their bytes.
+inline constexpr std::uint64_t kFrameOverhead = 128;
+/// A message has at most so many frames. receive() drops those that follow.
+inline constexpr std::size_t kMaxFrames = 300;
+
+/// Counts the bytes that were sent to one peer and have not left this process yet.
+///   Threads  thread-bound
+class Unsent {
+ public:
+  /// Small messages are counted together, when they have reached this sum.
+  static constexpr std::uint64_t kCountedTogether = 16 * 1024;
+
+  /// `all` and `group`, if given, count the bytes of all peers and of this peer's group. They leave out what was not counted yet:
+  /// less than kCountedTogether of each peer.
+  explicit Unsent(ByteCount all = nullptr, ByteCount group = nullptr) : all_(std::move(all)), group_(std::move(group)) {}
+  /// At most kCountedTogether too much.
+  std::uint64_t bytes() const { return peer_->load(std::memory_order_relaxed) + uncounted_; }
+
+ private:
+  friend class Socket;
+  ByteCount peer_ = make_byte_count(), all_, group_;
+  std::uint64_t uncounted_ = 0;  // of messages that were sent after the last counted one
+};
+
 enum class Wait : bool { kNo, kYes };
 
 /// kInvalidArgument, with the limit, when `path` is too long for a local socket.
 Status check_socket_path(const std::string& path);
 
-/// Owns ZeroMQ's I/O thread. Make it after fork(); outlives its sockets.
+/// Owns ZeroMQ's I/O thread. Create it after fork(). It must outlive its sockets.
 ///   Threads  thread-safe
 class MessageContext {
  public:
@@ -43,15 +66,16 @@ class MessageContext {
   MessageContext(const MessageContext&) = delete;
   MessageContext& operator=(const MessageContext&) = delete;
   void* handle() const { return handle_; }
-  /// Waits for what close_after_flush() left to be sent. Only its destructor may follow; all sockets must be closed.
+  /// Waits until what close_after_flush() left has been sent. All sockets must be closed. Afterwards only the destructor may be
+  /// called.
   void finish();
 
  private:
   void* handle_;
 };
 
-/// A received message. Reusing one keeps its room for frames, so a receive loop allocates nothing of ours.
-///   Lifetime  frames are valid until clear(), the next receive into it, or its end
+/// A received message. A message that is reused keeps its room for frames, so a receive loop allocates none.
+///   Lifetime  frames are valid until clear(), the next receive into the message, or its end
 ///   Threads   thread-bound
 class Message {
  public:
@@ -67,108 +91,128 @@ class Message {
   std::size_t size() const { return frames_.size(); }
   bool empty() const { return frames_.empty(); }
   std::span<const std::byte> operator[](std::size_t index) const;
-  std::uint64_t size_bytes() const;  ///< of all frames together
+  std::uint64_t size_bytes() const;  ///< sum over all frames
+  /// About how much memory of this process it takes.
+  std::uint64_t memory_bytes() const { return size_bytes() + size() * kFrameOverhead; }
+  /// The descriptor of the connection that it came from; -1 = not known. libzmq owns it.
+  int source_fd() const;
   void clear();
 
  private:
   friend class Socket;
-  // A zmq_msg_t, which may be moved byte by byte (zmq_msg_move does just that).
+  // Holds a zmq_msg_t. Its bytes may be moved, which is what zmq_msg_move does.
   struct alignas(8) Frame {
     std::array<unsigned char, 64> storage;
   };
   std::vector<Frame> frames_;
 };
 
-/// What both kinds of socket share. Move-only.
+/// The part that both kinds of socket have in common. Move-only.
 ///   Threads  thread-bound
 class Socket {
  public:
   Socket() = default;
-  Socket(Socket&& other) noexcept : handle_(std::exchange(other.handle_, nullptr)) {}
+  Socket(Socket&& other) noexcept
+      : handle_(std::exchange(other.handle_, nullptr)),
+        outgoing_(std::move(other.outgoing_)),
+        is_half_received_(std::exchange(other.is_half_received_, false)) {}
   Socket& operator=(Socket&& other) noexcept {
     std::swap(handle_, other.handle_);
+    std::swap(outgoing_.frames_, other.outgoing_.frames_);
+    std::swap(is_half_received_, other.is_half_received_);
     return *this;
   }
   ~Socket();
 
-  /// Becomes readable when something *may* have happened (edge-triggered: afterwards receive until nothing comes).
+  /// Becomes readable when something *may* have happened. It is edge-triggered: receive until nothing comes.
   int fd() const;
   explicit operator bool() const { return handle_ != nullptr; }
   void* handle() const { return handle_; }
-  /// Closes; what is not sent yet goes on being sent for at most `limit` (after a plain close for 50 ms).
+  /// Closes the socket. Queued messages are sent for up to `limit`; after a plain close for up to 50 ms.
   void close_after_flush(std::chrono::milliseconds limit);
 
  protected:
   explicit Socket(void* handle) : handle_(handle) {}
   static Result<void*> open(MessageContext& context, int type);
   Status set(int option, std::int64_t value);
-  /// `tail` frames from `tail_first` on follow `head` and share their bytes.
-  Status send_frames(Frames head, const Message* tail, std::size_t tail_first, Wait wait, bool more_before,
-                     const ByteCount& unsent = nullptr);
-  Status send_frame(std::span<const std::byte> frame, bool more, Wait wait);
-  Status send_last(std::span<const std::byte> bytes, Wait wait, std::uint64_t message_bytes, const ByteCount& unsent);
+  /// Sends the frames of `head`, then those of `tail` from `tail_first` on, whose bytes are shared and not copied. Either the
+  /// whole message is sent or nothing of it.
+  ///   to  a router's name for the peer; empty for a dealer
+  Status send_frames(std::span<const std::byte> to, Frames head, const Message* tail, std::size_t tail_first, Wait wait,
+                     Unsent* unsent);
   Result<bool> receive_frames(Message& message, Wait wait);
   static std::span<const std::byte> drop_first(Message& message, std::array<std::byte, 16>& copy);
 
   void* handle_ = nullptr;
+
+ private:
+  Status make_frames(std::span<const std::byte> to, Frames head, const Message* tail, std::size_t tail_first, Unsent* unsent);
+  Status send_made(bool is_router, Wait wait);
+  bool receive_frame(void* frame, Wait wait, bool is_first);
+
+  Message outgoing_;               // made and not sent yet; keeps its room from message to message
+  bool is_half_received_ = false;  // the rest of the last message is dropped before the next one
 };
 
-/// A client's or a lane's end: binds ipc://path, has one peer.
+/// The socket of a client or a lane. It binds ipc://path and has one peer.
 ///   Threads  thread-bound
 class Dealer : public Socket {
  public:
   Dealer() = default;
-  /// The file at `path`, where there is none, is made by the calling thread with its rights; to remove it is the caller's.
-  /// Errors: kInvalidArgument (path too long), kPermissionDenied, kUnavailable (fewer than 16 free descriptors: a bound process
-  /// at its limit is aborted by libzmq 4.3.4 when anyone connects), kInternal.
+  /// There must be no file at `path`. The calling thread creates it with its own rights; the caller removes it.
+  /// Errors: kInvalidArgument (path too long), kPermissionDenied, kUnavailable (fewer than 16 descriptors are free: libzmq 4.3.4
+  /// aborts a bound process that has none when someone connects), kInternal.
   static Result<Dealer> bind(MessageContext& context, const std::string& path);
-  /// Errors: kUnavailable when there is no peer, or it takes nothing.
-  Status send(Frames frames, Wait wait = Wait::kNo) { return send_frames(frames, nullptr, 0, wait, false); }
+  /// Sends the whole message or nothing. Errors: kUnavailable (there is no peer, or its queue is full), kInternal (no memory).
+  Status send(Frames frames, Wait wait = Wait::kNo) { return send_frames({}, frames, nullptr, 0, wait, nullptr); }
   Status send(std::span<const std::byte> frame, Wait wait = Wait::kNo) { return send(Frames(&frame, 1), wait); }
-  /// True when a message came; false when none waits (with Wait::kYes: when a signal interrupted).
+  /// True when a message came, false when none waits. With Wait::kYes false means that a signal interrupted the wait.
   Result<bool> receive(Message& message, Wait wait = Wait::kNo) { return receive_frames(message, wait); }
 
  private:
   using Socket::Socket;
 };
 
-/// The supervisor's end: connects to what peers bound and names each itself, so that no identity can be spoofed.
+/// The supervisor's socket. It connects to the paths that peers bound and names each peer itself, so no peer can pretend to be
+/// another.
 ///   Threads  thread-bound
 class Router : public Socket {
  public:
   Router() = default;
   static Result<Router> create(MessageContext& context);
-  /// Of peers that are connected from now on; who sends a longer frame is cut off. 0, or more than kMaxFrameBytes:
-  /// kMaxFrameBytes.
+  /// At most so many whole messages of one peer wait to be received. Then libzmq does not read its connection until half of them
+  /// are gone.
+  static constexpr int kMostReceived = 256;
+  /// Limits the frames of peers that are connected from now on. A peer that sends a longer frame is cut off. 0 or a larger number
+  /// means kMaxFrameBytes.
   void limit_frames(std::uint64_t bytes);
-  /// Connect only after the peer has bound. `peer` must never have been used on this socket. Errors: kInvalidArgument, kInternal.
+  /// The peer must have bound already. `peer` must never have been used on this socket. Errors: kInvalidArgument, kInternal.
   Status connect(const std::string& path, PeerId peer);
-  /// Ends the connection; what is queued for the peer is still sent for 50 ms, then dropped. A peer that is gone already, or
-  /// never came, is no error. Whoever learns that a peer is dead calls this: until then what is sent to it is kept. Not between a
-  /// wait() that found this socket readable and receive(): libzmq 4.3.4 has half a message by then, and aborts if it was the
-  /// peer's.
+  /// Ends the connection. Messages queued for the peer are sent for up to 50 ms, then dropped. Does nothing when the peer is gone
+  /// or never came. Call it when a peer is dead: until then messages for it are kept. Do not call it between a wait() that found
+  /// this socket readable and receive(): libzmq 4.3.4 then holds half a message, and aborts if it came from this peer.
   void disconnect(const std::string& path, PeerId peer);
-  /// Errors: kUnavailable (never connected, or disconnected), kOverloaded (its queue is full).
+  /// Sends the whole message or nothing. Errors: kUnavailable (never connected, or disconnected), kOverloaded (the peer's queue
+  /// is full), kInternal (no memory).
   Status send(PeerId peer, Frames frames) { return send(peer, frames, nullptr, 0); }
   Status send(PeerId peer, std::span<const std::byte> frame) { return send(peer, Frames(&frame, 1)); }
-  /// As above, then the frames of `tail` from `tail_first` on, whose bytes are shared and not copied. The bytes of a
-  /// message of kLeastCounted and more are in `unsent` until its last frame has left.
-  Status send(PeerId peer, Frames head, const Message* tail, std::size_t tail_first, const ByteCount& unsent = nullptr);
-  /// True when a message came (its frames without the identity), false when none waits.
+  /// Likewise; then follow the frames of `tail` from `tail_first` on, whose bytes are shared and not copied. `unsent`, if given,
+  /// counts the message until it has left.
+  Status send(PeerId peer, Frames head, const Message* tail, std::size_t tail_first, Unsent* unsent = nullptr);
+  /// True when a message came, false when none waits. The message does not contain the identity.
   Result<bool> receive(PeerId& peer, Message& message);
 
  private:
   using Socket::Socket;
 };
 
-/// Something to wait for: a socket or a descriptor.
+/// A socket or a descriptor to wait for.
 struct Waitable {
   const Socket* socket = nullptr;
   int fd = -1;
   bool readable = false;  ///< set by wait()
 };
-/// Waits until one is readable or `timeout` has passed (negative: for ever). True when one is readable. A signal ends the wait
-/// early.
+/// Waits until one of them is readable, `timeout` has passed (negative: never) or a signal comes. True when one is readable.
 bool wait(std::span<Waitable> items, std::chrono::milliseconds timeout);
 
 }  // namespace shoal::wire

@@ -11,8 +11,8 @@
 
 namespace shoal::wire {
 
-/// An integer. Throws std::runtime_error for a fraction or a number beyond Integer: get() would convert it all the same, which is
-/// undefined when it does not fit.
+/// An integer. Throws std::runtime_error for a fraction and for a number that Integer cannot hold: json::get() would convert
+/// them, which is undefined behavior for some.
 template <typename Integer>
 Integer to_integer(const nlohmann::json& value) {
   const bool fits = value.is_number_unsigned() ? std::in_range<Integer>(value.get<std::uint64_t>())
@@ -21,7 +21,7 @@ Integer to_integer(const nlohmann::json& value) {
   return value.is_number_unsigned() ? static_cast<Integer>(value.get<std::uint64_t>())
                                     : static_cast<Integer>(value.get<std::int64_t>());
 }
-/// The integer at `key`; `otherwise` when there is none.
+/// The integer at `key`, or `otherwise` if there is none.
 template <typename Integer>
 Integer to_integer(const nlohmann::json& object, const char* key, Integer otherwise) {
   const auto found = object.find(key);
@@ -34,10 +34,10 @@ std::vector<Integer> to_integers(const nlohmann::json& list) {
   return integers;
 }
 
-/// [{"name", "dtype", "shape"}, ...], and "ranges": [[lowest, highest], ...], one per dimension, where a spec has them.
+/// [{"name", "dtype", "shape"}, ...]. A spec with ranges also has "ranges": [[lowest, highest], ...], one per dimension.
 nlohmann::json to_json(std::span<const TensorSpec> specs);
-/// The reverse. Throws nlohmann::json::exception, std::runtime_error or shoal::Error on anything unexpected: each parser of a
-/// whole message is the door that makes a Status of it.
+/// The reverse. Throws nlohmann::json::exception, std::runtime_error or shoal::Error on anything unexpected. The caller, which
+/// parses a whole message, catches them and makes a Status.
 std::vector<TensorSpec> to_specs(const nlohmann::json& list);
 
 }  // namespace shoal::wire

@@ -1,4 +1,4 @@
-// Waiting longer after each failed start.
+// The time to wait before the next start: longer after each failure.
 #pragma once
 
 #include <algorithm>
@@ -6,13 +6,13 @@
 
 namespace shoal::supervisor {
 
-/// 100 ms, doubling to 30 s; success resets it.
+/// 100 ms, doubling to 30 s. A success starts again at 100 ms.
 ///   Threads  thread-compatible
 class Backoff {
  public:
   static constexpr std::uint64_t kFirstNs = 100'000'000, kLongestNs = 30'000'000'000;
 
-  /// Returns when the next start may be made.
+  /// Counts a failure. Returns when the next start may be made.
   std::uint64_t failed(std::uint64_t now_ns) {
     delay_ns_ = failures_++ == 0 ? kFirstNs : std::min(delay_ns_ * 2, kLongestNs);
     return now_ns + delay_ns_;

@@ -5,9 +5,11 @@
 #include <functional>
 #include <memory>
 #include <unordered_map>
+#include <vector>
 
 #include "shm/base/unique_fd.hpp"
 #include "shoal/result.hpp"
+#include "supervisor/process/closer.hpp"
 
 namespace shoal::supervisor {
 
@@ -19,10 +21,16 @@ class EventLoop {
   EventLoop();
 
   int fd() const { return epoll_.get(); }
-  void watch(int fd, Handler handler);
-  /// Before the descriptor is closed. One that is not watched is no error.
+  /// Errors: kInternal: the kernel refuses it (a file that cannot be waited for, no memory). Then nothing is watched.
+  Status watch(int fd, Handler handler);
+  /// Call it before the descriptor is closed. Does nothing for a descriptor that is not watched.
   void forget(int fd);
-  /// Calls the handlers of what is ready now; never waits.
+  /// Forgets a unix socket of ours, ends its connection at once, and closes it on another thread. The peer may have sent
+  /// descriptors that nobody has read, and close() of those can block.
+  void hang_up(UniqueFd socket);
+  /// Closes descriptors that a peer has sent on another thread, because close() of those can block. Leaves `fds` empty.
+  void close_sent(std::vector<UniqueFd>& fds);
+  /// Calls the handlers of the descriptors that are ready now. Never waits.
   void run_ready();
 
  private:
@@ -31,6 +39,7 @@ class EventLoop {
     std::shared_ptr<Handler> handler;
   };
   UniqueFd epoll_;
+  Closer closer_;
   std::unordered_map<int, Watched> watched_;
   std::uint32_t generation_ = 0;
 };

@@ -12,7 +12,7 @@ namespace {
 namespace fs = std::filesystem;
 constexpr std::uint64_t kNoLimit = std::numeric_limits<std::uint64_t>::max();
 
-// Nothing when the file is not there, or says "max".
+// Returns nothing if there is no such file, or if it contains "max".
 std::optional<std::uint64_t> read_number(const fs::path& file) {
   std::ifstream stream(file);
   std::uint64_t number = 0;
@@ -40,7 +40,7 @@ std::optional<std::uint64_t> read_key(const fs::path& file, const std::string& w
   return std::nullopt;
 }
 
-// In a container the mount's root may be the group itself, whatever path /proc names.
+// In a container, the root of the mount may be our cgroup itself, even if /proc names another path.
 std::vector<MemoryGroup> memory_groups(const fs::path& root) {
   std::vector<MemoryGroup> groups;
   std::ifstream file(root / "proc/self/cgroup");

@@ -1,12 +1,18 @@
 #include "supervisor/process/model_processes.hpp"
 
 #include <signal.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <sstream>
 
 #include "shm/base/errors.hpp"
+#include "shm/base/shortened.hpp"
+#include "supervisor/process/received_message.hpp"
+#include "supervisor/process/sent_pidfd.hpp"
 
 namespace shoal::supervisor {
 
@@ -42,11 +48,25 @@ std::string_view worker_state_name(WorkerProcess::State state) {
 }
 
 namespace {
-constexpr int kMessagesPerTurn = 16;  // of one that speaks; then the others have their turn
+constexpr int kMessagesPerTurn = 16;       // of one process, before the others have their turn
+constexpr std::size_t kMostReason = 4096;  // bytes that a process may say of a failure
 
-// And may still become ready: one that was killed has only its end to come.
+// A worker that was killed does not become ready any more.
 bool is_starting(const WorkerProcess& worker) {
   return worker.state == WorkerProcess::State::kStarting && worker.ended == EndReason::kNone;
+}
+
+bool is_silent(const WorkerProcess& worker) { return worker.silent_ns != 0 && worker.pidfd && worker.ended == EndReason::kNone; }
+
+// A sparse segment takes its memory only when it is used. If there is none then, a worker gets a SIGBUS.
+Result<std::uint64_t> check_packed(const UniqueFd& fd) {
+  SHOAL_ASSIGN_OR_RETURN(const std::uint64_t size, check_sealed(fd, Seals::kReadOnly));
+  constexpr std::uint64_t kBlockBytes = 512;
+  struct stat info {};
+  if (::fstat(fd.get(), &info) != 0) return status_from_errno("stat", "a shared memory segment", errno);
+  if (const std::uint64_t allocated = static_cast<std::uint64_t>(info.st_blocks) * kBlockBytes; allocated < size)
+    return invalid_argument("a memfd of {} bytes, of which {} are allocated", size, allocated);
+  return size;
 }
 }  // namespace
 
@@ -54,8 +74,8 @@ std::string lane_path(const std::string& directory, std::uint64_t incarnation, i
   return format("{}/w{}-{}", directory, incarnation, lane);
 }
 
-// Which orphan was reaped is not known; its number is never used again, so its sockets may be looked for as long as it could
-// live.
+// It is not known which orphan was reaped. Incarnations are never used twice, so it is safe to remove the sockets of all unborn
+// workers as long as one of them may live.
 void Births::sweep_unborn(std::uint64_t now_ns) {
   for (const Unborn& one : unborn) {
     for (int lane = 0; lane < one.lanes; ++lane) ::unlink(lane_path(one.directory, one.incarnation, lane).c_str());
@@ -78,10 +98,7 @@ ModelProcesses::ModelProcesses(ProcessOptions options, EventLoop& loop, ProcessO
 
 ModelProcesses::~ModelProcesses() {
   kill_all();
-  if (zygote_) {
-    loop_.forget(zygote_->control.get());
-    loop_.forget(zygote_->child.pidfd.get());
-  }
+  forget_zygote();
   while (!workers_.empty()) drop_worker(workers_.back()->incarnation);
 }
 
@@ -97,9 +114,12 @@ void ModelProcesses::fail(const std::string& reason) {
   state_ = ModelState::kFailed;
   reason_ = reason;
   zygote_start_ns_.reset();
+  packed_.reset();  // a failed model starts no zygote again
   log_.error("model_failed model={} reason=\"{}\"", options_.name, reason);
   close_zygote();
-  for (const auto& worker : workers_) kill_worker(worker->incarnation, "its model failed");
+  for (const auto& worker : workers_) {
+    if (worker->pidfd) kill_worker(worker->incarnation, "its model failed");
+  }
   observer_.model_failed(reason);
 }
 
@@ -108,20 +128,22 @@ void ModelProcesses::stop() {
   zygote_start_ns_.reset();
   close_zygote();
   for (const auto& worker : workers_) {
-    if (!worker->control) continue;
-    loop_.forget(worker->control.get());
-    worker->control.reset();
+    if (worker->control) loop_.hang_up(std::move(worker->control));
   }
   forget_unborn(monotonic_now_ns());
 }
 
-// One whose fork was not reported has no pidfd to wait for: its end of the control socket is closed, so it goes by itself, and is
-// reaped here, as this process is the subreaper.
+// A worker whose fork was not reported has no pidfd to wait for. Its end of the control socket is closed, so it exits by itself,
+// and this process, the subreaper, reaps it.
+void ModelProcesses::note_unborn(const WorkerProcess& worker, std::uint64_t now_ns) {
+  births_.unborn.push_back({options_.directory, worker.incarnation, options_.lanes, now_ns + kWorkerStartLimitNs});
+}
+
 void ModelProcesses::forget_unborn(std::uint64_t now_ns) {
   for (const auto& worker : workers_) {
     if (worker->state != WorkerProcess::State::kForking) continue;
-    if (worker->control) loop_.forget(worker->control.get());
-    births_.unborn.push_back({options_.directory, worker->incarnation, options_.lanes, now_ns + kWorkerStartLimitNs});
+    if (worker->control) loop_.hang_up(std::move(worker->control));
+    note_unborn(*worker, now_ns);
   }
   std::erase_if(workers_, [](const auto& worker) { return worker->state == WorkerProcess::State::kForking; });
 }
@@ -135,9 +157,9 @@ void ModelProcesses::kill_all() {
 
 void ModelProcesses::kill_worker(std::uint64_t incarnation, std::string_view why, EndReason reason) {
   WorkerProcess* worker = find_worker(incarnation);
-  if (!worker || !worker->pidfd) return;
+  if (!worker) return;
   note_end(*worker, why, reason);
-  send_signal(worker->pidfd, SIGKILL);
+  if (worker->pidfd) send_signal(worker->pidfd, SIGKILL);  // otherwise it is killed when its fork is reported
 }
 
 void ModelProcesses::abort_worker(std::uint64_t incarnation, pid_t thread, std::string_view why, EndReason reason) {
@@ -158,13 +180,13 @@ void ModelProcesses::note_end(WorkerProcess& worker, std::string_view why, EndRe
 void ModelProcesses::set_workers(int workers) {
   options_.workers = workers;
   worker_backoff_.succeeded();
-  forks_not_sent_ = 0;
+  shortage_.succeeded();
   next_fork_ns_ = 0;
   dismiss_surplus_workers();
   fork_missing_workers(monotonic_now_ns());
 }
 
-// Only ready ones: those that start may not make it.
+// Counts only ready workers: others may still fail to start.
 void ModelProcesses::dismiss_surplus_workers() {
   for (std::size_t i = workers_.size(); i-- > 0 && ready_workers() > options_.workers;) {
     if (workers_[i]->state != WorkerProcess::State::kReady) continue;
@@ -176,14 +198,15 @@ void ModelProcesses::dismiss_surplus_workers() {
 void ModelProcesses::let_go(std::uint64_t incarnation) {
   WorkerProcess* worker = find_worker(incarnation);
   if (!worker || worker->state != WorkerProcess::State::kLeaving || !worker->control) return;
-  loop_.forget(worker->control.get());
-  worker->control.reset();
+  loop_.hang_up(std::move(worker->control));
 }
 
 Status ModelProcesses::probe(std::uint64_t incarnation) {
-  const WorkerProcess* worker = find_worker(incarnation);
+  WorkerProcess* worker = find_worker(incarnation);
   if (!worker || worker->state != WorkerProcess::State::kReady) return not_found("worker {} is not ready", incarnation);
-  return wire::send_control(worker->control.get(), {.kind = ControlKind::kProbe, .id = incarnation});
+  SHOAL_RETURN_IF_ERROR(wire::send_control(worker->control.get(), {.kind = ControlKind::kProbe, .id = incarnation}));
+  ++worker->probes;
+  return {};
 }
 
 int ModelProcesses::count(WorkerProcess::State state) const {
@@ -197,6 +220,9 @@ void ModelProcesses::tick(std::uint64_t now_ns) {
     if (worker->state == WorkerProcess::State::kForking && now_ns > worker->forked_ns + kCommandLimitNs) zygote_is_stuck = true;
     if (is_starting(*worker) && now_ns > worker->forked_ns + kWorkerStartLimitNs) {
       kill_worker(worker->incarnation, "not ready in time");
+    }
+    if (is_silent(*worker) && now_ns > worker->silent_ns + kSilentLimitNs) {
+      kill_worker(worker->incarnation, "closed its control socket and did not end");
     }
     if (worker->kill_at_ns != 0 && now_ns >= worker->kill_at_ns) {
       send_signal(worker->pidfd, SIGKILL);
@@ -224,6 +250,7 @@ std::optional<std::uint64_t> ModelProcesses::next_tick_ns() const {
   for (const auto& worker : workers_) {
     if (may_answer && worker->state == WorkerProcess::State::kForking) earlier(worker->forked_ns + kCommandLimitNs);
     if (is_starting(*worker)) earlier(worker->forked_ns + kWorkerStartLimitNs);
+    if (is_silent(*worker)) earlier(worker->silent_ns + kSilentLimitNs);
     if (worker->kill_at_ns != 0) earlier(worker->kill_at_ns);
   }
   if (may_fork()) earlier(next_fork_ns_);
@@ -235,7 +262,7 @@ std::optional<std::uint64_t> ModelProcesses::next_tick_ns() const {
 void ModelProcesses::start_zygote() {
   zygote_start_ns_.reset();
   const std::uint64_t now_ns = monotonic_now_ns();
-  auto started = [&]() -> Status {
+  const Status started = [&]() -> Status {
     SHOAL_ASSIGN_OR_RETURN(wire::ControlPair pair, wire::make_control_pair());
     const std::vector<std::string> environment = {"SHOAL_DIR=" + options_.directory};
     SHOAL_ASSIGN_OR_RETURN(Child child, spawn({options_.worker_file, {"--zygote", "3"}, environment, pair.theirs.get()}));
@@ -243,7 +270,8 @@ void ModelProcesses::start_zygote() {
                                               .control = std::move(pair.ours),
                                               .started_ns = now_ns,
                                               .load_limit_ns = now_ns + options_.load_limit_ns});
-    const int nice = ever_loaded_ ? 0 : options_.load_nice;  // a zygote that is replaced is in a hurry
+    SHOAL_RETURN_IF_ERROR(watch_zygote());
+    const int nice = ever_loaded_ ? 0 : options_.load_nice;  // the replacement of a zygote loads at full priority
     ControlMessage load{.kind = ControlKind::kLoad, .a = static_cast<std::uint64_t>(nice), .text = options_.load_text};
     if (packed_) {
       SHOAL_ASSIGN_OR_RETURN(UniqueFd copy, duplicate_fd(packed_.get()));
@@ -251,133 +279,232 @@ void ModelProcesses::start_zygote() {
     }
     return wire::send_control(zygote_->control.get(), load);
   }();
+  if (started.ok()) return log_.info("zygote_started model={} pid={}", options_.name, zygote_pid());
   if (zygote_) {
-    loop_.watch(zygote_->control.get(), [this] { zygote_speaks(); });
-    loop_.watch(zygote_->child.pidfd.get(), [this] { zygote_exited(); });
-    log_.info("zygote_started model={} pid={}", options_.name, zygote_pid());
+    send_signal(zygote_->child.pidfd, SIGKILL);  // reap_orphans() reaps it
+    forget_zygote();
+    zygote_.reset();
   }
-  if (started.ok()) return;
-  if (zygote_) {
-    zygote_->load_failure = started.to_string();
-    send_signal(zygote_->child.pidfd, SIGKILL);
-  } else if (!ever_loaded_) {
-    fail(started.message());
-  } else {
-    reason_ = started.message();
-    plan_zygote_restart(zygote_backoff_.failed(now_ns));
-  }
+  const bool is_program_bad = started.code() == StatusCode::kNotFound || started.code() == StatusCode::kPermissionDenied;
+  if (!ever_loaded_ && is_program_bad) return fail(started.message());
+  log_.warn("zygote_not_started model={} reason=\"{}\"", options_.name, started.message());
+  reason_ = started.message();
+  plan_zygote_restart(shortage_.failed(now_ns));
+}
+
+Status ModelProcesses::watch_zygote() {
+  SHOAL_RETURN_IF_ERROR(loop_.watch(zygote_->control.get(), [this] { zygote_speaks(); }));
+  return loop_.watch(zygote_->child.pidfd.get(), [this] { zygote_exited(); });
+}
+
+void ModelProcesses::forget_zygote() {
+  if (!zygote_) return;
+  mute_zygote();
+  loop_.forget(zygote_->child.pidfd.get());
+}
+
+// Nothing more is sent to it, and nothing that it says is read.
+void ModelProcesses::mute_zygote() {
+  if (zygote_->control) loop_.hang_up(std::move(zygote_->control));
 }
 
 void ModelProcesses::zygote_speaks() {
   for (int i = 0; i < kMessagesPerTurn && zygote_ && zygote_->control; ++i) {
-    auto received = wire::receive_control(zygote_->control.get());
-    if (!received.ok()) {  // what is said is said: its death, or the end of a mad one, comes by the pidfd
-      loop_.forget(zygote_->control.get());
-      zygote_->control.reset();
-      if (!zygote_->closing && received.status().code() == StatusCode::kInvalidArgument)
-        zygote_->load_failure = received.status().to_string();
-      send_signal(zygote_->child.pidfd, SIGKILL);
-      return;
-    }
-    if (!received->has_value()) return;
-    ControlMessage message = **std::move(received);
-    switch (message.kind) {
-      case ControlKind::kLoaded:
-        handle_loaded(std::move(message));
-        break;
-      case ControlKind::kLoadFailed:
-        handle_load_failed(Status(static_cast<StatusCode>(message.a), message.text).to_string());
-        break;
-      case ControlKind::kForked:
-        handle_forked(std::move(message));
-        break;
-      case ControlKind::kForkFailed:
-        handle_fork_failed(message);
-        break;
-      case ControlKind::kExited:
-        // Before or after its pidfd reported.
-        if (WorkerProcess* worker = find_worker(message.id)) worker->wait_status = static_cast<int>(message.b);
-        observer_.worker_reaped(message.id, static_cast<int>(message.b));
-        break;
-      default:
-        log_.warn("zygote_message_ignored model={} kind={}", options_.name, static_cast<int>(message.kind));
-    }
+    bool lost_fds = false;
+    ReceivedMessage message(zygote_->control.get(), loop_, &lost_fds);
+    if (message.status().ok() && !message.has_value()) return;
+    const Status said = message.has_value() ? handle_zygote_message(*message, lost_fds) : message.status();
+    if (said.ok()) continue;
+    if (said.code() == StatusCode::kInvalidArgument) return end_zygote(said.message());
+    mute_zygote();  // it is dead or dying; its pidfd reports that
+    return send_signal(zygote_->child.pidfd, SIGKILL);
   }
 }
 
-void ModelProcesses::handle_loaded(ControlMessage message) {
-  if (!zygote_ || zygote_->loaded || zygote_->closing || zygote_->killed) return;
-  if (Status accepted = observer_.model_loaded(message.text); !accepted.ok()) return handle_load_failed(accepted.to_string());
-  if (!message.fds.empty() && !packed_) {
-    const auto size = check_sealed(message.fds[0], Seals::kReadOnly);
-    if (!size.ok()) return handle_load_failed(size.status().with_context("packed weights").to_string());
-    packed_bytes_ = *size;
-    packed_ = std::move(message.fds[0]);
+Status ModelProcesses::handle_zygote_message(ControlMessage& message, bool lost_fds) {
+  if (lost_fds && duplicate_fd(zygote_->control.get()).ok())
+    return invalid_argument("a message with more than {} descriptors", wire::kMaxControlFds);
+  switch (message.kind) {
+    case ControlKind::kLoaded:
+      if (!lost_fds) return handle_loaded(message);
+      weights_lost();
+      return {};
+    case ControlKind::kLoadFailed:
+      return handle_load_failed(message);
+    case ControlKind::kForked:
+      return handle_forked(message, lost_fds);
+    case ControlKind::kForkFailed:
+      return handle_fork_failed(message);
+    case ControlKind::kExited:
+      return handle_exited(message);
+    default:
+      return invalid_argument("a message of kind {} from a zygote", static_cast<int>(message.kind));
   }
+}
+
+// Counts as a failed start, even if the zygote had loaded the model.
+void ModelProcesses::end_zygote(const std::string& why) {
+  mute_zygote();
+  zygote_->killed = zygote_->broke_rules = true;
+  zygote_->load_failure = format("its zygote broke the protocol: {}", why);
+  log_.error("zygote_killed model={} pid={} reason=\"{}\"", options_.name, zygote_pid(), zygote_->load_failure);
+  send_signal(zygote_->child.pidfd, SIGKILL);
+}
+
+Status ModelProcesses::handle_loaded(ControlMessage& message) {
+  if (zygote_->killed) return {};
+  if (zygote_->loaded) return invalid_argument("LOADED twice");
+  if (message.fds.size() > 1) return invalid_argument("LOADED with {} descriptors (at most 1)", message.fds.size());
+  std::uint64_t packed_bytes = packed_bytes_;
+  const bool brings_weights = !message.fds.empty() && !packed_;
+  if (brings_weights) {
+    const auto size = check_packed(message.fds[0]);
+    if (!size.ok()) return load_failed(size.status().with_context("packed weights").to_string());
+    packed_bytes = *size;
+  }
+  if (Status accepted = observer_.model_loaded(message.text); !accepted.ok()) return load_failed(accepted.to_string());
+  if (brings_weights) packed_ = std::move(message.fds[0]);
+  packed_bytes_ = packed_bytes;
   zygote_->loaded = true;
   ever_loaded_ = true;
+  shortage_.succeeded();
   state_ = ModelState::kReady;
   reason_.clear();
   log_.info("model_loaded model={} zygote={} packed_bytes={}", options_.name, zygote_pid(), packed_bytes_);
   fork_missing_workers(monotonic_now_ns());
+  return {};
 }
 
-// A model that loaded once keeps its running workers; only new ones have to wait for a zygote that loads.
-void ModelProcesses::handle_load_failed(const std::string& reason) {
-  if (!zygote_ || zygote_->closing) return;
-  if (!ever_loaded_) return fail(reason);
+Status ModelProcesses::handle_load_failed(const ControlMessage& message) {
+  if (zygote_->killed) return {};
+  if (zygote_->loaded) return invalid_argument("LOAD_FAILED after LOADED");
+  return load_failed(Status(static_cast<StatusCode>(message.a), message.text).to_string());
+}
+
+// A model that was loaded before keeps its running workers. New workers wait for a zygote that can load it.
+Status ModelProcesses::load_failed(const std::string& reason) {
+  shortage_.succeeded();
+  if (!ever_loaded_) {
+    fail(reason);
+    return {};
+  }
   reason_ = reason;
   log_.error("reload_failed model={} reason=\"{}\"", options_.name, reason);
   zygote_->load_failure = reason;
+  zygote_->killed = true;
+  send_signal(zygote_->child.pidfd, SIGKILL);
+  return {};
+}
+
+// The model must be loaded again when there are descriptors.
+void ModelProcesses::weights_lost() {
+  if (zygote_->killed) return;
+  zygote_->killed = zygote_->is_loaded_in_vain = true;
+  zygote_->load_failure = "no file descriptors are left for the packed weights (RLIMIT_NOFILE): Too many open files";
+  log_.error("zygote_killed model={} pid={} reason=\"{}\"", options_.name, zygote_pid(), zygote_->load_failure);
   send_signal(zygote_->child.pidfd, SIGKILL);
 }
 
-void ModelProcesses::handle_forked(ControlMessage message) {
+Status ModelProcesses::handle_forked(const ControlMessage& message, bool lost_fds) {
   WorkerProcess* worker = find_worker(message.id);
-  if (!worker || worker->state != WorkerProcess::State::kForking || message.fds.size() != 1) return;
+  if (!worker || worker->state != WorkerProcess::State::kForking)
+    return invalid_argument("FORKED for worker {}, which it was not told to fork", message.id);
+  const std::uint64_t now_ns = monotonic_now_ns();
+  if (Status adopted = adopt(*worker, message, lost_fds); !adopted.ok()) {
+    if (adopted.code() == StatusCode::kInvalidArgument) return adopted.with_context(format("FORKED for worker {}", message.id));
+    note_unborn(*worker, now_ns);  // this process lacks the resources to watch it
+    drop_worker(message.id);
+    fork_not_sent(adopted, now_ns);
+    return {};
+  }
   zygote_->forked = true;
   zygote_backoff_.succeeded();
-  worker->pid = static_cast<pid_t>(message.a);
-  worker->pidfd = std::move(message.fds[0]);
+  shortage_.succeeded();
+  zygote_->unreported.insert(message.id);
   worker->state = WorkerProcess::State::kStarting;
-  loop_.watch(worker->pidfd.get(), [this, incarnation = worker->incarnation] { worker_exited(incarnation); });
+  if (!worker->pidfd) {
+    worker_exited(message.id);
+    return {};
+  }
+  if (worker->ended != EndReason::kNone) send_signal(worker->pidfd, SIGKILL);
   becomes_ready_when_complete(*worker);
-  fork_missing_workers(monotonic_now_ns());
+  fork_missing_workers(now_ns);
+  return {};
 }
 
-void ModelProcesses::handle_fork_failed(const ControlMessage& message) {
+// Takes the pid and a pidfd of the process that the message names, and waits for its end.
+Status ModelProcesses::adopt(WorkerProcess& worker, const ControlMessage& message, bool lost_fds) {
+  if (lost_fds) return unavailable("no file descriptors are left for the pidfd of a worker (RLIMIT_NOFILE)");
+  if (message.fds.size() != 1) return invalid_argument("{} descriptors instead of one pidfd", message.fds.size());
+  SHOAL_ASSIGN_OR_RETURN(ReportedWorker reported, check_sent_pidfd(message.fds[0], message.a, zygote_->child));
+  const auto is_it = [&](const auto& other) { return other->pidfd && other->pid == reported.pid; };
+  if (std::ranges::any_of(workers_, is_it)) return invalid_argument("process {} is another worker", reported.pid);
+  if (reported.pidfd) {
+    SHOAL_RETURN_IF_ERROR(
+        loop_.watch(reported.pidfd.get(), [this, incarnation = worker.incarnation] { worker_exited(incarnation); }));
+  }
+  worker.pid = reported.pidfd ? reported.pid : static_cast<pid_t>(message.a);  // of a dead process: only for the log
+  worker.pidfd = std::move(reported.pidfd);
+  return {};
+}
+
+Status ModelProcesses::handle_fork_failed(const ControlMessage& message) {
   const WorkerProcess* worker = find_worker(message.id);
-  if (!worker || worker->state != WorkerProcess::State::kForking) return;  // one that is there has its own end
-  log_.warn("fork_failed model={} reason=\"{}\"", options_.name, message.text);
+  if (!worker || worker->state != WorkerProcess::State::kForking)
+    return invalid_argument("FORK_FAILED for worker {}, which it was not told to fork", message.id);
+  reason_ = shortened(message.text, kMostReason);
+  log_.warn("fork_failed model={} reason=\"{}\"", options_.name, reason_);
   drop_worker(message.id);
-  failed_start(monotonic_now_ns(), message.text, ready_workers());
+  // FORKs that were told together and fail together count as one.
+  if (const std::uint64_t now_ns = monotonic_now_ns(); now_ns >= next_fork_ns_) next_fork_ns_ = shortage_.failed(now_ns);
+  return {};
+}
+
+// May come before or after the pidfd reports the death. Incarnations are unique over all models: only this zygote's count.
+Status ModelProcesses::handle_exited(const ControlMessage& message) {
+  if (zygote_->unreported.erase(message.id) == 0)
+    return invalid_argument("EXITED for worker {}, which it did not fork or has reported before", message.id);
+  const int status = static_cast<int>(message.b);
+  if (message.b > 0xffff || (!WIFEXITED(status) && !WIFSIGNALED(status)))
+    return invalid_argument("EXITED for worker {} with the wait status {}", message.id, message.b);
+  if (WorkerProcess* worker = find_worker(message.id))
+    worker->wait_status = status;
+  else
+    observer_.worker_reaped(message.id, status);
+  return {};
 }
 
 void ModelProcesses::close_zygote() {
   if (!zygote_) return;
   zygote_->closing = true;
-  if (zygote_->control) loop_.forget(zygote_->control.get());
-  zygote_->control.reset();  // its end of file tells the zygote to go
+  mute_zygote();  // at the end of file the zygote exits
 }
 
 void ModelProcesses::zygote_exited() {
   const std::uint64_t now_ns = monotonic_now_ns();
   const auto status = reap(zygote_->child.pidfd);
   const std::string how = status ? describe_wait_status(*status) : "gone";
-  loop_.forget(zygote_->child.pidfd.get());
-  if (zygote_->control) loop_.forget(zygote_->control.get());
+  forget_zygote();
   const std::unique_ptr<Zygote> dead = std::move(zygote_);
   forget_unborn(now_ns);
   reap_orphans();
   if (dead->closing || state_ == ModelState::kFailed || state_ == ModelState::kDraining) return;
 
   log_.warn("zygote_died model={} pid={} how=\"{}\"", options_.name, dead->child.pid, how);
-  // One that was of use, or stood idle for a while, is replaced at once; one that dies of its first command waits as after a
+  const std::uint64_t lived_ns = now_ns - dead->started_ns;
+  // A zygote that forked a worker, or idled for a while, is replaced at once. If it died of its first command, that counts as a
   // failed load.
-  if (dead->loaded && (dead->forked || now_ns > dead->started_ns + kSettledNs)) return plan_zygote_restart(now_ns);
+  if (!dead->broke_rules && dead->loaded && (dead->forked || lived_ns > kSettledNs)) return plan_zygote_restart(now_ns);
   const std::string reason = dead->load_failure.empty() ? format("the process that loads the model {}", how) : dead->load_failure;
-  const std::uint64_t again_ns = zygote_backoff_.failed(now_ns);
-  if (!ever_loaded_ && zygote_backoff_.failures() >= kFailedStartsForFailure)
+  if (dead->is_loaded_in_vain) {
+    reason_ = reason;
+    return plan_zygote_restart(shortage_.failed(now_ns));
+  }
+  if (lived_ns > kObedientNs) breach_backoff_.succeeded();
+  Backoff& backoff = dead->broke_rules ? breach_backoff_ : zygote_backoff_;
+  const std::uint64_t again_ns = backoff.failed(now_ns);
+  const bool serves = ever_loaded_ && (!dead->broke_rules || ready_workers() > 0);
+  if (!serves && backoff.failures() >= kFailedStartsForFailure)
     return fail(format("{} ({} times in a row)", reason, kFailedStartsForFailure));
   reason_ = reason;
   plan_zygote_restart(again_ns);
@@ -386,27 +513,26 @@ void ModelProcesses::zygote_exited() {
 // ---- workers ----
 
 bool ModelProcesses::may_fork() const {
-  return state_ == ModelState::kReady && zygote_ && zygote_->loaded && !zygote_->closing &&
+  return state_ == ModelState::kReady && zygote_ && zygote_->loaded && zygote_->control && !zygote_->killed &&
          staying_workers() < options_.workers && count(WorkerProcess::State::kForking) < kMostForking;
 }
 
 void ModelProcesses::fork_missing_workers(std::uint64_t now_ns) {
   while (may_fork() && now_ns >= next_fork_ns_) {
-    const Status forked = fork_worker(now_ns);
-    forked.ok() ? void(forks_not_sent_ = 0) : fork_not_sent(forked, now_ns);
+    if (const Status forked = fork_worker(now_ns); !forked.ok()) fork_not_sent(forked, now_ns);
   }
 }
 
-// A zygote that does not read is replaced. Of what this process itself has too little (descriptors, memory) others may give some
-// back: a model is not given up for it, but who waits for its workers hears of it.
+// A zygote that does not read its socket is replaced. If this process has too few descriptors or too little memory, it tries
+// again later: the model does not fail, and reason_ says why it lacks workers.
 void ModelProcesses::fork_not_sent(const Status& why, std::uint64_t now_ns) {
   log_.warn("fork_not_sent model={} reason=\"{}\"", options_.name, why.message());
   next_fork_ns_ = now_ns + Backoff::kFirstNs;
   if (why.code() == StatusCode::kOverloaded) {
-    if (zygote_->control) send_signal(zygote_->child.pidfd, SIGKILL);
-    return;
+    zygote_->killed = true;
+    return send_signal(zygote_->child.pidfd, SIGKILL);
   }
-  ++forks_not_sent_;
+  (void)shortage_.failed(now_ns);
   reason_ = why.message();
 }
 
@@ -419,13 +545,18 @@ Status ModelProcesses::fork_worker(std::uint64_t now_ns) {
   ControlMessage fork{.kind = ControlKind::kFork, .id = births_.next_incarnation, .a = lanes, .text = options_.directory};
   fork.fds.push_back(std::move(pair.theirs));
   fork.fds.push_back(std::move(page));
-  SHOAL_RETURN_IF_ERROR(wire::send_control(zygote_->control.get(), fork));
   auto worker = std::make_unique<WorkerProcess>();
-  worker->incarnation = births_.next_incarnation++;
+  worker->incarnation = fork.id;
   worker->control = std::move(pair.ours);
   worker->status_page = std::move(mapped);
   worker->forked_ns = now_ns;
-  loop_.watch(worker->control.get(), [this, incarnation = worker->incarnation] { worker_speaks(incarnation); });
+  SHOAL_RETURN_IF_ERROR(
+      loop_.watch(worker->control.get(), [this, incarnation = worker->incarnation] { worker_speaks(incarnation); }));
+  if (Status sent = wire::send_control(zygote_->control.get(), fork); !sent.ok()) {
+    loop_.forget(worker->control.get());
+    return sent;
+  }
+  ++births_.next_incarnation;
   workers_.push_back(std::move(worker));
   return {};
 }
@@ -433,17 +564,21 @@ Status ModelProcesses::fork_worker(std::uint64_t now_ns) {
 void ModelProcesses::worker_speaks(std::uint64_t incarnation) {
   WorkerProcess* worker = nullptr;
   for (int i = 0; i < kMessagesPerTurn && (worker = find_worker(incarnation)) && worker->control; ++i) {
-    auto received = wire::receive_control(worker->control.get());
-    if (received.ok() && !received->has_value()) return;
-    const Status said = received.ok() ? handle_worker_message(*worker, **received) : received.status();
+    ReceivedMessage message(worker->control.get(), loop_);
+    if (message.status().ok() && !message.has_value()) return;
+    if (worker->ended != EndReason::kNone) return loop_.forget(worker->control.get());  // it was killed
+    const Status said = !message.has_value()    ? message.status()
+                        : !message->fds.empty() ? invalid_argument("a message with descriptors from a worker")
+                                                : handle_worker_message(*worker, *message);
     if (said.ok()) continue;
     loop_.forget(worker->control.get());
+    worker->silent_ns = monotonic_now_ns();
     if (said.code() == StatusCode::kInvalidArgument) kill_worker(incarnation, said.message());
     return;
   }
 }
 
-// What is not OK ends the worker.
+// If the result is not OK, the worker is ended.
 Status ModelProcesses::handle_worker_message(WorkerProcess& worker, const ControlMessage& message) {
   switch (message.kind) {
     case ControlKind::kReady: {
@@ -453,18 +588,21 @@ Status ModelProcesses::handle_worker_message(WorkerProcess& worker, const Contro
       return {};
     }
     case ControlKind::kProbed:
+      if (worker.probes == 0 || message.id != worker.incarnation)
+        return invalid_argument("an answer to a probe that was not sent");
+      --worker.probes;
       observer_.worker_probed(worker, Status(static_cast<StatusCode>(message.a), message.text));
       return {};
     case ControlKind::kWorkerFailed:
-      log_.warn("worker_failed model={} pid={} reason=\"{}\"", options_.name, worker.pid, message.text);
-      reason_ = message.text;
-      return unavailable("it ends by itself");  // and has nothing more to say
+      reason_ = shortened(message.text, kMostReason);
+      log_.warn("worker_failed model={} pid={} reason=\"{}\"", options_.name, worker.pid, reason_);
+      return unavailable("it ends by itself");  // this is its last message
     default:
       return invalid_argument("a message of kind {} from a worker", static_cast<int>(message.kind));
   }
 }
 
-// The paths a worker may name are known beforehand: anything else is not believed.
+// The paths are fixed; a worker that names others is ended.
 Result<std::vector<std::string>> ModelProcesses::check_ready(const WorkerProcess& worker, const std::string& text) const {
   std::vector<std::string> paths;
   std::istringstream lines(text);
@@ -479,9 +617,9 @@ Result<std::vector<std::string>> ModelProcesses::check_ready(const WorkerProcess
   return paths;
 }
 
-// READY and the pidfd travel on two sockets, in either order.
+// READY and FORKED come on two sockets, in either order.
 void ModelProcesses::becomes_ready_when_complete(WorkerProcess& worker) {
-  if (worker.state != WorkerProcess::State::kStarting || worker.lane_paths.empty()) return;
+  if (!is_starting(worker) || worker.lane_paths.empty()) return;
   worker.state = WorkerProcess::State::kReady;
   worker.ready_ns = monotonic_now_ns();
   reason_.clear();
@@ -499,17 +637,21 @@ void ModelProcesses::worker_exited(std::uint64_t incarnation) {
   if (leaving) log_.info("worker_gone model={} pid={} incarnation={}", options_.name, worker->pid, incarnation);
   const std::uint64_t now_ns = monotonic_now_ns();
   if (!leaving) account_for_death(*worker, now_ns);
+  if (zygote_ && zygote_->unreported.size() > workers_.size() + kMostUnreported)
+    end_zygote(format("it has not reported the ends of {} workers", kMostUnreported));
   observer_.worker_died(*worker);
   drop_worker(incarnation);
   fork_missing_workers(now_ns);
 }
 
-// A worker that answered, or died of what a request did to it, is replaced at once: only failed starts are waited for.
+// A worker that answered, or died of a request, is replaced at once; only failed starts are delayed. The status page says which
+// request had begun. It is believed only if a request had been sent to that worker.
 void ModelProcesses::account_for_death(const WorkerProcess& worker, std::uint64_t now_ns) {
   if (state_ != ModelState::kReady) return;
   if (observer_.answered_by(worker.incarnation) > 0) return worker_backoff_.succeeded();
   bool had_begun = false;
-  for (const wire::LaneLine& line : worker.lines(static_cast<std::size_t>(options_.lanes))) {
+  const bool was_asked = worker.probes > 0 || observer_.holds_requests(worker.incarnation);
+  for (const wire::LaneLine& line : worker.lines(was_asked ? static_cast<std::size_t>(options_.lanes) : 0)) {
     had_begun |= line.running_request.load(std::memory_order_relaxed) != 0;
     had_begun |= line.compiling_request.load(std::memory_order_relaxed) != 0;
     had_begun |= line.crash.request_id.load(std::memory_order_relaxed) != 0;
@@ -520,7 +662,7 @@ void ModelProcesses::account_for_death(const WorkerProcess& worker, std::uint64_
   failed_start(now_ns, reason_.empty() ? "its workers die before they answer anything" : reason_, others_ready);
 }
 
-// Those that were forked together fail together: once. A model with a worker that is ready goes on with what it has.
+// Workers that were forked together and fail together count as one failed start. A model with a ready worker goes on.
 void ModelProcesses::failed_start(std::uint64_t now_ns, const std::string& why, int others_ready) {
   if (now_ns < next_fork_ns_) return;
   next_fork_ns_ = worker_backoff_.failed(now_ns);
@@ -530,13 +672,14 @@ void ModelProcesses::failed_start(std::uint64_t now_ns, const std::string& why, 
 }
 
 bool ModelProcesses::makes_no_progress() const {
-  return std::max({zygote_backoff_.failures(), worker_backoff_.failures(), forks_not_sent_}) >= kFailedStartsForFailure;
+  return std::max({zygote_backoff_.failures(), worker_backoff_.failures(), breach_backoff_.failures(), shortage_.failures()}) >=
+         kFailedStartsForFailure;
 }
 
 void ModelProcesses::drop_worker(std::uint64_t incarnation) {
-  const WorkerProcess* worker = find_worker(incarnation);
+  WorkerProcess* worker = find_worker(incarnation);
   if (!worker) return;
-  if (worker->control) loop_.forget(worker->control.get());
+  if (worker->control) loop_.hang_up(std::move(worker->control));
   if (worker->pidfd) loop_.forget(worker->pidfd.get());
   std::erase_if(workers_, [&](const auto& other) { return other->incarnation == incarnation; });
 }

@@ -1,8 +1,10 @@
-// The processes of one model: its zygote and its workers, kept at the wanted number.
+// The processes of one model: its zygote and its workers. Keeps the wanted number of workers.
 //
 //   zygote   none → loading → idle;  any → dead → (back-off) → loading
-//   worker   forking → starting → ready;  any → dead → forking;  ready → leaving (one too many) → gone
+//   worker   forking → starting → ready;  any → dead → forking;  ready → leaving (surplus) → gone
 //   model    loading → ready;  any → failed (a bad load, or kFailedStartsForFailure failed starts in a row)
+//
+// A start that fails for lack of descriptors, memory or process ids is tried again and fails no model.
 #pragma once
 
 #include <cstdint>
@@ -12,6 +14,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <unordered_set>
 #include <vector>
 
 #include "shm/base/clock.hpp"
@@ -31,7 +34,7 @@ std::string_view model_state_name(ModelState state);
 /// Why the supervisor ended a worker.
 enum class EndReason { kNone, kRules, kStopped, kHung, kRunLimit };
 
-/// One life of a worker as others see it.
+/// One worker process, from FORK to its death.
 struct WorkerProcess {
   enum class State { kForking, kStarting, kReady, kLeaving };
   std::uint64_t incarnation = 0;
@@ -39,25 +42,27 @@ struct WorkerProcess {
   pid_t pid = -1;
   UniqueFd pidfd, control;
   std::optional<Segment> status_page;
-  std::vector<std::string> lane_paths;  // set when ready
+  std::vector<std::string> lane_paths;  // set by READY
   std::uint64_t forked_ns = 0, ready_ns = 0;
-  EndReason ended = EndReason::kNone;  // by the supervisor: the first reason
+  EndReason ended = EndReason::kNone;  // why the supervisor ended it: the first reason
   std::string ended_because;
-  std::optional<int> wait_status;  // of a dead one, as of waitpid(), when this process reaped it
-  std::uint64_t kill_at_ns = 0;    // after SIGABRT; 0 = none was sent
+  std::optional<int> wait_status;  // as of waitpid(), from this process or from the zygote
+  std::uint64_t kill_at_ns = 0;    // when SIGKILL follows SIGABRT; 0 = no SIGABRT was sent
+  std::uint64_t silent_ns = 0;     // when its control socket ended; 0 = it has not
+  int probes = 0;                  // sent and not answered
 
   /// The lines of the status page, one per lane.
   std::span<const wire::LaneLine> lines(std::size_t lanes) const;
-  /// The line of its programs; null when there is no page.
+  /// The line of its programs; null if there is no page.
   const wire::ProgramLine* programs(std::size_t lanes) const;
 };
 std::string_view worker_state_name(WorkerProcess::State state);
 
-/// Where that lane binds its socket; the only path that is accepted from the worker.
+/// The path at which that lane binds its socket. No other path is accepted from the worker.
 std::string lane_path(const std::string& directory, std::uint64_t incarnation, int lane);
 
-/// What all models' processes share: the numbers of workers, and those whose fork was never reported. They may have bound their
-/// sockets before they noticed that nobody wants them.
+/// What all models share: the incarnation numbers of workers, and the workers whose fork was never reported. Those may have bound
+/// their sockets before they ended.
 struct Births {
   struct Unborn {
     std::string directory;
@@ -67,11 +72,11 @@ struct Births {
   };
   std::uint64_t next_incarnation = 1;
   std::vector<Unborn> unborn;
-  /// After orphans were reaped: removes their sockets.
+  /// Removes the sockets of workers whose fork was not reported. Call it after orphans were reaped.
   void sweep_unborn(std::uint64_t now_ns);
 };
 
-/// Who is told of what happens. Called from within the event loop.
+/// The event loop tells it what happens to the processes of a model.
 class ProcessObserver {
  public:
   virtual ~ProcessObserver() = default;
@@ -79,15 +84,17 @@ class ProcessObserver {
   virtual Status model_loaded(std::string_view loaded_text) = 0;
   virtual void model_failed(const std::string& reason) = 0;
   virtual void worker_ready(const WorkerProcess& worker) = 0;
-  /// It is one too many: nothing new for it; let_go() when it holds nothing.
+  /// It is surplus: it must get no new requests. Call let_go() when it holds none.
   virtual void worker_leaving(const WorkerProcess& worker) = 0;
-  /// What became of a probe().
+  /// The answer to probe().
   virtual void worker_probed(const WorkerProcess& worker, const Status& status) = 0;
-  /// Its pidfd reported; `worker` is gone after the call, which may keep what it owns.
+  /// Its pidfd became readable. `worker` is destroyed after the call; the observer may move its members out.
   virtual void worker_died(WorkerProcess& worker) = 0;
-  /// How a worker ended, where its zygote reaped it: after worker_died() as a rule.
+  /// How a worker of this model ended, after worker_died(), if its zygote reaped it.
   virtual void worker_reaped(std::uint64_t incarnation, int wait_status) = 0;
   virtual std::uint64_t answered_by(std::uint64_t incarnation) const = 0;
+  /// Whether requests were sent to that worker that it has not answered.
+  virtual bool holds_requests(std::uint64_t incarnation) const = 0;
 };
 
 struct ProcessOptions {
@@ -96,7 +103,7 @@ struct ProcessOptions {
   std::string directory;  // of the lane sockets
   std::string load_text;  // of kLoad
   int workers = 1, lanes = 1;
-  int load_nice = 0;  // of the first load: others serve meanwhile
+  int load_nice = 0;  // of the first load, if other models serve meanwhile
   std::uint64_t load_limit_ns = 600'000'000'000;
 };
 
@@ -104,11 +111,14 @@ struct ProcessOptions {
 class ModelProcesses {
  public:
   static constexpr int kFailedStartsForFailure = 5;
-  static constexpr std::uint64_t kCommandLimitNs = 1'000'000'000;  // a zygote that leaves a command unanswered is killed
+  static constexpr std::uint64_t kCommandLimitNs = 1'000'000'000;  // after that, a zygote that has not answered a FORK is killed
   static constexpr std::uint64_t kWorkerStartLimitNs = 10'000'000'000;
-  static constexpr std::uint64_t kAbortLimitNs = 100'000'000;
-  static constexpr int kMostForking = 8;                      // FORKs that are not answered: each has kCommandLimitNs
-  static constexpr std::uint64_t kSettledNs = 1'000'000'000;  // a worker that idles this long has started well
+  static constexpr std::uint64_t kAbortLimitNs = 1'000'000'000;   // to write the crash record, also on a busy machine
+  static constexpr int kMostForking = 8;                          // FORKs that are not answered: each has kCommandLimitNs
+  static constexpr std::uint64_t kSettledNs = 1'000'000'000;      // a worker that idles this long has started well
+  static constexpr std::uint64_t kSilentLimitNs = 1'000'000'000;  // from the end of a worker's control socket to its own
+  static constexpr std::size_t kMostUnreported = 1024;            // dead workers whose end their zygote has not reported
+  static constexpr std::uint64_t kObedientNs = 60'000'000'000;    // a zygote that lives this long starts with a clean record
 
   /// `observer`, `loop`, `log` and `births` outlive this.
   ModelProcesses(ProcessOptions options, EventLoop& loop, ProcessObserver& observer, Logger& log, Births& births);
@@ -117,32 +127,35 @@ class ModelProcesses {
   ModelProcesses& operator=(const ModelProcesses&) = delete;
 
   void start();
-  /// What is due: restarts, commands left unanswered.
+  /// Does what is due: restarts, and kills of those that exceeded a limit.
   void tick(std::uint64_t now_ns);
   std::optional<std::uint64_t> next_tick_ns() const;
-  /// No process is replaced from now on; each is told to go by closing its control socket.
+  /// Replaces no process from now on, and closes all control sockets, which tells the processes to end.
   void stop();
   void kill_all();
   bool all_gone() const { return !zygote_ && workers_.empty(); }
 
   ModelState state() const { return state_; }
-  const std::string& reason() const { return reason_; }  ///< of a failure, or of the last load that failed
+  const std::string& reason() const { return reason_; }  ///< of the failure, or of the last failed load or start
   pid_t zygote_pid() const { return zygote_ ? zygote_->child.pid : -1; }
   const std::vector<std::unique_ptr<WorkerProcess>>& workers() const { return workers_; }
   WorkerProcess* find_worker(std::uint64_t incarnation);
   const ProcessOptions& options() const { return options_; }
   std::uint64_t packed_bytes() const { return packed_bytes_; }
   void kill_worker(std::uint64_t incarnation, std::string_view why, EndReason reason = EndReason::kRules);
-  /// SIGABRT to that thread, so that a record of what it does is left, and SIGKILL kAbortLimitNs later.
+  /// Sends SIGABRT to that thread, which makes it leave a crash record, and SIGKILL kAbortLimitNs later.
   void abort_worker(std::uint64_t incarnation, pid_t thread, std::string_view why, EndReason reason);
-  /// Forks what is missing; what is too much leaves, the youngest first.
+  /// Changes the wanted number. Missing workers are forked; surplus workers leave, the youngest first.
   void set_workers(int workers);
-  /// Ends a worker that is leaving: its control socket is closed.
+  /// Closes the control socket of a worker that is leaving, which tells it to end.
   void let_go(std::uint64_t incarnation);
-  /// Has that worker answer its model's stored input. Errors: kNotFound (no such worker is ready), those of send_control().
+  /// Asks that worker to answer its model's stored input. Errors: kNotFound (no such worker is ready), those of send_control().
   Status probe(std::uint64_t incarnation);
-  /// Starting a zygote or worker has failed kFailedStartsForFailure times in a row; it goes on being tried.
+  /// Whether starting a zygote or worker has failed kFailedStartsForFailure times in a row. Starts are still tried.
   bool makes_no_progress() const;
+  /// Whether the last start failed because this process or the zygote lacks descriptors, memory or process ids. Such starts never
+  /// fail a model.
+  bool lacks_resources() const { return shortage_.failures() > 0; }
   int ready_workers() const { return count(WorkerProcess::State::kReady); }
   void fail(const std::string& reason);
 
@@ -153,18 +166,30 @@ class ModelProcesses {
     bool loaded = false;
     bool forked = false;  // it has forked a worker
     std::uint64_t started_ns = 0, load_limit_ns = 0;
-    bool closing = false;  // told to go, or being killed: it is no failed start
-    bool killed = false;   // for what it left undone: nothing more is wanted of it but its end
+    bool closing = false;  // told to end: its death is no failed start
+    bool killed = false;   // it gets no more commands, and its end is awaited
+    bool broke_rules = false;
+    bool is_loaded_in_vain = false;  // this process had no descriptor for its weights
     std::string load_failure;
+    std::unordered_set<std::uint64_t> unreported;  // incarnations of its workers whose end it has not reported
   };
 
   void start_zygote();
+  Status watch_zygote();
+  void forget_zygote();
   void zygote_speaks();
   void zygote_exited();
-  void handle_loaded(wire::ControlMessage message);
-  void handle_load_failed(const std::string& reason);
-  void handle_forked(wire::ControlMessage message);
-  void handle_fork_failed(const wire::ControlMessage& message);
+  // If the result is not OK, the zygote is ended.
+  Status handle_zygote_message(wire::ControlMessage& message, bool lost_fds);
+  Status handle_loaded(wire::ControlMessage& message);
+  Status handle_load_failed(const wire::ControlMessage& message);
+  Status handle_forked(const wire::ControlMessage& message, bool lost_fds);
+  Status handle_fork_failed(const wire::ControlMessage& message);
+  Status handle_exited(const wire::ControlMessage& message);
+  Status load_failed(const std::string& reason);
+  void weights_lost();
+  void end_zygote(const std::string& why);
+  void mute_zygote();
   void close_zygote();
   void plan_zygote_restart(std::uint64_t at_ns) { zygote_start_ns_ = at_ns; }
 
@@ -174,12 +199,14 @@ class ModelProcesses {
   void fork_not_sent(const Status& why, std::uint64_t now_ns);
   void worker_speaks(std::uint64_t incarnation);
   void worker_exited(std::uint64_t incarnation);
+  Status adopt(WorkerProcess& worker, const wire::ControlMessage& message, bool lost_fds);
   Status handle_worker_message(WorkerProcess& worker, const wire::ControlMessage& message);
   Result<std::vector<std::string>> check_ready(const WorkerProcess& worker, const std::string& text) const;
   void becomes_ready_when_complete(WorkerProcess& worker);
   void account_for_death(const WorkerProcess& worker, std::uint64_t now_ns);
   void failed_start(std::uint64_t now_ns, const std::string& why, int others_ready);
   void drop_worker(std::uint64_t incarnation);
+  void note_unborn(const WorkerProcess& worker, std::uint64_t now_ns);
   void forget_unborn(std::uint64_t now_ns);
   void note_end(WorkerProcess& worker, std::string_view why, EndReason reason);
   void dismiss_surplus_workers();
@@ -199,9 +226,10 @@ class ModelProcesses {
   std::uint64_t packed_bytes_ = 0;
   bool ever_loaded_ = false;
   Backoff zygote_backoff_, worker_backoff_;
+  Backoff breach_backoff_;  // of zygotes that break the protocol
+  Backoff shortage_;        // of starts for which descriptors, memory or process ids are missing
   std::optional<std::uint64_t> zygote_start_ns_;
   std::uint64_t next_fork_ns_ = 0;
-  int forks_not_sent_ = 0;  // in a row
   std::vector<std::unique_ptr<WorkerProcess>> workers_;
 };
 

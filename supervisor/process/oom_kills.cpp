@@ -34,7 +34,7 @@ std::optional<std::uint64_t> OomKills::read() const { return file_.empty() ? std
 void OomKills::count(std::uint64_t now_ns) {
   if (now_ns < counted_ns_ + kRecentNs) return;
   counted_ns_ = now_ns;
-  older_ = std::max(older_, newer_);  // kills that were taken are not older
+  older_ = std::max(older_, newer_);  // take_recent() may have counted on
   newer_ = read().value_or(newer_);
 }
 

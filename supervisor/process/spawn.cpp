@@ -35,11 +35,16 @@ std::vector<std::string> merged_environment(const std::vector<std::string>& ours
   return merged;
 }
 
-// Only async-signal-safe calls: this is the child of a process with threads.
+// The child of a process with threads: only async-signal-safe calls.
 [[noreturn]] void run_child(const char* program, char** arguments, char** environment, int control, pid_t parent) {
-  // A child that loads for half a minute would not look at its control socket: it ends with the thread that made it.
+  // A child that loads a model does not look at its control socket for a long time. So it is killed when our thread ends.
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != parent) ::_exit(127);
+  // A signal to the child's process group must not reach us. But that group is in the background of our terminal. There, SIGTTIN
+  // or SIGTTOU would stop the child when it reads or writes. Signals that are ignored stay ignored after execve().
+  ::setpgid(0, 0);
+  ::signal(SIGTTIN, SIG_IGN);
+  ::signal(SIGTTOU, SIG_IGN);
   sigset_t none;
   ::sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
@@ -50,6 +55,10 @@ std::vector<std::string> merged_environment(const std::vector<std::string>& ours
     ::dup2(control, 3);
   }
   ::syscall(SYS_close_range, 4U, ~0U, 0U);
+  if (const int nothing = ::open("/dev/null", O_RDONLY); nothing > 0) {
+    ::dup2(nothing, 0);
+    ::close(nothing);
+  }
   ::execve(program, arguments, environment);
   ::_exit(127);
 }
@@ -67,12 +76,11 @@ Result<Child> spawn(const SpawnOptions& options) {
   if (pid < 0) return status_from_errno("fork for", program, errno);
   if (pid == 0)
     run_child(program.c_str(), const_cast<char**>(argv.data()), const_cast<char**>(envp.data()), options.control, parent);
-  // Race-free: the child is ours to reap, so its pid cannot be used again before.
+  // This is no race: the kernel does not reuse the pid before we reap the child.
   Child child{pid, UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)))};
   if (!child.pidfd) {
     const Status failure = status_from_errno("open a pidfd of", program, errno);
-    ::kill(pid, SIGKILL);
-    ::waitpid(pid, nullptr, 0);
+    ::kill(pid, SIGKILL);  // reap_orphans() reaps it: its execve() may be waiting for a file system that is dead
     return failure;
   }
   return child;
@@ -96,8 +104,8 @@ std::string describe_wait_status(int status) {
 void send_signal(const UniqueFd& pidfd, int signal) { ::syscall(SYS_pidfd_send_signal, pidfd.get(), signal, nullptr, 0); }
 
 void send_signal_to_thread(const UniqueFd& pidfd, pid_t pid, pid_t thread, int signal) {
-  // Kernels before 6.9 have no pidfd of a thread. A pid that is not dead a moment before cannot be reaped and have a new owner
-  // with a thread of the same number now.
+  // Kernels before 6.9 have no pidfds of threads, so the thread is named by its number. The process is alive here. It would have
+  // to die, be reaped, and have its pid and this thread's number used again before the next line.
   pollfd death{.fd = pidfd.get(), .events = POLLIN, .revents = 0};
   if (::poll(&death, 1, 0) != 0) return;
   if (thread <= 0 || ::syscall(SYS_tgkill, pid, thread, signal) != 0) send_signal(pidfd, signal);

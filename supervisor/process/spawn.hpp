@@ -1,4 +1,4 @@
-// Children: start one, learn of its death through a pidfd, signal it without racing its pid's next owner.
+// Child processes: start one, notice its death by a pidfd, and signal it safely, although pids are reused.
 #pragma once
 
 #include <sys/types.h>
@@ -17,26 +17,27 @@ struct SpawnOptions {
   std::filesystem::path program;
   std::vector<std::string> arguments;    // without argv[0]
   std::vector<std::string> environment;  // "NAME=value", over our own
-  int control = -1;                      // becomes descriptor 3; stdin, stdout and stderr are ours; everything else is closed
+  int control = -1;                      // becomes descriptor 3; descriptors 0 to 2 are inherited, all others are closed
 };
 
 struct Child {
   pid_t pid = -1;
-  UniqueFd pidfd;  // readable when it is dead
+  UniqueFd pidfd;  // becomes readable when the child is dead
 };
 
-/// fork and exec. Errors: kNotFound, kPermissionDenied (the program), kInternal.
+/// fork and exec. The child leads a process group of its own and is killed when the calling thread ends. Errors: kNotFound,
+/// kPermissionDenied (the program), kInternal.
 Result<Child> spawn(const SpawnOptions& options);
 
-/// How the process behind a readable pidfd ended, as waitpid() says it, reaping it when it is our child; nothing when another
-/// process reaps it.
+/// Reaps the process of a readable pidfd. Returns its status as waitpid() does, or nothing if it is not our child.
 std::optional<int> reap(const UniqueFd& pidfd);
-/// Reaps children whose parent died before it could (this process is the subreaper).
+/// Reaps all children that have ended, orphans included: a subreaper becomes the parent of its descendants' orphans.
 void reap_orphans();
 /// "killed by signal 9", "exited with 1".
 std::string describe_wait_status(int status);
 void send_signal(const UniqueFd& pidfd, int signal);
-/// To one thread of a living process, so that its handler runs on that thread; to any thread where `thread` is none of its.
+/// Signals one thread of a living process, so that the handler runs on that thread. If `thread` is not one of its threads, any
+/// thread gets the signal.
 void send_signal_to_thread(const UniqueFd& pidfd, pid_t pid, pid_t thread, int signal);
 
 }  // namespace shoal::supervisor

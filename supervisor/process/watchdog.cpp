@@ -17,7 +17,7 @@
 namespace shoal::supervisor {
 namespace {
 
-/// A file of /proc that is shorter than the buffer; empty when it is gone.
+/// Reads a file of /proc that is shorter than the buffer. Empty if the file is gone.
 std::string_view read_small(const std::string& file, std::span<char> buffer) {
   const UniqueFd fd(::open(file.c_str(), O_RDONLY | O_CLOEXEC));
   const ssize_t size = fd ? ::read(fd.get(), buffer.data(), buffer.size() - 1) : -1;
@@ -29,7 +29,7 @@ std::string_view read_small(const std::string& file, std::span<char> buffer) {
 std::optional<ThreadTimes> read_thread(const std::string& directory, pid_t thread) {
   char buffer[1024];
   const std::string_view stat = read_small(directory + "/stat", buffer);
-  const auto name = stat.find('('), after_name = stat.rfind(')');  // a name may hold anything
+  const auto name = stat.find('('), after_name = stat.rfind(')');  // a name may hold any character
   if (name == std::string_view::npos || after_name == std::string_view::npos || after_name < name) return std::nullopt;
   const std::string_view its_name = stat.substr(name + 1);
   ThreadTimes times{.thread = thread,
@@ -50,19 +50,27 @@ std::optional<ThreadTimes> read_thread(const std::string& directory, pid_t threa
 
 }  // namespace
 
-std::vector<ThreadTimes> read_threads(pid_t process) {
+std::optional<std::vector<ThreadTimes>> read_threads(pid_t process, std::size_t most) {
   std::vector<ThreadTimes> threads;
+  std::size_t listed = 0;
   const std::string tasks = format("/proc/{}/task", process);
   const std::unique_ptr<DIR, int (*)(DIR*)> directory(::opendir(tasks.c_str()), ::closedir);
   while (const dirent* entry = directory ? ::readdir(directory.get()) : nullptr) {
     const int thread = std::atoi(entry->d_name);
     if (thread <= 0) continue;
+    if (++listed > most) return std::nullopt;
     auto times = read_thread(tasks + '/' + entry->d_name, thread);
     if (!times) continue;
     times->is_control = thread == process;
     threads.push_back(*times);
   }
+  std::ranges::sort(threads, {}, &ThreadTimes::thread);
   return threads;
+}
+
+std::size_t most_threads_of_worker(int lanes, int threads_per_lane) {
+  constexpr std::size_t kControlAndMessages = 3, kSpare = 64;
+  return kControlAndMessages + kSpare + (static_cast<std::size_t>(lanes) + 1) * static_cast<std::size_t>(threads_per_lane);
 }
 
 LaneSample sample_lane(std::span<const ThreadTimes> threads, std::span<const std::uint64_t> lane_threads, std::size_t lane,
@@ -76,7 +84,7 @@ LaneSample sample_lane(std::span<const ThreadTimes> threads, std::span<const std
   };
   for (const ThreadTimes& times : threads) {
     const bool is_own = static_cast<std::uint64_t>(times.thread) == lane_threads[lane];
-    // What was compiled may have run since: then its reply is with the thread that sends it, which may wait for a processor.
+    // The request may have run since it was compiled. Then a thread of ZeroMQ has its reply and may wait for a processor.
     if (times.is_message_io && stage == LaneStage::kCompiling) sample.is_runnable |= times.state == 'R';
     const bool is_idle = (times.is_message_io || times.is_control) && stage != LaneStage::kReceiving;
     if (!is_own && (is_idle || is_of_another_lane(times.thread))) continue;
@@ -90,9 +98,10 @@ LaneSample sample_lane(std::span<const ThreadTimes> threads, std::span<const std
 
 std::uint64_t longest_wait_ns(std::span<const ThreadTimes> before, std::span<const ThreadTimes> now) {
   std::uint64_t longest_ns = 0;
+  auto last = before.begin();
   for (const ThreadTimes& times : now) {
-    const auto last = std::ranges::find(before, times.thread, &ThreadTimes::thread);
-    if (last == before.end()) continue;
+    while (last != before.end() && last->thread < times.thread) ++last;
+    if (last == before.end() || last->thread != times.thread) continue;
     if (times.state == 'R' && times.cpu_ns == last->cpu_ns) return ~std::uint64_t{0};
     longest_ns = std::max(longest_ns, times.wait_ns - std::min(times.wait_ns, last->wait_ns));
   }
@@ -106,7 +115,7 @@ LaneVerdict LaneWatch::judge(const LaneSample& sample, const LaneLimits& limits)
     const std::uint64_t gap_ns = std::min(sample.now_ns - std::min(sample.now_ns, last_.now_ns), kLongestGapNs);
     const bool used_cpu = sample.cpu_ns != last_.cpu_ns;
     quiet_ns_ = used_cpu || sample.is_runnable ? 0 : quiet_ns_ + gap_ns - std::min(gap_ns, sample.starved_ns);
-    // The kernel counts a wait when it is over, so that it may be longer than the gap.
+    // The kernel adds a wait when it is over, so it may be longer than the gap.
     const std::uint64_t waited_ns = sample.wait_ns - std::min(sample.wait_ns, last_.wait_ns);
     const bool still_waits = sample.is_runnable && !used_cpu;
     if (!still_waits) without_step_ns_ += gap_ns - std::min(gap_ns, waited_ns);

@@ -4,6 +4,8 @@
 #include <nlohmann/json.hpp>
 
 #include "shm/base/errors.hpp"
+#include "shm/base/json_text.hpp"
+#include "shm/model/preprocess_json.hpp"
 #include "shm/tensor/spec.hpp"
 #include "shm/wire/control.hpp"
 #include "shm/wire/tensor_json.hpp"
@@ -12,17 +14,6 @@ namespace shoal::supervisor {
 namespace {
 
 using nlohmann::json;
-
-// Names come from files of strangers and need not be UTF-8.
-std::string dump(const json& value) { return value.dump(-1, ' ', false, json::error_handler_t::replace); }
-
-json to_json(const Preprocess& preprocess) {
-  return {{"resize", preprocess.resize},
-          {"crop", {preprocess.crop_height, preprocess.crop_width}},
-          {"order", preprocess.order},
-          {"mean", preprocess.mean},
-          {"scale", preprocess.scale}};
-}
 
 json to_json(const std::vector<Buckets>& buckets) {
   json list = json::array();
@@ -33,7 +24,7 @@ json to_json(const std::vector<Buckets>& buckets) {
 
 }  // namespace
 
-std::uint32_t LoadedModel::signature(std::string_view name) const {
+std::uint32_t LoadReport::signature(std::string_view name) const {
   std::uint32_t hash = 2166136261;  // FNV-1a
   const auto mix = [&](std::string_view bytes) {
     for (const char byte : bytes) hash = (hash ^ static_cast<unsigned char>(byte)) * 16777619;
@@ -54,34 +45,33 @@ std::uint32_t LoadedModel::signature(std::string_view name) const {
 std::string load_text(const ServedModel& model) {
   json shapes = json::array();
   for (const auto& set : model.config.shapes) shapes.push_back(wire::to_json(set));
-  const std::string golden = model.config.golden_file.empty()
-                                 ? std::string()
-                                 : std::filesystem::absolute(model.files.directory / model.config.golden_file).string();
-  return dump({{"name", model.name},
-               {"path", model.path},
-               {"version", model.files.version},
-               {"symbol_file", model.files.symbol_file.string()},
-               {"params_file", model.files.params_file.string()},
-               {"device", model.config.device},
-               {"precision", model.config.precision},
-               {"tuning_ms", model.config.tuning_ms},
-               {"threads", model.config.threads},
-               {"import_mb", model.config.import_mb},
-               {"contexts", model.config.contexts},
-               {"cache_mb", model.config.cache_mb},
-               {"buckets", to_json(model.config.buckets)},
-               {"max_batch", model.config.max_batch},
-               {"memory_mb", model.config.memory_mb},
-               {"golden", golden},
-               {"golden_tolerance", model.config.golden_tolerance},
-               {"inputs", wire::to_json(model.config.inputs)},
-               {"shapes", shapes},
-               {"build_id", wire::build_id()}});
+  const std::string golden =
+      model.config.golden_file.empty() ? std::string() : (model.files.directory / model.config.golden_file).string();
+  return json_text({{"name", model.name},
+                    {"path", model.path},
+                    {"version", model.files.version},
+                    {"symbol_file", model.files.symbol_file.string()},
+                    {"params_file", model.files.params_file.string()},
+                    {"device", model.config.device},
+                    {"precision", model.config.precision},
+                    {"tuning_ms", model.config.tuning_ms},
+                    {"threads", model.config.threads},
+                    {"import_mb", model.config.import_mb},
+                    {"contexts", model.config.contexts},
+                    {"cache_mb", model.config.cache_mb},
+                    {"buckets", to_json(model.config.buckets)},
+                    {"max_batch", model.config.max_batch},
+                    {"memory_mb", model.config.memory_mb},
+                    {"golden", golden},
+                    {"golden_tolerance", model.config.golden_tolerance},
+                    {"inputs", wire::to_json(model.config.inputs)},
+                    {"shapes", shapes},
+                    {"build_id", wire::build_id()}});
 }
 
-Result<LoadedModel> parse_loaded(std::string_view text) try {
+Result<LoadReport> parse_loaded(std::string_view text) try {
   const json object = json::parse(text);
-  LoadedModel loaded;
+  LoadReport loaded;
   loaded.inputs = wire::to_specs(object.at("inputs"));
   loaded.outputs = wire::to_specs(object.at("outputs"));
   loaded.ignored_inputs = object.value("ignored_inputs", std::vector<std::string>{});
@@ -93,23 +83,23 @@ Result<LoadedModel> parse_loaded(std::string_view text) try {
   loaded.arena_bytes = wire::to_integer(object, "arena_bytes", std::uint64_t{0});
   return loaded;
 } catch (const std::exception& error) {
-  return internal_error("what the zygote says of its model cannot be read: {}", error.what());
+  return internal_error("the zygote's description of its model cannot be read: {}", error.what());
 }
 
-std::string describe_text(const ServedModel& model, const LoadedModel& loaded, std::uint32_t model_id,
+std::string describe_text(const ServedModel& model, const LoadReport& loaded, std::uint32_t model_id,
                           const std::vector<std::uint64_t>& versions) {
-  return dump({{"name", model.name},
-               {"model_id", model_id},
-               {"signature", loaded.signature(model.name)},
-               {"version", model.files.version},
-               {"versions", versions},
-               {"inputs", wire::to_json(loaded.inputs)},
-               {"outputs", wire::to_json(loaded.outputs)},
-               {"labels", model.labels},
-               {"preprocess", model.config.preprocess ? to_json(*model.config.preprocess) : json()},
-               {"buckets", to_json(model.config.buckets)},
-               {"ignored_inputs", loaded.ignored_inputs},
-               {"timeout_ms", model.config.timeout_ms}});
+  return json_text({{"name", model.name},
+                    {"model_id", model_id},
+                    {"signature", loaded.signature(model.name)},
+                    {"version", model.files.version},
+                    {"versions", versions},
+                    {"inputs", wire::to_json(loaded.inputs)},
+                    {"outputs", wire::to_json(loaded.outputs)},
+                    {"labels", model.labels},
+                    {"preprocess", model.config.preprocess ? preprocess_json(*model.config.preprocess) : json()},
+                    {"buckets", to_json(model.config.buckets)},
+                    {"ignored_inputs", loaded.ignored_inputs},
+                    {"timeout_ms", model.config.timeout_ms}});
 }
 
 }  // namespace shoal::supervisor

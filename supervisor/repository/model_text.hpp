@@ -1,4 +1,4 @@
-// What the supervisor says and hears of a model, as JSON: to the zygote, from the zygote, to clients.
+// The JSON texts about a model: to the zygote, from the zygote, and to clients.
 #pragma once
 
 #include <cstdint>
@@ -12,25 +12,25 @@
 
 namespace shoal::supervisor {
 
-/// What a zygote reports of a model that it loaded.
-struct LoadedModel {
+/// What a zygote reports about the model that it loaded.
+struct LoadReport {
   std::vector<TensorSpec> inputs, outputs;
   std::vector<std::string> ignored_inputs;
   std::string hash;    // of the files
-  std::string tuning;  // where the choice of algorithms comes from
+  std::string tuning;  // how the algorithms were chosen
   std::vector<std::string> warnings;
   std::uint64_t packed_bytes = 0, parameter_bytes = 0, arena_bytes = 0;
 
-  /// Changes when the model's name, inputs or outputs do. Never 0.
+  /// Changes when the model's name, inputs or outputs change. Never 0.
   std::uint32_t signature(std::string_view name) const;
 };
 
 /// The text of kLoad.
 std::string load_text(const ServedModel& model);
-/// The text of kLoaded. Errors: kInternal, it is not what a zygote says.
-Result<LoadedModel> parse_loaded(std::string_view text);
-/// The answer to {"what": "describe"}. `versions` are all that are served.
-std::string describe_text(const ServedModel& model, const LoadedModel& loaded, std::uint32_t model_id,
+/// Parses the text of kLoaded. Errors: kInternal: the text is malformed.
+Result<LoadReport> parse_loaded(std::string_view text);
+/// The answer to {"what": "describe"}. `versions` are all versions that are served.
+std::string describe_text(const ServedModel& model, const LoadReport& loaded, std::uint32_t model_id,
                           const std::vector<std::uint64_t>& versions);
 
 }  // namespace shoal::supervisor

@@ -1,9 +1,9 @@
-// When a model's workers crash and no request is to blame: stop sending them any, and probe.
+// Stops a model whose workers crash while no request is to blame, and probes its workers until one answers.
 //
 //   closed ──(5 crashes within 10 s)──▶ open ──(back-off is over)──▶ probing ──(answered)──▶ closed
 //                                        ▲                              │
 //                                        └──(crashed, or no answer)─────┘  back-off 1 s, doubled each time, at most 30 s
-//   An answer that comes late closes it, too, until the next worker is probed.
+//   A late answer to a probe closes it, too, as long as the next worker has not been probed.
 #pragma once
 
 #include <algorithm>
@@ -26,14 +26,14 @@ class Breaker {
   bool probing() const { return state_ == State::kProbing; }
   /// The last crash: "signal 11 at address 0x0".
   const std::string& reason() const { return reason_; }
-  /// When the next probe is due, or the one that runs is given up; means nothing while closed.
+  /// The time of the next probe or, while probing, the time at which the probe is given up. Means nothing while closed.
   std::uint64_t until_ns() const { return until_ns_; }
-  /// The worker that was probed last; 0 = none since it was closed.
+  /// The worker that was probed last; 0 = no worker has been probed since the breaker was closed.
   std::uint64_t prober() const { return prober_; }
-  /// When that began, until it has answered, be it late; 0 = it owes no answer.
+  /// When the probe that the prober has not answered yet began; 0 = the prober owes no answer.
   std::uint64_t owed_since_ns() const { return owed_since_ns_; }
 
-  /// A crash that no request is to blame for.
+  /// Counts a crash that no request is to blame for.
   void crashed(std::string what, std::uint64_t now_ns) {
     reason_ = std::move(what);
     crashes_ns_[next_] = now_ns;
@@ -42,7 +42,7 @@ class Breaker {
     if (state_ != State::kClosed || oldest_ns == 0 || now_ns - oldest_ns > kWithinNs) return;
     open(kFirstBackoffNs, now_ns);
   }
-  /// Crashes of late; as many as open it, at most.
+  /// Number of recent crashes; at most kCrashes.
   std::size_t crashes(std::uint64_t now_ns) const {
     return static_cast<std::size_t>(
         std::ranges::count_if(crashes_ns_, [&](std::uint64_t at_ns) { return at_ns && now_ns - at_ns <= kWithinNs; }));
@@ -54,9 +54,9 @@ class Breaker {
     until_ns_ = now_ns + kProbeLimitNs;
     owed_since_ns_ = now_ns;
   }
-  /// It may still be answered, while the next is waited for.
+  /// Waits for the next probe. A late answer to this one still counts.
   void give_up_probe(std::uint64_t now_ns) { open(std::min(backoff_ns_ * 2, kLongestBackoffNs), now_ns); }
-  /// The prober has answered, or failed to; or it died.
+  /// The prober has answered the probe, has failed it, or has died.
   void probe_ended(bool answered, std::uint64_t now_ns) {
     owed_since_ns_ = 0;
     if (!answered) {

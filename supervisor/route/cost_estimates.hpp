@@ -1,4 +1,4 @@
-// How long a request will compute: running estimates per shape and number of rows.
+// Running estimates of how long a request computes, per shape and number of rows.
 #pragma once
 
 #include <algorithm>
@@ -9,61 +9,101 @@
 
 namespace shoal::supervisor {
 
-/// Means and mean deviations, the last eight or so measurements weighing most. The shapes seen last are kept; another one is
-/// guessed from its rows.
+/// Keeps means and mean deviations of the shapes that ran last; the last eight or so measurements weigh most. A shape that was
+/// not measured is guessed from its rows. Only runs and time change an estimate. A request that does not run changes none.
+///
+/// If an estimate is too high, requests are refused whose runs would correct it. So estimates are doubted: for a refusal, the
+/// estimate is halved for each kDoubtNs since the last measurement. A guess refuses no request.
 ///   Threads  thread-compatible
 class CostEstimates {
  public:
-  static constexpr std::uint64_t kGuessNs = 1'000'000;  // of a row while nothing has been measured
+  static constexpr std::uint64_t kGuessNs = 1'000'000;         // guess for a run while nothing has been measured
+  static constexpr std::uint64_t kMostNs = 3'600'000'000'000;  // upper limit of measurements and guesses
+  static constexpr std::uint64_t kDoubtNs = 1'000'000'000;     // time after which the doubt halves an estimate
+  static constexpr std::uint64_t kMostHalvings = 20;
+  // A stopped run replaces an estimate of another shape only if that estimate is older than this.
+  static constexpr std::uint64_t kKeptNs = 10'000'000'000;
 
   struct Cost {
     std::uint64_t mean_ns = 0, deviation_ns = 0;  // both 0: nothing has been measured
-    /// What nearly every run stays below.
+    /// Nearly every run takes less.
     std::uint64_t most_ns() const { return mean_ns + 2 * deviation_ns; }
   };
 
-  void add(std::uint64_t shape, std::uint32_t rows, std::uint64_t ns) {
-    ns = std::max<std::uint64_t>(ns, 1);
+  /// Adds the measurement of a run that ended.
+  void add(std::uint64_t shape, std::uint32_t rows, std::uint64_t ns, std::uint64_t now_ns) {
+    ns = std::clamp<std::uint64_t>(ns, 1, kMostNs);
     const std::uint64_t tag = tag_of(shape, rows);
-    Known& known = known_[tag % known_.size()];
-    if (known.tag != tag) known = {tag, {}};
+    Known& known = place_of(tag);
+    if (known.tag != tag) known = {.tag = tag};
+    // If the measurement is lower, the doubt was right: halve the estimate as often as the doubt does, but not below the
+    // measurement.
+    for (std::uint64_t left = halvings(known, now_ns); left > 0 && known.cost.mean_ns / 2 >= ns; --left) {
+      known.cost.mean_ns /= 2;
+      known.cost.deviation_ns /= 2;
+    }
     follow(known.cost, ns);
+    known.measured_ns = now_ns;
+    follow(run_, ns);
     follow(row_, ns / std::max(rows, 1u));
   }
-  /// It ran that long and was not done.
-  void at_least(std::uint64_t shape, std::uint32_t rows, std::uint64_t ns) {
-    if (ns > of(shape, rows).mean_ns) add(shape, rows, ns);
-  }
-  /// The estimate kept a request from running, so that nothing measures it any more: let it fall, in case it is wrong.
-  void doubt(std::uint64_t shape, std::uint32_t rows) {
+  /// Adds a run that was stopped after `ns`: a whole run takes at least that long.
+  void at_least(std::uint64_t shape, std::uint32_t rows, std::uint64_t ns, std::uint64_t now_ns) {
+    ns = std::clamp<std::uint64_t>(ns, 1, kMostNs);
     const std::uint64_t tag = tag_of(shape, rows);
-    Known& known = known_[tag % known_.size()];
-    if (known.tag != tag) known = {tag, of(shape, rows)};
-    known.cost.mean_ns -= known.cost.mean_ns / 16;
-    known.cost.deviation_ns -= known.cost.deviation_ns / 16;
+    Known& known = place_of(tag);
+    if (known.tag != tag) {
+      if (known.tag != 0 && since(known, now_ns) < kKeptNs) return;
+      known = {.tag = tag};
+    }
+    if (ns > known.cost.mean_ns) {
+      follow(known.cost, ns);
+      known.measured_ns = now_ns;
+      return;
+    }
+    // The doubt must not go below what was measured. Take back as many halvings as that needs.
+    const std::uint64_t doubt = halvings(known, now_ns);
+    std::uint64_t left = doubt;
+    while (left > 0 && known.cost.most_ns() >> left < ns) --left;
+    if (left < doubt) known.measured_ns = now_ns - left * kDoubtNs;
   }
+  /// The estimate of the shape or, if it was not measured, a guess from the rows. For plans.
   Cost of(std::uint64_t shape, std::uint32_t rows) const {
-    const std::uint64_t tag = tag_of(shape, rows);
-    const Known& known = known_[tag % known_.size()];
-    return known.tag == tag ? known.cost : Cost{row_.mean_ns * rows, row_.deviation_ns * rows};
+    const Known* known = find(shape, rows);
+    return known ? known->cost : Cost{times(row_.mean_ns, rows), times(row_.deviation_ns, rows)};
   }
-  /// The same as a number that is never 0.
+  /// How long a run takes, for the decision whether to refuse a request: halved by doubt; 0 if the shape was not measured.
+  std::uint64_t refusing_ns(std::uint64_t shape, std::uint32_t rows, std::uint64_t now_ns) const {
+    const Known* known = find(shape, rows);
+    return known ? known->cost.most_ns() >> halvings(*known, now_ns) : 0;
+  }
+  /// How long a run takes, for the turns and waits of other requests; never 0. Clients choose shapes and rows, so the guess for
+  /// a shape that was not measured is at most the mean of all runs.
   std::uint64_t guess_ns(std::uint64_t shape, std::uint32_t rows) const {
-    const std::uint64_t mean_ns = of(shape, rows).mean_ns;
-    return mean_ns ? mean_ns : kGuessNs;
+    if (const Known* known = find(shape, rows)) return known->cost.mean_ns;
+    return run_.mean_ns ? std::max<std::uint64_t>(std::min(times(row_.mean_ns, rows), run_.mean_ns), 1) : kGuessNs;
   }
-  /// Of one row, among as many as ran together lately.
-  std::uint64_t row_ns() const { return row_.mean_ns ? row_.mean_ns : kGuessNs; }
+  bool is_measured(std::uint64_t shape, std::uint32_t rows) const { return find(shape, rows) != nullptr; }
+  /// The mean time per row in recent runs; never 0.
+  std::uint64_t row_ns() const { return run_.mean_ns ? std::max<std::uint64_t>(row_.mean_ns, 1) : kGuessNs; }
 
  private:
   struct Known {
-    std::uint64_t tag = 0;
+    std::uint64_t tag = 0;  // 0 = none
     Cost cost;
+    std::uint64_t measured_ns = 0;  // time of the last measurement, where the doubt begins
   };
-  // Rows by powers of two, as programs are compiled; never 0.
+  // Rows are rounded up to a power of two, as programs are. The tag is never 0.
   static std::uint64_t tag_of(std::uint64_t shape, std::uint32_t rows) {
     const std::uint64_t mixed = (shape ^ std::bit_ceil(std::uint64_t{std::max(rows, 1u)})) * 0x9e3779b97f4a7c15;
     return (mixed ^ mixed >> 32) | std::uint64_t{1} << 63;
+  }
+  static std::uint64_t times(std::uint64_t ns, std::uint32_t rows) {
+    return ns > kMostNs / std::max(rows, 1u) ? kMostNs : ns * rows;
+  }
+  static std::uint64_t since(const Known& known, std::uint64_t now_ns) { return now_ns - std::min(now_ns, known.measured_ns); }
+  static std::uint64_t halvings(const Known& known, std::uint64_t now_ns) {
+    return std::min(since(known, now_ns) / kDoubtNs, kMostHalvings);
   }
   static void follow(Cost& cost, std::uint64_t ns) {
     if (cost.mean_ns == 0) {
@@ -75,8 +115,15 @@ class CostEstimates {
     cost.deviation_ns += static_cast<std::uint64_t>(((off < 0 ? -off : off) - static_cast<std::int64_t>(cost.deviation_ns)) / 8);
   }
 
+  Known& place_of(std::uint64_t tag) { return known_[tag % known_.size()]; }
+  const Known* find(std::uint64_t shape, std::uint32_t rows) const {
+    const std::uint64_t tag = tag_of(shape, rows);
+    const Known& known = known_[tag % known_.size()];
+    return known.tag == tag ? &known : nullptr;
+  }
+
   std::array<Known, 64> known_{};
-  Cost row_;
+  Cost row_, run_;  // one row and one run, over all shapes
 };
 
 }  // namespace shoal::supervisor

@@ -9,7 +9,7 @@ void DeadlineWheel::add(std::uint32_t slot, std::uint64_t deadline_ns) {
     links_.resize(slot + 1);
     deadlines_.resize(slot + 1);
   }
-  // One that is due already goes where advance() looks next.
+  // A deadline that is due already goes into the bucket that advance() checks next.
   deadlines_[slot] = std::max({deadline_ns, last_tick_ * kTickNs, std::uint64_t{1}});
   buckets_[bucket_of(deadlines_[slot])].push_back(links_, slot);
   ++size_;
@@ -26,7 +26,7 @@ void DeadlineWheel::advance(std::uint64_t now_ns, std::vector<std::uint32_t>& du
   due.clear();
   const std::uint64_t now_tick = now_ns / kTickNs;
   if (size_ > 0 && now_tick >= last_tick_) {
-    // The current bucket may hold later deadlines too: it is looked at again next time.
+    // The current bucket may hold later deadlines, too, so it is checked again next time.
     const std::uint64_t ticks = std::min<std::uint64_t>(now_tick - last_tick_, kBuckets - 1);
     for (std::uint64_t tick = now_tick - ticks; tick <= now_tick; ++tick) {
       for (std::uint32_t slot = buckets_[tick % kBuckets].front(); slot != kNoSlot; slot = links_[slot].next) {

@@ -1,4 +1,4 @@
-// Deadlines of many requests: a wheel of buckets, so that adding and removing one costs nothing to speak of.
+// Deadlines of many requests: a wheel of buckets, so that adding and removing a deadline is O(1).
 #pragma once
 
 #include <array>
@@ -10,7 +10,7 @@
 
 namespace shoal::supervisor {
 
-/// Fires at most kTickNs late. A deadline beyond one turn is looked at once per turn.
+/// Fires at most kTickNs late. A deadline that is more than one turn away is checked once per turn.
 ///   Threads  thread-compatible
 class DeadlineWheel {
  public:
@@ -18,10 +18,10 @@ class DeadlineWheel {
   static constexpr std::size_t kBuckets = 512;
 
   void add(std::uint32_t slot, std::uint64_t deadline_ns);
-  void remove(std::uint32_t slot);  ///< one that was never added is no error
-  /// Moves the due slots into `due` (cleared first), no longer in the wheel.
+  void remove(std::uint32_t slot);  ///< nothing happens if it was never added
+  /// Clears `due` and moves the due slots from the wheel into it.
   void advance(std::uint64_t now_ns, std::vector<std::uint32_t>& due);
-  /// When advance() is worth calling next; nothing when the wheel is empty.
+  /// The next time at which calling advance() is useful; nullopt when the wheel is empty.
   std::optional<std::uint64_t> next_ns(std::uint64_t now_ns) const;
   std::size_t size() const { return size_; }
 

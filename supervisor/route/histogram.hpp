@@ -8,7 +8,7 @@
 
 namespace shoal::supervisor {
 
-/// Eight buckets per power of two: percentiles are right to about 6 %.
+/// Has eight buckets per power of two, so percentiles are accurate to about 6 %.
 ///   Threads  thread-compatible
 class Histogram {
  public:
@@ -19,15 +19,15 @@ class Histogram {
   }
   std::uint64_t count() const { return total_; }
   std::uint64_t max() const { return max_; }
-  /// visit(middle of the bucket, values in it) for each bucket that is not empty, smallest first.
+  /// Calls visit(middle of the bucket, number of values in it) for each bucket that is not empty, smallest first.
   template <typename Visit>
   void for_each_bucket(Visit visit) const {
     for (std::size_t i = 0; i < counts_.size(); ++i) {
       if (counts_[i] > 0) visit(middle_of(i), counts_[i]);
     }
   }
-  /// The value below which `fraction` of those added lie: the middle of its bucket, max() where that lies above it; 0 when there
-  /// are none.
+  /// The value below which `fraction` of the added values lie: the middle of its bucket, but at most max(). 0 when no value was
+  /// added.
   std::uint64_t quantile(double fraction) const {
     const auto wanted = static_cast<std::uint64_t>(fraction * static_cast<double>(total_));
     std::uint64_t seen = 0;

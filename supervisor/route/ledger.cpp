@@ -1,5 +1,5 @@
-// Admission, answers and the end of requests. Who runs what is in ledger_dispatch.cpp, what a worker's death does in
-// ledger_death.cpp.
+// Admission, answers and the end of requests. ledger_dispatch.cpp decides which lane runs which request, ledger_death.cpp handles
+// the deaths of workers.
 #include "supervisor/route/ledger.hpp"
 
 #include <algorithm>
@@ -10,10 +10,10 @@
 namespace shoal::supervisor {
 
 ModelIndex Ledger::add_model(std::string name, ModelLimits limits) {
-  const auto vacant = std::ranges::find(models_, false, &Model::in_use);
+  const auto vacant = std::ranges::find(models_, false, &ModelRecord::in_use);
   const auto index = static_cast<ModelIndex>(vacant - models_.begin());
   if (vacant == models_.end()) models_.emplace_back();
-  models_[index] = Model{};
+  models_[index] = ModelRecord{};
   models_[index].name = std::move(name);
   models_[index].limits = limits;
   return index;
@@ -23,12 +23,12 @@ void Ledger::drain_model(ModelIndex index, std::string reason) { models_[index].
 
 void Ledger::remove_model(ModelIndex index) {
   SHOAL_CHECK(models_[index].in_use && model_idle(index));
-  models_[index] = Model{};
+  models_[index] = ModelRecord{};
   models_[index].in_use = false;
 }
 
 void Ledger::fail_model(ModelIndex index, const std::string& reason) {
-  Model& model = models_[index];
+  ModelRecord& model = models_[index];
   model.failure = reason.empty() ? "no reason is known" : reason;
   for (std::uint32_t slot = 0; slot < entries_.size(); ++slot) {
     const Entry& entry = entries_[slot];
@@ -39,25 +39,23 @@ void Ledger::fail_model(ModelIndex index, const std::string& reason) {
   }
 }
 
-void Ledger::restore_model(ModelIndex index) { models_[index].failure.clear(); }
-
 ModelView Ledger::model(ModelIndex index) const {
-  const Model& model = models_[index];
+  const ModelRecord& model = models_[index];
   return {model.counts,  model.queue_ns,  model.compute_ns,        model.total_ns, model.queue.size(),
           model.running, model.suspected, model.quarantine.size(), model.breaker};
 }
 
 Result<RequestId> Ledger::admit(const Admission& admission, std::uint64_t now_ns) {
-  Model& model = models_[admission.model];
+  ModelRecord& model = models_[admission.model];
   const auto place = places_.find(admission.client);
   const std::uint64_t timeout_ns = admission.timeout_ns ? admission.timeout_ns : model.limits.timeout_ns;
   Waiting waiting{.client = place == places_.end() ? kNoSlot : place->second,
                   .priority = admission.priority,
                   .arrival = ++arrivals_,
-                  .cost_ns = model.limits.max_batch > 1 && admission.joinable
+                  .cost_ns = admission.joinable && admission.rows < model.limits.max_batch
                                  ? model.costs.row_ns() * admission.rows
                                  : model.costs.guess_ns(admission.shape, admission.rows)};
-  // A timeout that ends beyond the clock's range is none.
+  // A timeout that ends beyond the range of the clock counts as no timeout.
   if (timeout_ns && timeout_ns < kNoDeadline - now_ns) waiting.deadline_ns = now_ns + timeout_ns;
   Status refusal = check_state(model);
   if (refusal.ok()) refusal = check_shares(model, waiting.client);
@@ -87,7 +85,7 @@ Result<RequestId> Ledger::admit(const Admission& admission, std::uint64_t now_ns
   return id_of(slot);
 }
 
-Status Ledger::check_state(const Model& model) const {
+Status Ledger::check_state(const ModelRecord& model) const {
   if (draining_) return unavailable("the daemon is shutting down");
   if (!model.failure.empty()) return unavailable("model '{}' is not available: {}", model.name, model.failure);
   if (!model.draining.empty()) return unavailable("model '{}' takes no more requests: {}", model.name, model.draining);
@@ -98,48 +96,49 @@ Status Ledger::check_state(const Model& model) const {
   return {};
 }
 
-Status Ledger::check_shares(const Model& model, std::uint32_t place) const {
+Status Ledger::check_shares(const ModelRecord& model, std::uint32_t place) const {
   const std::size_t queued = model.queue.size(), limit = model.limits.queue_limit;
-  if (queued >= limit) return overloaded("model '{}': {} requests wait, the queue holds no more", model.name, queued);
+  if (queued >= limit) return overloaded("model '{}': its queue is full: {} requests wait (queue_limit)", model.name, queued);
   if (place == kNoSlot) return {};
   if (shares_.in_flight && clients_[place].live >= shares_.in_flight) {
-    return overloaded("model '{}': {} requests of this client are under way, as many as it may have ([limits] client_requests)",
+    return overloaded("model '{}': {} requests of this client are under way, and it may have no more ([limits] client_requests)",
                       model.name, clients_[place].live);
   }
   if (queued * 2 <= limit || shares_.of_queue >= 1) return {};
-  // The fewer places are free, the fewer one client may have: alone it fills its share, and however many flood the queue, there
-  // are places left for who comes new.
+  // The fewer places are free, the fewer one client may have. A client that is alone fills its share, and however many clients
+  // flood the queue, some places are left for a new one.
   const std::size_t own = model.queue.waiting_of(place);
   const double share = shares_.of_queue / (1 - shares_.of_queue);
   if (static_cast<double>(own) < share * static_cast<double>(limit - queued)) return {};
   return overloaded(
-      "model '{}': {} of {} waiting requests are of this client, that is its share of the queue "
+      "model '{}': this client has {} of the {} waiting requests, which is its share of the queue "
       "([limits] client_queue_percent)",
       model.name, own, queued);
 }
 
-// Refused at the door is what would be answered too late: its predicted wait, an eighth more, and what nearly every run stays
-// below.
-Status Ledger::check_deadline(Model& model, const Admission& admission, const Waiting& newcomer, std::uint64_t now_ns) {
+// Refuses a request that would be answered too late. The prediction is its wait, an eighth more, and a time in which nearly every
+// run ends.
+Status Ledger::check_deadline(ModelRecord& model, const Admission& admission, const Waiting& newcomer,
+                              std::uint64_t now_ns) const {
   if (newcomer.deadline_ns == kNoDeadline) return {};
   const std::uint64_t time_ns = newcomer.deadline_ns - now_ns;
-  const std::uint64_t run_ns = model.costs.of(admission.shape, admission.rows).most_ns();
+  const std::uint64_t run_ns = model.costs.refusing_ns(admission.shape, admission.rows, now_ns);
   std::uint64_t wait = 0;
   if (run_ns <= time_ns) {
     for (const bool exact : {false, true}) {
       wait = wait_ns(model, newcomer, now_ns, exact);
       if (wait + wait / 8 + run_ns <= time_ns) return {};
     }
-  } else {
-    model.costs.doubt(admission.shape, admission.rows);
   }
   ++model.counts.too_late;
-  return deadline_exceeded("model '{}': would not be answered within its {} ms: about {} ms until it runs, {} ms to run",
-                           model.name, time_ns / 1'000'000, wait / 1'000'000, run_ns / 1'000'000);
+  return deadline_exceeded(
+      "model '{}': the request cannot finish within its timeout of {} ms: it would wait about {} ms and run for {} ms",
+      model.name, time_ns / 1'000'000, wait / 1'000'000, run_ns / 1'000'000);
 }
 
-// Of what runs and waits before it, over the lanes that share the work; 0 while there are none: nobody can tell.
-std::uint64_t Ledger::wait_ns(const Model& model, const Waiting& newcomer, std::uint64_t now_ns, bool exact) const {
+// The predicted time of the work that runs and waits before the newcomer, divided by the lanes that share it. The result is 0
+// without lanes.
+std::uint64_t Ledger::wait_ns(const ModelRecord& model, const Waiting& newcomer, std::uint64_t now_ns, bool exact) const {
   const LaneWork work = lane_work(model, now_ns, exact);
   if (work.lanes == 0) return 0;
   const std::uint64_t before_ns = model.queue.work_before_ns(waiting_, newcomer, exact);
@@ -147,7 +146,7 @@ std::uint64_t Ledger::wait_ns(const Model& model, const Waiting& newcomer, std::
 }
 
 std::uint32_t Ledger::retry_after_ms(ModelIndex index, std::uint64_t now_ns) const {
-  const Model& model = models_[index];
+  const ModelRecord& model = models_[index];
   std::uint64_t wait = 0;
   if (model.breaker.closed()) {
     wait = wait_ns(model, {.client = kNoSlot, .priority = -128}, now_ns, true);
@@ -166,30 +165,35 @@ bool Ledger::lane_replied(const LaneReply& reply, std::uint64_t now_ns) {
   }
   const std::uint32_t slot = slot_of(reply.request);
   const ModelIndex index = entry->model;
-  Model& model = models_[index];
+  ModelRecord& model = models_[index];
   Worker* worker = find_worker(model, reply.lane.incarnation);
   SHOAL_CHECK(worker != nullptr);
-  const std::uint64_t compute_ns =
-      std::min(reply.compute_ns, now_ns - std::min(now_ns, entry->leased_ns));  // a worker's word, as far as it can be true
+  const std::uint64_t compute_ns = std::min(
+      reply.compute_ns,
+      now_ns - std::min(now_ns, entry->leased_ns));  // the worker says so, but it cannot be more than the time since the lease
   ++worker->answered;
   ++entry->begun;
   Group& group = groups_[entry->group];
   if (reply.status == StatusCode::kOk) {
-    // One run of all of them, or one each.
+    // The members either ran together, or each ran by itself.
     group.compute_ns = reply.batch > 1 ? std::max(group.compute_ns, compute_ns) : group.compute_ns + compute_ns;
+    group.ran_rows += entry->rows;
     model.compute_ns.add(compute_ns);
-  } else if (const Lane& lane = worker->lanes[reply.lane.lane];
-             entry->answered && group.rows == entry->rows && lane.count > 0 && lane.held[0] == entry->group) {
-    // It was told to stop: what it has taken so far says something, too.
-    model.costs.at_least(group.shape, group.rows, now_ns - std::min(now_ns, std::max(entry->leased_ns, lane.since_ns)));
+  } else if (reply.status == StatusCode::kCancelled) {
+    group.cut_ns = std::max(group.cut_ns, compute_ns);
   }
+  // Its client pays for the time of the run, even if the run failed or was stopped.
+  if (const std::uint64_t share_ns = reply.batch > 1 ? compute_ns / group.rows * entry->rows : compute_ns; share_ns > 0)
+    group.isolated ? model.queue.charge(waiting_[slot], share_ns) : model.queue.settle(waiting_[slot], share_ns);
+  worker->lanes[reply.lane.lane].replied_ns = now_ns;
   const bool waited_for_program = group.parked;
   end_lease(slot, *worker, now_ns);
   if (entry->answered) {
     run_ended_answered(slot);
   } else {
     Action& forward = act(Action::Kind::kForward, slot);
-    if (waited_for_program) forward.queue_ns = now_ns - entry->admitted_ns - compute_ns;  // in the lane, as before in the queue
+    if (waited_for_program)
+      forward.queue_ns = now_ns - entry->admitted_ns - compute_ns;  // its wait in the lane counts like one in the queue
     forward.status = reply.status;
     forward.ran = reply.status == StatusCode::kOk ? Ran::kYes : Ran::kMaybe;
     ++model.counts.answered[std::min<std::size_t>(static_cast<std::size_t>(reply.status), model.counts.answered.size() - 1)];
@@ -228,7 +232,7 @@ void Ledger::cancel(ClientId client, std::uint64_t seq, std::uint64_t now_ns) {
   if (found == places_.end()) return;
   for (std::uint32_t slot = clients_[found->second].requests.front(); slot != kNoSlot; slot = client_lists_[slot].next) {
     if (entries_[slot].seq != seq || entries_[slot].answered) continue;
-    return give_up(slot, StatusCode::kCancelled, "cancelled by its client", now_ns);
+    return give_up(slot, StatusCode::kCancelled, "canceled by its client", now_ns);
   }
 }
 
@@ -238,8 +242,8 @@ void Ledger::tick(std::uint64_t now_ns) {
     const Entry& entry = entries_[slot];
     const std::uint64_t after_ms = (now_ns - entry.admitted_ns) / 1'000'000;
     give_up(slot, StatusCode::kDeadlineExceeded,
-            format("model '{}': not answered within its time ({} ms, {})", models_[entry.model].name, after_ms,
-                   entry.state == State::kLeased ? "running" : "waiting for a worker"),
+            format("model '{}': the request was not answered before its deadline: after {} ms it was still {}",
+                   models_[entry.model].name, after_ms, entry.state == State::kLeased ? "running" : "waiting for a worker"),
             now_ns);
   }
   for (ModelIndex index = 0; index < models_.size(); ++index) tick_model(index, now_ns);
@@ -247,10 +251,10 @@ void Ledger::tick(std::uint64_t now_ns) {
 
 std::optional<std::uint64_t> Ledger::next_tick_ns(std::uint64_t now_ns) const {
   std::uint64_t next_ns = wheel_.next_ns(now_ns).value_or(kNoDeadline);
-  for (const Model& model : models_) {
+  for (const ModelRecord& model : models_) {
     next_ns = std::min(next_ns, model.wait_until_ns);
     if (!model.quarantine.empty()) next_ns = std::min(next_ns, model.quarantine.front().expires_ns);
-    // A probe that is due waits for a worker.
+    // A probe that is already due waits for a worker, not for a time.
     if (!model.breaker.closed() && !model.breaker.probe_due(now_ns)) next_ns = std::min(next_ns, model.breaker.until_ns());
   }
   return next_ns == kNoDeadline ? std::nullopt : std::optional(next_ns);
@@ -293,7 +297,7 @@ Ledger::Worker* Ledger::find_worker(Incarnation incarnation, ModelIndex* index) 
   return nullptr;
 }
 
-Ledger::Worker* Ledger::find_worker(Model& model, Incarnation incarnation) {
+Ledger::Worker* Ledger::find_worker(ModelRecord& model, Incarnation incarnation) {
   const auto worker = std::ranges::find(model.workers, incarnation, &Worker::incarnation);
   return worker == model.workers.end() ? nullptr : &*worker;
 }
@@ -309,7 +313,8 @@ std::uint32_t Ledger::new_slot() {
   }
   const std::uint32_t slot = free_.back();
   free_.pop_back();
-  ++entries_[slot].generation;
+  Entry& entry = entries_[slot];
+  if (++entry.generation == 0) entry.generation = 1;  // with 0 the id of slot 0 would be 0, which means "none"
   return slot;
 }
 
@@ -330,6 +335,7 @@ void Ledger::drop_client_if_over(std::uint32_t place) {
   if (!client.gone || client.live > 0 || places_.erase(client.id) == 0) return;
   client = {};
   free_clients_.push_back(place);
+  for (ModelRecord& model : models_) model.queue.forget_client(place);
 }
 
 Action& Ledger::act(Action::Kind kind, std::uint32_t slot) {
@@ -341,7 +347,7 @@ Action& Ledger::act(Action::Kind kind, std::uint32_t slot) {
                       .model = entry.model,
                       .lane = entry.lease,
                       .attempts = entry.begun});
-  if (entry.leases > 0) actions_.back().queue_ns = entry.leased_ns - entry.admitted_ns;
+  if (entry.was_leased) actions_.back().queue_ns = entry.leased_ns - entry.admitted_ns;
   return actions_.back();
 }
 
@@ -357,11 +363,11 @@ void Ledger::reply(std::uint32_t slot, StatusCode status, std::string message, b
   action.message = std::move(message);
   action.released = released;
   action.ran = entry.begun > 0 ? Ran::kYes : entry.state == State::kLeased ? Ran::kMaybe : Ran::kNo;
-  if (entry.leases == 0) action.queue_ns = now_ns - entry.admitted_ns;
+  if (!entry.was_leased) action.queue_ns = now_ns - entry.admitted_ns;
   ++models_[entry.model].counts.answered[static_cast<std::size_t>(status)];
 }
 
-// The terminal reply now, whatever the request is doing; one that runs keeps its slots until the run has ended.
+// Sends the terminal reply now, whatever the request is doing. A running request keeps its slots until its run has ended.
 void Ledger::give_up(std::uint32_t slot, StatusCode status, std::string message, std::uint64_t now_ns) {
   Entry& entry = entries_[slot];
   const bool running = entry.state == State::kLeased;

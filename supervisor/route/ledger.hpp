@@ -1,15 +1,16 @@
-// The ledger: what became of every request. A pure state machine; it does no I/O and reads no clock.
+// The ledger knows the state of every request. It is a pure state machine: it does no I/O and reads no clock.
 //
 //   admitted → queued ──────────────▶ leased(lane, attempt) → done | failed
 //                ▲                      ▲   │
 //                │         suspected ───┘   │ alone, on a worker that holds nothing else
 //                │             ▲            │
-//                └─────────────┴────────────┘ the worker died: pidfd, nothing else
+//                └─────────────┴────────────┘ the worker died: only its pidfd says so
 //
-// Leases are made in groups: requests that run together (a batch), mostly of one. A group is one credit of its lane.
+// Requests are leased in groups. A group is a batch of requests that run together; most groups have one member. A group is one
+// credit of its lane.
 //
-// Every admitted request of a living client gets exactly one terminal reply (kForward or kReply). Its slots are the client's
-// again with that reply (`released`) or, when the answer came before the run ended, with a later kRelease.
+// Every admitted request of a living client gets exactly one terminal reply (kForward or kReply). That reply gives the request's
+// slots back to the client (`released`). If the reply came before the run ended, a later kRelease gives them back.
 #pragma once
 
 #include <array>
@@ -31,12 +32,12 @@
 
 namespace shoal::supervisor {
 
-using RequestId = std::uint64_t;  // generation << 32 | slot; never used twice, never 0
+using RequestId = std::uint64_t;  // generation << 32 | slot. Never 0; an id comes back only after 2^32 - 1 requests in its slot
 using ClientId = std::uint64_t;
 using ModelIndex = std::uint32_t;
 using Incarnation = std::uint64_t;  // one life of a worker; never used twice
 
-/// The slot of a request: what a table beside the ledger is indexed by.
+/// The slot of a request. Tables outside the ledger use it as index.
 constexpr std::uint32_t slot_of(RequestId request) { return static_cast<std::uint32_t>(request); }
 
 struct LaneRef {
@@ -49,11 +50,11 @@ struct Admission {
   ClientId client = 0;
   std::uint64_t seq = 0;
   ModelIndex model = 0;
-  std::int8_t priority = 0;
+  std::int8_t priority = 0;      // a higher one goes before other requests of the client
   std::uint64_t timeout_ns = 0;  // 0 = the model's
-  std::uint64_t shape = 0;       // requests of equal shapes and rows cost the same
-  std::uint32_t rows = 1;        // the first dimension of its inputs, which `shape` leaves out
-  bool joinable = false;         // it may run with others of its shape
+  std::uint64_t shape = 0;       // a hash; requests with equal shape and rows cost the same
+  std::uint32_t rows = 1;        // the first dimension of its inputs, which is not part of `shape`
+  bool joinable = false;         // it may run in a batch with others of its shape
 };
 
 struct LaneReply {
@@ -62,72 +63,72 @@ struct LaneReply {
   std::uint16_t attempt = 0;
   StatusCode status = StatusCode::kOk;
   std::uint64_t compute_ns = 0;
-  std::uint16_t batch = 0;  // requests that this run answered; 0 = not known
+  std::uint16_t batch = 0;  // number of requests that this run answered; 0 = not known
 };
 
-/// What a dead worker left in the line of one lane. Nothing of it is believed that does not fit the leases.
+/// What a dead worker left in the status line of one lane. The ledger ignores what does not match its leases.
 struct LaneEvidence {
   RequestId running_request = 0;
   std::uint64_t running_attempt = 0;
-  std::uint64_t running_count = 1;  // requests that ran together, from that one on
-  std::uint64_t running_hash = 0;   // of its inputs; 0 = not known
+  std::uint64_t running_count = 1;  // number of requests that ran together, beginning with that one
+  std::uint64_t running_hash = 0;   // hash of its inputs; 0 = not known
   bool crashed = false;             // the crash record is complete
-  bool out_of_memory = false;       // beside its worker's memory limit
-  bool on_lane = false;             // the fault was this lane's own
-  bool sent_by_process = false;     // the signal came from another process: no evidence
+  bool out_of_memory = false;       // the crash was an allocation that the worker's memory limit refused
+  bool on_lane = false;             // this lane's own thread crashed
+  bool sent_by_process = false;     // another process sent the signal, so the record is no evidence
   RequestId crash_request = 0;
-  RequestId compiling_request = 0;  // parked on this lane, and its program was being compiled
-  std::string what;                 // "signal 11 at address 0x0 in Convolution 'conv1'"
+  RequestId compiling_request = 0;  // a request that is parked on this lane and whose program was being compiled
+  std::string what;                 // like "signal 11 at address 0x0 in Convolution 'conv1'"
 };
 
-/// What a worker's death meant for one request that it held.
+/// What a worker's death meant for one of the requests that the worker held.
 struct DeathOutcome {
   enum class Fate { kRunsAgain, kRunsAlone, kAnsweredPoison, kAnsweredAborted, kAnsweredUnavailable, kWasAnswered };
   RequestId request = 0;
   ClientId client = 0;
   std::uint64_t seq = 0;
-  std::uint16_t begun = 0;   // runs begun so far, the one that ended with the worker among them
-  std::uint16_t blamed = 0;  // of those, how many it is to blame for
+  std::uint16_t begun = 0;   // runs begun so far, including the one that ended with the worker
+  std::uint16_t blamed = 0;  // how many of those runs crashed because of this request
   bool was_running = false;
   Fate fate{};
 };
 
-/// Stands for the breaker's probe where requests are named.
+/// Names the breaker's probe where a request id is expected.
 inline constexpr RequestId kProbe = ~RequestId{0};
 
-/// A lane that holds requests, or owes the breaker an answer: what it has had for longest.
+/// A lane that holds requests or owes the breaker an answer, with the request that it has held for longest.
 struct BusyLane {
   ModelIndex model = 0;
   LaneRef lane;
   RequestId oldest = 0;
   std::uint64_t leased_ns = 0;
-  bool parked = false;  // everything it holds is
+  bool parked = false;  // all its requests are parked
 };
 
-/// What is to be done, in this order. The kSend of a group follow each other.
+/// A decision of the ledger. Actions are carried out in their order; the kSend actions of a group follow each other.
 struct Action {
   enum class Kind {
-    kSend,        // the request to its lane
-    kForward,     // the lane's reply in hand to the client
-    kReply,       // a reply made here to the client
+    kSend,        // send the request to its lane
+    kForward,     // send the lane's reply, the one just received, to the client
+    kReply,       // send the client a reply that the ledger made
     kRelease,     // tell the client that the request's slots are free
     kCancelRun,   // tell the worker that nobody waits for the request
-    kForget,      // the request is over: its payload can go
-    kQuarantine,  // tell the model's workers, or the one named, quarantined(model)
-    kProbe,       // have the worker answer its model's stored input, and say probed()
+    kForget,      // the request is over: free its payload
+    kQuarantine,  // send quarantined(model) to the model's workers, or to the one named
+    kProbe,       // let the worker answer the stored input of its model, then call probed()
   };
   Kind kind{};
   RequestId request = 0;
   ClientId client = 0;
   std::uint64_t seq = 0;
   ModelIndex model = 0;
-  LaneRef lane;                   // kSend, kCancelRun; its incarnation: kProbe, kQuarantine (0 = all workers)
+  LaneRef lane;                   // kSend, kCancelRun; kProbe and kQuarantine use its incarnation (0 = all workers)
   std::uint16_t attempt = 0;      // kSend
-  std::uint16_t batch_size = 1;   // kSend: requests of its group
-  std::uint16_t batch_index = 0;  // kSend: of this one in the group
-  bool hash_inputs = false;       // kSend: a suspect
-  std::uint8_t quarantine = 0;    // kSend: number of the list that holds; 0 = that is empty
-  std::uint16_t attempts = 0;     // replies: runs begun
+  std::uint16_t batch_size = 1;   // kSend: number of requests in the group
+  std::uint16_t batch_index = 0;  // kSend: place of this request in the group
+  bool hash_inputs = false;       // kSend: the request is a suspect
+  std::uint8_t quarantine = 0;    // kSend: number of the quarantine list in force; 0 = the list is empty
+  std::uint16_t attempts = 0;     // replies: number of runs begun
   StatusCode status = StatusCode::kOk;
   Ran ran = Ran::kNo;
   bool released = true;
@@ -138,23 +139,23 @@ struct Action {
 struct ModelLimits {
   std::size_t queue_limit = 1024;
   std::uint64_t timeout_ns = 0;    // 0 = none
-  std::uint32_t max_batch = 1;     // rows of requests that run together
-  std::uint64_t max_delay_ns = 0;  // how long a request waits for others while a lane is idle
+  std::uint32_t max_batch = 1;     // rows that may run together
+  std::uint64_t max_delay_ns = 0;  // how long a request waits for others to join it while a lane is idle
   std::uint64_t quarantine_ns = 600'000'000'000;
 };
 
-/// What one client may have.
+/// Limits for each client.
 struct ClientShares {
-  std::size_t in_flight = 0;  // requests of it that are not over; 0 = any number
-  double of_queue = 1;        // of a model's queue that is more than half full; of several that flood it each gets less
+  std::size_t in_flight = 0;  // requests that are not over; 0 = no limit
+  double of_queue = 1;  // its share of a model's queue that is more than half full; if several clients flood it, each gets less
 };
 
 struct ModelCounts {
   std::uint64_t admitted = 0, refused = 0, rerun = 0, late = 0, worker_deaths = 0, orphaned = 0;
-  std::uint64_t groups = 0, grouped = 0;     // batches of two and more, and the requests in them
-  std::uint64_t too_late = 0;                // refused or given up because they could not have been answered in time
-  std::uint64_t deaths_rerun = 0;            // deaths whose lane named a running request that was then run again
-  std::array<std::uint64_t, 14> answered{};  // by StatusCode, kOk included
+  std::uint64_t groups = 0, grouped = 0;     // batches of two or more requests, and the number of requests in them
+  std::uint64_t too_late = 0;                // requests refused or given up because they could not finish in time
+  std::uint64_t deaths_rerun = 0;            // deaths whose lane named a running request that then ran again
+  std::array<std::uint64_t, 14> answered{};  // by StatusCode, including kOk
 };
 
 struct ModelView {
@@ -166,104 +167,104 @@ struct ModelView {
   const Breaker& breaker;
 };
 
-/// The ledger of all models.
+/// The ledger of the requests of all models.
 ///   Threads  thread-bound
 class Ledger {
  public:
   static constexpr int kMaxBegunAttempts = 10;
   static constexpr std::uint64_t kCreditNs = 200'000;
-  static constexpr std::uint64_t kTimerNs = 4'000'000;  // how late tick() may come
+  static constexpr std::uint64_t kTimerNs = 4'000'000;  // tick() may be called this much late
   static constexpr std::uint32_t kMinCredits = 2, kMaxCredits = 64;
-  static constexpr std::size_t kMaxParked = 64;  // groups of one lane
+  static constexpr std::size_t kMaxParked = 64;  // groups per lane
   static constexpr std::size_t kMaxQuarantined = 1024;
 
   void set_client_shares(ClientShares shares) { shares_ = shares; }
 
-  /// The lowest number that no model has.
+  /// Returns the number of the new model: the lowest one that no model has.
   ModelIndex add_model(std::string name, ModelLimits limits);
-  /// New requests are refused with the reason from now on; those admitted go on, and run again where that must be.
+  /// Refuses new requests with the reason from now on. Admitted requests go on, and run again after a death.
   void drain_model(ModelIndex model, std::string reason);
-  /// True when no request of the model is left: none waits, none runs, no slots are to be released.
+  /// Returns true when no request of the model is left: none waits, none runs, and all slots are released.
   bool model_idle(ModelIndex model) const { return models_[model].live == 0; }
-  /// The model must be idle. Its number goes to the next one added; what its workers still say is not heard.
+  /// The model must be idle. Its number goes to the next model that is added. What its workers still say is ignored.
   void remove_model(ModelIndex model);
-  /// Requests are refused, those waiting are answered kUnavailable with the reason; running ones go on, but are not run again.
+  /// Refuses new requests, and answers waiting ones with kUnavailable and the reason. Running requests go on, but do not run
+  /// again after a death.
   void fail_model(ModelIndex model, const std::string& reason);
-  void restore_model(ModelIndex model);
   ModelView model(ModelIndex model) const;
 
-  /// Queues a request. Follow with dispatch() once its payload is kept.
-  ///   Errors  kOverloaded (see retry_after_ms), kUnavailable (draining, the model failed, or its breaker is open: see
-  ///           retry_after_ms), kDeadlineExceeded: what waits and runs already would make the answer too late
+  /// Queues a request. Store its payload, then call dispatch().
+  ///   Errors  kOverloaded (see retry_after_ms); kUnavailable: draining, the model failed, or its breaker is open (see
+  ///           retry_after_ms); kDeadlineExceeded: the request cannot finish in time, because of what runs and waits before it
   Result<RequestId> admit(const Admission& admission, std::uint64_t now_ns);
-  /// Hands waiting requests to lanes with credit.
+  /// Gives waiting requests to lanes with credit.
   void dispatch(ModelIndex model, std::uint64_t now_ns);
-  /// When what was refused with kOverloaded or kUnavailable has a chance.
+  /// After what time a request that was refused with kOverloaded or kUnavailable may succeed.
   std::uint32_t retry_after_ms(ModelIndex model, std::uint64_t now_ns) const;
 
   void worker_ready(ModelIndex model, Incarnation incarnation, std::uint32_t lanes, std::uint64_t now_ns);
   /// A worker that is not routable gets no new requests.
   void set_routable(Incarnation incarnation, bool routable, std::uint64_t now_ns);
-  /// The worker gets nothing new ever, and its end is no death.
+  /// The worker gets no new requests anymore, and its end does not count as a death.
   void dismiss(Incarnation incarnation);
-  /// The lease could not be delivered: its whole group waits again, its worker becomes unroutable.
+  /// The request could not be sent to its lane. Its whole group waits again, and its worker becomes unroutable.
   void undelivered(RequestId request);
-  /// False when the reply matches no lease: counted late, nothing else happens.
+  /// Returns false when the reply matches no lease. It is then counted as late, and nothing else happens.
   bool lane_replied(const LaneReply& reply, std::uint64_t now_ns);
-  /// The request's group waits in its lane until its program is compiled, and takes up none of the lane's credit until it is
-  /// answered. Beyond kMaxParked of a lane it does. Nothing happens when it matches no lease.
+  /// The request's group waits in its lane until its program is compiled. It takes no credit of the lane until it is answered,
+  /// unless the lane has kMaxParked such groups already. Nothing happens when the request matches no lease.
   void lane_parked(LaneRef lane, RequestId request, std::uint16_t attempt, std::uint64_t now_ns);
-  /// The pidfd reported: no thread of the worker runs any more. `evidence` has one entry per lane. Returns what became of each
-  /// request that it held, oldest first.
+  /// The worker's pidfd reported, so no thread of the worker runs anymore. `evidence` has one entry per lane. Returns what
+  /// happened to each request that the worker held, oldest first.
   std::vector<DeathOutcome> worker_died(Incarnation incarnation, std::span<const LaneEvidence> evidence, std::uint64_t now_ns);
-  /// What became of a kProbe. One that was not asked for is no error.
+  /// The result of a kProbe. A result that was not asked for is ignored.
   void probed(Incarnation incarnation, bool answered, std::uint64_t now_ns);
-  /// Hashes of inputs that the model's workers answer with kPoison.
+  /// The hashes of the inputs that the model's workers answer with kPoison.
   std::vector<std::uint64_t> quarantined(ModelIndex model) const;
-  /// Of that list: another whenever it changes, 1 to 255.
+  /// The number of that list, 1 to 255. It changes whenever the list does.
   std::uint8_t quarantine_number(ModelIndex model) const { return models_[model].quarantine_number; }
 
   void client_gone(ClientId client);
   void cancel(ClientId client, std::uint64_t seq, std::uint64_t now_ns);
-  /// Answers what is past its deadline, and does what else has waited for its time.
+  /// Answers requests that are past their deadline, and does everything else that is due.
   void tick(std::uint64_t now_ns);
   std::optional<std::uint64_t> next_tick_ns(std::uint64_t now_ns) const;
 
-  /// New requests are refused from now on.
+  /// Refuses new requests from now on.
   void drain() { draining_ = true; }
-  /// Answers everything that is not answered yet.
+  /// Answers all requests that are not answered yet.
   void fail_everything(StatusCode status, const std::string& message, std::uint64_t now_ns);
   bool idle() const { return used_ == 0; }
 
-  /// True while that attempt is leased to that lane.
+  /// Returns true while the request is leased to that lane.
   bool is_leased(RequestId request, LaneRef lane) const;
-  /// Whether the worker has answered, and how much it holds.
+  /// How many requests the worker has answered, and how many it holds.
   std::uint64_t answered_by(Incarnation incarnation) const;
   std::uint32_t held_by(Incarnation incarnation) const;
 
-  /// The lanes that hold requests: of those that are parked, only where there are no others; and that which was probed, when it
-  /// holds none.
+  /// Lists the lanes that hold requests, and the lane that was probed. A parked request or a probe is named only if the lane
+  /// holds nothing else.
   void busy_lanes(std::vector<BusyLane>& lanes) const;
-  /// Whether there may be any.
+  /// Returns false if busy_lanes() finds none for sure.
   bool has_busy_lanes() const;
 
   std::vector<Action>& actions() { return actions_; }
 
  private:
-  friend struct LedgerState;  // tests/unit/supervisor/route: what the explorer sees of it
+  friend struct LedgerState;  // tests/unit/supervisor/route: lets the explorer see the state
   enum class State : std::uint8_t { kFree, kQueued, kSuspected, kLeased };
-  // What decides its turn is in waiting_, at the same slot.
+  // What decides the request's turn is in waiting_, at the same slot.
   struct Entry {
-    std::uint32_t generation = 0;
+    std::uint32_t generation = 0;  // of the slot's last request; 0 = it had none
     State state = State::kFree;
-    bool answered = false;  // the terminal reply is out; only the run's end is awaited
+    bool answered = false;  // the terminal reply is sent; the entry only waits for the end of the run
     bool client_gone = false;
-    bool suspect = false;  // to be run alone
+    bool suspect = false;  // must run alone
     bool joinable = false;
-    bool urgent = false;        // waits for no others to run with
-    bool counts_death = false;  // when leased again, a death counts as survived
+    bool urgent = false;        // does not wait for others to join it
+    bool was_leased = false;    // it is leased, or was
+    bool counts_death = false;  // when it is leased again, a death counts as survived
     std::uint16_t begun = 0, blamed = 0;
-    std::uint16_t leases = 0;
     std::uint16_t attempt = 0;  // of the current lease
     ModelIndex model = 0;
     std::uint32_t rows = 1;
@@ -271,20 +272,23 @@ class Ledger {
     std::uint64_t shape = 0, seq = 0, admitted_ns = 0, leased_ns = 0;
     LaneRef lease;
   };
-  // Requests that run together: one credit of their lane.
+  // Requests that run together. A group is one credit of its lane.
   struct Group {
-    SlotList members;  // those that are leased still, in the order they were sent
+    SlotList members;  // only those that are still leased, in the order they were sent
     std::uint32_t count = 0, rows = 0;
     std::uint64_t shape = 0, cost_ns = 0;
-    std::uint64_t compute_ns = 0;  // as its replies say
+    std::uint64_t compute_ns = 0;  // of the members that ended with kOk, from their replies
+    std::uint32_t ran_rows = 0;    // rows of those members
+    std::uint64_t cut_ns = 0;      // the longest time of a run that was stopped
     bool parked = false;           // waits in its lane for its program
-    bool isolated = false;         // a suspect alone on its worker
+    bool isolated = false;         // a suspect, alone on its worker
   };
   struct Lane {
     std::array<std::uint32_t, kMaxCredits> held;  // groups, in the order they were sent
     std::uint32_t count = 0;
-    std::uint64_t work_ns = 0;   // predicted, of those
-    std::uint64_t since_ns = 0;  // when the first of them became the first
+    std::uint64_t work_ns = 0;     // predicted time of those groups
+    std::uint64_t since_ns = 0;    // when held[0] became the first
+    std::uint64_t replied_ns = 0;  // time of the last reply: the next run began later
     std::vector<std::uint32_t> parked;
   };
   struct Worker {
@@ -298,21 +302,22 @@ class Ledger {
   struct Quarantined {
     std::uint64_t hash = 0, expires_ns = 0;
   };
-  struct Model {
+  struct ModelRecord {
     std::string name;
     ModelLimits limits;
     RequestQueue queue;
     SlotList suspects;
     std::uint32_t suspected = 0;
-    Incarnation ward = 0;  // the worker that runs suspects, and nothing else; 0 = none
-    bool in_use = true;    // its number
-    std::string failure;   // empty while the model is well
+    Incarnation ward = 0;  // the worker that runs only suspects; 0 = none
+    bool in_use = true;    // false: no model has this number
+    std::string failure;   // why the model failed; empty while it has not
     std::string draining;  // why new requests are refused; empty while they are not
-    std::size_t live = 0;  // requests that are not forgotten
+    std::size_t live = 0;  // requests that are not forgotten yet
     std::uint32_t running = 0;
-    std::uint32_t urgent = 0;                       // of those queued
-    std::array<std::uint32_t, 64> rows_by_shape{};  // queued rows; shapes that share a place only make batches smaller
-    std::uint64_t wait_until_ns = kNoDeadline;      // when those that wait for others go without
+    std::uint32_t urgent = 0;  // number of urgent requests in the queue
+    // Queued rows that may join others. If two shapes share a place, their batches only get smaller.
+    std::array<std::uint32_t, 64> rows_by_shape{};
+    std::uint64_t wait_until_ns = kNoDeadline;  // when requests stop waiting for others to join them
     CostEstimates costs;
     Breaker breaker;
     std::vector<Quarantined> quarantine;  // oldest first
@@ -330,9 +335,9 @@ class Ledger {
   struct Seat {
     Worker* worker = nullptr;
     std::uint32_t lane = 0;
-    std::uint64_t free_ns = 0;  // when it will have done what it holds
+    std::uint64_t free_ns = 0;  // when the lane will have finished what it holds
   };
-  struct LaneWork {  // that the lanes of a model hold
+  struct LaneWork {  // predicted work in the lanes of a model
     std::uint64_t lanes = 0, least_ns = kNoDeadline, sum_ns = 0;
   };
 
@@ -341,18 +346,21 @@ class Ledger {
   RequestId id_of(std::uint32_t slot) const { return std::uint64_t{entries_[slot].generation} << 32 | slot; }
   Worker* find_worker(Incarnation incarnation, ModelIndex* model = nullptr);
   const Worker* find_worker(Incarnation incarnation) const { return const_cast<Ledger*>(this)->find_worker(incarnation); }
-  static Worker* find_worker(Model& model, Incarnation incarnation);
+  static Worker* find_worker(ModelRecord& model, Incarnation incarnation);
 
-  Status check_state(const Model& model) const;
-  Status check_shares(const Model& model, std::uint32_t place) const;
-  Status check_deadline(Model& model, const Admission& admission, const Waiting& newcomer, std::uint64_t now_ns);
-  std::uint64_t wait_ns(const Model& model, const Waiting& newcomer, std::uint64_t now_ns, bool exact) const;
+  Status check_state(const ModelRecord& model) const;
+  Status check_shares(const ModelRecord& model, std::uint32_t place) const;
+  Status check_deadline(ModelRecord& model, const Admission& admission, const Waiting& newcomer, std::uint64_t now_ns) const;
+  std::uint64_t wait_ns(const ModelRecord& model, const Waiting& newcomer, std::uint64_t now_ns, bool exact) const;
   std::uint64_t left_ns(const Lane& lane, std::uint64_t now_ns) const;
-  LaneWork lane_work(const Model& model, std::uint64_t now_ns, bool exact) const;
+  LaneWork lane_work(const ModelRecord& model, std::uint64_t now_ns, bool exact) const;
+  /// The latest start at which a run of so many rows ends in time. This may be a guess, so it only serves plans; is_too_late()
+  /// decides whether a request is given up.
   std::uint64_t latest_start_ns(std::uint32_t slot, std::uint32_t rows) const;
   bool can_finish(std::uint32_t slot, std::uint32_t rows, std::uint64_t start_ns) const {
     return start_ns <= latest_start_ns(slot, rows);
   }
+  bool is_too_late(std::uint32_t slot, std::uint64_t start_ns, std::uint64_t now_ns) const;
 
   std::uint32_t new_client(ClientId client);
   void drop_client_if_over(std::uint32_t place);
@@ -361,20 +369,23 @@ class Ledger {
   void enqueue(std::uint32_t slot);
   void unqueue(std::uint32_t slot);
   void left_queue(std::uint32_t slot);
-  bool joins(const Model& model, const Entry& entry) const { return entry.joinable && entry.rows < model.limits.max_batch; }
-  static std::uint32_t& rows_like(Model& model, const Entry& entry) {
+  static bool joins(const ModelRecord& model, const Entry& entry) {
+    return entry.joinable && entry.rows < model.limits.max_batch;
+  }
+  static std::uint32_t joining_rows(const ModelRecord& model, const Entry& entry) { return joins(model, entry) ? entry.rows : 0; }
+  static std::uint32_t& rows_like(ModelRecord& model, const Entry& entry) {
     return model.rows_by_shape[entry.shape % model.rows_by_shape.size()];
   }
-  /// It gains nothing by waiting for others.
-  bool is_whole(Model& model, const Entry& entry) const {
+  /// Returns true if the request need not wait for others to join it.
+  static bool is_whole(ModelRecord& model, const Entry& entry) {
     return !joins(model, entry) || rows_like(model, entry) >= model.limits.max_batch;
   }
   static bool has_room(const Lane& lane) {
     return lane.count < kMinCredits || (lane.work_ns < kCreditNs && lane.count < kMaxCredits);
   }
-  Seat choose_lane(Model& model, bool idle_only, std::uint64_t now_ns);
-  void dispatch_suspects(Model& model, std::uint64_t now_ns);
-  void lease_group(Model& model, std::uint32_t leader, const Seat& seat, std::uint64_t now_ns);
+  Seat choose_lane(ModelRecord& model, std::uint64_t now_ns);
+  void dispatch_suspects(ModelRecord& model, std::uint64_t now_ns);
+  void lease_group(ModelRecord& model, std::uint32_t leader, const Seat& seat, std::uint64_t now_ns);
   void add_to_group(std::uint32_t at, std::uint32_t slot);
   void end_lease(std::uint32_t slot, Worker& worker, std::uint64_t now_ns);
   void take_from_credit(Lane& lane, std::uint32_t group, std::uint64_t now_ns);
@@ -387,6 +398,9 @@ class Ledger {
   void forget(std::uint32_t slot);
 
   struct Verdicts;
+  struct Bill;
+  std::vector<Bill> bills_of(const Worker& worker, const std::vector<std::uint32_t>& held, const Verdicts& verdicts,
+                             std::uint64_t now_ns) const;
   void judge(const Worker& worker, std::span<const LaneEvidence> evidence, Verdicts& verdicts) const;
   DeathOutcome::Fate after_death(std::uint32_t slot, const Verdicts& verdicts, std::uint64_t now_ns);
   void quarantine(ModelIndex model, std::uint64_t hash, std::uint64_t now_ns);
@@ -395,10 +409,10 @@ class Ledger {
   void probe_if_due(ModelIndex index, std::uint64_t now_ns);
   Action& act(Action::Kind kind, ModelIndex model, Incarnation incarnation);
 
-  std::vector<Entry> entries_;
+  std::vector<Entry> entries_;  // by slot
   WaitingTable waiting_;        // by slot
-  SlotLinkTable lists_;         // by slot: suspects of a model, members of a group
-  SlotLinkTable client_lists_;  // by slot: requests of a client
+  SlotLinkTable lists_;         // by slot: the suspects of a model, the members of a group
+  SlotLinkTable client_lists_;  // by slot: the requests of a client
   std::vector<std::uint32_t> free_;
   std::size_t used_ = 0;
   std::uint64_t arrivals_ = 0;
@@ -410,7 +424,7 @@ class Ledger {
   ClientShares shares_;
   DeadlineWheel wheel_;
   std::vector<std::uint32_t> due_;
-  std::vector<Model> models_;
+  std::vector<ModelRecord> models_;
   std::vector<Action> actions_;
   bool draining_ = false;
 };

@@ -1,4 +1,4 @@
-// What a worker's death does: blame on evidence only, everything else runs again; quarantine, and the breaker.
+// The deaths of workers: requests are blamed only on evidence, all others run again. Also quarantine and the breaker.
 #include <algorithm>
 #include <functional>
 
@@ -7,22 +7,30 @@
 
 namespace shoal::supervisor {
 
-// What the lines of a dead worker say of the requests leased to it.
+// What the status lines of a dead worker say about the requests leased to it.
 struct Ledger::Verdicts {
-  std::vector<std::uint32_t> begun;     // slots that were running
-  std::vector<std::uint32_t> guilty;    // the one that ran when its lane crashed, or when another thread did
-  std::vector<std::uint32_t> suspects;  // one of several
-  std::vector<std::uint32_t> poison;    // guilty, and nothing else was on the worker
+  std::vector<std::uint32_t> begun;     // requests that were running
+  std::vector<std::uint32_t> guilty;    // the only request that ran when its lane, or another thread, crashed
+  std::vector<std::uint32_t> suspects;  // one of several requests that ran then
+  std::vector<std::uint32_t> poison;    // guilty requests that were alone on the worker
   std::uint64_t poison_hash = 0;
   bool crashed = false;
   bool out_of_memory = false;
-  std::string what;  // of the crash
+  std::string what;  // describes the crash
 
-  // One is guilty, several are suspects.
+  // A single request is guilty; several requests are suspects.
   void accuse(const std::vector<std::uint32_t>& slots) {
     std::vector<std::uint32_t>& list = slots.size() == 1 ? guilty : suspects;
     list.insert(list.end(), slots.begin(), slots.end());
   }
+};
+
+// What a request's client pays for the run that ended with the worker, and whether it has paid the predicted time for it.
+struct Ledger::Bill {
+  Waiting request;
+  ClientId client = 0;
+  std::uint64_t took_ns = 0;
+  bool has_paid = true;
 };
 
 namespace {
@@ -50,7 +58,7 @@ void Ledger::judge(const Worker& worker, std::span<const LaneEvidence> evidence,
       if (!line.on_lane) {
         other_thread_faulted = true;
       } else if (is_leased(line.crash_request, here)) {
-        // What was compiled for did not run; and a lane may fault before it has named what it runs.
+        // The crashed lane may not have named the request: it was being compiled for, or the lane crashed just before naming it.
         if (!contains(ran, slot_of(line.crash_request))) {
           const std::vector<std::uint32_t> others = members_of(groups_[entries_[slot_of(line.crash_request)].group], kNoSlot);
           verdicts.accuse(others);
@@ -67,7 +75,7 @@ void Ledger::judge(const Worker& worker, std::span<const LaneEvidence> evidence,
     verdicts.suspects.clear();
     verdicts.accuse(verdicts.begun);
   }
-  // Compiling for a request is an attempt, too: a program that takes all memory must not be compiled for ever.
+  // Compiling for a request is an attempt, too. Otherwise a program that takes all memory would be compiled again and again.
   for (std::uint32_t at = 0; at < lanes; ++at) {
     if (!is_leased(evidence[at].compiling_request, {worker.incarnation, at})) continue;
     for (const std::uint32_t slot : members_of(groups_[entries_[slot_of(evidence[at].compiling_request)].group], kNoSlot)) {
@@ -82,12 +90,36 @@ void Ledger::judge(const Worker& worker, std::span<const LaneEvidence> evidence,
   }
 }
 
+// A run that ended with its worker costs its client as much as one that finished: the time since the last reply of its lane. It
+// costs nothing if it was lost to the crash of another request.
+std::vector<Ledger::Bill> Ledger::bills_of(const Worker& worker, const std::vector<std::uint32_t>& held, const Verdicts& verdicts,
+                                           std::uint64_t now_ns) const {
+  const bool is_somebody_blamed = !verdicts.guilty.empty() || !verdicts.suspects.empty();
+  std::vector<Bill> bills;
+  for (const std::uint32_t slot : held) {
+    const Entry& entry = entries_[slot];
+    const bool is_blamed = contains(verdicts.guilty, slot) || contains(verdicts.suspects, slot);
+    std::uint64_t took_ns = 0;
+    if (contains(verdicts.begun, slot) && (is_blamed || !is_somebody_blamed)) {
+      std::uint64_t rows = 0;  // that ran together
+      for (const std::uint32_t other : verdicts.begun) rows += entries_[other].group == entry.group ? entries_[other].rows : 0;
+      const std::uint64_t began_ns = std::max(entry.leased_ns, worker.lanes[entry.lease.lane].replied_ns);
+      took_ns = (now_ns - std::min(now_ns, began_ns)) / rows * entry.rows;
+    }
+    bills.push_back({.request = waiting_[slot],
+                     .client = clients_[waiting_[slot].client].id,
+                     .took_ns = took_ns,
+                     .has_paid = !groups_[entry.group].isolated});
+  }
+  return bills;
+}
+
 std::vector<DeathOutcome> Ledger::worker_died(Incarnation incarnation, std::span<const LaneEvidence> evidence,
                                               std::uint64_t now_ns) {
   ModelIndex index = 0;
   Worker* worker = find_worker(incarnation, &index);
   if (!worker) return {};
-  Model& model = models_[index];
+  ModelRecord& model = models_[index];
   if (!worker->dismissed) ++model.counts.worker_deaths;
   Verdicts verdicts;
   judge(*worker, evidence, verdicts);
@@ -101,6 +133,7 @@ std::vector<DeathOutcome> Ledger::worker_died(Incarnation incarnation, std::span
     const std::vector<std::uint32_t> members = members_of(groups_[group], kNoSlot);
     held.insert(held.end(), members.begin(), members.end());
   }
+  const std::vector<Bill> bills = bills_of(*worker, held, verdicts, now_ns);
   free_groups_.insert(free_groups_.end(), groups.begin(), groups.end());
   model.workers.erase(model.workers.begin() + (worker - model.workers.data()));
   model.running -= static_cast<std::uint32_t>(held.size());
@@ -113,7 +146,7 @@ std::vector<DeathOutcome> Ledger::worker_died(Incarnation incarnation, std::span
     entries_[slot].counts_death = true;  // one request stands for this death
     break;
   }
-  // The youngest first: each goes before the others, so that the oldest ends up in front.
+  // Sort the youngest first: each one is put before the others, so the oldest ends up in front.
   std::ranges::sort(held, std::greater(), [&](std::uint32_t slot) { return waiting_[slot].arrival; });
   std::vector<DeathOutcome> outcomes;
   for (const std::uint32_t slot : held) {
@@ -123,11 +156,15 @@ std::vector<DeathOutcome> Ledger::worker_died(Incarnation incarnation, std::span
                          .seq = entry.seq,
                          .was_running = contains(verdicts.begun, slot)};
     outcome.fate = after_death(slot, verdicts, now_ns);
-    outcome.begun = entry.begun;  // of a forgotten one, too: its slot has no new owner before this returns
+    outcome.begun = entry.begun;  // also valid if it was forgotten: its slot gets no new owner before this function returns
     outcome.blamed = entry.blamed;
     outcomes.push_back(outcome);
   }
   std::ranges::reverse(outcomes);
+  for (const Bill& bill : bills) {  // only now, because requests that were on the worker have waited for that run, too
+    if (!places_.contains(bill.client)) continue;
+    bill.has_paid ? model.queue.settle(bill.request, bill.took_ns) : model.queue.charge(bill.request, bill.took_ns);
+  }
   dispatch(index, now_ns);
   return outcomes;
 }
@@ -135,7 +172,7 @@ std::vector<DeathOutcome> Ledger::worker_died(Incarnation incarnation, std::span
 DeathOutcome::Fate Ledger::after_death(std::uint32_t slot, const Verdicts& verdicts, std::uint64_t now_ns) {
   using Fate = DeathOutcome::Fate;
   Entry& entry = entries_[slot];
-  const Model& model = models_[entry.model];
+  const ModelRecord& model = models_[entry.model];
   entry.group = kNoSlot;
   lists_[slot] = {};
   if (contains(verdicts.begun, slot)) ++entry.begun;
@@ -155,19 +192,20 @@ DeathOutcome::Fate Ledger::after_death(std::uint32_t slot, const Verdicts& verdi
     if (verdicts.out_of_memory) {
       return answer(
           Fate::kAnsweredAborted, StatusCode::kAborted,
-          format("model '{}': the request, alone on a worker, needs more memory than a worker may have: {}; raise memory_mb or "
-                 "make it smaller",
+          format("model '{}': the request ran alone on a worker and needed more memory than a worker may have: {}; raise "
+                 "memory_mb or send a smaller request",
                  model.name, verdicts.what));
     }
     return answer(
         Fate::kAnsweredPoison, StatusCode::kPoison,
-        format("model '{}': the request, alone on a worker, crashed it, after a first crash that it was part of: {}; do not "
-               "send it again",
+        format("model '{}': the request was part of a crash and then crashed a worker on which it ran alone: {}; do not send it "
+               "again",
                model.name, verdicts.what));
   }
   if (entry.begun >= kMaxBegunAttempts) {
     return answer(Fate::kAnsweredAborted, StatusCode::kAborted,
-                  format("model '{}': {} workers died running the request, none left a reason", model.name, entry.begun));
+                  format("model '{}': {} workers died while they ran the request, and none of them left a reason", model.name,
+                         entry.begun));
   }
   if (!model.failure.empty()) {
     return answer(Fate::kAnsweredUnavailable, StatusCode::kUnavailable,
@@ -199,8 +237,8 @@ std::vector<std::uint64_t> Ledger::quarantined(ModelIndex index) const {
 }
 
 void Ledger::tick_model(ModelIndex index, std::uint64_t now_ns) {
-  Model& model = models_[index];
-  // The oldest is the first to expire: in most turns of the loop none is looked at but that one.
+  ModelRecord& model = models_[index];
+  // The oldest hash expires first, so most calls check only that one.
   const auto living = std::ranges::find_if(model.quarantine, [&](const Quarantined& one) { return one.expires_ns > now_ns; });
   if (living != model.quarantine.begin()) {
     model.quarantine.erase(model.quarantine.begin(), living);
@@ -212,9 +250,9 @@ void Ledger::tick_model(ModelIndex index, std::uint64_t now_ns) {
 }
 
 void Ledger::probe_if_due(ModelIndex index, std::uint64_t now_ns) {
-  Model& model = models_[index];
+  ModelRecord& model = models_[index];
   if (!model.breaker.probe_due(now_ns)) return;
-  // In turns: what keeps one from answering may not keep the others.
+  // Probe the workers in turns: the others may be able to answer even if this one is not.
   const auto last = std::ranges::find(model.workers, model.breaker.prober(), &Worker::incarnation);
   const auto after_last = last == model.workers.end() ? model.workers.begin() : last + 1;
   auto worker = std::find_if(after_last, model.workers.end(), [](const Worker& each) { return each.routable; });

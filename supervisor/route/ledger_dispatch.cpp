@@ -1,4 +1,4 @@
-// Who runs what: workers and their lanes, groups, the order of waiting requests.
+// Decides which lane runs which request: workers and their lanes, groups, the order of waiting requests.
 #include <algorithm>
 #include <tuple>
 #include <utility>
@@ -10,7 +10,7 @@
 namespace shoal::supervisor {
 
 void Ledger::worker_ready(ModelIndex index, Incarnation incarnation, std::uint32_t lanes, std::uint64_t now_ns) {
-  Model& model = models_[index];
+  ModelRecord& model = models_[index];
   model.workers.push_back({.incarnation = incarnation, .lanes = std::vector<Lane>(lanes)});
   if (!model.quarantine.empty()) act(Action::Kind::kQuarantine, index, incarnation);
   probe_if_due(index, now_ns);
@@ -41,10 +41,16 @@ void Ledger::undelivered(RequestId request) {
   SHOAL_CHECK(worker != nullptr);
   worker->routable = false;
   std::vector<std::uint32_t> members = members_of(groups_[entry->group], kNoSlot);
-  std::ranges::reverse(members);  // each goes before the others
+  std::ranges::reverse(members);  // each one is put before the others
+  const bool has_paid = !groups_[entry->group].isolated;
   for (const std::uint32_t slot : members) {
     end_lease(slot, *worker, entries_[slot].leased_ns);
-    entries_[slot].answered ? run_ended_answered(slot) : enqueue(slot);
+    if (entries_[slot].answered) {
+      run_ended_answered(slot);
+      continue;
+    }
+    enqueue(slot);
+    if (has_paid) models_[entries_[slot].model].queue.settle(waiting_[slot], 0);  // it pays again when it is sent again
   }
 }
 
@@ -63,22 +69,24 @@ void Ledger::lane_parked(LaneRef lane, RequestId request, std::uint16_t attempt,
 }
 
 void Ledger::dispatch(ModelIndex index, std::uint64_t now_ns) {
-  Model& model = models_[index];
+  ModelRecord& model = models_[index];
   model.wait_until_ns = kNoDeadline;
   if (!model.breaker.closed()) return;
   dispatch_suspects(model, now_ns);
-  for (std::uint32_t slot = 0; (slot = model.queue.next(waiting_)) != kNoSlot;) {
+  while (!model.queue.empty()) {
+    const Seat seat = choose_lane(model, now_ns);
+    if (!seat.worker) return;
+    std::uint32_t slot = model.queue.next(waiting_);
     const Entry& entry = entries_[slot];
     const bool whole = is_whole(model, entry);
-    // Half a batch waits for an idle lane: until then it may become whole.
-    const Seat seat = choose_lane(model, !whole, now_ns);
-    if (!seat.worker) return;
-    if (!can_finish(slot, entry.rows, seat.free_ns)) {
-      // A lane that has no room may be done first.
-      if (can_finish(slot, entry.rows, now_ns + lane_work(model, now_ns, true).least_ns)) return;
+    // Part of a batch waits for an idle lane, because it may become whole until then.
+    if (!whole && seat.worker->lanes[seat.lane].count > 0) return;
+    if (is_too_late(slot, seat.free_ns, now_ns)) {
+      // A lane that has no room now may finish before that one.
+      if (!is_too_late(slot, now_ns + lane_work(model, now_ns, true).least_ns, now_ns)) return;
       ++model.counts.too_late;
       give_up(slot, StatusCode::kDeadlineExceeded,
-              format("model '{}': could not be answered within its time any more ({} ms in the queue)", model.name,
+              format("model '{}': the request cannot finish before its deadline anymore, after {} ms in the queue", model.name,
                      (now_ns - entry.admitted_ns) / 1'000'000),
               now_ns);
       continue;
@@ -87,7 +95,7 @@ void Ledger::dispatch(ModelIndex index, std::uint64_t now_ns) {
     const std::uint64_t until_ns = std::min(entry.admitted_ns + model.limits.max_delay_ns, latest_ns);
     if (!whole && model.urgent == 0 && now_ns < until_ns) {
       model.wait_until_ns = until_ns;
-      slot = model.queue.next_like(waiting_, [&](std::uint32_t other) {  // what is whole need not wait for it
+      slot = model.queue.next_like(waiting_, [&](std::uint32_t other) {  // a whole batch need not wait for it
         return is_whole(model, entries_[other]) && can_finish(other, entries_[other].rows, seat.free_ns);
       });
       if (slot == kNoSlot) return;
@@ -96,8 +104,8 @@ void Ledger::dispatch(ModelIndex index, std::uint64_t now_ns) {
   }
 }
 
-// Suspects run one at a time on a worker that holds nothing else; it is given up when there are none left.
-void Ledger::dispatch_suspects(Model& model, std::uint64_t now_ns) {
+// Suspects run one at a time, on a worker that holds nothing else. When no suspect is left, the worker serves everybody again.
+void Ledger::dispatch_suspects(ModelRecord& model, std::uint64_t now_ns) {
   Worker* ward = find_worker(model, model.ward);
   if (model.suspects.empty()) {
     if (!ward || ward->held == 0) model.ward = 0;
@@ -115,9 +123,9 @@ void Ledger::dispatch_suspects(Model& model, std::uint64_t now_ns) {
     lease_group(model, model.suspects.front(), {.worker = ward, .lane = 0, .free_ns = now_ns}, now_ns);
 }
 
-// An idle lane first, then the one that will have done soonest what it holds; of equal ones the lane where fewest wait for their
-// programs: it will run those, too.
-Ledger::Seat Ledger::choose_lane(Model& model, bool idle_only, std::uint64_t now_ns) {
+// Chooses an idle lane or, if there is none, the lane that will finish first. Among equal lanes it chooses the one with the
+// fewest parked groups, because the lane will run those, too.
+Ledger::Seat Ledger::choose_lane(ModelRecord& model, std::uint64_t now_ns) {
   Seat seat;
   std::tuple<std::uint64_t, std::uint32_t, std::size_t> least{~std::uint64_t{0}, 0, 0};
   for (Worker& worker : model.workers) {
@@ -125,7 +133,7 @@ Ledger::Seat Ledger::choose_lane(Model& model, bool idle_only, std::uint64_t now
     for (std::uint32_t at = 0; at < worker.lanes.size(); ++at) {
       const Lane& lane = worker.lanes[at];
       if (lane.count == 0 && lane.parked.empty()) return {&worker, at, now_ns};
-      if ((idle_only && lane.count > 0) || !has_room(lane)) continue;
+      if (!has_room(lane)) continue;
       const std::tuple load{left_ns(lane, now_ns), lane.count, lane.parked.size()};
       if (load >= least) continue;
       least = load;
@@ -140,7 +148,7 @@ std::uint64_t Ledger::left_ns(const Lane& lane, std::uint64_t now_ns) const {
   return lane.work_ns - std::min(now_ns - std::min(now_ns, lane.since_ns), groups_[lane.held[0]].cost_ns);
 }
 
-Ledger::LaneWork Ledger::lane_work(const Model& model, std::uint64_t now_ns, bool exact) const {
+Ledger::LaneWork Ledger::lane_work(const ModelRecord& model, std::uint64_t now_ns, bool exact) const {
   LaneWork work;
   for (const Worker& worker : model.workers) {
     if (!worker.routable || worker.incarnation == model.ward) continue;
@@ -161,8 +169,15 @@ std::uint64_t Ledger::latest_start_ns(std::uint32_t slot, std::uint32_t rows) co
   return deadline_ns - std::min(deadline_ns, models_[entry.model].costs.of(entry.shape, rows).most_ns());
 }
 
-// The leader, and those that run with it: of its shape, in the order of turns, as long as all are in time.
-void Ledger::lease_group(Model& model, std::uint32_t leader, const Seat& seat, std::uint64_t now_ns) {
+bool Ledger::is_too_late(std::uint32_t slot, std::uint64_t start_ns, std::uint64_t now_ns) const {
+  const std::uint64_t deadline_ns = waiting_[slot].deadline_ns;
+  const Entry& entry = entries_[slot];
+  return deadline_ns != kNoDeadline &&
+         start_ns + models_[entry.model].costs.refusing_ns(entry.shape, entry.rows, now_ns) > deadline_ns;
+}
+
+// Leases the leader and the requests that run with it: those of its shape, in the order of turns, as long as all end in time.
+void Ledger::lease_group(ModelRecord& model, std::uint32_t leader, const Seat& seat, std::uint64_t now_ns) {
   const std::uint32_t at = new_group();
   Group& group = groups_[at];
   group.shape = entries_[leader].shape;
@@ -191,6 +206,8 @@ void Ledger::lease_group(Model& model, std::uint32_t leader, const Seat& seat, s
     }
   }
   group.cost_ns = model.costs.guess_ns(group.shape, group.rows);
+  // A lane is given only few groups of a shape that was not measured, even if the runs of other shapes are short.
+  if (!model.costs.is_measured(group.shape, group.rows)) group.cost_ns = std::max(group.cost_ns, kCreditNs);
   Lane& lane = seat.worker->lanes[seat.lane];
   if (lane.count == 0) lane.since_ns = now_ns;
   lane.held[lane.count++] = at;
@@ -208,7 +225,7 @@ void Ledger::lease_group(Model& model, std::uint32_t leader, const Seat& seat, s
     entry.lease = {seat.worker->incarnation, seat.lane};
     entry.leased_ns = now_ns;
     entry.attempt = static_cast<std::uint16_t>(entry.begun + 1);
-    if (entry.leases++ > 0) ++model.counts.rerun;
+    if (std::exchange(entry.was_leased, true)) ++model.counts.rerun;
     if (entry.counts_death) ++model.counts.deaths_rerun;
     entry.counts_death = false;
     Action& send = act(Action::Kind::kSend, slot);
@@ -241,7 +258,7 @@ void Ledger::add_to_group(std::uint32_t at, std::uint32_t slot) {
 
 void Ledger::end_lease(std::uint32_t slot, Worker& worker, std::uint64_t now_ns) {
   Entry& entry = entries_[slot];
-  Model& model = models_[entry.model];
+  ModelRecord& model = models_[entry.model];
   const std::uint32_t at = std::exchange(entry.group, kNoSlot);
   Group& group = groups_[at];
   group.members.remove(lists_, slot);
@@ -254,7 +271,11 @@ void Ledger::end_lease(std::uint32_t slot, Worker& worker, std::uint64_t now_ns)
   } else {
     take_from_credit(lane, at, now_ns);
   }
-  if (group.compute_ns) model.costs.add(group.shape, group.rows, group.compute_ns);
+  if (group.compute_ns) {
+    model.costs.add(group.shape, group.ran_rows, group.compute_ns, now_ns);
+  } else if (group.cut_ns) {
+    model.costs.at_least(group.shape, group.rows, group.cut_ns, now_ns);
+  }
   free_groups_.push_back(at);
 }
 
@@ -275,10 +296,10 @@ std::vector<std::uint32_t> Ledger::members_of(const Group& group, std::uint32_t 
   return members;
 }
 
-// What was leased before goes before the others.
+// A request that was leased before goes before the others.
 void Ledger::enqueue(std::uint32_t slot) {
   Entry& entry = entries_[slot];
-  Model& model = models_[entry.model];
+  ModelRecord& model = models_[entry.model];
   if (entry.suspect) {
     entry.state = State::kSuspected;
     model.suspects.push_front(lists_, slot);
@@ -287,15 +308,15 @@ void Ledger::enqueue(std::uint32_t slot) {
   }
   entry.state = State::kQueued;
   WaitingEntry& waiting = waiting_[slot];
-  waiting.rerun = entry.leases > 0;
+  waiting.rerun = entry.was_leased;
   entry.urgent = waiting.rerun || !can_finish(slot, entry.rows, entry.admitted_ns + model.limits.max_delay_ns + kTimerNs);
   model.urgent += entry.urgent;
-  rows_like(model, entry) += entry.rows;
+  rows_like(model, entry) += joining_rows(model, entry);
   model.queue.push(waiting_, slot);
 }
 
 void Ledger::unqueue(std::uint32_t slot) {
-  Model& model = models_[entries_[slot].model];
+  ModelRecord& model = models_[entries_[slot].model];
   if (entries_[slot].state == State::kSuspected) {
     model.suspects.remove(lists_, slot);
     --model.suspected;
@@ -307,9 +328,9 @@ void Ledger::unqueue(std::uint32_t slot) {
 
 void Ledger::left_queue(std::uint32_t slot) {
   const Entry& entry = entries_[slot];
-  Model& model = models_[entry.model];
+  ModelRecord& model = models_[entry.model];
   model.urgent -= entry.urgent;
-  rows_like(model, entry) -= entry.rows;
+  rows_like(model, entry) -= joining_rows(model, entry);
 }
 
 void Ledger::busy_lanes(std::vector<BusyLane>& lanes) const {
@@ -333,7 +354,7 @@ void Ledger::busy_lanes(std::vector<BusyLane>& lanes) const {
 }
 
 bool Ledger::has_busy_lanes() const {
-  return !idle() || std::ranges::any_of(models_, [](const Model& model) {
+  return !idle() || std::ranges::any_of(models_, [](const ModelRecord& model) {
     return !model.breaker.closed() && model.breaker.owed_since_ns() != 0 && !model.workers.empty();
   });
 }

@@ -8,46 +8,42 @@
 namespace shoal::supervisor {
 
 bool RequestQueue::before(const Waiting& a, const Waiting& b) {
-  return std::tuple(!a.rerun, a.deadline_ns, a.arrival) < std::tuple(!b.rerun, b.deadline_ns, b.arrival);
+  return std::tuple(-a.priority, !a.rerun, a.deadline_ns, a.arrival) <
+         std::tuple(-b.priority, !b.rerun, b.deadline_ns, b.arrival);
+}
+
+std::uint32_t RequestQueue::first_of(const Flow& flow) {
+  return flow.turns % kOldestTurn == kOldestTurn - 1 ? flow.by_age.front() : flow.heap.front();
 }
 
 std::size_t RequestQueue::waiting_of(std::uint32_t client) const {
-  std::size_t waiting = 0;
-  if (client >= flow_of_client_.size()) return 0;
-  for (std::uint32_t flow = flow_of_client_[client]; flow != kNoSlot; flow = flows_[flow].next_of_client)
-    waiting += flows_[flow].heap.size();
-  return waiting;
-}
-
-std::uint64_t RequestQueue::work_ns() const {
-  std::uint64_t work_ns = 0;
-  for (const Level& level : levels_) work_ns += level.work_ns;
-  return work_ns;
+  const std::uint32_t flow = flow_of(client);
+  return flow == kNoSlot ? 0 : flows_[flow].heap.size();
 }
 
 void RequestQueue::push(WaitingTable& table, std::uint32_t slot) {
+  undo_turn();
   WaitingEntry& entry = table[slot];
   entry.cost_ns = std::clamp<std::uint64_t>(entry.cost_ns, 1, kMostCostNs);
-  entry.flow = flow_of(entry.client, entry.priority);
+  entry.flow = flow_of(entry.client);
   if (entry.flow == kNoSlot) entry.flow = new_flow(entry);
   Flow& flow = flows_[entry.flow];
-  Level& level = level_of(entry.priority);
   flow.work_ns += entry.cost_ns;
-  level.work_ns += entry.cost_ns;
+  work_ns_ += entry.cost_ns;
   flow.heap.push_back(slot);
   sift_up(table, flow.heap, flow.heap.size() - 1);
   if (slot >= age_links_.size()) age_links_.resize(slot + 1);
-  entry.rerun ? level.by_age.push_front(age_links_, slot) : level.by_age.push_back(age_links_, slot);
+  entry.rerun ? flow.by_age.push_front(age_links_, slot) : flow.by_age.push_back(age_links_, slot);
   ++size_;
 }
 
 void RequestQueue::remove(WaitingTable& table, std::uint32_t slot) {
+  undo_turn();
   WaitingEntry& entry = table[slot];
   Flow& flow = flows_[entry.flow];
-  Level& level = level_of(entry.priority);
   flow.work_ns -= entry.cost_ns;
-  level.work_ns -= entry.cost_ns;
-  level.by_age.remove(age_links_, slot);
+  work_ns_ -= entry.cost_ns;
+  flow.by_age.remove(age_links_, slot);
   const std::size_t place = entry.place;
   const std::uint32_t last = flow.heap.back();
   flow.heap.pop_back();
@@ -59,87 +55,121 @@ void RequestQueue::remove(WaitingTable& table, std::uint32_t slot) {
   }
   if (flow.heap.empty()) drop_flow(entry.flow);
   entry.flow = kNoSlot;
-  --size_;
+  if (--size_ == 0) ++period_;
 }
 
+// Deficit round robin. The quantum is the cost of the cheapest first request of the last round, so that no client gets more turns
+// in a row than necessary. The quantum doubles while nobody can pay.
 std::uint32_t RequestQueue::next(const WaitingTable& table) {
-  if (levels_.empty()) return kNoSlot;
-  if (turns_ % kOldestTurn != kOldestTurn - 1) return turn_within(table, levels_.front());
-  return turn_within(
-      table, *std::ranges::min_element(levels_, {}, [&](const Level& level) { return table[level.by_age.front()].arrival; }));
-}
-
-// Deficit round robin. The quantum is what the cheapest first request of the last round costs, so that none has more turns in a
-// row than it must have; while nobody can pay it doubles.
-std::uint32_t RequestQueue::turn_within(const WaitingTable& table, Level& level) {
+  if (size_ == 0) return kNoSlot;
+  if (!std::exchange(is_asked_, true)) round_before_ = round_;
   for (;;) {
-    const std::uint32_t at = level.ring.front();
+    const std::uint32_t at = ring_.front();
     Flow& flow = flows_[at];
-    const std::uint64_t cost_ns = table[flow.heap.front()].cost_ns;
+    const std::uint32_t slot = first_of(flow);
+    const std::uint64_t cost_ns = table[slot].cost_ns;
     if (flow.deficit_ns >= static_cast<std::int64_t>(cost_ns)) {
-      level.somebody_paid = true;
-      return flow.heap.front();
+      round_.somebody_paid = true;
+      return slot;
     }
-    level.cheapest_ns = std::min(level.cheapest_ns, cost_ns);
-    flow.deficit_ns =  // what its first request costs at most: a large quantum is no credit for later
-        std::min(flow.deficit_ns + static_cast<std::int64_t>(level.quantum_ns), static_cast<std::int64_t>(cost_ns));
-    level.ring.remove(ring_links_, at);
-    level.ring.push_back(ring_links_, at);
-    if (level.left_in_round > 1) {
-      --level.left_in_round;
+    visits_.push_back({at, flow.deficit_ns, clients_[flow.client].owed_ns});
+    round_.cheapest_ns = std::min(round_.cheapest_ns, cost_ns);
+    flow.deficit_ns =  // at most the cost of its first request: a large quantum gives no credit for later
+        std::min(flow.deficit_ns + after_debts(flow.client, round_.quantum_ns), static_cast<std::int64_t>(cost_ns));
+    ring_.remove(ring_links_, at);
+    ring_.push_back(ring_links_, at);
+    if (round_.left > 1) {
+      --round_.left;
       continue;
     }
-    const std::uint64_t cheapest_ns = std::exchange(level.cheapest_ns, kNoDeadline);
-    level.quantum_ns = std::exchange(level.somebody_paid, false) ? cheapest_ns : level.quantum_ns * 2;
-    level.left_in_round = level.flows;
+    round_.last_cheapest_ns = std::exchange(round_.cheapest_ns, kNoDeadline);
+    round_.quantum_ns = std::exchange(round_.somebody_paid, false) ? round_.last_cheapest_ns : round_.quantum_ns * 2;
+    round_.left = waiting_flows_;
   }
 }
 
+// The rounds that next() made do not count, because nobody took the request: other clients may come until somebody does.
+void RequestQueue::undo_turn() {
+  if (!std::exchange(is_asked_, false)) return;
+  for (; !visits_.empty(); visits_.pop_back()) {
+    const Visit& visit = visits_.back();
+    ring_.remove(ring_links_, visit.flow);
+    ring_.push_front(ring_links_, visit.flow);
+    flows_[visit.flow].deficit_ns = visit.deficit_ns;
+    clients_[flows_[visit.flow].client].owed_ns = visit.owed_ns;
+  }
+  round_ = round_before_;
+}
+
 void RequestQueue::take(WaitingTable& table, std::uint32_t slot) {
-  ++turns_;
+  Flow& flow = flows_[table[slot].flow];
+  if (is_asked_ && table[slot].flow == ring_.front() && slot == first_of(flow)) {
+    is_asked_ = false;
+    visits_.clear();
+  }
+  ++flow.turns;
   take_along(table, slot);
 }
 
 void RequestQueue::take_along(WaitingTable& table, std::uint32_t slot) {
+  undo_turn();
   flows_[table[slot].flow].deficit_ns -= static_cast<std::int64_t>(table[slot].cost_ns);
   remove(table, slot);
 }
 
+void RequestQueue::settle(const Waiting& request, std::uint64_t took_ns) {
+  if (size_ == 0) return;  // the run kept nobody waiting
+  undo_turn();
+  const auto paid_ns = static_cast<std::int64_t>(request.cost_ns);
+  add_debt(request.client, static_cast<std::int64_t>(std::min(took_ns, kMostCostNs)) - paid_ns);
+  clients_[request.client].owed_ns = std::max(clients_[request.client].owed_ns, -paid_ns);
+}
+
+void RequestQueue::charge(const Waiting& request, std::uint64_t took_ns) {
+  if (size_ == 0) return;
+  undo_turn();
+  add_debt(request.client, static_cast<std::int64_t>(std::min(took_ns, kMostCostNs)));
+}
+
+void RequestQueue::add_debt(std::uint32_t at, std::int64_t ns) {
+  Client& client = clients_[at];
+  if (std::exchange(client.period, period_) != period_) client.owed_ns = 0;
+  client.owed_ns = std::min(client.owed_ns + ns, static_cast<std::int64_t>(kMostCostNs));
+}
+
+void RequestQueue::forget_client(std::uint32_t client) {
+  undo_turn();
+  if (client < clients_.size()) clients_[client].owed_ns = 0;
+}
+
+std::uint64_t RequestQueue::owed_by(std::uint32_t client) const {
+  if (client >= clients_.size() || clients_[client].period != period_) return 0;
+  return static_cast<std::uint64_t>(std::max<std::int64_t>(clients_[client].owed_ns, 0));
+}
+
+// Pays debts of the client from a quantum. Returns the rest, which is for its next request.
+std::int64_t RequestQueue::after_debts(std::uint32_t client, std::uint64_t quantum_ns) {
+  const std::uint64_t paid_ns = std::min(owed_by(client), quantum_ns);
+  clients_[client].owed_ns -= static_cast<std::int64_t>(paid_ns);
+  return static_cast<std::int64_t>(quantum_ns - paid_ns);
+}
+
 std::uint64_t RequestQueue::work_before_ns(const WaitingTable& table, const Waiting& newcomer, bool exact) const {
-  std::uint64_t work_ns = 0;
-  for (const Level& level : levels_) {
-    if (level.priority < newcomer.priority) break;
-    if (level.priority > newcomer.priority) {
-      work_ns += level.work_ns;
-      continue;
+  const std::uint32_t at = flow_of(newcomer.client);
+  std::uint64_t own_ns = 0, others_ns = work_ns_;
+  if (at != kNoSlot) {
+    const Flow& flow = flows_[at];
+    own_ns = flow.work_ns;
+    others_ns -= flow.work_ns;
+    if (exact) {
+      own_ns = 0;
+      for (const std::uint32_t slot : flow.heap) own_ns += before(newcomer, table[slot]) ? 0 : table[slot].cost_ns;
     }
-    const std::uint32_t at = flow_of(newcomer.client, newcomer.priority);
-    std::uint64_t own_ns = 0, others_ns = level.work_ns;
-    if (at != kNoSlot) {
-      const Flow& flow = flows_[at];
-      own_ns = flow.work_ns;
-      others_ns -= flow.work_ns;
-      if (exact) {
-        own_ns = 0;
-        for (const std::uint32_t slot : flow.heap) own_ns += before(newcomer, table[slot]) ? 0 : table[slot].cost_ns;
-      }
-    }
-    // Until it can pay each other client is given as much as its own, which is a quantum at least.
-    const std::uint64_t others = level.flows - (at != kNoSlot);
-    work_ns += own_ns + std::min(others_ns, others * (own_ns + std::max(newcomer.cost_ns, level.quantum_ns)));
   }
-  return work_ns;
-}
-
-RequestQueue::Level& RequestQueue::level_of(std::int8_t priority) {
-  return *std::ranges::lower_bound(levels_, priority, std::greater(), &Level::priority);
-}
-
-std::uint32_t RequestQueue::flow_of(std::uint32_t client, std::int8_t priority) const {
-  if (client >= flow_of_client_.size()) return kNoSlot;
-  std::uint32_t flow = flow_of_client_[client];
-  while (flow != kNoSlot && flows_[flow].priority != priority) flow = flows_[flow].next_of_client;
-  return flow;
+  // Until this client can pay, every other client is given as much time as this one, and at least one quantum.
+  const std::uint64_t others = waiting_flows_ - (at != kNoSlot);
+  const std::uint64_t share_ns = owed_by(newcomer.client) + own_ns + std::max(newcomer.cost_ns, round_.last_cheapest_ns);
+  return own_ns + (others > 0 && share_ns < others_ns / others ? others * share_ns : others_ns);
 }
 
 std::uint32_t RequestQueue::new_flow(const Waiting& waiting) {
@@ -148,33 +178,31 @@ std::uint32_t RequestQueue::new_flow(const Waiting& waiting) {
     flows_.emplace_back();
     ring_links_.emplace_back();
   }
-  if (waiting.client >= flow_of_client_.size()) flow_of_client_.resize(waiting.client + 1, kNoSlot);
+  if (waiting.client >= clients_.size()) clients_.resize(waiting.client + 1);
   const std::uint32_t at = free_flows_.back();
   free_flows_.pop_back();
-  auto level = std::ranges::lower_bound(levels_, waiting.priority, std::greater(), &Level::priority);
-  if (level == levels_.end() || level->priority != waiting.priority)
-    level = levels_.insert(level, {.priority = waiting.priority, .quantum_ns = waiting.cost_ns});
-  level->quantum_ns = std::min(level->quantum_ns, waiting.cost_ns);
+  if (waiting_flows_ == 0) round_ = {.quantum_ns = waiting.cost_ns, .last_cheapest_ns = waiting.cost_ns};
+  round_.quantum_ns = std::min(round_.quantum_ns, waiting.cost_ns);
+  round_.last_cheapest_ns = std::min(round_.last_cheapest_ns, waiting.cost_ns);
   Flow& flow = flows_[at];
   flow.client = waiting.client;
-  flow.priority = waiting.priority;
-  flow.deficit_ns = static_cast<std::int64_t>(level->quantum_ns);  // it comes last in the ring, and need not wait another round
-  flow.next_of_client = std::exchange(flow_of_client_[waiting.client], at);
-  level->ring.push_back(ring_links_, at);
-  ++level->flows;
-  ++level->left_in_round;
+  flow.turns = 0;
+  // The flow comes last in the ring, so it gets its first quantum at once. If its client has debts, it gets nothing: only rounds
+  // pay debts.
+  flow.deficit_ns = owed_by(waiting.client) > 0 ? 0 : static_cast<std::int64_t>(round_.quantum_ns);
+  clients_[waiting.client].flow = at;
+  ring_.push_back(ring_links_, at);
+  ++waiting_flows_;
+  ++round_.left;
   return at;
 }
 
 void RequestQueue::drop_flow(std::uint32_t at) {
   Flow& flow = flows_[at];
-  std::uint32_t* link = &flow_of_client_[flow.client];
-  while (*link != at) link = &flows_[*link].next_of_client;
-  *link = flow.next_of_client;
-  Level& level = level_of(flow.priority);
-  level.ring.remove(ring_links_, at);
-  level.left_in_round = std::min(level.left_in_round, --level.flows);
-  if (level.flows == 0) levels_.erase(levels_.begin() + (&level - levels_.data()));
+  clients_[flow.client].flow = kNoSlot;
+  if (flow.deficit_ns < 0) add_debt(flow.client, -flow.deficit_ns);  // its requests ran in batches of others
+  ring_.remove(ring_links_, at);
+  round_.left = std::min(round_.left, --waiting_flows_);
   free_flows_.push_back(at);
 }
 

@@ -1,10 +1,11 @@
 // The requests of one model that wait for a lane.
 //
-//   level (priority) ──▶ flows, one per client, in a ring ──▶ heap: re-runs, then earliest deadline, then arrival
+//   flows, one per client, in a ring ──▶ heap: highest priority, then re-runs, then earliest deadline, then arrival
 //
-// The highest level goes first. Within a level clients take turns by deficit round robin: each is given the same predicted time
-// per round, so that one that floods delays another's request by its share and no more. Every 16th turn belongs to the level
-// whose first request has waited longest, so that no level starves.
+// Clients take turns by deficit round robin: each client is given the same predicted time per round, so a client that floods the
+// queue delays another client's request only by its own share. A client whose requests took longer than predicted owes the
+// difference and pays it from its next rounds. A priority orders the requests of one client; it takes no turn from another
+// client. Every 16th turn of a client goes to its request that has waited longest, so that none starves.
 #pragma once
 
 #include <cstddef>
@@ -17,17 +18,17 @@ namespace shoal::supervisor {
 
 inline constexpr std::uint64_t kNoDeadline = ~std::uint64_t{0};
 
-/// What decides whose turn it is; the queue's owner fills it in.
+/// The properties of a request that decide whose turn it is. The owner of the queue fills them in.
 struct Waiting {
   std::uint32_t client = 0;  // a small number: tables are indexed by it
-  std::int8_t priority = 0;  // higher goes first
-  bool rerun = false;        // before all others of its client
+  std::int8_t priority = 0;  // higher goes before the others of its client
+  bool rerun = false;        // goes before the other requests of its client and priority
   std::uint64_t deadline_ns = kNoDeadline;
-  std::uint64_t arrival = 0;  // grows
-  std::uint64_t cost_ns = 1;  // predicted time of a lane
+  std::uint64_t arrival = 0;  // a later request has a larger number
+  std::uint64_t cost_ns = 1;  // predicted time that it uses a lane
 };
 
-/// One request, by slot; one table for all queues.
+/// A request in the table that all queues share; its slot is the index.
 struct WaitingEntry : Waiting {
  private:
   friend class RequestQueue;
@@ -36,101 +37,122 @@ struct WaitingEntry : Waiting {
 };
 using WaitingTable = std::vector<WaitingEntry>;
 
-/// O(log n) for everything but a turn, which looks at each client of its level until one can pay (at once where their costs are
-/// alike), and the rare 16th one, which looks at every level in use. Nothing is allocated in the long run: flows and their heaps
-/// are kept for the next client.
+/// Every operation is O(log n), except for a turn: it visits the clients until one can pay, which is the first one if their costs
+/// are alike. In the long run nothing is allocated, because flows and their heaps are kept for the next client.
 ///   Threads  thread-compatible
 class RequestQueue {
  public:
   static constexpr std::uint32_t kOldestTurn = 16;
-  static constexpr std::uint64_t kMostCostNs = 3'600'000'000'000;  // that a prediction is believed
-  static constexpr std::size_t kMostFlows = 64, kMostOfFlow = 16;  // that next_like() looks at
+  static constexpr std::uint64_t kMostCostNs = 3'600'000'000'000;  // upper limit of predictions
+  static constexpr std::size_t kMostFlows = 64, kMostOfFlow = 16;  // how many flows, and requests of each, next_like() visits
 
   std::size_t size() const { return size_; }
   bool empty() const { return size_ == 0; }
-  /// How many requests of the client wait.
+  /// The number of requests of the client that wait.
   std::size_t waiting_of(std::uint32_t client) const;
-  /// Predicted time of everything that waits.
-  std::uint64_t work_ns() const;
 
   void push(WaitingTable& table, std::uint32_t slot);
-  /// It waits no more.
+  /// Takes the request out of the queue. Its client does not pay.
   void remove(WaitingTable& table, std::uint32_t slot);
-  /// Whose turn it is; kNoSlot when empty. Stays the same until something else is called.
+  /// Returns the request whose turn it is, or kNoSlot when the queue is empty. The result stays the same until another function
+  /// is called. Only take() makes the turn count: if the request is not taken, no debt is paid and no order changes.
   std::uint32_t next(const WaitingTable& table);
-  /// It runs: its client pays, and the next turn begins.
+  /// Takes the request that runs out of the queue: its client pays, and the next turn begins.
   void take(WaitingTable& table, std::uint32_t slot);
-  /// Another to run beside the one just taken, or while next() waits for others: of the first flow, in order of turns, that has
-  /// one for which `joins(slot)` holds the first such request; kNoSlot when there is none. Its client is the last to be asked
-  /// again. Not all are looked at, but the first of each flow is.
+  /// Returns a second request: one that can run in the same batch as the request just taken, or instead of the request of next()
+  /// while that waits for others. The request is the first one for which `joins(slot)` holds, in the first flow, in order of
+  /// turns, that has one; kNoSlot if there is none. Its client is then asked last. The search is limited, but the first request
+  /// of every visited flow is always tried.
   template <class Joins>
   std::uint32_t next_like(const WaitingTable& table, const Joins& joins);
-  /// It runs beside another: its client pays.
+  /// Takes a request that runs in the batch of another one out of the queue: its client pays, but no new turn begins.
   void take_along(WaitingTable& table, std::uint32_t slot);
+  /// A request that was taken has used a lane for `took_ns`. If that is more than predicted, its client owes the difference and
+  /// pays it from its next rounds; the debt ends when nothing waits. If it is less, the difference only reduces later debts.
+  void settle(const Waiting& request, std::uint64_t took_ns);
+  /// The same for a request that has used a lane and did not wait for its turn, so that its client has not paid for it.
+  void charge(const Waiting& request, std::uint64_t took_ns);
+  /// Forgets the debts of the client, because its number goes to another one.
+  void forget_client(std::uint32_t client);
 
-  /// Predicted time of what runs before `newcomer`, were it pushed now. Its client's own requests count in full, or, `exact`,
-  /// only those before it: O(number of them).
+  /// The predicted time of all requests that would run before `newcomer` if it were pushed now. Counts all waiting requests of
+  /// its client or, if `exact`, only those that go before it, which takes O(number of them).
   std::uint64_t work_before_ns(const WaitingTable& table, const Waiting& newcomer, bool exact) const;
 
  private:
   friend struct LedgerState;  // tests/unit/supervisor/route
   struct Flow {
     std::uint32_t client = 0;
-    std::int8_t priority = 0;
+    std::uint32_t turns = 0;
     std::int64_t deficit_ns = 0;
     std::uint64_t work_ns = 0;
-    std::vector<std::uint32_t> heap;         // slots
-    std::uint32_t next_of_client = kNoSlot;  // its flow in another level
+    std::vector<std::uint32_t> heap;  // slots
+    SlotList by_age;                  // of slots: re-runs first, then by arrival
   };
-  struct Level {
-    std::int8_t priority = 0;
-    std::uint32_t flows = 0;
-    SlotList ring;    // of flows
-    SlotList by_age;  // of slots: re-runs, then by arrival
-    std::uint64_t work_ns = 0;
-    std::uint64_t quantum_ns = 0;             // the cheapest first request of the last round
-    std::uint64_t cheapest_ns = kNoDeadline;  // of this round
-    bool somebody_paid = false;               // in this round
-    std::uint32_t left_in_round = 0;
+  struct Round {
+    std::uint64_t quantum_ns = 0;        // time per client and round: last_cheapest_ns, doubled per round in which nobody paid
+    std::uint64_t last_cheapest_ns = 0;  // cost of the cheapest first request of the last round
+    std::uint64_t cheapest_ns = kNoDeadline;  // the same for the current round
+    bool somebody_paid = false;               // in the current round
+    std::uint32_t left = 0;                   // flows that the current round has not visited yet
+  };
+  struct Visit {  // what a flow and its client had before
+    std::uint32_t flow;
+    std::int64_t deficit_ns, owed_ns;
+  };
+
+  struct Client {
+    std::uint32_t flow = kNoSlot;
+    std::int64_t owed_ns = 0;  // time that its requests used beyond what they paid for; negative if they used less
+    std::uint64_t period = 0;  // owed_ns counts only in this period
   };
 
   static bool before(const Waiting& a, const Waiting& b);
-  Level& level_of(std::int8_t priority);
-  std::uint32_t flow_of(std::uint32_t client, std::int8_t priority) const;
+  static std::uint32_t first_of(const Flow& flow);
+  std::uint32_t flow_of(std::uint32_t client) const { return client < clients_.size() ? clients_[client].flow : kNoSlot; }
   std::uint32_t new_flow(const Waiting& waiting);
   void drop_flow(std::uint32_t flow);
-  std::uint32_t turn_within(const WaitingTable& table, Level& level);
+  void add_debt(std::uint32_t client, std::int64_t ns);
+  std::uint64_t owed_by(std::uint32_t client) const;
+  std::int64_t after_debts(std::uint32_t client, std::uint64_t quantum_ns);
+  void undo_turn();
   void sift_up(WaitingTable& table, std::vector<std::uint32_t>& heap, std::size_t place);
   void sift_down(WaitingTable& table, std::vector<std::uint32_t>& heap, std::size_t place);
 
-  std::vector<Level> levels_;  // those in use, highest first
+  SlotList ring_;  // of flows
+  std::uint32_t waiting_flows_ = 0;
+  std::uint64_t work_ns_ = 0;
+  Round round_;
+  // The turn that next() gave and nobody has taken.
+  bool is_asked_ = false;
+  Round round_before_;
+  std::vector<Visit> visits_;
   std::vector<Flow> flows_;
   std::vector<std::uint32_t> free_flows_;
-  SlotLinkTable ring_links_;                   // by flow
-  SlotLinkTable age_links_;                    // by slot
-  std::vector<std::uint32_t> flow_of_client_;  // the first of its flows
+  SlotLinkTable ring_links_;  // by flow
+  SlotLinkTable age_links_;   // by slot
+  std::vector<Client> clients_;
+  std::uint64_t period_ = 0;  // a new period begins when nothing waits: then no earlier run keeps anybody waiting
   std::size_t size_ = 0;
-  std::uint32_t turns_ = 0;
 };
 
 template <class Joins>
 std::uint32_t RequestQueue::next_like(const WaitingTable& table, const Joins& joins) {
+  undo_turn();
   std::size_t looked = 0;
-  for (Level& level : levels_) {
-    for (std::uint32_t flow = level.ring.front(); flow != kNoSlot; flow = ring_links_[flow].next) {
-      if (++looked > kMostFlows) return kNoSlot;
-      const std::vector<std::uint32_t>& heap = flows_[flow].heap;
-      std::uint32_t first = kNoSlot;
-      for (std::size_t place = 0; place < heap.size() && place < kMostOfFlow; ++place) {
-        if (first != kNoSlot && !before(table[heap[place]], table[first])) continue;
-        if (joins(heap[place])) first = heap[place];
-        if (place == 0 && first != kNoSlot) break;
-      }
-      if (first == kNoSlot) continue;
-      level.ring.remove(ring_links_, flow);
-      level.ring.push_back(ring_links_, flow);
-      return first;
+  for (std::uint32_t flow = ring_.front(); flow != kNoSlot; flow = ring_links_[flow].next) {
+    if (++looked > kMostFlows) return kNoSlot;
+    const std::vector<std::uint32_t>& heap = flows_[flow].heap;
+    std::uint32_t first = kNoSlot;
+    for (std::size_t place = 0; place < heap.size() && place < kMostOfFlow; ++place) {
+      if (first != kNoSlot && !before(table[heap[place]], table[first])) continue;
+      if (joins(heap[place])) first = heap[place];
+      if (place == 0 && first != kNoSlot) break;
     }
+    if (first == kNoSlot) continue;
+    ring_.remove(ring_links_, flow);
+    ring_.push_back(ring_links_, flow);
+    return first;
   }
   return kNoSlot;
 }

@@ -1,4 +1,4 @@
-// Doubly linked lists of slot numbers, linked through one table: no allocation, O(1) for everything.
+// Doubly linked lists of slot numbers, linked through one table. Nothing is allocated, and every operation is O(1).
 #pragma once
 
 #include <cstdint>

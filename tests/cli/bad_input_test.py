@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Bad input on the command line and to the daemon: each a clear error that names the thing; nothing lost and nobody dead."""
+"""Bad input to the command line and to the daemon: every error names its cause, no process dies, and later requests are answered."""
 import json
 import os
 import random
@@ -116,7 +116,7 @@ class BadFiles(ShoalTest):
 
 
 class BadRequests(ShoalTest):
-    """A daemon with the model that ships: bad requests get an error, and the next good one its answer."""
+    """A daemon with the model that ships: a bad request gets an error, and the next good one gets its answer."""
 
     @classmethod
     def setUpClass(cls):
@@ -155,6 +155,120 @@ class BadRequests(ShoalTest):
         (self.tmp / "broken.png").write_bytes(b"\x89PNG\r\n\x1a\n garbage")
         self.assert_fails(self.daemon.shoal("classify", "shapes", self.tmp / "broken.png"), 1, "broken.png")
         self.assert_fails(self.daemon.shoal("classify", "shapes", self.tmp / "missing.png"), 1, "missing.png")
+
+
+class NamesThatAreNotUtf8(ShoalTest):
+    """Paths and names with the byte 0xff: they work or give an error, no program dies, and JSON stays valid."""
+
+    ODD = "x\udcff"  # Python's form of the bytes "x\xff"
+
+    def setUp(self):
+        super().setUp()
+        self.model = self.tmp / self.ODD
+        shutil.copytree(SHAPES, self.model)
+        self.input = write_npy(self.tmp / (self.ODD + ".npy"), INPUT_SHAPE, [0.5] * (3 * 64 * 64))
+
+    def call(self, program, *words, codes=(0,), directory=None):
+        """Returns the output of a program as bytes. Checks its exit code, that stderr begins with its error, and its JSON."""
+        environment = dict(os.environ, SHOAL_DIR=str(directory)) if directory else None
+        run = subprocess.run([BIN / program, *map(str, words)], capture_output=True, timeout=60, env=environment)
+        self.assertIn(run.returncode, codes, f"{program} {words}: {run.stderr}")
+        if run.returncode not in (0, 2):
+            self.assertTrue(run.stderr.startswith(program.encode() + b": "), f"{words}: {run.stderr}")
+        if "--json" in words and run.returncode == 0:
+            json.loads(run.stdout.decode("utf-8"))  # strict
+        return run.stdout + run.stderr
+
+    def test_a_checkpoint_in_this_process(self):
+        prefix, missing, picture = self.model / "shapes", self.tmp / (self.ODD + "none"), self.tmp / (self.ODD + ".png")
+        shutil.copy(next(PICTURES.glob("star-1.png")), picture)
+        self.call("shoal", "inspect", prefix, "--json")
+        self.assertIn(b"x\xff", self.call("shoal", "inspect", prefix))
+        self.assertIn(b"x\xffnone", self.call("shoal", "inspect", missing, "--json", codes=(1,)))
+        out = self.tmp / (self.ODD + "out")
+        self.call("shoal", "run", prefix, "--input", f"data={self.input}", "--output", out, "--json")
+        self.assertEqual(len(list(out.iterdir())), 1)
+        self.call("shoal", "run", prefix, "--input", f"{self.ODD}={self.input}", "--output", out, "--json", codes=(1,))
+        self.call("shoal", "run", missing, "--input", f"data={missing}", "--output", out, codes=(1,))
+        self.call("shoal", "classify", prefix, picture, "--json")
+        self.call("shoal", "classify", prefix, missing, "--json", codes=(1,))
+        self.call("shoal", "run", prefix, "--device", self.ODD, "--input", f"data={self.input}", "--output", out, codes=(1,))
+        self.call("shoal", self.ODD, codes=(2,))
+
+    def test_requests_to_the_daemon(self):
+        directory = self.tmp / (self.ODD + "dir")
+        daemon = subprocess.Popen([BIN / "shoald", "--model", "good=builtin:identity", "--model", f"odd={self.model}",
+                                   "--model", f"wrong={SHAPES},device={self.ODD}"],
+                                  env=dict(os.environ, SHOAL_DIR=str(directory)), stderr=subprocess.DEVNULL)
+        self.addCleanup(daemon.wait, 20)
+        self.addCleanup(daemon.terminate)
+        deadline = time.monotonic() + 30
+        while b'"good"' not in (status := self.call("shoal", "status", "--json", codes=(0, 3), directory=directory)) \
+                or b'"loading"' in status:
+            self.assertLess(time.monotonic(), deadline, status)
+            time.sleep(0.05)
+        for words in (("load", f"{self.ODD}=builtin:identity"), ("load", f"more={self.model}"), ("reload", self.ODD),
+                      ("unload", self.ODD), ("drain", self.ODD), ("scale", self.ODD, "2"), ("reload", "good", self.ODD),
+                      ("predict", self.ODD, "--input", f"data={self.input}", "--output", self.tmp),
+                      ("predict", "good", "--input", f"{self.ODD}={self.input}", "--output", self.tmp),
+                      ("classify", self.ODD, self.ODD), ("crashes", self.ODD), ("trace", self.ODD, "--chrome", self.input)):
+            self.call("shoal", *words, "--json", codes=(0, 1, 2, 3), directory=directory)
+        for words in (("status",), ("top", "--once"), ("crashes",)):
+            self.call("shoal", *words, directory=directory)
+            self.call("shoal", *words, "--json", directory=directory)
+        self.call("shoal", "predict", "good", "--input", f"data={self.input}", "--output", self.tmp / self.ODD / "o", "--json",
+                  directory=directory)
+        self.call("shoal", "trace", "--chrome", self.tmp / (self.ODD + ".json"), directory=directory)
+        json.loads((self.tmp / (self.ODD + ".json")).read_bytes().decode("utf-8"))
+        self.call("shoal", "stop", directory=directory)
+        self.assertEqual(daemon.wait(20), 0)
+
+    def test_the_daemons_own_arguments(self):
+        directory = self.tmp / "dir"
+        for words in (("--config", self.tmp / (self.ODD + ".toml")), ("--model", f"{self.ODD}={self.model}"),
+                      ("--model", f"m={self.model},{self.ODD}=1"),
+                      ("--log-format", self.ODD)):
+            self.call("shoald", *words, codes=(1, 2), directory=directory)
+
+    def test_tools(self):
+        symbol, prefix = self.model / "shapes-symbol.json", self.tmp / (self.ODD + "made")
+        self.call("make-model", "--symbol", symbol, "--shape", "data=1,3,64,64", prefix)
+        self.call("make-model", "--symbol", self.ODD, "--shape", "data=1,3,64,64", prefix, codes=(1,))
+        self.call("make-model", "--symbol", symbol, "--shape", f"{self.ODD}=1,3,64,64", prefix, codes=(1,))
+        self.call("make-model", "--symbol", symbol, "--shape", "data=1,3,64,64", "--parameters", self.ODD, prefix, codes=(1,))
+        self.call("shoal-bench", "model", self.model, "--shape", "data=1,3,64,64", "--profile", "--runs", "1", "--json")
+        self.call("shoal-bench", "model", self.ODD, "--shape", "data=1,3,64,64", codes=(1,))
+        self.call("shoal-bench", "reload", self.ODD, "--rounds", "1", codes=(1,))
+
+
+class PathsThatTheSystemRefuses(ShoalTest):
+    """An exception of the file system library becomes an error."""
+
+    def run_there(self, *words):
+        """Runs a program in a directory that was removed."""
+        script = f"mkdir {self.tmp}/gone && cd {self.tmp}/gone && rmdir {self.tmp}/gone && exec \"$@\""
+        environment = dict(os.environ, SHOAL_DIR="here")
+        return subprocess.run(["sh", "-c", script, "sh", BIN / words[0], *words[1:]], capture_output=True, text=True, timeout=60,
+                              env=environment)
+
+    def test_a_name_that_is_too_long(self):
+        long = self.tmp / ("n" * 300 + "-symbol.json")
+        for program, words in (("make-model", ["--symbol", long, "--shape", "data=1,3,64,64", self.tmp / "made"]),
+                               ("shoal", ["inspect", long]), ("shoal", ["run", long, "--input", f"data={long}", "--output", long]),
+                               ("shoal-bench", ["model", long, "--shape", "data=1,3,64,64"])):
+            with self.subTest(program=program, words=words[0]):
+                run = subprocess.run([BIN / program, *words], capture_output=True, text=True, timeout=60)
+                self.assert_fails(run, 1, program + ": ", "nnnn")
+
+    def test_a_working_directory_that_is_gone(self):
+        for words in (["shoald", "--config", "shoal.toml"], ["shoald", "--model", "m=builtin:identity", "--worker", "worker"],
+                      ["shoald", "--model", "m=builtin:identity"], ["shoal", "inspect", "model"], ["shoal", "load", "m=model"],
+                      ["make-model", "--symbol", "m-symbol.json", "--shape", "data=1,3,64,64", "made"],
+                      ["shoal-bench", "model", "model", "--shape", "data=1,3,64,64"]):
+            with self.subTest(words=words):
+                run = self.run_there(*words)
+                self.assertIn(run.returncode, (1, 3), run.stderr)
+                self.assertTrue(run.stderr.startswith(words[0] + ": "), run.stderr)
 
 
 class BadDaemons(ShoalTest):

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""tools/bench runs and reports: that its figures are right is for those who read them."""
+"""tools/bench runs and writes its reports. Whether the figures are good is not tested."""
 import json
 import os
 import signal

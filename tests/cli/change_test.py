@@ -80,7 +80,7 @@ class Changes(ShoalTest):
             self.assert_fails(daemon.shoal("reload", "nut"), 3, "no model 'nut'", "shapes")
 
     def put_golden(self, version, first, expected, tolerance=1e-4):
-        """A version that aborts when its input begins with 666, with a stored input, what it must answer, and how closely."""
+        """Writes a version that aborts when its input begins with 666, with a golden input, its expected output and the tolerance."""
         model = write_model(self.tmp / "coming", "_fault_abort", 666)
         with (model / "model.toml").open("a") as config:
             config.write(f'golden = "golden.npz"\ngolden_tolerance = {tolerance}\n')

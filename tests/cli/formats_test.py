@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Files of every era by the command line and through the daemon; what is refused is named; limits of memory hold everywhere."""
+"""Files of all format versions, by the command line and through the daemon. Refusals name their cause; memory limits hold everywhere."""
 import json
 import shutil
 import struct
@@ -74,11 +74,11 @@ class Formats(ShoalTest):
             self.assertIn("import_mb", daemon.model("m")["reason"])
 
     def test_warnings_of_an_import_reach_the_log_of_the_daemon(self):
-        model = self.checkpoint([("null", "data", [], {}), ("_copy", "same", [[0, 0]], {"colour": "green"})])
+        model = self.checkpoint([("null", "data", [], {}), ("_copy", "same", [[0, 0]], {"color": "green"})])
         with Daemon({"m": model}) as daemon:
             daemon.log.seek(0)
             log = daemon.log.read()
-        self.assertRegex(log, r"load_warning model=m .*attribute colour is not known")
+        self.assertRegex(log, r"load_warning model=m .*attribute color is not known")
 
 
 if __name__ == "__main__":

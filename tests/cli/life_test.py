@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What a daemon does when a zygote dies: workers go on, a new zygote takes the packed weights over, or refuses changed files."""
+"""A zygote dies: its workers go on, and a new zygote takes over the packed weights or refuses changed files."""
 import json
 import os
 import shutil

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Real trained checkpoints: expected outputs by `shoal run` on both devices and through the pool; both bit-equal."""
+"""Real trained checkpoints give the expected outputs, by `shoal run` on both devices and through the pool. Run and pool agree bit for bit."""
 import json
 import unittest
 

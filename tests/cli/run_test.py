@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""`shoal run`: which checkpoint a path means, types of inputs, names of output files."""
+"""`shoal run`: which checkpoint a path selects, types of inputs, names of output files."""
 import json
 import struct
 import unittest

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The model that ships names the pictures that ship, in process and through the pool, and the two agree to the bit."""
+"""The model that ships classifies the pictures that ship, in process and through the pool. Both agree bit for bit."""
 import json
 import unittest
 

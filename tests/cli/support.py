@@ -1,4 +1,4 @@
-"""What the tests of the command line share: a daemon of their own, .npy files, checkpoints made or linked. Standard library only."""
+"""Shared parts of the command line's tests: a daemon, .npy files, checkpoints. Uses only the standard library."""
 import array
 import ast
 import json
@@ -30,7 +30,7 @@ TYPECODES = {"<f4": "f", "<f8": "d", "|u1": "B", "<i4": "i", "<i8": "q"}
 
 
 def read_npy(path):
-    """(shape, flat list) of a C-order .npy file."""
+    """Returns shape and flat list of values of a C-order .npy file."""
     data = Path(path).read_bytes()
     assert data[:6] == b"\x93NUMPY", path
     size = struct.unpack_from("<H", data, 8)[0]
@@ -57,7 +57,7 @@ def largest_error(values, reference):
 
 
 def shoal(*words, directory=None, timeout=120):
-    """Runs the command line; the finished process, stdout and stderr as text."""
+    """Runs `shoal` and returns the finished process, with stdout and stderr as text."""
     environment = dict(os.environ)
     if directory:
         environment["SHOAL_DIR"] = str(directory)
@@ -65,7 +65,7 @@ def shoal(*words, directory=None, timeout=120):
 
 
 def write_model(directory, operator, scalar):
-    """A checkpoint of one test operator (tests/support/faulty_worker.cpp), without weights."""
+    """Writes a checkpoint of one test operator (tests/support/faulty_worker.cpp) without weights."""
     directory.mkdir()
     symbol = {"nodes": [{"op": "null", "name": "data", "inputs": []},
                         {"op": operator, "name": "op0", "attrs": {"scalar": str(scalar)}, "inputs": [[0, 0, 0]]}],
@@ -77,7 +77,7 @@ def write_model(directory, operator, scalar):
 
 
 def link_model(directory, prefix, shape, name="data", **keys):
-    """A directory with links to a checkpoint's files and a model.toml; its path."""
+    """Makes a directory with links to a checkpoint's files and a model.toml. Returns its path."""
     directory = Path(directory)
     directory.mkdir(parents=True, exist_ok=True)
     prefix = Path(prefix)
@@ -89,7 +89,7 @@ def link_model(directory, prefix, shape, name="data", **keys):
 
 
 class Daemon:
-    """shoald on a temporary directory; with-statement. models: {"name": "path,workers=2"}."""
+    """A shoald in a temporary directory, for a with-statement. models: {"name": "path,workers=2"}."""
 
     def __init__(self, models, *arguments, wait=True, worker=None):
         self.directory = Path(tempfile.mkdtemp(prefix="shoal-test-"))
@@ -139,14 +139,14 @@ class Daemon:
 
 
 class ShoalTest(unittest.TestCase):
-    """A test with a directory of its own in self.tmp."""
+    """A test with its own temporary directory, self.tmp."""
 
     def setUp(self):
         self.tmp = Path(tempfile.mkdtemp(prefix="shoal-test-"))
         self.addCleanup(shutil.rmtree, self.tmp, ignore_errors=True)
 
     def assert_fails(self, run, code, *names):
-        """Exit code, and one first line on stderr that names all of `names`."""
+        """Checks the exit code, and that the first line on stderr contains all of `names`."""
         self.assertEqual(run.returncode, code, f"stdout: {run.stdout}\nstderr: {run.stderr}")
         first = run.stderr.splitlines()[0] if run.stderr else ""
         for name in names:

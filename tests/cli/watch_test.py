@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What an operator sees: crash reports, the live page, lines of JSON in the log."""
+"""What an operator sees: crash reports, `shoal top`, lines of JSON in the log."""
 import contextlib
 import json
 import os
@@ -9,7 +9,7 @@ import threading
 import time
 import unittest
 
-from support import BIN, FAULTY, Daemon, ShoalTest, write_model, write_npy
+from support import BIN, FAULTY, SOURCE, Daemon, ShoalTest, write_model, write_npy
 
 
 class Watching(ShoalTest):
@@ -26,7 +26,7 @@ class Watching(ShoalTest):
         return json.loads(run.stdout)["crashes"]
 
     def let_go(self, worker):
-        with contextlib.suppress(ProcessLookupError):  # one that stood still in a probe may have been ended
+        with contextlib.suppress(ProcessLookupError):  # the daemon may have ended a worker that was stopped in a probe
             os.kill(worker, signal.SIGCONT)
 
     def predict(self, daemon, first):
@@ -54,7 +54,7 @@ class Watching(ShoalTest):
             self.assertIn("crash: signal 6 (code -6) at address 0x0 in _fault_abort 'op0'", text)
             self.assertIn("answered POISON", text)
             self.assertEqual(daemon.model("m")["quarantined"], 1)
-            self.assertIn("1 inputs are refused that crashed workers", daemon.shoal("status").stdout)
+            self.assertIn("1 inputs are refused because they crashed workers", daemon.shoal("status").stdout)
             self.assertEqual(len(self.crashes(daemon, "--model", "m")), 2)
             self.assert_fails(daemon.shoal("crashes", "--model", "other"), 3, "no model 'other' (served: m)")
             self.assert_fails(daemon.shoal("trace", "--model", "other", "--chrome", self.tmp / "t.json"), 3, "no model 'other'")
@@ -65,21 +65,23 @@ class Watching(ShoalTest):
         with Daemon({"m": write_model(self.tmp / "m", "_fault_later", 666)}, worker=FAULTY) as daemon:
             self.assertEqual(daemon.model("m")["breaker"], {"state": "closed", "crashes": 0, "reason": None})
 
+            deaths = 0
+
             def rest():
-                """What was refused, and what the daemon said while the model rested; its worker is stopped, so that it goes on resting."""
-                before = daemon.model("m")["counts"]["worker_deaths"]
+                """Returns the refused request and what the daemon said while the model rested. Stops its worker, so that it rests on."""
+                nonlocal deaths
                 refused = self.predict(daemon, 666)
                 if "resting" not in refused.stderr:
-                    self.wait_for(lambda: daemon.model("m")["counts"]["worker_deaths"] > before)
+                    deaths = self.wait_for(lambda: (now := daemon.model("m")["counts"]["worker_deaths"]) > deaths and now)
                     return None
                 worker = self.wait_for(lambda: [w for w in daemon.model("m")["workers"] if w["state"] == "ready"])[0]["pid"]
                 os.kill(worker, signal.SIGSTOP)
                 model, text = daemon.model("m"), daemon.shoal("status").stdout
                 if model["breaker"]["state"] != "closed" and "resting " in text:
                     return refused, model, text, worker
-                self.let_go(worker)  # a probe was faster
+                self.let_go(worker)  # the probe was answered first
 
-            refused, model, text, worker = self.wait_for(rest, 60)
+            refused, model, text, worker = self.wait_for(rest, 150)  # until the machine lets five of them start and die within 10 s
             self.assertRegex(refused.stderr, "UNAVAILABLE.*'m' is resting: 5 of its workers crashed within 10 s.*signal 6")
             self.assertEqual((model["state"], model["serving"]), ("resting", False))
             self.assertIn("signal 6", model["breaker"]["reason"])
@@ -154,6 +156,40 @@ class Watching(ShoalTest):
             self.assertNotIn("\033", text)
             self.assertRegex(text, r"(?m)^m 1 +ready ")
         self.assert_fails(daemon.shoal("top", "--once"), 3)
+
+    def test_every_command_ends_when_the_daemon_stands_still(self):
+        """Commands that begin while it stands still, and those that it leaves waiting."""
+        file = write_npy(self.tmp / "x.npy", (4,), [1, 2, 3, 4])
+        predict = ["predict", "echo", "--input", f"data={file}", "--output", self.tmp / "out"]
+        picture = str(next((SOURCE / "tools/shapes/pictures").glob("*.png")))
+        commands = [["status"], ["top", "--once"], ["crashes"], ["trace", "--chrome", self.tmp / "t.json"], ["load", "m=builtin:identity"],
+                    ["reload", "echo"], ["unload", "echo"], ["scale", "echo", "2"], ["drain", "echo"], ["stop"], predict, ["classify", "echo", picture]]
+        never = self.tmp / "zygote"
+        never.write_text("#!/bin/sh\nkill -STOP $$\n")
+        never.chmod(0o700)
+        with Daemon({"echo": "builtin:identity"}, worker=never, wait=False) as daemon, contextlib.ExitStack() as stack:
+            self.wait_for(lambda: daemon.shoal("status").returncode == 0)
+
+            def start(words):
+                process = subprocess.Popen([BIN / "shoal", *map(str, words)], env=dict(os.environ, SHOAL_DIR=str(daemon.directory)),
+                                           stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+                stack.callback(process.kill)
+                return process
+
+            # These wait for a model that loads; `top` has printed once.
+            left_waiting = [start(words) for words in (["load", "m=builtin:identity"], predict, ["top", "--json", "--interval", "0.1"])]
+            self.assertIn("interval_s", left_waiting[2].stdout.readline())
+            self.wait_for(lambda: daemon.status()["supervisor"]["clients"] >= 4 and len(daemon.status()["models"]) == 2)
+            daemon.process.send_signal(signal.SIGSTOP)
+            try:
+                for process in left_waiting + [start(words) for words in commands]:
+                    with self.subTest(command=process.args[1]):
+                        _, error = process.communicate(timeout=30)
+                        self.assertEqual(process.returncode, 3, error)
+                        self.assertIn(str(daemon.directory), error.splitlines()[0])
+                        self.assertRegex(error, "control_timeout|connect_timeout|no answer within")
+            finally:
+                daemon.process.send_signal(signal.SIGCONT)
 
     def test_every_line_of_the_log_is_json_when_asked_for(self):
         evil = self.tmp / 'no"such\nfile {} \\'

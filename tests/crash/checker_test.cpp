@@ -117,7 +117,7 @@ TEST(Checker, AKilledClientMayLeaveQuestionsOpenAndItsLastLineCut) {
 TEST(Checker, AKilledClientIsNotExcusedFromWhatItSaw) {
   EXPECT_EQ(Forged().ask(1, 10).answer(1, 12, StatusCode::kOk, 1).judge(true), only(Kind::kWrongBytes));
 }
-TEST(Checker, FindsAHistoryThatIsNone) {
+TEST(Checker, FindsAFileThatIsNoHistory) {
   EXPECT_EQ(Forged().text("nonsense\n").end().judge(), only(Kind::kTorn));
   EXPECT_EQ(Forged().ask(1, 10).ask(1, 11).answer(1, 12).end().judge(), only(Kind::kTorn));
 }
@@ -180,7 +180,7 @@ TEST(Checker, FindsWhateverIsHeldBeyondTheStart) {
   end["processes"][0]["private_bytes"] = 5e6 + Checker::kMemoryNoise + 1;
   EXPECT_EQ(compare(end), only(Kind::kLeaked));
 }
-TEST(Checker, ThePagesOfTheLastDeadAreNoLeak) {
+TEST(Checker, StatusPagesOfTheLastDeadWorkersAreNoLeak) {
   json end = snapshot();
   end["processes"][0]["pages"] = 9;
   EXPECT_EQ(compare(end), kNone);
@@ -228,7 +228,7 @@ TEST(Checker, FindsAnswersThatTheDaemonGaveAndNobodyGotOrTheOtherWayRound) {
   EXPECT_EQ(compare(snapshot(), 7), only(Kind::kMiscounted));
   EXPECT_EQ(compare(snapshot(), 9), only(Kind::kMiscounted));
 }
-TEST(Checker, AnAnswerThatItsClientDidNotWaitForIsNoneTooMany) {
+TEST(Checker, AnAnswerThatItsClientDidNotWaitForIsNotCountedAsExtra) {
   EXPECT_EQ(compare(snapshot(), 7, 1), kNone);
   EXPECT_EQ(compare(snapshot(), 6, 1), only(Kind::kMiscounted));
   json end = snapshot();  // the daemon said so itself
@@ -262,7 +262,8 @@ TEST(Plan, AnAnswerIsTheInputTimesTheFactorOfItsVersion) {
   EXPECT_EQ(pattern_answer(models, question, 1), hash_of(input));
   EXPECT_NE(pattern_answer(models, question, 2), hash_of(input));
   EXPECT_EQ(pattern_answer(models, question, 3), std::nullopt);
-  EXPECT_NE(pattern_input(models.at("m"), {"m", 2, 6}).values<float>()[0], input.values<float>()[0]);
+  const Tensor other = pattern_input(models.at("m"), {"m", 2, 6});
+  EXPECT_NE(other.values<float>()[0], input.values<float>()[0]);
 }
 
 }  // namespace

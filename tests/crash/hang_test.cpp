@@ -1,4 +1,4 @@
-// Workers that stand still: stopped from outside, stuck, over their run limit; and those that only are slow.
+// Workers that stand still: stopped from outside, hung, or over their run limit. Slow workers must not be ended.
 #include <gtest/gtest.h>
 #include <sched.h>
 #include <signal.h>
@@ -16,7 +16,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 constexpr float kTrigger = 666;
-constexpr std::int64_t kNewRows = 3;  // a program for so many is compiled when they first come
+constexpr std::int64_t kNewRows = 3;  // the program for this many rows is compiled when such a request first comes
 
 Tensor tensor_of(float first, std::int64_t rows = 1) { return counting({rows, 4}, first); }
 
@@ -32,7 +32,7 @@ class Hang : public testing::Test {
   const ScratchDirectory models_;
 };
 
-/// Threads that submit and check one request after the other.
+/// Threads that send one request after the other and check the answers.
 class Load {
  public:
   Load(DaemonFixture& daemon, int threads) : pool_(daemon.connect()) {
@@ -119,7 +119,7 @@ TEST_F(Hang, ARequestThatHangsItsLaneIsPoisonAndTheRecordNamesTheOperator) {
 }
 
 TEST_F(Hang, AWorkerThatIsStoppedWhileItOnlyCompilesIsNoticedWithinASecond) {
-  DaemonFixture daemon(settings("_fault_compile_spin", "3", ",workers=2"));
+  DaemonFixture daemon(settings("_fault_compile_spin", "3", ""));
   Pool pool = daemon.connect();
   const Prediction prediction = pool.submit("m", {{"data", tensor_of(1, kNewRows)}});
   pid_t victim = -1;
@@ -131,7 +131,8 @@ TEST_F(Hang, AWorkerThatIsStoppedWhileItOnlyCompilesIsNoticedWithinASecond) {
     }
     return victim > 0;
   }));
-  std::this_thread::sleep_for(std::chrono::milliseconds(50));  // the daemon has heard that it is parked
+  // A lane's messages arrive in order: with this answer the daemon has heard that the first request is parked.
+  ASSERT_TRUE(pool.predict("m", {{"data", tensor_of(1)}}).ok());
   stop_process(victim);
   const auto stopped = Clock::now();
   ASSERT_TRUE(eventually([&] { return !is_alive(victim); }, std::chrono::seconds(5))) << daemon.log();
@@ -176,7 +177,7 @@ TEST_F(Hang, AStarvedWorkerIsNeverEnded) {
   DaemonFixture daemon(settings("_fault_spin", "8", ""));
   Pool pool = daemon.connect();
   const pid_t worker = daemon.workers("m").at(0);
-  // All its threads on one processor, behind a busy neighbour that leaves it some 0.3 %.
+  // All its threads share one processor with a busy thread, which leaves them about 0.3 %.
   cpu_set_t allowed, one;
   ASSERT_EQ(::sched_getaffinity(0, sizeof allowed, &allowed), 0);
   int processor = 0;
@@ -190,7 +191,7 @@ TEST_F(Hang, AStarvedWorkerIsNeverEnded) {
     ASSERT_EQ(::sched_setscheduler(thread, SCHED_IDLE, &none), 0);
   }
   std::atomic<bool> is_over{false};
-  std::thread neighbour([&] {
+  std::thread neighbor([&] {
     ::sched_setaffinity(0, sizeof one, &one);
     while (!is_over) {
     }
@@ -199,7 +200,7 @@ TEST_F(Hang, AStarvedWorkerIsNeverEnded) {
   const auto outputs = pool.predict("m", {{"data", tensor_of(1)}});
   const auto took = Clock::now() - begun;
   is_over = true;
-  neighbour.join();
+  neighbor.join();
   std::printf("8 ms of computing took the starved worker %.0f ms\n", std::chrono::duration<double, std::milli>(took).count());
   EXPECT_TRUE(outputs.ok()) << outputs.status().to_string();
   EXPECT_GT(took, std::chrono::milliseconds(600)) << "it was not starved: the test shows nothing";

@@ -1,4 +1,4 @@
-// SIGKILL of every process at once: nothing may be left that holds memory or disturbs the next start.
+// SIGKILL of all processes at once: nothing may remain that holds memory or disturbs the next start.
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/stat.h>
@@ -15,7 +15,7 @@ namespace {
 
 constexpr int kRounds = 100;
 
-// Inodes of the memfds of ours that these processes hold or map.
+// Inodes of our memfds that these processes hold.
 std::set<std::string> memfds_of(const std::vector<pid_t>& pids) {
   std::set<std::string> found;
   for (const pid_t pid : pids) {
@@ -48,7 +48,7 @@ TEST(KillEverything, TheNextStartSucceedsWithinASecondAndNothingIsLeft) {
     EXPECT_FALSE(memfds.empty());
     for (const pid_t pid : daemon.all_processes()) ::kill(pid, SIGKILL);
     daemon.wait_for_exit();
-    // A dying process loses its environment, by which it is found, before its descriptors.
+    // all_processes() finds processes by their environment. A dying process loses its environment before its descriptors.
     const auto none_is_left = [&] {
       const auto left = memfds_of(all_pids());
       return std::ranges::none_of(memfds, [&](const std::string& inode) { return left.contains(inode); });

@@ -1,4 +1,4 @@
-// Poison among good requests: who is refused, who is answered, what it costs.
+// Guilty requests among good ones: only the guilty are refused, and they cost a bounded number of workers.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -27,7 +27,7 @@ bool is_times3(const Result<Tensors>& outputs, float first, float second) {
          std::ranges::equal(outputs->front().tensor.values<float>(), std::vector<float>{3 * first, 3 * second, 6, 9});
 }
 
-/// A model that aborts its worker when a row begins with the trigger, and else multiplies by 3.
+/// A model that aborts its worker when a row begins with the trigger, and otherwise multiplies by 3.
 class Poison : public testing::Test {
  protected:
   Poison() {
@@ -62,7 +62,7 @@ TEST_F(Poison, OneGuiltyOfABatchOfSixteenCostsTwoDeathsAndFifteenAreAnswered) {
     const Prediction& one = batch[static_cast<std::size_t>(i)];
     if (i == 11) continue;
     EXPECT_TRUE(is_times3(one.get(), static_cast<float>(i), 1)) << i << ": " << one.get().status().to_string();
-    EXPECT_LE(one.outcome().attempts, 2) << i;  // in the batch that crashed, then alone
+    EXPECT_LE(one.outcome().attempts, 2) << i;  // first in the batch that crashed, then alone
   }
   EXPECT_EQ(count(daemon, "worker_deaths"), 2u);
 }
@@ -84,10 +84,10 @@ TEST_F(Poison, ThreeGuiltyOfABatchOfSixteenAreFoundOutAndThirteenAreAnswered) {
       EXPECT_TRUE(is_times3(one.get(), number, number)) << i << ": " << one.get().status().to_string();
     }
   }
-  EXPECT_EQ(count(daemon, "worker_deaths"), 4u);  // the batch, and each of the three alone
+  EXPECT_EQ(count(daemon, "worker_deaths"), 4u);  // once in the batch, and each of the three alone
 }
 
-TEST_F(Poison, ItsLikeIsRefusedWithoutADeathAndOthersAreServed) {
+TEST_F(Poison, AnEqualInputIsRefusedWithoutADeathAndOthersAreServed) {
   const DaemonFixture daemon(settings(",workers=3"));
   Pool pool = daemon.connect();
   expect_poison(pool.submit("m", {{"data", row_of(kTrigger, 1)}}));
@@ -99,11 +99,12 @@ TEST_F(Poison, ItsLikeIsRefusedWithoutADeathAndOthersAreServed) {
     EXPECT_TRUE(is_times3(pool.predict("m", {{"data", row_of(static_cast<float>(i), 1)}}), static_cast<float>(i), 1));
   }
   EXPECT_EQ(count(daemon, "worker_deaths"), 2u);
-  expect_poison(pool.submit("m", {{"data", row_of(kTrigger, 2)}}));  // another input: it is found out for itself
+  expect_poison(
+      pool.submit("m", {{"data", row_of(kTrigger, 2)}}));  // another input: it must crash workers itself before it is refused
   EXPECT_EQ(count(daemon, "worker_deaths"), 4u);
 }
 
-TEST_F(Poison, ItsLikeHasAnotherChanceWhenItsTimeIsOver) {
+TEST_F(Poison, AnEqualInputIsTriedAgainAfterTheQuarantine) {
   const DaemonFixture daemon(settings(",workers=2,quarantine_ms=1500"));
   Pool pool = daemon.connect();
   const auto begin = std::chrono::steady_clock::now();
@@ -116,7 +117,7 @@ TEST_F(Poison, ItsLikeHasAnotherChanceWhenItsTimeIsOver) {
   EXPECT_GE(std::chrono::steady_clock::now() - begin, std::chrono::milliseconds(1500));
 }
 
-// One request of a hundred is poison, each poisonous input comes three times, everything in batches.
+// One request in a hundred is guilty, and each guilty input comes three times. All requests run in batches.
 TEST_F(Poison, AHundredthOfPoisonHurtsNobodyElse) {
   const bool is_long = std::getenv("SHOAL_TEST_LONG") != nullptr;
   const int kinds = is_long ? 400 : 20, copies = 3, asked_between = 99;
@@ -143,7 +144,7 @@ TEST_F(Poison, AHundredthOfPoisonHurtsNobodyElse) {
       });
     }
     std::atomic<std::uint64_t> poisonous{0};
-    std::vector<std::jthread> poisoners;  // two, so that one's input meets the other's in a worker, and in a batch
+    std::vector<std::jthread> poisoners;  // two threads, so that guilty inputs of both meet in a worker and in a batch
     for (int number = 0; number < 2; ++number) {
       poisoners.emplace_back([&, number] {
         Pool pool = daemon.connect();

@@ -1,4 +1,4 @@
-// Death of a worker that answers a probe: of a model at rest, of a version that is to serve.
+// A worker dies while it answers a probe, for a resting model or for a version that is being loaded.
 #include <gtest/gtest.h>
 #include <signal.h>
 
@@ -18,7 +18,7 @@ using namespace std::chrono_literals;
 
 constexpr float kTrigger = 666;
 
-/// A model that answers after 300 ms; the trigger crashes its worker 100 ms after that, with no request to blame.
+/// A model that answers after 300 ms. The trigger crashes its worker 100 ms later, when no request can be blamed.
 class Probe : public testing::Test {
  protected:
   Probe() {

@@ -1,5 +1,5 @@
-// A worker whose code goes astray beyond its memory: the kernel ends it, and its record names what it wanted. So it does a
-// zygote's that reads a model.
+// The kernel ends a worker that makes a forbidden system call, and the worker's record names the call. The same holds for a
+// zygote that loads a model.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -24,7 +24,7 @@ std::string status_line(pid_t pid, const std::string& key) {
 
 class Sandbox : public testing::Test {
  protected:
-  /// One faulty operator that is triggered by 666.
+  /// Returns the --model argument for a model of one faulty operator. The input 666 triggers it.
   std::string model(const std::string& op) {
     write_checkpoint(models_.path(op), "m", {{op, "bad0", {{"scalar", "666"}}, {}}}, "[-1, 4]");
     return "bad=" + models_.path(op);

@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
-"""Whether the tests would notice: puts one bug at a time into a copy of the tree, builds what it names, and wants its test to fail.
+"""Checks that the tests notice bugs: puts one bug at a time into a copy of the tree, builds, and expects the bug's test to fail.
 
-Each bug is a file of tests/crash/bugs: a patch, and before it lines that say what is wrong, what to build and what must catch it:
+Each bug is a file in tests/crash/bugs: a patch, with lines before it that say what is wrong, what to build and which test must fail:
     Bug: ...
     Breaks: the promise of docs/design.md
     Targets: shoal_route_test
     Test: shoal_route_test --gtest_filter=LedgerTest.*
 A bug is caught when its test passes without it and fails with it. The copy lies in build/bugs and is kept for the next time; the
-working tree is only read.
+working tree is only read. --rotate N chooses by the commit, so the same commit always tries the same bugs.
 """
 
 import argparse
-import datetime
+import hashlib
 import os
 import re
 import shlex
@@ -24,7 +24,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 BUGS = ROOT / "tests" / "crash" / "bugs"
-TEST_SECONDS = 40  # of one run; one that hangs has failed
+TEST_SECONDS = 40  # for one run; a test that hangs has failed
 
 
 class Bug:
@@ -38,19 +38,51 @@ class Bug:
         self.what, self.targets, self.test = head["Bug"], head["Targets"].split(), head["Test"]
 
 
+def git(*words):
+    """What git prints, or nothing where there is no git or no repository."""
+    try:
+        return subprocess.run(["git", *words], cwd=ROOT, check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL).stdout.decode()
+    except (OSError, subprocess.CalledProcessError):
+        return None
+
+
+def source_files():
+    """The paths of the working tree's files, without what is built: what git knows or would take, or all files where there is no git."""
+    listed = git("ls-files", "-z", "--cached", "--others", "--exclude-standard")
+    if listed is not None:
+        return sorted(name for name in listed.split("\0") if name and (ROOT / name).is_file())
+    paths = (path.relative_to(ROOT) for path in ROOT.rglob("*") if path.is_file())
+    return sorted(str(path) for path in paths if path.parts[0] not in ("build", ".git") and "__pycache__" not in path.parts)
+
+
+def commit():
+    """Names the state of the sources: git's commit, or a hash of all files where there is no git."""
+    head = git("rev-parse", "HEAD")
+    if head is not None:
+        return head.strip()
+    content = hashlib.sha256()
+    for name in source_files():
+        content.update(name.encode() + b"\0" + (ROOT / name).read_bytes() + b"\0")
+    return content.hexdigest()
+
+
+def chosen(bugs, count, by):
+    """`count` of the bugs: others for another `by`."""
+    order = sorted(bugs, key=lambda bug: hashlib.sha256(f"{by} {bug.name}".encode()).digest())
+    return sorted(order[:count], key=lambda bug: bug.name)
+
+
 class Copy:
     """A copy of the working tree with a build of its own."""
 
     def __init__(self, place):
-        # As deep as a build of the tree itself, so that ccache knows the one from the other.
+        # As deep as a build of the tree itself, so that ccache finds the objects of the tree.
         self.tree, self.build = place, place / "build" / "release"
         self.environment = dict(os.environ, CCACHE_BASEDIR=str(self.tree), CCACHE_NOHASHDIR="1", SHOAL_SOURCE_DIR=str(self.tree))
 
     def refresh(self):
-        """What git knows of, or would take, as it is in the working tree; unchanged files keep their times."""
-        listed = subprocess.run(["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], cwd=ROOT, check=True,
-                                capture_output=True).stdout.decode().split("\0")
-        wanted = {name for name in listed if name and (ROOT / name).is_file()}
+        """The sources as they are in the working tree; unchanged files keep their times."""
+        wanted = set(source_files())
         for name in wanted:
             source, target = ROOT / name, self.tree / name
             if target.is_file() and target.read_bytes() == source.read_bytes():
@@ -68,7 +100,7 @@ class Copy:
         self._run(["cmake", "--preset", "release", *launcher])
 
     def make(self, targets):
-        """What the compiler said, or nothing when all is well."""
+        """Builds the targets. Returns the compiler's output, or nothing on success."""
         done = self._run(["cmake", "--build", self.build, "--target", *targets], check=False)
         return done.stdout if done.returncode else None
 
@@ -83,14 +115,14 @@ class Copy:
             return False, f"not over after {TEST_SECONDS} s"
         finally:
             if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)  # with the daemons that it started
+                os.killpg(process.pid, signal.SIGKILL)  # and the daemons that it started
                 process.wait()
         if "0 tests" in output and "[==========] Running 0 tests" in output:
             return False, "no test has that name"
         return process.returncode == 0, output
 
     def apply(self, bug, reverse=False):
-        """The paths of the patch, or nothing when it does not fit."""
+        """Applies the bug's patch. Returns whether it fits, and the output of patch."""
         command = ["patch", "-p1", "--forward", "--no-backup-if-mismatch", "--fuzz=2", "--reject-file=-"] + (["--reverse"] if reverse else [])
         done = subprocess.run(command, cwd=self.tree, input=bug.text, capture_output=True, text=True)
         return done.returncode == 0, done.stdout + done.stderr
@@ -104,7 +136,7 @@ class Copy:
 
 
 def hunt(bug, copy, passed):
-    """Why the bug was not caught, or nothing when it was."""
+    """Returns why the bug was not caught, or nothing when it was."""
     if bug.test not in passed:
         said = copy.make(bug.targets)
         if said:
@@ -124,32 +156,50 @@ def hunt(bug, copy, passed):
     return f"nobody noticed: {bug.test} passes with it" if survives else None
 
 
+def check_fits(bugs):
+    """Whether each patch can be applied to the working tree, which stays as it is."""
+    misfits = 0
+    for bug in bugs:
+        command = ["patch", "-p1", "--forward", "--dry-run", "--fuzz=2", "--reject-file=-"]
+        done = subprocess.run(command, cwd=ROOT, input=bug.text, capture_output=True, text=True)
+        if done.returncode:
+            misfits += 1
+            print(f"{bug.name}: its patch no longer applies: make it again for the code as it is\n{done.stdout}{done.stderr}")
+    print(f"{len(bugs) - misfits} of {len(bugs)} patches fit")
+    return 1 if misfits else 0
+
+
 def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    which = parser.add_mutually_exclusive_group(required=True)
+    which = parser.add_mutually_exclusive_group()
     which.add_argument("--bug", metavar="NAME", action="append", help="only that one; may be repeated")
-    which.add_argument("--rotate", metavar="N", type=int, help="N of them, others each day; all with SHOAL_TEST_LONG=1")
-    which.add_argument("--all", action="store_true")
-    which.add_argument("--list", action="store_true", help="what they are")
+    which.add_argument("--rotate", metavar="N", type=int, help="N of them, chosen by the commit; all with SHOAL_TEST_LONG=1")
+    which.add_argument("--all", action="store_true", help="all of them")
+    parser.add_argument("--list", action="store_true", help="print which ones would be tried, and end")
+    parser.add_argument("--fits", action="store_true", help="only check that their patches fit the working tree, and end")
     parser.add_argument("--place", type=Path, default=ROOT / "build" / "bugs", help="where the copy is (build/bugs)")
-    return parser.parse_args()
+    arguments = parser.parse_args()
+    if not (arguments.bug or arguments.rotate or arguments.all or arguments.list or arguments.fits):
+        parser.error("say which bugs: --bug, --rotate or --all")
+    return arguments
 
 
 def main():
     arguments = parse_arguments()
     bugs = [Bug(file) for file in sorted(BUGS.glob("*.patch"))]
-    if arguments.list:
-        for bug in bugs:
-            print(f"{bug.name:32} {bug.what}")
-        return 0
     if arguments.bug:
         unknown = set(arguments.bug) - {bug.name for bug in bugs}
         if unknown:
             sys.exit(f"seeded_bugs: no bug is called {', '.join(sorted(unknown))}; --list has them")
         bugs = [bug for bug in bugs if bug.name in arguments.bug]
     elif arguments.rotate and not os.environ.get("SHOAL_TEST_LONG"):
-        first = datetime.date.today().toordinal() * arguments.rotate
-        bugs = [bugs[(first + i) % len(bugs)] for i in range(min(arguments.rotate, len(bugs)))]
+        bugs = chosen(bugs, arguments.rotate, commit())
+    if arguments.list:
+        for bug in bugs:
+            print(f"{bug.name:32} {bug.what}")
+        return 0
+    if arguments.fits:
+        return check_fits(bugs)
 
     copy = Copy(arguments.place)
     copy.refresh()

@@ -1,4 +1,4 @@
-// When a slot of an arena may be used again: not with the answer, but when the run has ended.
+// A slot of an arena may be used again when the run has ended, not when the answer has come.
 #include <gtest/gtest.h>
 #include <signal.h>
 
@@ -9,14 +9,14 @@ namespace {
 
 using namespace std::chrono_literals;
 
-/// Where the answer lies: the arena is mapped once, so this names its slot.
+/// The address of the answer. The arena is mapped once, so the address identifies the slot.
 const std::byte* place_of(const Prediction& prediction) {
   const auto& outputs = prediction.get();
   if (!outputs.ok()) return nullptr;
   return outputs->front().tensor.view().data;
 }
 
-/// The only one of the workers that holds a request; 0 when there is none.
+/// The worker that holds a request; 0 when none does.
 pid_t holder_in(const nlohmann::json& model) {
   for (const auto& worker : model.at("workers")) {
     if (worker.at("held") > 0) return worker.at("pid");
@@ -24,7 +24,8 @@ pid_t holder_in(const nlohmann::json& model) {
   return 0;
 }
 
-// A round proves nothing when the supervisor puts the stopped worker out before its end: then the run has ended, too.
+// Returns false when the supervisor ended the stopped worker during the round. Then its run has ended, and the round proves
+// nothing.
 bool run_round(const DaemonFixture& daemon, Pool& pool) {
   const auto submit = [&](float first, std::chrono::nanoseconds timeout) {
     return pool.submit("echo", {{"data", counting({64}, first)}}, {.timeout = timeout});
@@ -55,7 +56,8 @@ bool run_round(const DaemonFixture& daemon, Pool& pool) {
 TEST(Slots, AreNotUsedAgainBeforeTheRunHasEndedAndThenTheyAre) {
   const DaemonFixture daemon({.models = {"echo=builtin:identity,workers=2"}});
   Pool pool = daemon.connect();
-  for (int warm = 0; warm < 4; ++warm) ASSERT_TRUE(pool.predict("echo", {{"data", counting({64})}}).ok());  // sizes are learnt
+  for (int warm = 0; warm < 4; ++warm)
+    ASSERT_TRUE(pool.predict("echo", {{"data", counting({64})}}).ok());  // the client learns the sizes
   EXPECT_TRUE(eventually([&] { return run_round(daemon, pool); }, 20s)) << "no round was quick enough";
 }
 

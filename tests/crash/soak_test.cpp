@@ -1,5 +1,5 @@
-// The soak: mixed models and shapes, clients that come, go and are killed, workers and zygotes that are killed. No process may
-// grow, no descriptor may be left behind, no reply may be lost or wrong.
+// The soak: several models and many shapes; clients come, go and are killed; workers and zygotes are killed. No process may grow,
+// no descriptor may be left open, no reply may be lost or wrong.
 //   SHOAL_SOAK_SECONDS  how long; default 20, with SHOAL_TEST_LONG=1 1800
 //   SHOAL_SOAK_JSON     a file for the report as JSON
 #include <gtest/gtest.h>
@@ -27,12 +27,12 @@ namespace {
 namespace fs = std::filesystem;
 using SteadyClock = std::chrono::steady_clock;
 
-constexpr double kWarmUp = 0.5;        // of the time: caches, arenas and buffers fill
-constexpr double kSlopesFrom = 60;     // seconds: below, a slope says nothing
-constexpr double kAllowedShare = 2e6;  // of PSS: a sibling that is gone leaves its share to the others
-constexpr std::size_t kBlocks = 8;     // of the time after the warm-up: see Trend
+constexpr double kWarmUp = 0.5;        // of the time; caches, arenas and buffers fill
+constexpr double kSlopesFrom = 60;     // seconds; in a shorter run slopes are noise
+constexpr double kAllowedShare = 2e6;  // of PSS; when a worker ends, the others account for its share
+constexpr std::size_t kBlocks = 8;     // that the time after the warm-up is divided into; see Trend
 
-/// Bytes over the time after the warm-up that are within noise, however small that is.
+/// Growth in bytes after the warm-up that is always allowed.
 double allowed_growth(double seconds) { return seconds < 600 ? 1e6 : 1e5; }
 
 int duration_seconds() {
@@ -40,7 +40,7 @@ int duration_seconds() {
   return std::getenv("SHOAL_TEST_LONG") ? 1800 : 20;
 }
 
-/// The models' files: read by the daemon, and by the engine that checks the answers.
+/// The models' files, which the daemon and the engine that checks the answers read.
 class Models {
  public:
   Models() {
@@ -73,7 +73,7 @@ class Models {
   const ScratchDirectory directory_;
 };
 
-/// What is known of one process over time.
+/// Samples of one process over time.
 struct Series {
   std::string role;
   std::vector<Point> memory, pss, descriptors;
@@ -117,8 +117,8 @@ class Sampler {
   std::map<pid_t, Series> series_;
 };
 
-/// Growth of one quantity over the time after the warm-up, and the standard error of that. Neighbouring points are alike, since a
-/// buffer that the allocator keeps lasts for many: what is independent are the means of blocks of them.
+/// Growth of one quantity after the warm-up, and its standard error. Neighboring points are correlated, because the allocator
+/// keeps buffers for a while. So the error is computed from the means of blocks of points.
 struct Trend {
   double first = 0, last = 0, growth = 0, noise = 0;
   bool is_flat(double allowed) const { return growth <= std::max(allowed, 3 * noise); }
@@ -138,17 +138,18 @@ Trend trend_of(const std::vector<Point>& points, double from) {
     ++counts[block];
     mean += rest / static_cast<double>(settled.size());
   }
-  double variance = 0;  // of a block's mean
+  double variance = 0;  // the variance of a block's mean
   for (std::size_t block = 0; block < kBlocks; ++block) {
     const double deviation = counts[block] > 0 ? sums[block] / counts[block] - mean : 0;
     variance += deviation * deviation / (kBlocks - 2);
   }
-  // Of a line through n means, evenly spaced: σ / (√n · the standard deviation of their times), which is span / √12.
+  // The standard error of the slope of a line through n evenly spaced means is σ / (√n · s), where s, the standard deviation of
+  // their times, is span / √12.
   const double noise = std::sqrt(12 * variance / kBlocks);
   return {.first = settled.front().y, .last = settled.back().y, .growth = slope * span, .noise = noise};
 }
 
-/// Knows every answer: pictures are asked of an engine in this process.
+/// Knows every right answer. For pictures it asks an engine in this process.
 class Answers {
  public:
   explicit Answers(const Models& models)
@@ -173,7 +174,7 @@ std::vector<ClientPlan> four_clients(std::mt19937& random) {
   return plans;
 }
 
-/// A client that lives through it all; its memory is looked at, too.
+/// A client that lives as long as the test. Its memory is sampled, too.
 pid_t start_steady_client(const DaemonFixture& daemon) {
   return start_child([&daemon] {
     Pool pool = daemon.connect();
@@ -206,7 +207,7 @@ TEST(Soak, NothingGrowsAndNoReplyIsLostOrWrong) {
       next_sample += std::max(1.0, seconds / 300);
     }
     if (elapsed() >= next_kill) {
-      const std::string victim = random() % 2 ? "shapes" : "times3";  // "steady" lives through it all
+      const std::string victim = random() % 2 ? "shapes" : "times3";  // the workers of "steady" are never killed
       switch (random() % 6) {
         case 0:
           if (const auto client = clients.pick(random(), SIGKILL)) kill_any({*client}, client_kills);
@@ -255,7 +256,7 @@ TEST(Soak, NothingGrowsAndNoReplyIsLostOrWrong) {
               "noise KB", "PSS MB", "fds", "growth");
   for (const auto& [pid, series] : sampler.series()) {
     const Trend memory = trend_of(series.memory, from), descriptors = trend_of(series.descriptors, from);
-    // A worker that was killed before long has no trend.
+    // A worker that was killed early has no trend.
     if (series.memory.back().x - std::max(from, series.memory.front().x) < 0.3 * (seconds - from)) continue;
     std::printf("%-16s %8d %7zu %10.2f %10.2f %12.1f %10.1f %6.1f %6.0f %7.2f\n", series.role.c_str(), pid, series.memory.size(),
                 memory.first / 1e6, memory.last / 1e6, memory.growth / 1e3, memory.noise / 1e3, series.pss.back().y / 1e6,

@@ -1,5 +1,5 @@
-// Must survive: 3 000 random SIGKILL, SIGABRT and SIGSTOP of workers, zygotes and clients under load, judged by the offline
-// checker.
+// Sends 1000 random SIGKILL, SIGABRT and SIGSTOP (3000 with SHOAL_TEST_LONG=1) to workers, zygotes and clients under load. The
+// offline checker judges the result.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -25,12 +25,13 @@ CampaignResult expect_clean(std::uint64_t seed, const PlanSettings& settings) {
   return result;
 }
 
-TEST(Storm, AHundredBlowsBreakNoPromise) { expect_clean(1, {.faults = 100, .faults_per_s = 25, .daemons = 1}); }
+TEST(Storm, AHundredFaultsBreakNoPromise) { expect_clean(1, {.faults = 100, .faults_per_s = 25, .daemons = 1}); }
 
-TEST(Storm, ThreeThousandBlowsBreakNoPromise) {
+TEST(Storm, AThousandFaultsBreakNoPromise) {
+  const std::uint64_t campaigns = std::getenv("SHOAL_TEST_LONG") ? 3 : 1;
   std::uint64_t blows = 0, while_running = 0;
   double seconds = 0;
-  for (std::uint64_t seed = 1; blows < 3000 && !HasFailure(); ++seed) {
+  for (std::uint64_t seed = 1; seed <= campaigns && !HasFailure(); ++seed) {
     const CampaignResult result = expect_clean(seed, {.faults = 1000});
     EXPECT_GE(result.shortest_interval_in_services, 3);
     blows += result.blows;
@@ -41,12 +42,18 @@ TEST(Storm, ThreeThousandBlowsBreakNoPromise) {
   std::printf("%llu blows, %.0f a second\n", static_cast<unsigned long long>(blows), static_cast<double>(blows) / seconds);
 }
 
-TEST(Storm, GuiltyRequestsAmongTheBlowsAreFoundAndNobodyElseIs) {
+TEST(Storm, GuiltyRequestsAreFoundAmongTheFaultsAndNoOthersAreBlamed) {
   const CampaignResult result = expect_clean(1, {.faults = 200, .faults_per_s = 20, .daemons = 1, .guilty_share = 0.01});
   EXPECT_GT(result.report.poisoned, 0u);
 }
 
-/// One model of four workers, killed so often that most deaths hit a request.
+}  // namespace
+
+void PrintTo(const PlanSettings& settings, std::ostream* out) { *out << to_options(settings); }
+
+namespace {
+
+/// One model of four workers, which are killed so often that most deaths hit a running request.
 class Kills : public testing::TestWithParam<PlanSettings> {};
 TEST_P(Kills, MostHitARequestThatIsThenRunAgain) {
   PlanSettings settings = GetParam();

@@ -1,4 +1,4 @@
-// Requests that crash their worker, and what that means for everybody else.
+// Requests that crash their worker, and how others are affected.
 #include <gtest/gtest.h>
 
 #include <signal.h>
@@ -32,7 +32,7 @@ std::vector<float> values_of(const Result<Tensors>& outputs) {
   return {values.begin(), values.end()};
 }
 
-/// Models of one faulty operator, then a multiplication by 3.
+/// Models of one faulty operator and a multiplication by 3.
 class WorkerCrash : public testing::Test {
  protected:
   std::string model(const std::string& op, std::map<std::string, std::vector<float>> weights = {}) {
@@ -45,24 +45,24 @@ class WorkerCrash : public testing::Test {
   const ScratchDirectory models_;
 };
 
-TEST_F(WorkerCrash, ARequestThatAbortsItsWorkerIsPoisonAfterTwoAttemptsAndItsNeighboursAreAnswered) {
+TEST_F(WorkerCrash, ARequestThatAbortsItsWorkerIsPoisonAfterTwoAttemptsAndItsNeighborsAreAnswered) {
   DaemonFixture daemon({.models = {model("_fault_abort") + ",contexts=3"}, .worker = "shoal-worker-faulty"});
   Pool pool = daemon.connect();
-  std::vector<Prediction> neighbours;
-  const auto submit_neighbours = [&](float first) {
+  std::vector<Prediction> neighbors;
+  const auto submit_neighbors = [&](float first) {
     for (int i = 0; i < 20; ++i)
-      neighbours.push_back(pool.submit("bad", {{"data", tensor_of({first + static_cast<float>(i), 1, 2, 3})}}));
+      neighbors.push_back(pool.submit("bad", {{"data", tensor_of({first + static_cast<float>(i), 1, 2, 3})}}));
   };
-  submit_neighbours(0);
+  submit_neighbors(0);
   const Prediction guilty = pool.submit("bad", {{"data", tensor_of({kTrigger, 1, 2, 3})}});
-  submit_neighbours(100);
+  submit_neighbors(100);
 
   EXPECT_EQ(guilty.outcome().outputs.status().code(), StatusCode::kPoison) << guilty.get().status().to_string();
   EXPECT_EQ(guilty.outcome().attempts, 2);
   EXPECT_NE(guilty.get().status().message().find("_fault_abort 'bad0'"), std::string::npos) << guilty.get().status().message();
-  for (std::size_t i = 0; i < neighbours.size(); ++i) {
+  for (std::size_t i = 0; i < neighbors.size(); ++i) {
     const float first = static_cast<float>(i < 20 ? i : 100 + i - 20);
-    EXPECT_EQ(values_of(neighbours[i].get()), (std::vector<float>{first * 3, 3, 6, 9})) << i;
+    EXPECT_EQ(values_of(neighbors[i].get()), (std::vector<float>{first * 3, 3, 6, 9})) << i;
   }
   EXPECT_EQ(daemon.model("bad")["counts"]["worker_deaths"], 2u);
 }
@@ -96,7 +96,7 @@ TEST_F(WorkerCrash, AWorkerThatSaysWhatNoWorkerSaysIsEnded) {
   EXPECT_TRUE(pool.predict("echo", {{"data", counting({4})}}).ok());
 }
 
-// Nothing in the page is proof of anything: not of what runs, not of who crashed.
+// The supervisor must believe nothing that a worker writes to its status page.
 TEST_F(WorkerCrash, AWorkerThatWritesOverItsStatusPageHarmsNobodyElse) {
   DaemonFixture daemon(
       {.models = {model("_fault_page") + ",contexts=2", "echo=builtin:identity"}, .worker = "shoal-worker-faulty"});
@@ -107,7 +107,7 @@ TEST_F(WorkerCrash, AWorkerThatWritesOverItsStatusPageHarmsNobodyElse) {
     std::vector<Prediction> others;
     const Prediction mad = pool.submit("bad", {{"data", tensor_of({kTrigger, 1, 2, 3})}});
     for (int i = 0; i < 100; ++i) others.push_back(pool.submit("bad", {{"data", tensor_of({static_cast<float>(i), 1, 2, 3})}}));
-    if (round > 0) ::kill(before, SIGKILL);  // what it holds has garbage for evidence
+    if (round > 0) ::kill(before, SIGKILL);  // the evidence about its requests is garbage
     ASSERT_TRUE(mad.wait_for(std::chrono::seconds(20)));
     EXPECT_TRUE(mad.get().ok()) << mad.get().status().to_string();
     for (int i = 0; i < 100; ++i)
@@ -145,7 +145,7 @@ TEST_F(WorkerCrash, HowAWorkerEndedIsToldApart) {
   EXPECT_EQ(cause_of("_fault_kill"), "killed, killed by signal 9");
 }
 
-// The kernel dumps memfds by default: gigabytes of weights, and what clients sent.
+// By default the kernel dumps memfds, too: gigabytes of weights, and the data of clients.
 TEST_F(WorkerCrash, ACoreDumpHoldsNeitherWeightsNorArenas) {
   DaemonFixture daemon;
   std::vector<pid_t> pids = daemon.workers();

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""The pages of docs/ name every key, code, operator and command that there is, and no link leads nowhere.
+"""The pages of docs/ name every key, code, operator and command, and no link is broken.
 
-With SHOAL_UPDATE_DOCS=1 the table of docs/operators.md is written anew."""
+With SHOAL_UPDATE_DOCS=1 this rewrites the table of docs/operators.md."""
 import collections
 import os
 import re
@@ -21,18 +21,18 @@ def ask(*words):
 
 
 def keys_named_by(error):
-    """The reader of model.toml lists all keys it knows when it meets one that it does not."""
+    """Asks the reader of model.toml, which lists all its keys when it finds an unknown one."""
     with tempfile.NamedTemporaryFile("w", suffix=".toml") as config:
         config.write(f'[models.m]\npath = "p"\n{error}\n')
         config.flush()
         message = ask("shoald", "--config", config.name).stderr
-    listed = re.search(r"there are (.*)|is no key of an? [\w ]+ \(([^;)]*)|of preprocess \((.*)\)", message)
+    listed = re.search(r"there are (.*)|is not a key of an? [\w ]+ \(([^;)]*)|of preprocess \((.*)\)", message)
     assert listed, message
     return re.findall(r"[\w]+", listed[1] or listed[2] or listed[3])
 
 
 def shell_lines(page):
-    """The lines of the page's blocks that name no language."""
+    """The lines of the page's code blocks that have no language."""
     blocks = re.findall(r"^ *```(\w*)\n(.*?)^ *```$", page.read_text(), re.M | re.S)
     return [line.strip() for language, text in blocks if not language for line in text.splitlines()]
 

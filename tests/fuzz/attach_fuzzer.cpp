@@ -1,5 +1,5 @@
-// A client that sends anything at all on the attach socket: packets, and descriptors of the wrong kind. Each packet's first byte
-// chooses the descriptors, the rest is sent as it is.
+// libFuzzer: bytes as packets of a hostile client on the attach socket. The first byte of each packet chooses the descriptors
+// that go with it; the others are sent unchanged.
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/mman.h>
@@ -7,9 +7,11 @@
 #include <unistd.h>
 
 #include <array>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <thread>
 
 #include "shm/base/check.hpp"
 #include "shm/segment/segment.hpp"
@@ -32,7 +34,7 @@ class Observer final : public ClientObserver {
   void client_forgotten(Client&) override {}
 };
 
-// Descriptors to choose from: the arenas of an honest client first.
+// Descriptors to choose from. The first two are the arenas of an honest client.
 std::array<UniqueFd, kMostDescriptors> make_descriptors() {
   UniqueFd input = create_memfd("input", 4096).value(), output = create_memfd("output", 4096).value();
   SHOAL_CHECK(seal(input, Seals::kOneWriter).ok() && seal(output, Seals::kFixedSize).ok());
@@ -52,7 +54,7 @@ std::string make_directory() {
   return path;
 }
 
-// The daemon's end, in this process.
+// The daemon's end of the connection, in this process.
 class Daemon {
  public:
   Daemon() { SHOAL_CHECK(clients_.listen().ok()); }
@@ -120,7 +122,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     daemon.send(socket.get(), packet);
     daemon.serve();
   }
-  // What the daemon says is well-formed, whatever it heard.
+  // The daemon always answers with well-formed messages.
   while (true) {
     const auto answer = wire::receive_control(socket.get());
     if (!answer.ok()) SHOAL_CHECK(answer.status().code() == StatusCode::kUnavailable);
@@ -129,6 +131,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   socket.reset();
   daemon.serve();
   SHOAL_CHECK(daemon.client_count() == 0);
+  // Another thread closes what the client sent.
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+  while (supervisor::lowest_free_descriptor() != lowest_before && std::chrono::steady_clock::now() < end)
+    std::this_thread::yield();
   SHOAL_CHECK(supervisor::lowest_free_descriptor() == lowest_before);
   return 0;
 }

@@ -1,4 +1,4 @@
-// What people write: model.toml, the daemon's configuration, --model. The first byte says which.
+// libFuzzer: bytes as configuration: model.toml, the daemon's configuration, or --model. The first byte chooses.
 #include <string>
 
 #include "shm/base/check.hpp"

@@ -1,4 +1,4 @@
-// The JSON that processes exchange, read by each side: clients read the daemon, zygotes the daemon, the daemon its zygotes.
+// libFuzzer: bytes as the JSON that processes exchange. Runs every parser: the client's, the zygote's and the daemon's.
 #include <string_view>
 
 #include "client/src/description.hpp"

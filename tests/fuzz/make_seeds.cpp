@@ -1,5 +1,5 @@
-// Writes DIRECTORY/TARGET/*: what each fuzzer begins with, made by our own encoders. Aborts when a seed that is meant to be good
-// is not: a fuzzer that begins with refusals finds little more than these.
+// Writes DIRECTORY/TARGET/*: the inputs that each fuzzer starts with, made by our own encoders. Aborts when a reader refuses a
+// seed that should be good, because a fuzzer that starts with refused inputs finds little else.
 #include <cstdint>
 #include <cstdio>
 #include <filesystem>
@@ -57,7 +57,7 @@ Bytes message(std::initializer_list<std::span<const std::byte>> frames) {
   return data;
 }
 
-// A request of 4 floats for the lane of wire_fuzzer.cpp.
+// A request with 4 floats, for the lane of wire_fuzzer.cpp.
 Bytes request(wire::Location location, std::uint64_t capacity_bytes) {
   wire::Request request;
   request.header = {.kind = static_cast<std::uint16_t>(wire::Kind::kRequest),
@@ -104,7 +104,7 @@ void write_wire_seeds(const SeedWriter& seeds) {
   }
 }
 
-// The packet that send_control() makes, behind the byte that chooses descriptors.
+// The byte that chooses descriptors, and the packet that send_control() makes.
 Bytes packet(std::uint8_t choice, const wire::ControlMessage& control) {
   const wire::ControlPair pair = wire::make_control_pair().value();
   if (!wire::send_control(pair.ours.get(), control).ok()) std::abort();
@@ -114,7 +114,7 @@ Bytes packet(std::uint8_t choice, const wire::ControlMessage& control) {
   return bytes;
 }
 
-// The same, announcing the two arenas that choice 2 sends along.
+// As above, with choice 2: the message announces its two arenas.
 Bytes attach_with_arenas() {
   constexpr std::size_t kDescriptorCountAt = 1 + 36;  // control.cpp, Header::fd_count
   Bytes bytes = packet(2, {.kind = wire::ControlKind::kAttach});
@@ -136,9 +136,9 @@ void write_control_seeds(const SeedWriter& seeds) {
   model.config.shapes = {{{"data", DType::kFloat32, Shape{1, 3, 224, 224}}}};
   model.config.buckets = {{.sizes = {1, 2, 4}}, {.input = "data", .dim = 2, .sizes = {64, 224}, .crop = {{"data_output", 2}}}};
   model.config.preprocess = preprocess_preset("imagenet").value();
-  const supervisor::LoadedModel loaded{.inputs = model.config.inputs,
-                                       .outputs = {{"data_output", DType::kFloat32, Shape{-1, 1000}}},
-                                       .ignored_inputs = {"softmax_label"}};
+  const supervisor::LoadReport loaded{.inputs = model.config.inputs,
+                                      .outputs = {{"data_output", DType::kFloat32, Shape{-1, 1000}}},
+                                      .ignored_inputs = {"softmax_label"}};
   const std::string load = supervisor::load_text(model);
   expect_good("load", worker::parse_load(load).status());
   seeds.write("control", "load", load);
@@ -231,7 +231,7 @@ void write_array_seeds(const SeedWriter& seeds) {
   write_params_seed(seeds, "npy", c);
 }
 
-// A small network whose attributes stand under `key`, as one of MXNet's eras wrote it.
+// A small network with its attributes under `key`, as one of MXNet's releases wrote it.
 std::string symbol(const std::string& key, const std::string& version) {
   std::string text = R"json({"nodes": [{"op": "null", "name": "data", "inputs": []}, {"op": "null", "name": "w", "inputs": []},
  {"op": "null", "name": "b", "inputs": []},
@@ -245,6 +245,17 @@ std::string symbol(const std::string& key, const std::string& version) {
   return text + version + "}";
 }
 
+std::string moves() {
+  return R"json({"nodes": [
+ {"op": "null", "name": "data", "attrs": {"__shape__": "(1,4,2,2)"}, "inputs": []},
+ {"op": "Reshape", "name": "r", "attrs": {"shape": "(0, -1, -3, -2)"}, "inputs": [[0, 0]]},
+ {"op": "SliceChannel", "name": "s", "attrs": {"num_outputs": "2", "axis": "1"}, "inputs": [[1, 0]]},
+ {"op": "elemwise_add", "name": "a", "inputs": [[2, 0], [2, 1]]},
+ {"op": "_mul_scalar", "name": "m", "attrs": {"scalar": "0.5"}, "inputs": [[3, 0]]},
+ {"op": "transpose", "name": "t", "attrs": {"axes": "(0, 1)"}, "inputs": [[4, 0]]}],
+ "arg_nodes": [0], "heads": [[5, 0]], "attrs": {"mxnet_version": ["int", 10500]}})json";
+}
+
 void write_symbol_seed(const SeedWriter& seeds, const std::string& name, const std::string& text) {
   expect_good(name, worker::import_mxnet_symbol(file_of(name, text)).status());
   seeds.write("symbol", name, text);
@@ -254,14 +265,81 @@ void write_symbol_seeds(const SeedWriter& seeds) {
   write_symbol_seed(seeds, "attrs", symbol(R"("attrs")", R"(, "attrs": {"mxnet_version": ["int", 10901]})"));
   write_symbol_seed(seeds, "attr", symbol(R"("attr")", R"(, "attrs": {"mxnet_version": ["int", 901]})"));
   write_symbol_seed(seeds, "param", symbol(R"("backward_source_id": -1, "param")", ""));
-  write_symbol_seed(seeds, "moves", R"json({"nodes": [
- {"op": "null", "name": "data", "attrs": {"__shape__": "(1,4,2,2)"}, "inputs": []},
- {"op": "Reshape", "name": "r", "attrs": {"shape": "(0, -1, -3, -2)"}, "inputs": [[0, 0]]},
- {"op": "SliceChannel", "name": "s", "attrs": {"num_outputs": "2", "axis": "1"}, "inputs": [[1, 0]]},
- {"op": "elemwise_add", "name": "a", "inputs": [[2, 0], [2, 1]]},
- {"op": "_mul_scalar", "name": "m", "attrs": {"scalar": "0.5"}, "inputs": [[3, 0]]},
- {"op": "transpose", "name": "t", "attrs": {"axes": "(0, 1)"}, "inputs": [[4, 0]]}],
- "arg_nodes": [0], "heads": [[5, 0]], "attrs": {"mxnet_version": ["int", 10500]}})json");
+  write_symbol_seed(seeds, "moves", moves());
+}
+
+// What load_fuzzer.cpp reads before the graph: flags, the seed of the numbers (with an even one batches run image by image), and
+// the data's shape of at most five axes below 9.
+std::string load_settings(char flags, const std::vector<std::int64_t>& dims, char seed = 1) {
+  std::string bytes{flags, seed, static_cast<char>(dims.size() - 1)};
+  for (const std::int64_t dim : dims) bytes += {'\0', static_cast<char>(dim - 1)};
+  return bytes;
+}
+
+// Residual blocks with everything that the cpu takes along, as text and therefore open to its dictionary.
+std::string residual_network() {
+  return R"json({"nodes": [{"op": "null", "name": "data", "inputs": []},
+ {"op": "null", "name": "w1", "inputs": []},
+ {"op": "Convolution", "name": "c1", "attrs": {"kernel": "(3, 3)", "num_filter": "8", "pad": "(1, 1)", "no_bias": "True"}, "inputs": [[0, 0, 0], [1, 0, 0]]},
+ {"op": "null", "name": "g1", "inputs": []}, {"op": "null", "name": "b1", "inputs": []},
+ {"op": "null", "name": "m1", "inputs": []}, {"op": "null", "name": "v1", "inputs": []},
+ {"op": "BatchNorm", "name": "n1", "attrs": {"fix_gamma": "False"}, "inputs": [[2, 0, 0], [3, 0, 0], [4, 0, 0], [5, 0, 0], [6, 0, 0]]},
+ {"op": "Activation", "name": "r1", "attrs": {"act_type": "relu"}, "inputs": [[7, 0, 0]]},
+ {"op": "null", "name": "w2", "inputs": []},
+ {"op": "Convolution", "name": "c2", "attrs": {"kernel": "(1, 1)", "num_filter": "8", "no_bias": "True"}, "inputs": [[8, 0, 0], [9, 0, 0]]},
+ {"op": "elemwise_add", "name": "sum", "inputs": [[10, 0, 0], [8, 0, 0]]},
+ {"op": "Concat", "name": "both", "attrs": {"dim": "1"}, "inputs": [[11, 0, 0], [8, 0, 0]]},
+ {"op": "Pooling", "name": "pool", "attrs": {"kernel": "(2, 2)", "pool_type": "avg", "global_pool": "True"}, "inputs": [[12, 0, 0]]},
+ {"op": "null", "name": "wf", "inputs": []}, {"op": "null", "name": "bf", "inputs": []},
+ {"op": "FullyConnected", "name": "fc", "attrs": {"num_hidden": "5"}, "inputs": [[13, 0, 0], [14, 0, 0], [15, 0, 0]]},
+ {"op": "softmax", "name": "prob", "inputs": [[16, 0, 0]]}],
+ "arg_nodes": [0, 1, 3, 4, 5, 6, 9, 14, 15], "heads": [[17, 0, 0]], "attrs": {"mxnet_version": ["int", 10901]}})json";
+}
+
+// Only the first window along each axis meets the image; the product of the others' negative lengths is 2^66.
+std::string far_windows() {
+  return R"json({"nodes": [{"op": "null", "name": "data", "inputs": []},
+ {"op": "Pooling", "name": "p", "attrs": {"kernel": "(1, 1, 1)", "stride": "(4194306, 4194306, 4194306)", "pool_type": "avg",
+  "pooling_convention": "full"}, "inputs": [[0, 0, 0]]}],
+ "arg_nodes": [0], "heads": [[1, 0, 0]], "attrs": {"mxnet_version": ["int", 10901]}})json";
+}
+
+// Depthwise convolutions whose images run one by one, and a BatchNorm whose mean is an output. It has as many channels as the
+// batch has images.
+std::string depthwise_network() {
+  return R"json({"nodes": [{"op": "null", "name": "data", "inputs": []},
+ {"op": "null", "name": "w1", "inputs": []},
+ {"op": "Convolution", "name": "c1", "attrs": {"kernel": "(3, 3)", "num_filter": "4", "num_group": "4", "pad": "(1, 1)", "no_bias": "True"}, "inputs": [[0, 0, 0], [1, 0, 0]]},
+ {"op": "null", "name": "w2", "inputs": []},
+ {"op": "Convolution", "name": "c2", "attrs": {"kernel": "(3, 3)", "num_filter": "4", "num_group": "4", "pad": "(1, 1)", "no_bias": "True"}, "inputs": [[2, 0, 0], [3, 0, 0]]},
+ {"op": "null", "name": "w3", "inputs": []},
+ {"op": "Convolution", "name": "c3", "attrs": {"kernel": "(3, 3)", "num_filter": "4", "num_group": "4", "pad": "(1, 1)", "no_bias": "True"}, "inputs": [[4, 0, 0], [5, 0, 0]]},
+ {"op": "null", "name": "g", "inputs": []}, {"op": "null", "name": "b", "inputs": []},
+ {"op": "null", "name": "m", "inputs": []}, {"op": "null", "name": "v", "inputs": []},
+ {"op": "BatchNorm", "name": "n", "attrs": {"output_mean_var": "True"}, "inputs": [[6, 0, 0], [7, 0, 0], [8, 0, 0], [9, 0, 0], [10, 0, 0]]},
+ {"op": "null", "name": "w", "inputs": []},
+ {"op": "Convolution", "name": "c", "attrs": {"kernel": "(1, 1)", "num_filter": "4", "no_bias": "True"}, "inputs": [[0, 0, 0], [12, 0, 0]]}],
+ "arg_nodes": [0, 1, 3, 5, 7, 8, 9, 10, 12], "heads": [[11, 1, 0], [13, 0, 0]], "attrs": {"mxnet_version": ["int", 10901]}})json";
+}
+
+void write_load_seeds(const SeedWriter& seeds) {
+  constexpr char kText = 1, kSecondBatch = 8;
+  const std::string image = load_settings(kText, {2, 3, 6, 6}), small = load_settings(kText, {1, 4, 2, 2});
+  const auto write = [&](const std::string& name, const std::string& settings, const std::string& text) {
+    expect_good(name, worker::import_mxnet_symbol(file_of(name, text)).status());
+    seeds.write("load", name, settings + text);
+  };
+  write("layers", image, symbol(R"("attrs")", R"(, "attrs": {"mxnet_version": ["int", 10901]})"));
+  write("moves", small, moves());
+  write("residual", load_settings(kText | kSecondBatch, {2, 3, 6, 6}), residual_network());
+  write("far_windows", load_settings(kText, {1, 1, 2, 2, 2}), far_windows());
+  write("depthwise", load_settings(kText, {4, 4, 6, 6}, 2), depthwise_network());
+  std::uint32_t state = 1;
+  for (int i = 0; i < 64; ++i) {  // what random_symbol() makes of noise
+    std::string bytes = load_settings(static_cast<char>(i % 8 * 2), {1 + i % 3, 4, 1 + i % 7, 5}, static_cast<char>(i % 2));
+    while (bytes.size() < 160) bytes += static_cast<char>((state = state * 1664525 + 1013904223) >> 24);
+    seeds.write("load", "noise" + std::to_string(i), bytes);
+  }
 }
 
 }  // namespace
@@ -279,4 +357,5 @@ int main(int argc, char** argv) {
   shoal::write_config_seeds(seeds);
   shoal::write_array_seeds(seeds);
   shoal::write_symbol_seeds(seeds);
+  shoal::write_load_seeds(seeds);
 }

@@ -1,4 +1,4 @@
-// libFuzzer: bytes as an archive of .npy files, whatever their first word says.
+// libFuzzer: bytes as an archive of .npy files.
 #include "worker/import/mxnet/mxnet_npz.hpp"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {

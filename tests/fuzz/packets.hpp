@@ -1,4 +1,4 @@
-// How a fuzzer's one run of bytes holds several packets: each is a 16-bit little-endian length and that many bytes.
+// Splits the bytes of one fuzzer input into packets. Each packet is a 16-bit little-endian length, followed by that many bytes.
 #pragma once
 
 #include <algorithm>
@@ -9,7 +9,7 @@
 
 namespace shoal::fuzz {
 
-/// The packets of `data`; a length beyond the end means all that is left.
+/// The packets of `data`. A length beyond the end means all remaining bytes.
 inline std::vector<std::span<const std::byte>> split_packets(std::span<const std::byte> data) {
   std::vector<std::span<const std::byte>> packets;
   while (data.size() >= 2) {
@@ -21,7 +21,7 @@ inline std::vector<std::span<const std::byte>> split_packets(std::span<const std
   return packets;
 }
 
-/// Adds one packet, of at most 65535 bytes.
+/// Appends one packet of at most 65535 bytes.
 inline void append_packet(std::vector<std::byte>& data, std::span<const std::byte> packet) {
   data.push_back(static_cast<std::byte>(packet.size() & 0xff));
   data.push_back(static_cast<std::byte>(packet.size() >> 8));

@@ -1,4 +1,4 @@
-// A message's frames, as anybody may send them: the decoders of both directions, and a lane that answers what decodes.
+// libFuzzer: bytes as the frames of a message. Runs the decoders of both directions, and a lane that answers valid requests.
 #include <algorithm>
 #include <thread>
 #include <vector>
@@ -15,7 +15,7 @@ namespace {
 
 using Frame = std::span<const std::byte>;
 
-// What decodes says every byte of its frame: encoded again it is the same.
+// A decoded message encodes to the same bytes.
 template <typename Decoded>
 void check_round_trip(const Result<Decoded>& decoded, void (*encode)(const Decoded&, std::vector<std::byte>&), Frame frame) {
   if (!decoded.ok()) return;
@@ -35,7 +35,8 @@ class Lane {
 
   void answer(std::span<const Frame> message) {
     const auto header = wire::decode_request(message[0]);
-    if (header.ok() && header->header.client_id != 1) return;  // would wait for arenas that nobody sends
+    if (header.ok() && header->header.client_id != 1)
+      return;  // the lane would wait for arenas of another client, which never arrive
     auto reply = runner_.answer(message);
     while (const auto program = runner_.waits_for()) {
       while (!program->is_ready()) std::this_thread::yield();

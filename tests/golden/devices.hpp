@@ -1,4 +1,4 @@
-// What the golden tests run a model on.
+// Loads and runs models on both devices, for the golden tests.
 #pragma once
 
 #include <memory>
@@ -13,11 +13,11 @@ namespace shoal::testing {
 
 inline constexpr const char* kDevices[] = {"cpu", "cpu-reference"};
 
-/// Imports a checkpoint and loads it on `device` for these inputs; `options` say the rest.
+/// Imports a checkpoint and loads it on `device` for these inputs, with the other `options` as given.
 Result<std::unique_ptr<worker::Model>> load_checkpoint(const std::string& prefix, int epoch, const std::string& device,
                                                        std::span<const TensorSpec> inputs, worker::ModelOptions options = {});
 
-/// Runs once; outputs in the model's order. Inputs by name, labels may be among them.
+/// Runs the model once and returns the outputs in the model's order. Inputs are found by name; labels may be among them.
 Result<Tensors> run(worker::Model& model, const Tensors& inputs);
 
 std::vector<TensorSpec> specs_of(const Tensors& tensors);

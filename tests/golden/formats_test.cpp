@@ -1,5 +1,5 @@
-// Files that MXNet 0.9 to 2.0 wrote: checkpoints with their answers, files of arrays with their contents, and what they are
-// refused for once they are damaged.
+// Files that MXNet 0.9 to 2.0 wrote: checkpoints with their answers, files of arrays with their contents, and the errors after
+// each was damaged.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -90,13 +90,13 @@ std::vector<json> array_files() {
 class FormatsArrays : public ::testing::TestWithParam<json> {};
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(FormatsArrays);
 
-/// Arrays that hold something, as a graph would find them.
+/// The arrays that have a value, under the names that a graph uses.
 std::vector<worker::MxnetArray> with_values(std::vector<worker::MxnetArray> arrays) {
   std::erase_if(arrays, [](const worker::MxnetArray& array) { return array.array.dtype == DType::kInvalid; });
   return arrays;
 }
 
-// MXNet 2 made float32 of the int8 array that it was given there; the index says what it was given.
+// MXNet 2 stored the int8 array as float32. The index has the original type.
 constexpr std::string_view kStoredAsFloat32 = "unnamed-2.0.npz.1.npy";
 
 void expect_arrays(const std::vector<worker::MxnetArray>& arrays, const json& wanted) {
@@ -120,7 +120,7 @@ void expect_arrays(const std::vector<worker::MxnetArray>& arrays, const json& wa
   }
 }
 
-/// What the words of `refuse` say of an entry: the array's name and, where they are the reason, the storage type or byte order.
+/// The words that the error must contain: the array's name and, if that is the reason, the storage type or byte order.
 void expect_named(const Status& status, const std::string& refuse) {
   for (const char* word : {"row_sparse", "csr", "byte order", "arg:row_sparse", "arg:csr", "arg:big"}) {
     if (refuse.find(word) == std::string::npos) continue;
@@ -180,13 +180,13 @@ TEST(FormatsOfOthers, CountOutputsAsMxnetDoesHiddenOnesIncluded) {
   const std::string prefix = (test_data() / "models" / "cifar-resnet20-v1" / "cifar_resnet20_v1").string();
   if (!fs::exists(prefix + "-symbol.json")) GTEST_SKIP() << "no " << prefix << "; set SHOAL_TEST_DATA";
   const auto symbol = worker::read_mxnet_symbol(prefix + "-symbol.json").value();
-  EXPECT_EQ(worker::read_mxnet_params(prefix + "-0000.params")->size(), 107u);
+  EXPECT_EQ(worker::read_mxnet_params(prefix + "-0000.params").value().size(), 107u);
   std::size_t variables = 0, outputs = 0;
   for (const worker::MxnetNode& node : symbol.nodes) {
     const auto* const op = worker::find_mxnet_operator(node.op);
     ASSERT_TRUE(node.is_variable() || op) << node.op;
     variables += node.is_variable();
-    // This file's writer had no oneDNN, which gives Pooling a second output.
+    // The MXNet that wrote this file had no oneDNN. With oneDNN, Pooling has a second output.
     outputs += node.is_variable() || node.op == "Pooling" ? 1 : std::max<std::size_t>(1, op->output_names.size());
   }
   EXPECT_EQ(symbol.nodes.size(), 179u);
@@ -245,7 +245,7 @@ class FormatsDamage : public ::testing::Test {
   std::string params_, symbol_;
 };
 
-// Of the first record, V2, which begins behind the header.
+// Offsets of the first record, a V2 record after the header.
 constexpr std::size_t kMagic = 0, kCount = 16, kRecord = 24, kStorage = 28, kRank = 32, kDim = 36;
 
 TEST_F(FormatsDamage, OfTheListOfArraysIsNamed) {

@@ -38,8 +38,7 @@ constexpr RealModel kModels[] = {
     {"tiny-softmax-mx09", "go_test", 1},
 };
 
-/// The stored input; pictures stored as uint8 are bytes, blue first, that the model wants as floats, less their mean where the
-/// note says so.
+/// The stored input. Pictures are stored as uint8 in BGR order; the model needs floats, minus the mean if the note says so.
 Tensor model_input(const std::filesystem::path& file, const std::string& note) {
   Tensor stored = read_npy(file).value();
   if (stored.dtype() != DType::kUInt8) return stored;
@@ -62,7 +61,7 @@ TEST_P(Models, GiveTheExpectedOutputs) {
   std::ifstream index(folder / "expected" / "expected.json");
   if (!index) GTEST_SKIP() << "no model in " << folder << "; set SHOAL_TEST_DATA";
   for (const auto& entry : nlohmann::json::parse(index)) {
-    if (entry.value("model", real.prefix) != real.prefix) continue;  // one list for the three networks of a cascade
+    if (entry.value("model", real.prefix) != real.prefix) continue;  // the three networks of a cascade share one list
     SCOPED_TRACE(entry.at("case").get<std::string>());
     Tensors inputs;
     for (const auto& input : entry.at("inputs")) {

@@ -1,4 +1,4 @@
-// Whole networks with weights made by rule: MXNet's outputs at batch 1 and 3.
+// Whole networks with generated weights, compared with MXNet's outputs at batch 1 and 3.
 #include <gtest/gtest.h>
 #include <unistd.h>
 #include <zlib.h>
@@ -18,9 +18,9 @@
 namespace shoal::testing {
 namespace {
 
-constexpr double kReferenceGflop = 10;  // beyond it plain loops take minutes: SHOAL_TEST_LONG=1 runs them
+constexpr double kReferenceGflop = 10;  // larger networks take minutes with plain loops; SHOAL_TEST_LONG=1 runs them
 
-/// The networks of operators that Shoal has. Others belong to later tiers.
+/// The networks whose operators Shoal has. Others belong to later tiers.
 constexpr const char* kNetworks[] = {
     "mlp",
     "lenet",
@@ -71,7 +71,7 @@ std::vector<Parameter> parameters() {
     }
     // Held to the same tolerances: the policy of docs/performance.md.
     for (const int batch : {1, 3}) all.push_back({name, "cpu", batch, "f32-fast"});
-    // What measuring may choose instead of the device's guess.
+    // The algorithms that measuring may choose instead of the device's guess.
     all.push_back({name, "cpu", 1, "f32", {.layout = "channels_last"}, 2});
     if (!is_long_run()) continue;
     for (const char* layout : {"blocked", "channels_last"})
@@ -98,7 +98,7 @@ std::string crc32_of(std::span<const std::byte> bytes) {
   return text;
 }
 
-/// The case's inputs at a batch, by their rules.
+/// The case's inputs for one batch size, made by their rules.
 Tensors make_inputs(const nlohmann::json& network, int batch) {
   Tensors inputs;
   for (const auto& [name, rule] : network.at("input").items()) {
@@ -118,7 +118,7 @@ Tensors make_inputs(const nlohmann::json& network, int batch) {
   return inputs;
 }
 
-/// A checkpoint of the network in a directory of its own, removed with the object.
+/// A checkpoint of the network in a temporary directory, which the destructor removes.
 class Checkpoint {
  public:
   explicit Checkpoint(const std::string& name) {

@@ -45,7 +45,7 @@ TEST_P(Refusals, NameWhatIsWrong) {
     const auto model = load_checkpoint((folder() / refusal.name).string(), 0, device, refusal.inputs);
     ASSERT_FALSE(model.ok()) << "was loaded on " << device;
     const std::string& message = model.status().message();
-    // An operator of a later tier is refused as such; what its attributes hold is looked at when Shoal has it.
+    // Operators of later tiers are refused by name; their attributes are not read.
     const bool unknown_operator = model.status().code() == StatusCode::kUnimplemented &&
                                   message.find("operators that Shoal does not have") != std::string::npos;
     for (std::size_t i = 0; i < refusal.must_name.size(); ++i) {

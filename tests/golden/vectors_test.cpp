@@ -1,4 +1,4 @@
-// Every vector of tiers 1 and 2 on both devices: what MXNet answers for each setting of each operator, and for small graphs.
+// Every vector of tiers 1 and 2 on both devices: MXNet's answers for each setting of each operator, and for small graphs.
 #include <gtest/gtest.h>
 
 #include <ostream>

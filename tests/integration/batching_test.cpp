@@ -1,4 +1,4 @@
-// Requests that run together: whose rows come back, who joins whom, and how long one waits for others.
+// Batches: each request gets its own rows back, only equal shapes are joined, and no request waits longer than it may.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -13,12 +13,12 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr const char* kWaitsForOthers = ",max_delay_ms=10000,timeout_ms=0";  // until the batch is whole, on any machine
-constexpr auto kSlack = 3s;                                                  // what a busy machine may add to a time
+constexpr const char* kWaitsForOthers = ",max_delay_ms=10000,timeout_ms=0";  // long enough on any machine
+constexpr auto kSlack = 3s;                                                  // a busy machine may add this to a time
 
 class Batching : public testing::Test {
  protected:
-  /// The daemon's argument for a chain of these nodes.
+  /// Returns the daemon's --model argument for a chain of these nodes.
   std::string model(const std::vector<ChainNode>& chain, const std::string& keys) const {
     write_checkpoint(models_.path(), "m", chain, "[-1, -1]");
     return "m=" + models_.path() + ",shape=data:1x4,tuning_ms=0" + keys;
@@ -61,7 +61,7 @@ TEST_F(Batching, RequestsOfOneShapeRunTogetherAndEachHasItsOwnRows) {
   for (int i = 0; i < 5; ++i) singles.push_back(ask(i % 2 ? other : pool, one, static_cast<float>(100 * i)));
   const Prediction rows = ask(other, three, 1000);  // eight rows in all
   ASSERT_TRUE(eventually([&] {
-    pool.poll();  // who waits for one pool does not drive the other
+    pool.poll();  // waiting for one pool does not drive the other
     return rows.ready();
   }));
   expect_times3(rows, three, 1000, 6);
@@ -76,7 +76,8 @@ TEST_F(Batching, RequestsOfOtherShapesAreNotJoined) {
   const DaemonFixture daemon(times3(std::string(",max_batch=3") + kWaitsForOthers));
   Pool pool = daemon.connect();
   ASSERT_TRUE(pool.describe("m").ok());
-  // A program of another shape is compiled when it first comes, and joined ones of it once they are: until then they run singly.
+  // The programs of another shape, and of joined requests of it, are compiled when it first comes. Until then requests run
+  // singly.
   const Shape narrow{1, 4}, wide{1, 6};
   std::vector<Prediction> narrows, wides;
   const auto ask_three_of_each = [&] {
@@ -104,7 +105,7 @@ TEST_F(Batching, AModelThatMixesRowsRefusesToBatchAndNamesTheNode) {
   EXPECT_NE(reason.find("'max_batch': softmax 'over_rows'"), std::string::npos) << reason;
 }
 
-TEST_F(Batching, AloneOneWaitsAsLongAsItMayAndNoLonger) {
+TEST_F(Batching, ALoneRequestWaitsForTheMaximumDelayAndNoLonger) {
   constexpr auto kDelay = 200ms;
   const DaemonFixture daemon(times3(",max_batch=16,max_delay_ms=200,timeout_ms=0"));
   Pool pool = daemon.connect();
@@ -115,7 +116,7 @@ TEST_F(Batching, AloneOneWaitsAsLongAsItMayAndNoLonger) {
   EXPECT_LT(lone.outcome().queue_time, kDelay + kSlack);
 }
 
-TEST_F(Batching, OneWithoutTimeToWaitTakesThoseThatWaitAlong) {
+TEST_F(Batching, ARequestWithoutTimeToWaitRunsWithThoseThatWait) {
   const DaemonFixture daemon(times3(std::string(",max_batch=16") + kWaitsForOthers));
   Pool pool = daemon.connect();
   ASSERT_TRUE(pool.describe("m").ok());
@@ -132,7 +133,7 @@ TEST_F(Batching, ADeadlineWithinABatchIsThatOfOneRequest) {
   ASSERT_TRUE(pool.describe("m").ok());
   const Prediction first = ask(pool, {1, 4}, 1), second = ask(pool, {1, 4}, 2);
   ASSERT_TRUE(eventually([&] { return daemon.model("m")["queue"]["length"] == 2; }));
-  const Prediction hurried = ask(pool, {1, 4}, 3, {.timeout = 1s});  // it is the third: they run at once, for two seconds
+  const Prediction hurried = ask(pool, {1, 4}, 3, {.timeout = 1s});  // the third: the batch runs at once, for two seconds
   EXPECT_EQ(hurried.get().status().code(), StatusCode::kDeadlineExceeded) << hurried.get().status().to_string();
   expect_times3(first, {1, 4}, 1, 3);
   expect_times3(second, {1, 4}, 2, 3);
@@ -153,7 +154,7 @@ TEST_F(Batching, ACancelledOneLeavesTheOthersOfItsBatchAlone) {
   expect_times3(batch[0], {1, 4}, 1, 3);
   expect_times3(batch[2], {1, 4}, 3, 3);
 
-  // One that waits for others is answered at once; and a run that nobody waits for ends.
+  // A cancelled request that waits for others is answered at once. A run ends when nobody waits for its results.
   const Prediction waiting = ask(pool, {1, 4}, 4);
   waiting.cancel();
   EXPECT_EQ(waiting.get().status().code(), StatusCode::kCancelled);

@@ -1,16 +1,16 @@
-// The configuration, read again at SIGHUP, and the service manager, told how the daemon is.
+// Reloading the configuration at SIGHUP, and what the daemon tells the service manager.
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <ctime>
 #include <filesystem>
 #include <fstream>
 #include <thread>
 
 #include "tests/integration/life_fixture.hpp"
 #include "tests/support/notify_socket.hpp"
+#include "tests/support/process_sample.hpp"
 #include "tests/support/says.hpp"
 #include "tests/support/unix_socket.hpp"
 
@@ -33,7 +33,7 @@ TEST_F(VersionsTest, SighupReadsTheConfigurationAgain) {
   const auto kept = daemon.workers("kept");
 
   configure("[models.kept]\npath = \"m1\"\n[models.changed]\npath = \"m2\"\nworkers = 2\n[models.new]\npath = \"m2\"\n");
-  put(4);  // of a model of the command line
+  put(4);  // a new version of a model from the command line
   ::kill(daemon.pid(), SIGHUP);
   ASSERT_TRUE(eventually([&] { return added(pool, "changed") == 2 && added(pool, "given") == 4; }));
   EXPECT_EQ(added(pool, "new"), 2);
@@ -97,8 +97,8 @@ TEST_F(VersionsTest, ALoadThatFailsGivesWayToWhatTheConfigurationSays) {
   write("net", 1);
   write_text("shoal.toml", "");
   const std::string hang = path("hang"), zygote = path("zygote");
-  write_text("zygote", "#!/bin/sh\n[ -e " + hang + " ] && kill -STOP $$\nexec " + (binary_directory() / "shoal-worker").string() +
-                           " \"$@\"\n");
+  write_text("zygote", "#!/bin/sh\n[ $1 = --zygote ] && [ -e " + hang + " ] && kill -STOP $$\nexec " +
+                           (binary_directory() / "shoal-worker").string() + " \"$@\"\n");
   fs::permissions(zygote, fs::perms::owner_all);
   const DaemonFixture daemon({.worker = zygote, .arguments = {"--config", path("shoal.toml")}});
   Pool pool = daemon.connect();
@@ -152,7 +152,7 @@ TEST_F(VersionsTest, TellsTheServiceManagerHowItIs) {
   ::kill(daemon.pid(), SIGHUP);
   ASSERT_TRUE(manager.hears("RELOADING=1\nMONOTONIC_USEC=", seen)) << seen;
   ASSERT_TRUE(manager.hears("READY=1", seen)) << seen;
-  for (const pid_t pid : daemon.all_processes()) {  // the variables are not for our children
+  for (const pid_t pid : daemon.all_processes()) {  // the daemon's children must not have these variables
     if (pid == daemon.pid()) continue;
     std::ifstream file("/proc/" + std::to_string(pid) + "/environ", std::ios::binary);
     const std::string environment((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
@@ -163,15 +163,7 @@ TEST_F(VersionsTest, TellsTheServiceManagerHowItIs) {
   EXPECT_EQ(daemon.wait_for_exit(), 0);
 }
 
-std::chrono::nanoseconds processor_time_of(pid_t pid) {
-  clockid_t clock{};
-  timespec now{};
-  EXPECT_EQ(::clock_getcpuclockid(pid, &clock), 0);
-  EXPECT_EQ(::clock_gettime(clock, &now), 0);
-  return std::chrono::seconds(now.tv_sec) + std::chrono::nanoseconds(now.tv_nsec);
-}
-
-/// Fast enough for one that works a little each 100 ms, and not for one that never waits.
+/// Fails when the process uses a tenth of a processor. A process that wakes up every 100 ms uses less.
 void expect_idle(pid_t pid) {
   const auto before = processor_time_of(pid);
   std::this_thread::sleep_for(500ms);

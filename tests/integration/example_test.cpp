@@ -1,4 +1,4 @@
-// The examples do what they say.
+// The example programs print what they promise.
 #include <gtest/gtest.h>
 
 #include <cstdio>

@@ -10,12 +10,14 @@
 
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <memory>
 
 #include "tests/integration/hostile_fixture.hpp"
 #include "tests/integration/raw_client.hpp"
 #include "tests/support/child_process.hpp"
+#include "tests/support/scratch_directory.hpp"
 
 namespace shoal::test {
 namespace {
@@ -42,7 +44,8 @@ TEST_F(ExhaustionTest, TheDaemonHasNoDescriptorsLeft) {
   for (int i = 0; i < 40; ++i) {
     crowd.push_back(std::make_unique<RawClient>(daemon_.directory()));
     crowd.back()->connect();
-    (void)wire::send_control(crowd.back()->attach_socket(), {.kind = wire::ControlKind::kAttach});  // it may be refused already
+    (void)wire::send_control(crowd.back()->attach_socket(),
+                             {.kind = wire::ControlKind::kAttach});  // the daemon may have refused it already
     const auto answer = crowd.back()->receive_control();
     ASSERT_TRUE(answer.has_value()) << i;
     attached += answer->kind == wire::ControlKind::kPath;
@@ -55,7 +58,7 @@ TEST_F(ExhaustionTest, TheDaemonHasNoDescriptorsLeft) {
   const auto pool = Pool::connect({.directory = daemon_.directory()});
   EXPECT_FALSE(pool.ok());
   EXPECT_TRUE(contains(pool.status().message(), "descriptors")) << pool.status().to_string();
-  // Now a worker dies, and there is nothing to make its successor with: the other one answers.
+  // Now a worker dies, and the daemon cannot replace it: the other worker answers.
   ::kill(workers_[0], SIGKILL);
   wait_for_honest(100);
   crowd.clear();
@@ -79,7 +82,7 @@ TEST_F(ExhaustionTest, AScaleIsTakenBackWhereTheDaemonHasNoDescriptorsLeft) {
   expect_nobody_died();
 }
 
-// Whose only worker dies meanwhile is not given up: it serves again when there are some.
+// A model is not given up when its only worker dies meanwhile. It serves again when there are descriptors.
 TEST(Exhaustion, AModelWithoutAWorkerWaitsUntilTheDaemonHasDescriptorsAgain) {
   const DaemonFixture daemon;
   Pool pool = daemon.connect();
@@ -88,10 +91,58 @@ TEST(Exhaustion, AModelWithoutAWorkerWaitsUntilTheDaemonHasDescriptorsAgain) {
   const rlim_t before = soft_limit(daemon.pid(), RLIMIT_NOFILE, 3);
   ::kill(worker, SIGKILL);
   Prediction waiting = pool.submit("echo", {{"data", counting({4})}}, {.timeout = 30s});
-  EXPECT_FALSE(waiting.wait_for(3s));
-  EXPECT_TRUE(contains(daemon.log(), "fork_not_sent")) << daemon.log();
+  constexpr int kTries = 7;  // a model is given up after five failed starts
+  const auto tries = [&] {
+    const std::string log = daemon.log();
+    int count = 0;
+    for (auto at = log.find("fork_not_sent"); at != log.npos; at = log.find("fork_not_sent", at + 1)) ++count;
+    return count;
+  };
+  EXPECT_TRUE(eventually([&] { return pool.poll(), tries() >= kTries; })) << daemon.log();
+  EXPECT_FALSE(waiting.ready()) << waiting.get().status().to_string();
   soft_limit(daemon.pid(), RLIMIT_NOFILE, before);
   EXPECT_TRUE(waiting.get().ok()) << waiting.get().status().to_string();
+}
+
+// Nobody asks for such a model again, so the daemon does not give it up.
+TEST(Exhaustion, AModelThatIsLoadedAtTheStartWaitsForDescriptors) {
+  const ScratchDirectory files;
+  const std::string hold = files.path("hold"), worker = files.path("worker");
+  files.write("hold", "");
+  files.write("worker", "#!/bin/sh\nwhile [ -e " + hold + " ]; do sleep 0.02; done\nexec " +
+                            (binary_directory() / "shoal-worker").string() + " \"$@\"\n");
+  std::filesystem::permissions(worker, std::filesystem::perms::owner_all);
+  const DaemonFixture daemon({.worker = worker, .wait_until_ready = false});
+  ASSERT_TRUE(eventually([&] { return contains(daemon.log(), "zygote_started model=echo"); })) << daemon.log();
+  const rlim_t before = soft_limit(daemon.pid(), RLIMIT_NOFILE, 3);
+  std::filesystem::remove(hold);
+  const auto tries = [&] {
+    const std::string log = daemon.log();
+    int count = 0;
+    for (auto at = log.find("fork_not_sent"); at != log.npos; at = log.find("fork_not_sent", at + 1)) ++count;
+    return count;
+  };
+  EXPECT_TRUE(eventually([&] { return tries() >= 7 || contains(daemon.log(), "model_failed"); })) << daemon.log();
+  soft_limit(daemon.pid(), RLIMIT_NOFILE, before);
+  EXPECT_TRUE(daemon.wait_until_ready()) << daemon.log();
+  const auto outputs = daemon.connect().predict("echo", {{"data", counting({4})}});
+  EXPECT_TRUE(outputs.ok()) << outputs.status().to_string();
+}
+
+TEST(Exhaustion, ALoadThatLacksDescriptorsMayBeAskedForAgain) {
+  const DaemonFixture daemon;
+  Pool admin = daemon.connect();
+  ASSERT_TRUE(admin.describe("echo").ok());
+  const rlim_t before = soft_limit(daemon.pid(), RLIMIT_NOFILE, 3);
+  for (const std::string& path : {std::string("builtin:identity"), std::string("/nowhere")}) {
+    const Status refused = admin.load("more", path).status();
+    EXPECT_EQ(refused.code(), StatusCode::kOverloaded) << refused.to_string();
+    EXPECT_TRUE(contains(refused.message(), "'more'") && contains(refused.message(), "Too many open files"))
+        << refused.to_string();
+  }
+  soft_limit(daemon.pid(), RLIMIT_NOFILE, before);
+  const auto loaded = admin.load("more", "builtin:identity");
+  EXPECT_TRUE(loaded.ok()) << loaded.status().to_string();
 }
 
 TEST_F(ExhaustionTest, AZygoteHasNoDescriptorsLeft) {
@@ -137,7 +188,7 @@ constexpr bool kAddressesAreSpent = true;  // by the sanitizer
 constexpr bool kAddressesAreSpent = false;
 #endif
 
-/// It may map so much more than it has mapped. Returns the old limit.
+/// Lets the process map this much more memory. Returns the old limit.
 rlim_t leave_addresses(pid_t pid, rlim_t bytes) {
   std::ifstream statm("/proc/" + std::to_string(pid) + "/statm");
   rlim_t pages = 0;
@@ -159,7 +210,7 @@ TEST_F(ExhaustionTest, TheDaemonHasNoRoomForAMessage) {
   const std::span<const std::byte> frames[] = {head, tensor};
   const rlim_t before = leave_addresses(daemon_.pid(), 64 << 20);
   ASSERT_TRUE(hostile.try_send(wire::Frames(frames)));
-  // It is cut off, as the end of what it sent does not come.
+  // The client is disconnected: the daemon cannot receive the rest of its message.
   EXPECT_TRUE(eventually([&] { return !hostile.try_send(wire::Frames(frames).first(1)); }));
   wait_for_honest();
   EXPECT_TRUE(Pool::connect({.directory = daemon_.directory()}).ok());
@@ -204,9 +255,28 @@ TEST_F(ExhaustionTest, AClientHasNoRoomForItsArenas) {
   expect_nobody_died();
 }
 
+// Not half of a message, to which the next one would be added.
+TEST_F(ExhaustionTest, AClientHasNoRoomForAMessage) {
+  if (kAddressesAreSpent) GTEST_SKIP() << "RLIMIT_AS is the sanitizer's";
+  const pid_t child = start_child([&] {
+    Pool pool = daemon_.connect({.input_arena_bytes = 4096});
+    const Tensor small = counting({4}), large = counting({50 << 20});
+    if (!pool.predict("echo", {{"data", small}}).ok()) return 1;
+    const rlim_t before = leave_addresses(::getpid(), 300 << 20);  // for the copy that submit() makes, not for the frame, too
+    const Status refused = pool.predict("echo", {{"data", large}}, {.timeout = 5s}).status();
+    soft_limit(::getpid(), RLIMIT_AS, before);
+    if (refused.code() != StatusCode::kInternal || !contains(refused.message(), "memory"))
+      return std::puts(refused.to_string().c_str()), 2;
+    const Status later = pool.predict("echo", {{"data", small}}, {.timeout = 5s}).status();
+    return later.ok() ? 0 : (std::puts(later.to_string().c_str()), 3);
+  });
+  EXPECT_EQ(exit_code_of(child), 0);
+  expect_nobody_died();
+}
+
 // ---- disk ----
 
-/// A file system of a few pages and files, for this thread and its children only.
+/// A file system with room for a few pages and files, which only this thread and its children see.
 class TinyDisk {
  public:
   TinyDisk() {
@@ -222,7 +292,7 @@ class TinyDisk {
   TinyDisk& operator=(const TinyDisk&) = delete;
   bool is_mounted() const { return is_mounted_; }
   const std::string& path() const { return path_; }
-  /// Until neither a byte nor a file more goes on it.
+  /// Fills it: there is no room for another byte or another file.
   void fill() {
     const UniqueFd file(::open((path_ + "/bytes").c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
     const Bytes page(4096);
@@ -243,8 +313,8 @@ class TinyDisk {
   int files_ = 0;
 };
 
-// Its log and its sockets lie there.
-TEST(FullDisk, WhoIsInIsServedAndWhoIsNotHearsWhy) {
+// The daemon has its log and its sockets on the full disk.
+TEST(FullDisk, AttachedClientsAreServedAndNewOnesHearWhyNot) {
   TinyDisk disk;
   if (!disk.is_mounted()) GTEST_SKIP() << "no right to mount here: " << std::strerror(errno);
   DaemonFixture daemon({.models = {"echo=builtin:identity,workers=2"}, .parent = disk.path()});
@@ -256,7 +326,7 @@ TEST(FullDisk, WhoIsInIsServedAndWhoIsNotHearsWhy) {
   const Status late = Pool::connect({.directory = daemon.directory()}).status();
   EXPECT_TRUE(contains(late.message(), daemon.directory()) && contains(late.message(), "No space left on device"))
       << late.to_string();
-  ::kill(workers.at(0), SIGKILL);  // its successor's sockets find the place of its own, or wait for one
+  ::kill(workers.at(0), SIGKILL);  // its successor's sockets take the place of its own, or wait for room
   for (const auto until = Clock::now() + 1s; Clock::now() < until;) ASSERT_EQ(ask(), "OK");
   EXPECT_TRUE(is_alive(daemon.pid()));
   disk.empty();

@@ -1,5 +1,5 @@
-// A daemon that is mistreated, and a client that behaves: whatever the others do, and whatever their machine has run out of, the
-// daemon lives, its processes too, and the one that behaves is answered, rightly, all the time. How long that took is printed.
+// A daemon with one honest client beside hostile ones. Whatever these do, and whatever resource is exhausted, the daemon and its
+// processes live, and every request of the honest client gets its right answer. The times of the answers are printed.
 #pragma once
 
 #include <algorithm>
@@ -18,8 +18,8 @@
 
 namespace shoal::test {
 
-/// A client that behaves: asks one thing after another and compares each answer; alone at first, so that there is something to
-/// compare its times with.
+/// An honest client: sends one request after the other and checks each answer. The first requests run before a hostile client
+/// comes, so that their times can be compared with the later ones.
 class Honest {
  public:
   explicit Honest(const DaemonFixture& daemon)
@@ -27,7 +27,7 @@ class Honest {
     EXPECT_TRUE(eventually([&] { return answered_ >= kAlone; }, std::chrono::seconds(30)));
   }
   ~Honest() { end(); }
-  /// Stops it. Everything must have been answered, and rightly.
+  /// Stops the client. All its requests must have had right answers.
   void end() {
     if (!thread_.joinable()) return;
     thread_.request_stop();
@@ -40,7 +40,7 @@ class Honest {
       print(parts_[i].name, std::span(times_ms_).subspan(parts_[i].first, parts_[i + 1].first - parts_[i].first));
   }
   std::size_t answered() const { return answered_; }
-  /// What it is asked beside from now on.
+  /// Names what else happens from now on, for the printed times.
   void from_now(std::string beside) { parts_.push_back({std::move(beside), answered_}); }
 
  private:
@@ -69,14 +69,14 @@ class Honest {
         wrong_ += (*outputs)[0].tensor.values<float>()[15] != first + 15;
       }
       ++answered_;
-      std::this_thread::sleep_for(std::chrono::microseconds(200));  // one among others: it does not want the processor for itself
+      std::this_thread::sleep_for(std::chrono::microseconds(200));  // leaves the processor to others
     }
   }
 
   Pool pool_;
   std::vector<Part> parts_ = {{"alone", 0}, {"beside it", kAlone}};
   std::vector<double> times_ms_;
-  int failed_ = 0, wrong_ = 0;  // read when it has ended
+  int failed_ = 0, wrong_ = 0;  // read after the thread has ended
   std::string error_;
   std::atomic<std::size_t> answered_ = 0;
   std::jthread thread_;
@@ -96,7 +96,7 @@ class HostileTest : public testing::Test {
     std::istringstream log(daemon_.log());
     for (std::string line; std::getline(log, line);) EXPECT_FALSE(contains(line, "worker_died")) << line;
   }
-  /// Until it has had so many more answers.
+  /// Waits until the honest client has had this many more answers.
   void wait_for_honest(std::size_t answers = 20) const {
     const std::size_t until = honest_.answered() + answers;
     EXPECT_TRUE(eventually([&] { return honest_.answered() >= until; }));
@@ -109,13 +109,13 @@ class HostileTest : public testing::Test {
   int descriptors_ = descriptors_of(daemon_.pid());
 };
 
-/// Who was put out may come back at once.
-class OpenDoorTest : public HostileTest {
+/// Disconnected clients may come back at once.
+class UnlimitedRateTest : public HostileTest {
  protected:
-  OpenDoorTest() : HostileTest("connection_rate = 0\n") {}
+  UnlimitedRateTest() : HostileTest("connection_rate = 0\n") {}
 };
 
-/// All of it meets the daemon, as fast as it can.
+/// No limit slows the hostile clients down.
 class FloodTest : public HostileTest {
  protected:
   FloodTest() : HostileTest("client_bad_messages = 0\nconnection_rate = 0\n") {}

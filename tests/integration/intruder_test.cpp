@@ -1,8 +1,15 @@
-// Peers that break the rules: each hears why, nobody else notices.
+// Peers that break the protocol: each is told why it is refused, and others do not notice.
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <signal.h>
 #include <sys/socket.h>
 
+#include <algorithm>
+#include <chrono>
+#include <cstring>
 #include <random>
+#include <string_view>
+#include <vector>
 
 #include "tests/integration/raw_client.hpp"
 #include "tests/support/pool_fixture.hpp"
@@ -10,14 +17,79 @@
 namespace shoal::test {
 namespace {
 
+/// A TCP connection over which no more bytes fit. The last close() of `socket` lingers for 5 s.
+struct Lingering {
+  UniqueFd peer, socket;
+  Lingering() {
+    const UniqueFd listener(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    sockaddr_in address{.sin_family = AF_INET, .sin_port = 0, .sin_addr = {htonl(INADDR_LOOPBACK)}, .sin_zero = {}};
+    socklen_t size = sizeof address;
+    auto* const any = reinterpret_cast<sockaddr*>(&address);
+    EXPECT_EQ(::bind(listener.get(), any, size), 0);
+    EXPECT_EQ(::listen(listener.get(), 1), 0);
+    EXPECT_EQ(::getsockname(listener.get(), any, &size), 0);
+    socket.reset(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    EXPECT_EQ(::connect(socket.get(), any, size), 0);
+    peer.reset(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    const std::vector<char> bytes(1 << 16);
+    while (::send(socket.get(), bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL) > 0) {
+    }
+    const linger on{.l_onoff = 1, .l_linger = 5};
+    EXPECT_EQ(::setsockopt(socket.get(), SOL_SOCKET, SO_LINGER, &on, sizeof on), 0);
+  }
+};
+
+/// Sends bytes with `count` times the descriptor, as no honest client does.
+void send_with_fds(int socket, std::string_view bytes, int fd, std::size_t count) {
+  alignas(cmsghdr) char control[CMSG_SPACE(16 * sizeof(int))] = {};
+  iovec part{const_cast<char*>(bytes.data()), bytes.size()};
+  msghdr packet{};
+  packet.msg_iov = &part;
+  packet.msg_iovlen = 1;
+  packet.msg_control = control;
+  packet.msg_controllen = CMSG_SPACE(count * sizeof(int));
+  cmsghdr* const header = CMSG_FIRSTHDR(&packet);
+  header->cmsg_level = SOL_SOCKET;
+  header->cmsg_type = SCM_RIGHTS;
+  header->cmsg_len = CMSG_LEN(count * sizeof(int));
+  const std::vector<int> fds(count, fd);
+  std::memcpy(CMSG_DATA(header), fds.data(), count * sizeof(int));
+  ASSERT_EQ(::sendmsg(socket, &packet, MSG_NOSIGNAL), static_cast<ssize_t>(bytes.size()));
+}
+
 class IntruderTest : public testing::Test {
  protected:
   ~IntruderTest() override {
-    // Whatever the test did: the same daemon, zygote and worker serve on.
+    // After each test the same daemon and the same workers still serve.
     EXPECT_TRUE(is_alive(daemon_.pid()));
     EXPECT_EQ(daemon_.workers(), workers_);
     Pool pool = daemon_.connect();
     EXPECT_TRUE(pool.predict("echo", {{"data", counting({4})}}).ok());
+  }
+  /// The daemon is stopped while `send` sends a socket that lingers and this process closes its own. So the daemon has the last
+  /// descriptor of it. Expects that an honest client does not wait for the daemon's close().
+  template <typename Send>
+  void expect_no_wait_for(Send send) {
+    Pool honest = daemon_.connect();
+    intruder_.connect();
+    Lingering tcp;
+    ASSERT_EQ(::kill(daemon_.pid(), SIGSTOP), 0);
+    send(intruder_.attach_socket(), tcp.socket);
+    tcp.socket.reset();
+    ASSERT_EQ(::kill(daemon_.pid(), SIGCONT), 0);
+    using Clock = std::chrono::steady_clock;
+    Clock::duration longest{};
+    bool is_out = false;
+    for (const auto begin = Clock::now(); Clock::now() - begin < std::chrono::seconds(2) || !is_out;) {
+      const auto sent = Clock::now();
+      EXPECT_TRUE(honest.predict("echo", {{"data", counting({4})}}).ok());
+      longest = std::max(longest, Clock::now() - sent);
+      if (is_out) continue;
+      while (intruder_.receive_control()) {  // why it was refused
+      }
+      is_out = true;
+    }
+    EXPECT_LT(longest, std::chrono::seconds(1));
   }
   static StatusCode status_of(const wire::Reply& reply) { return static_cast<StatusCode>(reply.header.status); }
 
@@ -67,7 +139,7 @@ TEST_F(IntruderTest, ArenasWithoutSealsAreRefusedAndTheMissingSealIsNamed) {
 TEST_F(IntruderTest, InputsInTheArenaOfAClientWithoutOneAreRefused) {
   intruder_.attach(0, 0);
   wire::Request request = intruder_.request(2);
-  request.inputs[0] = wire::to_wire({DType::kFloat32, Shape{0, 3}, nullptr});  // no bytes: they lie in any arena
+  request.inputs[0] = wire::to_wire({DType::kFloat32, Shape{0, 3}, nullptr});  // no bytes, so they lie inside any arena
   request.outputs[0].capacity_bytes = 0;
   intruder_.send(request);
   EXPECT_EQ(status_of(intruder_.receive_reply()), StatusCode::kInvalidArgument);
@@ -93,7 +165,33 @@ TEST_F(IntruderTest, DescriptorsThatAreNoMemoryAreRefused) {
   }
 }
 
-TEST_F(IntruderTest, WhoDoesNotBindInTimeIsPutOutAndThePathIsNamed) {
+TEST_F(IntruderTest, NobodyWaitsForTheCloseOfADescriptorThatIsRefused) {
+  expect_no_wait_for([](int attach, const UniqueFd& lingering) {
+    wire::ControlMessage hello{.kind = wire::ControlKind::kAttach};
+    for (int i = 0; i < 2; ++i) hello.fds.push_back(duplicate_fd(lingering.get()).value());
+    ASSERT_TRUE(wire::send_control(attach, hello).ok());
+  });
+}
+
+TEST_F(IntruderTest, NobodyWaitsForTheCloseOfADescriptorThatCameWithGarbage) {
+  expect_no_wait_for([](int attach, const UniqueFd& lingering) { send_with_fds(attach, "garbage", lingering.get(), 1); });
+}
+
+// The kernel itself closes what the receiver has no room for.
+TEST_F(IntruderTest, NobodyWaitsForTheCloseOfSuperfluousDescriptors) {
+  expect_no_wait_for(
+      [](int attach, const UniqueFd& lingering) { send_with_fds(attach, "garbage", lingering.get(), wire::kMaxControlFds + 5); });
+}
+
+TEST_F(IntruderTest, NobodyWaitsForTheCloseOfDescriptorsThatWereNotRead) {
+  expect_no_wait_for([](int attach, const UniqueFd& lingering) {
+    ASSERT_GT(::send(attach, "garbage", 7, MSG_NOSIGNAL), 0);  // the daemon disconnects the client for this
+    ASSERT_EQ(::send(attach, "", 0, MSG_NOSIGNAL), 0);
+    send_with_fds(attach, "more", lingering.get(), 1);
+  });
+}
+
+TEST_F(IntruderTest, AClientThatDoesNotBindInTimeIsDisconnectedAndThePathIsNamed) {
   intruder_.connect();
   ASSERT_TRUE(wire::send_control(intruder_.attach_socket(), {.kind = wire::ControlKind::kAttach}).ok());
   const auto path = intruder_.receive_control();

@@ -1,4 +1,4 @@
-// Models whose answers tell their version, clients that check it, and what keeps a daemon from having workers.
+// Models whose answers tell their version, clients that check it, and an obstacle that makes workers fail to start.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -17,11 +17,11 @@
 
 namespace shoal::test {
 
-/// A directory of versions; version N answers x + N.
+/// A directory with versions of a model. Version N answers x + N.
 class VersionsTest : public ::testing::Test {
  protected:
   std::string path(const std::string& name = "") const { return root_.path(name); }
-  /// Appears whole, under its name.
+  /// Writes the version and then renames it, so that it appears complete.
   void put(int version, std::vector<ChainNode> more = {}) const {
     write("coming", version, std::move(more));
     std::filesystem::remove_all(path(std::to_string(version)));
@@ -39,15 +39,15 @@ class VersionsTest : public ::testing::Test {
 
 inline Tensors input(float first = 1) { return {{"data", counting({1, 4}, first)}}; }
 
-/// What the model added; -1 when it did not answer.
+/// Returns what the model added to its input; -1 when it did not answer.
 inline int added(Pool& pool, const std::string& name, std::uint64_t version = 0) {
   const auto outputs = pool.predict(name, input(), {.version = version});
   EXPECT_TRUE(outputs.ok()) << outputs.status().to_string();
   return outputs.ok() ? static_cast<int>((*outputs)[0].tensor.values<float>()[0]) - 1 : -1;
 }
 
-/// Clients that ask all the time and check that answer and version agree, and that none is older than what served at its
-/// submission.
+/// Clients that send requests all the time. They check that answer and version agree, and that no answer comes from a version
+/// older than the one that served when the request was submitted.
 class Load {
  public:
   Load(const DaemonFixture& daemon, std::string model, int clients = 2) : model_(std::move(model)) {
@@ -59,7 +59,7 @@ class Load {
     threads_.clear();
   }
 
-  std::atomic<std::uint64_t> oldest_version{1};  // that may answer what is submitted from now on
+  std::atomic<std::uint64_t> oldest_version{1};  // that may answer requests submitted from now on
   std::atomic<int> answered{0}, failed{0}, mixed{0}, stale{0};
 
  private:
@@ -86,7 +86,7 @@ class Load {
   std::vector<std::jthread> threads_;
 };
 
-/// Something stands where the next workers would bind their sockets: they fail, one after the other.
+/// Directories at the paths where the next workers would bind their sockets. So these workers fail to start.
 class Obstacle {
  public:
   Obstacle(const DaemonFixture& daemon, int first_incarnation) {

@@ -1,4 +1,4 @@
-// What an honest peer sends, a little wrong.
+// Makes slightly wrong messages from correct ones.
 #pragma once
 
 #include <algorithm>
@@ -13,7 +13,7 @@ namespace shoal::test {
 
 using Bytes = std::vector<std::byte>;
 
-/// Bits, bytes and numbers changed, ends cut off or added, pieces of other messages put in.
+/// Changes bits, bytes and numbers, cuts or extends the end, and inserts pieces of other messages.
 class Mutator {
  public:
   Mutator(std::vector<Bytes> seeds, unsigned seed) : seeds_(std::move(seeds)), random_(seed) {}

@@ -39,8 +39,55 @@ TEST(PoolIntegration, TensorsLargerThanTheArenasTravelAsFrames) {
   EXPECT_TRUE(is_same((*outputs)[0].tensor, input));
 }
 
+TEST(PoolIntegration, APoolThatWasMovedFromSaysSo) {
+  const DaemonFixture daemon;
+  Pool first = daemon.connect();
+  Pool second = std::move(first);
+  EXPECT_TRUE(second.predict("echo", {{"data", counting({4})}}).ok());
+  const Prediction prediction = first.submit("echo", {{"data", counting({4})}});  // NOLINT(bugprone-use-after-move)
+  prediction.cancel();
+  EXPECT_TRUE(prediction.ready() && prediction.wait_for(1h));
+  const Status answers[] = {prediction.get().status(),
+                            prediction.outcome().outputs.status(),
+                            first.describe("echo").status(),
+                            first.loan(DType::kFloat32, {4}).status(),
+                            first.list().status(),
+                            first.stats().status(),
+                            first.crashes().status(),
+                            first.trace().status(),
+                            first.load("more", "builtin:identity").status(),
+                            first.reload("echo").status(),
+                            first.unload("echo").status(),
+                            first.scale("echo", 2).status(),
+                            first.drain("echo").status(),
+                            first.stop()};
+  for (const Status& answer : answers) EXPECT_EQ(answer.code(), StatusCode::kFailedPrecondition) << answer.to_string();
+  first.poll();
+  EXPECT_TRUE(second.predict("echo", {{"data", counting({4})}}).ok());
+}
+
+TEST(PoolIntegration, InputsThatAreNoTensorsAreRefusedByName) {
+  const DaemonFixture daemon;
+  Pool pool = daemon.connect();
+  const auto own = std::make_shared<int>();
+  constexpr std::int64_t kTooMany = (std::int64_t{1} << 62) + 1;  // elements: the bytes of that many floats are 4, modulo 2^64
+  for (const TensorView& view : {TensorView{DType::kFloat32, Shape{4}, nullptr}, TensorView{},
+                                 TensorView{DType::kFloat32, Shape{kTooMany}, reinterpret_cast<std::byte*>(own.get())}}) {
+    const Status status = pool.predict("echo", {{"data", Tensor(view, own)}}).status();
+    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << status.to_string();
+    EXPECT_NE(status.message().find("'data'"), std::string::npos) << status.to_string();
+  }
+  EXPECT_EQ(pool.predict("", {{"data", counting({4})}}).status().code(), StatusCode::kNotFound);
+  EXPECT_EQ(pool.describe("").status().code(), StatusCode::kNotFound);
+  EXPECT_EQ(pool.predict("echo", {{"", counting({4})}}).status().code(), StatusCode::kInvalidArgument);
+  EXPECT_FALSE(pool.load("", "builtin:identity").ok());
+  EXPECT_FALSE(pool.load("more", "").ok());
+  EXPECT_FALSE(pool.scale("echo", -1).ok());
+  EXPECT_TRUE(pool.predict("echo", {{"data", counting({4})}}, {.timeout = std::chrono::nanoseconds::max()}).ok());
+}
+
 TEST(PoolIntegration, ManyRequestsInFlightAreAllAnswered) {
-  // Of a queue that is more than half full one client has three quarters.
+  // One client may have three quarters of a queue that is more than half full.
   const DaemonFixture daemon({.models = {"echo=builtin:identity,workers=2,contexts=2,queue_limit=2000"}});
   Pool pool = daemon.connect();
   std::vector<Prediction> predictions;
@@ -56,7 +103,7 @@ TEST(PoolIntegration, ARequestOfADescribedModelLeavesBeforeAnybodyWaits) {
   const DaemonFixture daemon;
   Pool pool = daemon.connect();
   ASSERT_TRUE(pool.describe("echo").ok());
-  stop_process(daemon.pid());  // so that nothing it would answer now moves the request on
+  stop_process(daemon.pid());  // so that no answer of the daemon makes the pool send the request
   Prediction prediction = pool.submit("echo", {{"data", counting({4})}});
   ::kill(daemon.pid(), SIGCONT);
   EXPECT_TRUE(eventually([&] { return daemon.model("echo")["counts"]["ok"] == 1; }));
@@ -75,7 +122,7 @@ TEST(PoolIntegration, TheSupervisorReadsAsManyBytesForALargeInputAsForASmallOne)
   Pool pool = daemon.connect();
   const auto bytes_read = [&](const Shape& shape) {
     constexpr int kRequests = 20;
-    (void)pool.predict("echo", {{"data", counting(shape)}});  // from now on the output's size is known
+    (void)pool.predict("echo", {{"data", counting(shape)}});  // the client learns the output's size
     const auto read = [&] {
       const auto supervisor = daemon.stats().at("supervisor");
       return supervisor.at("bytes_read").get<std::int64_t>();
@@ -95,7 +142,7 @@ TEST(PoolIntegration, AFullQueueSaysOverloadedAtOnceAndWhenToComeBack) {
   stop_process(worker);
   std::vector<Prediction> predictions;
   for (int i = 0; i < 20; ++i) predictions.push_back(pool.submit("echo", {{"data", counting({4})}}));
-  // Two credits and three places in the queue; the rest is refused while the worker stands still.
+  // The lane takes two requests and the queue three. The others are refused while the worker is stopped.
   EXPECT_TRUE(predictions[19].wait_for(2s));
   ::kill(worker, SIGCONT);
   int ok = 0, overloaded = 0;
@@ -148,7 +195,7 @@ TEST(PoolIntegration, WrongInputsAreRefusedByName) {
   EXPECT_TRUE(pool.predict("echo", {{"data", counting({4})}}).ok());
 }
 
-// Nobody may do this; a client that does gets some answer, and hurts nobody.
+// A client must not do this. One that does gets some answer and hurts nobody else.
 TEST(PoolIntegration, AnInputThatItsClientChangesWhileItIsReadHurtsNobody) {
   const char* source = std::getenv("SHOAL_SOURCE_DIR");
   const std::string model = std::string(source ? source : ".") + "/tools/shapes/model";
@@ -187,7 +234,7 @@ TEST(PoolIntegration, TellsOfItself) {
   EXPECT_EQ(model.at("counts").at("ok"), 1);
   EXPECT_GT(model.at("latency_ms").at("total").at("p50").get<double>(), 0.0);
   EXPECT_EQ(pool.list().value(), std::vector<std::string>{"echo"});
-  // Each process of ours is known by its name.
+  // Each process has a name that begins with shoal.
   for (const pid_t pid : daemon.all_processes()) {
     FILE* file = std::fopen(("/proc/" + std::to_string(pid) + "/comm").c_str(), "r");
     ASSERT_NE(file, nullptr);

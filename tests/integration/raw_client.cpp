@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "shm/base/clock.hpp"
+#include "tests/support/sparse_memfd.hpp"
 #include "tests/support/unix_socket.hpp"
 
 namespace shoal::test {
@@ -34,12 +35,12 @@ std::optional<wire::ControlMessage> RawClient::begin_attach(std::uint64_t input_
   if (input_bytes > 0) {
     UniqueFd input = create_memfd("input", input_bytes).value();
     output_ = create_memfd("output", output_bytes).value();
-    input_ = Segment::map(input, Segment::Access::kReadWrite).value();  // before the seal that forbids it
+    input_ = Segment::map(input, Segment::Access::kReadWrite).value();  // before the seal forbids it
     EXPECT_TRUE(seal(input, Seals::kOneWriter).ok() && seal(output_, Seals::kFixedSize).ok());
     hello.fds.push_back(std::move(input));
     hello.fds.push_back(duplicate_fd(output_.get()).value());
   }
-  (void)wire::send_control(attach_.get(), hello).ok();  // who is refused may have heard so already
+  (void)wire::send_control(attach_.get(), hello).ok();  // the daemon may have refused it already
   return receive_control();
 }
 
@@ -53,8 +54,19 @@ void RawClient::attach(std::uint64_t input_bytes, std::uint64_t output_bytes) {
   finish_attach(attach_until_path(input_bytes, output_bytes));
 }
 
-std::string RawClient::attach_or_why_not() {
-  const auto answer = begin_attach(4096, 4096);
+std::string RawClient::attach_or_why_not() { return finish_attach_or_why_not(begin_attach(4096, 4096)); }
+
+std::string RawClient::attach_sparse_or_why_not(std::uint64_t bytes) {
+  connect();
+  wire::ControlMessage hello{.kind = wire::ControlKind::kAttach};
+  hello.fds.push_back(sparse_memfd(bytes));
+  hello.fds.push_back(sparse_memfd(bytes));
+  EXPECT_TRUE(seal(hello.fds[0], Seals::kOneWriter).ok() && seal(hello.fds[1], Seals::kFixedSize).ok());
+  EXPECT_TRUE(wire::send_control(attach_.get(), hello).ok());
+  return finish_attach_or_why_not(receive_control());
+}
+
+std::string RawClient::finish_attach_or_why_not(const std::optional<wire::ControlMessage>& answer) {
   if (!answer) return "no answer";
   if (answer->kind == wire::ControlKind::kRefused) return answer->text;
   finish_attach(answer->text);
@@ -69,10 +81,7 @@ void RawClient::finish_attach(const std::string& path) {
   ASSERT_EQ(wire::peek_kind(message_[0]).value(), wire::Kind::kWelcome);
   const auto welcomed = wire::make_control(wire::Kind::kWelcomed, 0);
   send(std::as_bytes(std::span(&welcomed, 1)));
-  const auto ask = wire::make_control(wire::Kind::kControl, 1);
-  const std::string text = R"({"what": "describe", "model": "echo"})";
-  const std::span<const std::byte> frames[] = {std::as_bytes(std::span(&ask, 1)), std::as_bytes(std::span(text))};
-  send(wire::Frames(frames));
+  ask(1, R"({"what": "describe", "model": "echo"})");
   ASSERT_TRUE(receive());
   ASSERT_EQ(message_.size(), 2u);
   const auto described =
@@ -83,6 +92,12 @@ void RawClient::finish_attach(const std::string& path) {
 
 void RawClient::send(std::span<const std::byte> frame) { send(wire::Frames(&frame, 1)); }
 void RawClient::send(wire::Frames frames) { ASSERT_TRUE(socket_.send(frames).ok()); }
+
+bool RawClient::try_ask(std::uint64_t seq, std::string_view question) {
+  const wire::ControlHeader head = wire::make_control(wire::Kind::kControl, seq);
+  const std::span<const std::byte> frames[] = {std::as_bytes(std::span(&head, 1)), std::as_bytes(std::span(question))};
+  return try_send(wire::Frames(frames));
+}
 
 wire::Request RawClient::request(std::uint64_t seq) {
   wire::Request request;

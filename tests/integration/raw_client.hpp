@@ -1,10 +1,13 @@
-// A client that speaks the protocol by hand, and may get it wrong.
+// A client that speaks the protocol by hand, so that a test can break it.
 #pragma once
+
+#include <gtest/gtest.h>
 
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "shm/segment/segment.hpp"
 #include "shm/wire/control.hpp"
@@ -16,42 +19,49 @@ namespace shoal::test {
 /// Threads: thread-bound
 class RawClient {
  public:
-  /// Many of them share a context: each has a thread.
+  ///   context  shared by many clients of one test, because each context has a thread
   explicit RawClient(std::string directory, std::shared_ptr<wire::MessageContext> context = nullptr)
       : directory_(std::move(directory)), context_(context ? std::move(context) : std::make_shared<wire::MessageContext>()) {}
 
   /// Connects to the attach socket.
   void connect();
   int attach_socket() const { return attach_.get(); }
-  /// The next control message; nothing when the socket ends or none comes within 5 s.
+  /// Returns the next control message; nothing when the socket ends or none comes within 5 s.
   std::optional<wire::ControlMessage> receive_control();
-  /// Connects and attaches arenas of that size, as far as PATH: where it is to bind. Empty, and the test failed, without an
-  /// answer.
+  /// Connects, attaches arenas of that size, and returns the path where the daemon wants it to bind. Fails the test and returns
+  /// "" without an answer.
   std::string attach_until_path(std::uint64_t input_bytes = 4096, std::uint64_t output_bytes = 4096);
-  /// Connects and attaches arenas of that size, or none of size 0, all the way to WELCOMED.
+  /// Does the whole handshake, with arenas of that size; size 0 means no arenas.
   void attach(std::uint64_t input_bytes = 4096, std::uint64_t output_bytes = 4096);
-
-  /// Likewise; when it is refused, why.
+  /// Does the whole handshake. Returns why the daemon refused it, or "".
   std::string attach_or_why_not();
+
+  /// Likewise with sparse arenas of that size each, which this process does not map.
+  std::string attach_sparse_or_why_not(std::uint64_t bytes);
 
   void send(std::span<const std::byte> frame);
   void send(wire::Frames frames);
-  /// False when nobody takes it.
+  /// Returns false when the daemon does not take it.
   bool try_send(wire::Frames frames) { return socket_.send(frames).ok(); }
-  /// Fills in magic, kind, seq, model and signature of the one model served.
+  /// Sends a control question ({"what": ...}).
+  void ask(std::uint64_t seq, std::string_view question) { ASSERT_TRUE(try_ask(seq, question)); }
+  /// Returns false when the daemon does not take it.
+  bool try_ask(std::uint64_t seq, std::string_view question);
+  /// Makes a correct request to the one model that is served.
   wire::Request request(std::uint64_t seq);
   void send(const wire::Request& request);
-  /// The next reply within 5 s; fails the test without one.
+  /// Returns the next reply. Fails the test when none comes within 5 s.
   wire::Reply receive_reply();
-  /// The next message of any kind within 5 s: message().
+  /// Receives the next message of any kind into message(). Returns false when none comes within 5 s.
   bool receive();
   const wire::Message& message() const { return message_; }
-  /// Its own mapping of its input arena, writable; its output arena.
+  /// The client's own writable mapping of its input arena, and its output arena.
   std::span<std::byte> input() { return input_->mutable_bytes(); }
   const UniqueFd& output() const { return output_; }
 
  private:
   std::optional<wire::ControlMessage> begin_attach(std::uint64_t input_bytes, std::uint64_t output_bytes);
+  std::string finish_attach_or_why_not(const std::optional<wire::ControlMessage>& answer);
   void finish_attach(const std::string& path);
 
   std::string directory_;

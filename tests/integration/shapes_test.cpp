@@ -1,4 +1,4 @@
-// Many input shapes at one model: right answers, bounded memory, and nobody waits for another's compilation.
+// Many input shapes for one model: right answers, bounded memory, and no request waits for another shape's compilation.
 #include <gtest/gtest.h>
 #include <signal.h>
 
@@ -33,7 +33,7 @@ Tensor picture(std::int64_t height, std::int64_t width, unsigned seed = 1) {
   return tensor;
 }
 
-/// The n-th of many different sizes.
+/// The n-th of many pictures of different sizes.
 Tensor other_picture(int n) { return picture(33 + n % 25, 33 + n / 25, static_cast<unsigned>(n)); }
 
 bool same_bits(const Tensors& a, const Tensors& b) {

@@ -1,16 +1,19 @@
-// A daemon that lives and does nothing, or a model that never comes: nobody waits for it longer than he said, and once it goes on
-// nothing was lost.
+// A daemon that is stopped, and a model that never loads: no call waits longer than its deadline, and no request is lost when the
+// daemon continues.
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 
-#include <cstring>
 #include <ctime>
 #include <filesystem>
+#include <functional>
+#include <future>
+#include <nlohmann/json.hpp>
 #include <thread>
 
 #include "shm/base/unique_fd.hpp"
+#include "shm/wire/local_address.hpp"
+#include "tests/integration/raw_client.hpp"
 #include "tests/support/pool_fixture.hpp"
 #include "tests/support/says.hpp"
 #include "tests/support/scratch_directory.hpp"
@@ -21,19 +24,112 @@ namespace {
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
-constexpr auto kSoon = 2s;  // on a busy machine
+constexpr auto kSoon = 2s;        // on a busy machine
+constexpr auto kSilence = 200ms;  // control_timeout
 
 Tensors input() { return {{"data", counting({4})}}; }
+
+/// What `call` returns within kSoon. A call that does not end is a failure; `release` must make it end.
+Status in_time(const std::function<Status()>& call, const std::function<void()>& release) {
+  auto ending = std::async(std::launch::async, call);
+  if (ending.wait_for(kSoon) != std::future_status::ready) {
+    ADD_FAILURE() << "the call did not end within 2 s";
+    release();
+  }
+  return ending.get();
+}
 
 class StoppedDaemonTest : public testing::Test {
  protected:
   ~StoppedDaemonTest() override { go_on(); }
   void stop() const { stop_process(daemon_.pid()); }
   void go_on() const { ::kill(daemon_.pid(), SIGCONT); }
+  Status in_time(const std::function<Status()>& call) const {
+    return test::in_time(call, [this] { go_on(); });
+  }
+  /// That the call was given up because the daemon said nothing, and names who was asked what.
+  void expect_silence(const std::function<Status()>& call, std::string_view asked) const {
+    const Status status = in_time(call);
+    EXPECT_EQ(status.code(), StatusCode::kUnavailable) << asked << ": " << status.to_string();
+    EXPECT_TRUE(says(status.message(), {asked, daemon_.directory(), std::to_string(daemon_.pid()), "control_timeout"}));
+  }
 
-  const DaemonFixture daemon_;
-  Pool pool_ = daemon_.connect();
+  const DaemonFixture daemon_{{.models = {"echo=builtin:identity", "quick=builtin:identity,timeout_ms=300"}}};
+  Pool pool_ = daemon_.connect({.control_timeout = kSilence});
 };
+
+TEST_F(StoppedDaemonTest, EveryCallEndsWhenTheDaemonIsSilent) {
+  ASSERT_TRUE(pool_.describe("echo").ok());
+  stop();
+  expect_silence([&] { return pool_.describe("echo").status(); }, "'describe' of model 'echo'");
+  expect_silence([&] { return pool_.list().status(); }, "'list'");
+  expect_silence([&] { return pool_.stats().status(); }, "'stats'");
+  expect_silence([&] { return pool_.crashes("echo").status(); }, "'crashes' of model 'echo'");
+  expect_silence([&] { return pool_.trace().status(); }, "'trace'");
+  expect_silence([&] { return pool_.load("more", "builtin:identity").status(); }, "'load' of model 'more'");
+  expect_silence([&] { return pool_.reload("echo").status(); }, "'reload' of model 'echo'");
+  expect_silence([&] { return pool_.scale("echo", 2).status(); }, "'scale' of model 'echo'");
+  expect_silence([&] { return pool_.drain("echo").status(); }, "'drain' of model 'echo'");
+  expect_silence([&] { return pool_.unload("more").status(); }, "'unload' of model 'more'");
+  go_on();
+  EXPECT_TRUE(pool_.stats().ok());
+  stop();
+  expect_silence([&] { return pool_.stop(); }, "'stop'");
+}
+
+TEST_F(StoppedDaemonTest, CallsOfManyThreadsEndWhenTheDaemonIsSilent) {
+  stop();
+  const auto begin = Clock::now();
+  std::vector<std::future<Status>> calls;
+  for (int i = 0; i < 8; ++i) calls.push_back(std::async(std::launch::async, [&] { return pool_.stats().status(); }));
+  for (auto& call : calls) {
+    if (call.wait_until(begin + kSoon) != std::future_status::ready) {
+      ADD_FAILURE() << "a call did not end within 2 s";
+      go_on();
+    }
+    EXPECT_EQ(call.get().code(), StatusCode::kUnavailable);
+  }
+}
+
+TEST_F(StoppedDaemonTest, ARequestWithoutATimeoutEndsSoonAfterTheModelsDefault) {
+  ASSERT_TRUE(pool_.predict("quick", input()).ok());
+  stop();
+  const auto begin = Clock::now();
+  const Prediction asked = pool_.submit("quick", input());
+  expect_silence([&] { return asked.get().status(); }, "a request of model 'quick'");
+  EXPECT_EQ(asked.outcome().ran, Ran::kMaybe);
+  EXPECT_GE(Clock::now() - begin, 300ms) << "the model's timeout_ms";
+  go_on();
+  EXPECT_TRUE(pool_.predict("quick", input()).ok());
+}
+
+TEST_F(StoppedDaemonTest, AFirstRequestWithoutATimeoutEndsWhenTheDaemonIsSilent) {
+  stop();
+  const Prediction asked = pool_.submit("echo", input());
+  expect_silence([&] { return asked.get().status(); }, "a request of model 'echo'");
+  EXPECT_EQ(asked.outcome().ran, Ran::kNo);
+}
+
+TEST_F(StoppedDaemonTest, OneThatGoesOnInTimeLosesNoAnswer) {
+  Pool patient = daemon_.connect({.control_timeout = 1min});
+  stop();
+  auto stats = std::async(std::launch::async, [&] { return patient.stats().status(); });
+  auto outputs = std::async(std::launch::async, [&] { return patient.predict("echo", input()).status(); });
+  EXPECT_EQ(stats.wait_for(4 * kSilence), std::future_status::timeout);
+  go_on();
+  EXPECT_TRUE(stats.get().ok());
+  EXPECT_TRUE(outputs.get().ok());
+}
+
+TEST_F(StoppedDaemonTest, PingIsAnswered) {
+  RawClient client(daemon_.directory());
+  client.attach();
+  client.ask(7, R"({"what": "ping"})");
+  ASSERT_TRUE(client.receive());
+  const auto answer = wire::decode_control(client.message()[0]).value();
+  EXPECT_EQ(answer.seq, 7u);
+  EXPECT_EQ(answer.status, 0u);
+}
 
 TEST_F(StoppedDaemonTest, ARequestEndsWhenItsTimeIsOver) {
   ASSERT_TRUE(pool_.predict("echo", input()).ok());
@@ -51,7 +147,7 @@ TEST_F(StoppedDaemonTest, ARequestEndsWhenItsTimeIsOver) {
 }
 
 TEST_F(StoppedDaemonTest, TheSlotsOfARequestThatExpiredComeBack) {
-  constexpr std::int64_t kMany = 1 << 18;  // floats: eight of them fill the input arena
+  constexpr std::int64_t kMany = 1 << 18;  // floats; eight such tensors fill the input arena
   const auto large = [] { return Tensors{{"data", counting({kMany})}}; };
   ASSERT_TRUE(pool_.predict("echo", large()).ok());
   stop();
@@ -78,7 +174,7 @@ TEST_F(StoppedDaemonTest, AWaitWithoutEndUsesNoProcessor) {
   EXPECT_TRUE(prediction.get().ok());
 }
 
-// Beyond what ZeroMQ keeps for a peer that does not read, a message vanishes; so fewer are under way.
+// ZeroMQ drops messages when too many wait for a peer that does not read. So the client limits the requests under way.
 TEST_F(StoppedDaemonTest, MoreRequestsThanItsQueueHoldsAreAnsweredNotLost) {
   ASSERT_TRUE(pool_.describe("echo").ok());
   stop();
@@ -98,10 +194,8 @@ TEST_F(StoppedDaemonTest, MoreRequestsThanItsQueueHoldsAreAnsweredNotLost) {
 
 TEST_F(StoppedDaemonTest, ConnectingEndsWhenItsTimeIsOver) {
   stop();
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  std::strcpy(address.sun_path, (daemon_.directory() + "/attach").c_str());
-  std::vector<UniqueFd> crowd;  // until no more may wait for it
+  const sockaddr_un address = wire::local_address(daemon_.directory() + "/attach");
+  std::vector<UniqueFd> crowd;  // until the daemon's backlog is full
   do {
     crowd.emplace_back(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   } while (crowd.size() < 10'000 &&
@@ -115,17 +209,44 @@ TEST_F(StoppedDaemonTest, ConnectingEndsWhenItsTimeIsOver) {
   EXPECT_TRUE(Pool::connect({.directory = daemon_.directory()}).ok());
 }
 
-TEST(NeverLoaded, ARequestEndsWhenItsTimeIsOver) {
-  const ScratchDirectory scratch;
-  scratch.write("zygote", "#!/bin/sh\nkill -STOP $$\n");
-  std::filesystem::permissions(scratch.path("zygote"), std::filesystem::perms::owner_all);
-  const DaemonFixture daemon({.worker = scratch.path("zygote"), .wait_until_ready = false});
-  ASSERT_TRUE(eventually([&] { return Pool::connect({.directory = daemon.directory()}).ok(); }));
-  Pool pool = daemon.connect();
+/// A daemon whose model stays in loading.
+class NeverLoaded : public testing::Test {
+ protected:
+  NeverLoaded() {
+    scratch_.write("zygote", "#!/bin/sh\nkill -STOP $$\n");
+    std::filesystem::permissions(scratch_.path("zygote"), std::filesystem::perms::owner_all);
+    daemon_ = std::make_unique<DaemonFixture>(DaemonSettings{.worker = scratch_.path("zygote"), .wait_until_ready = false});
+    EXPECT_TRUE(eventually([&] { return Pool::connect({.directory = daemon_->directory()}).ok(); }));
+  }
+
+  const ScratchDirectory scratch_;
+  std::unique_ptr<DaemonFixture> daemon_;
+};
+
+TEST_F(NeverLoaded, WhoWaitsForTheModelWaitsWhileTheDaemonLives) {
+  constexpr auto kShort = 40ms;
+  Pool pool = daemon_->connect({.control_timeout = kShort});
+  const auto release = [&] { ::kill(daemon_->pid(), SIGKILL); };
+  std::vector<std::future<Status>> waiting;
+  waiting.push_back(std::async(std::launch::async, [&] { return pool.describe("echo").status(); }));
+  waiting.push_back(std::async(std::launch::async, [&] { return pool.load("more", "builtin:identity").status(); }));
+  waiting.push_back(std::async(std::launch::async, [&] { return pool.predict("echo", input()).status(); }));
+  for (auto& call : waiting) EXPECT_EQ(call.wait_for(10 * kShort), std::future_status::timeout);
+  stop_process(daemon_->pid());
+  for (auto& call : waiting) {
+    const Status status = in_time([&] { return call.get(); }, release);
+    EXPECT_EQ(status.code(), StatusCode::kUnavailable) << status.to_string();
+    EXPECT_TRUE(says(status.message(), {"control_timeout", daemon_->directory()}));
+  }
+  ::kill(daemon_->pid(), SIGCONT);
+}
+
+TEST_F(NeverLoaded, ARequestEndsWhenItsTimeIsOver) {
+  Pool pool = daemon_->connect();
   const auto begin = Clock::now();
   const Status status = pool.predict("echo", input(), {.timeout = 50ms}).status();
   EXPECT_EQ(status.code(), StatusCode::kDeadlineExceeded) << status.to_string();
-  EXPECT_TRUE(says(status.message(), {"echo", "loads"}));
+  EXPECT_TRUE(says(status.message(), {"echo", "loaded"}));
   EXPECT_LT(Clock::now() - begin, kSoon);
 }
 

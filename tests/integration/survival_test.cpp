@@ -1,4 +1,4 @@
-// What dies, and what goes on.
+// A process dies, and the others go on.
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/resource.h>
@@ -19,7 +19,7 @@ namespace {
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
-// Requests one after another from several threads; every answer is compared.
+// Several threads send one request after the other and check every answer.
 struct Load {
   explicit Load(const DaemonFixture& daemon, int thread_count = 4) {
     for (int t = 0; t < thread_count; ++t) {
@@ -30,8 +30,7 @@ struct Load {
           const Prediction prediction = pool.submit("echo", {{"data", counting({64}, first)}});
           const auto& outputs = prediction.get();
           if (!outputs.ok()) {
-            ++failed;
-            last_error = outputs.status().to_string();
+            if (failed++ == 0) first_error = outputs.status().to_string();
           } else {
             ++((*outputs)[0].tensor.values<float>()[63] == first + 63 ? answered : wrong);
           }
@@ -39,20 +38,22 @@ struct Load {
       });
     }
   }
+  ~Load() { join(); }
   void join() {
     stop = true;
     for (auto& thread : threads) thread.join();
+    threads.clear();
   }
   std::atomic<bool> stop = false;
   std::atomic<int> answered = 0, failed = 0, wrong = 0;
-  std::string last_error;  // read after join()
+  std::string first_error;  // written by the thread that failed first; read after join()
   std::vector<std::thread> threads;
 };
 
 TEST(Survival, NothingIsLostWhenWorkersAreKilledUnderLoad) {
   const DaemonFixture daemon({.models = {"echo=builtin:identity,workers=4"}});
   Load load(daemon);
-  std::set<pid_t> killed;  // one is named until its death is noticed
+  std::set<pid_t> killed;  // a set: the stats name a dead worker until its death is noticed
   const auto end = Clock::now() + 3s;
   for (std::size_t i = 0; Clock::now() < end; ++i) {
     const auto workers = daemon.workers();
@@ -60,7 +61,7 @@ TEST(Survival, NothingIsLostWhenWorkersAreKilledUnderLoad) {
     std::this_thread::sleep_for(50ms);
   }
   load.join();
-  EXPECT_EQ(load.failed, 0) << load.last_error;
+  EXPECT_EQ(load.failed, 0) << load.first_error;
   EXPECT_EQ(load.wrong, 0);
   EXPECT_GT(load.answered, 100);
   EXPECT_GT(killed.size(), 10u);
@@ -75,7 +76,7 @@ TEST(Survival, AKilledWorkersRequestsRunOnItsReplacement) {
   Pool pool = daemon.connect();
   ASSERT_TRUE(pool.predict("echo", {{"data", counting({4})}}).ok());
   const pid_t worker = daemon.workers().at(0);
-  stop_process(worker);  // so that it surely holds the request
+  stop_process(worker);  // so that it holds the request when it is killed
   const Prediction prediction = pool.submit("echo", {{"data", counting({4}, 7)}});
   EXPECT_FALSE(prediction.wait_for(100ms));
   ::kill(worker, SIGKILL);
@@ -101,7 +102,7 @@ TEST(Survival, AWorkerThatAnsweredIsReplacedAtOnceHoweverOftenItDies) {
 TEST(Survival, AModelWhoseOnlyWorkerDiesAgainAndAgainBeforeItAnswersFails) {
   const DaemonFixture daemon;
   ASSERT_TRUE(eventually([&] {
-    for (const pid_t worker : daemon.workers()) ::kill(worker, SIGKILL);  // as soon as it is ready
+    for (const pid_t worker : daemon.workers()) ::kill(worker, SIGKILL);  // each as soon as it is ready
     return daemon.model("echo").at("state") == "failed";
   })) << daemon.model("echo");
   EXPECT_NE(daemon.model("echo").at("reason").get<std::string>().find("before they answer anything (5 times in a row)"),
@@ -118,18 +119,18 @@ TEST(Survival, WorkersServeOnWhenTheirZygoteIsKilledAndANewOneForksAgain) {
   ::kill(zygote, SIGKILL);
   EXPECT_TRUE(eventually([&] { return daemon.zygote() > 0 && daemon.zygote() != zygote; }));
   EXPECT_EQ(daemon.workers(), workers);
-  ::kill(workers.at(0), SIGKILL);  // its parent is the supervisor by now
+  ::kill(workers.at(0), SIGKILL);  // its parent is now the supervisor
   EXPECT_TRUE(eventually([&] {
     const auto now = daemon.workers();
     return now.size() == 2 && now != workers;
   }));
   load.join();
-  EXPECT_EQ(load.failed, 0) << load.last_error;
+  EXPECT_EQ(load.failed, 0) << load.first_error;
   EXPECT_FALSE(is_alive(workers.at(0)));
   EXPECT_FALSE(std::filesystem::exists("/proc/" + std::to_string(workers.at(0)))) << "a zombie was left";
 }
 
-// A closed terminal and a service manager's reload reach all processes.
+// These signals reach all processes when a terminal closes or a service manager reloads.
 TEST(Survival, TheDaemonsSignalsEndNoZygoteAndNoWorker) {
   const DaemonFixture daemon({.models = {"echo=builtin:identity,workers=2"}});
   const pid_t zygote = daemon.zygote();
@@ -142,7 +143,7 @@ TEST(Survival, TheDaemonsSignalsEndNoZygoteAndNoWorker) {
   const int before = load.answered;
   EXPECT_TRUE(eventually([&] { return load.answered > before + 100; }));
   load.join();
-  EXPECT_EQ(load.failed, 0) << load.last_error;
+  EXPECT_EQ(load.failed, 0) << load.first_error;
   EXPECT_EQ(daemon.zygote(), zygote);
   EXPECT_EQ(daemon.workers(), workers);
   EXPECT_EQ(daemon.model().at("counts").at("worker_deaths"), 0);
@@ -183,11 +184,12 @@ TEST(Survival, AClientThatIsKilledWithRequestsUnderWayIsForgotten) {
   ::kill(worker, SIGCONT);
   Pool pool = daemon.connect();
   EXPECT_TRUE(pool.predict("echo", {{"data", counting({4})}}).ok());
-  EXPECT_TRUE(
-      eventually([&] { return daemon.stats().at("supervisor").at("clients") == 2; }));  // this pool, and the one that asks
+  EXPECT_TRUE(eventually([&] {
+    return daemon.stats().at("supervisor").at("clients") == 2;
+  }));  // this pool, and the connection that asks for the stats
 }
 
-// Memory of ours that any process still holds.
+// How many of our memfds the daemon's processes hold.
 int memfds_left(const std::string& directory) {
   int count = 0;
   for (const pid_t pid : processes_of(directory)) {
@@ -234,7 +236,7 @@ TEST(Survival, AClientGoesOnWithTheNextDaemon) {
   EXPECT_TRUE(prediction.get().ok()) << prediction.get().status().to_string();
 }
 
-// The news of clients that go fills the control socket of a worker that stands still; what then cannot be told it is told later.
+// A stopped worker does not read its control socket. Messages about departed clients fill it; the rest is sent later.
 TEST(Survival, AWorkerWhoseControlSocketIsFullGetsRequestsAgainWhenItReads) {
   constexpr std::size_t kClients = 340;  // an empty packet is charged 768 bytes of the socket's 212992
   rlimit limit{};

@@ -1,4 +1,5 @@
-// Versions side by side, and reloads: nothing lost, nothing mixed, the old one kept when the new one is bad.
+// Several versions at once, and reloads: no request is lost, no answer is mixed, and a bad new version does not replace the old
+// one.
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <unistd.h>
@@ -60,15 +61,14 @@ TEST_F(VersionsTest, ServesWhatItCanAtTheStartAndSaysWhatItCannot) {
   EXPECT_EQ(daemon.workers("net").size(), 2u);
 }
 
-// Memory that is no file's and no memfd's: the pages of the last dead workers, which the daemon keeps, are as full as their work
-// was.
+// Anonymous memory only. The daemon also keeps the status pages of the last dead workers, whose size depends on their work.
 double heap_bytes(pid_t pid) {
   const auto kib = supervisor::read_key("/proc/" + std::to_string(pid) + "/status", "RssAnon:");
   EXPECT_TRUE(kib) << "no RssAnon of process " << pid;
   return static_cast<double>(kib.value_or(0)) * 1024;
 }
 
-// Reloads under load, with what a reload must never do counted.
+// Reloads under load, and counts lost, mixed and stale answers.
 void reload_under_load(const DaemonFixture& daemon, int reloads, const std::function<void(int)>& put_version) {
   Pool admin = daemon.connect({.input_arena_bytes = 0, .output_arena_bytes = 0});
   Load load(daemon, "net");
@@ -80,8 +80,8 @@ void reload_under_load(const DaemonFixture& daemon, int reloads, const std::func
     EXPECT_EQ(changed->version, static_cast<std::uint64_t>(version));
     load.oldest_version = static_cast<std::uint64_t>(version);
   };
-  // What is kept of the last dead workers, and buffers, grow to their bounds: in some 600 reloads; the
-  // connections that ZeroMQ still has of the last ones in a dozen.
+  // Buffers and the records of the last dead workers grow to their bounds in about 600 reloads, ZeroMQ's old connections in about
+  // 12. Growth is measured after that.
   const bool is_long = reloads >= 1000;
   const int first = is_long ? 700 : 25;
   for (int version = 2; version < first && !testing::Test::HasFatalFailure(); ++version) reload_to(version);
@@ -118,7 +118,8 @@ TEST_F(VersionsTest, AVersionThatDiesOfItsProbeNeverServes) {
   const DaemonFixture daemon({.models = {"net=" + path() + ",device=cpu-reference"}, .worker = "shoal-worker-faulty"});
   Pool pool = daemon.connect();
   Load load(daemon, "net", 1);
-  put(2, {{.op = "_fault_abort", .name = "crash", .attributes = {{"scalar", "0"}}, .weights = {}}});  // zeros are the probe
+  put(2,
+      {{.op = "_fault_abort", .name = "crash", .attributes = {{"scalar", "0"}}, .weights = {}}});  // the probe's input is zeros
   const auto changed = pool.reload("net");
   EXPECT_EQ(changed.status().code(), StatusCode::kFailedPrecondition);
   EXPECT_TRUE(contains(changed.status().message(), "goes on as it was")) << changed.status().to_string();
@@ -162,7 +163,7 @@ TEST_F(VersionsTest, AReloadOfUnchangedFilesLeavesThemAlone) {
   EXPECT_EQ(daemon.workers("net"), workers);
   EXPECT_EQ(pool.reload("net", "", true).value().outcome, "reloaded");
   EXPECT_NE(daemon.workers("net"), workers);
-  write("net", 5);  // the same place, another content
+  write("net", 5);  // the same path, another content
   EXPECT_EQ(pool.reload("net").value().outcome, "reloaded");
   EXPECT_EQ(added(pool, "net"), 5);
   write("other", 7);
@@ -172,7 +173,7 @@ TEST_F(VersionsTest, AReloadOfUnchangedFilesLeavesThemAlone) {
   EXPECT_EQ(daemon.workers("net").size(), 2u);
 }
 
-// An unload ends after 30 s, whatever runs; a reload fails no request, and others need not wait longer than that for its end.
+// A reload waits for the requests of the old version however long they take. Commands wait 30 s at most.
 TEST_F(VersionsTest, AReloadAwaitsWhatTheOldVersionRunsHoweverLongItTakes) {
   const ChainNode step{.op = "_fault_slow", .name = "step", .attributes = {{"scalar", "100"}}, .weights = {}};
   std::vector<ChainNode> chain(330, step);

@@ -1,4 +1,4 @@
-// What a running request may cost: it ends when it is given up, and takes no more memory than its worker may.
+// Limits of a running request: it ends when it is cancelled, and it gets no more memory than its worker may use.
 #include <gtest/gtest.h>
 
 #include "tests/support/checkpoint.hpp"
@@ -10,7 +10,7 @@ namespace {
 
 class WorkerLimits : public testing::Test {
  protected:
-  /// The daemon's argument for a chain of these nodes.
+  /// Returns the daemon's --model argument for a chain of these nodes.
   std::string model(const std::string& name, const std::vector<ChainNode>& chain) const {
     write_checkpoint(models_.path(name), "m", chain, "[-1, -1]");
     return name + "=" + models_.path(name) + ",shape=data:1x4,tuning_ms=0";

@@ -28,7 +28,7 @@ ABI_VERSION = MAJOR if MAJOR != "0" else f"0.{MINOR}"
 
 
 def run(*words, **options):
-    """The finished process, which succeeded."""
+    """Runs a command that must succeed, and returns the finished process."""
     done = subprocess.run([*map(str, words)], capture_output=True, text=True, **options)
     if done.returncode != 0:
         raise AssertionError(f"{words} gave {done.returncode}:\n{done.stdout}\n{done.stderr}")

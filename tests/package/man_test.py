@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The manual pages are well formed and say all that --help says."""
+"""The manual pages are well formed and contain everything that --help says."""
 import gzip
 import os
 import re
@@ -13,7 +13,7 @@ PAGES = {"shoal": 1, "shoald": 8}
 
 
 def help_of(binary):
-    """The texts of --help, the commands' included."""
+    """The texts of --help, including those of the commands."""
     def ask(*words):
         return subprocess.run([BUILD / "bin" / binary, *words, "--help"], check=True, capture_output=True, text=True).stdout
 

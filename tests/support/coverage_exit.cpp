@@ -1,4 +1,4 @@
-// The preset `coverage`: daemons and workers leave by _exit(), which would throw their counts away.
+// For the preset `coverage`: daemons and workers end by _exit(), which does not write the counts of executed lines.
 #include <sys/syscall.h>
 #include <unistd.h>
 

@@ -1,26 +1,29 @@
-// shoal-worker-faulty: the real worker with operators that misbehave. For tests; nothing of it is in the shipped binary.
+// shoal-worker-faulty: the real worker plus operators that misbehave. For tests only; the shipped binary has none of them.
 //
-//   _fault_abort         aborts when the first element of its input, or of a row of it, equals `scalar`
-//   _fault_kill          sends its process SIGKILL then: a death without evidence
-//   _fault_hang          stands still for ever then
-//   _fault_overflow      overflows its stack then
-//   _fault_exec          executes /bin/true then
-//   _fault_open          opens /tmp for a file to be written then
-//   _fault_socket        makes an internet socket then
-//   _fault_sleep         sleeps then, as many milliseconds as the second element says
-//   _fault_exit          ends the process then, with the second element as exit code
-//   _fault_throw         then throws an exception on another thread, which nobody catches
-//   _fault_later         then aborts on another thread 100 ms later, when its request is answered: nobody is to blame
-//   _fault_flood         sends then without end, on its control socket, messages of the kind that the second element says
-//   _fault_page          then writes garbage over the worker's status page, and goes on
+// A row of the input *triggers* an operator when its first element equals the attribute `scalar`.
+//
+//   _fault_abort         when triggered, aborts
+//   _fault_kill          when triggered, sends SIGKILL to its process: a death without evidence
+//   _fault_hang          when triggered, waits forever
+//   _fault_overflow      when triggered, overflows its stack
+//   _fault_exec          when triggered, executes /bin/true
+//   _fault_open          when triggered, opens a file in /tmp for writing
+//   _fault_socket        when triggered, creates an internet socket
+//   _fault_sleep         when triggered, sleeps as many milliseconds as the row's second element says
+//   _fault_exit          when triggered, exits with the row's second element as exit code
+//   _fault_throw         when triggered, throws an exception on another thread, which nobody catches
+//   _fault_later         when triggered, aborts on another thread 100 ms later, after its request was answered
+//   _fault_flood         when triggered, sends control messages without end; their kind is the row's second element
+//   _fault_page          when triggered, writes garbage over the worker's status page and continues
+//   _fault_overrun       when triggered, writes one byte beyond a heap block: for builds with AddressSanitizer
 //   _fault_leak          leaks `scalar` MiB in every run
-//   _fault_slow          sleeps `scalar` milliseconds in every run: a chain of them is a run of many short steps
-//   _fault_spin          burns `scalar` milliseconds of processor time in every run
+//   _fault_slow          sleeps `scalar` milliseconds in every run; a chain of them makes a run of many short steps
+//   _fault_spin          uses `scalar` milliseconds of processor time in every run
 //   _fault_load_exec     executes /bin/true when its model is loaded
-//   _fault_compile       stands still for ever when it is compiled for a batch of `scalar` rows
-//   _fault_compile_spin  burns 1.5 s of processor time then
-//   _fault_write_weight  writes to its second input, a weight, when the first element of its first equals `scalar`
-// The output of each is its (first) input.
+//   _fault_compile       waits forever when it is compiled for a batch of `scalar` rows
+//   _fault_compile_spin  uses 1.5 s of processor time when it is compiled for a batch of `scalar` rows
+//   _fault_write_weight  when triggered, writes to its second input, a weight
+// The output of each operator is its first input.
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/socket.h>
@@ -39,9 +42,7 @@
 #include "shm/base/errors.hpp"
 #include "shm/wire/control.hpp"
 #include "shoal/passive_openmp.hpp"
-#include "worker/exec/reference/reference_kernels.hpp"
-#include "worker/graph/operators.hpp"
-#include "worker/import/mxnet/mxnet_lowering.hpp"
+#include "tests/support/custom_operator.hpp"
 #include "worker/zygote/zygote.hpp"
 
 namespace shoal::worker {
@@ -49,7 +50,7 @@ namespace {
 
 double scalar_of(const Node& node) { return std::get<CustomAttributes>(node.attributes).scalar; }
 
-// The first row of the input that begins with the trigger; empty when none does. Rows are those of a batch.
+// Returns the first row of the batch that triggers the operator; empty when none does.
 std::span<const float> triggering_row(const Node& node, const TensorView& src) {
   const std::span<const float> values = src.values<float>();
   const std::size_t rows = src.shape.rank() > 1 ? static_cast<std::size_t>(src.shape[0]) : 1;
@@ -73,7 +74,7 @@ Status fault_abort(const Node& node, std::span<const TensorView> src, std::span<
 }
 
 Status fault_kill(const Node& node, std::span<const TensorView> src, std::span<TensorView> dst) {
-  if (is_triggered(node, src[0])) ::kill(::getpid(), SIGKILL);
+  if (is_triggered(node, src[0])) ::raise(SIGKILL);  // the sandbox forbids kill()
   return copy(src[0], dst[0]);
 }
 
@@ -93,7 +94,7 @@ Status fault_overflow(const Node& node, std::span<const TensorView> src, std::sp
   return copy(src[0], dst[0]);
 }
 
-// What the second element of the row asks for.
+// The second element of the row.
 double amount_of(std::span<const float> row) { return row.size() > 1 ? static_cast<double>(row[1]) : 0; }
 
 void sleep_ms(double ms) { std::this_thread::sleep_for(std::chrono::duration<double, std::milli>(ms)); }
@@ -146,6 +147,15 @@ Status fault_page(const Node& node, std::span<const TensorView> src, std::span<T
   return copy(src[0], dst[0]);
 }
 
+Status fault_overrun(const Node& node, std::span<const TensorView> src, std::span<TensorView> dst) {
+  if (is_triggered(node, src[0])) {
+    char* const block = new char[64];
+    static_cast<volatile char*>(block)[dst[0].size_bytes() < 64 ? 64 : 0] = 1;  // the compiler cannot know which
+    delete[] block;
+  }
+  return copy(src[0], dst[0]);
+}
+
 Status fault_leak(const Node& node, std::span<const TensorView> src, std::span<TensorView> dst) {
   const auto bytes = static_cast<std::size_t>(scalar_of(node) * (1 << 20));
   char* leaked = new char[bytes];
@@ -159,7 +169,7 @@ Status fault_slow(const Node& node, std::span<const TensorView> src, std::span<T
 }
 
 void burn_ms(double ms) {
-  const auto now_ns = [] {  // of this thread's processor time: kills and neighbours do not shorten the work
+  const auto now_ns = [] {  // processor time of this thread, so that preemption does not shorten the work
     timespec now{};
     ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
     return static_cast<double>(now.tv_sec) * 1e9 + static_cast<double>(now.tv_nsec);
@@ -194,40 +204,30 @@ Status fault_write_weight(const Node& node, std::span<const TensorView> src, std
   return copy(src[0], dst[0]);
 }
 
-Status infer_like_first(const Node&, std::span<const Value* const> src, std::span<Value* const> dst) {
-  dst[0]->dtype = src[0]->dtype;
-  dst[0]->shape = src[0]->shape;
-  return {};
-}
-
 bool is_compiled_for_trigger(const Node& node, const Value& src) {
   return src.shape.rank() > 0 && static_cast<double>(src.shape[0]) == scalar_of(node);
 }
 
 Status infer_and_hang(const Node& node, std::span<const Value* const> src, std::span<Value* const> dst) {
   while (is_compiled_for_trigger(node, *src[0])) ::pause();
-  return infer_like_first(node, src, dst);
+  return test::infer_like_first(node, src, dst);
 }
 
 Status infer_and_spin(const Node& node, std::span<const Value* const> src, std::span<Value* const> dst) {
   if (is_compiled_for_trigger(node, *src[0])) burn_ms(1500);
-  return infer_like_first(node, src, dst);
+  return test::infer_like_first(node, src, dst);
 }
 
 Status infer_and_exec(const Node& node, std::span<const Value* const> src, std::span<Value* const> dst) {
   ::execl("/bin/true", "/bin/true", nullptr);
-  return infer_like_first(node, src, dst);
+  return test::infer_like_first(node, src, dst);
 }
 
 Status do_nothing(const Node&, std::span<const TensorView> src, std::span<TensorView> dst) { return copy(src[0], dst[0]); }
 
-void add_operator(const char* name, int inputs, ReferenceKernel kernel, InferFunction infer = infer_like_first) {
-  register_operator({.name = name, .min_inputs = inputs, .max_inputs = inputs, .infer = infer, .is_row_wise = true});
-  register_reference_kernel(name, kernel);
-  register_mxnet_operator({.name = name, .min_inputs = inputs, .max_inputs = inputs, .lower = [](MxnetLowering& lowering) {
-                             CustomAttributes attributes{lowering.attributes.number("scalar")};
-                             return lowering.add(lowering.node.op, attributes);
-                           }});
+void add_operator(const char* name, int inputs, ReferenceKernel kernel, InferFunction infer = test::infer_like_first) {
+  test::register_custom_mxnet_operator(
+      {.name = name, .min_inputs = inputs, .max_inputs = inputs, .infer = infer, .is_row_wise = true}, kernel);
 }
 
 }  // namespace
@@ -246,6 +246,7 @@ int main(int argc, char** argv) {
   add_operator("_fault_later", 1, fault_later);
   add_operator("_fault_flood", 1, fault_flood);
   add_operator("_fault_page", 1, fault_page);
+  add_operator("_fault_overrun", 1, fault_overrun);
   add_operator("_fault_leak", 1, fault_leak);
   add_operator("_fault_slow", 1, fault_slow);
   add_operator("_fault_spin", 1, fault_spin);

@@ -1,4 +1,4 @@
-// Runs a Graph node by node with the reference kernels, every value in memory of its own: the simplest executor there is.
+// The simplest executor: runs a Graph node by node with the reference kernels. Every value has its own memory.
 #pragma once
 
 #include "shoal/result.hpp"
@@ -7,7 +7,7 @@
 
 namespace shoal::testing {
 
-/// The graph's outputs for these inputs (by name). Errors: those of inference and of the kernels.
+/// Returns the graph's outputs for these inputs (by name). Errors: those of shape inference and of the kernels.
 Result<Tensors> interpret(worker::Graph graph, const Tensors& inputs);
 
 }  // namespace shoal::testing

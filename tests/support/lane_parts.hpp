@@ -1,6 +1,11 @@
-// What a lane of a worker stands on, without its socket and thread.
+// The parts that a lane of a worker uses, without its socket and its thread, and messages that it receives.
 #pragma once
 
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -25,6 +30,37 @@ struct LaneParts {
   wire::ProgramLine program_line{};
   worker::ProgramCompiler compiler{served.model, cancelled, memory, flight, program_line};
   worker::LaneEnvironment environment{served, arenas, cancelled, quarantine, memory, compiler, flight};
+};
+
+/// A request whose one tensor travels as a frame.
+inline wire::Request framed_request(std::uint64_t id, const Tensor& input) {
+  wire::Request request;
+  request.header = {.kind = static_cast<std::uint16_t>(wire::Kind::kRequest), .request_id = id, .attempt = 1};
+  request.inputs = {wire::to_wire(input.view())};
+  request.inputs[0].location = static_cast<std::uint8_t>(wire::Location::kFrame);
+  return request;
+}
+
+/// Messages of two frames: a request and its tensor. Owns their bytes.
+class RequestMessages {
+ public:
+  void add(const wire::Request& request, const Tensor& input) {
+    Message& message = owned_.emplace_back(Message{{}, input, {}});
+    wire::encode_request(request, message.head);
+    message.frames = {message.head, message.input.view().bytes()};
+    messages_.push_back(message.frames);
+  }
+  const worker::Frames& operator[](std::size_t index) const { return messages_[index]; }
+  std::span<const worker::Frames> all() const { return messages_; }
+
+ private:
+  struct Message {
+    std::vector<std::byte> head;
+    Tensor input;
+    std::array<std::span<const std::byte>, 2> frames;
+  };
+  std::deque<Message> owned_;  // whose elements stay where they are
+  std::vector<worker::Frames> messages_;
 };
 
 }  // namespace shoal::test

@@ -1,4 +1,4 @@
-// What a daemon tells its service manager.
+// The service manager's end of a daemon's notifications.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -10,12 +10,12 @@
 
 namespace shoal::test {
 
-/// Where sd_notify's datagrams arrive.
+/// Receives the datagrams of sd_notify().
 class NotifySocket {
  public:
   explicit NotifySocket(const std::string& path) : socket_(bound_socket(path, SOCK_DGRAM)) { EXPECT_TRUE(socket_); }
 
-  /// Everything up to the first datagram with a line that begins so; what came is added to `seen`.
+  /// Receives datagrams until one has a line that begins with `line`. Adds all of them to `seen`.
   bool hears(const std::string& line, std::string& seen) const {
     return eventually([&] {
       char text[4096];

@@ -33,7 +33,14 @@ std::string read_file(const fs::path& file) {
   return text.str();
 }
 
-// 'R', 'S', 'T', 'Z' ... of a process or thread; 'X' when there is none.
+#if defined(__SANITIZE_ADDRESS__)
+constexpr bool kIsSanitized = true;  // and so are the daemon and the workers
+#else
+constexpr bool kIsSanitized = false;
+#endif
+constexpr auto kSanitizedEnd = std::chrono::seconds(60);  // to drain, end and look for leaks
+
+// The state of a process or thread: 'R', 'S', 'T', 'Z' ...; 'X' when it does not exist.
 char state_of(const fs::path& task) {
   const std::string stat = read_file(task / "stat");
   const auto after_name = stat.rfind(')');
@@ -84,11 +91,15 @@ std::vector<pid_t> processes_of(const std::string& directory) {
 
 CommandResult run_shoald(const std::string& arguments, const std::string& directory) {
   CommandResult result;
-  FILE* pipe = ::popen(("SHOAL_DIR=" + directory + " timeout 20 " + binary("shoald") + " " + arguments + " 2>&1").c_str(), "r");
-  SHOAL_CHECK(pipe != nullptr);
+  // A file and not a pipe: a child that the daemon leaves behind keeps its end of a pipe open.
+  std::FILE* const output = std::tmpfile();
+  SHOAL_CHECK(output != nullptr);
+  const std::string path = "/proc/" + std::to_string(::getpid()) + "/fd/" + std::to_string(::fileno(output));
+  const int status = std::system(
+      ("SHOAL_DIR=" + directory + " timeout 20 " + binary("shoald") + " " + arguments + " >" + path + " 2>&1").c_str());
   char buffer[4096];
-  for (std::size_t size; (size = std::fread(buffer, 1, sizeof buffer, pipe)) > 0;) result.output.append(buffer, size);
-  const int status = ::pclose(pipe);
+  for (std::size_t size; (size = std::fread(buffer, 1, sizeof buffer, output)) > 0;) result.output.append(buffer, size);
+  std::fclose(output);
   result.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
   return result;
 }
@@ -103,6 +114,12 @@ DaemonFixture::DaemonFixture(DaemonSettings settings) : settings_(std::move(sett
   directory_ = settings_.parent + "/shoal-test-XXXXXX";
   SHOAL_CHECK(::mkdtemp(directory_.data()) != nullptr);
   log_file_ = directory_ + "/log.txt";
+  if (kIsSanitized) {
+    // Reports go to files that the destructor looks for: a worker that a report ended is replaced, and nobody else would notice.
+    // Lanes have alternate stacks of their own, which ASan would unmap when they end (use_sigaltstack).
+    settings_.environment.push_back("ASAN_OPTIONS=use_sigaltstack=0:log_path=" + directory_ + "/sanitizer");
+    settings_.environment.push_back("UBSAN_OPTIONS=print_stacktrace=1:log_path=" + directory_ + "/sanitizer");
+  }
   if (!settings_.limits.empty()) {
     std::ofstream(limits_file()) << "[limits]\n" << settings_.limits << "\n";
     settings_.arguments.insert(settings_.arguments.end(), {"--config", limits_file()});
@@ -126,16 +143,37 @@ DaemonFixture::~DaemonFixture() {
     }
   }
   if (has_failed) std::fprintf(stderr, "---- the daemon's log ----\n%s----\n", log().c_str());
+  if (kIsSanitized && pid_ > 0) {  // by itself, so that it looks for leaks
+    for (const pid_t pid : processes_of(directory_)) ::kill(pid, SIGCONT);
+    ::kill(pid_, SIGTERM);
+    EXPECT_EQ(wait_for_exit(kSanitizedEnd), 0) << "the daemon's exit code after SIGTERM\n" << log();
+  }
   if (pid_ > 0) {
     ::kill(pid_, SIGKILL);
     ::waitpid(pid_, nullptr, 0);
   }
-  for (const pid_t pid : processes_of(directory_)) ::kill(pid, SIGCONT);  // whatever a test stopped
-  // Zygotes and workers go by themselves when their supervisor is gone; one that does not is ended here, and that is a failure.
+  for (const pid_t pid : processes_of(directory_)) ::kill(pid, SIGCONT);  // a test may have stopped them
+  // Zygotes and workers end by themselves when their supervisor is gone. The test fails for one that does not, and it is killed.
   const bool gone = eventually([&] { return processes_of(directory_).empty(); }, std::chrono::seconds(5));
   EXPECT_TRUE(gone) << "processes of " << directory_ << " outlive their supervisor";
   for (const pid_t pid : processes_of(directory_)) ::kill(pid, SIGKILL);
+  if (const std::string reports = take_sanitizer_reports(); !reports.empty()) ADD_FAILURE() << reports;
   fs::remove_all(directory_);
+}
+
+std::string DaemonFixture::take_sanitizer_reports() const {
+  std::string reports;
+  for (const auto& entry : fs::directory_iterator(directory_)) {
+    if (!entry.path().filename().string().starts_with("sanitizer.")) continue;
+    reports += read_file(entry.path());
+    fs::remove(entry.path());
+  }
+  // GCC's UndefinedBehaviorSanitizer ignores log_path beside AddressSanitizer and writes to stderr, which is the log.
+  const std::string log = this->log();
+  if (const auto first = log.find("runtime error:", judged_log_bytes_); kIsSanitized && first != log.npos)
+    reports += log.substr(log.rfind('\n', first) + 1);
+  judged_log_bytes_ = log.size();
+  return reports;
 }
 
 void DaemonFixture::start(const std::function<void(pid_t)>& stopped) {
@@ -165,7 +203,7 @@ void DaemonFixture::start(const std::function<void(pid_t)>& stopped) {
     ::_exit(127);
   }
   ::close(log);
-  ::unsetenv("SHOAL_DIR");  // so that this process does not count as the daemon's
+  ::unsetenv("SHOAL_DIR");  // otherwise processes_of() finds the children of this process
   if (stopped) {
     ::waitpid(pid_, nullptr, WUNTRACED);
     return stopped(pid_);
@@ -173,16 +211,20 @@ void DaemonFixture::start(const std::function<void(pid_t)>& stopped) {
   if (settings_.wait_until_ready && !wait_until_ready()) ADD_FAILURE() << "the daemon is not ready:\n" << this->log();
 }
 
+namespace {
+// A machine under load may let a daemon wait for seconds. Tests of its silence ask for less.
+constexpr std::chrono::seconds kPatience{30};
+}  // namespace
+
 Pool DaemonFixture::connect(PoolOptions options) const {
   options.directory = directory_;
-  // A handshake has its limit, and either side may be without a processor for longer.
-  auto pool = Pool::connect(options);
-  for (int i = 0; i < 10 && !pool.ok() && pool.status().code() == StatusCode::kUnavailable; ++i) pool = Pool::connect(options);
-  return std::move(pool).value();
+  if (options.control_timeout == PoolOptions{}.control_timeout) options.control_timeout = kPatience;
+  return Pool::connect(options).value();
 }
 
 nlohmann::json DaemonFixture::stats() const {
-  auto pool = Pool::connect({.directory = directory_, .input_arena_bytes = 0, .output_arena_bytes = 0});
+  auto pool = Pool::connect(
+      {.directory = directory_, .input_arena_bytes = 0, .output_arena_bytes = 0, .control_timeout = kPatience});
   if (!pool.ok()) return {};
   auto text = pool->stats();
   return text.ok() ? nlohmann::json::parse(*text) : nlohmann::json();

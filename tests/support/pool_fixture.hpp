@@ -17,18 +17,19 @@ namespace shoal::test {
 
 struct DaemonSettings {
   std::vector<std::string> models = {"echo=builtin:identity"};  // as given to --model
-  std::string worker;                                           // name of a binary beside shoald, or a path; empty = shoal-worker
+  std::string worker;                                           // a binary beside shoald, or a path; empty = shoal-worker
   bool wait_until_ready = true;
-  std::string parent = "/tmp";  // where its directory is made
-  std::vector<std::string> arguments = {};    // of shoald, beside the models
-  std::vector<std::string> environment = {};  // of shoald: "NAME=VALUE"
-  std::string limits = {};                    // lines of the table [limits] of its configuration; empty = no configuration
+  std::string parent = "/tmp";                // where its directory is made
+  std::vector<std::string> arguments = {};    // further arguments of shoald
+  std::vector<std::string> environment = {};  // further variables of shoald: "NAME=VALUE"
+  std::string limits = {};                    // lines of the configuration's table [limits]; empty = no configuration
 };
 
-/// Where this test and the binaries under test are: the build puts them in one directory.
+/// The directory of this test and of the binaries under test.
 std::filesystem::path binary_directory();
 
-/// Starts the shoald beside this test; kills it and waits for its children when destroyed. Its log is shown when a test failed.
+/// Starts the shoald beside this test. The destructor kills it, waits for its children, and shows its log if the test failed.
+/// With AddressSanitizer the destructor sends SIGTERM instead: the daemon must end with exit code 0 and without a report.
 ///   Threads  thread-compatible
 class DaemonFixture {
  public:
@@ -41,23 +42,27 @@ class DaemonFixture {
   pid_t pid() const { return pid_; }
   Pool connect(PoolOptions options = {}) const;
 
-  /// The daemon's own account.
+  /// The daemon's `stats`; null when no daemon answers.
   nlohmann::json stats() const;
   nlohmann::json model(const std::string& name = "echo") const;
-  std::vector<pid_t> workers(const std::string& model_name = "echo") const;  // those that are ready
+  std::vector<pid_t> workers(const std::string& model_name = "echo") const;  // the ready ones
   pid_t zygote(const std::string& model_name = "echo") const;
-  /// Supervisor, zygotes and workers that live now.
+  /// The supervisor, zygotes and workers that are alive now.
   std::vector<pid_t> all_processes() const;
   std::string log() const;
-  /// Other limits, at a SIGHUP. Only of one that was started with some.
+  /// What sanitizers reported in the daemon, its zygotes and its workers since the last call. Reports that nobody takes fail the
+  /// test when this is destroyed. Empty in a build without AddressSanitizer.
+  std::string take_sanitizer_reports() const;
+  /// Writes other limits and sends SIGHUP. The daemon must have been started with limits.
   void change_limits(const std::string& limits);
 
   /// Starts a daemon in the same directory again, after the last one has ended.
-  ///   stopped  called while it stands before its first instruction, to let it go by SIGCONT; then nothing is waited for
+  ///   stopped  called while the process is stopped before it executes shoald; it must send SIGCONT. start() then waits for
+  ///   nothing
   void start(const std::function<void(pid_t)>& stopped = {});
-  /// Waits until every model has its wanted number of ready workers. False when the time is over.
+  /// Waits until every model has its wanted number of ready workers. Returns false after `limit`.
   bool wait_until_ready(std::chrono::milliseconds limit = std::chrono::seconds(10)) const;
-  /// The daemon's exit code; -1 when it does not end in time, 128 + signal when one killed it.
+  /// Returns the daemon's exit code: -1 when it does not end in time, 128 + signal when a signal ended it.
   int wait_for_exit(std::chrono::milliseconds limit = std::chrono::seconds(15));
 
  private:
@@ -65,24 +70,25 @@ class DaemonFixture {
 
   DaemonSettings settings_;
   std::string directory_, log_file_;
+  mutable std::size_t judged_log_bytes_ = 0;  // of the log: looked through for reports of sanitizers
   pid_t pid_ = -1;
 };
 
-/// Polls until `condition` holds; false when the time is over.
+/// Polls until `condition` holds. Returns false after `limit`.
 bool eventually(const std::function<bool()>& condition, std::chrono::milliseconds limit = std::chrono::seconds(10));
-/// Pids of processes whose environment names `directory` as SHOAL_DIR; zombies are not counted.
+/// Pids of the processes whose environment has SHOAL_DIR=directory, without zombies.
 std::vector<pid_t> processes_of(const std::string& directory);
 bool is_alive(pid_t pid);
-/// SIGSTOP, and wait until all its threads stand still.
+/// Sends SIGSTOP and waits until all threads are stopped.
 void stop_process(pid_t pid);
-/// shoald run to its end: exit code and what it wrote.
+/// Exit code and output of a shoald that has ended.
 struct CommandResult {
   int exit_code = -1;
   std::string output;
 };
 CommandResult run_shoald(const std::string& arguments, const std::string& directory);
 
-/// float32 of that shape, element i = first + i.
+/// A float32 tensor of that shape; element i is first + i.
 Tensor counting(const Shape& shape, float first = 0);
 
 }  // namespace shoal::test

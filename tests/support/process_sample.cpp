@@ -1,6 +1,7 @@
 #include "tests/support/process_sample.hpp"
 
 #include <algorithm>
+#include <ctime>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -22,6 +23,13 @@ int descriptors_of(pid_t pid) {
   std::error_code error;
   const std::filesystem::directory_iterator entries("/proc/" + std::to_string(pid) + "/fd", error);
   return error ? -1 : static_cast<int>(std::distance(begin(entries), end(entries)));
+}
+
+std::chrono::nanoseconds processor_time_of(pid_t pid) {
+  clockid_t clock{};
+  timespec now{};
+  if (::clock_getcpuclockid(pid, &clock) != 0 || ::clock_gettime(clock, &now) != 0) return {};
+  return std::chrono::seconds(now.tv_sec) + std::chrono::nanoseconds(now.tv_nsec);
 }
 
 std::uint64_t waited_ns(pid_t pid) {

@@ -1,8 +1,9 @@
-// What processes hold, as /proc says: for tests that look for growth.
+// What processes hold and use, from /proc, for tests that look for growth.
 #pragma once
 
 #include <sys/types.h>
 
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -13,17 +14,20 @@ struct ProcessSample {
   std::uint64_t pss_bytes = 0, private_bytes = 0;
   int descriptors = 0;
 };
-/// Nothing when the process is gone.
+/// Returns nothing when the process is gone.
 std::optional<ProcessSample> sample_process(pid_t pid);
 
-/// How many descriptors are open in it; -1 when the process is gone.
+/// The number of open descriptors; -1 when the process is gone.
 int descriptors_of(pid_t pid);
 
-/// How long the threads of a process were ready to run and did not, all of them together, and how long anything on this machine
-/// waited for a disk or memory; so far.
+/// The processor time that all threads of a process have used so far; 0 when the process is gone.
+std::chrono::nanoseconds processor_time_of(pid_t pid);
+
+/// The sum of two times so far: how long the threads of the process were ready and did not run, and how long anything on this
+/// machine waited for a disk or memory.
 std::uint64_t waited_ns(pid_t pid);
 
-/// Theil and Sen's slope: the median of the slopes between all pairs of points, which a few steps do not move.
+/// The Theil-Sen slope: the median of the slopes between all pairs of points. A few steps in the data do not change it.
 struct Point {
   double x = 0, y = 0;
 };

@@ -1,4 +1,4 @@
-// For messages, whose wording is free and whose facts are not.
+// Checks of messages: the facts must be there, the wording is free.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -9,7 +9,7 @@
 
 namespace shoal::test {
 
-/// True when each word stands in the text.
+/// True when the text contains each of the words.
 inline testing::AssertionResult says(const std::string& text, std::initializer_list<std::string_view> words) {
   for (const std::string_view word : words) {
     if (text.find(word) == std::string::npos) return testing::AssertionFailure() << "'" << word << "' is not in: " << text;

@@ -1,4 +1,4 @@
-// A directory that lives as long as a test.
+// A directory that exists as long as a test.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -10,7 +10,8 @@
 
 namespace shoal::test {
 
-/// An empty directory of its own under the system's temporary one; goes with all that is in it. Its path is short: sockets fit.
+/// A new directory below the system's temporary directory. The destructor removes it with its content. Its path is short enough
+/// for sockets.
 class ScratchDirectory {
  public:
   ScratchDirectory() {
@@ -25,7 +26,7 @@ class ScratchDirectory {
   ScratchDirectory(const ScratchDirectory&) = delete;
   ScratchDirectory& operator=(const ScratchDirectory&) = delete;
 
-  /// Writes a file, and makes the directories above it.
+  /// Writes a file and creates the directories above it.
   void write(const std::string& name, const std::string& bytes = "") const {
     std::filesystem::create_directories((root_ / name).parent_path());
     std::ofstream(root_ / name, std::ios::binary) << bytes;

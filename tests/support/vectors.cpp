@@ -7,7 +7,6 @@
 #include <nlohmann/json.hpp>
 
 #include "shm/base/errors.hpp"
-#include "worker/exec/reference/elements.hpp"
 #include "worker/import/mxnet/mxnet_params.hpp"
 
 namespace shoal::testing {
@@ -36,21 +35,6 @@ Result<Tensors> read_arrays(const std::filesystem::path& params_file, std::strin
     tensors.push_back({name.substr(prefix.size()), std::move(tensor)});
   }
   return tensors;
-}
-
-std::vector<double> as_doubles(const TensorView& tensor) {
-  std::vector<double> values(static_cast<std::size_t>(tensor.element_count()));
-  if (tensor.dtype == DType::kBool) {
-    for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<double>(tensor.data[i]);
-    return values;
-  }
-  worker::Node unnamed;
-  unnamed.source_op = "test";
-  EXPECT_TRUE(worker::with_number(unnamed, tensor.dtype, [&]<typename T>() {
-                for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<double>(worker::elements<T>(tensor)[i]);
-                return Status();
-              }).ok());
-  return values;
 }
 
 double largest_magnitude(std::span<const double> values) {

@@ -1,4 +1,4 @@
-// ZeroMQ's protocol by hand (ZMTP 3.0, NULL): for peers that get it wrong, or hang up in the middle.
+// ZeroMQ's protocol by hand (ZMTP 3.0, NULL), for peers that break it or hang up in the middle.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -23,9 +23,15 @@ inline std::string greeting() {
   bytes[10] = 3;
   return bytes.replace(12, 4, "NULL");
 }
-/// A short frame: up to 255 bytes.
+/// A short frame, of at most 255 bytes.
 inline std::string frame(unsigned flags, std::string_view text) {
   return std::string{static_cast<char>(flags), static_cast<char>(text.size())}.append(text);
+}
+/// A frame of any length.
+inline std::string long_frame(unsigned flags, std::string_view text) {
+  std::string bytes{static_cast<char>(flags | kLong)};
+  for (int shift = 56; shift >= 0; shift -= 8) bytes += static_cast<char>(text.size() >> shift);
+  return bytes.append(text);
 }
 inline std::string ready(std::string_view socket_type) {
   using namespace std::string_view_literals;
@@ -38,9 +44,30 @@ class Connection {
  public:
   Connection() = default;
   explicit Connection(UniqueFd socket) : socket_(std::move(socket)) { EXPECT_TRUE(socket_); }
-  /// As far as the other takes it.
+  /// Sends as much as the peer takes.
   void send(std::string_view bytes) { (void)::send(socket_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL); }
-  /// Fails the test when they do not come within 5 s.
+  /// Sends as much as the peer takes at once. Returns how much that was.
+  std::size_t send_some(std::string_view bytes) {
+    const ssize_t sent = ::send(socket_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+    return sent > 0 ? static_cast<std::size_t>(sent) : 0;
+  }
+  /// Sends all of it, however long that takes. Returns false when the peer has hung up.
+  bool send_all(std::string_view bytes) {
+    while (!bytes.empty()) {
+      const ssize_t sent = ::send(socket_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
+      if (sent <= 0) return false;
+      bytes.remove_prefix(static_cast<std::size_t>(sent));
+    }
+    return true;
+  }
+  /// Reads and drops bytes until none have come for `quiet_ms`.
+  void read_everything(int quiet_ms) {
+    std::array<char, 65536> room{};
+    pollfd speaks{socket_.get(), POLLIN, 0};
+    while (::poll(&speaks, 1, quiet_ms) == 1 && ::recv(socket_.get(), room.data(), room.size(), 0) > 0) {
+    }
+  }
+  /// Fails the test when the bytes do not come within 5 s.
   void read_until(std::string_view bytes) {
     std::array<char, 256> room{};
     while (heard_.find(bytes) == heard_.npos) {
@@ -50,7 +77,7 @@ class Connection {
       heard_.append(room.data(), static_cast<std::size_t>(count));
     }
   }
-  /// Greeting and READY of both: no message may come before the other's.
+  /// Exchanges greetings and READY. No message may be sent before the peer's READY.
   void shake_hands(std::string_view socket_type) {
     send(greeting());
     send(ready(socket_type));

@@ -1,4 +1,4 @@
-// A client of a benchmark, and what is said of the times of its answers.
+// A benchmark's client, and the summary of its latencies.
 #pragma once
 
 #include <chrono>
@@ -17,15 +17,15 @@ using SteadyClock = std::chrono::steady_clock;
 double ms(SteadyClock::duration time);
 SteadyClock::duration duration_of(double seconds);
 
-/// 0.5: the median. 0 of no values.
+/// share 0.5: the median. 0 if there are no values.
 double percentile(std::vector<double> values, double fraction);
 /// {"requests", "p50_ms", "p99_ms"}
 nlohmann::ordered_json latency(const std::vector<double>& times_ms);
 
-/// One client, and the one question it asks: zeros of the smallest shape of the model's first input.
+/// A client that always sends the same request: zeros of the smallest shape of the model's first input.
 class Client {
  public:
-  /// Asks once, too.
+  /// Also sends one request.
   static Result<Client> connect(const Daemon& daemon, const std::string& model);
   Prediction ask(SubmitOptions options = {}) { return pool_.submit(model_, {input_}, options); }
 
@@ -37,9 +37,9 @@ class Client {
   NamedTensor input_;
 };
 
-/// Keeps `window` requests under way until `end`. Returns how many were answered by then.
+/// Keeps `window` requests unanswered until `end`. Returns how many were answered by then.
 Result<std::uint64_t> keep_busy(Client& client, int window, SteadyClock::time_point end);
-/// One request after the other until `end`.
+/// Sends one request after the other until `end`.
 Status ask_singly(Client& client, SteadyClock::time_point end, std::vector<double>& times_ms);
 
 }  // namespace shoal::bench

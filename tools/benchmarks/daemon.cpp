@@ -27,7 +27,7 @@ std::string last_line(const std::string& file) {
   return last;
 }
 
-// Only async-signal-safe calls: the child of a process that may have threads. Daemon and benchmark end together.
+// Makes only async-signal-safe calls, because the parent may have threads. The daemon ends with the benchmark.
 [[noreturn]] void become_daemon(char* const* argv, const char* log, pid_t parent) {
   ::prctl(PR_SET_PDEATHSIG, SIGTERM);
   if (::getppid() != parent) ::_exit(1);
@@ -40,7 +40,7 @@ std::string last_line(const std::string& file) {
 
 Result<Daemon> Daemon::start(const std::vector<std::string>& models) {
   std::string directory = std::filesystem::temp_directory_path() / "shoal-bench-XXXXXX";
-  if (!::mkdtemp(directory.data())) return status_from_errno("make", directory, errno);
+  if (!::mkdtemp(directory.data())) return status_from_errno("create directory", directory, errno);
   const std::string binary = std::filesystem::read_symlink("/proc/self/exe").parent_path() / "shoald";
   std::vector<std::string> words{binary};
   for (const std::string& model : models) words.insert(words.end(), {"--model", model});
@@ -82,7 +82,7 @@ Status Daemon::wait_until_ready() {
 Daemon::Daemon(Daemon&& other) noexcept : directory_(std::exchange(other.directory_, {})), pid_(std::exchange(other.pid_, -1)) {}
 
 Daemon::~Daemon() {
-  if (directory_.empty()) return;  // moved from
+  if (directory_.empty()) return;  // this daemon was moved from
   if (pid_ > 0) ::kill(pid_, SIGTERM), ::waitpid(pid_, nullptr, 0);
   std::error_code ignored;
   std::filesystem::remove_all(directory_, ignored);

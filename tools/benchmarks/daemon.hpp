@@ -1,4 +1,4 @@
-// A daemon of a benchmark's own: shoald on a temporary directory.
+// A benchmark's own daemon: shoald in a temporary directory.
 #pragma once
 
 #include <sys/types.h>
@@ -11,11 +11,12 @@
 
 namespace shoal::bench {
 
-/// Stopped, and its directory removed, when destroyed. Move-only by way of pointers: thread-bound.
+/// Stops the daemon and removes its directory when destroyed. Move-only.
+///   Threads  thread-bound
 class Daemon {
  public:
   /// Starts the shoald beside this binary with these --model arguments and waits until all models answer.
-  ///   Errors  kUnavailable: shoald ended (its last line), a model failed (its reason), or 60 s were over
+  ///   Errors  kUnavailable (shoald ended, with its last line; a model failed, with the reason; or not ready after 60 s)
   static Result<Daemon> start(const std::vector<std::string>& models);
   Daemon(Daemon&& other) noexcept;
   Daemon& operator=(Daemon&&) = delete;
@@ -31,12 +32,12 @@ class Daemon {
   pid_t pid_ = -1;
 };
 
-/// What the daemon says of itself: bytes read by the supervisor so far, and the pids of one model's workers.
+/// A part of the daemon's stats: bytes that the supervisor has read, and the pids of one model's workers.
 struct DaemonStats {
   std::uint64_t bytes_read = 0;
   bool all_ready = false;
-  std::string failure;             ///< why a model is not served, when one is not
-  std::vector<pid_t> worker_pids;  ///< of the first model, ready ones
+  std::string failure;             ///< why a model has failed; empty if none has
+  std::vector<pid_t> worker_pids;  ///< ready workers of the first model
 };
 Result<DaemonStats> read_stats(Pool& pool);
 

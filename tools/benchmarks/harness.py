@@ -1,4 +1,4 @@
-"""What the measurements of tools/bench share: binaries, checkpoints with rule-made weights, daemons. Standard library only."""
+"""Shared by the parts of tools/bench: binaries, checkpoints with computed weights, daemons. Needs only the standard library."""
 import ctypes
 import json
 import os
@@ -12,15 +12,15 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = ROOT / "build" / "bench"
-PR_SET_PDEATHSIG = 1  # of Linux
+PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
 
 
 class BenchError(Exception):
-    """What could not be measured, and why."""
+    """The reason why something could not be measured."""
 
 
 def dies_with_us(signal_number):
-    """A preexec_fn: the child gets this signal when we end, however that is."""
+    """A preexec_fn. The child gets this signal when this process ends, for any reason."""
     libc = ctypes.CDLL(None)
     return lambda: libc.prctl(PR_SET_PDEATHSIG, signal_number)
 
@@ -33,13 +33,13 @@ def binary(name):
 
 
 def note(text):
-    """One line of progress that the next one replaces; nothing where nobody looks."""
+    """Shows a line of progress, which the next one replaces. Only on a terminal."""
     if sys.stderr.isatty():
         print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)
 
 
 def processes_of(directory):
-    """Pids of everything of a daemon: what has its directory in its environment."""
+    """The pids of a daemon's processes: those with its directory in their environment."""
     mine, found = f"SHOAL_DIR={directory}".encode(), []
     for process in Path("/proc").glob("[0-9]*"):
         try:
@@ -51,7 +51,7 @@ def processes_of(directory):
 
 
 def network(name):
-    """Prefix of a checkpoint: a prefix as it is, or a network with rule-made weights, made once into build/bench/."""
+    """The prefix of a checkpoint. `name` is a prefix, or a network of the test data, whose checkpoint with computed weights is written once to build/bench/."""
     if Path(f"{name}-symbol.json").exists():
         return name
     data = Path(os.environ.get("SHOAL_TEST_DATA", ROOT.parent / "shared")) / "vectors" / "networks" / name
@@ -60,7 +60,7 @@ def network(name):
     prefix = BUILD / name / name
     if not Path(f"{prefix}-0000.params").exists():
         prefix.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=prefix.parent) as half_made:  # what is under its name is whole
+        with tempfile.TemporaryDirectory(dir=prefix.parent) as half_made:  # so that the prefix never has half a checkpoint
             subprocess.run([binary("make-model"), "--symbol", f"{data}/{name}-symbol.json", "--shape", "data=1,3,224,224",
                             f"{half_made}/{name}"], check=True, stdout=subprocess.DEVNULL)
             for file in sorted(Path(half_made).iterdir(), key=lambda file: file.suffix == ".params"):  # the parameters last
@@ -69,7 +69,7 @@ def network(name):
 
 
 def pss_bytes(pid):
-    """Proportional set size: a page of n processes counts 1/n in each."""
+    """The proportional set size: a page of n processes counts 1/n in each."""
     try:
         lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
         return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:"))
@@ -85,7 +85,7 @@ def cpu_name():
 
 
 def write_model(directory, prefix, shape, name="data"):
-    """A model directory: links to a checkpoint's files and a model.toml, which says the shape of the input `name`."""
+    """Makes a model directory: links to a checkpoint's files, and a model.toml with the shape of the input `name`."""
     directory.mkdir()
     for file in Path(prefix).parent.glob(Path(prefix).name + "-*"):
         (directory / file.name).symlink_to(file.resolve())
@@ -94,7 +94,7 @@ def write_model(directory, prefix, shape, name="data"):
 
 
 def write_perceptron(directory, hidden):
-    """Prefix of a made checkpoint: 256 inputs, two hidden layers of as many units, 10 classes."""
+    """Makes a checkpoint with 256 inputs, two layers of `hidden` units and 10 classes. Returns its prefix."""
     nodes, previous = [{"op": "null", "name": "data", "inputs": []}], 0
     for layer, units in enumerate((hidden, hidden, 10)):
         first = len(nodes)
@@ -116,7 +116,7 @@ def write_perceptron(directory, hidden):
 
 
 class Daemon:
-    """shoald on a directory of its own, with one model. environment: added to this process's. Errors: BenchError, with its reason."""
+    """shoald in its own directory, with one model. `environment` is added to this process's. Errors: BenchError."""
 
     def __init__(self, name, prefix, shape, environment=None, input_name="data", **options):
         self.directory = tempfile.mkdtemp(prefix="shoal-bench-")
@@ -129,7 +129,7 @@ class Daemon:
                                             stderr=log, preexec_fn=dies_with_us(signal.SIGTERM))
         try:
             self.wait_until_ready()
-        except BaseException:  # nobody else would stop it
+        except BaseException:  # otherwise the daemon would keep running
             self.__exit__()
             raise
 
@@ -150,7 +150,7 @@ class Daemon:
             time.sleep(0.02)
 
     def models(self):
-        """As `shoal status` has them; none while it does not answer."""
+        """The models of `shoal status`; none if it fails."""
         try:
             return self.status()["models"]
         except subprocess.CalledProcessError:

@@ -10,25 +10,25 @@
 
 #include "shm/base/clock.hpp"
 
-// One copy of the function per instruction set; the loader picks.
+// The compiler makes a copy of the function per instruction set; the loader chooses one.
 #define SHOAL_WIDEST_VECTORS __attribute__((target_clones("arch=x86-64-v4", "arch=haswell", "default")))
 
 namespace shoal::bench {
 namespace {
 
-// Bursts are shorter than a time slice, so that on a busy machine some of them run undisturbed.
+// Bursts are shorter than a time slice, so that some run undisturbed on a busy machine.
 constexpr std::size_t kBursts = 128;
 constexpr std::size_t kLanes = 16;         // floats in the widest vector
-constexpr std::size_t kAccumulators = 12;  // enough to hide the latency of a fused multiplication and addition
+constexpr std::size_t kAccumulators = 12;  // enough to hide the latency of a fused multiply-add
 constexpr std::size_t kFmaRounds = 200'000;
-constexpr std::size_t kReadBytes = std::size_t{2} << 20;  // each burst reads other memory; all of it fits into no cache
+constexpr std::size_t kReadBytes = std::size_t{2} << 20;  // each burst reads other memory; together they exceed every cache
 
 using Vector = float __attribute__((vector_size(kLanes * sizeof(float))));
 
 SHOAL_WIDEST_VECTORS float multiply_and_add(std::size_t rounds) {
   std::array<Vector, kAccumulators> sums{};
   Vector factor = Vector{} + 0.999F, addend = Vector{} + 0.001F;
-  asm volatile("" : "+m"(factor), "+m"(addend));  // unknown to the compiler
+  asm volatile("" : "+m"(factor), "+m"(addend));  // the compiler must not know the values
   for (std::size_t i = 0; i < rounds; ++i) {
     for (Vector& sum : sums) sum = sum * factor + addend;
   }
@@ -47,7 +47,7 @@ SHOAL_WIDEST_VECTORS float add_up(const float* data, std::size_t count) {
   return total;
 }
 
-/// Seconds that `work(thread, burst)` takes when all threads do it at once; the best of all bursts.
+/// The seconds that `work(thread, burst)` takes while all threads do it; the best of all bursts.
 template <typename Work>
 double best_seconds(std::size_t threads, const Work& work) {
   std::barrier together(static_cast<std::ptrdiff_t>(threads));

@@ -1,14 +1,14 @@
-// What this machine can do at best: the bounds that a profile holds times against.
+// The peak speed of this machine, which gives the lower bounds of a profile.
 #pragma once
 
 namespace shoal::bench {
 
 struct MachinePeak {
-  double flops_per_s = 0;  ///< float32 multiplications and additions, fused, in the widest vectors
-  double bytes_per_s = 0;  ///< read from memory behind all caches
+  double flops_per_s = 0;  ///< float32 operations of fused multiply-adds in the widest vectors
+  double bytes_per_s = 0;  ///< reads from memory, not from caches
 };
 
-/// Measured with so many threads at once, the best of many bursts. Takes about a quarter of a second on an idle machine.
+/// Measures with that many threads at once, and takes the best of many bursts. Takes about 250 ms on an idle machine.
 MachinePeak measure_machine_peak(int threads);
 
 }  // namespace shoal::bench

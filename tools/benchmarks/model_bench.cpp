@@ -6,7 +6,7 @@
 
 #include "shm/base/errors.hpp"
 #include "shm/tensor/npy.hpp"
-#include "tools/benchmarks/loaded_model.hpp"
+#include "tools/benchmarks/runnable_model.hpp"
 
 namespace shoal::bench {
 namespace {
@@ -19,7 +19,7 @@ std::size_t thread_count() {
 }  // namespace
 
 Status serve_model(const ModelBenchOptions& options) {
-  SHOAL_ASSIGN_OR_RETURN(LoadedModel model, LoadedModel::load(options));
+  SHOAL_ASSIGN_OR_RETURN(RunnableModel model, RunnableModel::load(options));
   for (std::string line; std::getline(std::cin, line);) {
     const std::string command = line.substr(0, line.find(' ')),
                       argument = line.size() > command.size() ? line.substr(command.size() + 1) : "";
@@ -43,7 +43,7 @@ Status serve_model(const ModelBenchOptions& options) {
     } else if (command == "tuning") {
       std::cout << to_text(model.model().tuning()) << std::endl;
     } else {
-      return invalid_argument("'{}' is no command", line);
+      return invalid_argument("'{}' is not a command", line);
     }
   }
   return {};

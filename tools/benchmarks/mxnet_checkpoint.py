@@ -1,6 +1,6 @@
-"""Reads an MXNet checkpoint of today's files for the comparisons with other engines. Only numpy.
+"""Reads an MXNet checkpoint in the current format, for comparisons with other engines. Needs only numpy.
 
-A test of Shoal must not read with Shoal: this reader shares no line with worker/import.
+A test of Shoal must not use Shoal's own reader, so this one shares no code with worker/import.
 """
 import ast
 import json
@@ -38,7 +38,7 @@ def read_params(path):
 
 
 class Node:
-    """One node of the graph, its attributes read by kind."""
+    """One node of the graph, with readers for its attributes."""
 
     def __init__(self, node):
         self.op, self.name, self.inputs = node["op"], node["name"], node["inputs"]
@@ -51,12 +51,12 @@ class Node:
         return self.attrs.get(key, default) in ("True", "true", "1")
 
     def window(self):
-        """kernel, stride and pad of a convolution or pooling."""
+        """The kernel, stride and pad of a convolution or pooling."""
         kernel = self.numbers("kernel")
         return kernel, self.numbers("stride", [1] * len(kernel)), self.numbers("pad", [0] * len(kernel))
 
 
 def read_symbol(path):
-    """The nodes in the order they run, and the heads as (node, output) pairs."""
+    """Returns the nodes in their order of execution, and the heads as (node, output) pairs."""
     symbol = json.load(open(path))
     return [Node(n) for n in symbol["nodes"]], symbol["heads"]

@@ -1,8 +1,8 @@
-"""Writes an MXNet checkpoint (today's files, operators of the classification networks) as ONNX: same graph, same weights.
+"""Writes an MXNet checkpoint (current format, operators of classification networks) as ONNX, with the same graph and weights.
 
   mxnet_to_onnx.py PREFIX data=1,3,224,224 FILE.onnx
 
-Only for comparing with other engines: an operator or attribute that is not translated exactly is an error.
+Only for comparisons with other engines. An operator or attribute without an exact translation is an error.
 """
 import sys
 

@@ -1,6 +1,6 @@
-"""Builds a torch module of an MXNet checkpoint: same graph, same weights, of torch.nn's own layers so that its compilers know them.
+"""Builds a torch module from an MXNet checkpoint, with the same graph and weights. Uses torch.nn's own layers, which its compilers know.
 
-Only for comparing with other engines: an operator or attribute that is not translated exactly is an error.
+Only for comparisons with other engines. An operator or attribute without an exact translation is an error.
 """
 import operator
 

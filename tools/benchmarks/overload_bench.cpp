@@ -18,11 +18,11 @@ using namespace std::chrono_literals;
 using Json = nlohmann::ordered_json;
 
 constexpr const char* kModel = "m";
-constexpr auto kGrace = 20ms;            // an answer that comes so long after its deadline still counts
-constexpr auto kLook = 1ms;              // how often a client looks for answers: so exact are its times
-constexpr auto kRareLook = 20ms;         // of one whose times do not matter: looking at a long queue takes time from the others
-constexpr int kWindow = 8;               // requests under way per worker that keep it busy, and some waiting
-constexpr double kCapacityShare = 0.25;  // of a round's time that its capacity is measured
+constexpr auto kGrace = 20ms;            // an answer that is late by this much still counts
+constexpr auto kLook = 1ms;              // how often a client looks for answers, which is the precision of its times
+constexpr auto kRareLook = 20ms;         // for a client whose times do not matter: looking at a long queue takes time from others
+constexpr int kWindow = 8;               // unanswered requests per worker: enough to keep it busy, and some waiting
+constexpr double kCapacityShare = 0.25;  // the share of a round in which the capacity is measured
 
 Result<double> throughput(Client& client, int window, double seconds) {
   const auto begin = SteadyClock::now();
@@ -30,13 +30,13 @@ Result<double> throughput(Client& client, int window, double seconds) {
   return static_cast<double>(answers) / seconds;
 }
 
-/// What became of requests that were offered at a rate.
+/// The results of requests that were offered at a rate.
 struct Offered {
-  std::uint64_t sent = 0, good = 0, late = 0;  // late: OK, but beyond deadline and grace
-  std::uint64_t good_by_end = 0;               // while requests were still offered
+  std::uint64_t sent = 0, good = 0, late = 0;  // late: OK, but after deadline and grace
+  std::uint64_t good_by_end = 0;               // answered while requests were still offered
   std::array<std::uint64_t, 14> failed{};      // by StatusCode
   std::vector<double> good_ms;
-  double worst_overdue_ms = 0;  // of any answer, after its deadline
+  double worst_overdue_ms = 0;  // the longest time from a deadline to its answer
 
   Json json() const {
     Json codes = Json::object();
@@ -52,8 +52,8 @@ struct Offered {
   }
 };
 
-/// Asks at random moments, `rate` times a second in the mean, until `end`, whatever becomes of it; each with that deadline, if it
-/// is not 0.
+/// Sends requests at random moments until `end`, on average `rate` per second, without waiting for answers. Each has the
+/// deadline, if it is not 0.
 void offer(Client& client, double rate, SteadyClock::time_point end, SteadyClock::duration deadline, Offered& offered) {
   struct Flight {
     SteadyClock::time_point sent;
@@ -101,7 +101,7 @@ Status bench_overload(const OverloadOptions& options) {
   const int window = kWindow * options.workers;
   const double round_s = options.seconds / options.rounds;
   const auto deadline = std::chrono::milliseconds(options.deadline_ms);
-  SHOAL_RETURN_IF_ERROR(throughput(client, window, 1).status());  // warms everything
+  SHOAL_RETURN_IF_ERROR(throughput(client, window, 1).status());  // warm-up
   std::vector<double> ratios, capacities, alone_ms, beside_busy_ms, beside_flood_ms, moved;
   Offered all, flood;
   Json rounds = Json::array();
@@ -121,13 +121,13 @@ Status bench_overload(const OverloadOptions& options) {
     all.good_ms.insert(all.good_ms.end(), offered.good_ms.begin(), offered.good_ms.end());
     all.worst_overdue_ms = std::max(all.worst_overdue_ms, offered.worst_overdue_ms);
 
-    const auto beside = [&](auto&& neighbour, std::vector<double>& times_ms) -> Status {
+    const auto beside = [&](auto&& neighbor, std::vector<double>& times_ms) -> Status {
       const auto end = SteadyClock::now() + duration_of(round_s / 2);
-      Status of_neighbour;
-      std::jthread thread([&] { of_neighbour = neighbour(end); });
+      Status of_neighbor;
+      std::jthread thread([&] { of_neighbor = neighbor(end); });
       SHOAL_RETURN_IF_ERROR(ask_singly(client, end, times_ms));
       thread.join();
-      return of_neighbour;
+      return of_neighbor;
     };
     std::vector<double> busy, flooded;
     SHOAL_RETURN_IF_ERROR(beside([](auto) { return Status(); }, alone_ms));
@@ -165,7 +165,7 @@ Status bench_batching(const std::string& path, int max_batch, int rounds, double
   for (int round = -1; round < rounds; ++round) {
     SHOAL_ASSIGN_OR_RETURN(const double alone, throughput(one, 4 * max_batch, seconds));
     SHOAL_ASSIGN_OR_RETURN(const double joined, throughput(many, 4 * max_batch, seconds));
-    if (round < 0) continue;  // warms everything
+    if (round < 0) continue;  // warm-up
     single_per_s.push_back(alone);
     joined_per_s.push_back(joined);
     gains.push_back(joined / alone);

@@ -1,14 +1,14 @@
-"""One model in one other engine, obeying the same lines on standard input as `shoal-bench model`:
+"""Runs one model in another engine. Executes the same lines of standard input as `shoal-bench model`:
 
   input FILE   takes the input from an .npy file   -> "ok"
   run N        N runs                              -> their wall times in milliseconds
   output FILE  writes the first output as .npy     -> "ok"
-  version      what runs, and how                  -> "OpenVINO 2026.4.1"
+  version      the engine and its settings         -> "OpenVINO 2026.4.1"
 
   peer.py ENGINE --prefix P --onnx FILE --shape data=1,3,224,224 --threads N [--cache DIR] [--variant V]
 
-Runs in the virtual environment that tools/bench made for this engine; every engine is set up as its makers advise for latency on a
-CPU, float32 throughout. DIR holds what the engine keeps from start to start: a start with an empty one is a first start.
+Runs in the virtual environment that tools/bench made for this engine. Every engine is set up as its documentation advises for low
+latency on a CPU, with float32. DIR is the cache that the engine keeps between starts; a start with an empty one is a first start.
 """
 import argparse
 import importlib.metadata
@@ -22,7 +22,7 @@ import numpy as np
 
 
 class OnnxRuntime:
-    """All graph optimisations; the second start reads the optimised graph that the first one wrote."""
+    """All graph optimizations. The second start reads the optimized graph that the first one wrote."""
 
     def __init__(self, arguments):
         import onnxruntime
@@ -30,15 +30,15 @@ class OnnxRuntime:
         options.intra_op_num_threads = arguments.threads
         options.inter_op_num_threads = 1
         options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
-        options.log_severity_level = 3  # that an optimised graph fits only machines of this kind is known here
+        options.log_severity_level = 3  # hides the warning that an optimized graph fits only this kind of machine
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
         source = arguments.onnx
         if arguments.cache:
-            optimised = arguments.cache / "optimised.onnx"
-            if optimised.exists():
-                source, options.graph_optimization_level = optimised, onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+            optimized = arguments.cache / "optimized.onnx"
+            if optimized.exists():
+                source, options.graph_optimization_level = optimized, onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
             else:
-                options.optimized_model_filepath = str(optimised)
+                options.optimized_model_filepath = str(optimized)
         self.session = onnxruntime.InferenceSession(str(source), options, providers=["CPUExecutionProvider"])
         self.name = arguments.input
         self.version = f"ONNX Runtime {onnxruntime.__version__}"
@@ -48,7 +48,7 @@ class OnnxRuntime:
 
 
 class OpenVino:
-    """Latency hint; float32 by force, as this kind of machine would else compute in bfloat16."""
+    """Latency hint. Forces float32, because some machines would use bfloat16."""
 
     def __init__(self, arguments):
         import openvino
@@ -65,7 +65,7 @@ class OpenVino:
 
 
 class MxNet:
-    """MXNet itself with oneDNN and its fused subgraphs."""
+    """MXNet itself, with oneDNN and its fused subgraphs."""
 
     def __init__(self, arguments):
         os.environ["OMP_NUM_THREADS"] = str(arguments.threads)
@@ -84,7 +84,7 @@ class MxNet:
 
 
 class PyTorch:
-    """TorchInductor with frozen weights, or TorchScript frozen for oneDNN: the fastest unless one is named."""
+    """TorchInductor with frozen weights, or TorchScript frozen for oneDNN. Takes the fastest unless one is named."""
 
     VARIANTS = ("compile channels_last", "script", "script channels_last")  # plain "compile" is slower: it reorders
 
@@ -102,7 +102,7 @@ class PyTorch:
         for variant in [arguments.variant] if arguments.variant else self.VARIANTS:
             try:
                 variants[variant] = self.prepare(variant)
-            except Exception as error:  # a compiler that fails here is a variant less, not an engine less
+            except Exception as error:  # if this variant fails, the others still count
                 print(f"{variant}: {type(error).__name__}: {error}", file=sys.stderr)
         variant, self.module = min(variants.items(), key=self.median_seconds) if len(variants) > 1 else list(variants.items())[0]
         self.layout = self.memory_format(variant)
@@ -174,7 +174,7 @@ def serve(engine, lines):
         elif command == "version":
             answer = engine.version
         else:
-            sys.exit(f"'{line.strip()}' is no command")
+            sys.exit(f"'{line.strip()}' is not a command")
         print(answer, file=ANSWERS, flush=True)
 
 
@@ -194,6 +194,6 @@ def main():
 
 
 if __name__ == "__main__":
-    ANSWERS = os.fdopen(os.dup(1), "w")  # engines print on standard output too: that goes where errors go
+    ANSWERS = os.fdopen(os.dup(1), "w")  # engines print on standard output, too; that goes to stderr
     os.dup2(2, 1)
     main()

@@ -1,9 +1,9 @@
-"""What the times of tools/bench peers say: medians, ratios to the best peer, geometric means, and the report in Markdown."""
+"""Evaluates the times of tools/bench peers: medians, ratios to the best peer, geometric means, and the report in Markdown."""
 import math
 import statistics
 
 TITLES = {"onnxruntime": "ONNX Runtime", "openvino": "OpenVINO", "pytorch": "PyTorch", "mxnet": "MXNet"}
-SHOAL = "shoal "  # "shoal f32", "shoal f32-fast": one engine for each precision
+SHOAL = "shoal "  # "shoal f32", "shoal f32-fast": each precision counts as an engine
 
 
 def title(engine):
@@ -18,7 +18,7 @@ def geometric_mean(values):
     return math.exp(statistics.fmean(math.log(v) for v in values))
 
 
-def summarise(times):
+def summarize(times):
     """{engine: time of each round} -> medians and best times, the best peer, and Shoal's ratio to it, round by round."""
     engines = {name: {"median_ms": statistics.median(rounds), "best_ms": min(rounds)} for name, rounds in times.items()}
     peers = [name for name in times if not is_shoal(name)]
@@ -33,13 +33,13 @@ def summarise(times):
 
 
 def line(row):
-    """One row in words, for those who wait."""
+    """One row as a line of progress."""
     times = [f"{title(name)} {entry['median_ms']:.1f} ms" for name, entry in row["engines"].items()]
     return ", ".join(times + [f"{title(name)} ÷ {title(row['best_peer'])} = {ratio:.2f}" for name, ratio in row["ratios"].items()])
 
 
 def means(rows):
-    """{engine of Shoal: {geometric mean of its ratios, the worst one, of the best times instead of medians, rows}}."""
+    """{Shoal's engine: {geometric mean of its ratios, the worst ratio, geometric mean of the ratios of best times, rows}}."""
     result = {}
     for name in names(rows, "ratios"):
         of_it = [row for row in rows if name in row["ratios"]]
@@ -59,7 +59,7 @@ def cell(value, digits=1):
 
 
 def names(items, key):
-    """The engines that occur, each once, in the order of their first row."""
+    """The engines, each once, in the order of their first row."""
     return list(dict.fromkeys(name for item in items for name in item[key]))
 
 
@@ -91,7 +91,7 @@ def memory_markdown(memory):
 
 
 def markdown(result):
-    """The report: how it was made, the table of times, rows above 1.0, cold start, memory, what is missing."""
+    """The report: its command, the table of times, rows above 1.0, cold start, memory, and missing engines."""
     parts = [f"`{result['command']}`: {result['seconds'] / 60:.0f} minutes on {result['machine']['cores']} cores of "
              f"{result['machine']['cpu']}. Peers: {', '.join(result['peers'])}.\n"]
     if "rows" in result:

@@ -1,8 +1,8 @@
-"""Shoal beside ONNX Runtime, OpenVINO, PyTorch and MXNet in one run: speed, cold start, memory. Standard library only.
+"""Compares Shoal with ONNX Runtime, OpenVINO, PyTorch and MXNet in one run: speed, cold start, memory. Needs only the standard library.
 
-Each engine is a child process in a virtual environment of its own, bound to the first N cores, stopped (SIGSTOP) while another is
-asked, so nobody's spinning threads disturb the others. All get the same weights and the same input, and their outputs are compared
-before a time counts.
+Each engine is a child process in its own virtual environment. It is bound to the first N cores, and stopped (SIGSTOP) while another
+one runs, so that its spinning threads do not disturb the others. All engines get the same weights and the same input. Their outputs
+are compared before a time counts.
 """
 import array
 import contextlib
@@ -28,13 +28,13 @@ PACKAGES = {"onnxruntime": ["numpy==2.4.6", "onnx==1.23.2", "onnxruntime==1.31.1
             "openvino": ["numpy==2.4.6", "openvino==2026.4.1"],
             "pytorch": ["numpy==2.4.6", "torch==2.15.0"],
             "mxnet": ["numpy==1.23.5", "mxnet==1.9.1"]}
-PYTHONS = {"mxnet": ("3.8", "3.9", "3.10", "3.11")}  # numpy 1.23.5, the last that MXNet bears, has no wheels for newer ones
+PYTHONS = {"mxnet": ("3.8", "3.9", "3.10", "3.11")}  # numpy 1.23.5, the last one that works with MXNet, has no wheels for newer versions
 MODELS = ["resnet50-v1b", "resnet18-v1", "mobilenetv2-1.0", "squeezenet1.1", "inception-bn", "vgg16"]
 START_LIMIT_S = 400   # PyTorch compiles three times
-QUICK_START = {"pytorch": "script"}  # its compiler would need half a minute to the first answer
-BURST_MS = 250        # one engine's share of a round, about
-TOLERANCE = 1e-4  # of max|reference|: other weights or another input change a hundred times more
-CPUCLOCK_SCHED = 2  # of Linux: makes a clock of a pid, as clock_getcpuclockid(3) does
+QUICK_START = {"pytorch": "script"}  # its compiler would need half a minute before the first answer
+BURST_MS = 250        # about one engine's share of a round
+TOLERANCE = 1e-4  # of max|reference|; other weights or another input change the output a hundred times more
+CPUCLOCK_SCHED = 2  # Linux: turns a pid into a clock, like clock_getcpuclockid(3)
 PARTS = ["speed", "cold", "memory"]
 
 
@@ -43,7 +43,7 @@ class EngineError(BenchError):
 
 
 def interpreter(name):
-    """A Python that this engine's packages exist for."""
+    """A Python for which this engine's packages exist."""
     wanted = PYTHONS.get(name)
     for candidate in [sys.executable] + [shutil.which(f"python{v}") for v in reversed(wanted or ())]:
         if not candidate:
@@ -55,7 +55,7 @@ def interpreter(name):
 
 
 def environment(name):
-    """The Python of this engine's virtual environment under build/bench, made when missing or made of other packages."""
+    """The Python of this engine's virtual environment under build/bench. Makes the environment if it is missing or has other packages."""
     directory = BUILD / f"venv-{name}"
     python, made_of = directory / "bin" / "python", directory / "packages.txt"
     wanted = "\n".join(PACKAGES[name])
@@ -77,7 +77,7 @@ def environment(name):
 
 
 def write_input(path, shape):
-    """Uniform noise in [-1, 1) as .npy."""
+    """Writes uniform noise in [-1, 1) as .npy."""
     count = 1
     for dim in shape:
         count *= dim
@@ -96,7 +96,7 @@ def read_floats(path):
 
 
 def difference(output, reference):
-    """max |x - ref| / max |ref|; infinite where they cannot be compared."""
+    """max |x - ref| / max |ref|; infinite if they cannot be compared."""
     if len(output) != len(reference):
         return float("inf")
     errors = [abs(x - r) for x, r in zip(output, reference)]
@@ -104,12 +104,12 @@ def difference(output, reference):
 
 
 class Engine:
-    """A child process with one model, stopped except while it is asked; ends with its with-statement. Thread-bound."""
+    """A child process with one model. It is stopped except while it runs a command, and ends with its with-statement. Thread-bound."""
 
     def __init__(self, name, words, cores, extra):
         self.name = name
         self.errors = tempfile.TemporaryFile("w+")
-        end_with_us = dies_with_us(signal.SIGKILL)  # stopped, it would never see its standard input close
+        end_with_us = dies_with_us(signal.SIGKILL)  # a stopped process would not see that its standard input closes
 
         def prepare():
             end_with_us()
@@ -141,7 +141,7 @@ class Engine:
         return answer.strip()
 
     def run(self, count, clock="wall"):
-        """Milliseconds of each run; by clock "cpu" the mean CPU time of the whole process, as often."""
+        """The milliseconds of each run. With the clock "cpu": the mean CPU time of the process, repeated."""
         before = self.cpu_ms()
         times = [float(ms) for ms in self.ask(f"run {count}").split()]
         return times if clock == "wall" else [(self.cpu_ms() - before) / count] * count
@@ -162,21 +162,21 @@ class Engine:
     def __exit__(self, *_):
         self.process.kill()
         self.process.wait()
-        with contextlib.suppress(BrokenPipeError):  # what it died without reading
+        with contextlib.suppress(BrokenPipeError):  # the process died before it read everything
             self.process.stdin.close()
         self.process.stdout.close()
         self.errors.close()
 
 
 class Bench:
-    """One run of tools/bench peers: what is missing is noted, and the rest measured. Thread-bound."""
+    """One run of tools/bench peers. Notes missing engines and measures the others. Thread-bound."""
 
     def __init__(self, arguments):
         self.arguments = arguments
-        self.missing, self.settings, self.pythons = [], {}, {}  # settings: how an engine ran last, in its own words
+        self.missing, self.settings, self.pythons = [], {}, {}  # settings: each engine's own description of its last run
         self.cores = sorted(os.sched_getaffinity(0))
         self.directory = Path(tempfile.mkdtemp(prefix="shoal-peers-"))
-        for name in dict.fromkeys(["onnxruntime", *arguments.peers]):  # its environment also writes the ONNX files
+        for name in dict.fromkeys(["onnxruntime", *arguments.peers]):  # ONNX Runtime's environment also writes the ONNX files
             try:
                 self.pythons[name] = environment(name)
             except (EngineError, OSError, subprocess.CalledProcessError) as error:
@@ -187,7 +187,7 @@ class Bench:
         self.missing.append(f"{peer_table.title(engine)}, {where}: {error}")
 
     def onnx_file(self, prefix, batch):
-        """The checkpoint as ONNX, written again when it is older than the checkpoint."""
+        """The checkpoint as ONNX. Writes it again if it is older than the checkpoint."""
         file, source = BUILD / Path(prefix).name / f"batch{batch}.onnx", Path(f"{prefix}-0000.params")
         if "onnxruntime" in self.pythons and not (file.exists() and file.stat().st_mtime > source.stat().st_mtime):
             file.parent.mkdir(parents=True, exist_ok=True)
@@ -204,7 +204,7 @@ class Bench:
         return f"data={batch},3,224,224"
 
     def start(self, name, prefix, batch, threads, cores=None, cache=None, variant=None):
-        """cache: what the engine keeps from start to start; default: Shoal's of this run, PyTorch's of all runs, else none."""
+        """cache: the directory that the engine keeps between starts. Default: for Shoal that of this run, for PyTorch that of all runs, else none."""
         cores = cores or self.cores[:threads]
         common = ["--shape", self.shape(batch), "--threads", str(threads)]
         if peer_table.is_shoal(name):
@@ -220,7 +220,7 @@ class Bench:
         return Engine(name, list(map(str, words)), cores, {"TORCHINDUCTOR_CACHE_DIR": str(BUILD / "cache" / "pytorch")})
 
     def check(self, engine, reference):
-        """Loads, warms and asks for the output: it must be the reference's, where there is one. Returns it and its difference."""
+        """Loads the model, warms it up and gets its output, which must equal the reference, if there is one. Returns it and its difference."""
         engine.ask(f"input {self.directory}/input.npy", START_LIMIT_S)
         engine.run(2)
         self.settings[engine.name] = engine.ask("tuning" if peer_table.is_shoal(engine.name) else "version")
@@ -245,7 +245,7 @@ class Bench:
                 except EngineError as error:
                     self.missed(name, where, error)
             times = self.rounds(engines, where)
-        row = {"model": Path(model).name, "batch": batch, "threads": threads, **peer_table.summarise(times)}
+        row = {"model": Path(model).name, "batch": batch, "threads": threads, **peer_table.summarize(times)}
         for name, entry in row["engines"].items():
             entry["output_difference"] = differences[name]
             entry["settings"] = self.settings[name]
@@ -267,13 +267,13 @@ class Bench:
         return times
 
     def burst(self, engine):
-        """The first run pays for what the other engines did to the caches: it only says how many make a burst."""
+        """The first run refills the caches; its time only decides how many runs make a burst."""
         (first,) = engine.run(1)
         count = max(1, min(20, int(BURST_MS / first)))
         return statistics.median(engine.run(count, self.arguments.clock))
 
     def speed(self):
-        """Yields what is known after each row."""
+        """Yields the results so far after each row."""
         rows = []
         for model, batch, threads in itertools.product(self.arguments.models, self.arguments.batch, self.arguments.threads):
             rows.append(self.row(model, batch, threads))
@@ -286,7 +286,7 @@ class Bench:
             return time.perf_counter() - engine.started
 
     def daemon_seconds_to_answer(self, _, prefix, cache):
-        os.sched_setaffinity(0, self.cores[:1])  # as every engine here; its processes inherit it
+        os.sched_setaffinity(0, self.cores[:1])  # like every engine; the daemon's processes inherit it
         started = time.perf_counter()
         try:
             with Daemon("model", prefix, (1, 3, 224, 224), environment={"SHOAL_CACHE_DIR": str(cache)}) as daemon:
@@ -296,7 +296,7 @@ class Bench:
             os.sched_setaffinity(0, self.cores)
 
     def cold(self):
-        """Median of several first starts, each with an empty cache, and of the starts that follow them."""
+        """The median of several first starts, each with an empty cache, and the median of the second starts."""
         prefix = network(self.arguments.models[0])
         write_input(self.directory / "input.npy", [1, 3, 224, 224])
         for name in self.names:
@@ -320,14 +320,14 @@ class Bench:
                             for name, (first, second) in starts.items() if second}}
 
     def warm_files(self, name, prefix):
-        """One start that does not count: the page cache holds everyone's libraries, or nobody's."""
+        """One start that does not count, so that all libraries are in the page cache."""
         try:
             self.seconds_to_answer(name, prefix, None)
         except EngineError:
             pass  # cold() itself reports it
 
     def memory(self):
-        """PSS of N processes, one thread each, that have answered; of a pool everything: supervisor, zygote, workers."""
+        """The PSS of N processes with one thread each, after an answer. A pool counts all its processes: supervisor, zygote, workers."""
         prefix, counts = network(self.arguments.models[0]), self.arguments.workers
         write_input(self.directory / "input.npy", [1, 3, 224, 224])
         sizes = {}
@@ -364,7 +364,7 @@ class Bench:
 def measure(arguments):
     started = time.monotonic()
     for name in ("make-model", "shoal", "shoal-bench", "shoald"):
-        binary(name)  # better now than after the speed of everything
+        binary(name)  # fails now rather than after the measurements of speed
     bench = Bench(arguments)
     result = {}
 

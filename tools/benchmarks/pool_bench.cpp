@@ -14,7 +14,7 @@
 #include "shoal/pool.hpp"
 #include "tools/benchmarks/client.hpp"
 #include "tools/benchmarks/daemon.hpp"
-#include "tools/benchmarks/loaded_model.hpp"
+#include "tools/benchmarks/runnable_model.hpp"
 #include "tools/benchmarks/zmq_baseline.hpp"
 
 namespace shoal::bench {
@@ -24,9 +24,9 @@ using Json = nlohmann::ordered_json;
 
 constexpr int kRoundRequests = 5000;
 constexpr int kPipelinedRequests = 50'000;
-constexpr int kWindow = 256;
-constexpr int kBurst = 5;             // runs of one side in a row, as a serving process has them: their median counts
-constexpr int kRequestsOfWorker = 8;  // of a round of throughput
+constexpr int kPipelineWindow = 256;
+constexpr int kBurst = 5;             // runs of one side in a row, as in a serving process; their median counts
+constexpr int kRequestsOfWorker = 8;  // per round of throughput
 
 double seconds_since(SteadyClock::time_point start) { return std::chrono::duration<double>(SteadyClock::now() - start).count(); }
 
@@ -39,7 +39,7 @@ struct PoolRun {
   double seconds = 0;
 };
 
-// Keeps `window` requests of one loaned tensor in flight.
+// Keeps `window` requests of one loaned tensor unanswered.
 Result<PoolRun> run_pool(Pool& pool, const std::string& model, const NamedTensor& input, int requests, int window) {
   PoolRun run;
   struct Flight {
@@ -70,18 +70,18 @@ Result<double> bytes_per_request(Pool& pool, std::int64_t floats) {
   SHOAL_ASSIGN_OR_RETURN(const DaemonStats between, read_stats(pool));
   SHOAL_ASSIGN_OR_RETURN(const PoolRun run, run_pool(pool, "identity", {"data", input}, kRequests, 1));
   SHOAL_ASSIGN_OR_RETURN(const DaemonStats after, read_stats(pool));
-  const auto control = between.bytes_read - before.bytes_read;  // what asking costs
+  const auto control = between.bytes_read - before.bytes_read;  // the bytes of the stats requests themselves
   return static_cast<double>(after.bytes_read - between.bytes_read - control) / kRequests;
 }
 
-// A shape the model takes: batch 1 where the batch is open, 1x256 for the identity model, which takes any.
+// A shape that the model takes: batch 1 if the batch is open; 1x256 for the identity model, which takes any shape.
 Shape batch_of_one(const TensorSpec& input) {
   Shape shape = input.shape;
   if (shape.rank() > 0 && shape[0] < 0) shape[0] = 1;
   return shape.rank() > 0 && shape.element_count() > 0 ? shape : Shape{1, 256};
 }
 
-// Median milliseconds of a burst; what the other side did to the caches costs one run, which does not count.
+// The median milliseconds of a burst. The first run refills the caches and does not count.
 template <typename Run>
 Result<double> burst_ms(Run run) {
   std::vector<double> times;
@@ -93,7 +93,7 @@ Result<double> burst_ms(Run run) {
   return percentile(times, 0.5);
 }
 
-// Requests per second with two in flight per worker, so that none of them waits for the client.
+// Requests per second with two unanswered per worker, so that no worker waits for the client.
 Result<double> throughput(Pool& pool, const NamedTensor& input, int workers) {
   SHOAL_ASSIGN_OR_RETURN(const PoolRun run, run_pool(pool, "model", input, kRequestsOfWorker * workers, 2 * workers));
   return kRequestsOfWorker * workers / run.seconds;
@@ -137,11 +137,12 @@ Status bench_pipelined(int rounds) {
   SHOAL_ASSIGN_OR_RETURN(const Daemon daemon, Daemon::start({"identity=builtin:identity,workers=1"}));
   SHOAL_ASSIGN_OR_RETURN(Pool pool, daemon.connect());
   SHOAL_ASSIGN_OR_RETURN(const Tensor input, pool.loan(DType::kFloat32, {1, 256}));
-  SHOAL_ASSIGN_OR_RETURN(const PoolRun warm, run_pool(pool, "identity", {"data", input}, kPipelinedRequests / 5, kWindow));
+  SHOAL_ASSIGN_OR_RETURN(const PoolRun warm,
+                         run_pool(pool, "identity", {"data", input}, kPipelinedRequests / 5, kPipelineWindow));
   std::vector<double> pool_rate, bare_rate, ratios;
   for (int round = 0; round < rounds; ++round) {
-    SHOAL_ASSIGN_OR_RETURN(const PoolRun run, run_pool(pool, "identity", {"data", input}, kPipelinedRequests, kWindow));
-    const BaselineRun bare = run_baseline(daemon.directory(), {.requests = kPipelinedRequests, .window = kWindow});
+    SHOAL_ASSIGN_OR_RETURN(const PoolRun run, run_pool(pool, "identity", {"data", input}, kPipelinedRequests, kPipelineWindow));
+    const BaselineRun bare = run_baseline(daemon.directory(), {.requests = kPipelinedRequests, .window = kPipelineWindow});
     pool_rate.push_back(kPipelinedRequests / run.seconds);
     bare_rate.push_back(kPipelinedRequests / bare.seconds);
     ratios.push_back(pool_rate.back() / bare_rate.back());
@@ -187,10 +188,10 @@ Status bench_pool(int rounds, const std::string& model) {
   const Shape shape = batch_of_one(spec);
   SHOAL_ASSIGN_OR_RETURN(const Tensor input, pool.loan(spec.dtype, shape));
   SHOAL_ASSIGN_OR_RETURN(const Tensor input_of_two, pool_of_two.loan(spec.dtype, shape));
-  SHOAL_ASSIGN_OR_RETURN(LoadedModel in_process,
-                         LoadedModel::load({.path = model,
-                                            .shape = shape_argument(spec.name, shape),
-                                            .tuning_ms = ModelConfig{}.tuning_ms}));  // reads the daemon's record
+  SHOAL_ASSIGN_OR_RETURN(RunnableModel in_process,
+                         RunnableModel::load({.path = model,
+                                              .shape = shape_argument(spec.name, shape),
+                                              .tuning_ms = ModelConfig{}.tuning_ms}));  // uses the daemon's record
 
   std::vector<double> in_process_ms, pool_ms, cost, one_per_s, two_per_s, gain;
   for (int round = -1; round < rounds; ++round) {
@@ -198,7 +199,7 @@ Status bench_pool(int rounds, const std::string& model) {
     SHOAL_ASSIGN_OR_RETURN(const double pooled, burst_ms([&] { return pool.predict("model", {{spec.name, input}}).status(); }));
     SHOAL_ASSIGN_OR_RETURN(const double by_one, throughput(pool, {spec.name, input}, 1));
     SHOAL_ASSIGN_OR_RETURN(const double by_two, throughput(pool_of_two, {spec.name, input_of_two}, 2));
-    if (round < 0) continue;  // warms everything
+    if (round < 0) continue;  // warm-up
     in_process_ms.push_back(alone);
     pool_ms.push_back(pooled);
     cost.push_back(pooled / alone);

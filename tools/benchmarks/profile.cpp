@@ -1,25 +1,25 @@
-// Times each step of a model against what the machine could do at best.
+// Compares the time of each step of a model with the machine's lower bound.
 #include <algorithm>
 #include <cstdio>
 #include <map>
 #include <nlohmann/json.hpp>
 
 #include "shm/base/errors.hpp"
-#include "tools/benchmarks/loaded_model.hpp"
 #include "tools/benchmarks/machine_peak.hpp"
+#include "tools/benchmarks/runnable_model.hpp"
 
 namespace shoal::bench {
 namespace {
 
 struct StepProfile {
   worker::StepInfo info;
-  double ms = 0;                         // the best seen
-  double compute_ms = 0, memory_ms = 0;  // at least needed
+  double ms = 0;                         // the best time
+  double compute_ms = 0, memory_ms = 0;  // the lower bounds
   double bound_ms() const { return std::max(compute_ms, memory_ms); }
   const char* bound() const { return compute_ms > memory_ms ? "compute" : "memory"; }
 };
 
-Result<std::vector<StepProfile>> time_steps(LoadedModel& model, int runs) {
+Result<std::vector<StepProfile>> time_steps(RunnableModel& model, int runs) {
   std::vector<StepProfile> steps;
   for (worker::StepInfo& info : model.program().steps()) steps.push_back({.info = std::move(info)});
   SHOAL_RETURN_IF_ERROR(model.run());
@@ -84,7 +84,7 @@ void print_implementations(const std::vector<StepProfile>& steps) {
 
 void print(const std::vector<StepProfile>& steps, const MachinePeak& peak) {
   const double total_ms = sum(steps, time_of), bound_ms = sum(steps, bound_of);
-  std::printf("machine: %.1f GFLOP/s, %.1f GB/s from memory; data in a cache may come faster than its memory bound\n\n",
+  std::printf("machine: %.1f GFLOP/s, %.1f GB/s from memory; reading from a cache can be faster than the memory bound\n\n",
               peak.flops_per_s / 1e9, peak.bytes_per_s / 1e9);
   std::printf("%9s %6s %9s %8s %8s %8s  %-28s step\n", "ms", "share", "bound ms", "bound by", "GFLOP/s", "GB/s",
               "implementation");
@@ -100,7 +100,7 @@ void print(const std::vector<StepProfile>& steps, const MachinePeak& peak) {
 }  // namespace
 
 Status profile_model(const ModelBenchOptions& options, const ProfileOptions& profile) {
-  SHOAL_ASSIGN_OR_RETURN(LoadedModel model, LoadedModel::load(options));
+  SHOAL_ASSIGN_OR_RETURN(RunnableModel model, RunnableModel::load(options));
   if (model.program().steps().empty()) return unimplemented("{}: this model has no steps to profile", options.path);
   const MachinePeak peak = measure_machine_peak(options.threads);
   SHOAL_ASSIGN_OR_RETURN(std::vector<StepProfile> steps, time_steps(model, profile.runs));

@@ -50,7 +50,7 @@ Status bench_reload(const ReloadOptions& options) {
     std::vector<double> quiet, reloading;
     SHOAL_RETURN_IF_ERROR(measure(false, quiet));
     SHOAL_RETURN_IF_ERROR(measure(true, reloading));
-    if (round < 0) {  // warms everything
+    if (round < 0) {  // warm-up
       reloads_ms.clear();
       continue;
     }

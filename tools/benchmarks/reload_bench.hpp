@@ -1,4 +1,4 @@
-// What it costs the others when a model is loaded anew.
+// The effect of a model's reloads on clients of other models.
 #pragma once
 
 #include <string>
@@ -8,15 +8,15 @@
 namespace shoal::bench {
 
 struct ReloadOptions {
-  std::string path;      ///< a directory with model.toml, one input: both models
-  double seconds = 30;   ///< beside reloads, all rounds together
-  int rounds = 6;        ///< quiet and beside reloads, in turns
-  double every_s = 0.5;  ///< a reload begins so often, or when the last is over
+  std::string path;      ///< a directory with model.toml, one input; used for both models
+  double seconds = 30;   ///< with reloads, all rounds together
+  int rounds = 6;        ///< each without and then with reloads
+  double every_s = 0.5;  ///< seconds between starts of reloads, or more if a reload takes longer
 };
 
-/// Latency of a client of one model, with one request at a time, while another model of the same daemon is asked all the time:
-/// left alone, and reloaded all the time, in turns. Prints JSON.
-///   Errors  of any request and of any reload
+/// The latency of a client of one model with one request at a time, while another client uses a second model of the same daemon.
+/// In turns, the second model is left alone or reloaded all the time. Prints JSON.
+///   Errors  those of every request and reload
 Status bench_reload(const ReloadOptions& options);
 
 }  // namespace shoal::bench

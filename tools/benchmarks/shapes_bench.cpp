@@ -19,14 +19,14 @@ namespace {
 using SteadyClock = std::chrono::steady_clock;
 using Milliseconds = std::vector<double>;
 
-constexpr const char* kModel = "m";
+constexpr const char* kShapesModel = "m";
 constexpr auto kQuietTime = std::chrono::seconds(4);
 
 double since_ms(SteadyClock::time_point start) {
   return std::chrono::duration<double, std::milli>(SteadyClock::now() - start).count();
 }
 
-nlohmann::ordered_json summary(Milliseconds times) {
+nlohmann::ordered_json time_summary(Milliseconds times) {
   std::ranges::sort(times);
   const auto at = [&](double fraction) {
     return times[static_cast<std::size_t>(fraction * static_cast<double>(times.size() - 1))];
@@ -42,14 +42,14 @@ Result<Tensor> noise(std::int64_t height, std::int64_t width) {
   return tensor;
 }
 
-/// Asks for one shape, one request after the other, on a thread of its own until stop().
+/// Sends requests of one shape, one after the other, on its own thread until stop().
 class Asker {
  public:
   Asker(Pool& pool, std::string input, Tensor tensor)
       : thread_([this, &pool, input = std::move(input), tensor = std::move(tensor)](std::stop_token stopping) {
           while (!stopping.stop_requested() && status_.ok()) {
             const auto start = SteadyClock::now();
-            status_ = pool.predict(kModel, {{input, tensor}}).status();
+            status_ = pool.predict(kShapesModel, {{input, tensor}}).status();
             times_.push_back(since_ms(start));
           }
         }) {}
@@ -64,15 +64,15 @@ class Asker {
  private:
   Status status_;
   Milliseconds times_;
-  std::jthread thread_;  // last: it uses the others
+  std::jthread thread_;  // last, because it uses the other members
 };
 
-/// Sizes that nobody asked for before: (lowest, lowest), (lowest, lowest + 1) ...
+/// Sends requests of new sizes: (lowest, lowest), (lowest, lowest + 1) ...
 class NewShapes {
  public:
   explicit NewShapes(const ShapesOptions& options) : options_(options) {}
 
-  /// Asks for `count` more, `window` at a time.
+  /// Sends `count` more, `window` at a time.
   Status ask(Pool& pool, int count, Milliseconds& times) {
     std::deque<std::pair<SteadyClock::time_point, Prediction>> under_way;
     for (int i = 0; i < count || !under_way.empty(); ++i) {
@@ -85,7 +85,7 @@ class NewShapes {
       const int columns = 25;
       SHOAL_ASSIGN_OR_RETURN(Tensor tensor, noise(options_.lowest + next_ / columns, options_.lowest + next_ % columns));
       ++next_;
-      under_way.emplace_back(SteadyClock::now(), pool.submit(kModel, {{options_.input, tensor}}));
+      under_way.emplace_back(SteadyClock::now(), pool.submit(kShapesModel, {{options_.input, tensor}}));
     }
     return {};
   }
@@ -101,7 +101,7 @@ Result<nlohmann::json> worker_of(Pool& pool) {
 }
 
 std::string model_argument(const ShapesOptions& options) {
-  return format("{}={},contexts={},cache_mb={},timeout_ms=0,input={}:?x3x?x?,shape={}:1x3x{}x{}", kModel, options.path,
+  return format("{}={},contexts={},cache_mb={},timeout_ms=0,input={}:?x3x?x?,shape={}:1x3x{}x{}", kShapesModel, options.path,
                 options.contexts, options.cache_mb, options.input, options.input, options.cached, options.cached);
 }
 
@@ -109,7 +109,7 @@ std::string model_argument(const ShapesOptions& options) {
 
 Status bench_shapes(const ShapesOptions& options) {
   if (options.rounds < 1 || options.shapes < options.rounds || options.window < 1) {
-    return invalid_argument("{} new shapes in {} rounds, {} at the same time: each round needs one", options.shapes,
+    return invalid_argument("{} new shapes in {} rounds, {} at the same time: each round needs at least one", options.shapes,
                             options.rounds, options.window);
   }
   SHOAL_ASSIGN_OR_RETURN(const Daemon daemon, Daemon::start({model_argument(options)}));
@@ -118,7 +118,7 @@ Status bench_shapes(const ShapesOptions& options) {
   SHOAL_ASSIGN_OR_RETURN(const Tensor cached, noise(options.cached, options.cached));
   SHOAL_ASSIGN_OR_RETURN(const nlohmann::json first, worker_of(pool));
   const pid_t pid = first["pid"];
-  for (int i = 0; i < 20; ++i) SHOAL_RETURN_IF_ERROR(pool.predict(kModel, {{options.input, cached}}).status());
+  for (int i = 0; i < 20; ++i) SHOAL_RETURN_IF_ERROR(pool.predict(kShapesModel, {{options.input, cached}}).status());
 
   NewShapes new_shapes(options);
   Milliseconds quiet, shared, busy, fresh, ignored;
@@ -141,12 +141,12 @@ Status bench_shapes(const ShapesOptions& options) {
     if (const auto now = tool::read_process_memory(pid)) memory.push_back(static_cast<double>(now->private_bytes) / 1e6);
   }
   SHOAL_ASSIGN_OR_RETURN(const nlohmann::json last, worker_of(pool));
-  const auto quiet_summary = summary(quiet), busy_summary = summary(busy);
+  const auto quiet_summary = time_summary(quiet), busy_summary = time_summary(busy);
   std::cout << nlohmann::ordered_json{{"alone", quiet_summary},
-                                      {"beside another client of a cached shape", summary(shared)},
+                                      {"beside another client of a cached shape", time_summary(shared)},
                                       {"while new shapes are compiled", busy_summary},
                                       {"p99_ratio", busy_summary["p99_ms"].get<double>() / quiet_summary["p99_ms"].get<double>()},
-                                      {"new shapes", summary(fresh)},
+                                      {"new shapes", time_summary(fresh)},
                                       {"worker_private_mb_after_each_round", memory},
                                       {"programs", last["programs"]}}
                    .dump(1)

@@ -25,7 +25,7 @@ struct Counts {
   std::atomic<std::uint64_t> submitted{0}, answered{0}, wrong{0}, failed{0}, kills{0};
 };
 
-// What one client thread asks again and again, and the answer it got in quiet.
+// The request that a client thread repeats, and its answer before the kills began.
 struct Question {
   Tensors inputs;
   std::vector<std::vector<std::byte>> answer;
@@ -40,7 +40,7 @@ Result<Question> prepare(Pool& pool, const ModelInfo& info, unsigned seed) {
     if (shape.rank() > 0 && shape[0] < 0) shape[0] = 1;
     SHOAL_ASSIGN_OR_RETURN(Tensor tensor, pool.loan(spec.dtype, shape));
     if (spec.dtype != DType::kFloat32)
-      return unimplemented("the storm asks float32 models; input {} is {}", spec.name, dtype_name(spec.dtype));
+      return unimplemented("the storm needs a float32 model; input {} is {}", spec.name, dtype_name(spec.dtype));
     std::ranges::generate(tensor.values<float>(), [&] { return uniform(generator); });
     question.inputs.push_back({spec.name, tensor});
   }
@@ -77,7 +77,7 @@ Result<nlohmann::json> model_stats(Pool& pool, const std::string& model) {
   for (const auto& entry : stats["models"]) {
     if (entry["name"] == model) return entry;
   }
-  return not_found("the daemon serves no model '{}'", model);
+  return not_found("the daemon does not serve model '{}'", model);
 }
 
 void kill_one(Pool& watcher, const std::string& model, std::mt19937& generator, Counts& counts) {

@@ -34,7 +34,7 @@ zmq::socket_t make_socket(zmq::context_t& context, zmq::socket_type type) {
   }
 }
 
-// Forwards requests while the worker has credits, queues the others, returns replies.
+// Forwards requests while the worker has credits, queues the others, and returns replies.
 [[noreturn]] void run_broker(const std::string& client_path, const std::string& worker_path, int credits) {
   zmq::context_t context;
   auto clients = make_socket(context, zmq::socket_type::router);

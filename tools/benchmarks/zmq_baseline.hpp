@@ -1,4 +1,4 @@
-// The bare ZeroMQ systems that the pool is measured against: three processes that do nothing but forward.
+// Bare ZeroMQ systems to compare the pool with: three processes that only forward messages.
 #pragma once
 
 #include <cstddef>
@@ -8,11 +8,11 @@
 namespace shoal::bench {
 
 struct BaselineOptions {
-  std::size_t request_bytes = 264;  ///< one request frame with one input and one output
-  std::size_t reply_bytes = 168;    ///< one reply frame with one output
+  std::size_t request_bytes = 264;  ///< a request frame with one input and one output
+  std::size_t reply_bytes = 168;    ///< a reply frame with one output
   int requests = 20'000;
-  int window = 1;    ///< requests in flight at the client
-  int credits = 64;  ///< requests in flight at the worker
+  int window = 1;    ///< the client's unanswered requests
+  int credits = 64;  ///< the worker's unanswered requests
 };
 
 struct BaselineRun {

@@ -5,6 +5,9 @@ target_compile_options(shoal_flags INTERFACE -Wall -Wextra -Wno-missing-field-in
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
   target_compile_options(shoal_flags INTERFACE -Wno-restrict)  # GCC 12 warns of std::string's own copies (its bug 105651)
 endif()
+if(CMAKE_UNITY_BUILD AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  target_compile_options(shoal_flags INTERFACE -Wno-subobject-linkage)  # GCC takes the included sources for headers
+endif()
 target_include_directories(shoal_flags INTERFACE ${CMAKE_SOURCE_DIR} ${CMAKE_SOURCE_DIR}/shm/include)
 
 if(SHOAL_CHECK_LOCKS)
@@ -28,7 +31,7 @@ function(shoal_library name)
   target_link_libraries(${name} PUBLIC $<BUILD_INTERFACE:shoal_flags> ${arg_DEPENDS})
 endfunction()
 
-# What libraries of other versions must not be taken for: until 1.0 a minor version may break what is linked against.
+# What libraries of other versions must not be taken for: until 1.0 a minor version may break programs that are linked against an older one.
 set(SHOAL_ABI_VERSION ${PROJECT_VERSION_MAJOR})
 if(PROJECT_VERSION_MAJOR EQUAL 0)
   string(APPEND SHOAL_ABI_VERSION .${PROJECT_VERSION_MINOR})
@@ -63,15 +66,19 @@ endfunction()
 add_custom_target(unit_tests)     # every test labelled unit: what the preset asan builds
 add_custom_target(threads_tests)  # every test labelled threads: what the preset tsan builds
 
-# shoal_test(NAME SOURCES a_test.cpp ... [DEPENDS target ...] LABELS unit [TIMEOUT seconds]): one GoogleTest binary; each test is one ctest entry
-# unless WHOLE is given (then the binary is one entry: for suites that share an expensive fixture).
+# shoal_test(NAME SOURCES a_test.cpp ... [DEPENDS target ...] LABELS unit [TIMEOUT seconds] [WHOLE] [SERIAL] [NO_UNITY]): one GoogleTest binary.
+# Each test is one ctest entry. With WHOLE the binary is one entry: for suites that share an expensive fixture. With SERIAL no other test
+# runs at the same time: for tests that measure. With NO_UNITY each source is compiled alone: for sources whose local names collide.
 function(shoal_test name)
-  cmake_parse_arguments(arg "WHOLE" "TIMEOUT" "SOURCES;DEPENDS;LABELS" ${ARGN})
+  cmake_parse_arguments(arg "WHOLE;SERIAL;NO_UNITY" "TIMEOUT" "SOURCES;DEPENDS;LABELS" ${ARGN})
   if(NOT arg_TIMEOUT)
     set(arg_TIMEOUT 120)
   endif()
   add_executable(${name} ${arg_SOURCES})
   target_link_libraries(${name} PRIVATE shoal_flags ${arg_DEPENDS} GTest::gtest GTest::gtest_main)
+  if(arg_NO_UNITY)
+    set_target_properties(${name} PROPERTIES UNITY_BUILD OFF)
+  endif()
   foreach(label unit threads)
     if(label IN_LIST arg_LABELS)
       add_dependencies(${label}_tests ${name})
@@ -80,10 +87,10 @@ function(shoal_test name)
   set(environment "SHOAL_SOURCE_DIR=${CMAKE_SOURCE_DIR}")  # one entry only: gtest_discover_tests takes lists apart
   if(arg_WHOLE)
     add_test(NAME ${name} COMMAND ${name})
-    set_tests_properties(${name} PROPERTIES LABELS "${arg_LABELS}" TIMEOUT ${arg_TIMEOUT} ENVIRONMENT "${environment}")
+    set_tests_properties(${name} PROPERTIES LABELS "${arg_LABELS}" TIMEOUT ${arg_TIMEOUT} RUN_SERIAL ${arg_SERIAL} ENVIRONMENT "${environment}")
   else()
     list(JOIN arg_LABELS "-" labels)  # one word, for the same reason; ctest takes labels for patterns, so it answers to each
     gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60
-      PROPERTIES LABELS "${labels}" TIMEOUT ${arg_TIMEOUT} ENVIRONMENT "${environment}")
+      PROPERTIES LABELS "${labels}" TIMEOUT ${arg_TIMEOUT} RUN_SERIAL ${arg_SERIAL} ENVIRONMENT "${environment}")
   endif()
 endfunction()

@@ -11,14 +11,14 @@
 namespace shoal::make_model {
 namespace {
 
-constexpr std::size_t kBlock = std::size_t{1} << 18;  // numbers made at a time
+constexpr std::size_t kBlock = std::size_t{1} << 18;  // numbers per block
 
 template <typename T>
 void put(std::ofstream& file, T value) {
   file.write(reinterpret_cast<const char*>(&value), sizeof(value));
 }
 
-/// A dense float32 V2 record.
+/// Writes a dense float32 V2 record.
 void put_array(std::ofstream& file, const ParameterRule& rule, std::vector<float>& block) {
   put<std::uint32_t>(file, 0xF993fac9);
   put<std::int32_t>(file, 0);  // dense

@@ -1,4 +1,4 @@
-// Writes MXNet checkpoints whose parameters follow rules.
+// Writes MXNet checkpoints with computed parameters.
 #pragma once
 
 #include <filesystem>
@@ -9,8 +9,8 @@
 
 namespace shoal::make_model {
 
-/// Writes `params_file` as a list of V2 float32 arrays, one per rule. Holds one block of numbers in memory at a time.
-///   Errors  kInternal naming the file (directory missing, disk full)
+/// Writes `params_file` as a list of V2 float32 arrays, one per rule. Keeps only one block of numbers in memory.
+///   Errors  kInternal (directory missing, disk full; names the file)
 Status write_params(const std::filesystem::path& params_file, std::span<const ParameterRule> rules);
 
 /// Writes PREFIX-symbol.json (a copy of symbol_file) and PREFIX-0000.params.

@@ -1,6 +1,7 @@
-// make-model: a checkpoint with weights made by rule, for testing big networks without shipping weights.
+// make-model: writes a checkpoint with computed weights, for tests of big networks without their trained weights.
 #include <CLI/CLI.hpp>
 #include <cstdio>
+#include <exception>
 #include <filesystem>
 #include <optional>
 #include <string>
@@ -15,18 +16,18 @@ namespace {
 using namespace shoal;
 
 constexpr const char* kAbout =
-    R"(Writes PREFIX-symbol.json and PREFIX-0000.params: the graph of an MXNet model with weights that follow from the
-parameters' names alone, the same numbers on every machine. Big networks are tested with such models.
+    R"(Writes PREFIX-symbol.json and PREFIX-0000.params: the graph of an MXNet model, with weights that are computed from the
+parameters' names. They are the same on every machine. Such models are for tests of big networks.
 
   make-model --symbol resnet50-symbol.json --shape data=1,3,224,224 /tmp/models/resnet50
 
-Offset and scale of each parameter are read from FILE-parameters.txt when one lies beside FILE-symbol.json (or from
---parameters); else they follow from the names: weights by their fan-in, gammas around 1, ends of residual branches
-damped. Shapes follow from those of the inputs; --shape is given once per input.)";
+Offset and scale of each parameter come from --parameters, or from FILE-parameters.txt beside FILE-symbol.json. Without
+either they follow from the names: weights are scaled by their fan-in, gammas are around 1, and the last layers of residual
+branches are damped. Shapes follow from those of the inputs. Give --shape once per input.)";
 
 constexpr int kFileAtFault = 1, kUsage = 2;
 
-/// "data=1,3,224,224".
+/// Parses "data=1,3,224,224".
 Result<TensorSpec> parse_shape(const std::string& text) {
   const auto equals = text.find('=');
   TensorSpec spec;
@@ -49,7 +50,7 @@ Result<TensorSpec> parse_shape(const std::string& text) {
   return spec;
 }
 
-/// FILE-parameters.txt for FILE-symbol.json, when it is there.
+/// FILE-parameters.txt beside FILE-symbol.json, if it exists.
 std::optional<std::filesystem::path> parameters_beside(const std::string& symbol_file) {
   constexpr std::string_view kEnding = "-symbol.json";
   if (!symbol_file.ends_with(kEnding)) return std::nullopt;
@@ -77,14 +78,14 @@ Status make(const std::string& symbol_file, const std::vector<std::string>& shap
 
 }  // namespace
 
-int main(int argc, char** argv) {
+int main(int argc, char** argv) try {
   CLI::App app{kAbout, "make-model"};
   std::string symbol_file, parameters_file, prefix;
   std::vector<std::string> shapes;
   app.add_option("--symbol", symbol_file, "the graph: FILE-symbol.json")->required();
   app.add_option("--shape", shapes, "an input's shape: NAME=N,N,...")->required()->take_all();
   app.add_option("--parameters", parameters_file, "offset and scale of each parameter: FILE-parameters.txt");
-  app.add_option("PREFIX", prefix, "where the checkpoint goes: DIRECTORY/NAME")->required();
+  app.add_option("PREFIX", prefix, "the checkpoint to write: DIRECTORY/NAME")->required();
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {
@@ -93,5 +94,8 @@ int main(int argc, char** argv) {
   const Status status = make(symbol_file, shapes, parameters_file, prefix);
   if (status.ok()) return 0;
   std::fprintf(stderr, "make-model: %s\n", status.to_string().c_str());
+  return kFileAtFault;
+} catch (const std::exception& error) {  // for example of std::filesystem, when a path is too long
+  std::fprintf(stderr, "make-model: %s\n", error.what());
   return kFileAtFault;
 }

@@ -25,14 +25,14 @@ bool ends_with_one_of(std::string_view text, std::initializer_list<std::string_v
   return std::any_of(endings.begin(), endings.end(), [&](std::string_view ending) { return text.ends_with(ending); });
 }
 
-/// sqrt(6 / inputs of one unit), divided and rooted in float32.
+/// sqrt(6 / number of inputs of one unit), computed in float32.
 float fan_in_scale(const Shape& shape) {
   std::int64_t fan_in = 1;
   for (int axis = 1; axis < shape.rank(); ++axis) fan_in *= shape[axis];
   return std::sqrt(6.f / static_cast<float>(fan_in));
 }
 
-/// Sets offset and scale by the first row of the table of roles that fits; false when none does.
+/// Sets offset and scale by the first role that fits the name. False if none does.
 bool set_role(std::string_view name, ParameterRule& rule) {
   const auto set = [&](float offset, float scale) {
     rule.offset = offset;
@@ -52,7 +52,7 @@ bool set_role(std::string_view name, ParameterRule& rule) {
   return false;
 }
 
-/// The layer that ends a residual branch, seen from the addition; null when something else ends it.
+/// The last layer of a residual branch that ends at node `id`. Null if the branch ends with another operator.
 const MxnetNode* branch_end(const MxnetSymbol& symbol, std::size_t id) {
   const MxnetNode* node = &symbol.nodes[id];
   while (is_one_of(node->op, {"Activation", "LeakyReLU", "clip", "Dropout", "broadcast_mul"}) && !node->inputs.empty()) {
@@ -61,7 +61,7 @@ const MxnetNode* branch_end(const MxnetSymbol& symbol, std::size_t id) {
   return is_one_of(node->op, {"BatchNorm", "Convolution", "FullyConnected"}) && node->inputs.size() > 1 ? node : nullptr;
 }
 
-/// Names of the parameters that end a residual branch: undamped, fifty blocks would multiply the signal by 2^25.
+/// The names of the weights of last layers of residual branches. Without damping, fifty blocks would multiply the signal by 2^25.
 std::set<std::string> damped_parameters(const MxnetSymbol& symbol) {
   std::vector<int> uses(symbol.nodes.size());
   for (const MxnetEntry& head : symbol.heads) ++uses[head.node];
@@ -123,7 +123,7 @@ Result<std::vector<ParameterRule>> derive_parameter_rules(const std::filesystem:
       ParameterRule rule{format("{}{}", auxiliary ? "aux:" : "arg:", value.name), 0, 0, value.shape};
       if (!set_role(value.name, rule)) {
         return invalid_argument(
-            "'{}' is neither an input whose shape was given nor named like a parameter (_weight, _bias, _gamma, ...)",
+            "'{}' is not an input with a given shape, and its name is not that of a parameter (_weight, _bias, _gamma, ...)",
             value.name);
       }
       if (damped.contains(value.name)) {

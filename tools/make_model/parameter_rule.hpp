@@ -1,4 +1,4 @@
-// Which parameters a graph needs, and offset and scale of each.
+// The parameters that a graph needs, with offset and scale of each.
 #pragma once
 
 #include <filesystem>
@@ -12,7 +12,7 @@
 
 namespace shoal::make_model {
 
-/// One line of NAME-parameters.txt: a key with its arg: or aux: prefix, and what fills it.
+/// One line of NAME-parameters.txt: a key with its prefix arg: or aux:, offset, scale and shape.
 struct ParameterRule {
   std::string key;
   float offset = 0, scale = 0;
@@ -22,12 +22,12 @@ struct ParameterRule {
 };
 
 /// Reads NAME-parameters.txt: "arg:conv0_weight 0 0.20203051 64 3 7 7".
-///   Errors  kNotFound; kInvalidArgument naming file and line
+///   Errors  kNotFound, kInvalidArgument (names file and line)
 Result<std::vector<ParameterRule>> read_parameter_rules(const std::filesystem::path& path);
 
-/// The parameters of a -symbol.json by the names' roles (weights fan in, gammas around 1, ends of residual branches damped),
-/// arguments in the graph's order, then auxiliary states. Shapes follow from those of the inputs.
-///   Errors  those of the importer and of inference; kInvalidArgument for a parameter whose name has no role
+/// The parameters of a -symbol.json: arguments in the graph's order, then auxiliary states. The role in the name gives offset and
+/// scale (weights by fan-in, gammas around 1, last layers of residual branches damped). Shapes follow from those of the inputs.
+///   Errors  those of the importer and of shape inference; kInvalidArgument (the name of a parameter shows no role)
 Result<std::vector<ParameterRule>> derive_parameter_rules(const std::filesystem::path& symbol_file,
                                                           std::span<const TensorSpec> inputs);
 

@@ -1,4 +1,4 @@
-// Numbers that follow from a name alone, bit for bit the same everywhere: weights and inputs of networks that ship without any.
+// Numbers computed from a name, with the same bits on every machine: weights and inputs of test networks.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace shoal::make_model {
 
-/// FNV-1a of the bytes, 64 bits.
+/// The 64-bit FNV-1a hash of the bytes.
 std::uint64_t fnv1a(std::string_view text);
 /// The upper 24 bits of output `index` of splitmix64 seeded with fnv1a.
 std::uint32_t bits24(std::uint64_t seed, std::uint64_t index);

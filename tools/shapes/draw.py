@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Draws the pictures that the shapes model learns from: one shape on a background, endlessly varied.
+"""Draws the training pictures of the shapes model: one shape on a background, with random variations.
 
 usage: draw.py OUTPUT_DIR [--seed N] [--count N]     writes OUTPUT_DIR/<class>-<n>.png, larger than the model's input
 
-Only numpy and Pillow. A picture is drawn at several times its size and shrunk, so its edges are smooth.
+Needs only numpy and Pillow. A picture is drawn several times larger and then shrunk, so that its edges are smooth.
 """
 import argparse
 import math
@@ -42,7 +42,7 @@ def arrow_points(shaft=0.2):
 
 
 def outlines(name, rng):
-    """The outline in the unit circle, and the outline of what is cut out of it (or None)."""
+    """The outline of the shape in the unit circle, and the outline of its hole (or None)."""
     circle = regular(96)
     if name == "circle":
         return circle, None
@@ -61,20 +61,20 @@ def outlines(name, rng):
     return simple[name](), None
 
 
-def random_colour(rng):
+def random_color(rng):
     return rng.uniform(0, 255, 3)
 
 
-def colours(rng):
-    """Foreground and background that an eye can tell apart."""
+def colors(rng):
+    """A foreground and a background color that differ clearly."""
     while True:
-        front, back = random_colour(rng), random_colour(rng)
+        front, back = random_color(rng), random_color(rng)
         if abs(np.dot(front - back, (0.299, 0.587, 0.114))) > 45:
             return front, back
 
 
-def background(rng, size, colour, front):
-    """Plain, a gradient, stripes or blotches around `colour`, never near the foreground's brightness."""
+def background(rng, size, color, front):
+    """A plain color, a gradient, stripes or spots around `color`, never near the foreground's brightness."""
     y, x = np.mgrid[0:size, 0:size] / size
     angle = rng.uniform(0, 2 * math.pi)
     along = np.cos(angle) * x + np.sin(angle) * y
@@ -88,35 +88,35 @@ def background(rng, size, colour, front):
     else:
         small = rng.uniform(0, 255, (6, 6)).astype(np.uint8)
         wave = np.asarray(Image.fromarray(small).resize((size, size), Image.BICUBIC), float) / 255 - 0.5
-    contrast = abs(np.dot(front - colour, (0.299, 0.587, 0.114)))
-    return colour + (wave * min(60, contrast * 0.6))[..., None]
+    contrast = abs(np.dot(front - color, (0.299, 0.587, 0.114)))
+    return color + (wave * min(60, contrast * 0.6))[..., None]
 
 
-def place(points, radius, angle, squeeze, centre):
+def place(points, radius, angle, squeeze, center):
     c, s = math.cos(angle), math.sin(angle)
     placed = []
     for x, y in points:
         x, y = x * squeeze * radius, y * radius
-        placed.append((centre[0] + c * x - s * y, centre[1] + s * x + c * y))
+        placed.append((center[0] + c * x - s * y, center[1] + s * x + c * y))
     return placed
 
 
 def draw(name, rng, size=64):
-    """One picture of that class: uint8 (size, size, 3)."""
+    """Draws one picture of that class: uint8 (size, size, 3)."""
     big = size * OVERSAMPLE
-    front, back = colours(rng)
+    front, back = colors(rng)
     radius = big * rng.uniform(0.22, 0.43)
     room = big / 2 - radius
-    centre = [big / 2 + rng.uniform(-0.9, 0.9) * room for _ in range(2)]
-    # Squares and diamonds stay told apart by their proportions, so all may turn freely.
+    center = [big / 2 + rng.uniform(-0.9, 0.9) * room for _ in range(2)]
+    # Squares and diamonds differ in their proportions, so any shape may be rotated by any angle.
     squeeze = rng.uniform(0.92, 1.08)
     shape, hole = outlines(name, rng)
     angle = rng.uniform(0, 2 * math.pi)
     mask = Image.new("L", (big, big), 0)
     pen = ImageDraw.Draw(mask)
-    pen.polygon(place(shape, radius, angle, squeeze, centre), fill=255)
+    pen.polygon(place(shape, radius, angle, squeeze, center), fill=255)
     if hole:
-        pen.polygon(place(hole, radius, angle, squeeze, centre), fill=0)
+        pen.polygon(place(hole, radius, angle, squeeze, center), fill=0)
     mask = mask.resize((size, size), Image.LANCZOS)
     alpha = np.asarray(mask, float)[..., None] / 255
     picture = background(rng, size, back, front) * (1 - alpha) + front * alpha
@@ -128,7 +128,7 @@ def draw(name, rng, size=64):
 
 
 def draw_set(count, seed, size=64):
-    """`count` pictures (count, size, size, 3) with their class numbers, classes evenly mixed."""
+    """Draws `count` pictures (count, size, size, 3) of evenly mixed classes. Returns them and their class numbers."""
     rng = np.random.default_rng(seed)
     labels = np.arange(count) % len(CLASSES)
     rng.shuffle(labels)

@@ -3,7 +3,7 @@
 
 usage: train.py [--output DIR] [--pictures N] [--epochs N]        (about ten minutes on one core)
 
-needs, at development time only: pip install numpy pillow jax
+Only for development. Needs: pip install numpy pillow jax
 """
 import argparse
 import json
@@ -19,7 +19,7 @@ from draw import CLASSES, draw_set
 
 SIZE = 64
 EPS = 1e-5
-# (filters, stride) of the 3x3 convolutions, each followed by BatchNorm and ReLU; then global average pooling and one matrix.
+# (filters, stride) of each 3x3 convolution, which BatchNorm and ReLU follow. Then come global average pooling and one matrix.
 LAYERS = [(16, 2), (32, 2), (32, 1), (64, 2), (64, 1), (96, 2), (96, 1)]
 
 
@@ -37,7 +37,7 @@ def initial_parameters(rng):
 
 
 def forward(parameters, statistics, x, training):
-    """Scores, and the moving statistics after this batch."""
+    """Returns the scores, and the moving statistics after this batch."""
     updated = {}
     for i, (_, stride) in enumerate(LAYERS):
         x = jax.lax.conv_general_dilated(x, parameters[f"conv{i}_weight"], (stride, stride), ((1, 1), (1, 1)))
@@ -84,7 +84,7 @@ def accuracy(parameters, statistics, pictures, labels):
 
 
 def turned(pictures, rng):
-    """The eight ways to turn and mirror a square, and channels swapped: more pictures for nothing."""
+    """Augments the pictures: one of the eight rotations and reflections of a square, and a random order of channels."""
     k = int(rng.integers(8))
     pictures = np.rot90(pictures, k % 4, (1, 2))
     if k >= 4:
@@ -111,7 +111,7 @@ def train(pictures, labels, test, epochs, batch=64):
     return parameters, statistics
 
 
-# --- the checkpoint, as MXNet 1.9.1 writes it ---------------------------------------------------------------------------------
+# --- the checkpoint, in the format of MXNet 1.9.1 ---------------------------------------------------------------------------
 
 def symbol_json():
     nodes, arguments = [], []
@@ -185,11 +185,11 @@ def main():
     parser.add_argument("--epochs", type=int, default=12)
     args = parser.parse_args()
     pictures, labels = draw_set(args.pictures, seed=1)
-    test = draw_set(3000, seed=999_983)  # never seen in training
+    test = draw_set(3000, seed=999_983)  # not used in training
     print(f"{len(labels)} pictures drawn", flush=True)
     parameters, statistics = train(pictures, labels, test, args.epochs)
     write_checkpoint(args.output, parameters, statistics)
-    print(f"{accuracy(parameters, statistics, *test):.4f} of {len(test[1])} pictures it never saw; written to {args.output}")
+    print(f"{accuracy(parameters, statistics, *test):.4f} of {len(test[1])} test pictures are right; written to {args.output}")
 
 
 if __name__ == "__main__":

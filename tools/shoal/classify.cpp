@@ -1,4 +1,4 @@
-// shoal classify: the classes of pictures, by a model of the daemon or in this process.
+// shoal classify: the classes of pictures, with a model of the daemon or in this process.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <array>
@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "shm/base/errors.hpp"
+#include "shm/base/json_text.hpp"
 #include "shm/base/mutex.hpp"
 #include "shm/model/model_config.hpp"
 #include "shoal/engine.hpp"
@@ -22,23 +23,24 @@
 namespace shoal::tool {
 namespace {
 
-constexpr const char* kAbout =
-    "Says what pictures show: by a model of the running daemon (NAME), or in this process without a daemon (PATH).";
-constexpr const char* kMore =
-    R"(What has a '/' or exists as a file or checkpoint is a PATH. Pictures are prepared as [preprocess] in model.toml says, or a preset:
+constexpr const char* kClassifyAbout =
+    "Shows the classes of pictures, with a model of the running daemon (NAME) or of a checkpoint in this process (PATH).";
+constexpr const char* kClassifyMore =
+    R"(MODEL is a PATH if it contains a '/' or exists as a directory or checkpoint; otherwise it is a NAME. Pictures are prepared as
+[preprocess] in model.toml or a preset says:
   imagenet            RGB, shorter side 256, crop 224, mean and deviation of ImageNet (Gluon, torchvision)
   imagenet-bgr-caffe  BGR, shorter side 256, crop 224, minus 104, 117, 123 (Caffe, early MXNet)
   cifar10             RGB, 32, mean and deviation of CIFAR-10
-  mnist               grey, 28, 0..1
+  mnist               gray, 28, 0..1
   none                RGB, the model's size, 0..255
 
   shoal classify resnet dog.jpg cat.jpg --top-k 3
   shoal classify models/squeezenet11 *.jpg --preset imagenet-bgr-caffe --contexts 4
   shoal classify resnet dog.jpg --json      {"pictures": [{"file", "classes": [{"index", "label", "probability"}]}]})";
 
-constexpr int kContextsOfPool = 4;  // pictures decoded here while others are run there
+constexpr int kContextsOfPool = 4;  // pictures that are decoded here while workers run others
 
-struct Options {
+struct ClassifyOptions {
   std::string model, preset, precision;
   std::vector<std::string> files;
   std::size_t top_k = 5;
@@ -46,14 +48,14 @@ struct Options {
   bool json = false;
 };
 
-/// Pictures of many files on several threads, results in the files' order.
+/// Classifies many files on several threads. The results have the order of the files.
 ///   Threads  thread-safe
 class FileQueue {
  public:
   FileQueue(const ImageClassifier& classifier, const std::vector<std::string>& files)
       : classifier_(classifier), files_(files), results_(files.size()) {}
 
-  /// Returns when all are done; after a failure no new ones are begun.
+  /// Returns when all are done. Begins no new file after a failure.
   Finish run(int thread_count) {
     std::vector<std::jthread> threads;
     for (int i = 0; i < thread_count; ++i) threads.emplace_back([this] { work(); });
@@ -62,7 +64,7 @@ class FileQueue {
     const MutexLock lock(mutex_);
     return failure_;
   }
-  /// One entry per file, in their order; complete after a run() that succeeded.
+  /// One entry per file, in their order. Complete after run() has succeeded.
   const std::vector<Classes>& results() const { return results_; }
 
  private:
@@ -71,7 +73,8 @@ class FileQueue {
       Finish finish = classify(files_[i], results_[i]);
       const MutexLock lock(mutex_);
       if (!finish.status.ok()) {
-        if (i < failed_at_) failed_at_ = i, failure_ = std::move(finish);  // the first file's error, whichever thread was faster
+        if (i < failed_at_)
+          failed_at_ = i, failure_ = std::move(finish);  // keep the error of the first file, whichever thread was faster
         next_ = files_.size();
       }
       ++done_;
@@ -101,7 +104,7 @@ class FileQueue {
   std::atomic<std::size_t> next_{0};
   Mutex mutex_;
   Condition changed_;
-  std::vector<Classes> results_;  // each thread writes those of the files it took
+  std::vector<Classes> results_;  // each thread writes the entries of its files
   std::size_t done_ SHOAL_GUARDED_BY(mutex_) = 0, failed_at_ SHOAL_GUARDED_BY(mutex_) = SIZE_MAX;
   Finish failure_ SHOAL_GUARDED_BY(mutex_);
 };
@@ -114,8 +117,7 @@ void print_json(const std::vector<std::string>& files, const std::vector<Classes
       classes.push_back({{"index", score.index}, {"label", score.label}, {"probability", score.probability}});
     pictures.push_back({{"file", files[i]}, {"classes", classes}});
   }
-  std::printf("%s\n",
-              nlohmann::json{{"pictures", pictures}}.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
+  std::printf("%s\n", json_text(nlohmann::json{{"pictures", pictures}}).c_str());
 }
 
 void print_table(const std::vector<std::string>& files, const std::vector<Classes>& all) {
@@ -131,7 +133,7 @@ void print_table(const std::vector<std::string>& files, const std::vector<Classe
   std::fputs(align_columns(rows, {false, true, false}).c_str(), stdout);
 }
 
-Finish classify_with(Runner& runner, const std::string& model, const Options& options,
+Finish classify_with(Runner& runner, const std::string& model, const ClassifyOptions& options,
                      const std::optional<Preprocess>& preprocess, int contexts, Session& session) {
   auto classifier = ImageClassifier::create(runner, model, {.preprocess = preprocess, .top_k = options.top_k});
   if (!classifier.ok()) return daemon_failure(classifier.status());
@@ -145,7 +147,7 @@ Finish classify_with(Runner& runner, const std::string& model, const Options& op
   return {};
 }
 
-Finish classify(const Options& options, Session& session) {
+Finish classify(const ClassifyOptions& options, Session& session) {
   std::optional<Preprocess> preprocess;
   if (!options.preset.empty()) {
     auto preset = preprocess_preset(options.preset);
@@ -161,8 +163,9 @@ Finish classify(const Options& options, Session& session) {
     return classify_with(engine, "", options, preprocess, contexts, session);
   }
   if (!options.precision.empty()) {
-    return usage_failure(
-        invalid_argument("--precision goes with a PATH; '{}' is a model of the daemon, whose model.toml says it", options.model));
+    return usage_failure(invalid_argument(
+        "--precision works only with a PATH; '{}' is a model of the daemon, which uses the precision in model.toml",
+        options.model));
   }
   auto pool = Pool::connect();
   if (!pool.ok()) return daemon_failure(pool.status());
@@ -173,17 +176,17 @@ Finish classify(const Options& options, Session& session) {
 }  // namespace
 
 Command make_classify(CLI::App& application) {
-  const auto options = std::make_shared<Options>();
-  CLI::App* app = application.add_subcommand("classify", kAbout);
-  app->footer(kMore);
+  const auto options = std::make_shared<ClassifyOptions>();
+  CLI::App* app = application.add_subcommand("classify", kClassifyAbout);
+  app->footer(kClassifyMore);
   app->add_option("MODEL", options->model, "NAME in the daemon, or PATH of a checkpoint")->required();
   app->add_option("IMAGE", options->files, "pictures: JPEG, PNG, ...")->required();
   app->add_option("--top-k", options->top_k, "classes per picture (default 5)")->check(CLI::Range(1, 1'000'000));
-  app->add_option("--preset", options->preset, "how pictures are prepared, instead of what the model says");
+  app->add_option("--preset", options->preset, "how to prepare pictures, instead of the model's own way");
   app->add_option("--precision", options->precision,
-                  "with PATH: f32, or f32-fast: Winograd allowed (default: as model.toml says, else f32)")
+                  "with PATH: f32, or f32-fast, which allows Winograd (default: as in model.toml, else f32)")
       ->check(CLI::IsMember({"f32", "f32-fast"}));
-  app->add_option("--contexts", options->contexts, "pictures at the same time (default: 1 in this process, 4 through the daemon)")
+  app->add_option("--contexts", options->contexts, "pictures at the same time (default: 1 in this process, 4 with the daemon)")
       ->check(CLI::Range(1, 256));
   app->add_flag("--json", options->json, "print JSON");
   return {app, [options](Session& session) { return classify(*options, session); }};

@@ -1,4 +1,4 @@
-// The commands of `shoal`: each .cpp adds its words to the command line and says what runs when they were given.
+// The commands of `shoal`. Each .cpp adds its command to the command line and returns the function that runs it.
 #pragma once
 
 #include <functional>
@@ -11,7 +11,7 @@ class App;
 
 namespace shoal::tool {
 
-/// What a running command has.
+/// The state of a running command.
 struct Session {
   Console console;
   char** argv = nullptr;  ///< to execute the program again

@@ -15,13 +15,13 @@ namespace {
 constexpr std::uint64_t kShowAfterNs = 1'000'000'000, kShowEveryNs = 100'000'000;
 constexpr int kBarWidth = 30;
 
-/// Straight to the descriptor: what libraries wrote may wait in stderr's buffer.
+/// Writes to the descriptor, because stderr's buffer may hold output of libraries.
 void write_error_line(std::string line) {
   std::ranges::replace(line, '\n', ' ');
-  ::dprintf(STDERR_FILENO, "%s\n", line.c_str());
+  ::dprintf(STDERR_FILENO, "%s\n", printable(std::move(line)).c_str());
 }
 
-/// Width on a terminal of UTF-8 text, where every character takes one column.
+/// The columns of a UTF-8 text on a terminal, if every character takes one.
 std::size_t columns_of(const std::string& text) {
   return static_cast<std::size_t>(
       std::ranges::count_if(text, [](char c) { return (static_cast<unsigned char>(c) & 0xc0) != 0x80; }));
@@ -85,6 +85,16 @@ void Progress::show(std::size_t done) {
   ::dprintf(STDERR_FILENO, "\r%s [%s] %zu of %zu\033[K", what_.c_str(), bar.c_str(), done, total_);
 }
 
+std::string printable(std::string text) {
+  const auto byte = [&](std::size_t i) { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0; };
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const bool is_c1 = byte(i) == 0xc2 && byte(i + 1) >= 0x80 && byte(i + 1) < 0xa0;  // some terminals obey these, too
+    if (is_c1) text.replace(i, 2, "?");
+    if ((byte(i) < 0x20 && byte(i) != '\n') || byte(i) == 0x7f) text[i] = '?';
+  }
+  return text;
+}
+
 std::string align_columns(const std::vector<std::vector<std::string>>& rows, const std::vector<bool>& right_aligned) {
   std::vector<std::size_t> widths(right_aligned.size(), 0);
   for (const auto& row : rows) {
@@ -100,7 +110,7 @@ std::string align_columns(const std::vector<std::vector<std::string>>& rows, con
     line.erase(line.find_last_not_of(' ') + 1);
     text += line + "\n";
   }
-  return text;
+  return printable(std::move(text));
 }
 
 std::string format_bytes(std::uint64_t bytes) {

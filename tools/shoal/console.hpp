@@ -1,4 +1,4 @@
-// What every command shares of talking to its user: exit codes, one line per error, warnings after it.
+// Output of commands: exit codes, one line per error, then warnings.
 #pragma once
 
 #include <cstddef>
@@ -10,15 +10,15 @@
 
 namespace shoal::tool {
 
-/// A contract: scripts rely on these.
+/// Scripts rely on these numbers.
 enum ExitCode {
   kSuccess = 0,
   kAtFault = 1,  ///< the request or a file is at fault
   kUsage = 2,
-  kNotAvailable = 3,  ///< no daemon, or it does not have the model (now)
+  kNotAvailable = 3,  ///< no daemon, it does not answer, or the model is not available
 };
 
-/// How a command ended. A Status that is not OK ends it with kAtFault.
+/// The end of a command. A Status that is not OK means kAtFault.
 struct Finish {
   Finish() = default;
   Finish(Status why)
@@ -30,22 +30,22 @@ struct Finish {
   ExitCode code = kSuccess;
 };
 
-/// The end of a command whose request the daemon did not carry out: kNotAvailable where it lies with the daemon (no daemon, no
-/// such model, overload), else kAtFault. A Status that is OK is a success.
+/// The end of a command whose request the daemon did not carry out: kNotAvailable if the daemon is the cause (no daemon, no
+/// answer, no such model, overload), else kAtFault. An OK Status is a success.
 Finish daemon_failure(Status why);
-/// The end of a command that was called wrongly.
+/// The end of a command with wrong arguments.
 Finish usage_failure(Status why);
 
-/// For CLI11's check(): what is wrong with an empty text.
+/// For CLI11's check(): an error message if the text is empty.
 std::string not_empty(const std::string& text);
 
 /// Standard output and standard error of one command.
 ///   Threads  thread-bound
 class Console {
  public:
-  /// Printed when the command ends, after its error: the first line of standard error is the error's.
+  /// Prints the warning at the end, after the error, because the first line of stderr is the error.
   void warn(std::string line) { warnings_.push_back(std::move(line)); }
-  /// Libraries that print to stderr (image decoders) come after our own line, too.
+  /// Delays what libraries print to stderr (image decoders) until after the error.
   void hold_library_messages();
   /// Prints error and warnings. Returns the exit code.
   int finish(const Finish& finish);
@@ -54,7 +54,7 @@ class Console {
   std::vector<std::string> warnings_;
 };
 
-/// Says on a terminal how far a command is that takes longer than a second.
+/// Shows progress on a terminal if a command takes longer than a second.
 ///   Threads  thread-bound
 class Progress {
  public:
@@ -63,7 +63,7 @@ class Progress {
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
   void show(std::size_t done);
-  /// Where there is nothing to count: what is going on, and for how many seconds.
+  /// Without a count: shows a text and the seconds so far.
   void show(const std::string& state);
 
  private:
@@ -75,7 +75,9 @@ class Progress {
   bool is_terminal_, is_visible_ = false;
 };
 
-/// Lines with their columns aligned: `rows` of texts, each row as long as the first; numbers (right_aligned) to the right.
+/// The UTF-8 text with '?' for each control character but '\n', so that names from models and peers cannot steer a terminal.
+std::string printable(std::string text);
+/// Lines with aligned columns, printable. All rows have the same length; `right_aligned` says which columns are aligned to the right.
 std::string align_columns(const std::vector<std::vector<std::string>>& rows, const std::vector<bool>& right_aligned);
 /// "12.3 MB".
 std::string format_bytes(std::uint64_t bytes);

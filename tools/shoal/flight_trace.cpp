@@ -19,18 +19,18 @@ using wire::FlightKind;
 using wire::FlightRecord;
 
 constexpr int kControlTrack = 1000, kCompilerTrack = 1001;   // lanes are tracks 0 to 63
-constexpr std::uint64_t kPidLimit = std::uint64_t{1} << 22;  // of Linux
+constexpr std::uint64_t kPidLimit = std::uint64_t{1} << 22;  // Linux has no larger pid
 
-/// What runs on one track.
+/// The slice that is open on a track.
 struct Slice {
   std::uint64_t begun_ns = 0;
-  std::size_t expected = 1;             // requests that run together
+  std::size_t expected = 1;             // number of requests that run together
   std::vector<std::uint64_t> requests;  // seen so far
-  std::set<std::uint64_t> running;      // of those, not ended
+  std::set<std::uint64_t> running;      // those of them that have not ended
   json statuses = json::object();
 };
 
-/// The events of one worker, in their order, as trace events.
+/// Turns the events of one worker, in their order, into trace events.
 class WorkerTrace {
  public:
   WorkerTrace(std::uint64_t process, std::uint64_t origin_ns, json& trace)
@@ -49,7 +49,7 @@ class WorkerTrace {
     }
   }
 
-  /// Nothing comes any more; `died` says what runs on ends with the worker.
+  /// Ends the slices that are still open. `died`: they ended with the worker.
   void finish(std::uint64_t time_ns, bool died) {
     for (auto& [track, slice] : open_) write(track, slice, time_ns, died ? "worker died" : "running");
     open_.clear();
@@ -70,7 +70,7 @@ class WorkerTrace {
     const auto found = open_.find(track);
     if (found != open_.end()) {
       Slice& slice = found->second;
-      if (!is_compilation && slice.requests.size() < slice.expected) {  // the next of a batch
+      if (!is_compilation && slice.requests.size() < slice.expected) {  // the next request of a batch
         slice.requests.push_back(record.request);
         slice.running.insert(record.request);
         return;
@@ -107,7 +107,7 @@ class WorkerTrace {
                                                           : "batch of " + std::to_string(slice.requests.size());
     json arguments{{"requests", slice.requests}, {"status", slice.statuses}};
     if (!unfinished.empty()) arguments["unfinished"] = unfinished;
-    // A clock that runs backwards between threads must not make a slice of negative length.
+    // Clocks of two threads may differ slightly; the length of a slice must not become negative.
     trace_.push_back({{"ph", "X"},
                       {"name", what},
                       {"pid", process_},
@@ -168,7 +168,7 @@ Result<json> chrome_trace(const json& description, std::span<const std::byte> ev
     const std::string model = worker->at("model").get<std::string>() + " " + worker->at("version").dump();
     const bool died = !worker->at("died_ns").is_null();
     auto process = worker->at("pid").get<std::uint64_t>();
-    while (!processes.insert(process).second) process += kPidLimit;  // two workers, one after the other, may have had one pid
+    while (!processes.insert(process).second) process += kPidLimit;  // the kernel may have reused the pid of a dead worker
     WorkerTrace worker_trace(process, origin_ns, trace);
     for (const FlightRecord& record : records) worker_trace.add(record);
     worker_trace.finish(died ? worker->at("died_ns").get<std::uint64_t>() : description.at("now_ns").get<std::uint64_t>(), died);

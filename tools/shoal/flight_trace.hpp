@@ -1,4 +1,4 @@
-// Flight recorders of workers as a trace for chrome://tracing and ui.perfetto.dev.
+// Turns the workers' flight recorders into a trace for chrome://tracing and ui.perfetto.dev.
 #pragma once
 
 #include <cstddef>
@@ -9,11 +9,11 @@
 
 namespace shoal::tool {
 
-/// A process per worker, a track per lane and one each for the control thread and the compiler; a slice from begun to ended for
-/// each request (for a batch: one, with its requests), instants for the rest. What ran when the worker died ends with it. Times
-/// are microseconds since the first event.
-///   description, events   what Pool::trace() gave: written by a daemon and its workers, and not believed
-///   Errors   kDataLoss: they do not fit together
+/// The trace has a process per worker, a track per lane, and one track each for the control thread and the compiler. Each request
+/// (or batch, with its requests) is a slice from its begin to its end; other events are instants. A request that ran when its
+/// worker died ends with the worker. Times are microseconds since the first event.
+///   description, events   from Pool::trace(). A daemon and its workers wrote them, so they are checked
+///   Errors   kDataLoss (they do not fit together)
 Result<nlohmann::json> chrome_trace(const nlohmann::json& description, std::span<const std::byte> events);
 
 }  // namespace shoal::tool

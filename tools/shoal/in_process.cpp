@@ -15,16 +15,16 @@
 namespace shoal::tool {
 namespace {
 
-/// What a checkpoint's files say before it is loaded.
+/// What is known of a checkpoint from its files, before it is loaded.
 struct Checkpoint {
   ModelConfig config;
-  std::vector<TensorSpec> inputs;  ///< rank 0 where the graph says nothing of the shape
+  std::vector<TensorSpec> inputs;  ///< rank 0 if the graph does not give the shape
   std::vector<std::string> labels;
   std::string name;
   bool has_shapes() const { return !config.inputs.empty() || !config.shapes.empty(); }
 };
 
-/// given: what comes with the request, so it is no parameter where model.toml does not say what comes.
+/// `given` are the inputs of the request. If model.toml does not name the inputs, these are data and not parameters.
 Result<Checkpoint> look_into(const std::string& path, const Tensors& given = {}) {
   Checkpoint checkpoint;
   SHOAL_ASSIGN_OR_RETURN(const ModelFiles files, find_model(path));
@@ -48,7 +48,7 @@ std::string names_of(const std::vector<TensorSpec>& specs) {
   return names;
 }
 
-/// A set of inputs to compile for, without the labels.
+/// The set of inputs to compile for, without labels.
 Result<std::vector<TensorSpec>> input_set(const Checkpoint& checkpoint, const Tensors& given) {
   std::vector<TensorSpec> set;
   for (const auto& [name, tensor] : given) {
@@ -69,7 +69,7 @@ Result<std::vector<TensorSpec>> input_set(const Checkpoint& checkpoint, const Te
   return set;
 }
 
-/// model.toml's dtypes hold here as they do in the daemon; its shapes do not: they say what the daemon compiles and accepts.
+/// Checks the dtypes of model.toml, as the daemon does, but not its shapes, which only limit what the daemon accepts.
 Status check_dtypes(const Checkpoint& checkpoint, const std::vector<TensorSpec>& set) {
   for (const TensorSpec& given : set) {
     const auto wanted = std::ranges::find(checkpoint.config.inputs, given.name, &TensorSpec::name);
@@ -80,12 +80,12 @@ Status check_dtypes(const Checkpoint& checkpoint, const std::vector<TensorSpec>&
   return {};
 }
 
-/// On a terminal: what the first load of a model takes its time for.
+/// Shows on a terminal why the first load of a model takes long.
 EngineOptions with_progress(EngineOptions options) {
   const auto progress = std::make_shared<std::unique_ptr<Progress>>();
   options.on_measuring = [progress](std::chrono::milliseconds spent, std::chrono::milliseconds budget) {
     const auto seconds = [](std::chrono::milliseconds time) { return static_cast<std::size_t>((time.count() + 999) / 1000); };
-    if (!*progress) *progress = std::make_unique<Progress>("measuring what is fastest here, seconds", seconds(budget));
+    if (!*progress) *progress = std::make_unique<Progress>("measuring which algorithms are fastest, seconds", seconds(budget));
     (*progress)->show(seconds(spent));
   };
   return options;

@@ -1,4 +1,4 @@
-// Loading a model into this process for a command.
+// Loads a model into this process, for a command.
 #pragma once
 
 #include <optional>
@@ -11,18 +11,18 @@
 
 namespace shoal::tool {
 
-/// True when the user means files and not a name that a daemon serves: it has a '/', or exists as a directory or checkpoint
+/// True if the user means files, not a model of the daemon: the text contains a '/', or exists as a directory or checkpoint
 /// prefix.
 bool is_path(const std::string& model);
 
-/// Loads for one set of inputs. Where model.toml says which shapes the model is made for, those decide the weight layouts, so
-/// that outputs are bit-equal to the daemon's; else the given ones do.
-///   inputs  as given by the user; labels may be among them
-///   Errors  those of Engine::load(); kInvalidArgument: an input that the model does not have, with those it has; a dtype that is
-///   not model.toml's
+/// Loads a model for one set of inputs. If model.toml gives shapes, they decide the weight layouts, so that outputs are bit-equal
+/// to the daemon's; otherwise the given inputs do.
+///   inputs  from the user; may contain labels
+///   Errors  those of Engine::load(); kInvalidArgument (an input that the model does not have; or another dtype than
+///   model.toml's)
 Result<Engine> load_for_inputs(const std::string& path, EngineOptions options, const Tensors& inputs);
 
-/// Loads for pictures. A model without any shape in its files takes the size that `preprocess` makes.
+/// Loads a model for pictures. If the model's files give no shape, the size comes from `preprocess`.
 ///   Errors  those of Engine::load()
 Result<Engine> load_for_pictures(const std::string& path, EngineOptions options, const std::optional<Preprocess>& preprocess);
 

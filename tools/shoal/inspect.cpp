@@ -1,4 +1,4 @@
-// shoal inspect: what a checkpoint holds.
+// shoal inspect: the contents of a checkpoint.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <filesystem>
@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "shm/base/errors.hpp"
+#include "shm/base/json_text.hpp"
 #include "shm/base/regular_file.hpp"
 #include "shm/model/ignored_inputs.hpp"
 #include "shm/model/model_config.hpp"
@@ -21,16 +22,16 @@ namespace {
 
 using nlohmann::json;
 
-constexpr const char* kAbout =
-    "Says what a checkpoint holds: files, format, inputs, outputs, operators, parameters, and what Shoal does not support of it.";
-constexpr const char* kMore =
-    R"(Every node that cannot be imported is listed with its operator and the reason; `supported` in the JSON is then false. Shapes are those
-of model.toml, or of the file; those of the outputs follow from the first set of inputs.
+constexpr const char* kInspectAbout =
+    "Shows the contents of a checkpoint: files, format, inputs, outputs, operators, parameters, and what Shoal does not support.";
+constexpr const char* kInspectMore =
+    R"(Lists every node that cannot be imported, with its operator and the reason; `supported` in the JSON is then false. Input shapes come
+from model.toml or the file, output shapes from the first set of inputs.
 
   shoal inspect models/resnet-50
   shoal inspect models/resnet-50@7 --json)";
 
-struct Options {
+struct InspectOptions {
   std::string path;
   bool json = false;
 };
@@ -50,7 +51,7 @@ struct Report {
   ModelFiles files;
   std::vector<FileSize> sizes;
   worker::MxnetSurvey survey;
-  std::vector<TensorSpec> inputs, outputs;  ///< a shape of rank 0 is not known
+  std::vector<TensorSpec> inputs, outputs;  ///< rank 0: the shape is not known
   Parameters parameters;
   std::size_t label_count = 0;
   std::vector<std::string> notes;
@@ -76,7 +77,7 @@ Parameters count_parameters(const worker::Graph& graph) {
   return parameters;
 }
 
-/// What loading would refuse of model.toml, beside the inputs.
+/// Notes what loading would refuse of model.toml, except the inputs.
 void check_config(const ModelConfig& config, const InputPlan& plan, Report& report) {
   const auto note = [&](const Status& status) {
     if (!status.ok()) report.notes.push_back(status.message());
@@ -94,7 +95,7 @@ void check_config(const ModelConfig& config, const InputPlan& plan, Report& repo
                                   first.name, first.shape[first.shape.rank() - 1]));
 }
 
-/// Inputs and outputs, as far as the files say their shapes.
+/// Inputs and outputs, with shapes as far as the files give them.
 void describe_tensors(const ModelConfig& config, Report& report) {
   worker::Graph graph = report.survey.import.graph;
   report.inputs = graph.input_specs();
@@ -107,7 +108,7 @@ void describe_tensors(const ModelConfig& config, Report& report) {
   report.inputs = plan->inputs;
   if (!report.survey.unsupported.empty()) return;
   if (const Status inferred = worker::infer(graph, plan->input_sets.front()); !inferred.ok()) {
-    report.notes.push_back("the shapes do not go through the graph: " + inferred.message());
+    report.notes.push_back("the shapes do not fit the graph: " + inferred.message());
     return;
   }
   for (std::size_t i = 0; i < report.outputs.size(); ++i) {
@@ -137,7 +138,7 @@ Result<Report> look(const std::string& path) {
   return report;
 }
 
-/// "1.9.1" of 10901.
+/// 10901 -> "1.9.1".
 std::string version_text(int version) {
   return version == 0 ? "of unknown version" : format("{}.{}.{}", version / 10000, version / 100 % 100, version % 100);
 }
@@ -176,7 +177,7 @@ void print_json(const Report& report) {
       {"supported", report.survey.unsupported.empty()},
       {"unsupported", unsupported},
       {"notes", report.notes}};
-  std::printf("%s\n", object.dump(-1, ' ', false, json::error_handler_t::replace).c_str());
+  std::printf("%s\n", json_text(object).c_str());
 }
 
 void print_section(const std::string& title, const std::vector<std::vector<std::string>>& rows,
@@ -222,7 +223,7 @@ void print_text(const Report& report) {
   std::printf("\n%s\n", survey.unsupported.empty() ? "every operator is supported" : "cannot be run: see \"not supported\"");
 }
 
-Finish inspect(const Options& options) {
+Finish inspect(const InspectOptions& options) {
   SHOAL_ASSIGN_OR_RETURN(const Report report, look(options.path));
   options.json ? print_json(report) : print_text(report);
   return {};
@@ -231,9 +232,9 @@ Finish inspect(const Options& options) {
 }  // namespace
 
 Command make_inspect(CLI::App& application) {
-  const auto options = std::make_shared<Options>();
-  CLI::App* app = application.add_subcommand("inspect", kAbout);
-  app->footer(kMore);
+  const auto options = std::make_shared<InspectOptions>();
+  CLI::App* app = application.add_subcommand("inspect", kInspectAbout);
+  app->footer(kInspectMore);
   app->add_option("PATH", options->path, "the checkpoint: PREFIX, PREFIX@EPOCH or a directory")->required();
   app->add_flag("--json", options->json, "print JSON");
   return {app, [options](Session&) { return inspect(*options); }};

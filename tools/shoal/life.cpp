@@ -1,4 +1,4 @@
-// shoal load, unload, reload, scale, drain: what the running daemon serves.
+// shoal load, unload, reload, scale, drain: change what the running daemon serves.
 #include <CLI/CLI.hpp>
 #include <chrono>
 #include <cstdio>
@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "shm/base/errors.hpp"
+#include "shm/base/json_text.hpp"
 #include "shm/model/model_config.hpp"
 #include "tools/shoal/commands.hpp"
 #include "tools/shoal/with_daemon.hpp"
@@ -16,48 +17,49 @@ namespace {
 
 using nlohmann::json;
 
-constexpr const char* kAboutLoad = "Has the running daemon serve one more model, and returns when it answers.";
+constexpr const char* kAboutLoad = "Makes the running daemon serve another model, and returns when the model answers.";
 constexpr const char* kMoreLoad =
-    R"(NAME=PATH[,KEY=VALUE...] is written as for `shoald --model`; a relative PATH is relative to here. The daemon forgets the model when it
-ends: what it is to serve at every start stands in its --config. Exit code 1: it cannot be served, the message says why; nothing is
-left of it.
+    R"(NAME=PATH[,KEY=VALUE...] has the same form as for `shoald --model`; a relative PATH is relative to the current directory. The daemon
+forgets the model when it ends; write models that it always serves into its --config. If the model cannot be served, the exit code is 1,
+the message says why, and the daemon is unchanged.
 
   shoal load resnet=models/resnet-50,workers=4
   shoal load resnet=models/resnet,versions=latest:2      the two highest of models/resnet/1, models/resnet/2, ...)";
 
-constexpr const char* kAboutReload = "Looks at a model's files again and serves what they hold now; no request fails of it.";
+constexpr const char* kAboutReload = "Reads a model's files again and serves their new content. No request fails because of it.";
 constexpr const char* kMoreReload =
-    R"(The new version is loaded beside the old one, its workers start, one of them answers a probe (the model's `golden` input, else zeros);
-then new requests go to it, and the old version goes when it has answered what it had admitted, however long that takes. Returns when
-the old one is gone, or 30 seconds after the new one began to serve. When anything of it fails the old version goes on, the message
-says why, and the exit code is 1. Files and keys that are as they were are left alone.
+    R"(The new version is loaded while the old one serves. Its workers start, and one of them answers a probe (the model's `golden` input,
+else zeros). Then new requests go to the new version. The old version ends when it has answered its admitted requests. The command
+returns then, or 30 seconds after the new version began to serve. If a step fails, the old version goes on, the message says why, and
+the exit code is 1. Unchanged files and keys are not reloaded.
 
-  shoal reload resnet                                    after a new directory models/resnet/3, or after files were written again
-  shoal reload resnet=models/resnet-v2,workers=8         from another place, or with other keys, from now on
-  shoal reload resnet --force                            even when nothing has changed
+  shoal reload resnet                                    after a new directory models/resnet/3, or new files
+  shoal reload resnet=models/resnet-v2,workers=8         from another path, or with other keys, from now on
+  shoal reload resnet --force                            even if nothing has changed
 
-Put a version in place by renaming its directory, so that it is never seen half written. Also ends `shoal drain`.)";
+Write a version into another directory and rename it, so that the daemon never sees half of it. Also ends `shoal drain`.)";
 
 constexpr const char* kAboutUnload =
-    "Takes a model away: new requests are refused, what was admitted is answered, its processes end.";
+    "Stops serving a model: refuses new requests, answers the admitted ones, and ends its processes.";
 constexpr const char* kMoreUnload =
-    R"(Returns when its memory is free again. What has not finished after 30 seconds is answered UNAVAILABLE.
+    R"(Returns when the model's memory is free. Requests that have not finished after 30 seconds get UNAVAILABLE.
 
   shoal unload resnet)";
 
-constexpr const char* kAboutScale = "Changes how many worker processes a model has, and returns when that many are there.";
+constexpr const char* kAboutScale = "Changes the number of worker processes of a model, and returns when that many are ready.";
 constexpr const char* kMoreScale =
-    R"(One that is too many takes nothing new, finishes what it holds, and ends. A reload keeps the number; --config, read again, sets its own.
+    R"(A superfluous worker gets no new requests, finishes those that it has, and ends. A reload keeps the number. When the daemon reads its
+--config again, the number there counts.
 
   shoal scale resnet 8)";
 
-constexpr const char* kAboutDrain = "Takes no new requests for a model, and returns when what was admitted is answered.";
+constexpr const char* kAboutDrain = "Refuses new requests for a model, and returns when the admitted ones are answered.";
 constexpr const char* kMoreDrain =
-    R"(The model stays loaded; requests are refused as UNAVAILABLE until `shoal reload NAME` opens it again, which takes no time.
+    R"(The model stays loaded. Requests get UNAVAILABLE until `shoal reload NAME`, which then takes no time.
 
   shoal drain resnet && maintain && shoal reload resnet)";
 
-struct Options {
+struct LifeOptions {
   std::string model;
   int workers = 0;
   bool force = false, json = false;
@@ -73,7 +75,7 @@ NameAndPath split(const std::string& argument) {
   return {argument.substr(0, equals), argument.substr(equals + 1)};
 }
 
-/// "loading, 2 of 4 workers": of the version that is in the making, if there is one.
+/// "loading, 2 of 4 workers": the state of the version that is being loaded or drained.
 std::string state_of(Pool& pool, const std::string& name) {
   const auto stats = pool.stats();
   const json object = stats.ok() ? json::parse(*stats, nullptr, false) : json();
@@ -82,7 +84,9 @@ std::string state_of(Pool& pool, const std::string& name) {
   for (const json& model : object.value("models", json::array())) {
     const auto stage = model.value("state", std::string());
     if (model.value("name", std::string()) != name || (stage != "loading" && stage != "draining")) continue;
-    state = format("version {} is {}", model.value("version", std::uint64_t{0}), stage);
+    const auto version = model.value("version", std::uint64_t{0});
+    if (version == 0) return "a process looks for its files";
+    state = format("version {} is {}", version, stage);
     if (stage == "loading")
       return format("{}, {} of {} workers", state, model.at("workers").size(), model.value("wanted_workers", 0));
   }
@@ -91,13 +95,12 @@ std::string state_of(Pool& pool, const std::string& name) {
 
 void print(const std::string& name, const ModelChange& change, bool as_json) {
   if (as_json) {
-    std::printf("%s\n", json{{"model", name},
-                             {"outcome", change.outcome},
-                             {"version", change.version},
-                             {"versions", change.versions},
-                             {"workers", change.workers},
-                             {"ms", change.took.count()}}
-                            .dump()
+    std::printf("%s\n", json_text({{"model", name},
+                                   {"outcome", change.outcome},
+                                   {"version", change.version},
+                                   {"versions", change.versions},
+                                   {"workers", change.workers},
+                                   {"ms", change.took.count()}})
                             .c_str());
     return;
   }
@@ -111,8 +114,8 @@ void print(const std::string& name, const ModelChange& change, bool as_json) {
 
 using Call = std::function<Result<ModelChange>(Pool&, const std::string& name, const std::string& path)>;
 
-/// Asks, shows how far it is, and prints what became of it.
-Finish change(Pool& pool, const Options& options, const Call& call) {
+/// Sends the request, shows its progress, and prints its result.
+Finish change(Pool& pool, const LifeOptions& options, const Call& call) {
   const auto [name, path] = split(options.model);
   auto answer = std::async(std::launch::async, [&, name = name, path = path] { return call(pool, name, path); });
   Progress progress(name);
@@ -123,7 +126,7 @@ Finish change(Pool& pool, const Options& options, const Call& call) {
   return {};
 }
 
-enum class Place { kNone, kOptional, kRequired };  // of the model: "=PATH[,KEY=VALUE...]" behind its name
+enum class Place { kNone, kOptional, kRequired };  // "=PATH[,KEY=VALUE...]" after the name
 
 struct Words {
   const char* name;
@@ -136,11 +139,11 @@ struct Words {
 
 Status check_argument(const std::string& argument, Place place) {
   const bool has_place = argument.find('=') != std::string::npos;
-  if (has_place && place == Place::kNone) return invalid_argument("'{}': the model's NAME alone is wanted", argument);
+  if (has_place && place == Place::kNone) return invalid_argument("'{}': give only the model's NAME", argument);
   return has_place || place == Place::kRequired ? parse_model_argument(argument).status() : Status();
 }
 
-Command make(CLI::App& application, const Words& words, const std::shared_ptr<Options>& options, Call call) {
+Command make(CLI::App& application, const Words& words, const std::shared_ptr<LifeOptions>& options, Call call) {
   CLI::App* app = application.add_subcommand(words.name, words.about);
   app->footer(words.more);
   app->add_option(words.argument, options->model, words.argument_about)->required();
@@ -155,29 +158,29 @@ Command make(CLI::App& application, const Words& words, const std::shared_ptr<Op
 
 Command make_load(CLI::App& application) {
   return make(application, {"load", kAboutLoad, kMoreLoad, "NAME=PATH", "NAME=PATH[,workers=4,...]", Place::kRequired},
-              std::make_shared<Options>(),
+              std::make_shared<LifeOptions>(),
               [](Pool& pool, const std::string& name, const std::string& path) { return pool.load(name, path); });
 }
 
 Command make_reload(CLI::App& application) {
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<LifeOptions>();
   Command command =
       make(application, {"reload", kAboutReload, kMoreReload, "NAME", "NAME, or NAME=PATH[,KEY=VALUE...]", Place::kOptional},
            options, [options](Pool& pool, const std::string& name, const std::string& path) {
              return pool.reload(name, path, options->force);
            });
-  command.app->add_flag("--force", options->force, "load it anew even when nothing has changed");
+  command.app->add_flag("--force", options->force, "load it even if nothing has changed");
   return command;
 }
 
 Command make_unload(CLI::App& application) {
   return make(application, {"unload", kAboutUnload, kMoreUnload, "NAME", "the model's name in the daemon"},
-              std::make_shared<Options>(),
+              std::make_shared<LifeOptions>(),
               [](Pool& pool, const std::string& name, const std::string&) { return pool.unload(name); });
 }
 
 Command make_scale(CLI::App& application) {
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<LifeOptions>();
   Command command =
       make(application, {"scale", kAboutScale, kMoreScale, "NAME", "the model's name in the daemon"}, options,
            [options](Pool& pool, const std::string& name, const std::string&) { return pool.scale(name, options->workers); });
@@ -187,7 +190,7 @@ Command make_scale(CLI::App& application) {
 
 Command make_drain(CLI::App& application) {
   return make(application, {"drain", kAboutDrain, kMoreDrain, "NAME", "the model's name in the daemon"},
-              std::make_shared<Options>(),
+              std::make_shared<LifeOptions>(),
               [](Pool& pool, const std::string& name, const std::string&) { return pool.drain(name); });
 }
 

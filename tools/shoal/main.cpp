@@ -12,30 +12,29 @@ namespace {
 
 using namespace shoal::tool;
 
-constexpr const char* kAbout =
-    R"(Looks into models, runs them in this process, and uses the models that a running daemon serves.)";
+constexpr const char* kAbout = R"(Inspects models, runs them in this process, and uses the models of a running daemon.)";
 constexpr const char* kExamples = R"(Without a daemon:
-  shoal inspect models/resnet-50                          what a checkpoint holds, and whether it can be run
+  shoal inspect models/resnet-50                          the contents of a checkpoint, and whether it can run
   shoal run models/resnet-50 --input data=x.npy --output out
   shoal classify models/resnet-50 cat.jpg --preset imagenet
-With one (SHOAL_DIR=/tmp/shoal shoald --model resnet=models/resnet-50,workers=4 &):
-  shoal status                                            what it serves, its processes and their memory
-  shoal top                                               what it does right now
-  shoal crashes                                           how workers died, and what became of their requests
-  shoal trace --chrome trace.json                         what its workers did last, as a picture
+With a daemon (SHOAL_DIR=/tmp/shoal shoald --model resnet=models/resnet-50,workers=4 &):
+  shoal status                                            its models, its processes and their memory
+  shoal top                                               its present activity
+  shoal crashes                                           the deaths of workers, and what happened to their requests
+  shoal trace --chrome trace.json                         the last events of its workers, as a trace
   shoal classify resnet *.jpg --top-k 3
   shoal predict resnet --input data=x.npy --output out
-  shoal load shapes=models/shapes,workers=2               one model more; shoal reload, scale, drain and unload change it
+  shoal load shapes=models/shapes,workers=2               serve another model; see also shoal reload, scale, drain and unload
   shoal stop
 
-A PATH is PREFIX for PREFIX-symbol.json and PREFIX-0000.params, PREFIX@7 for epoch 7, or a directory that holds one checkpoint.
-The daemon is looked for in $SHOAL_DIR, else $XDG_RUNTIME_DIR/shoal, else /run/shoal.
-Each command explains itself: shoal COMMAND --help. Exit codes: 0 success, 1 the request or a file is at fault, 2 usage,
-3 no daemon or the model is not available. An error's first line on stderr names what it is about.)";
+A PATH is PREFIX for PREFIX-symbol.json and PREFIX-0000.params, PREFIX@7 for epoch 7, or a directory with one checkpoint.
+The daemon's directory is $SHOAL_DIR, else $XDG_RUNTIME_DIR/shoal, else /run/shoal.
+More about a command: shoal COMMAND --help. Exit codes: 0 success, 1 the request or a file is at fault, 2 usage,
+3 no daemon, it does not answer, or the model is not available. The first line on stderr is the error.)";
 
-/// What a command throws is its error.
+/// An exception of a command becomes its error.
 Finish run(const Command& command, Session& session) try { return command.run(session); } catch (const std::bad_alloc&) {
-  return shoal::internal_error("out of memory");
+  return shoal::out_of_memory("the command");
 } catch (const std::exception& error) {
   return shoal::internal_error("{}", error.what());
 }

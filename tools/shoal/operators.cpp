@@ -1,4 +1,4 @@
-// shoal operators: what of MXNet can be run, and on which device.
+// shoal operators: the operators of MXNet that Shoal runs, and their devices.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
@@ -11,9 +11,11 @@
 namespace shoal::tool {
 namespace {
 
-constexpr const char* kAbout = "Lists the operators of MXNet that Shoal runs, their other names, and the devices that have them.";
-constexpr const char* kMore =
-    R"(An operator that is not listed makes loading fail with its name and its node's: `shoal inspect PATH` lists those of a checkpoint.
+constexpr const char* kOperatorsAbout =
+    "Lists the operators of MXNet that Shoal runs, their other names, and the devices that have them.";
+constexpr const char* kOperatorsMore =
+    R"(Loading a model with another operator fails; the message names the operator and its node. `shoal inspect PATH` lists all such nodes of
+a checkpoint.
 
   shoal operators
   shoal operators --markdown      the table of docs/operators.md)";
@@ -26,14 +28,14 @@ std::string join(const std::vector<std::string>& words) {
   return text;
 }
 
-/// The device cpu runs by their reference kernels what oneDNN does not take, so it has what cpu-reference has.
+/// The device cpu runs operators that oneDNN does not support by their reference kernels, so it has all that cpu-reference has.
 std::vector<Row> rows() {
   std::vector<Row> rows{{"MXNet operator", "other names", "computed by", "cpu", "cpu-reference"}};
   for (const worker::MxnetCatalogEntry& entry : worker::mxnet_catalog()) {
     const bool has_kernels = std::ranges::all_of(
         entry.becomes, [](const std::string& name) { return worker::find_reference_kernel(name) != nullptr; });
     const std::string support = has_kernels ? "yes" : "no";
-    const std::string by = entry.becomes.empty() ? "nothing: passes its input on" : join(entry.becomes);
+    const std::string by = entry.becomes.empty() ? "nothing: returns its input" : join(entry.becomes);
     rows.push_back({entry.name, join(entry.aliases), by, support, support});
   }
   return rows;
@@ -51,8 +53,8 @@ void print_markdown(const std::vector<Row>& rows) {
 
 Command make_operators(CLI::App& application) {
   const auto markdown = std::make_shared<bool>(false);
-  CLI::App* app = application.add_subcommand("operators", kAbout);
-  app->footer(kMore);
+  CLI::App* app = application.add_subcommand("operators", kOperatorsAbout);
+  app->footer(kOperatorsMore);
   app->add_flag("--markdown", *markdown, "print the table in Markdown");
   return {app, [markdown](Session&) {
             if (*markdown) {

@@ -13,17 +13,17 @@
 namespace shoal::tool {
 namespace {
 
-constexpr const char* kAbout =
+constexpr const char* kPredictAbout =
     "Sends one request to a model of the running daemon and writes each output to DIR/<output name>.npy.";
-constexpr const char* kMore = R"(Writes and prints as `shoal run` does.
+constexpr const char* kPredictMore = R"(Writes and prints the same as `shoal run`.
 
   shoal predict resnet --input data=x.npy --output out
   shoal predict resnet --input data=x.npy --output out --timeout 50 --json
   shoal predict resnet --model-version 2 --input data=x.npy --output out
 
-Exit code 3: no daemon, or it does not serve the model, has given it up, or has too many requests waiting.)";
+Exit code 3: no daemon, it does not answer, it does not serve the model, the model has failed, or its queue is full.)";
 
-struct Options {
+struct PredictOptions {
   std::string model, output;
   std::vector<std::string> inputs;
   std::int64_t timeout_ms = 0;
@@ -31,7 +31,7 @@ struct Options {
   bool json = false;
 };
 
-Finish predict(const Options& options, Session& session) {
+Finish predict(const PredictOptions& options, Session& session) {
   const auto files = parse_inputs(options.inputs);
   if (!files.ok()) return usage_failure(files.status());
   auto pool = Pool::connect();
@@ -51,9 +51,9 @@ Finish predict(const Options& options, Session& session) {
 }  // namespace
 
 Command make_predict(CLI::App& application) {
-  const auto options = std::make_shared<Options>();
-  CLI::App* app = application.add_subcommand("predict", kAbout);
-  app->footer(kMore);
+  const auto options = std::make_shared<PredictOptions>();
+  CLI::App* app = application.add_subcommand("predict", kPredictAbout);
+  app->footer(kPredictMore);
   app->add_option("NAME", options->model, "the model's name in the daemon")->required();
   add_tensor_options(*app, options->inputs, options->output);
   app->add_option("--timeout", options->timeout_ms, "milliseconds for the whole request (default: the model's timeout_ms)")

@@ -1,4 +1,4 @@
-// shoal run: a model in this process.
+// shoal run: runs a model in this process.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <memory>
@@ -14,18 +14,18 @@
 namespace shoal::tool {
 namespace {
 
-constexpr const char* kAbout =
+constexpr const char* kRunAbout =
     "Runs a checkpoint once in this process, without a daemon, and writes each output to DIR/<output name>.npy.";
-constexpr const char* kMore =
-    R"(Shapes follow from the inputs given. Label inputs may be given and are ignored. In file names every character outside
-[A-Za-z0-9._-] becomes _; of names that are then equal, the later ones get a number.
+constexpr const char* kRunMore =
+    R"(The inputs decide the shapes. Label inputs are accepted and ignored. In file names every character outside [A-Za-z0-9._-] becomes _.
+If two names are then equal, the later one gets a number.
 
   shoal run models/resnet-50 --input data=x.npy --output out
   shoal run models/resnet-50@7 --input data=x.npy --output out --json       epoch 7; {"outputs": [{"name", "dtype", "shape", "file"}]}
-  shoal run models/resnet-50 --input data=x.npy --output out --device cpu-reference     plain loops: slow, obviously right
+  shoal run models/resnet-50 --input data=x.npy --output out --device cpu-reference     plain loops: slow and simple
   shoal run models/resnet-50 --input data=x.npy --output out --threads 2 --repeat 100   median time of 100 runs after a warm-up)";
 
-struct Options {
+struct RunOptions {
   std::string path, output, device, precision;
   std::vector<std::string> inputs;
   int threads = 0;
@@ -46,7 +46,7 @@ Result<double> median_run_ms(Engine& engine, const Tensors& inputs, std::size_t 
   return (times_ms[(repeat - 1) / 2] + times_ms[repeat / 2]) / 2;
 }
 
-/// Errors of loading and running speak of the graph's nodes; the user gave inputs.
+/// Errors of loading and running name nodes of the graph. Adds the inputs that the user gave.
 Status with_inputs(const Status& why, const Tensors& inputs) {
   if (why.code() != StatusCode::kInvalidArgument) return why;
   std::string given;
@@ -56,7 +56,7 @@ Status with_inputs(const Status& why, const Tensors& inputs) {
   return Status(why.code(), format("{} (given: {})", why.message(), given));
 }
 
-Finish run(const Options& options, Session& session) {
+Finish run(const RunOptions& options, Session& session) {
   const auto files = parse_inputs(options.inputs);
   if (!files.ok()) return usage_failure(files.status());
   ensure_passive_openmp(session.argv);
@@ -82,17 +82,17 @@ Finish run(const Options& options, Session& session) {
 }  // namespace
 
 Command make_run(CLI::App& application) {
-  const auto options = std::make_shared<Options>();
-  CLI::App* app = application.add_subcommand("run", kAbout);
-  app->footer(kMore);
+  const auto options = std::make_shared<RunOptions>();
+  CLI::App* app = application.add_subcommand("run", kRunAbout);
+  app->footer(kRunMore);
   app->add_option("PATH", options->path, "the checkpoint: PREFIX, PREFIX@EPOCH or a directory")->required();
   add_tensor_options(*app, options->inputs, options->output);
-  app->add_option("--device", options->device, "cpu or cpu-reference (default: as model.toml says, else cpu)");
-  app->add_option("--precision", options->precision, "f32, or f32-fast: Winograd allowed (default: as model.toml says, else f32)")
+  app->add_option("--device", options->device, "cpu or cpu-reference (default: as in model.toml, else cpu)");
+  app->add_option("--precision", options->precision,
+                  "f32, or f32-fast, which allows Winograd (default: as in model.toml, else f32)")
       ->check(CLI::IsMember({"f32", "f32-fast"}));
-  app->add_option("--threads", options->threads, "cores per run (default: as model.toml says, else 1)")
-      ->check(CLI::Range(1, 1024));
-  app->add_option("--repeat", options->repeat, "run so many times more and print the median time")
+  app->add_option("--threads", options->threads, "cores per run (default: as in model.toml, else 1)")->check(CLI::Range(1, 1024));
+  app->add_option("--repeat", options->repeat, "run this many more times and print the median time")
       ->check(CLI::Range(1, 1'000'000));
   app->add_flag("--json", options->json, "print JSON");
   return {app, [options](Session& session) { return run(*options, session); }};

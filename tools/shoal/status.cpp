@@ -1,10 +1,11 @@
-// shoal status: what the daemon serves, its processes and their memory.
+// shoal status: the daemon's models, processes and memory.
 #include <CLI/CLI.hpp>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 
 #include "shm/base/errors.hpp"
+#include "shm/base/json_text.hpp"
 #include "tools/shoal/commands.hpp"
 #include "tools/shoal/process_memory.hpp"
 #include "tools/shoal/with_daemon.hpp"
@@ -14,17 +15,17 @@ namespace {
 
 using nlohmann::json;
 
-constexpr const char* kAbout =
-    "Says what the running daemon serves: models, processes, requests, times, and the memory of each process.";
-constexpr const char* kMore =
-    R"(Memory: `shared` is what other processes have mapped, too (the weights, above all), `private` is the process's own, `share` (PSS) divides
-shared pages among those who map them, so that the column's sum is what the pool costs.
+constexpr const char* kStatusAbout =
+    "Shows the running daemon's models, processes, requests, times, and the memory of each process.";
+constexpr const char* kStatusMore =
+    R"(Memory: `shared` is memory that other processes map, too (mainly the weights). `private` belongs to the process alone. `share` (PSS)
+divides shared pages among the processes that map them, so the sum of the column is the memory of the pool.
 
   shoal status
-  shoal status --ready && echo up       exit code 0 when every model can answer, else 3: for scripts
-  shoal status --json                   what the daemon says, with "memory" of each process)";
+  shoal status --ready && echo up       exit code 0 if every model can answer, else 3; for scripts
+  shoal status --json                   the daemon's own JSON, with "memory" for each process)";
 
-struct Options {
+struct StatusOptions {
   bool ready = false, json = false;
 };
 
@@ -51,9 +52,9 @@ void add_memory_everywhere(json& stats) {
   add_memory(stats.at("supervisor"));
 }
 
-/// The models of which no version answers, with their states; OK when there is none.
+/// An error that names the models without a version that answers, and their states. OK if there is none.
 Status check_ready(const json& stats) {
-  std::map<std::string, std::string> waiting;  // name to state; empty = one answers
+  std::map<std::string, std::string> waiting;  // name -> state; empty = a version answers
   for (const json& model : stats.at("models")) {
     std::string& state =
         waiting.try_emplace(model.at("name").get<std::string>(), model.at("state").get<std::string>()).first->second;
@@ -67,7 +68,7 @@ Status check_ready(const json& stats) {
 }
 
 std::string text_of(const json& value) {
-  return value.is_string() ? value.get<std::string>() : value.is_null() ? "-" : value.dump();
+  return value.is_string() ? printable(value.get<std::string>()) : value.is_null() ? "-" : value.dump();
 }
 std::string ms_text(double ms) {
   char text[32];
@@ -75,7 +76,7 @@ std::string ms_text(double ms) {
   return text;
 }
 
-/// One line for all workers of a model; nothing while only what was compiled at load is used.
+/// Prints one line for all workers of a model, if requests needed programs that were not compiled at load.
 void print_programs(const json& model) {
   std::map<std::string, std::uint64_t> sums;
   for (const json& worker : model.at("workers")) {
@@ -85,27 +86,28 @@ void print_programs(const json& model) {
     }
   }
   if (sums["misses"] == 0) return;
-  std::printf("  programs  %llu cached (%s), %llu compiled on demand, %llu thrown out; %llu requests found theirs, %llu waited\n",
-              static_cast<unsigned long long>(sums["cached"]), format_bytes(sums["cached_bytes"]).c_str(),
-              static_cast<unsigned long long>(sums["compiled"]), static_cast<unsigned long long>(sums["evicted"]),
-              static_cast<unsigned long long>(sums["hits"]), static_cast<unsigned long long>(sums["misses"]));
+  std::printf(
+      "  programs  %llu cached (%s), %llu compiled on demand, %llu evicted; %llu requests found a program, %llu waited for one\n",
+      static_cast<unsigned long long>(sums["cached"]), format_bytes(sums["cached_bytes"]).c_str(),
+      static_cast<unsigned long long>(sums["compiled"]), static_cast<unsigned long long>(sums["evicted"]),
+      static_cast<unsigned long long>(sums["hits"]), static_cast<unsigned long long>(sums["misses"]));
 }
 
-/// What the supervisor keeps from the workers, or puts together for them; nothing where that never happened.
+/// Prints crashes, refusals and batches, if there were any.
 void print_faults(const json& model) {
   const json& breaker = model.at("breaker");
   if (breaker.at("state") != "closed")
     std::printf(
-        "  resting   its workers crashed and no request is to blame (last: %s); requests are refused until a worker answers a "
+        "  resting   its workers crashed, and no request was to blame (last: %s); requests are refused until a worker answers a "
         "probe%s\n",
-        text_of(breaker.at("reason")).c_str(), breaker.at("state") == "probing" ? ", which one does now" : "");
+        text_of(breaker.at("reason")).c_str(), breaker.at("state") == "probing" ? ", which is running now" : "");
   if (model.at("quarantined") != 0)
-    std::printf("  poison    %s inputs are refused that crashed workers\n", text_of(model.at("quarantined")).c_str());
+    std::printf("  poison    %s inputs are refused because they crashed workers\n", text_of(model.at("quarantined")).c_str());
   const json& counts = model.at("counts");
   if (counts.at("batches") != 0)
     std::printf("  batches   %s of %s requests\n", text_of(counts.at("batches")).c_str(), text_of(counts.at("batched")).c_str());
   if (counts.at("too_late") != 0)
-    std::printf("  too late  %s requests were refused or given up, as their time would not have sufficed\n",
+    std::printf("  too late  %s requests were refused or dropped because their timeout was too short\n",
                 text_of(counts.at("too_late")).c_str());
 }
 
@@ -116,7 +118,7 @@ void print_model(const json& model) {
   std::printf("\n%s: %s, version %s, %zu of %s workers, from %s\n", text_of(model.at("name")).c_str(),
               text_of(model.at("state")).c_str(), text_of(model.at("version")).c_str(), model.at("workers").size(),
               text_of(model.at("wanted_workers")).c_str(), text_of(model.at("path")).c_str());
-  if (const std::string reason = model.value("reason", ""); !reason.empty()) std::printf("  %s\n", reason.c_str());
+  if (const std::string reason = model.value("reason", ""); !reason.empty()) std::printf("  %s\n", printable(reason).c_str());
   const json& queue = model.at("queue");
   std::printf("  requests  %s answered, %llu failed, %s run again, %s refused; %s running, %s of %s waiting; %s workers died\n",
               text_of(counts.at("ok")).c_str(), static_cast<unsigned long long>(failed), text_of(counts.at("rerun")).c_str(),
@@ -173,13 +175,13 @@ void print_text(const json& stats) {
   std::printf("\n%s", align_columns(rows, {false, true, false, true, true, true, true}).c_str());
 }
 
-Finish status(Pool& pool, const Options& options) {
+Finish status(Pool& pool, const StatusOptions& options) {
   const auto text = pool.stats();
   if (!text.ok()) return daemon_failure(text.status());
   json stats = json::parse(*text);
   if (options.json) {
     add_memory_everywhere(stats);
-    std::printf("%s\n", stats.dump(-1, ' ', false, json::error_handler_t::replace).c_str());
+    std::printf("%s\n", json_text(stats).c_str());
   } else if (!options.ready) {
     add_memory_everywhere(stats);
     print_text(stats);
@@ -190,10 +192,10 @@ Finish status(Pool& pool, const Options& options) {
 }  // namespace
 
 Command make_status(CLI::App& application) {
-  const auto options = std::make_shared<Options>();
-  CLI::App* app = application.add_subcommand("status", kAbout);
-  app->footer(kMore);
-  app->add_flag("--ready", options->ready, "exit code 0 when every model can answer, else 3; prints nothing else");
+  const auto options = std::make_shared<StatusOptions>();
+  CLI::App* app = application.add_subcommand("status", kStatusAbout);
+  app->footer(kStatusMore);
+  app->add_flag("--ready", options->ready, "exit code 0 if every model can answer, else 3; prints nothing else");
   app->add_flag("--json", options->json, "print JSON");
   return {app, [options](Session&) { return with_daemon([&](Pool& pool) { return status(pool, *options); }); }};
 }

@@ -2,8 +2,8 @@
 #include <poll.h>
 #include <sys/syscall.h>
 #include <unistd.h>
-#include <CLI/CLI.hpp>
 
+#include <CLI/CLI.hpp>
 #include <cerrno>
 #include <cstdio>
 #include <memory>
@@ -18,18 +18,18 @@
 namespace shoal::tool {
 namespace {
 
-constexpr const char* kAbout =
-    "Stops the running daemon: nothing new is taken, what was admitted is answered, then every process exits.";
-constexpr const char* kMore =
-    R"(Returns when the daemon is gone. When it still runs after --timeout the exit code is 1; it goes on stopping.
+constexpr const char* kStopAbout =
+    "Stops the running daemon: it refuses new requests, answers the admitted ones, and then all its processes end.";
+constexpr const char* kStopMore =
+    R"(Returns when the daemon has ended. If it still runs after --timeout, the exit code is 1; it goes on stopping.
 
   shoal stop)";
 
-struct Options {
+struct StopOptions {
   int timeout_s = 120;
 };
 
-/// Becomes readable when the process is gone. Errors: kNotFound: it is already.
+/// A descriptor that becomes readable when the process ends. Errors: kNotFound (it has already ended).
 Result<UniqueFd> open_process(pid_t pid) {
   UniqueFd fd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
   if (fd) return fd;
@@ -43,7 +43,7 @@ Status wait_until_gone(const UniqueFd& process, int timeout_s) {
   while (true) {
     const std::uint64_t now_ns = monotonic_now_ns();
     if (now_ns >= until_ns)
-      return deadline_exceeded("the daemon still runs after {} s; it goes on answering what it has admitted, then stops",
+      return deadline_exceeded("the daemon still runs after {} s; it stops when it has answered its admitted requests",
                                timeout_s);
     pollfd waiting{.fd = process.get(), .events = POLLIN};
     const int ready = ::poll(&waiting, 1, static_cast<int>((until_ns - now_ns) / 1'000'000 + 1));
@@ -52,7 +52,7 @@ Status wait_until_gone(const UniqueFd& process, int timeout_s) {
   }
 }
 
-Finish stop(Pool& pool, const Options& options) {
+Finish stop(Pool& pool, const StopOptions& options) {
   const auto stats = pool.stats();
   if (!stats.ok()) return daemon_failure(stats.status());
   const auto process = open_process(nlohmann::json::parse(*stats).at("supervisor").at("pid").get<pid_t>());
@@ -64,9 +64,9 @@ Finish stop(Pool& pool, const Options& options) {
 }  // namespace
 
 Command make_stop(CLI::App& application) {
-  const auto options = std::make_shared<Options>();
-  CLI::App* app = application.add_subcommand("stop", kAbout);
-  app->footer(kMore);
+  const auto options = std::make_shared<StopOptions>();
+  CLI::App* app = application.add_subcommand("stop", kStopAbout);
+  app->footer(kStopMore);
   app->add_option("--timeout", options->timeout_s, "seconds to wait (default 120)")->check(CLI::Range(1, 86'400));
   return {app, [options](Session&) { return with_daemon([&](Pool& pool) { return stop(pool, *options); }); }};
 }

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "shm/base/errors.hpp"
+#include "shm/base/json_text.hpp"
 #include "shm/tensor/npy.hpp"
 #include "tools/shoal/console.hpp"
 
@@ -20,7 +21,7 @@ void add_tensor_options(CLI::App& app, std::vector<std::string>& inputs, std::st
       ->required()
       ->allow_extra_args(false)
       ->take_all();
-  app.add_option("--output", directory, "directory for the outputs; made when it is missing")->required()->check(not_empty);
+  app.add_option("--output", directory, "directory for the outputs; created if it is missing")->required()->check(not_empty);
 }
 
 Result<std::vector<InputFile>> parse_inputs(std::span<const std::string> arguments) {
@@ -80,7 +81,7 @@ void print_outputs(std::span<const OutputFile> outputs, bool as_json, const doub
     }
     nlohmann::json object{{"outputs", list}};
     if (median_ms) object["median_ms"] = *median_ms;
-    std::printf("%s\n", object.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
+    std::printf("%s\n", json_text(object).c_str());
     return;
   }
   std::vector<std::vector<std::string>> rows;
@@ -94,7 +95,8 @@ std::vector<std::string> ignored_input_warnings(const ModelInfo& info, const Ten
   std::vector<std::string> warnings;
   for (const NamedTensor& tensor : given) {
     if (std::ranges::count(info.inputs, tensor.name, &TensorSpec::name) == 0) {
-      warnings.push_back(format("model '{}': input '{}' is a label, which no output needs: ignored", info.name, tensor.name));
+      warnings.push_back(
+          format("model '{}': input '{}' is a label, which no output needs; it is ignored", info.name, tensor.name));
     }
   }
   return warnings;

@@ -1,4 +1,4 @@
-// Tensors of a command line: --input name=file.npy in, DIR/<output>.npy out.
+// Tensors as files: --input name=file.npy, and DIR/<output>.npy for outputs.
 #pragma once
 
 #include <set>
@@ -25,28 +25,28 @@ struct InputFile {
 /// Adds --input and --output.
 void add_tensor_options(CLI::App& app, std::vector<std::string>& inputs, std::string& directory);
 
-/// "name=file.npy". Errors: kInvalidArgument, with the argument.
+/// Parses "name=file.npy". Errors: kInvalidArgument (names the argument).
 Result<std::vector<InputFile>> parse_inputs(std::span<const std::string> arguments);
 /// Errors: those of read_npy().
 Result<Tensors> read_inputs(std::span<const InputFile> files);
 
-/// A name as part of a file's name: every character outside [A-Za-z0-9._-] is '_'; a number behind it when `taken` has it
-/// already. Adds it.
+/// Turns a name into a file name: every character outside [A-Za-z0-9._-] becomes '_', and a number is appended if `taken` already
+/// has that name. Adds the result to `taken`.
 std::string file_name_of(const std::string& name, std::set<std::string>& taken);
 
-/// Where an output went.
+/// An output and its file.
 struct OutputFile {
   TensorSpec spec;
   std::string file;
 };
-/// Writes each output to `directory`, which is made when it is missing.
-///   Errors  those of write_npy(), or of making the directory
+/// Writes each output to `directory`, and makes the directory if it is missing.
+///   Errors  those of write_npy() and of making the directory
 Result<std::vector<OutputFile>> write_outputs(const Tensors& outputs, const std::string& directory);
 
-/// To standard output: {"outputs": [...]} with `median_ms` when there is one, or a table.
+/// Prints {"outputs": [...]}, with `median_ms` if given, or a table.
 void print_outputs(std::span<const OutputFile> outputs, bool as_json, const double* median_ms = nullptr);
 
-/// One line for each given input that is none of the model's: labels, which the Runner took and ignored.
+/// A warning for each given input that the model does not have. These are labels, which the Runner ignored.
 std::vector<std::string> ignored_input_warnings(const ModelInfo& info, const Tensors& given);
 
 }  // namespace shoal::tool

@@ -1,4 +1,4 @@
-// shoal top: what the daemon does right now.
+// shoal top: the daemon's present activity.
 #include "tools/shoal/top.hpp"
 
 #include <unistd.h>
@@ -15,6 +15,7 @@
 
 #include "shm/base/clock.hpp"
 #include "shm/base/errors.hpp"
+#include "shm/base/json_text.hpp"
 #include "tools/shoal/commands.hpp"
 #include "tools/shoal/process_memory.hpp"
 #include "tools/shoal/with_daemon.hpp"
@@ -24,22 +25,22 @@ namespace {
 
 using nlohmann::json;
 
-constexpr const char* kAbout =
-    "Shows what the running daemon does right now: requests, times, queues, and what each worker uses.";
-constexpr const char* kMore =
-    R"(Rates and times are those of the last interval (`shoal status` has those since the start). cpu: 1.00 is one processor all the time;
-memory: shared pages are divided among those who map them. On a terminal the page is drawn anew each second, until Ctrl-C.
+constexpr const char* kTopAbout =
+    "Shows the present activity of the running daemon: requests, times, queues, and each worker's processor time and memory.";
+constexpr const char* kTopMore =
+    R"(Rates and times are those of the last interval (`shoal status` has those since the start). cpu: 1.00 is one processor all the time.
+memory: shared pages are divided among the processes that map them. On a terminal the page is redrawn every second, until Ctrl-C.
 
   shoal top
-  shoal top --once                      one interval, then the end: for a log
-  shoal top --json --interval 10        an object per line)";
+  shoal top --once                      one interval only; for a log
+  shoal top --json --interval 10        one JSON object per line)";
 
-struct Options {
+struct TopOptions {
   bool once = false, json = false;
   double interval_s = 1;
 };
 
-/// Processor time of all its threads.
+/// The processor time of all threads of a process.
 std::optional<std::uint64_t> read_cpu_ns(std::int64_t pid) {
   std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
   std::string stat;
@@ -160,9 +161,9 @@ std::string number_text(const json& value, const char* pattern) {
 }
 std::string bytes_text(const json& value) { return value.is_number() ? format_bytes(value.get<std::uint64_t>()) : "-"; }
 
-void show(const json& top, const Options& options, bool is_terminal) {
+void show(const json& top, const TopOptions& options, bool is_terminal) {
   if (options.json) {
-    std::printf("%s\n", top.dump(-1, ' ', false, json::error_handler_t::replace).c_str());
+    std::printf("%s\n", json_text(top).c_str());
   } else if (is_terminal && !options.once) {
     std::printf("\033[H\033[2J%s", top_text(top).c_str());
   } else {
@@ -171,7 +172,7 @@ void show(const json& top, const Options& options, bool is_terminal) {
   std::fflush(stdout);
 }
 
-Finish top(Pool& pool, const Options& options) {
+Finish top(Pool& pool, const TopOptions& options) {
   auto before = look(pool);
   if (!before.ok()) return daemon_failure(before.status());
   const bool is_terminal = ::isatty(STDOUT_FILENO) == 1;
@@ -224,7 +225,8 @@ std::string top_text(const json& top) {
                          number_text(worker.at("cpu"), "%.2f"), bytes_text(worker.at("pss_bytes")), worker.at("answered").dump(),
                          worker.at("held").dump()});
     }
-    if (const auto reason = model.at("reason").get<std::string>(); !reason.empty()) reasons += name + ": " + reason + "\n";
+    if (const auto reason = model.at("reason").get<std::string>(); !reason.empty())
+      reasons += printable(name + ": " + reason) + "\n";
   }
   text += align_columns(models, {false, false, true, true, true, true, true, true, true, true});
   if (!reasons.empty()) text += "\n" + reasons;
@@ -232,12 +234,12 @@ std::string top_text(const json& top) {
 }
 
 Command make_top(CLI::App& application) {
-  const auto options = std::make_shared<Options>();
-  CLI::App* app = application.add_subcommand("top", kAbout);
-  app->footer(kMore);
-  app->add_flag("--once", options->once, "show one interval and end");
+  const auto options = std::make_shared<TopOptions>();
+  CLI::App* app = application.add_subcommand("top", kTopAbout);
+  app->footer(kTopMore);
+  app->add_flag("--once", options->once, "show one interval, then end");
   app->add_flag("--json", options->json, "print JSON, one object per interval");
-  app->add_option("--interval", options->interval_s, "seconds between two looks (default 1)")
+  app->add_option("--interval", options->interval_s, "seconds between two samples (default 1)")
       ->check(CLI::Range(0.05, 3600.0))
       ->check([](const std::string& text) {
         return std::isnan(std::strtod(text.c_str(), nullptr)) ? "not a number" : std::string();

@@ -10,7 +10,7 @@ Finish with_daemon(const std::function<Finish(Pool&)>& work) try {
   auto pool = Pool::connect({.input_arena_bytes = 0, .output_arena_bytes = 0});
   return pool.ok() ? work(*pool) : daemon_failure(pool.status());
 } catch (const nlohmann::json::exception& error) {
-  return Status(internal_error("what the daemon says of itself cannot be read: {}", error.what()));
+  return Status(internal_error("the daemon's answer cannot be read: {}", error.what()));
 }
 
 }  // namespace shoal::tool

@@ -1,4 +1,4 @@
-// The frame of every command that only talks with the daemon.
+// Runs a command that only talks to the daemon.
 #pragma once
 
 #include <functional>
@@ -8,8 +8,8 @@
 
 namespace shoal::tool {
 
-/// Runs `work` with a connection that submits nothing. Without a daemon, or when `work` cannot make sense of its JSON
-/// (nlohmann::json::exception), that is the end.
+/// Runs `work` with a Pool that cannot submit requests. Fails if there is no daemon, or if `work` cannot read the daemon's JSON
+/// (nlohmann::json::exception).
 Finish with_daemon(const std::function<Finish(Pool&)>& work);
 
 }  // namespace shoal::tool

@@ -1,9 +1,12 @@
 #include "shoal/engine.hpp"
 
 #include <algorithm>
+#include <cfenv>
 #include <deque>
 #include <exception>
+#include <iterator>
 #include <new>
+#include <system_error>
 #include <thread>
 
 #include "shm/base/clock.hpp"
@@ -12,6 +15,7 @@
 #include "shm/tensor/spec.hpp"
 #include "worker/engine/identity_model.hpp"
 #include "worker/engine/model_loader.hpp"
+#include "worker/engine/thread_settings.hpp"
 
 namespace shoal {
 
@@ -21,9 +25,16 @@ using worker::LoadedModel;
 
 namespace {
 
+// These texts fit into a std::string itself: they need no memory, so that every request gets an outcome without any.
+Status given_up() { return {StatusCode::kCancelled, "given up"}; }
+Status engine_is_gone() { return {StatusCode::kCancelled, "engine is gone"}; }
+Status no_memory_at_all() { return {StatusCode::kFailedPrecondition, "out of memory"}; }
+
+Status moved_from() { return failed_precondition("this Engine was moved from: use the Engine that it was moved to"); }
+
 std::chrono::nanoseconds since(std::uint64_t start_ns) { return std::chrono::nanoseconds(monotonic_now_ns() - start_ns); }
 
-// What sets of inputs have in common: dimensions in which they differ are open.
+// Merges sets of inputs: dimensions in which they differ are open.
 std::vector<TensorSpec> inputs_of(const std::vector<std::vector<TensorSpec>>& sets) {
   std::vector<TensorSpec> inputs = sets.front();
   for (const std::vector<TensorSpec>& set : sets) {
@@ -64,12 +75,23 @@ class EngineRequest final : public PendingOutcome {
     while (!is_done_) done_.wait(mutex_);
     return outcome_;  // never changes again
   }
-  void cancel() override { complete({.outputs = Status(cancelled("the caller gave the request up"))}); }
+  void cancel() override { complete({.outputs = given_up()}); }
+
+  /// From here on the model may be run. False when there is an outcome already.
+  bool begin() {
+    const MutexLock lock(mutex_);
+    is_begun_ = !is_done_;
+    return is_begun_;
+  }
 
   void complete(Outcome outcome) {
     const MutexLock lock(mutex_);
     if (is_done_) return;
     outcome_ = std::move(outcome);
+    if (is_begun_ && outcome_.ran == Ran::kNo && outcome_.attempts == 0) {  // given up in the middle
+      outcome_.ran = Ran::kMaybe;
+      outcome_.attempts = 1;
+    }
     is_done_ = true;
     done_.notify_all();
   }
@@ -81,11 +103,11 @@ class EngineRequest final : public PendingOutcome {
  private:
   Mutex mutex_;
   Condition done_;
-  bool is_done_ SHOAL_GUARDED_BY(mutex_) = false;
+  bool is_begun_ SHOAL_GUARDED_BY(mutex_) = false, is_done_ SHOAL_GUARDED_BY(mutex_) = false;
   Outcome outcome_ SHOAL_GUARDED_BY(mutex_);
 };
 
-/// The caller's end: letting go of it gives the request up.
+/// The caller's end: destroying it cancels the request.
 class EnginePrediction final : public PendingOutcome {
  public:
   explicit EnginePrediction(std::shared_ptr<EngineRequest> request) : request_(std::move(request)) {}
@@ -105,7 +127,7 @@ struct Engine::Impl {
   LoadedModel loaded;
   ModelInfo info;
 
-  std::size_t context_count = 0;
+  std::size_t context_count = 0, queue_limit = 0;
 
   Mutex mutex;
   Condition context_freed, submitted;
@@ -113,6 +135,7 @@ struct Engine::Impl {
   std::deque<std::shared_ptr<EngineRequest>> queue SHOAL_GUARDED_BY(mutex);
   std::vector<std::thread> threads SHOAL_GUARDED_BY(mutex);
   bool is_stopping SHOAL_GUARDED_BY(mutex) = false;
+  std::chrono::nanoseconds last_compute_time SHOAL_GUARDED_BY(mutex){0};
 
   ~Impl() {
     {
@@ -121,8 +144,7 @@ struct Engine::Impl {
       submitted.notify_all();
     }
     for (std::thread& thread : threads) thread.join();
-    for (const auto& request : queue)
-      request->complete({.outputs = Status(cancelled("the engine was destroyed before the request ran"))});
+    for (const auto& request : queue) request->complete({.outputs = engine_is_gone()});
   }
 
   Status check_name(std::string_view model, std::uint64_t version) const {
@@ -146,6 +168,20 @@ struct Engine::Impl {
     context_freed.notify_one();
   }
 
+  /// A context for a scope.
+  class ContextLoan {
+   public:
+    explicit ContextLoan(Impl& impl) : impl_(impl), context_(impl.take_context()) {}
+    ~ContextLoan() { impl_.give_back(std::move(context_)); }
+    ContextLoan(const ContextLoan&) = delete;
+    ContextLoan& operator=(const ContextLoan&) = delete;
+    Context& operator*() const { return *context_; }
+
+   private:
+    Impl& impl_;
+    std::unique_ptr<Context> context_;
+  };
+
   // The tensors in the model's order, and their specs.
   Status order_inputs(const Tensors& given, std::vector<TensorSpec>& specs, std::vector<TensorView>& src) const {
     for (const NamedTensor& input : given) {
@@ -166,7 +202,18 @@ struct Engine::Impl {
     return {};
   }
 
-  Result<Tensors> run(const Tensors& inputs, Context& context) try {
+  // On a thread with the settings of a run. `ran`: kNo until the program is run, and kMaybe if memory lacks, as in a worker.
+  Result<Tensors> run(const Tensors& inputs, Context& context, Ran& ran) {
+    Result<Tensors> outputs = no_memory_at_all();
+    try {
+      outputs = try_to_run(inputs, context, ran);
+    } catch (const std::bad_alloc&) {  // not even for the text of a failure
+    }
+    if (outputs.status().code() == StatusCode::kFailedPrecondition) ran = Ran::kMaybe;
+    return outputs;
+  }
+
+  Result<Tensors> try_to_run(const Tensors& inputs, Context& context, Ran& ran) try {
     std::vector<TensorSpec> specs;
     std::vector<TensorView> src, dst;
     SHOAL_RETURN_IF_ERROR(order_inputs(inputs, specs, src));
@@ -179,20 +226,23 @@ struct Engine::Impl {
       dst.push_back(tensor.view());
       outputs.push_back({output.name, std::move(tensor)});
     }
-    if (const Status ran = (*program)->run(context, src, dst); !ran.ok())
-      return ran.with_context(format("model '{}'", info.name));
+    ran = Ran::kMaybe;
+    if (const Status status = (*program)->run(context, src, dst); !status.ok())
+      return status.with_context(format("model '{}'", info.name));
+    ran = Ran::kYes;
     return outputs;
   } catch (const std::bad_alloc&) {
-    return internal_error("model '{}': out of memory", info.name);
-  } catch (const std::exception& error) {  // no exception leaves a thread, and none costs a context
+    return out_of_memory("the request", info.name);
+  } catch (const std::exception& error) {  // an exception must not leave a thread or lose a context
     return internal_error("model '{}': {}", info.name, error.what());
   }
 
   void serve() {
+    std::fesetenv(FE_DFL_ENV);  // and not that of the application's thread that made this one; OpenMP's helpers inherit it
     while (const auto request = next_request()) answer(*request);
   }
 
-  // Null when the engine is being destroyed.
+  // Null if the engine is being destroyed.
   std::shared_ptr<EngineRequest> next_request() {
     const MutexLock lock(mutex);
     while (!is_stopping && queue.empty()) submitted.wait(mutex);
@@ -203,24 +253,60 @@ struct Engine::Impl {
   }
 
   void answer(EngineRequest& request) {
-    if (request.ready()) return;  // cancelled
-    Outcome outcome{.model_version = info.version, .queue_time = since(request.submitted_ns)};
-    if (request.deadline_ns != 0 && monotonic_now_ns() >= request.deadline_ns) {
-      outcome.outputs = Status(deadline_exceeded("model '{}': the time given ran out before the run began", info.name));
-    } else {
-      auto context = take_context();
-      const std::uint64_t start_ns = monotonic_now_ns();
-      outcome.outputs = run(request.inputs, *context);
+    if (!request.ready()) request.complete(outcome_of(request));  // else cancelled
+  }
+
+  Outcome outcome_of(EngineRequest& request) {
+    const ContextLoan context(*this);  // the callers of Engine::run() may have all of them for long
+    const std::uint64_t start_ns = monotonic_now_ns();
+    Outcome outcome{.outputs = no_memory_at_all(), .model_version = info.version, .queue_time = since(request.submitted_ns)};
+    if (request.deadline_ns != 0 && start_ns >= request.deadline_ns) {
+      try {
+        outcome.outputs = Status(deadline_exceeded("model '{}': the time given ran out before the run began", info.name));
+      } catch (const std::bad_alloc&) {
+        outcome.outputs = Status(StatusCode::kDeadlineExceeded, "");
+      }
+    } else if (request.begin()) {  // else cancelled: it has its outcome
+      outcome.outputs = run(request.inputs, *context, outcome.ran);
       outcome.compute_time = since(start_ns);
-      outcome.ran = outcome.outputs.ok() ? Ran::kYes : Ran::kNo;
       outcome.attempts = 1;
-      give_back(std::move(context));
+      const MutexLock lock(mutex);
+      last_compute_time = outcome.compute_time;
     }
-    request.complete(std::move(outcome));
+    return outcome;
+  }
+
+  // Queues the request. If that is not possible, completes it with the reason.
+  void enqueue(const std::shared_ptr<EngineRequest>& request) {
+    std::vector<std::shared_ptr<EngineRequest>> given_up;  // destroyed after the lock is released
+    const MutexLock lock(mutex);
+    if (queue.size() >= queue_limit) {
+      const auto first = std::stable_partition(queue.begin(), queue.end(), [](const auto& waiting) { return !waiting->ready(); });
+      given_up.assign(std::move_iterator(first), std::move_iterator(queue.end()));
+      queue.erase(first, queue.end());
+    }
+    if (queue.size() >= queue_limit) {
+      return request->complete({.outputs = Status(overloaded("model '{}': {} requests wait, which is the engine's limit "
+                                                             "(EngineOptions::queue_limit)",
+                                                             info.name, queue_limit)),
+                                .retry_after = last_compute_time});
+    }
+    try {
+      const worker::BlockedSignals signals;
+      if (threads.size() < context_count) threads.emplace_back([this] { serve(); });
+    } catch (const std::system_error& error) {
+      if (threads.empty()) {
+        return request->complete(
+            {.outputs = Status(internal_error("model '{}': start a thread to run it: {}", info.name, error.what()))});
+      }
+    }
+    queue.push_back(request);
+    submitted.notify_one();
   }
 };
 
 Result<Engine> Engine::load(const std::string& path, EngineOptions options) {
+  const worker::RunSettings settings;
   worker::ModelSource source{.name = path, .path = path};
   auto impl = std::make_unique<Impl>();
   if (path != kIdentityPath) {
@@ -234,12 +320,19 @@ Result<Engine> Engine::load(const std::string& path, EngineOptions options) {
     impl->info.preprocess = source.config.preprocess;
   }
   source.config.max_batch = 1;  // nobody joins requests here
-  source.tuning_progress = std::move(options.on_measuring);
+  if (options.on_measuring) {
+    source.tuning_progress = [callback = std::move(options.on_measuring), &settings](auto spent, auto budget) {
+      const auto own = worker::ThreadSettings::of_this_thread();
+      settings.callers().apply();
+      callback(spent, budget);
+      own.apply();
+    };
+  }
   if (!options.device.empty()) source.config.device = options.device;
   if (!options.precision.empty()) source.config.precision = options.precision;
   if (options.threads > 0) source.config.threads = options.threads;
   if (options.tuning_ms >= 0) source.config.tuning_ms = options.tuning_ms;
-  if (!options.shapes.empty()) {  // the caller knows better than model.toml, its `inputs` included
+  if (!options.shapes.empty()) {  // the caller's sizes replace model.toml's, including its `inputs`
     source.config.inputs = inputs_of(options.shapes);
     source.config.shapes = std::move(options.shapes);
   }
@@ -248,6 +341,7 @@ Result<Engine> Engine::load(const std::string& path, EngineOptions options) {
   impl->info.inputs = impl->loaded.inputs;
   impl->info.outputs = impl->loaded.outputs;
   impl->context_count = static_cast<std::size_t>(std::max(options.contexts, 1));
+  impl->queue_limit = static_cast<std::size_t>(std::max(options.queue_limit, 1));
   for (std::size_t i = 0; i < impl->context_count; ++i) impl->give_back(std::make_unique<Context>());
   return Engine(std::move(impl));
 }
@@ -258,32 +352,34 @@ Engine& Engine::operator=(Engine&&) noexcept = default;
 Engine::~Engine() = default;
 
 Result<Tensors> Engine::run(const Tensors& inputs) {
-  auto context = impl_->take_context();
-  auto outputs = impl_->run(inputs, *context);
-  impl_->give_back(std::move(context));
-  return outputs;
+  if (!impl_) return moved_from();
+  const Impl::ContextLoan context(*impl_);
+  const worker::RunSettings settings(impl_->loaded.model->threads());
+  Ran ran = Ran::kNo;
+  return impl_->run(inputs, *context, ran);
 }
 
 Prediction Engine::submit(std::string_view model, Tensors inputs, SubmitOptions options) {
   const auto request = std::make_shared<EngineRequest>(std::move(inputs), options);
-  if (Status known = impl_->check_name(model, options.version); !known.ok()) {
+  if (Status known = impl_ ? impl_->check_name(model, options.version) : moved_from(); !known.ok()) {
     request->complete({.outputs = std::move(known)});
   } else {
-    const MutexLock lock(impl_->mutex);
-    impl_->queue.push_back(request);
-    if (impl_->threads.size() < impl_->context_count) impl_->threads.emplace_back([impl = impl_.get()] { impl->serve(); });
-    impl_->submitted.notify_one();
+    impl_->enqueue(request);
   }
   return Prediction(std::make_shared<EnginePrediction>(request));
 }
 
 Result<ModelInfo> Engine::describe(std::string_view model, std::uint64_t version) {
+  if (!impl_) return moved_from();
   SHOAL_RETURN_IF_ERROR(impl_->check_name(model, version));
   return impl_->info;
 }
 
-const std::vector<std::string>& Engine::warnings() const { return impl_->loaded.warnings; }
-std::uint64_t Engine::packed_bytes() const { return impl_->loaded.model->packed_bytes(); }
-std::uint64_t Engine::arena_bytes() const { return impl_->loaded.arena_bytes; }
+const std::vector<std::string>& Engine::warnings() const& {
+  static const std::vector<std::string> none;
+  return impl_ ? impl_->loaded.warnings : none;
+}
+std::uint64_t Engine::packed_bytes() const { return impl_ ? impl_->loaded.model->packed_bytes() : 0; }
+std::uint64_t Engine::arena_bytes() const { return impl_ ? impl_->loaded.arena_bytes : 0; }
 
 }  // namespace shoal

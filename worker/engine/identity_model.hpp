@@ -1,12 +1,12 @@
-// IdentityModel, "builtin:identity": output equals input. The pool's own tests and benchmarks run on it: what they measure is the
-// pool.
+// IdentityModel, "builtin:identity": its output equals its input. Tests and benchmarks of the pool use it, so that they measure
+// the pool only.
 #pragma once
 
 #include "worker/exec/model.hpp"
 
 namespace shoal::worker {
 
-/// The path that names it wherever a model's path is asked for.
+/// Its path, wherever a model's path is expected.
 inline constexpr char kIdentityPath[] = "builtin:identity";
 
 /// Input `data` (float32, any shape), output `data_output`. No weights. Requests are joined along the first dimension.

@@ -16,7 +16,7 @@
 namespace shoal::worker {
 namespace {
 
-// Infers the graph for these inputs; its outputs then.
+// Infers the graph for these inputs. Returns its outputs.
 Result<std::vector<TensorSpec>> infer_outputs(Graph& graph, std::span<const TensorSpec> inputs) {
   SHOAL_RETURN_IF_ERROR(infer(graph, inputs));
   std::vector<TensorSpec> outputs;
@@ -56,8 +56,8 @@ void open_where_different(Shape& shape, const Shape& other) {
   }
 }
 
-// Output dimensions that change when the open dimensions of the inputs do are open, too. One more pixel shows nothing behind
-// layers that halve a picture, and twice as many may be more than a layer takes: either tells.
+// Output dimensions that change with the open dimensions of the inputs are open, too. Two changes are tried: one more pixel may
+// have no effect after layers that halve a picture; twice as many may be more than a layer takes.
 Result<std::vector<TensorSpec>> describe_outputs(Graph graph, const InputPlan& plan) {
   const auto& first_set = plan.input_sets.front();
   SHOAL_ASSIGN_OR_RETURN(std::vector<TensorSpec> outputs, infer_outputs(graph, first_set));
@@ -153,7 +153,7 @@ Result<LoadedModel> load_model(const ModelSource& source, UniqueFd packed) try {
   if (!loaded.ok()) return loaded.status().with_context(format("model '{}'", source.name));
   return loaded;
 } catch (const std::bad_alloc&) {
-  return internal_error("model '{}': out of memory", source.name);
+  return out_of_memory("loading it", source.name);
 } catch (const std::exception& error) {
   return internal_error("model '{}': {}", source.name, error.what());
 }

@@ -1,4 +1,4 @@
-// load_model: from files to a Model and what the world is told of it; the one path of the zygote and of Engine.
+// load_model: loads a Model and its description from files. The zygote and Engine both use it.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace shoal::worker {
 
-/// What to load. Of `config` only what loading needs counts: not workers, contexts, limits, labels and preprocessing.
+/// What to load. Loading ignores these parts of `config`: workers, contexts, limits, labels, preprocessing.
 struct ModelSource {
   std::string name;  ///< names the model in errors
   std::string path;  ///< as the user gave it; kIdentityPath needs no files
@@ -26,14 +26,14 @@ struct ModelSource {
 struct LoadedModel {
   std::unique_ptr<Model> model;
   std::vector<TensorSpec> inputs;     ///< the model's order; -1 = any size, rank 0 = any shape
-  std::vector<TensorSpec> outputs;    ///< likewise; -1 where the size follows from the inputs
-  std::vector<std::string> warnings;  ///< of importing, and of choosing algorithms
-  std::uint64_t parameter_bytes = 0;  ///< of the parameters in the model's file
-  std::uint64_t arena_bytes = 0;      ///< the largest of the programs compiled now
+  std::vector<TensorSpec> outputs;    ///< likewise; -1 for a size that depends on the inputs
+  std::vector<std::string> warnings;  ///< from importing and from choosing algorithms
+  std::uint64_t parameter_bytes = 0;  ///< size of the parameters in the model's file
+  std::uint64_t arena_bytes = 0;      ///< the largest arena of the programs compiled by loading
 };
 
-/// Imports, packs (or maps `packed`, of an equal load before) and compiles. Leaves the process single-threaded.
-///   Errors  those of import_mxnet, plan_inputs and Model::load, the model named
+/// Imports, packs (or maps `packed`, which an equal load made before) and compiles. Leaves the process single-threaded.
+///   Errors  those of import_mxnet, plan_inputs and Model::load; the message names the model
 Result<LoadedModel> load_model(const ModelSource& source, UniqueFd packed = {});
 
 /// A number that changes when the files do. Errors: kNotFound, kInternal.

@@ -10,8 +10,8 @@
 namespace shoal::worker {
 namespace {
 
-constexpr std::uint64_t kAlwaysFolded = std::uint64_t{16} << 20;  // results of so many bytes in all may be made of any constants
-constexpr std::uint64_t kMostGrowth = 4;                          // and so many times what the graph's constants have
+constexpr std::uint64_t kAlwaysFolded = std::uint64_t{16} << 20;  // total bytes of results that are folded in any case
+constexpr std::uint64_t kMostGrowth = 4;                          // beyond that, times the bytes of the graph's constants
 
 AlignedBytes copy_aligned(const Constant& constant) {
   AlignedBytes copy = AlignedBytes::allocate(constant.bytes.size());

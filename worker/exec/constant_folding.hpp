@@ -6,8 +6,8 @@
 
 namespace shoal::worker {
 
-/// Replaces them by their results. The graph's shapes are inferred; those nodes' do not depend on its inputs. A node whose
-/// results would be large beside the graph's constants stays: a few bytes may be made to fill any memory.
+/// Replaces these nodes by their results. infer() must have run. A node stays if its results would be much larger than the
+/// graph's constants. Otherwise a file of a few bytes could fill any memory.
 Status fold_constants(Graph& graph);
 
 }  // namespace shoal::worker

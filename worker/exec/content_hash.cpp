@@ -1,7 +1,8 @@
 #include "worker/exec/content_hash.hpp"
 
-#include <array>
-#include <cstring>
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
 #include <optional>
 #include <type_traits>
 #include <variant>
@@ -12,53 +13,30 @@
 #include "worker/graph/operators.hpp"
 
 namespace shoal::worker {
-namespace {
 
-constexpr std::uint64_t kPrime1 = 0x9E3779B185EBCA87u, kPrime2 = 0xC2B2AE3D27D4EB4Fu;
+// Each piece is hashed with the hash so far as its seed. So the borders between pieces count, and no state of XXH3 is kept.
+void ContentHash::add(std::span<const std::byte> bytes) { hash_ = XXH3_64bits_withSeed(bytes.data(), bytes.size(), hash_); }
 
-std::uint64_t rotate(std::uint64_t x, int bits) { return (x << bits) | (x >> (64 - bits)); }
-std::uint64_t mix(std::uint64_t state, std::uint64_t word) { return rotate(state + word * kPrime2, 31) * kPrime1; }
-
-std::uint64_t word_at(const std::byte* bytes) {
-  std::uint64_t word;
-  std::memcpy(&word, bytes, sizeof word);
-  return word;
-}
-
-}  // namespace
-
-void ContentHash::add(std::span<const std::byte> bytes) {
-  // Four independent lanes, so that the multiplier's latency is hidden; then the rest.
-  std::array<std::uint64_t, 4> lanes{state_, state_ + kPrime1, state_ ^ kPrime2, state_ - kPrime1};
-  std::size_t at = 0;
-  for (; at + 32 <= bytes.size(); at += 32) {
-    for (std::size_t lane = 0; lane < 4; ++lane) lanes[lane] = mix(lanes[lane], word_at(bytes.data() + at + 8 * lane));
-  }
-  state_ = mix(state_, bytes.size());
-  for (const auto lane : lanes) state_ = mix(state_, lane);
-  for (; at < bytes.size(); ++at) state_ = mix(state_, std::to_integer<std::uint64_t>(bytes[at]));
-}
-
-std::uint64_t ContentHash::value() const {
-  std::uint64_t x = state_;
-  x = (x ^ (x >> 33)) * kPrime2;
-  x = (x ^ (x >> 29)) * kPrime1;
-  return x ^ (x >> 32);
-}
-
-namespace {
-
-// Attribute structs are aggregates without bases: their members are found by how many initialisers they take, so that a new
-// family of attributes is hashed without a line here.
+// Attribute structs are aggregates without bases: the number of their members is found by trying initializers. So a new
+// family of attributes needs no code here.
+// `Anything` has no definition of its conversion, so it is not in the unnamed namespace: clang would warn.
+namespace content_hash_detail {
 template <typename T>
 struct IsOptional : std::false_type {};
 template <typename T>
 struct IsOptional<std::optional<T>> : std::true_type {};
 struct Anything {
   template <typename T>
-  requires(!IsOptional<T>::value)  // an optional is made from what it holds; both ways would be ambiguous
+  requires(!IsOptional<T>::value)  // an optional also converts from its value type: that would be ambiguous
   operator T() const;              // NOLINT(google-explicit-constructor): only named in unevaluated code
 };
+}  // namespace content_hash_detail
+
+namespace {
+
+using content_hash_detail::Anything;
+using content_hash_detail::IsOptional;
+
 template <typename T, typename... Args>
 constexpr std::size_t count_fields(Args... args) {
   if constexpr (requires { T{args..., Anything{}}; }) {

@@ -13,8 +13,12 @@ namespace {
 constexpr std::size_t kHugePage = std::size_t{2} << 20;
 }
 
-Arena::~Arena() {
+Arena::~Arena() { release(); }
+
+void Arena::release() {
   if (data_ != nullptr) ::munmap(data_, size_bytes_);
+  data_ = nullptr;
+  size_bytes_ = used_bytes_ = 0;
 }
 
 void Arena::trim(std::size_t bytes) {
@@ -27,10 +31,8 @@ void Arena::trim(std::size_t bytes) {
 void Arena::reserve(std::size_t bytes) {
   used_bytes_ = std::max(used_bytes_, bytes);
   if (bytes <= size_bytes_) return;
-  if (data_ != nullptr) ::munmap(data_, size_bytes_);
-  data_ = nullptr;
-  size_bytes_ = used_bytes_ = 0;
-  // Huge pages where they are filled whole, small ones for the rest: a huge page is charged whole, and a worker may cost no more
+  release();
+  // Uses huge pages only for ranges that fill them, because the kernel charges a whole huge page. A worker shall cost no more
   // than its activations.
   const std::size_t rounded = align_up(bytes, 4096);
   const std::size_t huge_bytes = bytes >= 2 * kHugePage ? rounded / kHugePage * kHugePage : 0;
@@ -57,9 +59,15 @@ void Context::State::forget_expired() {
   arena.trim(needed);
 }
 
+void Context::State::forget_all() {
+  bindings.clear();
+  arena.release();
+}
+
 Context::Context() : state(std::make_unique<State>()) {}
 Context::~Context() = default;
 Context::Context(Context&&) noexcept = default;
 Context& Context::operator=(Context&&) noexcept = default;
+void Context::release_memory() { state->forget_all(); }
 
 }  // namespace shoal::worker

@@ -1,6 +1,7 @@
-// Device: what turns a graph of known shapes into a Plan. One implementation per word that `device` may say.
+// Device: turns a graph of known shapes into a Plan. One implementation per value of the key `device`.
 #pragma once
 
+#include <cstddef>
 #include <memory>
 #include <string>
 
@@ -15,29 +16,35 @@ namespace shoal::worker {
 class Device {
  public:
   virtual ~Device() = default;
-  /// What packed weights and results depend on: library, version, instruction set, width.
+  /// Everything of the device that packed weights and results depend on: library, version, instruction set, width.
   virtual std::string identity() const = 0;
-  /// The Plan for this graph, whose shapes are inferred. Constants are taken from, or (before it is sealed) added to, `weights`;
-  /// the fills refer to `graph`'s constants by shared ownership, not to `graph`.
-  ///   Errors  kUnimplemented, kInvalidArgument: operator and node named
+  /// Makes the Plan for this graph, for which infer() has run. Constants are read from `weights`, or added to it before it is
+  /// sealed. The fills share ownership of the constants; they do not refer to `graph`.
+  ///   Errors  kUnimplemented, kInvalidArgument: operator and node named; kFailedPrecondition: an entry of `weights` has another
+  ///           size than the graph's constant. Throws std::bad_alloc. Then nothing is added to `weights`
   virtual Result<Plan> compile(const Graph& graph, WeightStore& weights, const Choices& choices) const = 0;
-  /// What is worth measuring, the one taken without measuring first; those of one layout by falling preference.
+  /// The choices that are worth measuring. The first is the one taken without measuring; those of one layout are ordered by
+  /// preference, best first.
   virtual std::vector<Choices> variants() const { return {}; }
   virtual int threads() const { return 1; }  ///< the width
-  /// Sets the calling thread's width. Once per thread that compiles or runs.
+  /// Sets the calling thread's width and makes what its runs need. Called by each thread before it compiles or runs.
   virtual void enter_thread() const = 0;
 };
+
+/// The cache of a core, as assumed: a larger batch may run image by image. Not measured, so that machines compile alike.
+inline constexpr std::size_t kCoreCacheBytes = std::size_t{1} << 20;
 
 struct DeviceOptions {
   int threads = 1;
   bool fuse = true;
-  bool winograd = false;  ///< algorithms that round differently from direct ones are among the variants
+  bool winograd = false;  ///< the variants include algorithms that round differently from direct ones
+  std::size_t core_cache_bytes = kCoreCacheBytes;
 };
 
-/// `options` as ModelOptions says.
-///   Errors  kInvalidArgument: names the devices there are
+/// `options` as in ModelOptions.
+///   Errors  kInvalidArgument: names the known devices
 Result<std::unique_ptr<Device>> make_device(const std::string& name, const DeviceOptions& options);
-/// Every node by its reference kernel, in plain layout, in every dtype.
+/// Runs every node by its reference kernel, in plain layout, in every dtype.
 std::unique_ptr<Device> make_reference_device();
 
 }  // namespace shoal::worker

@@ -5,6 +5,7 @@
 
 #include "shm/base/errors.hpp"
 #include "worker/exec/reference_step.hpp"
+#include "worker/graph/operators.hpp"
 
 namespace shoal::worker {
 
@@ -48,14 +49,22 @@ Result<BufferId> add_plain_constant(const Graph& graph, ValueId id, WeightStore&
       return {};
     });
   }
+  SHOAL_RETURN_IF_ERROR(weights.check_size(index, bytes));
   return plan.add_buffer(bytes, Buffer::Home::kWeights, index);
+}
+
+void add_reference_step(Plan& plan, const Node& node, ReferenceKernel kernel, const std::vector<PlacedTensor>& src,
+                        const std::vector<PlacedTensor>& dst) {
+  const auto bounds = static_cast<std::size_t>(node.op->bounds_input);
+  if (node.op->bounds_input >= 0 && bounds < src.size()) plan.buffer(src[bounds].buffer).holds_bounds = true;
+  plan.steps.push_back(make_reference_step(node, kernel, src, dst));
 }
 
 void deliver_output(Plan& plan, BufferId id, int index) {
   Buffer& buffer = plan.buffer(id);
   const bool has_parts =
       std::any_of(plan.buffers.begin(), plan.buffers.end(), [&](const Buffer& other) { return other.parent == id; });
-  if (buffer.home == Buffer::Home::kArena && buffer.parent == kNoBuffer && !has_parts) {
+  if (buffer.home == Buffer::Home::kArena && buffer.parent == kNoBuffer && !has_parts && !buffer.holds_bounds) {
     buffer.home = Buffer::Home::kOutput;
     buffer.index = index;
     return;

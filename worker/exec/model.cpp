@@ -19,9 +19,9 @@ namespace {
 using InputSet = std::vector<TensorSpec>;
 
 constexpr const char *kChoicesKey = "choices", *kChoicesForm = "text";  // an entry of the packed weights
-constexpr int kTuningVersion = 1;  // a new number where nodes are numbered or variants named anew
+constexpr int kTuningVersion = 1;  // increase it when nodes are numbered or variants are named differently
 
-// dtype and shape of every input in the model's order: what a Program is cached by.
+// The key of a Program in the cache: dtype and shape of every input, in the model's order.
 std::string key_of(std::span<const TensorSpec> inputs) {
   std::string key;
   for (const auto& input : inputs) key += format("{} {};", dtype_name(input.dtype), input.shape.to_string());
@@ -32,9 +32,9 @@ bool is_open(const Shape& shape) {
   return std::any_of(shape.begin(), shape.end(), [](std::int64_t dim) { return dim < 0; });
 }
 
-class LoadedModel : public Model {
+class ModelOnDevice : public Model {
  public:
-  LoadedModel(Graph graph, ModelOptions options, std::unique_ptr<Device> device)
+  ModelOnDevice(Graph graph, ModelOptions options, std::unique_ptr<Device> device)
       : graph_(std::move(graph)),
         device_(std::move(device)),
         options_(std::move(options)),
@@ -55,24 +55,29 @@ class LoadedModel : public Model {
     SHOAL_ASSIGN_OR_RETURN(padding_, Padding::make(options_.buckets, graph_, options_.declared_inputs, input_sets_.front()));
     pad_input_sets();
     SHOAL_RETURN_IF_ERROR(add_joined_sets());
-    SHOAL_RETURN_IF_ERROR(infer(graph_, input_sets_.front()));
-    SHOAL_RETURN_IF_ERROR(fold_constants(graph_));
-    const WeightIdentity identity{hash_graph(graph_),
-                                  format("build {}; {}; {}", build_id(), device_->identity(), key_of(input_sets_.front()))};
+    std::string identity = format("build {}; {}; {}", build_id(), device_->identity(), key_of(input_sets_.front()));
     if (packed) {
       SHOAL_ASSIGN_OR_RETURN(weights_, WeightStore::open(identity, std::move(packed)));
-    } else {
-      weights_ = std::make_shared<WeightStore>(identity);
     }
-    SHOAL_RETURN_IF_ERROR(choose_algorithms(identity.model_hash));
-    // The first set decides the layouts; all plans are made before sealing, so that whatever they read is packed.
+    SHOAL_RETURN_IF_ERROR(infer(graph_, input_sets_.front()));
+    SHOAL_RETURN_IF_ERROR(fold_constants(graph_));
+    const std::uint64_t model_hash = hash_graph(graph_);
+    if (weights_) {
+      SHOAL_RETURN_IF_ERROR(weights_->check_model(model_hash));
+    } else {
+      weights_ = std::make_shared<WeightStore>(WeightIdentity{model_hash, std::move(identity)});
+    }
+    const Status chosen = choose_algorithms(model_hash);
+    options_.tuning_progress = {};  // it may refer to what lives as long as the load only
+    SHOAL_RETURN_IF_ERROR(chosen);
+    // The first set decides the layouts. All plans are made before sealing, so that everything they read is packed.
     std::vector<Plan> plans;
     for (const auto& set : input_sets_) {
       SHOAL_ASSIGN_OR_RETURN(Plan plan, plan_for(set));
       plans.push_back(std::move(plan));
     }
     if (!weights_->is_sealed()) SHOAL_RETURN_IF_ERROR(weights_->seal());
-    release_constants();
+    SHOAL_RETURN_IF_ERROR(release_constants());
     for (std::size_t i = 0; i < plans.size(); ++i) {
       cache_.pin(key_of(input_sets_[i]), std::make_shared<const PlannedProgram>(std::move(plans[i]), weights_));
     }
@@ -96,6 +101,7 @@ class LoadedModel : public Model {
     return found ? padding_.fit(planned(found), set) : std::shared_ptr<const Program>();
   }
 
+  int threads() const override { return device_->threads(); }
   void enter_thread() const override { device_->enter_thread(); }
   const std::vector<std::int64_t>& joined_sizes() const override { return joined_sizes_; }
   int packed_fd() const override { return weights_->fd(); }
@@ -138,7 +144,7 @@ class LoadedModel : public Model {
     return set;
   }
 
-  // All that this class puts into its cache.
+  // All programs in the cache are PlannedPrograms, because this class alone fills it.
   static std::shared_ptr<const PlannedProgram> planned(const std::shared_ptr<const Program>& program) {
     return std::static_pointer_cast<const PlannedProgram>(program);
   }
@@ -153,7 +159,7 @@ class LoadedModel : public Model {
     input_sets_ = std::move(padded);
   }
 
-  // Constants are converted and packed for the types of the first set, and the originals are gone then.
+  // Constants are converted and packed for the types of the first set. After that the originals are gone.
   Status check_dtypes(const InputSet& set) const {
     const InputSet& first = input_sets_.front();
     for (std::size_t i = 0; i < set.size(); ++i) {
@@ -170,7 +176,7 @@ class LoadedModel : public Model {
     return device_->compile(graph, *weights_, choices_);
   }
 
-  // Packed weights carry the choices they were packed for: a record that has changed since must not part their sharers.
+  // Packed weights carry the choices that they were packed for. So all processes that share them agree if the record changes.
   Status choose_algorithms(std::uint64_t model_hash) {
     if (weights_->is_sealed()) {
       const int index = weights_->find(kChoicesKey, kChoicesForm);
@@ -194,7 +200,7 @@ class LoadedModel : public Model {
     return {};
   }
 
-  // Without a place for a record nothing is measured: every process would choose for itself, and answers would differ.
+  // If no record can be kept, nothing is measured: otherwise each process would choose for itself, and answers would differ.
   void tune(std::uint64_t model_hash) {
     auto directory = options_.cache_directory.empty() ? default_cache_directory() : options_.cache_directory;
     if (options_.tuning_budget.count() == 0 || directory.empty() || device_->variants().empty()) return;
@@ -213,7 +219,7 @@ class LoadedModel : public Model {
     const auto start = std::chrono::steady_clock::now();
     const auto measured = measure_choices(graph_, *device_, options_.tuning_budget, options_.tuning_progress);
     tuning_.measured_ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
-    // A measurement that failed, or found nothing to choose, would do so again at every start: it is recorded, too.
+    // A measurement that failed, or found nothing to choose, is recorded, too. Otherwise every start would repeat it.
     auto standing = record.write(measured.ok() ? *measured : Choices());
     if (!standing.ok()) return add_problem(standing.status());
     choices_ = *std::move(standing);
@@ -227,18 +233,21 @@ class LoadedModel : public Model {
     tuning_.problem += problem.message();
   }
 
-  // From here on constants live in the packed weights only: the parameter file is unmapped, copies made by passes are freed.
-  void release_constants() {
+  // From here on the constants are only in the packed weights: the parameter file is unmapped, copies made by passes are freed.
+  Status release_constants() {
     for (std::size_t id = 0; id < graph_.values.size(); ++id) {
       auto& constant = graph_.values[id].constant;
       if (!constant) continue;
+      const std::size_t size_bytes = constant->bytes.size();
       constant->bytes = {};
       constant->owner = nullptr;
       const int index = weights_->find(constant_key(static_cast<ValueId>(id)), WeightStore::kPlain);
       if (index < 0) continue;
+      SHOAL_RETURN_IF_ERROR(weights_->check_size(index, size_bytes));
       constant->bytes = {weights_->address(index), weights_->entry(index).size_bytes};
       constant->owner = weights_->segment();
     }
+    return {};
   }
 
   Graph graph_;  ///< inferred for the first set; later ones work on copies
@@ -281,11 +290,12 @@ Result<Precision> parse_precision(const std::string& word) {
 }
 
 Result<std::unique_ptr<Model>> Model::load(Graph graph, ModelOptions options, UniqueFd packed) {
-  SHOAL_ASSIGN_OR_RETURN(
-      std::unique_ptr<Device> device,
-      make_device(options.device,
-                  {.threads = options.threads, .fuse = options.fuse, .winograd = options.precision == Precision::kF32Fast}));
-  auto model = std::make_unique<LoadedModel>(std::move(graph), std::move(options), std::move(device));
+  SHOAL_ASSIGN_OR_RETURN(std::unique_ptr<Device> device,
+                         make_device(options.device, {.threads = options.threads,
+                                                      .fuse = options.fuse,
+                                                      .winograd = options.precision == Precision::kF32Fast,
+                                                      .core_cache_bytes = options.core_cache_bytes.value_or(kCoreCacheBytes)}));
+  auto model = std::make_unique<ModelOnDevice>(std::move(graph), std::move(options), std::move(device));
   SHOAL_RETURN_IF_ERROR(model->load(std::move(packed)));
   return std::unique_ptr<Model>(std::move(model));
 }

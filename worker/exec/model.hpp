@@ -1,4 +1,4 @@
-// Model: a loaded model version: packed weights in one sealed memfd, and the programs compiled against them.
+// Model: a loaded model version, that is, its packed weights in one sealed memfd and the programs that read them.
 #pragma once
 
 #include <chrono>
@@ -19,75 +19,78 @@
 
 namespace shoal::worker {
 
-/// How far results may be from those of direct algorithms in float32: docs/performance.md states the bounds.
+/// How far results may differ from those of direct algorithms in float32. docs/performance.md states the bounds.
 enum class Precision {
-  kF32,      ///< not at all
-  kF32Fast,  ///< Winograd's convolutions may be chosen
+  kF32,      ///< no difference
+  kF32Fast,  ///< Winograd's convolutions are allowed
 };
-///   Errors  kInvalidArgument: names the words there are
+///   Errors  kInvalidArgument: names the known words
 Result<Precision> parse_precision(const std::string& word);
 
-/// Hears, about ten times a second while algorithms are measured, how much of the time for it is spent.
+/// Called about ten times a second while algorithms are measured.
 using TuningProgress = std::function<void(std::chrono::milliseconds spent, std::chrono::milliseconds budget)>;
 
 struct ModelOptions {
-  std::string device = "cpu";                        ///< "cpu" or "cpu-reference"
-  int threads = 1;                                   ///< the width: cores per run, baked into every Program
+  std::string device = "cpu";  ///< "cpu" or "cpu-reference"
+  int threads = 1;             ///< the width: cores per run, baked into every Program
   /// Concrete shapes to compile at load, all of the same types; the first decides the weight layouts.
   std::vector<std::vector<TensorSpec>> input_sets;
   std::size_t cache_bytes = std::size_t{256} << 20;  ///< bound of the programs compiled on demand
   Precision precision = Precision::kF32;
-  /// How long measuring the algorithms may take where no record of an earlier measurement is found; 0: the device's guess is
-  /// taken, no record is read or written.
+  /// How long measuring the algorithms may take if there is no record of an earlier measurement. 0: the device's default is
+  /// taken, and no record is read or written.
   std::chrono::milliseconds tuning_budget{0};
-  TuningProgress tuning_progress = {};           ///< may be empty
-  std::optional<Choices> choices = {};           ///< these, whatever was measured: how each of a device's variants is tested
-  std::filesystem::path cache_directory;         ///< of those records; empty: default_cache_directory(), and none without that
-  std::vector<Buckets> buckets;                  ///< sizes that requests are padded to
-  std::vector<TensorSpec> declared_inputs = {};  ///< for `buckets` and `max_batch`: the model's order, -1 where any size is taken
-  int max_batch = 1;                             ///< rows that requests may be joined to; the programs are compiled at load
-  bool fuse = true;                              ///< false: every node by itself, to find which fused form errs
+  TuningProgress tuning_progress = {};  ///< may be empty
+  std::optional<Choices> choices = {};  ///< used instead of any measurement, to test each of a device's variants
+  std::filesystem::path
+      cache_directory;           ///< of those records; empty: default_cache_directory(), or no records if that is empty, too
+  std::vector<Buckets> buckets;  ///< sizes that requests are padded to
+  std::vector<TensorSpec> declared_inputs = {};  ///< for `buckets` and `max_batch`: the model's order, -1 for any size
+  int max_batch = 1;                             ///< the most rows in a joined run; its programs are compiled at load
+  bool fuse = true;                              ///< false: every node is a step of its own, to find a fused form that is wrong
+  std::optional<std::size_t> core_cache_bytes = {};  ///< instead of kCoreCacheBytes, to run small batches image by image in tests
 };
 
-/// Where the choice of algorithms comes from.
+/// The source of the choice of algorithms.
 struct TuningInfo {
   enum class Source {
-    kOff,       ///< not asked for, or nothing to choose, or no directory for a record
-    kPacked,    ///< of the load that packed the weights
-    kRecord,    ///< measured by an earlier load
-    kMeasured,  ///< now
-    kFailed,    ///< what the device guesses; `problem` says why
+    kOff,       ///< not wanted, nothing to choose, or no directory for a record
+    kPacked,    ///< the load that packed the weights
+    kRecord,    ///< the record of an earlier load
+    kMeasured,  ///< measured by this load
+    kFailed,    ///< the device's default; `problem` says why
   };
   Source source = Source::kOff;
-  std::string layout;  ///< of whole regions, in the device's words; empty: its guess
+  std::string layout;  ///< of whole regions; a name that the device gives; empty: its default
   double measured_ms = 0;
-  std::string problem;  ///< also of a record that could not be read or written
+  std::string problem;  ///< includes a record that could not be read or written
 };
 
-/// "off", "packed LAYOUT", "record LAYOUT", "measured LAYOUT in 1234 ms", "failed: why". The layout is "default" where nothing
+/// "off", "packed LAYOUT", "record LAYOUT", "measured LAYOUT in 1234 ms", "failed: why". The layout is "default" if nothing
 /// was chosen.
 std::string to_text(const TuningInfo& tuning);
 
-/// Thread-safe once loaded. Loading leaves the process single-threaded (design.md: it happens in a zygote before fork()).
+/// Thread-safe once loaded. Loading leaves the process single-threaded, because a zygote forks afterwards.
 class Model {
  public:
-  /// Optimises, packs the weights into a new sealed memfd (or maps `packed`, made by an equal load before), compiles the input
-  /// sets.
-  ///   Errors  kInvalidArgument, kUnimplemented: operator and node named; kFailedPrecondition: `packed` is of another model or
-  ///   build
+  /// Optimizes the graph, packs the weights into a new sealed memfd (or maps `packed`, which an equal load made before), compiles
+  /// the input sets.
+  ///   Errors  kInvalidArgument, kUnimplemented: operator and node named; kFailedPrecondition: `packed` belongs to another
+  ///           model or build
   static Result<std::unique_ptr<Model>> load(Graph graph, ModelOptions options, UniqueFd packed = {});
   virtual ~Model() = default;
 
-  /// The Program for these inputs (any order; dtype and shape count): compiled at load, cached, or compiled now.
-  /// Every thread calls omp_set_num_threads-like set-up through enter_thread() first.
+  /// The Program for these inputs (any order; their dtypes and shapes decide): compiled at load, cached, or compiled now.
+  /// Each thread calls enter_thread() first.
   virtual Result<std::shared_ptr<const Program>> program(std::span<const TensorSpec> inputs) = 0;
-  /// The same without compiling: null when the program must be compiled first.
+  /// Like program(), without compiling: null if the program must be compiled first.
   virtual Result<std::shared_ptr<const Program>> find_program(std::span<const TensorSpec> inputs) { return program(inputs); }
-  /// Sizes of the batches that requests are joined to, ascending; none: each runs alone.
+  /// Sizes of the batches that requests are joined to, ascending. Empty: each request runs alone.
   virtual const std::vector<std::int64_t>& joined_sizes() const = 0;
-  /// Once per thread that runs or compiles: sets the thread's width.
+  virtual int threads() const { return 1; }  ///< the width: OpenMP threads of a run
+  /// Sets the calling thread's width. Called once by each thread that runs or compiles.
   virtual void enter_thread() const = 0;
-  virtual int packed_fd() const = 0;  ///< borrowed; -1 when the model has no constants
+  virtual int packed_fd() const = 0;  ///< borrowed; -1 if the model has no constants
   virtual std::size_t packed_bytes() const = 0;
   virtual ProgramCounters program_counters() const { return {}; }
   virtual TuningInfo tuning() const { return {}; }

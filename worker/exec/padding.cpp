@@ -11,7 +11,7 @@
 namespace shoal::worker {
 namespace {
 
-/// Runs a larger program on tensors that are a corner of its own.
+/// Runs a larger program on smaller tensors, which fill a corner of the program's tensors.
 class PaddedProgram final : public Program {
  public:
   PaddedProgram(std::shared_ptr<const PlannedProgram> padded, std::vector<TensorSpec> inputs, std::vector<TensorSpec> outputs)
@@ -30,7 +30,7 @@ class PaddedProgram final : public Program {
   }
 
  private:
-  // What a Context makes room for beside its arena.
+  // Memory that a Context needs beside its arena.
   static std::size_t room_bytes(const std::vector<TensorSpec>& given, const std::vector<TensorSpec>& padded) {
     std::size_t bytes = 0;
     for (std::size_t i = 0; i < given.size(); ++i) bytes += given[i].shape == padded[i].shape ? 0 : size_bytes_of(padded[i]);
@@ -46,21 +46,21 @@ std::int64_t from_front(std::int64_t axis, int rank) { return axis < 0 ? axis + 
 constexpr std::string_view kRowWise[] = {
     "Convolution",        "FullyConnected", "BatchNorm", "LeakyReLU", "Activation", "Pooling", "LRN",     "L2Normalization",
     "AdaptiveAvgPooling", "HardSigmoid",    "Unary",     "Scalar",    "Identity",   "Clip",    "Flatten", "Cast"};
-// Those that compute it from row i of all their inputs. A Reshape keeps the order of elements, so rows stay where they are if
-// there are still as many; that is checked for every operator.
+// Operators that compute it from row i of all their inputs. A Reshape keeps the order of elements, so rows stay in place if
+// their number stays the same; that is checked for every operator.
 constexpr std::string_view kElementWise[] = {"AddN", "AmpMulticast", "Reshape"};
 
 bool is_one_of(std::span<const std::string_view> names, const Node& node) {
   return std::ranges::find(names, node.op->name) != names.end();
 }
 
-/// What a batch is to a node. Shapes are inferred for a batch of kPrimeBatch.
+/// How a node treats the rows of a batch. Shapes are inferred for a batch of kPrimeBatch.
 class RowRule {
  public:
   RowRule(const Graph& graph, const Node& node, const std::vector<bool>& has_rows)
       : graph_(graph), node_(node), has_rows_(has_rows), rank_(graph.value(node.inputs[0]).shape.rank()) {}
 
-  /// Are the rows of its outputs made of the same rows of its inputs?
+  /// Does it compute each row of its outputs from the same row of its inputs only?
   bool keeps_rows_apart() const {
     if (node_.op->name == "DivSqrtDim") return only_first_has_rows() && rank_ > 1;  // it divides by the length of the last axis
     if (is_one_of(kRowWise, node_) || node_.op->is_row_wise)
@@ -83,7 +83,7 @@ class RowRule {
       const bool lists_rows = std::ranges::any_of(reduce->axes, [&](std::int64_t axis) { return from_front(axis, rank_) == 0; });
       return !reduce->axes.empty() && lists_rows == reduce->exclude;
     }
-    return false;  // not looked at yet
+    return false;  // an operator that is not known to keep rows apart
   }
 
  private:
@@ -92,7 +92,7 @@ class RowRule {
     return has_rows(node_.inputs[0]) &&
            std::none_of(node_.inputs.begin() + 1, node_.inputs.end(), [this](ValueId id) { return has_rows(id); });
   }
-  // Broadcasting aligns the last dimensions: a batch of fewer dimensions than the result would be no batch any more.
+  // Broadcasting aligns the last dimensions. If an input has fewer dimensions than the result, its batch would be another axis.
   bool rows_align() const {
     const int rank = graph_.value(node_.outputs[0]).shape.rank();
     return std::ranges::all_of(node_.inputs, [&](ValueId id) { return !has_rows(id) || graph_.value(id).shape.rank() == rank; });
@@ -109,10 +109,10 @@ class RowRule {
   int rank_;
 };
 
-// A batch that no product of a model's own sizes is a multiple of by chance.
+// A large prime: no product of a model's own sizes is a multiple of it by chance.
 constexpr std::int64_t kPrimeBatch = 10007;
 
-// `inputs`: of sizes that the model takes; only the batch is changed.
+// `inputs` have sizes that the model accepts; only their batch is changed.
 Status check_rows_stay_apart(const char* key, Graph graph, std::vector<TensorSpec> inputs,
                              const std::vector<std::size_t>& batched_inputs) {
   std::vector<bool> has_rows(graph.values.size());
@@ -131,7 +131,7 @@ Status check_rows_stay_apart(const char* key, Graph graph, std::vector<TensorSpe
       const Shape& shape = graph.value(id).shape;
       const bool follows = shape.rank() > 0 && shape[0] % kPrimeBatch == 0;
       has_rows[static_cast<std::size_t>(id)] = follows;
-      // BatchNorm's hidden outputs are its moving statistics, whatever comes in.
+      // BatchNorm's hidden outputs are its moving statistics, which do not depend on the data.
       if (!follows && node.op->name != "BatchNorm") keeps_rows = false;
     }
     if (!keeps_rows)
@@ -145,14 +145,14 @@ Status check_rows_stay_apart(const char* key, Graph graph, std::vector<TensorSpe
   return {};
 }
 
-/// How much longer an output gets with each element of the padded dimension.
+/// By how much an output grows with each element of the padded dimension.
 Result<std::int64_t> length_per_element(const std::string& output, const Shape& shape, int dim, std::int64_t padded_size) {
   if (dim < shape.rank() && shape[dim] % padded_size == 0) return shape[dim] / padded_size;
   return invalid_argument("'buckets': dimension {} of output '{}' of shape {} does not follow the padded size {}", dim, output,
                           shape.to_string(), padded_size);
 }
 
-// Told when the model is loaded, not by the first request of another size.
+// Reports the error when the model is loaded, and not at the first request of another size.
 Status check_crop(const Buckets& buckets, const Graph& graph, std::vector<TensorSpec> inputs,
                   const std::vector<std::size_t>& padded_inputs) {
   std::map<std::string, std::int64_t> lengths;
@@ -242,7 +242,7 @@ std::vector<TensorSpec> Padding::pad(std::vector<TensorSpec> inputs) const {
     };
     const std::int64_t size = size_of(affected.front());
     const auto bucket = std::ranges::lower_bound(buckets.sizes, size);
-    // Inputs that do not agree are no batch, and of nothing nothing is made.
+    // Inputs that do not agree are not padded. An empty input gives an empty output.
     const bool agree = std::ranges::all_of(affected, [&](std::size_t i) { return size_of(i) == size; });
     if (size <= 0 || !agree || bucket == buckets.sizes.end()) continue;
     for (const std::size_t i : affected) inputs[i].shape[buckets.dim] = *bucket;

@@ -1,4 +1,4 @@
-// Plan: what a device makes of a graph of known shapes: steps over buffers, before memory is laid out.
+// Plan: the steps and buffers that a device makes of a graph of known shapes. Memory is laid out later.
 #pragma once
 
 #include <cstddef>
@@ -16,10 +16,10 @@ namespace shoal::worker {
 using BufferId = int;
 inline constexpr BufferId kNoBuffer = -1;
 
-/// Memory that steps read and write. A buffer with a parent is a part of it (concat without copy, views into a larger value).
+/// Memory that steps read and write. A buffer with a parent is a part of the parent (concatenation without a copy, a view).
 struct Buffer {
   enum class Home : unsigned char {
-    kArena,    ///< the Context's; laid out by the memory plan
+    kArena,    ///< in the Context's arena; laid out by the memory plan
     kInput,    ///< input number `index` of the run
     kOutput,   ///< output number `index` of the run
     kWeights,  ///< entry number `index` of the model's WeightStore
@@ -30,27 +30,31 @@ struct Buffer {
   std::size_t bytes = 0;
   BufferId parent = kNoBuffer;
   std::size_t offset_bytes = 0;  ///< within the parent
+  bool holds_bounds =
+      false;  ///< a step takes bounds or indices from it: it may not become an output, because clients can write those
 };
 
-/// A Step with addresses: what one Context runs. Threads: thread-bound
+/// A Step with the addresses of one Context. Threads: thread-bound
 class BoundStep {
  public:
   virtual ~BoundStep() = default;
-  /// In the order of Step::operands(). Called before the first run and when a run brings other inputs or outputs.
+  /// `operands` in the order of Step::operands(). Called before the first run, and when inputs or outputs have other addresses.
   virtual void set_addresses(std::span<std::byte* const> operands) = 0;
   virtual Status run() = 0;
 };
 
-/// One piece of work. Immutable, shared by all Contexts.
+/// One piece of work. Immutable; all Contexts share it.
 class Step {
  public:
   Step(std::string name, std::vector<BufferId> operands) : name_(std::move(name)), operands_(std::move(operands)) {}
   virtual ~Step() = default;
-  const std::string& name() const { return name_; }                    ///< "Convolution 'conv1'"
-  const std::vector<BufferId>& operands() const { return operands_; }  ///< all that it reads and writes, scratch included
-  /// What does it: "reference", "copy", or oneDNN's name of the implementation.
+  const std::string& name() const { return name_; }  ///< "Convolution 'conv1'"
+  const std::vector<BufferId>& operands() const {
+    return operands_;
+  }  ///< everything it reads and writes, scratch memory included
+  /// "reference", "copy", or oneDNN's name of the implementation.
   virtual std::string implementation() const = 0;
-  /// Multiplications and additions of one run, as the operator defines them; 0 where moving its bytes is the work.
+  /// Multiplications and additions of one run, as the operator defines them; 0 for steps that only move bytes.
   virtual double flops() const { return 0; }
   virtual std::unique_ptr<BoundStep> bind() const = 0;
 
@@ -79,13 +83,13 @@ struct Plan {
   std::vector<TensorSpec> inputs, outputs;  ///< concrete, the model's order
   std::vector<Buffer> buffers;
   std::vector<std::unique_ptr<Step>> steps;  ///< in the order of execution
-  /// A step whose algorithm the device had a choice of.
+  /// A step for which the device had several algorithms.
   struct Tunable {
     std::size_t step = 0;
-    std::string key, implementation;  ///< as Choices name them
+    std::string key, implementation;  ///< as in Choices
   };
   std::vector<Tunable> tunables;
-  /// A constant that the packed weights do not hold in the form this Plan needs; key and form as WeightEntry has them.
+  /// A constant in a form that this Plan needs and the packed weights lack. Key and form as in WeightEntry.
   struct Private {
     std::string key, form;
     AlignedBytes memory;

@@ -13,7 +13,6 @@
 namespace shoal::worker {
 namespace {
 
-constexpr std::uintptr_t kAlignment = 64;
 constexpr std::size_t kStepBytes = 48 << 10;  // generated code and descriptors of one step, as measured over ResNet-50
 
 std::uint64_t next_program_id() {
@@ -21,7 +20,7 @@ std::uint64_t next_program_id() {
   return ++counter;
 }
 
-bool is_aligned(const std::byte* address) { return reinterpret_cast<std::uintptr_t>(address) % kAlignment == 0; }
+bool is_aligned(const std::byte* address) { return reinterpret_cast<std::uintptr_t>(address) % kTensorAlignment == 0; }
 
 BufferId root_of(const Plan& plan, BufferId id) {
   while (plan.buffer(id).parent != kNoBuffer) id = plan.buffer(id).parent;
@@ -33,28 +32,28 @@ bool is_external(const Plan& plan, BufferId id) {
   return home == Buffer::Home::kInput || home == Buffer::Home::kOutput;
 }
 
-// The tensor itself, or room of the full size on a 64-byte border, made on first need.
+// The tensor itself, or a buffer of the full size, aligned to 64 bytes, which is made when it is first needed.
 std::byte* stage(const TensorView& view, const TensorSpec& spec, AlignedBytes& staging) {
   if (is_aligned(view.data) && view.data != nullptr && view.shape == spec.shape) return view.data;
   if (staging.data == nullptr) staging = AlignedBytes::allocate(size_bytes_of(spec));
   return staging.data.get();
 }
 
-// The last dimension in which they differ; 0 when they do not.
+// The last dimension in which the two differ; 0 when they do not differ.
 int last_difference(const Shape& a, const Shape& b) {
   int axis = a.rank() - 1;
   while (axis > 0 && a[axis] == b[axis]) --axis;
   return std::max(axis, 0);
 }
 
-// Copies the corner that both have in common.
+// Copies the corner that both tensors have in common.
 void copy_corner(const TensorView& src, const TensorView& dst) {
   if (src.element_count() == 0 || dst.element_count() == 0) return;
   if (src.shape == dst.shape) {
     std::memcpy(dst.data, src.data, src.size_bytes());
     return;
   }
-  const int last = last_difference(src.shape, dst.shape);  // what lies within is copied at once
+  const int last = last_difference(src.shape, dst.shape);  // the dimensions after it are copied as one piece
   std::size_t inner_bytes = dtype_size_bytes(src.dtype);
   for (int axis = last + 1; axis < src.shape.rank(); ++axis) inner_bytes *= static_cast<std::size_t>(src.shape[axis]);
   const auto common = [&](int axis) { return std::min(src.shape[axis], dst.shape[axis]); };
@@ -73,9 +72,9 @@ void copy_corner(const TensorView& src, const TensorView& dst) {
   }
 }
 
-// dst = src in its corner, and zeros.
+// Copies src into the corner of dst and fills the rest with zeros.
 void fill_up(const TensorView& src, const TensorView& dst) {
-  // What differs in the first dimension only lies in one piece.
+  // If only the first dimension differs, the data is one piece.
   const bool is_front = last_difference(src.shape, dst.shape) == 0;
   const std::size_t front_bytes = is_front ? src.size_bytes() : 0;
   std::memset(dst.data + front_bytes, 0, dst.size_bytes() - front_bytes);
@@ -179,7 +178,7 @@ Binding* PlannedProgram::binding_in(Context::State& state) const {
     return &state.bindings.front();
   }
   if (state.bindings.size() >= Context::State::kMaxBindings) state.bindings.pop_back();
-  std::list<Binding> fresh(1);  // apart, until it is whole: an allocation may fail
+  std::list<Binding> fresh(1);  // inserted only when it is complete, because an allocation may fail
   Binding& binding = fresh.front();
   binding.program_id = id_;
   binding.program_alive = alive_;
@@ -249,7 +248,7 @@ std::vector<StepInfo> PlannedProgram::steps() const {
     for (const BufferId id : unique_operands(*step)) {
       if (id == kNoBuffer) continue;
       const BufferId root = root_of(plan_, id);
-      // Arena memory of a single step is its scratchpad, which an ideal implementation does without.
+      // Arena memory that only one step uses is its scratchpad. An ideal implementation needs none.
       const bool is_scratch = plan_.buffer(root).home == Buffer::Home::kArena && uses[static_cast<std::size_t>(root)] == 1;
       if (!is_scratch) info.bytes += static_cast<double>(plan_.buffer(id).bytes);
     }
@@ -273,7 +272,7 @@ Status PlannedProgram::run_within(Context& context, std::span<const TensorView> 
     }
     bind_tensors(*binding, src, dst);
   } catch (...) {
-    context.state->bindings.pop_front();  // half of its steps have other addresses than it says
+    context.state->bindings.pop_front();  // some of its steps have new addresses, others old ones
     throw;
   }
   for (std::size_t i = 0; i < src.size(); ++i) {

@@ -17,11 +17,11 @@ class PlannedProgram : public Program {
  public:
   PlannedProgram(Plan plan, std::shared_ptr<const WeightStore> weights);
   Status run(Context& context, std::span<const TensorView> src, std::span<TensorView> dst) const override;
-  /// As run(), for tensors that are smaller in some dimensions: inputs are filled up with zeros, outputs are cut. Unchecked.
+  /// Like run(), for tensors that are smaller in some dimensions: inputs are padded with zeros, outputs are cut. Checks nothing.
   Status run_within(Context& context, std::span<const TensorView> src, std::span<TensorView> dst) const;
   std::vector<StepInfo> steps() const override;
 
-  /// Private constants, as they are; steps, generated code and one Context's binding, as measured per step.
+  /// The exact size of private constants, and an estimate per step for code, descriptors and one Context's binding.
   std::size_t resident_bytes() const override;
   const Plan& plan() const { return plan_; }
 
@@ -37,9 +37,9 @@ class PlannedProgram : public Program {
   std::uint64_t id_;
   Plan plan_;
   std::shared_ptr<const WeightStore> weights_;
-  std::vector<std::size_t> arena_offsets_;   ///< one per buffer; of parents in the arena only
-  std::vector<BufferId> external_buffers_;   ///< in kInput or kOutput, parts of them included; parents first
-  std::vector<std::size_t> external_steps_;  ///< those that touch them
+  std::vector<std::size_t> arena_offsets_;   ///< one per buffer; valid for parents in the arena only
+  std::vector<BufferId> external_buffers_;   ///< buffers in kInput or kOutput and their parts; parents first
+  std::vector<std::size_t> external_steps_;  ///< steps that touch them
   std::shared_ptr<const int> alive_;         ///< Bindings watch it
 };
 

@@ -1,4 +1,4 @@
-// Program: a model compiled for one set of input shapes and one width; Context: what one thread needs to run it.
+// Program: a model compiled for one set of input shapes and one width. Context: the memory that one thread runs it in.
 #pragma once
 
 #include <atomic>
@@ -14,7 +14,7 @@
 
 namespace shoal::worker {
 
-/// Asked before each step of a run, by the thread that runs.
+/// The running thread asks before each step of a run.
 class StopCondition {
  public:
   virtual bool should_stop() = 0;
@@ -23,14 +23,13 @@ class StopCondition {
   ~StopCondition() = default;
 };
 
-/// Where a run tells the outside how far it is, and asks whether to go on. Both atomic words may be read by a signal handler or
-/// another process.
+/// A run reports here how far it is, and asks whether to go on. A signal handler or another process may read both atomic words.
 struct Progress {
   std::atomic<std::uint64_t>* step_counter = nullptr;  ///< incremented before each step
-  std::atomic<const char*> step_name{nullptr};         ///< "Convolution 'conv1'" while it runs; static for the Program's life
-  StopCondition* stop = nullptr;                       ///< borrowed; null: nobody stops a run
+  std::atomic<const char*> step_name{nullptr};  ///< "Convolution 'conv1'" while that step runs; valid as long as the Program
+  StopCondition* stop = nullptr;                ///< borrowed; null: a run is never stopped
 
-  /// Before each step. False: the run ends here, with kCancelled.
+  /// Called before each step. False: the run ends here with kCancelled.
   bool enter_step(const char* name) {
     if (stop != nullptr && stop->should_stop()) return false;
     step_name.store(name, std::memory_order_relaxed);
@@ -42,13 +41,13 @@ struct Progress {
 /// One step of a Program, for profiles.
 struct StepInfo {
   std::string name, implementation;  ///< "Convolution 'conv1'"; "jit:avx512_core", "reference", "copy"
-  double flops = 0;                  ///< as the operator defines them: the same for every algorithm
-  double bytes = 0;                  ///< of what it reads and writes, each once, without scratch memory
+  double flops = 0;                  ///< as the operator defines it: the same for every algorithm
+  double bytes = 0;                  ///< read and written, each byte once, without scratch memory
 };
 
 class Program;
 
-/// One thread's activation arena and bindings; used with any Program of any Model, by one thread at a time.
+/// One thread's activation arena and bindings. Runs any Program of any Model, on one thread at a time.
 ///   Threads  thread-bound
 class Context {
  public:
@@ -56,11 +55,12 @@ class Context {
   ~Context();
   Context(Context&&) noexcept;
   Context& operator=(Context&&) noexcept;
+  void release_memory();                ///< gives all memory back; allocates nothing
   Progress* progress = nullptr;         ///< borrowed; may be null
-  std::span<std::uint64_t> step_times;  ///< borrowed; one per step: each run adds its nanoseconds. Empty: nothing is timed
+  std::span<std::uint64_t> step_times;  ///< borrowed; one per step, each run adds its nanoseconds; empty: steps are not timed
 
   struct State;
-  std::unique_ptr<State> state;  ///< the backends' own
+  std::unique_ptr<State> state;  ///< used by the devices only
 };
 
 /// Immutable; any number of threads run one Program, each with its own Context.
@@ -71,18 +71,18 @@ class Program {
   const std::vector<TensorSpec>& outputs() const { return outputs_; }
   std::size_t arena_bytes() const { return arena_bytes_; }  ///< activations and scratchpad of one Context
   std::size_t step_count() const { return step_count_; }
-  virtual std::vector<StepInfo> steps() const { return {}; }  ///< in the order they run; empty where there is nothing to tell
-  /// What it holds in memory beside the model's packed weights, as far as can be told.
+  virtual std::vector<StepInfo> steps() const { return {}; }  ///< in the order of execution; may be empty
+  /// An estimate of its memory, without the model's packed weights.
   virtual std::size_t resident_bytes() const { return 0; }
 
-  /// Runs once. No lock and no allocation of ours after the Context's first run of this Program.
-  ///   src, dst  as inputs() and outputs() say, row-major, 64-byte aligned for zero copy, else copied
-  ///   Errors    kInvalidArgument (number, dtype, shape); kCancelled (context.progress->stop said so between two steps: dst holds
-  ///             anything). Throws std::bad_alloc; the Context is good for other runs then.
+  /// Runs once. After the Context's first run of this Program, it takes no lock and makes no allocation of ours.
+  ///   src, dst  as inputs() and outputs() say, row-major; copied unless 64-byte aligned
+  ///   Errors    kInvalidArgument (number, dtype, shape); kCancelled (context.progress->stop ended the run between two steps; the
+  ///             content of dst is undefined). Throws std::bad_alloc; the Context can still be used.
   virtual Status run(Context& context, std::span<const TensorView> src, std::span<TensorView> dst) const = 0;
 
  protected:
-  ///   Errors  kInvalidArgument: the tensor, and what it should be
+  ///   Errors  kInvalidArgument: names the tensor and the expected dtype and shape
   static Status check(const char* what, std::span<const TensorSpec> specs, std::span<const TensorView> views);
 
   std::vector<TensorSpec> inputs_, outputs_;

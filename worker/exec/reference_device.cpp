@@ -1,4 +1,4 @@
-// The device "cpu-reference": what the others are tested against.
+// The device "cpu-reference". Tests compare the other devices with it.
 #include <algorithm>
 #include <cstring>
 
@@ -16,6 +16,7 @@ class ReferenceDevice : public Device {
   void enter_thread() const override {}
 
   Result<Plan> compile(const Graph& graph, WeightStore& weights, const Choices&) const override {
+    AddedWeights added(weights);
     Plan plan = start_plan(graph);
     std::vector<BufferId> placed(graph.values.size(), kNoBuffer);
     for (std::size_t i = 0; i < graph.inputs.size(); ++i) {
@@ -47,12 +48,13 @@ class ReferenceDevice : public Device {
         }
         dst.push_back({graph.value(id).dtype, graph.value(id).shape, buffer});
       }
-      plan.steps.push_back(make_reference_step(node, kernel, src, dst));
+      add_reference_step(plan, node, kernel, src, dst);
     }
     for (std::size_t i = 0; i < graph.outputs.size(); ++i) {
       SHOAL_ASSIGN_OR_RETURN(const BufferId buffer, place(graph.outputs[i].value));
       deliver_output(plan, buffer, static_cast<int>(i));
     }
+    added.keep();
     return plan;
   }
 };

@@ -1,4 +1,4 @@
-// Steps every device has: a node by its reference kernel, and a copy.
+// Steps that every device uses: a node run by its reference kernel, and a copy.
 #pragma once
 
 #include <memory>
@@ -10,7 +10,7 @@
 
 namespace shoal::worker {
 
-/// A tensor of a step: its type and shape, and where it lies. kNoBuffer: a hidden output nobody reads.
+/// A tensor of a step: its type, shape and buffer. kNoBuffer: a hidden output that nobody reads.
 struct PlacedTensor {
   DType dtype = DType::kInvalid;
   Shape shape;
@@ -20,9 +20,9 @@ struct PlacedTensor {
 /// Runs `kernel` on plain layout.
 std::unique_ptr<Step> make_reference_step(const Node& node, ReferenceKernel kernel, const std::vector<PlacedTensor>& src,
                                           const std::vector<PlacedTensor>& dst);
-/// dst = src, `bytes` of them.
+/// Copies `bytes` bytes from src to dst.
 std::unique_ptr<Step> make_copy_step(std::string name, BufferId src, BufferId dst, std::size_t bytes);
-/// The node's kernel. Errors: kUnimplemented, operator and node named.
+/// The node's kernel. Errors: kUnimplemented: names operator and node.
 Result<ReferenceKernel> reference_kernel_of(const Node& node);
 
 }  // namespace shoal::worker

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <sys/eventfd.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -23,8 +24,8 @@
 namespace shoal::worker {
 namespace {
 
-constexpr int kRounds = 10;              // of a variant, after one to warm up; fewer when the budget ends
-constexpr double kClearlyFaster = 0.97;  // an algorithm must gain so much on the one before it
+constexpr int kRounds = 10;              // runs of a variant after one warm-up run; fewer when the budget ends
+constexpr double kClearlyFaster = 0.97;  // an algorithm must take at most this part of the previous one's time
 constexpr double kClearlyFasterLayout = 0.98;
 
 /// One variant of the whole network, measured.
@@ -32,7 +33,7 @@ struct Measurement {
   Choices variant;
   double total_ns = 0;                                 // the sum of the steps' best times
   std::map<std::string, std::string> implementations;  // by key
-  std::map<std::string, double> best_ns;               // by key; of all steps that share it
+  std::map<std::string, double> best_ns;               // by key; the sum over all steps that share the key
 };
 
 std::vector<Tensor> blank_tensors(const std::vector<TensorSpec>& specs, std::vector<TensorView>& views) {
@@ -44,7 +45,7 @@ std::vector<Tensor> blank_tensors(const std::vector<TensorSpec>& specs, std::vec
   return tensors;
 }
 
-// Time that other processes took from this one does not count: under one thread choices are the same on a busy machine.
+// With one thread, time that other processes took from this one does not count. So choices are the same on a busy machine.
 std::uint64_t thread_cpu_ns() {
   timespec now{};
   ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
@@ -130,16 +131,37 @@ Result<Choices> measure_here(const Graph& graph, const Device& device, std::chro
   return choose(measurements);
 }
 
-/// Ends with the process that it was forked from.
+void close_all_but(int first, int second) {
+  unsigned next = 3;
+  for (const int fd : {std::min(first, second), std::max(first, second)}) {
+    const auto kept = static_cast<unsigned>(fd);
+    if (kept > next) ::syscall(SYS_close_range, next, kept - 1, 0);
+    next = std::max(next, kept + 1);
+  }
+  ::syscall(SYS_close_range, next, std::numeric_limits<unsigned>::max(), 0);
+}
+
+/// Ends when `end_fd`, an eventfd, becomes readable, with the thread that it was forked from, and some time after three budgets.
 [[noreturn]] void become_measurer(const Graph& graph, const Device& device, std::chrono::milliseconds budget, pid_t parent,
-                                  int result_fd) {
+                                  int result_fd, int end_fd) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != parent) ::_exit(1);  // it was gone before that
-  // A control socket held open here would hide its owner's death.
-  if (result_fd > 3) ::syscall(SYS_close_range, 3, static_cast<unsigned>(result_fd) - 1, 0);
-  ::syscall(SYS_close_range, static_cast<unsigned>(result_fd) + 1, std::numeric_limits<unsigned>::max(), 0);
+  // For a child that cannot start the thread below, because another thread of its parent held a lock during the fork.
+  sigset_t alarms;
+  ::sigemptyset(&alarms);
+  ::sigaddset(&alarms, SIGALRM);
+  ::signal(SIGALRM, SIG_DFL);
+  ::sigprocmask(SIG_UNBLOCK, &alarms, nullptr);
+  ::alarm(static_cast<unsigned>(3 * budget.count() / 1000 + 2));
+  close_all_but(result_fd, end_fd);  // a control socket held open here would hide its owner's death
+  std::thread([end_fd] {
+    std::uint64_t count = 0;
+    while (::read(end_fd, &count, sizeof count) < 0 && errno == EINTR) {
+    }
+    ::_exit(1);
+  }).detach();
   bool written = false;
-  // On a thread of its own: the calling one may carry an OpenMP team whose other threads did not survive the fork.
+  // Runs on a new thread: the calling thread may have an OpenMP team whose other threads do not exist after the fork.
   std::thread([&] {
     std::string text;
     try {
@@ -153,7 +175,7 @@ Result<Choices> measure_here(const Graph& graph, const Device& device, std::chro
   ::_exit(written ? 0 : 1);
 }
 
-/// All of it, until the writer is gone. Errors: kDeadlineExceeded after three times the budget.
+/// Reads everything until the writer closes its end. Errors: kDeadlineExceeded after three times the budget.
 Result<std::string> read_until_end(int fd, std::chrono::milliseconds budget, const TuningProgress& progress) {
   constexpr std::chrono::milliseconds kSayEvery(100);
   const std::uint64_t start_ns = monotonic_now_ns();
@@ -175,6 +197,32 @@ Result<std::string> read_until_end(int fd, std::chrono::milliseconds budget, con
   }
 }
 
+/// A forked child: ended and reaped when its parent leaves it behind, by an exception too. Not by kill(), which the sandbox
+/// forbids.
+///   end  an eventfd: the child ends when it becomes readable
+class Child {
+ public:
+  Child(pid_t pid, UniqueFd end) : pid_(pid), end_(std::move(end)) {}
+  ~Child() {
+    if (pid_ > 0) ::eventfd_write(end_.get(), 1);
+    (void)wait();
+  }
+  Child(const Child&) = delete;
+  Child& operator=(const Child&) = delete;
+  /// Its status, once it has ended.
+  int wait() {
+    int status = 0;
+    while (pid_ > 0 && ::waitpid(pid_, &status, 0) < 0 && errno == EINTR) {
+    }
+    pid_ = 0;
+    return status;
+  }
+
+ private:
+  pid_t pid_;
+  UniqueFd end_;
+};
+
 std::string how_ended(int status) {
   if (!WIFSIGNALED(status)) return format("its process exited with {}", WEXITSTATUS(status));
   return format("its process ended by signal {} ({})", WTERMSIG(status), ::strsignal(WTERMSIG(status)));
@@ -187,20 +235,18 @@ Result<Choices> measure_choices(const Graph& graph, const Device& device, std::c
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0) return status_from_errno("make a pipe for", "measured algorithms", errno);
   UniqueFd reader(ends[0]), writer(ends[1]);
-  const pid_t parent = ::getpid(), child = ::fork();
-  if (child < 0) return status_from_errno("fork", "a process that measures algorithms", errno);
-  if (child == 0) become_measurer(graph, device, budget, parent, writer.get());
+  UniqueFd end(::eventfd(0, EFD_CLOEXEC));
+  if (!end) return status_from_errno("make an eventfd for", "measured algorithms", errno);
+  const pid_t parent = ::getpid(), pid = ::fork();
+  if (pid < 0) return status_from_errno("fork", "a process that measures algorithms", errno);
+  if (pid == 0) become_measurer(graph, device, budget, parent, writer.get(), end.get());
+  Child child(pid, std::move(end));
   writer.reset();
-  const auto text = read_until_end(reader.get(), budget, progress);
-  if (!text.ok()) ::kill(child, SIGKILL);
-  int status = 0;
-  while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
-  }
-  if (!text.ok()) return text.status();
+  SHOAL_ASSIGN_OR_RETURN(const std::string text, read_until_end(reader.get(), budget, progress));
   constexpr std::string_view kOk = "ok\n";
-  if (status != 0) return internal_error("measuring algorithms failed: {}", how_ended(status));
-  if (!text->starts_with(kOk)) return internal_error("measuring algorithms failed: {}", *text);
-  return Choices::parse(std::string_view(*text).substr(kOk.size()));
+  if (const int status = child.wait(); status != 0) return internal_error("measuring algorithms failed: {}", how_ended(status));
+  if (!text.starts_with(kOk)) return internal_error("measuring algorithms failed: {}", text);
+  return Choices::parse(std::string_view(text).substr(kOk.size()));
 }
 
 }  // namespace shoal::worker

@@ -1,4 +1,4 @@
-// Measuring which algorithms a model runs fastest with on this machine, and remembering it.
+// Measures which algorithms are fastest for a model on this machine, and records it.
 #pragma once
 
 #include <chrono>
@@ -13,45 +13,47 @@
 
 namespace shoal::worker {
 
-/// Compiles and runs each of the device's variants, on blank weights and inputs, in a forked child: this process keeps its one
-/// thread, and whatever goes wrong there costs the measurement only. A layout is chosen for the network as a whole, so that
-/// reorders count; then each node takes the algorithm that was fastest in that layout. What is not clearly faster than the
-/// device's first variant is not chosen.
-///   budget    about as long as it may take; what was not measured in it is not chosen. Killed after three times that
-///   progress  as in ModelOptions
-///   Errors    kInternal, kDeadlineExceeded: the child's end; those of compiling
+/// Compiles and runs each of the device's variants, on blank weights and inputs, in a forked child. So this process keeps its one
+/// thread, and a crash there only loses the measurement. A layout is chosen for the network as a whole, so that reorders count;
+/// then each node takes the algorithm that was fastest in that layout. A variant must be clearly faster than the device's
+/// first one to be chosen.
+///   budget    the time that measuring should take; variants that were not measured in it are not chosen. The child is killed
+///             after three budgets
+///   progress  as in ModelOptions; if it throws, the child is killed and the exception passes through
+///   Errors    kInternal, kDeadlineExceeded: how the child ended; errors of compiling
 Result<Choices> measure_choices(const Graph& graph, const Device& device, std::chrono::milliseconds budget,
                                 const TuningProgress& progress = {});
 
-/// Choices on disk: one small text file per machine, model, shapes and precision, `identity` naming them all. A file is written
-/// beside its place and renamed, so that it is there whole or not at all; of two processes that measured at once the first one's
-/// record stands. What is read is data from outside: a file of another identity, with a wrong checksum, of another owner or
-/// writable by others is no record.
+/// Choices on disk: one small text file per machine, model, shapes and precision. `identity` names all of these. A file is
+/// written under another name and renamed, so a record is always whole. If two processes measure at once, the first record
+/// stays. A record is read as data from outside: a file with another identity, a wrong checksum, another owner, or write
+/// permission for others is refused.
 ///   Threads  thread-compatible
 class TuningRecord {
  public:
   TuningRecord(std::filesystem::path directory, std::string identity);
 
-  ///   Errors  kNotFound; kDataLoss: what is wrong with the file
+  ///   Errors  kNotFound; kDataLoss: says what is wrong with the file
   Result<Choices> read() const;
-  /// Makes the directory where it is missing, and finds out whether write() can do its work there.
+  /// Makes the directory if it is missing, and checks that write() can write there.
   ///   Errors  of the file system, with the path
   Status prepare() const;
-  /// Makes the directory where it is missing. Returns the choices that stand: these, or those of a record that somebody else
-  /// has written since.
+  /// Makes the directory if it is missing. Returns the choices that are on disk then: these, or those of a record that another
+  /// process has written meanwhile.
   ///   Errors  of the file system, with the path
   Result<Choices> write(const Choices& choices) const;
   const std::filesystem::path& file() const { return file_; }
 
  private:
-  /// One writer at a time, so the file beside can have one name: until the descriptor is closed, or its owner dead.
+  /// Locks out other writers until the descriptor is closed or its owner dies, so one temporary file name is enough.
+  ///   Errors  kDeadlineExceeded: another process keeps the directory locked
   Result<UniqueFd> lock_directory() const;
 
   std::filesystem::path directory_, file_, beside_;
   std::string identity_;
 };
 
-/// What makes one machine's measurements another's: processor, its features, its cores.
+/// Processor, its features, number of cores: measurements are valid on machines with the same description.
 std::string describe_machine();
 
 /// $SHOAL_CACHE_DIR, else $XDG_CACHE_HOME/shoal, else $HOME/.cache/shoal; empty when none of them is set.

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
@@ -24,6 +25,7 @@ namespace {
 constexpr std::string_view kFirstLine = "shoal tuning 1\n";
 constexpr std::string_view kChecksum = "checksum ";
 constexpr std::size_t kMaxBytes = 1 << 20;
+constexpr std::chrono::seconds kLockLimit{2};  // a writer needs milliseconds
 
 std::string hex_hash(std::string_view text) {
   ContentHash hash;
@@ -53,10 +55,11 @@ Result<std::string> read_file(const std::string& path) {
   return text;
 }
 
+// Always makes a new file: an existing one of that name may be a link to another file, or a pipe.
 Status write_file(const std::string& path, std::string_view text) {
-  const UniqueFd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600));
+  if (::unlink(path.c_str()) != 0 && errno != ENOENT) return status_from_errno("remove", path, errno);
+  const UniqueFd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
   if (!fd) return status_from_errno("create", path, errno);
-  SHOAL_RETURN_IF_ERROR(check_private(fd.get(), path));
   while (!text.empty()) {
     const ssize_t put = ::write(fd.get(), text.data(), text.size());
     if (put < 0 && errno == EINTR) continue;
@@ -92,8 +95,13 @@ Result<UniqueFd> TuningRecord::lock_directory() const {
   if (::mkdir(directory_.c_str(), 0700) != 0 && errno != EEXIST) return status_from_errno("make", directory_.string(), errno);
   UniqueFd directory(::open(directory_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!directory) return status_from_errno("open", directory_.string(), errno);
-  while (::flock(directory.get(), LOCK_EX) != 0) {
-    if (errno != EINTR) return status_from_errno("lock", directory_.string(), errno);
+  // Any process that may read the directory can lock it, and keep it locked.
+  const auto limit = std::chrono::steady_clock::now() + kLockLimit;
+  while (::flock(directory.get(), LOCK_EX | LOCK_NB) != 0) {
+    if (errno != EWOULDBLOCK && errno != EINTR) return status_from_errno("lock", directory_.string(), errno);
+    if (std::chrono::steady_clock::now() > limit)
+      return deadline_exceeded("lock {}: another process has held the lock for {} s", directory_.string(), kLockLimit.count());
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
   return directory;
 }

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
+#include <string_view>
 
 #include "shm/base/check.hpp"
 #include "shm/base/errors.hpp"
@@ -14,7 +16,7 @@ namespace {
 
 constexpr char kMagic[8] = {'S', 'H', 'O', 'A', 'L', 'W', 'T', 'S'};
 constexpr std::uint32_t kVersion = 1;
-constexpr std::uint64_t kAlignment = 64;
+constexpr std::uint64_t kWeightAlignment = 64;
 
 // The segment: header, entry table, the texts (identity, keys, forms), then the blobs, each on a 64-byte border.
 struct PackedHeader {
@@ -32,9 +34,10 @@ struct PackedEntry {
 };
 static_assert(sizeof(PackedEntry) == 40);
 
-std::string_view text_at(std::span<const std::byte> packed, std::uint64_t offset, std::uint64_t size) {
-  if (!fits(offset, size, packed.size())) return {};
-  return {reinterpret_cast<const char*>(packed.data()) + offset, size};
+// None if it lies outside.
+std::optional<std::string_view> text_at(std::span<const std::byte> packed, std::uint64_t offset, std::uint64_t size) {
+  if (!fits(offset, size, packed.size())) return std::nullopt;
+  return std::string_view(reinterpret_cast<const char*>(packed.data()) + offset, size);
 }
 
 void copy_text(std::span<std::byte> packed, std::uint64_t offset, std::string_view text) {
@@ -43,10 +46,10 @@ void copy_text(std::span<std::byte> packed, std::uint64_t offset, std::string_vi
 
 }  // namespace
 
-Result<std::unique_ptr<WeightStore>> WeightStore::open(WeightIdentity identity, UniqueFd packed) {
+Result<std::unique_ptr<WeightStore>> WeightStore::open(std::string identity, UniqueFd packed) {
   SHOAL_RETURN_IF_ERROR(check_sealed(packed, Seals::kReadOnly).status());
   SHOAL_ASSIGN_OR_RETURN(Segment segment, Segment::map(packed, Segment::Access::kReadOnly));
-  auto store = std::make_unique<WeightStore>(std::move(identity));
+  auto store = std::make_unique<WeightStore>(WeightIdentity{.text = std::move(identity)});
   SHOAL_RETURN_IF_ERROR(store->read_table(segment.bytes()));
   store->segment_ = std::make_shared<const Segment>(std::move(segment));
   store->fd_ = std::move(packed);
@@ -61,23 +64,39 @@ Status WeightStore::read_table(std::span<const std::byte> packed) {
   if (std::memcmp(header.magic, kMagic, sizeof kMagic) != 0 || header.version != kVersion) {
     return failed_precondition("these are no packed weights of version {}", kVersion);
   }
-  if (header.model_hash != identity_.model_hash)
-    return failed_precondition("the packed weights are of another model: the files have changed");
+  identity_.model_hash = header.model_hash;
   const auto packed_for = text_at(packed, header.identity_offset, header.identity_size);
-  if (packed_for != identity_.text)
-    return failed_precondition("the weights are packed for '{}', not for '{}'", packed_for, identity_.text);
+  if (!packed_for) return failed_precondition("the packed weights' identity lies outside");
+  if (*packed_for != identity_.text)
+    return failed_precondition("the weights are packed for '{}', not for '{}'", *packed_for, identity_.text);
   if (!fits(sizeof header, std::uint64_t{header.entry_count} * sizeof(PackedEntry), packed.size())) {
     return failed_precondition("the packed weights' table of {} entries lies outside", header.entry_count);
   }
   for (std::uint32_t i = 0; i < header.entry_count; ++i) {
     PackedEntry entry;
     std::memcpy(&entry, packed.data() + sizeof header + i * sizeof entry, sizeof entry);
-    if (!fits(entry.offset_bytes, entry.size_bytes, packed.size())) return failed_precondition("packed entry {} lies outside", i);
-    entries_.push_back({std::string(text_at(packed, entry.key_offset, entry.key_size)),
-                        std::string(text_at(packed, entry.form_offset, entry.form_size)), entry.offset_bytes, entry.size_bytes});
+    const auto key = text_at(packed, entry.key_offset, entry.key_size);
+    const auto form = text_at(packed, entry.form_offset, entry.form_size);
+    if (!key || !form || !fits(entry.offset_bytes, entry.size_bytes, packed.size()))
+      return failed_precondition("packed entry {} lies outside", i);
+    if (entry.offset_bytes % kWeightAlignment != 0)
+      return failed_precondition("packed entry {} is not on a border of {} bytes", i, kWeightAlignment);
+    entries_.push_back({std::string(*key), std::string(*form), entry.offset_bytes, entry.size_bytes});
     index_entry(static_cast<int>(i));
   }
   return {};
+}
+
+Status WeightStore::check_model(std::uint64_t model_hash) const {
+  if (identity_.model_hash == model_hash) return {};
+  return failed_precondition("the packed weights are of another model: the files have changed");
+}
+
+Status WeightStore::check_size(int index, std::uint64_t size_bytes) const {
+  const WeightEntry& packed = entry(index);
+  if (packed.size_bytes == size_bytes) return {};
+  return failed_precondition("packed weights '{}' have {} bytes, and {} would be read", packed.key, packed.size_bytes,
+                             size_bytes);
 }
 
 void WeightStore::index_entry(int index) { by_key_[entry(index).key].push_back(index); }
@@ -97,21 +116,41 @@ std::vector<int> WeightStore::forms_of(const std::string& key) const {
 int WeightStore::add(const std::string& key, const std::string& form, std::uint64_t size_bytes, Fill fill) {
   if (const int found = find(key, form); found >= 0) return found;
   SHOAL_CHECK(!is_sealed());
-  entries_.push_back({key, form, 0, size_bytes});
-  fills_.push_back(std::move(fill));
-  const int index = static_cast<int>(entries_.size()) - 1;
-  index_entry(index);
+  const int index = static_cast<int>(entries_.size());
+  std::vector<int>& same_key = by_key_[key];
+  same_key.push_back(index);
+  try {
+    fills_.push_back(std::move(fill));
+    entries_.push_back({key, form, 0, size_bytes});
+  } catch (...) {
+    same_key.pop_back();
+    fills_.resize(entries_.size());
+    throw;
+  }
   return index;
+}
+
+void WeightStore::forget_from(std::size_t count) {
+  SHOAL_CHECK(!is_sealed());
+  while (entries_.size() > count) {
+    const auto same_key = by_key_.find(entries_.back().key);
+    same_key->second.pop_back();
+    if (same_key->second.empty()) by_key_.erase(same_key);
+    entries_.pop_back();
+    fills_.pop_back();
+  }
 }
 
 Status WeightStore::seal(Contents contents) {
   SHOAL_CHECK(!is_sealed());
-  sealed_ = true;
-  if (entries_.empty()) return {};
+  if (entries_.empty()) {
+    sealed_ = true;
+    return {};
+  }
   std::uint64_t at = sizeof(PackedHeader) + entries_.size() * sizeof(PackedEntry) + identity_.text.size();
   for (const auto& entry : entries_) at += entry.key.size() + entry.form.size();
   for (auto& entry : entries_) {
-    entry.offset_bytes = align_up(at, kAlignment);
+    entry.offset_bytes = align_up(at, kWeightAlignment);
     at = entry.offset_bytes + entry.size_bytes;
   }
   SHOAL_ASSIGN_OR_RETURN(UniqueFd fd, create_memfd("weights", at, /*huge_aligned=*/true));
@@ -143,12 +182,13 @@ Status WeightStore::seal(Contents contents) {
       if (contents == Contents::kFilled) SHOAL_RETURN_IF_ERROR(fills_[i](packed.subspan(entry.offset_bytes, entry.size_bytes)));
     }
   }
-  fills_.clear();
   SHOAL_RETURN_IF_ERROR(shoal::seal(fd, Seals::kReadOnly));
   SHOAL_ASSIGN_OR_RETURN(Segment read_only, Segment::map(fd, Segment::Access::kReadOnly));
   read_only.gather_into_huge_pages();
   segment_ = std::make_shared<const Segment>(std::move(read_only));
   fd_ = std::move(fd);
+  fills_.clear();
+  sealed_ = true;
   return {};
 }
 

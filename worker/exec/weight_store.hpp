@@ -1,4 +1,4 @@
-// WeightStore: the constants of a model version, in the forms its programs read, packed into one sealed memfd.
+// WeightStore: the constants of a model version in the forms that its programs read, packed into one sealed memfd.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@
 
 namespace shoal::worker {
 
-/// What packed weights are good for: another model, build, instruction set or width needs its own.
+/// What packed weights can be used for. Another model, build, instruction set or width needs its own.
 struct WeightIdentity {
   std::uint64_t model_hash = 0;  ///< hash_graph()
   std::string text;              ///< build, device, library, instruction set, threads, first input shapes: compared as a whole
@@ -28,8 +28,8 @@ struct WeightEntry {
   std::uint64_t offset_bytes = 0, size_bytes = 0;
 };
 
-/// Collects entries while a model loads, then is sealed; or opened from what an equal load sealed. Opened or sealed it is
-/// immutable.
+/// Collects entries while a model loads, and is then sealed; or opens weights that an equal load has sealed. Immutable once it is
+/// opened or sealed.
 ///   Threads  thread-compatible
 class WeightStore {
  public:
@@ -37,26 +37,40 @@ class WeightStore {
   static constexpr const char* kPlain = "plain";
 
   explicit WeightStore(WeightIdentity identity) : identity_(std::move(identity)) {}
-  /// Errors  kFailedPrecondition: no packed weights, or of another model or build; kInvalidArgument: no memfd sealed as such
-  static Result<std::unique_ptr<WeightStore>> open(WeightIdentity identity, UniqueFd packed);
+  /// Checks everything but the model's hash, which takes long to compute: call check_model() next.
+  ///   identity  WeightIdentity::text
+  ///   Errors    kFailedPrecondition: no packed weights, those of another build, or an entry that lies
+  ///             outside the segment or on no border of 64 bytes;
+  ///             kInvalidArgument: not a sealed memfd
+  static Result<std::unique_ptr<WeightStore>> open(std::string identity, UniqueFd packed);
+  /// Errors  kFailedPrecondition: these are the weights of a model with another hash
+  Status check_model(std::uint64_t model_hash) const;
 
-  /// Index of that constant in that form; -1 when there is none.
+  /// Index of that constant in that form; -1 if there is none.
   int find(const std::string& key, const std::string& form) const;
   /// Indices of all forms of that constant, in the order they were added.
   std::vector<int> forms_of(const std::string& key) const;
   const WeightEntry& entry(int index) const { return entries_[static_cast<std::size_t>(index)]; }
+  /// Opened weights were written by another process. So compare the size before an entry is read as so many bytes.
+  ///   Errors  kFailedPrecondition: names the entry and both sizes
+  Status check_size(int index, std::uint64_t size_bytes) const;
   bool is_sealed() const { return sealed_; }
 
-  /// Adds an entry (or finds it); `fill` writes it at seal(). Only before.
+  /// Adds an entry (or finds it); seal() calls `fill` to write it. Not after seal(). Throws std::bad_alloc: nothing is added
+  /// then.
   int add(const std::string& key, const std::string& form, std::uint64_t size_bytes, Fill fill);
+  std::size_t entry_count() const { return entries_.size(); }
+  /// Takes back all entries but the first `count`. Not after seal().
+  void forget_from(std::size_t count);
   enum class Contents { kFilled, kBlank };
-  /// Writes all entries into a new memfd, or leaves them 0 (where only time matters), seals it and maps it read-only.
+  /// Writes all entries into a new memfd (or leaves them 0, for measuring time), seals it and maps it read-only. If that fails,
+  /// the store is not sealed.
   Status seal(Contents contents = Contents::kFilled);
 
   /// Null before seal().
   const std::byte* address(int index) const;
   std::shared_ptr<const Segment> segment() const { return segment_; }
-  int fd() const { return fd_.get(); }  ///< -1 when there are no entries
+  int fd() const { return fd_.get(); }  ///< -1 if there are no entries
   std::size_t size_bytes() const { return segment_ ? segment_->size_bytes() : 0; }
 
  private:
@@ -68,11 +82,29 @@ class WeightStore {
   std::vector<Fill> fills_;
   std::map<std::string, std::vector<int>, std::less<>> by_key_;
   bool sealed_ = false;
-  UniqueFd fd_;  ///< none, and no segment, when there are no entries
+  UniqueFd fd_;  ///< none, like the segment, if there are no entries
   std::shared_ptr<const Segment> segment_;
 };
 
-/// The GNU build id of this program, in hexadecimal; empty when it was linked without one.
+/// Takes back, at the end of its scope, what was added to a store that is not sealed; not after keep().
+///   Threads  thread-bound
+class AddedWeights {
+ public:
+  explicit AddedWeights(WeightStore& store) : store_(store), count_before_(store.entry_count()) {}
+  ~AddedWeights() {
+    if (!is_kept_ && !store_.is_sealed()) store_.forget_from(count_before_);
+  }
+  AddedWeights(const AddedWeights&) = delete;
+  AddedWeights& operator=(const AddedWeights&) = delete;
+  void keep() { is_kept_ = true; }
+
+ private:
+  WeightStore& store_;
+  const std::size_t count_before_;
+  bool is_kept_ = false;
+};
+
+/// The GNU build id of this program, in hexadecimal; empty if it has none.
 std::string build_id();
 
 }  // namespace shoal::worker

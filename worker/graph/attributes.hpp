@@ -1,5 +1,5 @@
-// The typed attributes of Shoal's operators. One struct per family; operators without any use std::monostate. Devices tell a
-// family by its struct: an operator that others register must not borrow one, and has CustomAttributes.
+// The typed attributes of Shoal's operators. One struct per family; operators without any use std::monostate. Devices
+// recognize a family by its struct. So an operator that others register must not use one of these; it has CustomAttributes.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +29,7 @@ struct FullyConnectedAttributes {
 /// "BatchNorm": data, gamma, beta, mean, var; outputs y, mean, inverse standard deviation. Always the moving statistics.
 struct BatchNormAttributes {
   double eps = 1e-3;
-  bool fix_gamma = true;  ///< gamma counts as 1 whatever it holds
+  bool fix_gamma = true;  ///< gamma counts as 1, whatever its value
   std::int64_t axis = 1;
 };
 
@@ -43,7 +43,7 @@ struct ActivationAttributes {
 enum class PoolingKind { kMax, kAvg, kSum, kLp };
 enum class PoolingConvention {
   kValid,  ///< windows that lie within the padded data
-  kFull,   ///< and one that overhangs
+  kFull,   ///< like kValid, and one window that overhangs
   kSame,
   kOld,  ///< as kFull, but every window begins within the padded data: MXNet before 0.8
 };
@@ -68,7 +68,7 @@ enum class SoftmaxKind { kSoftmax, kLogSoftmax, kSoftmin };
 struct SoftmaxAttributes {
   SoftmaxKind kind = SoftmaxKind::kSoftmax;
   std::int64_t axis = -1;
-  bool flatten_rest = false;  ///< over all axes after the first together (SoftmaxOutput's default)
+  bool flatten_rest = false;  ///< runs over all axes after the first together (SoftmaxOutput's default)
   int least_rank = 1;         ///< of the data
   double temperature = 1;
   bool use_length = false;     ///< second input: lengths, shape = data's without `axis`
@@ -108,7 +108,7 @@ struct CastAttributes {
   bool floats_only = false;  ///< amp_cast: other types pass through
 };
 
-/// What two numbers a and b give. Comparisons and logic give 0 or 1 in the type of the operands.
+/// A function of two numbers a and b. Comparisons and logic give 0 or 1 in the type of the operands.
 enum class BinaryKind {
   kAdd,
   kSub,
@@ -116,7 +116,7 @@ enum class BinaryKind {
   kDiv,
   kMod,  ///< the sign of b, as in Python; a mod 0 is 0
   kPower,
-  kMaximum,  ///< NaN when either is
+  kMaximum,  ///< NaN when a or b is NaN
   kMinimum,
   kHypot,
   kEqual,
@@ -145,7 +145,7 @@ struct ScalarAttributes {
   bool is_int = true;     ///< false: integer data becomes float64
 };
 
-/// "Unary": one input, output like it. Integers are computed in float32 and cut, except where the result is whole anyway.
+/// "Unary": one input, output like it. Integers are computed in float32 and truncated, unless the result is always whole.
 enum class UnaryKind {
   kAbs,
   kNegative,
@@ -200,7 +200,7 @@ enum class ReduceKind { kSum, kMean, kProd, kNanSum, kNanProd, kMax, kMin };
 struct ReduceAttributes {
   ReduceKind kind = ReduceKind::kSum;
   Dims axes;              ///< may be negative; none: all, with or without `exclude`
-  bool keepdims = false;  ///< reduced axes stay with extent 1; else they go, and a full reduction has shape (1)
+  bool keepdims = false;  ///< reduced axes stay with extent 1; else they are removed, and a full reduction has shape (1)
   bool exclude = false;   ///< the axes that are not listed are reduced
 };
 
@@ -219,7 +219,7 @@ struct SwapAxesAttributes {
   std::int64_t first = 0, second = 0;
 };
 
-/// "Slice": of each listed axis the elements begin, begin + step, ... before end, as NumPy counts.
+/// "Slice": takes the elements begin, begin + step, ... before end of each listed axis, as NumPy does.
 struct SliceRange {
   std::int64_t axis = 0;  ///< may be negative
   std::optional<std::int64_t> begin, end;
@@ -227,7 +227,7 @@ struct SliceRange {
 };
 struct SliceAttributes {
   std::vector<SliceRange> ranges;
-  bool clips = true;  ///< what lies beyond the axis is cut off; false: it is an error
+  bool clips = true;  ///< a range beyond the axis is cut off; false: it is an error
 };
 
 /// "Split" into as many equal parts as the node has outputs.
@@ -250,7 +250,7 @@ struct MulticastAttributes {
   bool narrow = false;
 };
 
-/// "LeakyReLU": data, for prelu also gamma, laid along axes 0 and 1 as slopes_along() says.
+/// "LeakyReLU": data; for prelu also gamma, whose axes slopes_along() defines.
 enum class LeakyKind { kLeaky, kPrelu, kElu, kSelu, kGelu };
 struct LeakyAttributes {
   LeakyKind kind = LeakyKind::kLeaky;

@@ -13,8 +13,11 @@ AxisSlice resolve(const SliceRange& range, std::int64_t size) {
     return std::clamp(*at < 0 ? *at + size : *at, least, most);
   };
   const std::int64_t begin = place(range.begin, forward ? least : most), end = place(range.end, forward ? most : least);
-  const std::int64_t length = forward ? end - begin : begin - end, step = forward ? range.step : -range.step;
-  return {begin, range.step, length <= 0 ? 0 : (length - 1) / step + 1};
+  const std::int64_t length = forward ? end - begin : begin - end;
+  if (length <= 0) return {begin, 1, 0};
+  const std::int64_t step = forward ? range.step : -std::max(range.step, -length);
+  const std::int64_t count = (length - 1) / step + 1;
+  return {begin, count == 1 ? 1 : range.step, count};
 }
 
 std::vector<bool> reduced_axes(const ReduceAttributes& reduce, const Shape& data) {

@@ -1,8 +1,10 @@
 // infer(): one pass over the nodes in order, each by its operator's own rule.
+#include <algorithm>
 #include <cstring>
 #include <map>
 
 #include "shm/base/errors.hpp"
+#include "shm/base/shortened.hpp"
 #include "worker/graph/convert.hpp"
 #include "worker/graph/graph.hpp"
 #include "worker/graph/operators.hpp"
@@ -11,11 +13,14 @@
 namespace shoal::worker {
 namespace {
 
-constexpr std::int64_t kMaxElements = std::int64_t{1} << 44;  // no machine holds more; keeps every byte count far from overflow
+constexpr std::size_t kMostNamesBytes = 1024;  // of a message
 
 std::string names_of(const Graph& graph) {
   std::string names;
-  for (const ValueId id : graph.inputs) names += format("{}'{}'", names.empty() ? "" : ", ", graph.value(id).name);
+  for (const ValueId id : graph.inputs) {
+    names += format("{}'{}'", names.empty() ? "" : ", ", graph.value(id).name);
+    if (names.size() > kMostNamesBytes) return shortened(names + ", and others", kMostNamesBytes);
+  }
   return names.empty() ? "no inputs" : names;
 }
 
@@ -32,7 +37,9 @@ class Inference {
 
   Status run(std::span<const TensorSpec> inputs) {
     SHOAL_RETURN_IF_ERROR(bind(inputs));
-    for (Node& node : graph_.nodes) SHOAL_RETURN_IF_ERROR(visit(node));
+    const Status visited = visit_all();
+    insert_casts();
+    SHOAL_RETURN_IF_ERROR(visited);
     for (const GraphOutput& output : graph_.outputs) SHOAL_RETURN_IF_ERROR(check_extent(graph_.value(output.value)));
     return {};
   }
@@ -53,11 +60,18 @@ class Inference {
                                   spec.shape.to_string());
       }
       set_result(graph_.value(found->second), spec.dtype, spec.shape);
-      SHOAL_RETURN_IF_ERROR(check_extent(graph_.value(found->second)));
+      SHOAL_RETURN_IF_ERROR(count_input(graph_.value(found->second)));
       open.erase(found);
     }
     for (const auto& [name, id] : open) SHOAL_RETURN_IF_ERROR(bind_default(graph_.value(id)));
     return {};
+  }
+
+  Status count_input(const Value& input) {
+    SHOAL_RETURN_IF_ERROR(check_extent(input));
+    elements_ += input.shape.element_count();
+    if (elements_ <= kMaxElements) return {};
+    return invalid_argument("input '{}': the inputs together are too large", input.name);
   }
 
   Status check_ignored(const std::string& name) const {
@@ -67,13 +81,22 @@ class Inference {
     return invalid_argument("the model has no input '{}', or it was given twice; its inputs are {}", name, names_of(graph_));
   }
 
-  /// An input nobody gave: the model's own word counts when it is complete.
-  Status bind_default(Value& input) const {
+  /// An input that is not given has the dtype and shape that the model states, if these are complete.
+  Status bind_default(Value& input) {
     if (input.dtype == DType::kInvalid) input.dtype = DType::kFloat32;
+    if (!is_open(input.shape)) return count_input(input);
     if (open_parameters_) return {};
-    if (!is_open(input.shape)) return {};
     return invalid_argument("input '{}' is not given and the model's files hold no value for it; the model's inputs are {}",
                             input.name, names_of(graph_));
+  }
+
+  Status visit_all() {
+    is_made_of_constants_.resize(graph_.values.size());
+    for (std::size_t i = 0; i < graph_.nodes.size(); ++i) {
+      now_ = i;
+      SHOAL_RETURN_IF_ERROR(visit(graph_.nodes[i]));
+    }
+    return {};
   }
 
   Status visit(Node& node) {
@@ -83,6 +106,9 @@ class Inference {
                               node.op->max_inputs < 0 ? std::string("any number") : std::to_string(node.op->max_inputs));
     }
     SHOAL_RETURN_IF_ERROR(adopt_types(node));
+    if (std::ranges::all_of(node.inputs, [this](ValueId id) { return follows_data(id); })) {
+      for (const ValueId id : node.outputs) is_made_of_constants_[static_cast<std::size_t>(id)] = true;
+    }
     std::vector<Value*> src, dst;
     for (const ValueId id : node.inputs) src.push_back(&graph_.value(id));
     for (const ValueId id : node.outputs) dst.push_back(&graph_.value(id));
@@ -92,9 +118,21 @@ class Inference {
         return invalid_argument("{}: the shape of '{}' does not follow from the inputs given", describe(node), value->name);
       }
     }
-    SHOAL_RETURN_IF_ERROR(check_extents(node, src));  // neither rules nor kernels think of tensors without elements
+    SHOAL_RETURN_IF_ERROR(check_extents(node, src));  // rules and kernels assume that tensors are not empty
     SHOAL_RETURN_IF_ERROR(node.op->infer(node, {src.begin(), src.end()}, dst));
-    return check_extents(node, dst);
+    SHOAL_RETURN_IF_ERROR(check_extents(node, dst));
+    return count_elements(node, {dst.begin(), dst.end()});
+  }
+
+  /// Plans and arenas add the sizes of many tensors. With this limit the sums cannot overflow.
+  Status count_elements(const Node& node, std::span<const Value* const> results) {
+    for (const Value* value : results) {
+      elements_ += value->shape.element_count();
+      if (elements_ <= kMaxElements) continue;
+      return invalid_argument("{}: with '{}' of shape {} the tensors of the graph together have more than {} elements",
+                              describe(node), value->name, value->shape.to_string(), kMaxElements);
+    }
+    return {};
   }
 
   static Status check_extents(const Node& node, std::span<Value* const> values) {
@@ -104,41 +142,92 @@ class Inference {
     return {};
   }
 
-  /// Lets the node read its constants in the type that its data asks for.
+  /// Whether it is a constant, or computed from constants alone.
+  bool follows_data(ValueId id) const {
+    return graph_.value(id).constant.has_value() || is_made_of_constants_[static_cast<std::size_t>(id)];
+  }
+
+  /// Makes the node read its constants, and values computed from constants, in the type that its data requires.
   Status adopt_types(Node& node) {
     if (node.op->constant_types == ConstantTypes::kKept) return {};
-    DType wanted = DType::kInvalid;
-    for (const ValueId id : node.inputs) {
-      if (graph_.value(id).constant) continue;
-      wanted = graph_.value(id).dtype;
-      break;
-    }
+    auto data = std::ranges::find_if_not(node.inputs, [this](ValueId id) { return follows_data(id); });
+    // If there is no data, the first input of a normalization decides; elsewhere the first computed value.
+    const bool widens = node.op->constant_types == ConstantTypes::kAtLeastF32;
+    if (data == node.inputs.end() && widens) data = node.inputs.begin();
+    if (data == node.inputs.end())
+      data = std::ranges::find_if(node.inputs, [this](ValueId id) { return !graph_.value(id).constant.has_value(); });
+    if (data == node.inputs.end()) return {};
+    const ValueId decides = *data;
+    DType wanted = graph_.value(decides).dtype;
     if (!is_float(wanted)) return {};
-    if (node.op->constant_types == ConstantTypes::kAtLeastF32 && wanted != DType::kFloat64) wanted = DType::kFloat32;
+    if (widens && wanted != DType::kFloat64) wanted = DType::kFloat32;
     for (ValueId& id : node.inputs) {
       const Value& value = graph_.value(id);
-      if (!value.constant || !is_float(value.dtype)) continue;
-      if (value.dtype == wanted) continue;  // perhaps converted: what it was made of may be gone by now
+      if (id == decides || !follows_data(id) || !is_float(value.dtype)) continue;
+      if (value.dtype == wanted) continue;  // it may be a conversion whose source is gone
       const ValueId stored = value.converted_from >= 0 ? value.converted_from : id;
-      id = graph_.value(stored).dtype == wanted ? stored : converted(stored, wanted);
+      if (graph_.value(stored).dtype == wanted) {
+        id = stored;
+      } else {
+        SHOAL_ASSIGN_OR_RETURN(id, converted(node, stored, wanted));
+      }
     }
     return {};
   }
 
-  /// The constant `stored` in another type, made once for all its readers.
-  ValueId converted(ValueId stored, DType dtype) {
-    const auto [place, fresh] = conversions_.try_emplace({stored, dtype}, -1);
-    if (!fresh) return place->second;
+  /// `stored` in another type for `node`, made once for all its readers.
+  Result<ValueId> converted(const Node& node, ValueId stored, DType dtype) {
+    const auto known = conversions_.find({stored, dtype});
+    if (known != conversions_.end()) return known->second;
+    if (const Value* const source = &graph_.value(stored); !source->constant) {
+      SHOAL_RETURN_IF_ERROR(count_elements(node, {&source, 1}));
+    }
     Value copy = graph_.value(stored);
-    copy.constant = convert_constant(*copy.constant, dtype);
+    if (copy.constant) copy.constant = convert_constant(*copy.constant, dtype);
     copy.dtype = dtype;
     copy.converted_from = stored;
-    return place->second = graph_.add_value(std::move(copy));
+    const bool is_computed = !copy.constant;
+    const ValueId id = graph_.add_value(std::move(copy));
+    conversions_[{stored, dtype}] = id;
+    is_made_of_constants_.push_back(is_computed);
+    if (is_computed) {
+      casts_.push_back({now_,
+                        {.op = find_operator("Cast"),
+                         .name = graph_.value(stored).name,
+                         .attributes = CastAttributes{.dtype = dtype},
+                         .inputs = {stored},
+                         .outputs = {id}}});
+    }
+    return id;
   }
+
+  /// Inserts each Cast before the first node that reads it. Also runs after a failure, because nodes already refer to them.
+  void insert_casts() {
+    if (casts_.empty()) return;
+    std::vector<Node> nodes;
+    auto cast = casts_.begin();
+    for (std::size_t i = 0; i < graph_.nodes.size(); ++i) {
+      for (; cast != casts_.end() && cast->before == i; ++cast) nodes.push_back(std::move(cast->node));
+      nodes.push_back(std::move(graph_.nodes[i]));
+    }
+    graph_.nodes = std::move(nodes);
+    for (std::size_t i = 0; i < graph_.nodes.size(); ++i) {
+      for (const ValueId id : graph_.nodes[i].outputs) graph_.value(id).producer = static_cast<NodeId>(i);
+    }
+  }
+
+  struct InsertedCast {
+    std::size_t before;  ///< node
+    Node node;
+  };
 
   Graph& graph_;
   bool open_parameters_;
+  std::int64_t elements_ = 0;  // of inputs and results so far; at most kMaxElements before each is added
   std::map<std::pair<ValueId, DType>, ValueId> conversions_;
+  std::vector<bool> is_made_of_constants_;  ///< per value; constants themselves are not
+  std::vector<InsertedCast> casts_;
+  std::size_t now_ = 0;
 };
 
 }  // namespace

@@ -2,6 +2,7 @@
 #include "worker/graph/shapes.hpp"
 
 #include <algorithm>
+#include <limits>
 
 #include "shm/base/errors.hpp"
 #include "worker/graph/axes.hpp"
@@ -71,6 +72,22 @@ Status check_shape(const Node& node, const char* role, const Value& src, const S
   if (src.shape == expected) return {};
   return invalid_argument("{}: {} '{}' has shape {} where {} is needed", describe(node), role, src.name, src.shape.to_string(),
                           expected.to_string());
+}
+
+std::string to_text(const Dims& dims) {
+  std::string text = "(";
+  for (const std::int64_t dim : dims) text.append(text.size() == 1 ? "" : ", ").append(std::to_string(dim));
+  return text + ")";
+}
+
+Status check_numbers(const Node& node, const char* attribute, const Dims& numbers, std::int64_t least) {
+  constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();
+  for (const std::int64_t number : numbers) {
+    if (number >= least && number <= kMost) continue;
+    return invalid_argument("{}: {} {} holds {}, which is not in {} to {}", describe(node), attribute, to_text(numbers), number,
+                            least, kMost);
+  }
+  return {};
 }
 
 Status infer_same(const Node& node, Sources src, Results dst) {

@@ -12,7 +12,7 @@ Status infer_convolution(const Node& node, Sources src, Results dst);
 Status infer_fully_connected(const Node& node, Sources src, Results dst);
 Status infer_batch_norm(const Node& node, Sources src, Results dst);
 Status infer_leaky(const Node& node, Sources src, Results dst);
-Status infer_numeric(const Node& node, Sources src, Results dst);            ///< one input of any number type, output like it
+Status infer_numeric(const Node& node, Sources src, Results dst);  ///< equal inputs of any number type, output like them
 Status infer_float_elementwise(const Node& node, Sources src, Results dst);  ///< one input, floating point, output like it
 Status infer_binary(const Node& node, Sources src, Results dst);
 Status infer_reduce(const Node& node, Sources src, Results dst);
@@ -45,7 +45,7 @@ void binary_parameters(const Node& node, std::span<Value* const> src);
 
 bool is_float(DType dtype);
 bool is_integer(DType dtype);      ///< signed and unsigned; bool is none
-bool is_open(const Shape& shape);  ///< rank 0 or with a dimension that is not known: what a model says of an input
+bool is_open(const Shape& shape);  ///< rank 0, or with an unknown dimension, as a model may describe an input
 void set_result(Value& dst, DType dtype, const Shape& shape);
 /// "axis" counted from the back when negative. Errors: kInvalidArgument naming node, axis and shape.
 Result<int> normalize_axis(const Node& node, std::int64_t axis, const Shape& shape);
@@ -61,5 +61,10 @@ Status check_number(const Node& node, const Value& src);
 Status check_rank(const Node& node, const Value& src, int least, int most = kMaxRank);
 /// Errors: kInvalidArgument naming both shapes unless src has this shape; `role` is what src is to the operator ("weight").
 Status check_shape(const Node& node, const char* role, const Value& src, const Shape& expected);
+/// Errors: kInvalidArgument naming the attribute unless all its numbers are from `least` to 2^31 - 1: rules may then multiply two
+/// of them.
+Status check_numbers(const Node& node, const char* attribute, const Dims& numbers, std::int64_t least);
+/// The tuple as attributes are written: "(1, 2)".
+std::string to_text(const Dims& dims);
 
 }  // namespace shoal::worker

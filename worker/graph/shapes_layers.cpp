@@ -1,15 +1,16 @@
-// Shape rules of the layers: convolution, fully connected, normalisation, pooling, softmax.
+// Shape rules of the layers: convolution, fully connected, normalization, pooling, softmax.
 #include <algorithm>
 #include <string>
 
 #include "shm/base/errors.hpp"
+#include "shm/base/ranges.hpp"
 #include "worker/graph/axes.hpp"
 #include "worker/graph/shapes.hpp"
 
 namespace shoal::worker {
 namespace {
 
-/// The weight that data of this shape asks for; an open dimension (-1) where data does not say.
+/// The shape of the weight for data of this shape; a dimension that the data does not determine is -1.
 Shape convolution_weight(const ConvolutionAttributes& conv, const Shape& data) {
   std::vector<std::int64_t> dims{conv.num_filter, data[1] / conv.num_group};
   dims.insert(dims.end(), conv.kernel.begin(), conv.kernel.end());
@@ -18,9 +19,7 @@ Shape convolution_weight(const ConvolutionAttributes& conv, const Shape& data) {
 
 Shape fully_connected_weight(const FullyConnectedAttributes& fc, const Shape& data) {
   if (!fc.flatten) return {fc.num_hidden, data[data.rank() - 1]};
-  std::int64_t width = 1;
-  for (int axis = 1; axis < data.rank(); ++axis) width *= data[axis];
-  return {fc.num_hidden, width};
+  return {fc.num_hidden, Shape(data.dims().subspan(1)).element_count()};  // -1 where the data is open, or too large
 }
 
 /// Channels of one PReLU slope array: axis 1, or axis 0 of 1-D data.
@@ -32,6 +31,22 @@ void supply(Value& parameter, DType dtype, const Shape& shape) {
 }
 
 DType statistics_type(DType data) { return data == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32; }
+
+/// Kernels count the positions of a window in the padded image: a padded image may not be larger than a tensor. `first` is the
+/// first axis of space. The numbers of `pad` have been checked.
+Status check_padded(const Node& node, const Dims& pad, const Value& data, int first) {
+  std::int64_t positions = 1;
+  for (std::size_t i = 0; i < pad.size(); ++i) {
+    const std::int64_t padded = data.shape[first + static_cast<int>(i)] + 2 * pad[i];
+    const auto product = checked_multiply(positions, padded);
+    if (!product || *product > kMaxElements) {
+      return invalid_argument("{}: with pad {} '{}' ({}) has more than {} positions", describe(node), to_text(pad), data.name,
+                              data.shape.to_string(), kMaxElements);
+    }
+    positions = *product;
+  }
+  return {};
+}
 
 /// Number of output positions along one pooled axis of extent `size`.
 std::int64_t pooled(const PoolingAttributes& pool, std::size_t axis, std::int64_t size) {
@@ -52,6 +67,12 @@ Status infer_convolution(const Node& node, Sources src, Results dst) {
     return invalid_argument("{}: '{}' has shape {}; a kernel of {} dimensions needs {} axes (batch, channels, space)",
                             describe(node), data.name, data.shape.to_string(), spatial, spatial + 2);
   }
+  SHOAL_RETURN_IF_ERROR(check_numbers(node, "kernel", conv.kernel, 1));
+  SHOAL_RETURN_IF_ERROR(check_numbers(node, "stride", conv.stride, 1));
+  SHOAL_RETURN_IF_ERROR(check_numbers(node, "dilate", conv.dilate, 1));
+  SHOAL_RETURN_IF_ERROR(check_numbers(node, "pad", conv.pad, 0));
+  SHOAL_RETURN_IF_ERROR(check_numbers(node, "num_group", {conv.num_group}, 1));
+  SHOAL_RETURN_IF_ERROR(check_padded(node, conv.pad, data, 2));
   if (data.shape[1] % conv.num_group != 0 || conv.num_filter % conv.num_group != 0) {
     return invalid_argument("{}: num_group {} does not divide the {} channels of '{}' ({}) and the {} filters", describe(node),
                             conv.num_group, data.shape[1], data.name, data.shape.to_string(), conv.num_filter);
@@ -171,9 +192,14 @@ Status infer_pooling(const Node& node, Sources src, Results dst) {
     return invalid_argument("{}: '{}' has shape {}; a kernel of {} dimensions needs batch, channels and as many axes of space",
                             describe(node), data.name, data.shape.to_string(), pool.kernel.size());
   }
+  SHOAL_RETURN_IF_ERROR(check_numbers(node, "kernel", pool.kernel, 1));
+  SHOAL_RETURN_IF_ERROR(check_numbers(node, "stride", pool.stride, 1));
+  SHOAL_RETURN_IF_ERROR(check_numbers(node, "pad", pool.pad, 0));
+  const int first = pool.channels_last ? 1 : 2;
+  SHOAL_RETURN_IF_ERROR(check_padded(node, pool.pad, data, first));
   Shape out = data.shape;
   for (int i = 0; i < spatial; ++i) {
-    const int axis = i + (pool.channels_last ? 1 : 2);
+    const int axis = i + first;
     const auto k = static_cast<std::size_t>(i);
     if (pool.global) {
       out[axis] = 1;

@@ -1,19 +1,15 @@
 // Shape rules of the operators that only move elements.
 #include <algorithm>
 #include <string>
+#include <vector>
 
 #include "shm/base/errors.hpp"
+#include "shm/base/ranges.hpp"
 #include "worker/graph/axes.hpp"
 #include "worker/graph/shapes.hpp"
 
 namespace shoal::worker {
 namespace {
-
-std::string list(const Dims& dims) {
-  std::string text = "(";
-  for (const std::int64_t dim : dims) text.append(text.size() == 1 ? "" : ", ").append(std::to_string(dim));
-  return text + ")";
-}
 
 /// Runs MXNet's reshape codes over the dimensions of the data, left to right.
 class ReshapeScan {
@@ -80,8 +76,7 @@ class ReshapeScan {
       first = whole / second;
     else if (second == -1 && first > 0)
       second = whole / first;
-    std::int64_t product = 0;
-    if (first < 1 || second < 1 || __builtin_mul_overflow(first, second, &product) || product != whole) {
+    if (first < 1 || second < 1 || checked_multiply(first, second) != whole) {
       return invalid_argument("shape splits an axis of {} into {} and {}", whole, first, second);
     }
     out_.insert(out_.end(), {first, second});
@@ -92,7 +87,9 @@ class ReshapeScan {
     std::int64_t total = 1, others = 1;
     for (const std::int64_t dim : data_) total *= dim;  // the data exists: its size fits
     for (const std::int64_t dim : out_) {
-      if (__builtin_mul_overflow(others, dim, &others)) return invalid_argument("shape is too large");
+      const auto product = checked_multiply(others, dim);
+      if (!product) return invalid_argument("shape is too large");
+      others = *product;
     }
     if (others > 0) out_[*inferred_] = total / others;
     return {};
@@ -104,7 +101,7 @@ class ReshapeScan {
   Dims out_;
 };
 
-/// The codes of reverse=True work from the back: both lists are reversed, scanned, and the result is reversed again.
+/// With reverse=True the codes count from the last axis: both lists are reversed, read, and the result is reversed again.
 Result<Dims> scan(const ReshapeAttributes& reshape, Dims data) {
   Dims codes = reshape.shape;
   if (!reshape.reverse) return ReshapeScan(codes, data).run();
@@ -115,7 +112,7 @@ Result<Dims> scan(const ReshapeAttributes& reshape, Dims data) {
   return out;
 }
 
-/// `target_shape` of old files: a single 0 is inferred, with keep_highest the first dimension is the data's.
+/// `target_shape` of old files: a single 0 is inferred; with keep_highest the first dimension is that of the data.
 Result<Dims> legacy_target(const ReshapeAttributes& reshape, const Shape& data) {
   Dims out = reshape.shape;
   if (reshape.keep_highest && !out.empty() && data.rank() > 0) out[0] = data[0];
@@ -125,8 +122,9 @@ Result<Dims> legacy_target(const ReshapeAttributes& reshape, const Shape& data) 
   *open = 1;
   std::int64_t others = 1;
   for (const std::int64_t dim : out) {
-    if (dim < 1 || __builtin_mul_overflow(others, dim, &others))
-      return invalid_argument("target_shape {} is no shape", list(reshape.shape));
+    const auto product = dim < 1 ? std::nullopt : checked_multiply(others, dim);
+    if (!product) return invalid_argument("target_shape {} is no shape", to_text(reshape.shape));
+    others = *product;
   }
   *open = data.element_count() / others;
   return out;
@@ -146,7 +144,12 @@ Status infer_concat(const Node& node, Sources src, Results dst) {
       return invalid_argument("{}: '{}' has shape {} and '{}' has {}; they may differ only in axis {}", describe(node),
                               src[0]->name, src[0]->shape.to_string(), src[i]->name, piece.to_string(), axis);
     }
-    out[axis] += piece[axis];
+    const auto length = checked_add(out[axis], piece[axis]);
+    if (!length || *length > kMaxElements) {
+      return invalid_argument("{}: its {} inputs together are longer than {} along axis {}", describe(node), src.size(),
+                              kMaxElements, axis);
+    }
+    out[axis] = *length;
   }
   set_result(*dst[0], src[0]->dtype, out);
   return {};
@@ -167,12 +170,12 @@ Status infer_reshape(const Node& node, Sources src, Results dst) {
   const Result<Dims> dims = reshape.legacy_target ? legacy_target(reshape, data) : scan(reshape, Dims(data.begin(), data.end()));
   if (!dims.ok()) {
     return dims.status().with_context(
-        format("{}: shape {} on '{}' of shape {}", describe(node), list(reshape.shape), src[0]->name, data.to_string()));
+        format("{}: shape {} on '{}' of shape {}", describe(node), to_text(reshape.shape), src[0]->name, data.to_string()));
   }
   SHOAL_ASSIGN_OR_RETURN(const Shape out, make_shape(node, *dims));
   if (out.element_count() != data.element_count()) {
     return invalid_argument("{}: shape {} makes {} of '{}' of shape {}: {} elements do not make {}", describe(node),
-                            list(reshape.shape), out.to_string(), src[0]->name, data.to_string(), data.element_count(),
+                            to_text(reshape.shape), out.to_string(), src[0]->name, data.to_string(), data.element_count(),
                             out.element_count());
   }
   set_result(*dst[0], src[0]->dtype, out);
@@ -193,7 +196,7 @@ Status infer_transpose(const Node& node, Sources src, Results dst) {
     bool permutes = static_cast<int>(axes.size()) == data.rank();
     for (std::size_t i = 0; permutes && i < sorted.size(); ++i) permutes = sorted[i] == static_cast<std::int64_t>(i);
     if (!permutes) {
-      return invalid_argument("{}: axes {} are no permutation of the {} axes of '{}' ({})", describe(node), list(axes),
+      return invalid_argument("{}: axes {} are no permutation of the {} axes of '{}' ({})", describe(node), to_text(axes),
                               data.rank(), src[0]->name, data.to_string());
     }
     for (int i = 0; i < data.rank(); ++i) out[i] = data[static_cast<int>(axes[static_cast<std::size_t>(i)])];
@@ -216,8 +219,15 @@ Status infer_slice(const Node& node, Sources src, Results dst) {
   const auto& slice = std::get<SliceAttributes>(node.attributes);
   const Value& data = *src[0];
   Shape out = data.shape;
+  std::vector<bool> listed(static_cast<std::size_t>(data.shape.rank()));
   for (const SliceRange& range : slice.ranges) {
     SHOAL_ASSIGN_OR_RETURN(const int axis, normalize_axis(node, range.axis, data.shape));
+    if (listed[static_cast<std::size_t>(axis)]) {
+      return invalid_argument("{}: axis {} is listed twice ('{}' has shape {})", describe(node), range.axis, data.name,
+                              data.shape.to_string());
+    }
+    listed[static_cast<std::size_t>(axis)] = true;
+    if (range.step == 0) return invalid_argument("{}: step of axis {} is 0", describe(node), axis);
     const std::int64_t size = data.shape[axis], begin = range.begin.value_or(0), end = range.end.value_or(size);
     if (!slice.clips && (begin < -size || begin >= size || end < -size || end > size)) {
       return invalid_argument("{}: begin {} or end {} lies outside axis {} of '{}' ({})", describe(node), begin, end, axis,
@@ -237,7 +247,7 @@ Status infer_split(const Node& node, Sources src, Results dst) {
   const auto& split = std::get<SplitAttributes>(node.attributes);
   const Value& data = *src[0];
   SHOAL_ASSIGN_OR_RETURN(const int axis, normalize_axis(node, split.axis, data.shape));
-  if (data.shape[axis] % split.parts != 0) {
+  if (split.parts < 1 || data.shape[axis] % split.parts != 0) {
     return invalid_argument("{}: axis {} of '{}' ({}) cannot be cut into {} equal parts", describe(node), axis, data.name,
                             data.shape.to_string(), split.parts);
   }
@@ -265,6 +275,7 @@ Status infer_pad(const Node& node, Sources src, Results dst) {
     return invalid_argument("{}: pad_width has {} entries; '{}' of shape {} needs {}", describe(node), pad.widths.size(),
                             data.name, data.shape.to_string(), 2 * out.rank());
   }
+  SHOAL_RETURN_IF_ERROR(check_numbers(node, "pad_width", pad.widths, 0));
   for (int axis = 0; axis < out.rank(); ++axis) {
     const std::int64_t before = pad.widths[static_cast<std::size_t>(2 * axis)],
                        behind = pad.widths[static_cast<std::size_t>(2 * axis + 1)];

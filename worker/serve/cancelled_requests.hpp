@@ -1,4 +1,4 @@
-// CancelledRequests: which requests a lane need not begin any more, or go on with.
+// CancelledRequests: requests that a lane need not begin or finish.
 #pragma once
 
 #include <algorithm>
@@ -8,7 +8,7 @@
 
 namespace shoal::worker {
 
-/// The latest cancellations; older ones are forgotten, which costs a needless run and nothing else.
+/// The latest cancellations. Older ones are forgotten; the only cost is that such a request runs.
 ///   Threads  one thread adds, any number ask
 class CancelledRequests {
  public:
@@ -17,7 +17,7 @@ class CancelledRequests {
     ids_[count % ids_.size()].store(request_id, std::memory_order_relaxed);
     count_.store(count + 1, std::memory_order_release);  // pairs with count()'s acquire
   }
-  /// Cancellations so far: as long as it stays, contains() answers as before.
+  /// Cancellations so far. While it does not change, contains() gives the same answers.
   std::uint64_t count() const { return count_.load(std::memory_order_acquire); }
   bool contains(std::uint64_t request_id) const {
     const auto known = static_cast<std::ptrdiff_t>(std::min<std::uint64_t>(count(), ids_.size()));

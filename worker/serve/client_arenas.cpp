@@ -26,7 +26,7 @@ Status ArenaRegistry::attach(std::uint64_t client_id, const std::vector<UniqueFd
 }
 
 void ArenaRegistry::detach(std::uint64_t client_id) {
-  decltype(clients_)::node_type dropped;  // destroyed after the lock is open: unmapping takes its time
+  decltype(clients_)::node_type dropped;  // destroyed after the lock is released, because unmapping is slow
   const MutexLock lock(mutex_);
   dropped = clients_.extract(client_id);
 }

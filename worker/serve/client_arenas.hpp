@@ -1,4 +1,4 @@
-// ArenaRegistry: the arenas of the clients that this worker may be asked to serve.
+// ArenaRegistry: the arenas of the clients that this worker serves.
 #pragma once
 
 #include <chrono>
@@ -14,7 +14,7 @@
 
 namespace shoal::worker {
 
-/// One client's memory as a worker maps it. A lane holds a reference while it runs, so a detach never unmaps under a run.
+/// One client's memory as a worker maps it. A lane holds a reference during a run, so a detach never unmaps memory in use.
 struct ClientArenas {
   Segment input;   ///< read-only; the client may write it at any time
   Segment output;  ///< read-write
@@ -24,10 +24,11 @@ struct ClientArenas {
 ///   Threads  thread-safe
 class ArenaRegistry {
  public:
-  /// Maps both. Errors: kInvalidArgument (not two descriptors), those of Segment::map. find() then says the same, at once.
+  /// Maps both. Errors: kInvalidArgument (not two descriptors), those of Segment::map. After an error find() returns the same
+  /// error at once.
   Status attach(std::uint64_t client_id, const std::vector<UniqueFd>& fds) SHOAL_EXCLUDES(mutex_);
   void detach(std::uint64_t client_id) SHOAL_EXCLUDES(mutex_);
-  /// The client's arenas, waiting for their attach message if need be. Errors: kInternal: it does not come in time.
+  /// The client's arenas; waits for their attach message if necessary. Errors: kInternal: the message does not come in time.
   Result<std::shared_ptr<ClientArenas>> find(std::uint64_t client_id, std::chrono::milliseconds limit) SHOAL_EXCLUDES(mutex_);
 
  private:

@@ -25,7 +25,7 @@
 namespace shoal::worker {
 namespace {
 
-// All a handler may touch. The thread's own are plain: a handler reads what its own thread wrote.
+// All that a handler may touch. Thread-local ones need no atomics, because a handler reads only what its own thread wrote.
 wire::LaneLine* first_line = nullptr;
 thread_local constinit wire::LaneLine* lane_line = nullptr;
 thread_local constinit const Progress* lane_progress = nullptr;
@@ -36,7 +36,7 @@ std::atomic_flag is_crashing = ATOMIC_FLAG_INIT;
 
 constexpr int kSignals[] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT, SIGSYS, SIGTRAP};
 
-/// A part of a program or library that is executed. Known beforehand: asking the loader takes locks.
+/// An executable part of a program or library. The list is made beforehand, because asking the loader takes locks.
 struct Code {
   std::uintptr_t begin, end, base;
   char module[48];
@@ -61,7 +61,7 @@ int note_module(dl_phdr_info* info, std::size_t, void* program) {
   return 0;
 }
 
-/// Text into a fixed place, NUL-terminated after every step: a crash within the handler loses what comes after it only.
+/// Writes text into a fixed buffer. It is NUL-terminated after every step, so a crash in the handler loses only what follows.
 class Writer {
  public:
   explicit Writer(std::span<char> room) : at_(room.data()), end_(room.data() + room.size() - 1) { *at_ = '\0'; }
@@ -119,7 +119,7 @@ void write_stack(Writer& out, const void* context) {
   for (int i = first + 1; i < depth; ++i) write_frame(out, reinterpret_cast<std::uintptr_t>(frames[i]) - 1);
 }
 
-// With the limit reached, what follows a failed allocation is mostly not written for it.
+// When the limit is reached, an allocation fails, and most libraries crash then. So such a crash counts as out of memory.
 bool is_out_of_memory() {
   constexpr std::size_t kEnough = std::size_t{1} << 20;
   void* memory = ::mmap(nullptr, kEnough, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -160,14 +160,14 @@ void record(const siginfo_t& info, const void* context, wire::LaneLine& line, co
 }
 
 void handle(int signal, siginfo_t* info, void* context) {
-  // The first to crash writes; another thread waits here for the end of the process.
+  // The first thread that crashes writes the record; others wait here for the end of the process.
   while (is_crashing.test_and_set()) ::pause();
   record(*info, context, lane_line ? *lane_line : *first_line, lane_progress);
   ::signal(signal, SIG_DFL);
   ::raise(signal);  // delivered when this returns; a fault would also just happen again
 }
 
-// Says what nobody caught; the crash handler finds it when abort() raises its signal.
+// Writes down the exception that nobody caught; the crash handler finds it when abort() raises its signal.
 [[noreturn]] void on_terminate() {
   const auto say = [](wire::CrashCause cause, const char* what) {
     own_cause = cause;
@@ -198,7 +198,7 @@ void handle(int signal, siginfo_t* info, void* context) {
 void install_crash_handler(wire::LaneLine* line) {
   first_line = line;
   void* frame = nullptr;
-  ::backtrace(&frame, 1);  // loads what it needs, now
+  ::backtrace(&frame, 1);  // makes it load its library now
   char program[PATH_MAX] = "";
   (void)!::readlink("/proc/self/exe", program, sizeof program - 1);
   code_count = 0;
@@ -221,11 +221,14 @@ CrashEvidence::CrashEvidence(wire::LaneLine& line, const Progress& progress, con
   // What the kernel needs for this processor's registers (AMX tiles need 8 KB), and room for the handler and the unwinder.
   stack_bytes_ = static_cast<std::size_t>(std::max<long>(::sysconf(_SC_SIGSTKSZ), 0)) + 64 * 1024;
   stack_ = ::mmap(nullptr, stack_bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK, -1, 0);
-  SHOAL_CHECK(stack_ != MAP_FAILED);
+  if (stack_ == MAP_FAILED) throw std::bad_alloc();
   stack_t stack{};
   stack.ss_sp = stack_;
   stack.ss_size = stack_bytes_;
-  SHOAL_CHECK(::sigaltstack(&stack, nullptr) == 0);
+  if (::sigaltstack(&stack, nullptr) != 0) {
+    ::munmap(stack_, stack_bytes_);
+    throw std::bad_alloc();
+  }
   lane_line = &line;
   lane_request = &request_id;
   lane_progress = &progress;

@@ -9,7 +9,7 @@
 namespace shoal::worker {
 namespace {
 
-// They were sent before the request, by another socket, to a thread that may have to wait for a processor.
+// The arenas were sent before the request, by another socket. The thread that receives them may have to wait for a processor.
 constexpr std::chrono::seconds kArenaWait{10};
 
 bool is_in_arena(const wire::WireTensor& tensor) { return tensor.location == static_cast<std::uint8_t>(wire::Location::kArena); }
@@ -25,7 +25,7 @@ bool Job::begin(Frames message) {
   batch = 1;
   request_.header = {};
   status = wire::decode_request(message[0], request_);
-  return request_.header.request_id != 0;  // else not even a header, or none of the ledger's
+  return request_.header.request_id != 0;  // 0: no header, or not one of the ledger's
 }
 
 Status Job::locate_inputs(const ServedModelView& served, ArenaRegistry& registry, Frames message) {
@@ -89,10 +89,10 @@ Status Job::locate_outputs(const std::vector<TensorSpec>& outputs) {
 }
 
 Frames Job::finish(const std::string& model_name) {
-  arenas_.reset();  // a detached client's memory goes now, not with the next request
+  arenas_.reset();  // frees a detached client's memory now, not with the next request
   text_.clear();
   if (!status.ok()) text_ = format("model '{}': {}", model_name, status.message());
-  reply_frames_.assign(2, {});  // header and text; outputs that travel as frames follow
+  reply_frames_.assign(2, {});  // header and text; then outputs that travel as frames
   if (!status.ok()) reply_.outputs.clear();
   for (std::size_t i = 0; i < reply_.outputs.size(); ++i) {
     if (!is_in_arena(reply_.outputs[i])) reply_frames_.push_back(dst_[i].bytes());
@@ -113,7 +113,7 @@ Frames Job::finish(const std::string& model_name) {
   return reply_frames_;
 }
 
-Frames Job::finish_notice() {
+void Job::prepare_notice() {
   arenas_.reset();
   reply_.outputs.clear();
   reply_.header = {.kind = static_cast<std::uint16_t>(wire::Kind::kParked),
@@ -124,7 +124,6 @@ Frames Job::finish_notice() {
                    .batch = 1};
   wire::encode_reply(reply_, reply_frame_);
   reply_frames_.assign(1, reply_frame_);
-  return reply_frames_;
 }
 
 }  // namespace shoal::worker

@@ -17,51 +17,52 @@
 
 namespace shoal::worker {
 
-/// The stored input of a model and what it must answer; zeros and nothing where none is stored.
+/// A model's stored input and the expected outputs; zeros and no outputs if none are stored.
 struct GoldenCase {
   std::vector<Tensor> inputs;  ///< the model's order
-  Tensors outputs;             ///< by name; those that are not there are not compared
-  double tolerance = 0;        ///< of max(1, max|expected|)
+  Tensors outputs;             ///< by name; other outputs are not compared
+  double tolerance = 0;        ///< relative to max(1, max|expected|)
 };
 
 /// What all lanes of a worker share; outlives them.
 struct ServedModelView {
   std::string name;  ///< names the model in errors
   Model& model;
-  std::vector<TensorSpec> inputs;  ///< what it wants, the model's order
+  std::vector<TensorSpec> inputs;  ///< in the model's order
   int threads = 1;                 ///< the width
   int memory_mb = 0;               ///< private memory that the worker may take; 0 = no limit
   GoldenCase golden = {};
 };
 
-using Frames = std::span<const std::span<const std::byte>>;  ///< of a message
+using Frames = std::span<const std::span<const std::byte>>;  ///< the frames of a message
 
-/// Believes nothing that a message says before it has checked it: the client may have written anything, and goes on writing its
-/// input arena while it is read. Shapes and sizes therefore come from the message alone. Reused for one request after the other,
-/// so that in the long run none allocates.
+/// Checks everything in a message before it is used: a client may send anything, and may write its input arena while it is read.
+/// So shapes and sizes come from the message alone. One Job serves many requests, so that after some of them it allocates
+/// nothing.
 ///   Threads  thread-bound
 class Job {
  public:
-  /// Forgets the last request. False when the message is so broken that nobody waits for an answer.
+  /// Forgets the last request. False if the message does not even name a request.
   bool begin(Frames message);
-  /// Finds and checks its inputs: src() is good then. Waits for its client's arenas if need be.
-  ///   Errors  what the message got wrong, named; kInternal: the arenas did not come
+  /// Finds and checks the inputs; src() is valid then. Waits for the client's arenas if necessary.
+  ///   Errors  kInvalidArgument: names what is wrong in the message; kInternal: the arenas did not come
   Status locate_inputs(const ServedModelView& served, ArenaRegistry& registry, Frames message);
-  /// Where its outputs go: their slots, as far as they fit. Others are left without memory and travel as frames.
+  /// Places each output in its slot if it fits. Other outputs get no memory here and travel as frames.
   ///   Errors  kInvalidArgument: a slot outside its arena
   Status locate_outputs(const std::vector<TensorSpec>& outputs);
-  /// The frames of the reply, as `status` and the others below say; valid until the next begin().
+  /// The frames of the reply, made of `status` and the members below; valid until the next begin().
   Frames finish(const std::string& model_name);
-  /// Nothing more is done with it here: its client's arenas may go.
+  /// Gives the client's arenas back: this Job does nothing more with the request.
   void let_go() { arenas_.reset(); }
-  /// Those of the notice that the request waits for its program.
-  Frames finish_notice();
+  /// The frames of the notice that the request waits for its program. prepare_notice() comes first: it allocates them.
+  Frames finish_notice() { return reply_frames_; }
+  void prepare_notice();
 
   const wire::RequestHeader& header() const { return request_.header; }
   std::span<const TensorView> src() const { return src_; }
   std::span<TensorView> dst() { return dst_; }
 
-  Status status;  ///< begin() says what is wrong with the message, the caller the rest
+  Status status;  ///< set by begin() if the message is wrong, else by the caller
   Ran ran = Ran::kNo;
   std::uint64_t compute_ns = 0;
   std::uint16_t batch = 1;  ///< requests that ran together

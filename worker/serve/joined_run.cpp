@@ -11,7 +11,7 @@ namespace {
 
 std::int64_t rows_of(const Job& job) { return job.src()[0].shape[0]; }
 
-// Rows of their own, the same in all inputs; beyond the first dimension as `first`.
+// Does `job` have the same number of rows in all inputs, and otherwise the shapes and dtypes of `first`?
 bool can_join(const Job& first, const Job& job) {
   for (std::size_t i = 0; i < job.src().size(); ++i) {
     const TensorView &a = first.src()[i], &b = job.src()[i];
@@ -23,7 +23,7 @@ bool can_join(const Job& first, const Job& job) {
   return !job.src().empty();
 }
 
-// Larger by `bytes` for the tensor's memory, if it is not already that large.
+// Makes `memory` at least that large.
 std::byte* room(AlignedBytes& memory, std::size_t bytes) {
   if (memory.size_bytes < bytes) {
     memory = {};
@@ -36,28 +36,28 @@ std::byte* room(AlignedBytes& memory, std::size_t bytes) {
 
 bool RequestRunner::answer_joined(std::span<const Frames> messages, const Send& send) {
   if (joined_programs_.empty()) return false;
-  if (jobs_.size() < messages.size()) jobs_.resize(messages.size());
   bool is_answered = false;
   try {
+    if (jobs_.size() < messages.size()) jobs_.resize(messages.size());
     is_answered = run_joined(messages);
   } catch (...) {
     (void)explain_exception();
   }
   clear_line();
-  const std::span<Job> jobs(jobs_.data(), messages.size());
+  const std::span<Job> jobs(jobs_.data(), std::min(jobs_.size(), messages.size()));
   if (!is_answered) {
     for (Job& job : jobs) job.let_go();
     return false;
   }
   line_.completed.fetch_add(jobs.size(), std::memory_order_relaxed);
-  for (Job& job : jobs) {
-    record(wire::FlightKind::kEnded, job, static_cast<std::uint64_t>(job.status.code()));
-    send(job.finish(served_.name));
+  for (std::size_t i = 0; i < jobs.size(); ++i) {
+    record(wire::FlightKind::kEnded, jobs[i], static_cast<std::uint64_t>(jobs[i].status.code()));
+    send(finish(jobs[i], jobs.subspan(i + 1)));
   }
   return true;
 }
 
-// True when every job has its answer.
+// True if every job has its answer.
 bool RequestRunner::run_joined(std::span<const Frames> messages) {
   joined_.clear();
   running_ids_.clear();
@@ -89,12 +89,13 @@ bool RequestRunner::run_joined(std::span<const Frames> messages) {
   for (Job* job : joined_) {
     if (status.ok() && job->status.ok()) scatter_outputs(*job, first_row);
     first_row += rows_of(*job);
+    environment_.compiler.count_hit();
+    if (!job->status.ok()) continue;  // no place for its outputs: alone it would not have run
     if (!status.ok()) record(wire::FlightKind::kCancelled, *job);
-    if (job->status.ok()) job->status = status;
+    job->status = status;
     job->ran = status.ok() ? Ran::kYes : Ran::kMaybe;
     job->compute_ns = compute_ns;
     job->batch = static_cast<std::uint16_t>(joined_.size());
-    environment_.compiler.count_hit();
   }
   return true;
 }
@@ -105,7 +106,7 @@ Status RequestRunner::locate_member(Job& job, Frames message) {
   return refuse_quarantined(job);
 }
 
-// False while there is no program that holds so many rows; it is ordered, and the requests run alone until it is there.
+// False while there is no program for so many rows. It is ordered, and the requests run alone until it is compiled.
 bool RequestRunner::find_joined_program(std::int64_t rows) {
   const auto& sizes = served_.model.joined_sizes();
   const auto size = std::ranges::lower_bound(sizes, rows);
@@ -117,6 +118,8 @@ bool RequestRunner::find_joined_program(std::int64_t rows) {
   }
   JoinedProgram& known = joined_programs_[static_cast<std::size_t>(size - sizes.begin())];
   if (known.inputs != specs_) known = {.inputs = specs_, .program = nullptr, .pending = nullptr};
+  if (known.pending && known.pending->is_ready() && known.pending->outcome().status().code() == StatusCode::kFailedPrecondition)
+    known.pending.reset();  // memory lacked: there may be some now
   if (!known.program && !known.pending) {
     if (auto found = served_.model.find_program(specs_); found.ok()) known.program = *std::move(found);
     if (!known.program) known.pending = environment_.compiler.compile(specs_, {0, &line_, wake_fd_});
@@ -131,7 +134,7 @@ bool RequestRunner::find_joined_program(std::int64_t rows) {
   return true;
 }
 
-// Row after row of all members, then zeros up to the program's size.
+// The rows of all members, then zeros up to the program's size.
 void RequestRunner::gather_inputs() {
   const auto& inputs = joined_program_->inputs();
   joined_src_bytes_.resize(inputs.size());
@@ -149,7 +152,7 @@ void RequestRunner::gather_inputs() {
   }
 }
 
-// Each member's share of the outputs: an output has as many rows for each row of the inputs as it has in all.
+// Finds each member's part of the outputs: an output has the same number of rows for each row of the inputs.
 void RequestRunner::locate_joined_outputs() {
   const auto& outputs = joined_program_->outputs();
   const std::int64_t size = joined_program_->inputs()[0].shape[0];
@@ -173,7 +176,7 @@ void RequestRunner::scatter_outputs(Job& job, std::int64_t first_row) {
     std::byte* const rows =
         joined_dst_[i].data + joined_dst_[i].size_bytes() / static_cast<std::size_t>(size) * static_cast<std::size_t>(first_row);
     if (!dst[i].data) {
-      dst[i].data = rows;  // travels as a frame, from here
+      dst[i].data = rows;  // travels as a frame
     } else if (dst[i].size_bytes() > 0) {
       std::memcpy(dst[i].data, rows, dst[i].size_bytes());
     }

@@ -19,10 +19,10 @@ namespace {
 using std::chrono::steady_clock;
 
 constexpr std::chrono::milliseconds kFlushLimit{1000};
-// The members of a batch are sent in one go. One that is not there by now was not sent. Below what the watchdog calls quiet.
+// The members of a batch are sent at once, so a member that is not here by then was not sent. Shorter than the watchdog's limit.
 constexpr std::chrono::milliseconds kMemberLimit{100};
 
-// All zeros where there is none.
+// All zeros if the message has none.
 wire::RequestHeader header_of(const wire::Message& message) {
   wire::RequestHeader header{};
   if (!message.empty() && message[0].size() >= sizeof header) std::memcpy(&header, message[0].data(), sizeof header);
@@ -57,7 +57,7 @@ void Lane::serve() {
   environment_.served.model.enter_thread();
   const RequestRunner::Send send = [this](Frames reply) { this->send(reply); };
   while (true) {
-    // One of those parked, one of those that come, and so on: neither kind waits for all of the other.
+    // One parked request, then one new request, and so on: neither kind waits for all of the other.
     const bool answered_parked = answer_parked(runner) || answer_probe(runner);
     std::size_t count = 0;
     if (!receive_batch(count)) break;
@@ -70,7 +70,7 @@ void Lane::serve() {
   socket_.close_after_flush(kFlushLimit);
 }
 
-// False when the socket is of no use any more.
+// False if the socket has failed.
 bool Lane::receive(wire::Message& message, bool& received) {
   const auto got = socket_.receive(message);
   received = got.ok() && *got;
@@ -78,7 +78,7 @@ bool Lane::receive(wire::Message& message, bool& received) {
   return got.ok();
 }
 
-// A message if there is one, and those that are to run with it: they come one right after the other.
+// Receives a message if there is one, and the messages of its batch: they come one right after the other.
 bool Lane::receive_batch(std::size_t& count) {
   bool received = std::exchange(has_ahead_, false);
   if (received) {
@@ -125,7 +125,7 @@ Frames Lane::frames_of(const wire::Message& message, std::size_t place) {
 }
 
 bool Lane::answer_joined(RequestRunner& runner, std::span<const wire::Message> messages, const RequestRunner::Send& send) {
-  frames_.resize(std::max(frames_.size(), messages.size()));  // so that none of them moves
+  frames_.resize(std::max(frames_.size(), messages.size()));  // before references to elements are kept
   batch_frames_.clear();
   for (const wire::Message& message : messages) batch_frames_.push_back(frames_of(message, batch_frames_.size()));
   return runner.answer_joined(batch_frames_, send);
@@ -133,10 +133,10 @@ bool Lane::answer_joined(RequestRunner& runner, std::span<const wire::Message> m
 
 void Lane::send(Frames reply) {
   const Status sent = socket_.send(reply);
-  // Nobody there any more: then nobody waits for this answer either.
+  // The supervisor is gone, so nobody waits for this answer.
   if (sent.ok() || sent.code() == StatusCode::kUnavailable) return;
-  // No memory for one of its frames, and half of a message is out: the next would be taken for its other half. Begun again, so
-  // that it counts as an attempt.
+  // There is no memory for the reply's frames, so nothing was sent. The lane names the request as running, so that this counts as
+  // an attempt.
   wire::ReplyHeader header;
   std::memcpy(&header, reply[0].data(), sizeof header);
   line_.running_request.store(header.request_id, std::memory_order_relaxed);
@@ -145,10 +145,11 @@ void Lane::send(Frames reply) {
 
 void Lane::answer(RequestRunner& runner, wire::Message& message, std::shared_ptr<const PendingProgram> program) {
   const auto reply = runner.answer(frames_of(message, 0), std::move(program));
+  if (runner.waits_for()) {  // before the supervisor is told: this may throw
+    parked_.push_back({std::move(message), runner.waits_for()});
+    line_.parked.store(parked_.size(), std::memory_order_relaxed);
+  }
   if (!reply.empty()) send(reply);
-  if (!runner.waits_for()) return;
-  parked_.push_back({std::move(message), runner.waits_for()});
-  line_.parked.store(parked_.size(), std::memory_order_relaxed);
 }
 
 bool Lane::answer_parked(RequestRunner& runner) {
@@ -172,9 +173,9 @@ bool Lane::answer_probe(RequestRunner& runner) {
   const Status judged = judge_probe(environment_.served, reply);
   const std::uint64_t took_ns = monotonic_now_ns() - std::exchange(probe_begin_ns_, 0);
   std::uint64_t asked = number;
-  probe_.compare_exchange_strong(asked, 0);  // unless another was asked for meanwhile
+  probe_.compare_exchange_strong(asked, 0);  // unless another probe is wanted by now
   environment_.flight.record(wire::FlightKind::kProbed, number_, 0, static_cast<std::uint64_t>(judged.code()));
-  // Should the supervisor not hear of it, it asks again, or gives the worker up.
+  // If the supervisor does not receive it, it probes again, or gives the worker up.
   (void)wire::send_control(environment_.control_fd, {.kind = wire::ControlKind::kProbed,
                                                      .id = number,
                                                      .a = static_cast<std::uint64_t>(judged.code()),
@@ -183,11 +184,11 @@ bool Lane::answer_probe(RequestRunner& runner) {
   return true;
 }
 
-// Waits on descriptors, not in ZeroMQ: that costs the same, and draining can end it. False when the worker drains and nothing is
-// left to answer.
+// Waits on descriptors and not in ZeroMQ: it costs the same, and other descriptors can end the wait. Returns false when the lane
+// is to stop and has nothing left to answer.
 bool Lane::wait_for_work() const {
-  pollfd fds[3] = {{socket_.fd(), POLLIN, 0}, {wake_fd_.get(), POLLIN, 0}, {environment_.drain_fd, POLLIN, 0}};
-  // What is parked is answered before the end.
+  pollfd fds[3] = {{socket_.fd(), POLLIN, 0}, {wake_fd_.get(), POLLIN, 0}, {environment_.stop_fd, POLLIN, 0}};
+  // Parked requests are answered before the worker ends.
   ::poll(fds, parked_.empty() ? 3 : 2, -1);
   eventfd_t ignored = 0;
   if (fds[1].revents != 0) ::eventfd_read(wake_fd_.get(), &ignored);

@@ -16,16 +16,17 @@
 
 namespace shoal::worker {
 
-/// Receives, runs, answers, until the worker drains and nothing is left in its socket. Requests that were sent to run together do
-/// so. A request whose program must be compiled first is parked, the supervisor is told so, and others are served meanwhile.
+/// Receives, runs and answers requests until it is stopped (LaneEnvironment::stop_fd) and its socket is empty. Requests that were
+/// sent as a batch run together. A request whose program must be compiled first is parked: the supervisor is told, and the lane
+/// serves others.
 ///   Threads  made, started and joined by the control thread
 class Lane {
  public:
   Lane(const LaneEnvironment& environment, std::uint16_t number, wire::Dealer socket, wire::LaneLine& line);
   void start();
   void join() { thread_.join(); }
-  /// Has the lane answer the model's golden case, as one request among the others, and tell the supervisor.
-  ///   number  of the probe, not 0; the last one asked for counts
+  /// Makes the lane answer the model's golden case, like any other request, and report to the supervisor.
+  ///   number  of the probe, not 0; a later probe replaces an earlier one
   ///   Threads any
   void probe(std::uint64_t number);
 
@@ -50,14 +51,14 @@ class Lane {
   const std::uint16_t number_;
   wire::Dealer socket_;
   wire::LaneLine& line_;
-  UniqueFd wake_fd_;  ///< an eventfd: a program is ready, or a probe is asked for
+  UniqueFd wake_fd_;  ///< an eventfd: a program is ready, or a probe is wanted
   std::list<Parked> parked_;
-  std::vector<wire::Message> batch_;  ///< at hand
-  wire::Message ahead_;               ///< received while the rest of a batch was expected
+  std::vector<wire::Message> batch_;  ///< current
+  wire::Message ahead_;               ///< a message that came instead of the rest of a batch
   bool has_ahead_ = false;
-  std::vector<std::vector<std::span<const std::byte>>> frames_;  ///< of the messages at hand
+  std::vector<std::vector<std::span<const std::byte>>> frames_;  ///< of the current messages
   std::vector<Frames> batch_frames_;
-  std::atomic<std::uint64_t> probe_{0};  ///< asked for; 0 = none. Release in probe() pairs with acquire in answer_probe()
+  std::atomic<std::uint64_t> probe_{0};  ///< wanted; 0 = none. Release in probe() pairs with acquire in answer_probe()
   std::uint64_t probe_begin_ns_ = 0;     ///< of the one being answered; 0 = none
   std::shared_ptr<const PendingProgram> probe_program_;
   std::thread thread_;

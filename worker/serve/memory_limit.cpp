@@ -51,7 +51,7 @@ Result<MemoryLimit> MemoryLimit::set(int memory_mb, std::size_t threads_to_come)
 }
 
 Status MemoryLimit::exceeded(std::string_view what) const {
-  if (memory_mb_ == 0) return failed_precondition("out of memory: {} needs more than this machine has left", what);
+  if (memory_mb_ == 0) return out_of_memory(what);
   return failed_precondition(
       "out of memory: {} needs more than what is left of the {} MiB that a worker of this model may take (memory_mb): raise "
       "memory_mb, or send smaller inputs",

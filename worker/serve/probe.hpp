@@ -22,9 +22,9 @@ class ProbeRequest {
   std::vector<std::span<const std::byte>> frames_;
 };
 
-/// Is that what the golden case wants?
+/// Compares an answer with the golden case.
 ///   reply   the frames of the answer to ProbeRequest
-///   Errors  the reply's own; kFailedPrecondition: the output that is wrong, its worst element, both values
+///   Errors  the reply's own; kFailedPrecondition: names the wrong output, its worst element, both values
 Status judge_probe(const ServedModelView& served, Frames reply);
 
 }  // namespace shoal::worker

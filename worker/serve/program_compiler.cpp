@@ -5,6 +5,8 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <iterator>
+#include <new>
 #include <system_error>
 
 #include "shm/base/clock.hpp"
@@ -14,7 +16,7 @@
 namespace shoal::worker {
 namespace {
 
-// A lane that wants the processor has 68 times the weight; a compilation still ends when all processors are busy.
+// A busy lane has 68 times this weight. A compilation still makes progress when all processors are busy.
 constexpr int kNiceness = 19;
 
 }  // namespace
@@ -35,41 +37,46 @@ ProgramCompiler::~ProgramCompiler() {
 }
 
 std::shared_ptr<const PendingProgram> ProgramCompiler::compile(std::span<const TensorSpec> inputs, const CompileOrder& order) {
-  const Pending pending(new PendingProgram(inputs, order));
+  const Pending pending(new PendingProgram(inputs, order, memory_.exceeded("compiling a program")));
+  std::list<Pending> ordering{pending};  // allocated before anything changes
   line_.misses.fetch_add(1, std::memory_order_relaxed);
-  line_.compiling.fetch_add(1, std::memory_order_relaxed);
   const MutexLock lock(mutex_);
   try {
     if (!thread_.joinable()) thread_ = std::thread([this] { serve(); });
   } catch (const std::system_error& error) {
-    finish(*pending, internal_error("start the thread that compiles programs: {}", error.what()));
+    const std::optional<Outcome> failed(internal_error("start the thread that compiles programs: {}", error.what()));
+    line_.compiling.fetch_add(1, std::memory_order_relaxed);
+    finish(*pending, failed);
     return pending;
   }
-  queue_.push_back(pending);
+  line_.compiling.fetch_add(1, std::memory_order_relaxed);
+  queue_.splice(queue_.end(), ordering);
   ordered_.notify_one();
   return pending;
 }
 
 void ProgramCompiler::serve() {
-  (void)::setpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()), kNiceness);  // Linux: of this thread alone
+  (void)::setpriority(PRIO_PROCESS, 0, kNiceness);  // on Linux, 0 is the calling thread alone
   ::prctl(PR_SET_NAME, wire::kCompilerThread);
   model_.enter_thread();
   while (const Pending first = next_order()) {
-    const auto outcome = compile_now(*first);
+    const std::optional<Outcome> outcome = compile_now(*first);
     publish_counters();
-    const MutexLock lock(mutex_);
-    // That a request was cancelled is its own affair; a program is everybody's who asked for the same inputs.
-    const bool is_shared = outcome.status().code() != StatusCode::kCancelled;
-    for (const Pending& pending : take_from_queue(first, is_shared)) {
-      finish(*pending, outcome);
-    }
+    // A cancellation concerns one request only; a program is shared by all requests for the same inputs.
+    const bool is_shared = !outcome || outcome->status().code() != StatusCode::kCancelled;
+    // Orders, and programs with them, are destroyed here without the lock: lanes take it, and this thread has a low priority.
+    for (const Pending& pending : take_from_queue(first, is_shared)) finish(*pending, outcome);
   }
 }
 
-void ProgramCompiler::finish(PendingProgram& pending, Result<std::shared_ptr<const Program>> outcome) {
-  pending.outcome_ = std::move(outcome);
-  pending.ready_.store(true, std::memory_order_release);
+// Without memory for a copy of the outcome, "out of memory" remains the outcome.
+void ProgramCompiler::finish(PendingProgram& pending, const std::optional<Outcome>& outcome) noexcept {
+  try {
+    if (outcome) pending.outcome_ = Outcome(*outcome);
+  } catch (const std::bad_alloc&) {
+  }
   line_.compiling.fetch_sub(1, std::memory_order_relaxed);
+  pending.ready_.store(true, std::memory_order_release);
   ::eventfd_write(pending.order_.wake_fd, 1);
 }
 
@@ -79,9 +86,9 @@ ProgramCompiler::Pending ProgramCompiler::next_order() {
   return is_stopping_ ? nullptr : queue_.front();
 }
 
-Result<std::shared_ptr<const Program>> ProgramCompiler::compile_now(const PendingProgram& pending) {
+std::optional<ProgramCompiler::Outcome> ProgramCompiler::compile_now(const PendingProgram& pending) noexcept try {
   if (cancelled_.contains(pending.order_.request_id)) return cancelled("cancelled before its program was compiled");
-  // The request that brought the shape is to blame if compiling it crashes.
+  // If compiling crashes, the request that brought the shape is blamed.
   const std::atomic<std::uint64_t> request_id(pending.order_.request_id);
   Progress progress;
   progress.step_name = "the compilation of its program";
@@ -89,28 +96,43 @@ Result<std::shared_ptr<const Program>> ProgramCompiler::compile_now(const Pendin
   pending.order_.line->compiling_request.store(pending.order_.request_id, std::memory_order_relaxed);
   flight_.record(wire::FlightKind::kCompileBegun, wire::kNoLane, pending.order_.request_id, ++compilation_);
   const std::uint64_t start_ns = monotonic_now_ns();
-  Result<std::shared_ptr<const Program>> program{std::shared_ptr<const Program>()};
+  std::optional<Outcome> program;
   try {
-    program = model_.program(pending.inputs_);
+    program = program_for(pending);
   } catch (const std::bad_alloc&) {
-    program = memory_.exceeded("compiling a program");
-  } catch (const std::exception& error) {
-    program = internal_error("compile a program: {}", error.what());
   }
   pending.order_.line->compiling_request.store(0, std::memory_order_relaxed);
   flight_.record(wire::FlightKind::kCompileEnded, wire::kNoLane, pending.order_.request_id, compilation_);
   pending.order_.line->step_counter.fetch_add(1, std::memory_order_relaxed);
   line_.compile_ns.fetch_add(monotonic_now_ns() - start_ns, std::memory_order_relaxed);
   return program;
+} catch (const std::bad_alloc&) {
+  return std::nullopt;
 }
 
-std::vector<ProgramCompiler::Pending> ProgramCompiler::take_from_queue(const Pending& first, bool with_equals) {
-  std::vector<Pending> taken;
-  std::erase_if(queue_, [&](const Pending& pending) {
-    const bool matches = pending == first || (with_equals && pending->inputs_ == first->inputs_);
-    if (matches) taken.push_back(pending);
-    return matches;
-  });
+ProgramCompiler::Outcome ProgramCompiler::program_for(const PendingProgram& pending) try {
+  return model_.program(pending.inputs_);
+} catch (const std::bad_alloc&) {
+  throw;
+} catch (const std::exception& error) {
+  return internal_error("compile a program: {}", error.what());
+}
+
+// Moves list nodes: this allocates nothing. Compares without the lock, because the lanes need it and this thread has a low
+// priority.
+std::list<ProgramCompiler::Pending> ProgramCompiler::take_from_queue(const Pending& first, bool with_equals) {
+  std::list<Pending> taken, others;
+  {
+    const MutexLock lock(mutex_);
+    others.swap(queue_);
+  }
+  for (auto at = others.begin(); at != others.end();) {
+    const auto next = std::next(at);
+    if (*at == first || (with_equals && (*at)->inputs_ == first->inputs_)) taken.splice(taken.end(), others, at);
+    at = next;
+  }
+  const MutexLock lock(mutex_);
+  queue_.splice(queue_.begin(), others);
   return taken;
 }
 

@@ -1,10 +1,11 @@
-// ProgramCompiler: the one thread of a worker that compiles, so that no lane stands still for a shape it has not seen.
+// ProgramCompiler: the one thread of a worker that compiles, so that no lane waits for the program of a new shape.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
-#include <deque>
+#include <list>
 #include <memory>
+#include <optional>
 #include <span>
 #include <thread>
 #include <vector>
@@ -19,10 +20,10 @@
 
 namespace shoal::worker {
 
-/// For whom a program is compiled: whom a crash of the compilation accuses, and who is woken when it is done. All of it outlives
-/// the compilation.
+/// Names the request that a crash of the compilation is blamed on, and the lane to wake when it is done. All of it outlives the
+/// compilation.
 struct CompileOrder {
-  std::uint64_t request_id = 0;  ///< 0: nobody's fault
+  std::uint64_t request_id = 0;  ///< 0: no request is blamed
   wire::LaneLine* line = nullptr;
   int wake_fd = -1;  ///< an eventfd
 };
@@ -32,43 +33,48 @@ struct CompileOrder {
 class PendingProgram {
  public:
   bool is_ready() const { return ready_.load(std::memory_order_acquire); }
-  /// Only when ready.
+  /// Valid if is_ready().
   const Result<std::shared_ptr<const Program>>& outcome() const { return outcome_; }
 
  private:
   friend class ProgramCompiler;
-  PendingProgram(std::span<const TensorSpec> inputs, const CompileOrder& order)
-      : inputs_(inputs.begin(), inputs.end()), order_(order) {}
+  PendingProgram(std::span<const TensorSpec> inputs, const CompileOrder& order, Status out_of_memory)
+      : inputs_(inputs.begin(), inputs.end()), order_(order), outcome_(std::move(out_of_memory)) {}
 
   const std::vector<TensorSpec> inputs_;
   const CompileOrder order_;
-  Result<std::shared_ptr<const Program>> outcome_{std::shared_ptr<const Program>()};
+  Result<std::shared_ptr<const Program>>
+      outcome_;  ///< "out of memory" until the outcome is known, so that out of memory needs no memory to be reported
   std::atomic<bool> ready_{false};  // release after outcome_ pairs with acquire in is_ready()
 };
 
-/// Compiles one program after the other, at a lower priority than the lanes have: many new shapes at once cost those who ask for
-/// them, and hardly anybody else. Orders for one shape are served by one compilation. The thread is started by the first order.
+/// Compiles one program after the other, at a lower priority than the lanes: many new shapes at once delay the requests that
+/// bring them, and hardly any others. One compilation serves all orders for one shape. The first order starts the thread. The
+/// thread's loop allocates nothing itself, so each order gets an outcome whichever allocation fails.
 ///   Threads  thread-safe
 class ProgramCompiler {
  public:
   /// All outlive this.
   ProgramCompiler(Model& model, const CancelledRequests& cancelled, const MemoryLimit& memory, FlightRecorder& flight,
                   wire::ProgramLine& line);
-  ~ProgramCompiler();  ///< what waits is never ready
+  ~ProgramCompiler();  ///< orders that still wait are never ready
   ProgramCompiler(const ProgramCompiler&) = delete;
   ProgramCompiler& operator=(const ProgramCompiler&) = delete;
 
+  /// Throws std::bad_alloc: nothing is ordered then.
   std::shared_ptr<const PendingProgram> compile(std::span<const TensorSpec> inputs, const CompileOrder& order);
-  /// Counts a request whose program was there.
+  /// Counts a request whose program was already compiled.
   void count_hit() { line_.hits.fetch_add(1, std::memory_order_relaxed); }
 
  private:
   using Pending = std::shared_ptr<PendingProgram>;
+  using Outcome = Result<std::shared_ptr<const Program>>;
   void serve();
-  Pending next_order();  ///< stays in the queue; null when this is being destroyed
-  Result<std::shared_ptr<const Program>> compile_now(const PendingProgram& pending);
-  void finish(PendingProgram& pending, Result<std::shared_ptr<const Program>> outcome);
-  std::vector<Pending> take_from_queue(const Pending& first, bool with_equals) SHOAL_REQUIRES(mutex_);
+  Pending next_order();  ///< stays in the queue; null if the compiler is being destroyed
+  std::optional<Outcome> compile_now(const PendingProgram& pending) noexcept;  ///< none: out of memory
+  Outcome program_for(const PendingProgram& pending);
+  void finish(PendingProgram& pending, const std::optional<Outcome>& outcome) noexcept;
+  std::list<Pending> take_from_queue(const Pending& first, bool with_equals) SHOAL_EXCLUDES(mutex_);
   void publish_counters();
 
   Model& model_;
@@ -78,7 +84,7 @@ class ProgramCompiler {
   wire::ProgramLine& line_;
   Mutex mutex_;
   Condition ordered_;
-  std::deque<Pending> queue_ SHOAL_GUARDED_BY(mutex_);
+  std::list<Pending> queue_ SHOAL_GUARDED_BY(mutex_);
   bool is_stopping_ SHOAL_GUARDED_BY(mutex_) = false;
   std::uint64_t compilation_ = 0;  ///< number of the current one
   std::thread thread_;

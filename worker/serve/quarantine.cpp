@@ -1,25 +1,22 @@
 #include "worker/serve/quarantine.hpp"
 
-#define XXH_INLINE_ALL
-#include <xxhash.h>
-
 #include <algorithm>
 #include <charconv>
 
 #include "shm/base/errors.hpp"
+#include "worker/exec/content_hash.hpp"
 
 namespace shoal::worker {
 
 std::uint64_t hash_inputs(std::span<const TensorView> inputs) {
-  XXH3_state_t state;
-  XXH3_64bits_reset(&state);
+  ContentHash content;
   for (const TensorView& input : inputs) {
     const std::uint8_t kind[] = {static_cast<std::uint8_t>(input.dtype), static_cast<std::uint8_t>(input.shape.rank())};
-    XXH3_64bits_update(&state, kind, sizeof kind);
-    XXH3_64bits_update(&state, input.shape.dims().data(), input.shape.dims().size_bytes());
-    XXH3_64bits_update(&state, input.data, input.size_bytes());
+    content.add(std::as_bytes(std::span(kind)));
+    content.add(std::as_bytes(input.shape.dims()));
+    content.add(input.bytes());
   }
-  const std::uint64_t hash = XXH3_64bits_digest(&state);
+  const std::uint64_t hash = content.value();
   return hash != 0 ? hash : 1;
 }
 

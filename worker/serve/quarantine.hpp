@@ -1,4 +1,4 @@
-// Quarantine: inputs that crashed workers, known by their hash and refused.
+// Quarantine: refuses inputs that have crashed workers. They are known by their hash.
 #pragma once
 
 #include <atomic>
@@ -14,21 +14,21 @@
 
 namespace shoal::worker {
 
-/// XXH3 over dtypes, dims and bytes of all inputs; never 0, which means "not known" in the status line.
+/// XXH3 over dtypes, dimensions and bytes of all inputs. Never 0: that means "not known" in the status line.
 std::uint64_t hash_inputs(std::span<const TensorView> inputs);
 
-/// The control thread replaces the list, lanes ask. As long as it is empty nobody needs to hash anything.
+/// The control thread replaces the list, lanes read it. While it is empty, no input need be hashed.
 ///   Threads  thread-safe
 class Quarantine {
  public:
-  ///   text    16 hex digits a line
+  ///   text    lines of 16 hex digits
   ///   number  of the list: 1 to 255, then 1 again
-  ///   Errors  kInvalidArgument: anything else; the list stays as it was
+  ///   Errors  kInvalidArgument: another text; the list is not changed
   Status replace(std::string_view text, std::uint8_t number) SHOAL_EXCLUDES(mutex_);
   bool is_empty() const { return is_empty_.load(std::memory_order_relaxed); }
   bool contains(std::uint64_t hash) const SHOAL_EXCLUDES(mutex_);
-  /// Until the list of that number, or a later one, is here: it travels by another socket than the requests that were sent under
-  /// it. One that does not come in time is not waited for again.
+  /// Waits for the list of that number or a later one: lists travel by another socket than the requests that name them. A list
+  /// that does not come in time is not waited for again.
   void wait_for(std::uint8_t number, std::chrono::milliseconds limit) const SHOAL_EXCLUDES(mutex_);
 
  private:

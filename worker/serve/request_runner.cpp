@@ -13,7 +13,7 @@ namespace shoal::worker {
 
 using wire::FlightKind;
 
-// The list was sent before the request. Below what the watchdog calls quiet.
+// The list was sent before the request. Shorter than the watchdog's limit.
 constexpr std::chrono::milliseconds kQuarantineLimit{100};
 
 RequestRunner::RequestRunner(const LaneEnvironment& environment, std::uint16_t lane, wire::LaneLine& line, int wake_fd)
@@ -32,20 +32,18 @@ RequestRunner::RequestRunner(const LaneEnvironment& environment, std::uint16_t l
 Frames RequestRunner::answer(Frames message, std::shared_ptr<const PendingProgram> program) {
   brought_ = std::move(program);
   waits_for_.reset();
-  if (!job_.begin(message)) return {};
-  const std::uint64_t id = job_.header().request_id;
-  running_ids_.assign(1, id);
-  cancellations_ = environment_.cancelled.count();
-  if (job_.status.ok() && environment_.cancelled.contains(id)) job_.status = cancelled("cancelled before it began");
+  if (!begin(job_, message)) return {};
   if (job_.status.ok()) {
-    // Before the inputs are touched: from here on the request counts as begun, and a crash is its own.
+    // Before the inputs are touched: from here on the request counts as begun, and is blamed for a crash.
     name_in_line(job_.header(), 1);
     try {
       job_.status = run(message);
+      if (waits_for_) job_.prepare_notice();
     } catch (...) {
+      waits_for_.reset();
       job_.status = explain_exception();
     }
-    // Out of memory; without a run it would be taken for a model that has changed.
+    // Out of memory. With kNo, the client would take this code for a model that has changed.
     if (job_.status.code() == StatusCode::kFailedPrecondition) job_.ran = Ran::kMaybe;
     clear_line();
     if (!waits_for_) line_.completed.fetch_add(1, std::memory_order_relaxed);
@@ -55,7 +53,35 @@ Frames RequestRunner::answer(Frames message, std::shared_ptr<const PendingProgra
     return job_.finish_notice();
   }
   record(FlightKind::kEnded, job_, static_cast<std::uint64_t>(job_.status.code()));
-  return job_.finish(served_.name);
+  return finish(job_);
+}
+
+// False if the message does not even name a request.
+bool RequestRunner::begin(Job& job, Frames message) {
+  try {
+    if (!job.begin(message)) return false;
+    running_ids_.assign(1, job.header().request_id);
+    cancellations_ = environment_.cancelled.count();
+    if (job.status.ok() && environment_.cancelled.contains(job.header().request_id))
+      job.status = cancelled("cancelled before it began");
+  } catch (...) {
+    job.status = explain_exception();
+    job.ran = Ran::kMaybe;  // as answer() has it
+  }
+  return job.header().request_id != 0;
+}
+
+// The frames of the reply. If there is no memory for them, they become an error, and the outputs of `others` are given up, too.
+Frames RequestRunner::finish(Job& job, std::span<Job> others) {
+  try {
+    return job.finish(served_.name);
+  } catch (const std::bad_alloc&) {
+    job.status = explain_exception();
+    for (Job& other : others) {
+      if (other.status.ok()) other.status = job.status;
+    }
+    return job.finish(served_.name);
+  }
 }
 
 Status RequestRunner::run(Frames message) {
@@ -75,7 +101,7 @@ Status RequestRunner::run(Frames message) {
   return status;
 }
 
-// A suspect's hash stands in the status line before it runs: that is where the supervisor finds it after a crash.
+// A suspect's hash is in the status line before it runs: the supervisor reads it there after a crash.
 Status RequestRunner::refuse_quarantined(const Job& job) {
   const bool is_suspect = (job.header().lane_flags & wire::kHashInputs) != 0;
   if (job.header().quarantine != 0) environment_.quarantine.wait_for(job.header().quarantine, kQuarantineLimit);
@@ -101,7 +127,7 @@ Status RequestRunner::choose_program() {
     if (!brought_) environment_.compiler.count_hit();
     return {};
   }
-  program_.reset();  // its memory may be needed for the next
+  program_.reset();  // the next one may need its memory
   if (brought_) {
     SHOAL_ASSIGN_OR_RETURN(program_, brought_->outcome());
   } else {
@@ -130,7 +156,8 @@ Status RequestRunner::give_spare_memory() {
     Tensor& spare = spare_outputs_[i];
     if (spare.dtype() != dst[i].dtype || spare.shape() != dst[i].shape) {
       auto created = Tensor::create(dst[i].dtype, dst[i].shape);
-      if (created.status().code() == StatusCode::kInternal) throw std::bad_alloc();  // as everybody else says it
+      if (created.status().code() == StatusCode::kFailedPrecondition)
+        throw std::bad_alloc();  // callers treat every failed allocation as std::bad_alloc
       SHOAL_ASSIGN_OR_RETURN(spare, std::move(created));
     }
     dst[i].data = spare.view().data;
@@ -151,7 +178,7 @@ Status RequestRunner::explain_exception() {
     throw;
   } catch (const std::bad_alloc&) {
     release_memory();
-    // What is taken now was not taken by requests that run: this lane would refuse one after the other.
+    // No request uses this memory: the lane would refuse one request after the other.
     if (environment_.memory.is_spent()) abort_out_of_memory();
     return environment_.memory.exceeded("the request");
   } catch (const std::exception& error) {
@@ -161,8 +188,7 @@ Status RequestRunner::explain_exception() {
 
 void RequestRunner::release_memory() {
   program_.reset();
-  context_ = Context();
-  context_.progress = &progress_;
+  context_.release_memory();
   spare_outputs_.clear();
   joined_src_bytes_.clear();
   joined_dst_bytes_.clear();

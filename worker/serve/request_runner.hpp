@@ -1,4 +1,4 @@
-// RequestRunner: requests in, replies out; what a lane does between its socket calls.
+// RequestRunner: turns requests into replies; what a lane does between its socket calls.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@
 
 namespace shoal::worker {
 
-/// What a worker's lanes have in common; outlives them.
+/// What all lanes of a worker share; outlives them.
 struct LaneEnvironment {
   const ServedModelView& served;
   ArenaRegistry& arenas;
@@ -30,33 +30,33 @@ struct LaneEnvironment {
   const MemoryLimit& memory;
   ProgramCompiler& compiler;
   FlightRecorder& flight;
-  int drain_fd = -1;    ///< readable when the worker drains
   int control_fd = -1;  ///< to the supervisor
+  int stop_fd = -1;     ///< readable: a lane ends when its socket is empty; -1: a lane runs until the process ends
 };
 
-/// A run is ended between two steps when nobody waits for its answer any more.
+/// Ends a run between two steps when all its requests were cancelled. Each request gets one answer, whichever allocation fails.
 ///   Threads  thread-bound
 class RequestRunner final : private StopCondition {
  public:
   using Send = std::function<void(Frames)>;
 
   /// All outlive this.
-  ///   wake_fd  an eventfd that is written to when a program is ready that a request waits for
+  ///   wake_fd  an eventfd; written when a program is ready that a request waits for
   RequestRunner(const LaneEnvironment& environment, std::uint16_t lane, wire::LaneLine& line, int wake_fd);
 
-  /// Runs the request in `message` (its frames). One whose program must be compiled first is not begun: waits_for() says so, and
-  /// the caller comes again with the same message when that is ready.
-  ///   program  what an earlier call waited for; null the first time
-  ///   Returns  the frames of the reply, or of the notice that the request waits, valid until the next call; none when the
-  ///   message is so broken that nobody waits for an answer
+  /// Runs the request in `message` (its frames). If its program must be compiled first, the request is not begun: the caller
+  /// calls again with the same message when waits_for() is ready.
+  ///   program  waits_for() of the earlier call; null in the first call
+  ///   Returns  the frames of the reply, or of the notice that the request waits, valid until the next call; none if the message
+  ///            does not even name a request
   Frames answer(Frames message, std::shared_ptr<const PendingProgram> program = nullptr);
-  /// What the request of the last answer() waits for; null when it was answered.
+  /// What the request of the last answer() waits for; null if it was answered.
   const std::shared_ptr<const PendingProgram>& waits_for() const { return waits_for_; }
 
-  /// Runs requests that differ in nothing but their first dimension together, and hands the reply of each to `send`. One that has
-  /// something wrong with it is answered so, and the others run without it.
-  ///   Returns  false where that is not possible (no program of that size yet, no memory, fewer than two that can run): nothing
-  ///   was sent, and each is to be answered by itself
+  /// Runs requests together that differ only in their first dimension, and passes the reply of each to `send`. A request with an
+  /// error gets that as its answer, and the others run without it.
+  ///   Returns  false if that is not possible (no program of that size yet, no memory, fewer than two requests that can run):
+  ///            nothing was sent, and the caller answers each request by itself
   bool answer_joined(std::span<const Frames> messages, const Send& send);
 
   const Progress& progress() const { return progress_; }
@@ -65,16 +65,18 @@ class RequestRunner final : private StopCondition {
   struct JoinedProgram {
     std::vector<TensorSpec> inputs;
     std::shared_ptr<const Program> program;
-    std::shared_ptr<const PendingProgram> pending;  ///< kept when it failed, so that it is not tried again
+    std::shared_ptr<const PendingProgram> pending;  ///< kept if it failed, so that it is not ordered again
   };
 
   bool should_stop() override;
-  Status explain_exception();  ///< the one that is being handled
-  void release_memory();
+  Status explain_exception();  ///< of the exception that is being handled
+  void release_memory();       ///< allocates nothing
   void name_in_line(const wire::RequestHeader& first, std::size_t count);
   void clear_line();
   void record(wire::FlightKind kind, const Job& job, std::uint64_t value = 0);
 
+  bool begin(Job& job, Frames message);
+  Frames finish(Job& job, std::span<Job> others = {});
   Status run(Frames message);
   Status refuse_quarantined(const Job& job);
   Status choose_program();
@@ -95,19 +97,19 @@ class RequestRunner final : private StopCondition {
   const int wake_fd_;
   Progress progress_;
   Context context_;
-  std::uint64_t cancellations_ = 0;         ///< how many should_stop() has looked at
-  std::vector<std::uint64_t> running_ids_;  ///< what should_stop() asks about
+  std::uint64_t cancellations_ = 0;         ///< the count when should_stop() looked last
+  std::vector<std::uint64_t> running_ids_;  ///< the requests of the run
 
-  std::vector<TensorSpec> specs_;           ///< of the request at hand; names are set once
-  std::shared_ptr<const Program> program_;  ///< of the last request that ran alone, likely that of the next
+  std::vector<TensorSpec> specs_;           ///< of the current request; names are set once
+  std::shared_ptr<const Program> program_;  ///< of the last request that ran alone; the next one probably needs it, too
   std::shared_ptr<const PendingProgram> brought_, waits_for_;
-  std::vector<Tensor> spare_outputs_;  ///< where outputs go that do not fit their slots; kept for the next request
+  std::vector<Tensor> spare_outputs_;  ///< for outputs that do not fit their slots; kept for the next request
   Job job_;
 
-  std::vector<Job> jobs_;                       ///< of the messages at hand, in their order; more where there were more before
-  std::vector<Job*> joined_;                    ///< those of them that run
+  std::vector<Job> jobs_;                       ///< of the current messages, in their order; may be longer
+  std::vector<Job*> joined_;                    ///< the ones that run
   std::vector<JoinedProgram> joined_programs_;  ///< one per size
-  const Program* joined_program_ = nullptr;     ///< that of the batch at hand
+  const Program* joined_program_ = nullptr;     ///< of the current batch
   std::vector<AlignedBytes> joined_src_bytes_, joined_dst_bytes_;
   std::vector<TensorView> joined_src_, joined_dst_;
   std::vector<TensorSpec> member_outputs_;

@@ -1,4 +1,4 @@
-// The sandbox: what a process that has loaded its model may still ask of the kernel.
+// The sandbox: what a process that reads models and runs them may ask of the kernel.
 #pragma once
 
 #include <string>
@@ -7,24 +7,33 @@
 
 namespace shoal::worker {
 
-/// Sends this process, and all it forks, SIGSYS when it wants to execute a program, make a socket that is not AF_UNIX or connect
-/// one, trace another process, or anything that only root may: before files that others wrote are read. Lasts until the process
-/// ends; works without privileges. Call it before a model is loaded, too, because making the filters, all at once, leaves holes
-/// all over the heap, and every worker would fill them with memory of its own, 0.6 MB, were they not filled by the model.
-///   Returns  why there is none, empty when there is: SHOAL_SANDBOX=off (for debuggers), a build with a sanitizer
-///   Errors   kInternal: the kernel has no seccomp filters
-///   Threads  call it while the process has one thread
-Result<std::string> enter_loading_sandbox();
+/// Ends this process, and all that it forks, with SIGSYS when it executes a program, makes a socket that is not AF_UNIX, connects
+/// a socket, traces another process, calls kill(), changes a process group, or does what only root may do. So it cannot signal
+/// its parent (the supervisor) or a process group: not by kill() and its like, not by a descriptor's owner (F_SETOWN, O_ASYNC),
+/// not through a terminal; nor can it change the supervisor's limits, priority, policy or processors. raise() and abort() work.
+/// It cannot truncate a file by its path, nor change its owner, mode, times or links. Where the kernel has Landlock, it also
+/// cannot open a file for writing, make, rename or remove one, except below `writable` and /dev/null (so it cannot write its
+/// supervisor's /proc/PID/oom_score_adj); it cannot reach the memory of a process outside, and from Linux 6.12 on it cannot
+/// signal one. It may always write to what was open before, and make sockets' files.
+/// Enter it before reading any file that others wrote. It needs no privileges and lasts until the process ends. Enter it before
+/// the model is loaded for another reason, too: making the filters leaves holes all over the heap. The model fills them;
+/// otherwise every worker would fill them with 0.6 MB of its own.
+///   writable  a directory that exists, or empty
+///   Returns   empty, or why there is no sandbox: SHOAL_SANDBOX=off (for debuggers), a build with a sanitizer
+///   Errors    kInternal: the kernel has no seccomp filters
+///   Threads   call it while the process has one thread
+Result<std::string> enter_loading_sandbox(const std::string& writable = {});
 
-/// When the model is loaded: no file is opened for writing, or changed, any more, and what serving needs not is refused with
-/// ENOSYS, as an older kernel would. Enters what goes before it if nobody has; returns, errors and threads as there.
+/// For a zygote whose model is loaded: from now on, opening a file for writing or changing one ends the process with SIGSYS too.
+/// Every system call that serving does not need fails with ENOSYS, as on an older kernel. Enters the loading sandbox first if
+/// that was not done. Returns, errors and threads as there.
 Result<std::string> enter_sandbox();
 
-/// A worker's, beyond its zygote's: it can neither fork nor signal another process, nor set its limits. A no-op where the zygote
-/// has none.
+/// For a worker, on top of its zygote's sandbox: it can neither fork nor signal another process. Does nothing if the zygote has
+/// no sandbox.
 Status enter_worker_sandbox();
 
-/// "execve" when the sandbox refuses that system call with SIGSYS, else nullptr. Async-signal-safe.
+/// The name of a system call that the sandbox ends a process for, for example "execve"; nullptr for others. Async-signal-safe.
 const char* forbidden_call_name(int number);
 
 }  // namespace shoal::worker

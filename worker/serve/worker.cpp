@@ -1,6 +1,5 @@
 #include "worker/serve/worker.hpp"
 
-#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -23,8 +22,7 @@ constexpr int kExitOk = 0, kExitFailed = 1;
 ///   Threads  thread-bound
 class Worker {
  public:
-  Worker(const ServedModelView& served, WorkerOptions options)
-      : options_(std::move(options)), served_(served), drain_fd_(::eventfd(0, EFD_CLOEXEC)) {}
+  Worker(const ServedModelView& served, WorkerOptions options) : options_(std::move(options)), served_(served) {}
 
   Status start() {
     SHOAL_RETURN_IF_ERROR(enter_worker_sandbox());
@@ -38,8 +36,7 @@ class Worker {
     flight_.emplace(*reinterpret_cast<wire::FlightRing*>(programs + 1));
     install_crash_handler(lines);
     compiler_.emplace(served_.model, cancelled_, memory_, *flight_, *programs);
-    environment_.emplace(
-        LaneEnvironment{served_, arenas_, cancelled_, quarantine_, memory_, *compiler_, *flight_, drain_fd_.get(), control()});
+    environment_.emplace(LaneEnvironment{served_, arenas_, cancelled_, quarantine_, memory_, *compiler_, *flight_, control()});
     std::string paths;
     for (std::size_t i = 0; i < options_.lanes; ++i) {
       const std::string path = format("{}/w{}-{}", options_.directory, options_.incarnation, i);
@@ -47,7 +44,7 @@ class Worker {
       lanes_.emplace_back(*environment_, static_cast<std::uint16_t>(i), std::move(socket), lines[i]);
       paths += path + '\n';
     }
-    // ZeroMQ's threads run by now. To come: the lanes, one that compiles, and what each lane's width asks for.
+    // ZeroMQ's threads run already. Still to start: the lanes, the thread that compiles, and each lane's OpenMP threads.
     const std::size_t threads_to_come = 1 + options_.lanes * static_cast<std::size_t>(served_.threads);
     SHOAL_ASSIGN_OR_RETURN(memory_, MemoryLimit::set(served_.memory_mb, threads_to_come));
     for (Lane& lane : lanes_) lane.start();
@@ -62,14 +59,13 @@ class Worker {
       if (!received.ok() && received.status().code() == StatusCode::kInvalidArgument) continue;
       if (!received.ok()) return kExitOk;  // the supervisor is gone
       if (!*received) continue;
-      if ((*received)->kind == wire::ControlKind::kDrain) return drain();
-      // One that gets no arenas is of no use: what it holds runs elsewhere, and the next has room again.
+      // A worker that receives no arenas cannot serve. Its requests run elsewhere, and its replacement has descriptors again.
       if (lost_fds) return fail(unavailable("no file descriptors are left for a client's arenas (RLIMIT_NOFILE)"));
       handle(**received);
     }
   }
 
-  /// Tells the supervisor why it goes. Returns the exit code.
+  /// Tells the supervisor why the worker ends. Returns the exit code.
   int fail(const Status& why) const {
     (void)wire::send_control(
         control(),
@@ -83,7 +79,7 @@ class Worker {
   void handle(const wire::ControlMessage& message) {
     switch (message.kind) {
       case wire::ControlKind::kAttachClient:
-        // Requests of a client whose arenas cannot be mapped are answered by the lanes with the reason.
+        // If a client's arenas cannot be mapped, the lanes answer its requests with the reason.
         if (const Status attached = arenas_.attach(message.id, message.fds); !attached.ok())
           std::fprintf(stderr, "shoal-worker: %s\n", attached.to_string().c_str());
         record(wire::FlightKind::kAttached, message.id);
@@ -109,24 +105,15 @@ class Worker {
 
   void record(wire::FlightKind kind, std::uint64_t client_id) { flight_->record(kind, wire::kNoLane, 0, client_id); }
 
-  int drain() {
-    record(wire::FlightKind::kDraining, 0);
-    ::eventfd_write(drain_fd_.get(), 1);
-    for (Lane& lane : lanes_) lane.join();
-    context_.finish();  // what the lanes have answered is on its way
-    return kExitOk;
-  }
-
   WorkerOptions options_;
   const ServedModelView& served_;
-  UniqueFd drain_fd_;
   ArenaRegistry arenas_;
   CancelledRequests cancelled_;
   Quarantine quarantine_;
   MemoryLimit memory_;
   std::optional<Segment> status_page_;
   std::optional<FlightRecorder> flight_;
-  std::optional<ProgramCompiler> compiler_;  ///< its thread is started by a lane that needs it
+  std::optional<ProgramCompiler> compiler_;  ///< a lane that needs it starts its thread
   std::optional<LaneEnvironment> environment_;
   wire::MessageContext context_;
   std::list<Lane> lanes_;
@@ -135,7 +122,7 @@ class Worker {
 }  // namespace
 
 void run_worker(const ServedModelView& served, WorkerOptions options) {
-  // Never destroyed: the process ends by _exit(), whatever its lanes are doing.
+  // Never destroyed: the process ends by _exit(), while lanes may still run.
   Worker& worker = *new Worker(served, std::move(options));
   if (const Status started = worker.start(); !started.ok()) ::_exit(worker.fail(started));
   ::_exit(worker.serve());

@@ -1,4 +1,4 @@
-// The worker: what a forked child of the zygote does for the rest of its life.
+// The worker: the rest of the life of a forked child of the zygote.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +17,7 @@ struct WorkerOptions {
   UniqueFd status_page;   ///< memfd of at least `lanes` lines
 };
 
-/// Says READY, then serves until the supervisor is gone (EOF: exits at once, so that a stuck kernel exits too) or asks it to
-/// drain.
+/// Sends READY, then serves until the control socket ends. Then it exits at once, whatever its lanes are doing.
 [[noreturn]] void run_worker(const ServedModelView& served, WorkerOptions options);
 
 }  // namespace shoal::worker

@@ -19,7 +19,7 @@ Result<Tensor> zeros(const TensorSpec& input) {
   return Tensor::create(input.dtype, shape);
 }
 
-// In memory of its own: the file may be replaced while workers live.
+// Copies the array, because the mapped file may be replaced while workers live.
 Result<Tensor> copy_of(const Constant& array) {
   SHOAL_ASSIGN_OR_RETURN(Tensor tensor, Tensor::create(array.dtype, array.shape));
   if (!array.bytes.empty()) std::memcpy(tensor.view().data, array.bytes.data(), array.bytes.size());

@@ -1,4 +1,4 @@
-// The golden case of a model: what a new version must answer before it serves.
+// The golden case of a model: the inputs and expected outputs that a new version is checked with before it serves.
 #pragma once
 
 #include "shoal/result.hpp"
@@ -7,9 +7,9 @@
 
 namespace shoal::worker {
 
-/// Reads the file that the configuration names: an .npz with all of the model's inputs and one or more of its outputs, by their
-/// names. Zeros of the smallest sizes and no outputs where it names none.
-///   Errors  those of reading the file; kInvalidArgument: a name, shape or dtype that is not the model's; the file named
+/// Reads the .npz file that the configuration names. It holds all inputs of the model and at least one output, each under its
+/// name. Without such a file the inputs are zeros of the smallest sizes, and there are no expected outputs.
+///   Errors  those of reading the file; kInvalidArgument: a name, shape or dtype differs from the model's; all name the file
 Result<GoldenCase> read_golden(const ModelSource& source, const LoadedModel& loaded);
 
 }  // namespace shoal::worker

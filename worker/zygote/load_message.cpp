@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "shm/base/errors.hpp"
+#include "shm/base/json_text.hpp"
 #include "shm/wire/control.hpp"
 #include "shm/wire/tensor_json.hpp"
 
@@ -54,7 +55,7 @@ std::string loaded_text(const LoadedModel& loaded, const std::string& hash) {
                     {"packed_bytes", loaded.model->packed_bytes()},
                     {"parameter_bytes", loaded.parameter_bytes},
                     {"arena_bytes", loaded.arena_bytes}};
-  return object.dump(-1, ' ', false, json::error_handler_t::replace);  // names come from files and need not be UTF-8
+  return json_text(object);
 }
 
 }  // namespace shoal::worker

@@ -9,7 +9,7 @@
 
 namespace shoal::worker {
 
-/// Errors: kInvalidArgument (JSON of another kind), kFailedPrecondition (another build of the supervisor: both ids named).
+/// Errors: kInvalidArgument (not the JSON of kLoad), kFailedPrecondition (the supervisor is another build; names both ids).
 Result<ModelSource> parse_load(std::string_view text);
 std::string loaded_text(const LoadedModel& loaded, const std::string& hash);
 

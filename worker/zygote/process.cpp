@@ -18,7 +18,7 @@
 namespace shoal::worker {
 
 ProcessTitle::ProcessTitle(int argc, char** argv) : begin_(argv[0]), size_(0) {
-  // The arguments lie one behind the other; the environment behind them must stay as it is.
+  // The arguments lie one after the other in memory. The environment follows them and must not be overwritten.
   for (int i = 0; i < argc && argv[i] == begin_ + size_; ++i) size_ += std::strlen(argv[i]) + 1;
 }
 
@@ -50,13 +50,18 @@ Result<int> count_threads() {
   const char* path = "/proc/self/status";
   const UniqueFd fd(::open(path, O_RDONLY | O_CLOEXEC));
   if (!fd) return status_from_errno("open", path, errno);
-  char text[4096];
-  const ssize_t size = ::read(fd.get(), text, sizeof text - 1);
-  if (size < 0) return status_from_errno("read", path, errno);
-  text[size] = '\0';
-  const char* line = std::strstr(text, "\nThreads:");
-  if (!line) return internal_error("{} has no line Threads", path);
-  return std::atoi(line + std::strlen("\nThreads:"));
+  std::string text;  // the list of groups may be long
+  for (;;) {
+    char part[4096];
+    const ssize_t size = ::read(fd.get(), part, sizeof part);
+    if (size < 0) return status_from_errno("read", path, errno);
+    if (size == 0) break;
+    text.append(part, static_cast<std::size_t>(size));
+  }
+  constexpr std::string_view kLine = "\nThreads:";
+  const std::size_t line = text.find(kLine);
+  if (line == std::string::npos) return internal_error("{} has no line Threads", path);
+  return std::atoi(text.c_str() + line + kLine.size());
 }
 
 }  // namespace shoal::worker

@@ -1,4 +1,4 @@
-// What a process of ours does to itself: its name, its descriptors, its thread count.
+// Functions that change or examine the calling process: its title, descriptors, core dumps, threads.
 #pragma once
 
 #include <initializer_list>
@@ -9,12 +9,12 @@
 
 namespace shoal::worker {
 
-/// The command line in memory, which is what `ps` shows. Lives as long as main()'s argv.
+/// The memory of the command line, which `ps` shows. Valid as long as main()'s argv.
 ///   Threads  thread-bound
 class ProcessTitle {
  public:
   ProcessTitle(int argc, char** argv);
-  /// `name` becomes the thread's name (15 characters); "name detail" the command line, as far as it has room.
+  /// Sets the thread's name to `name` (15 characters) and the command line to "name detail", cut to the room there is.
   void set(const std::string& name, const std::string& detail);
 
  private:
@@ -24,9 +24,9 @@ class ProcessTitle {
 
 /// Closes every descriptor but stdin, stdout, stderr and `kept`.
 void close_all_but(std::vector<int> kept);
-/// Core dumps of this process, and of those it forks, hold private memory only. Best effort.
+/// Keeps shared memory out of the core dumps of this process and its children. Best effort.
 void leave_shared_memory_out_of_core_dumps();
-/// Threads of this process. Errors: kInternal when /proc cannot be read.
+/// The number of threads of this process. Errors: kInternal when /proc cannot be read.
 Result<int> count_threads();
 
 }  // namespace shoal::worker

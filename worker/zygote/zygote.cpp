@@ -15,8 +15,11 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
+#include <new>
 #include <optional>
 #include <string_view>
+#include <system_error>
 #include <thread>
 #include <unordered_map>
 
@@ -24,8 +27,10 @@
 #include "shm/base/shortened.hpp"
 #include "shm/wire/control.hpp"
 #include "worker/engine/model_loader.hpp"
+#include "worker/exec/tuning.hpp"
 #include "worker/serve/sandbox.hpp"
 #include "worker/serve/worker.hpp"
+#include "worker/zygote/find_files.hpp"
 #include "worker/zygote/golden.hpp"
 #include "worker/zygote/load_message.hpp"
 
@@ -34,6 +39,8 @@ namespace {
 
 using wire::ControlKind;
 using wire::ControlMessage;
+
+constexpr std::string_view kZygoteMode = "--zygote", kFindMode = "--find";
 
 sigset_t child_signal() {
   sigset_t set;
@@ -94,15 +101,16 @@ class Zygote {
     if (const Status loaded = load_niced(message, reply); !loaded.ok()) {
       reply = {.kind = ControlKind::kLoadFailed,
                .a = static_cast<std::uint64_t>(loaded.code()),
-               .text = shortened(loaded.message(), wire::kMaxControlText)};  // it may quote names of any length
+               .text = shortened(loaded.message(), wire::kMaxControlText)};  // errors may quote long names
     }
     if (loaded_) keep_to_serving();
-    // Importing leaves most of a model's size as freed heap, which every worker would inherit.
+    // Importing frees about as much heap as the model is large. Every worker would inherit those pages.
     ::malloc_trim(0);
     send(reply);
   }
 
-  // From here on nothing new is asked of the kernel, whatever the model's bytes or a request's make us run.
+  // After loading, the zygote and its workers need few system calls. The sandbox forbids the others, in case the model or a
+  // request makes the process run foreign code.
   void keep_to_serving() const {
     const auto entered = enter_sandbox();
     const std::string why_not = entered.ok() ? *entered : entered.status().message();
@@ -110,8 +118,8 @@ class Zygote {
       std::fprintf(stderr, "shoal-worker: model '%s' has no sandbox: %s\n", source_.name.c_str(), why_not.c_str());
   }
 
-  // While others serve, loading comes second. A thread has a nice value of its own: the workers are forked from this thread,
-  // which has none, and it could not be taken back from a process without privileges.
+  // Loads at a lower priority, so that models that already serve are not slowed down. A nice value belongs to a thread and cannot
+  // be taken back without privileges. So a second thread loads, and the workers, forked from this one, keep the normal priority.
   Status load_niced(ControlMessage& message, ControlMessage& reply) {
     if (message.a == 0) return load(message, reply);
     Status loaded;
@@ -119,7 +127,7 @@ class Zygote {
       (void)!::nice(static_cast<int>(std::min<std::uint64_t>(message.a, 19)));  // of this thread
       loaded = load(message, reply);
     }).join();
-    // The thread is over before the kernel has ceased to count it, and who has two threads may not fork.
+    // join() may return before the kernel stops counting the thread. A process with two threads must not fork.
     const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(1);
     for (auto threads = count_threads(); threads.ok() && *threads > 1 && std::chrono::steady_clock::now() < limit;
          threads = count_threads())
@@ -142,14 +150,15 @@ class Zygote {
     reply.text = loaded_text(loaded, hash);
     if (reply.text.size() > wire::kMaxControlText) {
       return invalid_argument(
-          "model '{}': to say its {} inputs, {} outputs and {} ignored inputs takes {} bytes; a message has room for {}: give it "
-          "fewer "
-          "of them, or shorter names",
+          "model '{}': the description of its {} inputs, {} outputs and {} ignored inputs takes {} bytes; a message has room for "
+          "{}. Use fewer of them or shorter names",
           source_.name, loaded.inputs.size(), loaded.outputs.size(), loaded.model->ignored_inputs().size(), reply.text.size(),
           wire::kMaxControlText);
     }
     loaded_ = std::move(loaded);
     return {};
+  } catch (const std::bad_alloc&) {
+    return out_of_memory("loading it", source_.name);
   } catch (const std::exception& error) {
     return internal_error("load model '{}': {}", source_.name, error.what());
   }
@@ -162,7 +171,7 @@ class Zygote {
     if (!loaded_) return failed_precondition("no model is loaded");
     if (message.fds.size() != 2)
       return invalid_argument("fork with {} descriptors (wants control socket and status page)", message.fds.size());
-    // fork() copies only the calling thread: were there others, the child might wait for ever for a lock that one of them held.
+    // fork() copies only the calling thread. If another thread held a lock, the child would wait for it forever.
     SHOAL_ASSIGN_OR_RETURN(const int threads, count_threads());
     if (threads != 1)
       return internal_error("the zygote of model '{}' has {} threads, so it cannot fork safely", source_.name, threads);
@@ -170,11 +179,8 @@ class Zygote {
     if (pid < 0) return status_from_errno("fork a worker of model", source_.name, errno);
     if (pid == 0) become_worker(message);
     UniqueFd pidfd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
-    if (!pidfd) {
-      const Status failed = status_from_errno("open the pidfd of a worker of model", source_.name, errno);
-      ::kill(pid, SIGKILL);  // not reaped yet, so still that child
-      return failed;
-    }
+    // That worker ends by itself: the supervisor closes its control socket when it hears of the failure.
+    if (!pidfd) return status_from_errno("open the pidfd of a worker of model", source_.name, errno);
     incarnations_[pid] = message.id;
     ControlMessage reply{.kind = ControlKind::kForked, .id = message.id, .a = static_cast<std::uint64_t>(pid)};
     reply.fds.push_back(std::move(pidfd));
@@ -218,7 +224,8 @@ class Zygote {
     }
   }
 
-  // A supervisor that is gone shows as EOF; one whose socket is full restarts a zygote that it does not hear from.
+  // A failed send needs no handling: a closed socket is seen as end of file, and a supervisor that misses an answer restarts the
+  // zygote.
   void send(const ControlMessage& message) { (void)wire::send_control(control_.get(), message); }
 
   UniqueFd control_, children_;
@@ -233,31 +240,42 @@ class Zygote {
 
 void run_zygote(UniqueFd control, ProcessTitle title) {
   ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
-  ::signal(SIGPIPE, SIG_IGN);
-  // Ctrl-C at the terminal, its end, and a service manager's stop and reload reach every process: only the daemon knows what is
-  // to be done, and ends the zygote.
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) ::signal(signal, SIG_IGN);
-  // Weights and clients' arenas are memfds: the death of one worker would write gigabytes, and be noticed only after that.
+  // Otherwise a crashed worker would dump the weights and all arenas, and its death would be seen only after gigabytes were
+  // written.
   leave_shared_memory_out_of_core_dumps();
   title.set("shoal-zygote", "");
-  // Why there is none is said when a model is loaded, by its name.
-  (void)enter_loading_sandbox();
+  // The records of algorithms are all that a zygote writes. In the sandbox it could not make the directory above theirs.
+  const std::filesystem::path cache = default_cache_directory();
+  std::error_code ignored;  // without that directory nothing is measured, which the load reports
+  if (!cache.empty()) std::filesystem::create_directories(cache, ignored);
+  // If this fails, keep_to_serving() reports the reason together with the model's name.
+  (void)enter_loading_sandbox(cache);
   Zygote& zygote = *new Zygote(std::move(control), title);  // never destroyed: children share what it points to
   zygote.serve();
   ::_exit(0);
 }
 
 int worker_main(int argc, char** argv) {
-  if (argc != 3 || std::string_view(argv[1]) != "--zygote") {
-    std::fprintf(stderr, "usage: shoal-worker --zygote FD\nStarted by shoald, which talks to it over the control socket FD.\n");
+  const std::string_view mode = argc == 3 ? argv[1] : "";
+  if (mode != kZygoteMode && mode != kFindMode) {
+    std::fprintf(stderr,
+                 "usage: shoal-worker --zygote FD | --find FD\n"
+                 "Started by shoald, which talks to it over the control socket FD.\n");
     return 2;
   }
   const int fd = std::atoi(argv[2]);
   if (fd < 3 || ::fcntl(fd, F_SETFD, FD_CLOEXEC) != 0) {
-    std::fprintf(stderr, "shoal-worker: %s is no control socket\n", argv[2]);
+    std::fprintf(stderr, "shoal-worker: %s is not a control socket\n", argv[2]);
     return 2;
   }
-  run_zygote(UniqueFd(fd), ProcessTitle(argc, argv));
+  ::signal(SIGPIPE, SIG_IGN);
+  // A service manager's stop and reload reach every process, but only the daemon decides what follows, and it ends this process.
+  // In a process group of its own this process is in the background of the daemon's terminal. There, SIGTTOU would stop it when
+  // it writes a message.
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGTTIN, SIGTTOU}) ::signal(signal, SIG_IGN);
+  const ProcessTitle title(argc, argv);
+  if (mode == kFindMode) find_files(UniqueFd(fd), title);
+  run_zygote(UniqueFd(fd), title);
 }
 
 }  // namespace shoal::worker

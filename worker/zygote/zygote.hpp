@@ -6,11 +6,11 @@
 
 namespace shoal::worker {
 
-/// Serves the supervisor at the other end of `control` until it is gone, then exits; so do the children that it forks. Always
-/// single-threaded.
+/// Serves the supervisor at the other end of `control` until that end is closed, then exits. The forked workers exit by
+/// themselves then. Single-threaded.
 [[noreturn]] void run_zygote(UniqueFd control, ProcessTitle title);
 
-/// main() of `shoal-worker`, and of every binary that is the worker and more.
+/// main() of `shoal-worker`, and of test binaries that add operators to it.
 int worker_main(int argc, char** argv);
 
 }  // namespace shoal::worker

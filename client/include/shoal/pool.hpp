@@ -1,4 +1,4 @@
-// Pool: the local daemon's models, run by its workers.
+// Pool: a connection to the local daemon, whose workers run its models.
 #pragma once
 
 #include <chrono>
@@ -15,99 +15,112 @@ namespace shoal {
 
 namespace client {
 class PoolCore;
-}
+struct ChangeRequest;
+}  // namespace client
 
 struct PoolOptions {
-  std::string directory;  ///< the daemon's; empty = $SHOAL_DIR, else $XDG_RUNTIME_DIR/shoal, else /run/shoal
-  std::uint64_t input_arena_bytes = std::uint64_t{8}
-                                    << 20;  ///< shared memory for inputs under way and loans; 0 with the other: submits nothing
-  std::uint64_t output_arena_bytes = std::uint64_t{4} << 20;  ///< shared memory for outputs under way and held by the caller
+  std::string directory;  ///< of the daemon; empty = $SHOAL_DIR, else $XDG_RUNTIME_DIR/shoal, else /run/shoal
+  /// Shared memory for the inputs of submitted requests and for loans. If both arenas are 0, the pool cannot submit requests.
+  std::uint64_t input_arena_bytes = std::uint64_t{8} << 20;
+  /// Shared memory for the outputs of submitted requests, and for outputs that the caller holds.
+  std::uint64_t output_arena_bytes = std::uint64_t{4} << 20;
   std::chrono::nanoseconds connect_timeout = std::chrono::seconds(2);
-  std::chrono::nanoseconds reconnect_timeout = std::chrono::seconds(2);  ///< how long requests outlive a daemon that went away
+  std::chrono::nanoseconds reconnect_timeout = std::chrono::seconds(2);  ///< how long requests wait for a new daemon
+  /// How long the daemon may be silent while a call waits for it (a daemon that hangs, or that SIGSTOP stopped). Every call of
+  /// Pool then ends with kUnavailable. A call may wait longer while the daemon gives signs of life: load() and describe() wait
+  /// for a model that loads. Greater than 0. Requests have `SubmitOptions::timeout` instead: see Pool::submit().
+  std::chrono::nanoseconds control_timeout = std::chrono::seconds(5);
 };
 
-/// What the flight recorders of workers hold (shm/wire/PROTOCOL.md, "trace"): a description as JSON, then events of 32 bytes.
+/// The contents of the workers' flight recorders (shm/wire/PROTOCOL.md, "trace"): a description as JSON, and events of 32 bytes.
 struct FlightRecords {
   std::string description;
   std::vector<std::byte> events;
 };
 
-/// What became of a change of what is served.
+/// The result of a change of what the daemon serves.
 struct ModelChange {
   std::string outcome;                  ///< "loaded", "reloaded", "unchanged", "unloaded", "scaled", "drained"
-  std::uint64_t version = 0;            ///< that answers by default now; 0 = none
-  std::vector<std::uint64_t> versions;  ///< all that answer, the lowest first
-  int workers = 0;                      ///< of each
+  std::uint64_t version = 0;            ///< the default version now; 0 = none
+  std::vector<std::uint64_t> versions;  ///< all served versions, the lowest first
+  int workers = 0;                      ///< per version
   std::chrono::milliseconds took{0};
 };
 
-/// A connection to `shoald`. Starts no thread: whoever waits for a Prediction, or asks whether it is ready, moves all of them on.
-/// Tensors too large for what is free in the arenas travel inside messages: slower, never an error.
-/// A forked child must make its own Pool: everything here answers kFailedPrecondition in it.
+/// A connection to `shoald`. It starts no thread: sending and receiving happen in the threads that wait for a Prediction or call
+/// ready() or poll(). Tensors that do not fit into the free room of the arenas travel inside messages, which is slower.
+/// A forked child must make its own Pool: everything here answers kFailedPrecondition in it. So does a Pool that was moved from.
 ///   Threads  thread-safe; any number of threads may submit and wait at the same time
 class Pool final : public Runner {
  public:
   using Options = PoolOptions;
 
-  /// Errors: kUnavailable (no daemon at that place, or no answer in time: names the socket), kPermissionDenied, kInvalidArgument.
+  /// Errors: kUnavailable (no daemon, or no answer in time; names the socket), kPermissionDenied, kInvalidArgument.
   static Result<Pool> connect(Options options = {});
 
   Pool(Pool&&) noexcept;
   Pool& operator=(Pool&&) noexcept;
-  /// Requests still under way end as kCancelled. Tensors that the caller holds stay valid.
+  /// Unanswered requests end as kCancelled. Tensors that the caller holds stay valid.
   ~Pool() override;
 
-  /// Submits one request and returns at once; failures, those of checking the inputs included, arrive in the Prediction.
-  /// A model that this pool knows by describe() or an earlier request gets it at once; the first request of another one leaves
-  /// when somebody waits, asks ready() or calls poll().
-  ///   inputs   one per model input, any order; copied before return unless loaned. Labels of the model are accepted and ignored.
-  ///   Errors   kNotFound (model or version), kInvalidArgument (input name, dtype, shape, number), kOverloaded (queue full:
-  ///   retry_after says when),
-  ///            kDeadlineExceeded, kPoison, kAborted, kCancelled, kUnavailable (the daemon went away), kInternal
+  /// Submits one request and returns at once. All failures arrive in the Prediction, also those of checking the inputs. If this
+  /// pool knows the model from describe() or an earlier request, the request is sent at once. Otherwise it is sent when a thread
+  /// waits, or calls ready() or poll().
+  ///   inputs   one per model input, in any order; copied before return unless loaned. Labels are accepted and ignored.
+  ///   Errors   kNotFound (model or version), kInvalidArgument (name, dtype, shape or number of inputs), kOverloaded (queue full;
+  ///            retry_after says when to try again), kDeadlineExceeded, kPoison, kAborted, kCancelled, kUnavailable (the daemon
+  ///            went away), kInternal
+  ///   Waiting  get() and outcome() return when the timeout is over, even if the daemon is stopped. Without a timeout the
+  ///            model's default counts (`timeout_ms`), and the daemon enforces it. If the daemon is stopped or hangs, get() and
+  ///            outcome() return once that default is over and the daemon has been silent for control_timeout. Only a request
+  ///            without timeout, of a model without a default, waits until the daemon goes on or ends. ready() and wait_for()
+  ///            of a request without a timeout stay false while the daemon is stopped.
   Prediction submit(std::string_view model, Tensors inputs, SubmitOptions options = {}) override;
   Result<ModelInfo> describe(std::string_view model, std::uint64_t version = 0) override;
 
-  /// A tensor in the input arena, bytes undefined: fill it, submit it, and no copy is made. It may be submitted again, but must
-  /// not be changed while a request with it is under way. Its place is free again when no handle and no request holds it.
-  ///   Errors  kOverloaded (the arena has no such room now), kInvalidArgument (shape)
+  /// Returns a tensor in the input arena with undefined bytes. Requests use it without a copy. It may be submitted again, but
+  /// must not be changed while a request with it is unanswered. Its room becomes free when no Tensor and no request holds it.
+  ///   Errors  kOverloaded (not enough room now), kInvalidArgument (dtype, shape)
   Result<Tensor> loan(DType dtype, const Shape& shape);
 
-  /// Names of the models that the daemon serves.
+  /// The names of the models that the daemon serves.
   Result<std::vector<std::string>> list();
-  /// What the daemon says of itself and its models, as JSON (supervisor/README.md).
+  /// The state of the daemon and its models, as JSON (supervisor/README.md).
   Result<std::string> stats();
-  /// The last deaths of workers, of one model or of all (""), as JSON (supervisor/README.md).
+  /// The last deaths of workers of one model, or of all models (""), as JSON (supervisor/README.md).
   Result<std::string> crashes(std::string_view model = {});
-  /// What workers did last, of one model or all (""), of one process or all (0); dead ones included.
+  /// The last events of workers, also of dead ones: of one model or all (""), of one process or all (0).
   Result<FlightRecords> trace(std::string_view model = {}, std::uint64_t pid = 0);
-  /// The five below change what the daemon serves. Each returns when it is done; nobody's request fails of it. Asked again after
-  /// a daemon that went away came back. The daemon's own user and root may.
-  ///   Errors  kNotFound (no such model), kFailedPrecondition (what was served goes on, the message says why; or the model is
-  ///           being changed already), kInvalidArgument (of the text), kCancelled (unloaded meanwhile, or a drain that another
-  ///           change has ended), kUnavailable (no daemon)
-  /// Serves one more model, as `shoald --model NAME=PATH[,KEY=VALUE...]` does; forgotten with the daemon.
+  /// The next five functions change what the daemon serves. Each returns when the change is complete. No request fails because of
+  /// a change. If the daemon ends meanwhile, the change is sent to the next one. Only the daemon's user and root may use them.
+  ///   Errors  kNotFound (no such model), kFailedPrecondition (the change failed, and the daemon serves what it served before; or
+  ///           the model is already being changed), kInvalidArgument (wrong text), kCancelled (the model was unloaded meanwhile,
+  ///           or another change ended a drain), kUnavailable (no daemon, or it does not answer)
+  /// Serves another model, like `shoald --model NAME=PATH[,KEY=VALUE...]`, until the daemon ends.
   ///   path   "PATH[,workers=4,...]"; relative to this process's working directory
   Result<ModelChange> load(std::string_view name, std::string_view path);
-  /// Looks at the model's files again and serves what they hold now: the new version is loaded beside the old one, answers a
-  /// probe, takes over, and the old one goes when it has answered what it had admitted; returns then, or 30 s after the new one
-  /// took over. Files that are as they were are left alone. Also ends a drain().
-  ///   path   empty = the one it has; else as for load(), and from now on
-  ///   force  load it anew even when nothing has changed
+  /// Reads the model's files again and serves their new content. The new version is loaded while the old one serves. It answers a
+  /// probe and then takes the new requests; the old version ends after its last admitted request. Returns then, or 30 s after the
+  /// new version took over. Unchanged files are not loaded again. Also ends a drain().
+  ///   path   empty = the present path; otherwise as for load(), and used from now on
+  ///   force  load even if nothing has changed
   Result<ModelChange> reload(std::string_view name, std::string_view path = {}, bool force = false);
-  /// Takes the model away when it has answered what it had admitted, after 30 s at most.
+  /// Stops serving the model, after its admitted requests or after 30 s.
   Result<ModelChange> unload(std::string_view name);
-  /// Changes the number of its workers, until it is loaded with another one.
+  /// Changes the number of workers, until the model is loaded with another number.
   Result<ModelChange> scale(std::string_view name, int workers);
-  /// Takes no new requests for it, and answers what it had admitted. It stays loaded: reload() opens it again.
+  /// Refuses new requests for the model, and returns when the admitted ones are answered. It stays loaded; reload() ends this.
   Result<ModelChange> drain(std::string_view name);
 
-  /// Asks the daemon to finish what runs and to end. OK once it has agreed.
+  /// Asks the daemon to answer its admitted requests and to end. Returns OK when it has agreed.
   Status stop();
-  /// Moves everything on without waiting; for callers that poll ready() of many predictions.
+  /// Sends and receives without waiting. For callers that poll ready() of many predictions.
   void poll();
 
  private:
   explicit Pool(std::shared_ptr<client::PoolCore> core);
+  Result<std::string> ask(const std::string& question, std::vector<std::byte>* attachment = nullptr, bool ends_daemon = false);
+  Result<ModelChange> change(const client::ChangeRequest& change);
   std::shared_ptr<client::PoolCore> core_;
 };
 

@@ -1,4 +1,4 @@
-// Predictor: one model of a Runner, for code that uses only that one.
+// Predictor: one model of a Runner.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@
 namespace shoal {
 
 /// A Runner (Pool or Engine) with a model's name.
-///   Lifetime  valid while the runner is
+///   Lifetime  valid while the runner exists
 ///   Threads   thread-safe
 class Predictor {
  public:
@@ -20,18 +20,19 @@ class Predictor {
     return Predictor(runner, std::move(model), *std::move(info));
   }
 
-  /// What the model takes and gives, as it was when this was made.
-  const ModelInfo& info() const { return info_; }
+  /// The model's description at the time of create().
+  const ModelInfo& info() const& { return info_; }
+  ModelInfo info() && { return std::move(info_); }
 
   /// Runs the model once and waits.
-  ///   inputs   one per model input, any order
+  ///   inputs   one per model input, in any order
   ///   Returns  the outputs in the model's order
   ///   Errors   those of the runner's submit()
   Result<Tensors> predict(Tensors inputs, SubmitOptions options = {}) const {
     return runner_->predict(model_, std::move(inputs), options);
   }
   /// The same for a model with one input.
-  ///   Errors   kInvalidArgument: it has several
+  ///   Errors   kInvalidArgument (the model has another number of inputs)
   Result<Tensors> predict(Tensor input, SubmitOptions options = {}) const {
     if (info_.inputs.size() != 1) {
       return Status(StatusCode::kInvalidArgument,
@@ -41,7 +42,7 @@ class Predictor {
     inputs.push_back({info_.inputs[0].name, std::move(input)});
     return predict(std::move(inputs), options);
   }
-  /// Submits one request and returns at once; every failure arrives in the Prediction.
+  /// Submits one request and returns at once. Every failure arrives in the Prediction.
   Prediction submit(Tensors inputs, SubmitOptions options = {}) const {
     return runner_->submit(model_, std::move(inputs), options);
   }

@@ -33,8 +33,8 @@ Result<std::vector<std::byte>> read_bytes(const std::filesystem::path& path) {
   return bytes;
 }
 
-/// A JPEG whose last scan has no end: libjpeg would fill what is missing with grey and say nothing.
-/// Inside a scan 0xff is always followed by 0x00 or a restart marker, so both pairs are markers wherever they stand after it.
+/// A JPEG whose last scan has no end. libjpeg would fill the missing part with gray, without an error. Inside a scan, 0xff is
+/// always followed by 0x00 or a restart marker, so both byte pairs below are markers wherever they are found.
 bool is_cut_jpeg(std::span<const std::byte> bytes) {
   const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
   const std::size_t scan = text.rfind("\xff\xda");
@@ -49,13 +49,12 @@ Result<Image> Image::read(const std::filesystem::path& file) {
 }
 
 Result<Image> Image::decode(std::span<const std::byte> bytes, std::string_view where) try {
-  if (bytes.empty()) return invalid_argument("{}: is empty, no picture", where);
-  if (bytes.size() > static_cast<std::size_t>(INT_MAX)) return invalid_argument("{}: is too large for a picture", where);
-  if (is_cut_jpeg(bytes)) return invalid_argument("{}: ends in the middle of the picture", where);
+  if (bytes.empty()) return invalid_argument("{}: the file is empty", where);
+  if (bytes.size() > static_cast<std::size_t>(INT_MAX)) return invalid_argument("{}: the file is too large for a picture", where);
+  if (is_cut_jpeg(bytes)) return invalid_argument("{}: the file ends in the middle of the picture", where);
   const cv::Mat raw(1, static_cast<int>(bytes.size()), CV_8UC1, const_cast<std::byte*>(bytes.data()));
   const cv::Mat bgr = cv::imdecode(raw, cv::IMREAD_COLOR);
-  if (bgr.empty())
-    return invalid_argument("{}: cannot be decoded: no picture, a damaged one, or of a kind that is not read", where);
+  if (bgr.empty()) return invalid_argument("{}: cannot be decoded: not a picture, damaged, or of an unsupported format", where);
   std::vector<std::uint8_t> rgb(bgr.total() * 3);
   cv::Mat dst(bgr.rows, bgr.cols, CV_8UC3, rgb.data());
   cv::cvtColor(bgr, dst, cv::COLOR_BGR2RGB);
@@ -66,7 +65,9 @@ Result<Image> Image::decode(std::span<const std::byte> bytes, std::string_view w
 
 Result<Image> Image::from_rgb(int height, int width, std::vector<std::uint8_t> rgb) {
   if (height < 1 || width < 1 || rgb.size() != static_cast<std::size_t>(height) * static_cast<std::size_t>(width) * 3) {
-    return invalid_argument("a picture of {} x {} cannot be made of {} bytes", height, width, rgb.size());
+    return invalid_argument(
+        "a picture of {} x {} cannot be made from {} bytes: both sides must be positive, with 3 bytes per pixel", height, width,
+        rgb.size());
   }
   return Image(height, width, std::move(rgb));
 }

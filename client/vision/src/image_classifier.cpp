@@ -10,33 +10,33 @@
 namespace shoal {
 namespace {
 
-// Enough to keep some workers busy while pictures are prepared; far below the daemon's bound of waiting requests.
+// Enough to keep some workers busy while pictures are prepared; far below the limit of the daemon's queue.
 constexpr std::size_t kRequestsUnderWay = 16;
 
-// What nearly every model trained on ImageNet with Gluon or torchvision wants, on the 0..255 scale; and plain 0..1 for grey.
+// The preprocessing of nearly every model trained on ImageNet with Gluon or torchvision, on the scale 0..255. 0..1 for gray.
 constexpr std::int64_t kUsualSide = 224, kUsualResize = 256;
-Preprocess usual_preprocess(bool is_grey) {
-  if (is_grey) return {.order = "GRAY", .mean = {0}, .scale = {1 / 255.0f}};
+Preprocess usual_preprocess(bool is_gray) {
+  if (is_gray) return {.order = "GRAY", .mean = {0}, .scale = {1 / 255.0f}};
   return {.order = "RGB", .mean = {123.675f, 116.28f, 103.53f}, .scale = {1 / 58.395f, 1 / 57.12f, 1 / 57.375f}};
 }
 
-/// The sides of NCHW: -1 where the model leaves them open.
+/// The dimensions of NCHW without N; -1 if the model leaves one open.
 struct InputSides {
   std::int64_t channels = -1, height = -1, width = -1;
 };
 
 Result<InputSides> sides_of(const ModelInfo& info) {
   if (info.inputs.size() != 1)
-    return failed_precondition("model '{}' has {} inputs: no classifier of pictures", info.name, info.inputs.size());
+    return failed_precondition("model '{}' has {} inputs; a classifier of pictures has one", info.name, info.inputs.size());
   const TensorSpec& input = info.inputs[0];
   if (input.dtype != DType::kFloat32) {
-    return failed_precondition("model '{}': input '{}' is {}: pictures are given as float32", info.name, input.name,
+    return failed_precondition("model '{}': input '{}' is {}; pictures need float32", info.name, input.name,
                                dtype_name(input.dtype));
   }
   if (input.shape.rank() == 0) return InputSides{};  // any shape
   const bool is_picture = input.shape.rank() == 4 && (input.shape[1] == 1 || input.shape[1] == 3 || input.shape[1] == -1);
   if (!is_picture) {
-    return failed_precondition("model '{}': input '{}' is {}: pictures are batch x (1 or 3) x height x width", info.name,
+    return failed_precondition("model '{}': input '{}' is {}; pictures need batch x (1 or 3) x height x width", info.name,
                                input.name, input.shape.to_string());
   }
   return InputSides{input.shape[1], input.shape[2], input.shape[3]};
@@ -49,7 +49,7 @@ ImageClassifier::ImageClassifier(Runner& runner, ModelInfo info, ImageClassifier
 
 Result<ImageClassifier> ImageClassifier::create(Runner& runner, std::string model, ImageClassifierOptions options) {
   if (options.batch < 1 || options.top_k < 1)
-    return invalid_argument("classify with '{}': batch and top_k are at least 1", model);
+    return invalid_argument("classify with '{}': batch and top_k must be at least 1", model);
   SHOAL_ASSIGN_OR_RETURN(ModelInfo info, runner.describe(model));
   ImageClassifier classifier(runner, std::move(info), std::move(options));
   SHOAL_RETURN_IF_ERROR(classifier.choose_preprocess());
@@ -66,8 +66,8 @@ Status ImageClassifier::choose_preprocess() {
     if (preprocess_.order != "GRAY")
       preprocess_.resize = std::min(preprocess_.crop_height, preprocess_.crop_width) * kUsualResize / kUsualSide;
     warnings_.push_back(format(
-        "model '{}' does not say how pictures are prepared for it: taken as {}; give a preset, or [preprocess] in model.toml",
-        info_.name, preprocess_.order == "GRAY" ? "grey, 0..1" : "for ImageNet (RGB, its mean and deviation)"));
+        "model '{}' does not say how to prepare its pictures; used {}; give a preset, or write [preprocess] into model.toml",
+        info_.name, preprocess_.order == "GRAY" ? "gray, 0..1" : "ImageNet's way (RGB, its mean and deviation)"));
   }
   SHOAL_RETURN_IF_ERROR(vision::check_preprocess(preprocess_).with_context(format("model '{}'", info_.name)));
   const auto agree = [](std::int64_t model, std::int64_t given) { return model < 0 || model == given; };
@@ -100,11 +100,11 @@ Status ImageClassifier::read_classes(const Tensors& outputs, std::size_t count, 
   const bool is_list = output.dtype() == DType::kFloat32 && output.shape().rank() >= 1 && output.shape()[0] == rows &&
                        output.shape().element_count() > 0;
   if (!is_list) {
-    return failed_precondition("model '{}': output '{}' is {} {}: no list of classes for {} pictures", info_.name,
+    return failed_precondition("model '{}': output '{}' is {} {}, not a list of classes for {} pictures", info_.name,
                                outputs[0].name, dtype_name(output.dtype()), output.shape().to_string(), count);
   }
   const std::size_t classes = output.values<float>().size() / count;
-  // One line too few, and every class has its neighbour's name.
+  // With one line too few, classes would get the names of others.
   if (!info_.labels.empty() && info_.labels.size() != classes) {
     return failed_precondition("model '{}': output '{}' has {} classes, but its labels file has {} lines", info_.name,
                                outputs[0].name, classes, info_.labels.size());

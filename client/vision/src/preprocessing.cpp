@@ -30,7 +30,7 @@ cv::Mat resize(const cv::Mat& src, cv::Size size) {
   return dst;
 }
 
-/// Which byte of a pixel is the c-th channel that the model reads.
+/// The byte of a pixel that is the model's channel c.
 int source_channel(const Preprocess& preprocess, int c) { return preprocess.order == "BGR" ? 2 - c : c; }
 
 void fill_plane(const cv::Mat& crop, int channel, float mean, float scale, float* dst) {
@@ -47,17 +47,18 @@ int channels_of(const Preprocess& preprocess) { return preprocess.order == "GRAY
 
 Status check_preprocess(const Preprocess& preprocess) {
   if (preprocess.order != "RGB" && preprocess.order != "BGR" && preprocess.order != "GRAY") {
-    return invalid_argument("preprocess: order is '{}' (RGB, BGR or GRAY)", preprocess.order);
+    return invalid_argument("preprocess: order is '{}'; it must be RGB, BGR or GRAY", preprocess.order);
   }
   const auto channels = static_cast<std::size_t>(channels_of(preprocess));
   if (preprocess.mean.size() != channels || preprocess.scale.size() != channels) {
-    return invalid_argument("preprocess: {} numbers of mean and {} of scale, but {} has {} channels", preprocess.mean.size(),
+    return invalid_argument("preprocess: mean has {} numbers and scale {}, but {} has {} channels", preprocess.mean.size(),
                             preprocess.scale.size(), preprocess.order, channels);
   }
   if (preprocess.resize < 0 || preprocess.resize > kMaxSide)
-    return invalid_argument("preprocess: resize is {} (0 to {})", preprocess.resize, kMaxSide);
+    return invalid_argument("preprocess: resize is {}; it must be 0 to {}", preprocess.resize, kMaxSide);
   for (const std::int64_t side : {preprocess.crop_height, preprocess.crop_width}) {
-    if (side < 1 || side > kMaxSide) return invalid_argument("preprocess: a side of the crop is {} (1 to {})", side, kMaxSide);
+    if (side < 1 || side > kMaxSide)
+      return invalid_argument("preprocess: a side of the crop is {}; it must be 1 to {}", side, kMaxSide);
   }
   return {};
 }
@@ -65,9 +66,9 @@ Status check_preprocess(const Preprocess& preprocess) {
 Status fill_planes(const Image& image, const Preprocess& preprocess, std::span<float> dst) try {
   cv::Mat picture(image.height(), image.width(), CV_8UC3, const_cast<std::uint8_t*>(image.rgb().data()));
   if (channels_of(preprocess) == 1) {
-    cv::Mat grey;
-    cv::cvtColor(picture, grey, cv::COLOR_RGB2GRAY);
-    picture = grey;
+    cv::Mat gray;
+    cv::cvtColor(picture, gray, cv::COLOR_RGB2GRAY);
+    picture = gray;
   }
   const cv::Mat resized = resize(picture, resized_size(image, preprocess));
   const auto height = static_cast<int>(preprocess.crop_height), width = static_cast<int>(preprocess.crop_width);

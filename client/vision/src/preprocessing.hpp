@@ -8,19 +8,19 @@
 
 namespace shoal::vision {
 
-/// Channels of an order: 1 for "GRAY", else 3.
+/// The number of channels: 1 for the order "GRAY", else 3.
 int channels_of(const Preprocess& preprocess);
 
-/// Errors: kInvalidArgument: an unknown order, mean or scale of another number of channels, sizes that are none.
+/// Errors: kInvalidArgument (an unknown order, mean or scale for another number of channels, a size out of range).
 Status check_preprocess(const Preprocess& preprocess);
 
-/// dst[c][y][x] = (pixel - mean[c]) * scale[c] of the centre crop, planes in the order that `preprocess` says.
-/// The picture is resized before: its shorter side to `resize`, the other in proportion, rounded to the nearest; further where
-/// the crop would not fit; without `resize` straight to the crop's size. Each pixel is the mean of the area that it covers when
-/// the picture shrinks, and interpolated linearly when it grows.
-///   preprocess  checked, crop sizes filled in
+/// dst[c][y][x] = (pixel - mean[c]) * scale[c] of the center crop. The channels have the order of `preprocess`.
+/// First resizes the picture: its shorter side to `resize`, the other in proportion, rounded to the nearest; larger if the crop
+/// would not fit. Without `resize` the picture gets the crop's size. When the picture shrinks, each pixel is the mean of the area
+/// that it covers; when it grows, pixels are interpolated linearly.
+///   preprocess  checked, with crop sizes filled in
 ///   dst         channels * crop_height * crop_width
-///   Errors      kInvalidArgument, kInternal (memory)
+///   Errors      kInvalidArgument, kFailedPrecondition (out of memory)
 Status fill_planes(const Image& image, const Preprocess& preprocess, std::span<float> dst);
 
 }  // namespace shoal::vision

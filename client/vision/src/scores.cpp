@@ -7,7 +7,7 @@
 namespace shoal::vision {
 namespace {
 
-// A softmax over 20 000 classes in float16 is off by less.
+// The error of a softmax over 20 000 classes in float16 is smaller.
 constexpr double kSumTolerance = 1e-3;
 
 bool is_distribution(std::span<const float> row) {
@@ -30,7 +30,7 @@ std::vector<float> to_probabilities(std::span<const float> row) {
 Classes top_classes(std::span<const float> probabilities, std::span<const std::string> labels, std::size_t top_k) {
   std::vector<std::size_t> order(probabilities.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
-  // NaN comes last, so that the order is one whatever a model gives.
+  // NaN comes last, so that this is a valid ordering for any output.
   const auto is_before = [&](std::size_t a, std::size_t b) {
     const bool a_nan = std::isnan(probabilities[a]), b_nan = std::isnan(probabilities[b]);
     if (a_nan != b_nan) return b_nan;

@@ -1,4 +1,4 @@
-// Tensors as every part of Shoal passes them: element type, shape, and bytes in row-major order.
+// Tensors: element type, shape, and bytes in row-major order.
 #pragma once
 
 #include <array>
@@ -10,6 +10,8 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "shoal/result.hpp"
@@ -34,32 +36,37 @@ enum class DType : std::uint8_t {
   kBool = 13,  ///< one byte, 0 or 1
 };
 
-/// Bytes of one element; 0 for a number that is no DType.
+/// Bytes of one element; 0 for a value that is not a DType.
 std::size_t dtype_size_bytes(DType dtype);
-/// NumPy's name: "float32", "uint8", "bool"; "bfloat16" as in ml_dtypes; "invalid" for a number that is no DType.
+/// NumPy's name: "float32", "uint8", "bool"; "bfloat16" as in ml_dtypes; "invalid" for a value that is not
+/// a DType.
 std::string_view dtype_name(DType dtype);
-/// The type of that name. Errors: kInvalidArgument.
+/// The DType of that name. Errors: kInvalidArgument.
 Result<DType> parse_dtype(std::string_view name);
 
 inline constexpr int kMaxRank = 8;
 
-/// Dimensions, outermost first. Rank 0 is a scalar of one element; a dimension may be 0, or -1 where a model leaves it open.
+/// Dimensions, outermost first. Rank 0 is a scalar of one element; a dimension may be 0, or -1 if a model leaves it open.
 ///   Threads  a value: thread-compatible
 class Shape {
  public:
   Shape() = default;
-  /// Aborts the process when there are more than kMaxRank: check foreign ranks before.
+  /// Throws shoal::Error (kInvalidArgument) for more than kMaxRank dimensions. make() returns that error instead.
   Shape(std::initializer_list<std::int64_t> dims) : Shape(std::span(dims.begin(), dims.size())) {}
   explicit Shape(std::span<const std::int64_t> dims);
+  /// For dimensions that come from a user or a file. Errors: kInvalidArgument (more than kMaxRank).
+  static Result<Shape> make(std::span<const std::int64_t> dims);
 
   int rank() const { return rank_; }
-  std::int64_t operator[](int axis) const { return dims_[static_cast<std::size_t>(axis)]; }
-  std::int64_t& operator[](int axis) { return dims_[static_cast<std::size_t>(axis)]; }
-  std::span<const std::int64_t> dims() const { return {dims_.data(), static_cast<std::size_t>(rank_)}; }
+  /// 0 <= axis < rank().
+  std::int64_t operator[](int axis) const& { return dims_[static_cast<std::size_t>(axis)]; }
+  std::int64_t& operator[](int axis) & { return dims_[static_cast<std::size_t>(axis)]; }
+  std::span<const std::int64_t> dims() const& { return {dims_.data(), static_cast<std::size_t>(rank_)}; }
+  std::span<const std::int64_t> dims() && = delete;  ///< of a temporary: keep the Shape
   const std::int64_t* begin() const { return dims_.data(); }
   const std::int64_t* end() const { return dims_.data() + rank_; }
 
-  /// Product of the dimensions, 1 for a scalar. -1 when a dimension is negative or the product does not fit.
+  /// The product of the dimensions, 1 for a scalar. -1 if a dimension is negative or the product does not fit 63 bits.
   std::int64_t element_count() const;
   /// "1x3x224x224"; "scalar" for rank 0; "?" for a negative dimension.
   std::string to_string() const;
@@ -71,75 +78,95 @@ class Shape {
   int rank_ = 0;
 };
 
-/// Sizes that a dimension may have, both ends included.
+/// The sizes that a dimension may have, both ends included.
 struct DimRange {
   std::int64_t lowest = 0, highest = std::numeric_limits<std::int64_t>::max();
   bool contains(std::int64_t size) const { return lowest <= size && size <= highest; }
   friend bool operator==(const DimRange&, const DimRange&) = default;
 };
 
-/// What a model says of one of its inputs or outputs.
+/// The description of a model's input or output.
 struct TensorSpec {
   std::string name;
   DType dtype = DType::kFloat32;
-  Shape shape;                        ///< -1 where any size is taken
-  std::vector<DimRange> ranges = {};  ///< one per dimension, narrowing those that are -1; empty: nothing is narrowed
+  Shape shape;                        ///< -1 if any size is allowed
+  std::vector<DimRange> ranges = {};  ///< one per dimension, limits those that are -1; empty: no limits
   friend bool operator==(const TensorSpec&, const TensorSpec&) = default;
 };
 
-/// Somebody else's tensor: type, shape and a pointer. Constness of the view is constness of its bytes.
-///   Lifetime  valid while the owner of the bytes is
+/// A tensor whose bytes somebody else owns: type, shape and a pointer. The bytes of a const view are const.
+///   Lifetime  valid while the owner of the bytes exists
 struct TensorView {
   DType dtype = DType::kInvalid;
   Shape shape;
   std::byte* data = nullptr;
 
   std::int64_t element_count() const { return shape.element_count(); }
-  std::size_t size_bytes() const { return static_cast<std::size_t>(element_count()) * dtype_size_bytes(dtype); }
+  /// 0 when a dimension is open, the product does not fit 64 bits, or dtype is no DType.
+  std::size_t size_bytes() const {
+    std::size_t size = 0;
+    const std::int64_t count = element_count();
+    return count < 0 || __builtin_mul_overflow(static_cast<std::size_t>(count), dtype_size_bytes(dtype), &size) ? 0 : size;
+  }
   std::span<const std::byte> bytes() const { return {data, size_bytes()}; }
   std::span<std::byte> bytes() { return {data, size_bytes()}; }
-  /// The elements as T; T must be the type that dtype means.
+  /// The elements as T: float for float32, std::int64_t for int64, ...; std::uint16_t for float16 and bfloat16, bool or
+  /// std::uint8_t for bool. Throws shoal::Error (kInvalidArgument) for another T, and for a tensor without bytes.
   template <typename T>
   std::span<const T> values() const {
-    return {reinterpret_cast<const T*>(data), static_cast<std::size_t>(element_count())};
+    check_element(sizeof(T), std::is_floating_point_v<T>);
+    return {reinterpret_cast<const T*>(data), size_bytes() / sizeof(T)};
   }
   template <typename T>
   std::span<T> values() {
-    return {reinterpret_cast<T*>(data), static_cast<std::size_t>(element_count())};
+    check_element(sizeof(T), std::is_floating_point_v<T>);
+    return {reinterpret_cast<T*>(data), size_bytes() / sizeof(T)};
   }
+
+ private:
+  void check_element(std::size_t size_bytes, bool is_floating_point) const;
 };
 
-/// A tensor that keeps its bytes alive: its own, or a slot of an arena. Copies share the bytes.
+/// A tensor that keeps its bytes alive: memory of its own, or a slot of an arena. Copies share the bytes.
 ///   Threads  thread-compatible
 class Tensor {
  public:
   Tensor() = default;
-  /// New zeroed memory, 64-byte aligned. Errors: kInvalidArgument (shape open or too large).
+  /// Allocates zeroed memory, aligned to 64 bytes. Errors: kInvalidArgument (open or too large shape, no DType),
+  /// kFailedPrecondition (out of memory).
   static Result<Tensor> create(DType dtype, const Shape& shape);
-  /// Wraps memory that `owner` keeps alive.
+  /// Refers to memory that `owner` keeps alive.
   Tensor(TensorView view, std::shared_ptr<void> owner) : view_(view), owner_(std::move(owner)) {}
 
   DType dtype() const { return view_.dtype; }
-  const Shape& shape() const { return view_.shape; }
+  const Shape& shape() const& { return view_.shape; }
+  Shape shape() && { return view_.shape; }
   std::size_t size_bytes() const { return view_.size_bytes(); }
-  const TensorView& view() const { return view_; }
-  TensorView& view() { return view_; }
+  const TensorView& view() const& { return view_; }
+  TensorView& view() & { return view_; }
+  TensorView& view() && = delete;  ///< of a temporary, whose bytes end with it: keep the Tensor
+  /// As TensorView::values().
   template <typename T>
-  std::span<const T> values() const {
+  std::span<const T> values() const& {
     return view_.values<T>();
   }
   template <typename T>
-  std::span<T> values() {
+  std::span<T> values() & {
     return view_.values<T>();
   }
-  const std::shared_ptr<void>& owner() const { return owner_; }
+  template <typename T>
+  std::span<T> values() && = delete;  ///< of a temporary, whose bytes end with it: keep the Tensor
+  template <typename T>
+  std::span<const T> values() const&& = delete;
+  const std::shared_ptr<void>& owner() const& { return owner_; }
+  std::shared_ptr<void> owner() && { return std::move(owner_); }
 
  private:
   TensorView view_;
   std::shared_ptr<void> owner_;
 };
 
-/// A tensor and the name of the input or output it is for.
+/// A tensor and the name of its input or output.
 struct NamedTensor {
   std::string name;
   Tensor tensor;

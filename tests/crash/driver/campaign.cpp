@@ -26,14 +26,14 @@ using nlohmann::json;
 using SteadyClock = std::chrono::steady_clock;
 using namespace std::chrono_literals;
 
-constexpr auto kWarmUp = 1500ms;      // caches, arenas and heaps fill before the first snapshot
-constexpr double kServicesApart = 3;  // blows to one model
-constexpr auto kRestLimit = 120s;     // a starved process takes its time to die and to start
+constexpr auto kWarmUp = 1500ms;      // so that caches, arenas and heaps are filled before the first snapshot
+constexpr double kServicesApart = 3;  // between two blows to one model
+constexpr auto kRestLimit = 120s;     // a starved process takes long to die and to start
 
 void write_json(const fs::path& file, const json& value) { std::ofstream(file) << value.dump(1) << '\n'; }
 json read_json(const fs::path& file) { return json::parse(std::ifstream(file)); }
 
-/// A signal that cannot hit another process that got the same pid.
+/// Sends signals through a pidfd, so that they cannot hit another process with the same pid.
 class Victim {
  public:
   explicit Victim(pid_t pid) : fd_(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0))) {}
@@ -63,12 +63,12 @@ class Front {
     clients_.fill();
   }
 
-  /// All clients end, then what the daemon holds is written down.
+  /// Ends all clients, then writes a snapshot of what the daemon holds.
   void rest(const char* name) {
-    for (const auto& [victim, when] : stopped_) victim.send(SIGCONT);  // clients wait for what they hold
+    for (const auto& [victim, when] : stopped_) victim.send(SIGCONT);  // clients wait for the requests of stopped workers
     stopped_.clear();
     clients_.finish();
-    next_wait_ns_ = 0;  // the last answers lie between two samples, too
+    next_wait_ns_ = 0;  // so that there is a sample after the last answers, too
     note_waits();
     json snapshot;
     eventually(
@@ -90,7 +90,7 @@ class Front {
   }
   bool is_over() const { return next_ == plan_.faults.size(); }
 
-  /// Deals the blows that are due; others wait.
+  /// Sends the signals that are due.
   void strike() {
     clients_.fill();
     note_waits();
@@ -110,7 +110,7 @@ class Front {
   }
 
  private:
-  // For the checker: how long the supervisor was kept from its work.
+  // Writes for the checker how long the supervisor has waited for a processor.
   void note_waits() {
     const std::uint64_t now_ns = monotonic_now_ns();
     if (now_ns < next_wait_ns_) return;
@@ -147,7 +147,7 @@ class Front {
     return std::ranges::any_of(worker.at("lanes"), [](const json& lane) { return lane.at("running_request") != 0; });
   }
 
-  // False when it is too early for this blow.
+  // Returns false when it is too early for this blow.
   bool deal(const Fault& fault) {
     if (fault.victim == Fault::Victim::kClient) {
       if (const auto pid = clients_.pick(fault.pick, fault.signal)) strike_at(*pid, fault, result_.clients);
@@ -174,7 +174,7 @@ class Front {
       if (fault.while_running && pids.empty() && since < 2s) return false;
       if (pids.empty()) add_workers(false);
     }
-    if (pids.empty()) return since >= 2s;  // a replacement is on its way
+    if (pids.empty()) return since >= 2s;  // wait for a replacement
     if (!strike_at(pids[fault.pick % pids.size()], fault,
                    fault.victim == Fault::Victim::kZygote ? result_.zygotes : result_.workers))
       return true;
@@ -258,7 +258,7 @@ json to_json(const CampaignResult& result) {
 
 CampaignResult run_campaign(const Plan& plan, const fs::path& directory) {
   const rlimit none{0, 0};
-  ::setrlimit(RLIMIT_CORE, &none);  // for SIGABRT: nobody wants these
+  ::setrlimit(RLIMIT_CORE, &none);  // no core dumps of SIGABRT
   CampaignResult result{.seed = plan.seed};
   fs::remove_all(directory);
   {

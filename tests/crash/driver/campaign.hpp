@@ -1,4 +1,4 @@
-// One seed from plan to verdict: daemons, client processes, blows, and what the offline checker finds.
+// Runs one seed: daemons, client processes, blows, and the verdict of the offline checker.
 #pragma once
 
 #include <filesystem>
@@ -10,20 +10,20 @@ namespace shoal::test {
 
 struct CampaignResult {
   std::uint64_t seed = 0;
-  double seconds = 0;                                   ///< of the blows alone
-  std::uint64_t blows = 0;                              ///< that found a victim
-  std::uint64_t workers = 0, zygotes = 0, clients = 0;  ///< by victim
-  std::uint64_t kills = 0, aborts = 0, stops = 0;       ///< by signal
-  std::uint64_t while_running = 0;                      ///< deaths whose lane named a request that was then run again
-  double shortest_interval_in_services = 0;             ///< between two blows to one model, in its service times
+  double seconds = 0;                                   ///< from the first blow to the last
+  std::uint64_t blows = 0;                              ///< blows that found a victim
+  std::uint64_t workers = 0, zygotes = 0, clients = 0;  ///< blows by victim
+  std::uint64_t kills = 0, aborts = 0, stops = 0;       ///< blows by signal
+  std::uint64_t while_running = 0;                      ///< deaths of workers whose running request was then run again
+  double shortest_interval_in_services = 0;             ///< between two blows to one model, in service times of that model
   CheckReport report;
 };
 nlohmann::json to_json(const CampaignResult& result);
 
-/// Runs the plan. Histories and snapshots lie in `directory` while it runs, and stay there when something was violated.
+/// Runs the plan. Histories and snapshots are written to `directory`. They are removed at the end unless there is a violation.
 CampaignResult run_campaign(const Plan& plan, const std::filesystem::path& directory);
 
-/// Judges what run_campaign left in `directory`, once more.
+/// Judges again what run_campaign() has left in `directory`.
 CheckReport check_directory(const std::filesystem::path& directory);
 
 }  // namespace shoal::test

@@ -26,7 +26,7 @@ std::string text_of(const Parts&... parts) {
   return text.str();
 }
 
-// The largest of each quantity over the processes of one role: workers come and go, what each may hold stays.
+// The largest of each quantity over the processes of one role. Workers are replaced, but the bound for each stays the same.
 std::map<std::string, std::map<std::string, double>> holdings_of(const json& snapshot) {
   std::map<std::string, std::map<std::string, double>> holdings;
   for (const json& process : snapshot.at("processes")) {
@@ -59,7 +59,7 @@ void Checker::read_waits(std::istream& waits) {
   for (std::uint64_t time_ns = 0, waited_ns = 0; waits >> time_ns >> waited_ns;) waits_[time_ns] = waited_ns;
 }
 
-// From the last sample before to the first one after.
+// The time between the last sample before the interval and the first one after it.
 std::uint64_t Checker::waited_between(std::uint64_t begin_ns, std::uint64_t end_ns) const {
   if (waits_.empty()) return 0;
   const auto after = waits_.upper_bound(begin_ns), last = waits_.lower_bound(end_ns);
@@ -72,7 +72,7 @@ void Checker::read_history(std::istream& history, const std::string& name, bool 
   std::map<std::uint64_t, std::uint64_t> closed;  // id → when
   bool has_ended = false;
   for (std::string text; std::getline(history, text);) {
-    const bool is_last = history.eof();  // without its newline: cut by the kill
+    const bool is_last = history.eof();  // a line without newline was cut by the kill
     const auto line = parse_line(text);
     if (!line || is_last) {
       if (!(was_killed && is_last)) add(Kind::kTorn, name, text);
@@ -155,10 +155,10 @@ void Checker::compare_holdings(const json& start, const json& end, const std::st
       continue;
     }
     for (const auto& [what, amount] : holding) {
-      // A worker's caches and largest outputs fill over its life: soak_test looks at their slopes.
+      // A worker's memory grows while its caches fill. soak_test checks how it grows.
       if (what == "private_bytes" && role.starts_with("worker")) continue;
       double allowed = known->second.at(what) + (what == "private_bytes" ? kMemoryNoise : 0);
-      // Those of the last dead are kept, to be read.
+      // The supervisor keeps the pages of the last dead workers.
       if (what == "pages" && role == "supervisor")
         allowed += static_cast<double>(supervisor::FlightArchive::kKeptPerModel * end.at("stats").at("models").size());
       if (amount > allowed) add(Kind::kLeaked, name, text_of(role, ": ", what, " ", known->second.at(what), " to ", amount));
@@ -174,14 +174,14 @@ void Checker::compare_holdings(const json& start, const json& end, const std::st
   for (const json& file : end.at("strangers")) add(Kind::kLeaked, name, text_of("a file in the directory: ", file));
 }
 
-// Every request has one outcome: an answer, a refusal among them, or a client that is gone.
+// Every request has exactly one outcome: an answer, which may be a refusal, or a client that is gone.
 void Checker::compare_counts(const json& model, const std::string& where) {
   const json& counts = model.at("counts");
   std::uint64_t answered = counts.at("ok").get<std::uint64_t>() + counts.at("orphaned").get<std::uint64_t>();
   for (const auto& [code, count] : counts.at("failed").items()) answered += count.get<std::uint64_t>();
   if (answered != counts.at("admitted").get<std::uint64_t>() + counts.at("refused").get<std::uint64_t>())
     add(Kind::kMiscounted, where, text_of("not one outcome for each request: ", counts.dump()));
-  // A client whose time is over waits no longer for the daemon to say so: that one may have answered.
+  // A client whose deadline has passed does not wait for the daemon, which may have answered in time.
   const std::string name = model.at("name");
   const std::uint64_t expired = expired_by_model_[name],
                       expired_there = std::min(expired, counts.at("failed").value("DEADLINE_EXCEEDED", std::uint64_t{0}));

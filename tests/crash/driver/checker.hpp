@@ -1,5 +1,5 @@
-// The offline checker: reads what clients wrote down and what the daemon said of itself at the start and at the end, and nothing
-// else; it talks to nobody.
+// The offline checker. Its only inputs are the clients' histories and the daemon's snapshots from the start and the end; it talks
+// to nobody.
 #pragma once
 
 #include <functional>
@@ -14,22 +14,22 @@
 
 namespace shoal::test {
 
-/// What was broken, and where it was found.
+/// A broken promise, and where it was found.
 struct Violation {
   enum class Kind {
-    kLost,          ///< a client that lived to its end was never answered
-    kTwice,         ///< answered again
+    kLost,          ///< no answer, though the client lived to its end
+    kTwice,         ///< answered more than once
     kUnasked,       ///< answered before it was asked, or never asked
-    kWrongBytes,    ///< not what that version answers
-    kWrongVersion,  ///< by a version that may not answer
-    kPoison,        ///< an innocent request called guilty
-    kFailed,        ///< an innocent request that failed otherwise
-    kSpared,        ///< a guilty request answered as if it were none
+    kWrongBytes,    ///< not the answer of that version
+    kWrongVersion,  ///< answered by a version that may not answer
+    kPoison,        ///< an innocent request answered POISON
+    kFailed,        ///< an innocent request that failed with another code
+    kSpared,        ///< a guilty request answered like an innocent one
     kLate,          ///< after the deadline
-    kTorn,          ///< a history that is none
-    kDied,          ///< a client that ended before its time, and was not killed
+    kTorn,          ///< a history that cannot be read
+    kDied,          ///< a client that ended early and was not killed
     kMiscounted,    ///< the daemon's counts contradict each other or the histories
-    kUnready,       ///< at the end a model is not served as wanted
+    kUnready,       ///< at the end a model has not all its workers
     kLeaked,        ///< descriptors, memfds, mappings, processes, sockets or memory that were not there at the start
   };
   Kind kind{};
@@ -39,7 +39,7 @@ std::string to_string(const Violation& violation);
 
 struct CheckReport {
   std::uint64_t asked = 0, answered = 0, ok = 0, rerun = 0, cancelled = 0, expired = 0, poisoned = 0;
-  std::uint64_t unknown = 0;  ///< under way when their client was killed: nobody can say
+  std::uint64_t unknown = 0;  ///< under way when their client was killed, so nobody knows their outcome
   std::vector<Violation> violations;
   std::uint64_t violation_count = 0;  ///< all of them; `violations` keeps the first 100
 };
@@ -48,20 +48,20 @@ struct CheckReport {
 ///   Threads  thread-bound
 class Checker {
  public:
-  static constexpr std::uint64_t kLateNs = 100'000'000;  ///< beyond its deadline a request is late
-  static constexpr double kMemoryNoise = 6e6;  ///< bytes that the supervisor's or a zygote's heap keeps of the largest moment
+  static constexpr std::uint64_t kLateNs = 100'000'000;  ///< a request is late when it is answered this long after its deadline
+  static constexpr double kMemoryNoise = 6e6;  ///< bytes that the heap of the supervisor or of a zygote may keep from its peak
 
-  /// `answer` knows the hash of the right answer, or that this version may not answer.
+  ///   answer  returns the hash of the right answer, or nothing when this version may not answer
   using Answer = std::function<std::optional<std::uint64_t>(const Question&, std::uint64_t version)>;
   explicit Checker(Answer answer) : answer_(std::move(answer)) {}
 
-  /// How long the supervisor had been kept waiting for a processor in all, by time (both in ns): what it could not help is no
-  /// delay of its own. Lines of "TIME WAITED"; before the histories.
+  /// Reads how long the supervisor had waited for a processor at each time: lines of "TIME WAITED", in ns. These waits are not
+  /// counted as lateness. Call it before the histories are read.
   void read_waits(std::istream& waits);
   void read_history(std::istream& history, const std::string& name, bool was_killed);
-  /// After all histories: what the daemon holds, counts and serves.
+  /// Compares what the daemon holds, counts and serves. Call it after all histories.
   void compare_snapshots(const nlohmann::json& start, const nlohmann::json& end, const std::string& name);
-  /// Only what it holds.
+  /// Compares only what the daemon holds.
   void compare_holdings(const nlohmann::json& start, const nlohmann::json& end, const std::string& name);
   /// Whether every model has its workers and its zygote, and no request is left.
   static bool at_rest(const nlohmann::json& snapshot);

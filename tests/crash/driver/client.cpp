@@ -1,5 +1,5 @@
-// shoal-crash-client DIRECTORY HISTORY PLAN MODELS: asks as PLAN says (JSON, plan.hpp) until it gets SIGTERM, finishes what is
-// under way, and writes down what it asked and what came.
+// shoal-crash-client DIRECTORY HISTORY PLAN MODELS: sends requests as PLAN says (JSON, plan.hpp) and writes requests and answers
+// to HISTORY. At SIGTERM it finishes the requests under way and ends.
 #include <signal.h>
 #include <sys/prctl.h>
 #include <unistd.h>
@@ -15,8 +15,8 @@
 namespace shoal::test {
 namespace {
 
-constexpr auto kLook = std::chrono::milliseconds(5);  // how often it looks for answers
-constexpr std::uint64_t kTurnNs = 15'000'000;         // a turn of the loop that took longer was held up
+constexpr auto kLook = std::chrono::milliseconds(5);  // how long it waits for an answer at once
+constexpr std::uint64_t kTurnNs = 15'000'000;         // a turn of the loop that takes longer was delayed
 
 volatile sig_atomic_t is_over = 0;
 
@@ -69,7 +69,7 @@ class Client {
       const Status status = outcome.outputs.status();
       if (status.code() == StatusCode::kUnavailable || status.code() == StatusCode::kInternal ||
           status.code() == StatusCode::kAborted)
-        std::cerr << "client " << ::getpid() << ": " << status.to_string() << std::endl;  // the history has only the code
+        std::cerr << "client " << ::getpid() << ": " << status.to_string() << std::endl;  // the history has only the status code
       history_.add(Answered{.id = request.asked.id,
                             .time_ns = monotonic_now_ns(),
                             .status = static_cast<int>(outcome.outputs.status().code()),
@@ -81,7 +81,7 @@ class Client {
     });
   }
 
-  // Of the turn under way, what is beyond its time already.
+  // How much longer than kTurnNs the current turn has taken so far.
   std::uint64_t since_turn() const {
     const std::uint64_t turn_ns = monotonic_now_ns() - last_turn_ns_;
     return turn_ns > kTurnNs ? turn_ns - kTurnNs : 0;
@@ -104,9 +104,10 @@ int run(char** argv) {
   const PoolOptions options{.directory = argv[1],
                             .input_arena_bytes = 256 << 10,
                             .output_arena_bytes = 128 << 10,
-                            .connect_timeout = std::chrono::seconds(20)};
+                            .connect_timeout = std::chrono::seconds(20),
+                            .control_timeout = std::chrono::seconds(20)};
   auto pool = Pool::connect(options);
-  // A handshake has its limit, and either side may be without a processor for longer.
+  // The driver stops clients with SIGSTOP, and a stopped client fails its handshake. So it tries again.
   for (int i = 0; i < 10 && !pool.ok() && pool.status().code() == StatusCode::kUnavailable; ++i) pool = Pool::connect(options);
   if (!pool.ok()) {
     std::cerr << "client " << ::getpid() << ": " << pool.status().to_string() << std::endl;
@@ -122,6 +123,6 @@ int run(char** argv) {
 }  // namespace shoal::test
 
 int main(int argc, char** argv) {
-  ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // a driver that was killed leaves nobody who asks for ever
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // a killed driver leaves no clients behind
   return argc == 5 ? shoal::test::run(argv) : 2;
 }

@@ -1,4 +1,4 @@
-// The clients of one daemon: separate processes, each with its own history.
+// The clients of one daemon. Each is a process with its own history.
 #pragma once
 
 #include <sys/types.h>
@@ -13,7 +13,7 @@
 
 namespace shoal::test {
 
-/// Their histories are DIRECTORY/NUMBER.history, and NUMBER.killed exists for one that was. What lives is killed when destroyed.
+/// Histories are DIRECTORY/NUMBER.history. NUMBER.killed exists for a client that was killed. The destructor kills the others.
 ///   Threads  thread-bound
 class ClientProcesses {
  public:
@@ -23,13 +23,13 @@ class ClientProcesses {
   ClientProcesses(const ClientProcesses&) = delete;
   ClientProcesses& operator=(const ClientProcesses&) = delete;
 
-  /// Starts those that are missing: one that was killed comes again, with another seed.
+  /// Starts the missing clients, with new seeds.
   void fill();
-  /// One of the living, marked as killed unless the signal only stops it.
+  /// Chooses a living client, and marks it as killed unless the signal is SIGSTOP.
   std::optional<pid_t> pick(std::uint32_t pick, int signal);
-  /// Ends all; those that do not end within a minute are killed, and their histories have no end.
+  /// Ends all clients. Those that do not end within a minute are killed, so their histories have no end.
   void finish();
-  /// Tells one to finish what is under way and end; fill() starts another.
+  /// Tells a client to finish its requests and end. fill() starts another one.
   void end_one(std::uint32_t pick);
   int started() const { return next_; }
 
@@ -50,7 +50,7 @@ class ClientProcesses {
   int next_ = 0;
 };
 
-/// All histories in the directory.
+/// Reads all histories in the directory.
 void read_histories(const std::filesystem::path& directory, Checker& checker);
 
 }  // namespace shoal::test

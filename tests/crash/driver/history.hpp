@@ -1,12 +1,12 @@
-// What a client asks and what came of it, written down by the client itself, a line each, before it asks and after it was
-// answered. The file lies outside the system under test; a client that is killed loses no line it had written.
+// The history of a client: what it asked and what it was answered. The client writes one line before it asks and one after it was
+// answered. Lines are not buffered, so a killed client loses none.
 //
 //   ask ID TIME_NS MODEL SIZE SEED TIMEOUT_NS HOW       HOW: plain, cancel (given up at once), guilty (crashes its worker)
 //   answer ID TIME_NS STATUS VERSION HASH ATTEMPTS STALLED_NS
 //   end                                                 everything that was asked has been answered
 //
-// Times are CLOCK_MONOTONIC. STALLED_NS: how much longer than wanted the client's own sleeps took since it asked; by that much it
-// may have seen the answer late (it was stopped, or the machine was busy).
+// Times are CLOCK_MONOTONIC. STALLED_NS is how long the client itself did not run between request and answer, because it was
+// stopped or the machine was busy. It may have seen the answer that much later.
 #pragma once
 
 #include <cstdint>
@@ -21,11 +21,11 @@ namespace shoal::test {
 
 enum class How : std::uint8_t { kPlain, kCancel, kGuilty };
 
-/// What decides a request's answer, besides the version that answers.
+/// A request's answer depends on this and on the version that answers.
 struct Question {
   std::string model;
   int size = 1;            ///< which of the model's sizes
-  std::uint32_t seed = 0;  ///< which of its contents
+  std::uint32_t seed = 0;  ///< which content
   friend auto operator<=>(const Question&, const Question&) = default;
 };
 
@@ -46,10 +46,10 @@ struct Ended {};
 using HistoryLine = std::variant<Asked, Answered, Ended>;
 
 std::string to_line(const HistoryLine& line);
-/// Nothing when it is none of ours.
+/// Returns nothing when the line is not a record.
 std::optional<HistoryLine> parse_line(const std::string& text);
 
-/// Appends to a file, one unbuffered write a line. Aborts when the file cannot be written.
+/// Appends records to a file, with one write() per line. Aborts when the file cannot be written.
 ///   Threads  thread-compatible
 class HistoryWriter {
  public:
@@ -63,7 +63,7 @@ class HistoryWriter {
   int fd_;
 };
 
-/// FNV-1a over shape and bytes.
+/// FNV-1a of shape and bytes.
 std::uint64_t hash_of(const Tensor& tensor);
 
 }  // namespace shoal::test

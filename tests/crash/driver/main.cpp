@@ -1,4 +1,5 @@
-// shoal-crash-driver: runs seeds, judges each, and keeps a line of JSON for each in a file, from which a long run goes on.
+// shoal-crash-driver: runs seeds and judges each. It writes one line of JSON per seed to a file, so that a long run can be
+// continued.
 #include <signal.h>
 
 #include <CLI/CLI.hpp>
@@ -57,8 +58,9 @@ int run(int argc, char** argv) {
   PlanSettings settings;
   bool only_plan = false, only_row = false;
   CLI::App app(
-      "Plans blows from a seed, deals them to daemons under load, and has the offline checker judge what clients saw. Exit code "
-      "1 when a promise was broken.");
+      "Plans faults from a seed, kills and stops processes under load accordingly, and has the offline checker judge what "
+      "clients "
+      "saw. Exits with 1 when a promise was broken.");
   app.add_option("--seed", seed, "one run")->capture_default_str();
   app.add_option("--from-seed", from, "a long run: its first seed");
   app.add_option("--to-seed", to, "its last; those that --results has already are not run again");

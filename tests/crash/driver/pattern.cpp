@@ -31,8 +31,9 @@ Tensor pattern_input(const PatternModel& model, const Question& question, How ho
   std::uint32_t state = question.seed * 2654435761u + static_cast<std::uint32_t>(question.size);
   for (float& value : tensor.values<float>()) {
     state = state * 1664525u + 1013904223u;
-    value = static_cast<float>(state >> 20) * 0.125f;                                    // 0 to 512
-    if (model.inputs == PatternModel::Inputs::kPictures) value = value / 256.0f - 1.0f;  // what a network can tell apart
+    value = static_cast<float>(state >> 20) * 0.125f;  // 0 to 512
+    if (model.inputs == PatternModel::Inputs::kPictures)
+      value = value / 256.0f - 1.0f;  // a range in which the network gives different answers
   }
   if (how == How::kGuilty) tensor.values<float>()[0] = kTrigger;
   return tensor;

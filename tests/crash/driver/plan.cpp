@@ -51,7 +51,7 @@ Fault plan_fault(Dice& dice, std::uint64_t at_ms, std::size_t models, bool only_
   fault.victim = victim < 84 ? Fault::Victim::kWorker : victim < 90 ? Fault::Victim::kZygote : Fault::Victim::kClient;
   if (only_kills)
     return {.at_ms = at_ms, .signal = SIGKILL, .model = fault.model % (models - 1), .pick = fault.pick, .while_running = true};
-  // Slow models more often than fast ones, builtin:identity hardly ever: what is over at once is not hit while it runs.
+  // Slow models are hit more often than fast ones, and builtin:identity rarely: fast requests are hardly ever hit while they run.
   if (fault.model < models - 1 || dice.below(4) != 0) fault.model = std::max(dice.below(models - 1), dice.below(models - 1));
   if (signal >= 70) fault.signal = SIGABRT;
   if (signal >= 85) {

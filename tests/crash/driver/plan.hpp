@@ -1,4 +1,4 @@
-// From a seed: which models, which clients, which faults, when. The same seed is the same plan, on any machine.
+// Plans models, clients and faults from a seed. The same seed gives the same plan on any machine.
 #pragma once
 
 #include <cstdint>
@@ -11,12 +11,12 @@ namespace shoal::test {
 
 struct PlanSettings {
   int faults = 1000;                     ///< in all daemons together
-  double faults_per_s = 50;              ///< as far as the models allow: see Fault
+  double faults_per_s = 50;              ///< at most; see Fault
   int daemons = 2;                       ///< side by side
-  double guilty_share = 0;               ///< of the requests: inputs that crash their worker
-  std::vector<int> spin_ms = {1, 2, 4};  ///< a model for each: processor time of its requests; and builtin:identity
+  double guilty_share = 0;               ///< share of requests whose input crashes their worker
+  std::vector<int> spin_ms = {1, 2, 4};  ///< one model for each, whose requests take this processor time; and builtin:identity
   int workers = 2;                       ///< of each model
-  bool only_kills = false;               ///< SIGKILL of workers of the spinning models, nothing else
+  bool only_kills = false;               ///< only SIGKILL, only to workers of these models
 };
 /// As options of shoal-crash-driver.
 std::string to_options(const PlanSettings& settings);
@@ -28,7 +28,7 @@ struct PlannedModel {
   int workers = 2, lanes = 1;
 };
 
-/// What one client asks; it draws its requests from `seed`.
+/// One client, which draws its requests from `seed`.
 struct ClientPlan {
   std::uint32_t seed = 0;
   int window = 4;  ///< requests under way
@@ -36,23 +36,23 @@ struct ClientPlan {
   std::uint64_t timeout_ms = 0;  ///< of those with a deadline
 };
 
-/// One blow. It falls when its time has come and the model has answered that many requests since the last one, and never sooner
-/// than three of the model's service times after the last blow to that model.
+/// One signal to one process. It is sent at `at_ms`, or later: when the model has answered `progress` requests since the last
+/// blow to it, and at least three of the model's service times have passed.
 struct Fault {
   enum class Victim : std::uint8_t { kWorker, kZygote, kClient };
   std::uint64_t at_ms = 0;
   Victim victim{};
   int signal = 0;  ///< SIGKILL, SIGABRT, or SIGSTOP followed by SIGCONT
   std::uint64_t stop_ms = 0;
-  std::size_t model = 0;   ///< whose worker or zygote
-  std::uint32_t pick = 0;  ///< which of those there are then
+  std::size_t model = 0;   ///< the model whose worker or zygote is hit
+  std::uint32_t pick = 0;  ///< which of the processes that exist then
   std::uint64_t progress = 0;
-  bool while_running = false;  ///< a worker that runs a request, if there is one within two seconds
+  bool while_running = false;  ///< hit a worker that runs a request, if there is one within two seconds
 };
 
 struct DaemonPlan {
   std::vector<PlannedModel> models;
-  std::vector<ClientPlan> clients;  ///< one that was killed is started again, with another seed
+  std::vector<ClientPlan> clients;  ///< a killed client is replaced, with another seed
   std::vector<Fault> faults;        ///< by time
 };
 
@@ -63,7 +63,7 @@ struct Plan {
 };
 
 Plan make_plan(std::uint64_t seed, const PlanSettings& settings);
-/// The plan in words: what two runs of one seed have in common.
+/// The plan as text.
 std::string to_text(const Plan& plan);
 
 PatternModels patterns_of(const DaemonPlan& plan);

@@ -17,11 +17,11 @@ using nlohmann::json;
 
 std::string proc(pid_t pid, const char* what) { return "/proc/" + std::to_string(pid) + "/" + what; }
 
-/// What a process has of shared memory.
+/// The memfds that a process has open or mapped.
 struct Memfds {
   int descriptors = 0, mappings = 0;
-  int arenas = 0;  ///< of both, those that are a client's
-  int pages = 0;   ///< status pages that are mapped, no others
+  int arenas = 0;  ///< of both, the arenas of clients
+  int pages = 0;   ///< mapped status pages, which do not count as mappings
 
   explicit Memfds(pid_t pid) {
     std::error_code error;
@@ -48,7 +48,7 @@ std::map<pid_t, std::string> roles_of(const json& stats) {
   return roles;
 }
 
-// Dead, and waited for by nobody, though their parent is one of these.
+// Dead children of these processes that were not reaped.
 int zombies_of(const std::map<pid_t, std::string>& roles) {
   int count = 0;
   std::error_code error;
@@ -64,7 +64,7 @@ int zombies_of(const std::map<pid_t, std::string>& roles) {
   return count;
 }
 
-// Files that are neither the daemon's own nor a socket of a living worker's lane.
+// Files in the directory that are neither the daemon's own nor the socket of a living worker's lane.
 json strangers_in(const json& stats, const std::string& directory) {
   std::set<std::string> known{"attach", "lock", "log.txt"};
   for (const json& model : stats.at("models")) {

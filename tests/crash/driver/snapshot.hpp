@@ -1,4 +1,4 @@
-// What a daemon and its processes hold at one moment, as JSON for the checker.
+// A snapshot of what a daemon and its processes hold, as JSON for the checker.
 #pragma once
 
 #include <nlohmann/json.hpp>

@@ -1,4 +1,4 @@
-// A signal sent is no death: what a worker holds is its until its pidfd has reported.
+// A worker that was sent SIGKILL is not dead yet. Its requests stay with it until its pidfd is readable.
 #include <gtest/gtest.h>
 #include <signal.h>
 
@@ -13,8 +13,8 @@ namespace {
 using namespace std::chrono_literals;
 using nlohmann::json;
 
-// The victim's lane is held at the last moment of its exit: it runs none of its program any more, but the kernel has not let go
-// of it.
+// ptrace holds the victim's lane at the end of its exit: it runs no more instructions of its program, and the kernel has not
+// released it.
 TEST(Death, IsBelievedWhenThePidfdSaysSoAndNotBefore) {
   const DaemonFixture daemon({.models = {"echo=builtin:identity,workers=2"}});
   Pool pool = daemon.connect();
@@ -48,7 +48,7 @@ TEST(Death, IsBelievedWhenThePidfdSaysSoAndNotBefore) {
   ASSERT_TRUE(held[0].wait_for(10s));
   ASSERT_TRUE(held[0].get().ok()) << held[0].get().status().to_string();
   EXPECT_EQ(held[0].get()->front().tensor.values<float>()[63], 70);
-  EXPECT_EQ(held[0].outcome().attempts, 1);  // it had not begun when it was stopped
+  EXPECT_EQ(held[0].outcome().attempts, 1);  // it had not begun when the worker was stopped
 }
 
 }  // namespace

@@ -16,6 +16,7 @@
 
 #include "tests/crash/step/tracee.hpp"
 #include "tests/support/process_sample.hpp"
+#include "tests/support/says.hpp"
 
 namespace shoal::test {
 namespace {
@@ -24,7 +25,7 @@ namespace fs = std::filesystem;
 using namespace std::chrono_literals;
 using nlohmann::json;
 
-constexpr auto kPatience = 60s;  // this is not about time, and the machine may be busy
+constexpr auto kPatience = 60s;  // these tests are not about time, and the machine may be busy
 
 bool soon(const std::function<bool()>& condition) { return eventually(condition, kPatience); }
 
@@ -42,7 +43,7 @@ Served::Served(DaemonSettings settings, int together) : together_(together), dae
 }
 
 Pool Served::connect(PoolOptions options) {
-  options.connect_timeout = options.reconnect_timeout = kPatience;
+  options.connect_timeout = options.reconnect_timeout = options.control_timeout = kPatience;
   return daemon_.connect(options);
 }
 
@@ -80,7 +81,7 @@ json Served::worker() {
 
 namespace {
 
-/// What crashes its lane.
+/// An input that crashes its lane.
 Tensor guilty_input(int number) {
   Tensor tensor = counting({1, 64}, static_cast<float>(-64 * number));
   tensor.values<float>()[0] = kTrigger;
@@ -89,11 +90,11 @@ Tensor guilty_input(int number) {
 
 // ---- clients ----
 
-/// Forked from this process: connects, or stops before it does, and then does what enters the function.
+/// A client in a child process. It stops itself before or after it connects, and then does what enters the function.
 class ClientScenario : public Scenario {
  public:
   using Act = std::function<void(Pool&)>;
-  /// `act` is done with a pool that is connected and has been answered once; without one, connecting is what enters the function.
+  ///   act  runs with a connected pool that has had one answer, and enters the function; empty: connecting enters the function
   explicit ClientScenario(Served& served, Act act) : served_(served), act_(std::move(act)) {
     supervisor_descriptors_ = descriptors_of(served.daemon().pid());
     worker_mappings_ = memfd_mappings_of(served.worker().at("pid"));
@@ -140,7 +141,7 @@ class ClientScenario : public Scenario {
 
 // ---- workers ----
 
-/// The lane of the only worker: what it holds is run again by its replacement.
+/// The lane of the only worker. The replacement runs its requests again.
 class LaneScenario : public Scenario {
  public:
   explicit LaneScenario(Served& served) : served_(served) {}
@@ -162,7 +163,7 @@ class LaneScenario : public Scenario {
   Served& served_;
 };
 
-/// The lane that runs two requests as one, when it answers the second.
+/// The lane that runs two requests as one, while it answers the second.
 class BatchScenario : public LaneScenario {
  public:
   using LaneScenario::LaneScenario;
@@ -214,7 +215,7 @@ class ControlScenario : public LaneScenario {
   std::optional<Prediction> asked_;
 };
 
-/// A lane that crashes of a guilty request is killed while it writes the record.
+/// A lane that crashes because of a guilty request is killed while it writes the crash record.
 class CrashScenario : public Scenario {
  public:
   explicit CrashScenario(Served& served) : served_(served) {}
@@ -225,7 +226,7 @@ class CrashScenario : public Scenario {
   }
   pid_t watchdog() const override { return served_.daemon().pid(); }
   void provoke() override {
-    guilty_ = served_.pool().submit("echo", {{"data", guilty_input(++round_)}});  // the last one's bytes are known by now
+    guilty_ = served_.pool().submit("echo", {{"data", guilty_input(++round_)}});  // new bytes: the last input is known as poison
   }
   void after_death() override {
     ASSERT_TRUE(guilty_.wait_for(kPatience)) << "lost";
@@ -249,7 +250,7 @@ int lane_sockets_in(const std::string& directory) {
       std::count_if(begin(files), end(files), [](const auto& file) { return file.path().filename().string().starts_with("w"); }));
 }
 
-/// The zygote, while it forks a worker in the place of one that was killed.
+/// The idle zygote, when it forks a worker in place of one that was killed.
 class ZygoteScenario : public Scenario {
  public:
   explicit ZygoteScenario(Served& served) : served_(served) {}
@@ -259,7 +260,7 @@ class ZygoteScenario : public Scenario {
     EXPECT_TRUE(soon([&] {
       const json model = served_.model();
       if (model.at("zygote").at("pid").is_number()) pid = model.at("zygote").at("pid");
-      return pid > 0 && model.at("workers").size() == 1 && has_executed(pid);
+      return pid > 0 && model.at("workers").size() == 1 && has_loaded(pid);
     }));
     return {pid, pid};
   }
@@ -274,17 +275,15 @@ class ZygoteScenario : public Scenario {
   bool is_costly() const override { return true; }
 
  private:
-  // A new one is the supervisor's program still, for a moment.
-  static bool has_executed(pid_t pid) {
-    std::error_code error;
-    const auto program = std::filesystem::read_symlink("/proc/" + std::to_string(pid) + "/exe", error);
-    return program.filename().string().starts_with("shoal-worker");
+  // A new zygote may not have executed its program yet, or may execute it once more. One that has loaded its model does not.
+  bool has_loaded(pid_t pid) const {
+    return contains(served_.daemon().log(), "model_loaded model=echo zygote=" + std::to_string(pid) + " ");
   }
 
   Served& served_;
 };
 
-/// The main thread of a worker, from its birth; a known poison is told to it as soon as it is ready.
+/// The main thread of a worker, from its fork on. The supervisor tells it of a known poison as soon as it is ready.
 class BirthScenario : public Scenario {
  public:
   explicit BirthScenario(Served& served) : served_(served) {
@@ -309,13 +308,13 @@ class BirthScenario : public Scenario {
     EXPECT_EQ(refused.status().code(), StatusCode::kPoison) << refused.status().to_string();
     EXPECT_EQ(served_.model().at("state"), "ready");
   }
-  bool is_costly() const override { return true; }  // who dies before he is ready is replaced 100 ms later
+  bool is_costly() const override { return true; }  // a worker that dies before it is ready is replaced 100 ms later
 
  private:
   Served& served_;
 };
 
-/// The zygote that loads the model the first time, in a daemon of its own.
+/// The zygote of a new daemon, which loads the model for the first time.
 class LoadScenario : public Scenario {
  public:
   explicit LoadScenario(Served& served) : served_(served) {}
@@ -329,7 +328,7 @@ class LoadScenario : public Scenario {
       daemon.start([&](pid_t supervisor) {
         trap.emplace(supervisor);
         ::kill(supervisor, SIGCONT);
-        pid = trap->wait(true);
+        pid = trap->wait("--zygote");
       });
     }
     return {pid, pid, true};
@@ -349,7 +348,7 @@ class LoadScenario : public Scenario {
 
 // ---- supervisors ----
 
-/// The supervisor, between the outside and its ledger; the next one is started in the same directory.
+/// The supervisor. After its death another is started in the same directory.
 class SupervisorScenario : public Scenario {
  public:
   using Act = std::function<void(Served&)>;
@@ -363,7 +362,7 @@ class SupervisorScenario : public Scenario {
     served_.submit();
   }
   void after_death() override {
-    served_.daemon().start();  // fails when anything is in its way
+    served_.daemon().start();  // fails the test when the last daemon left something in its way
     EXPECT_TRUE(soon([&] { return served_.daemon().all_processes().size() == 3; })) << "not what one daemon needs";
     served_.expect_answer();
   }
@@ -374,7 +373,7 @@ class SupervisorScenario : public Scenario {
   Act act_;
 };
 
-/// Connects from a process of its own: this one would wait for a supervisor that stands still.
+/// Connects in a child process, because the supervisor may be stopped meanwhile.
 void attach_guest(Served& served) {
   if (::fork() != 0) return;
   (void)Pool::connect({.directory = served.daemon().directory(), .connect_timeout = 1s});

@@ -1,4 +1,4 @@
-// Who dies in a function, what makes it enter it, and what must hold after its death.
+// For each kind of victim: how it enters the function, and what must hold after its death.
 #pragma once
 
 #include <memory>
@@ -10,7 +10,7 @@
 
 namespace shoal::test {
 
-/// A daemon with one worker that must go on serving.
+/// A daemon with one worker, which must go on serving.
 class Served {
  public:
   explicit Served(DaemonSettings settings, int together = 1);
@@ -19,27 +19,27 @@ class Served {
   Pool& pool() { return pool_; }
   Pool connect(PoolOptions options = {});
   void submit();
-  /// What was submitted is answered, rightly.
+  /// Waits for what was submitted. Each answer must be right.
   void expect_answer();
   void expect_service();
 
-  /// The one worker that is ready, and its one lane's thread.
+  /// The one worker, in the stats of the daemon, once it is ready and its lane has a thread.
   nlohmann::json worker();
   nlohmann::json model() { return stats().at("models").at(0); }
   nlohmann::json stats() { return nlohmann::json::parse(pool_.stats().value()); }
 
  private:
-  const int together_;  ///< as many requests at once
+  const int together_;  ///< how many requests submit() sends
   DaemonFixture daemon_;
   Pool pool_;
   std::vector<Prediction> under_way_;
   float next_ = 0;
 };
 
-/// What crashes its lane when the worker of these tests runs it.
+/// An input that begins with this crashes its lane.
 constexpr float kTrigger = 666;
 
-/// Whose function it is, and what is under way when it dies.
+/// Which process dies, and what happens meanwhile.
 enum class Part {
   kConnecting,
   kSubmitting,

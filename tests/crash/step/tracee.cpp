@@ -20,6 +20,7 @@
 #include <thread>
 
 #include "shm/base/check.hpp"
+#include "tests/support/pool_fixture.hpp"
 
 namespace shoal::test {
 namespace {
@@ -42,10 +43,10 @@ T read_at(const std::string& bytes, std::size_t offset) {
   return value;
 }
 
-// "shoal::worker::Lane::answer" of "shoal::worker::Lane::answer(shoal::worker::RequestRunner&, ...) [clone .cold]": nothing for
-// clones.
+// Returns "shoal::worker::Lane::answer" for the mangled "shoal::worker::Lane::answer(shoal::worker::RequestRunner&, ...)", and
+// nothing for clones such as "... [clone .cold]" and for what is local to a function, such as its lambdas.
 std::string bare_name(const char* mangled) {
-  if (std::strchr(mangled, '.')) return {};
+  if (std::strchr(mangled, '.') || std::strncmp(mangled, "_ZZ", 3) == 0) return {};
   int status = 0;
   char* text = abi::__cxa_demangle(mangled, nullptr, nullptr, &status);
   std::string name = text ? text : "";
@@ -77,8 +78,8 @@ std::map<std::string, std::uint64_t> functions_in(const std::filesystem::path& p
 
 }  // namespace
 
-Symbols::Symbols(pid_t pid) {
-  const std::string proc = "/proc/" + std::to_string(pid);
+Symbols::Symbols(const Tracee& stopped) {
+  const std::string proc = "/proc/" + std::to_string(stopped.thread());
   const std::string program = std::filesystem::read_symlink(proc + "/exe");
   static std::map<std::string, std::map<std::string, std::uint64_t>> known;
   if (!known.contains(program)) known[program] = functions_in(program);
@@ -91,18 +92,19 @@ Symbols::Symbols(pid_t pid) {
     if (offset == 0 && base_ == 0) base_ = begin;
     if (rights[2] == 'x') text_begin_ = begin, text_end_ = end;
   }
+  EXPECT_NE(base_, 0u) << "/proc/" << stopped.thread() << "/maps does not hold " << program;
 }
 
 std::uint64_t Symbols::address(const std::string& function) const {
   const auto found = functions_->find(function);
   if (found != functions_->end()) return base_ + found->second;
-  ADD_FAILURE() << "the program has no function " << function << ": has it another name now, or was it inlined?";
+  ADD_FAILURE() << "the program has no function " << function << ": was it renamed or inlined?";
   return 0;
 }
 
 namespace {
 
-// Passes signals on, until the thread has stopped for `event`.
+// Waits until the thread stops for `event`. Other stops are continued, with their signals.
 bool wait_for_event(pid_t tid, int event) {
   const auto end = std::chrono::steady_clock::now() + kLimit;
   while (std::chrono::steady_clock::now() < end) {
@@ -120,6 +122,14 @@ bool wait_for_event(pid_t tid, int event) {
   return false;
 }
 
+bool has_argument(pid_t pid, const std::string& argument) {
+  std::ifstream file("/proc/" + std::to_string(pid) + "/cmdline");
+  for (std::string each; std::getline(file, each, '\0');) {
+    if (each == argument) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 BirthTrap::BirthTrap(pid_t parent) : parent_(parent) {
@@ -133,19 +143,28 @@ BirthTrap::~BirthTrap() {
   if (::waitpid(parent_, &status, __WALL) == parent_ && WIFSTOPPED(status)) ::ptrace(PTRACE_DETACH, parent_, 0, 0);
 }
 
-pid_t BirthTrap::wait(bool until_exec) {
-  unsigned long child = 0;
-  if (!wait_for_event(parent_, PTRACE_EVENT_FORK)) return -1;
-  ::ptrace(PTRACE_GETEVENTMSG, parent_, 0, &child);
-  ::ptrace(PTRACE_CONT, parent_, 0, 0);
-  const auto pid = static_cast<pid_t>(child);
-  if (!wait_for_event(pid, PTRACE_EVENT_STOP)) return -1;
-  if (until_exec) {
-    ::ptrace(PTRACE_CONT, pid, 0, 0);
-    if (!wait_for_event(pid, PTRACE_EVENT_EXEC)) return -1;
+pid_t BirthTrap::wait(const std::string& argument) {
+  while (true) {
+    unsigned long child = 0;
+    if (!wait_for_event(parent_, PTRACE_EVENT_FORK)) return -1;
+    ::ptrace(PTRACE_GETEVENTMSG, parent_, 0, &child);
+    ::ptrace(PTRACE_CONT, parent_, 0, 0);
+    const auto pid = static_cast<pid_t>(child);
+    if (!wait_for_event(pid, PTRACE_EVENT_STOP)) return -1;
+    if (!argument.empty()) {
+      ::ptrace(PTRACE_CONT, pid, 0, 0);
+      if (!wait_for_event(pid, PTRACE_EVENT_EXEC)) {
+        if (is_alive(pid)) return -1;
+        continue;
+      }
+      if (!has_argument(pid, argument)) {
+        ::ptrace(PTRACE_DETACH, pid, 0, 0);
+        continue;
+      }
+    }
+    ::ptrace(PTRACE_SETOPTIONS, pid, 0, 0);  // its own children are not traced
+    return pid;
   }
-  ::ptrace(PTRACE_SETOPTIONS, pid, 0, 0);  // of its own children nothing is wanted
-  return pid;
 }
 
 Tracee::Tracee(pid_t tid, bool is_ours) : tid_(tid) {
@@ -161,7 +180,7 @@ Tracee::Tracee(pid_t tid, bool is_ours) : tid_(tid) {
   int status = 0;
   is_stopped_ = ::waitpid(tid_, &status, __WALL) == tid_ && WIFSTOPPED(status);
   is_alive_ = is_stopped_;
-  // Whatever signal stopped it before is still on its way.
+  // A signal that stopped the thread before the interrupt is delivered later.
   if (is_stopped_ && status >> 16 == 0 && WSTOPSIG(status) != SIGSTOP) pending_signal_ = WSTOPSIG(status);
 }
 
@@ -248,7 +267,7 @@ std::vector<std::uint64_t> Tracee::walk_to_return(const Symbols& symbols) {
   std::vector<std::uint64_t> walked;
   std::set<std::uint64_t> seen;
   const std::uint64_t back = return_address(), frame = stack_pointer();
-  std::uint64_t left_at = 0;  // where the stack ended when the program was last left
+  std::uint64_t left_at = 0;  // the stack pointer when the thread last left the program
   bool is_inside = true;
   while (is_alive_) {
     const std::uint64_t here = instruction();
@@ -257,7 +276,7 @@ std::vector<std::uint64_t> Tracee::walk_to_return(const Symbols& symbols) {
     if (is_inside) {
       if (seen.insert(here).second) walked.push_back(here);
     } else if (const std::uint64_t caller = return_address(); stack_pointer() >= left_at && symbols.is_own(caller)) {
-      // Further down, an address of the program is whatever the library put there.
+      // Below that, an address of the program is not a return address; the library has stored it there.
       run_to(caller);
       if (!wait()) break;
       continue;
@@ -268,7 +287,7 @@ std::vector<std::uint64_t> Tracee::walk_to_return(const Symbols& symbols) {
 }
 
 void Tracee::kill_process(pid_t pid) {
-  if (is_alive_ || tid_ != pid) ::kill(pid, SIGKILL);  // a dead leader has been waited for: its number may be another's
+  if (is_alive_ || tid_ != pid) ::kill(pid, SIGKILL);  // a dead leader has been reaped, so its pid may belong to another process
   if (!is_alive_) return;
   int status = 0;
   while (::waitpid(tid_, &status, __WALL) == tid_ && WIFSTOPPED(status)) {
@@ -297,7 +316,7 @@ bool ExitHold::wait() const {
     } else if (!WIFSTOPPED(status)) {
       return false;
     } else if (status >> 16 == PTRACE_EVENT_STOP) {
-      ::ptrace(PTRACE_LISTEN, tid_, 0, 0);  // stopped with its process: it stays so
+      ::ptrace(PTRACE_LISTEN, tid_, 0, 0);  // a stopped process stays stopped
     } else {
       ::ptrace(PTRACE_CONT, tid_, 0, WSTOPSIG(status));
     }

@@ -1,5 +1,5 @@
-// One thread of another process, stopped at any of its instructions: ptrace, with the processor's breakpoints, which no other
-// thread of the process meets.
+// Stops one thread of another process at any of its instructions, with ptrace and the processor's breakpoints. No other thread of
+// the process meets these breakpoints.
 #pragma once
 
 #include <sys/types.h>
@@ -11,23 +11,8 @@
 
 namespace shoal::test {
 
-/// Where the functions of a process are, as its own program file and /proc say.
-///   Threads  immutable
-class Symbols {
- public:
-  explicit Symbols(pid_t pid);
-  /// Of the function with that name, without its arguments: "shoal::worker::Lane::answer". Fails the test when there is none.
-  std::uint64_t address(const std::string& function) const;
-  /// Whether the instruction belongs to the program itself, not to a shared library.
-  bool is_own(std::uint64_t address) const { return text_begin_ <= address && address < text_end_; }
-
- private:
-  const std::map<std::string, std::uint64_t>* functions_ = nullptr;  ///< by name, as in the file; read once a file
-  std::uint64_t base_ = 0, text_begin_ = 0, text_end_ = 0;
-};
-
 /// Stops the next child of a process before its first instruction.
-///   Threads  thread-bound: the kernel's rule
+///   Threads  thread-bound, because the kernel wants it
 class BirthTrap {
  public:
   explicit BirthTrap(pid_t parent);
@@ -35,35 +20,38 @@ class BirthTrap {
   BirthTrap(const BirthTrap&) = delete;
   BirthTrap& operator=(const BirthTrap&) = delete;
   /// The child, for a Tracee: stopped, and traced by this thread. The parent goes on alone. -1 after a minute.
-  ///   until_exec  led on until it has executed another program
-  pid_t wait(bool until_exec = false);
+  ///   argument  if not empty: waits for a child that executes a program with this argument, and stops it there. Others go on.
+  pid_t wait(const std::string& argument = "");
 
  private:
   pid_t parent_;
 };
 
-/// Stops the thread when made; lets it go when destroyed.
-///   Threads  thread-bound: the kernel's rule
+class Symbols;
+
+/// Stops a thread. The destructor lets it continue.
+///   Threads  thread-bound, because the kernel wants it
 class Tracee {
  public:
-  /// `is_ours`: a BirthTrap's.
+  ///   is_ours  the thread comes from a BirthTrap: it is stopped and traced already
   explicit Tracee(pid_t tid, bool is_ours = false);
   ~Tracee();
   Tracee(const Tracee&) = delete;
   Tracee& operator=(const Tracee&) = delete;
 
-  /// Lets the thread run until it is about to execute one of these instructions (0: none). Signals reach it meanwhile.
+  pid_t thread() const { return tid_; }
+  /// Lets the thread run until it is about to execute one of these instructions (0 = none). It receives signals meanwhile.
   void run_to(std::uint64_t address, std::uint64_t other = 0);
-  /// Waits for that; false when the thread died or a minute is over.
+  /// Waits until it gets there. Returns false when the thread dies, or after a minute.
   bool wait();
-  /// Where it stands.
+  /// The address of its next instruction.
   std::uint64_t instruction() const;
-  /// From a function's first instruction to its return: every instruction of the program itself, in the order they are first met.
-  /// A call of a shared library is one step. The thread stands at the return address then; nothing when it died before.
+  /// Steps from a function's first instruction to its return address. Returns the program's own instructions in the order in
+  /// which they were first executed; a call of a shared library is one step. Returns nothing when the thread died.
   std::vector<std::uint64_t> walk_to_return(const Symbols& symbols);
-  /// The address to which the function returns whose first instruction it is at.
+  /// The return address, when the thread is at a function's first instruction.
   std::uint64_t return_address() const;
-  /// SIGKILL to the process, and waits for the thread's end.
+  /// Sends SIGKILL to the process and waits until the thread has ended.
   void kill_process(pid_t pid);
 
  private:
@@ -76,8 +64,26 @@ class Tracee {
   int pending_signal_ = 0;
 };
 
-/// Keeps a thread from ending, so that its process does not die, however it was killed: it is held in the kernel, at its exit,
-/// until this is destroyed.
+/// Where the functions of a stopped thread's process are, as its own program file and /proc say.
+///
+/// It takes a Tracee and not a pid, because a process in the middle of execve() already has the new program's name in
+/// /proc/PID/exe, and its mappings not yet. A stopped thread is not in the middle of a system call.
+///   Threads  immutable
+class Symbols {
+ public:
+  explicit Symbols(const Tracee& stopped);
+  /// The address of the function with that name, without its arguments: "shoal::worker::Lane::answer". Fails the test and returns
+  /// 0 when the program has no such function.
+  std::uint64_t address(const std::string& function) const;
+  /// Whether the instruction belongs to the program itself, not to a shared library.
+  bool is_own(std::uint64_t address) const { return text_begin_ <= address && address < text_end_; }
+
+ private:
+  const std::map<std::string, std::uint64_t>* functions_ = nullptr;  ///< by name, as in the file; each file is read once
+  std::uint64_t base_ = 0, text_begin_ = 0, text_end_ = 0;
+};
+
+/// Holds a thread at its exit until this is destroyed. Until then its process is not dead, even after SIGKILL.
 ///   Threads  thread-bound
 class ExitHold {
  public:
@@ -85,7 +91,7 @@ class ExitHold {
   ~ExitHold();
   ExitHold(const ExitHold&) = delete;
   ExitHold& operator=(const ExitHold&) = delete;
-  /// Waits until the thread is held; false after a minute.
+  /// Waits until the thread is at its exit. Returns false after a minute.
   bool wait() const;
 
  private:

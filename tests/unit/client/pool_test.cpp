@@ -13,6 +13,8 @@
 #include <thread>
 
 #include "shm/wire/control.hpp"
+#include "shm/wire/messages.hpp"
+#include "shm/wire/socket.hpp"
 #include "tests/support/scratch_directory.hpp"
 #include "tests/support/unix_socket.hpp"
 
@@ -34,6 +36,8 @@ class PoolTest : public testing::Test {
   static ControlAnswer meet_client(
       const UniqueFd& listener, const std::string& path, const std::function<void()>& before_path,
       const std::function<void()>& when_bound = [] {});
+
+  void serve_one_question_after_pings(const UniqueFd& listener, int pings) const;
 
   const test::ScratchDirectory scratch_;
   const std::string directory_ = scratch_.path();
@@ -66,6 +70,46 @@ TEST_F(PoolTest, ADaemonThatSaysNothingIsGivenUp) {
   EXPECT_EQ(pool.status().code(), StatusCode::kUnavailable);
 }
 
+// A daemon of an earlier release: it lets one client in, refuses its pings, and answers its question after `pings` of them.
+void PoolTest::serve_one_question_after_pings(const UniqueFd& listener, int pings) const {
+  const UniqueFd client(::accept(listener.get(), nullptr, nullptr));
+  wire::MessageContext context;
+  wire::Router router = wire::Router::create(context).value();
+  const std::string path = directory_ + "/c1";
+  EXPECT_TRUE(wire::receive_control(client.get(), true).ok());
+  EXPECT_TRUE(wire::send_control(client.get(), {.kind = wire::ControlKind::kPath, .id = 1, .text = path}).ok());
+  EXPECT_TRUE(wire::receive_control(client.get(), true).ok());
+  ASSERT_TRUE(router.connect(path, 1).ok());
+  const auto answer = [&](wire::ControlHeader header, std::string_view text) {
+    const std::span<const std::byte> frames[] = {std::as_bytes(std::span(&header, 1)), std::as_bytes(std::span(text))};
+    EXPECT_TRUE(router.send(1, wire::Frames(frames)).ok());
+  };
+  answer(wire::make_control(wire::Kind::kWelcome, 0), "");
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  std::uint64_t question = 0;
+  while (pings > 0 && std::chrono::steady_clock::now() < end) {
+    wire::Waitable items[] = {{.socket = &router}};
+    wire::wait(items, std::chrono::milliseconds(100));
+    wire::Message message;
+    wire::PeerId peer = 0;
+    while (router.receive(peer, message).value()) {
+      if (wire::peek_kind(message[0]).value() != wire::Kind::kControl) continue;
+      const std::uint64_t seq = wire::decode_control(message[0]).value().seq;
+      const std::string_view text(reinterpret_cast<const char*>(message[1].data()), message[1].size());
+      if (text.find("ping") == std::string_view::npos) {
+        question = seq;
+      } else {
+        answer(wire::make_control(wire::Kind::kControlReply, seq, StatusCode::kInvalidArgument),
+               R"({"message": "no such question"})");
+        --pings;
+      }
+    }
+  }
+  EXPECT_EQ(pings, 0) << "pings that did not come";
+  answer(wire::make_control(wire::Kind::kControlReply, question), R"({"models": []})");
+  EXPECT_FALSE(wire::receive_control(client.get(), true).ok());  // until the client leaves: its answer could arrive after our end
+}
+
 // A daemon that lets one client in, up to BOUND, and then ends: `before_path` is called when it has attached. Returns what the
 // client then said.
 ControlAnswer PoolTest::meet_client(const UniqueFd& listener, const std::string& path, const std::function<void()>& before_path,
@@ -77,6 +121,34 @@ ControlAnswer PoolTest::meet_client(const UniqueFd& listener, const std::string&
   ControlAnswer said = wire::receive_control(client.get(), true);
   when_bound();
   return said;
+}
+
+// Daemons of earlier releases do not know `ping`.
+TEST_F(PoolTest, ADaemonThatRefusesPingsLives) {
+  const UniqueFd listener = listen();
+  std::jthread daemon([&] { serve_one_question_after_pings(listener, 5); });
+  Pool pool = Pool::connect({.directory = directory_, .control_timeout = std::chrono::milliseconds(100)}).value();
+  const auto models = pool.list();
+  EXPECT_TRUE(models.ok()) << models.status().to_string();
+}
+
+TEST_F(PoolTest, APoolThatWasMovedFromHasNoConnection) {
+  const UniqueFd listener = listen();
+  std::jthread daemon([&] { serve_one_question_after_pings(listener, 1); });
+  Pool first = Pool::connect({.directory = directory_, .control_timeout = std::chrono::milliseconds(100)}).value();
+  EXPECT_TRUE(first.list().ok());
+  Pool second = std::move(first);
+  Pool& same = second;
+  second = std::move(same);
+  EXPECT_NE(second.loan(DType::kFloat32, {1}).status().code(), StatusCode::kFailedPrecondition) << "moved to itself";
+  second = std::move(first);
+  for (Pool* pool : {&first, &second}) EXPECT_EQ(pool->list().status().code(), StatusCode::kFailedPrecondition);
+}
+
+TEST_F(PoolTest, AControlTimeoutOfNothingIsRefused) {
+  const auto pool = Pool::connect({.directory = directory_, .control_timeout = std::chrono::nanoseconds(0)});
+  EXPECT_EQ(pool.status().code(), StatusCode::kInvalidArgument);
+  EXPECT_NE(pool.status().message().find("control_timeout"), std::string::npos);
 }
 
 TEST_F(PoolTest, AClientTouchesNoFileOutsideTheDaemonsDirectory) {

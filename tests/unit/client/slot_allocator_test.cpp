@@ -34,7 +34,7 @@ TEST(SlotAllocator, WhatDoesNotFitIsRefused) {
   EXPECT_FALSE(SlotAllocator(0).allocate(1));
 }
 
-TEST(SlotAllocator, FreedNeighboursAreJoinedInWhateverOrderTheyComeBack) {
+TEST(SlotAllocator, FreedNeighborsAreJoinedInAnyOrder) {
   std::mt19937 random(7);
   SlotAllocator slots(1 << 16);
   std::vector<SlotAllocator::Range> held;

@@ -52,7 +52,7 @@ TEST(Allowance, BytesUnderWayAreLimited) {
   EXPECT_TRUE(allowance.check_room(limits, 1 << 20).ok());
 }
 
-TEST(Allowance, NoLimitIsZero) {
+TEST(Allowance, ZeroIsNoLimit) {
   const ClientLimits limits{.client_message_mb = 0, .client_rate = 0};
   Allowance allowance;
   allowance.add(std::uint64_t{1} << 40);

@@ -2,13 +2,21 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <poll.h>
+#include <signal.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
+#include <cstring>
 #include <filesystem>
 
 #include "shm/base/clock.hpp"
+#include "shm/segment/segment.hpp"
+#include "tests/support/child_process.hpp"
+#include "tests/support/no_descriptors.hpp"
 #include "tests/support/scratch_directory.hpp"
+#include "tests/support/sparse_memfd.hpp"
 #include "tests/support/unix_socket.hpp"
 
 namespace shoal::supervisor {
@@ -24,6 +32,37 @@ struct Observer final : ClientObserver {
   int gone = 0, forgotten = 0;
 };
 
+/// A process of its own that has connected, and whose end of the connection the test holds.
+class OtherProcess {
+ public:
+  explicit OtherProcess(const std::string& path) {
+    wire::ControlPair pair = wire::make_control_pair().value();
+    pid_ = test::start_child([&] {
+      wire::ControlMessage hello;
+      hello.fds.push_back(test::connected_socket(path, SOCK_SEQPACKET | SOCK_NONBLOCK));
+      if (!wire::send_control(pair.theirs.get(), hello).ok()) return 1;
+      ::close_range(3, ~0U, 0);  // among them copies of connections that the test may close
+      return ::pause();
+    });
+    pollfd waiting{.fd = pair.ours.get(), .events = POLLIN, .revents = 0};
+    EXPECT_EQ(::poll(&waiting, 1, 10'000), 1);
+    auto hello = wire::receive_control(pair.ours.get());
+    EXPECT_TRUE(hello.ok() && *hello && (*hello)->fds.size() == 1);
+    if (hello.ok() && *hello && (*hello)->fds.size() == 1) connection = std::move((*hello)->fds[0]);
+  }
+  ~OtherProcess() {
+    ::kill(pid_, SIGKILL);
+    ::waitpid(pid_, nullptr, 0);
+  }
+  OtherProcess(const OtherProcess&) = delete;
+  OtherProcess& operator=(const OtherProcess&) = delete;
+
+  UniqueFd connection;
+
+ private:
+  pid_t pid_ = -1;
+};
+
 /// The daemon's side of the attach socket, and clients made by hand.
 class ClientsTest : public testing::Test {
  protected:
@@ -33,6 +72,10 @@ class ClientsTest : public testing::Test {
     UniqueFd socket = test::connected_socket(directory_.attach_path(), SOCK_SEQPACKET | SOCK_NONBLOCK);
     EXPECT_TRUE(socket);
     return socket;
+  }
+  static bool pollfd_is_readable(int fd) {
+    pollfd waiting{.fd = fd, .events = POLLIN, .revents = 0};
+    return ::poll(&waiting, 1, 0) == 1;
   }
   void serve() {  // connections and messages are there already: the sockets are local
     for (int i = 0; i < 4; ++i) loop_.run_ready();
@@ -65,7 +108,7 @@ class ClientsTest : public testing::Test {
   Clients clients_{directory_, loop_, observer_, log_};
 };
 
-TEST_F(ClientsTest, ManyWhoSayNothingArePutOutAFewAtATimeAndNobodyElseIs) {
+TEST_F(ClientsTest, SilentClientsAreDisconnectedAFewAtATimeAndOthersAreNot) {
   UniqueFd speaking = attach();
   ASSERT_TRUE(wire::send_control(speaking.get(), {.kind = wire::ControlKind::kBound}).ok());
   serve();
@@ -109,6 +152,26 @@ TEST_F(ClientsTest, AClientHearsItWhenTheDaemonHasNoDescriptorsLeft) {
   ::setrlimit(RLIMIT_NOFILE, &limit);
 }
 
+// Neither the connection nor the reserve gets a descriptor. The loop must not turn round and round meanwhile.
+TEST_F(ClientsTest, WithoutAnyDescriptorConnectionsWaitAndNothingSpins) {
+#ifdef __SANITIZE_ADDRESS__
+  GTEST_SKIP() << "UndefinedBehaviorSanitizer needs descriptors";
+#endif
+  const UniqueFd client = connect();
+  {
+    const test::NoDescriptors none;
+    for (int i = 0; i < 3; ++i) {
+      serve();
+      EXPECT_FALSE(pollfd_is_readable(loop_.fd())) << "the loop would spin";
+      ASSERT_TRUE(clients_.next_tick_ns().has_value()) << "it is tried again";
+      EXPECT_GT(*clients_.next_tick_ns(), monotonic_now_ns());
+      clients_.tick(*clients_.next_tick_ns());
+    }
+  }
+  serve();
+  EXPECT_EQ(clients_.count(), 1u) << "it waited";
+}
+
 TEST_F(ClientsTest, ADaemonThatDrainsRefusesNewClientsWithItsReason) {
   clients_.refuse_new("the daemon is stopping");
   const UniqueFd client = connect();
@@ -116,7 +179,7 @@ TEST_F(ClientsTest, ADaemonThatDrainsRefusesNewClientsWithItsReason) {
   expect_refused(client, StatusCode::kUnavailable, "the daemon is stopping");
 }
 
-TEST_F(ClientsTest, AClientThatDoesNotAttachInTimeIsPutOut) {
+TEST_F(ClientsTest, AClientThatDoesNotAttachInTimeIsDisconnected) {
   const UniqueFd client = connect();
   serve();
   ASSERT_TRUE(clients_.next_tick_ns().has_value());
@@ -133,11 +196,11 @@ TEST_F(ClientsTest, MessagesOutOfTurnEndTheConnection) {
   const UniqueFd client = attach();
   ASSERT_TRUE(wire::send_control(client.get(), {.kind = wire::ControlKind::kAttach}).ok());
   serve();
-  expect_refused(client, StatusCode::kInvalidArgument, "where it does not belong");
+  expect_refused(client, StatusCode::kInvalidArgument, "unexpected message");
   EXPECT_EQ(clients_.count(), 0u);
 }
 
-TEST_F(ClientsTest, AClientThatCannotBeReachedAtItsPathIsPutOutWithTheReason) {
+TEST_F(ClientsTest, AClientThatCannotBeReachedAtItsPathIsDisconnectedWithTheReason) {
   observer_.bound = Status(StatusCode::kInternal, "connect: no such file");
   const UniqueFd client = attach();
   ASSERT_TRUE(wire::send_control(client.get(), {.kind = wire::ControlKind::kBound}).ok());
@@ -162,6 +225,93 @@ TEST_F(ClientsTest, DescriptorsThatAreNoArenasAreRefusedByName) {
   fds.push_back(null());
   fds.push_back(null());
   refused_for(std::move(fds), "input arena");
+}
+
+class ClientArenasTest : public ClientsTest {
+ protected:
+  static constexpr std::uint64_t kGb = std::uint64_t{1} << 30;
+  ClientArenasTest() {
+    clients_.limit_connections(16, 0);
+    clients_.limit_arenas(64 * kGb);  // 1 GiB for each, and 48 for all
+  }
+  /// Attaches two arenas. They are sparse, so that they cost nothing but addresses.
+  void attach_arenas(const UniqueFd& socket, std::uint64_t bytes) {
+    wire::ControlMessage message{.kind = wire::ControlKind::kAttach};
+    message.fds.push_back(test::sparse_memfd(bytes));
+    message.fds.push_back(test::sparse_memfd(bytes));
+    EXPECT_TRUE(seal(message.fds[0], Seals::kOneWriter).ok() && seal(message.fds[1], Seals::kFixedSize).ok());
+    EXPECT_TRUE(wire::send_control(socket.get(), message).ok());
+    serve();
+  }
+  std::unique_ptr<OtherProcess> other_process(std::uint64_t bytes) {
+    auto other = std::make_unique<OtherProcess>(directory_.attach_path());
+    attach_arenas(other->connection, bytes);
+    return other;
+  }
+};
+
+TEST_F(ClientArenasTest, AllTogetherAreLimitedUntilTheLastRequestOfEachIsOver) {
+  auto large = other_process(12 * kGb);
+  EXPECT_EQ(receive(large->connection).kind, wire::ControlKind::kPath);
+  EXPECT_EQ(clients_.arena_bytes(), 24 * kGb);
+  expect_refused(other_process(12 * kGb)->connection, StatusCode::kOverloaded, "total_arena_gb");
+  EXPECT_EQ(clients_.arena_bytes(), 24 * kGb) << "who is refused has nothing";
+  const auto half = other_process(6 * kGb), small = other_process(kGb / 2);
+  EXPECT_EQ(receive(half->connection).kind, wire::ControlKind::kPath);
+  EXPECT_EQ(receive(small->connection).kind, wire::ControlKind::kPath);
+  ++clients_.find(1)->outstanding;
+  large.reset();
+  ASSERT_TRUE(pollfd_is_readable(loop_.fd()));
+  serve();
+  EXPECT_EQ(clients_.find(1), nullptr);
+  EXPECT_EQ(clients_.arena_bytes(), 37 * kGb) << "its request may run still";
+  expect_refused(other_process(12 * kGb)->connection, StatusCode::kOverloaded, "total_arena_gb");
+  clients_.release(1);
+  EXPECT_EQ(clients_.arena_bytes(), 13 * kGb);
+  EXPECT_EQ(receive(other_process(8 * kGb)->connection).kind, wire::ControlKind::kPath);
+}
+
+// 16 connections of one process would have the parts of 16, and leave nothing to others.
+TEST_F(ClientArenasTest, ManyConnectionsOfOneProcessHaveOnePart) {
+  std::vector<UniqueFd> greedy;
+  for (int i = 0; i < 14; ++i) {
+    greedy.push_back(connect());
+    attach_arenas(greedy.back(), 2 * kGb);
+    const wire::ControlMessage answer = receive(greedy.back());
+    if (answer.kind == wire::ControlKind::kPath) continue;
+    EXPECT_NE(answer.text.find("total_arena_gb"), std::string::npos) << answer.text;
+  }
+  EXPECT_EQ(clients_.arena_bytes(), 24 * kGb) << "half of what is for everyone";
+  const auto modest = other_process(5 * kGb);
+  EXPECT_EQ(receive(modest->connection).kind, wire::ControlKind::kPath);
+  greedy.clear();
+  serve();
+  UniqueFd again = connect();
+  attach_arenas(again, 9 * kGb);
+  EXPECT_EQ(receive(again).kind, wire::ControlKind::kPath) << "nothing is left of its connections";
+}
+
+// A lease (F_SETLEASE) makes open() wait up to 45 s.
+TEST_F(ClientsTest, AnArenaWithALeaseIsRefusedAtOnce) {
+  struct sigaction ignore {
+  }, before{};
+  ignore.sa_handler = SIG_IGN;
+  ASSERT_EQ(::sigaction(SIGIO, &ignore, &before), 0);
+  const UniqueFd client = connect();
+  wire::ControlMessage message{.kind = wire::ControlKind::kAttach};
+  UniqueFd input = create_memfd("test", 4096).value();
+  ASSERT_TRUE(seal(input, Seals::kOneWriter).ok());
+  message.fds.emplace_back(::open(format("/proc/self/fd/{}", input.get()).c_str(), O_RDWR | O_CLOEXEC));
+  message.fds.push_back(create_memfd("test", 4096).value());
+  ASSERT_TRUE(seal(message.fds[1], Seals::kFixedSize).ok());
+  input.reset();
+  ASSERT_EQ(::fcntl(message.fds[0].get(), F_SETLEASE, F_WRLCK), 0) << std::strerror(errno);
+  ASSERT_TRUE(wire::send_control(client.get(), message).ok());
+  const std::uint64_t begin_ns = monotonic_now_ns();
+  serve();
+  EXPECT_LT(monotonic_now_ns() - begin_ns, 10'000'000'000u);
+  expect_refused(client, StatusCode::kInvalidArgument, "lease");
+  ::sigaction(SIGIO, &before, nullptr);
 }
 
 TEST_F(ClientsTest, AGoneClientStaysKnownUntilItsLastRequestIsOver) {

@@ -45,14 +45,14 @@ TEST_F(ServiceManagerTest, AStatusIsOneShortLineWhateverItQuotes) {
   EXPECT_LE(heard().size(), ServiceManager::kLongestStatus + 7);
 }
 
-TEST_F(ServiceManagerTest, WhoIsGoneIsToldNothingAgain) {
+TEST_F(ServiceManagerTest, AManagerThatIsGoneCountsAsNotified) {
   std::filesystem::remove(path_);
   EXPECT_TRUE(manager_.notify("READY=1"));
   EXPECT_TRUE(test::bound_socket(path_, SOCK_DGRAM));  // and closed: nobody reads there any more
   EXPECT_TRUE(manager_.notify("READY=1"));
 }
 
-TEST_F(ServiceManagerTest, WhoDoesNotListenHasNotTakenIt) {
+TEST_F(ServiceManagerTest, AManagerThatDoesNotReadDoesNotCountAsNotified) {
   int sent = 0;
   while (sent < 100'000 && manager_.notify("WATCHDOG=1")) ++sent;
   EXPECT_LT(sent, 100'000) << "its socket is full";

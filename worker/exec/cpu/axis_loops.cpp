@@ -9,11 +9,11 @@
 namespace shoal::worker::cpu {
 namespace {
 
-constexpr std::int64_t kLeastPerThread = 1 << 14;  // below, a thread costs more to wake than it saves
-constexpr std::int64_t kWidest = 256;              // neighbouring positions that go through an axis together
-constexpr std::int64_t kRoom = 1 << 14;            // elements of such a strip that are kept at hand
+constexpr std::int64_t kLeastPerThread = 1 << 14;  // below this, waking a thread costs more than it saves
+constexpr std::int64_t kWidest = 256;              // neighboring positions that are processed together
+constexpr std::int64_t kRoom = 1 << 14;            // elements of such a strip that are kept in a local buffer
 
-/// Runs body(at, width) for strips of at most `widest` neighbours, `at` being the offset of their first elements.
+/// Runs body(at, width) for strips of at most `widest` neighbors. `at` is the offset of a strip's first element.
 template <typename Body>
 void for_strips(const AxisExtents& extents, std::int64_t widest, const Body& body) {
   const std::int64_t strips = (extents.inner + widest - 1) / widest, count = extents.outer * strips;
@@ -25,11 +25,11 @@ void for_strips(const AxisExtents& extents, std::int64_t widest, const Body& bod
   }
 }
 
-/// e^x for x <= 0 and NaN, within 2 units in the last place (Cephes' polynomial); 0 below the normal numbers. One selection and
-/// no call, so that a loop of it becomes vector instructions.
+/// e^x for x <= 0 and NaN, within 2 units in the last place (Cephes' polynomial); 0 below the normal numbers. It has one
+/// selection and no call, so that a loop over it becomes vector instructions.
 inline float exp_of_negative(float x) {
   constexpr float kLowest = -88, kLog2E = 1.44269504F, kLn2High = 0.693359375F, kLn2Low = -2.12194440e-4F;
-  constexpr float kRounder = 0x1.8p23F;  // adding it rounds to a whole number, which then stands in the lowest bits
+  constexpr float kRounder = 0x1.8p23F;  // adding it rounds to a whole number, which is then in the lowest bits
   const float cut = x < kLowest ? kLowest : x, rounded = cut * kLog2E + kRounder, whole = rounded - kRounder;
   const float r = cut - whole * kLn2High - whole * kLn2Low;
   float p = 1.9875691500e-4F;
@@ -43,7 +43,7 @@ inline float exp_of_negative(float x) {
   return p * std::bit_cast<float>((std::bit_cast<std::uint32_t>(rounded) << 23) + 0x3f800000U);
 }
 
-/// A row whose elements lie side by side. NaN is never the highest, and comes into the sum.
+/// A row whose elements are contiguous. NaN is never the maximum, but it is part of the sum.
 template <bool kIsLog>
 void softmax_row(const float* src, float* dst, std::int64_t size) {
   float highest = -std::numeric_limits<float>::infinity(), sum = 0;
@@ -60,7 +60,7 @@ void softmax_row(const float* src, float* dst, std::int64_t size) {
   for (std::int64_t k = 0; k < size; ++k) dst[k] = kIsLog ? dst[k] - log_sum : dst[k] / sum;
 }
 
-// Rows that lie a power of two apart push each other out of every cache: what fits is read once, and written once.
+// Rows that are a power of two apart evict each other from all caches. A strip that fits the buffer is read and written once.
 template <bool kIsLog>
 void softmax_strip(const float* src, float* dst, std::int64_t size, std::int64_t inner, std::int64_t width) {
   float highest[kWidest], sum[kWidest], room[kRoom];
@@ -97,7 +97,7 @@ void softmax_strip(const float* src, float* dst, std::int64_t size, std::int64_t
   }
 }
 
-/// A row whose elements lie side by side.
+/// A row whose elements are contiguous.
 void normalize_row(const float* src, float* dst, float* root, std::int64_t size, double eps) {
   double sum = 0;
 #pragma omp simd reduction(+ : sum)
@@ -128,7 +128,7 @@ void normalize_strip(const float* src, float* dst, float* root, std::int64_t siz
   }
 }
 
-/// The same box with axes that nothing is laid around merged into the ones before them: what lies side by side is moved at once.
+/// The same box, with axes that are not padded merged into the axis before them, so that contiguous elements move as one piece.
 PadExtents merged(const PadExtents& given) {
   PadExtents merged;
   for (std::size_t axis = 0; axis < given.sizes.size(); ++axis) {
@@ -146,7 +146,7 @@ PadExtents merged(const PadExtents& given) {
   return merged;
 }
 
-/// The number of the row of the data that is row `row` of the result; -1: it is border.
+/// The number of the data's row that becomes row `row` of the result; -1 for a row of the border.
 std::int64_t row_within(const PadExtents& extents, std::int64_t row) {
   std::int64_t within = 0, stride = 1;
   for (std::size_t axis = extents.sizes.size() - 1; axis-- > 0;) {
@@ -165,7 +165,7 @@ std::int64_t row_within(const PadExtents& extents, std::int64_t row) {
 Loop softmax_loop(const AxisExtents& extents, bool is_log) {
   const auto row = is_log ? softmax_row<true> : softmax_row<false>;
   const auto strip = is_log ? softmax_strip<true> : softmax_strip<false>;
-  // As many neighbours as there is room for; 16 are a cache line.
+  // As many neighbors as fit into the buffer; 16 are a cache line.
   const std::int64_t widest = std::clamp<std::int64_t>(kRoom / extents.size / 16 * 16, 16, kWidest);
   return [extents, widest, row, strip](std::span<std::byte* const> operands) {
     const auto* const src = reinterpret_cast<const float*>(operands[0]);

@@ -9,15 +9,15 @@
 
 namespace shoal::worker::cpu {
 
-/// How WeightStore names weights and bias of `node` with `norm` (null: none) folded in.
+/// The keys in the WeightStore of weights and bias of `node` with `norm` (may be null) folded in.
 struct FoldedNames {
   std::string weights, bias;
-  bool has_bias = false;  ///< with a norm there always is one
+  bool has_bias = false;  ///< always true with a norm
 };
 FoldedNames folded_names(const Graph& graph, const Node& node, const Node* norm);
 
-/// w' = w * s, b' = (b - mean) * s + beta, s = gamma / sqrt(var + eps) per filter; as they are when norm is null. Keeps what it
-/// needs of the constants alive.
+/// w' = w * s, b' = (b - mean) * s + beta, s = gamma / sqrt(var + eps) per filter; unchanged if norm is null. Keeps
+/// alive the constants that it needs.
 class BatchNormFolding {
  public:
   using Source = std::function<const float*(std::vector<float>& scratch)>;
@@ -30,7 +30,7 @@ class BatchNormFolding {
   std::shared_ptr<const Parameters> parameters_;
 };
 
-/// The constant's elements, copied (they may lie at any address).
+/// A copy of the constant's elements, which may be at any address.
 std::vector<float> read_floats(const Constant& constant);
 
 }  // namespace shoal::worker::cpu

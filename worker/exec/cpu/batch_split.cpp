@@ -12,9 +12,13 @@
 namespace shoal::worker::cpu {
 namespace {
 
-constexpr std::int64_t kMostImages = 16;                   // every image has steps of its own
-constexpr std::size_t kCacheBytes = std::size_t{1} << 20;  // of a core
-constexpr NodeId kFewestNodes = 4;                         // less is not worth the steps
+constexpr std::int64_t kMostImages = 16;  // every image has steps of its own
+constexpr NodeId kFewestNodes = 4;        // fewer nodes are not worth the additional steps
+
+/// One part for each image, one behind the other.
+bool is_batch_of(std::int64_t images, const Value& value) {
+  return value.dtype == DType::kFloat32 && value.shape.rank() >= 3 && value.shape[0] == images && value.shape.element_count() > 0;
+}
 
 bool is_one_of(std::string_view name, std::initializer_list<std::string_view> names) {
   return std::find(names.begin(), names.end(), name) != names.end();
@@ -22,7 +26,7 @@ bool is_one_of(std::string_view name, std::initializer_list<std::string_view> na
 
 class Search {
  public:
-  explicit Search(const Graph& graph) : graph_(graph) {
+  Search(const Graph& graph, std::size_t cache_bytes) : graph_(graph), cache_bytes_(cache_bytes) {
     if (!graph.inputs.empty() && value(graph.inputs[0]).shape.rank() > 0) images_ = value(graph.inputs[0]).shape[0];
   }
 
@@ -40,22 +44,24 @@ class Search {
       pays = pays || is_bound_by_memory(node(id));
       if (id + 1 < count && starts_a_step(node(id + 1)) && passing_before(id + 1) == 1) cut = id + 1;
     }
-    if (cut < kFewestNodes || largest_bytes <= kCacheBytes || !pays) return {};
+    if (cut < kFewestNodes || largest_bytes <= cache_bytes_ || !pays) return {};
     return {cut, images_};
   }
 
  private:
   const Node& node(NodeId id) const { return graph_.nodes[static_cast<std::size_t>(id)]; }
   const Value& value(ValueId id) const { return graph_.value(id); }
-  bool is_batch(ValueId id) const {
-    const Value& v = value(id);
-    return v.dtype == DType::kFloat32 && v.shape.rank() >= 3 && v.shape[0] == images_ && v.shape.element_count() > 0;
-  }
+  bool is_batch(ValueId id) const { return is_batch_of(images_, value(id)); }
+  /// A later node reads it, or it is an output of the graph.
+  bool is_read(ValueId id) const { return last_read_[static_cast<std::size_t>(id)] != kNoNode; }
 
-  /// Each image of the result depends on that image of the inputs and on constants only.
+  /// Each image of the results depends on that image of the inputs and on constants only. The statistics of a BatchNorm are a
+  /// result without images.
   bool is_per_image(const Node& node) const {
     const std::string_view name = node.op->name;
-    if (!is_batch(node.outputs[0])) return false;
+    const bool makes_images = std::all_of(node.outputs.begin(), node.outputs.end(),
+                                          [&](ValueId id) { return is_batch(id) || (id != node.outputs[0] && !is_read(id)); });
+    if (!makes_images) return false;
     if (const auto* const concat = std::get_if<ConcatAttributes>(&node.attributes)) {
       const int rank = value(node.outputs[0]).shape.rank();
       if ((concat->axis < 0 ? concat->axis + rank : concat->axis) == 0) return false;
@@ -72,7 +78,7 @@ class Search {
            });
   }
 
-  /// The constant is read alike for every image: it has no batch axis of its own.
+  /// The constant is the same for every image: it has no batch axis of its own.
   bool is_parameter(const Node& node, ValueId constant) const {
     if (is_one_of(node.op->name, {"Convolution", "BatchNorm"})) return constant != node.inputs[0];
     if (node.op->name != "LeakyReLU" || constant == node.inputs[0]) return false;
@@ -90,13 +96,14 @@ class Search {
     return size_bytes_of(value(node.inputs[1])) * static_cast<std::size_t>(images_) < batch_bytes(node);
   }
 
-  /// Hardly anything is computed from what it reads: with others it hides behind the arithmetic, and splitting gained nothing.
+  /// It computes little from what it reads. In other nodes the arithmetic takes longer than the memory, so splitting gains
+  /// nothing.
   static bool is_bound_by_memory(const Node& node) {
     const auto* const convolution = std::get_if<ConvolutionAttributes>(&node.attributes);
     return node.op->name == "Concat" || (convolution != nullptr && convolution->num_group == convolution->num_filter);
   }
 
-  /// Nothing before it takes it along.
+  /// No earlier node absorbs this node.
   static bool starts_a_step(const Node& node) {
     return is_one_of(node.op->name, {"Convolution", "Pooling", "FullyConnected", "Flatten"});
   }
@@ -119,13 +126,14 @@ class Search {
   }
 
   const Graph& graph_;
+  const std::size_t cache_bytes_;
   std::int64_t images_ = 1;
   std::vector<NodeId> last_read_;
 };
 
 }  // namespace
 
-BatchSplit find_batch_split(const Graph& graph) { return Search(graph).run(); }
+BatchSplit find_batch_split(const Graph& graph, std::size_t cache_bytes) { return Search(graph, cache_bytes).run(); }
 
 Graph one_image(const Graph& graph, const BatchSplit& split) {
   Graph one = graph;
@@ -144,8 +152,7 @@ Graph one_image(const Graph& graph, const BatchSplit& split) {
   for (const GraphOutput& output : graph.outputs) pass(output.value);
   for (std::size_t id = 0; id < graph.values.size(); ++id) {
     if (passes[id]) one.outputs.push_back({graph.values[id].name, static_cast<ValueId>(id)});
-    if (!one.values[id].constant && one.values[id].shape.rank() > 0 && one.values[id].shape[0] == split.images)
-      one.values[id].shape[0] = 1;
+    if (!one.values[id].constant && is_batch_of(split.images, one.values[id])) one.values[id].shape[0] = 1;
   }
   return one;
 }

@@ -1,4 +1,4 @@
-// Two tensors and many: arithmetic, with an operand broadcast where oneDNN can.
+// Arithmetic of two or more tensors. Operands are broadcast where oneDNN can do it.
 #include <algorithm>
 
 #include "shm/base/errors.hpp"
@@ -40,7 +40,7 @@ Compiler::Taken Compiler::binary(const Node& node) {
 }
 
 // The first operand has the shape and the layout of the result, and its buffer may become the result's. An addition or product
-// turns its operands round for that.
+// may swap its operands for that.
 Compiler::Taken Compiler::pair(const Node& node, algorithm wanted) {
   ValueId a = node.inputs[0], b = node.inputs[1];
   const Shape& shape = value(node.outputs[0]).shape;
@@ -62,7 +62,7 @@ Compiler::Taken Compiler::pair(const Node& node, algorithm wanted) {
       if (right == Desc() || (is_same && right != left.desc)) continue;
       const dnnl::binary::primitive_desc pd({wanted, left.desc, right, left.desc}, attributes_for(post_ops), engine(),
                                             /*allow_empty=*/true);
-      if (!pd || !is_optimised(pd)) continue;
+      if (!pd || !is_optimized(pd)) continue;
       SHOAL_RETURN_IF_ERROR(add_pair(node, pd, a, left, b, right, post_ops));
       return true;
     }
@@ -109,7 +109,7 @@ Compiler::Taken Compiler::add_n(const Node& node) {
   SHOAL_ASSIGN_OR_RETURN(const Form first, first_form(node.inputs[0]));
   const dnnl::binary::desc desc(algorithm::binary_add, first.desc, first.desc, first.desc);
   const dnnl::binary::primitive_desc pd(desc, attributes_for({}), engine(), /*allow_empty=*/true);
-  if (!pd || !is_optimised(pd)) return false;
+  if (!pd || !is_optimized(pd)) return false;
   const Form sum = new_form(first.desc);
   Form so_far = first;
   for (std::size_t i = 1; i < node.inputs.size(); ++i) {

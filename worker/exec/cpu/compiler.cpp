@@ -18,18 +18,39 @@ Compiler::Compiler(const Graph& graph, WeightStore& weights, const DeviceOptions
   find_readers();
 }
 
+namespace {
+
+// oneDNN cannot make a descriptor or a primitive. This may happen at any point of a lowering, and means that it declines.
+bool declines(const dnnl::error& error) { return error.status == dnnl_invalid_arguments || error.status == dnnl_unimplemented; }
+
+/// Moves a plan to a borrower, and back at the end of the scope, also when an exception ends it.
+class LentPlan {
+ public:
+  LentPlan(Plan& owners, Plan& borrowers) : owners_(owners), borrowers_(borrowers) { borrowers_ = std::move(owners_); }
+  ~LentPlan() { owners_ = std::move(borrowers_); }
+  LentPlan(const LentPlan&) = delete;
+  LentPlan& operator=(const LentPlan&) = delete;
+
+ private:
+  Plan &owners_, &borrowers_;
+};
+
+}  // namespace
+
 Result<Plan> Compiler::compile() {
+  AddedWeights added(weights_);
   for (std::size_t i = 0; i < graph_.inputs.size(); ++i) {
     const ValueId id = graph_.inputs[i];
     const BufferId buffer = plan_.add_buffer(size_bytes_of(value(id)), Buffer::Home::kInput, static_cast<int>(i));
     add_form(id, {buffer, is_float(id) ? plain_desc(value(id).shape) : Desc()});
   }
-  SHOAL_RETURN_IF_ERROR(compile_by_image());
+  compile_by_image();
   SHOAL_RETURN_IF_ERROR(emit_nodes());
   for (std::size_t i = 0; i < graph_.outputs.size(); ++i) {
     SHOAL_ASSIGN_OR_RETURN(const Form form, plain_form(graph_.outputs[i].value));
     deliver_output(plan_, form.buffer, static_cast<int>(i));
   }
+  added.keep();
   return std::move(plan_);
 }
 
@@ -40,17 +61,31 @@ Status Compiler::emit_nodes() {
   return {};
 }
 
-// The first part of the graph for each image by itself, from its range of the inputs to its range of what passes on. For one
-// thread only: several would have less to do between two barriers.
-Status Compiler::compile_by_image() {
-  if (!options_.fuse || options_.threads > 1) return {};
-  const BatchSplit split = find_batch_split(graph_);
-  if (split.cut == 0) return {};
+// Compiles the first part of the graph for each image by itself, from its range of the inputs to its range of the values that
+// pass the cut. For one thread only: with several, each would have less work between two barriers. If an image cannot be lowered
+// by itself, all nodes are lowered for the whole batch.
+void Compiler::compile_by_image() {
+  if (!options_.fuse || options_.threads > 1) return;
+  const BatchSplit split = find_batch_split(graph_, options_.core_cache_bytes);
+  if (split.cut == 0) return;
+  const Mark before = mark();
+  try {
+    if (lower_images(split).ok()) {
+      now_ = split.cut;
+      return;
+    }
+  } catch (const dnnl::error& error) {
+    if (!declines(error)) throw;
+  }
+  roll_back(before);
+}
+
+Status Compiler::lower_images(const BatchSplit& split) {
   const Graph one = one_image(graph_, split);
   std::vector<Form> passing;
   for (std::int64_t index = 0; index < split.images; ++index) {
     Compiler image(one, weights_, options_, choices_);
-    image.plan_ = std::move(plan_);
+    const LentPlan lent(plan_, image.plan_);
     for (const ValueId id : graph_.inputs) {
       const Desc desc = plain_desc(one.value(id).shape);
       const BufferId part =
@@ -65,24 +100,41 @@ Status Compiler::compile_by_image() {
       image.put_into(passing[i].buffer, form.desc.get_size() * static_cast<std::size_t>(index), form,
                      "image of '" + value(id).name + "'");
     }
-    plan_ = std::move(image.plan_);
   }
   for (std::size_t i = 0; i < one.outputs.size(); ++i) add_form(one.outputs[i].value, passing[i]);
-  now_ = split.cut;
   return {};
 }
 
 Status Compiler::emit(const Node& node) {
-  const std::size_t steps_before = plan_.steps.size();
+  const Mark before = mark();
   bool taken = false;
   try {
     SHOAL_ASSIGN_OR_RETURN(taken, take(node));
   } catch (const dnnl::error& error) {
-    // A descriptor that oneDNN will not make at all: it declines.
-    const bool declines = error.status == dnnl_invalid_arguments || error.status == dnnl_unimplemented;
-    if (!declines || plan_.steps.size() != steps_before) throw;
+    if (!declines(error)) throw;
+    roll_back(before);
   }
   return taken ? Status() : emit_reference(node);
+}
+
+Compiler::Mark Compiler::mark() {
+  formed_.clear();
+  absorbed_.clear();
+  return {plan_.steps.size(), plan_.buffers.size(), plan_.tunables.size(), plan_.privates.size(), weights_.entry_count()};
+}
+
+// Only concat_in_place() changes older buffers, and it does not call oneDNN after that.
+void Compiler::roll_back(const Mark& before) {
+  plan_.steps.resize(before.steps);
+  plan_.buffers.resize(before.buffers);
+  plan_.tunables.resize(before.tunables);
+  plan_.privates.erase(plan_.privates.begin() + static_cast<std::ptrdiff_t>(before.privates), plan_.privates.end());
+  if (!weights_.is_sealed()) weights_.forget_from(before.weights);
+  for (const ValueId id : formed_) forms(id).pop_back();
+  for (const NodeId id : absorbed_) {
+    is_absorbed_[static_cast<std::size_t>(id)] = false;
+    emitted_at_[static_cast<std::size_t>(id)] = id;
+  }
 }
 
 Compiler::Taken Compiler::take(const Node& node) {
@@ -124,7 +176,7 @@ Status Compiler::emit_reference(const Node& node) {
     }
     dst.push_back(tensor);
   }
-  plan_.steps.push_back(make_reference_step(node, kernel, src, dst));
+  add_reference_step(plan_, node, kernel, src, dst);
   return {};
 }
 

@@ -1,4 +1,4 @@
-// Compiler: one graph of known shapes to a Plan of oneDNN primitives, reference kernels where those decline.
+// Compiler: turns a graph of known shapes into a Plan of oneDNN primitives, with reference kernels where oneDNN declines.
 #pragma once
 
 #include <climits>
@@ -16,64 +16,71 @@
 
 namespace shoal::worker::cpu {
 
-/// The layouts of regions, as Choices name them. No name means blocked.
+/// The layouts of regions, as in Choices. No name means blocked.
 inline constexpr const char *kBlocked = "blocked", *kChannelsLast = "channels_last";
-/// How many implementations of one algorithm are worth measuring: those further down the library's list are for older machines.
+/// How many implementations of one algorithm are measured: later ones in the library's list are for older machines.
 inline constexpr int kCandidates = 2;
 
-/// An element-wise function as oneDNN has it; or binary_div, x / alpha, for which it has none that is exact.
+/// An element-wise function of oneDNN, or binary_div: x / alpha, for which oneDNN has no exact function.
 struct Eltwise {
   dnnl::algorithm algorithm = dnnl::algorithm::undef;
   float alpha = 0, beta = 0;
 };
 inline bool is_division(const Eltwise& function) { return function.algorithm == dnnl::algorithm::binary_div; }
-/// Several in a row.
+/// Several functions, one after the other.
 using Functions = std::vector<Eltwise>;
-/// What the node does to its one input; empty when there are no such functions.
+/// The functions that the node applies to its one input; empty if it is another kind of node.
 Functions functions_of(const Node& node);
 
+struct BatchSplit;
 /// Part of a value: from `begin`, every `step`-th element of each axis (movement.cpp).
 struct Box;
 
-/// Walks the nodes in order. Each is taken by a method that may absorb nodes after it (BatchNorm, activations, residual
-/// additions), or declines: then its reference kernel runs on plain layout.
+/// Lowers the nodes in order. A method per family makes the steps of a node, and may absorb nodes after it (BatchNorm,
+/// activations, residual additions); or it declines, and the reference kernel runs on plain layout.
 ///
-/// A value lies in one or more *forms*: a buffer and a layout. Blocked layouts are kept through whole regions; a form that a step
-/// needs and nobody has made yet is made by a reorder, once. A buffer is written in place when the value in it is read by nobody
-/// later.
-/// With `options.fuse` off every node is a step of its own (views and concatenations aside): what the fused forms are tested
-/// against.
+/// A value has one or more *forms*: a buffer and a layout. Blocked layouts are kept through whole regions. If a step needs a form
+/// that does not exist yet, a reorder makes it, once. A step writes into its input's buffer if nobody reads that value later.
+/// With `options.fuse` off every node is a step of its own (except views and concatenations), to test the fused forms.
 ///   Threads  thread-bound
 class Compiler {
  public:
   Compiler(const Graph& graph, WeightStore& weights, const DeviceOptions& options, const Choices& choices);
+  /// Once. If it fails or throws, nothing is added to `weights`.
   Result<Plan> compile();
 
  private:
   struct Form {
     BufferId buffer = kNoBuffer;
-    Desc desc;  ///< empty for what oneDNN is not told of: other dtypes, plain
+    Desc desc;  ///< empty for values of other dtypes, which are plain and unknown to oneDNN
   };
-  /// What a primitive can do to its result on behalf of nodes behind it: element-wise functions, or the addition of `operand`.
+  /// Work of later nodes that a primitive does on its result: element-wise functions, or the addition of `operand`.
   struct PostOp {
-    std::vector<NodeId> nodes;  ///< in their order; the last one's output is the result
+    std::vector<NodeId> nodes;  ///< in order; the output of the last one is the result
     Functions functions;
     ValueId operand = -1;
-    Desc operand_desc;  ///< the layout it is read in; empty: it lies in the destination
+    Desc operand_desc;  ///< the layout in which it is read; empty: it is in the destination
   };
-  /// Plain float32 data of a constant: its address, or that of what was computed into `scratch`.
+  /// Gives the address of a constant's plain float32 data, or of data computed into `scratch`.
   using PlainSource = std::function<const float*(std::vector<float>& scratch)>;
-  /// Taken (true), or declined.
+  /// True: the node was lowered. False: declined.
   using Taken = Result<bool>;
 
   // compiler.cpp
   Status emit_nodes();
-  Status compile_by_image();
+  void compile_by_image();
+  Status lower_images(const BatchSplit& split);
   Status emit(const Node& node);
+  /// The sizes of the plan and of the WeightStore before a node is lowered.
+  struct Mark {
+    std::size_t steps, buffers, tunables, privates, weights;
+  };
+  Mark mark();
+  void roll_back(const Mark& before);  ///< undoes everything since `before`, the last mark()
   Taken take(const Node& node);
   Status emit_reference(const Node& node);
 
-  // values.cpp: who reads what, forms, in-place
+  // values.cpp: the readers of values, forms, in-place
   void find_readers();
   const Node& node(NodeId id) const { return graph_.nodes[static_cast<std::size_t>(id)]; }
   const Value& value(ValueId id) const { return graph_.value(id); }
@@ -85,17 +92,17 @@ class Compiler {
   bool is_read(ValueId id) const {
     return is_output_[static_cast<std::size_t>(id)] || !readers_[static_cast<std::size_t>(id)].empty();
   }
-  bool all_float(const Node& node) const;  ///< every input and output float32 and not empty
-  NodeId sole_reader(ValueId id) const;    ///< the node to fuse with what makes `id`; none when others read it, too
+  bool all_float(const Node& node) const;  ///< every input and output is float32 and not empty
+  NodeId sole_reader(ValueId id) const;    ///< the only node that reads `id`; none if there are more, or if it is an output
   void absorb(NodeId id);
   bool is_dead_after_this(ValueId id) const;
   bool may_overwrite(ValueId id, BufferId buffer) const;
-  bool share_memory(BufferId a, BufferId b) const;  ///< one is the other, or part of it, or both are parts of a third
-  Result<Form> first_form(ValueId id);              ///< as it was made
+  bool share_memory(BufferId a, BufferId b) const;  ///< they are the same buffer, or parts of the same buffer
+  Result<Form> first_form(ValueId id);              ///< the form in which it was made
   Result<Form> plain_form(ValueId id);
   Result<Form> form_as(ValueId id, const Desc& desc);
   Form new_form(const Desc& desc);
-  /// Lays a buffer into a range of another one: by moving it there where nothing forbids, else by a copy.
+  /// Places a buffer in a range of another one: by moving it there if that is allowed, else by a copy.
   void put_into(BufferId whole, std::size_t offset_bytes, const Form& part, const std::string& name);
   void add_form(ValueId id, Form form);
   Form reorder(const std::string& name, const Form& src, const Desc& desc);
@@ -104,15 +111,17 @@ class Compiler {
 
   // weights.cpp
   Result<Form> weights_form(const std::string& key, const Desc& plain, const Desc& wanted, const PlainSource& source);
-  std::vector<Desc> packed_descs(const std::string& key, const Desc& plain) const;
+  /// The layout of an entry of the weights. Errors: kFailedPrecondition: it cannot be the layout of these bytes.
+  Result<Desc> packed_desc(int index, const Desc& plain) const;
+  Result<std::vector<Desc>> packed_descs(const std::string& key, const Desc& plain) const;
   PlainSource source_of(ValueId constant) const;
 
   // fusion.cpp
   std::vector<PostOp> find_post_ops(ValueId from, bool with_addition);
-  static bool loses_nan(const PostOp& operation);           ///< as oneDNN does it
-  std::optional<PostOp> find_function(ValueId from) const;  ///< the element-wise functions of the node or nodes behind a value
-  std::optional<PostOp> find_gated(ValueId from) const;     ///< x * gate(x): the nodes of the gate and the product
-  static bool extend(std::vector<PostOp>& chain, PostOp next);  ///< false: oneDNN would get it wrong
+  static bool loses_nan(const PostOp& operation);               ///< does oneDNN turn NaN into a number?
+  std::optional<PostOp> find_function(ValueId from) const;      ///< element-wise functions of the nodes that read a value
+  std::optional<PostOp> find_gated(ValueId from) const;         ///< x * gate(x): the nodes of the gate and the product
+  static bool extend(std::vector<PostOp>& chain, PostOp next);  ///< false: oneDNN would compute it wrongly
   static bool clashes(std::span<const PostOp> chain);
   static dnnl::primitive_attr attributes_for(std::span<const PostOp> post_ops);
   ValueId absorb_post_ops(ValueId from, std::span<const PostOp> post_ops);
@@ -148,7 +157,7 @@ class Compiler {
                                                                                 const dnnl::primitive_attr& attr) const;
   Status pack_direct_too(const std::vector<dnnl::convolution_forward::primitive_desc>& candidates, const std::string& key,
                          const Desc& plain, const PlainSource& source);
-  /// The one that the choices name for the node at hand, else that of their preference.
+  /// The candidate that the choices name for the current node, or else the one of their preference.
   template <typename PrimitiveDesc>
   const PrimitiveDesc& choose(const std::vector<PrimitiveDesc>& candidates) const {
     const auto named = choices_.algorithms.find(tuning_key(now_));
@@ -160,7 +169,7 @@ class Compiler {
     const auto preference = static_cast<std::size_t>(choices_.preference);
     return candidates[preference < candidates.size() ? preference : 0];
   }
-  /// The next step is the one chosen.
+  /// Records that the next step is the chosen one.
   template <typename PrimitiveDesc>
   void note_tunable(const PrimitiveDesc& chosen) {
     plan_.tunables.push_back({plan_.steps.size(), tuning_key(now_), chosen.impl_info_str()});
@@ -182,11 +191,13 @@ class Compiler {
   std::vector<std::vector<NodeId>> readers_;         ///< per value: the nodes that read it
   std::vector<std::vector<NodeId>> family_readers_;  ///< per root value: readers of it and of its views
   std::vector<bool> is_output_, family_is_output_;
-  std::vector<ValueId> roots_;      ///< per value: the value that its bytes are
+  std::vector<ValueId> roots_;      ///< per value: itself, or the value that it is a view of
   std::vector<NodeId> emitted_at_;  ///< per node: itself, or the node that absorbed it
   std::vector<bool> is_absorbed_;
-  std::vector<bool> has_parts_;  ///< per buffer: others lie in it
+  std::vector<bool> has_parts_;  ///< per buffer: does it contain others?
   NodeId now_ = 0;
+  std::vector<ValueId> formed_;   ///< since mark(): values that got a form, one entry per form
+  std::vector<NodeId> absorbed_;  ///< since mark()
 };
 
 }  // namespace shoal::worker::cpu

@@ -1,4 +1,4 @@
-// Concatenation: free where the parts become ranges of the whole, else a primitive.
+// Concatenation: free if the parts become ranges of the whole, else a primitive.
 #include <algorithm>
 
 #include "shm/base/errors.hpp"
@@ -24,7 +24,12 @@ Compiler::Taken Compiler::concat(const Node& node) {
   const Shape& shape = value(node.outputs[0]).shape;
   const auto given = std::get<ConcatAttributes>(node.attributes).axis;
   const int axis = static_cast<int>(given < 0 ? given + shape.rank() : given);
-  // Blocked when some part lies so and every part fills its blocks; else plain.
+  std::int64_t before = 1;
+  for (int i = 0; i < axis; ++i) before *= shape[i];
+  // Beyond this number oneDNN uses the values for other arguments.
+  constexpr std::size_t kMostParts = DNNL_ARG_MULTIPLE_DST - DNNL_ARG_MULTIPLE_SRC;
+  if (before > 1 && node.inputs.size() > kMostParts) return false;
+  // The layout is blocked if some part is blocked and every part fills its blocks; otherwise it is plain.
   const Desc blocked = blocked_desc(dims_of(shape));
   bool fits_blocks = axis == 1 && blocked != Desc(), lies_blocked = false;
   for (const ValueId id : node.inputs) {
@@ -42,8 +47,6 @@ Compiler::Taken Compiler::concat(const Node& node) {
     descs.push_back(form.desc);
   }
   const Desc desc = desc_of_part(shape);
-  std::int64_t before = 1;
-  for (int i = 0; i < axis; ++i) before *= shape[i];
   if (before == 1) {
     SHOAL_RETURN_IF_ERROR(concat_in_place(node, parts, desc));
     return true;

@@ -1,5 +1,4 @@
-// Convolution: in the layout of its region and by the algorithm chosen for it, with everything behind it that oneDNN can take
-// along.
+// Convolution: in the layout of its region, by the algorithm chosen for it, with the later nodes that oneDNN can fuse.
 #include <algorithm>
 #include <string_view>
 
@@ -12,11 +11,11 @@
 namespace shoal::worker::cpu {
 namespace {
 
-using PrimitiveDesc = dnnl::convolution_forward::primitive_desc;
+using ConvolutionPd = dnnl::convolution_forward::primitive_desc;
 
 constexpr auto kDirect = dnnl::algorithm::convolution_direct, kWinograd = dnnl::algorithm::convolution_winograd;
 
-bool is_winograd(const PrimitiveDesc& pd) { return std::string_view(pd.impl_info_str()).find("wino") != std::string_view::npos; }
+bool is_winograd(const ConvolutionPd& pd) { return std::string_view(pd.impl_info_str()).find("wino") != std::string_view::npos; }
 
 }  // namespace
 
@@ -29,15 +28,15 @@ struct Compiler::ConvolutionWork {
     return {dnnl::prop_kind::forward_inference, algorithm, from, with, bias, to, stride, dilate, pad, pad};
   }
 
-  /// Adds the library's first fast implementations. Each is made again from the forms it chose, so that a program built on
-  /// packed weights is the very same.
+  /// Adds the library's first fast implementations. Each is made again from the forms that it chose, so that a program which is
+  /// built from packed weights is identical.
   bool collect(dnnl::algorithm algorithm, const Desc& from, const Desc& with, const Desc& to, const dnnl::primitive_attr& attr,
-               std::vector<PrimitiveDesc>& found) const {
+               std::vector<ConvolutionPd>& found) const {
     const std::size_t before = found.size();
     const auto wish = operation(algorithm, from, with, to);  // next_impl() reads it again
-    for (PrimitiveDesc pd{wish, attr, engine(), /*allow_empty=*/true}; pd && is_optimised(pd);) {
+    for (ConvolutionPd pd{wish, attr, engine(), /*allow_empty=*/true}; pd && is_optimized(pd);) {
       const auto same = operation(algorithm, pd.src_desc(), pd.weights_desc(), pd.dst_desc());
-      PrimitiveDesc again{same, attr, engine(), /*allow_empty=*/true};
+      ConvolutionPd again{same, attr, engine(), /*allow_empty=*/true};
       const std::string name = pd.impl_info_str();
       while (again && again.impl_info_str() != name && again.next_impl()) {
       }
@@ -48,8 +47,8 @@ struct Compiler::ConvolutionWork {
   }
 };
 
-// Winograd's first, where they are allowed: on what they take they are nearly always faster.
-std::vector<PrimitiveDesc> Compiler::convolution_candidates(const ConvolutionWork& work, const dnnl::primitive_attr& attr) const {
+// Winograd's come first, if they are allowed, because they are nearly always faster.
+std::vector<ConvolutionPd> Compiler::convolution_candidates(const ConvolutionWork& work, const dnnl::primitive_attr& attr) const {
   const auto preferred = [this](const dnnl::memory::dims& dims) {
     if (dims.size() > 5) return plain_desc(dims);
     if (choices_.layout == kChannelsLast) return channels_last_desc(dims);
@@ -63,10 +62,10 @@ std::vector<PrimitiveDesc> Compiler::convolution_candidates(const ConvolutionWor
   std::vector<Desc> direct_weights, winograd_weights;
   for (const Desc& packed : work.packed) (is_opaque(packed) ? winograd_weights : direct_weights).push_back(packed);
   direct_weights.push_back(any_desc(work.weights));
-  // Winograd's form can only be made of the constant as it was imported.
+  // Winograd's form can only be made from the imported constant.
   if (!weights_.is_sealed()) winograd_weights.push_back(any_desc(work.weights));
 
-  std::vector<PrimitiveDesc> found;
+  std::vector<ConvolutionPd> found;
   const auto& [src_layout, dst_layout] = layouts[0];
   if (options_.winograd && src_layout == blocked_desc(work.src) && dst_layout == blocked_desc(work.dst)) {
     for (const Desc& with : winograd_weights) {
@@ -81,8 +80,9 @@ std::vector<PrimitiveDesc> Compiler::convolution_candidates(const ConvolutionWor
   return found;
 }
 
-// Winograd's form of the weights serves one shape; what is compiled later for another reads, or is packed from, the direct one.
-Status Compiler::pack_direct_too(const std::vector<PrimitiveDesc>& candidates, const std::string& key, const Desc& plain,
+// Winograd's form of the weights serves one shape. Programs compiled later for other shapes read the direct form, or are packed
+// from it.
+Status Compiler::pack_direct_too(const std::vector<ConvolutionPd>& candidates, const std::string& key, const Desc& plain,
                                  const PlainSource& source) {
   const auto direct = std::find_if_not(candidates.begin(), candidates.end(), is_winograd);
   if (direct == candidates.end() || weights_.is_sealed()) return {};
@@ -103,6 +103,8 @@ Compiler::Taken Compiler::convolution(const Node& node) {
   const bool has_bias = node.inputs.size() > 2;
   if (!is_constant(weights) || (has_bias && !is_constant(node.inputs[2])) || attributes.kernel.size() > 3) return false;
 
+  if (!counts_positions(value(node.inputs[0]).shape, attributes.pad)) return false;
+
   const Node* norm = foldable_batch_norm(node.outputs[0]);
   const ValueId last_folded = norm == nullptr ? node.outputs[0] : norm->outputs[0];
   ConvolutionWork work{.src = dims_of(value(node.inputs[0]).shape),
@@ -111,7 +113,7 @@ Compiler::Taken Compiler::convolution(const Node& node) {
                        .stride = attributes.stride,
                        .dilate = attributes.dilate,
                        .pad = attributes.pad};
-  for (auto& step : work.dilate) --step;  // oneDNN counts the holes
+  for (auto& step : work.dilate) --step;  // oneDNN counts the gaps between taps
   if (attributes.num_group > 1) {
     work.weights[0] /= attributes.num_group;
     work.weights.insert(work.weights.begin(), attributes.num_group);
@@ -119,16 +121,16 @@ Compiler::Taken Compiler::convolution(const Node& node) {
   const FoldedNames names = folded_names(graph_, node, norm);
   const Desc plain_weights = plain_desc(work.weights);
   if (names.has_bias) work.bias = plain_desc({attributes.num_filter});
-  work.packed = packed_descs(names.weights, plain_weights);
+  SHOAL_ASSIGN_OR_RETURN(work.packed, packed_descs(names.weights, plain_weights));
 
   std::vector<PostOp> post_ops = find_post_ops(last_folded, /*with_addition=*/true);
-  std::vector<PrimitiveDesc> candidates;
+  std::vector<ConvolutionPd> candidates;
   for (;; post_ops.pop_back()) {
     candidates = convolution_candidates(work, attributes_for(post_ops));
     if (!candidates.empty() || post_ops.empty()) break;
   }
   if (candidates.empty()) return false;
-  const PrimitiveDesc chosen = choose(candidates);
+  const ConvolutionPd chosen = choose(candidates);
 
   if (norm != nullptr) absorb(static_cast<NodeId>(norm - graph_.nodes.data()));
   const ValueId result = absorb_post_ops(last_folded, post_ops);

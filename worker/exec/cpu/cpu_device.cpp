@@ -22,7 +22,13 @@ class CpuDevice : public Device {
                   static_cast<int>(options_.fuse), static_cast<int>(options_.winograd));
   }
   int threads() const override { return options_.threads; }
-  void enter_thread() const override { ::omp_set_num_threads(options_.threads); }
+  void enter_thread() const override {
+    ::omp_set_num_threads(options_.threads);
+    try {
+      (void)cpu::stream();
+    } catch (const std::bad_alloc&) {  // the first run tries again, and its caller knows what to do without memory
+    }
+  }
 
   Result<Plan> compile(const Graph& graph, WeightStore& weights, const Choices& choices) const override try {
     const cpu::OmpWidth width(options_.threads);
@@ -34,8 +40,8 @@ class CpuDevice : public Device {
   }
 
   std::vector<Choices> variants() const override {
-    // In blocked layouts and channels last: the library's first implementation, then its second. Winograd's two come before the
-    // direct ones and know blocked layouts only. In turns, so that both layouts are measured where there is little time.
+    // For blocked layouts and channels last: the library's first implementation, then its second. Winograd's two come before
+    // the direct ones and exist for blocked layouts only. The layouts alternate, so that both are measured even in little time.
     std::vector<Choices> all;
     for (int preference = 0; preference < (options_.winograd ? 2 * cpu::kCandidates : cpu::kCandidates); ++preference) {
       all.push_back({.layout = cpu::kBlocked, .preference = preference});

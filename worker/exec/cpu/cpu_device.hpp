@@ -1,5 +1,5 @@
-// The device "cpu": oneDNN, float32, direct algorithms and where allowed Winograd's; what oneDNN does not take runs by a loop of
-// ours or by its reference kernel.
+// The device "cpu": oneDNN in float32, with direct algorithms and, where allowed, Winograd's. Nodes that oneDNN does not
+// support run by one of Shoal's loops or by their reference kernel.
 #pragma once
 
 #include <memory>

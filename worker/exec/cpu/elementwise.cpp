@@ -11,11 +11,11 @@
 namespace shoal::worker::cpu {
 namespace {
 
-/// A function that is a loop of ours where it is a step by itself.
+/// A function that runs by a loop of Shoal if it is a step by itself.
 struct OwnLoop {
   const char* name;
   Loop loop;
-  bool keeps_zeros;  ///< f(0) = 0: padding stays what it is
+  bool keeps_zeros;  ///< f(0) = 0, so padding stays zero
 };
 std::optional<OwnLoop> own_loop_of(const Eltwise& function, std::size_t count) {
   const float a = function.alpha, b = function.beta;
@@ -32,11 +32,11 @@ std::optional<dnnl::eltwise_forward::primitive_desc> make_eltwise(const Eltwise&
   const dnnl::eltwise_forward::desc wanted(dnnl::prop_kind::forward_inference, function.algorithm, desc, function.alpha,
                                            function.beta);
   dnnl::eltwise_forward::primitive_desc pd(wanted, attr, engine(), /*allow_empty=*/true);
-  if (!pd || !is_optimised(pd)) return std::nullopt;
+  if (!pd || !is_optimized(pd)) return std::nullopt;
   return pd;
 }
 
-/// Computes each element of the result from the elements at its place, wherever they lie.
+/// Does it compute each element of the result from the input elements at the same position?
 bool is_elementwise(const Graph& graph, const Node& node) {
   static constexpr std::string_view kOperators[] = {"Activation",  "LeakyReLU", "Unary", "Scalar",
                                                     "HardSigmoid", "Clip",      "Binary"};
@@ -61,7 +61,7 @@ Compiler::Taken Compiler::view(const Node& node) {
   return true;
 }
 
-// A node by itself with the element-wise functions behind it, each in place after the first.
+// A node by itself, with the element-wise functions of the nodes after it. All but the first run in place.
 Compiler::Taken Compiler::eltwise(const Node& node) {
   std::vector<PostOp> chain;
   const auto gated = find_gated(node.inputs[0]);
@@ -102,7 +102,7 @@ Compiler::Taken Compiler::eltwise(const Node& node) {
   return true;
 }
 
-// On the bytes as they lie, whatever the layout.
+// Works on the bytes in their order in memory, in any layout.
 Compiler::Taken Compiler::elementwise_by_reference(const Node& node) {
   if (!is_elementwise(graph_, node)) return false;
   SHOAL_ASSIGN_OR_RETURN(const ReferenceKernel kernel, reference_kernel_of(node));

@@ -1,4 +1,4 @@
-// What a primitive can take along: BatchNorm folded into weights; additions, gates and element-wise functions as
+// What can be fused into a primitive: BatchNorm folded into weights; additions, gates and element-wise functions as
 // post-operations.
 #include <algorithm>
 #include <cmath>
@@ -23,7 +23,7 @@ Functions activation(const ActivationAttributes& attributes) {
       return {{algorithm::eltwise_logistic}};
     case ActivationKind::kTanh:
       return {{algorithm::eltwise_tanh}};
-    case ActivationKind::kSoftRelu:  // oneDNN's is right to 2e-6 only, and negative for some x below -14
+    case ActivationKind::kSoftRelu:  // oneDNN's is exact only to 2e-6, and negative for some x below -14
     case ActivationKind::kSoftSign:
       return {};
   }
@@ -34,7 +34,7 @@ Functions leaky(const LeakyAttributes& attributes) {
   const auto slope = static_cast<float>(attributes.slope);
   switch (attributes.kind) {
     case LeakyKind::kLeaky:
-      if (slope == 0) return {};  // of -inf that is NaN, and no relu's 0
+      if (slope == 0) return {};  // for -inf this gives NaN, and a relu gives 0
       return {{algorithm::eltwise_relu, slope}};
     case LeakyKind::kElu:
       return {{algorithm::eltwise_elu, slope}};
@@ -48,7 +48,7 @@ Functions leaky(const LeakyAttributes& attributes) {
   return {};
 }
 
-/// x / s and x * (1 / s) are the same number then. floor(41 * (1 / 41)) is not 1.
+/// For a power of two, x / s and x * (1 / s) are the same number. For others they are not: floor(41 * (1 / 41)) is 0.
 bool is_power_of_two(float s) {
   int exponent = 0;
   return std::isnormal(s) && std::isnormal(1 / s) && std::abs(std::frexp(s, &exponent)) == 0.5F;
@@ -91,12 +91,12 @@ Functions unary(const UnaryAttributes& attributes) {
 bool near(float a, double b) { return std::abs(a - b) <= 1e-6 * std::abs(b); }
 bool is(const Eltwise& function, algorithm wanted) { return function.algorithm == wanted; }
 
-/// A division as a product: within a gate nobody can tell them apart.
+/// A division as a product. Within a gate (hard sigmoid, hard swish) the results are the same.
 Eltwise as_product(const Eltwise& function) {
   return is_division(function) && std::isnormal(1 / function.alpha) ? linear(1.0 / function.alpha, 0) : function;
 }
 
-/// Does the row end in a gate whose height is `height`: clip(x + 3, 0, 6), or a hard swish that many times as high?
+/// Does the row end in a gate of that height: clip(x + 3, 0, 6), or a hard swish with that factor?
 bool ends_in_gate(const Functions& row, float height) {
   if (row.size() < 2) return false;
   const Eltwise &before = row[row.size() - 2], &last = row.back();
@@ -105,14 +105,14 @@ bool ends_in_gate(const Functions& row, float height) {
   return (is_clip && last.beta == height) || (is_swish && last.alpha == height);
 }
 
-/// Does next to nothing of the two numbers remain in their sum? x + 12582912 - 12582912 rounds x to a whole number: what such
-/// numbers do to x in between is meant.
+/// Do the two numbers nearly cancel? x + 12582912 - 12582912 rounds x to a whole number. Such a rounding is intended, so the
+/// two additions must not become one.
 bool cancels(double a, double b) {
   constexpr double kLeastLeft = 1.0 / 16;
   return (a != 0 || b != 0) && std::abs(a + b) < kLeastLeft * std::max(std::abs(a), std::abs(b));
 }
 
-/// outer(inner(x)) as one function; none when that is not linear, not the same in float32, or beyond the numbers that there are.
+/// outer(inner(x)) as one linear function. Empty if it is not linear, not the same in float32, or not finite.
 std::optional<Eltwise> compose(const Eltwise& inner, const Eltwise& outer) {
   if (!is(inner, algorithm::eltwise_linear) || !is(outer, algorithm::eltwise_linear)) return std::nullopt;
   const double moved = static_cast<double>(outer.alpha) * inner.beta, beta = outer.beta;
@@ -122,8 +122,8 @@ std::optional<Eltwise> compose(const Eltwise& inner, const Eltwise& outer) {
   return both;
 }
 
-/// Appends a function to a row, in as few functions as may be. Linear functions in a row become one, and what is linear behind a
-/// clip with a linear function in front of it moves there: clip(x + 3, 0, 6) / 6 = clip(x / 6 + 0.5, 0, 1).
+/// Appends a function to a row and keeps the row short. Consecutive linear functions become one. A linear function after a clip
+/// moves into the linear function before the clip: clip(x + 3, 0, 6) / 6 = clip(x / 6 + 0.5, 0, 1).
 void append(Functions& row, const Eltwise& given) {
   const Eltwise next = is_division(given) && ends_in_gate(row, given.alpha) ? as_product(given) : given;
   const std::size_t size = row.size();
@@ -147,7 +147,7 @@ void append(Functions& row, const Eltwise& given) {
   row.push_back(next);
 }
 
-/// x * gate(x) as oneDNN has it: swish and hard swish.
+/// x * gate(x) as one function of oneDNN: swish or hard swish.
 Functions gated(const Functions& gate) {
   if (gate.empty() || gate.size() > 2) return {};
   const Eltwise first = gate.size() == 2 ? gate[0] : linear(1, 0);
@@ -191,7 +191,7 @@ Functions functions_of(const Node& node) {
     return {linear(given->alpha, given->beta), {algorithm::eltwise_clip, 0, 1}};
   }
   if (const auto* const given = std::get_if<ClipAttributes>(&attributes)) {
-    if (given->min > given->max) return {};  // what is between becomes the lower one, the upper one here
+    if (given->min > given->max) return {};  // for x between max and min, MXNet gives max and oneDNN gives min
     return {{algorithm::eltwise_clip, static_cast<float>(given->min), static_cast<float>(given->max)}};
   }
   return {};

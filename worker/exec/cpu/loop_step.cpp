@@ -3,7 +3,7 @@
 namespace shoal::worker::cpu {
 namespace {
 
-constexpr std::size_t kLeastPerThread = 1 << 14;  // below, a thread costs more to wake than it saves
+constexpr std::size_t kLeastPerThread = 1 << 14;  // below this, waking a thread costs more than it saves
 
 class BoundLoopStep : public BoundStep {
  public:

@@ -1,4 +1,4 @@
-// A Step that is a loop of ours: for what oneDNN has not, or does with other numbers at the ends.
+// A Step that runs one of Shoal's loops. For these, oneDNN has no implementation, or treats NaN and infinities differently.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@
 
 namespace shoal::worker::cpu {
 
-/// Told where the operands of the Step lie. Runs on all threads of the lane.
+/// Called with the addresses of the Step's operands. Runs on all threads of the lane.
 ///   Threads  thread-safe
 using Loop = std::function<void(std::span<std::byte* const> operands)>;
 

@@ -9,21 +9,21 @@
 namespace shoal::worker::cpu {
 namespace {
 
-using PrimitiveDesc = dnnl::inner_product_forward::primitive_desc;
+using InnerProductPd = dnnl::inner_product_forward::primitive_desc;
 
-/// The library's first fast implementations, each made again from the form of the weights that it chose.
-std::vector<PrimitiveDesc> find_candidates(const Desc& src, const std::vector<Desc>& weights, const Desc& bias, const Desc& dst,
-                                           const dnnl::primitive_attr& attr) {
+/// The library's first fast implementations, each created again with the form of the weights that it chose.
+std::vector<InnerProductPd> find_candidates(const Desc& src, const std::vector<Desc>& weights, const Desc& bias, const Desc& dst,
+                                            const dnnl::primitive_attr& attr) {
   const auto operation = [&](const Desc& with) {
     return dnnl::inner_product_forward::desc(dnnl::prop_kind::forward_inference, src, with, bias, dst);
   };
-  std::vector<PrimitiveDesc> found;
+  std::vector<InnerProductPd> found;
   for (const Desc& with : weights) {
     const auto wish = operation(with);  // next_impl() reads it again
-    for (PrimitiveDesc pd{wish, attr, engine(), /*allow_empty=*/true}; pd && is_optimised(pd) && found.size() < kCandidates;) {
+    for (InnerProductPd pd{wish, attr, engine(), /*allow_empty=*/true}; pd && is_optimized(pd) && found.size() < kCandidates;) {
       const std::string name = pd.impl_info_str();
       const auto same = operation(pd.weights_desc());
-      PrimitiveDesc again{same, attr, engine(), /*allow_empty=*/true};
+      InnerProductPd again{same, attr, engine(), /*allow_empty=*/true};
       while (again && again.impl_info_str() != name && again.next_impl()) {
       }
       if (again && again.impl_info_str() == name) found.push_back(again);
@@ -52,26 +52,26 @@ Compiler::Taken Compiler::fully_connected(const Node& node) {
   const auto depth = value(weights).shape[1];
   const auto rows = src_shape.element_count() / depth;
 
-  // With leading axes kept, a BatchNorm's channels are not the rows of the weights.
+  // If leading axes are kept, the channels of a BatchNorm are not the rows of the weights.
   const Node* norm = value(node.outputs[0]).shape.rank() == 2 ? foldable_batch_norm(node.outputs[0]) : nullptr;
   const ValueId last_folded = norm == nullptr ? node.outputs[0] : norm->outputs[0];
   const FoldedNames names = folded_names(graph_, node, norm);
   const Desc src_desc = plain_desc({rows, depth}), dst_desc = plain_desc({rows, attributes.num_hidden});
   const Desc plain_weights = plain_desc({attributes.num_hidden, depth});
   const Desc bias_desc = names.has_bias ? plain_desc({attributes.num_hidden}) : Desc();
-  std::vector<Desc> layouts = packed_descs(names.weights, plain_weights);
+  SHOAL_ASSIGN_OR_RETURN(std::vector<Desc> layouts, packed_descs(names.weights, plain_weights));
   layouts.push_back(any_desc({attributes.num_hidden, depth}));
 
   std::vector<PostOp> post_ops = find_post_ops(last_folded, /*with_addition=*/false);
-  // By itself a clamp keeps NaN (clamp_loop), and costs next to nothing beside a product.
+  // A clamp by itself keeps NaN (clamp_loop) and costs almost nothing compared with a product.
   post_ops.erase(std::ranges::find_if(post_ops, loses_nan), post_ops.end());
-  std::vector<PrimitiveDesc> candidates;
+  std::vector<InnerProductPd> candidates;
   for (;; post_ops.pop_back()) {
     candidates = find_candidates(src_desc, layouts, bias_desc, dst_desc, attributes_for(post_ops));
     if (!candidates.empty() || post_ops.empty()) break;
   }
   if (candidates.empty()) return false;
-  const PrimitiveDesc chosen = choose(candidates);
+  const InnerProductPd chosen = choose(candidates);
 
   if (norm != nullptr) absorb(static_cast<NodeId>(norm - graph_.nodes.data()));
   const ValueId result = absorb_post_ops(last_folded, post_ops);

@@ -1,4 +1,4 @@
-// Operators that move elements: where nothing has to move a view, else one reorder; padding by a loop of ours.
+// Operators that move elements. They are a view if nothing has to move, else one reorder. Padding is one of Shoal's loops.
 #include <algorithm>
 #include <optional>
 
@@ -18,7 +18,7 @@ namespace {
 
 std::size_t at(std::int64_t axis, int rank) { return static_cast<std::size_t>(axis < 0 ? axis + rank : axis); }
 
-/// Axes behind which nothing is blocked, or blocks of channels that are all full.
+/// No axis is blocked, or only channels are, and all their blocks are full.
 bool is_dense_in_blocks(const Desc& desc) {
   const auto& blocking = desc.data.format_desc.blocking;
   return desc.data.format_kind == dnnl_blocked && !is_padded(desc) &&
@@ -33,7 +33,7 @@ Desc like(const Desc& desc, const dnnl::memory::dims& dims) {
   return plain_desc(dims);
 }
 
-/// The two lay the same elements at the same places: strides of axes with one element say nothing.
+/// Both put the same elements at the same places. Strides of axes with one element are ignored.
 bool lie_alike(const Desc& a, const Desc& b) {
   const auto &left = a.data.format_desc.blocking, &right = b.data.format_desc.blocking;
   if (a.dims() != b.dims() || left.inner_nblks != right.inner_nblks || is_padded(a) || is_padded(b)) return false;
@@ -47,7 +47,7 @@ bool lie_alike(const Desc& a, const Desc& b) {
   return true;
 }
 
-/// Where it lies in a value that lies as `desc`. None when it cuts blocks.
+/// The place of `box` in a value with the layout `desc`. None if it cuts blocks.
 struct Placed {
   Desc desc;
   std::size_t offset_bytes;
@@ -77,12 +77,12 @@ std::optional<Placed> place(const Box& box, const Desc& desc) {
 Compiler::Taken Compiler::transpose(const Node& node, const std::vector<int>& axes) {
   const ValueId from = node.inputs[0], to = node.outputs[0];
   if (axes.size() > DNNL_MAX_NDIMS) return false;
-  std::vector<int> places(axes.size());  // where each axis of the source goes
+  std::vector<int> places(axes.size());  // the new place of each axis of the source
   for (std::size_t i = 0; i < axes.size(); ++i) places[static_cast<std::size_t>(axes[i])] = static_cast<int>(i);
   SHOAL_ASSIGN_OR_RETURN(const Form src, first_form(from));
   const dnnl::memory::dims dims = dims_of(value(to).shape);
   const Form turned{src.buffer, src.desc.permute_axes(places)};
-  // A picture that becomes channels first is one that lies with its channels last.
+  // A picture whose channels move to the front is a channels-last picture.
   const bool is_picture = dims.size() >= 3 && dims.size() <= 5;
   for (const Desc& known : {plain_desc(dims), is_picture ? channels_last_desc(dims) : plain_desc(dims)}) {
     if (!lie_alike(turned.desc, known)) continue;
@@ -111,7 +111,7 @@ Compiler::Taken Compiler::swap_axes(const Node& node) {
   return transpose(node, axes);
 }
 
-// The parts of a value that lie in one piece are views; of the others one reorder makes each.
+// A part of a value that is contiguous becomes a view; a reorder makes any other part.
 Status Compiler::take_part(const Node& node, ValueId to, const Box& box) {
   SHOAL_ASSIGN_OR_RETURN(Form src, first_form(node.inputs[0]));
   const Desc wanted = plain_desc(value(to).shape);

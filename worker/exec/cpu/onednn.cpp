@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
+#include <new>
 #include <type_traits>
 
 #include "shm/base/errors.hpp"
@@ -17,8 +19,21 @@ const dnnl::engine& engine() {
   return cpu;
 }
 
+namespace {
+
+dnnl::stream make_stream() {
+  try {
+    return dnnl::stream(engine());
+  } catch (const dnnl::error& error) {
+    if (error.status == dnnl_out_of_memory) throw std::bad_alloc();
+    throw;
+  }
+}
+
+}  // namespace
+
 dnnl::stream& stream() {
-  thread_local dnnl::stream in_order(engine());
+  thread_local dnnl::stream in_order = make_stream();
   return in_order;
 }
 
@@ -52,6 +67,14 @@ PrimitiveSharing::~PrimitiveSharing() {
 }
 
 dnnl::memory::dims dims_of(const Shape& shape) { return {shape.begin(), shape.end()}; }
+
+bool counts_positions(const Shape& src, std::span<const std::int64_t> pad) {
+  for (int axis = 2; axis < src.rank(); ++axis) {
+    const std::int64_t padding = pad.empty() ? 0 : pad[static_cast<std::size_t>(axis - 2)];
+    if (src[axis] + 2 * padding > std::numeric_limits<int>::max()) return false;
+  }
+  return true;
+}
 
 Desc plain_desc(const dnnl::memory::dims& dims) {
   dnnl::memory::dims strides(dims.size(), 1);
@@ -127,6 +150,18 @@ Desc desc_of(const std::string& form, const Desc& plain) {
   return Desc(data);
 }
 
+bool is_form(const std::string& form) {
+  dnnl_memory_desc_t data;
+  if (form.size() != sizeof data) return form == WeightStore::kPlain;
+  std::memcpy(&data, form.data(), sizeof data);
+  if (data.ndims < 1 || data.ndims > DNNL_MAX_NDIMS || data.data_type != dnnl_f32) return false;
+  if (data.format_kind != dnnl_blocked) return true;
+  const auto& blocking = data.format_desc.blocking;
+  const auto is_axis = [&](dnnl_dim_t axis) { return axis >= 0 && axis < data.ndims; };
+  return blocking.inner_nblks >= 0 && blocking.inner_nblks <= DNNL_MAX_NDIMS &&
+         std::all_of(blocking.inner_idxs, blocking.inner_idxs + blocking.inner_nblks, is_axis);
+}
+
 Status pack(const Desc& src_desc, const void* src, const Desc& dst_desc, void* dst) try {
   const OmpWidth one(1);
   const PrimitiveSharing scope;
@@ -136,6 +171,7 @@ Status pack(const Desc& src_desc, const void* src, const Desc& dst_desc, void* d
   stream().wait();
   return {};
 } catch (const dnnl::error& error) {
+  if (error.status == dnnl_out_of_memory) throw std::bad_alloc();
   return internal_error("pack weights: oneDNN says: {} (status {})", error.what(), static_cast<int>(error.status));
 }
 

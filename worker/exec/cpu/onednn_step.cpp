@@ -15,7 +15,7 @@ class BoundOneDnnStep : public BoundStep {
   BoundOneDnnStep(const std::string& name, const dnnl::primitive& primitive, const std::vector<Argument>& arguments)
       : name_(name), primitive_(primitive), arguments_(arguments), memories_(arguments.size()), execute_(arguments.size()) {}
 
-  void set_addresses(std::span<std::byte* const> operands) override {
+  void set_addresses(std::span<std::byte* const> operands) override try {
     for (std::size_t i = 0; i < arguments_.size(); ++i) {
       dnnl::memory& memory = memories_[i];
       if (memory && memory.get_data_handle() == operands[i]) continue;
@@ -27,6 +27,9 @@ class BoundOneDnnStep : public BoundStep {
       }
       execute_[i] = {arguments_[i].kind, memory.get()};
     }
+  } catch (const dnnl::error& error) {
+    if (error.status == dnnl_out_of_memory) throw std::bad_alloc();
+    throw;
   }
 
   Status run() override {
@@ -50,8 +53,8 @@ double elements_of(const dnnl::memory::dims& dims) {
                          [](double product, auto dim) { return product * static_cast<double>(dim); });
 }
 
-// Of a convolution or inner product: every element of the result is a sum over one filter. Grouped weights have an axis more
-// than the tensors, which changes nothing here.
+// For a convolution or inner product: every element of the result is a sum over one filter. Grouped weights have one more axis
+// than the tensors; the formula is the same.
 double flops_of(const Desc& weights, const Desc& dst) {
   return 2 * elements_of(dst.dims()) * elements_of(weights.dims()) / static_cast<double>(dst.dims()[1]);
 }

@@ -1,5 +1,6 @@
-// Pooling, where oneDNN's meaning is exactly the operator's, and what is pooling by another name.
+// Pooling, if oneDNN computes exactly the operator's result; and operators that are pooling by another name.
 #include <algorithm>
+#include <climits>
 #include <numeric>
 
 #include "shm/base/errors.hpp"
@@ -19,7 +20,16 @@ struct Window {
   }
 };
 
-// Nothing when oneDNN would compute something else.
+// oneDNN counts the positions along an axis, and those of a window, in int.
+bool counts_positions_of(const Window& window, const Shape& src) {
+  for (std::size_t at = 0; at < window.kernel.size(); ++at) {
+    const std::int64_t behind = std::max<std::int64_t>(window.pad_end[at], 0);
+    if (src[static_cast<int>(at) + 2] + window.pad_begin[at] + behind > INT_MAX) return false;
+  }
+  return window.area() <= INT_MAX;
+}
+
+// None if oneDNN would compute something else.
 std::optional<Window> window_of(const PoolingAttributes& attributes, const Shape& src, const Shape& dst) {
   if (attributes.channels_last || attributes.legacy) return std::nullopt;
   if (attributes.kind == PoolingKind::kLp) return std::nullopt;
@@ -30,7 +40,7 @@ std::optional<Window> window_of(const PoolingAttributes& attributes, const Shape
     const std::int64_t kernel = attributes.global ? src[axis] : attributes.kernel[at];
     const std::int64_t stride = attributes.global ? 1 : attributes.stride[at];
     const std::int64_t pad = attributes.global ? 0 : attributes.pad[at];
-    // How far the last window reaches behind the input; negative when it does not reach its end.
+    // How far the last window extends beyond the input; negative when it ends before the input does.
     const std::int64_t reach = (dst[axis] - 1) * stride + kernel - src[axis] - pad;
     if (pad >= kernel || reach >= kernel) return std::nullopt;  // a window without a single pixel
     overhangs |= reach > pad;
@@ -43,7 +53,7 @@ std::optional<Window> window_of(const PoolingAttributes& attributes, const Shape
   if (attributes.kind == PoolingKind::kMax) {
     window.algorithm = dnnl::algorithm::pooling_max;
   } else if (attributes.kind == PoolingKind::kSum) {
-    window.algorithm = dnnl::algorithm::pooling_avg_include_padding;  // divides by the whole kernel wherever it stands
+    window.algorithm = dnnl::algorithm::pooling_avg_include_padding;  // always divides by the size of the whole kernel
     window.scale = static_cast<float>(window.area());
   } else if (!attributes.count_include_pad || !padded) {
     // Without padding the divisor counts real pixels only, also in an overhang of the "full" convention.
@@ -56,7 +66,7 @@ std::optional<Window> window_of(const PoolingAttributes& attributes, const Shape
   return window;
 }
 
-// The mean or sum over all spatial axes; nothing when the node reduces others.
+// The mean or sum over all spatial axes; none if the node reduces other axes.
 std::optional<Window> whole_window(const Node& node, const Shape& src) {
   Window window{.algorithm = dnnl::algorithm::pooling_avg_include_padding};
   const auto axes = static_cast<std::size_t>(src.rank() - 2);
@@ -97,6 +107,7 @@ Compiler::Taken Compiler::spatial_mean(const Node& node) {
 
 Compiler::Taken Compiler::pool(const Node& node, const PoolingWindow& window) {
   const Shape &src_shape = value(node.inputs[0]).shape, &dst_shape = value(node.outputs[0]).shape;
+  if (!counts_positions_of(window, src_shape)) return false;
   // A reduction may drop the axes that pooling leaves with extent 1.
   dnnl::memory::dims dst_dims = dims_of(dst_shape);
   dst_dims.resize(static_cast<std::size_t>(src_shape.rank()), 1);
@@ -109,7 +120,7 @@ Compiler::Taken Compiler::pool(const Node& node, const PoolingWindow& window) {
     const dnnl::pooling_forward::desc desc(dnnl::prop_kind::forward_inference, window.algorithm, from, any_desc(dst_dims),
                                            window.stride, window.kernel, window.pad_begin, window.pad_end);
     const dnnl::pooling_forward::primitive_desc pd(desc, attr, engine(), /*allow_empty=*/true);
-    if (!pd || !is_optimised(pd)) continue;
+    if (!pd || !is_optimized(pd)) continue;
     SHOAL_ASSIGN_OR_RETURN(const Form src, form_as(node.inputs[0], from));
     Form dst = new_form(pd.dst_desc());
     add_step(describe(node), dnnl::pooling_forward(pd), pd.scratchpad_desc(),

@@ -1,4 +1,4 @@
-// PReLU by a primitive of its own: oneDNN 2.6.3 takes it as a post-operation only in its slow "ref" convolutions.
+// PReLU as a primitive of its own: oneDNN 2.6.3 has it as a post-operation only in its slow "ref" convolutions.
 #include "shm/base/errors.hpp"
 #include "worker/exec/cpu/compiler.hpp"
 #include "worker/exec/graph_plan.hpp"
@@ -14,7 +14,7 @@ Compiler::Taken Compiler::prelu(const Node& node) {
   SHOAL_ASSIGN_OR_RETURN(const Form src, first_form(from));
   const dnnl::prelu_forward::desc desc(dnnl::prop_kind::forward_inference, src.desc, any_desc(dims));
   const dnnl::prelu_forward::primitive_desc pd(desc, attributes_for({}), engine(), /*allow_empty=*/true);
-  if (!pd || !is_optimised(pd)) return false;
+  if (!pd || !is_optimized(pd)) return false;
   SHOAL_ASSIGN_OR_RETURN(const Form weights,
                          weights_form(constant_key(slopes), plain_desc(dims), pd.weights_desc(), source_of(slopes)));
   const Form dst = may_overwrite(from, src.buffer) ? src : new_form(src.desc);

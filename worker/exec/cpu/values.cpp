@@ -1,4 +1,4 @@
-// Who reads a value, the forms it lies in, and when its buffer may be overwritten.
+// The readers of a value, its forms, and when its buffer may be overwritten.
 #include <algorithm>
 #include <string_view>
 
@@ -22,7 +22,7 @@ void Compiler::find_readers() {
     const Node& reader = graph_.nodes[index];
     emitted_at_.push_back(static_cast<NodeId>(index));
     const std::string& name = reader.op->name;
-    // What may become a view of its input, AddN of one included.
+    // Nodes whose output may become a view of their input; AddN of one input is one.
     static constexpr std::string_view kViews[] = {"Identity", "Reshape", "Flatten", "Transpose", "SwapAxes", "Slice", "Split"};
     const bool is_view = std::find(std::begin(kViews), std::end(kViews), name) != std::end(kViews) ||
                          (name == "AddN" && reader.inputs.size() == 1);
@@ -56,6 +56,7 @@ NodeId Compiler::sole_reader(ValueId id) const {
 }
 
 void Compiler::absorb(NodeId id) {
+  absorbed_.push_back(id);
   is_absorbed_[static_cast<std::size_t>(id)] = true;
   emitted_at_[static_cast<std::size_t>(id)] = now_;
 }
@@ -92,7 +93,10 @@ void Compiler::put_into(BufferId whole, std::size_t offset_bytes, const Form& pa
   }
 }
 
-void Compiler::add_form(ValueId id, Form form) { forms(id).push_back(std::move(form)); }
+void Compiler::add_form(ValueId id, Form form) {
+  formed_.push_back(id);
+  forms(id).push_back(std::move(form));
+}
 
 Compiler::Form Compiler::new_form(const Desc& desc) { return {plan_.add_buffer(desc.get_size()), desc}; }
 

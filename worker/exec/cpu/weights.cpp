@@ -1,4 +1,4 @@
-// Constants in the forms that primitives want: from the packed weights, or private to the plan where those lack one.
+// Constants in the forms that primitives need: from the packed weights, or private to the plan if they lack a form.
 #include <algorithm>
 #include <cstring>
 
@@ -17,18 +17,31 @@ Compiler::PlainSource Compiler::source_of(ValueId id) const {
   };
 }
 
-std::vector<Desc> Compiler::packed_descs(const std::string& key, const Desc& plain) const {
+Result<Desc> Compiler::packed_desc(int index, const Desc& plain) const {
+  const WeightEntry& entry = weights_.entry(index);
+  if (!is_form(entry.form)) return failed_precondition("packed weights '{}' have a layout that is none", entry.key);
+  Desc desc = desc_of(entry.form, plain);
+  SHOAL_RETURN_IF_ERROR(weights_.check_size(index, desc.get_size()));
+  return desc;
+}
+
+Result<std::vector<Desc>> Compiler::packed_descs(const std::string& key, const Desc& plain) const {
   std::vector<Desc> descs;
-  for (const int index : weights_.forms_of(key)) descs.push_back(desc_of(weights_.entry(index).form, plain));
+  for (const int index : weights_.forms_of(key)) {
+    SHOAL_ASSIGN_OR_RETURN(Desc desc, packed_desc(index, plain));
+    descs.push_back(std::move(desc));
+  }
   return descs;
 }
 
 Result<Compiler::Form> Compiler::weights_form(const std::string& key, const Desc& plain, const Desc& wanted,
                                               const PlainSource& source) {
-  // Compared as descriptors: their bytes hold fields that mean nothing for this kind.
+  // Compared as descriptors: their bytes contain unused fields.
   int index = -1;
-  for (const int packed : weights_.forms_of(key)) {
-    if (desc_of(weights_.entry(packed).form, plain) == wanted) index = packed;
+  const std::vector<int> packed = weights_.forms_of(key);
+  SHOAL_ASSIGN_OR_RETURN(const std::vector<Desc> packed_as, packed_descs(key, plain));
+  for (std::size_t i = 0; i < packed.size(); ++i) {
+    if (packed_as[i] == wanted) index = packed[i];
   }
   if (index < 0 && !weights_.is_sealed()) {
     index = weights_.add(key, form_of(wanted), wanted.get_size(), [plain, wanted, source](std::span<std::byte> dst) -> Status {
@@ -40,18 +53,16 @@ Result<Compiler::Form> Compiler::weights_form(const std::string& key, const Desc
     });
   }
   if (index >= 0) return Form{plan_.add_buffer(wanted.get_size(), Buffer::Home::kWeights, index), wanted};
-  const auto packed = weights_.forms_of(key);
-  const auto readable =
-      std::find_if(packed.begin(), packed.end(), [&](int form) { return !is_opaque(desc_of(weights_.entry(form).form, plain)); });
-  if (readable == packed.end())
+  const auto readable = std::ranges::find_if_not(packed_as, is_opaque);
+  if (readable == packed_as.end())
     return unimplemented("{}: its constants were not packed for these shapes; list them in `shapes`", describe(node(now_)));
-  // Of what runs image by image every image asks for the same.
+  // When nodes run image by image, every image needs the same form.
   const auto is_wanted = [&](const Plan::Private& other) { return other.key == key && desc_of(other.form, plain) == wanted; };
   auto found = std::ranges::find_if(plan_.privates, is_wanted);
   if (found == plan_.privates.end()) {
     AlignedBytes memory = AlignedBytes::allocate(wanted.get_size());
-    SHOAL_RETURN_IF_ERROR(
-        pack(desc_of(weights_.entry(*readable).form, plain), weights_.address(*readable), wanted, memory.data.get()));
+    const int source_index = packed[static_cast<std::size_t>(readable - packed_as.begin())];
+    SHOAL_RETURN_IF_ERROR(pack(*readable, weights_.address(source_index), wanted, memory.data.get()));
     found = plan_.privates.insert(found, {key, form_of(wanted), std::move(memory)});
   }
   const auto place = static_cast<int>(found - plan_.privates.begin());

@@ -8,14 +8,17 @@
 namespace shoal::worker {
 namespace {
 
-/// a / b; what C leaves undefined for integers is 0, as there is no better answer and a worker must not die of it.
+/// a / b. Integer divisions that C leaves undefined give 0, so that no data crashes a worker.
 template <typename T>
 T quotient(T a, T b) {
   if constexpr (std::is_integral_v<T>) {
-    if (b == 0) return 0;
-    if (std::is_signed_v<T> && b == static_cast<T>(-1)) return static_cast<T>(0 - static_cast<std::make_unsigned_t<T>>(a));
+    const T divisor = load_once(&b);  // the client's memory is not read again
+    if (divisor == 0) return 0;
+    if (std::is_signed_v<T> && divisor == static_cast<T>(-1)) return static_cast<T>(0 - static_cast<std::make_unsigned_t<T>>(a));
+    return static_cast<T>(a / divisor);
+  } else {
+    return a / b;
   }
-  return static_cast<T>(a / b);
 }
 
 /// The sign of the result is b's, as in Python; x mod 0 is 0.
@@ -23,7 +26,8 @@ template <typename T>
 T modulo(T a, T b) {
   if (b == 0) return 0;
   const double rest = std::fmod(static_cast<double>(a), static_cast<double>(b));
-  return static_cast<T>(rest != 0 && (rest < 0) != (b < 0) ? rest + static_cast<double>(b) : rest);
+  // In double the sum may be rounded to 2^63, which int64 cannot hold.
+  return from_float<T>(rest != 0 && (rest < 0) != (b < 0) ? rest + static_cast<double>(b) : rest);
 }
 
 /// 1 or 0 as a number.
@@ -38,7 +42,7 @@ C smooth_l1(C a, C b) {
   return from_float<C>(x > border ? x - border / 2 : x < -border ? -x - border / 2 : x * x * square / 2);
 }
 
-/// What two numbers give. Found at run time: a loop per kind and type would be hundreds of loops to compile.
+/// The function of two numbers. It is called through a pointer: one loop per kind and type would be hundreds of loops.
 template <typename C>
 using BinaryFunction = C (*)(C a, C b);
 

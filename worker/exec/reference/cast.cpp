@@ -24,7 +24,7 @@ Status with_any(const Node& node, DType dtype, Run&& run) {
   return dtype == DType::kBool ? run.template operator()<bool>() : with_number(node, dtype, std::forward<Run>(run));
 }
 
-/// The widest type of From's kind: it holds every From exactly.
+/// The widest type of From's kind. It holds every value of From exactly.
 template <typename From>
 using Wide = std::conditional_t<!std::is_integral_v<From>, double,
                                 std::conditional_t<std::is_same_v<From, std::uint64_t>, std::uint64_t, std::int64_t>>;
@@ -37,11 +37,11 @@ Status store(const Node& node, std::span<const W> block, DType dtype, std::byte*
   });
 }
 
-/// Block by block through the widest type: a loop per type on each side instead of one per pair of types.
+/// Converts block by block through the widest type. So there is one loop per type, not one per pair of types.
 Status cast(const Node& node, const TensorView& src, TensorView& dst) {
   constexpr std::int64_t kBlock = 512;
   return with_any(node, src.dtype, [&]<typename From>() {
-    // A bool of a file or a client may be any byte, and only 0 and 1 are bools of C++.
+    // A bool in a file or from a client may be any byte, but a C++ bool must be 0 or 1.
     const auto element = [&](std::int64_t i) {
       if constexpr (std::is_same_v<From, bool>)
         return elements<std::uint8_t>(src)[i] != 0;

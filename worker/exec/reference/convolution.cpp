@@ -8,12 +8,12 @@ namespace shoal::worker {
 namespace {
 
 /// One convolution as three spatial axes; missing ones in front have extent 1.
-struct Geometry {
+struct ConvolutionGeometry {
   std::int64_t batch, in_channels, out_channels, groups;
   std::int64_t in[3] = {1, 1, 1}, out[3] = {1, 1, 1}, kernel[3] = {1, 1, 1}, stride[3] = {1, 1, 1}, dilate[3] = {1, 1, 1},
                pad[3] = {0, 0, 0};
 
-  Geometry(const ConvolutionAttributes& conv, const Shape& src, const Shape& dst)
+  ConvolutionGeometry(const ConvolutionAttributes& conv, const Shape& src, const Shape& dst)
       : batch(src[0]), in_channels(src[1]), out_channels(dst[1]), groups(conv.num_group) {
     const std::size_t rank = conv.kernel.size();
     for (std::size_t i = 0; i < rank; ++i) {
@@ -38,7 +38,7 @@ struct Geometry {
 
 /// sum[x] += weight * row[x * stride - pad + tap * dilate] wherever that lies in the row.
 template <typename T, typename Sum>
-void add_row(const Geometry& g, std::int64_t tap, Sum weight, const T* row, Sum* sum) {
+void add_row(const ConvolutionGeometry& g, std::int64_t tap, Sum weight, const T* row, Sum* sum) {
   const std::int64_t shift = g.source(2, 0, tap), stride = g.stride[2];
   const std::int64_t first = shift < 0 ? (-shift + stride - 1) / stride : 0;
   const std::int64_t last = shift >= g.in[2] ? 0 : std::min(g.out[2], (g.in[2] - 1 - shift) / stride + 1);
@@ -52,7 +52,7 @@ void add_row(const Geometry& g, std::int64_t tap, Sum weight, const T* row, Sum*
 
 /// All taps of one input channel into the sums of one output plane.
 template <typename T, typename Sum>
-void add_channel(const Geometry& g, const T* src, const T* weight, Sum* sums) {
+void add_channel(const ConvolutionGeometry& g, const T* src, const T* weight, Sum* sums) {
   for (std::int64_t kd = 0; kd < g.kernel[0]; ++kd) {
     for (std::int64_t kh = 0; kh < g.kernel[1]; ++kh) {
       for (std::int64_t kw = 0; kw < g.kernel[2]; ++kw) {
@@ -72,7 +72,7 @@ void add_channel(const Geometry& g, const T* src, const T* weight, Sum* sums) {
 }
 
 template <typename T>
-void convolve(const Geometry& g, const T* src, const T* weight, const T* bias, T* dst) {
+void convolve(const ConvolutionGeometry& g, const T* src, const T* weight, const T* bias, T* dst) {
   using Sum = Compute<T>;
   const std::int64_t group_in = g.in_channels / g.groups, group_out = g.out_channels / g.groups;
   std::vector<Sum> sums(static_cast<std::size_t>(g.out_plane()));
@@ -92,7 +92,7 @@ void convolve(const Geometry& g, const T* src, const T* weight, const T* bias, T
 }  // namespace
 
 Status reference_convolution(const Node& node, Sources src, Results dst) {
-  const Geometry geometry(std::get<ConvolutionAttributes>(node.attributes), src[0].shape, dst[0].shape);
+  const ConvolutionGeometry geometry(std::get<ConvolutionAttributes>(node.attributes), src[0].shape, dst[0].shape);
   return with_float(node, src[0].dtype, [&]<typename T>() {
     convolve(geometry, elements<T>(src[0]), elements<T>(src[1]), src.size() == 3 ? elements<T>(src[2]) : nullptr,
              elements<T>(dst[0]));

@@ -13,11 +13,11 @@
 
 namespace shoal::worker {
 
-/// What sums and functions of T are computed in: integers in themselves, double in double, every other float in float.
+/// The type in which sums and functions of T are computed: integers and double in T, every other float in float.
 template <typename T>
 using Compute = std::conditional_t<std::is_integral_v<T> || std::is_same_v<T, double>, T, float>;
 
-/// T of a computed number; rounds to nearest even where T is narrower.
+/// Converts a computed number to T; rounds to nearest even if T is narrower.
 template <typename T, typename From>
 T to_element(From value) {
   if constexpr (std::is_same_v<T, Half> || std::is_same_v<T, BFloat16>)
@@ -26,8 +26,8 @@ T to_element(From value) {
     return static_cast<T>(value);
 }
 
-/// A floating-point number as an integer of type T, and where C has no answer (NaN, too large) that of the processors MXNet ran
-/// on: conversion to 32 or 64 bits first, whose lowest number stands for all that does not fit.
+/// Converts a floating-point number to an integer type T. Where C leaves the result undefined (NaN, too large), does what x86,
+/// where MXNet ran, does: converts to 32 or 64 bits first, and gives the lowest such number for all that does not fit.
 template <typename T>
 T cut(double value) {
   using Wide = std::conditional_t<sizeof(T) < 4 || std::is_same_v<T, std::int32_t>, std::int32_t, std::int64_t>;
@@ -37,7 +37,7 @@ T cut(double value) {
   return static_cast<T>(fits ? static_cast<Wide>(value) : std::numeric_limits<Wide>::lowest());
 }
 
-/// T of a number that was computed in floating point, whatever T is.
+/// Converts a number computed in floating point to any T.
 template <typename T, typename Float>
 T from_float(Float value) {
   if constexpr (std::is_integral_v<T>)
@@ -46,7 +46,7 @@ T from_float(Float value) {
     return to_element<T>(value);
 }
 
-/// Sums, differences and products wrap for integers.
+/// For integers, sums, differences and products wrap.
 template <typename T, typename Function>
 T wrapping(T a, T b, Function function) {
   if constexpr (std::is_integral_v<T>) {
@@ -56,7 +56,7 @@ T wrapping(T a, T b, Function function) {
   }
 }
 
-/// What functions of T are computed in: double for double, float for all other types, integers too.
+/// The type in which functions of T are computed: double for double, float for all other types, also integers.
 template <typename T>
 using Float = std::conditional_t<std::is_same_v<T, double>, double, float>;
 
@@ -70,11 +70,19 @@ T* elements(TensorView& view) {
   return reinterpret_cast<T*>(view.data);
 }
 
+/// One load, which the compiler may not repeat. For bounds and divisors: a client may change its memory while a kernel reads it,
+/// so the value that is used must be the one that was checked.
+template <typename T>
+T load_once(const T* at) {
+  static_assert(std::is_integral_v<T>);
+  return __atomic_load_n(at, __ATOMIC_RELAXED);
+}
+
 inline Status no_kernel(const Node& node, DType dtype) {
   return unimplemented("{}: there is no kernel for {}", describe(node), dtype_name(dtype));
 }
 
-/// Calls run.operator()<T>() with the floating-point type that dtype means.
+/// Calls run.operator()<T>() with the floating-point type of dtype.
 template <typename Run>
 Status with_float(const Node& node, DType dtype, Run&& run) {
   switch (dtype) {
@@ -91,7 +99,7 @@ Status with_float(const Node& node, DType dtype, Run&& run) {
   }
 }
 
-/// As with_float, for every numeric type.
+/// Like with_float, for every numeric type.
 template <typename Run>
 Status with_number(const Node& node, DType dtype, Run&& run) {
   switch (dtype) {
@@ -126,7 +134,7 @@ Status map(const TensorView& src, TensorView& dst, Function function) {
   return {};
 }
 
-/// A shape seen from one axis: `outer` rows of `size` elements that lie `inner` apart.
+/// A shape seen from one axis: `outer` rows of `size` elements that are `inner` apart.
 struct AxisView {
   std::int64_t outer = 1, size = 1, inner = 1;
   AxisView(const Shape& shape, int axis) {
@@ -141,7 +149,7 @@ inline int positive_axis(std::int64_t axis, const Shape& shape) {
   return static_cast<int>(axis < 0 ? axis + shape.rank() : axis);
 }
 
-/// How far apart, in elements, neighbours along each axis lie.
+/// The distance, in elements, between neighbors along each axis.
 using Strides = std::array<std::int64_t, kMaxRank>;
 
 inline Strides row_major(const Shape& shape) {
@@ -154,7 +162,7 @@ inline Strides row_major(const Shape& shape) {
   return strides;
 }
 
-/// The strides of `src` along the axes of `dst`, which it is broadcast to: 0 where it is spread.
+/// The strides of `src` along the axes of `dst`, to which it is broadcast: 0 along axes that repeat it.
 inline Strides broadcast_strides(const Shape& src, const Shape& dst) {
   const Strides own = row_major(src);
   Strides strides{};
@@ -165,7 +173,7 @@ inline Strides broadcast_strides(const Shape& src, const Shape& dst) {
   return strides;
 }
 
-/// Visits the rows (last axis) of `shape` in order; run(offsets) is told where the row begins in each of the tensors that lie so.
+/// Visits the rows (last axis) of `shape` in order. Calls run(offsets) with the offset of the row in each tensor.
 template <std::size_t kTensors, typename Run>
 void each_row(const Shape& shape, const std::array<Strides, kTensors>& strides, Run run) {
   if (shape.element_count() == 0) return;
@@ -187,13 +195,13 @@ void each_row(const Shape& shape, const std::array<Strides, kTensors>& strides, 
   }
 }
 
-/// As above for one tensor: run(offset).
+/// The same for one tensor: calls run(offset).
 template <typename Run>
 void each_row(const Shape& shape, const Strides& strides, Run run) {
   each_row(shape, std::array<Strides, 1>{strides}, [&](const std::array<std::int64_t, 1>& offsets) { run(offsets[0]); });
 }
 
-/// Length of a row as each_row() sees it.
+/// Length of a row in each_row().
 inline std::int64_t row_length(const Shape& shape) { return shape.rank() == 0 ? 1 : shape[shape.rank() - 1]; }
 inline std::int64_t row_stride(const Shape& shape, const Strides& strides) {
   return shape.rank() == 0 ? 1 : strides[static_cast<std::size_t>(shape.rank() - 1)];

@@ -1,4 +1,4 @@
-// Operators that move elements. All types of one size are alike to them.
+// Operators that move elements. They treat all types of one size alike.
 #include <cstring>
 #include <vector>
 
@@ -36,7 +36,7 @@ void gather(const TensorView& src, std::int64_t first, const Strides& strides, T
   });
 }
 
-/// The element of a padded axis of `size` that lies at `position` (0 is the first of the data); -1: none, the constant.
+/// The data element at `position` of a padded axis of `size` (0 is the first data element); -1: the constant.
 std::int64_t padded_source(PadMode mode, std::int64_t position, std::int64_t size) {
   if (position >= 0 && position < size) return position;
   switch (mode) {

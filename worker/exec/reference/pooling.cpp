@@ -8,7 +8,7 @@
 namespace shoal::worker {
 namespace {
 
-/// The lowest finite number: what a window without a pixel has for its maximum.
+/// The maximum of a window without a pixel: the lowest finite number.
 template <typename T>
 Compute<T> lowest() {
   if constexpr (std::is_same_v<T, Half>)
@@ -21,13 +21,13 @@ Compute<T> lowest() {
 
 /// Windows over up to three spatial axes; missing ones in front have extent 1. Element (n, c, z, y, x) lies at n, c and space
 /// strides.
-struct Geometry {
+struct PoolingGeometry {
   std::int64_t batch, channels, channel_stride = 1, batch_stride, out_channel_stride = 1, out_batch_stride;
   std::int64_t in[3] = {1, 1, 1}, out[3] = {1, 1, 1}, kernel[3] = {1, 1, 1}, stride[3] = {1, 1, 1}, pad[3] = {0, 0, 0};
   int rank;               ///< spatial axes there are
-  std::int64_t step = 1;  ///< between neighbours along the last axis
+  std::int64_t step = 1;  ///< between neighbors along the last axis
 
-  Geometry(const PoolingAttributes& pool, const Shape& src, const Shape& dst) : batch(src[0]), rank(src.rank() - 2) {
+  PoolingGeometry(const PoolingAttributes& pool, const Shape& src, const Shape& dst) : batch(src[0]), rank(src.rank() - 2) {
     const int first = pool.channels_last ? 1 : 2;
     channels = src[pool.channels_last ? src.rank() - 1 : 1];
     for (int i = 0; i < rank; ++i) {
@@ -48,28 +48,39 @@ struct Geometry {
   }
 };
 
-/// One window: what it covers of the image, and how many positions it counts.
+/// How many positions three extents have. Extents are negative where a window begins beyond the image; no bound holds for these,
+/// so they are not multiplied: the count is 0 if one extent is 0, else -1.
+std::int64_t position_count(const std::int64_t (&extents)[3]) {
+  if (std::ranges::count(extents, 0) > 0) return 0;
+  return std::ranges::min(extents) < 0 ? -1 : extents[0] * extents[1] * extents[2];
+}
+
+/// One window: what it covers of the image, and how many positions it counts. No count overflows: infer() bounds the padded
+/// image.
 struct Window {
   std::int64_t begin[3], end[3];  ///< clipped to the image
-  std::int64_t covered = 1;       ///< positions within the padded image; 0 or negative for a window beyond it
-  std::int64_t pixels = 1;        ///< positions within the image; 0 or negative for a window that has none
+  std::int64_t covered;           ///< positions within the padded image; 0 or negative for a window beyond it
+  std::int64_t pixels;            ///< positions within the image; 0 or negative for a window that has none
 
-  Window(const Geometry& g, const std::int64_t (&at)[3]) {
+  Window(const PoolingGeometry& g, const std::int64_t (&at)[3]) {
+    std::int64_t padded[3], clipped[3];
     for (int axis = 0; axis < 3; ++axis) {
       const std::int64_t start = at[axis] * g.stride[axis] - g.pad[axis];
       const std::int64_t stop = std::min(start + g.kernel[axis], g.in[axis] + g.pad[axis]);
       begin[axis] = std::max<std::int64_t>(start, 0);
       end[axis] = std::min(stop, g.in[axis]);
-      covered *= stop - start;
-      pixels *= end[axis] - begin[axis];
+      padded[axis] = stop - start;
+      clipped[axis] = end[axis] - begin[axis];
     }
+    covered = position_count(padded);
+    pixels = position_count(clipped);
   }
   bool empty() const { return begin[0] >= end[0] || begin[1] >= end[1] || begin[2] >= end[2]; }
 };
 
 /// Folds `step(value)` over the pixels of the window.
 template <typename T, typename Step>
-void each_pixel(const Geometry& g, const Window& window, const T* plane, Step step) {
+void each_pixel(const PoolingGeometry& g, const Window& window, const T* plane, Step step) {
   for (std::int64_t z = window.begin[0]; z < window.end[0]; ++z) {
     for (std::int64_t y = window.begin[1]; y < window.end[1]; ++y) {
       const T* const row = plane + (z * g.in[1] + y) * g.in[2] * g.step;
@@ -79,7 +90,7 @@ void each_pixel(const Geometry& g, const Window& window, const T* plane, Step st
 }
 
 template <typename T>
-Compute<T> largest(const PoolingAttributes& pool, const Geometry& g, const Window& window, const T* plane) {
+Compute<T> largest(const PoolingAttributes& pool, const PoolingGeometry& g, const Window& window, const T* plane) {
   Compute<T> best = lowest<T>();
   if (pool.legacy && (window.empty() || window.covered > window.pixels))
     best = std::max<Compute<T>>(best, 0);  // Pooling_v1 pads with zeros
@@ -90,18 +101,18 @@ Compute<T> largest(const PoolingAttributes& pool, const Geometry& g, const Windo
 }
 
 template <typename T>
-Compute<T> mean(const PoolingAttributes& pool, const Geometry& g, const Window& window, const T* plane) {
+Compute<T> mean(const PoolingAttributes& pool, const PoolingGeometry& g, const Window& window, const T* plane) {
   std::int64_t divisor = pool.count_include_pad ? window.covered : window.pixels;
   if (pool.legacy) divisor = g.kernel[0] * g.kernel[1] * g.kernel[2];
   Compute<T> sum = 0;
   each_pixel(g, window, plane, [&](Compute<T> x) { sum += x; });
   if (!window.empty()) return sum / static_cast<Compute<T>>(divisor);
-  const bool divides_last = g.rank == 3 && !pool.legacy;  // MXNet's 3-D kernel divides the sum, the others every term of it
+  const bool divides_last = g.rank == 3 && !pool.legacy;  // MXNet's 3-D kernel divides the sum; the others divide each term
   return divides_last && divisor == 0 ? std::numeric_limits<Compute<T>>::quiet_NaN() : 0;
 }
 
 template <typename T>
-Compute<T> power_mean(std::int64_t p, const Geometry& g, const Window& window, const T* plane) {
+Compute<T> power_mean(std::int64_t p, const PoolingGeometry& g, const Window& window, const T* plane) {
   using F = Compute<T>;
   F sum = 0;
   each_pixel(g, window, plane, [&](F x) { sum += p == 1 ? x : p == 2 ? x * x : x * x * x; });
@@ -109,7 +120,7 @@ Compute<T> power_mean(std::int64_t p, const Geometry& g, const Window& window, c
 }
 
 template <typename T>
-Compute<T> pool_window(const PoolingAttributes& pool, const Geometry& g, const Window& window, const T* plane) {
+Compute<T> pool_window(const PoolingAttributes& pool, const PoolingGeometry& g, const Window& window, const T* plane) {
   switch (pool.kind) {
     case PoolingKind::kMax:
       return largest(pool, g, window, plane);
@@ -124,7 +135,7 @@ Compute<T> pool_window(const PoolingAttributes& pool, const Geometry& g, const W
 }
 
 template <typename T>
-void pool_all(const PoolingAttributes& pool, const Geometry& g, const T* src, T* dst) {
+void pool_all(const PoolingAttributes& pool, const PoolingGeometry& g, const T* src, T* dst) {
   std::int64_t at[3];
   for (std::int64_t n = 0; n < g.batch; ++n) {
     for (std::int64_t c = 0; c < g.channels; ++c) {
@@ -144,7 +155,13 @@ void pool_all(const PoolingAttributes& pool, const Geometry& g, const T* src, T*
 struct AdaptiveWindow {
   std::int64_t begin, end;
   AdaptiveWindow(std::int64_t index, std::int64_t count, std::int64_t size)
-      : begin(index * size / count), end(((index + 1) * size + count - 1) / count) {}
+      : begin(border(index, count, size)), end(size - border(count - 1 - index, count, size)) {}
+
+ private:
+  /// floor(index * size / count); the product itself may not fit.
+  static std::int64_t border(std::int64_t index, std::int64_t count, std::int64_t size) {
+    return index * (size / count) + index * (size % count) / count;
+  }
 };
 
 template <typename T>
@@ -176,7 +193,7 @@ Status reference_adaptive_pooling(const Node& node, Sources src, Results dst) {
 
 Status reference_pooling(const Node& node, Sources src, Results dst) {
   const auto& pool = std::get<PoolingAttributes>(node.attributes);
-  const Geometry geometry(pool, src[0].shape, dst[0].shape);
+  const PoolingGeometry geometry(pool, src[0].shape, dst[0].shape);
   return with_float(node, src[0].dtype, [&]<typename T>() {
     pool_all(pool, geometry, elements<T>(src[0]), elements<T>(dst[0]));
     return Status();

@@ -10,7 +10,7 @@
 namespace shoal::worker {
 namespace {
 
-/// What a reduction of T runs in: long sums of floats keep their digits in double.
+/// The type in which T is reduced: floats are summed in double, so that long sums keep their digits.
 template <typename T>
 using Accumulator = std::conditional_t<std::is_integral_v<T>, T, double>;
 
@@ -31,7 +31,7 @@ Fold<A> fold_of(ReduceKind kind) {
     case ReduceKind::kSum:
     case ReduceKind::kMean:
       return {0, [](A sum, A x) { return wrapping(sum, x, std::plus<>()); }};
-    case ReduceKind::kNanSum:  // MXNet's compensated sum makes NaN of an infinity that numbers follow
+    case ReduceKind::kNanSum:  // MXNet's compensated sum becomes NaN when numbers follow an infinity
       return {0, [](A sum, A x) {
                 if constexpr (!std::is_integral_v<A>) {
                   if (x == x && std::isinf(sum)) return std::numeric_limits<A>::quiet_NaN();
@@ -50,14 +50,14 @@ Fold<A> fold_of(ReduceKind kind) {
   return {};
 }
 
-/// sum / count, cut to an integer where A is one; no count is too large for it.
+/// sum / count, truncated if A is an integer type. Any count is allowed.
 template <typename A>
-A quotient(A sum, std::int64_t count) {
+A mean_of(A sum, std::int64_t count) {
   using Wide = std::conditional_t<std::is_integral_v<A> && sizeof(A) < sizeof(count), std::int64_t, A>;
   return static_cast<A>(static_cast<Wide>(sum) / static_cast<Wide>(count));
 }
 
-/// The axes of the data in two lots, each with the strides that lead through the data.
+/// The axes of the data in two groups (kept and reduced), each with its strides in the data.
 struct Lot {
   Dims dims;
   Strides strides{};
@@ -82,7 +82,7 @@ void reduce(ReduceKind kind, const Lot& kept, const Lot& reduced, const T* src, 
       for (std::int64_t i = 0; i < length; ++i)
         value = fold.step(value, static_cast<A>(static_cast<Compute<T>>(from[i * stride])));
     });
-    return kind == ReduceKind::kMean ? quotient(value, inner.element_count()) : value;
+    return kind == ReduceKind::kMean ? mean_of(value, inner.element_count()) : value;
   };
   each_row(outer, kept.strides, [&](std::int64_t offset) {
     for (std::int64_t i = 0; i < outer_length; ++i) *dst++ = to_element<T>(value_of(src + offset + i * outer_stride));

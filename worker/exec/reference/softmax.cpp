@@ -8,7 +8,7 @@
 namespace shoal::worker {
 namespace {
 
-/// One row: `count` of `size` elements, `stride` apart, take part; the rest of the row becomes 0. F is the type computed in.
+/// One row of `size` elements that are `stride` apart. The first `count` take part, the others become 0. Computes in type F.
 template <typename F, typename In, typename Out>
 void softmax_row(const SoftmaxAttributes& softmax, const In* src, Out* dst, std::int64_t size, std::int64_t count,
                  std::int64_t stride) {
@@ -30,11 +30,11 @@ AxisView rows_of(const SoftmaxAttributes& softmax, const Shape& shape) {
   return {Shape{view.size, view.inner}, 1};
 }
 
-/// How many elements of a row take part: all, or what the length input says.
-std::int64_t row_length(Sources src, std::int64_t row, std::int64_t size) {
+/// How many elements of a row take part: all, or what the length input says. It is a bound for writes, so it is loaded once.
+std::int64_t elements_taking_part(Sources src, std::int64_t row, std::int64_t size) {
   if (src.size() < 2) return size;
-  const std::int64_t length =
-      src[1].dtype == DType::kInt64 ? elements<std::int64_t>(src[1])[row] : elements<std::int32_t>(src[1])[row];
+  const std::int64_t length = src[1].dtype == DType::kInt64 ? load_once(elements<std::int64_t>(src[1]) + row)
+                                                            : load_once(elements<std::int32_t>(src[1]) + row);
   return std::clamp<std::int64_t>(length, 0, size);
 }
 
@@ -50,7 +50,7 @@ Status reference_softmax(const Node& node, Sources src, Results dst) {
         for (std::int64_t inner = 0; inner < view.inner; ++inner) {
           const std::int64_t at = outer * view.size * view.inner + inner;
           softmax_row<F>(softmax, elements<In>(src[0]) + at, elements<Out>(dst[0]) + at, view.size,
-                         row_length(src, outer * view.inner + inner, view.size), view.inner);
+                         elements_taking_part(src, outer * view.inner + inner, view.size), view.inner);
         }
       }
       return Status();

@@ -11,7 +11,7 @@
 namespace shoal::worker {
 namespace {
 
-/// x with erf(x) = y: a first guess (Winitzki's, good to 0.2 %), then Newton's steps in double.
+/// The x with erf(x) = y: Winitzki's approximation (within 0.2 %), then Newton's method in double.
 double inverse_erf(double y) {
   if (!(std::abs(y) < 1)) return std::abs(y) == 1 ? std::copysign(HUGE_VAL, y) : std::nan("");
   constexpr double kA = 0.147;
@@ -45,13 +45,13 @@ F rint_down(F x) {
 template <typename C>
 using UnaryFunction = C (*)(C x);
 
-/// A function that is computed in floating point, whatever C is.
+/// A function that is computed in floating point for every C.
 template <typename C, auto kFunction>
 C floating(C x) {
   return from_float<C>(kFunction(static_cast<Float<C>>(x)));
 }
 
-/// A function that gives back an integer as it is.
+/// A function that returns an integer unchanged.
 template <typename C, auto kFunction>
 C rounding(C x) {
   if constexpr (std::is_integral_v<C>)

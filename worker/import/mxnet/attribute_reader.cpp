@@ -34,11 +34,12 @@ std::optional<double> parse_number(std::string_view text) {
   if (text.size() > 1 && text.front() == '+' && text[1] != '-') text.remove_prefix(1);
   double value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;  // 1e400 is one that no double holds
+  if (error != std::errc() || end != text.data() + text.size())
+    return std::nullopt;  // 1e400, which is beyond double, is an error, too
   return value;
 }
 
-/// What dmlc's parameter parser takes off a key before operator attributes are read: hints of the trainer.
+/// Keys with these endings are hints for the trainer. MXNet removes them before an operator reads its attributes.
 bool is_training_hint(std::string_view key) {
   for (const std::string_view hint : {"ctx_group", "lr_mult", "wd_mult", "force_mirroring", "mirror_stage"}) {
     if (key == hint || (key.size() > hint.size() && key.ends_with(hint) && key[key.size() - hint.size() - 1] == '_')) return true;
@@ -60,7 +61,7 @@ std::optional<OptionalDims> parse_optional_tuple(std::string_view text) {
   while (!text.empty()) {
     const auto comma = listed ? text.find(',') : std::string_view::npos;
     std::string_view entry = trimmed(text.substr(0, comma));
-    if (listed && entry.size() > 1 && entry.back() == 'L') entry.remove_suffix(1);  // Python 2 wrote its longs so
+    if (listed && entry.size() > 1 && entry.back() == 'L') entry.remove_suffix(1);  // how Python 2 wrote long integers
     const auto value = parse_integer(entry);
     if (!value && entry != "None") return std::nullopt;
     dims.push_back(value);

@@ -1,4 +1,4 @@
-// Typed reading of the attribute texts of one MXNet node.
+// Reads the attribute texts of one MXNet node as typed values.
 #pragma once
 
 #include <initializer_list>
@@ -17,8 +17,8 @@ namespace shoal::worker {
 
 using OptionalDims = std::vector<std::optional<std::int64_t>>;
 
-/// Reads each attribute that the operator knows, by the grammar of MXNet 1.9.1's parameter parser. The first error sticks: later
-/// reads return defaults, and status() says what was wrong with operator, node and attribute named.
+/// Reads each attribute that the operator knows, with the grammar of MXNet 1.9.1's parameter parser. After an error, all reads
+/// return defaults. status() returns the first error; it names operator, node and attribute.
 ///   Threads  thread-compatible
 class AttributeReader {
  public:
@@ -30,11 +30,11 @@ class AttributeReader {
   /// True when the node has the attribute and it is not "None".
   bool has(const char* key) const;
 
-  // A missing attribute is the default; without one it is an error.
+  // If the attribute is missing, these return `missing`. Without `missing` that is an error.
   std::int64_t integer(const char* key, std::optional<std::int64_t> missing = {}, std::int64_t least = kInt32Min,
                        std::int64_t most = kInt32Max);
   double number(const char* key, std::optional<double> missing = {});
-  float real(const char* key, std::optional<float> missing = {});  ///< a float32 field: what overflows it is an error
+  float real(const char* key, std::optional<float> missing = {});  ///< a float32 field; a number beyond its range is an error
   bool flag(const char* key, bool missing);
   Dims tuple(const char* key, std::optional<Dims> missing = {}, std::int64_t least = kInt32Min);
   /// A tuple whose entries may be None.
@@ -42,13 +42,13 @@ class AttributeReader {
   std::size_t choice(const char* key, std::initializer_list<std::string_view> names, std::optional<std::size_t> missing = {});
   DType dtype(const char* key);  ///< required; a name such as "float16"
 
-  /// Attributes that mean nothing at inference.
+  /// Marks attributes that have no effect at inference as read.
   void ignore(std::initializer_list<const char*> keys);
 
   void fail(const char* key, std::string_view why);       ///< "... attribute key='text' why"
   void fail_node(StatusCode code, std::string_view why);  ///< "Operator 'node': why"
   const Status& status() const { return status_; }
-  /// Keys that nobody read and that are not of the form __x__.
+  /// The keys that were not read, without those of the form __x__.
   std::vector<std::string> unread() const;
 
  private:
@@ -59,9 +59,9 @@ class AttributeReader {
   Status status_;
 };
 
-/// "(3, 3)", "[3,3]", "(3L,)", "3", "()": MXNet's tuples of integers; nothing when the text is none of these.
+/// Parses MXNet's tuples of integers: "(3, 3)", "[3,3]", "(3L,)", "3", "()". Empty when the text has another form.
 std::optional<Dims> parse_tuple(std::string_view text);
-/// As parse_tuple, with entries that may be "None".
+/// As parse_tuple, but entries may be "None".
 std::optional<OptionalDims> parse_optional_tuple(std::string_view text);
 
 }  // namespace shoal::worker

@@ -1,4 +1,4 @@
-// The bytes of a file from outside, a cursor that checks every number it takes from them, and the memory that reading may cost.
+// The bytes of a file from outside, a reader that checks every number in them, and a limit of the memory that reading may take.
 #pragma once
 
 #include <cstddef>
@@ -15,31 +15,31 @@
 
 namespace shoal::worker {
 
-/// Bytes and the name that errors give them. Immutable; a copy shares the bytes.
+/// Bytes, and the name that errors use for them. Immutable; a copy shares the bytes.
 struct ForeignFile {
   std::string name;  ///< a path, or "path: member 'name'"
   std::span<const std::byte> bytes;
-  std::shared_ptr<const void> owner;  ///< keeps `bytes` alive; null: the caller does
+  std::shared_ptr<const void> owner;  ///< keeps `bytes` alive; null: the caller keeps them alive
 
   /// Maps the file. Errors: kNotFound, kPermissionDenied, kInvalidArgument (a directory).
   static Result<ForeignFile> open(const std::filesystem::path& path);
 };
 
-/// What reading a checkpoint may take.
+/// How much memory reading a checkpoint may take.
 struct ImportLimits {
-  /// Memory for what is made of all its files together: the index of the arrays, the graph, inflated and transposed arrays.
-  /// Arrays that are used as they are stored cost nothing, for they stay in the mapped file.
+  /// For everything made from all files of the checkpoint together: the index of the arrays, the graph, inflated and transposed
+  /// arrays. An array that is used as it is stored takes nothing: it stays in the mapped file.
   std::uint64_t memory_bytes = std::uint64_t{8} << 30;
 
   static ImportLimits of_mb(int import_mb) { return {.memory_bytes = static_cast<std::uint64_t>(import_mb) << 20}; }
 };
 
-/// Counts memory before it is taken: one for all that an import does. Thread-compatible.
+/// Counts memory before it is allocated. One import uses one budget. Thread-compatible.
 class MemoryBudget {
  public:
   explicit MemoryBudget(const ImportLimits& limits) : limit_bytes_(limits.memory_bytes) {}
 
-  /// Errors: kInvalidArgument naming purpose and limit; with `file`, that too.
+  /// Errors: kInvalidArgument naming purpose, limit and, if given, `file`.
   Status take(std::string_view purpose, std::uint64_t count, std::uint64_t bytes_each = 1);
   Status take(const ForeignFile& file, std::string_view purpose, std::uint64_t count, std::uint64_t bytes_each = 1) {
     return take(purpose, count, bytes_each).with_context(file.name);
@@ -50,7 +50,7 @@ class MemoryBudget {
   std::uint64_t taken_bytes_ = 0;
 };
 
-/// Takes little-endian fields off a file, one after the other. Errors: kDataLoss naming file, offset and field.
+/// Reads the little-endian fields of a file in order. Errors: kDataLoss naming file, offset and field.
 ///   Threads  thread-compatible
 class FieldReader {
  public:
@@ -59,7 +59,7 @@ class FieldReader {
   std::uint64_t offset() const { return offset_; }
   std::uint64_t left() const { return file_.bytes.size() - offset_; }
   void seek(std::uint64_t offset) { offset_ = offset; }  ///< at most the file's size
-  /// What fields belong to from here on, "array 3": part of every error.
+  /// Names the item that the next fields belong to, "array 3". Errors contain it.
   void enter(std::string item) { item_ = std::move(item); }
 
   template <typename T>
@@ -89,7 +89,7 @@ class FieldReader {
   std::string item_;
 };
 
-/// Every byte belongs to a well-formed UTF-8 sequence, and none is NUL.
+/// True when `text` is well-formed UTF-8 without NUL bytes.
 bool is_utf8(std::string_view text);
 
 }  // namespace shoal::worker

@@ -1,5 +1,5 @@
-// Element-wise operators: arithmetic of two tensors, the scalar family, functions of one tensor, casts, clip, and everything that
-// is the identity at inference.
+// Element-wise operators: arithmetic of two tensors, the scalar family, functions of one tensor, casts, clip, and operators that
+// do nothing at inference.
 #include <cctype>
 
 #include "shm/base/format.hpp"
@@ -10,7 +10,7 @@ namespace {
 
 using Values = std::vector<ValueId>;
 
-/// num_args, where the file has it, must be the number of inputs.
+/// Checks that num_args, if the file has it, is the number of inputs.
 void check_num_args(MxnetLowering& lowering, const char* key) {
   const auto count = static_cast<std::int64_t>(lowering.inputs.size());
   if (lowering.attributes.integer(key, count, 1) != count)
@@ -22,13 +22,13 @@ Values add_n(MxnetLowering& lowering) {
   return lowering.add("AddN");
 }
 
-/// MXNet makes the names of a kind's operators from one stem: _greater_equal, _Greater_Equal, broadcast_greater_equal,
+/// MXNet's names for one kind of operator have a common stem: _greater_equal, _Greater_Equal, broadcast_greater_equal,
 /// _greater_equal_scalar, _GreaterEqualScalar.
 struct BinaryName {
   BinaryKind kind;
   const char* stem;
   bool has_reversed_scalar = false;          ///< _rminus_scalar
-  std::vector<std::string> same_shape = {};  ///< names before those of the stem
+  std::vector<std::string> same_shape = {};  ///< names without the stem; they come first
   std::vector<std::string> broadcast = {};
 };
 
@@ -67,7 +67,7 @@ std::string capitalised(std::string_view stem, bool with_underscores) {
   return text;
 }
 
-/// The lowering to Binary; the operators take no attributes.
+/// Lowers to Binary. These operators have no attributes.
 auto binary(BinaryKind kind, bool broadcast) {
   return [=](MxnetLowering& lowering) { return lowering.add("Binary", BinaryAttributes{kind, broadcast}); };
 }
@@ -178,7 +178,7 @@ Values clip(MxnetLowering& lowering) {
   return lowering.add("Clip", ClipAttributes{least, most});
 }
 
-/// The output is the input: no node at all.
+/// The output is the input; no node is added.
 Values identity(MxnetLowering& lowering) {
   lowering.attributes.ignore(
       {"grad_scale", "valid_thresh", "normalization", "scalar", "is_int", "sparseness_target", "penalty", "momentum"});

@@ -1,4 +1,4 @@
-// Layers: convolution, fully connected, normalisation, pooling, activations, softmax and the heads of training graphs.
+// Layers: convolution, fully connected, normalization, pooling, activations, softmax and the heads of training graphs.
 #include <algorithm>
 
 #include "shm/base/format.hpp"
@@ -9,7 +9,7 @@ namespace {
 
 using Values = std::vector<ValueId>;
 
-/// A tuple as long as the kernel; one that is not given is `fill` everywhere.
+/// A tuple as long as the kernel. If it is missing, every entry is `fill`.
 Dims kernel_tuple(AttributeReader& attributes, const char* key, std::size_t length, std::int64_t fill, std::int64_t least) {
   Dims dims = attributes.tuple(key, Dims{}, least);
   if (dims.empty()) dims.assign(length, fill);
@@ -17,7 +17,7 @@ Dims kernel_tuple(AttributeReader& attributes, const char* key, std::size_t leng
   return dims;
 }
 
-/// Data, weight and, without no_bias, bias: says so when the node has others.
+/// Checks the inputs: data, weight and, unless no_bias is set, bias.
 void check_bias(MxnetLowering& lowering, bool no_bias) {
   const std::size_t wanted = no_bias ? 2 : 3;
   if (lowering.inputs.size() == wanted) return;
@@ -71,7 +71,7 @@ Values batch_norm(MxnetLowering& lowering) {
   return lowering.add("BatchNorm", norm);
 }
 
-/// Its fourth output is the mask that training reads.
+/// The fourth output is a mask for training.
 Values batch_norm_with_relu(MxnetLowering& lowering) {
   Values outputs = batch_norm(lowering);
   if (outputs.empty()) return {};  // the budget does not allow them
@@ -82,7 +82,7 @@ Values batch_norm_with_relu(MxnetLowering& lowering) {
   return outputs;
 }
 
-Values activation(MxnetLowering& lowering) {
+Values activation_layer(MxnetLowering& lowering) {
   const auto kind = lowering.attributes.choice("act_type", {"relu", "sigmoid", "tanh", "softrelu", "softsign"});
   return lowering.add("Activation", ActivationAttributes{static_cast<ActivationKind>(kind)});
 }
@@ -94,7 +94,7 @@ Values leaky(MxnetLowering& lowering) {
   leaky.slope = attributes.real("slope", 0.25f);
   const float lower = attributes.real("lower_bound", 0.125f), upper = attributes.real("upper_bound", 0.334f);
   const bool random = kind == 5;
-  if (random) leaky.slope = (lower + upper) / 2;  // what the random slope is at inference
+  if (random) leaky.slope = (lower + upper) / 2;  // inference uses the mean of the random slopes
   leaky.kind = random ? LeakyKind::kLeaky : static_cast<LeakyKind>(kind);
   const std::size_t wanted = leaky.kind == LeakyKind::kPrelu ? 2 : 1;
   if (lowering.inputs.size() != wanted) {
@@ -106,7 +106,7 @@ Values leaky(MxnetLowering& lowering) {
   return outputs;
 }
 
-/// What Pooling and Pooling_v1 have in common.
+/// The attributes that Pooling and Pooling_v1 share.
 PoolingAttributes window(AttributeReader& attributes) {
   PoolingAttributes pool;
   pool.global = attributes.flag("global_pool", false);
@@ -148,7 +148,7 @@ Values pooling(MxnetLowering& lowering) {
   if (layout > 0 && rank > 0 && (layout - 1) % 3 + 1 != rank) {
     attributes.fail("layout", format("does not go with a kernel of {} dimensions", rank));
   }
-  if (attributes.has("output_size")) attributes.fail("output_size", "is not supported");  // of MXNet 2, which else writes None
+  if (attributes.has("output_size")) attributes.fail("output_size", "is not supported");  // an attribute of MXNet 2, usually None
   attributes.ignore({"cudnn_off", "p_value", "count_include_pad", "output_size"});
   Values outputs = lowering.add("Pooling", pool);
   outputs.push_back(kNoValue);  // the workspace that a oneDNN build of MXNet adds
@@ -236,7 +236,7 @@ Values adaptive_pooling(MxnetLowering& lowering) {
   return lowering.add("AdaptiveAvgPooling", pool);
 }
 
-/// Regression heads answer their data.
+/// Regression heads return their data.
 Values data_head(MxnetLowering& lowering) {
   lowering.attributes.ignore({"grad_scale", "margin", "regularization_coefficient", "use_linear"});
   return lowering.inputs;
@@ -258,7 +258,7 @@ std::vector<MxnetOperator> layer_operators() {
   add_aliases(all, {"", 5, 5, -1, batch_norm, 3, statistics, scales},
               {"BatchNorm", "_npx_batch_norm", "BatchNorm_v1", "CuDNNBatchNorm", "_contrib_SyncBatchNorm"});
   all.push_back({"_contrib_BatchNormWithReLU", 5, 5, -1, batch_norm_with_relu, 3, {"output", "mean", "var", "mask"}, scales});
-  add_aliases(all, {"", 1, 1, -1, activation}, {"Activation", "_npx_activation"});
+  add_aliases(all, {"", 1, 1, -1, activation_layer}, {"Activation", "_npx_activation"});
   add_aliases(all, {"", 1, 2, -1, leaky, -1, {"output", "mask"}, {"gamma"}}, {"LeakyReLU", "_npx_leaky_relu"});
   add_aliases(all, {"", 1, 1, -1, pooling, -1, {"output", "workspace"}}, {"Pooling", "_npx_pooling"});
   all.push_back({"Pooling_v1", 1, 1, -1, pooling_v1});

@@ -78,7 +78,7 @@ Values slice_axis(MxnetLowering& lowering) {
   if (attributes.has("end"))
     range.end = attributes.integer("end");
   else
-    attributes.optional_tuple("end");  // it must be there, as None
+    attributes.optional_tuple("end");  // it is required, and is None here
   return lowering.add("Slice", SliceAttributes{{range}, /*clips=*/false});
 }
 

@@ -1,4 +1,4 @@
-// Reductions: sum, mean, max and their kin.
+// Reductions: sum, mean, max and similar operators.
 #include "worker/import/mxnet/mxnet_lowering.hpp"
 
 namespace shoal::worker {

@@ -9,7 +9,7 @@
 namespace shoal::worker {
 namespace {
 
-/// Attributes that are missing are errors which the reader keeps; the lowering goes on with defaults.
+/// Missing attributes are errors that only the reader sees; lowering goes on with defaults.
 std::vector<std::string> lowered(const MxnetOperator& op) {
   MxnetNode node;
   node.op = node.name = op.name;

@@ -1,4 +1,4 @@
-// What of MXNet Shoal can import, as documentation lists it.
+// The MXNet operators that Shoal can import, as the documentation lists them.
 #pragma once
 
 #include <string>
@@ -8,13 +8,13 @@ namespace shoal::worker {
 
 /// One operator of MXNet.
 struct MxnetCatalogEntry {
-  std::string name;                  ///< the one that this tree prefers
+  std::string name;                  ///< the first of its names
   std::vector<std::string> aliases;  ///< its other names
   /// The Shoal operators that a node without attributes becomes. Empty: the output is the input.
   std::vector<std::string> becomes;
 };
 
-/// All registered operators, by name. Made by lowering a node of each kind, so it says what the importer does.
+/// All registered operators, by name. `becomes` is found by lowering a node of each kind.
 std::vector<MxnetCatalogEntry> mxnet_catalog();
 
 }  // namespace shoal::worker

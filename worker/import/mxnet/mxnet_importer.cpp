@@ -16,19 +16,20 @@
 namespace shoal::worker {
 namespace {
 
-constexpr std::size_t kListedAtMost = 8;       // of many, an error or warning lists so many
-constexpr std::size_t kUnknownOutputs = 1024;  // an unsupported node has at most so many; a reader of a further one is an error
-constexpr std::size_t kOutputCopies = 8;  // of the name of an output, about: the graph's, those of programs and of descriptions
-constexpr std::size_t kMostWarnings = 32, kWarningBytes = 400, kReasonBytes = 400;  // however many and long a file makes them
+constexpr std::size_t kListedAtMost = 8;       // names in an error or warning
+constexpr std::size_t kUnknownOutputs = 1024;  // outputs of an unsupported node; reading a later one is an error
+constexpr std::size_t kOutputCopies = 8;       // of an output's name: in the graph, in programs and in descriptions
+constexpr std::size_t kMostWarnings = 32, kWarningBytes = 400,
+                      kReasonBytes = 400;  // hostile files would cause more and longer ones
 
-/// What is worth saying of a checkpoint that is read all the same: the first few, and how many more there are.
+/// Collects warnings: the first few, and the number of the others.
 class Warnings {
  public:
   void add(std::string_view text) {
     if (++count_ > kMostWarnings) return;
     std::string& line = texts_.emplace_back(shortened(text, kWarningBytes));
     std::ranges::replace_if(
-        line, [](unsigned char c) { return c < ' '; }, ' ');  // names may hold anything; a warning is one line
+        line, [](unsigned char c) { return c < ' '; }, ' ');  // a name may contain line breaks; a warning is one line
   }
   std::vector<std::string> take() && {
     if (count_ > kMostWarnings) texts_.push_back(format("{} more warnings of this kind", count_ - kMostWarnings));
@@ -59,21 +60,21 @@ std::string listed(const std::vector<Text>& names) {
 /// The stored arrays by the names of the graph's variables.
 class Parameters {
  public:
-  /// Takes over the names, which are counted already.
+  /// Takes over the names; the budget has counted them already.
   static Result<Parameters> make(std::vector<MxnetArray> arrays, MemoryBudget& budget) {
-    constexpr std::size_t kLinks = 64;  // of an entry of the map, and who lists its key
+    constexpr std::size_t kLinks = 64;  // bytes of a map node's links, and of lists of its key
     SHOAL_RETURN_IF_ERROR(
         budget.take("the parameters by name", arrays.size(), sizeof(std::pair<const std::string, Constant>) + kLinks));
     Parameters parameters;
     for (MxnetArray& array : arrays) {
-      const auto [at, fresh] = parameters.by_key_.try_emplace(std::move(array.name));  // not moved unless it is new
-      at->second = std::move(array.array);  // of a name stored twice the last counts, as in MXNet
+      const auto [at, fresh] = parameters.by_key_.try_emplace(std::move(array.name));  // moves the name only if it is new
+      at->second = std::move(array.array);  // the last of two equal names counts, as in MXNet
       if (!fresh) parameters.repeated_.push_back(std::move(array.name));
     }
     return parameters;
   }
 
-  /// "arg:name", else "aux:name", else the bare name; null when there is none, or it is a "none" array.
+  /// Looks for "arg:name", then "aux:name", then the bare name. Null when there is no such array, or it is a "none" array.
   const Constant* find(const std::string& variable) const {
     for (const char* prefix : {"arg:", "aux:", ""}) {
       const auto found = by_key_.find(prefix + variable);
@@ -82,7 +83,7 @@ class Parameters {
     return nullptr;
   }
 
-  /// True when the only arrays of that variable are "none" arrays.
+  /// True when the variable has "none" arrays only.
   bool is_none(const std::string& variable) const {
     if (find(variable)) return false;
     for (const char* prefix : {"arg:", "aux:", ""}) {
@@ -91,7 +92,7 @@ class Parameters {
     return false;
   }
 
-  /// Keys that belong to no variable of the graph.
+  /// The keys without a variable in the graph.
   std::vector<std::string_view> superfluous(const std::set<std::string_view>& variables) const {
     std::vector<std::string_view> keys;
     for (const auto& [stored, array] : by_key_) {
@@ -102,7 +103,7 @@ class Parameters {
     return keys;
   }
 
-  /// Written by Gluon's save_parameters: paths with dots, and no prefix anywhere.
+  /// True when the file looks like Gluon's save_parameters: names with dots, and no prefixes.
   bool is_gluon_dictionary() const {
     bool dots = false;
     for (const auto& [key, array] : by_key_) {
@@ -113,7 +114,7 @@ class Parameters {
   }
 
   const std::vector<std::string>& repeated() const { return repeated_; }
-  /// A plain list: arrays, and no names.
+  /// True for a list without names.
   bool is_unnamed() const { return by_key_.size() == 1 && by_key_.begin()->first.empty(); }
 
  private:
@@ -123,8 +124,8 @@ class Parameters {
 
 class Importer {
  public:
-  /// without_parameters: every variable becomes an input. unsupported: where nodes go that cannot be imported; null: they are
-  /// errors.
+  /// without_parameters: every variable becomes an input. unsupported: receives the nodes that cannot be imported; null: such
+  /// nodes are errors.
   Importer(const MxnetSymbol& symbol, const Parameters& parameters, MemoryBudget& budget, Warnings& warnings,
            bool without_parameters, std::vector<MxnetSurvey::Unsupported>* unsupported = nullptr)
       : symbol_(symbol),
@@ -152,7 +153,7 @@ class Importer {
  private:
   Graph& graph() { return import_.graph; }
 
-  /// All operators that Shoal does not have, in one error: whoever ports a model wants the whole list.
+  /// Names all operators that Shoal does not have in one error, because a user who ports a model needs the whole list.
   Status check_operators(const std::vector<std::size_t>& needed) const {
     std::vector<std::string> unknown;
     for (const std::size_t id : needed) {
@@ -164,10 +165,10 @@ class Importer {
                          listed(unknown));
   }
 
-  /// Lists the node, and lets its readers have values of which nothing is known.
+  /// Lists the node, and gives its readers values of unknown type and shape.
   Status note_unsupported(std::size_t id, const Status& why) {
     const MxnetNode& node = symbol_.nodes[id];
-    const std::string prefix = node.op + " '" + node.name + "': ";  // most messages begin so: the entry says it already
+    const std::string prefix = node.op + " '" + node.name + "': ";  // most messages begin with it, and the entry has it
     const std::string& message = why.message();
     const std::string_view reason = std::string_view(message).substr(message.starts_with(prefix) ? prefix.size() : 0);
     unsupported_->push_back({node.is_variable() ? "input" : node.op, node.name, shortened(reason, kReasonBytes)});
@@ -180,7 +181,7 @@ class Importer {
     return {};
   }
 
-  /// Of each node, how many of its outputs others know of; at least 1.
+  /// For each node, the number of its outputs that others refer to; at least 1.
   void count_read_outputs() {
     read_outputs_.assign(symbol_.nodes.size(), 1);
     const auto count = [this](const std::vector<MxnetEntry>& entries) {
@@ -214,7 +215,7 @@ class Importer {
     return {};
   }
 
-  /// What `__shape__`, `__dtype__` and `__storage_type__` say of an input.
+  /// Reads `__shape__`, `__dtype__` and `__storage_type__` of an input.
   Status describe_input(const MxnetNode& node, Value& value) const {
     const auto text = [&](const char* key) -> const std::string* {
       const auto found = node.attributes.find(key);
@@ -235,7 +236,7 @@ class Importer {
     return {};
   }
 
-  /// Remembers who reads an input where parameters belong.
+  /// Remembers the node that reads an input in the place of a parameter.
   void note_reader(const MxnetNode& node, const MxnetOperator& op, std::size_t slot, ValueId value) {
     if (without_parameters_ || slot < 1 || slot > op.parameters.size()) return;
     if (graph().value(value).constant || graph().value(value).producer != kNoNode) return;
@@ -243,7 +244,7 @@ class Importer {
         value, shortened(format("which {} '{}' reads as its {}", node.op, node.name, op.parameters[slot - 1]), kReasonBytes));
   }
 
-  /// Lists an input that is a parameter without a value: so says who reads it, or what only parameters are given.
+  /// Lists an input that looks like a parameter without a value, with the node or the attribute that shows it.
   void note_missing(const MxnetNode& variable, ValueId input) {
     if (without_parameters_) return;
     if (const auto reader = readers_.find(input); reader != readers_.end()) {
@@ -288,7 +289,7 @@ class Importer {
     return format("{} to {}", op.min_inputs, op.max_inputs);
   }
 
-  /// An auxiliary state is never an input: without a value the checkpoint is not whole.
+  /// An auxiliary state is never an input. If it has no value, the checkpoint is incomplete.
   Status check_auxiliary(const MxnetNode& node, const MxnetOperator& op, std::size_t slot, ValueId value) {
     if (op.first_auxiliary < 0 || slot < static_cast<std::size_t>(op.first_auxiliary)) return {};
     const Value& state = graph().value(value);
@@ -300,7 +301,7 @@ class Importer {
     return invalid_argument("{} '{}': the parameters hold no value of its auxiliary state '{}'", node.op, node.name, state.name);
   }
 
-  /// The value of an entry; `reader` is who asks, for errors.
+  /// The value of an entry. `reader` is the node that reads it, for errors.
   Result<ValueId> output(const MxnetEntry& entry, std::string_view reader) const {
     const MxnetNode& node = symbol_.nodes[entry.node];
     const std::vector<ValueId>& outputs = outputs_[entry.node];
@@ -323,7 +324,7 @@ class Importer {
     return {};
   }
 
-  /// As MXNet's list_outputs makes it.
+  /// Makes the name as MXNet's list_outputs does.
   std::string output_name(const MxnetEntry& head) const {
     const MxnetNode& node = symbol_.nodes[head.node];
     if (node.is_variable()) return node.name;
@@ -449,8 +450,8 @@ Status check_parameters(const MxnetImport& import, const std::set<std::string>& 
   }
   if (names.empty()) return {};
   const std::string others = names.size() == 1 ? "" : format(" ({} are missing: {})", names.size(), listed(names));
-  return invalid_argument("{} holds no {}, {}{}; what is given with each request instead, `inputs` must name",
-                          params_file.string(), shortened(names.front(), kReasonBytes), why, shortened(others, kReasonBytes));
+  return invalid_argument("{} holds no {}, {}{}. If requests provide it instead, name it in `inputs`", params_file.string(),
+                          shortened(names.front(), kReasonBytes), why, shortened(others, kReasonBytes));
 }
 
 Result<MxnetSurvey> survey_mxnet(const std::filesystem::path& symbol_file, const std::filesystem::path& params_file,

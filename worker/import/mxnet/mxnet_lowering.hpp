@@ -1,4 +1,4 @@
-// How each MXNet operator becomes Shoal operators: the table, and the hook to add to it.
+// The table of MXNet operators: how each becomes Shoal operators. Others can be registered.
 #pragma once
 
 #include <functional>
@@ -12,21 +12,22 @@
 
 namespace shoal::worker {
 
-inline constexpr ValueId kNoValue = -1;  ///< an output that exists in MXNet and is not computed
+inline constexpr ValueId kNoValue = -1;  ///< an output that MXNet has and Shoal does not compute
 
-/// Memory that values named after a node take, each: old and new when their vector grows, the name, who refers to it.
+/// Memory of one value that is named after a node: the value (three times, because vectors grow by copying), its name,
+/// references.
 constexpr std::uint64_t value_bytes(std::string_view node_name) { return 3 * sizeof(Value) + 64 + node_name.size(); }
 
-/// One node on its way into the graph.
+/// One MXNet node that is being lowered.
 struct MxnetLowering {
   Graph& graph;
   const MxnetNode& node;
   AttributeReader& attributes;
   MemoryBudget& budget;
-  std::vector<ValueId> inputs;  ///< those that the operator uses; labels are not among them
+  std::vector<ValueId> inputs;  ///< the inputs that the operator uses, without labels
 
-  /// Appends a node of that Shoal operator, named as the MXNet node. `outputs` counts only where the operator leaves it open.
-  /// Returns its outputs; none when the budget does not allow them, which `attributes` then says.
+  /// Appends a node of that Shoal operator with the MXNet node's name. `outputs` is used only for operators without a fixed
+  /// number of outputs. Returns the outputs. Returns none when they are over the budget; `attributes` then has the error.
   std::vector<ValueId> add(std::string_view shoal_operator, Attributes attributes, std::vector<ValueId> sources,
                            std::size_t outputs = 1);
   /// As above, on all inputs.
@@ -39,20 +40,20 @@ struct MxnetLowering {
 struct MxnetOperator {
   std::string name;
   int min_inputs = 1, max_inputs = 1;  ///< in the file; max -1: any number
-  int used_inputs = -1;                ///< only the first so many are read (a label is not); -1: all
-  /// Reads every attribute through `lowering.attributes` (errors go there too) and returns all outputs of the MXNet operator.
+  int used_inputs = -1;                ///< the number of inputs that are read, from the first on (labels are not); -1: all
+  /// Reads every attribute through `lowering.attributes`, which also takes errors. Returns all outputs of the MXNet operator.
   std::function<std::vector<ValueId>(MxnetLowering& lowering)> lower;
-  int first_auxiliary = -1;               ///< inputs from here on are auxiliary states; -1: none
-  std::vector<std::string> output_names;  ///< as list_outputs has them; empty: "output", or "output0", "output1", ...
-  std::vector<std::string> parameters;    ///< what the inputs from 1 on are, where they are parameters: "weight", "bias"
-  std::string alias_of;                   ///< the operator that this is another name of; empty: a name of its own
+  int first_auxiliary = -1;               ///< this input and those after it are auxiliary states; -1: none
+  std::vector<std::string> output_names;  ///< as in list_outputs; empty: "output", or "output0", "output1", ...
+  std::vector<std::string> parameters;    ///< the roles of the inputs from 1 on, if they are parameters: "weight", "bias"
+  std::string alias_of;                   ///< the operator's main name; empty: this is the main name
 };
 
 /// The operator of that name or alias, or null.
 const MxnetOperator* find_mxnet_operator(std::string_view name);
 /// All of them, aliases included, by name.
 std::vector<const MxnetOperator*> all_mxnet_operators();
-/// Adds one. Aborts if the name is taken. Before main() starts threads.
+/// Adds an operator. Aborts if the name exists. Call it before main() starts threads.
 void register_mxnet_operator(MxnetOperator op);
 
 // The built-in operators, by file.
@@ -61,7 +62,7 @@ std::vector<MxnetOperator> elementwise_operators();
 std::vector<MxnetOperator> movement_operators();
 std::vector<MxnetOperator> reduction_operators();
 
-/// `op` under each of these names; the others are aliases of the first.
+/// Adds `op` under each of these names. The first is its main name.
 void add_aliases(std::vector<MxnetOperator>& operators, MxnetOperator op, const std::vector<std::string>& names);
 
 }  // namespace shoal::worker

@@ -1,4 +1,4 @@
-// The array files of MXNet 2: an archive of .npy files, or one of them alone.
+// The array files of MXNet 2: an archive of .npy files, or a single .npy file.
 #pragma once
 
 #include <vector>
@@ -7,7 +7,7 @@
 
 namespace shoal::worker {
 
-/// Members "<key>.npy", each an array named <key>; arrays in column order are transposed into memory of their own.
+/// Reads the members "<key>.npy" as arrays named <key>. Arrays in column order are transposed into new memory.
 ///   Errors  as parse_mxnet_params()
 Result<std::vector<MxnetArray>> parse_npz(const ForeignFile& file, MemoryBudget& budget);
 

@@ -11,22 +11,22 @@ namespace {
 
 constexpr std::uint64_t kListMagic = 0x112;
 constexpr std::uint32_t kMagicV1 = 0xF993fac8, kMagicV2 = 0xF993fac9, kMagicV3 = 0xF993faca;
-constexpr std::uint32_t kMaxRankV0 = 32;                                               // beyond it the first word is no rank
+constexpr std::uint32_t kMaxRankV0 = 32;                                               // a larger first word is not a rank
 constexpr std::uint32_t kZip = 0x04034b50, kEmptyZip = 0x06054b50, kNpy = 0x4d554e93;  // first words of other containers
 constexpr std::uint64_t kLeastRecordBytes = 4;                                         // a V0 record of rank 0
 constexpr std::uint64_t kLeastNameBytes = 8;
 
 constexpr std::string_view kDamage = "the file is truncated or damaged";
 
-/// How a record begins; V0 is what has no magic.
+/// The format of a record. V0 has no magic.
 enum class RecordVersion { kV0, kV1, kV2, kV3 };
 enum class Storage : std::int32_t { kDense = 0, kRowSparse = 1, kCsr = 2 };
 
 const char* storage_name(Storage storage) { return storage == Storage::kCsr ? "csr" : "row_sparse"; }
-/// Arrays of indices beside the values.
+/// The number of index arrays beside the values.
 std::size_t aux_count(Storage storage) { return static_cast<std::size_t>(storage); }
 
-/// Walks a list of arrays; every number is checked before it is used.
+/// Reads a list of arrays. It checks every number before it uses it.
 class ListReader {
  public:
   ListReader(const ForeignFile& file, MemoryBudget& budget) : file_(file), budget_(budget), fields_(file) {}
@@ -45,7 +45,7 @@ class ListReader {
   }
 
  private:
-  /// A record whose values are not all stored: refused once its name is known.
+  /// A sparse record. The error needs its name, and names follow all records.
   struct Sparse {
     std::size_t array;
     std::uint64_t offset;
@@ -94,7 +94,7 @@ class ListReader {
     }
     SHOAL_ASSIGN_OR_RETURN(const bool holds_data, shape(version, array.shape));
     if (!holds_data) return {};
-    SHOAL_RETURN_IF_ERROR(fields_.number<std::int32_t>("device type").status());  // where it was saved says nothing here
+    SHOAL_RETURN_IF_ERROR(fields_.number<std::int32_t>("device type").status());  // of the device it was saved from; not needed
     SHOAL_RETURN_IF_ERROR(fields_.number<std::int32_t>("device id").status());
     SHOAL_ASSIGN_OR_RETURN(const DType dtype, type_flag());
     Constant indices[2];
@@ -118,7 +118,7 @@ class ListReader {
     return static_cast<Storage>(storage);
   }
 
-  /// False for a "none" array, whose record ends with its shape.
+  /// Returns false for a "none" array; its record ends after the shape.
   Result<bool> shape(RecordVersion version, Shape& shape) {
     const bool numpy = version == RecordVersion::kV3, is_short = version == RecordVersion::kV0;
     const std::uint64_t at = fields_.offset();
@@ -196,7 +196,7 @@ class ListReader {
   MemoryBudget& budget_;
   FieldReader fields_;
   std::vector<MxnetArray> arrays_;
-  std::optional<Sparse> sparse_;  // the first
+  std::optional<Sparse> sparse_;  // the first one
 };
 
 }  // namespace

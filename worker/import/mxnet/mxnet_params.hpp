@@ -11,21 +11,21 @@
 
 namespace shoal::worker {
 
-/// One array of a file. Its bytes are a view into the file wherever they lie there in row-major order, at any address.
+/// One array of a file. Its bytes are a view into the file if the file stores them in row-major order. They may lie at any
+/// address.
 struct MxnetArray {
-  std::string name;  ///< as stored: "arg:conv0_weight"; empty in a plain list, which has no names
-  Constant array;    ///< dtype kInvalid: a "none" array, which holds nothing
+  std::string name;  ///< as stored: "arg:conv0_weight"; empty in a list without names
+  Constant array;    ///< dtype kInvalid for a "none" array, which has no value
 };
 
-/// Reads the arrays in the file's order. By the first word the file is a list of arrays (records of V0, V1, V2 and V3, in any
-/// mixture: MXNet up to 0.10, 0.11, from 0.12, and with NumPy shapes), an archive of .npy files (MXNet 2) or a single .npy file.
-/// No memory is taken by a number of the file that its size does not bear out.
-///   Errors   kNotFound; kDataLoss naming file, offset and field; kUnimplemented for sparse arrays, by name, and for archives
-///   that
-///            are encrypted; kInvalidArgument: over the limits
+/// Reads the arrays in the file's order. The first word of the file tells its format: a list of arrays, an archive of .npy files
+/// (MXNet 2), or a single .npy file. The records of a list may be V0 (MXNet up to 0.10), V1 (0.11), V2 (from 0.12) and V3 (with
+/// NumPy shapes), also mixed. Every number of the file is compared with the file's size before memory is allocated for it.
+///   Errors   kNotFound; kDataLoss naming file, offset and field; kUnimplemented for encrypted archives and for sparse arrays,
+///            naming them; kInvalidArgument: over the limits
 ///   Source   reference: the NDArray list, and npz as MXNet 2 writes it
 Result<std::vector<MxnetArray>> read_mxnet_params(const std::filesystem::path& path, const ImportLimits& limits = {});
-/// The same of bytes in memory, as part of an import.
+/// As above, from bytes in memory and within the budget of an import.
 Result<std::vector<MxnetArray>> parse_mxnet_params(const ForeignFile& file, MemoryBudget& budget);
 
 }  // namespace shoal::worker

@@ -15,13 +15,13 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr int kMaxDepth = 64;                  // of nested lists and objects; a graph needs 4, a subgraph in it 4 more
-constexpr std::uint64_t kMemoryPerByte = 100;  // at most so much is made of a byte of text: JSON values, then nodes, then the
-                                               // Graph's nodes; the outputs of those are counted when they are made
-constexpr std::size_t kMostHeads = 4096;       // each becomes an output with a name of its own
+constexpr std::uint64_t kMemoryPerByte = 100;  // bytes of memory that one byte of text may become: JSON values, nodes of the file
+                                               // and nodes of the Graph. Outputs are counted when they are made.
+constexpr std::size_t kMostHeads = 4096;       // each becomes an output with its own name
 constexpr std::size_t kQuotedAtMost = 60;      // bytes of the file in an error
-constexpr std::size_t kSaidAtMost = 200;       // bytes that the JSON library may say of an error: it quotes whole texts
+constexpr std::size_t kSaidAtMost = 200;       // bytes of the JSON library's own message, which may quote long texts
 
-/// Reads text and lets others see how far it got.
+/// Iterates over text. `reached` is the current position, for others to read.
 class CountingIterator {
  public:
   using iterator_category = std::input_iterator_tag;
@@ -48,21 +48,21 @@ class CountingIterator {
   const char** reached_;
 };
 
-/// Parsed JSON, and where in the file its nodes and the members of the graph begin: values of a JSON library do not know.
+/// Parsed JSON, with the offsets in the file of the nodes and of the graph's members. The library's values do not have them.
 struct PlacedJson {
   Json graph;
   std::vector<std::uint64_t> nodes;
   std::map<std::string, std::uint64_t, std::less<>> members;
 };
 
-/// Notes these places, and stops where the text is no JSON or too deep. The library's own callbacks while it makes values take
-/// time that grows with the square of a list's length.
+/// Finds these offsets. Stops where the text is not JSON or is nested too deeply. It is a separate pass, because the library's
+/// callbacks during parsing take time that grows with the square of a list's length.
 class Places final : public nlohmann::json_sax<Json> {
  public:
   explicit Places(PlacedJson& placed, std::span<const std::byte> bytes)
       : placed_(placed), start_(reinterpret_cast<const char*>(bytes.data())), end_(start_ + bytes.size()), reached_(start_) {}
 
-  /// False when it stopped.
+  /// Returns false when it stopped before the end.
   bool read() {
     nlohmann::json_sax<Json>* const events = this;
     return Json::sax_parse(CountingIterator(start_, &reached_), CountingIterator(end_, &reached_), events);
@@ -103,7 +103,7 @@ class Places final : public nlohmann::json_sax<Json> {
     if (depth_ != kMemberDepth) return !is_too_deep();
     member_ = name;
     placed_.members[member_] = offset();
-    if (member_ == "nodes") placed_.nodes.clear();  // of a key given twice the last counts
+    if (member_ == "nodes") placed_.nodes.clear();  // if a key occurs twice, the last one counts
     return true;
   }
   bool parse_error(std::size_t, const std::string&, const Json::exception& e) override {
@@ -129,13 +129,13 @@ Result<PlacedJson> parse_placed(const ForeignFile& file) {
     return data_loss("{}: offset {}, JSON: lists and objects are nested more than {} deep", file.name, places.offset(),
                      kMaxDepth);
   }
-  std::string what = shortened(places.error(), kSaidAtMost);  // it quotes bytes that are no text
+  std::string what = shortened(places.error(), kSaidAtMost);  // it may quote bytes that are not text
   std::ranges::replace_if(
       what, [](char c) { return c < ' ' || c > '~'; }, '?');
   return data_loss("{}: offset {}, JSON: {}", file.name, places.offset(), what);
 }
 
-/// A value as errors quote it: short, whatever the file holds.
+/// A value for an error message, which must stay short.
 std::string quoted(const Json& json) {
   if (json.is_structured()) return format("{} of {}", json.type_name(), json.size());
   std::string text = json.dump();
@@ -143,7 +143,7 @@ std::string quoted(const Json& json) {
   return std::string(json.type_name());
 }
 
-/// Turns parsed JSON into an MxnetSymbol; errors name file, offset and node.
+/// Makes an MxnetSymbol of parsed JSON. Errors name file, offset and node.
 class SymbolReader {
  public:
   SymbolReader(const ForeignFile& file, const PlacedJson& json) : file_(file), json_(json), graph_(json.graph) {}
@@ -211,7 +211,7 @@ class SymbolReader {
     return read_inputs(json, id);
   }
 
-  /// Of an attribute under several of the keys the first counts.
+  /// If several of the keys have the attribute, the first one counts.
   Status read_attributes(const Json& json, const char* key, std::size_t id) {
     const auto attributes = json.find(key);
     if (attributes == json.end()) return {};
@@ -234,7 +234,7 @@ class SymbolReader {
       node.inputs.push_back(*entry);
     }
     if (node.is_variable() && !node.inputs.empty()) return bad_node(id, "inputs", "a variable has none");
-    const auto control = json.find("control_deps");  // an order of running, which says nothing of values
+    const auto control = json.find("control_deps");  // these order the runs of nodes and do not change values
     if (control == json.end()) return {};
     if (!control->is_array()) return bad_node(id, "control_deps", "it is no list");
     for (const Json& dependency : *control) {
@@ -251,7 +251,7 @@ class SymbolReader {
     return static_cast<std::size_t>(value);
   }
 
-  /// [node, output] or [node, output, version]; the version counts writes and says nothing here.
+  /// [node, output] or [node, output, version]. The version counts writes and is not needed.
   static std::optional<MxnetEntry> read_entry(const Json& json) {
     if (!json.is_array() || json.size() < 2 || json.size() > 3) return std::nullopt;
     const auto node = read_index(json[0]), output = read_index(json[1]);
@@ -293,7 +293,7 @@ class SymbolReader {
     return {};
   }
 
-  /// Takes away nodes that read nothing any more; what is left when none can be taken is a cycle.
+  /// Repeatedly removes nodes whose inputs are all removed. Nodes that remain are on a cycle or behind one.
   Status check_acyclic() const {
     std::vector<std::size_t> unread(symbol_.nodes.size()), ready;
     std::vector<std::vector<std::size_t>> readers(symbol_.nodes.size());
@@ -338,7 +338,8 @@ Result<MxnetSymbol> parse_mxnet_symbol(const ForeignFile& file, MemoryBudget& bu
 std::vector<std::size_t> post_order(const MxnetSymbol& symbol, std::size_t (*reads)(const MxnetNode& node)) {
   std::vector<std::size_t> order;
   std::vector<bool> seen(symbol.nodes.size());
-  std::vector<std::pair<std::size_t, std::size_t>> path;  // a node and its next input: deep graphs need no deep stack
+  std::vector<std::pair<std::size_t, std::size_t>>
+      path;  // a node and its next input; an explicit stack, because graphs may be deep
   const auto enter = [&](std::size_t id) {
     if (!seen[id]) path.emplace_back(id, 0);
     seen[id] = true;

@@ -8,7 +8,7 @@
 
 namespace shoal::worker {
 
-/// The type of a type flag (in arrays, and in `__dtype__` of variables); nothing for a number that is none.
+/// The type that a type flag means (in arrays, and in `__dtype__` of variables). Empty for unknown numbers.
 inline std::optional<DType> dtype_of_flag(std::int64_t flag) {
   constexpr DType kTypes[] = {DType::kFloat32, DType::kFloat64, DType::kFloat16, DType::kUInt8, DType::kInt32,
                               DType::kInt8,    DType::kInt64,   DType::kBool,    DType::kInt16, DType::kUInt16,

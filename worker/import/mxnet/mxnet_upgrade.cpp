@@ -26,7 +26,7 @@ bool is_one_of(std::string_view text, std::initializer_list<std::string_view> na
   return std::ranges::find(names, text) != names.end();
 }
 
-/// The inputs of an operator that made some of them itself when it was bound: parameters, states, labels. Empty for others.
+/// The input names of an operator whose parameters, states or labels may be missing in old files. Empty for other operators.
 Names input_names(const MxnetNode& node) {
   static constexpr std::string_view kLayer[] = {"data", "weight", "bias"}, kNorm[] = {"data", "gamma", "beta"};
   static constexpr std::string_view kBatchNorm[] = {"data", "gamma", "beta", "moving_mean", "moving_var"};
@@ -62,7 +62,7 @@ void append_missing_inputs(MxnetSymbol& symbol) {
   }
 }
 
-/// Whoever dumped all parameters of a Pooling and had no convention among them is older than it.
+/// A writer that stored all attributes of a Pooling, but not the convention, is older than that attribute.
 bool is_old_pooling(const MxnetNode& node) {
   if (node.op != "Pooling" || !node.has_param || node.attributes.contains("pooling_convention")) return false;
   return std::ranges::all_of(std::initializer_list<const char*>{"kernel", "stride", "pad", "pool_type"},

@@ -15,12 +15,12 @@ constexpr std::uint64_t kEnd64Bytes = 56;
 constexpr std::uint64_t kMaxCommentBytes = 0xffff;
 constexpr std::uint16_t kZip64Extra = 1;
 constexpr std::uint16_t kIn64Short = 0xffff;
-constexpr std::uint32_t kIn64 = 0xffffffff;  // the number stands in the Zip64 record
+constexpr std::uint32_t kIn64 = 0xffffffff;  // the number is in the Zip64 record
 constexpr std::uint16_t kEncrypted = 1;      // flag
 constexpr std::uint16_t kStored = 0, kDeflated = 8;
-constexpr std::uint64_t kMostInflation = 1032;  // deflate's: 258 bytes by two bits
+constexpr std::uint64_t kMostInflation = 1032;  // deflate turns two bits into at most 258 bytes
 
-/// Where the central directory lies.
+/// The place of the central directory.
 struct Directory {
   std::uint64_t offset = 0, size_bytes = 0, count = 0;
 };
@@ -156,7 +156,7 @@ class DirectoryReader {
     return {};
   }
 
-  /// The numbers that do not fit 32 bits, in this order, of those that are all ones in the header.
+  /// The extra field has, in this order, the numbers that do not fit 32 bits. In the header these are all ones.
   Status read_zip64(ZipMember& member, std::uint64_t extra, std::uint64_t extra_length) {
     const std::uint64_t after = fields_.offset(), end = extra + extra_length;
     fields_.seek(extra);
@@ -218,7 +218,7 @@ class DirectoryReader {
   FieldReader fields_;
 };
 
-/// zlib's stream, ended when it goes.
+/// Owns a zlib stream.
 class Inflater {
  public:
   Inflater() { is_ready_ = inflateInit2(&stream_, -MAX_WBITS) == Z_OK; }
@@ -243,7 +243,7 @@ class Inflater {
   }
 
  private:
-  /// zlib counts in 32 bits.
+  /// The part that zlib can take at once; it counts in 32 bits.
   static std::size_t offer(std::size_t size) { return std::min<std::size_t>(size, std::numeric_limits<uInt>::max()); }
 
   z_stream stream_{};

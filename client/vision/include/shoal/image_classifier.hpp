@@ -6,6 +6,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "shoal/image.hpp"
@@ -14,45 +15,48 @@
 namespace shoal {
 
 struct ImageClassifierOptions {
-  std::optional<Preprocess> preprocess;  ///< instead of what the model says of itself
+  std::optional<Preprocess> preprocess;  ///< used instead of the model's own
   std::size_t top_k = 5;                 ///< classes per picture, the most probable first
-  std::size_t batch = 1;                 ///< pictures per request, where the model takes several
+  std::size_t batch = 1;                 ///< pictures per request, if the model takes several
   SubmitOptions submit;                  ///< of each request
 };
 
 /// One class of a picture.
 struct ClassScore {
   std::int64_t index = 0;
-  std::string label;  ///< empty when the model has no label for it
+  std::string label;  ///< empty if the model has no label for it
   float probability = 0;
 };
 using Classes = std::vector<ClassScore>;
 
-/// Makes a model's input of pictures, runs it, and reads its first output: probabilities as they are (not negative, sum 1),
-/// anything else as scores of which the softmax is taken.
-///   Lifetime  valid while the runner is. Preparation and labels are those of its beginning: make a new one when a reload has
-///             changed them
+/// Turns pictures into a model's input, runs the model, and reads its first output. Probabilities (not negative, sum 1) stay
+/// unchanged; other outputs are scores, and go through a softmax.
+///   Lifetime  valid while the runner exists. Keeps the preprocessing and labels of create(); make a new classifier after a
+///   reload
+///             that changes them
 ///   Threads   thread-safe
 class ImageClassifier {
  public:
-  /// Asks the runner about the model. Without any word about preprocessing the values of ImageNet (1 channel: 0..1) are taken,
-  /// with a warning.
-  ///   Errors  those of Runner::describe(); kFailedPrecondition: a model that takes no pictures; kInvalidArgument: preprocessing
-  ///   that does
-  ///           not fit the model's input
+  /// Asks the runner for the model's description. If neither the options nor the model give a preprocessing, uses ImageNet's
+  /// (0..1 for one channel) and adds a warning.
+  ///   Errors  those of Runner::describe(); kFailedPrecondition (the model does not take pictures); kInvalidArgument (the
+  ///           preprocessing does not fit the model's input)
   static Result<ImageClassifier> create(Runner& runner, std::string model, ImageClassifierOptions options = {});
 
   /// The classes of one picture.
-  ///   Errors  those of Runner::submit(); kFailedPrecondition: the output is no list of classes, or not of as many as the model
-  ///           has labels
+  ///   Errors  those of Runner::submit(); kFailedPrecondition (the output is not a list of classes, or has another number of
+  ///           classes than the model has labels)
   Result<Classes> classify(const Image& image) const;
-  /// The classes of many, in their order; requests of `batch` pictures, some under way at the same time.
-  ///   Errors  the first that fails
+  /// The classes of many pictures, in the same order. Sends requests of `batch` pictures, several at the same time.
+  ///   Errors  those of the first request that fails
   Result<std::vector<Classes>> classify(std::span<const Image> images) const;
 
-  const ModelInfo& info() const { return info_; }
-  const Preprocess& preprocess() const { return preprocess_; }  ///< what is done, every size filled in
-  const std::vector<std::string>& warnings() const { return warnings_; }
+  const ModelInfo& info() const& { return info_; }
+  ModelInfo info() && { return std::move(info_); }
+  const Preprocess& preprocess() const& { return preprocess_; }  ///< with all sizes filled in
+  Preprocess preprocess() && { return std::move(preprocess_); }
+  const std::vector<std::string>& warnings() const& { return warnings_; }
+  std::vector<std::string> warnings() && { return std::move(warnings_); }
 
  private:
   ImageClassifier(Runner& runner, ModelInfo info, ImageClassifierOptions options);

@@ -4,12 +4,20 @@
 
 #include <algorithm>
 #include <mutex>
+#include <type_traits>
+#include <utility>
 
 #include "shm/base/errors.hpp"
 #include "shoal/predictor.hpp"
 
 namespace shoal {
 namespace {
+
+// What a temporary gives away is a value: a reference to it would dangle.
+static_assert(!std::is_reference_v<decltype(std::declval<ImageClassifier>().info())>);
+static_assert(!std::is_reference_v<decltype(std::declval<ImageClassifier>().preprocess())>);
+static_assert(!std::is_reference_v<decltype(std::declval<ImageClassifier>().warnings())>);
+static_assert(!std::is_reference_v<decltype(std::declval<Predictor>().info())>);
 
 /// An outcome that is there from the start.
 class DoneOutcome final : public PendingOutcome {
@@ -26,10 +34,10 @@ class DoneOutcome final : public PendingOutcome {
 
 /// A model whose score of class c is the mean of channel c.
 ///   Threads  thread-bound
-class ColourModel final : public Runner {
+class ColorModel final : public Runner {
  public:
-  ColourModel() {
-    info.name = "colours";
+  ColorModel() {
+    info.name = "colors";
     info.inputs = {{"data", DType::kFloat32, {-1, 3, 4, 4}}};
     info.outputs = {{"scores", DType::kFloat32, {-1, 3}}};
     info.labels = {"red", "green", "blue"};
@@ -68,8 +76,8 @@ Image plain(std::uint8_t red, std::uint8_t green, std::uint8_t blue) {
 }
 
 TEST(ImageClassifier, NamesTheClassesOfAPicture) {
-  ColourModel model;
-  const auto classifier = ImageClassifier::create(model, "colours", {.top_k = 2}).value();
+  ColorModel model;
+  const auto classifier = ImageClassifier::create(model, "colors", {.top_k = 2}).value();
   EXPECT_TRUE(classifier.warnings().empty());
   const Classes classes = classifier.classify(plain(0, 50, 49)).value();
   ASSERT_EQ(classes.size(), 2u);
@@ -79,8 +87,8 @@ TEST(ImageClassifier, NamesTheClassesOfAPicture) {
 }
 
 TEST(ImageClassifier, ManyPicturesTravelInBatchesAndComeBackInOrder) {
-  ColourModel model;
-  const auto classifier = ImageClassifier::create(model, "colours", {.top_k = 1, .batch = 4}).value();
+  ColorModel model;
+  const auto classifier = ImageClassifier::create(model, "colors", {.top_k = 1, .batch = 4}).value();
   std::vector<Image> images;
   for (int i = 0; i < 90; ++i) images.push_back(plain(i % 3 == 0 ? 200 : 0, i % 3 == 1 ? 200 : 0, i % 3 == 2 ? 200 : 0));
   const auto all = classifier.classify(images).value();
@@ -92,25 +100,25 @@ TEST(ImageClassifier, ManyPicturesTravelInBatchesAndComeBackInOrder) {
 }
 
 TEST(ImageClassifier, WithoutAWordAboutPreprocessingItWarns) {
-  ColourModel model;
+  ColorModel model;
   model.info.preprocess.reset();
-  const auto classifier = ImageClassifier::create(model, "colours").value();
+  const auto classifier = ImageClassifier::create(model, "colors").value();
   ASSERT_EQ(classifier.warnings().size(), 1u);
-  EXPECT_NE(classifier.warnings()[0].find("colours"), std::string::npos);
+  EXPECT_NE(classifier.warnings()[0].find("colors"), std::string::npos);
   EXPECT_EQ(classifier.preprocess().crop_width, 4);
   model.info.inputs[0].shape[1] = 1;
-  EXPECT_EQ(ImageClassifier::create(model, "colours").value().preprocess().order, "GRAY");
+  EXPECT_EQ(ImageClassifier::create(model, "colors").value().preprocess().order, "GRAY");
 }
 
 TEST(ImageClassifier, GivenPreprocessingReplacesTheModels) {
-  ColourModel model;
-  const auto classifier = ImageClassifier::create(model, "colours", {.preprocess = Preprocess{.order = "BGR"}}).value();
+  ColorModel model;
+  const auto classifier = ImageClassifier::create(model, "colors", {.preprocess = Preprocess{.order = "BGR"}}).value();
   EXPECT_EQ(classifier.classify(plain(200, 0, 0)).value()[0].index, 2);
 }
 
 TEST(ImageClassifier, ModelsAndPreprocessingThatDoNotFitAreRefused) {
-  ColourModel model;
-  const auto refused = [&] { return ImageClassifier::create(model, "colours").status(); };
+  ColorModel model;
+  const auto refused = [&] { return ImageClassifier::create(model, "colors").status(); };
   EXPECT_EQ(ImageClassifier::create(model, "sounds").status().code(), StatusCode::kNotFound);
   model.info.preprocess = Preprocess{.crop_height = 5, .crop_width = 4};
   EXPECT_EQ(refused().code(), StatusCode::kInvalidArgument);
@@ -125,31 +133,31 @@ TEST(ImageClassifier, ModelsAndPreprocessingThatDoNotFitAreRefused) {
 }
 
 TEST(ImageClassifier, LabelsThatAreNotAsManyAsTheClassesAreRefused) {
-  ColourModel model;
+  ColorModel model;
   model.info.labels.pop_back();
-  const Status refused = ImageClassifier::create(model, "colours").value().classify(plain(1, 2, 3)).status();
+  const Status refused = ImageClassifier::create(model, "colors").value().classify(plain(1, 2, 3)).status();
   EXPECT_EQ(refused.code(), StatusCode::kFailedPrecondition);
   EXPECT_NE(refused.message().find("'scores' has 3 classes, but its labels file has 2 lines"), std::string::npos)
       << refused.message();
   model.info.labels.clear();
-  EXPECT_EQ(ImageClassifier::create(model, "colours").value().classify(plain(9, 2, 3)).value()[0].label, "");
+  EXPECT_EQ(ImageClassifier::create(model, "colors").value().classify(plain(9, 2, 3)).value()[0].label, "");
 }
 
 TEST(ImageClassifier, AFailedRequestIsTheCallersError) {
-  ColourModel model;
-  const auto classifier = ImageClassifier::create(model, "colours").value();
+  ColorModel model;
+  const auto classifier = ImageClassifier::create(model, "colors").value();
   model.failure = overloaded("the queue is full");
   EXPECT_EQ(classifier.classify(plain(1, 2, 3)).status().code(), StatusCode::kOverloaded);
 }
 
 TEST(Predictor, RunsTheOneModel) {
-  ColourModel model;
-  const Predictor predictor = Predictor::create(model, "colours").value();
+  ColorModel model;
+  const Predictor predictor = Predictor::create(model, "colors").value();
   const Tensor input = Tensor::create(DType::kFloat32, {2, 3, 4, 4}).value();
   EXPECT_EQ(predictor.predict(input).value()[0].tensor.shape(), (Shape{2, 3}));
   EXPECT_EQ(Predictor::create(model, "sounds").status().code(), StatusCode::kNotFound);
   model.info.inputs.push_back(model.info.inputs[0]);
-  EXPECT_EQ(Predictor::create(model, "colours").value().predict(input).status().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(Predictor::create(model, "colors").value().predict(input).status().code(), StatusCode::kInvalidArgument);
 }
 
 }  // namespace

@@ -13,6 +13,12 @@
 namespace shoal {
 namespace {
 
+template <typename I>
+concept GivesPixels = requires(I&& image) {
+  std::forward<I>(image).rgb();
+};
+static_assert(GivesPixels<const Image&> && !GivesPixels<Image>, "the bytes of a temporary end with it");
+
 std::span<const std::byte> as_span(const std::vector<std::uint8_t>& bytes) { return std::as_bytes(std::span(bytes)); }
 
 std::vector<std::uint8_t> encode(const cv::Mat& picture, const char* extension) {
@@ -42,7 +48,7 @@ TEST(Image, ChannelsAreRedGreenBlue) {
   EXPECT_EQ(pixel(image, 0, 1), (std::vector<std::uint8_t>{30, 20, 10}));
 }
 
-TEST(Image, GreyBecomesThreeEqualChannels) {
+TEST(Image, GrayBecomesThreeEqualChannels) {
   const cv::Mat picture(2, 2, CV_8UC1, cv::Scalar(77));
   EXPECT_EQ(pixel(Image::decode(as_span(encode(picture, ".png"))).value(), 1, 1), (std::vector<std::uint8_t>{77, 77, 77}));
 }

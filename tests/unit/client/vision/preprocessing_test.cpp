@@ -35,7 +35,7 @@ TEST(Preprocessing, MeanIsSubtractedThenScaleMultipliedPerChannelInTheModelsOrde
   EXPECT_EQ(prepare(image, bgr), (std::vector<float>{69, 580, 4700}));
 }
 
-TEST(Preprocessing, TheCropIsTheCentre) {
+TEST(Preprocessing, TheCropIsTheCenter) {
   const Preprocess preprocess{.resize = 6, .crop_height = 2, .crop_width = 2};
   const auto dst = prepare(gradient(6, 10), preprocess);
   EXPECT_EQ(dst, (std::vector<float>{4, 5, 4, 5, 2, 2, 3, 3, 100, 100, 100, 100}));
@@ -53,7 +53,7 @@ TEST(Preprocessing, AWideCropMakesThePictureGrowUntilItFits) {
   EXPECT_EQ(dst[19], 9);
 }
 
-TEST(Preprocessing, GreyIsOneChannel) {
+TEST(Preprocessing, GrayIsOneChannel) {
   const Preprocess preprocess{.crop_height = 1, .crop_width = 1, .order = "GRAY", .mean = {0}, .scale = {1 / 255.0f}};
   EXPECT_EQ(prepare(Image::from_rgb(1, 1, {255, 255, 255}).value(), preprocess), (std::vector<float>{1}));
 }

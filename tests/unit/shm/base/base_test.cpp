@@ -37,9 +37,7 @@ TEST(Result, HoldsAValueOrTheReasonWhyNot) {
   EXPECT_THROW((void)quarter(6).value(), Error);
 }
 
-TEST(Result, MadeOfSuccessWithoutAValueIsABugThatIsSaid) {
-  EXPECT_EQ(Result<int>(Status()).status().code(), StatusCode::kInternal);
-}
+TEST(Result, OfSuccessWithoutAValueIsAnInternalError) { EXPECT_EQ(Result<int>(Status()).status().code(), StatusCode::kInternal); }
 
 TEST(Format, FillsHolesAndLeavesTheRest) {
   EXPECT_EQ(format("{} of {}", 1, "two"), "1 of two");

@@ -124,7 +124,7 @@ TEST(ModelConfig, ReadsRangesAndBuckets) {
   EXPECT_EQ(config->inputs[0].ranges[3], (DimRange{.lowest = 1}));
   EXPECT_EQ(config->buckets, (std::vector<Buckets>{{.sizes = {1, 4}},
                                                    {.input = "d", .dim = 2, .sizes = {256, 640}, .crop = {{"map_output", 1}}}}));
-  EXPECT_EQ(parse_model_config("buckets = [1, 2, 8]", "m")->buckets, (std::vector<Buckets>{{.sizes = {1, 2, 8}}}));
+  EXPECT_EQ(parse_model_config("buckets = [1, 2, 8]", "m").value().buckets, (std::vector<Buckets>{{.sizes = {1, 2, 8}}}));
   EXPECT_TRUE(says(error_of("inputs = [{name = \"d\", shape = [\"9..2\"]}]"), {"m/model.toml:1:", "inputs.shape", "9..2"}));
 }
 
@@ -139,7 +139,7 @@ TEST(ModelConfig, LetsKeysChangeAPresetWhereverTheyStand) {
   EXPECT_TRUE(says(unknown.status().message(), {"imagenet, imagenet-bgr-caffe, cifar10, mnist, none"}));
 }
 
-TEST(ModelConfig, GivesGreyPicturesOneChannel) {
+TEST(ModelConfig, GivesGrayPicturesOneChannel) {
   const auto config = parse_model_config("[preprocess]\norder = \"GRAY\"\nscale = 2\n", "m");
   ASSERT_TRUE(config.ok()) << config.status().to_string();
   EXPECT_EQ(config->preprocess->mean, std::vector<float>{0});

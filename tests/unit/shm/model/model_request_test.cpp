@@ -33,7 +33,7 @@ TEST(ModelArgument, ReadsFractions) {
   ASSERT_TRUE(request.ok()) << request.status().to_string();
   EXPECT_EQ(request->overrides.max_delay_ms, 0.5);
   EXPECT_EQ(request->overrides.golden_tolerance, 1e-3);
-  EXPECT_EQ(parse_model_argument("net=dir,max_delay_ms=2")->overrides.max_delay_ms, 2);
+  EXPECT_EQ(parse_model_argument("net=dir,max_delay_ms=2").value().overrides.max_delay_ms, 2);
 }
 
 TEST(ModelArgument, RefusesWhatItCannotRead) {
@@ -60,10 +60,17 @@ TEST(DaemonConfig, ReadsModelsRelativeToItsDirectory) {
 
 TEST(DaemonConfig, ReadsTheLimitsOfClients) {
   const auto config = parse_daemon_config(
-      "[limits]\nclient_requests = 7\nclient_bad_messages = 0\nconnections = 3\nconnection_rate = 9\n", "d.toml", ".");
+      "[limits]\nclient_requests = 7\nclient_bad_messages = 0\nconnections = 3\nconnection_rate = 9\n"
+      "total_message_mb = 12\ntotal_arena_gb = 131072\nmodels = 5\n",
+      "d.toml", ".");
   ASSERT_TRUE(config.ok()) << config.status().to_string();
-  EXPECT_EQ(config->limits,
-            (ClientLimits{.client_requests = 7, .client_bad_messages = 0, .connections = 3, .connection_rate = 9}));
+  EXPECT_EQ(config->limits, (ClientLimits{.client_requests = 7,
+                                          .total_message_mb = 12,
+                                          .total_arena_gb = 131'072,
+                                          .client_bad_messages = 0,
+                                          .connections = 3,
+                                          .connection_rate = 9,
+                                          .models = 5}));
 }
 
 TEST(DaemonConfig, NamesTheKeyAndTheLineThatAreWrong) {
@@ -71,12 +78,13 @@ TEST(DaemonConfig, NamesTheKeyAndTheLineThatAreWrong) {
   EXPECT_TRUE(says(error("model = 1"), {"d.toml:1:", "'model'"}));
   EXPECT_TRUE(says(error("\n[models.a]\nworkers = 1"), {"d.toml:2:", "a", "path"}));
   EXPECT_TRUE(says(error("[models.a]\npath = \"x\"\nwrokers = 1"), {"d.toml:3:", "'wrokers'"}));
-  EXPECT_TRUE(says(error("[models.a]\nworkers = 1\npath = 3"), {"d.toml:3:", "'path' wants a text"}));
+  EXPECT_TRUE(says(error("[models.a]\nworkers = 1\npath = 3"), {"d.toml:3:", "'path' must be a string"}));
   EXPECT_TRUE(says(error("[models." + std::string(101, 'n') + "]\npath = \"x\""), {"d.toml", "1 to 100 letters"}));
   EXPECT_TRUE(says(error("[models.\"a b\"]\npath = \"x\""), {"d.toml", "a b"}));
   EXPECT_TRUE(says(error("[models"), {"d.toml:1:"}));
   EXPECT_TRUE(says(error("models = 1"), {"d.toml:1:", "[models.NAME]"}));
   EXPECT_TRUE(says(error("[limits]\n\nclient_requets = 1"), {"d.toml:3:", "'limits.client_requets'", "client_requests"}));
+  EXPECT_TRUE(says(error("[limits]\ntotal_arena_gb = 131073"), {"d.toml:2:", "'limits.total_arena_gb'", "131072"}));
   EXPECT_TRUE(says(error("[limits]\nconnections = -1"), {"d.toml:2:", "'limits.connections'", "from 0"}));
 }
 

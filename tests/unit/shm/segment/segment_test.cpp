@@ -12,6 +12,7 @@
 #include <chrono>
 #include <cstring>
 #include <filesystem>
+#include <future>
 #include <thread>
 
 namespace shoal {
@@ -33,7 +34,7 @@ TEST(Segment, OfWholeHugePagesLiesOnTheirBorderAndKeepsItsBytesWhenGathered) {
   for (std::size_t at = 0; at < kSize; at += 4096) ASSERT_EQ(segment.bytes()[at], static_cast<std::byte>(at >> 12)) << at;
 }
 
-TEST(Segment, IsLabelledRoundedToPagesAndAllocated) {
+TEST(Segment, IsLabeledRoundedToPagesAndAllocated) {
   const UniqueFd fd = make();
   EXPECT_NE(std::filesystem::read_symlink("/proc/self/fd/" + std::to_string(fd.get())).string().find("memfd:shoal:test"),
             std::string::npos);
@@ -150,6 +151,28 @@ TEST(CheckSealed, RefusesWhatIsNoMemfd) {
   const UniqueFd reader(pipe_ends[0]), writer(pipe_ends[1]);
   EXPECT_FALSE(check_sealed(reader, Seals::kFixedSize).ok());
   EXPECT_FALSE(check_sealed(UniqueFd(), Seals::kFixedSize).ok());
+}
+
+// A lease (F_SETLEASE) makes open() wait until its holder gives it up, for at most /proc/sys/fs/lease-break-time (45 s).
+TEST(Segment, IsNotWaitedForWhileItsMakerHoldsALease) {
+  struct sigaction ignore {
+  }, before{};
+  ignore.sa_handler = SIG_IGN;
+  ASSERT_EQ(::sigaction(SIGIO, &ignore, &before), 0);
+  {
+    UniqueFd fd = make();
+    ASSERT_TRUE(seal(fd, Seals::kOneWriter).ok());
+    fd.reset(::open(("/proc/self/fd/" + std::to_string(fd.get())).c_str(), O_RDWR | O_CLOEXEC));
+    ASSERT_EQ(::fcntl(fd.get(), F_SETLEASE, F_WRLCK), 0) << std::strerror(errno);
+    auto opened = std::async(std::launch::async, [&] { return reopen_read_only(fd); });
+    EXPECT_EQ(opened.wait_for(std::chrono::seconds(5)), std::future_status::ready) << "it waits for the lease";
+    ASSERT_EQ(::fcntl(fd.get(), F_SETLEASE, F_UNLCK), 0);
+    const Status status = opened.get().status();
+    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << status.to_string();
+    EXPECT_NE(status.message().find("lease"), std::string::npos) << status.message();
+    EXPECT_TRUE(reopen_read_only(fd).ok());
+  }
+  ::sigaction(SIGIO, &before, nullptr);
 }
 
 TEST(Segment, DoesNotMapWhatIsNoMemory) {

@@ -70,7 +70,8 @@ TEST_F(Npy, WhatIsWrittenIsReadBackForEveryTypeAndRank) {
 }
 
 TEST_F(Npy, DataBeginsAtAMultipleOf64Bytes) {
-  ASSERT_TRUE(write_npy(directory_ / "aligned.npy", Tensor::create(DType::kUInt8, {3}).value().view()).ok());
+  const Tensor tensor = Tensor::create(DType::kUInt8, {3}).value();
+  ASSERT_TRUE(write_npy(directory_ / "aligned.npy", tensor.view()).ok());
   EXPECT_EQ(fs::file_size(directory_ / "aligned.npy") % 64, 3u);
 }
 
@@ -118,7 +119,8 @@ TEST_F(Npy, AShapeThatPromisesMoreThanTheFileHoldsTakesNoMemory) {
 }
 
 TEST_F(Npy, NoBytesCrashTheReader) {
-  ASSERT_TRUE(write_npy(directory_ / "good.npy", Tensor::create(DType::kFloat32, {2, 3}).value().view()).ok());
+  const Tensor written = Tensor::create(DType::kFloat32, {2, 3}).value();
+  ASSERT_TRUE(write_npy(directory_ / "good.npy", written.view()).ok());
   std::ifstream stream(directory_ / "good.npy", std::ios::binary);
   const std::string good{std::istreambuf_iterator<char>(stream), {}};
   std::mt19937 random(1);
@@ -132,7 +134,8 @@ TEST_F(Npy, NoBytesCrashTheReader) {
 }
 
 TEST_F(Npy, WhereNothingCanBeWrittenTheFileIsNamed) {
-  const Status status = write_npy(directory_ / "no" / "such.npy", Tensor::create(DType::kInt8, {1}).value().view());
+  const Tensor tensor = Tensor::create(DType::kInt8, {1}).value();
+  const Status status = write_npy(directory_ / "no" / "such.npy", tensor.view());
   EXPECT_EQ(status.code(), StatusCode::kNotFound);
   EXPECT_NE(status.message().find("such.npy"), std::string::npos);
 }

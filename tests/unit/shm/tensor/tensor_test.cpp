@@ -3,6 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "tests/support/says.hpp"
 
 namespace shoal {
 namespace {
@@ -32,7 +37,38 @@ TEST(Shape, ReadsAsText) {
   EXPECT_EQ(Shape{}.to_string(), "scalar");
 }
 
-TEST(ShapeDeathTest, TakesNoMoreThanEightDimensions) { EXPECT_DEATH((Shape{1, 1, 1, 1, 1, 1, 1, 1, 1}), "check failed"); }
+TEST(Shape, OfNineDimensionsIsAnErrorOfTheCaller) {
+  try {
+    const Shape nine{1, 1, 1, 1, 1, 1, 1, 1, 1};
+    ADD_FAILURE() << nine.to_string();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.status().code(), StatusCode::kInvalidArgument);
+    EXPECT_TRUE(test::says(error.what(), {"9 dimensions", "at most 8"}));
+  }
+  const std::vector<std::int64_t> dims(9, 1);
+  EXPECT_EQ(Shape::make(dims).status().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(Shape::make(std::span(dims).first(8)).value().rank(), 8);
+}
+
+// What a temporary cannot give away safely does not compile.
+template <typename S>
+concept GivesDims = requires(S&& shape) {
+  std::forward<S>(shape).dims();
+};
+static_assert(GivesDims<Shape&> && GivesDims<const Shape&> && !GivesDims<Shape>);
+template <typename T>
+concept GivesView = requires(T&& tensor) {
+  std::forward<T>(tensor).view();
+};
+static_assert(GivesView<Tensor&> && GivesView<const Tensor&> && !GivesView<Tensor>);
+template <typename T>
+concept GivesValues = requires(T&& tensor) {
+  std::forward<T>(tensor).template values<float>();
+};
+static_assert(GivesValues<Tensor&> && GivesValues<const Tensor&> && !GivesValues<Tensor>);
+static_assert(!std::is_reference_v<decltype(std::declval<Tensor>().shape())>);
+static_assert(!std::is_reference_v<decltype(std::declval<Tensor>().owner())>);
+static_assert(!std::is_reference_v<decltype(std::declval<Shape>()[0])>);
 
 TEST(Tensor, IsZeroedAlignedAndSharedByCopies) {
   Tensor tensor = Tensor::create(DType::kFloat32, {3, 5}).value();
@@ -42,6 +78,48 @@ TEST(Tensor, IsZeroedAlignedAndSharedByCopies) {
   const Tensor copy = tensor;
   tensor.values<float>()[7] = 2;
   EXPECT_EQ(copy.values<float>()[7], 2.0f);
+}
+
+template <typename T>
+StatusCode code_of_values(const TensorView& view) {
+  try {
+    (void)view.values<T>();
+    return StatusCode::kOk;
+  } catch (const Error& error) {
+    return error.status().code();
+  }
+}
+
+TEST(TensorView, GivesItsValuesOnlyAsTheTypeThatTheyHave) {
+  const Tensor four = Tensor::create(DType::kFloat32, {4}).value();
+  EXPECT_EQ(four.values<float>().size(), 4u);
+  EXPECT_EQ(code_of_values<double>(four.view()), StatusCode::kInvalidArgument);
+  EXPECT_EQ(code_of_values<std::int32_t>(four.view()), StatusCode::kInvalidArgument);
+  EXPECT_EQ(code_of_values<std::uint8_t>(four.view()), StatusCode::kInvalidArgument);
+  const Tensor half = Tensor::create(DType::kFloat16, {4}).value(), flag = Tensor::create(DType::kBool, {4}).value();
+  EXPECT_EQ(half.values<std::uint16_t>().size(), 4u);
+  EXPECT_EQ(flag.values<bool>().size(), 4u);
+  EXPECT_EQ(flag.values<std::uint8_t>().size(), 4u);
+  const Tensor wide = Tensor::create(DType::kInt64, {4}).value();
+  EXPECT_EQ(wide.values<long long>().size(), 4u);
+  EXPECT_EQ(code_of_values<double>(wide.view()), StatusCode::kInvalidArgument);
+}
+
+TEST(TensorView, WithoutBytesHasNoValues) {
+  const Tensor none;
+  EXPECT_EQ(code_of_values<float>(none.view()), StatusCode::kInvalidArgument);
+  EXPECT_EQ(code_of_values<float>({DType::kFloat32, Shape{4}, nullptr}), StatusCode::kInvalidArgument);
+  EXPECT_EQ(code_of_values<float>({DType::kFloat32, Shape{0}, nullptr}), StatusCode::kOk);
+}
+
+TEST(TensorView, OfAShapeThatIsOpenOrTooLargeHasNoBytes) {
+  std::byte byte{};
+  for (const Shape& shape : {Shape{-1}, Shape{2, -3}, Shape{std::int64_t{1} << 61, 8}, Shape{(std::int64_t{1} << 61) + 1}}) {
+    const TensorView view{DType::kFloat64, shape, &byte};
+    EXPECT_EQ(view.size_bytes(), 0u) << shape.to_string();
+    EXPECT_TRUE(view.bytes().empty());
+    EXPECT_TRUE(view.values<double>().empty());
+  }
 }
 
 TEST(Tensor, OfNoElementsOrNoDimensionsIsATensor) {

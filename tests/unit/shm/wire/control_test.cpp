@@ -53,7 +53,7 @@ TEST_F(ControlTest, NothingWaitsWhenNothingWasSent) {
 TEST_F(ControlTest, EndOfFileSaysThatThePeerIsGone) {
   pair_.ours.reset();
   EXPECT_EQ(receive_control(theirs()).status().code(), StatusCode::kUnavailable);
-  EXPECT_EQ(send_control(theirs(), {.kind = ControlKind::kDrain}).code(), StatusCode::kUnavailable);
+  EXPECT_EQ(send_control(theirs(), {.kind = ControlKind::kCancelRun}).code(), StatusCode::kUnavailable);
 }
 
 TEST_F(ControlTest, WhatWasSentBeforeTheEndIsStillRead) {
@@ -88,8 +88,8 @@ TEST_F(ControlTest, GarbageIsRefusedAndTheSocketGoesOn) {
     ASSERT_GT(::send(ours(), bytes.data(), bytes.size(), MSG_DONTWAIT), 0);
     EXPECT_EQ(receive_control(theirs()).status().code(), StatusCode::kInvalidArgument);
   }
-  ASSERT_TRUE(send_control(ours(), {.kind = ControlKind::kDrain}).ok());
-  EXPECT_EQ((**receive_control(theirs())).kind, ControlKind::kDrain);
+  ASSERT_TRUE(send_control(ours(), {.kind = ControlKind::kCancelRun}).ok());
+  EXPECT_EQ((**receive_control(theirs())).kind, ControlKind::kCancelRun);
 }
 
 // Descriptors that come with a message that is refused must not stay open.
@@ -116,7 +116,7 @@ TEST_F(ControlTest, DescriptorsOfRefusedMessagesAreClosed) {
   EXPECT_EQ(open_descriptors(), before);
 }
 
-TEST_F(ControlTest, WhatAPeerSaidBeforeItClosedIsHeardThoughItReadNothing) {
+TEST_F(ControlTest, MessagesOfAPeerThatClosedWithoutReadingAreReceived) {
   ASSERT_TRUE(send_control(ours(), {.kind = ControlKind::kAttach}).ok());
   ASSERT_TRUE(send_control(theirs(), {.kind = ControlKind::kRefused, .text = "no"}).ok());
   pair_.theirs.reset();
@@ -126,7 +126,7 @@ TEST_F(ControlTest, WhatAPeerSaidBeforeItClosedIsHeardThoughItReadNothing) {
   EXPECT_EQ(receive_control(ours()).status().code(), StatusCode::kUnavailable);
 }
 
-TEST_F(ControlTest, WhoAsksForItGetsAMessageWhoseDescriptorsWereLost) {
+TEST_F(ControlTest, AMessageWhoseDescriptorsWereLostIsReturnedOnRequest) {
 #ifdef __SANITIZE_ADDRESS__
   GTEST_SKIP() << "UndefinedBehaviorSanitizer looks at objects through a pipe, for which there are no descriptors";
 #endif

@@ -1,21 +1,82 @@
 #include "shm/wire/socket.hpp"
 
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <unistd.h>
 
 #include <array>
+#include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <memory>
 #include <thread>
+#include <vector>
 
 #include "shm/base/clock.hpp"
 #include "tests/support/scratch_directory.hpp"
 #include "tests/support/unix_socket.hpp"
 #include "tests/support/zmtp.hpp"
 
+namespace {
+thread_local int interruptions = 0;  // 0 = none; else one more than polls that might have been interrupted
+}
+
+// libzmq's calls come here, too.
+extern "C" int poll(pollfd* fds, nfds_t count, int timeout_ms) {
+  if (interruptions > 0 && timeout_ms == 0 && ++interruptions % 2 == 0) {
+    errno = EINTR;
+    return -1;
+  }
+  const timespec timeout{timeout_ms / 1000, timeout_ms % 1000 * 1'000'000L};
+  return ::ppoll(fds, count, timeout_ms < 0 ? nullptr : &timeout, nullptr);
+}
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr bool kMayReplaceMalloc = false;  // the sanitizer's is there already
+#else
+constexpr bool kMayReplaceMalloc = true;
+
+namespace {
+thread_local int allocations_until_failure = 0;  // 0 = none fails
+}
+
+// libzmq's calls come here, too. Whoever calls free() gets the C library's, which knows what this returns.
+extern "C" void* __libc_malloc(std::size_t size);
+extern "C" void* malloc(std::size_t size) {
+  if (allocations_until_failure == 0 || --allocations_until_failure > 0) return __libc_malloc(size);
+  errno = ENOMEM;
+  return nullptr;
+}
+#endif
+
 namespace shoal::wire {
 namespace {
+
+/// While alive the nth allocation of this thread fails.
+class FailingAllocation {
+ public:
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  explicit FailingAllocation(int) {}
+  static bool has_failed() { return false; }
+#else
+  explicit FailingAllocation(int nth) { allocations_until_failure = nth; }
+  ~FailingAllocation() { allocations_until_failure = 0; }
+  FailingAllocation(const FailingAllocation&) = delete;
+  FailingAllocation& operator=(const FailingAllocation&) = delete;
+  static bool has_failed() { return allocations_until_failure == 0; }
+#endif
+};
+
+/// While alive every other poll() of this thread that would not wait is interrupted by a signal.
+class Interruptions {
+ public:
+  Interruptions() { interruptions = 1; }
+  ~Interruptions() { interruptions = 0; }
+  Interruptions(const Interruptions&) = delete;
+  Interruptions& operator=(const Interruptions&) = delete;
+  static int count() { return interruptions / 2; }
+};
 
 std::span<const std::byte> bytes_of(std::string_view text) { return std::as_bytes(std::span(text.data(), text.size())); }
 std::string text_of(std::span<const std::byte> bytes) { return {reinterpret_cast<const char*>(bytes.data()), bytes.size()}; }
@@ -118,7 +179,7 @@ TEST_F(SocketTest, AMessageForADeadPeerIsNotKeptForTheNextOneAtItsPath) {
 }
 
 // wait() receives half of a message, and libzmq 4.3.4 may forget the other half when it notices by itself that the peer is gone.
-TEST_F(SocketTest, AMessageIsWholeWhoeverDiesBetweenWaitingAndReceiving) {
+TEST_F(SocketTest, AMessageIsWholeWhenAPeerDiesBetweenWaitingAndReceiving) {
   auto dying = std::make_unique<Dealer>(Dealer::bind(context_, path("a")).value());
   Dealer living = Dealer::bind(context_, path("b")).value();
   ASSERT_TRUE(router_.connect(path("a"), 1).ok() && router_.connect(path("b"), 2).ok());
@@ -145,7 +206,7 @@ TEST_F(SocketTest, AMessageIsWholeWhoeverDiesBetweenWaitingAndReceiving) {
 }
 
 // libzmq forgets a peer that it cuts off, but not where it was: the next one may stand there.
-TEST_F(SocketTest, LettingGoOfAPeerThatWasCutOffLeavesTheNextOneAlone) {
+TEST_F(SocketTest, DisconnectingAPeerThatWasCutOffLeavesTheNextOneAlone) {
   router_.limit_frames(1000);
   const std::string overlong(5000, 'x');
   for (PeerId peer = 1; peer < 400; peer += 2) {
@@ -175,7 +236,7 @@ TEST_F(SocketTest, LettingGoOfAPeerThatWasCutOffLeavesTheNextOneAlone) {
 }
 
 // libzmq 4.3.4 aborts the process when a peer that is being dropped hangs up in the middle of a message.
-TEST_F(SocketTest, APeerMayHangUpInTheMiddleOfAMessageWhileItIsLetGo) {
+TEST_F(SocketTest, APeerMayHangUpInTheMiddleOfAMessageWhileItIsDisconnected) {
   const UniqueFd listener = test::bound_socket(path("rude"), SOCK_STREAM);
   ASSERT_TRUE(router_.connect(path("rude"), 1).ok());
   test::zmtp::Connection rude(UniqueFd(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC)));
@@ -208,6 +269,175 @@ TEST_F(SocketTest, ADealerMayCloseInTheMiddleOfAMessageWhileItsPeerHangsUp) {
     }
     rude.hang_up();
   }
+}
+
+// A message that is half sent would be completed by the next one, even by one for another peer.
+TEST_F(SocketTest, AMessageThatGetsNoMemoryIsNotSentAtAll) {
+  if (!kMayReplaceMalloc) GTEST_SKIP() << "the sanitizer has its own malloc";
+  Dealer first = Dealer::bind(context_, path("a")).value(), second = Dealer::bind(context_, path("b")).value();
+  ASSERT_TRUE(router_.connect(path("a"), 1).ok() && router_.connect(path("b"), 2).ok());
+  ASSERT_TRUE(router_.send(1, Frames(large_message_)).ok());
+  ASSERT_TRUE(receive(first));
+  const std::string body(100, 'b'), note(50, 'n');
+  const std::array<std::span<const std::byte>, 3> frames = {bytes_of(note), bytes_of(body), bytes_of(large_)};
+  int failures = 0;
+  for (int nth = 1;; ++nth) {
+    Status sent;
+    bool has_failed = false;
+    {
+      const FailingAllocation failing(nth);
+      sent = router_.send(1, Frames(frames));
+      has_failed = FailingAllocation::has_failed();
+    }
+    if (!has_failed) {
+      EXPECT_TRUE(sent.ok()) << sent.to_string();
+      break;
+    }
+    ++failures;
+    EXPECT_EQ(sent.code(), StatusCode::kInternal) << "allocation " << nth;
+    ASSERT_TRUE(router_.send(2, Frames(large_message_)).ok());
+    ASSERT_TRUE(receive(second)) << "after a failure of allocation " << nth;
+    ASSERT_EQ(message_.size(), 3u);
+    EXPECT_EQ(text_of(message_[0]), "head");
+  }
+  EXPECT_GE(failures, 3) << "each frame needs memory";
+  ASSERT_TRUE(receive(first));
+  ASSERT_EQ(message_.size(), 3u);
+  EXPECT_EQ(text_of(message_[0]), note);
+  EXPECT_EQ(text_of(message_[1]), body);
+  EXPECT_FALSE(first.receive(message_).value()) << "nothing of the others was sent";
+}
+
+TEST_F(SocketTest, ADealersMessageThatGetsNoMemoryIsNotSentAtAll) {
+  if (!kMayReplaceMalloc) GTEST_SKIP() << "the sanitizer has its own malloc";
+  Dealer dealer = Dealer::bind(context_, path("a")).value();
+  ASSERT_TRUE(router_.connect(path("a"), 1).ok());
+  ASSERT_TRUE(within_deadline(dealer, [&] { return dealer.send(bytes_of("x")).ok(); }));
+  PeerId peer = 0;
+  ASSERT_TRUE(receive(peer));
+  {
+    const FailingAllocation failing(1);  // "head" lies in the frame itself
+    EXPECT_EQ(dealer.send(Frames(large_message_)).code(), StatusCode::kInternal);
+    ASSERT_TRUE(FailingAllocation::has_failed());
+  }
+  ASSERT_TRUE(dealer.send(bytes_of("next")).ok());
+  ASSERT_TRUE(receive(peer));
+  ASSERT_EQ(message_.size(), 1u);
+  EXPECT_EQ(text_of(message_[0]), "next");
+}
+
+// libzmq looks for its commands from time to time, and there a signal interrupts it.
+TEST_F(SocketTest, SignalsLoseNoMessage) {
+  constexpr int kMessages = 2000;
+  Dealer dealer = Dealer::bind(context_, path("a")).value();
+  ASSERT_TRUE(router_.connect(path("a"), 1).ok());
+  ASSERT_TRUE(router_.send(1, bytes_of("x")).ok());
+  ASSERT_TRUE(receive(dealer));
+  const std::string body(60, 'b');
+  const Interruptions interruptions;
+  for (int i = 0; i < kMessages; ++i) {
+    const std::span<const std::byte> number = std::as_bytes(std::span(&i, 1));
+    // libzmq may be interrupted at every hundredth frame. With the sender's name each message has 7 frames, so it is another one
+    // of them each time.
+    const std::array<std::span<const std::byte>, 6> frames = {number, bytes_of(body), number, number, number, number};
+    ASSERT_TRUE(dealer.send(Frames(frames)).ok()) << "message " << i;
+    PeerId peer = 0;
+    ASSERT_TRUE(receive(peer)) << "message " << i;
+    ASSERT_EQ(peer, 1u);
+    ASSERT_EQ(message_.size(), 6u) << "message " << i;
+    for (const std::size_t frame : {0, 2, 3, 4, 5}) {
+      int got = -1;
+      ASSERT_EQ(message_[frame].size(), sizeof got) << "message " << i;
+      std::memcpy(&got, message_[frame].data(), sizeof got);
+      ASSERT_EQ(got, i);
+    }
+  }
+  EXPECT_GT(Interruptions::count(), kMessages / 50) << "libzmq was interrupted";
+}
+
+// libzmq looks for its commands after 100 frames, so here a signal interrupts it in the middle of each message.
+TEST_F(SocketTest, ASignalBetweenTwoFramesLosesNothing) {
+  Dealer dealer = Dealer::bind(context_, path("a")).value();
+  ASSERT_TRUE(router_.connect(path("a"), 1).ok());
+  const std::vector<std::span<const std::byte>> frames(257, bytes_of("x"));
+  for (int i = 0; i < 20; ++i) {
+    ASSERT_TRUE(within_deadline(dealer, [&] { return dealer.send(Frames(frames)).ok(); }));
+    Waitable items[] = {{.socket = &router_}};
+    ASSERT_TRUE(wait(items, std::chrono::seconds(2)));
+    PeerId peer = 0;
+    {
+      const Interruptions interruptions;
+      ASSERT_TRUE(router_.receive(peer, message_).value()) << "message " << i;
+      ASSERT_GT(Interruptions::count(), 0) << "message " << i << " was not interrupted";
+    }
+    ASSERT_EQ(message_.size(), frames.size()) << "message " << i;
+    EXPECT_EQ(peer, 1u);
+    ASSERT_FALSE(router_.receive(peer, message_).value()) << "a part of message " << i << " came as a message";
+  }
+}
+
+// Messages of ours have far fewer frames. Whoever sends more must not make a receiver keep room for them.
+TEST_F(SocketTest, FramesBeyondTheLimitAreDropped) {
+  Dealer dealer = Dealer::bind(context_, path("a")).value();
+  ASSERT_TRUE(router_.connect(path("a"), 1).ok());
+  const std::vector<std::span<const std::byte>> many(10'000, bytes_of("x"));
+  ASSERT_TRUE(within_deadline(dealer, [&] { return dealer.send(Frames(many)).ok(); }));
+  ASSERT_TRUE(dealer.send(bytes_of("next")).ok());
+  PeerId peer = 0;
+  ASSERT_TRUE(receive(peer));
+  EXPECT_LE(message_.size(), 300u);
+  EXPECT_GT(message_.size(), 257u) << "so many frames a request may have";
+  ASSERT_TRUE(receive(peer));
+  ASSERT_EQ(message_.size(), 1u);
+  EXPECT_EQ(text_of(message_[0]), "next");
+}
+
+TEST_F(SocketTest, SmallMessagesThatAPeerDoesNotReadAreCounted) {
+  constexpr int kMessages = 5000;
+  const ByteCount all = make_byte_count(), group = make_byte_count();
+  Unsent unsent(all, group);
+  const UniqueFd listener = test::bound_socket(path("mute"), SOCK_STREAM);
+  ASSERT_TRUE(router_.connect(path("mute"), 1).ok());
+  test::zmtp::Connection mute(UniqueFd(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC)));
+  mute.shake_hands("DEALER");
+  const std::string text(200, 'x');
+  const std::span<const std::byte> frame = bytes_of(text);
+  for (int i = 0; i < kMessages; ++i) ASSERT_TRUE(router_.send(1, Frames(&frame, 1), nullptr, 0, &unsent).ok());
+  const auto in_the_connection = std::uint64_t{1} << 20;  // at most, whatever the kernel's buffers are
+  const std::uint64_t sent = kMessages * (text.size() + kFrameOverhead);
+  EXPECT_GE(unsent.bytes() + in_the_connection, sent);
+  EXPECT_GE(all->load() + in_the_connection + Unsent::kCountedTogether, sent);
+  EXPECT_GE(group->load() + in_the_connection + Unsent::kCountedTogether, sent);
+  mute.read_everything(200);
+  EXPECT_TRUE(within_deadline(router_, [&] { return unsent.bytes() <= Unsent::kCountedTogether && all->load() == 0; }))
+      << unsent.bytes() << " and " << all->load() << " bytes";
+  for (int i = 0; i < kMessages; ++i) ASSERT_TRUE(router_.send(1, Frames(&frame, 1), nullptr, 0, &unsent).ok());
+  mute.hang_up();
+  router_.disconnect(path("mute"), 1);
+  EXPECT_TRUE(within_deadline(router_, [&] { return all->load() == 0; })) << "what is lost does not wait any more";
+  EXPECT_EQ(group->load(), 0u);
+}
+
+// What waits in libzmq is known to nobody else.
+TEST_F(SocketTest, APeerThatSendsTooMuchIsNotRead) {
+  const UniqueFd listener = test::bound_socket(path("eager"), SOCK_STREAM);
+  ASSERT_TRUE(router_.connect(path("eager"), 1).ok());
+  test::zmtp::Connection eager(UniqueFd(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC)));
+  eager.shake_hands("DEALER");
+  const std::string message = test::zmtp::frame(0, std::string(250, 'x'));
+  std::string many;
+  for (int i = 0; i < 1000; ++i) many += message;
+  std::size_t taken = 0;
+  std::uint64_t quiet_from_ns = monotonic_now_ns();
+  while (monotonic_now_ns() < quiet_from_ns + 300'000'000 && taken < 20 * many.size()) {
+    const std::size_t sent = eager.send_some(std::string_view(many).substr(taken % message.size()));
+    if (sent > 0) quiet_from_ns = monotonic_now_ns();
+    taken += sent;
+  }
+  EXPECT_LT(taken, 8 * many.size()) << "256 messages, and what fits the connection";
+  EXPECT_GT(taken, 256 * message.size());
+  PeerId peer = 0;  // and it is read again when there is room
+  for (int i = 0; i < 1000; ++i) ASSERT_TRUE(receive(peer)) << i;
 }
 
 TEST_F(SocketTest, ADealerWithoutPeerSaysSoInsteadOfWaiting) {

@@ -8,6 +8,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cstring>
+#include <string>
+
 #include "shm/wire/control.hpp"
 #include "supervisor/process/backoff.hpp"
 
@@ -68,6 +71,34 @@ TEST(Spawn, TheChildEndsWithItsParentWhateverItIsDoing) {
   ::kill(orphan, SIGKILL);
   ::close(ends[0]);
   ::close(ends[1]);
+}
+
+// A child is in the background of the terminal: SIGTTIN or SIGTTOU would stop it when it reads or writes there.
+TEST(Spawn, AChildNeitherReadsFromTheTerminalNorStopsForIt) {
+  wire::ControlPair pair = wire::make_control_pair().value();
+  const auto child = spawn({.program = "/bin/sh",
+                            .arguments = {"-c", "readlink /proc/self/fd/0 >&3; grep SigIgn /proc/self/status >&3"},
+                            .control = pair.theirs.get()});
+  ASSERT_TRUE(child.ok());
+  ASSERT_EQ(wait_for_end(*child), "exited with 0");
+  char text[64] = {};
+  ASSERT_GT(::recv(pair.ours.get(), text, sizeof text - 1, 0), 0);
+  EXPECT_STREQ(text, "/dev/null\n");
+  std::memset(text, 0, sizeof text);
+  ASSERT_GT(::recv(pair.ours.get(), text, sizeof text - 1, 0), 0);
+  const unsigned long ignored = std::stoul(std::string(text).substr(std::strlen("SigIgn:")), nullptr, 16);
+  for (const int signal : {SIGTTIN, SIGTTOU}) EXPECT_NE(ignored >> (signal - 1) & 1, 0u) << "signal " << signal << ": " << text;
+}
+
+// SIGURG: who has no handler ignores it, for example the programs that run this test.
+TEST(Spawn, ASignalToTheGroupOfAChildDoesNotReachItsParent) {
+  static volatile sig_atomic_t received = 0;
+  ::signal(SIGURG, [](int) { received = 1; });
+  const auto child = spawn({.program = "/bin/sh", .arguments = {"-c", "kill -URG 0; exit 7"}});
+  ASSERT_TRUE(child.ok());
+  EXPECT_EQ(wait_for_end(*child), "exited with 7");
+  ::signal(SIGURG, SIG_DFL);
+  EXPECT_EQ(received, 0);
 }
 
 TEST(Spawn, NamesAProgramThatIsNotThere) {

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <ctime>
 #include <thread>
 
 namespace shoal::supervisor {
@@ -66,6 +67,21 @@ TEST(LongestWait, IsOfTheThreadThatWaitedLongest) {
   EXPECT_EQ(longest_wait_ns(before, now), 70u) << "it runs";
   now[0].cpu_ns = 10;
   EXPECT_EQ(longest_wait_ns(before, now), ~std::uint64_t{0}) << "it waits all the time";
+}
+
+TEST(LongestWait, OfManyThreadsTakesLittleTime) {
+  std::vector<ThreadTimes> before;
+  for (pid_t thread = 1; thread <= 200'000; ++thread) before.push_back({.thread = thread, .state = 'S'});
+  std::vector<ThreadTimes> now(before.begin() + 1, before.end());
+  now.back().wait_ns = 7;
+  const auto cpu_ns = [] {
+    timespec used{};
+    ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used);
+    return static_cast<std::uint64_t>(used.tv_sec) * 1'000 * kMs + static_cast<std::uint64_t>(used.tv_nsec);
+  };
+  const std::uint64_t begin_ns = cpu_ns();
+  EXPECT_EQ(longest_wait_ns(before, now), 7u);
+  EXPECT_LT(cpu_ns() - begin_ns, 500 * kMs) << "one step per thread takes about a millisecond";
 }
 
 TEST_F(LaneWatchTest, AnotherRequestBeginsTheTimeAnew) {
@@ -171,6 +187,10 @@ TEST(SampleLane, DoesNotBelieveAThreadThatIsNotTheProcesss) {
   EXPECT_TRUE(sample.is_stopped);
 }
 
+constexpr std::size_t kManyThreads = 1'000;
+
+std::vector<ThreadTimes> threads_of(pid_t process) { return read_threads(process, kManyThreads).value(); }
+
 /// A child that computes, or is stopped.
 TEST(ReadThreads, SeesWhatAThreadUsesAndWhetherItIsStopped) {
   const pid_t child = ::fork();
@@ -179,7 +199,7 @@ TEST(ReadThreads, SeesWhatAThreadUsesAndWhetherItIsStopped) {
   }
   const auto sees = [&](auto condition) {
     for (int i = 0; i < 2'000; ++i) {
-      const auto threads = read_threads(child);
+      const auto threads = threads_of(child);
       if (threads.size() == 1 && threads[0].thread == child && condition(threads[0])) return true;
       std::this_thread::sleep_for(std::chrono::milliseconds(2));
     }
@@ -188,11 +208,32 @@ TEST(ReadThreads, SeesWhatAThreadUsesAndWhetherItIsStopped) {
   EXPECT_TRUE(sees([](const ThreadTimes& times) { return times.state == 'R' && times.cpu_ns > 5 * kMs; }));
   ::kill(child, SIGSTOP);
   EXPECT_TRUE(sees([](const ThreadTimes& times) { return times.state == 'T'; }));
-  const std::uint64_t used_ns = read_threads(child).at(0).cpu_ns;
-  EXPECT_EQ(read_threads(child).at(0).cpu_ns, used_ns);
+  const std::uint64_t used_ns = threads_of(child).at(0).cpu_ns;
+  EXPECT_EQ(threads_of(child).at(0).cpu_ns, used_ns);
   ::kill(child, SIGKILL);
   ::waitpid(child, nullptr, 0);
-  EXPECT_TRUE(read_threads(child).empty());
+  EXPECT_TRUE(threads_of(child).empty());
+}
+
+// A hostile worker starts as many threads as the kernel lets it.
+TEST(ReadThreads, StopsAtTheMostThatAreAllowed) {
+  const std::size_t before = threads_of(::getpid()).size();
+  constexpr std::size_t kMore = 40;
+  std::atomic<bool> is_over{false};
+  std::vector<std::jthread> more;
+  for (std::size_t i = 0; i < kMore; ++i) more.emplace_back([&] { is_over.wait(false); });
+  const auto all = read_threads(::getpid(), before + kMore);
+  EXPECT_TRUE(all && all->size() == before + kMore);
+  EXPECT_TRUE(all && std::ranges::is_sorted(*all, {}, &ThreadTimes::thread));
+  EXPECT_FALSE(read_threads(::getpid(), before + kMore - 1)) << "it has more threads than that";
+  is_over = true;
+  is_over.notify_all();
+}
+
+TEST(ReadThreads, AllowsWhatAWorkerNeeds) {
+  EXPECT_GE(most_threads_of_worker(1, 1), 5u) << "control, two of ZeroMQ, a lane, the compiler";
+  EXPECT_GE(most_threads_of_worker(16, 8), 3u + 17 * 8) << "each lane and the compiler have 8";
+  EXPECT_LT(most_threads_of_worker(16, 8), 1'000u);
 }
 
 TEST(ReadThreads, SurvivesThreadsThatComeAndGo) {
@@ -200,7 +241,7 @@ TEST(ReadThreads, SurvivesThreadsThatComeAndGo) {
   std::thread busy([&] {
     while (!is_over) std::thread([] {}).join();
   });
-  for (int i = 0; i < 500; ++i) EXPECT_GE(read_threads(::getpid()).size(), 1u);
+  for (int i = 0; i < 500; ++i) EXPECT_GE(threads_of(::getpid()).size(), 1u);
   is_over = true;
   busy.join();
 }

@@ -1,6 +1,6 @@
-// Every order of everything that may happen to a few requests: breadth first over the states of the ledger and of what is around
-// it, with a death possible between any two steps. In every state every promise is checked; the first that is broken is shown
-// with the shortest way there.
+// Tries every order of the events that may happen to a few requests. The search goes breadth first over the states of the ledger
+// and of the world around it, with a death possible between any two steps, and checks every promise in every state. A broken
+// promise is shown with the shortest sequence of events that leads to it.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -17,11 +17,11 @@ namespace {
 
 constexpr std::uint64_t kMs = 1'000'000;
 
-// The hashes of states that were reached: open addressing.
+// A hash table, with open addressing, of the hashes of the states that were reached.
 class Reached {
  public:
   Reached() : table_(1 << 16) {}
-  /// False when it was there already.
+  /// Returns false if the hash was there already.
   bool insert(std::uint64_t hash) {
     if (hash == 0) hash = 1;
     if ((count_ + 1) * 2 > table_.size()) grow();
@@ -52,7 +52,7 @@ class Reached {
 
 struct Found {
   std::size_t states = 0, steps = 0;
-  std::string violation;  // the promise, then the way there
+  std::string violation;  // the promise, then the events that lead to it
 };
 
 class Explorer {
@@ -89,7 +89,8 @@ class Explorer {
     std::uint32_t parent = 0;
     std::uint16_t event = 0;
   };
-  // Makes world_ that of a node: worlds are not kept, but lived again from the start. Neighbours have the same parent.
+  // Makes world_ the world of a node. Worlds are not stored but replayed from the start. The parent is kept, because neighboring
+  // nodes share it.
   void visit(std::size_t node) {
     if (node == 0) {
       world_ = start_;
@@ -121,11 +122,11 @@ class Explorer {
   Reached reached_;
 };
 
-// Two clients, two workers, three requests; what each plan adds is in its name.
+// Every plan has two clients, two workers and up to three requests. Its name says what it adds.
 const std::vector<Plan>& plans() {
-  const Plan::Request plain{.client = 1}, other{.client = 2};
-  const Plan::Request joins{.client = 1, .joinable = true}, other_joins{.client = 2, .joinable = true};
-  const Plan::Request in_time{.client = 1, .timeout_ns = 6 * kMs};
+  const Plan::Submission plain{.client = 1}, other{.client = 2};
+  const Plan::Submission joins{.client = 1, .joinable = true}, other_joins{.client = 2, .joinable = true};
+  const Plan::Submission in_time{.client = 1, .timeout_ns = 6 * kMs};
   static const std::vector<Plan> kPlans = {
       {.name = "deaths and cancels",
        .requests = {plain, other, plain},
@@ -215,14 +216,14 @@ TEST(Explorer, NoOrderOfEventsBreaksAPromise) {
   }
 }
 
-// Bugs put between the ledger and the world around it: each is seen, by the shortest way.
+// Puts bugs between the ledger and the world around it. Each one is found by the shortest sequence of events.
 TEST(Explorer, ShowsTheShortestWayToABrokenPromise) {
   const auto way_to = [](Sabotage sabotage) {
     Coverage coverage;
     return Explorer(plans()[0], sabotage).explore(coverage).violation;
   };
   EXPECT_EQ(way_to(Sabotage::kForgetsReleases),
-            "a request is forgotten that was not answered and released:\n"
+            "a request is forgotten before it is answered and released:\n"
             "  submit 0\n  worker starts\n  cancel 0\n  worker dies 0 (nothing said)\n");
   EXPECT_EQ(way_to(Sabotage::kAnswersTwice),
             "a request is answered twice:\n  submit 0\n  worker starts\n  begin 0\n  answer 0\n");

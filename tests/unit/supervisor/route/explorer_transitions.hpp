@@ -1,5 +1,5 @@
-// Every transition of a request, every decision and every answer made in the ledger, by the event that brings it: what the
-// explorer must reach, and nothing else. "nowhere" is before a request is admitted and after it is over.
+// Every transition of a request, every decision and every answer that the ledger makes, each with the event that causes it. The
+// explorer must reach all of these and no others. A request is "nowhere" before it is admitted and after it is over.
 #pragma once
 
 namespace shoal::supervisor {

@@ -7,7 +7,7 @@ namespace {
 
 constexpr const char* kEventNames[] = {"submit",     "begin",         "answer",      "park",        "cancel",   "client dies",
                                        "time",       "worker starts", "worker dies", "undelivered", "routable", "probed",
-                                       "fail model", "restore model", "drain model", "give up",     "dismiss"};
+                                       "fail model", "drain model",   "give up",     "dismiss"};
 constexpr const char* kEvidenceNames[] = {"nothing said",     "running named",          "crash",
                                           "crash, not named", "killed from outside",    "crash of another thread",
                                           "out of memory",    "crash of a compilation", "a lie"};
@@ -28,7 +28,6 @@ std::string Event::text() const {
     case EventKind::kTime:
     case EventKind::kWorkerStarts:
     case EventKind::kFail:
-    case EventKind::kRestore:
     case EventKind::kDrain:
     case EventKind::kGiveUp:
       return name;
@@ -80,7 +79,7 @@ void World::possible(std::vector<Event>& events) const {
     events.push_back({kind, static_cast<std::uint8_t>(a), static_cast<std::uint8_t>(b)});
   };
   for (std::size_t i = 0; i < plan_->requests.size(); ++i) {
-    const Request& request = requests_[i];
+    const TrackedRequest& request = requests_[i];
     const bool gone = gone_[plan_->requests[i].client];
     if (!request.submitted && !gone) add(EventKind::kSubmit, i);
     if (plan_->cancels && request.admitted && !request.answered && !gone) add(EventKind::kCancel, i);
@@ -127,16 +126,17 @@ void World::possible(std::vector<Event>& events) const {
     add(EventKind::kProbed, 0, 1);
   }
   if (plan_->operators) {
-    add(failed_ ? EventKind::kRestore : EventKind::kFail);
+    if (!failed_) add(EventKind::kFail);
     if (!drained_) add(EventKind::kDrain);
     if (!given_up_) add(EventKind::kGiveUp);
   }
 }
 
-// A lane runs one group at a time, in the order they were sent; one whose program was compiled, when it likes.
+// A lane runs one group at a time, in the order in which they were sent. It may run a parked group at any time after its program
+// is compiled.
 bool World::may_begin(std::size_t number) const {
-  const Request& request = requests_[number];
-  for (const Request& other : requests_) {
+  const TrackedRequest& request = requests_[number];
+  for (const TrackedRequest& other : requests_) {
     if (other.phase == Phase::kNone || other.worker != request.worker || other.lane != request.lane ||
         other.group == request.group)
       continue;
@@ -147,13 +147,13 @@ bool World::may_begin(std::size_t number) const {
 }
 
 bool World::is_first_left(std::size_t number) const {
-  return std::ranges::none_of(requests_, [&](const Request& other) {
+  return std::ranges::none_of(requests_, [&](const TrackedRequest& other) {
     return other.phase != Phase::kNone && other.group == requests_[number].group && other.index < requests_[number].index;
   });
 }
 
 std::size_t World::number_of(RequestId id) const {
-  return static_cast<std::size_t>(std::ranges::find(requests_, id, &Request::id) - requests_.begin());
+  return static_cast<std::size_t>(std::ranges::find(requests_, id, &TrackedRequest::id) - requests_.begin());
 }
 
 void World::broken(const std::string& promise) {
@@ -166,15 +166,15 @@ void World::happen(const Event& event, Coverage* coverage) {
   const std::size_t a = event.a;
   switch (event.kind) {
     case EventKind::kSubmit: {
-      const Plan::Request& plan = plan_->requests[a];
-      Request& request = requests_[a];
+      const Plan::Submission& plan = plan_->requests[a];
+      TrackedRequest& request = requests_[a];
       request.submitted = true;
       const auto id = ledger_.admit({.client = plan.client,
                                      .seq = a + 1,
                                      .model = 0,
                                      .priority = plan.priority,
                                      .timeout_ns = plan.timeout_ns,
-                                     .shape = 7,
+                                     .shape = LedgerState::kShape,
                                      .rows = plan.rows,
                                      .joinable = plan.joinable},
                                     now_ns_);
@@ -190,24 +190,28 @@ void World::happen(const Event& event, Coverage* coverage) {
       break;
     }
     case EventKind::kBegin:
-      for (Request& other : requests_) {
+      for (TrackedRequest& other : requests_) {
         if (other.phase != Phase::kNone && other.group == requests_[a].group) other.phase = Phase::kRunning;
       }
       break;
     case EventKind::kAnswer: {
-      const Request lease = requests_[a];
+      const TrackedRequest lease = requests_[a];
+      // A run that nobody waits for may be stopped; it has taken all the time so far.
+      const bool is_stopped = event.b && (lease.answered || gone_[plan_->requests[a].client]);
       const LaneReply reply{.lane = {workers_[lease.worker].incarnation, lease.lane},
                             .request = lease.id,
                             .attempt = lease.attempt,
-                            .status = event.b ? StatusCode::kInternal : StatusCode::kOk,
-                            .compute_ns = kRunNs};
+                            .status = is_stopped ? StatusCode::kCancelled
+                                      : event.b  ? StatusCode::kInternal
+                                                 : StatusCode::kOk,
+                            .compute_ns = is_stopped ? plan_->step_ns : kRunNs};
       drop_lease(a);
       answering_ = a;
-      if (!ledger_.lane_replied(reply, now_ns_)) broken("a lane's answer to what it was sent is not heard");
+      if (!ledger_.lane_replied(reply, now_ns_)) broken("a lane's answer to a request that it was sent is ignored");
       break;
     }
     case EventKind::kPark:
-      for (Request& other : requests_) {
+      for (TrackedRequest& other : requests_) {
         if (other.phase != Phase::kNone && other.group == requests_[a].group) other.phase = Phase::kParked;
       }
       ledger_.lane_parked({workers_[requests_[a].worker].incarnation, requests_[a].lane}, requests_[a].id, requests_[a].attempt,
@@ -233,7 +237,7 @@ void World::happen(const Event& event, Coverage* coverage) {
     case EventKind::kWorkerDies: {
       const std::vector<LaneEvidence> evidence = evidence_of(event.a, static_cast<Evidence>(event.b));
       workers_[a].alive = false;
-      for (Request& request : requests_) {
+      for (TrackedRequest& request : requests_) {
         if (request.phase == Phase::kNone || request.worker != a) continue;
         request.has_old_lease = true;
         request.old_lane = {workers_[a].incarnation, request.lane};
@@ -246,7 +250,7 @@ void World::happen(const Event& event, Coverage* coverage) {
     case EventKind::kUndelivered: {
       const std::uint16_t group = requests_[a].group;
       workers_[requests_[a].worker].routable = false;
-      for (Request& other : requests_) {
+      for (TrackedRequest& other : requests_) {
         if (other.group == group) other.phase = Phase::kNone;
       }
       ledger_.undelivered(requests_[a].id);
@@ -263,10 +267,6 @@ void World::happen(const Event& event, Coverage* coverage) {
     case EventKind::kFail:
       failed_ = true;
       ledger_.fail_model(0, "broken");
-      break;
-    case EventKind::kRestore:
-      failed_ = false;
-      ledger_.restore_model(0);
       break;
     case EventKind::kDrain:
       drained_ = true;
@@ -298,16 +298,16 @@ void World::happen(const Event& event, Coverage* coverage) {
   }
 }
 
-// What the lanes of a worker say when it is dead; and what is true of it.
+// Returns what the lanes of a dead worker say, and notes what is true of its requests.
 std::vector<LaneEvidence> World::evidence_of(std::uint8_t worker, Evidence kind) {
   std::vector<LaneEvidence> lines(static_cast<std::size_t>(plan_->lanes));
   std::vector<std::size_t> accused;
   bool crashed = false;
   for (std::size_t i = 0; i < kMaxRequests; ++i) {
-    const Request& request = requests_[i];
+    const TrackedRequest& request = requests_[i];
     if (request.phase == Phase::kNone || request.worker != worker || !is_first_left(i)) continue;
     LaneEvidence& line = lines[request.lane];
-    const Request& leader = requests_[request.leader];
+    const TrackedRequest& leader = requests_[request.leader];
     const auto members = [&] {
       for (std::size_t j = 0; j < kMaxRequests; ++j) {
         if (leased(j) && requests_[j].group == request.group) accused.push_back(j);
@@ -320,11 +320,11 @@ std::vector<LaneEvidence> World::evidence_of(std::uint8_t worker, Evidence kind)
       members();
     }
     if (request.phase != Phase::kRunning || kind == Evidence::kNothing) continue;
-    // The first of the batch is named as long as the batch runs, whether it has been answered or not.
+    // The lane names the first request of a batch as long as the batch runs, even if that request has been answered.
     line.running_request = leader.id;
     line.running_attempt = leader.attempt;
     line.running_count = 0;
-    for (const Request& other : requests_) line.running_count += other.group == request.group && other.id != 0;
+    for (const TrackedRequest& other : requests_) line.running_count += other.group == request.group && other.id != 0;
     if (request.lone) line.running_hash = 100 + i;
     if (kind == Evidence::kElsewhere) members();
     const bool own =
@@ -341,7 +341,7 @@ std::vector<LaneEvidence> World::evidence_of(std::uint8_t worker, Evidence kind)
   if (kind == Evidence::kElsewhere) lines[0].crashed = true;
   if (kind == Evidence::kLie) {
     const auto other = std::ranges::find_if(
-        requests_, [&](const Request& request) { return request.phase != Phase::kNone && request.worker != worker; });
+        requests_, [&](const TrackedRequest& request) { return request.phase != Phase::kNone && request.worker != worker; });
     lines[0] = {.running_request = other->id,
                 .running_attempt = other->attempt,
                 .crashed = true,
@@ -380,13 +380,14 @@ void World::obey(const Action& action, const Action* before) {
   if (action.kind == Kind::kQuarantine) return;
   if (action.kind == Kind::kProbe) {
     const auto worker = std::ranges::find(workers_, action.lane.incarnation, &Worker::incarnation);
-    if (worker == workers_.end() || !worker->alive || !worker->routable) broken("a worker is probed that is not there");
+    if (worker == workers_.end() || !worker->alive || !worker->routable)
+      broken("a worker is probed that does not exist or is not routable");
     return;
   }
   const std::size_t number = number_of(action.request);
   if (number == kMaxRequests) return broken("a decision about a request that nobody sent");
-  Request& request = requests_[number];
-  const Plan::Request& plan = plan_->requests[number];
+  TrackedRequest& request = requests_[number];
+  const Plan::Submission& plan = plan_->requests[number];
   if (request.forgotten) return broken("a decision about a request that is over");
   if (action.client != plan.client || action.seq != number + 1)
     return broken("a decision names another client or another number");
@@ -398,7 +399,7 @@ void World::obey(const Action& action, const Action* before) {
     case Kind::kSend:
       return obey_send(action, before);
     case Kind::kForward:
-      if (answering_ != number) return broken("an answer is forwarded that is not there");
+      if (answering_ != number) return broken("an answer is forwarded that no lane gave");
       request.answered = request.released = true;
       return;
     case Kind::kReply: {
@@ -421,12 +422,12 @@ void World::obey(const Action& action, const Action* before) {
       request.released = true;
       return;
     case Kind::kCancelRun:
-      if (!leased(number)) broken("a run is to be ended that there is not");
+      if (!leased(number)) broken("a run is cancelled that does not exist");
       return;
     case Kind::kForget:
       if (leased(number)) return broken("a request is forgotten while a lane has it");
       if (!gone && !(request.answered && request.released))
-        return broken("a request is forgotten that was not answered and released");
+        return broken("a request is forgotten before it is answered and released");
       request.forgotten = true;
       return;
     default:
@@ -436,13 +437,13 @@ void World::obey(const Action& action, const Action* before) {
 
 void World::obey_send(const Action& action, const Action* before) {
   const std::size_t number = number_of(action.request);
-  Request& request = requests_[number];
-  if (request.answered || gone_[plan_->requests[number].client]) return broken("a request is sent that nobody waits for");
-  if (leased(number)) return broken("a request is sent that a lane has already");
+  TrackedRequest& request = requests_[number];
+  if (request.answered || gone_[plan_->requests[number].client]) return broken("a request is sent although nobody waits for it");
+  if (leased(number)) return broken("a request is sent although a lane has it already");
   const auto worker = std::ranges::find(workers_, action.lane.incarnation, &Worker::incarnation);
   if (worker == workers_.end() || !worker->alive || !worker->routable ||
       action.lane.lane >= static_cast<std::uint32_t>(plan_->lanes))
-    return broken("a request is sent to a lane that is not there");
+    return broken("a request is sent to a lane that does not exist or is not routable");
   if (!ledger_.is_leased(action.request, action.lane)) return broken("a request is sent without a lease");
   if (action.batch_index > 0 && (!before || before->kind != Action::Kind::kSend || before->lane != action.lane ||
                                  before->batch_index + 1 != action.batch_index || before->batch_size != action.batch_size))
@@ -460,9 +461,10 @@ void World::obey_send(const Action& action, const Action* before) {
     if (!leased(i) || requests_[i].group != groups_) continue;
     rows += plan_->requests[i].rows;
     if (requests_[i].index == 0) leader = static_cast<std::uint8_t>(i);
-    if (!plan_->requests[i].joinable || !plan_->requests[number].joinable) return broken("requests run together that must not");
+    if (!plan_->requests[i].joinable || !plan_->requests[number].joinable)
+      return broken("requests run together although one of them is not joinable");
   }
-  if (action.batch_size > 1 && rows > plan_->limits.max_batch) return broken("a batch has more rows than it may");
+  if (action.batch_size > 1 && rows > plan_->limits.max_batch) return broken("a batch has more rows than max_batch");
   request.phase = Phase::kSent;
   request.lone = action.hash_inputs;
   request.worker = place;
@@ -480,7 +482,7 @@ void World::check() {
   bool all_over = true;
   std::array<std::uint32_t, kMaxLives> held{};
   for (std::size_t i = 0; i < kMaxRequests; ++i) {
-    Request& request = requests_[i];
+    TrackedRequest& request = requests_[i];
     if (!request.admitted) continue;
     all_over &= request.forgotten;
     const Place place = LedgerState::place_of(ledger_, request.id);
@@ -488,20 +490,21 @@ void World::check() {
     if (leased(i)) {
       ++held[request.worker];
       if (!ledger_.is_leased(request.id, {workers_[request.worker].incarnation, request.lane}))
-        return broken("a lane has what is not leased to it");
+        return broken("a lane has a request that is not leased to it");
     } else if (place == Place::kLeased || place == Place::kParked || place == Place::kAlone || place == Place::kEnding) {
-      return broken("a lease to no lane");
+      return broken("a request is leased to a lane that does not have it");
     }
-    // What a dead lane still says.
+    // Let the dead lane answer.
     if (!request.has_old_lease) continue;
     if (ledger_.lane_replied({.lane = request.old_lane, .request = request.id, .attempt = request.old_attempt}, now_ns_) ||
         !ledger_.actions().empty())
-      return broken("a dead lane's answer is heard");
+      return broken("a dead lane's answer is accepted");
   }
-  if (ledger_.idle() != all_over) return broken("the ledger is idle with requests under way, or not idle without");
+  if (ledger_.idle() != all_over)
+    return broken("the ledger is idle although requests are under way, or not idle although none are");
   for (std::size_t at = 0; at < lives_; ++at) {
     if (workers_[at].alive && ledger_.held_by(workers_[at].incarnation) != held[at])
-      return broken("a worker holds what it was not sent");
+      return broken("a worker does not hold the number of requests that it was sent");
   }
 }
 
@@ -509,7 +512,7 @@ std::uint64_t World::hash() const {
   StateHash hash;
   std::array<RequestId, kMaxRequests> ids{};
   for (std::size_t i = 0; i < kMaxRequests; ++i) {
-    const Request& request = requests_[i];
+    const TrackedRequest& request = requests_[i];
     ids[i] = request.id;
     hash.add(request.submitted | request.admitted << 1 | request.answered << 2 | request.released << 3 | request.forgotten << 4 |
              (leased(i) && request.lone) << 5 | static_cast<std::uint64_t>(request.phase) << 6 |

@@ -1,5 +1,5 @@
-// A ledger with one model, and everything around it that may go wrong: clients, lanes that run what they were sent, dying
-// workers, time. The world says which events are possible, lets one happen, and checks the promises.
+// A ledger with one model, and a simulated world around it: clients, lanes that run the requests they are sent, dying workers,
+// and time. The world lists the possible events, lets one of them happen, and checks the promises.
 #pragma once
 
 #include <array>
@@ -12,9 +12,9 @@
 
 namespace shoal::supervisor {
 
-/// What one exploration is about. Everything in it is small: what is explored is every order of it.
+/// The requests, workers and events of one exploration. All numbers are small, because every order of the events is explored.
 struct Plan {
-  struct Request {
+  struct Submission {
     ClientId client = 1;
     std::int8_t priority = 0;
     std::uint64_t timeout_ns = 0;
@@ -22,16 +22,16 @@ struct Plan {
     bool joinable = false;
   };
   std::string name;
-  std::vector<Request> requests;  // at most kMaxRequests
+  std::vector<Submission> requests;  // at most kMaxRequests
   ModelLimits limits;
   ClientShares shares = {};
-  int workers = 2, lanes = 1;  // alive at a time; of each
-  int lives = 3;               // workers that ever start
+  int workers = 2, lanes = 1;  // workers alive at a time; lanes of each
+  int lives = 3;               // number of workers that ever start
   int ticks = 1;               // steps of time
   std::uint64_t step_ns = 8'000'000;
   bool cancels = false, clients_die = false, parks = false, undelivered = false, lies = false, operators = false,
        dismisses = false;
-  bool shaky = false;  // four crashes that nobody was to blame for have happened already
+  bool shaky = false;  // four crashes without a guilty request have happened already
 };
 
 enum class EventKind : std::uint8_t {
@@ -48,23 +48,22 @@ enum class EventKind : std::uint8_t {
   kRoutable,      // a: worker
   kProbed,        // b: 1 answered
   kFail,
-  kRestore,
   kDrain,
   kGiveUp,   // fail_everything()
   kDismiss,  // a: worker
 };
-inline constexpr std::size_t kEventKinds = 17;
+inline constexpr std::size_t kEventKinds = 16;
 
 enum class Evidence : std::uint8_t {
-  kNothing,       // no line says anything
+  kNothing,       // the status lines are empty
   kRunning,       // the lanes name what they run
   kCrash,         // the first lane that runs something crashed
-  kCrashUnnamed,  // it crashed before it had named what it runs
-  kKilled,        // its record says that another process sent the signal
+  kCrashUnnamed,  // the same, but the lane had not named what it runs yet
+  kKilled,        // the crash record says that another process sent the signal
   kElsewhere,     // a thread that is no lane crashed
   kMemory,        // an allocation failed
-  kCompiling,     // the record names what is parked
-  kLie,           // the record names a request of another worker, and an attempt that was not
+  kCompiling,     // the crash record names a parked request
+  kLie,           // the crash record names a request of another worker
 };
 inline constexpr std::size_t kEvidences = 9;
 
@@ -79,7 +78,7 @@ struct Event {
   std::string text() const;
 };
 
-/// Which transitions have been seen: by event and place of a request before and after it; and which decisions in which event.
+/// The transitions that have been seen, by event and by the place of a request before and after it. Also the decisions by event.
 struct Coverage {
   std::bitset<kEventKinds * kPlaces * kPlaces> transitions;
   std::bitset<kEventKinds * 16> decisions;     // event, Action::Kind
@@ -88,7 +87,7 @@ struct Coverage {
   std::vector<std::string> texts() const;
 };
 
-/// A bug that is put between the ledger and those who do what it decides, to show that the explorer sees it.
+/// A bug between the ledger and the code that carries out its decisions. It shows that the explorer finds such a bug.
 enum class Sabotage { kNone, kForgetsReleases, kAnswersTwice, kReleasesEarly };
 
 /// Threads: thread-compatible. Copies are independent.
@@ -100,21 +99,21 @@ class World {
   void possible(std::vector<Event>& events) const;
   void happen(const Event& event, Coverage* coverage);
   std::uint64_t hash() const;
-  /// The first promise that was broken; empty while none is.
+  /// The first promise that was broken; empty if none was.
   const std::string& violation() const { return violation_; }
 
  private:
   enum class Phase : std::uint8_t { kNone, kSent, kRunning, kParked };
-  struct Request {
+  struct TrackedRequest {
     RequestId id = 0;
     bool submitted = false, admitted = false, answered = false, released = false, forgotten = false;
-    bool lone = false;  // its lease is to be alone on its worker
+    bool lone = false;  // it must be alone on its worker
     Phase phase = Phase::kNone;
     std::uint8_t worker = 0, lane = 0;   // of its lease
-    std::uint8_t leader = 0, index = 0;  // of its group: whose the first place is, and its own
+    std::uint8_t leader = 0, index = 0;  // the first request of its group, and its own place in the group
     std::uint16_t group = 0;             // grows with every group that is sent
     std::uint16_t attempt = 0;
-    std::uint8_t crashes = 0;  // that it was part of
+    std::uint8_t crashes = 0;  // number of crashes that it was part of
     bool crashed_alone = false, out_of_memory = false;
     bool has_old_lease = false;
     LaneRef old_lane;
@@ -141,13 +140,13 @@ class World {
   Sabotage sabotage_;
   Ledger ledger_;
   std::uint64_t now_ns_ = 1'000'000'000;
-  std::array<Request, kMaxRequests> requests_;
+  std::array<TrackedRequest, kMaxRequests> requests_;
   std::array<Worker, kMaxLives> workers_;
   std::uint8_t lives_ = 0, ticks_ = 0;
   std::uint16_t groups_ = 0;
   std::array<bool, 3> gone_{};
   bool failed_ = false, drained_ = false, given_up_ = false;
-  std::size_t answering_ = kMaxRequests;  // whose reply is in hand
+  std::size_t answering_ = kMaxRequests;  // the request whose reply is being handled
   std::string violation_;
 };
 

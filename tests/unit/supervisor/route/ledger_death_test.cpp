@@ -9,7 +9,7 @@ namespace {
 class LedgerDeathTest : public LedgerTest {
  protected:
   LedgerDeathTest() : LedgerTest({.queue_limit = 64}) {}
-  /// The first workers crash with nothing running, one after the other.
+  /// Workers crash one after the other while nothing runs, until the breaker opens.
   void open_breaker() {
     LaneEvidence crash;
     crash.crashed = true;
@@ -20,7 +20,7 @@ class LedgerDeathTest : public LedgerTest {
   }
 };
 
-TEST_F(LedgerTest, WhatADeadWorkerHadParkedRunsAgainUnblamed) {
+TEST_F(LedgerTest, ParkedRequestsOfADeadWorkerRunAgainWithoutBlame) {
   ready(7);
   const RequestId parked = admit(1);
   admit(2);
@@ -31,7 +31,7 @@ TEST_F(LedgerTest, WhatADeadWorkerHadParkedRunsAgainUnblamed) {
   ready(8);
   EXPECT_EQ(words(), (Words{"send 1@8.0#1", "send 2@8.0#1"}));
   EXPECT_EQ(counts().rerun, 2u);
-  ledger_.lane_parked({8, 0}, parked, 1, now_);  // a new lease parks anew
+  ledger_.lane_parked({8, 0}, parked, 1, now_);  // parks the new lease
   EXPECT_TRUE(answer(parked, {8, 0}));
   EXPECT_EQ(words(), Words{"forward 1"});
 }
@@ -43,7 +43,7 @@ TEST_F(LedgerTest, AParkedRequestWhoseCompilationCrashesTwiceIsPoison) {
     const auto sent = taken();
     ASSERT_EQ(sent.size(), 1u);
     ledger_.lane_parked({worker, 0}, sent[0].request, sent[0].attempt, now_);
-    // Another request may run on the lane meanwhile: the record names the one that was compiled for.
+    // Another request may run on the lane meanwhile. The record names the one whose program was being compiled.
     LaneEvidence evidence = crashed(sent[0].request);
     evidence.running_request = 0;
     die(worker, {evidence});
@@ -51,7 +51,7 @@ TEST_F(LedgerTest, AParkedRequestWhoseCompilationCrashesTwiceIsPoison) {
   EXPECT_EQ(words(), Words{"reply 1 POISON"});
 }
 
-TEST_F(LedgerDeathTest, WhatADeadWorkerHeldRunsElsewhereOldestFirst) {
+TEST_F(LedgerDeathTest, RequestsOfADeadWorkerRunElsewhereOldestFirst) {
   ready(7, 2);
   const RequestId first = admit(1);
   now_ += 1;
@@ -66,7 +66,7 @@ TEST_F(LedgerDeathTest, WhatADeadWorkerHeldRunsElsewhereOldestFirst) {
   die(7, {running(first), running(second)});
   EXPECT_TRUE(words().empty());
   ready(8, 5);
-  // Attempts count only what had begun.
+  // Only begun runs count as attempts.
   EXPECT_EQ(words(), (Words{"send 1@8.0#2", "send 2@8.1#2", "send 3@8.2#1", "send 4@8.3#1", "send 5@8.4#1"}));
   EXPECT_EQ(counts().worker_deaths, 1u);
   EXPECT_EQ(counts().rerun, 4u);
@@ -101,7 +101,7 @@ TEST_F(LedgerDeathTest, ADeathTellsWhatBecameOfEachRequest) {
   ASSERT_EQ(second.size(), 1u);
   EXPECT_EQ(second[0].fate, Fate::kAnsweredPoison);
   EXPECT_EQ(second[0].begun, 2u);
-  EXPECT_TRUE(die(8).empty());  // dead already
+  EXPECT_TRUE(die(8).empty());  // it is already dead
 }
 
 TEST_F(LedgerDeathTest, DeathsDuringACompilationAreAttemptsOfTheRequestItIsFor) {
@@ -115,11 +115,11 @@ TEST_F(LedgerDeathTest, DeathsDuringACompilationAreAttemptsOfTheRequestItIsFor) 
     last = words();
   }
   EXPECT_EQ(last, Words{"reply 1 ABORTED"});
-  ready(11);  // whoever only waited runs on
+  ready(11);  // the request that only waited runs
   const auto sent = taken();
   ASSERT_EQ(sent.size(), 1u);
   EXPECT_EQ(sent[0].request, parked);
-  die(11, {{.compiling_request = compiled_for}});  // over long ago: nobody is believed beyond the leases
+  die(11, {{.compiling_request = compiled_for}});  // that request is over, and the ledger believes only what matches a lease
   EXPECT_TRUE(words().empty());
 }
 
@@ -144,7 +144,7 @@ TEST_F(LedgerDeathTest, BusyLanesNameWhatTheyHaveHadForLongest) {
   EXPECT_EQ(busy[0].oldest, third);
   EXPECT_FALSE(busy[1].parked);
   ledger_.lane_parked({7, 1}, second, 1, now_);
-  const RequestId fourth = admit(4);  // what runs is looked at first
+  const RequestId fourth = admit(4);  // a running request is named before a parked one
   ledger_.busy_lanes(busy);
   ASSERT_EQ(busy.size(), 2u);
   EXPECT_EQ(busy[1].oldest, fourth);
@@ -196,7 +196,7 @@ TEST_F(LedgerDeathTest, ARequestThatCrashesTwoWorkersIsPoison) {
   EXPECT_TRUE(ledger_.idle());
 }
 
-TEST_F(LedgerDeathTest, NeighboursOnOtherLanesRunAgainWithoutBlame) {
+TEST_F(LedgerDeathTest, RequestsOnOtherLanesRunAgainWithoutBlame) {
   ready(7, 2);
   const RequestId guilty = admit(1), innocent = admit(2);
   words();
@@ -285,18 +285,18 @@ TEST_F(LedgerDeathTest, SeveralSuspectsRunAloneOneAtATime) {
   die(7, {line, running(second)});
   const RequestId bystander = admit(3);
   ready(8, 2);
-  // Worker 8 is given to the first suspect alone: neither the second nor the bystander may share it.
+  // Only the first suspect runs on worker 8. Neither the second suspect nor the bystander may share it.
   EXPECT_EQ(words(), Words{"send 1@8.0#2 alone"});
   ready(9, 2);
   EXPECT_EQ(words(), Words{"send 3@9.0#1"});
   answer(first, {8, 0}, 2);
   EXPECT_EQ(words(), (Words{"forward 1", "send 2@8.0#2 alone"}));
-  die(8);                        // from outside: no evidence, it is a suspect still
-  EXPECT_TRUE(words().empty());  // 9 is chosen, and busy with the bystander
+  die(8);                        // no evidence: the request is still a suspect
+  EXPECT_TRUE(words().empty());  // worker 9 is chosen, but busy with the bystander
   answer(bystander, {9, 0});
   EXPECT_EQ(words(), (Words{"forward 3", "send 2@9.0#2 alone"}));
   LaneEvidence alone = running(second, 2);
-  alone.crashed = true;  // on another thread: nothing else was there
+  alone.crashed = true;  // another thread crashed, and nothing else ran there
   die(9, {alone, LaneEvidence{}});
   EXPECT_EQ(words(), Words{"reply 2 POISON"});
 }
@@ -311,7 +311,7 @@ TEST_F(LedgerDeathTest, AWardIsChosenAmongBusyWorkersAndTakesNothingElse) {
   words();
   die(7, {line, running(second)});
   EXPECT_TRUE(words().empty());
-  admit(4);  // 9 has been chosen, and is busy with the bystander
+  admit(4);  // worker 9 has been chosen, but is busy with the bystander
   EXPECT_TRUE(words().empty());
   answer(bystander, {9, 0});
   EXPECT_EQ(words(), (Words{"forward 3", "send 1@9.0#2 alone"}));
@@ -322,7 +322,7 @@ TEST_F(LedgerDeathTest, AWardIsChosenAmongBusyWorkersAndTakesNothingElse) {
 class LedgerBatchDeathTest : public LedgerTest {
  protected:
   LedgerBatchDeathTest() : LedgerTest({.queue_limit = 64, .max_batch = 4}) {}
-  /// Four on worker 7, in one run.
+  /// Four requests that run together on worker 7.
   std::vector<RequestId> batch() {
     std::vector<RequestId> requests;
     for (std::uint64_t seq = 1; seq <= 4; ++seq) requests.push_back(join(seq));
@@ -360,7 +360,7 @@ TEST_F(LedgerBatchDeathTest, OneGuiltyOfABatchCostsTwoDeathsAndTheOthersAreAnswe
   EXPECT_TRUE(ledger_.idle());
 }
 
-TEST_F(LedgerBatchDeathTest, AKilledBatchRunsAgainTogetherAndUnblamed) {
+TEST_F(LedgerBatchDeathTest, AKilledBatchRunsAgainTogetherAndWithoutBlame) {
   const auto requests = batch();
   LaneEvidence line = running(requests[0]);
   line.running_count = 4;
@@ -383,7 +383,7 @@ TEST_F(LedgerBatchDeathTest, OnlyThoseThatRanAreSuspects) {
   EXPECT_EQ(ledger_.model(model_).suspected, 1u);
 }
 
-TEST_F(LedgerBatchDeathTest, OfAFaultBesideTheMemoryLimitNobodyIsPoison) {
+TEST_F(LedgerBatchDeathTest, AFaultAtTheMemoryLimitMakesNobodyPoison) {
   ready(7);
   const RequestId request = join(1);
   LaneEvidence evidence = crashed(request);
@@ -427,7 +427,7 @@ TEST_F(LedgerDeathTest, QuarantineEndsAfterItsTimeAndHoldsSoManyHashes) {
 }
 
 TEST_F(LedgerDeathTest, CrashesThatNobodyIsToBlameForOpenTheBreakerUntilAProbeIsAnswered) {
-  LaneEvidence crash;  // of a thread that is no lane, with nothing running
+  LaneEvidence crash;  // a thread that is no lane crashed, and nothing ran
   crash.crashed = true;
   crash.what = "signal 11";
   Incarnation worker = 7;
@@ -444,7 +444,7 @@ TEST_F(LedgerDeathTest, CrashesThatNobodyIsToBlameForOpenTheBreakerUntilAProbeIs
   EXPECT_NE(refused.status().message().find("signal 11"), std::string::npos);
   EXPECT_EQ(ledger_.retry_after_ms(model_, now_), 1000u);
   EXPECT_EQ(ledger_.next_tick_ns(now_), now_ + Breaker::kFirstBackoffNs);
-  EXPECT_TRUE(words().empty());  // what had been admitted waits
+  EXPECT_TRUE(words().empty());  // the admitted request waits
   now_ += Breaker::kFirstBackoffNs;
   ledger_.tick(now_);
   EXPECT_EQ(words(), Words{"probe " + std::to_string(worker)});
@@ -454,7 +454,7 @@ TEST_F(LedgerDeathTest, CrashesThatNobodyIsToBlameForOpenTheBreakerUntilAProbeIs
   now_ += 2 * Breaker::kFirstBackoffNs;
   ledger_.tick(now_);
   EXPECT_EQ(words(), Words{"probe " + std::to_string(worker)});
-  ledger_.probed(worker - 1, true, now_);  // another's word
+  ledger_.probed(worker - 1, true, now_);  // a worker that was not probed
   EXPECT_TRUE(words().empty());
   ledger_.probed(worker, true, now_);
   EXPECT_EQ(words(), Words{"send 1@" + std::to_string(worker) + ".0#1"});
@@ -509,7 +509,7 @@ TEST_F(LedgerDeathTest, AProbeThatIsAnsweredLateEndsTheRestAndOneThatFailsLateDo
   }
 }
 
-TEST_F(LedgerDeathTest, ADeadProberOwesNothing) {
+TEST_F(LedgerDeathTest, AWorkerThatDiesWhileItIsProbedOwesNoAnswer) {
   open_breaker();
   for (const Incarnation worker : {7, 8}) ready(worker);
   now_ += Breaker::kFirstBackoffNs;
@@ -537,7 +537,7 @@ TEST_F(LedgerDeathTest, WorkersAreProbedInTurnsAndWatchedUntilTheyAnswer) {
     EXPECT_EQ(busy[0].oldest, kProbe);
     EXPECT_EQ(busy[0].leased_ns, now_);
     now_ += Breaker::kProbeLimitNs;
-    ledger_.tick(now_);  // given up; but it owes its answer
+    ledger_.tick(now_);  // the probe is given up, but the worker still owes its answer
     EXPECT_TRUE(ledger_.has_busy_lanes());
   }
   ledger_.probed(7, true, now_);
@@ -571,7 +571,7 @@ TEST_F(LedgerDeathTest, AFailedModelDoesNotRunAgainWhatADeadWorkerHeld) {
   EXPECT_EQ(words(), Words{"reply 1 UNAVAILABLE"});
 }
 
-// Whatever happens in whatever order: one terminal reply each, and nothing is left over.
+// In any order of events every request gets one terminal reply, and nothing is left in the ledger.
 TEST_F(LedgerDeathTest, EveryRequestIsAnsweredExactlyOnceInRandomHistories) {
   for (unsigned seed = 0; seed < 200; ++seed) {
     std::mt19937 random(seed);
@@ -582,7 +582,7 @@ TEST_F(LedgerDeathTest, EveryRequestIsAnsweredExactlyOnceInRandomHistories) {
     Incarnation next_worker = 1;
     std::uint64_t now = 1'000'000'000, next_seq = 1;
     std::set<std::uint64_t> waiting;
-    std::vector<Action> leased;  // kSend of what may be running
+    std::vector<Action> leased;  // the kSend actions of requests that may be running
     const auto settle = [&] {
       const std::vector<Action> actions = std::exchange(ledger.actions(), {});
       for (const Action& action : actions) {

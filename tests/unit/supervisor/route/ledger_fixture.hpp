@@ -1,4 +1,4 @@
-// A ledger with one model, and what it decided, in words.
+// A ledger with one model, and its decisions as words.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -27,7 +27,7 @@ class LedgerTest : public testing::Test {
   RequestId admit(std::uint64_t seq, std::int8_t priority = 0, std::uint64_t timeout_ns = 0, ClientId client = 1) {
     return try_admit(seq, priority, timeout_ns, client).value();
   }
-  /// One of several that may run together.
+  /// Admits a request that may run together with others.
   RequestId join(std::uint64_t seq, Admission admission = {}) {
     admission.client = admission.client ? admission.client : 1;
     admission.seq = seq;
@@ -58,7 +58,7 @@ class LedgerTest : public testing::Test {
             .what = "signal 11"};
   }
 
-  /// The decisions since the last call, without kForget and kCancelRun.
+  /// Returns the decisions since the last call, without kForget and kCancelRun.
   std::vector<Action> taken() {
     std::vector<Action> actions = std::move(ledger_.actions());
     ledger_.actions().clear();
@@ -68,8 +68,8 @@ class LedgerTest : public testing::Test {
     });
     return actions;
   }
-  /// Like "send 2@7.0#1" (seq, worker, lane, attempt; " 1/3" of a batch of three, " alone" a suspect), "forward 2", "reply 2
-  /// POISON", "release 2", "quarantine", "probe 7".
+  /// The same as texts: "send 2@7.0#1" (seq, worker, lane, attempt; then " 1/3" in a batch of three, " alone" for a suspect),
+  /// "forward 2", "reply 2 POISON", "release 2", "quarantine", "probe 7".
   std::vector<std::string> words() {
     std::vector<std::string> texts;
     for (const Action& action : taken()) texts.push_back(word(action));

@@ -1,4 +1,5 @@
-// What the explorer sees of a ledger with one model: whether it is consistent, and its state without the names in it.
+// Lets the explorer look into a ledger with one model: whether it is consistent, and a hash of its state that is independent of
+// ids.
 #pragma once
 
 #include <algorithm>
@@ -13,7 +14,7 @@
 
 namespace shoal::supervisor {
 
-/// Where a request is in its life, as the picture in ledger.hpp has it.
+/// The state of a request, as in the picture in ledger.hpp.
 enum class Place : std::uint8_t { kNowhere, kQueued, kSuspected, kLeased, kParked, kAlone, kEnding };
 inline constexpr std::size_t kPlaces = 7;
 constexpr const char* place_name(Place place) {
@@ -21,7 +22,7 @@ constexpr const char* place_name(Place place) {
   return kNames[static_cast<std::size_t>(place)];
 }
 
-/// A hash that grows.
+/// A hash of a sequence of numbers.
 class StateHash {
  public:
   void add(std::uint64_t value) {
@@ -35,6 +36,8 @@ class StateHash {
 };
 
 struct LedgerState {
+  static constexpr std::uint64_t kShape = 7;  // of every request that is explored
+
   static Place place_of(const Ledger& ledger, RequestId request) {
     const Ledger::Entry* entry = ledger.find(request);
     if (!entry) return Place::kNowhere;
@@ -44,16 +47,28 @@ struct LedgerState {
     const Ledger::Group& group = ledger.groups_[entry->group];
     return group.parked ? Place::kParked : group.isolated ? Place::kAlone : Place::kLeased;
   }
+  /// Makes the ledger believe that the slot has been used that often. The slot must be free.
+  static void set_generation(Ledger& ledger, std::uint32_t slot, std::uint32_t generation) {
+    ledger.entries_[slot].generation = generation;
+  }
+  /// What the client owes the others of the model for time that it used and has not paid for; negative: it has paid too much.
+  static std::int64_t owed_ns(const Ledger& ledger, std::uint64_t client) {
+    const RequestQueue& queue = ledger.models_[0].queue;
+    const std::uint32_t place = ledger.places_.at(client);
+    const bool counts = place < queue.clients_.size() && queue.clients_[place].period == queue.period_;
+    return counts ? queue.clients_[place].owed_ns : 0;
+  }
   static bool breaker_rests(const Ledger& ledger) { return !ledger.models_[0].breaker.closed(); }
-  /// Who owes the answer of a probe.
+  /// The worker that owes the answer to a probe.
   static std::optional<Incarnation> prober(const Ledger& ledger) {
     const Breaker& breaker = ledger.models_[0].breaker;
     return breaker.owed_since_ns() != 0 ? std::optional(breaker.prober()) : std::nullopt;
   }
 
-  /// Everything that decides what happens next. `requests` by the explorer's numbers (0 = not admitted yet), times relative.
+  /// Adds everything that decides what happens next. `requests` are in the explorer's order (0 = not admitted yet); times are
+  /// relative to now.
   static void hash(const Ledger& ledger, std::span<const RequestId> requests, std::uint64_t now_ns, StateHash& hash) {
-    const Ledger::Model& model = ledger.models_[0];
+    const Ledger::ModelRecord& model = ledger.models_[0];
     const auto worker_number = [&](Incarnation incarnation) {
       const auto at = std::ranges::find(model.workers, incarnation, &Ledger::Worker::incarnation) - model.workers.begin();
       return at == static_cast<std::ptrdiff_t>(model.workers.size()) ? 255u : static_cast<unsigned>(at);
@@ -70,7 +85,7 @@ struct LedgerState {
       if (!entry) continue;
       const WaitingEntry& waiting = ledger.waiting_[slot_of(request)];
       hash.add(static_cast<std::uint64_t>(entry->state) | entry->answered << 3 | entry->client_gone << 4 | entry->suspect << 5 |
-               entry->urgent << 6 | entry->counts_death << 7 | (entry->leases > 0) << 8 | std::uint64_t{entry->begun} << 16 |
+               entry->urgent << 6 | entry->counts_death << 7 | entry->was_leased << 8 | std::uint64_t{entry->begun} << 16 |
                std::uint64_t{entry->blamed} << 24 | std::uint64_t{entry->attempt} << 32);
       hash.add(now_ns - entry->admitted_ns);
       hash.add(ahead(waiting.deadline_ns));
@@ -79,7 +94,7 @@ struct LedgerState {
         hash.add(worker_number(entry->lease.incarnation) * 64 + entry->lease.lane);
         hash.add(now_ns - entry->leased_ns);
       }
-      // Its age among the others.
+      // Its age relative to the others.
       hash.add(static_cast<std::uint64_t>(std::ranges::count_if(requests, [&](RequestId other) {
         return other && ledger.find(other) && ledger.waiting_[slot_of(other)].arrival < waiting.arrival;
       })));
@@ -91,7 +106,7 @@ struct LedgerState {
         if (lane.count > 0) hash.add(now_ns - lane.since_ns);
         const auto add_group = [&](std::uint32_t at) {
           const Ledger::Group& group = ledger.groups_[at];
-          hash.add(group.parked | group.isolated << 1 | std::uint64_t{group.rows} << 2 | (group.compute_ns > 0) << 6);
+          hash.add(group.parked | group.isolated << 1 | std::uint64_t{group.rows} << 2 | std::uint64_t{group.ran_rows} << 8);
           for (std::uint32_t slot = group.members.front(); slot != kNoSlot; slot = ledger.lists_[slot].next)
             hash.add(number_of(slot));
           hash.add(~0u);
@@ -104,16 +119,18 @@ struct LedgerState {
     }
     for (std::uint32_t slot = model.suspects.front(); slot != kNoSlot; slot = ledger.lists_[slot].next) hash.add(number_of(slot));
     hash.add(~3u);
-    // Whose turn it is: the ring of each level, and what its clients have left.
-    for (const auto& level : model.queue.levels_) {
-      hash.add(static_cast<std::uint64_t>(level.priority + 128) | level.quantum_ns << 8);
-      hash.add(level.cheapest_ns ^ level.somebody_paid);
-      for (std::uint32_t flow = level.ring.front(); flow != kNoSlot; flow = model.queue.ring_links_[flow].next) {
-        hash.add(number_of(model.queue.flows_[flow].heap.front()));
-        hash.add(static_cast<std::uint64_t>(model.queue.flows_[flow].deficit_ns));
-      }
-      hash.add(~4u);
+    // Whose turn it is: the ring, with the deficits and debts of its clients.
+    const RequestQueue& queue = model.queue;
+    hash.add(queue.round_.quantum_ns);
+    hash.add(queue.round_.last_cheapest_ns);
+    hash.add(queue.round_.cheapest_ns ^ queue.round_.somebody_paid);
+    for (std::uint32_t at = queue.ring_.front(); at != kNoSlot; at = queue.ring_links_[at].next) {
+      const RequestQueue::Flow& flow = queue.flows_[at];
+      hash.add(number_of(RequestQueue::first_of(flow)));
+      hash.add(static_cast<std::uint64_t>(flow.deficit_ns));
+      hash.add(queue.owed_by(flow.client));
     }
+    hash.add(~4u);
     hash.add(ahead(model.wait_until_ns));
     hash.add((model.failure.empty() ? 0u : 1u) | (model.draining.empty() ? 0u : 2u) | ledger.draining_ << 2 | model.in_use << 3);
     for (const auto& one : model.quarantine) {
@@ -126,11 +143,15 @@ struct LedgerState {
       hash.add(worker_number(model.breaker.prober()) << 1 | (model.breaker.owed_since_ns() != 0));
     }
     hash.add(model.costs.row_ns());
+    for (const std::uint32_t rows : {1u, 2u}) {
+      hash.add(model.costs.of(kShape, rows).most_ns());
+      hash.add(model.costs.refusing_ns(kShape, rows, now_ns));
+    }
   }
 
-  /// What does not fit together; empty when all does.
+  /// Returns a description of the first inconsistency; empty if there is none.
   static std::string inconsistency(const Ledger& ledger) {
-    const Ledger::Model& model = ledger.models_[0];
+    const Ledger::ModelRecord& model = ledger.models_[0];
     std::size_t live = 0, queued = 0, suspected = 0, leased = 0, urgent = 0, rows = 0, of_clients = 0, in_lanes = 0, timed = 0;
     for (std::uint32_t slot = 0; slot < ledger.entries_.size(); ++slot) {
       const Ledger::Entry& entry = ledger.entries_[slot];
@@ -141,19 +162,19 @@ struct LedgerState {
       leased += entry.state == Ledger::State::kLeased;
       if (entry.state == Ledger::State::kQueued) {
         urgent += entry.urgent;
-        rows += entry.rows;
+        rows += Ledger::joining_rows(model, entry);
       }
       timed += !entry.answered && ledger.waiting_[slot].deadline_ns != kNoDeadline;
       if (entry.answered && entry.state != Ledger::State::kLeased) return "a request that is answered waits again";
       if (entry.suspect && entry.state == Ledger::State::kQueued) return "a suspect waits among the others";
       if (entry.client_gone && !entry.answered) return "a request of a dead client is not given up";
       if ((entry.group != kNoSlot) != (entry.state == Ledger::State::kLeased))
-        return "a group without a lease, or a lease without one";
+        return "a request has a group but no lease, or a lease but no group";
     }
     for (const Ledger::ClientRecord& client : ledger.clients_) {
       std::size_t requests = 0;
       for (std::uint32_t slot = client.requests.front(); slot != kNoSlot; slot = ledger.client_lists_[slot].next) ++requests;
-      if (requests != client.live) return "a client's list is not as long as its count says";
+      if (requests != client.live) return "a client's list is not as long as its count";
       of_clients += requests;
     }
     const std::size_t clients_known = ledger.places_.size() + ledger.free_clients_.size();
@@ -171,8 +192,8 @@ struct LedgerState {
                 ledger.entries_[slot].lease != LaneRef{worker.incarnation, at})
               return "a lane's group holds a request that is not leased to it";
           }
-          if (members != group.count || members == 0) return "a group's members are not as many as it counts";
-          if (group.parked != parked) return "a parked group takes credit, or one that is not takes none";
+          if (members != group.count || members == 0) return "a group does not have as many members as it counts";
+          if (group.parked != parked) return "a parked group takes credit, or another group takes none";
           if (group.isolated && (worker.held != 1 || worker.incarnation != model.ward))
             return "a suspect is not alone on its worker";
           held += members;
@@ -185,21 +206,21 @@ struct LedgerState {
         for (const std::uint32_t number : lane.parked) {
           if (const std::string why = look(number, true); !why.empty()) return why;
         }
-        if (work_ns != lane.work_ns) return "a lane's predicted work is not that of its groups";
+        if (work_ns != lane.work_ns) return "a lane's predicted work is not the sum of its groups";
         if (lane.count > Ledger::kMaxCredits) return "a lane holds more than its credits";
       }
       if (held != worker.held) return format("a worker holds {} requests and counts {}", held, worker.held);
       in_lanes += held;
     }
     if (live != ledger.used_ || live != model.live || live != of_clients) return "live requests are counted differently";
-    if (queued != model.queue.size()) return "the queue is not as long as requests are queued";
+    if (queued != model.queue.size()) return "the length of the queue is not the number of queued requests";
     if (suspected != model.suspected) return "suspects are counted differently";
     if (leased != in_lanes || leased != model.running) return "leases are counted differently";
     if (urgent != model.urgent) return "urgent requests are counted differently";
     std::size_t waiting_rows = 0;
     for (const std::uint32_t of_shape : model.rows_by_shape) waiting_rows += of_shape;
     if (rows != waiting_rows) return "waiting rows are counted differently";
-    if (timed != ledger.wheel_.size()) return "a deadline is forgotten, or kept too long";
+    if (timed != ledger.wheel_.size()) return "a deadline is missing from the wheel, or kept too long";
     if (clients_known != ledger.clients_.size()) return "a client's place is lost";
     std::size_t open_groups = ledger.groups_.size() - ledger.free_groups_.size(), seen_groups = 0;
     for (const Ledger::Worker& worker : model.workers)
@@ -209,8 +230,8 @@ struct LedgerState {
   }
 
  private:
-  // Nothing waits while somebody could run it.
-  static std::string idle_hands(const Ledger::Model& model) {
+  // No request may wait while a lane could run it.
+  static std::string idle_hands(const Ledger::ModelRecord& model) {
     if (!model.breaker.closed()) return {};
     bool may_isolate = false;
     for (const Ledger::Worker& worker : model.workers) {

@@ -35,6 +35,17 @@ TEST(Console, PrintsTheErrorOnOneLineBeforeTheWarnings) {
             "shoal: INVALID_ARGUMENT: two lines\nshoal: warning: a parameter is superfluous\n");
 }
 
+TEST(Printable, TextSteersNoTerminal) {
+  EXPECT_EQ(printable("a\x1b[2J\r\x7f\nb\tc"), "a?[2J??\nb?c");
+  EXPECT_EQ(printable("\xc2\x9b"
+                      "2J and \xc2\xa9, \xc3\xa9"),
+            "?2J and \xc2\xa9, \xc3\xa9");
+  EXPECT_EQ(align_columns({{"a\x1b[31m", "1"}}, {false, true}), "a?[31m  1\n");
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(Console().finish(invalid_argument("node '\x1b]0;mine\x07'")), kAtFault);
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "shoal: INVALID_ARGUMENT: node '?]0;mine?'\n");
+}
+
 TEST(Columns, AreAlignedByCharactersNotBytes) {
   EXPECT_EQ(align_columns({{"é", "1"}, {"ab", "22"}}, {false, true}), "é    1\nab  22\n");
   EXPECT_EQ(align_columns({}, {false}), "");

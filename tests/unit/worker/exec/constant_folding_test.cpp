@@ -25,7 +25,7 @@ TEST(ConstantFolding, MovesWeightsOfAnySize) {
   EXPECT_TRUE(folded(b.graph(), 24 * kMiB).nodes.empty());
 }
 
-TEST(ConstantFolding, LeavesWhatMakesMuchOfLittle) {
+TEST(ConstantFolding, LeavesNodesWhoseOutputsAreLarge) {
   GraphBuilder b;
   b.output(b.node("AdaptiveAvgPooling", {b.constant({1, 1, 1, 1})}, AdaptivePoolingAttributes{4096, 4096}));
   EXPECT_EQ(folded(b.graph(), kMiB).nodes.size(), 1u);

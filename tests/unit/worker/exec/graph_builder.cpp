@@ -26,10 +26,10 @@ ValueId GraphBuilder::input(const std::string& name) {
   return id;
 }
 
-ValueId GraphBuilder::constant(const Shape& shape, float centre, float spread) {
+ValueId GraphBuilder::constant(const Shape& shape, float center, float spread) {
   auto floats = std::make_shared<std::vector<float>>(static_cast<std::size_t>(shape.element_count()));
   const std::uint64_t seed = graph_.values.size() + 100;
-  for (std::size_t i = 0; i < floats->size(); ++i) (*floats)[i] = centre + spread * unit(seed, i);
+  for (std::size_t i = 0; i < floats->size(); ++i) (*floats)[i] = center + spread * unit(seed, i);
   const Constant constant{DType::kFloat32, shape, std::as_bytes(std::span(*floats)), floats};
   return graph_.add_value(
       {.name = "constant" + std::to_string(seed), .dtype = DType::kFloat32, .shape = shape, .constant = constant});
@@ -146,6 +146,19 @@ double relative_error(const Tensor& a, const Tensor& b) {
     largest = std::max(largest, std::abs(static_cast<double>(y[i])));
   }
   return error / largest;
+}
+
+::testing::AssertionResult alike(const std::vector<Tensor>& got, const std::vector<Tensor>& want, double tolerance) {
+  if (got.size() != want.size()) return ::testing::AssertionFailure() << got.size() << " outputs, want " << want.size();
+  for (std::size_t i = 0; i < got.size(); ++i) {
+    if (got[i].shape() != want[i].shape()) {
+      return ::testing::AssertionFailure() << "output " << i << " has shape " << got[i].shape().to_string() << ", want "
+                                           << want[i].shape().to_string();
+    }
+    const double error = relative_error(got[i], want[i]);
+    if (!(error <= tolerance)) return ::testing::AssertionFailure() << "output " << i << " is off by " << error;
+  }
+  return ::testing::AssertionSuccess();
 }
 
 bool same_bits(const std::vector<Tensor>& a, const std::vector<Tensor>& b) {

@@ -1,6 +1,8 @@
 // Builds small graphs in code, and runs them.
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <string>
 #include <vector>
 
@@ -13,7 +15,7 @@ namespace shoal::worker::testing {
 class GraphBuilder {
  public:
   ValueId input(const std::string& name);
-  ValueId constant(const Shape& shape, float centre = 0.0F, float spread = 1.0F);
+  ValueId constant(const Shape& shape, float center = 0.0F, float spread = 1.0F);
   /// The first output; the others are hidden.
   ValueId node(const std::string& op, std::vector<ValueId> inputs, Attributes attributes = {}, int output_count = 1);
   void output(ValueId value);
@@ -51,6 +53,11 @@ std::unique_ptr<Model> load(const Graph& graph, const std::vector<TensorSpec>& i
 TensorSpec spec(const std::string& name, const Shape& shape);
 /// Largest |a - b| over largest |b|; infinite where there is a NaN or the sizes differ.
 double relative_error(const Tensor& a, const Tensor& b);
+/// How far the devices' answers may lie apart: float32 sums in another order.
+inline constexpr double kDeviceTolerance = 2e-6;
+/// True when there are as many, of the same shapes, and each relative_error() is within the tolerance.
+::testing::AssertionResult alike(const std::vector<Tensor>& got, const std::vector<Tensor>& want,
+                                 double tolerance = kDeviceTolerance);
 bool same_bits(const std::vector<Tensor>& a, const std::vector<Tensor>& b);
 
 }  // namespace shoal::worker::testing

@@ -216,6 +216,42 @@ TEST(Context, ARunEndsBetweenTwoStepsWhenItIsToldTo) {
   EXPECT_EQ(progress.step_name, nullptr);
 }
 
+/// Before every step, gives all lengths in an output's memory a value that its client might write there.
+struct ChangesLengths final : StopCondition {
+  bool should_stop() override {
+    std::ranges::fill(lengths, 2);
+    return false;
+  }
+  std::span<std::int32_t> lengths;
+};
+
+// Outputs lie in memory that their client can write at any time.
+TEST(Program, TakesNoBoundsFromWhereAClientCanWrite) {
+  GraphBuilder b;
+  const ValueId data = b.input("data"), lengths = b.node("Cast", {b.input("lengths")}, CastAttributes{DType::kInt32});
+  const ValueId same = b.node("Identity", {lengths});
+  b.output(same);
+  b.output(b.node("Softmax", {data, same}, SoftmaxAttributes{.axis = 1, .use_length = true}));
+  const std::vector<TensorSpec> inputs = {spec("data", {1, 8}), spec("lengths", {1})};
+  for (const char* device : {"cpu", "cpu-reference"}) {
+    const auto model = load(b.graph(), inputs, device);
+    const auto program = *model->program(inputs);
+    Tensor zeros = Tensor::create(DType::kFloat32, {1, 8}).value(), eight = Tensor::create(DType::kFloat32, {1}).value();
+    eight.values<float>()[0] = 8;
+    Tensor length = Tensor::create(DType::kInt32, {1}).value(), shares = Tensor::create(DType::kFloat32, {1, 8}).value();
+    ChangesLengths client;
+    client.lengths = length.values<std::int32_t>();
+    Progress progress;
+    progress.stop = &client;
+    Context context;
+    context.progress = &progress;
+    std::vector<TensorView> src{zeros.view(), eight.view()}, dst{length.view(), shares.view()};
+    ASSERT_TRUE(program->run(context, src, dst).ok());
+    EXPECT_EQ(shares.values<float>()[7], 0.125F) << device << ": a length was read from an output";
+    EXPECT_EQ(length.values<std::int32_t>()[0], 8) << device;
+  }
+}
+
 TEST(Program, TellsWhatItsStepsMoveAndCompute) {
   GraphBuilder b;
   b.output(b.activation(b.conv(b.input("data"), 3, 16, 3)));

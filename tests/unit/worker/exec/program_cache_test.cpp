@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <future>
 #include <latch>
 #include <new>
 #include <thread>
@@ -49,6 +50,44 @@ TEST(ProgramCache, ACompilationThatThrowsIsForgottenLikeOneThatFails) {
   EXPECT_EQ(cache.counters().failed, 1U);
   EXPECT_EQ(cache.counters().compiling, 0U);
   EXPECT_TRUE(cache.get("a", compiles(100)).ok());
+}
+
+/// A program whose destructor finds out whether another thread can use the cache meanwhile.
+class ProgramThatLooksBack final : public Program {
+ public:
+  ProgramThatLooksBack(ProgramCache& cache, std::atomic<bool>& is_open) : cache_(cache), is_open_(is_open) {}
+  ~ProgramThatLooksBack() override {
+    auto other = std::async(std::launch::async, [this] { (void)cache_.find("another"); });
+    is_open_ = other.wait_for(std::chrono::seconds(3)) == std::future_status::ready;
+    looker_ = std::move(other);
+  }
+  Status run(Context&, std::span<const TensorView>, std::span<TensorView>) const override { return {}; }
+  std::size_t resident_bytes() const override { return 10'000; }
+
+  static std::future<void> take_looker() { return std::move(looker_); }
+
+ private:
+  ProgramCache& cache_;
+  std::atomic<bool>& is_open_;
+  static inline std::future<void> looker_;  ///< outlives the program: its thread may wait for whoever destroys it
+};
+
+// The thread that compiles has a low priority, and lanes may not wait for it.
+TEST(ProgramCache, DestroysProgramsAfterItsLockIsOpen) {
+  ProgramCache cache(15'000);
+  std::atomic<bool> is_open{false};
+  const auto looks_back = [&] {
+    return Result(std::shared_ptr<const Program>(std::make_shared<ProgramThatLooksBack>(cache, is_open)));
+  };
+  ASSERT_TRUE(cache.get("first", looks_back).ok());
+  ASSERT_TRUE(cache.get("second", compiles(10'000)).ok());
+  ProgramThatLooksBack::take_looker().wait();
+  EXPECT_TRUE(is_open) << "evicted programs are destroyed under the cache's lock";
+
+  is_open = false;
+  cache.pin("second", *looks_back());
+  ProgramThatLooksBack::take_looker().wait();
+  EXPECT_TRUE(is_open) << "so is one that was there already";
 }
 
 TEST(ProgramCache, KeepsConfiguredProgramsWhateverComes) {

@@ -1,22 +1,26 @@
 #include "worker/exec/tuning.hpp"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
+#include <cerrno>
 #include <csignal>
 #include <cstdlib>
 #include <ctime>
 #include <fstream>
 #include <iterator>
+#include <stdexcept>
 
+#include "shm/base/unique_fd.hpp"
+#include "tests/support/custom_operator.hpp"
 #include "tests/support/scratch_directory.hpp"
 #include "tests/unit/worker/exec/graph_builder.hpp"
 #include "worker/exec/planned_program.hpp"
-#include "worker/exec/reference/reference_kernels.hpp"
-#include "worker/graph/operators.hpp"
 
 namespace shoal::worker {
 namespace {
@@ -81,6 +85,25 @@ TEST_F(Tuning, WhoWaitsForAMeasurementHearsHowFarItIs) {
   calls = 0;
   EXPECT_EQ(load(), TuningInfo::Source::kRecord);
   EXPECT_EQ(calls, 0);
+}
+
+TEST_F(Tuning, TheLoadedModelDropsWhatHearsOfItsProgress) {
+  auto heard = std::make_shared<int>(0);
+  const auto model = Model::load(network(), {.input_sets = {kInputs}, .tuning_progress = [heard](auto, auto) {}});
+  ASSERT_TRUE(model.ok()) << model.status().to_string();
+  EXPECT_EQ(heard.use_count(), 1);
+}
+
+// Whoever hears may throw; the process that measures is not left behind.
+TEST_F(Tuning, AnExceptionOfWhoWaitsEndsTheMeasurement) {
+  const ModelOptions options{.input_sets = {kInputs},
+                             .tuning_budget = 20'000ms,
+                             .tuning_progress = [](auto, auto) { throw std::runtime_error("enough"); },
+                             .cache_directory = directory_};
+  EXPECT_THROW((void)Model::load(network(), options), std::runtime_error);
+  int status = 0;
+  const pid_t left = ::waitpid(-1, &status, WNOHANG);
+  EXPECT_TRUE(left == -1 && errno == ECHILD) << "a child is left: waitpid says " << left;
 }
 
 TEST_F(Tuning, TheSecondLoadMeasuresNothingAndAnswersTheSame) {
@@ -161,12 +184,7 @@ Status end_in_a_child(const Node&, std::span<const TensorView>, std::span<Tensor
 
 TEST_F(Tuning, ThatKillsItsChildIsToldOnceAndNotRepeated) {
   ASSERT_TRUE(end_in_a_child({}, {}, {}).ok());
-  register_operator({.name = "_end_in_a_child", .infer = [](const Node&, auto src, auto dst) {
-                       dst[0]->dtype = src[0]->dtype;
-                       dst[0]->shape = src[0]->shape;
-                       return Status();
-                     }});
-  register_reference_kernel("_end_in_a_child", end_in_a_child);
+  test::register_custom_operator({.name = "_end_in_a_child"}, end_in_a_child);
   testing::GraphBuilder b;
   b.output(b.node("_end_in_a_child", {b.conv(b.input("data"), 16, 64, 3)}, CustomAttributes{}));
   const auto load_it = [&] {
@@ -269,7 +287,7 @@ TEST_F(Record, ComesBackAsItWasWritten) {
   const TuningRecord record(directory_ / "a" / "tuning", "a machine; a model");
   EXPECT_EQ(record.read().status().code(), StatusCode::kNotFound);
   ASSERT_TRUE(record.write(choices).ok());
-  EXPECT_EQ(record.read()->to_text(), choices.to_text());
+  EXPECT_EQ(record.read().value().to_text(), choices.to_text());
 }
 
 TEST_F(Record, OfAnotherMachineIsNone) {
@@ -280,11 +298,38 @@ TEST_F(Record, OfAnotherMachineIsNone) {
   EXPECT_EQ(mine.read().status().code(), StatusCode::kDataLoss);
 }
 
-TEST_F(Record, OfWhoWroteFirstStands) {
+TEST_F(Record, OfTheFirstWriterStays) {
   const TuningRecord one(directory_, "this machine"), two(directory_, "this machine");
   ASSERT_TRUE(one.write({.layout = "blocked"}).ok());
-  EXPECT_EQ(two.write({.layout = "channels_last"})->layout, "blocked");
-  EXPECT_EQ(two.read()->layout, "blocked");
+  EXPECT_EQ(two.write({.layout = "channels_last"}).value().layout, "blocked");
+  EXPECT_EQ(two.read().value().layout, "blocked");
+}
+
+// A writer that died has left one, or somebody who wants the other file to be emptied, or the writer to wait.
+TEST_F(Record, IsWrittenToAFileOfItsOwn) {
+  const TuningRecord record(directory_, "this machine");
+  const std::filesystem::path beside = record.file().string() + ".new", diary = directory_ / "diary";
+  for (const std::string what : {"a hard link", "a link", "a pipe"}) {
+    std::ofstream(diary) << "dear diary";
+    if (what == "a hard link") std::filesystem::create_hard_link(diary, beside);
+    if (what == "a link") std::filesystem::create_symlink(diary, beside);
+    if (what == "a pipe") {
+      ASSERT_EQ(::mkfifo(beside.c_str(), 0600), 0);
+    }
+    EXPECT_TRUE(record.prepare().ok()) << what;
+    EXPECT_EQ(content_of(diary), "dear diary") << what;
+    EXPECT_FALSE(std::filesystem::exists(std::filesystem::symlink_status(beside))) << what;
+  }
+  EXPECT_TRUE(record.write({.layout = "blocked"}).ok());
+}
+
+TEST_F(Record, WaitsForALockOnlyUntilItsDeadline) {
+  const TuningRecord record(directory_, "this machine");
+  const UniqueFd other(::open(directory_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  ASSERT_EQ(::flock(other.get(), LOCK_EX), 0);
+  const Status late = record.prepare();
+  EXPECT_EQ(late.code(), StatusCode::kDeadlineExceeded) << late.to_string();
+  EXPECT_NE(late.message().find(directory_.string()), std::string::npos) << late.message();
 }
 
 TEST_F(Record, OfAWriterKilledInTheMiddleIsWholeOrNotThere) {
@@ -306,7 +351,7 @@ TEST_F(Record, OfAWriterKilledInTheMiddleIsWholeOrNotThere) {
     ASSERT_TRUE(found.ok() || found.status().code() == StatusCode::kNotFound) << found.status().to_string();
     const auto standing = record.write(choices);  // nothing that the dead one left is in the way
     ASSERT_TRUE(standing.ok()) << standing.status().to_string();
-    EXPECT_EQ(record.read()->to_text(), choices.to_text());
+    EXPECT_EQ(record.read().value().to_text(), choices.to_text());
   }
 }
 

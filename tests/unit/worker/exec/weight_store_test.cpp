@@ -1,9 +1,12 @@
 #include "worker/exec/weight_store.hpp"
 
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 
 #include <cstring>
+#include <string>
 
+#include "tests/support/child_process.hpp"
 #include "tests/unit/worker/exec/graph_builder.hpp"
 
 namespace shoal::worker {
@@ -53,6 +56,75 @@ TEST_P(PackedWeights, OfAnotherModelAreRefused) {
   EXPECT_EQ(other.status().code(), StatusCode::kFailedPrecondition);
 }
 
+/// A sealed segment with these bytes.
+UniqueFd packed_as(const std::vector<std::byte>& bytes) {
+  UniqueFd fd = create_memfd("test", bytes.size()).value();
+  {
+    Segment writable = Segment::map(fd, Segment::Access::kReadWrite).value();
+    std::memcpy(writable.mutable_bytes().data(), bytes.data(), bytes.size());
+  }
+  EXPECT_TRUE(seal(fd, Seals::kReadOnly).ok());
+  return fd;
+}
+
+// As a zygote leaves them that a hostile file has taken over.
+TEST_P(PackedWeights, WithAnEntryOfAnotherSizeOrPlaceAreRefused) {
+  constexpr std::size_t kCountAt = 12, kTableAt = 40, kRowBytes = 40;
+  constexpr std::size_t kKeyAt = 0, kFormAt = 8, kOffsetAt = 24, kSizeAt = 32;  // within a row
+  const auto load_with = [](const std::vector<std::byte>& bytes) {
+    return Model::load(small_network(), {.device = GetParam(), .input_sets = {kInputs}}, packed_as(bytes)).status();
+  };
+  const std::vector<std::byte> packed = bytes_of(*load(small_network(), kInputs, GetParam()));
+  ASSERT_TRUE(load_with(packed).ok());
+  std::uint32_t count = 0;
+  std::memcpy(&count, packed.data() + kCountAt, sizeof count);
+  ASSERT_GT(count, 2u);
+  for (std::uint32_t entry = 0; entry < count; ++entry) {
+    const auto with = [&](std::size_t field, auto change) {
+      std::vector<std::byte> spoiled = packed;
+      std::byte* const at = spoiled.data() + kTableAt + entry * kRowBytes + field;
+      std::uint64_t number = 0;
+      std::memcpy(&number, at, sizeof number);
+      number = change(number);
+      std::memcpy(at, &number, sizeof number);
+      return load_with(spoiled).code();
+    };
+    SCOPED_TRACE("entry " + std::to_string(entry));
+    const auto none = [](std::uint64_t) { return std::uint64_t{0}; };
+    const auto less = [](std::uint64_t number) { return number - 4; };
+    const auto more = [](std::uint64_t number) { return number + 4; };
+    const auto near = [](std::uint64_t number) { return number + 8; };
+    const auto outside = [](std::uint64_t number) { return number + (std::uint64_t{1} << 40); };
+    EXPECT_EQ(with(kSizeAt, none), StatusCode::kFailedPrecondition);
+    EXPECT_EQ(with(kSizeAt, less), StatusCode::kFailedPrecondition);
+    EXPECT_EQ(with(kSizeAt, more), StatusCode::kFailedPrecondition);
+    EXPECT_EQ(with(kOffsetAt, less), StatusCode::kFailedPrecondition);
+    EXPECT_EQ(with(kOffsetAt, outside), StatusCode::kFailedPrecondition);
+    EXPECT_EQ(with(kKeyAt, outside), StatusCode::kFailedPrecondition);
+    EXPECT_EQ(with(kFormAt, outside), StatusCode::kFailedPrecondition);
+    const bool has_layout = std::string(GetParam()) == "cpu" && entry == 0;
+    EXPECT_TRUE(!has_layout || with(kFormAt, near) == StatusCode::kFailedPrecondition) << "a layout that is none";
+  }
+}
+
+// Hashing reads all constants. Here that would be a segmentation fault.
+TEST(WeightStore, WeightsOfAnotherIdentityAreRefusedBeforeAnyConstantIsRead) {
+  const auto first = load(small_network(), kInputs);
+  void* const memory = ::mmap(nullptr, 1 << 20, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(memory, MAP_FAILED);
+  Graph unreadable = small_network();
+  for (Value& value : unreadable.values) {
+    if (value.constant) value.constant->bytes = {static_cast<const std::byte*>(memory), value.constant->bytes.size()};
+  }
+  EXPECT_EQ(test::exit_code_of([&] {
+              const auto other =
+                  Model::load(unreadable, {.threads = 2, .input_sets = {kInputs}}, duplicate_fd(first->packed_fd()).value());
+              return other.status().code() == StatusCode::kFailedPrecondition ? 0 : 1;
+            }),
+            0);
+  ::munmap(memory, 1 << 20);
+}
+
 TEST(WeightStore, WeightsOfAnotherWidthAreRefused) {
   const auto first = load(small_network(), kInputs);
   const auto other =
@@ -85,6 +157,29 @@ TEST(WeightStore, ARottenTableIsRefused) {
               std::memcpy(bytes.data() + 8, head, sizeof head);
             }),
             StatusCode::kFailedPrecondition);
+}
+
+TEST(WeightStore, ForgetsTheLastEntries) {
+  const auto fill_with = [](int byte) {
+    return [byte](std::span<std::byte> dst) -> Status {
+      std::memset(dst.data(), byte, dst.size());
+      return {};
+    };
+  };
+  WeightStore store({});
+  const int kept = store.add("w", WeightStore::kPlain, 64, fill_with(1));
+  const std::size_t count = store.entry_count();
+  store.add("w", "blocked", 64, fill_with(2));
+  store.add("other", WeightStore::kPlain, 64, fill_with(3));
+  store.forget_from(count);
+  EXPECT_EQ(store.entry_count(), 1u);
+  EXPECT_EQ(store.forms_of("w"), std::vector<int>{kept});
+  EXPECT_EQ(store.find("other", WeightStore::kPlain), -1);
+  const int added = store.add("other", WeightStore::kPlain, 64, fill_with(4));
+  EXPECT_EQ(added, 1);
+  ASSERT_TRUE(store.seal().ok());
+  EXPECT_EQ(store.address(kept)[0], std::byte{1});
+  EXPECT_EQ(store.address(added)[0], std::byte{4});
 }
 
 using WeightStoreDeathTest = ::testing::Test;

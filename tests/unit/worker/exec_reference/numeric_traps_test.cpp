@@ -195,6 +195,24 @@ TEST(NumericTraps, AdaptiveWindowsOverlapWhereTheyDoNotDivide) {
   EXPECT_TRUE(gives("_contrib_AdaptiveAvgPooling2D", {}, {row}, {1, 1, 1, 1}, {3}));
 }
 
+TEST(NumericTraps, AWindowTooLargeToCountIsRefused) {
+  const std::string most = "(2147483647, 2147483647, 2147483647)";
+  for (const char* kind : {"avg", "max", "sum"}) {
+    EXPECT_TRUE(refuses("Pooling", {{"kernel", most}, {"stride", most}, {"pad", most}, {"pool_type", kind}},
+                        {tensor({1, 1, 2, 2, 2}, std::vector<double>(8, 1))}, "pad (2147483647"));
+  }
+}
+
+TEST(NumericTraps, ModuloOfLongIntegersStaysAnInteger) {
+  Tensor data = Tensor::create(DType::kInt64, {1}).value(), divisor = Tensor::create(DType::kInt64, {1}).value();
+  data.values<std::int64_t>()[0] = -1;
+  divisor.values<std::int64_t>()[0] = std::numeric_limits<std::int64_t>::max();
+  const auto outputs = apply("broadcast_mod", {}, {data, divisor});
+  ASSERT_TRUE(outputs.ok()) << outputs.status().to_string();
+  // 2^63 - 2 is 2^63 in double, which no int64 is: what x86 makes of it.
+  EXPECT_EQ(outputs->front().tensor.values<std::int64_t>()[0], std::numeric_limits<std::int64_t>::lowest());
+}
+
 TEST(NumericTraps, SplitCutsAxis1UnlessTold) {
   const Tensor data = tensor({1, 2, 2}, {1, 2, 3, 4});
   EXPECT_TRUE(gives("split", {{"num_outputs", "2"}}, {data}, {1, 1, 2}, {1, 2}));
@@ -222,6 +240,51 @@ TEST(NumericTraps, ReflectionLeavesTheBorderOut) {
   EXPECT_TRUE(gives("Pad", {{"mode", "constant"}, {"constant_value", "7"}, {"pad_width", widths}}, {row}, {1, 1, 1, 6},
                     {7, 7, 1, 2, 3, 7}));
   EXPECT_TRUE(refuses("Pad", {{"mode", "edge"}, {"pad_width", "(0, 0, 1, 0, 0, 0, 0, 0)"}}, {row}, "pad_width"));
+}
+
+// Only the first window of each axis meets the image. The others begin so far beyond it that their negative lengths, multiplied,
+// do not fit into 64 bits; for the second stride the product is 0 in 64 bits.
+TEST(NumericTraps, WindowsThatBeginBeyondTheImageAverageToZero) {
+  const Tensor data = tensor({1, 1, 2, 2, 2}, {3, 1, 1, 1, 1, 1, 1, 1});
+  for (const char* stride : {"(2147483647, 2147483647, 2147483647)", "(4194306, 4194306, 4194306)"}) {
+    for (const char* counted : {"True", "False"}) {
+      EXPECT_TRUE(gives("Pooling",
+                        {{"kernel", "(1, 1, 1)"},
+                         {"stride", stride},
+                         {"pool_type", "avg"},
+                         {"pooling_convention", "full"},
+                         {"count_include_pad", counted}},
+                        {data}, {1, 1, 2, 2, 2}, {3, 0, 0, 0, 0, 0, 0, 0}))
+          << stride << ", count_include_pad " << counted;
+    }
+  }
+}
+
+TEST(NumericTraps, ClipAndSumsNeedNumbers) {
+  EXPECT_TRUE(refuses("clip", {{"a_min", "0"}, {"a_max", "1"}}, {bools({0, 1})}, "numbers are needed"));
+  EXPECT_TRUE(refuses("add_n", {}, {bools({0, 1}), bools({1, 1})}, "numbers are needed"));
+}
+
+// What the shape rules accept, the kernels run: a program that compiles does not fail for its types.
+TEST(NumericTraps, EveryTypeThatARuleAcceptsHasAKernel) {
+  int ran = 0;
+  for (const MxnetOperator* op : all_mxnet_operators()) {
+    Texts attributes;
+    if (op->name.ends_with("scalar") || op->alias_of.ends_with("scalar")) attributes = {{"scalar", "1"}};
+    if (op->name == "clip") attributes = {{"a_min", "0"}, {"a_max", "1"}};
+    if (op->name == "Activation") attributes = {{"act_type", "relu"}};
+    if (op->name == "Pad") attributes = {{"mode", "edge"}, {"pad_width", "(0, 0, 0, 0, 1, 1, 1, 1)"}};
+    if (op->name == "Pooling") attributes = {{"kernel", "(1, 1)"}};
+    for (const DType dtype : {DType::kBool, DType::kUInt8, DType::kInt8, DType::kInt32, DType::kInt64, DType::kFloat16,
+                              DType::kBFloat16, DType::kFloat32, DType::kFloat64}) {
+      Tensor data = Tensor::create(dtype, {1, 2, 2, 2}).value();
+      std::memset(data.view().data, 0, data.size_bytes());
+      const auto outputs = apply(op->name, attributes, std::vector(static_cast<std::size_t>(std::max(1, op->min_inputs)), data));
+      ran += outputs.ok() ? 1 : 0;
+      EXPECT_EQ(outputs.status().message().find("there is no kernel"), std::string::npos) << outputs.status().to_string();
+    }
+  }
+  EXPECT_GT(ran, 500);
 }
 
 TEST(NumericTraps, IntegersComputeFunctionsInFloatAndAreCut) {

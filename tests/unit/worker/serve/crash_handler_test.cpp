@@ -183,6 +183,21 @@ TEST_F(CrashHandler, ALaneCanSayThatItsMemoryIsSpent) {
 }
 
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+TEST_F(CrashHandler, AThreadWithoutMemoryForItsStackMayAnswerSo) {
+  const auto attempt = [&] {
+    const rlimit nothing{1, 1};
+    ::setrlimit(RLIMIT_DATA, &nothing);
+    try {
+      const Progress progress;
+      const CrashEvidence evidence(lines_[1], progress, lines_[1].running_request);
+    } catch (const std::bad_alloc&) {
+      ::_exit(7);
+    }
+  };
+  const int status = run(attempt, /*on_lane=*/false);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 7) << status;
+}
+
 // What called this, as a loop that runs on does it; far above lie the thread's own variables.
 [[gnu::noinline]] void spoil_stack() {
   volatile char here = 0;

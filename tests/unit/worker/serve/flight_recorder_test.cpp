@@ -25,7 +25,7 @@ class FlightRecorderTest : public ::testing::Test {
 TEST_F(FlightRecorderTest, AnEventReadsBackAsItWasRecorded) {
   const std::uint64_t before_ns = monotonic_now_ns();
   recorder_.record(FlightKind::kEnded, 5, 42, 13);
-  recorder_.record(FlightKind::kDraining, wire::kNoLane, 0);
+  recorder_.record(FlightKind::kDetached, wire::kNoLane, 0);
   const auto records = wire::read_flight(*ring_);
   ASSERT_EQ(records.size(), 2u);
   EXPECT_EQ(records[0].sequence, 1u);
@@ -35,7 +35,7 @@ TEST_F(FlightRecorderTest, AnEventReadsBackAsItWasRecorded) {
   EXPECT_EQ(records[0].request, 42u);
   EXPECT_EQ(records[0].value, 13u);
   EXPECT_EQ(records[1].lane, wire::kNoLane);
-  EXPECT_EQ(wire::flight_kind_name(records[1].kind), "draining");
+  EXPECT_EQ(wire::flight_kind_name(records[1].kind), "detached");
 }
 
 TEST_F(FlightRecorderTest, KeepsTheLatestInTheirOrder) {
@@ -80,7 +80,7 @@ TEST_F(FlightRecorderTest, AnEventThatItsWriterDidNotFinishIsLeftOut) {
   EXPECT_EQ(wire::read_flight(*ring_).size(), wire::kFlightEvents - 1);
 }
 
-TEST_F(FlightRecorderTest, ALateWriterDoesNotOverwriteWhatOvertookHim) {
+TEST_F(FlightRecorderTest, ALateWriterDoesNotOverwriteNewerEvents) {
   ring_->events[0].sequence = 1 + wire::kFlightEvents;
   ring_->events[0].request = 77;
   record(1);

@@ -42,14 +42,9 @@ class Batch {
 
   /// Its input travels as a frame; its output does, too, unless `slot` (64-byte units from the arena's start) is given.
   wire::Request& add(const Tensor& input, int slot = -1) {
-    wire::Request& request = requests_.emplace_back();
-    request.header = {.kind = static_cast<std::uint16_t>(wire::Kind::kRequest),
-                      .seq = requests_.size(),
-                      .client_id = kClient,
-                      .request_id = kFirstId + requests_.size() - 1,
-                      .attempt = 1};
-    request.inputs = {wire::to_wire(input.view())};
-    request.inputs[0].location = static_cast<std::uint8_t>(wire::Location::kFrame);
+    wire::Request& request = requests_.emplace_back(test::framed_request(kFirstId + requests_.size(), input));
+    request.header.seq = requests_.size();
+    request.header.client_id = kClient;
     if (slot >= 0)
       request.outputs = {wire::WireTensor{.offset_bytes = static_cast<std::uint64_t>(slot) * 64, .capacity_bytes = 4096}};
     inputs_.push_back(input);
@@ -58,16 +53,10 @@ class Batch {
 
   /// False when they are to run singly; answers() is empty then.
   bool run() {
-    std::vector<std::vector<std::byte>> heads(requests_.size());
-    std::vector<std::vector<std::span<const std::byte>>> frames(requests_.size());
-    std::vector<Frames> messages;
-    for (std::size_t i = 0; i < requests_.size(); ++i) {
-      wire::encode_request(requests_[i], heads[i]);
-      frames[i] = {heads[i], inputs_[i].view().bytes()};
-      messages.push_back(frames[i]);
-    }
+    test::RequestMessages messages;
+    for (std::size_t i = 0; i < requests_.size(); ++i) messages.add(requests_[i], inputs_[i]);
     answers_.clear();
-    return runner_.answer_joined(messages, [this](Frames reply) { keep(reply); });
+    return runner_.answer_joined(messages.all(), [this](Frames reply) { keep(reply); });
   }
   std::vector<Answer>& answers() { return answers_; }
   test::LaneParts& parts() { return parts_; }
@@ -185,6 +174,8 @@ TEST_F(JoinedRun, OneWithWrongInputsIsToldSoAndTheOthersRun) {
   for (const std::size_t wrong : {1, 2, 3}) {
     EXPECT_EQ(batch_.answers()[wrong].code(), StatusCode::kInvalidArgument) << wrong;
     EXPECT_TRUE(batch_.answers()[wrong].reply.outputs.empty());
+    EXPECT_EQ(batch_.answers()[wrong].reply.header.ran, static_cast<std::uint8_t>(Ran::kNo)) << wrong;
+    EXPECT_EQ(batch_.answers()[wrong].reply.header.compute_ns, 0u) << wrong;
   }
   EXPECT_NE(batch_.answers()[1].text.find("input 'data' has shape 1x5"), std::string::npos) << batch_.answers()[1].text;
   EXPECT_NE(batch_.answers()[3].text.find("the slot of output 'data_output' lies outside"), std::string::npos);

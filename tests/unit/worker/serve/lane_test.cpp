@@ -26,14 +26,14 @@ class LaneTest : public ::testing::Test {
   LaneTest() {
     parts_.served.golden.inputs = {filled(3)};
     parts_.served.golden.outputs = {{"data_output", filled(3)}};
-    parts_.environment.drain_fd = drain_fd_.get();
+    parts_.environment.stop_fd = stop_fd_.get();
     parts_.environment.control_fd = control_.theirs.get();
     lane_.emplace(parts_.environment, 0, wire::Dealer::bind(context_, directory_.path("w1-0")).value(), parts_.line);
     lane_->start();
     EXPECT_TRUE(router_.connect(directory_.path("w1-0"), kLane).ok());
   }
   ~LaneTest() override {
-    ::eventfd_write(drain_fd_.get(), 1);
+    ::eventfd_write(stop_fd_.get(), 1);
     lane_->join();
     lane_.reset();
     router_ = {};
@@ -47,18 +47,12 @@ class LaneTest : public ::testing::Test {
 
   void send(std::uint64_t id, std::uint16_t size = 1, std::uint16_t index = 0) {
     const Tensor input = filled(static_cast<float>(id));
-    wire::Request request;
-    request.header = {.kind = static_cast<std::uint16_t>(wire::Kind::kRequest),
-                      .request_id = id,
-                      .attempt = 1,
-                      .batch_size = size,
-                      .batch_index = index};
-    request.inputs = {wire::to_wire(input.view())};
-    request.inputs[0].location = static_cast<std::uint8_t>(wire::Location::kFrame);
-    std::vector<std::byte> head;
-    wire::encode_request(request, head);
-    const std::span<const std::byte> frames[] = {head, input.view().bytes()};
-    ASSERT_TRUE(router_.send(kLane, wire::Frames(frames)).ok());
+    wire::Request request = test::framed_request(id, input);
+    request.header.batch_size = size;
+    request.header.batch_index = index;
+    test::RequestMessages messages;
+    messages.add(request, input);
+    ASSERT_TRUE(router_.send(kLane, messages[0]).ok());
   }
 
   /// The next reply is that of `id`, right, and of a run of `batch` requests.
@@ -92,7 +86,7 @@ class LaneTest : public ::testing::Test {
   const test::ScratchDirectory directory_;
   IdentityModel model_{8};
   test::LaneParts parts_{"echo", model_, {{"data", DType::kFloat32, Shape{-1, 4}}}};
-  UniqueFd drain_fd_{::eventfd(0, EFD_CLOEXEC)};
+  UniqueFd stop_fd_{::eventfd(0, EFD_CLOEXEC)};
   wire::ControlPair control_ = wire::make_control_pair().value();
   wire::MessageContext context_;
   std::optional<Lane> lane_;
@@ -134,7 +128,7 @@ TEST_F(LaneTest, AnotherMessageEndsABatchAndIsServedItself) {
   expect_reply(6, 1);
 }
 
-TEST_F(LaneTest, WhatCameStandsInTheFlightRecorder) {
+TEST_F(LaneTest, ReceivedRequestsAreInTheFlightRecorder) {
   send(7);
   expect_reply(7, 1);
   const auto events = wire::read_flight(parts_.ring);

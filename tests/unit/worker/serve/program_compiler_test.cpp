@@ -7,6 +7,8 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <functional>
+#include <future>
 #include <latch>
 
 #include "shm/base/errors.hpp"
@@ -88,6 +90,46 @@ TEST_F(ProgramCompilerTest, SkipsWhatWasCancelledWhileItWaited) {
   for (const auto& pending : {first, gone, wanted}) wait_for(pending);
   EXPECT_EQ(gone->outcome().status().code(), StatusCode::kCancelled);
   EXPECT_TRUE(wanted->outcome().ok());
+}
+
+/// Programs whose destructor finds out whether another thread can order one meanwhile.
+class LookingBackModel final : public IdentityModel {
+ public:
+  Result<std::shared_ptr<const Program>> program(std::span<const TensorSpec> inputs) override {
+    if (inputs[0].shape[0] != 1) return IdentityModel::program(inputs);
+    begun.count_down();
+    go_on.wait();
+    return std::shared_ptr<const Program>(std::make_shared<LookingBack>(*this));
+  }
+  std::function<void()> order_another;
+  std::latch begun{1}, go_on{1};
+  std::promise<bool> could_order;
+
+ private:
+  struct LookingBack final : Program {
+    explicit LookingBack(LookingBackModel& model) : model_(model) {}
+    ~LookingBack() override {
+      model_.other_ = std::async(std::launch::async, model_.order_another);
+      model_.could_order.set_value(model_.other_.wait_for(std::chrono::seconds(3)) == std::future_status::ready);
+    }
+    Status run(Context&, std::span<const TensorView>, std::span<TensorView>) const override { return {}; }
+    LookingBackModel& model_;
+  };
+  std::future<void> other_;
+};
+
+// It has a low priority: no lane may wait for it.
+TEST_F(ProgramCompilerTest, DestroysWhatNobodyWantsAnyMoreAfterItsLockIsOpen) {
+  LookingBackModel model;
+  ProgramCompiler compiler(model, cancelled_, memory_, flight_, line_);
+  model.order_another = [&] { (void)compiler.compile(shape(2), {2, &lane_, wake_fd_.get()}); };
+  auto given_up = compiler.compile(shape(1), {1, &lane_, wake_fd_.get()});
+  model.begun.wait();
+  given_up.reset();
+  model.go_on.count_down();
+  auto could_order = model.could_order.get_future();
+  ASSERT_EQ(could_order.wait_for(std::chrono::seconds(30)), std::future_status::ready);
+  EXPECT_TRUE(could_order.get()) << "a program is destroyed under the lock that lanes order programs with";
 }
 
 TEST_F(ProgramCompilerTest, AccusesTheRequestThatBroughtTheShapeWhenACompilationCrashes) {

@@ -1,11 +1,14 @@
 #include "worker/zygote/process.hpp"
 
 #include <fcntl.h>
+#include <grp.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
 #include <cstring>
+#include <numeric>
 #include <thread>
+#include <vector>
 
 #include "tests/support/child_process.hpp"
 
@@ -30,6 +33,18 @@ TEST(Process, CountsItsThreads) {
   });
   EXPECT_EQ(count_threads().value(), before + 1);
   is_over = true;
+}
+
+TEST(Process, CountsItsThreadsHoweverManyGroupsItHas) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root chooses its groups";
+  const auto counts_one = [] {
+    std::vector<gid_t> groups(1000);
+    std::iota(groups.begin(), groups.end(), gid_t{2'000'000'000});  // 11 bytes each in /proc/self/status, before the threads
+    if (::setgroups(groups.size(), groups.data()) != 0) return 2;
+    const auto threads = count_threads();
+    return threads.ok() && *threads == 1 ? 0 : 1;
+  };
+  EXPECT_EQ(test::exit_code_of(counts_one), 0);
 }
 
 TEST(ProcessTitle, IsCutToTheRoomThatThereIsAndLeavesWhatFollowsAlone) {

@@ -1,4 +1,4 @@
-// Engine: a model run in this process, by the same code that runs in the pool's workers.
+// Engine: runs a model in this process, with the same code as the pool's workers.
 #pragma once
 
 #include <chrono>
@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "shoal/runner.hpp"
@@ -14,11 +15,12 @@
 namespace shoal {
 
 struct EngineOptions {
-  std::string device;     ///< "cpu" or "cpu-reference"; empty = as model.toml says
-  std::string precision;  ///< "f32" or "f32-fast"; empty = as model.toml says
-  int threads = 0;        ///< cores per run; 0 = as model.toml says
-  int contexts = 1;       ///< runs at the same time, each with its own activation arena
-  int tuning_ms = -1;     ///< how long load() may measure algorithms; 0 = not at all, -1 = as model.toml says, 10 s by default
+  std::string device;      ///< "cpu" or "cpu-reference"; empty = as model.toml says
+  std::string precision;   ///< "f32" or "f32-fast"; empty = as model.toml says
+  int threads = 0;         ///< cores per run; 0 = as model.toml says
+  int contexts = 1;        ///< runs at the same time, each with its own activation arena
+  int queue_limit = 1024;  ///< submitted requests that may wait; submit() answers one more with kOverloaded at once. At least 1
+  int tuning_ms = -1;      ///< how long load() may measure algorithms; 0 = not at all, -1 = as model.toml says, 10 s by default
   /// Input sets to compile at load; empty = as model.toml says. The first decides the weight layouts.
   std::vector<std::vector<TensorSpec>> shapes;
   /// Called about ten times a second, by load(), while it measures which algorithms are fastest on this machine: the first load
@@ -27,32 +29,44 @@ struct EngineOptions {
 };
 
 /// One model in this process: one copy of its weights, `contexts` runs at a time over one program. Outputs are bit-equal to the
-/// pool's for the same shapes and choices of algorithms. Let its threads sleep between runs: shoal/passive_openmp.hpp.
+/// pool's for the same shapes and choices of algorithms. Let its threads sleep between runs: shoal/passive_openmp.hpp. load() and
+/// run() leave the calling thread as it was: its OpenMP width, its floating-point environment. While they run, it has the
+/// floating-point environment that a program starts with. The same holds for the calling thread's OpenMP threads, of which run()
+/// uses as many as EngineOptions::threads says. GNU OpenMP ends those beyond that number, and starts new ones with the settings
+/// of the thread that next needs them. The engine's own threads have the environment that a program starts with, and block all
+/// signals that are not their own faults. load(), and a run() of a new shape, empty oneDNN's cache of primitives, which a process
+/// has only one of, and restore its capacity. An application that uses oneDNN 2 itself keeps its primitive objects, but the next
+/// ones that it makes are compiled anew. An Engine that was moved from answers kFailedPrecondition.
 ///   Threads  thread-safe
 class Engine final : public Runner {
  public:
-  /// `path` as everywhere: prefix, prefix@epoch, a directory, or "builtin:identity". The first load of a model on a machine
-  /// measures which algorithms are fastest: `tuning_ms` long as a rule, three times as long at most, in a forked child that this
-  /// call waits for (and reaps). The result is written under $SHOAL_CACHE_DIR, else $XDG_CACHE_HOME/shoal, else ~/.cache/shoal,
-  /// and read by every later load, the pool's too; where none of these can be written nothing is measured.
-  ///   Errors  kNotFound, kInvalidArgument, kUnimplemented, kDataLoss: file, node or key named
+  /// `path` is a prefix, prefix@epoch, a directory, or "builtin:identity". The first load of a model on a machine measures which
+  /// algorithms are fastest, in a forked child that this call waits for and reaps. That usually takes `tuning_ms`, at most three
+  /// times as long. The result is written under $SHOAL_CACHE_DIR, else $XDG_CACHE_HOME/shoal, else ~/.cache/shoal, and every
+  /// later load reads it, also in the pool. If none of these can be written, nothing is measured.
+  ///   Errors  kNotFound, kInvalidArgument, kUnimplemented, kDataLoss: file, node or key named; kFailedPrecondition: out of
+  ///           memory
   static Result<Engine> load(const std::string& path, EngineOptions options = {});
 
   Engine(Engine&&) noexcept;
   Engine& operator=(Engine&&) noexcept;
-  ~Engine() override;  ///< waits for what runs; what waits ends as kCancelled
+  ~Engine() override;  ///< waits for requests that run; requests that wait end with kCancelled
 
-  /// Runs on the calling thread, as soon as one of the contexts is free.
+  /// Runs on the calling thread once a context is free.
   ///   inputs   one per model input, any order; labels are ignored
-  ///   Errors   kInvalidArgument: names the input
+  ///   Errors   kInvalidArgument: names the input; kFailedPrecondition: out of memory
   Result<Tensors> run(const Tensors& inputs);
-  /// Runs on one of the engine's own threads, which the first call starts. `model` is this model's name, or empty.
-  ///   Errors   kNotFound (another name or version), kDeadlineExceeded (before it began), kCancelled, and those of run()
+  /// Runs on one of the engine's own threads; each call starts one until there are `contexts`. `model` is this model's name, or
+  /// empty.
+  ///   Errors   kNotFound (another name or version), kOverloaded (`queue_limit` requests wait; Outcome::retry_after says when to
+  ///            try again), kDeadlineExceeded (before it began), kCancelled, kInternal (no thread can be started), and those of
+  ///            run()
   Prediction submit(std::string_view model, Tensors inputs, SubmitOptions options = {}) override;
   Result<ModelInfo> describe(std::string_view model = {}, std::uint64_t version = 0) override;
 
-  /// What loading had to say: superfluous parameters and the like.
-  const std::vector<std::string>& warnings() const;
+  /// Warnings of load(), such as unused parameters.
+  const std::vector<std::string>& warnings() const&;
+  std::vector<std::string> warnings() && { return std::as_const(*this).warnings(); }
   std::uint64_t packed_bytes() const;  ///< weights, shared by all contexts
   std::uint64_t arena_bytes() const;   ///< activations of one context
 

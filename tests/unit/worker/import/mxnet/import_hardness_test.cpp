@@ -1,47 +1,18 @@
 // Files cut and bits flipped: an error that names file and offset, never a crash, a hang or memory above the limit.
 #include <gtest/gtest.h>
-#include <malloc.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cstdlib>
 #include <ctime>
-#include <new>
 #include <random>
 #include <regex>
 
+#include "tests/support/allocations.hpp"
 #include "tests/support/scratch_directory.hpp"
 #include "tests/unit/worker/import/mxnet/array_files.hpp"
 #include "worker/import/mxnet/mxnet_importer.hpp"
 #include "worker/import/mxnet/mxnet_params.hpp"
 #include "worker/import/mxnet/zip_archive.hpp"
-
-namespace {
-
-std::atomic<std::size_t> live_bytes{0}, peak_bytes{0};
-
-void* counted(std::size_t size) {
-  void* const memory = std::malloc(size);
-  if (memory == nullptr) std::abort();
-  const std::size_t live = live_bytes += ::malloc_usable_size(memory);
-  if (live > peak_bytes) peak_bytes = live;
-  return memory;
-}
-void uncounted(void* memory) {
-  live_bytes -= ::malloc_usable_size(memory);
-  std::free(memory);
-}
-
-}  // namespace
-
-void* operator new(std::size_t size) { return counted(size); }
-void* operator new[](std::size_t size) { return counted(size); }
-void* operator new(std::size_t size, const std::nothrow_t&) noexcept { return counted(size); }
-void* operator new[](std::size_t size, const std::nothrow_t&) noexcept { return counted(size); }
-void operator delete(void* memory) noexcept { uncounted(memory); }
-void operator delete[](void* memory) noexcept { uncounted(memory); }
-void operator delete(void* memory, std::size_t) noexcept { uncounted(memory); }
-void operator delete[](void* memory, std::size_t) noexcept { uncounted(memory); }
 
 namespace shoal::worker {
 namespace {
@@ -64,14 +35,13 @@ ForeignFile file_of(const Sample& sample, const std::string& bytes) {
   return {sample.name, std::as_bytes(std::span(bytes)), nullptr};
 }
 
-/// What the importer says of these bytes; what it took for that must stay within the limit.
-Status import(const Sample& sample, const std::string& bytes) {
-  const std::size_t before = live_bytes;
-  peak_bytes = before;
+/// What the importer says of these bytes. It may take at most `most_bytes` of memory for that.
+Status import(const Sample& sample, const std::string& bytes, std::size_t most_bytes = kLimits.memory_bytes + kForErrors) {
+  const shoal::test::AllocatedPeak peak;
   const ForeignFile file = file_of(sample, bytes);
   MemoryBudget budget(kLimits);
   Status status = sample.is_graph ? import_mxnet_symbol(file, kLimits).status() : parse_mxnet_params(file, budget).status();
-  EXPECT_LE(peak_bytes - before, kLimits.memory_bytes + kForErrors) << sample.name << ": " << status.to_string();
+  EXPECT_LE(peak.bytes(), most_bytes) << sample.name << ": " << status.to_string();
   return status;
 }
 
@@ -244,9 +214,8 @@ TEST(ImportHardness, TextTakesNoMoreMemoryThanItsLengthAllows) {
         R"({"nodes": [)" + empty_node + upgraded + R"(], "arg_nodes": [], "heads": [[120, 0]]})"}) {
     ASSERT_LT(text.size() * 100, kLimits.memory_bytes);
     const Sample sample{"dense-symbol.json", text, {}, {}, true};
-    const std::size_t before = live_bytes;
-    (void)import(sample, text);  // refused or not: what it took counts
-    EXPECT_LE(peak_bytes - before, text.size() * 100) << text.substr(0, 60);
+    SCOPED_TRACE(text.substr(0, 60));
+    (void)import(sample, text, text.size() * 100);  // it may be refused
   }
 }
 
@@ -309,7 +278,7 @@ TEST(ImportHardness, ASurveyTakesNoMoreMemoryThanIsAllowed) {
   const auto survey = survey_mxnet(scratch.path("m-symbol.json"), scratch.path("m-0000.params"), kLimits);
   ASSERT_FALSE(survey.ok());
   EXPECT_NE(survey.status().message().find("import_mb"), std::string::npos) << survey.status().to_string();
-  EXPECT_EQ(survey_mxnet(scratch.path("m-symbol.json"), scratch.path("m-0000.params"))->unsupported.size(), 2u);
+  EXPECT_EQ(survey_mxnet(scratch.path("m-symbol.json"), scratch.path("m-0000.params")).value().unsupported.size(), 2u);
 }
 
 /// A survey's time grows with the graph, not with its square.
@@ -343,10 +312,9 @@ TEST(ImportHardness, NamesOfParametersAreKeptOnce) {
     names.push_back("arg:" + std::to_string(100 + i % 50) + std::string(10000, 'n'));
   }
   scratch.write("m-0000.params", list(records, names));
-  const std::size_t before = live_bytes;
-  peak_bytes = before;
+  const shoal::test::AllocatedPeak peak;
   EXPECT_TRUE(import_mxnet(scratch.path("m-symbol.json"), scratch.path("m-0000.params"), kLimits).ok());
-  EXPECT_LE(peak_bytes - before, kLimits.memory_bytes);
+  EXPECT_LE(peak.bytes(), kLimits.memory_bytes);
 }
 
 /// One limit for the two files of a checkpoint.

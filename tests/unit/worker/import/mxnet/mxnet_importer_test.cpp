@@ -169,11 +169,11 @@ TEST_F(MxnetImporter, FindsParametersUnderAnyPrefix) {
 
 TEST_F(MxnetImporter, WarnsOfWhatItHasNoUseFor) {
   Symbol s;
-  s.op("Activation", "act", {s.variable("data")}, R"json({"act_type": "relu", "colour": "red"})json");
+  s.op("Activation", "act", {s.variable("data")}, R"json({"act_type": "relu", "color": "red"})json");
   const auto result = import(s.json(), {"arg:stranger", "grad:data"});
   ASSERT_TRUE(result.ok());
   ASSERT_EQ(result->warnings.size(), 2u);
-  EXPECT_NE(result->warnings[0].find("colour"), std::string::npos);
+  EXPECT_NE(result->warnings[0].find("color"), std::string::npos);
   for (const char* key : {"arg:stranger", "grad:data"}) EXPECT_NE(result->warnings[1].find(key), std::string::npos) << key;
 }
 

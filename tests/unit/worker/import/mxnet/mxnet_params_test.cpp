@@ -205,7 +205,7 @@ TEST(MxnetArchive, MayBeOneNpyFileAlone) {
 }
 
 TEST(MxnetArchive, KeepsSlashesInNamesAndRefusesFoldersOfSparseArrays) {
-  EXPECT_EQ(read(archive({{"arg:a/b.npy", ramp()}, {"arg:a/format.npy", ramp()}}).bytes)->at(0).name, "arg:a/b");
+  EXPECT_EQ(read(archive({{"arg:a/b.npy", ramp()}, {"arg:a/format.npy", ramp()}}).bytes).value().at(0).name, "arg:a/b");
   for (const std::string storage : {"csr", "row_sparse"}) {
     const auto arrays = read(archive({{"arg:s/data.npy", ramp()}, {"arg:s/format.npy", storage}}).bytes);
     ASSERT_FALSE(arrays.ok());
@@ -250,6 +250,59 @@ TEST(MxnetArchive, MembersMayNotOverlap) {
   const Archive good = archive({{"a.npy", ramp()}, {"a.npy", ramp()}});
   const std::size_t second = good.directory + (good.end - good.directory) / 2;
   expect_refused(with(good.bytes, second + 42, std::uint32_t{0}), {"overlap"});
+}
+
+TEST(MxnetArchive, IsRefusedWithSomethingBeforeItOrAGap) {
+  const Archive good = archive({{"arg:w.npy", ramp(), true}});
+  expect_refused("x" + good.bytes, {""});
+  std::string gap = good.bytes;
+  gap.insert(good.end, "gap");
+  expect_refused(gap, {"central directory"});
+  EXPECT_TRUE(read(with(good.bytes, good.end + 20, std::uint16_t{3}) + "abc").ok()) << "a comment of three bytes";
+  expect_refused(with(good.bytes, good.end + 20, std::uint16_t{2}) + "abc", {"end of the archive"});
+}
+
+TEST(MxnetArchive, HeadersLieWhereTheDirectorySays) {
+  const Archive good = archive({{"arg:w.npy", ramp()}});
+  constexpr std::size_t kNameLength = 26;  // in the local header
+  expect_refused(with(good.bytes, 0, std::uint32_t{0}), {"list magic"});  // not taken for an archive
+  expect_refused(with(good.bytes, kNameLength, std::uint16_t{7}), {"'arg:w.npy'", "name"});
+  expect_refused(with(good.bytes, kNameLength, std::uint16_t{0xffff}), {"'arg:w.npy'"});
+}
+
+TEST(MxnetArchive, Zip64NumbersAreBounded) {
+  const Archive good = archive({{"arg:w.npy", ramp(), false, true, true}}, true);
+  const std::size_t extra = good.directory + 46 + std::string("arg:w.npy").size() + 4;
+  for (const std::uint64_t huge : {std::uint64_t{1} << 40, std::uint64_t{1} << 63, ~std::uint64_t{0}}) {
+    for (int number = 0; number < 3; ++number) {  // size, stored size, offset
+      expect_refused(with(good.bytes, extra + 8 * static_cast<std::size_t>(number), huge), {"'arg:w.npy'"});
+    }
+    expect_refused(with(with(good.bytes, extra, huge), extra + 8, huge), {"'arg:w.npy'", "stored size"});
+  }
+  const std::size_t end64 = good.end - 76;
+  for (const std::size_t field : {32, 40, 48}) {  // number of members, size and offset of the directory
+    for (const std::uint64_t huge : {std::uint64_t{1} << 62, ~std::uint64_t{0}})
+      expect_refused(with(good.bytes, end64 + field, huge), {""});
+  }
+}
+
+TEST(MxnetArchive, NamesAreTextAndNeverPaths) {
+  EXPECT_EQ(read(archive({{"../../etc/passwd.npy", ramp()}}).bytes).value().at(0).name, "../../etc/passwd");
+  expect_refused(archive({{"a\xff.npy", ramp()}}).bytes, {"name", "UTF-8"});
+  expect_refused(archive({{std::string("a\0b.npy", 7), ramp()}}).bytes, {"name", "UTF-8"});
+}
+
+TEST(MxnetArchive, MayHoldEqualNames) {
+  const auto arrays = read(archive({{"a.npy", ramp()}, {"a.npy", ramp(), true}}).bytes);
+  ASSERT_TRUE(arrays.ok()) << arrays.status().to_string();
+  EXPECT_EQ(arrays->size(), 2u);
+}
+
+TEST(MxnetArchive, DamagedDeflatedDataIsNamed) {
+  const Archive good = archive({{"arg:w.npy", ramp(), true, true}});
+  const std::size_t data = 30 + std::string("arg:w.npy").size();
+  expect_refused(with(good.bytes, data + 4, std::uint32_t{0x5a5a5a5a}), {"'arg:w.npy'"});
+  expect_refused(with(good.bytes, good.directory + 16, std::uint32_t{1}), {"'arg:w.npy'", "CRC"});  // of the inflated contents
 }
 
 TEST(MxnetArchive, DoesNotInflateBeyondWhatItSaysOrMayTake) {

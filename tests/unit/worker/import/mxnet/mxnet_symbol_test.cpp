@@ -61,8 +61,8 @@ TEST(MxnetSymbol, OfTheParamEraGainsItsAuxiliaryStates) {
 }
 
 TEST(MxnetSymbol, FromVersion900OnGainsNothing) {
-  EXPECT_EQ(parse(graph(kOldBatchNorm, 4, version(899)))->nodes.size(), 6u);
-  EXPECT_EQ(parse(graph(kOldBatchNorm, 4, version(900)))->nodes.size(), 4u);
+  EXPECT_EQ(parse(graph(kOldBatchNorm, 4, version(899))).value().nodes.size(), 6u);
+  EXPECT_EQ(parse(graph(kOldBatchNorm, 4, version(900))).value().nodes.size(), 4u);
   EXPECT_FALSE(import_mxnet_symbol(file(graph(kOldBatchNorm, 4, version(900)))).ok());
 }
 
@@ -161,7 +161,7 @@ TEST(MxnetSymbol, TellsZeroSizesFromUnknownOnesByTheNumpyMark) {
 }
 
 TEST(MxnetSymbol, ToleratesWhatItDoesNotKnow) {
-  EXPECT_TRUE(parse(graph(R"({"op": "null", "name": "data", "inputs": [], "colour": {"deep": [1]}, "subgraphs": []})", 1,
+  EXPECT_TRUE(parse(graph(R"({"op": "null", "name": "data", "inputs": [], "color": {"deep": [1]}, "subgraphs": []})", 1,
                           R"(, "node_row_ptr": [0, 99], "odd": null, "attrs": {"x": ["str", "y"], "mxnet_version": "new"})"))
                   .ok());
 }

@@ -1,4 +1,4 @@
-// The daemon's doors: who stands in them, or runs against them, hinders nobody else.
+// Connections that are idle, too many, or too fast must not disturb other clients.
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -20,56 +20,70 @@ namespace shoal::test {
 namespace {
 
 constexpr int kSilent = 2000;
+constexpr int kRounds = 4;  // each cost is the least of them: noise only adds, and lasts beside other load
 constexpr double kAllowedRatio = 1.5;
-constexpr double kNoiseMs = 2;  // of a p99 on a machine with others on it
-constexpr int kRounds = 6;      // at most, until one was quiet enough
+constexpr double kNoiseMs = 0.03;          // of the processor time: caches that others use, too
+constexpr double kLongestAnswerMs = 1000;  // a daemon that waits for one silent peer waits for 2 s
 
-double p99_ms(Pool& pool) {
+/// What 1000 requests of one client cost. Processor time is compared, because a busy machine changes the latency.
+struct Cost {
+  double processor_ms = 0;  ///< of the daemon, for the median request
+  double longest_ms = 0;    ///< the answer that took longest
+};
+
+Cost cost_of_requests(const DaemonFixture& daemon, Pool& pool) {
   const Tensor input = counting({4});
-  std::vector<double> times;
+  std::vector<double> processor_ms;
+  Cost cost;
   for (int i = 0; i < 1000; ++i) {
+    const auto processor = processor_time_of(daemon.pid());
     const auto start = std::chrono::steady_clock::now();
     EXPECT_TRUE(pool.predict("echo", {{"data", input}}).ok());
-    times.push_back(std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count());
+    const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - start;
+    cost.longest_ms = std::max(cost.longest_ms, took.count());
+    processor_ms.push_back(std::chrono::duration<double, std::milli>(processor_time_of(daemon.pid()) - processor).count());
   }
-  std::ranges::sort(times);
-  return times[times.size() * 99 / 100];
+  std::ranges::nth_element(processor_ms, processor_ms.begin() + 500);
+  cost.processor_ms = processor_ms[500];
+  return cost;
 }
 
-/// 2 000 peers that say nothing more, three times: what that costs one that asks all the time.
-///   are_put_out   by the daemon, in time
-///   descriptors   of the daemon, for each of them, at most
-void expect_no_cost(const std::function<std::shared_ptr<void>(const DaemonFixture&)>& come, bool are_put_out, int descriptors) {
+/// 2000 peers come and then say nothing more, four times. One client asks all the time; its requests must not cost more than
+/// before.
+///   are_disconnected  the daemon closes them after a while
+///   descriptors       how many descriptors each of them may cost the daemon
+void expect_no_cost(const std::function<std::shared_ptr<void>(const DaemonFixture&)>& come, bool are_disconnected,
+                    int descriptors) {
   rlimit limit{};
   ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &limit), 0);
   limit.rlim_cur = limit.rlim_max;
   ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &limit), 0);
   if (limit.rlim_cur < rlim_t{kSilent} * 8) GTEST_SKIP() << "too few descriptors here: " << limit.rlim_cur;
-  DaemonFixture daemon({.limits = "connection_rate = 0"});  // so that all stand there at the same time
+  DaemonFixture daemon({.limits = "connection_rate = 0"});  // so that all of them are there at the same time
   Pool pool = daemon.connect();
-  (void)p99_ms(pool);
+  (void)cost_of_requests(daemon, pool);  // warms up
   const int at_first = descriptors_of(daemon.pid());
-  std::vector<double> quiet, crowded;
   int most = 0;
-  double alone = 0, beside = 0;
-  const auto is_unharmed = [&] { return beside <= std::max(kAllowedRatio * alone, alone + kNoiseMs); };
-  for (int round = 0; round < kRounds && (round == 0 || !is_unharmed()) && !testing::Test::HasFailure(); ++round) {
-    quiet.push_back(p99_ms(pool));
+  double alone_ms = 1e9, beside_ms = 1e9;
+  for (int round = 0; round < kRounds && !testing::Test::HasFailure(); ++round) {
+    alone_ms = std::min(alone_ms, cost_of_requests(daemon, pool).processor_ms);
     std::vector<std::shared_ptr<void>> silent;
     for (int i = 0; i < kSilent && !testing::Test::HasFailure(); ++i) silent.push_back(come(daemon));
-    crowded.push_back(p99_ms(pool));
+    const Cost beside = cost_of_requests(daemon, pool);
+    beside_ms = std::min(beside_ms, beside.processor_ms);
+    EXPECT_LT(beside.longest_ms, kLongestAnswerMs);
     most = std::max(most, descriptors_of(daemon.pid()));
-    if (!are_put_out) silent.clear();
+    if (!are_disconnected) silent.clear();
     EXPECT_TRUE(eventually([&] { return descriptors_of(daemon.pid()) <= at_first + 2; })) << descriptors_of(daemon.pid());
-    alone = std::ranges::min(quiet), beside = std::ranges::min(crowded);  // noise only adds
   }
-  EXPECT_TRUE(is_unharmed()) << alone << " ms alone, " << beside << " ms beside them";
+  EXPECT_LE(beside_ms, std::max(kAllowedRatio * alone_ms, alone_ms + kNoiseMs))
+      << "ms of the daemon's processor time for a request; alone " << alone_ms;
   EXPECT_GT(most, at_first + kSilent / 10);  // they were there
   EXPECT_LE(most, at_first + descriptors * kSilent);
-  std::printf("p99 %.3f ms alone, %.3f ms beside %d silent connections\n", alone, beside, kSilent);
+  std::printf("%.3f ms of processor time a request alone, %.3f ms beside %d silent connections\n", alone_ms, beside_ms, kSilent);
 }
 
-TEST(Doors, ConnectionsThatSayNothingCostOthersNothing) {
+TEST(SilentClients, ConnectionsThatSayNothingCostOthersNothing) {
   const auto come = [](const DaemonFixture& daemon) {
     auto one = std::make_shared<RawClient>(daemon.directory());
     one->connect();
@@ -78,8 +92,8 @@ TEST(Doors, ConnectionsThatSayNothingCostOthersNothing) {
   expect_no_cost(come, true, 2);  // a socket and a pidfd each
 }
 
-// They attach and say that they have bound; whoever connects there hears nothing.
-TEST(Doors, ClientsThatDoNotSpeakZeroMqCostOthersNothing) {
+// They attach and say that they have bound their socket, and never speak on it.
+TEST(SilentClients, ClientsThatDoNotSpeakZeroMqCostOthersNothing) {
   struct Mute {
     explicit Mute(const DaemonFixture& daemon) : client(daemon.directory()) {
       listener = bound_socket(client.attach_until_path(), SOCK_STREAM);
@@ -92,7 +106,7 @@ TEST(Doors, ClientsThatDoNotSpeakZeroMqCostOthersNothing) {
   expect_no_cost([](const DaemonFixture& daemon) { return std::make_shared<Mute>(daemon); }, true, 6);
 }
 
-TEST(Doors, ClientsThatAskNothingCostOthersNothing) {
+TEST(SilentClients, ClientsThatAskNothingCostOthersNothing) {
   constexpr std::size_t kPerContext = 500;
   std::shared_ptr<wire::MessageContext> context;
   std::size_t count = 0;
@@ -149,7 +163,7 @@ TEST(Limits, AClientHasItsShareOfAQueueAndPlacesAreLeftForOthers) {
   EXPECT_TRUE(modest.predict("slow", {{"data", counting({4})}}).ok()) << "once the stopped worker is replaced";
 }
 
-TEST(Limits, SoManyClientsAndNoMoreUntilTheConfigurationSaysOtherwise) {
+TEST(Limits, TheNumberOfClientsIsLimitedUntilTheConfigurationAllowsMore) {
   DaemonFixture daemon({.limits = "connections = 2"});
   std::vector<Pool> pools;
   const auto connect = [&] {
@@ -157,7 +171,8 @@ TEST(Limits, SoManyClientsAndNoMoreUntilTheConfigurationSaysOtherwise) {
     if (pool.ok()) pools.push_back(*std::move(pool));
     return pool.status();
   };
-  for (int i = 0; i < 2; ++i) ASSERT_TRUE(eventually([&] { return connect().ok(); }));  // the fixture's own may still be going
+  for (int i = 0; i < 2; ++i)
+    ASSERT_TRUE(eventually([&] { return connect().ok(); }));  // the fixture's own connection may not be closed yet
   const Status refused = connect();
   EXPECT_EQ(refused.code(), StatusCode::kOverloaded);
   EXPECT_NE(refused.message().find("connections"), std::string::npos) << refused.to_string();
@@ -167,7 +182,7 @@ TEST(Limits, SoManyClientsAndNoMoreUntilTheConfigurationSaysOtherwise) {
   for (Pool& pool : pools) EXPECT_TRUE(pool.predict("echo", {{"data", counting({4})}}).ok());
 }
 
-TEST(Limits, SoManyNewClientsPerSecondAndTheOthersWaitAtTheDoor) {
+TEST(Limits, TheRateOfNewClientsIsLimitedAndTheOthersWait) {
   DaemonFixture daemon({.limits = "connection_rate = 20"});  // after a pause 40
   std::vector<std::unique_ptr<RawClient>> clients;
   const auto seconds_of = [&](int count) {
@@ -180,7 +195,7 @@ TEST(Limits, SoManyNewClientsPerSecondAndTheOthersWaitAtTheDoor) {
   };
   EXPECT_GT(seconds_of(80), 1.9) << "40 of them wait for a turn";
   daemon.change_limits("connection_rate = 0");
-  EXPECT_TRUE(eventually([&] { return contains(daemon.log(), "reload_configuration"); }));
+  EXPECT_TRUE(eventually([&] { return contains(daemon.log(), "configuration_taken"); }));
   EXPECT_LT(seconds_of(100), 2.5) << "nobody waits any more";
 }
 
@@ -191,7 +206,7 @@ TEST(Limits, ALongMessageIsRefusedWithTheLimitNamedAndNothingBreaks) {
   EXPECT_EQ(refused.status().code(), StatusCode::kInvalidArgument);
   EXPECT_NE(refused.status().message().find("client_message_mb"), std::string::npos);
   EXPECT_TRUE(pool.predict("echo", {{"data", counting({1 << 16})}}).ok());
-  // One that sends it all the same is cut off; nobody else is.
+  // A client that sends it anyway is disconnected, and no other client is.
   RawClient rude(daemon.directory());
   rude.attach();
   wire::Request request = rude.request(2);
@@ -201,7 +216,11 @@ TEST(Limits, ALongMessageIsRefusedWithTheLimitNamedAndNothingBreaks) {
   wire::encode_request(request, head);
   const std::span<const std::byte> frames[] = {head, tensor};
   rude.send(wire::Frames(frames));
-  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  const wire::Request small = rude.request(3);
+  std::vector<std::byte> small_frame;
+  wire::encode_request(small, small_frame);
+  const std::span<const std::byte> small_frames[] = {small_frame};
+  EXPECT_TRUE(eventually([&] { return !rude.try_send(wire::Frames(small_frames)); })) << "it is still connected";
   EXPECT_LT(daemon.stats()["supervisor"]["client_bytes"], 2 << 20) << "the daemon never had it";
   EXPECT_TRUE(pool.predict("echo", {{"data", counting({4})}}).ok());
 }

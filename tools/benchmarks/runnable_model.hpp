@@ -1,4 +1,4 @@
-// A model loaded into this process with tensors to run it on.
+// A model that is loaded into this process, with its tensors: a benchmark can run it.
 #pragma once
 
 #include <memory>
@@ -9,11 +9,11 @@
 
 namespace shoal::bench {
 
-/// Thread-bound
-class LoadedModel {
+/// Threads: thread-bound
+class RunnableModel {
  public:
-  ///   Errors  those of finding, importing and loading; kInvalidArgument: `shape`
-  static Result<LoadedModel> load(const ModelBenchOptions& options);
+  ///   Errors  those of finding, importing and loading; kInvalidArgument (`shape`)
+  static Result<RunnableModel> load(const ModelBenchOptions& options);
 
   void set_input(Tensor input);
   Status run() { return program_->run(context_, src_, dst_); }

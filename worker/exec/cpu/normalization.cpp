@@ -1,4 +1,4 @@
-// BatchNorm that nothing before it can take, LRN, L2Normalization, softmax.
+// BatchNorm that is not folded into an earlier node, LRN, L2Normalization, softmax.
 #include "shm/base/errors.hpp"
 #include "worker/exec/cpu/axis_loops.hpp"
 #include "worker/exec/cpu/batch_norm_folding.hpp"
@@ -45,7 +45,7 @@ Compiler::Taken Compiler::batch_norm(const Node& node) {
   const dnnl::batch_normalization_forward::desc desc(dnnl::prop_kind::forward_inference, src.desc,
                                                      static_cast<float>(attributes.eps), flags);
   const dnnl::batch_normalization_forward::primitive_desc pd(desc, user_scratchpad(), engine(), /*allow_empty=*/true);
-  if (!pd || !is_optimised(pd)) return false;
+  if (!pd || !is_optimized(pd)) return false;
 
   if (with_relu) absorb(reader);
   const auto channels = value(node.inputs[1]).shape.element_count();
@@ -83,7 +83,7 @@ Compiler::Taken Compiler::lrn(const Node& node) {
   };
   SHOAL_ASSIGN_OR_RETURN(const Form src, first_form(node.inputs[0]));
   const auto pd = make(src.desc);
-  if (!pd || !is_optimised(pd)) return false;
+  if (!pd || !is_optimized(pd)) return false;
   const Form dst = new_form(pd.dst_desc());
   add_step(describe(node), dnnl::lrn_forward(pd), pd.scratchpad_desc(),
            {{DNNL_ARG_SRC, src.desc, src.buffer}, {DNNL_ARG_DST, dst.desc, dst.buffer}});

@@ -1,4 +1,4 @@
-#include "tools/benchmarks/loaded_model.hpp"
+#include "tools/benchmarks/runnable_model.hpp"
 
 #include <sstream>
 
@@ -11,7 +11,7 @@ namespace {
 
 Result<TensorSpec> parse_shape(const std::string& text) {
   const auto equals = text.find('=');
-  if (equals == std::string::npos) return invalid_argument("--shape {}: want name=1,3,224,224", text);
+  if (equals == std::string::npos) return invalid_argument("--shape {}: write name=1,3,224,224", text);
   std::vector<std::int64_t> dims;
   std::istringstream numbers(text.substr(equals + 1));
   for (std::string number; std::getline(numbers, number, ',');) dims.push_back(std::stoll(number));
@@ -21,12 +21,12 @@ Result<TensorSpec> parse_shape(const std::string& text) {
 
 }  // namespace
 
-Result<LoadedModel> LoadedModel::load(const ModelBenchOptions& options) {
+Result<RunnableModel> RunnableModel::load(const ModelBenchOptions& options) {
   SHOAL_ASSIGN_OR_RETURN(const TensorSpec input_spec, parse_shape(options.shape));
   SHOAL_ASSIGN_OR_RETURN(const ModelFiles files, find_model(options.path));
   SHOAL_ASSIGN_OR_RETURN(auto imported, worker::import_mxnet(files.symbol_file, files.params_file));
   SHOAL_ASSIGN_OR_RETURN(const worker::Precision precision, worker::parse_precision(options.precision));
-  LoadedModel loaded;
+  RunnableModel loaded;
   SHOAL_ASSIGN_OR_RETURN(loaded.model_, worker::Model::load(std::move(imported.graph),
                                                             {.device = options.device,
                                                              .threads = options.threads,
@@ -46,7 +46,7 @@ Result<LoadedModel> LoadedModel::load(const ModelBenchOptions& options) {
   return loaded;
 }
 
-void LoadedModel::set_input(Tensor input) {
+void RunnableModel::set_input(Tensor input) {
   inputs_.front() = std::move(input);
   src_.front() = inputs_.front().view();
 }

@@ -1,7 +1,7 @@
-// One version of a served model inside the daemon: what was asked for, what was loaded, its processes.
+// One version of a served model: the request for it, what was loaded, and its processes.
 //
 //   kComing →(loaded, its workers ready, its probe answered, the change whole)→ kServing →(replaced, unloaded)→ kLeaving → freed
-//      └─(any of that failed)→ kLeaving
+//      └─(any of these failed)→ kLeaving
 #pragma once
 
 #include <optional>
@@ -10,18 +10,18 @@
 #include "shm/base/clock.hpp"
 #include "shm/base/errors.hpp"
 #include "supervisor/daemon.hpp"
-#include "supervisor/repository/version_entry.hpp"
+#include "supervisor/repository/load_estimate.hpp"
 
 namespace shoal::supervisor {
 
 /// Threads: thread-bound
-class Daemon::Model : public ProcessObserver {
+class Daemon::ModelVersion : public ProcessObserver {
  public:
   enum class Stage { kComing, kServing, kLeaving };
   static constexpr std::uint64_t kProbeLimitNs = 60'000'000'000;
-  static constexpr std::uint64_t kLeaveLimitNs = 30'000'000'000;  // of an unloaded one, for what it has admitted
+  static constexpr std::uint64_t kLeaveLimitNs = 30'000'000'000;  // for an unloaded version to answer its admitted requests
 
-  Model(Daemon& daemon, Service& service, ModelIndex index, VersionEntry entry, ProcessOptions options)
+  ModelVersion(Daemon& daemon, Service& service, ModelIndex index, VersionEntry entry, ProcessOptions options)
       : daemon_(daemon),
         service_(service),
         index_(index),
@@ -34,9 +34,10 @@ class Daemon::Model : public ProcessObserver {
   const VersionEntry& entry() const { return entry_; }
   const ServedModel& served() const { return entry_.model; }
   std::uint64_t version() const { return entry_.model.files.version; }
-  const std::optional<LoadedModel>& loaded() const { return loaded_; }
+  const std::optional<LoadReport>& loaded() const { return loaded_; }
   std::uint32_t signature() const { return signature_; }
-  /// From a death's pidfd: until no request can go to the worker any more; until a request that it held was sent again.
+  /// Times since the pidfd of a dead worker was readable: until no request can go to the worker any more, and until a request
+  /// that it held was sent again.
   Histogram& unrouted_ns() { return unrouted_ns_; }
   const Histogram& unrouted_ns() const { return unrouted_ns_; }
   Histogram& sent_again_ns() { return sent_again_ns_; }
@@ -46,22 +47,29 @@ class Daemon::Model : public ProcessObserver {
   bool is_serving() const { return stage_ == Stage::kServing; }
   bool has_failed() const { return processes_.state() == ModelState::kFailed; }
 
-  /// Starts the zygote when there is memory for it, and fails the version when there is none until `limit_ns`.
+  /// Starts the zygote as soon as there is memory for it. Fails the version if there is too little until `limit_ns`.
   void start(std::uint64_t limit_ns);
   void advance_start(std::uint64_t now_ns);
-  /// What it will take at most, while it loads.
+  /// The most memory that its load will take; 0 when it does not load.
   std::uint64_t promised_bytes() const { return processes_.state() == ModelState::kLoading ? estimate_bytes_ : 0; }
-  /// All its workers are there, and one has answered the probe where that is wanted.
+  /// True when all its workers are ready, and one has answered the probe if there is one.
   bool is_ready() const { return is_probed_ && !has_failed(); }
-  /// Begins the probe once the workers are there; fails the version when it takes too long. What replaces nothing is probed only
-  /// with a stored input.
-  void advance_probe(std::uint64_t now_ns, bool replaces);
-  /// A worker died, of what the text says. It was the probe's: no version that serves.
+  /// Sends the probe when all workers are ready. Fails the version when the answer takes too long. A version that replaces
+  /// nothing is probed only if it has a stored input. A version that nobody waits for (`is_asked` is false) does not fail because
+  /// descriptors, memory or process ids are missing: its start is tried until they are there.
+  void advance_probe(std::uint64_t now_ns, bool replaces, bool is_asked);
+  /// The code for the clients whose change ends because this version has failed: kOverloaded if descriptors, memory or process
+  /// ids were missing, so that the same change may succeed later.
+  StatusCode failure_code() const {
+    const bool may_succeed_later = processes_.lacks_resources() || entry_.failure.code() == StatusCode::kOverloaded;
+    return may_succeed_later ? StatusCode::kOverloaded : StatusCode::kFailedPrecondition;
+  }
+  /// A worker died; `what` says how. If it was answering the probe, the version fails.
   void probe_died(Incarnation incarnation, const std::string& what);
 
   void serve() { stage_ = Stage::kServing; }
-  /// Takes nothing new; what it has admitted is answered, and what is not at the limit fails. Without one a lane that hangs is
-  /// the watchdog's affair, and what nobody could answer for kLeaveLimitNs fails.
+  /// Takes no new requests and answers the admitted ones. At `limit_ns` the rest fails. Without a limit, the watchdog ends lanes
+  /// that hang, and requests fail when no worker could have answered them for kLeaveLimitNs.
   void leave(std::optional<std::uint64_t> limit_ns);
   /// True when nothing of it is left.
   bool advance_leaving(std::uint64_t now_ns);
@@ -69,12 +77,11 @@ class Daemon::Model : public ProcessObserver {
 
  private:
   bool has_golden() const { return !entry_.model.config.golden_file.empty(); }
-  // A zygote that is started again must find the files it was started with: running workers have the old ones.
+  // A zygote that is started again must find the same files, because running workers serve what the first zygote read.
   Status model_loaded(std::string_view text) override {
-    SHOAL_ASSIGN_OR_RETURN(LoadedModel loaded, parse_loaded(text));
+    SHOAL_ASSIGN_OR_RETURN(LoadReport loaded, parse_loaded(text));
     if (loaded_ && loaded_->hash != loaded.hash) {
-      return failed_precondition("model '{}': changed version: its files are not the ones that were loaded at first",
-                                 served().name);
+      return failed_precondition("model '{}': its files have changed since this version was loaded first", served().name);
     }
     loaded_ = std::move(loaded);
     for (const std::string& warning : loaded_->warnings)
@@ -102,6 +109,7 @@ class Daemon::Model : public ProcessObserver {
     daemon_.deaths_.reaped(incarnation, wait_status, monotonic_now_ns());
   }
   std::uint64_t answered_by(std::uint64_t incarnation) const override { return daemon_.ledger_.answered_by(incarnation); }
+  bool holds_requests(std::uint64_t incarnation) const override { return daemon_.ledger_.held_by(incarnation) > 0; }
 
   struct Probe {
     Incarnation incarnation = 0;
@@ -113,17 +121,17 @@ class Daemon::Model : public ProcessObserver {
   ModelIndex index_;
   VersionEntry entry_;
   Stage stage_ = Stage::kComing;
-  std::optional<LoadedModel> loaded_;
+  std::optional<LoadReport> loaded_;
   std::uint32_t signature_ = 0;
   Histogram unrouted_ns_, sent_again_ns_;
-  std::optional<Probe> probe_;  // under way
+  std::optional<Probe> probe_;  // sent and not answered
   bool is_probed_ = false;
-  std::optional<std::uint64_t> start_limit_ns_;  // while there is too little memory
-  std::uint64_t look_ns_ = 0;                    // when that is looked at again
-  std::uint64_t estimate_bytes_ = 0;             // of what loading takes; 0 until it has begun
-  std::optional<std::uint64_t> leave_limit_ns_;  // for its requests, then for its processes
-  std::optional<std::uint64_t> stuck_limit_ns_;  // likewise, while none of its workers could answer them
-  bool is_stopped_ = false;                      // its processes have been told to go
+  std::optional<std::uint64_t> start_limit_ns_;  // set while there is too little memory to start
+  std::uint64_t look_ns_ = 0;                    // when to look for memory again
+  std::uint64_t estimate_bytes_ = 0;             // memory that loading takes; 0 until it has begun
+  std::optional<std::uint64_t> leave_limit_ns_;  // first for its requests, then for its processes
+  std::optional<std::uint64_t> stuck_limit_ns_;  // for its requests; set while no worker of it can answer
+  bool is_stopped_ = false;                      // its processes were told to end
   ModelProcesses processes_;
 };
 

@@ -1,5 +1,5 @@
-// One version: how it starts, shows that it answers, and leaves.
-#include "supervisor/daemon_model.hpp"
+// One version of a model: its start, its probe, and its end.
+#include "supervisor/model_version.hpp"
 
 #include <algorithm>
 
@@ -13,17 +13,17 @@ constexpr std::uint64_t kLookAgainNs = 100'000'000;
 
 }  // namespace
 
-void Daemon::Model::start(std::uint64_t limit_ns) {
+void Daemon::ModelVersion::start(std::uint64_t limit_ns) {
   if (!entry_.failure.ok()) return processes_.fail(entry_.failure.to_string());
   start_limit_ns_ = limit_ns;
   advance_start(monotonic_now_ns());
 }
 
-// What is free is asked again until the limit: a daemon that was killed may still be giving its memory back. Those that load now
-// have not taken all of theirs yet: what would not fit beside them waits until they are loaded.
-void Daemon::Model::advance_start(std::uint64_t now_ns) {
+// Looks for free memory again until the limit, because a killed daemon may still be giving its memory back. Versions that are
+// loading have not taken all of their memory yet. A version that does not fit beside them waits until they are loaded.
+void Daemon::ModelVersion::advance_start(std::uint64_t now_ns) {
   if (!start_limit_ns_ || now_ns < look_ns_) return;
-  const Model* served = service_.current;
+  const ModelVersion* served = service_.current;
   const std::uint64_t packed = served ? served->processes().packed_bytes() : 0;
   const std::uint64_t arena = served && served->loaded() ? served->loaded()->arena_bytes : 0;
   const LoadEstimate estimate = estimate_load(entry_, packed, arena);
@@ -38,7 +38,7 @@ void Daemon::Model::advance_start(std::uint64_t now_ns) {
   processes_.start();
 }
 
-void Daemon::Model::advance_probe(std::uint64_t now_ns, bool replaces) {
+void Daemon::ModelVersion::advance_probe(std::uint64_t now_ns, bool replaces, bool is_asked) {
   if (is_probed_ || has_failed()) return;
   if (probe_) {
     if (now_ns < probe_->limit_ns) return;
@@ -46,7 +46,8 @@ void Daemon::Model::advance_probe(std::uint64_t now_ns, bool replaces) {
         format("version {}: its probe was not answered within {} s", version(), kProbeLimitNs / 1'000'000'000));
   }
   if (processes_.ready_workers() < processes_.options().workers) {
-    if (processes_.makes_no_progress()) processes_.fail(processes_.reason());
+    const bool is_patient = processes_.lacks_resources() && !is_asked;
+    if (processes_.makes_no_progress() && !is_patient) processes_.fail(processes_.reason());
     return;
   }
   if (!replaces && !has_golden()) {
@@ -60,10 +61,11 @@ void Daemon::Model::advance_probe(std::uint64_t now_ns, bool replaces) {
     processes_.fail(format("version {}: its probe cannot be sent: {}", version(), sent.message()));
 }
 
-// Without a stored input the probe is zeros of the smallest shape, which need not fit the model: a refusal is an answer, too.
-void Daemon::Model::worker_probed(const WorkerProcess& worker, const Status& status) {
+// Without a stored input the probe is zeros of the smallest shape. The model may refuse such an input, so a refusal counts as an
+// answer.
+void Daemon::ModelVersion::worker_probed(const WorkerProcess& worker, const Status& status) {
   const bool is_good = status.ok() || (status.code() == StatusCode::kInvalidArgument && !has_golden());
-  daemon_.ledger_.probed(worker.incarnation, is_good, monotonic_now_ns());  // the breaker's, if it asked
+  daemon_.ledger_.probed(worker.incarnation, is_good, monotonic_now_ns());  // for the breaker, if it asked for this probe
   daemon_.perform();
   daemon_.is_life_due_ = true;
   if (!probe_ || worker.incarnation != probe_->incarnation) return;
@@ -72,21 +74,21 @@ void Daemon::Model::worker_probed(const WorkerProcess& worker, const Status& sta
   is_probed_ = true;
 }
 
-void Daemon::Model::probe_died(Incarnation incarnation, const std::string& what) {
+void Daemon::ModelVersion::probe_died(Incarnation incarnation, const std::string& what) {
   if (!probe_ || incarnation != probe_->incarnation) return;
   probe_.reset();
-  processes_.fail(format("version {}: the worker died that answered its probe: {}", version(), what));
+  processes_.fail(format("version {}: its worker died while it answered the probe: {}", version(), what));
 }
 
-void Daemon::Model::leave(std::optional<std::uint64_t> limit_ns) {
+void Daemon::ModelVersion::leave(std::optional<std::uint64_t> limit_ns) {
   if (limit_ns && !leave_limit_ns_) leave_limit_ns_ = limit_ns;
   if (stage_ == Stage::kLeaving) return;
   stage_ = Stage::kLeaving;
-  daemon_.ledger_.drain_model(index_, format("version {} of model '{}' is being taken away", version(), served().name));
+  daemon_.ledger_.drain_model(index_, format("version {} of model '{}' is being removed", version(), served().name));
   daemon_.is_life_due_ = true;
 }
 
-bool Daemon::Model::advance_leaving(std::uint64_t now_ns) {
+bool Daemon::ModelVersion::advance_leaving(std::uint64_t now_ns) {
   const bool is_idle = daemon_.ledger_.model_idle(index_);
   if (!is_stopped_) {
     const bool can_answer = processes_.ready_workers() > 0 && daemon_.ledger_.model(index_).breaker.closed();
@@ -97,8 +99,8 @@ bool Daemon::Model::advance_leaving(std::uint64_t now_ns) {
     const auto is_over = [&](const std::optional<std::uint64_t>& limit_ns) { return limit_ns && now_ns >= *limit_ns; };
     if (!is_idle && !is_over(leave_limit_ns_) && !is_over(stuck_limit_ns_)) return false;
     if (!is_idle) {
-      daemon_.ledger_.fail_model(
-          index_, format("version {} was taken away and had not finished after {} s", version(), kLeaveLimitNs / 1'000'000'000));
+      daemon_.ledger_.fail_model(index_, format("version {} was removed, and the request was not finished after {} s", version(),
+                                                kLeaveLimitNs / 1'000'000'000));
       daemon_.perform();
     }
     processes_.stop();
@@ -114,7 +116,7 @@ bool Daemon::Model::advance_leaving(std::uint64_t now_ns) {
   return false;
 }
 
-std::optional<std::uint64_t> Daemon::Model::next_tick_ns() const {
+std::optional<std::uint64_t> Daemon::ModelVersion::next_tick_ns() const {
   std::optional<std::uint64_t> next = processes_.next_tick_ns();
   const auto earlier = [&](std::uint64_t at_ns) { next = next ? std::min(*next, at_ns) : at_ns; };
   if (start_limit_ns_) earlier(look_ns_);

@@ -1,9 +1,9 @@
-#include "supervisor/repository/version_entry.hpp"
+#include "shm/model/version_entry.hpp"
 
 #include "tests/support/says.hpp"
 #include "tests/support/scratch_directory.hpp"
 
-namespace shoal::supervisor {
+namespace shoal {
 namespace {
 
 using test::says;
@@ -60,20 +60,5 @@ TEST(VersionEntry, IsTheSameUntilAFileOrAKeyChanges) {
   EXPECT_FALSE(same_version(third, find())) << "another golden input";
 }
 
-TEST(LoadEstimate, NamesBothNumbers) {
-  VersionEntry entry;
-  entry.parameter_bytes = 300'000'000;
-  entry.model.config.workers = 4;
-  entry.model.config.contexts = 2;
-  const LoadEstimate first = estimate_load(entry, 0, 0);
-  EXPECT_EQ(first.sum(), 600'000'000u) << "what is packed is as large as what is read";
-  const LoadEstimate next = estimate_load(entry, 400'000'000, 10'000'000);
-  EXPECT_EQ(next.sum(), 300'000'000u + 400'000'000u + 8 * 10'000'000u);
-  EXPECT_TRUE(check_estimate("net", next, 780'000'000).ok());
-  const Status refused = check_estimate("net", next, 700'000'000);
-  EXPECT_EQ(refused.code(), StatusCode::kFailedPrecondition);
-  EXPECT_TRUE(says(refused.message(), {"'net'", "780 MB", "700 MB are available", "300 MB", "400 MB", "80 MB"}));
-}
-
 }  // namespace
-}  // namespace shoal::supervisor
+}  // namespace shoal

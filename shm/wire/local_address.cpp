@@ -1,0 +1,37 @@
+#include "shm/wire/local_address.hpp"
+
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+
+#include "shm/base/errors.hpp"
+
+namespace shoal::wire {
+
+std::string default_directory() {
+  if (const char* own = std::getenv("SHOAL_DIR"); own && *own) return own;
+  if (const char* runtime = std::getenv("XDG_RUNTIME_DIR"); runtime && *runtime) return std::string(runtime) + "/shoal";
+  return "/run/shoal";
+}
+
+sockaddr_un local_address(std::string_view path) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  std::memcpy(address.sun_path, path.data(), std::min(path.size(), sizeof address.sun_path - 1));
+  return address;
+}
+
+Result<UniqueFd> listen_at(const std::string& path, int type, int backlog) {
+  UniqueFd fd(::socket(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!fd) return status_from_errno("create a socket for", path, errno);
+  const sockaddr_un address = local_address(path);
+  if (::bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0)
+    return status_from_errno("bind", path, errno);
+  if (::listen(fd.get(), backlog) != 0) return status_from_errno("listen at", path, errno);
+  return fd;
+}
+
+}  // namespace shoal::wire

@@ -1,0 +1,22 @@
+// The daemon's default directory, and the addresses of local sockets.
+#pragma once
+
+#include <sys/un.h>
+
+#include <string>
+#include <string_view>
+
+#include "shm/base/unique_fd.hpp"
+#include "shoal/result.hpp"
+
+namespace shoal::wire {
+
+/// $SHOAL_DIR, else $XDG_RUNTIME_DIR/shoal, else /run/shoal. May be relative, as the user gave it.
+std::string default_directory();
+
+/// The address of a socket at `path`. check_socket_path() must have accepted the path.
+sockaddr_un local_address(std::string_view path);
+/// A non-blocking socket of `type` (SOCK_STREAM, SOCK_SEQPACKET) that listens at `path`. Errors: those of bind(); name the path.
+Result<UniqueFd> listen_at(const std::string& path, int type, int backlog);
+
+}  // namespace shoal::wire

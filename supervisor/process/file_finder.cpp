@@ -1,0 +1,211 @@
+#include "supervisor/process/file_finder.hpp"
+
+#include <signal.h>
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+#include "shm/base/clock.hpp"
+#include "shm/base/errors.hpp"
+#include "supervisor/process/received_message.hpp"
+
+namespace shoal::supervisor {
+
+FileSearch::~FileSearch() {
+  if (!is_over()) finder_.give_up(*this);
+}
+
+FileFinder::FileFinder(std::filesystem::path worker_file, std::size_t largest_answer_bytes, EventLoop& loop, Logger& log,
+                       std::function<void()> is_over, Spawn spawn_child)
+    : worker_file_(std::move(worker_file)),
+      largest_answer_bytes_(largest_answer_bytes),
+      loop_(loop),
+      log_(log),
+      is_over_(std::move(is_over)),
+      spawn_(std::move(spawn_child)) {}
+
+FileFinder::~FileFinder() {
+  for (const auto& process : processes_) {
+    abandon(*process);
+    loop_.forget(process->child.pidfd.get());
+  }
+}
+
+std::unique_ptr<FileSearch> FileFinder::ask(Asker asker, std::string what, std::string question) {
+  std::unique_ptr<FileSearch> search(new FileSearch(*this, asker, std::move(what), std::move(question)));
+  if (Status room = check_room(search->what_); asker == Asker::kClient && !room.ok()) {
+    over(*search, std::move(room));
+    return search;
+  }
+  const auto after = std::ranges::upper_bound(waiting_, asker, {}, [](const FileSearch* other) { return other->asker_; });
+  waiting_.insert(after, search.get());
+  start_waiting();
+  return search;
+}
+
+Status FileFinder::check_room(const std::string& what) const {
+  const auto waiting = std::ranges::count(waiting_, Asker::kClient, [](const FileSearch* search) { return search->asker_; });
+  if (static_cast<std::size_t>(waiting) < kMostWaiting) return {};
+  return overloaded("{}: {} searches for files are waiting, which is the limit: try again when some loads are over", what,
+                    kMostWaiting);
+}
+
+void FileFinder::start_waiting() {
+  const bool is_retry = std::exchange(retry_ns_, std::nullopt).has_value();
+  while (!waiting_.empty()) {
+    FileSearch& next = *waiting_.front();
+    const std::size_t stuck_now = stuck(),
+                      most_stuck = kMostStuck + (next.asker_ == Asker::kConfiguration ? kMoreStuckForConfiguration : 0);
+    if (stuck_now < most_stuck && processes_.size() - stuck_now >= kMostRunning) return;
+    waiting_.pop_front();
+    Status started;
+    if (stuck_now >= most_stuck) {
+      started = unavailable(
+          "{} processes that looked for files cannot be ended, which is the limit: their file systems do not answer; unmount "
+          "them, or mount them again",
+          most_stuck);
+    } else {
+      started = start(next);
+    }
+    if (started.code() == StatusCode::kOverloaded && next.asker_ == Asker::kDaemon) {
+      // Nobody would ask again. It stays the first; searches of clients, which wait behind it, do not wait for descriptors.
+      if (!is_retry) log_.warn("file_search_waits reason=\"{}: {}\"", next.what_, started.message());
+      retry_ns_ = monotonic_now_ns() + kShortageNs;
+      const auto asked = std::ranges::find(waiting_, Asker::kClient, [](const FileSearch* each) { return each->asker_; });
+      const std::vector<FileSearch*> refused(asked, waiting_.end());
+      waiting_.erase(asked, waiting_.end());
+      waiting_.push_front(&next);
+      for (FileSearch* each : refused) over(*each, started.with_context(each->what_));
+      return;
+    }
+    if (!started.ok()) over(next, started.with_context(next.what_));
+  }
+}
+
+Status FileFinder::start(FileSearch& search) {
+  const auto failed = [&](const Status& why) {
+    const bool is_program_bad = why.code() == StatusCode::kNotFound || why.code() == StatusCode::kPermissionDenied;
+    return Status(is_program_bad ? StatusCode::kUnavailable : StatusCode::kOverloaded,
+                  format("the process that looks for them cannot be started: {}", why.message()));
+  };
+  auto pair = wire::make_control_pair();
+  if (!pair.ok()) return failed(pair.status());
+  auto child = spawn_({.program = worker_file_, .arguments = {"--find", "3"}, .environment = {}, .control = pair->theirs.get()});
+  if (!child.ok()) return failed(child.status());
+  auto process = std::make_unique<Process>();
+  process->search = &search;
+  process->child = *std::move(child);
+  process->control = std::move(pair->ours);
+  process->limit_ns = monotonic_now_ns() + kLimitNs;
+  Status asked = loop_.watch(process->child.pidfd.get(), [this, fd = process->child.pidfd.get()] { died(fd); });
+  if (!asked.ok()) {  // nobody would notice its end; reap_orphans() reaps it
+    send_signal(process->child.pidfd, SIGKILL);
+    return failed(asked);
+  }
+  asked = loop_.watch(process->control.get(), [this, fd = process->control.get()] { speaks(fd); });
+  if (asked.ok()) {
+    asked = wire::send_control(process->control.get(), {.kind = wire::ControlKind::kFind, .text = search.question_});
+  }
+  processes_.push_back(std::move(process));
+  if (asked.ok() || asked.code() == StatusCode::kUnavailable) return {};  // its pidfd tells how it ended
+  abandon(*processes_.back());
+  return failed(asked);
+}
+
+bool FileFinder::speaks(int control) {
+  const auto found = std::ranges::find(processes_, control, [](const auto& process) { return process->control.get(); });
+  if (control < 0 || found == processes_.end()) return false;  // nobody listens to it any more
+  Process& process = **found;
+  ReceivedMessage message(control, loop_);
+  const Status& received = message.status();
+  if (received.ok() && !message.has_value()) return false;
+  const auto wrong = [&](std::string_view what) {
+    end(process, unavailable("{}: the process that looks for them {}", process.search->what_, what));
+    return false;
+  };
+  if (!received.ok() && received.code() != StatusCode::kUnavailable) return wrong("sent " + received.message());
+  if (!received.ok()) {  // the end: its pidfd tells how
+    stop_listening(process);
+    return false;
+  }
+  if (message->kind != wire::ControlKind::kFound) return wrong("sent a message that is not an answer");
+  if (process.answer.size() + message->text.size() > largest_answer_bytes_) return wrong("sent an answer that is too long");
+  process.answer += message->text;
+  if (message->a == 1) end(process, std::move(process.answer));
+  return true;
+}
+
+void FileFinder::died(int pidfd) {
+  const auto found = std::ranges::find(processes_, pidfd, [](const auto& process) { return process->child.pidfd.get(); });
+  if (found == processes_.end()) return;
+  while (speaks((*found)->control.get())) {  // messages from before its death may still wait
+  }
+  const std::unique_ptr<Process> process = std::move(*found);
+  processes_.erase(found);
+  stop_listening(*process);
+  loop_.forget(pidfd);
+  const auto status = reap(process->child.pidfd);
+  if (process->is_stuck) log_.info("file_search_gone pid={}", process->child.pid);
+  if (process->search) {
+    over(*process->search, unavailable("{}: the process that looked for them {} before it had answered", process->search->what_,
+                                       status ? describe_wait_status(*status) : "ended"));
+  }
+  start_waiting();
+}
+
+void FileFinder::end(Process& process, Result<std::string> result) {
+  FileSearch& search = *process.search;
+  abandon(process);
+  over(search, std::move(result));
+}
+
+void FileFinder::over(FileSearch& search, Result<std::string> result) {
+  search.result_ = std::move(result);
+  is_over_();
+}
+
+void FileFinder::give_up(FileSearch& search) {
+  std::erase(waiting_, &search);
+  for (const auto& process : processes_) {
+    if (process->search == &search) abandon(*process);
+  }
+}
+
+void FileFinder::abandon(Process& process) {
+  process.search = nullptr;
+  stop_listening(process);
+  send_signal(process.child.pidfd, SIGKILL);
+}
+
+void FileFinder::stop_listening(Process& process) {
+  if (process.control) loop_.hang_up(std::move(process.control));
+}
+
+void FileFinder::tick(std::uint64_t now_ns) {
+  bool has_room = retry_ns_ && now_ns >= *retry_ns_;
+  for (const auto& process : processes_) {
+    if (process->is_stuck || now_ns < process->limit_ns) continue;
+    process->is_stuck = has_room = true;
+    log_.warn("file_search_killed pid={} after_s={}", process->child.pid, kLimitNs / 1'000'000'000);
+    if (process->search) {
+      end(*process, deadline_exceeded("{}: not read within {} s: their file system does not answer, or there is too much to read",
+                                      process->search->what_, kLimitNs / 1'000'000'000));
+    }
+  }
+  if (has_room) start_waiting();
+}
+
+std::optional<std::uint64_t> FileFinder::next_tick_ns() const {
+  std::optional<std::uint64_t> next = waiting_.empty() ? std::nullopt : retry_ns_;
+  for (const auto& process : processes_) {
+    if (!process->is_stuck) next = std::min(next.value_or(process->limit_ns), process->limit_ns);
+  }
+  return next;
+}
+
+std::size_t FileFinder::stuck() const {
+  return static_cast<std::size_t>(std::ranges::count(processes_, true, [](const auto& process) { return process->is_stuck; }));
+}
+
+}  // namespace shoal::supervisor

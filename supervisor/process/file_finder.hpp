@@ -1,0 +1,130 @@
+// Children that look for files, so that this process never touches a path that a user named.
+//
+//   ask ─▶ waiting ─▶ running ─(whole answer, or a death)─▶ over
+//                        └─(kLimitNs)─▶ over, and killed ─▶ the child may be stuck in the kernel: nobody waits for it
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "shm/log/log.hpp"
+#include "shm/wire/control.hpp"
+#include "supervisor/process/event_loop.hpp"
+#include "supervisor/process/spawn.hpp"
+
+namespace shoal::supervisor {
+
+class FileFinder;
+
+/// Who needs the answer. Searches that wait for a place start in this order.
+enum class Asker {
+  kConfiguration,  // the daemon needs its configuration file
+  kDaemon,         // the daemon needs the files of a model: there is one such search per model at most
+  kClient,         // a client has asked for a load or a reload
+};
+
+/// One question and its answer. Destroying it gives the question up.
+///   Threads  thread-bound
+class FileSearch {
+ public:
+  ~FileSearch();
+  FileSearch(const FileSearch&) = delete;
+  FileSearch& operator=(const FileSearch&) = delete;
+
+  bool is_over() const { return result_.has_value(); }
+  /// The answer's text; its parser must check it. Call this once, when the search is over.
+  ///   Errors  kDeadlineExceeded; kOverloaded: too many searches of clients wait, or there are no descriptors or no memory for
+  ///   the
+  ///           child; kUnavailable: the child's program is missing, or the child died or sent something else. All name `what`.
+  Result<std::string> take() { return *std::move(result_); }
+
+ private:
+  friend class FileFinder;
+  FileSearch(FileFinder& finder, Asker asker, std::string what, std::string question)
+      : finder_(finder), asker_(asker), what_(std::move(what)), question_(std::move(question)) {}
+
+  FileFinder& finder_;
+  const Asker asker_;
+  std::string what_, question_;
+  std::optional<Result<std::string>> result_;
+};
+
+/// Starts one `shoal-worker --find` per question.
+///   Threads  thread-bound
+class FileFinder {
+ public:
+  /// A working file system answers within a second. A search that takes longer than this is stuck or far too large.
+  static constexpr std::uint64_t kLimitNs = 10'000'000'000;
+  /// Children at the same time. Further questions wait, so that a daemon with many models does not start too many processes.
+  static constexpr std::size_t kMostRunning = 8;
+  /// Children that were killed and do not die, because the kernel waits for a file system. Each costs a process and 100 KB. With
+  /// so many of them new questions are refused.
+  static constexpr std::size_t kMostStuck = 32;
+  /// The search for the configuration may still start when kMostStuck children are stuck, until so many more are.
+  static constexpr std::size_t kMoreStuckForConfiguration = 8;
+  /// Searches of clients that wait for a place. Further ones are refused.
+  static constexpr std::size_t kMostWaiting = 64;
+
+  /// If a child cannot be started for lack of descriptors or memory, searches of Asker::kDaemon wait so long before the next try.
+  static constexpr std::uint64_t kShortageNs = 100'000'000;
+
+  using Spawn = std::function<Result<Child>(const SpawnOptions&)>;
+
+  /// `loop` and `log` outlive this, and this outlives its searches. `is_over` is called from within the event loop, ask() or
+  /// tick(), once for each search that is not given up.
+  FileFinder(std::filesystem::path worker_file, std::size_t largest_answer_bytes, EventLoop& loop, Logger& log,
+             std::function<void()> is_over, Spawn spawn_child = spawn);
+  ~FileFinder();
+  FileFinder(const FileFinder&) = delete;
+  FileFinder& operator=(const FileFinder&) = delete;
+
+  /// `what` names the files in errors: "model 'net': files at /models/net".
+  std::unique_ptr<FileSearch> ask(Asker asker, std::string what, std::string question);
+  /// Whether a search for a client may wait. ask() checks it, too. Errors: kOverloaded, which names `what`.
+  Status check_room(const std::string& what) const;
+  void tick(std::uint64_t now_ns);
+  std::optional<std::uint64_t> next_tick_ns() const;
+  std::size_t stuck() const;
+
+ private:
+  friend class FileSearch;
+  struct Process {
+    FileSearch* search = nullptr;  // null: its question is over
+    Child child;
+    UniqueFd control;
+    std::string answer;
+    std::uint64_t limit_ns = 0;
+    bool is_stuck = false;
+  };
+
+  void start_waiting();
+  Status start(FileSearch& search);
+  /// Reads one message. False when there was none, or there will be no more.
+  bool speaks(int control);
+  void died(int pidfd);
+  /// Ends the question: with the answer, or why there is none. The child is killed.
+  void end(Process& process, Result<std::string> result);
+  void over(FileSearch& search, Result<std::string> result);
+  void give_up(FileSearch& search);
+  /// Kills the child, and hears no more of it. died() reaps it.
+  void abandon(Process& process);
+  void stop_listening(Process& process);
+
+  const std::filesystem::path worker_file_;
+  const std::size_t largest_answer_bytes_;
+  EventLoop& loop_;
+  Logger& log_;
+  const std::function<void()> is_over_;
+  const Spawn spawn_;
+  std::vector<std::unique_ptr<Process>> processes_;
+  std::optional<std::uint64_t> retry_ns_;  // when a child is started that could not be started before
+  std::deque<FileSearch*> waiting_;        // in the order of Asker; of one kind, the oldest first
+};
+
+}  // namespace shoal::supervisor

@@ -1,0 +1,278 @@
+// What clients have together: memory of the daemon, addresses of its workers. Each of them is within its own limit, all of them
+// together are far beyond.
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <memory>
+#include <new>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "shm/segment/segment.hpp"
+#include "tests/integration/handmade_peer.hpp"
+#include "tests/integration/raw_client.hpp"
+#include "tests/support/child_process.hpp"
+#include "tests/support/pool_fixture.hpp"
+#include "tests/support/process_sample.hpp"
+#include "tests/support/says.hpp"
+#include "tests/support/zmtp.hpp"
+
+namespace shoal::test {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr std::uint64_t kMb = 1 << 20;
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr std::uint64_t kSlack = 400 * kMb;  // the sanitizer keeps what was freed
+#else
+constexpr std::uint64_t kSlack = 64 * kMb;  // the allocator's, connections, buffers
+#endif
+
+std::string_view text_of(const std::vector<std::byte>& bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+/// A client that is welcomed, asks, and never reads an answer.
+class DeafClient : public HandmadePeer {
+ public:
+  explicit DeafClient(const DaemonFixture& daemon) : HandmadePeer(daemon.directory()) { be_welcomed(); }
+  /// Why the daemon disconnected it; empty when it did not.
+  std::string reason() {
+    const auto said = receive_control();
+    return said && said->kind == wire::ControlKind::kRefused ? said->text : "";
+  }
+  /// Sends the bytes so often, or until it is disconnected. Returns whether it was, and checks that this was `why`.
+  bool is_disconnected(const std::string& bytes, int times, std::string_view why) {
+    for (int i = 0; i < times; ++i) {
+      if (send_all(bytes)) continue;
+      EXPECT_TRUE(says(reason(), {why, "total_message_mb"}));
+      return true;
+    }
+    return false;
+  }
+};
+
+/// A process of its own that asks for little, one thing after another.
+class Modest {
+ public:
+  explicit Modest(const DaemonFixture& daemon, const PoolOptions& options = {}, std::int64_t elements = 16)
+      : shared_(Segment::map(create_memfd("modest", sizeof(Shared)).value(), Segment::Access::kReadWrite).value()),
+        said_(new (shared_.mutable_bytes().data()) Shared) {
+    pid_ = start_child([&] {
+      Pool pool = daemon.connect(options);
+      const Tensor input = counting({elements});
+      said_->is_connected = true;
+      for (;;) {
+        const auto outputs = pool.predict("echo", {{"data", input}});
+        if (!outputs.ok()) {
+          std::snprintf(said_->error, sizeof said_->error, "%s", outputs.status().to_string().c_str());
+          ++said_->failed;
+        }
+        ++said_->answered;
+      }
+      return 0;
+    });
+    EXPECT_TRUE(eventually([&] { return said_->is_connected.load(); }));
+  }
+  ~Modest() {
+    ::kill(pid_, SIGKILL);
+    ::waitpid(pid_, nullptr, 0);
+    EXPECT_EQ(said_->failed, 0) << said_->error;
+  }
+  Modest(const Modest&) = delete;
+  Modest& operator=(const Modest&) = delete;
+  int answered() const { return said_->answered; }
+
+ private:
+  struct Shared {
+    std::atomic<bool> is_connected = false;
+    std::atomic<int> answered = 0, failed = 0;
+    char error[512] = {};
+  };
+  Segment shared_;
+  Shared* const said_;
+  pid_t pid_ = -1;
+};
+
+/// Asks from a process of its own. Returns whether an answer came.
+bool another_process_is_answered(const DaemonFixture& daemon) {
+  return exit_code_of([&] {
+           const auto outputs = daemon.connect().predict("echo", {{"data", counting({4})}});
+           return outputs.ok() ? 0 : (std::puts(outputs.status().to_string().c_str()), std::fflush(stdout), 1);
+         }) == 0;
+}
+
+/// Runs `misbehave` in a thread of each client. The daemon holds no more than its total, and a modest client is served meanwhile.
+void expect_total(const DaemonFixture& daemon, std::uint64_t total, int clients,
+                  const std::function<void(DeafClient&)>& misbehave) {
+  const Modest modest(daemon);
+  ASSERT_TRUE(eventually([&] { return modest.answered() > 100; }));
+  std::vector<std::unique_ptr<DeafClient>> deaf;
+  for (int i = 0; i < clients; ++i) deaf.push_back(std::make_unique<DeafClient>(daemon));
+  const auto before = sample_process(daemon.pid());
+  std::uint64_t most = 0;
+  {
+    std::vector<std::jthread> threads;
+    std::atomic<int> left = clients;
+    for (const auto& one : deaf) {
+      threads.emplace_back([&misbehave, &left, client = one.get()] {
+        misbehave(*client);
+        --left;
+      });
+    }
+    while (left > 0) {
+      most = std::max(most, sample_process(daemon.pid())->private_bytes);
+      std::this_thread::sleep_for(5ms);
+    }
+  }
+  const int answered = modest.answered();
+  ASSERT_TRUE(eventually([&] { return modest.answered() > answered + 100; })) << "it is served beside them";
+  most = std::max(most, sample_process(daemon.pid())->private_bytes);
+  std::printf("%.0f MiB at first, %.0f at most, the total is %.0f\n", static_cast<double>(before->private_bytes) / kMb,
+              static_cast<double>(most) / kMb, static_cast<double>(total) / kMb);
+  EXPECT_LT(most, before->private_bytes + total + kSlack);
+}
+
+TEST(TotalMessages, UnreadAnswersOfManyClients) {
+  const DaemonFixture daemon({.limits = "connections = 64\ntotal_message_mb = 64"});
+  RawClient asking(daemon.directory());
+  asking.attach();
+  wire::Request request = asking.request(1);
+  request.inputs = {wire::to_wire({DType::kFloat32, Shape{kMb / 4}, nullptr})};
+  request.inputs[0].location = static_cast<std::uint8_t>(wire::Location::kFrame);
+  request.outputs = {wire::WireTensor{}};  // without room, so that the answer is a frame
+  std::vector<std::byte> head;
+  wire::encode_request(request, head);
+  const std::string message = zmtp::long_frame(zmtp::kMore, text_of(head)) + zmtp::long_frame(0, std::string(kMb, '\0'));
+  expect_total(daemon, 64 * kMb, 12, [&](DeafClient& client) {
+    for (int i = 0; i < 30 && client.send_all(message); ++i) {
+    }
+  });
+}
+
+TEST(TotalMessages, SmallUnreadAnswersOfManyClients) {
+  const DaemonFixture daemon({.limits = "connections = 64\ntotal_message_mb = 16"});
+  RawClient asking(daemon.directory());
+  asking.attach();
+  wire::Request request = asking.request(1);
+  request.header.model_id = 4711;  // there is none
+  std::vector<std::byte> head;
+  wire::encode_request(request, head);
+  std::string messages;
+  for (int i = 0; i < 1000; ++i) messages += zmtp::long_frame(0, text_of(head));
+  std::atomic<int> disconnected = 0;
+  expect_total(daemon, 16 * kMb, 6,
+               [&](DeafClient& client) { disconnected += client.is_disconnected(messages, 60, "does not read its answers"); });
+  EXPECT_GT(disconnected, 0);
+}
+
+// libzmq collects the frames and shows nothing before the last one.
+TEST(TotalMessages, MessagesThatAreNeverFinished) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "the sanitizer's malloc does not say what it has handed out";
+#endif
+  const DaemonFixture daemon({.limits = "connections = 64\ntotal_message_mb = 64"});
+  const std::string frame = zmtp::long_frame(zmtp::kMore, std::string(kMb, '\0'));
+  std::atomic<int> disconnected = 0;
+  constexpr std::uint64_t kUnfinished = 16 * kMb + 64 * kMb;  // they may hold
+  constexpr std::uint64_t kBetweenLooks = 128 * kMb;          // that come until the daemon looks again
+  expect_total(daemon, kUnfinished + kBetweenLooks, 4,
+               [&](DeafClient& client) { disconnected += client.is_disconnected(frame, 150, "does not finish its message"); });
+  EXPECT_GT(disconnected, 0);
+}
+
+// It has sent all before the daemon looks twice. The innocent client is in the middle of a message at most times, and finishes
+// each.
+TEST(TotalMessages, AClientThatStopsInTheMiddleOfAMessageIsDisconnectedAndLongMessagesAreAnswered) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "the sanitizer's malloc does not say what it has handed out";
+#endif
+  const DaemonFixture daemon({.limits = "connections = 64\ntotal_message_mb = 128"});
+  constexpr int kFrames = 32 + 64 + 6;  // of 1 MiB: a quarter of the total, what is always allowed, and a little more
+  DeafClient hoarder(daemon);
+  const std::string frame = zmtp::long_frame(zmtp::kMore, std::string(kMb, '\0'));
+  for (int i = 0; i < kFrames; ++i) ASSERT_TRUE(hoarder.send_all(frame));
+  const Modest innocent(daemon, {.input_arena_bytes = 4096, .output_arena_bytes = 64 * kMb}, 20 * kMb / 4);
+  const std::string reason = hoarder.reason();
+  EXPECT_TRUE(contains(reason, "does not finish its message") && contains(reason, "total_message_mb")) << reason << daemon.log();
+  const int answered = innocent.answered();
+  EXPECT_GT(answered, 0) << "it was served beside the hoarder";
+  EXPECT_TRUE(eventually([&] { return innocent.answered() > answered + 10; }));
+  EXPECT_EQ(daemon.stats()["supervisor"]["clients"], 2) << "the innocent client and the one that asks";
+}
+
+// All connections of this process have one share together. Other processes have their own.
+TEST(TotalMessages, RequestsThatWaitAreRefusedByNameAndThoseOfOtherProcessesAreNot) {
+  constexpr int kPools = 8;
+  DaemonFixture daemon({.models = {"slow=builtin:identity"}, .limits = "connections = 16\ntotal_message_mb = 8"});
+  std::vector<Pool> pools;
+  for (int i = 0; i < kPools; ++i) pools.push_back(daemon.connect({.input_arena_bytes = 4096}));
+  for (Pool& pool : pools) ASSERT_TRUE(pool.predict("slow", {{"data", counting({4})}}).ok());
+  int ends[2];
+  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
+  const UniqueFd ours(ends[0]), theirs(ends[1]);
+  char byte = 0;
+  const pid_t other = start_child([&] {
+    Pool pool = daemon.connect({.input_arena_bytes = 4096});
+    const Tensor large = counting({kMb / 4});
+    if (!pool.describe("slow").ok() || ::write(theirs.get(), &byte, 1) != 1 || ::read(theirs.get(), &byte, 1) != 1) return 2;
+    const auto outputs = pool.predict("slow", {{"data", large}});
+    return outputs.ok() ? 0 : (std::puts(outputs.status().to_string().c_str()), std::fflush(stdout), 1);
+  });
+  ASSERT_EQ(::read(ours.get(), &byte, 1), 1);
+  for (const pid_t worker : daemon.workers("slow")) ::kill(worker, SIGSTOP);
+  std::vector<Prediction> asked;
+  for (Pool& pool : pools) asked.push_back(pool.submit("slow", {{"data", counting({kMb / 4})}}));
+  EXPECT_TRUE(eventually([&] { return daemon.stats()["supervisor"]["held_message_bytes"] > kMb; }));
+  ASSERT_EQ(::write(ours.get(), &byte, 1), 1);
+  EXPECT_EQ(exit_code_of(other), 0) << "once the stopped worker is replaced";
+  int refused = 0;
+  for (const Prediction& one : asked) {
+    const Status status = one.get().status();
+    if (status.ok()) continue;
+    ++refused;
+    EXPECT_EQ(status.code(), StatusCode::kOverloaded);
+    EXPECT_TRUE(contains(status.message(), "total_message_mb")) << status.to_string();
+  }
+  EXPECT_GT(refused, 0);
+  EXPECT_LT(refused, kPools);
+  EXPECT_TRUE(pools.back().predict("slow", {{"data", counting({kMb / 4})}}).ok()) << "now there is room";
+}
+
+// 64 clients with sparse arenas of 2 x 1 TiB would take all 128 TiB of addresses that a worker has.
+TEST(TotalArenas, SparseArenasAreRefusedAtAttachBeforeAWorkerRunsOutOfAddresses) {
+  constexpr std::uint64_t kTb = std::uint64_t{1} << 40;
+  const DaemonFixture daemon({.limits = "connection_rate = 0"});
+  std::vector<std::unique_ptr<RawClient>> hostile;
+  int refused = 0;
+  for (int i = 0; i < 70; ++i) {
+    auto one = std::make_unique<RawClient>(daemon.directory());
+    const std::string why_not = one->attach_sparse_or_why_not(kTb);
+    if (!why_not.empty()) {
+      ++refused;
+      EXPECT_TRUE(contains(why_not, "total_arena_gb")) << why_not;
+      continue;
+    }
+    one->send(one->request(1));  // so that the worker maps its arenas
+    const wire::Reply reply = one->receive_reply();
+    EXPECT_EQ(reply.header.status, 0) << "client " << i;
+    hostile.push_back(std::move(one));
+  }
+  EXPECT_TRUE(another_process_is_answered(daemon));
+  EXPECT_GT(refused, 0);
+  EXPECT_GT(hostile.size(), 10u);
+  hostile.clear();
+  RawClient later(daemon.directory());
+  EXPECT_TRUE(eventually([&] { return later.attach_sparse_or_why_not(kTb).empty(); })) << "when the others are gone";
+}
+
+}  // namespace
+}  // namespace shoal::test

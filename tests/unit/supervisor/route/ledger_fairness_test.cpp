@@ -1,0 +1,331 @@
+// A client can neither change the estimates for the requests of other clients without running requests of its own, nor get more
+// than its share of the lanes.
+#include <array>
+#include <deque>
+
+#include "tests/unit/supervisor/route/ledger_fixture.hpp"
+#include "tests/unit/supervisor/route/ledger_state.hpp"
+
+namespace shoal::supervisor {
+namespace {
+
+constexpr ClientId kGreedy = 1, kOther = 2;
+
+class LedgerFairnessTest : public LedgerTest {
+ protected:
+  explicit LedgerFairnessTest(ModelLimits limits = {.queue_limit = 2048}) : LedgerTest(limits) {}
+
+  Result<RequestId> ask(ClientId client, std::uint64_t shape, std::uint64_t timeout_ns = 0, std::uint32_t rows = 1) {
+    const auto admitted = ledger_.admit(
+        {.client = client, .seq = ++seq_, .model = model_, .timeout_ns = timeout_ns, .shape = shape, .rows = rows}, now_);
+    if (admitted.ok()) ledger_.dispatch(model_, now_);
+    return admitted;
+  }
+  bool is_refused(ClientId client, std::uint64_t shape, std::uint64_t timeout_ns) {
+    return ask(client, shape, timeout_ns).status().code() == StatusCode::kDeadlineExceeded;
+  }
+  void reply(RequestId request, LaneRef lane, std::uint64_t compute_ns, StatusCode status = StatusCode::kOk) {
+    EXPECT_TRUE(ledger_.lane_replied(
+        {.lane = lane, .request = request, .attempt = 1, .status = status, .compute_ns = compute_ns, .batch = 1}, now_));
+  }
+  /// Lets worker 7, which holds nothing else, take `ns` for each of ten requests.
+  void teach(std::uint64_t shape, std::uint64_t ns, ClientId client = kOther, std::uint32_t rows = 1) {
+    for (int i = 0; i < 10; ++i) {
+      const RequestId request = ask(client, shape, 0, rows).value();
+      now_ += ns;
+      reply(request, {7, 0}, ns);
+    }
+    words();
+  }
+  /// Lets the lane of worker 7 run the requests that it was sent, in that order, until `until_ns`. `cost_ns(action)` returns how
+  /// long a request takes, and `ended(action)` is called after each. With kCancelled, the client kGreedy cancels each of its
+  /// requests just before its end. Returns the time that the lane spent on each client.
+  template <class Cost, class Ended>
+  std::array<std::uint64_t, 4> serve(std::uint64_t until_ns, const Cost& cost_ns, const Ended& ended,
+                                     StatusCode status = StatusCode::kOk) {
+    std::array<std::uint64_t, 4> served_ns{};
+    while (now_ < until_ns) {
+      for (const Action& action : taken()) {
+        if (action.kind == Action::Kind::kSend) on_lane_.push_back(action);
+      }
+      if (on_lane_.empty()) break;
+      const Action run = on_lane_.front();
+      on_lane_.pop_front();
+      const std::uint64_t took_ns = cost_ns(run);
+      now_ += took_ns;
+      served_ns[run.client] += took_ns;
+      if (status == StatusCode::kCancelled && run.client == kGreedy) {
+        ledger_.cancel(run.client, run.seq, now_);
+        reply(run.request, run.lane, took_ns, status);
+      } else {
+        reply(run.request, run.lane, took_ns);
+      }
+      ended(run);
+    }
+    return served_ns;
+  }
+
+  std::uint64_t seq_ = 0;
+  std::deque<Action> on_lane_;
+};
+
+enum : std::uint64_t { kShort = 11, kLong = 12 };  // shapes
+
+TEST_F(LedgerFairnessTest, RefusedRequestsDoNotMakeTheirClientsOthersCheaper) {
+  ready(7);
+  teach(kLong, 400 * kMs, kGreedy);
+  teach(kShort, 10 * kMs);
+  for (int i = 0; i < 300; ++i) ASSERT_TRUE(is_refused(kGreedy, kLong, 1));
+  for (int i = 0; i < 1000; ++i) {
+    if (i < 100) ask(kGreedy, kLong).value();
+    ask(kOther, kShort).value();
+  }
+  const auto served_ns = serve(
+      now_ + 16'000 * kMs, [](const Action& run) { return run.client == kGreedy ? 400 * kMs : 10 * kMs; }, [](const Action&) {});
+  EXPECT_NEAR(static_cast<double>(served_ns[kGreedy]), static_cast<double>(served_ns[kOther]), 1'000.0 * kMs);
+}
+
+TEST_F(LedgerFairnessTest, RefusedRequestsDoNotChangeWhatIsPredictedForOthers) {
+  ready(7);
+  teach(kLong, 400 * kMs, kGreedy);
+  teach(kShort, 10 * kMs);
+  for (int i = 0; i < 300; ++i) ASSERT_TRUE(is_refused(kGreedy, kLong, 1));
+  ask(kGreedy, kLong).value();
+  EXPECT_TRUE(is_refused(kOther, kShort, 300 * kMs)) << "the lane is busy for 400 ms";
+  EXPECT_FALSE(is_refused(kOther, kShort, 600 * kMs));
+}
+
+TEST_F(LedgerFairnessTest, RefusedRequestsOfInventedShapesForgetNoOthersEstimate) {
+  ready(7);
+  teach(kLong, 100 * kMs);
+  teach(kShort, 10 * kMs);
+  teach(kLong, 100 * kMs);
+  for (std::uint64_t shape = 1'000; shape < 3'000; ++shape) (void)ask(kGreedy, shape, 1);
+  now_ += 10;
+  ledger_.tick(now_ + 10 * kMs);  // the admitted ones have ended
+  words();
+  ready(8);  // an idle lane
+  words();
+  EXPECT_TRUE(is_refused(kOther, kShort, 4 * kMs));
+  EXPECT_FALSE(is_refused(kOther, kShort, 30 * kMs));
+  EXPECT_TRUE(is_refused(kOther, kLong, 60 * kMs));
+}
+
+TEST_F(LedgerFairnessTest, AnEstimateIsDoubtedByTimeAlone) {
+  ready(7);
+  teach(kLong, 100 * kMs);
+  for (int i = 0; i < 2000; ++i) ASSERT_TRUE(is_refused(kGreedy, kLong, 20 * kMs)) << i;
+  now_ += 10'000 * kMs;
+  EXPECT_FALSE(is_refused(kOther, kLong, 20 * kMs)) << "it may have been measured in a bad moment";
+}
+
+TEST_F(LedgerFairnessTest, ARunThatWasLetThroughInDoubtAndDidNotEndConfirmsTheEstimate) {
+  ready(7);
+  teach(kLong, 100 * kMs);
+  int admitted = 0;
+  const std::uint64_t end_ns = now_ + 60'000 * kMs;
+  while (now_ < end_ns) {  // one after the other; each one is stopped at its deadline
+    now_ += 5 * kMs;
+    const auto request = ask(kOther, kLong, 20 * kMs);
+    if (!request.ok()) continue;
+    ++admitted;
+    now_ += 25 * kMs;
+    ledger_.tick(now_);
+    reply(*request, {7, 0}, 24 * kMs, StatusCode::kCancelled);
+  }
+  words();
+  EXPECT_GE(admitted, 10);
+  EXPECT_LE(admitted, 62);  // at most one in a second
+}
+
+TEST_F(LedgerFairnessTest, AFastRunOfADoubtedShapeIsBelievedAtOnce) {
+  ready(7);
+  teach(kLong, 400 * kMs);
+  now_ += 10'000 * kMs;
+  const RequestId request = ask(kOther, kLong, 40 * kMs).value();
+  EXPECT_EQ(words(), Words{format("send {}@7.0#1", seq_)});
+  now_ += 20 * kMs;
+  reply(request, {7, 0}, 20 * kMs);
+  words();
+  EXPECT_FALSE(is_refused(kOther, kLong, 40 * kMs));
+}
+
+TEST_F(LedgerFairnessTest, AnEstimateThatWasRightSurvivesARest) {
+  ready(7);
+  teach(kLong, 400 * kMs);
+  now_ += 3'600'000 * kMs;
+  const RequestId request = ask(kOther, kLong).value();
+  now_ += 400 * kMs;
+  reply(request, {7, 0}, 400 * kMs);
+  EXPECT_TRUE(is_refused(kOther, kLong, 300 * kMs));
+}
+
+TEST_F(LedgerFairnessTest, AShapeThatWasNeverMeasuredIsNotRefusedForWhatOthersTake) {
+  ready(7);
+  teach(kLong, 100 * kMs);
+  EXPECT_FALSE(is_refused(kOther, kShort, 20 * kMs));
+}
+
+// The lane runs a parked request meanwhile, and never begins the cancelled one.
+TEST_F(LedgerFairnessTest, ACancelledRequestThatNeverRanRaisesNoEstimate) {
+  ready(7);
+  teach(kShort, 10 * kMs);
+  const RequestId parked = ask(kGreedy, kLong).value();
+  ledger_.lane_parked({7, 0}, parked, 1, now_);
+  const RequestId never_ran = ask(kGreedy, kShort).value();
+  ledger_.cancel(kGreedy, seq_, now_);
+  now_ += 2'000 * kMs;
+  reply(parked, {7, 0}, 2'000 * kMs);
+  reply(never_ran, {7, 0}, 0, StatusCode::kCancelled);
+  words();
+  EXPECT_FALSE(is_refused(kOther, kShort, 30 * kMs));
+}
+
+TEST_F(LedgerFairnessTest, InventedRowsDoNotMakeOthersWait) {
+  ready(7);
+  teach(kShort, 10 * kMs);
+  ask(kGreedy, 1'000, 0, 1u << 30).value();
+  EXPECT_FALSE(is_refused(kOther, kShort, 100 * kMs));
+}
+
+// Each request of kGreedy has another shape, which was never measured. Only a few of them wait at a time.
+TEST_F(LedgerFairnessTest, ARunThatTakesLongerThanPredictedIsPaidForAfterwards) {
+  for (const StatusCode status : {StatusCode::kOk, StatusCode::kCancelled}) {
+    SCOPED_TRACE(status_code_name(status));
+    ledger_ = Ledger();
+    model_ = ledger_.add_model("m", {.queue_limit = 64});
+    on_lane_.clear();
+    ready(7);
+    teach(kShort, kMs);
+    for (int i = 0; i < 32; ++i) ask(kOther, kShort).value();
+    std::uint64_t shape = 1'000;
+    for (int i = 0; i < 3; ++i) ask(kGreedy, ++shape).value();
+    const auto served_ns = serve(
+        now_ + 30'000 * kMs, [&](const Action& run) { return run.client == kGreedy ? 100 * kMs : kMs; },
+        [&](const Action& run) { ask(run.client, run.client == kGreedy ? ++shape : kShort).value(); }, status);
+    EXPECT_NEAR(static_cast<double>(served_ns[kGreedy]), static_cast<double>(served_ns[kOther]), 1'000.0 * kMs);
+  }
+}
+
+TEST_F(LedgerFairnessTest, ADebtKeepsNobodyElseWaitingAndEndsWithTheQueue) {
+  ready(7);
+  teach(kShort, kMs);
+  teach(kLong, 100 * kMs);
+  for (int i = 0; i < 30; ++i) ask(kGreedy, 1'000u + static_cast<unsigned>(i)).value();
+  serve(
+      now_ + 5'000 * kMs, [&](const Action&) { return 500 * kMs; }, [](const Action&) {});
+  EXPECT_FALSE(is_refused(kOther, kShort, 1'500 * kMs)) << "two are on the lane, one may have its turn before it";
+}
+
+// Each request of kGreedy runs for 100 ms and then crashes its worker, twice.
+TEST_F(LedgerFairnessTest, CrashedRunsArePaidForLikeOthers) {
+  Incarnation worker = 7;
+  ready(worker);
+  teach(kShort, kMs);
+  for (int i = 0; i < 32; ++i) ask(kOther, kShort).value();
+  std::uint64_t shape = 1'000;
+  for (int i = 0; i < 3; ++i) ask(kGreedy, ++shape).value();
+  std::array<std::uint64_t, 4> served_ns{};
+  int poisoned = 0;
+  for (const std::uint64_t until_ns = now_ + 30'000 * kMs; now_ < until_ns;) {
+    for (const Action& action : taken()) {
+      if (action.kind == Action::Kind::kSend) on_lane_.push_back(action);
+      if (action.kind != Action::Kind::kReply) continue;
+      EXPECT_EQ(action.status, StatusCode::kPoison);
+      ++poisoned;
+      ask(kGreedy, ++shape).value();
+    }
+    ASSERT_FALSE(on_lane_.empty());
+    const Action run = on_lane_.front();
+    on_lane_.pop_front();
+    const std::uint64_t took_ns = run.client == kGreedy ? 100 * kMs : kMs;
+    now_ += took_ns;
+    served_ns[run.client] += took_ns;
+    if (run.client == kOther) {
+      reply(run.request, run.lane, took_ns);
+      ask(kOther, kShort).value();
+      continue;
+    }
+    on_lane_.clear();  // the others run again
+    die(worker, {crashed(run.request, run.attempt)});
+    ready(++worker);
+  }
+  EXPECT_GT(poisoned, 10);
+  EXPECT_NEAR(static_cast<double>(served_ns[kGreedy]), static_cast<double>(served_ns[kOther]), 1'000.0 * kMs);
+}
+
+// Two lanes run a request each, and one crashes the worker.
+TEST_F(LedgerFairnessTest, WhoseRunWasLostToTheCrashOfAnotherGetsItsTimeBack) {
+  ready(7, 2);
+  teach(kShort, kMs);
+  const RequestId guilty = ask(kGreedy, kShort).value(), innocent = ask(kOther, kShort).value();
+  for (int i = 0; i < 9; ++i) ask(3, kShort).value();
+  now_ += 50 * kMs;
+  die(7, {crashed(guilty), running(innocent)});
+  EXPECT_EQ(LedgerState::owed_ns(ledger_, kGreedy), static_cast<std::int64_t>(49 * kMs));
+  EXPECT_EQ(LedgerState::owed_ns(ledger_, kOther), -static_cast<std::int64_t>(kMs)) << "it pays again when it runs again";
+}
+
+TEST_F(LedgerFairnessTest, ARunAfterTheLastReplyOfItsLaneIsPaidFromThere) {
+  ready(7);
+  teach(kShort, kMs);
+  const RequestId first = ask(kOther, kShort).value(), second = ask(kGreedy, kShort).value();
+  ask(kOther, kShort).value();
+  now_ += 30 * kMs;
+  reply(first, {7, 0}, kMs);
+  now_ += 50 * kMs;
+  die(7, {running(second)});  // killed: nobody is blamed, and its run was as long
+  EXPECT_EQ(LedgerState::owed_ns(ledger_, kGreedy), static_cast<std::int64_t>(49 * kMs));
+}
+
+TEST_F(LedgerFairnessTest, WhatCouldNotBeSentIsNotPaidFor) {
+  ready(7);
+  teach(kShort, kMs);
+  const RequestId request = ask(kGreedy, kShort).value();
+  for (int i = 0; i < 4; ++i) ask(kOther, kShort).value();
+  ledger_.undelivered(request);
+  EXPECT_EQ(LedgerState::owed_ns(ledger_, kGreedy), -static_cast<std::int64_t>(kMs));
+}
+
+// Suspects do not wait for their turn, so they have not paid when they run.
+TEST_F(LedgerFairnessTest, TheRunOfASuspectIsPaidForAsAWhole) {
+  ready(7);
+  teach(kShort, kMs);
+  const RequestId request = ask(kGreedy, kShort).value();
+  for (int i = 0; i < 4; ++i) ask(kOther, kShort).value();
+  die(7, {crashed(request)});
+  words();
+  ready(8);
+  EXPECT_EQ(words().at(0), format("send {}@8.0#2 alone", seq_ - 4));
+  const std::int64_t before_ns = LedgerState::owed_ns(ledger_, kGreedy);
+  now_ += 50 * kMs;
+  EXPECT_TRUE(ledger_.lane_replied({.lane = {8, 0}, .request = request, .attempt = 2, .compute_ns = 50 * kMs, .batch = 1}, now_));
+  EXPECT_EQ(LedgerState::owed_ns(ledger_, kGreedy) - before_ns, static_cast<std::int64_t>(50 * kMs));
+}
+
+class LedgerBatchFairnessTest : public LedgerFairnessTest {
+ protected:
+  LedgerBatchFairnessTest() : LedgerFairnessTest({.queue_limit = 64, .max_batch = 4, .max_delay_ns = 5 * kMs}) {}
+};
+
+TEST_F(LedgerBatchFairnessTest, RefusedMembersOfABatchMakeTheOthersNoFaster) {
+  std::vector<RequestId> requests;
+  for (std::uint64_t seq = 1; seq <= 4; ++seq) requests.push_back(join(seq, {.client = seq == 1 ? kOther : kGreedy}));
+  ready(7);
+  now_ += 40 * kMs;
+  for (std::size_t i = 1; i < 4; ++i) reply(requests[i], {7, 0}, 0, StatusCode::kInvalidArgument);
+  reply(requests[0], {7, 0}, 40 * kMs);
+  words();
+  EXPECT_TRUE(is_refused(kOther, 77, 30 * kMs)) << "one row took 40 ms";
+}
+
+TEST_F(LedgerBatchFairnessTest, ARequestThatCannotJoinCompletesNoBatch) {
+  ready(7);
+  join(1, {.client = kOther});
+  EXPECT_TRUE(words().empty()) << "it waits for others of its shape";
+  join(2, {.client = kGreedy, .rows = 8});
+  EXPECT_EQ(words(), Words{"send 2@7.0#1"});
+}
+
+}  // namespace
+}  // namespace shoal::supervisor

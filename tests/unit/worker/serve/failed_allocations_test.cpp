@@ -1,0 +1,149 @@
+// A lane and the thread that compiles, when one allocation fails: each of them in turn. Everybody gets an answer, and the next
+// request is served.
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+
+#include <atomic>
+#include <chrono>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "shm/base/errors.hpp"
+#include "tests/support/allocations.hpp"
+#include "tests/support/lane_parts.hpp"
+#include "worker/engine/identity_model.hpp"
+
+namespace shoal::worker {
+namespace {
+
+constexpr int kDeadlineMs = 10'000;  // of what happens at once
+constexpr std::size_t kMembers = 3;
+
+/// The identity model. A shape's first program must be ordered, and the thread that compiles it then has an allocation fail.
+class ColdModel final : public IdentityModel {
+ public:
+  ColdModel() : IdentityModel(8) {}
+  Result<std::shared_ptr<const Program>> find_program(std::span<const TensorSpec> inputs) override {
+    if (is_cold) return std::shared_ptr<const Program>();
+    return IdentityModel::program(inputs);
+  }
+  Result<std::shared_ptr<const Program>> program(std::span<const TensorSpec> inputs) override {
+    is_cold = false;
+    if (const std::uint64_t number = failing_allocation.exchange(0); number != 0) test::fail_allocation(number);
+    if (inputs[0].shape[0] == 13) return invalid_argument("input 'data' has 13 rows, and 13 is no number of rows for this model");
+    return IdentityModel::program(inputs);
+  }
+  std::atomic<bool> is_cold{true};
+  std::atomic<std::uint64_t> failing_allocation{0};  ///< counted from within program()
+};
+
+/// A lane's runner that has done nothing yet, and requests that bring their one tensor along.
+class NewLane {
+ public:
+  explicit NewLane(std::int64_t rows = 1) {
+    const Tensor input = Tensor::create(DType::kFloat32, {rows, 16}).value();
+    for (std::size_t i = 0; i < kMembers; ++i) messages_.add(test::framed_request(i + 1, input), input);
+  }
+  std::span<const Frames> messages() const { return messages_.all(); }
+  /// The first message's answer; waits for its program where it must be compiled.
+  std::optional<StatusCode> answer() {
+    Frames reply = runner_.answer(messages_[0]);
+    while (const auto pending = runner_.waits_for()) {
+      pollfd woken{wake_fd_.get(), POLLIN, 0};
+      eventfd_t ignored = 0;
+      while (!pending->is_ready()) {
+        if (::poll(&woken, 1, kDeadlineMs) != 1) return std::nullopt;
+        ::eventfd_read(wake_fd_.get(), &ignored);
+      }
+      reply = runner_.answer(messages_[0], pending);
+    }
+    return code_of(reply);
+  }
+  static std::optional<StatusCode> code_of(Frames reply) {
+    if (reply.empty()) return std::nullopt;
+    const test::AllocationsSucceed in_here;
+    return static_cast<StatusCode>(wire::decode_reply(reply[0]).value().header.status);
+  }
+
+  ColdModel model;
+  test::LaneParts parts{"echo", model, {{"data", DType::kFloat32, Shape{-1, 16}}}};
+
+ private:
+  UniqueFd wake_fd_{::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
+  test::RequestMessages messages_;
+
+ public:
+  RequestRunner runner_{parts.environment, 0, parts.line, wake_fd_.get()};
+};
+
+void expect_served(NewLane& lane) {
+  EXPECT_EQ(lane.parts.line.running_request, 0u);
+  EXPECT_EQ(lane.answer(), StatusCode::kOk) << "the next request";
+  // What was ordered before the failure may still be compiled.
+  const auto limit = std::chrono::steady_clock::now() + std::chrono::milliseconds(kDeadlineMs);
+  while (lane.parts.program_line.compiling != 0 && std::chrono::steady_clock::now() < limit) std::this_thread::yield();
+  EXPECT_EQ(lane.parts.program_line.compiling, 0u);
+  EXPECT_EQ(lane.parts.line.compiling_request, 0u);
+}
+
+/// The expected code, or that of "out of memory"; a text that is only made for a message may be cut off instead.
+void expect_answer(std::optional<StatusCode> code, StatusCode expected, bool has_failed) {
+  ASSERT_TRUE(code.has_value()) << "it waits forever";
+  EXPECT_TRUE(*code == expected || (has_failed && *code == StatusCode::kFailedPrecondition)) << status_code_name(*code);
+}
+
+TEST(FailedAllocations, OfARequestAreItsAnswer) {
+  for (const bool is_cold : {false, true}) {
+    test::for_each_allocation(5, [&](std::uint64_t number) {
+      NewLane lane;
+      lane.model.is_cold = is_cold;
+      test::fail_allocation(number);
+      const auto code = lane.answer();
+      const bool has_failed = test::has_allocation_failed();
+      test::fail_allocation(0);
+      expect_answer(code, StatusCode::kOk, has_failed);
+      expect_served(lane);
+      return has_failed;
+    });
+  }
+}
+
+TEST(FailedAllocations, OfJoinedRequestsLeaveNoneWithoutAnAnswer) {
+  test::for_each_allocation(9, [](std::uint64_t number) {
+    NewLane lane;
+    lane.model.is_cold = false;
+    std::size_t answers = 0;
+    const RequestRunner::Send send = [&](Frames reply) { answers += NewLane::code_of(reply).has_value(); };
+    test::fail_allocation(number);
+    const bool is_answered = lane.runner_.answer_joined(lane.messages(), send);
+    const bool has_failed = test::has_allocation_failed();
+    test::fail_allocation(0);
+    EXPECT_EQ(answers, is_answered ? kMembers : 0u);
+    EXPECT_TRUE(is_answered || has_failed);
+    answers = 0;
+    EXPECT_TRUE(lane.runner_.answer_joined(lane.messages(), send)) << "the next requests";
+    EXPECT_EQ(answers, kMembers);
+    expect_served(lane);
+    return has_failed;
+  });
+}
+
+TEST(FailedAllocations, OfACompilationAreToldToThoseWhoWait) {
+  for (const std::int64_t rows : {1, 13}) {  // a program, a failure
+    test::for_each_allocation(1, [&](std::uint64_t number) {
+      NewLane lane(rows);
+      lane.model.failing_allocation = number;
+      const auto code = lane.answer();
+      const bool has_failed = test::has_allocation_failed();
+      const auto expected = rows == 13 ? StatusCode::kInvalidArgument : StatusCode::kOk;
+      expect_answer(code, expected, has_failed);
+      EXPECT_EQ(lane.parts.program_line.compiling, 0u);
+      return has_failed;
+    });
+  }
+}
+
+}  // namespace
+}  // namespace shoal::worker

@@ -1,0 +1,57 @@
+#include "worker/zygote/find_files.hpp"
+
+#include <poll.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <exception>
+#include <string>
+#include <string_view>
+
+#include "shm/base/errors.hpp"
+#include "shm/model/version_entry.hpp"
+#include "shm/wire/control.hpp"
+#include "worker/serve/sandbox.hpp"
+
+namespace shoal::worker {
+namespace {
+
+Status send(int control, std::string_view answer) {
+  while (true) {
+    const std::string_view part = answer.substr(0, wire::kMaxControlText);
+    const bool is_last = part.size() == answer.size();
+    const Status sent =
+        wire::send_control(control, {.kind = wire::ControlKind::kFound, .a = is_last ? 1U : 0U, .text = std::string(part)});
+    if (sent.code() == StatusCode::kOverloaded) {
+      pollfd room{control, POLLOUT, 0};
+      (void)::poll(&room, 1, -1);
+      continue;
+    }
+    if (!sent.ok() || is_last) return sent;
+    answer.remove_prefix(part.size());
+  }
+}
+
+Status serve(int control, ProcessTitle& title) try {
+  SHOAL_ASSIGN_OR_RETURN(const auto asked, wire::receive_control(control, true));
+  if (!asked || asked->kind != wire::ControlKind::kFind) return invalid_argument("this is no question for files");
+  SHOAL_ASSIGN_OR_RETURN(const FileQuestion question, parse_question(asked->text));
+  title.set("shoal-find", question.model.name.empty() ? question.configuration.string() : question.model.name);
+  // Enters the sandbox before it reads files of others. If there can be no sandbox, the zygote logs the reason.
+  (void)enter_sandbox();
+  (void)enter_worker_sandbox();
+  return send(control, answer(question));
+} catch (const std::exception& error) {
+  return internal_error("look for files: {}", error.what());
+}
+
+}  // namespace
+
+void find_files(UniqueFd control, ProcessTitle title) {
+  title.set("shoal-find", "");
+  const Status served = serve(control.get(), title);
+  if (!served.ok()) std::fprintf(stderr, "shoal-worker: %s\n", served.to_string().c_str());
+  ::_exit(served.ok() ? 0 : 1);
+}
+
+}  // namespace shoal::worker
