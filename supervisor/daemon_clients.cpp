@@ -122,7 +122,7 @@ void Daemon::handle_request(Client& client, wire::Message& message) {
   const std::uint64_t message_bytes = message.memory_bytes();
   Status room = client.allowance.check_room(limits_, message_bytes);
   if (room.ok()) {
-    room = memory_.check_request(client.process->message_bytes(), message_bytes + MessageMemory::kBesideRequest);
+    room = memory_.check_request(client.process->message_bytes(), message_bytes);
   }
   if (!room.ok()) return refuse_request(client.id, header.seq, room, retry_after_ms(model, room));
   const RequestShape shape = shape_of(request_);

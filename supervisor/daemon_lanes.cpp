@@ -285,7 +285,7 @@ void Daemon::forward_reply(const Action& action) {
   header.model_version = models_[action.model]->version();
   header.queue_ns = action.queue_ns;
   if (message.size() > 1) {
-    if (const Status room = check_answer(action.client, message.size_bytes()); !room.ok()) {
+    if (const Status room = check_answer(action.client, message.memory_bytes(1)); !room.ok()) {
       header.status = static_cast<std::uint16_t>(room.code());
       header.output_count = 0;
       header.retry_after_ms = retry_after_ms(action.model, room);

@@ -18,35 +18,31 @@ namespace shoal::supervisor {
 ///   Threads  thread-bound
 class MessageMemory {
  public:
-  /// What a request holds beside its message: libzmq 4.3.4 receives small messages into buffers of about 20 KiB, and each
-  /// message keeps its buffer.
-  static constexpr std::uint64_t kBesideRequest = 20 * 1024;
-
   void set_limit(int total_mb, std::size_t clients) {
     share_ = {.total = static_cast<std::uint64_t>(total_mb) << 20, .clients = clients};
   }
-  /// The longest message that a request may have.
-  std::uint64_t longest_request_bytes() const { return share_.most_of_one() - std::min(share_.most_of_one(), kBesideRequest); }
+  /// The most that the message of one request may take.
+  std::uint64_t longest_request_bytes() const { return share_.most_of_one(); }
   bool is_limited() const { return share_.total != 0; }
   /// What messages may hold that have not been received completely.
   std::uint64_t unfinished_limit() const { return share_.total / 4; }
 
   std::uint64_t bytes() const { return requests_ + unsent_->load(std::memory_order_relaxed); }
   const wire::ByteCount& unsent() const { return unsent_; }
-  /// A request with a message of that size is kept for a client of that process, or is over.
+  /// A request whose message takes so many bytes (wire::Message::memory_bytes) is kept for a client of that process, or is over.
   void add_request(ClientProcess& process, std::uint64_t bytes) {
-    requests_ += bytes + kBesideRequest;
-    process.request_bytes += bytes + kBesideRequest;
+    requests_ += bytes;
+    process.request_bytes += bytes;
   }
   void remove_request(ClientProcess& process, std::uint64_t bytes) {
-    requests_ -= bytes + kBesideRequest;
-    process.request_bytes -= bytes + kBesideRequest;
+    requests_ -= bytes;
+    process.request_bytes -= bytes;
   }
 
-  /// Whether a request of that size may be kept for a process that holds `own` bytes of all. Errors name the limit:
+  /// Whether a request that takes so many bytes may be kept for a process that holds `own` bytes of all. Errors name the limit:
   /// kInvalidArgument (it is too long for one client), kOverloaded (there is no room now).
   Status check_request(std::uint64_t own, std::uint64_t bytes) const {
-    if (is_limited() && bytes > longest_request_bytes() + kBesideRequest) {
+    if (is_limited() && bytes > longest_request_bytes()) {
       return invalid_argument(
           "the message of this request needs {} bytes, but one process may have {} of the {} MiB for all messages ([limits] "
           "total_message_mb): use a larger arena, tensors in it do not count",

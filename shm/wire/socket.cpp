@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdint>
 #include <cstring>
 #include <limits>
 #include <new>
@@ -118,6 +119,22 @@ std::uint64_t Message::size_bytes() const {
   return total;
 }
 
+std::uint64_t Message::memory_bytes(std::size_t first) const {
+  constexpr std::size_t kCopied = 33, kReadAtOnce = 8192;  // of libzmq: msg_t::max_vsm_size, in_batch_size
+  std::uint64_t total = 0;
+  std::uintptr_t last = 0;  // where the last small frame lies
+  for (std::size_t i = first; i < size(); ++i) {
+    const auto bytes = (*this)[i];
+    total += bytes.size() + kFrameOverhead;
+    if (bytes.size() <= kCopied || bytes.size() > kReadAtOnce) continue;
+    // A buffer's counters lie between its frames and those of the next buffer. So frames that are near share a buffer.
+    const auto address = reinterpret_cast<std::uintptr_t>(bytes.data());
+    if (last == 0 || std::max(address, last) - std::min(address, last) >= kReadAtOnce) total += kReceiveBuffer;
+    last = address;
+  }
+  return total;
+}
+
 int Message::source_fd() const { return empty() ? -1 : ::zmq_msg_get(as_zmq(const_cast<Frame*>(&frames_.front())), ZMQ_SRCFD); }
 
 void Message::clear() {
@@ -188,9 +205,9 @@ Status Socket::make_frames(std::span<const std::byte> to, Frames head, const Mes
   for (std::size_t i = tail_first; tail && i < tail->size(); ++i) {
     zmq_msg_t* frame = add();
     ::zmq_msg_copy(frame, as_zmq(const_cast<Message::Frame*>(&tail->frames_[i])));
-    bytes += ::zmq_msg_size(frame) + kFrameOverhead;
   }
   if (!unsent) return {};
+  if (tail) bytes += tail->memory_bytes(tail_first);
   // A pipe is first in, first out: when the frame that is counted has left, so has everything that was sent before it.
   if (unsent->uncounted_ + bytes >= Unsent::kCountedTogether) {
     count_until_sent(*as_zmq(&outgoing_.frames_.back()), unsent->uncounted_ + bytes,

@@ -30,6 +30,9 @@ using ByteCount = std::shared_ptr<std::atomic<std::uint64_t>>;
 inline ByteCount make_byte_count() { return std::make_shared<std::atomic<std::uint64_t>>(0); }
 /// What a message costs for each of its frames, beside their bytes.
 inline constexpr std::uint64_t kFrameOverhead = 128;
+/// libzmq 4.3.4 receives up to 8 KiB at once into a buffer, and each frame in it keeps the whole buffer: 18 KiB with its counters.
+/// Frames of up to 33 bytes are copied out of it, and longer ones than 8 KiB have memory of their own.
+inline constexpr std::uint64_t kReceiveBuffer = 20 * 1024;
 /// A message has at most so many frames. receive() drops those that follow.
 inline constexpr std::size_t kMaxFrames = 300;
 
@@ -92,8 +95,10 @@ class Message {
   bool empty() const { return frames_.empty(); }
   std::span<const std::byte> operator[](std::size_t index) const;
   std::uint64_t size_bytes() const;  ///< sum over all frames
-  /// About how much memory of this process it takes.
-  std::uint64_t memory_bytes() const { return size_bytes() + size() * kFrameOverhead; }
+  /// How much memory of this process its frames from `first` on take, if it was received: their bytes, kFrameOverhead for each,
+  /// and kReceiveBuffer for each buffer that small frames keep. At most as much too much as that buffers are shared with other
+  /// messages.
+  std::uint64_t memory_bytes(std::size_t first = 0) const;
   /// The descriptor of the connection that it came from; -1 = not known. libzmq owns it.
   int source_fd() const;
   void clear();
@@ -196,8 +201,8 @@ class Router : public Socket {
   /// is full), kInternal (no memory).
   Status send(PeerId peer, Frames frames) { return send(peer, frames, nullptr, 0); }
   Status send(PeerId peer, std::span<const std::byte> frame) { return send(peer, Frames(&frame, 1)); }
-  /// Likewise; then follow the frames of `tail` from `tail_first` on, whose bytes are shared and not copied. `unsent`, if given,
-  /// counts the message until it has left.
+  /// Likewise; then follow the frames of `tail`, a received message, from `tail_first` on. Their bytes are shared and not copied.
+  /// `unsent`, if given, counts the message until it has left.
   Status send(PeerId peer, Frames head, const Message* tail, std::size_t tail_first, Unsent* unsent = nullptr);
   /// True when a message came, false when none waits. The message does not contain the identity.
   Result<bool> receive(PeerId& peer, Message& message);

@@ -86,7 +86,7 @@ TEST(MessageMemory, ARefusalNamesTheKeyAndAnImpossibleRequestIsInvalid) {
   EXPECT_EQ(never.code(), StatusCode::kInvalidArgument) << "waiting would not help";
   EXPECT_NE(never.message().find("total_message_mb"), std::string::npos) << never.message();
   ClientProcess process;
-  memory.add_request(process, (3 << 20) - MessageMemory::kBesideRequest);
+  memory.add_request(process, 3 << 20);
   EXPECT_EQ(process.message_bytes(), 3u << 20);
   memory.unsent()->fetch_add(2 << 20);  // answers count as requests do
   const Status later = memory.check_request(1 << 20, 1 << 20);
@@ -94,7 +94,7 @@ TEST(MessageMemory, ARefusalNamesTheKeyAndAnImpossibleRequestIsInvalid) {
   EXPECT_NE(later.message().find("total_message_mb"), std::string::npos) << later.message();
   EXPECT_EQ(memory.check_answer(0, 1 << 20).code(), StatusCode::kOverloaded);
   EXPECT_TRUE(memory.check_request(0, 256 << 10).ok()) << "its own part is left to everyone";
-  memory.remove_request(process, (3 << 20) - MessageMemory::kBesideRequest);
+  memory.remove_request(process, 3 << 20);
   EXPECT_EQ(process.message_bytes(), 0u);
   EXPECT_TRUE(memory.check_request(1 << 20, 1 << 20).ok());
 }

@@ -1,7 +1,9 @@
 #include "shm/wire/socket.hpp"
 
 #include <gtest/gtest.h>
+#include <malloc.h>
 #include <poll.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <array>
@@ -438,6 +440,61 @@ TEST_F(SocketTest, APeerThatSendsTooMuchIsNotRead) {
   EXPECT_GT(taken, 256 * message.size());
   PeerId peer = 0;  // and it is read again when there is room
   for (int i = 0; i < 1000; ++i) ASSERT_TRUE(receive(peer)) << i;
+}
+
+/// A peer that has connected with `router` and sends each frame only when the one before it was read.
+class SlowPeer {
+ public:
+  SlowPeer(Router& router, const std::string& path, PeerId name) {
+    const UniqueFd listener = test::bound_socket(path, SOCK_STREAM);
+    EXPECT_TRUE(router.connect(path, name).ok());
+    UniqueFd socket(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    fd_ = socket.get();
+    connection_ = test::zmtp::Connection(std::move(socket));
+    connection_.shake_hands("DEALER");
+  }
+  void send(const std::string& frame) {
+    ASSERT_TRUE(connection_.send_all(frame));
+    int unread = 1;
+    while (unread > 0) ASSERT_EQ(::ioctl(fd_, TIOCOUTQ, &unread), 0);
+  }
+
+ private:
+  int fd_ = -1;
+  test::zmtp::Connection connection_;
+};
+
+std::size_t heap_bytes() {
+  const struct mallinfo2 info = ::mallinfo2();
+  return info.uordblks + info.hblkhd;
+}
+
+// A frame of 34 bytes can keep 18 KiB.
+TEST_F(SocketTest, SmallFramesCountTheBuffersThatTheyKeep) {
+  if (!kMayReplaceMalloc) GTEST_SKIP() << "the sanitizer's malloc does not say what it has handed out";
+  constexpr int kFrames = 100;
+  SlowPeer slow(router_, path("slow"), 1), fast(router_, path("fast"), 2);
+  const std::string text(34, 'x');
+  PeerId peer = 0;
+  message_.clear();
+  const std::size_t before = heap_bytes();
+  for (int i = 1; i < kFrames; ++i) ASSERT_NO_FATAL_FAILURE(slow.send(test::zmtp::frame(test::zmtp::kMore, text)));
+  slow.send(test::zmtp::frame(0, text));
+  ASSERT_TRUE(receive(peer));
+  const std::size_t held = heap_bytes() - before;
+  EXPECT_GT(held, std::size_t{kFrames} * 10'000) << "libzmq is no longer what memory_bytes() takes it for";
+  EXPECT_GE(message_.memory_bytes(), held);
+  // The same answer, forwarded to a peer that does not read, counts as much.
+  Unsent unsent;
+  ASSERT_TRUE(router_.send(2, {}, &message_, 1, &unsent).ok());
+  EXPECT_GE(unsent.bytes(), held / kFrames * (kFrames - 1));
+
+  std::string at_once;
+  for (int i = 1; i < kFrames; ++i) at_once += test::zmtp::frame(test::zmtp::kMore, text);
+  fast.send(at_once + test::zmtp::frame(0, text));
+  ASSERT_TRUE(receive(peer));
+  EXPECT_EQ(message_.size(), std::size_t{kFrames});
+  EXPECT_LE(message_.memory_bytes(), kFrames * (text.size() + kFrameOverhead) + 2 * kReceiveBuffer) << "they share one";
 }
 
 TEST_F(SocketTest, ADealerWithoutPeerSaysSoInsteadOfWaiting) {
