@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <numeric>
 #include <string_view>
 #include <vector>
 
@@ -35,6 +36,7 @@ class Search {
                       std::all_of(graph_.inputs.begin(), graph_.inputs.end(), [&](ValueId id) { return is_batch(id); });
     if (!fits) return {};
     find_last_reads();
+    const std::vector<int> passing = count_passing();
     NodeId cut = 0;
     std::size_t largest_bytes = 0;
     bool pays = false;
@@ -42,7 +44,7 @@ class Search {
     for (NodeId id = 0; id < count && is_worth_it(node(id)); ++id) {
       largest_bytes = std::max(largest_bytes, batch_bytes(node(id)));
       pays = pays || is_bound_by_memory(node(id));
-      if (id + 1 < count && starts_a_step(node(id + 1)) && passing_before(id + 1) == 1) cut = id + 1;
+      if (id + 1 < count && starts_a_step(node(id + 1)) && passing[static_cast<std::size_t>(id) + 1] == 1) cut = id + 1;
     }
     if (cut < kFewestNodes || largest_bytes <= cache_bytes_ || !pays) return {};
     return {cut, images_};
@@ -117,12 +119,20 @@ class Search {
       last_read_[static_cast<std::size_t>(output.value)] = std::numeric_limits<NodeId>::max();
   }
 
-  int passing_before(NodeId cut) const {
-    int count = 0;
-    for (NodeId id = 0; id < cut; ++id) {
-      for (const ValueId output : node(id).outputs) count += last_read_[static_cast<std::size_t>(output)] >= cut ? 1 : 0;
+  /// For each node: how many values of earlier nodes it and later nodes read.
+  std::vector<int> count_passing() const {
+    const std::size_t count = graph_.nodes.size();
+    std::vector<int> passing(count + 1);
+    for (std::size_t id = 0; id < count; ++id) {
+      for (const ValueId output : graph_.nodes[id].outputs) {
+        const NodeId last = last_read_[static_cast<std::size_t>(output)];
+        if (last <= static_cast<NodeId>(id)) continue;
+        ++passing[id + 1];
+        if (static_cast<std::size_t>(last) < count) --passing[static_cast<std::size_t>(last) + 1];
+      }
     }
-    return count;
+    std::partial_sum(passing.begin(), passing.end(), passing.begin());
+    return passing;
   }
 
   const Graph& graph_;

@@ -326,7 +326,9 @@ TEST_F(EngineTest, CallsItsCallerBackInTheCallersSettings) {
   const char* const given = std::getenv("SHOAL_CACHE_DIR");
   const std::string before = given ? given : "";
   ASSERT_EQ(::setenv("SHOAL_CACHE_DIR", directory_.c_str(), 1), 0);
-  const std::string model = std::string(std::getenv("SHOAL_SOURCE_DIR")) + "/tools/shapes/model";
+  const char* const source = std::getenv("SHOAL_SOURCE_DIR");
+  ASSERT_TRUE(source) << "ctest sets SHOAL_SOURCE_DIR";
+  const std::string model = std::string(source) + "/tools/shapes/model";
   const UnusualThread thread;
   int calls = 0;
   const auto engine = Engine::load(model, {.threads = 1, .tuning_ms = 300, .on_measuring = [&](auto, auto) {
