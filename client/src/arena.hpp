@@ -40,7 +40,7 @@ class Slot {
 class Arena : public std::enable_shared_from_this<Arena> {
  public:
   /// Creates a sealed memfd, maps it and populates its pages, because a page fault costs far more than the copy that causes it.
-  ///   Errors  kInternal (no memory; names the size)
+  ///   Errors  kFailedPrecondition (no memory; names the size)
   static Result<std::shared_ptr<Arena>> create(const std::string& label, std::uint64_t size_bytes, Seals seals);
 
   /// Returns a slot of at least `size_bytes`, or null if there is no room.

@@ -219,7 +219,7 @@ Status Socket::make_frames(std::span<const std::byte> to, Frames head, const Mes
   return {};
 } catch (const std::bad_alloc&) {
   outgoing_.clear();
-  return internal_error("send on a message socket: no memory for a message's frames");
+  return out_of_memory("sending a message");
 }
 
 Status Socket::send_made(bool is_router, Wait wait) {

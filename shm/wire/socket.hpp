@@ -30,8 +30,8 @@ using ByteCount = std::shared_ptr<std::atomic<std::uint64_t>>;
 inline ByteCount make_byte_count() { return std::make_shared<std::atomic<std::uint64_t>>(0); }
 /// What a message costs for each of its frames, beside their bytes.
 inline constexpr std::uint64_t kFrameOverhead = 128;
-/// libzmq 4.3.4 receives up to 8 KiB at once into a buffer, and each frame in it keeps the whole buffer: 18 KiB with its counters.
-/// Frames of up to 33 bytes are copied out of it, and longer ones than 8 KiB have memory of their own.
+/// libzmq 4.3.4 receives up to 8 KiB at once into a buffer, and each frame in it keeps the whole buffer: 18 KiB with its
+/// counters. Frames of up to 33 bytes are copied out of it, and longer ones than 8 KiB have memory of their own.
 inline constexpr std::uint64_t kReceiveBuffer = 20 * 1024;
 /// A message has at most so many frames. receive() drops those that follow.
 inline constexpr std::size_t kMaxFrames = 300;
@@ -168,7 +168,8 @@ class Dealer : public Socket {
   /// Errors: kInvalidArgument (path too long), kPermissionDenied, kUnavailable (fewer than 16 descriptors are free: libzmq 4.3.4
   /// aborts a bound process that has none when someone connects), kInternal.
   static Result<Dealer> bind(MessageContext& context, const std::string& path);
-  /// Sends the whole message or nothing. Errors: kUnavailable (there is no peer, or its queue is full), kInternal (no memory).
+  /// Sends the whole message or nothing. Errors: kUnavailable (there is no peer, or its queue is full), kFailedPrecondition (out
+  /// of memory).
   Status send(Frames frames, Wait wait = Wait::kNo) { return send_frames({}, frames, nullptr, 0, wait, nullptr); }
   Status send(std::span<const std::byte> frame, Wait wait = Wait::kNo) { return send(Frames(&frame, 1), wait); }
   /// True when a message came, false when none waits. With Wait::kYes false means that a signal interrupted the wait.
@@ -198,7 +199,7 @@ class Router : public Socket {
   /// this socket readable and receive(): libzmq 4.3.4 then holds half a message, and aborts if it came from this peer.
   void disconnect(const std::string& path, PeerId peer);
   /// Sends the whole message or nothing. Errors: kUnavailable (never connected, or disconnected), kOverloaded (the peer's queue
-  /// is full), kInternal (no memory).
+  /// is full), kFailedPrecondition (out of memory).
   Status send(PeerId peer, Frames frames) { return send(peer, frames, nullptr, 0); }
   Status send(PeerId peer, std::span<const std::byte> frame) { return send(peer, Frames(&frame, 1)); }
   /// Likewise; then follow the frames of `tail`, a received message, from `tail_first` on. Their bytes are shared and not copied.

@@ -57,6 +57,7 @@ TEST(Shortened, KeepsBothEndsAndWholeCharacters) {
 TEST(StatusFromErrno, MapsWhatCallersDistinguish) {
   EXPECT_EQ(status_from_errno("open", "/x", ENOENT).code(), StatusCode::kNotFound);
   EXPECT_EQ(status_from_errno("open", "/x", EACCES).code(), StatusCode::kPermissionDenied);
+  EXPECT_EQ(status_from_errno("map", "/x", ENOMEM).code(), StatusCode::kFailedPrecondition) << "as every lack of memory";
   EXPECT_EQ(status_from_errno("open", "/x", EIO).code(), StatusCode::kInternal);
 }
 

@@ -296,7 +296,7 @@ TEST_F(SocketTest, AMessageThatGetsNoMemoryIsNotSentAtAll) {
       break;
     }
     ++failures;
-    EXPECT_EQ(sent.code(), StatusCode::kInternal) << "allocation " << nth;
+    EXPECT_EQ(sent.code(), StatusCode::kFailedPrecondition) << "allocation " << nth;
     ASSERT_TRUE(router_.send(2, Frames(large_message_)).ok());
     ASSERT_TRUE(receive(second)) << "after a failure of allocation " << nth;
     ASSERT_EQ(message_.size(), 3u);
@@ -319,7 +319,7 @@ TEST_F(SocketTest, ADealersMessageThatGetsNoMemoryIsNotSentAtAll) {
   ASSERT_TRUE(receive(peer));
   {
     const FailingAllocation failing(1);  // "head" lies in the frame itself
-    EXPECT_EQ(dealer.send(Frames(large_message_)).code(), StatusCode::kInternal);
+    EXPECT_EQ(dealer.send(Frames(large_message_)).code(), StatusCode::kFailedPrecondition);
     ASSERT_TRUE(FailingAllocation::has_failed());
   }
   ASSERT_TRUE(dealer.send(bytes_of("next")).ok());
