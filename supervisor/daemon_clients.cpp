@@ -178,6 +178,14 @@ Status Daemon::check_request(const Client& client, const wire::Message& message,
         "model '{}': its inputs or outputs are not the ones the request was made for: ask for its description again",
         model.served().name);
   }
+  // A worker without room for a frame loses its connection.
+  const auto memory_mb = static_cast<std::uint64_t>(model.served().config.memory_mb);
+  if (memory_mb != 0 && message.size_bytes() > memory_mb << 20) {
+    return invalid_argument(
+        "model '{}': the message of this request has {} bytes, and a worker may take {} MiB (memory_mb): raise memory_mb, or use "
+        "a larger arena, tensors in it do not count",
+        model.served().name, message.size_bytes(), memory_mb);
+  }
   const auto lies_in_arena = [](const wire::WireTensor& input) {
     return input.location != static_cast<std::uint8_t>(wire::Location::kFrame);
   };

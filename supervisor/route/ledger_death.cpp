@@ -66,6 +66,11 @@ void Ledger::judge(const Worker& worker, std::span<const LaneEvidence> evidence,
         } else {
           verdicts.accuse(ran);
         }
+      } else if (line.crash_request == 0 && ran.empty() && worker.lanes[at].count > 0) {
+        // The lane crashed, or hung, while it received. Without this the same message would end one worker after the other.
+        const std::vector<std::uint32_t> next = members_of(groups_[worker.lanes[at].held[0]], kNoSlot);
+        verdicts.accuse(next);
+        verdicts.begun.insert(verdicts.begun.end(), next.begin(), next.end());
       }
     }
     verdicts.begun.insert(verdicts.begun.end(), ran.begin(), ran.end());

@@ -51,6 +51,28 @@ TEST_F(WorkerLimits, ARequestThatNeedsMoreMemoryThanThereIsHearsOfTheLimitAndOth
   EXPECT_EQ(daemon.model("net")["counts"]["worker_deaths"], 0u);
 }
 
+// libzmq closes a lane's connection when a frame finds no memory.
+TEST_F(WorkerLimits, AMessageLargerThanItsWorkersMemoryIsRefused) {
+  const DaemonFixture daemon({.models = {"echo=builtin:identity,memory_mb=32"}});
+  Pool pool = daemon.connect({.input_arena_bytes = 4096});
+  const Status large = pool.predict("echo", {{"data", counting({16'000'000})}}, {.timeout = std::chrono::seconds(10)}).status();
+  EXPECT_EQ(large.code(), StatusCode::kInvalidArgument) << large.to_string();
+  EXPECT_NE(large.message().find("memory_mb"), std::string::npos) << large.message();
+  EXPECT_TRUE(pool.predict("echo", {{"data", counting({100})}}).ok());
+  EXPECT_EQ(daemon.model("echo")["counts"]["worker_deaths"], 0u);
+}
+
+// The lane copies outputs that find no room in the client's arena into its message.
+TEST_F(WorkerLimits, AnAnswerThatFindsNoMemoryOnItsWayIsAnErrorAndNoDeath) {
+  const DaemonFixture daemon({.models = {"echo=builtin:identity,memory_mb=64"}});
+  Pool pool = daemon.connect({.input_arena_bytes = 128 << 20, .output_arena_bytes = 4096});
+  const Status large = pool.predict("echo", {{"data", counting({10'000'000})}}, {.timeout = std::chrono::seconds(10)}).status();
+  EXPECT_EQ(large.code(), StatusCode::kFailedPrecondition) << large.to_string();
+  EXPECT_NE(large.message().find("memory_mb"), std::string::npos) << large.message();
+  EXPECT_TRUE(pool.predict("echo", {{"data", counting({100})}}).ok());
+  EXPECT_EQ(daemon.model("echo")["counts"]["worker_deaths"], 0u);
+}
+
 TEST_F(WorkerLimits, AWorkerThatLeaksIsReplacedAndItsRequestsAreAnswered) {
   const DaemonFixture daemon({.models = {model("leak", {{"_fault_leak", "l", {{"scalar", "8"}}, {}}}) + ",memory_mb=64"},
                               .worker = "shoal-worker-faulty"});

@@ -237,6 +237,30 @@ TEST_F(LedgerDeathTest, ARecordThatNamesARequestOfAnotherLaneIsNotBelieved) {
   for (const std::string& said : words()) EXPECT_EQ(said.find("POISON"), std::string::npos) << said;
 }
 
+// For example, the frames of its message find no memory.
+TEST_F(LedgerDeathTest, AMessageThatNoLaneCanReceiveEndsTwoWorkersAtMost) {
+  using Fate = DeathOutcome::Fate;
+  const LaneEvidence receiving{.crashed = true, .on_lane = true, .what = "hung"};
+  ready(7);
+  admit(1);
+  admit(2);
+  const auto first = die(7, {receiving});
+  ASSERT_EQ(first.size(), 2u);
+  EXPECT_EQ(first[0].fate, Fate::kRunsAlone);
+  EXPECT_EQ(first[1].fate, Fate::kRunsAgain);
+  EXPECT_EQ(first[1].blamed, 0u);
+  words();
+  ready(8);
+  EXPECT_EQ(words(), Words{"send 1@8.0#2 alone"});
+  const auto second = die(8, {receiving});
+  ASSERT_EQ(second.size(), 1u);
+  EXPECT_EQ(second[0].fate, Fate::kAnsweredPoison);
+  EXPECT_TRUE(ledger_.model(model_).breaker.closed());
+  words();
+  ready(9);
+  EXPECT_EQ(words(), Words{"send 2@9.0#1"});
+}
+
 TEST_F(LedgerDeathTest, TenBegunAttemptsWithoutEvidenceAreAborted) {
   Incarnation worker = 7;
   ready(worker);
