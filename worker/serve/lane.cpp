@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <new>
+#include <string>
 
 #include "shm/base/check.hpp"
 #include "shm/base/clock.hpp"
@@ -132,15 +134,23 @@ bool Lane::answer_joined(RequestRunner& runner, std::span<const wire::Message> m
 }
 
 void Lane::send(Frames reply) {
-  const Status sent = socket_.send(reply);
-  // The supervisor is gone, so nobody waits for this answer.
-  if (sent.ok() || sent.code() == StatusCode::kUnavailable) return;
-  // There is no memory for the reply's frames, so nothing was sent. The lane names the request as running, so that this counts as
-  // an attempt.
+  Status sent = socket_.send(reply);
+  if (sent.code() == StatusCode::kFailedPrecondition) sent = send_out_of_memory(reply[0]);
+  // Unless there is no memory, the supervisor is gone, and nobody waits for this answer.
+  if (sent.code() == StatusCode::kFailedPrecondition) abort_out_of_memory();
+}
+
+// Instead of a reply whose outputs found no memory on their way. The outputs of a batch's other members are still needed, so no
+// memory is released.
+Status Lane::send_out_of_memory(std::span<const std::byte> reply) {
   wire::ReplyHeader header;
-  std::memcpy(&header, reply[0].data(), sizeof header);
-  line_.running_request.store(header.request_id, std::memory_order_relaxed);
-  abort_out_of_memory();
+  std::memcpy(&header, reply.data(), sizeof header);
+  header.status = static_cast<std::uint16_t>(StatusCode::kFailedPrecondition);
+  header.output_count = 0;
+  const std::string text =
+      environment_.memory.exceeded("the answer").with_context(format("model '{}'", environment_.served.name)).message();
+  const std::span<const std::byte> frames[] = {std::as_bytes(std::span(&header, 1)), std::as_bytes(std::span(text))};
+  return socket_.send(frames);
 }
 
 void Lane::answer(RequestRunner& runner, wire::Message& message, std::shared_ptr<const PendingProgram> program) {
@@ -163,14 +173,22 @@ bool Lane::answer_parked(RequestRunner& runner) {
   return true;
 }
 
+// Leaves the program that it waits for, if any, in probe_program_.
+Status Lane::run_probe(RequestRunner& runner) try {
+  const ProbeRequest request(environment_.served.golden);
+  const Frames reply = runner.answer(request.frames(), std::exchange(probe_program_, nullptr));
+  if ((probe_program_ = runner.waits_for())) return {};
+  return judge_probe(environment_.served, reply);
+} catch (const std::bad_alloc&) {
+  return environment_.memory.exceeded("the probe");
+}
+
 bool Lane::answer_probe(RequestRunner& runner) {
   const std::uint64_t number = probe_.load(std::memory_order_acquire);
   if (number == 0 || (probe_program_ && !probe_program_->is_ready())) return false;
   if (probe_begin_ns_ == 0) probe_begin_ns_ = monotonic_now_ns();
-  const ProbeRequest request(environment_.served.golden);
-  const Frames reply = runner.answer(request.frames(), std::exchange(probe_program_, nullptr));
-  if ((probe_program_ = runner.waits_for())) return false;
-  const Status judged = judge_probe(environment_.served, reply);
+  const Status judged = run_probe(runner);
+  if (probe_program_) return false;
   const std::uint64_t took_ns = monotonic_now_ns() - std::exchange(probe_begin_ns_, 0);
   std::uint64_t asked = number;
   probe_.compare_exchange_strong(asked, 0);  // unless another probe is wanted by now

@@ -42,8 +42,10 @@ class Lane {
   Frames frames_of(const wire::Message& message, std::size_t place);
   bool answer_joined(RequestRunner& runner, std::span<const wire::Message> messages, const RequestRunner::Send& send);
   void send(Frames reply);
+  Status send_out_of_memory(std::span<const std::byte> reply);
   void answer(RequestRunner& runner, wire::Message& message, std::shared_ptr<const PendingProgram> program = nullptr);
   bool answer_parked(RequestRunner& runner);
+  Status run_probe(RequestRunner& runner);
   bool answer_probe(RequestRunner& runner);
   bool wait_for_work() const;
 

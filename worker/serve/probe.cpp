@@ -12,44 +12,53 @@
 namespace shoal::worker {
 namespace {
 
-template <typename T>
-std::vector<double> as_doubles(const TensorView& view) {
-  std::vector<T> values(static_cast<std::size_t>(view.element_count()));
-  if (!values.empty()) std::memcpy(values.data(), view.data, view.size_bytes());  // at any address
-  return {values.begin(), values.end()};
-}
+/// The elements of a tensor, whose data may have any address.
+class Elements {
+ public:
+  explicit Elements(const TensorView& view) : view_(view) {}
+  double operator[](std::size_t index) const;
 
-std::vector<double> to_doubles(const TensorView& view) {
-  switch (view.dtype) {
+ private:
+  template <typename T>
+  double at(std::size_t index) const {
+    T value;
+    std::memcpy(&value, static_cast<const std::byte*>(view_.data) + index * sizeof value, sizeof value);
+    return static_cast<double>(value);
+  }
+  const TensorView& view_;
+};
+
+double Elements::operator[](std::size_t index) const {
+  switch (view_.dtype) {
     case DType::kFloat16:
-      return as_doubles<Half>(view);
+      return at<Half>(index);
     case DType::kBFloat16:
-      return as_doubles<BFloat16>(view);
+      return at<BFloat16>(index);
     case DType::kFloat32:
-      return as_doubles<float>(view);
+      return at<float>(index);
     case DType::kFloat64:
-      return as_doubles<double>(view);
+      return at<double>(index);
     case DType::kUInt8:
     case DType::kBool:
-      return as_doubles<std::uint8_t>(view);
+      return at<std::uint8_t>(index);
     case DType::kInt8:
-      return as_doubles<std::int8_t>(view);
+      return at<std::int8_t>(index);
     case DType::kInt16:
-      return as_doubles<std::int16_t>(view);
+      return at<std::int16_t>(index);
     case DType::kUInt16:
-      return as_doubles<std::uint16_t>(view);
+      return at<std::uint16_t>(index);
     case DType::kInt32:
-      return as_doubles<std::int32_t>(view);
+      return at<std::int32_t>(index);
     case DType::kUInt32:
-      return as_doubles<std::uint32_t>(view);
+      return at<std::uint32_t>(index);
     case DType::kInt64:
-      return as_doubles<std::int64_t>(view);
+      return at<std::int64_t>(index);
     case DType::kUInt64:
-      return as_doubles<std::uint64_t>(view);
+      return at<std::uint64_t>(index);
     case DType::kInvalid:
       break;
   }
-  return {};
+  return std::numeric_limits<double>::quiet_NaN();
 }
 
 // Not a number is right where it is wanted, and nowhere else.
@@ -65,10 +74,11 @@ Status compare(const NamedTensor& expected, const TensorView& got, double tolera
     return failed_precondition("golden output '{}' is {} {}, the model answered {} {}", expected.name, dtype_name(tensor.dtype()),
                                tensor.shape().to_string(), dtype_name(got.dtype), got.shape.to_string());
   }
-  const std::vector<double> wanted = to_doubles(tensor.view()), values = to_doubles(got);
+  const TensorView expected_view = tensor.view();
+  const Elements wanted(expected_view), values(got);
   double scale = 1, worst = 0;
   std::size_t worst_at = 0;
-  for (std::size_t i = 0; i < wanted.size(); ++i) {
+  for (std::size_t i = 0; i < static_cast<std::size_t>(got.element_count()); ++i) {
     if (std::isfinite(wanted[i])) scale = std::max(scale, std::abs(wanted[i]));
     const double apart = distance(values[i], wanted[i]);
     if (apart <= worst) continue;

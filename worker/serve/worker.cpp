@@ -4,6 +4,7 @@
 
 #include <cstdio>
 #include <list>
+#include <new>
 
 #include "shm/base/errors.hpp"
 #include "shm/segment/segment.hpp"
@@ -52,7 +53,7 @@ class Worker {
   }
 
   /// Returns the exit code.
-  int serve() {
+  int serve() try {
     while (true) {
       bool lost_fds = false;
       auto received = wire::receive_control(control(), true, &lost_fds);
@@ -63,6 +64,8 @@ class Worker {
       if (lost_fds) return fail(unavailable("no file descriptors are left for a client's arenas (RLIMIT_NOFILE)"));
       handle(**received);
     }
+  } catch (const std::bad_alloc&) {  // blames no request; those that are here run elsewhere
+    return fail(out_of_memory("a worker's control thread"));
   }
 
   /// Tells the supervisor why the worker ends. Returns the exit code.

@@ -14,6 +14,7 @@
 #include "tests/support/allocations.hpp"
 #include "tests/support/lane_parts.hpp"
 #include "worker/engine/identity_model.hpp"
+#include "worker/serve/probe.hpp"
 
 namespace shoal::worker {
 namespace {
@@ -143,6 +144,26 @@ TEST(FailedAllocations, OfACompilationAreToldToThoseWhoWait) {
       return has_failed;
     });
   }
+}
+
+// A worker may have little memory beside its outputs.
+TEST(FailedAllocations, AProbeIsJudgedWithoutCopiesOfItsOutputs) {
+  constexpr std::int64_t kCount = 1 << 20;
+  IdentityModel model(8);
+  test::LaneParts parts("echo", model, {{"data", DType::kFloat32, Shape{-1, kCount}}});
+  Tensor output = Tensor::create(DType::kFloat32, Shape{1, kCount}).value();
+  output.values<float>()[kCount - 1] = 5;
+  parts.served.golden.outputs = {{"data_output", output}};
+  wire::Reply reply;
+  reply.header.kind = static_cast<std::uint16_t>(wire::Kind::kReply);
+  reply.outputs = {wire::to_wire(output.view())};
+  std::vector<std::byte> head;
+  wire::encode_reply(reply, head);
+  const std::span<const std::byte> frames[] = {head, {}, output.view().bytes()};
+  const test::AllocatedPeak peak;
+  const Status judged = judge_probe(parts.served, frames);
+  EXPECT_LT(peak.bytes(), std::size_t{100'000});
+  EXPECT_TRUE(judged.ok()) << judged.to_string();
 }
 
 }  // namespace
