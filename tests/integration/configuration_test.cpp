@@ -133,7 +133,7 @@ TEST_F(VersionsTest, AConfigurationWhoseWorkersCannotBeHadIsReloadedToo) {
   ::kill(daemon.pid(), SIGHUP);
   ASSERT_TRUE(manager.hears("RELOADING=1", seen)) << seen;
   EXPECT_TRUE(manager.hears("READY=1", seen)) << seen;
-  EXPECT_TRUE(contains(daemon.log(), "change_failed model=net goes_on=1")) << daemon.log();
+  EXPECT_TRUE(daemon.logs("change_failed model=net goes_on=1")) << daemon.log();
   EXPECT_EQ(daemon.model("net").at("wanted_workers"), 1);
 }
 

@@ -162,7 +162,7 @@ TEST_F(ExhaustionTest, WorkersHaveNoDescriptorsLeft) {
     const auto outputs = late.predict("echo", {{"data", counting({4})}});
     EXPECT_TRUE(outputs.ok()) << outputs.status().to_string();
   }
-  EXPECT_TRUE(contains(daemon_.log(), "no file descriptors are left for a client's arenas"));
+  EXPECT_TRUE(daemon_.logs("no file descriptors are left for a client's arenas"));
   wait_for_honest();
 }
 

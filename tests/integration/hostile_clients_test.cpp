@@ -372,7 +372,7 @@ TEST(UnreadAnswers, TakeNoMoreMemoryThanTheirClientMayHave) {
   wait_until_it_stops();
   ::kill(daemon.pid(), SIGCONT);
   EXPECT_TRUE(eventually([&] { return contains(daemon.log(), "client_disconnected"); }, 60s));
-  EXPECT_TRUE(contains(daemon.log(), "client_message_mb"));
+  EXPECT_TRUE(daemon.logs("client_message_mb"));
   const auto after = sample_process(daemon.pid());
   ASSERT_TRUE(before && after);
   EXPECT_LT(after->private_bytes, before->private_bytes + kMost + kSlack);

@@ -258,6 +258,10 @@ std::vector<pid_t> DaemonFixture::all_processes() const { return processes_of(di
 
 std::string DaemonFixture::log() const { return read_file(log_file_); }
 
+bool DaemonFixture::logs(std::string_view text) const {
+  return eventually([&] { return log().find(text) != std::string::npos; });
+}
+
 bool DaemonFixture::wait_until_ready(std::chrono::milliseconds limit) const {
   return eventually(
       [&] {

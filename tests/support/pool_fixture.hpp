@@ -9,6 +9,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "shoal/pool.hpp"
@@ -50,6 +51,8 @@ class DaemonFixture {
   /// The supervisor, zygotes and workers that are alive now.
   std::vector<pid_t> all_processes() const;
   std::string log() const;
+  /// Whether the log holds the text; waits for it, because another thread writes the log.
+  bool logs(std::string_view text) const;
   /// What sanitizers reported in the daemon, its zygotes and its workers since the last call. Reports that nobody takes fail the
   /// test when this is destroyed. Empty in a build without AddressSanitizer.
   std::string take_sanitizer_reports() const;
