@@ -24,7 +24,7 @@ using wire::ControlMessage;
 
 namespace {
 constexpr rlim_t kDescriptorsPerClient = 6, kDescriptorsForUs = 256;
-constexpr std::size_t kShareForRoot = 16;
+constexpr std::size_t kShareForRoot = 16, kShareForOthers = 4;
 constexpr int kBacklog = 1024;
 constexpr std::uint64_t kOffencesForgottenNs = 8'000'000'000;  // a process may offend eight times, then once per second
 constexpr int kMostPerTurn = 16;                               // clients handled before requests have their turn again
@@ -118,7 +118,6 @@ void Clients::accept_clients() {
       if (!is_refused) pause_accepting(now_ns + kShortageNs);
       return;
     }
-    arrivals_.take(connections_per_second_, now_ns);
     if (Status admitted = admit(std::move(connection)); !admitted.ok() && logged_refusals_.take(10, now_ns))
       log_.warn("client_refused reason=\"{}\"", admitted.message());
   }
@@ -140,12 +139,21 @@ Status Clients::admit(UniqueFd connection) {
     return refused(permission_denied("user {} may not use the daemon of user {}", peer.uid, ::geteuid()));
   if (!refusal_.empty()) return refused(unavailable("{}", refusal_));
   if (Status offended = check_offences(peer.pid); !offended.ok()) return refused(std::move(offended));
+  arrivals_.take(connections_per_second_, monotonic_now_ns());  // those refused above take no other client's turn
   // The last places are reserved for root, so that an operator gets in.
   const std::size_t places = most_clients_ - (peer.uid == 0 ? 0 : most_clients_ / kShareForRoot);
   if (clients_.size() >= places)
     return refused(
         overloaded("the daemon has {} clients, which is its limit ([limits] connections, or its number of file descriptors)",
                    clients_.size()));
+  const std::int64_t key = process_key(peer.pid, peer.uid);
+  const auto process = processes_.find(key);
+  const std::size_t own = process == processes_.end() ? 0 : process->second.connections;
+  if (own >= most_clients_ - most_clients_ / kShareForOthers) {
+    return refused(overloaded(
+        "this process has {} of the {} places for clients ([limits] connections), and the others are left to other processes",
+        own, most_clients_));
+  }
   auto client = std::make_unique<Client>();
   client->id = next_id_++;
   client->pid = peer.pid;
@@ -170,7 +178,7 @@ Status Clients::admit(UniqueFd connection) {
     });
     if (!watched.ok()) client->pidfd.reset();  // then only the end of file reports the death
   }
-  client->process = &processes_[process_key(peer.pid, peer.uid)];
+  client->process = &processes_[key];
   ++client->process->connections;
   client->unsent = wire::Unsent(unsent_, client->process->unsent);
   expect_answer(*clients_.emplace(id, std::move(client)).first->second);
@@ -181,7 +189,10 @@ void Clients::client_speaks(std::uint64_t id) {
   while (Client* client = find(id)) {
     ReceivedMessage message(client->attach.get(), loop_);
     if (const Status& received = message.status(); !received.ok()) {
-      return received.code() == StatusCode::kUnavailable ? gone(*client) : disconnect(*client, received.message());
+      if (received.code() != StatusCode::kUnavailable) return disconnect(*client, received.message());
+      // Connecting and hanging up in a loop takes the turns of others.
+      if (client->state == Client::State::kAttaching) remember_offence(client->pid);
+      return gone(*client);
     }
     if (!message.has_value()) return;
     Status handled;

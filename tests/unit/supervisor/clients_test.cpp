@@ -192,6 +192,29 @@ TEST_F(ClientsTest, AClientThatDoesNotAttachInTimeIsDisconnected) {
   EXPECT_EQ(observer_.forgotten, 1);
 }
 
+TEST_F(ClientsTest, OneProcessCannotTakeAllPlaces) {
+  clients_.limit_connections(8, 0);
+  std::vector<UniqueFd> own;
+  for (int i = 0; i < 6; ++i) own.push_back(attach());
+  const UniqueFd surplus = connect();
+  serve();
+  expect_refused(surplus, StatusCode::kOverloaded, "this process has 6 of the 8 places");
+  const OtherProcess first(directory_.attach_path()), second(directory_.attach_path());
+  serve();
+  EXPECT_EQ(clients_.count(), 8u);
+}
+
+TEST_F(ClientsTest, ConnectingAndHangingUpTakesOthersNoTurn) {
+  clients_.limit_connections(0, 10);  // after a pause 20
+  for (int i = 0; i < 200; ++i) {
+    connect();  // and hangs up
+    serve();
+  }
+  const OtherProcess other(directory_.attach_path());
+  serve();
+  EXPECT_EQ(clients_.count(), 1u);
+}
+
 TEST_F(ClientsTest, MessagesOutOfTurnEndTheConnection) {
   const UniqueFd client = attach();
   ASSERT_TRUE(wire::send_control(client.get(), {.kind = wire::ControlKind::kAttach}).ok());
@@ -274,7 +297,7 @@ TEST_F(ClientArenasTest, AllTogetherAreLimitedUntilTheLastRequestOfEachIsOver) {
 // 16 connections of one process would have the parts of 16, and leave nothing to others.
 TEST_F(ClientArenasTest, ManyConnectionsOfOneProcessHaveOnePart) {
   std::vector<UniqueFd> greedy;
-  for (int i = 0; i < 14; ++i) {
+  for (int i = 0; i < 12; ++i) {
     greedy.push_back(connect());
     attach_arenas(greedy.back(), 2 * kGb);
     const wire::ControlMessage answer = receive(greedy.back());
