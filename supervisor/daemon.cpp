@@ -131,7 +131,7 @@ std::chrono::milliseconds Daemon::next_timeout(std::uint64_t now_ns) const {
   }
   for (const LeavingWorker& leaving : leaving_workers_) earlier(leaving.limit_ns);
   if (phase_ != Phase::kStopping) {
-    if (is_life_due_) earlier(now_ns);
+    if (is_life_due_ || describes_due_ > 0) earlier(now_ns);
     earlier(report_again_ns_);
     for (const auto& service : services_) {
       if (service && service->change) earlier(service->change->flipped_until_ns);
@@ -169,7 +169,10 @@ void Daemon::tick(std::uint64_t now_ns) {
   perform();
   advance_leaving_workers(now_ns);
   is_life_due_ |= report_again_ns_ && now_ns >= *report_again_ns_;
-  if (phase_ != Phase::kStopping) advance_life(now_ns);
+  if (phase_ != Phase::kStopping) {
+    advance_life(now_ns);
+    answer_waiting_describes();
+  }
   if (manager_.ping_interval_ns() && now_ns >= next_ping_ns_) {
     manager_.notify("WATCHDOG=1");
     next_ping_ns_ = now_ns + *manager_.ping_interval_ns();

@@ -8,6 +8,7 @@
 #include <signal.h>
 
 #include <cstdint>
+#include <deque>
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
@@ -248,7 +249,8 @@ class Daemon final : public ClientObserver {
     std::string model;
     std::uint64_t version;
   };
-  std::vector<WaitingDescribe> waiting_describes_;
+  std::deque<WaitingDescribe> waiting_describes_;
+  std::size_t describes_due_ = 0;  // so many of the first ones may have their answer now
   std::vector<LeavingWorker> leaving_workers_;
   std::vector<ModelRequest> wanted_back_;  // of a configuration that was read while they were unloaded
   Births births_;

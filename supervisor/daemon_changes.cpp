@@ -62,6 +62,13 @@ void Daemon::handle_life(Caller caller, const std::string& what, const nlohmann:
   if (what == "reload") {
     if (Status room = check_room(request.value_or(service->request)); !room.ok()) return refuse(room);
   }
+  const bool is_number = asked.contains("workers") && asked["workers"].is_number_unsigned();
+  const std::uint64_t workers = is_number ? asked["workers"].get<std::uint64_t>() : 0;
+  if (what == "scale" && (workers < 1 || workers > kMaxWorkers))
+    return refuse(invalid_argument("scale model '{}': \"workers\" must be a number from 1 to {}", name, kMaxWorkers));
+  if (what == "scale" && service->served_versions().empty())
+    return refuse(failed_precondition("model '{}' has no version that serves: {}", name, service->reason()));
+  // A drain ends when something else is asked for that is not refused.
   if (service->change) {
     const bool may_wait_for_ever = service->change->kind == Change::Kind::kDrain;
     if (!may_wait_for_ever)
@@ -74,12 +81,6 @@ void Daemon::handle_life(Caller caller, const std::string& what, const nlohmann:
     return begin_reload(*service, request.value_or(service->request), force, {caller});
   }
   if (what == "drain") return begin_drain_of(*service, {caller});
-  const bool is_number = asked.contains("workers") && asked["workers"].is_number_unsigned();
-  const std::uint64_t workers = is_number ? asked["workers"].get<std::uint64_t>() : 0;
-  if (workers < 1 || workers > kMaxWorkers)
-    return refuse(invalid_argument("scale model '{}': \"workers\" must be a number from 1 to {}", name, kMaxWorkers));
-  if (service->served_versions().empty())
-    return refuse(failed_precondition("model '{}' has no version that serves: {}", name, service->reason()));
   begin_scale(*service, static_cast<int>(workers), {caller});
 }
 

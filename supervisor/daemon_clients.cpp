@@ -21,6 +21,7 @@ namespace {
 constexpr int kClientMessagesPerTurn = 32;            // before the other sockets have their turn
 constexpr std::uint32_t kMostWaitingDescribes = 256;  // of one client
 constexpr std::uint64_t kAllWaitingDescribes = 65'536;
+constexpr int kDescribesPerTurn = 8;
 constexpr std::uint32_t kCancelLooksAt = 64;  // a cancel counts as one message more per so many requests that it searches
 constexpr std::size_t kLongestControl = 64 * 1024;
 constexpr std::uint64_t kLeastUnsent = 64 << 20;  // what a client may leave unread, even if client_message_mb is less
@@ -280,21 +281,21 @@ void Daemon::handle_control(Client& client, const wire::Message& message) {
 void Daemon::describe(ClientId client, std::uint64_t seq, const std::string& name, std::uint64_t version) {
   const Service* service = find_service(name);
   if (!service || is_unloading(*service)) return send_control_reply(client, seq, no_such_model(name), "");
-  const ModelVersion* model = service->serving(version);
+  ModelVersion* model = service->serving(version);
   if (model && !model->has_failed()) {
-    return send_control_reply(client, seq, {},
-                              describe_text(model->served(), *model->loaded(), service->wire_id, service->served_versions()));
+    return send_control_reply(client, seq, {}, model->description());
   }
   if (service->waits_for(version)) {
     Client* asking = clients_->find(client);
     if (!asking) return;
     const FairShare share{.total = kAllWaitingDescribes, .clients = clients_->most()};
     if (asking->waiting_describes >= kMostWaitingDescribes ||
-        !share.fits(waiting_describes_.size(), asking->waiting_describes, 1)) {
+        !share.fits(waiting_describes_.size(), asking->process->waiting_describes, 1)) {
       return send_control_reply(
           client, seq,
-          overloaded("{} describe requests of this client, and {} of all clients, wait for models that are loading",
-                     asking->waiting_describes, waiting_describes_.size()),
+          overloaded(
+              "{} describe requests of this client, {} of its process and {} of all clients wait for models that are loading",
+              asking->waiting_describes, asking->process->waiting_describes, waiting_describes_.size()),
           "");
     }
     ++asking->waiting_describes;
@@ -307,15 +308,21 @@ void Daemon::describe(ClientId client, std::uint64_t seq, const std::string& nam
   send_control_reply(client, seq, why, "");
 }
 
+// A turn answers only a few, because many may wait for one model, and answers may be long.
 void Daemon::answer_waiting_describes() {
-  const auto waiting = std::exchange(waiting_describes_, {});
-  for (const WaitingDescribe& one : waiting) {
+  for (int left = kDescribesPerTurn; left > 0 && describes_due_ > 0; --left, --describes_due_) {
+    if (waiting_describes_.empty()) {  // their clients have gone
+      describes_due_ = 0;
+      return;
+    }
+    const WaitingDescribe one = std::move(waiting_describes_.front());
+    waiting_describes_.pop_front();
     Client* client = clients_->find(one.client);
     if (!client) continue;
     --client->waiting_describes;
     --client->process->waiting_describes;
+    describe(one.client, one.seq, one.model, one.version);  // goes to the end of the queue if it must still wait
   }
-  for (const WaitingDescribe& one : waiting) describe(one.client, one.seq, one.model, one.version);
 }
 
 void Daemon::send_control_reply(ClientId client, std::uint64_t seq, const Status& status, const std::string& text) {

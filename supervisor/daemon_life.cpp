@@ -162,7 +162,7 @@ void Daemon::advance_life(std::uint64_t now_ns) {
     return service &&
            (service->change || std::ranges::count(service->versions, ModelVersion::Stage::kLeaving, &ModelVersion::stage) > 0);
   });
-  if (may_have_changed && !waiting_describes_.empty()) answer_waiting_describes();
+  if (may_have_changed) describes_due_ = waiting_describes_.size();
   if (may_have_changed || !is_life_under_way_) report_state();
 }
 

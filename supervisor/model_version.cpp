@@ -5,6 +5,7 @@
 
 #include "supervisor/daemon_service.hpp"
 #include "supervisor/process/memory_group.hpp"
+#include "supervisor/repository/model_text.hpp"
 
 namespace shoal::supervisor {
 namespace {
@@ -72,6 +73,15 @@ void Daemon::ModelVersion::worker_probed(const WorkerProcess& worker, const Stat
   probe_.reset();
   if (!is_good) return processes_.fail(format("version {} failed its probe: {}", version(), status.to_string()));
   is_probed_ = true;
+}
+
+const std::string& Daemon::ModelVersion::description() {
+  std::vector<std::uint64_t> versions = service_.served_versions();
+  if (description_.empty() || described_versions_ != versions) {
+    described_versions_ = std::move(versions);
+    description_ = describe_text(served(), *loaded_, service_.wire_id, described_versions_);
+  }
+  return description_;
 }
 
 void Daemon::ModelVersion::probe_died(Incarnation incarnation, const std::string& what) {

@@ -36,6 +36,8 @@ class Daemon::ModelVersion : public ProcessObserver {
   std::uint64_t version() const { return entry_.model.files.version; }
   const std::optional<LoadReport>& loaded() const { return loaded_; }
   std::uint32_t signature() const { return signature_; }
+  /// The answer to `describe`, for a version that has loaded. Made anew when the service's versions have changed.
+  const std::string& description();
   /// Times since the pidfd of a dead worker was readable: until no request can go to the worker any more, and until a request
   /// that it held was sent again.
   Histogram& unrouted_ns() { return unrouted_ns_; }
@@ -84,6 +86,7 @@ class Daemon::ModelVersion : public ProcessObserver {
       return failed_precondition("model '{}': its files have changed since this version was loaded first", served().name);
     }
     loaded_ = std::move(loaded);
+    description_.clear();
     for (const std::string& warning : loaded_->warnings)
       daemon_.log_.warn("load_warning model={} version={} what=\"{}\"", served().name, version(), warning);
     daemon_.log_.info("algorithms_chosen model={} version={} how=\"{}\"", served().name, version(), loaded_->tuning);
@@ -123,6 +126,8 @@ class Daemon::ModelVersion : public ProcessObserver {
   Stage stage_ = Stage::kComing;
   std::optional<LoadReport> loaded_;
   std::uint32_t signature_ = 0;
+  std::string description_;                        // empty: must be made
+  std::vector<std::uint64_t> described_versions_;  // that it names
   Histogram unrouted_ns_, sent_again_ns_;
   std::optional<Probe> probe_;  // sent and not answered
   bool is_probed_ = false;

@@ -254,9 +254,11 @@ TEST_F(VersionsTest, AReloadEndsADrainThatWaits) {
     drained = admin.drain("slow");
   });
   ASSERT_TRUE(eventually([&] { return daemon.model("slow").at("state") == "drained"; }));
+  EXPECT_EQ(pool.scale("slow", 0).status().code(), StatusCode::kInvalidArgument) << "which changes nothing";
   EXPECT_EQ(pool.reload("slow").value().outcome, "reloaded");
   EXPECT_EQ(daemon.model("slow").at("state"), "ready");
   EXPECT_TRUE(eventually([&] { return drained.status().code() == StatusCode::kCancelled; }));
+  EXPECT_TRUE(contains(drained.status().message(), "`reload`")) << drained.status().message();
   hanging.cancel();
 }
 
