@@ -105,6 +105,7 @@ class Message {
 
  private:
   friend class Socket;
+  friend class Router;
   // Holds a zmq_msg_t. Its bytes may be moved, which is what zmq_msg_move does.
   struct alignas(8) Frame {
     std::array<unsigned char, 64> storage;
@@ -210,6 +211,7 @@ class Router : public Socket {
 
  private:
   using Socket::Socket;
+  Message last_message_;  // to each peer that is disconnected
 };
 
 /// A socket or a descriptor to wait for.

@@ -141,6 +141,22 @@ void expect_total(const DaemonFixture& daemon, std::uint64_t total, int clients,
   EXPECT_LT(most, before->private_bytes + total + kSlack);
 }
 
+// Each of them has sent less than it may when it hangs up in the middle of its message.
+TEST(TotalMessages, TheMemoryOfAMessageThatIsNotFinishedIsFreedWhenItsClientIsGone) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "the sanitizer keeps what was freed";
+#endif
+  const DaemonFixture daemon({.limits = "connections = 64\ntotal_message_mb = 64"});
+  const auto before = sample_process(daemon.pid());
+  const std::string frame = zmtp::long_frame(zmtp::kMore, std::string(kMb, '\0'));
+  for (int i = 0; i < 20; ++i) {
+    DeafClient client(daemon);
+    for (int frames = 0; frames < 30; ++frames) ASSERT_TRUE(client.send_all(frame));
+  }
+  EXPECT_TRUE(eventually([&] { return sample_process(daemon.pid())->private_bytes < before->private_bytes + kSlack; }))
+      << (sample_process(daemon.pid())->private_bytes - before->private_bytes) / kMb << " MiB are lost";
+}
+
 TEST(TotalMessages, UnreadAnswersOfManyClients) {
   const DaemonFixture daemon({.limits = "connections = 64\ntotal_message_mb = 64"});
   RawClient asking(daemon.directory());
