@@ -84,8 +84,13 @@ class Daemon final : public ClientObserver {
   struct Service;
   struct Change;
   struct Caller;
+  struct RoutedLane {
+    std::uint64_t last_message_ns = 0;  // when its last whole message was received, or when it was connected
+    int socket_fd = -1;                 // libzmq's, as of its first message
+  };
   struct RoutedWorker {
     ModelVersion* model = nullptr;
+    std::vector<RoutedLane> lanes;
     std::vector<std::uint64_t> attached;   // client ids, by the clients' places; 0 = none
     std::vector<std::uint64_t> to_detach;  // clients that are gone, but the worker's socket was full
   };
@@ -136,6 +141,9 @@ class Daemon final : public ClientObserver {
   // Memory.
   void measure_heap();
   void watch_memory(std::uint64_t now_ns);
+  std::uint64_t longest_reply_bytes() const;
+  struct Sender;
+  std::vector<Sender> all_senders();
   void put_out_hoarder(std::uint64_t unfinished, std::uint64_t now_ns);
   std::optional<std::uint64_t> next_memory_look_ns() const;
 

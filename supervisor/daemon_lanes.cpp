@@ -55,6 +55,9 @@ void Daemon::handle_lane_message(wire::PeerId peer, const wire::Message& message
   const Status decoded = message.empty() ? invalid_argument("a message without frames") : wire::decode_reply(message[0], reply_);
   const auto routed = workers_.find(lane.incarnation);
   if (routed == workers_.end()) return;  // its worker is dead, and its requests run elsewhere
+  RoutedLane& sender = routed->second.lanes[lane.lane];
+  sender.last_message_ns = now_ns_;
+  if (sender.socket_fd < 0) sender.socket_fd = message.source_fd();
   const bool is_parked = decoded.ok() && reply_.header.kind == static_cast<std::uint16_t>(wire::Kind::kParked);
   if (!decoded.ok() || (!is_parked && reply_.header.kind != static_cast<std::uint16_t>(wire::Kind::kReply))) {
     ++traffic_.bad_messages;
@@ -83,7 +86,8 @@ void Daemon::worker_ready(ModelVersion& model, const WorkerProcess& worker) {
     const Status connected = lane_router_.connect(worker.lane_paths[lane], peer_of({worker.incarnation, lane}));
     if (!connected.ok()) return model.processes().kill_worker(worker.incarnation, connected.message());
   }
-  workers_[worker.incarnation].model = &model;
+  workers_[worker.incarnation] = {
+      .model = &model, .lanes = std::vector<RoutedLane>(worker.lane_paths.size(), {.last_message_ns = monotonic_now_ns()})};
   ledger_.worker_ready(model.index(), worker.incarnation, static_cast<std::uint32_t>(worker.lane_paths.size()),
                        monotonic_now_ns());
   perform();

@@ -68,6 +68,8 @@ void Daemon::apply_limits(const ClientLimits& limits) {
   }
   clients_->limit_frames(longest_frame_bytes);
   client_router_.limit_frames(longest_frame_bytes);
+  births_.longest_reply_bytes = longest_reply_bytes();
+  lane_router_.limit_frames(births_.longest_reply_bytes);
 }
 
 Daemon::Service& Daemon::add_service(ModelRequest request, Origin origin) {

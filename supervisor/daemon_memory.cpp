@@ -1,14 +1,20 @@
-// Looks for clients that fill the daemon's memory with messages they never finish. libzmq 4.3.4 collects the frames of a message
-// without a limit and shows none of them before the last one has come. So the size of the heap is compared with what is known.
+// Looks for clients and lanes that fill the daemon's memory with messages they never finish. libzmq 4.3.4 collects the frames of
+// a message without a limit and shows none of them before the last one has come. So the size of the heap is compared with what is
+// known.
 #include <fcntl.h>
 #include <malloc.h>
 #include <sys/ioctl.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
+#include <filesystem>
 #include <optional>
+#include <unordered_map>
 #include <utility>
+#include <vector>
 
 #include "shm/base/errors.hpp"
 #include "supervisor/daemon.hpp"
@@ -36,17 +42,40 @@ std::uint64_t heap_bytes() {
   return info.uordblks + info.hblkhd;
 }
 
-// Whether the client's connection holds bytes that libzmq has not read yet.
-bool is_sending(const Client& client) {
-  int bytes = 0;
-  return client.socket_fd >= 0 && ::ioctl(client.socket_fd, FIONREAD, &bytes) == 0 && bytes > 0;
+// The connections of libzmq that hold bytes which it has not read yet, and the processes at their other ends. Empty if no
+// descriptor is free.
+std::unordered_map<int, pid_t> unread_connections() {
+  std::unordered_map<int, pid_t> found;
+  std::error_code error;
+  for (std::filesystem::directory_iterator each("/proc/self/fd", error), end; !error && each != end; each.increment(error)) {
+    const int fd = std::atoi(each->path().filename().c_str());
+    int type = 0, bytes = 0;
+    socklen_t size = sizeof type;
+    if (::getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &size) != 0 || type != SOCK_STREAM) continue;
+    if (::ioctl(fd, FIONREAD, &bytes) != 0 || bytes <= 0) continue;
+    ucred peer{};
+    size = sizeof peer;
+    if (::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0) found.emplace(fd, peer.pid);
+  }
+  return found;
 }
 
 }  // namespace
 
-// Does nothing while no client is attached, because then nobody can fill the memory.
+/// Who may send messages: a client, or a lane.
+struct Daemon::Sender {
+  std::uint64_t last_message_ns = 0;
+  int socket_fd = -1;
+  pid_t pid = -1;
+  Client* client = nullptr;  // null: a lane
+  LaneRef lane = {};
+  ModelVersion* model = nullptr;  // of the lane
+  bool is_sending = false;
+};
+
+// Does nothing while there are neither clients nor workers, because then nobody can fill the memory.
 std::optional<std::uint64_t> Daemon::next_memory_look_ns() const {
-  if (!memory_.is_limited() || clients_->count() == 0) return std::nullopt;
+  if (!memory_.is_limited() || (clients_->count() == 0 && workers_.empty())) return std::nullopt;
   return memory_look_ns_;
 }
 
@@ -57,7 +86,8 @@ void Daemon::watch_memory(std::uint64_t now_ns) {
     return;
   }
   if (now_ns < memory_look_ns_) return;
-  // At the last look libzmq may have held what lanes have sent since. It holds that only for a moment, so it is not counted.
+  // At the last look libzmq may have held what lanes have sent and finished since. It holds that only for a moment, so it is not
+  // counted.
   const std::uint64_t lane_bytes = traffic_.lane_bytes - std::exchange(lane_bytes_seen_, traffic_.lane_bytes);
   const std::uint64_t known =
       heap_baseline_ + memory_.bytes() + clients_->count() * kPerClient + (shortage_.is_short() ? lane_bytes : 0);
@@ -70,27 +100,63 @@ void Daemon::watch_memory(std::uint64_t now_ns) {
   if (may_put_out) put_out_hoarder(held - known, now_ns);
 }
 
-// Disconnects the client that has finished no message for the longest time. It is not known whose memory it is: the next look
-// shows whether this client held it. kUnavailable, because a client that did not hold it may connect and send its requests
-// again.
-void Daemon::put_out_hoarder(std::uint64_t unfinished, std::uint64_t now_ns) {
-  Client* worst = nullptr;
-  clients_->for_each([&](Client& client) {
-    if (client.state < Client::State::kWelcoming) return;  // nothing connects it with libzmq yet
-    if (worst && client.last_message_ns >= worst->last_message_ns) return;
-    if (shortage_.may_hold(client.last_message_ns, is_sending(client), now_ns)) worst = &client;
-  });
-  if (!worst) return;
-  shortage_.put_out();
-  clients_->disconnect(
-      *worst,
-      format("it does not finish its message, and messages that are not finished hold {} MiB of the daemon's memory: "
-             "more than a quarter of [limits] total_message_mb and {} MiB",
-             unfinished >> 20, kAlwaysAllowed >> 20),
-      StatusCode::kUnavailable);
+// The outputs that a lane may send in one message: what a client may have of the memory, and no more than what is allowed before
+// the lane counts as one that does not finish its message. 0 = no limit.
+std::uint64_t Daemon::longest_reply_bytes() const {
+  return std::min(memory_.longest_request_bytes(), memory_.unfinished_limit() + (memory_.is_limited() ? kAlwaysAllowed : 0));
 }
 
-// Called after versions came or went. Messages that clients have not finished may be in the heap, too. So the baseline does not
+std::vector<Daemon::Sender> Daemon::all_senders() {
+  std::vector<Sender> senders;
+  clients_->for_each([&](Client& client) {
+    if (client.state < Client::State::kWelcoming) return;  // nothing connects it with libzmq yet
+    senders.push_back(
+        {.last_message_ns = client.last_message_ns, .socket_fd = client.socket_fd, .pid = client.pid, .client = &client});
+  });
+  for (const auto& [incarnation, routed] : workers_) {
+    const WorkerProcess* worker = routed.model->processes().find_worker(incarnation);
+    if (!worker || worker->ended != EndReason::kNone) continue;
+    for (std::uint32_t lane = 0; lane < routed.lanes.size(); ++lane) {
+      senders.push_back({.last_message_ns = routed.lanes[lane].last_message_ns,
+                         .socket_fd = routed.lanes[lane].socket_fd,
+                         .pid = worker->pid,
+                         .lane = {incarnation, lane},
+                         .model = routed.model});
+    }
+  }
+  auto unread = unread_connections();
+  for (Sender& sender : senders) sender.is_sending = unread.contains(sender.socket_fd);
+  // The connections of those that have never finished a message are among the others.
+  for (const Sender& sender : senders) unread.erase(sender.socket_fd);
+  for (Sender& sender : senders) {
+    if (sender.socket_fd >= 0) continue;
+    sender.is_sending = std::ranges::any_of(unread, [&](const auto& other) { return other.second == sender.pid; });
+  }
+  return senders;
+}
+
+// Disconnects a client, or kills the worker of a lane: one that is sending if there is any, and of those the one that has
+// finished no message for the longest time. It is not known whose memory it is: the next look shows whether this one held it.
+// kUnavailable, because a client that did not hold it may connect and send its requests again. Those of a killed worker run
+// again.
+void Daemon::put_out_hoarder(std::uint64_t unfinished, std::uint64_t now_ns) {
+  std::vector<Sender> senders = all_senders();
+  std::erase_if(senders,
+                [&](const Sender& sender) { return !shortage_.may_hold(sender.last_message_ns, sender.is_sending, now_ns); });
+  const auto worst = std::ranges::min_element(
+      senders, {}, [](const Sender& sender) { return std::pair(!sender.is_sending, sender.last_message_ns); });
+  if (worst == senders.end()) return;
+  shortage_.put_out();
+  const std::string why = format(
+      "does not finish its message, and messages that are not finished hold {} MiB of the daemon's memory: more than a "
+      "quarter of [limits] total_message_mb and {} MiB",
+      unfinished >> 20, kAlwaysAllowed >> 20);
+  if (worst->client) return clients_->disconnect(*worst->client, "it " + why, StatusCode::kUnavailable);
+  ledger_.set_routable(worst->lane.incarnation, false, now_ns);
+  worst->model->processes().kill_worker(worst->lane.incarnation, format("lane {} {}", worst->lane.lane, why));
+}
+
+// Called after versions came or went. Messages that are not finished may be in the heap, too. So the baseline does not
 // grow by more than the versions may need.
 void Daemon::measure_heap() {
   const std::uint64_t heap = heap_bytes();

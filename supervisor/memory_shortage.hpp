@@ -1,4 +1,4 @@
-// When memory counts as short, and which client is then disconnected.
+// When memory counts as short, and who is then put out.
 #pragma once
 
 #include <algorithm>
@@ -6,36 +6,36 @@
 
 namespace shoal::supervisor {
 
-/// Follows a shortage of memory from look to look. Reads no clock and measures nothing.
+/// Follows a shortage of memory from look to look. A sender is a client or a lane. Reads no clock and measures nothing.
 ///   Threads  thread-bound
 class MemoryShortage {
  public:
   static constexpr std::uint64_t kShortestPauseNs = 10'000'000, kLongestPauseNs = 1'000'000'000;
-  static constexpr std::uint64_t kSilentAfterNs = 1'000'000'000;  // after that, silent clients may be the cause, too
+  static constexpr std::uint64_t kSilentAfterNs = 1'000'000'000;  // after that, silent senders may be the cause, too
   static constexpr std::uint64_t kFastestGrowth = 4;              // bytes per ns
   static constexpr int kLooks = 2;                                // so many in a row must find memory short
 
-  /// Takes the result of one look. Returns whether a client may be disconnected now.
+  /// Takes the result of one look. Returns whether a sender may be put out now.
   bool look(std::uint64_t heap, std::uint64_t most, std::uint64_t now_ns) {
     if (heap <= most) {
       *this = {};
       return false;
     }
     if (!is_short()) since_ns_ = now_ns;
-    // After a client was disconnected, its memory is freed step by step. Meanwhile no other client is disconnected.
+    // After a sender was put out, its memory is freed step by step. Meanwhile no other is put out.
     const bool is_being_freed = has_put_out_ && heap < heap_;
     heap_ = heap;
     looks_ = is_being_freed ? 1 : std::min(looks_ + 1, kLooks);
     return looks_ == kLooks;
   }
-  /// A client was disconnected. The count of looks starts again.
+  /// A sender was put out. The count of looks starts again.
   void put_out() {
     looks_ = 1;
     has_put_out_ = true;
   }
   bool is_short() const { return looks_ > 0; }
 
-  /// Whether a client may hold the memory: it finished no message since the shortage began, and it is sending or the shortage
+  /// Whether a sender may hold the memory: it finished no message since the shortage began, and it is sending or the shortage
   /// has lasted long.
   bool may_hold(std::uint64_t last_message_ns, bool is_sending, std::uint64_t now_ns) const {
     return is_short() && last_message_ns < since_ns_ && (is_sending || includes_silent(now_ns));

@@ -545,6 +545,7 @@ Status ModelProcesses::fork_worker(std::uint64_t now_ns) {
   ControlMessage fork{.kind = ControlKind::kFork, .id = births_.next_incarnation, .a = lanes, .text = options_.directory};
   fork.fds.push_back(std::move(pair.theirs));
   fork.fds.push_back(std::move(page));
+  fork.b = births_.longest_reply_bytes;
   auto worker = std::make_unique<WorkerProcess>();
   worker->incarnation = fork.id;
   worker->control = std::move(pair.ours);

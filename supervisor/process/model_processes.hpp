@@ -61,8 +61,8 @@ std::string_view worker_state_name(WorkerProcess::State state);
 /// The path at which that lane binds its socket. No other path is accepted from the worker.
 std::string lane_path(const std::string& directory, std::uint64_t incarnation, int lane);
 
-/// What all models share: the incarnation numbers of workers, and the workers whose fork was never reported. Those may have bound
-/// their sockets before they ended.
+/// What all models share: the incarnation numbers of workers, what each new worker is told, and the workers whose fork was never
+/// reported. Those may have bound their sockets before they ended.
 struct Births {
   struct Unborn {
     std::string directory;
@@ -71,6 +71,7 @@ struct Births {
     std::uint64_t until_ns = 0;
   };
   std::uint64_t next_incarnation = 1;
+  std::uint64_t longest_reply_bytes = 0;  // the outputs in one message of a lane; 0 = no limit
   std::vector<Unborn> unborn;
   /// Removes the sockets of workers whose fork was not reported. Call it after orphans were reaped.
   void sweep_unborn(std::uint64_t now_ns);

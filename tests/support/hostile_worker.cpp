@@ -1,5 +1,6 @@
 // shoal-worker-hostile: a zygote, and workers, that send anything at any time. It plays models whose name begins with "hostile";
-// the number behind that is the seed. Other models are served by the real worker.
+// the number behind that is the seed. The workers of "hostile-hoarder" do only one thing: Hoarder. Other models are served by the
+// real worker.
 //
 //   SHOAL_HOSTILE_BYSTANDER  pid of a process whose pidfd is sent, too
 //
@@ -35,6 +36,8 @@
 #include "shm/wire/socket.hpp"
 #include "shm/wire/status_page.hpp"
 #include "shoal/passive_openmp.hpp"
+#include "tests/support/unix_socket.hpp"
+#include "tests/support/zmtp.hpp"
 #include "worker/zygote/zygote.hpp"
 
 namespace shoal::test {
@@ -427,10 +430,36 @@ class HostileWorker : public Hostile {
   std::list<wire::Dealer> lanes_;
 };
 
+/// A worker with one lane. When it gets a request, it sends many frames of a message that it never finishes.
+class Hoarder {
+ public:
+  explicit Hoarder(ControlMessage fork) : fork_(std::move(fork)) {}
+
+  [[noreturn]] void run() {
+    constexpr int kFrames = 800;  // of 1 MiB
+    const std::string path = format("{}/w{}-0", fork_.text, fork_.id);
+    const UniqueFd listener = bound_socket(path, SOCK_STREAM);
+    (void)wire::send_control(fork_.fds[0].get(), {.kind = ControlKind::kReady, .id = fork_.id, .text = path + '\n'});
+    UniqueFd socket(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    pollfd asked{.fd = socket.get(), .events = POLLIN, .revents = 0};
+    zmtp::Connection supervisor(std::move(socket));
+    supervisor.shake_hands("DEALER");
+    ::poll(&asked, 1, -1);
+    const std::string frame = zmtp::long_frame(zmtp::kMore, std::string(1 << 20, '\0'));
+    for (int i = 0; i < kFrames; ++i) (void)supervisor.send_all(frame);
+    while (true) ::pause();
+  }
+
+ private:
+  ControlMessage fork_;
+};
+
 class HostileZygote : public Hostile {
  public:
-  HostileZygote(Chance chance, UniqueFd control)
-      : Hostile(std::move(chance), std::move(control), ::getppid()), spite_(chance_.below(4) * 10) {}
+  HostileZygote(Chance chance, UniqueFd control, bool is_hoarder)
+      : Hostile(std::move(chance), std::move(control), ::getppid()),
+        is_hoarder_(is_hoarder),
+        spite_(is_hoarder ? 0 : chance_.below(4) * 10) {}
 
   [[noreturn]] void run() {
     ::signal(SIGCHLD, SIG_DFL);
@@ -457,7 +486,7 @@ class HostileZygote : public Hostile {
                          .text = R"({"inputs":[{"name":"data","dtype":"float32","shape":[]}],"outputs":[],"hash":"h"})"};
     if (chance_.percent(spite_)) reply.text = text();
     if (chance_.percent(spite_)) reply.fds.push_back(anything().fd);
-    if (chance_.percent(30)) reply.fds.push_back(memfd(true, chance_.percent(spite_)));
+    if (!is_hoarder_ && chance_.percent(30)) reply.fds.push_back(memfd(true, chance_.percent(spite_)));
     std::erase_if(reply.fds, [](const UniqueFd& fd) { return !fd; });
     if (chance_.percent(spite_ / 2)) reply.kind = ControlKind::kLoadFailed;
     send(reply);
@@ -472,6 +501,7 @@ class HostileZygote : public Hostile {
     if (pid == 0) {
       end_with_parent();
       control_.reset();
+      if (is_hoarder_) Hoarder(std::move(message)).run();
       HostileWorker& worker = *new HostileWorker(Chance(seed), std::move(message), supervisor_);
       worker.run();
     }
@@ -511,20 +541,22 @@ class HostileZygote : public Hostile {
     }
   }
 
+  bool is_hoarder_;
   unsigned spite_;  // percent
   std::uint64_t last_fork_ = 0;
   std::vector<std::pair<pid_t, std::uint64_t>> children_;
 };
 
-/// The seed in the LOAD that waits on that socket: of a model "hostile<seed>". Reads without taking.
-std::optional<std::uint64_t> hostile_seed(int control) {
+/// What follows "hostile" in the name of the model whose LOAD waits on that socket. Reads without taking.
+std::optional<std::string> hostile_name(int control) {
   std::vector<char> packet(kHeaderBytes + wire::kMaxControlText);
   const ssize_t size = ::recv(control, packet.data(), packet.size(), MSG_PEEK);
   const std::string_view text(packet.data(), size > 0 ? static_cast<std::size_t>(size) : 0);
   constexpr std::string_view kName = R"("name":"hostile)";
   const auto name = text.find(kName);
   if (name == std::string_view::npos) return std::nullopt;
-  return std::strtoull(text.data() + name + kName.size(), nullptr, 10);
+  const std::string_view rest = text.substr(name + kName.size());
+  return std::string(rest.substr(0, rest.find('"')));
 }
 
 /// How often a zygote of this seed was started before, so that each start is another.
@@ -541,10 +573,11 @@ std::uint64_t count_start(std::uint64_t seed) {
 int main(int argc, char** argv) {
   using namespace shoal::test;
   constexpr int kControl = 3;
-  const auto seed = hostile_seed(kControl);
-  if (!seed) {
+  const auto name = hostile_name(kControl);
+  if (!name) {
     shoal::ensure_passive_openmp(argv);
     return shoal::worker::worker_main(argc, argv);
   }
-  HostileZygote(Chance(*seed * 1'000'003 + count_start(*seed)), shoal::UniqueFd(kControl)).run();
+  const std::uint64_t seed = std::strtoull(name->c_str(), nullptr, 10);
+  HostileZygote(Chance(seed * 1'000'003 + count_start(seed)), shoal::UniqueFd(kControl), *name == "-hoarder").run();
 }

@@ -63,7 +63,8 @@ Status Job::locate_inputs(const ServedModelView& served, ArenaRegistry& registry
   return {};
 }
 
-Status Job::locate_outputs(const std::vector<TensorSpec>& outputs) {
+Status Job::locate_outputs(const ServedModelView& served, const std::vector<TensorSpec>& outputs) {
+  std::uint64_t frame_bytes = 0;
   for (std::size_t i = 0; i < outputs.size(); ++i) {
     TensorView dst{outputs[i].dtype, outputs[i].shape, nullptr};
     wire::WireTensor output = wire::to_wire(dst);
@@ -82,8 +83,16 @@ Status Job::locate_outputs(const std::vector<TensorSpec>& outputs) {
         output.location = static_cast<std::uint8_t>(wire::Location::kArena);
       }
     }
+    if (!dst.data) frame_bytes += dst.size_bytes();
     dst_.push_back(dst);
     reply_.outputs.push_back(output);
+  }
+  const bool is_sent = request_.header.request_id != wire::kProbeRequest;
+  if (is_sent && served.longest_reply_bytes != 0 && frame_bytes > served.longest_reply_bytes) {
+    return invalid_argument(
+        "its outputs have {} bytes for which it offers no room in the output arena, and a message may have {} ([limits] "
+        "total_message_mb of the daemon's configuration)",
+        frame_bytes, served.longest_reply_bytes);
   }
   return {};
 }

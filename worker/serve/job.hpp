@@ -32,6 +32,7 @@ struct ServedModelView {
   int threads = 1;                 ///< the width
   int memory_mb = 0;               ///< private memory that the worker may take; 0 = no limit
   GoldenCase golden = {};
+  std::uint64_t longest_reply_bytes = 0;  ///< the outputs in one message to the supervisor; 0 = no limit
 };
 
 using Frames = std::span<const std::span<const std::byte>>;  ///< the frames of a message
@@ -48,8 +49,8 @@ class Job {
   ///   Errors  kInvalidArgument: names what is wrong in the message; kInternal: the arenas did not come
   Status locate_inputs(const ServedModelView& served, ArenaRegistry& registry, Frames message);
   /// Places each output in its slot if it fits. Other outputs get no memory here and travel as frames.
-  ///   Errors  kInvalidArgument: a slot outside its arena
-  Status locate_outputs(const std::vector<TensorSpec>& outputs);
+  ///   Errors  kInvalidArgument: a slot outside its arena; more bytes in frames than a message may have
+  Status locate_outputs(const ServedModelView& served, const std::vector<TensorSpec>& outputs);
   /// The frames of the reply, made of `status` and the members below; valid until the next begin().
   Frames finish(const std::string& model_name);
   /// Gives the client's arenas back: this Job does nothing more with the request.

@@ -165,7 +165,7 @@ void RequestRunner::locate_joined_outputs() {
   member_outputs_ = outputs;
   for (Job* job : joined_) {
     for (std::size_t i = 0; i < outputs.size(); ++i) member_outputs_[i].shape[0] = outputs[i].shape[0] / size * rows_of(*job);
-    job->status = job->locate_outputs(member_outputs_);
+    job->status = job->locate_outputs(served_, member_outputs_);
   }
 }
 

@@ -89,7 +89,7 @@ Status RequestRunner::run(Frames message) {
   SHOAL_RETURN_IF_ERROR(refuse_quarantined(job_));
   SHOAL_RETURN_IF_ERROR(choose_program());
   if (waits_for_) return {};
-  SHOAL_RETURN_IF_ERROR(job_.locate_outputs(program_->outputs()));
+  SHOAL_RETURN_IF_ERROR(job_.locate_outputs(served_, program_->outputs()));
   SHOAL_RETURN_IF_ERROR(give_spare_memory());
   record(FlightKind::kBegun, job_, 1);
   job_.ran = Ran::kMaybe;

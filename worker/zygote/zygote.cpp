@@ -200,7 +200,8 @@ class Zygote {
                                                          .inputs = loaded_->inputs,
                                                          .threads = source_.config.threads,
                                                          .memory_mb = source_.config.memory_mb,
-                                                         .golden = golden_};
+                                                         .golden = golden_,
+                                                         .longest_reply_bytes = message.b};
     run_worker(served, {.incarnation = message.id,
                         .lanes = message.a,
                         .directory = std::move(message.text),
