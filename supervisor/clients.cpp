@@ -258,15 +258,15 @@ void Clients::refuse(int socket, const Status& why) {
 void Clients::disconnect(Client& client, const std::string& why, StatusCode code) {
   log_.warn("client_disconnected client={} pid={} reason=\"{}\"", client.id, client.pid, why);
   refuse(client.attach.get(), Status(code, why));
-  if (code == StatusCode::kInvalidArgument) remember_offence(client.pid);
+  if (code == StatusCode::kInvalidArgument) remember_offence(client);
   gone(client);
 }
 
-void Clients::remember_offence(pid_t pid) {
+void Clients::remember_offence(const Client& client) {
   const std::uint64_t now_ns = monotonic_now_ns();
   std::erase_if(offenders_, [&](const auto& offender) { return offender.second.next_ns() + kOffencesForgottenNs < now_ns; });
-  if (connections_per_second_ == 0 || pid == 0) return;  // pid 0 stands for any process of another pid namespace
-  offenders_.try_emplace(pid, kOffencesForgottenNs).first->second.take(1, now_ns);
+  if (connections_per_second_ == 0 || client.pid == 0) return;  // pid 0 stands for any process of another pid namespace
+  offenders_.try_emplace(client.pid, kOffencesForgottenNs).first->second.take(1, now_ns);
 }
 
 Status Clients::check_offences(pid_t pid) const {
@@ -274,8 +274,9 @@ Status Clients::check_offences(pid_t pid) const {
   const std::uint64_t wait_ms = found == offenders_.end() ? 0 : found->second.wait_ms(monotonic_now_ns());
   if (wait_ms == 0) return {};
   return overloaded(
-      "clients of process {} broke the protocol too often: it may connect again in {} ms ([limits] connection_rate)", pid,
-      wait_ms);
+      "clients of process {} broke the protocol too often, or did not finish their messages: it may connect again in {} ms "
+      "([limits] connection_rate)",
+      pid, wait_ms);
 }
 
 void Clients::gone(Client& client) {

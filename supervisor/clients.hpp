@@ -80,9 +80,11 @@ class Clients {
   void welcomed(Client& client);
   /// One request of the client is over.
   void release(std::uint64_t id);
-  /// Disconnects a client and tells it the reason. A process whose clients break the protocol (kInvalidArgument) again and
-  /// again is refused for a while.
+  /// Disconnects a client and tells it the reason. kInvalidArgument counts as an offence.
   void disconnect(Client& client, const std::string& why, StatusCode code = StatusCode::kInvalidArgument);
+  /// Counts an offence of the client's process: it broke the protocol, or filled the memory. A process that does so again and
+  /// again is refused for a while.
+  void remember_offence(const Client& client);
   /// Calls `function` with each client that is not gone. It must not disconnect a client.
   template <typename Function>
   void for_each(Function function) {
@@ -126,7 +128,6 @@ class Clients {
   void expect_answer(Client& client);
   void drop_finished_handshakes();
   void forget(std::uint64_t id);
-  void remember_offence(pid_t pid);
   Status check_offences(pid_t pid) const;
 
   const SocketDirectory& directory_;

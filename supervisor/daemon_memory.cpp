@@ -137,8 +137,8 @@ std::vector<Daemon::Sender> Daemon::all_senders() {
 
 // Disconnects a client, or kills the worker of a lane: one that is sending if there is any, and of those the one that has
 // finished no message for the longest time. It is not known whose memory it is: the next look shows whether this one held it.
-// kUnavailable, because a client that did not hold it may connect and send its requests again. Those of a killed worker run
-// again.
+// kUnavailable, because a client that did not hold it may connect and send its requests again. It counts as an offence, because a
+// client could fill the memory again and again. The requests of a killed worker run again.
 void Daemon::put_out_hoarder(std::uint64_t unfinished, std::uint64_t now_ns) {
   std::vector<Sender> senders = all_senders();
   std::erase_if(senders,
@@ -151,7 +151,10 @@ void Daemon::put_out_hoarder(std::uint64_t unfinished, std::uint64_t now_ns) {
       "does not finish its message, and messages that are not finished hold {} MiB of the daemon's memory: more than a "
       "quarter of [limits] total_message_mb and {} MiB",
       unfinished >> 20, kAlwaysAllowed >> 20);
-  if (worst->client) return clients_->disconnect(*worst->client, "it " + why, StatusCode::kUnavailable);
+  if (worst->client) {
+    clients_->remember_offence(*worst->client);
+    return clients_->disconnect(*worst->client, "it " + why, StatusCode::kUnavailable);
+  }
   ledger_.set_routable(worst->lane.incarnation, false, now_ns);
   worst->model->processes().kill_worker(worst->lane.incarnation, format("lane {} {}", worst->lane.lane, why));
 }

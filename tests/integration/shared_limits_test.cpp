@@ -260,6 +260,27 @@ TEST(TotalMessages, AClientThatStopsInTheMiddleOfAMessageIsDisconnectedAndLongMe
   EXPECT_EQ(daemon.stats()["supervisor"]["clients"], 2) << "the innocent client and the one that asks";
 }
 
+// Each of them stops in the middle of a message. The daemon disconnects most of them before the others fit into its memory.
+TEST(TotalMessages, AProcessWhoseClientsHoardAgainAndAgainMayNotConnectForAWhile) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "the sanitizer's malloc does not say what it has handed out";
+#endif
+  const DaemonFixture daemon({.limits = "connections = 64\ntotal_message_mb = 64"});
+  std::vector<std::unique_ptr<DeafClient>> hoarders;
+  for (int i = 0; i < 30; ++i) hoarders.push_back(std::make_unique<DeafClient>(daemon));
+  const std::string frame = zmtp::long_frame(zmtp::kMore, std::string(10 * kMb, '\0'));
+  for (const auto& hoarder : hoarders) (void)hoarder->send_all(frame);
+  const auto context = std::make_shared<wire::MessageContext>();
+  std::string why_not;
+  EXPECT_TRUE(eventually([&] {
+    RawClient late(daemon.directory(), context);
+    why_not = late.attach_or_why_not();
+    return !why_not.empty();
+  }));
+  EXPECT_TRUE(says(why_not, {"did not finish their messages", "connection_rate"})) << daemon.log();
+  EXPECT_TRUE(another_process_is_answered(daemon));
+}
+
 // All connections of this process have one share together. Other processes have their own.
 TEST(TotalMessages, RequestsThatWaitAreRefusedByNameAndThoseOfOtherProcessesAreNot) {
   constexpr int kPools = 8;
