@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "shm/wire/socket.hpp"
+#include "supervisor/rate_limit.hpp"
 
 namespace shoal::supervisor {
 
@@ -20,6 +21,7 @@ struct ClientProcess {
   std::uint64_t request_bytes = 0;                   // of the memory for messages, what its requests hold
   wire::ByteCount unsent = wire::make_byte_count();  // likewise, of answers that it has not read
   std::uint64_t waiting_describes = 0;               // answers that wait until a model has loaded
+  RateLimit control_answers{1'000'000'000};          // their bytes
 
   std::uint64_t unread_bytes() const { return unsent->load(std::memory_order_relaxed); }
   std::uint64_t message_bytes() const { return request_bytes + unread_bytes(); }

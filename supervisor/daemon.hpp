@@ -130,10 +130,14 @@ class Daemon final : public ClientObserver {
   Status check_request(const Client& client, const wire::Message& message, const ModelVersion& model) const;
   void handle_control(Client& client, const wire::Message& message);
   void handle_bad_message(Client& client, const wire::Message& message, const Status& why);
+  bool can_describe(const std::string& name, std::uint64_t version) const;
   void describe(ClientId client, std::uint64_t seq, const std::string& name, std::uint64_t version);
   void answer_waiting_describes();
   void send_trace(ClientId client, std::uint64_t seq, const std::string& model, std::uint64_t pid);
-  void send_control_reply(ClientId client, std::uint64_t seq, const Status& status, const std::string& json);
+  Status check_control_rate(const Client& client) const;
+  void charge_control_answer(ClientId client, std::uint64_t bytes);
+  void send_control_reply(ClientId client, std::uint64_t seq, const Status& status, const std::string& json,
+                          std::uint32_t retry_after_ms = 0);
   void send_to_client(ClientId client, wire::Frames head, const wire::Message* tail, std::size_t tail_first);
   /// Whether an answer with that much beside its header may be sent. Errors: kOverloaded, naming the limit.
   Status check_answer(ClientId client, std::uint64_t bytes);

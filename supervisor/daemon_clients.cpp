@@ -26,10 +26,15 @@ constexpr std::uint32_t kCancelLooksAt = 64;  // a cancel counts as one message 
 constexpr std::size_t kLongestControl = 64 * 1024;
 constexpr std::uint64_t kLeastUnsent = 64 << 20;  // what a client may leave unread, even if client_message_mb is less
 constexpr std::uint64_t kSmallAnswer = 4096;      // smaller answers are sent without a check
+constexpr int kControlBytesPerSecond = 16 << 20;  // of the answers to one process's control requests
 
 std::string_view as_text(std::span<const std::byte> bytes) { return {reinterpret_cast<const char*>(bytes.data()), bytes.size()}; }
 
-std::string error_json(const Status& status) { return json_text(json{{"message", status.message()}}); }
+std::string error_json(const Status& status, std::uint32_t retry_after_ms) {
+  json object{{"message", status.message()}};
+  if (retry_after_ms != 0) object["retry_after_ms"] = retry_after_ms;
+  return json_text(object);
+}
 
 }  // namespace
 
@@ -237,7 +242,7 @@ void Daemon::handle_control(Client& client, const wire::Message& message) {
   const auto header = wire::decode_control(message[0]);
   if (!header.ok()) return handle_bad_message(client, message, header.status());
   if (const Status turn = client.allowance.take_turn(limits_, now_ns_); !turn.ok())
-    return send_control_reply(client.id, header->seq, turn, "");
+    return send_control_reply(client.id, header->seq, turn, "", client.allowance.retry_after_ms(now_ns_));
   if (message.size() < 2 || message[1].size() > kLongestControl) {
     return send_control_reply(
         client.id, header->seq,
@@ -247,22 +252,26 @@ void Daemon::handle_control(Client& client, const wire::Message& message) {
   const auto text_of = [&](const char* key) {
     return asked.is_object() && asked.contains(key) && asked[key].is_string() ? asked[key].get<std::string>() : std::string();
   };
-  const std::string what = text_of("what");
-  if (what == "describe") {
-    const bool names_version = asked.contains("version") && asked["version"].is_number_unsigned();
-    return describe(client.id, header->seq, text_of("model"), names_version ? asked["version"].get<std::uint64_t>() : 0);
-  }
+  const std::string what = text_of("what"), model = text_of("model");
   if (what == "ping") return send_control_reply(client.id, header->seq, {}, "{}");
+  const bool names_version = asked.is_object() && asked.contains("version") && asked["version"].is_number_unsigned();
+  const std::uint64_t version = names_version ? asked["version"].get<std::uint64_t>() : 0;
+  if (what == "describe" && can_describe(model, version)) return describe(client.id, header->seq, model, version);
+  if (const Status rate = check_control_rate(client); !rate.ok()) {
+    return send_control_reply(client.id, header->seq, rate, "",
+                              static_cast<std::uint32_t>(client.process->control_answers.wait_ms(now_ns_)));
+  }
+  if (what == "describe") return describe(client.id, header->seq, model, version);
   if (what == "list") return send_control_reply(client.id, header->seq, {}, list_json());
   if (what == "stats") return send_control_reply(client.id, header->seq, {}, stats_json());
   if (what == "crashes" || what == "trace") {
-    if (const std::string model = text_of("model"); !model.empty() && !find_service(model) && !deaths_.knows(model))
+    if (!model.empty() && !find_service(model) && !deaths_.knows(model))
       return send_control_reply(client.id, header->seq, no_such_model(model), "");
   }
-  if (what == "crashes") return send_control_reply(client.id, header->seq, {}, deaths_.json(text_of("model")));
+  if (what == "crashes") return send_control_reply(client.id, header->seq, {}, deaths_.json(model));
   if (what == "trace") {
     const bool has_pid = asked.contains("pid") && asked["pid"].is_number_unsigned();
-    return send_trace(client.id, header->seq, text_of("model"), has_pid ? asked["pid"].get<std::uint64_t>() : 0);
+    return send_trace(client.id, header->seq, model, has_pid ? asked["pid"].get<std::uint64_t>() : 0);
   }
   if (what == "stop") {
     const pid_t pid = client.pid;
@@ -275,6 +284,12 @@ void Daemon::handle_control(Client& client, const wire::Message& message) {
                      invalid_argument("control: \"what\" must be one of describe, ping, list, stats, crashes, trace, stop, load, "
                                       "unload, reload, scale, drain"),
                      "");
+}
+
+bool Daemon::can_describe(const std::string& name, std::uint64_t version) const {
+  const Service* service = find_service(name);
+  const ModelVersion* model = service && !is_unloading(*service) ? service->serving(version) : nullptr;
+  return model && !model->has_failed();
 }
 
 // While the model loads, the answer waits: the client wants to use the model.
@@ -325,11 +340,28 @@ void Daemon::answer_waiting_describes() {
   }
 }
 
-void Daemon::send_control_reply(ClientId client, std::uint64_t seq, const Status& status, const std::string& text) {
+// A long answer keeps others waiting while it is made. Nobody knows before how long it will be, so an answer is made as soon as
+// those before it fit the rate.
+Status Daemon::check_control_rate(const Client& client) const {
+  const std::uint64_t wait_ms = client.process->control_answers.wait_ms(now_ns_);
+  if (wait_ms == 0) return {};
+  return overloaded("the answers to control requests of process {} exceed {} MiB per second: try again in {} ms", client.pid,
+                    kControlBytesPerSecond >> 20, wait_ms);
+}
+
+void Daemon::charge_control_answer(ClientId client, std::uint64_t bytes) {
+  if (const Client* asked = clients_->find(client))
+    asked->process->control_answers.charge(bytes, kControlBytesPerSecond, now_ns_);
+}
+
+void Daemon::send_control_reply(ClientId client, std::uint64_t seq, const Status& status, const std::string& text,
+                                std::uint32_t retry_after_ms) {
   const Status room = check_answer(client, text.size());
   const Status& said = status.ok() ? room : status;
   const wire::ControlHeader header = wire::make_control(wire::Kind::kControlReply, seq, said.code());
-  const std::string body = said.ok() ? text : error_json(said);
+  const std::string body = said.ok() ? text : error_json(said, retry_after_ms);
+  // Who asks while it must wait, does not wait longer for that.
+  if (retry_after_ms == 0) charge_control_answer(client, std::max(text.size(), body.size()));
   const std::span<const std::byte> frames[] = {std::as_bytes(std::span(&header, 1)), std::as_bytes(std::span(body))};
   send_to_client(client, frames, nullptr, 0);
 }

@@ -70,8 +70,9 @@ void Daemon::send_trace(ClientId client, std::uint64_t seq, const std::string& m
   const wire::ControlHeader header = wire::make_control(wire::Kind::kControlReply, seq);
   const std::string text =
       json_text(json{{"now_ns", monotonic_now_ns()}, {"workers", trace.workers}, {"left_out", trace.left_out}});
-  if (const Status room = check_answer(client, text.size() + trace.events.size() * sizeof(FlightRecord)); !room.ok())
-    return send_control_reply(client, seq, room, "");
+  const std::uint64_t bytes = text.size() + trace.events.size() * sizeof(FlightRecord);
+  charge_control_answer(client, bytes);
+  if (const Status room = check_answer(client, bytes); !room.ok()) return send_control_reply(client, seq, room, "");
   const std::span<const std::byte> frames[] = {std::as_bytes(std::span(&header, 1)), std::as_bytes(std::span(text)),
                                                std::as_bytes(std::span(trace.events))};
   send_to_client(client, frames, nullptr, 0);

@@ -21,10 +21,15 @@ class RateLimit {
   bool take(int per_second, std::uint64_t now_ns) {
     if (per_second == 0) return true;
     if (next_ns_ > now_ns) return false;
-    const std::uint64_t each_ns = std::max<std::uint64_t>(1'000'000'000 / static_cast<std::uint64_t>(per_second), 1);
-    const std::uint64_t saved_from_ns = now_ns - std::min(now_ns, std::max(saved_ns_, each_ns) - each_ns);
-    next_ns_ = std::max(next_ns_, saved_from_ns) + each_ns;
+    charge(1, per_second, now_ns);
     return true;
+  }
+  /// Counts events that have happened, whether they were allowed or not.
+  void charge(std::uint64_t events, int per_second, std::uint64_t now_ns) {
+    const auto rate = static_cast<std::uint64_t>(per_second);
+    const std::uint64_t each_ns = std::max<std::uint64_t>(1'000'000'000 / rate, 1);
+    const std::uint64_t saved_from_ns = now_ns - std::min(now_ns, std::max(saved_ns_, each_ns) - each_ns);
+    next_ns_ = std::max(next_ns_, saved_from_ns) + std::max<std::uint64_t>(events * 1'000'000'000 / rate, 1);
   }
 
  private:

@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "tests/integration/raw_client.hpp"
+#include "tests/support/child_process.hpp"
 #include "tests/support/pool_fixture.hpp"
 #include "tests/support/process_sample.hpp"
 #include "tests/support/says.hpp"
@@ -223,6 +224,33 @@ TEST(Limits, ALongMessageIsRefusedWithTheLimitNamedAndNothingBreaks) {
   EXPECT_TRUE(eventually([&] { return !rude.try_send(wire::Frames(small_frames)); })) << "it is still connected";
   EXPECT_LT(daemon.stats()["supervisor"]["client_bytes"], 2 << 20) << "the daemon never had it";
   EXPECT_TRUE(pool.predict("echo", {{"data", counting({4})}}).ok());
+}
+
+// A process asks for traces, 128 KiB each, as fast as it can. Its model is described all the same, and another process hears all.
+TEST(Limits, AProcessThatAsksForLongAnswersAgainAndAgainMustWaitAndAnotherNeedNot) {
+  const DaemonFixture daemon;
+  Pool pool = daemon.connect();
+  for (int i = 0; i < 2000; ++i) ASSERT_TRUE(pool.predict("echo", {{"data", counting({4})}}).ok());
+  RawClient greedy(daemon.directory());
+  greedy.attach();
+  const auto ask = [&](const std::string& question) {
+    greedy.ask(1, question);
+    EXPECT_TRUE(greedy.receive());
+    return static_cast<StatusCode>(wire::decode_control(greedy.message()[0]).value().status);
+  };
+  ASSERT_TRUE(eventually([&] { return ask(R"({"what": "trace"})") == StatusCode::kOverloaded; }));
+  const auto text = greedy.message()[1];
+  const auto why = nlohmann::json::parse(std::string(reinterpret_cast<const char*>(text.data()), text.size()));
+  EXPECT_TRUE(says(why["message"].get<std::string>(), {"control", "16 MiB"}));
+  EXPECT_GT(why["retry_after_ms"], 0);
+  for (int i = 0; i < 50; ++i) {
+    EXPECT_EQ(ask(R"({"what": "describe", "model": "echo"})"), StatusCode::kOk);
+    EXPECT_EQ(ask(R"({"what": "ping"})"), StatusCode::kOk);
+    while (ask(R"({"what": "trace"})") == StatusCode::kOk) {
+    }
+  }
+  EXPECT_EQ(exit_code_of([&] { return daemon.connect().stats().ok() ? 0 : 1; }), 0);
+  EXPECT_TRUE(eventually([&] { return ask(R"({"what": "list"})") == StatusCode::kOk; })) << "after a pause";
 }
 
 }  // namespace
