@@ -239,6 +239,7 @@ Status Clients::take_arenas(Client& client, std::vector<UniqueFd>& fds) {
         share.guaranteed() >> 20);
   }
   SHOAL_ASSIGN_OR_RETURN(client.input, reopen_read_only(fds[0]));
+  loop_.close_memory(std::move(fds[0]));
   client.output = std::move(fds[1]);
   client.input_bytes = *input_bytes;
   client.output_bytes = *output_bytes;
@@ -300,12 +301,14 @@ void Clients::release(std::uint64_t id) {
 void Clients::forget(std::uint64_t id) {
   const auto found = clients_.find(id);
   if (found == clients_.end()) return;
-  const Client& client = *found->second;
+  Client& client = *found->second;
   observer_.client_forgotten(*found->second);
   arena_bytes_ -= client.input_bytes + client.output_bytes;
   client.process->arena_bytes -= client.input_bytes + client.output_bytes;
   if (--client.process->connections == 0) processes_.erase(process_key(client.pid, client.uid));
   free_places_.push_back(client.place);
+  loop_.close_memory(std::move(client.input));
+  loop_.close_memory(std::move(client.output));
   clients_.erase(found);
 }
 

@@ -16,11 +16,6 @@
 namespace shoal::supervisor {
 namespace {
 
-struct Entry {
-  UniqueFd fd;
-  bool is_socket_of_ours = false;
-};
-
 void close_now(UniqueFd fd) {
   const linger off{};
   ::setsockopt(fd.get(), SOL_SOCKET, SO_LINGER, &off, sizeof off);  // fails if it is not a socket
@@ -28,33 +23,48 @@ void close_now(UniqueFd fd) {
 
 }  // namespace
 
-struct Closer::State {
+/// A queue of descriptors and the threads that close them.
+struct Closer::Threads {
+  struct Entry {
+    UniqueFd fd;
+    std::shared_ptr<Threads> closes_sent;  // of a socket of ours: closes the descriptors that wait in it
+  };
   Mutex mutex;
   Condition changed;
   std::deque<Entry> queue SHOAL_GUARDED_BY(mutex);
   std::size_t threads SHOAL_GUARDED_BY(mutex) = 0, idle SHOAL_GUARDED_BY(mutex) = 0;
   bool is_stopping SHOAL_GUARDED_BY(mutex) = false;
+
+  static std::shared_ptr<Threads> make();
+  static void push(const std::shared_ptr<Threads>& threads, Entry entry);
+  void stop();
+
+ private:
+  static bool start_one(const std::shared_ptr<Threads>& threads);
+  void serve();
 };
 
-Closer::Closer() : state_(std::make_shared<State>()) {
-  const MutexLock lock(state_->mutex);
-  if (start_thread()) ++state_->threads;
+std::shared_ptr<Closer::Threads> Closer::Threads::make() {
+  auto made = std::make_shared<Threads>();
+  const MutexLock lock(made->mutex);
+  if (start_one(made)) ++made->threads;
+  return made;
 }
 
-Closer::~Closer() {
-  const MutexLock lock(state_->mutex);
-  state_->is_stopping = true;
-  state_->changed.notify_all();
+void Closer::Threads::stop() {
+  const MutexLock lock(mutex);
+  is_stopping = true;
+  changed.notify_all();
 }
 
 // The caller holds the lock and counts the thread.
-bool Closer::start_thread() {
+bool Closer::Threads::start_one(const std::shared_ptr<Threads>& threads) {
   bool is_started = false;
   sigset_t all, before;
   ::sigfillset(&all);
   ::pthread_sigmask(SIG_SETMASK, &all, &before);  // the thread inherits it
   try {
-    std::thread([state = state_] { serve(*state); }).detach();
+    std::thread([threads] { threads->serve(); }).detach();
     is_started = true;
   } catch (const std::system_error&) {  // then the other threads do the work, or push() tries again
   }
@@ -62,44 +72,53 @@ bool Closer::start_thread() {
   return is_started;
 }
 
-void Closer::close(UniqueFd stranger) { push(std::move(stranger), false); }
+void Closer::Threads::push(const std::shared_ptr<Threads>& threads, Entry entry) {
+  if (!entry.fd) return;
+  const MutexLock lock(threads->mutex);
+  threads->queue.push_back(std::move(entry));
+  threads->changed.notify_one();
+  const bool is_late = threads->idle == 0 && threads->queue.size() > kMostQueuedPerThread * threads->threads;
+  if (is_late && threads->threads < kMostThreads && start_one(threads)) ++threads->threads;
+}
+
+void Closer::Threads::serve() {
+  ::prctl(PR_SET_NAME, "shoal-closer");
+  mutex.lock();
+  while (true) {
+    if (queue.empty()) {
+      if (is_stopping || idle > 0) break;  // one idle thread is enough
+      ++idle;
+      changed.wait(mutex);
+      --idle;
+      continue;
+    }
+    Entry entry = std::move(queue.front());
+    queue.pop_front();
+    mutex.unlock();
+    if (entry.closes_sent) {
+      for (UniqueFd& fd : wire::drain_fds(entry.fd.get())) push(entry.closes_sent, {std::move(fd), nullptr});
+    }
+    close_now(std::move(entry.fd));
+    mutex.lock();
+  }
+  --threads;
+  mutex.unlock();
+}
+
+Closer::Closer() : own_(Threads::make()), sent_(Threads::make()) {}
+
+Closer::~Closer() {
+  own_->stop();
+  sent_->stop();
+}
+
+void Closer::close_sent(UniqueFd stranger) { Threads::push(sent_, {std::move(stranger), nullptr}); }
+
+void Closer::close_own(UniqueFd fd) { Threads::push(own_, {std::move(fd), nullptr}); }
 
 void Closer::hang_up(UniqueFd socket) {
   if (socket) ::shutdown(socket.get(), SHUT_RDWR);
-  push(std::move(socket), true);
-}
-
-void Closer::push(UniqueFd fd, bool is_socket_of_ours) {
-  if (!fd) return;
-  const MutexLock lock(state_->mutex);
-  state_->queue.push_back({std::move(fd), is_socket_of_ours});
-  state_->changed.notify_one();
-  const bool is_late = state_->idle == 0 && state_->queue.size() > kMostQueuedPerThread * state_->threads;
-  if (is_late && state_->threads < kMostThreads && start_thread()) ++state_->threads;
-}
-
-void Closer::serve(State& state) {
-  ::prctl(PR_SET_NAME, "shoal-closer");
-  state.mutex.lock();
-  while (true) {
-    if (state.queue.empty()) {
-      if (state.is_stopping || state.idle > 0) break;  // one idle thread is enough
-      ++state.idle;
-      state.changed.wait(state.mutex);
-      --state.idle;
-      continue;
-    }
-    Entry entry = std::move(state.queue.front());
-    state.queue.pop_front();
-    state.mutex.unlock();
-    if (entry.is_socket_of_ours) {
-      for (UniqueFd& fd : wire::drain_fds(entry.fd.get())) close_now(std::move(fd));
-    }
-    close_now(std::move(entry.fd));
-    state.mutex.lock();
-  }
-  --state.threads;
-  state.mutex.unlock();
+  Threads::push(own_, {std::move(socket), sent_});
 }
 
 }  // namespace shoal::supervisor

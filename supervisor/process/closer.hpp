@@ -1,5 +1,6 @@
-// Closes descriptors on another thread, because close() can block: for the linger time of a socket (SO_LINGER), or until a file
-// system (FUSE, NFS) answers. Whoever sent the descriptor decides how long.
+// Closes descriptors on other threads, because close() can take long. Of a descriptor that a stranger sent, the stranger decides
+// how long: for the linger time of a socket (SO_LINGER), or until a file system (FUSE, NFS) answers. Of shared memory it takes a
+// second for some GiB, if nobody else has it.
 #pragma once
 
 #include <cstddef>
@@ -9,14 +10,15 @@
 
 namespace shoal::supervisor {
 
-/// Never waits for a close(). If no thread can start, the descriptors stay open until a later call can start one.
+/// Never waits for a close(). If no thread can start, the descriptors stay open until a later call can start one. What strangers
+/// sent has threads of its own, so that it delays nothing else.
 ///   Threads  thread-safe
 class Closer {
  public:
-  /// Threads at the same time. One more starts when kMostQueuedPerThread descriptors wait for each of the others.
+  /// Threads at the same time, of each kind. One more starts when kMostQueuedPerThread descriptors wait for each of the others.
   static constexpr std::size_t kMostThreads = 8, kMostQueuedPerThread = 32;
 
-  /// Starts the first thread. All threads block all signals.
+  /// Starts the first threads. All threads block all signals.
   Closer();
   /// Does not wait. The threads still close what they have been given, unless the process ends first.
   ~Closer();
@@ -25,17 +27,16 @@ class Closer {
 
   /// Closes a descriptor that a stranger sent. Its linger time is switched off before. If all threads are stuck, the descriptor
   /// stays open until one of them goes on: RLIMIT_NOFILE is the only bound.
-  void close(UniqueFd stranger);
-  /// Ends the connection of a unix socket of our own at once, and closes the socket and the descriptors that wait in it.
+  void close_sent(UniqueFd stranger);
+  /// Closes a descriptor of which is known that close() ends by itself.
+  void close_own(UniqueFd fd);
+  /// Ends the connection of a unix socket of our own at once, and closes the socket. The descriptors that wait in it are closed
+  /// as close_sent() does.
   void hang_up(UniqueFd socket);
 
  private:
-  struct State;
-  void push(UniqueFd fd, bool is_socket_of_ours);
-  bool start_thread();
-  static void serve(State& state);
-
-  const std::shared_ptr<State> state_;  // the threads outlive this
+  struct Threads;
+  const std::shared_ptr<Threads> own_, sent_;  // the threads outlive this
 };
 
 }  // namespace shoal::supervisor

@@ -35,7 +35,7 @@ void EventLoop::hang_up(UniqueFd socket) {
 }
 
 void EventLoop::close_sent(std::vector<UniqueFd>& fds) {
-  for (UniqueFd& fd : std::exchange(fds, {})) closer_.close(std::move(fd));
+  for (UniqueFd& fd : std::exchange(fds, {})) closer_.close_sent(std::move(fd));
 }
 
 void EventLoop::run_ready() {

@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "shm/base/unique_fd.hpp"
@@ -30,6 +31,8 @@ class EventLoop {
   void hang_up(UniqueFd socket);
   /// Closes descriptors that a peer has sent on another thread, because close() of those can block. Leaves `fds` empty.
   void close_sent(std::vector<UniqueFd>& fds);
+  /// Closes a descriptor of shared memory on another thread, because it may be the last one of some GiB.
+  void close_memory(UniqueFd fd) { closer_.close_own(std::move(fd)); }
   /// Calls the handlers of the descriptors that are ready now. Never waits.
   void run_ready();
 

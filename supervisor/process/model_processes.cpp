@@ -100,6 +100,7 @@ ModelProcesses::~ModelProcesses() {
   kill_all();
   forget_zygote();
   while (!workers_.empty()) drop_worker(workers_.back()->incarnation);
+  loop_.close_memory(std::move(packed_));
 }
 
 void ModelProcesses::start() { start_zygote(); }
@@ -114,7 +115,7 @@ void ModelProcesses::fail(const std::string& reason) {
   state_ = ModelState::kFailed;
   reason_ = reason;
   zygote_start_ns_.reset();
-  packed_.reset();  // a failed model starts no zygote again
+  loop_.close_memory(std::move(packed_));  // a failed model starts no zygote again
   log_.error("model_failed model={} reason=\"{}\"", options_.name, reason);
   close_zygote();
   for (const auto& worker : workers_) {

@@ -2,12 +2,15 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
+#include <fstream>
 #include <functional>
 #include <memory>
+#include <string>
 #include <thread>
 
 #include "tests/integration/raw_client.hpp"
@@ -118,6 +121,41 @@ TEST(SilentClients, ClientsThatAskNothingCostOthersNothing) {
     return one;
   };
   expect_no_cost(come, false, 6);
+}
+
+/// Processor time of the threads of that process that have this name.
+std::chrono::nanoseconds processor_time_of_threads(pid_t pid, const std::string& name) {
+  std::chrono::nanoseconds all{0};
+  for (const auto& thread : std::filesystem::directory_iterator("/proc/" + std::to_string(pid) + "/task")) {
+    std::string its_name;
+    std::int64_t ns = 0;
+    std::getline(std::ifstream(thread.path() / "comm") >> std::ws, its_name);
+    std::ifstream(thread.path() / "schedstat") >> ns;
+    if (its_name == name) all += std::chrono::nanoseconds(ns);
+  }
+  return all;
+}
+
+// The kernel frees the pages of an arena in the thread that closes the last descriptor.
+TEST(DeadClients, TheirArenasAreFreedBesideTheLoop) {
+  const DaemonFixture daemon;
+  constexpr std::uint64_t kArenaBytes = 1 << 29;
+  const pid_t rich = start_child([&] {
+    const Pool pool = daemon.connect({.output_arena_bytes = kArenaBytes, .connect_timeout = std::chrono::seconds(60)});
+    return ::pause();
+  });
+  ASSERT_TRUE(eventually([&] { return daemon.stats()["supervisor"]["arena_bytes"] >= kArenaBytes; }, std::chrono::seconds(60)));
+  const auto loop_before = processor_time_of_threads(daemon.pid(), "shoald");
+  const auto closer_before = processor_time_of_threads(daemon.pid(), "shoal-closer");
+  ::kill(rich, SIGKILL);
+  EXPECT_EQ(exit_code_of(rich), 128 + SIGKILL);
+  std::chrono::duration<double, std::milli> loop{}, closer{};
+  EXPECT_TRUE(eventually([&] {
+    loop = processor_time_of_threads(daemon.pid(), "shoald") - loop_before;
+    closer = processor_time_of_threads(daemon.pid(), "shoal-closer") - closer_before;
+    return closer.count() > 5 && closer > loop;
+  })) << loop.count()
+      << " ms of the loop, " << closer.count() << " ms of the closer";
 }
 
 TEST(Limits, AClientThatAsksTooOftenHearsWhenToAskAgainAndAnotherDoesNot) {

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <sys/socket.h>
 
@@ -31,14 +32,14 @@ struct Pipe {
 TEST(Closer, ClosesWhatItIsGiven) {
   Closer closer;
   Pipe pipe;
-  closer.close(std::move(pipe.writing));
+  closer.close_sent(std::move(pipe.writing));
   EXPECT_TRUE(pipe.ends());
 }
 
 TEST(Closer, ClosesManyMoreThanItHasThreads) {
   Closer closer;
   std::vector<Pipe> pipes(200);
-  for (Pipe& pipe : pipes) closer.close(std::move(pipe.writing));
+  for (Pipe& pipe : pipes) closer.close_sent(std::move(pipe.writing));
   for (const Pipe& pipe : pipes) EXPECT_TRUE(pipe.ends());
 }
 
@@ -46,7 +47,7 @@ TEST(Closer, ClosesAlsoWhatWaitsWhenItEnds) {
   std::vector<Pipe> pipes(20);
   {
     Closer closer;
-    for (Pipe& pipe : pipes) closer.close(std::move(pipe.writing));
+    for (Pipe& pipe : pipes) closer.close_sent(std::move(pipe.writing));
   }
   for (const Pipe& pipe : pipes) EXPECT_TRUE(pipe.ends());
 }
@@ -64,6 +65,50 @@ TEST(Closer, HangsUpAtOnceAndClosesWhatNobodyRead) {
   closer.hang_up(std::move(pair.ours));
   EXPECT_EQ(wire::receive_control(pair.theirs.get()).status().code(), StatusCode::kUnavailable);
   EXPECT_TRUE(pipe.ends());
+}
+
+/// The close() of `holder` takes a minute, unless this ends before. A connection waits in it that lingers, because its other end
+/// reads nothing.
+struct Lingering {
+  UniqueFd holder, other_end;
+  Lingering() {
+    const UniqueFd listener(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof address;
+    auto* const any = reinterpret_cast<sockaddr*>(&address);
+    EXPECT_EQ(::bind(listener.get(), any, size), 0);
+    EXPECT_EQ(::listen(listener.get(), 1), 0);
+    EXPECT_EQ(::getsockname(listener.get(), any, &size), 0);
+    UniqueFd lingers(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    EXPECT_EQ(::connect(lingers.get(), any, size), 0);
+    other_end.reset(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    const std::vector<char> bytes(1 << 16);
+    while (::send(lingers.get(), bytes.data(), bytes.size(), MSG_DONTWAIT) > 0) {
+    }
+    const linger minute{.l_onoff = 1, .l_linger = 60};
+    EXPECT_EQ(::setsockopt(lingers.get(), SOL_SOCKET, SO_LINGER, &minute, sizeof minute), 0);
+    wire::ControlPair pair = wire::make_control_pair().value();
+    wire::ControlMessage message{.kind = wire::ControlKind::kAttach};
+    message.fds.push_back(std::move(lingers));
+    EXPECT_TRUE(wire::send_control(pair.theirs.get(), message).ok());
+    holder = std::move(pair.ours);
+  }
+};
+
+TEST(Closer, ClosesOurOwnWhileADescriptorOfAStrangerIsStuck) {
+  Closer closer;
+  Lingering lingering;
+  Pipe stranger, own;
+  closer.close_sent(std::move(lingering.holder));
+  closer.close_sent(std::move(stranger.writing));
+  closer.close_own(std::move(own.writing));
+  EXPECT_TRUE(own.ends());
+  pollfd waits{stranger.reading.get(), POLLIN, 0};
+  EXPECT_EQ(::poll(&waits, 1, 0), 0) << "nothing is stuck";
+  lingering.other_end.reset();
+  EXPECT_TRUE(stranger.ends());
 }
 
 // What a peer wrote before is drained, so no descriptor that it sent decides how long the close takes.
