@@ -266,6 +266,7 @@ class Daemon final : public ClientObserver {
   std::vector<LeavingWorker> leaving_workers_;
   std::vector<ModelRequest> wanted_back_;  // of a configuration that was read while they were unloaded
   Births births_;
+  StuckZygotes stuck_zygotes_{loop_, log_};
 
   std::filesystem::path worker_file_, configuration_file_;
   std::vector<std::string> given_;  // models of the command line

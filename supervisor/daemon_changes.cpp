@@ -292,9 +292,9 @@ void Daemon::advance_load(Service& service, std::uint64_t now_ns) {
     if (!change.finding->is_over()) return;
     files_found(service);
   }
-  for (ModelVersion* model : change.coming) model->advance_start(now_ns);
-  for (ModelVersion* model : change.coming)
-    model->advance_probe(now_ns, change.kind == Change::Kind::kReload, !change.callers.empty());
+  const bool is_asked = !change.callers.empty();
+  for (ModelVersion* model : change.coming) model->advance_start(now_ns, is_asked);
+  for (ModelVersion* model : change.coming) model->advance_probe(now_ns, change.kind == Change::Kind::kReload, is_asked);
   change.each_alone ? advance_each_alone(service) : advance_whole(service, now_ns);
 }
 

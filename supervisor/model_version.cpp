@@ -17,24 +17,35 @@ constexpr std::uint64_t kLookAgainNs = 100'000'000;
 void Daemon::ModelVersion::start(std::uint64_t limit_ns) {
   if (!entry_.failure.ok()) return processes_.fail(entry_.failure.to_string());
   start_limit_ns_ = limit_ns;
-  advance_start(monotonic_now_ns());
+  turn_limit_ns_ = monotonic_now_ns() + processes_.options().load_limit_ns;
+  advance_start(monotonic_now_ns(), false);
 }
 
 // Looks for free memory again until the limit, because a killed daemon may still be giving its memory back. Versions that are
 // loading have not taken all of their memory yet. A version that does not fit beside them waits until they are loaded.
-void Daemon::ModelVersion::advance_start(std::uint64_t now_ns) {
+void Daemon::ModelVersion::advance_start(std::uint64_t now_ns, bool is_asked) {
   if (!start_limit_ns_ || now_ns < look_ns_) return;
   const ModelVersion* served = service_.current;
   const std::uint64_t packed = served ? served->processes().packed_bytes() : 0;
   const std::uint64_t arena = served && served->loaded() ? served->loaded()->arena_bytes : 0;
   const LoadEstimate estimate = estimate_load(entry_, packed, arena);
   const std::uint64_t available = available_memory_bytes(), promised = daemon_.promised_bytes();
-  const Status fits = check_estimate(service_.name, estimate, available);
+  Status fits = check_estimate(service_.name, estimate, available);
   look_ns_ = now_ns + kLookAgainNs;
-  if (fits.ok() && promised > 0 && estimate.sum() > available - std::min(available, promised)) return;
-  if (!fits.ok() && now_ns < *start_limit_ns_) return;
+  if (fits.ok() && promised > 0 && estimate.sum() > available - std::min(available, promised)) {
+    if (!is_asked || now_ns < turn_limit_ns_) return;
+    fits = overloaded(
+        "model '{}': for {} s (load_timeout_s) it has waited for memory that models take which are loading: try again when they "
+        "are loaded, or unload them",
+        service_.name, processes_.options().load_limit_ns / 1'000'000'000);
+  } else if (!fits.ok() && now_ns < *start_limit_ns_) {
+    return;
+  }
   start_limit_ns_.reset();
-  if (!fits.ok()) return processes_.fail(fits.to_string());
+  if (!fits.ok()) {
+    entry_.failure = fits;
+    return processes_.fail(fits.to_string());
+  }
   estimate_bytes_ = estimate.sum();
   processes_.start();
 }

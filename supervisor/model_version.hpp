@@ -26,7 +26,7 @@ class Daemon::ModelVersion : public ProcessObserver {
         service_(service),
         index_(index),
         entry_(std::move(entry)),
-        processes_(std::move(options), daemon.loop_, *this, daemon.log_, daemon.births_) {}
+        processes_(std::move(options), daemon.loop_, *this, daemon.log_, daemon.births_, daemon.stuck_zygotes_) {}
 
   ModelIndex index() const { return index_; }
   Service& service() const { return service_; }
@@ -49,9 +49,11 @@ class Daemon::ModelVersion : public ProcessObserver {
   bool is_serving() const { return stage_ == Stage::kServing; }
   bool has_failed() const { return processes_.state() == ModelState::kFailed; }
 
-  /// Starts the zygote as soon as there is memory for it. Fails the version if there is too little until `limit_ns`.
+  /// Starts the zygote as soon as there is memory for it. Fails the version if there is too little until `limit_ns`. While other
+  /// versions load, and there would be enough without them, it waits. If a client waits for it (`is_asked`), then at most for its
+  /// load_timeout_s.
   void start(std::uint64_t limit_ns);
-  void advance_start(std::uint64_t now_ns);
+  void advance_start(std::uint64_t now_ns, bool is_asked);
   /// The most memory that its load will take; 0 when it does not load.
   std::uint64_t promised_bytes() const { return processes_.state() == ModelState::kLoading ? estimate_bytes_ : 0; }
   /// True when all its workers are ready, and one has answered the probe if there is one.
@@ -132,6 +134,7 @@ class Daemon::ModelVersion : public ProcessObserver {
   std::optional<Probe> probe_;  // sent and not answered
   bool is_probed_ = false;
   std::optional<std::uint64_t> start_limit_ns_;  // set while there is too little memory to start
+  std::uint64_t turn_limit_ns_ = 0;              // for its start while others load
   std::uint64_t look_ns_ = 0;                    // when to look for memory again
   std::uint64_t estimate_bytes_ = 0;             // memory that loading takes; 0 until it has begun
   std::optional<std::uint64_t> leave_limit_ns_;  // first for its requests, then for its processes

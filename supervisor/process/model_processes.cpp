@@ -93,8 +93,9 @@ const wire::ProgramLine* WorkerProcess::programs(std::size_t lanes) const {
   return all.empty() ? nullptr : reinterpret_cast<const wire::ProgramLine*>(all.data() + all.size());
 }
 
-ModelProcesses::ModelProcesses(ProcessOptions options, EventLoop& loop, ProcessObserver& observer, Logger& log, Births& births)
-    : options_(std::move(options)), loop_(loop), observer_(observer), log_(log), births_(births) {}
+ModelProcesses::ModelProcesses(ProcessOptions options, EventLoop& loop, ProcessObserver& observer, Logger& log, Births& births,
+                               StuckZygotes& stuck)
+    : options_(std::move(options)), loop_(loop), observer_(observer), log_(log), births_(births), stuck_(stuck) {}
 
 ModelProcesses::~ModelProcesses() {
   kill_all();
@@ -150,7 +151,7 @@ void ModelProcesses::forget_unborn(std::uint64_t now_ns) {
 }
 
 void ModelProcesses::kill_all() {
-  if (zygote_) send_signal(zygote_->child.pidfd, SIGKILL);
+  if (zygote_) kill_zygote();
   for (const auto& worker : workers_) {
     if (worker->pidfd) send_signal(worker->pidfd, SIGKILL);
   }
@@ -230,24 +231,25 @@ void ModelProcesses::tick(std::uint64_t now_ns) {
       worker->kill_at_ns = now_ns + kAbortLimitNs;
     }
   }
-  if (zygote_is_stuck && !zygote_->closing && !zygote_->killed) {
-    zygote_->killed = true;
+  if (zygote_is_stuck && !zygote_->closing && !zygote_->killed_ns) {
     log_.warn("zygote_killed model={} pid={} reason=\"{}\"", options_.name, zygote_pid(),
               zygote_->loaded ? "left a command unanswered" : "loading took too long");
-    send_signal(zygote_->child.pidfd, SIGKILL);
+    kill_zygote();
     if (!zygote_->loaded) {
       zygote_->load_failure = format("loading took more than {} s: raise load_timeout_s", options_.load_limit_ns / 1'000'000'000);
       if (!ever_loaded_) return fail(zygote_->load_failure);
     }
   }
+  if (may_leave_zygote_alone() && now_ns >= *zygote_->killed_ns + kZygoteDeathLimitNs) leave_zygote_alone();
   fork_missing_workers(now_ns);
 }
 
 std::optional<std::uint64_t> ModelProcesses::next_tick_ns() const {
   std::optional<std::uint64_t> next = zygote_start_ns_;
   const auto earlier = [&](std::uint64_t at_ns) { next = next ? std::min(*next, at_ns) : at_ns; };
-  const bool may_answer = zygote_ && !zygote_->closing && !zygote_->killed;
+  const bool may_answer = zygote_ && !zygote_->closing && !zygote_->killed_ns;
   if (may_answer && !zygote_->loaded) earlier(zygote_->load_limit_ns);
+  if (may_leave_zygote_alone()) earlier(*zygote_->killed_ns + kZygoteDeathLimitNs);
   for (const auto& worker : workers_) {
     if (may_answer && worker->state == WorkerProcess::State::kForking) earlier(worker->forked_ns + kCommandLimitNs);
     if (is_starting(*worker)) earlier(worker->forked_ns + kWorkerStartLimitNs);
@@ -318,7 +320,7 @@ void ModelProcesses::zygote_speaks() {
     if (said.ok()) continue;
     if (said.code() == StatusCode::kInvalidArgument) return end_zygote(said.message());
     mute_zygote();  // it is dead or dying; its pidfd reports that
-    return send_signal(zygote_->child.pidfd, SIGKILL);
+    return kill_zygote();
   }
 }
 
@@ -346,14 +348,14 @@ Status ModelProcesses::handle_zygote_message(ControlMessage& message, bool lost_
 // Counts as a failed start, even if the zygote had loaded the model.
 void ModelProcesses::end_zygote(const std::string& why) {
   mute_zygote();
-  zygote_->killed = zygote_->broke_rules = true;
+  zygote_->broke_rules = true;
   zygote_->load_failure = format("its zygote broke the protocol: {}", why);
   log_.error("zygote_killed model={} pid={} reason=\"{}\"", options_.name, zygote_pid(), zygote_->load_failure);
-  send_signal(zygote_->child.pidfd, SIGKILL);
+  kill_zygote();
 }
 
 Status ModelProcesses::handle_loaded(ControlMessage& message) {
-  if (zygote_->killed) return {};
+  if (zygote_->killed_ns) return {};
   if (zygote_->loaded) return invalid_argument("LOADED twice");
   if (message.fds.size() > 1) return invalid_argument("LOADED with {} descriptors (at most 1)", message.fds.size());
   std::uint64_t packed_bytes = packed_bytes_;
@@ -377,7 +379,7 @@ Status ModelProcesses::handle_loaded(ControlMessage& message) {
 }
 
 Status ModelProcesses::handle_load_failed(const ControlMessage& message) {
-  if (zygote_->killed) return {};
+  if (zygote_->killed_ns) return {};
   if (zygote_->loaded) return invalid_argument("LOAD_FAILED after LOADED");
   return load_failed(Status(static_cast<StatusCode>(message.a), message.text).to_string());
 }
@@ -392,18 +394,17 @@ Status ModelProcesses::load_failed(const std::string& reason) {
   reason_ = reason;
   log_.error("reload_failed model={} reason=\"{}\"", options_.name, reason);
   zygote_->load_failure = reason;
-  zygote_->killed = true;
-  send_signal(zygote_->child.pidfd, SIGKILL);
+  kill_zygote();
   return {};
 }
 
 // The model must be loaded again when there are descriptors.
 void ModelProcesses::weights_lost() {
-  if (zygote_->killed) return;
-  zygote_->killed = zygote_->is_loaded_in_vain = true;
+  if (zygote_->killed_ns) return;
+  zygote_->is_loaded_in_vain = true;
   zygote_->load_failure = "no file descriptors are left for the packed weights (RLIMIT_NOFILE): Too many open files";
   log_.error("zygote_killed model={} pid={} reason=\"{}\"", options_.name, zygote_pid(), zygote_->load_failure);
-  send_signal(zygote_->child.pidfd, SIGKILL);
+  kill_zygote();
 }
 
 Status ModelProcesses::handle_forked(const ControlMessage& message, bool lost_fds) {
@@ -475,6 +476,11 @@ Status ModelProcesses::handle_exited(const ControlMessage& message) {
   return {};
 }
 
+void ModelProcesses::kill_zygote() {
+  send_signal(zygote_->child.pidfd, SIGKILL);
+  if (!zygote_->killed_ns) zygote_->killed_ns = monotonic_now_ns();
+}
+
 void ModelProcesses::close_zygote() {
   if (!zygote_) return;
   zygote_->closing = true;
@@ -482,29 +488,41 @@ void ModelProcesses::close_zygote() {
 }
 
 void ModelProcesses::zygote_exited() {
-  const std::uint64_t now_ns = monotonic_now_ns();
   const auto status = reap(zygote_->child.pidfd);
-  const std::string how = status ? describe_wait_status(*status) : "gone";
   forget_zygote();
   const std::unique_ptr<Zygote> dead = std::move(zygote_);
+  zygote_ended(*dead, status ? describe_wait_status(*status) : "gone");
+}
+
+// Its workers go on: they have read what they need.
+void ModelProcesses::leave_zygote_alone() {
+  forget_zygote();
+  const std::unique_ptr<Zygote> left = std::move(zygote_);
+  stuck_.take(options_.name, std::move(left->child));
+  zygote_ended(*left, "was killed and does not die: its file system does not answer");
+}
+
+void ModelProcesses::zygote_ended(const Zygote& zygote, const std::string& how) {
+  const std::uint64_t now_ns = monotonic_now_ns();
   forget_unborn(now_ns);
   reap_orphans();
-  if (dead->closing || state_ == ModelState::kFailed || state_ == ModelState::kDraining) return;
+  if (zygote.closing || state_ == ModelState::kFailed || state_ == ModelState::kDraining) return;
 
-  log_.warn("zygote_died model={} pid={} how=\"{}\"", options_.name, dead->child.pid, how);
-  const std::uint64_t lived_ns = now_ns - dead->started_ns;
+  log_.warn("zygote_died model={} pid={} how=\"{}\"", options_.name, zygote.child.pid, how);
+  const std::uint64_t lived_ns = now_ns - zygote.started_ns;
   // A zygote that forked a worker, or idled for a while, is replaced at once. If it died of its first command, that counts as a
   // failed load.
-  if (!dead->broke_rules && dead->loaded && (dead->forked || lived_ns > kSettledNs)) return plan_zygote_restart(now_ns);
-  const std::string reason = dead->load_failure.empty() ? format("the process that loads the model {}", how) : dead->load_failure;
-  if (dead->is_loaded_in_vain) {
+  if (!zygote.broke_rules && zygote.loaded && (zygote.forked || lived_ns > kSettledNs)) return plan_zygote_restart(now_ns);
+  const std::string reason =
+      zygote.load_failure.empty() ? format("the process that loads the model {}", how) : zygote.load_failure;
+  if (zygote.is_loaded_in_vain) {
     reason_ = reason;
     return plan_zygote_restart(shortage_.failed(now_ns));
   }
   if (lived_ns > kObedientNs) breach_backoff_.succeeded();
-  Backoff& backoff = dead->broke_rules ? breach_backoff_ : zygote_backoff_;
+  Backoff& backoff = zygote.broke_rules ? breach_backoff_ : zygote_backoff_;
   const std::uint64_t again_ns = backoff.failed(now_ns);
-  const bool serves = ever_loaded_ && (!dead->broke_rules || ready_workers() > 0);
+  const bool serves = ever_loaded_ && (!zygote.broke_rules || ready_workers() > 0);
   if (!serves && backoff.failures() >= kFailedStartsForFailure)
     return fail(format("{} ({} times in a row)", reason, kFailedStartsForFailure));
   reason_ = reason;
@@ -514,7 +532,7 @@ void ModelProcesses::zygote_exited() {
 // ---- workers ----
 
 bool ModelProcesses::may_fork() const {
-  return state_ == ModelState::kReady && zygote_ && zygote_->loaded && zygote_->control && !zygote_->killed &&
+  return state_ == ModelState::kReady && zygote_ && zygote_->loaded && zygote_->control && !zygote_->killed_ns &&
          staying_workers() < options_.workers && count(WorkerProcess::State::kForking) < kMostForking;
 }
 
@@ -530,8 +548,7 @@ void ModelProcesses::fork_not_sent(const Status& why, std::uint64_t now_ns) {
   log_.warn("fork_not_sent model={} reason=\"{}\"", options_.name, why.message());
   next_fork_ns_ = now_ns + Backoff::kFirstNs;
   if (why.code() == StatusCode::kOverloaded) {
-    zygote_->killed = true;
-    return send_signal(zygote_->child.pidfd, SIGKILL);
+    return kill_zygote();
   }
   (void)shortage_.failed(now_ns);
   reason_ = why.message();

@@ -1,6 +1,6 @@
 // The processes of one model: its zygote and its workers. Keeps the wanted number of workers.
 //
-//   zygote   none → loading → idle;  any → dead → (back-off) → loading
+//   zygote   none → loading → idle;  any → dead, or left alone → (back-off) → loading
 //   worker   forking → starting → ready;  any → dead → forking;  ready → leaving (surplus) → gone
 //   model    loading → ready;  any → failed (a bad load, or kFailedStartsForFailure failed starts in a row)
 //
@@ -25,6 +25,7 @@
 #include "supervisor/process/backoff.hpp"
 #include "supervisor/process/event_loop.hpp"
 #include "supervisor/process/spawn.hpp"
+#include "supervisor/process/stuck_zygotes.hpp"
 
 namespace shoal::supervisor {
 
@@ -113,6 +114,8 @@ class ModelProcesses {
  public:
   static constexpr int kFailedStartsForFailure = 5;
   static constexpr std::uint64_t kCommandLimitNs = 1'000'000'000;  // after that, a zygote that has not answered a FORK is killed
+  /// From the SIGKILL of a zygote to its death. After that nobody waits for it (StuckZygotes).
+  static constexpr std::uint64_t kZygoteDeathLimitNs = 10'000'000'000;
   static constexpr std::uint64_t kWorkerStartLimitNs = 10'000'000'000;
   static constexpr std::uint64_t kAbortLimitNs = 1'000'000'000;   // to write the crash record, also on a busy machine
   static constexpr int kMostForking = 8;                          // FORKs that are not answered: each has kCommandLimitNs
@@ -121,8 +124,9 @@ class ModelProcesses {
   static constexpr std::size_t kMostUnreported = 1024;            // dead workers whose end their zygote has not reported
   static constexpr std::uint64_t kObedientNs = 60'000'000'000;    // a zygote that lives this long starts with a clean record
 
-  /// `observer`, `loop`, `log` and `births` outlive this.
-  ModelProcesses(ProcessOptions options, EventLoop& loop, ProcessObserver& observer, Logger& log, Births& births);
+  /// `observer`, `loop`, `log`, `births` and `stuck` outlive this.
+  ModelProcesses(ProcessOptions options, EventLoop& loop, ProcessObserver& observer, Logger& log, Births& births,
+                 StuckZygotes& stuck);
   ~ModelProcesses();
   ModelProcesses(const ModelProcesses&) = delete;
   ModelProcesses& operator=(const ModelProcesses&) = delete;
@@ -167,8 +171,8 @@ class ModelProcesses {
     bool loaded = false;
     bool forked = false;  // it has forked a worker
     std::uint64_t started_ns = 0, load_limit_ns = 0;
-    bool closing = false;  // told to end: its death is no failed start
-    bool killed = false;   // it gets no more commands, and its end is awaited
+    bool closing = false;                    // told to end: its death is no failed start
+    std::optional<std::uint64_t> killed_ns;  // it gets no more commands, and its end is awaited
     bool broke_rules = false;
     bool is_loaded_in_vain = false;  // this process had no descriptor for its weights
     std::string load_failure;
@@ -180,6 +184,8 @@ class ModelProcesses {
   void forget_zygote();
   void zygote_speaks();
   void zygote_exited();
+  void leave_zygote_alone();
+  void zygote_ended(const Zygote& zygote, const std::string& how);
   // If the result is not OK, the zygote is ended.
   Status handle_zygote_message(wire::ControlMessage& message, bool lost_fds);
   Status handle_loaded(wire::ControlMessage& message);
@@ -190,6 +196,8 @@ class ModelProcesses {
   Status load_failed(const std::string& reason);
   void weights_lost();
   void end_zygote(const std::string& why);
+  void kill_zygote();
+  bool may_leave_zygote_alone() const { return zygote_ && zygote_->killed_ns && stuck_.has_room(); }
   void mute_zygote();
   void close_zygote();
   void plan_zygote_restart(std::uint64_t at_ns) { zygote_start_ns_ = at_ns; }
@@ -219,6 +227,7 @@ class ModelProcesses {
   ProcessObserver& observer_;
   Logger& log_;
   Births& births_;
+  StuckZygotes& stuck_;
 
   ModelState state_ = ModelState::kLoading;
   std::string reason_;

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <future>
 #include <thread>
 
 #include "supervisor/process/memory_group.hpp"
@@ -176,6 +177,28 @@ TEST_F(VersionsTest, AModelWaitsForTheMemoryOfOneThatIsBeingLoaded) {
   EXPECT_EQ(daemon.model(other)["state"], "loading");
   ASSERT_TRUE(eventually([&] { return daemon.model(first)["state"] == "failed"; }));
   EXPECT_TRUE(eventually([&] { return loads(other); })) << daemon.log();
+}
+
+TEST_F(VersionsTest, AClientsLoadWaitsForSuchMemoryForItsLoadTimeoutAtMost) {
+  for (const char* name : {"a", "b"}) write(name, 1);
+  const std::string zygote = path("zygote");
+  write_text("zygote", "#!/bin/sh\n[ $1 = --zygote ] && kill -STOP $$\nexec " + (binary_directory() / "shoal-worker").string() +
+                           " \"$@\"\n");
+  fs::permissions(zygote, fs::perms::owner_all);
+  const auto available = static_cast<double>(supervisor::available_memory_bytes());
+  std::error_code error;
+  for (const char* name : {"a", "b"})
+    fs::resize_file(path(name) + "/net-0000.params", static_cast<std::uintmax_t>(available * 0.3), error);
+  if (error) GTEST_SKIP() << "no file of that size here: " << error.message();
+  const DaemonFixture daemon({.models = {"a=" + path("a")}, .worker = zygote, .wait_until_ready = false});
+  ASSERT_TRUE(eventually([&] { return daemon.stats().is_object() && daemon.model("a")["zygote"]["pid"].is_number(); }));
+  auto loaded = std::async(std::launch::async, [&] { return daemon.connect().load("b", path("b") + ",load_timeout_s=1"); });
+  const bool in_time = loaded.wait_for(15s) == std::future_status::ready;
+  EXPECT_TRUE(in_time) << "it still waits";
+  if (!in_time) ::kill(daemon.pid(), SIGKILL);
+  const Status refused = loaded.get().status();
+  EXPECT_EQ(refused.code(), StatusCode::kOverloaded) << refused.to_string();
+  EXPECT_TRUE(contains(refused.message(), "model 'b'") && contains(refused.message(), "for 1 s")) << refused.to_string();
 }
 
 TEST_F(VersionsTest, ScalesUpAndDownUnderLoad) {

@@ -80,6 +80,13 @@ class StalledFilesTest : public VersionsTest {
     }
     return found;
   }
+  // Zygotes that wait for the file system while the file `stall` exists.
+  std::string stalling_worker(const std::string& dead_file) const {
+    write_text("worker", "#!/bin/sh\n[ $1 = --zygote ] && [ -e " + path("stall") + " ] && exec 9<" + dead_file + "\nexec " +
+                             (binary_directory() / "shoal-worker").string() + " \"$@\"\n");
+    fs::permissions(path("worker"), fs::perms::owner_all);
+    return path("worker");
+  }
   static std::future<Result<ModelChange>> load(const DaemonFixture& daemon, const std::string& text) {
     return std::async(std::launch::async, [&daemon, text] { return daemon.connect().load("net", text); });
   }
@@ -218,6 +225,40 @@ TEST_F(StalledFilesTest, AFileSystemThatIsDeadHarmsNobodyElse) {
   }
   mount.revive();
   EXPECT_TRUE(eventually([&] { return finders(daemon).empty() && processes_of(path("other")).empty(); }));
+}
+
+// The file system dies after the files were found.
+TEST_F(StalledFilesTest, AZygoteThatCannotBeKilledHarmsNobodyElse) {
+  fs::create_directory(path("dead"));
+  DeadMount mount(path("dead"));
+  if (!mount.is_mounted()) GTEST_SKIP() << "no FUSE here: " << std::strerror(errno);
+  write("good", 1);
+  const std::string model = path("good") + ",load_timeout_s=1";
+  DaemonFixture daemon({.models = {"echo=builtin:identity", "kept=" + model}, .worker = stalling_worker(path("dead/x"))});
+  Bystander bystander(daemon);
+  ASSERT_TRUE(eventually([&] { return bystander.answered() > 0; }));
+  write_text("stall", "");
+  ::kill(daemon.zygote("kept"), SIGKILL);  // its successor waits for the file system
+  ASSERT_TRUE(eventually([&] { return contains(daemon.log(), "zygote_killed model=kept"); }));
+  auto loaded = load(daemon, model);
+  auto unloaded = std::async(std::launch::async, [&] { return daemon.connect().unload("kept"); });
+  const auto in_time = [&](const auto& future) { return future.wait_for(kRefusedWithin) == std::future_status::ready; };
+  const bool are_in_time = in_time(loaded) && in_time(unloaded);
+  EXPECT_TRUE(are_in_time) << "they still wait";
+  if (are_in_time) {
+    EXPECT_TRUE(says(loaded.get().status().message(), {"'net'", "loading took more than 1 s"}));
+    EXPECT_TRUE(unloaded.get().ok());
+    for (const char* stuck : {"zygote_stuck model=kept", "zygote_stuck model=net"})
+      EXPECT_TRUE(eventually([&] { return contains(daemon.log(), stuck); })) << stuck;
+    EXPECT_LT(bystander.longest_wait(), kStall);
+    fs::remove(path("stall"));
+    for (const char* name : {"net", "kept"})
+      EXPECT_EQ(daemon.connect().load(name, path("good")).value().version, 1u) << "its name is free";
+    ::kill(daemon.pid(), SIGTERM);
+    EXPECT_EQ(daemon.wait_for_exit(), 0);
+  }
+  mount.revive();
+  EXPECT_TRUE(eventually([&] { return daemon.all_processes().empty() || !are_in_time; }));
 }
 
 }  // namespace

@@ -189,7 +189,7 @@ class ModelProcessesTest : public testing::Test {
   }
   ~ModelProcessesTest() override { processes_.reset(); }
 
-  void make() { processes_ = std::make_unique<ModelProcesses>(options_, loop_, events_, log_, births_); }
+  void make() { processes_ = std::make_unique<ModelProcesses>(options_, loop_, events_, log_, births_, stuck_); }
 
   /// Waits for the zygote that was spawned last.
   Puppet accept() {
@@ -266,6 +266,7 @@ class ModelProcessesTest : public testing::Test {
   Events events_;
   Logger log_{"test"};
   Births births_;
+  StuckZygotes stuck_{loop_, log_};
   ProcessOptions options_;
   std::unique_ptr<ModelProcesses> processes_;
 };
@@ -745,6 +746,65 @@ TEST_F(ModelProcessesTest, AFirstLoadThatTakesTooLongFailsTheModel) {
   EXPECT_EQ(processes_->state(), ModelState::kFailed);
   EXPECT_NE(events_.failure.find("load_timeout_s"), std::string::npos) << events_.failure;
   EXPECT_TRUE(listen_until([&] { return zygote.is_dead() && processes_->all_gone(); }));
+}
+
+// ---- a zygote that was killed and does not die: the loop, which would see its death, does not run ----
+
+TEST_F(ModelProcessesTest, AZygoteThatDoesNotDieIsLeftAloneAndReapedLater) {
+  const Puppet zygote = start();
+  processes_->stop();
+  processes_->kill_all();
+  ASSERT_TRUE(processes_->next_tick_ns());
+  const std::uint64_t limit_ns = *processes_->next_tick_ns();
+  processes_->kill_all();
+  EXPECT_EQ(processes_->next_tick_ns(), limit_ns) << "the first SIGKILL counts";
+  processes_->tick(limit_ns - 1);
+  EXPECT_FALSE(processes_->all_gone());
+  processes_->tick(limit_ns);
+  EXPECT_TRUE(processes_->all_gone());
+  EXPECT_EQ(processes_->next_tick_ns(), std::nullopt);
+  EXPECT_EQ(stuck_.count(), 1u);
+  processes_.reset();  // the version is freed
+  EXPECT_TRUE(listen_until([&] { return stuck_.count() == 0; })) << "nobody hears of its death";
+  EXPECT_EQ(::kill(zygote.pid(), 0), -1) << "it is not reaped";
+}
+
+TEST_F(ModelProcessesTest, AZygoteThatDoesNotDieIsReplacedAndItsWorkersGoOn) {
+  options_.workers = 2;
+  make();
+  const Puppet zygote = start_loaded();
+  const Fork worker = make_ready(zygote), unborn = zygote.hear_fork();
+  processes_->tick(monotonic_now_ns() + ModelProcesses::kCommandLimitNs + kSecondNs);
+  processes_->tick(monotonic_now_ns() + ModelProcesses::kZygoteDeathLimitNs + 1);
+  EXPECT_EQ(stuck_.count(), 1u);
+  EXPECT_EQ(births_.unborn.size(), 1u) << "it may have forked the other worker";
+  processes_->tick(monotonic_now_ns());
+  const Puppet next = accept();
+  EXPECT_EQ(next.hear().text, "what to load");
+  next.say({.kind = ControlKind::kLoaded, .text = "loaded"});
+  ASSERT_TRUE(pump_until([&] { return !next.hears_nothing(); })) << processes_->reason();
+  const Fork second = next.fork_worker();
+  second.say_ready();
+  EXPECT_TRUE(pump_until([&] { return processes_->ready_workers() == 2; })) << processes_->reason();
+  EXPECT_TRUE(events_.died.empty());
+}
+
+TEST_F(ModelProcessesTest, WhenTooManyZygotesDoNotDieAModelWaitsForItsOwn) {
+  std::vector<std::unique_ptr<ModelProcesses>> models;
+  const auto add = [&] {
+    models.push_back(std::make_unique<ModelProcesses>(options_, loop_, events_, log_, births_, stuck_));
+    models.back()->start();
+    models.back()->stop();
+    models.back()->kill_all();
+  };
+  for (std::size_t i = 0; i <= StuckZygotes::kMost; ++i) add();
+  const std::uint64_t late_ns = monotonic_now_ns() + ModelProcesses::kZygoteDeathLimitNs + 1;
+  for (const auto& model : models) model->tick(late_ns);
+  EXPECT_EQ(stuck_.count(), StuckZygotes::kMost);
+  EXPECT_TRUE(models[StuckZygotes::kMost - 1]->all_gone());
+  EXPECT_FALSE(models.back()->all_gone());
+  EXPECT_EQ(models.back()->next_tick_ns(), std::nullopt) << "there is nothing to do before one of them dies";
+  EXPECT_TRUE(listen_until([&] { return stuck_.count() == 0 && models.back()->all_gone(); }));
 }
 
 TEST_F(ModelProcessesTest, AWorkerThatIsNotReadyInTimeIsKilled) {
