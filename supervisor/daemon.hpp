@@ -198,8 +198,9 @@ class Daemon final : public ClientObserver {
   void plan_reload(Service& service, const ModelRequest& request);
   void begin_load(Service& service, bool each_alone, std::vector<Caller> callers);
   void begin_reload(Service& service, const ModelRequest& request, bool force, std::vector<Caller> callers);
-  Status check_room(const ModelRequest& request) const;
-  std::unique_ptr<FileSearch> find_files(const ModelRequest& request, Asker asker);
+  Status check_room(const ModelRequest& request, const Caller& caller) const;
+  std::int64_t process_of(const Caller& caller) const;
+  std::unique_ptr<FileSearch> find_files(const ModelRequest& request, std::span<const Caller> callers);
   void files_found(Service& service);
   void load_found(Service& service, std::vector<VersionEntry> found);
   void reload_found(Service& service, std::vector<VersionEntry> found);

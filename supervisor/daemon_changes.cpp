@@ -49,7 +49,7 @@ void Daemon::handle_life(Caller caller, const std::string& what, const nlohmann:
     if (const auto most = static_cast<std::size_t>(limits_.models); most != 0 && services_.size() >= most)
       return refuse(overloaded("load model '{}': the daemon has {} models, and may have {} ([limits] models): unload one first",
                                name, services_.size(), most));
-    if (Status room = check_room(*request); !room.ok()) return refuse(room);
+    if (Status room = check_room(*request, caller); !room.ok()) return refuse(room);
     return begin_load(add_service(*std::move(request), Origin::kCommand), false, {caller});
   }
   if (!service) return refuse(no_such_model(name));
@@ -60,7 +60,7 @@ void Daemon::handle_life(Caller caller, const std::string& what, const nlohmann:
     return begin_unload(*service, {caller});
   }
   if (what == "reload") {
-    if (Status room = check_room(request.value_or(service->request)); !room.ok()) return refuse(room);
+    if (Status room = check_room(request.value_or(service->request), caller); !room.ok()) return refuse(room);
   }
   const bool is_number = asked.contains("workers") && asked["workers"].is_number_unsigned();
   const std::uint64_t workers = is_number ? asked["workers"].get<std::uint64_t>() : 0;
@@ -85,9 +85,14 @@ void Daemon::handle_life(Caller caller, const std::string& what, const nlohmann:
 }
 
 // Whether a client's load or reload may look for the files of a model.
-Status Daemon::check_room(const ModelRequest& request) const {
+Status Daemon::check_room(const ModelRequest& request, const Caller& caller) const {
   if (request.path.starts_with(kBuiltinPrefix)) return {};
-  return files_.check_room(what_files(request));
+  return files_.check_room(what_files(request), process_of(caller));
+}
+
+std::int64_t Daemon::process_of(const Caller& caller) const {
+  const Client* client = clients_->find(caller.client);
+  return client ? process_key(client->pid, client->uid) : 0;
 }
 
 // Handles SIGHUP. Models of the command line stay. Models of the configuration change to its new content. All files are looked
@@ -156,12 +161,12 @@ void Daemon::plan_reload(Service& service, const ModelRequest& request) {
 // ---- changes ----
 
 void Daemon::begin_load(Service& service, bool each_alone, std::vector<Caller> callers) {
-  const Asker asker = callers.empty() ? Asker::kDaemon : Asker::kClient;
+  std::unique_ptr<FileSearch> finding = find_files(service.request, callers);
   service.change = Change{.kind = Change::Kind::kLoad,
                           .outcome = "loaded",
                           .each_alone = each_alone,
                           .callers = std::move(callers),
-                          .finding = find_files(service.request, asker),
+                          .finding = std::move(finding),
                           .begun_ns = monotonic_now_ns()};
   is_life_due_ = true;
   if (!service.change->finding) load_found(service, find_entries(service.request));
@@ -172,10 +177,11 @@ void Daemon::load_found(Service& service, std::vector<VersionEntry> found) {
   for (VersionEntry& entry : found) service.change->coming.push_back(&add_version(service, std::move(entry), patience_ns));
 }
 
-// Null for a built-in model, which has no files.
-std::unique_ptr<FileSearch> Daemon::find_files(const ModelRequest& request, Asker asker) {
+// Null for a built-in model, which has no files. Without callers the daemon itself asks.
+std::unique_ptr<FileSearch> Daemon::find_files(const ModelRequest& request, std::span<const Caller> callers) {
   if (request.path.starts_with(kBuiltinPrefix)) return nullptr;
-  return files_.ask(asker, what_files(request), question_text(request));
+  if (callers.empty()) return files_.ask(Asker::kDaemon, what_files(request), question_text(request));
+  return files_.ask(Asker::kClient, what_files(request), question_text(request), process_of(callers.front()));
 }
 
 // Goes on with the versions that were found. A search that failed gives one version that has failed.
@@ -191,14 +197,14 @@ void Daemon::files_found(Service& service) {
 // Make before break. Wanted versions that do not serve yet are loaded and get their workers. Versions that are no longer wanted
 // leave when all of these are ready.
 void Daemon::begin_reload(Service& service, const ModelRequest& request, bool force, std::vector<Caller> callers) {
-  const Asker asker = callers.empty() ? Asker::kDaemon : Asker::kClient;
+  std::unique_ptr<FileSearch> finding = find_files(request, callers);
   service.change = Change{.kind = Change::Kind::kReload,
                           .outcome = service.drained && !callers.empty() ? "reloaded" : "unchanged",
                           .ends_drain = !callers.empty(),
                           .is_forced = force,
                           .request = request,
                           .callers = std::move(callers),
-                          .finding = find_files(request, asker),
+                          .finding = std::move(finding),
                           .begun_ns = monotonic_now_ns()};
   is_life_due_ = true;
   if (!service.change->finding) reload_found(service, find_entries(request));

@@ -32,9 +32,9 @@ FileFinder::~FileFinder() {
   }
 }
 
-std::unique_ptr<FileSearch> FileFinder::ask(Asker asker, std::string what, std::string question) {
-  std::unique_ptr<FileSearch> search(new FileSearch(*this, asker, std::move(what), std::move(question)));
-  if (Status room = check_room(search->what_); asker == Asker::kClient && !room.ok()) {
+std::unique_ptr<FileSearch> FileFinder::ask(Asker asker, std::string what, std::string question, std::int64_t client_process) {
+  std::unique_ptr<FileSearch> search(new FileSearch(*this, asker, client_process, std::move(what), std::move(question)));
+  if (Status room = check_room(search->what_, client_process); asker == Asker::kClient && !room.ok()) {
     over(*search, std::move(room));
     return search;
   }
@@ -44,30 +44,56 @@ std::unique_ptr<FileSearch> FileFinder::ask(Asker asker, std::string what, std::
   return search;
 }
 
-Status FileFinder::check_room(const std::string& what) const {
-  const auto waiting = std::ranges::count(waiting_, Asker::kClient, [](const FileSearch* search) { return search->asker_; });
-  if (static_cast<std::size_t>(waiting) < kMostWaiting) return {};
-  return overloaded("{}: {} searches for files are waiting, which is the limit: try again when some loads are over", what,
-                    kMostWaiting);
+Status FileFinder::check_room(const std::string& what, std::int64_t client_process) const {
+  std::size_t of_all = 0, of_process = 0;
+  for (const FileSearch* search : waiting_) {
+    if (search->asker_ != Asker::kClient) continue;
+    ++of_all;
+    of_process += search->client_process_ == client_process;
+  }
+  if (of_all >= kMostWaiting) {
+    return overloaded("{}: {} searches for files are waiting, which is the limit: try again when some loads are over", what,
+                      kMostWaiting);
+  }
+  if (of_process < kMostWaitingOfProcess) return {};
+  return overloaded(
+      "{}: {} searches for files that this client's process asked for are waiting, which is the limit for one process: try again "
+      "when some loads are over",
+      what, kMostWaitingOfProcess);
+}
+
+Status FileFinder::check_stuck(const FileSearch& search) const {
+  const std::size_t most = kMostStuck + (search.asker_ == Asker::kConfiguration ? kMoreStuckForConfiguration : 0);
+  constexpr std::string_view kRemedy = "their file systems do not answer; unmount them, or mount them again";
+  if (stuck() >= most)
+    return unavailable("{} processes that looked for files cannot be ended, which is the limit: {}", most, kRemedy);
+  if (search.asker_ != Asker::kClient || count_of(search.client_process_, true) < kMostStuckOfProcess) return {};
+  return unavailable(
+      "{} processes that looked for files for this client's process cannot be ended, which is the limit for one process: {}",
+      kMostStuckOfProcess, kRemedy);
+}
+
+bool FileFinder::has_place(const FileSearch& search) const {
+  const bool is_free = search.asker_ != Asker::kClient || count_of(search.client_process_, false) < kMostRunningOfProcess;
+  return is_free && processes_.size() - stuck() < kMostRunning;
+}
+
+std::size_t FileFinder::count_of(std::int64_t client_process, bool is_stuck) const {
+  return static_cast<std::size_t>(std::ranges::count_if(processes_, [&](const auto& process) {
+    return process->client_process == client_process && process->is_stuck == is_stuck;
+  }));
 }
 
 void FileFinder::start_waiting() {
   const bool is_retry = std::exchange(retry_ns_, std::nullopt).has_value();
-  while (!waiting_.empty()) {
-    FileSearch& next = *waiting_.front();
-    const std::size_t stuck_now = stuck(),
-                      most_stuck = kMostStuck + (next.asker_ == Asker::kConfiguration ? kMoreStuckForConfiguration : 0);
-    if (stuck_now < most_stuck && processes_.size() - stuck_now >= kMostRunning) return;
-    waiting_.pop_front();
-    Status started;
-    if (stuck_now >= most_stuck) {
-      started = unavailable(
-          "{} processes that looked for files cannot be ended, which is the limit: their file systems do not answer; unmount "
-          "them, or mount them again",
-          most_stuck);
-    } else {
-      started = start(next);
-    }
+  while (true) {
+    const auto found =
+        std::ranges::find_if(waiting_, [&](const FileSearch* each) { return has_place(*each) || !check_stuck(*each).ok(); });
+    if (found == waiting_.end()) return;
+    FileSearch& next = **found;
+    waiting_.erase(found);
+    Status started = check_stuck(next);
+    if (started.ok()) started = start(next);
     if (started.code() == StatusCode::kOverloaded && next.asker_ == Asker::kDaemon) {
       // Nobody would ask again. It stays the first; searches of clients, which wait behind it, do not wait for descriptors.
       if (!is_retry) log_.warn("file_search_waits reason=\"{}: {}\"", next.what_, started.message());
@@ -95,6 +121,7 @@ Status FileFinder::start(FileSearch& search) {
   if (!child.ok()) return failed(child.status());
   auto process = std::make_unique<Process>();
   process->search = &search;
+  process->client_process = search.client_process_;
   process->child = *std::move(child);
   process->control = std::move(pair->ours);
   process->limit_ns = monotonic_now_ns() + kLimitNs;

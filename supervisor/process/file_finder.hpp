@@ -40,17 +40,18 @@ class FileSearch {
   bool is_over() const { return result_.has_value(); }
   /// The answer's text; its parser must check it. Call this once, when the search is over.
   ///   Errors  kDeadlineExceeded; kOverloaded: too many searches of clients wait, or there are no descriptors or no memory for
-  ///   the
-  ///           child; kUnavailable: the child's program is missing, or the child died or sent something else. All name `what`.
+  ///           the child; kUnavailable: the child's program is missing, the child died or sent something else, or too many
+  ///           children cannot be ended. All name `what`.
   Result<std::string> take() { return *std::move(result_); }
 
  private:
   friend class FileFinder;
-  FileSearch(FileFinder& finder, Asker asker, std::string what, std::string question)
-      : finder_(finder), asker_(asker), what_(std::move(what)), question_(std::move(question)) {}
+  FileSearch(FileFinder& finder, Asker asker, std::int64_t client_process, std::string what, std::string question)
+      : finder_(finder), asker_(asker), client_process_(client_process), what_(std::move(what)), question_(std::move(question)) {}
 
   FileFinder& finder_;
   const Asker asker_;
+  const std::int64_t client_process_;
   std::string what_, question_;
   std::optional<Result<std::string>> result_;
 };
@@ -70,6 +71,8 @@ class FileFinder {
   static constexpr std::size_t kMoreStuckForConfiguration = 8;
   /// Searches of clients that wait for a place. Further ones are refused.
   static constexpr std::size_t kMostWaiting = 64;
+  /// The share of one process of these numbers, whatever the number of its connections.
+  static constexpr std::size_t kMostRunningOfProcess = 4, kMostStuckOfProcess = 8, kMostWaitingOfProcess = 16;
 
   /// If a child cannot be started for lack of descriptors or memory, searches of Asker::kDaemon wait so long before the next try.
   static constexpr std::uint64_t kShortageNs = 100'000'000;
@@ -84,10 +87,11 @@ class FileFinder {
   FileFinder(const FileFinder&) = delete;
   FileFinder& operator=(const FileFinder&) = delete;
 
-  /// `what` names the files in errors: "model 'net': files at /models/net".
-  std::unique_ptr<FileSearch> ask(Asker asker, std::string what, std::string question);
-  /// Whether a search for a client may wait. ask() checks it, too. Errors: kOverloaded, which names `what`.
-  Status check_room(const std::string& what) const;
+  /// `what` names the files in errors: "model 'net': files at /models/net". `client_process` is the process_key() of the client
+  /// that asks; 0 for the daemon's own searches.
+  std::unique_ptr<FileSearch> ask(Asker asker, std::string what, std::string question, std::int64_t client_process = 0);
+  /// Whether a search for a client of that process may wait. ask() checks it, too. Errors: kOverloaded, which names `what`.
+  Status check_room(const std::string& what, std::int64_t client_process) const;
   void tick(std::uint64_t now_ns);
   std::optional<std::uint64_t> next_tick_ns() const;
   std::size_t stuck() const;
@@ -96,6 +100,7 @@ class FileFinder {
   friend class FileSearch;
   struct Process {
     FileSearch* search = nullptr;  // null: its question is over
+    std::int64_t client_process = 0;
     Child child;
     UniqueFd control;
     std::string answer;
@@ -104,6 +109,10 @@ class FileFinder {
   };
 
   void start_waiting();
+  /// Whether too many children cannot be ended. Errors: kUnavailable.
+  Status check_stuck(const FileSearch& search) const;
+  bool has_place(const FileSearch& search) const;
+  std::size_t count_of(std::int64_t client_process, bool is_stuck) const;
   Status start(FileSearch& search);
   /// Reads one message. False when there was none, or there will be no more.
   bool speaks(int control);

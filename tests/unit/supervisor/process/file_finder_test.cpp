@@ -27,9 +27,11 @@ class FileFinderTest : public testing::Test {
     void die() { ::eventfd_write(death.get(), 1); }
   };
 
+  /// Each client is a process of its own.
   std::unique_ptr<FileSearch> ask(const std::string& question = "?", Asker asker = Asker::kClient) {
-    return finder_.ask(asker, "files at /x", question);
+    return finder_.ask(asker, "files at /x", question, asker == Asker::kClient ? ++last_process_ : 0);
   }
+  std::unique_ptr<FileSearch> ask_as(std::int64_t process) { return finder_.ask(Asker::kClient, "files at /x", "?", process); }
   /// Ends a child, so that there is room for the next one. Returns what that one is asked.
   std::string next_after(std::size_t child) {
     const std::size_t next = children_.size();
@@ -49,6 +51,7 @@ class FileFinderTest : public testing::Test {
   Logger log_{"test", LogMode::kDropping};
   std::vector<Played> children_;
   int over_ = 0;
+  std::int64_t last_process_ = 1000;
   Status shortage_;  // not OK: no child can be started
   FileFinder finder_{"/worker",
                      kMostBytes,
@@ -162,7 +165,7 @@ TEST_F(FileFinderTest, RefusesWhenTooManyCannotBeEnded) {
 TEST_F(FileFinderTest, RefusesSearchesOfClientsWhenTooManyWait) {
   std::vector<std::unique_ptr<FileSearch>> searches;
   for (std::size_t i = 0; i < FileFinder::kMostRunning + FileFinder::kMostWaiting; ++i) {
-    EXPECT_TRUE(finder_.check_room("files at /x").ok());
+    EXPECT_TRUE(finder_.check_room("files at /x", 1).ok());
     searches.push_back(ask());
     ASSERT_FALSE(searches.back()->is_over()) << i;
   }
@@ -171,11 +174,55 @@ TEST_F(FileFinderTest, RefusesSearchesOfClientsWhenTooManyWait) {
   const Status why = refused->take().status();
   EXPECT_EQ(why.code(), StatusCode::kOverloaded);
   EXPECT_TRUE(says(why.message(), {"files at /x", "64 searches", "try again"}));
-  EXPECT_EQ(finder_.check_room("files at /y").code(), StatusCode::kOverloaded);
+  EXPECT_EQ(finder_.check_room("files at /y", 1).code(), StatusCode::kOverloaded);
   EXPECT_FALSE(ask("?", Asker::kDaemon)->is_over()) << "the daemon's own are not refused";
   EXPECT_FALSE(ask("?", Asker::kConfiguration)->is_over());
   searches.back().reset();
   EXPECT_FALSE(ask()->is_over()) << "there is room again";
+}
+
+TEST_F(FileFinderTest, OneProcessHasItsShareOfThePlaces) {
+  std::vector<std::unique_ptr<FileSearch>> searches;
+  for (std::size_t i = 0; i < FileFinder::kMostRunningOfProcess + 2; ++i) searches.push_back(ask_as(1));
+  EXPECT_EQ(children_.size(), FileFinder::kMostRunningOfProcess);
+  searches.push_back(ask_as(2));
+  EXPECT_EQ(children_.size(), FileFinder::kMostRunningOfProcess + 1) << "it waits for nobody";
+  for (std::size_t i = 0; i < FileFinder::kMostRunning; ++i) searches.push_back(ask("?", Asker::kDaemon));
+  EXPECT_EQ(children_.size(), FileFinder::kMostRunning) << "the daemon's own have no share";
+  EXPECT_EQ(next_after(0), "?") << "of the daemon";
+}
+
+TEST_F(FileFinderTest, OneProcessHasItsShareOfThoseThatWait) {
+  std::vector<std::unique_ptr<FileSearch>> searches;
+  for (std::size_t i = 0; i < FileFinder::kMostRunningOfProcess + FileFinder::kMostWaitingOfProcess; ++i) {
+    searches.push_back(ask_as(1));
+    ASSERT_FALSE(searches.back()->is_over()) << i;
+  }
+  const auto refused = ask_as(1);
+  ASSERT_TRUE(refused->is_over());
+  const Status why = refused->take().status();
+  EXPECT_EQ(why.code(), StatusCode::kOverloaded);
+  EXPECT_TRUE(says(why.message(), {"files at /x", "16 searches", "one process", "try again"}));
+  EXPECT_EQ(finder_.check_room("files at /y", 1).code(), StatusCode::kOverloaded);
+  EXPECT_FALSE(ask_as(2)->is_over());
+  children_[0].die();
+  loop_.run_ready();
+  EXPECT_FALSE(ask_as(1)->is_over()) << "there is room again";
+}
+
+TEST_F(FileFinderTest, OneProcessHasItsShareOfThoseThatCannotBeEnded) {
+  std::vector<std::unique_ptr<FileSearch>> searches;
+  for (std::size_t i = 0; i < FileFinder::kMostStuckOfProcess + 1; ++i) searches.push_back(ask_as(1));
+  tick_late();
+  ASSERT_FALSE(searches.back()->is_over());
+  tick_late();
+  EXPECT_EQ(finder_.stuck(), FileFinder::kMostStuckOfProcess);
+  EXPECT_TRUE(says(failure(*searches.back()), {"files at /x", "8 processes", "one process", "cannot be ended"}));
+  EXPECT_TRUE(ask_as(1)->is_over());
+  EXPECT_FALSE(ask_as(2)->is_over());
+  children_[3].die();
+  loop_.run_ready();
+  EXPECT_FALSE(ask_as(1)->is_over()) << "there is room again";
 }
 
 TEST_F(FileFinderTest, TheConfigurationGoesFirstAndClientsLast) {
@@ -247,7 +294,7 @@ TEST(FileFinder, KillsARealChildAndNamesItsEnd) {
   EventLoop loop;
   Logger log("test", LogMode::kDropping);
   FileFinder finder("/bin/false", kMostBytes, loop, log, [] {});
-  const auto search = finder.ask(Asker::kClient, "files at /x", "?");
+  const auto search = finder.ask(Asker::kClient, "files at /x", "?", 1);
   pollfd ready{loop.fd(), POLLIN, 0};
   while (!search->is_over()) {
     ASSERT_EQ(::poll(&ready, 1, 10'000), 1);
@@ -255,7 +302,7 @@ TEST(FileFinder, KillsARealChildAndNamesItsEnd) {
   }
   EXPECT_TRUE(says(search->take().status().message(), {"files at /x", "exited with 1"}));
   FileFinder nowhere("/nowhere/worker", kMostBytes, loop, log, [] {});
-  const auto none = nowhere.ask(Asker::kClient, "files at /x", "?");
+  const auto none = nowhere.ask(Asker::kClient, "files at /x", "?", 1);
   ASSERT_TRUE(none->is_over());
   EXPECT_TRUE(says(none->take().status().message(), {"files at /x", "cannot be started", "/nowhere/worker"}));
 }
