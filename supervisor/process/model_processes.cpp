@@ -151,7 +151,10 @@ void ModelProcesses::forget_unborn(std::uint64_t now_ns) {
 }
 
 void ModelProcesses::kill_all() {
-  if (zygote_) kill_zygote();
+  if (zygote_) {
+    kill_zygote();
+    kill_group(zygote_->child);
+  }
   for (const auto& worker : workers_) {
     if (worker->pidfd) send_signal(worker->pidfd, SIGKILL);
   }
@@ -487,7 +490,17 @@ void ModelProcesses::close_zygote() {
   mute_zygote();  // at the end of file the zygote exits
 }
 
+// A zygote may have forked children that it did not report. They are in its process group, as its workers are, which go on. The
+// sandbox lets nobody leave that group.
+void ModelProcesses::kill_hidden_children() {
+  const std::size_t killed = kill_group_except(zygote_->child, [&](pid_t pid) {
+    return std::ranges::any_of(workers_, [&](const auto& worker) { return worker->pidfd && worker->pid == pid; });
+  });
+  if (killed > 0) log_.warn("zygote_children_killed model={} pid={} count={}", options_.name, zygote_pid(), killed);
+}
+
 void ModelProcesses::zygote_exited() {
+  kill_hidden_children();  // before it is reaped
   const auto status = reap(zygote_->child.pidfd);
   forget_zygote();
   const std::unique_ptr<Zygote> dead = std::move(zygote_);
@@ -496,6 +509,7 @@ void ModelProcesses::zygote_exited() {
 
 // Its workers go on: they have read what they need.
 void ModelProcesses::leave_zygote_alone() {
+  kill_hidden_children();
   forget_zygote();
   const std::unique_ptr<Zygote> left = std::move(zygote_);
   stuck_.take(options_.name, std::move(left->child));

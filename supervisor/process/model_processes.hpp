@@ -185,6 +185,7 @@ class ModelProcesses {
   void zygote_speaks();
   void zygote_exited();
   void leave_zygote_alone();
+  void kill_hidden_children();
   void zygote_ended(const Zygote& zygote, const std::string& how);
   // If the result is not OK, the zygote is ended.
   Status handle_zygote_message(wire::ControlMessage& message, bool lost_fds);

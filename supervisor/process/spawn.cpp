@@ -1,5 +1,6 @@
 #include "supervisor/process/spawn.hpp"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
@@ -10,7 +11,10 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
+#include <memory>
+#include <unordered_set>
 
 #include "shm/base/errors.hpp"
 
@@ -102,6 +106,32 @@ std::string describe_wait_status(int status) {
 }
 
 void send_signal(const UniqueFd& pidfd, int signal) { ::syscall(SYS_pidfd_send_signal, pidfd.get(), signal, nullptr, 0); }
+
+void kill_group(const Child& leader) {
+  if (::syscall(SYS_pidfd_send_signal, leader.pidfd.get(), 0, nullptr, 0) == 0) ::kill(-leader.pid, SIGKILL);
+}
+
+std::size_t kill_group_except(const Child& leader, const std::function<bool(pid_t)>& is_spared) {
+  constexpr int kMostRounds = 8;
+  if (::syscall(SYS_pidfd_send_signal, leader.pidfd.get(), 0, nullptr, 0) != 0) return 0;
+  std::unordered_set<pid_t> killed;
+  for (int round = 0; round < kMostRounds; ++round) {
+    const std::size_t before = killed.size();
+    const std::unique_ptr<DIR, int (*)(DIR*)> processes(::opendir("/proc"), ::closedir);
+    while (const dirent* entry = processes ? ::readdir(processes.get()) : nullptr) {
+      const pid_t pid = std::atoi(entry->d_name);
+      if (pid <= 0 || pid == leader.pid || ::getpgid(pid) != leader.pid || is_spared(pid) || killed.contains(pid)) continue;
+      const UniqueFd pidfd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+      pollfd death{.fd = pidfd.get(), .events = POLLIN, .revents = 0};
+      if (!pidfd || ::getpgid(pid) != leader.pid || ::poll(&death, 1, 0) != 0) continue;  // it has ended
+      send_signal(pidfd, SIGKILL);
+      killed.insert(pid);
+    }
+    if (killed.size() == before) return killed.size();
+  }
+  kill_group(leader);
+  return killed.size();
+}
 
 void send_signal_to_thread(const UniqueFd& pidfd, pid_t pid, pid_t thread, int signal) {
   // Kernels before 6.9 have no pidfds of threads, so the thread is named by its number. The process is alive here. It would have

@@ -4,6 +4,7 @@
 #include <sys/types.h>
 
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -36,6 +37,11 @@ void reap_orphans();
 /// "killed by signal 9", "exited with 1".
 std::string describe_wait_status(int status);
 void send_signal(const UniqueFd& pidfd, int signal);
+/// Kills the process group that a child leads. Does nothing if the child was reaped: the group's number may be another's then.
+void kill_group(const Child& leader);
+/// The same, except the leader and those that are spared. Kills these, too, if the others fork faster than they can be listed.
+/// Returns how many were killed.
+std::size_t kill_group_except(const Child& leader, const std::function<bool(pid_t)>& is_spared);
 /// Signals one thread of a living process, so that the handler runs on that thread. If `thread` is not one of its threads, any
 /// thread gets the signal.
 void send_signal_to_thread(const UniqueFd& pidfd, pid_t pid, pid_t thread, int signal);

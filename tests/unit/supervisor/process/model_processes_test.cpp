@@ -748,6 +748,45 @@ TEST_F(ModelProcessesTest, AFirstLoadThatTakesTooLongFailsTheModel) {
   EXPECT_TRUE(listen_until([&] { return zygote.is_dead() && processes_->all_gone(); }));
 }
 
+// ---- children that a zygote did not report ----
+
+TEST_F(ModelProcessesTest, HiddenChildrenEndWithTheirZygoteAndItsWorkersGoOn) {
+  const Puppet zygote = start_loaded();
+  const Fork worker = make_ready(zygote);
+  Fork hidden;
+  zygote.fork(hidden);
+  pump();
+  EXPECT_FALSE(is_dead(hidden.pidfd)) << "its zygote lives";
+  zygote.kill();
+  EXPECT_TRUE(pump_until([&] { return is_dead(hidden.pidfd); }));
+  const Puppet next = accept();
+  EXPECT_EQ(next.hear().text, "what to load");
+  EXPECT_FALSE(is_dead(worker.pidfd));
+  EXPECT_TRUE(events_.died.empty());
+}
+
+TEST_F(ModelProcessesTest, HiddenChildrenOfAZygoteThatIsLeftAloneEndToo) {
+  options_.workers = 2;
+  make();
+  const Puppet zygote = start_loaded();
+  const Fork worker = make_ready(zygote), unanswered = zygote.hear_fork();
+  Fork hidden;
+  zygote.fork(hidden);
+  processes_->tick(monotonic_now_ns() + ModelProcesses::kCommandLimitNs + kSecondNs);
+  processes_->tick(monotonic_now_ns() + ModelProcesses::kZygoteDeathLimitNs + 1);
+  EXPECT_EQ(stuck_.count(), 1u);
+  EXPECT_TRUE(listen_until([&] { return is_dead(hidden.pidfd); }));
+  EXPECT_FALSE(is_dead(worker.pidfd));
+}
+
+TEST_F(ModelProcessesTest, KillAllEndsHiddenChildrenToo) {
+  const Puppet zygote = start_loaded();
+  Fork hidden;
+  zygote.fork(hidden);
+  processes_.reset();
+  EXPECT_TRUE(listen_until([&] { return is_dead(hidden.pidfd); }));
+}
+
 // ---- a zygote that was killed and does not die: the loop, which would see its death, does not run ----
 
 TEST_F(ModelProcessesTest, AZygoteThatDoesNotDieIsLeftAloneAndReapedLater) {
