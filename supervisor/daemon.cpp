@@ -104,8 +104,12 @@ void Daemon::run() {
   log_.info("serving directory={} models={} pid={}", directory_.path(), services_.size(), ::getpid());
   std::array<wire::Waitable, 3> waitables{{{.socket = &lane_router_}, {.socket = &client_router_}, {.fd = loop_.fd()}}};
   while (phase_ != Phase::kStopped) {
-    wire::wait(waitables, next_timeout(monotonic_now_ns()));
+    const std::chrono::milliseconds timeout = next_timeout(monotonic_now_ns());
+    wire::wait(waitables, timeout);
     now_ns_ = monotonic_now_ns();
+    const bool has_deadline = timeout.count() >= 0;
+    const auto waited_ns = has_deadline ? std::optional(static_cast<std::uint64_t>(timeout.count()) * 1'000'000) : std::nullopt;
+    if (const std::uint64_t lost_ns = lateness_.turn(now_ns_, waited_ns); lost_ns > 0) postpone(lost_ns);
     // First messages of clients, then answers of lanes, then deaths. If a socket is readable, libzmq 4.3.4 has taken half of a
     // message, and aborts the process if that peer is disconnected before the rest is received. A death disconnects lanes and
     // clients; an answer may disconnect a client that reads none.
@@ -143,8 +147,21 @@ std::chrono::milliseconds Daemon::next_timeout(std::uint64_t now_ns) const {
   earlier(look_ns_);
   earlier(deaths_.next_tick_ns());
   if (phase_ != Phase::kServing) earlier(std::min(phase_limit_ns_, now_ns + 10'000'000));
+  next = Lateness::next_turn_ns(next, now_ns);
   if (!next) return std::chrono::milliseconds(-1);
   return std::chrono::milliseconds(*next <= now_ns ? 0 : (*next - now_ns) / 1'000'000 + 1);
+}
+
+// Other processes may have been frozen together with this one. The watchdog forgets what it saw of lanes before.
+void Daemon::postpone(std::uint64_t by_ns) {
+  log_.warn("stood_still ms={}", by_ns / 1'000'000);
+  files_.postpone(by_ns);
+  for (const auto& model : models_) {
+    if (model) model->postpone(by_ns);
+  }
+  for (LeavingWorker& leaving : leaving_workers_) leaving.limit_ns += by_ns;
+  watches_.clear();
+  look_ns_.reset();
 }
 
 void Daemon::tick(std::uint64_t now_ns) {

@@ -29,6 +29,7 @@
 #include "supervisor/message_memory.hpp"
 #include "supervisor/process/event_loop.hpp"
 #include "supervisor/process/file_finder.hpp"
+#include "supervisor/process/lateness.hpp"
 #include "supervisor/process/model_processes.hpp"
 #include "supervisor/process/watchdog.hpp"
 #include "supervisor/repository/model_text.hpp"
@@ -113,6 +114,7 @@ class Daemon final : public ClientObserver {
 
   // The loop.
   std::chrono::milliseconds next_timeout(std::uint64_t now_ns) const;
+  void postpone(std::uint64_t by_ns);
   void tick(std::uint64_t now_ns);
   void begin_drain(const std::string& why);
   void advance_shutdown(std::uint64_t now_ns);
@@ -289,6 +291,7 @@ class Daemon final : public ClientObserver {
   const wire::Message* reply_in_hand_ = nullptr;
 
   std::uint64_t now_ns_ = 0;  // when this turn of the loop began
+  Lateness lateness_;
   std::uint64_t started_ns_ = 0;
   std::uint64_t retry_unroutable_ns_ = 0;
   std::optional<std::uint64_t> look_ns_;  // when the watchdog looks at the lanes; none while nothing runs

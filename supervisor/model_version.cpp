@@ -137,6 +137,15 @@ bool Daemon::ModelVersion::advance_leaving(std::uint64_t now_ns) {
   return false;
 }
 
+void Daemon::ModelVersion::postpone(std::uint64_t by_ns) {
+  processes_.postpone(by_ns);
+  turn_limit_ns_ += by_ns;
+  if (probe_) probe_->limit_ns += by_ns;
+  for (std::optional<std::uint64_t>* limit_ns : {&start_limit_ns_, &leave_limit_ns_, &stuck_limit_ns_}) {
+    if (*limit_ns) **limit_ns += by_ns;
+  }
+}
+
 std::optional<std::uint64_t> Daemon::ModelVersion::next_tick_ns() const {
   std::optional<std::uint64_t> next = processes_.next_tick_ns();
   const auto earlier = [&](std::uint64_t at_ns) { next = next ? std::min(*next, at_ns) : at_ns; };

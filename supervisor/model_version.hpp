@@ -78,6 +78,8 @@ class Daemon::ModelVersion : public ProcessObserver {
   /// True when nothing of it is left.
   bool advance_leaving(std::uint64_t now_ns);
   std::optional<std::uint64_t> next_tick_ns() const;
+  /// This process did not run for so long: no limit counts that time.
+  void postpone(std::uint64_t by_ns);
 
  private:
   bool has_golden() const { return !entry_.model.config.golden_file.empty(); }

@@ -223,6 +223,10 @@ void FileFinder::tick(std::uint64_t now_ns) {
   if (has_room) start_waiting();
 }
 
+void FileFinder::postpone(std::uint64_t by_ns) {
+  for (const auto& process : processes_) process->limit_ns += by_ns;
+}
+
 std::optional<std::uint64_t> FileFinder::next_tick_ns() const {
   std::optional<std::uint64_t> next = waiting_.empty() ? std::nullopt : retry_ns_;
   for (const auto& process : processes_) {

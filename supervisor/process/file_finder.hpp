@@ -93,6 +93,8 @@ class FileFinder {
   /// Whether a search for a client of that process may wait. ask() checks it, too. Errors: kOverloaded, which names `what`.
   Status check_room(const std::string& what, std::int64_t client_process) const;
   void tick(std::uint64_t now_ns);
+  /// This process did not run for so long: no search has had that time.
+  void postpone(std::uint64_t by_ns);
   std::optional<std::uint64_t> next_tick_ns() const;
   std::size_t stuck() const;
 

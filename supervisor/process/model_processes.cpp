@@ -247,6 +247,16 @@ void ModelProcesses::tick(std::uint64_t now_ns) {
   fork_missing_workers(now_ns);
 }
 
+void ModelProcesses::postpone(std::uint64_t by_ns) {
+  if (zygote_) zygote_->load_limit_ns += by_ns;
+  if (zygote_ && zygote_->killed_ns) *zygote_->killed_ns += by_ns;
+  for (const auto& worker : workers_) {
+    if (worker->state == WorkerProcess::State::kForking || is_starting(*worker)) worker->forked_ns += by_ns;
+    if (worker->silent_ns != 0) worker->silent_ns += by_ns;
+    if (worker->kill_at_ns != 0) worker->kill_at_ns += by_ns;
+  }
+}
+
 std::optional<std::uint64_t> ModelProcesses::next_tick_ns() const {
   std::optional<std::uint64_t> next = zygote_start_ns_;
   const auto earlier = [&](std::uint64_t at_ns) { next = next ? std::min(*next, at_ns) : at_ns; };

@@ -134,6 +134,8 @@ class ModelProcesses {
   void start();
   /// Does what is due: restarts, and kills of those that exceeded a limit.
   void tick(std::uint64_t now_ns);
+  /// This process did not run for so long: the limits of others do not count that time.
+  void postpone(std::uint64_t by_ns);
   std::optional<std::uint64_t> next_tick_ns() const;
   /// Replaces no process from now on, and closes all control sockets, which tells the processes to end.
   void stop();

@@ -250,6 +250,47 @@ TEST_F(NeverLoaded, ARequestEndsWhenItsTimeIsOver) {
   EXPECT_LT(Clock::now() - begin, kSoon);
 }
 
+// As a container that is frozen for longer than its deadlines.
+TEST(Standstill, BlamesNobodyForTimeInWhichTheDaemonDidNotRun) {
+  constexpr auto kLoadTimeout = 5s;
+  const ScratchDirectory scratch;
+  const std::string hang = scratch.path("hang"), worker = scratch.path("worker");  // a zygote stops itself while `hang` exists
+  scratch.write("worker", "#!/bin/sh\n[ $1 = --zygote ] && [ -e " + hang + " ] && kill -STOP $$\nexec " +
+                              (binary_directory() / "shoal-worker").string() + " \"$@\"\n");
+  std::filesystem::permissions(worker, std::filesystem::perms::owner_all);
+  const DaemonFixture daemon({.models = {"echo=builtin:identity,workers=2"}, .worker = worker});
+  const auto workers = daemon.workers();
+  const pid_t zygote = daemon.zygote();
+  scratch.write("hang", "");
+  auto loaded = std::async(std::launch::async, [&] {
+    return daemon.connect({.control_timeout = 5min}).load("late", "builtin:identity,load_timeout_s=5").status();
+  });
+  pid_t loading = 0;
+  EXPECT_TRUE(eventually([&] {
+    const auto model = daemon.model("late");
+    if (model.is_object() && model["zygote"]["pid"].is_number()) loading = model["zygote"]["pid"];
+    return loading != 0;
+  }));
+  std::vector<pid_t> frozen = daemon.all_processes();
+  std::erase(frozen, daemon.pid());
+  frozen.push_back(daemon.pid());  // it continues last
+  stop_process(daemon.pid());
+  for (const pid_t pid : frozen) stop_process(pid);
+  std::this_thread::sleep_for(kLoadTimeout + 1s);
+  std::filesystem::remove(hang);
+  for (const pid_t pid : frozen) {
+    if (pid != loading) ::kill(pid, SIGCONT);
+  }
+  EXPECT_TRUE(daemon.connect().stats().ok()) << "its deadlines are checked";
+  if (loading != 0) ::kill(loading, SIGCONT);
+  const Status status = loaded.get();
+  EXPECT_TRUE(status.ok()) << status.to_string();
+  EXPECT_TRUE(daemon.connect().predict("echo", input()).ok());
+  EXPECT_EQ(daemon.workers(), workers);
+  EXPECT_EQ(daemon.zygote(), zygote);
+  EXPECT_EQ(daemon.model()["counts"]["worker_deaths"], 0);
+}
+
 TEST(Timeout, OneThatIsOverAlreadyIsNotSubmitted) {
   const DaemonFixture daemon;
   Pool pool = daemon.connect();

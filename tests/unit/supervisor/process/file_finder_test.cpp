@@ -132,6 +132,15 @@ TEST_F(FileFinderTest, GivesUpAtTheLimit) {
   EXPECT_EQ(finder_.stuck(), 0u);
 }
 
+TEST_F(FileFinderTest, TimeInWhichTheDaemonDidNotRunDoesNotCount) {
+  const auto search = ask();
+  const std::uint64_t limit_ns = *finder_.next_tick_ns();
+  finder_.postpone(60'000'000'000);
+  finder_.tick(limit_ns);
+  EXPECT_FALSE(search->is_over());
+  EXPECT_EQ(*finder_.next_tick_ns(), limit_ns + 60'000'000'000);
+}
+
 TEST_F(FileFinderTest, OthersWaitForAPlace) {
   std::vector<std::unique_ptr<FileSearch>> searches;
   for (std::size_t i = 0; i < FileFinder::kMostRunning + 2; ++i) searches.push_back(ask());

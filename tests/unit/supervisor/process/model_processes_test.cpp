@@ -855,6 +855,34 @@ TEST_F(ModelProcessesTest, AWorkerThatIsNotReadyInTimeIsKilled) {
   EXPECT_EQ(events_.died[worker.incarnation], "not ready in time");
 }
 
+// ---- the daemon stood still ----
+
+TEST_F(ModelProcessesTest, TimeInWhichTheDaemonDidNotRunCountsForNoLoad) {
+  const Puppet zygote = start();
+  const std::uint64_t limit_ns = *processes_->next_tick_ns();
+  processes_->postpone(60 * kSecondNs);
+  EXPECT_EQ(processes_->next_tick_ns(), limit_ns + 60 * kSecondNs);
+  processes_->tick(limit_ns + 59 * kSecondNs);
+  EXPECT_EQ(processes_->state(), ModelState::kLoading);
+  EXPECT_FALSE(zygote.is_dead());
+}
+
+TEST_F(ModelProcessesTest, TimeInWhichTheDaemonDidNotRunEndsNoZygoteAndNoWorker) {
+  options_.workers = 3;
+  make();
+  const Puppet zygote = start_loaded();
+  const Fork starting = zygote.fork_worker(), aborted = zygote.fork_worker(), unanswered = zygote.hear_fork();
+  ASSERT_TRUE(listen_until([&] { return is_forked(starting.incarnation) && is_forked(aborted.incarnation); }));
+  processes_->abort_worker(aborted.incarnation, 0, "it hangs", EndReason::kHung);
+  const std::uint64_t limit_ns = *processes_->next_tick_ns();
+  processes_->postpone(60 * kSecondNs);
+  EXPECT_EQ(processes_->next_tick_ns(), limit_ns + 60 * kSecondNs);
+  processes_->tick(limit_ns + 59 * kSecondNs);
+  EXPECT_EQ(processes_->next_tick_ns(), limit_ns + 60 * kSecondNs) << "something was done";
+  EXPECT_FALSE(zygote.is_dead());
+  EXPECT_FALSE(is_dead(starting.pidfd));
+}
+
 // ---- what a worker may not do ----
 
 TEST_F(ModelProcessesTest, WhatAWorkerSaysOutOfTurnEndsIt) {
