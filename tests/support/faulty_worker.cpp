@@ -24,7 +24,10 @@
 //   _fault_compile_spin  uses 1.5 s of processor time when it is compiled for a batch of `scalar` rows
 //   _fault_write_weight  when triggered, writes to its second input, a weight
 // The output of each operator is its first input.
+//
+// As the process that finds files, it never answers a question that names `stalled`.
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -36,6 +39,7 @@
 #include <fstream>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <thread>
 
 #include "shm/base/clock.hpp"
@@ -233,8 +237,23 @@ void add_operator(const char* name, int inputs, ReferenceKernel kernel, InferFun
 }  // namespace
 }  // namespace shoal::worker
 
+namespace {
+
+// As if it waited for a file system that does not answer, but can be killed.
+void stall_if_asked_to(int control) {
+  std::string question(1 << 20, '\0');
+  pollfd asked{.fd = control, .events = POLLIN, .revents = 0};
+  (void)::poll(&asked, 1, -1);
+  const ssize_t size = ::recv(control, question.data(), question.size(), MSG_PEEK);
+  question.resize(size > 0 ? static_cast<std::size_t>(size) : 0);
+  while (question.find("stalled") != question.npos) ::pause();
+}
+
+}  // namespace
+
 int main(int argc, char** argv) {
   using namespace shoal::worker;
+  if (argc == 3 && std::string_view(argv[1]) == "--find") stall_if_asked_to(std::atoi(argv[2]));
   shoal::ensure_passive_openmp(argv);
   add_operator("_fault_abort", 1, fault_abort);
   add_operator("_fault_kill", 1, fault_kill);
