@@ -7,17 +7,17 @@
 
 namespace shoal::worker {
 
-/// Ends this process, and all that it forks, with SIGSYS when it executes a program, makes a socket that is not AF_UNIX, connects
-/// a socket, traces another process, calls kill(), changes a process group, or does what only root may do. So it cannot signal
-/// its parent (the supervisor) or a process group: not by kill() and its like, not by a descriptor's owner (F_SETOWN, O_ASYNC),
-/// not through a terminal; nor can it change the supervisor's limits, priority, policy or processors. raise() and abort() work.
-/// It cannot truncate a file by its path, nor change its owner, mode, times or links. Where the kernel has Landlock, it also
-/// cannot open a file for writing, make, rename or remove one, except below `writable` and /dev/null (so it cannot write its
-/// supervisor's /proc/PID/oom_score_adj); it cannot reach the memory of a process outside, and from Linux 6.12 on it cannot
-/// signal one. It may always write to what was open before, and make sockets' files.
-/// Enter it before reading any file that others wrote. It needs no privileges and lasts until the process ends. Enter it before
-/// the model is loaded for another reason, too: making the filters leaves holes all over the heap. The model fills them;
-/// otherwise every worker would fill them with 0.6 MB of its own.
+/// Ends this process, and all that it forks, with SIGSYS when it executes a program, makes a socket that is not AF_UNIX or that
+/// sends datagrams, connects a socket, traces another process, calls kill(), changes a process group, or does what only root may
+/// do. So it cannot signal its parent (the supervisor) or a process group: not by kill() and its like, not by a descriptor's
+/// owner (F_SETOWN, O_ASYNC), not through a terminal; nor can it change the supervisor's limits, priority, policy or processors.
+/// raise() and abort() work. It cannot truncate a file by its path, nor change its owner, mode, times or links. System calls that
+/// are newer than Linux 6.1 fail with ENOSYS. Where the kernel has Landlock, it also cannot open a file for writing, make, rename
+/// or remove one, except below `writable` and /dev/null (so it cannot write its supervisor's /proc/PID/oom_score_adj); it cannot
+/// reach the memory of a process outside, and from Linux 6.12 on it cannot signal one. It may always write to what was open
+/// before, and make sockets' files. Enter it before reading any file that others wrote. It needs no privileges and lasts until
+/// the process ends. Enter it before the model is loaded for another reason, too: making the filters leaves holes all over the
+/// heap. The model fills them; otherwise every worker would fill them with 0.6 MB of its own.
 ///   writable  a directory that exists, or empty
 ///   Returns   empty, or why there is no sandbox: SHOAL_SANDBOX=off (for debuggers), a build with a sanitizer
 ///   Errors    kInternal: the kernel has no seccomp filters

@@ -97,6 +97,9 @@ TEST_F(SandboxTest, CallsOfAnIntruderEndTheProcess) {
       {"truncate", [] { return ::truncate("/nowhere/file", 0); }},
       {"socket", [] { return ::socket(AF_INET, SOCK_STREAM, 0); }},
       {"socket", [] { return ::socket(AF_NETLINK, SOCK_RAW, 0); }},
+      {"fsconfig", [] { return static_cast<int>(::syscall(SYS_fsconfig, -1, 0, nullptr, nullptr, 0)); }},
+      {"fspick", [] { return static_cast<int>(::syscall(SYS_fspick, -1, nullptr, 0)); }},
+      {"quotactl_fd", [] { return static_cast<int>(::syscall(SYS_quotactl_fd, -1, 0, 0, nullptr)); }},
       {"connect", [] { return ::connect(0, nullptr, 0); }},
       {"ptrace", [] { return static_cast<int>(::ptrace(PTRACE_TRACEME, 0, nullptr, nullptr)); }},
       {"process_vm_writev", [] { return static_cast<int>(::syscall(SYS_process_vm_writev, 1, nullptr, 0, nullptr, 0, 0)); }},
@@ -380,6 +383,36 @@ TEST_F(SandboxTest, NobodyTruncatesOrGivesAwayAFile) {
     }
   }
   EXPECT_EQ(std::filesystem::file_size(file), 4u);
+}
+
+// Calls that the filter's author could not know. fchmodat2 (452), setxattrat (463), removexattrat (466) and file_setattr (469)
+// change files, and Landlock does not know such changes.
+TEST_F(SandboxTest, CallsThatAreNewerThanItsListsFailAsOnAnOlderKernel) {
+  const test::ScratchDirectory others;
+  const std::string file = others.path("file");
+  std::ofstream(file) << "text";
+  ASSERT_EQ(::chmod(file.c_str(), 0600), 0);
+  const auto is_unknown = [](long number, const char* path) {
+    return ::syscall(number, AT_FDCWD, path, 0666, 0, 0, 0) == -1 && errno == ENOSYS ? 0 : 1;
+  };
+  for (const Who who : {Who::kLoadingZygote, Who::kZygote, Who::kWorker}) {
+    for (const long number : {451, 452, 463, 466, 467, 469, 500, 1023, 100'000}) {
+      EXPECT_EQ(status_of([&] { return is_unknown(number, file.c_str()); }, who), 0) << number << " by " << static_cast<int>(who);
+    }
+  }
+  EXPECT_EQ(std::filesystem::status(file).permissions(), std::filesystem::perms(0600));
+}
+
+// A datagram names its receiver in sendto(), so that connect() is not needed. AF_UNIX takes SOCK_RAW for SOCK_DGRAM.
+TEST_F(SandboxTest, NobodySendsDatagrams) {
+  for (const Who who : {Who::kLoadingZygote, Who::kZygote, Who::kWorker}) {
+    for (const int type : {SOCK_DGRAM + 0, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, SOCK_RAW | SOCK_CLOEXEC}) {
+      const int status = status_of([=] { return ::socket(AF_UNIX, type, 0); }, who);
+      EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGSYS)
+          << "type " << type << " by " << static_cast<int>(who) << ": " << status;
+    }
+    EXPECT_EQ(status_of([] { return ::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0) >= 0 ? 0 : 1; }, who), 0);
+  }
 }
 
 TEST_F(SandboxTest, AZygoteSignalsNobodyOutside) {
