@@ -26,6 +26,7 @@
 #include "shm/base/errors.hpp"
 #include "shm/base/shortened.hpp"
 #include "shm/wire/control.hpp"
+#include "shm/wire/messages.hpp"
 #include "worker/engine/model_loader.hpp"
 #include "worker/exec/tuning.hpp"
 #include "worker/serve/sandbox.hpp"
@@ -142,6 +143,11 @@ class Zygote {
     SHOAL_ASSIGN_OR_RETURN(const std::string hash, hash_files(source_));
     UniqueFd packed = message.fds.empty() ? UniqueFd() : std::move(message.fds[0]);
     SHOAL_ASSIGN_OR_RETURN(LoadedModel loaded, load_model(source_, std::move(packed)));
+    if (loaded.inputs.size() + loaded.outputs.size() > wire::kMaxTensors) {
+      return invalid_argument(
+          "model '{}' has {} inputs and {} outputs; a request has room for at most {} tensors. Use fewer, or concatenate them",
+          source_.name, loaded.inputs.size(), loaded.outputs.size(), wire::kMaxTensors);
+    }
     SHOAL_ASSIGN_OR_RETURN(golden_, read_golden(source_, loaded));
     if (loaded.model->packed_fd() >= 0) {
       SHOAL_ASSIGN_OR_RETURN(UniqueFd fd, duplicate_fd(loaded.model->packed_fd()));

@@ -105,16 +105,34 @@ TEST_F(ZygoteTest, AnErrorAsLongAsItsFileIsAnswered) {
 }
 
 TEST_F(ZygoteTest, AModelWithTooMuchToSayIsRefusedNotLost) {
+  const std::string long_name(400, 'n');
   std::string nodes, entries;
-  for (int i = 0; i < 1500; ++i) {
-    nodes += format(R"json({"op": "null", "name": "an_input_{}", "attrs": {"__shape__": "(1,)"}, "inputs": []}, )json", i);
+  for (int i = 0; i < 200; ++i) {
+    nodes += format(R"json({"op": "null", "name": "{}{}", "attrs": {"__shape__": "(1,)"}, "inputs": []}, )json", long_name, i);
     entries += format("{}[{}, 0]", i == 0 ? "" : ", ", i);
   }
   const ControlMessage reply = load_files(R"({"nodes": [)" + nodes + R"({"op": "add_n", "name": "sum", "inputs": [)" + entries +
-                                          R"(]}], "arg_nodes": [], "heads": [[1500, 0]]})");
+                                          R"(]}], "arg_nodes": [], "heads": [[200, 0]]})");
   EXPECT_EQ(reply.kind, ControlKind::kLoadFailed);
-  EXPECT_TRUE(test::says(reply.text, {"net", "1500 inputs", "61440"}));
+  EXPECT_TRUE(test::says(reply.text, {"net", "200 inputs", "61440"}));
   EXPECT_EQ(load_identity().kind, ControlKind::kLoaded);
+}
+
+// The daemon takes a reply with more tensors for a breach of the protocol: each request would kill a worker.
+TEST_F(ZygoteTest, AModelWithMoreTensorsThanAMessageIsRefusedNotServed) {
+  const auto load_with_outputs = [this](int count) {
+    std::string nodes = R"json({"op": "null", "name": "data", "attrs": {"__shape__": "(1,)"}, "inputs": []})json", heads;
+    for (int i = 1; i <= count; ++i) {
+      nodes += format(R"(, {"op": "abs", "name": "abs{}", "inputs": [[0, 0]]})", i);
+      heads += format("{}[{}, 0]", i == 1 ? "" : ", ", i);
+    }
+    return load_files(R"({"nodes": [)" + nodes + R"(], "arg_nodes": [0], "heads": [)" + heads + "]}");
+  };
+  const ControlMessage reply = load_with_outputs(256);
+  EXPECT_EQ(reply.kind, ControlKind::kLoadFailed);
+  EXPECT_EQ(static_cast<StatusCode>(reply.a), StatusCode::kInvalidArgument);
+  EXPECT_TRUE(test::says(reply.text, {"model 'net'", "1 inputs and 256 outputs", "at most 256"}));
+  EXPECT_EQ(load_with_outputs(255).kind, ControlKind::kLoaded);
 }
 
 TEST_F(ZygoteTest, ForksNothingBeforeAModelIsLoaded) {
