@@ -1,6 +1,7 @@
 // A small "{}" formatter for error messages, so that libshoal carries no formatting library.
 #pragma once
 
+#include <locale>
 #include <sstream>
 #include <string>
 #include <string_view>
@@ -19,10 +20,13 @@ void append_formatted(std::ostringstream& out, std::string_view pattern, const F
 }
 }  // namespace internal
 
-/// `pattern` with each "{}" replaced by the next argument, written with operator<<.
+/// `pattern` with each "{}" replaced by the next argument, written with operator<< in the classic locale, whatever the
+/// application's locale is. Throws std::bad_alloc; a text is never cut.
 template <typename... Args>
 std::string format(std::string_view pattern, const Args&... args) {
   std::ostringstream out;
+  out.imbue(std::locale::classic());
+  out.exceptions(std::ios_base::badbit);  // otherwise a stream keeps std::bad_alloc for itself
   internal::append_formatted(out, pattern, args...);
   return std::move(out).str();
 }

@@ -7,6 +7,7 @@
 
 #include <cerrno>
 #include <cstdio>
+#include <new>
 
 #include "shm/base/errors.hpp"
 #include "shm/base/unique_fd.hpp"
@@ -50,12 +51,14 @@ Result<MemoryLimit> MemoryLimit::set(int memory_mb, std::size_t threads_to_come)
   return MemoryLimit(memory_mb, base_bytes);
 }
 
-Status MemoryLimit::exceeded(std::string_view what) const {
+Status MemoryLimit::exceeded(std::string_view what) const noexcept try {
   if (memory_mb_ == 0) return out_of_memory(what);
   return failed_precondition(
       "out of memory: {} needs more than what is left of the {} MiB that a worker of this model may take (memory_mb): raise "
       "memory_mb, or send smaller inputs",
       what, memory_mb_);
+} catch (const std::bad_alloc&) {
+  return out_of_memory(what);
 }
 
 bool MemoryLimit::is_spent() const {

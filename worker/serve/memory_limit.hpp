@@ -20,7 +20,7 @@ class MemoryLimit {
   static Result<MemoryLimit> set(int memory_mb, std::size_t threads_to_come);
 
   /// kFailedPrecondition: `what` needs more memory than is left. Names the limit.
-  Status exceeded(std::string_view what) const;
+  Status exceeded(std::string_view what) const noexcept;
   /// Is most of the memory in use, although the caller has just given back all it can? Then the process should end.
   bool is_spent() const;
 

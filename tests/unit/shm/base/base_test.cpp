@@ -2,6 +2,8 @@
 #include <gtest/gtest.h>
 
 #include <cerrno>
+#include <locale>
+#include <string>
 
 #include "shm/base/check.hpp"
 #include "shm/base/clock.hpp"
@@ -43,6 +45,17 @@ TEST(Format, FillsHolesAndLeavesTheRest) {
   EXPECT_EQ(format("{} of {}", 1, "two"), "1 of two");
   EXPECT_EQ(format("{} {}", 1), "1 {}");
   EXPECT_EQ(format("none", 1), "none");
+}
+
+TEST(Format, TakesNoNoticeOfTheApplicationsLocale) {
+  struct Grouped final : std::numpunct<char> {
+    char do_thousands_sep() const override { return '.'; }
+    std::string do_grouping() const override { return "\3"; }
+  };
+  const std::locale before = std::locale::global(std::locale(std::locale::classic(), new Grouped));
+  const std::string text = format("{} {}", 12345678, 0.5);
+  std::locale::global(before);
+  EXPECT_EQ(text, "12345678 0.5");
 }
 
 TEST(Shortened, KeepsBothEndsAndWholeCharacters) {

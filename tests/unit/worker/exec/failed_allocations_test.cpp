@@ -5,6 +5,7 @@
 #include <atomic>
 #include <chrono>
 #include <fstream>
+#include <functional>
 #include <future>
 #include <new>
 #include <optional>
@@ -13,6 +14,7 @@
 
 #include "shm/base/errors.hpp"
 #include "tests/support/allocations.hpp"
+#include "worker/exec/choices.hpp"
 #include "worker/exec/planned_program.hpp"
 #include "worker/exec/program_cache.hpp"
 #include "worker/exec/weight_store.hpp"
@@ -102,6 +104,31 @@ TEST(FailedAllocations, LeaveTheCacheOfProgramsUsable) {
 TEST(FailedAllocations, LeaveTheCacheUsableWhenACompilationFails) {
   const auto fails = []() -> Answer { return invalid_argument("no program has such a shape, says this test's model"); };
   test::for_each_allocation(4, [&](std::uint64_t number) { return try_with_failure(number, fails); });
+}
+
+/// Is `make`'s text whole whenever there is one?
+void expect_whole(const std::function<std::string()>& make) {
+  const std::string whole = make();
+  test::for_each_allocation(1, [&](std::uint64_t number) {
+    std::string text = whole;
+    test::fail_allocation(number);
+    try {
+      text = make();
+    } catch (const std::bad_alloc&) {
+    }
+    const bool has_failed = test::has_allocation_failed();
+    test::fail_allocation(0);
+    EXPECT_EQ(text, whole);
+    return has_failed;
+  });
+}
+
+// A key that was cut would find another program, and choices that were cut would be packed.
+TEST(FailedAllocations, CutNoText) {
+  expect_whole([] { return format("{} {}", kKey, std::string(2000, 'x')); });
+  Choices choices{.layout = "blocked"};
+  for (int node = 0; node < 3; ++node) choices.algorithms[tuning_key(node)] = kKey;
+  expect_whole([&] { return choices.to_text(); });
 }
 
 TEST(FailedAllocations, AddNothingToTheWeights) {

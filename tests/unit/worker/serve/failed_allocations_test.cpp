@@ -89,7 +89,7 @@ void expect_served(NewLane& lane) {
   EXPECT_EQ(lane.parts.line.compiling_request, 0u);
 }
 
-/// The expected code, or that of "out of memory"; a text that is only made for a message may be cut off instead.
+/// The expected code, or that of "out of memory".
 void expect_answer(std::optional<StatusCode> code, StatusCode expected, bool has_failed) {
   ASSERT_TRUE(code.has_value()) << "it waits forever";
   EXPECT_TRUE(*code == expected || (has_failed && *code == StatusCode::kFailedPrecondition)) << status_code_name(*code);
