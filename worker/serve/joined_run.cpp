@@ -23,6 +23,13 @@ bool can_join(const Job& first, const Job& job) {
   return !job.src().empty();
 }
 
+// Does `program` take these dtypes and shapes?
+bool takes(const Program& program, std::span<const TensorSpec> inputs) {
+  return std::ranges::equal(program.inputs(), inputs, [](const TensorSpec& taken, const TensorSpec& given) {
+    return taken.dtype == given.dtype && taken.shape == given.shape;
+  });
+}
+
 // Makes `memory` at least that large.
 std::byte* room(AlignedBytes& memory, std::size_t bytes) {
   if (memory.size_bytes < bytes) {
@@ -129,7 +136,7 @@ bool RequestRunner::find_joined_program(std::int64_t rows) {
     known.pending.reset();
   }
   joined_program_ = known.program.get();
-  if (!joined_program_) return false;
+  if (!joined_program_ || !takes(*joined_program_, specs_)) return false;  // rows are copied into buffers of its sizes
   note_arena(*joined_program_);
   return true;
 }

@@ -188,6 +188,8 @@ Status RequestRunner::explain_exception() {
 
 void RequestRunner::release_memory() {
   program_.reset();
+  joined_program_ = nullptr;
+  for (JoinedProgram& known : joined_programs_) known = {};
   context_.release_memory();
   spare_outputs_.clear();
   joined_src_bytes_.clear();

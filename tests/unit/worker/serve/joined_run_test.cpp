@@ -96,10 +96,16 @@ class WatchedModel final : public IdentityModel {
  public:
   explicit WatchedModel(int max_batch) : IdentityModel(max_batch) {}
   Result<std::shared_ptr<const Program>> program(std::span<const TensorSpec> inputs) override {
-    SHOAL_ASSIGN_OR_RETURN(auto identity, IdentityModel::program(inputs));
-    return std::shared_ptr<const Program>(std::make_shared<Watched>(std::move(identity), *this));
+    std::vector<TensorSpec> made_for(inputs.begin(), inputs.end());
+    if (other_rows > 0) made_for[0].shape[0] = other_rows;
+    SHOAL_ASSIGN_OR_RETURN(auto identity, IdentityModel::program(made_for));
+    const auto made = std::make_shared<const Watched>(std::move(identity), *this);
+    last_made = made;
+    return std::shared_ptr<const Program>(made);
   }
   std::vector<std::int64_t> sizes;
+  std::int64_t other_rows = 0;  ///< of a program that is not for the inputs that were asked for; 0: it is for them
+  std::weak_ptr<const Program> last_made;
   std::function<Status()> in_run = [] { return Status(); };
 
  private:
@@ -246,6 +252,23 @@ TEST_F(JoinedRun, WhateverFailsTheyRunSinglyAndNothingWasSent) {
   EXPECT_EQ(batch_.parts().line.running_request, 0u);
   model_.in_run = [] { return Status(); };
   EXPECT_TRUE(batch_.run());
+}
+
+TEST_F(JoinedRun, AProgramForOtherInputsGetsNone) {
+  for (int i = 0; i < 4; ++i) batch_.add(filled({1, 4}, 1));
+  model_.other_rows = 1;
+  EXPECT_FALSE(batch_.run());
+  EXPECT_TRUE(model_.sizes.empty());
+}
+
+// The cache may have evicted it, so nobody counts its memory.
+TEST_F(JoinedRun, WithoutMemoryItsProgramIsGivenBack) {
+  for (int i = 0; i < 2; ++i) batch_.add(filled({1, 4}, 1));
+  ASSERT_TRUE(batch_.run());
+  EXPECT_FALSE(model_.last_made.expired());
+  model_.in_run = []() -> Status { throw std::bad_alloc(); };
+  EXPECT_FALSE(batch_.run());
+  EXPECT_TRUE(model_.last_made.expired());
 }
 
 TEST_F(JoinedRun, TooManyRowsRowsOfNothingAndASingleOneAreNoBatch) {
