@@ -19,7 +19,8 @@ namespace shoal::worker {
 /// first one to be chosen.
 ///   budget    the time that measuring should take; variants that were not measured in it are not chosen. The child is killed
 ///             after three budgets
-///   progress  as in ModelOptions; if it throws, the child is killed and the exception passes through
+///   progress  as in ModelOptions; if it throws, the child is ended and the exception passes through. load_model() makes it an
+///             error
 ///   Errors    kInternal, kDeadlineExceeded: how the child ended; errors of compiling
 Result<Choices> measure_choices(const Graph& graph, const Device& device, std::chrono::milliseconds budget,
                                 const TuningProgress& progress = {});

@@ -18,6 +18,7 @@
 #include <functional>
 #include <latch>
 #include <new>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -322,23 +323,48 @@ TEST_F(EngineTest, LeavesItsCallersOpenMpThreadsAsTheyWere) {
   }).join();
 }
 
-TEST_F(EngineTest, CallsItsCallerBackInTheCallersSettings) {
-  const char* const given = std::getenv("SHOAL_CACHE_DIR");
-  const std::string before = given ? given : "";
-  ASSERT_EQ(::setenv("SHOAL_CACHE_DIR", directory_.c_str(), 1), 0);
+/// While it lives, records of algorithms are kept in this directory.
+class CacheDirectory {
+ public:
+  explicit CacheDirectory(const std::filesystem::path& directory) {
+    EXPECT_EQ(::setenv("SHOAL_CACHE_DIR", directory.c_str(), 1), 0);
+  }
+  ~CacheDirectory() { before_ ? ::setenv("SHOAL_CACHE_DIR", before_->c_str(), 1) : ::unsetenv("SHOAL_CACHE_DIR"); }
+  CacheDirectory(const CacheDirectory&) = delete;
+  CacheDirectory& operator=(const CacheDirectory&) = delete;
+
+ private:
+  const char* const given_ = std::getenv("SHOAL_CACHE_DIR");
+  const std::optional<std::string> before_ = given_ ? std::optional<std::string>(given_) : std::nullopt;
+};
+
+/// A model whose algorithms can be measured.
+std::string shipped_model() {
   const char* const source = std::getenv("SHOAL_SOURCE_DIR");
-  ASSERT_TRUE(source) << "ctest sets SHOAL_SOURCE_DIR";
-  const std::string model = std::string(source) + "/tools/shapes/model";
+  EXPECT_TRUE(source) << "ctest sets SHOAL_SOURCE_DIR";
+  return std::string(source ? source : "") + "/tools/shapes/model";
+}
+
+TEST_F(EngineTest, CallsItsCallerBackInTheCallersSettings) {
+  const CacheDirectory cache(directory_);
   const UnusualThread thread;
   int calls = 0;
-  const auto engine = Engine::load(model, {.threads = 1, .tuning_ms = 300, .on_measuring = [&](auto, auto) {
-                                             if (calls++ == 0) UnusualThread::expect_unchanged("in on_measuring()");
-                                             std::feraiseexcept(FE_INEXACT);  // its own affair
-                                           }});
-  given ? ::setenv("SHOAL_CACHE_DIR", before.c_str(), 1) : ::unsetenv("SHOAL_CACHE_DIR");
+  const auto engine = Engine::load(shipped_model(), {.threads = 1, .tuning_ms = 300, .on_measuring = [&](auto, auto) {
+                                                       if (calls++ == 0) UnusualThread::expect_unchanged("in on_measuring()");
+                                                       std::feraiseexcept(FE_INEXACT);  // its own affair
+                                                     }});
   ASSERT_TRUE(engine.ok()) << engine.status().to_string();
   EXPECT_GT(calls, 0);
   std::feclearexcept(FE_ALL_EXCEPT);
+}
+
+TEST_F(EngineTest, AnExceptionOfTheCallbackEndsTheLoadAndIsItsError) {
+  const CacheDirectory cache(directory_);
+  const auto engine =
+      Engine::load(shipped_model(),
+                   {.threads = 1, .tuning_ms = 20'000, .on_measuring = [](auto, auto) { throw std::runtime_error("enough"); }});
+  EXPECT_EQ(engine.status().code(), StatusCode::kInternal);
+  EXPECT_NE(engine.status().message().find("enough"), std::string::npos) << engine.status().message();
 }
 
 // They are for the application's own threads, which may block them to take them one by one.

@@ -24,7 +24,8 @@ struct EngineOptions {
   /// Input sets to compile at load; empty = as model.toml says. The first decides the weight layouts.
   std::vector<std::vector<TensorSpec>> shapes;
   /// Called about ten times a second, by load(), while it measures which algorithms are fastest on this machine: the first load
-  /// of a model does, for at most `budget` (model.toml's tuning_ms).
+  /// of a model does, for at most `budget` (model.toml's tuning_ms). If it throws, measuring ends, and load() returns kInternal
+  /// with the exception's text.
   std::function<void(std::chrono::milliseconds spent, std::chrono::milliseconds budget)> on_measuring = {};
 };
 
@@ -45,7 +46,7 @@ class Engine final : public Runner {
   /// times as long. The result is written under $SHOAL_CACHE_DIR, else $XDG_CACHE_HOME/shoal, else ~/.cache/shoal, and every
   /// later load reads it, also in the pool. If none of these can be written, nothing is measured.
   ///   Errors  kNotFound, kInvalidArgument, kUnimplemented, kDataLoss: file, node or key named; kFailedPrecondition: out of
-  ///           memory
+  ///           memory; kInternal: on_measuring threw
   static Result<Engine> load(const std::string& path, EngineOptions options = {});
 
   Engine(Engine&&) noexcept;
