@@ -21,7 +21,7 @@
 #include <string_view>
 #include <system_error>
 #include <thread>
-#include <unordered_map>
+#include <vector>
 
 #include "shm/base/errors.hpp"
 #include "shm/base/shortened.hpp"
@@ -49,6 +49,11 @@ sigset_t child_signal() {
   ::sigaddset(&set, SIGCHLD);
   return set;
 }
+
+struct ForkedWorker {
+  pid_t pid;
+  std::uint64_t incarnation;
+};
 
 ///   Threads  thread-bound
 class Zygote {
@@ -121,13 +126,20 @@ class Zygote {
 
   // Loads at a lower priority, so that models that already serve are not slowed down. A nice value belongs to a thread and cannot
   // be taken back without privileges. So a second thread loads, and the workers, forked from this one, keep the normal priority.
+  // If no thread can be started, this one loads at its own priority.
   Status load_niced(ControlMessage& message, ControlMessage& reply) {
     if (message.a == 0) return load(message, reply);
     Status loaded;
-    std::thread([&] {
-      (void)!::nice(static_cast<int>(std::min<std::uint64_t>(message.a, 19)));  // of this thread
-      loaded = load(message, reply);
-    }).join();
+    std::thread loader;
+    try {
+      loader = std::thread([&] {
+        (void)!::nice(static_cast<int>(std::min<std::uint64_t>(message.a, 19)));  // of this thread
+        loaded = load(message, reply);
+      });
+    } catch (const std::exception&) {  // no memory, or no process id
+      return load(message, reply);
+    }
+    loader.join();
     // join() may return before the kernel stops counting the thread. A process with two threads must not fork.
     const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(1);
     for (auto threads = count_threads(); threads.ok() && *threads > 1 && std::chrono::steady_clock::now() < limit;
@@ -169,8 +181,10 @@ class Zygote {
     return internal_error("load model '{}': {}", source_.name, error.what());
   }
 
-  void handle_fork(ControlMessage& message) {
+  void handle_fork(ControlMessage& message) try {
     if (const Status forked = fork_worker(message); !forked.ok()) refuse(message, forked);
+  } catch (const std::bad_alloc&) {
+    refuse(message, out_of_memory("forking a worker", source_.name));
   }
 
   [[gnu::noinline]] Status fork_worker(ControlMessage& message) {  // tests/crash/step finds it by its name
@@ -181,20 +195,24 @@ class Zygote {
     SHOAL_ASSIGN_OR_RETURN(const int threads, count_threads());
     if (threads != 1)
       return internal_error("the zygote of model '{}' has {} threads, so it cannot fork safely", source_.name, threads);
+    // The supervisor must hear of a worker that is forked, so nothing is allocated from then on.
+    ControlMessage reply{.kind = ControlKind::kForked, .id = message.id};
+    reply.fds.reserve(1);
+    workers_.reserve(workers_.size() + 1);
     const pid_t pid = ::fork();
     if (pid < 0) return status_from_errno("fork a worker of model", source_.name, errno);
     if (pid == 0) become_worker(message);
     UniqueFd pidfd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
     // That worker ends by itself: the supervisor closes its control socket when it hears of the failure.
     if (!pidfd) return status_from_errno("open the pidfd of a worker of model", source_.name, errno);
-    incarnations_[pid] = message.id;
-    ControlMessage reply{.kind = ControlKind::kForked, .id = message.id, .a = static_cast<std::uint64_t>(pid)};
+    workers_.push_back({pid, message.id});
+    reply.a = static_cast<std::uint64_t>(pid);
     reply.fds.push_back(std::move(pidfd));
     send(reply);
     return {};
   }
 
-  [[noreturn]] void become_worker(ControlMessage& message) {
+  [[noreturn]] void become_worker(ControlMessage& message) noexcept {
     const sigset_t set = child_signal();
     ::sigprocmask(SIG_UNBLOCK, &set, nullptr);
     close_all_but({message.fds[0].get(), message.fds[1].get(), loaded_->model->packed_fd()});
@@ -221,13 +239,13 @@ class Zygote {
     }
     int status = 0;
     for (pid_t pid; (pid = ::waitpid(-1, &status, WNOHANG)) > 0;) {
-      const auto found = incarnations_.find(pid);
-      if (found == incarnations_.end()) continue;
+      const auto found = std::ranges::find(workers_, pid, &ForkedWorker::pid);
+      if (found == workers_.end()) continue;
       send({.kind = ControlKind::kExited,
-            .id = found->second,
+            .id = found->incarnation,
             .a = static_cast<std::uint64_t>(pid),
             .b = static_cast<std::uint64_t>(status)});
-      incarnations_.erase(found);
+      workers_.erase(found);
     }
   }
 
@@ -240,7 +258,7 @@ class Zygote {
   ModelSource source_;
   std::optional<LoadedModel> loaded_;
   GoldenCase golden_;
-  std::unordered_map<pid_t, std::uint64_t> incarnations_;  // of the living children
+  std::vector<ForkedWorker> workers_;  // the living children
 };
 
 }  // namespace

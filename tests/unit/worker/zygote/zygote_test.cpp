@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <pthread.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -206,6 +207,32 @@ TEST_F(ZygoteTest, ALoadThatComesSecondLeavesItsWorkersAsTheyAre) {
   for (const int value : nice_values(static_cast<pid_t>(forked.a))) EXPECT_EQ(value, ours);
   pair.ours.reset();
   EXPECT_EQ(receive(control_).kind, ControlKind::kExited);
+}
+
+/// While it lives, no thread can be started: there are no addresses for its stack.
+class NoThreads {
+ public:
+  NoThreads() {
+    EXPECT_EQ(::pthread_getattr_default_np(&before_), 0);
+    pthread_attr_t endless = before_;
+    EXPECT_EQ(::pthread_attr_setstacksize(&endless, std::size_t{1} << 50), 0);
+    EXPECT_EQ(::pthread_setattr_default_np(&endless), 0);
+  }
+  ~NoThreads() { EXPECT_EQ(::pthread_setattr_default_np(&before_), 0); }
+  NoThreads(const NoThreads&) = delete;
+  NoThreads& operator=(const NoThreads&) = delete;
+
+ private:
+  pthread_attr_t before_{};
+};
+
+/// A zygote that is forked while there are no threads.
+class ZygoteWithoutThreads : NoThreads, public ZygoteTest {};
+
+TEST_F(ZygoteWithoutThreads, LoadsAtItsOwnPriority) {
+  EXPECT_EQ(ask({.kind = ControlKind::kLoad, .a = 5, .text = R"({"name": "echo", "path": "builtin:identity"})"}).kind,
+            ControlKind::kLoaded);
+  EXPECT_EQ(nice_values(pid_), std::vector<int>{::getpriority(PRIO_PROCESS, 0)});
 }
 
 TEST_F(ZygoteTest, AWorkerGoesWhenItsSupervisorIsGone) {
