@@ -121,7 +121,7 @@ Status check_rows_stay_apart(const char* key, Graph graph, std::vector<TensorSpe
     has_rows[static_cast<std::size_t>(graph.inputs[i])] = true;
   }
   if (const Status inferred = infer(graph, inputs); !inferred.ok())
-    return inferred.with_context(format("'buckets': checked with a batch of {}", kPrimeBatch));
+    return inferred.with_context(format("'{}': checked with a batch of {}", key, kPrimeBatch));
   has_rows.resize(graph.values.size());  // infer() may have converted constants
   for (const Node& node : graph.nodes) {
     const auto is_batched = [&](ValueId id) { return static_cast<bool>(has_rows[static_cast<std::size_t>(id)]); };

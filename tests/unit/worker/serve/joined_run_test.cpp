@@ -404,6 +404,10 @@ TEST(MaxBatch, RefusesAModelWhoseRowsAreMixedAndNamesTheNode) {
   EXPECT_EQ(fixed.code(), StatusCode::kInvalidArgument);
   EXPECT_NE(fixed.message().find("input 'data' is 1x3x4"), std::string::npos) << fixed.message();
   EXPECT_TRUE(refusal(good.graph(), {-1, 3, 4}).ok());
+  GraphBuilder one_row;
+  one_row.output(one_row.node("Reshape", {one_row.input("data")}, ReshapeAttributes{.shape = {1, 12}}));
+  const Status of_one = refusal(one_row.graph(), {-1, 3, 4});
+  EXPECT_NE(of_one.message().find("'max_batch': checked with a batch of"), std::string::npos) << of_one.message();
 }
 
 }  // namespace
