@@ -1,5 +1,7 @@
 #include "worker/serve/client_arenas.hpp"
 
+#include <utility>
+
 #include "shm/base/errors.hpp"
 
 namespace shoal::worker {
@@ -20,7 +22,8 @@ Status ArenaRegistry::attach(std::uint64_t client_id, const std::vector<UniqueFd
   if (!mapped.ok()) mapped = mapped.status().with_context(format("attach client {}", client_id));
   const Status status = mapped.status();
   const MutexLock lock(mutex_);
-  clients_.insert_or_assign(client_id, std::move(mapped));
+  const auto [place, is_new] = clients_.try_emplace(client_id, std::move(mapped));
+  if (!is_new) std::swap(place->second, mapped);  // the older one is destroyed after the lock is released, as in detach()
   attached_.notify_all();
   return status;
 }

@@ -1,8 +1,25 @@
 #include "worker/serve/client_arenas.hpp"
 
 #include <gtest/gtest.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
+#include <chrono>
+#include <functional>
+#include <future>
 #include <thread>
+#include <utility>
+
+namespace {
+std::function<void()> on_unmap;  // what the test does while memory is unmapped
+}
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // they have a munmap() of their own
+extern "C" int munmap(void* address, std::size_t size) noexcept {
+  if (on_unmap) std::exchange(on_unmap, nullptr)();
+  return static_cast<int>(::syscall(SYS_munmap, address, size));
+}
+#endif
 
 namespace shoal::worker {
 namespace {
@@ -39,6 +56,25 @@ TEST(ArenaRegistry, ADetachDoesNotUnmapUnderARun) {
   registry.detach(7);
   EXPECT_FALSE(registry.find(7, 0ms).ok());
   running->output.mutable_bytes()[4095] = running->input.bytes()[4095];
+}
+
+// Unmapping is slow. If the registry were locked meanwhile, all lanes would wait.
+TEST(ArenaRegistry, OlderArenasAreUnmappedWhileLanesFindOthers) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "the sanitizer has a munmap() of its own";
+#endif
+  ArenaRegistry registry;
+  for (const std::uint64_t client : {6, 7}) ASSERT_TRUE(registry.attach(client, arena_fds()).ok());
+  const auto later = arena_fds();
+  std::future<bool> found;
+  std::future_status status = std::future_status::deferred;
+  on_unmap = [&] {
+    found = std::async(std::launch::async, [&] { return registry.find(6, 0ms).ok(); });
+    status = found.wait_for(10s);
+  };
+  EXPECT_TRUE(registry.attach(7, later).ok());
+  EXPECT_EQ(status, std::future_status::ready) << "a lane waits while arenas are unmapped";
+  EXPECT_TRUE(found.valid() && found.get());
 }
 
 TEST(ArenaRegistry, AnAttachWithoutBothArenasIsRefusedAndALaneHearsIt) {
