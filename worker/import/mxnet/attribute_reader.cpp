@@ -11,6 +11,7 @@ namespace shoal::worker {
 namespace {
 
 bool is_space(char c) { return std::isspace(static_cast<unsigned char>(c)) != 0; }
+char lower(char c) { return static_cast<char>(std::tolower(static_cast<unsigned char>(c))); }
 
 std::string_view trimmed(std::string_view text) {
   while (!text.empty() && is_space(text.front())) text.remove_prefix(1);
@@ -29,7 +30,7 @@ std::optional<std::int64_t> parse_integer(std::string_view text) {
 
 std::optional<double> parse_number(std::string_view text) {
   text = trimmed(text);
-  if (text.size() > 1 && (text.back() == 'f' || text.back() == 'F') && std::tolower(text[text.size() - 2]) != 'n')
+  if (text.size() > 1 && (text.back() == 'f' || text.back() == 'F') && lower(text[text.size() - 2]) != 'n')
     text.remove_suffix(1);  // "0.5f", not "inf"
   if (text.size() > 1 && text.front() == '+' && text[1] != '-') text.remove_prefix(1);
   double value = 0;
@@ -126,10 +127,10 @@ float AttributeReader::real(const char* key, std::optional<float> missing) {
 bool AttributeReader::flag(const char* key, bool missing) {
   const std::string* text = find(key, false);
   if (!text) return missing;
-  std::string lower = *text;
-  std::transform(lower.begin(), lower.end(), lower.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  if (lower == "true" || lower == "1") return true;
-  if (lower != "false" && lower != "0") fail(key, "is neither True nor False");
+  std::string word = *text;
+  std::ranges::transform(word, word.begin(), lower);
+  if (word == "true" || word == "1") return true;
+  if (word != "false" && word != "0") fail(key, "is neither True nor False");
   return false;
 }
 

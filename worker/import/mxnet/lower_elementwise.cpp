@@ -10,15 +10,8 @@ namespace {
 
 using Values = std::vector<ValueId>;
 
-/// Checks that num_args, if the file has it, is the number of inputs.
-void check_num_args(MxnetLowering& lowering, const char* key) {
-  const auto count = static_cast<std::int64_t>(lowering.inputs.size());
-  if (lowering.attributes.integer(key, count, 1) != count)
-    lowering.attributes.fail(key, format("and the node has {} inputs", count));
-}
-
 Values add_n(MxnetLowering& lowering) {
-  check_num_args(lowering, "num_args");
+  lowering.check_input_count("num_args");
   return lowering.add("AddN");
 }
 
@@ -168,7 +161,7 @@ Values amp_cast(MxnetLowering& lowering) {
 }
 
 Values amp_multicast(MxnetLowering& lowering) {
-  check_num_args(lowering, "num_outputs");
+  lowering.check_input_count("num_outputs");
   const MulticastAttributes attributes{lowering.attributes.flag("cast_narrow", false)};
   return lowering.add("AmpMulticast", attributes, lowering.inputs, lowering.inputs.size());
 }

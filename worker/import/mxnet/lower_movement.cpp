@@ -10,10 +10,7 @@ namespace {
 using Values = std::vector<ValueId>;
 
 Values concat(MxnetLowering& lowering) {
-  const auto count = static_cast<std::int64_t>(lowering.inputs.size());
-  if (lowering.attributes.integer("num_args", count, 1) != count) {
-    lowering.attributes.fail("num_args", format("and the node has {} inputs", count));
-  }
+  lowering.check_input_count("num_args");
   return lowering.add("Concat", ConcatAttributes{lowering.attributes.integer("dim", 1)});
 }
 

@@ -3,6 +3,7 @@
 #include <map>
 
 #include "shm/base/check.hpp"
+#include "shm/base/format.hpp"
 #include "worker/graph/operators.hpp"
 
 namespace shoal::worker {
@@ -75,6 +76,11 @@ std::vector<ValueId> MxnetLowering::add(std::string_view shoal_operator, Attribu
   }
   graph.nodes.push_back(added);
   return added.outputs;
+}
+
+void MxnetLowering::check_input_count(const char* key) {
+  const auto count = static_cast<std::int64_t>(inputs.size());
+  if (attributes.integer(key, count, 1) != count) attributes.fail(key, format("and the node has {} inputs", count));
 }
 
 }  // namespace shoal::worker

@@ -34,6 +34,8 @@ struct MxnetLowering {
   std::vector<ValueId> add(std::string_view shoal_operator, Attributes attributes = {}) {
     return add(shoal_operator, std::move(attributes), inputs);
   }
+  /// Checks that the attribute `key`, if the file has it, is the number of inputs.
+  void check_input_count(const char* key);
 };
 
 /// An operator of MXNet, or another name of one.
