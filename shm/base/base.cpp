@@ -1,15 +1,20 @@
+#include <sys/syscall.h>
 #include <time.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <limits>
 #include <new>
 
 #include "shm/base/check.hpp"
 #include "shm/base/clock.hpp"
 #include "shm/base/errors.hpp"
 #include "shm/base/shortened.hpp"
+#include "shm/base/unique_fd.hpp"
 
 namespace shoal {
 
@@ -75,6 +80,17 @@ std::uint64_t monotonic_now_ns() {
   timespec now{};
   ::clock_gettime(CLOCK_MONOTONIC, &now);
   return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000u + static_cast<std::uint64_t>(now.tv_nsec);
+}
+
+void close_all_but(std::initializer_list<int> kept) {
+  constexpr unsigned kEnd = std::numeric_limits<unsigned>::max();
+  for (unsigned next = 3, first_kept = 0; first_kept != kEnd; next = first_kept + 1) {
+    first_kept = kEnd;
+    for (const int fd : kept) {
+      if (fd >= 0 && static_cast<unsigned>(fd) >= next) first_kept = std::min(first_kept, static_cast<unsigned>(fd));
+    }
+    if (first_kept > next) ::syscall(SYS_close_range, next, first_kept - 1, 0);
+  }
 }
 
 std::string shortened(std::string_view text, std::size_t most_bytes) {

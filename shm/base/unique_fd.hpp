@@ -1,8 +1,9 @@
-// UniqueFd: a file descriptor with one owner.
+// UniqueFd: a file descriptor with one owner; closing the descriptors of others.
 #pragma once
 
 #include <unistd.h>
 
+#include <initializer_list>
 #include <utility>
 
 namespace shoal {
@@ -30,5 +31,9 @@ class UniqueFd {
  private:
   int fd_ = -1;
 };
+
+/// Closes every descriptor of this process but stdin, stdout, stderr and `kept`, of which negative ones are none. Allocates
+/// nothing.
+void close_all_but(std::initializer_list<int> kept);
 
 }  // namespace shoal

@@ -4,7 +4,6 @@
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/prctl.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -131,16 +130,6 @@ Result<Choices> measure_here(const Graph& graph, const Device& device, std::chro
   return choose(measurements);
 }
 
-void close_all_but(int first, int second) {
-  unsigned next = 3;
-  for (const int fd : {std::min(first, second), std::max(first, second)}) {
-    const auto kept = static_cast<unsigned>(fd);
-    if (kept > next) ::syscall(SYS_close_range, next, kept - 1, 0);
-    next = std::max(next, kept + 1);
-  }
-  ::syscall(SYS_close_range, next, std::numeric_limits<unsigned>::max(), 0);
-}
-
 /// Ends when `end_fd`, an eventfd, becomes readable, with the thread that it was forked from, and some time after three budgets.
 [[noreturn]] void become_measurer(const Graph& graph, const Device& device, std::chrono::milliseconds budget, pid_t parent,
                                   int result_fd, int end_fd) {
@@ -153,7 +142,7 @@ void close_all_but(int first, int second) {
   ::signal(SIGALRM, SIG_DFL);
   ::sigprocmask(SIG_UNBLOCK, &alarms, nullptr);
   ::alarm(static_cast<unsigned>(3 * budget.count() / 1000 + 2));
-  close_all_but(result_fd, end_fd);  // a control socket held open here would hide its owner's death
+  close_all_but({result_fd, end_fd});  // a control socket held open here would hide its owner's death
   std::thread([end_fd] {
     std::uint64_t count = 0;
     while (::read(end_fd, &count, sizeof count) < 0 && errno == EINTR) {

@@ -1,16 +1,13 @@
 #include "worker/zygote/process.hpp"
 
 #include <fcntl.h>
-#include <linux/close_range.h>
 #include <sys/prctl.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
-#include <limits>
 
 #include "shm/base/errors.hpp"
 #include "shm/base/unique_fd.hpp"
@@ -28,17 +25,6 @@ void ProcessTitle::set(const std::string& name, const std::string& detail) {
   const std::size_t length = std::min(title.size(), size_ - 1);
   std::memset(begin_, 0, size_);
   std::memcpy(begin_, title.data(), length);
-}
-
-void close_all_but(std::vector<int> kept) {
-  std::ranges::sort(kept);
-  unsigned next = 3;
-  for (const int fd : kept) {
-    if (fd < static_cast<int>(next)) continue;
-    if (static_cast<unsigned>(fd) > next) ::syscall(SYS_close_range, next, static_cast<unsigned>(fd) - 1, 0);
-    next = static_cast<unsigned>(fd) + 1;
-  }
-  ::syscall(SYS_close_range, next, std::numeric_limits<unsigned>::max(), 0);
 }
 
 void leave_shared_memory_out_of_core_dumps() {

@@ -1,9 +1,7 @@
-// Functions that change or examine the calling process: its title, descriptors, core dumps, threads.
+// Functions that change or examine the calling process: its title, core dumps, threads.
 #pragma once
 
-#include <initializer_list>
 #include <string>
-#include <vector>
 
 #include "shoal/result.hpp"
 
@@ -22,8 +20,6 @@ class ProcessTitle {
   std::size_t size_;
 };
 
-/// Closes every descriptor but stdin, stdout, stderr and `kept`.
-void close_all_but(std::vector<int> kept);
 /// Keeps shared memory out of the core dumps of this process and its children. Best effort.
 void leave_shared_memory_out_of_core_dumps();
 /// The number of threads of this process. Errors: kInternal when /proc cannot be read.

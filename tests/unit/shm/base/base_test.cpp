@@ -1,5 +1,6 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <locale>
@@ -11,6 +12,7 @@
 #include "shm/base/ranges.hpp"
 #include "shm/base/shortened.hpp"
 #include "shm/base/unique_fd.hpp"
+#include "tests/support/child_process.hpp"
 
 namespace shoal {
 namespace {
@@ -56,6 +58,16 @@ TEST(Format, TakesNoNoticeOfTheApplicationsLocale) {
   const std::string text = format("{} {}", 12345678, 0.5);
   std::locale::global(before);
   EXPECT_EQ(text, "12345678 0.5");
+}
+
+TEST(CloseAllBut, ClosesEveryDescriptorThatIsNotKept) {
+  const auto closes_the_others = [] {
+    const int kept = ::fcntl(0, F_DUPFD, 50), also_kept = ::fcntl(0, F_DUPFD, 20), closed = ::fcntl(0, F_DUPFD, 30);
+    close_all_but({kept, -1, also_kept});
+    const auto is_open = [](int fd) { return ::fcntl(fd, F_GETFD) >= 0; };
+    return is_open(0) && is_open(2) && is_open(kept) && is_open(also_kept) && !is_open(closed) && !is_open(51) ? 0 : 1;
+  };
+  EXPECT_EQ(test::exit_code_of(closes_the_others), 0);
 }
 
 TEST(Shortened, KeepsBothEndsAndWholeCharacters) {

@@ -1,6 +1,5 @@
 #include "worker/zygote/process.hpp"
 
-#include <fcntl.h>
 #include <grp.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -14,16 +13,6 @@
 
 namespace shoal::worker {
 namespace {
-
-TEST(Process, ClosesEveryDescriptorButThoseItKeeps) {
-  const auto closes_the_others = [] {
-    const int kept = ::fcntl(0, F_DUPFD, 50), also_kept = ::fcntl(0, F_DUPFD, 20), closed = ::fcntl(0, F_DUPFD, 30);
-    close_all_but({kept, -1, also_kept});
-    const auto is_open = [](int fd) { return ::fcntl(fd, F_GETFD) >= 0; };
-    return is_open(0) && is_open(2) && is_open(kept) && is_open(also_kept) && !is_open(closed) && !is_open(51) ? 0 : 1;
-  };
-  EXPECT_EQ(test::exit_code_of(closes_the_others), 0);
-}
 
 TEST(Process, CountsItsThreads) {
   const int before = count_threads().value();
