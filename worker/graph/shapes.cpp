@@ -39,7 +39,7 @@ Result<Shape> make_shape(const Node& node, std::span<const std::int64_t> dims) {
   return Shape(dims);
 }
 
-Status check_same_dtype(const Node& node, Sources src) {
+Status check_same_dtype(const Node& node, SourceValues src) {
   for (const Value* value : src) {
     if (value->dtype != src[0]->dtype) {
       return invalid_argument("{}: '{}' is {} but '{}' is {}", describe(node), src[0]->name, dtype_name(src[0]->dtype),
@@ -90,7 +90,7 @@ Status check_numbers(const Node& node, const char* attribute, const Dims& number
   return {};
 }
 
-Status infer_same(const Node& node, Sources src, Results dst) {
+Status infer_same(const Node& node, SourceValues src, ResultValues dst) {
   SHOAL_RETURN_IF_ERROR(check_same_dtype(node, src));
   for (const Value* value : src) {
     if (value->shape != src[0]->shape) {
@@ -102,17 +102,17 @@ Status infer_same(const Node& node, Sources src, Results dst) {
   return {};
 }
 
-Status infer_numeric(const Node& node, Sources src, Results dst) {
+Status infer_numeric(const Node& node, SourceValues src, ResultValues dst) {
   SHOAL_RETURN_IF_ERROR(check_number(node, *src[0]));
   return infer_same(node, src, dst);
 }
 
-Status infer_float_elementwise(const Node& node, Sources src, Results dst) {
+Status infer_float_elementwise(const Node& node, SourceValues src, ResultValues dst) {
   SHOAL_RETURN_IF_ERROR(check_float(node, *src[0]));
   return infer_same(node, src, dst);
 }
 
-Status infer_binary(const Node& node, Sources src, Results dst) {
+Status infer_binary(const Node& node, SourceValues src, ResultValues dst) {
   SHOAL_RETURN_IF_ERROR(check_number(node, *src[0]));
   if (!std::get<BinaryAttributes>(node.attributes).broadcast) return infer_same(node, src, dst);
   SHOAL_RETURN_IF_ERROR(check_same_dtype(node, src));
@@ -130,7 +130,7 @@ Status infer_binary(const Node& node, Sources src, Results dst) {
   return {};
 }
 
-Status infer_scalar(const Node& node, Sources src, Results dst) {
+Status infer_scalar(const Node& node, SourceValues src, ResultValues dst) {
   const Value& data = *src[0];
   SHOAL_RETURN_IF_ERROR(check_number(node, data));
   const bool widens = is_integer(data.dtype) && !std::get<ScalarAttributes>(node.attributes).is_int;
@@ -138,7 +138,7 @@ Status infer_scalar(const Node& node, Sources src, Results dst) {
   return {};
 }
 
-Status infer_cast(const Node& node, Sources src, Results dst) {
+Status infer_cast(const Node& node, SourceValues src, ResultValues dst) {
   const auto& cast = std::get<CastAttributes>(node.attributes);
   const DType from = src[0]->dtype;
   const bool passes = cast.floats_only && (!is_float(from) || from == DType::kFloat64);
@@ -146,7 +146,7 @@ Status infer_cast(const Node& node, Sources src, Results dst) {
   return {};
 }
 
-Status infer_multicast(const Node& node, Sources src, Results dst) {
+Status infer_multicast(const Node& node, SourceValues src, ResultValues dst) {
   const bool narrow = std::get<MulticastAttributes>(node.attributes).narrow;
   DType common = DType::kInvalid;
   for (const Value* value : src) {
@@ -172,7 +172,7 @@ void binary_parameters(const Node& node, std::span<Value* const> src) {
   if (!std::get<BinaryAttributes>(node.attributes).broadcast) same_parameters(node, src);
 }
 
-Status infer_reduce(const Node& node, Sources src, Results dst) {
+Status infer_reduce(const Node& node, SourceValues src, ResultValues dst) {
   const auto& reduce = std::get<ReduceAttributes>(node.attributes);
   const Value& data = *src[0];
   SHOAL_RETURN_IF_ERROR(check_number(node, data));

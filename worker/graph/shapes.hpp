@@ -5,34 +5,36 @@
 
 namespace shoal::worker {
 
-using Sources = std::span<const Value* const>;
-using Results = std::span<Value* const>;
+using SourceValues = std::span<const Value* const>;
+using ResultValues = std::span<Value* const>;
 
-Status infer_convolution(const Node& node, Sources src, Results dst);
-Status infer_fully_connected(const Node& node, Sources src, Results dst);
-Status infer_batch_norm(const Node& node, Sources src, Results dst);
-Status infer_leaky(const Node& node, Sources src, Results dst);
-Status infer_numeric(const Node& node, Sources src, Results dst);  ///< equal inputs of any number type, output like them
-Status infer_float_elementwise(const Node& node, Sources src, Results dst);  ///< one input, floating point, output like it
-Status infer_binary(const Node& node, Sources src, Results dst);
-Status infer_reduce(const Node& node, Sources src, Results dst);
-Status infer_l2_normalization(const Node& node, Sources src, Results dst);
-Status infer_adaptive_pooling(const Node& node, Sources src, Results dst);
-Status infer_pooling(const Node& node, Sources src, Results dst);
-Status infer_lrn(const Node& node, Sources src, Results dst);
-Status infer_softmax(const Node& node, Sources src, Results dst);
-Status infer_concat(const Node& node, Sources src, Results dst);
-Status infer_same(const Node& node, Sources src, Results dst);  ///< any number of equal inputs, output like them
-Status infer_scalar(const Node& node, Sources src, Results dst);
-Status infer_flatten(const Node& node, Sources src, Results dst);
-Status infer_reshape(const Node& node, Sources src, Results dst);
-Status infer_transpose(const Node& node, Sources src, Results dst);
-Status infer_swap_axes(const Node& node, Sources src, Results dst);
-Status infer_slice(const Node& node, Sources src, Results dst);
-Status infer_split(const Node& node, Sources src, Results dst);
-Status infer_pad(const Node& node, Sources src, Results dst);
-Status infer_cast(const Node& node, Sources src, Results dst);
-Status infer_multicast(const Node& node, Sources src, Results dst);
+Status infer_convolution(const Node& node, SourceValues src, ResultValues dst);
+Status infer_fully_connected(const Node& node, SourceValues src, ResultValues dst);
+Status infer_batch_norm(const Node& node, SourceValues src, ResultValues dst);
+Status infer_leaky(const Node& node, SourceValues src, ResultValues dst);
+Status infer_numeric(const Node& node, SourceValues src,
+                     ResultValues dst);  ///< equal inputs of any number type, output like them
+Status infer_float_elementwise(const Node& node, SourceValues src,
+                               ResultValues dst);  ///< one input, floating point, output like it
+Status infer_binary(const Node& node, SourceValues src, ResultValues dst);
+Status infer_reduce(const Node& node, SourceValues src, ResultValues dst);
+Status infer_l2_normalization(const Node& node, SourceValues src, ResultValues dst);
+Status infer_adaptive_pooling(const Node& node, SourceValues src, ResultValues dst);
+Status infer_pooling(const Node& node, SourceValues src, ResultValues dst);
+Status infer_lrn(const Node& node, SourceValues src, ResultValues dst);
+Status infer_softmax(const Node& node, SourceValues src, ResultValues dst);
+Status infer_concat(const Node& node, SourceValues src, ResultValues dst);
+Status infer_same(const Node& node, SourceValues src, ResultValues dst);  ///< any number of equal inputs, output like them
+Status infer_scalar(const Node& node, SourceValues src, ResultValues dst);
+Status infer_flatten(const Node& node, SourceValues src, ResultValues dst);
+Status infer_reshape(const Node& node, SourceValues src, ResultValues dst);
+Status infer_transpose(const Node& node, SourceValues src, ResultValues dst);
+Status infer_swap_axes(const Node& node, SourceValues src, ResultValues dst);
+Status infer_slice(const Node& node, SourceValues src, ResultValues dst);
+Status infer_split(const Node& node, SourceValues src, ResultValues dst);
+Status infer_pad(const Node& node, SourceValues src, ResultValues dst);
+Status infer_cast(const Node& node, SourceValues src, ResultValues dst);
+Status infer_multicast(const Node& node, SourceValues src, ResultValues dst);
 
 void convolution_parameters(const Node& node, std::span<Value* const> src);
 void fully_connected_parameters(const Node& node, std::span<Value* const> src);
@@ -52,7 +54,7 @@ Result<int> normalize_axis(const Node& node, std::int64_t axis, const Shape& sha
 /// A Shape of these dimensions. Errors: kInvalidArgument when there are more than kMaxRank.
 Result<Shape> make_shape(const Node& node, std::span<const std::int64_t> dims);
 /// Errors: kInvalidArgument unless all have the dtype of the first.
-Status check_same_dtype(const Node& node, Sources src);
+Status check_same_dtype(const Node& node, SourceValues src);
 /// Errors: kInvalidArgument unless src has floating-point elements.
 Status check_float(const Node& node, const Value& src);
 /// Errors: kUnimplemented when src is bool.

@@ -57,7 +57,7 @@ std::int64_t pooled(const PoolingAttributes& pool, std::size_t axis, std::int64_
 
 }  // namespace
 
-Status infer_convolution(const Node& node, Sources src, Results dst) {
+Status infer_convolution(const Node& node, SourceValues src, ResultValues dst) {
   const auto& conv = std::get<ConvolutionAttributes>(node.attributes);
   const Value& data = *src[0];
   SHOAL_RETURN_IF_ERROR(check_float(node, data));
@@ -105,7 +105,7 @@ void convolution_parameters(const Node& node, std::span<Value* const> src) {
   if (src.size() == 3) supply(*src[2], data.dtype, Shape{conv.num_filter});
 }
 
-Status infer_fully_connected(const Node& node, Sources src, Results dst) {
+Status infer_fully_connected(const Node& node, SourceValues src, ResultValues dst) {
   const auto& fc = std::get<FullyConnectedAttributes>(node.attributes);
   const Value& data = *src[0];
   SHOAL_RETURN_IF_ERROR(check_float(node, data));
@@ -132,7 +132,7 @@ void fully_connected_parameters(const Node& node, std::span<Value* const> src) {
   if (src.size() == 3) supply(*src[2], data.dtype, Shape{fc.num_hidden});
 }
 
-Status infer_batch_norm(const Node& node, Sources src, Results dst) {
+Status infer_batch_norm(const Node& node, SourceValues src, ResultValues dst) {
   const Value& data = *src[0];
   SHOAL_RETURN_IF_ERROR(check_float(node, data));
   SHOAL_ASSIGN_OR_RETURN(const int axis, normalize_axis(node, std::get<BatchNormAttributes>(node.attributes).axis, data.shape));
@@ -159,7 +159,7 @@ void batch_norm_parameters(const Node& node, std::span<Value* const> src) {
   for (Value* parameter : src.subspan(1)) supply(*parameter, statistics_type(data.dtype), Shape{data.shape[*axis]});
 }
 
-Status infer_leaky(const Node& node, Sources src, Results dst) {
+Status infer_leaky(const Node& node, SourceValues src, ResultValues dst) {
   const Value& data = *src[0];
   SHOAL_RETURN_IF_ERROR(check_float(node, data));
   if (src.size() == 2) {
@@ -182,7 +182,7 @@ void leaky_parameters(const Node&, std::span<Value* const> src) {
   }
 }
 
-Status infer_pooling(const Node& node, Sources src, Results dst) {
+Status infer_pooling(const Node& node, SourceValues src, ResultValues dst) {
   const auto& pool = std::get<PoolingAttributes>(node.attributes);
   const Value& data = *src[0];
   SHOAL_RETURN_IF_ERROR(check_float(node, data));
@@ -215,7 +215,7 @@ Status infer_pooling(const Node& node, Sources src, Results dst) {
   return {};
 }
 
-Status infer_adaptive_pooling(const Node& node, Sources src, Results dst) {
+Status infer_adaptive_pooling(const Node& node, SourceValues src, ResultValues dst) {
   const auto& pool = std::get<AdaptivePoolingAttributes>(node.attributes);
   const Value& data = *src[0];
   SHOAL_RETURN_IF_ERROR(check_float(node, data));
@@ -224,7 +224,7 @@ Status infer_adaptive_pooling(const Node& node, Sources src, Results dst) {
   return {};
 }
 
-Status infer_l2_normalization(const Node& node, Sources src, Results dst) {
+Status infer_l2_normalization(const Node& node, SourceValues src, ResultValues dst) {
   const auto mode = std::get<L2NormalizationAttributes>(node.attributes).mode;
   const Value& data = *src[0];
   SHOAL_RETURN_IF_ERROR(check_float(node, data));
@@ -241,7 +241,7 @@ Status infer_l2_normalization(const Node& node, Sources src, Results dst) {
   return {};
 }
 
-Status infer_lrn(const Node& node, Sources src, Results dst) {
+Status infer_lrn(const Node& node, SourceValues src, ResultValues dst) {
   const Value& data = *src[0];
   SHOAL_RETURN_IF_ERROR(check_float(node, data));
   SHOAL_RETURN_IF_ERROR(check_rank(node, data, 4, 4));
@@ -250,7 +250,7 @@ Status infer_lrn(const Node& node, Sources src, Results dst) {
   return {};
 }
 
-Status infer_softmax(const Node& node, Sources src, Results dst) {
+Status infer_softmax(const Node& node, SourceValues src, ResultValues dst) {
   const auto& softmax = std::get<SoftmaxAttributes>(node.attributes);
   const Value& data = *src[0];
   SHOAL_RETURN_IF_ERROR(check_float(node, data));

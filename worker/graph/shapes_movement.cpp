@@ -132,7 +132,7 @@ Result<Dims> legacy_target(const ReshapeAttributes& reshape, const Shape& data) 
 
 }  // namespace
 
-Status infer_concat(const Node& node, Sources src, Results dst) {
+Status infer_concat(const Node& node, SourceValues src, ResultValues dst) {
   SHOAL_RETURN_IF_ERROR(check_same_dtype(node, src));
   Shape out = src[0]->shape;
   SHOAL_ASSIGN_OR_RETURN(const int axis, normalize_axis(node, std::get<ConcatAttributes>(node.attributes).axis, out));
@@ -155,7 +155,7 @@ Status infer_concat(const Node& node, Sources src, Results dst) {
   return {};
 }
 
-Status infer_flatten(const Node& node, Sources src, Results dst) {
+Status infer_flatten(const Node& node, SourceValues src, ResultValues dst) {
   const Shape& data = src[0]->shape;
   if (data.rank() == 0) return invalid_argument("{}: '{}' is a scalar", describe(node), src[0]->name);
   std::int64_t rest = 1;
@@ -164,7 +164,7 @@ Status infer_flatten(const Node& node, Sources src, Results dst) {
   return {};
 }
 
-Status infer_reshape(const Node& node, Sources src, Results dst) {
+Status infer_reshape(const Node& node, SourceValues src, ResultValues dst) {
   const auto& reshape = std::get<ReshapeAttributes>(node.attributes);
   const Shape& data = src[0]->shape;
   const Result<Dims> dims = reshape.legacy_target ? legacy_target(reshape, data) : scan(reshape, Dims(data.begin(), data.end()));
@@ -182,7 +182,7 @@ Status infer_reshape(const Node& node, Sources src, Results dst) {
   return {};
 }
 
-Status infer_transpose(const Node& node, Sources src, Results dst) {
+Status infer_transpose(const Node& node, SourceValues src, ResultValues dst) {
   const Dims& axes = std::get<TransposeAttributes>(node.attributes).axes;
   const Shape& data = src[0]->shape;
   Shape out = data;
@@ -205,7 +205,7 @@ Status infer_transpose(const Node& node, Sources src, Results dst) {
   return {};
 }
 
-Status infer_swap_axes(const Node& node, Sources src, Results dst) {
+Status infer_swap_axes(const Node& node, SourceValues src, ResultValues dst) {
   const auto& swap = std::get<SwapAxesAttributes>(node.attributes);
   Shape out = src[0]->shape;
   SHOAL_ASSIGN_OR_RETURN(const int first, normalize_axis(node, swap.first, out));
@@ -215,7 +215,7 @@ Status infer_swap_axes(const Node& node, Sources src, Results dst) {
   return {};
 }
 
-Status infer_slice(const Node& node, Sources src, Results dst) {
+Status infer_slice(const Node& node, SourceValues src, ResultValues dst) {
   const auto& slice = std::get<SliceAttributes>(node.attributes);
   const Value& data = *src[0];
   Shape out = data.shape;
@@ -243,7 +243,7 @@ Status infer_slice(const Node& node, Sources src, Results dst) {
   return {};
 }
 
-Status infer_split(const Node& node, Sources src, Results dst) {
+Status infer_split(const Node& node, SourceValues src, ResultValues dst) {
   const auto& split = std::get<SplitAttributes>(node.attributes);
   const Value& data = *src[0];
   SHOAL_ASSIGN_OR_RETURN(const int axis, normalize_axis(node, split.axis, data.shape));
@@ -265,7 +265,7 @@ Status infer_split(const Node& node, Sources src, Results dst) {
   return {};
 }
 
-Status infer_pad(const Node& node, Sources src, Results dst) {
+Status infer_pad(const Node& node, SourceValues src, ResultValues dst) {
   const auto& pad = std::get<PadAttributes>(node.attributes);
   const Value& data = *src[0];
   SHOAL_RETURN_IF_ERROR(check_number(node, data));

@@ -24,7 +24,7 @@ struct GoldenCase {
   double tolerance = 0;        ///< relative to max(1, max|expected|)
 };
 
-/// What all lanes of a worker share; outlives them.
+/// The model that a worker serves. Outlives its lanes.
 struct ServedModelView {
   std::string name;  ///< names the model in errors
   Model& model;
