@@ -191,7 +191,7 @@ void Clients::client_speaks(std::uint64_t id) {
     if (const Status& received = message.status(); !received.ok()) {
       if (received.code() != StatusCode::kUnavailable) return disconnect(*client, received.message());
       // Connecting and hanging up in a loop takes the turns of others.
-      if (client->state == Client::State::kAttaching) remember_offence(client->pid);
+      if (client->state == Client::State::kAttaching) remember_offence(*client);
       return gone(*client);
     }
     if (!message.has_value()) return;

@@ -18,6 +18,7 @@
 
 #include "shm/base/errors.hpp"
 #include "supervisor/daemon.hpp"
+#include "supervisor/model_version.hpp"
 
 namespace shoal::supervisor {
 namespace {

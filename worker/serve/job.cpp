@@ -5,6 +5,7 @@
 #include "shm/base/errors.hpp"
 #include "shm/base/ranges.hpp"
 #include "shm/tensor/spec.hpp"
+#include "shm/wire/status_page.hpp"
 
 namespace shoal::worker {
 namespace {
