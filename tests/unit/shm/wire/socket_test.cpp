@@ -484,9 +484,11 @@ TEST_F(SocketTest, SmallFramesCountTheBuffersThatTheyKeep) {
   const std::size_t held = heap_bytes() - before;
   EXPECT_GT(held, std::size_t{kFrames} * 10'000) << "libzmq is no longer what memory_bytes() takes it for";
   EXPECT_GE(message_.memory_bytes(), held);
-  // The same answer, forwarded to a peer that does not read, counts as much.
+  // The same answer, forwarded to a peer that does not take it, counts as much.
+  const UniqueFd silent = test::bound_socket(path("silent"), SOCK_STREAM);  // accepts no connection
+  ASSERT_TRUE(router_.connect(path("silent"), 3).ok());
   Unsent unsent;
-  ASSERT_TRUE(router_.send(2, {}, &message_, 1, &unsent).ok());
+  ASSERT_TRUE(router_.send(3, {}, &message_, 1, &unsent).ok());
   EXPECT_GE(unsent.bytes(), held / kFrames * (kFrames - 1));
 
   std::string at_once;
