@@ -301,8 +301,9 @@ class Daemon final : public ClientObserver {
   Traffic traffic_;
   ClientLimits limits_;
   MessageMemory memory_;
-  std::uint64_t heap_baseline_ = 0;     // what the daemon itself has of the heap
-  std::uint64_t changed_versions_ = 0;  // that came or went since it was measured
+  std::uint64_t heap_baseline_ = 0;  // what the daemon itself has of the heap
+  std::uint64_t heap_at_start_ = 0;  // before clients could send anything
+  bool versions_changed_ = false;    // one has loaded, serves or is gone since the baseline was measured
   std::uint64_t memory_look_ns_ = 0, lane_bytes_seen_ = 0;
   MemoryShortage shortage_;
 };

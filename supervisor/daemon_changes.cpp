@@ -337,7 +337,7 @@ void Daemon::advance_whole(Service& service, std::uint64_t now_ns) {
 
 void Daemon::begin_serving(Service& service, ModelVersion& model) {
   model.serve();
-  ++changed_versions_;
+  versions_changed_ = true;
   if (!model.has_failed())
     log_.info("version_serves model={} version={} workers={}", service.name, model.version(),
               model.processes().options().workers);

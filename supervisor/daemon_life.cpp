@@ -190,7 +190,7 @@ void Daemon::free_version(Service& service, ModelVersion& model) {
   std::erase(service.versions, &model);
   ledger_.remove_model(model.index());
   models_[model.index()].reset();
-  ++changed_versions_;
+  versions_changed_ = true;
   is_life_due_ = true;
 }
 

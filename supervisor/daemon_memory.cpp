@@ -81,7 +81,8 @@ std::optional<std::uint64_t> Daemon::next_memory_look_ns() const {
 }
 
 void Daemon::watch_memory(std::uint64_t now_ns) {
-  if (changed_versions_ > 0 && !shortage_.is_short()) measure_heap();
+  if (heap_at_start_ == 0) heap_baseline_ = heap_at_start_ = heap_bytes();
+  if (versions_changed_ && !shortage_.is_short()) measure_heap();
   if (!next_memory_look_ns()) {
     shortage_ = {};
     return;
@@ -160,13 +161,14 @@ void Daemon::put_out_hoarder(std::uint64_t unfinished, std::uint64_t now_ns) {
   worst->model->processes().kill_worker(worst->lane.incarnation, format("lane {} {}", worst->lane.lane, why));
 }
 
-// Called after versions came or went. Messages that are not finished may be in the heap, too. So the baseline does not
-// grow by more than the versions may need.
+// Called after a version has loaded, serves or is gone. Messages that are not finished may be in the heap, too. So the baseline
+// is at most what the heap was at first and what the loaded versions may need.
 void Daemon::measure_heap() {
   const std::uint64_t heap = heap_bytes();
   const std::uint64_t own = heap - std::min(heap, memory_.bytes());
-  heap_baseline_ = heap_baseline_ == 0 ? own : std::min(own, heap_baseline_ + changed_versions_ * kPerVersion);
-  changed_versions_ = 0;
+  const auto loaded = std::ranges::count_if(models_, [](const auto& model) { return model && model->loaded(); });
+  heap_baseline_ = std::min(own, heap_at_start_ + static_cast<std::uint64_t>(loaded) * kPerVersion);
+  versions_changed_ = false;
 }
 
 }  // namespace shoal::supervisor

@@ -91,6 +91,7 @@ class Daemon::ModelVersion : public ProcessObserver {
     }
     loaded_ = std::move(loaded);
     description_.clear();
+    daemon_.versions_changed_ = true;
     for (const std::string& warning : loaded_->warnings)
       daemon_.log_.warn("load_warning model={} version={} what=\"{}\"", served().name, version(), warning);
     daemon_.log_.info("algorithms_chosen model={} version={} how=\"{}\"", served().name, version(), loaded_->tuning);

@@ -260,6 +260,22 @@ TEST(TotalMessages, AClientThatStopsInTheMiddleOfAMessageIsDisconnectedAndLongMe
   EXPECT_EQ(daemon.stats()["supervisor"]["clients"], 2) << "the innocent client and the one that asks";
 }
 
+TEST(TotalMessages, FailedLoadsMakeNoRoomForMessagesThatAreNeverFinished) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "the sanitizer's malloc does not say what it has handed out";
+#endif
+  const DaemonFixture daemon({.limits = "connections = 64\ntotal_message_mb = 64"});
+  Pool pool = daemon.connect();
+  DeafClient hoarder(daemon);
+  const std::string frame = zmtp::long_frame(zmtp::kMore, std::string(4 * kMb, '\0'));
+  bool is_disconnected = false;
+  for (int i = 0; i < 60 && !is_disconnected; ++i) {
+    EXPECT_FALSE(pool.load("x", "builtin:nothing").ok());
+    is_disconnected = hoarder.is_disconnected(frame, 1, "does not finish its message");
+  }
+  EXPECT_TRUE(is_disconnected);
+}
+
 // Each of them stops in the middle of a message. The daemon disconnects most of them before the others fit into its memory.
 TEST(TotalMessages, AProcessWhoseClientsHoardAgainAndAgainMayNotConnectForAWhile) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
