@@ -49,12 +49,13 @@ Result<RequestId> Ledger::admit(const Admission& admission, std::uint64_t now_ns
   ModelRecord& model = models_[admission.model];
   const auto place = places_.find(admission.client);
   const std::uint64_t timeout_ns = admission.timeout_ns ? admission.timeout_ns : model.limits.timeout_ns;
+  const bool joins = admission.joinable && admission.rows < model.limits.max_batch;
+  const CostEstimates::Price price = model.costs.price(admission.shape, admission.rows, joins, now_ns);
   Waiting waiting{.client = place == places_.end() ? kNoSlot : place->second,
                   .priority = admission.priority,
+                  .halvings = price.halvings,
                   .arrival = ++arrivals_,
-                  .cost_ns = admission.joinable && admission.rows < model.limits.max_batch
-                                 ? model.costs.row_ns() * admission.rows
-                                 : model.costs.guess_ns(admission.shape, admission.rows)};
+                  .cost_ns = price.ns};
   // A timeout that ends beyond the range of the clock counts as no timeout.
   if (timeout_ns && timeout_ns < kNoDeadline - now_ns) waiting.deadline_ns = now_ns + timeout_ns;
   Status refusal = check_state(model);

@@ -58,8 +58,8 @@ void RequestQueue::remove(WaitingTable& table, std::uint32_t slot) {
   if (--size_ == 0) ++period_;
 }
 
-// Deficit round robin. The quantum is the cost of the cheapest first request of the last round, so that no client gets more turns
-// in a row than necessary. The quantum doubles while nobody can pay.
+// Deficit round robin. The quantum is the price of the cheapest first request of the last round, so that no client gets more
+// turns in a row than necessary. If nobody can pay after a round, the next quantum is the least that somebody still needs.
 std::uint32_t RequestQueue::next(const WaitingTable& table) {
   if (size_ == 0) return kNoSlot;
   if (!std::exchange(is_asked_, true)) round_before_ = round_;
@@ -67,15 +67,17 @@ std::uint32_t RequestQueue::next(const WaitingTable& table) {
     const std::uint32_t at = ring_.front();
     Flow& flow = flows_[at];
     const std::uint32_t slot = first_of(flow);
-    const std::uint64_t cost_ns = table[slot].cost_ns;
-    if (flow.deficit_ns >= static_cast<std::int64_t>(cost_ns)) {
-      round_.somebody_paid = true;
+    const std::uint64_t price_ns = table[slot].price_ns();
+    round_.cheapest_ns = std::min(round_.cheapest_ns, price_ns);
+    if (flow.deficit_ns >= static_cast<std::int64_t>(price_ns)) {
+      round_.needed_ns = 0;
       return slot;
     }
     visits_.push_back({at, flow.deficit_ns, clients_[flow.client].owed_ns});
-    round_.cheapest_ns = std::min(round_.cheapest_ns, cost_ns);
-    flow.deficit_ns =  // at most the cost of its first request: a large quantum gives no credit for later
-        std::min(flow.deficit_ns + after_debts(flow.client, round_.quantum_ns), static_cast<std::int64_t>(cost_ns));
+    give_quantum(flow, static_cast<std::int64_t>(price_ns));
+    round_.needed_ns =
+        std::min(round_.needed_ns,
+                 price_ns + static_cast<std::uint64_t>(std::max<std::int64_t>(owed_by(flow.client), 0) - flow.deficit_ns));
     ring_.remove(ring_links_, at);
     ring_.push_back(ring_links_, at);
     if (round_.left > 1) {
@@ -83,7 +85,8 @@ std::uint32_t RequestQueue::next(const WaitingTable& table) {
       continue;
     }
     round_.last_cheapest_ns = std::exchange(round_.cheapest_ns, kNoDeadline);
-    round_.quantum_ns = std::exchange(round_.somebody_paid, false) ? round_.last_cheapest_ns : round_.quantum_ns * 2;
+    const std::uint64_t needed_ns = std::exchange(round_.needed_ns, kNoDeadline);
+    round_.quantum_ns = needed_ns > 0 ? needed_ns : round_.last_cheapest_ns;
     round_.left = waiting_flows_;
   }
 }
@@ -113,14 +116,14 @@ void RequestQueue::take(WaitingTable& table, std::uint32_t slot) {
 
 void RequestQueue::take_along(WaitingTable& table, std::uint32_t slot) {
   undo_turn();
-  flows_[table[slot].flow].deficit_ns -= static_cast<std::int64_t>(table[slot].cost_ns);
+  flows_[table[slot].flow].deficit_ns -= static_cast<std::int64_t>(table[slot].price_ns());
   remove(table, slot);
 }
 
 void RequestQueue::settle(const Waiting& request, std::uint64_t took_ns) {
   if (size_ == 0) return;  // the run kept nobody waiting
   undo_turn();
-  const auto paid_ns = static_cast<std::int64_t>(request.cost_ns);
+  const auto paid_ns = static_cast<std::int64_t>(request.price_ns());
   add_debt(request.client, static_cast<std::int64_t>(std::min(took_ns, kMostCostNs)) - paid_ns);
   clients_[request.client].owed_ns = std::max(clients_[request.client].owed_ns, -paid_ns);
 }
@@ -142,16 +145,20 @@ void RequestQueue::forget_client(std::uint32_t client) {
   if (client < clients_.size()) clients_[client].owed_ns = 0;
 }
 
-std::uint64_t RequestQueue::owed_by(std::uint32_t client) const {
-  if (client >= clients_.size() || clients_[client].period != period_) return 0;
-  return static_cast<std::uint64_t>(std::max<std::int64_t>(clients_[client].owed_ns, 0));
+std::int64_t RequestQueue::owed_by(std::uint32_t client) const {
+  return client < clients_.size() && clients_[client].period == period_ ? clients_[client].owed_ns : 0;
 }
 
-// Pays debts of the client from a quantum. Returns the rest, which is for its next request.
-std::int64_t RequestQueue::after_debts(std::uint32_t client, std::uint64_t quantum_ns) {
-  const std::uint64_t paid_ns = std::min(owed_by(client), quantum_ns);
-  clients_[client].owed_ns -= static_cast<std::int64_t>(paid_ns);
-  return static_cast<std::int64_t>(quantum_ns - paid_ns);
+// The quantum pays the client's debts first. The rest, and what the client has paid too much, is for its first request, but not
+// more than that one's price: a large quantum gives no credit for later.
+void RequestQueue::give_quantum(Flow& flow, std::int64_t price_ns) {
+  const auto quantum_ns = static_cast<std::int64_t>(round_.quantum_ns);
+  const std::int64_t owed_ns = owed_by(flow.client);
+  const std::int64_t paid_ns = owed_ns > 0
+                                   ? std::min(owed_ns, quantum_ns)
+                                   : std::max(owed_ns, std::min<std::int64_t>(flow.deficit_ns + quantum_ns - price_ns, 0));
+  if (paid_ns != 0) clients_[flow.client].owed_ns -= paid_ns;
+  flow.deficit_ns = std::min(flow.deficit_ns + quantum_ns - paid_ns, price_ns);
 }
 
 std::uint64_t RequestQueue::work_before_ns(const WaitingTable& table, const Waiting& newcomer, bool exact) const {
@@ -168,7 +175,9 @@ std::uint64_t RequestQueue::work_before_ns(const WaitingTable& table, const Wait
   }
   // Until this client can pay, every other client is given as much time as this one, and at least one quantum.
   const std::uint64_t others = waiting_flows_ - (at != kNoSlot);
-  const std::uint64_t share_ns = owed_by(newcomer.client) + own_ns + std::max(newcomer.cost_ns, round_.last_cheapest_ns);
+  const auto needs_ns = static_cast<std::int64_t>(own_ns + std::max(newcomer.price_ns(), round_.last_cheapest_ns));
+  const auto share_ns = static_cast<std::uint64_t>(
+      std::max(needs_ns + owed_by(newcomer.client), static_cast<std::int64_t>(round_.last_cheapest_ns)));
   return own_ns + (others > 0 && share_ns < others_ns / others ? others * share_ns : others_ns);
 }
 
@@ -181,15 +190,17 @@ std::uint32_t RequestQueue::new_flow(const Waiting& waiting) {
   if (waiting.client >= clients_.size()) clients_.resize(waiting.client + 1);
   const std::uint32_t at = free_flows_.back();
   free_flows_.pop_back();
-  if (waiting_flows_ == 0) round_ = {.quantum_ns = waiting.cost_ns, .last_cheapest_ns = waiting.cost_ns};
-  round_.quantum_ns = std::min(round_.quantum_ns, waiting.cost_ns);
-  round_.last_cheapest_ns = std::min(round_.last_cheapest_ns, waiting.cost_ns);
+  const std::uint64_t price_ns = waiting.price_ns();
+  if (waiting_flows_ == 0) round_ = {.quantum_ns = price_ns, .last_cheapest_ns = price_ns};
+  round_.quantum_ns = std::min(round_.quantum_ns, price_ns);
+  round_.last_cheapest_ns = std::min(round_.last_cheapest_ns, price_ns);
   Flow& flow = flows_[at];
   flow.client = waiting.client;
   flow.turns = 0;
   // The flow comes last in the ring, so it gets its first quantum at once. If its client has debts, it gets nothing: only rounds
   // pay debts.
-  flow.deficit_ns = owed_by(waiting.client) > 0 ? 0 : static_cast<std::int64_t>(round_.quantum_ns);
+  flow.deficit_ns = 0;
+  if (owed_by(waiting.client) <= 0) give_quantum(flow, static_cast<std::int64_t>(price_ns));
   clients_[waiting.client].flow = at;
   ring_.push_back(ring_links_, at);
   ++waiting_flows_;

@@ -4,10 +4,12 @@
 //
 // Clients take turns by deficit round robin: each client is given the same predicted time per round, so a client that floods the
 // queue delays another client's request only by its own share. A client whose requests took longer than predicted owes the
-// difference and pays it from its next rounds. A priority orders the requests of one client; it takes no turn from another
-// client. Every 16th turn of a client goes to its request that has waited longest, so that none starves.
+// difference and pays it from its next rounds. If they took less, the difference pays for its next turns. A priority orders the
+// requests of one client; it takes no turn from another client. Every 16th turn of a client goes to its request that has waited
+// longest, so that none starves.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -20,12 +22,16 @@ inline constexpr std::uint64_t kNoDeadline = ~std::uint64_t{0};
 
 /// The properties of a request that decide whose turn it is. The owner of the queue fills them in.
 struct Waiting {
-  std::uint32_t client = 0;  // a small number: tables are indexed by it
-  std::int8_t priority = 0;  // higher goes before the others of its client
-  bool rerun = false;        // goes before the other requests of its client and priority
+  std::uint32_t client = 0;   // a small number: tables are indexed by it
+  std::int8_t priority = 0;   // higher goes before the others of its client
+  bool rerun = false;         // goes before the other requests of its client and priority
+  std::uint8_t halvings = 0;  // how often doubt halves the price of its turn
   std::uint64_t deadline_ns = kNoDeadline;
   std::uint64_t arrival = 0;  // a later request has a larger number
   std::uint64_t cost_ns = 1;  // predicted time that it uses a lane
+
+  /// What its client pays when it is taken. The rest is paid when its run has ended.
+  std::uint64_t price_ns() const { return std::max<std::uint64_t>(cost_ns >> halvings, 1); }
 };
 
 /// A request in the table that all queues share; its slot is the index.
@@ -67,8 +73,9 @@ class RequestQueue {
   std::uint32_t next_like(const WaitingTable& table, const Joins& joins);
   /// Takes a request that runs in the batch of another one out of the queue: its client pays, but no new turn begins.
   void take_along(WaitingTable& table, std::uint32_t slot);
-  /// A request that was taken has used a lane for `took_ns`. If that is more than predicted, its client owes the difference and
-  /// pays it from its next rounds; the debt ends when nothing waits. If it is less, the difference only reduces later debts.
+  /// A request that was taken has used a lane for `took_ns`. If that is more than its client paid, the client owes the difference
+  /// and pays it from its next rounds; the debt ends when nothing waits. If it is less, the difference pays for the next turns of
+  /// the client, but for no more turns per round than the others have.
   void settle(const Waiting& request, std::uint64_t took_ns);
   /// The same for a request that has used a lane and did not wait for its turn, so that its client has not paid for it.
   void charge(const Waiting& request, std::uint64_t took_ns);
@@ -90,10 +97,10 @@ class RequestQueue {
     SlotList by_age;                  // of slots: re-runs first, then by arrival
   };
   struct Round {
-    std::uint64_t quantum_ns = 0;        // time per client and round: last_cheapest_ns, doubled per round in which nobody paid
-    std::uint64_t last_cheapest_ns = 0;  // cost of the cheapest first request of the last round
+    std::uint64_t quantum_ns = 0;        // time per client and round: last_cheapest_ns or, if nobody could pay then, needed_ns
+    std::uint64_t last_cheapest_ns = 0;  // price of the cheapest first request of the last round
     std::uint64_t cheapest_ns = kNoDeadline;  // the same for the current round
-    bool somebody_paid = false;               // in the current round
+    std::uint64_t needed_ns = kNoDeadline;    // the least that a flow still needs to pay, in the current round
     std::uint32_t left = 0;                   // flows that the current round has not visited yet
   };
   struct Visit {  // what a flow and its client had before
@@ -113,8 +120,8 @@ class RequestQueue {
   std::uint32_t new_flow(const Waiting& waiting);
   void drop_flow(std::uint32_t flow);
   void add_debt(std::uint32_t client, std::int64_t ns);
-  std::uint64_t owed_by(std::uint32_t client) const;
-  std::int64_t after_debts(std::uint32_t client, std::uint64_t quantum_ns);
+  std::int64_t owed_by(std::uint32_t client) const;
+  void give_quantum(Flow& flow, std::int64_t price_ns);
   void undo_turn();
   void sift_up(WaitingTable& table, std::vector<std::uint32_t>& heap, std::size_t place);
   void sift_down(WaitingTable& table, std::vector<std::uint32_t>& heap, std::size_t place);

@@ -15,9 +15,16 @@ class LedgerFairnessTest : public LedgerTest {
  protected:
   explicit LedgerFairnessTest(ModelLimits limits = {.queue_limit = 2048}) : LedgerTest(limits) {}
 
-  Result<RequestId> ask(ClientId client, std::uint64_t shape, std::uint64_t timeout_ns = 0, std::uint32_t rows = 1) {
-    const auto admitted = ledger_.admit(
-        {.client = client, .seq = ++seq_, .model = model_, .timeout_ns = timeout_ns, .shape = shape, .rows = rows}, now_);
+  Result<RequestId> ask(ClientId client, std::uint64_t shape, std::uint64_t timeout_ns = 0, std::uint32_t rows = 1,
+                        bool joinable = false) {
+    const auto admitted = ledger_.admit({.client = client,
+                                         .seq = ++seq_,
+                                         .model = model_,
+                                         .timeout_ns = timeout_ns,
+                                         .shape = shape,
+                                         .rows = rows,
+                                         .joinable = joinable},
+                                        now_);
     if (admitted.ok()) ledger_.dispatch(model_, now_);
     return admitted;
   }
@@ -29,9 +36,9 @@ class LedgerFairnessTest : public LedgerTest {
         {.lane = lane, .request = request, .attempt = 1, .status = status, .compute_ns = compute_ns, .batch = 1}, now_));
   }
   /// Lets worker 7, which holds nothing else, take `ns` for each of ten requests.
-  void teach(std::uint64_t shape, std::uint64_t ns, ClientId client = kOther, std::uint32_t rows = 1) {
+  void teach(std::uint64_t shape, std::uint64_t ns, ClientId client = kOther, std::uint32_t rows = 1, bool joinable = false) {
     for (int i = 0; i < 10; ++i) {
-      const RequestId request = ask(client, shape, 0, rows).value();
+      const RequestId request = ask(client, shape, 0, rows, joinable).value();
       now_ += ns;
       reply(request, {7, 0}, ns);
     }
@@ -217,6 +224,38 @@ TEST_F(LedgerFairnessTest, ADebtKeepsNobodyElseWaitingAndEndsWithTheQueue) {
   EXPECT_FALSE(is_refused(kOther, kShort, 1'500 * kMs)) << "two are on the lane, one may have its turn before it";
 }
 
+// kShort was measured in a bad moment. kGreedy floods the queue, so that its requests are not served without a turn.
+TEST_F(LedgerFairnessTest, AShapeThatWasMeasuredInABadMomentGetsATurnWhileAnotherClientFloods) {
+  ready(7);
+  teach(kLong, 10 * kMs, kGreedy);
+  teach(kShort, 100 * kMs);
+  for (int i = 0; i < 20; ++i) ask(kGreedy, kLong).value();
+  int refused = 0;
+  const auto served_ns = serve(
+      now_ + 10'000 * kMs, [](const Action& run) { return run.client == kGreedy ? 10 * kMs : kMs; },
+      [&](const Action& run) {
+        if (run.client == kGreedy) ask(kGreedy, kLong).value();
+        refused += is_refused(kOther, kShort, 60 * kMs);
+      });
+  EXPECT_GT(refused, 0);
+  EXPECT_GT(served_ns[kOther], 100 * kMs);
+}
+
+TEST_F(LedgerFairnessTest, ADoubtedRequestIsPaidForInFull) {
+  ready(7);
+  teach(kShort, 10 * kMs);
+  teach(kLong, 400 * kMs, kGreedy);
+  now_ += 20'000 * kMs;
+  for (int i = 0; i < 1000; ++i) {
+    if (i < 100) ask(kGreedy, kLong).value();
+    ask(kOther, kShort).value();
+  }
+  EXPECT_TRUE(is_refused(3, kShort, 350 * kMs)) << "the lane is busy for 400 ms";
+  const auto served_ns = serve(
+      now_ + 16'000 * kMs, [](const Action& run) { return run.client == kGreedy ? 400 * kMs : 10 * kMs; }, [](const Action&) {});
+  EXPECT_NEAR(static_cast<double>(served_ns[kGreedy]), static_cast<double>(served_ns[kOther]), 1'000.0 * kMs);
+}
+
 // Each request of kGreedy runs for 100 ms and then crashes its worker, twice.
 TEST_F(LedgerFairnessTest, CrashedRunsArePaidForLikeOthers) {
   Incarnation worker = 7;
@@ -317,6 +356,29 @@ TEST_F(LedgerBatchFairnessTest, RefusedMembersOfABatchMakeTheOthersNoFaster) {
   reply(requests[0], {7, 0}, 40 * kMs);
   words();
   EXPECT_TRUE(is_refused(kOther, 77, 30 * kMs)) << "one row took 40 ms";
+}
+
+TEST_F(LedgerBatchFairnessTest, TheLongRunsOfOneClientDoNotChangeWhatIsPredictedForTheShortOnesOfAnother) {
+  ready(7);
+  teach(kShort, kMs / 50, kOther, 4, true);
+  teach(kLong, 64 * kMs, kGreedy, 4, true);
+  int refused = 0;
+  for (int i = 0; i < 60; ++i) refused += !ask(kOther, kShort, 20 * kMs, 1, true).ok();
+  EXPECT_EQ(refused, 0);
+}
+
+TEST_F(LedgerBatchFairnessTest, RequestsThatJoinPayWhatTheirOwnShapeTakes) {
+  ready(7);
+  teach(kShort, 4 * kMs, kOther, 4, true);
+  teach(kLong, 400 * kMs, kGreedy, 4, true);
+  const auto ask_again = [&](const Action& run) { ask(run.client, run.client == kGreedy ? kLong : kShort, 0, 2, true).value(); };
+  for (int i = 0; i < 15; ++i) {
+    ask_again({.client = kGreedy});
+    ask_again({.client = kOther});
+  }
+  const auto served_ns = serve(
+      now_ + 30'000 * kMs, [](const Action& run) { return run.client == kGreedy ? 200 * kMs : 2 * kMs; }, ask_again);
+  EXPECT_GT(served_ns[kOther], served_ns[kGreedy] / 2);
 }
 
 TEST_F(LedgerBatchFairnessTest, ARequestThatCannotJoinCompletesNoBatch) {

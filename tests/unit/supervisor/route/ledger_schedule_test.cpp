@@ -373,6 +373,22 @@ TEST(CostEstimates, RefuseLessAsTimeGoesByAndPredictTheSame) {
   EXPECT_EQ(costs.guess_ns(1, 1), 64'000u);
 }
 
+TEST(CostEstimates, PriceTheRowsOfAShapeByItsOwnRuns) {
+  CostEstimates costs;
+  costs.add(1, 4, 8'000, kSecond);
+  costs.add(200, 1, 64'000, kSecond);
+  EXPECT_EQ(costs.price(1, 3, true, kSecond).ns, 6'000u);
+  EXPECT_EQ(costs.price(1, 0xffffffff, true, kSecond).ns, CostEstimates::kMostNs);
+  EXPECT_EQ(costs.price(200, 2, true, kSecond).ns, 128'000u);
+  EXPECT_EQ(costs.guess_ns(1, 2), 4'000u);
+  EXPECT_GT(costs.price(300, 2, true, kSecond).ns, 10'000u) << "it was never measured";
+  EXPECT_EQ(costs.price(1, 4, false, kSecond).ns, 8'000u);
+  for (const bool joins : {false, true}) {
+    EXPECT_EQ(costs.price(1, 4, joins, kSecond).halvings, 0u);
+    EXPECT_EQ(costs.price(1, 4, joins, kSecond + 3 * CostEstimates::kDoubtNs).halvings, 3u);
+  }
+}
+
 TEST(CostEstimates, AMeasurementSettlesTheDoubtAndAStoppedRunOnlyWhatItRefutes) {
   const std::uint64_t later = kSecond + 5 * CostEstimates::kDoubtNs;
   CostEstimates costs;

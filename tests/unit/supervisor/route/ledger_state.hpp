@@ -54,9 +54,7 @@ struct LedgerState {
   /// What the client owes the others of the model for time that it used and has not paid for; negative: it has paid too much.
   static std::int64_t owed_ns(const Ledger& ledger, std::uint64_t client) {
     const RequestQueue& queue = ledger.models_[0].queue;
-    const std::uint32_t place = ledger.places_.at(client);
-    const bool counts = place < queue.clients_.size() && queue.clients_[place].period == queue.period_;
-    return counts ? queue.clients_[place].owed_ns : 0;
+    return queue.owed_by(ledger.places_.at(client));
   }
   static bool breaker_rests(const Ledger& ledger) { return !ledger.models_[0].breaker.closed(); }
   /// The worker that owes the answer to a probe.
@@ -90,6 +88,7 @@ struct LedgerState {
       hash.add(now_ns - entry->admitted_ns);
       hash.add(ahead(waiting.deadline_ns));
       hash.add(waiting.rerun);
+      hash.add(waiting.price_ns());
       if (entry->state == Ledger::State::kLeased) {
         hash.add(worker_number(entry->lease.incarnation) * 64 + entry->lease.lane);
         hash.add(now_ns - entry->leased_ns);
@@ -123,12 +122,13 @@ struct LedgerState {
     const RequestQueue& queue = model.queue;
     hash.add(queue.round_.quantum_ns);
     hash.add(queue.round_.last_cheapest_ns);
-    hash.add(queue.round_.cheapest_ns ^ queue.round_.somebody_paid);
+    hash.add(queue.round_.cheapest_ns);
+    hash.add(queue.round_.needed_ns);
     for (std::uint32_t at = queue.ring_.front(); at != kNoSlot; at = queue.ring_links_[at].next) {
       const RequestQueue::Flow& flow = queue.flows_[at];
       hash.add(number_of(RequestQueue::first_of(flow)));
       hash.add(static_cast<std::uint64_t>(flow.deficit_ns));
-      hash.add(queue.owed_by(flow.client));
+      hash.add(static_cast<std::uint64_t>(queue.owed_by(flow.client)));
     }
     hash.add(~4u);
     hash.add(ahead(model.wait_until_ns));
@@ -142,8 +142,11 @@ struct LedgerState {
       hash.add(ahead(model.breaker.until_ns()));
       hash.add(worker_number(model.breaker.prober()) << 1 | (model.breaker.owed_since_ns() != 0));
     }
-    hash.add(model.costs.row_ns());
     for (const std::uint32_t rows : {1u, 2u}) {
+      for (const bool joins : {false, true}) {
+        const CostEstimates::Price price = model.costs.price(kShape, rows, joins, now_ns);
+        hash.add(price.ns << 8 | price.halvings);
+      }
       hash.add(model.costs.of(kShape, rows).most_ns());
       hash.add(model.costs.refusing_ns(kShape, rows, now_ns));
     }

@@ -148,6 +148,22 @@ TEST_F(RequestQueueTest, ARunThatTakesLessThanPredictedGivesNoTurnInAdvance) {
   EXPECT_LE(of_first, 51);
 }
 
+// The requests of client 2 take a tenth of what was predicted, and then as long as those of client 1.
+TEST_F(RequestQueueTest, WhatWasPaidTooMuchPaysForTheNextTurns) {
+  for (int i = 0; i < 20; ++i) push({.client = 1, .cost_ns = 100});
+  std::array<std::uint64_t, 3> served_ns{};
+  std::uint32_t waits = kNoSlot;
+  for (int turn = 0; turn < 400; ++turn) {
+    if (waits == kNoSlot) waits = push({.client = 2, .cost_ns = 1000});
+    if (queue_.waiting_of(1) < 10) push({.client = 1, .cost_ns = 100});
+    const std::uint32_t slot = take();
+    if (slot == waits) waits = kNoSlot;
+    served_ns[table_[slot].client] += 100;
+    queue_.settle(table_[slot], 100);
+  }
+  EXPECT_NEAR(static_cast<double>(served_ns[1]), static_cast<double>(served_ns[2]), 2'100.0);
+}
+
 TEST_F(RequestQueueTest, ADebtEndsWithTheQueueAndWithItsClient) {
   const auto turns_until_served = [&](std::uint32_t client) {
     const std::uint32_t slot = push({.client = client, .cost_ns = 100});
