@@ -151,7 +151,7 @@ std::vector<DeathOutcome> Ledger::worker_died(Incarnation incarnation, std::span
     entries_[slot].counts_death = true;  // one request stands for this death
     break;
   }
-  // Sort the youngest first: each one is put before the others, so the oldest ends up in front.
+  // Sort the youngest first: each one is put before the others of its client, so the oldest ends up in front.
   std::ranges::sort(held, std::greater(), [&](std::uint32_t slot) { return waiting_[slot].arrival; });
   std::vector<DeathOutcome> outcomes;
   for (const std::uint32_t slot : held) {
@@ -166,6 +166,9 @@ std::vector<DeathOutcome> Ledger::worker_died(Incarnation incarnation, std::span
     outcomes.push_back(outcome);
   }
   std::ranges::reverse(outcomes);
+  for (const DeathOutcome& outcome : outcomes) {  // suspects line up in this order, behind those of earlier deaths
+    if (outcome.fate == DeathOutcome::Fate::kRunsAlone) enqueue(slot_of(outcome.request));
+  }
   for (const Bill& bill : bills) {  // only now, because requests that were on the worker have waited for that run, too
     if (!places_.contains(bill.client)) continue;
     bill.has_paid ? model.queue.settle(bill.request, bill.took_ns) : model.queue.charge(bill.request, bill.took_ns);
@@ -216,8 +219,9 @@ DeathOutcome::Fate Ledger::after_death(std::uint32_t slot, const Verdicts& verdi
     return answer(Fate::kAnsweredUnavailable, StatusCode::kUnavailable,
                   format("model '{}' is not available: {}", model.name, model.failure));
   }
+  if (entry.suspect) return Fate::kRunsAlone;  // worker_died() puts it among the suspects
   enqueue(slot);
-  return entry.suspect ? Fate::kRunsAlone : Fate::kRunsAgain;
+  return Fate::kRunsAgain;
 }
 
 // ---- quarantine and breaker ----

@@ -104,7 +104,8 @@ void Ledger::dispatch(ModelIndex index, std::uint64_t now_ns) {
   }
 }
 
-// Suspects run one at a time, on a worker that holds nothing else. When no suspect is left, the worker serves everybody again.
+// Suspects run one at a time, on a worker that holds nothing else, and their clients take turns. When no suspect is left, the
+// worker serves everybody again.
 void Ledger::dispatch_suspects(ModelRecord& model, std::uint64_t now_ns) {
   Worker* ward = find_worker(model, model.ward);
   if (model.suspects.empty()) {
@@ -119,8 +120,19 @@ void Ledger::dispatch_suspects(ModelRecord& model, std::uint64_t now_ns) {
     if (!ward) return;
     model.ward = ward->incarnation;
   }
-  if (ward->held == 0 && ward->routable)
-    lease_group(model, model.suspects.front(), {.worker = ward, .lane = 0, .free_ns = now_ns}, now_ns);
+  if (ward->held > 0 || !ward->routable) return;
+  const std::uint32_t client = waiting_[model.suspects.front()].client;
+  lease_group(model, model.suspects.front(), {.worker = ward, .lane = 0, .free_ns = now_ns}, now_ns);
+  // The other suspects of its client go behind those of other clients.
+  std::uint32_t slot = model.suspects.front();
+  for (std::uint32_t left = model.suspected; left > 0; --left) {
+    const std::uint32_t next = lists_[slot].next;
+    if (waiting_[slot].client == client) {
+      model.suspects.remove(lists_, slot);
+      model.suspects.push_back(lists_, slot);
+    }
+    slot = next;
+  }
 }
 
 // Chooses an idle lane or, if there is none, the lane that will finish first. Among equal lanes it chooses the one with the
@@ -296,13 +308,13 @@ std::vector<std::uint32_t> Ledger::members_of(const Group& group, std::uint32_t 
   return members;
 }
 
-// A request that was leased before goes before the others.
+// A request that was leased before goes before the others of its client. A suspect goes behind the other suspects.
 void Ledger::enqueue(std::uint32_t slot) {
   Entry& entry = entries_[slot];
   ModelRecord& model = models_[entry.model];
   if (entry.suspect) {
     entry.state = State::kSuspected;
-    model.suspects.push_front(lists_, slot);
+    model.suspects.push_back(lists_, slot);
     ++model.suspected;
     return;
   }

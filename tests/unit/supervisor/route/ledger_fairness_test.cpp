@@ -342,6 +342,65 @@ TEST_F(LedgerFairnessTest, TheRunOfASuspectIsPaidForAsAWhole) {
   EXPECT_EQ(LedgerState::owed_ns(ledger_, kGreedy) - before_ns, static_cast<std::int64_t>(50 * kMs));
 }
 
+class LedgerSuspectsTest : public LedgerFairnessTest {
+ protected:
+  /// The requests run on the lanes of one worker, which dies of a crash of another thread: each becomes a suspect.
+  void crash_with(Incarnation worker, const std::vector<RequestId>& requests) {
+    std::vector<LaneEvidence> evidence;
+    for (const RequestId request : requests) evidence.push_back(running(request));
+    evidence[0].crashed = true;
+    die(worker, evidence);
+  }
+};
+
+TEST_F(LedgerSuspectsTest, ThoseOfALaterDeathRunAfterThoseOfAnEarlierOne) {
+  ready(7, 2);
+  const std::vector<RequestId> early{admit(1, 0, 0, kOther), admit(2, 0, 0, kOther)};
+  crash_with(7, early);
+  ready(8);
+  ready(9, 2);
+  const std::vector<RequestId> late{admit(3, 0, 0, kOther), admit(4, 0, 0, kOther)};
+  crash_with(9, late);
+  EXPECT_EQ(words(), (Words{"send 1@7.0#1", "send 2@7.1#1", "send 1@8.0#2 alone", "send 3@9.0#1", "send 4@9.1#1"}));
+  answer(early[0], {8, 0}, 2);
+  answer(early[1], {8, 0}, 2);
+  answer(late[0], {8, 0}, 2);
+  EXPECT_EQ(words(),
+            (Words{"forward 1", "send 2@8.0#2 alone", "forward 2", "send 3@8.0#2 alone", "forward 3", "send 4@8.0#2 alone"}));
+}
+
+TEST_F(LedgerSuspectsTest, TheirClientsTakeTurns) {
+  ready(7, 4);
+  const std::vector<RequestId> requests{admit(1, 0, 0, kGreedy), admit(2, 0, 0, kGreedy), admit(3, 0, 0, kGreedy),
+                                        admit(4, 0, 0, kOther)};
+  crash_with(7, requests);
+  words();
+  ready(8);
+  for (const std::size_t at : {0u, 3u, 1u, 2u}) EXPECT_TRUE(answer(requests[at], {8, 0}, 2)) << at;
+  EXPECT_EQ(words(), (Words{"send 1@8.0#2 alone", "forward 1", "send 4@8.0#2 alone", "forward 4", "send 2@8.0#2 alone",
+                            "forward 2", "send 3@8.0#2 alone", "forward 3"}));
+}
+
+// Whatever kGreedy runs crashes its worker, and it always has another such request.
+TEST_F(LedgerSuspectsTest, AClientThatCrashesWorkerAfterWorkerKeepsNoOthersSuspectWaiting) {
+  ready(7, 2);
+  const RequestId crashes = admit(1, 0, 0, kGreedy), innocent = admit(2, 0, 0, kOther);
+  crash_with(7, {crashes, innocent});
+  Incarnation worker = 7;
+  bool has_run = false;
+  for (int round = 0; round < 10 && !has_run; ++round) {
+    ask(kGreedy, kShort).value();
+    ready(++worker);
+    ready(++worker);
+    for (const Action& action : taken()) {
+      if (action.kind != Action::Kind::kSend || action.lane.incarnation < worker - 1) continue;
+      has_run |= action.request == innocent;
+      if (action.request != innocent) die(action.lane.incarnation, {crashed(action.request, action.attempt)});
+    }
+  }
+  EXPECT_TRUE(has_run);
+}
+
 class LedgerBatchFairnessTest : public LedgerFairnessTest {
  protected:
   LedgerBatchFairnessTest() : LedgerFairnessTest({.queue_limit = 64, .max_batch = 4, .max_delay_ns = 5 * kMs}) {}
