@@ -174,7 +174,7 @@ void Daemon::tick(std::uint64_t now_ns) {
   }
   if (!unroutable_.empty() && now_ns >= retry_unroutable_ns_) {
     const std::vector<Incarnation> again = std::exchange(unroutable_, {});
-    for (const Incarnation incarnation : again) ledger_.set_routable(incarnation, true, now_ns);
+    for (const Incarnation incarnation : again) ledger_.retry(incarnation, now_ns);
   }
   watch_lanes(now_ns);
   deaths_.tick(now_ns);

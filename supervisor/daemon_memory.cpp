@@ -157,7 +157,7 @@ void Daemon::put_out_hoarder(std::uint64_t unfinished, std::uint64_t now_ns) {
     clients_->remember_offence(*worst->client);
     return clients_->disconnect(*worst->client, "it " + why, StatusCode::kUnavailable);
   }
-  ledger_.set_routable(worst->lane.incarnation, false, now_ns);
+  ledger_.condemn(worst->lane.incarnation);
   worst->model->processes().kill_worker(worst->lane.incarnation, format("lane {} {}", worst->lane.lane, why));
 }
 

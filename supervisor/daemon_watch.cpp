@@ -37,7 +37,7 @@ void Daemon::watch_lanes(std::uint64_t now_ns) {
       const std::size_t most = most_threads_of_worker(model.processes().options().lanes, model.served().config.threads);
       auto read = read_threads(worker->pid, most);
       if (!read) {
-        ledger_.set_routable(busy.lane.incarnation, false, now_ns);
+        ledger_.condemn(busy.lane.incarnation);
         model.processes().kill_worker(busy.lane.incarnation, format("it has more than {} threads", most));
         continue;
       }
@@ -76,7 +76,7 @@ void Daemon::judge_lane(const BusyLane& busy, ModelVersion& model, const WorkerP
   const LaneVerdict verdict = watch.judge(sample, limits);
   if (verdict == LaneVerdict::kFine) return;
 
-  ledger_.set_routable(busy.lane.incarnation, false, now_ns_);
+  ledger_.condemn(busy.lane.incarnation);
   if (verdict == LaneVerdict::kStopped) {
     return model.processes().kill_worker(busy.lane.incarnation, "it was stopped while it held requests", EndReason::kStopped);
   }

@@ -203,12 +203,14 @@ class Ledger {
   std::uint32_t retry_after_ms(ModelIndex model, std::uint64_t now_ns) const;
 
   void worker_ready(ModelIndex model, Incarnation incarnation, std::uint32_t lanes, std::uint64_t now_ns);
-  /// A worker that is not routable gets no new requests.
-  void set_routable(Incarnation incarnation, bool routable, std::uint64_t now_ns);
+  /// The worker is being ended: it gets no new requests anymore.
+  void condemn(Incarnation incarnation);
   /// The worker gets no new requests anymore, and its end does not count as a death.
   void dismiss(Incarnation incarnation);
-  /// The request could not be sent to its lane. Its whole group waits again, and its worker becomes unroutable.
+  /// The request could not be sent to its lane. Its whole group waits again, and its worker gets no new requests until retry().
   void undelivered(RequestId request);
+  /// The worker gets requests again, unless it was condemned or dismissed.
+  void retry(Incarnation incarnation, std::uint64_t now_ns);
   /// Returns false when the reply matches no lease. It is then counted as late, and nothing else happens.
   bool lane_replied(const LaneReply& reply, std::uint64_t now_ns);
   /// The request's group waits in its lane until its program is compiled. It takes no credit of the lane until it is answered,
@@ -294,7 +296,8 @@ class Ledger {
   struct Worker {
     Incarnation incarnation = 0;
     bool routable = true;
-    bool dismissed = false;
+    bool condemned = false;  // never routable again
+    bool dismissed = false;  // its end does not count as a death
     std::uint32_t held = 0;
     std::uint64_t answered = 0;
     std::vector<Lane> lanes;

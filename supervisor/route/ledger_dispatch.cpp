@@ -17,21 +17,25 @@ void Ledger::worker_ready(ModelIndex index, Incarnation incarnation, std::uint32
   dispatch(index, now_ns);
 }
 
-void Ledger::set_routable(Incarnation incarnation, bool routable, std::uint64_t now_ns) {
-  ModelIndex index = 0;
-  Worker* worker = find_worker(incarnation, &index);
-  if (!worker || worker->dismissed) return;
-  worker->routable = routable;
-  if (!routable) return;
-  probe_if_due(index, now_ns);
-  dispatch(index, now_ns);
-}
-
-void Ledger::dismiss(Incarnation incarnation) {
+void Ledger::condemn(Incarnation incarnation) {
   Worker* worker = find_worker(incarnation);
   if (!worker) return;
   worker->routable = false;
-  worker->dismissed = true;
+  worker->condemned = true;
+}
+
+void Ledger::dismiss(Incarnation incarnation) {
+  condemn(incarnation);
+  if (Worker* worker = find_worker(incarnation)) worker->dismissed = true;
+}
+
+void Ledger::retry(Incarnation incarnation, std::uint64_t now_ns) {
+  ModelIndex index = 0;
+  Worker* worker = find_worker(incarnation, &index);
+  if (!worker || worker->condemned) return;
+  worker->routable = true;
+  probe_if_due(index, now_ns);
+  dispatch(index, now_ns);
 }
 
 void Ledger::undelivered(RequestId request) {

@@ -259,7 +259,7 @@ void World::happen(const Event& event, Coverage* coverage) {
     }
     case EventKind::kRoutable:
       workers_[a].routable = !workers_[a].dismissed;
-      ledger_.set_routable(workers_[a].incarnation, true, now_ns_);
+      ledger_.retry(workers_[a].incarnation, now_ns_);
       break;
     case EventKind::kProbed:
       ledger_.probed(*LedgerState::prober(ledger_), event.b == 1, now_ns_);

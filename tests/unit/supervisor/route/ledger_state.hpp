@@ -99,7 +99,7 @@ struct LedgerState {
       })));
     }
     for (const Ledger::Worker& worker : model.workers) {
-      hash.add(worker.routable | worker.dismissed << 1 | (worker.incarnation == model.ward) << 2);
+      hash.add(worker.routable | worker.condemned << 1 | worker.dismissed << 2 | (worker.incarnation == model.ward) << 3);
       for (const Ledger::Lane& lane : worker.lanes) {
         hash.add(lane.count);
         if (lane.count > 0) hash.add(now_ns - lane.since_ns);

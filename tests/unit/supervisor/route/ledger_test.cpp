@@ -324,9 +324,23 @@ TEST_F(LedgerTest, AnUndeliveredRequestWaitsAgainInFrontAndItsWorkerRests) {
   EXPECT_TRUE(words().empty());
   ready(8);
   EXPECT_EQ(words(), (Words{"send 1@8.0#1", "send 3@8.0#1"}));
-  ledger_.set_routable(7, true, now_);
+  ledger_.retry(7, now_);
   admit(4);
   EXPECT_EQ(words(), Words{"send 4@7.0#1"});
+}
+
+TEST_F(LedgerTest, AWorkerThatIsBeingEndedGetsNothingNewAndItsEndIsADeath) {
+  ready(7);
+  const RequestId request = admit(1);
+  words();
+  ledger_.undelivered(request);
+  ledger_.condemn(7);
+  ledger_.retry(7, now_);
+  EXPECT_TRUE(words().empty());
+  die(7);
+  EXPECT_EQ(counts().worker_deaths, 1u);
+  ready(8);
+  EXPECT_EQ(words(), Words{"send 1@8.0#1"});
 }
 
 TEST_F(LedgerTest, AWorkerThatIsDismissedFinishesWhatItHoldsAndItsEndIsNoDeath) {
@@ -335,8 +349,8 @@ TEST_F(LedgerTest, AWorkerThatIsDismissedFinishesWhatItHoldsAndItsEndIsNoDeath) 
   words();
   ledger_.dismiss(7);
   admit(2);
-  ledger_.set_routable(7, true, now_);
-  EXPECT_TRUE(words().empty()) << "it gets nothing new, whoever calls it routable";
+  ledger_.retry(7, now_);
+  EXPECT_TRUE(words().empty()) << "it gets nothing new";
   EXPECT_TRUE(answer(first, {7, 0}));
   EXPECT_EQ(words(), Words{"forward 1"});
   EXPECT_EQ(ledger_.held_by(7), 0u);
