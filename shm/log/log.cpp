@@ -2,22 +2,64 @@
 
 #include <spdlog/async.h>
 #include <spdlog/async_logger.h>
-#include <spdlog/sinks/stdout_sinks.h>
+#include <spdlog/sinks/base_sink.h>
 #include <spdlog/spdlog.h>
+#include <unistd.h>
 
+#include <cerrno>
+#include <chrono>
 #include <cstdlib>
 
+#include "shm/base/mutex.hpp"
+
 namespace shoal {
+
+/// Writes to the descriptor and not to stdio's stderr: since glibc 2.37 exit() waits for a thread that is stuck in the latter.
+class Logger::Sink final : public spdlog::sinks::base_sink<std::mutex> {
+ public:
+  /// Waits until the logger's flush() has come through its queue: all lines before it are written.
+  void wait_until_flushed(std::chrono::steady_clock::time_point until) SHOAL_EXCLUDES(flushed_mutex_) {
+    const MutexLock lock(flushed_mutex_);
+    while (!is_flushed_ && flushed_.wait_until(flushed_mutex_, until)) continue;
+  }
+
+ protected:
+  void sink_it_(const spdlog::details::log_msg& message) override {
+    spdlog::memory_buf_t line;
+    formatter_->format(message, line);
+    for (std::size_t written = 0; written < line.size();) {
+      const ssize_t size = ::write(STDERR_FILENO, line.data() + written, line.size() - written);
+      if (size < 0 && errno != EINTR) return;
+      if (size > 0) written += static_cast<std::size_t>(size);
+    }
+  }
+  void flush_() override SHOAL_EXCLUDES(flushed_mutex_) {
+    const MutexLock lock(flushed_mutex_);
+    is_flushed_ = true;
+    flushed_.notify_one();
+  }
+
+ private:
+  Mutex flushed_mutex_;
+  Condition flushed_;
+  bool is_flushed_ SHOAL_GUARDED_BY(flushed_mutex_) = false;
+};
+
 namespace {
 
 constexpr std::size_t kQueuedLines = 8192;
+constexpr std::chrono::seconds kFlushLimit{1};
 
-std::shared_ptr<spdlog::logger> make_sink(std::string name, LogMode mode, LogFormat format) {
-  auto sink = std::make_shared<spdlog::sinks::stderr_sink_mt>();
+// Never destroyed: that would wait for a thread that may be stuck in write().
+const std::shared_ptr<spdlog::details::thread_pool>& log_thread() {
+  static const auto* const thread = new auto(std::make_shared<spdlog::details::thread_pool>(kQueuedLines, 1));
+  return *thread;
+}
+
+std::shared_ptr<spdlog::logger> make_logger(std::string name, spdlog::sink_ptr sink, LogMode mode, LogFormat format) {
   std::shared_ptr<spdlog::logger> logger;
   if (mode == LogMode::kDropping) {
-    if (!spdlog::thread_pool()) spdlog::init_thread_pool(kQueuedLines, 1);
-    logger = std::make_shared<spdlog::async_logger>(std::move(name), std::move(sink), spdlog::thread_pool(),
+    logger = std::make_shared<spdlog::async_logger>(std::move(name), std::move(sink), log_thread(),
                                                     spdlog::async_overflow_policy::overrun_oldest);
   } else {
     logger = std::make_shared<spdlog::logger>(std::move(name), std::move(sink));
@@ -62,12 +104,17 @@ LogFormat log_format_from_environment() {
 Logger::Logger(std::string name, LogMode mode)
     : level_(log_level_from_environment()),
       format_(log_format_from_environment()),
-      sink_(make_sink(std::move(name), mode, format_)) {}
-Logger::~Logger() { sink_->flush(); }
+      sink_(std::make_shared<Sink>()),
+      logger_(make_logger(std::move(name), sink_, mode, format_)) {}
+
+Logger::~Logger() {
+  logger_->flush();
+  sink_->wait_until_flushed(std::chrono::steady_clock::now() + kFlushLimit);
+}
 
 void Logger::write_line(LogLevel level, const std::string& line) {
   // The line is an argument, not the pattern, because names of models and files may contain braces.
-  sink_->log(spdlog_level(level), "{}", line);
+  logger_->log(spdlog_level(level), "{}", line);
 }
 
 }  // namespace shoal

@@ -31,7 +31,7 @@ LogFormat log_format_from_environment();
 class Logger {
  public:
   explicit Logger(std::string name, LogMode mode = LogMode::kDirect);
-  ~Logger();
+  ~Logger();  ///< kDropping: waits for at most a second until the lines are written; the others are lost
   Logger(const Logger&) = delete;
   Logger& operator=(const Logger&) = delete;
 
@@ -61,9 +61,11 @@ class Logger {
   }
   void write_line(LogLevel level, const std::string& line);
 
+  class Sink;
   LogLevel level_;
   LogFormat format_;
-  std::shared_ptr<spdlog::logger> sink_;
+  std::shared_ptr<Sink> sink_;
+  std::shared_ptr<spdlog::logger> logger_;
 };
 
 }  // namespace shoal
