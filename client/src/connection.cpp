@@ -98,7 +98,11 @@ Connection::Connection(wire::MessageContext& context, std::string directory, Uni
       spare_(::open("/dev/null", O_RDONLY | O_CLOEXEC)),
       give_up_at_ns_(monotonic_now_ns() + kAnswerTimeoutNs) {}
 
-Connection::~Connection() { remove_socket_file(); }
+// Closing is not enough: a child that this process has forked may still hold the socket.
+Connection::~Connection() {
+  remove_socket_file();
+  ::shutdown(attach_.get(), SHUT_RDWR);
+}
 
 // Binds at the path that the daemon sent, but never outside the daemon's directory.
 Status Connection::bind(const std::string& path) {

@@ -11,6 +11,7 @@
 #include <set>
 #include <thread>
 
+#include "tests/support/child_process.hpp"
 #include "tests/support/pool_fixture.hpp"
 
 namespace shoal::test {
@@ -187,6 +188,22 @@ TEST(Survival, AClientThatIsKilledWithRequestsUnderWayIsForgotten) {
   EXPECT_TRUE(eventually([&] {
     return daemon.stats().at("supervisor").at("clients") == 2;
   }));  // this pool, and the connection that asks for the stats
+}
+
+TEST(Survival, AClientThatAForkedChildOutlivesIsForgotten) {
+  const DaemonFixture daemon;
+  pid_t child = -1;
+  {
+    Pool pool = daemon.connect();
+    ASSERT_TRUE(pool.predict("echo", {{"data", counting({4})}}).ok());
+    child = start_child([] { return ::pause(); });  // keeps copies of the pool's descriptors
+  }
+  EXPECT_TRUE(eventually([&] {
+    const auto supervisor = daemon.stats().at("supervisor");
+    return supervisor.at("clients") == 1 && supervisor.at("arena_bytes") == 0;
+  })) << daemon.stats();  // the connection that asks for the stats
+  ::kill(child, SIGKILL);
+  exit_code_of(child);
 }
 
 // How many of our memfds the daemon's processes hold.
