@@ -18,8 +18,6 @@
 namespace shoal::client {
 namespace {
 
-constexpr std::uint64_t kAnswerTimeoutNs = 2'000'000'000;
-
 Result<UniqueFd> connect_attach(const std::string& path) {
   SHOAL_RETURN_IF_ERROR(wire::check_socket_path(path));
   UniqueFd fd(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
@@ -73,7 +71,7 @@ class FilesAs {
 }  // namespace
 
 Result<std::unique_ptr<Connection>> Connection::begin(wire::MessageContext& context, const std::string& directory,
-                                                      const Arena* input, const Arena* output) {
+                                                      const Arena* input, const Arena* output, std::uint64_t give_up_at_ns) {
   const std::string path = directory + "/attach";
   SHOAL_ASSIGN_OR_RETURN(UniqueFd attach, connect_attach(path));
   SHOAL_ASSIGN_OR_RETURN(const ucred daemon, peer_of(attach, path));
@@ -86,17 +84,18 @@ Result<std::unique_ptr<Connection>> Connection::begin(wire::MessageContext& cont
   // If the daemon has closed the socket, it may have sent the reason: advance() reads it.
   if (Status sent = wire::send_control(attach.get(), message); !sent.ok() && sent.code() != StatusCode::kUnavailable)
     return unavailable("daemon at {}: {}", path, sent.message());
-  return std::unique_ptr<Connection>(new Connection(context, directory, std::move(attach), daemon));
+  return std::unique_ptr<Connection>(new Connection(context, directory, std::move(attach), daemon, give_up_at_ns));
 }
 
-Connection::Connection(wire::MessageContext& context, std::string directory, UniqueFd attach, const ucred& daemon)
+Connection::Connection(wire::MessageContext& context, std::string directory, UniqueFd attach, const ucred& daemon,
+                       std::uint64_t give_up_at_ns)
     : context_(context),
       directory_(std::move(directory)),
       attach_path_(directory_ + "/attach"),
       attach_(std::move(attach)),
       daemon_(daemon),
       spare_(::open("/dev/null", O_RDONLY | O_CLOEXEC)),
-      give_up_at_ns_(monotonic_now_ns() + kAnswerTimeoutNs) {}
+      give_up_at_ns_(give_up_at_ns) {}
 
 // Closing is not enough: a child that this process has forked may still hold the socket.
 Connection::~Connection() {
@@ -171,11 +170,10 @@ Status Connection::receive_welcome() {
 }
 
 Status Connection::no_answer() const {
-  if (state_ == State::kBound) return unavailable("daemon at {}: no WELCOME within 2 s at {}", attach_path_, socket_path_);
   return unavailable(
-      "daemon at {} (process {}): no answer within 2 s: it is stopped, hangs, or gets more clients than its "
-      "[limits] connection_rate allows",
-      attach_path_, daemon_.pid);
+      "daemon at {} (process {}): no {} in time (connect_timeout, or reconnect_timeout): it is stopped, hangs, has too much to "
+      "do, or gets more clients than its [limits] connection_rate allows",
+      attach_path_, daemon_.pid, state_ == State::kBound ? format("WELCOME at {}", socket_path_) : "answer");
 }
 
 }  // namespace shoal::client

@@ -19,11 +19,12 @@ namespace shoal::client {
 ///   Threads  thread-bound
 class Connection {
  public:
-  /// Connects to DIRECTORY/attach and sends both arenas, or none if they are null.
+  /// Connects to DIRECTORY/attach and sends both arenas, or none if they are null. advance() fails if the connection is not ready
+  /// at `give_up_at_ns`.
   ///   Errors  kUnavailable (no daemon; names the socket and how to start one; or too few descriptors), kPermissionDenied (the
   ///           daemon belongs to another user, and this process is not root's)
   static Result<std::unique_ptr<Connection>> begin(wire::MessageContext& context, const std::string& directory,
-                                                   const Arena* input, const Arena* output);
+                                                   const Arena* input, const Arena* output, std::uint64_t give_up_at_ns);
   ~Connection();
 
   /// Takes the next steps that are possible without waiting. If the connection is ready, checks that the daemon lives.
@@ -40,7 +41,8 @@ class Connection {
 
  private:
   enum class State { kAttached, kBound, kReady };
-  Connection(wire::MessageContext& context, std::string directory, UniqueFd attach, const ucred& daemon);
+  Connection(wire::MessageContext& context, std::string directory, UniqueFd attach, const ucred& daemon,
+             std::uint64_t give_up_at_ns);
   Status handle(const wire::ControlMessage& message);
   Status bind(const std::string& path);
   void remove_socket_file();

@@ -15,6 +15,7 @@ namespace shoal::client {
 namespace {
 
 constexpr std::uint64_t kAttemptIntervalNs = 10'000'000;
+constexpr std::uint64_t kLeastAttemptNs = 2'000'000'000;  // what the daemon that answers a reconnect gets at least
 constexpr std::uint64_t kAttachReadIntervalNs = 1'000'000;
 constexpr std::uint64_t kAnswerGraceNs = 50'000'000;  // time for the daemon's own DEADLINE_EXCEEDED to arrive
 constexpr int kLooks = 4;                             // checks per control_timeout for a message of the daemon
@@ -56,18 +57,13 @@ Result<std::shared_ptr<PoolCore>> PoolCore::connect(PoolOptions options) {
 
   const std::uint64_t until_ns = monotonic_now_ns() + count_ns(core->options_.connect_timeout);
   const MutexLock lock(core->mutex_);
-  Status status = core->begin_connection();
+  Status status = core->begin_connection(until_ns);
   while (status.code() == StatusCode::kOverloaded && monotonic_now_ns() < until_ns) {
     core->poll_descriptors(std::min(until_ns, monotonic_now_ns() + kAttemptIntervalNs));
-    status = core->begin_connection();
+    status = core->begin_connection(until_ns);
   }
   if (status.code() == StatusCode::kOverloaded) status = unavailable("{} (tried until connect_timeout)", status.message());
   while (status.ok() && !core->is_ready()) {
-    if (monotonic_now_ns() >= until_ns)
-      return unavailable(
-          "no answer within connect_timeout ({} ms): the daemon in {} (process {}) is stopped, hangs, or has too much to do",
-          core->options_.connect_timeout / std::chrono::milliseconds(1), core->options_.directory,
-          core->connection_->daemon_pid());
     core->poll_descriptors(until_ns);
     status = core->connection_->advance(monotonic_now_ns());
   }
@@ -250,7 +246,7 @@ void PoolCore::advance_connection() {
   if (is_ready() && now_ns < attach_read_ns_ + kAttachReadIntervalNs) return;
   attach_read_ns_ = now_ns;
   if (!connection_ && now_ns >= next_attempt_ns_) {
-    const Status begun = begin_connection();
+    const Status begun = begin_connection(now_ns + std::max(count_ns(options_.reconnect_timeout), kLeastAttemptNs));
     if (!begun.ok()) lose_connection(begun.code() == StatusCode::kOverloaded ? unavailable("{}", begun.message()) : begun);
   }
   if (connection_) {
@@ -264,11 +260,12 @@ void PoolCore::advance_connection() {
   }
 }
 
-Status PoolCore::begin_connection() {
+Status PoolCore::begin_connection(std::uint64_t give_up_at_ns) {
   if (input_ && !output_) {
     SHOAL_ASSIGN_OR_RETURN(output_, Arena::create("output", options_.output_arena_bytes, Seals::kFixedSize));
   }
-  SHOAL_ASSIGN_OR_RETURN(connection_, Connection::begin(context_, options_.directory, input_.get(), output_.get()));
+  SHOAL_ASSIGN_OR_RETURN(connection_,
+                         Connection::begin(context_, options_.directory, input_.get(), output_.get(), give_up_at_ns));
   if (is_driven_) ::eventfd_write(wake_fd_.get(), 1);  // the driver must poll the new descriptors
   return {};
 }

@@ -83,7 +83,7 @@ class PoolCore : public std::enable_shared_from_this<PoolCore> {
 
   void progress() SHOAL_REQUIRES(mutex_);
   void advance_connection() SHOAL_REQUIRES(mutex_);
-  Status begin_connection() SHOAL_REQUIRES(mutex_);
+  Status begin_connection(std::uint64_t give_up_at_ns) SHOAL_REQUIRES(mutex_);
   void on_ready() SHOAL_REQUIRES(mutex_);
   void lose_connection(const Status& why) SHOAL_REQUIRES(mutex_);
   void fail_everything(const Status& why) SHOAL_REQUIRES(mutex_);

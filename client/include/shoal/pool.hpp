@@ -25,7 +25,8 @@ struct PoolOptions {
   /// Shared memory for the outputs of submitted requests, and for outputs that the caller holds.
   std::uint64_t output_arena_bytes = std::uint64_t{4} << 20;
   std::chrono::nanoseconds connect_timeout = std::chrono::seconds(2);
-  std::chrono::nanoseconds reconnect_timeout = std::chrono::seconds(2);  ///< how long requests wait for a new daemon
+  /// How long requests wait for a new daemon, and how long that may take to answer (at least 2 s).
+  std::chrono::nanoseconds reconnect_timeout = std::chrono::seconds(2);
   /// How long the daemon may be silent while a call waits for it (a daemon that hangs, or that SIGSTOP stopped). Every call of
   /// Pool then ends with kUnavailable. A call may wait longer while the daemon gives signs of life: load() and describe() wait
   /// for a model that loads. Greater than 0. Requests have `SubmitOptions::timeout` instead: see Pool::submit().

@@ -37,7 +37,9 @@ class PoolTest : public testing::Test {
       const UniqueFd& listener, const std::string& path, const std::function<void()>& before_path,
       const std::function<void()>& when_bound = [] {});
 
-  void serve_one_question_after_pings(const UniqueFd& listener, int pings) const;
+  void let_in(const UniqueFd& client, wire::Router& router, const std::function<void()>& before_path) const;
+  void serve_one_question_after_pings(
+      const UniqueFd& listener, int pings, const std::function<void()>& before_path = [] {}) const;
 
   const test::ScratchDirectory scratch_;
   const std::string directory_ = scratch_.path();
@@ -70,21 +72,29 @@ TEST_F(PoolTest, ADaemonThatSaysNothingIsGivenUp) {
   EXPECT_EQ(pool.status().code(), StatusCode::kUnavailable);
 }
 
+// Up to WELCOME. `before_path` is called when the client has attached.
+void PoolTest::let_in(const UniqueFd& client, wire::Router& router, const std::function<void()>& before_path) const {
+  const std::string path = directory_ + "/c1";
+  EXPECT_TRUE(wire::receive_control(client.get(), true).ok());
+  before_path();
+  EXPECT_TRUE(wire::send_control(client.get(), {.kind = wire::ControlKind::kPath, .id = 1, .text = path}).ok());
+  EXPECT_TRUE(wire::receive_control(client.get(), true).ok());
+  EXPECT_TRUE(router.connect(path, 1).ok());
+  const wire::ControlHeader welcome = wire::make_control(wire::Kind::kWelcome, 0);
+  EXPECT_TRUE(router.send(1, std::as_bytes(std::span(&welcome, 1))).ok());
+}
+
 // A daemon of an earlier release: it lets one client in, refuses its pings, and answers its question after `pings` of them.
-void PoolTest::serve_one_question_after_pings(const UniqueFd& listener, int pings) const {
+void PoolTest::serve_one_question_after_pings(const UniqueFd& listener, int pings,
+                                              const std::function<void()>& before_path) const {
   const UniqueFd client(::accept(listener.get(), nullptr, nullptr));
   wire::MessageContext context;
   wire::Router router = wire::Router::create(context).value();
-  const std::string path = directory_ + "/c1";
-  EXPECT_TRUE(wire::receive_control(client.get(), true).ok());
-  EXPECT_TRUE(wire::send_control(client.get(), {.kind = wire::ControlKind::kPath, .id = 1, .text = path}).ok());
-  EXPECT_TRUE(wire::receive_control(client.get(), true).ok());
-  ASSERT_TRUE(router.connect(path, 1).ok());
+  let_in(client, router, before_path);
   const auto answer = [&](wire::ControlHeader header, std::string_view text) {
     const std::span<const std::byte> frames[] = {std::as_bytes(std::span(&header, 1)), std::as_bytes(std::span(text))};
     EXPECT_TRUE(router.send(1, wire::Frames(frames)).ok());
   };
-  answer(wire::make_control(wire::Kind::kWelcome, 0), "");
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
   std::uint64_t question = 0;
   while (pings > 0 && std::chrono::steady_clock::now() < end) {
@@ -143,6 +153,39 @@ TEST_F(PoolTest, APoolThatWasMovedFromHasNoConnection) {
   EXPECT_NE(second.loan(DType::kFloat32, {1}).status().code(), StatusCode::kFailedPrecondition) << "moved to itself";
   second = std::move(first);
   for (Pool* pool : {&first, &second}) EXPECT_EQ(pool->list().status().code(), StatusCode::kFailedPrecondition);
+}
+
+// Longer than an attempt may take at least.
+void be_late() { std::this_thread::sleep_for(std::chrono::milliseconds(2100)); }
+
+TEST_F(PoolTest, ADaemonMayTakeAsLongAsConnectTimeout) {
+  const UniqueFd listener = listen();
+  std::jthread daemon([&] { serve_one_question_after_pings(listener, 0, be_late); });
+  const auto pool = Pool::connect({.directory = directory_, .connect_timeout = std::chrono::seconds(60)});
+  EXPECT_TRUE(pool.ok()) << pool.status().to_string();
+}
+
+TEST_F(PoolTest, TheNextDaemonMayTakeAsLongAsReconnectTimeout) {
+  const UniqueFd listener = listen();
+  std::jthread daemon([&] {
+    {
+      const UniqueFd client(::accept(listener.get(), nullptr, nullptr));
+      wire::MessageContext context;
+      wire::Router router = wire::Router::create(context).value();
+      let_in(client, router, [] {});
+      wire::Message message;
+      wire::PeerId peer = 0;
+      wire::Waitable items[] = {{.socket = &router}};
+      while (!router.receive(peer, message).value()) wire::wait(items, std::chrono::milliseconds(100));  // until it is in
+    }
+    serve_one_question_after_pings(listener, 1, be_late);
+  });
+  Pool pool = Pool::connect({.directory = directory_,
+                             .reconnect_timeout = std::chrono::seconds(60),
+                             .control_timeout = std::chrono::milliseconds(100)})
+                  .value();
+  const auto models = pool.list();
+  EXPECT_TRUE(models.ok()) << models.status().to_string();
 }
 
 TEST_F(PoolTest, AControlTimeoutOfNothingIsRefused) {
