@@ -10,7 +10,7 @@ namespace {
 
 Status moved_from() { return failed_precondition("this Pool was moved from: use the Pool that it was moved to"); }
 
-/// The user's handle of a request. Destroying it cancels the request.
+/// The user's handle of a request. Destroying it cancels the request. In a forked child it is ready, with an error.
 ///   core  may be null if the request is done
 class PoolPrediction final : public PendingOutcome {
  public:
@@ -21,13 +21,13 @@ class PoolPrediction final : public PendingOutcome {
   }
 
   bool ready() override {
-    if (request_->is_done()) return true;
+    if (is_over()) return true;
     core_->poll();
     core_->expire(*request_);
     return request_->is_done();
   }
   bool wait_for(std::chrono::nanoseconds limit) override {
-    if (request_->is_done() || limit.count() <= 0) return ready();
+    if (is_over() || limit.count() <= 0) return ready();
     return core_->wait_for_outcome(*request_, monotonic_now_ns() + static_cast<std::uint64_t>(limit.count()));
   }
   const Outcome& outcome() override {
@@ -42,6 +42,8 @@ class PoolPrediction final : public PendingOutcome {
   }
 
  private:
+  bool is_over() const { return request_->is_done() || core_->in_forked_child(); }
+
   std::shared_ptr<client::PoolCore> core_;
   std::shared_ptr<client::PendingRequest> request_;
 };

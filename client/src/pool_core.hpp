@@ -44,6 +44,8 @@ class PoolCore : public std::enable_shared_from_this<PoolCore> {
   Result<std::string> ask(std::string json, std::vector<std::byte>* attachment = nullptr, bool ends_daemon = false);
   Result<ModelChange> change(const ChangeRequest& change);
   void close();
+  /// This process is a forked child of the one that made the pool.
+  bool in_forked_child() const { return fork_guard_.in_child(); }
 
   /// Waits until `target` is done, or until `until_ns`. True if it is done.
   bool wait(const Completion& target, std::uint64_t until_ns);

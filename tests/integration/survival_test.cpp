@@ -206,6 +206,22 @@ TEST(Survival, AClientThatAForkedChildOutlivesIsForgotten) {
   exit_code_of(child);
 }
 
+TEST(Survival, AForkedChildIsToldThatItsPredictionsAreOver) {
+  const DaemonFixture daemon;
+  const pid_t worker = daemon.workers().at(0);
+  stop_process(worker);
+  Pool pool = daemon.connect();
+  const Prediction prediction = pool.submit("echo", {{"data", counting({4})}});
+  EXPECT_FALSE(prediction.ready());
+  EXPECT_EQ(exit_code_of([&] {
+              if (!prediction.ready() || !prediction.wait_for(1h)) return 1;
+              return prediction.get().status().code() == StatusCode::kFailedPrecondition ? 0 : 2;
+            }),
+            0);
+  ::kill(worker, SIGCONT);
+  EXPECT_TRUE(prediction.get().ok()) << prediction.get().status().to_string();
+}
+
 // How many of our memfds the daemon's processes hold.
 int memfds_left(const std::string& directory) {
   int count = 0;
