@@ -123,7 +123,8 @@ Result<UniqueFd> create_memfd(const std::string& label, std::uint64_t size_bytes
   }
   const std::uint64_t rounded = align_up(size_bytes, huge_aligned ? kHugePageBytes : 4096);
   // fallocate, not ftruncate: a lack of memory is an error here, not a SIGBUS later.
-  if (::fallocate(fd.get(), 0, 0, static_cast<off_t>(rounded)) != 0) {
+  while (::fallocate(fd.get(), 0, 0, static_cast<off_t>(rounded)) != 0) {
+    if (errno == EINTR) continue;  // before Linux 6.11 any signal interrupts it
     return status_from_errno(format("allocate {} bytes for shared memory segment", rounded), name, errno);
   }
   return fd;

@@ -49,7 +49,7 @@ enum class Seals : std::uint8_t {
 
 /// Creates and fallocates a memfd of `size_bytes`, rounded up to 4 KiB, or to 2 MB if `huge_aligned`. /proc shows it as
 /// "shoal:<label>". It is not sealed.
-///   Errors  kInternal (no memory; names the size), kInvalidArgument (size 0, or above 64 TiB)
+///   Errors  kFailedPrecondition (no memory; names the size), kInvalidArgument (size 0, or above 64 TiB), kInternal
 Result<UniqueFd> create_memfd(const std::string& label, std::uint64_t size_bytes, bool huge_aligned = false);
 /// Adds the seals. kReadOnly fails while a writable mapping exists. It waits at most 5 s while the kernel or a pipe holds pages.
 Status seal(const UniqueFd& fd, Seals seals);

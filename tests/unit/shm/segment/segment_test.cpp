@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -14,6 +15,20 @@
 #include <filesystem>
 #include <future>
 #include <thread>
+
+namespace {
+int interruptions = 0;  // of the next calls of fallocate()
+}
+
+// Replaces that of libc. Before Linux 6.11 a signal interrupts it.
+extern "C" int fallocate(int fd, int mode, off_t offset, off_t size) {
+  if (interruptions > 0) {
+    --interruptions;
+    errno = EINTR;
+    return -1;
+  }
+  return static_cast<int>(::syscall(SYS_fallocate, fd, mode, offset, size));
+}
 
 namespace shoal {
 namespace {
@@ -41,6 +56,13 @@ TEST(Segment, IsLabeledRoundedToPagesAndAllocated) {
   const Segment segment = Segment::map(fd, Segment::Access::kReadWrite).value();
   EXPECT_EQ(segment.size_bytes(), 8192u);
   EXPECT_EQ(create_memfd("big", 1, true).ok(), true);
+}
+
+TEST(Segment, IsAllocatedAlthoughSignalsInterruptThat) {
+  interruptions = 3;
+  const auto fd = create_memfd("test", 5000);
+  EXPECT_TRUE(fd.ok()) << fd.status().to_string();
+  EXPECT_EQ(interruptions, 0);
 }
 
 TEST(Segment, OfAbsurdOrNoSizeIsRefused) {
