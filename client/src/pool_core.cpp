@@ -247,7 +247,8 @@ void PoolCore::advance_connection() {
   attach_read_ns_ = now_ns;
   if (!connection_ && now_ns >= next_attempt_ns_) {
     const Status begun = begin_connection(now_ns + std::max(count_ns(options_.reconnect_timeout), kLeastAttemptNs));
-    if (!begun.ok()) lose_connection(begun.code() == StatusCode::kOverloaded ? unavailable("{}", begun.message()) : begun);
+    // Only another user's daemon is a reason to give up at once. Memory, descriptors or room in the backlog may come.
+    if (!begun.ok()) lose_connection(begun.code() == StatusCode::kPermissionDenied ? begun : unavailable("{}", begun.message()));
   }
   if (connection_) {
     const bool was_ready = connection_->is_ready();

@@ -269,6 +269,24 @@ TEST(Survival, AClientGoesOnWithTheNextDaemon) {
   EXPECT_TRUE(prediction.get().ok()) << prediction.get().status().to_string();
 }
 
+TEST(Survival, ALackOfMemoryForAnArenaEndsOnlyAnAttemptToReconnect) {
+  DaemonFixture daemon;
+  Pool pool = daemon.connect({.reconnect_timeout = 60s});
+  ASSERT_TRUE(pool.predict("echo", {{"data", counting({4})}}).ok());
+  ::kill(daemon.pid(), SIGKILL);
+  daemon.wait_for_exit();
+  ::signal(SIGXFSZ, SIG_IGN);
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
+  const rlimit small{4096, before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &small), 0);  // also the size of a memfd
+  const Prediction prediction = pool.submit("echo", {{"data", counting({4}, 3)}});
+  EXPECT_FALSE(prediction.wait_for(100ms)) << prediction.get().status().to_string();
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &before), 0);
+  daemon.start();
+  EXPECT_TRUE(prediction.get().ok()) << prediction.get().status().to_string();
+}
+
 // A stopped worker does not read its control socket. Messages about departed clients fill it; the rest is sent later.
 TEST(Survival, AWorkerWhoseControlSocketIsFullGetsRequestsAgainWhenItReads) {
   constexpr std::size_t kClients = 340;  // an empty packet is charged 768 bytes of the socket's 212992
