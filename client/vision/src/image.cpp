@@ -1,5 +1,6 @@
 #include "shoal/image.hpp"
 
+#include <algorithm>
 #include <cerrno>
 #include <climits>
 #include <cstdio>
@@ -33,12 +34,23 @@ Result<std::vector<std::byte>> read_bytes(const std::filesystem::path& path) {
   return bytes;
 }
 
-/// A JPEG whose last scan has no end. libjpeg would fill the missing part with gray, without an error. Inside a scan, 0xff is
-/// always followed by 0x00 or a restart marker, so both byte pairs below are markers wherever they are found.
+/// A JPEG without the marker of its end. libjpeg would fill the missing part with gray, without an error. Goes from marker to
+/// marker: their segments may hold thumbnails, and anything may lie behind the end.
 bool is_cut_jpeg(std::span<const std::byte> bytes) {
   const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-  const std::size_t scan = text.rfind("\xff\xda");
-  return text.starts_with("\xff\xd8") && scan != std::string_view::npos && text.find("\xff\xd9", scan) == std::string_view::npos;
+  if (!text.starts_with("\xff\xd8")) return false;
+  std::size_t at = 2;
+  const auto next = [&] { return at < text.size() ? static_cast<unsigned char>(text[at++]) : -1; };
+  while ((at = text.find('\xff', at)) != std::string_view::npos) {
+    int marker = 0xff;
+    while (marker == 0xff) marker = next();  // any number of them
+    if (marker == 0xd9) return false;
+    if (marker <= 0x01 || (marker >= 0xd0 && marker <= 0xd8)) continue;  // without a segment: a byte of a scan, or a restart
+    const int high = next(), low = next();
+    if (low < 0) return true;
+    at += static_cast<std::size_t>(std::max(high * 256 + low - 2, 0));  // the length counts itself
+  }
+  return true;
 }
 
 }  // namespace

@@ -87,6 +87,25 @@ TEST(Image, APictureThatIsCutOffIsRefused) {
   }
 }
 
+TEST(Image, WhatLiesBehindAPictureDoesNotMatter) {
+  auto bytes = encode(cv::Mat(8, 8, CV_8UC3, cv::Scalar(1, 2, 3)), ".jpg");
+  bytes.insert(bytes.end(), {'m', 'p', '4', 0xff, 0xda, 7, 0xff});  // phones append a film
+  const auto image = Image::decode(as_span(bytes));
+  EXPECT_TRUE(image.ok()) << image.status().to_string();
+}
+
+TEST(Image, AThumbnailInAPicturesHeadIsNotThePicture) {
+  auto bytes = encode(cv::Mat(64, 64, CV_8UC3, cv::Scalar(1, 2, 3)), ".jpg");
+  const auto thumbnail = encode(cv::Mat(8, 8, CV_8UC3, cv::Scalar(1, 2, 3)), ".jpg");
+  const std::size_t size = thumbnail.size() + 2;
+  std::vector<std::uint8_t> segment = {0xff, 0xe1, static_cast<std::uint8_t>(size >> 8), static_cast<std::uint8_t>(size)};
+  segment.insert(segment.end(), thumbnail.begin(), thumbnail.end());
+  bytes.insert(bytes.begin() + 2, segment.begin(), segment.end());
+  EXPECT_TRUE(Image::decode(as_span(bytes)).ok());
+  bytes.resize(bytes.size() - 2);
+  EXPECT_NE(Image::decode(as_span(bytes)).status().message().find("in the middle"), std::string::npos);
+}
+
 TEST(Image, NoBytesCrashTheDecoder) {
   cv::Mat picture(20, 30, CV_8UC3);
   cv::randu(picture, 0, 255);
