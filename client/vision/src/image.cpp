@@ -10,6 +10,7 @@
 #include <opencv2/imgproc.hpp>
 #include <string>
 
+#include "client/vision/src/preprocessing.hpp"
 #include "shm/base/errors.hpp"
 
 namespace shoal {
@@ -72,6 +73,7 @@ Result<Image> Image::decode(std::span<const std::byte> bytes, std::string_view w
   cv::cvtColor(bgr, dst, cv::COLOR_BGR2RGB);
   return Image(bgr.rows, bgr.cols, std::move(rgb));
 } catch (const std::exception& error) {
+  if (vision::is_out_of_memory(error)) return out_of_memory(where);
   return invalid_argument("{}: cannot be decoded: {}", where, error.what());
 }
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <exception>
+#include <new>
 #include <opencv2/imgproc.hpp>
 
 #include "shm/base/errors.hpp"
@@ -63,7 +63,13 @@ Status check_preprocess(const Preprocess& preprocess) {
   return {};
 }
 
+bool is_out_of_memory(const std::exception& error) {
+  const auto* opencv = dynamic_cast<const cv::Exception*>(&error);
+  return opencv ? opencv->code == cv::Error::StsNoMem : dynamic_cast<const std::bad_alloc*>(&error) != nullptr;
+}
+
 Status fill_planes(const Image& image, const Preprocess& preprocess, std::span<float> dst) try {
+  if (image.rgb().empty()) return invalid_argument("the picture has no pixels: it was moved from");
   cv::Mat picture(image.height(), image.width(), CV_8UC3, const_cast<std::uint8_t*>(image.rgb().data()));
   if (channels_of(preprocess) == 1) {
     cv::Mat gray;
@@ -80,6 +86,7 @@ Status fill_planes(const Image& image, const Preprocess& preprocess, std::span<f
   }
   return {};
 } catch (const std::exception& error) {
+  if (is_out_of_memory(error)) return out_of_memory("preparing a picture");
   return internal_error("prepare a picture of {} x {}: {}", image.height(), image.width(), error.what());
 }
 

@@ -1,6 +1,7 @@
 // From a picture to the numbers that a model reads.
 #pragma once
 
+#include <exception>
 #include <span>
 
 #include "shoal/image.hpp"
@@ -14,13 +15,16 @@ int channels_of(const Preprocess& preprocess);
 /// Errors: kInvalidArgument (an unknown order, mean or scale for another number of channels, a size out of range).
 Status check_preprocess(const Preprocess& preprocess);
 
+/// An exception of OpenCV or of the standard library that says so.
+bool is_out_of_memory(const std::exception& error);
+
 /// dst[c][y][x] = (pixel - mean[c]) * scale[c] of the center crop. The channels have the order of `preprocess`.
 /// First resizes the picture: its shorter side to `resize`, the other in proportion, rounded to the nearest; larger if the crop
 /// would not fit. Without `resize` the picture gets the crop's size. When the picture shrinks, each pixel is the mean of the area
 /// that it covers; when it grows, pixels are interpolated linearly.
 ///   preprocess  checked, with crop sizes filled in
 ///   dst         channels * crop_height * crop_width
-///   Errors      kInvalidArgument, kFailedPrecondition (out of memory)
+///   Errors      kInvalidArgument (the picture was moved from), kFailedPrecondition (out of memory), kInternal (OpenCV)
 Status fill_planes(const Image& image, const Preprocess& preprocess, std::span<float> dst);
 
 }  // namespace shoal::vision

@@ -1,6 +1,7 @@
 #include "shoal/image.hpp"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <cstring>
@@ -8,6 +9,8 @@
 #include <opencv2/imgcodecs.hpp>
 #include <random>
 
+#include "tests/support/allocations.hpp"
+#include "tests/support/child_process.hpp"
 #include "tests/unit/client/vision/test_data.hpp"
 
 namespace shoal {
@@ -18,6 +21,12 @@ concept GivesPixels = requires(I&& image) {
   std::forward<I>(image).rgb();
 };
 static_assert(GivesPixels<const Image&> && !GivesPixels<Image>, "the bytes of a temporary end with it");
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr bool kAddressesAreSpent = true;
+#else
+constexpr bool kAddressesAreSpent = false;
+#endif
 
 std::span<const std::byte> as_span(const std::vector<std::uint8_t>& bytes) { return std::as_bytes(std::span(bytes)); }
 
@@ -104,6 +113,48 @@ TEST(Image, AThumbnailInAPicturesHeadIsNotThePicture) {
   EXPECT_TRUE(Image::decode(as_span(bytes)).ok());
   bytes.resize(bytes.size() - 2);
   EXPECT_NE(Image::decode(as_span(bytes)).status().message().find("in the middle"), std::string::npos);
+}
+
+TEST(Image, APictureThatGetsNoMemoryIsNotCalledDamaged) {
+  const auto bytes = encode(cv::Mat(8, 8, CV_8UC3, cv::Scalar(1, 2, 3)), ".bmp");
+  std::size_t out_of_memory = 0;
+  test::for_each_allocation(1, [&](std::uint64_t number) {
+    test::fail_allocation(number);
+    const auto image = Image::decode(as_span(bytes));
+    const bool has_failed = test::has_allocation_failed();
+    test::fail_allocation(0);
+    out_of_memory += image.status().code() == StatusCode::kFailedPrecondition;
+    EXPECT_EQ(image.status().message().find("bad_alloc"), std::string::npos) << image.status().to_string();
+    return has_failed;
+  });
+  EXPECT_GE(out_of_memory, 1u) << "OpenCV reports some failures as damage";
+}
+
+TEST(Image, AHeadThatPromisesMoreThanTheMemoryHoldsIsNotCalledDamaged) {
+  if (kAddressesAreSpent) GTEST_SKIP() << "RLIMIT_AS is the sanitizer's";
+  auto bytes = encode(cv::Mat(8, 8, CV_8UC3, cv::Scalar(1, 2, 3)), ".bmp");
+  const std::int32_t side = 30'000;
+  std::memcpy(bytes.data() + 18, &side, sizeof side);
+  std::memcpy(bytes.data() + 22, &side, sizeof side);
+  EXPECT_EQ(test::exit_code_of([&] {
+              const rlimit addresses{rlim_t{2} << 30, rlim_t{2} << 30};
+              if (::setrlimit(RLIMIT_AS, &addresses) != 0) return 1;
+              const Status status = Image::decode(as_span(bytes)).status();
+              std::fprintf(stderr, "%s\n", status.to_string().c_str());
+              return status.code() == StatusCode::kFailedPrecondition ? 0 : 2;
+            }),
+            0);
+}
+
+TEST(Image, ThatWasMovedFromHasNoSize) {
+  Image first = Image::from_rgb(1, 2, {1, 2, 3, 4, 5, 6}).value();
+  Image second = std::move(first);
+  EXPECT_EQ(first.height() * first.width(), 0);  // NOLINT(bugprone-use-after-move)
+  EXPECT_EQ(second.height() * second.width(), 2);
+  Image third = Image::from_rgb(1, 1, {1, 2, 3}).value();
+  third = std::move(second);
+  EXPECT_EQ(third.height() * third.width(), 2);
+  EXPECT_EQ(second.height() * second.width(), 0);  // NOLINT(bugprone-use-after-move)
 }
 
 TEST(Image, NoBytesCrashTheDecoder) {

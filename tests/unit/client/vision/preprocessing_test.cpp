@@ -71,6 +71,14 @@ TEST(Preprocessing, WhatCannotBeDoneIsRefused) {
   EXPECT_TRUE(check_preprocess(good).ok());
 }
 
+TEST(Preprocessing, APictureThatWasMovedFromIsRefused) {
+  Image image = gradient(4, 4);
+  const Image other = std::move(image);
+  std::vector<float> dst(3 * 4 * 4);
+  const Status status = fill_planes(image, {.crop_height = 4, .crop_width = 4}, dst);  // NOLINT(bugprone-use-after-move)
+  EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << status.to_string();
+}
+
 /// The arrays that the reference outputs were made of: bytes, blue first, as OpenCV's area interpolation gives them.
 TEST(Preprocessing, GivesTheReferenceInputsByteForByte) {
   const auto expected = test_data() / "models" / "squeezenet11-mxnet-derived" / "expected";
