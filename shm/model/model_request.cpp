@@ -7,6 +7,7 @@
 #include "shm/model/model_config.hpp"
 #include "shm/model/toml_keys.hpp"
 #include "shm/tensor/spec.hpp"
+#include "shm/model/version_entry.hpp"
 
 namespace shoal {
 namespace {
@@ -167,7 +168,7 @@ Result<ModelRequest> parse_model_table(const std::string& name, toml::node& node
   const auto path = given->value_exact<std::string>();
   if (!path || path->empty())
     return internal::error_at(where, *given, format("[models.{}]: 'path' must be a string", request.name));
-  request.path = (directory / *path).string();
+  request.path = path->starts_with(kBuiltinPrefix) ? *path : (directory / *path).string();
   model->erase("path");
   auto keys = internal::read_keys(where, *model);
   if (!keys) return keys.status().with_context(format("[models.{}]", request.name));

@@ -87,6 +87,8 @@ TEST(DaemonConfig, NamesTheKeyAndTheLineThatAreWrong) {
   EXPECT_TRUE(says(error("[limits]\ntotal_arena_gb = 131073"), {"d.toml:2:", "'limits.total_arena_gb'", "131072"}));
   EXPECT_TRUE(says(error("[limits]\nconnections = -1"), {"d.toml:2:", "'limits.connections'", "from 0"}));
 }
+  EXPECT_EQ(parse_daemon_config("[models.e]\npath = \"builtin:identity\"", "d.toml", "/etc/shoal").value().models[0].path,
+            "builtin:identity");
 
 TEST(ResolveVersions, LetsTheRequestOverrideTheFile) {
   const ScratchDirectory files;
