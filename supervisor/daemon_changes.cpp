@@ -372,8 +372,9 @@ void Daemon::finish_change(Service& service) {
   if (change.request) service.request = *std::move(change.request);
   if (change.ends_drain) service.drained = false;
   service.last_failure.clear();
-  log_.info("{} model={} versions={} ms={}", change.outcome, service.name, service.served_text(),
-            (monotonic_now_ns() - change.begun_ns) / 1'000'000);
+  if (change.kind != Change::Kind::kLoad || !service.served_versions().empty())  // else model_failed was logged
+    log_.info("{} model={} versions={} ms={}", change.outcome, service.name, service.served_text(),
+              (monotonic_now_ns() - change.begun_ns) / 1'000'000);
   answer_callers(service, {});
   service.change.reset();
   is_life_due_ = true;

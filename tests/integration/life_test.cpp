@@ -104,6 +104,8 @@ TEST_F(VersionsTest, AModelThatHasFailedCannotBeScaled) {
   EXPECT_TRUE(contains(scaled.status().message(), path("nowhere"))) << scaled.status().to_string();
   write("nowhere", 1);
   EXPECT_EQ(daemon.connect().reload("net").value().workers, 1) << "what was asked for in vain is forgotten";
+  ASSERT_TRUE(eventually([&] { return contains(daemon.log(), " reloaded model=net"); }));
+  EXPECT_FALSE(contains(daemon.log(), "versions=none")) << "a model that failed was not loaded";
 }
 
 TEST_F(VersionsTest, ALoadThatHangsFailsOnceItsTimeIsOver) {
