@@ -153,8 +153,8 @@ Result<DaemonConfig> parse_daemon_config(const std::string& text, const std::str
                                          const std::filesystem::path& directory);
 /// "NAME=PATH[,workers=4,contexts=1,threads=2,device=cpu,queue_limit=64,timeout_ms=500,labels=FILE,preset=imagenet,
 /// cache_mb=64,buckets=1:2:4:8,versions=latest:2,input=data:?x3x224..640x224..640[:float32],shape=data:4x3x224x224]". `input` and
-/// `shape` may be repeated.
-///   Errors  kInvalidArgument (names the argument and the key)
+/// `shape` may be repeated. At most 16 KiB.
+///   Errors  kInvalidArgument (names the model, its path and the key)
 Result<ModelRequest> parse_model_argument(const std::string& text);
 
 /// One model of the daemon: its name, its files, and its effective configuration.

@@ -4,23 +4,25 @@
 #include <cmath>
 
 #include "shm/base/errors.hpp"
+#include "shm/base/shortened.hpp"
 #include "shm/model/model_config.hpp"
 #include "shm/model/toml_keys.hpp"
-#include "shm/tensor/spec.hpp"
 #include "shm/model/version_entry.hpp"
+#include "shm/tensor/spec.hpp"
 
 namespace shoal {
 namespace {
 
 /// Removes the text before the first `separator` and returns it; all of `text` if there is no separator.
-std::string cut(std::string& text, char separator) {
-  const std::size_t at = text.find(separator);
-  std::string head = text.substr(0, at);
-  text = at == std::string::npos ? "" : text.substr(at + 1);
+std::string_view cut(std::string_view& text, char separator) {
+  const std::string_view head = text.substr(0, text.find(separator));
+  text.remove_prefix(std::min(head.size() + 1, text.size()));
   return head;
 }
 
 constexpr std::size_t kLongestModelName = 100;
+constexpr std::size_t kLongestArgument = 16 * 1024;
+constexpr std::size_t kShownBytes = 200;  // of a text in an error
 
 bool is_model_name(std::string_view name) {
   const auto allowed = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '.' || c == '_' || c == '-'; };
@@ -28,12 +30,12 @@ bool is_model_name(std::string_view name) {
 }
 
 /// "?x3x224..640x224" -> {-1, 3, -1, 224} and the range.
-Status parse_shape(std::string text, const std::string& where, TensorSpec& spec) {
+Status parse_shape(std::string_view text, const std::string& where, TensorSpec& spec) {
   std::vector<std::int64_t> dims;
   while (!text.empty()) {
-    const std::string dim = cut(text, 'x');
+    const std::string_view dim = cut(text, 'x');
     spec.ranges.emplace_back();
-    if (dim.find("..") != std::string::npos && dims.size() < kMaxRank) {
+    if (dim.find("..") != std::string_view::npos && dims.size() < kMaxRank) {
       auto range = parse_range(dim);
       if (!range) return range.status().with_context(where);
       spec.ranges.back() = *range;
@@ -54,7 +56,7 @@ Status parse_shape(std::string text, const std::string& where, TensorSpec& spec)
 }
 
 /// "data:?x3x224x224:float32"; the dtype may be left out.
-Result<TensorSpec> parse_spec(std::string text, const std::string& where) {
+Result<TensorSpec> parse_spec(std::string_view text, const std::string& where) {
   TensorSpec spec;
   spec.name = cut(text, ':');
   SHOAL_RETURN_IF_ERROR(parse_shape(cut(text, ':'), where, spec));
@@ -68,10 +70,10 @@ Result<TensorSpec> parse_spec(std::string text, const std::string& where) {
 }
 
 /// Parses "1:2:4:8". Nothing for other texts.
-std::optional<toml::array> parse_numbers(std::string text) {
+std::optional<toml::array> parse_numbers(std::string_view text) {
   toml::array numbers;
   while (!text.empty()) {
-    const std::string word = cut(text, ':');
+    const std::string_view word = cut(text, ':');
     std::int64_t number = 0;
     const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), number);
     if (error != std::errc() || end != word.data() + word.size()) return std::nullopt;
@@ -81,7 +83,7 @@ std::optional<toml::array> parse_numbers(std::string text) {
 }
 
 /// A value of the command line as TOML: a number if it is one, else a string.
-Status read_text_key(const std::string& where, const std::string& key, const std::string& text, ModelOverrides& overrides) {
+Status read_text_key(const std::string& where, std::string_view key, std::string_view text, ModelOverrides& overrides) {
   std::int64_t number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   if (error == std::errc() && end == text.data() + text.size()) {
@@ -92,7 +94,7 @@ Status read_text_key(const std::string& where, const std::string& key, const std
   if (trouble == std::errc() && stop == text.data() + text.size() && std::isfinite(fraction)) {
     return internal::read_key(where, key, toml::value<double>(fraction), overrides);
   }
-  return internal::read_key(where, key, toml::value<std::string>(text), overrides);
+  return internal::read_key(where, key, toml::value<std::string>(std::string(text)), overrides);
 }
 
 /// If the last set already has a shape of that input, a second `shape=` begins a new set.
@@ -102,16 +104,16 @@ void add_to_sets(TensorSpec spec, std::vector<std::vector<TensorSpec>>& sets) {
   sets.back().push_back(std::move(spec));
 }
 
-Status read_argument_key(const std::string& where, const std::string& key, const std::string& value, ModelOverrides& overrides) {
+Status read_argument_key(const std::string& where, std::string_view key, std::string_view value, ModelOverrides& overrides) {
   if (key == "input" || key == "shape") {
-    SHOAL_ASSIGN_OR_RETURN(TensorSpec spec, parse_spec(value, format("{}: '{}'", where, key)));
+    SHOAL_ASSIGN_OR_RETURN(TensorSpec spec, parse_spec(value, where));
     if (key == "input") {
       if (!overrides.inputs) overrides.inputs.emplace();
       overrides.inputs->push_back(std::move(spec));
       return {};
     }
     if (!overrides.shapes) overrides.shapes.emplace();
-    if (spec.shape.element_count() < 0) return invalid_argument("{}: 'shape' must give every dimension: {}", where, value);
+    if (spec.shape.element_count() < 0) return invalid_argument("{}: a shape must give every dimension", where);
     add_to_sets(std::move(spec), *overrides.shapes);
     return {};
   }
@@ -120,7 +122,7 @@ Status read_argument_key(const std::string& where, const std::string& key, const
     if (key == "buckets") return invalid_argument("{}: 'buckets' must be sizes of the batch, as in 1:2:4:8", where);
   }
   if (key == "preset") {
-    auto preset = preprocess_preset(value);
+    auto preset = preprocess_preset(std::string(value));
     if (!preset) return preset.status().with_context(where);
     overrides.preprocess = *preset;
     return {};
@@ -137,19 +139,25 @@ Status internal::check_name(const std::string& name, const std::string& where) {
 }
 
 Result<ModelRequest> parse_model_argument(const std::string& text) {
-  const std::string where = format("model argument '{}'", text);
-  std::string rest = text;
-  std::string assignment = cut(rest, ',');
+  if (text.size() > kLongestArgument)
+    return invalid_argument("model argument '{}' has {} bytes; at most {} are possible: write a model.toml",
+                            shortened(text, kShownBytes), text.size(), kLongestArgument);
+  std::string_view rest = text;
+  const std::string_view assignment = cut(rest, ',');
+  std::string_view path = assignment;
   ModelRequest request;
-  request.name = cut(assignment, '=');
-  request.path = assignment;
+  request.name = cut(path, '=');
+  request.path = path;
+  const std::string where = format("model argument '{}'", shortened(assignment, kShownBytes));
   SHOAL_RETURN_IF_ERROR(internal::check_name(request.name, where));
-  if (request.path.empty()) return invalid_argument("{}: write NAME=PATH[,workers=4,...]", where);
+  if (path.empty()) return invalid_argument("{}: write NAME=PATH[,workers=4,...]", where);
   while (!rest.empty()) {
-    std::string value = cut(rest, ',');
-    const std::string key = cut(value, '=');
-    if (value.empty()) return invalid_argument("{}: '{}' has no value (KEY=VALUE)", where, key);
-    SHOAL_RETURN_IF_ERROR(read_argument_key(where, key, value, request.overrides));
+    const std::string_view item = cut(rest, ',');
+    std::string_view value = item;
+    const std::string_view key = cut(value, '=');
+    const std::string where_key = format("{}: '{}'", where, shortened(item, kShownBytes));
+    if (value.empty()) return invalid_argument("{} has no value (KEY=VALUE)", where_key);
+    SHOAL_RETURN_IF_ERROR(read_argument_key(where_key, key, value, request.overrides));
   }
   return request;
 }

@@ -430,11 +430,9 @@ Status error_at(const std::string& where, const toml::node& node, const std::str
 
 Status read_key(const std::string& where, std::string_view key, const toml::node& value, ModelOverrides& overrides) {
   const Site site{where, value, std::string(key)};
+  if (const auto row = std::ranges::find(kKeys, key, &KeyRow::key); row != std::end(kKeys)) return row->read(site, overrides);
   std::string known;
-  for (const KeyRow& row : kKeys) {
-    if (row.key == key) return row.read(site, overrides);
-    known += format("{}{}", known.empty() ? "" : ", ", row.key);
-  }
+  for (const KeyRow& row : kKeys) known += format("{}{}", known.empty() ? "" : ", ", row.key);
   return site.error(format("is not a key of a model; there are {}", known));
 }
 

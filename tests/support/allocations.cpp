@@ -8,7 +8,7 @@
 
 namespace {
 
-std::atomic<std::uint64_t> calls{0};
+std::atomic<std::uint64_t> calls{0}, all_bytes{0};
 std::atomic<std::size_t> live_bytes{0}, peak_bytes{0};
 thread_local constinit std::uint64_t left = 0;  // calls until the one that fails, itself included; 0: none does
 thread_local constinit bool all_fail = false;   // also those after it
@@ -25,6 +25,7 @@ void* allocate(std::size_t size) noexcept {
   void* const memory = std::malloc(size ? size : 1);
   if (!memory) return nullptr;
   const std::size_t bytes = ::malloc_usable_size(memory);
+  all_bytes.fetch_add(bytes, std::memory_order_relaxed);
   const std::size_t live = live_bytes.fetch_add(bytes, std::memory_order_relaxed) + bytes;
   for (std::size_t peak = peak_bytes.load(std::memory_order_relaxed); live > peak;) {
     if (peak_bytes.compare_exchange_weak(peak, live, std::memory_order_relaxed)) break;
@@ -56,6 +57,7 @@ void operator delete[](void* memory, std::size_t) noexcept { release(memory); }
 namespace shoal::test {
 
 std::uint64_t allocations() { return calls.load(std::memory_order_relaxed); }
+std::uint64_t allocated_bytes() { return all_bytes.load(std::memory_order_relaxed); }
 
 AllocatedPeak::AllocatedPeak() : before_(live_bytes) { peak_bytes = before_; }
 std::size_t AllocatedPeak::bytes() const { return peak_bytes - before_; }

@@ -11,6 +11,8 @@ namespace shoal::test {
 
 /// The number of calls of operator new so far, in all threads.
 std::uint64_t allocations();
+/// The bytes that operator new has handed out so far, in all threads. It never falls.
+std::uint64_t allocated_bytes();
 
 /// How far the bytes that operator new has handed out, in all threads, rise above those at its construction. At most one at a
 /// time.

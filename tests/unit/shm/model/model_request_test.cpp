@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/support/allocations.hpp"
 #include "tests/support/says.hpp"
 #include "tests/support/scratch_directory.hpp"
 
@@ -43,8 +44,38 @@ TEST(ModelArgument, RefusesWhatItCannotRead) {
         "net=dir,input=data:1x2:float", "net=dir,shape=data:?x3", "net=dir,preset=imagnet"}) {
     const auto request = parse_model_argument(text);
     EXPECT_FALSE(request.ok()) << text;
-    EXPECT_TRUE(says(request.status().message(), {std::string("'") + text + "'"}));
+    const std::string_view last = std::string_view(text).substr(std::string_view(text).rfind(',') + 1);
+    EXPECT_TRUE(says(request.status().message(), {"'" + std::string(last) + "'"}));
   }
+}
+
+TEST(ModelArgument, ATextThatIsTooLongIsRefusedWithoutRepeatingIt) {
+  std::string text = "net=dir";
+  while (text.size() < 60'000) text += ",input=a:1";
+  const Status status = parse_model_argument(text).status();
+  EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+  EXPECT_LT(status.message().size(), 400u);
+  EXPECT_TRUE(says(status.message(), {"'net=", std::to_string(text.size())}));
+}
+
+TEST(ModelArgument, ManyKeysTakeTimeAndMemoryInProportion) {
+  const auto bytes_for = [](std::string_view key) {
+    std::string text = "net=dir";
+    while (text.size() < 16'000) text += key;
+    const std::uint64_t before = test::allocated_bytes();
+    EXPECT_TRUE(parse_model_argument(text).ok());
+    return test::allocated_bytes() - before;
+  };
+  EXPECT_LT(bytes_for(",input=a:1"), 4u << 20);
+  EXPECT_LT(bytes_for(",workers=1"), 4u << 20);
+}
+
+TEST(ModelArgument, AnErrorNamesOnlyTheWrongKey) {
+  std::string text = "net=dir";
+  while (text.size() < 8000) text += ",input=a:1";
+  const Status status = parse_model_argument(text + ",workers=none").status();
+  EXPECT_LT(status.message().size(), 400u);
+  EXPECT_TRUE(says(status.message(), {"'net=dir'", "'workers=none'"}));
 }
 
 TEST(DaemonConfig, ReadsModelsRelativeToItsDirectory) {
@@ -56,6 +87,8 @@ TEST(DaemonConfig, ReadsModelsRelativeToItsDirectory) {
   EXPECT_EQ(config->models[0].overrides.workers, 2);
   EXPECT_EQ(config->models[1].path, "/y");
   EXPECT_EQ(config->limits, ClientLimits());
+  EXPECT_EQ(parse_daemon_config("[models.e]\npath = \"builtin:identity\"", "d.toml", "/etc/shoal").value().models[0].path,
+            "builtin:identity");
 }
 
 TEST(DaemonConfig, ReadsTheLimitsOfClients) {
@@ -87,8 +120,6 @@ TEST(DaemonConfig, NamesTheKeyAndTheLineThatAreWrong) {
   EXPECT_TRUE(says(error("[limits]\ntotal_arena_gb = 131073"), {"d.toml:2:", "'limits.total_arena_gb'", "131072"}));
   EXPECT_TRUE(says(error("[limits]\nconnections = -1"), {"d.toml:2:", "'limits.connections'", "from 0"}));
 }
-  EXPECT_EQ(parse_daemon_config("[models.e]\npath = \"builtin:identity\"", "d.toml", "/etc/shoal").value().models[0].path,
-            "builtin:identity");
 
 TEST(ResolveVersions, LetsTheRequestOverrideTheFile) {
   const ScratchDirectory files;
