@@ -105,8 +105,7 @@ class Clients {
   /// New clients are told that no frame may be longer. 0 = the protocol's limit.
   void limit_frames(std::uint64_t bytes) { longest_frame_bytes_ = bytes; }
   /// Limits the arenas of all clients together, with a share for each process. Each worker may have to map them all, so the sum
-  /// must fit into its addresses.
-  /// 0 = no limit.
+  /// must fit into its addresses. 0 = no limit.
   void limit_arenas(std::uint64_t bytes) { most_arena_bytes_ = bytes; }
   /// Sets the count of answers that clients have not read yet, all clients together.
   void count_unsent(wire::ByteCount all) { unsent_ = std::move(all); }

@@ -27,7 +27,7 @@ constexpr const char* kCrashesMore =
   oom_killed     by the kernel, for lack of memory
   exited         by itself
   unknown        the cause was not seen
-Requests are blamed only for crash, exception, hung and run_limit.
+Requests are blamed only for crash, exception, out_of_memory, hung and run_limit.
 
   shoal crashes
   shoal crashes --model resnet --json)";

@@ -18,8 +18,8 @@ bool is_path(const std::string& model);
 /// Loads a model for one set of inputs. If model.toml gives shapes, they decide the weight layouts, so that outputs are bit-equal
 /// to the daemon's; otherwise the given inputs do.
 ///   inputs  from the user; may contain labels
-///   Errors  those of Engine::load(); kInvalidArgument (an input that the model does not have; or another dtype than
-///   model.toml's)
+///   Errors  those of Engine::load(); kInvalidArgument (an input that the model does not have, or that has another dtype than in
+///           model.toml)
 Result<Engine> load_for_inputs(const std::string& path, EngineOptions options, const Tensors& inputs);
 
 /// Loads a model for pictures. If the model's files give no shape, the size comes from `preprocess`.

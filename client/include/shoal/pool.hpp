@@ -48,9 +48,10 @@ struct ModelChange {
   std::chrono::milliseconds took{0};
 };
 
-/// A connection to `shoald`. It starts no thread: sending and receiving happen in the threads that wait for a Prediction or call
-/// ready() or poll(). Tensors that do not fit into the free room of the arenas travel inside messages, which is slower.
-/// A forked child must make its own Pool: everything here answers kFailedPrecondition in it. So does a Pool that was moved from.
+/// A connection to `shoald`. Sending and receiving happen in the threads that wait for a Prediction or call ready() or poll();
+/// only ZeroMQ has two threads of its own per Pool, which move bytes between memory and sockets. Tensors that do not fit into the
+/// free room of the arenas travel inside messages, which is slower. A forked child must make its own Pool: everything here
+/// answers kFailedPrecondition in it. So does a Pool that was moved from.
 ///   Threads  thread-safe; any number of threads may submit and wait at the same time
 class Pool final : public Runner {
  public:

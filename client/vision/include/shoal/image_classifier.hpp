@@ -31,9 +31,8 @@ using Classes = std::vector<ClassScore>;
 
 /// Turns pictures into a model's input, runs the model, and reads its first output. Probabilities (not negative, sum 1) stay
 /// unchanged; other outputs are scores, and go through a softmax.
-///   Lifetime  valid while the runner exists. Keeps the preprocessing and labels of create(); make a new classifier after a
-///   reload
-///             that changes them
+///   Lifetime  valid while the runner exists. Keeps the preprocessing and labels of create(): make a new classifier when a
+///             reload changes them
 ///   Threads   thread-safe
 class ImageClassifier {
  public:
