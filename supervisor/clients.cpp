@@ -27,8 +27,11 @@ constexpr rlim_t kDescriptorsPerClient = 6, kDescriptorsForUs = 256;
 constexpr std::size_t kShareForRoot = 16, kShareForOthers = 4;
 constexpr int kBacklog = 1024;
 constexpr std::uint64_t kOffencesForgottenNs = 8'000'000'000;  // a process may offend eight times, then once per second
-constexpr int kMostPerTurn = 16;                               // clients handled before requests have their turn again
-constexpr std::uint64_t kShortageNs = 100'000'000;             // until connections are accepted again, if the kernel cannot now
+// Clients are refused faster than others are let in. So those that come again and again do not keep the others waiting in the
+// backlog.
+constexpr int kRefusalsPerSecond = 5000;
+constexpr int kMostPerTurn = 16;                    // clients handled before requests have their turn again
+constexpr std::uint64_t kShortageNs = 100'000'000;  // until connections are accepted again, if the kernel cannot now
 constexpr std::uint64_t kLargestArena = std::uint64_t{1} << 40;
 
 UniqueFd open_reserve() { return UniqueFd(::open("/dev/null", O_RDONLY | O_CLOEXEC)); }
@@ -100,7 +103,8 @@ void Clients::accept_clients() {
   if (!reserve_) reserve_ = open_reserve();
   for (int accepted = 0; accepted < kMostPerTurn; ++accepted) {
     const std::uint64_t now_ns = monotonic_now_ns();
-    if (now_ns < arrivals_.next_ns()) return pause_accepting(arrivals_.next_ns());
+    const std::uint64_t next_ns = std::max(arrivals_.next_ns(), refusals_.next_ns());
+    if (now_ns < next_ns) return pause_accepting(next_ns);
     UniqueFd connection(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
     if (!connection) {
       if (errno == EINTR || errno == ECONNABORTED) continue;
@@ -127,6 +131,7 @@ Status Clients::admit(UniqueFd connection) {
   const int socket = connection.get();
   // A refused client is told why before the socket closes.
   const auto refused = [&](Status why) {
+    refusals_.take(kRefusalsPerSecond, monotonic_now_ns());
     refuse(socket, why);
     loop_.hang_up(std::move(connection));
     return why;
@@ -139,7 +144,7 @@ Status Clients::admit(UniqueFd connection) {
     return refused(permission_denied("user {} may not use the daemon of user {}", peer.uid, ::geteuid()));
   if (!refusal_.empty()) return refused(unavailable("{}", refusal_));
   if (Status offended = check_offences(peer.pid); !offended.ok()) return refused(std::move(offended));
-  arrivals_.take(connections_per_second_, monotonic_now_ns());  // those refused above take no other client's turn
+  arrivals_.take(connections_per_second_, monotonic_now_ns());
   // The last places are reserved for root, so that an operator gets in.
   const std::size_t places = most_clients_ - (peer.uid == 0 ? 0 : most_clients_ / kShareForRoot);
   if (clients_.size() >= places)

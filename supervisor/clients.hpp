@@ -141,7 +141,7 @@ class Clients {
   std::uint64_t next_id_ = 1;
   std::size_t most_clients_ = kMaxClients;
   int connections_per_second_ = 0;
-  RateLimit arrivals_{2'000'000'000}, logged_refusals_{1'000'000'000};
+  RateLimit arrivals_{2'000'000'000}, refusals_{100'000'000}, logged_refusals_{1'000'000'000};
   std::optional<std::uint64_t> accepts_again_ns_;  // until then connections wait in the backlog
   std::unordered_map<pid_t, RateLimit> offenders_;
   std::unordered_map<std::int64_t, ClientProcess> processes_;  // by process_key(); those that have connections

@@ -62,8 +62,7 @@ class MessageMemory {
     if (share_.fits(this->bytes(), own, bytes)) return {};
     return overloaded(
         "the messages of all clients hold {} of {} MiB ([limits] total_message_mb). This process has {} KiB of them, and {} "
-        "needs "
-        "{} KiB more than its share: use larger arenas, tensors in them do not count",
+        "needs {} KiB, which is more than its share: use larger arenas, tensors in them do not count",
         this->bytes() >> 20, share_.total >> 20, own >> 10, what, bytes >> 10);
   }
 

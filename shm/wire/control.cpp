@@ -60,10 +60,11 @@ Result<ControlMessage> check_control(const msghdr& packet, const Header& header,
                                      bool* lost_fds) {
   // SEQPACKET reports the end as an empty packet. A peer that sends an empty packet is treated as gone.
   if (size == 0) return unavailable("control socket: the peer is gone");
-  const bool is_short_of_fds = (packet.msg_flags & MSG_CTRUNC) != 0 || fds.size() > kMaxControlFds;
+  if (fds.size() > kMaxControlFds) return invalid_argument("control message: more than {} descriptors", kMaxControlFds);
+  const bool is_short_of_fds = (packet.msg_flags & MSG_CTRUNC) != 0;  // the buffer has room for all that a packet may have
   if (lost_fds) *lost_fds = is_short_of_fds;
   if (is_short_of_fds && !lost_fds)
-    return invalid_argument("control message: descriptors were lost (more than {}, or none free here)", kMaxControlFds);
+    return invalid_argument("control message: descriptors were lost, because this process has none free");
   if ((packet.msg_flags & MSG_TRUNC) != 0) return invalid_argument("control message: longer than {} bytes", kMaxControlText);
   if (size < sizeof header) return invalid_argument("control message: {} bytes are too short", size);
   if (header.magic != kControlMagic) return invalid_argument("control message: magic {} is not ours", header.magic);

@@ -70,8 +70,8 @@ Result<ControlPair> make_control_pair();
 /// text or too many fds).
 Status send_control(int socket, const ControlMessage& message);
 /// Receives one message. Returns nothing when none waits, unless `wait`: then it blocks. Descriptors are close-on-exec.
-///   lost_fds  if given: is set to whether descriptors were lost, and the message then has none. Without it, lost
-///             descriptors are an error.
+///   lost_fds  if given: is set to whether descriptors were lost because this process has none free; the message then has none.
+///             Without it, lost descriptors are an error.
 ///   refused   if given: gets the descriptors that are not handed out with a message. Without it they are closed here. close()
 ///             can block as long as the sender of the descriptor likes (SO_LINGER, FUSE).
 ///   Errors    kUnavailable (the peer is gone), kInvalidArgument (the bytes are no message)

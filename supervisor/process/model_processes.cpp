@@ -68,6 +68,12 @@ Result<std::uint64_t> check_packed(const UniqueFd& fd) {
     return invalid_argument("a memfd of {} bytes, of which {} are allocated", size, allocated);
   return size;
 }
+// Nothing if the code is none of ours.
+std::optional<Status> said_status(const ControlMessage& message) {
+  if (message.a > static_cast<std::uint64_t>(StatusCode::kInternal)) return std::nullopt;
+  return Status(static_cast<StatusCode>(message.a), shortened(message.text, kMostReason));
+}
+
 }  // namespace
 
 std::string lane_path(const std::string& directory, std::uint64_t incarnation, int lane) {
@@ -338,8 +344,6 @@ void ModelProcesses::zygote_speaks() {
 }
 
 Status ModelProcesses::handle_zygote_message(ControlMessage& message, bool lost_fds) {
-  if (lost_fds && duplicate_fd(zygote_->control.get()).ok())
-    return invalid_argument("a message with more than {} descriptors", wire::kMaxControlFds);
   switch (message.kind) {
     case ControlKind::kLoaded:
       if (!lost_fds) return handle_loaded(message);
@@ -394,7 +398,9 @@ Status ModelProcesses::handle_loaded(ControlMessage& message) {
 Status ModelProcesses::handle_load_failed(const ControlMessage& message) {
   if (zygote_->killed_ns) return {};
   if (zygote_->loaded) return invalid_argument("LOAD_FAILED after LOADED");
-  return load_failed(Status(static_cast<StatusCode>(message.a), message.text).to_string());
+  const std::optional<Status> said = said_status(message);
+  if (!said || said->ok()) return invalid_argument("LOAD_FAILED with the status code {}", message.a);
+  return load_failed(said->to_string());
 }
 
 // A model that was loaded before keeps its running workers. New workers wait for a zygote that can load it.
@@ -633,9 +639,12 @@ Status ModelProcesses::handle_worker_message(WorkerProcess& worker, const Contro
     case ControlKind::kProbed:
       if (worker.probes == 0 || message.id != worker.incarnation)
         return invalid_argument("an answer to a probe that was not sent");
-      --worker.probes;
-      observer_.worker_probed(worker, Status(static_cast<StatusCode>(message.a), message.text));
-      return {};
+      if (const std::optional<Status> said = said_status(message)) {
+        --worker.probes;
+        observer_.worker_probed(worker, *said);
+        return {};
+      }
+      return invalid_argument("PROBED with the status code {}", message.a);
     case ControlKind::kWorkerFailed:
       reason_ = shortened(message.text, kMostReason);
       log_.warn("worker_failed model={} pid={} reason=\"{}\"", options_.name, worker.pid, reason_);

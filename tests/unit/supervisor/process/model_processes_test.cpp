@@ -321,6 +321,21 @@ TEST_F(ModelProcessesTest, AFailedLoadIsAFailedModelWithItsReason) {
   EXPECT_EQ(processes_->next_tick_ns(), std::nullopt);
 }
 
+TEST_F(ModelProcessesTest, AFailureIsBelievedWithACodeOfOursAndItsTextIsCut) {
+  for (const std::uint64_t code : {std::uint64_t{0}, std::uint64_t{65536}}) {
+    make();
+    const Puppet zygote = start();
+    zygote.say({.kind = ControlKind::kLoadFailed, .a = code, .text = "torn file"});
+    expect_ended(zygote, "LOAD_FAILED with the status code");
+  }
+  make();
+  events_ = {};
+  const Puppet zygote = start();
+  zygote.say({.kind = ControlKind::kLoadFailed, .a = 1, .text = std::string(60'000, 'x')});
+  ASSERT_TRUE(pump_until([&] { return processes_->state() == ModelState::kFailed; }));
+  EXPECT_LT(events_.failure.size(), 5000u);
+}
+
 TEST_F(ModelProcessesTest, AVersionThatItsOwnerRefusesHasFailed) {
   events_.refusal = failed_precondition("another version");
   const Puppet zygote = start();
