@@ -11,6 +11,7 @@
 
 #include "shm/base/check.hpp"
 #include "shm/base/clock.hpp"
+#include "shm/base/format.hpp"
 #include "shm/wire/control.hpp"
 #include "worker/serve/crash_handler.hpp"
 #include "worker/serve/probe.hpp"
