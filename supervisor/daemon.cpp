@@ -104,12 +104,13 @@ void Daemon::run() {
   log_.info("serving directory={} models={} pid={}", directory_.path(), services_.size(), ::getpid());
   std::array<wire::Waitable, 3> waitables{{{.socket = &lane_router_}, {.socket = &client_router_}, {.fd = loop_.fd()}}};
   while (phase_ != Phase::kStopped) {
-    const std::chrono::milliseconds timeout = next_timeout(monotonic_now_ns());
+    const std::uint64_t waits_from_ns = monotonic_now_ns();
+    const std::chrono::milliseconds timeout = next_timeout(waits_from_ns);
     wire::wait(waitables, timeout);
     now_ns_ = monotonic_now_ns();
     const bool has_deadline = timeout.count() >= 0;
     const auto waited_ns = has_deadline ? std::optional(static_cast<std::uint64_t>(timeout.count()) * 1'000'000) : std::nullopt;
-    if (const std::uint64_t lost_ns = lateness_.turn(now_ns_, waited_ns); lost_ns > 0) postpone(lost_ns);
+    if (const std::uint64_t lost_ns = lateness_.turn(now_ns_, waits_from_ns, waited_ns); lost_ns > 0) postpone(lost_ns);
     // First messages of clients, then answers of lanes, then deaths. If a socket is readable, libzmq 4.3.4 has taken half of a
     // message, and aborts the process if that peer is disconnected before the rest is received. A death disconnects lanes and
     // clients; an answer may disconnect a client that reads none.

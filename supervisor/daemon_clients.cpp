@@ -25,8 +25,8 @@ constexpr int kDescribesPerTurn = 8;
 constexpr std::uint32_t kCancelLooksAt = 64;  // a cancel counts as one message more per so many requests that it searches
 constexpr std::size_t kLongestControl = 64 * 1024;
 constexpr std::uint64_t kLeastUnsent = 64 << 20;  // what a client may leave unread, even if client_message_mb is less
-constexpr std::uint64_t kSmallAnswer = 4096;      // smaller answers are sent without a check
-constexpr int kControlBytesPerSecond = 16 << 20;  // of the answers to one process's control requests
+constexpr std::uint64_t kSmallAnswer = wire::kReceiveBuffer + 4096;  // answers that take less are sent without a check
+constexpr int kControlBytesPerSecond = 16 << 20;                     // of the answers to one process's control requests
 
 std::string_view as_text(std::span<const std::byte> bytes) { return {reinterpret_cast<const char*>(bytes.data()), bytes.size()}; }
 
@@ -257,7 +257,8 @@ void Daemon::handle_control(Client& client, const wire::Message& message) {
   const bool names_version = asked.is_object() && asked.contains("version") && asked["version"].is_number_unsigned();
   const std::uint64_t version = names_version ? asked["version"].get<std::uint64_t>() : 0;
   if (what == "describe" && can_describe(model, version)) return describe(client.id, header->seq, model, version);
-  if (const Status rate = check_control_rate(client); !rate.ok()) {
+  const bool is_long = what == "describe" || what == "list" || what == "stats" || what == "crashes" || what == "trace";
+  if (const Status rate = is_long ? check_control_rate(client) : Status(); !rate.ok()) {
     return send_control_reply(client.id, header->seq, rate, "",
                               static_cast<std::uint32_t>(client.process->control_answers.wait_ms(now_ns_)));
   }

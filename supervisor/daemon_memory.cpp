@@ -12,6 +12,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <optional>
+#include <tuple>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -146,7 +147,7 @@ void Daemon::put_out_hoarder(std::uint64_t unfinished, std::uint64_t now_ns) {
   std::erase_if(senders,
                 [&](const Sender& sender) { return !shortage_.may_hold(sender.last_message_ns, sender.is_sending, now_ns); });
   const auto worst = std::ranges::min_element(
-      senders, {}, [](const Sender& sender) { return std::pair(!sender.is_sending, sender.last_message_ns); });
+      senders, {}, [](const Sender& sender) { return std::tuple(!sender.is_sending, !sender.client, sender.last_message_ns); });
   if (worst == senders.end()) return;
   shortage_.put_out();
   const std::string why = format(
@@ -154,7 +155,7 @@ void Daemon::put_out_hoarder(std::uint64_t unfinished, std::uint64_t now_ns) {
       "quarter of [limits] total_message_mb and {} MiB",
       unfinished >> 20, kAlwaysAllowed >> 20);
   if (worst->client) {
-    clients_->remember_offence(*worst->client);
+    if (worst->is_sending) clients_->remember_offence(*worst->client);
     return clients_->disconnect(*worst->client, "it " + why, StatusCode::kUnavailable);
   }
   ledger_.condemn(worst->lane.incarnation);
@@ -167,7 +168,7 @@ void Daemon::measure_heap() {
   const std::uint64_t heap = heap_bytes();
   const std::uint64_t own = heap - std::min(heap, memory_.bytes());
   const auto loaded = std::ranges::count_if(models_, [](const auto& model) { return model && model->loaded(); });
-  heap_baseline_ = std::min(own, heap_at_start_ + static_cast<std::uint64_t>(loaded) * kPerVersion);
+  heap_baseline_ = std::clamp(own, heap_at_start_, heap_at_start_ + static_cast<std::uint64_t>(loaded) * kPerVersion);
   versions_changed_ = false;
 }
 

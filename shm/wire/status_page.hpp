@@ -38,6 +38,10 @@ static_assert(sizeof(CrashRecord) == 2048 && std::is_standard_layout_v<CrashReco
 // running_request of a lane that answers a probe. The ledger never uses this id.
 inline constexpr std::uint64_t kProbeRequest = ~std::uint64_t{0};
 
+// request_id of a crash record that blames no request: a program was compiled that no single request ordered. 0 means that the
+// lane was receiving.
+inline constexpr std::uint64_t kBlamesNoRequest = ~std::uint64_t{1};
+
 // The name of the thread that compiles programs, as /proc shows it. At most 15 bytes.
 inline constexpr char kCompilerThread[] = "shoal-compiler";
 

@@ -676,7 +676,7 @@ void ModelProcesses::becomes_ready_when_complete(WorkerProcess& worker) {
   worker.ready_ns = monotonic_now_ns();
   reason_.clear();
   log_.info("worker_ready model={} pid={} incarnation={} took_us={}", options_.name, worker.pid, worker.incarnation,
-            (worker.ready_ns - worker.forked_ns) / 1000);
+            (worker.ready_ns - std::min(worker.ready_ns, worker.forked_ns)) / 1000);
   observer_.worker_ready(worker);
   dismiss_surplus_workers();
 }

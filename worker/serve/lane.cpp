@@ -135,17 +135,22 @@ bool Lane::answer_joined(RequestRunner& runner, std::span<const wire::Message> m
 }
 
 void Lane::send(Frames reply) {
-  Status sent = socket_.send(reply);
-  if (sent.code() == StatusCode::kFailedPrecondition) sent = send_out_of_memory(reply[0]);
-  // Unless there is no memory, the supervisor is gone, and nobody waits for this answer.
-  if (sent.code() == StatusCode::kFailedPrecondition) abort_out_of_memory();
+  const Status sent = socket_.send(reply);
+  if (sent.code() != StatusCode::kFailedPrecondition)
+    return;  // if it was not sent, the supervisor is gone, and nobody waits for it
+  // If there is no memory for the error either, the lane names the request as running, so that this counts as an attempt.
+  wire::ReplyHeader header;
+  std::memcpy(&header, reply[0].data(), sizeof header);
+  line_.running_attempt.store(header.attempt, std::memory_order_relaxed);
+  line_.running_count.store(1, std::memory_order_relaxed);
+  line_.running_request.store(header.request_id, std::memory_order_release);
+  if (send_out_of_memory(header).code() == StatusCode::kFailedPrecondition) abort_out_of_memory();
+  line_.running_request.store(0, std::memory_order_relaxed);
 }
 
 // Instead of a reply whose outputs found no memory on their way. The outputs of a batch's other members are still needed, so no
 // memory is released.
-Status Lane::send_out_of_memory(std::span<const std::byte> reply) {
-  wire::ReplyHeader header;
-  std::memcpy(&header, reply.data(), sizeof header);
+Status Lane::send_out_of_memory(wire::ReplyHeader header) {
   header.status = static_cast<std::uint16_t>(StatusCode::kFailedPrecondition);
   header.output_count = 0;
   const std::string text =

@@ -42,7 +42,7 @@ class Lane {
   Frames frames_of(const wire::Message& message, std::size_t place);
   bool answer_joined(RequestRunner& runner, std::span<const wire::Message> messages, const RequestRunner::Send& send);
   void send(Frames reply);
-  Status send_out_of_memory(std::span<const std::byte> reply);
+  Status send_out_of_memory(wire::ReplyHeader header);
   void answer(RequestRunner& runner, wire::Message& message, std::shared_ptr<const PendingProgram> program = nullptr);
   bool answer_parked(RequestRunner& runner);
   Status run_probe(RequestRunner& runner);

@@ -89,7 +89,8 @@ ProgramCompiler::Pending ProgramCompiler::next_order() {
 std::optional<ProgramCompiler::Outcome> ProgramCompiler::compile_now(const PendingProgram& pending) noexcept try {
   if (cancelled_.contains(pending.order_.request_id)) return cancelled("cancelled before its program was compiled");
   // If compiling crashes, the request that brought the shape is blamed.
-  const std::atomic<std::uint64_t> request_id(pending.order_.request_id);
+  const std::uint64_t blamed = pending.order_.request_id;
+  const std::atomic<std::uint64_t> request_id(blamed != 0 ? blamed : wire::kBlamesNoRequest);
   Progress progress;
   progress.step_name = "the compilation of its program";
   const CrashEvidence evidence(*pending.order_.line, progress, request_id);

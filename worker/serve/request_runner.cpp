@@ -33,7 +33,8 @@ Frames RequestRunner::answer(Frames message, std::shared_ptr<const PendingProgra
   brought_ = std::move(program);
   waits_for_.reset();
   if (!begin(job_, message)) return {};
-  if (job_.status.ok()) {
+  const bool is_begun = job_.status.ok();
+  if (is_begun) {
     // Before the inputs are touched: from here on the request counts as begun, and is blamed for a crash.
     name_in_line(job_.header(), 1);
     try {
@@ -45,15 +46,17 @@ Frames RequestRunner::answer(Frames message, std::shared_ptr<const PendingProgra
     }
     // Out of memory. With kNo, the client would take this code for a model that has changed.
     if (job_.status.code() == StatusCode::kFailedPrecondition) job_.ran = Ran::kMaybe;
-    clear_line();
-    if (!waits_for_) line_.completed.fetch_add(1, std::memory_order_relaxed);
   }
   if (waits_for_) {
+    clear_line();
     record(FlightKind::kParked, job_);
     return job_.finish_notice();
   }
   record(FlightKind::kEnded, job_, static_cast<std::uint64_t>(job_.status.code()));
-  return finish(job_);
+  const Frames reply = finish(job_);  // the line names the request until there is memory for its answer
+  clear_line();
+  if (is_begun) line_.completed.fetch_add(1, std::memory_order_relaxed);
+  return reply;
 }
 
 // False if the message does not even name a request.

@@ -1,6 +1,7 @@
 #include <random>
 #include <set>
 
+#include "shm/wire/status_page.hpp"
 #include "tests/unit/supervisor/route/ledger_fixture.hpp"
 
 namespace shoal::supervisor {
@@ -259,6 +260,21 @@ TEST_F(LedgerDeathTest, AMessageThatNoLaneCanReceiveEndsTwoWorkersAtMost) {
   words();
   ready(9);
   EXPECT_EQ(words(), Words{"send 2@9.0#1"});
+}
+
+TEST_F(LedgerDeathTest, ACompilationThatNobodyOrderedBlamesNoRequest) {
+  const LaneEvidence compiling{.crashed = true, .on_lane = true, .crash_request = wire::kBlamesNoRequest, .what = "signal 11"};
+  Incarnation worker = 7;
+  ready(worker);
+  admit(1);
+  for (std::size_t i = 0; i < Breaker::kCrashes; ++i) {
+    const auto outcomes = die(worker, {compiling});
+    ASSERT_EQ(outcomes.size(), 1u);
+    EXPECT_EQ(outcomes[0].fate, DeathOutcome::Fate::kRunsAgain);
+    EXPECT_EQ(outcomes[0].blamed, 0u);
+    ready(++worker);
+  }
+  EXPECT_FALSE(ledger_.model(model_).breaker.closed());
 }
 
 TEST_F(LedgerDeathTest, TenBegunAttemptsWithoutEvidenceAreAborted) {
