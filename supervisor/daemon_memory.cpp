@@ -155,7 +155,7 @@ void Daemon::put_out_hoarder(std::uint64_t unfinished, std::uint64_t now_ns) {
       "quarter of [limits] total_message_mb and {} MiB",
       unfinished >> 20, kAlwaysAllowed >> 20);
   if (worst->client) {
-    if (worst->is_sending) clients_->remember_offence(*worst->client);
+    clients_->remember_offence(*worst->client);
     return clients_->disconnect(*worst->client, "it " + why, StatusCode::kUnavailable);
   }
   ledger_.condemn(worst->lane.incarnation);
