@@ -132,7 +132,7 @@ class Daemon final : public ClientObserver {
   Status check_request(const Client& client, const wire::Message& message, const ModelVersion& model) const;
   void handle_control(Client& client, const wire::Message& message);
   void handle_bad_message(Client& client, const wire::Message& message, const Status& why);
-  bool can_describe(const std::string& name, std::uint64_t version) const;
+  static ModelVersion* find_described(const Service* service, std::uint64_t version);
   void describe(ClientId client, std::uint64_t seq, const std::string& name, std::uint64_t version);
   void answer_waiting_describes();
   void send_trace(ClientId client, std::uint64_t seq, const std::string& model, std::uint64_t pid);

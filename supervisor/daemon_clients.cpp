@@ -256,7 +256,7 @@ void Daemon::handle_control(Client& client, const wire::Message& message) {
   if (what == "ping") return send_control_reply(client.id, header->seq, {}, "{}");
   const bool names_version = asked.is_object() && asked.contains("version") && asked["version"].is_number_unsigned();
   const std::uint64_t version = names_version ? asked["version"].get<std::uint64_t>() : 0;
-  if (what == "describe" && can_describe(model, version)) return describe(client.id, header->seq, model, version);
+  if (what == "describe" && find_described(find_service(model), version)) return describe(client.id, header->seq, model, version);
   const bool is_long = what == "describe" || what == "list" || what == "stats" || what == "crashes" || what == "trace";
   if (const Status rate = is_long ? check_control_rate(client) : Status(); !rate.ok()) {
     return send_control_reply(client.id, header->seq, rate, "",
@@ -287,20 +287,17 @@ void Daemon::handle_control(Client& client, const wire::Message& message) {
                      "");
 }
 
-bool Daemon::can_describe(const std::string& name, std::uint64_t version) const {
-  const Service* service = find_service(name);
-  const ModelVersion* model = service && !is_unloading(*service) ? service->serving(version) : nullptr;
-  return model && !model->has_failed();
+// The version that can be described at once. `service` may be null.
+Daemon::ModelVersion* Daemon::find_described(const Service* service, std::uint64_t version) {
+  ModelVersion* model = service && !is_unloading(*service) ? service->serving(version) : nullptr;
+  return model && !model->has_failed() ? model : nullptr;
 }
 
 // While the model loads, the answer waits: the client wants to use the model.
 void Daemon::describe(ClientId client, std::uint64_t seq, const std::string& name, std::uint64_t version) {
   const Service* service = find_service(name);
   if (!service || is_unloading(*service)) return send_control_reply(client, seq, no_such_model(name), "");
-  ModelVersion* model = service->serving(version);
-  if (model && !model->has_failed()) {
-    return send_control_reply(client, seq, {}, model->description());
-  }
+  if (ModelVersion* model = find_described(service, version)) return send_control_reply(client, seq, {}, model->description());
   if (service->waits_for(version)) {
     Client* asking = clients_->find(client);
     if (!asking) return;
@@ -319,8 +316,9 @@ void Daemon::describe(ClientId client, std::uint64_t seq, const std::string& nam
     waiting_describes_.push_back({client, seq, name, version});
     return;
   }
-  const Status why = version != 0 && !model ? no_such_version(*service, version)
-                                            : unavailable("model '{}' is not available: {}", name, service->reason());
+  const Status why = version != 0 && !service->serving(version)
+                         ? no_such_version(*service, version)
+                         : unavailable("model '{}' is not available: {}", name, service->reason());
   send_control_reply(client, seq, why, "");
 }
 

@@ -138,10 +138,10 @@ std::vector<Daemon::Sender> Daemon::all_senders() {
   return senders;
 }
 
-// Disconnects a client, or kills the worker of a lane: one that is sending if there is any, and of those the one that has
-// finished no message for the longest time. It is not known whose memory it is: the next look shows whether this one held it.
-// kUnavailable, because a client that did not hold it may connect and send its requests again. It counts as an offence, because a
-// client could fill the memory again and again. The requests of a killed worker run again.
+// Disconnects a client, or kills the worker of a lane: one that is sending if there is any, else a client if there is any, and of
+// those the one that has finished no message for the longest time. It is not known whose memory it is: the next look shows
+// whether this one held it. kUnavailable, because a client that did not hold it may connect and send its requests again. It
+// counts as an offence, because a client could fill the memory again and again. The requests of a killed worker run again.
 void Daemon::put_out_hoarder(std::uint64_t unfinished, std::uint64_t now_ns) {
   std::vector<Sender> senders = all_senders();
   std::erase_if(senders,

@@ -157,17 +157,27 @@ TEST_F(VersionsTest, AModelThatDoesNotFitIntoMemoryIsRefusedBeforeItIsRead) {
   EXPECT_TRUE(contains(later.model("net").at("reason"), "MB are available")) << later.model("net").at("reason");
 }
 
-// Each of the two models fits into memory, both together do not. The second load begins when the first has ended.
-TEST_F(VersionsTest, AModelWaitsForTheMemoryOfOneThatIsBeingLoaded) {
-  for (const char* name : {"a", "b"}) write(name, 1);
-  const std::string zygote = path("zygote");
-  write_text("zygote", "#!/bin/sh\n[ $1 = --zygote ] && kill -STOP $$\nexec " + (binary_directory() / "shoal-worker").string() +
-                           " \"$@\"\n");
-  fs::permissions(zygote, fs::perms::owner_all);
-  const auto available = static_cast<double>(supervisor::available_memory_bytes());
-  std::error_code error;
-  for (const char* name : {"a", "b"})  // the packed weights need as much again
-    fs::resize_file(path(name) + "/net-0000.params", static_cast<std::uintmax_t>(available * 0.3), error);
+/// The models "a" and "b": each fits into memory, both together do not.
+class LargeModels : public VersionsTest {
+ protected:
+  /// Writes them. Returns a worker program whose zygote stops itself before it loads, and why the models cannot be so large.
+  std::pair<std::string, std::error_code> write_large_models() const {
+    write_text("zygote", "#!/bin/sh\n[ $1 = --zygote ] && kill -STOP $$\nexec " + (binary_directory() / "shoal-worker").string() +
+                             " \"$@\"\n");
+    fs::permissions(path("zygote"), fs::perms::owner_all);
+    const auto available = static_cast<double>(supervisor::available_memory_bytes());
+    std::error_code error;
+    for (const char* name : {"a", "b"}) {  // the packed weights need as much again
+      write(name, 1);
+      fs::resize_file(path(name) + "/net-0000.params", static_cast<std::uintmax_t>(available * 0.3), error);
+    }
+    return {path("zygote"), error};
+  }
+};
+
+// The second load begins when the first has ended.
+TEST_F(LargeModels, AModelWaitsForTheMemoryOfOneThatIsBeingLoaded) {
+  const auto [zygote, error] = write_large_models();
   if (error) GTEST_SKIP() << "no file of that size here: " << error.message();
   const DaemonFixture daemon({.models = {"a=" + path("a") + ",load_timeout_s=2", "b=" + path("b") + ",load_timeout_s=2"},
                               .worker = zygote,
@@ -181,16 +191,8 @@ TEST_F(VersionsTest, AModelWaitsForTheMemoryOfOneThatIsBeingLoaded) {
   EXPECT_TRUE(eventually([&] { return loads(other); })) << daemon.log();
 }
 
-TEST_F(VersionsTest, AClientsLoadWaitsForSuchMemoryForItsLoadTimeoutAtMost) {
-  for (const char* name : {"a", "b"}) write(name, 1);
-  const std::string zygote = path("zygote");
-  write_text("zygote", "#!/bin/sh\n[ $1 = --zygote ] && kill -STOP $$\nexec " + (binary_directory() / "shoal-worker").string() +
-                           " \"$@\"\n");
-  fs::permissions(zygote, fs::perms::owner_all);
-  const auto available = static_cast<double>(supervisor::available_memory_bytes());
-  std::error_code error;
-  for (const char* name : {"a", "b"})
-    fs::resize_file(path(name) + "/net-0000.params", static_cast<std::uintmax_t>(available * 0.3), error);
+TEST_F(LargeModels, AClientsLoadWaitsForSuchMemoryForItsLoadTimeoutAtMost) {
+  const auto [zygote, error] = write_large_models();
   if (error) GTEST_SKIP() << "no file of that size here: " << error.message();
   const DaemonFixture daemon({.models = {"a=" + path("a")}, .worker = zygote, .wait_until_ready = false});
   ASSERT_TRUE(eventually([&] { return daemon.stats().is_object() && daemon.model("a")["zygote"]["pid"].is_number(); }));

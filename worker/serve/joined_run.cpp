@@ -50,7 +50,7 @@ bool RequestRunner::answer_joined(std::span<const Frames> messages, const Send& 
   } catch (...) {
     (void)explain_exception();
   }
-  clear_line();
+  clear_line(line_);
   const std::span<Job> jobs(jobs_.data(), std::min(jobs_.size(), messages.size()));
   if (!is_answered) {
     for (Job& job : jobs) job.let_go();
@@ -73,7 +73,7 @@ bool RequestRunner::run_joined(std::span<const Frames> messages) {
     if (!jobs_[i].begin(messages[i]) || !jobs_[i].status.ok()) return false;
   }
   // Before any input is touched: from here on all of them count as begun.
-  name_in_line(jobs_[0].header(), messages.size());
+  name_in_line(line_, jobs_[0].header().request_id, jobs_[0].header().attempt, messages.size());
   std::int64_t rows = 0;
   for (std::size_t i = 0; i < messages.size(); ++i) {
     Job& job = jobs_[i];

@@ -136,16 +136,14 @@ bool Lane::answer_joined(RequestRunner& runner, std::span<const wire::Message> m
 
 void Lane::send(Frames reply) {
   const Status sent = socket_.send(reply);
-  if (sent.code() != StatusCode::kFailedPrecondition)
-    return;  // if it was not sent, the supervisor is gone, and nobody waits for it
+  // If it was not sent for another reason, the supervisor is gone, and nobody waits for this answer.
+  if (sent.code() != StatusCode::kFailedPrecondition) return;
   // If there is no memory for the error either, the lane names the request as running, so that this counts as an attempt.
   wire::ReplyHeader header;
   std::memcpy(&header, reply[0].data(), sizeof header);
-  line_.running_attempt.store(header.attempt, std::memory_order_relaxed);
-  line_.running_count.store(1, std::memory_order_relaxed);
-  line_.running_request.store(header.request_id, std::memory_order_release);
+  name_in_line(line_, header.request_id, header.attempt, 1);
   if (send_out_of_memory(header).code() == StatusCode::kFailedPrecondition) abort_out_of_memory();
-  line_.running_request.store(0, std::memory_order_relaxed);
+  clear_line(line_);
 }
 
 // Instead of a reply whose outputs found no memory on their way. The outputs of a batch's other members are still needed, so no

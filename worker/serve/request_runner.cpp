@@ -36,7 +36,7 @@ Frames RequestRunner::answer(Frames message, std::shared_ptr<const PendingProgra
   const bool is_begun = job_.status.ok();
   if (is_begun) {
     // Before the inputs are touched: from here on the request counts as begun, and is blamed for a crash.
-    name_in_line(job_.header(), 1);
+    name_in_line(line_, job_.header().request_id, job_.header().attempt, 1);
     try {
       job_.status = run(message);
       if (waits_for_) job_.prepare_notice();
@@ -48,13 +48,13 @@ Frames RequestRunner::answer(Frames message, std::shared_ptr<const PendingProgra
     if (job_.status.code() == StatusCode::kFailedPrecondition) job_.ran = Ran::kMaybe;
   }
   if (waits_for_) {
-    clear_line();
+    clear_line(line_);
     record(FlightKind::kParked, job_);
     return job_.finish_notice();
   }
   record(FlightKind::kEnded, job_, static_cast<std::uint64_t>(job_.status.code()));
   const Frames reply = finish(job_);  // the line names the request until there is memory for its answer
-  clear_line();
+  clear_line(line_);
   if (is_begun) line_.completed.fetch_add(1, std::memory_order_relaxed);
   return reply;
 }
@@ -200,15 +200,15 @@ void RequestRunner::release_memory() {
   ::malloc_trim(0);
 }
 
-void RequestRunner::name_in_line(const wire::RequestHeader& first, std::size_t count) {
-  line_.running_attempt.store(first.attempt, std::memory_order_relaxed);
-  line_.running_count.store(count, std::memory_order_relaxed);
-  line_.running_request.store(first.request_id, std::memory_order_release);
+void name_in_line(wire::LaneLine& line, std::uint64_t request_id, std::uint64_t attempt, std::size_t count) {
+  line.running_attempt.store(attempt, std::memory_order_relaxed);
+  line.running_count.store(count, std::memory_order_relaxed);
+  line.running_request.store(request_id, std::memory_order_release);
 }
 
-void RequestRunner::clear_line() {
-  line_.running_request.store(0, std::memory_order_relaxed);
-  line_.running_hash.store(0, std::memory_order_relaxed);
+void clear_line(wire::LaneLine& line) {
+  line.running_request.store(0, std::memory_order_relaxed);
+  line.running_hash.store(0, std::memory_order_relaxed);
 }
 
 void RequestRunner::record(FlightKind kind, const Job& job, std::uint64_t value) {

@@ -34,6 +34,11 @@ struct LaneEnvironment {
   int stop_fd = -1;     ///< readable: a lane ends when its socket is empty; -1: a lane runs until the process ends
 };
 
+/// Names `count` requests in the lane's line, beginning with the given one. If the worker dies before clear_line(), they count as
+/// begun.
+void name_in_line(wire::LaneLine& line, std::uint64_t request_id, std::uint64_t attempt, std::size_t count);
+void clear_line(wire::LaneLine& line);
+
 /// Ends a run between two steps when all its requests were cancelled. Each request gets one answer, whichever allocation fails.
 ///   Threads  thread-bound
 class RequestRunner final : private StopCondition {
@@ -71,8 +76,6 @@ class RequestRunner final : private StopCondition {
   bool should_stop() override;
   Status explain_exception();  ///< of the exception that is being handled
   void release_memory();       ///< allocates nothing
-  void name_in_line(const wire::RequestHeader& first, std::size_t count);
-  void clear_line();
   void record(wire::FlightKind kind, const Job& job, std::uint64_t value = 0);
 
   bool begin(Job& job, Frames message);
