@@ -1,5 +1,7 @@
 #include "worker/graph/graph.hpp"
 
+#include <algorithm>
+#include <iterator>
 #include <set>
 
 #include "worker/graph/operators.hpp"
@@ -29,6 +31,25 @@ std::uint64_t Graph::constant_bytes() const {
     if (const auto& constant = value(id).constant) bytes += constant->bytes.size();
   }
   return bytes;
+}
+
+void Graph::remove_unneeded_nodes() {
+  std::vector<bool> is_needed(values.size());
+  const auto need = [&](ValueId id) { is_needed[static_cast<std::size_t>(id)] = true; };
+  for (const GraphOutput& output : outputs) need(output.value);
+  std::vector<Node> kept;
+  while (!nodes.empty()) {
+    Node& node = nodes.back();
+    if (std::ranges::any_of(node.outputs, [&](ValueId id) { return is_needed[static_cast<std::size_t>(id)]; })) {
+      std::ranges::for_each(node.inputs, need);
+      kept.push_back(std::move(node));
+    }
+    nodes.pop_back();
+  }
+  nodes.assign(std::make_move_iterator(kept.rbegin()), std::make_move_iterator(kept.rend()));
+  for (std::size_t i = 0; i < nodes.size(); ++i) {
+    for (const ValueId id : nodes[i].outputs) value(id).producer = static_cast<NodeId>(i);
+  }
 }
 
 std::string describe(const Node& node) {

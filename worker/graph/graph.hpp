@@ -70,6 +70,8 @@ struct Graph {
   std::vector<TensorSpec> input_specs() const;
   /// Total bytes of the constants.
   std::uint64_t constant_bytes() const;
+  /// Removes the nodes of which no output is needed: one operator of a file may become several nodes here. Importers call it last.
+  void remove_unneeded_nodes();
 };
 
 /// Sets dtype and shape of every value from those of the inputs (by name, any order). ignored_inputs may be among them. An input

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 #include <numeric>
+#include <ranges>
 #include <string_view>
 #include <vector>
 
@@ -21,9 +22,14 @@ bool is_batch_of(std::int64_t images, const Value& value) {
   return value.dtype == DType::kFloat32 && value.shape.rank() >= 3 && value.shape[0] == images && value.shape.element_count() > 0;
 }
 
+bool is_first(std::int64_t axis, const Shape& shape) { return axis == 0 || axis == -shape.rank(); }
+
 bool is_one_of(std::string_view name, std::initializer_list<std::string_view> names) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
+
+/// Its inputs behind the first are parameters and not data.
+bool takes_parameters(std::string_view name) { return is_one_of(name, {"Convolution", "BatchNorm", "LeakyReLU"}); }
 
 class Search {
  public:
@@ -65,26 +71,32 @@ class Search {
                                           [&](ValueId id) { return is_batch(id) || (id != node.outputs[0] && !is_read(id)); });
     if (!makes_images) return false;
     if (const auto* const concat = std::get_if<ConcatAttributes>(&node.attributes)) {
-      const int rank = value(node.outputs[0]).shape.rank();
-      if ((concat->axis < 0 ? concat->axis + rank : concat->axis) == 0) return false;
+      if (is_first(concat->axis, value(node.outputs[0]).shape)) return false;
     }
-    if (const auto* const norm = std::get_if<BatchNormAttributes>(&node.attributes); norm != nullptr && norm->axis == 0)
-      return false;
+    if (const auto* const norm = std::get_if<BatchNormAttributes>(&node.attributes)) {
+      if (is_first(norm->axis, value(node.inputs[0]).shape)) return false;
+    }
     const bool is_known =
         is_one_of(name, {"Convolution", "BatchNorm", "LeakyReLU", "Activation", "Pooling", "AdaptiveAvgPooling", "Concat",
                          "Binary", "AddN", "Scalar", "Unary", "HardSigmoid", "Clip", "Identity", "LRN"});
-    // A broadcast operand of a lower rank than the result's has another axis where the batch would be.
-    const int rank = value(node.outputs[0]).shape.rank();
-    return is_known && std::all_of(node.inputs.begin(), node.inputs.end(), [&](ValueId id) {
-             return value(id).constant ? is_parameter(node, id) : is_batch(id) && value(id).shape.rank() == rank;
+    return is_known && std::ranges::all_of(std::views::iota(std::size_t{0}, node.inputs.size()), [&](std::size_t i) {
+             return value(node.inputs[i]).constant ? is_parameter(node, i) : is_images(node, i);
            });
   }
 
+  /// The input is one part for each image. A broadcast operand of a lower rank than the result's has another axis where the batch
+  /// would be. Weights that are computed or come with the request may have as many parts by chance.
+  bool is_images(const Node& node, std::size_t input) const {
+    const bool is_data = input == 0 || !takes_parameters(node.op->name);
+    return is_data && is_batch(node.inputs[input]) &&
+           value(node.inputs[input]).shape.rank() == value(node.outputs[0]).shape.rank();
+  }
+
   /// The constant is the same for every image: it has no batch axis of its own.
-  bool is_parameter(const Node& node, ValueId constant) const {
-    if (is_one_of(node.op->name, {"Convolution", "BatchNorm"})) return constant != node.inputs[0];
-    if (node.op->name != "LeakyReLU" || constant == node.inputs[0]) return false;
-    const auto slopes = slopes_along(value(constant).shape, value(node.inputs[0]).shape);
+  bool is_parameter(const Node& node, std::size_t input) const {
+    if (input == 0 || !takes_parameters(node.op->name)) return false;
+    if (node.op->name != "LeakyReLU") return true;
+    const auto slopes = slopes_along(value(node.inputs[input]).shape, value(node.inputs[0]).shape);
     return slopes && (*slopes)[0] == 1;
   }
 

@@ -147,6 +147,7 @@ class Importer {
     }
     if (const Status added = add_heads(); !added.ok()) return added.with_context(format("offset {}", symbol_.heads_offset));
     order_inputs();
+    graph().remove_unneeded_nodes();
     return std::move(import_);
   }
 

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <limits>
+#include <optional>
 
 #include "tests/unit/worker/exec/graph_builder.hpp"
 
@@ -15,17 +16,18 @@ using testing::spec;
 
 constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();
 
-/// Both devices compile the graph for data of this shape, run it on the same noise and answer alike.
-void expect_alike(const GraphBuilder& graph, const Shape& data) {
-  const auto cpu = load(graph.graph(), {spec("data", data)}),
-             reference = load(graph.graph(), {spec("data", data)}, "cpu-reference");
+/// Both devices compile the graph for these inputs, run it on the same noise and answer alike.
+void expect_alike(const GraphBuilder& graph, const std::vector<TensorSpec>& inputs,
+                  std::optional<std::size_t> core_cache_bytes = {}) {
+  const auto cpu = Model::load(graph.graph(), {.input_sets = {inputs}, .core_cache_bytes = core_cache_bytes}).value(),
+             reference = load(graph.graph(), inputs, "cpu-reference");
   ASSERT_TRUE(cpu && reference);
-  const std::vector<TensorSpec> inputs{spec("data", data)};
   Context context, other;
   const auto got = testing::run(*cpu->program(inputs).value(), context);
   const auto want = testing::run(*reference->program(inputs).value(), other);
   EXPECT_TRUE(testing::alike(got, want));
 }
+void expect_alike(const GraphBuilder& graph, const Shape& data) { expect_alike(graph, {spec("data", data)}); }
 
 TEST(OddGraphs, ConcatOfMorePartsThanOneDnnHasArgumentsFor) {
   GraphBuilder b;
@@ -92,6 +94,31 @@ TEST(OddGraphs, BatchesLargerThanTheCacheThatIsGivenRunImageByImage) {
   EXPECT_GT(split_program->step_count(), 2 * whole_program->step_count());
   Context context, other;
   EXPECT_TRUE(testing::alike(testing::run(*split_program, context), testing::run(*whole_program, other)));
+}
+
+/// Ends a graph in nodes that are worth running image by image.
+void add_concat(GraphBuilder& b, ValueId x) {
+  const ValueId relu = b.activation(x);
+  b.output(b.global_average(b.concat({relu, b.activation(relu, ActivationKind::kSigmoid)})));
+}
+
+TEST(OddGraphs, WeightsInARequestWithAsManyFiltersAsThereAreImages) {
+  GraphBuilder b;
+  const ValueId data = b.input("data"), weights = b.input("weights");
+  const ConvolutionAttributes attributes{
+      .kernel = {3, 3}, .stride = {1, 1}, .dilate = {1, 1}, .pad = {1, 1}, .num_filter = 2, .num_group = 1};
+  add_concat(b, b.node("Convolution", {data, weights}, attributes));
+  expect_alike(b, {spec("data", {2, 8, 16, 16}), spec("weights", {2, 8, 3, 3})}, 256);
+}
+
+TEST(OddGraphs, BatchNormsOverTheBatch) {
+  for (const std::int64_t axis : {0, -4}) {
+    GraphBuilder b;
+    std::vector<ValueId> inputs{b.input("data")};
+    for (int i = 0; i < 4; ++i) inputs.push_back(b.constant({2}, 1.0F, 0.5F));
+    add_concat(b, b.node("BatchNorm", inputs, BatchNormAttributes{.eps = 1e-5, .fix_gamma = false, .axis = axis}, 3));
+    expect_alike(b, {spec("data", {2, 8, 16, 16})}, 256);
+  }
 }
 
 TEST(OddGraphs, SlicesWithStepsBeyondTheAxis) {

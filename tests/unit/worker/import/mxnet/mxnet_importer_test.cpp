@@ -145,6 +145,9 @@ TEST_F(MxnetImporter, ReadsABatchNormWithReluAsBoth) {
   for (const GraphOutput& output : result->graph.outputs) names.push_back(output.name);
   EXPECT_EQ(names, (std::vector<std::string>{"bn_output", "bn_mean", "bn_var"}));
   EXPECT_EQ(result->graph.outputs[0].value, relu_node.outputs[0]);
+  const auto statistics = import(s.json("[[5, 1, 0]]"), {"arg:g", "arg:b", "aux:m", "aux:v"});
+  ASSERT_TRUE(statistics.ok()) << statistics.status().to_string();
+  EXPECT_EQ(statistics->graph.nodes.size(), 1u) << "nobody reads what the relu computes";
   expect_refused(s.json("[[5, 3, 0]]"), StatusCode::kUnimplemented, {"'bn'"}, {"arg:g", "arg:b", "aux:m", "aux:v"});
   expect_refused(s.json(), StatusCode::kInvalidArgument, {"_contrib_BatchNormWithReLU 'bn'", "'v'"}, {"arg:g", "arg:b", "aux:m"});
 }
