@@ -175,7 +175,7 @@ class Ledger {
   static constexpr std::uint64_t kCreditNs = 200'000;
   static constexpr std::uint64_t kTimerNs = 4'000'000;  // tick() may be called this much late
   static constexpr std::uint32_t kMinCredits = 2, kMaxCredits = 64;
-  static constexpr std::size_t kMaxParked = 64;  // groups per lane
+  static constexpr std::uint32_t kMaxParked = 16;  // groups of one client, in all lanes of a model
   static constexpr std::size_t kMaxQuarantined = 1024;
 
   void set_client_shares(ClientShares shares) { shares_ = shares; }
@@ -213,8 +213,9 @@ class Ledger {
   void retry(Incarnation incarnation, std::uint64_t now_ns);
   /// Returns false when the reply matches no lease. It is then counted as late, and nothing else happens.
   bool lane_replied(const LaneReply& reply, std::uint64_t now_ns);
-  /// The request's group waits in its lane until its program is compiled. It takes no credit of the lane until it is answered,
-  /// unless the lane has kMaxParked such groups already. Nothing happens when the request matches no lease.
+  /// The request's group waits in its lane until its program is compiled. It takes no credit of the lane until it is answered.
+  /// While a client has kMaxParked such groups, its requests of shapes that were never measured are not sent. Nothing happens
+  /// when the request matches no lease.
   void lane_parked(LaneRef lane, RequestId request, std::uint16_t attempt, std::uint64_t now_ns);
   /// The worker's pidfd reported, so no thread of the worker runs anymore. `evidence` has one entry per lane. Returns what
   /// happened to each request that the worker held, oldest first.
@@ -278,6 +279,7 @@ class Ledger {
   struct Group {
     SlotList members;  // only those that are still leased, in the order they were sent
     std::uint32_t count = 0, rows = 0;
+    std::uint32_t client = 0;  // the place of the first member's client
     std::uint64_t shape = 0, cost_ns = 0;
     std::uint64_t compute_ns = 0;  // of the members that ended with kOk, from their replies
     std::uint32_t ran_rows = 0;    // rows of those members
@@ -317,7 +319,8 @@ class Ledger {
     std::string draining;  // why new requests are refused; empty while they are not
     std::size_t live = 0;  // requests that are not forgotten yet
     std::uint32_t running = 0;
-    std::uint32_t urgent = 0;  // number of urgent requests in the queue
+    std::uint32_t urgent = 0;           // number of urgent requests in the queue
+    std::vector<std::uint32_t> parked;  // by clients' places: how many parked groups they have
     // Queued rows that may join others. If two shapes share a place, their batches only get smaller.
     std::array<std::uint32_t, 64> rows_by_shape{};
     std::uint64_t wait_until_ns = kNoDeadline;  // when requests stop waiting for others to join them
@@ -383,6 +386,8 @@ class Ledger {
   static bool is_whole(ModelRecord& model, const Entry& entry) {
     return !joins(model, entry) || rows_like(model, entry) >= model.limits.max_batch;
   }
+  /// Returns true if the request would probably wait for its program and its client has enough such requests.
+  bool must_not_park(const ModelRecord& model, std::uint32_t slot) const;
   static bool has_room(const Lane& lane) {
     return lane.count < kMinCredits || (lane.work_ns < kCreditNs && lane.count < kMaxCredits);
   }

@@ -65,10 +65,13 @@ void Ledger::lane_parked(LaneRef lane, RequestId request, std::uint16_t attempt,
   Worker* worker = find_worker(models_[entry->model], lane.incarnation);
   SHOAL_CHECK(worker != nullptr);
   Lane& leased = worker->lanes[lane.lane];
-  if (group.parked || leased.parked.size() >= kMaxParked) return;
+  if (group.parked) return;
   take_from_credit(leased, entry->group, now_ns);
   leased.parked.push_back(entry->group);
   group.parked = true;
+  std::vector<std::uint32_t>& parked = models_[entry->model].parked;
+  if (group.client >= parked.size()) parked.resize(group.client + 1);
+  ++parked[group.client];
   dispatch(entry->model, now_ns);
 }
 
@@ -81,6 +84,8 @@ void Ledger::dispatch(ModelIndex index, std::uint64_t now_ns) {
     const Seat seat = choose_lane(model, now_ns);
     if (!seat.worker) return;
     std::uint32_t slot = model.queue.next(waiting_);
+    const auto may_go = [&](std::uint32_t other) { return !must_not_park(model, other); };
+    if (!may_go(slot) && (slot = model.queue.next_like(waiting_, may_go)) == kNoSlot) return;
     const Entry& entry = entries_[slot];
     const bool whole = is_whole(model, entry);
     // Part of a batch waits for an idle lane, because it may become whole until then.
@@ -100,7 +105,7 @@ void Ledger::dispatch(ModelIndex index, std::uint64_t now_ns) {
     if (!whole && model.urgent == 0 && now_ns < until_ns) {
       model.wait_until_ns = until_ns;
       slot = model.queue.next_like(waiting_, [&](std::uint32_t other) {  // a whole batch need not wait for it
-        return is_whole(model, entries_[other]) && can_finish(other, entries_[other].rows, seat.free_ns);
+        return may_go(other) && is_whole(model, entries_[other]) && can_finish(other, entries_[other].rows, seat.free_ns);
       });
       if (slot == kNoSlot) return;
     }
@@ -159,6 +164,12 @@ Ledger::Seat Ledger::choose_lane(ModelRecord& model, std::uint64_t now_ns) {
   return seat;
 }
 
+bool Ledger::must_not_park(const ModelRecord& model, std::uint32_t slot) const {
+  const Entry& entry = entries_[slot];
+  const std::uint32_t client = waiting_[slot].client;
+  return client < model.parked.size() && model.parked[client] >= kMaxParked && !model.costs.is_measured(entry.shape, entry.rows);
+}
+
 std::uint64_t Ledger::left_ns(const Lane& lane, std::uint64_t now_ns) const {
   if (lane.count == 0) return 0;
   return lane.work_ns - std::min(now_ns - std::min(now_ns, lane.since_ns), groups_[lane.held[0]].cost_ns);
@@ -196,6 +207,7 @@ bool Ledger::is_too_late(std::uint32_t slot, std::uint64_t start_ns, std::uint64
 void Ledger::lease_group(ModelRecord& model, std::uint32_t leader, const Seat& seat, std::uint64_t now_ns) {
   const std::uint32_t at = new_group();
   Group& group = groups_[at];
+  group.client = waiting_[leader].client;
   group.shape = entries_[leader].shape;
   group.isolated = entries_[leader].state == State::kSuspected;
   if (group.isolated) {
@@ -284,6 +296,7 @@ void Ledger::end_lease(std::uint32_t slot, Worker& worker, std::uint64_t now_ns)
   Lane& lane = worker.lanes[entry.lease.lane];
   if (group.parked) {
     std::erase(lane.parked, at);
+    --model.parked[group.client];
   } else {
     take_from_credit(lane, at, now_ns);
   }

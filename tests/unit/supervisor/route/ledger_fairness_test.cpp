@@ -188,6 +188,39 @@ TEST_F(LedgerFairnessTest, ACancelledRequestThatNeverRanRaisesNoEstimate) {
   EXPECT_FALSE(is_refused(kOther, kShort, 30 * kMs));
 }
 
+// Each shape is a new program, and one program is compiled at a time.
+TEST_F(LedgerFairnessTest, RequestsThatWaitForTheirProgramsKeepNobodyElseOutOfTheLane) {
+  ready(7);
+  std::vector<RequestId> parked;
+  for (std::uint64_t shape = 1000; shape < 1100; ++shape) ask(kGreedy, shape).value();
+  const auto park_all = [&] {
+    for (std::vector<Action> sent = taken(); !sent.empty(); sent = taken()) {
+      for (const Action& action : sent) {
+        ledger_.lane_parked({7, 0}, action.request, 1, now_);
+        parked.push_back(action.request);
+      }
+    }
+  };
+  park_all();
+  EXPECT_GE(parked.size(), Ledger::kMaxParked);
+  EXPECT_LE(parked.size(), Ledger::kMaxParked + 1) << "one was on its way";
+  const RequestId known = ask(kOther, kShort).value();
+  EXPECT_EQ(words(), Words{format("send {}@7.0#1", seq_)});
+  reply(known, {7, 0}, kMs);
+  ask(kOther, kLong).value();
+  EXPECT_EQ(words(), (Words{format("forward {}", seq_ - 1), format("send {}@7.0#1", seq_)}))
+      << "another client may wait for programs, too";
+  const std::size_t before = parked.size();
+  reply(parked[0], {7, 0}, kMs);
+  reply(parked[1], {7, 0}, kMs);
+  park_all();
+  EXPECT_GT(parked.size(), before) << "programs are ready, so others may wait for theirs";
+  die(7);
+  words();
+  ready(8);
+  EXPECT_GE(words().size(), 2u) << "the parked ones run again";
+}
+
 TEST_F(LedgerFairnessTest, InventedRowsDoNotMakeOthersWait) {
   ready(7);
   teach(kShort, 10 * kMs);

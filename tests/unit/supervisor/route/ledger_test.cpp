@@ -63,14 +63,6 @@ TEST_F(LedgerTest, AParkedRequestTakesUpNoCreditOfItsLane) {
   EXPECT_EQ(words(), (Words{"forward 2", "send 4@7.0#1"}));
 }
 
-TEST_F(LedgerTest, ALaneParksNoMoreThanItsMost) {
-  ready(7);
-  for (std::uint64_t seq = 1; seq <= Ledger::kMaxParked + 2; ++seq) ledger_.lane_parked({7, 0}, admit(seq), 1, now_);
-  words();
-  admit(1000);
-  EXPECT_TRUE(words().empty());
-}
-
 TEST_F(LedgerTest, AParkedNoticeThatMatchesNoLeaseIsIgnored) {
   ready(7);
   ready(8);
