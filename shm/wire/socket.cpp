@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <zmq.h>
 
@@ -347,6 +348,10 @@ void Router::limit_frames(std::uint64_t bytes) {
 
 Status Router::connect(const std::string& path, PeerId peer) {
   SHOAL_RETURN_IF_ERROR(check_socket_path(path));
+  // The thread of libzmq would follow a link, and wait for a file system that is dead.
+  struct stat file {};
+  if (::lstat(path.c_str(), &file) != 0) return status_from_errno("connect to", path, errno);
+  if (!S_ISSOCK(file.st_mode)) return invalid_argument("connect to {}: it is not a socket", path);
   const auto id = routing_id(peer);
   if (::zmq_setsockopt(handle_, ZMQ_CONNECT_ROUTING_ID, id.data(), id.size()) != 0) return zmq_status("name the peer at", path);
   if (::zmq_connect(handle_, endpoint(path).c_str()) != 0) return zmq_status("connect to", path);

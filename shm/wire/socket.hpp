@@ -193,7 +193,8 @@ class Router : public Socket {
   /// Limits the frames of peers that are connected from now on. A peer that sends a longer frame is cut off. 0 or a larger number
   /// means kMaxFrameBytes.
   void limit_frames(std::uint64_t bytes);
-  /// The peer must have bound already. `peer` must never have been used on this socket. Errors: kInvalidArgument, kInternal.
+  /// The peer must have bound already. `peer` must never have been used on this socket. Errors: kInvalidArgument (also if there
+  /// is no socket at the path, but a link for example), kNotFound, kInternal.
   Status connect(const std::string& path, PeerId peer);
   /// Ends the connection. Messages queued for the peer are sent for up to 50 ms, then dropped. Does nothing when the peer is gone
   /// or never came. Call it when a peer is dead: until then messages for it are kept. Do not call it between a wait() that found

@@ -4,6 +4,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
@@ -29,8 +30,18 @@ Result<std::optional<std::string_view>> read_start(const std::string& file, std:
   return std::optional(std::string_view(buffer.data(), static_cast<std::size_t>(size)));
 }
 
+/// Reading the fdinfo of other descriptors could take for ever: for an epoll descriptor the kernel waits for a lock that its
+/// owner holds as long as it likes.
+bool is_pidfd(const UniqueFd& fd) {
+  char target[64];
+  const ssize_t size = ::readlink(format("/proc/self/fd/{}", fd.get()).c_str(), target, sizeof target);
+  const std::string_view text(target, static_cast<std::size_t>(std::max<ssize_t>(size, 0)));
+  return text == "anon_inode:[pidfd]" || text.starts_with("pidfd:[");  // the second since Linux 6.9
+}
+
 /// The pid of a pidfd's process; -1 if that process has been reaped. Nothing if the descriptor is not a pidfd.
 Result<std::optional<long>> pid_of(const UniqueFd& fd) {
+  if (!is_pidfd(fd)) return std::optional<long>();
   char buffer[2048];
   SHOAL_ASSIGN_OR_RETURN(const auto text, read_start(format("/proc/self/fdinfo/{}", fd.get()), buffer));
   constexpr std::string_view kLine = "\nPid:";

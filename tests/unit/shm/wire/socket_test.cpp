@@ -164,6 +164,15 @@ TEST_F(SocketTest, APeerThatWasNeverNamedOrIsGoneCannotBeSentTo) {
   ASSERT_TRUE(within_deadline(router_, [&] { return !router_.send(1, bytes_of("x")).ok(); }));
 }
 
+// libzmq would follow the link, and wait where it leads.
+TEST_F(SocketTest, APeerBehindALinkIsNotConnected) {
+  const Dealer dealer = Dealer::bind(context_, path("peer")).value();
+  ASSERT_EQ(::symlink(path("peer").c_str(), path("link").c_str()), 0);
+  EXPECT_EQ(router_.connect(path("link"), 1).code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(router_.connect(path("nothing"), 2).code(), StatusCode::kNotFound);
+  EXPECT_TRUE(router_.connect(path("peer"), 3).ok());
+}
+
 TEST_F(SocketTest, AMessageForADeadPeerIsNotKeptForTheNextOneAtItsPath) {
   {
     Dealer dealer = Dealer::bind(context_, path("a")).value();
