@@ -182,7 +182,7 @@ bool PoolCore::wait_for_outcome(PendingRequest& request) {
   return true;
 }
 
-// The request keeps its slots, because a worker may still use them.
+// A request that was sent keeps its slots, because a worker may still use them.
 void PoolCore::expire(PendingRequest& request) {
   if (request.is_done() || monotonic_now_ns() < overdue_ns(request) || fork_guard_.in_child()) return;
   const MutexLock lock(mutex_);
@@ -274,8 +274,9 @@ Status PoolCore::begin_connection(std::uint64_t give_up_at_ns) {
 void PoolCore::on_ready() {
   give_up_reconnecting_ns_ = 0;
   for (auto& [seq, call] : calls_) send_call(*call);
-  for (auto& [name, entry] : models_) {
-    if (!entry.parked.empty() && entry.describe_seq == 0) ask_description(name, entry);
+  for (const auto& [seq, request] : parked_) {
+    ModelEntry& entry = models_[request->model];
+    if (entry.describe_seq == 0) ask_description(request->model, entry);
   }
 }
 
@@ -290,18 +291,15 @@ void PoolCore::lose_connection(const Status& why) {
   if (is_driven_) ::eventfd_write(wake_fd_.get(), 1);
 
   // Slots that the dead daemon did not release are free: its workers can no longer answer, and outputs get a new arena.
-  std::vector<std::shared_ptr<PendingRequest>> unanswered;
-  for (auto& [seq, request] : requests_) {
+  const auto sent = std::exchange(requests_, {});
+  for (const auto& [seq, request] : sent) {
     if (request->is_done()) {
       request->release_slots();
     } else {
-      unanswered.push_back(request);
+      park(request);
     }
   }
-  requests_.clear();
-  std::ranges::sort(unanswered, {}, &PendingRequest::seq);
   for (auto& [name, entry] : models_) entry.description.reset();  // another daemon uses other ids
-  for (const auto& request : unanswered) park(request);
   std::vector<std::shared_ptr<ControlCall>> ended;
   for (auto& [seq, call] : calls_) {
     if (was_ready && call->ends_daemon && call->is_sent) ended.push_back(call);
@@ -318,27 +316,24 @@ void PoolCore::fail_everything(const Status& why) {
   for (const auto& [seq, call] : calls) finish_call(call, why);
   const auto requests = std::exchange(requests_, {});
   for (const auto& [seq, request] : requests) fail(*request, why, Ran::kMaybe);
-  for (auto& [name, entry] : models_) {
-    entry.describe_seq = 0;
-    const auto parked = std::exchange(entry.parked, {});
-    for (const auto& request : parked) fail(*request, why, request->is_sent ? Ran::kMaybe : Ran::kNo);
-  }
+  for (auto& [name, entry] : models_) entry.describe_seq = 0;
+  const auto parked = std::exchange(parked_, {});
+  for (const auto& [seq, request] : parked) fail(*request, why, request->is_sent ? Ran::kMaybe : Ran::kNo);
 }
 
 void PoolCore::expire_parked(std::uint64_t now_ns) {
   next_expiry_ns_ = kForever;
-  for (auto& named : models_) {  // not a structured binding: clang 14 cannot capture one
-    std::erase_if(named.second.parked, [&](const std::shared_ptr<PendingRequest>& request) SHOAL_REQUIRES(mutex_) {
-      if (request->deadline_ns > now_ns) {
-        next_expiry_ns_ = std::min(next_expiry_ns_, request->deadline_ns);
-        return false;
-      }
-      const char* why = is_ready()
-                            ? "the daemon did not describe it within the request's timeout (it answers when the model is loaded)"
-                            : "no daemon within the request's timeout";
-      fail(*request, deadline_exceeded("model '{}': {}", named.first.name, why), request->is_sent ? Ran::kMaybe : Ran::kNo);
-      return true;
-    });
+  const char* why = is_ready()
+                        ? "the daemon did not describe it within the request's timeout (it answers when the model is loaded)"
+                        : "no daemon within the request's timeout";
+  for (auto next = parked_.begin(); next != parked_.end();) {
+    const auto current = next++;  // fail() erases it
+    PendingRequest& request = *current->second;
+    if (request.deadline_ns > now_ns) {
+      next_expiry_ns_ = std::min(next_expiry_ns_, request.deadline_ns);
+    } else {
+      fail(request, deadline_exceeded("model '{}': {}", request.model.name, why), request.is_sent ? Ran::kMaybe : Ran::kNo);
+    }
   }
 }
 

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <map>
 #include <memory>
 #include <string>
@@ -28,7 +27,8 @@ namespace shoal::client {
 ///  - A send may consume the edge of ZeroMQ's descriptor, so a thread that sends also receives afterwards (progress()).
 ///  - A thread that completes another thread's target wakes it: a follower by its condition, the driver by wake_fd_.
 ///  - A driver that leaves wakes one follower, which becomes the driver.
-///  - A request stays in requests_ until its slots are released. It gets its outcome exactly once, at that time or before.
+///  - A request that was sent stays in requests_ until its slots are released. One that must wait is in parked_, until it is sent
+///    or fails. Each gets its outcome exactly once, at that time or before.
 ///  - The daemon enforces deadlines. If its answer is overdue, the waiting thread gives the request its outcome (expire()).
 ///  - A thread that waits without a deadline checks from time to time that the daemon sends anything, and pings it if not.
 ///   Threads  thread-safe
@@ -66,7 +66,6 @@ class PoolCore : public std::enable_shared_from_this<PoolCore> {
   struct ModelEntry {
     std::shared_ptr<const Description> description;                              ///< null until known
     std::uint64_t describe_seq = 0;                                              ///< of the unanswered `describe`; 0 = none
-    std::deque<std::shared_ptr<PendingRequest>> parked;                          ///< requests that wait for the description
     std::unordered_map<std::uint64_t, std::vector<std::uint64_t>> output_bytes;  ///< sizes in earlier replies, by shape_key
   };
   struct Follower {
@@ -96,7 +95,7 @@ class PoolCore : public std::enable_shared_from_this<PoolCore> {
       SHOAL_REQUIRES(mutex_);
   void handle_release(const wire::Message& message) SHOAL_REQUIRES(mutex_);
   void handle_control_reply(const wire::Message& message) SHOAL_REQUIRES(mutex_);
-  void handle_description(ModelEntry& entry, const Result<std::string>& answer) SHOAL_REQUIRES(mutex_);
+  void handle_description(const ModelKey& model, ModelEntry& entry, const Result<std::string>& answer) SHOAL_REQUIRES(mutex_);
   void park(const std::shared_ptr<PendingRequest>& request) SHOAL_REQUIRES(mutex_);
   void look_again(const std::shared_ptr<PendingRequest>& request, ModelEntry& entry) SHOAL_REQUIRES(mutex_);
   void expire_parked(std::uint64_t now_ns) SHOAL_REQUIRES(mutex_);
@@ -138,6 +137,8 @@ class PoolCore : public std::enable_shared_from_this<PoolCore> {
   std::uint64_t last_seq_ SHOAL_GUARDED_BY(mutex_) = 0;
   std::unordered_map<std::uint64_t, std::shared_ptr<PendingRequest>> requests_
       SHOAL_GUARDED_BY(mutex_);  ///< sent, slots not released; by seq
+  std::map<std::uint64_t, std::shared_ptr<PendingRequest>> parked_
+      SHOAL_GUARDED_BY(mutex_);  ///< wait for a daemon or for their model's description, none is done; by seq
   std::unordered_map<std::uint64_t, std::shared_ptr<ControlCall>> calls_ SHOAL_GUARDED_BY(mutex_);  ///< unanswered, by seq
   std::map<ModelKey, ModelEntry> models_ SHOAL_GUARDED_BY(mutex_);
   std::uint64_t heard_ SHOAL_GUARDED_BY(mutex_) = 0;            ///< number of messages received from the daemon

@@ -120,8 +120,14 @@ Result<Tensor> PoolCore::loan(DType dtype, const Shape& shape) {
 
 // Sends the request, or parks it until the model is described.
 void PoolCore::route(const std::shared_ptr<PendingRequest>& request) {
-  const auto found = models_.find(request->model);
-  if (found != models_.end() && found->second.description && is_ready()) return send_request(request, found->second);
+  if (requests_.size() + parked_.size() >= kMostUnderWay) {
+    return fail(*request,
+                overloaded("model '{}': {} requests of this pool are unanswered, because the daemon in {} is too slow, or "
+                           "because a model loads",
+                           request->model.name, kMostUnderWay, options_.directory));
+  }
+  ModelEntry& entry = models_[request->model];
+  if (entry.description && is_ready()) return send_request(request, entry);
   park(request);
   if (!is_ready()) {
     // When reconnect_timeout is over, the attempt that just failed decides.
@@ -131,13 +137,12 @@ void PoolCore::route(const std::shared_ptr<PendingRequest>& request) {
     }
     return;
   }
-  ModelEntry& entry = models_.find(request->model)->second;
   if (entry.describe_seq == 0) ask_description(request->model, entry);
 }
 
 void PoolCore::park(const std::shared_ptr<PendingRequest>& request) {
   request->output_slots.clear();
-  models_[request->model].parked.push_back(request);
+  parked_[request->seq] = request;
   next_expiry_ns_ = std::min(next_expiry_ns_, request->deadline_ns);
 }
 
@@ -150,12 +155,6 @@ void PoolCore::look_again(const std::shared_ptr<PendingRequest>& request, ModelE
 
 void PoolCore::send_request(const std::shared_ptr<PendingRequest>& request, ModelEntry& entry) {
   const Ran ran = request->is_sent ? Ran::kMaybe : Ran::kNo;  // it may have run with an earlier daemon
-  if (requests_.size() >= kMostUnderWay) {
-    return fail(*request,
-                overloaded("model '{}': {} requests of this pool are unanswered, because the daemon in {} is too slow",
-                           request->model.name, kMostUnderWay, options_.directory),
-                ran);
-  }
   std::uint64_t timeout_ns = 0;
   if (request->deadline_ns != kForever) {
     const std::uint64_t now_ns = monotonic_now_ns();
@@ -353,12 +352,12 @@ void PoolCore::handle_control_reply(const wire::Message& message) {
   const auto code = static_cast<StatusCode>(header->status);
   const Result<std::string> answer = code == StatusCode::kOk ? Result<std::string>(text) : Status(code, parse_message(text));
   for (auto& [name, entry] : models_) {
-    if (entry.describe_seq == call->seq) handle_description(entry, answer);
+    if (entry.describe_seq == call->seq) handle_description(name, entry, answer);
   }
   finish_call(call, answer);
 }
 
-void PoolCore::handle_description(ModelEntry& entry, const Result<std::string>& answer) {
+void PoolCore::handle_description(const ModelKey& model, ModelEntry& entry, const Result<std::string>& answer) {
   entry.describe_seq = 0;
   Status status = answer.status();
   if (answer.ok()) {
@@ -366,9 +365,12 @@ void PoolCore::handle_description(ModelEntry& entry, const Result<std::string>& 
     status = description.status();
     if (status.ok()) entry.description = std::make_shared<const Description>(*std::move(description));
   }
-  const auto parked = std::exchange(entry.parked, {});
-  for (const auto& request : parked) {
-    if (request->is_done()) continue;  // canceled meanwhile
+  std::vector<std::shared_ptr<PendingRequest>> waiting;  // a list of its own, because send_request() may park one again
+  for (const auto& [seq, request] : parked_) {
+    if (request->model == model) waiting.push_back(request);
+  }
+  for (const auto& request : waiting) {
+    parked_.erase(request->seq);
     if (status.ok()) {
       send_request(request, entry);
     } else {
@@ -446,7 +448,8 @@ void PoolCore::cancel(PendingRequest& request) {
     send_cancel(request);
     progress();
   } else {
-    fail(request, cancelled("model '{}': the caller canceled the request", request.model.name));
+    fail(request, cancelled("model '{}': the caller canceled the request", request.model.name),
+         request.is_sent ? Ran::kMaybe : Ran::kNo);
   }
 }
 
@@ -478,8 +481,11 @@ void PoolCore::complete(PendingRequest& request, Outcome outcome) {
   wake_waiters_of(request);
 }
 
+// A request that is not under way releases its slots before anybody sees its outcome.
 void PoolCore::fail(PendingRequest& request, Status status, Ran ran) {
+  if (!requests_.contains(request.seq)) request.release_slots();
   complete(request, {.outputs = std::move(status), .ran = ran});
+  parked_.erase(request.seq);  // last, because parked_ may hold the only reference
 }
 
 void PoolCore::finish_call(const std::shared_ptr<ControlCall>& call, Result<std::string> answer) {

@@ -24,8 +24,9 @@ namespace {
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
-constexpr auto kSoon = 2s;        // on a busy machine
-constexpr auto kSilence = 200ms;  // control_timeout
+constexpr auto kSoon = 2s;              // on a busy machine
+constexpr auto kSilence = 200ms;        // control_timeout
+constexpr std::int64_t kAll = 1 << 21;  // floats that fill the input arena
 
 Tensors input() { return {{"data", counting({4})}}; }
 
@@ -192,6 +193,20 @@ TEST_F(StoppedDaemonTest, MoreRequestsThanItsQueueHoldsAreAnsweredNotLost) {
   EXPECT_TRUE(pool_.predict("echo", input()).ok());
 }
 
+TEST_F(StoppedDaemonTest, OneOfTheRequestsThatWaitForTheDescriptionIsCanceledAndTheOthersAreAnswered) {
+  Pool patient = daemon_.connect({.control_timeout = 1min});
+  stop();
+  const Prediction first = patient.submit("echo", input()), canceled = patient.submit("echo", input());
+  (void)patient.submit("echo", input());  // and is dropped
+  const Prediction last = patient.submit("echo", input());
+  canceled.cancel();
+  go_on();
+  EXPECT_TRUE(first.get().ok());
+  EXPECT_TRUE(last.get().ok());
+  EXPECT_EQ(canceled.get().status().code(), StatusCode::kCancelled);
+  EXPECT_EQ(daemon_.model().at("counts").at("admitted"), 2);
+}
+
 TEST_F(StoppedDaemonTest, ConnectingEndsWhenItsTimeIsOver) {
   stop();
   const sockaddr_un address = wire::local_address(daemon_.directory() + "/attach");
@@ -248,6 +263,94 @@ TEST_F(NeverLoaded, ARequestEndsWhenItsTimeIsOver) {
   EXPECT_EQ(status.code(), StatusCode::kDeadlineExceeded) << status.to_string();
   EXPECT_TRUE(says(status.message(), {"echo", "loaded"}));
   EXPECT_LT(Clock::now() - begin, kSoon);
+}
+
+/// The daemon's model stays in loading, and each request fills the input arena.
+class FullArena : public NeverLoaded {
+ protected:
+  bool is_free() { return pool_.loan(DType::kFloat32, Shape{kAll}).ok(); }
+  Prediction submit(SubmitOptions options = {}) {
+    Prediction asked = pool_.submit("echo", {{"data", counting({kAll})}}, options);
+    EXPECT_FALSE(is_free());
+    return asked;
+  }
+
+  Pool pool_ = daemon_->connect({.reconnect_timeout = 1min, .control_timeout = kSilence});
+};
+
+TEST_F(FullArena, ADroppedRequestReleasesItsSlots) {
+  (void)submit();
+  EXPECT_TRUE(is_free());
+}
+
+TEST_F(FullArena, ACanceledRequestReleasesItsSlots) {
+  const Prediction asked = submit();
+  asked.cancel();
+  EXPECT_TRUE(is_free());
+  ASSERT_TRUE(asked.ready());
+  EXPECT_EQ(asked.get().status().code(), StatusCode::kCancelled);
+  EXPECT_EQ(asked.outcome().ran, Ran::kNo);
+}
+
+TEST_F(FullArena, ARequestWhoseTimeIsOverReleasesItsSlots) {
+  const Prediction asked = submit({.timeout = 1s}), other = pool_.submit("echo", input(), {.timeout = 1h});
+  EXPECT_EQ(asked.get().status().code(), StatusCode::kDeadlineExceeded) << asked.get().status().to_string();
+  EXPECT_TRUE(is_free());
+  EXPECT_FALSE(other.ready());
+}
+
+TEST_F(FullArena, ARequestThatEndsBecauseTheDaemonIsSilentReleasesItsSlots) {
+  const Prediction asked = submit();
+  stop_process(daemon_->pid());
+  EXPECT_EQ(asked.get().status().code(), StatusCode::kUnavailable) << asked.get().status().to_string();
+  EXPECT_TRUE(is_free());
+  ::kill(daemon_->pid(), SIGCONT);
+}
+
+TEST_F(FullArena, ARequestThatWaitsForTheNextDaemonReleasesItsSlots) {
+  const Prediction asked = submit();
+  ::kill(daemon_->pid(), SIGKILL);
+  EXPECT_EQ(daemon_->wait_for_exit(), 128 + SIGKILL);
+  pool_.poll();
+  EXPECT_FALSE(asked.ready());
+  asked.cancel();
+  EXPECT_TRUE(is_free());
+  EXPECT_EQ(asked.get().status().code(), StatusCode::kCancelled);
+}
+
+// Its cancellation does not reach the daemon that has died.
+TEST(DeadDaemon, ARequestThatWasSentAndWaitsForTheNextDaemonReleasesItsSlots) {
+  DaemonFixture daemon;
+  Pool pool = daemon.connect({.reconnect_timeout = 1min});
+  ASSERT_TRUE(pool.describe("echo").ok());
+  stop_process(daemon.pid());
+  const Prediction asked = pool.submit("echo", {{"data", counting({kAll})}});
+  ::kill(daemon.pid(), SIGKILL);
+  EXPECT_EQ(daemon.wait_for_exit(), 128 + SIGKILL);
+  EXPECT_TRUE(eventually([&] {
+    asked.cancel();
+    return asked.ready();
+  }));
+  EXPECT_EQ(asked.get().status().code(), StatusCode::kCancelled) << asked.get().status().to_string();
+  EXPECT_EQ(asked.outcome().ran, Ran::kMaybe);
+  EXPECT_TRUE(pool.loan(DType::kFloat32, Shape{kAll}).ok());
+}
+
+TEST_F(NeverLoaded, APoolHasNoMoreRequestsThatWaitThanItMay) {
+  Pool pool = daemon_->connect();
+  std::vector<Prediction> waiting;
+  for (int i = 0; i < 32'768; ++i) waiting.push_back(pool.submit("echo", input()));
+  EXPECT_FALSE(waiting.back().ready());
+  const Prediction refused = pool.submit("other", input());
+  ASSERT_TRUE(refused.ready());
+  EXPECT_EQ(refused.get().status().code(), StatusCode::kOverloaded) << refused.get().status().to_string();
+  EXPECT_TRUE(says(refused.get().status().message(), {"32768", daemon_->directory()}));
+  EXPECT_EQ(refused.outcome().ran, Ran::kNo);
+  waiting.pop_back();
+  waiting.front().cancel();
+  for (int i = 0; i < 2; ++i) waiting.push_back(pool.submit("echo", input()));
+  EXPECT_FALSE(waiting.back().ready()) << "two places became free";
+  EXPECT_EQ(pool.submit("echo", input()).get().status().code(), StatusCode::kOverloaded);
 }
 
 // As a container that is frozen for longer than its deadlines.
