@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <fstream>
+#include <set>
 #include <sstream>
 
 #include <nlohmann/json.hpp>
@@ -36,10 +37,13 @@ Result<TensorSpec> parse_companion_entry(const nlohmann::json& entry, const std:
 Result<ModelConfig> parse_companion(const std::string& text, const std::string& where) {
   const nlohmann::json json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!json.is_array()) return invalid_argument("{}: is not a JSON list of inputs", where);
+  if (json.size() > internal::kMostEntries)
+    return invalid_argument("{}: has {} inputs; at most {} are possible", where, json.size(), internal::kMostEntries);
   ModelConfig config;
+  std::set<std::string> names;
   for (const nlohmann::json& entry : json) {
     SHOAL_ASSIGN_OR_RETURN(TensorSpec spec, parse_companion_entry(entry, where));
-    if (spec.name.empty() || std::ranges::count(config.inputs, spec.name, &TensorSpec::name) > 0)
+    if (spec.name.empty() || !names.insert(spec.name).second)
       return invalid_argument("{}: '{}' is given twice, or is not a name", where, spec.name);
     config.inputs.push_back(std::move(spec));
   }

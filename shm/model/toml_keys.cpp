@@ -5,8 +5,10 @@
 #include <cmath>
 #include <limits>
 #include <set>
+#include <utility>
 
 #include "shm/base/errors.hpp"
+#include "shm/model/version_entry.hpp"
 #include "shm/tensor/spec.hpp"
 
 namespace shoal::internal {
@@ -20,6 +22,9 @@ struct Site {
 
   Status error(const std::string& what) const { return error_at(where, node, format("'{}' {}", key, what)); }
   Site at(const toml::node& child, const std::string& name) const { return {where, child, name}; }
+  Status check_count(std::size_t count, std::size_t most = kMostEntries) const {
+    return count <= most ? Status() : error(format("has {} entries; at most {} are possible", count, most));
+  }
 };
 
 Result<std::string> read_string(const Site& site) {
@@ -119,12 +124,12 @@ Result<TensorSpec> read_input(const Site& site) {
 Result<std::vector<TensorSpec>> read_inputs(const Site& site) {
   const toml::array* array = site.node.as_array();
   if (!array) return site.error("must be a list such as [{name = \"data\", shape = [-1, 3, 224, 224]}]");
+  SHOAL_RETURN_IF_ERROR(site.check_count(array->size()));
   std::vector<TensorSpec> inputs;
+  std::set<std::string> names;
   for (const toml::node& element : *array) {
     SHOAL_ASSIGN_OR_RETURN(TensorSpec spec, read_input(site.at(element, site.key)));
-    if (std::any_of(inputs.begin(), inputs.end(), [&](const TensorSpec& other) { return other.name == spec.name; })) {
-      return site.at(element, site.key).error(format("names '{}' twice", spec.name));
-    }
+    if (!names.insert(spec.name).second) return site.at(element, site.key).error(format("names '{}' twice", spec.name));
     inputs.push_back(std::move(spec));
   }
   return inputs;
@@ -133,6 +138,7 @@ Result<std::vector<TensorSpec>> read_inputs(const Site& site) {
 Result<std::vector<std::string>> read_outputs(const Site& site) {
   const toml::array* array = site.node.as_array();
   if (!array) return site.error("must be a list of names");
+  SHOAL_RETURN_IF_ERROR(site.check_count(array->size()));
   std::vector<std::string> names;
   for (const toml::node& element : *array) {
     SHOAL_ASSIGN_OR_RETURN(std::string name, read_string(site.at(element, site.key)));
@@ -145,11 +151,13 @@ Result<std::vector<std::string>> read_outputs(const Site& site) {
 Result<std::vector<std::vector<TensorSpec>>> read_shapes(const Site& site) {
   const toml::array* array = site.node.as_array();
   if (!array) return site.error("must be a list such as [{data = [1, 3, 224, 224]}, {data = [8, 3, 224, 224]}]");
+  SHOAL_RETURN_IF_ERROR(site.check_count(array->size()));
   std::vector<std::vector<TensorSpec>> sets;
   for (const toml::node& element : *array) {
     const Site child = site.at(element, site.key);
     const toml::table* table = element.as_table();
     if (!table || table->empty()) return child.error("must be tables such as {data = [1, 3, 224, 224]}");
+    SHOAL_RETURN_IF_ERROR(child.check_count(table->size()));
     std::vector<TensorSpec>& set = sets.emplace_back();
     for (const auto& [name, node] : *table) {
       SHOAL_ASSIGN_OR_RETURN(const Shape shape, read_shape(site.at(node, format("{}.{}", site.key, name.str()))));
@@ -164,6 +172,7 @@ Result<std::vector<std::vector<TensorSpec>>> read_shapes(const Site& site) {
 Result<std::vector<std::int64_t>> read_sizes(const Site& site) {
   const toml::array* array = site.node.as_array();
   if (!array || array->empty()) return site.error("must be a list of sizes such as [1, 2, 4, 8]");
+  SHOAL_RETURN_IF_ERROR(site.check_count(array->size()));
   std::vector<std::int64_t> sizes;
   for (const toml::node& element : *array) {
     SHOAL_ASSIGN_OR_RETURN(const std::int64_t size, read_integer(site.at(element, site.key), 1, 1 << 24));
@@ -176,6 +185,7 @@ Result<std::vector<std::int64_t>> read_sizes(const Site& site) {
 Result<std::map<std::string, int>> read_crop_dims(const Site& site) {
   const toml::table* table = site.node.as_table();
   if (!table) return site.error("must be a table such as {prob_output = 1}: the dimension of each output that is cut back");
+  SHOAL_RETURN_IF_ERROR(site.check_count(table->size()));
   std::map<std::string, int> crop;
   for (const auto& [output, node] : *table) {
     SHOAL_ASSIGN_OR_RETURN(const std::int64_t dim, read_integer(site.at(node, site.key), 0, kMaxRank - 1));
@@ -216,7 +226,9 @@ Result<std::vector<Buckets>> read_buckets(const Site& site) {
     SHOAL_ASSIGN_OR_RETURN(std::vector<std::int64_t> sizes, read_sizes(site));
     return std::vector<Buckets>{{.sizes = std::move(sizes)}};
   }
+  SHOAL_RETURN_IF_ERROR(site.check_count(array->size()));
   std::vector<Buckets> all;
+  std::set<std::pair<std::string, int>> dims;
   for (const toml::node& element : *array) {
     const Site child = site.at(element, site.key);
     const toml::table* table = element.as_table();
@@ -227,8 +239,7 @@ Result<std::vector<Buckets>> read_buckets(const Site& site) {
     } else {
       SHOAL_ASSIGN_OR_RETURN(buckets, read_bucket_table(child, *table));
     }
-    const auto is_same = [&](const Buckets& other) { return other.input == buckets.input && other.dim == buckets.dim; };
-    if (std::ranges::any_of(all, is_same)) {
+    if (!dims.emplace(buckets.input, buckets.dim).second) {
       return child.error(buckets.input.empty() ? "has sizes of the batch twice"
                                                : format("has sizes of dimension {} of '{}' twice", buckets.dim, buckets.input));
     }
@@ -335,6 +346,7 @@ Result<VersionPolicy> read_versions(const Site& site) {
   const auto wrong = [&] { return site.error("must be \"latest\", \"latest:N\", \"all\" or a list of version numbers"); };
   VersionPolicy policy;
   if (const toml::array* array = site.node.as_array(); array && !array->empty()) {
+    SHOAL_RETURN_IF_ERROR(site.check_count(array->size(), kMostVersions));
     for (const toml::node& element : *array) {
       SHOAL_ASSIGN_OR_RETURN(const std::int64_t number,
                              read_integer(site.at(element, site.key), 1, std::numeric_limits<std::int64_t>::max()));

@@ -1,6 +1,7 @@
 // The keys of model.toml, read from a TOML table. Private to shm/model.
 #pragma once
 
+#include <cstddef>
 #include <functional>
 #include <string>
 #include <string_view>
@@ -10,6 +11,10 @@
 #include "shm/model/model_config.hpp"
 
 namespace shoal::internal {
+
+/// Entries of one list or table of a model's keys, which the supervisor reads between two requests. A model that runs in process
+/// may have more inputs and outputs than a request has room for.
+inline constexpr std::size_t kMostEntries = 4096;
 
 /// Errors: kInvalidArgument, "where:line: what".
 Result<toml::table> parse_toml(const std::string& text, const std::string& where);

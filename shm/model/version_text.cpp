@@ -1,6 +1,6 @@
 // The texts of version_entry.hpp.
-#include <algorithm>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <stdexcept>
 #include <utility>
 
@@ -346,11 +346,12 @@ Result<DaemonConfig> parse_configuration(std::string_view text) try {
   const json object = parse_text(text);
   if (object.contains("failure")) return to_status(object["failure"]);
   DaemonConfig config;
+  std::set<std::string> names;
   for (const json& model : object.at("models")) {
     ModelRequest request = to_request(model);
     SHOAL_RETURN_IF_ERROR(internal::check_name(request.name, kWhere));
     if (request.path.empty()) throw WrongText("a model has no path");
-    if (std::ranges::count(config.models, request.name, &ModelRequest::name) > 0) throw WrongText("a model is listed twice");
+    if (!names.insert(request.name).second) throw WrongText("a model is listed twice");
     config.models.push_back(std::move(request));
   }
   config.limits = internal::read_limits(kWhere, to_table(object.at("limits"))).value();

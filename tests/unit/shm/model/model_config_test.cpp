@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "shm/base/format.hpp"
 #include "tests/support/says.hpp"
 #include "tests/support/scratch_directory.hpp"
 
@@ -113,6 +114,34 @@ TEST(ModelConfig, RefusesWrongTypesAndNumbersOutOfRange) {
   }
 }
 
+TEST(ModelConfig, RefusesListsThatAreTooLong) {
+  const auto is_limited = [](const std::string& key, std::size_t most, const std::string& before, const std::string& entry,
+                             const std::string& after) {
+    const auto list = [&](std::size_t count) {
+      std::string text = before;
+      for (std::size_t i = 1; i <= count; ++i) {
+        text += i == 1 ? "" : ", ";
+        text += entry;
+        text.replace(text.rfind('#'), 1, std::to_string(i));
+      }
+      return text + after;
+    };
+    const Status longest = parse_model_config(list(most), "m").status();
+    EXPECT_TRUE(longest.ok()) << longest.to_string();
+    const auto refused = parse_model_config(list(most + 1), "m/model.toml");
+    EXPECT_TRUE(says(refused.status().message(), {"m/model.toml:1:", "'" + key + "'", std::to_string(most + 1) + " entries",
+                                                  "at most " + std::to_string(most)}));
+  };
+  is_limited("inputs", 4096, "inputs = [", "{name = \"d#\", shape = []}", "]");
+  is_limited("outputs", 4096, "outputs = [", "\"o#\"", "]");
+  is_limited("shapes", 4096, "shapes = [", "{d = [#]}", "]");
+  is_limited("shapes", 4096, "shapes = [{", "d# = [1]", "}]");
+  is_limited("buckets", 4096, "buckets = [", "#", "]");
+  is_limited("buckets", 4096, "buckets = [", "{input = \"d#\", dim = 1, sizes = [4]}", "]");
+  is_limited("buckets.crop", 4096, "buckets = [{input = \"d\", dim = 1, sizes = [4], crop = {", "o# = 1", "}}]");
+  is_limited("versions", 256, "versions = [", "#", "]");
+}
+
 TEST(ModelConfig, ReadsRangesAndBuckets) {
   const auto config = parse_model_config(
       "inputs = [{name = \"d\", shape = [-1, 3, \"224..640\", \"1..\"]}]\n"
@@ -186,6 +215,17 @@ TEST(ModelConfig, RefusesACompanionFileThatIsNone) {
     EXPECT_EQ(config.status().code(), StatusCode::kInvalidArgument) << text;
     EXPECT_TRUE(says(config.status().message(), {"net-shapes.json"}));
   }
+}
+
+TEST(ModelConfig, RefusesACompanionFileThatIsTooLong) {
+  std::string text = "[";
+  for (int i = 1; i <= 4097; ++i) text += format("{}{\"name\": \"d{}\", \"shape\": []}", i == 1 ? "" : ",", i);
+  const ScratchDirectory files;
+  files.write("net-symbol.json");
+  files.write("net-0000.params");
+  files.write("net-shapes.json", text + "]");
+  const auto config = read_model_config(find_model(files.path("net")).value());
+  EXPECT_TRUE(says(config.status().message(), {"net-shapes.json", "4097 inputs", "at most 4096"}));
 }
 
 TEST(Labels, KeepTheirNumbers) {

@@ -181,6 +181,16 @@ TEST_F(VersionTextTest, BelievesNoAnswerThatItDidNotCheck) {
   EXPECT_FALSE(parse_entries(R"({"entries": [{"version": 1, "keys": {"inputs": )" + deep, request()).ok());
 }
 
+// They would hold up the requests that wait meanwhile.
+TEST_F(VersionTextTest, ReadsNoListThatIsTooLong) {
+  json many = json::parse(answer_to(request()));
+  json& inputs = many["entries"][0]["keys"]["inputs"];
+  for (int i = 1; inputs.size() < 30'000; ++i) inputs.push_back({{"name", "a" + std::to_string(i)}, {"shape", json::array()}});
+  const Status status = parse_entries(many.dump(), request()).status();
+  EXPECT_EQ(status.code(), StatusCode::kInternal);
+  EXPECT_TRUE(says(status.message(), {"'net'", files_.path(), "'inputs'", "30000 entries", "at most 4096"}));
+}
+
 // The request's own keys, name and path hold, whatever the answer says.
 TEST_F(VersionTextTest, TheRequestWinsOverTheAnswer) {
   json lie = json::parse(answer_to(request()));
