@@ -105,10 +105,12 @@ Status Daemon::no_such_model(const std::string& name) const {
 Daemon::ModelVersion& Daemon::add_version(Service& service, VersionEntry entry, std::uint64_t patience_ns) {
   const ModelConfig& config = entry.model.config;
   const bool others_serve = std::ranges::any_of(services_, [](const auto& other) { return other && other->current; });
+  auto load = load_text(entry.model);
+  if (entry.failure.ok()) entry.failure = load.status();
   ProcessOptions processes{.name = entry.model.name,
                            .worker_file = worker_file_,
                            .directory = directory_.path(),
-                           .load_text = load_text(entry.model),
+                           .load_text = load.ok() ? *std::move(load) : std::string(),
                            .workers = config.workers,
                            .lanes = config.contexts,
                            .load_nice = others_serve ? kLoadNice : 0,

@@ -110,8 +110,15 @@ void FileFinder::start_waiting() {
 }
 
 Status FileFinder::start(FileSearch& search) {
+  if (search.question_.size() > wire::kMaxControlText) {
+    return invalid_argument(
+        "the keys of the request need {} bytes (at most {}): give fewer or shorter entries of `shapes`, "
+        "`inputs`, `outputs` and `buckets`",
+        search.question_.size(), wire::kMaxControlText);
+  }
   const auto failed = [&](const Status& why) {
-    const bool is_program_bad = why.code() == StatusCode::kNotFound || why.code() == StatusCode::kPermissionDenied;
+    const bool is_program_bad = why.code() == StatusCode::kNotFound || why.code() == StatusCode::kPermissionDenied ||
+                                why.code() == StatusCode::kInvalidArgument;
     return Status(is_program_bad ? StatusCode::kUnavailable : StatusCode::kOverloaded,
                   format("the process that looks for them cannot be started: {}", why.message()));
   };

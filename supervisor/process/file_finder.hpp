@@ -39,9 +39,9 @@ class FileSearch {
 
   bool is_over() const { return result_.has_value(); }
   /// The answer's text; its parser must check it. Call this once, when the search is over.
-  ///   Errors  kDeadlineExceeded; kOverloaded: too many searches of clients wait, or there are no descriptors or no memory for
-  ///           the child; kUnavailable: the child's program is missing, the child died or sent something else, or too many
-  ///           children cannot be ended. All name `what`.
+  ///   Errors  kDeadlineExceeded; kInvalidArgument: the question does not fit into a control message; kOverloaded: too many
+  ///           searches of clients wait, or there are no descriptors or no memory for the child; kUnavailable: the child's
+  ///           program is missing, the child died or sent something else, or too many children cannot be ended. All name `what`.
   Result<std::string> take() { return *std::move(result_); }
 
  private:

@@ -307,8 +307,10 @@ void ModelProcesses::start_zygote() {
     forget_zygote();
     zygote_.reset();
   }
-  const bool is_program_bad = started.code() == StatusCode::kNotFound || started.code() == StatusCode::kPermissionDenied;
-  if (!ever_loaded_ && is_program_bad) return fail(started.message());
+  // The program cannot be executed, or the LOAD is too long.
+  const bool is_final = started.code() == StatusCode::kNotFound || started.code() == StatusCode::kPermissionDenied ||
+                        started.code() == StatusCode::kInvalidArgument;
+  if (!ever_loaded_ && is_final) return fail(started.message());
   log_.warn("zygote_not_started model={} reason=\"{}\"", options_.name, started.message());
   reason_ = started.message();
   plan_zygote_restart(shortage_.failed(now_ns));

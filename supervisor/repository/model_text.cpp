@@ -42,31 +42,35 @@ std::uint32_t LoadReport::signature(std::string_view name) const {
   return hash ? hash : 1;
 }
 
-std::string load_text(const ServedModel& model) {
+Result<std::string> load_text(const ServedModel& model) {
   json shapes = json::array();
   for (const auto& set : model.config.shapes) shapes.push_back(wire::to_json(set));
   const std::string golden =
       model.config.golden_file.empty() ? std::string() : (model.files.directory / model.config.golden_file).string();
-  return json_text({{"name", model.name},
-                    {"path", model.path},
-                    {"version", model.files.version},
-                    {"symbol_file", model.files.symbol_file.string()},
-                    {"params_file", model.files.params_file.string()},
-                    {"device", model.config.device},
-                    {"precision", model.config.precision},
-                    {"tuning_ms", model.config.tuning_ms},
-                    {"threads", model.config.threads},
-                    {"import_mb", model.config.import_mb},
-                    {"contexts", model.config.contexts},
-                    {"cache_mb", model.config.cache_mb},
-                    {"buckets", to_json(model.config.buckets)},
-                    {"max_batch", model.config.max_batch},
-                    {"memory_mb", model.config.memory_mb},
-                    {"golden", golden},
-                    {"golden_tolerance", model.config.golden_tolerance},
-                    {"inputs", wire::to_json(model.config.inputs)},
-                    {"shapes", shapes},
-                    {"build_id", wire::build_id()}});
+  std::string text = json_text({{"name", model.name},
+                                {"path", model.path},
+                                {"version", model.files.version},
+                                {"symbol_file", model.files.symbol_file.string()},
+                                {"params_file", model.files.params_file.string()},
+                                {"device", model.config.device},
+                                {"precision", model.config.precision},
+                                {"tuning_ms", model.config.tuning_ms},
+                                {"threads", model.config.threads},
+                                {"import_mb", model.config.import_mb},
+                                {"contexts", model.config.contexts},
+                                {"cache_mb", model.config.cache_mb},
+                                {"buckets", to_json(model.config.buckets)},
+                                {"max_batch", model.config.max_batch},
+                                {"memory_mb", model.config.memory_mb},
+                                {"golden", golden},
+                                {"golden_tolerance", model.config.golden_tolerance},
+                                {"inputs", wire::to_json(model.config.inputs)},
+                                {"shapes", shapes},
+                                {"build_id", wire::build_id()}});
+  if (text.size() <= wire::kMaxControlText) return text;
+  return invalid_argument(
+      "model '{}' at {}: its keys need {} bytes (at most {}): give fewer or shorter entries of `shapes`, `inputs` and `buckets`",
+      model.name, model.path, text.size(), wire::kMaxControlText);
 }
 
 Result<LoadReport> parse_loaded(std::string_view text) try {

@@ -139,7 +139,7 @@ void write_control_seeds(const SeedWriter& seeds) {
   const supervisor::LoadReport loaded{.inputs = model.config.inputs,
                                       .outputs = {{"data_output", DType::kFloat32, Shape{-1, 1000}}},
                                       .ignored_inputs = {"softmax_label"}};
-  const std::string load = supervisor::load_text(model);
+  const std::string load = supervisor::load_text(model).value();
   expect_good("load", worker::parse_load(load).status());
   seeds.write("control", "load", load);
   seeds.write("control", "describe", supervisor::describe_text(model, loaded, 1, {1}));

@@ -163,6 +163,34 @@ TEST_F(VersionsTest, TellsTheServiceManagerHowItIs) {
   EXPECT_EQ(daemon.wait_for_exit(), 0);
 }
 
+// In the configuration they are too long for the question, in model.toml for the LOAD.
+TEST_F(VersionsTest, AModelWhoseKeysAreTooLongFailsAndDelaysNoOther) {
+  const NotifySocket manager(path("notify"));
+  std::string shapes = "shapes = [";
+  for (int batch = 1; batch <= 4000; ++batch) shapes += "{data = [" + std::to_string(batch) + ", 4]}, ";
+  shapes += "]\n";
+  write("net", 1);
+  write("long", 2);
+  write_text("long/model.toml", shapes);
+  write_text("shoal.toml",
+             "[models.asked]\npath = \"net\"\n" + shapes + "[models.loaded]\npath = \"long\"\n[models.net]\npath = \"net\"\n");
+  const DaemonFixture daemon({.models = {},
+                              .wait_until_ready = false,
+                              .arguments = {"--config", path("shoal.toml")},
+                              .environment = {"NOTIFY_SOCKET=" + path("notify")}});
+  std::string seen;
+  ASSERT_TRUE(manager.hears("READY=1", seen)) << seen;
+  Pool pool = daemon.connect();
+  EXPECT_EQ(added(pool, "net"), 1);
+  for (const char* name : {"asked", "loaded"}) {
+    const Status why = pool.describe(name).status();
+    EXPECT_TRUE(says(why.message(), {name, "at most 61440", "`shapes`"})) << daemon.log();
+  }
+  const auto asked = pool.load("again", path("long"));
+  EXPECT_EQ(asked.status().code(), StatusCode::kFailedPrecondition) << "it never succeeds";
+  EXPECT_TRUE(says(asked.status().message(), {"'again'", "at most 61440"}));
+}
+
 /// Fails when the process uses a tenth of a processor. A process that wakes up every 100 ms uses less.
 void expect_idle(pid_t pid) {
   const auto before = processor_time_of(pid);

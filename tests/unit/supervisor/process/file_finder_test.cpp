@@ -290,6 +290,20 @@ TEST_F(FileFinderTest, TheDaemonsOwnSearchesWaitUntilAProcessCanBeStarted) {
   EXPECT_EQ(own->take().value(), "found");
 }
 
+TEST_F(FileFinderTest, AQuestionThatIsTooLongIsRefusedAndDelaysNobody) {
+  const std::string question(wire::kMaxControlText + 1, 'x');
+  for (const Asker asker : {Asker::kClient, Asker::kDaemon, Asker::kConfiguration}) {
+    const auto asked = ask(question, asker);
+    ASSERT_TRUE(asked->is_over());
+    const Status why = asked->take().status();
+    EXPECT_EQ(why.code(), StatusCode::kInvalidArgument) << "it never succeeds";
+    EXPECT_TRUE(says(why.message(), {"files at /x", "61441 bytes", "at most 61440", "`shapes`"}));
+  }
+  EXPECT_TRUE(children_.empty());
+  EXPECT_FALSE(finder_.next_tick_ns().has_value()) << "nothing is tried again";
+  EXPECT_FALSE(ask()->is_over());
+}
+
 TEST_F(FileFinderTest, AQuestionThatIsGivenUpIsForgotten) {
   auto search = ask();
   search.reset();

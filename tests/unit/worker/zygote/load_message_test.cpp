@@ -51,7 +51,7 @@ TEST(LoadMessage, CarriesWhatTheSupervisorWasTold) {
   sent.memory_mb = 6;
   sent.golden_tolerance = 0.5;
 
-  const ModelSource source = parse_load(supervisor::load_text(model)).value();
+  const ModelSource source = parse_load(supervisor::load_text(model).value()).value();
   EXPECT_EQ(source.name, "net");
   EXPECT_EQ(source.path, "/models/net@7");
   EXPECT_EQ(source.symbol_file, model.files.symbol_file);
