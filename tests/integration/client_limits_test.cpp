@@ -179,13 +179,14 @@ TEST(Limits, AClientHasNoMoreRequestsUnderWayThanItMay) {
   DaemonFixture daemon({.models = {"slow=builtin:identity"}, .limits = "client_requests = 3"});
   Pool pool = daemon.connect();
   ASSERT_TRUE(pool.predict("slow", {{"data", counting({4})}}).ok());
-  for (const pid_t worker : daemon.workers("slow")) ::kill(worker, SIGSTOP);
+  StoppedModel slow(daemon, "slow");
   std::vector<Prediction> asked;
   for (int i = 0; i < 4; ++i) asked.push_back(pool.submit("slow", {{"data", counting({4})}}));
   EXPECT_EQ(asked[3].get().status().code(), StatusCode::kOverloaded);
   EXPECT_NE(asked[3].get().status().message().find("client_requests"), std::string::npos) << asked[3].get().status().to_string();
   EXPECT_EQ(daemon.model("slow")["counts"]["refused"], 1);
-  for (int i = 0; i < 3; ++i) EXPECT_TRUE(asked[static_cast<std::size_t>(i)].get().ok()) << "once the stopped worker is replaced";
+  slow.go_on();
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(asked[static_cast<std::size_t>(i)].get().ok()) << i;
   EXPECT_TRUE(pool.predict("slow", {{"data", counting({4})}}).ok());
 }
 
@@ -193,13 +194,15 @@ TEST(Limits, AClientHasItsShareOfAQueueAndPlacesAreLeftForOthers) {
   DaemonFixture daemon({.models = {"slow=builtin:identity,queue_limit=20"}, .limits = "client_queue_percent = 60"});
   Pool greedy = daemon.connect(), modest = daemon.connect();
   for (Pool* pool : {&greedy, &modest}) ASSERT_TRUE(pool->predict("slow", {{"data", counting({4})}}).ok());
-  for (const pid_t worker : daemon.workers("slow")) ::kill(worker, SIGSTOP);
+  StoppedModel slow(daemon, "slow");
   std::vector<Prediction> asked;
   for (int i = 0; i < 200; ++i) asked.push_back(greedy.submit("slow", {{"data", counting({4})}}));
   EXPECT_EQ(asked.back().get().status().code(), StatusCode::kOverloaded);
   EXPECT_NE(asked.back().get().status().message().find("client_queue_percent"), std::string::npos)
       << asked.back().get().status().to_string();
-  EXPECT_TRUE(modest.predict("slow", {{"data", counting({4})}}).ok()) << "once the stopped worker is replaced";
+  const Prediction admitted = modest.submit("slow", {{"data", counting({4})}});
+  slow.go_on();
+  EXPECT_TRUE(admitted.get().ok());
 }
 
 TEST(Limits, TheNumberOfClientsIsLimitedUntilTheConfigurationAllowsMore) {
@@ -269,6 +272,8 @@ TEST(Limits, AProcessThatAsksForLongAnswersAgainAndAgainMustWaitAndAnotherNeedNo
   const DaemonFixture daemon;
   Pool pool = daemon.connect();
   for (int i = 0; i < 2000; ++i) ASSERT_TRUE(pool.predict("echo", {{"data", counting({4})}}).ok());
+  // A daemon that has to share its processor may be too slow to reach its own limit. Only root may do this.
+  for (const pid_t hurried : {daemon.pid(), ::getpid()}) (void)::setpriority(PRIO_PROCESS, static_cast<id_t>(hurried), -15);
   RawClient greedy(daemon.directory());
   greedy.attach();
   const auto ask = [&](const std::string& question) {

@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdio>
@@ -316,12 +317,17 @@ TEST(TotalMessages, RequestsThatWaitAreRefusedByNameAndThoseOfOtherProcessesAreN
     return outputs.ok() ? 0 : (std::puts(outputs.status().to_string().c_str()), std::fflush(stdout), 1);
   });
   ASSERT_EQ(::read(ours.get(), &byte, 1), 1);
-  for (const pid_t worker : daemon.workers("slow")) ::kill(worker, SIGSTOP);
+  StoppedModel slow(daemon, "slow");
   std::vector<Prediction> asked;
   for (Pool& pool : pools) asked.push_back(pool.submit("slow", {{"data", counting({kMb / 4})}}));
-  EXPECT_TRUE(eventually([&] { return daemon.stats()["supervisor"]["held_message_bytes"] > kMb; }));
+  const auto waiting = [&] { return daemon.model("slow")["counts"]["admitted"].get<int>(); };
+  const auto answered = [&] { return std::ranges::count_if(asked, [](const Prediction& one) { return one.ready(); }); };
+  EXPECT_TRUE(eventually([&] { return waiting() + answered() == 2 * kPools; })) << "each was admitted or refused";
+  const int of_ours = waiting();
   ASSERT_EQ(::write(ours.get(), &byte, 1), 1);
-  EXPECT_EQ(exit_code_of(other), 0) << "once the stopped worker is replaced";
+  EXPECT_TRUE(eventually([&] { return waiting() > of_ours; }));
+  slow.go_on();
+  EXPECT_EQ(exit_code_of(other), 0);
   int refused = 0;
   for (const Prediction& one : asked) {
     const Status status = one.get().status();

@@ -76,6 +76,13 @@ void stop_process(pid_t pid) {
   }));
 }
 
+StoppedModel::StoppedModel(const DaemonFixture& daemon, const std::string& model) : zygote_(daemon.zygote(model)) {
+  stop_process(zygote_);
+  for (const pid_t worker : daemon.workers(model)) stop_process(worker);
+}
+
+void StoppedModel::go_on() { ::kill(zygote_, SIGCONT); }
+
 std::vector<pid_t> processes_of(const std::string& directory) {
   std::vector<pid_t> pids;
   std::error_code error;
@@ -223,8 +230,8 @@ Pool DaemonFixture::connect(PoolOptions options) const {
 }
 
 nlohmann::json DaemonFixture::stats() const {
-  auto pool = Pool::connect(
-      {.directory = directory_, .input_arena_bytes = 0, .output_arena_bytes = 0, .control_timeout = kPatience});
+  auto pool =
+      Pool::connect({.directory = directory_, .input_arena_bytes = 0, .output_arena_bytes = 0, .control_timeout = kPatience});
   if (!pool.ok()) return {};
   auto text = pool->stats();
   return text.ok() ? nlohmann::json::parse(*text) : nlohmann::json();

@@ -84,6 +84,19 @@ std::vector<pid_t> processes_of(const std::string& directory);
 bool is_alive(pid_t pid);
 /// Sends SIGSTOP and waits until all threads are stopped.
 void stop_process(pid_t pid);
+/// Stops a model's zygote and workers: its requests wait until go_on(), because no worker replaces the stopped ones.
+class StoppedModel {
+ public:
+  StoppedModel(const DaemonFixture& daemon, const std::string& model);
+  ~StoppedModel() { go_on(); }
+  StoppedModel(const StoppedModel&) = delete;
+  StoppedModel& operator=(const StoppedModel&) = delete;
+  /// The zygote forks new workers, and they answer.
+  void go_on();
+
+ private:
+  pid_t zygote_;
+};
 /// Exit code and output of a shoald that has ended.
 struct CommandResult {
   int exit_code = -1;
