@@ -166,6 +166,10 @@ Status infer_leaky(const Node& node, SourceValues src, ResultValues dst) {
     const Value& gamma = *src[1];
     SHOAL_RETURN_IF_ERROR(check_rank(node, data, 1));
     SHOAL_RETURN_IF_ERROR(check_float(node, gamma));
+    if (gamma.dtype != data.dtype && gamma.dtype != DType::kFloat32) {
+      return invalid_argument("{}: slopes '{}' are {}; {} or float32 is needed with {} data", describe(node), gamma.name,
+                              dtype_name(gamma.dtype), dtype_name(data.dtype), dtype_name(data.dtype));
+    }
     if (!slopes_along(gamma.shape, data.shape)) {
       return invalid_argument("{}: slopes '{}' of shape {} do not fit '{}' of shape {}", describe(node), gamma.name,
                               gamma.shape.to_string(), data.name, data.shape.to_string());

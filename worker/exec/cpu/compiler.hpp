@@ -113,6 +113,12 @@ class Compiler {
   Result<Form> weights_form(const std::string& key, const Desc& plain, const Desc& wanted, const PlainSource& source);
   /// The layout of an entry of the weights. Errors: kFailedPrecondition: it cannot be the layout of these bytes.
   Result<Desc> packed_desc(int index, const Desc& plain) const;
+  struct Packed {
+    int index;
+    Desc desc;
+  };
+  /// The entries of the key that were packed for the same dimensions: another node may read the same weights in groups.
+  Result<std::vector<Packed>> packed_forms(const std::string& key, const Desc& plain) const;
   Result<std::vector<Desc>> packed_descs(const std::string& key, const Desc& plain) const;
   PlainSource source_of(ValueId constant) const;
 

@@ -25,12 +25,19 @@ Result<Desc> Compiler::packed_desc(int index, const Desc& plain) const {
   return desc;
 }
 
-Result<std::vector<Desc>> Compiler::packed_descs(const std::string& key, const Desc& plain) const {
-  std::vector<Desc> descs;
+Result<std::vector<Compiler::Packed>> Compiler::packed_forms(const std::string& key, const Desc& plain) const {
+  std::vector<Packed> forms;
   for (const int index : weights_.forms_of(key)) {
     SHOAL_ASSIGN_OR_RETURN(Desc desc, packed_desc(index, plain));
-    descs.push_back(std::move(desc));
+    if (desc.dims() == plain.dims()) forms.push_back({index, std::move(desc)});
   }
+  return forms;
+}
+
+Result<std::vector<Desc>> Compiler::packed_descs(const std::string& key, const Desc& plain) const {
+  SHOAL_ASSIGN_OR_RETURN(std::vector<Packed> forms, packed_forms(key, plain));
+  std::vector<Desc> descs;
+  for (Packed& form : forms) descs.push_back(std::move(form.desc));
   return descs;
 }
 
@@ -38,10 +45,9 @@ Result<Compiler::Form> Compiler::weights_form(const std::string& key, const Desc
                                               const PlainSource& source) {
   // Compared as descriptors: their bytes contain unused fields.
   int index = -1;
-  const std::vector<int> packed = weights_.forms_of(key);
-  SHOAL_ASSIGN_OR_RETURN(const std::vector<Desc> packed_as, packed_descs(key, plain));
-  for (std::size_t i = 0; i < packed.size(); ++i) {
-    if (packed_as[i] == wanted) index = packed[i];
+  SHOAL_ASSIGN_OR_RETURN(const std::vector<Packed> packed, packed_forms(key, plain));
+  for (const Packed& form : packed) {
+    if (form.desc == wanted) index = form.index;
   }
   if (index < 0 && !weights_.is_sealed()) {
     index = weights_.add(key, form_of(wanted), wanted.get_size(), [plain, wanted, source](std::span<std::byte> dst) -> Status {
@@ -53,16 +59,15 @@ Result<Compiler::Form> Compiler::weights_form(const std::string& key, const Desc
     });
   }
   if (index >= 0) return Form{plan_.add_buffer(wanted.get_size(), Buffer::Home::kWeights, index), wanted};
-  const auto readable = std::ranges::find_if_not(packed_as, is_opaque);
-  if (readable == packed_as.end())
+  const auto readable = std::ranges::find_if_not(packed, is_opaque, &Packed::desc);
+  if (readable == packed.end())
     return unimplemented("{}: its constants were not packed for these shapes; list them in `shapes`", describe(node(now_)));
   // When nodes run image by image, every image needs the same form.
   const auto is_wanted = [&](const Plan::Private& other) { return other.key == key && desc_of(other.form, plain) == wanted; };
   auto found = std::ranges::find_if(plan_.privates, is_wanted);
   if (found == plan_.privates.end()) {
     AlignedBytes memory = AlignedBytes::allocate(wanted.get_size());
-    const int source_index = packed[static_cast<std::size_t>(readable - packed_as.begin())];
-    SHOAL_RETURN_IF_ERROR(pack(*readable, weights_.address(source_index), wanted, memory.data.get()));
+    SHOAL_RETURN_IF_ERROR(pack(readable->desc, weights_.address(readable->index), wanted, memory.data.get()));
     found = plan_.privates.insert(found, {key, form_of(wanted), std::move(memory)});
   }
   const auto place = static_cast<int>(found - plan_.privates.begin());

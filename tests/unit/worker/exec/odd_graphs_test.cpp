@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "tests/unit/worker/exec/graph_builder.hpp"
+#include "worker/exec/planned_program.hpp"
 
 namespace shoal::worker {
 namespace {
@@ -109,6 +110,28 @@ TEST(OddGraphs, WeightsInARequestWithAsManyFiltersAsThereAreImages) {
       .kernel = {3, 3}, .stride = {1, 1}, .dilate = {1, 1}, .pad = {1, 1}, .num_filter = 2, .num_group = 1};
   add_concat(b, b.node("Convolution", {data, weights}, attributes));
   expect_alike(b, {spec("data", {2, 8, 16, 16}), spec("weights", {2, 8, 3, 3})}, 256);
+}
+
+// Two groups of 32 x 2 filters have as many weights as one.
+TEST(OddGraphs, WeightsThatTwoConvolutionsReadInDifferentGroups) {
+  for (const bool grouped_first : {true, false}) {
+    SCOPED_TRACE(grouped_first);
+    GraphBuilder b;
+    const ValueId data = b.input("data"), weights = b.constant({32, 2, 3, 3}, 0.0F, 0.5F);
+    ConvolutionAttributes attributes{.kernel = {3, 3}, .stride = {1, 1}, .dilate = {1, 1}, .pad = {1, 1}, .num_filter = 32};
+    std::vector<ValueId> parts;
+    for (const bool is_grouped : {grouped_first, !grouped_first}) {
+      attributes.num_group = is_grouped ? 2 : 1;
+      const SliceAttributes half{{{.axis = 1, .begin = 0, .end = 2, .step = 1}}};
+      parts.push_back(b.node("Convolution", {is_grouped ? data : b.node("Slice", {data}, half), weights}, attributes));
+    }
+    b.output(b.concat(parts));
+    expect_alike(b, {2, 4, 16, 16});
+    const std::vector<TensorSpec> inputs{spec("data", {2, 4, 16, 16})};
+    const auto program = load(b.graph(), inputs)->program(inputs).value();
+    for (const auto& step : dynamic_cast<const PlannedProgram&>(*program).plan().steps)
+      EXPECT_NE(step->implementation(), "reference");
+  }
 }
 
 TEST(OddGraphs, BatchNormsOverTheBatch) {
