@@ -175,7 +175,7 @@ class Ledger {
   static constexpr std::uint64_t kCreditNs = 200'000;
   static constexpr std::uint64_t kTimerNs = 4'000'000;  // tick() may be called this much late
   static constexpr std::uint32_t kMinCredits = 2, kMaxCredits = 64;
-  static constexpr std::uint32_t kMaxParked = 16;  // groups of one client, in all lanes of a model
+  static constexpr std::uint32_t kMaxParked = 64;  // groups of one client, in all lanes of a model
   static constexpr std::size_t kMaxQuarantined = 1024;
 
   void set_client_shares(ClientShares shares) { shares_ = shares; }
@@ -214,8 +214,8 @@ class Ledger {
   /// Returns false when the reply matches no lease. It is then counted as late, and nothing else happens.
   bool lane_replied(const LaneReply& reply, std::uint64_t now_ns);
   /// The request's group waits in its lane until its program is compiled. It takes no credit of the lane until it is answered.
-  /// While a client has kMaxParked such groups, its requests of shapes that were never measured are not sent. Nothing happens
-  /// when the request matches no lease.
+  /// While a client has kMaxParked such groups of a model, it has no turns there. Nothing happens when the request matches no
+  /// lease.
   void lane_parked(LaneRef lane, RequestId request, std::uint16_t attempt, std::uint64_t now_ns);
   /// The worker's pidfd reported, so no thread of the worker runs anymore. `evidence` has one entry per lane. Returns what
   /// happened to each request that the worker held, oldest first.
@@ -386,8 +386,7 @@ class Ledger {
   static bool is_whole(ModelRecord& model, const Entry& entry) {
     return !joins(model, entry) || rows_like(model, entry) >= model.limits.max_batch;
   }
-  /// Returns true if the request would probably wait for its program and its client has enough such requests.
-  bool must_not_park(const ModelRecord& model, std::uint32_t slot) const;
+  void count_parked(ModelRecord& model, const Group& group, bool is_parked);
   static bool has_room(const Lane& lane) {
     return lane.count < kMinCredits || (lane.work_ns < kCreditNs && lane.count < kMaxCredits);
   }

@@ -133,7 +133,7 @@ std::vector<DeathOutcome> Ledger::worker_died(Incarnation incarnation, std::span
   for (const Lane& lane : worker->lanes) {
     groups.insert(groups.end(), lane.held.begin(), lane.held.begin() + lane.count);
     groups.insert(groups.end(), lane.parked.begin(), lane.parked.end());
-    for (const std::uint32_t group : lane.parked) --model.parked[groups_[group].client];
+    for (const std::uint32_t group : lane.parked) count_parked(model, groups_[group], false);
   }
   for (const std::uint32_t group : groups) {
     const std::vector<std::uint32_t> members = members_of(groups_[group], kNoSlot);

@@ -69,10 +69,16 @@ void Ledger::lane_parked(LaneRef lane, RequestId request, std::uint16_t attempt,
   take_from_credit(leased, entry->group, now_ns);
   leased.parked.push_back(entry->group);
   group.parked = true;
-  std::vector<std::uint32_t>& parked = models_[entry->model].parked;
-  if (group.client >= parked.size()) parked.resize(group.client + 1);
-  ++parked[group.client];
+  count_parked(models_[entry->model], group, true);
   dispatch(entry->model, now_ns);
+}
+
+// The programs that one client asks for are compiled one after the other, which takes long. Others go on meanwhile.
+void Ledger::count_parked(ModelRecord& model, const Group& group, bool is_parked) {
+  if (group.client >= model.parked.size()) model.parked.resize(group.client + 1);
+  std::uint32_t& count = model.parked[group.client];
+  if (is_parked && ++count == kMaxParked) model.queue.hold(waiting_, group.client);
+  if (!is_parked && count-- == kMaxParked) model.queue.release(waiting_, group.client);
 }
 
 void Ledger::dispatch(ModelIndex index, std::uint64_t now_ns) {
@@ -84,8 +90,7 @@ void Ledger::dispatch(ModelIndex index, std::uint64_t now_ns) {
     const Seat seat = choose_lane(model, now_ns);
     if (!seat.worker) return;
     std::uint32_t slot = model.queue.next(waiting_);
-    const auto may_go = [&](std::uint32_t other) { return !must_not_park(model, other); };
-    if (!may_go(slot) && (slot = model.queue.next_like(waiting_, may_go)) == kNoSlot) return;
+    if (slot == kNoSlot) return;
     const Entry& entry = entries_[slot];
     const bool whole = is_whole(model, entry);
     // Part of a batch waits for an idle lane, because it may become whole until then.
@@ -105,7 +110,7 @@ void Ledger::dispatch(ModelIndex index, std::uint64_t now_ns) {
     if (!whole && model.urgent == 0 && now_ns < until_ns) {
       model.wait_until_ns = until_ns;
       slot = model.queue.next_like(waiting_, [&](std::uint32_t other) {  // a whole batch need not wait for it
-        return may_go(other) && is_whole(model, entries_[other]) && can_finish(other, entries_[other].rows, seat.free_ns);
+        return is_whole(model, entries_[other]) && can_finish(other, entries_[other].rows, seat.free_ns);
       });
       if (slot == kNoSlot) return;
     }
@@ -162,12 +167,6 @@ Ledger::Seat Ledger::choose_lane(ModelRecord& model, std::uint64_t now_ns) {
     }
   }
   return seat;
-}
-
-bool Ledger::must_not_park(const ModelRecord& model, std::uint32_t slot) const {
-  const Entry& entry = entries_[slot];
-  const std::uint32_t client = waiting_[slot].client;
-  return client < model.parked.size() && model.parked[client] >= kMaxParked && !model.costs.is_measured(entry.shape, entry.rows);
 }
 
 std::uint64_t Ledger::left_ns(const Lane& lane, std::uint64_t now_ns) const {
@@ -296,7 +295,7 @@ void Ledger::end_lease(std::uint32_t slot, Worker& worker, std::uint64_t now_ns)
   Lane& lane = worker.lanes[entry.lease.lane];
   if (group.parked) {
     std::erase(lane.parked, at);
-    --model.parked[group.client];
+    count_parked(model, group, false);
   } else {
     take_from_credit(lane, at, now_ns);
   }

@@ -29,7 +29,7 @@ void RequestQueue::push(WaitingTable& table, std::uint32_t slot) {
   if (entry.flow == kNoSlot) entry.flow = new_flow(entry);
   Flow& flow = flows_[entry.flow];
   flow.work_ns += entry.cost_ns;
-  work_ns_ += entry.cost_ns;
+  if (!is_held(entry.flow)) work_ns_ += entry.cost_ns;
   flow.heap.push_back(slot);
   sift_up(table, flow.heap, flow.heap.size() - 1);
   if (slot >= age_links_.size()) age_links_.resize(slot + 1);
@@ -42,7 +42,7 @@ void RequestQueue::remove(WaitingTable& table, std::uint32_t slot) {
   WaitingEntry& entry = table[slot];
   Flow& flow = flows_[entry.flow];
   flow.work_ns -= entry.cost_ns;
-  work_ns_ -= entry.cost_ns;
+  if (!is_held(entry.flow)) work_ns_ -= entry.cost_ns;
   flow.by_age.remove(age_links_, slot);
   const std::size_t place = entry.place;
   const std::uint32_t last = flow.heap.back();
@@ -53,7 +53,11 @@ void RequestQueue::remove(WaitingTable& table, std::uint32_t slot) {
     sift_up(table, flow.heap, place);
     sift_down(table, flow.heap, table[last].place);
   }
-  if (flow.heap.empty()) drop_flow(entry.flow);
+  if (flow.heap.empty()) {
+    if (!is_held(entry.flow)) leave_ring(entry.flow);
+    clients_[flow.client].flow = kNoSlot;
+    free_flows_.push_back(entry.flow);
+  }
   entry.flow = kNoSlot;
   if (--size_ == 0) ++period_;
 }
@@ -61,7 +65,7 @@ void RequestQueue::remove(WaitingTable& table, std::uint32_t slot) {
 // Deficit round robin. The quantum is the price of the cheapest first request of the last round, so that no client gets more
 // turns in a row than necessary. If nobody can pay after a round, the next quantum is the least that somebody still needs.
 std::uint32_t RequestQueue::next(const WaitingTable& table) {
-  if (size_ == 0) return kNoSlot;
+  if (waiting_flows_ == 0) return kNoSlot;
   if (!std::exchange(is_asked_, true)) round_before_ = round_;
   for (;;) {
     const std::uint32_t at = ring_.front();
@@ -167,14 +171,14 @@ std::uint64_t RequestQueue::work_before_ns(const WaitingTable& table, const Wait
   if (at != kNoSlot) {
     const Flow& flow = flows_[at];
     own_ns = flow.work_ns;
-    others_ns -= flow.work_ns;
+    if (!is_held(at)) others_ns -= flow.work_ns;
     if (exact) {
       own_ns = 0;
       for (const std::uint32_t slot : flow.heap) own_ns += before(newcomer, table[slot]) ? 0 : table[slot].cost_ns;
     }
   }
   // Until this client can pay, every other client is given as much time as this one, and at least one quantum.
-  const std::uint64_t others = waiting_flows_ - (at != kNoSlot);
+  const std::uint64_t others = waiting_flows_ - (at != kNoSlot && !is_held(at));
   const auto needs_ns = static_cast<std::int64_t>(own_ns + std::max(newcomer.price_ns(), round_.last_cheapest_ns));
   const auto share_ns = static_cast<std::uint64_t>(
       std::max(needs_ns + owed_by(newcomer.client), static_cast<std::int64_t>(round_.last_cheapest_ns)));
@@ -190,31 +194,48 @@ std::uint32_t RequestQueue::new_flow(const Waiting& waiting) {
   if (waiting.client >= clients_.size()) clients_.resize(waiting.client + 1);
   const std::uint32_t at = free_flows_.back();
   free_flows_.pop_back();
-  const std::uint64_t price_ns = waiting.price_ns();
+  flows_[at].client = waiting.client;
+  flows_[at].turns = 0;
+  clients_[waiting.client].flow = at;
+  if (!is_held(at)) enter_ring(at, waiting);
+  return at;
+}
+
+void RequestQueue::enter_ring(std::uint32_t at, const Waiting& first) {
+  const std::uint64_t price_ns = first.price_ns();
   if (waiting_flows_ == 0) round_ = {.quantum_ns = price_ns, .last_cheapest_ns = price_ns};
   round_.quantum_ns = std::min(round_.quantum_ns, price_ns);
   round_.last_cheapest_ns = std::min(round_.last_cheapest_ns, price_ns);
   Flow& flow = flows_[at];
-  flow.client = waiting.client;
-  flow.turns = 0;
   // The flow comes last in the ring, so it gets its first quantum at once. If its client has debts, it gets nothing: only rounds
   // pay debts.
   flow.deficit_ns = 0;
-  if (owed_by(waiting.client) <= 0) give_quantum(flow, static_cast<std::int64_t>(price_ns));
-  clients_[waiting.client].flow = at;
+  if (owed_by(flow.client) <= 0) give_quantum(flow, static_cast<std::int64_t>(price_ns));
   ring_.push_back(ring_links_, at);
   ++waiting_flows_;
   ++round_.left;
-  return at;
 }
 
-void RequestQueue::drop_flow(std::uint32_t at) {
-  Flow& flow = flows_[at];
-  clients_[flow.client].flow = kNoSlot;
+void RequestQueue::leave_ring(std::uint32_t at) {
+  const Flow& flow = flows_[at];
   if (flow.deficit_ns < 0) add_debt(flow.client, -flow.deficit_ns);  // its requests ran in batches of others
   ring_.remove(ring_links_, at);
   round_.left = std::min(round_.left, --waiting_flows_);
-  free_flows_.push_back(at);
+}
+
+void RequestQueue::set_held(const WaitingTable& table, std::uint32_t client, bool is_held) {
+  undo_turn();
+  if (client >= clients_.size()) clients_.resize(client + 1);
+  if (std::exchange(clients_[client].is_held, is_held) == is_held) return;
+  const std::uint32_t at = clients_[client].flow;
+  if (at == kNoSlot) return;
+  if (is_held) {
+    leave_ring(at);
+    work_ns_ -= flows_[at].work_ns;
+  } else {
+    enter_ring(at, table[first_of(flows_[at])]);
+    work_ns_ += flows_[at].work_ns;
+  }
 }
 
 void RequestQueue::sift_up(WaitingTable& table, std::vector<std::uint32_t>& heap, std::size_t place) {

@@ -6,7 +6,7 @@
 // queue delays another client's request only by its own share. A client whose requests took longer than predicted owes the
 // difference and pays it from its next rounds. If they took less, the difference pays for its next turns. A priority orders the
 // requests of one client; it takes no turn from another client. Every 16th turn of a client goes to its request that has waited
-// longest, so that none starves.
+// longest, so that none starves. A client that is held has no turns: its flow is not in the ring.
 #pragma once
 
 #include <algorithm>
@@ -60,8 +60,9 @@ class RequestQueue {
   void push(WaitingTable& table, std::uint32_t slot);
   /// Takes the request out of the queue. Its client does not pay.
   void remove(WaitingTable& table, std::uint32_t slot);
-  /// Returns the request whose turn it is, or kNoSlot when the queue is empty. The result stays the same until another function
-  /// is called. Only take() makes the turn count: if the request is not taken, no debt is paid and no order changes.
+  /// Returns the request whose turn it is, or kNoSlot when no request waits but those of clients that are held. The result stays
+  /// the same until another function is called. Only take() makes the turn count: if the request is not taken, no debt is paid
+  /// and no order changes.
   std::uint32_t next(const WaitingTable& table);
   /// Takes the request that runs out of the queue: its client pays, and the next turn begins.
   void take(WaitingTable& table, std::uint32_t slot);
@@ -81,6 +82,9 @@ class RequestQueue {
   void charge(const Waiting& request, std::uint64_t took_ns);
   /// Forgets the debts of the client, because its number goes to another one.
   void forget_client(std::uint32_t client);
+  /// The client has no turns until release(): its requests wait, delay nobody, and are not found by next() and next_like().
+  void hold(const WaitingTable& table, std::uint32_t client) { set_held(table, client, true); }
+  void release(const WaitingTable& table, std::uint32_t client) { set_held(table, client, false); }
 
   /// The predicted time of all requests that would run before `newcomer` if it were pushed now. Counts all waiting requests of
   /// its client or, if `exact`, only those that go before it, which takes O(number of them).
@@ -112,13 +116,17 @@ class RequestQueue {
     std::uint32_t flow = kNoSlot;
     std::int64_t owed_ns = 0;  // time that its requests used beyond what they paid for; negative if they used less
     std::uint64_t period = 0;  // owed_ns counts only in this period
+    bool is_held = false;
   };
 
   static bool before(const Waiting& a, const Waiting& b);
   static std::uint32_t first_of(const Flow& flow);
   std::uint32_t flow_of(std::uint32_t client) const { return client < clients_.size() ? clients_[client].flow : kNoSlot; }
   std::uint32_t new_flow(const Waiting& waiting);
-  void drop_flow(std::uint32_t flow);
+  void enter_ring(std::uint32_t flow, const Waiting& first);
+  void leave_ring(std::uint32_t flow);
+  void set_held(const WaitingTable& table, std::uint32_t client, bool is_held);
+  bool is_held(std::uint32_t flow) const { return clients_[flows_[flow].client].is_held; }
   void add_debt(std::uint32_t client, std::int64_t ns);
   std::int64_t owed_by(std::uint32_t client) const;
   void give_quantum(Flow& flow, std::int64_t price_ns);
@@ -126,9 +134,9 @@ class RequestQueue {
   void sift_up(WaitingTable& table, std::vector<std::uint32_t>& heap, std::size_t place);
   void sift_down(WaitingTable& table, std::vector<std::uint32_t>& heap, std::size_t place);
 
-  SlotList ring_;  // of flows
-  std::uint32_t waiting_flows_ = 0;
-  std::uint64_t work_ns_ = 0;
+  SlotList ring_;                    // of flows
+  std::uint32_t waiting_flows_ = 0;  // in the ring
+  std::uint64_t work_ns_ = 0;        // theirs
   Round round_;
   // The turn that next() gave and nobody has taken.
   bool is_asked_ = false;

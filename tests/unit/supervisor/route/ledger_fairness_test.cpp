@@ -189,36 +189,71 @@ TEST_F(LedgerFairnessTest, ACancelledRequestThatNeverRanRaisesNoEstimate) {
 }
 
 // Each shape is a new program, and one program is compiled at a time.
-TEST_F(LedgerFairnessTest, RequestsThatWaitForTheirProgramsKeepNobodyElseOutOfTheLane) {
-  ready(7);
-  std::vector<RequestId> parked;
-  for (std::uint64_t shape = 1000; shape < 1100; ++shape) ask(kGreedy, shape).value();
-  const auto park_all = [&] {
+class LedgerParkedTest : public LedgerFairnessTest {
+ protected:
+  /// The lane of worker 7 parks everything that it is sent.
+  void park_all() {
     for (std::vector<Action> sent = taken(); !sent.empty(); sent = taken()) {
       for (const Action& action : sent) {
         ledger_.lane_parked({7, 0}, action.request, 1, now_);
-        parked.push_back(action.request);
+        parked_.push_back(action.request);
       }
     }
-  };
-  park_all();
-  EXPECT_GE(parked.size(), Ledger::kMaxParked);
-  EXPECT_LE(parked.size(), Ledger::kMaxParked + 1) << "one was on its way";
+  }
+  void fill(ClientId client) {
+    for (int i = 0; i < 80; ++i) ask(client, 1'000 + seq_).value();
+    park_all();
+  }
+
+  std::vector<RequestId> parked_;
+};
+
+TEST_F(LedgerParkedTest, RequestsThatWaitForTheirProgramsKeepNobodyElseOutOfTheLane) {
+  ready(7);
+  for (ClientId client = 1'000; client < 1'100; ++client) {
+    parked_.clear();
+    fill(client);
+    EXPECT_GE(parked_.size(), Ledger::kMaxParked);
+    EXPECT_LE(parked_.size(), Ledger::kMaxParked + 1) << "one was on its way";
+  }
   const RequestId known = ask(kOther, kShort).value();
   EXPECT_EQ(words(), Words{format("send {}@7.0#1", seq_)});
   reply(known, {7, 0}, kMs);
   ask(kOther, kLong).value();
   EXPECT_EQ(words(), (Words{format("forward {}", seq_ - 1), format("send {}@7.0#1", seq_)}))
-      << "another client may wait for programs, too";
-  const std::size_t before = parked.size();
-  reply(parked[0], {7, 0}, kMs);
-  reply(parked[1], {7, 0}, kMs);
-  park_all();
-  EXPECT_GT(parked.size(), before) << "programs are ready, so others may wait for theirs";
+      << "others may wait for programs, too";
+}
+
+TEST_F(LedgerParkedTest, AClientWhoseProgramsAreReadyHasTurnsAgain) {
+  ready(7);
+  fill(kGreedy);
+  const std::vector<RequestId> first = std::exchange(parked_, {});
+  for (std::size_t i = 0; i < 10; ++i) {
+    reply(first[i], {7, 0}, kMs);
+    park_all();
+  }
+  EXPECT_GE(parked_.size(), 9u) << "for each program that is ready, another one may be waited for";
   die(7);
   words();
   ready(8);
   EXPECT_GE(words().size(), 2u) << "the parked ones run again";
+}
+
+// While a client has no turns, the others are served by time and not by number.
+TEST_F(LedgerParkedTest, OthersTakeTurnsByTimeMeanwhile) {
+  ready(7);
+  teach(kShort, kMs);
+  teach(kLong, 100 * kMs);
+  fill(kGreedy);
+  constexpr ClientId kSlow = 3;
+  for (int i = 0; i < 20; ++i) ask(kSlow, kLong).value();
+  for (int i = 0; i < 1000; ++i) ask(kOther, kShort).value();
+  const std::uint64_t begin_ns = now_;
+  const auto served_ns = serve(
+      begin_ns + 1'000 * kMs, [&](const Action& action) { return action.client == kSlow ? 100 * kMs : kMs; },
+      [](const Action&) {});
+  EXPECT_GT(served_ns[kOther], 350 * kMs);
+  EXPECT_GT(served_ns[kSlow], 350 * kMs);
 }
 
 TEST_F(LedgerFairnessTest, InventedRowsDoNotMakeOthersWait) {
