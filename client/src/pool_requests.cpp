@@ -168,7 +168,7 @@ void PoolCore::send_request(const std::shared_ptr<PendingRequest>& request, Mode
   const Description& model = *entry.description;
   const auto order = match_inputs(model, request->specs);
   if (!order.ok()) {
-    if (request->has_described_again) return fail(*request, order.status());
+    if (request->has_described_again) return fail(*request, order.status(), ran);
     return look_again(request, entry);
   }
 
@@ -194,7 +194,8 @@ void PoolCore::send_request(const std::shared_ptr<PendingRequest>& request, Mode
                   invalid_argument("model '{}', input '{}': {} bytes do not fit the arena, and the daemon takes no message of "
                                    "more than {} ([limits] client_message_mb): raise input_arena_bytes",
                                    request->model.name, model.info.inputs[outgoing_.inputs.size()].name, input.view.size_bytes(),
-                                   connection_->longest_frame_bytes()));
+                                   connection_->longest_frame_bytes()),
+                  ran);
     }
     outgoing_.inputs.push_back(tensor);
   }
@@ -374,7 +375,7 @@ void PoolCore::handle_description(const ModelKey& model, ModelEntry& entry, cons
     if (status.ok()) {
       send_request(request, entry);
     } else {
-      fail(*request, status);
+      fail(*request, status, request->is_sent ? Ran::kMaybe : Ran::kNo);
     }
   }
 }

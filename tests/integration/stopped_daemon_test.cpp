@@ -336,6 +336,20 @@ TEST(DeadDaemon, ARequestThatWasSentAndWaitsForTheNextDaemonReleasesItsSlots) {
   EXPECT_TRUE(pool.loan(DType::kFloat32, Shape{kAll}).ok());
 }
 
+TEST(DeadDaemon, ARequestThatMayHaveRunSaysSoIfTheNextDaemonHasNoSuchModel) {
+  DaemonFixture daemon;
+  Pool pool = daemon.connect({.reconnect_timeout = 1min});
+  ASSERT_TRUE(pool.load("guest", "builtin:identity").ok());
+  ASSERT_TRUE(pool.describe("guest").ok());
+  stop_process(daemon.pid());
+  const Prediction asked = pool.submit("guest", {{"data", counting({4})}});
+  ::kill(daemon.pid(), SIGKILL);
+  EXPECT_EQ(daemon.wait_for_exit(), 128 + SIGKILL);
+  daemon.start();
+  EXPECT_EQ(asked.get().status().code(), StatusCode::kNotFound) << asked.get().status().to_string();
+  EXPECT_EQ(asked.outcome().ran, Ran::kMaybe);
+}
+
 TEST_F(NeverLoaded, APoolHasNoMoreRequestsThatWaitThanItMay) {
   Pool pool = daemon_->connect();
   std::vector<Prediction> waiting;
