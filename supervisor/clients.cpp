@@ -211,8 +211,13 @@ void Clients::client_speaks(std::uint64_t id) {
       handled = invalid_argument("attach: an unexpected message of kind {}", static_cast<int>(message->kind));
     }
     if (!handled.ok()) {
+      // It has given up, perhaps because this process was slow: that is no offence.
+      const bool has_gone = handled.code() == StatusCode::kUnavailable || handled.code() == StatusCode::kNotFound;
       const bool may_come_later = handled.code() == StatusCode::kOverloaded;
-      return disconnect(*client, handled.message(), may_come_later ? StatusCode::kOverloaded : StatusCode::kInvalidArgument);
+      return disconnect(*client, handled.message(),
+                        has_gone         ? StatusCode::kUnavailable
+                        : may_come_later ? StatusCode::kOverloaded
+                                         : StatusCode::kInvalidArgument);
     }
   }
 }
@@ -337,6 +342,14 @@ void Clients::tick(std::uint64_t now_ns) {
     disconnect(client,
                client.path.empty() ? std::string("no ATTACH within 2 s") : format("no answer within 2 s at {}", client.path),
                StatusCode::kUnavailable);
+  }
+}
+
+void Clients::postpone(std::uint64_t by_ns) {
+  for (auto& [give_up_ns, id] : handshakes_) {
+    Client* client = find(id);
+    if (client && client->give_up_ns == give_up_ns) client->give_up_ns += by_ns;
+    give_up_ns += by_ns;
   }
 }
 

@@ -94,6 +94,8 @@ class Clients {
   }
   void tick(std::uint64_t now_ns);
   std::optional<std::uint64_t> next_tick_ns() const;
+  /// This process did not run for so long: no limit counts that time.
+  void postpone(std::uint64_t by_ns);
   /// From now on new clients are refused with this reason.
   void refuse_new(std::string why) { refusal_ = std::move(why); }
   std::size_t count() const { return clients_.size(); }

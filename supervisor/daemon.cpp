@@ -157,6 +157,7 @@ std::chrono::milliseconds Daemon::next_timeout(std::uint64_t now_ns) const {
 void Daemon::postpone(std::uint64_t by_ns) {
   log_.warn("stood_still ms={}", by_ns / 1'000'000);
   files_.postpone(by_ns);
+  clients_->postpone(by_ns);
   for (const auto& model : models_) {
     if (model) model->postpone(by_ns);
   }

@@ -158,6 +158,18 @@ TEST(DeadClients, TheirArenasAreFreedBesideTheLoop) {
       << " ms of the loop, " << closer.count() << " ms of the closer";
 }
 
+// As if the daemon had stood still until they gave up: they have removed their sockets.
+TEST(Limits, ClientsThatGaveUpBreakNoRule) {
+  const DaemonFixture daemon;
+  for (int i = 0; i < 20; ++i) {
+    RawClient late(daemon.directory());
+    EXPECT_FALSE(late.attach_until_path().empty());
+    ASSERT_TRUE(wire::send_control(late.attach_socket(), {.kind = wire::ControlKind::kBound}).ok());
+    EXPECT_TRUE(late.receive_control().has_value());
+  }
+  EXPECT_TRUE(daemon.connect().predict("echo", {{"data", counting({4})}}).ok());
+}
+
 TEST(Limits, AClientThatAsksTooOftenHearsWhenToAskAgainAndAnotherDoesNot) {
   DaemonFixture daemon({.limits = "client_rate = 100"});
   Pool eager = daemon.connect(), modest = daemon.connect();
