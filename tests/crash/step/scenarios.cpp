@@ -124,12 +124,20 @@ class ClientScenario : public Scenario {
     ::waitpid(victim_, nullptr, 0);
     served_.expect_service();
     EXPECT_TRUE(soon([&] { return served_.stats().at("supervisor").at("clients") == 1; })) << "a dead client is still there";
-    EXPECT_TRUE(soon([&] { return descriptors_of(served_.daemon().pid()) == supervisor_descriptors_; }))
-        << "the supervisor held " << supervisor_descriptors_ << " descriptors, now " << descriptors_of(served_.daemon().pid());
+    // The first count may include descriptors that were about to be closed.
+    int descriptors = 0;
+    EXPECT_TRUE(soon([&] { return (descriptors = descriptors_of(served_.daemon().pid())) <= supervisor_descriptors_; }))
+        << "the supervisor held " << supervisor_descriptors_ << " descriptors, now " << descriptors;
+    supervisor_descriptors_ = std::min(supervisor_descriptors_, descriptors);
     const pid_t worker = served_.worker().at("pid");
     EXPECT_TRUE(soon([&] { return memfd_mappings_of(worker) == worker_mappings_; })) << "a dead client's arena is still mapped";
-    for (const auto& entry : fs::directory_iterator(served_.daemon().directory()))
-      EXPECT_FALSE(entry.path().filename().string().starts_with("c")) << entry.path() << " is left";
+    for (const auto& entry : fs::directory_iterator(served_.daemon().directory())) {
+      if (!entry.path().filename().string().starts_with("c")) continue;
+      // Walked too slowly, a client binds its socket when the supervisor does not wait for it any more. The next start removes
+      // that.
+      EXPECT_TRUE(contains(served_.daemon().log(), "no answer within 2 s at " + entry.path().string()))
+          << entry.path() << " is left";
+    }
   }
 
  private:
