@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <string>
 #include <thread>
@@ -24,7 +25,7 @@ namespace shoal::test {
 namespace {
 
 constexpr int kSilent = 2000;
-constexpr int kRounds = 4;  // each cost is the least of them: noise only adds, and lasts beside other load
+constexpr int kRounds = 12;  // at most, until the costs are alike. Each is the least of all: noise only adds, and lasts beside load
 constexpr double kAllowedRatio = 1.5;
 constexpr double kNoiseMs = 0.03;          // of the processor time: caches that others use, too
 constexpr double kLongestAnswerMs = 1000;  // a daemon that waits for one silent peer waits for 2 s
@@ -52,7 +53,7 @@ Cost cost_of_requests(const DaemonFixture& daemon, Pool& pool) {
   return cost;
 }
 
-/// 2000 peers come and then say nothing more, four times. One client asks all the time; its requests must not cost more than
+/// 2000 peers come and then say nothing more, again and again. One client asks all the time; its requests must not cost more than
 /// before.
 ///   are_disconnected  the daemon closes them after a while
 ///   descriptors       how many descriptors each of them may cost the daemon
@@ -68,8 +69,9 @@ void expect_no_cost(const std::function<std::shared_ptr<void>(const DaemonFixtur
   (void)cost_of_requests(daemon, pool);  // warms up
   const int at_first = descriptors_of(daemon.pid());
   int most = 0;
-  double alone_ms = 1e9, beside_ms = 1e9;
-  for (int round = 0; round < kRounds && !testing::Test::HasFailure(); ++round) {
+  double alone_ms = 1e9, beside_ms = std::numeric_limits<double>::infinity();
+  const auto are_alike = [&] { return beside_ms <= std::max(kAllowedRatio * alone_ms, alone_ms + kNoiseMs); };
+  for (int round = 0; round < kRounds && !are_alike() && !testing::Test::HasFailure(); ++round) {
     alone_ms = std::min(alone_ms, cost_of_requests(daemon, pool).processor_ms);
     std::vector<std::shared_ptr<void>> silent;
     for (int i = 0; i < kSilent && !testing::Test::HasFailure(); ++i) silent.push_back(come(daemon));
@@ -80,8 +82,7 @@ void expect_no_cost(const std::function<std::shared_ptr<void>(const DaemonFixtur
     if (!are_disconnected) silent.clear();
     EXPECT_TRUE(eventually([&] { return descriptors_of(daemon.pid()) <= at_first + 2; })) << descriptors_of(daemon.pid());
   }
-  EXPECT_LE(beside_ms, std::max(kAllowedRatio * alone_ms, alone_ms + kNoiseMs))
-      << "ms of the daemon's processor time for a request; alone " << alone_ms;
+  EXPECT_TRUE(are_alike()) << beside_ms << " ms of the daemon's processor time for a request; alone " << alone_ms;
   EXPECT_GT(most, at_first + kSilent / 10);  // they were there
   EXPECT_LE(most, at_first + descriptors * kSilent);
   std::printf("%.3f ms of processor time a request alone, %.3f ms beside %d silent connections\n", alone_ms, beside_ms, kSilent);
