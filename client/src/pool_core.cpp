@@ -177,7 +177,7 @@ bool PoolCore::wait_for_outcome(PendingRequest& request) {
     if (!is_overdue(request)) continue;  // it was parked, and has been sent meanwhile
     const MutexLock lock(mutex_);
     if (request.is_done()) break;
-    fail(request, silence(format("a request of model '{}'", request.model.name)), request.is_sent ? Ran::kMaybe : Ran::kNo);
+    fail(request, silence(format("a request of model '{}'", request.model.name)));
   }
   return true;
 }
@@ -187,10 +187,8 @@ void PoolCore::expire(PendingRequest& request) {
   if (request.is_done() || monotonic_now_ns() < overdue_ns(request) || fork_guard_.in_child()) return;
   const MutexLock lock(mutex_);
   if (request.is_done()) return;
-  fail(request,
-       deadline_exceeded("model '{}': no answer from the daemon in {} within the request's timeout", request.model.name,
-                         options_.directory),
-       request.is_sent ? Ran::kMaybe : Ran::kNo);
+  fail(request, deadline_exceeded("model '{}': no answer from the daemon in {} within the request's timeout", request.model.name,
+                                  options_.directory));
 }
 
 void PoolCore::poll() {
@@ -296,6 +294,7 @@ void PoolCore::lose_connection(const Status& why) {
     if (request->is_done()) {
       request->release_slots();
     } else {
+      request->may_have_run = true;
       park(request);
     }
   }
@@ -315,10 +314,13 @@ void PoolCore::fail_everything(const Status& why) {
   const auto calls = std::exchange(calls_, {});
   for (const auto& [seq, call] : calls) finish_call(call, why);
   const auto requests = std::exchange(requests_, {});
-  for (const auto& [seq, request] : requests) fail(*request, why, Ran::kMaybe);
+  for (const auto& [seq, request] : requests) {
+    request->may_have_run = true;
+    fail(*request, why);
+  }
   for (auto& [name, entry] : models_) entry.describe_seq = 0;
   const auto parked = std::exchange(parked_, {});
-  for (const auto& [seq, request] : parked) fail(*request, why, request->is_sent ? Ran::kMaybe : Ran::kNo);
+  for (const auto& [seq, request] : parked) fail(*request, why);
 }
 
 void PoolCore::expire_parked(std::uint64_t now_ns) {
@@ -332,7 +334,7 @@ void PoolCore::expire_parked(std::uint64_t now_ns) {
     if (request.deadline_ns > now_ns) {
       next_expiry_ns_ = std::min(next_expiry_ns_, request.deadline_ns);
     } else {
-      fail(request, deadline_exceeded("model '{}': {}", request.model.name, why), request.is_sent ? Ran::kMaybe : Ran::kNo);
+      fail(request, deadline_exceeded("model '{}': {}", request.model.name, why));
     }
   }
 }

@@ -112,7 +112,7 @@ class PoolCore : public std::enable_shared_from_this<PoolCore> {
 
   bool is_ready() const SHOAL_REQUIRES(mutex_) { return connection_ && connection_->is_ready(); }
   void complete(PendingRequest& request, Outcome outcome) SHOAL_REQUIRES(mutex_);
-  void fail(PendingRequest& request, Status status, Ran ran = Ran::kNo) SHOAL_REQUIRES(mutex_);
+  void fail(PendingRequest& request, Status status) SHOAL_REQUIRES(mutex_);
   void finish_call(const std::shared_ptr<ControlCall>& call, Result<std::string> answer) SHOAL_REQUIRES(mutex_);
   void wake_waiters_of(const Completion& target) SHOAL_REQUIRES(mutex_);
   void poll_descriptors(std::uint64_t until_ns) SHOAL_REQUIRES(mutex_);

@@ -154,21 +154,19 @@ void PoolCore::look_again(const std::shared_ptr<PendingRequest>& request, ModelE
 }
 
 void PoolCore::send_request(const std::shared_ptr<PendingRequest>& request, ModelEntry& entry) {
-  const Ran ran = request->is_sent ? Ran::kMaybe : Ran::kNo;  // it may have run with an earlier daemon
   std::uint64_t timeout_ns = 0;
   if (request->deadline_ns != kForever) {
     const std::uint64_t now_ns = monotonic_now_ns();
     if (now_ns >= request->deadline_ns)
       return fail(*request,
-                  deadline_exceeded("model '{}': the timeout was over before the request could be sent", request->model.name),
-                  ran);
+                  deadline_exceeded("model '{}': the timeout was over before the request could be sent", request->model.name));
     timeout_ns = request->deadline_ns - now_ns;
   }
   request->description = entry.description;
   const Description& model = *entry.description;
   const auto order = match_inputs(model, request->specs);
   if (!order.ok()) {
-    if (request->has_described_again) return fail(*request, order.status(), ran);
+    if (request->has_described_again) return fail(*request, order.status());
     return look_again(request, entry);
   }
 
@@ -194,8 +192,7 @@ void PoolCore::send_request(const std::shared_ptr<PendingRequest>& request, Mode
                   invalid_argument("model '{}', input '{}': {} bytes do not fit the arena, and the daemon takes no message of "
                                    "more than {} ([limits] client_message_mb): raise input_arena_bytes",
                                    request->model.name, model.info.inputs[outgoing_.inputs.size()].name, input.view.size_bytes(),
-                                   connection_->longest_frame_bytes()),
-                  ran);
+                                   connection_->longest_frame_bytes()));
     }
     outgoing_.inputs.push_back(tensor);
   }
@@ -210,14 +207,13 @@ void PoolCore::send_request(const std::shared_ptr<PendingRequest>& request, Mode
   wire::encode_request(outgoing_, frame_);
   frames_[0] = frame_;
   if (timeout_ns == 0) request->sent_ns = monotonic_now_ns();
-  request->is_sent = true;
   request->is_cancelled = false;
   requests_[request->seq] = request;
   const Status sent = connection_->socket().send(frames_);
   if (sent.ok()) return;
   if (sent.code() != StatusCode::kUnavailable) {  // no memory for its frames: nothing was sent
     requests_.erase(request->seq);
-    return fail(*request, sent.with_context(format("model '{}'", request->model.name)), ran);
+    return fail(*request, sent.with_context(format("model '{}'", request->model.name)));
   }
   // The daemon is gone. The attach socket reports that soon, and then the request is sent again.
   attach_read_ns_ = 0;
@@ -279,7 +275,9 @@ void PoolCore::take_reply(const wire::Message& message, const wire::Reply& reply
     entry.description.reset();
     return look_again(request, entry);
   }
-  Outcome outcome{.ran = static_cast<Ran>(std::min<std::uint8_t>(header.ran, 2)),
+  // This daemon knows of no earlier one.
+  const auto least_ran = static_cast<std::uint8_t>(request->may_have_run ? Ran::kMaybe : Ran::kNo);
+  Outcome outcome{.ran = static_cast<Ran>(std::clamp<std::uint8_t>(header.ran, least_ran, 2)),
                   .attempts = header.attempts,
                   .batch = header.batch,
                   .model_version = header.model_version,
@@ -375,7 +373,7 @@ void PoolCore::handle_description(const ModelKey& model, ModelEntry& entry, cons
     if (status.ok()) {
       send_request(request, entry);
     } else {
-      fail(*request, status, request->is_sent ? Ran::kMaybe : Ran::kNo);
+      fail(*request, status);
     }
   }
 }
@@ -449,8 +447,7 @@ void PoolCore::cancel(PendingRequest& request) {
     send_cancel(request);
     progress();
   } else {
-    fail(request, cancelled("model '{}': the caller canceled the request", request.model.name),
-         request.is_sent ? Ran::kMaybe : Ran::kNo);
+    fail(request, cancelled("model '{}': the caller canceled the request", request.model.name));
   }
 }
 
@@ -459,8 +456,7 @@ void PoolCore::give_up(PendingRequest& request) {
   const MutexLock lock(mutex_);
   if (request.is_done()) return;
   const bool is_under_way = requests_.contains(request.seq);
-  fail(request, cancelled("model '{}': the caller canceled the request", request.model.name),
-       is_under_way ? Ran::kMaybe : Ran::kNo);
+  fail(request, cancelled("model '{}': the caller canceled the request", request.model.name));
   if (is_under_way) {  // it keeps its slots until the daemon releases them
     send_cancel(request);
     progress();
@@ -483,9 +479,10 @@ void PoolCore::complete(PendingRequest& request, Outcome outcome) {
 }
 
 // A request that is not under way releases its slots before anybody sees its outcome.
-void PoolCore::fail(PendingRequest& request, Status status, Ran ran) {
-  if (!requests_.contains(request.seq)) request.release_slots();
-  complete(request, {.outputs = std::move(status), .ran = ran});
+void PoolCore::fail(PendingRequest& request, Status status) {
+  const bool is_under_way = requests_.contains(request.seq);
+  if (!is_under_way) request.release_slots();
+  complete(request, {.outputs = std::move(status), .ran = is_under_way || request.may_have_run ? Ran::kMaybe : Ran::kNo});
   parked_.erase(request.seq);  // last, because parked_ may hold the only reference
 }
 

@@ -58,9 +58,9 @@ struct PendingRequest : Completion {
   std::vector<std::shared_ptr<Slot>> output_slots;  ///< by output; null if none is offered
   std::uint64_t shape_key = 0;                      ///< hash of the input shapes, for remembering output sizes
   std::shared_ptr<const Description> description;   ///< that it was sent with
-  bool is_sent = false;
-  bool is_cancelled = false;         ///< a CANCEL was sent
-  bool has_described_again = false;  ///< because inputs did not fit or the model's signature changed
+  bool may_have_run = false;                        ///< with an earlier daemon
+  bool is_cancelled = false;                        ///< a CANCEL was sent
+  bool has_described_again = false;                 ///< because inputs did not fit or the model's signature changed
   Outcome outcome;
 
   void complete(Outcome result) {

@@ -350,6 +350,32 @@ TEST(DeadDaemon, ARequestThatMayHaveRunSaysSoIfTheNextDaemonHasNoSuchModel) {
   EXPECT_EQ(asked.outcome().ran, Ran::kMaybe);
 }
 
+TEST(DeadDaemon, ARequestThatMayHaveRunSaysSoIfTheNextDaemonRefusesIt) {
+  DaemonFixture daemon;
+  Pool pool = daemon.connect({.reconnect_timeout = 1min});
+  ASSERT_TRUE(pool.describe("echo").ok());
+  stop_process(daemon.pid());
+  const Prediction asked = pool.submit("echo", {{"data", counting({4})}});
+  ::kill(daemon.pid(), SIGKILL);
+  EXPECT_EQ(daemon.wait_for_exit(), 128 + SIGKILL);
+  daemon.start();
+  ASSERT_TRUE(daemon.connect().drain("echo").ok());
+  EXPECT_EQ(asked.get().status().code(), StatusCode::kUnavailable) << asked.get().status().to_string();
+  EXPECT_EQ(asked.outcome().ran, Ran::kMaybe);
+}
+
+// The daemon says that it was not run, and the model is gone.
+TEST(UnloadedModel, ARequestForItDidNotRun) {
+  const DaemonFixture daemon;
+  Pool pool = daemon.connect();
+  ASSERT_TRUE(pool.load("guest", "builtin:identity").ok());
+  ASSERT_TRUE(pool.describe("guest").ok());
+  ASSERT_TRUE(daemon.connect().unload("guest").ok());
+  const Prediction asked = pool.submit("guest", {{"data", counting({4})}});
+  EXPECT_EQ(asked.get().status().code(), StatusCode::kNotFound) << asked.get().status().to_string();
+  EXPECT_EQ(asked.outcome().ran, Ran::kNo);
+}
+
 TEST_F(NeverLoaded, APoolHasNoMoreRequestsThatWaitThanItMay) {
   Pool pool = daemon_->connect();
   std::vector<Prediction> waiting;
