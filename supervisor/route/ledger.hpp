@@ -321,7 +321,7 @@ class Ledger {
     std::uint32_t running = 0;
     std::uint32_t urgent = 0;           // number of urgent requests in the queue
     std::vector<std::uint32_t> parked;  // by clients' places: how many parked groups they have
-    // Queued rows that may join others. If two shapes share a place, their batches only get smaller.
+    // Queued rows that may join others. If two shapes share a place, or a client has no turns, batches only get smaller.
     std::array<std::uint32_t, 64> rows_by_shape{};
     std::uint64_t wait_until_ns = kNoDeadline;  // when requests stop waiting for others to join them
     CostEstimates costs;

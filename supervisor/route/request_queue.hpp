@@ -86,7 +86,8 @@ class RequestQueue {
   void hold(const WaitingTable& table, std::uint32_t client) { set_held(table, client, true); }
   void release(const WaitingTable& table, std::uint32_t client) { set_held(table, client, false); }
 
-  /// The predicted time of all requests that would run before `newcomer` if it were pushed now. Counts all waiting requests of
+  /// The predicted time of all requests that would run before `newcomer` if it were pushed now, without those of clients that are
+  /// held, unless its client is kNoSlot. Counts all waiting requests of
   /// its client or, if `exact`, only those that go before it, which takes O(number of them).
   std::uint64_t work_before_ns(const WaitingTable& table, const Waiting& newcomer, bool exact) const;
 
@@ -134,9 +135,9 @@ class RequestQueue {
   void sift_up(WaitingTable& table, std::vector<std::uint32_t>& heap, std::size_t place);
   void sift_down(WaitingTable& table, std::vector<std::uint32_t>& heap, std::size_t place);
 
-  SlotList ring_;                    // of flows
-  std::uint32_t waiting_flows_ = 0;  // in the ring
-  std::uint64_t work_ns_ = 0;        // theirs
+  SlotList ring_;                                 // of flows
+  std::uint32_t waiting_flows_ = 0;               // in the ring
+  std::uint64_t work_ns_ = 0, held_work_ns_ = 0;  // theirs, and that of the others
   Round round_;
   // The turn that next() gave and nobody has taken.
   bool is_asked_ = false;

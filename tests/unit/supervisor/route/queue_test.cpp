@@ -56,6 +56,29 @@ TEST_F(RequestQueueTest, WithinAClientReRunsGoFirstThenTheEarliestDeadlineThenAr
   EXPECT_EQ(take_all(), (Slots{4, 2, 3, 1, 0}));
 }
 
+TEST_F(RequestQueueTest, AClientThatIsHeldHasNoTurnsAndDelaysNobody) {
+  for (int i = 0; i < 3; ++i) push({.client = 1, .cost_ns = 100});
+  push({.client = 2, .cost_ns = 10});
+  const Waiting newcomer{.client = 2, .arrival = 100, .cost_ns = 10};
+  EXPECT_GT(queue_.work_before_ns(table_, newcomer, true), 10u);
+  queue_.hold(table_, 1);
+  EXPECT_EQ(queue_.work_before_ns(table_, newcomer, true), 10u);
+  push({.client = 1, .cost_ns = 100});
+  EXPECT_EQ(take(), 3u);
+  EXPECT_EQ(take(), kNoSlot);
+  EXPECT_EQ(queue_.size(), 4u);
+  EXPECT_EQ(queue_.work_before_ns(table_, newcomer, true), 0u);
+  EXPECT_EQ(queue_.work_before_ns(table_, {.client = kNoSlot}, false), 400u) << "for somebody who asks when to come again";
+  queue_.remove(table_, 1);
+  queue_.release(table_, 1);
+  EXPECT_EQ(take_all(), (Slots{0, 2, 4}));
+  queue_.hold(table_, 1);
+  push({.client = 1});
+  EXPECT_EQ(take(), kNoSlot);
+  queue_.release(table_, 1);
+  EXPECT_EQ(take_all(), Slots{5});
+}
+
 TEST_F(RequestQueueTest, RemovesFromTheMiddle) {
   for (int i = 0; i < 20; ++i)
     push({.client = static_cast<std::uint32_t>(i % 2), .deadline_ns = 1000u - static_cast<unsigned>(i)});
