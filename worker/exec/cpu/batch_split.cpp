@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <limits>
 #include <numeric>
-#include <ranges>
 #include <string_view>
 #include <vector>
 
@@ -79,9 +78,11 @@ class Search {
     const bool is_known =
         is_one_of(name, {"Convolution", "BatchNorm", "LeakyReLU", "Activation", "Pooling", "AdaptiveAvgPooling", "Concat",
                          "Binary", "AddN", "Scalar", "Unary", "HardSigmoid", "Clip", "Identity", "LRN"});
-    return is_known && std::ranges::all_of(std::views::iota(std::size_t{0}, node.inputs.size()), [&](std::size_t i) {
-             return value(node.inputs[i]).constant ? is_parameter(node, i) : is_images(node, i);
-           });
+    if (!is_known) return false;
+    for (std::size_t i = 0; i < node.inputs.size(); ++i) {
+      if (value(node.inputs[i]).constant ? !is_parameter(node, i) : !is_images(node, i)) return false;
+    }
+    return true;
   }
 
   /// The input is one part for each image. A broadcast operand of a lower rank than the result's has another axis where the batch
