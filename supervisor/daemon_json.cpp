@@ -18,8 +18,8 @@ json histogram_json(const Histogram& histogram) {
   const auto quantile = [&](double fraction) { return ms(histogram.quantile(fraction)); };
   json buckets = json::array();
   histogram.for_each_bucket([&](std::uint64_t ns, std::uint64_t count) { buckets.push_back({ms(ns), count}); });
-  return {{"count", histogram.count()}, {"p50", quantile(0.5)},       {"p90", quantile(0.9)}, {"p99", quantile(0.99)},
-          {"p99_9", quantile(0.999)},   {"max", ms(histogram.max())}, {"buckets", buckets}};
+  return {{"count", histogram.count()}, {"sum", ms(histogram.sum())}, {"p50", quantile(0.5)},       {"p90", quantile(0.9)},
+          {"p99", quantile(0.99)},      {"p99_9", quantile(0.999)},   {"max", ms(histogram.max())}, {"buckets", buckets}};
 }
 
 json counts_json(const ModelCounts& counts) {

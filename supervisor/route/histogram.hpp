@@ -15,9 +15,11 @@ class Histogram {
   void add(std::uint64_t value) {
     ++counts_[bucket_of(value)];
     ++total_;
+    sum_ += value;
     max_ = std::max(max_, value);
   }
   std::uint64_t count() const { return total_; }
+  std::uint64_t sum() const { return sum_; }
   std::uint64_t max() const { return max_; }
   /// Calls visit(middle of the bucket, number of values in it) for each bucket that is not empty, smallest first.
   template <typename Visit>
@@ -52,7 +54,7 @@ class Histogram {
   }
 
   std::array<std::uint64_t, 62 * 8> counts_{};
-  std::uint64_t total_ = 0, max_ = 0;
+  std::uint64_t total_ = 0, sum_ = 0, max_ = 0;
 };
 
 }  // namespace shoal::supervisor

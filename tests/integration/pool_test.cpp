@@ -232,7 +232,9 @@ TEST(PoolIntegration, TellsOfItself) {
   EXPECT_EQ(model.at("workers").size(), 2u);
   EXPECT_EQ(model.at("workers")[0].at("lanes").size(), 3u);
   EXPECT_EQ(model.at("counts").at("ok"), 1);
-  EXPECT_GT(model.at("latency_ms").at("total").at("p50").get<double>(), 0.0);
+  const auto& total = model.at("latency_ms").at("total");
+  EXPECT_GT(total.at("p50").get<double>(), 0.0);
+  EXPECT_EQ(total.at("sum"), total.at("max")) << "of one request";
   EXPECT_EQ(pool.list().value(), std::vector<std::string>{"echo"});
   // Each process has a name that begins with shoal.
   for (const pid_t pid : daemon.all_processes()) {
