@@ -46,7 +46,9 @@ bool is_served(const json& model) {
 }  // namespace
 
 bool Checker::at_rest(const json& snapshot) {
-  return std::ranges::all_of(snapshot.at("stats").at("models"), [](const json& model) {
+  const bool has_no_arenas =
+      std::ranges::all_of(snapshot.at("processes"), [](const json& process) { return process.at("arenas") == 0; });
+  return has_no_arenas && std::ranges::all_of(snapshot.at("stats").at("models"), [](const json& model) {
     return is_served(model) && model.at("queue").at("length") == 0 && model.at("queue").at("running") == 0;
   });
 }
