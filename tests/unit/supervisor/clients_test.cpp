@@ -38,10 +38,13 @@ class OtherProcess {
   explicit OtherProcess(const std::string& path) {
     wire::ControlPair pair = wire::make_control_pair().value();
     pid_ = test::start_child([&] {
+      // Copies of connections that the test closes must be gone before it goes on, or the daemon hears of no hang-up.
+      const unsigned theirs = static_cast<unsigned>(pair.theirs.get());
+      if (theirs > 3) ::close_range(3, theirs - 1, 0);
+      ::close_range(theirs + 1, ~0U, 0);
       wire::ControlMessage hello;
       hello.fds.push_back(test::connected_socket(path, SOCK_SEQPACKET | SOCK_NONBLOCK));
       if (!wire::send_control(pair.theirs.get(), hello).ok()) return 1;
-      ::close_range(3, ~0U, 0);  // among them copies of connections that the test may close
       return ::pause();
     });
     pollfd waiting{.fd = pair.ours.get(), .events = POLLIN, .revents = 0};
