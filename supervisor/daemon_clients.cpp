@@ -130,7 +130,7 @@ void Daemon::handle_request(Client& client, wire::Message& message) {
   if (room.ok()) {
     room = memory_.check_request(client.process->message_bytes(), message_bytes);
   }
-  if (!room.ok()) return refuse_request(client.id, header.seq, room, retry_after_ms(model, room));
+  if (!room.ok()) return refuse_request(client.id, header.seq, room, retry_after_ms(model, client.id, room));
   const RequestShape shape = shape_of(request_);
   const auto admitted = ledger_.admit({.client = client.id,
                                        .seq = header.seq,
@@ -141,7 +141,7 @@ void Daemon::handle_request(Client& client, wire::Message& message) {
                                        .rows = shape.rows,
                                        .joinable = shape.joinable},
                                       now_ns_);
-  if (!admitted.ok()) return refuse_request(client.id, header.seq, admitted.status(), retry_after_ms(model, admitted.status()));
+  if (!admitted.ok()) return refuse_request(client.id, header.seq, admitted.status(), retry_after_ms(model, client.id, admitted.status()));
   const std::uint32_t slot = slot_of(*admitted);
   if (slot >= payloads_.size()) {
     payloads_.resize(slot + 1);
@@ -155,10 +155,10 @@ void Daemon::handle_request(Client& client, wire::Message& message) {
   perform();
 }
 
-std::uint32_t Daemon::retry_after_ms(ModelIndex model, const Status& refusal) const {
+std::uint32_t Daemon::retry_after_ms(ModelIndex model, ClientId client, const Status& refusal) const {
   const bool worth_it = refusal.code() == StatusCode::kOverloaded ||
                         (refusal.code() == StatusCode::kUnavailable && !ledger_.model(model).breaker.closed());
-  return worth_it ? ledger_.retry_after_ms(model, now_ns_) : 0;
+  return worth_it ? ledger_.retry_after_ms(model, client, now_ns_) : 0;
 }
 
 // The version that a request is admitted for. The request stays with it.

@@ -292,7 +292,7 @@ void Daemon::forward_reply(const Action& action) {
     if (const Status room = check_answer(action.client, message.memory_bytes(1)); !room.ok()) {
       header.status = static_cast<std::uint16_t>(room.code());
       header.output_count = 0;
-      header.retry_after_ms = retry_after_ms(action.model, room);
+      header.retry_after_ms = retry_after_ms(action.model, action.client, room);
       return write_reply(header, action.client, room.message());
     }
   }

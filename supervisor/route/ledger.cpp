@@ -98,13 +98,22 @@ Status Ledger::check_state(const ModelRecord& model) const {
 }
 
 Status Ledger::check_shares(const ModelRecord& model, std::uint32_t place) const {
-  const std::size_t queued = model.queue.size(), limit = model.limits.queue_limit;
-  if (queued >= limit) return overloaded("model '{}': its queue is full: {} requests wait (queue_limit)", model.name, queued);
+  // Requests of clients that are held do not move on, so they take no places from others.
+  const bool is_held = model.queue.is_client_held(place);
+  const std::size_t held = model.queue.held(), queued = model.queue.size() - held, limit = model.limits.queue_limit;
+  if (is_held && held * 2 >= limit) {
+    return overloaded(
+        "model '{}': {} requests wait until new shapes of their clients are compiled, which is half of its queue (queue_limit)",
+        model.name, held);
+  }
+  if (!is_held && queued >= limit)
+    return overloaded("model '{}': its queue is full: {} requests wait (queue_limit)", model.name, queued);
   if (place == kNoSlot) return {};
   if (shares_.in_flight && clients_[place].live >= shares_.in_flight) {
     return overloaded("model '{}': {} requests of this client are under way, and it may have no more ([limits] client_requests)",
                       model.name, clients_[place].live);
   }
+  if (is_held) return {};
   if (queued * 2 <= limit || shares_.of_queue >= 1) return {};
   // The fewer places are free, the fewer one client may have. A client that is alone fills its share, and however many clients
   // flood the queue, some places are left for a new one.
@@ -146,11 +155,12 @@ std::uint64_t Ledger::wait_ns(const ModelRecord& model, const Waiting& newcomer,
   return before_ns == 0 ? work.least_ns : (before_ns + work.sum_ns) / work.lanes;
 }
 
-std::uint32_t Ledger::retry_after_ms(ModelIndex index, std::uint64_t now_ns) const {
+std::uint32_t Ledger::retry_after_ms(ModelIndex index, ClientId client, std::uint64_t now_ns) const {
   const ModelRecord& model = models_[index];
+  const auto place = places_.find(client);
   std::uint64_t wait = 0;
   if (model.breaker.closed()) {
-    wait = wait_ns(model, {.client = kNoSlot, .priority = -128}, now_ns, true);
+    wait = wait_ns(model, {.client = place == places_.end() ? kNoSlot : place->second, .priority = -128}, now_ns, true);
   } else {
     wait = model.breaker.until_ns() - std::min(now_ns, model.breaker.until_ns());
   }

@@ -199,8 +199,8 @@ class Ledger {
   Result<RequestId> admit(const Admission& admission, std::uint64_t now_ns);
   /// Gives waiting requests to lanes with credit.
   void dispatch(ModelIndex model, std::uint64_t now_ns);
-  /// After what time a request that was refused with kOverloaded or kUnavailable may succeed.
-  std::uint32_t retry_after_ms(ModelIndex model, std::uint64_t now_ns) const;
+  /// After what time a request of the client that was refused with kOverloaded or kUnavailable may succeed.
+  std::uint32_t retry_after_ms(ModelIndex model, ClientId client, std::uint64_t now_ns) const;
 
   void worker_ready(ModelIndex model, Incarnation incarnation, std::uint32_t lanes, std::uint64_t now_ns);
   /// The worker is being ended: it gets no new requests anymore.

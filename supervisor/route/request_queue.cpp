@@ -29,7 +29,10 @@ void RequestQueue::push(WaitingTable& table, std::uint32_t slot) {
   if (entry.flow == kNoSlot) entry.flow = new_flow(entry);
   Flow& flow = flows_[entry.flow];
   flow.work_ns += entry.cost_ns;
-  (is_held(entry.flow) ? held_work_ns_ : work_ns_) += entry.cost_ns;
+  if (is_held(entry.flow))
+    ++held_;
+  else
+    work_ns_ += entry.cost_ns;
   flow.heap.push_back(slot);
   sift_up(table, flow.heap, flow.heap.size() - 1);
   if (slot >= age_links_.size()) age_links_.resize(slot + 1);
@@ -42,7 +45,10 @@ void RequestQueue::remove(WaitingTable& table, std::uint32_t slot) {
   WaitingEntry& entry = table[slot];
   Flow& flow = flows_[entry.flow];
   flow.work_ns -= entry.cost_ns;
-  (is_held(entry.flow) ? held_work_ns_ : work_ns_) -= entry.cost_ns;
+  if (is_held(entry.flow))
+    --held_;
+  else
+    work_ns_ -= entry.cost_ns;
   flow.by_age.remove(age_links_, slot);
   const std::size_t place = entry.place;
   const std::uint32_t last = flow.heap.back();
@@ -167,7 +173,7 @@ void RequestQueue::give_quantum(Flow& flow, std::int64_t price_ns) {
 
 std::uint64_t RequestQueue::work_before_ns(const WaitingTable& table, const Waiting& newcomer, bool exact) const {
   const std::uint32_t at = flow_of(newcomer.client);
-  std::uint64_t own_ns = 0, others_ns = work_ns_ + (newcomer.client == kNoSlot ? held_work_ns_ : 0);
+  std::uint64_t own_ns = 0, others_ns = work_ns_;
   if (at != kNoSlot) {
     const Flow& flow = flows_[at];
     own_ns = flow.work_ns;
@@ -229,9 +235,15 @@ void RequestQueue::set_held(const WaitingTable& table, std::uint32_t client, boo
   if (std::exchange(clients_[client].is_held, is_held) == is_held) return;
   const std::uint32_t at = clients_[client].flow;
   if (at == kNoSlot) return;
-  is_held ? leave_ring(at) : enter_ring(at, table[first_of(flows_[at])]);
-  (is_held ? work_ns_ : held_work_ns_) -= flows_[at].work_ns;
-  (is_held ? held_work_ns_ : work_ns_) += flows_[at].work_ns;
+  if (is_held) {
+    leave_ring(at);
+    work_ns_ -= flows_[at].work_ns;
+    held_ += flows_[at].heap.size();
+  } else {
+    enter_ring(at, table[first_of(flows_[at])]);
+    work_ns_ += flows_[at].work_ns;
+    held_ -= flows_[at].heap.size();
+  }
 }
 
 void RequestQueue::sift_up(WaitingTable& table, std::vector<std::uint32_t>& heap, std::size_t place) {

@@ -54,6 +54,8 @@ class RequestQueue {
 
   std::size_t size() const { return size_; }
   bool empty() const { return size_ == 0; }
+  /// The number of requests that wait, of clients that are held.
+  std::size_t held() const { return held_; }
   /// The number of requests of the client that wait.
   std::size_t waiting_of(std::uint32_t client) const;
 
@@ -86,9 +88,11 @@ class RequestQueue {
   void hold(const WaitingTable& table, std::uint32_t client) { set_held(table, client, true); }
   void release(const WaitingTable& table, std::uint32_t client) { set_held(table, client, false); }
 
-  /// The predicted time of all requests that would run before `newcomer` if it were pushed now, without those of clients that are
-  /// held, unless its client is kNoSlot. Counts all waiting requests of
-  /// its client or, if `exact`, only those that go before it, which takes O(number of them).
+  bool is_client_held(std::uint32_t client) const { return client < clients_.size() && clients_[client].is_held; }
+
+  /// The predicted time of all requests that would run before `newcomer` if it were pushed now, without those of other clients
+  /// that are held. Counts all waiting requests of its client or, if `exact`, only those that go before it, which takes O(number
+  /// of them).
   std::uint64_t work_before_ns(const WaitingTable& table, const Waiting& newcomer, bool exact) const;
 
  private:
@@ -137,7 +141,8 @@ class RequestQueue {
 
   SlotList ring_;                                 // of flows
   std::uint32_t waiting_flows_ = 0;               // in the ring
-  std::uint64_t work_ns_ = 0, held_work_ns_ = 0;  // theirs, and that of the others
+  std::uint64_t work_ns_ = 0;                     // theirs
+  std::size_t held_ = 0;                          // requests of the other flows
   Round round_;
   // The turn that next() gave and nobody has taken.
   bool is_asked_ = false;

@@ -482,7 +482,7 @@ TEST_F(LedgerDeathTest, CrashesThatNobodyIsToBlameForOpenTheBreakerUntilAProbeIs
   const auto refused = try_admit(2);
   EXPECT_EQ(refused.status().code(), StatusCode::kUnavailable);
   EXPECT_NE(refused.status().message().find("signal 11"), std::string::npos);
-  EXPECT_EQ(ledger_.retry_after_ms(model_, now_), 1000u);
+  EXPECT_EQ(ledger_.retry_after_ms(model_, 1, now_), 1000u);
   EXPECT_EQ(ledger_.next_tick_ns(now_), now_ + Breaker::kFirstBackoffNs);
   EXPECT_TRUE(words().empty());  // the admitted request waits
   now_ += Breaker::kFirstBackoffNs;
@@ -490,7 +490,7 @@ TEST_F(LedgerDeathTest, CrashesThatNobodyIsToBlameForOpenTheBreakerUntilAProbeIs
   EXPECT_EQ(words(), Words{"probe " + std::to_string(worker)});
   die(worker, {crash});  // the back-off doubles
   ready(++worker);
-  EXPECT_EQ(ledger_.retry_after_ms(model_, now_), 2000u);
+  EXPECT_EQ(ledger_.retry_after_ms(model_, 1, now_), 2000u);
   now_ += 2 * Breaker::kFirstBackoffNs;
   ledger_.tick(now_);
   EXPECT_EQ(words(), Words{"probe " + std::to_string(worker)});
@@ -529,7 +529,7 @@ TEST_F(LedgerDeathTest, AProbeWithoutAnAnswerIsGivenUp) {
   EXPECT_EQ(words(), Words{"probe 100"});
   now_ += Breaker::kProbeLimitNs;
   ledger_.tick(now_);
-  EXPECT_EQ(ledger_.retry_after_ms(model_, now_), 2000u);
+  EXPECT_EQ(ledger_.retry_after_ms(model_, 1, now_), 2000u);
 }
 
 // A model may need longer than the limit for one answer.

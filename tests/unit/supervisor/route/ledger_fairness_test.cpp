@@ -200,8 +200,8 @@ class LedgerParkedTest : public LedgerFairnessTest {
       }
     }
   }
-  void fill(ClientId client) {
-    for (int i = 0; i < 80; ++i) ask(client, 1'000 + seq_).value();
+  void fill(ClientId client, int count = 80) {
+    for (int i = 0; i < count; ++i) ask(client, 1'000 + seq_).value();
     park_all();
   }
 
@@ -237,6 +237,29 @@ TEST_F(LedgerParkedTest, AClientWhoseProgramsAreReadyHasTurnsAgain) {
   words();
   ready(8);
   EXPECT_GE(words().size(), 2u) << "the parked ones run again";
+}
+
+TEST_F(LedgerParkedTest, AClientThatWasNeverSeenIsNotRefusedForWhatTheyWouldTake) {
+  ready(7);
+  teach(kShort, 30 * kMs);
+  fill(kGreedy, 400);
+  EXPECT_FALSE(is_refused(kOther, kShort, 100 * kMs));
+  EXPECT_FALSE(is_refused(77, kShort, 100 * kMs));
+  EXPECT_GT(ledger_.retry_after_ms(model_, kGreedy, now_), 1'000u);
+  EXPECT_LT(ledger_.retry_after_ms(model_, 78, now_), 1'000u);
+}
+
+TEST_F(LedgerParkedTest, WhatTheyLeaveWaitingTakesNoPlacesFromOthers) {
+  ready(7);
+  for (ClientId client = 1'000; client < 1'008; ++client) fill(client, 300);
+  const auto surplus = ask(1'000, kShort);
+  EXPECT_EQ(surplus.status().code(), StatusCode::kOverloaded) << "there is a limit for them, too";
+  EXPECT_NE(surplus.status().message().find("new shapes"), std::string::npos) << surplus.status().message();
+  words();
+  for (int i = 0; i < 1500; ++i) {
+    ASSERT_TRUE(ask(kOther, kShort).ok()) << i;
+  }
+  EXPECT_EQ(words().size(), Ledger::kMinCredits) << "a shape that was not measured";
 }
 
 // While a client has no turns, the others are served by time and not by number.

@@ -67,8 +67,10 @@ TEST_F(RequestQueueTest, AClientThatIsHeldHasNoTurnsAndDelaysNobody) {
   EXPECT_EQ(take(), 3u);
   EXPECT_EQ(take(), kNoSlot);
   EXPECT_EQ(queue_.size(), 4u);
+  EXPECT_EQ(queue_.held(), 4u);
   EXPECT_EQ(queue_.work_before_ns(table_, newcomer, true), 0u);
-  EXPECT_EQ(queue_.work_before_ns(table_, {.client = kNoSlot}, false), 400u) << "for somebody who asks when to come again";
+  EXPECT_EQ(queue_.work_before_ns(table_, {.client = kNoSlot}, false), 0u) << "nor a client that was never seen";
+  EXPECT_EQ(queue_.work_before_ns(table_, {.client = 1}, false), 400u);
   queue_.remove(table_, 1);
   queue_.release(table_, 1);
   EXPECT_EQ(take_all(), (Slots{0, 2, 4}));
