@@ -433,6 +433,7 @@ Status ModelProcesses::handle_forked(const ControlMessage& message, bool lost_fd
   if (!worker || worker->state != WorkerProcess::State::kForking)
     return invalid_argument("FORKED for worker {}, which it was not told to fork", message.id);
   const std::uint64_t now_ns = monotonic_now_ns();
+  zygote_->unreported.insert(message.id);  // it reports the end of a worker that is not adopted, too
   if (Status adopted = adopt(*worker, message, lost_fds); !adopted.ok()) {
     if (adopted.code() == StatusCode::kInvalidArgument) return adopted.with_context(format("FORKED for worker {}", message.id));
     note_unborn(*worker, now_ns);  // this process lacks the resources to watch it
@@ -443,7 +444,6 @@ Status ModelProcesses::handle_forked(const ControlMessage& message, bool lost_fd
   zygote_->forked = true;
   zygote_backoff_.succeeded();
   shortage_.succeeded();
-  zygote_->unreported.insert(message.id);
   worker->state = WorkerProcess::State::kStarting;
   if (!worker->pidfd) {
     worker_exited(message.id);

@@ -496,6 +496,28 @@ TEST_F(ModelProcessesTest, LoadedWeightsWaitUntilThereAreDescriptors) {
   EXPECT_EQ(processes_->packed_bytes(), 8192u);
 }
 
+TEST_F(ModelProcessesTest, AZygoteMayReportTheEndOfAWorkerForWhichThereWereNoDescriptors) {
+#ifdef __SANITIZE_ADDRESS__
+  GTEST_SKIP() << "UndefinedBehaviorSanitizer needs descriptors";
+#endif
+  const Puppet zygote = start_loaded();
+  const Fork worker = zygote.fork_worker();
+  {
+    const test::NoDescriptors none;
+    loop_.run_ready();
+  }
+  EXPECT_EQ(processes_->find_worker(worker.incarnation), nullptr);
+  ::kill(worker.pid, SIGKILL);  // the end of its control socket would end it
+  zygote.say({.kind = ControlKind::kExited,
+              .id = worker.incarnation,
+              .a = static_cast<std::uint64_t>(worker.pid),
+              .b = static_cast<std::uint64_t>(zygote.reap(worker.pid))});
+  ASSERT_TRUE(pump_until([&] { return !zygote.hears_nothing(); })) << "it is told to fork again";
+  const Fork next = make_ready(zygote);
+  EXPECT_EQ(processes_->ready_workers(), 1);
+  EXPECT_EQ(processes_->zygote_pid(), zygote.pid());
+}
+
 TEST_F(ModelProcessesTest, AProgramThatIsMissingFailsTheModelAtOnce) {
   options_.worker_file = directory_.path("nowhere");
   make();
