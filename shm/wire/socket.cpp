@@ -348,7 +348,8 @@ void Router::limit_frames(std::uint64_t bytes) {
 
 Status Router::connect(const std::string& path, PeerId peer) {
   SHOAL_RETURN_IF_ERROR(check_socket_path(path));
-  // The thread of libzmq would follow a link, and wait for a file system that is dead.
+  // The thread of libzmq would follow a link, and wait for a file system that is dead. A process of our user could still put a
+  // link there in between; but that one could kill us, too.
   struct stat file {};
   if (::lstat(path.c_str(), &file) != 0) return status_from_errno("connect to", path, errno);
   if (!S_ISSOCK(file.st_mode)) return invalid_argument("connect to {}: it is not a socket", path);

@@ -129,7 +129,7 @@ bool RequestRunner::find_joined_program(std::int64_t rows) {
     known.pending.reset();  // memory lacked: there may be some now
   if (!known.program && !known.pending) {
     if (auto found = served_.model.find_program(specs_); found.ok()) known.program = *std::move(found);
-    if (!known.program) known.pending = environment_.compiler.compile(specs_, {0, &line_, wake_fd_});
+    if (!known.program) known.pending = environment_.compiler.compile(specs_, {0, &line_, &bell_});
   }
   if (known.pending && known.pending->is_ready() && known.pending->outcome().ok()) {
     known.program = *known.pending->outcome();

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <new>
 #include <string>
 
@@ -39,9 +40,9 @@ Lane::Lane(const LaneEnvironment& environment, std::uint16_t number, wire::Deale
       number_(number),
       socket_(std::move(socket)),
       line_(line),
-      wake_fd_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      bell_{.fd = UniqueFd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK))},
       batch_(1) {
-  SHOAL_CHECK(wake_fd_);
+  SHOAL_CHECK(bell_.fd);
 }
 
 void Lane::start() {
@@ -50,12 +51,12 @@ void Lane::start() {
 
 void Lane::probe(std::uint64_t number) {
   probe_.store(number, std::memory_order_release);
-  ::eventfd_write(wake_fd_.get(), 1);
+  ::eventfd_write(bell_.fd.get(), 1);
 }
 
 void Lane::serve() {
   line_.thread_id.store(static_cast<std::uint64_t>(::gettid()), std::memory_order_relaxed);
-  RequestRunner runner(environment_, number_, line_, wake_fd_.get());
+  RequestRunner runner(environment_, number_, line_, bell_);
   const CrashEvidence evidence(line_, runner.progress(), line_.running_request);
   environment_.served.model.enter_thread();
   const RequestRunner::Send send = [this](Frames reply) { this->send(reply); };
@@ -161,18 +162,26 @@ void Lane::answer(RequestRunner& runner, wire::Message& message, std::shared_ptr
   const auto reply = runner.answer(frames_of(message, 0), std::move(program));
   if (runner.waits_for()) {  // before the supervisor is told: this may throw
     parked_.push_back({std::move(message), runner.waits_for()});
-    line_.parked.store(parked_.size(), std::memory_order_relaxed);
+    line_.parked.store(parked_.size() + ready_.size(), std::memory_order_relaxed);
   }
   if (!reply.empty()) send(reply);
 }
 
+// Many requests may be parked, so they are looked at only when a program has become ready since the last look.
 bool Lane::answer_parked(RequestRunner& runner) {
-  if (parked_.empty()) return false;
-  const auto ready = std::ranges::find_if(parked_, [](const Parked& parked) { return parked.program->is_ready(); });
-  if (ready == parked_.end()) return false;
-  Parked parked = std::move(*ready);
-  parked_.erase(ready);
-  line_.parked.store(parked_.size(), std::memory_order_relaxed);
+  if (ready_.empty()) {
+    const std::uint64_t rung = bell_.rung.load(std::memory_order_acquire);
+    if (rung == std::exchange(heard_, rung)) return false;
+    for (auto at = parked_.begin(); at != parked_.end();) {
+      const auto next = std::next(at);
+      if (at->program->is_ready()) ready_.splice(ready_.end(), parked_, at);
+      at = next;
+    }
+    if (ready_.empty()) return false;
+  }
+  Parked parked = std::move(ready_.front());
+  ready_.pop_front();
+  line_.parked.store(parked_.size() + ready_.size(), std::memory_order_relaxed);
   answer(runner, parked.message, std::move(parked.program));
   return true;
 }
@@ -209,11 +218,11 @@ bool Lane::answer_probe(RequestRunner& runner) {
 // Waits on descriptors and not in ZeroMQ: it costs the same, and other descriptors can end the wait. Returns false when the lane
 // is to stop and has nothing left to answer.
 bool Lane::wait_for_work() const {
-  pollfd fds[3] = {{socket_.fd(), POLLIN, 0}, {wake_fd_.get(), POLLIN, 0}, {environment_.stop_fd, POLLIN, 0}};
+  pollfd fds[3] = {{socket_.fd(), POLLIN, 0}, {bell_.fd.get(), POLLIN, 0}, {environment_.stop_fd, POLLIN, 0}};
   // Parked requests are answered before the worker ends.
   ::poll(fds, parked_.empty() ? 3 : 2, -1);
   eventfd_t ignored = 0;
-  if (fds[1].revents != 0) ::eventfd_read(wake_fd_.get(), &ignored);
+  if (fds[1].revents != 0) ::eventfd_read(bell_.fd.get(), &ignored);
   return fds[2].revents == 0 || !parked_.empty();
 }
 

@@ -53,8 +53,9 @@ class Lane {
   const std::uint16_t number_;
   wire::Dealer socket_;
   wire::LaneLine& line_;
-  UniqueFd wake_fd_;  ///< an eventfd: a program is ready, or a probe is wanted
-  std::list<Parked> parked_;
+  ReadyBell bell_;           ///< a program is ready; its descriptor also says that a probe is wanted
+  std::uint64_t heard_ = 0;  ///< the bell, as of the last look at parked_
+  std::list<Parked> parked_, ready_;
   std::vector<wire::Message> batch_;  ///< current
   wire::Message ahead_;               ///< a message that came instead of the rest of a batch
   bool has_ahead_ = false;

@@ -21,6 +21,11 @@ constexpr int kNiceness = 19;
 
 }  // namespace
 
+void ReadyBell::ring() {
+  rung.fetch_add(1, std::memory_order_release);
+  ::eventfd_write(fd.get(), 1);
+}
+
 ProgramCompiler::ProgramCompiler(Model& model, const CancelledRequests& cancelled, const MemoryLimit& memory,
                                  FlightRecorder& flight, wire::ProgramLine& line)
     : model_(model), cancelled_(cancelled), memory_(memory), flight_(flight), line_(line) {
@@ -77,7 +82,7 @@ void ProgramCompiler::finish(PendingProgram& pending, const std::optional<Outcom
   }
   line_.compiling.fetch_sub(1, std::memory_order_relaxed);
   pending.ready_.store(true, std::memory_order_release);
-  ::eventfd_write(pending.order_.wake_fd, 1);
+  pending.order_.bell->ring();
 }
 
 ProgramCompiler::Pending ProgramCompiler::next_order() {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "shm/base/mutex.hpp"
+#include "shm/base/unique_fd.hpp"
 #include "shm/wire/status_page.hpp"
 #include "shoal/result.hpp"
 #include "worker/exec/model.hpp"
@@ -20,12 +21,18 @@
 
 namespace shoal::worker {
 
-/// Names the request that a crash of the compilation is blamed on, and the lane to wake when it is done. All of it outlives the
-/// compilation.
+/// Wakes a lane when a program is ready that one of its requests waits for.
+struct ReadyBell {
+  UniqueFd fd;                         ///< an eventfd
+  std::atomic<std::uint64_t> rung{0};  ///< how often: a lane that has looked at its requests since need not look again
+  void ring();
+};
+
+/// Names the request that a crash of the compilation is blamed on, and the bell of its lane. All of it outlives the compilation.
 struct CompileOrder {
   std::uint64_t request_id = 0;  ///< 0: no request is blamed
   wire::LaneLine* line = nullptr;
-  int wake_fd = -1;  ///< an eventfd
+  ReadyBell* bell = nullptr;
 };
 
 /// A program that one request waits for.

@@ -16,12 +16,12 @@ using wire::FlightKind;
 // The list was sent before the request. Shorter than the watchdog's limit.
 constexpr std::chrono::milliseconds kQuarantineLimit{100};
 
-RequestRunner::RequestRunner(const LaneEnvironment& environment, std::uint16_t lane, wire::LaneLine& line, int wake_fd)
+RequestRunner::RequestRunner(const LaneEnvironment& environment, std::uint16_t lane, wire::LaneLine& line, ReadyBell& bell)
     : environment_(environment),
       served_(environment.served),
       lane_(lane),
       line_(line),
-      wake_fd_(wake_fd),
+      bell_(bell),
       specs_(served_.inputs),
       joined_programs_(served_.model.joined_sizes().size()) {
   progress_.step_counter = &line_.step_counter;
@@ -136,7 +136,7 @@ Status RequestRunner::choose_program() {
   } else {
     SHOAL_ASSIGN_OR_RETURN(program_, served_.model.find_program(specs_));
     if (!program_) {
-      waits_for_ = environment_.compiler.compile(specs_, {job_.header().request_id, &line_, wake_fd_});
+      waits_for_ = environment_.compiler.compile(specs_, {job_.header().request_id, &line_, &bell_});
       return {};
     }
     environment_.compiler.count_hit();

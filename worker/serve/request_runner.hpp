@@ -46,8 +46,8 @@ class RequestRunner final : private StopCondition {
   using Send = std::function<void(Frames)>;
 
   /// All outlive this.
-  ///   wake_fd  an eventfd; written when a program is ready that a request waits for
-  RequestRunner(const LaneEnvironment& environment, std::uint16_t lane, wire::LaneLine& line, int wake_fd);
+  ///   bell  rung when a program is ready that a request waits for
+  RequestRunner(const LaneEnvironment& environment, std::uint16_t lane, wire::LaneLine& line, ReadyBell& bell);
 
   /// Runs the request in `message` (its frames). If its program must be compiled first, the request is not begun: the caller
   /// calls again with the same message when waits_for() is ready.
@@ -97,7 +97,7 @@ class RequestRunner final : private StopCondition {
   const ServedModelView& served_;
   const std::uint16_t lane_;
   wire::LaneLine& line_;
-  const int wake_fd_;
+  ReadyBell& bell_;
   Progress progress_;
   Context context_;
   std::uint64_t cancellations_ = 0;         ///< the count when should_stop() looked last

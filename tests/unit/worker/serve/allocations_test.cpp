@@ -28,7 +28,7 @@ class LaneAllocations : public ::testing::Test {
 
   IdentityModel model_{8};
   test::LaneParts parts_{"echo", model_, {{"data", DType::kFloat32, Shape{-1, 16}}}};
-  RequestRunner runner_{parts_.environment, 0, parts_.line, -1};
+  RequestRunner runner_{parts_.environment, 0, parts_.line, parts_.bell};
   test::RequestMessages messages_;
 };
 

@@ -52,11 +52,11 @@ class NewLane {
   std::optional<StatusCode> answer() {
     Frames reply = runner_.answer(messages_[0]);
     while (const auto pending = runner_.waits_for()) {
-      pollfd woken{wake_fd_.get(), POLLIN, 0};
+      pollfd woken{bell_.fd.get(), POLLIN, 0};
       eventfd_t ignored = 0;
       while (!pending->is_ready()) {
         if (::poll(&woken, 1, kDeadlineMs) != 1) return std::nullopt;
-        ::eventfd_read(wake_fd_.get(), &ignored);
+        ::eventfd_read(bell_.fd.get(), &ignored);
       }
       reply = runner_.answer(messages_[0], pending);
     }
@@ -72,11 +72,11 @@ class NewLane {
   test::LaneParts parts{"echo", model, {{"data", DType::kFloat32, Shape{-1, 16}}}};
 
  private:
-  UniqueFd wake_fd_{::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
+  ReadyBell bell_{.fd = UniqueFd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK))};
   test::RequestMessages messages_;
 
  public:
-  RequestRunner runner_{parts.environment, 0, parts.line, wake_fd_.get()};
+  RequestRunner runner_{parts.environment, 0, parts.line, bell_};
 };
 
 void expect_served(NewLane& lane) {

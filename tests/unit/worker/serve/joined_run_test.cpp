@@ -74,7 +74,7 @@ class Batch {
   }
 
   test::LaneParts parts_;
-  RequestRunner runner_{parts_.environment, 0, parts_.line, -1};
+  RequestRunner runner_{parts_.environment, 0, parts_.line, parts_.bell};
   std::optional<Segment> output_;
   std::vector<wire::Request> requests_;
   std::vector<Tensor> inputs_;

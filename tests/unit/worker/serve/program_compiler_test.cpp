@@ -38,12 +38,12 @@ class ProgramCompilerTest : public ::testing::Test {
  protected:
   static std::vector<TensorSpec> shape(std::int64_t size) { return {{"data", DType::kFloat32, Shape{size}}}; }
   std::shared_ptr<const PendingProgram> order(std::int64_t size, std::uint64_t request_id = 1) {
-    return compiler_.compile(shape(size), {request_id, &lane_, wake_fd_.get()});
+    return compiler_.compile(shape(size), {request_id, &lane_, &bell_});
   }
   // Reads the eventfd, as a lane does when it has nothing else to do.
   void wait_for(const std::shared_ptr<const PendingProgram>& pending) {
     eventfd_t ignored = 0;
-    while (!pending->is_ready()) ::eventfd_read(wake_fd_.get(), &ignored);
+    while (!pending->is_ready()) ::eventfd_read(bell_.fd.get(), &ignored);
   }
 
   SlowModel model_;
@@ -53,7 +53,7 @@ class ProgramCompilerTest : public ::testing::Test {
   FlightRecorder flight_{ring_};
   wire::ProgramLine line_{};
   wire::LaneLine lane_{};
-  UniqueFd wake_fd_{::eventfd(0, EFD_CLOEXEC)};
+  ReadyBell bell_{.fd = UniqueFd(::eventfd(0, EFD_CLOEXEC))};
   ProgramCompiler compiler_{model_, cancelled_, memory_, flight_, line_};
 };
 
@@ -122,8 +122,8 @@ class LookingBackModel final : public IdentityModel {
 TEST_F(ProgramCompilerTest, DestroysWhatNobodyWantsAnyMoreAfterItsLockIsOpen) {
   LookingBackModel model;
   ProgramCompiler compiler(model, cancelled_, memory_, flight_, line_);
-  model.order_another = [&] { (void)compiler.compile(shape(2), {2, &lane_, wake_fd_.get()}); };
-  auto given_up = compiler.compile(shape(1), {1, &lane_, wake_fd_.get()});
+  model.order_another = [&] { (void)compiler.compile(shape(2), {2, &lane_, &bell_}); };
+  auto given_up = compiler.compile(shape(1), {1, &lane_, &bell_});
   model.begun.wait();
   given_up.reset();
   model.go_on.count_down();
@@ -145,7 +145,7 @@ TEST_F(ProgramCompilerTest, AccusesTheRequestThatBroughtTheShapeWhenACompilation
     CrashingModel model;
     ProgramCompiler compiler(model, cancelled_, memory_, flight_, line_);
     lines[1].running_request = 5;  // the lane runs another request meanwhile
-    (void)compiler.compile(shape(1), {42, &lines[1], wake_fd_.get()});
+    (void)compiler.compile(shape(1), {42, &lines[1], &bell_});
     ::pause();
   }
   int status = 0;

@@ -67,7 +67,7 @@ class RequestRunnerTest : public ::testing::Test {
   IdentityModel model_;
   test::LaneParts parts_{"echo", model_, {{"data", DType::kFloat32, Shape{-1}}}};
   wire::LaneLine& line_ = parts_.line;
-  RequestRunner runner_{parts_.environment, 2, line_, -1};
+  RequestRunner runner_{parts_.environment, 2, line_, parts_.bell};
   std::optional<Segment> input_, output_;
   std::vector<std::vector<std::byte>> reply_frames_;
 };
@@ -213,7 +213,7 @@ class SteppingRunnerTest : public ::testing::Test {
   const float value_[1] = {7};
   SteppingModel model_;
   test::LaneParts parts_{"steps", model_, {{"data", DType::kFloat32, Shape{-1}}}};
-  RequestRunner runner_{parts_.environment, 0, parts_.line, -1};
+  RequestRunner runner_{parts_.environment, 0, parts_.line, parts_.bell};
   std::string text_;
 };
 
