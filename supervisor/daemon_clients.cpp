@@ -141,7 +141,8 @@ void Daemon::handle_request(Client& client, wire::Message& message) {
                                        .rows = shape.rows,
                                        .joinable = shape.joinable},
                                       now_ns_);
-  if (!admitted.ok()) return refuse_request(client.id, header.seq, admitted.status(), retry_after_ms(model, client.id, admitted.status()));
+  if (!admitted.ok())
+    return refuse_request(client.id, header.seq, admitted.status(), retry_after_ms(model, client.id, admitted.status()));
   const std::uint32_t slot = slot_of(*admitted);
   if (slot >= payloads_.size()) {
     payloads_.resize(slot + 1);

@@ -98,22 +98,19 @@ Status Ledger::check_state(const ModelRecord& model) const {
 }
 
 Status Ledger::check_shares(const ModelRecord& model, std::uint32_t place) const {
-  // Requests of clients that are held do not move on, so they take no places from others.
-  const bool is_held = model.queue.is_client_held(place);
-  const std::size_t held = model.queue.held(), queued = model.queue.size() - held, limit = model.limits.queue_limit;
-  if (is_held && held * 2 >= limit) {
-    return overloaded(
-        "model '{}': {} requests wait until new shapes of their clients are compiled, which is half of its queue (queue_limit)",
-        model.name, held);
+  // Requests of clients that are held do not move on, so they take no places from others. They have half as many of their own.
+  const bool is_apart = model.queue.is_apart(place);
+  const std::size_t limit = is_apart ? places_apart(model) : model.limits.queue_limit;
+  const std::size_t queued = is_apart ? model.queue.apart() : model.queue.size() - model.queue.apart();
+  if (queued >= limit) {
+    return is_apart ? waits_for_shapes(model)
+                    : overloaded("model '{}': its queue is full: {} requests wait (queue_limit)", model.name, queued);
   }
-  if (!is_held && queued >= limit)
-    return overloaded("model '{}': its queue is full: {} requests wait (queue_limit)", model.name, queued);
   if (place == kNoSlot) return {};
   if (shares_.in_flight && clients_[place].live >= shares_.in_flight) {
     return overloaded("model '{}': {} requests of this client are under way, and it may have no more ([limits] client_requests)",
                       model.name, clients_[place].live);
   }
-  if (is_held) return {};
   if (queued * 2 <= limit || shares_.of_queue >= 1) return {};
   // The fewer places are free, the fewer one client may have. A client that is alone fills its share, and however many clients
   // flood the queue, some places are left for a new one.
@@ -124,6 +121,15 @@ Status Ledger::check_shares(const ModelRecord& model, std::uint32_t place) const
       "model '{}': this client has {} of the {} waiting requests, which is its share of the queue "
       "([limits] client_queue_percent)",
       model.name, own, queued);
+}
+
+std::size_t Ledger::places_apart(const ModelRecord& model) { return std::max<std::size_t>(model.limits.queue_limit / 2, 1); }
+
+Status Ledger::waits_for_shapes(const ModelRecord& model) {
+  return overloaded(
+      "model '{}': clients whose new shapes are compiled have {} requests that wait for that, which is half of its queue "
+      "(queue_limit)",
+      model.name, model.queue.apart());
 }
 
 // Refuses a request that would be answered too late. The prediction is its wait, an eighth more, and a time in which nearly every
@@ -157,10 +163,12 @@ std::uint64_t Ledger::wait_ns(const ModelRecord& model, const Waiting& newcomer,
 
 std::uint32_t Ledger::retry_after_ms(ModelIndex index, ClientId client, std::uint64_t now_ns) const {
   const ModelRecord& model = models_[index];
-  const auto place = places_.find(client);
+  const auto found = places_.find(client);
+  const std::uint32_t place = found == places_.end() ? kNoSlot : found->second;
   std::uint64_t wait = 0;
   if (model.breaker.closed()) {
-    wait = wait_ns(model, {.client = place == places_.end() ? kNoSlot : place->second, .priority = -128}, now_ns, true);
+    wait = wait_ns(model, {.client = place, .priority = -128}, now_ns, false);
+    if (model.queue.is_held_client(place)) wait = std::max(wait, kHeldRetryNs);  // nobody knows how long compiling takes
   } else {
     wait = model.breaker.until_ns() - std::min(now_ns, model.breaker.until_ns());
   }

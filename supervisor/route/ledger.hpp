@@ -175,7 +175,8 @@ class Ledger {
   static constexpr std::uint64_t kCreditNs = 200'000;
   static constexpr std::uint64_t kTimerNs = 4'000'000;  // tick() may be called this much late
   static constexpr std::uint32_t kMinCredits = 2, kMaxCredits = 64;
-  static constexpr std::uint32_t kMaxParked = 64;  // groups of one client, in all lanes of a model
+  static constexpr std::uint32_t kMaxParked = 64;             // groups of one client, in all lanes of a model
+  static constexpr std::uint64_t kHeldRetryNs = 100'000'000;  // retry_after_ms() of a client that waits for its programs
   static constexpr std::size_t kMaxQuarantined = 1024;
 
   void set_client_shares(ClientShares shares) { shares_ = shares; }
@@ -387,6 +388,8 @@ class Ledger {
     return !joins(model, entry) || rows_like(model, entry) >= model.limits.max_batch;
   }
   void count_parked(ModelRecord& model, const Group& group, bool is_parked);
+  static std::size_t places_apart(const ModelRecord& model);
+  static Status waits_for_shapes(const ModelRecord& model);
   static bool has_room(const Lane& lane) {
     return lane.count < kMinCredits || (lane.work_ns < kCreditNs && lane.count < kMaxCredits);
   }

@@ -69,7 +69,15 @@ void Ledger::lane_parked(LaneRef lane, RequestId request, std::uint16_t attempt,
   take_from_credit(leased, entry->group, now_ns);
   leased.parked.push_back(entry->group);
   group.parked = true;
-  count_parked(models_[entry->model], group, true);
+  ModelRecord& model = models_[entry->model];
+  const std::uint32_t client = group.client;
+  count_parked(model, group, true);
+  while (model.queue.is_held_client(client) && model.queue.apart() > places_apart(model)) {
+    const std::uint32_t youngest = model.queue.youngest_of(client);
+    if (youngest == kNoSlot || entries_[youngest].was_leased) break;
+    const Status why = waits_for_shapes(model);
+    give_up(youngest, why.code(), why.message(), now_ns);
+  }
   dispatch(entry->model, now_ns);
 }
 

@@ -29,10 +29,8 @@ void RequestQueue::push(WaitingTable& table, std::uint32_t slot) {
   if (entry.flow == kNoSlot) entry.flow = new_flow(entry);
   Flow& flow = flows_[entry.flow];
   flow.work_ns += entry.cost_ns;
-  if (is_held(entry.flow))
-    ++held_;
-  else
-    work_ns_ += entry.cost_ns;
+  if (!is_held(entry.flow)) work_ns_ += entry.cost_ns;
+  apart_ += clients_[entry.client].is_apart;
   flow.heap.push_back(slot);
   sift_up(table, flow.heap, flow.heap.size() - 1);
   if (slot >= age_links_.size()) age_links_.resize(slot + 1);
@@ -45,10 +43,8 @@ void RequestQueue::remove(WaitingTable& table, std::uint32_t slot) {
   WaitingEntry& entry = table[slot];
   Flow& flow = flows_[entry.flow];
   flow.work_ns -= entry.cost_ns;
-  if (is_held(entry.flow))
-    --held_;
-  else
-    work_ns_ -= entry.cost_ns;
+  if (!is_held(entry.flow)) work_ns_ -= entry.cost_ns;
+  apart_ -= clients_[entry.client].is_apart;
   flow.by_age.remove(age_links_, slot);
   const std::size_t place = entry.place;
   const std::uint32_t last = flow.heap.back();
@@ -61,7 +57,9 @@ void RequestQueue::remove(WaitingTable& table, std::uint32_t slot) {
   }
   if (flow.heap.empty()) {
     if (!is_held(entry.flow)) leave_ring(entry.flow);
-    clients_[flow.client].flow = kNoSlot;
+    Client& client = clients_[flow.client];
+    client.flow = kNoSlot;
+    client.is_apart = client.is_held;
     free_flows_.push_back(entry.flow);
   }
   entry.flow = kNoSlot;
@@ -229,20 +227,21 @@ void RequestQueue::leave_ring(std::uint32_t at) {
   round_.left = std::min(round_.left, --waiting_flows_);
 }
 
-void RequestQueue::set_held(const WaitingTable& table, std::uint32_t client, bool is_held) {
+void RequestQueue::set_held(const WaitingTable& table, std::uint32_t place, bool is_held) {
   undo_turn();
-  if (client >= clients_.size()) clients_.resize(client + 1);
-  if (std::exchange(clients_[client].is_held, is_held) == is_held) return;
-  const std::uint32_t at = clients_[client].flow;
+  if (place >= clients_.size()) clients_.resize(place + 1);
+  Client& client = clients_[place];
+  if (std::exchange(client.is_held, is_held) == is_held) return;
+  const std::uint32_t at = client.flow;
+  if (is_held && !client.is_apart) apart_ += waiting_of(place);
+  client.is_apart = is_held || at != kNoSlot;
   if (at == kNoSlot) return;
   if (is_held) {
     leave_ring(at);
     work_ns_ -= flows_[at].work_ns;
-    held_ += flows_[at].heap.size();
   } else {
     enter_ring(at, table[first_of(flows_[at])]);
     work_ns_ += flows_[at].work_ns;
-    held_ -= flows_[at].heap.size();
   }
 }
 

@@ -54,8 +54,8 @@ class RequestQueue {
 
   std::size_t size() const { return size_; }
   bool empty() const { return size_ == 0; }
-  /// The number of requests that wait, of clients that are held.
-  std::size_t held() const { return held_; }
+  /// The number of requests that wait, of clients that are apart.
+  std::size_t apart() const { return apart_; }
   /// The number of requests of the client that wait.
   std::size_t waiting_of(std::uint32_t client) const;
 
@@ -88,7 +88,14 @@ class RequestQueue {
   void hold(const WaitingTable& table, std::uint32_t client) { set_held(table, client, true); }
   void release(const WaitingTable& table, std::uint32_t client) { set_held(table, client, false); }
 
-  bool is_client_held(std::uint32_t client) const { return client < clients_.size() && clients_[client].is_held; }
+  bool is_held_client(std::uint32_t client) const { return client < clients_.size() && clients_[client].is_held; }
+  /// Whether the client is held, or was held and some of its requests wait ever since.
+  bool is_apart(std::uint32_t client) const { return client < clients_.size() && clients_[client].is_apart; }
+  /// The request of the client that came last, of those that wait; kNoSlot if none waits.
+  std::uint32_t youngest_of(std::uint32_t client) const {
+    const std::uint32_t flow = flow_of(client);
+    return flow == kNoSlot ? kNoSlot : flows_[flow].by_age.back();
+  }
 
   /// The predicted time of all requests that would run before `newcomer` if it were pushed now, without those of other clients
   /// that are held. Counts all waiting requests of its client or, if `exact`, only those that go before it, which takes O(number
@@ -121,7 +128,7 @@ class RequestQueue {
     std::uint32_t flow = kNoSlot;
     std::int64_t owed_ns = 0;  // time that its requests used beyond what they paid for; negative if they used less
     std::uint64_t period = 0;  // owed_ns counts only in this period
-    bool is_held = false;
+    bool is_held = false, is_apart = false;
   };
 
   static bool before(const Waiting& a, const Waiting& b);
@@ -130,7 +137,7 @@ class RequestQueue {
   std::uint32_t new_flow(const Waiting& waiting);
   void enter_ring(std::uint32_t flow, const Waiting& first);
   void leave_ring(std::uint32_t flow);
-  void set_held(const WaitingTable& table, std::uint32_t client, bool is_held);
+  void set_held(const WaitingTable& table, std::uint32_t place, bool is_held);
   bool is_held(std::uint32_t flow) const { return clients_[flows_[flow].client].is_held; }
   void add_debt(std::uint32_t client, std::int64_t ns);
   std::int64_t owed_by(std::uint32_t client) const;
@@ -139,10 +146,10 @@ class RequestQueue {
   void sift_up(WaitingTable& table, std::vector<std::uint32_t>& heap, std::size_t place);
   void sift_down(WaitingTable& table, std::vector<std::uint32_t>& heap, std::size_t place);
 
-  SlotList ring_;                                 // of flows
-  std::uint32_t waiting_flows_ = 0;               // in the ring
-  std::uint64_t work_ns_ = 0;                     // theirs
-  std::size_t held_ = 0;                          // requests of the other flows
+  SlotList ring_;                    // of flows
+  std::uint32_t waiting_flows_ = 0;  // in the ring
+  std::uint64_t work_ns_ = 0;        // theirs
+  std::size_t apart_ = 0;            // requests of clients that are apart
   Round round_;
   // The turn that next() gave and nobody has taken.
   bool is_asked_ = false;

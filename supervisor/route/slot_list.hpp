@@ -19,6 +19,7 @@ class SlotList {
  public:
   bool empty() const { return head_ == kNoSlot; }
   std::uint32_t front() const { return head_; }
+  std::uint32_t back() const { return tail_; }
 
   void push_back(SlotLinkTable& table, std::uint32_t slot) { link(table, tail_, slot, kNoSlot); }
   void push_front(SlotLinkTable& table, std::uint32_t slot) { link(table, kNoSlot, slot, head_); }

@@ -48,7 +48,7 @@ class Lane {
  private:
   worker::IdentityModel model_;
   test::LaneParts parts_{"echo", model_, {{"data", DType::kFloat32, Shape{-1, -1}}}};
-  worker::RequestRunner runner_{parts_.environment, 0, parts_.line, -1};
+  worker::RequestRunner runner_{parts_.environment, 0, parts_.line, parts_.bell};
 };
 
 }  // namespace

@@ -27,7 +27,7 @@ struct LaneParts {
   wire::FlightRing ring{};
   worker::FlightRecorder flight{ring};
   wire::LaneLine line{};
-  worker::ReadyBell bell;  // without a descriptor: nobody waits for it
+  worker::ReadyBell bell;  // without a descriptor: a test that waits for it gives it one
   wire::ProgramLine program_line{};
   worker::ProgramCompiler compiler{served.model, cancelled, memory, flight, program_line};
   worker::LaneEnvironment environment{served, arenas, cancelled, quarantine, memory, compiler, flight};

@@ -593,8 +593,8 @@ TEST_F(ModelProcessesTest, ADescriptorThatIsNoPidfdOfAWorkerEndsTheZygote) {
   }
 }
 
-/// Locks the epoll descriptor for as long as this process lives: the kernel holds its lock while it writes the events, and writing
-/// to this page takes for ever. Returns if this process may not have such a page.
+/// Locks the epoll descriptor for as long as this process lives: the kernel holds its lock while it writes the events, and
+/// writing to this page takes for ever. Returns if this process may not have such a page.
 void lock_for_ever(int epoll) {
   const UniqueFd faults(static_cast<int>(::syscall(SYS_userfaultfd, O_CLOEXEC)));
   uffdio_api api{.api = UFFD_API, .features = 0, .ioctls = 0};

@@ -195,6 +195,8 @@ class LedgerParkedTest : public LedgerFairnessTest {
   void park_all() {
     for (std::vector<Action> sent = taken(); !sent.empty(); sent = taken()) {
       for (const Action& action : sent) {
+        overloaded_ += action.kind == Action::Kind::kReply && action.status == StatusCode::kOverloaded;
+        if (action.kind != Action::Kind::kSend) continue;
         ledger_.lane_parked({7, 0}, action.request, 1, now_);
         parked_.push_back(action.request);
       }
@@ -206,6 +208,7 @@ class LedgerParkedTest : public LedgerFairnessTest {
   }
 
   std::vector<RequestId> parked_;
+  std::size_t overloaded_ = 0;  // answers
 };
 
 TEST_F(LedgerParkedTest, RequestsThatWaitForTheirProgramsKeepNobodyElseOutOfTheLane) {
@@ -252,14 +255,23 @@ TEST_F(LedgerParkedTest, AClientThatWasNeverSeenIsNotRefusedForWhatTheyWouldTake
 TEST_F(LedgerParkedTest, WhatTheyLeaveWaitingTakesNoPlacesFromOthers) {
   ready(7);
   for (ClientId client = 1'000; client < 1'008; ++client) fill(client, 300);
-  const auto surplus = ask(1'000, kShort);
-  EXPECT_EQ(surplus.status().code(), StatusCode::kOverloaded) << "there is a limit for them, too";
-  EXPECT_NE(surplus.status().message().find("new shapes"), std::string::npos) << surplus.status().message();
-  words();
+  const std::size_t waiting = ledger_.model(model_).queued;
+  EXPECT_LE(waiting, 1'024u) << "half of queue_limit";
+  EXPECT_GT(waiting, 900u);
+  EXPECT_EQ(overloaded_, 8 * 300 - 8 * (Ledger::kMaxParked + 1) - 1'024) << "the youngest, when there are more";
   for (int i = 0; i < 1500; ++i) {
     ASSERT_TRUE(ask(kOther, kShort).ok()) << i;
   }
   EXPECT_EQ(words().size(), Ledger::kMinCredits) << "a shape that was not measured";
+  const auto surplus = ask(1'000, kShort);
+  EXPECT_EQ(surplus.status().code(), StatusCode::kOverloaded);
+  EXPECT_NE(surplus.status().message().find("new shapes"), std::string::npos) << surplus.status().message();
+  EXPECT_GE(ledger_.retry_after_ms(model_, 1'000, now_), 100u);
+  // Its turns come back, but its requests stay where they are.
+  reply(parked_.front(), {7, 0}, kMs);
+  for (int i = 0; i < 500; ++i) {
+    ASSERT_TRUE(ask(kOther, kShort).ok()) << i;
+  }
 }
 
 // While a client has no turns, the others are served by time and not by number.

@@ -45,6 +45,7 @@ class NewLane {
  public:
   explicit NewLane(std::int64_t rows = 1) {
     const Tensor input = Tensor::create(DType::kFloat32, {rows, 16}).value();
+    parts.bell.fd.reset(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     for (std::size_t i = 0; i < kMembers; ++i) messages_.add(test::framed_request(i + 1, input), input);
   }
   std::span<const Frames> messages() const { return messages_.all(); }
@@ -52,11 +53,11 @@ class NewLane {
   std::optional<StatusCode> answer() {
     Frames reply = runner_.answer(messages_[0]);
     while (const auto pending = runner_.waits_for()) {
-      pollfd woken{bell_.fd.get(), POLLIN, 0};
+      pollfd woken{parts.bell.fd.get(), POLLIN, 0};
       eventfd_t ignored = 0;
       while (!pending->is_ready()) {
         if (::poll(&woken, 1, kDeadlineMs) != 1) return std::nullopt;
-        ::eventfd_read(bell_.fd.get(), &ignored);
+        ::eventfd_read(parts.bell.fd.get(), &ignored);
       }
       reply = runner_.answer(messages_[0], pending);
     }
@@ -72,11 +73,10 @@ class NewLane {
   test::LaneParts parts{"echo", model, {{"data", DType::kFloat32, Shape{-1, 16}}}};
 
  private:
-  ReadyBell bell_{.fd = UniqueFd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK))};
   test::RequestMessages messages_;
 
  public:
-  RequestRunner runner_{parts.environment, 0, parts.line, bell_};
+  RequestRunner runner_{parts.environment, 0, parts.line, parts.bell};
 };
 
 void expect_served(NewLane& lane) {

@@ -7,7 +7,10 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <semaphore>
+#include <set>
 
+#include "shm/base/mutex.hpp"
 #include "shm/wire/control.hpp"
 #include "shm/wire/flight.hpp"
 #include "tests/support/lane_parts.hpp"
@@ -20,7 +23,36 @@ namespace {
 constexpr wire::PeerId kLane = 1;
 constexpr int kLimitMs = 5000;
 
-/// A lane on the identity model, whose supervisor is the test.
+/// The identity model. While it is gated, a program for more than one row must be compiled first, and that waits for the test.
+class GatedModel final : public IdentityModel {
+ public:
+  GatedModel() : IdentityModel(8) {}
+  Result<std::shared_ptr<const Program>> find_program(std::span<const TensorSpec> inputs) override {
+    const MutexLock lock(mutex_);
+    const std::int64_t rows = inputs[0].shape[0];
+    if (is_gated_ && rows > 1 && !compiled_.contains(rows)) return std::shared_ptr<const Program>();
+    return IdentityModel::program(inputs);
+  }
+  Result<std::shared_ptr<const Program>> program(std::span<const TensorSpec> inputs) override {
+    gate_.acquire();
+    const MutexLock lock(mutex_);
+    compiled_.insert(inputs[0].shape[0]);
+    return IdentityModel::program(inputs);
+  }
+  void gate() {
+    const MutexLock lock(mutex_);
+    is_gated_ = true;
+  }
+  void let_compile() { gate_.release(); }
+
+ private:
+  Mutex mutex_;
+  bool is_gated_ SHOAL_GUARDED_BY(mutex_) = false;
+  std::set<std::int64_t> compiled_ SHOAL_GUARDED_BY(mutex_);
+  std::counting_semaphore<> gate_{0};
+};
+
+/// A lane on that model, whose supervisor is the test.
 class LaneTest : public ::testing::Test {
  protected:
   LaneTest() {
@@ -39,14 +71,16 @@ class LaneTest : public ::testing::Test {
     router_ = {};
   }
 
-  static Tensor filled(float value) {
-    Tensor tensor = Tensor::create(DType::kFloat32, Shape{1, 4}).value();
+  static Tensor filled(float value, std::int64_t rows = 1) {
+    Tensor tensor = Tensor::create(DType::kFloat32, Shape{rows, 4}).value();
     for (float& each : tensor.values<float>()) each = value;
     return tensor;
   }
 
   void send(std::uint64_t id, std::uint16_t size = 1, std::uint16_t index = 0) {
-    const Tensor input = filled(static_cast<float>(id));
+    send(id, filled(static_cast<float>(id)), size, index);
+  }
+  void send(std::uint64_t id, const Tensor& input, std::uint16_t size = 1, std::uint16_t index = 0) {
     wire::Request request = test::framed_request(id, input);
     request.header.batch_size = size;
     request.header.batch_index = index;
@@ -55,18 +89,28 @@ class LaneTest : public ::testing::Test {
     ASSERT_TRUE(router_.send(kLane, messages[0]).ok());
   }
 
-  /// The next reply is that of `id`, right, and of a run of `batch` requests.
-  void expect_reply(std::uint64_t id, int batch) {
+  wire::Reply receive(wire::Message& message) {
     wire::PeerId peer = 0;
-    wire::Message message;
     while (true) {
       const auto received = router_.receive(peer, message);
-      ASSERT_TRUE(received.ok());
-      if (*received) break;
+      if (received.ok() && *received) return wire::decode_reply(message[0]).value();
       wire::Waitable items[] = {{.socket = &router_}};
-      ASSERT_TRUE(wire::wait(items, std::chrono::milliseconds(kLimitMs))) << "no reply to " << id;
+      if (received.ok() && wire::wait(items, std::chrono::milliseconds(kLimitMs))) continue;
+      ADD_FAILURE() << "no reply";
+      return {};
     }
-    const wire::Reply reply = wire::decode_reply(message[0]).value();
+  }
+  void expect_parked(std::uint64_t id) {
+    wire::Message message;
+    const wire::Reply reply = receive(message);
+    EXPECT_EQ(reply.header.kind, static_cast<std::uint16_t>(wire::Kind::kParked));
+    EXPECT_EQ(reply.header.request_id, id);
+  }
+  /// The next reply is that of `id`, right, and of a run of `batch` requests.
+  void expect_reply(std::uint64_t id, int batch) {
+    wire::Message message;
+    const wire::Reply reply = receive(message);
+    EXPECT_EQ(reply.header.kind, static_cast<std::uint16_t>(wire::Kind::kReply));
     EXPECT_EQ(reply.header.status, 0u);
     EXPECT_EQ(reply.header.request_id, id);
     EXPECT_EQ(reply.header.batch, batch);
@@ -84,7 +128,7 @@ class LaneTest : public ::testing::Test {
   }
 
   const test::ScratchDirectory directory_;
-  IdentityModel model_{8};
+  GatedModel model_;
   test::LaneParts parts_{"echo", model_, {{"data", DType::kFloat32, Shape{-1, 4}}}};
   UniqueFd stop_fd_{::eventfd(0, EFD_CLOEXEC)};
   wire::ControlPair control_ = wire::make_control_pair().value();
@@ -135,6 +179,28 @@ TEST_F(LaneTest, ReceivedRequestsAreInTheFlightRecorder) {
   ASSERT_GE(events.size(), 3u);
   EXPECT_EQ(events[0].kind, wire::FlightKind::kReceived);
   EXPECT_EQ(events[0].request, 7u);
+}
+
+TEST_F(LaneTest, ParkedRequestsAreAnsweredWhenTheirProgramsAreReadyAndOthersMeanwhile) {
+  model_.gate();
+  send(2, filled(2, 2));
+  send(3, filled(3, 3));
+  send(22, filled(22, 2));
+  send(1);
+  for (const std::uint64_t id : {2, 3, 22}) expect_parked(id);
+  expect_reply(1, 1);
+  EXPECT_EQ(parts_.line.parked, 3u);
+  model_.let_compile();
+  expect_reply(2, 1);
+  expect_reply(22, 1);
+  send(4);
+  expect_reply(4, 1);
+  EXPECT_EQ(parts_.line.parked, 1u);
+  model_.let_compile();
+  expect_reply(3, 1);
+  EXPECT_EQ(parts_.line.parked, 0u);
+  send(33, filled(33, 3));
+  expect_reply(33, 1);
 }
 
 TEST_F(LaneTest, AProbeIsAnsweredAmongTheRequests) {
