@@ -76,6 +76,7 @@ function(shoal_test name)
   endif()
   add_executable(${name} ${arg_SOURCES})
   target_link_libraries(${name} PRIVATE shoal_flags ${arg_DEPENDS} GTest::gtest GTest::gtest_main)
+  target_compile_options(${name} PRIVATE ${SHOAL_TEST_FLAGS})  # of presets whose tests need not be fast: the code under test is
   if(arg_NO_UNITY)
     set_target_properties(${name} PROPERTIES UNITY_BUILD OFF)
   endif()

@@ -140,7 +140,7 @@ TEST_F(CrashHandler, TheStackNamesModulesAndOffsetsInnermostFirst) {
     ASSERT_EQ(line.substr(0, module.size()), module) << lines_[1].crash.stack;
     const std::uintptr_t offset = std::stoull(line.substr(module.size()), nullptr, 16);
     EXPECT_GE(offset, offset_of(function));
-    EXPECT_LT(offset, offset_of(function) + 200);
+    EXPECT_LT(offset, offset_of(function) + 400);
   }
 }
 
