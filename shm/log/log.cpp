@@ -81,6 +81,8 @@ spdlog::level::level_enum spdlog_level(LogLevel level) {
       return spdlog::level::warn;
     case LogLevel::kError:
       return spdlog::level::err;
+    case LogLevel::kOff:
+      return spdlog::level::off;
   }
   return spdlog::level::err;
 }
@@ -93,6 +95,7 @@ LogLevel log_level_from_environment() {
   if (level == "debug") return LogLevel::kDebug;
   if (level == "warn") return LogLevel::kWarn;
   if (level == "error") return LogLevel::kError;
+  if (level == "off") return LogLevel::kOff;
   return LogLevel::kInfo;
 }
 

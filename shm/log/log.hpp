@@ -15,12 +15,12 @@ class logger;
 
 namespace shoal {
 
-enum class LogLevel { kDebug, kInfo, kWarn, kError };
+enum class LogLevel { kDebug, kInfo, kWarn, kError, kOff };
 /// kDirect writes each line before it returns: for children, which may die at any moment. kDropping passes lines to a thread and
 /// drops the oldest line when stderr stalls: for the supervisor, which must not wait for the reader of its log.
 enum class LogMode { kDirect, kDropping };
 
-/// Reads "debug", "info", "warn" or "error" from $SHOAL_LOG. The default is info.
+/// Reads "debug", "info", "warn", "error" or "off" from $SHOAL_LOG. The default is info.
 LogLevel log_level_from_environment();
 /// Reads "json" or "text" from $SHOAL_LOG_FORMAT. The default is text. A JSON line is one object: time, level, component and
 /// process of the writer, event, and the event's fields.
