@@ -310,6 +310,7 @@ void Daemon::send_reply(const Action& action) {
                .ran = static_cast<std::uint8_t>(action.ran),
                .released = action.released,
                .attempts = action.attempts,
+               .retry_after_ms = retry_after_ms(action.model, action.client, Status(action.status, {})),
                .model_version = models_[action.model]->version(),
                .queue_ns = action.queue_ns},
               action.client, action.message);
