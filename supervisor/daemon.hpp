@@ -126,7 +126,7 @@ class Daemon final : public ClientObserver {
   bool receive_from_clients();
   void handle_client_message(Client& client, wire::Message& message);
   void handle_request(Client& client, wire::Message& message);
-  std::uint32_t retry_after_ms(ModelIndex model, ClientId client, const Status& refusal) const;
+  std::uint32_t retry_after_ms(ModelIndex model, ClientId client, StatusCode refusal) const;
   Result<ModelVersion*> find_version(const wire::RequestHeader& header) const;
   static Status no_such_version(const Service& service, std::uint64_t version);
   Status check_request(const Client& client, const wire::Message& message, const ModelVersion& model) const;

@@ -130,7 +130,7 @@ void Daemon::handle_request(Client& client, wire::Message& message) {
   if (room.ok()) {
     room = memory_.check_request(client.process->message_bytes(), message_bytes);
   }
-  if (!room.ok()) return refuse_request(client.id, header.seq, room, retry_after_ms(model, client.id, room));
+  if (!room.ok()) return refuse_request(client.id, header.seq, room, retry_after_ms(model, client.id, room.code()));
   const RequestShape shape = shape_of(request_);
   const auto admitted = ledger_.admit({.client = client.id,
                                        .seq = header.seq,
@@ -142,7 +142,7 @@ void Daemon::handle_request(Client& client, wire::Message& message) {
                                        .joinable = shape.joinable},
                                       now_ns_);
   if (!admitted.ok())
-    return refuse_request(client.id, header.seq, admitted.status(), retry_after_ms(model, client.id, admitted.status()));
+    return refuse_request(client.id, header.seq, admitted.status(), retry_after_ms(model, client.id, admitted.status().code()));
   const std::uint32_t slot = slot_of(*admitted);
   if (slot >= payloads_.size()) {
     payloads_.resize(slot + 1);
@@ -156,9 +156,9 @@ void Daemon::handle_request(Client& client, wire::Message& message) {
   perform();
 }
 
-std::uint32_t Daemon::retry_after_ms(ModelIndex model, ClientId client, const Status& refusal) const {
-  const bool worth_it = refusal.code() == StatusCode::kOverloaded ||
-                        (refusal.code() == StatusCode::kUnavailable && !ledger_.model(model).breaker.closed());
+std::uint32_t Daemon::retry_after_ms(ModelIndex model, ClientId client, StatusCode refusal) const {
+  const bool worth_it =
+      refusal == StatusCode::kOverloaded || (refusal == StatusCode::kUnavailable && !ledger_.model(model).breaker.closed());
   return worth_it ? ledger_.retry_after_ms(model, client, now_ns_) : 0;
 }
 

@@ -292,7 +292,7 @@ void Daemon::forward_reply(const Action& action) {
     if (const Status room = check_answer(action.client, message.memory_bytes(1)); !room.ok()) {
       header.status = static_cast<std::uint16_t>(room.code());
       header.output_count = 0;
-      header.retry_after_ms = retry_after_ms(action.model, action.client, room);
+      header.retry_after_ms = retry_after_ms(action.model, action.client, room.code());
       return write_reply(header, action.client, room.message());
     }
   }
@@ -310,7 +310,7 @@ void Daemon::send_reply(const Action& action) {
                .ran = static_cast<std::uint8_t>(action.ran),
                .released = action.released,
                .attempts = action.attempts,
-               .retry_after_ms = retry_after_ms(action.model, action.client, Status(action.status, {})),
+               .retry_after_ms = retry_after_ms(action.model, action.client, action.status),
                .model_version = models_[action.model]->version(),
                .queue_ns = action.queue_ns},
               action.client, action.message);

@@ -74,9 +74,10 @@ void prepare_process() {
 }
 
 void warn_of_environment(Logger& log) {
-  const std::pair<const char*, std::vector<std::string_view>> variables[] = {{"SHOAL_LOG", {"debug", "info", "warn", "error", "off"}},
-                                                                             {"SHOAL_LOG_FORMAT", {"text", "json"}},
-                                                                             {"SHOAL_SANDBOX", {"on", "off"}}};
+  const std::pair<const char*, std::vector<std::string_view>> variables[] = {
+      {"SHOAL_LOG", {"debug", "info", "warn", "error", "off"}},
+      {"SHOAL_LOG_FORMAT", {"text", "json"}},
+      {"SHOAL_SANDBOX", {"on", "off"}}};
   for (const auto& [name, words] : variables) {
     const char* value = std::getenv(name);
     if (value && std::ranges::count(words, value) == 0)

@@ -12,13 +12,8 @@ namespace {
 
 constexpr int kMaxWorkers = 1024;
 
-template <typename Earlier>
-void earlier(std::optional<std::uint64_t>& next, const Earlier& at_ns) {
-  if (const std::optional<std::uint64_t> at = at_ns) next = next ? std::min(*next, *at) : *at;
-}
-
-void postpone_limit(std::optional<std::uint64_t>& limit_ns, std::uint64_t by_ns) {
-  if (limit_ns) *limit_ns += by_ns;
+void earlier(std::optional<std::uint64_t>& next, std::optional<std::uint64_t> at_ns) {
+  if (at_ns) next = std::min(next.value_or(*at_ns), *at_ns);
 }
 
 }  // namespace
@@ -137,8 +132,9 @@ void Catalog::postpone(std::uint64_t by_ns) {
   for (const auto* all : {&services_, &unloading_}) {
     for (const auto& service : *all) {
       for (const auto& version : service->versions) {
-        for (auto* limit_ns : {&version->probe_limit_ns, &version->leave_limit_ns, &version->stuck_limit_ns})
-          postpone_limit(*limit_ns, by_ns);
+        for (auto* limit_ns : {&version->probe_limit_ns, &version->leave_limit_ns, &version->stuck_limit_ns}) {
+          if (*limit_ns) **limit_ns += by_ns;
+        }
       }
     }
   }

@@ -313,6 +313,7 @@ class Catalog {
 
   Service& add_service(ModelRequest request, Origin origin);
   Service* find_mutable(const std::string& name);
+  CatalogVersion* find_version(VersionId id);  // null in a service that is being unloaded
   Status take_up(Service& service, Wish wish, std::uint64_t now_ns);
   void begin_change(Service& service, CatalogChange next, std::uint64_t now_ns);
   Status begin_scaling(Service& service, const Wish& wish, std::uint64_t now_ns);

@@ -250,25 +250,26 @@ void Catalog::advance_probe(const Service& service, CatalogVersion& version, std
 // Without a stored input the probe is zeros of the smallest shape. The model may refuse such an input, so a refusal counts as an
 // answer.
 void Catalog::probed(VersionId id, const Status& status) {
-  for (const auto& service : services_) {
-    for (const auto& version : service->versions) {
-      if (version->id != id || !version->probe_limit_ns) continue;
-      version->probe_limit_ns.reset();
-      const bool is_good =
-          status.ok() || (status.code() == StatusCode::kInvalidArgument && version->entry.model.config.golden_file.empty());
-      version->is_probed = is_good;
-      if (!is_good)
-        actions_.push_back(FailVersion{id, format("version {} failed its probe: {}", version->number(), status.to_string())});
-    }
-  }
+  CatalogVersion* version = find_version(id);
+  if (!version || !version->probe_limit_ns) return;
+  version->probe_limit_ns.reset();
+  version->is_probed =
+      status.ok() || (status.code() == StatusCode::kInvalidArgument && version->entry.model.config.golden_file.empty());
+  if (!version->is_probed)
+    actions_.push_back(FailVersion{id, format("version {} failed its probe: {}", version->number(), status.to_string())});
 }
 
 void Catalog::probe_not_sent(VersionId id) {
+  if (CatalogVersion* version = find_version(id)) version->probe_limit_ns.reset();
+}
+
+CatalogVersion* Catalog::find_version(VersionId id) {
   for (const auto& service : services_) {
     for (const auto& version : service->versions) {
-      if (version->id == id) version->probe_limit_ns.reset();
+      if (version->id == id) return version.get();
     }
   }
+  return nullptr;
 }
 
 void Catalog::advance_each_alone(Service& service, std::uint64_t now_ns) {

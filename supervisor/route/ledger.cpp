@@ -127,8 +127,7 @@ std::size_t Ledger::places_apart(const ModelRecord& model) { return std::max<std
 
 Status Ledger::waits_for_shapes(const ModelRecord& model) {
   return overloaded(
-      "model '{}': clients whose new shapes are compiled have {} requests that wait for that, which is half of its queue "
-      "(queue_limit)",
+      "model '{}': {} requests wait behind new shapes that are being compiled for their clients, and half of queue_limit may",
       model.name, model.queue.apart());
 }
 
