@@ -70,11 +70,10 @@ void Ledger::lane_parked(LaneRef lane, RequestId request, std::uint16_t attempt,
   leased.parked.push_back(entry->group);
   group.parked = true;
   ModelRecord& model = models_[entry->model];
-  const std::uint32_t client = group.client;
   count_parked(model, group, true);
-  while (model.queue.is_held_client(client) && model.queue.apart() > places_apart(model)) {
-    const std::uint32_t youngest = model.queue.youngest_of(client);
-    if (youngest == kNoSlot || entries_[youngest].was_leased) break;
+  while (model.queue.is_held_client(group.client) && model.queue.apart() > places_apart(model)) {
+    const std::uint32_t youngest = model.queue.youngest_apart(waiting_);
+    if (youngest == kNoSlot) break;
     const Status why = waits_for_shapes(model);
     give_up(youngest, why.code(), why.message(), now_ns);
   }

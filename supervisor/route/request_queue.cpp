@@ -21,6 +21,19 @@ std::size_t RequestQueue::waiting_of(std::uint32_t client) const {
   return flow == kNoSlot ? 0 : flows_[flow].heap.size();
 }
 
+std::uint32_t RequestQueue::youngest_apart(const WaitingTable& table) const {
+  std::uint32_t youngest = kNoSlot;
+  std::size_t most = 0;
+  for (const Client& client : clients_) {
+    if (!client.is_apart || client.flow == kNoSlot) continue;
+    const Flow& flow = flows_[client.flow];
+    if (flow.heap.size() <= most || table[flow.by_age.back()].rerun) continue;
+    most = flow.heap.size();
+    youngest = flow.by_age.back();
+  }
+  return youngest;
+}
+
 void RequestQueue::push(WaitingTable& table, std::uint32_t slot) {
   undo_turn();
   WaitingEntry& entry = table[slot];

@@ -91,11 +91,9 @@ class RequestQueue {
   bool is_held_client(std::uint32_t client) const { return client < clients_.size() && clients_[client].is_held; }
   /// Whether the client is held, or was held and some of its requests wait ever since.
   bool is_apart(std::uint32_t client) const { return client < clients_.size() && clients_[client].is_apart; }
-  /// The request of the client that came last, of those that wait; kNoSlot if none waits.
-  std::uint32_t youngest_of(std::uint32_t client) const {
-    const std::uint32_t flow = flow_of(client);
-    return flow == kNoSlot ? kNoSlot : flows_[flow].by_age.back();
-  }
+  /// Of the client that has most requests waiting, among those that are apart: the request that came last. Clients that have only
+  /// re-runs are passed over. kNoSlot if there is none. Takes O(number of clients).
+  std::uint32_t youngest_apart(const WaitingTable& table) const;
 
   /// The predicted time of all requests that would run before `newcomer` if it were pushed now, without those of other clients
   /// that are held. Counts all waiting requests of its client or, if `exact`, only those that go before it, which takes O(number

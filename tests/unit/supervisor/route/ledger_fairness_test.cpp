@@ -274,6 +274,26 @@ TEST_F(LedgerParkedTest, WhatTheyLeaveWaitingTakesNoPlacesFromOthers) {
   }
 }
 
+TEST_F(LedgerParkedTest, WhoHasMostWaitingMakesRoomForAnotherClient) {
+  ready(7);
+  fill(kGreedy, static_cast<int>(Ledger::kMaxParked) + 1 + 1'500);
+  EXPECT_EQ(ledger_.model(model_).queued, 1'024u);
+  overloaded_ = 0;
+  std::size_t of_other = 0;
+  for (int i = 0; i < 80; ++i) ask(kOther, 5'000 + seq_).value();
+  for (std::vector<Action> sent = taken(); !sent.empty(); sent = taken()) {
+    for (const Action& action : sent) {
+      if (action.kind == Action::Kind::kSend) ledger_.lane_parked({7, 0}, action.request, 1, now_);
+      if (action.kind != Action::Kind::kReply) continue;
+      ++overloaded_;
+      of_other += action.client == kOther;
+    }
+  }
+  EXPECT_EQ(of_other, 0u);
+  EXPECT_EQ(overloaded_, 80 - (Ledger::kMaxParked + 1));
+  EXPECT_EQ(ledger_.model(model_).queued, 1'024u);
+}
+
 // While a client has no turns, the others are served by time and not by number.
 TEST_F(LedgerParkedTest, OthersTakeTurnsByTimeMeanwhile) {
   ready(7);

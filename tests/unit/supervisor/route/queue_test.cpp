@@ -68,7 +68,7 @@ TEST_F(RequestQueueTest, AClientThatIsHeldHasNoTurnsAndDelaysNobody) {
   EXPECT_EQ(take(), kNoSlot);
   EXPECT_EQ(queue_.size(), 4u);
   EXPECT_EQ(queue_.apart(), 4u);
-  EXPECT_EQ(queue_.youngest_of(1), 4u);
+  EXPECT_EQ(queue_.youngest_apart(table_), 4u);
   EXPECT_EQ(queue_.work_before_ns(table_, newcomer, true), 0u);
   EXPECT_EQ(queue_.work_before_ns(table_, {.client = kNoSlot}, false), 0u) << "nor a client that was never seen";
   EXPECT_EQ(queue_.work_before_ns(table_, {.client = 1}, false), 400u);
@@ -88,6 +88,19 @@ TEST_F(RequestQueueTest, AClientThatIsHeldHasNoTurnsAndDelaysNobody) {
   EXPECT_EQ(take(), kNoSlot);
   queue_.release(table_, 1);
   EXPECT_EQ(take_all(), Slots{5});
+}
+
+TEST_F(RequestQueueTest, TheYoungestApartIsOfTheClientThatHasMost) {
+  EXPECT_EQ(queue_.youngest_apart(table_), kNoSlot);
+  for (int i = 0; i < 3; ++i) push({.client = 1});
+  for (int i = 0; i < 2; ++i) push({.client = 2});
+  for (int i = 0; i < 4; ++i) push({.client = 3});
+  for (int i = 0; i < 5; ++i) push({.client = 4, .rerun = true});
+  for (const std::uint32_t client : {1u, 2u, 4u}) queue_.hold(table_, client);
+  EXPECT_EQ(queue_.youngest_apart(table_), 2u) << "client 3 is not apart, and client 4 has only re-runs";
+  queue_.remove(table_, 2);
+  queue_.remove(table_, 1);
+  EXPECT_EQ(queue_.youngest_apart(table_), 4u);
 }
 
 TEST_F(RequestQueueTest, RemovesFromTheMiddle) {
