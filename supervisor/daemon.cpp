@@ -10,7 +10,7 @@
 
 #include "shm/base/clock.hpp"
 #include "shm/base/errors.hpp"
-#include "supervisor/daemon_service.hpp"
+#include "supervisor/model_version.hpp"
 
 namespace shoal::supervisor {
 
@@ -24,7 +24,8 @@ sigset_t daemon_signals() {
 Daemon::Daemon(DaemonOptions options, SocketDirectory directory, Logger& log)
     : log_(log),
       directory_(std::move(directory)),
-      files_(options.worker_file, kLargestAnswerBytes, loop_, log, [this] { is_life_due_ = true; }),
+      files_(options.worker_file, kLargestAnswerBytes, loop_, log, [this] { is_catalog_due_ = true; }),
+      catalog_(log),
       deaths_(log),
       worker_file_(std::move(options.worker_file)),
       configuration_file_(std::move(options.configuration_file)),
@@ -47,9 +48,9 @@ Result<std::unique_ptr<Daemon>> Daemon::start(DaemonOptions options, SocketDirec
   daemon->apply_limits(configured.limits);
   daemon->measure_heap();
   for (const ModelRequest& request : configured.models)
-    daemon->begin_load(daemon->add_service(request, Origin::kConfiguration), true, {});
-  for (const ModelRequest& request : given) daemon->begin_load(daemon->add_service(request, Origin::kCommandLine), true, {});
-  daemon->is_life_due_ = true;
+    daemon->catalog_.serve(request, Origin::kConfiguration, monotonic_now_ns());
+  for (const ModelRequest& request : given) daemon->catalog_.serve(request, Origin::kCommandLine, monotonic_now_ns());
+  daemon->is_catalog_due_ = true;
   return daemon;
 }
 
@@ -100,8 +101,27 @@ void Daemon::handle_signal() {
   }
 }
 
+void Daemon::apply_limits(const ClientLimits& limits) {
+  limits_ = limits;
+  catalog_.limit_services(static_cast<std::size_t>(limits.models));
+  const int percent = limits.client_queue_percent == 0 ? 100 : limits.client_queue_percent;
+  ledger_.set_client_shares({.in_flight = static_cast<std::size_t>(limits.client_requests), .of_queue = percent / 100.0});
+  clients_->limit_connections(static_cast<std::size_t>(limits.connections), limits.connection_rate);
+  clients_->limit_arenas(static_cast<std::uint64_t>(limits.total_arena_gb) << 30);
+  memory_.set_limit(limits.total_message_mb, clients_->most());
+  std::uint64_t longest_frame_bytes = static_cast<std::uint64_t>(limits.client_message_mb) << 20;
+  if (memory_.is_limited()) {
+    const std::uint64_t longest = memory_.longest_request_bytes();
+    longest_frame_bytes = longest_frame_bytes == 0 ? longest : std::min(longest_frame_bytes, longest);
+  }
+  clients_->limit_frames(longest_frame_bytes);
+  client_router_.limit_frames(longest_frame_bytes);
+  births_.longest_reply_bytes = longest_reply_bytes();
+  lane_router_.limit_frames(births_.longest_reply_bytes);
+}
+
 void Daemon::run() {
-  log_.info("serving directory={} models={} pid={}", directory_.path(), services_.size(), ::getpid());
+  log_.info("serving directory={} models={} pid={}", directory_.path(), catalog_.services().size(), ::getpid());
   std::array<wire::Waitable, 3> waitables{{{.socket = &lane_router_}, {.socket = &client_router_}, {.fd = loop_.fd()}}};
   while (phase_ != Phase::kStopped) {
     const std::uint64_t waits_from_ns = monotonic_now_ns();
@@ -116,7 +136,10 @@ void Daemon::run() {
     // clients; an answer may disconnect a client that reads none.
     if (waitables[1].readable) receive_from_clients();
     if (waitables[0].readable) receive_from_lanes();
-    if (waitables[2].readable) loop_.run_ready();
+    if (waitables[2].readable) {
+      loop_.run_ready();
+      is_catalog_due_ |= is_catalog_busy_;  // a process may have ended
+    }
     tick(now_ns_);
   }
   client_router_.close_after_flush(std::chrono::milliseconds(200));  // clients may still have to read the last answers
@@ -136,11 +159,9 @@ std::chrono::milliseconds Daemon::next_timeout(std::uint64_t now_ns) const {
   }
   for (const LeavingWorker& leaving : leaving_workers_) earlier(leaving.limit_ns);
   if (phase_ != Phase::kStopping) {
-    if (is_life_due_ || describes_due_ > 0) earlier(now_ns);
+    if (is_catalog_due_ || describes_due_ > 0) earlier(now_ns);
+    earlier(catalog_tick_ns_);
     earlier(report_again_ns_);
-    for (const auto& service : services_) {
-      if (service && service->change) earlier(service->change->flipped_until_ns);
-    }
   }
   if (manager_.ping_interval_ns()) earlier(next_ping_ns_);
   if (!unroutable_.empty()) earlier(retry_unroutable_ns_);
@@ -161,6 +182,8 @@ void Daemon::postpone(std::uint64_t by_ns) {
   for (const auto& model : models_) {
     if (model) model->postpone(by_ns);
   }
+  catalog_.postpone(by_ns);
+  is_catalog_due_ = true;
   for (LeavingWorker& leaving : leaving_workers_) leaving.limit_ns += by_ns;
   watches_.clear();
   look_ns_.reset();
@@ -172,7 +195,11 @@ void Daemon::tick(std::uint64_t now_ns) {
   files_.tick(now_ns);
   watch_memory(now_ns);
   for (const auto& model : models_) {
-    if (model) model->processes().tick(now_ns);
+    const std::optional<std::uint64_t> due_ns = model ? model->next_tick_ns() : std::nullopt;
+    if (!due_ns || now_ns < *due_ns) continue;
+    if (phase_ == Phase::kServing) model->advance_start(now_ns);
+    model->processes().tick(now_ns);
+    is_catalog_due_ = true;
   }
   if (!unroutable_.empty() && now_ns >= retry_unroutable_ns_) {
     const std::vector<Incarnation> again = std::exchange(unroutable_, {});
@@ -187,9 +214,10 @@ void Daemon::tick(std::uint64_t now_ns) {
   }
   perform();
   advance_leaving_workers(now_ns);
-  is_life_due_ |= report_again_ns_ && now_ns >= *report_again_ns_;
   if (phase_ != Phase::kStopping) {
-    advance_life(now_ns);
+    is_catalog_due_ |= catalog_tick_ns_ && now_ns >= *catalog_tick_ns_;
+    if (is_catalog_due_) advance_catalog(now_ns);
+    if (report_again_ns_ && now_ns >= *report_again_ns_) report_state();
     answer_waiting_describes();
   }
   if (manager_.ping_interval_ns() && now_ns >= next_ping_ns_) {
@@ -205,9 +233,10 @@ void Daemon::begin_drain(const std::string& why) {
   phase_ = Phase::kDraining;
   phase_limit_ns_ = monotonic_now_ns() + kDrainLimitNs;
   manager_.notify("STOPPING=1\nSTATUS=answering the admitted requests");
-  for (const auto& service : services_) {
-    if (service && service->change) answer_callers(*service, unavailable("the daemon is shutting down"));
-  }
+  catalog_.close(unavailable("the daemon is shutting down"));
+  perform_catalog();
+  reading_configuration_.reset();
+  searches_.clear();
   ledger_.drain();
   if (clients_) clients_->refuse_new("the daemon is shutting down");
 }
@@ -218,7 +247,7 @@ void Daemon::advance_shutdown(std::uint64_t now_ns) {
     ledger_.fail_everything(StatusCode::kUnavailable, "the daemon is shutting down", now_ns);
     perform();
     for (const auto& model : models_) {
-      if (model) model->processes().stop();
+      if (model) model->end();
     }
     phase_ = Phase::kStopping;
     phase_limit_ns_ = now_ns + kExitLimitNs;

@@ -2,7 +2,8 @@
 //
 //   clients ──ROUTER──▶ ledger ──ROUTER──▶ lanes        zmq_poll over both ROUTERs and one epoll descriptor
 //                          ▲                            (pidfds, control sockets, attach socket, signals)
-//                          └── deaths, from pidfds
+//                          ├── deaths, from pidfds
+//   wishes ────────────▶ catalog ──▶ processes of versions
 #pragma once
 
 #include <signal.h>
@@ -22,6 +23,7 @@
 #include "shm/model/version_entry.hpp"
 #include "shm/wire/messages.hpp"
 #include "shm/wire/socket.hpp"
+#include "supervisor/catalog/catalog.hpp"
 #include "supervisor/clients.hpp"
 #include "supervisor/death_log.hpp"
 #include "supervisor/flight_archive.hpp"
@@ -69,7 +71,8 @@ class Daemon final : public ClientObserver {
   static constexpr std::uint64_t kFirstLookNs = 250'000'000, kLookEveryNs = 50'000'000;  // at lanes, by the watchdog
   static constexpr std::uint64_t kQuietP99s = 5;  // a lane without progress for so many p99s of its model is hung
   static constexpr std::uint64_t kReportAgainNs = 100'000'000;
-  static constexpr std::uint64_t kReapDelayNs = 100'000'000;  // before that, pidfds report the ends of our own children
+  static constexpr std::uint64_t kSurplusLimitNs = 30'000'000'000;  // for a surplus worker to answer its requests
+  static constexpr std::uint64_t kReapDelayNs = 100'000'000;        // before that, pidfds report the ends of our own children
 
   /// The signals of daemon_signals() must be blocked in every thread before. Waits while the configuration is read.
   ///   Errors  those of the configuration; kUnavailable, kOverloaded, kDeadlineExceeded: it could not be read in time;
@@ -82,9 +85,6 @@ class Daemon final : public ClientObserver {
 
  private:
   class ModelVersion;
-  struct Service;
-  struct Change;
-  struct Caller;
   struct RoutedLane {
     std::uint64_t last_message_ns = 0;  // when its last whole message was received, or when it was connected
     int socket_fd = -1;                 // libzmq's, as of its first message
@@ -128,11 +128,10 @@ class Daemon final : public ClientObserver {
   void handle_request(Client& client, wire::Message& message);
   std::uint32_t retry_after_ms(ModelIndex model, ClientId client, StatusCode refusal) const;
   Result<ModelVersion*> find_version(const wire::RequestHeader& header) const;
-  static Status no_such_version(const Service& service, std::uint64_t version);
   Status check_request(const Client& client, const wire::Message& message, const ModelVersion& model) const;
   void handle_control(Client& client, const wire::Message& message);
   void handle_bad_message(Client& client, const wire::Message& message, const Status& why);
-  static ModelVersion* find_described(const Service* service, std::uint64_t version);
+  ModelVersion* find_described(const Service* service, std::uint64_t version) const;
   void describe(ClientId client, std::uint64_t seq, const std::string& name, std::uint64_t version);
   void answer_waiting_describes();
   void send_trace(ClientId client, std::uint64_t seq, const std::string& model, std::uint64_t pid);
@@ -182,58 +181,44 @@ class Daemon final : public ClientObserver {
   void cancel_run(const Action& action);
   void write_reply(wire::ReplyHeader header, ClientId client, const std::string& text);
 
-  // Adding, replacing and removing models.
-  enum class Origin { kCommandLine, kConfiguration, kCommand };
-  void handle_life(Caller caller, const std::string& what, const nlohmann::json& asked);
+  // What is served: wishes, what the catalog decides, and facts for it.
+  void handle_wish(Caller caller, const std::string& what, const nlohmann::json& asked);
+  Status check_room(const ModelRequest& request, ClientId client) const;
+  std::int64_t process_of(ClientId client) const;
   void reload_configuration();
   void advance_configuration();
   void take_configuration(DaemonConfig config);
   void apply_limits(const ClientLimits& limits);
-  Service* find_service(const std::string& name) const;
-  Service* find_service(std::uint32_t wire_id) const;
-  Status no_such_model(const std::string& name) const;  // names those that exist
-  Service& add_service(ModelRequest request, Origin origin);
-  ModelVersion& add_version(Service& service, VersionEntry entry, std::uint64_t patience_ns);
+  void advance_catalog(std::uint64_t now_ns);
+  void take_found_files();
+  void perform_catalog();
+  void perform(FindFiles& action);
+  void perform(const StopFinding& action);
+  void perform(AddVersion& action);
+  void perform(const SetWorkers& action);
+  void perform(const SendProbe& action);
+  void perform(const FailVersion& action);
+  void perform(const RetireVersion& action);
+  void perform(const EndRequests& action);
+  void perform(const EndProcesses& action);
+  void perform(const FreeVersion& action);
+  void perform(SetRoute& action);
+  void perform(const RemoveRoute& action);
+  void perform(const ForgetModel& action);
+  void perform(const AnswerCaller& action);
+  void note_who_awaits_idle();
+  ModelVersion* current_of(const std::string& model) const;
   std::uint64_t promised_bytes() const;
-  void free_version(Service& service, ModelVersion& model);
-  static void choose_current(Service& service);
-  void plan_reload(Service& service, const ModelRequest& request);
-  void begin_load(Service& service, bool each_alone, std::vector<Caller> callers);
-  void begin_reload(Service& service, const ModelRequest& request, bool force, std::vector<Caller> callers);
-  Status check_room(const ModelRequest& request, const Caller& caller) const;
-  std::int64_t process_of(const Caller& caller) const;
-  std::unique_ptr<FileSearch> find_files(const ModelRequest& request, std::span<const Caller> callers);
-  void files_found(Service& service);
-  void load_found(Service& service, std::vector<VersionEntry> found);
-  void reload_found(Service& service, std::vector<VersionEntry> found);
-  void begin_scale(Service& service, int workers, std::vector<Caller> callers);
-  void begin_drain_of(Service& service, std::vector<Caller> callers);
-  void begin_unload(Service& service, std::vector<Caller> callers);
-  void begin_serving(Service& service, ModelVersion& model);
-  void advance_life(std::uint64_t now_ns);
-  void advance_service(std::unique_ptr<Service>& owner, std::uint64_t now_ns);
-  void advance_change(Service& service, std::uint64_t now_ns);
-  void advance_load(Service& service, std::uint64_t now_ns);
-  void advance_each_alone(Service& service);
-  void advance_whole(Service& service, std::uint64_t now_ns);
-  void finish_change(Service& service);
-  void fail_change(Service& service, std::string reason, StatusCode code = StatusCode::kFailedPrecondition);
-  void forget_load(Service& service, const std::string& reason, StatusCode code);
-  void answer_callers(Service& service, const Status& status);
-  static bool is_staffed(const Service& service);
-  static bool has_surplus(const Service& service);
-  static bool is_unloading(const Service& service);
-  static bool is_abandoned(const Service& service);
   void worker_leaving(ModelVersion& model, const WorkerProcess& worker);
   void advance_leaving_workers(std::uint64_t now_ns);
   void report_state();
 
   std::string list_json() const;
-  static std::string_view service_state(const Service& service);
+  std::string_view service_state(const Service& service) const;
   /// Whether a request is admitted that names this version, or none if it is the current one.
-  bool lets_in(const Service& service, const ModelVersion& model) const;
+  bool lets_in(const Service& service, const CatalogVersion& version) const;
   static nlohmann::json finding_json(const Service& service, std::uint64_t now_ns);
-  nlohmann::json version_json(const Service& service, const ModelVersion& model, std::uint64_t now_ns) const;
+  nlohmann::json version_json(const Service& service, const CatalogVersion& version, std::uint64_t now_ns) const;
   std::string stats_json() const;
 
   Logger& log_;
@@ -246,9 +231,16 @@ class Daemon final : public ClientObserver {
   std::unique_ptr<Clients> clients_;
   FileFinder files_;
   std::unique_ptr<FileSearch> reading_configuration_;  // after a SIGHUP
-  std::vector<std::unique_ptr<Service>> services_;     // by wire_id; null = just unloaded, until the end of advance_life()
-  std::uint32_t last_wire_id_ = 0;
+  struct Search {
+    SearchId id = 0;
+    ModelRequest request;
+    std::unique_ptr<FileSearch> files;
+  };
+  std::vector<Search> searches_;
+  Catalog catalog_;
   std::vector<std::unique_ptr<ModelVersion>> models_;  // by the ledger's numbers; null = a number without a model
+  std::unordered_map<VersionId, ModelVersion*> versions_;
+  std::unordered_map<std::uint32_t, ModelRoute> routes_;  // by wire_id
   std::unordered_map<Incarnation, RoutedWorker> workers_;
   std::vector<Incarnation> unroutable_;
   DeathLog deaths_;
@@ -267,15 +259,15 @@ class Daemon final : public ClientObserver {
   std::deque<WaitingDescribe> waiting_describes_;
   std::size_t describes_due_ = 0;  // so many of the first ones may have their answer now
   std::vector<LeavingWorker> leaving_workers_;
-  std::vector<ModelRequest> wanted_back_;  // of a configuration that was read while they were unloaded
   Births births_;
   StuckZygotes stuck_zygotes_{loop_, log_};
 
   std::filesystem::path worker_file_, configuration_file_;
   std::vector<std::string> given_;  // models of the command line
   ServiceManager manager_;
-  bool is_life_due_ = false;                      // an event came that a change may wait for
-  bool is_life_under_way_ = false;                // a change waits, or a version leaves
+  bool is_catalog_due_ = false;                   // something happened that it may wait for
+  bool is_catalog_busy_ = false;                  // it waits for something
+  std::optional<std::uint64_t> catalog_tick_ns_;  // when it does something without an event
   bool awaits_ready_ = true;                      // the service manager must still be told that all models are done
   std::string reported_;                          // to the service manager
   std::optional<std::uint64_t> report_again_ns_;  // when to send the report again for which its socket had no room

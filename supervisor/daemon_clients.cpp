@@ -8,8 +8,8 @@
 #include "shm/base/json_text.hpp"
 #include "shm/base/ranges.hpp"
 #include "supervisor/daemon.hpp"
-#include "supervisor/daemon_service.hpp"
 #include "supervisor/fair_share.hpp"
+#include "supervisor/model_version.hpp"
 #include "supervisor/request_shape.hpp"
 
 namespace shoal::supervisor {
@@ -50,11 +50,7 @@ void Daemon::client_gone(Client& client) {
   client_router_.disconnect(client.path, client.id);
   client.process->waiting_describes -=
       std::erase_if(waiting_describes_, [&](const WaitingDescribe& waiting) { return waiting.client == client.id; });
-  for (const auto& service : services_) {
-    if (!service || !service->change) continue;
-    // advance_load() gives up a load that nobody waits for while its files are looked for.
-    is_life_due_ |= std::erase_if(service->change->callers, [&](const Caller& caller) { return caller.client == client.id; }) > 0;
-  }
+  is_catalog_due_ |= catalog_.caller_gone(client.id);
   ledger_.client_gone(client.id);
   perform();
 }
@@ -164,17 +160,27 @@ std::uint32_t Daemon::retry_after_ms(ModelIndex model, ClientId client, StatusCo
 
 // The version that a request is admitted for. The request stays with it.
 Result<Daemon::ModelVersion*> Daemon::find_version(const wire::RequestHeader& header) const {
-  if (header.model_id == 0 || header.model_id > last_wire_id_)
-    return not_found("no model has the number {}: ask for its description first", header.model_id);
-  const Service* service = find_service(header.model_id);
-  if (!service || is_unloading(*service))
+  const auto found = routes_.find(header.model_id);
+  if (found == routes_.end()) {
+    if (!catalog_.was_given(header.model_id))
+      return not_found("no model has the number {}: ask for its description first", header.model_id);
     return failed_precondition("the model with the number {} was unloaded: ask for its description again", header.model_id);
-  if (service->drained)
-    return unavailable("model '{}' is drained and takes no requests: `shoal reload {}` opens it again", service->name,
-                       service->name);
-  if (ModelVersion* model = service->serving(header.model_version)) return model;
-  if (header.model_version == 0) return unavailable("model '{}' is not available: {}", service->name, service->reason());
-  return no_such_version(*service, header.model_version);
+  }
+  const ModelRoute& route = found->second;
+  if (route.is_drained) {
+    return unavailable("model '{}' is drained and takes no requests: `shoal reload {}` opens it again", route.name, route.name);
+  }
+  VersionId version = route.current;
+  if (header.model_version != 0) {
+    const auto target = std::ranges::find(route.targets, header.model_version, &ModelRoute::Target::number);
+    if (target == route.targets.end()) {
+      const Service* service = catalog_.find(header.model_id);
+      return service ? service->no_such_version(header.model_version) : catalog_.no_such_model(route.name);
+    }
+    version = target->version;
+  }
+  if (version == 0) return unavailable("model '{}' is not available: {}", route.name, route.reason);
+  return versions_.at(version);
 }
 
 // Whether arenas and frames hold what the request names. The lane checks the tensors themselves.
@@ -257,7 +263,8 @@ void Daemon::handle_control(Client& client, const wire::Message& message) {
   if (what == "ping") return send_control_reply(client.id, header->seq, {}, "{}");
   const bool names_version = asked.is_object() && asked.contains("version") && asked["version"].is_number_unsigned();
   const std::uint64_t version = names_version ? asked["version"].get<std::uint64_t>() : 0;
-  if (what == "describe" && find_described(find_service(model), version)) return describe(client.id, header->seq, model, version);
+  if (what == "describe" && find_described(catalog_.find(model), version))
+    return describe(client.id, header->seq, model, version);
   const bool is_long = what == "describe" || what == "list" || what == "stats" || what == "crashes" || what == "trace";
   if (const Status rate = is_long ? check_control_rate(client) : Status(); !rate.ok()) {
     return send_control_reply(client.id, header->seq, rate, "",
@@ -267,8 +274,8 @@ void Daemon::handle_control(Client& client, const wire::Message& message) {
   if (what == "list") return send_control_reply(client.id, header->seq, {}, list_json());
   if (what == "stats") return send_control_reply(client.id, header->seq, {}, stats_json());
   if (what == "crashes" || what == "trace") {
-    if (!model.empty() && !find_service(model) && !deaths_.knows(model))
-      return send_control_reply(client.id, header->seq, no_such_model(model), "");
+    if (!model.empty() && !catalog_.find(model) && !deaths_.knows(model))
+      return send_control_reply(client.id, header->seq, catalog_.no_such_model(model), "");
   }
   if (what == "crashes") return send_control_reply(client.id, header->seq, {}, deaths_.json(model));
   if (what == "trace") {
@@ -280,8 +287,8 @@ void Daemon::handle_control(Client& client, const wire::Message& message) {
     send_control_reply(client.id, header->seq, {}, R"({"stopping": true})");  // may disconnect the client
     return begin_drain(format("asked by pid {}", pid));
   }
-  constexpr std::string_view kLife[] = {"load", "unload", "reload", "scale", "drain"};
-  if (std::ranges::count(kLife, what) > 0) return handle_life({client.id, header->seq}, what, asked);
+  constexpr std::string_view kWishes[] = {"load", "unload", "reload", "scale", "drain"};
+  if (std::ranges::count(kWishes, what) > 0) return handle_wish({client.id, header->seq}, what, asked);
   send_control_reply(client.id, header->seq,
                      invalid_argument("control: \"what\" must be one of describe, ping, list, stats, crashes, trace, stop, load, "
                                       "unload, reload, scale, drain"),
@@ -289,16 +296,18 @@ void Daemon::handle_control(Client& client, const wire::Message& message) {
 }
 
 // The version that can be described at once. `service` may be null.
-Daemon::ModelVersion* Daemon::find_described(const Service* service, std::uint64_t version) {
-  ModelVersion* model = service && !is_unloading(*service) ? service->serving(version) : nullptr;
+Daemon::ModelVersion* Daemon::find_described(const Service* service, std::uint64_t version) const {
+  const CatalogVersion* serving = service ? service->serving(version) : nullptr;
+  ModelVersion* model = serving ? versions_.at(serving->id) : nullptr;
   return model && !model->has_failed() ? model : nullptr;
 }
 
 // While the model loads, the answer waits: the client wants to use the model.
 void Daemon::describe(ClientId client, std::uint64_t seq, const std::string& name, std::uint64_t version) {
-  const Service* service = find_service(name);
-  if (!service || is_unloading(*service)) return send_control_reply(client, seq, no_such_model(name), "");
-  if (ModelVersion* model = find_described(service, version)) return send_control_reply(client, seq, {}, model->description());
+  const Service* service = catalog_.find(name);
+  if (!service) return send_control_reply(client, seq, catalog_.no_such_model(name), "");
+  if (ModelVersion* model = find_described(service, version))
+    return send_control_reply(client, seq, {}, model->description(*service));
   if (service->waits_for(version)) {
     Client* asking = clients_->find(client);
     if (!asking) return;
@@ -318,7 +327,7 @@ void Daemon::describe(ClientId client, std::uint64_t seq, const std::string& nam
     return;
   }
   const Status why = version != 0 && !service->serving(version)
-                         ? no_such_version(*service, version)
+                         ? service->no_such_version(version)
                          : unavailable("model '{}' is not available: {}", name, service->reason());
   send_control_reply(client, seq, why, "");
 }

@@ -5,8 +5,7 @@
 
 #include "shm/base/clock.hpp"
 #include "shm/base/json_text.hpp"
-#include "supervisor/daemon.hpp"
-#include "supervisor/daemon_service.hpp"
+#include "supervisor/model_version.hpp"
 
 namespace shoal::supervisor {
 namespace {
@@ -115,28 +114,32 @@ json entry_json(const std::string& name, const std::string& path, const ModelCon
 
 std::string Daemon::list_json() const {
   json models = json::array();
-  for (const auto& service : services_) {
-    if (!service) continue;
-    const ModelVersion* current = service->current;
-    models.push_back({{"name", service->name},
-                      {"version", current ? json(current->version()) : json()},
-                      {"versions", service->served_versions()},
-                      {"state", service_state(*service)}});
+  const auto add = [&](const Service& service) {
+    models.push_back({{"name", service.name},
+                      {"version", service.current ? json(service.current->number()) : json()},
+                      {"versions", service.served_versions()},
+                      {"state", service_state(service)}});
+  };
+  for (const auto& service : catalog_.services()) add(*service);
+  for (const auto& service : catalog_.unloading()) {
+    if (!catalog_.find(service->name)) add(*service);
   }
   return json_text({{"models", models}});
 }
 
-std::string_view Daemon::service_state(const Service& service) {
-  if (service.drained) return "drained";
-  if (service.current) return model_state_name(service.current->processes().state());
-  return is_unloading(service) ? "unloading" : "loading";
+std::string_view Daemon::service_state(const Service& service) const {
+  if (service.is_unloading) return "unloading";
+  if (service.is_drained) return "drained";
+  return service.current ? model_state_name(versions_.at(service.current->id)->processes().state()) : "loading";
 }
 
-bool Daemon::lets_in(const Service& service, const ModelVersion& model) const {
-  return model.is_serving() && !model.has_failed() && !service.drained && ledger_.model(model.index()).breaker.closed();
+bool Daemon::lets_in(const Service& service, const CatalogVersion& version) const {
+  const ModelVersion& model = *versions_.at(version.id);
+  return version.serves() && !model.has_failed() && !service.is_drained && ledger_.model(model.index()).breaker.closed();
 }
 
-json Daemon::version_json(const Service& service, const ModelVersion& model, std::uint64_t now_ns) const {
+json Daemon::version_json(const Service& service, const CatalogVersion& version, std::uint64_t now_ns) const {
+  const ModelVersion& model = *versions_.at(version.id);
   const ModelProcesses& processes = model.processes();
   const ModelView view = ledger_.model(model.index());
   const ModelConfig& config = model.served().config;
@@ -144,16 +147,17 @@ json Daemon::version_json(const Service& service, const ModelVersion& model, std
   for (const auto& worker : processes.workers())
     workers.push_back(worker_json(*worker, static_cast<std::size_t>(config.contexts), ledger_, now_ns));
   const pid_t zygote = processes.zygote_pid();
-  const bool is_coming = model.stage() == ModelVersion::Stage::kComing;
-  const std::string& reason = processes.reason().empty() && &model == service.current ? service.last_failure : processes.reason();
+  const bool is_coming = version.stage == CatalogVersion::Stage::kComing;
+  const bool is_current = &version == service.current;
+  const std::string& reason = processes.reason().empty() && is_current ? service.last_failure : processes.reason();
   json object = entry_json(service.name, model.served().path, config, view, model.unrouted_ns(), model.sent_again_ns(), now_ns);
   object["version"] = model.version();
-  object["serving"] = lets_in(service, model);
-  object["current"] = &model == service.current;
+  object["serving"] = lets_in(service, version);
+  object["current"] = is_current;
   object["state"] = model.has_failed()       ? "failed"
                     : is_coming              ? "loading"
-                    : !model.is_serving()    ? "draining"
-                    : service.drained        ? "drained"
+                    : !version.serves()      ? "draining"
+                    : service.is_drained     ? "drained"
                     : !view.breaker.closed() ? "resting"
                                              : model_state_name(processes.state());
   object["reason"] = reason;
@@ -186,13 +190,13 @@ json Daemon::finding_json(const Service& service, std::uint64_t now_ns) {
 std::string Daemon::stats_json() const {
   const std::uint64_t now_ns = monotonic_now_ns();
   json models = json::array();
-  for (const auto& service : services_) {
-    if (!service) continue;
-    if (service->change && service->change->finding && service->versions.empty())
-      models.push_back(finding_json(*service, now_ns));
-    if (service->current) models.push_back(version_json(*service, *service->current, now_ns));
-    for (auto model = service->versions.rbegin(); model != service->versions.rend(); ++model) {
-      if (*model != service->current) models.push_back(version_json(*service, **model, now_ns));
+  for (const auto* all : {&catalog_.services(), &catalog_.unloading()}) {
+    for (const auto& service : *all) {
+      if (service->change && service->versions.empty()) models.push_back(finding_json(*service, now_ns));
+      if (service->current) models.push_back(version_json(*service, *service->current, now_ns));
+      for (auto version = service->versions.rbegin(); version != service->versions.rend(); ++version) {
+        if (version->get() != service->current) models.push_back(version_json(*service, **version, now_ns));
+      }
     }
   }
   return json_text({{"models", models},

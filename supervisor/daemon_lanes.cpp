@@ -9,7 +9,7 @@
 #include "shm/base/clock.hpp"
 #include "shm/base/errors.hpp"
 #include "supervisor/daemon.hpp"
-#include "supervisor/daemon_service.hpp"
+#include "supervisor/model_version.hpp"
 
 namespace shoal::supervisor {
 namespace {
@@ -200,6 +200,7 @@ void Daemon::perform(const Action& action) {
       }
       payload.clear();
       died_ns_[slot_of(action.request)] = 0;
+      is_catalog_due_ |= models_[action.model]->awaits_idle && ledger_.model_idle(action.model);
       return clients_->release(action.client);
     }
   }

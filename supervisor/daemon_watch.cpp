@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "shm/base/format.hpp"
-#include "supervisor/daemon_service.hpp"
+#include "supervisor/model_version.hpp"
 
 namespace shoal::supervisor {
 namespace {

@@ -47,6 +47,7 @@ std::string Service::served_text() const {
 }
 
 bool Service::waits_for(std::uint64_t number) const {
+  if (next) return true;
   return change &&
          (change->search != 0 || change->found || std::ranges::any_of(change->coming, [&](const CatalogVersion* version) {
             return number == 0 || version->number() == number;
@@ -107,7 +108,7 @@ Service& Catalog::add_service(ModelRequest request, Origin origin) {
 
 bool Catalog::is_busy() const {
   return !unloading_.empty() || std::ranges::any_of(services_, [](const auto& service) {
-    return service->change || service->scaling || service->drain ||
+    return service->change || service->next || service->scaling || service->drain ||
            std::ranges::any_of(service->versions,
                                [](const auto& version) { return version->stage == CatalogVersion::Stage::kLeaving; });
   });
@@ -149,7 +150,9 @@ Status too_many_callers(const std::string& model) {
                     Catalog::kMostCallers);
 }
 
-const ModelRequest& latest_request(const Service& service) { return service.change ? service.change->request : service.request; }
+const ModelRequest& latest_request(const Service& service) {
+  return service.next ? service.next->request : service.change ? service.change->request : service.request;
+}
 
 bool is_same(const ModelRequest& a, const ModelRequest& b) { return question_text(a) == question_text(b); }
 
@@ -188,13 +191,12 @@ Status Catalog::take_up(Service& service, Wish wish, std::uint64_t now_ns) {
     case WishKind::kReload:
       if (service.drain) cancel(service, service.drain->callers, "`reload` was asked for meanwhile");
       service.drain.reset();
-      if (wish.request) drop_contradicted(service, *wish.request);
-      begin_change(service,
-                   {.ends_drain = true,
-                    .is_forced = wish.force,
-                    .request = wish.request.value_or(latest_request(service)),
-                    .callers = {wish.caller}},
-                   now_ns);
+      request_change(service,
+                     {.ends_drain = true,
+                      .is_forced = wish.force,
+                      .request = wish.request.value_or(latest_request(service)),
+                      .callers = {wish.caller}},
+                     now_ns);
       return {};
     case WishKind::kScale:
       return begin_scaling(service, wish, now_ns);
@@ -229,8 +231,7 @@ void Catalog::configure(std::vector<ModelRequest> models, std::uint64_t now_ns) 
       request = *std::move(wanted);
       models.erase(wanted);
     }
-    drop_contradicted(service, request);
-    begin_change(service, {.request = std::move(request)}, now_ns);
+    request_change(service, {.request = std::move(request)}, now_ns);
   }
   for (const ModelRequest& request : models) serve(request, Origin::kConfiguration, now_ns);
 }
@@ -240,37 +241,57 @@ void Catalog::drop_contradicted(Service& service, const ModelRequest& request) {
   if (is_same(request, latest_request(service))) return;
   constexpr std::string_view kWhy = "a reload with other keys was asked for meanwhile";
   if (service.change && !service.change->settling_until_ns) cancel(service, service.change->callers, kWhy);
+  if (service.next) cancel(service, service.next->callers, kWhy);
+  service.next.reset();
   if (!service.scaling) return;
   cancel(service, service.scaling->callers, kWhy);
   undo_scaling(service);
 }
 
+// While files are looked for, a change with the same keys waits: reloads in a loop would start the search anew for ever.
+void Catalog::request_change(Service& service, CatalogChange asked, std::uint64_t now_ns) {
+  const bool is_searching = service.next || (service.change && service.change->search != 0);
+  if (!is_searching || !is_same(asked.request, latest_request(service))) {
+    asked.ends_drain |= service.next && service.next->ends_drain;
+    drop_contradicted(service, asked.request);
+    return begin_change(service, std::move(asked), now_ns);
+  }
+  if (!service.next) {
+    asked.begun_ns = now_ns;
+    service.next = std::move(asked);
+    return;
+  }
+  service.next->ends_drain |= asked.ends_drain;
+  service.next->is_forced |= asked.is_forced;
+  std::ranges::copy(asked.callers, std::back_inserter(service.next->callers));
+}
+
 // Takes over what the change before has prepared. place() ends those of its versions that are no longer wanted.
-void Catalog::begin_change(Service& service, CatalogChange next, std::uint64_t now_ns) {
+void Catalog::begin_change(Service& service, CatalogChange asked, std::uint64_t now_ns) {
   if (service.change && service.change->settling_until_ns) finish_change(service, now_ns);
-  next.begun_ns = now_ns;
-  next.search = ++last_search_;
-  ClientId asks = next.callers.empty() ? 0 : next.callers.front().client;
+  if (asked.begun_ns == 0) asked.begun_ns = now_ns;
+  asked.search = ++last_search_;
+  ClientId asks = asked.callers.empty() ? 0 : asked.callers.front().client;
   if (service.change) {
     CatalogChange& old = *service.change;
     if (old.search != 0) actions_.push_back(StopFinding{old.search});
     for (const CatalogChange::Kept& kept : old.kept) set_workers(*kept.version, kept.before);
-    next.ends_drain |= old.ends_drain;
-    next.goes_on_without = is_same(next.request, old.request);
-    if (next.is_forced) {
+    asked.ends_drain |= old.ends_drain;
+    asked.goes_on_without |= is_same(asked.request, old.request);
+    if (asked.is_forced) {
       for (CatalogVersion* version : old.coming) leave(service, *version, {});
     } else {
-      next.coming = std::move(old.coming);
+      asked.coming = std::move(old.coming);
     }
-    next.is_forced |= old.is_forced;
-    next.callers.insert(next.callers.begin(), old.callers.begin(), old.callers.end());
-    if (!next.callers.empty()) next.begun_ns = old.begun_ns;
+    asked.is_forced |= old.is_forced;
+    asked.callers.insert(asked.callers.begin(), old.callers.begin(), old.callers.end());
+    if (!asked.callers.empty()) asked.begun_ns = old.begun_ns;
   }
-  next.is_load =
+  asked.is_load =
       service.loads_each_alone() || std::ranges::none_of(service.versions, [](const auto& version) { return version->serves(); });
-  if (next.is_load && service.origin != Origin::kCommand) asks = 0;
-  actions_.push_back(FindFiles{next.search, next.request, asks});
-  service.change = std::move(next);
+  if (asked.is_load && service.origin != Origin::kCommand) asks = 0;
+  actions_.push_back(FindFiles{asked.search, asked.request, asks});
+  service.change = std::move(asked);
   set_route(service);
 }
 
@@ -282,7 +303,10 @@ Status Catalog::begin_scaling(Service& service, const Wish& wish, std::uint64_t 
   log_.info("scale model={} workers={}", service.name, wish.workers);
   const std::optional<int> asked_before = latest_request(service).overrides.workers;
   if (!service.scaling) {
-    service.scaling = CatalogScaling{.override_before = asked_before, .begun_ns = now_ns};
+    const std::optional<int> override_before = service.request.overrides.workers;
+    service.scaling = CatalogScaling{.override_before = override_before,
+                                     .change_override_before = service.change ? asked_before : override_before,
+                                     .begun_ns = now_ns};
     for (const auto& version : service.versions) {
       if (version->stage != CatalogVersion::Stage::kLeaving && !version->facts.has_failed)
         service.scaling->before.push_back({version->id, version->workers});
@@ -296,6 +320,7 @@ Status Catalog::begin_scaling(Service& service, const Wish& wish, std::uint64_t 
     service.change->request.overrides.workers = wish.workers;
     for (CatalogChange::Kept& kept : service.change->kept) kept.before = kept.wanted = wish.workers;
   }
+  if (service.next) service.next->request.overrides.workers = wish.workers;
   for (const auto& version : service.versions) {
     if (version->stage == CatalogVersion::Stage::kLeaving || version->facts.has_failed) continue;
     version->workers = wish.workers;
@@ -307,7 +332,8 @@ Status Catalog::begin_scaling(Service& service, const Wish& wish, std::uint64_t 
 void Catalog::undo_scaling(Service& service) {
   const CatalogScaling undone = *std::exchange(service.scaling, std::nullopt);
   service.request.overrides.workers = undone.override_before;
-  if (service.change) service.change->request.overrides.workers = undone.override_before;
+  if (service.change) service.change->request.overrides.workers = undone.change_override_before;
+  if (service.next) service.next->request.overrides.workers = undone.change_override_before;
   for (const CatalogScaling::Before& before : undone.before) {
     const auto version = std::ranges::find(service.versions, before.version, [](const auto& each) { return each->id; });
     if (version == service.versions.end() || (*version)->stage == CatalogVersion::Stage::kLeaving) continue;
@@ -323,6 +349,7 @@ void Catalog::begin_drain(Service& service, const Caller& caller, std::uint64_t 
   log_.info("drain model={}", service.name);
   service.is_drained = true;
   if (service.change) service.change->ends_drain = false;
+  if (service.next) service.next->ends_drain = false;
   if (!service.drain) service.drain = CatalogDrain{.begun_ns = now_ns};
   service.drain->callers.push_back(caller);
   set_route(service);
@@ -348,18 +375,21 @@ void Catalog::move_unloading() {
 std::vector<Catalog::Callers*> Catalog::all_callers(Service& service) {
   std::vector<Callers*> all{&service.unload_callers};
   if (service.change) all.push_back(&service.change->callers);
+  if (service.next) all.push_back(&service.next->callers);
   if (service.scaling) all.push_back(&service.scaling->callers);
   if (service.drain) all.push_back(&service.drain->callers);
   return all;
 }
 
-void Catalog::caller_gone(ClientId client) {
+bool Catalog::caller_gone(ClientId client) {
+  std::size_t gone = 0;
   for (auto* all : {&services_, &unloading_}) {
     for (const auto& service : *all) {
       for (Callers* callers : all_callers(*service))
-        std::erase_if(*callers, [&](const Caller& caller) { return caller.client == client; });
+        gone += std::erase_if(*callers, [&](const Caller& caller) { return caller.client == client; });
     }
   }
+  return gone > 0;
 }
 
 void Catalog::answer(const Service& service, Callers& callers, const Status& status, std::string_view outcome,

@@ -12,8 +12,8 @@
 //                     └──────(it or another of its change failed, or it is no longer wanted)──▶ kLeaving
 //
 // A change is made as a whole or not at all: the new versions serve when all of them are ready, and only then the old ones leave.
-// A wish that comes while another one is under way replaces it, and takes over what that one has prepared. `scale` and `drain`
-// go on beside a load or reload.
+// A reload with other keys that comes while a change is under way replaces it, and takes over what that one has prepared. One
+// with the same keys has its turn after it. `scale` and `drain` go on beside a load or reload.
 #pragma once
 
 #include <cstdint>
@@ -212,7 +212,8 @@ struct CatalogScaling {
     int workers = 0;
   };
   std::vector<Before> before;
-  std::optional<int> override_before;
+  std::optional<int> override_before;         ///< of the service's request
+  std::optional<int> change_override_before;  ///< of the request of the load or reload under way
   std::vector<Caller> callers;
   std::uint64_t begun_ns = 0;
 };
@@ -235,6 +236,7 @@ struct Service {
   bool is_drained = false;                                ///< takes no new requests
   std::string last_failure;                               ///< of the last change; empty when it succeeded
   std::optional<CatalogChange> change;
+  std::optional<CatalogChange> next;  ///< begins after `change`; its keys are the same
   std::optional<CatalogScaling> scaling;
   std::optional<CatalogDrain> drain;
   std::vector<Caller> unload_callers;
@@ -277,8 +279,9 @@ class Catalog {
   void serve(const ModelRequest& request, Origin origin, std::uint64_t now_ns);
   /// These are the models of the configuration now. Models that were loaded otherwise stay. All files are looked for again.
   void configure(std::vector<ModelRequest> models, std::uint64_t now_ns);
-  void caller_gone(ClientId client);
-  /// Nothing is taken up any more. Answers all callers with `why`.
+  /// Returns whether the client waited for anything.
+  bool caller_gone(ClientId client);
+  /// Nothing is taken up or looked for any more, and no version is added. Answers all callers with `why`.
   void close(const Status& why);
 
   /// The answer to FindFiles. An answer to a search that was stopped is ignored.
@@ -315,7 +318,8 @@ class Catalog {
   Service* find_mutable(const std::string& name);
   CatalogVersion* find_version(VersionId id);  // null in a service that is being unloaded
   Status take_up(Service& service, Wish wish, std::uint64_t now_ns);
-  void begin_change(Service& service, CatalogChange next, std::uint64_t now_ns);
+  void request_change(Service& service, CatalogChange asked, std::uint64_t now_ns);
+  void begin_change(Service& service, CatalogChange asked, std::uint64_t now_ns);
   Status begin_scaling(Service& service, const Wish& wish, std::uint64_t now_ns);
   void begin_drain(Service& service, const Caller& caller, std::uint64_t now_ns);
   void begin_unload(Service& service, Callers callers, std::uint64_t now_ns);

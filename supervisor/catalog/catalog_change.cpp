@@ -42,6 +42,7 @@ void Catalog::advance_service(Service& service, const Facts& facts, std::uint64_
   std::erase_if(service.versions, [&](const auto& version) { return advance_leaving(service, *version, now_ns); });
   if (service.change) advance_change(service, now_ns);
   if (service.is_unloading) return;
+  if (!service.change && service.next && !closed_) begin_change(service, *std::exchange(service.next, std::nullopt), now_ns);
   choose_current(service);
   if (service.scaling) advance_scaling(service, now_ns);
   if (service.drain && std::ranges::all_of(service.versions, [](const auto& version) { return version->facts.is_idle; })) {
@@ -165,13 +166,13 @@ void Catalog::advance_change(Service& service, std::uint64_t now_ns) {
   CatalogChange& change = *service.change;
   for (CatalogVersion* version : change.coming) advance_probe(service, *version, now_ns);
   if (change.search != 0) {
-    if (change.is_load && change.callers.empty() && !service.loads_each_alone())
+    if (change.is_load && change.callers.empty() && !service.next && !service.loads_each_alone())
       fail_change(service, "the client that asked for it has gone, and nobody else waits for it", StatusCode::kFailedPrecondition,
                   now_ns);
     return;
   }
   if (change.found) {
-    if (is_leaving(service.name)) return;  // the model was unloaded before: it keeps its memory so long
+    if (closed_ || is_leaving(service.name)) return;  // the model was unloaded before: it keeps its memory so long
     const std::size_t before = actions_.size();
     place(service);
     if (actions_.size() > before) return;  // what is known of the versions is older than these actions
@@ -352,6 +353,7 @@ void Catalog::fail_change(Service& service, const std::string& reason, StatusCod
 void Catalog::end_service(Service& service, std::uint64_t now_ns) {
   if (service.change && service.change->search != 0) actions_.push_back(StopFinding{service.change->search});
   service.change.reset();
+  service.next.reset();
   service.scaling.reset();
   service.drain.reset();
   service.unload_begun_ns = now_ns;
@@ -387,6 +389,9 @@ void Catalog::advance_scaling(Service& service, std::uint64_t now_ns) {
     answer(service, service.scaling->callers, failed_precondition("model '{}' goes on as it was: {}", service.name, reason), "",
            0, 0);
     undo_scaling(service);
+    // What comes gets the number of the files again, which nobody remembers.
+    if (service.change && !service.change->settling_until_ns && !closed_)
+      begin_change(service, {.request = service.change->request, .goes_on_without = true}, now_ns);
   }
 }
 

@@ -95,9 +95,10 @@ class Pool final : public Runner {
   Result<FlightRecords> trace(std::string_view model = {}, std::uint64_t pid = 0);
   /// The next five functions change what the daemon serves. Each returns when the change is complete. No request fails because of
   /// a change. If the daemon ends meanwhile, the change is sent to the next one. Only the daemon's user and root may use them.
-  ///   Errors  kNotFound (no such model), kFailedPrecondition (the change failed, and the daemon serves what it served before; or
-  ///           the model is already being changed), kInvalidArgument (wrong text), kCancelled (the model was unloaded meanwhile,
-  ///           or another change ended a drain), kUnavailable (no daemon, or it does not answer)
+  /// A newer call replaces an older one of the same model that it contradicts.
+  ///   Errors  kNotFound (no such model), kFailedPrecondition (the change failed, and the daemon serves what it served before),
+  ///           kInvalidArgument (wrong text), kCancelled (a newer call for the model, or its configuration, asked for something
+  ///           else), kOverloaded (try again later), kUnavailable (no daemon, or it does not answer)
   /// Serves another model, like `shoald --model NAME=PATH[,KEY=VALUE...]`, until the daemon ends.
   ///   path   "PATH[,workers=4,...]"; relative to this process's working directory
   Result<ModelChange> load(std::string_view name, std::string_view path);

@@ -1,10 +1,13 @@
 // Tries every sequence of wishes, with the world going on between them a little, a lot or not at all. Whatever happens on the
 // way, the model ends as the last wishes ask for.
+#include <algorithm>
 #include <array>
 #include <cstdlib>
 #include <iostream>
 #include <optional>
 #include <unordered_set>
+#include <utility>
+#include <vector>
 
 #include "tests/unit/supervisor/catalog/catalog_world.hpp"
 
@@ -53,9 +56,9 @@ constexpr std::array kWishes = {
     NamedWish{"drain", [](CatalogWorld& world) { (void)world.drain(); },
               [](Wanted& wanted) { wanted.is_drained = wanted.is_served; }},
     NamedWish{"unload", [](CatalogWorld& world) { (void)world.unload(); }, [](Wanted& wanted) { wanted = {}; }},
-    NamedWish{"SIGHUP 1c", [](CatalogWorld& world) { world.configure("1c"); },
+    NamedWish{"SIGHUP 1c 2d", [](CatalogWorld& world) { world.configure("1c 2d"); },
               [](Wanted& wanted) {
-                wanted = {.is_served = true, .is_drained = wanted.is_drained, .is_configured = true, .path = "1c"};
+                wanted = {.is_served = true, .is_drained = wanted.is_drained, .is_configured = true, .path = "1c 2d"};
               }},
     NamedWish{"SIGHUP", [](CatalogWorld& world) { world.configure({}); },
               [](Wanted& wanted) {
@@ -64,8 +67,9 @@ constexpr std::array kWishes = {
 };
 
 // What happens between two wishes.
-enum class Pause : std::uint8_t { kNone, kOneStep, kThreeSteps, kSettle };
-constexpr std::array<std::string_view, 4> kPauses = {"", " .", " ...", " (settled)"};
+enum class Pause : std::uint8_t { kNone, kOneStep, kThreeSteps, kSettle, kFail, kStall };
+constexpr std::array<std::string_view, 6> kPauses = {"", " .", " ...", " (settled)", " (something fails)", " (no memory)"};
+using Pauses = std::vector<Pause>;
 
 struct Move {
   std::uint8_t wish;
@@ -74,7 +78,7 @@ struct Move {
 
 class Explorer {
  public:
-  explicit Explorer(std::size_t depth) : depth_(depth) {}
+  Explorer(std::size_t depth, Pauses pauses) : depth_(depth), pauses_(std::move(pauses)) {}
 
   void explore() { visit(); }
   std::size_t runs = 0;
@@ -84,7 +88,7 @@ class Explorer {
   void visit() {
     if (moves_.size() == depth_) return;
     for (std::uint8_t wish = 0; wish < kWishes.size() && failure.empty(); ++wish) {
-      for (const Pause pause : {Pause::kNone, Pause::kOneStep, Pause::kThreeSteps, Pause::kSettle}) {
+      for (const Pause pause : pauses_) {
         if (!failure.empty()) return;
         moves_.push_back({wish, pause});
         if (run() && failure.empty()) visit();
@@ -103,7 +107,8 @@ class Explorer {
       if (wanted.is_served || move.wish == 0 || move.wish == 8) kWishes[move.wish].want(wanted);
       go_on(world, move.pause);
     }
-    const std::string state = format("{} {} {} {}", depth_ - moves_.size(), world.state(), wanted.text(), wanted.is_configured);
+    const std::string state =
+        format("{} {} {} {} {}", depth_ - moves_.size(), world.state(), wanted.text(), wanted.is_configured, has_failed());
     if (!reached_.insert(state).second) return false;
     world.settle();
     check(world, wanted);
@@ -113,6 +118,8 @@ class Explorer {
   static void go_on(CatalogWorld& world, Pause pause) {
     world.advance();
     if (pause == Pause::kSettle) return world.settle();
+    if (pause == Pause::kFail) return static_cast<void>(world.fail_something());
+    if (pause == Pause::kStall) return static_cast<void>(world.stall());
     const int steps = pause == Pause::kNone ? 0 : pause == Pause::kOneStep ? 1 : 3;
     for (int i = 0; i < steps && world.step(); ++i) continue;
   }
@@ -120,7 +127,7 @@ class Explorer {
   void check(const CatalogWorld& world, const Wanted& wanted) {
     if (!world.broken_.empty())
       failure = world.broken_;
-    else if (world.served() != wanted.text())
+    else if (!has_failed() && world.served() != wanted.text())
       failure = format("'{}' is served instead of '{}'", world.served(), wanted.text());
     else if (!world.waiting_.empty())
       failure = format("{} callers have no answer", world.waiting_.size());
@@ -134,14 +141,28 @@ class Explorer {
       failure += format(" {}{};", kWishes[move.wish].name, kPauses[static_cast<std::size_t>(move.pause)]);
   }
 
+  bool has_failed() const {
+    return std::ranges::any_of(moves_, [](const Move& move) { return move.pause >= Pause::kFail; });
+  }
+
   std::size_t depth_;
+  Pauses pauses_;
   std::vector<Move> moves_;
   std::unordered_set<std::string> reached_;
 };
 
 TEST(CatalogExplorer, EverySequenceOfWishesEndsAsTheLastOnesAskFor) {
   ::setenv("SHOAL_LOG", "off", 1);
-  Explorer explorer(5);
+  Explorer explorer(5, {Pause::kNone, Pause::kOneStep, Pause::kThreeSteps, Pause::kSettle});
+  explorer.explore();
+  EXPECT_EQ(explorer.failure, "");
+  std::cout << explorer.runs << " runs\n";
+  EXPECT_GT(explorer.runs, 10'000u);
+}
+
+TEST(CatalogExplorer, WhateverFailsEverybodyIsAnsweredAndNothingIsUnderWayForEver) {
+  ::setenv("SHOAL_LOG", "off", 1);
+  Explorer explorer(4, {Pause::kNone, Pause::kOneStep, Pause::kSettle, Pause::kFail, Pause::kStall});
   explorer.explore();
   EXPECT_EQ(explorer.failure, "");
   std::cout << explorer.runs << " runs\n";

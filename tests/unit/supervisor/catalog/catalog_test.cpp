@@ -314,6 +314,39 @@ TEST_F(CatalogTest, ReloadsWithoutOtherKeysJoin) {
       << "what was loaded already is used";
 }
 
+TEST_F(CatalogTest, AReloadDuringTheSearchOfTheSameKeysHasItsTurnAfterIt) {
+  serve("1a");
+  ASSERT_TRUE(reload("1b").ok());
+  ASSERT_TRUE(reload().ok());
+  ASSERT_TRUE(force().ok());
+  EXPECT_EQ(words(), Words{"find 1b"}) << "reloads in a loop do not start it anew for ever";
+  settle();
+  EXPECT_EQ(words(), (Words{"add 1b", "probe 2", "retire 1", "end 1", "free 1", "answer 2 reloaded", "find 1b", "add 1b",
+                            "probe 3", "retire 2", "end 2", "free 2", "answer 3 reloaded", "answer 4 reloaded"}));
+}
+
+TEST_F(CatalogTest, AReloadWithOtherKeysReplacesAlsoWhatWaits) {
+  serve("1a");
+  ASSERT_TRUE(reload("1b").ok());
+  ASSERT_TRUE(reload().ok());
+  words();
+  ASSERT_TRUE(reload("1c").ok());
+  EXPECT_EQ(words(), (Words{"answer 2 CANCELLED", "answer 3 CANCELLED", "stop finding", "find 1c"}));
+  settle();
+  EXPECT_EQ(served(), "1cx1*");
+}
+
+TEST_F(CatalogTest, AFailedReloadIsTriedAgainIfAnotherOneWaits) {
+  serve("1a");
+  ASSERT_TRUE(reload("1b").ok());
+  ASSERT_TRUE(reload().ok());
+  words();
+  fail_finding();
+  EXPECT_EQ(words(), (Words{"add 1", "answer 2 FAILED_PRECONDITION", "retire 2", "find 1b", "end 2", "free 2"}));
+  settle();
+  EXPECT_EQ(served(), "1bx1*");
+}
+
 TEST_F(CatalogTest, AForcedReloadUsesNothingThatWasLoadedBefore) {
   serve("1a");
   ASSERT_TRUE(reload("1b").ok());
@@ -350,6 +383,24 @@ TEST_F(CatalogTest, AScaleDuringALoadChangesWhatComes) {
   ASSERT_TRUE(scale(3).ok());
   settle();
   EXPECT_EQ(served(), "1bx3*");
+}
+
+TEST_F(CatalogTest, AScaleThatFailsBesideAReloadIsUndoneForWhatComes) {
+  serve("1a");
+  ASSERT_TRUE(scale(2).ok());
+  settle();
+  Wish wish{.kind = WishKind::kReload, .request = request("1b 2b", 4)};
+  ASSERT_TRUE(ask(wish).ok());
+  find();
+  ASSERT_TRUE(scale(3).ok());
+  words();
+  processes_.at(1).facts.is_stalled = true;
+  processes_.at(1).facts.reason = "no memory";
+  advance();
+  EXPECT_EQ(words(), (Words{"answer 4 FAILED_PRECONDITION", "workers 1 2", "workers 2 4", "workers 3 4", "find 1b 2b"}));
+  processes_.at(1).facts.is_stalled = false;
+  settle();
+  EXPECT_EQ(served(), "1bx4 2bx4*");
 }
 
 TEST_F(CatalogTest, ALoadThatFailsFailsWhatWaitsForIt) {
@@ -468,6 +519,18 @@ TEST_F(CatalogTest, NobodyIsAnsweredTwiceWhenItCloses) {
   EXPECT_EQ(drain().code(), StatusCode::kUnavailable);
   settle();
   EXPECT_TRUE(waiting_.empty());
+}
+
+TEST_F(CatalogTest, NothingIsAddedOrLookedForWhenItHasClosed) {
+  serve("1a");
+  ASSERT_TRUE(unload().ok());
+  ASSERT_TRUE(load("1b").ok());
+  ASSERT_TRUE(reload().ok());
+  find();
+  catalog_.close(Status(StatusCode::kUnavailable, "the daemon is shutting down"));
+  words();
+  settle();
+  EXPECT_EQ(words(), (Words{"answer 3 UNAVAILABLE", "answer 4 UNAVAILABLE", "answer 2 UNAVAILABLE", "free 1", "forget m"}));
 }
 
 TEST_F(CatalogTest, ThereIsALimitForModelsAndForCallers) {

@@ -108,6 +108,7 @@ class CatalogWorld {
       const bool is_there =
           process.is_told_to_end ? process.facts.is_gone : process.facts.ready == wanted && process.facts.alive == wanted;
       if (process.facts.has_failed || is_there) continue;
+      process.facts.is_stalled = false;
       process.facts.ready = process.facts.alive = wanted;
       process.facts.can_answer = wanted > 0;
       process.facts.is_gone = wanted == 0;
@@ -134,6 +135,27 @@ class CatalogWorld {
   void fail(VersionId id) {
     processes_.at(id).facts = {.has_failed = true, .is_gone = true, .reason = "its files are torn"};
     advance();
+  }
+  /// One thing fails that is under way: a search, a probe, or the processes of the youngest version that may still fail.
+  bool fail_something() {
+    if (fail_finding() || answer_probe(Status(StatusCode::kInternal, "not the stored output"))) return true;
+    for (auto process = processes_.rbegin(); process != processes_.rend(); ++process) {
+      if (process->second.facts.has_failed || process->second.is_told_to_end) continue;
+      fail(process->first);
+      return true;
+    }
+    return false;
+  }
+  /// The workers of the youngest version that wants more cannot start.
+  bool stall() {
+    for (auto& [id, process] : processes_) {
+      if (process.facts.has_failed || process.is_told_to_end || process.facts.ready >= process.wanted) continue;
+      process.facts.is_stalled = true;
+      process.facts.reason = "no memory";
+      advance();
+      return true;
+    }
+    return false;
   }
   void wait(std::uint64_t ns) {
     now_ += ns;
@@ -167,9 +189,9 @@ class CatalogWorld {
     for (const auto& [search, asked] : searches_) text += format("find {} ", asked.path);
     const VersionId first = processes_.empty() ? 0 : processes_.begin()->first;
     for (const auto& [id, process] : processes_) {
-      text +=
-          format("{}:{}{} {}/{} {}{}{} ", id - first, process.entry.model.files.version, process.entry.stamp, process.facts.ready,
-                 process.wanted, process.is_asked_to_probe, process.is_told_to_end, process.facts.has_failed);
+      text += format("{}:{}{} {}/{} {}{}{} ", id - first, process.entry.model.files.version, process.entry.stamp,
+                     process.facts.ready, process.wanted, process.is_asked_to_probe, process.is_told_to_end,
+                     process.facts.has_failed + 2 * process.facts.is_stalled);
     }
     for (const auto* all : {&catalog_.services(), &catalog_.unloading()}) {
       for (const auto& service : *all) {
@@ -179,16 +201,21 @@ class CatalogWorld {
           text += format("{}.{}.{}.{}.{} ", version->id - first, static_cast<int>(version->stage), version->workers,
                          version->is_probed, version->is_ended);
         if (const auto& change = service->change) {
-          text += format("change {} {} {} {} {} {} {} {} ", change->is_load, change->ends_drain, change->is_forced,
-                         change->has_changed, change->request.path, change->request.overrides.workers.value_or(0),
-                         change->search != 0, change->settling_until_ns.has_value());
+          text +=
+              format("change {} {} {} {} {} {} {} {} {} ", change->goes_on_without, change->is_load, change->ends_drain,
+                     change->is_forced, change->has_changed, change->request.path, change->request.overrides.workers.value_or(0),
+                     change->search != 0, change->settling_until_ns.has_value());
           text += format("{} {} {} {} ", change->found.has_value(), change->coming.size(), change->leaving.size(),
                          change->callers.size());
           for (const CatalogChange::Kept& kept : change->kept)
             text += format("k{}.{}.{} ", kept.version->id - first, kept.before, kept.wanted);
         }
+        if (const auto& next = service->next)
+          text += format("next {} {} {} {} ", next->ends_drain, next->is_forced, next->request.overrides.workers.value_or(0),
+                         next->callers.size());
         if (const auto& scaling = service->scaling) {
-          text += format("scaling {} {} ", scaling->override_before.value_or(0), scaling->callers.size());
+          text += format("scaling {} {} {} ", scaling->override_before.value_or(0), scaling->change_override_before.value_or(0),
+                         scaling->callers.size());
           for (const CatalogScaling::Before& before : scaling->before)
             text += format("{}.{} ", before.version - first, before.workers);
         }
