@@ -340,12 +340,12 @@ std::size_t unread_bytes() {
   return sum;
 }
 
-// Each request is answered with 4 MB of frames.
+// Each request is answered with 8 MB of frames. The client may be stopped when only some twenty requests have left it.
 TEST(UnreadAnswers, TakeNoMoreMemoryThanTheirClientMayHave) {
   static constexpr std::size_t kRequests = 400;
   constexpr std::uint64_t kMost = 64 << 20, kSlack = 64 << 20;
   const ScratchDirectory scratch;
-  write_checkpoint(scratch.path(), "m", {{"Pad", "pad", {{"mode", "constant"}, {"pad_width", "(0,0,0,0,0,1023,0,1023)"}}, {}}},
+  write_checkpoint(scratch.path(), "m", {{"Pad", "pad", {{"mode", "constant"}, {"pad_width", "(0,0,0,0,0,1447,0,1447)"}}, {}}},
                    "[-1, 1, 1, 1]");
   const DaemonFixture daemon({.models = {"m=" + scratch.path()}, .limits = "client_message_mb = 64"});
   const auto before = sample_process(daemon.pid());
