@@ -17,7 +17,7 @@
 #include "shm/base/errors.hpp"
 #include "shm/wire/local_address.hpp"
 #include "supervisor/daemon.hpp"
-#include "supervisor/socket_directory.hpp"
+#include "supervisor/process/socket_directory.hpp"
 
 namespace {
 
@@ -88,7 +88,7 @@ void warn_of_environment(Logger& log) {
 int serve(DaemonOptions options, const std::string& worker) {
   auto worker_file = find_worker_file(worker);
   if (!worker_file.ok()) return fail(worker_file.status(), kAtFault);
-  options.worker_file = *std::move(worker_file);
+  options.fleet.worker_file = *std::move(worker_file);
   const std::string path = fs::absolute(wire::default_directory()).lexically_normal().string();
   auto directory = SocketDirectory::open(path);
   if (!directory.ok()) return fail(directory.status(), kAtFault);
@@ -133,11 +133,11 @@ int main(int argc, char** argv) try {
   for (const std::string& argument : model_arguments) {
     auto parsed = parse_model_argument(argument);
     if (!parsed.ok()) return fail(parsed.status().with_context("--model"), kUsage);
-    if (std::ranges::count(options.models, parsed->name, &ModelRequest::name) > 0)
+    if (std::ranges::count(options.fleet.models, parsed->name, &ModelRequest::name) > 0)
       return fail(invalid_argument("model '{}' is given twice", parsed->name), kUsage);
-    options.models.push_back(*std::move(parsed));
+    options.fleet.models.push_back(*std::move(parsed));
   }
-  if (!config.empty()) options.configuration_file = fs::absolute(config);
+  if (!config.empty()) options.fleet.configuration_file = fs::absolute(config);
   return serve(std::move(options), worker);
 } catch (const std::exception& error) {  // for example of std::filesystem, when the working directory was removed
   return fail(internal_error("{}", error.what()), kAtFault);

@@ -9,6 +9,7 @@ from pathlib import Path
 
 # Room of a file -> rooms it may include besides itself. The longest matching room counts.
 SHM = ["shm/include", "shm/base", "shm/log", "shm/tensor", "shm/segment", "shm/model", "shm/wire"]
+SUPERVISOR = ["supervisor/process", "supervisor/route", "supervisor/repository", "supervisor/catalog"]
 WORKER = ["worker/graph", "worker/import", "worker/exec"]
 MAY_INCLUDE = {
     "shm/include": [],
@@ -22,7 +23,10 @@ MAY_INCLUDE = {
     "supervisor/route": SHM,
     "supervisor/repository": SHM,
     "supervisor/catalog": SHM + ["supervisor/route"],
-    "supervisor": SHM + ["supervisor/process", "supervisor/route", "supervisor/repository", "supervisor/catalog"],
+    "supervisor/plane": SHM + ["supervisor/process", "supervisor/route", "supervisor/catalog"],
+    "supervisor/fleet": SHM + SUPERVISOR + ["supervisor/plane"],
+    "supervisor/admin": SHM + SUPERVISOR + ["supervisor/plane", "supervisor/fleet"],
+    "supervisor": SHM + SUPERVISOR + ["supervisor/plane", "supervisor/fleet", "supervisor/admin"],
     "worker/graph": SHM,
     "worker/import": SHM + ["worker/graph"],
     "worker/exec": SHM + ["worker/graph"],
@@ -31,7 +35,7 @@ MAY_INCLUDE = {
     "worker/engine": SHM + WORKER,
     "worker": SHM + WORKER + ["worker/zygote", "worker/serve", "worker/engine"],
     "client": ["shm/include", "shm/base", "shm/tensor", "shm/segment", "shm/wire"],
-    "tools": SHM + ["supervisor", "supervisor/process", "supervisor/route", "supervisor/repository", "worker", "client",
+    "tools": SHM + SUPERVISOR + ["supervisor", "supervisor/plane", "worker", "client",
                     "worker/engine", "worker/zygote", "worker/serve"] + WORKER,
     "tests": None,  # everything
 }

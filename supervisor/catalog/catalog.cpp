@@ -61,8 +61,8 @@ std::string Service::reason() const {
   return change ? "it is being loaded" : current ? current->facts.reason : "no version of it is served";
 }
 
-Status Service::no_such_version(std::uint64_t number) const {
-  return not_found("model '{}' has no version {} (served: {})", name, number, served_text());
+Status ModelRoute::no_such_version(std::uint64_t number) const {
+  return not_found("model '{}' has no version {} (served: {})", name, number, served);
 }
 
 // ---- all services ----

@@ -88,6 +88,8 @@ struct ModelRoute {
   std::vector<Target> targets;  ///< the versions that serve, the lowest first; also those that have failed
   VersionId current = 0;        ///< for requests that name no version; 0 = none
   std::string reason;           ///< why there is none
+  std::string served;           ///< "1, 3", or "none": the versions that have not failed
+  Status no_such_version(std::uint64_t number) const;
   friend bool operator==(const ModelRoute&, const ModelRoute&) = default;
 };
 
@@ -255,7 +257,6 @@ struct Service {
   bool loads_each_alone() const { return change && change->is_load && origin != Origin::kCommand; }
   /// Why it does not serve.
   std::string reason() const;
-  Status no_such_version(std::uint64_t number) const;
 };
 
 ///   Threads  thread-bound

@@ -134,7 +134,7 @@ void Catalog::choose_current(Service& service) {
 }
 
 void Catalog::set_route(Service& service) {
-  ModelRoute route{.name = service.name, .is_drained = service.is_drained};
+  ModelRoute route{.name = service.name, .is_drained = service.is_drained, .served = service.served_text()};
   for (const auto& version : service.versions) {
     if (version->serves()) route.targets.push_back({version->number(), version->id});
   }

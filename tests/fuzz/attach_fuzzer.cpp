@@ -15,7 +15,7 @@
 
 #include "shm/base/check.hpp"
 #include "shm/segment/segment.hpp"
-#include "supervisor/clients.hpp"
+#include "supervisor/plane/clients.hpp"
 #include "tests/fuzz/packets.hpp"
 #include "tests/support/unix_socket.hpp"
 

@@ -87,9 +87,9 @@ class Pool final : public Runner {
 
   /// The names of the models that the daemon serves.
   Result<std::vector<std::string>> list();
-  /// The state of the daemon and its models, as JSON (supervisor/README.md).
+  /// The state of the daemon and its models, as JSON (supervisor/admin/README.md).
   Result<std::string> stats();
-  /// The last deaths of workers of one model, or of all models (""), as JSON (supervisor/README.md).
+  /// The last deaths of workers of one model, or of all models (""), as JSON (supervisor/admin/README.md).
   Result<std::string> crashes(std::string_view model = {});
   /// The last events of workers, also of dead ones: of one model or all (""), of one process or all (0).
   Result<FlightRecords> trace(std::string_view model = {}, std::uint64_t pid = 0);

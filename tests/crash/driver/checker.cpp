@@ -5,7 +5,7 @@
 #include <sstream>
 
 #include "shoal/status.hpp"
-#include "supervisor/flight_archive.hpp"
+#include "supervisor/plane/flight_archive.hpp"
 
 namespace shoal::test {
 namespace {

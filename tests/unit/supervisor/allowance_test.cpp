@@ -1,4 +1,4 @@
-#include "supervisor/allowance.hpp"
+#include "supervisor/plane/allowance.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "supervisor/clients.hpp"
+#include "supervisor/plane/clients.hpp"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>

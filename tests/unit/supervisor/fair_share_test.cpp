@@ -1,4 +1,4 @@
-#include "supervisor/fair_share.hpp"
+#include "supervisor/plane/fair_share.hpp"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "supervisor/message_memory.hpp"
+#include "supervisor/plane/message_memory.hpp"
 
 namespace shoal::supervisor {
 namespace {

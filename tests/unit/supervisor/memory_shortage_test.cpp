@@ -1,4 +1,4 @@
-#include "supervisor/memory_shortage.hpp"
+#include "supervisor/plane/memory_shortage.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "supervisor/request_shape.hpp"
+#include "supervisor/plane/request_shape.hpp"
 
 #include <gtest/gtest.h>
 

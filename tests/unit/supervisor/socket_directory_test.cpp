@@ -1,4 +1,4 @@
-#include "supervisor/socket_directory.hpp"
+#include "supervisor/process/socket_directory.hpp"
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>

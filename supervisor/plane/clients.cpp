@@ -1,4 +1,4 @@
-#include "supervisor/clients.hpp"
+#include "supervisor/plane/clients.hpp"
 
 #include <fcntl.h>
 #include <sys/resource.h>
@@ -14,7 +14,7 @@
 #include "shm/base/errors.hpp"
 #include "shm/segment/segment.hpp"
 #include "shm/wire/local_address.hpp"
-#include "supervisor/fair_share.hpp"
+#include "supervisor/plane/fair_share.hpp"
 #include "supervisor/process/received_message.hpp"
 
 namespace shoal::supervisor {

@@ -8,7 +8,7 @@
 #include <cstdint>
 
 #include "shm/wire/socket.hpp"
-#include "supervisor/rate_limit.hpp"
+#include "supervisor/plane/rate_limit.hpp"
 
 namespace shoal::supervisor {
 

@@ -8,8 +8,8 @@
 #include "shm/base/errors.hpp"
 #include "shm/model/model_config.hpp"
 #include "shm/wire/socket.hpp"
-#include "supervisor/client_process.hpp"
-#include "supervisor/fair_share.hpp"
+#include "supervisor/plane/client_process.hpp"
+#include "supervisor/plane/fair_share.hpp"
 
 namespace shoal::supervisor {
 

@@ -20,11 +20,11 @@
 #include "shm/wire/control.hpp"
 #include "shm/wire/socket.hpp"
 #include "shoal/result.hpp"
-#include "supervisor/allowance.hpp"
-#include "supervisor/client_process.hpp"
+#include "supervisor/plane/allowance.hpp"
+#include "supervisor/plane/client_process.hpp"
+#include "supervisor/plane/rate_limit.hpp"
 #include "supervisor/process/event_loop.hpp"
-#include "supervisor/rate_limit.hpp"
-#include "supervisor/socket_directory.hpp"
+#include "supervisor/process/socket_directory.hpp"
 
 namespace shoal::supervisor {
 

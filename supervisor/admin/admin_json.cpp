@@ -5,7 +5,7 @@
 
 #include "shm/base/clock.hpp"
 #include "shm/base/json_text.hpp"
-#include "supervisor/model_version.hpp"
+#include "supervisor/admin/admin.hpp"
 
 namespace shoal::supervisor {
 namespace {
@@ -112,7 +112,7 @@ json entry_json(const std::string& name, const std::string& path, const ModelCon
 
 }  // namespace
 
-std::string Daemon::list_json() const {
+std::string Admin::list_json() const {
   json models = json::array();
   const auto add = [&](const Service& service) {
     models.push_back({{"name", service.name},
@@ -120,39 +120,35 @@ std::string Daemon::list_json() const {
                       {"versions", service.served_versions()},
                       {"state", service_state(service)}});
   };
-  for (const auto& service : catalog_.services()) add(*service);
-  for (const auto& service : catalog_.unloading()) {
-    if (!catalog_.find(service->name)) add(*service);
+  for (const auto& service : fleet_.catalog().services()) add(*service);
+  for (const auto& service : fleet_.catalog().unloading()) {
+    if (!fleet_.catalog().find(service->name)) add(*service);
   }
   return json_text({{"models", models}});
 }
 
-std::string_view Daemon::service_state(const Service& service) const {
+std::string_view Admin::service_state(const Service& service) const {
   if (service.is_unloading) return "unloading";
   if (service.is_drained) return "drained";
-  return service.current ? model_state_name(versions_.at(service.current->id)->processes().state()) : "loading";
+  return service.current ? model_state_name(fleet_.version(service.current->id).processes().state()) : "loading";
 }
 
-bool Daemon::lets_in(const Service& service, const CatalogVersion& version) const {
-  const ModelVersion& model = *versions_.at(version.id);
-  return version.serves() && !model.has_failed() && !service.is_drained && ledger_.model(model.index()).breaker.closed();
-}
-
-json Daemon::version_json(const Service& service, const CatalogVersion& version, std::uint64_t now_ns) const {
-  const ModelVersion& model = *versions_.at(version.id);
+json Admin::version_json(const Service& service, const CatalogVersion& version, std::uint64_t now_ns) const {
+  const ModelVersion& model = fleet_.version(version.id);
   const ModelProcesses& processes = model.processes();
-  const ModelView view = ledger_.model(model.index());
+  const ModelView view = plane_.ledger().model(model.routed().index);
   const ModelConfig& config = model.served().config;
   json workers = json::array();
   for (const auto& worker : processes.workers())
-    workers.push_back(worker_json(*worker, static_cast<std::size_t>(config.contexts), ledger_, now_ns));
+    workers.push_back(worker_json(*worker, static_cast<std::size_t>(config.contexts), plane_.ledger(), now_ns));
   const pid_t zygote = processes.zygote_pid();
   const bool is_coming = version.stage == CatalogVersion::Stage::kComing;
   const bool is_current = &version == service.current;
   const std::string& reason = processes.reason().empty() && is_current ? service.last_failure : processes.reason();
-  json object = entry_json(service.name, model.served().path, config, view, model.unrouted_ns(), model.sent_again_ns(), now_ns);
-  object["version"] = model.version();
-  object["serving"] = lets_in(service, version);
+  json object = entry_json(service.name, model.served().path, config, view, model.routed().unrouted_ns,
+                           model.routed().sent_again_ns, now_ns);
+  object["version"] = model.number();
+  object["serving"] = fleet_.lets_in(service, version);
   object["current"] = is_current;
   object["state"] = model.has_failed()       ? "failed"
                     : is_coming              ? "loading"
@@ -175,7 +171,7 @@ json Daemon::version_json(const Service& service, const CatalogVersion& version,
 }
 
 // The entry of a model whose files are still looked for: no version is known, so all its counts are 0.
-json Daemon::finding_json(const Service& service, std::uint64_t now_ns) {
+json Admin::finding_json(const Service& service, std::uint64_t now_ns) {
   ModelConfig config;
   apply_overrides(service.request.overrides, config);
   const ModelCounts counts;
@@ -187,10 +183,11 @@ json Daemon::finding_json(const Service& service, std::uint64_t now_ns) {
   return object;
 }
 
-std::string Daemon::stats_json() const {
+std::string Admin::stats_json() const {
   const std::uint64_t now_ns = monotonic_now_ns();
+  const Traffic& traffic = plane_.traffic();
   json models = json::array();
-  for (const auto* all : {&catalog_.services(), &catalog_.unloading()}) {
+  for (const auto* all : {&fleet_.catalog().services(), &fleet_.catalog().unloading()}) {
     for (const auto& service : *all) {
       if (service->change && service->versions.empty()) models.push_back(finding_json(*service, now_ns));
       if (service->current) models.push_back(version_json(*service, *service->current, now_ns));
@@ -203,16 +200,16 @@ std::string Daemon::stats_json() const {
                     {"supervisor",
                      {{"pid", ::getpid()},
                       {"uptime_s", static_cast<double>(now_ns - started_ns_) / 1e9},
-                      {"directory", directory_.path()},
-                      {"clients", clients_->count()},
-                      {"bytes_read", traffic_.client_bytes + traffic_.lane_bytes},
-                      {"client_messages", traffic_.client_messages},
-                      {"client_bytes", traffic_.client_bytes},
-                      {"held_message_bytes", memory_.bytes()},
-                      {"arena_bytes", clients_->arena_bytes()},
-                      {"lane_messages", traffic_.lane_messages},
-                      {"lane_bytes", traffic_.lane_bytes},
-                      {"bad_messages", traffic_.bad_messages}}}});
+                      {"directory", directory_},
+                      {"clients", plane_.clients().count()},
+                      {"bytes_read", traffic.client_bytes + traffic.lane_bytes},
+                      {"client_messages", traffic.client_messages},
+                      {"client_bytes", traffic.client_bytes},
+                      {"held_message_bytes", plane_.message_bytes()},
+                      {"arena_bytes", plane_.clients().arena_bytes()},
+                      {"lane_messages", traffic.lane_messages},
+                      {"lane_bytes", traffic.lane_bytes},
+                      {"bad_messages", traffic.bad_messages}}}});
 }
 
 }  // namespace shoal::supervisor

@@ -1,4 +1,4 @@
-#include "supervisor/socket_directory.hpp"
+#include "supervisor/process/socket_directory.hpp"
 
 #include <dirent.h>
 #include <fcntl.h>

@@ -1,66 +1,45 @@
 // Handles what clients send, and how clients come and go.
 #include <algorithm>
 #include <cstring>
-#include <nlohmann/json.hpp>
 
 #include "shm/base/clock.hpp"
 #include "shm/base/errors.hpp"
-#include "shm/base/json_text.hpp"
 #include "shm/base/ranges.hpp"
-#include "supervisor/daemon.hpp"
-#include "supervisor/fair_share.hpp"
-#include "supervisor/model_version.hpp"
-#include "supervisor/request_shape.hpp"
+#include "supervisor/plane/data_plane.hpp"
+#include "supervisor/plane/request_shape.hpp"
 
 namespace shoal::supervisor {
 
-using nlohmann::json;
-
 namespace {
 
-constexpr int kClientMessagesPerTurn = 32;            // before the other sockets have their turn
-constexpr std::uint32_t kMostWaitingDescribes = 256;  // of one client
-constexpr std::uint64_t kAllWaitingDescribes = 65'536;
-constexpr int kDescribesPerTurn = 8;
-constexpr std::uint32_t kCancelLooksAt = 64;  // a cancel counts as one message more per so many requests that it searches
-constexpr std::size_t kLongestControl = 64 * 1024;
+constexpr int kClientMessagesPerTurn = 32;        // before the other sockets have their turn
+constexpr std::uint32_t kCancelLooksAt = 64;      // a cancel counts as one message more per so many requests that it searches
 constexpr std::uint64_t kLeastUnsent = 64 << 20;  // what a client may leave unread, even if client_message_mb is less
 constexpr std::uint64_t kSmallAnswer = wire::kReceiveBuffer + 4096;  // answers that take less are sent without a check
-constexpr int kControlBytesPerSecond = 16 << 20;                     // of the answers to one process's control requests
-
-std::string_view as_text(std::span<const std::byte> bytes) { return {reinterpret_cast<const char*>(bytes.data()), bytes.size()}; }
-
-std::string error_json(const Status& status, std::uint32_t retry_after_ms) {
-  json object{{"message", status.message()}};
-  if (retry_after_ms != 0) object["retry_after_ms"] = retry_after_ms;
-  return json_text(object);
-}
 
 }  // namespace
 
-Status Daemon::client_bound(Client& client) {
+Status DataPlane::client_bound(Client& client) {
   SHOAL_RETURN_IF_ERROR(client_router_.connect(client.path, client.id));
   client.last_message_ns = monotonic_now_ns();
   const wire::ControlHeader welcome = wire::make_control(wire::Kind::kWelcome, 0);
   return client_router_.send(client.id, std::as_bytes(std::span(&welcome, 1)));
 }
 
-void Daemon::client_gone(Client& client) {
+void DataPlane::client_gone(Client& client) {
   log_.debug("client_gone client={} pid={}", client.id, client.pid);
   client_router_.disconnect(client.path, client.id);
-  client.process->waiting_describes -=
-      std::erase_if(waiting_describes_, [&](const WaitingDescribe& waiting) { return waiting.client == client.id; });
-  is_catalog_due_ |= catalog_.caller_gone(client.id);
+  observer_.client_left(client);
   ledger_.client_gone(client.id);
   perform();
 }
 
 // No lane holds a request of the client any more, so the workers can unmap its arenas.
-void Daemon::client_forgotten(Client& client) {
+void DataPlane::client_forgotten(Client& client) {
   for (auto& [incarnation, routed] : workers_) {
     if (client.place >= routed.attached.size() || routed.attached[client.place] != client.id) continue;
     routed.attached[client.place] = 0;
-    WorkerProcess* worker = routed.model->processes().find_worker(incarnation);
+    WorkerProcess* worker = routed.version->processes.find_worker(incarnation);
     if (!worker || !worker->control) continue;
     // When the socket is full, the worker keeps the mapping until attach_client() sends this again.
     const Status sent = wire::send_control(worker->control.get(), {.kind = wire::ControlKind::kDetachClient, .id = client.id});
@@ -70,11 +49,11 @@ void Daemon::client_forgotten(Client& client) {
   }
 }
 
-bool Daemon::receive_from_clients() {
+void DataPlane::receive_from_clients() {
   for (turn_left_ = kClientMessagesPerTurn; turn_left_ > 0; --turn_left_) {
     wire::PeerId peer = 0;
     const auto received = client_router_.receive(peer, incoming_);
-    if (!received.ok() || !*received) return false;
+    if (!received.ok() || !*received) return;
     ++traffic_.client_messages;
     traffic_.client_bytes += incoming_.size_bytes();
     Client* client = clients_->find(peer);
@@ -82,10 +61,9 @@ bool Daemon::receive_from_clients() {
     client->last_message_ns = now_ns_;
     handle_client_message(*client, incoming_);
   }
-  return true;
 }
 
-void Daemon::handle_client_message(Client& client, wire::Message& message) {
+void DataPlane::handle_client_message(Client& client, wire::Message& message) {
   if (message.empty()) return;
   const auto kind = wire::peek_kind(message[0]);
   if (!kind.ok()) return handle_bad_message(client, message, kind.status());
@@ -110,17 +88,17 @@ void Daemon::handle_client_message(Client& client, wire::Message& message) {
   }
 }
 
-void Daemon::handle_request(Client& client, wire::Message& message) {
+void DataPlane::handle_request(Client& client, wire::Message& message) {
   if (const Status decoded = wire::decode_request(message[0], request_); !decoded.ok())
     return handle_bad_message(client, message, decoded);
   const wire::RequestHeader& header = request_.header;
   if (const Status turn = client.allowance.take_turn(limits_, now_ns_); !turn.ok())
     return refuse_request(client.id, header.seq, turn, client.allowance.retry_after_ms(now_ns_));
-  const Result<ModelVersion*> version = find_version(header);
+  const Result<RoutedVersion*> version = find_version(header);
   if (!version.ok()) return refuse_request(client.id, header.seq, version.status(), 0);
   if (const Status checked = check_request(client, message, **version); !checked.ok())
     return refuse_request(client.id, header.seq, checked, 0);
-  const ModelIndex model = (*version)->index();
+  const ModelIndex model = (*version)->index;
   const std::uint64_t message_bytes = message.memory_bytes();
   Status room = client.allowance.check_room(limits_, message_bytes);
   if (room.ok()) {
@@ -152,17 +130,17 @@ void Daemon::handle_request(Client& client, wire::Message& message) {
   perform();
 }
 
-std::uint32_t Daemon::retry_after_ms(ModelIndex model, ClientId client, StatusCode refusal) const {
+std::uint32_t DataPlane::retry_after_ms(ModelIndex model, ClientId client, StatusCode refusal) const {
   const bool worth_it =
       refusal == StatusCode::kOverloaded || (refusal == StatusCode::kUnavailable && !ledger_.model(model).breaker.closed());
   return worth_it ? ledger_.retry_after_ms(model, client, now_ns_) : 0;
 }
 
 // The version that a request is admitted for. The request stays with it.
-Result<Daemon::ModelVersion*> Daemon::find_version(const wire::RequestHeader& header) const {
+Result<RoutedVersion*> DataPlane::find_version(const wire::RequestHeader& header) const {
   const auto found = routes_.find(header.model_id);
   if (found == routes_.end()) {
-    if (!catalog_.was_given(header.model_id))
+    if (header.model_id == 0 || header.model_id > last_wire_id_)
       return not_found("no model has the number {}: ask for its description first", header.model_id);
     return failed_precondition("the model with the number {} was unloaded: ask for its description again", header.model_id);
   }
@@ -173,31 +151,28 @@ Result<Daemon::ModelVersion*> Daemon::find_version(const wire::RequestHeader& he
   VersionId version = route.current;
   if (header.model_version != 0) {
     const auto target = std::ranges::find(route.targets, header.model_version, &ModelRoute::Target::number);
-    if (target == route.targets.end()) {
-      const Service* service = catalog_.find(header.model_id);
-      return service ? service->no_such_version(header.model_version) : catalog_.no_such_model(route.name);
-    }
+    if (target == route.targets.end()) return route.no_such_version(header.model_version);
     version = target->version;
   }
   if (version == 0) return unavailable("model '{}' is not available: {}", route.name, route.reason);
-  return versions_.at(version);
+  return versions_.at(version).get();
 }
 
 // Whether arenas and frames hold what the request names. The lane checks the tensors themselves.
-Status Daemon::check_request(const Client& client, const wire::Message& message, const ModelVersion& model) const {
+Status DataPlane::check_request(const Client& client, const wire::Message& message, const RoutedVersion& version) const {
   const wire::RequestHeader& header = request_.header;
-  if (header.signature != model.signature() && !model.has_failed()) {
+  if (header.signature != version.signature && !version.has_failed()) {
     return failed_precondition(
         "model '{}': its inputs or outputs are not the ones the request was made for: ask for its description again",
-        model.served().name);
+        version.served.name);
   }
   // A worker without room for a frame loses its connection.
-  const auto memory_mb = static_cast<std::uint64_t>(model.served().config.memory_mb);
+  const auto memory_mb = static_cast<std::uint64_t>(version.served.config.memory_mb);
   if (memory_mb != 0 && message.size_bytes() > memory_mb << 20) {
     return invalid_argument(
         "model '{}': the message of this request has {} bytes, and a worker may take {} MiB (memory_mb): raise memory_mb, or use "
         "a larger arena, tensors in it do not count",
-        model.served().name, message.size_bytes(), memory_mb);
+        version.served.name, message.size_bytes(), memory_mb);
   }
   const auto lies_in_arena = [](const wire::WireTensor& input) {
     return input.location != static_cast<std::uint8_t>(wire::Location::kFrame);
@@ -229,7 +204,7 @@ Status Daemon::check_request(const Client& client, const wire::Message& message,
 }
 
 // The answer has the message's seq, which is at the same offset in all kinds of messages.
-void Daemon::handle_bad_message(Client& client, const wire::Message& message, const Status& why) {
+void DataPlane::handle_bad_message(Client& client, const wire::Message& message, const Status& why) {
   ++traffic_.bad_messages;
   const auto most = static_cast<std::uint64_t>(limits_.client_bad_messages);
   if (++client.bad_messages > most && most != 0) {
@@ -244,138 +219,15 @@ void Daemon::handle_bad_message(Client& client, const wire::Message& message, co
   refuse_request(client.id, seq, why, 0);
 }
 
-void Daemon::handle_control(Client& client, const wire::Message& message) {
+void DataPlane::handle_control(Client& client, const wire::Message& message) {
   turn_left_ = 0;  // the answer may be long
   const auto header = wire::decode_control(message[0]);
   if (!header.ok()) return handle_bad_message(client, message, header.status());
-  if (const Status turn = client.allowance.take_turn(limits_, now_ns_); !turn.ok())
-    return send_control_reply(client.id, header->seq, turn, "", client.allowance.retry_after_ms(now_ns_));
-  if (message.size() < 2 || message[1].size() > kLongestControl) {
-    return send_control_reply(
-        client.id, header->seq,
-        invalid_argument("control: the message must have one JSON frame of at most {} bytes", kLongestControl), "");
-  }
-  const json asked = json::parse(as_text(message[1]), nullptr, false);
-  const auto text_of = [&](const char* key) {
-    return asked.is_object() && asked.contains(key) && asked[key].is_string() ? asked[key].get<std::string>() : std::string();
-  };
-  const std::string what = text_of("what"), model = text_of("model");
-  if (what == "ping") return send_control_reply(client.id, header->seq, {}, "{}");
-  const bool names_version = asked.is_object() && asked.contains("version") && asked["version"].is_number_unsigned();
-  const std::uint64_t version = names_version ? asked["version"].get<std::uint64_t>() : 0;
-  if (what == "describe" && find_described(catalog_.find(model), version))
-    return describe(client.id, header->seq, model, version);
-  const bool is_long = what == "describe" || what == "list" || what == "stats" || what == "crashes" || what == "trace";
-  if (const Status rate = is_long ? check_control_rate(client) : Status(); !rate.ok()) {
-    return send_control_reply(client.id, header->seq, rate, "",
-                              static_cast<std::uint32_t>(client.process->control_answers.wait_ms(now_ns_)));
-  }
-  if (what == "describe") return describe(client.id, header->seq, model, version);
-  if (what == "list") return send_control_reply(client.id, header->seq, {}, list_json());
-  if (what == "stats") return send_control_reply(client.id, header->seq, {}, stats_json());
-  if (what == "crashes" || what == "trace") {
-    if (!model.empty() && !catalog_.find(model) && !deaths_.knows(model))
-      return send_control_reply(client.id, header->seq, catalog_.no_such_model(model), "");
-  }
-  if (what == "crashes") return send_control_reply(client.id, header->seq, {}, deaths_.json(model));
-  if (what == "trace") {
-    const bool has_pid = asked.contains("pid") && asked["pid"].is_number_unsigned();
-    return send_trace(client.id, header->seq, model, has_pid ? asked["pid"].get<std::uint64_t>() : 0);
-  }
-  if (what == "stop") {
-    const pid_t pid = client.pid;
-    send_control_reply(client.id, header->seq, {}, R"({"stopping": true})");  // may disconnect the client
-    return begin_drain(format("asked by pid {}", pid));
-  }
-  constexpr std::string_view kWishes[] = {"load", "unload", "reload", "scale", "drain"};
-  if (std::ranges::count(kWishes, what) > 0) return handle_wish({client.id, header->seq}, what, asked);
-  send_control_reply(client.id, header->seq,
-                     invalid_argument("control: \"what\" must be one of describe, ping, list, stats, crashes, trace, stop, load, "
-                                      "unload, reload, scale, drain"),
-                     "");
+  const bool has_json = message.size() >= 2 && message[1].size() <= kLongestControl;
+  observer_.control_received(client, header->seq, has_json ? message[1] : std::span<const std::byte>());
 }
 
-// The version that can be described at once. `service` may be null.
-Daemon::ModelVersion* Daemon::find_described(const Service* service, std::uint64_t version) const {
-  const CatalogVersion* serving = service ? service->serving(version) : nullptr;
-  ModelVersion* model = serving ? versions_.at(serving->id) : nullptr;
-  return model && !model->has_failed() ? model : nullptr;
-}
-
-// While the model loads, the answer waits: the client wants to use the model.
-void Daemon::describe(ClientId client, std::uint64_t seq, const std::string& name, std::uint64_t version) {
-  const Service* service = catalog_.find(name);
-  if (!service) return send_control_reply(client, seq, catalog_.no_such_model(name), "");
-  if (ModelVersion* model = find_described(service, version))
-    return send_control_reply(client, seq, {}, model->description(*service));
-  if (service->waits_for(version)) {
-    Client* asking = clients_->find(client);
-    if (!asking) return;
-    const FairShare share{.total = kAllWaitingDescribes, .clients = clients_->most()};
-    if (asking->waiting_describes >= kMostWaitingDescribes ||
-        !share.fits(waiting_describes_.size(), asking->process->waiting_describes, 1)) {
-      return send_control_reply(
-          client, seq,
-          overloaded(
-              "{} describe requests of this client, {} of its process and {} of all clients wait for models that are loading",
-              asking->waiting_describes, asking->process->waiting_describes, waiting_describes_.size()),
-          "");
-    }
-    ++asking->waiting_describes;
-    ++asking->process->waiting_describes;
-    waiting_describes_.push_back({client, seq, name, version});
-    return;
-  }
-  const Status why = version != 0 && !service->serving(version)
-                         ? service->no_such_version(version)
-                         : unavailable("model '{}' is not available: {}", name, service->reason());
-  send_control_reply(client, seq, why, "");
-}
-
-// A turn answers only a few, because many may wait for one model, and answers may be long.
-void Daemon::answer_waiting_describes() {
-  for (int left = kDescribesPerTurn; left > 0 && describes_due_ > 0; --left, --describes_due_) {
-    if (waiting_describes_.empty()) {  // their clients have gone
-      describes_due_ = 0;
-      return;
-    }
-    const WaitingDescribe one = std::move(waiting_describes_.front());
-    waiting_describes_.pop_front();
-    Client* client = clients_->find(one.client);
-    if (!client) continue;
-    --client->waiting_describes;
-    --client->process->waiting_describes;
-    describe(one.client, one.seq, one.model, one.version);  // goes to the end of the queue if it must still wait
-  }
-}
-
-// A long answer keeps others waiting while it is made. Nobody knows before how long it will be, so an answer is made as soon as
-// those before it fit the rate.
-Status Daemon::check_control_rate(const Client& client) const {
-  const std::uint64_t wait_ms = client.process->control_answers.wait_ms(now_ns_);
-  if (wait_ms == 0) return {};
-  return overloaded("the answers to control requests of process {} exceed {} MiB per second: try again in {} ms", client.pid,
-                    kControlBytesPerSecond >> 20, wait_ms);
-}
-
-void Daemon::charge_control_answer(ClientId client, std::uint64_t bytes) {
-  if (const Client* asked = clients_->find(client))
-    asked->process->control_answers.charge(bytes, kControlBytesPerSecond, now_ns_);
-}
-
-void Daemon::send_control_reply(ClientId client, std::uint64_t seq, const Status& status, const std::string& text,
-                                std::uint32_t retry_after_ms) {
-  const Status room = check_answer(client, text.size());
-  const Status& said = status.ok() ? room : status;
-  const wire::ControlHeader header = wire::make_control(wire::Kind::kControlReply, seq, said.code());
-  const std::string body = said.ok() ? text : error_json(said, retry_after_ms);
-  // Who asks while it must wait, does not wait longer for that.
-  if (retry_after_ms == 0) charge_control_answer(client, std::max(text.size(), body.size()));
-  const std::span<const std::byte> frames[] = {std::as_bytes(std::span(&header, 1)), std::as_bytes(std::span(body))};
-  send_to_client(client, frames, nullptr, 0);
-}
-
-void Daemon::send_to_client(ClientId id, wire::Frames head, const wire::Message* tail, std::size_t tail_first) {
+void DataPlane::send_to_client(ClientId id, wire::Frames head, const wire::Message* tail, std::size_t tail_first) {
   Client* client = clients_->find(id);
   if (!client) return;
   // The attach socket tells when a client is gone. A client that does not read its answers takes memory.
@@ -402,13 +254,13 @@ void Daemon::send_to_client(ClientId id, wire::Frames head, const wire::Message*
   clients_->disconnect(*client, format("an answer to it was lost: {}", sent.message()), StatusCode::kUnavailable);
 }
 
-Status Daemon::check_answer(ClientId id, std::uint64_t bytes) {
+Status DataPlane::check_answer(ClientId id, std::uint64_t bytes) const {
   if (bytes < kSmallAnswer) return {};
   const Client* client = clients_->find(id);
   return client ? memory_.check_answer(client->process->unread_bytes(), bytes) : Status();
 }
 
-void Daemon::refuse_request(ClientId client, std::uint64_t seq, const Status& status, std::uint32_t retry_after_ms) {
+void DataPlane::refuse_request(ClientId client, std::uint64_t seq, const Status& status, std::uint32_t retry_after_ms) {
   write_reply({.seq = seq,
                .status = static_cast<std::uint16_t>(status.code()),
                .ran = static_cast<std::uint8_t>(Ran::kNo),
@@ -418,7 +270,7 @@ void Daemon::refuse_request(ClientId client, std::uint64_t seq, const Status& st
 }
 
 // Sends a reply that was not made by a lane: header and text.
-void Daemon::write_reply(wire::ReplyHeader header, ClientId client, const std::string& text) {
+void DataPlane::write_reply(wire::ReplyHeader header, ClientId client, const std::string& text) {
   header.magic = wire::kMagic;
   header.version = wire::kVersionMajor;
   header.kind = static_cast<std::uint16_t>(wire::Kind::kReply);

@@ -8,8 +8,7 @@
 
 #include "shm/base/clock.hpp"
 #include "shm/base/errors.hpp"
-#include "supervisor/daemon.hpp"
-#include "supervisor/model_version.hpp"
+#include "supervisor/plane/data_plane.hpp"
 
 namespace shoal::supervisor {
 namespace {
@@ -38,19 +37,18 @@ LaneEvidence read_evidence(const WorkerProcess& worker, const wire::LaneLine& li
 
 }  // namespace
 
-bool Daemon::receive_from_lanes() {
+void DataPlane::receive_from_lanes() {
   for (int i = 0; i < kLaneMessagesPerTurn; ++i) {
     wire::PeerId peer = 0;
     const auto received = lane_router_.receive(peer, incoming_);
-    if (!received.ok() || !*received) return false;
+    if (!received.ok() || !*received) return;
     ++traffic_.lane_messages;
     traffic_.lane_bytes += incoming_.size_bytes();
     handle_lane_message(peer, incoming_);
   }
-  return true;
 }
 
-void Daemon::handle_lane_message(wire::PeerId peer, const wire::Message& message) {
+void DataPlane::handle_lane_message(wire::PeerId peer, const wire::Message& message) {
   const LaneRef lane = lane_of(peer);
   const Status decoded = message.empty() ? invalid_argument("a message without frames") : wire::decode_reply(message[0], reply_);
   const auto routed = workers_.find(lane.incarnation);
@@ -61,7 +59,7 @@ void Daemon::handle_lane_message(wire::PeerId peer, const wire::Message& message
   const bool is_parked = decoded.ok() && reply_.header.kind == static_cast<std::uint16_t>(wire::Kind::kParked);
   if (!decoded.ok() || (!is_parked && reply_.header.kind != static_cast<std::uint16_t>(wire::Kind::kReply))) {
     ++traffic_.bad_messages;
-    return routed->second.model->processes().kill_worker(lane.incarnation,
+    return routed->second.version->processes.kill_worker(lane.incarnation,
                                                          format("lane {} sent no reply: {}", lane.lane, decoded.message()));
   }
   const wire::ReplyHeader& header = reply_.header;
@@ -81,20 +79,46 @@ void Daemon::handle_lane_message(wire::PeerId peer, const wire::Message& message
   reply_in_hand_ = nullptr;
 }
 
-void Daemon::worker_ready(ModelVersion& model, const WorkerProcess& worker) {
+void DataPlane::worker_ready(RoutedVersion& version, const WorkerProcess& worker) {
   for (std::uint32_t lane = 0; lane < worker.lane_paths.size(); ++lane) {
     const Status connected = lane_router_.connect(worker.lane_paths[lane], peer_of({worker.incarnation, lane}));
-    if (!connected.ok()) return model.processes().kill_worker(worker.incarnation, connected.message());
+    if (!connected.ok()) return version.processes.kill_worker(worker.incarnation, connected.message());
   }
   workers_[worker.incarnation] = {
-      .model = &model, .lanes = std::vector<RoutedLane>(worker.lane_paths.size(), {.last_message_ns = monotonic_now_ns()})};
-  ledger_.worker_ready(model.index(), worker.incarnation, static_cast<std::uint32_t>(worker.lane_paths.size()),
+      .version = &version, .lanes = std::vector<RoutedLane>(worker.lane_paths.size(), {.last_message_ns = monotonic_now_ns()})};
+  ledger_.worker_ready(version.index, worker.incarnation, static_cast<std::uint32_t>(worker.lane_paths.size()),
                        monotonic_now_ns());
   perform();
 }
 
-void Daemon::worker_died(ModelVersion& model, WorkerProcess& worker) {
-  for (int lane = 0; lane < model.processes().options().lanes; ++lane) {  // even a worker that never became ready may have bound
+void DataPlane::worker_leaving(RoutedVersion& version, const WorkerProcess& worker) {
+  ledger_.dismiss(worker.incarnation);
+  leaving_workers_.push_back({worker.incarnation, &version, monotonic_now_ns() + kSurplusLimitNs, false});
+}
+
+// At the limit it is killed, and its requests run on other workers.
+void DataPlane::advance_leaving_workers(std::uint64_t now_ns) {
+  for (LeavingWorker& leaving : leaving_workers_) {
+    ModelProcesses& processes = leaving.version->processes;
+    if (!leaving.is_told && ledger_.held_by(leaving.incarnation) == 0) {
+      processes.let_go(leaving.incarnation);
+      leaving.is_told = true;
+      leaving.limit_ns = now_ns + kExitLimitNs;
+    } else if (now_ns >= leaving.limit_ns) {
+      processes.kill_worker(leaving.incarnation, "it did not leave in time");
+      leaving.limit_ns = now_ns + kExitLimitNs;
+    }
+  }
+}
+
+void DataPlane::worker_probed(const WorkerProcess& worker, bool is_answered) {
+  ledger_.probed(worker.incarnation, is_answered, monotonic_now_ns());  // for the breaker, if it asked for this probe
+  perform();
+}
+
+void DataPlane::worker_died(RoutedVersion& version, WorkerProcess& worker, std::string& what) {
+  const int lanes = version.processes.options().lanes;
+  for (int lane = 0; lane < lanes; ++lane) {  // even a worker that never became ready may have bound
     const std::string path = lane_path(directory_.path(), worker.incarnation, lane);
     lane_router_.disconnect(path, peer_of({worker.incarnation, static_cast<std::uint32_t>(lane)}));
     ::unlink(path.c_str());
@@ -102,7 +126,7 @@ void Daemon::worker_died(ModelVersion& model, WorkerProcess& worker) {
   std::erase_if(leaving_workers_, [&](const LeavingWorker& leaving) { return leaving.incarnation == worker.incarnation; });
   const std::uint64_t answered = ledger_.answered_by(worker.incarnation);
   std::vector<DeathOutcome> outcomes;
-  std::string what = worker.ended_because.empty() ? "without a crash record" : worker.ended_because;
+  what = worker.ended_because.empty() ? "without a crash record" : worker.ended_because;
   if (workers_.erase(worker.incarnation) != 0) {
     std::erase(unroutable_, worker.incarnation);
     std::vector<LaneEvidence> evidence;
@@ -111,34 +135,34 @@ void Daemon::worker_died(ModelVersion& model, WorkerProcess& worker) {
       if (evidence.back().crashed) what = evidence.back().what;
     }
     outcomes = ledger_.worker_died(worker.incarnation, evidence, monotonic_now_ns());
-    model.unrouted_ns().add(monotonic_now_ns() - now_ns_);
+    version.unrouted_ns.add(monotonic_now_ns() - now_ns_);
     for (const DeathOutcome& outcome : outcomes) {
       if (outcome.fate <= DeathOutcome::Fate::kRunsAlone) died_ns_[slot_of(outcome.request)] = now_ns_;
     }
   }
   const bool was_let_go = worker.state == WorkerProcess::State::kLeaving && !worker.control;
-  if (model.processes().state() != ModelState::kDraining && !was_let_go)
-    report_death(model, worker, answered, std::move(outcomes));
+  if (version.processes.state() != ModelState::kDraining && !was_let_go)
+    report_death(version, worker, answered, std::move(outcomes));
   perform();
-  model.probe_died(worker.incarnation, what);
-  if (!worker.status_page) return;
-  flights_.keep({.model = model.served().name,
-                 .version = model.version(),
-                 .pid = worker.pid,
-                 .incarnation = worker.incarnation,
-                 .lanes = static_cast<std::size_t>(model.processes().options().lanes),
-                 .died_ns = now_ns_,
-                 .page = *std::move(worker.status_page)});
-  worker.status_page.reset();
+  if (worker.status_page) {
+    flights_.keep({.model = version.served.name,
+                   .version = version.number(),
+                   .pid = worker.pid,
+                   .incarnation = worker.incarnation,
+                   .lanes = static_cast<std::size_t>(lanes),
+                   .died_ns = now_ns_,
+                   .page = *std::move(worker.status_page)});
+    worker.status_page.reset();
+  }
 }
 
-void Daemon::report_death(const ModelVersion& model, const WorkerProcess& worker, std::uint64_t answered,
-                          std::vector<DeathOutcome> requests) {
+void DataPlane::report_death(const RoutedVersion& version, const WorkerProcess& worker, std::uint64_t answered,
+                             std::vector<DeathOutcome> requests) {
   Death death{
       .unix_ms = static_cast<std::uint64_t>(
           std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::system_clock::now().time_since_epoch()).count()),
-      .model = model.served().name,
-      .version = model.version(),
+      .model = version.served.name,
+      .version = version.number(),
       .pid = worker.pid,
       .incarnation = worker.incarnation,
       .answered = answered,
@@ -149,7 +173,7 @@ void Daemon::report_death(const ModelVersion& model, const WorkerProcess& worker
       .ended_because = worker.ended_because,
       .wait_status = worker.wait_status,
       .requests = std::move(requests)};
-  for (const wire::LaneLine& line : worker.lines(static_cast<std::size_t>(model.processes().options().lanes))) {
+  for (const wire::LaneLine& line : worker.lines(static_cast<std::size_t>(version.processes.options().lanes))) {
     if (!death.crash) death.crash = read_crash(line.crash);
   }
   deaths_.add(std::move(death), now_ns_);
@@ -157,7 +181,7 @@ void Daemon::report_death(const ModelVersion& model, const WorkerProcess& worker
 
 // ---- the ledger's actions ----
 
-void Daemon::perform() {
+void DataPlane::perform() {
   // An action may cause others. Each batch of actions is done in order, and both buffers are reused.
   while (!ledger_.actions().empty()) {
     std::vector<Action> batch = std::exchange(actions_, {});
@@ -175,7 +199,7 @@ void Daemon::perform() {
   }
 }
 
-void Daemon::perform(const Action& action) {
+void DataPlane::perform(const Action& action) {
   switch (action.kind) {
     case Action::Kind::kSend:
       return send_group(std::span(&action, 1));
@@ -191,28 +215,32 @@ void Daemon::perform(const Action& action) {
       return send_release(action);
     case Action::Kind::kCancelRun:
       return cancel_run(action);
-    case Action::Kind::kForget: {
-      wire::Message& payload = payloads_[slot_of(action.request)];
-      const std::uint64_t bytes = payload.memory_bytes();
-      if (Client* client = clients_->find_with_gone(action.client)) {
-        client->allowance.remove(bytes);
-        memory_.remove_request(*client->process, bytes);
-      }
-      payload.clear();
-      died_ns_[slot_of(action.request)] = 0;
-      is_catalog_due_ |= models_[action.model]->awaits_idle && ledger_.model_idle(action.model);
-      return clients_->release(action.client);
-    }
+    case Action::Kind::kForget:
+      return forget_request(action);
   }
 }
 
+void DataPlane::forget_request(const Action& action) {
+  wire::Message& payload = payloads_[slot_of(action.request)];
+  const std::uint64_t bytes = payload.memory_bytes();
+  if (Client* client = clients_->find_with_gone(action.client)) {
+    client->allowance.remove(bytes);
+    memory_.remove_request(*client->process, bytes);
+  }
+  payload.clear();
+  died_ns_[slot_of(action.request)] = 0;
+  const RoutedVersion& version = *models_[action.model];
+  if (version.awaits_idle && ledger_.model_idle(version.index)) observer_.became_idle(version);
+  clients_->release(action.client);
+}
+
 // Sends all requests of a batch or none, because the lane waits for every one of them.
-void Daemon::send_group(std::span<const Action> group) {
+void DataPlane::send_group(std::span<const Action> group) {
   const Action& first = group.front();
   if (!ledger_.is_leased(first.request, first.lane)) return;  // an earlier action took the lease away
   const auto routed = workers_.find(first.lane.incarnation);
   if (routed == workers_.end()) return;  // the worker's death is being handled
-  WorkerProcess* worker = routed->second.model->processes().find_worker(first.lane.incarnation);
+  WorkerProcess* worker = routed->second.version->processes.find_worker(first.lane.incarnation);
   for (const Action& action : group) {
     const Client* client = clients_->find(action.client);
     if (!worker || !client || !client->input) continue;
@@ -225,13 +253,13 @@ void Daemon::send_group(std::span<const Action> group) {
     if (sent.ok() || sent.code() == StatusCode::kUnavailable) continue;
     if (i == 0) return undelivered(first, worker, sent);
     // The lane may already run the requests that it got. They may run elsewhere only after its death.
-    return routed->second.model->processes().kill_worker(
+    return routed->second.version->processes.kill_worker(
         first.lane.incarnation, format("only {} of {} requests were sent: {}", i, group.size(), sent.message()));
   }
 }
 
 // Nothing of the batch was sent. The batch waits again, and this worker gets no requests for a while.
-void Daemon::undelivered(const Action& action, const WorkerProcess* worker, const Status& why) {
+void DataPlane::undelivered(const Action& action, const WorkerProcess* worker, const Status& why) {
   log_.warn("worker_unroutable pid={} reason=\"{}\"", worker ? worker->pid : -1, why.message());
   ledger_.undelivered(action.request);
   unroutable_.push_back(action.lane.incarnation);
@@ -239,7 +267,7 @@ void Daemon::undelivered(const Action& action, const WorkerProcess* worker, cons
   ledger_.dispatch(action.model, now_ns_);
 }
 
-Status Daemon::send_to_lane(const Action& action) {
+Status DataPlane::send_to_lane(const Action& action) {
   const wire::Message& payload = payloads_[slot_of(action.request)];
   frame_.assign(payload[0].begin(), payload[0].end());
   wire::RequestHeader header;
@@ -256,13 +284,13 @@ Status Daemon::send_to_lane(const Action& action) {
   const std::span<const std::byte> head = frame_;
   Status sent = lane_router_.send(peer_of(action.lane), wire::Frames(&head, 1), &payload, 1);
   std::uint64_t& died_ns = died_ns_[slot_of(action.request)];
-  if (sent.ok() && died_ns != 0) models_[action.model]->sent_again_ns().add(monotonic_now_ns() - std::exchange(died_ns, 0));
+  if (sent.ok() && died_ns != 0) models_[action.model]->sent_again_ns.add(monotonic_now_ns() - std::exchange(died_ns, 0));
   if (!sent.ok())
     log_.debug("not_sent request={} incarnation={} reason=\"{}\"", action.request, action.lane.incarnation, sent.message());
   return sent;
 }
 
-Status Daemon::attach_client(RoutedWorker& routed, WorkerProcess& worker, const Client& client) {
+Status DataPlane::attach_client(RoutedWorker& routed, WorkerProcess& worker, const Client& client) {
   if (client.place < routed.attached.size() && routed.attached[client.place] == client.id) return {};
   for (; !routed.to_detach.empty(); routed.to_detach.pop_back()) {
     SHOAL_RETURN_IF_ERROR(
@@ -279,7 +307,7 @@ Status Daemon::attach_client(RoutedWorker& routed, WorkerProcess& worker, const 
   return {};
 }
 
-void Daemon::forward_reply(const Action& action) {
+void DataPlane::forward_reply(const Action& action) {
   const wire::Message& message = *reply_in_hand_;
   wire::ReplyHeader header = reply_.header;
   header.seq = action.seq;
@@ -287,7 +315,7 @@ void Daemon::forward_reply(const Action& action) {
       action.status == StatusCode::kOk ? Ran::kYes : static_cast<Ran>(std::min<std::uint8_t>(header.ran, 2)));
   header.released = 1;
   header.attempts = action.attempts;
-  header.model_version = models_[action.model]->version();
+  header.model_version = models_[action.model]->number();
   header.queue_ns = action.queue_ns;
   if (message.size() > 1) {
     if (const Status room = check_answer(action.client, message.memory_bytes(1)); !room.ok()) {
@@ -303,7 +331,7 @@ void Daemon::forward_reply(const Action& action) {
   send_to_client(action.client, wire::Frames(&head, 1), &message, 1);
 }
 
-void Daemon::send_reply(const Action& action) {
+void DataPlane::send_reply(const Action& action) {
   write_reply({.seq = action.seq,
                .request_id = action.request,
                .attempt = action.attempt,
@@ -312,12 +340,12 @@ void Daemon::send_reply(const Action& action) {
                .released = action.released,
                .attempts = action.attempts,
                .retry_after_ms = retry_after_ms(action.model, action.client, action.status),
-               .model_version = models_[action.model]->version(),
+               .model_version = models_[action.model]->number(),
                .queue_ns = action.queue_ns},
               action.client, action.message);
 }
 
-void Daemon::send_release(const Action& action) {
+void DataPlane::send_release(const Action& action) {
   wire::ReplyHeader header{.magic = wire::kMagic,
                            .version = wire::kVersionMajor,
                            .kind = static_cast<std::uint16_t>(wire::Kind::kRelease),
@@ -329,21 +357,21 @@ void Daemon::send_release(const Action& action) {
 }
 
 // Best effort: a lane that does not get this runs the request to its end, which only wastes time.
-void Daemon::cancel_run(const Action& action) {
+void DataPlane::cancel_run(const Action& action) {
   const auto routed = workers_.find(action.lane.incarnation);
   if (routed == workers_.end()) return;
-  const WorkerProcess* worker = routed->second.model->processes().find_worker(action.lane.incarnation);
+  const WorkerProcess* worker = routed->second.version->processes.find_worker(action.lane.incarnation);
   if (!worker || !worker->control) return;
   if (!wire::send_control(worker->control.get(), {.kind = wire::ControlKind::kCancelRun, .id = action.request}).ok()) return;
 }
 
 // A worker that does not get the list runs inputs that the others refuse. That may kill the worker, but does no other harm.
-void Daemon::send_quarantine(const Action& action) {
+void DataPlane::send_quarantine(const Action& action) {
   std::ostringstream hashes;
   for (const std::uint64_t hash : ledger_.quarantined(action.model))
     hashes << std::hex << std::setw(16) << std::setfill('0') << hash << '\n';
   const std::string text = hashes.str();
-  for (const auto& worker : models_[action.model]->processes().workers()) {
+  for (const auto& worker : models_[action.model]->processes.workers()) {
     if (!worker->control || (action.lane.incarnation && worker->incarnation != action.lane.incarnation)) continue;
     const Status sent =
         wire::send_control(worker->control.get(),
@@ -352,8 +380,8 @@ void Daemon::send_quarantine(const Action& action) {
   }
 }
 
-void Daemon::send_probe(const Action& action) {
-  ModelProcesses& processes = models_[action.model]->processes();
+void DataPlane::send_probe(const Action& action) {
+  ModelProcesses& processes = models_[action.model]->processes;
   const WorkerProcess* worker = processes.find_worker(action.lane.incarnation);
   log_.warn("breaker_probes model={} worker={}", processes.options().name, worker ? worker->pid : -1);
   if (!processes.probe(action.lane.incarnation).ok()) ledger_.probed(action.lane.incarnation, false, now_ns_);

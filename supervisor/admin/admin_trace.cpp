@@ -6,8 +6,7 @@
 #include "shm/base/clock.hpp"
 #include "shm/base/json_text.hpp"
 #include "shm/wire/flight.hpp"
-#include "supervisor/daemon.hpp"
-#include "supervisor/model_version.hpp"
+#include "supervisor/admin/admin.hpp"
 
 namespace shoal::supervisor {
 namespace {
@@ -36,12 +35,12 @@ struct Trace {
 
 }  // namespace
 
-void Daemon::send_trace(ClientId client, std::uint64_t seq, const std::string& model, std::uint64_t pid) {
+void Admin::send_trace(Question question, const std::string& model, std::uint64_t pid) {
   Trace trace;
   const auto is_wanted = [&](const std::string& name, pid_t worker) {
     return (model.empty() || name == model) && (pid == 0 || pid == static_cast<std::uint64_t>(worker));
   };
-  for (const DeadPage& dead : flights_.pages()) {
+  for (const DeadPage& dead : plane_.flights().pages()) {
     if (!is_wanted(dead.model, dead.pid)) continue;
     trace.add({{"model", dead.model},
                {"version", dead.version},
@@ -49,16 +48,15 @@ void Daemon::send_trace(ClientId client, std::uint64_t seq, const std::string& m
                {"incarnation", dead.incarnation},
                {"lanes", dead.lanes},
                {"died_ns", dead.died_ns},
-               {"what", deaths_.what(dead.incarnation)}},
+               {"what", plane_.deaths().what(dead.incarnation)}},
               flight_ring(dead.page, dead.lanes));
   }
-  for (const auto& one : models_) {
-    if (!one) continue;
-    for (const auto& worker : one->processes().workers()) {
-      if (!worker->status_page || !is_wanted(one->served().name, worker->pid)) continue;
-      const auto lanes = static_cast<std::size_t>(one->processes().options().lanes);
-      trace.add({{"model", one->served().name},
-                 {"version", one->version()},
+  fleet_.for_each([&](const ModelVersion& version) {
+    const auto lanes = static_cast<std::size_t>(version.processes().options().lanes);
+    for (const auto& worker : version.processes().workers()) {
+      if (!worker->status_page || !is_wanted(version.served().name, worker->pid)) continue;
+      trace.add({{"model", version.served().name},
+                 {"version", version.number()},
                  {"pid", worker->pid},
                  {"incarnation", worker->incarnation},
                  {"lanes", lanes},
@@ -66,16 +64,16 @@ void Daemon::send_trace(ClientId client, std::uint64_t seq, const std::string& m
                  {"what", ""}},
                 flight_ring(*worker->status_page, lanes));
     }
-  }
-  const wire::ControlHeader header = wire::make_control(wire::Kind::kControlReply, seq);
+  });
+  const wire::ControlHeader header = wire::make_control(wire::Kind::kControlReply, question.seq);
   const std::string text =
       json_text(json{{"now_ns", monotonic_now_ns()}, {"workers", trace.workers}, {"left_out", trace.left_out}});
   const std::uint64_t bytes = text.size() + trace.events.size() * sizeof(FlightRecord);
-  charge_control_answer(client, bytes);
-  if (const Status room = check_answer(client, bytes); !room.ok()) return send_control_reply(client, seq, room, "");
+  charge(question.client, bytes);
+  if (const Status room = plane_.check_answer(question.client, bytes); !room.ok()) return refuse(question, room);
   const std::span<const std::byte> frames[] = {std::as_bytes(std::span(&header, 1)), std::as_bytes(std::span(text)),
                                                std::as_bytes(std::span(trace.events))};
-  send_to_client(client, frames, nullptr, 0);
+  plane_.send_to_client(question.client, frames);
 }
 
 }  // namespace shoal::supervisor

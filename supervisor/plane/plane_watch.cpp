@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "shm/base/format.hpp"
-#include "supervisor/model_version.hpp"
+#include "supervisor/plane/data_plane.hpp"
 
 namespace shoal::supervisor {
 namespace {
@@ -14,7 +14,7 @@ constexpr std::size_t kMostThreadsOfOurs = 256;  // far above the threads of Zer
 }  // namespace
 
 // While requests run, lists busy lanes every kFirstLookNs. Reads /proc only for lanes that have held a request that long.
-void Daemon::watch_lanes(std::uint64_t now_ns) {
+void DataPlane::watch_lanes(std::uint64_t now_ns) {
   if (!look_ns_ && ledger_.has_busy_lanes()) look_ns_ = now_ns + kFirstLookNs;
   if (!look_ns_ || now_ns < *look_ns_) return;
   look_ns_.reset();
@@ -25,8 +25,8 @@ void Daemon::watch_lanes(std::uint64_t now_ns) {
   for (const BusyLane& busy : busy_lanes_) {
     const std::uint64_t due_ns = busy.leased_ns + kFirstLookNs;
     look_ns_ = std::min(look_ns_.value_or(~std::uint64_t{0}), std::max(due_ns, now_ns + kLookEveryNs));
-    ModelVersion& model = *models_[busy.model];
-    const WorkerProcess* worker = model.processes().find_worker(busy.lane.incarnation);
+    RoutedVersion& version = *models_[busy.model];
+    const WorkerProcess* worker = version.processes.find_worker(busy.lane.incarnation);
     if (now_ns < due_ns || !worker || worker->ended != EndReason::kNone) continue;
     if (threads.empty()) {
       threads[0] = read_threads(::getpid(), kMostThreadsOfOurs).value_or(std::vector<ThreadTimes>());
@@ -34,11 +34,11 @@ void Daemon::watch_lanes(std::uint64_t now_ns) {
     }
     const auto [its_threads, is_new] = threads.try_emplace(busy.lane.incarnation);
     if (is_new) {
-      const std::size_t most = most_threads_of_worker(model.processes().options().lanes, model.served().config.threads);
+      const std::size_t most = most_threads_of_worker(version.processes.options().lanes, version.served.config.threads);
       auto read = read_threads(worker->pid, most);
       if (!read) {
         ledger_.condemn(busy.lane.incarnation);
-        model.processes().kill_worker(busy.lane.incarnation, format("it has more than {} threads", most));
+        version.processes.kill_worker(busy.lane.incarnation, format("it has more than {} threads", most));
         continue;
       }
       its_threads->second = *std::move(read);
@@ -46,14 +46,14 @@ void Daemon::watch_lanes(std::uint64_t now_ns) {
     if (auto watch = watches_.extract(peer_of(busy.lane))) seen.insert(std::move(watch));
     const std::uint64_t starved_ns =
         std::max(longest_wait_ns(threads_[0], threads[0]), longest_wait_ns(threads_[busy.lane.incarnation], its_threads->second));
-    judge_lane(busy, model, *worker, its_threads->second, starved_ns, seen[peer_of(busy.lane)]);
+    judge_lane(busy, version, *worker, its_threads->second, starved_ns, seen[peer_of(busy.lane)]);
   }
   watches_ = std::move(seen);
   threads_ = std::move(threads);
 }
 
-void Daemon::judge_lane(const BusyLane& busy, ModelVersion& model, const WorkerProcess& worker,
-                        const std::vector<ThreadTimes>& threads, std::uint64_t starved_ns, LaneWatch& watch) {
+void DataPlane::judge_lane(const BusyLane& busy, RoutedVersion& version, const WorkerProcess& worker,
+                           const std::vector<ThreadTimes>& threads, std::uint64_t starved_ns, LaneWatch& watch) {
   const auto lines = worker.lines(worker.lane_paths.size());
   if (busy.lane.lane >= lines.size()) return;
   std::vector<std::uint64_t> lane_threads;
@@ -68,7 +68,7 @@ void Daemon::judge_lane(const BusyLane& busy, ModelVersion& model, const WorkerP
   sample.steps = line.step_counter.load(std::memory_order_relaxed);
   sample.starved_ns = starved_ns;
   const std::uint64_t p99_ns = ledger_.model(busy.model).compute_ns.quantile(0.99);
-  const auto run_limit_ms = static_cast<std::uint64_t>(model.served().config.run_limit_ms);
+  const auto run_limit_ms = static_cast<std::uint64_t>(version.served.config.run_limit_ms);
   // Nobody knows how long a compilation takes, and a probe may wait for one. So there is no run limit then.
   const bool may_compile = stage == LaneStage::kCompiling || (busy.oldest == kProbe && running == 0);
   const LaneLimits limits{.quiet_ns = std::max(kFirstLookNs, kQuietP99s * p99_ns),
@@ -78,7 +78,7 @@ void Daemon::judge_lane(const BusyLane& busy, ModelVersion& model, const WorkerP
 
   ledger_.condemn(busy.lane.incarnation);
   if (verdict == LaneVerdict::kStopped) {
-    return model.processes().kill_worker(busy.lane.incarnation, "it was stopped while it held requests", EndReason::kStopped);
+    return version.processes.kill_worker(busy.lane.incarnation, "it was stopped while it held requests", EndReason::kStopped);
   }
   const bool is_hung = verdict == LaneVerdict::kHung;
   const std::string why = is_hung ? format("no step and no processor time for {} ms", watch.quiet_ns() / 1'000'000)
@@ -87,7 +87,7 @@ void Daemon::judge_lane(const BusyLane& busy, ModelVersion& model, const WorkerP
   const auto compiler = std::ranges::find(threads, true, &ThreadTimes::is_compiler);
   const bool blames_compiler = stage == LaneStage::kCompiling && compiler != threads.end();
   const pid_t thread = blames_compiler ? compiler->thread : static_cast<pid_t>(lane_threads[busy.lane.lane]);
-  model.processes().abort_worker(busy.lane.incarnation, thread, why, is_hung ? EndReason::kHung : EndReason::kRunLimit);
+  version.processes.abort_worker(busy.lane.incarnation, thread, why, is_hung ? EndReason::kHung : EndReason::kRunLimit);
 }
 
 }  // namespace shoal::supervisor

@@ -1,4 +1,4 @@
-#include "supervisor/death_log.hpp"
+#include "supervisor/plane/death_log.hpp"
 
 #include <signal.h>
 #include <sys/wait.h>

@@ -18,8 +18,7 @@
 #include <vector>
 
 #include "shm/base/errors.hpp"
-#include "supervisor/daemon.hpp"
-#include "supervisor/model_version.hpp"
+#include "supervisor/plane/data_plane.hpp"
 
 namespace shoal::supervisor {
 namespace {
@@ -65,23 +64,23 @@ std::unordered_map<int, pid_t> unread_connections() {
 }  // namespace
 
 /// Who may send messages: a client, or a lane.
-struct Daemon::Sender {
+struct DataPlane::Sender {
   std::uint64_t last_message_ns = 0;
   int socket_fd = -1;
   pid_t pid = -1;
   Client* client = nullptr;  // null: a lane
   LaneRef lane = {};
-  ModelVersion* model = nullptr;  // of the lane
+  RoutedVersion* version = nullptr;  // of the lane
   bool is_sending = false;
 };
 
 // Does nothing while there are neither clients nor workers, because then nobody can fill the memory.
-std::optional<std::uint64_t> Daemon::next_memory_look_ns() const {
+std::optional<std::uint64_t> DataPlane::next_memory_look_ns() const {
   if (!memory_.is_limited() || (clients_->count() == 0 && workers_.empty())) return std::nullopt;
   return memory_look_ns_;
 }
 
-void Daemon::watch_memory(std::uint64_t now_ns) {
+void DataPlane::watch_memory(std::uint64_t now_ns) {
   if (heap_at_start_ == 0) heap_baseline_ = heap_at_start_ = heap_bytes();
   if (versions_changed_ && !shortage_.is_short()) measure_heap();
   if (!next_memory_look_ns()) {
@@ -105,11 +104,11 @@ void Daemon::watch_memory(std::uint64_t now_ns) {
 
 // The outputs that a lane may send in one message: what a client may have of the memory, and no more than what is allowed before
 // the lane counts as one that does not finish its message. 0 = no limit.
-std::uint64_t Daemon::longest_reply_bytes() const {
+std::uint64_t DataPlane::longest_reply_bytes() const {
   return std::min(memory_.longest_request_bytes(), memory_.unfinished_limit() + (memory_.is_limited() ? kAlwaysAllowed : 0));
 }
 
-std::vector<Daemon::Sender> Daemon::all_senders() {
+std::vector<DataPlane::Sender> DataPlane::all_senders() {
   std::vector<Sender> senders;
   clients_->for_each([&](Client& client) {
     if (client.state < Client::State::kWelcoming) return;  // nothing connects it with libzmq yet
@@ -117,14 +116,14 @@ std::vector<Daemon::Sender> Daemon::all_senders() {
         {.last_message_ns = client.last_message_ns, .socket_fd = client.socket_fd, .pid = client.pid, .client = &client});
   });
   for (const auto& [incarnation, routed] : workers_) {
-    const WorkerProcess* worker = routed.model->processes().find_worker(incarnation);
+    const WorkerProcess* worker = routed.version->processes.find_worker(incarnation);
     if (!worker || worker->ended != EndReason::kNone) continue;
     for (std::uint32_t lane = 0; lane < routed.lanes.size(); ++lane) {
       senders.push_back({.last_message_ns = routed.lanes[lane].last_message_ns,
                          .socket_fd = routed.lanes[lane].socket_fd,
                          .pid = worker->pid,
                          .lane = {incarnation, lane},
-                         .model = routed.model});
+                         .version = routed.version});
     }
   }
   auto unread = unread_connections();
@@ -142,7 +141,7 @@ std::vector<Daemon::Sender> Daemon::all_senders() {
 // those the one that has finished no message for the longest time. It is not known whose memory it is: the next look shows
 // whether this one held it. kUnavailable, because a client that did not hold it may connect and send its requests again. It
 // counts as an offence, because a client could fill the memory again and again. The requests of a killed worker run again.
-void Daemon::put_out_hoarder(std::uint64_t unfinished, std::uint64_t now_ns) {
+void DataPlane::put_out_hoarder(std::uint64_t unfinished, std::uint64_t now_ns) {
   std::vector<Sender> senders = all_senders();
   std::erase_if(senders,
                 [&](const Sender& sender) { return !shortage_.may_hold(sender.last_message_ns, sender.is_sending, now_ns); });
@@ -159,15 +158,15 @@ void Daemon::put_out_hoarder(std::uint64_t unfinished, std::uint64_t now_ns) {
     return clients_->disconnect(*worst->client, "it " + why, StatusCode::kUnavailable);
   }
   ledger_.condemn(worst->lane.incarnation);
-  worst->model->processes().kill_worker(worst->lane.incarnation, format("lane {} {}", worst->lane.lane, why));
+  worst->version->processes.kill_worker(worst->lane.incarnation, format("lane {} {}", worst->lane.lane, why));
 }
 
 // Called after a version has loaded, serves or is gone. Messages that are not finished may be in the heap, too. So the baseline
 // is at most what the heap was at first and what the loaded versions may need.
-void Daemon::measure_heap() {
+void DataPlane::measure_heap() {
   const std::uint64_t heap = heap_bytes();
   const std::uint64_t own = heap - std::min(heap, memory_.bytes());
-  const auto loaded = std::ranges::count_if(models_, [](const auto& model) { return model && model->loaded(); });
+  const auto loaded = std::ranges::count_if(models_, [](const auto& model) { return model && model->is_loaded; });
   heap_baseline_ = std::clamp(own, heap_at_start_, heap_at_start_ + static_cast<std::uint64_t>(loaded) * kPerVersion);
   versions_changed_ = false;
 }

@@ -6,7 +6,7 @@
 
 #include "shm/base/errors.hpp"
 #include "shm/model/model_config.hpp"
-#include "supervisor/rate_limit.hpp"
+#include "supervisor/plane/rate_limit.hpp"
 
 namespace shoal::supervisor {
 

@@ -1,0 +1,198 @@
+#include "supervisor/admin/admin.hpp"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "shm/base/clock.hpp"
+#include "shm/base/errors.hpp"
+#include "shm/base/json_text.hpp"
+#include "supervisor/plane/fair_share.hpp"
+#include "supervisor/repository/model_text.hpp"
+
+namespace shoal::supervisor {
+
+using nlohmann::json;
+
+namespace {
+
+constexpr std::uint32_t kMostWaitingDescribes = 256;  // of one client
+constexpr std::uint64_t kAllWaitingDescribes = 65'536;
+constexpr int kDescribesPerTurn = 8;
+constexpr int kBytesPerSecond = 16 << 20;  // of the answers to one process
+
+std::string_view as_text(std::span<const std::byte> bytes) { return {reinterpret_cast<const char*>(bytes.data()), bytes.size()}; }
+
+std::string error_json(const Status& status, std::uint32_t retry_after_ms) {
+  json object{{"message", status.message()}};
+  if (retry_after_ms != 0) object["retry_after_ms"] = retry_after_ms;
+  return json_text(object);
+}
+
+// "" or 0 when there is no such key, or its value is something else.
+std::string text_of(const json& asked, const char* key) {
+  const auto found = asked.find(key);
+  return found != asked.end() && found->is_string() ? found->get<std::string>() : std::string();
+}
+std::uint64_t number_of(const json& asked, const char* key) {
+  const auto found = asked.find(key);
+  return found != asked.end() && found->is_number_unsigned() ? found->get<std::uint64_t>() : 0;
+}
+
+}  // namespace
+
+Admin::Admin(DataPlane& plane, Fleet& fleet, std::string directory, std::function<void(const std::string&)> stop)
+    : plane_(plane), fleet_(fleet), directory_(std::move(directory)), stop_(std::move(stop)), started_ns_(monotonic_now_ns()) {}
+
+void Admin::handle(Client& client, std::uint64_t seq, std::span<const std::byte> text) {
+  const Question question{client.id, seq};
+  if (const Status turn = plane_.take_turn(client); !turn.ok())
+    return refuse(question, turn, client.allowance.retry_after_ms(plane_.now_ns()));
+  if (text.empty()) {
+    return refuse(question, invalid_argument("control: the message must have one JSON frame of at most {} bytes",
+                                             DataPlane::kLongestControl));
+  }
+  json asked = json::parse(as_text(text), nullptr, false);
+  if (!asked.is_object()) asked = json::object();
+  const std::string what = text_of(asked, "what"), model = text_of(asked, "model");
+  const std::uint64_t version = number_of(asked, "version");
+  if (what == "ping") return reply(question, {}, "{}");
+  const Catalog& catalog = fleet_.catalog();
+  if (what == "describe" && find_described(catalog.find(model), version)) return describe(question, model, version);
+  const bool is_long = what == "describe" || what == "list" || what == "stats" || what == "crashes" || what == "trace";
+  if (const Status rate = is_long ? check_rate(client) : Status(); !rate.ok()) {
+    return refuse(question, rate, static_cast<std::uint32_t>(client.process->control_answers.wait_ms(plane_.now_ns())));
+  }
+  if (what == "describe") return describe(question, model, version);
+  if (what == "list") return reply(question, {}, list_json());
+  if (what == "stats") return reply(question, {}, stats_json());
+  if (what == "crashes" || what == "trace") {
+    if (!model.empty() && !catalog.find(model) && !plane_.deaths().knows(model))
+      return refuse(question, catalog.no_such_model(model));
+    if (what == "trace") return send_trace(question, model, number_of(asked, "pid"));
+    return reply(question, {}, plane_.deaths().json(model));
+  }
+  if (what == "stop") {
+    const pid_t pid = client.pid;
+    reply(question, {}, R"({"stopping": true})");  // may disconnect the client
+    return stop_(format("asked by pid {}", pid));
+  }
+  handle_wish(question, what, asked);
+}
+
+// The answer is sent when the wish has come true.
+void Admin::handle_wish(Question question, std::string_view what, const json& asked) {
+  constexpr WishKind kKinds[] = {WishKind::kLoad, WishKind::kReload, WishKind::kScale, WishKind::kDrain, WishKind::kUnload};
+  const auto kind = std::ranges::find(kKinds, what, wish_name);
+  if (kind == std::end(kKinds)) {
+    return refuse(question,
+                  invalid_argument("control: \"what\" must be one of describe, ping, list, stats, crashes, trace, stop, load, "
+                                   "unload, reload, scale, drain"));
+  }
+  Wish wish{.kind = *kind, .model = text_of(asked, "model"), .caller = {question.client, question.seq}};
+  const std::string text = text_of(asked, "text");
+  if (!text.empty() || wish.kind == WishKind::kLoad) {
+    auto request = parse_model_argument(wish.model + "=" + text);
+    if (!request.ok()) return refuse(question, request.status());
+    if (request->name != wish.model) {
+      return refuse(question,
+                    invalid_argument("'{}' is not a valid name of a model: it must not contain '=' or ','", wish.model));
+    }
+    wish.request = *std::move(request);
+  }
+  wish.workers = static_cast<int>(std::min<std::uint64_t>(number_of(asked, "workers"), 1 << 30));
+  wish.force = asked.contains("force") && asked["force"].is_boolean() && asked["force"].get<bool>();
+  if (const Status taken = fleet_.ask(std::move(wish)); !taken.ok()) refuse(question, taken);
+}
+
+void Admin::wish_answered(const AnswerCaller& answer) {
+  const WishResult& result = answer.result;
+  const json text{
+      {"model", result.model},       {"outcome", result.outcome}, {"version", result.version ? json(*result.version) : json()},
+      {"versions", result.versions}, {"workers", result.workers}, {"ms", result.took_ns / 1'000'000}};
+  reply({answer.caller.client, answer.caller.seq}, answer.status, json_text(text));
+}
+
+void Admin::client_left(const Client& client) {
+  client.process->waiting_describes -=
+      std::erase_if(waiting_describes_, [&](const WaitingDescribe& waiting) { return waiting.question.client == client.id; });
+}
+
+// ---- descriptions ----
+
+// The version that can be described at once. `service` may be null.
+ModelVersion* Admin::find_described(const Service* service, std::uint64_t version) const {
+  const CatalogVersion* serving = service ? service->serving(version) : nullptr;
+  ModelVersion* model = serving ? &fleet_.version(serving->id) : nullptr;
+  return model && !model->has_failed() ? model : nullptr;
+}
+
+// While the model loads, the answer waits: the client wants to use the model.
+void Admin::describe(Question question, const std::string& name, std::uint64_t version) {
+  const Service* service = fleet_.catalog().find(name);
+  if (!service) return refuse(question, fleet_.catalog().no_such_model(name));
+  if (ModelVersion* model = find_described(service, version)) return reply(question, {}, model->description(*service));
+  if (service->waits_for(version)) {
+    Client* asking = plane_.clients().find(question.client);
+    if (!asking) return;
+    const FairShare share{.total = kAllWaitingDescribes, .clients = plane_.clients().most()};
+    if (asking->waiting_describes >= kMostWaitingDescribes ||
+        !share.fits(waiting_describes_.size(), asking->process->waiting_describes, 1)) {
+      return refuse(question,
+                    overloaded("{} describe requests of this client, {} of its process and {} of all clients wait for "
+                               "models that are loading",
+                               asking->waiting_describes, asking->process->waiting_describes, waiting_describes_.size()));
+    }
+    ++asking->waiting_describes;
+    ++asking->process->waiting_describes;
+    waiting_describes_.push_back({question, name, version});
+    return;
+  }
+  refuse(question, version != 0 && !service->serving(version)
+                       ? service->route.no_such_version(version)
+                       : unavailable("model '{}' is not available: {}", name, service->reason()));
+}
+
+void Admin::tick() {
+  for (int left = kDescribesPerTurn; left > 0 && describes_due_ > 0; --left, --describes_due_) {
+    if (waiting_describes_.empty()) {  // their clients have gone
+      describes_due_ = 0;
+      return;
+    }
+    const WaitingDescribe one = std::move(waiting_describes_.front());
+    waiting_describes_.pop_front();
+    Client* client = plane_.clients().find(one.question.client);
+    if (!client) continue;
+    --client->waiting_describes;
+    --client->process->waiting_describes;
+    describe(one.question, one.model, one.version);  // goes to the end of the queue if it must still wait
+  }
+}
+
+// ---- answers ----
+
+// A long answer keeps others waiting while it is made. Nobody knows before how long it will be, so an answer is made as soon as
+// those before it fit the rate.
+Status Admin::check_rate(const Client& client) const {
+  const std::uint64_t wait_ms = client.process->control_answers.wait_ms(plane_.now_ns());
+  if (wait_ms == 0) return {};
+  return overloaded("the answers to control requests of process {} exceed {} MiB per second: try again in {} ms", client.pid,
+                    kBytesPerSecond >> 20, wait_ms);
+}
+
+void Admin::charge(ClientId client, std::uint64_t bytes) {
+  if (const Client* asked = plane_.clients().find(client))
+    asked->process->control_answers.charge(bytes, kBytesPerSecond, plane_.now_ns());
+}
+
+void Admin::reply(Question question, const Status& status, const std::string& text, std::uint32_t retry_after_ms) {
+  const Status room = plane_.check_answer(question.client, text.size());
+  const Status& said = status.ok() ? room : status;
+  const wire::ControlHeader header = wire::make_control(wire::Kind::kControlReply, question.seq, said.code());
+  const std::string body = said.ok() ? text : error_json(said, retry_after_ms);
+  // Who asks while it must wait, does not wait longer for that.
+  if (retry_after_ms == 0) charge(question.client, std::max(text.size(), body.size()));
+  const std::span<const std::byte> frames[] = {std::as_bytes(std::span(&header, 1)), std::as_bytes(std::span(body))};
+  plane_.send_to_client(question.client, frames);
+}
+
+}  // namespace shoal::supervisor

@@ -1,0 +1,319 @@
+#include "supervisor/fleet/fleet.hpp"
+
+#include <poll.h>
+
+#include <algorithm>
+#include <iterator>
+
+#include "shm/base/clock.hpp"
+#include "shm/base/errors.hpp"
+
+namespace shoal::supervisor {
+namespace {
+
+constexpr int kLoadNice = 10;  // nice value of a load while other models serve
+
+// Names the files of a model in errors.
+std::string what_files(const ModelRequest& request) { return format("model '{}': files at {}", request.name, request.path); }
+
+}  // namespace
+
+Fleet::Fleet(FleetOptions options, const SocketDirectory& directory, EventLoop& loop, DataPlane& plane, FleetObserver& observer,
+             Logger& log)
+    : options_(std::move(options)),
+      directory_(directory),
+      loop_(loop),
+      plane_(plane),
+      observer_(observer),
+      log_(log),
+      files_(options_.worker_file, kLargestAnswerBytes, loop, log, [this] { is_due_ = true; }),
+      catalog_(log),
+      stuck_zygotes_(loop, log) {}
+
+Fleet::~Fleet() = default;
+
+// ---- wishes ----
+
+Status Fleet::ask(Wish wish) {
+  if (wish.kind == WishKind::kLoad || wish.kind == WishKind::kReload) {
+    const Service* service = catalog_.find(wish.model);
+    const ModelRequest* request = wish.request ? &*wish.request : service ? &service->request : nullptr;
+    if (request && !request->path.starts_with(kBuiltinPrefix))
+      SHOAL_RETURN_IF_ERROR(files_.check_room(what_files(*request), plane_.process_of(wish.caller.client)));
+  }
+  SHOAL_RETURN_IF_ERROR(catalog_.ask(std::move(wish), monotonic_now_ns()));
+  perform();
+  is_due_ = true;
+  return {};
+}
+
+// ---- the configuration ----
+
+Result<DaemonConfig> Fleet::read_configuration(const std::function<bool()>& is_cancelled) {
+  if (options_.configuration_file.empty()) return DaemonConfig();
+  const std::unique_ptr<FileSearch> search = find_configuration();
+  while (!search->is_over()) {
+    const std::uint64_t now_ns = monotonic_now_ns(), limit_ns = files_.next_tick_ns().value_or(now_ns);
+    pollfd ready{loop_.fd(), POLLIN, 0};
+    (void)::poll(&ready, 1, limit_ns > now_ns ? static_cast<int>((limit_ns - now_ns) / 1'000'000 + 1) : 0);
+    loop_.run_ready();
+    files_.tick(monotonic_now_ns());
+    if (is_cancelled()) return cancelled("{}: a signal came while it was read", options_.configuration_file.string());
+  }
+  return check_configuration(*search);
+}
+
+void Fleet::start(const DaemonConfig& configured) {
+  catalog_.limit_services(static_cast<std::size_t>(configured.limits.models));
+  for (const ModelRequest& request : configured.models) catalog_.serve(request, Origin::kConfiguration, monotonic_now_ns());
+  for (const ModelRequest& request : options_.models) catalog_.serve(request, Origin::kCommandLine, monotonic_now_ns());
+  is_due_ = true;
+}
+
+void Fleet::reload_configuration() {
+  log_.info("reload_configuration");
+  is_due_ = true;
+  if (options_.configuration_file.empty()) return take_configuration({});
+  reading_configuration_ = find_configuration();  // ends the search of an earlier SIGHUP, which may have read an older file
+}
+
+std::unique_ptr<FileSearch> Fleet::find_configuration() {
+  return files_.ask(Asker::kConfiguration, format("configuration {}", options_.configuration_file.string()),
+                    question_text(options_.configuration_file));
+}
+
+Result<DaemonConfig> Fleet::check_configuration(FileSearch& search) const {
+  SHOAL_ASSIGN_OR_RETURN(const std::string text, search.take());
+  SHOAL_ASSIGN_OR_RETURN(DaemonConfig config, parse_configuration(text));
+  for (const ModelRequest& given : options_.models) {
+    if (std::ranges::count(config.models, given.name, &ModelRequest::name) > 0)
+      return invalid_argument("{}: model '{}' is also given by --model", options_.configuration_file.string(), given.name);
+  }
+  return config;
+}
+
+void Fleet::advance_configuration() {
+  if (!reading_configuration_ || !reading_configuration_->is_over()) return;
+  auto config = check_configuration(*reading_configuration_);
+  reading_configuration_.reset();
+  if (config.ok()) return take_configuration(*std::move(config));
+  log_.error("configuration_refused reason=\"{}\"", config.status().message());
+}
+
+void Fleet::take_configuration(DaemonConfig config) {
+  log_.info("configuration_taken models={}", config.models.size());
+  observer_.limits_changed(config.limits);
+  catalog_.limit_services(static_cast<std::size_t>(config.limits.models));
+  catalog_.configure(std::move(config.models), monotonic_now_ns());
+  perform();
+}
+
+// ---- a turn ----
+
+bool Fleet::tick(std::uint64_t now_ns) {
+  files_.tick(now_ns);
+  for (const auto& [id, version] : versions_) {
+    const std::optional<std::uint64_t> due_ns = version->next_tick_ns();
+    if (!due_ns || now_ns < *due_ns) continue;
+    version->tick(now_ns);
+    is_due_ = true;
+  }
+  is_due_ |= tick_ns_ && now_ns >= *tick_ns_;
+  if (!std::exchange(is_due_, false) || is_ended_) return false;
+  advance(now_ns);
+  return true;
+}
+
+std::optional<std::uint64_t> Fleet::next_tick_ns(std::uint64_t now_ns) const {
+  if (is_due_) return now_ns;
+  std::optional<std::uint64_t> next = files_.next_tick_ns();
+  const auto earlier = [&](std::optional<std::uint64_t> at_ns) {
+    if (at_ns) next = next ? std::min(*next, *at_ns) : *at_ns;
+  };
+  for (const auto& [id, version] : versions_) earlier(version->next_tick_ns());
+  if (!is_ended_) earlier(tick_ns_);
+  return next;
+}
+
+void Fleet::postpone(std::uint64_t by_ns) {
+  files_.postpone(by_ns);
+  for (const auto& [id, version] : versions_) version->postpone(by_ns);
+  catalog_.postpone(by_ns);
+  is_due_ = true;
+}
+
+void Fleet::advance(std::uint64_t now_ns) {
+  advance_configuration();
+  do {
+    is_due_ = false;
+    take_found_files();
+    catalog_.advance([this](const CatalogVersion& version) { return versions_.at(version.id)->facts(); }, now_ns);
+    is_due_ |= !catalog_.actions().empty();
+    perform();
+  } while (is_due_);
+  is_busy_ = catalog_.is_busy();
+  tick_ns_ = catalog_.next_tick_ns();
+  note_who_awaits_idle();
+}
+
+void Fleet::take_found_files() {
+  std::vector<Search> over;
+  std::ranges::copy_if(std::move_iterator(searches_.begin()), std::move_iterator(searches_.end()), std::back_inserter(over),
+                       [](const Search& search) { return search.files->is_over(); });
+  std::erase_if(searches_, [](const Search& search) { return !search.files; });
+  if (!over.empty()) observer_.services_changed();
+  for (Search& search : over) {
+    auto text = search.files->take();
+    catalog_.found(search.id, text.ok() ? parse_entries(*text, search.request) : text.status());
+  }
+}
+
+// The catalog waits until nothing is left of the requests of versions that leave or are drained.
+void Fleet::note_who_awaits_idle() {
+  for (const auto* all : {&catalog_.services(), &catalog_.unloading()}) {
+    for (const auto& service : *all) {
+      for (const auto& version : service->versions) {
+        plane_.version(version->id).awaits_idle = service->drain.has_value() || version->stage == CatalogVersion::Stage::kLeaving;
+      }
+    }
+  }
+}
+
+// ---- the catalog's actions ----
+
+void Fleet::perform() {
+  while (!catalog_.actions().empty()) {
+    observer_.services_changed();
+    for (CatalogAction& action : std::exchange(catalog_.actions(), {})) std::visit([this](auto& one) { perform(one); }, action);
+  }
+}
+
+void Fleet::perform(FindFiles& action) {
+  if (action.request.path.starts_with(kBuiltinPrefix)) {  // it has no files
+    catalog_.found(action.search, find_entries(action.request));
+    is_due_ = true;
+    return;
+  }
+  const Asker asker = action.client == 0 ? Asker::kDaemon : Asker::kClient;
+  auto files = files_.ask(asker, what_files(action.request), question_text(action.request), plane_.process_of(action.client));
+  searches_.push_back({action.search, std::move(action.request), std::move(files)});
+}
+
+void Fleet::perform(const StopFinding& action) {
+  std::erase_if(searches_, [&](const Search& search) { return search.id == action.search; });
+}
+
+// A version that cannot be loaded is added, too, and has failed.
+void Fleet::perform(AddVersion& action) {
+  VersionEntry& entry = action.entry;
+  const ModelConfig& config = entry.model.config;
+  auto load = load_text(entry.model);
+  if (entry.failure.ok()) entry.failure = load.status();
+  ProcessOptions processes{.name = entry.model.name,
+                           .worker_file = options_.worker_file,
+                           .directory = directory_.path(),
+                           .load_text = load.ok() ? *std::move(load) : std::string(),
+                           .workers = config.workers,
+                           .lanes = config.contexts,
+                           .load_nice = plane_.serves_anything() ? kLoadNice : 0,
+                           .load_limit_ns = static_cast<std::uint64_t>(config.load_timeout_s) * 1'000'000'000};
+  auto version = std::make_unique<ModelVersion>(*this, action.version, std::move(entry), std::move(processes));
+  versions_.emplace(action.version, std::move(version)).first->second->start(monotonic_now_ns() + action.patience_ns);
+}
+
+void Fleet::perform(const SetWorkers& action) { version(action.version).processes().set_workers(action.workers); }
+
+void Fleet::perform(const SendProbe& action) { version(action.version).send_probe(); }
+
+void Fleet::perform(const FailVersion& action) { version(action.version).processes().fail(action.reason); }
+
+void Fleet::perform(const RetireVersion& action) {
+  version(action.version).retire();
+  plane_.retire(action.version, action.reason);
+}
+
+void Fleet::perform(const EndRequests& action) { plane_.end_requests(action.version, action.reason); }
+
+void Fleet::perform(const EndProcesses& action) {
+  action.kill ? version(action.version).processes().kill_all() : version(action.version).end();
+}
+
+void Fleet::perform(const FreeVersion& action) {
+  plane_.remove_version(action.version);
+  versions_.erase(action.version);
+}
+
+void Fleet::perform(SetRoute& action) { plane_.set_route(action.wire_id, std::move(action.route)); }
+
+void Fleet::perform(const RemoveRoute& action) { plane_.remove_route(action.wire_id); }
+
+void Fleet::perform(const ForgetModel& action) {
+  if (!catalog_.find(action.model)) plane_.flights().forget(action.model);
+}
+
+void Fleet::perform(const AnswerCaller& action) { observer_.wish_answered(action); }
+
+const ModelVersion* Fleet::current_of(const std::string& model) const {
+  const Service* service = catalog_.find(model);
+  return service && service->current ? &version(service->current->id) : nullptr;
+}
+
+std::uint64_t Fleet::promised_bytes() const {
+  std::uint64_t bytes = 0;
+  for (const auto& [id, version] : versions_) bytes += version->promised_bytes();
+  return bytes;
+}
+
+// ---- what is served ----
+
+bool Fleet::lets_in(const Service& service, const CatalogVersion& version) const {
+  const RoutedVersion& routed = plane_.version(version.id);
+  return version.serves() && !routed.has_failed() && !service.is_drained && plane_.ledger().model(routed.index).breaker.closed();
+}
+
+bool Fleet::is_settled() const {
+  return !reading_configuration_ &&
+         std::ranges::none_of(catalog_.services(), [](const auto& service) { return service->change || service->next; });
+}
+
+std::string Fleet::summary() const {
+  std::size_t serving = 0;
+  std::string trouble;
+  for (const auto& service : catalog_.services()) {
+    const CatalogVersion* const current = service->current;
+    const bool serves = current && lets_in(*service, *current);
+    serving += serves;
+    if (serves || service->change || service->next) continue;
+    const std::string why = service->is_drained ? "drained"
+                            : current && !current->facts.has_failed
+                                ? format("resting: {}", plane_.ledger().model(plane_.version(current->id).index).breaker.reason())
+                                : service->reason();
+    trouble += format("; {}: {}", service->name, why);
+  }
+  return format("{} models are served{}", serving, trouble);
+}
+
+// ---- the end ----
+
+void Fleet::close(const Status& why) {
+  is_closed_ = true;
+  catalog_.close(why);
+  perform();
+  reading_configuration_.reset();
+  searches_.clear();
+}
+
+void Fleet::end() {
+  is_ended_ = true;
+  for (const auto& [id, version] : versions_) version->end();
+}
+
+void Fleet::kill_all() {
+  for (const auto& [id, version] : versions_) version->processes().kill_all();
+}
+
+bool Fleet::all_gone() const {
+  return std::ranges::all_of(versions_, [](const auto& version) { return version.second->processes().all_gone(); });
+}
+
+}  // namespace shoal::supervisor

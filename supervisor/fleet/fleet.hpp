@@ -1,0 +1,153 @@
+// The fleet: the versions that exist, with their processes. It carries out what the catalog decides, and tells it what comes of
+// that.
+//
+//   wishes, configuration ──▶ Catalog ──actions──▶ ModelVersion ─ ModelProcesses     (zygote and workers)
+//                               ▲ ▲                     │  │
+//            files found ───────┘ └──────── facts ──────┘  └──▶ DataPlane            (versions, routes, workers)
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "shm/log/log.hpp"
+#include "supervisor/catalog/catalog.hpp"
+#include "supervisor/fleet/model_version.hpp"
+#include "supervisor/plane/data_plane.hpp"
+#include "supervisor/process/event_loop.hpp"
+#include "supervisor/process/file_finder.hpp"
+#include "supervisor/repository/model_text.hpp"
+
+namespace shoal::supervisor {
+
+struct FleetOptions {
+  std::vector<ModelRequest> models;          ///< of the command line
+  std::filesystem::path configuration_file;  ///< absolute; empty: there is none
+  std::filesystem::path worker_file;
+};
+
+class FleetObserver {
+ public:
+  virtual ~FleetObserver() = default;
+  virtual void wish_answered(const AnswerCaller& answer) = 0;
+  /// What is served, or may be served soon, has changed.
+  virtual void services_changed() = 0;
+  virtual void limits_changed(const ClientLimits& limits) = 0;
+};
+
+///   Threads  thread-bound
+class Fleet {
+ public:
+  /// All but the options outlive this.
+  Fleet(FleetOptions options, const SocketDirectory& directory, EventLoop& loop, DataPlane& plane, FleetObserver& observer,
+        Logger& log);
+  ~Fleet();
+  Fleet(const Fleet&) = delete;
+  Fleet& operator=(const Fleet&) = delete;
+
+  /// Waits for the configuration, and then loads its models and those of the command line. Called when no client is there yet.
+  ///   Errors  those of the configuration; kUnavailable, kOverloaded, kDeadlineExceeded: it could not be read in time;
+  ///           kCancelled: `is_cancelled` became true meanwhile
+  Result<DaemonConfig> read_configuration(const std::function<bool()>& is_cancelled);
+  void start(const DaemonConfig& configured);
+  /// Takes up a client's wish. wish_answered() tells when it has come true.
+  ///   Errors  those of Catalog::ask(); kOverloaded: too many searches for files
+  Status ask(Wish wish);
+  /// Handles SIGHUP. Models of the command line stay. Models of the configuration change to its new content. All files are
+  /// looked for again.
+  void reload_configuration();
+  bool is_reading_configuration() const { return reading_configuration_ != nullptr; }
+  void client_left(ClientId client) { is_due_ |= catalog_.caller_gone(client); }
+
+  /// Something happened that a change may wait for.
+  void wake() { is_due_ = true; }
+  /// Events came from descriptors: a process may have ended.
+  void events_came() { is_due_ |= is_busy_; }
+  /// Goes as far as processes, searches and requests allow. Only here versions are freed, because no function of one is on the
+  /// stack. Returns whether anything may have changed.
+  bool tick(std::uint64_t now_ns);
+  std::optional<std::uint64_t> next_tick_ns(std::uint64_t now_ns) const;
+  /// This process did not run for so long: no limit counts that time.
+  void postpone(std::uint64_t by_ns);
+
+  /// Takes up nothing more, and starts nothing. Answers all callers with `why`.
+  void close(const Status& why);
+  /// Tells all processes to end.
+  void end();
+  void kill_all();
+  bool all_gone() const;
+
+  const Catalog& catalog() const { return catalog_; }
+  const ModelVersion& version(VersionId id) const { return *versions_.at(id); }
+  ModelVersion& version(VersionId id) { return *versions_.at(id); }
+  /// Whether a request is admitted that names this version, or none if it is the current one.
+  bool lets_in(const Service& service, const CatalogVersion& version) const;
+  /// How many models take requests, and why the others do not: "2 models are served; net: drained".
+  std::string summary() const;
+  /// Whether no load or reload is under way.
+  bool is_settled() const;
+  template <typename Function>
+  void for_each(Function function) const {
+    for (const auto& [id, version] : versions_) function(*version);
+  }
+  Births& births() { return births_; }
+
+ private:
+  friend class ModelVersion;
+  struct Search {
+    SearchId id = 0;
+    ModelRequest request;
+    std::unique_ptr<FileSearch> files;
+  };
+
+  std::unique_ptr<FileSearch> find_configuration();
+  Result<DaemonConfig> check_configuration(FileSearch& search) const;
+  void advance_configuration();
+  void take_configuration(DaemonConfig config);
+  void advance(std::uint64_t now_ns);
+  void take_found_files();
+  void note_who_awaits_idle();
+  const ModelVersion* current_of(const std::string& model) const;
+  std::uint64_t promised_bytes() const;
+
+  void perform();
+  void perform(FindFiles& action);
+  void perform(const StopFinding& action);
+  void perform(AddVersion& action);
+  void perform(const SetWorkers& action);
+  void perform(const SendProbe& action);
+  void perform(const FailVersion& action);
+  void perform(const RetireVersion& action);
+  void perform(const EndRequests& action);
+  void perform(const EndProcesses& action);
+  void perform(const FreeVersion& action);
+  void perform(SetRoute& action);
+  void perform(const RemoveRoute& action);
+  void perform(const ForgetModel& action);
+  void perform(const AnswerCaller& action);
+
+  const FleetOptions options_;
+  const SocketDirectory& directory_;
+  EventLoop& loop_;
+  DataPlane& plane_;
+  FleetObserver& observer_;
+  Logger& log_;
+  FileFinder files_;
+  std::unique_ptr<FileSearch> reading_configuration_;  // after a SIGHUP
+  std::vector<Search> searches_;
+  Catalog catalog_;
+  Births births_;
+  StuckZygotes stuck_zygotes_;
+  std::unordered_map<VersionId, std::unique_ptr<ModelVersion>> versions_;
+  bool is_due_ = false;                   // something happened that the catalog may wait for
+  bool is_busy_ = false;                  // the catalog waits for something
+  bool is_closed_ = false;                // close() was called
+  bool is_ended_ = false;                 // end() was called
+  std::optional<std::uint64_t> tick_ns_;  // when the catalog does something without an event
+};
+
+}  // namespace shoal::supervisor
