@@ -23,8 +23,8 @@ sigset_t daemon_signals() {
 Daemon::Daemon(DaemonOptions options, SocketDirectory directory, Logger& log)
     : log_(log),
       directory_(std::move(directory)),
-      plane_(directory_, loop_, *this, log),
-      fleet_(std::move(options.fleet), directory_, loop_, plane_, *this, log),
+      plane_({clock_, client_router_, lane_router_, directory_, loop_, log}, *this),
+      fleet_(std::move(options.fleet), clock_, directory_, loop_, plane_, *this, log),
       admin_(plane_, fleet_, directory_.path(), [this](const std::string& why) { begin_drain(why); }),
       manager_(std::move(options.manager)) {}
 
@@ -37,6 +37,8 @@ Result<std::unique_ptr<Daemon>> Daemon::start(DaemonOptions options, SocketDirec
   SHOAL_RETURN_IF_ERROR(daemon->watch_signals());
   SHOAL_ASSIGN_OR_RETURN(const DaemonConfig configured,
                          daemon->fleet_.read_configuration([&] { return daemon->phase_ != Phase::kServing; }));
+  SHOAL_ASSIGN_OR_RETURN(daemon->client_router_, wire::Router::create(daemon->context_));
+  SHOAL_ASSIGN_OR_RETURN(daemon->lane_router_, wire::Router::create(daemon->context_));
   SHOAL_RETURN_IF_ERROR(daemon->plane_.open());
   daemon->limits_changed(configured.limits);
   daemon->fleet_.start(configured);
@@ -93,8 +95,7 @@ void Daemon::limits_changed(const ClientLimits& limits) {
 
 void Daemon::run() {
   log_.info("serving directory={} models={} pid={}", directory_.path(), fleet_.catalog().services().size(), ::getpid());
-  std::array<wire::Waitable, 3> waitables{
-      {{.socket = &plane_.lane_socket()}, {.socket = &plane_.client_socket()}, {.fd = loop_.fd()}}};
+  std::array<wire::Waitable, 3> waitables{{{.socket = &lane_router_}, {.socket = &client_router_}, {.fd = loop_.fd()}}};
   while (phase_ != Phase::kStopped) {
     const std::uint64_t waits_from_ns = monotonic_now_ns();
     const std::chrono::milliseconds timeout = next_timeout(waits_from_ns);
@@ -115,7 +116,7 @@ void Daemon::run() {
     }
     tick(now_ns);
   }
-  plane_.close_after_flush(std::chrono::milliseconds(200));  // clients may still have to read the last answers
+  client_router_.close_after_flush(std::chrono::milliseconds(200));  // clients may still have to read the last answers
   log_.info("stopped directory={}", directory_.path());
 }
 

@@ -76,7 +76,10 @@ class Daemon final : public PlaneObserver, public FleetObserver {
 
   Logger& log_;
   const SocketDirectory directory_;
+  const Clock clock_;
   EventLoop loop_;
+  wire::MessageContext context_;
+  wire::Router client_router_, lane_router_;
   UniqueFd signals_;
   DataPlane plane_;
   Fleet fleet_;

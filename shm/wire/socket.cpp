@@ -109,6 +109,20 @@ void MessageContext::finish() {
 static_assert(sizeof(zmq_msg_t) == 64);
 static zmq_msg_t* as_zmq(void* frame) { return static_cast<zmq_msg_t*>(frame); }
 
+Result<Message> Message::copy_of(Frames frames) {
+  Message message;
+  for (const std::span<const std::byte> bytes : frames) {
+    message.frames_.emplace_back();
+    zmq_msg_t* frame = as_zmq(&message.frames_.back());
+    if (::zmq_msg_init_size(frame, bytes.size()) != 0) {
+      message.frames_.pop_back();
+      return failed_precondition("a frame of {} bytes: out of memory", bytes.size());
+    }
+    if (!bytes.empty()) std::memcpy(::zmq_msg_data(frame), bytes.data(), bytes.size());
+  }
+  return message;
+}
+
 std::span<const std::byte> Message::operator[](std::size_t index) const {
   zmq_msg_t* frame = as_zmq(const_cast<Frame*>(&frames_[index]));
   return {static_cast<const std::byte*>(::zmq_msg_data(frame)), ::zmq_msg_size(frame)};

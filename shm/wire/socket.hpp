@@ -91,6 +91,9 @@ class Message {
   }
   ~Message() { clear(); }
 
+  /// A message with copies of the frames. Errors: kFailedPrecondition (out of memory).
+  static Result<Message> copy_of(Frames frames);
+
   std::size_t size() const { return frames_.size(); }
   bool empty() const { return frames_.empty(); }
   std::span<const std::byte> operator[](std::size_t index) const;
@@ -180,35 +183,54 @@ class Dealer : public Socket {
   using Socket::Socket;
 };
 
-/// The supervisor's socket. It connects to the paths that peers bound and names each peer itself, so no peer can pretend to be
-/// another.
+/// Carries whole messages between this process and many peers. Each peer has a name that this side gave it, so no peer can
+/// pretend to be another. ZeroMQ is one implementation (Router); the simulator has another.
 ///   Threads  thread-bound
-class Router : public Socket {
+class Transport {
+ public:
+  virtual ~Transport() = default;
+  /// Limits the frames of peers that are connected from now on. A peer that sends a longer frame is cut off. 0 or a larger number
+  /// means kMaxFrameBytes.
+  virtual void limit_frames(std::uint64_t bytes) = 0;
+  /// The peer must have bound already. `peer` must never have been used before. Errors: kInvalidArgument (also if there is no
+  /// socket at the path, but a link for example), kNotFound, kInternal.
+  virtual Status connect(const std::string& path, PeerId peer) = 0;
+  /// Ends the connection. Does nothing when the peer is gone or never came. Call it when a peer is dead: until then messages for
+  /// it are kept.
+  virtual void disconnect(const std::string& path, PeerId peer) = 0;
+  /// Sends the whole message or nothing: copies of the frames of `head`, then the frames of `tail`, a received message, from
+  /// `tail_first` on, whose bytes are shared and not copied. `unsent`, if given, counts the message until it has left.
+  ///   Errors  kUnavailable (never connected, or disconnected), kOverloaded (the peer's queue is full), kFailedPrecondition (out
+  ///           of memory)
+  virtual Status send(PeerId peer, Frames head, const Message* tail, std::size_t tail_first, Unsent* unsent = nullptr) = 0;
+  Status send(PeerId peer, Frames frames) { return send(peer, frames, nullptr, 0); }
+  Status send(PeerId peer, std::span<const std::byte> frame) { return send(peer, Frames(&frame, 1)); }
+  /// True when a message came, false when none waits. The message does not contain the peer's name.
+  virtual Result<bool> receive(PeerId& peer, Message& message) = 0;
+  /// Queued messages are sent for up to `limit`. Nothing else may be called afterwards.
+  virtual void close_after_flush(std::chrono::milliseconds limit) = 0;
+};
+
+/// The supervisor's socket. It connects to the paths that peers bound.
+///   Threads  thread-bound
+class Router final : public Socket, public Transport {
  public:
   Router() = default;
+  Router(Router&&) = default;
+  Router& operator=(Router&&) = default;
   static Result<Router> create(MessageContext& context);
   /// At most so many whole messages of one peer wait to be received. Then libzmq does not read its connection until half of them
   /// are gone.
   static constexpr int kMostReceived = 256;
-  /// Limits the frames of peers that are connected from now on. A peer that sends a longer frame is cut off. 0 or a larger number
-  /// means kMaxFrameBytes.
-  void limit_frames(std::uint64_t bytes);
-  /// The peer must have bound already. `peer` must never have been used on this socket. Errors: kInvalidArgument (also if there
-  /// is no socket at the path, but a link for example), kNotFound, kInternal.
-  Status connect(const std::string& path, PeerId peer);
-  /// Ends the connection. Messages queued for the peer are sent for up to 50 ms, then dropped. Does nothing when the peer is gone
-  /// or never came. Call it when a peer is dead: until then messages for it are kept. Do not call it between a wait() that found
-  /// this socket readable and receive(): libzmq 4.3.4 then holds half a message, and aborts if it came from this peer.
-  void disconnect(const std::string& path, PeerId peer);
-  /// Sends the whole message or nothing. Errors: kUnavailable (never connected, or disconnected), kOverloaded (the peer's queue
-  /// is full), kFailedPrecondition (out of memory).
-  Status send(PeerId peer, Frames frames) { return send(peer, frames, nullptr, 0); }
-  Status send(PeerId peer, std::span<const std::byte> frame) { return send(peer, Frames(&frame, 1)); }
-  /// Likewise; then follow the frames of `tail`, a received message, from `tail_first` on. Their bytes are shared and not copied.
-  /// `unsent`, if given, counts the message until it has left.
-  Status send(PeerId peer, Frames head, const Message* tail, std::size_t tail_first, Unsent* unsent = nullptr);
-  /// True when a message came, false when none waits. The message does not contain the identity.
-  Result<bool> receive(PeerId& peer, Message& message);
+  void limit_frames(std::uint64_t bytes) override;
+  Status connect(const std::string& path, PeerId peer) override;
+  /// Messages queued for the peer are sent for up to 50 ms, then dropped. Do not call it between a wait() that found this socket
+  /// readable and receive(): libzmq 4.3.4 then holds half a message, and aborts if it came from this peer.
+  void disconnect(const std::string& path, PeerId peer) override;
+  using Transport::send;
+  Status send(PeerId peer, Frames head, const Message* tail, std::size_t tail_first, Unsent* unsent = nullptr) override;
+  Result<bool> receive(PeerId& peer, Message& message) override;
+  void close_after_flush(std::chrono::milliseconds limit) override { Socket::close_after_flush(limit); }
 
  private:
   using Socket::Socket;

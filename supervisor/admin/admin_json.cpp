@@ -135,7 +135,7 @@ std::string_view Admin::service_state(const Service& service) const {
 
 json Admin::version_json(const Service& service, const CatalogVersion& version, std::uint64_t now_ns) const {
   const ModelVersion& model = fleet_.version(version.id);
-  const ModelProcesses& processes = model.processes();
+  const Processes& processes = model.processes();
   const ModelView view = plane_.ledger().model(model.routed().index);
   const ModelConfig& config = model.served().config;
   json workers = json::array();

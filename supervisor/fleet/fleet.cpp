@@ -18,9 +18,10 @@ std::string what_files(const ModelRequest& request) { return format("model '{}':
 
 }  // namespace
 
-Fleet::Fleet(FleetOptions options, const SocketDirectory& directory, EventLoop& loop, DataPlane& plane, FleetObserver& observer,
-             Logger& log)
+Fleet::Fleet(FleetOptions options, const Clock& clock, const SocketDirectory& directory, EventLoop& loop, DataPlane& plane,
+             FleetObserver& observer, Logger& log)
     : options_(std::move(options)),
+      clock_(clock),
       directory_(directory),
       loop_(loop),
       plane_(plane),
@@ -41,7 +42,7 @@ Status Fleet::ask(Wish wish) {
     if (request && !request->path.starts_with(kBuiltinPrefix))
       SHOAL_RETURN_IF_ERROR(files_.check_room(what_files(*request), plane_.process_of(wish.caller.client)));
   }
-  SHOAL_RETURN_IF_ERROR(catalog_.ask(std::move(wish), monotonic_now_ns()));
+  SHOAL_RETURN_IF_ERROR(catalog_.ask(std::move(wish), clock_.now_ns()));
   perform();
   is_due_ = true;
   return {};
@@ -65,8 +66,8 @@ Result<DaemonConfig> Fleet::read_configuration(const std::function<bool()>& is_c
 
 void Fleet::start(const DaemonConfig& configured) {
   catalog_.limit_services(static_cast<std::size_t>(configured.limits.models));
-  for (const ModelRequest& request : configured.models) catalog_.serve(request, Origin::kConfiguration, monotonic_now_ns());
-  for (const ModelRequest& request : options_.models) catalog_.serve(request, Origin::kCommandLine, monotonic_now_ns());
+  for (const ModelRequest& request : configured.models) catalog_.serve(request, Origin::kConfiguration, clock_.now_ns());
+  for (const ModelRequest& request : options_.models) catalog_.serve(request, Origin::kCommandLine, clock_.now_ns());
   is_due_ = true;
 }
 
@@ -104,7 +105,7 @@ void Fleet::take_configuration(DaemonConfig config) {
   log_.info("configuration_taken models={}", config.models.size());
   observer_.limits_changed(config.limits);
   catalog_.limit_services(static_cast<std::size_t>(config.limits.models));
-  catalog_.configure(std::move(config.models), monotonic_now_ns());
+  catalog_.configure(std::move(config.models), clock_.now_ns());
   perform();
 }
 
@@ -218,7 +219,7 @@ void Fleet::perform(AddVersion& action) {
                            .load_nice = plane_.serves_anything() ? kLoadNice : 0,
                            .load_limit_ns = static_cast<std::uint64_t>(config.load_timeout_s) * 1'000'000'000};
   auto version = std::make_unique<ModelVersion>(*this, action.version, std::move(entry), std::move(processes));
-  versions_.emplace(action.version, std::move(version)).first->second->start(monotonic_now_ns() + action.patience_ns);
+  versions_.emplace(action.version, std::move(version)).first->second->start(clock_.now_ns() + action.patience_ns);
 }
 
 void Fleet::perform(const SetWorkers& action) { version(action.version).processes().set_workers(action.workers); }

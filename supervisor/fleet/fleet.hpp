@@ -20,6 +20,7 @@
 #include "supervisor/plane/data_plane.hpp"
 #include "supervisor/process/event_loop.hpp"
 #include "supervisor/process/file_finder.hpp"
+#include "supervisor/process/model_processes.hpp"
 #include "supervisor/repository/model_text.hpp"
 
 namespace shoal::supervisor {
@@ -28,6 +29,7 @@ struct FleetOptions {
   std::vector<ModelRequest> models;          ///< of the command line
   std::filesystem::path configuration_file;  ///< absolute; empty: there is none
   std::filesystem::path worker_file;
+  MakeProcesses make_processes = {};  ///< none: ModelProcesses, which are real
 };
 
 class FleetObserver {
@@ -43,8 +45,8 @@ class FleetObserver {
 class Fleet {
  public:
   /// All but the options outlive this.
-  Fleet(FleetOptions options, const SocketDirectory& directory, EventLoop& loop, DataPlane& plane, FleetObserver& observer,
-        Logger& log);
+  Fleet(FleetOptions options, const Clock& clock, const SocketDirectory& directory, EventLoop& loop, DataPlane& plane,
+        FleetObserver& observer, Logger& log);
   ~Fleet();
   Fleet(const Fleet&) = delete;
   Fleet& operator=(const Fleet&) = delete;
@@ -131,6 +133,7 @@ class Fleet {
   void perform(const AnswerCaller& action);
 
   const FleetOptions options_;
+  const Clock& clock_;
   const SocketDirectory& directory_;
   EventLoop& loop_;
   DataPlane& plane_;

@@ -22,30 +22,36 @@ ModelVersion::ModelVersion(Fleet& fleet, VersionId id, VersionEntry entry, Proce
       plane_(fleet.plane_),
       id_(id),
       entry_(std::move(entry)),
-      processes_(std::move(options), fleet.loop_, *this, fleet.log_, fleet.births_, fleet.stuck_zygotes_),
-      routed_(plane_.add_version(id, entry_.model.name, entry_.model, processes_)) {}
+      processes_(make_processes(std::move(options))),
+      routed_(plane_.add_version(id, entry_.model.name, entry_.model, *processes_)) {}
+
+std::unique_ptr<Processes> ModelVersion::make_processes(ProcessOptions options) {
+  if (fleet_.options_.make_processes) return fleet_.options_.make_processes(std::move(options), *this);
+  return std::make_unique<ModelProcesses>(std::move(options), fleet_.loop_, *this, fleet_.log_, fleet_.births_,
+                                          fleet_.stuck_zygotes_);
+}
 
 VersionFacts ModelVersion::facts() const {
-  const int ready = processes_.ready_workers();
+  const int ready = processes_->ready_workers();
   // Whoever asked hears kOverloaded if the same wish may come true later.
-  const bool may_succeed_later = processes_.lacks_resources() || entry_.failure.code() == StatusCode::kOverloaded;
+  const bool may_succeed_later = processes_->lacks_resources() || entry_.failure.code() == StatusCode::kOverloaded;
   return {.ready = ready,
-          .alive = static_cast<int>(processes_.workers().size()),
+          .alive = static_cast<int>(processes_->workers().size()),
           .has_failed = has_failed(),
-          .is_stalled = processes_.makes_no_progress(),
-          .lacks_resources = processes_.lacks_resources(),
+          .is_stalled = processes_->makes_no_progress(),
+          .lacks_resources = processes_->lacks_resources(),
           .can_answer = ready > 0 && plane_.ledger().model(routed_.index).breaker.closed(),
           .is_idle = plane_.ledger().model_idle(routed_.index),
-          .is_gone = processes_.all_gone(),
-          .reason = processes_.reason(),
+          .is_gone = processes_->all_gone(),
+          .reason = processes_->reason(),
           .failure = may_succeed_later ? StatusCode::kOverloaded : StatusCode::kFailedPrecondition};
 }
 
 void ModelVersion::start(std::uint64_t limit_ns) {
-  if (!entry_.failure.ok()) return processes_.fail(entry_.failure.to_string());
+  if (!entry_.failure.ok()) return processes_->fail(entry_.failure.to_string());
   start_limit_ns_ = limit_ns;
-  turn_limit_ns_ = monotonic_now_ns() + processes_.options().load_limit_ns;
-  try_to_start(monotonic_now_ns());
+  turn_limit_ns_ = fleet_.clock_.now_ns() + processes_->options().load_limit_ns;
+  try_to_start(fleet_.clock_.now_ns());
 }
 
 // Looks for free memory again until the limit, because a killed daemon may still be giving its memory back. Versions that are
@@ -64,26 +70,26 @@ void ModelVersion::try_to_start(std::uint64_t now_ns) {
     fits = overloaded(
         "model '{}': for {} s (load_timeout_s) it has waited for memory that models take which are loading: try again when they "
         "are loaded, or unload them",
-        served().name, processes_.options().load_limit_ns / 1'000'000'000);
+        served().name, processes_->options().load_limit_ns / 1'000'000'000);
   } else if (!fits.ok() && now_ns < *start_limit_ns_) {
     return;
   }
   start_limit_ns_.reset();
   if (!fits.ok()) {
     entry_.failure = fits;
-    return processes_.fail(fits.to_string());
+    return processes_->fail(fits.to_string());
   }
   estimate_bytes_ = estimate.sum();
-  processes_.start();
+  processes_->start();
 }
 
 void ModelVersion::send_probe() {
-  const auto& workers = processes_.workers();
+  const auto& workers = processes_->workers();
   const auto ready = std::ranges::find(workers, WorkerProcess::State::kReady, [](const auto& worker) { return worker->state; });
   if (ready == workers.end()) return fleet_.catalog_.probe_not_sent(id_);
   probed_worker_ = (*ready)->incarnation;
-  if (const Status sent = processes_.probe(*probed_worker_); !sent.ok())
-    processes_.fail(format("version {}: its probe cannot be sent: {}", number(), sent.message()));
+  if (const Status sent = processes_->probe(*probed_worker_); !sent.ok())
+    processes_->fail(format("version {}: its probe cannot be sent: {}", number(), sent.message()));
 }
 
 void ModelVersion::worker_probed(const WorkerProcess& worker, const Status& status) {
@@ -100,7 +106,7 @@ void ModelVersion::worker_probed(const WorkerProcess& worker, const Status& stat
 
 void ModelVersion::end() {
   start_limit_ns_.reset();
-  processes_.stop();
+  processes_->stop();
 }
 
 Status ModelVersion::model_loaded(std::string_view text) {
@@ -135,11 +141,11 @@ void ModelVersion::worker_died(WorkerProcess& worker) {
   fleet_.wake();
   if (probed_worker_ != worker.incarnation) return;
   probed_worker_.reset();
-  processes_.fail(format("version {}: its worker died while it answered the probe: {}", number(), what));
+  processes_->fail(format("version {}: its worker died while it answered the probe: {}", number(), what));
 }
 
 void ModelVersion::worker_reaped(std::uint64_t incarnation, int wait_status) {
-  plane_.deaths().reaped(incarnation, wait_status, monotonic_now_ns());
+  plane_.deaths().reaped(incarnation, wait_status, fleet_.clock_.now_ns());
 }
 
 std::uint64_t ModelVersion::answered_by(std::uint64_t incarnation) const { return plane_.ledger().answered_by(incarnation); }
@@ -157,17 +163,17 @@ const std::string& ModelVersion::description(const Service& service) {
 
 void ModelVersion::tick(std::uint64_t now_ns) {
   try_to_start(now_ns);
-  processes_.tick(now_ns);
+  processes_->tick(now_ns);
 }
 
 void ModelVersion::postpone(std::uint64_t by_ns) {
-  processes_.postpone(by_ns);
+  processes_->postpone(by_ns);
   turn_limit_ns_ += by_ns;
   if (start_limit_ns_) *start_limit_ns_ += by_ns;
 }
 
 std::optional<std::uint64_t> ModelVersion::next_tick_ns() const {
-  std::optional<std::uint64_t> next = processes_.next_tick_ns();
+  std::optional<std::uint64_t> next = processes_->next_tick_ns();
   if (start_limit_ns_) next = next ? std::min(*next, look_ns_) : look_ns_;
   return next;
 }

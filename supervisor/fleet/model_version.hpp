@@ -2,13 +2,14 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "supervisor/catalog/catalog.hpp"
 #include "supervisor/plane/data_plane.hpp"
-#include "supervisor/process/model_processes.hpp"
+#include "supervisor/process/processes.hpp"
 #include "supervisor/repository/model_text.hpp"
 
 namespace shoal::supervisor {
@@ -29,9 +30,9 @@ class ModelVersion final : public ProcessObserver {
   std::uint64_t number() const { return entry_.model.files.version; }
   const std::optional<LoadReport>& loaded() const { return loaded_; }
   const RoutedVersion& routed() const { return routed_; }
-  ModelProcesses& processes() { return processes_; }
-  const ModelProcesses& processes() const { return processes_; }
-  bool has_failed() const { return processes_.state() == ModelState::kFailed; }
+  Processes& processes() { return *processes_; }
+  const Processes& processes() const { return *processes_; }
+  bool has_failed() const { return processes_->state() == ModelState::kFailed; }
   VersionFacts facts() const;
   /// The answer to `describe`, for a version that has loaded. Made anew when the versions that `service` serves have changed.
   const std::string& description(const Service& service);
@@ -41,7 +42,7 @@ class ModelVersion final : public ProcessObserver {
   /// for its load_timeout_s.
   void start(std::uint64_t limit_ns);
   /// The most memory that its load will take; 0 when it does not load.
-  std::uint64_t promised_bytes() const { return processes_.state() == ModelState::kLoading ? estimate_bytes_ : 0; }
+  std::uint64_t promised_bytes() const { return processes_->state() == ModelState::kLoading ? estimate_bytes_ : 0; }
   /// Asks a ready worker to answer the model's stored input. If that worker dies meanwhile, the version fails.
   void send_probe();
   /// Nobody waits for the answer to its probe any more.
@@ -55,6 +56,7 @@ class ModelVersion final : public ProcessObserver {
   void postpone(std::uint64_t by_ns);
 
  private:
+  std::unique_ptr<Processes> make_processes(ProcessOptions options);
   void try_to_start(std::uint64_t now_ns);
   // A zygote that is started again must find the same files, because running workers serve what the first zygote read.
   Status model_loaded(std::string_view text) override;
@@ -79,7 +81,7 @@ class ModelVersion final : public ProcessObserver {
   std::uint64_t turn_limit_ns_ = 0;                // for its start while others load
   std::uint64_t look_ns_ = 0;                      // when to look for memory again
   std::uint64_t estimate_bytes_ = 0;               // memory that loading takes; 0 until it has begun
-  ModelProcesses processes_;
+  std::unique_ptr<Processes> processes_;
   RoutedVersion& routed_;
 };
 

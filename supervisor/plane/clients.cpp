@@ -37,8 +37,8 @@ constexpr std::uint64_t kLargestArena = std::uint64_t{1} << 40;
 UniqueFd open_reserve() { return UniqueFd(::open("/dev/null", O_RDONLY | O_CLOEXEC)); }
 }  // namespace
 
-Clients::Clients(const SocketDirectory& directory, EventLoop& loop, ClientObserver& observer, Logger& log)
-    : directory_(directory), loop_(loop), observer_(observer), log_(log), reserve_(open_reserve()) {
+Clients::Clients(const Clock& clock, const SocketDirectory& directory, EventLoop& loop, ClientObserver& observer, Logger& log)
+    : clock_(clock), directory_(directory), loop_(loop), observer_(observer), log_(log), reserve_(open_reserve()) {
   limit_connections(0, 0);
 }
 
@@ -85,7 +85,7 @@ void Clients::welcomed(Client& client) {
 }
 
 void Clients::expect_answer(Client& client) {
-  client.give_up_ns = monotonic_now_ns() + kHandshakeLimitNs;
+  client.give_up_ns = clock_.now_ns() + kHandshakeLimitNs;
   handshakes_.emplace_back(client.give_up_ns, client.id);
 }
 
@@ -102,7 +102,7 @@ Client* Clients::find(std::uint64_t id) {
 void Clients::accept_clients() {
   if (!reserve_) reserve_ = open_reserve();
   for (int accepted = 0; accepted < kMostPerTurn; ++accepted) {
-    const std::uint64_t now_ns = monotonic_now_ns();
+    const std::uint64_t now_ns = clock_.now_ns();
     const std::uint64_t next_ns = std::max(arrivals_.next_ns(), refusals_.next_ns());
     if (now_ns < next_ns) return pause_accepting(next_ns);
     UniqueFd connection(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
@@ -131,7 +131,7 @@ Status Clients::admit(UniqueFd connection) {
   const int socket = connection.get();
   // A refused client is told why before the socket closes.
   const auto refused = [&](Status why) {
-    refusals_.take(kRefusalsPerSecond, monotonic_now_ns());
+    refusals_.take(kRefusalsPerSecond, clock_.now_ns());
     refuse(socket, why);
     loop_.hang_up(std::move(connection));
     return why;
@@ -144,7 +144,7 @@ Status Clients::admit(UniqueFd connection) {
     return refused(permission_denied("user {} may not use the daemon of user {}", peer.uid, ::geteuid()));
   if (!refusal_.empty()) return refused(unavailable("{}", refusal_));
   if (Status offended = check_offences(peer.pid); !offended.ok()) return refused(std::move(offended));
-  arrivals_.take(connections_per_second_, monotonic_now_ns());
+  arrivals_.take(connections_per_second_, clock_.now_ns());
   // The last places are reserved for root, so that an operator gets in.
   const std::size_t places = most_clients_ - (peer.uid == 0 ? 0 : most_clients_ / kShareForRoot);
   if (clients_.size() >= places)
@@ -274,7 +274,7 @@ void Clients::disconnect(Client& client, const std::string& why, StatusCode code
 }
 
 void Clients::remember_offence(const Client& client) {
-  const std::uint64_t now_ns = monotonic_now_ns();
+  const std::uint64_t now_ns = clock_.now_ns();
   std::erase_if(offenders_, [&](const auto& offender) { return offender.second.next_ns() + kOffencesForgottenNs < now_ns; });
   if (connections_per_second_ == 0 || client.pid == 0) return;  // pid 0 stands for any process of another pid namespace
   offenders_.try_emplace(client.pid, kOffencesForgottenNs).first->second.take(1, now_ns);
@@ -282,7 +282,7 @@ void Clients::remember_offence(const Client& client) {
 
 Status Clients::check_offences(pid_t pid) const {
   const auto found = offenders_.find(pid);
-  const std::uint64_t wait_ms = found == offenders_.end() ? 0 : found->second.wait_ms(monotonic_now_ns());
+  const std::uint64_t wait_ms = found == offenders_.end() ? 0 : found->second.wait_ms(clock_.now_ns());
   if (wait_ms == 0) return {};
   return overloaded(
       "clients of process {} broke the protocol too often, or did not finish their messages: it may connect again in {} ms "

@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "shm/base/clock.hpp"
 #include "shm/base/unique_fd.hpp"
 #include "shm/log/log.hpp"
 #include "shm/wire/control.hpp"
@@ -65,7 +66,8 @@ class Clients {
   static constexpr std::uint64_t kHandshakeLimitNs = 2'000'000'000;
   static constexpr std::size_t kMaxClients = 4096;
 
-  Clients(const SocketDirectory& directory, EventLoop& loop, ClientObserver& observer, Logger& log);
+  /// All of them outlive this.
+  Clients(const Clock& clock, const SocketDirectory& directory, EventLoop& loop, ClientObserver& observer, Logger& log);
   ~Clients();
   Clients(const Clients&) = delete;
   Clients& operator=(const Clients&) = delete;
@@ -131,6 +133,7 @@ class Clients {
   void forget(std::uint64_t id);
   Status check_offences(pid_t pid) const;
 
+  const Clock& clock_;
   const SocketDirectory& directory_;
   EventLoop& loop_;
   ClientObserver& observer_;

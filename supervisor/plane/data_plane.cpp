@@ -9,15 +9,20 @@
 
 namespace shoal::supervisor {
 
-DataPlane::DataPlane(const SocketDirectory& directory, EventLoop& loop, PlaneObserver& observer, Logger& log)
-    : directory_(directory), loop_(loop), observer_(observer), log_(log), deaths_(log) {}
+DataPlane::DataPlane(const Means& means, PlaneObserver& observer)
+    : clock_(means.clock),
+      client_transport_(means.clients),
+      lane_transport_(means.lanes),
+      directory_(means.directory),
+      loop_(means.loop),
+      observer_(observer),
+      log_(means.log),
+      deaths_(means.log) {}
 
 DataPlane::~DataPlane() = default;
 
 Status DataPlane::open() {
-  SHOAL_ASSIGN_OR_RETURN(client_router_, wire::Router::create(context_));
-  SHOAL_ASSIGN_OR_RETURN(lane_router_, wire::Router::create(context_));
-  clients_ = std::make_unique<Clients>(directory_, loop_, *this, log_);
+  clients_ = std::make_unique<Clients>(clock_, directory_, loop_, *this, log_);
   clients_->count_unsent(memory_.unsent());
   return clients_->listen();
 }
@@ -35,14 +40,13 @@ void DataPlane::apply_limits(const ClientLimits& limits) {
     longest_frame_bytes = longest_frame_bytes == 0 ? longest : std::min(longest_frame_bytes, longest);
   }
   clients_->limit_frames(longest_frame_bytes);
-  client_router_.limit_frames(longest_frame_bytes);
-  lane_router_.limit_frames(longest_reply_bytes());
+  client_transport_.limit_frames(longest_frame_bytes);
+  lane_transport_.limit_frames(longest_reply_bytes());
 }
 
 // ---- what is served ----
 
-RoutedVersion& DataPlane::add_version(VersionId id, const std::string& model, const ServedModel& served,
-                                      ModelProcesses& processes) {
+RoutedVersion& DataPlane::add_version(VersionId id, const std::string& model, const ServedModel& served, Processes& processes) {
   const ModelConfig& config = served.config;
   const ModelIndex index =
       ledger_.add_model(model, {.queue_limit = static_cast<std::size_t>(config.queue_limit),

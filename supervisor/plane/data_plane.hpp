@@ -16,6 +16,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "shm/base/clock.hpp"
 #include "shm/log/log.hpp"
 #include "shm/wire/messages.hpp"
 #include "shm/wire/socket.hpp"
@@ -26,7 +27,7 @@
 #include "supervisor/plane/memory_shortage.hpp"
 #include "supervisor/plane/message_memory.hpp"
 #include "supervisor/process/event_loop.hpp"
-#include "supervisor/process/model_processes.hpp"
+#include "supervisor/process/processes.hpp"
 #include "supervisor/process/socket_directory.hpp"
 #include "supervisor/process/watchdog.hpp"
 #include "supervisor/route/ledger.hpp"
@@ -44,7 +45,7 @@ struct RoutedVersion {
   VersionId id = 0;
   ModelIndex index = 0;  ///< its number in the ledger
   const ServedModel& served;
-  ModelProcesses& processes;
+  Processes& processes;
   bool is_loaded = false;
   std::uint32_t signature = 0;  ///< of its inputs and outputs, once it has loaded
   bool awaits_idle = false;     ///< its owner wants to know when none of its requests is left
@@ -82,17 +83,25 @@ class DataPlane final : public ClientObserver {
   static constexpr std::uint64_t kExitLimitNs = 2'000'000'000;      // from there to its end
   static constexpr std::size_t kLongestControl = 64 * 1024;
 
-  /// All of them outlive this.
-  DataPlane(const SocketDirectory& directory, EventLoop& loop, PlaneObserver& observer, Logger& log);
+  /// What all requests and replies go through. All of these outlive the data plane.
+  struct Means {
+    const Clock& clock;
+    wire::Transport& clients;
+    wire::Transport& lanes;
+    const SocketDirectory& directory;
+    EventLoop& loop;
+    Logger& log;
+  };
+  DataPlane(const Means& means, PlaneObserver& observer);
   ~DataPlane() override;
 
-  /// Opens the sockets of lanes and clients.
+  /// Opens the attach socket. The transports must be open.
   Status open();
   void apply_limits(const ClientLimits& limits);
 
   // ---- what is served ----
 
-  RoutedVersion& add_version(VersionId id, const std::string& model, const ServedModel& served, ModelProcesses& processes);
+  RoutedVersion& add_version(VersionId id, const std::string& model, const ServedModel& served, Processes& processes);
   /// Its requests must be over (Ledger::model_idle).
   void remove_version(VersionId id);
   RoutedVersion& version(VersionId id) { return *versions_.at(id); }
@@ -133,8 +142,6 @@ class DataPlane final : public ClientObserver {
   bool is_idle() const { return ledger_.idle(); }
   /// Answers what is not answered yet.
   void fail_everything(const std::string& why);
-  /// Gives clients so long to read the last answers.
-  void close_after_flush(std::chrono::milliseconds limit) { client_router_.close_after_flush(limit); }
 
   // ---- for those who answer control requests ----
 
@@ -159,8 +166,6 @@ class DataPlane final : public ClientObserver {
   std::uint64_t message_bytes() const { return memory_.bytes(); }
   /// The outputs that a lane may send in one message. 0 = no limit.
   std::uint64_t longest_reply_bytes() const;
-  const wire::Socket& client_socket() const { return client_router_; }
-  const wire::Socket& lane_socket() const { return lane_router_; }
   std::uint64_t now_ns() const { return now_ns_; }  ///< when this turn of the loop began
 
  private:
@@ -229,12 +234,13 @@ class DataPlane final : public ClientObserver {
   void cancel_run(const Action& action);
   void forget_request(const Action& action);
 
+  const Clock& clock_;
+  wire::Transport& client_transport_;
+  wire::Transport& lane_transport_;
   const SocketDirectory& directory_;
   EventLoop& loop_;
   PlaneObserver& observer_;
   Logger& log_;
-  wire::MessageContext context_;
-  wire::Router client_router_, lane_router_;
   Ledger ledger_;
   std::unique_ptr<Clients> clients_;
   std::unordered_map<VersionId, std::unique_ptr<RoutedVersion>> versions_;

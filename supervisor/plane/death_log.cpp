@@ -12,6 +12,7 @@
 
 #include "shm/base/format.hpp"
 #include "shm/base/json_text.hpp"
+#include "supervisor/process/spawn.hpp"
 
 namespace shoal::supervisor {
 namespace {

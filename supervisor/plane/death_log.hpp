@@ -13,8 +13,8 @@
 
 #include "shm/log/log.hpp"
 #include "shm/wire/status_page.hpp"
-#include "supervisor/process/model_processes.hpp"
 #include "supervisor/process/oom_kills.hpp"
+#include "supervisor/process/processes.hpp"
 #include "supervisor/route/ledger.hpp"
 
 namespace shoal::supervisor {

@@ -20,15 +20,15 @@ constexpr std::uint64_t kSmallAnswer = wire::kReceiveBuffer + 4096;  // answers 
 }  // namespace
 
 Status DataPlane::client_bound(Client& client) {
-  SHOAL_RETURN_IF_ERROR(client_router_.connect(client.path, client.id));
-  client.last_message_ns = monotonic_now_ns();
+  SHOAL_RETURN_IF_ERROR(client_transport_.connect(client.path, client.id));
+  client.last_message_ns = clock_.now_ns();
   const wire::ControlHeader welcome = wire::make_control(wire::Kind::kWelcome, 0);
-  return client_router_.send(client.id, std::as_bytes(std::span(&welcome, 1)));
+  return client_transport_.send(client.id, std::as_bytes(std::span(&welcome, 1)));
 }
 
 void DataPlane::client_gone(Client& client) {
   log_.debug("client_gone client={} pid={}", client.id, client.pid);
-  client_router_.disconnect(client.path, client.id);
+  client_transport_.disconnect(client.path, client.id);
   observer_.client_left(client);
   ledger_.client_gone(client.id);
   perform();
@@ -52,7 +52,7 @@ void DataPlane::client_forgotten(Client& client) {
 void DataPlane::receive_from_clients() {
   for (turn_left_ = kClientMessagesPerTurn; turn_left_ > 0; --turn_left_) {
     wire::PeerId peer = 0;
-    const auto received = client_router_.receive(peer, incoming_);
+    const auto received = client_transport_.receive(peer, incoming_);
     if (!received.ok() || !*received) return;
     ++traffic_.client_messages;
     traffic_.client_bytes += incoming_.size_bytes();
@@ -246,7 +246,7 @@ void DataPlane::send_to_client(ClientId id, wire::Frames head, const wire::Messa
                client->process->unread_bytes() >> 10, memory_.bytes() >> 20, memory_.limit_mb()),
         StatusCode::kOverloaded);
   }
-  const Status sent = client_router_.send(id, head, tail, tail_first, &client->unsent);
+  const Status sent = client_transport_.send(id, head, tail, tail_first, &client->unsent);
   if (sent.ok() || sent.code() == StatusCode::kUnavailable) return;
   // Every request gets an answer. So a client whose answer cannot be sent is disconnected.
   if (sent.code() == StatusCode::kOverloaded)

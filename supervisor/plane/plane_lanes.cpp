@@ -40,7 +40,7 @@ LaneEvidence read_evidence(const WorkerProcess& worker, const wire::LaneLine& li
 void DataPlane::receive_from_lanes() {
   for (int i = 0; i < kLaneMessagesPerTurn; ++i) {
     wire::PeerId peer = 0;
-    const auto received = lane_router_.receive(peer, incoming_);
+    const auto received = lane_transport_.receive(peer, incoming_);
     if (!received.ok() || !*received) return;
     ++traffic_.lane_messages;
     traffic_.lane_bytes += incoming_.size_bytes();
@@ -81,25 +81,24 @@ void DataPlane::handle_lane_message(wire::PeerId peer, const wire::Message& mess
 
 void DataPlane::worker_ready(RoutedVersion& version, const WorkerProcess& worker) {
   for (std::uint32_t lane = 0; lane < worker.lane_paths.size(); ++lane) {
-    const Status connected = lane_router_.connect(worker.lane_paths[lane], peer_of({worker.incarnation, lane}));
+    const Status connected = lane_transport_.connect(worker.lane_paths[lane], peer_of({worker.incarnation, lane}));
     if (!connected.ok()) return version.processes.kill_worker(worker.incarnation, connected.message());
   }
   workers_[worker.incarnation] = {
-      .version = &version, .lanes = std::vector<RoutedLane>(worker.lane_paths.size(), {.last_message_ns = monotonic_now_ns()})};
-  ledger_.worker_ready(version.index, worker.incarnation, static_cast<std::uint32_t>(worker.lane_paths.size()),
-                       monotonic_now_ns());
+      .version = &version, .lanes = std::vector<RoutedLane>(worker.lane_paths.size(), {.last_message_ns = clock_.now_ns()})};
+  ledger_.worker_ready(version.index, worker.incarnation, static_cast<std::uint32_t>(worker.lane_paths.size()), clock_.now_ns());
   perform();
 }
 
 void DataPlane::worker_leaving(RoutedVersion& version, const WorkerProcess& worker) {
   ledger_.dismiss(worker.incarnation);
-  leaving_workers_.push_back({worker.incarnation, &version, monotonic_now_ns() + kSurplusLimitNs, false});
+  leaving_workers_.push_back({worker.incarnation, &version, clock_.now_ns() + kSurplusLimitNs, false});
 }
 
 // At the limit it is killed, and its requests run on other workers.
 void DataPlane::advance_leaving_workers(std::uint64_t now_ns) {
   for (LeavingWorker& leaving : leaving_workers_) {
-    ModelProcesses& processes = leaving.version->processes;
+    Processes& processes = leaving.version->processes;
     if (!leaving.is_told && ledger_.held_by(leaving.incarnation) == 0) {
       processes.let_go(leaving.incarnation);
       leaving.is_told = true;
@@ -112,7 +111,7 @@ void DataPlane::advance_leaving_workers(std::uint64_t now_ns) {
 }
 
 void DataPlane::worker_probed(const WorkerProcess& worker, bool is_answered) {
-  ledger_.probed(worker.incarnation, is_answered, monotonic_now_ns());  // for the breaker, if it asked for this probe
+  ledger_.probed(worker.incarnation, is_answered, clock_.now_ns());  // for the breaker, if it asked for this probe
   perform();
 }
 
@@ -120,7 +119,7 @@ void DataPlane::worker_died(RoutedVersion& version, WorkerProcess& worker, std::
   const int lanes = version.processes.options().lanes;
   for (int lane = 0; lane < lanes; ++lane) {  // even a worker that never became ready may have bound
     const std::string path = lane_path(directory_.path(), worker.incarnation, lane);
-    lane_router_.disconnect(path, peer_of({worker.incarnation, static_cast<std::uint32_t>(lane)}));
+    lane_transport_.disconnect(path, peer_of({worker.incarnation, static_cast<std::uint32_t>(lane)}));
     ::unlink(path.c_str());
   }
   std::erase_if(leaving_workers_, [&](const LeavingWorker& leaving) { return leaving.incarnation == worker.incarnation; });
@@ -134,8 +133,8 @@ void DataPlane::worker_died(RoutedVersion& version, WorkerProcess& worker, std::
       evidence.push_back(read_evidence(worker, line));
       if (evidence.back().crashed) what = evidence.back().what;
     }
-    outcomes = ledger_.worker_died(worker.incarnation, evidence, monotonic_now_ns());
-    version.unrouted_ns.add(monotonic_now_ns() - now_ns_);
+    outcomes = ledger_.worker_died(worker.incarnation, evidence, clock_.now_ns());
+    version.unrouted_ns.add(clock_.now_ns() - now_ns_);
     for (const DeathOutcome& outcome : outcomes) {
       if (outcome.fate <= DeathOutcome::Fate::kRunsAlone) died_ns_[slot_of(outcome.request)] = now_ns_;
     }
@@ -168,7 +167,7 @@ void DataPlane::report_death(const RoutedVersion& version, const WorkerProcess& 
       .answered = answered,
       .lived_ns = now_ns_ - std::min(now_ns_, worker.forked_ns),
       .noticed_ns = now_ns_,
-      .unrouted_ns = monotonic_now_ns(),
+      .unrouted_ns = clock_.now_ns(),
       .ended = worker.ended,
       .ended_because = worker.ended_because,
       .wait_status = worker.wait_status,
@@ -282,9 +281,9 @@ Status DataPlane::send_to_lane(const Action& action) {
   header.lane_flags = action.hash_inputs ? wire::kHashInputs : 0;
   std::memcpy(frame_.data(), &header, sizeof header);
   const std::span<const std::byte> head = frame_;
-  Status sent = lane_router_.send(peer_of(action.lane), wire::Frames(&head, 1), &payload, 1);
+  Status sent = lane_transport_.send(peer_of(action.lane), wire::Frames(&head, 1), &payload, 1);
   std::uint64_t& died_ns = died_ns_[slot_of(action.request)];
-  if (sent.ok() && died_ns != 0) models_[action.model]->sent_again_ns.add(monotonic_now_ns() - std::exchange(died_ns, 0));
+  if (sent.ok() && died_ns != 0) models_[action.model]->sent_again_ns.add(clock_.now_ns() - std::exchange(died_ns, 0));
   if (!sent.ok())
     log_.debug("not_sent request={} incarnation={} reason=\"{}\"", action.request, action.lane.incarnation, sent.message());
   return sent;
@@ -381,7 +380,7 @@ void DataPlane::send_quarantine(const Action& action) {
 }
 
 void DataPlane::send_probe(const Action& action) {
-  ModelProcesses& processes = models_[action.model]->processes;
+  Processes& processes = models_[action.model]->processes;
   const WorkerProcess* worker = processes.find_worker(action.lane.incarnation);
   log_.warn("breaker_probes model={} worker={}", processes.options().name, worker ? worker->pid : -1);
   if (!processes.probe(action.lane.incarnation).ok()) ledger_.probed(action.lane.incarnation, false, now_ns_);

@@ -99,7 +99,8 @@ class Daemon {
   EventLoop loop_;
   Observer observer_;
   Logger log_{"fuzz"};
-  Clients clients_{directory_, loop_, observer_, log_};
+  const Clock clock_{};
+  Clients clients_{clock_, directory_, loop_, observer_, log_};
 };
 
 int lowest_free_descriptor() { return UniqueFd(::fcntl(0, F_DUPFD_CLOEXEC, 0)).get(); }

@@ -108,7 +108,8 @@ class ClientsTest : public testing::Test {
   EventLoop loop_;
   Observer observer_;
   Logger log_{"test"};
-  Clients clients_{directory_, loop_, observer_, log_};
+  const Clock clock_{};
+  Clients clients_{clock_, directory_, loop_, observer_, log_};
 };
 
 TEST_F(ClientsTest, SilentClientsAreDisconnectedAFewAtATimeAndOthersAreNot) {
