@@ -15,6 +15,7 @@ using namespace supervisor;
 namespace {
 
 constexpr std::uint64_t kMs = 1'000'000;
+constexpr std::uint64_t kLateNs = 10 * kMs;  // how late the supervisor may notice a deadline
 constexpr std::size_t kMostClients = 6;
 constexpr std::size_t kMostAsked = 40;  // of one client
 constexpr std::array kModels = {"a", "b", "c"};
@@ -155,6 +156,7 @@ void World::turn() {
   (void)fleet_.tick(clock_.now_ns());
   for (const auto& [number, model] : processes_.all) model->read_controls();
   read_answers();
+  check_deadlines();
 }
 
 void World::pass(std::uint64_t ns) { clock_.advance_ns(ns); }
@@ -213,7 +215,9 @@ bool World::request(std::uint64_t draw) {
   wire::encode_request(asked, head);
   ++last_content_;
   std::memcpy(content.data(), &last_content_, sizeof last_content_);
-  client->asked[asked.header.seq].content = content;
+  Asked& noted = client->asked[asked.header.seq];
+  noted.content = content;
+  if (asked.header.timeout_ns != 0) noted.deadline_ns = clock_.now_ns() + asked.header.timeout_ns;
   words_ = format("client {} asks {} for {}", client->id, service.name, asked.header.seq);
   send(client->id, {std::move(head), std::move(content)}, false);
   return true;
@@ -267,6 +271,16 @@ void World::read_answer(SimClient& client, const SimMessage& message) {
   words_ += format("; {} of client {}: {}", reply.seq, client.id, status_code_name(static_cast<StatusCode>(reply.status)));
   if (reply.status == 0 && message.back() != asked.content) return breaks(name + " has the answer to another one");
   if (reply.released == 1) client.asked.erase(found);
+}
+
+// Whatever a request waits for, its client hears by its deadline.
+void World::check_deadlines() {
+  for (const SimClient& client : clients_) {
+    for (const auto& [seq, asked] : client.asked) {
+      if (!asked.is_answered && asked.deadline_ns && clock_.now_ns() > *asked.deadline_ns + kLateNs)
+        breaks(format("request {} of client {} was not answered by its deadline", seq, client.id));
+    }
+  }
 }
 
 // ---- lanes ----
@@ -350,22 +364,29 @@ bool World::lane_parks(std::uint64_t draw) {
   return true;
 }
 
-// It answers what it was not asked, or what it has answered, or sends what is no message.
+// It answers what it was not asked, or what another one was asked, or an earlier request that had the slot of the one it has; or
+// it sends what is no message.
 bool World::lane_lies(std::uint64_t draw) {
   wire::PeerId peer = 0;
-  if (!some_lane(pick(draw, 64), peer, [](const auto&) { return true; })) return false;
+  const std::vector<Held>* held = some_lane(pick(draw, 64), peer, [](const auto&) { return true; });
+  if (!held) return false;
   wire::Reply reply;
   reply.header = {.kind = static_cast<std::uint16_t>(pick(draw, 2) == 0 ? wire::Kind::kReply : wire::Kind::kParked),
                   .seq = pick(draw, 8),
-                  .request_id = pick(draw, 4) << 32 | pick(draw, 16),
+                  .request_id = (1 + pick(draw, 4)) << 32 | pick(draw, 16),
                   .incarnation = pick(draw, 4) == 0 ? pick(draw, 8) : lane_of(peer).incarnation,
-                  .attempt = static_cast<std::uint16_t>(100 + pick(draw, 3)),
+                  .attempt = static_cast<std::uint16_t>(1 + pick(draw, 2)),
                   .batch = static_cast<std::uint16_t>(pick(draw, 3)),
                   .compute_ns = pick(draw, 2) == 0 ? ~std::uint64_t{0} : 0};
+  if (!held->empty() && pick(draw, 2) == 0) {
+    reply.header.request_id = held->front().header.request_id - (std::uint64_t{1} << 32);
+    reply.header.attempt = held->front().header.attempt;
+  }
+  if (plane_.ledger().is_leased(reply.header.request_id, lane_of(peer))) return false;  // what it says of its own is believed
   Bytes head;
   wire::encode_reply(reply, head);
   if (pick(draw, 8) == 0) head.resize(pick(draw, head.size()));
-  words_ = format("lane {}", peer);
+  words_ = format("lane {}, of request {}", peer, reply.header.request_id);
   send(peer, {std::move(head)}, true);
   return true;
 }

@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -73,6 +74,7 @@ class World final : public supervisor::PlaneObserver, public supervisor::FleetOb
  private:
   struct Asked {
     bool is_answered = false;
+    std::optional<std::uint64_t> deadline_ns;
     Bytes content;
   };
   struct SimClient {
@@ -101,6 +103,7 @@ class World final : public supervisor::PlaneObserver, public supervisor::FleetOb
   bool client_dies(std::uint64_t draw);
   void read_answers();
   void read_answer(SimClient& client, const SimMessage& message);
+  void check_deadlines();
   bool lane_takes(std::uint64_t draw);
   bool lane_answers(std::uint64_t draw, StatusCode status);
   bool lane_parks(std::uint64_t draw);
