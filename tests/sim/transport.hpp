@@ -58,6 +58,8 @@ class SimTransport final : public wire::Transport {
     found->second.sent.pop_front();
     return message;
   }
+  /// What was sent to a connected peer, and it has not read.
+  const std::deque<SimMessage>& unread(wire::PeerId peer) const { return peers_.at(peer).sent; }
   void set_full(wire::PeerId peer, bool is_full) {
     if (const auto found = peers_.find(peer); found != peers_.end()) found->second.is_full = is_full;
   }

@@ -157,6 +157,7 @@ void World::turn() {
   for (const auto& [number, model] : processes_.all) model->read_controls();
   read_answers();
   check_deadlines();
+  check_routes();
 }
 
 void World::pass(std::uint64_t ns) { clock_.advance_ns(ns); }
@@ -283,6 +284,25 @@ void World::check_deadlines() {
   }
 }
 
+// A version serves when its workers are ready, and not before; and a model that serves goes on while it is changed.
+void World::check_routes() {
+  std::set<VersionId> serving;
+  for (const auto& service : fleet_.catalog().services()) {
+    const bool served_before =
+        std::ranges::any_of(service->versions, [&](const auto& one) { return serving_.contains(one->id); });
+    if (served_before && !service->current) breaks(format("nothing of model {} serves any more", service->name));
+    for (const auto& version : service->versions) {
+      if (!version->serves()) continue;
+      serving.insert(version->id);
+      const Processes& processes = fleet_.version(version->id).processes();
+      const bool is_new = !serving_.contains(version->id) && processes.state() != ModelState::kFailed;
+      if (is_new && processes.ready_workers() < processes.options().workers)
+        breaks(format("version {} of model {} serves without its workers", version->id, service->name));
+    }
+  }
+  serving_ = std::move(serving);
+}
+
 // ---- lanes ----
 
 std::vector<World::Held>* World::some_lane(std::uint64_t draw, wire::PeerId& lane,
@@ -382,7 +402,12 @@ bool World::lane_lies(std::uint64_t draw) {
     reply.header.request_id = held->front().header.request_id - (std::uint64_t{1} << 32);
     reply.header.attempt = held->front().header.attempt;
   }
-  if (plane_.ledger().is_leased(reply.header.request_id, lane_of(peer))) return false;  // what it says of its own is believed
+  // What it says of its own requests, also of those that it has not read yet, is believed.
+  const auto is_it = [&](const wire::RequestHeader& header) { return header.request_id == reply.header.request_id; };
+  if (std::ranges::any_of(*held, is_it, &Held::header) ||
+      std::ranges::any_of(lane_transport_.unread(peer),
+                          [&](const SimMessage& sent) { return is_it(wire::decode_request(sent.at(0)).value().header); }))
+    return false;
   Bytes head;
   wire::encode_reply(reply, head);
   if (pick(draw, 8) == 0) head.resize(pick(draw, head.size()));

@@ -104,6 +104,7 @@ class World final : public supervisor::PlaneObserver, public supervisor::FleetOb
   void read_answers();
   void read_answer(SimClient& client, const SimMessage& message);
   void check_deadlines();
+  void check_routes();
   bool lane_takes(std::uint64_t draw);
   bool lane_answers(std::uint64_t draw, StatusCode status);
   bool lane_parks(std::uint64_t draw);
@@ -135,7 +136,8 @@ class World final : public supervisor::PlaneObserver, public supervisor::FleetOb
   supervisor::Fleet fleet_;
   std::vector<SimClient> clients_;
   std::map<wire::PeerId, std::vector<Held>> lanes_;  // of living workers that have been ready
-  std::set<std::uint64_t> wishes_;                   // that wait for an answer
+  std::set<supervisor::VersionId> serving_;
+  std::set<std::uint64_t> wishes_;  // that wait for an answer
   std::uint64_t last_wish_ = 0, last_content_ = 0;
   std::string broken_, words_;
 };
