@@ -1,6 +1,7 @@
 // Runs simulated histories by seed. One that breaks a promise is made as short as possible and printed.
 //   SHOAL_SIM_SECONDS  how long; default 10
-//   SHOAL_SIM_SEED     only this seed
+//   SHOAL_SIM_BASE     a hexadecimal number: the seeds begin behind it; tools/test names the commit, so that each tries others
+//   SHOAL_SIM_SEED     only this seed; its history is printed
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -92,7 +93,8 @@ TEST(Simulation, EveryHistoryKeepsThePromises) {
   const char* const one = std::getenv("SHOAL_SIM_SEED");
   const char* const seconds = std::getenv("SHOAL_SIM_SECONDS");
   const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(seconds ? std::atoi(seconds) : 10);
-  std::uint64_t seed = one ? std::strtoull(one, nullptr, 10) : 1;
+  const char* const base = std::getenv("SHOAL_SIM_BASE");
+  std::uint64_t seed = one ? std::strtoull(one, nullptr, 10) : base ? (std::strtoull(base, nullptr, 16) << 24) + 1 : 1;
   std::size_t histories = 0, events = 0;
   for (bool goes_on = true; goes_on; ++seed) {
     current_seed = seed;

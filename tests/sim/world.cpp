@@ -473,10 +473,10 @@ bool World::worker_died(SimProcesses& model, std::uint64_t incarnation) {
 bool World::wish(WishKind kind, std::uint64_t draw) {
   Wish wish{.kind = kind, .model = kModels[pick(draw, kModels.size())], .caller = {1'000'000, ++last_wish_}};
   if (kind == WishKind::kLoad || (kind == WishKind::kReload && pick(draw, 2) == 0)) {
-    wish.request =
-        parse_model_argument(format("{}=builtin:identity,workers={},contexts={},max_batch={},queue_limit={}", wish.model,
-                                    1 + pick(draw, 3), 1 + pick(draw, 2), 1 + 3 * pick(draw, 2), pick(draw, 2) == 0 ? 1024 : 4))
-            .value();
+    wish.request = parse_model_argument(
+                       format("{}=builtin:identity,timeout_ms=0,workers={},contexts={},max_batch={},queue_limit={}", wish.model,
+                              1 + pick(draw, 3), 1 + pick(draw, 2), 1 + 3 * pick(draw, 2), pick(draw, 2) == 0 ? 1024 : 4))
+                       .value();
   }
   wish.workers = static_cast<int>(1 + pick(draw, 4));
   wish.force = pick(draw, 2) == 0;
@@ -491,6 +491,12 @@ void World::wish_answered(const AnswerCaller& answer) {
   if (answer.caller.seq != last_wish_ && wishes_.count(answer.caller.seq) == 0)
     breaks(format("wish {} was answered twice, or never asked", answer.caller.seq));
   wishes_.erase(answer.caller.seq);
+  if (!answer.status.ok() || answer.result.outcome != "scaled") return;
+  for (const auto& version : fleet_.catalog().find(answer.result.model)->versions) {
+    const Processes& processes = fleet_.version(version->id).processes();
+    if (version->serves() && processes.state() == ModelState::kReady && processes.ready_workers() != answer.result.workers)
+      breaks(format("model {} has {} workers and not {}", answer.result.model, processes.ready_workers(), answer.result.workers));
+  }
 }
 
 // ---- the end ----
@@ -502,6 +508,9 @@ std::string World::unquiet() const {
   if (!wishes_.empty()) return format("wish {} has no answer", *wishes_.begin());
   if (!plane_.ledger().idle()) return "the ledger has requests that nobody asked for";
   if (fleet_.catalog().is_busy()) return "a change of what is served does not end";
+  std::size_t versions = 0;
+  for (const auto& service : fleet_.catalog().services()) versions += service->versions.size();
+  if (processes_.all.size() != versions) return "the processes of a version that is gone are kept";
   if (plane_.message_bytes() != 0) return format("{} bytes of messages are kept for nothing", plane_.message_bytes());
   return "";
 }
