@@ -27,7 +27,8 @@ Fleet::Fleet(FleetOptions options, const Clock& clock, const SocketDirectory& di
       plane_(plane),
       observer_(observer),
       log_(log),
-      files_(options_.worker_file, kLargestAnswerBytes, loop, log, [this] { is_due_ = true; }),
+      files_(
+          options_.worker_file, kLargestAnswerBytes, loop, log, [this] { is_due_ = true; }, options_.spawn_finder),
       catalog_(log),
       stuck_zygotes_(loop, log) {}
 

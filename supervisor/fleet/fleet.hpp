@@ -30,6 +30,7 @@ struct FleetOptions {
   std::filesystem::path configuration_file;  ///< absolute; empty: there is none
   std::filesystem::path worker_file;
   MakeProcesses make_processes = {};  ///< none: ModelProcesses, which are real
+  FileFinder::Spawn spawn_finder = spawn;
 };
 
 class FleetObserver {

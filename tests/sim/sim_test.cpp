@@ -11,6 +11,7 @@
 #include <random>
 
 #include "tests/sim/world.hpp"
+#include "tests/support/checkpoint.hpp"
 #include "tests/support/scratch_directory.hpp"
 
 namespace shoal::test {
@@ -27,10 +28,11 @@ History history_of(std::uint64_t seed) {
   std::vector<unsigned> weights(static_cast<std::size_t>(EventKind::kCount), 8);
   const auto weight = [&](EventKind kind) -> unsigned& { return weights[static_cast<std::size_t>(kind)]; };
   for (const EventKind often : {EventKind::kRequest, EventKind::kLaneTakes, EventKind::kLaneAnswers}) weight(often) = 120;
-  for (const EventKind often : {EventKind::kWorkerReady, EventKind::kLoads, EventKind::kProbeAnswered}) weight(often) = 60;
+  for (const EventKind often : {EventKind::kWorkerReady, EventKind::kLoads, EventKind::kProbeAnswered, EventKind::kSearchAnswers})
+    weight(often) = 60;
   weight(EventKind::kTime) = 40;
   for (const EventKind seldom : {EventKind::kLongTime, EventKind::kLoad, EventKind::kReload, EventKind::kScale, EventKind::kDrain,
-                                 EventKind::kUnload, EventKind::kLoadFails, EventKind::kWorkerFails})
+                                 EventKind::kUnload, EventKind::kLoadFails, EventKind::kWorkerFails, EventKind::kSearchDies})
     weight(seldom) = 3;
   for (unsigned& one : weights) {
     const std::uint64_t change = random() % 8;
@@ -38,8 +40,11 @@ History history_of(std::uint64_t seed) {
     if (change == 1) one *= 5;
   }
   std::discrete_distribution<int> kind(weights.begin(), weights.end());
-  History history = {
-      {EventKind::kClientComes, 0}, {EventKind::kLoad, random()}, {EventKind::kLoads, 0}, {EventKind::kWorkerReady, 0}};
+  History history = {{EventKind::kClientComes, 0},
+                     {EventKind::kLoad, random()},
+                     {EventKind::kSearchAnswers, 0},
+                     {EventKind::kLoads, 0},
+                     {EventKind::kWorkerReady, 0}};
   while (history.size() < kLength) history.push_back({static_cast<EventKind>(kind(random)), random()});
   return history;
 }
@@ -55,8 +60,12 @@ std::uint64_t current_seed = 0;
 void name_the_seed(int) { std::cout << "the supervisor aborted (SHOAL_SIM_SEED=" << current_seed << ")\n" << std::flush; }
 
 Outcome run(const History& history, bool prints = false) {
+  static const ScratchDirectory model;
+  static const bool is_written =
+      (write_checkpoint(model.path(), "m", {{"_mul_scalar", "times3", {{"scalar", "3"}}, {}}}, "[-1, 4]"), true);
+  EXPECT_TRUE(is_written);
   const ScratchDirectory scratch;
-  World world(scratch.path());
+  World world(scratch.path(), model.path());
   Outcome outcome;
   for (const Event& event : history) {
     ++outcome.length;

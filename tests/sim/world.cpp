@@ -1,5 +1,8 @@
 #include "tests/sim/world.hpp"
 
+#include <sys/eventfd.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -22,10 +25,13 @@ constexpr std::array kModels = {"a", "b", "c"};
 constexpr std::string_view kLoaded = R"({"inputs": [], "outputs": [], "hash": "0"})";
 
 constexpr std::array<std::string_view, static_cast<std::size_t>(EventKind::kCount)> kNames = {
-    "client comes", "request",        "cancel",       "client dies",  "lane takes", "lane answers", "lane parks",
-    "lane fails",   "lane lies",      "lane is full", "model loads",  "load fails", "worker ready", "worker fails to start",
-    "worker dies",  "probe answered", "probe fails",  "zygote exits", "load",       "reload",       "scale",
-    "drain",        "unload",         "time",         "long time"};
+    "client comes", "request",        "cancel",         "client dies",
+    "lane takes",   "lane answers",   "lane parks",     "lane fails",
+    "lane lies",    "lane is full",   "search answers", "search dies",
+    "model loads",  "load fails",     "worker ready",   "worker fails to start",
+    "worker dies",  "probe answered", "probe fails",    "zygote exits",
+    "load",         "reload",         "scale",          "drain",
+    "unload",       "time",           "long time"};
 
 // Takes a number below `most` out of the draw.
 std::uint64_t pick(std::uint64_t& draw, std::uint64_t most) {
@@ -49,15 +55,17 @@ Logger& World::log() {
   return log;
 }
 
-World::World(const std::string& directory)
+World::World(const std::string& directory, std::string model)
     : directory_(SocketDirectory::open(directory).value()),
+      model_(std::move(model)),
       plane_({clock_, client_transport_, lane_transport_, directory_, loop_, log()}, *this),
       fleet_({.models = {},
               .configuration_file = {},
               .worker_file = "shoal-worker",
               .make_processes = [this](ProcessOptions options, ProcessObserver& observer) -> std::unique_ptr<Processes> {
                 return std::make_unique<SimProcesses>(std::move(options), observer, processes_);
-              }},
+              },
+              .spawn_finder = [this](const SpawnOptions& options) { return begin_search(options); }},
              clock_, directory_, loop_, plane_, *this, log()) {
   clock_.advance_ns(1'000 * kMs);
   if (const Status opened = plane_.open(); !opened.ok()) breaks(opened.to_string());
@@ -102,6 +110,10 @@ bool World::happen(const Event& event) {
         return lane_lies(draw);
       case EventKind::kLaneFull:
         return lane_is_full(draw);
+      case EventKind::kSearchAnswers:
+        return search_ends(draw, true);
+      case EventKind::kSearchDies:
+        return search_ends(draw, false);
       case EventKind::kLoads:
         return for_some_model(draw, [](SimProcesses& model) { return model.loads(std::string(kLoaded)); });
       case EventKind::kLoadFails:
@@ -468,14 +480,37 @@ bool World::worker_died(SimProcesses& model, std::uint64_t incarnation) {
   return model.dies(incarnation);
 }
 
+// ---- searches for files ----
+
+Result<Child> World::begin_search(const SpawnOptions& options) {
+  Search search{.control = duplicate_fd(options.control).value(), .pidfd = UniqueFd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK))};
+  Child child{.pid = ::getpid(), .pidfd = duplicate_fd(search.pidfd.get()).value()};
+  searches_.push_back(std::move(search));
+  return child;
+}
+
+bool World::search_ends(std::uint64_t draw, bool with_answer) {
+  if (searches_.empty()) return false;
+  const auto chosen = searches_.begin() + static_cast<std::ptrdiff_t>(draw % searches_.size());
+  const Search search = std::move(*chosen);
+  searches_.erase(chosen);
+  auto asked = wire::receive_control(search.control.get());
+  if (with_answer && asked.ok() && *asked) {
+    const std::string text = answer(parse_question((*asked)->text).value());
+    (void)wire::send_control(search.control.get(), {.kind = wire::ControlKind::kFound, .a = 1, .text = text});
+  }
+  (void)::eventfd_write(search.pidfd.get(), 1);  // it ends
+  return true;
+}
+
 // ---- wishes ----
 
 bool World::wish(WishKind kind, std::uint64_t draw) {
   Wish wish{.kind = kind, .model = kModels[pick(draw, kModels.size())], .caller = {1'000'000, ++last_wish_}};
   if (kind == WishKind::kLoad || (kind == WishKind::kReload && pick(draw, 2) == 0)) {
-    wish.request = parse_model_argument(
-                       format("{}=builtin:identity,timeout_ms=0,workers={},contexts={},max_batch={},queue_limit={}", wish.model,
-                              1 + pick(draw, 3), 1 + pick(draw, 2), 1 + 3 * pick(draw, 2), pick(draw, 2) == 0 ? 1024 : 4))
+    wish.request = parse_model_argument(format("{}={},timeout_ms=0,workers={},contexts={},max_batch={},queue_limit={}",
+                                               wish.model, pick(draw, 2) == 0 ? model_ : "builtin:identity", 1 + pick(draw, 3),
+                                               1 + pick(draw, 2), 1 + 3 * pick(draw, 2), pick(draw, 2) == 0 ? 1024 : 4))
                        .value();
   }
   wish.workers = static_cast<int>(1 + pick(draw, 4));
@@ -522,6 +557,7 @@ bool World::go_on() {
   for (const auto& [peer, held] : lanes_) lane_transport_.set_full(peer, false);
   for (int i = 0; i < 64; ++i) {
     bool has_happened = for_some_model(0, [](SimProcesses& model) { return model.loads(std::string(kLoaded)); });
+    has_happened |= search_ends(0, true);
     has_happened |= for_some_model(0, [](SimProcesses& model) { return model.zygote_exits(); });
     has_happened |= for_some_worker(0, [this](SimProcesses& model, std::uint64_t id) {
       const WorkerProcess* worker = model.find_worker(id);

@@ -31,6 +31,8 @@ enum class EventKind : std::uint8_t {
   kLaneFails,
   kLaneLies,
   kLaneFull,
+  kSearchAnswers,
+  kSearchDies,
   kLoads,
   kLoadFails,
   kWorkerReady,
@@ -59,7 +61,8 @@ struct Event {
 ///   Threads  thread-bound
 class World final : public supervisor::PlaneObserver, public supervisor::FleetObserver {
  public:
-  explicit World(const std::string& directory);
+  /// `model` is a directory with a checkpoint.
+  World(const std::string& directory, std::string model);
   ~World() override;
 
   /// Lets it happen. Returns whether it could.
@@ -82,6 +85,9 @@ class World final : public supervisor::PlaneObserver, public supervisor::FleetOb
     UniqueFd attach;
     std::uint64_t last_seq = 0;
     std::map<std::uint64_t, Asked> asked;  // by seq; gone when it is answered and released
+  };
+  struct Search {  // the process that looks for files
+    UniqueFd control, pidfd;
   };
   struct Held {  // by a lane
     wire::RequestHeader header{};
@@ -110,6 +116,8 @@ class World final : public supervisor::PlaneObserver, public supervisor::FleetOb
   bool lane_parks(std::uint64_t draw);
   bool lane_lies(std::uint64_t draw);
   bool lane_is_full(std::uint64_t draw);
+  Result<supervisor::Child> begin_search(const supervisor::SpawnOptions& options);
+  bool search_ends(std::uint64_t draw, bool with_answer);
   bool wish(supervisor::WishKind kind, std::uint64_t draw);
   void send(wire::PeerId from, SimMessage message, bool is_lane);
   void turn();
@@ -132,6 +140,8 @@ class World final : public supervisor::PlaneObserver, public supervisor::FleetOb
   supervisor::SocketDirectory directory_;
   supervisor::EventLoop loop_;
   SimFleet processes_;
+  const std::string model_;
+  std::vector<Search> searches_;
   supervisor::DataPlane plane_;
   supervisor::Fleet fleet_;
   std::vector<SimClient> clients_;
