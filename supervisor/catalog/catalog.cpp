@@ -194,6 +194,7 @@ Status Catalog::take_up(Service& service, Wish wish, std::uint64_t now_ns) {
       request_change(service,
                      {.ends_drain = true,
                       .is_forced = wish.force,
+                      .names_keys = wish.request.has_value(),
                       .request = wish.request.value_or(latest_request(service)),
                       .callers = {wish.caller}},
                      now_ns);
@@ -226,12 +227,13 @@ void Catalog::configure(std::vector<ModelRequest> models, std::uint64_t now_ns) 
       continue;
     }
     ModelRequest request = latest_request(service);
-    if (wanted != models.end()) {
+    const bool names_keys = wanted != models.end();
+    if (names_keys) {
       service.origin = Origin::kConfiguration;
       request = *std::move(wanted);
       models.erase(wanted);
     }
-    request_change(service, {.request = std::move(request)}, now_ns);
+    request_change(service, {.names_keys = names_keys, .request = std::move(request)}, now_ns);
   }
   for (const ModelRequest& request : models) serve(request, Origin::kConfiguration, now_ns);
 }
@@ -263,6 +265,7 @@ void Catalog::request_change(Service& service, CatalogChange asked, std::uint64_
   }
   service.next->ends_drain |= asked.ends_drain;
   service.next->is_forced |= asked.is_forced;
+  service.next->names_keys |= asked.names_keys;
   std::ranges::copy(asked.callers, std::back_inserter(service.next->callers));
 }
 

@@ -195,6 +195,7 @@ struct CatalogChange {
   bool is_load = false;      ///< nothing of the model was served before
   bool ends_drain = false;   ///< a client asked for it
   bool is_forced = false;    ///< versions that have not changed are loaded again
+  bool names_keys = false;   ///< false: the keys are those that are in force when it begins
   bool has_changed = false;  ///< what is served
   ModelRequest request;
   SearchId search = 0;                             ///< 0: over
@@ -238,7 +239,7 @@ struct Service {
   bool is_drained = false;                                ///< takes no new requests
   std::string last_failure;                               ///< of the last change; empty when it succeeded
   std::optional<CatalogChange> change;
-  std::optional<CatalogChange> next;  ///< begins after `change`; its keys are the same
+  std::optional<CatalogChange> next;  ///< begins after `change`; if it names keys, then the same
   std::optional<CatalogScaling> scaling;
   std::optional<CatalogDrain> drain;
   std::vector<Caller> unload_callers;
@@ -321,6 +322,7 @@ class Catalog {
   Status take_up(Service& service, Wish wish, std::uint64_t now_ns);
   void request_change(Service& service, CatalogChange asked, std::uint64_t now_ns);
   void begin_change(Service& service, CatalogChange asked, std::uint64_t now_ns);
+  void begin_next(Service& service, std::uint64_t now_ns);
   Status begin_scaling(Service& service, const Wish& wish, std::uint64_t now_ns);
   void begin_drain(Service& service, const Caller& caller, std::uint64_t now_ns);
   void begin_unload(Service& service, Callers callers, std::uint64_t now_ns);

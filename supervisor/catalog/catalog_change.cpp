@@ -42,7 +42,7 @@ void Catalog::advance_service(Service& service, const Facts& facts, std::uint64_
   std::erase_if(service.versions, [&](const auto& version) { return advance_leaving(service, *version, now_ns); });
   if (service.change) advance_change(service, now_ns);
   if (service.is_unloading) return;
-  if (!service.change && service.next && !closed_) begin_change(service, *std::exchange(service.next, std::nullopt), now_ns);
+  if (!service.change && service.next && !closed_) begin_next(service, now_ns);
   choose_current(service);
   if (service.scaling) advance_scaling(service, now_ns);
   if (service.drain && std::ranges::all_of(service.versions, [](const auto& version) { return version->facts.is_idle; })) {
@@ -51,6 +51,13 @@ void Catalog::advance_service(Service& service, const Facts& facts, std::uint64_
     service.drain.reset();
   }
   set_route(service);
+}
+
+// If the change before has failed, its keys are not in force.
+void Catalog::begin_next(Service& service, std::uint64_t now_ns) {
+  CatalogChange next = *std::exchange(service.next, std::nullopt);
+  if (!next.names_keys) next.request = service.request;
+  begin_change(service, std::move(next), now_ns);
 }
 
 // ---- versions ----

@@ -339,12 +339,24 @@ TEST_F(CatalogTest, AReloadWithOtherKeysReplacesAlsoWhatWaits) {
 TEST_F(CatalogTest, AFailedReloadIsTriedAgainIfAnotherOneWaits) {
   serve("1a");
   ASSERT_TRUE(reload("1b").ok());
-  ASSERT_TRUE(reload().ok());
+  ASSERT_TRUE(reload("1b").ok());
   words();
   fail_finding();
   EXPECT_EQ(words(), (Words{"add 1", "answer 2 FAILED_PRECONDITION", "retire 2", "find 1b", "end 2", "free 2"}));
   settle();
   EXPECT_EQ(served(), "1bx1*");
+}
+
+TEST_F(CatalogTest, AReloadWithoutKeysThatWaitsTakesThoseThatAreInForceThen) {
+  serve("1a");
+  ASSERT_TRUE(reload("1b").ok());
+  ASSERT_TRUE(reload().ok());
+  words();
+  fail_finding();
+  EXPECT_EQ(words(), (Words{"add 1", "answer 2 FAILED_PRECONDITION", "retire 2", "find 1a", "end 2", "free 2"}));
+  settle();
+  EXPECT_EQ(words(), Words{"answer 3 unchanged"});
+  EXPECT_EQ(served(), "1ax1*");
 }
 
 TEST_F(CatalogTest, AForcedReloadUsesNothingThatWasLoadedBefore) {

@@ -211,8 +211,8 @@ class CatalogWorld {
             text += format("k{}.{}.{} ", kept.version->id - first, kept.before, kept.wanted);
         }
         if (const auto& next = service->next)
-          text += format("next {} {} {} {} ", next->ends_drain, next->is_forced, next->request.overrides.workers.value_or(0),
-                         next->callers.size());
+          text += format("next {} {} {} {} {} ", next->ends_drain, next->is_forced, next->names_keys,
+                         next->request.overrides.workers.value_or(0), next->callers.size());
         if (const auto& scaling = service->scaling) {
           text += format("scaling {} {} {} ", scaling->override_before.value_or(0), scaling->change_override_before.value_or(0),
                          scaling->callers.size());
