@@ -23,10 +23,17 @@ sigset_t daemon_signals() {
 Daemon::Daemon(DaemonOptions options, SocketDirectory directory, Logger& log)
     : log_(log),
       directory_(std::move(directory)),
-      plane_({clock_, client_router_, lane_router_, directory_, loop_, log}, *this),
-      fleet_(std::move(options.fleet), clock_, directory_, loop_, plane_, *this, log),
-      admin_(plane_, fleet_, directory_.path(), [this](const std::string& why) { begin_drain(why); }),
-      manager_(std::move(options.manager)) {}
+      plane_({clock_, client_router_, lane_router_, directory_, loop_, timers_, log}, *this),
+      fleet_(std::move(options.fleet), clock_, directory_, loop_, timers_, plane_, *this, log),
+      admin_(plane_, fleet_, timers_, directory_.path(), [this](const std::string& why) { begin_drain(why); }),
+      reports_(std::move(options.manager), timers_),
+      socket_group_(options.socket_group),
+      phase_limit_(timers_, Timer::Kind::kClock, [this](std::uint64_t) { advance_shutdown(true); }),
+      reap_(timers_, Timer::Kind::kClock,
+            [this](std::uint64_t now_ns) {
+              reap_orphans();
+              fleet_.births().sweep_unborn(now_ns);
+            }) {}
 
 Daemon::~Daemon() {
   if (signals_) loop_.forget(signals_.get());
@@ -37,10 +44,11 @@ Result<std::unique_ptr<Daemon>> Daemon::start(DaemonOptions options, SocketDirec
   SHOAL_RETURN_IF_ERROR(daemon->watch_signals());
   SHOAL_ASSIGN_OR_RETURN(const DaemonConfig configured,
                          daemon->fleet_.read_configuration([&] { return daemon->phase_ != Phase::kServing; }));
-  SHOAL_ASSIGN_OR_RETURN(daemon->client_router_, wire::Router::create(daemon->context_));
+  SHOAL_ASSIGN_OR_RETURN(daemon->client_router_, wire::Router::create(daemon->context_, /*opens_bundles=*/false));
   SHOAL_ASSIGN_OR_RETURN(daemon->lane_router_, wire::Router::create(daemon->context_));
   SHOAL_RETURN_IF_ERROR(daemon->plane_.open());
   daemon->limits_changed(configured.limits);
+  SHOAL_RETURN_IF_ERROR(daemon->apply_access(configured.access));
   daemon->fleet_.start(configured);
   return daemon;
 }
@@ -56,7 +64,7 @@ void Daemon::handle_signal() {
   signalfd_siginfo info{};
   while (::read(signals_.get(), &info, sizeof info) == sizeof info) {
     if (info.ssi_signo == SIGCHLD) {
-      reap_ns_ = monotonic_now_ns() + kReapDelayNs;
+      reap_.set(monotonic_now_ns() + kReapDelayNs);
       continue;
     }
     if (info.ssi_signo == SIGHUP) {
@@ -64,7 +72,7 @@ void Daemon::handle_signal() {
       continue;
     }
     // The second signal ends the draining at once.
-    if (phase_ != Phase::kServing) phase_limit_ns_ = 0;
+    if (phase_ != Phase::kServing) phase_limit_.set(0);
     begin_drain(format("signal {}", info.ssi_signo));
   }
 }
@@ -91,10 +99,26 @@ void Daemon::limits_changed(const ClientLimits& limits) {
   fleet_.births().longest_reply_bytes = plane_.longest_reply_bytes();
 }
 
+void Daemon::access_changed(const AccessRules& access) {
+  if (const Status applied = apply_access(access); !applied.ok())
+    log_.error("socket_group_refused reason=\"{}\"", applied.message());
+}
+
+Status Daemon::apply_access(AccessRules access) {
+  if (socket_group_) access.socket_group = *socket_group_;
+  const Status shared = directory_.share_with(access.socket_group);
+  if (!shared.ok()) access.socket_group.reset();
+  if (access.has_roles() && !access.socket_group)
+    log_.warn("roles_without_socket_group: only the daemon's user and root reach its socket, and they have all roles");
+  plane_.clients().set_access(std::move(access));
+  return shared;
+}
+
 // ---- the loop ----
 
 void Daemon::run() {
   log_.info("serving directory={} models={} pid={}", directory_.path(), fleet_.catalog().services().size(), ::getpid());
+  reports_.started();
   std::array<wire::Waitable, 3> waitables{{{.socket = &lane_router_}, {.socket = &client_router_}, {.fd = loop_.fd()}}};
   while (phase_ != Phase::kStopped) {
     const std::uint64_t waits_from_ns = monotonic_now_ns();
@@ -104,7 +128,7 @@ void Daemon::run() {
     plane_.begin_turn(now_ns);
     const bool has_deadline = timeout.count() >= 0;
     const auto waited_ns = has_deadline ? std::optional(static_cast<std::uint64_t>(timeout.count()) * 1'000'000) : std::nullopt;
-    if (const std::uint64_t lost_ns = lateness_.turn(now_ns, waits_from_ns, waited_ns); lost_ns > 0) postpone(lost_ns);
+    if (const std::uint64_t lost_ns = lateness_.turn(now_ns, waits_from_ns, waited_ns); lost_ns > 0) stood_still(lost_ns);
     // First messages of clients, then answers of lanes, then deaths. If a socket is readable, libzmq 4.3.4 has taken half of a
     // message, and aborts the process if that peer is disconnected before the rest is received. A death disconnects lanes and
     // clients; an answer may disconnect a client that reads none.
@@ -114,67 +138,31 @@ void Daemon::run() {
       loop_.run_ready();
       fleet_.events_came();
     }
-    tick(now_ns);
+    timers_.run_due(now_ns);
+    if (phase_ != Phase::kServing) advance_shutdown(false);
+    plane_.flush();
   }
   client_router_.close_after_flush(std::chrono::milliseconds(200));  // clients may still have to read the last answers
   log_.info("stopped directory={}", directory_.path());
 }
 
 std::chrono::milliseconds Daemon::next_timeout(std::uint64_t now_ns) const {
-  std::optional<std::uint64_t> next = plane_.next_tick_ns(now_ns);
-  const auto earlier = [&](std::optional<std::uint64_t> at_ns) {
-    if (at_ns) next = next ? std::min(*next, *at_ns) : *at_ns;
-  };
-  earlier(fleet_.next_tick_ns(now_ns));
-  if (admin_.is_due()) earlier(now_ns);
-  earlier(report_again_ns_);
-  if (manager_.ping_interval_ns()) earlier(next_ping_ns_);
-  earlier(reap_ns_);
-  if (phase_ != Phase::kServing) earlier(std::min(phase_limit_ns_, now_ns + 10'000'000));
-  next = Lateness::next_turn_ns(next, now_ns);
+  const auto next = Lateness::next_turn_ns(timers_.next_ns(), now_ns);
   if (!next) return std::chrono::milliseconds(-1);
   return std::chrono::milliseconds(*next <= now_ns ? 0 : (*next - now_ns) / 1'000'000 + 1);
 }
 
-void Daemon::postpone(std::uint64_t by_ns) {
-  log_.warn("stood_still ms={}", by_ns / 1'000'000);
-  plane_.postpone(by_ns);
-  fleet_.postpone(by_ns);
+void Daemon::stood_still(std::uint64_t for_ns) {
+  log_.warn("stood_still ms={}", for_ns / 1'000'000);
+  timers_.postpone(for_ns);
+  plane_.stood_still();
+  fleet_.postpone(for_ns);
 }
-
-void Daemon::tick(std::uint64_t now_ns) {
-  plane_.tick(now_ns);
-  if (reap_ns_ && now_ns >= *reap_ns_) {
-    reap_ns_.reset();
-    reap_orphans();
-    fleet_.births().sweep_unborn(now_ns);
-  }
-  const bool may_have_changed = fleet_.tick(now_ns);
-  admin_.tick();
-  if (may_have_changed || (report_again_ns_ && now_ns >= *report_again_ns_)) report_state(now_ns);
-  if (manager_.ping_interval_ns() && now_ns >= next_ping_ns_) {
-    manager_.notify("WATCHDOG=1");
-    next_ping_ns_ = now_ns + *manager_.ping_interval_ns();
-  }
-  if (phase_ != Phase::kServing) advance_shutdown(now_ns);
-}
-
-// ---- the service manager ----
 
 void Daemon::reload() {
   if (phase_ != Phase::kServing) return;
-  awaits_ready_ = true;
-  manager_.notify(format("RELOADING=1\nMONOTONIC_USEC={}", monotonic_now_ns() / 1000));
+  reports_.reloading();
   fleet_.reload_configuration();
-}
-
-void Daemon::report_state(std::uint64_t now_ns) {
-  const std::string status = fleet_.summary();
-  if (status != reported_ && manager_.notify_status(status)) reported_ = status;
-  const bool is_ready = awaits_ready_ && fleet_.is_settled();
-  if (is_ready && manager_.notify("READY=1")) awaits_ready_ = false;
-  report_again_ns_.reset();
-  if (status != reported_ || (is_ready && awaits_ready_)) report_again_ns_ = now_ns + kReportAgainNs;
 }
 
 // ---- the end ----
@@ -183,19 +171,19 @@ void Daemon::begin_drain(const std::string& why) {
   if (phase_ != Phase::kServing) return;
   log_.info("draining reason=\"{}\"", why);
   phase_ = Phase::kDraining;
-  phase_limit_ns_ = monotonic_now_ns() + kDrainLimitNs;
-  manager_.notify("STOPPING=1\nSTATUS=answering the admitted requests");
+  phase_limit_.set(monotonic_now_ns() + kDrainLimitNs);
+  reports_.draining();
   fleet_.close(unavailable("the daemon is shutting down"));
   plane_.drain("the daemon is shutting down");
 }
 
-void Daemon::advance_shutdown(std::uint64_t now_ns) {
-  const bool is_over = now_ns >= phase_limit_ns_;
+// Goes on as soon as nothing is left to wait for, or when the time limit of the phase is over.
+void Daemon::advance_shutdown(bool is_over) {
   if (phase_ == Phase::kDraining && (plane_.is_idle() || is_over)) {
     plane_.fail_everything("the daemon is shutting down");
     fleet_.end();
     phase_ = Phase::kStopping;
-    phase_limit_ns_ = now_ns + kExitLimitNs;
+    phase_limit_.set(monotonic_now_ns() + kExitLimitNs);
   } else if (phase_ == Phase::kStopping) {
     if (is_over) fleet_.kill_all();
     if (is_over || fleet_.all_gone()) phase_ = Phase::kStopped;

@@ -1,6 +1,6 @@
 // The daemon joins the three parts of the supervisor, turns their loop, and ends them.
 //
-//   clients ◀─ ROUTER ─▶ DataPlane ◀─ ROUTER ─▶ lanes        zmq_poll over both ROUTERs and one epoll descriptor
+//   clients ◀─ ROUTER ─▶ DataPlane ◀─ ROUTER ─▶ lanes        poll() over both ROUTERs and one epoll descriptor
 //                         │     ▲                            (pidfds, control sockets, attach socket, signals)
 //        control requests │     │ versions, routes, workers
 //                         ▼     │
@@ -13,16 +13,17 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <string>
 
 #include "shm/log/log.hpp"
+#include "shm/wire/socket.hpp"
 #include "supervisor/admin/admin.hpp"
 #include "supervisor/fleet/fleet.hpp"
 #include "supervisor/plane/data_plane.hpp"
 #include "supervisor/process/event_loop.hpp"
 #include "supervisor/process/lateness.hpp"
 #include "supervisor/process/socket_directory.hpp"
+#include "supervisor/process/timers.hpp"
 #include "supervisor/service_manager.hpp"
 
 namespace shoal::supervisor {
@@ -33,6 +34,7 @@ sigset_t daemon_signals();
 struct DaemonOptions {
   FleetOptions fleet;
   ServiceManager manager;
+  std::optional<gid_t> socket_group;  ///< of the command line: instead of the configuration's
 };
 
 ///   Threads  thread-bound
@@ -40,7 +42,6 @@ class Daemon final : public PlaneObserver, public FleetObserver {
  public:
   static constexpr std::uint64_t kDrainLimitNs = 10'000'000'000;
   static constexpr std::uint64_t kExitLimitNs = 2'000'000'000;
-  static constexpr std::uint64_t kReportAgainNs = 100'000'000;
   static constexpr std::uint64_t kReapDelayNs = 100'000'000;  // before that, pidfds report the ends of our own children
 
   /// The signals of daemon_signals() must be blocked in every thread before. Waits while the configuration is read.
@@ -64,37 +65,35 @@ class Daemon final : public PlaneObserver, public FleetObserver {
   void became_idle(const RoutedVersion& version) override;
   void wish_answered(const AnswerCaller& answer) override;
   void services_changed() override;
+  void fleet_advanced() override { reports_.state(fleet_.summary(), fleet_.is_settled()); }
   void limits_changed(const ClientLimits& limits) override;
+  void access_changed(const AccessRules& access) override;
 
   std::chrono::milliseconds next_timeout(std::uint64_t now_ns) const;
-  void postpone(std::uint64_t by_ns);
-  void tick(std::uint64_t now_ns);
+  Status apply_access(AccessRules access);
+  void stood_still(std::uint64_t for_ns);
   void reload();
-  void report_state(std::uint64_t now_ns);
   void begin_drain(const std::string& why);
-  void advance_shutdown(std::uint64_t now_ns);
+  void advance_shutdown(bool is_over);
 
   Logger& log_;
   const SocketDirectory directory_;
   const Clock clock_;
   EventLoop loop_;
+  Timers timers_;
   wire::MessageContext context_;
   wire::Router client_router_, lane_router_;
   UniqueFd signals_;
   DataPlane plane_;
   Fleet fleet_;
   Admin admin_;
-  ServiceManager manager_;
+  LifeReports reports_;
+  const std::optional<gid_t> socket_group_;
 
   Lateness lateness_;
   Phase phase_ = Phase::kServing;
-  std::uint64_t phase_limit_ns_ = 0;
-  std::optional<std::uint64_t> reap_ns_;  // when children that nobody watches are reaped
-  // To the service manager.
-  bool awaits_ready_ = true;  // it must still be told that all models are done
-  std::string reported_;
-  std::optional<std::uint64_t> report_again_ns_;  // when to send the report again for which its socket had no room
-  std::uint64_t next_ping_ns_ = 0;
+  Timer phase_limit_;
+  Timer reap_;  // children that nobody watches
 };
 
 }  // namespace shoal::supervisor

@@ -1,7 +1,9 @@
 // shoald: the daemon's command line.
+#include <grp.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -69,6 +71,8 @@ void prepare_process() {
   const sigset_t set = daemon_signals();
   ::sigprocmask(SIG_BLOCK, &set, nullptr);  // before any thread starts: the daemon reads them from a signalfd
   ::signal(SIGPIPE, SIG_IGN);
+  // A group that may enter the directory of the sockets must not connect to those of lanes and of other clients.
+  ::umask(0077);
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);  // workers whose zygote died become our children
   raise_descriptor_limit();
 }
@@ -83,6 +87,15 @@ void warn_of_environment(Logger& log) {
     if (value && std::ranges::count(words, value) == 0)
       log.warn("unknown_word variable={} value=\"{}\" taken=default", name, value);
   }
+}
+
+/// Unlike the configuration's, this name may come from any name service: nobody waits for the daemon yet.
+Result<gid_t> find_group(const std::string& given) {
+  const std::string text = given.starts_with("gid:") ? given.substr(4) : given;
+  if (const group* found = ::getgrnam(text.c_str())) return found->gr_gid;
+  const auto number = account_number(text, "/etc/group");
+  if (number.ok()) return *number;
+  return not_found("--socket-group: there is no group '{}' ({})", given, number.status().message());
 }
 
 int serve(DaemonOptions options, const std::string& worker) {
@@ -110,12 +123,14 @@ int main(int argc, char** argv) try {
   CLI::App app(kDescription, "shoald");
   app.footer(kExamples);
   std::vector<std::string> model_arguments;
-  std::string config, worker;
+  std::string config, worker, socket_group;
   app.add_option("--model", model_arguments,
                  "NAME=PATH[,workers=N,contexts=N,threads=N,device=D,...]: serve the checkpoint at PATH; may be repeated")
       ->allow_extra_args(false);
   app.add_option("--config", config, "TOML file with tables [models.NAME]");
   app.add_option("--worker", worker, "the shoal-worker to run instead of the one beside this binary");
+  app.add_option("--socket-group", socket_group,
+                 "NAME or number of the group whose members may attach, too, instead of the configuration's socket_group");
   app.add_option_function<std::string>(
          "--log-format", [](const std::string& format) { ::setenv("SHOAL_LOG_FORMAT", format.c_str(), 1); },
          "text: an event, then key=value; or json: an object per line. Default: $SHOAL_LOG_FORMAT, else text")
@@ -136,6 +151,11 @@ int main(int argc, char** argv) try {
     if (std::ranges::count(options.fleet.models, parsed->name, &ModelRequest::name) > 0)
       return fail(invalid_argument("model '{}' is given twice", parsed->name), kUsage);
     options.fleet.models.push_back(*std::move(parsed));
+  }
+  if (!socket_group.empty()) {
+    const auto group = find_group(socket_group);
+    if (!group.ok()) return fail(group.status(), kUsage);
+    options.socket_group = *group;
   }
   if (!config.empty()) options.fleet.configuration_file = fs::absolute(config);
   return serve(std::move(options), worker);

@@ -9,6 +9,8 @@
 #include <cstddef>
 #include <cstdlib>
 
+#include "shm/base/clock.hpp"
+#include "shm/base/errors.hpp"
 #include "shm/base/shortened.hpp"
 #include "shm/base/unique_fd.hpp"
 #include "shm/wire/local_address.hpp"
@@ -51,6 +53,44 @@ bool ServiceManager::notify_status(std::string text) const {
   std::ranges::replace_if(
       text, [](unsigned char c) { return c < 0x20 || c == 0x7f; }, ' ');
   return notify("STATUS=" + shortened(text, kLongestStatus));
+}
+
+// ---- LifeReports ----
+
+LifeReports::LifeReports(ServiceManager manager, Timers& timers)
+    : manager_(std::move(manager)),
+      again_(timers, Timer::Kind::kClock, [this](std::uint64_t) { send_state(); }),
+      watchdog_(timers, Timer::Kind::kClock, [this](std::uint64_t) { feed_watchdog(); }) {}
+
+void LifeReports::started() {
+  if (manager_.ping_interval_ns()) feed_watchdog();
+}
+
+void LifeReports::reloading() {
+  awaits_ready_ = true;
+  is_settled_ = false;
+  manager_.notify(format("RELOADING=1\nMONOTONIC_USEC={}", monotonic_now_ns() / 1000));
+}
+
+void LifeReports::draining() { manager_.notify("STOPPING=1\nSTATUS=answering the admitted requests"); }
+
+void LifeReports::state(std::string status, bool is_settled) {
+  status_ = std::move(status);
+  is_settled_ = is_settled;
+  send_state();
+}
+
+void LifeReports::send_state() {
+  if (status_ != sent_status_ && manager_.notify_status(status_)) sent_status_ = status_;
+  const bool is_ready = awaits_ready_ && is_settled_;
+  if (is_ready && manager_.notify("READY=1")) awaits_ready_ = false;
+  again_.clear();
+  if (status_ != sent_status_ || (is_ready && awaits_ready_)) again_.set(monotonic_now_ns() + kAgainNs);
+}
+
+void LifeReports::feed_watchdog() {
+  manager_.notify("WATCHDOG=1");
+  watchdog_.set(monotonic_now_ns() + *manager_.ping_interval_ns());
 }
 
 }  // namespace shoal::supervisor

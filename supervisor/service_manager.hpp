@@ -6,6 +6,8 @@
 #include <optional>
 #include <string>
 
+#include "supervisor/process/timers.hpp"
+
 namespace shoal::supervisor {
 
 /// Does nothing if no service manager listens.
@@ -29,6 +31,32 @@ class ServiceManager {
  private:
   std::string socket_;
   std::optional<std::uint64_t> ping_interval_ns_;
+};
+
+/// Keeps a service manager informed of the daemon's life. What its socket had no room for is sent again.
+///   Threads  thread-bound
+class LifeReports {
+ public:
+  /// `timers` outlives this.
+  LifeReports(ServiceManager manager, Timers& timers);
+
+  /// The loop runs. From now on the manager's watchdog is fed.
+  void started();
+  /// Another configuration is being read. READY follows with the next state that is settled.
+  void reloading();
+  void draining();
+  ///   is_settled  whether each model that is wanted serves or has failed
+  void state(std::string status, bool is_settled);
+
+ private:
+  static constexpr std::uint64_t kAgainNs = 100'000'000;
+  void send_state();
+  void feed_watchdog();
+
+  const ServiceManager manager_;
+  bool awaits_ready_ = true, is_settled_ = false;
+  std::string status_, sent_status_;
+  Timer again_, watchdog_;
 };
 
 }  // namespace shoal::supervisor

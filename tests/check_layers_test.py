@@ -14,12 +14,20 @@ TREE = {
     "client/src/pool.cpp": "#include <zmq.h>\n",
     "shm/segment/lock.cpp": "#include <boost/interprocess/sync/interprocess_mutex.hpp>\n",
     "worker/exec/cpu/conv.cpp": '#include <oneapi/dnnl/dnnl.hpp>\n#include "conv.hpp"\n',
+    "worker/exec/full.cpp": "\n" * 500,
+    "worker/exec/long.cpp": "\n" * 501,
+    "tests/long_test.py": "\n" * 501,
+    "tools/long": "#!/usr/bin/env python3\n" + "\n" * 500,
+    "tests/vectors/long.json": "\n" * 501,
 }
 EXPECTED = [
     "supervisor/route/router.hpp:1: supervisor/route may not include worker/graph",
     "client/src/pool.cpp:1: <zmq.h> belongs in shm/wire",
     "shm/segment/lock.cpp:1: nothing that is shared by processes may need repair",
     'worker/exec/cpu/conv.cpp:2: "conv.hpp" is not written from the repository root',
+    "worker/exec/long.cpp:501: a file of code has at most 500 lines",
+    "tests/long_test.py:501: a file of code has at most 500 lines",
+    "tools/long:501: a file of code has at most 500 lines",
 ]
 
 with tempfile.TemporaryDirectory() as root:

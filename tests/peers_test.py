@@ -133,6 +133,57 @@ class Children(unittest.TestCase):
         self.assertGreater(len(set(values)), 90)
 
 
+class Warden(unittest.TestCase):
+    """A command whose worker ignores SIGTERM and loses its parent."""
+    SERVER = ("import os, signal, subprocess, sys, time\n"
+              "worker = 'import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(1, flush=True); time.sleep(1000)'\n"
+              "middle = f'import subprocess, sys; print(subprocess.Popen([sys.executable, \"-c\", {worker!r}]).pid, flush=True)'\n"
+              "subprocess.run([sys.executable, '-c', middle])\n"
+              "{then}")
+
+    def start(self, then, prefix=()):
+        run = subprocess.Popen([*prefix, sys.executable, peers.HERE / "warden.py", sys.executable, "-c", self.SERVER.replace("{then}", then)],
+                               stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        orphan = max(int(run.stdout.readline()) for _ in range(2))  # the other line is the worker's 1: it runs
+        self.addCleanup(self.end, run, orphan)
+        return run, orphan
+
+    @staticmethod
+    def end(run, orphan):
+        run.kill()
+        run.communicate()
+        if Path(f"/proc/{orphan}").exists():
+            os.kill(orphan, signal.SIGKILL)
+
+    def assert_ends(self, pid):
+        deadline = time.monotonic() + 10
+        while Path(f"/proc/{pid}").exists():
+            self.assertLess(time.monotonic(), deadline, f"process {pid} is left")
+            time.sleep(0.01)
+
+    def test_orphans_end_with_the_command(self):
+        run, orphan = self.start("input(); sys.exit(7)")
+        run.stdin.write("\n")
+        run.stdin.flush()
+        self.assertEqual(run.wait(20), 7)
+        self.assert_ends(orphan)
+
+    def test_orphans_end_when_the_warden_is_told_to_end(self):
+        run, orphan = self.start("time.sleep(1000)")
+        self.assertTrue(Path(f"/proc/{orphan}").exists())
+        run.terminate()
+        self.assertEqual(run.wait(20), 143)
+        self.assert_ends(orphan)
+
+    def test_orphans_end_when_the_bench_is_killed(self):
+        bench = ("import signal, subprocess, sys; sys.path.insert(0, sys.argv[1]); import harness\n"
+                 "subprocess.run(sys.argv[2:], preexec_fn=harness.dies_with_us(signal.SIGTERM))")
+        run, orphan = self.start("time.sleep(1000)", [sys.executable, "-c", bench, str(peers.HERE)])
+        run.kill()
+        run.wait()
+        self.assert_ends(orphan)
+
+
 class CommandLine(unittest.TestCase):
     def test_words_that_are_none_are_named(self):
         for option in ("--peers", "--parts", "--precision"):

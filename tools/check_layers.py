@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Checks who includes whom: the rule of docs/design.md ("Who may include whom"), over the #include lines of the tree.
+"""Checks who includes whom: the rule of docs/design.md ("Who may include whom"), over the #include lines of the tree. Also checks
+that no file of code, C++ or Python, is too long to be read.
 
 usage: tools/check_layers.py [ROOT]      prints file:line and the rule for each violation; exit code 1 if there is one
 """
@@ -53,6 +54,8 @@ HOMES = {
 }
 # What would put a lock, an allocator or a queue into memory that two processes can write: whoever dies holding it stops the others.
 SHARED_STATE = re.compile(r"boost/interprocess/(?!mapped_region\.hpp|exceptions\.hpp)|PTHREAD_PROCESS_SHARED|\b(sem_open|shm_open|shmget)\b")
+CPP = (".hpp", ".cpp", ".h", ".cu")
+MAX_LINES = 500  # of a file of code
 INCLUDE = re.compile(r'^\s*#\s*include\s+(["<])([^">]+)[">]')
 
 
@@ -68,14 +71,20 @@ def target_of(included, is_quoted, public):
 
 
 def violations(root):
-    files = [p for p in root.rglob("*") if p.suffix in (".hpp", ".cpp", ".h", ".cu")
-             and p.relative_to(root).parts[0] in ("shm", "supervisor", "worker", "client", "tools", "tests")]
+    everything = [p for p in sorted(root.rglob("*"))
+                  if p.relative_to(root).parts[0] in ("shm", "supervisor", "worker", "client", "tools", "tests") and p.is_file()]
+    files = [p for p in everything if p.suffix in CPP]
     public = {}
     for path in files:
         relative = path.relative_to(root).as_posix()
         if "/include/shoal/" in relative:
             public["shoal/" + relative.split("/include/shoal/")[1]] = relative
-    for path in sorted(files):
+    for path in everything:
+        text = path.read_bytes()
+        is_code = path.suffix in CPP + (".py",) or text.startswith(b"#!/usr/bin/env python3")
+        if is_code and text.count(b"\n") > MAX_LINES:
+            yield f"{path.relative_to(root)}:{MAX_LINES + 1}: a file of code has at most {MAX_LINES} lines; split it along its ideas"
+    for path in files:
         relative = path.relative_to(root).as_posix()
         room = room_of(relative, MAY_INCLUDE)
         for number, line in enumerate(path.read_text().splitlines(), 1):
@@ -103,7 +112,7 @@ def violations(root):
 def main():
     root = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).resolve().parent.parent
     found = list(violations(root))
-    print("\n".join(found) or "check_layers: every include follows the rule")
+    print("\n".join(found) or "check_layers: every file follows the rules")
     return 1 if found else 0
 
 

@@ -1,7 +1,6 @@
 #include "client/src/connection.hpp"
 
 #include <fcntl.h>
-#include <sys/fsuid.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -10,6 +9,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "client/src/daemon_user.hpp"
 #include "shm/base/clock.hpp"
 #include "shm/base/errors.hpp"
 #include "shm/wire/local_address.hpp"
@@ -29,6 +29,12 @@ Result<UniqueFd> connect_attach(const std::string& path) {
     return unavailable("no daemon at {}: start one with `SHOAL_DIR={} shoald --model NAME=PATH`", path,
                        path.substr(0, path.rfind('/')));
   }
+  if (errno == EACCES) {
+    return permission_denied(
+        "user {} may not use the daemon at {}: run as the daemon's user, or in the group that it lets in (socket_group in its "
+        "configuration, shoald --socket-group)",
+        ::geteuid(), path);
+  }
   return status_from_errno("connect to the daemon at", path, errno);
 }
 
@@ -38,35 +44,8 @@ Result<ucred> peer_of(const UniqueFd& socket, const std::string& path) {
   socklen_t size = sizeof peer;
   if (::getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0)
     return status_from_errno("ask who serves at", path, errno);
-  if (::geteuid() != 0 && peer.uid != ::geteuid())
-    return permission_denied("the daemon at {} belongs to user {}, not to you (user {})", path, peer.uid, ::geteuid());
   return peer;
 }
-
-/// While it exists, a calling thread of root accesses files as `user`. So in the directory of another user's daemon, root creates
-/// and removes only what that user could, and created files belong to that user.
-class FilesAs {
- public:
-  explicit FilesAs(const ucred& user) : is_other_(::geteuid() == 0 && user.uid != 0) {
-    if (!is_other_) return;
-    uid_ = ::setfsuid(user.uid);
-    gid_ = ::setfsgid(user.gid);
-    is_ok_ = static_cast<uid_t>(::setfsuid(kAsk)) == user.uid && static_cast<gid_t>(::setfsgid(kAsk)) == user.gid;
-  }
-  ~FilesAs() {
-    if (!is_other_) return;
-    ::setfsgid(static_cast<gid_t>(gid_));
-    ::setfsuid(static_cast<uid_t>(uid_));
-  }
-  FilesAs(const FilesAs&) = delete;
-  FilesAs& operator=(const FilesAs&) = delete;
-  bool is_ok() const { return is_ok_; }
-
- private:
-  static constexpr uid_t kAsk = static_cast<uid_t>(-1);  // changes nothing
-  bool is_other_, is_ok_ = true;
-  int uid_ = 0, gid_ = 0;
-};
 
 }  // namespace
 
@@ -75,7 +54,11 @@ Result<std::unique_ptr<Connection>> Connection::begin(wire::MessageContext& cont
   const std::string path = directory + "/attach";
   SHOAL_ASSIGN_OR_RETURN(UniqueFd attach, connect_attach(path));
   SHOAL_ASSIGN_OR_RETURN(const ucred daemon, peer_of(attach, path));
-  wire::ControlMessage message{.kind = wire::ControlKind::kAttach};
+  SHOAL_RETURN_IF_ERROR(check_daemon_user(directory, daemon.uid));
+  wire::ControlMessage message{.kind = wire::ControlKind::kAttach, .a = wire::kKnownFeatures};
+  SHOAL_ASSIGN_OR_RETURN(UniqueFd unbound, wire::make_local_socket(SOCK_STREAM));
+  SHOAL_ASSIGN_OR_RETURN(UniqueFd copy, duplicate_fd(unbound.get()));
+  message.fds.push_back(std::move(copy));
   for (const Arena* arena : {input, output}) {
     if (!arena) continue;
     SHOAL_ASSIGN_OR_RETURN(UniqueFd fd, duplicate_fd(arena->fd().get()));
@@ -84,49 +67,27 @@ Result<std::unique_ptr<Connection>> Connection::begin(wire::MessageContext& cont
   // If the daemon has closed the socket, it may have sent the reason: advance() reads it.
   if (Status sent = wire::send_control(attach.get(), message); !sent.ok() && sent.code() != StatusCode::kUnavailable)
     return unavailable("daemon at {}: {}", path, sent.message());
-  return std::unique_ptr<Connection>(new Connection(context, directory, std::move(attach), daemon, give_up_at_ns));
+  return std::unique_ptr<Connection>(new Connection(context, path, std::move(attach), std::move(unbound), daemon, give_up_at_ns));
 }
 
-Connection::Connection(wire::MessageContext& context, std::string directory, UniqueFd attach, const ucred& daemon,
-                       std::uint64_t give_up_at_ns)
+Connection::Connection(wire::MessageContext& context, std::string attach_path, UniqueFd attach, UniqueFd unbound,
+                       const ucred& daemon, std::uint64_t give_up_at_ns)
     : context_(context),
-      directory_(std::move(directory)),
-      attach_path_(directory_ + "/attach"),
+      attach_path_(std::move(attach_path)),
       attach_(std::move(attach)),
+      unbound_(std::move(unbound)),
       daemon_(daemon),
       spare_(::open("/dev/null", O_RDONLY | O_CLOEXEC)),
       give_up_at_ns_(give_up_at_ns) {}
 
 // Closing is not enough: a child that this process has forked may still hold the socket.
-Connection::~Connection() {
-  remove_socket_file();
-  ::shutdown(attach_.get(), SHUT_RDWR);
-}
-
-// Binds at the path that the daemon sent, but never outside the daemon's directory.
-Status Connection::bind(const std::string& path) {
-  const std::string name = path.substr(path.rfind('/') + 1);
-  if (name.empty() || name == "." || name == "..")
-    return unavailable("daemon at {}: the path '{}' that it sent does not name a file", attach_path_, path);
-  socket_path_ = directory_ + "/" + name;
-  const FilesAs daemon(daemon_);
-  if (!daemon.is_ok())
-    return permission_denied("daemon at {}: this process cannot act as its user {}", attach_path_, daemon_.uid);
-  if (::unlink(socket_path_.c_str()) != 0 && errno != ENOENT)  // a client of an earlier daemon may have left it
-    return status_from_errno("remove", socket_path_, errno);
-  SHOAL_ASSIGN_OR_RETURN(socket_, wire::Dealer::bind(context_, socket_path_));
-  return {};
-}
-
-void Connection::remove_socket_file() {
-  if (socket_path_.empty() || state_ == State::kReady) return;
-  const FilesAs daemon(daemon_);
-  if (daemon.is_ok()) ::unlink(socket_path_.c_str());
-}
+Connection::~Connection() { ::shutdown(attach_.get(), SHUT_RDWR); }
 
 Status Connection::advance(std::uint64_t now_ns) {
   while (true) {
     const auto message = wire::receive_control(attach_.get());
+    if (message.status().code() == StatusCode::kInvalidArgument)  // of another version: names both
+      return message.status().with_context("daemon at " + attach_path_);
     if (!message.ok()) return unavailable("the daemon at {} is gone ({})", attach_path_, message.status().message());
     if (!*message) break;
     SHOAL_RETURN_IF_ERROR(handle(**message));
@@ -139,12 +100,14 @@ Status Connection::handle(const wire::ControlMessage& message) {
   switch (message.kind) {
     case wire::ControlKind::kRefused: {
       const auto code = static_cast<StatusCode>(message.a);
+      arena_room_bytes_ = message.b;
       return Status(code == StatusCode::kOk ? StatusCode::kUnavailable : code,
                     format("daemon at {}: {}", attach_path_, message.text));
     }
     case wire::ControlKind::kPath: {
       if (state_ != State::kAttached || socket_) return {};
-      SHOAL_RETURN_IF_ERROR(bind(message.text));
+      socket_path_ = message.text;
+      SHOAL_ASSIGN_OR_RETURN(socket_, wire::Dealer::listen(context_, std::move(unbound_)));
       if (message.a != 0) longest_frame_bytes_ = std::min(longest_frame_bytes_, message.a);
       state_ = State::kBound;
       spare_.reset();
@@ -156,15 +119,14 @@ Status Connection::handle(const wire::ControlMessage& message) {
 }
 
 Status Connection::receive_welcome() {
-  wire::Message message;
+  wire::Parcel message;
   SHOAL_ASSIGN_OR_RETURN(const bool received, socket_.receive(message));
   if (!received) return {};
   const auto kind = wire::peek_kind(message[0]);
-  if (!kind.ok()) return kind.status();
+  if (!kind.ok()) return kind.status().with_context("daemon at " + attach_path_);
   if (*kind != wire::Kind::kWelcome) return unavailable("daemon at {}: its first message is not a WELCOME", attach_path_);
   const wire::ControlHeader answer = wire::make_control(wire::Kind::kWelcomed, 0);
   SHOAL_RETURN_IF_ERROR(socket_.send(std::as_bytes(std::span(&answer, 1))));
-  remove_socket_file();  // not zmq_unbind, which closes the connection
   state_ = State::kReady;
   return {};
 }

@@ -21,8 +21,8 @@ class Connection {
  public:
   /// Connects to DIRECTORY/attach and sends both arenas, or none if they are null. advance() fails if the connection is not ready
   /// at `give_up_at_ns`.
-  ///   Errors  kUnavailable (no daemon; names the socket and how to start one; or too few descriptors), kPermissionDenied (the
-  ///           daemon belongs to another user, and this process is not root's)
+  ///   Errors  kUnavailable (no daemon; names the socket and how to start one; or too few descriptors), kPermissionDenied (this
+  ///           process may not reach the daemon, or the daemon belongs to a user that is not trusted: daemon_user.hpp)
   static Result<std::unique_ptr<Connection>> begin(wire::MessageContext& context, const std::string& directory,
                                                    const Arena* input, const Arena* output, std::uint64_t give_up_at_ns);
   ~Connection();
@@ -36,26 +36,28 @@ class Connection {
   wire::Dealer& socket() { return socket_; }
   bool has_socket() const { return static_cast<bool>(socket_); }
   std::uint64_t longest_frame_bytes() const { return longest_frame_bytes_; }  ///< the daemon's limit
+  /// If the daemon refused the arenas because they do not fit: what both together may have. Otherwise 0.
+  std::uint64_t arena_room_bytes() const { return arena_room_bytes_; }
   int attach_fd() const { return attach_.get(); }
   pid_t daemon_pid() const { return daemon_.pid; }
 
  private:
   enum class State { kAttached, kBound, kReady };
-  Connection(wire::MessageContext& context, std::string directory, UniqueFd attach, const ucred& daemon,
+  Connection(wire::MessageContext& context, std::string attach_path, UniqueFd attach, UniqueFd unbound, const ucred& daemon,
              std::uint64_t give_up_at_ns);
   Status handle(const wire::ControlMessage& message);
-  Status bind(const std::string& path);
-  void remove_socket_file();
   Status receive_welcome();
   Status no_answer() const;
 
   wire::MessageContext& context_;
-  std::string directory_, attach_path_, socket_path_;
+  std::string attach_path_, socket_path_;
   UniqueFd attach_;
-  ucred daemon_;    // root touches files in the daemon's directory as this user
+  UniqueFd unbound_;  // the daemon binds it
+  ucred daemon_;
   UniqueFd spare_;  // closed before BOUND: libzmq aborts the process if it has no descriptor to accept the connection
   wire::Dealer socket_;
   std::uint64_t longest_frame_bytes_ = wire::kMaxFrameBytes;
+  std::uint64_t arena_room_bytes_ = 0;
   State state_ = State::kAttached;
   std::uint64_t give_up_at_ns_;
 };

@@ -114,6 +114,7 @@ Result<ModelChange> Pool::scale(std::string_view name, int workers) {
   return change({.what = "scale", .model = name, .workers = workers});
 }
 Result<ModelChange> Pool::drain(std::string_view name) { return change({.what = "drain", .model = name}); }
+PoolUsage Pool::usage() const { return core_ ? core_->usage() : PoolUsage(); }
 void Pool::poll() {
   if (core_) core_->poll();
 }

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <set>
 
 #include "shm/base/clock.hpp"
 #include "shm/base/errors.hpp"
@@ -34,26 +35,27 @@ std::chrono::steady_clock::time_point to_time_point(std::uint64_t ns) {  // stea
   return std::chrono::steady_clock::time_point(std::chrono::nanoseconds(static_cast<std::int64_t>(std::min(ns, kLast))));
 }
 
+// Without memory, the text is one that needs none: each request must end.
+Status copy_of(const Status& why) {
+  try {
+    return why;
+  } catch (const std::bad_alloc&) {
+    return Status(why.code(), "out of memory");
+  }
+}
+
 }  // namespace
 
 Result<std::shared_ptr<PoolCore>> PoolCore::connect(PoolOptions options) {
   if (options.directory.empty()) options.directory = wire::default_directory();
-  if ((options.input_arena_bytes == 0) != (options.output_arena_bytes == 0)) {
-    return invalid_argument("input_arena_bytes is {} and output_arena_bytes {}: a pool has both arenas or none",
-                            options.input_arena_bytes, options.output_arena_bytes);
-  }
   if (options.control_timeout.count() <= 0) return invalid_argument("a pool's control_timeout must be greater than 0");
-  std::shared_ptr<Arena> input;
-  if (options.input_arena_bytes > 0) {
-    SHOAL_ASSIGN_OR_RETURN(input, Arena::create("input", options.input_arena_bytes, Seals::kOneWriter));
-  }
   UniqueFd wake_fd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!wake_fd) return status_from_errno("create", "an eventfd", errno);
   // A forked child that destroys the last handle must not touch the parent's sockets.
   const auto destroy = [](PoolCore* core) {
     if (!core->fork_guard_.in_child()) delete core;
   };
-  std::shared_ptr<PoolCore> core(new PoolCore(std::move(options), std::move(input), std::move(wake_fd)), destroy);
+  std::shared_ptr<PoolCore> core(new PoolCore(std::move(options), std::move(wake_fd)), destroy);
 
   const std::uint64_t until_ns = monotonic_now_ns() + count_ns(core->options_.connect_timeout);
   const MutexLock lock(core->mutex_);
@@ -66,14 +68,17 @@ Result<std::shared_ptr<PoolCore>> PoolCore::connect(PoolOptions options) {
   while (status.ok() && !core->is_ready()) {
     core->poll_descriptors(until_ns);
     status = core->connection_->advance(monotonic_now_ns());
+    if (!status.ok() && core->take_smaller_arenas()) status = core->begin_connection(until_ns);
   }
   if (!status.ok()) return status;
   core->on_ready();
   return core;
 }
 
-PoolCore::PoolCore(PoolOptions options, std::shared_ptr<Arena> input, UniqueFd wake_fd)
-    : options_(std::move(options)), input_(std::move(input)), wake_fd_(std::move(wake_fd)) {}
+PoolCore::PoolCore(PoolOptions options, UniqueFd wake_fd)
+    : options_(std::move(options)),
+      wake_fd_(std::move(wake_fd)),
+      arena_limit_bytes_(std::min(options_.arena_limit_bytes, wire::kLargestArenaBytes)) {}
 
 PoolCore::~PoolCore() = default;
 
@@ -87,13 +92,30 @@ void PoolCore::close() {
   if (fork_guard_.in_child()) return;
   const MutexLock lock(mutex_);
   is_closed_ = true;
-  fail_everything(cancelled("the pool was destroyed while the request was under way"));
+  Status why(StatusCode::kCancelled, "pool destroyed");
+  try {
+    why = cancelled("the pool was destroyed while the request was under way");
+  } catch (const std::bad_alloc&) {
+  }
+  fail_everything(why);
+  drop_other_connections();
   connection_.reset();
 }
 
 bool PoolCore::wait(const Completion& target, std::uint64_t until_ns) {
   if (target.is_done() || fork_guard_.in_child()) return target.is_done();
   const MutexLock lock(mutex_);
+  try {
+    wait_locked(target, until_ns);
+  } catch (...) {  // std::bad_alloc: this thread's call fails, and the others go on
+    wake_next_driver();
+    throw;
+  }
+  wake_next_driver();
+  return target.is_done();
+}
+
+void PoolCore::wait_locked(const Completion& target, std::uint64_t until_ns) {
   progress();
   while (!target.is_done() && monotonic_now_ns() < until_ns) {
     if (is_driven_) {
@@ -105,6 +127,7 @@ bool PoolCore::wait(const Completion& target, std::uint64_t until_ns) {
         follower.woken.wait_until(mutex_, to_time_point(until_ns));
       }
       std::erase(followers_, &follower);
+      if (!is_driven_) progress();  // it polls next, and threads that sent without a driver may have consumed the edge
       continue;
     }
     is_driven_ = true;
@@ -114,8 +137,10 @@ bool PoolCore::wait(const Completion& target, std::uint64_t until_ns) {
     driver_target_ = nullptr;
     progress();
   }
+}
+
+void PoolCore::wake_next_driver() {
   if (!is_driven_ && !followers_.empty()) followers_.front()->woken.notify_one();
-  return target.is_done();
 }
 
 bool PoolCore::wait_for_outcome(PendingRequest& request, std::uint64_t until_ns) {
@@ -163,7 +188,7 @@ Result<std::string> PoolCore::answer_of(ControlCall& call) {
 // described, so the caller checks that the daemon is silent, too.
 bool PoolCore::is_overdue(const PendingRequest& request) {
   const MutexLock lock(mutex_);
-  if (!requests_.contains(request.seq)) return true;  // parked: it waits for the description
+  if (!find_sent(request.seq)) return true;  // parked: it waits for the description
   const std::uint64_t limit_ms = request.description->timeout_ms;
   return limit_ms > 0 && (monotonic_now_ns() - request.sent_ns) / 1'000'000 > limit_ms;
 }
@@ -194,34 +219,45 @@ void PoolCore::expire(PendingRequest& request) {
 void PoolCore::poll() {
   if (fork_guard_.in_child()) return;
   if (!mutex_.try_lock()) return;
+  std::shared_ptr<Arena> left;  // destroyed after the mutex is released
   const MutexLock lock(mutex_, std::adopt_lock);
   progress();
+  left = arena_to_unmap();
 }
 
 // Polls without the mutex. A thread that closes one of these descriptors meanwhile also wakes this one, which then polls again.
 void PoolCore::poll_descriptors(std::uint64_t until_ns) {
-  pollfd fds[3] = {{wake_fd_.get(), POLLIN, 0}, {-1, POLLIN, 0}, {-1, POLLIN, 0}};
-  if (connection_) fds[1].fd = connection_->attach_fd();
-  if (connection_ && connection_->has_socket()) fds[2].fd = connection_->socket().fd();
+  pollfd fds[1 + 2 * 3] = {{wake_fd_.get(), POLLIN, 0}};
+  nfds_t count = 1;
+  for (const auto* connection : {&connection_, &next_, &old_}) {
+    if (!*connection) continue;
+    fds[count++] = {(*connection)->attach_fd(), POLLIN, 0};
+    fds[count++] = {(*connection)->has_socket() ? (*connection)->socket().fd() : -1, POLLIN, 0};
+  }
   const std::uint64_t now_ns = monotonic_now_ns();
   timespec limit{};
   if (until_ns > now_ns) {
     limit.tv_sec = static_cast<time_t>((until_ns - now_ns) / 1'000'000'000);
     limit.tv_nsec = static_cast<long>((until_ns - now_ns) % 1'000'000'000);
   }
+  std::shared_ptr<Arena> left = arena_to_unmap();
   mutex_.unlock();
-  ::ppoll(fds, 3, until_ns == kForever ? nullptr : &limit, nullptr);
+  left.reset();
+  ::ppoll(fds, count, until_ns == kForever ? nullptr : &limit, nullptr);
   mutex_.lock();
   if (fds[0].revents != 0) {
     eventfd_t ignored;
     ::eventfd_read(wake_fd_.get(), &ignored);
   }
-  if (fds[1].revents != 0) attach_read_ns_ = 0;
+  for (nfds_t i = 1; i < count; i += 2) {
+    if (fds[i].revents != 0) attach_read_ns_ = 0;
+  }
+  if (next_) attach_read_ns_ = 0;  // its handshake goes on
 }
 
 std::uint64_t PoolCore::next_timer_ns() const {
   if (is_closed_) return kForever;
-  if (is_ready()) return next_expiry_ns_;
+  if (is_ready()) return std::min(next_expiry_ns_, keep_of_output_ ? next_part_ns_ : kForever);
   return std::min(next_expiry_ns_, connection_ ? connection_->give_up_at_ns() : next_attempt_ns_);
 }
 
@@ -234,8 +270,15 @@ void PoolCore::wake_waiters_of(const Completion& target) {
 
 void PoolCore::progress() {
   if (is_closed_) return;
-  advance_connection();
-  if (is_ready()) receive_all();
+  sent_since_progress_ = 0;
+  bytes_since_progress_ = 0;
+  try {
+    advance_connection();
+    if (is_ready()) receive_all();
+  } catch (...) {  // std::bad_alloc: messages are left, and ZeroMQ's descriptor will not tell the driver of them
+    if (is_driven_) ::eventfd_write(wake_fd_.get(), 1);
+    throw;
+  }
 }
 
 void PoolCore::advance_connection() {
@@ -249,19 +292,28 @@ void PoolCore::advance_connection() {
     if (!begun.ok()) lose_connection(begun.code() == StatusCode::kPermissionDenied ? begun : unavailable("{}", begun.message()));
   }
   if (connection_) {
-    const bool was_ready = connection_->is_ready();
-    if (const Status advanced = connection_->advance(now_ns); !advanced.ok()) {
+    const bool was_ready = connection_->is_ready(), had_socket = connection_->has_socket();
+    const Status advanced = connection_->advance(now_ns);
+    if (is_driven_ && had_socket != connection_->has_socket()) ::eventfd_write(wake_fd_.get(), 1);
+    if (!advanced.ok()) {
       if (was_ready) receive_all();  // answers that the daemon sent before it died
-      lose_connection(advanced);
+      const bool may_fit = take_smaller_arenas();
+      lose_connection(may_fit ? unavailable("{}", advanced.message()) : advanced);
     } else if (!was_ready && connection_->is_ready()) {
       on_ready();
+    } else if (was_ready) {
+      tend_arenas(now_ns);
     }
   }
 }
 
 Status PoolCore::begin_connection(std::uint64_t give_up_at_ns) {
-  if (input_ && !output_) {
-    SHOAL_ASSIGN_OR_RETURN(output_, Arena::create("output", options_.output_arena_bytes, Seals::kFixedSize));
+  if (has_arenas() && !input_) {
+    SHOAL_ASSIGN_OR_RETURN(auto input, Arena::create("input", arena_limit_bytes_, Seals::kOneWriter));
+    use_input(std::move(input));
+  }
+  if (has_arenas() && !output_) {
+    SHOAL_ASSIGN_OR_RETURN(output_, Arena::create("output", arena_limit_bytes_, Seals::kFixedSize));
   }
   SHOAL_ASSIGN_OR_RETURN(connection_,
                          Connection::begin(context_, options_.directory, input_.get(), output_.get(), give_up_at_ns));
@@ -271,10 +323,16 @@ Status PoolCore::begin_connection(std::uint64_t give_up_at_ns) {
 
 void PoolCore::on_ready() {
   give_up_reconnecting_ns_ = 0;
-  for (auto& [seq, call] : calls_) send_call(*call);
-  for (const auto& [seq, request] : parked_) {
-    ModelEntry& entry = models_[request->model];
-    if (entry.describe_seq == 0) ask_description(request->model, entry);
+  most_frame_bytes_.store(connection_->longest_frame_bytes(), std::memory_order_relaxed);
+  shrink_rule_.begin(monotonic_now_ns());
+  keep_of_output_.reset();
+  const auto calls = calls_;  // a list of its own, because one that cannot be sent ends
+  for (const auto& [seq, call] : calls) send_call(call);
+  std::set<ModelKey> wanted;
+  for (const auto& [seq, request] : parked_) wanted.insert(request->model);
+  for (const ModelKey& model : wanted) {
+    ModelEntry& entry = models_[model];
+    if (entry.describe_seq == 0) ask_description(model);
   }
 }
 
@@ -284,18 +342,23 @@ void PoolCore::lose_connection(const Status& why) {
   const bool was_ready = is_ready();
   if (was_ready) give_up_reconnecting_ns_ = now_ns + count_ns(options_.reconnect_timeout);
   if (connection_) output_.reset();  // an old worker may still write into it
+  drop_other_connections();
   connection_.reset();
   next_attempt_ns_ = now_ns + (was_ready ? 0 : kAttemptIntervalNs);
   if (is_driven_) ::eventfd_write(wake_fd_.get(), 1);
 
   // Slots that the dead daemon did not release are free: its workers can no longer answer, and outputs get a new arena.
-  const auto sent = std::exchange(requests_, {});
+  auto sent = std::exchange(requests_, {});
+  sent.merge(std::exchange(old_requests_, {}));
   for (const auto& [seq, request] : sent) {
     if (request->is_done()) {
-      request->release_slots();
+      release_slots_of(*request);
     } else {
       request->may_have_run = true;
-      park(request);
+      if (request->is_cancelled)
+        fail(*request, request->canceled_by_caller());
+      else
+        park(request);
     }
   }
   for (auto& [name, entry] : models_) entry.description.reset();  // another daemon uses other ids
@@ -306,21 +369,25 @@ void PoolCore::lose_connection(const Status& why) {
   }
   for (const auto& call : ended) finish_call(call, std::string("{}"));
 
-  const bool is_refusal = why.code() != StatusCode::kUnavailable;
+  // A daemon that has no room for this client now may have it later. One that had let it in and cuts it off has a reason.
+  const bool is_full = why.code() == StatusCode::kOverloaded && !was_ready;
+  const bool is_refusal = why.code() != StatusCode::kUnavailable && !is_full;
   if (is_refusal || now_ns >= give_up_reconnecting_ns_) fail_everything(why);
 }
 
 void PoolCore::fail_everything(const Status& why) {
   const auto calls = std::exchange(calls_, {});
-  for (const auto& [seq, call] : calls) finish_call(call, why);
-  const auto requests = std::exchange(requests_, {});
-  for (const auto& [seq, request] : requests) {
-    request->may_have_run = true;
-    fail(*request, why);
+  for (const auto& [seq, call] : calls) finish_call(call, copy_of(why));
+  for (auto* const sent : {&requests_, &old_requests_}) {
+    const auto requests = std::exchange(*sent, {});
+    for (const auto& [seq, request] : requests) {
+      request->may_have_run = true;
+      fail(*request, copy_of(why));
+    }
   }
-  for (auto& [name, entry] : models_) entry.describe_seq = 0;
+  models_.clear();
   const auto parked = std::exchange(parked_, {});
-  for (const auto& [seq, request] : parked) fail(*request, why);
+  for (const auto& [seq, request] : parked) fail(*request, copy_of(why));
 }
 
 void PoolCore::expire_parked(std::uint64_t now_ns) {

@@ -1,6 +1,7 @@
 // PoolCore: the implementation of Pool. It has one mutex; a waiting thread drives the sockets for all threads.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -14,6 +15,7 @@
 #include "client/src/description.hpp"
 #include "client/src/fork_guard.hpp"
 #include "client/src/request.hpp"
+#include "client/src/shrink_rule.hpp"
 #include "shm/base/mutex.hpp"
 #include "shm/base/unique_fd.hpp"
 #include "shm/wire/messages.hpp"
@@ -24,12 +26,15 @@ namespace shoal::client {
 
 /// The rules:
 ///  - No thread holds the mutex while it waits. The one *driver* polls the sockets' descriptors without it.
-///  - A send may consume the edge of ZeroMQ's descriptor, so a thread that sends also receives afterwards (progress()).
+///  - A send may consume the edge of ZeroMQ's descriptor. So a thread that sends while there is a driver receives afterwards
+///    (progress()), and a driver does so before it polls.
 ///  - A thread that completes another thread's target wakes it: a follower by its condition, the driver by wake_fd_.
-///  - A driver that leaves wakes one follower, which becomes the driver.
+///  - A driver that leaves wakes one follower, which becomes the driver. It does so even if an allocation failed in it.
 ///  - A request that was sent stays in requests_ until its slots are released. One that must wait is in parked_, until it is sent
 ///    or fails. Each gets its outcome exactly once, at that time or before.
 ///  - The daemon enforces deadlines. If its answer is overdue, the waiting thread gives the request its outcome (expire()).
+///  - There may be three connections to one daemon: requests are sent by connection_. next_ attaches anew with a smaller input
+///    arena, and becomes connection_ when it is ready. old_ was left; it goes when its last request is released.
 ///  - A thread that waits without a deadline checks from time to time that the daemon sends anything, and pings it if not.
 ///   Threads  thread-safe
 class PoolCore : public std::enable_shared_from_this<PoolCore> {
@@ -40,6 +45,7 @@ class PoolCore : public std::enable_shared_from_this<PoolCore> {
   std::shared_ptr<PendingRequest> submit(std::string_view model, Tensors inputs, SubmitOptions options);
   Result<ModelInfo> describe(std::string_view model, std::uint64_t version);
   Result<Tensor> loan(DType dtype, const Shape& shape);
+  PoolUsage usage();
   /// Sends a control request and waits for its answer.
   Result<std::string> ask(std::string json, std::vector<std::byte>* attachment = nullptr, bool ends_daemon = false);
   Result<ModelChange> change(const ChangeRequest& change);
@@ -73,14 +79,39 @@ class PoolCore : public std::enable_shared_from_this<PoolCore> {
     Condition woken;
   };
 
-  PoolCore(PoolOptions options, std::shared_ptr<Arena> input, UniqueFd wake_fd);
+  /// Tensors that travelled inside messages.
+  struct Copies {
+    std::atomic<std::uint64_t> count{0}, bytes{0};
+    void add(std::uint64_t size_bytes) {
+      count.fetch_add(1, std::memory_order_relaxed);
+      bytes.fetch_add(size_bytes, std::memory_order_relaxed);
+    }
+  };
+
+  PoolCore(PoolOptions options, UniqueFd wake_fd);
   Status usable() const;
+  void wait_locked(const Completion& target, std::uint64_t until_ns) SHOAL_REQUIRES(mutex_);
+  void wake_next_driver() SHOAL_REQUIRES(mutex_);
   /// Waits while the daemon gives signs of life. False if it has been silent for control_timeout, or in a forked child.
   bool wait_while_alive(const Completion& target);
   Result<std::string> answer_of(ControlCall& call);
   bool is_overdue(const PendingRequest& request) SHOAL_EXCLUDES(mutex_);
   Status silence(std::string_view what) SHOAL_REQUIRES(mutex_);
+  bool has_arenas() const { return options_.arena_limit_bytes > 0; }
   Status place_inputs(Tensors inputs, PendingRequest& request);
+  Status copy_input(RequestInput& input, Arena& arena, PendingRequest& request);
+  void release_slots_of(PendingRequest& request);
+  Status no_room_for(const RequestInput& input, std::string_view name, const PendingRequest& request) const
+      SHOAL_REQUIRES(mutex_);
+  std::shared_ptr<Arena> arena_for_inputs() SHOAL_EXCLUDES(inputs_mutex_);
+  void use_input(std::shared_ptr<Arena> arena) SHOAL_REQUIRES(mutex_);
+  bool take_smaller_arenas() SHOAL_REQUIRES(mutex_);
+  void tend_arenas(std::uint64_t now_ns) SHOAL_REQUIRES(mutex_);
+  void shrink_arenas(std::uint64_t now_ns) SHOAL_REQUIRES(mutex_);
+  std::shared_ptr<Arena> arena_to_unmap() SHOAL_REQUIRES(mutex_);
+  void switch_connections() SHOAL_REQUIRES(mutex_);
+  void leave_old_connection() SHOAL_REQUIRES(mutex_);
+  void drop_other_connections() SHOAL_REQUIRES(mutex_);
 
   void progress() SHOAL_REQUIRES(mutex_);
   void advance_connection() SHOAL_REQUIRES(mutex_);
@@ -89,26 +120,34 @@ class PoolCore : public std::enable_shared_from_this<PoolCore> {
   void lose_connection(const Status& why) SHOAL_REQUIRES(mutex_);
   void fail_everything(const Status& why) SHOAL_REQUIRES(mutex_);
   void receive_all() SHOAL_REQUIRES(mutex_);
-  void dispatch(const wire::Message& message) SHOAL_REQUIRES(mutex_);
-  void handle_reply(const wire::Message& message) SHOAL_REQUIRES(mutex_);
-  void take_reply(const wire::Message& message, const wire::Reply& reply, const std::shared_ptr<PendingRequest>& request)
+  void receive_from(const std::unique_ptr<Connection>& connection) SHOAL_REQUIRES(mutex_);
+  std::shared_ptr<PendingRequest> find_sent(std::uint64_t seq) const SHOAL_REQUIRES(mutex_);
+  void forget_sent(std::uint64_t seq) SHOAL_REQUIRES(mutex_);
+  void dispatch(const wire::Parcel& message) SHOAL_REQUIRES(mutex_);
+  void handle_reply(const wire::Parcel& message) SHOAL_REQUIRES(mutex_);
+  void take_reply(const wire::Parcel& message, const wire::Reply& reply, const std::shared_ptr<PendingRequest>& request)
       SHOAL_REQUIRES(mutex_);
-  void handle_release(const wire::Message& message) SHOAL_REQUIRES(mutex_);
-  void handle_control_reply(const wire::Message& message) SHOAL_REQUIRES(mutex_);
+  void handle_release(const wire::Parcel& message) SHOAL_REQUIRES(mutex_);
+  void handle_control_reply(const wire::Parcel& message) SHOAL_REQUIRES(mutex_);
+  void answer_call(const std::shared_ptr<ControlCall>& call, const Result<std::string>& answer) SHOAL_REQUIRES(mutex_);
   void handle_description(const ModelKey& model, ModelEntry& entry, const Result<std::string>& answer) SHOAL_REQUIRES(mutex_);
+  void forget_unknown(const ModelKey& model) SHOAL_REQUIRES(mutex_);
   void park(const std::shared_ptr<PendingRequest>& request) SHOAL_REQUIRES(mutex_);
   void look_again(const std::shared_ptr<PendingRequest>& request, ModelEntry& entry) SHOAL_REQUIRES(mutex_);
   void expire_parked(std::uint64_t now_ns) SHOAL_REQUIRES(mutex_);
-  Result<Tensors> read_outputs(const wire::Message& message, const wire::Reply& reply, const PendingRequest& request)
+  Result<Tensors> read_outputs(const wire::Parcel& message, const wire::Reply& reply, const PendingRequest& request)
       SHOAL_REQUIRES(mutex_);
 
   void route(const std::shared_ptr<PendingRequest>& request) SHOAL_REQUIRES(mutex_);
   void send_request(const std::shared_ptr<PendingRequest>& request, ModelEntry& entry) SHOAL_REQUIRES(mutex_);
+  Status write_request(PendingRequest& request, std::span<const std::size_t> order) SHOAL_REQUIRES(mutex_);
+  static std::uint64_t output_bytes(const PendingRequest& request, const ModelEntry& entry, std::size_t i);
+  void make_room_for_outputs(const PendingRequest& request) SHOAL_REQUIRES(mutex_);
   void offer_outputs(PendingRequest& request, const ModelEntry& entry) SHOAL_REQUIRES(mutex_);
   void send_cancel(PendingRequest& request) SHOAL_REQUIRES(mutex_);
-  std::shared_ptr<ControlCall> start_call(std::string json) SHOAL_REQUIRES(mutex_);
-  void send_call(ControlCall& call) SHOAL_REQUIRES(mutex_);
-  std::shared_ptr<ControlCall> ask_description(const ModelKey& model, ModelEntry& entry) SHOAL_REQUIRES(mutex_);
+  std::shared_ptr<ControlCall> start_call(std::string json, const ModelKey* describes = nullptr) SHOAL_REQUIRES(mutex_);
+  void send_call(const std::shared_ptr<ControlCall>& call) SHOAL_REQUIRES(mutex_);
+  std::shared_ptr<ControlCall> ask_description(const ModelKey& model) SHOAL_REQUIRES(mutex_);
 
   bool is_ready() const SHOAL_REQUIRES(mutex_) { return connection_ && connection_->is_ready(); }
   void complete(PendingRequest& request, Outcome outcome) SHOAL_REQUIRES(mutex_);
@@ -120,13 +159,28 @@ class PoolCore : public std::enable_shared_from_this<PoolCore> {
 
   const PoolOptions options_;
   const ForkGuard fork_guard_;
-  const std::shared_ptr<Arena> input_;  ///< null if this client cannot submit requests
-  const UniqueFd wake_fd_;              ///< eventfd that ends the driver's poll
+  const UniqueFd wake_fd_;  ///< eventfd that ends the driver's poll
+  Copies input_copies_, output_copies_;
+  /// Of inputs of all requests that are not released. They take as much of this process's heap, in ZeroMQ's queue.
+  std::atomic<std::uint64_t> frame_bytes_{0};
+  std::atomic<std::uint64_t> most_frame_bytes_{wire::kMaxFrameBytes};  ///< what the daemon takes of one client
+
+  Mutex inputs_mutex_;
+  std::shared_ptr<Arena> for_inputs_ SHOAL_GUARDED_BY(inputs_mutex_);  ///< input_, for threads that do not have mutex_
 
   Mutex mutex_;
-  std::shared_ptr<Arena> output_ SHOAL_GUARDED_BY(mutex_);  ///< each connection has a new one
+  std::shared_ptr<Arena> input_ SHOAL_GUARDED_BY(mutex_);   ///< of connection_; null before it, or without arenas
+  std::shared_ptr<Arena> output_ SHOAL_GUARDED_BY(mutex_);  ///< of all connections to one daemon; each daemon has a new one
+  std::uint64_t arena_limit_bytes_ SHOAL_GUARDED_BY(mutex_);
+  ShrinkRule shrink_rule_ SHOAL_GUARDED_BY(mutex_);
+  std::optional<std::uint64_t> keep_of_output_ SHOAL_GUARDED_BY(mutex_);  ///< to how much it shrinks, a part at a time
+  std::uint64_t next_part_ns_ SHOAL_GUARDED_BY(mutex_) = 0;
+  /// The input arena of old_, so that it is unmapped when the mutex is released (arena_to_unmap()).
+  std::shared_ptr<Arena> left_input_ SHOAL_GUARDED_BY(mutex_);
   wire::MessageContext context_;
   std::unique_ptr<Connection> connection_ SHOAL_GUARDED_BY(mutex_);
+  std::unique_ptr<Connection> next_ SHOAL_GUARDED_BY(mutex_), old_ SHOAL_GUARDED_BY(mutex_);
+  std::shared_ptr<Arena> next_input_ SHOAL_GUARDED_BY(mutex_);
   std::uint64_t next_attempt_ns_ SHOAL_GUARDED_BY(mutex_) = 0;  ///< to connect; used while there is no connection
   std::uint64_t give_up_reconnecting_ns_ SHOAL_GUARDED_BY(mutex_) = 0;
   std::uint64_t next_expiry_ns_ SHOAL_GUARDED_BY(mutex_) = kForever;  ///< not later than the first deadline of a parked request
@@ -136,18 +190,22 @@ class PoolCore : public std::enable_shared_from_this<PoolCore> {
 
   std::uint64_t last_seq_ SHOAL_GUARDED_BY(mutex_) = 0;
   std::unordered_map<std::uint64_t, std::shared_ptr<PendingRequest>> requests_
-      SHOAL_GUARDED_BY(mutex_);  ///< sent, slots not released; by seq
+      SHOAL_GUARDED_BY(mutex_);  ///< sent by connection_, slots not released; by seq
+  std::unordered_map<std::uint64_t, std::shared_ptr<PendingRequest>> old_requests_
+      SHOAL_GUARDED_BY(mutex_);  ///< likewise, sent by old_
   std::map<std::uint64_t, std::shared_ptr<PendingRequest>> parked_
       SHOAL_GUARDED_BY(mutex_);  ///< wait for a daemon or for their model's description, none is done; by seq
   std::unordered_map<std::uint64_t, std::shared_ptr<ControlCall>> calls_ SHOAL_GUARDED_BY(mutex_);  ///< unanswered, by seq
-  std::map<ModelKey, ModelEntry> models_ SHOAL_GUARDED_BY(mutex_);
-  std::uint64_t heard_ SHOAL_GUARDED_BY(mutex_) = 0;            ///< number of messages received from the daemon
-  std::shared_ptr<ControlCall> ping_ SHOAL_GUARDED_BY(mutex_);  ///< the last one; at most one is unanswered
-  wire::Message incoming_ SHOAL_GUARDED_BY(mutex_);
+  std::map<ModelKey, ModelEntry> models_ SHOAL_GUARDED_BY(mutex_);  ///< described, or being described
+  std::uint64_t heard_ SHOAL_GUARDED_BY(mutex_) = 0;                ///< number of messages received from the daemon
+  std::shared_ptr<ControlCall> ping_ SHOAL_GUARDED_BY(mutex_);      ///< the last one; at most one is unanswered
+  wire::Parcel incoming_ SHOAL_GUARDED_BY(mutex_);
   wire::Request outgoing_ SHOAL_GUARDED_BY(mutex_);  ///< reused, so that sending does not allocate in the long run
   std::vector<std::byte> frame_ SHOAL_GUARDED_BY(mutex_);
   std::vector<std::span<const std::byte>> frames_ SHOAL_GUARDED_BY(mutex_);
 
+  int sent_since_progress_ SHOAL_GUARDED_BY(mutex_) = 0;             ///< requests
+  std::uint64_t bytes_since_progress_ SHOAL_GUARDED_BY(mutex_) = 0;  ///< of their inputs
   bool is_driven_ SHOAL_GUARDED_BY(mutex_) = false;
   const Completion* driver_target_ SHOAL_GUARDED_BY(mutex_) = nullptr;
   std::vector<Follower*> followers_ SHOAL_GUARDED_BY(mutex_);

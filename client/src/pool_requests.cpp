@@ -10,29 +10,11 @@ namespace shoal::client {
 namespace {
 
 constexpr std::size_t kMaxLearnedShapes = 64;
+constexpr int kMostSentBlindly = 32;
+constexpr std::uint64_t kMostBytesSentBlindly = 1 << 20;
 constexpr std::size_t kMostUnderWay = 32'768;  // with a CANCEL for each, they fit ZeroMQ's queue of 100 000
 
 std::string_view as_text(std::span<const std::byte> bytes) { return {reinterpret_cast<const char*>(bytes.data()), bytes.size()}; }
-
-std::uint64_t shape_key_of(const PendingRequest& request) {
-  std::uint64_t key = 0xcbf29ce484222325;
-  const auto mix = [&](std::uint64_t value) { key = (key ^ value) * 0x100000001b3; };
-  for (const TensorSpec& input : request.specs) {
-    mix(static_cast<std::uint64_t>(input.shape.rank()));
-    for (const std::int64_t dim : input.shape.dims()) mix(static_cast<std::uint64_t>(dim));
-  }
-  return key;
-}
-
-// The size of an output according to describe(). An open first dimension counts as the batch. 0 if the size is not known.
-std::uint64_t guess_bytes(const TensorSpec& output, const PendingRequest& request) {
-  Shape shape = output.shape;
-  if (shape.rank() == 0 || request.specs.empty()) return 0;
-  const Shape& first_input = request.specs.front().shape;
-  if (shape[0] < 0 && first_input.rank() > 0) shape[0] = first_input[0];
-  const std::int64_t count = shape.element_count();
-  return count < 0 ? 0 : static_cast<std::uint64_t>(count) * dtype_size_bytes(output.dtype);
-}
 
 }  // namespace
 
@@ -40,94 +22,52 @@ std::shared_ptr<PendingRequest> PoolCore::submit(std::string_view model, Tensors
   auto request = std::make_shared<PendingRequest>();
   request->model = {std::string(model), options.version};
   request->options = options;
-  Status placed = usable();
-  if (options.timeout.count() < 0) {
-    placed = deadline_exceeded("model '{}': the request was submitted with a negative timeout", model);
-  } else if (options.timeout.count() > 0) {
+  if (options.timeout.count() > 0)
     request->deadline_ns = monotonic_now_ns() + static_cast<std::uint64_t>(options.timeout.count());
+  Status placed = usable();
+  if (options.timeout.count() < 0)
+    placed = deadline_exceeded("model '{}': the request was submitted with a negative timeout", model);
+  try {
+    if (placed.ok()) placed = place_inputs(std::move(inputs), *request);  // copies, so without the mutex
+  } catch (const std::bad_alloc&) {
+    placed = out_of_memory("the inputs of a request", model);
   }
-  if (placed.ok()) placed = place_inputs(std::move(inputs), *request);  // copies, so without the mutex
   if (!placed.ok()) {
+    release_slots_of(*request);
+    if (placed.code() == StatusCode::kOverloaded) poll();  // what the daemon has released meanwhile makes room for the next one
     request->complete({.outputs = placed});
     return request;
   }
   const MutexLock lock(mutex_);
+  make_room_for_outputs(*request);
   if (is_closed_) {
     request->complete({.outputs = Status(cancelled("the pool was destroyed"))});
     return request;
   }
   request->seq = ++last_seq_;
-  if (!is_ready()) advance_connection();
-  route(request);
-  progress();  // sending may have consumed the edge of ZeroMQ's descriptor
+  for (const RequestInput& input : request->inputs) bytes_since_progress_ += input.view.size_bytes();
+  try {
+    if (!is_ready()) advance_connection();
+    route(request);
+  } catch (const std::bad_alloc&) {
+    fail(*request, out_of_memory("a request", model));
+  }
+  // A thread that polls ZeroMQ's descriptor may have lost its edge by this send. Without one, to look for answers at every
+  // request would cost a system call each. But answers give slots back, and without them the arena grows.
+  if (is_driven_ || ++sent_since_progress_ >= kMostSentBlindly || bytes_since_progress_ >= kMostBytesSentBlindly) progress();
   return request;
-}
-
-Status PoolCore::place_inputs(Tensors inputs, PendingRequest& request) {
-  if (!input_) return failed_precondition("this pool was made without arenas: it cannot submit requests");
-  if (inputs.size() > wire::kMaxTensors)
-    return invalid_argument("{} inputs in one request (at most {})", inputs.size(), wire::kMaxTensors);
-  for (NamedTensor& named : inputs) {
-    RequestInput input{.view = named.tensor.view()};
-    const std::int64_t count = input.view.element_count();
-    if (count < 0 || dtype_size_bytes(input.view.dtype) == 0 || (count > 0 && input.view.size_bytes() == 0)) {
-      return invalid_argument("input '{}': {} of shape {} is not a valid tensor", named.name, dtype_name(input.view.dtype),
-                              input.view.shape.to_string());
-    }
-    request.specs.push_back({std::move(named.name), input.view.dtype, input.view.shape});
-    const std::size_t size_bytes = input.view.size_bytes();
-    if (size_bytes > 0 && !input.view.data)
-      return invalid_argument("input '{}': its tensor has no bytes", request.specs.back().name);
-    if (const auto offset = input_->offset_of(input.view)) {  // a loan
-      input.owner = named.tensor.owner();
-      input.in_arena = true;
-      input.offset = *offset;
-    } else if (auto slot = input_->allocate(size_bytes)) {
-      std::memcpy(slot->data(), input.view.data, size_bytes);
-      input.view.data = slot->data();
-      input.offset = slot->offset();
-      input.in_arena = true;
-      input.owner = std::move(slot);
-    } else {  // no room in the arena: the bytes travel as a frame
-      SHOAL_ASSIGN_OR_RETURN(Tensor copy, Tensor::create(input.view.dtype, input.view.shape));
-      std::memcpy(copy.view().data, input.view.data, size_bytes);
-      input.view.data = copy.view().data;
-      input.owner = copy.owner();
-    }
-    request.inputs.push_back(std::move(input));
-  }
-  request.shape_key = shape_key_of(request);
-  return {};
-}
-
-Result<Tensor> PoolCore::loan(DType dtype, const Shape& shape) {
-  SHOAL_RETURN_IF_ERROR(usable());
-  if (!input_) return failed_precondition("this pool was made without arenas: it has no loans");
-  const std::int64_t count = shape.element_count();
-  const std::uint64_t element_bytes = dtype_size_bytes(dtype);
-  if (count < 0 || element_bytes == 0)
-    return invalid_argument("a loan of {} and shape {}: every dimension must be at least 0, and the dtype valid",
-                            dtype_name(dtype), shape.to_string());
-  if (static_cast<std::uint64_t>(count) <= input_->size_bytes() / element_bytes) {
-    const TensorView view{dtype, shape, nullptr};
-    if (auto slot = input_->allocate(view.size_bytes())) return Tensor({dtype, shape, slot->data()}, slot);
-  }
-  return overloaded(
-      "the input arena of {} bytes has no room for a loan of {} and shape {} ({} bytes are free): release loans, or raise "
-      "input_arena_bytes",
-      input_->size_bytes(), dtype_name(dtype), shape.to_string(), input_->free_bytes());
 }
 
 // Sends the request, or parks it until the model is described.
 void PoolCore::route(const std::shared_ptr<PendingRequest>& request) {
-  if (requests_.size() + parked_.size() >= kMostUnderWay) {
+  if (requests_.size() + old_requests_.size() + parked_.size() >= kMostUnderWay) {
     return fail(*request,
                 overloaded("model '{}': {} requests of this pool are unanswered, because the daemon in {} is too slow, or "
                            "because a model loads",
                            request->model.name, kMostUnderWay, options_.directory));
   }
-  ModelEntry& entry = models_[request->model];
-  if (entry.description && is_ready()) return send_request(request, entry);
+  const auto known = models_.find(request->model);
+  if (known != models_.end() && known->second.description && is_ready()) return send_request(request, known->second);
   park(request);
   if (!is_ready()) {
     // When reconnect_timeout is over, the attempt that just failed decides.
@@ -137,7 +77,13 @@ void PoolCore::route(const std::shared_ptr<PendingRequest>& request) {
     }
     return;
   }
-  if (entry.describe_seq == 0) ask_description(request->model, entry);
+  if (known == models_.end() || known->second.describe_seq == 0) ask_description(request->model);
+}
+
+// The daemon does not need its inputs any more, so libzmq has sent the message, too.
+void PoolCore::release_slots_of(PendingRequest& request) {
+  frame_bytes_.fetch_sub(std::exchange(request.frame_bytes, 0), std::memory_order_relaxed);
+  request.release_slots();
 }
 
 void PoolCore::park(const std::shared_ptr<PendingRequest>& request) {
@@ -148,65 +94,23 @@ void PoolCore::park(const std::shared_ptr<PendingRequest>& request) {
 
 // Asks for the description again, at most once per request: the model's inputs have changed, or may have.
 void PoolCore::look_again(const std::shared_ptr<PendingRequest>& request, ModelEntry& entry) {
+  if (request->is_cancelled) return fail(*request, request->canceled_by_caller());
   request->has_described_again = true;
   park(request);
-  if (entry.describe_seq == 0) ask_description(request->model, entry);
+  if (entry.describe_seq == 0) ask_description(request->model);
 }
 
 void PoolCore::send_request(const std::shared_ptr<PendingRequest>& request, ModelEntry& entry) {
-  std::uint64_t timeout_ns = 0;
-  if (request->deadline_ns != kForever) {
-    const std::uint64_t now_ns = monotonic_now_ns();
-    if (now_ns >= request->deadline_ns)
-      return fail(*request,
-                  deadline_exceeded("model '{}': the timeout was over before the request could be sent", request->model.name));
-    timeout_ns = request->deadline_ns - now_ns;
+  request->sent_ns = monotonic_now_ns();
+  if (request->sent_ns >= request->deadline_ns) {
+    return fail(*request,
+                deadline_exceeded("model '{}': the timeout was over before the request could be sent", request->model.name));
   }
   request->description = entry.description;
-  const Description& model = *entry.description;
-  const auto order = match_inputs(model, request->specs);
-  if (!order.ok()) {
-    if (request->has_described_again) return fail(*request, order.status());
-    return look_again(request, entry);
-  }
-
+  const auto order = match_inputs(*request->description, request->specs);
+  if (!order.ok()) return request->has_described_again ? fail(*request, order.status()) : look_again(request, entry);
   offer_outputs(*request, entry);
-  outgoing_.header = {.kind = static_cast<std::uint16_t>(wire::Kind::kRequest),
-                      .seq = request->seq,
-                      .model_id = model.model_id,
-                      .signature = model.signature,
-                      .timeout_ns = timeout_ns,
-                      .priority = request->options.priority,
-                      .model_version = request->model.version};
-  outgoing_.inputs.clear();
-  outgoing_.outputs.clear();
-  frames_.assign(1, {});
-  for (const std::size_t index : *order) {
-    const RequestInput& input = request->inputs[index];
-    wire::WireTensor tensor = wire::to_wire(input.view);
-    tensor.offset_bytes = input.offset;
-    tensor.location = static_cast<std::uint8_t>(input.in_arena ? wire::Location::kArena : wire::Location::kFrame);
-    if (!input.in_arena) frames_.push_back(input.view.bytes());
-    if (!input.in_arena && input.view.size_bytes() > connection_->longest_frame_bytes()) {
-      return fail(*request,
-                  invalid_argument("model '{}', input '{}': {} bytes do not fit the arena, and the daemon takes no message of "
-                                   "more than {} ([limits] client_message_mb): raise input_arena_bytes",
-                                   request->model.name, model.info.inputs[outgoing_.inputs.size()].name, input.view.size_bytes(),
-                                   connection_->longest_frame_bytes()));
-    }
-    outgoing_.inputs.push_back(tensor);
-  }
-  for (const auto& slot : request->output_slots) {
-    wire::WireTensor tensor{};
-    if (slot) {
-      tensor.offset_bytes = slot->offset();
-      tensor.capacity_bytes = slot->capacity_bytes();
-    }
-    outgoing_.outputs.push_back(tensor);
-  }
-  wire::encode_request(outgoing_, frame_);
-  frames_[0] = frame_;
-  if (timeout_ns == 0) request->sent_ns = monotonic_now_ns();
+  if (Status written = write_request(*request, *order); !written.ok()) return fail(*request, std::move(written));
   request->is_cancelled = false;
   requests_[request->seq] = request;
   const Status sent = connection_->socket().send(frames_);
@@ -219,27 +123,74 @@ void PoolCore::send_request(const std::shared_ptr<PendingRequest>& request, Mode
   attach_read_ns_ = 0;
 }
 
-void PoolCore::offer_outputs(PendingRequest& request, const ModelEntry& entry) {
-  const auto& outputs = entry.description->info.outputs;
-  const auto learned = entry.output_bytes.find(request.shape_key);
-  request.output_slots.clear();
-  for (std::size_t i = 0; i < outputs.size(); ++i) {
-    const std::uint64_t bytes =
-        learned != entry.output_bytes.end() && i < learned->second.size() ? learned->second[i] : guess_bytes(outputs[i], request);
-    request.output_slots.push_back(bytes > 0 ? output_->allocate(bytes) : nullptr);
+// Writes the message into frames_: it says where the tensors lie. Inputs that lie in no arena follow as frames.
+//   order  by input of the model: which input of the request it is
+Status PoolCore::write_request(PendingRequest& request, std::span<const std::size_t> order) {
+  const Description& model = *request.description;
+  outgoing_.header = {.kind = static_cast<std::uint16_t>(wire::Kind::kRequest),
+                      .seq = request.seq,
+                      .model_id = model.model_id,
+                      .signature = model.signature,
+                      .timeout_ns = request.deadline_ns == kForever ? 0 : request.deadline_ns - request.sent_ns,
+                      .priority = request.options.priority,
+                      .model_version = request.model.version,
+                      .flow = request.options.flow};
+  outgoing_.inputs.clear();
+  outgoing_.outputs.clear();
+  frames_.assign(1, {});
+  for (const std::size_t index : order) {
+    RequestInput& input = request.inputs[index];
+    if (input.arena && input.arena != input_.get()) SHOAL_RETURN_IF_ERROR(copy_input(input, *input_, request));
+    wire::WireTensor tensor = wire::to_wire(input.view);
+    tensor.offset_bytes = input.offset;
+    tensor.location = static_cast<std::uint8_t>(input.arena ? wire::Location::kArena : wire::Location::kFrame);
+    if (!input.arena) frames_.push_back(input.view.bytes());
+    if (!input.arena && input.view.size_bytes() > connection_->longest_frame_bytes()) {
+      const std::string& name = model.info.inputs[outgoing_.inputs.size()].name;
+      return no_room_for(input, name, request);
+    }
+    outgoing_.inputs.push_back(tensor);
   }
+  for (const auto& slot : request.output_slots) {
+    wire::WireTensor tensor{};
+    if (slot) {
+      tensor.offset_bytes = slot->offset();
+      tensor.capacity_bytes = slot->capacity_bytes();
+    }
+    outgoing_.outputs.push_back(tensor);
+  }
+  wire::encode_request(outgoing_, frame_);
+  frames_[0] = frame_;
+  return {};
 }
 
 void PoolCore::receive_all() {
-  while (connection_) {
-    const auto received = connection_->socket().receive(incoming_);
+  if (old_) receive_from(old_);
+  receive_from(connection_);
+  leave_old_connection();
+}
+
+void PoolCore::receive_from(const std::unique_ptr<Connection>& connection) {
+  while (connection) {
+    const auto received = connection->socket().receive(incoming_);
     if (!received.ok() || !*received) return;
     ++heard_;
     dispatch(incoming_);
   }
 }
 
-void PoolCore::dispatch(const wire::Message& message) {
+// Requests of the connection that is being left are looked for second.
+std::shared_ptr<PendingRequest> PoolCore::find_sent(std::uint64_t seq) const {
+  if (const auto found = requests_.find(seq); found != requests_.end()) return found->second;
+  const auto old = old_requests_.find(seq);
+  return old == old_requests_.end() ? nullptr : old->second;
+}
+
+void PoolCore::forget_sent(std::uint64_t seq) {
+  if (requests_.erase(seq) == 0) old_requests_.erase(seq);
+}
+
+void PoolCore::dispatch(const wire::Parcel& message) {
   const auto kind = wire::peek_kind(message[0]);
   if (!kind.ok()) return;
   switch (*kind) {
@@ -254,24 +205,22 @@ void PoolCore::dispatch(const wire::Message& message) {
   }
 }
 
-void PoolCore::handle_reply(const wire::Message& message) {
+void PoolCore::handle_reply(const wire::Parcel& message) {
   const auto reply = wire::decode_reply(message[0]);
   if (!reply.ok()) return;
-  const auto found = requests_.find(reply->header.seq);
-  if (found == requests_.end()) return;
-  const std::shared_ptr<PendingRequest> request = found->second;
-  if (reply->header.released != 0) requests_.erase(found);
+  const std::shared_ptr<PendingRequest> request = find_sent(reply->header.seq);
+  if (!request) return;
+  if (reply->header.released != 0) forget_sent(request->seq);
   if (!request->is_done()) take_reply(message, *reply, request);
-  if (reply->header.released != 0 && request->is_done()) request->release_slots();
+  if (reply->header.released != 0 && request->is_done()) release_slots_of(*request);
 }
 
-void PoolCore::take_reply(const wire::Message& message, const wire::Reply& reply,
-                          const std::shared_ptr<PendingRequest>& request) {
+void PoolCore::take_reply(const wire::Parcel& message, const wire::Reply& reply, const std::shared_ptr<PendingRequest>& request) {
   const wire::ReplyHeader& header = reply.header;
   const auto status = static_cast<StatusCode>(header.status);
   ModelEntry& entry = models_[request->model];
   if (status == StatusCode::kFailedPrecondition && header.ran == 0 && !request->has_described_again) {
-    requests_.erase(request->seq);
+    forget_sent(request->seq);
     entry.description.reset();
     return look_again(request, entry);
   }
@@ -299,7 +248,7 @@ void PoolCore::take_reply(const wire::Message& message, const wire::Reply& reply
   complete(*request, std::move(outcome));
 }
 
-Result<Tensors> PoolCore::read_outputs(const wire::Message& message, const wire::Reply& reply, const PendingRequest& request) {
+Result<Tensors> PoolCore::read_outputs(const wire::Parcel& message, const wire::Reply& reply, const PendingRequest& request) {
   const auto& specs = request.description->info.outputs;
   if (reply.outputs.size() != specs.size()) {
     return internal_error("model '{}' answered {} outputs (it has {})", request.model.name, reply.outputs.size(), specs.size());
@@ -317,6 +266,7 @@ Result<Tensors> PoolCore::read_outputs(const wire::Message& message, const wire:
       }
       SHOAL_ASSIGN_OR_RETURN(Tensor copy, Tensor::create(dtype, shape));
       std::memcpy(copy.view().data, message[next_frame++].data(), output.size_bytes);
+      if (output.size_bytes > 0) output_copies_.add(output.size_bytes);
       outputs.push_back({specs[i].name, std::move(copy)});
       continue;
     }
@@ -330,30 +280,38 @@ Result<Tensors> PoolCore::read_outputs(const wire::Message& message, const wire:
   return outputs;
 }
 
-void PoolCore::handle_release(const wire::Message& message) {
+void PoolCore::handle_release(const wire::Parcel& message) {
   const auto release = wire::decode_reply(message[0]);
   if (!release.ok()) return;
-  const auto found = requests_.find(release->header.seq);
-  if (found == requests_.end() || !found->second->is_done()) return;
-  found->second->release_slots();
-  requests_.erase(found);
+  const std::shared_ptr<PendingRequest> request = find_sent(release->header.seq);
+  if (!request || !request->is_done()) return;
+  release_slots_of(*request);
+  forget_sent(request->seq);
 }
 
-void PoolCore::handle_control_reply(const wire::Message& message) {
+void PoolCore::handle_control_reply(const wire::Parcel& message) {
   const auto header = wire::decode_control(message[0]);
   if (!header.ok()) return;
   const auto found = calls_.find(header->seq);
   if (found == calls_.end()) return;
   const std::shared_ptr<ControlCall> call = found->second;
-  calls_.erase(found);
   if (message.size() > 2) call->attachment.assign(message[2].begin(), message[2].end());
   const std::string text(message.size() > 1 ? as_text(message[1]) : std::string_view("{}"));
   const auto code = static_cast<StatusCode>(header->status);
-  const Result<std::string> answer = code == StatusCode::kOk ? Result<std::string>(text) : Status(code, parse_message(text));
-  for (auto& [name, entry] : models_) {
-    if (entry.describe_seq == call->seq) handle_description(name, entry, answer);
-  }
+  answer_call(call, code == StatusCode::kOk ? Result<std::string>(text) : Status(code, parse_message(text)));
+  if (call->describes) forget_unknown(*call->describes);
+}
+
+void PoolCore::answer_call(const std::shared_ptr<ControlCall>& call, const Result<std::string>& answer) {
+  const auto found = call->describes ? models_.find(*call->describes) : models_.end();
+  if (found != models_.end() && found->second.describe_seq == call->seq) handle_description(found->first, found->second, answer);
   finish_call(call, answer);
+}
+
+// Names that no daemon knows may be many.
+void PoolCore::forget_unknown(const ModelKey& model) {
+  const auto found = models_.find(model);
+  if (found != models_.end() && !found->second.description && found->second.describe_seq == 0) models_.erase(found);
 }
 
 void PoolCore::handle_description(const ModelKey& model, ModelEntry& entry, const Result<std::string>& answer) {
@@ -369,6 +327,7 @@ void PoolCore::handle_description(const ModelKey& model, ModelEntry& entry, cons
     if (request->model == model) waiting.push_back(request);
   }
   for (const auto& request : waiting) {
+    if (request->is_done()) continue;  // the model was to be described again for one before it, which could not be asked
     parked_.erase(request->seq);
     if (status.ok()) {
       send_request(request, entry);
@@ -378,26 +337,34 @@ void PoolCore::handle_description(const ModelKey& model, ModelEntry& entry, cons
   }
 }
 
-std::shared_ptr<ControlCall> PoolCore::start_call(std::string json) {
+// It may be finished already, if there was no memory to send it.
+//   describes  the model whose description it asks for, or null
+std::shared_ptr<ControlCall> PoolCore::start_call(std::string json, const ModelKey* describes) {
   auto call = std::make_shared<ControlCall>();
   call->seq = ++last_seq_;
   call->json = std::move(json);
+  if (describes) call->describes = *describes;
   calls_[call->seq] = call;
-  if (is_ready()) send_call(*call);
+  if (describes) models_[*describes].describe_seq = call->seq;
+  if (is_ready()) send_call(call);
   return call;
 }
 
-void PoolCore::send_call(ControlCall& call) {
-  const wire::ControlHeader header = wire::make_control(wire::Kind::kControl, call.seq);
-  const std::span<const std::byte> frames[] = {std::as_bytes(std::span(&header, 1)), std::as_bytes(std::span(call.json))};
-  call.is_sent = true;
-  if (!connection_->socket().send(frames).ok()) attach_read_ns_ = 0;
+void PoolCore::send_call(const std::shared_ptr<ControlCall>& call) {
+  const wire::ControlHeader header = wire::make_control(wire::Kind::kControl, call->seq);
+  const std::span<const std::byte> frames[] = {std::as_bytes(std::span(&header, 1)), std::as_bytes(std::span(call->json))};
+  call->is_sent = true;
+  const Status sent = connection_->socket().send(frames);
+  if (sent.ok()) return;
+  if (sent.code() == StatusCode::kUnavailable) {  // the daemon is gone, as in send_request()
+    attach_read_ns_ = 0;
+  } else {  // no memory for its frames: nothing was sent
+    answer_call(call, sent.with_context(name_question(call->json)));
+  }
 }
 
-std::shared_ptr<ControlCall> PoolCore::ask_description(const ModelKey& model, ModelEntry& entry) {
-  auto call = start_call(control_json("describe", model.name, model.version));
-  entry.describe_seq = call->seq;
-  return call;
+std::shared_ptr<ControlCall> PoolCore::ask_description(const ModelKey& model) {
+  return start_call(control_json("describe", model.name, model.version), &model);
 }
 
 // The description is kept, so that a later request is sent at once.
@@ -409,7 +376,7 @@ Result<ModelInfo> PoolCore::describe(std::string_view model, std::uint64_t versi
     const ModelKey key{std::string(model), version};
     ModelEntry& entry = models_[key];
     const auto under_way = calls_.find(entry.describe_seq);
-    call = under_way != calls_.end() ? under_way->second : ask_description(key, entry);
+    call = under_way != calls_.end() ? under_way->second : ask_description(key);
     progress();
   }
   // If there is no answer, the call stays, because requests may wait for it.
@@ -443,11 +410,11 @@ void PoolCore::cancel(PendingRequest& request) {
   if (fork_guard_.in_child()) return;
   const MutexLock lock(mutex_);
   if (request.is_done()) return;
-  if (requests_.contains(request.seq)) {
+  if (find_sent(request.seq)) {
     send_cancel(request);
     progress();
   } else {
-    fail(request, cancelled("model '{}': the caller canceled the request", request.model.name));
+    fail(request, request.canceled_by_caller());
   }
 }
 
@@ -455,11 +422,13 @@ void PoolCore::give_up(PendingRequest& request) {
   if (fork_guard_.in_child()) return;
   const MutexLock lock(mutex_);
   if (request.is_done()) return;
-  const bool is_under_way = requests_.contains(request.seq);
-  fail(request, cancelled("model '{}': the caller canceled the request", request.model.name));
-  if (is_under_way) {  // it keeps its slots until the daemon releases them
+  const bool is_under_way = find_sent(request.seq) != nullptr;
+  fail(request, Status(StatusCode::kCancelled, "canceled"));  // nobody reads it; a text of this length allocates nothing
+  if (!is_under_way) return;
+  try {  // it keeps its slots until the daemon releases them
     send_cancel(request);
     progress();
+  } catch (const std::bad_alloc&) {  // whoever waits goes on
   }
 }
 
@@ -469,19 +438,21 @@ void PoolCore::send_cancel(PendingRequest& request) {
   cancel.header.kind = static_cast<std::uint16_t>(wire::Kind::kCancel);
   cancel.header.seq = request.seq;
   wire::encode_request(cancel, frame_);
-  if (!connection_->socket().send(frame_).ok()) attach_read_ns_ = 0;
+  const auto& connection = old_ && old_requests_.contains(request.seq) ? old_ : connection_;
+  if (!connection->socket().send(frame_).ok()) attach_read_ns_ = 0;
 }
 
 void PoolCore::complete(PendingRequest& request, Outcome outcome) {
   if (request.is_done()) return;  // canceled or expired
   request.complete(std::move(outcome));
+  request.drop_frames();
   wake_waiters_of(request);
 }
 
 // A request that is not under way releases its slots before anybody sees its outcome.
 void PoolCore::fail(PendingRequest& request, Status status) {
-  const bool is_under_way = requests_.contains(request.seq);
-  if (!is_under_way) request.release_slots();
+  const bool is_under_way = find_sent(request.seq) != nullptr;
+  if (!is_under_way) release_slots_of(request);
   complete(request, {.outputs = std::move(status), .ran = is_under_way || request.may_have_run ? Ran::kMaybe : Ran::kNo});
   parked_.erase(request.seq);  // last, because parked_ may hold the only reference
 }

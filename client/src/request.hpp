@@ -7,11 +7,13 @@
 #include <cstdint>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "client/src/arena.hpp"
 #include "client/src/description.hpp"
+#include "shm/base/errors.hpp"
 #include "shoal/runner.hpp"
 
 namespace shoal::client {
@@ -30,11 +32,11 @@ class Completion {
   std::atomic<bool> done_{false};
 };
 
-/// One input of a request: a slot of the input arena, or bytes that travel as a frame.
+/// One input of a request: a slot of an input arena, or bytes that travel as a frame.
 struct RequestInput {
   TensorView view;
-  std::shared_ptr<void> owner;  ///< the slot, or the memory
-  bool in_arena = false;
+  std::shared_ptr<void> owner;   ///< the slot, or the memory
+  const Arena* arena = nullptr;  ///< which `owner` keeps; null: a frame
   std::uint64_t offset = 0;
 };
 
@@ -54,18 +56,24 @@ struct PendingRequest : Completion {
   std::vector<RequestInput> inputs;  ///< in the same order
   SubmitOptions options;
   std::uint64_t deadline_ns = kForever;             ///< CLOCK_MONOTONIC; kForever: the model's default counts
-  std::uint64_t sent_ns = 0;                        ///< when it was last sent; only of a request without a deadline
+  std::uint64_t sent_ns = 0;                        ///< when it was last sent
   std::vector<std::shared_ptr<Slot>> output_slots;  ///< by output; null if none is offered
   std::uint64_t shape_key = 0;                      ///< hash of the input shapes, for remembering output sizes
   std::shared_ptr<const Description> description;   ///< that it was sent with
+  std::uint64_t frame_bytes = 0;                    ///< of its inputs that travel as frames, until its slots are released
   bool may_have_run = false;                        ///< with an earlier daemon
   bool is_cancelled = false;                        ///< a CANCEL was sent
   bool has_described_again = false;                 ///< because inputs did not fit or the model's signature changed
   Outcome outcome;
 
+  Status canceled_by_caller() const { return cancelled("model '{}': the caller canceled the request", model.name); }
   void complete(Outcome result) {
     outcome = std::move(result);
     set_done();
+  }
+  /// Called when it is done: only an unanswered request is sent again.
+  void drop_frames() {
+    std::erase_if(inputs, [](const RequestInput& input) { return !input.arena; });
   }
   /// Called when no worker uses the slots any more. Slots in tensors of the user stay taken.
   void release_slots() {
@@ -80,6 +88,7 @@ struct ControlCall : Completion {
   std::string json;
   bool is_sent = false;
   bool ends_daemon = false;           ///< the end of the connection counts as the answer
+  std::optional<ModelKey> describes;  ///< the model whose description it asks for
   std::vector<std::byte> attachment;  ///< the frame after the answer, if there is one
   Result<std::string> answer = Status(StatusCode::kInternal, "no answer yet");
 

@@ -8,12 +8,35 @@
 
 namespace shoal::client {
 
-SlotAllocator::SlotAllocator(std::uint64_t arena_bytes) : free_bytes_(arena_bytes & ~(wire::kSlotAlignment - 1)) {
-  if (free_bytes_ > 0) free_.push_back({0, free_bytes_});
+void SlotAllocator::extend(std::uint64_t size_bytes) {
+  const std::uint64_t rounded = size_bytes & ~(wire::kSlotAlignment - 1);
+  if (rounded == 0) return;
+  const Range added{size_bytes_, rounded};
+  size_bytes_ += rounded;
+  add_free(added);
+}
+
+std::uint64_t SlotAllocator::tail_bytes() const {
+  if (free_.empty() || free_.back().offset + free_.back().size_bytes != size_bytes_) return 0;
+  return free_.back().size_bytes;
+}
+
+std::uint64_t SlotAllocator::cut(std::uint64_t keep_bytes, std::uint64_t alignment_bytes) {
+  const std::uint64_t least = std::max(size_bytes_ - tail_bytes(), std::min(keep_bytes, size_bytes_));
+  const std::uint64_t left = std::min(align_up(least, alignment_bytes), size_bytes_);
+  const std::uint64_t taken = size_bytes_ - left;
+  if (taken == 0) return left;
+  free_.back().size_bytes -= taken;
+  if (free_.back().size_bytes == 0) free_.pop_back();
+  free_bytes_ -= taken;
+  size_bytes_ = left;
+  return left;
 }
 
 std::optional<SlotAllocator::Range> SlotAllocator::allocate(std::uint64_t size_bytes) {
   if (size_bytes > free_bytes_) return std::nullopt;  // also keeps align_up from overflowing
+  // Between slots there are at most as many free ranges, one behind them, and one that is being added.
+  if (free_.capacity() < slot_count_ + 3) free_.reserve(2 * (slot_count_ + 3));
   const std::uint64_t rounded = align_up(std::max<std::uint64_t>(size_bytes, 1), wire::kSlotAlignment);
   const auto found = std::ranges::find_if(free_, [&](const Range& range) { return range.size_bytes >= rounded; });
   if (found == free_.end()) return std::nullopt;
@@ -22,10 +45,16 @@ std::optional<SlotAllocator::Range> SlotAllocator::allocate(std::uint64_t size_b
   found->size_bytes -= rounded;
   if (found->size_bytes == 0) free_.erase(found);
   free_bytes_ -= rounded;
+  ++slot_count_;
   return slot;
 }
 
 void SlotAllocator::free(Range range) {
+  add_free(range);
+  --slot_count_;
+}
+
+void SlotAllocator::add_free(Range range) {
   const auto next = std::ranges::upper_bound(free_, range.offset, {}, &Range::offset);
   const bool joins_next = next != free_.end() && range.offset + range.size_bytes == next->offset;
   SHOAL_CHECK(next == free_.end() || range.offset + range.size_bytes <= next->offset);

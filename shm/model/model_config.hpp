@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "shm/model/access_rules.hpp"
 #include "shm/model/buckets.hpp"
 #include "shoal/result.hpp"
 #include "shoal/runner.hpp"
@@ -146,9 +147,11 @@ struct ClientLimits {
 struct DaemonConfig {
   std::vector<ModelRequest> models;
   ClientLimits limits;
+  AccessRules access;
 };
-/// Reads the daemon's configuration: tables [models.NAME] with `path` and any key of model.toml, and [limits]. A relative path is
-/// relative to `directory`. Unknown keys are errors that name the key and the line.
+/// Reads the daemon's configuration: `socket_group`, tables [models.NAME] with `path` and any key of model.toml, [limits] and
+/// [roles]. A relative path is relative to `directory`. Unknown keys are errors that name the key and the line. Names of users
+/// and groups are looked up in /etc/passwd and /etc/group.
 Result<DaemonConfig> parse_daemon_config(const std::string& text, const std::string& where,
                                          const std::filesystem::path& directory);
 /// "NAME=PATH[,workers=4,contexts=1,threads=2,device=cpu,queue_limit=64,timeout_ms=500,labels=FILE,preset=imagenet,

@@ -191,16 +191,27 @@ Result<DaemonConfig> parse_daemon_config(const std::string& text, const std::str
   SHOAL_ASSIGN_OR_RETURN(toml::table table, internal::parse_toml(text, where));
   DaemonConfig config;
   for (auto& [key, node] : table) {
-    if (key != "models" && key != "limits")
+    if (key == "socket_group") {
+      SHOAL_RETURN_IF_ERROR(internal::read_socket_group(where, node, true, config.access));
+      continue;
+    }
+    if (key != "models" && key != "limits" && key != "roles") {
       return internal::error_at(
           where, node,
-          format("'{}' is not a key of the daemon's configuration; there are [models.NAME] and [limits]", key.str()));
+          format("'{}' is not a key of the daemon's configuration; there are [models.NAME], [limits], [roles] "
+                 "and, before them, socket_group",
+                 key.str()));
+    }
     toml::table* tables = node.as_table();
     if (!tables)
       return internal::error_at(where, node,
-                                format("'{}' must be a table: {}", key.str(), key == "models" ? "[models.NAME]" : "[limits]"));
+                                format("'{}' must be a table: [{}{}]", key.str(), key.str(), key == "models" ? ".NAME" : ""));
     if (key == "limits") {
       SHOAL_ASSIGN_OR_RETURN(config.limits, internal::read_limits(where, *tables));
+      continue;
+    }
+    if (key == "roles") {
+      SHOAL_RETURN_IF_ERROR(internal::read_roles(where, *tables, true, config.access));
       continue;
     }
     for (auto& [name, model] : *tables) {

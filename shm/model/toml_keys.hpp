@@ -8,6 +8,7 @@
 
 #include <toml++/toml.h>
 
+#include "shm/model/access_rules.hpp"
 #include "shm/model/model_config.hpp"
 
 namespace shoal::internal {
@@ -28,6 +29,10 @@ Result<ModelOverrides> read_keys(const std::string& where, const toml::table& ta
 Result<ClientLimits> read_limits(const std::string& where, const toml::table& table);
 /// Calls `each` with every key of that table.
 void for_each_limit(const std::function<void(std::string_view key, int ClientLimits::*member)>& each);
+/// The table [roles], and `socket_group`. Names of users and groups are looked up in files, unless `may_name` is false: then they
+/// are errors.
+Status read_roles(const std::string& where, const toml::table& table, bool may_name, AccessRules& rules);
+Status read_socket_group(const std::string& where, const toml::node& node, bool may_name, AccessRules& rules);
 /// Errors: kInvalidArgument: not a valid name of a model.
 Status check_name(const std::string& name, const std::string& where);
 

@@ -274,6 +274,33 @@ json limits_json(const ClientLimits& limits) {
   return object;
 }
 
+// Numbers only: the names were looked up.
+json access_json(const AccessRules& access) {
+  const auto list = [](const Accounts& accounts) {
+    json entries = json::array();
+    for (const std::uint32_t user : accounts.users) entries.push_back(format("uid:{}", user));
+    for (const std::uint32_t group : accounts.groups) entries.push_back(format("gid:{}", group));
+    return entries;
+  };
+  json roles = {{"none", list(access.none)}};
+  for (std::size_t role = 0; role < kRoles; ++role) roles[std::string(kRoleNames[role])] = list(access.roles[role]);
+  json object = {{"roles", std::move(roles)}};
+  if (access.socket_group) object["socket_group"] = format("gid:{}", *access.socket_group);
+  return object;
+}
+
+AccessRules to_access(const json& object) {
+  AccessRules access;
+  const toml::table table = to_table(object);
+  const toml::table* roles = table["roles"].as_table();
+  if (!roles) throw WrongText("it has no roles");
+  const Status read = internal::read_roles(kWhere, *roles, false, access);
+  const toml::node* group = table.get("socket_group");
+  const Status read_group = group ? internal::read_socket_group(kWhere, *group, false, access) : Status();
+  if (!read.ok() || !read_group.ok()) throw WrongText((read.ok() ? read_group : read).message());
+  return access;
+}
+
 Status unreadable(const std::exception& error) { return internal_error("{} cannot be read: {}", kWhere, error.what()); }
 
 }  // namespace
@@ -314,7 +341,8 @@ Result<std::string> configuration_answer(const std::filesystem::path& file) {
   SHOAL_ASSIGN_OR_RETURN(const DaemonConfig config, parse_daemon_config(text, file.string(), file.parent_path()));
   json models = json::array();
   for (const ModelRequest& model : config.models) models.push_back(to_json(model));
-  std::string answer = json_text({{"models", models}, {"limits", limits_json(config.limits)}});
+  std::string answer =
+      json_text({{"models", models}, {"limits", limits_json(config.limits)}, {"access", access_json(config.access)}});
   if (answer.size() <= kLargestAnswerBytes) return answer;
   return invalid_argument("{} has too much content: {} bytes (at most {})", file.string(), answer.size(), kLargestAnswerBytes);
 }
@@ -355,6 +383,7 @@ Result<DaemonConfig> parse_configuration(std::string_view text) try {
     config.models.push_back(std::move(request));
   }
   config.limits = internal::read_limits(kWhere, to_table(object.at("limits"))).value();
+  config.access = to_access(object.at("access"));
   return config;
 } catch (const std::exception& error) {
   return unreadable(error);

@@ -3,9 +3,12 @@
 #include <fcntl.h>
 #include <linux/magic.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <boost/interprocess/mapped_region.hpp>
 #include <cerrno>
 
@@ -13,13 +16,12 @@
 #include "shm/base/clock.hpp"
 #include "shm/base/errors.hpp"
 #include "shm/base/ranges.hpp"
+#include "shm/segment/pages.hpp"
 
 namespace shoal {
 namespace {
 
 namespace bip = boost::interprocess;
-
-constexpr std::uint64_t kHugePageBytes = std::uint64_t{2} << 20;
 
 // mapped_region calls only this method of a memory object.
 struct MemfdHandle {
@@ -52,14 +54,14 @@ Result<std::uint64_t> file_size(const UniqueFd& fd) {
 #define MADV_COLLAPSE 25  // Linux 6.1
 #endif
 
-// A 2 MB aligned address that has `size` free bytes behind it at this moment. Null if `size` is not a multiple of 2 MB.
-void* find_huge_aligned_room(std::uint64_t size) {
-  if (size % kHugePageBytes != 0) return nullptr;
-  const std::size_t room = size + kHugePageBytes;
-  void* const found = ::mmap(nullptr, room, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (found == MAP_FAILED) return nullptr;
-  ::munmap(found, room);
-  return reinterpret_cast<void*>(align_up(reinterpret_cast<std::uintptr_t>(found), kHugePageBytes));
+Result<UniqueFd> make_memfd(const std::string& label, std::uint64_t size_bytes) {
+  const std::string name = "shoal:" + label;
+  UniqueFd fd(::memfd_create(name.c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (!fd) return status_from_errno("create shared memory segment", name, errno);
+  if (size_bytes == 0 || size_bytes > (std::uint64_t{1} << 46)) {
+    return invalid_argument("shared memory segment {} of {} bytes: the size must be 1 byte to 64 TiB", name, size_bytes);
+  }
+  return fd;
 }
 
 bip::mapped_region map_region(const MemfdHandle& handle, bip::mode_t mode, std::uint64_t size) {
@@ -114,20 +116,45 @@ void Segment::gather_into_huge_pages() const {
   if (whole > 0) ::madvise(mapping_->region.get_address(), whole, MADV_COLLAPSE);
 }
 
+void Segment::populate(std::uint64_t offset, std::uint64_t size_bytes) {
+  populate_pages(mutable_bytes().subspan(offset, size_bytes).data(), size_bytes);
+}
+
 Result<UniqueFd> create_memfd(const std::string& label, std::uint64_t size_bytes, bool huge_aligned) {
-  const std::string name = "shoal:" + label;
-  UniqueFd fd(::memfd_create(name.c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  if (!fd) return status_from_errno("create shared memory segment", name, errno);
-  if (size_bytes == 0 || size_bytes > (std::uint64_t{1} << 46)) {
-    return invalid_argument("shared memory segment {} of {} bytes: the size must be 1 byte to 64 TiB", name, size_bytes);
-  }
-  const std::uint64_t rounded = align_up(size_bytes, huge_aligned ? kHugePageBytes : 4096);
-  // fallocate, not ftruncate: a lack of memory is an error here, not a SIGBUS later.
-  while (::fallocate(fd.get(), 0, 0, static_cast<off_t>(rounded)) != 0) {
-    if (errno == EINTR) continue;  // before Linux 6.11 any signal interrupts it
-    return status_from_errno(format("allocate {} bytes for shared memory segment", rounded), name, errno);
-  }
+  SHOAL_ASSIGN_OR_RETURN(UniqueFd fd, make_memfd(label, size_bytes));
+  SHOAL_RETURN_IF_ERROR(allocate(fd, 0, align_up(size_bytes, huge_aligned ? kHugePageBytes : kPageBytes)).with_context(label));
   return fd;
+}
+
+Result<UniqueFd> reserve_memfd(const std::string& label, std::uint64_t size_bytes) {
+  SHOAL_ASSIGN_OR_RETURN(UniqueFd fd, make_memfd(label, size_bytes));
+  const std::uint64_t rounded = align_up(size_bytes, kPageBytes);
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_FSIZE, &limit) == 0 && rounded > limit.rlim_cur) {  // the kernel would send SIGXFSZ
+    return failed_precondition("shared memory segment {} of {} bytes: this process may make files of {} (RLIMIT_FSIZE)", label,
+                               rounded, limit.rlim_cur);
+  }
+  if (::ftruncate(fd.get(), static_cast<off_t>(rounded)) != 0)
+    return status_from_errno(format("reserve {} bytes for shared memory segment", rounded), label, errno);
+  return fd;
+}
+
+// fallocate, not ftruncate: a lack of memory is an error here, not a SIGBUS later.
+Status allocate(const UniqueFd& fd, std::uint64_t offset, std::uint64_t size_bytes) {
+  while (::fallocate(fd.get(), 0, static_cast<off_t>(offset), static_cast<off_t>(size_bytes)) != 0) {
+    if (errno == EINTR) continue;  // before Linux 6.11 any signal interrupts it
+    return status_from_errno(format("allocate {} bytes for", size_bytes), "a shared memory segment", errno);
+  }
+  return {};
+}
+
+Status punch_hole(const UniqueFd& fd, std::uint64_t offset, std::uint64_t size_bytes) {
+  const int mode = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE;
+  while (::fallocate(fd.get(), mode, static_cast<off_t>(offset), static_cast<off_t>(size_bytes)) != 0) {
+    if (errno == EINTR) continue;
+    return status_from_errno(format("free {} bytes of", size_bytes), "a shared memory segment", errno);
+  }
+  return {};
 }
 
 Status seal(const UniqueFd& fd, Seals seals) {

@@ -12,6 +12,9 @@
 
 namespace shoal {
 
+/// Memory is allocated, and looked at, in units of this size.
+inline constexpr std::uint64_t kPageBytes = 4096;
+
 /// A mapping of a whole memfd; unmapped when destroyed. Copies of a shared_ptr<Segment> keep it alive.
 ///   Threads  thread-compatible
 class Segment {
@@ -32,6 +35,9 @@ class Segment {
   /// Asks the kernel to copy the memory into 2 MB pages, for all processes that map it. Reading all of it is then up to twice as
   /// fast. Does nothing if the kernel refuses (before 6.1, no huge page free, forbidden by `shmem_enabled`).
   void gather_into_huge_pages() const;
+  /// Writes the first byte of each page of a part that was allocate()d and not used yet, so that its pages are in memory: a page
+  /// fault costs far more than the copy that causes it, and HoleFinder believes only what was written.
+  void populate(std::uint64_t offset, std::uint64_t size_bytes);
 
  private:
   struct Mapping;
@@ -51,6 +57,16 @@ enum class Seals : std::uint8_t {
 /// "shoal:<label>". It is not sealed.
 ///   Errors  kFailedPrecondition (no memory; names the size), kInvalidArgument (size 0, or above 64 TiB), kInternal
 Result<UniqueFd> create_memfd(const std::string& label, std::uint64_t size_bytes, bool huge_aligned = false);
+/// Creates a memfd of `size_bytes`, rounded up to 4 KiB, of which nothing is allocated: it takes addresses of those who map it,
+/// and no memory. It is not sealed.
+///   Errors  kInvalidArgument (size 0, or above 64 TiB), kFailedPrecondition (above RLIMIT_FSIZE), kInternal
+Result<UniqueFd> reserve_memfd(const std::string& label, std::uint64_t size_bytes);
+/// Allocates a part of a memfd, all of it or nothing. The seals of arenas allow it. Bytes that are there stay.
+///   Errors  kFailedPrecondition (no memory; names the size), kInternal
+Status allocate(const UniqueFd& fd, std::uint64_t offset, std::uint64_t size_bytes);
+/// Frees the pages of a part of a memfd, which reads as zeros then. The seals WRITE and FUTURE_WRITE forbid it.
+///   Errors  kPermissionDenied (sealed), kInternal
+Status punch_hole(const UniqueFd& fd, std::uint64_t offset, std::uint64_t size_bytes);
 /// Adds the seals. kReadOnly fails while a writable mapping exists. It waits at most 5 s while the kernel or a pipe holds pages.
 Status seal(const UniqueFd& fd, Seals seals);
 /// Checks that a descriptor from a stranger is a memfd with at least these seals, and returns its size. Never reads its bytes.

@@ -87,7 +87,7 @@ Result<ControlMessage> check_control(const msghdr& packet, const Header& header,
 }  // namespace
 
 std::string build_id() {
-  return format("shoal-{}-wire{}-control{}-page{}", SHOAL_VERSION, kVersionMajor, kControlVersion, status_page_bytes(1));
+  return format("shoal-{}-wire{}-control{}-page{}", SHOAL_VERSION, kVersionMajor, kControlVersion, kPageVersion);
 }
 
 Result<ControlPair> make_control_pair() {
@@ -165,12 +165,27 @@ Result<std::optional<ControlMessage>> receive_control(int socket, bool wait, boo
   return std::optional<ControlMessage>(*std::move(message));
 }
 
-std::vector<UniqueFd> drain_fds(int socket) {
+bool has_messages(int socket) {
+  const int on = 1;
+  if (::setsockopt(socket, SOL_SOCKET, SO_PASSCRED, &on, sizeof on) != 0) return false;
+  alignas(cmsghdr) char credentials[CMSG_SPACE(sizeof(ucred))];  // no room for descriptors, so none is received
+  char byte = 0;
+  iovec part{&byte, sizeof byte};
+  msghdr packet{};
+  packet.msg_iov = &part;
+  packet.msg_iovlen = 1;
+  packet.msg_control = credentials;
+  packet.msg_controllen = sizeof credentials;
+  const ssize_t size = ::recvmsg(socket, &packet, MSG_PEEK | MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+  return size > 0 || (size == 0 && packet.msg_controllen > 0);
+}
+
+std::vector<UniqueFd> drain_fds(int socket, std::size_t most) {
   // With credentials, even an empty packet can be told from the end of the connection.
   const int on = 1;
   if (::setsockopt(socket, SOL_SOCKET, SO_PASSCRED, &on, sizeof on) != 0) return {};
   std::vector<UniqueFd> all;
-  while (true) {
+  while (all.size() < most) {
     ReceivedFdBuffer fd_buffer;
     char byte = 0;
     iovec part{&byte, sizeof byte};
@@ -184,6 +199,7 @@ std::vector<UniqueFd> drain_fds(int socket) {
     if (size < 0 || (size == 0 && packet.msg_controllen == 0)) return all;
     std::ranges::move(take_fds(packet), std::back_inserter(all));
   }
+  return all;
 }
 
 }  // namespace shoal::wire

@@ -16,14 +16,16 @@ namespace shoal::wire {
 
 enum class ControlKind : std::uint16_t {
   // client -> supervisor, on $SHOAL_DIR/attach
-  kAttach = 1,  // fds: input arena, output arena; none: a tool that submits nothing
-  kBound = 2,   // the client has bound the path it was given
+  kAttach = 1,  // a = Features that the client knows; fds: a socket, input arena, output arena; or only the socket: PROTOCOL.md
+  kBound = 2,   // the client listens with its socket
   // supervisor -> client
-  kPath = 3,     // id = client id, text = path to bind a DEALER at
+  kPath = 3,     // id = client id, a = longest frame, b = Features that both know, text = path that the daemon has bound the
+                 // client's socket to
   kRefused = 4,  // a = StatusCode, text = message
   // supervisor -> zygote
   kLoad = 10,  // text = JSON (PROTOCOL.md); fds: none, or the packed weights of an earlier load
-  kFork = 11,  // id = incarnation, text = directory for lane sockets; fds: worker's end of its control socket, status page
+  kFork = 11,  // id = incarnation, a = lanes, b = most bytes in the output frames of a reply, text = what the paths of its lane
+               // sockets begin with; fds: worker's end of its control socket, status page
   // zygote -> supervisor
   kLoaded = 12,      // text = JSON: inputs, outputs, hash, bytes; fds: packed weights (or none)
   kLoadFailed = 13,  // a = StatusCode, text = message
@@ -34,8 +36,9 @@ enum class ControlKind : std::uint16_t {
   kAttachClient = 20,  // id = client id; fds: input arena (read-only), output arena
   kDetachClient = 21,  // id = client id
   kCancelRun = 23,     // id = request id
-  kQuarantine = 24,    // text = hashes of refused inputs, 16 hex digits per line; replaces the earlier list
-  kProbe = 25,         // id = number of the probe: lane 0 answers the model's stored input, or zeros if it has none
+  kQuarantine =
+      24,       // id = number of the list, text = hashes of refused inputs, 16 hex digits per line; replaces the earlier list
+  kProbe = 25,  // id = number of the probe: lane 0 answers the model's stored input, or zeros if it has none
   // worker -> supervisor
   kReady = 30,         // id = incarnation, text = the lanes' socket paths, one per line
   kWorkerFailed = 31,  // a = StatusCode, text
@@ -79,6 +82,9 @@ Result<std::optional<ControlMessage>> receive_control(int socket, bool wait = fa
                                                       std::vector<UniqueFd>* refused = nullptr);
 /// Takes all descriptors that wait in a socket, and drops the messages. Never waits. The peer must not be able to send any more:
 /// shut the socket down before.
-std::vector<UniqueFd> drain_fds(int socket);
+///   most  it takes no more messages when it has so many descriptors
+std::vector<UniqueFd> drain_fds(int socket, std::size_t most = ~std::size_t{0});
+/// Whether drain_fds() may find any.
+bool has_messages(int socket);
 
 }  // namespace shoal::wire

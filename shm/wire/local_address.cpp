@@ -24,12 +24,22 @@ sockaddr_un local_address(std::string_view path) {
   return address;
 }
 
-Result<UniqueFd> listen_at(const std::string& path, int type, int backlog) {
+Result<UniqueFd> make_local_socket(int type) {
   UniqueFd fd(::socket(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!fd) return status_from_errno("create a socket for", path, errno);
+  if (!fd) return status_from_errno("create", "a socket", errno);
+  return fd;
+}
+
+Status bind_at(int socket, const std::string& path) {
   const sockaddr_un address = local_address(path);
-  if (::bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0)
+  if (::bind(socket, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0)
     return status_from_errno("bind", path, errno);
+  return {};
+}
+
+Result<UniqueFd> listen_at(const std::string& path, int type, int backlog) {
+  SHOAL_ASSIGN_OR_RETURN(UniqueFd fd, make_local_socket(type));
+  SHOAL_RETURN_IF_ERROR(bind_at(fd.get(), path));
   if (::listen(fd.get(), backlog) != 0) return status_from_errno("listen at", path, errno);
   return fd;
 }

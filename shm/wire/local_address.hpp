@@ -16,6 +16,11 @@ std::string default_directory();
 
 /// The address of a socket at `path`. check_socket_path() must have accepted the path.
 sockaddr_un local_address(std::string_view path);
+/// A non-blocking socket of `type` that has no name yet.
+Result<UniqueFd> make_local_socket(int type);
+/// Creates the file of a socket. Who may connect there: what the umask of this process leaves of the socket's own mode (0777).
+/// Errors: those of bind(); name the path.
+Status bind_at(int socket, const std::string& path);
 /// A non-blocking socket of `type` (SOCK_STREAM, SOCK_SEQPACKET) that listens at `path`. Errors: those of bind(); name the path.
 Result<UniqueFd> listen_at(const std::string& path, int type, int backlog);
 

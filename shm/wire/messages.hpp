@@ -14,9 +14,17 @@
 namespace shoal::wire {
 
 inline constexpr std::uint32_t kMagic = 0x4c4f4853;  // "SHOL"
-inline constexpr std::uint16_t kVersionMajor = 2;    // both sides must have the same
+inline constexpr std::uint16_t kVersionMajor = 3;    // both sides must have the same
 inline constexpr std::uint64_t kSlotAlignment = 64;
-inline constexpr std::size_t kMaxTensors = 256;  // inputs plus outputs of one request
+inline constexpr std::uint64_t kLargestArenaBytes = std::uint64_t{4} << 30;  // so a process of workers has addresses for all
+inline constexpr std::size_t kMaxTensors = 256;                              // inputs plus outputs of one request
+
+/// What a client and a daemon of one wire version may do besides. ATTACH names what the client knows, PATH what both know. A bit
+/// that one side does not know means nothing to it.
+enum Features : std::uint64_t {
+  kBundles = 1,  // several requests or replies travel in one message
+};
+inline constexpr std::uint64_t kKnownFeatures = kBundles;  // of this build
 
 enum class Kind : std::uint16_t {
   kRequest = 1,       // client -> supervisor -> lane: RequestHeader, WireTensor[inputs + outputs], then frames
@@ -28,6 +36,7 @@ enum class Kind : std::uint16_t {
   kWelcome = 7,       // supervisor -> client, first message on the socket: ControlHeader
   kWelcomed = 8,      // client -> supervisor: the answer to kWelcome
   kParked = 9,        // lane -> supervisor: ReplyHeader; the request waits for its program, and the lane runs others meanwhile
+  kBundle = 10,       // supervisor <-> lane, supervisor -> client: BundleHeader, then messages without frames
 };
 
 enum class Location : std::uint8_t { kArena = 0, kFrame = 1 };
@@ -59,6 +68,7 @@ struct RequestHeader {
   std::uint16_t input_count;
   std::uint16_t output_count;   // output slots offered; may be 0
   std::uint64_t model_version;  // 0 = the default version
+  std::uint64_t flow;           // whom a gateway asks for: a number of its own; 0 = itself
   // Set by the supervisor for the lane, ignored when a client sends them:
   std::uint64_t client_id;    // names the attached arenas
   std::uint64_t request_id;   // the ledger's
@@ -68,7 +78,7 @@ struct RequestHeader {
   std::uint16_t batch_index;  // of this one, 0 first
   std::uint16_t lane_flags;   // LaneFlags
 };
-static_assert(sizeof(RequestHeader) == 80 && std::is_trivially_copyable_v<RequestHeader>);
+static_assert(sizeof(RequestHeader) == 88 && std::is_trivially_copyable_v<RequestHeader>);
 
 // What the lane must do beside the run.
 enum LaneFlags : std::uint16_t {
@@ -105,6 +115,17 @@ struct ControlHeader {
   std::uint16_t reserved[3];
 };
 static_assert(sizeof(ControlHeader) == 24 && std::is_trivially_copyable_v<ControlHeader>);
+
+// Messages that travel together. Each of them follows as its size (u64) and its bytes, filled up with zeros to a multiple of 8.
+struct BundleHeader {
+  std::uint32_t magic;
+  std::uint16_t version;
+  std::uint16_t kind;
+  std::uint64_t reserved;  // 0; where other messages have their seq
+  std::uint32_t count;     // of messages
+  std::uint32_t reserved2;
+};
+static_assert(sizeof(BundleHeader) == 24 && std::is_trivially_copyable_v<BundleHeader>);
 
 /// A decoded request: header and tensors, which were copied out of the frame and then checked.
 struct Request {

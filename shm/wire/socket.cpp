@@ -1,6 +1,7 @@
 #include "shm/wire/socket.hpp"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -16,35 +17,16 @@
 
 #include "shm/base/check.hpp"
 #include "shm/base/errors.hpp"
-#include "shm/base/unique_fd.hpp"
 #include "shm/wire/local_address.hpp"
+#include "shm/wire/zmq_parts.hpp"
 
 namespace shoal::wire {
 namespace {
 
-// Messages that may wait to be sent or, at a dealer, to be received. Other limits are reached first.
-constexpr int kHighWaterMark = 100'000;
-// How long queued messages are still sent after a disconnect or close. With 0 libzmq 4.3.4 stops in the middle of a message, and
-// aborts the process if the peer hangs up at that moment.
-constexpr int kLingerMs = 50;
-constexpr std::size_t kRoutingIdBytes = 9;
 constexpr rlim_t kSpareDescriptors = 16;
 constexpr int kBacklog = 8;  // only one peer connects; other connections wait here
 
-std::array<std::byte, kRoutingIdBytes> routing_id(PeerId peer) {
-  std::array<std::byte, kRoutingIdBytes> id;
-  id[0] = std::byte{'S'};  // ZeroMQ reserves ids that begin with 0
-  std::memcpy(id.data() + 1, &peer, sizeof peer);
-  return id;
-}
-
-Status zmq_status(std::string_view what, const std::string& path) {
-  return internal_error("{} {}: {}", what, path, ::zmq_strerror(::zmq_errno()));
-}
-
 int flags_of(bool more, Wait wait) { return (more ? ZMQ_SNDMORE : 0) | (wait == Wait::kNo ? ZMQ_DONTWAIT : 0); }
-
-std::string endpoint(const std::string& path) { return "ipc://" + path; }
 
 // Looks for free descriptors from the highest number down, because the low ones are in use. A fragmented table costs more calls.
 bool has_spare_descriptors() {
@@ -55,6 +37,11 @@ bool has_spare_descriptors() {
     if (::fcntl(static_cast<int>(fd), F_GETFD) < 0) ++free_count;
   }
   return free_count >= kSpareDescriptors;
+}
+
+Status check_spare_descriptors(const std::string& path) {
+  if (has_spare_descriptors()) return {};
+  return unavailable("bind {}: fewer than {} file descriptors are free: raise the limit (ulimit -n)", path, kSpareDescriptors);
 }
 
 /// Holds the last frame of a counted message until ZeroMQ has sent it or has lost its peer.
@@ -106,39 +93,16 @@ void MessageContext::finish() {
   if (void* handle = std::exchange(handle_, nullptr)) ::zmq_ctx_term(handle);
 }
 
-static_assert(sizeof(zmq_msg_t) == 64);
-static zmq_msg_t* as_zmq(void* frame) { return static_cast<zmq_msg_t*>(frame); }
-
-Result<Message> Message::copy_of(Frames frames) {
-  Message message;
-  for (const std::span<const std::byte> bytes : frames) {
-    message.frames_.emplace_back();
-    zmq_msg_t* frame = as_zmq(&message.frames_.back());
-    if (::zmq_msg_init_size(frame, bytes.size()) != 0) {
-      message.frames_.pop_back();
-      return failed_precondition("a frame of {} bytes: out of memory", bytes.size());
-    }
-    if (!bytes.empty()) std::memcpy(::zmq_msg_data(frame), bytes.data(), bytes.size());
-  }
-  return message;
-}
-
-std::span<const std::byte> Message::operator[](std::size_t index) const {
+std::span<const std::byte> ZmqMessage::operator[](std::size_t index) const {
   zmq_msg_t* frame = as_zmq(const_cast<Frame*>(&frames_[index]));
   return {static_cast<const std::byte*>(::zmq_msg_data(frame)), ::zmq_msg_size(frame)};
 }
 
-std::uint64_t Message::size_bytes() const {
-  std::uint64_t total = 0;
-  for (std::size_t i = 0; i < size(); ++i) total += (*this)[i].size();
-  return total;
-}
-
-std::uint64_t Message::memory_bytes(std::size_t first) const {
+std::uint64_t ZmqMessage::memory_bytes() const {
   constexpr std::size_t kCopied = 33, kReadAtOnce = 8192;  // of libzmq: msg_t::max_vsm_size, in_batch_size
   std::uint64_t total = 0;
   std::uintptr_t last = 0;  // where the last small frame lies
-  for (std::size_t i = first; i < size(); ++i) {
+  for (std::size_t i = 0; i < size(); ++i) {
     const auto bytes = (*this)[i];
     total += bytes.size() + kFrameOverhead;
     if (bytes.size() <= kCopied || bytes.size() > kReadAtOnce) continue;
@@ -150,9 +114,19 @@ std::uint64_t Message::memory_bytes(std::size_t first) const {
   return total;
 }
 
-int Message::source_fd() const { return empty() ? -1 : ::zmq_msg_get(as_zmq(const_cast<Frame*>(&frames_.front())), ZMQ_SRCFD); }
+int ZmqMessage::source_fd() const { return empty() ? -1 : ::zmq_msg_get(as_zmq(const_cast<Frame*>(&frames_.back())), ZMQ_SRCFD); }
 
-void Message::clear() {
+void ZmqMessage::take_behind(ZmqMessage& from, std::size_t count) {
+  for (std::size_t i = count; i < from.size(); ++i) {
+    frames_.emplace_back();
+    ::zmq_msg_init(as_zmq(&frames_.back()));
+    ::zmq_msg_move(as_zmq(&frames_.back()), as_zmq(&from.frames_[i]));
+    ::zmq_msg_close(as_zmq(&from.frames_[i]));
+  }
+  from.frames_.resize(std::min(count, from.size()));
+}
+
+void ZmqMessage::clear() {
   for (Frame& frame : frames_) ::zmq_msg_close(as_zmq(&frame));
   frames_.clear();
 }
@@ -166,11 +140,18 @@ void Socket::close_after_flush(std::chrono::milliseconds limit) {
   ::zmq_close(std::exchange(handle_, nullptr));
 }
 
-int Socket::fd() const {
-  int fd = -1;
-  std::size_t size = sizeof fd;
-  ::zmq_getsockopt(handle_, ZMQ_FD, &fd, &size);
-  return fd;
+Socket::Socket(void* handle) : handle_(handle) {
+  std::size_t size = sizeof fd_;
+  ::zmq_getsockopt(handle_, ZMQ_FD, &fd_, &size);
+}
+
+bool Socket::is_readable() {
+  if (has_unread()) return true;
+  if (is_drained_) return false;
+  int events = 0;
+  std::size_t size = sizeof events;
+  is_drained_ = ::zmq_getsockopt(handle_, ZMQ_EVENTS, &events, &size) == 0 && (events & ZMQ_POLLIN) == 0;
+  return !is_drained_;
 }
 
 Result<void*> Socket::open(MessageContext& context, int type) {
@@ -196,8 +177,7 @@ Status Socket::set(int option, std::int64_t value) {
 
 // If half of a message was sent, the receiver takes the next frames for the rest; in a router these may be for another peer. So
 // everything that needs memory happens here, before the first frame is sent.
-Status Socket::make_frames(std::span<const std::byte> to, Frames head, const Message* tail, std::size_t tail_first,
-                           Unsent* unsent) try {
+Status Socket::make_frames(std::span<const std::byte> to, Frames head, const Payload& payload, Unsent* unsent) try {
   outgoing_.clear();
   std::uint64_t bytes = 0;
   const auto add = [&]() -> zmq_msg_t* {
@@ -217,12 +197,14 @@ Status Socket::make_frames(std::span<const std::byte> to, Frames head, const Mes
   };
   if (!to.empty()) add_copy(to);
   for (const auto& frame : head) add_copy(frame);
-  for (std::size_t i = tail_first; tail && i < tail->size(); ++i) {
-    zmq_msg_t* frame = add();
-    ::zmq_msg_copy(frame, as_zmq(const_cast<Message::Frame*>(&tail->frames_[i])));
+  if (const auto* received = dynamic_cast<const ZmqPayload*>(payload.store().get())) {
+    for (const ZmqMessage::Frame& frame : received->message.frames_)
+      ::zmq_msg_copy(add(), as_zmq(const_cast<ZmqMessage::Frame*>(&frame)));
+    bytes += received->memory;
+  } else {
+    for (std::size_t i = 0; i < payload.size(); ++i) add_copy(payload[i]);
   }
   if (!unsent) return {};
-  if (tail) bytes += tail->memory_bytes(tail_first);
   // A pipe is first in, first out: when the frame that is counted has left, so has everything that was sent before it.
   if (unsent->uncounted_ + bytes >= Unsent::kCountedTogether) {
     count_until_sent(*as_zmq(&outgoing_.frames_.back()), unsent->uncounted_ + bytes,
@@ -238,6 +220,7 @@ Status Socket::make_frames(std::span<const std::byte> to, Frames head, const Mes
 }
 
 Status Socket::send_made(bool is_router, Wait wait) {
+  is_drained_ = false;
   auto& frames = outgoing_.frames_;
   Status failed;
   for (std::size_t i = 0; i < frames.size(); ++i) {
@@ -265,9 +248,8 @@ Status Socket::send_made(bool is_router, Wait wait) {
   return failed;
 }
 
-Status Socket::send_frames(std::span<const std::byte> to, Frames head, const Message* tail, std::size_t tail_first, Wait wait,
-                           Unsent* unsent) {
-  SHOAL_RETURN_IF_ERROR(make_frames(to, head, tail, tail_first, unsent));
+Status Socket::send_frames(std::span<const std::byte> to, Frames head, const Payload& payload, Wait wait, Unsent* unsent) {
+  SHOAL_RETURN_IF_ERROR(make_frames(to, head, payload, unsent));
   return send_made(!to.empty(), wait);
 }
 
@@ -280,11 +262,14 @@ bool Socket::receive_frame(void* frame, Wait wait, bool is_first) {
   return true;
 }
 
-Result<bool> Socket::receive_frames(Message& message, Wait wait) {
+Result<bool> Socket::receive_frames(Wait wait) {
+  ZmqMessage& message = incoming_;
   message.clear();
+  is_drained_ = false;
   const auto nothing = [&]() -> Result<bool> {
     const int error = ::zmq_errno();
     message.clear();
+    is_drained_ = error == EAGAIN;
     if (error == EAGAIN || error == EINTR) return false;
     return zmq_status("receive on", "a message socket");
   };
@@ -307,106 +292,81 @@ Result<bool> Socket::receive_frames(Message& message, Wait wait) {
   return true;
 }
 
-std::span<const std::byte> Socket::drop_first(Message& message, std::array<std::byte, 16>& copy) {
-  const auto first = message[0];
-  const std::size_t size = std::min(first.size(), copy.size());
-  std::copy_n(first.begin(), size, copy.begin());
-  ::zmq_msg_close(as_zmq(&message.frames_.front()));
-  message.frames_.erase(message.frames_.begin());
-  return {copy.data(), size};
+Result<bool> Socket::receive_parcel(Parcel& parcel, std::size_t names, Wait wait) {
+  parcel.clear();  // also of the memory of a long head, which nobody would count in the next message
+  if (bundle_.is_done()) {
+    SHOAL_ASSIGN_OR_RETURN(const bool received, receive_frames(wait));
+    if (!received) return false;
+    if (incoming_.size() <= names) {  // no frame behind the sender's name
+      parcel.head.clear();
+      return true;
+    }
+    const auto head = incoming_[names].first(std::min(incoming_[names].size(), Parcel::kLongestHead));
+    if (incoming_.size() > names + 1) {
+      auto payload = std::make_shared<ZmqPayload>();
+      payload->message.take_behind(incoming_, names + 1);
+      payload->memory = payload->message.memory_bytes();
+      parcel.payload = Payload(std::move(payload));
+    } else if (const auto bundle = opens_bundles_ ? BundleReader::of(head) : std::nullopt) {
+      bundle_ = *bundle;
+    }
+    if (bundle_.is_done()) {
+      parcel.head.assign(head.begin(), head.end());
+      return true;
+    }
+  }
+  const auto head = bundle_.next();
+  parcel.head.assign(head.begin(), head.end());
+  return true;
 }
 
 Result<Dealer> Dealer::bind(MessageContext& context, const std::string& path) {
   SHOAL_RETURN_IF_ERROR(check_socket_path(path));
-  if (!has_spare_descriptors())
-    return unavailable("bind {}: fewer than {} file descriptors are free: raise the limit (ulimit -n)", path, kSpareDescriptors);
+  SHOAL_RETURN_IF_ERROR(check_spare_descriptors(path));
+  // Bound here and not by libzmq, which would unlink the path again, later and on a thread of its own.
+  SHOAL_ASSIGN_OR_RETURN(UniqueFd bound, make_local_socket(SOCK_STREAM));
+  SHOAL_RETURN_IF_ERROR(bind_at(bound.get(), path));
+  return listen(context, std::move(bound));
+}
+
+Result<Dealer> Dealer::listen(MessageContext& context, UniqueFd bound) {
+  sockaddr_un address{};
+  socklen_t size = sizeof address;
+  if (::getsockname(bound.get(), reinterpret_cast<sockaddr*>(&address), &size) != 0)
+    return status_from_errno("listen at", "a socket", errno);
+  const std::string path(address.sun_path, ::strnlen(address.sun_path, sizeof address.sun_path - 1));
+  if (size <= sizeof address.sun_family || path.empty()) return unavailable("listen: the socket is not bound to a path");
+  SHOAL_RETURN_IF_ERROR(check_spare_descriptors(path));
+  if (::listen(bound.get(), kBacklog) != 0) return status_from_errno("listen at", path, errno);
   SHOAL_ASSIGN_OR_RETURN(void* handle, open(context, ZMQ_DEALER));
   Dealer dealer(handle);
   SHOAL_RETURN_IF_ERROR(dealer.set(ZMQ_LINGER, kLingerMs));
   SHOAL_RETURN_IF_ERROR(dealer.set(ZMQ_SNDHWM, kHighWaterMark));
   SHOAL_RETURN_IF_ERROR(dealer.set(ZMQ_RCVHWM, kHighWaterMark));
-  // Bound here and not by libzmq, which would unlink the path again, later and on a thread of its own.
-  SHOAL_ASSIGN_OR_RETURN(UniqueFd listener, listen_at(path, SOCK_STREAM, kBacklog));
-  SHOAL_RETURN_IF_ERROR(dealer.set(ZMQ_USE_FD, listener.get()));
+  SHOAL_RETURN_IF_ERROR(dealer.set(ZMQ_USE_FD, bound.get()));
   if (::zmq_bind(handle, endpoint(path).c_str()) != 0) return zmq_status("bind", path);
-  (void)listener.release();  // the socket closes it
+  (void)bound.release();  // the socket closes it
   return dealer;
-}
-
-Result<Router> Router::create(MessageContext& context) {
-  SHOAL_ASSIGN_OR_RETURN(void* handle, open(context, ZMQ_ROUTER));
-  Router router(handle);
-  SHOAL_RETURN_IF_ERROR(router.set(ZMQ_LINGER, kLingerMs));
-  SHOAL_RETURN_IF_ERROR(router.set(ZMQ_SNDHWM, kHighWaterMark));
-  SHOAL_RETURN_IF_ERROR(router.set(ZMQ_RCVHWM, kMostReceived));
-  SHOAL_RETURN_IF_ERROR(router.set(ZMQ_ROUTER_MANDATORY, 1));
-  // The messages of a dead peer must not be kept for the next peer at its path, so libzmq may not reconnect. The value is 24 days
-  // in milliseconds. With -1, which means never, libzmq 4.3.4 disconnects a dead peer itself, during any call and in the middle
-  // of its message. The rest of that message is then mixed with another peer's, or aborts the process.
-  SHOAL_RETURN_IF_ERROR(router.set(ZMQ_RECONNECT_IVL, std::numeric_limits<int>::max()));
-  SHOAL_RETURN_IF_ERROR(router.set(ZMQ_HANDSHAKE_IVL, 2000));
-  SHOAL_RETURN_IF_ERROR(router.set(ZMQ_MAXMSGSIZE, kMaxFrameBytes));
-  static std::array<std::byte, 1 << 20> zeros;  // never written, so it takes no memory
-  router.last_message_.frames_.emplace_back();
-  zmq_msg_t* frame = as_zmq(&router.last_message_.frames_.back());
-  ::zmq_msg_init(frame);
-  const auto keep = [](void*, void*) {};
-  if (::zmq_msg_init_data(frame, zeros.data(), zeros.size(), keep, nullptr) != 0) return zmq_status("make", "a message");
-  return router;
-}
-
-void Router::limit_frames(std::uint64_t bytes) {
-  constexpr std::uint64_t kMost = kMaxFrameBytes;
-  (void)set(ZMQ_MAXMSGSIZE, static_cast<std::int64_t>(bytes == 0 ? kMost : std::min(bytes, kMost)));
-}
-
-Status Router::connect(const std::string& path, PeerId peer) {
-  SHOAL_RETURN_IF_ERROR(check_socket_path(path));
-  // The thread of libzmq would follow a link, and wait for a file system that is dead. A process of our user could still put a
-  // link there in between; but that one could kill us, too.
-  struct stat file {};
-  if (::lstat(path.c_str(), &file) != 0) return status_from_errno("connect to", path, errno);
-  if (!S_ISSOCK(file.st_mode)) return invalid_argument("connect to {}: it is not a socket", path);
-  const auto id = routing_id(peer);
-  if (::zmq_setsockopt(handle_, ZMQ_CONNECT_ROUTING_ID, id.data(), id.size()) != 0) return zmq_status("name the peer at", path);
-  if (::zmq_connect(handle_, endpoint(path).c_str()) != 0) return zmq_status("connect to", path);
-  return {};
-}
-
-void Router::disconnect(const std::string& path, PeerId peer) {
-  // libzmq 4.3.4 keeps the address of a peer that it cut off under the path. The next peer at that path would be disconnected
-  // instead of it. So the entry, about 200 bytes, stays.
-  // It also loses the memory of a message that the peer has not finished, if it sends the last of the queued messages before it
-  // gets to the end of the disconnect. So the last one is longer than the connection's buffer. Nobody reads it.
-  const Status reached = send(peer, Frames(), &last_message_, 0);
-  if (reached.code() != StatusCode::kUnavailable) ::zmq_disconnect(handle_, endpoint(path).c_str());
-}
-
-Status Router::send(PeerId peer, Frames head, const Message* tail, std::size_t tail_first, Unsent* unsent) {
-  return send_frames(routing_id(peer), head, tail, tail_first, Wait::kNo, unsent);
-}
-
-Result<bool> Router::receive(PeerId& peer, Message& message) {
-  SHOAL_ASSIGN_OR_RETURN(const bool received, receive_frames(message, Wait::kNo));
-  if (!received) return false;
-  std::array<std::byte, 16> copy;
-  const auto id = drop_first(message, copy);
-  SHOAL_CHECK(id.size() == kRoutingIdBytes);  // connect() named every peer
-  std::memcpy(&peer, id.data() + 1, sizeof peer);
-  return true;
 }
 
 bool wait(std::span<Waitable> items, std::chrono::milliseconds timeout) {
   constexpr std::size_t kMaxItems = 16;
   SHOAL_CHECK(items.size() <= kMaxItems);
-  std::array<zmq_pollitem_t, kMaxItems> polled{};
+  std::array<pollfd, kMaxItems> polled{};
+  bool is_any_readable = false;
   for (std::size_t i = 0; i < items.size(); ++i) {
-    polled[i] = {items[i].socket ? items[i].socket->handle() : nullptr, items[i].fd, ZMQ_POLLIN, 0};
-    items[i].readable = false;
+    items[i].readable = items[i].socket && items[i].socket->is_readable();
+    is_any_readable = is_any_readable || items[i].readable;
+    polled[i] = {items[i].socket ? items[i].socket->fd() : items[i].fd, POLLIN, 0};
   }
-  const int ready = ::zmq_poll(polled.data(), static_cast<int>(items.size()), timeout.count());
-  for (std::size_t i = 0; i < items.size() && ready > 0; ++i) items[i].readable = polled[i].revents != 0;
-  return ready > 0;
+  // zmq_poll() would ask each socket twice, and each time make a system call.
+  const int ready = ::poll(polled.data(), items.size(), is_any_readable ? 0 : static_cast<int>(timeout.count()));
+  for (std::size_t i = 0; i < items.size() && ready > 0; ++i) {
+    if (polled[i].revents == 0) continue;
+    items[i].readable = true;
+    if (items[i].socket) items[i].socket->is_drained_ = false;
+  }
+  return is_any_readable || ready > 0;
 }
 
 }  // namespace shoal::wire

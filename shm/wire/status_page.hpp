@@ -1,13 +1,28 @@
-// The status page of a worker: one line per lane, one line about its programs, and its flight recorder. Only the worker writes
-// it; supervisor and tools read it.
+// The status page of a worker: a header, one line per lane, one line about its programs, and its flight recorder. The supervisor
+// makes it; then only the worker writes it, and the supervisor reads it.
 #pragma once
 
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <type_traits>
 
+#include "shm/base/unique_fd.hpp"
+#include "shoal/result.hpp"
+
 namespace shoal::wire {
+
+inline constexpr std::uint32_t kPageMagic = 0x50435348;  // "HSCP"
+inline constexpr std::uint16_t kPageVersion = 1;         // of the layout of all that follows
+
+struct alignas(64) PageHeader {
+  std::uint32_t magic;
+  std::uint16_t version;
+  std::uint16_t lanes;
+  std::uint64_t reserved[7];
+};
+static_assert(sizeof(PageHeader) == 64 && std::is_trivially_copyable_v<PageHeader>);
 
 // Why a worker ended itself.
 enum class CrashCause : std::uint32_t {
@@ -44,6 +59,9 @@ inline constexpr std::uint64_t kBlamesNoRequest = ~std::uint64_t{1};
 
 // The name of the thread that compiles programs, as /proc shows it. At most 15 bytes.
 inline constexpr char kCompilerThread[] = "shoal-compiler";
+// The name of the thread that unmaps what clients had. It works for no lane, but while it unmaps, the arenas of a new client may have
+// to wait.
+inline constexpr char kUnmapperThread[] = "shoal-unmapper";
 
 // 8-byte atomics, relaxed: racy by design. The supervisor believes only request ids that it leased to this lane.
 struct alignas(64) LaneLine {
@@ -120,9 +138,34 @@ struct alignas(64) FlightRing {
 static_assert(std::is_standard_layout_v<FlightRing>);
 
 inline constexpr std::size_t kMaxLanes = 64;
-/// The lanes' lines come first, then the ProgramLine, then the FlightRing.
+/// The PageHeader comes first, then the lanes' lines, the ProgramLine, and the FlightRing.
 constexpr std::size_t status_page_bytes(std::size_t lanes) {
-  return lanes * sizeof(LaneLine) + sizeof(ProgramLine) + sizeof(FlightRing);
+  return sizeof(PageHeader) + lanes * sizeof(LaneLine) + sizeof(ProgramLine) + sizeof(FlightRing);
 }
+
+/// Makes the page of a worker that is to have so many lanes, 1 to kMaxLanes: a sealed memfd, all zeros behind its header.
+///   Errors  those of create_memfd()
+Result<UniqueFd> make_status_page(std::size_t lanes);
+/// What a worker checks before it writes.
+///   Errors  kInvalidArgument: too small, no status page, of another version (names both), or of another number of lanes
+Status check_status_page(std::span<const std::byte> page, std::size_t lanes);
+
+/// Where the parts of a page lie; const if its bytes are.
+template <typename Byte>
+struct StatusPage {
+  template <typename T>
+  using Part = std::conditional_t<std::is_const_v<Byte>, const T, T>;
+  std::span<Part<LaneLine>> lanes;  // empty, and the others null, if the page is too small
+  Part<ProgramLine>* programs = nullptr;
+  Part<FlightRing>* flight = nullptr;
+
+  /// The number of lanes is what the reader knows, never what the page says: its worker may write anything there.
+  StatusPage(std::span<Byte> page, std::size_t lane_count) {
+    if (lane_count > kMaxLanes || page.size() < status_page_bytes(lane_count)) return;
+    lanes = {reinterpret_cast<Part<LaneLine>*>(page.data() + sizeof(PageHeader)), lane_count};
+    programs = reinterpret_cast<Part<ProgramLine>*>(lanes.data() + lane_count);
+    flight = reinterpret_cast<Part<FlightRing>*>(programs + 1);
+  }
+};
 
 }  // namespace shoal::wire

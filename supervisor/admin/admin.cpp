@@ -18,7 +18,12 @@ namespace {
 constexpr std::uint32_t kMostWaitingDescribes = 256;  // of one client
 constexpr std::uint64_t kAllWaitingDescribes = 65'536;
 constexpr int kDescribesPerTurn = 8;
-constexpr int kBytesPerSecond = 16 << 20;  // of the answers to one process
+// They change what others are served, end the daemon, or show what others have sent (which client, when, what became of it) and
+// what processes do in detail. Users see sums only: `stats` leaves out the rows of flows and of processes that copy, unless the
+// asker is an operator or a gateway.
+constexpr std::string_view kForOperators[] = {"load", "unload", "reload", "scale", "drain", "stop", "crashes", "trace"};
+constexpr int kBytesPerSecond = 16 << 20;     // of the answers to one process
+constexpr std::uint64_t kSmallAnswer = 4096;  // up to that, answers do not count among those of all processes
 
 std::string_view as_text(std::span<const std::byte> bytes) { return {reinterpret_cast<const char*>(bytes.data()), bytes.size()}; }
 
@@ -40,8 +45,13 @@ std::uint64_t number_of(const json& asked, const char* key) {
 
 }  // namespace
 
-Admin::Admin(DataPlane& plane, Fleet& fleet, std::string directory, std::function<void(const std::string&)> stop)
-    : plane_(plane), fleet_(fleet), directory_(std::move(directory)), stop_(std::move(stop)), started_ns_(monotonic_now_ns()) {}
+Admin::Admin(DataPlane& plane, Fleet& fleet, Timers& timers, std::string directory, std::function<void(const std::string&)> stop)
+    : plane_(plane),
+      fleet_(fleet),
+      directory_(std::move(directory)),
+      stop_(std::move(stop)),
+      started_ns_(monotonic_now_ns()),
+      answer_describes_(timers, Timer::Kind::kClock, [this](std::uint64_t) { answer_describes(); }) {}
 
 void Admin::handle(Client& client, std::uint64_t seq, std::span<const std::byte> text) {
   const Question question{client.id, seq};
@@ -55,16 +65,18 @@ void Admin::handle(Client& client, std::uint64_t seq, std::span<const std::byte>
   if (!asked.is_object()) asked = json::object();
   const std::string what = text_of(asked, "what"), model = text_of(asked, "model");
   const std::uint64_t version = number_of(asked, "version");
+  if (!client.may(Role::kOperator) && std::ranges::count(kForOperators, what) > 0)
+    return refuse(question, lacks_role(format("'{}'", what), {Role::kOperator}, client.uid, client.roles));
   if (what == "ping") return reply(question, {}, "{}");
   const Catalog& catalog = fleet_.catalog();
   if (what == "describe" && find_described(catalog.find(model), version)) return describe(question, model, version);
   const bool is_long = what == "describe" || what == "list" || what == "stats" || what == "crashes" || what == "trace";
-  if (const Status rate = is_long ? check_rate(client) : Status(); !rate.ok()) {
-    return refuse(question, rate, static_cast<std::uint32_t>(client.process->control_answers.wait_ms(plane_.now_ns())));
-  }
+  std::uint64_t wait_ms = 0;
+  if (const Status rate = is_long ? check_rate(client, wait_ms) : Status(); !rate.ok())
+    return refuse(question, rate, static_cast<std::uint32_t>(wait_ms));
   if (what == "describe") return describe(question, model, version);
   if (what == "list") return reply(question, {}, list_json());
-  if (what == "stats") return reply(question, {}, stats_json());
+  if (what == "stats") return reply(question, {}, stats_json(client.may(Role::kOperator) || client.may(Role::kGateway)));
   if (what == "crashes" || what == "trace") {
     if (!model.empty() && !catalog.find(model) && !plane_.deaths().knows(model))
       return refuse(question, catalog.no_such_model(model));
@@ -152,7 +164,8 @@ void Admin::describe(Question question, const std::string& name, std::uint64_t v
                        : unavailable("model '{}' is not available: {}", name, service->reason()));
 }
 
-void Admin::tick() {
+// A turn answers only a few, because many may wait for one model, and answers may be long.
+void Admin::answer_describes() {
   for (int left = kDescribesPerTurn; left > 0 && describes_due_ > 0; --left, --describes_due_) {
     if (waiting_describes_.empty()) {  // their clients have gone
       describes_due_ = 0;
@@ -166,22 +179,33 @@ void Admin::tick() {
     --client->process->waiting_describes;
     describe(one.question, one.model, one.version);  // goes to the end of the queue if it must still wait
   }
+  if (describes_due_ > 0) answer_describes_.set(0);
 }
 
 // ---- answers ----
 
 // A long answer keeps others waiting while it is made. Nobody knows before how long it will be, so an answer is made as soon as
 // those before it fit the rate.
-Status Admin::check_rate(const Client& client) const {
-  const std::uint64_t wait_ms = client.process->control_answers.wait_ms(plane_.now_ns());
-  if (wait_ms == 0) return {};
-  return overloaded("the answers to control requests of process {} exceed {} MiB per second: try again in {} ms", client.pid,
-                    kBytesPerSecond >> 20, wait_ms);
+Status Admin::check_rate(const Client& client, std::uint64_t& wait_ms) {
+  const std::uint64_t now_ns = plane_.now_ns();
+  wait_ms = client.process->control_answers.wait_ms(now_ns);
+  if (wait_ms != 0) {
+    return overloaded("the answers to control requests of process {} exceed {} MiB per second: try again in {} ms", client.pid,
+                      kBytesPerSecond >> 20, wait_ms);
+  }
+  if (rate_.allows(client.process->control_share, now_ns)) return {};
+  wait_ms = rate_.wait_ms(now_ns);
+  return overloaded(
+      "the answers to control requests of all processes have {} of {} MiB in this second, and process {} has its share of them: "
+      "try again in {} ms",
+      rate_.used() >> 20, rate_.all() >> 20, client.pid, wait_ms);
 }
 
 void Admin::charge(ClientId client, std::uint64_t bytes) {
-  if (const Client* asked = plane_.clients().find(client))
-    asked->process->control_answers.charge(bytes, kBytesPerSecond, plane_.now_ns());
+  const Client* asked = plane_.clients().find(client);
+  if (!asked) return;
+  asked->process->control_answers.charge(bytes, kBytesPerSecond, plane_.now_ns());
+  if (bytes > kSmallAnswer) rate_.charge(asked->process->control_share, bytes, plane_.now_ns());
 }
 
 void Admin::reply(Question question, const Status& status, const std::string& text, std::uint32_t retry_after_ms) {

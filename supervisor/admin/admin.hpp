@@ -12,24 +12,25 @@
 
 #include "supervisor/fleet/fleet.hpp"
 #include "supervisor/plane/data_plane.hpp"
+#include "supervisor/plane/shared_rate.hpp"
 
 namespace shoal::supervisor {
 
 ///   Threads  thread-bound
 class Admin {
  public:
-  /// `plane` and `fleet` outlive this. `stop` is called with the reason when a client asks the daemon to end.
-  Admin(DataPlane& plane, Fleet& fleet, std::string directory, std::function<void(const std::string& why)> stop);
+  /// `plane`, `fleet` and `timers` outlive this. `stop` is called with the reason when a client asks the daemon to end.
+  Admin(DataPlane& plane, Fleet& fleet, Timers& timers, std::string directory, std::function<void(const std::string& why)> stop);
 
   /// {"what": ..., ...}; the answer may disconnect the client.
   void handle(Client& client, std::uint64_t seq, std::span<const std::byte> json);
   void client_left(const Client& client);
   void wish_answered(const AnswerCaller& answer);
   /// What is served, or may be served soon, has changed: descriptions that wait may have their answer now.
-  void services_changed() { describes_due_ = waiting_describes_.size(); }
-  /// Answers some of them. A turn answers only a few, because many may wait for one model, and answers may be long.
-  void tick();
-  bool is_due() const { return describes_due_ > 0; }
+  void services_changed() {
+    describes_due_ = waiting_describes_.size();
+    if (describes_due_ > 0) answer_describes_.set_earlier(0);
+  }
 
  private:
   struct Question {
@@ -44,9 +45,10 @@ class Admin {
 
   void handle_wish(Question question, std::string_view what, const nlohmann::json& asked);
   ModelVersion* find_described(const Service* service, std::uint64_t version) const;
+  void answer_describes();
   void describe(Question question, const std::string& name, std::uint64_t version);
   void send_trace(Question question, const std::string& model, std::uint64_t pid);
-  Status check_rate(const Client& client) const;
+  Status check_rate(const Client& client, std::uint64_t& wait_ms);
   void charge(ClientId client, std::uint64_t bytes);
   void reply(Question question, const Status& status, const std::string& json, std::uint32_t retry_after_ms = 0);
   void refuse(Question question, const Status& why, std::uint32_t retry_after_ms = 0) {
@@ -54,18 +56,21 @@ class Admin {
   }
 
   std::string list_json() const;
-  std::string stats_json() const;
+  std::string stats_json(bool with_others) const;
   std::string_view service_state(const Service& service) const;
   static nlohmann::json finding_json(const Service& service, std::uint64_t now_ns);
-  nlohmann::json version_json(const Service& service, const CatalogVersion& version, std::uint64_t now_ns) const;
+  nlohmann::json version_json(const Service& service, const CatalogVersion& version, std::uint64_t now_ns,
+                              bool with_others) const;
 
   DataPlane& plane_;
   Fleet& fleet_;
   const std::string directory_;
   const std::function<void(const std::string&)> stop_;
   const std::uint64_t started_ns_;
+  SharedRate rate_{64 << 20};  // bytes of answers
   std::deque<WaitingDescribe> waiting_describes_;
   std::size_t describes_due_ = 0;  // so many of the first ones may have their answer now
+  Timer answer_describes_;         // at once, while some are due
 };
 
 }  // namespace shoal::supervisor

@@ -1,7 +1,9 @@
 // The answers to `list` and `stats`.
 #include <unistd.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
+#include <vector>
 
 #include "shm/base/clock.hpp"
 #include "shm/base/json_text.hpp"
@@ -12,13 +14,38 @@ namespace {
 
 using nlohmann::json;
 
-json histogram_json(const Histogram& histogram) {
+template <unsigned kBits>
+json histogram_json(const BasicHistogram<kBits>& histogram) {
   const auto ms = [](std::uint64_t ns) { return static_cast<double>(ns) / 1e6; };
   const auto quantile = [&](double fraction) { return ms(histogram.quantile(fraction)); };
   json buckets = json::array();
   histogram.for_each_bucket([&](std::uint64_t ns, std::uint64_t count) { buckets.push_back({ms(ns), count}); });
   return {{"count", histogram.count()}, {"sum", ms(histogram.sum())}, {"p50", quantile(0.5)},       {"p90", quantile(0.9)},
           {"p99", quantile(0.99)},      {"p99_9", quantile(0.999)},   {"max", ms(histogram.max())}, {"buckets", buckets}};
+}
+
+template <class Times>  // a ModelView, or the row of a flow
+json latency_json(const Times& times) {
+  return {{"queue", histogram_json(times.queue_ns)},
+          {"compute", histogram_json(times.compute_ns)},
+          {"total", histogram_json(times.total_ns)}};
+}
+
+// Rows of clients that are gone are among the others.
+json flows_json(const FlowStatistics& flows, Clients& clients) {
+  json rows = json::array();
+  for (const FlowStatistics::Row& row : flows.rows()) {
+    const bool is_others = row.client == 0;
+    if (is_others && row.requests + row.refused == 0) continue;
+    const Client* client = is_others ? nullptr : clients.find(row.client);
+    rows.push_back({{"client", is_others ? json() : json(row.client)},
+                    {"pid", client ? json(client->pid) : json()},
+                    {"flow", is_others ? json() : json(row.flow)},
+                    {"requests", row.requests},
+                    {"refused", row.refused},
+                    {"latency_ms", latency_json(row)}});
+  }
+  return rows;
 }
 
 json counts_json(const ModelCounts& counts) {
@@ -39,6 +66,35 @@ json counts_json(const ModelCounts& counts) {
           {"batched", counts.grouped},
           {"worker_deaths", counts.worker_deaths},
           {"kills_while_running_and_rerun", counts.deaths_rerun}};
+}
+
+json copied_json(const Copied& requests, const Copied& answers) {
+  return {{"requests", requests.messages},
+          {"request_bytes", requests.bytes},
+          {"answers", answers.messages},
+          {"answer_bytes", answers.bytes}};
+}
+
+// The processes of clients whose tensors travelled in messages, the most bytes first; not all of them, because there may be
+// thousands.
+json copying_json(const Clients& clients) {
+  constexpr std::size_t kMost = 16;
+  std::vector<const ClientProcess*> processes;
+  clients.for_each_process([&](const ClientProcess& process) {
+    if (process.copied_requests.messages + process.copied_answers.messages > 0) processes.push_back(&process);
+  });
+  std::ranges::sort(processes, std::ranges::greater(),
+                    [](const ClientProcess* process) { return process->copied_requests.bytes + process->copied_answers.bytes; });
+  if (processes.size() > kMost) processes.resize(kMost);
+  json list = json::array();
+  for (const ClientProcess* process : processes) {
+    json object = copied_json(process->copied_requests, process->copied_answers);
+    object["pid"] = process->pid;
+    object["connections"] = process->connections;
+    object["arena_bytes"] = process->arena_bytes;
+    list.push_back(std::move(object));
+  }
+  return list;
 }
 
 std::uint64_t value(const std::atomic<std::uint64_t>& field) { return field.load(std::memory_order_relaxed); }
@@ -72,11 +128,12 @@ json programs_json(const wire::ProgramLine& line) {
 
 json worker_json(const WorkerProcess& worker, std::size_t lane_count, const Ledger& ledger, std::uint64_t now_ns) {
   json lanes = json::array();
-  for (const wire::LaneLine& line : worker.lines(lane_count)) lanes.push_back(lane_json(line));
+  const auto page = worker.page(lane_count);
+  for (const wire::LaneLine& line : page.lanes) lanes.push_back(lane_json(line));
   json object{
       {"pid", worker.pid}, {"state", worker_state_name(worker.state)},           {"incarnation", worker.incarnation},
       {"lanes", lanes},    {"answered", ledger.answered_by(worker.incarnation)}, {"held", ledger.held_by(worker.incarnation)}};
-  if (const wire::ProgramLine* programs = worker.programs(lane_count)) object["programs"] = programs_json(*programs);
+  if (page.programs) object["programs"] = programs_json(*page.programs);
   if (worker.state == WorkerProcess::State::kReady) object["uptime_s"] = static_cast<double>(now_ns - worker.ready_ns) / 1e9;
   return object;
 }
@@ -100,12 +157,11 @@ json entry_json(const std::string& name, const std::string& path, const ModelCon
           {"workers", json::array()},
           {"queue", {{"length", view.queued}, {"limit", config.queue_limit}, {"running", view.running}}},
           {"counts", counts_json(view.counts)},
+          {"copied", copied_json({}, {})},
           {"breaker", breaker_json(view.breaker, now_ns)},
           {"quarantined", view.quarantined},
-          {"latency_ms",
-           {{"queue", histogram_json(view.queue_ns)},
-            {"compute", histogram_json(view.compute_ns)},
-            {"total", histogram_json(view.total_ns)}}},
+          {"latency_ms", latency_json(view)},
+          {"flows", json::array()},
           {"death_ms", {{"unrouted", histogram_json(unrouted_ns)}, {"sent_again", histogram_json(sent_again_ns)}}},
           {"packed_bytes", 0}};
 }
@@ -133,7 +189,7 @@ std::string_view Admin::service_state(const Service& service) const {
   return service.current ? model_state_name(fleet_.version(service.current->id).processes().state()) : "loading";
 }
 
-json Admin::version_json(const Service& service, const CatalogVersion& version, std::uint64_t now_ns) const {
+json Admin::version_json(const Service& service, const CatalogVersion& version, std::uint64_t now_ns, bool with_others) const {
   const ModelVersion& model = fleet_.version(version.id);
   const Processes& processes = model.processes();
   const ModelView view = plane_.ledger().model(model.routed().index);
@@ -160,7 +216,9 @@ json Admin::version_json(const Service& service, const CatalogVersion& version, 
   object["wanted_workers"] = processes.options().workers;
   if (zygote > 0) object["zygote"]["pid"] = zygote;
   object["workers"] = workers;
+  object["copied"] = copied_json(model.routed().copied_requests, model.routed().copied_answers);
   object["packed_bytes"] = processes.packed_bytes();
+  if (with_others) object["flows"] = flows_json(view.flows, plane_.clients());
   if (model.loaded()) {
     object["arena_bytes"] = model.loaded()->arena_bytes;
     object["parameter_bytes"] = model.loaded()->parameter_bytes;
@@ -176,23 +234,24 @@ json Admin::finding_json(const Service& service, std::uint64_t now_ns) {
   apply_overrides(service.request.overrides, config);
   const ModelCounts counts;
   const Histogram none;
+  const FlowStatistics no_flows;
   const Breaker breaker;
-  const ModelView view{counts, none, none, none, 0, 0, 0, 0, breaker};
+  const ModelView view{counts, none, none, none, no_flows, 0, 0, 0, 0, breaker};
   json object = entry_json(service.name, service.request.path, config, view, none, none, now_ns);
   object["reason"] = "a process looks for its files";
   return object;
 }
 
-std::string Admin::stats_json() const {
+std::string Admin::stats_json(bool with_others) const {
   const std::uint64_t now_ns = monotonic_now_ns();
   const Traffic& traffic = plane_.traffic();
   json models = json::array();
   for (const auto* all : {&fleet_.catalog().services(), &fleet_.catalog().unloading()}) {
     for (const auto& service : *all) {
       if (service->change && service->versions.empty()) models.push_back(finding_json(*service, now_ns));
-      if (service->current) models.push_back(version_json(*service, *service->current, now_ns));
+      if (service->current) models.push_back(version_json(*service, *service->current, now_ns, with_others));
       for (auto version = service->versions.rbegin(); version != service->versions.rend(); ++version) {
-        if (version->get() != service->current) models.push_back(version_json(*service, **version, now_ns));
+        if (version->get() != service->current) models.push_back(version_json(*service, **version, now_ns, with_others));
       }
     }
   }
@@ -207,6 +266,8 @@ std::string Admin::stats_json() const {
                       {"client_bytes", traffic.client_bytes},
                       {"held_message_bytes", plane_.message_bytes()},
                       {"arena_bytes", plane_.clients().arena_bytes()},
+                      {"arena_allocated_bytes", plane_.clients().allocated_arena_bytes()},
+                      {"copying", with_others ? copying_json(plane_.clients()) : json::array()},
                       {"lane_messages", traffic.lane_messages},
                       {"lane_bytes", traffic.lane_bytes},
                       {"bad_messages", traffic.bad_messages}}}});

@@ -49,7 +49,7 @@ void Admin::send_trace(Question question, const std::string& model, std::uint64_
                {"lanes", dead.lanes},
                {"died_ns", dead.died_ns},
                {"what", plane_.deaths().what(dead.incarnation)}},
-              flight_ring(dead.page, dead.lanes));
+              wire::StatusPage(dead.page.bytes(), dead.lanes).flight);
   }
   fleet_.for_each([&](const ModelVersion& version) {
     const auto lanes = static_cast<std::size_t>(version.processes().options().lanes);
@@ -62,7 +62,7 @@ void Admin::send_trace(Question question, const std::string& model, std::uint64_
                  {"lanes", lanes},
                  {"died_ns", nullptr},
                  {"what", ""}},
-                flight_ring(*worker->status_page, lanes));
+                worker->page(lanes).flight);
     }
   });
   const wire::ControlHeader header = wire::make_control(wire::Kind::kControlReply, question.seq);

@@ -119,6 +119,7 @@ std::optional<std::uint64_t> Catalog::next_tick_ns() const {
   for (const auto* all : {&services_, &unloading_}) {
     for (const auto& service : *all) {
       if (service->change) earlier(next, service->change->settling_until_ns);
+      if (service->drain) earlier(next, service->drain->stuck_limit_ns);
       for (const auto& version : service->versions) {
         earlier(next, version->probe_limit_ns);
         earlier(next, version->leave_limit_ns);
@@ -132,6 +133,8 @@ std::optional<std::uint64_t> Catalog::next_tick_ns() const {
 void Catalog::postpone(std::uint64_t by_ns) {
   for (const auto* all : {&services_, &unloading_}) {
     for (const auto& service : *all) {
+      if (service->change && service->change->settling_until_ns) *service->change->settling_until_ns += by_ns;
+      if (service->drain && service->drain->stuck_limit_ns) *service->drain->stuck_limit_ns += by_ns;
       for (const auto& version : service->versions) {
         for (auto* limit_ns : {&version->probe_limit_ns, &version->leave_limit_ns, &version->stuck_limit_ns}) {
           if (*limit_ns) **limit_ns += by_ns;
@@ -253,7 +256,9 @@ void Catalog::drop_contradicted(Service& service, const ModelRequest& request) {
 // While files are looked for, a change with the same keys waits: reloads in a loop would start the search anew for ever.
 void Catalog::request_change(Service& service, CatalogChange asked, std::uint64_t now_ns) {
   const bool is_searching = service.next || (service.change && service.change->search != 0);
-  if (!is_searching || !is_same(asked.request, latest_request(service))) {
+  const bool has_same_keys = is_same(asked.request, latest_request(service));
+  if (!is_searching || !has_same_keys) {
+    asked.goes_on_without = has_same_keys;
     asked.ends_drain |= service.next && service.next->ends_drain;
     drop_contradicted(service, asked.request);
     return begin_change(service, std::move(asked), now_ns);
@@ -269,33 +274,37 @@ void Catalog::request_change(Service& service, CatalogChange asked, std::uint64_
   std::ranges::copy(asked.callers, std::back_inserter(service.next->callers));
 }
 
-// Takes over what the change before has prepared. place() ends those of its versions that are no longer wanted.
 void Catalog::begin_change(Service& service, CatalogChange asked, std::uint64_t now_ns) {
   if (service.change && service.change->settling_until_ns) finish_change(service, now_ns);
   if (asked.begun_ns == 0) asked.begun_ns = now_ns;
   asked.search = ++last_search_;
   ClientId asks = asked.callers.empty() ? 0 : asked.callers.front().client;
-  if (service.change) {
-    CatalogChange& old = *service.change;
-    if (old.search != 0) actions_.push_back(StopFinding{old.search});
-    for (const CatalogChange::Kept& kept : old.kept) set_workers(*kept.version, kept.before);
-    asked.ends_drain |= old.ends_drain;
-    asked.goes_on_without |= is_same(asked.request, old.request);
-    if (asked.is_forced) {
-      for (CatalogVersion* version : old.coming) leave(service, *version, {});
-    } else {
-      asked.coming = std::move(old.coming);
-    }
-    asked.is_forced |= old.is_forced;
-    asked.callers.insert(asked.callers.begin(), old.callers.begin(), old.callers.end());
-    if (!asked.callers.empty()) asked.begun_ns = old.begun_ns;
-  }
+  if (service.change) take_over(service, asked);
   asked.is_load =
       service.loads_each_alone() || std::ranges::none_of(service.versions, [](const auto& version) { return version->serves(); });
   if (asked.is_load && service.origin != Origin::kCommand) asks = 0;
   actions_.push_back(FindFiles{asked.search, asked.request, asks});
   service.change = std::move(asked);
   set_route(service);
+}
+
+// Takes over what the change before has prepared. place() ends those of its versions that are no longer wanted.
+void Catalog::take_over(Service& service, CatalogChange& asked) {
+  CatalogChange& old = *service.change;
+  if (old.search != 0) actions_.push_back(StopFinding{old.search});
+  asked.ends_drain |= old.ends_drain;
+  asked.goes_on_without &= !asked.is_forced && (old.search == 0 || old.goes_on_without);
+  if (asked.is_forced) {
+    for (CatalogVersion* version : old.coming) leave(service, *version, {});
+  } else {
+    asked.coming = std::move(old.coming);
+  }
+  asked.leaving = std::move(old.leaving);
+  asked.kept = std::move(old.kept);
+  asked.has_changed = old.has_changed;
+  asked.is_forced |= old.is_forced;
+  asked.callers.insert(asked.callers.begin(), old.callers.begin(), old.callers.end());
+  if (!asked.callers.empty()) asked.begun_ns = old.begun_ns;
 }
 
 Status Catalog::begin_scaling(Service& service, const Wish& wish, std::uint64_t now_ns) {
@@ -311,8 +320,10 @@ Status Catalog::begin_scaling(Service& service, const Wish& wish, std::uint64_t 
                                      .change_override_before = service.change ? asked_before : override_before,
                                      .begun_ns = now_ns};
     for (const auto& version : service.versions) {
-      if (version->stage != CatalogVersion::Stage::kLeaving && !version->facts.has_failed)
-        service.scaling->before.push_back({version->id, version->workers});
+      if (version->stage == CatalogVersion::Stage::kLeaving || version->facts.has_failed) continue;
+      const CatalogChange::Kept* kept = service.change ? service.change->find_kept(*version) : nullptr;
+      service.scaling->before.push_back(
+          {version->id, version->workers, kept ? kept->before : version->workers, kept ? kept->wanted : version->workers});
     }
   } else if (asked_before != wish.workers) {
     cancel(service, service.scaling->callers, "another `scale` was asked for meanwhile");
@@ -341,10 +352,8 @@ void Catalog::undo_scaling(Service& service) {
     const auto version = std::ranges::find(service.versions, before.version, [](const auto& each) { return each->id; });
     if (version == service.versions.end() || (*version)->stage == CatalogVersion::Stage::kLeaving) continue;
     set_workers(**version, before.workers);
-    if (!service.change) continue;
-    for (CatalogChange::Kept& kept : service.change->kept) {
-      if (kept.version == version->get()) kept.before = kept.wanted = before.workers;
-    }
+    CatalogChange::Kept* kept = service.change ? service.change->find_kept(**version) : nullptr;
+    if (kept) *kept = {version->get(), before.kept_before, before.kept_wanted};
   }
 }
 

@@ -16,6 +16,7 @@
 // with the same keys has its turn after it. `scale` and `drain` go on beside a load or reload.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -62,6 +63,7 @@ struct VersionFacts {
   bool lacks_resources = false;  ///< because descriptors, memory or process ids are missing
   bool can_answer = false;       ///< a worker is ready, and the breaker lets requests through
   bool is_idle = true;           ///< none of its requests is left
+  std::size_t requests = 0;      ///< that wait or run
   bool is_gone = false;          ///< none of its processes is left
   std::string reason;            ///< why it has failed, or is stalled
   StatusCode failure = StatusCode::kFailedPrecondition;
@@ -199,20 +201,26 @@ struct CatalogChange {
   bool has_changed = false;  ///< what is served
   ModelRequest request;
   SearchId search = 0;                             ///< 0: over
-  bool goes_on_without = false;                    ///< if the search fails, with what comes already: the keys are the same
+  bool goes_on_without = false;                    ///< if the search fails, with what is below: the keys are the same
   std::optional<std::vector<VersionEntry>> found;  ///< not acted on yet
-  std::vector<CatalogVersion*> coming;             ///< serve when all of them are ready
-  std::vector<CatalogVersion*> leaving;            ///< leave then
+  // Until the files are found: as of the change before, from which this one takes over.
+  std::vector<CatalogVersion*> coming;   ///< serve when all of them are ready
+  std::vector<CatalogVersion*> leaving;  ///< leave then
   std::vector<Kept> kept;
   std::optional<std::uint64_t> settling_until_ns;  ///< set by the flip
   std::vector<Caller> callers;
   std::uint64_t begun_ns = 0;
+
+  /// Null if that version is not kept, or is not known to be.
+  Kept* find_kept(const CatalogVersion& version);
 };
 
 struct CatalogScaling {
+  /// What the numbers of a version were, also those of the load or reload under way (Kept).
   struct Before {
     VersionId version = 0;
     int workers = 0;
+    int kept_before = 0, kept_wanted = 0;
   };
   std::vector<Before> before;
   std::optional<int> override_before;         ///< of the service's request
@@ -221,7 +229,9 @@ struct CatalogScaling {
   std::uint64_t begun_ns = 0;
 };
 
+/// While no worker can answer, its callers wait no longer than kLeaveLimitNs. The model stays closed then.
 struct CatalogDrain {
+  std::optional<std::uint64_t> stuck_limit_ns;
   std::vector<Caller> callers;
   std::uint64_t begun_ns = 0;
 };
@@ -265,7 +275,8 @@ class Catalog {
  public:
   static constexpr std::uint64_t kSettlingLimitNs = 30'000'000'000;  // a change waits so long for replaced versions to end
   static constexpr std::uint64_t kProbeLimitNs = 60'000'000'000;
-  static constexpr std::uint64_t kLeaveLimitNs = 30'000'000'000;  // for an unloaded version to answer its requests
+  /// For an unloaded version to answer its requests; without a worker that can, also for a replaced or drained one.
+  static constexpr std::uint64_t kLeaveLimitNs = 30'000'000'000;
   static constexpr std::uint64_t kExitLimitNs = 2'000'000'000;
   static constexpr std::uint64_t kMemoryPatienceNs = 5'000'000'000;  // of loads at the daemon's start
   static constexpr std::size_t kMostCallers = 1024;                  // that may wait for one model
@@ -322,6 +333,7 @@ class Catalog {
   Status take_up(Service& service, Wish wish, std::uint64_t now_ns);
   void request_change(Service& service, CatalogChange asked, std::uint64_t now_ns);
   void begin_change(Service& service, CatalogChange asked, std::uint64_t now_ns);
+  void take_over(Service& service, CatalogChange& asked);
   void begin_next(Service& service, std::uint64_t now_ns);
   Status begin_scaling(Service& service, const Wish& wish, std::uint64_t now_ns);
   void begin_drain(Service& service, const Caller& caller, std::uint64_t now_ns);
@@ -342,6 +354,7 @@ class Catalog {
   void advance_each_alone(Service& service, std::uint64_t now_ns);
   void advance_whole(Service& service, std::uint64_t now_ns);
   void advance_scaling(Service& service, std::uint64_t now_ns);
+  void advance_drain(Service& service, std::uint64_t now_ns);
   void finish_change(Service& service, std::uint64_t now_ns);
   void fail_change(Service& service, const std::string& reason, StatusCode code, std::uint64_t now_ns);
   void end_service(Service& service, std::uint64_t now_ns);

@@ -45,11 +45,7 @@ void Catalog::advance_service(Service& service, const Facts& facts, std::uint64_
   if (!service.change && service.next && !closed_) begin_next(service, now_ns);
   choose_current(service);
   if (service.scaling) advance_scaling(service, now_ns);
-  if (service.drain && std::ranges::all_of(service.versions, [](const auto& version) { return version->facts.is_idle; })) {
-    log_.info("drained model={}", service.name);
-    answer(service, service.drain->callers, {}, "drained", service.drain->begun_ns, now_ns);
-    service.drain.reset();
-  }
+  if (service.drain) advance_drain(service, now_ns);
   set_route(service);
 }
 
@@ -162,7 +158,7 @@ void Catalog::found(SearchId search, Result<std::vector<VersionEntry>> entries) 
   if (closed_ || service == services_.end()) return;
   CatalogChange& change = *(*service)->change;
   change.search = 0;
-  if (!entries.ok() && change.goes_on_without && !change.coming.empty()) {
+  if (!entries.ok() && change.goes_on_without && (!change.coming.empty() || !change.kept.empty())) {
     log_.warn("search_failed model={} reason=\"{}\"", (*service)->name, entries.status().message());
     return;
   }
@@ -187,12 +183,22 @@ void Catalog::advance_change(Service& service, std::uint64_t now_ns) {
   service.loads_each_alone() ? advance_each_alone(service, now_ns) : advance_whole(service, now_ns);
 }
 
+CatalogChange::Kept* CatalogChange::find_kept(const CatalogVersion& version) {
+  const auto found = std::ranges::find(kept, &version, &Kept::version);
+  return found != kept.end() ? &*found : nullptr;
+}
+
 // Compares what was found with what serves and what comes already.
 void Catalog::place(Service& service) {
   CatalogChange& change = *service.change;
   std::vector<CatalogVersion*> were_coming = std::exchange(change.coming, {});
   change.leaving.clear();
-  change.kept.clear();
+  CatalogChange old;
+  old.kept = std::exchange(change.kept, {});
+  const auto workers_before = [&](const CatalogVersion& version) {
+    const CatalogChange::Kept* kept = old.find_kept(version);
+    return kept ? kept->before : version.workers;
+  };
   std::vector<VersionEntry> found = *std::exchange(change.found, std::nullopt);
   for (VersionEntry& entry : found) {
     ModelConfig& config = entry.model.config;
@@ -203,8 +209,7 @@ void Catalog::place(Service& service) {
     const auto serving = std::ranges::find_if(
         service.versions, [&](const auto& version) { return version->serves() && !change.is_forced && is_it(*version); });
     if (serving != service.versions.end()) {
-      change.kept.push_back({serving->get(), (*serving)->workers, config.workers});
-      change.has_changed |= (*serving)->workers != config.workers;
+      change.kept.push_back({serving->get(), workers_before(**serving), config.workers});
       continue;
     }
     const auto coming = std::ranges::find_if(were_coming, [&](const CatalogVersion* version) { return is_it(*version); });
@@ -218,13 +223,13 @@ void Catalog::place(Service& service) {
   }
   for (CatalogVersion* version : were_coming) leave(service, *version, {});
   for (const auto& version : service.versions) {
-    if (version->serves() && std::ranges::count(change.kept, version.get(), &CatalogChange::Kept::version) == 0)
-      change.leaving.push_back(version.get());
+    if (!version->serves() || change.find_kept(*version)) continue;
+    change.leaving.push_back(version.get());
+    set_workers(*version, workers_before(*version));
   }
-  for (const CatalogChange::Kept& kept : change.kept) {
-    if (kept.wanted > kept.before) set_workers(*kept.version, kept.wanted);
-  }
-  change.has_changed |= !change.coming.empty() || !change.leaving.empty();
+  for (const CatalogChange::Kept& kept : change.kept) set_workers(*kept.version, std::max(kept.before, kept.wanted));
+  change.has_changed = !change.coming.empty() || !change.leaving.empty() ||
+                       std::ranges::any_of(change.kept, [](const auto& kept) { return kept.before != kept.wanted; });
   log_.info("placed model={} coming={} leaving={} kept={}", service.name, change.coming.size(), change.leaving.size(),
             change.kept.size());
 }
@@ -331,6 +336,7 @@ void Catalog::finish_change(Service& service, std::uint64_t now_ns) {
   const bool opens = change.ends_drain && service.is_drained;
   if (opens) service.is_drained = false;
   service.request = std::move(change.request);
+  if (service.scaling) service.scaling->override_before = service.scaling->change_override_before;
   service.last_failure.clear();
   const std::string_view outcome = change.is_load ? "loaded" : change.has_changed || opens ? "reloaded" : "unchanged";
   if (!change.is_load || !service.served_versions().empty())  // else model_failed was logged
@@ -399,6 +405,37 @@ void Catalog::advance_scaling(Service& service, std::uint64_t now_ns) {
     // What comes gets the number of the files again, which nobody remembers.
     if (service.change && !service.change->settling_until_ns && !closed_)
       begin_change(service, {.request = service.change->request, .goes_on_without = true}, now_ns);
+  }
+}
+
+// ---- drains ----
+
+// Versions that leave have limits of their own.
+void Catalog::advance_drain(Service& service, std::uint64_t now_ns) {
+  CatalogDrain& drain = *service.drain;
+  bool is_idle = true, is_stuck = false;
+  std::size_t requests = 0;
+  for (const auto& version : service.versions) {
+    is_idle &= version->facts.is_idle;
+    is_stuck |= version->serves() && !version->facts.is_idle && !version->facts.can_answer;
+    requests += version->facts.requests;
+  }
+  if (!is_stuck)
+    drain.stuck_limit_ns.reset();
+  else if (!drain.stuck_limit_ns)
+    drain.stuck_limit_ns = now_ns + kLeaveLimitNs;
+  if (is_idle) {
+    log_.info("drained model={}", service.name);
+    answer(service, drain.callers, {}, "drained", drain.begun_ns, now_ns);
+    service.drain.reset();
+  } else if (is_past(drain.stuck_limit_ns, now_ns)) {
+    const Status why = failed_precondition(
+        "model '{}' takes no new requests, but {} of those that it has wait still: for {} s no worker could answer them. `shoal "
+        "unload {}` ends them, `shoal reload {}` opens the model again",
+        service.name, requests, kLeaveLimitNs / 1'000'000'000, service.name, service.name);
+    log_.warn("drain_failed model={} requests={}", service.name, requests);
+    answer(service, drain.callers, why, "", 0, 0);
+    service.drain.reset();
   }
 }
 

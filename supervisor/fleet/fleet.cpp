@@ -18,19 +18,21 @@ std::string what_files(const ModelRequest& request) { return format("model '{}':
 
 }  // namespace
 
-Fleet::Fleet(FleetOptions options, const Clock& clock, const SocketDirectory& directory, EventLoop& loop, DataPlane& plane,
-             FleetObserver& observer, Logger& log)
+Fleet::Fleet(FleetOptions options, const Clock& clock, const SocketDirectory& directory, EventLoop& loop, Timers& timers,
+             DataPlane& plane, FleetObserver& observer, Logger& log)
     : options_(std::move(options)),
       clock_(clock),
       directory_(directory),
       loop_(loop),
+      timers_(timers),
       plane_(plane),
       observer_(observer),
       log_(log),
       files_(
-          options_.worker_file, kLargestAnswerBytes, loop, log, [this] { is_due_ = true; }, options_.spawn_finder),
+          options_.worker_file, kLargestAnswerBytes, clock, loop, timers, log, [this] { wake(); }, options_.spawn_finder),
       catalog_(log),
-      stuck_zygotes_(loop, log) {}
+      stuck_zygotes_(loop, log),
+      advance_(timers, Timer::Kind::kClock, [this](std::uint64_t) { advance(); }) {}
 
 Fleet::~Fleet() = default;
 
@@ -45,7 +47,7 @@ Status Fleet::ask(Wish wish) {
   }
   SHOAL_RETURN_IF_ERROR(catalog_.ask(std::move(wish), clock_.now_ns()));
   perform();
-  is_due_ = true;
+  wake();
   return {};
 }
 
@@ -55,11 +57,11 @@ Result<DaemonConfig> Fleet::read_configuration(const std::function<bool()>& is_c
   if (options_.configuration_file.empty()) return DaemonConfig();
   const std::unique_ptr<FileSearch> search = find_configuration();
   while (!search->is_over()) {
-    const std::uint64_t now_ns = monotonic_now_ns(), limit_ns = files_.next_tick_ns().value_or(now_ns);
+    const std::uint64_t now_ns = monotonic_now_ns(), limit_ns = timers_.next_ns().value_or(now_ns);
     pollfd ready{loop_.fd(), POLLIN, 0};
     (void)::poll(&ready, 1, limit_ns > now_ns ? static_cast<int>((limit_ns - now_ns) / 1'000'000 + 1) : 0);
     loop_.run_ready();
-    files_.tick(monotonic_now_ns());
+    timers_.run_due(monotonic_now_ns());
     if (is_cancelled()) return cancelled("{}: a signal came while it was read", options_.configuration_file.string());
   }
   return check_configuration(*search);
@@ -69,12 +71,13 @@ void Fleet::start(const DaemonConfig& configured) {
   catalog_.limit_services(static_cast<std::size_t>(configured.limits.models));
   for (const ModelRequest& request : configured.models) catalog_.serve(request, Origin::kConfiguration, clock_.now_ns());
   for (const ModelRequest& request : options_.models) catalog_.serve(request, Origin::kCommandLine, clock_.now_ns());
-  is_due_ = true;
+  is_running_ = true;
+  wake();
 }
 
 void Fleet::reload_configuration() {
   log_.info("reload_configuration");
-  is_due_ = true;
+  wake();
   if (options_.configuration_file.empty()) return take_configuration({});
   reading_configuration_ = find_configuration();  // ends the search of an earlier SIGHUP, which may have read an older file
 }
@@ -105,6 +108,7 @@ void Fleet::advance_configuration() {
 void Fleet::take_configuration(DaemonConfig config) {
   log_.info("configuration_taken models={}", config.models.size());
   observer_.limits_changed(config.limits);
+  observer_.access_changed(config.access);
   catalog_.limit_services(static_cast<std::size_t>(config.limits.models));
   catalog_.configure(std::move(config.models), clock_.now_ns());
   perform();
@@ -112,50 +116,26 @@ void Fleet::take_configuration(DaemonConfig config) {
 
 // ---- a turn ----
 
-bool Fleet::tick(std::uint64_t now_ns) {
-  files_.tick(now_ns);
-  for (const auto& [id, version] : versions_) {
-    const std::optional<std::uint64_t> due_ns = version->next_tick_ns();
-    if (!due_ns || now_ns < *due_ns) continue;
-    version->tick(now_ns);
-    is_due_ = true;
-  }
-  is_due_ |= tick_ns_ && now_ns >= *tick_ns_;
-  if (!std::exchange(is_due_, false) || is_ended_) return false;
-  advance(now_ns);
-  return true;
-}
-
-std::optional<std::uint64_t> Fleet::next_tick_ns(std::uint64_t now_ns) const {
-  if (is_due_) return now_ns;
-  std::optional<std::uint64_t> next = files_.next_tick_ns();
-  const auto earlier = [&](std::optional<std::uint64_t> at_ns) {
-    if (at_ns) next = next ? std::min(*next, *at_ns) : *at_ns;
-  };
-  for (const auto& [id, version] : versions_) earlier(version->next_tick_ns());
-  if (!is_ended_) earlier(tick_ns_);
-  return next;
-}
-
 void Fleet::postpone(std::uint64_t by_ns) {
-  files_.postpone(by_ns);
-  for (const auto& [id, version] : versions_) version->postpone(by_ns);
   catalog_.postpone(by_ns);
-  is_due_ = true;
+  wake();
 }
 
-void Fleet::advance(std::uint64_t now_ns) {
+// The time of this call, not of the turn: wishes of the same turn came later than its beginning.
+void Fleet::advance() {
   advance_configuration();
   do {
-    is_due_ = false;
+    advance_.clear();
     take_found_files();
-    catalog_.advance([this](const CatalogVersion& version) { return versions_.at(version.id)->facts(); }, now_ns);
-    is_due_ |= !catalog_.actions().empty();
+    catalog_.advance([this](const CatalogVersion& version) { return versions_.at(version.id)->facts(); },
+                     clock_.now_ns());
+    if (!catalog_.actions().empty()) wake();
     perform();
-  } while (is_due_);
+  } while (advance_.is_set());
   is_busy_ = catalog_.is_busy();
-  tick_ns_ = catalog_.next_tick_ns();
+  if (const auto next_ns = catalog_.next_tick_ns()) advance_.set(*next_ns);
   note_who_awaits_idle();
+  observer_.fleet_advanced();
 }
 
 void Fleet::take_found_files() {
@@ -193,7 +173,7 @@ void Fleet::perform() {
 void Fleet::perform(FindFiles& action) {
   if (action.request.path.starts_with(kBuiltinPrefix)) {  // it has no files
     catalog_.found(action.search, find_entries(action.request));
-    is_due_ = true;
+    wake();
     return;
   }
   const Asker asker = action.client == 0 ? Asker::kDaemon : Asker::kClient;
@@ -306,7 +286,8 @@ void Fleet::close(const Status& why) {
 }
 
 void Fleet::end() {
-  is_ended_ = true;
+  is_running_ = false;
+  advance_.clear();
   for (const auto& [id, version] : versions_) version->end();
 }
 

@@ -21,6 +21,7 @@
 #include "supervisor/process/event_loop.hpp"
 #include "supervisor/process/file_finder.hpp"
 #include "supervisor/process/model_processes.hpp"
+#include "supervisor/repository/available_memory.hpp"
 #include "supervisor/repository/model_text.hpp"
 
 namespace shoal::supervisor {
@@ -39,15 +40,18 @@ class FleetObserver {
   virtual void wish_answered(const AnswerCaller& answer) = 0;
   /// What is served, or may be served soon, has changed.
   virtual void services_changed() = 0;
+  /// The fleet has gone as far as it can: summary() and is_settled() may have changed.
+  virtual void fleet_advanced() = 0;
   virtual void limits_changed(const ClientLimits& limits) = 0;
+  virtual void access_changed(const AccessRules& access) = 0;
 };
 
 ///   Threads  thread-bound
 class Fleet {
  public:
   /// All but the options outlive this.
-  Fleet(FleetOptions options, const Clock& clock, const SocketDirectory& directory, EventLoop& loop, DataPlane& plane,
-        FleetObserver& observer, Logger& log);
+  Fleet(FleetOptions options, const Clock& clock, const SocketDirectory& directory, EventLoop& loop, Timers& timers,
+        DataPlane& plane, FleetObserver& observer, Logger& log);
   ~Fleet();
   Fleet(const Fleet&) = delete;
   Fleet& operator=(const Fleet&) = delete;
@@ -64,17 +68,19 @@ class Fleet {
   /// looked for again.
   void reload_configuration();
   bool is_reading_configuration() const { return reading_configuration_ != nullptr; }
-  void client_left(ClientId client) { is_due_ |= catalog_.caller_gone(client); }
+  void client_left(ClientId client) {
+    if (catalog_.caller_gone(client)) wake();
+  }
 
-  /// Something happened that a change may wait for.
-  void wake() { is_due_ = true; }
+  /// Something happened that a change may wait for: goes on at the end of this turn.
+  void wake() {
+    if (is_running_) advance_.set_earlier(0);
+  }
   /// Events came from descriptors: a process may have ended.
-  void events_came() { is_due_ |= is_busy_; }
-  /// Goes as far as processes, searches and requests allow. Only here versions are freed, because no function of one is on the
-  /// stack. Returns whether anything may have changed.
-  bool tick(std::uint64_t now_ns);
-  std::optional<std::uint64_t> next_tick_ns(std::uint64_t now_ns) const;
-  /// This process did not run for so long: no limit counts that time.
+  void events_came() {
+    if (is_busy_) wake();
+  }
+  /// This process did not run for so long: no limit of the catalog counts that time.
   void postpone(std::uint64_t by_ns);
 
   /// Takes up nothing more, and starts nothing. Answers all callers with `why`.
@@ -111,7 +117,9 @@ class Fleet {
   Result<DaemonConfig> check_configuration(FileSearch& search) const;
   void advance_configuration();
   void take_configuration(DaemonConfig config);
-  void advance(std::uint64_t now_ns);
+  /// Goes as far as processes, searches and requests allow. Only here versions are freed, because no function of one is on the
+  /// stack.
+  void advance();
   void take_found_files();
   void note_who_awaits_idle();
   const ModelVersion* current_of(const std::string& model) const;
@@ -137,6 +145,7 @@ class Fleet {
   const Clock& clock_;
   const SocketDirectory& directory_;
   EventLoop& loop_;
+  Timers& timers_;
   DataPlane& plane_;
   FleetObserver& observer_;
   Logger& log_;
@@ -146,12 +155,12 @@ class Fleet {
   Catalog catalog_;
   Births births_;
   StuckZygotes stuck_zygotes_;
+  AvailableMemory memory_;  // for all versions that wait for some
   std::unordered_map<VersionId, std::unique_ptr<ModelVersion>> versions_;
-  bool is_due_ = false;                   // something happened that the catalog may wait for
-  bool is_busy_ = false;                  // the catalog waits for something
-  bool is_closed_ = false;                // close() was called
-  bool is_ended_ = false;                 // end() was called
-  std::optional<std::uint64_t> tick_ns_;  // when the catalog does something without an event
+  Timer advance_;            // when something happened that the catalog may wait for, or one of its limits is over
+  bool is_busy_ = false;     // the catalog waits for something
+  bool is_closed_ = false;   // close() was called
+  bool is_running_ = false;  // from start() to end()
 };
 
 }  // namespace shoal::supervisor

@@ -6,42 +6,41 @@
 #include "shm/base/clock.hpp"
 #include "shm/base/errors.hpp"
 #include "supervisor/fleet/fleet.hpp"
-#include "supervisor/process/memory_group.hpp"
 #include "supervisor/repository/load_estimate.hpp"
 #include "supervisor/repository/model_text.hpp"
 
 namespace shoal::supervisor {
-namespace {
-
-constexpr std::uint64_t kLookAgainNs = 100'000'000;
-
-}  // namespace
 
 ModelVersion::ModelVersion(Fleet& fleet, VersionId id, VersionEntry entry, ProcessOptions options)
     : fleet_(fleet),
       plane_(fleet.plane_),
       id_(id),
       entry_(std::move(entry)),
+      memory_look_(fleet.timers_, Timer::Kind::kClock, [this](std::uint64_t now_ns) { try_to_start(now_ns); }),
+      start_limit_(fleet.timers_, Timer::Kind::kPatience, [this](std::uint64_t now_ns) { try_to_start(now_ns); }),
+      turn_limit_(fleet.timers_, Timer::Kind::kPatience, [this](std::uint64_t now_ns) { try_to_start(now_ns); }),
       processes_(make_processes(std::move(options))),
       routed_(plane_.add_version(id, entry_.model.name, entry_.model, *processes_)) {}
 
 std::unique_ptr<Processes> ModelVersion::make_processes(ProcessOptions options) {
   if (fleet_.options_.make_processes) return fleet_.options_.make_processes(std::move(options), *this);
-  return std::make_unique<ModelProcesses>(std::move(options), fleet_.loop_, *this, fleet_.log_, fleet_.births_,
-                                          fleet_.stuck_zygotes_);
+  return std::make_unique<ModelProcesses>(std::move(options), fleet_.clock_, fleet_.loop_, fleet_.timers_, *this, fleet_.log_,
+                                          fleet_.births_, fleet_.stuck_zygotes_);
 }
 
 VersionFacts ModelVersion::facts() const {
   const int ready = processes_->ready_workers();
   // Whoever asked hears kOverloaded if the same wish may come true later.
   const bool may_succeed_later = processes_->lacks_resources() || entry_.failure.code() == StatusCode::kOverloaded;
+  const ModelView asked = plane_.ledger().model(routed_.index);
   return {.ready = ready,
           .alive = static_cast<int>(processes_->workers().size()),
           .has_failed = has_failed(),
           .is_stalled = processes_->makes_no_progress(),
           .lacks_resources = processes_->lacks_resources(),
-          .can_answer = ready > 0 && plane_.ledger().model(routed_.index).breaker.closed(),
+          .can_answer = ready > 0 && asked.breaker.closed(),
           .is_idle = plane_.ledger().model_idle(routed_.index),
+          .requests = asked.queued + asked.running,
           .is_gone = processes_->all_gone(),
           .reason = processes_->reason(),
           .failure = may_succeed_later ? StatusCode::kOverloaded : StatusCode::kFailedPrecondition};
@@ -49,32 +48,35 @@ VersionFacts ModelVersion::facts() const {
 
 void ModelVersion::start(std::uint64_t limit_ns) {
   if (!entry_.failure.ok()) return processes_->fail(entry_.failure.to_string());
-  start_limit_ns_ = limit_ns;
-  turn_limit_ns_ = fleet_.clock_.now_ns() + processes_->options().load_limit_ns;
-  try_to_start(fleet_.clock_.now_ns());
+  const std::uint64_t now_ns = fleet_.clock_.now_ns();
+  waits_for_memory_ = true;
+  start_limit_.set(limit_ns);
+  turn_limit_.set(now_ns + processes_->options().load_limit_ns);
+  try_to_start(now_ns);
 }
 
 // Looks for free memory again until the limit, because a killed daemon may still be giving its memory back. Versions that are
 // loading have not taken all of their memory yet. A version that does not fit beside them waits until they are loaded.
 void ModelVersion::try_to_start(std::uint64_t now_ns) {
-  if (!start_limit_ns_ || now_ns < look_ns_ || fleet_.is_closed_) return;
+  if (!waits_for_memory_ || fleet_.is_closed_) return;
   const ModelVersion* current = fleet_.current_of(served().name);
   const std::uint64_t packed = current ? current->processes().packed_bytes() : 0;
   const std::uint64_t arena = current && current->loaded() ? current->loaded()->arena_bytes : 0;
   const LoadEstimate estimate = estimate_load(entry_, packed, arena);
-  const std::uint64_t available = available_memory_bytes(), promised = fleet_.promised_bytes();
+  const std::uint64_t available = fleet_.memory_.bytes(now_ns), promised = fleet_.promised_bytes();
   Status fits = check_estimate(served().name, estimate, available);
-  look_ns_ = now_ns + kLookAgainNs;
+  memory_look_.set(AvailableMemory::next_look_ns(now_ns));
+  fleet_.wake();
   if (fits.ok() && promised > 0 && estimate.sum() > available - std::min(available, promised)) {
-    if (now_ns < turn_limit_ns_ || !fleet_.catalog_.is_asked(id_)) return;
+    if (turn_limit_.at_ns() > now_ns || !fleet_.catalog_.is_asked(id_)) return;
     fits = overloaded(
         "model '{}': for {} s (load_timeout_s) it has waited for memory that models take which are loading: try again when they "
         "are loaded, or unload them",
         served().name, processes_->options().load_limit_ns / 1'000'000'000);
-  } else if (!fits.ok() && now_ns < *start_limit_ns_) {
+  } else if (!fits.ok() && start_limit_.at_ns() > now_ns) {
     return;
   }
-  start_limit_ns_.reset();
+  stop_waiting();
   if (!fits.ok()) {
     entry_.failure = fits;
     return processes_->fail(fits.to_string());
@@ -104,8 +106,13 @@ void ModelVersion::worker_probed(const WorkerProcess& worker, const Status& stat
   fleet_.catalog_.probed(id_, status);
 }
 
+void ModelVersion::stop_waiting() {
+  waits_for_memory_ = false;
+  for (Timer* timer : {&memory_look_, &start_limit_, &turn_limit_}) timer->clear();
+}
+
 void ModelVersion::end() {
-  start_limit_ns_.reset();
+  stop_waiting();
   processes_->stop();
 }
 
@@ -133,7 +140,7 @@ void ModelVersion::worker_ready(const WorkerProcess& worker) {
   fleet_.wake();
 }
 
-void ModelVersion::worker_leaving(const WorkerProcess& worker) { plane_.worker_leaving(routed_, worker); }
+void ModelVersion::worker_leaving(const WorkerProcess& worker) { plane_.worker_leaving(worker); }
 
 void ModelVersion::worker_died(WorkerProcess& worker) {
   std::string what;
@@ -148,6 +155,8 @@ void ModelVersion::worker_reaped(std::uint64_t incarnation, int wait_status) {
   plane_.deaths().reaped(incarnation, wait_status, fleet_.clock_.now_ns());
 }
 
+void ModelVersion::limit_was_over() { fleet_.wake(); }
+
 std::uint64_t ModelVersion::answered_by(std::uint64_t incarnation) const { return plane_.ledger().answered_by(incarnation); }
 
 bool ModelVersion::holds_requests(std::uint64_t incarnation) const { return plane_.ledger().held_by(incarnation) > 0; }
@@ -159,23 +168,6 @@ const std::string& ModelVersion::description(const Service& service) {
     description_ = describe_text(served(), *loaded_, service.wire_id, described_versions_);
   }
   return description_;
-}
-
-void ModelVersion::tick(std::uint64_t now_ns) {
-  try_to_start(now_ns);
-  processes_->tick(now_ns);
-}
-
-void ModelVersion::postpone(std::uint64_t by_ns) {
-  processes_->postpone(by_ns);
-  turn_limit_ns_ += by_ns;
-  if (start_limit_ns_) *start_limit_ns_ += by_ns;
-}
-
-std::optional<std::uint64_t> ModelVersion::next_tick_ns() const {
-  std::optional<std::uint64_t> next = processes_->next_tick_ns();
-  if (start_limit_ns_) next = next ? std::min(*next, look_ns_) : look_ns_;
-  return next;
 }
 
 }  // namespace shoal::supervisor

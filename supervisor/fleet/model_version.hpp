@@ -50,14 +50,10 @@ class ModelVersion final : public ProcessObserver {
   /// Ends its processes, or what it would start.
   void end();
 
-  void tick(std::uint64_t now_ns);
-  std::optional<std::uint64_t> next_tick_ns() const;
-  /// This process did not run for so long: no limit counts that time.
-  void postpone(std::uint64_t by_ns);
-
  private:
   std::unique_ptr<Processes> make_processes(ProcessOptions options);
   void try_to_start(std::uint64_t now_ns);
+  void stop_waiting();
   // A zygote that is started again must find the same files, because running workers serve what the first zygote read.
   Status model_loaded(std::string_view text) override;
   void model_failed(const std::string& reason) override;
@@ -66,6 +62,7 @@ class ModelVersion final : public ProcessObserver {
   void worker_probed(const WorkerProcess& worker, const Status& status) override;
   void worker_died(WorkerProcess& worker) override;
   void worker_reaped(std::uint64_t incarnation, int wait_status) override;
+  void limit_was_over() override;
   std::uint64_t answered_by(std::uint64_t incarnation) const override;
   bool holds_requests(std::uint64_t incarnation) const override;
 
@@ -77,10 +74,11 @@ class ModelVersion final : public ProcessObserver {
   std::string description_;                        // empty: must be made
   std::vector<std::uint64_t> described_versions_;  // that it names
   std::optional<Incarnation> probed_worker_;       // has not answered yet
-  std::optional<std::uint64_t> start_limit_ns_;    // set while there is too little memory to start
-  std::uint64_t turn_limit_ns_ = 0;                // for its start while others load
-  std::uint64_t look_ns_ = 0;                      // when to look for memory again
-  std::uint64_t estimate_bytes_ = 0;               // memory that loading takes; 0 until it has begun
+  bool waits_for_memory_ = false;
+  Timer memory_look_;                 // while it waits
+  Timer start_limit_;                 // while there is too little memory to start
+  Timer turn_limit_;                  // while others load
+  std::uint64_t estimate_bytes_ = 0;  // memory that loading takes; 0 until it has begun
   std::unique_ptr<Processes> processes_;
   RoutedVersion& routed_;
 };

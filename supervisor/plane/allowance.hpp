@@ -31,13 +31,13 @@ class Allowance {
     if (most != 0 && bytes > most) {
       return invalid_argument(
           "the message of this request holds {} bytes, but all messages of one client may hold {} MiB ([limits] "
-          "client_message_mb): use a larger arena, tensors in it do not count",
+          "client_message_mb): send the tensors in an arena, where they do not count",
           bytes, limits.client_message_mb);
     }
     if (most != 0 && bytes_ + bytes > most) {
       return overloaded(
           "the messages of this client's requests hold {} bytes, and this one has {}. Together they may hold {} MiB ([limits] "
-          "client_message_mb): use a larger arena, tensors in it do not count",
+          "client_message_mb): send the tensors in an arena, where they do not count",
           bytes_, bytes, limits.client_message_mb);
     }
     return {};

@@ -7,10 +7,20 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "shm/wire/socket.hpp"
+#include "shm/wire/transport.hpp"
 #include "supervisor/plane/rate_limit.hpp"
+#include "supervisor/plane/shared_rate.hpp"
 
 namespace shoal::supervisor {
+
+/// Messages that carried tensors, which found no room in an arena.
+struct Copied {
+  std::uint64_t messages = 0, bytes = 0;
+  void add(std::uint64_t tensor_bytes) {
+    ++messages;
+    bytes += tensor_bytes;
+  }
+};
 
 /// The account of one process. It has one share of each total ([limits] total_message_mb, total_arena_gb), however many
 /// connections it has. Its connections that are gone count until their last request is over.
@@ -22,9 +32,21 @@ struct ClientProcess {
   wire::ByteCount unsent = wire::make_byte_count();  // likewise, of answers that it has not read
   std::uint64_t waiting_describes = 0;               // answers that wait until a model has loaded
   RateLimit control_answers{1'000'000'000};          // their bytes
+  RateShare control_share;                           // likewise, of what all processes may have
+  RateLimit arena_looks{1'000'000'000};              // pages of its arenas that the kernel was asked about
+  RateShare look_share;                              // likewise
+  pid_t pid = 0;                                     // 0: in another pid namespace
+  Copied copied_requests, copied_answers;
 
   std::uint64_t unread_bytes() const { return unsent->load(std::memory_order_relaxed); }
   std::uint64_t message_bytes() const { return request_bytes + unread_bytes(); }
+  /// Whether its rates limit nothing any more: nothing was charged for a second. Until then they outlive its last connection, so
+  /// that to connect anew does not renew them.
+  bool has_rested(std::uint64_t now_ns) const {
+    const auto has_rested = [&](const RateLimit& rate) { return rate.next_ns() == 0 || rate.next_ns() + kRestNs <= now_ns; };
+    return has_rested(control_answers) && has_rested(arena_looks);
+  }
+  static constexpr std::uint64_t kRestNs = 2'000'000'000;  // a RateLimit is at most a second behind its last charge
 };
 
 /// Names the process of a connection, from what SO_PEERCRED says. The kernel gives processes that our pid namespace does not show

@@ -12,8 +12,10 @@
 
 #include "shm/base/clock.hpp"
 #include "shm/base/errors.hpp"
+#include "shm/base/ranges.hpp"
 #include "shm/segment/segment.hpp"
 #include "shm/wire/local_address.hpp"
+#include "shm/wire/messages.hpp"
 #include "supervisor/plane/fair_share.hpp"
 #include "supervisor/process/received_message.hpp"
 
@@ -24,7 +26,8 @@ using wire::ControlMessage;
 
 namespace {
 constexpr rlim_t kDescriptorsPerClient = 6, kDescriptorsForUs = 256;
-constexpr std::size_t kShareForRoot = 16, kShareForOthers = 4;
+constexpr std::size_t kShareForOperators = 16, kShareForOthers = 4;
+constexpr const char* kNoDescriptors = "the daemon has no file descriptors left";
 constexpr int kBacklog = 1024;
 constexpr std::uint64_t kOffencesForgottenNs = 8'000'000'000;  // a process may offend eight times, then once per second
 // Clients are refused faster than others are let in. So those that come again and again do not keep the others waiting in the
@@ -32,13 +35,36 @@ constexpr std::uint64_t kOffencesForgottenNs = 8'000'000'000;  // a process may 
 constexpr int kRefusalsPerSecond = 5000;
 constexpr int kMostPerTurn = 16;                    // clients handled before requests have their turn again
 constexpr std::uint64_t kShortageNs = 100'000'000;  // until connections are accepted again, if the kernel cannot now
-constexpr std::uint64_t kLargestArena = std::uint64_t{1} << 40;
+constexpr std::uint64_t kSmallOffer = 16 << 20;
+// So many pages of arenas may be looked at: 4 GiB per second of one process, and 8 GiB of all. Looking takes 110 to 135 ns per
+// page (EPYC, in a virtual machine), so that all looks together take about a quarter of the loop's time. A client that attaches
+// anew, because the daemon has restarted, has all of its arena looked at.
+constexpr int kPagesPerSecond = 1 << 20;
+constexpr std::uint64_t kAllPagesPerSecond = 1 << 21;
+constexpr std::uint64_t kPagesPerLook = 128;        // what a look costs besides: some 15 us
+// A look goes beyond what is named, up to twice what is known, so that a client whose requests name ever higher ranges causes a
+// few looks and not one per request.
+constexpr std::uint64_t kLeastAhead = 1 << 20, kMostAhead = 64 << 20;
 
 UniqueFd open_reserve() { return UniqueFd(::open("/dev/null", O_RDONLY | O_CLOEXEC)); }
 }  // namespace
 
-Clients::Clients(const Clock& clock, const SocketDirectory& directory, EventLoop& loop, ClientObserver& observer, Logger& log)
-    : clock_(clock), directory_(directory), loop_(loop), observer_(observer), log_(log), reserve_(open_reserve()) {
+Clients::Clients(const Clock& clock, const SocketDirectory& directory, EventLoop& loop, Timers& timers, ClientObserver& observer,
+                 Logger& log)
+    : clock_(clock),
+      directory_(directory),
+      loop_(loop),
+      timers_(timers),
+      observer_(observer),
+      log_(log),
+      reserve_(open_reserve()),
+      looks_(kAllPagesPerSecond),
+      accept_again_(timers, Timer::Kind::kClock,
+                    [this](std::uint64_t now_ns) {
+                      if (!watch_listener().ok()) accept_again_.set(now_ns + kShortageNs);
+                    }),
+      read_again_(timers, Timer::Kind::kClock, [this](std::uint64_t now_ns) { read_again(now_ns); }),
+      forget_processes_(timers, Timer::Kind::kClock, [this](std::uint64_t now_ns) { forget_processes(now_ns); }) {
   limit_connections(0, 0);
 }
 
@@ -68,25 +94,29 @@ Status Clients::listen() {
 }
 
 Status Clients::watch_listener() {
-  SHOAL_RETURN_IF_ERROR(loop_.watch(listener_.get(), [this] { accept_clients(); }));
-  accepts_again_ns_.reset();
-  return {};
+  return loop_.watch(listener_.get(), [this] { accept_clients(); });
 }
 
 // The listener stays readable while connections wait, so it is not watched until then.
 void Clients::pause_accepting(std::uint64_t until_ns) {
-  accepts_again_ns_ = until_ns;
+  accept_again_.set(until_ns);
   loop_.forget(listener_.get());
 }
 
 void Clients::welcomed(Client& client) {
   if (client.state != Client::State::kWelcoming) return;
   client.state = Client::State::kReady;
+  ::unlink(client.path.c_str());  // nobody else will connect
+  client.handshake.reset();
 }
 
-void Clients::expect_answer(Client& client) {
-  client.give_up_ns = clock_.now_ns() + kHandshakeLimitNs;
-  handshakes_.emplace_back(client.give_up_ns, client.id);
+void Clients::expect_answer(Client& client) { client.handshake->set(clock_.now_ns() + kHandshakeLimitNs); }
+
+// kUnavailable and not kInvalidArgument: the client may only have been short of processor time, so this is no offence.
+void Clients::give_up(std::uint64_t id) {
+  Client& client = *clients_.at(id);
+  disconnect(client, client.path.empty() ? "no ATTACH within 2 s" : format("no answer within 2 s at {}", client.path),
+             StatusCode::kUnavailable);
 }
 
 Client* Clients::find_with_gone(std::uint64_t id) {
@@ -105,6 +135,7 @@ void Clients::accept_clients() {
     const std::uint64_t now_ns = clock_.now_ns();
     const std::uint64_t next_ns = std::max(arrivals_.next_ns(), refusals_.next_ns());
     if (now_ns < next_ns) return pause_accepting(next_ns);
+    if (loop_.is_late_in_closing()) return pause_accepting(now_ns + kShortageNs);
     UniqueFd connection(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
     if (!connection) {
       if (errno == EINTR || errno == ECONNABORTED) continue;
@@ -113,7 +144,7 @@ void Clients::accept_clients() {
       // Uses the reserved descriptor for a moment to tell the peer the reason. Otherwise it would wait in the backlog forever.
       reserve_.reset();
       connection.reset(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
-      if (connection) refuse(connection.get(), unavailable("the daemon has no file descriptors left"));
+      if (connection) refuse(connection.get(), unavailable("{}", kNoDescriptors));
       // Closed here and not by hang_up(): the reserve needs its descriptor at once. A peer can make this close() slow only while
       // no descriptors are left.
       const bool is_refused = static_cast<bool>(connection);
@@ -136,22 +167,22 @@ Status Clients::admit(UniqueFd connection) {
     loop_.hang_up(std::move(connection));
     return why;
   };
-  ucred peer{};
-  socklen_t size = sizeof peer;
-  if (::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0)
-    return refused(status_from_errno("ask who", "a client is", errno));
-  if (peer.uid != ::geteuid() && peer.uid != 0)
-    return refused(permission_denied("user {} may not use the daemon of user {}", peer.uid, ::geteuid()));
+  const auto peer = identity_of(socket);
+  if (!peer.ok()) return refused(peer.status());
+  const RoleSet roles = roles_of(*peer, access_, ::geteuid());
+  if (Status let_in = check_may_attach(*peer, roles, access_, ::geteuid()); !let_in.ok()) return refused(std::move(let_in));
   if (!refusal_.empty()) return refused(unavailable("{}", refusal_));
-  if (Status offended = check_offences(peer.pid); !offended.ok()) return refused(std::move(offended));
+  if (Status offended = check_offences(peer->pid); !offended.ok()) return refused(std::move(offended));
   arrivals_.take(connections_per_second_, clock_.now_ns());
-  // The last places are reserved for root, so that an operator gets in.
-  const std::size_t places = most_clients_ - (peer.uid == 0 ? 0 : most_clients_ / kShareForRoot);
+  // The last places are reserved for root and for those whom [roles] names operators, so that an operator gets in. The daemon's
+  // own user is an operator, too, but its clients are mostly usual ones.
+  const bool is_operator = peer->user == 0 || (peer->user != ::geteuid() && roles.has(Role::kOperator));
+  const std::size_t places = most_clients_ - (is_operator ? 0 : most_clients_ / kShareForOperators);
   if (clients_.size() >= places)
     return refused(
         overloaded("the daemon has {} clients, which is its limit ([limits] connections, or its number of file descriptors)",
                    clients_.size()));
-  const std::int64_t key = process_key(peer.pid, peer.uid);
+  const std::int64_t key = process_key(peer->pid, peer->user);
   const auto process = processes_.find(key);
   const std::size_t own = process == processes_.end() ? 0 : process->second.connections;
   if (own >= most_clients_ - most_clients_ / kShareForOthers) {
@@ -161,10 +192,11 @@ Status Clients::admit(UniqueFd connection) {
   }
   auto client = std::make_unique<Client>();
   client->id = next_id_++;
-  client->pid = peer.pid;
-  client->uid = peer.uid;
+  client->pid = peer->pid;
+  client->uid = peer->user;
+  client->roles = roles;
   // Fails when the process is gone or in another pid namespace (0). Then only the end of file reports its death.
-  client->pidfd.reset(static_cast<int>(::syscall(SYS_pidfd_open, peer.pid, 0)));
+  client->pidfd.reset(static_cast<int>(::syscall(SYS_pidfd_open, peer->pid, 0)));
   client->attach = std::move(connection);
   client->place = clients_.size();
   if (!free_places_.empty()) {
@@ -184,15 +216,19 @@ Status Clients::admit(UniqueFd connection) {
     if (!watched.ok()) client->pidfd.reset();  // then only the end of file reports the death
   }
   client->process = &processes_[key];
+  client->process->pid = peer->pid;
   ++client->process->connections;
   client->unsent = wire::Unsent(unsent_, client->process->unsent);
+  client->handshake.emplace(timers_, Timer::Kind::kPatience, [this, id](std::uint64_t) { give_up(id); });
   expect_answer(*clients_.emplace(id, std::move(client)).first->second);
   return {};
 }
 
 void Clients::client_speaks(std::uint64_t id) {
   while (Client* client = find(id)) {
-    ReceivedMessage message(client->attach.get(), loop_);
+    if (loop_.is_late_in_closing() && client->state < Client::State::kReady) return stop_reading(*client);
+    bool lost_fds = false;
+    ReceivedMessage message(client->attach.get(), loop_, &lost_fds);
     if (const Status& received = message.status(); !received.ok()) {
       if (received.code() != StatusCode::kUnavailable) return disconnect(*client, received.message());
       // Connecting and hanging up in a loop takes the turns of others.
@@ -200,6 +236,7 @@ void Clients::client_speaks(std::uint64_t id) {
       return gone(*client);
     }
     if (!message.has_value()) return;
+    if (lost_fds) return disconnect(*client, kNoDescriptors, StatusCode::kUnavailable);  // no offence: the shortage is ours
     Status handled;
     if (message->kind == ControlKind::kAttach && client->state == Client::State::kAttaching) {
       handled = handle_attach(*client, *message);
@@ -222,31 +259,77 @@ void Clients::client_speaks(std::uint64_t id) {
   }
 }
 
-Status Clients::handle_attach(Client& client, ControlMessage& message) {
-  SHOAL_RETURN_IF_ERROR(take_arenas(client, message.fds).with_context("attach"));
-  client.path = directory_.client_path(client.id);
-  client.state = Client::State::kBinding;
-  return wire::send_control(client.attach.get(),
-                            {.kind = ControlKind::kPath, .id = client.id, .a = longest_frame_bytes_, .text = client.path});
+// Its messages may bring more descriptors that cannot be closed. The socket stays readable, so it is not watched until then.
+void Clients::stop_reading(Client& client) {
+  loop_.forget(client.attach.get());
+  unread_.push_back(client.id);
+  read_again_.set_earlier(clock_.now_ns() + kShortageNs);
 }
 
-Status Clients::take_arenas(Client& client, std::vector<UniqueFd>& fds) {
+void Clients::read_again(std::uint64_t now_ns) {
+  if (loop_.is_late_in_closing()) return read_again_.set(now_ns + kShortageNs);
+  for (const std::uint64_t id : std::exchange(unread_, {})) {
+    Client* client = find(id);
+    if (!client) continue;
+    if (const Status watched = loop_.watch(client->attach.get(), [this, id] { client_speaks(id); }); !watched.ok())
+      disconnect(*client, watched.message(), StatusCode::kUnavailable);
+  }
+}
+
+Status Clients::handle_attach(Client& client, ControlMessage& message) {
+  if (message.fds.size() != 1 && message.fds.size() != 3) {
+    return invalid_argument(
+        "attach: {} descriptors instead of three (socket, input arena, output arena) or one (socket): the client is of another "
+        "release",
+        message.fds.size());
+  }
+  SHOAL_RETURN_IF_ERROR(take_arenas(client, std::span(message.fds).subspan(1)).with_context("attach"));
+  SHOAL_RETURN_IF_ERROR(bind_socket(client, message.fds[0]).with_context("attach"));
+  client.features = message.a & wire::kKnownFeatures;
+  client.state = Client::State::kBinding;
+  return wire::send_control(
+      client.attach.get(),
+      {.kind = ControlKind::kPath, .id = client.id, .a = longest_frame_bytes_, .b = client.features, .text = client.path});
+}
+
+// Binds a client's socket in our directory, where the client itself may create nothing. The file belongs to us, and the umask
+// lets nobody else connect.
+Status Clients::bind_socket(Client& client, const UniqueFd& socket) {
+  int domain = 0, type = 0;
+  socklen_t size = sizeof domain;
+  const bool is_socket = ::getsockopt(socket.get(), SOL_SOCKET, SO_DOMAIN, &domain, &size) == 0 &&
+                         ::getsockopt(socket.get(), SOL_SOCKET, SO_TYPE, &type, &size) == 0;
+  if (!is_socket || domain != AF_UNIX || type != SOCK_STREAM)
+    return invalid_argument("socket: the first descriptor must be an unbound local socket of type SOCK_STREAM");
+  const std::string path = directory_.client_path(client.id);
+  if (const Status bound = wire::bind_at(socket.get(), path); !bound.ok()) {
+    const bool lacks_room = bound.code() == StatusCode::kFailedPrecondition;  // that is not the client's fault
+    return Status(lacks_room ? StatusCode::kOverloaded : StatusCode::kInvalidArgument, "socket: " + bound.message());
+  }
+  client.path = path;
+  return {};
+}
+
+Status Clients::take_arenas(Client& client, std::span<UniqueFd> fds) {
   if (fds.empty()) return {};  // a tool that submits nothing
-  if (fds.size() != 2) return invalid_argument("{} descriptors instead of two (input arena, output arena)", fds.size());
   auto input_bytes = check_sealed(fds[0], Seals::kOneWriter);
   if (!input_bytes.ok()) return input_bytes.status().with_context("input arena");
   auto output_bytes = check_sealed(fds[1], Seals::kFixedSize);
   if (!output_bytes.ok()) return output_bytes.status().with_context("output arena");
   for (const std::uint64_t size : {*input_bytes, *output_bytes}) {
-    if (size == 0 || size > kLargestArena) return invalid_argument("an arena of {} bytes (1 to {})", size, kLargestArena);
+    if (size == 0 || size > wire::kLargestArenaBytes)
+      return invalid_argument("an arena of {} bytes (1 to {})", size, wire::kLargestArenaBytes);
   }
   const FairShare share{.total = most_arena_bytes_, .clients = most_clients_};
   if (!share.fits(arena_bytes_, client.process->arena_bytes, *input_bytes + *output_bytes)) {
+    // Not all of it, so that the next connection of the process finds room, too.
+    const std::uint64_t room = share.room(arena_bytes_, client.process->arena_bytes);
+    client.arena_room_bytes = std::max(room / 4, std::min(room, kSmallOffer));
     return overloaded(
         "arenas of {} and {} bytes do not fit: the arenas of all clients have {} of {} GiB ([limits] total_arena_gb), those of "
-        "this process {} GiB. A process may always have {} MiB",
+        "this process {} GiB. A process may always have {} MiB. Arenas of together {} MiB would fit now",
         *input_bytes, *output_bytes, arena_bytes_ >> 30, most_arena_bytes_ >> 30, client.process->arena_bytes >> 30,
-        share.guaranteed() >> 20);
+        share.guaranteed() >> 20, client.arena_room_bytes >> 20);
   }
   SHOAL_ASSIGN_OR_RETURN(client.input, reopen_read_only(fds[0]));
   loop_.close_memory(std::move(fds[0]));
@@ -258,17 +341,84 @@ Status Clients::take_arenas(Client& client, std::vector<UniqueFd>& fds) {
   return {};
 }
 
-void Clients::refuse(int socket, const Status& why) {
+void Clients::limit_arenas(std::uint64_t bytes) {
+  most_arena_bytes_ = bytes;
+  rlimit addresses{};
+  if (::getrlimit(RLIMIT_AS, &addresses) != 0 || addresses.rlim_cur == RLIM_INFINITY) return;
+  most_arena_bytes_ = std::min<std::uint64_t>(bytes == 0 ? addresses.rlim_cur : bytes, addresses.rlim_cur / 2);
+}
+
+Status Clients::check_allocated(Client& client, std::uint64_t input_end, std::uint64_t output_end) {
+  if (input_end > client.input_allocated)
+    SHOAL_RETURN_IF_ERROR(look_at_arena(client, client.input, "input", client.input_bytes, input_end, client.input_allocated));
+  if (output_end > client.output_allocated)
+    SHOAL_RETURN_IF_ERROR(
+        look_at_arena(client, client.output, "output", client.output_bytes, output_end, client.output_allocated));
+  return {};
+}
+
+// A worker that touches a page which is not allocated allocates it, at the expense of the daemon's memory group. Holes cannot
+// come back into an input arena, because its seal forbids to punch them. In an output arena its client can punch some afterwards.
+Status Clients::look_at_arena(Client& client, const UniqueFd& arena, std::string_view name, std::uint64_t size, std::uint64_t end,
+                              std::uint64_t& allocated) {
+  const std::uint64_t now_ns = clock_.now_ns();
+  ClientProcess& process = *client.process;
+  if (process.arena_looks.next_ns() > now_ns || !looks_.allows(process.look_share, now_ns)) {
+    return overloaded(
+        "the arenas of this process, or of all, have grown too often, or by too much, for the daemon to look at the {} arena now",
+        name);
+  }
+  const std::uint64_t ahead = allocated + std::clamp(allocated, kLeastAhead, kMostAhead);
+  const std::uint64_t most = std::max(end, ahead);
+  const std::uint64_t cost_before = holes_.cost();
+  const auto found = holes_.allocated_end(arena, allocated, align_up(std::min(size, most), kPageBytes));
+  const std::uint64_t cost = holes_.cost() - cost_before + kPagesPerLook;
+  process.arena_looks.charge(cost, kPagesPerSecond, now_ns);
+  looks_.charge(process.look_share, cost, now_ns);
+  if (!found.ok()) return found.status().with_context(format("{} arena", name));
+  allocated_arena_bytes_ += found->end - allocated;
+  allocated = found->end;
+  if (found->end >= end) return {};
+  if (found->more_is_swapped) return overloaded("parts of the {} arena are swapped out, and a few were read in: try again", name);
+  return invalid_argument(
+      "the {} arena is not allocated up to {}, the end of what the request names: byte {} lies in a hole, or was allocated and "
+      "never written",
+      name, end, found->end);
+}
+
+std::uint64_t Clients::look_wait_ms(const Client& client) {
+  const std::uint64_t now_ns = clock_.now_ns();
+  const std::uint64_t of_all_ms = looks_.allows(client.process->look_share, now_ns) ? 1 : looks_.wait_ms(now_ns);
+  return std::max(client.process->arena_looks.wait_ms(now_ns), of_all_ms);
+}
+
+void Clients::set_access(AccessRules rules) {
+  access_ = std::move(rules);
+  std::vector<std::pair<std::uint64_t, Status>> unwanted;
+  for_each([&](Client& client) {
+    const auto who = identity_of(client.attach.get());
+    client.roles = who.ok() ? roles_of(*who, access_, ::geteuid()) : RoleSet();
+    const Status let_in = who.ok() ? check_may_attach(*who, client.roles, access_, ::geteuid()) : who.status();
+    if (!let_in.ok()) unwanted.emplace_back(client.id, let_in);
+  });
+  for (const auto& [id, why] : unwanted) {
+    if (Client* client = find(id)) disconnect(*client, why.message(), why.code());
+  }
+}
+
+void Clients::refuse(int socket, const Status& why, std::uint64_t arena_room_bytes) {
   // Best effort: the client may not read.
-  if (!wire::send_control(socket,
-                          {.kind = ControlKind::kRefused, .a = static_cast<std::uint64_t>(why.code()), .text = why.message()})
+  if (!wire::send_control(socket, {.kind = ControlKind::kRefused,
+                                   .a = static_cast<std::uint64_t>(why.code()),
+                                   .b = arena_room_bytes,
+                                   .text = why.message()})
            .ok())
     return;
 }
 
 void Clients::disconnect(Client& client, const std::string& why, StatusCode code) {
   log_.warn("client_disconnected client={} pid={} reason=\"{}\"", client.id, client.pid, why);
-  refuse(client.attach.get(), Status(code, why));
+  refuse(client.attach.get(), Status(code, why), client.arena_room_bytes);
   if (code == StatusCode::kInvalidArgument) remember_offence(client);
   gone(client);
 }
@@ -292,6 +442,7 @@ Status Clients::check_offences(pid_t pid) const {
 
 void Clients::gone(Client& client) {
   client.state = Client::State::kGone;
+  client.handshake.reset();
   loop_.hang_up(std::move(client.attach));
   if (client.pidfd) loop_.forget(client.pidfd.get());
   client.pidfd.reset();
@@ -314,50 +465,20 @@ void Clients::forget(std::uint64_t id) {
   Client& client = *found->second;
   observer_.client_forgotten(*found->second);
   arena_bytes_ -= client.input_bytes + client.output_bytes;
+  allocated_arena_bytes_ -= client.input_allocated + client.output_allocated;
   client.process->arena_bytes -= client.input_bytes + client.output_bytes;
-  if (--client.process->connections == 0) processes_.erase(process_key(client.pid, client.uid));
+  if (--client.process->connections == 0) forget_processes(clock_.now_ns());
   free_places_.push_back(client.place);
   loop_.close_memory(std::move(client.input));
   loop_.close_memory(std::move(client.output));
   clients_.erase(found);
 }
 
-// Drops entries of clients that are ready or gone, or that were given more time.
-void Clients::drop_finished_handshakes() {
-  while (!handshakes_.empty()) {
-    const auto [give_up_ns, id] = handshakes_.front();
-    const Client* client = find(id);
-    if (client && client->state < Client::State::kReady && client->give_up_ns == give_up_ns) return;
-    handshakes_.pop_front();
-  }
-}
-
-void Clients::tick(std::uint64_t now_ns) {
-  if (accepts_again_ns_ && now_ns >= *accepts_again_ns_ && !watch_listener().ok()) accepts_again_ns_ = now_ns + kShortageNs;
-  for (int disconnected = 0; disconnected < kMostPerTurn; ++disconnected) {
-    drop_finished_handshakes();
-    if (handshakes_.empty() || now_ns < handshakes_.front().first) return;
-    Client& client = *clients_.at(handshakes_.front().second);
-    // kUnavailable and not kInvalidArgument: the client may only have been short of processor time, so this is no offence.
-    disconnect(client,
-               client.path.empty() ? std::string("no ATTACH within 2 s") : format("no answer within 2 s at {}", client.path),
-               StatusCode::kUnavailable);
-  }
-}
-
-void Clients::postpone(std::uint64_t by_ns) {
-  for (auto& [give_up_ns, id] : handshakes_) {
-    Client* client = find(id);
-    if (client && client->give_up_ns == give_up_ns) client->give_up_ns += by_ns;
-    give_up_ns += by_ns;
-  }
-}
-
-std::optional<std::uint64_t> Clients::next_tick_ns() const {
-  std::optional<std::uint64_t> next;
-  if (!handshakes_.empty()) next = handshakes_.front().first;
-  if (accepts_again_ns_) next = std::min(next.value_or(*accepts_again_ns_), *accepts_again_ns_);
-  return next;
+void Clients::forget_processes(std::uint64_t now_ns) {
+  std::erase_if(processes_,
+                [&](const auto& process) { return process.second.connections == 0 && process.second.has_rested(now_ns); });
+  const bool is_left = std::ranges::any_of(processes_, [](const auto& process) { return process.second.connections == 0; });
+  if (is_left && !forget_processes_.is_set()) forget_processes_.set(now_ns + ClientProcess::kRestNs);
 }
 
 }  // namespace shoal::supervisor

@@ -15,14 +15,26 @@ DataPlane::DataPlane(const Means& means, PlaneObserver& observer)
       lane_transport_(means.lanes),
       directory_(means.directory),
       loop_(means.loop),
+      timers_(means.timers),
       observer_(observer),
       log_(means.log),
-      deaths_(means.log) {}
+      read_threads_(means.read_threads),
+      deaths_(means.timers, means.log),
+      ledger_tick_(means.timers, Timer::Kind::kClock,
+                   [this](std::uint64_t now_ns) {
+                     ledger_.tick(now_ns);
+                     perform();
+                   }),
+      retry_unroutable_(means.timers, Timer::Kind::kClock, [this](std::uint64_t now_ns) { retry_unroutable(now_ns); }),
+      lane_look_(means.timers, Timer::Kind::kClock, [this](std::uint64_t now_ns) { watch_lanes(now_ns); }),
+      memory_look_(means.timers, Timer::Kind::kClock, [this](std::uint64_t now_ns) { watch_memory(now_ns); }) {}
 
 DataPlane::~DataPlane() = default;
 
 Status DataPlane::open() {
-  clients_ = std::make_unique<Clients>(clock_, directory_, loop_, *this, log_);
+  SHOAL_RETURN_IF_ERROR(HoleFinder::check());
+  note_heap_at_start();
+  clients_ = std::make_unique<Clients>(clock_, directory_, loop_, timers_, *this, log_);
   clients_->count_unsent(memory_.unsent());
   return clients_->listen();
 }
@@ -92,40 +104,50 @@ void DataPlane::end_requests(VersionId id, const std::string& reason) {
 
 // ---- a turn of the loop ----
 
-void DataPlane::tick(std::uint64_t now_ns) {
-  ledger_.tick(now_ns);
-  clients_->tick(now_ns);
-  watch_memory(now_ns);
-  if (!unroutable_.empty() && now_ns >= retry_unroutable_ns_) {
-    const std::vector<Incarnation> again = std::exchange(unroutable_, {});
-    for (const Incarnation incarnation : again) ledger_.retry(incarnation, now_ns);
-  }
-  watch_lanes(now_ns);
-  deaths_.tick(now_ns);
+// A client that does not get its answers is disconnected, and the worker of a lane that does not get its requests is killed: they
+// run elsewhere after its death. That may send more.
+void DataPlane::flush() {
+  ledger_.end_turn(now_ns_);
   perform();
-  advance_leaving_workers(now_ns);
-}
-
-std::optional<std::uint64_t> DataPlane::next_tick_ns(std::uint64_t now_ns) const {
-  std::optional<std::uint64_t> next = ledger_.next_tick_ns(now_ns);
-  const auto earlier = [&](std::optional<std::uint64_t> at_ns) {
-    if (at_ns) next = next ? std::min(*next, *at_ns) : *at_ns;
+  let_go_who_are_done();
+  const auto lost_some = [](wire::Outbox& outbox, const auto& handle) {
+    const auto lost = outbox.flush();
+    for (const wire::Outbox::Lost& each : std::vector(lost.begin(), lost.end())) handle(each);
+    return !lost.empty();
   };
-  earlier(clients_->next_tick_ns());
-  earlier(next_memory_look_ns());
-  for (const LeavingWorker& leaving : leaving_workers_) earlier(leaving.limit_ns);
-  if (!unroutable_.empty()) earlier(retry_unroutable_ns_);
-  earlier(look_ns_);
-  earlier(deaths_.next_tick_ns());
-  return next;
+  bool again = true;
+  while (again) {
+    again = lost_some(lane_transport_, [&](const wire::Outbox::Lost& lost) {
+      const Incarnation incarnation = lane_of(lost.peer).incarnation;
+      const auto routed = workers_.find(incarnation);
+      // A lane that cannot be reached is dead or dying. When its pidfd reports that, the ledger gets the requests back.
+      if (routed == workers_.end() || lost.why.code() == StatusCode::kUnavailable) return;
+      routed->second.has_lost = true;
+      ledger_.condemn(incarnation);
+      routed->second.version->processes.kill_worker(incarnation, format("requests were not sent: {}", lost.why.message()));
+    });
+    again |= lost_some(client_transport_, [&](const wire::Outbox::Lost& lost) {
+      if (Client* client = clients_->find(lost.peer)) lost_answer(*client, lost.why);
+    });
+  }
+  for (const auto& [model, died_ns] : sent_again_) {
+    if (models_[model]) models_[model]->sent_again_ns.add(clock_.now_ns() - died_ns);
+  }
+  sent_again_.clear();
+  set_timers();
 }
 
-// Other processes may have been frozen together with this one. The watchdog forgets what it saw of lanes before.
-void DataPlane::postpone(std::uint64_t by_ns) {
-  clients_->postpone(by_ns);
-  for (LeavingWorker& leaving : leaving_workers_) leaving.limit_ns += by_ns;
+// The ledger and the watchdog are asked once per turn and not once per request. A timer that comes too early finds nothing to do.
+void DataPlane::set_timers() {
+  if (const auto tick_ns = ledger_.next_tick_ns(now_ns_)) ledger_tick_.set_earlier(*tick_ns);
+  if (!lane_look_.is_set() && ledger_.has_busy_lanes()) lane_look_.set(now_ns_ + kFirstLookNs);
+  if (!memory_look_.is_set() && may_be_filled()) memory_look_.set(now_ns_);
+}
+
+// Other processes may have been frozen together with this one.
+void DataPlane::stood_still() {
   watches_.clear();
-  look_ns_.reset();
+  lane_look_.clear();
 }
 
 std::int64_t DataPlane::process_of(ClientId id) const {

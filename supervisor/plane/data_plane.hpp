@@ -19,7 +19,7 @@
 #include "shm/base/clock.hpp"
 #include "shm/log/log.hpp"
 #include "shm/wire/messages.hpp"
-#include "shm/wire/socket.hpp"
+#include "shm/wire/transport.hpp"
 #include "supervisor/catalog/catalog.hpp"
 #include "supervisor/plane/clients.hpp"
 #include "supervisor/plane/death_log.hpp"
@@ -29,6 +29,7 @@
 #include "supervisor/process/event_loop.hpp"
 #include "supervisor/process/processes.hpp"
 #include "supervisor/process/socket_directory.hpp"
+#include "supervisor/process/timers.hpp"
 #include "supervisor/process/watchdog.hpp"
 #include "supervisor/route/ledger.hpp"
 
@@ -52,6 +53,8 @@ struct RoutedVersion {
   /// Times since the pidfd of a dead worker was readable: until no request can go to the worker any more, and until a request
   /// that it held was sent again.
   Histogram unrouted_ns, sent_again_ns;
+  /// Admitted requests with inputs, and answers with outputs, that travelled as frames.
+  Copied copied_requests, copied_answers;
 
   std::uint64_t number() const { return served.files.version; }
   bool has_failed() const { return processes.state() == ModelState::kFailed; }
@@ -62,7 +65,7 @@ struct Traffic {
   std::uint64_t client_messages = 0, client_bytes = 0, lane_messages = 0, lane_bytes = 0, bad_messages = 0;
 };
 
-/// Is called from within receive_from_clients(), receive_from_lanes(), tick() and the event loop.
+/// Is called from within receive_from_clients(), receive_from_lanes(), flush(), timers and the event loop.
 class PlaneObserver {
  public:
   virtual ~PlaneObserver() = default;
@@ -90,7 +93,9 @@ class DataPlane final : public ClientObserver {
     wire::Transport& lanes;
     const SocketDirectory& directory;
     EventLoop& loop;
+    Timers& timers;
     Logger& log;
+    ReadThreads read_threads = supervisor::read_threads;
   };
   DataPlane(const Means& means, PlaneObserver& observer);
   ~DataPlane() override;
@@ -120,20 +125,24 @@ class DataPlane final : public ClientObserver {
 
   void worker_ready(RoutedVersion& version, const WorkerProcess& worker);
   /// A surplus worker gets no new requests. It is told to end when it holds none.
-  void worker_leaving(RoutedVersion& version, const WorkerProcess& worker);
+  void worker_leaving(const WorkerProcess& worker);
   void worker_probed(const WorkerProcess& worker, bool is_answered);
   /// Its requests run again elsewhere. `what` tells how it died.
   void worker_died(RoutedVersion& version, WorkerProcess& worker, std::string& what);
 
   // ---- a turn of the loop ----
 
-  void begin_turn(std::uint64_t now_ns) { now_ns_ = now_ns; }
+  void begin_turn(std::uint64_t now_ns) {
+    now_ns_ = now_ns;
+    ledger_.begin_turn();
+  }
   void receive_from_clients();
   void receive_from_lanes();
-  void tick(std::uint64_t now_ns);
-  std::optional<std::uint64_t> next_tick_ns(std::uint64_t now_ns) const;
-  /// This process did not run for so long: no limit counts that time.
-  void postpone(std::uint64_t by_ns);
+  /// The end of a turn: gives requests to lanes, sends what it has to send, and sets the timers that depend on what the requests
+  /// do.
+  void flush();
+  /// This process did not run for some time: the watchdog forgets what it saw before.
+  void stood_still();
 
   // ---- the end ----
 
@@ -146,7 +155,7 @@ class DataPlane final : public ClientObserver {
   // ---- for those who answer control requests ----
 
   /// Sends an answer. A client that does not read its answers is disconnected.
-  void send_to_client(ClientId client, wire::Frames head, const wire::Message* tail = nullptr, std::size_t tail_first = 0);
+  void send_to_client(ClientId client, wire::Frames frames, const wire::Payload& payload = {});
   /// Whether an answer with that much beside its header may be sent. Errors: kOverloaded, naming the limit.
   Status check_answer(ClientId client, std::uint64_t bytes) const;
 
@@ -178,42 +187,47 @@ class DataPlane final : public ClientObserver {
     std::vector<RoutedLane> lanes;
     std::vector<std::uint64_t> attached;   // client ids, by the clients' places; 0 = none
     std::vector<std::uint64_t> to_detach;  // clients that are gone, but the worker's socket was full
-  };
-  struct LeavingWorker {
-    Incarnation incarnation = 0;
-    RoutedVersion* version = nullptr;
-    std::uint64_t limit_ns = 0;
-    bool is_told = false;
+    std::uint32_t unmatched = 0;           // replies that belong to no request that it holds
+    bool has_lost = false;                 // requests did not reach it: it is being killed, and what it says does not count
+    std::unique_ptr<Timer> leave;          // its limit, if it is surplus
   };
 
   // Clients.
   Status client_bound(Client& client) override;
   void client_gone(Client& client) override;
   void client_forgotten(Client& client) override;
-  void handle_client_message(Client& client, wire::Message& message);
-  void handle_request(Client& client, wire::Message& message);
-  void handle_control(Client& client, const wire::Message& message);
-  void handle_bad_message(Client& client, const wire::Message& message, const Status& why);
-  std::uint32_t retry_after_ms(ModelIndex model, ClientId client, StatusCode refusal) const;
+  void handle_client_message(Client& client, wire::Parcel& parcel);
+  void handle_request(Client& client, wire::Parcel& parcel);
+  void handle_control(Client& client, const wire::Parcel& parcel);
+  void handle_bad_message(Client& client, const wire::Parcel& parcel, const Status& why);
+  static Status check_roles(const Client& client, const wire::RequestHeader& header);
+  std::uint32_t retry_after_ms(ModelIndex model, ClientId client, std::uint64_t flow, StatusCode refusal) const;
   Result<RoutedVersion*> find_version(const wire::RequestHeader& header) const;
-  Status check_request(const Client& client, const wire::Message& message, const RoutedVersion& version) const;
+  Result<RoutedVersion*> check_request(Client& client, const wire::Parcel& parcel, std::uint32_t& wait_ms);
+  Status check_tensors(Client& client, const wire::Parcel& parcel, const RoutedVersion& version);
+  Result<RequestId> admit_request(const Client& client, const wire::Parcel& parcel, ModelIndex model);
+  void keep_request(Client& client, wire::Parcel& parcel, RoutedVersion& version, std::uint32_t slot);
   void refuse_request(ClientId client, std::uint64_t seq, const Status& status, std::uint32_t retry_after_ms);
+  void lost_answer(Client& client, const Status& why);
   void write_reply(wire::ReplyHeader header, ClientId client, const std::string& text);
 
   // Memory.
+  void note_heap_at_start();
   void measure_heap();
   void watch_memory(std::uint64_t now_ns);
   struct Sender;
   std::vector<Sender> all_senders();
   void put_out_hoarder(std::uint64_t unfinished, std::uint64_t now_ns);
-  std::optional<std::uint64_t> next_memory_look_ns() const;
+  /// While there are neither clients nor workers, nobody can fill the memory.
+  bool may_be_filled() const { return memory_.is_limited() && (clients_->count() > 0 || !workers_.empty()); }
 
   // Lanes.
-  void handle_lane_message(wire::PeerId peer, const wire::Message& message);
+  void handle_lane_message(wire::PeerId peer, wire::Parcel& parcel);
   void report_death(const RoutedVersion& version, const WorkerProcess& worker, std::uint64_t answered,
                     std::vector<DeathOutcome> requests);
   Status attach_client(RoutedWorker& routed, WorkerProcess& worker, const Client& client);
-  void advance_leaving_workers(std::uint64_t now_ns);
+  void let_go_who_are_done();
+  void retry_unroutable(std::uint64_t now_ns);
 
   // The watchdog.
   void watch_lanes(std::uint64_t now_ns);
@@ -221,6 +235,7 @@ class DataPlane final : public ClientObserver {
                   const std::vector<ThreadTimes>& threads, std::uint64_t starved_ns, LaneWatch& watch);
 
   // What the ledger decides.
+  void set_timers();
   void perform();
   void perform(const Action& action);
   void send_group(std::span<const Action> group);
@@ -239,8 +254,10 @@ class DataPlane final : public ClientObserver {
   wire::Transport& lane_transport_;
   const SocketDirectory& directory_;
   EventLoop& loop_;
+  Timers& timers_;
   PlaneObserver& observer_;
   Logger& log_;
+  const ReadThreads read_threads_;
   Ledger ledger_;
   std::unique_ptr<Clients> clients_;
   std::unordered_map<VersionId, std::unique_ptr<RoutedVersion>> versions_;
@@ -249,35 +266,39 @@ class DataPlane final : public ClientObserver {
   std::uint32_t last_wire_id_ = 0;
   std::unordered_map<Incarnation, RoutedWorker> workers_;
   std::vector<Incarnation> unroutable_;
-  std::vector<LeavingWorker> leaving_workers_;
+  std::vector<Incarnation> leaving_;  // surplus workers that may still hold requests
   DeathLog deaths_;
   FlightArchive flights_;
-  std::vector<wire::Message> payloads_;  // by the ledger's slots
-  std::vector<std::uint64_t> died_ns_;   // likewise: when the worker's pidfd reported, until it is sent again; 0 = it did not
+  std::vector<wire::Parcel> requests_;  // by the ledger's slots
+  std::vector<std::uint64_t> died_ns_;  // likewise: when the worker's pidfd reported, until it is sent again; 0 = it did not
   std::unordered_map<wire::PeerId, LaneWatch> watches_;                // of the lanes that have held a request for long
   std::unordered_map<Incarnation, std::vector<ThreadTimes>> threads_;  // as of its last round
   std::vector<BusyLane> busy_lanes_;
 
   // Reused from message to message.
-  wire::Message incoming_;
-  int turn_left_ = 0;  // messages of clients, until the other sockets have their turn
+  wire::Parcel incoming_;
+  int turn_left_ = 0;                       // messages of clients, until the other sockets have their turn
+  std::uint64_t control_answer_bytes_ = 0;  // of the answer to the control request that is handled
   wire::Request request_;
   wire::Reply reply_;
-  std::vector<std::byte> frame_;
   std::vector<Action> actions_;
-  const wire::Message* reply_in_hand_ = nullptr;
+  std::vector<std::pair<ModelIndex, std::uint64_t>> sent_again_;  // in this turn: of what model, and when the worker had died
+  wire::Parcel* reply_in_hand_ = nullptr;
 
   std::uint64_t now_ns_ = 0;
-  std::uint64_t retry_unroutable_ns_ = 0;
-  std::optional<std::uint64_t> look_ns_;  // when the watchdog looks at the lanes; none while nothing runs
   Traffic traffic_;
   ClientLimits limits_;
   MessageMemory memory_;
   std::uint64_t heap_baseline_ = 0;  // what the daemon itself has of the heap
   std::uint64_t heap_at_start_ = 0;  // before clients could send anything
+  std::uint64_t cut_off_bytes_ = 0;  // that libzmq keeps of peers which it cut off
   bool versions_changed_ = true;     // one has loaded, serves or is gone since the baseline was measured
-  std::uint64_t memory_look_ns_ = 0, lane_bytes_seen_ = 0;
+  std::uint64_t lane_bytes_seen_ = 0;
   MemoryShortage shortage_;
+  Timer ledger_tick_;       // when the ledger has something to do, or earlier
+  Timer retry_unroutable_;  // when those workers get requests again
+  Timer lane_look_;         // of the watchdog, while something runs
+  Timer memory_look_;
 };
 
 }  // namespace shoal::supervisor

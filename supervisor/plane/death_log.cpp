@@ -68,8 +68,13 @@ std::string_view fate_name(DeathOutcome::Fate fate) {
 }
 
 json request_json(const DeathOutcome& request) {
-  return {{"request", request.request},         {"client", request.client}, {"seq", request.seq},
-          {"attempts", request.begun},          {"blamed", request.blamed}, {"was_running", request.was_running},
+  return {{"request", request.request},
+          {"client", request.client},
+          {"flow", request.flow},
+          {"seq", request.seq},
+          {"attempts", request.begun},
+          {"blamed", request.blamed},
+          {"was_running", request.was_running},
           {"decision", fate_name(request.fate)}};
 }
 
@@ -195,29 +200,32 @@ void DeathLog::add(Death death, std::uint64_t now_ns) {
   if (deaths_.size() > kKept) deaths_.pop_front();
   if (deaths_.back().wait_status) return complete(deaths_.back(), now_ns);
   incomplete_.push_back(deaths_.back().incarnation);
+  set_timer();
 }
 
 void DeathLog::reaped(std::uint64_t incarnation, int wait_status, std::uint64_t now_ns) {
   if (std::erase(incomplete_, incarnation) == 0) return;
+  set_timer();
   const auto death = std::ranges::find(deaths_, incarnation, &Death::incarnation);
   if (death == deaths_.end()) return;
   death->wait_status = wait_status;
   complete(*death, now_ns);
 }
 
-void DeathLog::tick(std::uint64_t now_ns) {
+void DeathLog::report_late(std::uint64_t now_ns) {
   std::erase_if(incomplete_, [&](std::uint64_t incarnation) {
     const auto death = std::ranges::find(deaths_, incarnation, &Death::incarnation);
     if (death != deaths_.end() && now_ns < death->noticed_ns + kReportLimitNs) return false;
     if (death != deaths_.end()) complete(*death, now_ns);
     return true;
   });
+  set_timer();
 }
 
-std::optional<std::uint64_t> DeathLog::next_tick_ns() const {
-  if (incomplete_.empty()) return std::nullopt;
+void DeathLog::set_timer() {
+  if (incomplete_.empty()) return report_.clear();
   const auto oldest = std::ranges::find(deaths_, incomplete_.front(), &Death::incarnation);
-  return oldest == deaths_.end() ? 0 : oldest->noticed_ns + kReportLimitNs;
+  report_.set(oldest == deaths_.end() ? 0 : oldest->noticed_ns + kReportLimitNs);
 }
 
 void DeathLog::complete(Death& death, std::uint64_t now_ns) {

@@ -15,6 +15,7 @@
 #include "shm/wire/status_page.hpp"
 #include "supervisor/process/oom_kills.hpp"
 #include "supervisor/process/processes.hpp"
+#include "supervisor/process/timers.hpp"
 #include "supervisor/route/ledger.hpp"
 
 namespace shoal::supervisor {
@@ -75,13 +76,13 @@ class DeathLog {
   static constexpr std::size_t kShownRequests = 64;
   static constexpr std::uint64_t kReportLimitNs = 1'000'000'000;
 
-  explicit DeathLog(Logger& log) : log_(log) {}
+  /// Both outlive this.
+  DeathLog(Timers& timers, Logger& log)
+      : log_(log), report_(timers, Timer::Kind::kClock, [this](std::uint64_t now_ns) { report_late(now_ns); }) {}
 
   void add(Death death, std::uint64_t now_ns);
   /// The process that reaped it says how it ended.
   void reaped(std::uint64_t incarnation, int wait_status, std::uint64_t now_ns);
-  void tick(std::uint64_t now_ns);
-  std::optional<std::uint64_t> next_tick_ns() const;
 
   /// Has a worker of that model died?
   bool knows(const std::string& model) const { return std::ranges::count(deaths_, model, &Death::model) > 0; }
@@ -93,11 +94,14 @@ class DeathLog {
 
  private:
   void complete(Death& death, std::uint64_t now_ns);
+  void report_late(std::uint64_t now_ns);
+  void set_timer();
 
   Logger& log_;
   OomKills oom_kills_;
   std::deque<Death> deaths_;
   std::vector<std::uint64_t> incomplete_;  // incarnations
+  Timer report_;                           // of the first of them
 };
 
 }  // namespace shoal::supervisor

@@ -28,6 +28,12 @@ struct FairShare {
     if (own + more <= guaranteed()) return true;
     return after <= common() && own + more <= common() - after;
   }
+  /// The most that a client may have more, if it has `own` of the `used` bytes.
+  std::uint64_t room(std::uint64_t used, std::uint64_t own) const {
+    const auto minus = [](std::uint64_t from, std::uint64_t bytes) { return from - std::min(from, bytes); };
+    if (total == 0) return ~std::uint64_t{0};
+    return std::min(minus(total, used), std::max(minus(guaranteed(), own), minus(common(), used + own) / 2));
+  }
   /// Whether a client that has `own` must give up: the part for everyone is used up, and it has more than its guaranteed part.
   bool must_yield(std::uint64_t used, std::uint64_t own) const { return total != 0 && used > common() && own > guaranteed(); }
 

@@ -9,16 +9,8 @@
 #include <string>
 
 #include "shm/segment/segment.hpp"
-#include "shm/wire/status_page.hpp"
 
 namespace shoal::supervisor {
-
-/// The flight recorder in a worker's status page; null when the page is too small for one.
-inline const wire::FlightRing* flight_ring(const Segment& page, std::size_t lanes) {
-  if (page.size_bytes() < wire::status_page_bytes(lanes)) return nullptr;
-  return reinterpret_cast<const wire::FlightRing*>(page.bytes().data() + lanes * sizeof(wire::LaneLine) +
-                                                   sizeof(wire::ProgramLine));
-}
 
 struct DeadPage {
   std::string model;

@@ -7,7 +7,7 @@
 
 #include "shm/base/errors.hpp"
 #include "shm/model/model_config.hpp"
-#include "shm/wire/socket.hpp"
+#include "shm/wire/transport.hpp"
 #include "supervisor/plane/client_process.hpp"
 #include "supervisor/plane/fair_share.hpp"
 
@@ -45,7 +45,7 @@ class MessageMemory {
     if (is_limited() && bytes > longest_request_bytes()) {
       return invalid_argument(
           "the message of this request needs {} bytes, but one process may have {} of the {} MiB for all messages ([limits] "
-          "total_message_mb): use a larger arena, tensors in it do not count",
+          "total_message_mb): send the tensors in an arena, where they do not count",
           bytes, share_.most_of_one(), share_.total >> 20);
     }
     return check(own, bytes, "this request");
@@ -62,7 +62,7 @@ class MessageMemory {
     if (share_.fits(this->bytes(), own, bytes)) return {};
     return overloaded(
         "the messages of all clients hold {} of {} MiB ([limits] total_message_mb). This process has {} KiB of them, and {} "
-        "needs {} KiB, which is more than its share: use larger arenas, tensors in them do not count",
+        "needs {} KiB, which is more than its share: offer room in the output arena, where they do not count",
         this->bytes() >> 20, share_.total >> 20, own >> 10, what, bytes >> 10);
   }
 

@@ -12,23 +12,28 @@ namespace shoal::supervisor {
 
 namespace {
 
-constexpr int kClientMessagesPerTurn = 32;        // before the other sockets have their turn
-constexpr std::uint32_t kCancelLooksAt = 64;      // a cancel counts as one message more per so many requests that it searches
-constexpr std::uint64_t kLeastUnsent = 64 << 20;  // what a client may leave unread, even if client_message_mb is less
-constexpr std::uint64_t kSmallAnswer = wire::kReceiveBuffer + 4096;  // answers that take less are sent without a check
+constexpr int kClientMessagesPerTurn = 32;            // before the other sockets have their turn
+constexpr std::uint32_t kCancelLooksAt = 64;          // a cancel counts as one message more per so many requests that it searches
+constexpr std::uint64_t kLeastUnsent = 64 << 20;      // what a client may leave unread, even if client_message_mb is less
+constexpr std::uint64_t kControlBytesPerTurn = 1024;  // a control answer counts as one message more for so many of its bytes
+constexpr std::uint64_t kPagesPerMessage = 64;        // a look at an arena counts as one message more for so many of its pages
+constexpr std::uint64_t kSmallAnswer = 24 * 1024;     // answers that take less memory are sent without a check
 
 }  // namespace
 
 Status DataPlane::client_bound(Client& client) {
-  SHOAL_RETURN_IF_ERROR(client_transport_.connect(client.path, client.id));
+  SHOAL_RETURN_IF_ERROR(client_transport_.connect(client.path, client.id, (client.features & wire::kBundles) != 0));
   client.last_message_ns = clock_.now_ns();
   const wire::ControlHeader welcome = wire::make_control(wire::Kind::kWelcome, 0);
-  return client_transport_.send(client.id, std::as_bytes(std::span(&welcome, 1)));
+  return client_transport_.push(client.id, std::as_bytes(std::span(&welcome, 1)));
 }
 
 void DataPlane::client_gone(Client& client) {
   log_.debug("client_gone client={} pid={}", client.id, client.pid);
-  client_transport_.disconnect(client.path, client.id);
+  if (client_transport_.disconnect(client.path, client.id)) {
+    clients_->remember_offence(client);
+    cut_off_bytes_ += wire::Transport::kCutOffBytes;
+  }
   observer_.client_left(client);
   ledger_.client_gone(client.id);
   perform();
@@ -63,77 +68,116 @@ void DataPlane::receive_from_clients() {
   }
 }
 
-void DataPlane::handle_client_message(Client& client, wire::Message& message) {
-  if (message.empty()) return;
-  const auto kind = wire::peek_kind(message[0]);
-  if (!kind.ok()) return handle_bad_message(client, message, kind.status());
-  if (*kind == wire::Kind::kWelcomed) {
-    client.socket_fd = message.source_fd();
+void DataPlane::handle_client_message(Client& client, wire::Parcel& parcel) {
+  const auto kind = wire::peek_kind(parcel.head);
+  if (!kind.ok()) {
+    // Its first message says whether it speaks our version. One that does not could not read an answer.
+    if (client.state == Client::State::kWelcoming) return clients_->disconnect(client, kind.status().message());
+    return handle_bad_message(client, parcel, kind.status());
+  }
+  if (*kind == wire::Kind::kWelcomed && client.state == Client::State::kWelcoming) {
+    client.socket_fd = client_transport_.source_fd();
     return clients_->welcomed(client);
   }
   if (client.state != Client::State::kReady) return;
   switch (*kind) {
     case wire::Kind::kRequest:
-      return handle_request(client, message);
+      return handle_request(client, parcel);
     case wire::Kind::kCancel:
-      if (const Status decoded = wire::decode_request(message[0], request_); !decoded.ok())
-        return handle_bad_message(client, message, decoded);
+      if (const Status decoded = wire::decode_request(parcel.head, request_); !decoded.ok())
+        return handle_bad_message(client, parcel, decoded);
       turn_left_ -= static_cast<int>(client.outstanding / kCancelLooksAt);
       ledger_.cancel(client.id, request_.header.seq, now_ns_);
       return perform();
     case wire::Kind::kControl:
-      return handle_control(client, message);
+      return handle_control(client, parcel);
     default:
-      return handle_bad_message(client, message, invalid_argument("message of kind {} from a client", static_cast<int>(*kind)));
+      return handle_bad_message(client, parcel, invalid_argument("message of kind {} from a client", static_cast<int>(*kind)));
   }
 }
 
-void DataPlane::handle_request(Client& client, wire::Message& message) {
-  if (const Status decoded = wire::decode_request(message[0], request_); !decoded.ok())
-    return handle_bad_message(client, message, decoded);
+void DataPlane::handle_request(Client& client, wire::Parcel& parcel) {
+  if (const Status decoded = wire::decode_request(parcel.head, request_); !decoded.ok())
+    return handle_bad_message(client, parcel, decoded);
   const wire::RequestHeader& header = request_.header;
-  if (const Status turn = client.allowance.take_turn(limits_, now_ns_); !turn.ok())
-    return refuse_request(client.id, header.seq, turn, client.allowance.retry_after_ms(now_ns_));
-  const Result<RoutedVersion*> version = find_version(header);
-  if (!version.ok()) return refuse_request(client.id, header.seq, version.status(), 0);
-  if (const Status checked = check_request(client, message, **version); !checked.ok())
-    return refuse_request(client.id, header.seq, checked, 0);
+  std::uint32_t wait_ms = 0;
+  const Result<RoutedVersion*> version = check_request(client, parcel, wait_ms);
+  if (!version.ok()) return refuse_request(client.id, header.seq, version.status(), wait_ms);
   const ModelIndex model = (*version)->index;
-  const std::uint64_t message_bytes = message.memory_bytes();
-  Status room = client.allowance.check_room(limits_, message_bytes);
-  if (room.ok()) {
-    room = memory_.check_request(client.process->message_bytes(), message_bytes);
+  const Result<RequestId> admitted = admit_request(client, parcel, model);
+  if (!admitted.ok()) {
+    wait_ms = retry_after_ms(model, client.id, header.flow, admitted.status().code());
+    return refuse_request(client.id, header.seq, admitted.status(), wait_ms);
   }
-  if (!room.ok()) return refuse_request(client.id, header.seq, room, retry_after_ms(model, client.id, room.code()));
-  const RequestShape shape = shape_of(request_);
-  const auto admitted = ledger_.admit({.client = client.id,
-                                       .seq = header.seq,
-                                       .model = model,
-                                       .priority = header.priority,
-                                       .timeout_ns = header.timeout_ns,
-                                       .shape = shape.hash,
-                                       .rows = shape.rows,
-                                       .joinable = shape.joinable},
-                                      now_ns_);
-  if (!admitted.ok())
-    return refuse_request(client.id, header.seq, admitted.status(), retry_after_ms(model, client.id, admitted.status().code()));
-  const std::uint32_t slot = slot_of(*admitted);
-  if (slot >= payloads_.size()) {
-    payloads_.resize(slot + 1);
-    died_ns_.resize(slot + 1);
-  }
-  std::swap(payloads_[slot], message);
-  ++client.outstanding;
-  client.allowance.add(message_bytes);
-  memory_.add_request(*client.process, message_bytes);
+  keep_request(client, parcel, **version, slot_of(*admitted));
   ledger_.dispatch(model, now_ns_);
   perform();
 }
 
-std::uint32_t DataPlane::retry_after_ms(ModelIndex model, ClientId client, StatusCode refusal) const {
+// Whether this client may make this request. Returns the version that it is for. `wait_ms`: after a refusal, when to try again.
+Result<RoutedVersion*> DataPlane::check_request(Client& client, const wire::Parcel& parcel, std::uint32_t& wait_ms) {
+  const wire::RequestHeader& header = request_.header;
+  if (Status turn = client.allowance.take_turn(limits_, now_ns_); !turn.ok()) {
+    wait_ms = client.allowance.retry_after_ms(now_ns_);
+    return turn;
+  }
+  if (header.priority > 0 || header.flow != 0) SHOAL_RETURN_IF_ERROR(check_roles(client, header));
+  SHOAL_ASSIGN_OR_RETURN(RoutedVersion * version, find_version(header));
+  if (Status checked = check_tensors(client, parcel, *version); !checked.ok()) {
+    if (checked.code() == StatusCode::kOverloaded)
+      wait_ms = static_cast<std::uint32_t>(clients_->look_wait_ms(client));
+    return checked;
+  }
+  return version;
+}
+
+Result<RequestId> DataPlane::admit_request(const Client& client, const wire::Parcel& parcel, ModelIndex model) {
+  const std::uint64_t message_bytes = parcel.memory_bytes();
+  SHOAL_RETURN_IF_ERROR(client.allowance.check_room(limits_, message_bytes));
+  SHOAL_RETURN_IF_ERROR(memory_.check_request(client.process->message_bytes(), message_bytes));
+  const wire::RequestHeader& header = request_.header;
+  const RequestShape shape = shape_of(request_);
+  return ledger_.admit({.client = client.id,
+                        .flow = header.flow,
+                        .seq = header.seq,
+                        .model = model,
+                        .priority = header.priority,
+                        .timeout_ns = header.timeout_ns,
+                        .shape = shape.hash,
+                        .rows = shape.rows,
+                        .joinable = shape.joinable},
+                       now_ns_);
+}
+
+// The message stays until kForget: it may have to be sent to another lane.
+void DataPlane::keep_request(Client& client, wire::Parcel& parcel, RoutedVersion& version, std::uint32_t slot) {
+  const std::uint64_t message_bytes = parcel.memory_bytes();
+  if (slot >= requests_.size()) {
+    requests_.resize(slot + 1);
+    died_ns_.resize(slot + 1);
+  }
+  if (parcel.size() > 1) {
+    const std::uint64_t tensor_bytes = parcel.size_bytes() - parcel[0].size();
+    version.copied_requests.add(tensor_bytes);
+    client.process->copied_requests.add(tensor_bytes);
+  }
+  std::swap(requests_[slot], parcel);
+  ++client.outstanding;
+  client.allowance.add(message_bytes);
+  memory_.add_request(*client.process, message_bytes);
+}
+
+Status DataPlane::check_roles(const Client& client, const wire::RequestHeader& header) {
+  if (header.flow != 0 && !client.may(Role::kGateway)) return lacks_role("a flow", {Role::kGateway}, client.uid, client.roles);
+  if (header.priority <= 0 || client.may(Role::kGateway) || client.may(Role::kOperator)) return {};
+  return lacks_role(format("priority {}, which is above normal (0),", int{header.priority}), {Role::kGateway, Role::kOperator},
+                    client.uid, client.roles);
+}
+
+std::uint32_t DataPlane::retry_after_ms(ModelIndex model, ClientId client, std::uint64_t flow, StatusCode refusal) const {
   const bool worth_it =
       refusal == StatusCode::kOverloaded || (refusal == StatusCode::kUnavailable && !ledger_.model(model).breaker.closed());
-  return worth_it ? ledger_.retry_after_ms(model, client, now_ns_) : 0;
+  return worth_it ? ledger_.retry_after_ms(model, client, flow, now_ns_) : 0;
 }
 
 // The version that a request is admitted for. The request stays with it.
@@ -159,7 +203,7 @@ Result<RoutedVersion*> DataPlane::find_version(const wire::RequestHeader& header
 }
 
 // Whether arenas and frames hold what the request names. The lane checks the tensors themselves.
-Status DataPlane::check_request(const Client& client, const wire::Message& message, const RoutedVersion& version) const {
+Status DataPlane::check_tensors(Client& client, const wire::Parcel& parcel, const RoutedVersion& version) {
   const wire::RequestHeader& header = request_.header;
   if (header.signature != version.signature && !version.has_failed()) {
     return failed_precondition(
@@ -168,11 +212,11 @@ Status DataPlane::check_request(const Client& client, const wire::Message& messa
   }
   // A worker without room for a frame loses its connection.
   const auto memory_mb = static_cast<std::uint64_t>(version.served.config.memory_mb);
-  if (memory_mb != 0 && message.size_bytes() > memory_mb << 20) {
+  if (memory_mb != 0 && parcel.size_bytes() > memory_mb << 20) {
     return invalid_argument(
-        "model '{}': the message of this request has {} bytes, and a worker may take {} MiB (memory_mb): raise memory_mb, or use "
-        "a larger arena, tensors in it do not count",
-        version.served.name, message.size_bytes(), memory_mb);
+        "model '{}': the message of this request has {} bytes, and a worker may take {} MiB (memory_mb): raise memory_mb, or "
+        "send the tensors in an arena, where they do not count",
+        version.served.name, parcel.size_bytes(), memory_mb);
   }
   const auto lies_in_arena = [](const wire::WireTensor& input) {
     return input.location != static_cast<std::uint8_t>(wire::Location::kFrame);
@@ -180,31 +224,39 @@ Status DataPlane::check_request(const Client& client, const wire::Message& messa
   if (!client.input && std::ranges::any_of(request_.inputs, lies_in_arena))
     return invalid_argument("its inputs lie in an arena, and the client attached none");
   std::size_t frames = 1;
+  std::uint64_t input_end = 0, output_end = 0;
   for (std::size_t i = 0; i < request_.inputs.size(); ++i) {
     const wire::WireTensor& input = request_.inputs[i];
     if (input.location == static_cast<std::uint8_t>(wire::Location::kFrame)) {
-      if (frames >= message.size() || message[frames].size() != input.size_bytes)
+      if (frames >= parcel.size() || parcel[frames].size() != input.size_bytes)
         return invalid_argument("input {}: its {} bytes did not come as a frame", i, input.size_bytes);
       ++frames;
     } else if (!fits(input.offset_bytes, input.size_bytes, client.input_bytes)) {
       return invalid_argument("input {}: {} bytes at {} lie outside the input arena of {} bytes", i, input.size_bytes,
                               input.offset_bytes, client.input_bytes);
+    } else if (input.size_bytes > 0) {
+      input_end = std::max(input_end, input.offset_bytes + input.size_bytes);
     }
   }
-  if (frames != message.size())
-    return invalid_argument("{} frames came with the request, {} belong to its inputs", message.size() - 1, frames - 1);
+  if (frames != parcel.size())
+    return invalid_argument("{} frames came with the request, {} belong to its inputs", parcel.size() - 1, frames - 1);
   for (std::size_t i = 0; i < request_.outputs.size(); ++i) {
     const wire::WireTensor& output = request_.outputs[i];
     if (!fits(output.offset_bytes, output.capacity_bytes, client.output_bytes)) {
       return invalid_argument("output slot {}: {} bytes at {} lie outside the output arena of {} bytes", i, output.capacity_bytes,
                               output.offset_bytes, client.output_bytes);
     }
+    if (output.capacity_bytes > 0) output_end = std::max(output_end, output.offset_bytes + output.capacity_bytes);
   }
-  return {};
+  if (input_end <= client.input_allocated && output_end <= client.output_allocated) return {};
+  const std::uint64_t cost_before = clients_->look_cost();
+  const Status allocated = clients_->check_allocated(client, input_end, output_end);
+  turn_left_ -= static_cast<int>((clients_->look_cost() - cost_before) / kPagesPerMessage);
+  return allocated;
 }
 
 // The answer has the message's seq, which is at the same offset in all kinds of messages.
-void DataPlane::handle_bad_message(Client& client, const wire::Message& message, const Status& why) {
+void DataPlane::handle_bad_message(Client& client, const wire::Parcel& parcel, const Status& why) {
   ++traffic_.bad_messages;
   const auto most = static_cast<std::uint64_t>(limits_.client_bad_messages);
   if (++client.bad_messages > most && most != 0) {
@@ -215,21 +267,26 @@ void DataPlane::handle_bad_message(Client& client, const wire::Message& message,
   if (client.bad_messages == 1) log_.warn("bad_message client={} pid={} reason=\"{}\"", client.id, client.pid, why.message());
   if (!client.allowance.take_turn(limits_, now_ns_).ok()) return;
   std::uint64_t seq = 0;
-  if (message[0].size() >= 16) std::memcpy(&seq, message[0].data() + 8, sizeof seq);
+  if (parcel.head.size() >= 16) std::memcpy(&seq, parcel.head.data() + 8, sizeof seq);
   refuse_request(client.id, seq, why, 0);
 }
 
-void DataPlane::handle_control(Client& client, const wire::Message& message) {
-  turn_left_ = 0;  // the answer may be long
-  const auto header = wire::decode_control(message[0]);
-  if (!header.ok()) return handle_bad_message(client, message, header.status());
-  const bool has_json = message.size() >= 2 && message[1].size() <= kLongestControl;
-  observer_.control_received(client, header->seq, has_json ? message[1] : std::span<const std::byte>());
+void DataPlane::handle_control(Client& client, const wire::Parcel& parcel) {
+  const auto header = wire::decode_control(parcel.head);
+  if (!header.ok()) return handle_bad_message(client, parcel, header.status());
+  const bool has_json = parcel.size() >= 2 && parcel[1].size() <= kLongestControl;
+  control_answer_bytes_ = 0;
+  observer_.control_received(client, header->seq, has_json ? parcel[1] : std::span<const std::byte>());
+  // A question that is not answered at once begins something. What the others cost is told by their length.
+  turn_left_ = control_answer_bytes_ == 0
+                   ? 0
+                   : turn_left_ - static_cast<int>((control_answer_bytes_ + parcel.size_bytes()) / kControlBytesPerTurn);
 }
 
-void DataPlane::send_to_client(ClientId id, wire::Frames head, const wire::Message* tail, std::size_t tail_first) {
+void DataPlane::send_to_client(ClientId id, wire::Frames frames, const wire::Payload& payload) {
   Client* client = clients_->find(id);
   if (!client) return;
+  for (const auto& frame : frames) control_answer_bytes_ += frame.size();
   // The attach socket tells when a client is gone. A client that does not read its answers takes memory.
   const std::uint64_t unsent = client->unsent.bytes();
   const std::uint64_t most = std::max(static_cast<std::uint64_t>(limits_.client_message_mb) << 20, kLeastUnsent);
@@ -246,12 +303,16 @@ void DataPlane::send_to_client(ClientId id, wire::Frames head, const wire::Messa
                client->process->unread_bytes() >> 10, memory_.bytes() >> 20, memory_.limit_mb()),
         StatusCode::kOverloaded);
   }
-  const Status sent = client_transport_.send(id, head, tail, tail_first, &client->unsent);
-  if (sent.ok() || sent.code() == StatusCode::kUnavailable) return;
-  // Every request gets an answer. So a client whose answer cannot be sent is disconnected.
-  if (sent.code() == StatusCode::kOverloaded)
-    return clients_->disconnect(*client, "it does not read its answers", StatusCode::kOverloaded);
-  clients_->disconnect(*client, format("an answer to it was lost: {}", sent.message()), StatusCode::kUnavailable);
+  const Status sent = client_transport_.push(id, frames, payload, &client->unsent);
+  if (!sent.ok()) lost_answer(*client, sent);
+}
+
+// Every request gets an answer. So a client whose answer cannot be sent is disconnected.
+void DataPlane::lost_answer(Client& client, const Status& why) {
+  if (why.code() == StatusCode::kUnavailable) return;  // it is gone
+  if (why.code() == StatusCode::kOverloaded)
+    return clients_->disconnect(client, "it does not read its answers", StatusCode::kOverloaded);
+  clients_->disconnect(client, format("an answer to it was lost: {}", why.message()), StatusCode::kUnavailable);
 }
 
 Status DataPlane::check_answer(ClientId id, std::uint64_t bytes) const {
@@ -275,7 +336,7 @@ void DataPlane::write_reply(wire::ReplyHeader header, ClientId client, const std
   header.version = wire::kVersionMajor;
   header.kind = static_cast<std::uint16_t>(wire::Kind::kReply);
   const std::span<const std::byte> frames[] = {std::as_bytes(std::span(&header, 1)), std::as_bytes(std::span(text))};
-  send_to_client(client, frames, nullptr, 0);
+  send_to_client(client, frames);
 }
 
 }  // namespace shoal::supervisor

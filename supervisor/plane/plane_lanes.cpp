@@ -14,6 +14,8 @@ namespace shoal::supervisor {
 namespace {
 
 constexpr int kLaneMessagesPerTurn = 256;  // before the other sockets have their turn
+// An honest lane sends none: a lease ends with its reply, with the worker's death, or if its request was not sent.
+constexpr std::uint32_t kMostUnmatchedReplies = 64;
 
 LaneEvidence read_evidence(const WorkerProcess& worker, const wire::LaneLine& line) {
   LaneEvidence evidence;
@@ -25,7 +27,7 @@ LaneEvidence read_evidence(const WorkerProcess& worker, const wire::LaneLine& li
   const auto crash = read_crash(line.crash);
   if (!crash) return evidence;
   // A signal of the watchdog is evidence against what ran; a signal of any other process is not.
-  const bool is_ours = crash->sender_pid == ::getpid() && worker.kill_at_ns != 0;
+  const bool is_ours = crash->sender_pid == ::getpid() && worker.was_aborted;
   evidence.crashed = true;
   evidence.out_of_memory = crash->cause == wire::CrashCause::kOutOfMemory;
   evidence.on_lane = line.crash.on_lane.load(std::memory_order_relaxed) == 1;
@@ -48,14 +50,14 @@ void DataPlane::receive_from_lanes() {
   }
 }
 
-void DataPlane::handle_lane_message(wire::PeerId peer, const wire::Message& message) {
+void DataPlane::handle_lane_message(wire::PeerId peer, wire::Parcel& parcel) {
   const LaneRef lane = lane_of(peer);
-  const Status decoded = message.empty() ? invalid_argument("a message without frames") : wire::decode_reply(message[0], reply_);
+  const Status decoded = wire::decode_reply(parcel.head, reply_);
   const auto routed = workers_.find(lane.incarnation);
-  if (routed == workers_.end()) return;  // its worker is dead, and its requests run elsewhere
+  if (routed == workers_.end() || routed->second.has_lost) return;  // its requests run elsewhere
   RoutedLane& sender = routed->second.lanes[lane.lane];
   sender.last_message_ns = now_ns_;
-  if (sender.socket_fd < 0) sender.socket_fd = message.source_fd();
+  if (sender.socket_fd < 0) sender.socket_fd = lane_transport_.source_fd();
   const bool is_parked = decoded.ok() && reply_.header.kind == static_cast<std::uint16_t>(wire::Kind::kParked);
   if (!decoded.ok() || (!is_parked && reply_.header.kind != static_cast<std::uint16_t>(wire::Kind::kReply))) {
     ++traffic_.bad_messages;
@@ -67,21 +69,24 @@ void DataPlane::handle_lane_message(wire::PeerId peer, const wire::Message& mess
     if (header.incarnation == lane.incarnation) ledger_.lane_parked(lane, header.request_id, header.attempt, now_ns_);
     return perform();
   }
-  reply_in_hand_ = &message;
+  reply_in_hand_ = &parcel;
   const LaneReply reply{.lane = lane,
                         .request = header.request_id,
                         .attempt = header.attempt,
                         .status = static_cast<StatusCode>(header.status),
                         .compute_ns = header.compute_ns,
                         .batch = header.batch};
-  if (header.incarnation == lane.incarnation) ledger_.lane_replied(reply, now_ns_);
+  const bool matches = header.incarnation == lane.incarnation && ledger_.lane_replied(reply, now_ns_);
   perform();
   reply_in_hand_ = nullptr;
+  if (matches || ++routed->second.unmatched <= kMostUnmatchedReplies) return;
+  routed->second.version->processes.kill_worker(
+      lane.incarnation, format("more than {} replies of its lanes belong to no request that they hold", kMostUnmatchedReplies));
 }
 
 void DataPlane::worker_ready(RoutedVersion& version, const WorkerProcess& worker) {
   for (std::uint32_t lane = 0; lane < worker.lane_paths.size(); ++lane) {
-    const Status connected = lane_transport_.connect(worker.lane_paths[lane], peer_of({worker.incarnation, lane}));
+    const Status connected = lane_transport_.connect(worker.lane_paths[lane], peer_of({worker.incarnation, lane}), true);
     if (!connected.ok()) return version.processes.kill_worker(worker.incarnation, connected.message());
   }
   workers_[worker.incarnation] = {
@@ -90,24 +95,29 @@ void DataPlane::worker_ready(RoutedVersion& version, const WorkerProcess& worker
   perform();
 }
 
-void DataPlane::worker_leaving(RoutedVersion& version, const WorkerProcess& worker) {
+void DataPlane::worker_leaving(const WorkerProcess& worker) {
   ledger_.dismiss(worker.incarnation);
-  leaving_workers_.push_back({worker.incarnation, &version, clock_.now_ns() + kSurplusLimitNs, false});
+  const auto routed = workers_.find(worker.incarnation);
+  if (routed == workers_.end()) return;  // it could not be connected, and is being killed
+  RoutedWorker& leaving = routed->second;
+  // At the limit it is killed, and its requests run on other workers.
+  leaving.leave = std::make_unique<Timer>(timers_, Timer::Kind::kPatience, [&, id = worker.incarnation](std::uint64_t now_ns) {
+    leaving.version->processes.kill_worker(id, "it did not leave in time");
+    leaving.leave->set(now_ns + kExitLimitNs);
+  });
+  leaving.leave->set(clock_.now_ns() + kSurplusLimitNs);
+  leaving_.push_back(worker.incarnation);
 }
 
-// At the limit it is killed, and its requests run on other workers.
-void DataPlane::advance_leaving_workers(std::uint64_t now_ns) {
-  for (LeavingWorker& leaving : leaving_workers_) {
-    Processes& processes = leaving.version->processes;
-    if (!leaving.is_told && ledger_.held_by(leaving.incarnation) == 0) {
-      processes.let_go(leaving.incarnation);
-      leaving.is_told = true;
-      leaving.limit_ns = now_ns + kExitLimitNs;
-    } else if (now_ns >= leaving.limit_ns) {
-      processes.kill_worker(leaving.incarnation, "it did not leave in time");
-      leaving.limit_ns = now_ns + kExitLimitNs;
-    }
-  }
+// Tells surplus workers to end that hold no request any more.
+void DataPlane::let_go_who_are_done() {
+  std::erase_if(leaving_, [&](Incarnation incarnation) {
+    if (ledger_.held_by(incarnation) > 0) return false;
+    const RoutedWorker& leaving = workers_.at(incarnation);
+    leaving.version->processes.let_go(incarnation);
+    leaving.leave->set(now_ns_ + kExitLimitNs);
+    return true;
+  });
 }
 
 void DataPlane::worker_probed(const WorkerProcess& worker, bool is_answered) {
@@ -118,18 +128,19 @@ void DataPlane::worker_probed(const WorkerProcess& worker, bool is_answered) {
 void DataPlane::worker_died(RoutedVersion& version, WorkerProcess& worker, std::string& what) {
   const int lanes = version.processes.options().lanes;
   for (int lane = 0; lane < lanes; ++lane) {  // even a worker that never became ready may have bound
-    const std::string path = lane_path(directory_.path(), worker.incarnation, lane);
-    lane_transport_.disconnect(path, peer_of({worker.incarnation, static_cast<std::uint32_t>(lane)}));
+    const std::string path = lane_path(worker.sockets, lane);
+    if (lane_transport_.disconnect(path, peer_of({worker.incarnation, static_cast<std::uint32_t>(lane)})))
+      cut_off_bytes_ += wire::Transport::kCutOffBytes;
     ::unlink(path.c_str());
   }
-  std::erase_if(leaving_workers_, [&](const LeavingWorker& leaving) { return leaving.incarnation == worker.incarnation; });
+  std::erase(leaving_, worker.incarnation);
   const std::uint64_t answered = ledger_.answered_by(worker.incarnation);
   std::vector<DeathOutcome> outcomes;
   what = worker.ended_because.empty() ? "without a crash record" : worker.ended_because;
   if (workers_.erase(worker.incarnation) != 0) {
     std::erase(unroutable_, worker.incarnation);
     std::vector<LaneEvidence> evidence;
-    for (const wire::LaneLine& line : worker.lines(worker.lane_paths.size())) {
+    for (const wire::LaneLine& line : worker.page(worker.lane_paths.size()).lanes) {
       evidence.push_back(read_evidence(worker, line));
       if (evidence.back().crashed) what = evidence.back().what;
     }
@@ -172,7 +183,7 @@ void DataPlane::report_death(const RoutedVersion& version, const WorkerProcess& 
       .ended_because = worker.ended_because,
       .wait_status = worker.wait_status,
       .requests = std::move(requests)};
-  for (const wire::LaneLine& line : worker.lines(static_cast<std::size_t>(version.processes.options().lanes))) {
+  for (const wire::LaneLine& line : worker.page(static_cast<std::size_t>(version.processes.options().lanes)).lanes) {
     if (!death.crash) death.crash = read_crash(line.crash);
   }
   deaths_.add(std::move(death), now_ns_);
@@ -220,13 +231,13 @@ void DataPlane::perform(const Action& action) {
 }
 
 void DataPlane::forget_request(const Action& action) {
-  wire::Message& payload = payloads_[slot_of(action.request)];
-  const std::uint64_t bytes = payload.memory_bytes();
+  wire::Parcel& request = requests_[slot_of(action.request)];
+  const std::uint64_t bytes = request.memory_bytes();
   if (Client* client = clients_->find_with_gone(action.client)) {
     client->allowance.remove(bytes);
     memory_.remove_request(*client->process, bytes);
   }
-  payload.clear();
+  request.clear();
   died_ns_[slot_of(action.request)] = 0;
   const RoutedVersion& version = *models_[action.model];
   if (version.awaits_idle && ledger_.model_idle(version.index)) observer_.became_idle(version);
@@ -262,15 +273,20 @@ void DataPlane::undelivered(const Action& action, const WorkerProcess* worker, c
   log_.warn("worker_unroutable pid={} reason=\"{}\"", worker ? worker->pid : -1, why.message());
   ledger_.undelivered(action.request);
   unroutable_.push_back(action.lane.incarnation);
-  retry_unroutable_ns_ = now_ns_ + kUnroutableRetryNs;
+  retry_unroutable_.set_earlier(now_ns_ + kUnroutableRetryNs);
   ledger_.dispatch(action.model, now_ns_);
 }
 
+void DataPlane::retry_unroutable(std::uint64_t now_ns) {
+  const std::vector<Incarnation> again = std::exchange(unroutable_, {});
+  for (const Incarnation incarnation : again) ledger_.retry(incarnation, now_ns);
+  perform();
+}
+
 Status DataPlane::send_to_lane(const Action& action) {
-  const wire::Message& payload = payloads_[slot_of(action.request)];
-  frame_.assign(payload[0].begin(), payload[0].end());
+  wire::Parcel& request = requests_[slot_of(action.request)];
   wire::RequestHeader header;
-  std::memcpy(&header, frame_.data(), sizeof header);
+  std::memcpy(&header, request.head.data(), sizeof header);
   header.client_id = action.client;
   header.request_id = action.request;
   header.incarnation = action.lane.incarnation;
@@ -279,11 +295,10 @@ Status DataPlane::send_to_lane(const Action& action) {
   header.batch_index = action.batch_index;
   header.quarantine = action.quarantine;
   header.lane_flags = action.hash_inputs ? wire::kHashInputs : 0;
-  std::memcpy(frame_.data(), &header, sizeof header);
-  const std::span<const std::byte> head = frame_;
-  Status sent = lane_transport_.send(peer_of(action.lane), wire::Frames(&head, 1), &payload, 1);
+  std::memcpy(request.head.data(), &header, sizeof header);
+  Status sent = lane_transport_.push(peer_of(action.lane), request.head, request.payload);
   std::uint64_t& died_ns = died_ns_[slot_of(action.request)];
-  if (sent.ok() && died_ns != 0) models_[action.model]->sent_again_ns.add(clock_.now_ns() - std::exchange(died_ns, 0));
+  if (sent.ok() && died_ns != 0) sent_again_.emplace_back(action.model, std::exchange(died_ns, 0));
   if (!sent.ok())
     log_.debug("not_sent request={} incarnation={} reason=\"{}\"", action.request, action.lane.incarnation, sent.message());
   return sent;
@@ -307,7 +322,7 @@ Status DataPlane::attach_client(RoutedWorker& routed, WorkerProcess& worker, con
 }
 
 void DataPlane::forward_reply(const Action& action) {
-  const wire::Message& message = *reply_in_hand_;
+  wire::Parcel& reply = *reply_in_hand_;
   wire::ReplyHeader header = reply_.header;
   header.seq = action.seq;
   header.ran = static_cast<std::uint8_t>(
@@ -316,18 +331,22 @@ void DataPlane::forward_reply(const Action& action) {
   header.attempts = action.attempts;
   header.model_version = models_[action.model]->number();
   header.queue_ns = action.queue_ns;
-  if (message.size() > 1) {
-    if (const Status room = check_answer(action.client, message.memory_bytes(1)); !room.ok()) {
+  if (!reply.payload.empty()) {
+    if (const Status room = check_answer(action.client, reply.payload.memory_bytes()); !room.ok()) {
       header.status = static_cast<std::uint16_t>(room.code());
       header.output_count = 0;
-      header.retry_after_ms = retry_after_ms(action.model, action.client, room.code());
+      header.retry_after_ms = retry_after_ms(action.model, action.client, action.flow, room.code());
       return write_reply(header, action.client, room.message());
     }
   }
-  frame_.assign(message[0].begin(), message[0].end());
-  std::memcpy(frame_.data(), &header, sizeof header);
-  const std::span<const std::byte> head = frame_;
-  send_to_client(action.client, wire::Frames(&head, 1), &message, 1);
+  if (reply.size() > 2) {
+    const std::uint64_t tensor_bytes = reply.size_bytes() - reply[0].size() - reply[1].size();
+    models_[action.model]->copied_answers.add(tensor_bytes);
+    if (const Client* client = clients_->find(action.client)) client->process->copied_answers.add(tensor_bytes);
+  }
+  std::memcpy(reply.head.data(), &header, sizeof header);
+  const std::span<const std::byte> head = reply.head;
+  send_to_client(action.client, wire::Frames(&head, 1), reply.payload);
 }
 
 void DataPlane::send_reply(const Action& action) {
@@ -338,7 +357,7 @@ void DataPlane::send_reply(const Action& action) {
                .ran = static_cast<std::uint8_t>(action.ran),
                .released = action.released,
                .attempts = action.attempts,
-               .retry_after_ms = retry_after_ms(action.model, action.client, action.status),
+               .retry_after_ms = retry_after_ms(action.model, action.client, action.flow, action.status),
                .model_version = models_[action.model]->number(),
                .queue_ns = action.queue_ns},
               action.client, action.message);
@@ -352,7 +371,7 @@ void DataPlane::send_release(const Action& action) {
                            .request_id = action.request,
                            .released = 1};
   const std::span<const std::byte> frame = std::as_bytes(std::span(&header, 1));
-  send_to_client(action.client, wire::Frames(&frame, 1), nullptr, 0);
+  send_to_client(action.client, wire::Frames(&frame, 1));
 }
 
 // Best effort: a lane that does not get this runs the request to its end, which only wastes time.

@@ -11,7 +11,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
-#include <optional>
 #include <tuple>
 #include <unordered_map>
 #include <utility>
@@ -74,32 +73,28 @@ struct DataPlane::Sender {
   bool is_sending = false;
 };
 
-// Does nothing while there are neither clients nor workers, because then nobody can fill the memory.
-std::optional<std::uint64_t> DataPlane::next_memory_look_ns() const {
-  if (!memory_.is_limited() || (clients_->count() == 0 && workers_.empty())) return std::nullopt;
-  return memory_look_ns_;
-}
+void DataPlane::note_heap_at_start() { heap_baseline_ = heap_at_start_ = heap_bytes(); }
 
+// set_timers() begins the looks, and they end when nobody can fill the memory.
 void DataPlane::watch_memory(std::uint64_t now_ns) {
-  if (heap_at_start_ == 0) heap_baseline_ = heap_at_start_ = heap_bytes();
-  if (versions_changed_ && !shortage_.is_short()) measure_heap();
-  if (!next_memory_look_ns()) {
+  if (!may_be_filled()) {
     shortage_ = {};
     return;
   }
-  if (now_ns < memory_look_ns_) return;
+  if (versions_changed_ && !shortage_.is_short()) measure_heap();
   // At the last look libzmq may have held what lanes have sent and finished since. It holds that only for a moment, so it is not
   // counted.
   const std::uint64_t lane_bytes = traffic_.lane_bytes - std::exchange(lane_bytes_seen_, traffic_.lane_bytes);
   const std::uint64_t known =
-      heap_baseline_ + memory_.bytes() + clients_->count() * kPerClient + (shortage_.is_short() ? lane_bytes : 0);
+      heap_baseline_ + cut_off_bytes_ + memory_.bytes() + clients_->count() * kPerClient + (shortage_.is_short() ? lane_bytes : 0);
   const std::uint64_t most = known + memory_.unfinished_limit() + kAlwaysAllowed;
   // The heap is less than what is resident when malloc() keeps what was freed. Asking malloc() takes longer.
   std::uint64_t held = resident_bytes();
   if (held == 0 || held > most || shortage_.is_short()) held = heap_bytes();
   const bool may_put_out = shortage_.look(held, most, now_ns);
-  memory_look_ns_ = now_ns + (shortage_.is_short() ? MemoryShortage::kShortestPauseNs : MemoryShortage::pause_ns(held, most));
+  memory_look_.set(now_ns + (shortage_.is_short() ? MemoryShortage::kShortestPauseNs : MemoryShortage::pause_ns(held, most)));
   if (may_put_out) put_out_hoarder(held - known, now_ns);
+  perform();
 }
 
 // The outputs that a lane may send in one message: what a client may have of the memory, and no more than what is allowed before
@@ -137,16 +132,19 @@ std::vector<DataPlane::Sender> DataPlane::all_senders() {
   return senders;
 }
 
-// Disconnects a client, or kills the worker of a lane: one that is sending if there is any, else a client if there is any, and of
-// those the one that has finished no message for the longest time. It is not known whose memory it is: the next look shows
-// whether this one held it. kUnavailable, because a client that did not hold it may connect and send its requests again. It
-// counts as an offence, because a client could fill the memory again and again. The requests of a killed worker run again.
+// Disconnects a client, or kills the worker of a lane: one that is sending if there is any, else a client if there is any. Of
+// those that are sending, the one that has finished no message for the longest time. Of those that are silent, the one that
+// finished its last message last: whoever fills the memory has come or spoken shortly before, and most who are idle have been so
+// for long. It is not known whose memory it is: the next look shows whether this one held it. kUnavailable, because a client that
+// did not hold it may connect and send its requests again. It counts as an offence, because a client could fill the memory again
+// and again. The requests of a killed worker run again.
 void DataPlane::put_out_hoarder(std::uint64_t unfinished, std::uint64_t now_ns) {
   std::vector<Sender> senders = all_senders();
   std::erase_if(senders,
                 [&](const Sender& sender) { return !shortage_.may_hold(sender.last_message_ns, sender.is_sending, now_ns); });
-  const auto worst = std::ranges::min_element(
-      senders, {}, [](const Sender& sender) { return std::tuple(!sender.is_sending, !sender.client, sender.last_message_ns); });
+  const auto worst = std::ranges::min_element(senders, {}, [](const Sender& sender) {
+    return std::tuple(!sender.is_sending, !sender.client, sender.is_sending ? sender.last_message_ns : ~sender.last_message_ns);
+  });
   if (worst == senders.end()) return;
   shortage_.put_out();
   const std::string why = format(

@@ -15,27 +15,24 @@ constexpr std::size_t kMostThreadsOfOurs = 256;  // far above the threads of Zer
 
 // While requests run, lists busy lanes every kFirstLookNs. Reads /proc only for lanes that have held a request that long.
 void DataPlane::watch_lanes(std::uint64_t now_ns) {
-  if (!look_ns_ && ledger_.has_busy_lanes()) look_ns_ = now_ns + kFirstLookNs;
-  if (!look_ns_ || now_ns < *look_ns_) return;
-  look_ns_.reset();
   deaths_.oom_kills().count(now_ns);
   ledger_.busy_lanes(busy_lanes_);
   std::unordered_map<wire::PeerId, LaneWatch> seen;
   std::unordered_map<Incarnation, std::vector<ThreadTimes>> threads;  // 0: our receiving threads
   for (const BusyLane& busy : busy_lanes_) {
     const std::uint64_t due_ns = busy.leased_ns + kFirstLookNs;
-    look_ns_ = std::min(look_ns_.value_or(~std::uint64_t{0}), std::max(due_ns, now_ns + kLookEveryNs));
+    lane_look_.set_earlier(std::max(due_ns, now_ns + kLookEveryNs));
     RoutedVersion& version = *models_[busy.model];
     const WorkerProcess* worker = version.processes.find_worker(busy.lane.incarnation);
     if (now_ns < due_ns || !worker || worker->ended != EndReason::kNone) continue;
     if (threads.empty()) {
-      threads[0] = read_threads(::getpid(), kMostThreadsOfOurs).value_or(std::vector<ThreadTimes>());
+      threads[0] = read_threads_(::getpid(), kMostThreadsOfOurs).value_or(std::vector<ThreadTimes>());
       std::erase_if(threads[0], [](const ThreadTimes& times) { return !times.is_message_io; });
     }
     const auto [its_threads, is_new] = threads.try_emplace(busy.lane.incarnation);
     if (is_new) {
       const std::size_t most = most_threads_of_worker(version.processes.options().lanes, version.served.config.threads);
-      auto read = read_threads(worker->pid, most);
+      auto read = read_threads_(worker->pid, most);
       if (!read) {
         ledger_.condemn(busy.lane.incarnation);
         version.processes.kill_worker(busy.lane.incarnation, format("it has more than {} threads", most));
@@ -50,11 +47,12 @@ void DataPlane::watch_lanes(std::uint64_t now_ns) {
   }
   watches_ = std::move(seen);
   threads_ = std::move(threads);
+  perform();
 }
 
 void DataPlane::judge_lane(const BusyLane& busy, RoutedVersion& version, const WorkerProcess& worker,
                            const std::vector<ThreadTimes>& threads, std::uint64_t starved_ns, LaneWatch& watch) {
-  const auto lines = worker.lines(worker.lane_paths.size());
+  const auto lines = worker.page(worker.lane_paths.size()).lanes;
   if (busy.lane.lane >= lines.size()) return;
   std::vector<std::uint64_t> lane_threads;
   for (const wire::LaneLine& each : lines) lane_threads.push_back(each.thread_id.load(std::memory_order_relaxed));

@@ -4,6 +4,7 @@
 #include <sys/prctl.h>
 #include <sys/socket.h>
 
+#include <atomic>
 #include <deque>
 #include <system_error>
 #include <thread>
@@ -15,6 +16,8 @@
 
 namespace shoal::supervisor {
 namespace {
+
+constexpr std::size_t kMostTaken = 64;  // of a socket at a time, and the rest of the last packet
 
 void close_now(UniqueFd fd) {
   const linger off{};
@@ -34,6 +37,10 @@ struct Closer::Threads {
   std::deque<Entry> queue SHOAL_GUARDED_BY(mutex);
   std::size_t threads SHOAL_GUARDED_BY(mutex) = 0, idle SHOAL_GUARDED_BY(mutex) = 0;
   bool is_stopping SHOAL_GUARDED_BY(mutex) = false;
+  std::atomic<std::size_t> left{0};  // entries that are not closed yet
+  Mutex draining;                    // held while descriptors are taken out of a socket, so that one thread knows of another's
+
+  bool is_late() const { return left.load(std::memory_order_relaxed) > kMostSent; }
 
   static std::shared_ptr<Threads> make();
   static void push(const std::shared_ptr<Threads>& threads, Entry entry);
@@ -42,6 +49,7 @@ struct Closer::Threads {
  private:
   static bool start_one(const std::shared_ptr<Threads>& threads);
   void serve();
+  bool take_what_waits_in(const Entry& socket) SHOAL_EXCLUDES(mutex);
 };
 
 std::shared_ptr<Closer::Threads> Closer::Threads::make() {
@@ -76,6 +84,7 @@ void Closer::Threads::push(const std::shared_ptr<Threads>& threads, Entry entry)
   if (!entry.fd) return;
   const MutexLock lock(threads->mutex);
   threads->queue.push_back(std::move(entry));
+  threads->left.fetch_add(1, std::memory_order_relaxed);
   threads->changed.notify_one();
   const bool is_late = threads->idle == 0 && threads->queue.size() > kMostQueuedPerThread * threads->threads;
   if (is_late && threads->threads < kMostThreads && start_one(threads)) ++threads->threads;
@@ -95,14 +104,29 @@ void Closer::Threads::serve() {
     Entry entry = std::move(queue.front());
     queue.pop_front();
     mutex.unlock();
-    if (entry.closes_sent) {
-      for (UniqueFd& fd : wire::drain_fds(entry.fd.get())) push(entry.closes_sent, {std::move(fd), nullptr});
+    if (entry.closes_sent && !take_what_waits_in(entry)) {
+      const auto closes_sent = entry.closes_sent;
+      push(closes_sent, std::move(entry));
+    } else {
+      close_now(std::move(entry.fd));
     }
-    close_now(std::move(entry.fd));
+    left.fetch_sub(1, std::memory_order_relaxed);
     mutex.lock();
   }
   --threads;
   mutex.unlock();
+}
+
+// A socket may hold any number of descriptors, so only some are taken out at a time. While the threads that close them are late,
+// the socket waits for those threads. Returns whether none is left.
+bool Closer::Threads::take_what_waits_in(const Entry& socket) {
+  Threads& sent = *socket.closes_sent;
+  const MutexLock lock(sent.draining);
+  if (&sent != this && sent.is_late()) return !wire::has_messages(socket.fd.get());
+  std::vector<UniqueFd> fds = wire::drain_fds(socket.fd.get(), kMostTaken);
+  const bool is_empty = fds.size() < kMostTaken;
+  for (UniqueFd& fd : fds) push(socket.closes_sent, {std::move(fd), nullptr});
+  return is_empty;
 }
 
 Closer::Closer() : own_(Threads::make()), sent_(Threads::make()) {}
@@ -115,6 +139,8 @@ Closer::~Closer() {
 void Closer::close_sent(UniqueFd stranger) { Threads::push(sent_, {std::move(stranger), nullptr}); }
 
 void Closer::close_own(UniqueFd fd) { Threads::push(own_, {std::move(fd), nullptr}); }
+
+bool Closer::is_late() const { return sent_->is_late(); }
 
 void Closer::hang_up(UniqueFd socket) {
   if (socket) ::shutdown(socket.get(), SHUT_RDWR);

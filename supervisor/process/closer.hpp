@@ -17,6 +17,8 @@ class Closer {
  public:
   /// Threads at the same time, of each kind. One more starts when kMostQueuedPerThread descriptors wait for each of the others.
   static constexpr std::size_t kMostThreads = 8, kMostQueuedPerThread = 32;
+  /// While more descriptors of strangers wait to be closed, their owner takes no more of them (is_late()).
+  static constexpr std::size_t kMostSent = 256;
 
   /// Starts the first threads. All threads block all signals.
   Closer();
@@ -26,13 +28,15 @@ class Closer {
   Closer& operator=(const Closer&) = delete;
 
   /// Closes a descriptor that a stranger sent. Its linger time is switched off before. If all threads are stuck, the descriptor
-  /// stays open until one of them goes on: RLIMIT_NOFILE is the only bound.
+  /// stays open until one of them goes on.
   void close_sent(UniqueFd stranger);
   /// Closes a descriptor of which is known that close() ends by itself.
   void close_own(UniqueFd fd);
   /// Ends the connection of a unix socket of our own at once, and closes the socket. The descriptors that wait in it are closed
-  /// as close_sent() does.
+  /// as close_sent() does. While is_late(), a socket in which something waits is closed later, and nothing is taken out of it.
   void hang_up(UniqueFd socket);
+  /// Whether more than kMostSent descriptors of strangers wait to be closed, or are being closed.
+  bool is_late() const;
 
  private:
   struct Threads;

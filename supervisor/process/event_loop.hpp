@@ -31,6 +31,8 @@ class EventLoop {
   void hang_up(UniqueFd socket);
   /// Closes descriptors that a peer has sent on another thread, because close() of those can block. Leaves `fds` empty.
   void close_sent(std::vector<UniqueFd>& fds);
+  /// Whether so many of those wait to be closed that no more should be received.
+  bool is_late_in_closing() const { return closer_.is_late(); }
   /// Closes a descriptor of shared memory on another thread, because it may be the last one of some GiB.
   void close_memory(UniqueFd fd) { closer_.close_own(std::move(fd)); }
   /// Calls the handlers of the descriptors that are ready now. Never waits.

@@ -6,7 +6,6 @@
 #include <iterator>
 #include <utility>
 
-#include "shm/base/clock.hpp"
 #include "shm/base/errors.hpp"
 #include "supervisor/process/received_message.hpp"
 
@@ -16,14 +15,17 @@ FileSearch::~FileSearch() {
   if (!is_over()) finder_.give_up(*this);
 }
 
-FileFinder::FileFinder(std::filesystem::path worker_file, std::size_t largest_answer_bytes, EventLoop& loop, Logger& log,
-                       std::function<void()> is_over, Spawn spawn_child)
+FileFinder::FileFinder(std::filesystem::path worker_file, std::size_t largest_answer_bytes, const Clock& clock, EventLoop& loop,
+                       Timers& timers, Logger& log, std::function<void()> is_over, Spawn spawn_child)
     : worker_file_(std::move(worker_file)),
       largest_answer_bytes_(largest_answer_bytes),
+      clock_(clock),
       loop_(loop),
+      timers_(timers),
       log_(log),
       is_over_(std::move(is_over)),
-      spawn_(std::move(spawn_child)) {}
+      spawn_(std::move(spawn_child)),
+      retry_(timers, Timer::Kind::kClock, [this](std::uint64_t) { start_waiting(true); }) {}
 
 FileFinder::~FileFinder() {
   for (const auto& process : processes_) {
@@ -84,8 +86,9 @@ std::size_t FileFinder::count_of(std::int64_t client_process, bool is_stuck) con
   }));
 }
 
-void FileFinder::start_waiting() {
-  const bool is_retry = std::exchange(retry_ns_, std::nullopt).has_value();
+void FileFinder::start_waiting(bool is_retry) {
+  is_retry |= retry_.is_set();
+  retry_.clear();
   while (true) {
     const auto found =
         std::ranges::find_if(waiting_, [&](const FileSearch* each) { return has_place(*each) || !check_stuck(*each).ok(); });
@@ -97,7 +100,7 @@ void FileFinder::start_waiting() {
     if (started.code() == StatusCode::kOverloaded && next.asker_ == Asker::kDaemon) {
       // Nobody would ask again. It stays the first; searches of clients, which wait behind it, do not wait for descriptors.
       if (!is_retry) log_.warn("file_search_waits reason=\"{}: {}\"", next.what_, started.message());
-      retry_ns_ = monotonic_now_ns() + kShortageNs;
+      retry_.set(clock_.now_ns() + kShortageNs);
       const auto asked = std::ranges::find(waiting_, Asker::kClient, [](const FileSearch* each) { return each->asker_; });
       const std::vector<FileSearch*> refused(asked, waiting_.end());
       waiting_.erase(asked, waiting_.end());
@@ -131,7 +134,8 @@ Status FileFinder::start(FileSearch& search) {
   process->client_process = search.client_process_;
   process->child = *std::move(child);
   process->control = std::move(pair->ours);
-  process->limit_ns = monotonic_now_ns() + kLimitNs;
+  process->limit.emplace(timers_, Timer::Kind::kPatience, [this, of = process.get()](std::uint64_t) { limit_is_over(*of); });
+  process->limit->set(clock_.now_ns() + kLimitNs);
   Status asked = loop_.watch(process->child.pidfd.get(), [this, fd = process->child.pidfd.get()] { died(fd); });
   if (!asked.ok()) {  // nobody would notice its end; reap_orphans() reaps it
     send_signal(process->child.pidfd, SIGKILL);
@@ -216,30 +220,14 @@ void FileFinder::stop_listening(Process& process) {
   if (process.control) loop_.hang_up(std::move(process.control));
 }
 
-void FileFinder::tick(std::uint64_t now_ns) {
-  bool has_room = retry_ns_ && now_ns >= *retry_ns_;
-  for (const auto& process : processes_) {
-    if (process->is_stuck || now_ns < process->limit_ns) continue;
-    process->is_stuck = has_room = true;
-    log_.warn("file_search_killed pid={} after_s={}", process->child.pid, kLimitNs / 1'000'000'000);
-    if (process->search) {
-      end(*process, deadline_exceeded("{}: not read within {} s: their file system does not answer, or there is too much to read",
-                                      process->search->what_, kLimitNs / 1'000'000'000));
-    }
+void FileFinder::limit_is_over(Process& process) {
+  process.is_stuck = true;
+  log_.warn("file_search_killed pid={} after_s={}", process.child.pid, kLimitNs / 1'000'000'000);
+  if (process.search) {
+    end(process, deadline_exceeded("{}: not read within {} s: their file system does not answer, or there is too much to read",
+                                   process.search->what_, kLimitNs / 1'000'000'000));
   }
-  if (has_room) start_waiting();
-}
-
-void FileFinder::postpone(std::uint64_t by_ns) {
-  for (const auto& process : processes_) process->limit_ns += by_ns;
-}
-
-std::optional<std::uint64_t> FileFinder::next_tick_ns() const {
-  std::optional<std::uint64_t> next = waiting_.empty() ? std::nullopt : retry_ns_;
-  for (const auto& process : processes_) {
-    if (!process->is_stuck) next = std::min(next.value_or(process->limit_ns), process->limit_ns);
-  }
-  return next;
+  start_waiting();
 }
 
 std::size_t FileFinder::stuck() const {

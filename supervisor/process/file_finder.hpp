@@ -13,10 +13,12 @@
 #include <string>
 #include <vector>
 
+#include "shm/base/clock.hpp"
 #include "shm/log/log.hpp"
 #include "shm/wire/control.hpp"
 #include "supervisor/process/event_loop.hpp"
 #include "supervisor/process/spawn.hpp"
+#include "supervisor/process/timers.hpp"
 
 namespace shoal::supervisor {
 
@@ -79,10 +81,10 @@ class FileFinder {
 
   using Spawn = std::function<Result<Child>(const SpawnOptions&)>;
 
-  /// `loop` and `log` outlive this, and this outlives its searches. `is_over` is called from within the event loop, ask() or
-  /// tick(), once for each search that is not given up.
-  FileFinder(std::filesystem::path worker_file, std::size_t largest_answer_bytes, EventLoop& loop, Logger& log,
-             std::function<void()> is_over, Spawn spawn_child = spawn);
+  /// `clock`, `loop`, `timers` and `log` outlive this, and this outlives its searches. `is_over` is called from within the event
+  /// loop, a timer or ask(), once for each search that is not given up.
+  FileFinder(std::filesystem::path worker_file, std::size_t largest_answer_bytes, const Clock& clock, EventLoop& loop,
+             Timers& timers, Logger& log, std::function<void()> is_over, Spawn spawn_child = spawn);
   ~FileFinder();
   FileFinder(const FileFinder&) = delete;
   FileFinder& operator=(const FileFinder&) = delete;
@@ -92,10 +94,6 @@ class FileFinder {
   std::unique_ptr<FileSearch> ask(Asker asker, std::string what, std::string question, std::int64_t client_process = 0);
   /// Whether a search for a client of that process may wait. ask() checks it, too. Errors: kOverloaded, which names `what`.
   Status check_room(const std::string& what, std::int64_t client_process) const;
-  void tick(std::uint64_t now_ns);
-  /// This process did not run for so long: no search has had that time.
-  void postpone(std::uint64_t by_ns);
-  std::optional<std::uint64_t> next_tick_ns() const;
   std::size_t stuck() const;
 
  private:
@@ -106,11 +104,11 @@ class FileFinder {
     Child child;
     UniqueFd control;
     std::string answer;
-    std::uint64_t limit_ns = 0;
+    std::optional<Timer> limit;
     bool is_stuck = false;
   };
 
-  void start_waiting();
+  void start_waiting(bool is_retry = false);
   /// Whether too many children cannot be ended. Errors: kUnavailable.
   Status check_stuck(const FileSearch& search) const;
   bool has_place(const FileSearch& search) const;
@@ -119,6 +117,7 @@ class FileFinder {
   /// Reads one message. False when there was none, or there will be no more.
   bool speaks(int control);
   void died(int pidfd);
+  void limit_is_over(Process& process);
   /// Ends the question: with the answer, or why there is none. The child is killed.
   void end(Process& process, Result<std::string> result);
   void over(FileSearch& search, Result<std::string> result);
@@ -129,13 +128,15 @@ class FileFinder {
 
   const std::filesystem::path worker_file_;
   const std::size_t largest_answer_bytes_;
+  const Clock& clock_;
   EventLoop& loop_;
+  Timers& timers_;
   Logger& log_;
   const std::function<void()> is_over_;
   const Spawn spawn_;
   std::vector<std::unique_ptr<Process>> processes_;
-  std::optional<std::uint64_t> retry_ns_;  // when a child is started that could not be started before
-  std::deque<FileSearch*> waiting_;        // in the order of Asker; of one kind, the oldest first
+  Timer retry_;                      // starts a child that could not be started before
+  std::deque<FileSearch*> waiting_;  // in the order of Asker; of one kind, the oldest first
 };
 
 }  // namespace shoal::supervisor

@@ -20,8 +20,6 @@ using wire::ControlKind;
 using wire::ControlMessage;
 
 namespace {
-bool is_silent(const WorkerProcess& worker) { return worker.silent_ns != 0 && worker.pidfd && worker.ended == EndReason::kNone; }
-
 // A sparse segment takes its memory only when it is used. If there is none then, a worker gets a SIGBUS.
 Result<std::uint64_t> check_packed(const UniqueFd& fd) {
   SHOAL_ASSIGN_OR_RETURN(const std::uint64_t size, check_sealed(fd, Seals::kReadOnly));
@@ -40,18 +38,36 @@ std::optional<Status> ModelProcesses::said_status(const ControlMessage& message)
   return Status(static_cast<StatusCode>(message.a), shortened(message.text, kMostReason));
 }
 
-// It is not known which orphan was reaped. Incarnations are never used twice, so it is safe to remove the sockets of all unborn
+// It is not known which orphan was reaped. The names are never used twice, so it is safe to remove the sockets of all unborn
 // workers as long as one of them may live.
 void Births::sweep_unborn(std::uint64_t now_ns) {
   for (const Unborn& one : unborn) {
-    for (int lane = 0; lane < one.lanes; ++lane) ::unlink(lane_path(one.directory, one.incarnation, lane).c_str());
+    for (int lane = 0; lane < one.lanes; ++lane) ::unlink(lane_path(one.sockets, lane).c_str());
   }
   std::erase_if(unborn, [&](const Unborn& one) { return now_ns > one.until_ns; });
 }
 
-ModelProcesses::ModelProcesses(ProcessOptions options, EventLoop& loop, ProcessObserver& observer, Logger& log, Births& births,
-                               StuckZygotes& stuck)
-    : Processes(std::move(options)), loop_(loop), observer_(observer), log_(log), births_(births), stuck_(stuck) {}
+ModelProcesses::ModelProcesses(ProcessOptions options, const Clock& clock, EventLoop& loop, Timers& timers,
+                               ProcessObserver& observer, Logger& log, Births& births, StuckZygotes& stuck)
+    : Processes(std::move(options)),
+      clock_(clock),
+      loop_(loop),
+      timers_(timers),
+      observer_(observer),
+      log_(log),
+      births_(births),
+      stuck_(stuck),
+      zygote_start_(timers, Timer::Kind::kClock, when_due(&ModelProcesses::start_zygote)),
+      fork_(timers, Timer::Kind::kClock, when_due(&ModelProcesses::fork_missing_workers)),
+      zygote_load_(timers, Timer::Kind::kPatience, when_due(&ModelProcesses::zygote_is_stuck)),
+      zygote_death_(timers, Timer::Kind::kPatience, when_due(&ModelProcesses::leave_zygote_alone)) {}
+
+Timer::Handler ModelProcesses::when_due(void (ModelProcesses::*handle)()) {
+  return [this, handle](std::uint64_t) {
+    (this->*handle)();
+    observer_.limit_was_over();
+  };
+}
 
 ModelProcesses::~ModelProcesses() {
   kill_all();
@@ -66,7 +82,7 @@ void ModelProcesses::fail(const std::string& reason) {
   if (state_ == ModelState::kFailed || state_ == ModelState::kDraining) return;
   state_ = ModelState::kFailed;
   reason_ = reason;
-  zygote_start_ns_.reset();
+  zygote_start_.clear();
   loop_.close_memory(std::move(packed_));  // a failed model starts no zygote again
   log_.error("model_failed model={} reason=\"{}\"", options_.name, reason);
   close_zygote();
@@ -78,18 +94,18 @@ void ModelProcesses::fail(const std::string& reason) {
 
 void ModelProcesses::stop() {
   state_ = ModelState::kDraining;
-  zygote_start_ns_.reset();
+  zygote_start_.clear();
   close_zygote();
   for (const auto& worker : workers_) {
     if (worker->control) loop_.hang_up(std::move(worker->control));
   }
-  forget_unborn(monotonic_now_ns());
+  forget_unborn(clock_.now_ns());
 }
 
 // A worker whose fork was not reported has no pidfd to wait for. Its end of the control socket is closed, so it exits by itself,
 // and this process, the subreaper, reaps it.
 void ModelProcesses::note_unborn(const WorkerProcess& worker, std::uint64_t now_ns) {
-  births_.unborn.push_back({options_.directory, worker.incarnation, options_.lanes, now_ns + kWorkerStartLimitNs});
+  births_.unborn.push_back({worker.sockets, options_.lanes, now_ns + kWorkerStartLimitNs});
 }
 
 void ModelProcesses::forget_unborn(std::uint64_t now_ns) {
@@ -120,9 +136,10 @@ void ModelProcesses::kill_worker(std::uint64_t incarnation, std::string_view why
 
 void ModelProcesses::abort_worker(std::uint64_t incarnation, pid_t thread, std::string_view why, EndReason reason) {
   WorkerProcess* worker = find_worker(incarnation);
-  if (!worker || !worker->pidfd || worker->kill_at_ns != 0) return;
+  if (!worker || !worker->pidfd || worker->was_aborted) return;
   note_end(*worker, why, reason);
-  worker->kill_at_ns = monotonic_now_ns() + kAbortLimitNs;
+  worker->was_aborted = true;
+  worker->limit->set(clock_.now_ns() + kAbortLimitNs);
   send_signal_to_thread(worker->pidfd, worker->pid, thread, SIGABRT);
 }
 
@@ -130,6 +147,7 @@ void ModelProcesses::note_end(WorkerProcess& worker, std::string_view why, EndRe
   if (worker.ended != EndReason::kNone) return;
   worker.ended = reason;
   worker.ended_because = why;
+  if (worker.state != WorkerProcess::State::kForking) worker.limit->clear();  // only its death is awaited
   log_.warn("worker_killed model={} pid={} incarnation={} reason=\"{}\"", options_.name, worker.pid, worker.incarnation, why);
 }
 
@@ -137,9 +155,9 @@ void ModelProcesses::set_workers(int workers) {
   options_.workers = workers;
   worker_backoff_.succeeded();
   shortage_.succeeded();
-  next_fork_ns_ = 0;
+  fork_.clear();
   dismiss_surplus_workers();
-  fork_missing_workers(monotonic_now_ns());
+  fork_missing_workers();
 }
 
 // Counts only ready workers: others may still fail to start.
@@ -160,79 +178,22 @@ void ModelProcesses::let_go(std::uint64_t incarnation) {
 Status ModelProcesses::probe(std::uint64_t incarnation) {
   WorkerProcess* worker = find_worker(incarnation);
   if (!worker || worker->state != WorkerProcess::State::kReady) return not_found("worker {} is not ready", incarnation);
-  SHOAL_RETURN_IF_ERROR(wire::send_control(worker->control.get(), {.kind = ControlKind::kProbe, .id = incarnation}));
+  SHOAL_RETURN_IF_ERROR(wire::send_control(worker->control.get(), {.kind = ControlKind::kProbe, .id = worker->last_probe + 1}));
+  ++worker->last_probe;
   ++worker->probes;
   return {};
-}
-
-void ModelProcesses::tick(std::uint64_t now_ns) {
-  if (zygote_start_ns_ && now_ns >= *zygote_start_ns_) start_zygote();
-  bool zygote_is_stuck = zygote_ && !zygote_->loaded && now_ns > zygote_->load_limit_ns;
-  for (const auto& worker : workers_) {
-    if (worker->state == WorkerProcess::State::kForking && now_ns > worker->forked_ns + kCommandLimitNs) zygote_is_stuck = true;
-    if (worker->is_starting() && now_ns > worker->forked_ns + kWorkerStartLimitNs) {
-      kill_worker(worker->incarnation, "not ready in time");
-    }
-    if (is_silent(*worker) && now_ns > worker->silent_ns + kSilentLimitNs) {
-      kill_worker(worker->incarnation, "closed its control socket and did not end");
-    }
-    if (worker->kill_at_ns != 0 && now_ns >= worker->kill_at_ns) {
-      send_signal(worker->pidfd, SIGKILL);
-      worker->kill_at_ns = now_ns + kAbortLimitNs;
-    }
-  }
-  if (zygote_is_stuck && !zygote_->closing && !zygote_->killed_ns) {
-    log_.warn("zygote_killed model={} pid={} reason=\"{}\"", options_.name, zygote_pid(),
-              zygote_->loaded ? "left a command unanswered" : "loading took too long");
-    kill_zygote();
-    if (!zygote_->loaded) {
-      zygote_->load_failure = format("loading took more than {} s: raise load_timeout_s", options_.load_limit_ns / 1'000'000'000);
-      if (!ever_loaded_) return fail(zygote_->load_failure);
-    }
-  }
-  if (may_leave_zygote_alone() && now_ns >= *zygote_->killed_ns + kZygoteDeathLimitNs) leave_zygote_alone();
-  fork_missing_workers(now_ns);
-}
-
-void ModelProcesses::postpone(std::uint64_t by_ns) {
-  if (zygote_) zygote_->load_limit_ns += by_ns;
-  if (zygote_ && zygote_->killed_ns) *zygote_->killed_ns += by_ns;
-  for (const auto& worker : workers_) {
-    if (worker->state == WorkerProcess::State::kForking || worker->is_starting()) worker->forked_ns += by_ns;
-    if (worker->silent_ns != 0) worker->silent_ns += by_ns;
-    if (worker->kill_at_ns != 0) worker->kill_at_ns += by_ns;
-  }
-}
-
-std::optional<std::uint64_t> ModelProcesses::next_tick_ns() const {
-  std::optional<std::uint64_t> next = zygote_start_ns_;
-  const auto earlier = [&](std::uint64_t at_ns) { next = next ? std::min(*next, at_ns) : at_ns; };
-  const bool may_answer = zygote_ && !zygote_->closing && !zygote_->killed_ns;
-  if (may_answer && !zygote_->loaded) earlier(zygote_->load_limit_ns);
-  if (may_leave_zygote_alone()) earlier(*zygote_->killed_ns + kZygoteDeathLimitNs);
-  for (const auto& worker : workers_) {
-    if (may_answer && worker->state == WorkerProcess::State::kForking) earlier(worker->forked_ns + kCommandLimitNs);
-    if (worker->is_starting()) earlier(worker->forked_ns + kWorkerStartLimitNs);
-    if (is_silent(*worker)) earlier(worker->silent_ns + kSilentLimitNs);
-    if (worker->kill_at_ns != 0) earlier(worker->kill_at_ns);
-  }
-  if (may_fork()) earlier(next_fork_ns_);
-  return next;
 }
 
 // ---- the zygote ----
 
 void ModelProcesses::start_zygote() {
-  zygote_start_ns_.reset();
-  const std::uint64_t now_ns = monotonic_now_ns();
+  const std::uint64_t now_ns = clock_.now_ns();
   const Status started = [&]() -> Status {
     SHOAL_ASSIGN_OR_RETURN(wire::ControlPair pair, wire::make_control_pair());
     const std::vector<std::string> environment = {"SHOAL_DIR=" + options_.directory};
     SHOAL_ASSIGN_OR_RETURN(Child child, spawn({options_.worker_file, {"--zygote", "3"}, environment, pair.theirs.get()}));
-    zygote_ = std::make_unique<Zygote>(Zygote{.child = std::move(child),
-                                              .control = std::move(pair.ours),
-                                              .started_ns = now_ns,
-                                              .load_limit_ns = now_ns + options_.load_limit_ns});
+    zygote_ = std::make_unique<Zygote>(Zygote{.child = std::move(child), .control = std::move(pair.ours), .started_ns = now_ns});
+    zygote_load_.set(now_ns + options_.load_limit_ns);
     SHOAL_RETURN_IF_ERROR(watch_zygote());
     const int nice = ever_loaded_ ? 0 : options_.load_nice;  // the replacement of a zygote loads at full priority
     ControlMessage load{.kind = ControlKind::kLoad, .a = static_cast<std::uint64_t>(nice), .text = options_.load_text};
@@ -242,19 +203,23 @@ void ModelProcesses::start_zygote() {
     }
     return wire::send_control(zygote_->control.get(), load);
   }();
-  if (started.ok()) return log_.info("zygote_started model={} pid={}", options_.name, zygote_pid());
+  if (!started.ok()) return zygote_not_started(started, now_ns);
+  log_.info("zygote_started model={} pid={}", options_.name, zygote_pid());
+}
+
+void ModelProcesses::zygote_not_started(const Status& why, std::uint64_t now_ns) {
   if (zygote_) {
     send_signal(zygote_->child.pidfd, SIGKILL);  // reap_orphans() reaps it
     forget_zygote();
     zygote_.reset();
   }
   // The program cannot be executed, or the LOAD is too long.
-  const bool is_final = started.code() == StatusCode::kNotFound || started.code() == StatusCode::kPermissionDenied ||
-                        started.code() == StatusCode::kInvalidArgument;
-  if (!ever_loaded_ && is_final) return fail(started.message());
-  log_.warn("zygote_not_started model={} reason=\"{}\"", options_.name, started.message());
-  reason_ = started.message();
-  plan_zygote_restart(shortage_.failed(now_ns));
+  const bool is_final = why.code() == StatusCode::kNotFound || why.code() == StatusCode::kPermissionDenied ||
+                        why.code() == StatusCode::kInvalidArgument;
+  if (!ever_loaded_ && is_final) return fail(why.message());
+  log_.warn("zygote_not_started model={} reason=\"{}\"", options_.name, why.message());
+  reason_ = why.message();
+  zygote_start_.set(shortage_.failed(now_ns));
 }
 
 Status ModelProcesses::watch_zygote() {
@@ -264,6 +229,8 @@ Status ModelProcesses::watch_zygote() {
 
 void ModelProcesses::forget_zygote() {
   if (!zygote_) return;
+  zygote_load_.clear();
+  zygote_death_.clear();
   mute_zygote();
   loop_.forget(zygote_->child.pidfd.get());
 }
@@ -315,7 +282,7 @@ void ModelProcesses::end_zygote(const std::string& why) {
 }
 
 Status ModelProcesses::handle_loaded(ControlMessage& message) {
-  if (zygote_->killed_ns) return {};
+  if (zygote_->killed) return {};
   if (zygote_->loaded) return invalid_argument("LOADED twice");
   if (message.fds.size() > 1) return invalid_argument("LOADED with {} descriptors (at most 1)", message.fds.size());
   std::uint64_t packed_bytes = packed_bytes_;
@@ -329,17 +296,18 @@ Status ModelProcesses::handle_loaded(ControlMessage& message) {
   if (brings_weights) packed_ = std::move(message.fds[0]);
   packed_bytes_ = packed_bytes;
   zygote_->loaded = true;
+  zygote_load_.clear();
   ever_loaded_ = true;
   shortage_.succeeded();
   state_ = ModelState::kReady;
   reason_.clear();
   log_.info("model_loaded model={} zygote={} packed_bytes={}", options_.name, zygote_pid(), packed_bytes_);
-  fork_missing_workers(monotonic_now_ns());
+  fork_missing_workers();
   return {};
 }
 
 Status ModelProcesses::handle_load_failed(const ControlMessage& message) {
-  if (zygote_->killed_ns) return {};
+  if (zygote_->killed) return {};
   if (zygote_->loaded) return invalid_argument("LOAD_FAILED after LOADED");
   const std::optional<Status> said = said_status(message);
   if (!said || said->ok()) return invalid_argument("LOAD_FAILED with the status code {}", message.a);
@@ -362,7 +330,7 @@ Status ModelProcesses::load_failed(const std::string& reason) {
 
 // The model must be loaded again when there are descriptors.
 void ModelProcesses::weights_lost() {
-  if (zygote_->killed_ns) return;
+  if (zygote_->killed) return;
   zygote_->is_loaded_in_vain = true;
   zygote_->load_failure = "no file descriptors are left for the packed weights (RLIMIT_NOFILE): Too many open files";
   log_.error("zygote_killed model={} pid={} reason=\"{}\"", options_.name, zygote_pid(), zygote_->load_failure);
@@ -371,12 +339,25 @@ void ModelProcesses::weights_lost() {
 
 void ModelProcesses::kill_zygote() {
   send_signal(zygote_->child.pidfd, SIGKILL);
-  if (!zygote_->killed_ns) zygote_->killed_ns = monotonic_now_ns();
+  if (std::exchange(zygote_->killed, true)) return;
+  zygote_load_.clear();
+  zygote_death_.set(clock_.now_ns() + kZygoteDeathLimitNs);
+}
+
+void ModelProcesses::zygote_is_stuck() {
+  if (!zygote_ || zygote_->closing || zygote_->killed) return;
+  log_.warn("zygote_killed model={} pid={} reason=\"{}\"", options_.name, zygote_pid(),
+            zygote_->loaded ? "left a command unanswered" : "loading took too long");
+  kill_zygote();
+  if (zygote_->loaded) return;
+  zygote_->load_failure = format("loading took more than {} s: raise load_timeout_s", options_.load_limit_ns / 1'000'000'000);
+  if (!ever_loaded_) fail(zygote_->load_failure);
 }
 
 void ModelProcesses::close_zygote() {
   if (!zygote_) return;
   zygote_->closing = true;
+  zygote_load_.clear();
   mute_zygote();  // at the end of file the zygote exits
 }
 
@@ -399,6 +380,7 @@ void ModelProcesses::zygote_exited() {
 
 // Its workers go on: they have read what they need.
 void ModelProcesses::leave_zygote_alone() {
+  if (!stuck_.has_room()) return zygote_death_.set(clock_.now_ns() + kNoRoomRetryNs);
   kill_hidden_children();
   forget_zygote();
   const std::unique_ptr<Zygote> left = std::move(zygote_);
@@ -407,7 +389,7 @@ void ModelProcesses::leave_zygote_alone() {
 }
 
 void ModelProcesses::zygote_ended(const Zygote& zygote, const std::string& how) {
-  const std::uint64_t now_ns = monotonic_now_ns();
+  const std::uint64_t now_ns = clock_.now_ns();
   forget_unborn(now_ns);
   reap_orphans();
   if (zygote.closing || state_ == ModelState::kFailed || state_ == ModelState::kDraining) return;
@@ -416,12 +398,12 @@ void ModelProcesses::zygote_ended(const Zygote& zygote, const std::string& how) 
   const std::uint64_t lived_ns = now_ns - zygote.started_ns;
   // A zygote that forked a worker, or idled for a while, is replaced at once. If it died of its first command, that counts as a
   // failed load.
-  if (!zygote.broke_rules && zygote.loaded && (zygote.forked || lived_ns > kSettledNs)) return plan_zygote_restart(now_ns);
+  if (!zygote.broke_rules && zygote.loaded && (zygote.forked || lived_ns > kSettledNs)) return zygote_start_.set(now_ns);
   const std::string reason =
       zygote.load_failure.empty() ? format("the process that loads the model {}", how) : zygote.load_failure;
   if (zygote.is_loaded_in_vain) {
     reason_ = reason;
-    return plan_zygote_restart(shortage_.failed(now_ns));
+    return zygote_start_.set(shortage_.failed(now_ns));
   }
   if (lived_ns > kObedientNs) breach_backoff_.succeeded();
   Backoff& backoff = zygote.broke_rules ? breach_backoff_ : zygote_backoff_;
@@ -430,7 +412,7 @@ void ModelProcesses::zygote_ended(const Zygote& zygote, const std::string& how) 
   if (!serves && backoff.failures() >= kFailedStartsForFailure)
     return fail(format("{} ({} times in a row)", reason, kFailedStartsForFailure));
   reason_ = reason;
-  plan_zygote_restart(again_ns);
+  zygote_start_.set(again_ns);
 }
 
 }  // namespace shoal::supervisor

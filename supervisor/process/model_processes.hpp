@@ -34,8 +34,7 @@ namespace shoal::supervisor {
 /// reported. Those may have bound their sockets before they ended.
 struct Births {
   struct Unborn {
-    std::string directory;
-    std::uint64_t incarnation = 0;
+    std::string sockets;
     int lanes = 1;
     std::uint64_t until_ns = 0;
   };
@@ -53,6 +52,7 @@ class ModelProcesses final : public Processes {
   static constexpr std::uint64_t kCommandLimitNs = 1'000'000'000;  // after that, a zygote that has not answered a FORK is killed
   /// From the SIGKILL of a zygote to its death. After that nobody waits for it (StuckZygotes).
   static constexpr std::uint64_t kZygoteDeathLimitNs = 10'000'000'000;
+  static constexpr std::uint64_t kNoRoomRetryNs = 1'000'000'000;  // while there are too many such zygotes
   static constexpr std::uint64_t kWorkerStartLimitNs = 10'000'000'000;
   static constexpr std::uint64_t kAbortLimitNs = 1'000'000'000;   // to write the crash record, also on a busy machine
   static constexpr int kMostForking = 8;                          // FORKs that are not answered: each has kCommandLimitNs
@@ -61,15 +61,12 @@ class ModelProcesses final : public Processes {
   static constexpr std::size_t kMostUnreported = 1024;            // dead workers whose end their zygote has not reported
   static constexpr std::uint64_t kObedientNs = 60'000'000'000;    // a zygote that lives this long starts with a clean record
 
-  /// `observer`, `loop`, `log`, `births` and `stuck` outlive this.
-  ModelProcesses(ProcessOptions options, EventLoop& loop, ProcessObserver& observer, Logger& log, Births& births,
-                 StuckZygotes& stuck);
+  /// All but the options outlive this.
+  ModelProcesses(ProcessOptions options, const Clock& clock, EventLoop& loop, Timers& timers, ProcessObserver& observer,
+                 Logger& log, Births& births, StuckZygotes& stuck);
   ~ModelProcesses() override;
 
   void start() override;
-  void tick(std::uint64_t now_ns) override;
-  void postpone(std::uint64_t by_ns) override;
-  std::optional<std::uint64_t> next_tick_ns() const override;
   void stop() override;
   void kill_all() override;
   bool all_gone() const override { return !zygote_ && workers_.empty(); }
@@ -89,9 +86,9 @@ class ModelProcesses final : public Processes {
     UniqueFd control;
     bool loaded = false;
     bool forked = false;  // it has forked a worker
-    std::uint64_t started_ns = 0, load_limit_ns = 0;
-    bool closing = false;                    // told to end: its death is no failed start
-    std::optional<std::uint64_t> killed_ns;  // it gets no more commands, and its end is awaited
+    std::uint64_t started_ns = 0;
+    bool closing = false;  // told to end: its death is no failed start
+    bool killed = false;   // it gets no more commands, and its end is awaited
     bool broke_rules = false;
     bool is_loaded_in_vain = false;  // this process had no descriptor for its weights
     std::string load_failure;
@@ -103,7 +100,9 @@ class ModelProcesses final : public Processes {
   /// Nothing if the code is none of ours.
   static std::optional<Status> said_status(const wire::ControlMessage& message);
 
+  Timer::Handler when_due(void (ModelProcesses::*handle)());
   void start_zygote();
+  void zygote_not_started(const Status& why, std::uint64_t now_ns);
   Status watch_zygote();
   void forget_zygote();
   void zygote_speaks();
@@ -122,13 +121,13 @@ class ModelProcesses final : public Processes {
   void weights_lost();
   void end_zygote(const std::string& why);
   void kill_zygote();
-  bool may_leave_zygote_alone() const { return zygote_ && zygote_->killed_ns && stuck_.has_room(); }
+  void zygote_is_stuck();
   void mute_zygote();
   void close_zygote();
-  void plan_zygote_restart(std::uint64_t at_ns) { zygote_start_ns_ = at_ns; }
 
   bool may_fork() const;
-  void fork_missing_workers(std::uint64_t now_ns);
+  void fork_missing_workers();
+  bool waits_to_fork(std::uint64_t now_ns) const { return fork_.at_ns() > now_ns; }
   Status fork_worker(std::uint64_t now_ns);
   void fork_not_sent(const Status& why, std::uint64_t now_ns);
   void worker_speaks(std::uint64_t incarnation);
@@ -139,6 +138,7 @@ class ModelProcesses final : public Processes {
   void becomes_ready_when_complete(WorkerProcess& worker);
   void account_for_death(const WorkerProcess& worker, std::uint64_t now_ns);
   void failed_start(std::uint64_t now_ns, const std::string& why, int others_ready);
+  void worker_is_late(std::uint64_t incarnation);
   void drop_worker(std::uint64_t incarnation);
   void note_unborn(const WorkerProcess& worker, std::uint64_t now_ns);
   void forget_unborn(std::uint64_t now_ns);
@@ -146,7 +146,9 @@ class ModelProcesses final : public Processes {
   void dismiss_surplus_workers();
   int staying_workers() const { return static_cast<int>(workers_.size()) - count(WorkerProcess::State::kLeaving); }
 
+  const Clock& clock_;
   EventLoop& loop_;
+  Timers& timers_;
   ProcessObserver& observer_;
   Logger& log_;
   Births& births_;
@@ -156,10 +158,10 @@ class ModelProcesses final : public Processes {
   UniqueFd packed_;  // the sealed weights: a new zygote maps them again
   bool ever_loaded_ = false;
   Backoff zygote_backoff_, worker_backoff_;
-  Backoff breach_backoff_;  // of zygotes that break the protocol
-  Backoff shortage_;        // of starts for which descriptors, memory or process ids are missing
-  std::optional<std::uint64_t> zygote_start_ns_;
-  std::uint64_t next_fork_ns_ = 0;
+  Backoff breach_backoff_;            // of zygotes that break the protocol
+  Backoff shortage_;                  // of starts for which descriptors, memory or process ids are missing
+  Timer zygote_start_, fork_;         // when to try again
+  Timer zygote_load_, zygote_death_;  // the limits of the zygote
 };
 
 }  // namespace shoal::supervisor

@@ -17,12 +17,13 @@ using wire::ControlKind;
 using wire::ControlMessage;
 
 bool ModelProcesses::may_fork() const {
-  return state_ == ModelState::kReady && zygote_ && zygote_->loaded && zygote_->control && !zygote_->killed_ns &&
+  return state_ == ModelState::kReady && zygote_ && zygote_->loaded && zygote_->control && !zygote_->killed &&
          staying_workers() < options_.workers && count(WorkerProcess::State::kForking) < kMostForking;
 }
 
-void ModelProcesses::fork_missing_workers(std::uint64_t now_ns) {
-  while (may_fork() && now_ns >= next_fork_ns_) {
+void ModelProcesses::fork_missing_workers() {
+  const std::uint64_t now_ns = clock_.now_ns();
+  while (may_fork() && !waits_to_fork(now_ns)) {
     if (const Status forked = fork_worker(now_ns); !forked.ok()) fork_not_sent(forked, now_ns);
   }
 }
@@ -31,7 +32,7 @@ void ModelProcesses::fork_missing_workers(std::uint64_t now_ns) {
 // again later: the model does not fail, and reason_ says why it lacks workers.
 void ModelProcesses::fork_not_sent(const Status& why, std::uint64_t now_ns) {
   log_.warn("fork_not_sent model={} reason=\"{}\"", options_.name, why.message());
-  next_fork_ns_ = now_ns + Backoff::kFirstNs;
+  fork_.set(now_ns + Backoff::kFirstNs);
   if (why.code() == StatusCode::kOverloaded) {
     return kill_zygote();
   }
@@ -42,18 +43,24 @@ void ModelProcesses::fork_not_sent(const Status& why, std::uint64_t now_ns) {
 Status ModelProcesses::fork_worker(std::uint64_t now_ns) {
   const auto lanes = static_cast<std::size_t>(options_.lanes);
   SHOAL_ASSIGN_OR_RETURN(wire::ControlPair pair, wire::make_control_pair());
-  SHOAL_ASSIGN_OR_RETURN(UniqueFd page, create_memfd("status", wire::status_page_bytes(lanes)));
-  SHOAL_RETURN_IF_ERROR(seal(page, Seals::kFixedSize));
+  SHOAL_ASSIGN_OR_RETURN(UniqueFd page, wire::make_status_page(lanes));
   SHOAL_ASSIGN_OR_RETURN(Segment mapped, Segment::map(page, Segment::Access::kReadOnly));
-  ControlMessage fork{.kind = ControlKind::kFork, .id = births_.next_incarnation, .a = lanes, .text = options_.directory};
+  SHOAL_ASSIGN_OR_RETURN(const std::string sockets, lane_sockets(options_.directory, births_.next_incarnation));
+  ControlMessage fork{.kind = ControlKind::kFork, .id = births_.next_incarnation, .a = lanes, .text = sockets};
   fork.fds.push_back(std::move(pair.theirs));
   fork.fds.push_back(std::move(page));
   fork.b = births_.longest_reply_bytes;
   auto worker = std::make_unique<WorkerProcess>();
   worker->incarnation = fork.id;
+  worker->sockets = sockets;
   worker->control = std::move(pair.ours);
   worker->status_page = std::move(mapped);
   worker->forked_ns = now_ns;
+  worker->limit.emplace(timers_, Timer::Kind::kPatience, [this, incarnation = worker->incarnation](std::uint64_t) {
+    worker_is_late(incarnation);
+    observer_.limit_was_over();
+  });
+  worker->limit->set(now_ns + kCommandLimitNs);
   SHOAL_RETURN_IF_ERROR(
       loop_.watch(worker->control.get(), [this, incarnation = worker->incarnation] { worker_speaks(incarnation); }));
   if (Status sent = wire::send_control(zygote_->control.get(), fork); !sent.ok()) {
@@ -71,7 +78,7 @@ Status ModelProcesses::handle_forked(const ControlMessage& message, bool lost_fd
   WorkerProcess* worker = find_worker(message.id);
   if (!worker || worker->state != WorkerProcess::State::kForking)
     return invalid_argument("FORKED for worker {}, which it was not told to fork", message.id);
-  const std::uint64_t now_ns = monotonic_now_ns();
+  const std::uint64_t now_ns = clock_.now_ns();
   zygote_->unreported.insert(message.id);  // it reports the end of a worker that is not adopted, too
   if (Status adopted = adopt(*worker, message, lost_fds); !adopted.ok()) {
     if (adopted.code() == StatusCode::kInvalidArgument) return adopted.with_context(format("FORKED for worker {}", message.id));
@@ -84,13 +91,17 @@ Status ModelProcesses::handle_forked(const ControlMessage& message, bool lost_fd
   zygote_backoff_.succeeded();
   shortage_.succeeded();
   worker->state = WorkerProcess::State::kStarting;
+  worker->limit->set(now_ns + (worker->is_silent ? kSilentLimitNs : kWorkerStartLimitNs));
   if (!worker->pidfd) {
     worker_exited(message.id);
     return {};
   }
-  if (worker->ended != EndReason::kNone) send_signal(worker->pidfd, SIGKILL);
+  if (worker->ended != EndReason::kNone) {
+    worker->limit->clear();
+    send_signal(worker->pidfd, SIGKILL);
+  }
   becomes_ready_when_complete(*worker);
-  fork_missing_workers(now_ns);
+  fork_missing_workers();
   return {};
 }
 
@@ -118,7 +129,7 @@ Status ModelProcesses::handle_fork_failed(const ControlMessage& message) {
   log_.warn("fork_failed model={} reason=\"{}\"", options_.name, reason_);
   drop_worker(message.id);
   // FORKs that were told together and fail together count as one.
-  if (const std::uint64_t now_ns = monotonic_now_ns(); now_ns >= next_fork_ns_) next_fork_ns_ = shortage_.failed(now_ns);
+  if (const std::uint64_t now_ns = clock_.now_ns(); !waits_to_fork(now_ns)) fork_.set(shortage_.failed(now_ns));
   return {};
 }
 
@@ -149,7 +160,8 @@ void ModelProcesses::worker_speaks(std::uint64_t incarnation) {
                                                 : handle_worker_message(*worker, *message);
     if (said.ok()) continue;
     loop_.forget(worker->control.get());
-    worker->silent_ns = monotonic_now_ns();
+    worker->is_silent = true;
+    if (worker->state != WorkerProcess::State::kForking) worker->limit->set_earlier(clock_.now_ns() + kSilentLimitNs);
     if (said.code() == StatusCode::kInvalidArgument) kill_worker(incarnation, said.message());
     return;
   }
@@ -165,10 +177,10 @@ Status ModelProcesses::handle_worker_message(WorkerProcess& worker, const Contro
       return {};
     }
     case ControlKind::kProbed:
-      if (worker.probes == 0 || message.id != worker.incarnation)
+      if (message.id > worker.last_probe || worker.last_probe - message.id >= static_cast<std::uint64_t>(worker.probes))
         return invalid_argument("an answer to a probe that was not sent");
       if (const std::optional<Status> said = said_status(message)) {
-        --worker.probes;
+        worker.probes = static_cast<int>(worker.last_probe - message.id);  // it has replaced those before it
         observer_.worker_probed(worker, *said);
         return {};
       }
@@ -190,8 +202,7 @@ Result<std::vector<std::string>> ModelProcesses::check_ready(const WorkerProcess
   if (paths.size() != static_cast<std::size_t>(options_.lanes))
     return invalid_argument("ready with {} lanes instead of {}", paths.size(), options_.lanes);
   for (int lane = 0; lane < options_.lanes; ++lane) {
-    const std::string expected = lane_path(options_.directory, worker.incarnation, lane),
-                      &named = paths[static_cast<std::size_t>(lane)];
+    const std::string expected = lane_path(worker.sockets, lane), &named = paths[static_cast<std::size_t>(lane)];
     if (named != expected) return invalid_argument("ready with lane socket '{}' instead of '{}'", named, expected);
   }
   return paths;
@@ -201,7 +212,8 @@ Result<std::vector<std::string>> ModelProcesses::check_ready(const WorkerProcess
 void ModelProcesses::becomes_ready_when_complete(WorkerProcess& worker) {
   if (!worker.is_starting() || worker.lane_paths.empty()) return;
   worker.state = WorkerProcess::State::kReady;
-  worker.ready_ns = monotonic_now_ns();
+  if (!worker.is_silent) worker.limit->clear();
+  worker.ready_ns = clock_.now_ns();
   reason_.clear();
   log_.info("worker_ready model={} pid={} incarnation={} took_us={}", options_.name, worker.pid, worker.incarnation,
             (worker.ready_ns - std::min(worker.ready_ns, worker.forked_ns)) / 1000);
@@ -215,13 +227,23 @@ void ModelProcesses::worker_exited(std::uint64_t incarnation) {
   if (const auto status = reap(worker->pidfd)) worker->wait_status = status;
   const bool leaving = state_ == ModelState::kDraining || worker->state == WorkerProcess::State::kLeaving;
   if (leaving) log_.info("worker_gone model={} pid={} incarnation={}", options_.name, worker->pid, incarnation);
-  const std::uint64_t now_ns = monotonic_now_ns();
+  const std::uint64_t now_ns = clock_.now_ns();
   if (!leaving) account_for_death(*worker, now_ns);
   if (zygote_ && zygote_->unreported.size() > workers_.size() + kMostUnreported)
     end_zygote(format("it has not reported the ends of {} workers", kMostUnreported));
   observer_.worker_died(*worker);
   drop_worker(incarnation);
-  fork_missing_workers(now_ns);
+  fork_missing_workers();
+}
+
+void ModelProcesses::worker_is_late(std::uint64_t incarnation) {
+  WorkerProcess& worker = *find_worker(incarnation);
+  if (worker.state == WorkerProcess::State::kForking) return zygote_is_stuck();
+  if (worker.was_aborted) {
+    send_signal(worker.pidfd, SIGKILL);
+    return worker.limit->set(clock_.now_ns() + kAbortLimitNs);
+  }
+  kill_worker(incarnation, worker.is_silent ? "closed its control socket and did not end" : "not ready in time");
 }
 
 // A worker that answered, or died of a request, is replaced at once; only failed starts are delayed. The status page says which
@@ -231,7 +253,7 @@ void ModelProcesses::account_for_death(const WorkerProcess& worker, std::uint64_
   if (observer_.answered_by(worker.incarnation) > 0) return worker_backoff_.succeeded();
   bool had_begun = false;
   const bool was_asked = worker.probes > 0 || observer_.holds_requests(worker.incarnation);
-  for (const wire::LaneLine& line : worker.lines(was_asked ? static_cast<std::size_t>(options_.lanes) : 0)) {
+  for (const wire::LaneLine& line : worker.page(was_asked ? static_cast<std::size_t>(options_.lanes) : 0).lanes) {
     had_begun |= line.running_request.load(std::memory_order_relaxed) != 0;
     had_begun |= line.compiling_request.load(std::memory_order_relaxed) != 0;
     had_begun |= line.crash.request_id.load(std::memory_order_relaxed) != 0;
@@ -244,8 +266,8 @@ void ModelProcesses::account_for_death(const WorkerProcess& worker, std::uint64_
 
 // Workers that were forked together and fail together count as one failed start. A model with a ready worker goes on.
 void ModelProcesses::failed_start(std::uint64_t now_ns, const std::string& why, int others_ready) {
-  if (now_ns < next_fork_ns_) return;
-  next_fork_ns_ = worker_backoff_.failed(now_ns);
+  if (waits_to_fork(now_ns)) return;
+  fork_.set(worker_backoff_.failed(now_ns));
   reason_ = why;
   if (others_ready == 0 && worker_backoff_.failures() >= kFailedStartsForFailure)
     fail(format("{} ({} times in a row)", why, kFailedStartsForFailure));

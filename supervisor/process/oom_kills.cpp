@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "supervisor/process/memory_group.hpp"
+#include "shm/base/memory_group.hpp"
 
 namespace shoal::supervisor {
 namespace {

@@ -2,7 +2,8 @@
 
 #include <algorithm>
 
-#include "shm/base/format.hpp"
+#include "shm/base/errors.hpp"
+#include "supervisor/process/socket_directory.hpp"
 
 namespace shoal::supervisor {
 
@@ -34,18 +35,15 @@ std::string_view worker_state_name(WorkerProcess::State state) {
   return "unknown";
 }
 
-std::string lane_path(const std::string& directory, std::uint64_t incarnation, int lane) {
-  return format("{}/w{}-{}", directory, incarnation, lane);
+Result<std::string> lane_sockets(const std::string& directory, std::uint64_t incarnation) {
+  SHOAL_ASSIGN_OR_RETURN(const std::string random, random_name());
+  return format("{}/w{}-{}", directory, incarnation, random);
 }
 
-std::span<const wire::LaneLine> WorkerProcess::lines(std::size_t lanes) const {
-  if (!status_page || status_page->size_bytes() < wire::status_page_bytes(lanes)) return {};
-  return {reinterpret_cast<const wire::LaneLine*>(status_page->bytes().data()), lanes};
-}
+std::string lane_path(const std::string& sockets, int lane) { return format("{}-{}", sockets, lane); }
 
-const wire::ProgramLine* WorkerProcess::programs(std::size_t lanes) const {
-  const auto all = lines(lanes);
-  return all.empty() ? nullptr : reinterpret_cast<const wire::ProgramLine*>(all.data() + all.size());
+wire::StatusPage<const std::byte> WorkerProcess::page(std::size_t lanes) const {
+  return {status_page ? status_page->bytes() : std::span<const std::byte>(), lanes};
 }
 
 WorkerProcess* Processes::find_worker(std::uint64_t incarnation) {

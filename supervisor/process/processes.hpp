@@ -21,6 +21,7 @@
 #include "shm/segment/segment.hpp"
 #include "shm/wire/status_page.hpp"
 #include "shoal/result.hpp"
+#include "supervisor/process/timers.hpp"
 
 namespace shoal::supervisor {
 
@@ -34,6 +35,7 @@ enum class EndReason { kNone, kRules, kStopped, kHung, kRunLimit };
 struct WorkerProcess {
   enum class State { kForking, kStarting, kReady, kLeaving };
   std::uint64_t incarnation = 0;
+  std::string sockets;  // what the paths of its lanes' sockets begin with (lane_sockets)
   State state = State::kForking;
   pid_t pid = -1;
   UniqueFd pidfd, control;
@@ -43,21 +45,25 @@ struct WorkerProcess {
   EndReason ended = EndReason::kNone;  // why the supervisor ended it: the first reason
   std::string ended_because;
   std::optional<int> wait_status;  // as of waitpid(), from this process or from the zygote
-  std::uint64_t kill_at_ns = 0;    // when SIGKILL follows SIGABRT; 0 = no SIGABRT was sent
-  std::uint64_t silent_ns = 0;     // when its control socket ended; 0 = it has not
-  int probes = 0;                  // sent and not answered
+  bool was_aborted = false;        // SIGABRT was sent; SIGKILL follows
+  bool is_silent = false;          // its control socket has ended
+  std::optional<Timer> limit;      // for what must happen next: FORKED, READY, or its end
+  std::uint64_t last_probe = 0;    // its number; 0: none was sent
+  int probes = 0;                  // the last so many are not answered
 
   /// A worker that was killed does not become ready any more.
   bool is_starting() const { return state == State::kStarting && ended == EndReason::kNone; }
-  /// The lines of the status page, one per lane.
-  std::span<const wire::LaneLine> lines(std::size_t lanes) const;
-  /// The line of its programs; null if there is no page.
-  const wire::ProgramLine* programs(std::size_t lanes) const;
+  /// Empty if there is no page.
+  wire::StatusPage<const std::byte> page(std::size_t lanes) const;
 };
 std::string_view worker_state_name(WorkerProcess::State state);
 
+/// What the paths of a new worker's lane sockets begin with: DIRECTORY/w<incarnation>-<128 random bits>. Nobody but that worker
+/// and its zygote can know it before the lanes have bound, so nobody can bind there first.
+///   Errors  kUnavailable: the kernel has no random numbers
+Result<std::string> lane_sockets(const std::string& directory, std::uint64_t incarnation);
 /// The path at which that lane binds its socket. No other path is accepted from the worker.
-std::string lane_path(const std::string& directory, std::uint64_t incarnation, int lane);
+std::string lane_path(const std::string& sockets, int lane);
 
 /// The event loop tells it what happens to the processes of a model.
 class ProcessObserver {
@@ -75,6 +81,8 @@ class ProcessObserver {
   virtual void worker_died(WorkerProcess& worker) = 0;
   /// How a worker of this model ended, after worker_died(), if its zygote reaped it.
   virtual void worker_reaped(std::uint64_t incarnation, int wait_status) = 0;
+  /// A time has come: something was started again, or ended. Anything that Processes tells may have changed.
+  virtual void limit_was_over() = 0;
   virtual std::uint64_t answered_by(std::uint64_t incarnation) const = 0;
   /// Whether requests were sent to that worker that it has not answered.
   virtual bool holds_requests(std::uint64_t incarnation) const = 0;
@@ -99,11 +107,6 @@ class Processes {
   Processes& operator=(const Processes&) = delete;
 
   virtual void start() = 0;
-  /// Does what is due: restarts, and kills of those that exceeded a limit.
-  virtual void tick(std::uint64_t now_ns) = 0;
-  /// This process did not run for so long: the limits of others do not count that time.
-  virtual void postpone(std::uint64_t by_ns) = 0;
-  virtual std::optional<std::uint64_t> next_tick_ns() const = 0;
   /// Replaces no process from now on, and closes all control sockets, which tells the processes to end.
   virtual void stop() = 0;
   virtual void kill_all() = 0;

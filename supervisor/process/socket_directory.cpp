@@ -3,11 +3,14 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
+#include <cstring>
 #include <filesystem>
 #include <memory>
 #include <string_view>
@@ -20,16 +23,25 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view kLongestName = "/w18446744073709551615-63";
+// There are never as many workers as that number says.
+constexpr std::string_view kLongestName = "/w9999999999-abcdefghijklmnopqrstuvwxyz-63";
+constexpr std::string_view kNameLetters = "abcdefghijklmnopqrstuvwxyz234567";
+constexpr std::size_t kNameBytes = 26;  // of 5 bits each
 
 bool is_number(std::string_view text) { return !text.empty() && text.find_first_not_of("0123456789") == std::string_view::npos; }
 
-// "attach", "c12" or "w12-0".
+bool is_random_name(std::string_view text) {
+  return text.size() == kNameBytes && text.find_first_not_of(kNameLetters) == std::string_view::npos;
+}
+
+// "attach", "c12", "w12-<random name>-0", or "w12-0" of a daemon before 0.2.
 bool is_our_socket(std::string_view name) {
   if (name == "attach") return true;
   if (name.starts_with("c")) return is_number(name.substr(1));
-  const auto dash = name.find('-');
-  return name.starts_with("w") && dash != name.npos && is_number(name.substr(1, dash - 1)) && is_number(name.substr(dash + 1));
+  const auto dash = name.find('-'), last = name.rfind('-');
+  if (!name.starts_with("w") || dash == name.npos || !is_number(name.substr(1, dash - 1)) || !is_number(name.substr(last + 1)))
+    return false;
+  return last == dash || is_random_name(name.substr(dash + 1, last - dash - 1));
 }
 
 // The last part of the path belongs to the daemon and must not be a link. The administrator owns the parts before it.
@@ -68,6 +80,15 @@ Result<std::string> read_lock(int fd, const std::string& path) {
 
 }  // namespace
 
+Result<std::string> random_name() {
+  std::array<unsigned char, kNameBytes> bytes{};
+  if (::getrandom(bytes.data(), bytes.size(), GRND_NONBLOCK) != static_cast<ssize_t>(bytes.size()))
+    return unavailable("the kernel has no random numbers yet: {}", std::strerror(errno));
+  std::string name;
+  for (const unsigned char byte : bytes) name += kNameLetters[byte % kNameLetters.size()];
+  return name;
+}
+
 Result<SocketDirectory> SocketDirectory::open(const std::string& given) {
   std::string path = given;
   while (path.size() > 1 && path.ends_with('/')) path.pop_back();  // with a trailing slash, O_NOFOLLOW does follow a link
@@ -97,6 +118,31 @@ Result<SocketDirectory> SocketDirectory::open(const std::string& given) {
 
 SocketDirectory::~SocketDirectory() {
   if (lock_) sweep();
+}
+
+Status SocketDirectory::share_with(std::optional<gid_t> group) const {
+  struct stat own {
+  }, attach{};
+  const bool is_known =
+      ::fstat(directory_.get(), &own) == 0 && ::fstatat(directory_.get(), "attach", &attach, AT_SYMLINK_NOFOLLOW) == 0;
+  if (group && is_known && own.st_gid == *group && attach.st_gid == *group && (own.st_mode & 0777) == 0710 &&
+      (attach.st_mode & 0777) == 0660)
+    return {};  // so that no client of the group is turned away for a moment
+  // Nobody must get in by the group that the directory had before.
+  if (::fchmod(directory_.get(), 0700) != 0) return status_from_errno("make private", path_, errno);
+  if (!group) return {};
+  const auto change = [&](int result, const std::string& path) {
+    if (result == 0) return Status();
+    if (errno != EPERM) return status_from_errno(format("give group {}", *group), path, errno);
+    return permission_denied(
+        "socket_group: {} cannot be given to group {}: user {}, who runs shoald, must be a member of it, or root", path, *group,
+        ::geteuid());
+  };
+  constexpr auto kSame = static_cast<uid_t>(-1);
+  SHOAL_RETURN_IF_ERROR(change(::fchownat(directory_.get(), "attach", kSame, *group, AT_SYMLINK_NOFOLLOW), attach_path()));
+  SHOAL_RETURN_IF_ERROR(change(::fchmodat(directory_.get(), "attach", 0660, 0), attach_path()));
+  SHOAL_RETURN_IF_ERROR(change(::fchown(directory_.get(), kSame, *group), path_));
+  return change(::fchmod(directory_.get(), 0710), path_);
 }
 
 void SocketDirectory::sweep() const {

@@ -1,7 +1,10 @@
 // The daemon's directory: its lock and its sockets, nothing else.
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "shm/base/unique_fd.hpp"
@@ -9,8 +12,13 @@
 
 namespace shoal::supervisor {
 
-/// A directory of mode 0700 that only this process uses. Removes the sockets that a dead daemon left, and its own when it is
-/// destroyed. Touches nothing that a daemon did not make: symbolic links are not followed, and other files stay as they are.
+/// 128 random bits as a part of a file name: 26 letters and digits.
+///   Errors  kUnavailable: the kernel has no random numbers
+Result<std::string> random_name();
+
+/// A directory that only this process writes to. Only its user may enter it, and a group that share_with() lets in. Removes the
+/// sockets that a dead daemon left, and its own when it is destroyed. Touches nothing that a daemon did not make: symbolic links
+/// are not followed, and other files stay as they are.
 ///   Threads  thread-bound
 class SocketDirectory {
  public:
@@ -24,6 +32,11 @@ class SocketDirectory {
   SocketDirectory& operator=(SocketDirectory&&) = delete;
   ~SocketDirectory();
 
+  /// Lets the members of a group connect to the attach socket, which must exist; none: only this user. They can neither see what
+  /// is in the directory nor change it. The other sockets in it must have a mode that keeps the group out.
+  ///   Errors  kPermissionDenied: this process is neither root's nor a member of the group. Names group and directory. Then only
+  ///           this user may enter.
+  Status share_with(std::optional<gid_t> group) const;
   const std::string& path() const { return path_; }
   std::string attach_path() const { return path_ + "/attach"; }
   std::string client_path(std::uint64_t client) const { return path_ + "/c" + std::to_string(client); }

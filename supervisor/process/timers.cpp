@@ -6,7 +6,7 @@ namespace shoal::supervisor {
 
 void Timer::set(std::uint64_t at_ns) {
   clear();
-  at_ns_ = at_ns;
+  at_ns_ = std::max(at_ns, timers_.running_ns_);  // otherwise a handler that sets itself again would go before the others
   timers_.add(*this);
 }
 
@@ -17,13 +17,15 @@ void Timer::clear() {
 // A handler may destroy its timer, so it is called as a copy. Timers that handlers set meanwhile have larger numbers.
 void Timers::run_due(std::uint64_t now_ns) {
   const std::uint64_t last = last_number_;
-  while (!heap_.empty() && heap_.front()->at_ns_ <= now_ns) {
+  running_ns_ = now_ns;
+  for (int called = 0; called < kMostPerTurn && !heap_.empty() && heap_.front()->at_ns_ <= now_ns; ++called) {
     Timer& timer = *heap_.front();
     if (timer.number_ > last) break;
     const Timer::Handler handler = timer.handler_;
     remove(timer);
-    handler();
+    handler(now_ns);
   }
+  running_ns_ = 0;
 }
 
 void Timers::postpone(std::uint64_t by_ns) {

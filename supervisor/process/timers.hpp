@@ -21,7 +21,7 @@ class Timer {
     kClock,     ///< nothing: it is due at that time
     kPatience,  ///< others could not act either, or could not be heard: it is due so much later
   };
-  using Handler = std::function<void()>;
+  using Handler = std::function<void(std::uint64_t now_ns)>;
 
   /// `timers` outlives this.
   Timer(Timers& timers, Kind kind, Handler handler) : timers_(timers), kind_(kind), handler_(std::move(handler)) {}
@@ -52,9 +52,12 @@ class Timer {
 class Timers {
  public:
   std::optional<std::uint64_t> next_ns() const { return heap_.empty() ? std::nullopt : std::optional(heap_.front()->at_ns_); }
+  static constexpr int kMostPerTurn = 16;
+
   /// Calls the handlers of the timers that are due, the earliest first; of two that are due together, the one that was set first.
-  /// A timer is clear when its handler is called. A handler may set, clear and destroy any timer, its own included; what it sets
-  /// to a time that is past is called in the next call of this function.
+  /// A timer is clear when its handler is called. A handler may set, clear and destroy any timer, its own included. What it sets
+  /// to a time that is past is due at `now_ns`, and is called in the next call of this function; so is what is due beyond the
+  /// first kMostPerTurn.
   void run_due(std::uint64_t now_ns);
   /// This process did not run for so long.
   void postpone(std::uint64_t by_ns);
@@ -71,6 +74,7 @@ class Timers {
   void sift_down(std::size_t place);
 
   std::vector<Timer*> heap_;
+  std::uint64_t running_ns_ = 0;  // the time for which handlers are being called; 0: none is
   std::uint64_t last_number_ = 0;
 };
 

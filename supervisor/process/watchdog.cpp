@@ -34,7 +34,8 @@ std::optional<ThreadTimes> read_thread(const std::string& directory, pid_t threa
   const std::string_view its_name = stat.substr(name + 1);
   ThreadTimes times{.thread = thread,
                     .is_message_io = its_name.starts_with("ZMQbg/"),
-                    .is_compiler = its_name.starts_with(wire::kCompilerThread)};
+                    .is_compiler = its_name.starts_with(wire::kCompilerThread),
+                    .is_control = its_name.starts_with(wire::kUnmapperThread)};
   unsigned long long user = 0, system = 0, cpu_ns = 0, wait_ns = 0;
   if (std::sscanf(stat.data() + after_name + 1, " %c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %llu %llu", &times.state, &user,
                   &system) != 3)
@@ -61,7 +62,7 @@ std::optional<std::vector<ThreadTimes>> read_threads(pid_t process, std::size_t 
     if (++listed > most) return std::nullopt;
     auto times = read_thread(tasks + '/' + entry->d_name, thread);
     if (!times) continue;
-    times->is_control = thread == process;
+    times->is_control |= thread == process;
     threads.push_back(*times);
   }
   std::ranges::sort(threads, {}, &ThreadTimes::thread);
@@ -69,7 +70,7 @@ std::optional<std::vector<ThreadTimes>> read_threads(pid_t process, std::size_t 
 }
 
 std::size_t most_threads_of_worker(int lanes, int threads_per_lane) {
-  constexpr std::size_t kControlAndMessages = 3, kSpare = 64;
+  constexpr std::size_t kControlAndMessages = 4, kSpare = 64;
   return kControlAndMessages + kSpare + (static_cast<std::size_t>(lanes) + 1) * static_cast<std::size_t>(threads_per_lane);
 }
 

@@ -9,6 +9,7 @@
 #include <sys/types.h>
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -22,13 +23,15 @@ struct ThreadTimes {
   char state = '?';           // R, S, D, T, t, ...
   std::uint64_t cpu_ns = 0;   // used so far
   std::uint64_t wait_ns = 0;  // runnable without a processor so far; 0 if the kernel does not count it
-  bool is_message_io = false, is_control = false, is_compiler = false;
+  bool is_message_io = false, is_compiler = false;
+  bool is_control = false;  // also the one that unmaps the arenas of others
 };
 /// The threads of a process, the lowest id first. A thread that ends meanwhile is left out. Empty if the process is gone. Nothing
 /// if it has more than `most` threads: a worker makes as many as it likes, and the caller must not read them all.
 std::optional<std::vector<ThreadTimes>> read_threads(pid_t process, std::size_t most);
-/// The most threads that a worker needs: for control, ZeroMQ, each lane and the compiler with their OpenMP teams. Some more are
-/// allowed, because the libraries may start threads of their own.
+using ReadThreads = std::function<std::optional<std::vector<ThreadTimes>>(pid_t process, std::size_t most)>;
+/// The most threads that a worker needs: for control, unmapping, ZeroMQ, each lane and the compiler with their OpenMP teams. Some
+/// more are allowed, because the libraries may start threads of their own.
 std::size_t most_threads_of_worker(int lanes, int threads_per_lane);
 
 /// What is known of a lane at one moment.

@@ -41,33 +41,34 @@ void Ledger::fail_model(ModelIndex index, const std::string& reason) {
 
 ModelView Ledger::model(ModelIndex index) const {
   const ModelRecord& model = models_[index];
-  return {model.counts,  model.queue_ns,  model.compute_ns,        model.total_ns, model.queue.size(),
-          model.running, model.suspected, model.quarantine.size(), model.breaker};
+  return {model.counts,       model.queue_ns, model.compute_ns, model.total_ns,          model.flows,
+          model.queue.size(), model.running,  model.suspected,  model.quarantine.size(), model.breaker};
 }
 
-Result<RequestId> Ledger::admit(const Admission& admission, std::uint64_t now_ns) {
-  ModelRecord& model = models_[admission.model];
-  const auto place = places_.find(admission.client);
+// What decides the turn of a request that arrives now.
+Waiting Ledger::newcomer(const ModelRecord& model, const Admission& admission, std::uint64_t now_ns) {
   const std::uint64_t timeout_ns = admission.timeout_ns ? admission.timeout_ns : model.limits.timeout_ns;
   const bool joins = admission.joinable && admission.rows < model.limits.max_batch;
   const CostEstimates::Price price = model.costs.price(admission.shape, admission.rows, joins, now_ns);
-  Waiting waiting{.client = place == places_.end() ? kNoSlot : place->second,
+  Waiting waiting{.asker = askers_.find(admission.client, admission.flow),
                   .priority = admission.priority,
                   .halvings = price.halvings,
                   .arrival = ++arrivals_,
                   .cost_ns = price.ns};
   // A timeout that ends beyond the range of the clock counts as no timeout.
   if (timeout_ns && timeout_ns < kNoDeadline - now_ns) waiting.deadline_ns = now_ns + timeout_ns;
-  Status refusal = check_state(model);
-  if (refusal.ok()) refusal = check_shares(model, waiting.client);
-  if (refusal.ok()) refusal = check_deadline(model, admission, waiting, now_ns);
-  if (!refusal.ok()) {
-    ++model.counts.refused;
-    ++model.counts.answered[static_cast<std::size_t>(refusal.code())];
+  return waiting;
+}
+
+Result<RequestId> Ledger::admit(const Admission& admission, std::uint64_t now_ns) {
+  ModelRecord& model = models_[admission.model];
+  Waiting waiting = newcomer(model, admission, now_ns);
+  if (Status refusal = check_admission(model, admission, waiting, now_ns); !refusal.ok()) {
+    count_refusal(model, admission, refusal.code());
     return refusal;
   }
   const std::uint32_t slot = new_slot();
-  if (waiting.client == kNoSlot) waiting.client = new_client(admission.client);
+  if (waiting.asker == kNoSlot) waiting.asker = new_asker(admission.client, admission.flow);
   static_cast<Waiting&>(waiting_[slot]) = waiting;
   Entry& entry = entries_[slot];
   entry = {.generation = entry.generation,
@@ -77,13 +78,27 @@ Result<RequestId> Ledger::admit(const Admission& admission, std::uint64_t now_ns
            .shape = admission.shape,
            .seq = admission.seq,
            .admitted_ns = now_ns};
-  clients_[waiting.client].requests.push_back(client_lists_, slot);
-  ++clients_[waiting.client].live;
+  askers_.request_begins(waiting.asker, slot);
   ++model.live;
   ++model.counts.admitted;
+  if (admission.flow != 0) ++model.flows.of(admission.client, admission.flow).requests;
   if (waiting.deadline_ns != kNoDeadline) wheel_.add(slot, waiting.deadline_ns);
   enqueue(slot);
   return id_of(slot);
+}
+
+Status Ledger::check_admission(const ModelRecord& model, const Admission& admission, const Waiting& waiting,
+                               std::uint64_t now_ns) const {
+  SHOAL_RETURN_IF_ERROR(check_state(model));
+  SHOAL_RETURN_IF_ERROR(check_shares(model, admission, waiting.asker));
+  return check_deadline(model, admission, waiting, now_ns);
+}
+
+void Ledger::count_refusal(ModelRecord& model, const Admission& admission, StatusCode code) {
+  ++model.counts.refused;
+  if (code == StatusCode::kDeadlineExceeded) ++model.counts.too_late;
+  if (admission.flow != 0) ++model.flows.of(admission.client, admission.flow).refused;
+  ++model.counts.answered[static_cast<std::size_t>(code)];
 }
 
 Status Ledger::check_state(const ModelRecord& model) const {
@@ -97,30 +112,38 @@ Status Ledger::check_state(const ModelRecord& model) const {
   return {};
 }
 
-Status Ledger::check_shares(const ModelRecord& model, std::uint32_t place) const {
-  // Requests of clients that are held do not move on, so they take no places from others. They have half as many of their own.
+Status Ledger::check_shares(const ModelRecord& model, const Admission& admission, std::uint32_t place) const {
+  // Requests of askers that are held do not move on, so they take no places from others. They have half as many of their own.
   const bool is_apart = model.queue.is_apart(place);
   const std::size_t limit = is_apart ? places_apart(model) : model.limits.queue_limit;
-  const std::size_t queued = is_apart ? model.queue.apart() : model.queue.size() - model.queue.apart();
+  // What the lanes will take at the end of this turn does not wait. It only matters when the queue is more than half full.
+  const std::size_t all = is_apart ? model.queue.apart() : model.queue.size() - model.queue.apart();
+  const std::size_t taken = is_apart || !model.is_touched || all * 2 <= limit ? 0 : room(model, admission);
+  const std::size_t queued = all - std::min(all, taken);
   if (queued >= limit) {
     return is_apart ? waits_for_shapes(model)
                     : overloaded("model '{}': its queue is full: {} requests wait (queue_limit)", model.name, queued);
   }
   if (place == kNoSlot) return {};
-  if (shares_.in_flight && clients_[place].live >= shares_.in_flight) {
-    return overloaded("model '{}': {} requests of this client are under way, and it may have no more ([limits] client_requests)",
-                      model.name, clients_[place].live);
+  if (shares_.in_flight && askers_.requests(place) >= shares_.in_flight) {
+    return overloaded("model '{}': {} requests of this {} are under way, and it may have no more ([limits] client_requests)",
+                      model.name, askers_.requests(place), text_of(place));
   }
   if (queued * 2 <= limit || shares_.of_queue >= 1) return {};
-  // The fewer places are free, the fewer one client may have. A client that is alone fills its share, and however many clients
+  // The fewer places are free, the fewer one asker may have. An asker that is alone fills its share, and however many askers
   // flood the queue, some places are left for a new one.
-  const std::size_t own = model.queue.waiting_of(place);
+  std::size_t own = model.queue.waiting_of(place);
+  own -= std::min(own, taken);
   const double share = shares_.of_queue / (1 - shares_.of_queue);
   if (static_cast<double>(own) < share * static_cast<double>(limit - queued)) return {};
   return overloaded(
-      "model '{}': this client has {} of the {} waiting requests, which is its share of the queue "
+      "model '{}': this {} has {} of the {} waiting requests, which is its share of the queue "
       "([limits] client_queue_percent)",
-      model.name, own, queued);
+      model.name, text_of(place), own, queued);
+}
+
+std::string Ledger::text_of(std::uint32_t asker) const {
+  return askers_.flow(asker) == 0 ? "client" : format("client's flow {}", askers_.flow(asker));
 }
 
 std::size_t Ledger::places_apart(const ModelRecord& model) { return std::max<std::size_t>(model.limits.queue_limit / 2, 1); }
@@ -133,7 +156,7 @@ Status Ledger::waits_for_shapes(const ModelRecord& model) {
 
 // Refuses a request that would be answered too late. The prediction is its wait, an eighth more, and a time in which nearly every
 // run ends.
-Status Ledger::check_deadline(ModelRecord& model, const Admission& admission, const Waiting& newcomer,
+Status Ledger::check_deadline(const ModelRecord& model, const Admission& admission, const Waiting& newcomer,
                               std::uint64_t now_ns) const {
   if (newcomer.deadline_ns == kNoDeadline) return {};
   const std::uint64_t time_ns = newcomer.deadline_ns - now_ns;
@@ -145,29 +168,27 @@ Status Ledger::check_deadline(ModelRecord& model, const Admission& admission, co
       if (wait + wait / 8 + run_ns <= time_ns) return {};
     }
   }
-  ++model.counts.too_late;
   return deadline_exceeded(
       "model '{}': the request cannot finish within its timeout of {} ms: it would wait about {} ms and run for {} ms",
       model.name, time_ns / 1'000'000, wait / 1'000'000, run_ns / 1'000'000);
 }
 
 // The predicted time of the work that runs and waits before the newcomer, divided by the lanes that share it. The result is 0
-// without lanes.
+// without lanes, and if there is an idle lane for the newcomer: what a turn brings waits until its end.
 std::uint64_t Ledger::wait_ns(const ModelRecord& model, const Waiting& newcomer, std::uint64_t now_ns, bool exact) const {
   const LaneWork work = lane_work(model, now_ns, exact);
-  if (work.lanes == 0) return 0;
+  if (work.lanes == 0 || model.queue.size() - model.queue.apart() < work.idle) return 0;
   const std::uint64_t before_ns = model.queue.work_before_ns(waiting_, newcomer, exact);
   return before_ns == 0 ? work.least_ns : (before_ns + work.sum_ns) / work.lanes;
 }
 
-std::uint32_t Ledger::retry_after_ms(ModelIndex index, ClientId client, std::uint64_t now_ns) const {
+std::uint32_t Ledger::retry_after_ms(ModelIndex index, ClientId client, std::uint64_t flow, std::uint64_t now_ns) const {
   const ModelRecord& model = models_[index];
-  const auto found = places_.find(client);
-  const std::uint32_t place = found == places_.end() ? kNoSlot : found->second;
+  const std::uint32_t asker = askers_.find(client, flow);
   std::uint64_t wait = 0;
   if (model.breaker.closed()) {
-    wait = wait_ns(model, {.client = place, .priority = -128}, now_ns, false);
-    if (model.queue.is_held_client(place)) wait = std::max(wait, kHeldRetryNs);  // nobody knows how long compiling takes
+    wait = wait_ns(model, {.asker = asker, .priority = -128}, now_ns, false);
+    if (model.queue.is_held_asker(asker)) wait = std::max(wait, kHeldRetryNs);  // nobody knows how long compiling takes
   } else {
     wait = model.breaker.until_ns() - std::min(now_ns, model.breaker.until_ns());
   }
@@ -191,20 +212,9 @@ bool Ledger::lane_replied(const LaneReply& reply, std::uint64_t now_ns) {
       now_ns - std::min(now_ns, entry->leased_ns));  // the worker says so, but it cannot be more than the time since the lease
   ++worker->answered;
   ++entry->begun;
-  Group& group = groups_[entry->group];
-  if (reply.status == StatusCode::kOk) {
-    // The members either ran together, or each ran by itself.
-    group.compute_ns = reply.batch > 1 ? std::max(group.compute_ns, compute_ns) : group.compute_ns + compute_ns;
-    group.ran_rows += entry->rows;
-    model.compute_ns.add(compute_ns);
-  } else if (reply.status == StatusCode::kCancelled) {
-    group.cut_ns = std::max(group.cut_ns, compute_ns);
-  }
-  // Its client pays for the time of the run, even if the run failed or was stopped.
-  if (const std::uint64_t share_ns = reply.batch > 1 ? compute_ns / group.rows * entry->rows : compute_ns; share_ns > 0)
-    group.isolated ? model.queue.charge(waiting_[slot], share_ns) : model.queue.settle(waiting_[slot], share_ns);
+  settle_run(slot, reply, compute_ns);
   worker->lanes[reply.lane.lane].replied_ns = now_ns;
-  const bool waited_for_program = group.parked;
+  const bool waited_for_program = groups_[entry->group].parked;
   end_lease(slot, *worker, now_ns);
   if (entry->answered) {
     run_ended_answered(slot);
@@ -214,22 +224,44 @@ bool Ledger::lane_replied(const LaneReply& reply, std::uint64_t now_ns) {
       forward.queue_ns = now_ns - entry->admitted_ns - compute_ns;  // its wait in the lane counts like one in the queue
     forward.status = reply.status;
     forward.ran = reply.status == StatusCode::kOk ? Ran::kYes : Ran::kMaybe;
-    ++model.counts.answered[std::min<std::size_t>(static_cast<std::size_t>(reply.status), model.counts.answered.size() - 1)];
-    model.queue_ns.add(forward.queue_ns);
-    model.total_ns.add(now_ns - entry->admitted_ns);
+    count_answer(model, forward, compute_ns, now_ns - entry->admitted_ns);
     forget(slot);
   }
   dispatch(index, now_ns);
   return true;
 }
 
+// Its asker pays for the time of the run, even if the run failed or was stopped. The group's times become estimates when it ends.
+void Ledger::settle_run(std::uint32_t slot, const LaneReply& reply, std::uint64_t compute_ns) {
+  const Entry& entry = entries_[slot];
+  ModelRecord& model = models_[entry.model];
+  Group& group = groups_[entry.group];
+  if (reply.status == StatusCode::kOk) {
+    // The members either ran together, or each ran by itself.
+    group.compute_ns = reply.batch > 1 ? std::max(group.compute_ns, compute_ns) : group.compute_ns + compute_ns;
+    group.ran_rows += entry.rows;
+    model.compute_ns.add(compute_ns);
+  } else if (reply.status == StatusCode::kCancelled) {
+    group.cut_ns = std::max(group.cut_ns, compute_ns);
+  }
+  if (const std::uint64_t share_ns = reply.batch > 1 ? compute_ns / group.rows * entry.rows : compute_ns; share_ns > 0)
+    group.isolated ? model.queue.charge(waiting_[slot], share_ns) : model.queue.settle(waiting_[slot], share_ns);
+}
+
+void Ledger::count_answer(ModelRecord& model, const Action& forward, std::uint64_t compute_ns, std::uint64_t total_ns) {
+  ++model.counts.answered[std::min<std::size_t>(static_cast<std::size_t>(forward.status), model.counts.answered.size() - 1)];
+  model.queue_ns.add(forward.queue_ns);
+  model.total_ns.add(total_ns);
+  if (forward.flow == 0) return;
+  FlowStatistics::Row& row = model.flows.of(forward.client, forward.flow);
+  row.queue_ns.add(forward.queue_ns);
+  row.total_ns.add(total_ns);
+  if (forward.status == StatusCode::kOk) row.compute_ns.add(compute_ns);
+}
+
 void Ledger::client_gone(ClientId client) {
-  const auto found = places_.find(client);
-  if (found == places_.end()) return;
-  const std::uint32_t place = found->second;
-  clients_[place].gone = true;
-  for (std::uint32_t slot = clients_[place].requests.front(), next = kNoSlot; slot != kNoSlot; slot = next) {
-    next = client_lists_[slot].next;
+  for (std::uint32_t slot = askers_.first_request(client), next = kNoSlot; slot != kNoSlot; slot = next) {
+    next = askers_.next_request(slot);
     Entry& entry = entries_[slot];
     entry.client_gone = true;
     if (!entry.answered) ++models_[entry.model].counts.orphaned;
@@ -242,13 +274,12 @@ void Ledger::client_gone(ClientId client) {
       forget(slot);
     }
   }
-  drop_client_if_over(place);
+  askers_.client_gone(client);
+  for (ModelRecord& model : models_) model.flows.client_gone(client);
 }
 
 void Ledger::cancel(ClientId client, std::uint64_t seq, std::uint64_t now_ns) {
-  const auto found = places_.find(client);
-  if (found == places_.end()) return;
-  for (std::uint32_t slot = clients_[found->second].requests.front(); slot != kNoSlot; slot = client_lists_[slot].next) {
+  for (std::uint32_t slot = askers_.first_request(client); slot != kNoSlot; slot = askers_.next_request(slot)) {
     if (entries_[slot].seq != seq || entries_[slot].answered) continue;
     return give_up(slot, StatusCode::kCancelled, "canceled by its client", now_ns);
   }
@@ -327,7 +358,6 @@ std::uint32_t Ledger::new_slot() {
     entries_.emplace_back();
     waiting_.emplace_back();
     lists_.emplace_back();
-    client_lists_.emplace_back();
   }
   const std::uint32_t slot = free_.back();
   free_.pop_back();
@@ -336,31 +366,19 @@ std::uint32_t Ledger::new_slot() {
   return slot;
 }
 
-std::uint32_t Ledger::new_client(ClientId client) {
-  if (free_clients_.empty()) {
-    free_clients_.push_back(static_cast<std::uint32_t>(clients_.size()));
-    clients_.emplace_back();
-  }
-  const std::uint32_t place = free_clients_.back();
-  free_clients_.pop_back();
-  clients_[place] = {.id = client};
-  places_[client] = place;
+// What the tables of the models hold for the place is of the asker that had it before. None of its requests is left.
+std::uint32_t Ledger::new_asker(ClientId client, std::uint64_t flow) {
+  const std::uint32_t place = askers_.add(client, flow);
+  for (ModelRecord& model : models_) model.queue.forget(place);
   return place;
-}
-
-void Ledger::drop_client_if_over(std::uint32_t place) {
-  ClientRecord& client = clients_[place];
-  if (!client.gone || client.live > 0 || places_.erase(client.id) == 0) return;
-  client = {};
-  free_clients_.push_back(place);
-  for (ModelRecord& model : models_) model.queue.forget_client(place);
 }
 
 Action& Ledger::act(Action::Kind kind, std::uint32_t slot) {
   const Entry& entry = entries_[slot];
   actions_.push_back({.kind = kind,
                       .request = id_of(slot),
-                      .client = clients_[waiting_[slot].client].id,
+                      .client = askers_.client(waiting_[slot].asker),
+                      .flow = askers_.flow(waiting_[slot].asker),
                       .seq = entry.seq,
                       .model = entry.model,
                       .lane = entry.lease,
@@ -409,10 +427,7 @@ void Ledger::forget(std::uint32_t slot) {
   act(Action::Kind::kForget, slot);
   wheel_.remove(slot);
   entries_[slot].state = State::kFree;
-  const std::uint32_t place = waiting_[slot].client;
-  clients_[place].requests.remove(client_lists_, slot);
-  --clients_[place].live;
-  drop_client_if_over(place);
+  askers_.request_ended(waiting_[slot].asker, slot);
   --models_[entries_[slot].model].live;
   free_.push_back(slot);
   --used_;

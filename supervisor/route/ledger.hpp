@@ -19,21 +19,21 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 #include "shoal/runner.hpp"
 #include "shoal/status.hpp"
+#include "supervisor/route/askers.hpp"
 #include "supervisor/route/breaker.hpp"
 #include "supervisor/route/cost_estimates.hpp"
 #include "supervisor/route/deadline_wheel.hpp"
+#include "supervisor/route/flow_statistics.hpp"
 #include "supervisor/route/histogram.hpp"
 #include "supervisor/route/request_queue.hpp"
 
 namespace shoal::supervisor {
 
 using RequestId = std::uint64_t;  // generation << 32 | slot. Never 0; an id comes back only after 2^32 - 1 requests in its slot
-using ClientId = std::uint64_t;
 using ModelIndex = std::uint32_t;
 using Incarnation = std::uint64_t;  // one life of a worker; never used twice
 
@@ -48,9 +48,10 @@ struct LaneRef {
 
 struct Admission {
   ClientId client = 0;
+  std::uint64_t flow = 0;  // whom the client asks for, if it is a gateway; 0 = itself
   std::uint64_t seq = 0;
   ModelIndex model = 0;
-  std::int8_t priority = 0;      // a higher one goes before other requests of the client
+  std::int8_t priority = 0;      // a higher one goes before other requests of the client and flow
   std::uint64_t timeout_ns = 0;  // 0 = the model's
   std::uint64_t shape = 0;       // a hash; requests with equal shape and rows cost the same
   std::uint32_t rows = 1;        // the first dimension of its inputs, which is not part of `shape`
@@ -86,6 +87,7 @@ struct DeathOutcome {
   enum class Fate { kRunsAgain, kRunsAlone, kAnsweredPoison, kAnsweredAborted, kAnsweredUnavailable, kWasAnswered };
   RequestId request = 0;
   ClientId client = 0;
+  std::uint64_t flow = 0;
   std::uint64_t seq = 0;
   std::uint16_t begun = 0;   // runs begun so far, including the one that ended with the worker
   std::uint16_t blamed = 0;  // how many of those runs crashed because of this request
@@ -120,6 +122,7 @@ struct Action {
   Kind kind{};
   RequestId request = 0;
   ClientId client = 0;
+  std::uint64_t flow = 0;
   std::uint64_t seq = 0;
   ModelIndex model = 0;
   LaneRef lane;                   // kSend, kCancelRun; kProbe and kQuarantine use its incarnation (0 = all workers)
@@ -144,10 +147,10 @@ struct ModelLimits {
   std::uint64_t quarantine_ns = 600'000'000'000;
 };
 
-/// Limits for each client.
+/// Limits for each client; for each flow, if the client is a gateway.
 struct ClientShares {
   std::size_t in_flight = 0;  // requests that are not over; 0 = no limit
-  double of_queue = 1;  // its share of a model's queue that is more than half full; if several clients flood it, each gets less
+  double of_queue = 1;        // its share of a model's queue that is more than half full; if several flood it, each gets less
 };
 
 struct ModelCounts {
@@ -163,6 +166,7 @@ struct ModelView {
   const Histogram& queue_ns;
   const Histogram& compute_ns;
   const Histogram& total_ns;
+  const FlowStatistics& flows;
   std::size_t queued, running, suspected, quarantined;
   const Breaker& breaker;
 };
@@ -175,8 +179,8 @@ class Ledger {
   static constexpr std::uint64_t kCreditNs = 200'000;
   static constexpr std::uint64_t kTimerNs = 4'000'000;  // tick() may be called this much late
   static constexpr std::uint32_t kMinCredits = 2, kMaxCredits = 64;
-  static constexpr std::uint32_t kMaxParked = 64;             // groups of one client, in all lanes of a model
-  static constexpr std::uint64_t kHeldRetryNs = 100'000'000;  // retry_after_ms() of a client that waits for its programs
+  static constexpr std::uint32_t kMaxParked = 64;             // groups of one asker, in all lanes of a model
+  static constexpr std::uint64_t kHeldRetryNs = 100'000'000;  // retry_after_ms() of an asker that waits for its programs
   static constexpr std::size_t kMaxQuarantined = 1024;
 
   void set_client_shares(ClientShares shares) { shares_ = shares; }
@@ -194,14 +198,19 @@ class Ledger {
   void fail_model(ModelIndex model, const std::string& reason);
   ModelView model(ModelIndex model) const;
 
-  /// Queues a request. Store its payload, then call dispatch().
+  /// Queues a request, and makes no action. Store its payload, then call dispatch(). Each kForget must have been performed before,
+  /// because its slot may be used again.
   ///   Errors  kOverloaded (see retry_after_ms); kUnavailable: draining, the model failed, or its breaker is open (see
   ///           retry_after_ms); kDeadlineExceeded: the request cannot finish in time, because of what runs and waits before it
   Result<RequestId> admit(const Admission& admission, std::uint64_t now_ns);
   /// Gives waiting requests to lanes with credit.
   void dispatch(ModelIndex model, std::uint64_t now_ns);
-  /// After what time a request of the client that was refused with kOverloaded or kUnavailable may succeed.
-  std::uint32_t retry_after_ms(ModelIndex model, ClientId client, std::uint64_t now_ns) const;
+  /// Between these two, dispatch() only notes the model, also when this class calls it. So requests are given to lanes when all
+  /// events of a turn of the loop are known, once for each model that they touched.
+  void begin_turn() { in_turn_ = true; }
+  void end_turn(std::uint64_t now_ns);
+  /// After what time a request of the client and flow that was refused with kOverloaded or kUnavailable may succeed.
+  std::uint32_t retry_after_ms(ModelIndex model, ClientId client, std::uint64_t flow, std::uint64_t now_ns) const;
 
   void worker_ready(ModelIndex model, Incarnation incarnation, std::uint32_t lanes, std::uint64_t now_ns);
   /// The worker is being ended: it gets no new requests anymore.
@@ -215,8 +224,8 @@ class Ledger {
   /// Returns false when the reply matches no lease. It is then counted as late, and nothing else happens.
   bool lane_replied(const LaneReply& reply, std::uint64_t now_ns);
   /// The request's group waits in its lane until its program is compiled. It takes no credit of the lane until it is answered.
-  /// While a client has kMaxParked such groups of a model, it has no turns there. Nothing happens when the request matches no
-  /// lease.
+  /// While an asker has kMaxParked such groups of a model, it has no turns there. A group counts for the asker of `request`, for
+  /// as long as one of its requests is in it. Nothing happens when the request matches no lease.
   void lane_parked(LaneRef lane, RequestId request, std::uint16_t attempt, std::uint64_t now_ns);
   /// The worker's pidfd reported, so no thread of the worker runs anymore. `evidence` has one entry per lane. Returns what
   /// happened to each request that the worker held, oldest first.
@@ -228,7 +237,9 @@ class Ledger {
   /// The number of that list, 1 to 255. It changes whenever the list does.
   std::uint8_t quarantine_number(ModelIndex model) const { return models_[model].quarantine_number; }
 
+  /// Ends the requests of all its flows.
   void client_gone(ClientId client);
+  /// Finds the request in whatever flow, and takes O(number of the client's requests).
   void cancel(ClientId client, std::uint64_t seq, std::uint64_t now_ns);
   /// Answers requests that are past their deadline, and does everything else that is due.
   void tick(std::uint64_t now_ns);
@@ -280,7 +291,7 @@ class Ledger {
   struct Group {
     SlotList members;  // only those that are still leased, in the order they were sent
     std::uint32_t count = 0, rows = 0;
-    std::uint32_t client = 0;  // the place of the first member's client
+    std::uint32_t parked_for = kNoSlot;  // the asker that it counts for while it is parked and has requests of that asker
     std::uint64_t shape = 0, cost_ns = 0;
     std::uint64_t compute_ns = 0;  // of the members that ended with kOk, from their replies
     std::uint32_t ran_rows = 0;    // rows of those members
@@ -321,8 +332,9 @@ class Ledger {
     std::size_t live = 0;  // requests that are not forgotten yet
     std::uint32_t running = 0;
     std::uint32_t urgent = 0;           // number of urgent requests in the queue
-    std::vector<std::uint32_t> parked;  // by clients' places: how many parked groups they have
-    // Queued rows that may join others. If two shapes share a place, or a client has no turns, batches only get smaller.
+    bool is_touched = false;            // dispatch() was called in this turn
+    std::vector<std::uint32_t> parked;  // by askers' places: how many parked groups they have
+    // Queued rows that may join others. If two shapes share a place, or an asker has no turns, batches only get smaller.
     std::array<std::uint32_t, 64> rows_by_shape{};
     std::uint64_t wait_until_ns = kNoDeadline;  // when requests stop waiting for others to join them
     CostEstimates costs;
@@ -332,12 +344,7 @@ class Ledger {
     std::vector<Worker> workers;
     ModelCounts counts;
     Histogram queue_ns, compute_ns, total_ns;
-  };
-  struct ClientRecord {
-    ClientId id = 0;
-    SlotList requests;
-    std::size_t live = 0;
-    bool gone = false;
+    FlowStatistics flows;
   };
   struct Seat {
     Worker* worker = nullptr;
@@ -346,6 +353,7 @@ class Ledger {
   };
   struct LaneWork {  // predicted work in the lanes of a model
     std::uint64_t lanes = 0, least_ns = kNoDeadline, sum_ns = 0;
+    std::size_t idle = 0;  // of those lanes
   };
 
   Entry* find(RequestId request);
@@ -355,12 +363,20 @@ class Ledger {
   const Worker* find_worker(Incarnation incarnation) const { return const_cast<Ledger*>(this)->find_worker(incarnation); }
   static Worker* find_worker(ModelRecord& model, Incarnation incarnation);
 
+  Waiting newcomer(const ModelRecord& model, const Admission& admission, std::uint64_t now_ns);
+  Status check_admission(const ModelRecord& model, const Admission& admission, const Waiting& waiting,
+                         std::uint64_t now_ns) const;
+  static void count_refusal(ModelRecord& model, const Admission& admission, StatusCode code);
+  void settle_run(std::uint32_t slot, const LaneReply& reply, std::uint64_t compute_ns);
+  static void count_answer(ModelRecord& model, const Action& forward, std::uint64_t compute_ns, std::uint64_t total_ns);
   Status check_state(const ModelRecord& model) const;
-  Status check_shares(const ModelRecord& model, std::uint32_t place) const;
-  Status check_deadline(ModelRecord& model, const Admission& admission, const Waiting& newcomer, std::uint64_t now_ns) const;
+  Status check_shares(const ModelRecord& model, const Admission& admission, std::uint32_t place) const;
+  Status check_deadline(const ModelRecord& model, const Admission& admission, const Waiting& newcomer, std::uint64_t now_ns) const;
   std::uint64_t wait_ns(const ModelRecord& model, const Waiting& newcomer, std::uint64_t now_ns, bool exact) const;
   std::uint64_t left_ns(const Lane& lane, std::uint64_t now_ns) const;
   LaneWork lane_work(const ModelRecord& model, std::uint64_t now_ns, bool exact) const;
+  /// How many requests like that one the lanes take at the end of the turn.
+  std::size_t room(const ModelRecord& model, const Admission& admission) const;
   /// The latest start at which a run of so many rows ends in time. This may be a guess, so it only serves plans; is_too_late()
   /// decides whether a request is given up.
   std::uint64_t latest_start_ns(std::uint32_t slot, std::uint32_t rows) const;
@@ -369,8 +385,7 @@ class Ledger {
   }
   bool is_too_late(std::uint32_t slot, std::uint64_t start_ns, std::uint64_t now_ns) const;
 
-  std::uint32_t new_client(ClientId client);
-  void drop_client_if_over(std::uint32_t place);
+  std::uint32_t new_asker(ClientId client, std::uint64_t flow);
   std::uint32_t new_slot();
   std::uint32_t new_group();
   void enqueue(std::uint32_t slot);
@@ -387,14 +402,22 @@ class Ledger {
   static bool is_whole(ModelRecord& model, const Entry& entry) {
     return !joins(model, entry) || rows_like(model, entry) >= model.limits.max_batch;
   }
-  void count_parked(ModelRecord& model, const Group& group, bool is_parked);
+  void count_parked(ModelRecord& model, Group& group, bool is_parked);
+  bool has_member_of(const Group& group, std::uint32_t asker) const;
+  std::string text_of(std::uint32_t asker) const;
   static std::size_t places_apart(const ModelRecord& model);
   static Status waits_for_shapes(const ModelRecord& model);
   static bool has_room(const Lane& lane) {
     return lane.count < kMinCredits || (lane.work_ns < kCreditNs && lane.count < kMaxCredits);
   }
+  void give_to_lanes(ModelIndex model, std::uint64_t now_ns);
   Seat choose_lane(ModelRecord& model, std::uint64_t now_ns);
   void dispatch_suspects(ModelRecord& model, std::uint64_t now_ns);
+  void give_up_late(std::uint32_t slot, std::uint64_t now_ns);
+  bool waits_for_members(ModelRecord& model, std::uint32_t slot, std::uint64_t now_ns);
+  std::uint32_t next_whole(ModelRecord& model, const Seat& seat);
+  std::uint32_t form_group(ModelRecord& model, std::uint32_t leader, const Seat& seat);
+  void give_credit(ModelRecord& model, std::uint32_t group, const Seat& seat, std::uint64_t now_ns);
   void lease_group(ModelRecord& model, std::uint32_t leader, const Seat& seat, std::uint64_t now_ns);
   void add_to_group(std::uint32_t at, std::uint32_t slot);
   void end_lease(std::uint32_t slot, Worker& worker, std::uint64_t now_ns);
@@ -412,7 +435,10 @@ class Ledger {
   std::vector<Bill> bills_of(const Worker& worker, const std::vector<std::uint32_t>& held, const Verdicts& verdicts,
                              std::uint64_t now_ns) const;
   void judge(const Worker& worker, std::span<const LaneEvidence> evidence, Verdicts& verdicts) const;
-  DeathOutcome::Fate after_death(std::uint32_t slot, const Verdicts& verdicts, std::uint64_t now_ns);
+  std::vector<std::uint32_t> take_held(ModelRecord& model, const Worker& worker);
+  void note_death(ModelIndex index, Incarnation incarnation, const Verdicts& verdicts, std::uint64_t now_ns);
+  DeathOutcome after_death(std::uint32_t slot, const Verdicts& verdicts, std::uint64_t now_ns);
+  Status why_not_again(std::uint32_t slot, const Verdicts& verdicts) const;
   void quarantine(ModelIndex model, std::uint64_t hash, std::uint64_t now_ns);
   void quarantine_changed(ModelIndex model);
   void tick_model(ModelIndex index, std::uint64_t now_ns);
@@ -422,20 +448,19 @@ class Ledger {
   std::vector<Entry> entries_;  // by slot
   WaitingTable waiting_;        // by slot
   SlotLinkTable lists_;         // by slot: the suspects of a model, the members of a group
-  SlotLinkTable client_lists_;  // by slot: the requests of a client
   std::vector<std::uint32_t> free_;
   std::size_t used_ = 0;
   std::uint64_t arrivals_ = 0;
   std::vector<Group> groups_;
   std::vector<std::uint32_t> free_groups_;
-  std::vector<ClientRecord> clients_;
-  std::vector<std::uint32_t> free_clients_;
-  std::unordered_map<ClientId, std::uint32_t> places_;
+  Askers askers_;
   ClientShares shares_;
   DeadlineWheel wheel_;
   std::vector<std::uint32_t> due_;
   std::vector<ModelRecord> models_;
   std::vector<Action> actions_;
+  std::vector<ModelIndex> touched_;  // in this turn
+  bool in_turn_ = false;
   bool draining_ = false;
 };
 

@@ -25,10 +25,9 @@ struct Ledger::Verdicts {
   }
 };
 
-// What a request's client pays for the run that ended with the worker, and whether it has paid the predicted time for it.
+// What a request's asker pays for the run that ended with the worker, and whether it has paid the predicted time for it.
 struct Ledger::Bill {
   Waiting request;
-  ClientId client = 0;
   std::uint64_t took_ns = 0;
   bool has_paid = true;
 };
@@ -95,7 +94,7 @@ void Ledger::judge(const Worker& worker, std::span<const LaneEvidence> evidence,
   }
 }
 
-// A run that ended with its worker costs its client as much as one that finished: the time since the last reply of its lane. It
+// A run that ended with its worker costs its asker as much as one that finished: the time since the last reply of its lane. It
 // costs nothing if it was lost to the crash of another request.
 std::vector<Ledger::Bill> Ledger::bills_of(const Worker& worker, const std::vector<std::uint32_t>& held, const Verdicts& verdicts,
                                            std::uint64_t now_ns) const {
@@ -111,12 +110,37 @@ std::vector<Ledger::Bill> Ledger::bills_of(const Worker& worker, const std::vect
       const std::uint64_t began_ns = std::max(entry.leased_ns, worker.lanes[entry.lease.lane].replied_ns);
       took_ns = (now_ns - std::min(now_ns, began_ns)) / rows * entry.rows;
     }
-    bills.push_back({.request = waiting_[slot],
-                     .client = clients_[waiting_[slot].client].id,
-                     .took_ns = took_ns,
-                     .has_paid = !groups_[entry.group].isolated});
+    bills.push_back({.request = waiting_[slot], .took_ns = took_ns, .has_paid = !groups_[entry.group].isolated});
   }
   return bills;
+}
+
+// The requests that the worker holds. Its groups are free, but keep their members until one is used again.
+std::vector<std::uint32_t> Ledger::take_held(ModelRecord& model, const Worker& worker) {
+  std::vector<std::uint32_t> held;
+  const auto take = [&](std::uint32_t group) {
+    const std::vector<std::uint32_t> members = members_of(groups_[group], kNoSlot);
+    held.insert(held.end(), members.begin(), members.end());
+    free_groups_.push_back(group);
+  };
+  for (const Lane& lane : worker.lanes) {
+    std::for_each_n(lane.held.begin(), lane.count, take);
+    for (const std::uint32_t group : lane.parked) count_parked(model, groups_[group], false);
+    std::ranges::for_each(lane.parked, take);
+  }
+  model.running -= static_cast<std::uint32_t>(held.size());
+  return held;
+}
+
+// What the death means for the model, and which request stands for it when deaths that were survived are counted.
+void Ledger::note_death(ModelIndex index, Incarnation incarnation, const Verdicts& verdicts, std::uint64_t now_ns) {
+  ModelRecord& model = models_[index];
+  if (model.ward == incarnation) model.ward = 0;
+  if (verdicts.crashed && verdicts.guilty.empty() && verdicts.suspects.empty()) model.breaker.crashed(verdicts.what, now_ns);
+  if (model.breaker.prober() == incarnation) model.breaker.probe_ended(false, now_ns);
+  if (verdicts.poison_hash) quarantine(index, verdicts.poison_hash, now_ns);
+  const auto counted = std::ranges::find_if(verdicts.begun, [&](std::uint32_t slot) { return !entries_[slot].answered; });
+  if (counted != verdicts.begun.end()) entries_[*counted].counts_death = true;
 }
 
 std::vector<DeathOutcome> Ledger::worker_died(Incarnation incarnation, std::span<const LaneEvidence> evidence,
@@ -129,100 +153,79 @@ std::vector<DeathOutcome> Ledger::worker_died(Incarnation incarnation, std::span
   Verdicts verdicts;
   judge(*worker, evidence, verdicts);
 
-  std::vector<std::uint32_t> held, groups;
-  for (const Lane& lane : worker->lanes) {
-    groups.insert(groups.end(), lane.held.begin(), lane.held.begin() + lane.count);
-    groups.insert(groups.end(), lane.parked.begin(), lane.parked.end());
-    for (const std::uint32_t group : lane.parked) count_parked(model, groups_[group], false);
-  }
-  for (const std::uint32_t group : groups) {
-    const std::vector<std::uint32_t> members = members_of(groups_[group], kNoSlot);
-    held.insert(held.end(), members.begin(), members.end());
-  }
+  std::vector<std::uint32_t> held = take_held(model, *worker);
   const std::vector<Bill> bills = bills_of(*worker, held, verdicts, now_ns);
-  free_groups_.insert(free_groups_.end(), groups.begin(), groups.end());
   model.workers.erase(model.workers.begin() + (worker - model.workers.data()));
-  model.running -= static_cast<std::uint32_t>(held.size());
-  if (model.ward == incarnation) model.ward = 0;
-  if (verdicts.crashed && verdicts.guilty.empty() && verdicts.suspects.empty()) model.breaker.crashed(verdicts.what, now_ns);
-  if (model.breaker.prober() == incarnation) model.breaker.probe_ended(false, now_ns);
-  if (verdicts.poison_hash) quarantine(index, verdicts.poison_hash, now_ns);
-  for (const std::uint32_t slot : verdicts.begun) {
-    if (entries_[slot].answered) continue;
-    entries_[slot].counts_death = true;  // one request stands for this death
-    break;
-  }
-  // Sort the youngest first: each one is put before the others of its client, so the oldest ends up in front.
+  note_death(index, incarnation, verdicts, now_ns);
+  // Sort the youngest first: each one is put before the others of its asker, so the oldest ends up in front.
   std::ranges::sort(held, std::greater(), [&](std::uint32_t slot) { return waiting_[slot].arrival; });
   std::vector<DeathOutcome> outcomes;
-  for (const std::uint32_t slot : held) {
-    const Entry& entry = entries_[slot];
-    DeathOutcome outcome{.request = id_of(slot),
-                         .client = clients_[waiting_[slot].client].id,
-                         .seq = entry.seq,
-                         .was_running = contains(verdicts.begun, slot)};
-    outcome.fate = after_death(slot, verdicts, now_ns);
-    outcome.begun = entry.begun;  // also valid if it was forgotten: its slot gets no new owner before this function returns
-    outcome.blamed = entry.blamed;
-    outcomes.push_back(outcome);
-  }
+  for (const std::uint32_t slot : held) outcomes.push_back(after_death(slot, verdicts, now_ns));
   std::ranges::reverse(outcomes);
   for (const DeathOutcome& outcome : outcomes) {  // suspects line up in this order, behind those of earlier deaths
     if (outcome.fate == DeathOutcome::Fate::kRunsAlone) enqueue(slot_of(outcome.request));
   }
   for (const Bill& bill : bills) {  // only now, because requests that were on the worker have waited for that run, too
-    if (!places_.contains(bill.client)) continue;
     bill.has_paid ? model.queue.settle(bill.request, bill.took_ns) : model.queue.charge(bill.request, bill.took_ns);
   }
   dispatch(index, now_ns);
   return outcomes;
 }
 
-DeathOutcome::Fate Ledger::after_death(std::uint32_t slot, const Verdicts& verdicts, std::uint64_t now_ns) {
+DeathOutcome Ledger::after_death(std::uint32_t slot, const Verdicts& verdicts, std::uint64_t now_ns) {
   using Fate = DeathOutcome::Fate;
   Entry& entry = entries_[slot];
-  const ModelRecord& model = models_[entry.model];
+  const bool was_running = contains(verdicts.begun, slot), is_guilty = contains(verdicts.guilty, slot);
   entry.group = kNoSlot;
   lists_[slot] = {};
-  if (contains(verdicts.begun, slot)) ++entry.begun;
-  if (contains(verdicts.guilty, slot)) ++entry.blamed;
-  if (contains(verdicts.guilty, slot) || contains(verdicts.suspects, slot)) entry.suspect = true;
+  entry.begun += was_running;
+  entry.blamed += is_guilty;
+  entry.suspect |= is_guilty || contains(verdicts.suspects, slot);
+  DeathOutcome outcome{.request = id_of(slot),
+                       .client = askers_.client(waiting_[slot].asker),
+                       .flow = askers_.flow(waiting_[slot].asker),
+                       .seq = entry.seq,
+                       .begun = entry.begun,
+                       .blamed = entry.blamed,
+                       .was_running = was_running};
   if (entry.answered) {
+    outcome.fate = Fate::kWasAnswered;
     run_ended_answered(slot);
-    return Fate::kWasAnswered;
-  }
-  const auto answer = [&](Fate fate, StatusCode status, std::string message) {
-    reply(slot, status, std::move(message), true, now_ns);
+  } else if (const Status why = why_not_again(slot, verdicts); !why.ok()) {
+    outcome.fate = why.code() == StatusCode::kPoison    ? Fate::kAnsweredPoison
+                   : why.code() == StatusCode::kAborted ? Fate::kAnsweredAborted
+                                                        : Fate::kAnsweredUnavailable;
+    reply(slot, why.code(), why.message(), true, now_ns);
     actions_.back().ran = entry.begun > 0 ? Ran::kYes : Ran::kMaybe;
     forget(slot);
-    return fate;
-  };
+  } else {
+    outcome.fate = entry.suspect ? Fate::kRunsAlone : Fate::kRunsAgain;
+    if (!entry.suspect) enqueue(slot);  // worker_died() puts it among the suspects
+  }
+  return outcome;
+}
+
+// The answer of a request that does not run again after the death. OK if it does.
+Status Ledger::why_not_again(std::uint32_t slot, const Verdicts& verdicts) const {
+  const Entry& entry = entries_[slot];
+  const ModelRecord& model = models_[entry.model];
   if (contains(verdicts.poison, slot)) {
     if (verdicts.out_of_memory) {
-      return answer(
-          Fate::kAnsweredAborted, StatusCode::kAborted,
-          format("model '{}': the request ran alone on a worker and needed more memory than a worker may have: {}; raise "
-                 "memory_mb or send a smaller request",
-                 model.name, verdicts.what));
+      return aborted(
+          "model '{}': the request ran alone on a worker and needed more memory than a worker may have: {}; raise memory_mb or "
+          "send a smaller request",
+          model.name, verdicts.what);
     }
-    return answer(
-        Fate::kAnsweredPoison, StatusCode::kPoison,
-        format("model '{}': the request was part of a crash and then crashed a worker on which it ran alone: {}; do not send it "
-               "again",
-               model.name, verdicts.what));
+    return poison(
+        "model '{}': the request was part of a crash and then crashed a worker on which it ran alone: {}; do not send it again",
+        model.name, verdicts.what);
   }
   if (entry.begun >= kMaxBegunAttempts) {
-    return answer(Fate::kAnsweredAborted, StatusCode::kAborted,
-                  format("model '{}': {} workers died while they ran the request, and none of them left a reason", model.name,
-                         entry.begun));
+    return aborted("model '{}': {} workers died while they ran the request, and none of them left a reason", model.name,
+                   entry.begun);
   }
-  if (!model.failure.empty()) {
-    return answer(Fate::kAnsweredUnavailable, StatusCode::kUnavailable,
-                  format("model '{}' is not available: {}", model.name, model.failure));
-  }
-  if (entry.suspect) return Fate::kRunsAlone;  // worker_died() puts it among the suspects
-  enqueue(slot);
-  return Fate::kRunsAgain;
+  if (!model.failure.empty()) return unavailable("model '{}' is not available: {}", model.name, model.failure);
+  return {};
 }
 
 // ---- quarantine and breaker ----

@@ -70,25 +70,52 @@ void Ledger::lane_parked(LaneRef lane, RequestId request, std::uint16_t attempt,
   leased.parked.push_back(entry->group);
   group.parked = true;
   ModelRecord& model = models_[entry->model];
+  const std::uint32_t asker = waiting_[slot_of(request)].asker;
+  group.parked_for = asker;
   count_parked(model, group, true);
-  while (model.queue.is_held_client(group.client) && model.queue.apart() > places_apart(model)) {
-    const std::uint32_t youngest = model.queue.youngest_apart(waiting_);
-    if (youngest == kNoSlot) break;
-    const Status why = waits_for_shapes(model);
-    give_up(youngest, why.code(), why.message(), now_ns);
+  if (model.queue.is_held_asker(asker) && model.queue.apart() > places_apart(model)) {
+    for (const std::uint32_t youngest : model.queue.youngest_apart(waiting_, model.queue.apart() - places_apart(model))) {
+      const Status why = waits_for_shapes(model);
+      give_up(youngest, why.code(), why.message(), now_ns);
+    }
   }
   dispatch(entry->model, now_ns);
 }
 
-// The programs that one client asks for are compiled one after the other, which takes long. Others go on meanwhile.
-void Ledger::count_parked(ModelRecord& model, const Group& group, bool is_parked) {
-  if (group.client >= model.parked.size()) model.parked.resize(group.client + 1);
-  std::uint32_t& count = model.parked[group.client];
-  if (is_parked && ++count == kMaxParked) model.queue.hold(waiting_, group.client);
-  if (!is_parked && count-- == kMaxParked) model.queue.release(waiting_, group.client);
+// The programs that one asker asks for are compiled one after the other, which takes long. Others go on meanwhile.
+void Ledger::count_parked(ModelRecord& model, Group& group, bool is_parked) {
+  const std::uint32_t asker = group.parked_for;
+  if (asker == kNoSlot) return;
+  if (asker >= model.parked.size()) model.parked.resize(asker + 1);
+  std::uint32_t& count = model.parked[asker];
+  if (is_parked && ++count == kMaxParked) model.queue.hold(waiting_, asker);
+  if (!is_parked && count-- == kMaxParked) model.queue.release(waiting_, asker);
+  if (!is_parked) group.parked_for = kNoSlot;
+}
+
+// A group may outlast the requests of the asker that it is counted for, and then the asker's place may go to another one.
+bool Ledger::has_member_of(const Group& group, std::uint32_t asker) const {
+  for (std::uint32_t slot = group.members.front(); slot != kNoSlot; slot = lists_[slot].next) {
+    if (waiting_[slot].asker == asker) return true;
+  }
+  return false;
+}
+
+void Ledger::end_turn(std::uint64_t now_ns) {
+  in_turn_ = false;
+  for (const ModelIndex index : touched_) {
+    models_[index].is_touched = false;
+    give_to_lanes(index, now_ns);
+  }
+  touched_.clear();
 }
 
 void Ledger::dispatch(ModelIndex index, std::uint64_t now_ns) {
+  if (!in_turn_) return give_to_lanes(index, now_ns);
+  if (!std::exchange(models_[index].is_touched, true)) touched_.push_back(index);
+}
+
+void Ledger::give_to_lanes(ModelIndex index, std::uint64_t now_ns) {
   ModelRecord& model = models_[index];
   model.wait_until_ns = kNoDeadline;
   if (!model.breaker.closed()) return;
@@ -98,34 +125,49 @@ void Ledger::dispatch(ModelIndex index, std::uint64_t now_ns) {
     if (!seat.worker) return;
     std::uint32_t slot = model.queue.next(waiting_);
     if (slot == kNoSlot) return;
-    const Entry& entry = entries_[slot];
-    const bool whole = is_whole(model, entry);
     // Part of a batch waits for an idle lane, because it may become whole until then.
-    if (!whole && seat.worker->lanes[seat.lane].count > 0) return;
+    if (!is_whole(model, entries_[slot]) && seat.worker->lanes[seat.lane].count > 0) return;
     if (is_too_late(slot, seat.free_ns, now_ns)) {
       // A lane that has no room now may finish before that one.
       if (!is_too_late(slot, now_ns + lane_work(model, now_ns, true).least_ns, now_ns)) return;
-      ++model.counts.too_late;
-      give_up(slot, StatusCode::kDeadlineExceeded,
-              format("model '{}': the request cannot finish before its deadline anymore, after {} ms in the queue", model.name,
-                     (now_ns - entry.admitted_ns) / 1'000'000),
-              now_ns);
+      give_up_late(slot, now_ns);
       continue;
     }
-    const std::uint64_t latest_ns = std::max(latest_start_ns(slot, entry.rows), kTimerNs) - kTimerNs;
-    const std::uint64_t until_ns = std::min(entry.admitted_ns + model.limits.max_delay_ns, latest_ns);
-    if (!whole && model.urgent == 0 && now_ns < until_ns) {
-      model.wait_until_ns = until_ns;
-      slot = model.queue.next_like(waiting_, [&](std::uint32_t other) {  // a whole batch need not wait for it
-        return is_whole(model, entries_[other]) && can_finish(other, entries_[other].rows, seat.free_ns);
-      });
-      if (slot == kNoSlot) return;
-    }
+    if (waits_for_members(model, slot, now_ns)) slot = next_whole(model, seat);
+    if (slot == kNoSlot) return;
     lease_group(model, slot, seat, now_ns);
   }
 }
 
-// Suspects run one at a time, on a worker that holds nothing else, and their clients take turns. When no suspect is left, the
+void Ledger::give_up_late(std::uint32_t slot, std::uint64_t now_ns) {
+  const Entry& entry = entries_[slot];
+  ModelRecord& model = models_[entry.model];
+  ++model.counts.too_late;
+  give_up(slot, StatusCode::kDeadlineExceeded,
+          format("model '{}': the request cannot finish before its deadline anymore, after {} ms in the queue", model.name,
+                 (now_ns - entry.admitted_ns) / 1'000'000),
+          now_ns);
+}
+
+// Whether the request waits for others that may join it. Notes until when.
+bool Ledger::waits_for_members(ModelRecord& model, std::uint32_t slot, std::uint64_t now_ns) {
+  const Entry& entry = entries_[slot];
+  if (is_whole(model, entry) || model.urgent > 0) return false;
+  const std::uint64_t latest_ns = std::max(latest_start_ns(slot, entry.rows), kTimerNs) - kTimerNs;
+  const std::uint64_t until_ns = std::min(entry.admitted_ns + model.limits.max_delay_ns, latest_ns);
+  if (now_ns >= until_ns) return false;
+  model.wait_until_ns = until_ns;
+  return true;
+}
+
+// A whole batch need not wait for one that is not. kNoSlot if there is none.
+std::uint32_t Ledger::next_whole(ModelRecord& model, const Seat& seat) {
+  return model.queue.next_like(waiting_, [&](std::uint32_t other) {
+    return is_whole(model, entries_[other]) && can_finish(other, entries_[other].rows, seat.free_ns);
+  });
+}
+
+// Suspects run one at a time, on a worker that holds nothing else, and their askers take turns. When no suspect is left, the
 // worker serves everybody again.
 void Ledger::dispatch_suspects(ModelRecord& model, std::uint64_t now_ns) {
   Worker* ward = find_worker(model, model.ward);
@@ -142,13 +184,13 @@ void Ledger::dispatch_suspects(ModelRecord& model, std::uint64_t now_ns) {
     model.ward = ward->incarnation;
   }
   if (ward->held > 0 || !ward->routable) return;
-  const std::uint32_t client = waiting_[model.suspects.front()].client;
+  const std::uint32_t asker = waiting_[model.suspects.front()].asker;
   lease_group(model, model.suspects.front(), {.worker = ward, .lane = 0, .free_ns = now_ns}, now_ns);
-  // The other suspects of its client go behind those of other clients.
+  // The other suspects of its asker go behind those of other askers.
   std::uint32_t slot = model.suspects.front();
   for (std::uint32_t left = model.suspected; left > 0; --left) {
     const std::uint32_t next = lists_[slot].next;
-    if (waiting_[slot].client == client) {
+    if (waiting_[slot].asker == asker) {
       model.suspects.remove(lists_, slot);
       model.suspects.push_back(lists_, slot);
     }
@@ -187,12 +229,29 @@ Ledger::LaneWork Ledger::lane_work(const ModelRecord& model, std::uint64_t now_n
     if (!worker.routable || worker.incarnation == model.ward) continue;
     for (const Lane& lane : worker.lanes) {
       const std::uint64_t left = exact ? left_ns(lane, now_ns) : lane.work_ns;
+      work.idle += lane.count == 0 && lane.parked.empty();
       work.least_ns = std::min(work.least_ns, left);
       work.sum_ns += left;
       ++work.lanes;
     }
   }
   return work;
+}
+
+std::size_t Ledger::room(const ModelRecord& model, const Admission& admission) const {
+  const bool is_measured = model.costs.is_measured(admission.shape, admission.rows);
+  const std::uint64_t run_ns = is_measured ? std::max<std::uint64_t>(model.costs.guess_ns(admission.shape, admission.rows), 1) : kCreditNs;
+  std::uint64_t groups = 0;
+  for (const Worker& worker : model.workers) {
+    if (!worker.routable || worker.incarnation == model.ward) continue;
+    for (const Lane& lane : worker.lanes) {
+      if (!has_room(lane)) continue;
+      const std::uint64_t by_work = (kCreditNs - std::min(lane.work_ns, kCreditNs) + run_ns - 1) / run_ns;
+      const std::uint64_t at_least = kMinCredits - std::min(lane.count, kMinCredits);
+      groups += std::min<std::uint64_t>(std::max(by_work, at_least), kMaxCredits - lane.count);
+    }
+  }
+  return groups * (admission.joinable ? std::max(model.limits.max_batch / std::max(admission.rows, 1u), 1u) : 1u);
 }
 
 std::uint64_t Ledger::latest_start_ns(std::uint32_t slot, std::uint32_t rows) const {
@@ -209,11 +268,11 @@ bool Ledger::is_too_late(std::uint32_t slot, std::uint64_t start_ns, std::uint64
          start_ns + models_[entry.model].costs.refusing_ns(entry.shape, entry.rows, now_ns) > deadline_ns;
 }
 
-// Leases the leader and the requests that run with it: those of its shape, in the order of turns, as long as all end in time.
-void Ledger::lease_group(ModelRecord& model, std::uint32_t leader, const Seat& seat, std::uint64_t now_ns) {
+// Takes the leader from the queue, and the requests that run with it: those of its shape, in the order of turns, as long as all
+// end in time.
+std::uint32_t Ledger::form_group(ModelRecord& model, std::uint32_t leader, const Seat& seat) {
   const std::uint32_t at = new_group();
   Group& group = groups_[at];
-  group.client = waiting_[leader].client;
   group.shape = entries_[leader].shape;
   group.isolated = entries_[leader].state == State::kSuspected;
   if (group.isolated) {
@@ -242,6 +301,11 @@ void Ledger::lease_group(ModelRecord& model, std::uint32_t leader, const Seat& s
   group.cost_ns = model.costs.guess_ns(group.shape, group.rows);
   // A lane is given only few groups of a shape that was not measured, even if the runs of other shapes are short.
   if (!model.costs.is_measured(group.shape, group.rows)) group.cost_ns = std::max(group.cost_ns, kCreditNs);
+  return at;
+}
+
+void Ledger::give_credit(ModelRecord& model, std::uint32_t at, const Seat& seat, std::uint64_t now_ns) {
+  const Group& group = groups_[at];
   Lane& lane = seat.worker->lanes[seat.lane];
   if (lane.count == 0) lane.since_ns = now_ns;
   lane.held[lane.count++] = at;
@@ -252,6 +316,13 @@ void Ledger::lease_group(ModelRecord& model, std::uint32_t leader, const Seat& s
     ++model.counts.groups;
     model.counts.grouped += group.count;
   }
+}
+
+// Leases the leader and its group to the lane. The attempt tells this lease from earlier ones of the same request.
+void Ledger::lease_group(ModelRecord& model, std::uint32_t leader, const Seat& seat, std::uint64_t now_ns) {
+  const std::uint32_t at = form_group(model, leader, seat);
+  const Group& group = groups_[at];
+  give_credit(model, at, seat, now_ns);
   std::uint16_t index = 0;
   for (std::uint32_t slot = group.members.front(); slot != kNoSlot; slot = lists_[slot].next) {
     Entry& entry = entries_[slot];
@@ -298,11 +369,11 @@ void Ledger::end_lease(std::uint32_t slot, Worker& worker, std::uint64_t now_ns)
   group.members.remove(lists_, slot);
   --worker.held;
   --model.running;
+  if (group.parked_for == waiting_[slot].asker && !has_member_of(group, group.parked_for)) count_parked(model, group, false);
   if (--group.count > 0) return;
   Lane& lane = worker.lanes[entry.lease.lane];
   if (group.parked) {
     std::erase(lane.parked, at);
-    count_parked(model, group, false);
   } else {
     take_from_credit(lane, at, now_ns);
   }
@@ -331,7 +402,7 @@ std::vector<std::uint32_t> Ledger::members_of(const Group& group, std::uint32_t 
   return members;
 }
 
-// A request that was leased before goes before the others of its client. A suspect goes behind the other suspects.
+// A request that was leased before goes before the others of its asker. A suspect goes behind the other suspects.
 void Ledger::enqueue(std::uint32_t slot) {
   Entry& entry = entries_[slot];
   ModelRecord& model = models_[entry.model];

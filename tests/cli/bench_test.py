@@ -89,6 +89,16 @@ class Bench(unittest.TestCase):
         self.assertGreater(result["unrouted"]["count"], 0)
         self.assertGreater(result["sent_again"]["count"], 0)
 
+    def test_a_timeline_counts_every_answer_while_workers_are_killed(self):
+        result = bench("timeline", "--peer", "none", "--seconds", 3, "--kill-every", 1, "--hidden", 128)
+        (server,) = result["servers"]
+        self.assertEqual((server["errors"], server["messages"]), (0, {}))
+        self.assertEqual(len(server["kills_s"]), 3)
+        self.assertNotIn(None, server["replaced_s"])
+        self.assertEqual(sum(server["timeline"]["answers"]), server["answers"])
+        self.assertEqual(len(server["timeline"]["longest_ms"]), 30)
+        self.assertGreater(server["answers"], 100)
+
     def test_an_unknown_network_is_an_error_that_names_it(self):
         run = subprocess.run([SOURCE / "tools" / "bench", "pool", "--model", "no-such-net"], capture_output=True, text=True,
                              env=dict(os.environ, SHOAL_BIN_DIR=str(BIN)))
@@ -102,16 +112,22 @@ class Bench(unittest.TestCase):
             self.assertNotEqual(run.returncode, 0)
             self.assertIn("pictures", run.stderr)
 
-    def test_an_interrupted_bench_leaves_nothing(self):
+    def assert_leaves_nothing(self, *words):
         with tempfile.TemporaryDirectory() as directory:
-            run = subprocess.Popen([SOURCE / "tools" / "bench", "pool", "--model", SHAPES / "shapes", "--shape", "1,3,64,64"],
-                                   stdout=subprocess.DEVNULL, env=dict(os.environ, SHOAL_BIN_DIR=str(BIN), TMPDIR=directory))
-            daemons = []
-            wait_until(lambda: daemons or daemons.extend(p for d in Path(directory).glob("*/shoal-bench-*") for p in processes_of(d)))
+            run = subprocess.Popen([SOURCE / "tools" / "bench", *map(str, words)], stdout=subprocess.DEVNULL,
+                                   env=dict(os.environ, SHOAL_BIN_DIR=str(BIN), TMPDIR=directory))
+            processes = []
+            wait_until(lambda: processes or processes.extend(p for d in Path(directory).glob("*/shoal-bench-*") for p in processes_of(d)))
             run.send_signal(signal.SIGTERM)
             self.assertEqual(run.wait(20), 143)
-            wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in daemons))
+            wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in processes))
             self.assertEqual(list(Path(directory).iterdir()), [])
+
+    def test_an_interrupted_bench_leaves_nothing(self):
+        self.assert_leaves_nothing("pool", "--model", SHAPES / "shapes", "--shape", "1,3,64,64")
+
+    def test_an_interrupted_timeline_leaves_nothing(self):
+        self.assert_leaves_nothing("timeline", "--peer", "none", "--hidden", 128)
 
 
 if __name__ == "__main__":

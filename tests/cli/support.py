@@ -89,12 +89,12 @@ def link_model(directory, prefix, shape, name="data", **keys):
 
 
 class Daemon:
-    """A shoald in a temporary directory, for a with-statement. models: {"name": "path,workers=2"}."""
+    """A shoald in a temporary directory, for a with-statement. models: {"name": "path,workers=2"}; under: a command that starts it."""
 
-    def __init__(self, models, *arguments, wait=True, worker=None):
+    def __init__(self, models, *arguments, wait=True, worker=None, under=()):
         self.directory = Path(tempfile.mkdtemp(prefix="shoal-test-"))
         self.log = open(self.directory.with_suffix(".log"), "w+")
-        words = [BIN / "shoald", *arguments]
+        words = [*under, BIN / "shoald", *arguments]
         for name, path in models.items():
             words += ["--model", f"{name}={path}"]
         if worker:

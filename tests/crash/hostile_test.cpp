@@ -12,6 +12,7 @@
 
 #include "tests/support/child_process.hpp"
 #include "tests/support/pool_fixture.hpp"
+#include "tests/support/says.hpp"
 
 namespace shoal::test {
 namespace {
@@ -104,6 +105,34 @@ TEST(Hostile, ZygotesAndWorkersThatSendAnythingHarmNobodyElse) {
   EXPECT_TRUE(is_alive(bystander)) << "a stranger was killed";
   ::kill(bystander, SIGTERM);
   EXPECT_EQ(exit_code_of(bystander), 128 + SIGTERM);
+}
+
+// A worker may bind any name in the directory, so the names of others must not be known to it.
+TEST(Hostile, AWorkerThatBindsTheNamesOfOthersKeepsNoneFromComing) {
+  const DaemonFixture daemon({.models = {"echo=builtin:identity", "hostile-squatter=builtin:identity"},
+                              .worker = "shoal-worker-hostile",
+                              .wait_until_ready = false});
+  ASSERT_TRUE(eventually([&] { return daemon.workers("echo").size() == 1 && daemon.workers("hostile-squatter").size() == 1; }));
+  Pool pool = daemon.connect();
+  ASSERT_TRUE(pool.predict("echo", {{"data", counting({4})}}).ok());
+  for (int i = 0; i < 5; ++i) {
+    const auto workers = daemon.workers("echo");
+    ASSERT_EQ(workers.size(), 1u);
+    ::kill(workers.front(), SIGKILL);
+    const auto outputs = pool.predict("echo", {{"data", counting({4})}}, {.timeout = 5s});
+    ASSERT_TRUE(outputs.ok()) << outputs.status().to_string() << daemon.log();
+    ASSERT_TRUE(eventually([&] { return daemon.workers("echo").size() == 1; }));
+  }
+}
+
+TEST(Hostile, AWorkerThatAnswersWhatItWasNotAskedIsKilled) {
+  const DaemonFixture daemon({.models = {"echo=builtin:identity", "hostile-babbler=builtin:identity"},
+                              .worker = "shoal-worker-hostile",
+                              .wait_until_ready = false});
+  EXPECT_TRUE(eventually([&] { return contains(daemon.log(), "belong to no request that they hold"); })) << daemon.log();
+  Pool pool = daemon.connect();
+  const auto outputs = pool.predict("echo", {{"data", counting({4})}}, {.timeout = 5s});
+  EXPECT_TRUE(outputs.ok()) << outputs.status().to_string();
 }
 
 }  // namespace

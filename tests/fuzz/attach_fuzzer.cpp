@@ -22,7 +22,7 @@
 namespace shoal::supervisor {
 namespace {
 
-constexpr std::size_t kMostDescriptors = 6;  // two more than a message may carry
+constexpr std::size_t kMostDescriptors = 7;  // three more than a message may carry
 
 class Observer final : public ClientObserver {
  public:
@@ -34,13 +34,14 @@ class Observer final : public ClientObserver {
   void client_forgotten(Client&) override {}
 };
 
-// Descriptors to choose from. The first two are the arenas of an honest client.
+// Descriptors to choose from. The first are those of an honest client: a socket, which can be bound once, and two arenas.
 std::array<UniqueFd, kMostDescriptors> make_descriptors() {
   UniqueFd input = create_memfd("input", 4096).value(), output = create_memfd("output", 4096).value();
   SHOAL_CHECK(seal(input, Seals::kOneWriter).ok() && seal(output, Seals::kFixedSize).ok());
   UniqueFd empty(::memfd_create("empty", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   SHOAL_CHECK(seal(empty, Seals::kOneWriter).ok());
-  return {std::move(input),
+  return {test::unbound_socket(),
+          std::move(input),
           std::move(output),
           create_memfd("unsealed", 4096).value(),
           std::move(empty),
@@ -86,6 +87,8 @@ class Daemon {
     }
     (void)::sendmsg(socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT);  // the daemon may have closed already
   }
+  /// The next client's.
+  void make_socket() { descriptors_[0] = test::unbound_socket(); }
   void serve() {
     pollfd ready{loop_.fd(), POLLIN, 0};
     while (::poll(&ready, 1, 0) > 0) loop_.run_ready();
@@ -100,7 +103,8 @@ class Daemon {
   Observer observer_;
   Logger log_{"fuzz"};
   const Clock clock_{};
-  Clients clients_{clock_, directory_, loop_, observer_, log_};
+  Timers timers_;
+  Clients clients_{clock_, directory_, loop_, timers_, observer_, log_};
 };
 
 int lowest_free_descriptor() { return UniqueFd(::fcntl(0, F_DUPFD_CLOEXEC, 0)).get(); }
@@ -116,6 +120,7 @@ extern "C" int LLVMFuzzerInitialize(int*, char***) {
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace shoal;
   static supervisor::Daemon daemon;
+  daemon.make_socket();
   const int lowest_before = supervisor::lowest_free_descriptor();
   UniqueFd socket = daemon.connect();
   for (const auto packet : fuzz::split_packets(std::as_bytes(std::span(data, size)))) {

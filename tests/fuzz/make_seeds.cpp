@@ -114,20 +114,20 @@ Bytes packet(std::uint8_t choice, const wire::ControlMessage& control) {
   return bytes;
 }
 
-// As above, with choice 2: the message announces its two arenas.
-Bytes attach_with_arenas() {
+// As above. The first of the fuzzer's descriptors are a socket and two arenas.
+Bytes attach_with(std::uint8_t descriptors, const wire::ControlMessage& message = {.kind = wire::ControlKind::kAttach}) {
   constexpr std::size_t kDescriptorCountAt = 1 + 36;  // control.cpp, Header::fd_count
-  Bytes bytes = packet(2, {.kind = wire::ControlKind::kAttach});
-  bytes.at(kDescriptorCountAt) = std::byte{2};
+  Bytes bytes = packet(descriptors, message);
+  bytes.at(kDescriptorCountAt) = std::byte{descriptors};
   return bytes;
 }
 
 void write_attach_seeds(const SeedWriter& seeds) {
   const Bytes bound = packet(0, {.kind = wire::ControlKind::kBound});
-  seeds.write("attach", "tool", message({packet(0, {.kind = wire::ControlKind::kAttach}), bound}));
-  seeds.write("attach", "client", message({attach_with_arenas(), bound}));
-  seeds.write("attach", "twice", message({attach_with_arenas(), attach_with_arenas()}));
-  seeds.write("attach", "text", message({packet(0, {.kind = wire::ControlKind::kAttach, .id = 1, .text = "hello"})}));
+  seeds.write("attach", "tool", message({attach_with(1), bound}));
+  seeds.write("attach", "client", message({attach_with(3), bound}));
+  seeds.write("attach", "twice", message({attach_with(3), attach_with(3)}));
+  seeds.write("attach", "text", message({attach_with(1, {.kind = wire::ControlKind::kAttach, .id = 1, .text = "hello"})}));
 }
 
 void write_control_seeds(const SeedWriter& seeds) {

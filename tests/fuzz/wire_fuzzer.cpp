@@ -6,6 +6,7 @@
 #include "shm/base/check.hpp"
 #include "shm/segment/segment.hpp"
 #include "shm/wire/messages.hpp"
+#include "shm/wire/parcel.hpp"
 #include "tests/fuzz/packets.hpp"
 #include "tests/support/lane_parts.hpp"
 #include "worker/engine/identity_model.hpp"
@@ -59,6 +60,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   static Lane lane;
   const auto message = fuzz::split_packets(std::as_bytes(std::span(data, size)));
   if (message.empty()) return 0;
+  std::size_t bundled = 0;
+  for (auto bundle = wire::BundleReader::of(message[0]); bundle && !bundle->is_done();) bundled += bundle->next().size();
+  SHOAL_CHECK(bundled <= message[0].size() + sizeof(wire::BundleHeader));
   check_round_trip(wire::decode_request(message[0]), wire::encode_request, message[0]);
   check_round_trip(wire::decode_reply(message[0]), wire::encode_reply, message[0]);
   (void)wire::decode_control(message[0]);

@@ -1,7 +1,9 @@
 // Connections that are idle, too many, or too fast must not disturb other clients.
 #include <gtest/gtest.h>
+#include <signal.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -25,7 +27,8 @@ namespace shoal::test {
 namespace {
 
 constexpr int kSilent = 2000;
-constexpr int kRounds = 12;  // at most, until the costs are alike. Each is the least of all: noise only adds, and lasts beside load
+constexpr int kRounds =
+    12;  // at most, until the costs are alike. Each is the least of all: noise only adds, and lasts beside load
 constexpr double kAllowedRatio = 1.5;
 constexpr double kNoiseMs = 0.03;          // of the processor time: caches that others use, too
 constexpr double kLongestAnswerMs = 1000;  // a daemon that waits for one silent peer waits for 2 s
@@ -97,12 +100,12 @@ TEST(SilentClients, ConnectionsThatSayNothingCostOthersNothing) {
   expect_no_cost(come, true, 2);  // a socket and a pidfd each
 }
 
-// They attach and say that they have bound their socket, and never speak on it.
+// They attach and say that they listen, and never speak on it.
 TEST(SilentClients, ClientsThatDoNotSpeakZeroMqCostOthersNothing) {
   struct Mute {
     explicit Mute(const DaemonFixture& daemon) : client(daemon.directory()) {
-      listener = bound_socket(client.attach_until_path(), SOCK_STREAM);
-      EXPECT_TRUE(listener);
+      EXPECT_FALSE(client.attach_until_path().empty());
+      listener = client.take_listener();
       EXPECT_TRUE(wire::send_control(client.attach_socket(), {.kind = wire::ControlKind::kBound}).ok());
     }
     RawClient client;
@@ -137,19 +140,16 @@ std::chrono::nanoseconds processor_time_of_threads(pid_t pid, const std::string&
   return all;
 }
 
-// The kernel frees the pages of an arena in the thread that closes the last descriptor.
+// The kernel frees the pages of an arena in the thread that closes the last descriptor. A client that dies closes its own at about
+// the same time as the daemon, so this one has closed them before.
 TEST(DeadClients, TheirArenasAreFreedBesideTheLoop) {
   const DaemonFixture daemon;
-  constexpr std::uint64_t kArenaBytes = 1 << 29;
-  const pid_t rich = start_child([&] {
-    const Pool pool = daemon.connect({.output_arena_bytes = kArenaBytes, .connect_timeout = std::chrono::seconds(60)});
-    return ::pause();
-  });
-  ASSERT_TRUE(eventually([&] { return daemon.stats()["supervisor"]["arena_bytes"] >= kArenaBytes; }, std::chrono::seconds(60)));
+  std::optional<RawClient> rich(std::in_place, daemon.directory());
+  rich->attach(1 << 29, 4096);
+  rich->forget_arenas();
   const auto loop_before = processor_time_of_threads(daemon.pid(), "shoald");
   const auto closer_before = processor_time_of_threads(daemon.pid(), "shoal-closer");
-  ::kill(rich, SIGKILL);
-  EXPECT_EQ(exit_code_of(rich), 128 + SIGKILL);
+  rich.reset();
   std::chrono::duration<double, std::milli> loop{}, closer{};
   EXPECT_TRUE(eventually([&] {
     loop = processor_time_of_threads(daemon.pid(), "shoald") - loop_before;
@@ -159,14 +159,13 @@ TEST(DeadClients, TheirArenasAreFreedBesideTheLoop) {
       << " ms of the loop, " << closer.count() << " ms of the closer";
 }
 
-// As if the daemon had stood still until they gave up: they have removed their sockets.
+// As if the daemon had stood still until they gave up: nobody listens at their sockets.
 TEST(Limits, ClientsThatGaveUpBreakNoRule) {
   const DaemonFixture daemon;
   for (int i = 0; i < 20; ++i) {
     RawClient late(daemon.directory());
     EXPECT_FALSE(late.attach_until_path().empty());
     ASSERT_TRUE(wire::send_control(late.attach_socket(), {.kind = wire::ControlKind::kBound}).ok());
-    EXPECT_TRUE(late.receive_control().has_value());
   }
   EXPECT_TRUE(daemon.connect().predict("echo", {{"data", counting({4})}}).ok());
 }
@@ -256,7 +255,7 @@ TEST(Limits, TheRateOfNewClientsIsLimitedAndTheOthersWait) {
 
 TEST(Limits, ALongMessageIsRefusedWithTheLimitNamedAndNothingBreaks) {
   DaemonFixture daemon({.limits = "client_message_mb = 1"});
-  Pool pool = daemon.connect({.input_arena_bytes = 4096});
+  Pool pool = daemon.connect({.arena_limit_bytes = 4096});
   const auto refused = pool.predict("echo", {{"data", counting({1 << 20})}});  // 4 MiB, and no room in the arena
   EXPECT_EQ(refused.status().code(), StatusCode::kInvalidArgument);
   EXPECT_NE(refused.status().message().find("client_message_mb"), std::string::npos);

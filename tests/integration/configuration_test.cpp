@@ -132,7 +132,7 @@ TEST_F(VersionsTest, AConfigurationWhoseWorkersCannotBeHadIsReloadedToo) {
       {.models = {}, .arguments = {"--config", path("shoal.toml")}, .environment = {"NOTIFY_SOCKET=" + path("notify")}});
   std::string seen;
   ASSERT_TRUE(manager.hears("READY=1", seen)) << seen;
-  const Obstacle obstacle(daemon, 2);
+  const Obstacle obstacle(daemon);
   write_text("shoal.toml", "[models.net]\npath = \"net\"\nworkers = 2\n");
   ::kill(daemon.pid(), SIGHUP);
   ASSERT_TRUE(manager.hears("RELOADING=1", seen)) << seen;

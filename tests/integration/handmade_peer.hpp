@@ -20,12 +20,10 @@ class HandmadePeer : public zmtp::Connection {
  public:
   explicit HandmadePeer(const std::string& directory) : client_(directory), path_(client_.attach_until_path()) {
     if (path_.empty()) return;
-    const UniqueFd listener = bound_socket(path_, SOCK_STREAM);
-    EXPECT_TRUE(listener);
+    const UniqueFd listener = client_.take_listener();
     EXPECT_TRUE(wire::send_control(client_.attach_socket(), {.kind = wire::ControlKind::kBound}).ok());
     static_cast<Connection&>(*this) = Connection(UniqueFd(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC)));
   }
-  ~HandmadePeer() { ::unlink(path_.c_str()); }
   HandmadePeer(const HandmadePeer&) = delete;
   HandmadePeer& operator=(const HandmadePeer&) = delete;
 

@@ -12,6 +12,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <thread>
 
 #include "tests/integration/handmade_peer.hpp"
 #include "tests/integration/hostile_fixture.hpp"
@@ -100,6 +101,29 @@ TEST_F(FloodTest, MutatedMessages) {
   expect_nobody_died();
 }
 
+// libzmq ends its connection, and keeps something of it for good.
+TEST_F(HostileTest, AProcessWhoseClientsAreCutOffAgainAndAgainMayNotConnectForAWhile) {
+  const std::string longer_than_any_frame("\2\x7f\0\0\0\0\0\0\0", 9);
+  std::string why_not;
+  int cut_off = 0;
+  for (; cut_off < 20 && why_not.empty(); ++cut_off) {
+    why_not = RawClient(daemon_.directory()).attach_or_why_not();
+    if (!why_not.empty()) break;
+    HandmadePeer rude(daemon_.directory());
+    rude.be_welcomed();
+    ASSERT_TRUE(rude.send_all(longer_than_any_frame));
+    rude.read_everything(1000);         // until it is cut off
+    std::this_thread::sleep_for(30ms);  // a peer that is disconnected before libzmq has forgotten it leaves nothing behind
+  }
+  EXPECT_TRUE(contains(why_not, "broke the protocol too often")) << why_not;
+  EXPECT_LE(cut_off, 11);
+  EXPECT_EQ(exit_code_of([&] {
+              return daemon_.connect().predict("echo", {{"data", counting({4})}}).ok() ? 0 : 1;
+            }),
+            0)
+      << "another process";
+}
+
 // With the default limits a client that sends garbage is disconnected soon. It comes back as often as the limits allow.
 TEST_F(HostileTest, OneThatSendsMutatedMessagesAndComesBack) {
   const auto start = Clock::now(), end = start + (is_long() ? 30s : 3s);
@@ -160,6 +184,7 @@ class AttachMutator {
  public:
   AttachMutator() {
     EXPECT_TRUE(seal(input_, Seals::kOneWriter).ok() && seal(output_, Seals::kFixedSize).ok());
+    hello_.fds.push_back(duplicate_fd(bound_.get()).value());
     hello_.fds.push_back(duplicate_fd(input_.get()).value());
     hello_.fds.push_back(duplicate_fd(output_.get()).value());
     packets_.emplace(
@@ -172,7 +197,9 @@ class AttachMutator {
     RawClient one(directory, context_);
     one.connect();
     // Now and then a correct ATTACH comes first, so that the later states are tested, too.
-    if (packets_->below(3) == 0) send_packet(one.attach_socket(), packet_of(hello_), std::span(fds_).first(2));
+    const UniqueFd socket = unbound_socket();
+    const int good[] = {socket.get(), input_.get(), output_.get()};
+    if (packets_->below(3) == 0) send_packet(one.attach_socket(), packet_of(hello_), good);
     const std::size_t first = packets_->below(std::size(fds_)), count = packets_->below(std::size(fds_) - first + 1);
     send_packet(one.attach_socket(), packets_->next(), std::span(fds_).subspan(first, count));
     if (packets_->below(4) != 0) return;  // most leave without waiting for an answer
@@ -185,7 +212,8 @@ class AttachMutator {
  private:
   const UniqueFd open_ = create_memfd("open", 4096).value(), null_{::open("/dev/null", O_RDWR | O_CLOEXEC)};
   UniqueFd input_ = create_memfd("input", 4096).value(), output_ = create_memfd("output", 4096).value();
-  const int fds_[6] = {input_.get(), output_.get(), input_.get(), output_.get(), open_.get(), null_.get()};
+  const UniqueFd bound_ = unbound_socket();  // from its first use on
+  const int fds_[7] = {bound_.get(), input_.get(), output_.get(), input_.get(), output_.get(), open_.get(), null_.get()};
   wire::ControlMessage hello_{.kind = wire::ControlKind::kAttach};
   std::optional<Mutator> packets_;
   const std::shared_ptr<wire::MessageContext> context_ = std::make_shared<wire::MessageContext>();
@@ -264,6 +292,27 @@ TEST_F(UnlimitedRateTest, OneThatHangsUpWhileItIsDisconnected) {
     peer.hang_up();
   }
   expect_nobody_died();
+}
+
+TEST_F(HostileTest, ABundleIsOneBadMessageAndSoIsASecondWelcome) {
+  RawClient client(daemon_.directory());
+  client.attach();
+  wire::Bundle bundle;
+  std::vector<std::byte> head;
+  for (const std::uint64_t seq : {7, 8, 9}) {
+    wire::encode_request(client.request(seq), head);
+    bundle.add(head);
+  }
+  client.send(bundle.message());
+  EXPECT_EQ(client.receive_reply().header.status, static_cast<std::uint16_t>(StatusCode::kInvalidArgument));
+  const auto welcomed = wire::make_control(wire::Kind::kWelcomed, 5);
+  client.send(std::as_bytes(std::span(&welcomed, 1)));
+  const wire::ReplyHeader refused = client.receive_reply().header;
+  EXPECT_EQ(refused.status, static_cast<std::uint16_t>(StatusCode::kInvalidArgument));
+  EXPECT_EQ(refused.seq, 5u);
+  client.send(client.request(10));
+  EXPECT_EQ(client.receive_reply().header.seq, 10u) << "nothing of the bundle is answered";
+  EXPECT_EQ(daemon_.stats()["supervisor"]["bad_messages"], 2);
 }
 
 TEST_F(HostileTest, ArenasThatChangeWhileTheyAreRead) {
@@ -350,7 +399,7 @@ TEST(UnreadAnswers, TakeNoMoreMemoryThanTheirClientMayHave) {
   const DaemonFixture daemon({.models = {"m=" + scratch.path()}, .limits = "client_message_mb = 64"});
   const auto before = sample_process(daemon.pid());
   const pid_t child = start_child([&] {
-    Pool pool = daemon.connect({.output_arena_bytes = 4096});
+    Pool pool = daemon.connect({.arena_limit_bytes = 64 << 10});
     if (!pool.describe("m").ok()) return 1;
     ::raise(SIGSTOP);
     std::vector<Prediction> predictions;

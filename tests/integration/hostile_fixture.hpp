@@ -19,11 +19,11 @@
 namespace shoal::test {
 
 /// An honest client: sends one request after the other and checks each answer. The first requests run before a hostile client
-/// comes, so that their times can be compared with the later ones.
+/// comes, so that their times can be compared with the later ones. Its arenas fit where few addresses are left.
 class Honest {
  public:
   explicit Honest(const DaemonFixture& daemon)
-      : pool_(daemon.connect()), thread_([this](const std::stop_token& stop) { run(stop); }) {
+      : pool_(daemon.connect({.arena_limit_bytes = 4 << 20})), thread_([this](const std::stop_token& stop) { run(stop); }) {
     EXPECT_TRUE(eventually([&] { return answered_ >= kAlone; }, std::chrono::seconds(30)));
   }
   ~Honest() { end(); }

@@ -1,4 +1,5 @@
 // Peers that break the protocol: each is told why it is refused, and others do not notice.
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <signal.h>
@@ -7,12 +8,14 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <memory>
 #include <random>
 #include <string_view>
 #include <vector>
 
 #include "tests/integration/raw_client.hpp"
 #include "tests/support/pool_fixture.hpp"
+#include "tests/support/process_sample.hpp"
 
 namespace shoal::test {
 namespace {
@@ -41,7 +44,7 @@ struct Lingering {
 
 /// Sends bytes with `count` times the descriptor, as no honest client does.
 void send_with_fds(int socket, std::string_view bytes, int fd, std::size_t count) {
-  alignas(cmsghdr) char control[CMSG_SPACE(16 * sizeof(int))] = {};
+  alignas(cmsghdr) char control[CMSG_SPACE(253 * sizeof(int))] = {};
   iovec part{const_cast<char*>(bytes.data()), bytes.size()};
   msghdr packet{};
   packet.msg_iov = &part;
@@ -98,6 +101,61 @@ class IntruderTest : public testing::Test {
   RawClient intruder_{daemon_.directory()};
 };
 
+/// The last close() of `holder` takes as long as a connection lingers that waits in it.
+struct Stuck {
+  Lingering tcp;
+  UniqueFd holder;
+  Stuck() {
+    const linger minute{.l_onoff = 1, .l_linger = 60};
+    EXPECT_EQ(::setsockopt(tcp.socket.get(), SOL_SOCKET, SO_LINGER, &minute, sizeof minute), 0);
+    int ends[2] = {-1, -1};
+    EXPECT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends), 0);
+    holder.reset(ends[0]);
+    const UniqueFd other(ends[1]);
+    send_with_fds(other.get(), "x", tcp.socket.get(), 1);
+    tcp.socket.reset();
+  }
+};
+
+// Each message has as many descriptors as fit. The first ones keep all threads busy that close such descriptors.
+TEST_F(IntruderTest, DescriptorsThatCannotBeClosedAreNotCollected) {
+  constexpr std::size_t kMost = 253;
+  Pool honest = daemon_.connect();
+  const int before = descriptors_of(daemon_.pid());
+  std::vector<Stuck> stuck(12);
+  const UniqueFd null(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+  std::vector<std::unique_ptr<RawClient>> intruders;
+  ASSERT_EQ(::kill(daemon_.pid(), SIGSTOP), 0);  // so that the daemon, and not this process, has the last descriptor of each
+  for (std::size_t i = 0; i < 100; ++i) {
+    intruders.push_back(std::make_unique<RawClient>(daemon_.directory()));
+    intruders.back()->connect();
+    const int socket = intruders.back()->attach_socket();
+    if (i < stuck.size()) {
+      send_with_fds(socket, "x", stuck[i].holder.get(), 1);
+      stuck[i].holder.reset();
+      continue;
+    }
+    send_with_fds(socket, "x", null.get(), kMost);
+  }
+  ASSERT_EQ(::kill(daemon_.pid(), SIGCONT), 0);
+  const auto start = std::chrono::steady_clock::now();
+  int most = 0;
+  while (std::chrono::steady_clock::now() - start < std::chrono::seconds(1)) {
+    most = std::max(most, descriptors_of(daemon_.pid()));
+    EXPECT_TRUE(honest.predict("echo", {{"data", counting({4})}}).ok());
+  }
+  EXPECT_LT(most, before + 1200);
+  EXPECT_GT(most, before + 256) << "nothing is stuck";
+  ::kill(workers_.at(0), SIGKILL);
+  const auto killed = std::chrono::steady_clock::now();
+  ASSERT_TRUE(honest.predict("echo", {{"data", counting({4})}}, {.timeout = std::chrono::seconds(2)}).ok()) << daemon_.log();
+  EXPECT_LT(std::chrono::steady_clock::now() - killed, std::chrono::seconds(1)) << "the replacement";
+  stuck.clear();
+  EXPECT_TRUE(eventually([&] { return Pool::connect({.directory = daemon_.directory()}).ok(); })) << daemon_.log();
+  EXPECT_TRUE(eventually([&] { return descriptors_of(daemon_.pid()) < before + 20; })) << descriptors_of(daemon_.pid());
+  workers_ = daemon_.workers();
+}
+
 TEST_F(IntruderTest, GarbageOnTheAttachSocketEndsThatConnection) {
   std::mt19937 random(5);
   for (int round = 0; round < 50; ++round) {
@@ -126,7 +184,7 @@ TEST_F(IntruderTest, MessagesOutOfTheirOrderAreRefused) {
 
 TEST_F(IntruderTest, ArenasWithoutSealsAreRefusedAndTheMissingSealIsNamed) {
   intruder_.connect();
-  wire::ControlMessage hello{.kind = wire::ControlKind::kAttach};
+  wire::ControlMessage hello = intruder_.make_hello();
   for (int i = 0; i < 2; ++i) hello.fds.push_back(create_memfd("open", 4096).value());
   ASSERT_TRUE(wire::send_control(intruder_.attach_socket(), hello).ok());
   const auto answer = intruder_.receive_control();
@@ -153,7 +211,7 @@ TEST_F(IntruderTest, InputsInTheArenaOfAClientWithoutOneAreRefused) {
 }
 
 TEST_F(IntruderTest, DescriptorsThatAreNoMemoryAreRefused) {
-  for (const std::size_t count : {1u, 2u, 3u}) {
+  for (const std::size_t count : {1u, 2u, 3u, 4u}) {
     RawClient one(daemon_.directory());
     one.connect();
     wire::ControlMessage hello{.kind = wire::ControlKind::kAttach};
@@ -168,7 +226,7 @@ TEST_F(IntruderTest, DescriptorsThatAreNoMemoryAreRefused) {
 TEST_F(IntruderTest, NobodyWaitsForTheCloseOfADescriptorThatIsRefused) {
   expect_no_wait_for([](int attach, const UniqueFd& lingering) {
     wire::ControlMessage hello{.kind = wire::ControlKind::kAttach};
-    for (int i = 0; i < 2; ++i) hello.fds.push_back(duplicate_fd(lingering.get()).value());
+    for (int i = 0; i < 3; ++i) hello.fds.push_back(duplicate_fd(lingering.get()).value());
     ASSERT_TRUE(wire::send_control(attach, hello).ok());
   });
 }
@@ -191,9 +249,9 @@ TEST_F(IntruderTest, NobodyWaitsForTheCloseOfDescriptorsThatWereNotRead) {
   });
 }
 
-TEST_F(IntruderTest, AClientThatDoesNotBindInTimeIsDisconnectedAndThePathIsNamed) {
+TEST_F(IntruderTest, AClientThatDoesNotListenInTimeIsDisconnectedAndThePathIsNamed) {
   intruder_.connect();
-  ASSERT_TRUE(wire::send_control(intruder_.attach_socket(), {.kind = wire::ControlKind::kAttach}).ok());
+  ASSERT_TRUE(wire::send_control(intruder_.attach_socket(), intruder_.make_hello()).ok());
   const auto path = intruder_.receive_control();
   ASSERT_TRUE(path.has_value());
   const auto answer = intruder_.receive_control();

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <atomic>
 #include <cstdint>
@@ -9,10 +10,12 @@
 #include <stop_token>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "tests/support/checkpoint.hpp"
 #include "tests/support/pool_fixture.hpp"
+#include "tests/support/process_sample.hpp"
 #include "tests/support/scratch_directory.hpp"
 
 namespace shoal::test {
@@ -86,20 +89,30 @@ class Load {
   std::vector<std::jthread> threads_;
 };
 
-/// Directories at the paths where the next workers would bind their sockets. So these workers fail to start.
+/// Leaves the zygotes that run now so few descriptors that the workers which they fork from now on fail to start.
 class Obstacle {
  public:
-  Obstacle(const DaemonFixture& daemon, int first_incarnation) {
-    for (int i = first_incarnation; i < first_incarnation + 20; ++i)
-      paths_.push_back(std::filesystem::path(daemon.directory()) / ("w" + std::to_string(i) + "-0"));
-    for (const std::filesystem::path& path : paths_) std::filesystem::create_directory(path);
+  explicit Obstacle(const DaemonFixture& daemon) {
+    const auto stats = daemon.stats();
+    for (const auto& model : stats.at("models")) {
+      if (!model.at("zygote").at("pid").is_number()) continue;
+      const pid_t zygote = model.at("zygote").at("pid");
+      rlimit before{};
+      EXPECT_EQ(::prlimit(zygote, RLIMIT_NOFILE, nullptr, &before), 0);
+      const rlimit now{.rlim_cur = static_cast<rlim_t>(descriptors_of(zygote)) + kForTheZygote, .rlim_max = before.rlim_max};
+      EXPECT_EQ(::prlimit(zygote, RLIMIT_NOFILE, &now, nullptr), 0);
+      limits_.emplace_back(zygote, before);
+    }
   }
   ~Obstacle() {
-    for (const std::filesystem::path& path : paths_) std::filesystem::remove(path);
+    for (const auto& [zygote, before] : limits_) ::prlimit(zygote, RLIMIT_NOFILE, &before, nullptr);
   }
+  Obstacle(const Obstacle&) = delete;
+  Obstacle& operator=(const Obstacle&) = delete;
 
  private:
-  std::vector<std::filesystem::path> paths_;
+  static constexpr rlim_t kForTheZygote = 8;  // a worker needs 16 more than it has when it binds
+  std::vector<std::pair<pid_t, rlimit>> limits_;
 };
 
 }  // namespace shoal::test

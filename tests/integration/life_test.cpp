@@ -10,7 +10,7 @@
 #include <future>
 #include <thread>
 
-#include "supervisor/process/memory_group.hpp"
+#include "shm/base/memory_group.hpp"
 #include "tests/integration/life_fixture.hpp"
 #include "tests/support/process_sample.hpp"
 #include "tests/support/says.hpp"
@@ -165,7 +165,7 @@ class LargeModels : public VersionsTest {
     write_text("zygote", "#!/bin/sh\n[ $1 = --zygote ] && kill -STOP $$\nexec " + (binary_directory() / "shoal-worker").string() +
                              " \"$@\"\n");
     fs::permissions(path("zygote"), fs::perms::owner_all);
-    const auto available = static_cast<double>(supervisor::available_memory_bytes());
+    const auto available = static_cast<double>(available_memory_bytes());
     std::error_code error;
     for (const char* name : {"a", "b"}) {  // the packed weights need as much again
       write(name, 1);
@@ -233,7 +233,7 @@ TEST_F(VersionsTest, AScaleThatCannotBeMetIsTakenBackAndTheModelServes) {
   Pool pool = daemon.connect();
   const auto workers = daemon.workers("net");
   {
-    const Obstacle obstacle(daemon, 3);
+    const Obstacle obstacle(daemon);
     Load load(daemon, "net", 1);
     const auto changed = pool.scale("net", 4);
     EXPECT_EQ(changed.status().code(), StatusCode::kFailedPrecondition);

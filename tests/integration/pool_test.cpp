@@ -32,7 +32,7 @@ TEST(PoolIntegration, TheIdentityModelReturnsItsInput) {
 
 TEST(PoolIntegration, TensorsLargerThanTheArenasTravelAsFrames) {
   const DaemonFixture daemon;
-  Pool pool = daemon.connect({.input_arena_bytes = 4096, .output_arena_bytes = 4096});
+  Pool pool = daemon.connect({.arena_limit_bytes = 4096});
   const Tensor input = counting({500, 500});
   const auto outputs = pool.predict("echo", {{"data", input}});
   ASSERT_TRUE(outputs.ok()) << outputs.status().to_string();

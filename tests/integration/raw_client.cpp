@@ -1,5 +1,6 @@
 #include "tests/integration/raw_client.hpp"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <sys/socket.h>
@@ -29,13 +30,29 @@ std::optional<wire::ControlMessage> RawClient::receive_control() {
   return received.ok() ? std::move(*received) : std::nullopt;
 }
 
+wire::ControlMessage RawClient::make_hello() {
+  unbound_ = unbound_socket();
+  wire::ControlMessage hello{.kind = wire::ControlKind::kAttach};
+  hello.fds.push_back(duplicate_fd(unbound_.get()).value());
+  return hello;
+}
+
+UniqueFd RawClient::take_listener() {
+  EXPECT_EQ(::listen(unbound_.get(), 8), 0) << std::strerror(errno);
+  ::fcntl(unbound_.get(), F_SETFL, 0);
+  return std::move(unbound_);
+}
+
 std::optional<wire::ControlMessage> RawClient::begin_attach(std::uint64_t input_bytes, std::uint64_t output_bytes) {
   connect();
-  wire::ControlMessage hello{.kind = wire::ControlKind::kAttach};
+  wire::ControlMessage hello = make_hello();
   if (input_bytes > 0) {
     UniqueFd input = create_memfd("input", input_bytes).value();
     output_ = create_memfd("output", output_bytes).value();
     input_ = Segment::map(input, Segment::Access::kReadWrite).value();  // before the seal forbids it
+    input_->populate(0, input_->size_bytes());
+    Segment output = Segment::map(output_, Segment::Access::kReadWrite).value();
+    output.populate(0, output.size_bytes());
     EXPECT_TRUE(seal(input, Seals::kOneWriter).ok() && seal(output_, Seals::kFixedSize).ok());
     hello.fds.push_back(std::move(input));
     hello.fds.push_back(duplicate_fd(output_.get()).value());
@@ -58,10 +75,12 @@ std::string RawClient::attach_or_why_not() { return finish_attach_or_why_not(beg
 
 std::string RawClient::attach_sparse_or_why_not(std::uint64_t bytes) {
   connect();
-  wire::ControlMessage hello{.kind = wire::ControlKind::kAttach};
-  hello.fds.push_back(sparse_memfd(bytes));
-  hello.fds.push_back(sparse_memfd(bytes));
-  EXPECT_TRUE(seal(hello.fds[0], Seals::kOneWriter).ok() && seal(hello.fds[1], Seals::kFixedSize).ok());
+  wire::ControlMessage hello = make_hello();
+  for (int i = 0; i < 2; ++i) {
+    hello.fds.push_back(sparse_memfd(bytes));
+    EXPECT_EQ(::pwrite(hello.fds.back().get(), "", 1, 0), 1);
+  }
+  EXPECT_TRUE(seal(hello.fds[1], Seals::kOneWriter).ok() && seal(hello.fds[2], Seals::kFixedSize).ok());
   EXPECT_TRUE(wire::send_control(attach_.get(), hello).ok());
   return finish_attach_or_why_not(receive_control());
 }
@@ -75,7 +94,7 @@ std::string RawClient::finish_attach_or_why_not(const std::optional<wire::Contro
 
 void RawClient::finish_attach(const std::string& path) {
   ASSERT_FALSE(path.empty());
-  socket_ = wire::Dealer::bind(*context_, path).value();
+  socket_ = wire::Dealer::listen(*context_, std::move(unbound_)).value();
   ASSERT_TRUE(wire::send_control(attach_.get(), {.kind = wire::ControlKind::kBound}).ok());
   ASSERT_TRUE(receive());
   ASSERT_EQ(wire::peek_kind(message_[0]).value(), wire::Kind::kWelcome);

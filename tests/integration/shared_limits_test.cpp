@@ -62,14 +62,16 @@ class DeafClient : public HandmadePeer {
 };
 
 /// A process of its own that asks for little, one thing after another.
+///   loan_bytes  it holds a loan of that size: inputs that find no room beside it travel in messages
 class Modest {
  public:
-  explicit Modest(const DaemonFixture& daemon, const PoolOptions& options = {}, std::int64_t elements = 16)
+  explicit Modest(const DaemonFixture& daemon, const PoolOptions& options = {}, std::int64_t elements = 16,
+                  std::int64_t loan_bytes = 0)
       : shared_(Segment::map(create_memfd("modest", sizeof(Shared)).value(), Segment::Access::kReadWrite).value()),
         said_(new (shared_.mutable_bytes().data()) Shared) {
     pid_ = start_child([&] {
       Pool pool = daemon.connect(options);
-      const Tensor input = counting({elements});
+      const Tensor input = counting({elements}), loan = pool.loan(DType::kUInt8, {loan_bytes}).value();
       said_->is_connected = true;
       for (;;) {
         const auto outputs = pool.predict("echo", {{"data", input}});
@@ -210,7 +212,7 @@ TEST(TotalMessages, MessagesThatAreNeverFinished) {
 TEST(TotalMessages, AnAnswerThatIsTooLongForAMessageIsRefusedBeforeItIsMade) {
   const DaemonFixture daemon({.limits = "total_message_mb = 16"});
   const auto workers = daemon.workers();
-  Pool pool = daemon.connect({.input_arena_bytes = 16 * kMb, .output_arena_bytes = 4096});
+  Pool pool = daemon.connect();
   const Outcome refused = pool.submit("echo", {{"data", counting({7 * kMb / 4})}}).outcome();
   EXPECT_EQ(refused.outputs.status().code(), StatusCode::kInvalidArgument);
   EXPECT_TRUE(says(refused.outputs.status().message(), {"output arena", "total_message_mb"}));
@@ -242,7 +244,7 @@ TEST(TotalMessages, AWorkerThatNeverFinishesItsMessageIsKilledAndNoClientIsDisco
   }
 }
 
-// It has sent all before the daemon looks twice. The innocent client is in the middle of a message at most times, and finishes
+// The innocent client is in the middle of a message at most times, and finishes
 // each.
 TEST(TotalMessages, AClientThatStopsInTheMiddleOfAMessageIsDisconnectedAndLongMessagesAreAnswered) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -250,10 +252,12 @@ TEST(TotalMessages, AClientThatStopsInTheMiddleOfAMessageIsDisconnectedAndLongMe
 #endif
   const DaemonFixture daemon({.limits = "connections = 64\ntotal_message_mb = 128"});
   constexpr int kFrames = 32 + 64 + 6;  // of 1 MiB: a quarter of the total, what is always allowed, and a little more
+  const Modest innocent(daemon, {.arena_limit_bytes = 30 * kMb}, 20 * kMb / 4, 15 * kMb);
+  ASSERT_TRUE(eventually([&] { return innocent.answered() > 0; }));  // from now on there is room for its outputs
   DeafClient hoarder(daemon);
   const std::string frame = zmtp::long_frame(zmtp::kMore, std::string(kMb, '\0'));
-  for (int i = 0; i < kFrames; ++i) ASSERT_TRUE(hoarder.send_all(frame));
-  const Modest innocent(daemon, {.input_arena_bytes = 4096, .output_arena_bytes = 64 * kMb}, 20 * kMb / 4);
+  for (int i = 0; i < kFrames && hoarder.send_all(frame); ++i) {  // on a busy machine it is put out before the last one
+  }
   const std::string reason = hoarder.reason();
   EXPECT_TRUE(contains(reason, "does not finish its message") && contains(reason, "total_message_mb")) << reason << daemon.log();
   const int answered = innocent.answered();
@@ -297,19 +301,50 @@ TEST(TotalMessages, AProcessWhoseClientsHoardAgainAndAgainMayNotConnectForAWhile
   EXPECT_TRUE(another_process_is_answered(daemon));
 }
 
+// libzmq allocates a frame when its header comes. The five finish a message after the shortage began, so they are not among its
+// first causes.
+TEST(TotalMessages, WhoStopsInAMessageDuringAShortageIsDisconnectedAndIdleClientsStay) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "the sanitizer's malloc does not say what it has handed out";
+#endif
+  const DaemonFixture daemon({.limits = "connections = 64\ntotal_message_mb = 64"});
+  const Modest asks_all_the_time(daemon);
+  const DeafClient idle(daemon), other_idle(daemon);
+  std::this_thread::sleep_for(50ms);
+  DeafClient hoarder(daemon);
+  std::vector<std::unique_ptr<DeafClient>> later;
+  for (int i = 0; i < 5; ++i) later.push_back(std::make_unique<DeafClient>(daemon));
+  const std::string frame = zmtp::long_frame(zmtp::kMore, std::string(kMb, '\0'));
+  for (std::uint64_t i = 0; i < kUnfinished / kMb + 6; ++i) (void)hoarder.send_all(frame);
+  std::this_thread::sleep_for(200ms);
+  const std::string header_of_20_mib("\3\0\0\0\0\1\x40\0\0", 9);
+  for (const auto& one : later) {
+    one->send(HandmadePeer::question(R"({"what": "ping"})"));
+    one->read_until("{}");
+    ASSERT_TRUE(one->send_all(header_of_20_mib));
+  }
+  for (const auto& one : later) EXPECT_TRUE(contains(one->reason(), "does not finish its message")) << daemon.log();
+  EXPECT_TRUE(contains(hoarder.reason(), "does not finish its message")) << daemon.log();
+  std::this_thread::sleep_for(100ms);
+  for (const DeafClient* one : {&idle, &other_idle}) {
+    pollfd speaks{one->attach_socket(), POLLIN, 0};
+    EXPECT_EQ(::poll(&speaks, 1, 0), 0) << "an idle client was disconnected\n" << daemon.log();
+  }
+}
+
 // All connections of this process have one share together. Other processes have their own.
 TEST(TotalMessages, RequestsThatWaitAreRefusedByNameAndThoseOfOtherProcessesAreNot) {
   constexpr int kPools = 8;
   DaemonFixture daemon({.models = {"slow=builtin:identity"}, .limits = "connections = 16\ntotal_message_mb = 8"});
   std::vector<Pool> pools;
-  for (int i = 0; i < kPools; ++i) pools.push_back(daemon.connect({.input_arena_bytes = 4096}));
+  for (int i = 0; i < kPools; ++i) pools.push_back(daemon.connect({.arena_limit_bytes = 4096}));
   for (Pool& pool : pools) ASSERT_TRUE(pool.predict("slow", {{"data", counting({4})}}).ok());
   int ends[2];
   ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
   const UniqueFd ours(ends[0]), theirs(ends[1]);
   char byte = 0;
   const pid_t other = start_child([&] {
-    Pool pool = daemon.connect({.input_arena_bytes = 4096});
+    Pool pool = daemon.connect({.arena_limit_bytes = 4096});
     const Tensor large = counting({kMb / 4});
     if (!pool.describe("slow").ok() || ::write(theirs.get(), &byte, 1) != 1 || ::read(theirs.get(), &byte, 1) != 1) return 2;
     const auto outputs = pool.predict("slow", {{"data", large}});
@@ -340,15 +375,16 @@ TEST(TotalMessages, RequestsThatWaitAreRefusedByNameAndThoseOfOtherProcessesAreN
   EXPECT_TRUE(pools.back().predict("slow", {{"data", counting({kMb / 4})}}).ok()) << "now there is room";
 }
 
-// 64 clients with sparse arenas of 2 x 1 TiB would take all 128 TiB of addresses that a worker has.
+// Each worker maps the arenas of all clients: their sum is limited, whether memory is allocated or not.
 TEST(TotalArenas, SparseArenasAreRefusedAtAttachBeforeAWorkerRunsOutOfAddresses) {
-  constexpr std::uint64_t kTb = std::uint64_t{1} << 40;
-  const DaemonFixture daemon({.limits = "connection_rate = 0"});
+  constexpr std::uint64_t kLargest = wire::kLargestArenaBytes;
+  const DaemonFixture daemon({.limits = "connection_rate = 0\ntotal_arena_gb = 256"});  // half of what is for all: 96
+  EXPECT_TRUE(contains(RawClient(daemon.directory()).attach_sparse_or_why_not(kLargest + 4096), "4294967296"));
   std::vector<std::unique_ptr<RawClient>> hostile;
   int refused = 0;
-  for (int i = 0; i < 70; ++i) {
+  for (int i = 0; i < 14; ++i) {
     auto one = std::make_unique<RawClient>(daemon.directory());
-    const std::string why_not = one->attach_sparse_or_why_not(kTb);
+    const std::string why_not = one->attach_sparse_or_why_not(kLargest);
     if (!why_not.empty()) {
       ++refused;
       EXPECT_TRUE(contains(why_not, "total_arena_gb")) << why_not;
@@ -361,10 +397,10 @@ TEST(TotalArenas, SparseArenasAreRefusedAtAttachBeforeAWorkerRunsOutOfAddresses)
   }
   EXPECT_TRUE(another_process_is_answered(daemon));
   EXPECT_GT(refused, 0);
-  EXPECT_GT(hostile.size(), 10u);
+  EXPECT_EQ(hostile.size(), 12u);
   hostile.clear();
   RawClient later(daemon.directory());
-  EXPECT_TRUE(eventually([&] { return later.attach_sparse_or_why_not(kTb).empty(); })) << "when the others are gone";
+  EXPECT_TRUE(eventually([&] { return later.attach_sparse_or_why_not(kLargest).empty(); })) << "when the others are gone";
 }
 
 }  // namespace

@@ -301,7 +301,7 @@ TEST(Survival, AWorkerWhoseControlSocketIsFullGetsRequestsAgainWhenItReads) {
   const pid_t worker = daemon.workers().at(0);
   std::vector<Pool> pools;
   for (std::size_t i = 0; i < kClients; ++i) {
-    pools.push_back(daemon.connect({.input_arena_bytes = 4096, .output_arena_bytes = 4096}));
+    pools.push_back(daemon.connect({.arena_limit_bytes = 4096}));
     ASSERT_TRUE(pools.back().predict("echo", {{"data", counting({4})}}).ok());
   }
   stop_process(worker);

@@ -10,7 +10,7 @@
 #include <functional>
 #include <thread>
 
-#include "supervisor/process/memory_group.hpp"
+#include "shm/base/memory_group.hpp"
 #include "tests/integration/life_fixture.hpp"
 #include "tests/support/process_sample.hpp"
 #include "tests/support/says.hpp"
@@ -63,14 +63,14 @@ TEST_F(VersionsTest, ServesWhatItCanAtTheStartAndSaysWhatItCannot) {
 
 // Anonymous memory only. The daemon also keeps the status pages of the last dead workers, whose size depends on their work.
 double heap_bytes(pid_t pid) {
-  const auto kib = supervisor::read_key("/proc/" + std::to_string(pid) + "/status", "RssAnon:");
+  const auto kib = read_key("/proc/" + std::to_string(pid) + "/status", "RssAnon:");
   EXPECT_TRUE(kib) << "no RssAnon of process " << pid;
   return static_cast<double>(kib.value_or(0)) * 1024;
 }
 
 // Reloads under load, and counts lost, mixed and stale answers.
 void reload_under_load(const DaemonFixture& daemon, int reloads, const std::function<void(int)>& put_version) {
-  Pool admin = daemon.connect({.input_arena_bytes = 0, .output_arena_bytes = 0});
+  Pool admin = daemon.connect({.arena_limit_bytes = 0});
   Load load(daemon, "net");
   const auto reload_to = [&](int version) {
     put_version(version);
@@ -204,12 +204,12 @@ TEST_F(VersionsTest, AReloadWhoseWorkersCannotBeHadIsTakenBackAsAWhole) {
   Pool pool = daemon.connect();
   const std::string fewer_versions = path() + ",workers=2,versions=1";
   {
-    const Obstacle obstacle(daemon, 3);
+    const Obstacle obstacle(daemon);
     Load load(daemon, "net", 1);
     const auto changed = pool.reload("net", fewer_versions);
     EXPECT_EQ(changed.status().code(), StatusCode::kFailedPrecondition);
     EXPECT_TRUE(contains(changed.status().message(), "goes on as it was")) << changed.status().to_string();
-    EXPECT_TRUE(contains(changed.status().message(), "Address already in use")) << changed.status().to_string();
+    EXPECT_TRUE(contains(changed.status().message(), "file descriptors are free")) << changed.status().to_string();
     EXPECT_EQ(added(pool, "net", 2), 2) << "what was to leave serves on";
     EXPECT_EQ(daemon.model("net").at("wanted_workers"), 1);
     load.end();

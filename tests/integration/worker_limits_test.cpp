@@ -40,7 +40,7 @@ TEST_F(WorkerLimits, ARequestThatNeedsMoreMemoryThanThereIsHearsOfTheLimitAndOth
   const std::vector<ChainNode> chain = {
       {"_mul_scalar", "a", {{"scalar", "2"}}, {}}, {"softmax", "b", {}, {}}, {"_mul_scalar", "c", {{"scalar", "3"}}, {}}};
   const DaemonFixture daemon({.models = {model("net", chain) + ",memory_mb=32,device=cpu-reference"}});
-  Pool pool = daemon.connect({.input_arena_bytes = 128 << 20, .output_arena_bytes = 128 << 20});
+  Pool pool = daemon.connect();
   EXPECT_TRUE(pool.predict("net", {{"data", counting({1, 1000})}}).ok());
   const Status large = pool.predict("net", {{"data", counting({1, 16'000'000})}}).status();  // 64 MB between two steps
   EXPECT_EQ(large.code(), StatusCode::kFailedPrecondition) << large.to_string();
@@ -54,7 +54,7 @@ TEST_F(WorkerLimits, ARequestThatNeedsMoreMemoryThanThereIsHearsOfTheLimitAndOth
 // libzmq closes a lane's connection when a frame finds no memory.
 TEST_F(WorkerLimits, AMessageLargerThanItsWorkersMemoryIsRefused) {
   const DaemonFixture daemon({.models = {"echo=builtin:identity,memory_mb=32"}});
-  Pool pool = daemon.connect({.input_arena_bytes = 4096});
+  Pool pool = daemon.connect({.arena_limit_bytes = 4096});
   const Status large = pool.predict("echo", {{"data", counting({16'000'000})}}, {.timeout = std::chrono::seconds(10)}).status();
   EXPECT_EQ(large.code(), StatusCode::kInvalidArgument) << large.to_string();
   EXPECT_NE(large.message().find("memory_mb"), std::string::npos) << large.message();
@@ -62,10 +62,10 @@ TEST_F(WorkerLimits, AMessageLargerThanItsWorkersMemoryIsRefused) {
   EXPECT_EQ(daemon.model("echo")["counts"]["worker_deaths"], 0u);
 }
 
-// The lane copies outputs that find no room in the client's arena into its message.
+// The size of its output is not known before the first answer, so that one is copied into a message.
 TEST_F(WorkerLimits, AnAnswerThatFindsNoMemoryOnItsWayIsAnErrorAndNoDeath) {
   const DaemonFixture daemon({.models = {"echo=builtin:identity,memory_mb=64"}});
-  Pool pool = daemon.connect({.input_arena_bytes = 128 << 20, .output_arena_bytes = 4096});
+  Pool pool = daemon.connect();
   const Status large = pool.predict("echo", {{"data", counting({10'000'000})}}, {.timeout = std::chrono::seconds(10)}).status();
   EXPECT_EQ(large.code(), StatusCode::kFailedPrecondition) << large.to_string();
   EXPECT_NE(large.message().find("memory_mb"), std::string::npos) << large.message();

@@ -17,7 +17,7 @@ PREFIX = TOP / "prefix"
 os.environ["SHOAL_BIN_DIR"] = str(PREFIX / "bin")  # before support looks: the daemon of these tests is the installed one
 os.environ["SHOAL_CACHE_DIR"] = str(TOP / "cache")
 sys.path.insert(0, str(HERE.parent / "cli"))
-from support import SOURCE, Daemon  # noqa: E402
+from support import SOURCE, Daemon, write_npy  # noqa: E402
 
 EXAMPLES = PREFIX / "share/doc/libshoal-dev/examples"
 MODEL = PREFIX / "share/shoal/models/shapes"
@@ -45,6 +45,15 @@ def tearDownModule():
 
 def libraries():
     return sorted(PREFIX.glob("lib/**/libshoal*.so"))
+
+
+def system_calls(names):
+    """The system calls behind names and @sets of a SystemCallFilter=."""
+    calls = {name for name in names if not name.startswith("@")}
+    for name in set(names) - calls:
+        lines = run("systemd-analyze", "syscall-filter", name).stdout.split("\n")[1:]
+        calls |= system_calls([line.strip() for line in lines if line.strip() and line.strip()[0] != "#"])
+    return calls
 
 
 class Installed(unittest.TestCase):
@@ -80,6 +89,25 @@ class Installed(unittest.TestCase):
         said = subprocess.run(["systemd-analyze", "verify", "--man=no", unit], capture_output=True, text=True)
         self.assertEqual([line for line in said.stderr.splitlines() if "shoald" in line], [])
         self.assertIn("u     shoal ", (PREFIX / "lib/sysusers.d/shoal.conf").read_text())
+
+    @unittest.skipUnless(shutil.which("systemd-analyze"), "no systemd-analyze here")
+    def test_serves_with_the_system_calls_that_the_unit_leaves_it(self):
+        unit = (PREFIX / "lib/systemd/system/shoald.service").read_text()
+        allowed = system_calls(["@default", *re.search(r"^SystemCallFilter=(.*)$", unit, re.M).group(1).split()])
+        self.assertGreater(len(allowed), 100)
+        write_npy(TOP / "x.npy", (1, 4), [1, 2, 3, 4])
+
+        def daemon_with(calls, **options):
+            filtered = [sys.executable, HERE / "filtered.py", ",".join(sorted(calls))]
+            return Daemon({"echo": "builtin:identity,workers=1"}, under=filtered, **options)
+
+        with daemon_with(allowed) as daemon:
+            done = daemon.shoal("predict", "echo", "--input", f"data={TOP / 'x.npy'}", "--output", TOP)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertNotIn("has no ", Path(daemon.log.name).read_text())
+        with daemon_with(allowed - {"mincore"}, wait=False) as daemon:
+            self.assertNotEqual(daemon.process.wait(30), 0)
+            self.assertIn("mincore: Operation not permitted", Path(daemon.log.name).read_text())
 
     def test_a_client_needs_no_executor_and_no_pictures(self):
         needed = run("readelf", "-d", libraries()[-1]).stdout

@@ -1,6 +1,7 @@
 #include "tests/support/pool_fixture.hpp"
 
 #include <fcntl.h>
+#include <grp.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -186,6 +187,7 @@ std::string DaemonFixture::take_sanitizer_reports() const {
 void DaemonFixture::start(const std::function<void(pid_t)>& stopped) {
   const int log = ::open(log_file_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
   const std::string program = binary("shoald");
+  if (settings_.user != 0) SHOAL_CHECK(::chown(directory_.c_str(), settings_.user, settings_.user) == 0);
   std::vector<std::string> arguments = {program};
   for (const std::string& model_argument : settings_.models) {
     arguments.push_back("--model");
@@ -205,6 +207,9 @@ void DaemonFixture::start(const std::function<void(pid_t)>& stopped) {
     for (std::string& variable : settings_.environment) ::putenv(variable.data());
     ::dup2(log, STDERR_FILENO);
     ::dup2(log, STDOUT_FILENO);
+    if (settings_.user != 0 && (::setgroups(settings_.groups.size(), settings_.groups.data()) != 0 ||
+                                ::setgid(settings_.user) != 0 || ::setuid(settings_.user) != 0))
+      ::_exit(126);
     if (stopped) ::raise(SIGSTOP);
     ::execv(program.c_str(), argv.data());
     ::_exit(127);
@@ -231,7 +236,7 @@ Pool DaemonFixture::connect(PoolOptions options) const {
 
 nlohmann::json DaemonFixture::stats() const {
   auto pool =
-      Pool::connect({.directory = directory_, .input_arena_bytes = 0, .output_arena_bytes = 0, .control_timeout = kPatience});
+      Pool::connect({.directory = directory_, .arena_limit_bytes = 0, .control_timeout = kPatience});
   if (!pool.ok()) return {};
   auto text = pool->stats();
   return text.ok() ? nlohmann::json::parse(*text) : nlohmann::json();

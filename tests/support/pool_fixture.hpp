@@ -23,7 +23,9 @@ struct DaemonSettings {
   std::string parent = "/tmp";                // where its directory is made
   std::vector<std::string> arguments = {};    // further arguments of shoald
   std::vector<std::string> environment = {};  // further variables of shoald: "NAME=VALUE"
-  std::string limits = {};                    // lines of the configuration's table [limits]; empty = no configuration
+  uid_t user = 0;                             // not 0: shoald runs as that user, whose groups are `groups`; needs root
+  std::vector<gid_t> groups = {};
+  std::string limits = {};  // lines of the configuration's table [limits]; empty = no configuration
 };
 
 /// The directory of this test and of the binaries under test.

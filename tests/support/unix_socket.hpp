@@ -17,6 +17,9 @@ inline UniqueFd unix_socket(const std::string& path, int type, int (*bind_or_con
   return fd;
 }
 
+/// What a client gives the daemon to bind. It does not block.
+inline UniqueFd unbound_socket() { return UniqueFd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)); }
+
 /// A socket bound to that path, which also listens if its type has connections. Empty on failure (errno).
 inline UniqueFd bound_socket(const std::string& path, int type) {
   UniqueFd fd = unix_socket(path, type, ::bind);

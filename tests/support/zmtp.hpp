@@ -9,6 +9,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "shm/base/unique_fd.hpp"
 
@@ -83,11 +84,50 @@ class Connection {
     send(ready(socket_type));
     read_until(std::string_view("\5READY"));
   }
+  /// Sends the frames of one message.
+  bool send_message(const std::vector<std::string>& frames) {
+    std::string bytes;
+    for (std::size_t i = 0; i < frames.size(); ++i) bytes += long_frame(i + 1 < frames.size() ? kMore : 0u, frames[i]);
+    return send_all(bytes);
+  }
+  /// Returns the frames of the next message, as the peer sent them; nothing when it hangs up or sends none for `quiet_ms`.
+  std::vector<std::string> read_message(int quiet_ms = 5000) {
+    constexpr std::size_t kGreeting = 64;
+    if (!is_greeted_) {
+      if (!hear(kGreeting, quiet_ms)) return {};
+      heard_.erase(0, kGreeting);
+      is_greeted_ = true;
+    }
+    for (std::vector<std::string> frames;;) {
+      if (!hear(2, quiet_ms)) return {};
+      const auto flags = static_cast<unsigned char>(heard_[0]);
+      const std::size_t head = (flags & kLong) != 0 ? 9 : 2;
+      if (!hear(head, quiet_ms)) return {};
+      std::size_t size = 0;
+      for (std::size_t i = 1; i < head; ++i) size = size << 8 | static_cast<unsigned char>(heard_[i]);
+      if (!hear(head + size, quiet_ms)) return {};
+      if ((flags & kCommand) == 0) frames.push_back(heard_.substr(head, size));
+      heard_.erase(0, head + size);
+      if (!frames.empty() && (flags & (kMore | kCommand)) == 0) return frames;
+    }
+  }
   void hang_up() { socket_.reset(); }
 
  private:
+  bool hear(std::size_t bytes, int quiet_ms) {
+    std::array<char, 65536> room{};
+    while (heard_.size() < bytes) {
+      pollfd speaks{socket_.get(), POLLIN, 0};
+      const ssize_t count = ::poll(&speaks, 1, quiet_ms) == 1 ? ::recv(socket_.get(), room.data(), room.size(), 0) : 0;
+      if (count <= 0) return false;
+      heard_.append(room.data(), static_cast<std::size_t>(count));
+    }
+    return true;
+  }
+
   UniqueFd socket_;
-  std::string heard_;
+  std::string heard_;  // and not read
+  bool is_greeted_ = false;
 };
 
 }  // namespace shoal::test::zmtp

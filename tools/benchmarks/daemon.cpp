@@ -61,7 +61,7 @@ Status Daemon::wait_until_ready() {
   const auto deadline = std::chrono::steady_clock::now() + 60s;
   Status last = unavailable("no answer");
   while (std::chrono::steady_clock::now() < deadline) {
-    auto pool = Pool::connect({.directory = directory_, .input_arena_bytes = 0, .output_arena_bytes = 0});
+    auto pool = Pool::connect({.directory = directory_, .arena_limit_bytes = 0});
     if (pool) {
       const auto stats = read_stats(*pool);
       if (stats && stats->all_ready) return {};

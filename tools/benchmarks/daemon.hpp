@@ -23,6 +23,7 @@ class Daemon {
   ~Daemon();
 
   const std::string& directory() const { return directory_; }
+  pid_t pid() const { return pid_; }
   Result<Pool> connect() const { return Pool::connect({.directory = directory_}); }
 
  private:

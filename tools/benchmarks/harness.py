@@ -84,6 +84,27 @@ def cpu_name():
     return "unknown"
 
 
+def provenance():
+    """Where and of what a result was recorded. Recorded results themselves (docs/charts) do not count as changes."""
+    def git(*words):
+        run = subprocess.run(["git", "-C", ROOT, *words], capture_output=True, text=True)
+        return run.stdout.strip() if run.returncode == 0 else ""
+    changed = git("status", "--porcelain", "--untracked-files=no", "--", ".", ":!docs/charts")
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return {"machine": {"cpu": cpu_name(), "cores": os.cpu_count(), "memory_gib": round(memory / 2**30), "kernel": os.uname().release},
+            "date": time.strftime("%Y-%m-%d"), "commit": (git("rev-parse", "--short", "HEAD") or "unknown") + " with changes" * bool(changed)}
+
+
+def as_json(value, indent=""):
+    """Indented JSON, with lists of numbers on one line."""
+    inner = indent + " "
+    if isinstance(value, dict) and value:
+        return "{\n" + ",\n".join(f"{inner}{json.dumps(key)}: {as_json(item, inner)}" for key, item in value.items()) + f"\n{indent}}}"
+    if isinstance(value, list) and any(isinstance(item, (dict, list, str)) for item in value):
+        return "[\n" + ",\n".join(inner + as_json(item, inner) for item in value) + f"\n{indent}]"
+    return json.dumps(value)
+
+
 def write_model(directory, prefix, shape, name="data"):
     """Makes a model directory: links to a checkpoint's files, and a model.toml with the shape of the input `name`."""
     directory.mkdir()

@@ -11,6 +11,7 @@
 #include "tools/benchmarks/reload_bench.hpp"
 #include "tools/benchmarks/shapes_bench.hpp"
 #include "tools/benchmarks/storm.hpp"
+#include "tools/benchmarks/timeline.hpp"
 
 namespace {
 
@@ -30,10 +31,11 @@ int main(int argc, char** argv) try {
   int rounds = 7;
   auto* roundtrip = app.add_subcommand("roundtrip", "no-op round trip, compared with a bare ZeroMQ echo");
   auto* pipelined = app.add_subcommand("pipelined", "requests per second, compared with a bare ZeroMQ broker");
+  auto* syscalls = app.add_subcommand("syscalls", "system calls per request of client, supervisor and worker");
   auto* respawn = app.add_subcommand("respawn", "time from kill() to the first answer of the replacement");
   auto* pool =
       app.add_subcommand("pool", "a model in the pool, compared with the same in this process; two workers compared with one");
-  for (auto* command : {roundtrip, pipelined, respawn, pool}) command->add_option("--rounds", rounds);
+  for (auto* command : {roundtrip, pipelined, syscalls, respawn, pool}) command->add_option("--rounds", rounds);
   std::string respawn_model = "builtin:identity";
   respawn->add_option("--model", respawn_model, "a checkpoint with model.toml");
   std::string pool_model;
@@ -52,6 +54,15 @@ int main(int argc, char** argv) try {
   storm->add_option("--seconds", storm_options.seconds);
   storm->add_option("--threads", storm_options.threads);
   storm->add_option("--kill-every-ms", storm_options.kill_every_ms, "0 = no kills");
+
+  shoal::bench::TimelineOptions timeline_options;
+  auto* timeline = app.add_subcommand(
+      "timeline", "the time of each answer of a model of the daemon in $SHOAL_DIR, to clients that never pause");
+  timeline->add_option("model", timeline_options.model)->required();
+  timeline->add_option("input", timeline_options.input, "an .npy file")->required();
+  timeline->add_option("--seconds", timeline_options.seconds);
+  timeline->add_option("--threads", timeline_options.threads)->check(CLI::PositiveNumber);
+  timeline->add_option("--timeout-ms", timeline_options.timeout_ms)->check(CLI::PositiveNumber);
 
   shoal::bench::ModelBenchOptions model_options;
   auto* model = app.add_subcommand("model", "one model in this process, controlled by lines on standard input, or profiled");
@@ -108,6 +119,7 @@ int main(int argc, char** argv) try {
   CLI11_PARSE(app, argc, argv);
   if (*roundtrip) return report(shoal::bench::bench_roundtrip(rounds));
   if (*pipelined) return report(shoal::bench::bench_pipelined(rounds));
+  if (*syscalls) return report(shoal::bench::bench_syscalls(rounds));
   if (*respawn) return report(shoal::bench::bench_respawn(rounds, respawn_model));
   if (*pool) return report(shoal::bench::bench_pool(rounds, pool_model));
   if (*load) return report(shoal::bench::bench_load(load_options));
@@ -115,6 +127,7 @@ int main(int argc, char** argv) try {
   if (*overload) return report(shoal::bench::bench_overload(overload_options));
   if (*batching) return report(shoal::bench::bench_batching(batching_path, max_batch, batching_rounds, batching_seconds));
   if (*reload) return report(shoal::bench::bench_reload(reload_options));
+  if (*timeline) return report(shoal::bench::run_timeline(timeline_options));
   if (*storm) return report(shoal::bench::run_storm(storm_options));
   if (wants_profile) return report(shoal::bench::profile_model(model_options, profile_options));
   return report(shoal::bench::serve_model(model_options));

@@ -54,18 +54,20 @@ def interpreter(name):
     raise EngineError(f"no Python {' or '.join(wanted)} on PATH")
 
 
-def environment(name):
-    """The Python of this engine's virtual environment under build/bench. Makes the environment if it is missing or has other packages."""
+def environment(name, packages=None):
+    """The Python of this engine's virtual environment under build/bench. Makes the environment if it is missing or has other packages.
+    `packages`: those of PACKAGES[name], unless given."""
+    packages = packages or PACKAGES[name]
     directory = BUILD / f"venv-{name}"
     python, made_of = directory / "bin" / "python", directory / "packages.txt"
-    wanted = "\n".join(PACKAGES[name])
+    wanted = "\n".join(packages)
     if made_of.exists() and made_of.read_text() == wanted:
         return str(python)
-    print(f"bench: installing {', '.join(PACKAGES[name])} into {directory}", file=sys.stderr)
+    print(f"bench: installing {', '.join(packages)} into {directory}", file=sys.stderr)
     shutil.rmtree(directory, ignore_errors=True)
     subprocess.run([interpreter(name), "-m", "venv", directory], check=True)
-    pip = subprocess.Popen([python, "-m", "pip", "install", "--progress-bar", "off", *PACKAGES[name]], stdout=subprocess.PIPE,
-                           stderr=subprocess.STDOUT, text=True)
+    pip = subprocess.Popen([python, "-m", "pip", "install", "--progress-bar", "off", *packages], stdout=subprocess.PIPE,
+                           stderr=subprocess.STDOUT, text=True, preexec_fn=dies_with_us(signal.SIGTERM))
     lines = []
     for line in pip.stdout:
         lines.append(line.rstrip())
@@ -337,7 +339,8 @@ class Bench:
                 sizes[name] = measure(name, prefix, counts)
             except BenchError as error:
                 self.missed(name, "memory", error)
-        return {"model": Path(prefix).name, "processes": counts, "engines": sizes}
+        return {"model": Path(prefix).name, "parameter_file_mb": Path(f"{prefix}-0000.params").stat().st_size / 1e6,
+                "processes": counts, "engines": sizes}
 
     def pool_memory(self, _, prefix, counts):
         sizes = []

@@ -1,6 +1,7 @@
 #include "tools/benchmarks/pool_bench.hpp"
 
 #include <signal.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -15,6 +16,7 @@
 #include "tools/benchmarks/client.hpp"
 #include "tools/benchmarks/daemon.hpp"
 #include "tools/benchmarks/runnable_model.hpp"
+#include "tools/benchmarks/syscall_count.hpp"
 #include "tools/benchmarks/zmq_baseline.hpp"
 
 namespace shoal::bench {
@@ -151,6 +153,35 @@ Status bench_pipelined(int rounds) {
          {"bare_per_second", percentile(bare_rate, 0.5)},
          {"ratio", percentile(ratios, 0.5)},
          {"best_of_each_ratio", percentile(pool_rate, 1) / percentile(bare_rate, 1)}});
+  return {};
+}
+
+Status bench_syscalls(int rounds) {
+  SHOAL_ASSIGN_OR_RETURN(const Daemon daemon, Daemon::start({"identity=builtin:identity,workers=1"}));
+  SHOAL_ASSIGN_OR_RETURN(Pool pool, daemon.connect());
+  SHOAL_ASSIGN_OR_RETURN(const Tensor input, pool.loan(DType::kFloat32, {1, 256}));
+  SHOAL_ASSIGN_OR_RETURN(const PoolRun warm, run_pool(pool, "identity", {"data", input}, 1000, 1));
+  SHOAL_ASSIGN_OR_RETURN(const DaemonStats stats, read_stats(pool));
+  if (stats.worker_pids.empty()) return internal_error("no worker is ready");
+  const std::pair<const char*, pid_t> processes[] = {
+      {"client", ::getpid()}, {"supervisor", daemon.pid()}, {"worker", stats.worker_pids[0]}};
+  Json result;
+  for (const auto& [name, requests, window] : {std::tuple("one_at_a_time", kRoundRequests, 1),
+                                               std::tuple("pipelined", kPipelinedRequests, kPipelineWindow)}) {
+    std::vector<double> per_request[std::size(processes)];
+    for (int round = 0; round < rounds; ++round) {
+      std::vector<SyscallCount> counts;
+      for (const auto& process : processes) {
+        SHOAL_ASSIGN_OR_RETURN(SyscallCount count, SyscallCount::of(process.second));
+        counts.push_back(std::move(count));
+      }
+      SHOAL_ASSIGN_OR_RETURN(const PoolRun run, run_pool(pool, "identity", {"data", input}, requests, window));
+      for (std::size_t i = 0; i < std::size(processes); ++i)
+        per_request[i].push_back(static_cast<double>(counts[i].value()) / requests);
+    }
+    for (std::size_t i = 0; i < std::size(processes); ++i) result[name][processes[i].first] = percentile(per_request[i], 0.5);
+  }
+  print({{"system_calls_per_request", result}});
   return {};
 }
 

@@ -12,6 +12,9 @@ namespace shoal::bench {
 Status bench_roundtrip(int rounds);
 /// Requests per second with many unanswered, compared with the bare broker with the same credits.
 Status bench_pipelined(int rounds);
+/// System calls per request of client, supervisor and worker, for one request at a time and for many unanswered ones.
+///   Errors  those of SyscallCount::of
+Status bench_syscalls(int rounds);
 /// The time from kill() of the only worker to the first answer of its replacement, `rounds` times.
 Status bench_respawn(int rounds, const std::string& model);
 

@@ -100,7 +100,7 @@ void print_live_line(const Counts& counts, double seconds_left) {
 
 Status run_storm(const StormOptions& options) {
   SHOAL_ASSIGN_OR_RETURN(Pool pool, Pool::connect());
-  SHOAL_ASSIGN_OR_RETURN(Pool watcher, Pool::connect({.input_arena_bytes = 0, .output_arena_bytes = 0}));
+  SHOAL_ASSIGN_OR_RETURN(Pool watcher, Pool::connect({.arena_limit_bytes = 0}));
   SHOAL_ASSIGN_OR_RETURN(const ModelInfo info, pool.describe(options.model));
   std::vector<Question> questions;
   for (int i = 0; i < options.threads; ++i) {

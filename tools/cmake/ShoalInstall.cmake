@@ -83,7 +83,7 @@ Headers, CMake and pkg-config files for libshoal, libshoal-vision and
 libshoal-engine.")
 set(CPACK_DEBIAN_SHOAL_PACKAGE_NAME shoal)
 set(CPACK_DEBIAN_SHOAL_PACKAGE_SECTION science)
-set(CPACK_DEBIAN_SHOAL_PACKAGE_CONTROL_EXTRA ${debian_dir}/postinst)
+set(CPACK_DEBIAN_SHOAL_PACKAGE_CONTROL_EXTRA ${debian_dir}/postinst ${debian_dir}/prerm ${debian_dir}/postrm)
 set(CPACK_COMPONENT_SHOAL_DESCRIPTION "pool of inference workers that share one copy of the weights
 The daemon shoald loads MXNet checkpoints into shared memory, forks worker
 processes from that state and routes requests to them; a crash stays inside

@@ -55,7 +55,8 @@ constexpr const char* kMoreScale =
 
 constexpr const char* kAboutDrain = "Refuses new requests for a model, and returns when the admitted ones are answered.";
 constexpr const char* kMoreDrain =
-    R"(The model stays loaded. Requests get UNAVAILABLE until `shoal reload NAME`, which then takes no time.
+    R"(The model stays loaded. Requests get UNAVAILABLE until `shoal reload NAME`, which then takes no time. If no worker can answer the
+admitted requests for 30 s, this fails, and the model stays closed.
 
   shoal drain resnet && maintain && shoal reload resnet)";
 

@@ -28,7 +28,8 @@ With a daemon (SHOAL_DIR=/tmp/shoal shoald --model resnet=models/resnet-50,worke
   shoal stop
 
 A PATH is PREFIX for PREFIX-symbol.json and PREFIX-0000.params, PREFIX@7 for epoch 7, or a directory with one checkpoint.
-The daemon's directory is $SHOAL_DIR, else $XDG_RUNTIME_DIR/shoal, else /run/shoal.
+The daemon's directory is $SHOAL_DIR, else $XDG_RUNTIME_DIR/shoal, else /run/shoal. $SHOAL_DAEMON_USER is the number of a user whose
+daemon is used, too, wherever it is.
 More about a command: shoal COMMAND --help. Exit codes: 0 success, 1 the request or a file is at fault, 2 usage,
 3 no daemon, it does not answer, or the model is not available. The first line on stderr is the error.)";
 

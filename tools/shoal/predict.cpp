@@ -27,7 +27,7 @@ struct PredictOptions {
   std::string model, output;
   std::vector<std::string> inputs;
   std::int64_t timeout_ms = 0;
-  std::uint64_t version = 0;
+  std::uint64_t version = 0, flow = 0;
   bool json = false;
 };
 
@@ -39,8 +39,9 @@ Finish predict(const PredictOptions& options, Session& session) {
   const auto info = pool->describe(options.model, options.version);
   if (!info.ok()) return daemon_failure(info.status());
   SHOAL_ASSIGN_OR_RETURN(const Tensors inputs, read_inputs(*files));
-  const auto outputs = pool->predict(options.model, inputs,
-                                     {.timeout = std::chrono::milliseconds(options.timeout_ms), .version = options.version});
+  const auto outputs =
+      pool->predict(options.model, inputs,
+                    {.timeout = std::chrono::milliseconds(options.timeout_ms), .version = options.version, .flow = options.flow});
   if (!outputs.ok()) return daemon_failure(outputs.status());
   for (std::string& warning : ignored_input_warnings(*info, inputs)) session.console.warn(std::move(warning));
   SHOAL_ASSIGN_OR_RETURN(const auto written, write_outputs(*outputs, options.output));
@@ -60,6 +61,8 @@ Command make_predict(CLI::App& application) {
       ->check(CLI::Range(1, 24 * 3'600'000));
   app->add_option("--model-version", options->version, "one of the versions that are served (default: the highest)")
       ->check(CLI::Range(std::uint64_t{1}, std::numeric_limits<std::uint64_t>::max()));
+  app->add_option("--flow", options->flow,
+                  "whom the request is for, a number; the daemon takes it only from users with the role of a gateway ([roles])");
   app->add_flag("--json", options->json, "print JSON");
   return {app, [options](Session& session) { return predict(*options, session); }};
 }

@@ -111,6 +111,17 @@ void print_faults(const json& model) {
                 text_of(counts.at("too_late")).c_str());
 }
 
+/// Prints how many tensors travelled inside messages, if any did.
+void print_copied(const json& model) {
+  const json copied = model.value("copied", json::object());
+  const auto number = [&](const char* key) { return copied.value(key, std::uint64_t{0}); };
+  if (number("requests") + number("answers") == 0) return;
+  std::printf(
+      "  copied    the inputs of %llu requests (%s) and the outputs of %llu answers (%s) found no room in shared memory\n",
+      static_cast<unsigned long long>(number("requests")), format_bytes(number("request_bytes")).c_str(),
+      static_cast<unsigned long long>(number("answers")), format_bytes(number("answer_bytes")).c_str());
+}
+
 void print_model(const json& model) {
   const json& counts = model.at("counts");
   std::uint64_t failed = 0;
@@ -132,6 +143,7 @@ void print_model(const json& model) {
   std::printf("  ms        %s, %s, %s\n", times("total").c_str(), times("queue").c_str(), times("compute").c_str());
   print_faults(model);
   print_programs(model);
+  print_copied(model);
 }
 
 std::vector<std::string> process_row(const std::string& what, const json& process, const std::string& state) {
@@ -155,9 +167,9 @@ std::uint64_t pss_of(const json& process) {
 
 void print_text(const json& stats) {
   const json& daemon = stats.at("supervisor");
-  std::printf("daemon: pid %s in %s, up %.0f s, %s clients\n", text_of(daemon.at("pid")).c_str(),
-              text_of(daemon.at("directory")).c_str(), daemon.at("uptime_s").get<double>(),
-              text_of(daemon.at("clients")).c_str());
+  std::printf("daemon: pid %s in %s, up %.0f s, %s clients with %s of tensors\n", text_of(daemon.at("pid")).c_str(),
+              text_of(daemon.at("directory")).c_str(), daemon.at("uptime_s").get<double>(), text_of(daemon.at("clients")).c_str(),
+              format_bytes(daemon.value("arena_allocated_bytes", std::uint64_t{0})).c_str());
   std::vector<std::vector<std::string>> rows{{"process", "pid", "state", "answered", "shared", "private", "share"},
                                              process_row("daemon", daemon, "")};
   std::uint64_t total = pss_of(daemon);

@@ -29,6 +29,7 @@ constexpr const char* kTopAbout =
     "Shows the present activity of the running daemon: requests, times, queues, and each worker's processor time and memory.";
 constexpr const char* kTopMore =
     R"(Rates and times are those of the last interval (`shoal status` has those since the start). cpu: 1.00 is one processor all the time.
+copied: tensors that found no room in shared memory and travelled inside messages.
 memory: shared pages are divided among the processes that map them. On a terminal the page is redrawn every second, until Ctrl-C.
 
   shoal top
@@ -105,6 +106,12 @@ std::uint64_t failed_of(const json& counts) {
   return failed;
 }
 
+/// Of tensors that found no room in shared memory, in both directions.
+std::uint64_t copied_bytes(const json& model) {
+  const json& copied = model.at("copied");
+  return copied.at("request_bytes").get<std::uint64_t>() + copied.at("answer_bytes").get<std::uint64_t>();
+}
+
 void add_process(json& object, const TopSample& before, const TopSample& after) {
   const auto now = after.processes.find(object.at("pid").get<std::int64_t>());
   if (now == after.processes.end()) return;
@@ -143,6 +150,7 @@ json model_json(const json& now, const TopSample& before, const TopSample& after
           {"requests_per_s",
            since(counts.at("ok").get<std::uint64_t>(), then ? then->at("counts").at("ok").get<std::uint64_t>() : 0)},
           {"failed_per_s", since(failed_of(counts), then ? failed_of(then->at("counts")) : 0)},
+          {"copied_bytes_per_s", since(copied_bytes(now), then ? copied_bytes(*then) : 0)},
           {"p50_ms", quantile(buckets, 0.5)},
           {"p99_ms", quantile(buckets, 0.99)},
           {"queue", now.at("queue").at("length")},
@@ -159,7 +167,9 @@ std::string number_text(const json& value, const char* pattern) {
   std::snprintf(text, sizeof text, pattern, value.get<double>());
   return text;
 }
-std::string bytes_text(const json& value) { return value.is_number() ? format_bytes(value.get<std::uint64_t>()) : "-"; }
+std::string bytes_text(const json& value) {
+  return value.is_number() ? format_bytes(static_cast<std::uint64_t>(value.get<double>())) : "-";
+}
 
 void show(const json& top, const TopOptions& options, bool is_terminal) {
   if (options.json) {
@@ -210,7 +220,7 @@ std::string top_text(const json& top) {
              daemon.at("directory").get<std::string>(), number_text(daemon.at("uptime_s"), "%.0f"), daemon.at("clients").dump(),
              number_text(daemon.at("cpu"), "%.2f"), bytes_text(daemon.at("pss_bytes")));
   std::vector<std::vector<std::string>> models{
-      {"model", "state", "requests/s", "failed/s", "p50 ms", "p99 ms", "waiting", "running", "workers", "deaths"}};
+      {"model", "state", "requests/s", "failed/s", "p50 ms", "p99 ms", "waiting", "running", "copied/s", "workers", "deaths"}};
   std::vector<std::vector<std::string>> workers{{"worker", "pid", "state", "cpu", "memory", "answered", "held"}};
   std::string reasons;
   for (const json& model : top.at("models")) {
@@ -218,7 +228,7 @@ std::string top_text(const json& top) {
     models.push_back({name, model.at("state").get<std::string>(), number_text(model.at("requests_per_s"), "%.1f"),
                       number_text(model.at("failed_per_s"), "%.1f"), number_text(model.at("p50_ms"), "%.3g"),
                       number_text(model.at("p99_ms"), "%.3g"), model.at("queue").dump(), model.at("running").dump(),
-                      format("{}/{}", model.at("workers_ready").dump(), model.at("workers_wanted").dump()),
+                      bytes_text(model.at("copied_bytes_per_s")), format("{}/{}", model.at("workers_ready").dump(), model.at("workers_wanted").dump()),
                       model.at("deaths").dump()});
     for (const json& worker : model.at("workers")) {
       workers.push_back({name, worker.at("pid").dump(), worker.at("state").get<std::string>(),
@@ -228,7 +238,7 @@ std::string top_text(const json& top) {
     if (const auto reason = model.at("reason").get<std::string>(); !reason.empty())
       reasons += printable(name + ": " + reason) + "\n";
   }
-  text += align_columns(models, {false, false, true, true, true, true, true, true, true, true});
+  text += align_columns(models, {false, false, true, true, true, true, true, true, true, true, true});
   if (!reasons.empty()) text += "\n" + reasons;
   return text + "\n" + align_columns(workers, {false, true, false, true, true, true, true});
 }

@@ -7,7 +7,7 @@
 namespace shoal::tool {
 
 Finish with_daemon(const std::function<Finish(Pool&)>& work) try {
-  auto pool = Pool::connect({.input_arena_bytes = 0, .output_arena_bytes = 0});
+  auto pool = Pool::connect({.arena_limit_bytes = 0});
   return pool.ok() ? work(*pool) : daemon_failure(pool.status());
 } catch (const nlohmann::json::exception& error) {
   return Status(internal_error("the daemon's answer cannot be read: {}", error.what()));

@@ -47,14 +47,7 @@ class ModelOnDevice : public Model {
 
   Status load(UniqueFd packed) {
     device_->enter_thread();
-    if (input_sets_.empty()) input_sets_.push_back(input_specs_);
-    for (auto& set : input_sets_) {
-      SHOAL_ASSIGN_OR_RETURN(set, in_model_order(set));
-      SHOAL_RETURN_IF_ERROR(check_dtypes(set));
-    }
-    SHOAL_ASSIGN_OR_RETURN(padding_, Padding::make(options_.buckets, graph_, options_.declared_inputs, input_sets_.front()));
-    pad_input_sets();
-    SHOAL_RETURN_IF_ERROR(add_joined_sets());
+    SHOAL_RETURN_IF_ERROR(complete_input_sets());
     std::string identity = format("build {}; {}; {}", build_id(), device_->identity(), key_of(input_sets_.front()));
     if (packed) {
       SHOAL_ASSIGN_OR_RETURN(weights_, WeightStore::open(identity, std::move(packed)));
@@ -113,6 +106,18 @@ class ModelOnDevice : public Model {
   const std::vector<std::string>& ignored_inputs() const override { return ignored_inputs_; }
 
  private:
+  // The input sets for which programs are compiled now.
+  Status complete_input_sets() {
+    if (input_sets_.empty()) input_sets_.push_back(input_specs_);
+    for (auto& set : input_sets_) {
+      SHOAL_ASSIGN_OR_RETURN(set, in_model_order(set));
+      SHOAL_RETURN_IF_ERROR(check_dtypes(set));
+    }
+    SHOAL_ASSIGN_OR_RETURN(padding_, Padding::make(options_.buckets, graph_, options_.declared_inputs, input_sets_.front()));
+    pad_input_sets();
+    return add_joined_sets();
+  }
+
   // No lane waits for the program of a batch, and all workers share it.
   Status add_joined_sets() {
     if (options_.max_batch <= 1) return {};

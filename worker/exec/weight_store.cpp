@@ -147,40 +147,13 @@ Status WeightStore::seal(Contents contents) {
     sealed_ = true;
     return {};
   }
-  std::uint64_t at = sizeof(PackedHeader) + entries_.size() * sizeof(PackedEntry) + identity_.text.size();
-  for (const auto& entry : entries_) at += entry.key.size() + entry.form.size();
-  for (auto& entry : entries_) {
-    entry.offset_bytes = align_up(at, kWeightAlignment);
-    at = entry.offset_bytes + entry.size_bytes;
-  }
-  SHOAL_ASSIGN_OR_RETURN(UniqueFd fd, create_memfd("weights", at, /*huge_aligned=*/true));
+  SHOAL_ASSIGN_OR_RETURN(UniqueFd fd, create_memfd("weights", place_entries(), /*huge_aligned=*/true));
   {
     SHOAL_ASSIGN_OR_RETURN(Segment writable, Segment::map(fd, Segment::Access::kReadWrite));
     const std::span<std::byte> packed = writable.mutable_bytes();
-    PackedHeader header{.version = kVersion,
-                        .entry_count = static_cast<std::uint32_t>(entries_.size()),
-                        .model_hash = identity_.model_hash,
-                        .identity_size = identity_.text.size()};
-    std::memcpy(header.magic, kMagic, sizeof kMagic);
-    std::uint64_t text = sizeof header + entries_.size() * sizeof(PackedEntry);
-    header.identity_offset = text;
-    copy_text(packed, text, identity_.text);
-    text += identity_.text.size();
-    std::memcpy(packed.data(), &header, sizeof header);
-    for (std::size_t i = 0; i < entries_.size(); ++i) {
-      const WeightEntry& entry = entries_[i];
-      const PackedEntry row{text,
-                            text + entry.key.size(),
-                            static_cast<std::uint32_t>(entry.key.size()),
-                            static_cast<std::uint32_t>(entry.form.size()),
-                            entry.offset_bytes,
-                            entry.size_bytes};
-      std::memcpy(packed.data() + sizeof header + i * sizeof row, &row, sizeof row);
-      copy_text(packed, row.key_offset, entry.key);
-      copy_text(packed, row.form_offset, entry.form);
-      text += entry.key.size() + entry.form.size();
-      if (contents == Contents::kFilled) SHOAL_RETURN_IF_ERROR(fills_[i](packed.subspan(entry.offset_bytes, entry.size_bytes)));
-    }
+    write_table(packed);
+    for (std::size_t i = 0; i < entries_.size() && contents == Contents::kFilled; ++i)
+      SHOAL_RETURN_IF_ERROR(fills_[i](packed.subspan(entries_[i].offset_bytes, entries_[i].size_bytes)));
   }
   SHOAL_RETURN_IF_ERROR(shoal::seal(fd, Seals::kReadOnly));
   SHOAL_ASSIGN_OR_RETURN(Segment read_only, Segment::map(fd, Segment::Access::kReadOnly));
@@ -190,6 +163,42 @@ Status WeightStore::seal(Contents contents) {
   fills_.clear();
   sealed_ = true;
   return {};
+}
+
+std::uint64_t WeightStore::place_entries() {
+  std::uint64_t at = sizeof(PackedHeader) + entries_.size() * sizeof(PackedEntry) + identity_.text.size();
+  for (const auto& entry : entries_) at += entry.key.size() + entry.form.size();
+  for (auto& entry : entries_) {
+    entry.offset_bytes = align_up(at, kWeightAlignment);
+    at = entry.offset_bytes + entry.size_bytes;
+  }
+  return at;
+}
+
+void WeightStore::write_table(std::span<std::byte> packed) const {
+  PackedHeader header{.version = kVersion,
+                      .entry_count = static_cast<std::uint32_t>(entries_.size()),
+                      .model_hash = identity_.model_hash,
+                      .identity_size = identity_.text.size()};
+  std::memcpy(header.magic, kMagic, sizeof kMagic);
+  std::uint64_t text = sizeof header + entries_.size() * sizeof(PackedEntry);
+  header.identity_offset = text;
+  copy_text(packed, text, identity_.text);
+  text += identity_.text.size();
+  std::memcpy(packed.data(), &header, sizeof header);
+  for (std::size_t i = 0; i < entries_.size(); ++i) {
+    const WeightEntry& entry = entries_[i];
+    const PackedEntry row{text,
+                          text + entry.key.size(),
+                          static_cast<std::uint32_t>(entry.key.size()),
+                          static_cast<std::uint32_t>(entry.form.size()),
+                          entry.offset_bytes,
+                          entry.size_bytes};
+    std::memcpy(packed.data() + sizeof header + i * sizeof row, &row, sizeof row);
+    copy_text(packed, row.key_offset, entry.key);
+    copy_text(packed, row.form_offset, entry.form);
+    text += entry.key.size() + entry.form.size();
+  }
 }
 
 const std::byte* WeightStore::address(int index) const {

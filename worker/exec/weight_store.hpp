@@ -75,6 +75,9 @@ class WeightStore {
 
  private:
   Status read_table(std::span<const std::byte> packed);
+  /// Returns the size of the segment that holds all entries.
+  std::uint64_t place_entries();
+  void write_table(std::span<std::byte> packed) const;
   void index_entry(int index);
 
   WeightIdentity identity_;

@@ -3,7 +3,10 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <optional>
+#include <thread>
 #include <unordered_map>
 #include <vector>
 
@@ -18,23 +21,41 @@ namespace shoal::worker {
 struct ClientArenas {
   Segment input;   ///< read-only; the client may write it at any time
   Segment output;  ///< read-write
+  std::unique_ptr<ClientArenas> next_dropped = nullptr;
 };
 
-/// The control thread attaches and detaches, the lanes look up.
+/// The control thread attaches and detaches, the lanes look up. Unmapping takes half a second per GiB if nobody else has the
+/// memory, so a thread of its own does it.
 ///   Threads  thread-safe
 class ArenaRegistry {
  public:
+  ArenaRegistry() = default;
+  /// No reference to arenas may be left.
+  ~ArenaRegistry();
   /// Maps both. Errors: kInvalidArgument (not two descriptors), those of Segment::map. After an error find() returns the same
   /// error at once.
   Status attach(std::uint64_t client_id, const std::vector<UniqueFd>& fds) SHOAL_EXCLUDES(mutex_);
   void detach(std::uint64_t client_id) SHOAL_EXCLUDES(mutex_);
-  /// The client's arenas; waits for their attach message if necessary. Errors: kInternal: the message does not come in time.
-  Result<std::shared_ptr<ClientArenas>> find(std::uint64_t client_id, std::chrono::milliseconds limit) SHOAL_EXCLUDES(mutex_);
+  /// The client's arenas. If their attach message has not come, calls `before_wait` and waits for it. Errors: kInternal: the
+  /// message does not come in time.
+  Result<std::shared_ptr<ClientArenas>> find(
+      std::uint64_t client_id, std::chrono::milliseconds limit, const std::function<void()>& before_wait = [] {})
+      SHOAL_EXCLUDES(mutex_);
 
  private:
+  Result<std::shared_ptr<ClientArenas>> map_arenas(const std::vector<UniqueFd>& fds);
+  std::optional<Result<std::shared_ptr<ClientArenas>>> look_up(std::uint64_t client_id) SHOAL_EXCLUDES(mutex_);
+  void drop(ClientArenas* arenas) SHOAL_EXCLUDES(mutex_);
+  void start_unmapper() SHOAL_EXCLUDES(mutex_);
+  void unmap_dropped() SHOAL_EXCLUDES(mutex_);
+
   Mutex mutex_;
   Condition attached_;
   std::unordered_map<std::uint64_t, Result<std::shared_ptr<ClientArenas>>> clients_ SHOAL_GUARDED_BY(mutex_);
+  Condition dropped_one_;
+  std::unique_ptr<ClientArenas> dropped_ SHOAL_GUARDED_BY(mutex_);  ///< a list: to put one in allocates nothing
+  bool has_unmapper_ SHOAL_GUARDED_BY(mutex_) = false, is_stopping_ SHOAL_GUARDED_BY(mutex_) = false;
+  std::thread unmapper_;  ///< started by the first attach()
 };
 
 }  // namespace shoal::worker

@@ -29,7 +29,7 @@ bool Job::begin(Frames message) {
   return request_.header.request_id != 0;  // 0: no header, or not one of the ledger's
 }
 
-Status Job::locate_inputs(const ServedModelView& served, ArenaRegistry& registry, Frames message) {
+Status Job::find_arenas(const ServedModelView& served, ArenaRegistry& registry, const std::function<void()>& before_wait) {
   const auto& inputs = request_.inputs;
   if (inputs.size() != served.inputs.size())
     return invalid_argument("{} inputs (it has {})", inputs.size(), served.inputs.size());
@@ -39,8 +39,13 @@ Status Job::locate_inputs(const ServedModelView& served, ArenaRegistry& registry
   const bool needs_output =
       std::ranges::any_of(request_.outputs, [](const wire::WireTensor& slot) { return slot.capacity_bytes > 0; });
   if (needs_output || std::ranges::any_of(inputs, is_in_arena)) {
-    SHOAL_ASSIGN_OR_RETURN(arenas_, registry.find(request_.header.client_id, kArenaWait));
+    SHOAL_ASSIGN_OR_RETURN(arenas_, registry.find(request_.header.client_id, kArenaWait, before_wait));
   }
+  return {};
+}
+
+Status Job::locate_inputs(const ServedModelView& served, Frames message) {
+  const auto& inputs = request_.inputs;
   std::size_t next_frame = 1;
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     const wire::WireTensor& input = inputs[i];

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -45,9 +46,13 @@ class Job {
  public:
   /// Forgets the last request. False if the message does not even name a request.
   bool begin(Frames message);
-  /// Finds and checks the inputs; src() is valid then. Waits for the client's arenas if necessary.
+  /// Checks shapes and dtypes, and finds the client's arenas; calls `before_wait` and waits for them if necessary.
+  /// Touches no input.
   ///   Errors  kInvalidArgument: names what is wrong in the message; kInternal: the arenas did not come
-  Status locate_inputs(const ServedModelView& served, ArenaRegistry& registry, Frames message);
+  Status find_arenas(const ServedModelView& served, ArenaRegistry& registry, const std::function<void()>& before_wait);
+  /// After find_arenas(): src() is valid then.
+  ///   Errors  kInvalidArgument: names the input that is not where the message says
+  Status locate_inputs(const ServedModelView& served, Frames message);
   /// Places each output in its slot if it fits. Other outputs get no memory here and travel as frames.
   ///   Errors  kInvalidArgument: a slot outside its arena; more bytes in frames than a message may have
   Status locate_outputs(const ServedModelView& served, const std::vector<TensorSpec>& outputs);

@@ -56,7 +56,6 @@ bool RequestRunner::answer_joined(std::span<const Frames> messages, const Send& 
     for (Job& job : jobs) job.let_go();
     return false;
   }
-  line_.completed.fetch_add(jobs.size(), std::memory_order_relaxed);
   for (std::size_t i = 0; i < jobs.size(); ++i) {
     record(wire::FlightKind::kEnded, jobs[i], static_cast<std::uint64_t>(jobs[i].status.code()));
     send(finish(jobs[i], jobs.subspan(i + 1)));
@@ -72,12 +71,14 @@ bool RequestRunner::run_joined(std::span<const Frames> messages) {
   for (std::size_t i = 0; i < messages.size(); ++i) {
     if (!jobs_[i].begin(messages[i]) || !jobs_[i].status.ok()) return false;
   }
+  for (Job& job : std::span(jobs_.data(), messages.size())) job.status = find_arenas(job);
   // Before any input is touched: from here on all of them count as begun.
   name_in_line(line_, jobs_[0].header().request_id, jobs_[0].header().attempt, messages.size());
   std::int64_t rows = 0;
   for (std::size_t i = 0; i < messages.size(); ++i) {
     Job& job = jobs_[i];
-    job.status = locate_member(job, messages[i]);
+    if (job.status.ok()) job.status = job.locate_inputs(served_, messages[i]);
+    if (job.status.ok()) job.status = refuse_quarantined(job);
     if (!job.status.ok()) continue;
     if (!can_join(joined_.empty() ? job : *joined_.front(), job)) return false;
     joined_.push_back(&job);
@@ -107,12 +108,6 @@ bool RequestRunner::run_joined(std::span<const Frames> messages) {
   return true;
 }
 
-Status RequestRunner::locate_member(Job& job, Frames message) {
-  if (environment_.cancelled.contains(job.header().request_id)) return cancelled("cancelled before it began");
-  SHOAL_RETURN_IF_ERROR(job.locate_inputs(served_, environment_.arenas, message));
-  return refuse_quarantined(job);
-}
-
 // False while there is no program for so many rows. It is ordered, and the requests run alone until it is compiled.
 bool RequestRunner::find_joined_program(std::int64_t rows) {
   const auto& sizes = served_.model.joined_sizes();
@@ -129,7 +124,7 @@ bool RequestRunner::find_joined_program(std::int64_t rows) {
     known.pending.reset();  // memory lacked: there may be some now
   if (!known.program && !known.pending) {
     if (auto found = served_.model.find_program(specs_); found.ok()) known.program = *std::move(found);
-    if (!known.program) known.pending = environment_.compiler.compile(specs_, {0, &line_, &bell_});
+    if (!known.program) known.pending = environment_.compiler.compile(specs_, {.line = &line_, .bell = &bell_});
   }
   if (known.pending && known.pending->is_ready() && known.pending->outcome().ok()) {
     known.program = *known.pending->outcome();

@@ -25,11 +25,13 @@ using std::chrono::steady_clock;
 constexpr std::chrono::milliseconds kFlushLimit{1000};
 // The members of a batch are sent at once, so a member that is not here by then was not sent. Shorter than the watchdog's limit.
 constexpr std::chrono::milliseconds kMemberLimit{100};
+// Replies of short runs are kept and sent together, as long as the runs took no more than this together.
+constexpr std::uint64_t kKeptNs = 50'000;
 
 // All zeros if the message has none.
-wire::RequestHeader header_of(const wire::Message& message) {
+wire::RequestHeader header_of(const wire::Parcel& message) {
   wire::RequestHeader header{};
-  if (!message.empty() && message[0].size() >= sizeof header) std::memcpy(&header, message[0].data(), sizeof header);
+  if (message.head.size() >= sizeof header) std::memcpy(&header, message.head.data(), sizeof header);
   return header;
 }
 
@@ -56,7 +58,7 @@ void Lane::probe(std::uint64_t number) {
 
 void Lane::serve() {
   line_.thread_id.store(static_cast<std::uint64_t>(::gettid()), std::memory_order_relaxed);
-  RequestRunner runner(environment_, number_, line_, bell_);
+  RequestRunner runner(environment_, number_, line_, bell_, [this] { flush(); });
   const CrashEvidence evidence(line_, runner.progress(), line_.running_request);
   environment_.served.model.enter_thread();
   const RequestRunner::Send send = [this](Frames reply) { this->send(reply); };
@@ -65,25 +67,30 @@ void Lane::serve() {
     const bool answered_parked = answer_parked(runner) || answer_probe(runner);
     std::size_t count = 0;
     if (!receive_batch(count)) break;
-    const std::span<wire::Message> messages(batch_.data(), count);
+    const std::span<wire::Parcel> messages(batch_.data(), count);
+    if (count > 1) flush();  // a joined run may take long
     if (count < 2 || !answer_joined(runner, messages, send)) {
-      for (wire::Message& message : messages) answer(runner, message);
+      for (wire::Parcel& message : messages) answer(runner, message);
     }
-    if (count == 0 && !answered_parked && !wait_for_work()) break;
+    // Sending may consume the edge of the socket's descriptor, so a lane that has sent receives again before it waits.
+    const bool has_sent = !socket_.has_unread() && flush();
+    if (count == 0 && !answered_parked && !has_sent && !wait_for_work()) break;
   }
+  flush();
   socket_.close_after_flush(kFlushLimit);
 }
 
 // False if the socket has failed.
-bool Lane::receive(wire::Message& message, bool& received) {
+bool Lane::receive(wire::Parcel& message, bool& received) {
   const auto got = socket_.receive(message);
   received = got.ok() && *got;
   if (received) environment_.flight.record(wire::FlightKind::kReceived, number_, header_of(message).request_id);
   return got.ok();
 }
 
-// Receives a message if there is one, and the messages of its batch: they come one right after the other.
-bool Lane::receive_batch(std::size_t& count) {
+// Receives a message if there is one, and the messages of its batch: they come one right after the other. Without memory for them
+// the worker ends. Answers that were kept are sent before, because the first request that has none is the suspect.
+bool Lane::receive_batch(std::size_t& count) try {
   bool received = std::exchange(has_ahead_, false);
   if (received) {
     std::swap(batch_[0], ahead_);
@@ -96,7 +103,7 @@ bool Lane::receive_batch(std::size_t& count) {
   const auto until = first.batch_size > 1 ? steady_clock::now() + kMemberLimit : steady_clock::time_point();
   for (unsigned index = first.batch_index + 1u; index < first.batch_size; ++index) {
     if (batch_.size() == count) batch_.emplace_back();
-    wire::Message& next = batch_[count];
+    wire::Parcel& next = batch_[count];
     if (!wait_for_member(next, received, until)) return false;
     if (!received) break;
     const wire::RequestHeader header = header_of(next);
@@ -108,19 +115,23 @@ bool Lane::receive_batch(std::size_t& count) {
     ++count;
   }
   return true;
+} catch (const std::bad_alloc&) {
+  flush();
+  throw;
 }
 
-bool Lane::wait_for_member(wire::Message& message, bool& received, steady_clock::time_point until) {
+bool Lane::wait_for_member(wire::Parcel& message, bool& received, steady_clock::time_point until) {
   while (true) {
     if (!receive(message, received)) return false;
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - steady_clock::now());
     if (received || left.count() <= 0) return true;
+    if (flush()) continue;  // which may have consumed the edge of the socket's descriptor
     pollfd fd{socket_.fd(), POLLIN, 0};
     ::poll(&fd, 1, static_cast<int>(left.count()));
   }
 }
 
-Frames Lane::frames_of(const wire::Message& message, std::size_t place) {
+Frames Lane::frames_of(const wire::Parcel& message, std::size_t place) {
   if (frames_.size() <= place) frames_.resize(place + 1);
   auto& frames = frames_[place];
   frames.clear();
@@ -128,23 +139,60 @@ Frames Lane::frames_of(const wire::Message& message, std::size_t place) {
   return frames;
 }
 
-bool Lane::answer_joined(RequestRunner& runner, std::span<const wire::Message> messages, const RequestRunner::Send& send) {
+bool Lane::answer_joined(RequestRunner& runner, std::span<const wire::Parcel> messages, const RequestRunner::Send& send) {
   frames_.resize(std::max(frames_.size(), messages.size()));  // before references to elements are kept
   batch_frames_.clear();
-  for (const wire::Message& message : messages) batch_frames_.push_back(frames_of(message, batch_frames_.size()));
+  for (const wire::Parcel& message : messages) batch_frames_.push_back(frames_of(message, batch_frames_.size()));
   return runner.answer_joined(batch_frames_, send);
 }
 
 void Lane::send(Frames reply) {
+  if (reply.size() == 1 && keep(reply[0])) return;
+  flush();
+  send_alone(reply);
+}
+
+// Keeps the reply until flush(). Until then the supervisor takes the request for one that waits: if the worker dies, it runs
+// again. False if the reply does not fit.
+bool Lane::keep(std::span<const std::byte> reply) {
+  if (!kept_.has_room_for(reply.size())) flush();
+  if (!kept_.has_room_for(reply.size())) return false;
+  try {
+    kept_.add(reply);
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
+  wire::ReplyHeader header;
+  std::memcpy(&header, reply.data(), sizeof header);
+  kept_ns_ += header.compute_ns;
+  if (kept_ns_ > kKeptNs) flush();
+  return true;
+}
+
+// True if there was anything to send.
+bool Lane::flush() {
+  if (kept_.empty()) return false;
+  kept_ns_ = 0;
+  const auto message = kept_.message();
+  // If it was not sent for another reason, the supervisor is gone, and nobody waits for these answers.
+  if (socket_.send(message).code() == StatusCode::kFailedPrecondition) {
+    const auto send_one = [this](std::span<const std::byte> reply) { send_alone(Frames(&reply, 1)); };
+    auto bundle = wire::BundleReader::of(message);
+    if (!bundle) send_one(message);
+    while (bundle && !bundle->is_done()) send_one(bundle->next());
+  }
+  kept_.clear();
+  return true;
+}
+
+void Lane::send_alone(Frames reply) {
   const Status sent = socket_.send(reply);
-  // If it was not sent for another reason, the supervisor is gone, and nobody waits for this answer.
   if (sent.code() != StatusCode::kFailedPrecondition) return;
   // If there is no memory for the error either, the lane names the request as running, so that this counts as an attempt.
   wire::ReplyHeader header;
   std::memcpy(&header, reply[0].data(), sizeof header);
-  name_in_line(line_, header.request_id, header.attempt, 1);
+  const NamedMeanwhile named(line_, header.request_id, header.attempt);
   if (send_out_of_memory(header).code() == StatusCode::kFailedPrecondition) abort_out_of_memory();
-  clear_line(line_);
 }
 
 // Instead of a reply whose outputs found no memory on their way. The outputs of a batch's other members are still needed, so no
@@ -158,7 +206,7 @@ Status Lane::send_out_of_memory(wire::ReplyHeader header) {
   return socket_.send(frames);
 }
 
-void Lane::answer(RequestRunner& runner, wire::Message& message, std::shared_ptr<const PendingProgram> program) {
+void Lane::answer(RequestRunner& runner, wire::Parcel& message, std::shared_ptr<const PendingProgram> program) {
   const auto reply = runner.answer(frames_of(message, 0), std::move(program));
   if (runner.waits_for()) {  // before the supervisor is told: this may throw
     parked_.push_back({std::move(message), runner.waits_for()});

@@ -17,8 +17,8 @@
 namespace shoal::worker {
 
 /// Receives, runs and answers requests until it is stopped (LaneEnvironment::stop_fd) and its socket is empty. Requests that were
-/// sent as a batch run together. A request whose program must be compiled first is parked: the supervisor is told, and the lane
-/// serves others.
+/// sent as a batch run together. The replies of short runs that follow each other are sent together. A request whose program
+/// must be compiled first is parked: the supervisor is told, and the lane serves others.
 ///   Threads  made, started and joined by the control thread
 class Lane {
  public:
@@ -32,18 +32,21 @@ class Lane {
 
  private:
   struct Parked {
-    wire::Message message;
+    wire::Parcel message;
     std::shared_ptr<const PendingProgram> program;
   };
   void serve();
-  bool receive(wire::Message& message, bool& received);
+  bool receive(wire::Parcel& message, bool& received);
   bool receive_batch(std::size_t& count);
-  bool wait_for_member(wire::Message& message, bool& received, std::chrono::steady_clock::time_point until);
-  Frames frames_of(const wire::Message& message, std::size_t place);
-  bool answer_joined(RequestRunner& runner, std::span<const wire::Message> messages, const RequestRunner::Send& send);
+  bool wait_for_member(wire::Parcel& message, bool& received, std::chrono::steady_clock::time_point until);
+  Frames frames_of(const wire::Parcel& message, std::size_t place);
+  bool answer_joined(RequestRunner& runner, std::span<const wire::Parcel> messages, const RequestRunner::Send& send);
   void send(Frames reply);
+  bool keep(std::span<const std::byte> reply);
+  bool flush();
+  void send_alone(Frames reply);
   Status send_out_of_memory(wire::ReplyHeader header);
-  void answer(RequestRunner& runner, wire::Message& message, std::shared_ptr<const PendingProgram> program = nullptr);
+  void answer(RequestRunner& runner, wire::Parcel& message, std::shared_ptr<const PendingProgram> program = nullptr);
   bool answer_parked(RequestRunner& runner);
   Status run_probe(RequestRunner& runner);
   bool answer_probe(RequestRunner& runner);
@@ -56,9 +59,11 @@ class Lane {
   ReadyBell bell_;           ///< a program is ready; its descriptor also says that a probe is wanted
   std::uint64_t heard_ = 0;  ///< the bell, as of the last look at parked_
   std::list<Parked> parked_, ready_;
-  std::vector<wire::Message> batch_;  ///< current
-  wire::Message ahead_;               ///< a message that came instead of the rest of a batch
+  std::vector<wire::Parcel> batch_;  ///< current
+  wire::Parcel ahead_;               ///< a message that came instead of the rest of a batch
   bool has_ahead_ = false;
+  wire::Bundle kept_;                                            ///< replies of short runs, until flush()
+  std::uint64_t kept_ns_ = 0;                                    ///< how long those runs took
   std::vector<std::vector<std::span<const std::byte>>> frames_;  ///< of the current messages
   std::vector<Frames> batch_frames_;
   std::atomic<std::uint64_t> probe_{0};  ///< wanted; 0 = none. Release in probe() pairs with acquire in answer_probe()

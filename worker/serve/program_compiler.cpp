@@ -5,6 +5,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <iterator>
 #include <new>
 #include <system_error>
@@ -18,6 +19,9 @@ namespace {
 
 // A busy lane has 68 times this weight. A compilation still makes progress when all processors are busy.
 constexpr int kNiceness = 19;
+
+// So many clients are remembered, some of which have no orders any more.
+constexpr std::size_t kMostRemembered = 4096;
 
 }  // namespace
 
@@ -46,6 +50,7 @@ std::shared_ptr<const PendingProgram> ProgramCompiler::compile(std::span<const T
   std::list<Pending> ordering{pending};  // allocated before anything changes
   line_.misses.fetch_add(1, std::memory_order_relaxed);
   const MutexLock lock(mutex_);
+  pending->round_ = next_round_of(order.client_id);
   try {
     if (!thread_.joinable()) thread_ = std::thread([this] { serve(); });
   } catch (const std::system_error& error) {
@@ -55,20 +60,30 @@ std::shared_ptr<const PendingProgram> ProgramCompiler::compile(std::span<const T
     return pending;
   }
   line_.compiling.fetch_add(1, std::memory_order_relaxed);
-  queue_.splice(queue_.end(), ordering);
+  ordered_now_.splice(ordered_now_.end(), ordering);
   ordered_.notify_one();
   return pending;
+}
+
+// The round after that of the client's last order, but none that is over: a client that comes later gets no turns for the time
+// before.
+std::uint64_t ProgramCompiler::next_round_of(std::uint64_t client_id) {
+  if (rounds_.size() >= kMostRemembered) std::erase_if(rounds_, [now = round_](const auto& of) { return of.second < now; });
+  std::uint64_t& last = rounds_[client_id];
+  return last = std::max(last + 1, round_);
 }
 
 void ProgramCompiler::serve() {
   (void)::setpriority(PRIO_PROCESS, 0, kNiceness);  // on Linux, 0 is the calling thread alone
   ::prctl(PR_SET_NAME, wire::kCompilerThread);
   model_.enter_thread();
-  while (const Pending first = next_order()) {
+  while (take_new_orders(true)) {
+    const Pending first = queue_.front();
     const std::optional<Outcome> outcome = compile_now(*first);
     publish_counters();
     // A cancellation concerns one request only; a program is shared by all requests for the same inputs.
     const bool is_shared = !outcome || outcome->status().code() != StatusCode::kCancelled;
+    if (!take_new_orders(false)) return;  // those for the same inputs are answered, too
     // Orders, and programs with them, are destroyed here without the lock: lanes take it, and this thread has a low priority.
     for (const Pending& pending : take_from_queue(first, is_shared)) finish(*pending, outcome);
   }
@@ -85,10 +100,22 @@ void ProgramCompiler::finish(PendingProgram& pending, const std::optional<Outcom
   pending.order_.bell->ring();
 }
 
-ProgramCompiler::Pending ProgramCompiler::next_order() {
+// Moves and sorts list nodes: this allocates nothing.
+bool ProgramCompiler::take_new_orders(bool wait) {
+  std::list<Pending> taken;
+  {
+    const MutexLock lock(mutex_);
+    while (wait && !is_stopping_ && queue_.empty() && ordered_now_.empty()) ordered_.wait(mutex_);
+    if (is_stopping_) return false;
+    taken.swap(ordered_now_);
+  }
+  const auto earlier = [](const Pending& a, const Pending& b) { return a->round_ < b->round_; };
+  taken.sort(earlier);
+  queue_.merge(taken, earlier);
+  if (!wait) return true;
   const MutexLock lock(mutex_);
-  while (!is_stopping_ && queue_.empty()) ordered_.wait(mutex_);
-  return is_stopping_ ? nullptr : queue_.front();
+  round_ = queue_.front()->round_;
+  return true;
 }
 
 std::optional<ProgramCompiler::Outcome> ProgramCompiler::compile_now(const PendingProgram& pending) noexcept try {
@@ -124,21 +151,14 @@ ProgramCompiler::Outcome ProgramCompiler::program_for(const PendingProgram& pend
   return internal_error("compile a program: {}", error.what());
 }
 
-// Moves list nodes: this allocates nothing. Compares without the lock, because the lanes need it and this thread has a low
-// priority.
+// Moves list nodes: this allocates nothing.
 std::list<ProgramCompiler::Pending> ProgramCompiler::take_from_queue(const Pending& first, bool with_equals) {
-  std::list<Pending> taken, others;
-  {
-    const MutexLock lock(mutex_);
-    others.swap(queue_);
-  }
-  for (auto at = others.begin(); at != others.end();) {
+  std::list<Pending> taken;
+  for (auto at = queue_.begin(); at != queue_.end();) {
     const auto next = std::next(at);
-    if (*at == first || (with_equals && (*at)->inputs_ == first->inputs_)) taken.splice(taken.end(), others, at);
+    if (*at == first || (with_equals && (*at)->inputs_ == first->inputs_)) taken.splice(taken.end(), queue_, at);
     at = next;
   }
-  const MutexLock lock(mutex_);
-  queue_.splice(queue_.begin(), others);
   return taken;
 }
 

@@ -8,6 +8,7 @@
 #include <optional>
 #include <span>
 #include <thread>
+#include <unordered_map>
 #include <vector>
 
 #include "shm/base/mutex.hpp"
@@ -31,6 +32,7 @@ struct ReadyBell {
 /// Names the request that a crash of the compilation is blamed on, and the bell of its lane. All of it outlives the compilation.
 struct CompileOrder {
   std::uint64_t request_id = 0;  ///< 0: no request is blamed
+  std::uint64_t client_id = 0;   ///< whose turn it takes; 0: that of programs for requests of several clients
   wire::LaneLine* line = nullptr;
   ReadyBell* bell = nullptr;
 };
@@ -50,14 +52,16 @@ class PendingProgram {
 
   const std::vector<TensorSpec> inputs_;
   const CompileOrder order_;
+  std::uint64_t round_ = 0;  // of turns
   Result<std::shared_ptr<const Program>>
       outcome_;  ///< "out of memory" until the outcome is known, so that out of memory needs no memory to be reported
   std::atomic<bool> ready_{false};  // release after outcome_ pairs with acquire in is_ready()
 };
 
 /// Compiles one program after the other, at a lower priority than the lanes: many new shapes at once delay the requests that
-/// bring them, and hardly any others. One compilation serves all orders for one shape. The first order starts the thread. The
-/// thread's loop allocates nothing itself, so each order gets an outcome whichever allocation fails.
+/// bring them, and hardly any others. Clients take turns: in each round one order of every client is compiled. One compilation
+/// serves all orders for one shape. The first order starts the thread. The thread's loop allocates nothing itself, so each order
+/// gets an outcome whichever allocation fails.
 ///   Threads  thread-safe
 class ProgramCompiler {
  public:
@@ -77,11 +81,12 @@ class ProgramCompiler {
   using Pending = std::shared_ptr<PendingProgram>;
   using Outcome = Result<std::shared_ptr<const Program>>;
   void serve();
-  Pending next_order();  ///< stays in the queue; null if the compiler is being destroyed
+  std::uint64_t next_round_of(std::uint64_t client_id) SHOAL_REQUIRES(mutex_);
+  bool take_new_orders(bool wait) SHOAL_EXCLUDES(mutex_);  ///< into the queue; false if the compiler is being destroyed
   std::optional<Outcome> compile_now(const PendingProgram& pending) noexcept;  ///< none: out of memory
   Outcome program_for(const PendingProgram& pending);
   void finish(PendingProgram& pending, const std::optional<Outcome>& outcome) noexcept;
-  std::list<Pending> take_from_queue(const Pending& first, bool with_equals) SHOAL_EXCLUDES(mutex_);
+  std::list<Pending> take_from_queue(const Pending& first, bool with_equals);
   void publish_counters();
 
   Model& model_;
@@ -91,8 +96,11 @@ class ProgramCompiler {
   wire::ProgramLine& line_;
   Mutex mutex_;
   Condition ordered_;
-  std::list<Pending> queue_ SHOAL_GUARDED_BY(mutex_);
+  std::list<Pending> ordered_now_ SHOAL_GUARDED_BY(mutex_);                           // not in the queue yet
+  std::unordered_map<std::uint64_t, std::uint64_t> rounds_ SHOAL_GUARDED_BY(mutex_);  // by client: of its last order
+  std::uint64_t round_ SHOAL_GUARDED_BY(mutex_) = 1;                                  // of the order that is compiled
   bool is_stopping_ SHOAL_GUARDED_BY(mutex_) = false;
+  std::list<Pending> queue_;       // the thread's: by rounds, and within a round as they came
   std::uint64_t compilation_ = 0;  ///< number of the current one
   std::thread thread_;
 };

@@ -16,12 +16,14 @@ using wire::FlightKind;
 // The list was sent before the request. Shorter than the watchdog's limit.
 constexpr std::chrono::milliseconds kQuarantineLimit{100};
 
-RequestRunner::RequestRunner(const LaneEnvironment& environment, std::uint16_t lane, wire::LaneLine& line, ReadyBell& bell)
+RequestRunner::RequestRunner(const LaneEnvironment& environment, std::uint16_t lane, wire::LaneLine& line, ReadyBell& bell,
+                             std::function<void()> before_long)
     : environment_(environment),
       served_(environment.served),
       lane_(lane),
       line_(line),
       bell_(bell),
+      before_long_(std::move(before_long)),
       specs_(served_.inputs),
       joined_programs_(served_.model.joined_sizes().size()) {
   progress_.step_counter = &line_.step_counter;
@@ -33,8 +35,7 @@ Frames RequestRunner::answer(Frames message, std::shared_ptr<const PendingProgra
   brought_ = std::move(program);
   waits_for_.reset();
   if (!begin(job_, message)) return {};
-  const bool is_begun = job_.status.ok();
-  if (is_begun) {
+  if (job_.status.ok()) {
     // Before the inputs are touched: from here on the request counts as begun, and is blamed for a crash.
     name_in_line(line_, job_.header().request_id, job_.header().attempt, 1);
     try {
@@ -44,8 +45,7 @@ Frames RequestRunner::answer(Frames message, std::shared_ptr<const PendingProgra
       waits_for_.reset();
       job_.status = explain_exception();
     }
-    // Out of memory. With kNo, the client would take this code for a model that has changed.
-    if (job_.status.code() == StatusCode::kFailedPrecondition) job_.ran = Ran::kMaybe;
+    mark_out_of_memory(job_, job_.status);
   }
   if (waits_for_) {
     clear_line(line_);
@@ -55,7 +55,6 @@ Frames RequestRunner::answer(Frames message, std::shared_ptr<const PendingProgra
   record(FlightKind::kEnded, job_, static_cast<std::uint64_t>(job_.status.code()));
   const Frames reply = finish(job_);  // the line names the request until there is memory for its answer
   clear_line(line_);
-  if (is_begun) line_.completed.fetch_add(1, std::memory_order_relaxed);
   return reply;
 }
 
@@ -65,8 +64,7 @@ bool RequestRunner::begin(Job& job, Frames message) {
     if (!job.begin(message)) return false;
     running_ids_.assign(1, job.header().request_id);
     cancellations_ = environment_.cancelled.count();
-    if (job.status.ok() && environment_.cancelled.contains(job.header().request_id))
-      job.status = cancelled("cancelled before it began");
+    if (job.status.ok()) job.status = find_arenas(job);
   } catch (...) {
     job.status = explain_exception();
     job.ran = Ran::kMaybe;  // as answer() has it
@@ -74,8 +72,23 @@ bool RequestRunner::begin(Job& job, Frames message) {
   return job.header().request_id != 0;
 }
 
+// Comes before the line names the request: until then the lane receives, as the watchdog understands it. The control thread,
+// which maps the arenas, may be busy with those of others, and the request is not to blame for that.
+Status RequestRunner::find_arenas(Job& job) {
+  if (environment_.cancelled.contains(job.header().request_id)) return cancelled("cancelled before it began");
+  Status found = job.find_arenas(served_, environment_.arenas, before_long_);
+  mark_out_of_memory(job, found);
+  return found;
+}
+
+// With kNo, the client would take this code for a model that has changed.
+void RequestRunner::mark_out_of_memory(Job& job, const Status& status) {
+  if (status.code() == StatusCode::kFailedPrecondition) job.ran = Ran::kMaybe;
+}
+
 // The frames of the reply. If there is no memory for them, they become an error, and the outputs of `others` are given up, too.
 Frames RequestRunner::finish(Job& job, std::span<Job> others) {
+  line_.completed.fetch_add(1, std::memory_order_relaxed);
   try {
     return job.finish(served_.name);
   } catch (const std::bad_alloc&) {
@@ -88,7 +101,7 @@ Frames RequestRunner::finish(Job& job, std::span<Job> others) {
 }
 
 Status RequestRunner::run(Frames message) {
-  SHOAL_RETURN_IF_ERROR(job_.locate_inputs(served_, environment_.arenas, message));
+  SHOAL_RETURN_IF_ERROR(job_.locate_inputs(served_, message));
   SHOAL_RETURN_IF_ERROR(refuse_quarantined(job_));
   SHOAL_RETURN_IF_ERROR(choose_program());
   if (waits_for_) return {};
@@ -107,6 +120,7 @@ Status RequestRunner::run(Frames message) {
 // A suspect's hash is in the status line before it runs: the supervisor reads it there after a crash.
 Status RequestRunner::refuse_quarantined(const Job& job) {
   const bool is_suspect = (job.header().lane_flags & wire::kHashInputs) != 0;
+  if (is_suspect || job.header().quarantine != 0) before_long_();
   if (job.header().quarantine != 0) environment_.quarantine.wait_for(job.header().quarantine, kQuarantineLimit);
   if (!is_suspect && environment_.quarantine.is_empty()) return {};
   const std::uint64_t hash = hash_inputs(job.src());
@@ -130,13 +144,15 @@ Status RequestRunner::choose_program() {
     if (!brought_) environment_.compiler.count_hit();
     return {};
   }
+  before_long_();
   program_.reset();  // the next one may need its memory
   if (brought_) {
     SHOAL_ASSIGN_OR_RETURN(program_, brought_->outcome());
   } else {
     SHOAL_ASSIGN_OR_RETURN(program_, served_.model.find_program(specs_));
     if (!program_) {
-      waits_for_ = environment_.compiler.compile(specs_, {job_.header().request_id, &line_, &bell_});
+      waits_for_ = environment_.compiler.compile(
+          specs_, {.request_id = job_.header().request_id, .client_id = job_.header().client_id, .line = &line_, .bell = &bell_});
       return {};
     }
     environment_.compiler.count_hit();
@@ -209,6 +225,23 @@ void name_in_line(wire::LaneLine& line, std::uint64_t request_id, std::uint64_t 
 void clear_line(wire::LaneLine& line) {
   line.running_request.store(0, std::memory_order_relaxed);
   line.running_hash.store(0, std::memory_order_relaxed);
+}
+
+NamedMeanwhile::NamedMeanwhile(wire::LaneLine& line, std::uint64_t request_id, std::uint64_t attempt)
+    : line_(line),
+      request_(line.running_request),
+      attempt_(line.running_attempt),
+      count_(line.running_count),
+      hash_(line.running_hash) {
+  clear_line(line);
+  name_in_line(line, request_id, attempt, 1);
+}
+
+NamedMeanwhile::~NamedMeanwhile() {
+  clear_line(line_);
+  if (request_ == 0) return;
+  line_.running_hash.store(hash_, std::memory_order_relaxed);
+  name_in_line(line_, request_, attempt_, count_);
 }
 
 void RequestRunner::record(FlightKind kind, const Job& job, std::uint64_t value) {

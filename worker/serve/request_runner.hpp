@@ -39,6 +39,19 @@ struct LaneEnvironment {
 void name_in_line(wire::LaneLine& line, std::uint64_t request_id, std::uint64_t attempt, std::size_t count);
 void clear_line(wire::LaneLine& line);
 
+/// Names another request than the one that runs, if one does, until the end of the scope.
+class NamedMeanwhile {
+ public:
+  NamedMeanwhile(wire::LaneLine& line, std::uint64_t request_id, std::uint64_t attempt);
+  ~NamedMeanwhile();
+  NamedMeanwhile(const NamedMeanwhile&) = delete;
+  NamedMeanwhile& operator=(const NamedMeanwhile&) = delete;
+
+ private:
+  wire::LaneLine& line_;
+  const std::uint64_t request_, attempt_, count_, hash_;
+};
+
 /// Ends a run between two steps when all its requests were cancelled. Each request gets one answer, whichever allocation fails.
 ///   Threads  thread-bound
 class RequestRunner final : private StopCondition {
@@ -46,8 +59,11 @@ class RequestRunner final : private StopCondition {
   using Send = std::function<void(Frames)>;
 
   /// All outlive this.
-  ///   bell  rung when a program is ready that a request waits for
-  RequestRunner(const LaneEnvironment& environment, std::uint16_t lane, wire::LaneLine& line, ReadyBell& bell);
+  ///   bell         rung when a program is ready that a request waits for
+  ///   before_long  called before what may take much longer than the run before: another program, a wait
+  RequestRunner(
+      const LaneEnvironment& environment, std::uint16_t lane, wire::LaneLine& line, ReadyBell& bell,
+      std::function<void()> before_long = [] {});
 
   /// Runs the request in `message` (its frames). If its program must be compiled first, the request is not begun: the caller
   /// calls again with the same message when waits_for() is ready.
@@ -79,6 +95,8 @@ class RequestRunner final : private StopCondition {
   void record(wire::FlightKind kind, const Job& job, std::uint64_t value = 0);
 
   bool begin(Job& job, Frames message);
+  Status find_arenas(Job& job);
+  static void mark_out_of_memory(Job& job, const Status& status);
   Frames finish(Job& job, std::span<Job> others = {});
   Status run(Frames message);
   Status refuse_quarantined(const Job& job);
@@ -87,7 +105,6 @@ class RequestRunner final : private StopCondition {
   Status give_spare_memory();
 
   bool run_joined(std::span<const Frames> messages);
-  Status locate_member(Job& job, Frames message);
   bool find_joined_program(std::int64_t rows);
   void gather_inputs();
   void locate_joined_outputs();
@@ -98,6 +115,7 @@ class RequestRunner final : private StopCondition {
   const std::uint16_t lane_;
   wire::LaneLine& line_;
   ReadyBell& bell_;
+  const std::function<void()> before_long_;
   Progress progress_;
   Context context_;
   std::uint64_t cancellations_ = 0;         ///< the count when should_stop() looked last

@@ -19,6 +19,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
+#include <cstring>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -110,6 +111,7 @@ constexpr std::uint32_t kUnknownCall = SCMP_ACT_ERRNO(ENOSYS);
 constexpr int kCallNumbers = 1024;
 const char* names[kCallNumbers];              // by number; filled before the first filter is loaded
 bool is_loading = false, is_serving = false;  // which sandboxes were entered
+std::string no_domain;                        // why Landlock is missing from them
 
 int number_of(const char* name) {
   const int number = ::seccomp_syscall_resolve_name(name);
@@ -285,8 +287,8 @@ void allow_below(int ruleset, const char* path, std::uint64_t access) {
 
 // A second protection, if the kernel has Landlock (5.13): a process in a domain writes no file by its path but those named here.
 // It cannot read or write the memory of a process outside it (/proc/PID/mem), nor, from 6.12 on, send it a signal by any means.
-// Without Landlock only the filters protect.
-void enter_domain(const std::string& writable) {
+// Without Landlock only the filters protect. Returns why there is none in a kernel that has it.
+std::string enter_domain(const std::string& writable) {
   struct {
     std::uint64_t handled_access_fs, handled_access_net, scoped;
   } rules{};
@@ -296,10 +298,10 @@ void enter_domain(const std::string& writable) {
   rules.handled_access_fs = kWriteAccess;
   if (version >= kHasScopes) rules.scoped = kScopeSignals;
   const UniqueFd ruleset(static_cast<int>(::syscall(SYS_landlock_create_ruleset, &rules, sizeof rules, 0)));
-  if (!ruleset) return;
+  if (!ruleset) return errno == ENOSYS || errno == EOPNOTSUPP ? "" : format("no Landlock: {}", std::strerror(errno));
   allow_below(ruleset.get(), "/dev/null", LANDLOCK_ACCESS_FS_WRITE_FILE);
   if (!writable.empty()) allow_below(ruleset.get(), writable.c_str(), kMakeRecords);
-  (void)::syscall(SYS_landlock_restrict_self, ruleset.get(), 0);
+  return ::syscall(SYS_landlock_restrict_self, ruleset.get(), 0) == 0 ? "" : format("no Landlock: {}", std::strerror(errno));
 }
 
 /// Why there can be no sandbox; empty if there can.
@@ -316,8 +318,8 @@ std::string why_no_sandbox() {
 const char* forbidden_call_name(int number) { return number >= 0 && number < kCallNumbers ? names[number] : nullptr; }
 
 Result<std::string> enter_loading_sandbox(const std::string& writable) {
-  std::string why_not = why_no_sandbox();
-  if (!why_not.empty() || is_loading) return why_not;
+  if (const std::string why_not = why_no_sandbox(); !why_not.empty()) return "no sandbox: " + why_not;
+  if (is_loading) return no_domain;
   SHOAL_RETURN_IF_ERROR(programs().status());
   for (const auto calls : {std::span<const char* const>(kForbidden), {kChangingFiles}, {kConditional}}) {
     for (const char* name : calls) {
@@ -325,19 +327,19 @@ Result<std::string> enter_loading_sandbox(const std::string& writable) {
     }
   }
   if (::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) return status_from_errno("give up", "new privileges", errno);
-  enter_domain(writable);
+  no_domain = enter_domain(writable);
   SHOAL_RETURN_IF_ERROR(load(programs()->leaving));
   is_loading = true;
-  return why_not;
+  return no_domain;
 }
 
 Result<std::string> enter_sandbox() {
-  SHOAL_ASSIGN_OR_RETURN(std::string why_not, enter_loading_sandbox());
-  if (!why_not.empty()) return why_not;
+  SHOAL_ASSIGN_OR_RETURN(std::string missing, enter_loading_sandbox());
+  if (!is_loading) return missing;
   SHOAL_RETURN_IF_ERROR(load(programs()->writing));
   SHOAL_RETURN_IF_ERROR(load(programs()->serving));
   is_serving = true;
-  return why_not;
+  return missing;
 }
 
 Status enter_worker_sandbox() {

@@ -19,7 +19,8 @@ namespace shoal::worker {
 /// the process ends. Enter it before the model is loaded for another reason, too: making the filters leaves holes all over the
 /// heap. The model fills them; otherwise every worker would fill them with 0.6 MB of its own.
 ///   writable  a directory that exists, or empty
-///   Returns   empty, or why there is no sandbox: SHOAL_SANDBOX=off (for debuggers), a build with a sanitizer
+///   Returns   empty, or what is missing and why: "no sandbox: " in a build with a sanitizer or with SHOAL_SANDBOX=off (for
+///             debuggers); "no Landlock: " if the kernel has it and does not let this process use it
 ///   Errors    kInternal: the kernel has no seccomp filters
 ///   Threads   call it while the process has one thread
 Result<std::string> enter_loading_sandbox(const std::string& writable = {});

@@ -28,25 +28,21 @@ class Worker {
   Status start() {
     SHOAL_RETURN_IF_ERROR(enter_worker_sandbox());
     SHOAL_ASSIGN_OR_RETURN(status_page_, Segment::map(options_.status_page, Segment::Access::kReadWrite));
-    if (options_.lanes == 0 || options_.lanes > wire::kMaxLanes ||
-        status_page_->size_bytes() < wire::status_page_bytes(options_.lanes)) {
-      return invalid_argument("a status page of {} bytes does not hold {} lanes", status_page_->size_bytes(), options_.lanes);
-    }
-    auto* lines = reinterpret_cast<wire::LaneLine*>(status_page_->mutable_bytes().data());
-    auto* programs = reinterpret_cast<wire::ProgramLine*>(lines + options_.lanes);
-    flight_.emplace(*reinterpret_cast<wire::FlightRing*>(programs + 1));
-    install_crash_handler(lines);
-    compiler_.emplace(served_.model, cancelled_, memory_, *flight_, *programs);
+    SHOAL_RETURN_IF_ERROR(wire::check_status_page(status_page_->bytes(), options_.lanes));
+    const wire::StatusPage page(status_page_->mutable_bytes(), options_.lanes);
+    flight_.emplace(*page.flight);
+    install_crash_handler(page.lanes.data());
+    compiler_.emplace(served_.model, cancelled_, memory_, *flight_, *page.programs);
     environment_.emplace(LaneEnvironment{served_, arenas_, cancelled_, quarantine_, memory_, *compiler_, *flight_, control()});
     std::string paths;
     for (std::size_t i = 0; i < options_.lanes; ++i) {
-      const std::string path = format("{}/w{}-{}", options_.directory, options_.incarnation, i);
+      const std::string path = format("{}-{}", options_.sockets, i);
       SHOAL_ASSIGN_OR_RETURN(wire::Dealer socket, wire::Dealer::bind(context_, path));
-      lanes_.emplace_back(*environment_, static_cast<std::uint16_t>(i), std::move(socket), lines[i]);
+      lanes_.emplace_back(*environment_, static_cast<std::uint16_t>(i), std::move(socket), page.lanes[i]);
       paths += path + '\n';
     }
-    // ZeroMQ's threads run already. Still to start: the lanes, the thread that compiles, and each lane's OpenMP threads.
-    const std::size_t threads_to_come = 1 + options_.lanes * static_cast<std::size_t>(served_.threads);
+    // ZeroMQ's threads run already. Still to start: the lanes, the threads that compile and unmap, and each lane's OpenMP threads.
+    const std::size_t threads_to_come = 2 + options_.lanes * static_cast<std::size_t>(served_.threads);
     SHOAL_ASSIGN_OR_RETURN(memory_, MemoryLimit::set(served_.memory_mb, threads_to_come));
     for (Lane& lane : lanes_) lane.start();
     return wire::send_control(control(), {.kind = wire::ControlKind::kReady, .id = options_.incarnation, .text = paths});

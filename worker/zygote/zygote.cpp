@@ -119,9 +119,8 @@ class Zygote {
   // request makes the process run foreign code.
   void keep_to_serving() const {
     const auto entered = enter_sandbox();
-    const std::string why_not = entered.ok() ? *entered : entered.status().message();
-    if (!why_not.empty())
-      std::fprintf(stderr, "shoal-worker: model '%s' has no sandbox: %s\n", source_.name.c_str(), why_not.c_str());
+    const std::string missing = entered.ok() ? *entered : "no sandbox: " + entered.status().message();
+    if (!missing.empty()) std::fprintf(stderr, "shoal-worker: model '%s' has %s\n", source_.name.c_str(), missing.c_str());
   }
 
   // Loads at a lower priority, so that models that already serve are not slowed down. A nice value belongs to a thread and cannot
@@ -155,23 +154,12 @@ class Zygote {
     SHOAL_ASSIGN_OR_RETURN(const std::string hash, hash_files(source_));
     UniqueFd packed = message.fds.empty() ? UniqueFd() : std::move(message.fds[0]);
     SHOAL_ASSIGN_OR_RETURN(LoadedModel loaded, load_model(source_, std::move(packed)));
-    if (loaded.inputs.size() + loaded.outputs.size() > wire::kMaxTensors) {
-      return invalid_argument(
-          "model '{}' has {} inputs and {} outputs; a request has room for at most {} tensors. Use fewer, or concatenate them",
-          source_.name, loaded.inputs.size(), loaded.outputs.size(), wire::kMaxTensors);
-    }
+    reply.text = loaded_text(loaded, hash);
+    SHOAL_RETURN_IF_ERROR(check_fits_messages(loaded, reply.text.size()));
     SHOAL_ASSIGN_OR_RETURN(golden_, read_golden(source_, loaded));
     if (loaded.model->packed_fd() >= 0) {
       SHOAL_ASSIGN_OR_RETURN(UniqueFd fd, duplicate_fd(loaded.model->packed_fd()));
       reply.fds.push_back(std::move(fd));
-    }
-    reply.text = loaded_text(loaded, hash);
-    if (reply.text.size() > wire::kMaxControlText) {
-      return invalid_argument(
-          "model '{}': the description of its {} inputs, {} outputs and {} ignored inputs takes {} bytes; a message has room for "
-          "{}. Use fewer of them or shorter names",
-          source_.name, loaded.inputs.size(), loaded.outputs.size(), loaded.model->ignored_inputs().size(), reply.text.size(),
-          wire::kMaxControlText);
     }
     loaded_ = std::move(loaded);
     return {};
@@ -179,6 +167,22 @@ class Zygote {
     return out_of_memory("loading it", source_.name);
   } catch (const std::exception& error) {
     return internal_error("load model '{}': {}", source_.name, error.what());
+  }
+
+  Status check_fits_messages(const LoadedModel& loaded, std::size_t description_bytes) const {
+    if (loaded.inputs.size() + loaded.outputs.size() > wire::kMaxTensors) {
+      return invalid_argument(
+          "model '{}' has {} inputs and {} outputs; a request has room for at most {} tensors. Use fewer, or concatenate them",
+          source_.name, loaded.inputs.size(), loaded.outputs.size(), wire::kMaxTensors);
+    }
+    if (description_bytes > wire::kMaxControlText) {
+      return invalid_argument(
+          "model '{}': the description of its {} inputs, {} outputs and {} ignored inputs takes {} bytes; a message has room for "
+          "{}. Use fewer of them or shorter names",
+          source_.name, loaded.inputs.size(), loaded.outputs.size(), loaded.model->ignored_inputs().size(), description_bytes,
+          wire::kMaxControlText);
+    }
+    return {};
   }
 
   void handle_fork(ControlMessage& message) try {
@@ -228,7 +232,7 @@ class Zygote {
                                                          .longest_reply_bytes = message.b};
     run_worker(served, {.incarnation = message.id,
                         .lanes = message.a,
-                        .directory = std::move(message.text),
+                        .sockets = std::move(message.text),
                         .control = std::move(message.fds[0]),
                         .status_page = std::move(message.fds[1])});
   }

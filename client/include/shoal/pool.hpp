@@ -20,12 +20,12 @@ struct ChangeRequest;
 
 struct PoolOptions {
   std::string directory;  ///< of the daemon; empty = $SHOAL_DIR, else $XDG_RUNTIME_DIR/shoal, else /run/shoal
-  /// Shared memory for the inputs of submitted requests and for loans. If both arenas are 0, the pool cannot submit requests.
-  std::uint64_t input_arena_bytes = std::uint64_t{8} << 20;
-  /// Shared memory for the outputs of submitted requests, and for outputs that the caller holds.
-  std::uint64_t output_arena_bytes = std::uint64_t{4} << 20;
+  /// The most shared memory that inputs and loans may take, and likewise outputs, those that the caller holds included. It is
+  /// allocated as it is used and given back later, so there is no need to set this. 0 = the pool cannot submit requests.
+  std::uint64_t arena_limit_bytes = std::uint64_t{4} << 30;
   std::chrono::nanoseconds connect_timeout = std::chrono::seconds(2);
-  /// How long requests wait for a new daemon, and how long that may take to answer (at least 2 s).
+  /// How long requests wait for a new daemon, or for one that is full to have room, and how long it may take to answer (2 s at
+  /// least).
   std::chrono::nanoseconds reconnect_timeout = std::chrono::seconds(2);
   /// How long the daemon may be silent while a call waits for it (a daemon that hangs, or that SIGSTOP stopped). Every call of
   /// Pool then ends with kUnavailable. A call may wait longer while the daemon gives signs of life: load() and describe() wait
@@ -48,16 +48,32 @@ struct ModelChange {
   std::chrono::milliseconds took{0};
 };
 
+/// Tensors of one kind: inputs with loans, or outputs.
+struct ArenaUsage {
+  std::uint64_t reserved_bytes = 0;   ///< the most that may be allocated; costs only addresses
+  std::uint64_t allocated_bytes = 0;  ///< memory that is taken now
+  std::uint64_t used_bytes = 0;       ///< of that, by tensors that the caller or a request holds
+  std::uint64_t copied = 0;           ///< tensors that travelled inside messages instead, since the pool was made
+  std::uint64_t copied_bytes = 0;     ///< their bytes
+};
+/// A pool's shared memory. Inputs are copied if there is no room for them: `reserved_bytes` are used up, memory is short, or
+/// loans leave only small gaps. Outputs are copied likewise, and if they are larger than the model's description and the last
+/// answer for the same input shapes suggested.
+struct PoolUsage {
+  ArenaUsage inputs, outputs;
+};
+
 /// A connection to `shoald`. Sending and receiving happen in the threads that wait for a Prediction or call ready() or poll();
-/// only ZeroMQ has two threads of its own per Pool, which move bytes between memory and sockets. Tensors that do not fit into the
-/// free room of the arenas travel inside messages, which is slower. A forked child must make its own Pool: everything here
-/// answers kFailedPrecondition in it. So does a Pool that was moved from.
+/// only ZeroMQ has two threads of its own per Pool, which move bytes between memory and sockets. Tensors for which
+/// there is no room in shared memory travel inside messages, which is slower: usage() counts them. A forked child must make its
+/// own Pool: everything here answers kFailedPrecondition in it. So does a Pool that was moved from.
 ///   Threads  thread-safe; any number of threads may submit and wait at the same time
 class Pool final : public Runner {
  public:
   using Options = PoolOptions;
 
-  /// Errors: kUnavailable (no daemon, or no answer in time; names the socket), kPermissionDenied, kInvalidArgument.
+  /// Errors: kUnavailable (no daemon, or no answer in time; names the socket), kPermissionDenied, kInvalidArgument, kOverloaded
+  /// (the daemon has no room for another client, or none for its arenas), kFailedPrecondition (this process lacks memory).
   static Result<Pool> connect(Options options = {});
 
   Pool(Pool&&) noexcept;
@@ -71,7 +87,8 @@ class Pool final : public Runner {
   ///   inputs   one per model input, in any order; copied before return unless loaned. Labels are accepted and ignored.
   ///   Errors   kNotFound (model or version), kInvalidArgument (name, dtype, shape or number of inputs), kOverloaded (queue full;
   ///            retry_after says when to try again), kDeadlineExceeded, kPoison, kAborted, kCancelled, kUnavailable (the daemon
-  ///            went away), kInternal
+  ///            went away), kPermissionDenied (a priority above 0, or a flow, without the role for it), kFailedPrecondition (a
+  ///            pool without arenas, or no memory), kInternal
   ///   Waiting  get() and outcome() return when the timeout is over, even if the daemon is stopped. Without a timeout the
   ///            model's default counts (`timeout_ms`), and the daemon enforces it. If the daemon is stopped or hangs, get() and
   ///            outcome() return once that default is over and the daemon has been silent for control_timeout. Only a request
@@ -90,15 +107,19 @@ class Pool final : public Runner {
   /// The state of the daemon and its models, as JSON (supervisor/admin/README.md).
   Result<std::string> stats();
   /// The last deaths of workers of one model, or of all models (""), as JSON (supervisor/admin/README.md).
+  ///   Errors  kPermissionDenied (the caller is no operator: neither root nor the daemon's user, nor named in `[roles]` of its
+  ///           configuration), kUnavailable (no daemon, or it does not answer), kOverloaded (try again later)
   Result<std::string> crashes(std::string_view model = {});
   /// The last events of workers, also of dead ones: of one model or all (""), of one process or all (0).
+  ///   Errors  those of crashes()
   Result<FlightRecords> trace(std::string_view model = {}, std::uint64_t pid = 0);
   /// The next five functions change what the daemon serves. Each returns when the change is complete. No request fails because of
-  /// a change. If the daemon ends meanwhile, the change is sent to the next one. Only the daemon's user and root may use them.
-  /// A newer call replaces an older one of the same model that it contradicts.
+  /// a change. If the daemon ends meanwhile, the change is sent to the next one. A newer call replaces an older one of the same
+  /// model that it contradicts.
   ///   Errors  kNotFound (no such model), kFailedPrecondition (the change failed, and the daemon serves what it served before),
   ///           kInvalidArgument (wrong text), kCancelled (a newer call for the model, or its configuration, asked for something
-  ///           else), kOverloaded (try again later), kUnavailable (no daemon, or it does not answer)
+  ///           else), kOverloaded (try again later), kUnavailable (no daemon, or it does not answer), kPermissionDenied (the
+  ///           caller is no operator)
   /// Serves another model, like `shoald --model NAME=PATH[,KEY=VALUE...]`, until the daemon ends.
   ///   path   "PATH[,workers=4,...]"; relative to this process's working directory
   Result<ModelChange> load(std::string_view name, std::string_view path);
@@ -113,10 +134,14 @@ class Pool final : public Runner {
   /// Changes the number of workers, until the model is loaded with another number.
   Result<ModelChange> scale(std::string_view name, int workers);
   /// Refuses new requests for the model, and returns when the admitted ones are answered. It stays loaded; reload() ends this.
+  ///   Errors  kFailedPrecondition: no worker can answer them for 30 s. The model stays closed
   Result<ModelChange> drain(std::string_view name);
 
-  /// Asks the daemon to answer its admitted requests and to end. Returns OK when it has agreed.
+  /// Asks the daemon to answer its admitted requests and to end. Returns OK when it has agreed. kPermissionDenied if the caller
+  /// is no operator.
   Status stop();
+  /// Reads counters; asks nobody. All 0 in a forked child.
+  PoolUsage usage() const;
   /// Sends and receives without waiting. For callers that poll ready() of many predictions.
   void poll();
 

@@ -38,8 +38,14 @@ struct ModelInfo {
 struct SubmitOptions {
   /// From now, for the whole path. 0 = the model's default; negative: the request fails at once.
   std::chrono::nanoseconds timeout{0};
-  std::int8_t priority = 0;   ///< a higher one goes first among the requests of this Pool; others keep their turns
+  /// A higher one goes first among the requests of this Pool; others keep their turns. One above 0 from a client that has neither
+  /// the role gateway nor operator (`[roles]` of the daemon) is kPermissionDenied.
+  std::int8_t priority = 0;
   std::uint64_t version = 0;  ///< of the model; 0 = the default version, which is the highest
+  /// For a gateway: whom the request is for, a number that it chooses. Each flow has the turns and limits that a client has, and
+  /// statistics of its own. 0 = this Pool itself. Another number from a client without the role of a gateway (`[roles]` of the
+  /// daemon) is kPermissionDenied. An Engine ignores it.
+  std::uint64_t flow = 0;
 };
 
 /// The result of a request. `ran` says whether the model may have run.

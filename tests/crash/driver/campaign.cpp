@@ -51,7 +51,7 @@ class Front {
         directory_(directory),
         result_(result),
         daemon_({.models = arguments(plan, directory), .worker = "shoal-worker-faulty"}),
-        pool_(daemon_.connect({.input_arena_bytes = 0, .output_arena_bytes = 0})),
+        pool_(daemon_.connect({.arena_limit_bytes = 0})),
         clients_(daemon_.directory(), directory, plan.clients, patterns_of(plan)),
         states_(plan.models.size()),
         waits_(directory / "waits") {

@@ -102,8 +102,7 @@ int run(char** argv) {
   ::sigaction(SIGTERM, &action, nullptr);
   // Small arenas, so that slots are used again and again and some tensors travel as frames.
   const PoolOptions options{.directory = argv[1],
-                            .input_arena_bytes = 256 << 10,
-                            .output_arena_bytes = 128 << 10,
+                            .arena_limit_bytes = 192 << 10,
                             .connect_timeout = std::chrono::seconds(20),
                             .control_timeout = std::chrono::seconds(20)};
   auto pool = Pool::connect(options);

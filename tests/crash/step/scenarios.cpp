@@ -105,7 +105,7 @@ class ClientScenario : public Scenario {
     if (pid == 0) {
       ::prctl(PR_SET_PDEATHSIG, SIGKILL);
       if (!act_) ::raise(SIGSTOP);
-      Pool pool = served_.connect({.input_arena_bytes = 64 << 10, .output_arena_bytes = 64 << 10});
+      Pool pool = served_.connect({.arena_limit_bytes = 64 << 10});
       (void)pool.predict("echo", {{"data", counting({4, 64})}});
       if (act_) {
         ::raise(SIGSTOP);

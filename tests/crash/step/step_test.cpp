@@ -22,6 +22,7 @@ struct Listed {
 constexpr Listed kList[] = {
     {"shoal::client::Arena::create", Part::kConnecting,
      "makes, maps and seals a memfd: an unfinished one must vanish with its process"},
+    {"shoal::client::Arena::add_step", Part::kConnecting, "allocates memory: a part that no request has named yet"},
     {"shoal::client::Connection::begin", Part::kConnecting, "sends both arenas: they may arrive after their sender has died"},
     {"shoal::client::Connection::handle", Part::kConnecting, "binds its socket and says BOUND: the file must not stay"},
     {"shoal::client::Connection::receive_welcome", Part::kConnecting, "answers the welcome and unlinks its socket"},
@@ -34,7 +35,7 @@ constexpr Listed kList[] = {
     {"shoal::worker::ArenaRegistry::find", Part::kLane, "holds a client's arenas while it runs"},
     {"shoal::worker::_::handle", Part::kCrash, "the crash record counts as evidence only when it is complete"},
     {"shoal::worker::ArenaRegistry::attach", Part::kArrival, "maps a client's arenas from the control socket's descriptors"},
-    {"shoal::worker::ArenaRegistry::detach", Part::kDeparture, "unmaps a client's arenas"},
+    {"shoal::worker::ArenaRegistry::detach", Part::kDeparture, "drops a client's arenas, which another thread unmaps"},
     {"shoal::worker::Lane::send", Part::kBatch, "the first of two requests that ran as one is answered, the second is not yet"},
     {"shoal::wire::Dealer::bind", Part::kBirth, "makes its lane's socket: the file must not stay"},
     {"shoal::worker::Quarantine::replace", Part::kBirth, "receives the list of known poison before it has answered anything"},

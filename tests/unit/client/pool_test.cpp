@@ -10,9 +10,11 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <span>
 #include <thread>
 
 #include "shm/wire/control.hpp"
+#include "shm/wire/local_address.hpp"
 #include "shm/wire/messages.hpp"
 #include "shm/wire/socket.hpp"
 #include "tests/support/scratch_directory.hpp"
@@ -20,8 +22,6 @@
 
 namespace shoal {
 namespace {
-
-using ControlAnswer = Result<std::optional<wire::ControlMessage>>;
 
 // A directory with an attach socket that behaves as the test wants.
 class PoolTest : public testing::Test {
@@ -32,10 +32,6 @@ class PoolTest : public testing::Test {
     EXPECT_TRUE(fd);
     return fd;
   }
-
-  static ControlAnswer meet_client(
-      const UniqueFd& listener, const std::string& path, const std::function<void()>& before_path,
-      const std::function<void()>& when_bound = [] {});
 
   void let_in(const UniqueFd& client, wire::Router& router, const std::function<void()>& before_path) const;
   void serve_one_question_after_pings(
@@ -58,12 +54,36 @@ TEST_F(PoolTest, ARefusalArrivesWithItsCode) {
   std::jthread daemon([&] {
     const UniqueFd client(::accept(listener.get(), nullptr, nullptr));
     const auto attach = wire::receive_control(client.get(), true);
-    EXPECT_EQ((*attach)->fds.size(), 2u);
+    EXPECT_EQ((*attach)->fds.size(), 3u) << "a socket and two arenas";
     EXPECT_TRUE(wire::send_control(client.get(), {.kind = wire::ControlKind::kRefused, .a = 12, .text = "not your daemon"}).ok());
   });
   const auto pool = Pool::connect({.directory = directory_});
   EXPECT_EQ(pool.status().code(), StatusCode::kPermissionDenied);
   EXPECT_NE(pool.status().message().find("not your daemon"), std::string::npos);
+}
+
+// Once at once, with what the daemon offers.
+TEST_F(PoolTest, WhoseArenasAreRefusedAttachesWithSmallerOnes) {
+  const UniqueFd listener = listen();
+  std::vector<off_t> sizes;
+  std::jthread daemon([&] {
+    for (const std::uint64_t room : {std::uint64_t{10} << 20, std::uint64_t{0}}) {
+      const UniqueFd client(::accept(listener.get(), nullptr, nullptr));
+      const auto attach = wire::receive_control(client.get(), true);
+      for (const UniqueFd& fd : std::span((*attach)->fds).subspan(1)) {  // behind the socket
+        struct stat info {};
+        EXPECT_EQ(::fstat(fd.get(), &info), 0);
+        if (S_ISREG(info.st_mode)) sizes.push_back(info.st_size);  // the first one is the client's socket
+      }
+      EXPECT_TRUE(
+          wire::send_control(client.get(), {.kind = wire::ControlKind::kRefused, .a = 4, .b = room, .text = "too large"}).ok());
+    }
+  });
+  const auto pool = Pool::connect({.directory = directory_});
+  daemon.join();
+  EXPECT_EQ(pool.status().code(), StatusCode::kOverloaded);
+  const auto largest = static_cast<off_t>(wire::kLargestArenaBytes);
+  EXPECT_EQ(sizes, (std::vector<off_t>{largest, largest, 5 << 20, 5 << 20}));
 }
 
 TEST_F(PoolTest, ADaemonThatSaysNothingIsGivenUp) {
@@ -75,13 +95,15 @@ TEST_F(PoolTest, ADaemonThatSaysNothingIsGivenUp) {
 // Up to WELCOME. `before_path` is called when the client has attached.
 void PoolTest::let_in(const UniqueFd& client, wire::Router& router, const std::function<void()>& before_path) const {
   const std::string path = directory_ + "/c1";
-  EXPECT_TRUE(wire::receive_control(client.get(), true).ok());
+  const auto attach = wire::receive_control(client.get(), true);
   before_path();
+  std::filesystem::remove(path);  // of an earlier client
+  EXPECT_TRUE(wire::bind_at((*attach)->fds[0].get(), path).ok());
   EXPECT_TRUE(wire::send_control(client.get(), {.kind = wire::ControlKind::kPath, .id = 1, .text = path}).ok());
   EXPECT_TRUE(wire::receive_control(client.get(), true).ok());
-  EXPECT_TRUE(router.connect(path, 1).ok());
+  EXPECT_TRUE(router.connect(path, 1, false).ok());
   const wire::ControlHeader welcome = wire::make_control(wire::Kind::kWelcome, 0);
-  EXPECT_TRUE(router.send(1, std::as_bytes(std::span(&welcome, 1))).ok());
+  EXPECT_TRUE(router.push(1, std::as_bytes(std::span(&welcome, 1))).ok());
 }
 
 // A daemon of an earlier release: it lets one client in, refuses its pings, and answers its question after `pings` of them.
@@ -93,14 +115,14 @@ void PoolTest::serve_one_question_after_pings(const UniqueFd& listener, int ping
   let_in(client, router, before_path);
   const auto answer = [&](wire::ControlHeader header, std::string_view text) {
     const std::span<const std::byte> frames[] = {std::as_bytes(std::span(&header, 1)), std::as_bytes(std::span(text))};
-    EXPECT_TRUE(router.send(1, wire::Frames(frames)).ok());
+    EXPECT_TRUE(router.push(1, wire::Frames(frames), {}).ok());
   };
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
   std::uint64_t question = 0;
   while (pings > 0 && std::chrono::steady_clock::now() < end) {
     wire::Waitable items[] = {{.socket = &router}};
     wire::wait(items, std::chrono::milliseconds(100));
-    wire::Message message;
+    wire::Parcel message;
     wire::PeerId peer = 0;
     while (router.receive(peer, message).value()) {
       if (wire::peek_kind(message[0]).value() != wire::Kind::kControl) continue;
@@ -118,19 +140,6 @@ void PoolTest::serve_one_question_after_pings(const UniqueFd& listener, int ping
   EXPECT_EQ(pings, 0) << "pings that did not come";
   answer(wire::make_control(wire::Kind::kControlReply, question), R"({"models": []})");
   EXPECT_FALSE(wire::receive_control(client.get(), true).ok());  // until the client leaves: its answer could arrive after our end
-}
-
-// A daemon that lets one client in, up to BOUND, and then ends: `before_path` is called when it has attached. Returns what the
-// client then said.
-ControlAnswer PoolTest::meet_client(const UniqueFd& listener, const std::string& path, const std::function<void()>& before_path,
-                                    const std::function<void()>& when_bound) {
-  const UniqueFd client(::accept(listener.get(), nullptr, nullptr));
-  EXPECT_TRUE(wire::receive_control(client.get(), true).ok());
-  before_path();
-  EXPECT_TRUE(wire::send_control(client.get(), {.kind = wire::ControlKind::kPath, .id = 1, .text = path}).ok());
-  ControlAnswer said = wire::receive_control(client.get(), true);
-  when_bound();
-  return said;
 }
 
 // Daemons of earlier releases do not know `ping`.
@@ -173,7 +182,7 @@ TEST_F(PoolTest, TheNextDaemonMayTakeAsLongAsReconnectTimeout) {
       wire::MessageContext context;
       wire::Router router = wire::Router::create(context).value();
       let_in(client, router, [] {});
-      wire::Message message;
+      wire::Parcel message;
       wire::PeerId peer = 0;
       wire::Waitable items[] = {{.socket = &router}};
       while (!router.receive(peer, message).value()) wire::wait(items, std::chrono::milliseconds(100));  // until it is in
@@ -194,71 +203,112 @@ TEST_F(PoolTest, AControlTimeoutOfNothingIsRefused) {
   EXPECT_NE(pool.status().message().find("control_timeout"), std::string::npos);
 }
 
-TEST_F(PoolTest, AClientTouchesNoFileOutsideTheDaemonsDirectory) {
+// A daemon binds the socket of a client. One that only says so gets no file made or removed.
+TEST_F(PoolTest, AClientMakesAndRemovesNoFile) {
   const std::string precious = directory_ + "/precious";
-  std::filesystem::create_directory(directory_ + "/daemon");
   std::ofstream(precious) << "mine";
-  const UniqueFd listener = listen(directory_ + "/daemon");
+  const UniqueFd listener = listen();
   std::jthread daemon([&] {
-    const auto said = meet_client(
-        listener, precious, [] {}, [&] { EXPECT_TRUE(std::filesystem::is_socket(directory_ + "/daemon/precious")); });
-    EXPECT_EQ((*said)->kind, wire::ControlKind::kBound);
+    for (const std::string& path : {precious, directory_ + "/c1", std::string()}) {
+      const UniqueFd client(::accept(listener.get(), nullptr, nullptr));
+      EXPECT_TRUE(wire::receive_control(client.get(), true).ok());
+      EXPECT_TRUE(wire::send_control(client.get(), {.kind = wire::ControlKind::kPath, .id = 1, .text = path}).ok());
+      EXPECT_FALSE(wire::receive_control(client.get(), true).ok()) << "it has left";
+    }
   });
-  EXPECT_FALSE(Pool::connect({.directory = directory_ + "/daemon", .connect_timeout = std::chrono::milliseconds(200)}).ok());
-  daemon.join();
-  EXPECT_TRUE(std::filesystem::is_regular_file(precious));
-  EXPECT_FALSE(std::filesystem::exists(directory_ + "/daemon/precious"));  // what it made it removed
-}
-
-TEST_F(PoolTest, RootTouchesFilesInAnotherUsersDirectoryAsThatUser) {
-  if (::geteuid() != 0) GTEST_SKIP() << "only root has more rights than the daemon's user";
-  constexpr uid_t kNobody = 65534;
-  const std::string theirs = directory_ + "/daemon", roots = directory_ + "/roots";
-  std::filesystem::create_directory(theirs);
-  std::filesystem::create_directory(roots);
-  std::ofstream(roots + "/c1") << "root's";
-  std::filesystem::permissions(directory_, std::filesystem::perms(0711));
-  ASSERT_EQ(::chown(theirs.c_str(), kNobody, kNobody), 0);
-  ASSERT_EQ(::setegid(kNobody), 0);
-  ASSERT_EQ(::seteuid(kNobody), 0);
-  const UniqueFd listener = listen(theirs);  // SO_PEERCRED: whoever listened
-  ASSERT_EQ(::seteuid(0), 0);
-  ASSERT_EQ(::setegid(0), 0);
-  {
-    std::jthread daemon([&] {
-      const auto said = meet_client(
-          listener, theirs + "/c1", [] {},
-          [&] {
-            struct stat made {};
-            EXPECT_EQ(::stat((theirs + "/c1").c_str(), &made), 0);
-            EXPECT_EQ(made.st_uid, kNobody);
-          });
-      EXPECT_EQ((*said)->kind, wire::ControlKind::kBound);
-    });
-    EXPECT_FALSE(Pool::connect({.directory = theirs, .connect_timeout = std::chrono::milliseconds(200)}).ok());
+  for (int i = 0; i < 3; ++i) {
+    const auto pool = Pool::connect({.directory = directory_, .connect_timeout = std::chrono::milliseconds(200)});
+    EXPECT_EQ(pool.status().code(), StatusCode::kUnavailable) << pool.status().to_string();
+    EXPECT_NE(pool.status().message().find("not bound"), std::string::npos) << pool.status().to_string();
   }
-  // Now its directory is another one by the time the path comes.
-  std::jthread daemon([&] {
-    const auto said = meet_client(listener, theirs + "/c1", [&] {
-      std::filesystem::rename(theirs, directory_ + "/elsewhere");
-      std::filesystem::create_symlink(roots, theirs);
-    });
-    EXPECT_FALSE(said.ok()) << "the client bound in root's directory";
-  });
-  const auto pool = Pool::connect({.directory = theirs, .connect_timeout = std::chrono::milliseconds(200)});
-  EXPECT_EQ(pool.status().code(), StatusCode::kPermissionDenied) << pool.status().to_string();
-  EXPECT_TRUE(std::filesystem::is_regular_file(roots + "/c1"));
+  EXPECT_TRUE(std::filesystem::is_regular_file(precious));
+  EXPECT_FALSE(std::filesystem::exists(directory_ + "/c1"));
 }
 
-TEST_F(PoolTest, AnotherUsersDaemonIsNotUsed) {
-  if (::geteuid() != 0) GTEST_SKIP() << "another user is needed";
-  const UniqueFd listener = listen(directory_);
+constexpr uid_t kOwner = 64321, kClient = 64322;
+
+/// While it exists, this process acts as that user, who is not root.
+class ActingAs {
+ public:
+  explicit ActingAs(uid_t user) {
+    EXPECT_EQ(::setegid(user), 0);
+    EXPECT_EQ(::seteuid(user), 0);
+  }
+  ~ActingAs() {
+    EXPECT_EQ(::seteuid(0), 0);
+    EXPECT_EQ(::setegid(0), 0);
+  }
+  ActingAs(const ActingAs&) = delete;
+  ActingAs& operator=(const ActingAs&) = delete;
+};
+
+TEST_F(PoolTest, ADaemonIsTrustedOnlyIfNoStrangerCanHavePutItThere) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can act as other users";
+  // A user makes /tmp/shoal-.../daemon, where another user expects a daemon.
+  const std::string theirs = directory_ + "/daemon";
   std::filesystem::permissions(directory_, std::filesystem::perms(0777));
-  std::filesystem::permissions(directory_ + "/attach", std::filesystem::perms(0777));
-  ASSERT_EQ(::seteuid(65534), 0);
-  const auto pool = Pool::connect({.directory = directory_});
-  ASSERT_EQ(::seteuid(0), 0);
-  EXPECT_EQ(pool.status().code(), StatusCode::kPermissionDenied) << pool.status().to_string();
+  UniqueFd listener;
+  {
+    const ActingAs owner(kOwner);
+    std::filesystem::create_directory(theirs);
+    std::filesystem::permissions(theirs, std::filesystem::perms(0755));
+    listener = listen(theirs);  // SO_PEERCRED: whoever listened
+    EXPECT_EQ(::chmod((theirs + "/attach").c_str(), 0777), 0);
+  }
+  const auto refusal = [&](uid_t user) {
+    const ActingAs client(user);
+    return Pool::connect({.directory = theirs, .connect_timeout = std::chrono::milliseconds(50)}).status();
+  };
+  const Status stranger = refusal(kClient);
+  EXPECT_EQ(stranger.code(), StatusCode::kPermissionDenied) << stranger.to_string();
+  EXPECT_NE(stranger.message().find("SHOAL_DAEMON_USER=64321"), std::string::npos) << stranger.to_string();
+  EXPECT_EQ(refusal(kOwner).code(), StatusCode::kUnavailable) << "its own daemon is trusted, and says nothing here";
+  ::setenv("SHOAL_DAEMON_USER", "64321", 1);
+  EXPECT_EQ(refusal(kClient).code(), StatusCode::kUnavailable) << "trusted by its number";
+  ::setenv("SHOAL_DAEMON_USER", "64320", 1);
+  EXPECT_EQ(refusal(kClient).code(), StatusCode::kPermissionDenied) << "another number";
+  ::setenv("SHOAL_DAEMON_USER", "shoal", 1);
+  const Status name = refusal(kClient);
+  EXPECT_EQ(name.code(), StatusCode::kInvalidArgument) << name.to_string();
+  EXPECT_NE(name.message().find("id -u"), std::string::npos) << name.to_string();
+  ::unsetenv("SHOAL_DAEMON_USER");
+  EXPECT_EQ(refusal(kClient).code(), StatusCode::kPermissionDenied);
+}
+
+// As systemd makes /run/shoal for the user shoal.
+TEST_F(PoolTest, TheOwnerOfADirectoryThatRootMadeIsTrusted) {
+  struct stat run {};
+  if (::geteuid() != 0 || ::stat("/run", &run) != 0 || run.st_uid != 0 || (run.st_mode & 022) != 0)
+    GTEST_SKIP() << "needs root, and a directory /run that only root writes to";
+  std::string base = "/run/shoal-test-XXXXXX";
+  ASSERT_NE(::mkdtemp(base.data()), nullptr);
+  const std::string theirs = base + "/daemon", link = directory_ + "/link";
+  std::filesystem::permissions(base, std::filesystem::perms(0755));
+  std::filesystem::permissions(directory_, std::filesystem::perms(0755));
+  std::filesystem::create_directory(theirs);
+  ASSERT_EQ(::chown(theirs.c_str(), kOwner, kOwner), 0);
+  UniqueFd listener;
+  {
+    const ActingAs owner(kOwner);
+    listener = listen(theirs);
+    EXPECT_EQ(::chmod((theirs + "/attach").c_str(), 0777), 0);
+  }
+  std::filesystem::create_directory_symlink(theirs, link);
+  const auto code_at = [&](const std::string& directory) {
+    const ActingAs client(kClient);
+    return Pool::connect({.directory = directory, .connect_timeout = std::chrono::milliseconds(50)}).status().code();
+  };
+  EXPECT_EQ(code_at(theirs), StatusCode::kUnavailable) << "trusted, and says nothing";
+  EXPECT_EQ(code_at(theirs + "/"), StatusCode::kUnavailable);
+  EXPECT_EQ(code_at(link), StatusCode::kPermissionDenied) << "anybody could have made the link in /tmp";
+  ASSERT_EQ(::chmod(base.c_str(), 0775), 0);
+  EXPECT_EQ(code_at(theirs), StatusCode::kPermissionDenied) << "a group could have made the directory";
+  ASSERT_EQ(::chmod(base.c_str(), 01777), 0);
+  EXPECT_EQ(code_at(theirs), StatusCode::kPermissionDenied) << "like /tmp";
+  ASSERT_EQ(::chmod(base.c_str(), 0755), 0);
+  ASSERT_EQ(::chown(theirs.c_str(), kClient + 1, kOwner), 0);
+  EXPECT_EQ(code_at(theirs), StatusCode::kPermissionDenied) << "the daemon does not own the directory";
+  std::filesystem::remove_all(base);
 }
 
 TEST_F(PoolTest, ADirectoryWhosePathIsTooLongIsRefused) {

@@ -34,6 +34,35 @@ TEST(SlotAllocator, WhatDoesNotFitIsRefused) {
   EXPECT_FALSE(SlotAllocator(0).allocate(1));
 }
 
+TEST(SlotAllocator, GrowsAtTheEndWhereASlotMayBeginBefore) {
+  SlotAllocator slots;
+  EXPECT_FALSE(slots.allocate(1));
+  slots.extend(256);
+  const auto first = *slots.allocate(192);
+  EXPECT_FALSE(slots.allocate(128));
+  EXPECT_EQ(slots.tail_bytes(), 64u);
+  slots.extend(64);
+  EXPECT_EQ(slots.allocate(128)->offset, 192u) << "in old and new room";
+  EXPECT_EQ(slots.tail_bytes(), 0u);
+  EXPECT_EQ(first.offset, 0u);
+}
+
+TEST(SlotAllocator, IsCutBehindTheLastSlotAtMost) {
+  SlotAllocator slots(1 << 20);
+  const auto low = *slots.allocate(64), high = *slots.allocate(64 << 10);
+  EXPECT_EQ(slots.cut(0, 4096), (64u << 10) + 4096) << "rounded up";
+  EXPECT_EQ(slots.cut(0, 4096), slots.size_bytes());
+  slots.free(high);
+  EXPECT_EQ(slots.cut(8192, 4096), 8192u);
+  EXPECT_EQ(slots.used_bytes(), 64u);
+  EXPECT_EQ(slots.free_bytes(), 8192u - 64);
+  slots.free(low);
+  EXPECT_EQ(slots.cut(0, 4096), 0u);
+  EXPECT_FALSE(slots.allocate(1));
+  slots.extend(4096);
+  EXPECT_EQ(slots.allocate(4096)->offset, 0u);
+}
+
 TEST(SlotAllocator, FreedNeighborsAreJoinedInAnyOrder) {
   std::mt19937 random(7);
   SlotAllocator slots(1 << 16);

@@ -1,116 +1,22 @@
+// Who may connect, how a client attaches, and how its connection ends.
 #include "supervisor/plane/clients.hpp"
 
 #include <fcntl.h>
-#include <gtest/gtest.h>
-#include <poll.h>
-#include <signal.h>
 #include <sys/resource.h>
-#include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
-#include <cstring>
 #include <filesystem>
+#include <memory>
+#include <vector>
 
-#include "shm/base/clock.hpp"
-#include "shm/segment/segment.hpp"
-#include "tests/support/child_process.hpp"
 #include "tests/support/no_descriptors.hpp"
-#include "tests/support/scratch_directory.hpp"
-#include "tests/support/sparse_memfd.hpp"
-#include "tests/support/unix_socket.hpp"
+#include "tests/unit/supervisor/clients_fixture.hpp"
 
 namespace shoal::supervisor {
 namespace {
 
 namespace fs = std::filesystem;
-
-struct Observer final : ClientObserver {
-  Status client_bound(Client&) override { return bound; }
-  void client_gone(Client&) override { ++gone; }
-  void client_forgotten(Client&) override { ++forgotten; }
-  Status bound;
-  int gone = 0, forgotten = 0;
-};
-
-/// A process of its own that has connected, and whose end of the connection the test holds.
-class OtherProcess {
- public:
-  explicit OtherProcess(const std::string& path) {
-    wire::ControlPair pair = wire::make_control_pair().value();
-    pid_ = test::start_child([&] {
-      // Copies of connections that the test closes must be gone before it goes on, or the daemon hears of no hang-up.
-      const unsigned theirs = static_cast<unsigned>(pair.theirs.get());
-      if (theirs > 3) ::close_range(3, theirs - 1, 0);
-      ::close_range(theirs + 1, ~0U, 0);
-      wire::ControlMessage hello;
-      hello.fds.push_back(test::connected_socket(path, SOCK_SEQPACKET | SOCK_NONBLOCK));
-      if (!wire::send_control(pair.theirs.get(), hello).ok()) return 1;
-      return ::pause();
-    });
-    pollfd waiting{.fd = pair.ours.get(), .events = POLLIN, .revents = 0};
-    EXPECT_EQ(::poll(&waiting, 1, 10'000), 1);
-    auto hello = wire::receive_control(pair.ours.get());
-    EXPECT_TRUE(hello.ok() && *hello && (*hello)->fds.size() == 1);
-    if (hello.ok() && *hello && (*hello)->fds.size() == 1) connection = std::move((*hello)->fds[0]);
-  }
-  ~OtherProcess() {
-    ::kill(pid_, SIGKILL);
-    ::waitpid(pid_, nullptr, 0);
-  }
-  OtherProcess(const OtherProcess&) = delete;
-  OtherProcess& operator=(const OtherProcess&) = delete;
-
-  UniqueFd connection;
-
- private:
-  pid_t pid_ = -1;
-};
-
-/// The daemon's side of the attach socket, and clients made by hand.
-class ClientsTest : public testing::Test {
- protected:
-  ClientsTest() { EXPECT_TRUE(clients_.listen().ok()); }
-
-  UniqueFd connect() const {
-    UniqueFd socket = test::connected_socket(directory_.attach_path(), SOCK_SEQPACKET | SOCK_NONBLOCK);
-    EXPECT_TRUE(socket);
-    return socket;
-  }
-  static bool pollfd_is_readable(int fd) {
-    pollfd waiting{.fd = fd, .events = POLLIN, .revents = 0};
-    return ::poll(&waiting, 1, 0) == 1;
-  }
-  void serve() {  // connections and messages are there already: the sockets are local
-    for (int i = 0; i < 4; ++i) loop_.run_ready();
-  }
-  static wire::ControlMessage receive(const UniqueFd& socket) {
-    auto received = wire::receive_control(socket.get());
-    EXPECT_TRUE(received.ok()) << received.status().to_string();
-    return received.ok() && *received ? *std::move(*received) : wire::ControlMessage{};
-  }
-  // ATTACH, and the path that comes back.
-  UniqueFd attach() {
-    UniqueFd socket = connect();
-    EXPECT_TRUE(wire::send_control(socket.get(), {.kind = wire::ControlKind::kAttach}).ok());
-    serve();
-    EXPECT_EQ(receive(socket).kind, wire::ControlKind::kPath);
-    return socket;
-  }
-  static void expect_refused(const UniqueFd& socket, StatusCode code, const std::string& why) {
-    const wire::ControlMessage refusal = receive(socket);
-    EXPECT_EQ(refusal.kind, wire::ControlKind::kRefused);
-    EXPECT_EQ(refusal.a, static_cast<std::uint64_t>(code)) << refusal.text;
-    EXPECT_NE(refusal.text.find(why), std::string::npos) << refusal.text;
-  }
-
-  const test::ScratchDirectory scratch_;
-  SocketDirectory directory_ = SocketDirectory::open(scratch_.path()).value();
-  EventLoop loop_;
-  Observer observer_;
-  Logger log_{"test"};
-  const Clock clock_{};
-  Clients clients_{clock_, directory_, loop_, observer_, log_};
-};
 
 TEST_F(ClientsTest, SilentClientsAreDisconnectedAFewAtATimeAndOthersAreNot) {
   UniqueFd speaking = attach();
@@ -122,14 +28,14 @@ TEST_F(ClientsTest, SilentClientsAreDisconnectedAFewAtATimeAndOthersAreNot) {
   for (int i = 0; i < 10; ++i) serve();
   ASSERT_EQ(clients_.count(), 101u);
   const std::uint64_t late_ns = monotonic_now_ns() + Clients::kHandshakeLimitNs;
-  ASSERT_TRUE(clients_.next_tick_ns().has_value());
-  EXPECT_LE(*clients_.next_tick_ns(), late_ns);
+  ASSERT_TRUE(timers_.next_ns().has_value());
+  EXPECT_LE(*timers_.next_ns(), late_ns);
   for (std::size_t before = clients_.count(); before > 1; before = clients_.count()) {
-    clients_.tick(late_ns);
+    timers_.run_due(late_ns);
     ASSERT_LT(clients_.count(), before);
     ASSERT_GE(clients_.count() + 20, before);  // requests have their turn between
   }
-  EXPECT_FALSE(clients_.next_tick_ns().has_value());
+  EXPECT_FALSE(timers_.next_ns().has_value());
   EXPECT_NE(clients_.find(1), nullptr);
   for (const UniqueFd& one : silent) expect_refused(one, StatusCode::kUnavailable, "no ATTACH within 2 s");
 }
@@ -167,9 +73,9 @@ TEST_F(ClientsTest, WithoutAnyDescriptorConnectionsWaitAndNothingSpins) {
     for (int i = 0; i < 3; ++i) {
       serve();
       EXPECT_FALSE(pollfd_is_readable(loop_.fd())) << "the loop would spin";
-      ASSERT_TRUE(clients_.next_tick_ns().has_value()) << "it is tried again";
-      EXPECT_GT(*clients_.next_tick_ns(), monotonic_now_ns());
-      clients_.tick(*clients_.next_tick_ns());
+      ASSERT_TRUE(timers_.next_ns().has_value()) << "it is tried again";
+      EXPECT_GT(*timers_.next_ns(), monotonic_now_ns());
+      timers_.run_due(*timers_.next_ns());
     }
   }
   serve();
@@ -186,14 +92,25 @@ TEST_F(ClientsTest, ADaemonThatDrainsRefusesNewClientsWithItsReason) {
 TEST_F(ClientsTest, AClientThatDoesNotAttachInTimeIsDisconnected) {
   const UniqueFd client = connect();
   serve();
-  ASSERT_TRUE(clients_.next_tick_ns().has_value());
-  clients_.tick(*clients_.next_tick_ns() - 1);
+  ASSERT_TRUE(timers_.next_ns().has_value());
+  timers_.run_due(*timers_.next_ns() - 1);
   EXPECT_EQ(clients_.count(), 1u);
-  clients_.tick(*clients_.next_tick_ns());
+  timers_.run_due(*timers_.next_ns());
   EXPECT_EQ(clients_.count(), 0u);
   expect_refused(client, StatusCode::kUnavailable, "no ATTACH within 2 s");
-  EXPECT_FALSE(clients_.next_tick_ns().has_value());
+  EXPECT_FALSE(timers_.next_ns().has_value());
   EXPECT_EQ(observer_.forgotten, 1);
+}
+
+TEST_F(ClientsTest, TimeInWhichTheDaemonDidNotRunCountsForNoHandshake) {
+  const UniqueFd client = connect();
+  serve();
+  const std::uint64_t limit_ns = timers_.next_ns().value();
+  timers_.postpone(60'000'000'000);
+  timers_.run_due(limit_ns + 59'000'000'000);
+  EXPECT_EQ(clients_.count(), 1u);
+  timers_.run_due(limit_ns + 60'000'000'000);
+  EXPECT_EQ(clients_.count(), 0u);
 }
 
 TEST_F(ClientsTest, OneProcessCannotTakeAllPlaces) {
@@ -235,110 +152,98 @@ TEST_F(ClientsTest, AClientThatCannotBeReachedAtItsPathIsDisconnectedWithTheReas
   expect_refused(client, StatusCode::kInvalidArgument, "connect: no such file");
 }
 
-TEST_F(ClientsTest, DescriptorsThatAreNoArenasAreRefusedByName) {
-  const auto refused_for = [&](std::vector<UniqueFd> fds, const std::string& why) {
+TEST_F(ClientsTest, ItsSocketMustBeOneThatTheDaemonCanBind) {
+  const auto answer_to = [&](UniqueFd socket) {
     const UniqueFd client = connect();
     wire::ControlMessage message{.kind = wire::ControlKind::kAttach};
-    message.fds = std::move(fds);
-    ASSERT_TRUE(wire::send_control(client.get(), message).ok());
+    message.fds.push_back(std::move(socket));
+    EXPECT_TRUE(wire::send_control(client.get(), message).ok());
     serve();
-    expect_refused(client, StatusCode::kInvalidArgument, why);
+    return receive(client);
   };
-  const auto null = [] { return UniqueFd(::open("/dev/null", O_RDWR | O_CLOEXEC)); };
-  std::vector<UniqueFd> fds;
-  fds.push_back(null());
-  refused_for(std::move(fds), "1 descriptors instead of two");
-  fds.clear();
-  fds.push_back(null());
-  fds.push_back(null());
-  refused_for(std::move(fds), "input arena");
+  const auto make = [](int domain, int type) { return UniqueFd(::socket(domain, type | SOCK_CLOEXEC, 0)); };
+  EXPECT_EQ(answer_to(test::unbound_socket()).kind, wire::ControlKind::kPath);
+  const auto refused = [&](UniqueFd socket, const std::string& why) {
+    const wire::ControlMessage answer = answer_to(std::move(socket));
+    EXPECT_EQ(answer.kind, wire::ControlKind::kRefused);
+    EXPECT_NE(answer.text.find(why), std::string::npos) << answer.text;
+  };
+  refused(UniqueFd(::open("/dev/null", O_RDWR | O_CLOEXEC)), "unbound local socket");
+  refused(make(AF_INET, SOCK_STREAM), "unbound local socket");
+  refused(make(AF_UNIX, SOCK_DGRAM), "unbound local socket");
+  refused(make(AF_UNIX, SOCK_SEQPACKET), "unbound local socket");
+  refused(test::bound_socket(scratch_.path() + "/own", SOCK_STREAM), "bind");
+  EXPECT_FALSE(fs::exists(directory_.client_path(6))) << "what it could not bind it did not make";
 }
 
-class ClientArenasTest : public ClientsTest {
- protected:
-  static constexpr std::uint64_t kGb = std::uint64_t{1} << 30;
-  ClientArenasTest() {
-    clients_.limit_connections(16, 0);
-    clients_.limit_arenas(64 * kGb);  // 1 GiB for each, and 48 for all
-  }
-  /// Attaches two arenas. They are sparse, so that they cost nothing but addresses.
-  void attach_arenas(const UniqueFd& socket, std::uint64_t bytes) {
-    wire::ControlMessage message{.kind = wire::ControlKind::kAttach};
-    message.fds.push_back(test::sparse_memfd(bytes));
-    message.fds.push_back(test::sparse_memfd(bytes));
-    EXPECT_TRUE(seal(message.fds[0], Seals::kOneWriter).ok() && seal(message.fds[1], Seals::kFixedSize).ok());
-    EXPECT_TRUE(wire::send_control(socket.get(), message).ok());
+TEST_F(ClientsTest, NewRulesHoldForClientsThatAreThere) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can act as another user";
+  constexpr uid_t kOther = 64321;
+  AccessRules rules;
+  rules.roles[static_cast<std::size_t>(Role::kOperator)].users = {kOther};
+  clients_.set_access(rules);
+  const UniqueFd own = attach();
+  ASSERT_EQ(::chmod(scratch_.path().c_str(), 0711), 0);  // as if it were shared with that user
+  ASSERT_EQ(::chmod(directory_.attach_path().c_str(), 0666), 0);
+  ASSERT_EQ(::seteuid(kOther), 0);
+  const UniqueFd other = connect();
+  ASSERT_EQ(::seteuid(0), 0);
+  serve();
+  ASSERT_NE(clients_.find(2), nullptr);
+  EXPECT_EQ(clients_.find(2)->roles, (RoleSet{Role::kUser, Role::kOperator}));
+  EXPECT_EQ(clients_.find(1)->roles, RoleSet::all());
+  rules.roles = {};
+  rules.roles[static_cast<std::size_t>(Role::kGateway)].users = {kOther};
+  clients_.set_access(rules);
+  EXPECT_TRUE(clients_.find(2)->may(Role::kGateway) && !clients_.find(2)->may(Role::kOperator));
+  clients_.set_access({});
+  EXPECT_EQ(clients_.find(2), nullptr);
+  expect_refused(other, StatusCode::kPermissionDenied, "user 64321 may not use the daemon of user 0");
+  EXPECT_EQ(clients_.find(1)->roles, RoleSet::all());
+  ASSERT_EQ(::seteuid(kOther), 0);
+  const UniqueFd again = connect();
+  ASSERT_EQ(::seteuid(0), 0);
+  serve();
+  expect_refused(again, StatusCode::kPermissionDenied, "socket_group");
+}
+
+TEST_F(ClientsTest, TheLastPlacesAreForRootAndNamedOperators) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can act as other users";
+  constexpr uid_t kUser = 64321, kOperator = 64322;
+  clients_.limit_connections(16, 0);
+  AccessRules rules;
+  rules.roles[static_cast<std::size_t>(Role::kUser)].users = {kUser};
+  rules.roles[static_cast<std::size_t>(Role::kOperator)].users = {kOperator};
+  clients_.set_access(rules);
+  ASSERT_EQ(::chmod(scratch_.path().c_str(), 0711), 0);
+  ASSERT_EQ(::chmod(directory_.attach_path().c_str(), 0666), 0);
+  std::vector<std::unique_ptr<OtherProcess>> crowd;
+  const auto come = [&](uid_t user) {
+    EXPECT_EQ(::seteuid(user), 0);
+    crowd.push_back(std::make_unique<OtherProcess>(directory_.attach_path()));
+    EXPECT_EQ(::seteuid(0), 0);
     serve();
-  }
-  std::unique_ptr<OtherProcess> other_process(std::uint64_t bytes) {
-    auto other = std::make_unique<OtherProcess>(directory_.attach_path());
-    attach_arenas(other->connection, bytes);
-    return other;
-  }
-};
-
-TEST_F(ClientArenasTest, AllTogetherAreLimitedUntilTheLastRequestOfEachIsOver) {
-  auto large = other_process(12 * kGb);
-  EXPECT_EQ(receive(large->connection).kind, wire::ControlKind::kPath);
-  EXPECT_EQ(clients_.arena_bytes(), 24 * kGb);
-  expect_refused(other_process(12 * kGb)->connection, StatusCode::kOverloaded, "total_arena_gb");
-  EXPECT_EQ(clients_.arena_bytes(), 24 * kGb) << "who is refused has nothing";
-  const auto half = other_process(6 * kGb), small = other_process(kGb / 2);
-  EXPECT_EQ(receive(half->connection).kind, wire::ControlKind::kPath);
-  EXPECT_EQ(receive(small->connection).kind, wire::ControlKind::kPath);
-  ++clients_.find(1)->outstanding;
-  large.reset();
-  ASSERT_TRUE(pollfd_is_readable(loop_.fd()));
-  serve();
-  EXPECT_EQ(clients_.find(1), nullptr);
-  EXPECT_EQ(clients_.arena_bytes(), 37 * kGb) << "its request may run still";
-  expect_refused(other_process(12 * kGb)->connection, StatusCode::kOverloaded, "total_arena_gb");
-  clients_.release(1);
-  EXPECT_EQ(clients_.arena_bytes(), 13 * kGb);
-  EXPECT_EQ(receive(other_process(8 * kGb)->connection).kind, wire::ControlKind::kPath);
+  };
+  for (int i = 0; i < 15; ++i) come(kUser);
+  EXPECT_EQ(clients_.count(), 15u);
+  come(kUser);
+  EXPECT_EQ(clients_.count(), 15u) << "the last of 16 is reserved";
+  expect_refused(crowd.back()->connection, StatusCode::kOverloaded, "15 clients");
+  come(kOperator);
+  EXPECT_EQ(clients_.count(), 16u);
 }
 
-// 16 connections of one process would have the parts of 16, and leave nothing to others.
-TEST_F(ClientArenasTest, ManyConnectionsOfOneProcessHaveOnePart) {
-  std::vector<UniqueFd> greedy;
-  for (int i = 0; i < 12; ++i) {
-    greedy.push_back(connect());
-    attach_arenas(greedy.back(), 2 * kGb);
-    const wire::ControlMessage answer = receive(greedy.back());
-    if (answer.kind == wire::ControlKind::kPath) continue;
-    EXPECT_NE(answer.text.find("total_arena_gb"), std::string::npos) << answer.text;
-  }
-  EXPECT_EQ(clients_.arena_bytes(), 24 * kGb) << "half of what is for everyone";
-  const auto modest = other_process(5 * kGb);
-  EXPECT_EQ(receive(modest->connection).kind, wire::ControlKind::kPath);
-  greedy.clear();
+TEST_F(ClientsTest, TheFileOfItsSocketIsThereUntilItIsWelcomed) {
+  UniqueFd first = attach(), second = attach();
+  for (const int id : {1, 2}) EXPECT_TRUE(fs::is_socket(directory_.client_path(id))) << id;
+  ASSERT_TRUE(wire::send_control(first.get(), {.kind = wire::ControlKind::kBound}).ok());
   serve();
-  UniqueFd again = connect();
-  attach_arenas(again, 9 * kGb);
-  EXPECT_EQ(receive(again).kind, wire::ControlKind::kPath) << "nothing is left of its connections";
-}
-
-// A lease (F_SETLEASE) makes open() wait up to 45 s.
-TEST_F(ClientsTest, AnArenaWithALeaseIsRefusedAtOnce) {
-  struct sigaction ignore {
-  }, before{};
-  ignore.sa_handler = SIG_IGN;
-  ASSERT_EQ(::sigaction(SIGIO, &ignore, &before), 0);
-  const UniqueFd client = connect();
-  wire::ControlMessage message{.kind = wire::ControlKind::kAttach};
-  UniqueFd input = create_memfd("test", 4096).value();
-  ASSERT_TRUE(seal(input, Seals::kOneWriter).ok());
-  message.fds.emplace_back(::open(format("/proc/self/fd/{}", input.get()).c_str(), O_RDWR | O_CLOEXEC));
-  message.fds.push_back(create_memfd("test", 4096).value());
-  ASSERT_TRUE(seal(message.fds[1], Seals::kFixedSize).ok());
-  input.reset();
-  ASSERT_EQ(::fcntl(message.fds[0].get(), F_SETLEASE, F_WRLCK), 0) << std::strerror(errno);
-  ASSERT_TRUE(wire::send_control(client.get(), message).ok());
-  const std::uint64_t begin_ns = monotonic_now_ns();
+  EXPECT_TRUE(fs::is_socket(directory_.client_path(1)));
+  clients_.welcomed(*clients_.find(1));
+  EXPECT_FALSE(fs::exists(directory_.client_path(1)));
+  second.reset();
   serve();
-  EXPECT_LT(monotonic_now_ns() - begin_ns, 10'000'000'000u);
-  expect_refused(client, StatusCode::kInvalidArgument, "lease");
-  ::sigaction(SIGIO, &before, nullptr);
+  EXPECT_FALSE(fs::exists(directory_.client_path(2))) << "its client has died";
 }
 
 TEST_F(ClientsTest, AGoneClientStaysKnownUntilItsLastRequestIsOver) {

@@ -21,7 +21,8 @@ class DeathLogTest : public testing::Test {
   }
 
   Logger log_{"test"};
-  DeathLog deaths_{log_};
+  Timers timers_;
+  DeathLog deaths_{timers_, log_};
 };
 
 TEST_F(DeathLogTest, TheCauseIsWhatIsKnownBest) {
@@ -78,16 +79,16 @@ TEST_F(DeathLogTest, ADeathIsCompleteWhenItsReaperSpeaksOrASecondIsOver) {
   first.noticed_ns = second.noticed_ns = 100 * kMs;
   deaths_.add(first, 100 * kMs);
   deaths_.add(second, 100 * kMs);
-  EXPECT_EQ(deaths_.next_tick_ns(), 1'100 * kMs);
+  EXPECT_EQ(timers_.next_ns(), 1'100 * kMs);
   deaths_.reaped(5, SIGKILL, 110 * kMs);
   deaths_.reaped(99, SIGKILL, 110 * kMs);  // nobody's
   EXPECT_EQ(crashes()[0]["cause"], "killed");
   EXPECT_EQ(crashes()[0]["how"], "killed by signal 9");
   EXPECT_EQ(crashes()[1]["cause"], "unknown");
-  deaths_.tick(1'099 * kMs);
-  EXPECT_TRUE(deaths_.next_tick_ns().has_value());
-  deaths_.tick(1'100 * kMs);
-  EXPECT_FALSE(deaths_.next_tick_ns().has_value());
+  timers_.run_due(1'099 * kMs);
+  EXPECT_TRUE(timers_.next_ns().has_value());
+  timers_.run_due(1'100 * kMs);
+  EXPECT_FALSE(timers_.next_ns().has_value());
   deaths_.reaped(6, SIGKILL, 2'000 * kMs);  // too late
   EXPECT_EQ(crashes()[1]["cause"], "unknown");
 }

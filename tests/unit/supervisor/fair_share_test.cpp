@@ -25,6 +25,18 @@ TEST(FairShare, AClientAloneMayHaveHalfOfWhatIsForEveryone) {
   EXPECT_FALSE(share.fits(share.most_of_one(), share.most_of_one(), 1));
 }
 
+TEST(FairShare, RoomIsTheMostThatFits) {
+  std::mt19937 random(3);
+  for (int i = 0; i < 100'000; ++i) {
+    const FairShare share{.total = random() % kTotal + 1, .clients = random() % kClients + 1};
+    const std::uint64_t used = random() % (share.total + 1), own = random() % (used + 1);
+    const std::uint64_t room = share.room(used, own);
+    EXPECT_TRUE(room == 0 || share.fits(used, own, room)) << share.total << ' ' << used << ' ' << own << ' ' << room;
+    EXPECT_FALSE(share.fits(used, own, room + 1)) << share.total << ' ' << used << ' ' << own << ' ' << room;
+  }
+  EXPECT_EQ(FairShare{}.room(5, 5), ~std::uint64_t{0});
+}
+
 // Every client takes whatever it gets, in any order and of any size.
 TEST(FairShare, EachClientHasItsOwnPartAndTheTotalHolds) {
   const FairShare share{.total = kTotal, .clients = kClients};

@@ -62,5 +62,39 @@ TEST_F(ServiceManagerTest, AManagerThatDoesNotReadDoesNotCountAsNotified) {
   EXPECT_TRUE(ServiceManager().notify("READY=1")) << "nobody is to hear it";
 }
 
+TEST_F(ServiceManagerTest, ItIsReadyOnceAtTheFirstSettledState) {
+  Timers timers;
+  LifeReports reports(manager_, timers);
+  reports.state("loading a", false);
+  EXPECT_EQ(heard(), "STATUS=loading a");
+  reports.state("serving a", true);
+  EXPECT_EQ(heard(), "STATUS=serving a");
+  EXPECT_EQ(heard(), "READY=1");
+  reports.state("serving a", true);
+  EXPECT_EQ(heard(), "") << "it has been said";
+  reports.reloading();
+  EXPECT_EQ(heard().rfind("RELOADING=1\nMONOTONIC_USEC=", 0), 0U);
+  reports.state("loading b", false);
+  EXPECT_EQ(heard(), "STATUS=loading b");
+  EXPECT_EQ(heard(), "");
+  reports.state("loading b", true);
+  EXPECT_EQ(heard(), "READY=1");
+}
+
+TEST_F(ServiceManagerTest, WhatItsSocketHasNoRoomForIsSentAgain) {
+  Timers timers;
+  LifeReports reports(manager_, timers);
+  while (manager_.notify("WATCHDOG=1")) {
+  }
+  reports.state("serving a", true);
+  while (!heard().empty()) {
+  }
+  ASSERT_TRUE(timers.next_ns());
+  timers.run_due(*timers.next_ns());
+  EXPECT_EQ(heard(), "STATUS=serving a");
+  EXPECT_EQ(heard(), "READY=1");
+  EXPECT_FALSE(timers.next_ns()) << "nothing is left to say";
+}
+
 }  // namespace
 }  // namespace shoal::supervisor

@@ -42,15 +42,28 @@ TEST_F(SocketDirectoryTest, RefusesASecondOwnerAndNamesTheDirectory) {
   EXPECT_NE(second.status().message().find(std::to_string(::getpid())), std::string::npos);
 }
 
+TEST_F(SocketDirectoryTest, RandomNamesAreAllDifferent) {
+  std::set<std::string> names;
+  for (int i = 0; i < 1000; ++i) {
+    const std::string name = random_name().value();
+    EXPECT_EQ(name.size(), 26u);
+    EXPECT_EQ(name.find_first_not_of("abcdefghijklmnopqrstuvwxyz234567"), name.npos) << name;
+    names.insert(name);
+  }
+  EXPECT_EQ(names.size(), 1000u);
+}
+
 TEST_F(SocketDirectoryTest, SweepsSocketsThatWereLeftAndNothingElse) {
-  for (const char* name : {"attach", "c12", "w3-0", "other", "w3", "cx"})
+  const std::string lane = "w3-" + random_name().value() + "-0";
+  const char* const kLane = lane.c_str();
+  for (const char* name : {"attach", "c12", "w3-0", kLane, "other", "w3", "cx", "w3-tooshort-0"})
     EXPECT_TRUE(bound_socket(root_ / name, SOCK_STREAM)) << name;
   for (const char* name : {"notes.txt", "c13"}) std::ofstream(root_ / name) << "x";
   fs::create_symlink("notes.txt", root_ / "c14");
   const auto directory = SocketDirectory::open(root_.string());
   ASSERT_TRUE(directory.ok());
-  for (const char* name : {"attach", "c12", "w3-0"}) EXPECT_FALSE(fs::exists(root_ / name)) << name;
-  for (const char* name : {"other", "w3", "cx", "notes.txt"}) EXPECT_TRUE(fs::exists(root_ / name)) << name;
+  for (const char* name : {"attach", "c12", "w3-0", kLane}) EXPECT_FALSE(fs::exists(root_ / name)) << name;
+  for (const char* name : {"other", "w3", "cx", "w3-tooshort-0", "notes.txt"}) EXPECT_TRUE(fs::exists(root_ / name)) << name;
   EXPECT_TRUE(fs::exists(root_ / "c13")) << "a user's file, whatever its name";
   EXPECT_TRUE(fs::is_symlink(root_ / "c14"));
 }
@@ -121,6 +134,58 @@ TEST_F(SocketDirectoryTest, RefusesPathsTooLongForSockets) {
 
 TEST_F(SocketDirectoryTest, RefusesADirectoryThatIsSharedWithOthers) {
   EXPECT_EQ(SocketDirectory::open("/tmp").status().code(), StatusCode::kPermissionDenied);
+}
+
+TEST_F(SocketDirectoryTest, AGroupMayPassButNeitherListNorWrite) {
+  const auto directory = SocketDirectory::open((root_ / "a").string());
+  ASSERT_TRUE(directory.ok());
+  const UniqueFd attach = bound_socket(root_ / "a" / "attach", SOCK_SEQPACKET);
+  const gid_t group = ::getegid();
+  const auto group_of = [](const fs::path& path) {
+    struct stat info {};
+    EXPECT_EQ(::stat(path.c_str(), &info), 0);
+    return info.st_gid;
+  };
+  for (int again = 0; again < 2; ++again) {
+    ASSERT_TRUE(directory->share_with(group).ok());
+    EXPECT_EQ(mode_of(root_ / "a"), 0710u);
+    EXPECT_EQ(mode_of(root_ / "a" / "attach"), 0660u);
+    EXPECT_EQ(group_of(root_ / "a"), group);
+    EXPECT_EQ(group_of(root_ / "a" / "attach"), group);
+  }
+  if (::geteuid() == 0) {  // another group, which this process is no member of
+    ASSERT_TRUE(directory->share_with(64321).ok());
+    EXPECT_EQ(group_of(root_ / "a"), 64321u);
+    EXPECT_EQ(group_of(root_ / "a" / "attach"), 64321u);
+    EXPECT_EQ(mode_of(root_ / "a"), 0710u);
+  }
+  ASSERT_TRUE(directory->share_with(std::nullopt).ok());
+  EXPECT_EQ(mode_of(root_ / "a"), 0700u);
+}
+
+TEST_F(SocketDirectoryTest, AGroupThatItMayNotLetInIsNamed) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can act as another user";
+  ASSERT_EQ(::chmod(root_.c_str(), 0777), 0);
+  ASSERT_EQ(::seteuid(64321), 0);
+  {
+    const auto directory = SocketDirectory::open((root_ / "a").string());
+    const UniqueFd attach = bound_socket(root_ / "a" / "attach", SOCK_SEQPACKET);
+    const Status refused = directory.ok() ? directory->share_with(64322) : directory.status();
+    EXPECT_EQ(refused.code(), StatusCode::kPermissionDenied) << refused.to_string();
+    EXPECT_TRUE(says(refused.message(), {"socket_group", "64322", "64321", "member"}));
+    EXPECT_EQ(mode_of(root_ / "a"), 0700u);
+  }
+  ASSERT_EQ(::seteuid(0), 0);
+}
+
+TEST_F(SocketDirectoryTest, TheNextDaemonMakesASharedOnePrivateAgain) {
+  {
+    const auto directory = SocketDirectory::open((root_ / "a").string());
+    const UniqueFd attach = bound_socket(root_ / "a" / "attach", SOCK_SEQPACKET);
+    ASSERT_TRUE(directory->share_with(::getegid()).ok());
+  }
+  const auto next = SocketDirectory::open((root_ / "a").string());
+  EXPECT_EQ(mode_of(root_ / "a"), 0700u);
 }
 
 }  // namespace

@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -15,6 +17,8 @@
 #include <filesystem>
 #include <future>
 #include <thread>
+
+#include "tests/support/child_process.hpp"
 
 namespace {
 int interruptions = 0;  // of the next calls of fallocate()
@@ -195,6 +199,48 @@ TEST(Segment, IsNotWaitedForWhileItsMakerHoldsALease) {
     EXPECT_TRUE(reopen_read_only(fd).ok());
   }
   ::sigaction(SIGIO, &before, nullptr);
+}
+
+std::uint64_t allocated_bytes(const UniqueFd& fd) {
+  struct stat info {};
+  EXPECT_EQ(::fstat(fd.get(), &info), 0);
+  return static_cast<std::uint64_t>(info.st_blocks) * 512;
+}
+
+TEST(Reservation, TakesNoMemoryUntilPartsOfItAreAllocated) {
+  const UniqueFd fd = reserve_memfd("test", std::uint64_t{1} << 32).value();
+  Segment segment = Segment::map(fd, Segment::Access::kReadWrite).value();
+  EXPECT_EQ(segment.size_bytes(), std::uint64_t{1} << 32);
+  ASSERT_TRUE(seal(fd, Seals::kOneWriter).ok());
+  EXPECT_EQ(allocated_bytes(fd), 0u);
+  const Segment other = Segment::map(fd, Segment::Access::kReadOnly).value();  // before it grows, as a worker maps it
+  ASSERT_TRUE(allocate(fd, 0, 1 << 20).ok());
+  segment.populate(0, 1 << 20);
+  EXPECT_EQ(allocated_bytes(fd), 1u << 20);
+  segment.mutable_bytes()[(1 << 20) - 1] = std::byte{5};
+  EXPECT_EQ(other.bytes()[(1 << 20) - 1], std::byte{5});
+  EXPECT_EQ(allocated_bytes(fd), 1u << 20);
+}
+
+TEST(Reservation, IsRefusedWhereTheKernelWouldKillForItsSize) {
+  EXPECT_EQ(test::exit_code_of([] {
+              const rlimit limit{1 << 20, 1 << 20};
+              ::setrlimit(RLIMIT_FSIZE, &limit);
+              const Status status = reserve_memfd("test", 1 << 21).status();
+              return status.message().find("RLIMIT_FSIZE") != std::string::npos && reserve_memfd("test", 1 << 20).ok() ? 0 : 1;
+            }),
+            0);
+}
+
+TEST(Reservation, NobodyPunchesHolesIntoAnInputArenaAndAnOutputArenaCanBe) {
+  const UniqueFd input = make(1 << 20), output = make(1 << 20);
+  Segment inputs = Segment::map(input, Segment::Access::kReadWrite).value();
+  ASSERT_TRUE(seal(input, Seals::kOneWriter).ok() && seal(output, Seals::kFixedSize).ok());
+  EXPECT_EQ(punch_hole(input, 0, 4096).code(), StatusCode::kPermissionDenied);
+  EXPECT_EQ(::madvise(inputs.mutable_bytes().data(), 4096, MADV_REMOVE), -1);
+  EXPECT_EQ(allocated_bytes(input), 1u << 20);
+  EXPECT_TRUE(punch_hole(output, 4096, 1 << 19).ok());
+  EXPECT_EQ(allocated_bytes(output), 1u << 19);
 }
 
 TEST(Segment, DoesNotMapWhatIsNoMemory) {

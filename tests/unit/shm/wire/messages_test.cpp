@@ -156,7 +156,7 @@ TEST(Messages, TheWorkedExampleOfTheSpecificationHolds) {
   const auto z = [&](std::size_t bytes) { return zeros.substr(0, bytes * 2); };
   EXPECT_EQ(hex,
             "53484f4c"
-            "0200"
+            "0300"
             "0100"
             "0500000000000000"
             "01000000"
@@ -167,7 +167,7 @@ TEST(Messages, TheWorkedExampleOfTheSpecificationHolds) {
             "0000"
             "0100"
             "0100" +
-                z(40) + z(8) + z(8) +
+                z(48) + z(8) + z(8) +
                 "0c00000000000000"
                 "0100000000000000"
                 "0300000000000000" +

@@ -4,7 +4,9 @@
 #include <array>
 #include <cstdlib>
 #include <iostream>
+#include <map>
 #include <optional>
+#include <set>
 #include <unordered_set>
 #include <utility>
 #include <vector>
@@ -129,6 +131,9 @@ class Explorer {
       failure = world.broken_;
     else if (!has_failed() && world.served() != wanted.text())
       failure = format("'{}' is served instead of '{}'", world.served(), wanted.text());
+    else if (has_failed() && !serves_what_is_in_force(world, !has_scaled()))
+      failure = format("'{}' is served after a failure, and the keys in force are '{}'", world.served(),
+                       world.catalog_.services().front()->request.path);
     else if (!world.waiting_.empty())
       failure = format("{} callers have no answer", world.waiting_.size());
     else if (world.catalog_.is_busy())
@@ -139,6 +144,29 @@ class Explorer {
     failure += ":";
     for (const Move& move : moves_)
       failure += format(" {}{};", kWishes[move.wish].name, kPauses[static_cast<std::size_t>(move.pause)]);
+  }
+
+  // Whatever has failed: each number serves once, with its files as the last change that succeeded has them.
+  // The number of its workers, too, unless a `scale` failed as well: then it may be the one before.
+  static bool serves_what_is_in_force(const CatalogWorld& world, bool counts_workers) {
+    if (world.catalog_.services().empty()) return true;
+    const Service& service = *world.catalog_.services().front();
+    std::map<std::uint64_t, std::string> stamps;
+    for (const VersionEntry& entry : CatalogWorld::entries_of(service.request)) stamps[entry.model.files.version] = entry.stamp;
+    std::set<std::uint64_t> numbers;
+    for (const auto& version : service.versions) {
+      if (!version->serves()) continue;
+      if (!numbers.insert(version->number()).second) return false;
+      if (version->facts.has_failed) continue;
+      if (!stamps.contains(version->number()) || stamps[version->number()] != version->entry.stamp) return false;
+      if (!counts_workers) continue;
+      if (world.processes_.at(version->id).wanted != service.request.overrides.workers.value_or(1)) return false;
+    }
+    return true;
+  }
+
+  bool has_scaled() const {
+    return std::ranges::any_of(moves_, [](const Move& move) { return kWishes[move.wish].name.starts_with("scale"); });
   }
 
   bool has_failed() const {

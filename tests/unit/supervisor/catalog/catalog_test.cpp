@@ -1,21 +1,9 @@
-// Each transition of the machine that is drawn in catalog.hpp.
-#include "tests/unit/supervisor/catalog/catalog_world.hpp"
+// Each transition of the machine that is drawn in catalog.hpp: one wish at a time. catalog_wishes_test.cpp has several at a time,
+// catalog_configuration_test.cpp those of the configuration.
+#include "tests/unit/supervisor/catalog/catalog_fixture.hpp"
 
 namespace shoal::supervisor {
 namespace {
-
-using Words = std::vector<std::string>;
-
-class CatalogTest : public testing::Test, protected CatalogWorld {
- protected:
-  void TearDown() override { EXPECT_EQ(broken_, ""); }
-  /// Serves that path, and forgets what was said meanwhile.
-  void serve(const std::string& path) {
-    EXPECT_TRUE(load(path).ok());
-    settle();
-    words();
-  }
-};
 
 TEST_F(CatalogTest, ALoadFindsAddsAndServes) {
   ASSERT_TRUE(load("1a").ok());
@@ -152,6 +140,22 @@ TEST_F(CatalogTest, AProbeThatIsNotAnsweredInTimeFails) {
   EXPECT_EQ(words(), (Words{"fail 2", "answer 2 FAILED_PRECONDITION", "retire 2", "end 2", "free 2"}));
 }
 
+TEST_F(CatalogTest, AChangeWaitsLongerForReplacedVersionsIfTheProcessDidNotRun) {
+  serve("1a");
+  processes_.at(1).requests = 1;
+  ASSERT_TRUE(reload("1b").ok());
+  settle();
+  words();
+  catalog_.postpone(kMs);
+  wait(Catalog::kSettlingLimitNs);
+  EXPECT_EQ(words(), Words{});
+  EXPECT_EQ(catalog_.next_tick_ns(), now_ + kMs);
+  wait(kMs);
+  EXPECT_EQ(words(), Words{"answer 2 reloaded"});
+  processes_.at(1).requests = 0;
+  settle();
+}
+
 TEST_F(CatalogTest, ARefusalAnswersAProbeThatHasNoStoredInput) {
   serve("1a");
   ASSERT_TRUE(reload("1b").ok());
@@ -269,255 +273,6 @@ TEST_F(CatalogTest, ADrainEndsWithAReload) {
   processes_.at(1).requests = 0;
   advance();
   EXPECT_EQ(words(), Words{"answer 4 drained"});
-}
-
-TEST_F(CatalogTest, TheConfigurationDoesNotOpenWhatIsDrained) {
-  serve("1a");
-  ASSERT_TRUE(drain().ok());
-  configure("1b");
-  settle();
-  EXPECT_EQ(served(), "1bx1* drained");
-}
-
-// ---- a newer wish replaces an older one ----
-
-TEST_F(CatalogTest, AReloadWithOtherKeysReplacesTheOneBeforeIt) {
-  serve("1a");
-  ASSERT_TRUE(reload("1b").ok());
-  find();
-  words();
-  ASSERT_TRUE(reload("1c").ok());
-  EXPECT_EQ(words(), (Words{"answer 2 CANCELLED", "find 1c"}));
-  find();
-  EXPECT_EQ(words(), (Words{"add 1c", "retire 2", "end 2"}));
-  settle();
-  EXPECT_EQ(served(), "1cx1*");
-}
-
-TEST_F(CatalogTest, AReloadDuringTheSearchOfAnotherStopsIt) {
-  serve("1a");
-  ASSERT_TRUE(reload("1b").ok());
-  ASSERT_TRUE(reload("1c").ok());
-  EXPECT_EQ(words(), (Words{"find 1b", "answer 2 CANCELLED", "stop finding", "find 1c"}));
-  settle();
-  EXPECT_EQ(served(), "1cx1*");
-}
-
-TEST_F(CatalogTest, ReloadsWithoutOtherKeysJoin) {
-  serve("1a");
-  ASSERT_TRUE(reload("1b").ok());
-  find();
-  ASSERT_TRUE(reload().ok());
-  words();
-  settle();
-  EXPECT_EQ(words(), (Words{"probe 2", "retire 1", "end 1", "free 1", "answer 2 reloaded", "answer 3 reloaded"}))
-      << "what was loaded already is used";
-}
-
-TEST_F(CatalogTest, AReloadDuringTheSearchOfTheSameKeysHasItsTurnAfterIt) {
-  serve("1a");
-  ASSERT_TRUE(reload("1b").ok());
-  ASSERT_TRUE(reload().ok());
-  ASSERT_TRUE(force().ok());
-  EXPECT_EQ(words(), Words{"find 1b"}) << "reloads in a loop do not start it anew for ever";
-  settle();
-  EXPECT_EQ(words(), (Words{"add 1b", "probe 2", "retire 1", "end 1", "free 1", "answer 2 reloaded", "find 1b", "add 1b",
-                            "probe 3", "retire 2", "end 2", "free 2", "answer 3 reloaded", "answer 4 reloaded"}));
-}
-
-TEST_F(CatalogTest, AReloadWithOtherKeysReplacesAlsoWhatWaits) {
-  serve("1a");
-  ASSERT_TRUE(reload("1b").ok());
-  ASSERT_TRUE(reload().ok());
-  words();
-  ASSERT_TRUE(reload("1c").ok());
-  EXPECT_EQ(words(), (Words{"answer 2 CANCELLED", "answer 3 CANCELLED", "stop finding", "find 1c"}));
-  settle();
-  EXPECT_EQ(served(), "1cx1*");
-}
-
-TEST_F(CatalogTest, AFailedReloadIsTriedAgainIfAnotherOneWaits) {
-  serve("1a");
-  ASSERT_TRUE(reload("1b").ok());
-  ASSERT_TRUE(reload("1b").ok());
-  words();
-  fail_finding();
-  EXPECT_EQ(words(), (Words{"add 1", "answer 2 FAILED_PRECONDITION", "retire 2", "find 1b", "end 2", "free 2"}));
-  settle();
-  EXPECT_EQ(served(), "1bx1*");
-}
-
-TEST_F(CatalogTest, AReloadWithoutKeysThatWaitsTakesThoseThatAreInForceThen) {
-  serve("1a");
-  ASSERT_TRUE(reload("1b").ok());
-  ASSERT_TRUE(reload().ok());
-  words();
-  fail_finding();
-  EXPECT_EQ(words(), (Words{"add 1", "answer 2 FAILED_PRECONDITION", "retire 2", "find 1a", "end 2", "free 2"}));
-  settle();
-  EXPECT_EQ(words(), Words{"answer 3 unchanged"});
-  EXPECT_EQ(served(), "1ax1*");
-}
-
-TEST_F(CatalogTest, AForcedReloadUsesNothingThatWasLoadedBefore) {
-  serve("1a");
-  ASSERT_TRUE(reload("1b").ok());
-  find();
-  ASSERT_TRUE(force().ok());
-  words();
-  find();
-  EXPECT_EQ(words(), (Words{"end 2", "add 1b"}));
-  settle();
-  EXPECT_EQ(served(), "1bx1*");
-}
-
-TEST_F(CatalogTest, AReloadAfterTheFlipFindsTheOneBeforeItDone) {
-  serve("1a");
-  processes_.at(1).requests = 1;
-  ASSERT_TRUE(reload("1b").ok());
-  settle();
-  words();
-  ASSERT_TRUE(reload("1c").ok());
-  EXPECT_EQ(words(), (Words{"answer 2 reloaded", "find 1c"}));
-  processes_.at(1).requests = 0;
-  settle();
-  EXPECT_EQ(served(), "1cx1*");
-}
-
-TEST_F(CatalogTest, AScaleDuringALoadChangesWhatComes) {
-  ASSERT_TRUE(load("1a").ok());
-  ASSERT_TRUE(scale(2).ok());
-  settle();
-  EXPECT_EQ(words(), (Words{"find 1a", "add 1a", "answer 1 loaded", "answer 2 scaled"}));
-  EXPECT_EQ(served(), "1ax2*");
-  ASSERT_TRUE(reload("1b").ok());
-  find();
-  ASSERT_TRUE(scale(3).ok());
-  settle();
-  EXPECT_EQ(served(), "1bx3*");
-}
-
-TEST_F(CatalogTest, AScaleThatFailsBesideAReloadIsUndoneForWhatComes) {
-  serve("1a");
-  ASSERT_TRUE(scale(2).ok());
-  settle();
-  Wish wish{.kind = WishKind::kReload, .request = request("1b 2b", 4)};
-  ASSERT_TRUE(ask(wish).ok());
-  find();
-  ASSERT_TRUE(scale(3).ok());
-  words();
-  processes_.at(1).facts.is_stalled = true;
-  processes_.at(1).facts.reason = "no memory";
-  advance();
-  EXPECT_EQ(words(), (Words{"answer 4 FAILED_PRECONDITION", "workers 1 2", "workers 2 4", "workers 3 4", "find 1b 2b"}));
-  processes_.at(1).facts.is_stalled = false;
-  settle();
-  EXPECT_EQ(served(), "1bx4 2bx4*");
-}
-
-TEST_F(CatalogTest, ALoadThatFailsFailsWhatWaitsForIt) {
-  ASSERT_TRUE(load("1a").ok());
-  find();
-  ASSERT_TRUE(scale(2).ok());
-  words();
-  fail(1);
-  const Words said = words();
-  EXPECT_EQ((Words{said.begin(), said.begin() + 2}), (Words{"answer 1 FAILED_PRECONDITION", "answer 2 FAILED_PRECONDITION"}));
-}
-
-TEST_F(CatalogTest, AnUnloadEndsEveryWishBeforeIt) {
-  serve("1a");
-  processes_.at(1).requests = 1;
-  ASSERT_TRUE(drain().ok());
-  ASSERT_TRUE(scale(2).ok());
-  ASSERT_TRUE(unload().ok());
-  EXPECT_EQ(words(), (Words{"workers 1 2", "answer 3 CANCELLED", "answer 2 CANCELLED", "retire 1"}));
-  ASSERT_TRUE(load("1a").ok());
-  ASSERT_TRUE(unload().ok());
-  EXPECT_EQ(words(), (Words{"find 1a", "answer 5 CANCELLED", "stop finding"}));
-}
-
-TEST_F(CatalogTest, TheConfigurationReplacesWhatAClientAskedFor) {
-  serve("1a");
-  ASSERT_TRUE(reload("1b").ok());
-  ASSERT_TRUE(scale(3).ok());
-  configure("1c");
-  const Words said = words();
-  EXPECT_EQ(std::ranges::count(said, "answer 2 CANCELLED"), 1);
-  EXPECT_EQ(std::ranges::count(said, "answer 3 CANCELLED"), 1);
-  settle();
-  EXPECT_EQ(served(), "1cx1*");
-  configure({});
-  settle();
-  EXPECT_EQ(served(), "") << "it belongs to the configuration now";
-}
-
-// ---- models of the configuration ----
-
-TEST_F(CatalogTest, AModelOfTheConfigurationServesEachVersionAsSoonAsItCan) {
-  configure("1a 2b");
-  find();
-  staff();
-  EXPECT_EQ(served(), "1ax1*");
-  fail(2);
-  EXPECT_EQ(served(), "1ax1* 2bx0");
-  EXPECT_FALSE(catalog_.is_busy());
-}
-
-TEST_F(CatalogTest, AConfigurationThatIsReadAgainMeanwhileKeepsEachVersionAlone) {
-  configure("1a 2b 3c");
-  find();
-  staff();
-  EXPECT_EQ(served(), "1ax1*");
-  configure("1a 2b 3c");
-  find();
-  fail(2);
-  settle();
-  EXPECT_EQ(served(), "1ax1 2bx0 3cx1*");
-}
-
-TEST_F(CatalogTest, AFailedSearchDoesNotEndWhatTheSameKeysHaveLoaded) {
-  ASSERT_TRUE(load("1a").ok());
-  find();
-  ASSERT_TRUE(reload().ok());
-  fail_finding();
-  settle();
-  EXPECT_EQ(served(), "1ax1*");
-}
-
-TEST_F(CatalogTest, AVersionServesWithAllItsWorkersAlsoIfTheirNumberGrewMeanwhile) {
-  serve("1a");
-  ASSERT_TRUE(reload("1b").ok());
-  find();
-  staff();
-  ASSERT_TRUE(scale(3).ok());
-  answer_probe();
-  EXPECT_EQ(served(), "1ax1*");
-  settle();
-  EXPECT_EQ(served(), "1bx3*");
-}
-
-TEST_F(CatalogTest, AModelOfTheConfigurationThatCannotBeServedStaysWithItsReason) {
-  configure("1a");
-  find();
-  ASSERT_TRUE(reload().ok());
-  find();
-  words();
-  fail(1);
-  EXPECT_EQ(words(), Words{"answer 1 FAILED_PRECONDITION"});
-  ASSERT_EQ(catalog_.services().size(), 1u);
-  EXPECT_EQ(catalog_.services()[0]->reason(), "its files are torn");
-  configure("1b");
-  settle();
-  EXPECT_EQ(served(), "1bx1*");
-}
-
-TEST_F(CatalogTest, ALoadNamedByTheConfigurationDoesNotVanishWhenItFails) {
-  ASSERT_TRUE(load("1a").ok());
-  configure("1a");
-  find();
-  fail(processes_.begin()->first);
-  EXPECT_EQ(catalog_.services().size(), 1u);
 }
 
 TEST_F(CatalogTest, NobodyIsAnsweredTwiceWhenItCloses) {

@@ -181,6 +181,7 @@ class CatalogWorld {
     if (found == processes_.end()) return {.is_gone = true};
     VersionFacts facts = found->second.facts;
     facts.is_idle = found->second.requests == 0;
+    facts.requests = static_cast<std::size_t>(found->second.requests);
     return facts;
   }
   /// Everything that decides what may happen from here on.
@@ -240,6 +241,7 @@ class CatalogWorld {
   std::string broken_;  // the first promise that was broken
   std::uint64_t now_ = 1'000 * kMs;
   ClientId last_caller_ = 0;
+  std::string last_message_;  // of the last answer
 
  private:
   void perform(FindFiles& action) {
@@ -312,6 +314,7 @@ class CatalogWorld {
   void perform(ForgetModel& action) { words_.push_back("forget " + action.model); }
   void perform(AnswerCaller& action) {
     if (std::erase(waiting_, action.caller.client) != 1) broken_ = "an answer to a caller that waits for none";
+    last_message_ = action.status.message();
     words_.push_back(format("answer {} {}", action.caller.client,
                             action.status.ok() ? action.result.outcome : std::string(status_code_name(action.status.code()))));
   }

@@ -111,6 +111,48 @@ TEST(Closer, ClosesOurOwnWhileADescriptorOfAStrangerIsStuck) {
   EXPECT_TRUE(stranger.ends());
 }
 
+// All threads are stuck.
+TEST(Closer, IsLateUntilWhatWaitsIsClosed) {
+  Closer closer;
+  std::vector<Lingering> lingering(Closer::kMostThreads);
+  for (Lingering& one : lingering) closer.close_sent(std::move(one.holder));
+  EXPECT_FALSE(closer.is_late());
+  std::vector<Pipe> pipes(Closer::kMostSent);
+  for (Pipe& pipe : pipes) closer.close_sent(std::move(pipe.writing));
+  EXPECT_TRUE(closer.is_late());
+
+  wire::ControlPair full = wire::make_control_pair().value(), empty = wire::make_control_pair().value();
+  Pipe in_socket;
+  wire::ControlMessage message{.kind = wire::ControlKind::kAttach};
+  message.fds.push_back(std::move(in_socket.writing));
+  ASSERT_TRUE(wire::send_control(full.theirs.get(), message).ok());
+  message.fds.clear();
+  closer.hang_up(std::move(full.ours));
+  closer.hang_up(std::move(empty.ours));
+  pollfd waits{in_socket.reading.get(), POLLIN, 0};
+  EXPECT_EQ(::poll(&waits, 1, 100), 0) << "it stays where it is";
+
+  for (Lingering& one : lingering) one.other_end.reset();
+  for (const Pipe& pipe : pipes) EXPECT_TRUE(pipe.ends());
+  EXPECT_TRUE(in_socket.ends());
+  for (int i = 0; i < 1'000 && closer.is_late(); ++i) ::poll(nullptr, 0, 5);
+  EXPECT_FALSE(closer.is_late());
+}
+
+TEST(Closer, TakesManyDescriptorsOutOfOneSocket) {
+  Closer closer;
+  wire::ControlPair pair = wire::make_control_pair().value();
+  std::vector<Pipe> pipes(400);
+  for (std::size_t i = 0; i < pipes.size(); i += 10) {
+    wire::ControlMessage message{.kind = wire::ControlKind::kAttach};
+    for (std::size_t k = 0; k < 2; ++k) message.fds.push_back(std::move(pipes[i + k].writing));
+    ASSERT_TRUE(wire::send_control(pair.theirs.get(), message).ok());
+    for (std::size_t k = 2; k < 10; ++k) pipes[i + k].writing.reset();
+  }
+  closer.hang_up(std::move(pair.ours));
+  for (const Pipe& pipe : pipes) EXPECT_TRUE(pipe.ends());
+}
+
 // What a peer wrote before is drained, so no descriptor that it sent decides how long the close takes.
 TEST(Closer, DrainTakesTheDescriptorsOfAllPackets) {
   wire::ControlPair pair = wire::make_control_pair().value();

@@ -41,13 +41,15 @@ class FileFinderTest : public testing::Test {
     const auto asked = wire::receive_control(children_.back().control.get());
     return asked.ok() && *asked ? (*asked)->text : "(nothing)";
   }
-  void tick_late() { finder_.tick(monotonic_now_ns() + FileFinder::kLimitNs + 1); }
+  void tick_late() { timers_.run_due(monotonic_now_ns() + FileFinder::kLimitNs + 1); }
   static std::string failure(FileSearch& search) {
     EXPECT_TRUE(search.is_over());
     return search.is_over() ? search.take().status().message() : "";
   }
 
+  Clock clock_;
   EventLoop loop_;
+  Timers timers_;
   Logger log_{"test", LogMode::kDropping};
   std::vector<Played> children_;
   int over_ = 0;
@@ -55,7 +57,9 @@ class FileFinderTest : public testing::Test {
   Status shortage_;  // not OK: no child can be started
   FileFinder finder_{"/worker",
                      kMostBytes,
+                     clock_,
                      loop_,
+                     timers_,
                      log_,
                      [this] { ++over_; },
                      [this](const SpawnOptions& options) {
@@ -101,7 +105,7 @@ TEST_F(FileFinderTest, AChildThatDiesBeforeItsAnswerIsAnError) {
   children_[0].die();
   loop_.run_ready();
   EXPECT_TRUE(says(failure(*search), {"files at /x", "before it had answered"}));
-  EXPECT_FALSE(finder_.next_tick_ns().has_value()) << "nothing of it is left";
+  EXPECT_FALSE(timers_.next_ns().has_value()) << "nothing of it is left";
 }
 
 TEST_F(FileFinderTest, RefusesWhatIsNoAnswer) {
@@ -120,13 +124,13 @@ TEST_F(FileFinderTest, RefusesWhatIsNoAnswer) {
 
 TEST_F(FileFinderTest, GivesUpAtTheLimit) {
   const auto search = ask();
-  ASSERT_TRUE(finder_.next_tick_ns().has_value());
-  finder_.tick(*finder_.next_tick_ns() - 1);
+  ASSERT_TRUE(timers_.next_ns().has_value());
+  timers_.run_due(*timers_.next_ns() - 1);
   EXPECT_FALSE(search->is_over());
-  finder_.tick(*finder_.next_tick_ns());
+  timers_.run_due(*timers_.next_ns());
   EXPECT_TRUE(says(failure(*search), {"files at /x", "within 10 s"}));
   EXPECT_EQ(finder_.stuck(), 1u) << "killed, and not dead";
-  EXPECT_FALSE(finder_.next_tick_ns().has_value()) << "nobody waits for it";
+  EXPECT_FALSE(timers_.next_ns().has_value()) << "nobody waits for it";
   children_.at(0).die();
   loop_.run_ready();
   EXPECT_EQ(finder_.stuck(), 0u);
@@ -134,11 +138,11 @@ TEST_F(FileFinderTest, GivesUpAtTheLimit) {
 
 TEST_F(FileFinderTest, TimeInWhichTheDaemonDidNotRunDoesNotCount) {
   const auto search = ask();
-  const std::uint64_t limit_ns = *finder_.next_tick_ns();
-  finder_.postpone(60'000'000'000);
-  finder_.tick(limit_ns);
+  const std::uint64_t limit_ns = *timers_.next_ns();
+  timers_.postpone(60'000'000'000);
+  timers_.run_due(limit_ns);
   EXPECT_FALSE(search->is_over());
-  EXPECT_EQ(*finder_.next_tick_ns(), limit_ns + 60'000'000'000);
+  EXPECT_EQ(*timers_.next_ns(), limit_ns + 60'000'000'000);
 }
 
 TEST_F(FileFinderTest, OthersWaitForAPlace) {
@@ -221,7 +225,8 @@ TEST_F(FileFinderTest, OneProcessHasItsShareOfThoseThatWait) {
 
 TEST_F(FileFinderTest, OneProcessHasItsShareOfThoseThatCannotBeEnded) {
   std::vector<std::unique_ptr<FileSearch>> searches;
-  for (std::size_t i = 0; i < FileFinder::kMostStuckOfProcess + 1; ++i) searches.push_back(ask_as(1));
+  for (std::size_t i = 0; i < FileFinder::kMostStuckOfProcess + FileFinder::kMostRunningOfProcess; ++i)
+    searches.push_back(ask_as(1));
   tick_late();
   ASSERT_FALSE(searches.back()->is_over());
   tick_late();
@@ -276,13 +281,13 @@ TEST_F(FileFinderTest, TheDaemonsOwnSearchesWaitUntilAProcessCanBeStarted) {
     EXPECT_TRUE(says(why.message(), {"files at /x", "temporarily unavailable"}));
   }
   for (int tries = 0; tries < 10; ++tries) {
-    ASSERT_TRUE(finder_.next_tick_ns().has_value());
-    finder_.tick(*finder_.next_tick_ns());
+    ASSERT_TRUE(timers_.next_ns().has_value());
+    timers_.run_due(*timers_.next_ns());
     ASSERT_FALSE(own->is_over());
   }
-  EXPECT_GT(*finder_.next_tick_ns(), monotonic_now_ns()) << "it waits";
+  EXPECT_GT(*timers_.next_ns(), monotonic_now_ns()) << "it waits";
   shortage_ = {};
-  finder_.tick(*finder_.next_tick_ns());
+  timers_.run_due(*timers_.next_ns());
   ASSERT_EQ(children_.size(), 1u);
   children_[0].say("found", true);
   loop_.run_ready();
@@ -300,7 +305,7 @@ TEST_F(FileFinderTest, AQuestionThatIsTooLongIsRefusedAndDelaysNobody) {
     EXPECT_TRUE(says(why.message(), {"files at /x", "61441 bytes", "at most 61440", "`shapes`"}));
   }
   EXPECT_TRUE(children_.empty());
-  EXPECT_FALSE(finder_.next_tick_ns().has_value()) << "nothing is tried again";
+  EXPECT_FALSE(timers_.next_ns().has_value()) << "nothing is tried again";
   EXPECT_FALSE(ask()->is_over());
 }
 
@@ -310,13 +315,15 @@ TEST_F(FileFinderTest, AQuestionThatIsGivenUpIsForgotten) {
   children_[0].die();
   loop_.run_ready();
   EXPECT_EQ(over_, 0);
-  EXPECT_FALSE(finder_.next_tick_ns().has_value());
+  EXPECT_FALSE(timers_.next_ns().has_value());
 }
 
 TEST(FileFinder, KillsARealChildAndNamesItsEnd) {
+  Clock clock;
   EventLoop loop;
+  Timers timers;
   Logger log("test", LogMode::kDropping);
-  FileFinder finder("/bin/false", kMostBytes, loop, log, [] {});
+  FileFinder finder("/bin/false", kMostBytes, clock, loop, timers, log, [] {});
   const auto search = finder.ask(Asker::kClient, "files at /x", "?", 1);
   pollfd ready{loop.fd(), POLLIN, 0};
   while (!search->is_over()) {
@@ -324,7 +331,7 @@ TEST(FileFinder, KillsARealChildAndNamesItsEnd) {
     loop.run_ready();
   }
   EXPECT_TRUE(says(search->take().status().message(), {"files at /x", "exited with 1"}));
-  FileFinder nowhere("/nowhere/worker", kMostBytes, loop, log, [] {});
+  FileFinder nowhere("/nowhere/worker", kMostBytes, clock, loop, timers, log, [] {});
   const auto none = nowhere.ask(Asker::kClient, "files at /x", "?", 1);
   ASSERT_TRUE(none->is_over());
   EXPECT_TRUE(says(none->take().status().message(), {"files at /x", "cannot be started", "/nowhere/worker"}));

@@ -15,7 +15,7 @@ using Kind = Timer::Kind;
 class TimersTest : public testing::Test {
  protected:
   std::unique_ptr<Timer> make(int number, Kind kind = Kind::kClock) {
-    return std::make_unique<Timer>(timers_, kind, [this, number] { called_.push_back(number); });
+    return std::make_unique<Timer>(timers_, kind, [this, number](std::uint64_t) { called_.push_back(number); });
   }
   std::vector<int> run(std::uint64_t now_ns) {
     called_.clear();
@@ -49,8 +49,8 @@ TEST_F(TimersTest, CallsWhatIsDueInOrder) {
 
 TEST_F(TimersTest, AHandlerMaySetAndDestroyTimers) {
   auto victim = make(1);
-  Timer killer(timers_, Kind::kClock, [&] { victim.reset(); });
-  Timer again(timers_, Kind::kClock, [&] {
+  Timer killer(timers_, Kind::kClock, [&](std::uint64_t) { victim.reset(); });
+  Timer again(timers_, Kind::kClock, [&](std::uint64_t) {
     called_.push_back(2);
     again.set(1);
   });
@@ -60,10 +60,37 @@ TEST_F(TimersTest, AHandlerMaySetAndDestroyTimers) {
   EXPECT_EQ(run(10), (std::vector<int>{2})) << "what it sets comes with the next call";
   EXPECT_EQ(run(10), (std::vector<int>{2}));
   std::unique_ptr<Timer> own;
-  own = std::make_unique<Timer>(timers_, Kind::kClock, [&] { own.reset(); });
+  own = std::make_unique<Timer>(timers_, Kind::kClock, [&](std::uint64_t) { own.reset(); });
   own->set(1);
   run(10);
   EXPECT_EQ(own, nullptr);
+}
+
+TEST_F(TimersTest, AHandlerThatSetsItselfAgainKeepsNobodyWaiting) {
+  Timer again(timers_, Kind::kClock, [&](std::uint64_t now_ns) {
+    called_.push_back(1);
+    again.set(0);
+    EXPECT_EQ(again.at_ns(), now_ns);
+  });
+  const auto other = make(2);
+  again.set(1);
+  other->set(5);
+  EXPECT_EQ(run(10), (std::vector<int>{1, 2}));
+  other->set(5);
+  EXPECT_EQ(run(10), (std::vector<int>{2, 1}));
+}
+
+TEST_F(TimersTest, ATurnCallsOnlySomeAndTheNextOneTheOthers) {
+  std::vector<std::unique_ptr<Timer>> timers;
+  std::vector<int> first, second;
+  for (int i = 0; i < Timers::kMostPerTurn + 3; ++i) {
+    timers.push_back(make(i));
+    timers.back()->set(5);
+    (i < Timers::kMostPerTurn ? first : second).push_back(i);
+  }
+  EXPECT_EQ(run(10), first);
+  EXPECT_EQ(timers_.next_ns(), 5u);
+  EXPECT_EQ(run(10), second);
 }
 
 TEST_F(TimersTest, AStandstillPostponesThoseThatWaitForOthers) {
@@ -103,7 +130,9 @@ TEST_F(TimersTest, AsASortedListDoes) {
     for (int i = 0; i < 50; ++i) {
       if (const auto at_ns = timers[static_cast<std::size_t>(i)]->at_ns(); at_ns && *at_ns <= now_ns) due.emplace_back(*at_ns, i);
     }
-    const std::vector<int> called = run(now_ns);
+    std::vector<int> called;
+    for (std::vector<int> more = run(now_ns); !more.empty(); more = run(now_ns))
+      called.insert(called.end(), more.begin(), more.end());
     ASSERT_EQ(called.size(), due.size());
     for (const int number : called) ASSERT_EQ(std::ranges::count(due, number, &std::pair<std::uint64_t, int>::second), 1);
   }

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -9,7 +10,10 @@
 #include <atomic>
 #include <chrono>
 #include <ctime>
+#include <future>
 #include <thread>
+
+#include "shm/wire/status_page.hpp"
 
 namespace shoal::supervisor {
 namespace {
@@ -230,9 +234,23 @@ TEST(ReadThreads, StopsAtTheMostThatAreAllowed) {
   is_over.notify_all();
 }
 
+TEST(ReadThreads, TakesTheThreadThatUnmapsForOneOfControl) {
+  std::promise<pid_t> named;
+  std::promise<void> is_over;
+  std::jthread unmapper([&] {
+    ::prctl(PR_SET_NAME, wire::kUnmapperThread);
+    named.set_value(::gettid());
+    is_over.get_future().wait();
+  });
+  const pid_t thread = named.get_future().get();
+  for (const ThreadTimes& times : threads_of(::getpid()))
+    EXPECT_EQ(times.is_control, times.thread == thread || times.thread == ::getpid());
+  is_over.set_value();
+}
+
 TEST(ReadThreads, AllowsWhatAWorkerNeeds) {
-  EXPECT_GE(most_threads_of_worker(1, 1), 5u) << "control, two of ZeroMQ, a lane, the compiler";
-  EXPECT_GE(most_threads_of_worker(16, 8), 3u + 17 * 8) << "each lane and the compiler have 8";
+  EXPECT_GE(most_threads_of_worker(1, 1), 6u) << "control, unmapping, two of ZeroMQ, a lane, the compiler";
+  EXPECT_GE(most_threads_of_worker(16, 8), 4u + 17 * 8) << "each lane and the compiler have 8";
   EXPECT_LT(most_threads_of_worker(16, 8), 1'000u);
 }
 

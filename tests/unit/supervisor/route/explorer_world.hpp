@@ -16,6 +16,7 @@ namespace shoal::supervisor {
 struct Plan {
   struct Submission {
     ClientId client = 1;
+    std::uint64_t flow = 0;
     std::int8_t priority = 0;
     std::uint64_t timeout_ns = 0;
     std::uint32_t rows = 1;

@@ -43,6 +43,16 @@ class LedgerTest : public testing::Test {
     return ledger_.lane_replied({.lane = lane, .request = request, .attempt = attempt, .status = status, .compute_ns = kMs},
                                 now_);
   }
+  /// Answers what is sent, and what is sent then, one run of a millisecond after the other. Drops all decisions.
+  void serve_all() {
+    for (std::size_t at = 0; at < ledger_.actions().size(); ++at) {
+      const Action action = ledger_.actions()[at];
+      if (action.kind == Action::Kind::kSend)
+        ledger_.lane_replied({.lane = action.lane, .request = action.request, .attempt = 1, .compute_ns = kMs}, now_ += kMs);
+    }
+    ledger_.actions().clear();
+    ledger_.tick(now_);
+  }
   std::vector<DeathOutcome> die(Incarnation incarnation, std::vector<LaneEvidence> evidence = std::vector<LaneEvidence>(1)) {
     return ledger_.worker_died(incarnation, evidence, now_);
   }

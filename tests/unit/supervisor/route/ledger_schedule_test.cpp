@@ -29,6 +29,66 @@ TEST_F(LedgerScheduleTest, ClientsTakeTurns) {
                             "send 5@7.0#1", "send 6@7.1#1"}));
 }
 
+TEST_F(LedgerScheduleTest, AllThatATurnBringsIsKnownBeforeRequestsGoToLanes) {
+  ready(7);
+  words();
+  ledger_.begin_turn();
+  for (std::uint64_t seq = 1; seq <= 3; ++seq) admit(seq, 0, 0, 1);
+  admit(100, 0, 0, 2);
+  admit(4, 1, 0, 1);
+  EXPECT_EQ(words(), Words());
+  ledger_.end_turn(now_);
+  EXPECT_EQ(words(), (Words{"send 4@7.0#1", "send 100@7.0#1"}));
+  ledger_.begin_turn();
+  ledger_.end_turn(now_);
+  EXPECT_EQ(words(), Words()) << "it was touched in the turn before, not in this one";
+  admit(5);
+  ready(8);
+  EXPECT_EQ(words(), (Words{"send 1@8.0#1", "send 2@8.0#1"})) << "outside of turns nothing waits for their end";
+}
+
+// Else a burst that comes at once would be refused while lanes are idle.
+TEST_F(LedgerScheduleTest, InATurnNothingIsRefusedForWhichALaneHasRoom) {
+  teach(10 * kMs);
+  ready(8);
+  words();
+  ledger_.begin_turn();
+  EXPECT_TRUE(try_admit(1, 0, 15 * kMs).ok());
+  EXPECT_TRUE(try_admit(2, 0, 15 * kMs).ok()) << "there are two idle lanes";
+  EXPECT_EQ(try_admit(3, 0, 15 * kMs).status().code(), StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(counts().too_late, 1u);
+  for (std::uint64_t seq = 10; seq < 10 + 64 + 2; ++seq) EXPECT_TRUE(try_admit(seq).ok()) << seq;
+  EXPECT_EQ(try_admit(100).status().code(), StatusCode::kOverloaded) << "the lanes have two each, and the queue is full";
+  ledger_.end_turn(now_);
+}
+
+TEST_F(LedgerScheduleTest, ATurnMayBringAsManyShortRunsAsTheLaneTakes) {
+  teach(5'000);  // nanoseconds
+  words();
+  ledger_.begin_turn();
+  for (std::uint64_t seq = 10; seq < 10 + 64 + 30; ++seq) EXPECT_TRUE(try_admit(seq).ok()) << seq;
+  ledger_.end_turn(now_);
+  EXPECT_LE(ledger_.model(model_).queued, 64U);
+}
+
+// To admit makes no action: a slot that an action still names must not get a new request.
+TEST_F(LedgerScheduleTest, ARefusalInATurnGivesNothingToLanesAndGivesNothingUp) {
+  teach(10 * kMs);
+  words();
+  ledger_.set_client_shares({.in_flight = 4});
+  ledger_.begin_turn();
+  admit(1, 0, 15 * kMs);
+  now_ += 10 * kMs;  // it is too late now
+  admit(2);
+  EXPECT_EQ(try_admit(3, 0, 1).status().code(), StatusCode::kDeadlineExceeded);
+  admit(4);
+  admit(5);
+  EXPECT_EQ(try_admit(6).status().code(), StatusCode::kOverloaded) << "client_requests";
+  EXPECT_TRUE(ledger_.actions().empty());
+  ledger_.end_turn(now_);
+  EXPECT_FALSE(ledger_.actions().empty());
+}
+
 TEST_F(LedgerScheduleTest, TheEarliestDeadlineOfAClientGoesFirst) {
   admit(1);
   admit(2, 0, 900 * kMs);
@@ -159,13 +219,7 @@ TEST_F(LedgerScheduleTest, NothingIsAllocatedPerRequestInTheLongRun) {
       for (std::uint64_t seq = 0; seq < 8; ++seq)
         (void)ledger_.admit({.client = seq % 3, .seq = seq, .model = model_, .timeout_ns = 1000 * kMs}, now_);
       ledger_.dispatch(model_, now_);
-      for (std::size_t at = 0; at < ledger_.actions().size(); ++at) {
-        const Action action = ledger_.actions()[at];
-        if (action.kind == Action::Kind::kSend)
-          ledger_.lane_replied({.lane = action.lane, .request = action.request, .attempt = 1, .compute_ns = kMs}, now_ += kMs);
-      }
-      ledger_.actions().clear();
-      ledger_.tick(now_);
+      serve_all();
     }
   };
   round(500);

@@ -51,11 +51,12 @@ struct LedgerState {
   static void set_generation(Ledger& ledger, std::uint32_t slot, std::uint32_t generation) {
     ledger.entries_[slot].generation = generation;
   }
-  /// What the client owes the others of the model for time that it used and has not paid for; negative: it has paid too much.
-  static std::int64_t owed_ns(const Ledger& ledger, std::uint64_t client) {
-    const RequestQueue& queue = ledger.models_[0].queue;
-    return queue.owed_by(ledger.places_.at(client));
+  /// What the client, or its flow, owes the others of the model for time that it used and has not paid for; negative: it has paid
+  /// too much.
+  static std::int64_t owed_ns(const Ledger& ledger, ClientId client, std::uint64_t flow = 0) {
+    return ledger.models_[0].queue.owed_by(ledger.askers_.find(client, flow));
   }
+  static const Askers& askers(const Ledger& ledger) { return ledger.askers_; }
   static bool breaker_rests(const Ledger& ledger) { return !ledger.models_[0].breaker.closed(); }
   /// The worker that owes the answer to a probe.
   static std::optional<Incarnation> prober(const Ledger& ledger) {
@@ -118,17 +119,17 @@ struct LedgerState {
     }
     for (std::uint32_t slot = model.suspects.front(); slot != kNoSlot; slot = ledger.lists_[slot].next) hash.add(number_of(slot));
     hash.add(~3u);
-    // Whose turn it is: the ring, with the deficits and debts of its clients.
+    // Whose turn it is: the ring, with the deficits and debts of its askers.
     const RequestQueue& queue = model.queue;
     hash.add(queue.round_.quantum_ns);
     hash.add(queue.round_.last_cheapest_ns);
     hash.add(queue.round_.cheapest_ns);
     hash.add(queue.round_.needed_ns);
     for (std::uint32_t at = queue.ring_.front(); at != kNoSlot; at = queue.ring_links_[at].next) {
-      const RequestQueue::Flow& flow = queue.flows_[at];
-      hash.add(number_of(RequestQueue::first_of(flow)));
-      hash.add(static_cast<std::uint64_t>(flow.deficit_ns));
-      hash.add(static_cast<std::uint64_t>(queue.owed_by(flow.client)));
+      const RequestQueue::Line& line = queue.lines_[at];
+      hash.add(number_of(RequestQueue::first_of(line)));
+      hash.add(static_cast<std::uint64_t>(line.deficit_ns));
+      hash.add(static_cast<std::uint64_t>(queue.owed_by(line.asker)));
     }
     hash.add(~4u);
     hash.add(ahead(model.wait_until_ns));
@@ -174,13 +175,7 @@ struct LedgerState {
       if ((entry.group != kNoSlot) != (entry.state == Ledger::State::kLeased))
         return "a request has a group but no lease, or a lease but no group";
     }
-    for (const Ledger::ClientRecord& client : ledger.clients_) {
-      std::size_t requests = 0;
-      for (std::uint32_t slot = client.requests.front(); slot != kNoSlot; slot = ledger.client_lists_[slot].next) ++requests;
-      if (requests != client.live) return "a client's list is not as long as its count";
-      of_clients += requests;
-    }
-    const std::size_t clients_known = ledger.places_.size() + ledger.free_clients_.size();
+    if (const std::string why = inconsistency(ledger.askers_, of_clients); !why.empty()) return why;
     for (const Ledger::Worker& worker : model.workers) {
       std::size_t held = 0;
       for (std::uint32_t at = 0; at < worker.lanes.size(); ++at) {
@@ -224,7 +219,6 @@ struct LedgerState {
     for (const std::uint32_t of_shape : model.rows_by_shape) waiting_rows += of_shape;
     if (rows != waiting_rows) return "waiting rows are counted differently";
     if (timed != ledger.wheel_.size()) return "a deadline is missing from the wheel, or kept too long";
-    if (clients_known != ledger.clients_.size()) return "a client's place is lost";
     std::size_t open_groups = ledger.groups_.size() - ledger.free_groups_.size(), seen_groups = 0;
     for (const Ledger::Worker& worker : model.workers)
       for (const Ledger::Lane& lane : worker.lanes) seen_groups += lane.count + lane.parked.size();
@@ -233,6 +227,29 @@ struct LedgerState {
   }
 
  private:
+  // Also counts the requests of all clients.
+  static std::string inconsistency(const Askers& askers, std::size_t& requests) {
+    std::size_t of_askers = 0, idle = 0, of_clients = 0;
+    for (const auto& [key, place] : askers.places_) {
+      const Askers::Asker& asker = askers.askers_[place];
+      if (Askers::Key{asker.client, asker.flow} != key) return "a place belongs to another asker";
+      if (asker.is_idle != (asker.requests == 0 && asker.flow != 0)) return "a flow is idle and has requests, or has none";
+      of_askers += asker.requests;
+      idle += asker.is_idle;
+    }
+    for (const auto& [client, owner] : askers.owners_) {
+      for (std::uint32_t slot = askers.first_request(client); slot != kNoSlot; slot = askers.next_request(slot)) ++requests;
+      const SlotList& places = askers.clients_[owner].askers;
+      if (askers.clients_[owner].is_gone && askers.clients_[owner].requests.empty()) return "a dead client is not forgotten";
+      for (std::uint32_t place = places.front(); place != kNoSlot; place = askers.client_links_[place].next) ++of_clients;
+    }
+    if (requests != of_askers) return "the lists of the clients are not as long as the counts of their askers";
+    if (idle != askers.idle_count_) return "idle flows are counted differently";
+    if (of_clients != askers.places_.size()) return "an asker is not in the list of its client";
+    if (askers.places_.size() + askers.free_.size() != askers.askers_.size()) return "the place of an asker is lost";
+    if (askers.owners_.size() + askers.free_clients_.size() != askers.clients_.size()) return "the place of a client is lost";
+    return {};
+  }
   // No request may wait while a lane could run it.
   static std::string idle_hands(const Ledger::ModelRecord& model) {
     if (!model.breaker.closed()) return {};

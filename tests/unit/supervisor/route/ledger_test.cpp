@@ -95,7 +95,7 @@ TEST_F(LedgerTest, AFullQueueSaysOverloadedAtOnce) {
   for (std::uint64_t seq = 1; seq <= 4; ++seq) admit(seq);
   const auto refused = try_admit(5);
   EXPECT_EQ(refused.status().code(), StatusCode::kOverloaded);
-  EXPECT_GE(ledger_.retry_after_ms(model_, 1, now_), 1u);
+  EXPECT_GE(ledger_.retry_after_ms(model_, 1, 0, now_), 1u);
   EXPECT_EQ(counts().refused, 1u);
   EXPECT_TRUE(words().empty());
 }

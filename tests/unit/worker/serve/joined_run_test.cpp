@@ -1,6 +1,7 @@
 // Several requests in one run: RequestRunner::answer_joined().
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cstring>
 #include <functional>
 #include <latch>
@@ -34,11 +35,13 @@ struct Answer {
 class Batch {
  public:
   Batch(Model& model, std::vector<TensorSpec> inputs) : parts_("m", model, std::move(inputs)) {
-    std::vector<UniqueFd> fds;
-    for (const char* label : {"input", "output"}) fds.push_back(create_memfd(label, kArenaBytes).value());
-    output_.emplace(Segment::map(fds[1], Segment::Access::kReadWrite).value());
-    EXPECT_TRUE(parts_.arenas.attach(kClient, fds).ok());
+    for (const char* label : {"input", "output"}) fds_.push_back(create_memfd(label, kArenaBytes).value());
+    output_.emplace(Segment::map(fds_[1], Segment::Access::kReadWrite).value());
+    attach();
   }
+
+  void attach() { EXPECT_TRUE(parts_.arenas.attach(kClient, fds_).ok()); }
+  void detach() { parts_.arenas.detach(kClient); }
 
   /// Its input travels as a frame; its output does, too, unless `slot` (64-byte units from the arena's start) is given.
   wire::Request& add(const Tensor& input, int slot = -1) {
@@ -73,6 +76,7 @@ class Batch {
     answer.output.assign(bytes.begin(), bytes.end());
   }
 
+  std::vector<UniqueFd> fds_;
   test::LaneParts parts_;
   RequestRunner runner_{parts_.environment, 0, parts_.line, parts_.bell};
   std::optional<Segment> output_;
@@ -166,6 +170,23 @@ TEST_F(JoinedRun, TheStatusLineNamesTheFirstAndHowMany) {
   EXPECT_EQ(request, kFirstId);
   EXPECT_EQ(count, 3u);
   EXPECT_EQ(batch_.parts().line.running_request, 0u);
+}
+
+TEST_F(JoinedRun, WhileArenasAreOnTheirWayTheStatusLineNamesNobody) {
+  batch_.add(filled({1, 4}, 1), 0);
+  batch_.add(filled({1, 4}, 2), 1);
+  batch_.detach();
+  std::uint64_t named = 0;
+  std::jthread control([&] {
+    for (int i = 0; i < 50; ++i) {
+      named |= batch_.parts().line.running_request.load();
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    batch_.attach();
+  });
+  EXPECT_TRUE(batch_.run());
+  control.join();
+  EXPECT_EQ(named, 0u);
 }
 
 TEST_F(JoinedRun, OneWithWrongInputsIsToldSoAndTheOthersRun) {

@@ -2,7 +2,10 @@
 
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <signal.h>
 #include <sys/eventfd.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <cstring>
@@ -10,7 +13,9 @@
 #include <semaphore>
 #include <set>
 
+#include "shm/base/clock.hpp"
 #include "shm/base/mutex.hpp"
+#include "shm/segment/segment.hpp"
 #include "shm/wire/control.hpp"
 #include "shm/wire/flight.hpp"
 #include "tests/support/lane_parts.hpp"
@@ -21,6 +26,7 @@ namespace shoal::worker {
 namespace {
 
 constexpr wire::PeerId kLane = 1;
+constexpr std::uint64_t kClient = 5;
 constexpr int kLimitMs = 5000;
 
 /// The identity model. While it is gated, a program for more than one row must be compiled first, and that waits for the test.
@@ -62,7 +68,7 @@ class LaneTest : public ::testing::Test {
     parts_.environment.control_fd = control_.theirs.get();
     lane_.emplace(parts_.environment, 0, wire::Dealer::bind(context_, directory_.path("w1-0")).value(), parts_.line);
     lane_->start();
-    EXPECT_TRUE(router_.connect(directory_.path("w1-0"), kLane).ok());
+    EXPECT_TRUE(router_.connect(directory_.path("w1-0"), kLane, true).ok());
   }
   ~LaneTest() override {
     ::eventfd_write(stop_fd_.get(), 1);
@@ -86,10 +92,31 @@ class LaneTest : public ::testing::Test {
     request.header.batch_index = index;
     test::RequestMessages messages;
     messages.add(request, input);
-    ASSERT_TRUE(router_.send(kLane, messages[0]).ok());
+    ASSERT_TRUE(router_.push(kLane, messages[0], {}).ok());
+    EXPECT_TRUE(router_.flush().empty());
   }
 
-  wire::Reply receive(wire::Message& message) {
+  /// Attaches arenas, in which each request then has its input and its outputs.
+  void use_arenas(std::uint64_t client = kClient) {
+    std::vector<UniqueFd> fds;
+    for (const Seals seals : {Seals::kOneWriter, Seals::kFixedSize}) {
+      fds.push_back(create_memfd("lane-test", 1 << 20).value());
+      EXPECT_TRUE(seal(fds.back(), seals).ok());
+    }
+    EXPECT_TRUE(parts_.arenas.attach(client, fds).ok());
+  }
+  void push_by_arena(std::uint64_t id, std::int64_t rows = 1, std::uint64_t client = kClient) {
+    wire::Request request;
+    request.header = {
+        .kind = static_cast<std::uint16_t>(wire::Kind::kRequest), .client_id = client, .request_id = id, .attempt = 1};
+    request.inputs = {wire::to_wire({DType::kFloat32, Shape{rows, 4}, nullptr})};
+    request.outputs = {wire::WireTensor{.offset_bytes = 0, .capacity_bytes = 4096}};
+    std::vector<std::byte> head;
+    wire::encode_request(request, head);
+    ASSERT_TRUE(router_.push(kLane, head).ok());
+  }
+
+  wire::Reply receive(wire::Parcel& message) {
     wire::PeerId peer = 0;
     while (true) {
       const auto received = router_.receive(peer, message);
@@ -101,14 +128,14 @@ class LaneTest : public ::testing::Test {
     }
   }
   void expect_parked(std::uint64_t id) {
-    wire::Message message;
+    wire::Parcel message;
     const wire::Reply reply = receive(message);
     EXPECT_EQ(reply.header.kind, static_cast<std::uint16_t>(wire::Kind::kParked));
     EXPECT_EQ(reply.header.request_id, id);
   }
   /// The next reply is that of `id`, right, and of a run of `batch` requests.
   void expect_reply(std::uint64_t id, int batch) {
-    wire::Message message;
+    wire::Parcel message;
     const wire::Reply reply = receive(message);
     EXPECT_EQ(reply.header.kind, static_cast<std::uint16_t>(wire::Kind::kReply));
     EXPECT_EQ(reply.header.status, 0u);
@@ -172,6 +199,73 @@ TEST_F(LaneTest, AnotherMessageEndsABatchAndIsServedItself) {
   expect_reply(6, 1);
 }
 
+// Sending consumes the edge of the lane's descriptor, if libzmq has not looked at it for a millisecond. A request that comes
+// meanwhile must not wait for the next one. A signal makes the lane slow at any moment.
+TEST_F(LaneTest, ARequestThatComesWhileTheLaneSendsIsServed) {
+  use_arenas();
+  struct sigaction old {
+  }, slow{};
+  slow.sa_handler = [](int) {
+    const timespec pause{0, 2'000'000};
+    ::nanosleep(&pause, nullptr);
+  };
+  ASSERT_EQ(::sigaction(SIGUSR1, &slow, &old), 0);
+  std::uint64_t id = 0;
+  const std::uint64_t end_ns = monotonic_now_ns() + 2'000'000'000;
+  for (std::uint64_t round = 0; monotonic_now_ns() < end_ns && !HasFailure(); ++round) {
+    push_by_arena(++id);
+    EXPECT_TRUE(router_.flush().empty());
+    for (const std::uint64_t until_ns = monotonic_now_ns() + round % 300 * 100; monotonic_now_ns() < until_ns;) {
+    }
+    ::syscall(SYS_tgkill, ::getpid(), static_cast<pid_t>(parts_.line.thread_id.load()), SIGUSR1);
+    push_by_arena(++id);
+    EXPECT_TRUE(router_.flush().empty());
+    for (const std::uint64_t expected : {id - 1, id}) {
+      wire::Parcel message;
+      EXPECT_EQ(receive(message).header.request_id, expected) << "round " << round;
+    }
+  }
+  ::sigaction(SIGUSR1, &old, nullptr);
+}
+
+TEST_F(LaneTest, RepliesOfShortRunsTravelTogether) {
+  use_arenas();
+  for (std::uint64_t id = 1; id <= 20; ++id) push_by_arena(id);
+  EXPECT_TRUE(router_.flush().empty());
+  int together = 0;
+  for (std::uint64_t id = 1; id <= 20; ++id) {
+    wire::Parcel message;
+    EXPECT_EQ(receive(message).header.request_id, id);
+    together += router_.has_unread();
+  }
+  EXPECT_GT(together, 0);
+}
+
+TEST_F(LaneTest, TheReplyOfAShortRunDoesNotWaitForALongOne) {
+  use_arenas();
+  model_.gate();
+  push_by_arena(1);
+  push_by_arena(2, 2);  // its program must be compiled: what comes before that is sent first
+  EXPECT_TRUE(router_.flush().empty());
+  wire::Parcel message;
+  EXPECT_EQ(receive(message).header.request_id, 1u);
+  EXPECT_FALSE(router_.has_unread());
+  expect_parked(2);
+  model_.let_compile();
+  EXPECT_EQ(receive(message).header.request_id, 2u);
+}
+
+TEST_F(LaneTest, TheReplyOfAShortRunDoesNotWaitForTheArenasOfAnotherClient) {
+  use_arenas();
+  push_by_arena(1);
+  push_by_arena(2, 1, kClient + 1);
+  EXPECT_TRUE(router_.flush().empty());
+  wire::Parcel message;
+  EXPECT_EQ(receive(message).header.request_id, 1u);
+  use_arenas(kClient + 1);
+  EXPECT_EQ(receive(message).header.request_id, 2u);
+}
+
 TEST_F(LaneTest, ReceivedRequestsAreInTheFlightRecorder) {
   send(7);
   expect_reply(7, 1);
@@ -212,6 +306,18 @@ TEST_F(LaneTest, AProbeIsAnsweredAmongTheRequests) {
   EXPECT_GT(probed.b, 0u);
   send(1);
   expect_reply(1, 1);
+}
+
+TEST_F(LaneTest, OfTwoProbesThatWaitTheLaterOneIsAnswered) {
+  push_by_arena(1);
+  EXPECT_TRUE(router_.flush().empty());
+  while (wire::read_flight(parts_.ring).empty()) std::this_thread::yield();  // it waits for its arenas
+  lane_->probe(4);
+  lane_->probe(5);
+  use_arenas();
+  EXPECT_EQ(receive_control().id, 5u);
+  lane_->probe(6);
+  EXPECT_EQ(receive_control().id, 6u) << "the one before has no answer";
 }
 
 TEST_F(LaneTest, AProbeWithAnotherAnswerSaysWhichElementAndBothValues) {

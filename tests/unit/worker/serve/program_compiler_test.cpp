@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <functional>
 #include <future>
@@ -27,18 +28,20 @@ class SlowModel final : public IdentityModel {
       begun.count_down();
       go_on.wait();
     }
+    order.push_back(inputs[0].shape[0]);
     if (inputs[0].shape[0] == 13) return invalid_argument("13 is no size");
     return IdentityModel::program(inputs);
   }
   std::atomic<int> compilations{0};
+  std::vector<std::int64_t> order;  // sizes; may be read when nothing is compiled
   std::latch begun{1}, go_on{1};
 };
 
 class ProgramCompilerTest : public ::testing::Test {
  protected:
   static std::vector<TensorSpec> shape(std::int64_t size) { return {{"data", DType::kFloat32, Shape{size}}}; }
-  std::shared_ptr<const PendingProgram> order(std::int64_t size, std::uint64_t request_id = 1) {
-    return compiler_.compile(shape(size), {request_id, &lane_, &bell_});
+  std::shared_ptr<const PendingProgram> order(std::int64_t size, std::uint64_t request_id = 1, std::uint64_t client_id = 1) {
+    return compiler_.compile(shape(size), {request_id, client_id, &lane_, &bell_});
   }
   // Reads the eventfd, as a lane does when it has nothing else to do.
   void wait_for(const std::shared_ptr<const PendingProgram>& pending) {
@@ -72,6 +75,35 @@ TEST_F(ProgramCompilerTest, CompilesOnceForAllThatWantTheSameInputs) {
   EXPECT_EQ(other->outcome().value()->inputs()[0].shape, Shape{2});
   EXPECT_EQ(line_.compiling, 0u);
   EXPECT_EQ(line_.misses, 3u);
+}
+
+TEST_F(ProgramCompilerTest, AClientWithManyNewShapesLetsAnotherOnesBeCompiledSecond) {
+  std::vector<std::shared_ptr<const PendingProgram>> all;
+  for (int i = 0; i < 64; ++i) all.push_back(order(100 + i, 1, 1));
+  model_.begun.wait();
+  all.push_back(order(1000, 2, 2));
+  model_.go_on.count_down();
+  for (const auto& pending : all) wait_for(pending);
+  ASSERT_EQ(model_.order.size(), 65u);
+  EXPECT_EQ(model_.order[0], 100);
+  EXPECT_EQ(model_.order[1], 1000);
+  for (std::size_t i = 2; i < 65; ++i) EXPECT_EQ(model_.order[i], 99 + static_cast<std::int64_t>(i)) << "as they came";
+}
+
+// Both have an order at each time, and none of them more than two.
+TEST_F(ProgramCompilerTest, ClientsThatOrderAgainAndAgainDoNotOvertakeTheOthers) {
+  std::vector<std::shared_ptr<const PendingProgram>> all;
+  for (int i = 0; i < 3; ++i) all.push_back(order(100 + i, 1, 1));
+  model_.begun.wait();
+  for (int i = 0; i < 9; ++i) {
+    for (const std::uint64_t client : {2u, 3u})
+      all.push_back(order(static_cast<std::int64_t>(client) * 1000 + i, client, client));
+  }
+  model_.go_on.count_down();
+  for (const auto& pending : all) wait_for(pending);
+  const auto at = [&](std::int64_t size) { return std::ranges::find(model_.order, size) - model_.order.begin(); };
+  EXPECT_EQ(at(101), 3) << "after one of each of the others";
+  EXPECT_EQ(at(102), 6);
 }
 
 TEST_F(ProgramCompilerTest, TellsAFailureToThoseWhoWaited) {
@@ -122,8 +154,8 @@ class LookingBackModel final : public IdentityModel {
 TEST_F(ProgramCompilerTest, DestroysWhatNobodyWantsAnyMoreAfterItsLockIsOpen) {
   LookingBackModel model;
   ProgramCompiler compiler(model, cancelled_, memory_, flight_, line_);
-  model.order_another = [&] { (void)compiler.compile(shape(2), {2, &lane_, &bell_}); };
-  auto given_up = compiler.compile(shape(1), {1, &lane_, &bell_});
+  model.order_another = [&] { (void)compiler.compile(shape(2), {2, 1, &lane_, &bell_}); };
+  auto given_up = compiler.compile(shape(1), {1, 1, &lane_, &bell_});
   model.begun.wait();
   given_up.reset();
   model.go_on.count_down();
@@ -145,7 +177,7 @@ TEST_F(ProgramCompilerTest, AccusesTheRequestThatBroughtTheShapeWhenACompilation
     CrashingModel model;
     ProgramCompiler compiler(model, cancelled_, memory_, flight_, line_);
     lines[1].running_request = 5;  // the lane runs another request meanwhile
-    (void)compiler.compile(shape(1), {42, &lines[1], &bell_});
+    (void)compiler.compile(shape(1), {42, 1, &lines[1], &bell_});
     ::pause();
   }
   int status = 0;

@@ -2,11 +2,13 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cstdio>
 #include <cstring>
 #include <functional>
 #include <new>
 #include <random>
+#include <thread>
 
 #include "shm/base/errors.hpp"
 #include "shm/wire/flight.hpp"
@@ -22,14 +24,13 @@ constexpr std::uint64_t kClient = 5, kArenaBytes = 4096;
 class RequestRunnerTest : public ::testing::Test {
  protected:
   RequestRunnerTest() {
-    UniqueFd input = create_memfd("input", kArenaBytes).value(), output = create_memfd("output", kArenaBytes).value();
-    input_.emplace(Segment::map(input, Segment::Access::kReadWrite).value());
-    output_.emplace(Segment::map(output, Segment::Access::kReadWrite).value());
-    std::vector<UniqueFd> fds;
-    fds.push_back(std::move(input));
-    fds.push_back(std::move(output));
-    EXPECT_TRUE(parts_.arenas.attach(kClient, fds).ok());
+    for (const char* label : {"input", "output"}) fds_.push_back(create_memfd(label, kArenaBytes).value());
+    input_.emplace(Segment::map(fds_[0], Segment::Access::kReadWrite).value());
+    output_.emplace(Segment::map(fds_[1], Segment::Access::kReadWrite).value());
+    attach();
   }
+
+  void attach() { EXPECT_TRUE(parts_.arenas.attach(kClient, fds_).ok()); }
 
   /// `count` floats at `offset`, one slot of `capacity` at 64.
   static wire::Request request(std::int64_t count, std::uint64_t offset, std::uint64_t capacity) {
@@ -64,6 +65,7 @@ class RequestRunnerTest : public ::testing::Test {
   static StatusCode code(const wire::Reply& reply) { return static_cast<StatusCode>(reply.header.status); }
   std::string text() const { return {reinterpret_cast<const char*>(reply_frames_.at(1).data()), reply_frames_.at(1).size()}; }
 
+  std::vector<UniqueFd> fds_;
   IdentityModel model_;
   test::LaneParts parts_{"echo", model_, {{"data", DType::kFloat32, Shape{-1}}}};
   wire::LaneLine& line_ = parts_.line;
@@ -85,6 +87,52 @@ TEST_F(RequestRunnerTest, ReadsAndWritesTheArenasInPlace) {
   EXPECT_EQ(reply_frames_.size(), 1u);
   EXPECT_EQ(line_.running_request, 0u);
   EXPECT_EQ(line_.completed, 1u);
+}
+
+// They may come late although the worker is healthy: the thread that maps them may be busy or wait for a processor.
+TEST_F(RequestRunnerTest, WhileItsArenasAreOnTheirWayTheLineNamesNobody) {
+  parts_.arenas.detach(kClient);
+  std::uint64_t named = 0;
+  std::jthread control([&] {
+    for (int i = 0; i < 50; ++i) {
+      named |= line_.running_request.load();
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    attach();
+  });
+  EXPECT_EQ(code(answer(request(3, 128, 64))), StatusCode::kOk);
+  control.join();
+  EXPECT_EQ(named, 0u);
+}
+
+// The client takes FAILED_PRECONDITION with ran = no for a model that has changed, and sends the request again.
+TEST_F(RequestRunnerTest, ArenasThatFindNoMemoryAreNoModelThatHasChanged) {
+  fds_.clear();
+  for (const char* label : {"input", "output"}) fds_.push_back(reserve_memfd(label, std::uint64_t{1} << 46).value());  // of 2^47
+  EXPECT_EQ(parts_.arenas.attach(kClient, fds_).code(), StatusCode::kFailedPrecondition);
+  const wire::Reply reply = answer(request(3, 128, 4000));
+  EXPECT_EQ(code(reply), StatusCode::kFailedPrecondition) << text();
+  EXPECT_EQ(static_cast<Ran>(reply.header.ran), Ran::kMaybe);
+  EXPECT_EQ(line_.completed, 1u);
+}
+
+TEST(LaneLine, NamesTheRunningRequestAgainAfterAnotherOne) {
+  wire::LaneLine line{};
+  { const NamedMeanwhile other(line, 7, 2); }
+  EXPECT_EQ(line.running_request, 0u);
+  name_in_line(line, 9, 3, 4);
+  line.running_hash = 5;
+  {
+    const NamedMeanwhile other(line, 7, 2);
+    EXPECT_EQ(line.running_request, 7u);
+    EXPECT_EQ(line.running_attempt, 2u);
+    EXPECT_EQ(line.running_count, 1u);
+    EXPECT_EQ(line.running_hash, 0u);
+  }
+  EXPECT_EQ(line.running_request, 9u);
+  EXPECT_EQ(line.running_attempt, 3u);
+  EXPECT_EQ(line.running_count, 4u);
+  EXPECT_EQ(line.running_hash, 5u);
 }
 
 TEST_F(RequestRunnerTest, WhatDoesNotFitItsSlotTravelsAsAFrame) {
@@ -131,7 +179,7 @@ TEST_F(RequestRunnerTest, ACancelledRequestIsNotBegun) {
   const wire::Reply reply = answer(request(3, 0, 64));
   EXPECT_EQ(code(reply), StatusCode::kCancelled);
   EXPECT_EQ(reply.header.ran, static_cast<std::uint8_t>(Ran::kNo));
-  EXPECT_EQ(line_.completed, 0u);
+  EXPECT_EQ(line_.completed, 1u);
 }
 
 TEST_F(RequestRunnerTest, TheFlightRecorderHasItsEvents) {

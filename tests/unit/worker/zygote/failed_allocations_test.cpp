@@ -51,7 +51,7 @@ TEST(FailedAllocations, NoneIsNeededBetweenAForkAndItsAnswer) {
   auto worker = wire::make_control_pair().value();
   ControlMessage fork{.kind = ControlKind::kFork, .id = 4, .a = 1, .text = scratch.path()};
   fork.fds.push_back(std::move(worker.theirs));
-  fork.fds.push_back(create_memfd("status", wire::status_page_bytes(1)).value());
+  fork.fds.push_back(wire::make_status_page(1).value());
   ASSERT_TRUE(wire::send_control(zygote.ours.get(), fork).ok());
   fork.fds.clear();
   EXPECT_EQ(receive(zygote.ours).kind, ControlKind::kForked);

@@ -145,9 +145,9 @@ TEST_F(ZygoteTest, ForksNothingBeforeAModelIsLoaded) {
 TEST_F(ZygoteTest, AForkedWorkerSaysReadyEndsWithItsControlSocketAndIsReaped) {
   EXPECT_EQ(load_identity().kind, ControlKind::kLoaded);
   auto pair = wire::make_control_pair().value();
-  ControlMessage fork{.kind = ControlKind::kFork, .id = 4, .a = 2, .text = directory_};
+  ControlMessage fork{.kind = ControlKind::kFork, .id = 4, .a = 2, .text = directory_ + "/w4-name"};
   fork.fds.push_back(std::move(pair.theirs));
-  fork.fds.push_back(create_memfd("status", wire::status_page_bytes(2)).value());
+  fork.fds.push_back(wire::make_status_page(2).value());
   const ControlMessage forked = ask(fork);
   ASSERT_EQ(forked.kind, ControlKind::kForked);
   ASSERT_EQ(forked.fds.size(), 1u);
@@ -155,8 +155,8 @@ TEST_F(ZygoteTest, AForkedWorkerSaysReadyEndsWithItsControlSocketAndIsReaped) {
 
   const ControlMessage ready = receive(pair.ours);
   EXPECT_EQ(ready.kind, ControlKind::kReady);
-  EXPECT_EQ(ready.text, directory_ + "/w4-0\n" + directory_ + "/w4-1\n");
-  EXPECT_TRUE(std::filesystem::exists(directory_ + "/w4-1"));
+  EXPECT_EQ(ready.text, directory_ + "/w4-name-0\n" + directory_ + "/w4-name-1\n");
+  EXPECT_TRUE(std::filesystem::exists(directory_ + "/w4-name-1"));
 
   pair.ours.reset();
   const ControlMessage exited = receive(control_);
@@ -198,9 +198,9 @@ TEST_F(ZygoteTest, ALoadThatComesSecondLeavesItsWorkersAsTheyAre) {
   EXPECT_EQ(ask({.kind = ControlKind::kLoad, .a = 5, .text = R"({"name": "echo", "path": "builtin:identity"})"}).kind,
             ControlKind::kLoaded);
   auto pair = wire::make_control_pair().value();
-  ControlMessage fork{.kind = ControlKind::kFork, .id = 4, .a = 1, .text = directory_};
+  ControlMessage fork{.kind = ControlKind::kFork, .id = 4, .a = 1, .text = directory_ + "/w4-name"};
   fork.fds.push_back(std::move(pair.theirs));
-  fork.fds.push_back(create_memfd("status", wire::status_page_bytes(1)).value());
+  fork.fds.push_back(wire::make_status_page(1).value());
   const ControlMessage forked = ask(fork);
   ASSERT_EQ(forked.kind, ControlKind::kForked);
   EXPECT_EQ(receive(pair.ours).kind, ControlKind::kReady);
@@ -238,9 +238,9 @@ TEST_F(ZygoteWithoutThreads, LoadsAtItsOwnPriority) {
 TEST_F(ZygoteTest, AWorkerGoesWhenItsSupervisorIsGone) {
   EXPECT_EQ(load_identity().kind, ControlKind::kLoaded);
   auto pair = wire::make_control_pair().value();
-  ControlMessage fork{.kind = ControlKind::kFork, .id = 4, .a = 1, .text = directory_};
+  ControlMessage fork{.kind = ControlKind::kFork, .id = 4, .a = 1, .text = directory_ + "/w4-name"};
   fork.fds.push_back(std::move(pair.theirs));
-  fork.fds.push_back(create_memfd("status", wire::status_page_bytes(1)).value());
+  fork.fds.push_back(wire::make_status_page(1).value());
   EXPECT_EQ(ask(fork).kind, ControlKind::kForked);
   fork.fds.clear();
   EXPECT_EQ(receive(pair.ours).kind, ControlKind::kReady);

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-namespace shoal::supervisor {
+namespace shoal {
 
 /// Reads the number of `wanted` from a file of lines "key number ...". Nothing if there is no such file or line.
 std::optional<std::uint64_t> read_key(const std::filesystem::path& file, const std::string& wanted);
@@ -25,4 +25,4 @@ std::vector<MemoryGroup> memory_groups(const std::filesystem::path& root = "/");
 /// limits of our cgroup and its parents leave. Inactive file pages count as free. The largest number if nothing can be read.
 std::uint64_t available_memory_bytes(const std::filesystem::path& root = "/");
 
-}  // namespace shoal::supervisor
+}  // namespace shoal

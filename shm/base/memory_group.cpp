@@ -1,4 +1,4 @@
-#include "supervisor/process/memory_group.hpp"
+#include "shm/base/memory_group.hpp"
 
 #include <algorithm>
 #include <fstream>
@@ -6,7 +6,7 @@
 #include <sstream>
 #include <string>
 
-namespace shoal::supervisor {
+namespace shoal {
 namespace {
 
 namespace fs = std::filesystem;
@@ -70,4 +70,4 @@ std::uint64_t available_memory_bytes(const fs::path& root) {
   return available;
 }
 
-}  // namespace shoal::supervisor
+}  // namespace shoal

@@ -1,4 +1,4 @@
-#include "supervisor/process/memory_group.hpp"
+#include "shm/base/memory_group.hpp"
 
 #include <gtest/gtest.h>
 
@@ -6,7 +6,7 @@
 
 #include "tests/support/scratch_directory.hpp"
 
-namespace shoal::supervisor {
+namespace shoal {
 namespace {
 
 constexpr std::uint64_t kNoLimit = std::numeric_limits<std::uint64_t>::max();
@@ -65,4 +65,4 @@ TEST_F(AvailableMemoryTest, IsWhatAGroupOfVersion1Leaves) {
 }
 
 }  // namespace
-}  // namespace shoal::supervisor
+}  // namespace shoal

@@ -1,0 +1,284 @@
+// PoolCore: which tensors lie in which arena, and arenas that shrink.
+#include <sys/eventfd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <new>
+
+#include "client/src/pool_core.hpp"
+#include "shm/base/clock.hpp"
+#include "shm/base/errors.hpp"
+#include "shm/base/ranges.hpp"
+
+namespace shoal::client {
+namespace {
+
+constexpr std::uint64_t kPartIntervalNs = 10'000'000;   // while the output arena shrinks
+constexpr std::uint64_t kAttachAnewNs = 2'000'000'000;  // for the handshake of next_, and for a moment at which it can take over
+
+std::uint64_t shape_key_of(const PendingRequest& request) {
+  std::uint64_t key = 0xcbf29ce484222325;
+  const auto mix = [&](std::uint64_t value) { key = (key ^ value) * 0x100000001b3; };
+  for (const TensorSpec& input : request.specs) {
+    mix(static_cast<std::uint64_t>(input.shape.rank()));
+    for (const std::int64_t dim : input.shape.dims()) mix(static_cast<std::uint64_t>(dim));
+  }
+  return key;
+}
+
+// The size of an output according to describe(). An open first dimension counts as the batch. 0 if the size is not known.
+std::uint64_t guess_bytes(const TensorSpec& output, const PendingRequest& request) {
+  Shape shape = output.shape;
+  if (shape.rank() == 0 || request.specs.empty()) return 0;
+  const Shape& first_input = request.specs.front().shape;
+  if (shape[0] < 0 && first_input.rank() > 0) shape[0] = first_input[0];
+  const std::int64_t count = shape.element_count();
+  return count < 0 ? 0 : static_cast<std::uint64_t>(count) * dtype_size_bytes(output.dtype);
+}
+
+std::string describe_room(const Arena& arena) {
+  const Arena::Use use = arena.use();
+  return format("{} bytes are used, {} allocated, and at most {} may be allocated{}", use.used_bytes, use.allocated_bytes,
+                arena.reserved_bytes(), use.loans > 0 ? format("; {} loans are held", use.loans) : "");
+}
+
+ArenaUsage usage_of(const Arena* arena) {
+  if (!arena) return {};
+  const Arena::Use use = arena->use();
+  return {.reserved_bytes = arena->reserved_bytes(), .allocated_bytes = use.allocated_bytes, .used_bytes = use.used_bytes};
+}
+
+}  // namespace
+
+std::shared_ptr<Arena> PoolCore::arena_for_inputs() {
+  const MutexLock lock(inputs_mutex_);
+  return for_inputs_;
+}
+
+void PoolCore::use_input(std::shared_ptr<Arena> arena) {
+  input_ = std::move(arena);
+  const MutexLock lock(inputs_mutex_);
+  for_inputs_ = input_;
+}
+
+Status PoolCore::place_inputs(Tensors inputs, PendingRequest& request) {
+  if (!has_arenas()) return failed_precondition("this pool was made without arenas: it cannot submit requests");
+  const std::shared_ptr<Arena> arena = arena_for_inputs();
+  if (inputs.size() > wire::kMaxTensors)
+    return invalid_argument("{} inputs in one request (at most {})", inputs.size(), wire::kMaxTensors);
+  for (NamedTensor& named : inputs) {
+    RequestInput input;
+    input.view = named.tensor.view();
+    const std::int64_t count = input.view.element_count();
+    if (count < 0 || dtype_size_bytes(input.view.dtype) == 0 || (count > 0 && input.view.size_bytes() == 0)) {
+      return invalid_argument("input '{}': {} of shape {} is not a valid tensor", named.name, dtype_name(input.view.dtype),
+                              input.view.shape.to_string());
+    }
+    request.specs.push_back({std::move(named.name), input.view.dtype, input.view.shape});
+    if (input.view.size_bytes() > 0 && !input.view.data)
+      return invalid_argument("input '{}': its tensor has no bytes", request.specs.back().name);
+    if (const auto offset = arena->offset_of(input.view)) {  // a loan
+      input.owner = named.tensor.owner();
+      input.arena = arena.get();
+      input.offset = *offset;
+    } else {
+      SHOAL_RETURN_IF_ERROR(copy_input(input, *arena, request));
+    }
+    request.inputs.push_back(std::move(input));
+  }
+  request.shape_key = shape_key_of(request);
+  return {};
+}
+
+// Copies its bytes into the arena, or, if there is no room, to where they can travel as a frame. Frames that the daemon does not
+// read fill the heap. One request may have as many as the daemon takes, so that a single large one is not refused here.
+Status PoolCore::copy_input(RequestInput& input, Arena& arena, PendingRequest& request) {
+  const std::size_t size_bytes = input.view.size_bytes();
+  if (auto slot = arena.allocate(size_bytes)) {
+    std::memcpy(slot->data(), input.view.data, size_bytes);
+    input.view.data = slot->data();
+    input.offset = slot->offset();
+    input.arena = &arena;
+    input.owner = std::move(slot);
+    return {};
+  }
+  const std::uint64_t most = most_frame_bytes_.load(std::memory_order_relaxed);
+  const std::uint64_t others = frame_bytes_.fetch_add(size_bytes, std::memory_order_relaxed) - request.frame_bytes;
+  request.frame_bytes += size_bytes;
+  if (others > 0 && others + request.frame_bytes > most) {
+    return overloaded(
+        "model '{}': shared memory has no room for an input of {} bytes, and inputs of {} bytes are in messages that the daemon "
+        "in {} has not released: it takes {} bytes of one client ([limits] client_message_mb)",
+        request.model.name, size_bytes, others, options_.directory, most);
+  }
+  SHOAL_ASSIGN_OR_RETURN(Tensor copy, Tensor::create(input.view.dtype, input.view.shape));
+  std::memcpy(copy.view().data, input.view.data, size_bytes);
+  input.view.data = copy.view().data;
+  input.offset = 0;
+  input.arena = nullptr;
+  input.owner = copy.owner();
+  input_copies_.add(size_bytes);
+  return {};
+}
+
+Status PoolCore::no_room_for(const RequestInput& input, std::string_view name, const PendingRequest& request) const {
+  const std::uint64_t size_bytes = input.view.size_bytes();
+  const std::string text = format(
+      "model '{}', input '{}': shared memory has no room for its {} bytes ({}), and the daemon takes no message of more than "
+      "{} ([limits] client_message_mb)",
+      request.model.name, name, size_bytes, describe_room(*input_), connection_->longest_frame_bytes());
+  return size_bytes > input_->reserved_bytes() ? invalid_argument("{}", text) : overloaded("{}", text);
+}
+
+Result<Tensor> PoolCore::loan(DType dtype, const Shape& shape) {
+  SHOAL_RETURN_IF_ERROR(usable());
+  if (!has_arenas()) return failed_precondition("this pool was made without arenas: it has no loans");
+  const std::int64_t count = shape.element_count();
+  const std::uint64_t element_bytes = dtype_size_bytes(dtype);
+  if (count < 0 || element_bytes == 0)
+    return invalid_argument("a loan of {} and shape {}: every dimension must be at least 0, and the dtype valid",
+                            dtype_name(dtype), shape.to_string());
+  const std::shared_ptr<Arena> arena = arena_for_inputs();
+  if (static_cast<std::uint64_t>(count) <= arena->reserved_bytes() / element_bytes) {
+    const TensorView view{dtype, shape, nullptr};
+    if (auto slot = arena->allocate(view.size_bytes(), /*is_loan=*/true)) return Tensor({dtype, shape, slot->data()}, slot);
+  }
+  return overloaded("shared memory has no room for a loan of {} and shape {} ({}): release loans", dtype_name(dtype),
+                    shape.to_string(), describe_room(*arena));
+}
+
+std::uint64_t PoolCore::output_bytes(const PendingRequest& request, const ModelEntry& entry, std::size_t i) {
+  const auto learned = entry.output_bytes.find(request.shape_key);
+  if (learned != entry.output_bytes.end() && i < learned->second.size()) return learned->second[i];
+  return guess_bytes(entry.description->info.outputs[i], request);
+}
+
+void PoolCore::offer_outputs(PendingRequest& request, const ModelEntry& entry) {
+  request.output_slots.clear();
+  for (std::size_t i = 0; i < entry.description->info.outputs.size(); ++i) {
+    const std::uint64_t bytes = output_bytes(request, entry, i);
+    request.output_slots.push_back(bytes > 0 ? output_->allocate(bytes) : nullptr);
+  }
+}
+
+// To grow an arena takes long. So this happens without the mutex, and offer_outputs() finds the room then. It grows the arena
+// itself only if other threads have taken the room, or it is in small pieces, or for the first requests of a model, whose outputs
+// are not known before.
+void PoolCore::make_room_for_outputs(const PendingRequest& request) {
+  const auto found = models_.find(request.model);
+  if (!is_ready() || found == models_.end() || !found->second.description) return;
+  std::uint64_t bytes = 0;
+  for (std::size_t i = 0; i < found->second.description->info.outputs.size(); ++i) {
+    bytes += align_up(std::min(output_bytes(request, found->second, i), wire::kLargestArenaBytes), wire::kSlotAlignment);
+  }
+  const Arena::Use use = output_->use();
+  if (bytes <= use.allocated_bytes - use.used_bytes) return;
+  const std::shared_ptr<Arena> output = output_;
+  mutex_.unlock();
+  try {
+    output->allocate(bytes).reset();
+  } catch (const std::bad_alloc&) {  // then there is no room
+  }
+  mutex_.lock();
+}
+
+PoolUsage PoolCore::usage() {
+  if (fork_guard_.in_child()) return {};
+  PoolUsage usage{usage_of(arena_for_inputs().get()), {}};
+  {
+    const MutexLock lock(mutex_);
+    usage.outputs = usage_of(output_.get());
+  }
+  const auto add = [](ArenaUsage& to, const Copies& copies) {
+    to.copied = copies.count.load(std::memory_order_relaxed);
+    to.copied_bytes = copies.bytes.load(std::memory_order_relaxed);
+  };
+  add(usage.inputs, input_copies_);
+  add(usage.outputs, output_copies_);
+  return usage;
+}
+
+// ---- attaching with smaller arenas ----
+
+// The daemon has refused connection_ because the arenas do not fit what all clients may have. True if smaller ones may fit. Loans
+// of the present arena are copied from now on.
+bool PoolCore::take_smaller_arenas() {
+  const std::uint64_t each = connection_->arena_room_bytes() / 2 / kPageBytes * kPageBytes;
+  if (!input_ || each < Arena::kLeastStep || each >= arena_limit_bytes_) return false;
+  arena_limit_bytes_ = each;
+  input_.reset();
+  output_.reset();
+  return true;
+}
+
+// What follows keeps the memory of a burst from staying forever. The output arena gives its end back. Nobody can punch holes into
+// an input arena, because its seal keeps workers from writing it. So the pool attaches anew with another one, beside the
+// connection that it has: requests under way end there.
+void PoolCore::tend_arenas(std::uint64_t now_ns) {
+  if (keep_of_output_ && now_ns >= next_part_ns_) {
+    if (!output_->shrink(*keep_of_output_)) keep_of_output_.reset();
+    next_part_ns_ = now_ns + kPartIntervalNs;
+  }
+  if (old_ && !old_->advance(now_ns).ok()) {  // its requests may be running, so their slots cannot be used again
+    return lose_connection(unavailable("the daemon in {} closed a connection that had requests under way", options_.directory));
+  }
+  if (next_) {
+    const bool had_socket = next_->has_socket();
+    const Status advanced = next_->advance(now_ns);
+    if (is_driven_ && had_socket != next_->has_socket()) ::eventfd_write(wake_fd_.get(), 1);
+    if (advanced.ok() && next_->is_ready() && !old_ && calls_.empty() && input_->use().loans == 0) {
+      switch_connections();
+    } else if (!advanced.ok() || now_ns >= next_->give_up_at_ns()) {
+      next_.reset();
+      next_input_.reset();
+    }
+  } else if (shrink_rule_.is_over(now_ns)) {
+    shrink_arenas(now_ns);
+  }
+}
+
+void PoolCore::shrink_arenas(std::uint64_t now_ns) {
+  if (!input_) return shrink_rule_.begin(now_ns);
+  const Arena::Use input = input_->use(), output = output_->use();
+  keep_of_output_ = ShrinkRule::keep(output.allocated_bytes, output.peak_bytes);
+  const bool shrinks_input = ShrinkRule::keep(input.allocated_bytes, input.peak_bytes) && input.loans == 0;
+  input_->forget_peak();
+  output_->forget_peak();
+  if (!keep_of_output_ && !shrinks_input) return shrink_rule_.begin(now_ns);
+  shrink_rule_.begin_longer(now_ns);
+  if (keep_of_output_ && is_driven_) ::eventfd_write(wake_fd_.get(), 1);  // the driver goes on with it
+  if (!shrinks_input || old_) return;
+  auto smaller = Arena::create("input", arena_limit_bytes_, Seals::kOneWriter);
+  if (!smaller.ok()) return;
+  auto begun = Connection::begin(context_, options_.directory, smaller->get(), output_.get(), now_ns + kAttachAnewNs);
+  if (!begun.ok()) return;
+  next_input_ = *std::move(smaller);
+  next_ = *std::move(begun);
+  if (is_driven_) ::eventfd_write(wake_fd_.get(), 1);  // the driver must poll the new descriptors
+}
+
+void PoolCore::switch_connections() {
+  old_ = std::exchange(connection_, std::move(next_));
+  old_requests_ = std::exchange(requests_, {});
+  left_input_ = input_;
+  use_input(std::exchange(next_input_, nullptr));
+  leave_old_connection();
+  if (is_driven_) ::eventfd_write(wake_fd_.get(), 1);
+}
+
+void PoolCore::leave_old_connection() {
+  if (!old_ || !old_requests_.empty()) return;
+  old_.reset();
+  if (is_driven_) ::eventfd_write(wake_fd_.get(), 1);
+}
+
+// Unmapping takes half a second per GiB. Requests of old_ have slots in it.
+std::shared_ptr<Arena> PoolCore::arena_to_unmap() { return old_ ? nullptr : std::exchange(left_input_, nullptr); }
+
+void PoolCore::drop_other_connections() {
+  next_.reset();
+  next_input_.reset();
+  old_.reset();
+}
+
+}  // namespace shoal::client

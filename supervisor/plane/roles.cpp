@@ -1,0 +1,81 @@
+#include "supervisor/plane/roles.hpp"
+
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "shm/base/errors.hpp"
+
+namespace shoal::supervisor {
+namespace {
+
+bool names(const Accounts& accounts, const Identity& who) {
+  return std::ranges::binary_search(accounts.users, who.user) ||
+         std::ranges::any_of(who.groups, [&](gid_t group) { return std::ranges::binary_search(accounts.groups, group); });
+}
+
+}  // namespace
+
+std::string RoleSet::text() const {
+  std::string text;
+  for (std::size_t role = 0; role < kRoles; ++role) {
+    if (has(static_cast<Role>(role))) text += format("{}{}", text.empty() ? "" : ", ", kRoleNames[role]);
+  }
+  return text.empty() ? "none" : text;
+}
+
+Result<Identity> identity_of(int socket) {
+  ucred peer{};
+  socklen_t size = sizeof peer;
+  if (::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) return status_from_errno("ask who", "a client is", errno);
+  Identity who{.pid = peer.pid, .user = peer.uid, .groups = std::vector<gid_t>(32)};
+  while (true) {
+    size = static_cast<socklen_t>(who.groups.size() * sizeof(gid_t));
+    if (::getsockopt(socket, SOL_SOCKET, SO_PEERGROUPS, who.groups.data(), &size) == 0) break;
+    const std::size_t needed = size / sizeof(gid_t);
+    if (errno != ERANGE || needed <= who.groups.size()) return status_from_errno("ask for the groups of", "a client", errno);
+    who.groups.resize(needed);
+  }
+  who.groups.resize(size / sizeof(gid_t));
+  who.groups.insert(who.groups.begin(), peer.gid);
+  return who;
+}
+
+RoleSet roles_of(const Identity& who, const AccessRules& rules, uid_t daemon) {
+  if (who.user == daemon || who.user == 0) return RoleSet::all();
+  RoleSet roles;
+  if (names(rules.none, who)) return roles;
+  if (rules.socket_group && std::ranges::count(who.groups, *rules.socket_group) > 0) roles.add(Role::kUser);
+  for (std::size_t role = 0; role < kRoles; ++role) {
+    if (!names(rules.roles[role], who)) continue;
+    roles.add(static_cast<Role>(role));
+    roles.add(Role::kUser);
+  }
+  return roles;
+}
+
+Status check_may_attach(const Identity& who, RoleSet roles, const AccessRules& rules, uid_t daemon) {
+  if (!roles.empty()) return {};
+  if (names(rules.none, who))
+    return permission_denied("user {} may not use this daemon: `none` of [roles] in its configuration names it", who.user);
+  return permission_denied(
+      "user {} may not use the daemon of user {}: add it to the group that the daemon lets in ({}), or name \"uid:{}\" in "
+      "[roles] "
+      "of the daemon's configuration",
+      who.user, daemon,
+      rules.socket_group ? format("socket_group, {}", *rules.socket_group)
+                         : std::string("`socket_group` of its configuration, which is not set"),
+      who.user);
+}
+
+Status lacks_role(std::string_view what, std::initializer_list<Role> any_of, uid_t user, RoleSet has) {
+  std::string wanted;
+  for (const Role role : any_of) wanted += format("{}{}", wanted.empty() ? "" : " or ", role_name(role));
+  return permission_denied(
+      "{} needs the role {}, and this client of user {} has: {}. Name \"uid:{}\", or one of its groups, as {} in [roles] of the "
+      "daemon's configuration",
+      what, wanted, user, has.text(), user, wanted);
+}
+
+}  // namespace shoal::supervisor

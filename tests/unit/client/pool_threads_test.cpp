@@ -1,0 +1,296 @@
+// Threads of one pool: the one that drives its sockets, those that wait for it, and those that submit meanwhile.
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <ctime>
+#include <fstream>
+#include <future>
+#include <thread>
+
+#include "shoal/pool.hpp"
+#include "tests/support/allocations.hpp"
+#include "tests/support/scratch_directory.hpp"
+#include "tests/unit/client/fake_daemon.hpp"
+
+namespace {
+
+// A thread that a descriptor wakes from ppoll() is late: it looks again when this is false.
+std::atomic<bool> holds_wakeups{false};
+std::atomic<int> late_threads{0};
+
+int real_ppoll(pollfd* fds, nfds_t count, const timespec* limit) {
+  timespec left = limit ? *limit : timespec{};  // the kernel changes it
+  return static_cast<int>(::syscall(SYS_ppoll, fds, count, limit ? &left : nullptr, nullptr, 0));
+}
+
+std::atomic<bool> holds_growth{false}, is_growing{false};  // an arena that grows waits until this is false
+
+std::atomic<std::time_t> later_s{0};  // what the clock is ahead
+
+}  // namespace
+
+// These replace those of libc.
+extern "C" int clock_gettime(clockid_t clock, timespec* now) noexcept {
+  const auto rc = static_cast<int>(::syscall(SYS_clock_gettime, clock, now));
+  if (clock == CLOCK_MONOTONIC) now->tv_sec += later_s;
+  return rc;
+}
+
+extern "C" int fallocate(int fd, int mode, off_t offset, off_t size) {
+  while (holds_growth) {
+    is_growing = true;
+    ::usleep(1000);
+  }
+  return static_cast<int>(::syscall(SYS_fallocate, fd, mode, offset, size));
+}
+
+// A thread that is woken looks at its descriptors again, and sleeps on if none is ready, as the kernel does.
+extern "C" int ppoll(pollfd* fds, nfds_t count, const timespec* limit, const sigset_t*) {
+  while (true) {
+    const int ready = real_ppoll(fds, count, limit);
+    if (ready <= 0 || !holds_wakeups) return ready;
+    ++late_threads;
+    while (holds_wakeups) ::usleep(1000);
+    const timespec none{};
+    if (const int still = real_ppoll(fds, count, &none); still != 0) return still;
+  }
+}
+
+namespace shoal {
+namespace {
+
+using namespace std::chrono_literals;
+using test::FakeDaemon;
+
+constexpr auto kHour = 1h;  // a limit that a test does not wait for
+constexpr auto kSoon = 5s;  // on a busy machine
+
+/// A thread that runs `call`. Its constructor returns when the thread sleeps in there.
+class Sleeper {
+ public:
+  explicit Sleeper(const std::function<bool()>& call) {
+    std::promise<std::pair<pid_t, pthread_t>> started;
+    done_ = std::async(std::launch::async, [&, call] {
+      started.set_value({static_cast<pid_t>(::syscall(SYS_gettid)), ::pthread_self()});
+      return call();
+    });
+    std::tie(tid_, thread_) = started.get_future().get();
+    EXPECT_TRUE(FakeDaemon::comes([&] { return state() == 'S'; }));
+  }
+  pthread_t thread() const { return thread_; }
+  bool ends() { return done_.wait_for(kSoon) == std::future_status::ready; }
+  /// False if it does not end soon. Then `pool` is polled until it does.
+  bool ends(Pool& pool) {
+    if (ends()) return true;
+    while (done_.wait_for(1ms) != std::future_status::ready) pool.poll();
+    return false;
+  }
+  bool result() { return done_.get(); }
+
+ private:
+  char state() const {
+    std::ifstream file("/proc/self/task/" + std::to_string(tid_) + "/stat");
+    std::string text;
+    std::getline(file, text);
+    const auto end = text.rfind(") ");
+    return end == std::string::npos || end + 2 >= text.size() ? '?' : text[end + 2];
+  }
+
+  std::future<bool> done_;
+  pid_t tid_ = 0;
+  pthread_t thread_{};
+};
+
+std::atomic<bool> is_in_handler{false}, may_leave_handler{false};
+
+void wait_in_handler(int) {
+  is_in_handler = true;
+  while (!may_leave_handler) ::usleep(1000);
+}
+
+constexpr std::int64_t kOutputBytes = 1 << 20;  // more than an arena has at first
+
+class PoolThreadsTest : public testing::Test {
+ protected:
+  void describe(Pool& pool) {
+    auto known = std::async(std::launch::async, [&] { return pool.describe("m").status(); });
+    while (known.wait_for(0s) != std::future_status::ready) daemon_.receive(10ms);
+    ASSERT_TRUE(known.get().ok());
+  }
+  Pool connect(std::chrono::nanoseconds reconnect_timeout = kHour) {
+    auto pool = std::async(std::launch::async, [&] {
+      return Pool::connect({.directory = scratch_.path(), .reconnect_timeout = reconnect_timeout, .control_timeout = kHour})
+          .value();
+    });
+    daemon_.let_in();
+    return pool.get();
+  }
+  static Tensors input() { return {{"data", Tensor::create(DType::kUInt8, Shape{1}).value()}}; }
+
+  const test::ScratchDirectory scratch_;
+  FakeDaemon daemon_{scratch_.path(), kOutputBytes};
+};
+
+// Its answer comes, and another thread sends, after the driver has left and before the follower runs.
+TEST_F(PoolThreadsTest, AFollowerThatBecomesTheDriverLateMissesNoAnswer) {
+  Pool pool = connect();
+  describe(pool);
+  is_in_handler = may_leave_handler = false;
+  struct sigaction action {};
+  action.sa_handler = wait_in_handler;
+  ASSERT_EQ(::sigaction(SIGUSR1, &action, nullptr), 0);
+
+  const Prediction first = pool.submit("m", input());
+  const std::uint64_t first_seq = daemon_.receive_request();
+  Sleeper driver([&] { return first.wait_for(kHour); });
+  const Prediction second = pool.submit("m", input());
+  const std::uint64_t second_seq = daemon_.receive_request();
+  Sleeper follower([&] { return second.wait_for(kHour); });
+
+  ASSERT_EQ(::pthread_kill(follower.thread(), SIGUSR1), 0);
+  ASSERT_TRUE(FakeDaemon::comes([&] { return is_in_handler.load(); }));
+  daemon_.reply(first_seq);
+  EXPECT_TRUE(driver.ends(pool));
+  daemon_.reply(second_seq);
+  std::vector<Prediction> others;
+  for (int i = 0; i < 20; ++i) {  // fewer than after which a sending thread looks for answers
+    others.push_back(pool.submit("m", input()));
+    std::this_thread::sleep_for(10ms);
+  }
+  may_leave_handler = true;
+  EXPECT_TRUE(follower.ends(pool)) << "its answer has come";
+}
+
+TEST_F(PoolThreadsTest, AnswersArriveWhileTheOutputArenaGrows) {
+  Pool pool = connect();
+  describe(pool);
+  const Prediction first = pool.submit("m", input());
+  const std::uint64_t seq = daemon_.receive_request();
+  Sleeper driver([&] { return first.wait_for(kHour); });
+  is_growing = false;
+  holds_growth = true;
+  auto second = std::async(std::launch::async, [&] { return pool.submit("m", input()); });
+  EXPECT_TRUE(FakeDaemon::comes([&] { return is_growing.load(); }));
+  daemon_.reply(seq);
+  EXPECT_TRUE(driver.ends());
+  holds_growth = false;
+  const Prediction sent = second.get();
+  EXPECT_GT(daemon_.receive_request(), seq);
+}
+
+// That thread has consumed the edge of ZeroMQ's descriptor, and has left the driver's answer there.
+TEST_F(PoolThreadsTest, ADriverMissesNoAnswerWhenAnotherThreadFindsNoMemoryToReceive) {
+  Pool pool = connect(1ms);
+  describe(pool);
+  const Prediction first = pool.submit("m", input()), second = pool.submit("m", input());
+  const std::uint64_t first_seq = daemon_.receive_request(), second_seq = daemon_.receive_request();
+  Sleeper driver([&] { return first.wait_for(kHour); });
+  late_threads = 0;
+  holds_wakeups = true;
+  daemon_.reply(second_seq);
+  daemon_.reply(first_seq);
+  EXPECT_TRUE(FakeDaemon::comes([&] { return late_threads > 0; }));
+  std::this_thread::sleep_for(50ms);  // until both are there
+  test::fail_allocation(1);
+  EXPECT_THROW(pool.poll(), std::bad_alloc);
+  test::fail_allocation(0);
+  holds_wakeups = false;
+  EXPECT_TRUE(driver.ends(pool));
+  EXPECT_EQ(first.get().status().code(), StatusCode::kInternal);
+  daemon_.drop_client();
+}
+
+// No other thread calls the pool meanwhile.
+TEST_F(PoolThreadsTest, TheDriverGoesOnToShrinkTheOutputArena) {
+  Pool pool = connect();
+  describe(pool);
+  const Prediction waits = pool.submit("m", input());
+  const std::uint64_t seq = daemon_.receive_request();
+  const Prediction burst = pool.submit("m", {{"data", Tensor::create(DType::kUInt8, Shape{100}).value()}});
+  daemon_.reply(daemon_.receive_request());
+  ASSERT_TRUE(burst.wait_for(kSoon));
+  EXPECT_GE(pool.usage().outputs.allocated_bytes, 100u << 20);
+  Sleeper driver([&] { return waits.wait_for(kHour); });
+  for (int windows = 0; windows < 2; ++windows) {  // the first one saw the burst
+    later_s += 6;
+    ::usleep(2000);
+    pool.poll();
+  }
+  EXPECT_TRUE(FakeDaemon::comes([&] { return pool.usage().outputs.allocated_bytes <= 4u << 20; }))
+      << pool.usage().outputs.allocated_bytes;
+  daemon_.reply(seq);
+  EXPECT_TRUE(driver.ends(pool));
+}
+
+// Between two looks of the driver at the attach socket, another thread reads from it what makes the message socket.
+TEST_F(PoolThreadsTest, TheDriverPollsTheSocketThatAnotherThreadMade) {
+  Pool pool = connect();
+  Sleeper driver([&] { return pool.list().ok(); });
+  ASSERT_TRUE(daemon_.receive());
+  daemon_.drop_client();
+  daemon_.accept();
+  std::this_thread::sleep_for(50ms);  // until the driver polls the new attach socket
+  late_threads = 0;
+  holds_wakeups = true;
+  daemon_.send_path();
+  EXPECT_TRUE(FakeDaemon::comes([&] { return late_threads > 0; }));
+  EXPECT_TRUE(FakeDaemon::comes([&] {
+    pool.poll();
+    return daemon_.is_bound();
+  }));
+  holds_wakeups = false;
+  daemon_.welcome();
+  std::optional<FakeDaemon::Message> question = daemon_.receive(kSoon);
+  EXPECT_TRUE(question) << "it asks the next daemon";
+  while (!question) {
+    pool.poll();
+    question = daemon_.receive(10ms);
+  }
+  daemon_.answer(question->seq, R"({"models": []})");
+  EXPECT_TRUE(driver.ends(pool));
+  EXPECT_TRUE(driver.result());
+}
+
+TEST_F(PoolThreadsTest, ADaemonThatHasNoRoomAtAReconnectIsAskedAgain) {
+  Pool pool = connect();
+  Sleeper driver([&] { return pool.list().ok(); });
+  ASSERT_TRUE(daemon_.receive());
+  daemon_.drop_client();
+  for (int i = 0; i < 3; ++i) {
+    ASSERT_NO_FATAL_FAILURE(daemon_.accept());
+    daemon_.refuse(StatusCode::kOverloaded, "too many clients");
+    daemon_.drop_client();
+  }
+  ASSERT_NO_FATAL_FAILURE(daemon_.let_in());
+  const auto question = daemon_.receive();
+  ASSERT_TRUE(question);
+  daemon_.answer(question->seq, R"({"models": []})");
+  EXPECT_TRUE(driver.ends(pool));
+  EXPECT_TRUE(driver.result());
+}
+
+// Until reconnect_timeout is over. The error says why.
+TEST_F(PoolThreadsTest, ADaemonThatHasNoRoomIsGivenUpInTheEnd) {
+  Pool pool = connect(50ms);
+  auto asked = std::async(std::launch::async, [&] { return pool.list().status(); });
+  ASSERT_TRUE(daemon_.receive());
+  daemon_.drop_client();
+  const auto has_ended = [&] { return asked.wait_for(0s) == std::future_status::ready; };
+  while (!has_ended()) {
+    EXPECT_TRUE(FakeDaemon::comes([&] { return has_ended() || daemon_.has_visitor(); }));
+    if (!daemon_.has_visitor()) continue;
+    daemon_.accept();
+    daemon_.refuse(StatusCode::kOverloaded, "too many clients");
+    daemon_.drop_client();
+  }
+  EXPECT_EQ(asked.get().code(), StatusCode::kOverloaded);
+}
+
+}  // namespace
+}  // namespace shoal

@@ -1,0 +1,168 @@
+// How long zygotes and workers may take, and what ends with a zygote that takes longer. Time in which the daemon stood still does
+// not count.
+#include <signal.h>
+
+#include <memory>
+#include <vector>
+
+#include "tests/unit/supervisor/process/model_processes_fixture.hpp"
+
+namespace shoal::supervisor {
+namespace {
+
+TEST_F(ModelProcessesTest, AZygoteThatLeavesACommandUnansweredIsKilled) {
+  const Puppet zygote = start_loaded();
+  const Fork fork = zygote.hear_fork();
+  run_at(clock_.now_ns() + ModelProcesses::kCommandLimitNs + kSecondNs);
+  EXPECT_TRUE(listen_until([&] { return zygote.is_dead() && processes_->zygote_pid() == -1; }));
+  EXPECT_TRUE(fork.is_told_to_go()) << "who may have been forked";
+  EXPECT_EQ(births_.unborn.size(), 1u);
+}
+
+TEST_F(ModelProcessesTest, AFirstLoadThatTakesTooLongFailsTheModel) {
+  options_.load_limit_ns = 5 * kSecondNs;
+  make();
+  const Puppet zygote = start();
+  run_at(clock_.now_ns() + 6 * kSecondNs);
+  EXPECT_EQ(processes_->state(), ModelState::kFailed);
+  EXPECT_NE(events_.failure.find("load_timeout_s"), std::string::npos) << events_.failure;
+  EXPECT_TRUE(listen_until([&] { return zygote.is_dead() && processes_->all_gone(); }));
+}
+
+TEST_F(ModelProcessesTest, AWorkerThatIsNotReadyInTimeIsKilled) {
+  const Puppet zygote = start_loaded();
+  const Fork worker = zygote.fork_worker();
+  ASSERT_TRUE(pump_until([&] { return is_forked(worker.incarnation); }));
+  run_at(clock_.now_ns() + ModelProcesses::kWorkerStartLimitNs + kSecondNs);
+  ASSERT_TRUE(listen_until([&] { return events_.died.contains(worker.incarnation); }));
+  EXPECT_EQ(events_.died[worker.incarnation], "not ready in time");
+}
+
+// ---- children that a zygote did not report ----
+
+TEST_F(ModelProcessesTest, HiddenChildrenEndWithTheirZygoteAndItsWorkersGoOn) {
+  const Puppet zygote = start_loaded();
+  const Fork worker = make_ready(zygote);
+  Fork hidden;
+  zygote.fork(hidden);
+  pump();
+  EXPECT_FALSE(is_dead(hidden.pidfd)) << "its zygote lives";
+  zygote.kill();
+  EXPECT_TRUE(pump_until([&] { return is_dead(hidden.pidfd); }));
+  const Puppet next = accept();
+  EXPECT_EQ(next.hear().text, "what to load");
+  EXPECT_FALSE(is_dead(worker.pidfd));
+  EXPECT_TRUE(events_.died.empty());
+}
+
+TEST_F(ModelProcessesTest, HiddenChildrenOfAZygoteThatIsLeftAloneEndToo) {
+  options_.workers = 2;
+  make();
+  const Puppet zygote = start_loaded();
+  const Fork worker = make_ready(zygote), unanswered = zygote.hear_fork();
+  Fork hidden;
+  zygote.fork(hidden);
+  run_at(clock_.now_ns() + ModelProcesses::kCommandLimitNs + kSecondNs);
+  run_at(clock_.now_ns() + ModelProcesses::kZygoteDeathLimitNs + 1);
+  EXPECT_EQ(stuck_.count(), 1u);
+  EXPECT_TRUE(listen_until([&] { return is_dead(hidden.pidfd); }));
+  EXPECT_FALSE(is_dead(worker.pidfd));
+}
+
+TEST_F(ModelProcessesTest, KillAllEndsHiddenChildrenToo) {
+  const Puppet zygote = start_loaded();
+  Fork hidden;
+  zygote.fork(hidden);
+  processes_.reset();
+  EXPECT_TRUE(listen_until([&] { return is_dead(hidden.pidfd); }));
+}
+
+// ---- a zygote that was killed and does not die: the loop, which would see its death, does not run ----
+
+TEST_F(ModelProcessesTest, AZygoteThatDoesNotDieIsLeftAloneAndReapedLater) {
+  const Puppet zygote = start();
+  processes_->stop();
+  processes_->kill_all();
+  ASSERT_TRUE(next_ns());
+  const std::uint64_t limit_ns = *next_ns();
+  processes_->kill_all();
+  EXPECT_EQ(next_ns(), limit_ns) << "the first SIGKILL counts";
+  run_at(limit_ns - 1);
+  EXPECT_FALSE(processes_->all_gone());
+  run_at(limit_ns);
+  EXPECT_TRUE(processes_->all_gone());
+  EXPECT_EQ(next_ns(), std::nullopt);
+  EXPECT_EQ(stuck_.count(), 1u);
+  processes_.reset();  // the version is freed
+  EXPECT_TRUE(listen_until([&] { return stuck_.count() == 0; })) << "nobody hears of its death";
+  EXPECT_EQ(::kill(zygote.pid(), 0), -1) << "it is not reaped";
+}
+
+TEST_F(ModelProcessesTest, AZygoteThatDoesNotDieIsReplacedAndItsWorkersGoOn) {
+  options_.workers = 2;
+  make();
+  const Puppet zygote = start_loaded();
+  const Fork worker = make_ready(zygote), unborn = zygote.hear_fork();
+  run_at(clock_.now_ns() + ModelProcesses::kCommandLimitNs + kSecondNs);
+  run_at(clock_.now_ns() + ModelProcesses::kZygoteDeathLimitNs + 1);
+  EXPECT_EQ(stuck_.count(), 1u);
+  EXPECT_EQ(births_.unborn.size(), 1u) << "it may have forked the other worker";
+  run_at(clock_.now_ns());
+  const Puppet next = accept();
+  EXPECT_EQ(next.hear().text, "what to load");
+  next.say({.kind = ControlKind::kLoaded, .text = "loaded"});
+  ASSERT_TRUE(pump_until([&] { return !next.hears_nothing(); })) << processes_->reason();
+  const Fork second = next.fork_worker();
+  second.say_ready();
+  EXPECT_TRUE(pump_until([&] { return processes_->ready_workers() == 2; })) << processes_->reason();
+  EXPECT_TRUE(events_.died.empty());
+}
+
+TEST_F(ModelProcessesTest, WhenTooManyZygotesDoNotDieAModelWaitsForItsOwn) {
+  std::vector<std::unique_ptr<ModelProcesses>> models;
+  const auto add = [&] {
+    models.push_back(std::make_unique<ModelProcesses>(options_, clock_, loop_, timers_, events_, log_, births_, stuck_));
+    models.back()->start();
+    models.back()->stop();
+    models.back()->kill_all();
+  };
+  for (std::size_t i = 0; i <= StuckZygotes::kMost; ++i) add();
+  clock_.ahead_ns += ModelProcesses::kZygoteDeathLimitNs + 1;
+  for (int turn = 0; turn < 3; ++turn) timers_.run_due(clock_.now_ns());
+  EXPECT_EQ(stuck_.count(), StuckZygotes::kMost);
+  EXPECT_TRUE(models[StuckZygotes::kMost - 1]->all_gone());
+  EXPECT_FALSE(models.back()->all_gone());
+  EXPECT_GT(next_ns(), clock_.now_ns() + ModelProcesses::kNoRoomRetryNs / 2) << "it turns and turns";
+  EXPECT_TRUE(listen_until([&] { return stuck_.count() == 0 && models.back()->all_gone(); }));
+}
+
+// ---- the daemon stood still ----
+
+TEST_F(ModelProcessesTest, TimeInWhichTheDaemonDidNotRunCountsForNoLoad) {
+  const Puppet zygote = start();
+  const std::uint64_t limit_ns = *next_ns();
+  timers_.postpone(60 * kSecondNs);
+  EXPECT_EQ(next_ns(), limit_ns + 60 * kSecondNs);
+  run_at(limit_ns + 59 * kSecondNs);
+  EXPECT_EQ(processes_->state(), ModelState::kLoading);
+  EXPECT_FALSE(zygote.is_dead());
+}
+
+TEST_F(ModelProcessesTest, TimeInWhichTheDaemonDidNotRunEndsNoZygoteAndNoWorker) {
+  options_.workers = 3;
+  make();
+  const Puppet zygote = start_loaded();
+  const Fork starting = zygote.fork_worker(), aborted = zygote.fork_worker(), unanswered = zygote.hear_fork();
+  ASSERT_TRUE(listen_until([&] { return is_forked(starting.incarnation) && is_forked(aborted.incarnation); }));
+  processes_->abort_worker(aborted.incarnation, 0, "it hangs", EndReason::kHung);
+  const std::uint64_t limit_ns = *next_ns();
+  timers_.postpone(60 * kSecondNs);
+  EXPECT_EQ(next_ns(), limit_ns + 60 * kSecondNs);
+  run_at(limit_ns + 59 * kSecondNs);
+  EXPECT_EQ(next_ns(), limit_ns + 60 * kSecondNs) << "something was done";
+  EXPECT_FALSE(zygote.is_dead());
+  EXPECT_FALSE(is_dead(starting.pidfd));
+}
+
+}  // namespace
+}  // namespace shoal::supervisor

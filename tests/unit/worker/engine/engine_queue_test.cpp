@@ -1,0 +1,106 @@
+// Requests that wait for a context of the engine.
+#include <gtest/gtest.h>
+
+#include <latch>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "shoal/engine.hpp"
+#include "tests/support/custom_operator.hpp"
+#include "tests/unit/worker/engine/engine_fixture.hpp"
+
+namespace shoal {
+namespace {
+
+/// Runs of the operator `_hold` say that they have begun, and wait.
+struct Hold {
+  std::latch begun{1}, go_on{1};
+};
+Hold* hold = nullptr;
+
+Status hold_it(const worker::Node&, std::span<const TensorView> src, std::span<TensorView> dst) {
+  if (src[0].values<float>()[0] == 0) {
+    hold->begun.count_down();
+    hold->go_on.wait();
+  }
+  std::ranges::copy(src[0].bytes(), dst[0].bytes().begin());
+  return {};
+}
+
+/// An engine whose one context is busy with its first request, `held`, until `hold` lets it go on.
+class BusyEngineTest : public EngineTest {
+ protected:
+  BusyEngineTest() {
+    test::register_custom_mxnet_operator({.name = "_hold"}, hold_it);
+    hold = &hold_;
+    test::write_checkpoint(directory_ / "holding", "holding", {{"_hold", "it", {}, {}}}, "[-1]");
+  }
+  Engine busy_engine(EngineOptions options = {}) {
+    options.tuning_ms = 0;  // a run on blank inputs never ends
+    Engine engine = Engine::load(directory_ / "holding", std::move(options)).value();
+    held_ = engine.submit("", {{"data", tensor_of(Shape{1}, {0})}});
+    hold_.begun.wait();
+    return engine;
+  }
+  const Tensors one_{{"data", tensor_of(Shape{1}, {1})}};
+  Hold hold_;
+  Prediction held_;
+};
+
+TEST_F(BusyEngineTest, RefusesAtOnceWhenItsQueueIsFull) {
+  Engine engine = busy_engine();
+  std::vector<Prediction> waiting;
+  for (int i = 0; i < 1024; ++i) waiting.push_back(engine.submit("", one_));
+  const Prediction one_more = engine.submit("", one_);
+  const bool is_refused = one_more.ready();
+  EXPECT_FALSE(waiting.back().ready());
+  EXPECT_TRUE(is_refused) << "1025 requests wait";
+  if (is_refused) {
+    EXPECT_EQ(one_more.get().status().code(), StatusCode::kOverloaded);
+    EXPECT_NE(one_more.get().status().message().find("EngineOptions::queue_limit"), std::string::npos);
+    EXPECT_EQ(one_more.outcome().ran, Ran::kNo);
+  }
+  waiting[3].cancel();
+  const Prediction in_its_place = engine.submit("", one_);
+  EXPECT_FALSE(in_its_place.ready());
+  hold_.go_on.count_down();
+  EXPECT_TRUE(in_its_place.get().ok());
+}
+
+TEST_F(BusyEngineTest, ItsQueueIsAsLongAsItsOptionsSay) {
+  Engine engine = busy_engine({.queue_limit = 1});
+  const Prediction waiting = engine.submit("", one_), refused = engine.submit("", one_);
+  EXPECT_FALSE(waiting.ready());
+  ASSERT_TRUE(refused.ready());
+  EXPECT_EQ(refused.get().status().code(), StatusCode::kOverloaded);
+  hold_.go_on.count_down();
+  EXPECT_TRUE(waiting.get().ok());
+}
+
+// As a worker says it.
+TEST_F(BusyEngineTest, ARequestThatIsCancelledWhileItRunsMayHaveRun) {
+  Engine engine = busy_engine();
+  const Prediction waiting = engine.submit("", one_);
+  held_.cancel();
+  waiting.cancel();
+  hold_.go_on.count_down();
+  EXPECT_EQ(held_.get().status().code(), StatusCode::kCancelled);
+  EXPECT_EQ(held_.outcome().ran, Ran::kMaybe);
+  EXPECT_EQ(waiting.outcome().ran, Ran::kNo);
+}
+
+TEST_F(EngineTest, WaitingRequestsAreCancelledWhenItIsDestroyed) {
+  std::vector<Prediction> predictions;
+  {
+    Engine engine = Engine::load("builtin:identity").value();
+    for (int i = 0; i < 1000; ++i) predictions.push_back(engine.submit("", {{"data", tensor_of(Shape{2}, {1, 2})}}));
+  }
+  for (const Prediction& prediction : predictions) {
+    const auto& outputs = prediction.get();
+    EXPECT_TRUE(outputs.ok() || outputs.status().code() == StatusCode::kCancelled);
+  }
+}
+
+}  // namespace
+}  // namespace shoal
