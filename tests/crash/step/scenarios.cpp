@@ -38,7 +38,8 @@ int memfd_mappings_of(pid_t pid) {
 
 }  // namespace
 
-Served::Served(DaemonSettings settings, int together) : together_(together), daemon_(std::move(settings)), pool_(connect()) {
+Served::Served(DaemonSettings settings, int together, std::int64_t columns)
+    : together_(together), columns_(columns), daemon_(std::move(settings)), pool_(connect()) {
   expect_service();
 }
 
@@ -48,7 +49,8 @@ Pool Served::connect(PoolOptions options) {
 }
 
 void Served::submit() {
-  for (int i = 0; i < together_; ++i) under_way_.push_back(pool_.submit("echo", {{"data", counting({1, 64}, next_ += 64)}}));
+  for (int i = 0; i < together_; ++i)
+    under_way_.push_back(pool_.submit("echo", {{"data", counting({1, columns_}, next_ += 64)}}));
 }
 
 void Served::expect_answer() {

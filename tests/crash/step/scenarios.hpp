@@ -13,7 +13,9 @@ namespace shoal::test {
 /// A daemon with one worker, which must go on serving.
 class Served {
  public:
-  explicit Served(DaemonSettings settings, int together = 1);
+  ///   together  how many requests submit() sends
+  ///   columns   of the input of each request
+  explicit Served(DaemonSettings settings, int together = 1, std::int64_t columns = 64);
 
   DaemonFixture& daemon() { return daemon_; }
   Pool& pool() { return pool_; }
@@ -29,7 +31,8 @@ class Served {
   nlohmann::json stats() { return nlohmann::json::parse(pool_.stats().value()); }
 
  private:
-  const int together_;  ///< how many requests submit() sends
+  const int together_;
+  const std::int64_t columns_;
   DaemonFixture daemon_;
   Pool pool_;
   std::vector<Prediction> under_way_;

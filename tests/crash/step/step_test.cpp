@@ -72,14 +72,17 @@ class StepTest : public testing::TestWithParam<Listed> {
 TEST_P(StepTest, ADeathAtAnyInstructionHarmsNobodyElse) {
   const ScratchDirectory models;
   const bool in_batches = GetParam().part == Part::kBatch;
+  // A lane keeps quick answers for a moment. A batch is so large that it is never quick, so that each walk takes the same way.
+  const std::int64_t columns = in_batches ? 1 << 20 : 64;
   const ChainNode aborts{"_fault_abort", "abort0", {{"scalar", std::to_string(static_cast<int>(kTrigger))}}, {}},
       with_weights{"_fault_write_weight", "weigh0", {{"scalar", "-1"}}, {{"weight", {1, 2}}}},
       joins{"_mul_scalar", "times1", {{"scalar", "1"}}, {}};
-  write_checkpoint(models.path(), "m", in_batches ? std::vector{joins} : std::vector{aborts, with_weights}, "[-1, 64]");
+  write_checkpoint(models.path(), "m", in_batches ? std::vector{joins} : std::vector{aborts, with_weights},
+                   "[-1, " + std::to_string(columns) + "]");
   {
     Served served({.models = {"echo=" + models.path() + (in_batches ? ",max_batch=2,max_delay_ms=1000" : "")},
                    .worker = "shoal-worker-faulty"},
-                  in_batches ? 2 : 1);
+                  in_batches ? 2 : 1, columns);
     const Walk walk = kill_everywhere(GetParam().function, *scenario_of(GetParam().part, served));
     EXPECT_GT(walk.instructions, 5u);
     EXPECT_EQ(walk.kills, walk.planned);
