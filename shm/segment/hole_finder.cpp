@@ -33,6 +33,8 @@ Status check_writable(const std::string& path) {
   return ::faccessat(AT_FDCWD, path.c_str(), W_OK, AT_EACCESS) == 0 ? Status() : no_access();
 }
 
+Status no_memory(int error) { return overloaded("the daemon cannot look at an arena: {}", std::strerror(error)); }
+
 std::string no_mincore(int error) {
   return format("mincore: {} (does a filter of system calls forbid it, as SystemCallFilter= or a container's seccomp profile?)",
                 std::strerror(error));
@@ -55,27 +57,27 @@ Result<HoleFinder::Found> HoleFinder::look(const UniqueFd& fd, std::uint64_t fro
   for (std::uint64_t at = from; at < to;) {
     const std::uint64_t pages = std::min(kPages, (to - at + kPageBytes - 1) / kPageBytes);
     void* const window = ::mmap(nullptr, pages * kPageBytes, PROT_READ, MAP_SHARED, fd.get(), static_cast<off_t>(at));
-    if (window == MAP_FAILED && errno == ENOMEM) return status_from_errno("look at", "an arena", errno);
+    if (window == MAP_FAILED && errno == ENOMEM) return no_memory(errno);
     if (window == MAP_FAILED)
       return invalid_argument("the arena cannot be mapped: {}", status_from_errno("map", "it", errno).message());
     const auto ask = [&](std::uint64_t first, std::uint64_t count) {
       cost_ += count;
       return ::mincore(static_cast<std::byte*>(window) + first * kPageBytes, count * kPageBytes, &is_there[first]) == 0;
     };
-    const auto bring_back = [&](std::uint64_t page) {
-      char byte = 0;
-      const bool is_read = ::pread(fd.get(), &byte, 1, static_cast<off_t>(at + page * kPageBytes)) == 1;
-      return is_read && ask(page, 1) && (is_there[page] & 1) != 0;
-    };
     std::uint64_t good = 0;
-    const int error = ask(0, pages) ? 0 : errno;
+    int error = ask(0, pages) ? 0 : errno, read_error = 0;
     for (; error == 0 && good < pages && swapped_in < kMostSwappedIn; ++good) {
       if ((is_there[good] & 1) != 0) continue;
-      if (!bring_back(good)) break;
+      char byte = 0;
+      if (::pread(fd.get(), &byte, 1, static_cast<off_t>(at + good * kPageBytes)) < 0) read_error = errno;
+      if (read_error != 0) break;
+      if (!ask(good, 1)) error = errno;
+      if (error != 0 || (is_there[good] & 1) == 0) break;
       cost_ += kSwapCost;
       ++swapped_in;
     }
     ::munmap(window, pages * kPageBytes);
+    if (read_error != 0) return no_memory(read_error);
     if (error != 0) return internal_error("look at an arena: {}", no_mincore(error));
     at += good * kPageBytes;
     if (at < to && swapped_in == kMostSwappedIn) return Found{at, true};

@@ -40,11 +40,12 @@ struct ClientProcess {
 
   std::uint64_t unread_bytes() const { return unsent->load(std::memory_order_relaxed); }
   std::uint64_t message_bytes() const { return request_bytes + unread_bytes(); }
-  /// Whether its rates limit nothing any more: nothing was charged for a second. Until then they outlive its last connection, so
-  /// that to connect anew does not renew them.
+  /// Whether its rates limit nothing any more. Until then they outlive its last connection, so that to connect anew does not
+  /// renew them.
   bool has_rested(std::uint64_t now_ns) const {
     const auto has_rested = [&](const RateLimit& rate) { return rate.next_ns() == 0 || rate.next_ns() + kRestNs <= now_ns; };
-    return has_rested(control_answers) && has_rested(arena_looks);
+    const auto is_forgotten = [&](const RateShare& share) { return SharedRate::has_forgotten(share, now_ns); };
+    return has_rested(control_answers) && has_rested(arena_looks) && is_forgotten(control_share) && is_forgotten(look_share);
   }
   static constexpr std::uint64_t kRestNs = 2'000'000'000;  // a RateLimit is at most a second behind its last charge
 };

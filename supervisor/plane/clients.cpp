@@ -41,7 +41,9 @@ constexpr std::uint64_t kSmallOffer = 16 << 20;
 // anew, because the daemon has restarted, has all of its arena looked at.
 constexpr int kPagesPerSecond = 1 << 20;
 constexpr std::uint64_t kAllPagesPerSecond = 1 << 21;
-constexpr std::uint64_t kPagesPerLook = 128;        // what a look costs besides: some 15 us
+constexpr std::uint64_t kPagesPerLook = 128;  // what a look costs besides: some 15 us
+// A look that takes longer counts as so many pages as could have been looked at. Its client can delay it by a lock of the kernel.
+constexpr std::uint64_t kNsPerPage = 120, kLongestLookNs = 60'000'000'000;
 // A look goes beyond what is named, up to twice what is known, so that a client whose requests name ever higher ranges causes a
 // few looks and not one per request.
 constexpr std::uint64_t kLeastAhead = 1 << 20, kMostAhead = 64 << 20;
@@ -83,7 +85,7 @@ void Clients::limit_connections(std::size_t limit, int per_second) {
 Clients::~Clients() {
   if (listener_) loop_.hang_up(std::move(listener_));
   for (const auto& [id, client] : clients_) {
-    if (client->attach) loop_.hang_up(std::move(client->attach));
+    if (client->attach) loop_.hang_up(std::move(client->attach), client->uid);
     if (client->pidfd) loop_.forget(client->pidfd.get());
   }
 }
@@ -135,7 +137,7 @@ void Clients::accept_clients() {
     const std::uint64_t now_ns = clock_.now_ns();
     const std::uint64_t next_ns = std::max(arrivals_.next_ns(), refusals_.next_ns());
     if (now_ns < next_ns) return pause_accepting(next_ns);
-    if (loop_.is_late_in_closing()) return pause_accepting(now_ns + kShortageNs);
+    if (loop_.closer().is_full()) return pause_accepting(now_ns + kShortageNs);
     UniqueFd connection(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
     if (!connection) {
       if (errno == EINTR || errno == ECONNABORTED) continue;
@@ -161,18 +163,23 @@ void Clients::accept_clients() {
 Status Clients::admit(UniqueFd connection) {
   const int socket = connection.get();
   // A refused client is told why before the socket closes.
+  const auto peer = identity_of(socket);
   const auto refused = [&](Status why) {
     refusals_.take(kRefusalsPerSecond, clock_.now_ns());
     refuse(socket, why);
-    loop_.hang_up(std::move(connection));
+    loop_.hang_up(std::move(connection), peer.ok() ? peer->user : Closer::kChild);
     return why;
   };
-  const auto peer = identity_of(socket);
   if (!peer.ok()) return refused(peer.status());
   const RoleSet roles = roles_of(*peer, access_, ::geteuid());
   if (Status let_in = check_may_attach(*peer, roles, access_, ::geteuid()); !let_in.ok()) return refused(std::move(let_in));
   if (!refusal_.empty()) return refused(unavailable("{}", refusal_));
   if (Status offended = check_offences(peer->pid); !offended.ok()) return refused(std::move(offended));
+  if (loop_.closer().is_late(peer->user)) {
+    return refused(overloaded(
+        "more than {} descriptors that processes of user {} sent are not closed yet, because close() of them takes long",
+        Closer::kMostSent, peer->user));
+  }
   arrivals_.take(connections_per_second_, clock_.now_ns());
   // The last places are reserved for root and for those whom [roles] names operators, so that an operator gets in. The daemon's
   // own user is an operator, too, but its clients are mostly usual ones.
@@ -190,13 +197,16 @@ Status Clients::admit(UniqueFd connection) {
         "this process has {} of the {} places for clients ([limits] connections), and the others are left to other processes",
         own, most_clients_));
   }
+  // Fails when the process is in another pid namespace (0). Then only the end of file reports its death. A connection that
+  // outlives its process is refused: the process's number may be another one's soon.
+  UniqueFd pidfd(static_cast<int>(::syscall(SYS_pidfd_open, peer->pid, 0)));
+  if (!pidfd && errno == ESRCH) return refused(unavailable("the process {} that has connected is gone", peer->pid));
   auto client = std::make_unique<Client>();
   client->id = next_id_++;
   client->pid = peer->pid;
   client->uid = peer->user;
   client->roles = roles;
-  // Fails when the process is gone or in another pid namespace (0). Then only the end of file reports its death.
-  client->pidfd.reset(static_cast<int>(::syscall(SYS_pidfd_open, peer->pid, 0)));
+  client->pidfd = std::move(pidfd);
   client->attach = std::move(connection);
   client->place = clients_.size();
   if (!free_places_.empty()) {
@@ -226,9 +236,9 @@ Status Clients::admit(UniqueFd connection) {
 
 void Clients::client_speaks(std::uint64_t id) {
   while (Client* client = find(id)) {
-    if (loop_.is_late_in_closing() && client->state < Client::State::kReady) return stop_reading(*client);
+    if (loop_.closer().is_late(client->uid) && client->state < Client::State::kReady) return stop_reading(*client);
     bool lost_fds = false;
-    ReceivedMessage message(client->attach.get(), loop_, &lost_fds);
+    ReceivedMessage message(client->attach.get(), loop_, &lost_fds, client->uid);
     if (const Status& received = message.status(); !received.ok()) {
       if (received.code() != StatusCode::kUnavailable) return disconnect(*client, received.message());
       // Connecting and hanging up in a loop takes the turns of others.
@@ -267,10 +277,14 @@ void Clients::stop_reading(Client& client) {
 }
 
 void Clients::read_again(std::uint64_t now_ns) {
-  if (loop_.is_late_in_closing()) return read_again_.set(now_ns + kShortageNs);
   for (const std::uint64_t id : std::exchange(unread_, {})) {
     Client* client = find(id);
     if (!client) continue;
+    if (loop_.closer().is_late(client->uid)) {
+      unread_.push_back(id);
+      read_again_.set_earlier(now_ns + kShortageNs);
+      continue;
+    }
     if (const Status watched = loop_.watch(client->attach.get(), [this, id] { client_speaks(id); }); !watched.ok())
       disconnect(*client, watched.message(), StatusCode::kUnavailable);
   }
@@ -372,7 +386,9 @@ Status Clients::look_at_arena(Client& client, const UniqueFd& arena, std::string
   const std::uint64_t most = std::max(end, ahead);
   const std::uint64_t cost_before = holes_.cost();
   const auto found = holes_.allocated_end(arena, allocated, align_up(std::min(size, most), kPageBytes));
-  const std::uint64_t cost = holes_.cost() - cost_before + kPagesPerLook;
+  const std::uint64_t took_ns = std::min(clock_.now_ns() - now_ns, kLongestLookNs);
+  const std::uint64_t cost = std::max(holes_.cost() - cost_before, took_ns / kNsPerPage) + kPagesPerLook;
+  look_cost_ += cost;
   process.arena_looks.charge(cost, kPagesPerSecond, now_ns);
   looks_.charge(process.look_share, cost, now_ns);
   if (!found.ok()) return found.status().with_context(format("{} arena", name));
@@ -443,7 +459,7 @@ Status Clients::check_offences(pid_t pid) const {
 void Clients::gone(Client& client) {
   client.state = Client::State::kGone;
   client.handshake.reset();
-  loop_.hang_up(std::move(client.attach));
+  loop_.hang_up(std::move(client.attach), client.uid);
   if (client.pidfd) loop_.forget(client.pidfd.get());
   client.pidfd.reset();
   if (!client.path.empty()) ::unlink(client.path.c_str());

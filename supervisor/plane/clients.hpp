@@ -136,8 +136,8 @@ class Clients {
   ///           look_wait_ms())
   Status check_allocated(Client& client, std::uint64_t input_end, std::uint64_t output_end);
   std::uint64_t look_wait_ms(const Client& client);
-  /// What looking at arenas has cost so far, in pages.
-  std::uint64_t look_cost() const { return holes_.cost(); }
+  /// What looking at arenas has cost so far, in pages. A look that took longer than its pages should counts as more of them.
+  std::uint64_t look_cost() const { return look_cost_; }
   /// Calls `function` with each process that has clients.
   template <typename Function>
   void for_each_process(Function function) const {
@@ -178,6 +178,7 @@ class Clients {
   AccessRules access_;
   HoleFinder holes_;
   SharedRate looks_;  // pages
+  std::uint64_t look_cost_ = 0;
   std::uint64_t longest_frame_bytes_ = 0;
   std::uint64_t arena_bytes_ = 0, allocated_arena_bytes_ = 0, most_arena_bytes_ = 0;
   wire::ByteCount unsent_;

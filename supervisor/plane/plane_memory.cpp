@@ -3,21 +3,17 @@
 // known.
 #include <fcntl.h>
 #include <malloc.h>
-#include <sys/ioctl.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
-#include <cstdlib>
-#include <filesystem>
 #include <tuple>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include "shm/base/errors.hpp"
 #include "supervisor/plane/data_plane.hpp"
+#include "supervisor/process/unread_connections.hpp"
 
 namespace shoal::supervisor {
 namespace {
@@ -40,24 +36,6 @@ std::uint64_t resident_bytes() {
 std::uint64_t heap_bytes() {
   const struct mallinfo2 info = ::mallinfo2();
   return info.uordblks + info.hblkhd;
-}
-
-// The connections of libzmq that hold bytes which it has not read yet, and the processes at their other ends. Empty if no
-// descriptor is free.
-std::unordered_map<int, pid_t> unread_connections() {
-  std::unordered_map<int, pid_t> found;
-  std::error_code error;
-  for (std::filesystem::directory_iterator each("/proc/self/fd", error), end; !error && each != end; each.increment(error)) {
-    const int fd = std::atoi(each->path().filename().c_str());
-    int type = 0, bytes = 0;
-    socklen_t size = sizeof type;
-    if (::getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &size) != 0 || type != SOCK_STREAM) continue;
-    if (::ioctl(fd, FIONREAD, &bytes) != 0 || bytes <= 0) continue;
-    ucred peer{};
-    size = sizeof peer;
-    if (::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0) found.emplace(fd, peer.pid);
-  }
-  return found;
 }
 
 }  // namespace
@@ -85,8 +63,8 @@ void DataPlane::watch_memory(std::uint64_t now_ns) {
   // At the last look libzmq may have held what lanes have sent and finished since. It holds that only for a moment, so it is not
   // counted.
   const std::uint64_t lane_bytes = traffic_.lane_bytes - std::exchange(lane_bytes_seen_, traffic_.lane_bytes);
-  const std::uint64_t known =
-      heap_baseline_ + cut_off_bytes_ + memory_.bytes() + clients_->count() * kPerClient + (shortage_.is_short() ? lane_bytes : 0);
+  const std::uint64_t known = heap_baseline_ + cut_off_bytes_ + memory_.bytes() + clients_->count() * kPerClient +
+                              (shortage_.is_short() ? lane_bytes : 0);
   const std::uint64_t most = known + memory_.unfinished_limit() + kAlwaysAllowed;
   // The heap is less than what is resident when malloc() keeps what was freed. Asking malloc() takes longer.
   std::uint64_t held = resident_bytes();

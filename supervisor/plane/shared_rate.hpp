@@ -29,7 +29,8 @@ class SharedRate {
     const bool is_new = share.period != period_;
     const std::uint64_t own = is_new ? 0 : share.used;
     const std::uint64_t idle = is_new ? period_ - share.period - 1 : 0;  // whole seconds
-    return used_ < all_ && own + (share.last >> std::min<std::uint64_t>(idle / kForgetsAfter, 63)) <= all_ / 2 / (processes_ + is_new);
+    return used_ < all_ &&
+           own + (share.last >> std::min<std::uint64_t>(idle / kForgetsAfter, 63)) <= all_ / 2 / (processes_ + is_new);
   }
   /// It has had that much.
   void charge(RateShare& share, std::uint64_t amount, std::uint64_t now_ns) {
@@ -42,6 +43,10 @@ class SharedRate {
     share.used += amount;
     share.last = amount;
     used_ += amount;
+  }
+  /// Whether a process had nothing for so long that its last piece of work begins to count less.
+  static bool has_forgotten(const RateShare& share, std::uint64_t now_ns) {
+    return share.last == 0 || now_ns / kPeriodNs > share.period + kForgetsAfter;
   }
   /// When all of it is free again.
   std::uint64_t wait_ms(std::uint64_t now_ns) const { return ((period_ + 1) * kPeriodNs - now_ns) / 1'000'000 + 1; }

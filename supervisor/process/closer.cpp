@@ -2,12 +2,14 @@
 
 #include <signal.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 
-#include <atomic>
+#include <algorithm>
 #include <deque>
 #include <system_error>
 #include <thread>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -30,6 +32,7 @@ void close_now(UniqueFd fd) {
 struct Closer::Threads {
   struct Entry {
     UniqueFd fd;
+    uid_t sender;
     std::shared_ptr<Threads> closes_sent;  // of a socket of ours: closes the descriptors that wait in it
   };
   Mutex mutex;
@@ -37,10 +40,11 @@ struct Closer::Threads {
   std::deque<Entry> queue SHOAL_GUARDED_BY(mutex);
   std::size_t threads SHOAL_GUARDED_BY(mutex) = 0, idle SHOAL_GUARDED_BY(mutex) = 0;
   bool is_stopping SHOAL_GUARDED_BY(mutex) = false;
-  std::atomic<std::size_t> left{0};  // entries that are not closed yet
-  Mutex draining;                    // held while descriptors are taken out of a socket, so that one thread knows of another's
+  std::unordered_map<uid_t, std::size_t> left SHOAL_GUARDED_BY(mutex);  // entries that are not closed yet, by sender
+  std::size_t all_left SHOAL_GUARDED_BY(mutex) = 0;
+  Mutex draining;  // held while descriptors are taken out of a socket, so that one thread knows of another's
 
-  bool is_late() const { return left.load(std::memory_order_relaxed) > kMostSent; }
+  bool is_late(uid_t sender) SHOAL_EXCLUDES(mutex);
 
   static std::shared_ptr<Threads> make();
   static void push(const std::shared_ptr<Threads>& threads, Entry entry);
@@ -83,8 +87,10 @@ bool Closer::Threads::start_one(const std::shared_ptr<Threads>& threads) {
 void Closer::Threads::push(const std::shared_ptr<Threads>& threads, Entry entry) {
   if (!entry.fd) return;
   const MutexLock lock(threads->mutex);
+  std::size_t& left = threads->left[entry.sender];
   threads->queue.push_back(std::move(entry));
-  threads->left.fetch_add(1, std::memory_order_relaxed);
+  ++left;
+  ++threads->all_left;
   threads->changed.notify_one();
   const bool is_late = threads->idle == 0 && threads->queue.size() > kMostQueuedPerThread * threads->threads;
   if (is_late && threads->threads < kMostThreads && start_one(threads)) ++threads->threads;
@@ -102,6 +108,7 @@ void Closer::Threads::serve() {
       continue;
     }
     Entry entry = std::move(queue.front());
+    const uid_t sender = entry.sender;
     queue.pop_front();
     mutex.unlock();
     if (entry.closes_sent && !take_what_waits_in(entry)) {
@@ -110,11 +117,18 @@ void Closer::Threads::serve() {
     } else {
       close_now(std::move(entry.fd));
     }
-    left.fetch_sub(1, std::memory_order_relaxed);
     mutex.lock();
+    --all_left;
+    if (const auto of_sender = left.find(sender); --of_sender->second == 0) left.erase(of_sender);
   }
   --threads;
   mutex.unlock();
+}
+
+bool Closer::Threads::is_late(uid_t sender) {
+  const MutexLock lock(mutex);
+  const auto found = left.find(sender);
+  return found != left.end() && found->second > kMostSent;
 }
 
 // A socket may hold any number of descriptors, so only some are taken out at a time. While the threads that close them are late,
@@ -122,29 +136,38 @@ void Closer::Threads::serve() {
 bool Closer::Threads::take_what_waits_in(const Entry& socket) {
   Threads& sent = *socket.closes_sent;
   const MutexLock lock(sent.draining);
-  if (&sent != this && sent.is_late()) return !wire::has_messages(socket.fd.get());
+  if (&sent != this && sent.is_late(socket.sender)) return !wire::has_messages(socket.fd.get());
   std::vector<UniqueFd> fds = wire::drain_fds(socket.fd.get(), kMostTaken);
   const bool is_empty = fds.size() < kMostTaken;
-  for (UniqueFd& fd : fds) push(socket.closes_sent, {std::move(fd), nullptr});
+  for (UniqueFd& fd : fds) push(socket.closes_sent, {std::move(fd), socket.sender, nullptr});
   return is_empty;
 }
 
-Closer::Closer() : own_(Threads::make()), sent_(Threads::make()) {}
+Closer::Closer(std::size_t most) : own_(Threads::make()), sent_(Threads::make()), most_(most) {
+  rlimit descriptors{};
+  if (most_ != 0 || ::getrlimit(RLIMIT_NOFILE, &descriptors) != 0) return;
+  most_ = std::max<std::size_t>(descriptors.rlim_cur / 4, 2 * kMostSent);
+}
 
 Closer::~Closer() {
   own_->stop();
   sent_->stop();
 }
 
-void Closer::close_sent(UniqueFd stranger) { Threads::push(sent_, {std::move(stranger), nullptr}); }
+void Closer::close_sent(UniqueFd stranger, uid_t sender) { Threads::push(sent_, {std::move(stranger), sender, nullptr}); }
 
-void Closer::close_own(UniqueFd fd) { Threads::push(own_, {std::move(fd), nullptr}); }
+void Closer::close_own(UniqueFd fd) { Threads::push(own_, {std::move(fd), kChild, nullptr}); }
 
-bool Closer::is_late() const { return sent_->is_late(); }
+bool Closer::is_late(uid_t sender) const { return sent_->is_late(sender); }
 
-void Closer::hang_up(UniqueFd socket) {
+bool Closer::is_full() const {
+  const MutexLock lock(sent_->mutex);
+  return sent_->all_left > most_;
+}
+
+void Closer::hang_up(UniqueFd socket, uid_t sender) {
   if (socket) ::shutdown(socket.get(), SHUT_RDWR);
-  Threads::push(own_, {std::move(socket), sent_});
+  Threads::push(own_, {std::move(socket), sender, sent_});
 }
 
 }  // namespace shoal::supervisor

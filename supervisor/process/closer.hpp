@@ -3,6 +3,8 @@
 // second for some GiB, if nobody else has it.
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstddef>
 #include <memory>
 
@@ -17,30 +19,38 @@ class Closer {
  public:
   /// Threads at the same time, of each kind. One more starts when kMostQueuedPerThread descriptors wait for each of the others.
   static constexpr std::size_t kMostThreads = 8, kMostQueuedPerThread = 32;
-  /// While more descriptors of strangers wait to be closed, their owner takes no more of them (is_late()).
+  /// While more descriptors of one user wait to be closed, their owner takes no more from that user (is_late()).
   static constexpr std::size_t kMostSent = 256;
+  /// Stands for the children of this process.
+  static constexpr uid_t kChild = ~uid_t{0};
 
   /// Starts the first threads. All threads block all signals.
-  Closer();
+  ///   most  of all users together; 0 = a quarter of RLIMIT_NOFILE, at least 2 * kMostSent
+  explicit Closer(std::size_t most = 0);
   /// Does not wait. The threads still close what they have been given, unless the process ends first.
   ~Closer();
   Closer(const Closer&) = delete;
   Closer& operator=(const Closer&) = delete;
 
-  /// Closes a descriptor that a stranger sent. Its linger time is switched off before. If all threads are stuck, the descriptor
-  /// stays open until one of them goes on.
-  void close_sent(UniqueFd stranger);
+  /// Closes a descriptor that a process of that user sent. Its linger time is switched off before. If all threads are stuck, the
+  /// descriptor stays open until one of them goes on.
+  void close_sent(UniqueFd stranger, uid_t sender);
   /// Closes a descriptor of which is known that close() ends by itself.
   void close_own(UniqueFd fd);
   /// Ends the connection of a unix socket of our own at once, and closes the socket. The descriptors that wait in it are closed
-  /// as close_sent() does. While is_late(), a socket in which something waits is closed later, and nothing is taken out of it.
-  void hang_up(UniqueFd socket);
-  /// Whether more than kMostSent descriptors of strangers wait to be closed, or are being closed.
-  bool is_late() const;
+  /// as close_sent() does. While is_late(sender), a socket in which something waits is closed later, and nothing is taken out of
+  /// it.
+  void hang_up(UniqueFd socket, uid_t sender);
+  /// Whether more than kMostSent descriptors of that user wait to be closed, or are being closed. The user decides how long that
+  /// takes, and it must not keep others from attaching.
+  bool is_late(uid_t sender) const;
+  /// Whether so many of all users do.
+  bool is_full() const;
 
  private:
   struct Threads;
   const std::shared_ptr<Threads> own_, sent_;  // the threads outlive this
+  std::size_t most_;
 };
 
 }  // namespace shoal::supervisor

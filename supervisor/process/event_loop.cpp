@@ -29,13 +29,13 @@ void EventLoop::forget(int fd) {
   if (watched_.erase(fd) > 0) ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
 }
 
-void EventLoop::hang_up(UniqueFd socket) {
+void EventLoop::hang_up(UniqueFd socket, uid_t sender) {
   forget(socket.get());
-  closer_.hang_up(std::move(socket));
+  closer_.hang_up(std::move(socket), sender);
 }
 
-void EventLoop::close_sent(std::vector<UniqueFd>& fds) {
-  for (UniqueFd& fd : std::exchange(fds, {})) closer_.close_sent(std::move(fd));
+void EventLoop::close_sent(std::vector<UniqueFd>& fds, uid_t sender) {
+  for (UniqueFd& fd : std::exchange(fds, {})) closer_.close_sent(std::move(fd), sender);
 }
 
 void EventLoop::run_ready() {

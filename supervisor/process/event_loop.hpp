@@ -27,12 +27,12 @@ class EventLoop {
   /// Call it before the descriptor is closed. Does nothing for a descriptor that is not watched.
   void forget(int fd);
   /// Forgets a unix socket of ours, ends its connection at once, and closes it on another thread. The peer may have sent
-  /// descriptors that nobody has read, and close() of those can block.
-  void hang_up(UniqueFd socket);
+  /// descriptors that nobody has read, and close() of those can block. `sender`: the peer's user.
+  void hang_up(UniqueFd socket, uid_t sender = Closer::kChild);
   /// Closes descriptors that a peer has sent on another thread, because close() of those can block. Leaves `fds` empty.
-  void close_sent(std::vector<UniqueFd>& fds);
-  /// Whether so many of those wait to be closed that no more should be received.
-  bool is_late_in_closing() const { return closer_.is_late(); }
+  void close_sent(std::vector<UniqueFd>& fds, uid_t sender);
+  /// Who closes them. It says whether so many of those wait to be closed that no more should be received.
+  const Closer& closer() const { return closer_; }
   /// Closes a descriptor of shared memory on another thread, because it may be the last one of some GiB.
   void close_memory(UniqueFd fd) { closer_.close_own(std::move(fd)); }
   /// Calls the handlers of the descriptors that are ready now. Never waits.

@@ -15,16 +15,17 @@ namespace shoal::supervisor {
 ///   Threads  thread-bound
 class ReceivedMessage {
  public:
-  /// `loop` outlives this. `lost_fds` as in receive_control().
-  ReceivedMessage(int socket, EventLoop& loop, bool* lost_fds = nullptr) : loop_(loop) {
+  /// `loop` outlives this. `lost_fds` as in receive_control(). `sender`: the peer's user.
+  ReceivedMessage(int socket, EventLoop& loop, bool* lost_fds = nullptr, uid_t sender = Closer::kChild)
+      : loop_(loop), sender_(sender) {
     std::vector<UniqueFd> refused;
     auto received = wire::receive_control(socket, false, lost_fds, &refused);
-    loop_.close_sent(refused);
+    loop_.close_sent(refused, sender_);
     status_ = received.status();
     if (received.ok()) message_ = *std::move(received);
   }
   ~ReceivedMessage() {
-    if (message_) loop_.close_sent(message_->fds);
+    if (message_) loop_.close_sent(message_->fds, sender_);
   }
   ReceivedMessage(const ReceivedMessage&) = delete;
   ReceivedMessage& operator=(const ReceivedMessage&) = delete;
@@ -37,6 +38,7 @@ class ReceivedMessage {
 
  private:
   EventLoop& loop_;
+  const uid_t sender_;
   Status status_;
   std::optional<wire::ControlMessage> message_;
 };

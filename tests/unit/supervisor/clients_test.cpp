@@ -125,6 +125,17 @@ TEST_F(ClientsTest, OneProcessCannotTakeAllPlaces) {
   EXPECT_EQ(clients_.count(), 8u);
 }
 
+TEST_F(ClientsTest, AConnectionThatOutlivesItsProcessIsRefused) {
+  UniqueFd connection;
+  {
+    OtherProcess process(directory_.attach_path());
+    connection = std::move(process.connection);
+  }
+  serve();
+  expect_refused(connection, StatusCode::kUnavailable, "is gone");
+  EXPECT_EQ(clients_.count(), 0u);
+}
+
 TEST_F(ClientsTest, ConnectingAndHangingUpTakesOthersNoTurn) {
   clients_.limit_connections(0, 10);  // after a pause 20
   for (int i = 0; i < 200; ++i) {

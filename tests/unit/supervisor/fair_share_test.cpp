@@ -82,6 +82,16 @@ TEST(FairShare, NumbersThatWouldOverflowDoNotFit) {
   EXPECT_FALSE(share.fits(~std::uint64_t{0}, 0, 1));
 }
 
+TEST(ClientProcess, IsKeptUntilItsPartOfASharedRateIsForgotten) {
+  constexpr std::uint64_t kSecond = 1'000'000'000;
+  ClientProcess process;
+  EXPECT_TRUE(process.has_rested(100 * kSecond));
+  SharedRate looks(1000);
+  looks.charge(process.look_share, 900, 100 * kSecond);
+  EXPECT_FALSE(process.has_rested(130 * kSecond)) << "connecting anew would make its next piece of work cheap";
+  EXPECT_TRUE(process.has_rested(140 * kSecond));
+}
+
 TEST(ClientProcess, ProcessesThatTheKernelDoesNotShowAreOnePerUser) {
   EXPECT_EQ(process_key(7, 0), process_key(7, 1000)) << "one process, whatever its users";
   EXPECT_NE(process_key(7, 0), process_key(8, 0));

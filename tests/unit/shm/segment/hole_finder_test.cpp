@@ -2,26 +2,26 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
-#include <linux/userfaultfd.h>
 #include <signal.h>
-#include <sys/ioctl.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <future>
 #include <thread>
 
 #include "shm/segment/segment.hpp"
 #include "tests/support/child_process.hpp"
+#include "tests/support/late_page.hpp"
 
 namespace {
 bool are_pages_swapped_out = false;  // until they are asked for one by one, which follows a read
 bool is_forbidden = false;           // by a filter of system calls
-}
+int read_error = 0;
+}  // namespace
 
 // Replaces that of libc.
 extern "C" int mincore(void* address, size_t size, unsigned char* is_there) noexcept {
@@ -30,6 +30,12 @@ extern "C" int mincore(void* address, size_t size, unsigned char* is_there) noex
   const long result = ::syscall(SYS_mincore, address, size, is_there);
   if (are_pages_swapped_out && size > shoal::kPageBytes) std::fill_n(is_there, size / shoal::kPageBytes, 0);
   return static_cast<int>(result);
+}
+
+// Likewise.
+extern "C" ssize_t pread(int fd, void* bytes, size_t size, off_t offset) {
+  if (read_error != 0) errno = read_error;
+  return read_error != 0 ? -1 : ::syscall(SYS_pread64, fd, bytes, size, offset);
 }
 
 namespace shoal {
@@ -87,31 +93,23 @@ TEST(HoleFinder, FindsTheFirstHoleOrPageThatWasNeverWritten) {
 
 // Who writes a file holds its lock while the bytes to be written are fetched. Its owner can make that take forever.
 TEST(HoleFinder, WaitsForNobody) {
-  const UniqueFd faults(static_cast<int>(::syscall(SYS_userfaultfd, O_CLOEXEC)));
-  uffdio_api api{.api = UFFD_API, .features = 0, .ioctls = 0};
-  if (!faults || ::ioctl(faults.get(), UFFDIO_API, &api) != 0) GTEST_SKIP() << "no userfaultfd";
-  void* const page = ::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  const auto address = reinterpret_cast<std::uintptr_t>(page);
-  uffdio_register watched{.range = {address, 4096}, .mode = UFFDIO_REGISTER_MODE_MISSING, .ioctls = 0};
-  ASSERT_EQ(::ioctl(faults.get(), UFFDIO_REGISTER, &watched), 0);
+  const test::LatePage page;
+  if (!page.is_late()) GTEST_SKIP() << "this process may not use userfaultfd";
   const UniqueFd fd = create_memfd("test", 1 << 20).value();
   {
     Segment segment = Segment::map(fd, Segment::Access::kReadWrite).value();
     segment.populate(0, 1 << 20);
   }
-  std::jthread writer([&] { (void)!::pwrite(fd.get(), page, 1, 0); });
-  uffd_msg fault{};
-  ASSERT_EQ(::read(faults.get(), &fault, sizeof fault), static_cast<ssize_t>(sizeof fault));  // now it has the lock
+  std::jthread writer([&] { (void)!::pwrite(fd.get(), page.bytes(), 1, 0); });
+  ASSERT_TRUE(page.await_waiter());  // now it has the lock
   auto sought = std::async(std::launch::async, [&] { return ::lseek(fd.get(), 0, SEEK_HOLE); });
   auto looked = std::async(std::launch::async, [&] { return HoleFinder().allocated_end(fd, 0, 1 << 20).value().end; });
   EXPECT_EQ(looked.wait_for(std::chrono::seconds(5)), std::future_status::ready);
   EXPECT_EQ(sought.wait_for(std::chrono::milliseconds(100)), std::future_status::timeout) << "the lock is held";
-  uffdio_zeropage answer{.range = {address, 4096}, .mode = 0, .zeropage = 0};
-  EXPECT_EQ(::ioctl(faults.get(), UFFDIO_ZEROPAGE, &answer), 0);
+  EXPECT_TRUE(page.give());
   EXPECT_EQ(looked.get(), 1u << 20);
   writer.join();
   sought.wait();
-  ::munmap(page, 4096);
 }
 
 // Each takes as long as the swap device needs.
@@ -131,6 +129,19 @@ TEST(HoleFinder, ReadsInAFewPagesThatAreSwappedOutAndGoesOnWhenItIsAskedAgain) {
   EXPECT_FALSE(second.more_is_swapped);
   EXPECT_FALSE(finder.allocated_end(fd, 0, kPart).value().more_is_swapped) << "it was all that was asked for";
   are_pages_swapped_out = false;
+}
+
+// No memory for it, or the swap device fails: that says nothing about holes.
+TEST(HoleFinder, APageThatCannotBeReadFromSwapIsNoHole) {
+  const UniqueFd fd = reserve_memfd("test", 2 * kPageBytes).value();
+  Segment segment = Segment::map(fd, Segment::Access::kReadWrite).value();
+  segment.populate(0, 2 * kPageBytes);
+  are_pages_swapped_out = true;
+  read_error = ENOMEM;
+  const auto found = HoleFinder().allocated_end(fd, 0, 2 * kPageBytes);
+  are_pages_swapped_out = false;
+  read_error = 0;
+  EXPECT_EQ(found.status().code(), StatusCode::kOverloaded) << found.status().to_string();
 }
 
 // mincore() tells such a process that every page is there.

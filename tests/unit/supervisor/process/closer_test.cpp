@@ -14,6 +14,8 @@
 namespace shoal::supervisor {
 namespace {
 
+constexpr uid_t kUser = 1001, kOther = 1002;
+
 /// A pipe shows when the last descriptor of its writing end is closed.
 struct Pipe {
   UniqueFd reading, writing;
@@ -32,14 +34,14 @@ struct Pipe {
 TEST(Closer, ClosesWhatItIsGiven) {
   Closer closer;
   Pipe pipe;
-  closer.close_sent(std::move(pipe.writing));
+  closer.close_sent(std::move(pipe.writing), kUser);
   EXPECT_TRUE(pipe.ends());
 }
 
 TEST(Closer, ClosesManyMoreThanItHasThreads) {
   Closer closer;
   std::vector<Pipe> pipes(200);
-  for (Pipe& pipe : pipes) closer.close_sent(std::move(pipe.writing));
+  for (Pipe& pipe : pipes) closer.close_sent(std::move(pipe.writing), kUser);
   for (const Pipe& pipe : pipes) EXPECT_TRUE(pipe.ends());
 }
 
@@ -47,7 +49,7 @@ TEST(Closer, ClosesAlsoWhatWaitsWhenItEnds) {
   std::vector<Pipe> pipes(20);
   {
     Closer closer;
-    for (Pipe& pipe : pipes) closer.close_sent(std::move(pipe.writing));
+    for (Pipe& pipe : pipes) closer.close_sent(std::move(pipe.writing), kUser);
   }
   for (const Pipe& pipe : pipes) EXPECT_TRUE(pipe.ends());
 }
@@ -62,7 +64,7 @@ TEST(Closer, HangsUpAtOnceAndClosesWhatNobodyRead) {
     ASSERT_EQ(::send(pair.theirs.get(), "", 0, MSG_NOSIGNAL), 0);  // an empty packet is not the end
     ASSERT_TRUE(wire::send_control(pair.theirs.get(), message).ok());
   }
-  closer.hang_up(std::move(pair.ours));
+  closer.hang_up(std::move(pair.ours), kUser);
   EXPECT_EQ(wire::receive_control(pair.theirs.get()).status().code(), StatusCode::kUnavailable);
   EXPECT_TRUE(pipe.ends());
 }
@@ -101,8 +103,8 @@ TEST(Closer, ClosesOurOwnWhileADescriptorOfAStrangerIsStuck) {
   Closer closer;
   Lingering lingering;
   Pipe stranger, own;
-  closer.close_sent(std::move(lingering.holder));
-  closer.close_sent(std::move(stranger.writing));
+  closer.close_sent(std::move(lingering.holder), kUser);
+  closer.close_sent(std::move(stranger.writing), kUser);
   closer.close_own(std::move(own.writing));
   EXPECT_TRUE(own.ends());
   pollfd waits{stranger.reading.get(), POLLIN, 0};
@@ -115,11 +117,13 @@ TEST(Closer, ClosesOurOwnWhileADescriptorOfAStrangerIsStuck) {
 TEST(Closer, IsLateUntilWhatWaitsIsClosed) {
   Closer closer;
   std::vector<Lingering> lingering(Closer::kMostThreads);
-  for (Lingering& one : lingering) closer.close_sent(std::move(one.holder));
-  EXPECT_FALSE(closer.is_late());
+  for (Lingering& one : lingering) closer.close_sent(std::move(one.holder), kUser);
+  EXPECT_FALSE(closer.is_late(kUser));
   std::vector<Pipe> pipes(Closer::kMostSent);
-  for (Pipe& pipe : pipes) closer.close_sent(std::move(pipe.writing));
-  EXPECT_TRUE(closer.is_late());
+  for (Pipe& pipe : pipes) closer.close_sent(std::move(pipe.writing), kUser);
+  EXPECT_TRUE(closer.is_late(kUser));
+  EXPECT_FALSE(closer.is_late(kOther)) << "another user";
+  EXPECT_FALSE(closer.is_full());
 
   wire::ControlPair full = wire::make_control_pair().value(), empty = wire::make_control_pair().value();
   Pipe in_socket;
@@ -127,16 +131,27 @@ TEST(Closer, IsLateUntilWhatWaitsIsClosed) {
   message.fds.push_back(std::move(in_socket.writing));
   ASSERT_TRUE(wire::send_control(full.theirs.get(), message).ok());
   message.fds.clear();
-  closer.hang_up(std::move(full.ours));
-  closer.hang_up(std::move(empty.ours));
+  closer.hang_up(std::move(full.ours), kUser);
+  closer.hang_up(std::move(empty.ours), kUser);
   pollfd waits{in_socket.reading.get(), POLLIN, 0};
   EXPECT_EQ(::poll(&waits, 1, 100), 0) << "it stays where it is";
 
   for (Lingering& one : lingering) one.other_end.reset();
   for (const Pipe& pipe : pipes) EXPECT_TRUE(pipe.ends());
   EXPECT_TRUE(in_socket.ends());
-  for (int i = 0; i < 1'000 && closer.is_late(); ++i) ::poll(nullptr, 0, 5);
-  EXPECT_FALSE(closer.is_late());
+  for (int i = 0; i < 1'000 && closer.is_late(kUser); ++i) ::poll(nullptr, 0, 5);
+  EXPECT_FALSE(closer.is_late(kUser));
+}
+
+TEST(Closer, IsFullWhenAllUsersTogetherAreLate) {
+  constexpr std::size_t kMost = 20;
+  Closer closer(kMost);
+  std::vector<Lingering> lingering(Closer::kMostThreads);
+  for (Lingering& one : lingering) closer.close_sent(std::move(one.holder), kUser);
+  for (std::size_t i = Closer::kMostThreads; i < kMost; ++i) closer.close_sent(std::move(Pipe().writing), kOther);
+  EXPECT_FALSE(closer.is_full());
+  closer.close_sent(std::move(Pipe().writing), kOther);
+  EXPECT_TRUE(closer.is_full());
 }
 
 TEST(Closer, TakesManyDescriptorsOutOfOneSocket) {
@@ -149,7 +164,7 @@ TEST(Closer, TakesManyDescriptorsOutOfOneSocket) {
     ASSERT_TRUE(wire::send_control(pair.theirs.get(), message).ok());
     for (std::size_t k = 2; k < 10; ++k) pipes[i + k].writing.reset();
   }
-  closer.hang_up(std::move(pair.ours));
+  closer.hang_up(std::move(pair.ours), kUser);
   for (const Pipe& pipe : pipes) EXPECT_TRUE(pipe.ends());
 }
 
