@@ -120,20 +120,30 @@ void Segment::populate(std::uint64_t offset, std::uint64_t size_bytes) {
   populate_pages(mutable_bytes().subspan(offset, size_bytes).data(), size_bytes);
 }
 
+namespace {
+
+// Above the limit the kernel would send SIGXFSZ.
+Status check_file_size(const std::string& label, std::uint64_t bytes) {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_FSIZE, &limit) != 0 || bytes <= limit.rlim_cur) return {};
+  return failed_precondition("shared memory segment {} of {} bytes: this process may make files of {} (RLIMIT_FSIZE)", label,
+                             bytes, limit.rlim_cur);
+}
+
+}  // namespace
+
 Result<UniqueFd> create_memfd(const std::string& label, std::uint64_t size_bytes, bool huge_aligned) {
   SHOAL_ASSIGN_OR_RETURN(UniqueFd fd, make_memfd(label, size_bytes));
-  SHOAL_RETURN_IF_ERROR(allocate(fd, 0, align_up(size_bytes, huge_aligned ? kHugePageBytes : kPageBytes)).with_context(label));
+  const std::uint64_t rounded = align_up(size_bytes, huge_aligned ? kHugePageBytes : kPageBytes);
+  SHOAL_RETURN_IF_ERROR(check_file_size(label, rounded));
+  SHOAL_RETURN_IF_ERROR(allocate(fd, 0, rounded).with_context(label));
   return fd;
 }
 
 Result<UniqueFd> reserve_memfd(const std::string& label, std::uint64_t size_bytes) {
   SHOAL_ASSIGN_OR_RETURN(UniqueFd fd, make_memfd(label, size_bytes));
   const std::uint64_t rounded = align_up(size_bytes, kPageBytes);
-  rlimit limit{};
-  if (::getrlimit(RLIMIT_FSIZE, &limit) == 0 && rounded > limit.rlim_cur) {  // the kernel would send SIGXFSZ
-    return failed_precondition("shared memory segment {} of {} bytes: this process may make files of {} (RLIMIT_FSIZE)", label,
-                               rounded, limit.rlim_cur);
-  }
+  SHOAL_RETURN_IF_ERROR(check_file_size(label, rounded));
   if (::ftruncate(fd.get(), static_cast<off_t>(rounded)) != 0)
     return status_from_errno(format("reserve {} bytes for shared memory segment", rounded), label, errno);
   return fd;

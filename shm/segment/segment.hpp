@@ -55,7 +55,8 @@ enum class Seals : std::uint8_t {
 
 /// Creates and fallocates a memfd of `size_bytes`, rounded up to 4 KiB, or to 2 MB if `huge_aligned`. /proc shows it as
 /// "shoal:<label>". It is not sealed.
-///   Errors  kFailedPrecondition (no memory; names the size), kInvalidArgument (size 0, or above 64 TiB), kInternal
+///   Errors  kFailedPrecondition (no memory, or above RLIMIT_FSIZE; names the size), kInvalidArgument (size 0, or above 64 TiB),
+///           kInternal
 Result<UniqueFd> create_memfd(const std::string& label, std::uint64_t size_bytes, bool huge_aligned = false);
 /// Creates a memfd of `size_bytes`, rounded up to 4 KiB, of which nothing is allocated: it takes addresses of those who map it,
 /// and no memory. It is not sealed.

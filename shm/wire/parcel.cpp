@@ -10,8 +10,6 @@
 namespace shoal::wire {
 namespace {
 
-constexpr std::size_t kLongHead = 4096;  // one that is kept for the next message has no more
-
 constexpr std::uint64_t padded(std::uint64_t bytes) { return align_up(bytes, sizeof(std::uint64_t)); }
 
 struct Copies final : Payload::Store {
@@ -43,7 +41,7 @@ std::uint64_t Parcel::size_bytes() const {
 
 void Parcel::clear() {
   head.clear();
-  if (head.capacity() > kLongHead) head = std::vector<std::byte>();  // = {} would keep the memory
+  if (head.capacity() > kKeptHead) head = std::vector<std::byte>();  // = {} would keep the memory
   payload = {};
 }
 

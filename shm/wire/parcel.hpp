@@ -53,6 +53,8 @@ class Payload {
 struct Parcel {
   /// Of a longer head only so much is kept. No message has such a head, so decoders refuse it.
   static constexpr std::size_t kLongestHead = 32 * 1024;
+  /// One that is cleared keeps the room of a shorter head for the next message.
+  static constexpr std::size_t kKeptHead = 1024;
 
   std::vector<std::byte> head;  ///< header and tensors
   Payload payload;
@@ -65,7 +67,7 @@ struct Parcel {
   std::uint64_t size_bytes() const;  ///< sum over all frames
   /// How much memory of this process it takes.
   std::uint64_t memory_bytes() const { return head.size() + kFrameOverhead + payload.memory_bytes(); }
-  /// Gives its memory back, except that of a short head.
+  /// Gives its memory back, except kKeptHead at most.
   void clear();
 };
 

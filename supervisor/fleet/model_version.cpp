@@ -142,6 +142,8 @@ void ModelVersion::worker_ready(const WorkerProcess& worker) {
 
 void ModelVersion::worker_leaving(const WorkerProcess& worker) { plane_.worker_leaving(worker); }
 
+void ModelVersion::worker_ending(const WorkerProcess& worker) { plane_.worker_ending(worker); }
+
 void ModelVersion::worker_died(WorkerProcess& worker) {
   std::string what;
   plane_.worker_died(routed_, worker, what);

@@ -59,6 +59,7 @@ class ModelVersion final : public ProcessObserver {
   void model_failed(const std::string& reason) override;
   void worker_ready(const WorkerProcess& worker) override;
   void worker_leaving(const WorkerProcess& worker) override;
+  void worker_ending(const WorkerProcess& worker) override;
   void worker_probed(const WorkerProcess& worker, const Status& status) override;
   void worker_died(WorkerProcess& worker) override;
   void worker_reaped(std::uint64_t incarnation, int wait_status) override;

@@ -123,7 +123,6 @@ void DataPlane::flush() {
       // A lane that cannot be reached is dead or dying. When its pidfd reports that, the ledger gets the requests back.
       if (routed == workers_.end() || lost.why.code() == StatusCode::kUnavailable) return;
       routed->second.has_lost = true;
-      ledger_.condemn(incarnation);
       routed->second.version->processes.kill_worker(incarnation, format("requests were not sent: {}", lost.why.message()));
     });
     again |= lost_some(client_transport_, [&](const wire::Outbox::Lost& lost) {

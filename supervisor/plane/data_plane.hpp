@@ -126,6 +126,8 @@ class DataPlane final : public ClientObserver {
   void worker_ready(RoutedVersion& version, const WorkerProcess& worker);
   /// A surplus worker gets no new requests. It is told to end when it holds none.
   void worker_leaving(const WorkerProcess& worker);
+  /// A worker that is being killed gets no new requests.
+  void worker_ending(const WorkerProcess& worker) { ledger_.condemn(worker.incarnation); }
   void worker_probed(const WorkerProcess& worker, bool is_answered);
   /// Its requests run again elsewhere. `what` tells how it died.
   void worker_died(RoutedVersion& version, WorkerProcess& worker, std::string& what);
@@ -189,6 +191,7 @@ class DataPlane final : public ClientObserver {
     std::vector<std::uint64_t> to_detach;  // clients that are gone, but the worker's socket was full
     std::uint32_t unmatched = 0;           // replies that belong to no request that it holds
     bool has_lost = false;                 // requests did not reach it: it is being killed, and what it says does not count
+    RateLimit cancels{12'800'000};         // CANCEL_RUNs: 128 at once
     std::unique_ptr<Timer> leave;          // its limit, if it is surplus
   };
 
@@ -225,7 +228,8 @@ class DataPlane final : public ClientObserver {
   void handle_lane_message(wire::PeerId peer, wire::Parcel& parcel);
   void report_death(const RoutedVersion& version, const WorkerProcess& worker, std::uint64_t answered,
                     std::vector<DeathOutcome> requests);
-  Status attach_client(RoutedWorker& routed, WorkerProcess& worker, const Client& client);
+  Status attach_client(RoutedWorker& routed, const WorkerProcess& worker, const Client& client);
+  static Status send_detaches(RoutedWorker& routed, const WorkerProcess& worker);
   void let_go_who_are_done();
   void retry_unroutable(std::uint64_t now_ns);
 
@@ -296,7 +300,7 @@ class DataPlane final : public ClientObserver {
   std::uint64_t lane_bytes_seen_ = 0;
   MemoryShortage shortage_;
   Timer ledger_tick_;       // when the ledger has something to do, or earlier
-  Timer retry_unroutable_;  // when those workers get requests again
+  Timer retry_unroutable_;  // when those workers get requests again, or what did not fit into their control sockets
   Timer lane_look_;         // of the watchdog, while something runs
   Timer memory_look_;
 };

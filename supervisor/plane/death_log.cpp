@@ -196,6 +196,7 @@ void DeathLog::add(Death death, std::uint64_t now_ns) {
     death.rerun += request.fate == DeathOutcome::Fate::kRunsAgain || request.fate == DeathOutcome::Fate::kRunsAlone;
   }
   if (death.requests.size() > kShownRequests) death.requests.resize(kShownRequests);
+  death.requests.shrink_to_fit();
   deaths_.push_back(std::move(death));
   if (deaths_.size() > kKept) deaths_.pop_front();
   if (deaths_.back().wait_status) return complete(deaths_.back(), now_ns);

@@ -46,11 +46,12 @@ void DataPlane::client_forgotten(Client& client) {
     routed.attached[client.place] = 0;
     WorkerProcess* worker = routed.version->processes.find_worker(incarnation);
     if (!worker || !worker->control) continue;
-    // When the socket is full, the worker keeps the mapping until attach_client() sends this again.
+    // When the socket is full, the worker keeps the mapping until this is sent again.
     const Status sent = wire::send_control(worker->control.get(), {.kind = wire::ControlKind::kDetachClient, .id = client.id});
     if (sent.ok()) continue;
     log_.warn("detach_not_sent client={} worker={} reason=\"{}\"", client.id, worker->pid, sent.message());
     routed.to_detach.push_back(client.id);
+    retry_unroutable_.set_earlier(now_ns_ + kUnroutableRetryNs);
   }
 }
 
@@ -124,8 +125,7 @@ Result<RoutedVersion*> DataPlane::check_request(Client& client, const wire::Parc
   if (header.priority > 0 || header.flow != 0) SHOAL_RETURN_IF_ERROR(check_roles(client, header));
   SHOAL_ASSIGN_OR_RETURN(RoutedVersion * version, find_version(header));
   if (Status checked = check_tensors(client, parcel, *version); !checked.ok()) {
-    if (checked.code() == StatusCode::kOverloaded)
-      wait_ms = static_cast<std::uint32_t>(clients_->look_wait_ms(client));
+    if (checked.code() == StatusCode::kOverloaded) wait_ms = static_cast<std::uint32_t>(clients_->look_wait_ms(client));
     return checked;
   }
   return version;

@@ -16,6 +16,7 @@ namespace {
 constexpr int kLaneMessagesPerTurn = 256;  // before the other sockets have their turn
 // An honest lane sends none: a lease ends with its reply, with the worker's death, or if its request was not sent.
 constexpr std::uint32_t kMostUnmatchedReplies = 64;
+constexpr int kCancelsPerSecond = 10'000;  // for one worker
 
 LaneEvidence read_evidence(const WorkerProcess& worker, const wire::LaneLine& line) {
   LaneEvidence evidence;
@@ -252,7 +253,7 @@ void DataPlane::send_group(std::span<const Action> group) {
   if (routed == workers_.end()) return;  // the worker's death is being handled
   WorkerProcess* worker = routed->second.version->processes.find_worker(first.lane.incarnation);
   for (const Action& action : group) {
-    const Client* client = clients_->find(action.client);
+    const Client* client = clients_->find_with_gone(action.client);  // an earlier action may have disconnected it
     if (!worker || !client || !client->input) continue;
     const Status attached = attach_client(routed->second, *worker, *client);
     if (!attached.ok()) return undelivered(action, worker, attached);
@@ -280,6 +281,12 @@ void DataPlane::undelivered(const Action& action, const WorkerProcess* worker, c
 void DataPlane::retry_unroutable(std::uint64_t now_ns) {
   const std::vector<Incarnation> again = std::exchange(unroutable_, {});
   for (const Incarnation incarnation : again) ledger_.retry(incarnation, now_ns);
+  for (auto& [incarnation, routed] : workers_) {
+    if (routed.to_detach.empty()) continue;
+    const WorkerProcess* worker = routed.version->processes.find_worker(incarnation);
+    if (worker && worker->control && !send_detaches(routed, *worker).ok())
+      retry_unroutable_.set_earlier(now_ns + kUnroutableRetryNs);
+  }
   perform();
 }
 
@@ -304,12 +311,17 @@ Status DataPlane::send_to_lane(const Action& action) {
   return sent;
 }
 
-Status DataPlane::attach_client(RoutedWorker& routed, WorkerProcess& worker, const Client& client) {
-  if (client.place < routed.attached.size() && routed.attached[client.place] == client.id) return {};
+Status DataPlane::send_detaches(RoutedWorker& routed, const WorkerProcess& worker) {
   for (; !routed.to_detach.empty(); routed.to_detach.pop_back()) {
     SHOAL_RETURN_IF_ERROR(
         wire::send_control(worker.control.get(), {.kind = wire::ControlKind::kDetachClient, .id = routed.to_detach.back()}));
   }
+  return {};
+}
+
+Status DataPlane::attach_client(RoutedWorker& routed, const WorkerProcess& worker, const Client& client) {
+  if (client.place < routed.attached.size() && routed.attached[client.place] == client.id) return {};
+  SHOAL_RETURN_IF_ERROR(send_detaches(routed, worker));
   wire::ControlMessage attach{.kind = wire::ControlKind::kAttachClient, .id = client.id};
   for (const UniqueFd* arena : {&client.input, &client.output}) {
     SHOAL_ASSIGN_OR_RETURN(UniqueFd copy, duplicate_fd(arena->get()));
@@ -374,10 +386,11 @@ void DataPlane::send_release(const Action& action) {
   send_to_client(action.client, wire::Frames(&frame, 1));
 }
 
-// Best effort: a lane that does not get this runs the request to its end, which only wastes time.
+// Best effort: a lane that does not get this runs the request to its end, which only wastes time. The worker's control socket
+// must keep room for clients that attach.
 void DataPlane::cancel_run(const Action& action) {
   const auto routed = workers_.find(action.lane.incarnation);
-  if (routed == workers_.end()) return;
+  if (routed == workers_.end() || !routed->second.cancels.take(kCancelsPerSecond, now_ns_)) return;
   const WorkerProcess* worker = routed->second.version->processes.find_worker(action.lane.incarnation);
   if (!worker || !worker->control) return;
   if (!wire::send_control(worker->control.get(), {.kind = wire::ControlKind::kCancelRun, .id = action.request}).ok()) return;

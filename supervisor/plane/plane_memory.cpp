@@ -20,6 +20,8 @@ namespace {
 
 constexpr std::uint64_t kAlwaysAllowed = 64 << 20;
 constexpr std::uint64_t kPerClient = 128 << 10;  // what libzmq keeps for a connection, and some whole messages
+// What a place for a request keeps when the request is over: the room of its head, and what the ledger has of it.
+constexpr std::uint64_t kPerPlace = wire::Parcel::kKeptHead + 1024;
 constexpr std::uint64_t kPerVersion = 16 << 20;  // of a model: its labels, its part of the ledger
 
 // Memory that is shared with no file and no other process. 0 when it is not known.
@@ -63,8 +65,8 @@ void DataPlane::watch_memory(std::uint64_t now_ns) {
   // At the last look libzmq may have held what lanes have sent and finished since. It holds that only for a moment, so it is not
   // counted.
   const std::uint64_t lane_bytes = traffic_.lane_bytes - std::exchange(lane_bytes_seen_, traffic_.lane_bytes);
-  const std::uint64_t known = heap_baseline_ + cut_off_bytes_ + memory_.bytes() + clients_->count() * kPerClient +
-                              (shortage_.is_short() ? lane_bytes : 0);
+  const std::uint64_t known = heap_baseline_ + cut_off_bytes_ + memory_.bytes() + requests_.size() * kPerPlace +
+                              clients_->count() * kPerClient + (shortage_.is_short() ? lane_bytes : 0);
   const std::uint64_t most = known + memory_.unfinished_limit() + kAlwaysAllowed;
   // The heap is less than what is resident when malloc() keeps what was freed. Asking malloc() takes longer.
   std::uint64_t held = resident_bytes();
@@ -133,7 +135,6 @@ void DataPlane::put_out_hoarder(std::uint64_t unfinished, std::uint64_t now_ns) 
     clients_->remember_offence(*worst->client);
     return clients_->disconnect(*worst->client, "it " + why, StatusCode::kUnavailable);
   }
-  ledger_.condemn(worst->lane.incarnation);
   worst->version->processes.kill_worker(worst->lane.incarnation, format("lane {} {}", worst->lane.lane, why));
 }
 

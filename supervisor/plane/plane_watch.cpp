@@ -34,7 +34,6 @@ void DataPlane::watch_lanes(std::uint64_t now_ns) {
       const std::size_t most = most_threads_of_worker(version.processes.options().lanes, version.served.config.threads);
       auto read = read_threads_(worker->pid, most);
       if (!read) {
-        ledger_.condemn(busy.lane.incarnation);
         version.processes.kill_worker(busy.lane.incarnation, format("it has more than {} threads", most));
         continue;
       }
@@ -74,7 +73,6 @@ void DataPlane::judge_lane(const BusyLane& busy, RoutedVersion& version, const W
   const LaneVerdict verdict = watch.judge(sample, limits);
   if (verdict == LaneVerdict::kFine) return;
 
-  ledger_.condemn(busy.lane.incarnation);
   if (verdict == LaneVerdict::kStopped) {
     return version.processes.kill_worker(busy.lane.incarnation, "it was stopped while it held requests", EndReason::kStopped);
   }

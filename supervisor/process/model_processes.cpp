@@ -149,6 +149,7 @@ void ModelProcesses::note_end(WorkerProcess& worker, std::string_view why, EndRe
   worker.ended_because = why;
   if (worker.state != WorkerProcess::State::kForking) worker.limit->clear();  // only its death is awaited
   log_.warn("worker_killed model={} pid={} incarnation={} reason=\"{}\"", options_.name, worker.pid, worker.incarnation, why);
+  observer_.worker_ending(worker);
 }
 
 void ModelProcesses::set_workers(int workers) {

@@ -210,7 +210,7 @@ Result<std::vector<std::string>> ModelProcesses::check_ready(const WorkerProcess
 
 // READY and FORKED come on two sockets, in either order.
 void ModelProcesses::becomes_ready_when_complete(WorkerProcess& worker) {
-  if (!worker.is_starting() || worker.lane_paths.empty()) return;
+  if (!worker.is_starting() || worker.lane_paths.empty() || worker.ended != EndReason::kNone) return;
   worker.state = WorkerProcess::State::kReady;
   if (!worker.is_silent) worker.limit->clear();
   worker.ready_ns = clock_.now_ns();

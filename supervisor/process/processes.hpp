@@ -75,6 +75,8 @@ class ProcessObserver {
   virtual void worker_ready(const WorkerProcess& worker) = 0;
   /// It is surplus: it must get no new requests. Call let_go() when it holds none.
   virtual void worker_leaving(const WorkerProcess& worker) = 0;
+  /// It was told to end by a signal: it must get no new requests. Its death is told later.
+  virtual void worker_ending(const WorkerProcess& worker) = 0;
   /// The answer to probe().
   virtual void worker_probed(const WorkerProcess& worker, const Status& status) = 0;
   /// Its pidfd became readable. `worker` is destroyed after the call; the observer may move its members out.

@@ -7,12 +7,13 @@
 
 #include <algorithm>
 #include <atomic>
-#include <fstream>
+#include <optional>
 #include <set>
 #include <thread>
 
 #include "tests/support/child_process.hpp"
 #include "tests/support/pool_fixture.hpp"
+#include "tests/support/process_sample.hpp"
 
 namespace shoal::test {
 namespace {
@@ -289,31 +290,50 @@ TEST(Survival, ALackOfMemoryForAnArenaEndsOnlyAnAttemptToReconnect) {
   EXPECT_TRUE(prediction.get().ok()) << prediction.get().status().to_string();
 }
 
-// A stopped worker does not read its control socket. Messages about departed clients fill it; the rest is sent later.
-TEST(Survival, AWorkerWhoseControlSocketIsFullGetsRequestsAgainWhenItReads) {
-  constexpr std::size_t kClients = 340;  // an empty packet is charged 768 bytes of the socket's 212992
-  rlimit limit{};
-  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &limit), 0);
-  const rlimit raised{std::min<rlim_t>(limit.rlim_max, 16'384), limit.rlim_max};
-  if (raised.rlim_cur < kClients * 16) GTEST_SKIP() << "needs " << kClients * 16 << " descriptors";
-  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &raised), 0);  // the daemon inherits it
-  const DaemonFixture daemon;
-  const pid_t worker = daemon.workers().at(0);
-  std::vector<Pool> pools;
-  for (std::size_t i = 0; i < kClients; ++i) {
-    pools.push_back(daemon.connect({.arena_limit_bytes = 4096}));
-    ASSERT_TRUE(pools.back().predict("echo", {{"data", counting({4})}}).ok());
+/// A stopped worker does not read its control socket. Messages about departed clients fill it; the rest is sent later.
+class FullControlSocket : public testing::Test {
+ protected:
+  static constexpr std::size_t kClients = 340;  // an empty packet is charged 768 bytes of the socket's 212992
+
+  void SetUp() override {
+    ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &limit_), 0);
+    const rlimit raised{std::min<rlim_t>(limit_.rlim_max, 16'384), limit_.rlim_max};
+    if (raised.rlim_cur < kClients * 16) GTEST_SKIP() << "needs " << kClients * 16 << " descriptors";
+    ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &raised), 0);  // the daemon inherits it
+    daemon_.emplace();
+    worker_ = daemon_->workers().at(0);
+    std::vector<Pool> pools;
+    for (std::size_t i = 0; i < kClients; ++i) {
+      pools.push_back(daemon_->connect({.arena_limit_bytes = 4096}));
+      ASSERT_TRUE(pools.back().predict("echo", {{"data", counting({4})}}).ok());
+    }
+    stop_process(worker_);
+    pools.clear();
+    ASSERT_TRUE(eventually([&] { return daemon_->log().find("detach_not_sent") != std::string::npos; }));
   }
-  stop_process(worker);
-  pools.clear();
-  Pool late = daemon.connect();
+  void TearDown() override { ::setrlimit(RLIMIT_NOFILE, &limit_); }
+
+  std::optional<DaemonFixture> daemon_;
+  pid_t worker_ = -1;
+
+ private:
+  rlimit limit_{};
+};
+
+TEST_F(FullControlSocket, TheWorkerGetsRequestsAgainWhenItReads) {
+  Pool late = daemon_->connect();
   const Prediction prediction = late.submit("echo", {{"data", counting({4}, 7)}});
-  EXPECT_TRUE(eventually([&] { return !prediction.ready() && daemon.log().find("worker_unroutable") != std::string::npos; }));
-  ASSERT_EQ(::kill(worker, SIGCONT), 0);
+  EXPECT_TRUE(eventually([&] { return !prediction.ready() && daemon_->log().find("worker_unroutable") != std::string::npos; }));
+  ASSERT_EQ(::kill(worker_, SIGCONT), 0);
   const auto& outputs = prediction.get();
   ASSERT_TRUE(outputs.ok()) << outputs.status().to_string();
   EXPECT_EQ((*outputs)[0].tensor.values<float>()[3], 10.0f);
-  ::setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+TEST_F(FullControlSocket, TheWorkerUnmapsTheArenasOfAllWhoAreGoneAlsoWhenNobodyElseComes) {
+  EXPECT_GE(memfd_mappings_of(worker_), static_cast<int>(kClients));
+  ASSERT_EQ(::kill(worker_, SIGCONT), 0);
+  EXPECT_TRUE(eventually([&] { return memfd_mappings_of(worker_) < 10; })) << memfd_mappings_of(worker_);
 }
 
 }  // namespace

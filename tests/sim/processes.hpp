@@ -241,6 +241,7 @@ class SimProcesses final : public supervisor::Processes {
     if (!worker || worker->ended != EndReason::kNone) return;
     worker->ended = reason;
     worker->ended_because = why;
+    observer_.worker_ending(*worker);
     check_end(*worker, fleet_.workers.at(incarnation), thread, why);
   }
   // Only who is stopped, stuck or too late is ended, and time in which the supervisor did not run counts for nobody.

@@ -25,6 +25,13 @@ int descriptors_of(pid_t pid) {
   return error ? -1 : static_cast<int>(std::distance(begin(entries), end(entries)));
 }
 
+int memfd_mappings_of(pid_t pid) {
+  std::ifstream maps("/proc/" + std::to_string(pid) + "/maps");
+  int count = 0;
+  for (std::string line; std::getline(maps, line);) count += line.find("/memfd:") != std::string::npos;
+  return count;
+}
+
 std::chrono::nanoseconds processor_time_of(pid_t pid) {
   clockid_t clock{};
   timespec now{};

@@ -20,6 +20,9 @@ std::optional<ProcessSample> sample_process(pid_t pid);
 /// The number of open descriptors; -1 when the process is gone.
 int descriptors_of(pid_t pid);
 
+/// The number of its mappings of memfds: arenas, weights, status pages; 0 when the process is gone.
+int memfd_mappings_of(pid_t pid);
+
 /// The processor time that all threads of a process have used so far; 0 when the process is gone.
 std::chrono::nanoseconds processor_time_of(pid_t pid);
 

@@ -9,7 +9,6 @@
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
-#include <fstream>
 #include <functional>
 #include <optional>
 #include <utility>
@@ -28,13 +27,6 @@ using nlohmann::json;
 constexpr auto kPatience = 60s;  // these tests are not about time, and the machine may be busy
 
 bool soon(const std::function<bool()>& condition) { return eventually(condition, kPatience); }
-
-int memfd_mappings_of(pid_t pid) {
-  std::ifstream maps("/proc/" + std::to_string(pid) + "/maps");
-  int count = 0;
-  for (std::string line; std::getline(maps, line);) count += line.find("/memfd:") != std::string::npos;
-  return count;
-}
 
 }  // namespace
 

@@ -30,6 +30,14 @@ std::vector<std::string> messages_of(std::span<const std::byte> frame) {
   return messages;
 }
 
+TEST(Parcel, AClearedOneKeepsTheRoomOfAShortHeadOnly) {
+  for (const std::size_t size : {Parcel::kKeptHead, Parcel::kKeptHead + 1}) {
+    Parcel parcel{.head = std::vector<std::byte>(size), .payload = {}};
+    parcel.clear();
+    EXPECT_EQ(parcel.head.capacity(), size == Parcel::kKeptHead ? size : 0) << size;
+  }
+}
+
 TEST(Parcel, APayloadOfCopiesHoldsTheFrames) {
   const std::span<const std::byte> frames[] = {as_bytes_of("one"), as_bytes_of("")};
   const Parcel parcel{.head = {}, .payload = Payload::copy_of(frames)};

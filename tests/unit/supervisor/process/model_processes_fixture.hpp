@@ -33,6 +33,7 @@ struct Events : ProcessObserver {
   void model_failed(const std::string& reason) override { failure = reason; }
   void worker_ready(const WorkerProcess& worker) override { ready.push_back(worker.incarnation); }
   void worker_leaving(const WorkerProcess& worker) override { leaving.push_back(worker.incarnation); }
+  void worker_ending(const WorkerProcess& worker) override { ending.push_back(worker.incarnation); }
   void worker_probed(const WorkerProcess& worker, const Status&) override { probed.push_back(worker.incarnation); }
   void worker_died(WorkerProcess& worker) override { died[worker.incarnation] = worker.ended_because; }
   void worker_reaped(std::uint64_t incarnation, int status) override { reaped[incarnation] = status; }
@@ -43,7 +44,7 @@ struct Events : ProcessObserver {
   Status refusal;
   std::vector<std::string> loaded;
   std::string failure;
-  std::vector<std::uint64_t> ready, leaving, probed;
+  std::vector<std::uint64_t> ready, leaving, ending, probed;
   std::map<std::uint64_t, std::string> died;
   std::map<std::uint64_t, int> reaped;
   std::unordered_set<std::uint64_t> answered;

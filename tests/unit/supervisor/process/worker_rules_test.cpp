@@ -30,6 +30,8 @@ TEST_F(ModelProcessesTest, WhatAWorkerSaysOutOfTurnEndsIt) {
     const Puppet zygote = start_loaded();
     const Fork worker = make_ready(zygote);
     breach.say(worker);
+    ASSERT_TRUE(listen_until([&] { return !events_.ending.empty() || !events_.died.empty(); })) << breach.why;
+    EXPECT_EQ(events_.ending, std::vector{worker.incarnation}) << "it must get no request before its death is known";
     ASSERT_TRUE(listen_until([&] { return events_.died.contains(worker.incarnation); })) << breach.why;
     EXPECT_NE(events_.died[worker.incarnation].find(breach.why), std::string::npos) << events_.died[worker.incarnation];
     EXPECT_TRUE(events_.probed.empty());
