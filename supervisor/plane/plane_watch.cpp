@@ -9,6 +9,7 @@
 namespace shoal::supervisor {
 namespace {
 
+static_assert(kProbe == wire::kProbeRequest, "a lane's line says so of a probe that runs");
 constexpr std::size_t kMostThreadsOfOurs = 256;  // far above the threads of ZeroMQ, Closer and the log
 
 }  // namespace
