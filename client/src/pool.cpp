@@ -69,13 +69,13 @@ Pool::~Pool() {
   if (core_) core_->close();
 }
 
+// The handle is made first. If submit() throws, the handle gives the request up.
 Prediction Pool::submit(std::string_view model, Tensors inputs, SubmitOptions options) {
-  if (!core_) {
-    const auto refused = std::make_shared<client::PendingRequest>();
-    refused->complete({.outputs = moved_from()});
-    return Prediction(std::make_shared<PoolPrediction>(nullptr, refused));
-  }
-  return Prediction(std::make_shared<PoolPrediction>(core_, core_->submit(model, std::move(inputs), options)));
+  const auto request = std::make_shared<client::PendingRequest>();
+  if (!core_) request->complete({.outputs = moved_from()});
+  Prediction handle(std::make_shared<PoolPrediction>(core_, request));
+  if (core_) core_->submit(request, model, std::move(inputs), options);
+  return handle;
 }
 
 Result<std::string> Pool::ask(const std::string& question, std::vector<std::byte>* attachment, bool ends_daemon) {

@@ -42,7 +42,8 @@ class PoolCore : public std::enable_shared_from_this<PoolCore> {
   static Result<std::shared_ptr<PoolCore>> connect(PoolOptions options);
   ~PoolCore();
 
-  std::shared_ptr<PendingRequest> submit(std::string_view model, Tensors inputs, SubmitOptions options);
+  /// `request` is new. Throws std::bad_alloc only if it was not sent. The caller then gives it up.
+  void submit(const std::shared_ptr<PendingRequest>& request, std::string_view model, Tensors inputs, SubmitOptions options);
   Result<ModelInfo> describe(std::string_view model, std::uint64_t version);
   Result<Tensor> loan(DType dtype, const Shape& shape);
   PoolUsage usage();

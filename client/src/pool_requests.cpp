@@ -18,8 +18,8 @@ std::string_view as_text(std::span<const std::byte> bytes) { return {reinterpret
 
 }  // namespace
 
-std::shared_ptr<PendingRequest> PoolCore::submit(std::string_view model, Tensors inputs, SubmitOptions options) {
-  auto request = std::make_shared<PendingRequest>();
+void PoolCore::submit(const std::shared_ptr<PendingRequest>& request, std::string_view model, Tensors inputs,
+                      SubmitOptions options) {
   request->model = {std::string(model), options.version};
   request->options = options;
   if (options.timeout.count() > 0)
@@ -35,15 +35,11 @@ std::shared_ptr<PendingRequest> PoolCore::submit(std::string_view model, Tensors
   if (!placed.ok()) {
     release_slots_of(*request);
     if (placed.code() == StatusCode::kOverloaded) poll();  // what the daemon has released meanwhile makes room for the next one
-    request->complete({.outputs = placed});
-    return request;
+    return request->complete({.outputs = std::move(placed)});
   }
   const MutexLock lock(mutex_);
   make_room_for_outputs(*request);
-  if (is_closed_) {
-    request->complete({.outputs = Status(cancelled("the pool was destroyed"))});
-    return request;
-  }
+  if (is_closed_) return request->complete({.outputs = Status(cancelled("the pool was destroyed"))});
   request->seq = ++last_seq_;
   for (const RequestInput& input : request->inputs) bytes_since_progress_ += input.view.size_bytes();
   try {
@@ -54,8 +50,11 @@ std::shared_ptr<PendingRequest> PoolCore::submit(std::string_view model, Tensors
   }
   // A thread that polls ZeroMQ's descriptor may have lost its edge by this send. Without one, to look for answers at every
   // request would cost a system call each. But answers give slots back, and without them the arena grows.
-  if (is_driven_ || ++sent_since_progress_ >= kMostSentBlindly || bytes_since_progress_ >= kMostBytesSentBlindly) progress();
-  return request;
+  if (!is_driven_ && ++sent_since_progress_ < kMostSentBlindly && bytes_since_progress_ < kMostBytesSentBlindly) return;
+  try {
+    progress();
+  } catch (const std::bad_alloc&) {  // the request is under way, and whoever waits goes on
+  }
 }
 
 // Sends the request, or parks it until the model is described.

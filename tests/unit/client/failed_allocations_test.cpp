@@ -212,6 +212,32 @@ TEST_F(FailedAllocationsTest, ARequestThatIsNotSentLeavesTheRoomForFrames) {
   });
 }
 
+// Nobody could wait for it or cancel it.
+TEST_F(FailedAllocationsTest, ARequestWithoutAHandleIsNotSentAndHoldsNoMemory) {
+  constexpr std::int64_t kLarge = 1 << 20;  // submit() looks for answers after so many bytes
+  const Tensor input = Tensor::create(DType::kUInt8, Shape{kLarge}).value();
+  test::for_each_allocation(5, [&](std::uint64_t number) {
+    const Prediction earlier = submit();
+    daemon_.reply(daemon_.receive_request());
+    ::poll(nullptr, 0, 10);  // until the answer is there
+    Tensors inputs{{"data", input}};
+    test::fail_allocation(number);
+    std::optional<Prediction> asked;
+    try {
+      asked.emplace(pool_->submit("m", std::move(inputs)));
+    } catch (const std::bad_alloc&) {
+    }
+    const bool has_failed = test::has_allocation_failed();
+    test::fail_allocation(0);
+    const auto sent = daemon_.receive(asked && !asked->ready() ? 10s : 30ms);
+    EXPECT_TRUE(asked || !sent) << "it was sent";
+    EXPECT_TRUE(asked || pool_->usage().inputs.used_bytes < kLarge) << "it holds its input";
+    if (sent) daemon_.reply(sent->seq);
+    EXPECT_TRUE(!asked || asked->wait_for(kSoon));
+    return has_failed;
+  });
+}
+
 // Names of requests whose time is over before there is a daemon.
 TEST_F(FailedAllocationsTest, NamesTakeNoMemoryWhileThereIsNoDaemon) {
   constexpr std::uint64_t kNames = 1000;
