@@ -117,6 +117,7 @@ std::uint64_t ZmqMessage::memory_bytes() const {
 int ZmqMessage::source_fd() const { return empty() ? -1 : ::zmq_msg_get(as_zmq(const_cast<Frame*>(&frames_.back())), ZMQ_SRCFD); }
 
 void ZmqMessage::take_behind(ZmqMessage& from, std::size_t count) {
+  frames_.reserve(from.size());  // throws before anything is taken
   for (std::size_t i = count; i < from.size(); ++i) {
     frames_.emplace_back();
     ::zmq_msg_init(as_zmq(&frames_.back()));
@@ -264,7 +265,8 @@ bool Socket::receive_frame(void* frame, Wait wait, bool is_first) {
 
 Result<bool> Socket::receive_frames(Wait wait) {
   ZmqMessage& message = incoming_;
-  message.clear();
+  const bool goes_on = is_half_received_ && !message.empty();  // there was no memory for the next frame
+  if (!goes_on) message.clear();
   is_drained_ = false;
   const auto nothing = [&]() -> Result<bool> {
     const int error = ::zmq_errno();
@@ -275,7 +277,7 @@ Result<bool> Socket::receive_frames(Wait wait) {
   };
   zmq_msg_t dropped;
   ::zmq_msg_init(&dropped);
-  while (is_half_received_) {
+  while (is_half_received_ && !goes_on) {
     if (!receive_frame(&dropped, wait, false)) return nothing();
   }
   do {
@@ -295,28 +297,32 @@ Result<bool> Socket::receive_frames(Wait wait) {
 Result<bool> Socket::receive_parcel(Parcel& parcel, std::size_t names, Wait wait) {
   parcel.clear();  // also of the memory of a long head, which nobody would count in the next message
   if (bundle_.is_done()) {
-    SHOAL_ASSIGN_OR_RETURN(const bool received, receive_frames(wait));
-    if (!received) return false;
-    if (incoming_.size() <= names) {  // no frame behind the sender's name
-      parcel.head.clear();
-      return true;
+    if (!is_kept_) {
+      SHOAL_ASSIGN_OR_RETURN(const bool received, receive_frames(wait));
+      if (!received) return false;
     }
-    const auto head = incoming_[names].first(std::min(incoming_[names].size(), Parcel::kLongestHead));
-    if (incoming_.size() > names + 1) {
-      auto payload = std::make_shared<ZmqPayload>();
-      payload->message.take_behind(incoming_, names + 1);
-      payload->memory = payload->message.memory_bytes();
-      parcel.payload = Payload(std::move(payload));
-    } else if (const auto bundle = opens_bundles_ ? BundleReader::of(head) : std::nullopt) {
-      bundle_ = *bundle;
-    }
+    is_kept_ = true;
+    const auto head = incoming_.size() <= names ? std::span<const std::byte>()  // no frame behind the sender's name
+                                                : incoming_[names].first(std::min(incoming_[names].size(), Parcel::kLongestHead));
+    const bool has_payload = incoming_.size() > names + 1;
+    if (const auto bundle = opens_bundles_ && !has_payload ? BundleReader::of(head) : std::nullopt) bundle_ = *bundle;
     if (bundle_.is_done()) {
       parcel.head.assign(head.begin(), head.end());
+      if (has_payload) {
+        auto payload = std::make_shared<ZmqPayload>();
+        payload->message.take_behind(incoming_, names + 1);
+        payload->memory = payload->message.memory_bytes();
+        parcel.payload = Payload(std::move(payload));
+      }
+      is_kept_ = false;
       return true;
     }
+    is_kept_ = false;
   }
-  const auto head = bundle_.next();
+  BundleReader rest = bundle_;
+  const auto head = rest.next();
   parcel.head.assign(head.begin(), head.end());
+  bundle_ = rest;
   return true;
 }
 

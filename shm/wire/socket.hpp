@@ -102,6 +102,7 @@ class Socket {
     std::swap(bundle_, other.bundle_);
     std::swap(fd_, other.fd_);
     std::swap(is_half_received_, other.is_half_received_);
+    std::swap(is_kept_, other.is_kept_);
     std::swap(is_drained_, other.is_drained_);
     std::swap(opens_bundles_, other.opens_bundles_);
     return *this;
@@ -115,8 +116,8 @@ class Socket {
   /// received since. When it returns true, libzmq 4.3.4 may have received half of a message. Then receive() must come before a
   /// router disconnects that peer: otherwise libzmq aborts the process.
   bool is_readable();
-  /// Messages of a bundle wait to be received. fd() does not tell that.
-  bool has_unread() const { return !bundle_.is_done(); }
+  /// Messages of a bundle wait to be received, or one for which there was no memory. fd() does not tell that.
+  bool has_unread() const { return is_kept_ || !bundle_.is_done(); }
   /// Closes the socket. Queued messages are sent for up to `limit`; after a plain close for up to 50 ms.
   void close_after_flush(std::chrono::milliseconds limit);
 
@@ -128,7 +129,7 @@ class Socket {
   /// nothing of it.
   ///   to  a router's name for the peer; empty for a dealer
   Status send_frames(std::span<const std::byte> to, Frames head, const Payload& payload, Wait wait, Unsent* unsent);
-  /// True when a message was received.
+  /// True when a message was received. Throws std::bad_alloc; then the next call receives the message.
   ///   names  the number of frames before the head
   Result<bool> receive_parcel(Parcel& parcel, std::size_t names, Wait wait);
   std::span<const std::byte> first_frame() const { return incoming_[0]; }  ///< of the message received last
@@ -148,8 +149,10 @@ class Socket {
   ZmqMessage outgoing_;  // made and not sent yet; keeps its room from message to message
   BundleReader bundle_;  // of incoming_
   int fd_ = -1;
-  bool is_half_received_ = false;  // the rest of the last message is dropped before the next one
-  bool is_drained_ = false;        // nothing waits unless the descriptor says so: sending may consume its edge
+  bool is_half_received_ =
+      false;                 // the rest of the last message is dropped before the next one, unless there was no memory for it
+  bool is_kept_ = false;     // incoming_ has not become a parcel, because there was no memory
+  bool is_drained_ = false;  // nothing waits unless the descriptor says so: sending may consume its edge
 };
 
 /// The socket of a client or a lane. It listens at a path and has one peer.

@@ -1,5 +1,8 @@
 // No part of a message is sent, lost or taken for another one when memory is short or a signal interrupts libzmq.
+#include <poll.h>
+
 #include <cstring>
+#include <new>
 #include <string>
 #include <vector>
 
@@ -82,6 +85,48 @@ TEST_F(SocketTest, ADealersMessageThatGetsNoMemoryIsNotSentAtAll) {
   ASSERT_TRUE(receive(peer));
   ASSERT_EQ(message_.size(), 1u);
   EXPECT_EQ(text_of(message_[0]), "next");
+}
+
+// Also one of which there was memory for some frames only, or that is in a bundle.
+TEST_F(SocketTest, AMessageForWhichThereIsNoMemoryIsReceivedLater) {
+  if (!kMayReplaceMalloc) GTEST_SKIP() << "the sanitizer has its own malloc";
+  const std::string body(100, 'b'), note(50, 'n');
+  int failures = 0;
+  for (PeerId nth = 1;; ++nth) {
+    const std::string at = path("a" + std::to_string(nth));
+    Dealer dealer = Dealer::bind(context_, at).value();
+    ASSERT_TRUE(router_.connect(at, nth, true).ok());
+    const std::array<std::span<const std::byte>, 4> frames = {bytes_of(note), bytes_of(body), bytes_of(large_), bytes_of("end")};
+    ASSERT_TRUE(send(nth, Frames(frames)).ok());
+    ASSERT_TRUE(router_.push(nth, bytes_of(note)).ok() && router_.push(nth, bytes_of(body)).ok());
+    ASSERT_TRUE(router_.flush().empty());
+    ASSERT_TRUE(within_deadline(dealer, [&] { return dealer.is_readable(); }));
+    ::poll(nullptr, 0, 10);  // until the bundle is there, too
+    Parcel received[3];
+    int count = 0, thrown = 0;
+    bool is_readable = true;
+    {
+      const FailingAllocation failing(static_cast<int>(nth));
+      while (count < 3 && is_readable) {
+        try {
+          is_readable = dealer.receive(received[count]).value();
+          count += is_readable;
+        } catch (const std::bad_alloc&) {
+          ++thrown;
+          is_readable = dealer.is_readable();
+        }
+      }
+    }
+    SCOPED_TRACE("allocation " + std::to_string(nth) + " failed");
+    ASSERT_EQ(count, 3);
+    ASSERT_EQ(received[0].size(), 4u);
+    EXPECT_EQ(text_of(received[0][0]) + text_of(received[0][1]) + text_of(received[0][3]), note + body + "end");
+    EXPECT_EQ(text_of(received[1][0]), note);
+    EXPECT_EQ(text_of(received[2][0]), body);
+    failures += thrown;
+    if (thrown == 0) break;
+  }
+  EXPECT_GE(failures, 5);
 }
 
 // libzmq looks for its commands from time to time, and there a signal interrupts it.
