@@ -1,4 +1,5 @@
-// PoolCore: connecting, waiting, and the choice of the driver. Requests and replies are in pool_requests.cpp.
+// PoolCore: connecting, waiting, and the choice of the driver. Requests and replies are in pool_requests.cpp,
+// control requests in pool_calls.cpp.
 #include "client/src/pool_core.hpp"
 
 #include <poll.h>
@@ -6,7 +7,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <set>
 
 #include "shm/base/clock.hpp"
 #include "shm/base/errors.hpp"
@@ -33,15 +33,6 @@ std::uint64_t overdue_ns(const PendingRequest& request) {
 std::chrono::steady_clock::time_point to_time_point(std::uint64_t ns) {  // steady_clock is CLOCK_MONOTONIC
   constexpr std::uint64_t kLast = std::numeric_limits<std::int64_t>::max();
   return std::chrono::steady_clock::time_point(std::chrono::nanoseconds(static_cast<std::int64_t>(std::min(ns, kLast))));
-}
-
-// Without memory, the text is one that needs none: each request must end.
-Status copy_of(const Status& why) {
-  try {
-    return why;
-  } catch (const std::bad_alloc&) {
-    return Status(why.code(), "out of memory");
-  }
 }
 
 }  // namespace
@@ -326,13 +317,14 @@ void PoolCore::on_ready() {
   most_frame_bytes_.store(connection_->longest_frame_bytes(), std::memory_order_relaxed);
   shrink_rule_.begin(monotonic_now_ns());
   keep_of_output_.reset();
-  const auto calls = calls_;  // a list of its own, because one that cannot be sent ends
-  for (const auto& [seq, call] : calls) send_call(call);
-  std::set<ModelKey> wanted;
-  for (const auto& [seq, request] : parked_) wanted.insert(request->model);
-  for (const ModelKey& model : wanted) {
-    ModelEntry& entry = models_[model];
-    if (entry.describe_seq == 0) ask_description(model);
+  for (auto next = calls_.begin(); next != calls_.end();) {
+    const std::shared_ptr<ControlCall> call = (next++)->second;
+    send_call(call);  // one that cannot be sent ends
+  }
+  for (auto next = parked_.begin(); next != parked_.end();) {
+    const std::shared_ptr<PendingRequest> request = next->second;
+    ask_description_for(request);  // it may end, and others of its model, too
+    next = parked_.upper_bound(request->seq);
   }
 }
 
@@ -362,12 +354,11 @@ void PoolCore::lose_connection(const Status& why) {
     }
   }
   for (auto& [name, entry] : models_) entry.description.reset();  // another daemon uses other ids
-  std::vector<std::shared_ptr<ControlCall>> ended;
-  for (auto& [seq, call] : calls_) {
-    if (was_ready && call->ends_daemon && call->is_sent) ended.push_back(call);
-    call->is_sent = false;
+  for (auto next = calls_.begin(); next != calls_.end();) {
+    const std::shared_ptr<ControlCall> call = (next++)->second;
+    const bool was_sent = std::exchange(call->is_sent, false);
+    if (was_ready && call->ends_daemon && was_sent) finish_call(call, std::string("{}"));
   }
-  for (const auto& call : ended) finish_call(call, std::string("{}"));
 
   // A daemon that has no room for this client now may have it later. One that had let it in and cuts it off has a reason.
   const bool is_full = why.code() == StatusCode::kOverloaded && !was_ready;

@@ -130,11 +130,11 @@ class PoolCore : public std::enable_shared_from_this<PoolCore> {
       SHOAL_REQUIRES(mutex_);
   void handle_release(const wire::Parcel& message) SHOAL_REQUIRES(mutex_);
   void handle_control_reply(const wire::Parcel& message) SHOAL_REQUIRES(mutex_);
-  void answer_call(const std::shared_ptr<ControlCall>& call, const Result<std::string>& answer) SHOAL_REQUIRES(mutex_);
+  void answer_call(const std::shared_ptr<ControlCall>& call, Result<std::string> answer) SHOAL_REQUIRES(mutex_);
   void handle_description(const ModelKey& model, ModelEntry& entry, const Result<std::string>& answer) SHOAL_REQUIRES(mutex_);
   void forget_unknown(const ModelKey& model) SHOAL_REQUIRES(mutex_);
   void park(const std::shared_ptr<PendingRequest>& request) SHOAL_REQUIRES(mutex_);
-  void look_again(const std::shared_ptr<PendingRequest>& request, ModelEntry& entry) SHOAL_REQUIRES(mutex_);
+  void look_again(const std::shared_ptr<PendingRequest>& request) SHOAL_REQUIRES(mutex_);
   void expire_parked(std::uint64_t now_ns) SHOAL_REQUIRES(mutex_);
   Result<Tensors> read_outputs(const wire::Parcel& message, const wire::Reply& reply, const PendingRequest& request)
       SHOAL_REQUIRES(mutex_);
@@ -149,6 +149,7 @@ class PoolCore : public std::enable_shared_from_this<PoolCore> {
   std::shared_ptr<ControlCall> start_call(std::string json, const ModelKey* describes = nullptr) SHOAL_REQUIRES(mutex_);
   void send_call(const std::shared_ptr<ControlCall>& call) SHOAL_REQUIRES(mutex_);
   std::shared_ptr<ControlCall> ask_description(const ModelKey& model) SHOAL_REQUIRES(mutex_);
+  void ask_description_for(const std::shared_ptr<PendingRequest>& request) SHOAL_REQUIRES(mutex_);
 
   bool is_ready() const SHOAL_REQUIRES(mutex_) { return connection_ && connection_->is_ready(); }
   void complete(PendingRequest& request, Outcome outcome) SHOAL_REQUIRES(mutex_);

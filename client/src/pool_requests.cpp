@@ -16,6 +16,20 @@ constexpr std::size_t kMostUnderWay = 32'768;  // with a CANCEL for each, they f
 
 std::string_view as_text(std::span<const std::byte> bytes) { return {reinterpret_cast<const char*>(bytes.data()), bytes.size()}; }
 
+// What a reply says, apart from its outputs. Allocates nothing.
+Outcome outcome_of(const wire::ReplyHeader& header, const PendingRequest& request, Result<Tensors> outputs) {
+  // This daemon knows of no earlier one.
+  const auto least_ran = static_cast<std::uint8_t>(request.may_have_run ? Ran::kMaybe : Ran::kNo);
+  return {.outputs = std::move(outputs),
+          .ran = static_cast<Ran>(std::clamp<std::uint8_t>(header.ran, least_ran, 2)),
+          .attempts = header.attempts,
+          .batch = header.batch,
+          .model_version = header.model_version,
+          .queue_time = std::chrono::nanoseconds(header.queue_ns),
+          .compute_time = std::chrono::nanoseconds(header.compute_ns),
+          .retry_after = std::chrono::milliseconds(header.retry_after_ms)};
+}
+
 }  // namespace
 
 void PoolCore::submit(const std::shared_ptr<PendingRequest>& request, std::string_view model, Tensors inputs,
@@ -76,7 +90,7 @@ void PoolCore::route(const std::shared_ptr<PendingRequest>& request) {
     }
     return;
   }
-  if (known == models_.end() || known->second.describe_seq == 0) ask_description(request->model);
+  ask_description_for(request);
 }
 
 // The daemon does not need its inputs any more, so libzmq has sent the message, too.
@@ -85,21 +99,25 @@ void PoolCore::release_slots_of(PendingRequest& request) {
   request.release_slots();
 }
 
-void PoolCore::park(const std::shared_ptr<PendingRequest>& request) {
+// Without memory it ends.
+void PoolCore::park(const std::shared_ptr<PendingRequest>& request) try {
   request->output_slots.clear();
   parked_[request->seq] = request;
   next_expiry_ns_ = std::min(next_expiry_ns_, request->deadline_ns);
+} catch (const std::bad_alloc&) {
+  fail(*request, out_of_memory("a request", request->model.name));
 }
 
 // Asks for the description again, at most once per request: the model's inputs have changed, or may have.
-void PoolCore::look_again(const std::shared_ptr<PendingRequest>& request, ModelEntry& entry) {
+void PoolCore::look_again(const std::shared_ptr<PendingRequest>& request) {
   if (request->is_cancelled) return fail(*request, request->canceled_by_caller());
   request->has_described_again = true;
   park(request);
-  if (entry.describe_seq == 0) ask_description(request->model);
+  ask_description_for(request);
 }
 
-void PoolCore::send_request(const std::shared_ptr<PendingRequest>& request, ModelEntry& entry) {
+// Without memory the request ends.
+void PoolCore::send_request(const std::shared_ptr<PendingRequest>& request, ModelEntry& entry) try {
   request->sent_ns = monotonic_now_ns();
   if (request->sent_ns >= request->deadline_ns) {
     return fail(*request,
@@ -107,7 +125,7 @@ void PoolCore::send_request(const std::shared_ptr<PendingRequest>& request, Mode
   }
   request->description = entry.description;
   const auto order = match_inputs(*request->description, request->specs);
-  if (!order.ok()) return request->has_described_again ? fail(*request, order.status()) : look_again(request, entry);
+  if (!order.ok()) return request->has_described_again ? fail(*request, order.status()) : look_again(request);
   offer_outputs(*request, entry);
   if (Status written = write_request(*request, *order); !written.ok()) return fail(*request, std::move(written));
   request->is_cancelled = false;
@@ -120,6 +138,9 @@ void PoolCore::send_request(const std::shared_ptr<PendingRequest>& request, Mode
   }
   // The daemon is gone. The attach socket reports that soon, and then the request is sent again.
   attach_read_ns_ = 0;
+} catch (const std::bad_alloc&) {  // nothing was sent
+  requests_.erase(request->seq);
+  fail(*request, out_of_memory("a request", request->model.name));
 }
 
 // Writes the message into frames_: it says where the tensors lie. Inputs that lie in no arena follow as frames.
@@ -204,14 +225,22 @@ void PoolCore::dispatch(const wire::Parcel& message) {
   }
 }
 
+// A request ends also if there is no memory for its answer.
 void PoolCore::handle_reply(const wire::Parcel& message) {
-  const auto reply = wire::decode_reply(message[0]);
-  if (!reply.ok()) return;
-  const std::shared_ptr<PendingRequest> request = find_sent(reply->header.seq);
-  if (!request) return;
-  if (reply->header.released != 0) forget_sent(request->seq);
-  if (!request->is_done()) take_reply(message, *reply, request);
-  if (reply->header.released != 0 && request->is_done()) release_slots_of(*request);
+  wire::Reply reply;
+  std::shared_ptr<PendingRequest> request;
+  try {
+    if (!wire::decode_reply(message[0], reply).ok()) return;
+    request = find_sent(reply.header.seq);
+    if (request && !request->is_done()) take_reply(message, reply, request);
+  } catch (const std::bad_alloc&) {
+    if (!request) request = find_sent(reply.header.seq);  // the header is read before anything is allocated
+    if (!request) return;
+    complete(*request, outcome_of(reply.header, *request, out_of_memory("the answer of a request", request->model.name)));
+  }
+  if (!request || reply.header.released == 0) return;
+  forget_sent(request->seq);
+  if (request->is_done()) release_slots_of(*request);
 }
 
 void PoolCore::take_reply(const wire::Parcel& message, const wire::Reply& reply, const std::shared_ptr<PendingRequest>& request) {
@@ -221,30 +250,20 @@ void PoolCore::take_reply(const wire::Parcel& message, const wire::Reply& reply,
   if (status == StatusCode::kFailedPrecondition && header.ran == 0 && !request->has_described_again) {
     forget_sent(request->seq);
     entry.description.reset();
-    return look_again(request, entry);
+    return look_again(request);
   }
-  // This daemon knows of no earlier one.
-  const auto least_ran = static_cast<std::uint8_t>(request->may_have_run ? Ran::kMaybe : Ran::kNo);
-  Outcome outcome{.ran = static_cast<Ran>(std::clamp<std::uint8_t>(header.ran, least_ran, 2)),
-                  .attempts = header.attempts,
-                  .batch = header.batch,
-                  .model_version = header.model_version,
-                  .queue_time = std::chrono::nanoseconds(header.queue_ns),
-                  .compute_time = std::chrono::nanoseconds(header.compute_ns),
-                  .retry_after = std::chrono::milliseconds(header.retry_after_ms)};
   if (status != StatusCode::kOk) {
-    outcome.outputs =
-        Status(status, message.size() > 1 ? std::string(as_text(message[1])) : format("model '{}'", request->model.name));
-  } else {
-    outcome.outputs = read_outputs(message, reply, *request);
-    if (outcome.outputs.ok()) {
-      if (entry.output_bytes.size() >= kMaxLearnedShapes) entry.output_bytes.clear();
-      auto& learned = entry.output_bytes[request->shape_key];
-      learned.clear();
-      for (const wire::WireTensor& output : reply.outputs) learned.push_back(output.size_bytes);
-    }
+    std::string text = message.size() > 1 ? std::string(as_text(message[1])) : format("model '{}'", request->model.name);
+    return complete(*request, outcome_of(header, *request, Status(status, std::move(text))));
   }
-  complete(*request, std::move(outcome));
+  auto outputs = read_outputs(message, reply, *request);
+  const bool fit = outputs.ok();
+  complete(*request, outcome_of(header, *request, std::move(outputs)));
+  if (!fit) return;
+  if (entry.output_bytes.size() >= kMaxLearnedShapes) entry.output_bytes.clear();
+  auto& learned = entry.output_bytes[request->shape_key];
+  learned.clear();
+  for (const wire::WireTensor& output : reply.outputs) learned.push_back(output.size_bytes);
 }
 
 Result<Tensors> PoolCore::read_outputs(const wire::Parcel& message, const wire::Reply& reply, const PendingRequest& request) {
@@ -286,123 +305,6 @@ void PoolCore::handle_release(const wire::Parcel& message) {
   if (!request || !request->is_done()) return;
   release_slots_of(*request);
   forget_sent(request->seq);
-}
-
-void PoolCore::handle_control_reply(const wire::Parcel& message) {
-  const auto header = wire::decode_control(message[0]);
-  if (!header.ok()) return;
-  const auto found = calls_.find(header->seq);
-  if (found == calls_.end()) return;
-  const std::shared_ptr<ControlCall> call = found->second;
-  if (message.size() > 2) call->attachment.assign(message[2].begin(), message[2].end());
-  const std::string text(message.size() > 1 ? as_text(message[1]) : std::string_view("{}"));
-  const auto code = static_cast<StatusCode>(header->status);
-  answer_call(call, code == StatusCode::kOk ? Result<std::string>(text) : Status(code, parse_message(text)));
-  if (call->describes) forget_unknown(*call->describes);
-}
-
-void PoolCore::answer_call(const std::shared_ptr<ControlCall>& call, const Result<std::string>& answer) {
-  const auto found = call->describes ? models_.find(*call->describes) : models_.end();
-  if (found != models_.end() && found->second.describe_seq == call->seq) handle_description(found->first, found->second, answer);
-  finish_call(call, answer);
-}
-
-// Names that no daemon knows may be many.
-void PoolCore::forget_unknown(const ModelKey& model) {
-  const auto found = models_.find(model);
-  if (found != models_.end() && !found->second.description && found->second.describe_seq == 0) models_.erase(found);
-}
-
-void PoolCore::handle_description(const ModelKey& model, ModelEntry& entry, const Result<std::string>& answer) {
-  entry.describe_seq = 0;
-  Status status = answer.status();
-  if (answer.ok()) {
-    auto description = parse_description(*answer);
-    status = description.status();
-    if (status.ok()) entry.description = std::make_shared<const Description>(*std::move(description));
-  }
-  std::vector<std::shared_ptr<PendingRequest>> waiting;  // a list of its own, because send_request() may park one again
-  for (const auto& [seq, request] : parked_) {
-    if (request->model == model) waiting.push_back(request);
-  }
-  for (const auto& request : waiting) {
-    if (request->is_done()) continue;  // the model was to be described again for one before it, which could not be asked
-    parked_.erase(request->seq);
-    if (status.ok()) {
-      send_request(request, entry);
-    } else {
-      fail(*request, status);
-    }
-  }
-}
-
-// It may be finished already, if there was no memory to send it.
-//   describes  the model whose description it asks for, or null
-std::shared_ptr<ControlCall> PoolCore::start_call(std::string json, const ModelKey* describes) {
-  auto call = std::make_shared<ControlCall>();
-  call->seq = ++last_seq_;
-  call->json = std::move(json);
-  if (describes) call->describes = *describes;
-  calls_[call->seq] = call;
-  if (describes) models_[*describes].describe_seq = call->seq;
-  if (is_ready()) send_call(call);
-  return call;
-}
-
-void PoolCore::send_call(const std::shared_ptr<ControlCall>& call) {
-  const wire::ControlHeader header = wire::make_control(wire::Kind::kControl, call->seq);
-  const std::span<const std::byte> frames[] = {std::as_bytes(std::span(&header, 1)), std::as_bytes(std::span(call->json))};
-  call->is_sent = true;
-  const Status sent = connection_->socket().send(frames);
-  if (sent.ok()) return;
-  if (sent.code() == StatusCode::kUnavailable) {  // the daemon is gone, as in send_request()
-    attach_read_ns_ = 0;
-  } else {  // no memory for its frames: nothing was sent
-    answer_call(call, sent.with_context(name_question(call->json)));
-  }
-}
-
-std::shared_ptr<ControlCall> PoolCore::ask_description(const ModelKey& model) {
-  return start_call(control_json("describe", model.name, model.version), &model);
-}
-
-// The description is kept, so that a later request is sent at once.
-Result<ModelInfo> PoolCore::describe(std::string_view model, std::uint64_t version) {
-  SHOAL_RETURN_IF_ERROR(usable());
-  std::shared_ptr<ControlCall> call;
-  {
-    const MutexLock lock(mutex_);
-    const ModelKey key{std::string(model), version};
-    ModelEntry& entry = models_[key];
-    const auto under_way = calls_.find(entry.describe_seq);
-    call = under_way != calls_.end() ? under_way->second : ask_description(key);
-    progress();
-  }
-  // If there is no answer, the call stays, because requests may wait for it.
-  SHOAL_ASSIGN_OR_RETURN(const std::string answer, answer_of(*call));
-  SHOAL_ASSIGN_OR_RETURN(Description description, parse_description(answer));
-  return std::move(description.info);
-}
-
-Result<ModelChange> PoolCore::change(const ChangeRequest& change) {
-  SHOAL_ASSIGN_OR_RETURN(const std::string answer, ask(change_json(change)));
-  return parse_change(answer);
-}
-
-Result<std::string> PoolCore::ask(std::string json, std::vector<std::byte>* attachment, bool ends_daemon) {
-  SHOAL_RETURN_IF_ERROR(usable());
-  std::shared_ptr<ControlCall> call;
-  {
-    const MutexLock lock(mutex_);
-    call = start_call(std::move(json));
-    call->ends_daemon = ends_daemon;
-    progress();
-  }
-  Result<std::string> answer = answer_of(*call);
-  const MutexLock lock(mutex_);
-  calls_.erase(call->seq);  // if the wait ended without an answer: the next daemon is not asked
-  if (attachment) *attachment = std::move(call->attachment);
-  return answer;
 }
 
 void PoolCore::cancel(PendingRequest& request) {
@@ -454,12 +356,6 @@ void PoolCore::fail(PendingRequest& request, Status status) {
   if (!is_under_way) release_slots_of(request);
   complete(request, {.outputs = std::move(status), .ran = is_under_way || request.may_have_run ? Ran::kMaybe : Ran::kNo});
   parked_.erase(request.seq);  // last, because parked_ may hold the only reference
-}
-
-void PoolCore::finish_call(const std::shared_ptr<ControlCall>& call, Result<std::string> answer) {
-  calls_.erase(call->seq);
-  call->complete(std::move(answer));
-  wake_waiters_of(*call);
 }
 
 }  // namespace shoal::client

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <limits>
 #include <memory>
+#include <new>
 #include <optional>
 #include <string>
 #include <vector>
@@ -19,6 +20,11 @@
 namespace shoal::client {
 
 inline constexpr std::uint64_t kForever = std::numeric_limits<std::uint64_t>::max();  ///< as the end of a wait: no end
+
+/// Without memory, the text is one that needs none: each request must end.
+inline Status copy_of(const Status& why) noexcept try { return why; } catch (const std::bad_alloc&) {
+  return Status(why.code(), "out of memory");
+}
 
 /// Becomes done once. A thread that has seen is_done() (acquire; pairs with the release in set_done()) may read the result.
 class Completion {
@@ -66,7 +72,11 @@ struct PendingRequest : Completion {
   bool has_described_again = false;                 ///< because inputs did not fit or the model's signature changed
   Outcome outcome;
 
-  Status canceled_by_caller() const { return cancelled("model '{}': the caller canceled the request", model.name); }
+  Status canceled_by_caller() const noexcept try {
+    return cancelled("model '{}': the caller canceled the request", model.name);
+  } catch (const std::bad_alloc&) {
+    return Status(StatusCode::kCancelled, "canceled");  // a text of this length allocates nothing
+  }
   void complete(Outcome result) {
     outcome = std::move(result);
     set_done();

@@ -1,12 +1,14 @@
 // A client in which an allocation fails: the call that needed it ends, and the others go on.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <future>
 #include <new>
 
 #include "client/src/arena.hpp"
+#include "client/src/description.hpp"
 #include "shoal/pool.hpp"
 #include "tests/support/allocations.hpp"
 #include "tests/support/scratch_directory.hpp"
@@ -57,10 +59,21 @@ class FailedAllocationsTest : public testing::Test {
     while (known.wait_for(0s) != std::future_status::ready) daemon_.receive(10ms);
     EXPECT_TRUE(known.get().ok());
   }
+  /// pool.poll(), in which an allocation fails. Whether one did.
+  bool poll_without(std::uint64_t number) {
+    test::fail_allocation(number);
+    try {
+      pool_->poll();
+    } catch (const std::bad_alloc&) {
+    }
+    const bool has_failed = test::has_allocation_failed();
+    test::fail_allocation(0);
+    return has_failed;
+  }
   Prediction submit() { return pool_->submit("m", {{"data", Tensor::create(DType::kUInt8, Shape{1}).value()}}); }
 
   const test::ScratchDirectory scratch_;
-  FakeDaemon daemon_{scratch_.path()};
+  FakeDaemon daemon_{scratch_.path(), 100};
   std::optional<Pool> pool_;
 };
 
@@ -234,6 +247,86 @@ TEST_F(FailedAllocationsTest, ARequestWithoutAHandleIsNotSentAndHoldsNoMemory) {
     EXPECT_TRUE(asked || pool_->usage().inputs.used_bytes < kLarge) << "it holds its input";
     if (sent) daemon_.reply(sent->seq);
     EXPECT_TRUE(!asked || asked->wait_for(kSoon));
+    return has_failed;
+  });
+}
+
+TEST_F(FailedAllocationsTest, ARequestEndsAlthoughItsAnswerFindsNoMemory) {
+  for (const bool has_output : {false, true}) {
+    test::for_each_allocation(2, [&](std::uint64_t number) {
+      const Prediction asked = submit();
+      const std::uint64_t seq = daemon_.receive_request();
+      has_output ? daemon_.reply_with_output(seq) : daemon_.reply(seq);
+      ::poll(nullptr, 0, 10);  // until the answer is there
+      const bool has_failed = poll_without(number);
+      EXPECT_TRUE(asked.wait_for(kSoon)) << "its answer is lost";
+      const Outcome outcome = asked.ready() ? asked.outcome() : Outcome();
+      if (outcome.outputs.status().code() != StatusCode::kFailedPrecondition) {
+        EXPECT_EQ(outcome.outputs.status().code(), has_output ? StatusCode::kOk : StatusCode::kInternal);
+      }
+      EXPECT_EQ(pool_->usage().inputs.used_bytes, 0u);
+      return has_failed;
+    });
+  }
+}
+
+// The JSON library cannot be tested with each allocation: it allocates when it destroys an object, and ends the program if it
+// cannot. So these tests let one of a known size fail.
+TEST_F(FailedAllocationsTest, RequestsEndAlthoughTheDescriptionFindsNoMemory) {
+  if (!kMayReplaceMalloc) GTEST_SKIP() << "the sanitizer has replaced malloc()";
+  const auto ask = [&] { return pool_->submit("other", {{"data", Tensor::create(DType::kUInt8, Shape{1}).value()}}); };
+  const Prediction asked[] = {ask(), ask()};
+  EXPECT_FALSE(daemon_.receive(20ms)) << "it only describes the model";
+  failing_size = sizeof(client::Description) + 1;  // with the counters of a shared pointer
+  failing_below = sizeof(client::Description) + 32;
+  try {
+    pool_->poll();
+  } catch (const std::bad_alloc&) {
+  }
+  EXPECT_EQ(failing_below, 0u) << "no allocation had this size: adapt the test";
+  for (const Prediction& one : asked) {
+    ASSERT_TRUE(one.wait_for(kSoon)) << "nobody asks for the description";
+    EXPECT_EQ(one.get().status().code(), StatusCode::kFailedPrecondition) << one.get().status().to_string();
+  }
+}
+
+TEST_F(FailedAllocationsTest, AQuestionEndsAlthoughItsAnswerFindsNoMemory) {
+  if (!kMayReplaceMalloc) GTEST_SKIP() << "the sanitizer has replaced malloc()";
+  const std::string answer = R"({"models": [")" + std::string(3000, 'x') + R"("]})";
+  auto asked = std::async(std::launch::async, [&] {
+    failing_size = answer.size() + 1;
+    failing_below = answer.size() + 2;
+    Status status;
+    try {
+      status = pool_->list().status();
+    } catch (const std::bad_alloc&) {
+    }
+    EXPECT_EQ(failing_below, 0u) << "no allocation had this size: adapt the test";
+    return status;
+  });
+  daemon_.answer(daemon_.receive()->seq, answer);
+  EXPECT_EQ(asked.get().code(), StatusCode::kFailedPrecondition);
+}
+
+TEST_F(FailedAllocationsTest, RequestsEndOrAreSentAgainAlthoughTheEndOfTheirDaemonFindsNoMemory) {
+  pool_.reset();
+  connect(PoolOptions().arena_limit_bytes, kHour);
+  test::for_each_allocation(3, [&](std::uint64_t number) {
+    const Prediction asked[] = {submit(), submit(), submit()};
+    for (std::size_t i = 0; i < std::size(asked); ++i) daemon_.receive_request();
+    daemon_.drop_client();
+    ::poll(nullptr, 0, 10);  // until the pool looks whether the daemon lives
+    const bool has_failed = poll_without(number);
+    auto next = std::async(std::launch::async, [&] { daemon_.let_in(); });
+    EXPECT_TRUE(FakeDaemon::comes(
+        [&] {
+          pool_->poll();
+          if (next.wait_for(1ms) != std::future_status::ready) return false;
+          if (const auto sent = daemon_.receive(1ms)) daemon_.reply(sent->seq);
+          return std::ranges::all_of(asked, [](const Prediction& one) { return one.ready(); });
+        },
+        kSoon))
+        << "one is lost";
     return has_failed;
   });
 }

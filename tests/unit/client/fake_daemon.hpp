@@ -125,6 +125,27 @@ class FakeDaemon {
     EXPECT_TRUE(router_->push(1, wire::Frames(frames), {}).ok());
     router_->flush();
   }
+  /// Answers a request with an output of shape [1, `output_bytes`], which travels as a frame.
+  void reply_with_output(std::uint64_t seq) {
+    wire::Reply reply;
+    reply.header.kind = static_cast<std::uint16_t>(wire::Kind::kReply);
+    reply.header.seq = seq;
+    reply.header.released = 1;
+    const std::vector<std::byte> bytes(static_cast<std::size_t>(output_bytes_));
+    wire::WireTensor output{};
+    output.size_bytes = bytes.size();
+    output.dims[0] = 1;
+    output.dims[1] = output_bytes_;
+    output.rank = 2;
+    output.dtype = static_cast<std::uint8_t>(DType::kUInt8);
+    output.location = static_cast<std::uint8_t>(wire::Location::kFrame);
+    reply.outputs.push_back(output);
+    std::vector<std::byte> head;
+    wire::encode_reply(reply, head);
+    const std::span<const std::byte> frames[] = {head, {}, bytes};
+    EXPECT_TRUE(router_->push(1, wire::Frames(frames), {}).ok());
+    router_->flush();
+  }
   /// Calls `is_there` until it is true. False if that takes longer than `limit`.
   template <typename Condition>
   static bool comes(const Condition& is_there, std::chrono::milliseconds limit = std::chrono::seconds(10)) {

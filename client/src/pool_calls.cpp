@@ -1,0 +1,155 @@
+// PoolCore: control requests, and the descriptions of models.
+#include "client/src/pool_core.hpp"
+#include "shm/base/errors.hpp"
+
+namespace shoal::client {
+namespace {
+
+Result<std::string> read_answer(const wire::Parcel& message, const wire::ControlHeader& header, ControlCall& call) try {
+  if (message.size() > 2) call.attachment.assign(message[2].begin(), message[2].end());
+  std::string text = "{}";
+  if (message.size() > 1) text.assign(reinterpret_cast<const char*>(message[1].data()), message[1].size());
+  const auto code = static_cast<StatusCode>(header.status);
+  return code == StatusCode::kOk ? Result<std::string>(std::move(text)) : Status(code, parse_message(text));
+} catch (const std::bad_alloc&) {
+  return out_of_memory("the daemon's answer");
+}
+
+}  // namespace
+
+void PoolCore::handle_control_reply(const wire::Parcel& message) {
+  const auto header = wire::decode_control(message[0]);
+  if (!header.ok()) return;
+  const auto found = calls_.find(header->seq);
+  if (found == calls_.end()) return;
+  const std::shared_ptr<ControlCall> call = found->second;
+  answer_call(call, read_answer(message, *header, *call));
+  if (call->describes) forget_unknown(*call->describes);
+}
+
+void PoolCore::answer_call(const std::shared_ptr<ControlCall>& call, Result<std::string> answer) {
+  const auto found = call->describes ? models_.find(*call->describes) : models_.end();
+  if (found != models_.end() && found->second.describe_seq == call->seq) handle_description(found->first, found->second, answer);
+  finish_call(call, std::move(answer));
+}
+
+// Names that no daemon knows may be many.
+void PoolCore::forget_unknown(const ModelKey& model) {
+  const auto found = models_.find(model);
+  if (found != models_.end() && !found->second.description && found->second.describe_seq == 0) models_.erase(found);
+}
+
+// Each request that waits for it is sent or ends, also without memory.
+void PoolCore::handle_description(const ModelKey& model, ModelEntry& entry, const Result<std::string>& answer) {
+  entry.describe_seq = 0;
+  Status status;
+  try {
+    status = answer.status();
+    if (answer.ok()) {
+      auto description = parse_description(*answer);
+      status = description.status();
+      if (status.ok()) entry.description = std::make_shared<const Description>(*std::move(description));
+    }
+  } catch (const std::bad_alloc&) {
+    status = out_of_memory("the description of a model", model.name);
+  }
+  for (auto next = parked_.begin(); next != parked_.end();) {
+    const std::shared_ptr<PendingRequest> request = next->second;
+    if (request->model == model) {
+      parked_.erase(next);
+      status.ok() ? send_request(request, entry) : fail(*request, copy_of(status));
+    }
+    next = parked_.upper_bound(request->seq);  // send_request() may park it again, or end others
+  }
+}
+
+// It may be finished already, if there was no memory to send it.
+//   describes  the model whose description it asks for, or null
+std::shared_ptr<ControlCall> PoolCore::start_call(std::string json, const ModelKey* describes) {
+  auto call = std::make_shared<ControlCall>();
+  call->seq = ++last_seq_;
+  call->json = std::move(json);
+  if (describes) call->describes = *describes;
+  ModelEntry* const entry = describes ? &models_[*describes] : nullptr;
+  calls_[call->seq] = call;
+  if (entry) entry->describe_seq = call->seq;
+  if (is_ready()) send_call(call);
+  return call;
+}
+
+void PoolCore::send_call(const std::shared_ptr<ControlCall>& call) {
+  const wire::ControlHeader header = wire::make_control(wire::Kind::kControl, call->seq);
+  const std::span<const std::byte> frames[] = {std::as_bytes(std::span(&header, 1)), std::as_bytes(std::span(call->json))};
+  call->is_sent = true;
+  Status sent;
+  try {
+    sent = connection_->socket().send(frames);
+    if (sent.code() == StatusCode::kFailedPrecondition) sent = sent.with_context(name_question(call->json));
+  } catch (const std::bad_alloc&) {
+    sent = out_of_memory("a question");
+  }
+  if (sent.code() == StatusCode::kUnavailable) {  // the daemon is gone, as in send_request()
+    attach_read_ns_ = 0;
+  } else if (!sent.ok()) {  // no memory for its frames: nothing was sent
+    answer_call(call, std::move(sent));
+  }
+}
+
+std::shared_ptr<ControlCall> PoolCore::ask_description(const ModelKey& model) {
+  return start_call(control_json("describe", model.name, model.version), &model);
+}
+
+// Without memory the request ends.
+void PoolCore::ask_description_for(const std::shared_ptr<PendingRequest>& request) try {
+  const auto known = models_.find(request->model);
+  if (known == models_.end() || known->second.describe_seq == 0) ask_description(request->model);
+} catch (const std::bad_alloc&) {
+  fail(*request, out_of_memory("a request", request->model.name));
+}
+
+// The description is kept, so that a later request is sent at once.
+Result<ModelInfo> PoolCore::describe(std::string_view model, std::uint64_t version) {
+  SHOAL_RETURN_IF_ERROR(usable());
+  std::shared_ptr<ControlCall> call;
+  {
+    const MutexLock lock(mutex_);
+    const ModelKey key{std::string(model), version};
+    ModelEntry& entry = models_[key];
+    const auto under_way = calls_.find(entry.describe_seq);
+    call = under_way != calls_.end() ? under_way->second : ask_description(key);
+    progress();
+  }
+  // If there is no answer, the call stays, because requests may wait for it.
+  SHOAL_ASSIGN_OR_RETURN(const std::string answer, answer_of(*call));
+  SHOAL_ASSIGN_OR_RETURN(Description description, parse_description(answer));
+  return std::move(description.info);
+}
+
+Result<ModelChange> PoolCore::change(const ChangeRequest& change) {
+  SHOAL_ASSIGN_OR_RETURN(const std::string answer, ask(change_json(change)));
+  return parse_change(answer);
+}
+
+Result<std::string> PoolCore::ask(std::string json, std::vector<std::byte>* attachment, bool ends_daemon) {
+  SHOAL_RETURN_IF_ERROR(usable());
+  std::shared_ptr<ControlCall> call;
+  {
+    const MutexLock lock(mutex_);
+    call = start_call(std::move(json));
+    call->ends_daemon = ends_daemon;
+    progress();
+  }
+  Result<std::string> answer = answer_of(*call);
+  const MutexLock lock(mutex_);
+  calls_.erase(call->seq);  // if the wait ended without an answer: the next daemon is not asked
+  if (attachment) *attachment = std::move(call->attachment);
+  return answer;
+}
+
+void PoolCore::finish_call(const std::shared_ptr<ControlCall>& call, Result<std::string> answer) {
+  calls_.erase(call->seq);
+  call->complete(std::move(answer));
+  wake_waiters_of(*call);
+}
+
+}  // namespace shoal::client
