@@ -129,7 +129,8 @@ Status Arena::add_step(std::uint64_t offset, std::uint64_t size_bytes) {
 
 // What is cut off belongs to nobody until growth_mutex_ is released.
 bool Arena::shrink(std::uint64_t keep_bytes) {
-  const MutexLock growing(growth_mutex_);
+  if (!growth_mutex_.try_lock()) return true;
+  const MutexLock growing(growth_mutex_, std::adopt_lock);
   std::uint64_t before = 0, after = 0;
   const std::uint64_t least = std::max(keep_bytes, kLeastStep);
   {

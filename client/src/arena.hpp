@@ -92,7 +92,8 @@ class Arena : public std::enable_shared_from_this<Arena> {
   /// Returns a slot of at least `size_bytes`, or null if there is no room: the arena is at its limit, or memory is short.
   std::shared_ptr<Slot> allocate(std::uint64_t size_bytes, bool is_loan = false) SHOAL_EXCLUDES(mutex_, growth_mutex_);
   /// Gives memory at the end back, so that `keep_bytes` are left, or as many more as slots need: kMostGivenBack at once, which
-  /// takes a millisecond or two. True if it is to be called again. Only if the seals allow it.
+  /// takes a millisecond or two. Does nothing while another thread adds memory, and does not wait for it. True if it is to be
+  /// called again. Only if the seals allow it.
   bool shrink(std::uint64_t keep_bytes) SHOAL_EXCLUDES(mutex_, growth_mutex_);
   /// The offset of `tensor` if workers can read it without a copy: it lies in this arena and is aligned to 64 bytes.
   std::optional<std::uint64_t> offset_of(const TensorView& tensor) const;

@@ -216,7 +216,8 @@ bool PoolCore::take_smaller_arenas() {
 // connection that it has: requests under way end there.
 void PoolCore::tend_arenas(std::uint64_t now_ns) {
   if (keep_of_output_ && now_ns >= next_part_ns_) {
-    if (!output_->shrink(*keep_of_output_)) keep_of_output_.reset();
+    const bool goes_on = ShrinkRule::goes_on(*keep_of_output_, output_->use().peak_bytes);
+    if (!goes_on || !output_->shrink(*keep_of_output_)) keep_of_output_.reset();
     next_part_ns_ = now_ns + kPartIntervalNs;
   }
   if (old_ && !old_->advance(now_ns).ok()) {  // its requests may be running, so their slots cannot be used again

@@ -31,6 +31,11 @@ class ShrinkRule {
     if (allocated_bytes <= kAlwaysKept || peak_bytes > allocated_bytes / 4) return std::nullopt;
     return 2 * peak_bytes;
   }
+  /// Whether an arena that shrinks to `keep_bytes`, a part at a time, goes on. If more was used since it began, it would have to
+  /// grow again.
+  static bool goes_on(std::uint64_t keep_bytes, std::uint64_t peak_bytes) {
+    return peak_bytes <= std::max(keep_bytes, kAlwaysKept);
+  }
 
  private:
   std::uint64_t window_ns_ = kFirstWindowNs;

@@ -7,8 +7,11 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
+#include <future>
 #include <vector>
 
 #include "client/src/shrink_rule.hpp"
@@ -19,10 +22,15 @@
 namespace {
 int fallocate_calls = 0;
 bool is_memory_short = false;
+std::atomic<bool> holds_growth{false}, is_growing{false};  // an arena that grows waits until this is false
 }  // namespace
 
 // Replaces that of libc.
 extern "C" int fallocate(int fd, int mode, off_t offset, off_t size) {
+  while (holds_growth && mode == 0) {
+    is_growing = true;
+    ::usleep(1000);
+  }
   ++fallocate_calls;
   if (is_memory_short) {
     errno = ENOSPC;
@@ -185,6 +193,23 @@ TEST(Arena, OfOutputsGivesBackAPartAtATime) {
   }
 }
 
+// Its caller holds the pool's mutex.
+TEST(Arena, OfOutputsThatGrowsShrinksLater) {
+  const auto arena = large_arena(Seals::kFixedSize);
+  arena->allocate(50 * kMb).reset();
+  holds_growth = true;
+  auto growing = std::async(std::launch::async, [&] { return arena->allocate(60 * kMb); });
+  while (!is_growing) ::usleep(1000);
+  auto shrinking = std::async(std::launch::async, [&] { return arena->shrink(0); });
+  EXPECT_EQ(shrinking.wait_for(std::chrono::seconds(5)), std::future_status::ready);
+  holds_growth = false;
+  EXPECT_TRUE(shrinking.get()) << "it is to be called again";
+  growing.get().reset();
+  while (arena->shrink(0)) {
+  }
+  EXPECT_EQ(memory_of(*arena), Arena::kLeastStep);
+}
+
 TEST(Arena, OfInputsKeepsItsMemoryAndStaysUsableWhenItIsToldToShrink) {
   const auto arena = large_arena();
   arena->allocate(50 * kMb).reset();
@@ -214,6 +239,12 @@ TEST(ShrinkRule, LeavesAloneWhatIsSmallOrUsed) {
   EXPECT_FALSE(ShrinkRule::keep(100 * kMb, 26 * kMb));
   EXPECT_EQ(ShrinkRule::keep(100 * kMb, 25 * kMb), 50 * kMb);
   EXPECT_EQ(ShrinkRule::keep(100 * kMb, 0), 0u);
+}
+
+TEST(ShrinkRule, GoesOnUntilMoreIsUsedThanIsKept) {
+  EXPECT_TRUE(ShrinkRule::goes_on(50 * kMb, 50 * kMb));
+  EXPECT_FALSE(ShrinkRule::goes_on(50 * kMb, 50 * kMb + 1));
+  EXPECT_TRUE(ShrinkRule::goes_on(0, ShrinkRule::kAlwaysKept));
 }
 
 // A load that comes once a minute and fills the arena.

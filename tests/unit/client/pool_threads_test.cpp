@@ -228,6 +228,29 @@ TEST_F(PoolThreadsTest, TheDriverGoesOnToShrinkTheOutputArena) {
   EXPECT_TRUE(driver.ends(pool));
 }
 
+TEST_F(PoolThreadsTest, AnOutputArenaThatIsNeededAgainShrinksNoFurther) {
+  Pool pool = connect();
+  describe(pool);
+  const auto load = [&](std::int64_t outputs) {
+    const Prediction one = pool.submit("m", {{"data", Tensor::create(DType::kUInt8, Shape{outputs}).value()}});
+    daemon_.reply(daemon_.receive_request());
+    EXPECT_TRUE(one.wait_for(kSoon));
+  };
+  const auto allocated_after_polls = [&] {
+    ::usleep(11'000);  // longer than between two parts
+    pool.poll();
+    return pool.usage().outputs.allocated_bytes;
+  };
+  load(100);
+  const std::uint64_t before = pool.usage().outputs.allocated_bytes;
+  for (int windows = 0; windows < 3 && allocated_after_polls() == before; ++windows) later_s += 6;
+  EXPECT_LT(allocated_after_polls(), before) << "it shrinks";
+  load(50);
+  load(1);
+  const std::uint64_t then = allocated_after_polls();
+  for (int parts = 0; parts < 5; ++parts) EXPECT_EQ(allocated_after_polls(), then);
+}
+
 // Between two looks of the driver at the attach socket, another thread reads from it what makes the message socket.
 TEST_F(PoolThreadsTest, TheDriverPollsTheSocketThatAnotherThreadMade) {
   Pool pool = connect();
