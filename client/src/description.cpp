@@ -7,6 +7,7 @@
 
 #include "shm/base/errors.hpp"
 #include "shm/base/json_text.hpp"
+#include "shm/base/shortened.hpp"
 #include "shm/tensor/spec.hpp"
 #include "shm/wire/tensor_json.hpp"
 
@@ -94,6 +95,12 @@ std::string name_question(std::string_view text) {
   const json object = json::parse(text);
   const std::string name = format("'{}'", object.value("what", ""));
   return object.contains("model") ? format("{} of model '{}'", name, object.value("model", "")) : name;
+}
+
+Status check_model_name(std::string_view name) {
+  if (name.size() <= kLongestModelName) return {};
+  return invalid_argument("'{}' is not the name of a model: it has {} bytes (at most {})", shortened(name, kLongestModelName),
+                          name.size(), kLongestModelName);
 }
 
 std::string parse_message(std::string_view text) {

@@ -39,6 +39,8 @@ std::string change_json(const ChangeRequest& change);
 Result<ModelChange> parse_change(std::string_view json);
 /// A control request for people: "'load' of model 'net'", "'stats'".
 std::string name_question(std::string_view json);
+/// Errors: kInvalidArgument (too long for a name of a model; names the limit).
+Status check_model_name(std::string_view name);
 /// The "message" of an error reply; the text itself if there is none.
 std::string parse_message(std::string_view json);
 /// The names in {"models": [...]}, whose elements are names or objects with "name".

@@ -95,8 +95,12 @@ Result<std::vector<std::string>> Pool::list() {
 }
 
 Result<std::string> Pool::stats() { return ask(client::control_json("stats")); }
-Result<std::string> Pool::crashes(std::string_view model) { return ask(client::control_json("crashes", model)); }
+Result<std::string> Pool::crashes(std::string_view model) {
+  SHOAL_RETURN_IF_ERROR(client::check_model_name(model));
+  return ask(client::control_json("crashes", model));
+}
 Result<FlightRecords> Pool::trace(std::string_view model, std::uint64_t pid) {
+  SHOAL_RETURN_IF_ERROR(client::check_model_name(model));
   FlightRecords records;
   SHOAL_ASSIGN_OR_RETURN(records.description, ask(client::control_json("trace", model, 0, pid), &records.events));
   return records;

@@ -110,6 +110,7 @@ void PoolCore::ask_description_for(const std::shared_ptr<PendingRequest>& reques
 // The description is kept, so that a later request is sent at once.
 Result<ModelInfo> PoolCore::describe(std::string_view model, std::uint64_t version) {
   SHOAL_RETURN_IF_ERROR(usable());
+  SHOAL_RETURN_IF_ERROR(check_model_name(model));
   std::shared_ptr<ControlCall> call;
   {
     const MutexLock lock(mutex_);
@@ -126,6 +127,7 @@ Result<ModelInfo> PoolCore::describe(std::string_view model, std::uint64_t versi
 }
 
 Result<ModelChange> PoolCore::change(const ChangeRequest& change) {
+  SHOAL_RETURN_IF_ERROR(check_model_name(change.model));
   SHOAL_ASSIGN_OR_RETURN(const std::string answer, ask(change_json(change)));
   return parse_change(answer);
 }

@@ -34,15 +34,18 @@ Outcome outcome_of(const wire::ReplyHeader& header, const PendingRequest& reques
 
 void PoolCore::submit(const std::shared_ptr<PendingRequest>& request, std::string_view model, Tensors inputs,
                       SubmitOptions options) {
-  request->model = {std::string(model), options.version};
   request->options = options;
   if (options.timeout.count() > 0)
     request->deadline_ns = monotonic_now_ns() + static_cast<std::uint64_t>(options.timeout.count());
   Status placed = usable();
-  if (options.timeout.count() < 0)
+  if (placed.ok()) placed = check_model_name(model);
+  if (placed.ok() && options.timeout.count() < 0)
     placed = deadline_exceeded("model '{}': the request was submitted with a negative timeout", model);
   try {
-    if (placed.ok()) placed = place_inputs(std::move(inputs), *request);  // copies, so without the mutex
+    if (placed.ok()) {
+      request->model = {std::string(model), options.version};
+      placed = place_inputs(std::move(inputs), *request);  // copies, so without the mutex
+    }
   } catch (const std::bad_alloc&) {
     placed = out_of_memory("the inputs of a request", model);
   }

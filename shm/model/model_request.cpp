@@ -20,7 +20,6 @@ std::string_view cut(std::string_view& text, char separator) {
   return head;
 }
 
-constexpr std::size_t kLongestModelName = 100;
 constexpr std::size_t kLongestArgument = 16 * 1024;
 constexpr std::size_t kShownBytes = 200;  // of a text in an error
 

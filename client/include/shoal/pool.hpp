@@ -66,7 +66,8 @@ struct PoolUsage {
 /// A connection to `shoald`. Sending and receiving happen in the threads that wait for a Prediction or call ready() or poll();
 /// only ZeroMQ has two threads of its own per Pool, which move bytes between memory and sockets. Tensors for which
 /// there is no room in shared memory travel inside messages, which is slower: usage() counts them. A forked child must make its
-/// own Pool: everything here answers kFailedPrecondition in it. So does a Pool that was moved from.
+/// own Pool: everything here answers kFailedPrecondition in it. So does a Pool that was moved from. A model's name of more than
+/// kLongestModelName bytes is kInvalidArgument, and nothing is sent.
 ///   Threads  thread-safe; any number of threads may submit and wait at the same time
 class Pool final : public Runner {
  public:

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -14,6 +15,9 @@
 #include "shoal/tensor.hpp"
 
 namespace shoal {
+
+/// In bytes. No model has a longer name.
+inline constexpr std::size_t kLongestModelName = 100;
 
 /// How pictures become a model's input: the keys of `[preprocess]` in model.toml, with the preset already applied.
 struct Preprocess {

@@ -107,10 +107,11 @@ TEST_F(FailedAllocationsTest, WhenOneFailsInTheDriverAFollowerBecomesTheDriver) 
 }
 
 // A frame of libzmq takes 40 bytes more than the text. Nothing else has that size.
-constexpr std::size_t kLongName = 3000;
-void fail_frame_of_question() {
-  failing_size = kLongName + 55;
-  failing_below = kLongName + 100;
+constexpr std::size_t kLongName = 100;
+void fail_frame_of_question(std::string_view what) {
+  const std::string_view json = R"({"model":"","what":""})";
+  failing_size = json.size() + kLongName + what.size() + 40;
+  failing_below = failing_size + 1;
 }
 
 TEST_F(FailedAllocationsTest, AQuestionThatFindsNoMemoryIsNotWaitedFor) {
@@ -118,7 +119,7 @@ TEST_F(FailedAllocationsTest, AQuestionThatFindsNoMemoryIsNotWaitedFor) {
   const std::string name(kLongName, 'x');
   for (const bool describes : {false, true}) {
     auto call = std::async(std::launch::async, [&] {
-      fail_frame_of_question();
+      fail_frame_of_question(describes ? "describe" : "crashes");
       Status status = describes ? pool_->describe(name).status() : pool_->crashes(name).status();
       EXPECT_EQ(failing_below, 0u) << "the frame has another size: adapt the test";
       return status;
@@ -130,7 +131,7 @@ TEST_F(FailedAllocationsTest, AQuestionThatFindsNoMemoryIsNotWaitedFor) {
     EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition) << status.to_string().substr(0, 200);
     if (!has_ended) return;
   }
-  fail_frame_of_question();
+  fail_frame_of_question("describe");
   const Prediction asked = pool_->submit(name, {{"data", Tensor::create(DType::kUInt8, Shape{1}).value()}});
   ASSERT_TRUE(asked.wait_for(kSoon)) << "it waits for a description that nobody asked for";
   EXPECT_EQ(asked.get().status().code(), StatusCode::kFailedPrecondition);
@@ -329,6 +330,23 @@ TEST_F(FailedAllocationsTest, RequestsEndOrAreSentAgainAlthoughTheEndOfTheirDaem
         << "one is lost";
     return has_failed;
   });
+}
+
+TEST_F(FailedAllocationsTest, ANameThatNoModelCanHaveIsRefusedAtOnce) {
+  const std::string longest(kLongestModelName, 'x'), longer = longest + 'x';
+  const auto input = [] { return Tensors{{"data", Tensor::create(DType::kUInt8, Shape{1}).value()}}; };
+  const Prediction asked = pool_->submit(longer, input());
+  ASSERT_TRUE(asked.ready());
+  const Status refusals[] = {
+      asked.get().status(),           pool_->describe(longer).status(),         pool_->crashes(longer).status(),
+      pool_->trace(longer).status(),  pool_->load(longer, "/nowhere").status(), pool_->reload(longer).status(),
+      pool_->unload(longer).status(), pool_->scale(longer, 1).status(),         pool_->drain(longer).status()};
+  for (const Status& refusal : refusals) {
+    EXPECT_EQ(refusal.code(), StatusCode::kInvalidArgument);
+    EXPECT_NE(refusal.message().find("at most 100"), std::string::npos) << refusal.to_string();
+  }
+  EXPECT_FALSE(daemon_.receive(20ms)) << "nothing was sent";
+  EXPECT_FALSE(pool_->submit(longest, input()).ready());
 }
 
 // Names of requests whose time is over before there is a daemon.
