@@ -5,6 +5,8 @@
 namespace shoal::client {
 namespace {
 
+constexpr std::size_t kMostCalls = 4096;  // with so many unanswered ones, no other model is described
+
 Result<std::string> read_answer(const wire::Parcel& message, const wire::ControlHeader& header, ControlCall& call) try {
   if (message.size() > 2) call.attachment.assign(message[2].begin(), message[2].end());
   std::string text = "{}";
@@ -95,14 +97,22 @@ void PoolCore::send_call(const std::shared_ptr<ControlCall>& call) {
   }
 }
 
-std::shared_ptr<ControlCall> PoolCore::ask_description(const ModelKey& model) {
+// A call is kept until it is answered, also after its last request has expired: a request for the same model would have to ask
+// again, and ZeroMQ keeps all questions that the daemon does not read.
+Result<std::shared_ptr<ControlCall>> PoolCore::ask_description(const ModelKey& model) {
+  if (calls_.size() >= kMostCalls) {
+    return overloaded(
+        "model '{}': {} questions of this pool are unanswered, because the daemon in {} is too slow, or because models load",
+        model.name, kMostCalls, options_.directory);
+  }
   return start_call(control_json("describe", model.name, model.version), &model);
 }
 
 // Without memory the request ends.
 void PoolCore::ask_description_for(const std::shared_ptr<PendingRequest>& request) try {
   const auto known = models_.find(request->model);
-  if (known == models_.end() || known->second.describe_seq == 0) ask_description(request->model);
+  if (known != models_.end() && known->second.describe_seq != 0) return;
+  if (auto asked = ask_description(request->model); !asked.ok()) fail(*request, asked.status());
 } catch (const std::bad_alloc&) {
   fail(*request, out_of_memory("a request", request->model.name));
 }
@@ -115,9 +125,13 @@ Result<ModelInfo> PoolCore::describe(std::string_view model, std::uint64_t versi
   {
     const MutexLock lock(mutex_);
     const ModelKey key{std::string(model), version};
-    ModelEntry& entry = models_[key];
-    const auto under_way = calls_.find(entry.describe_seq);
-    call = under_way != calls_.end() ? under_way->second : ask_description(key);
+    const auto known = models_.find(key);
+    const auto under_way = known == models_.end() ? calls_.end() : calls_.find(known->second.describe_seq);
+    if (under_way != calls_.end()) {
+      call = under_way->second;
+    } else {
+      SHOAL_ASSIGN_OR_RETURN(call, ask_description(key));
+    }
     progress();
   }
   // If there is no answer, the call stays, because requests may wait for it.

@@ -148,7 +148,7 @@ class PoolCore : public std::enable_shared_from_this<PoolCore> {
   void send_cancel(PendingRequest& request) SHOAL_REQUIRES(mutex_);
   std::shared_ptr<ControlCall> start_call(std::string json, const ModelKey* describes = nullptr) SHOAL_REQUIRES(mutex_);
   void send_call(const std::shared_ptr<ControlCall>& call) SHOAL_REQUIRES(mutex_);
-  std::shared_ptr<ControlCall> ask_description(const ModelKey& model) SHOAL_REQUIRES(mutex_);
+  Result<std::shared_ptr<ControlCall>> ask_description(const ModelKey& model) SHOAL_REQUIRES(mutex_);
   void ask_description_for(const std::shared_ptr<PendingRequest>& request) SHOAL_REQUIRES(mutex_);
 
   bool is_ready() const SHOAL_REQUIRES(mutex_) { return connection_ && connection_->is_ready(); }

@@ -367,6 +367,34 @@ TEST_F(FailedAllocationsTest, NamesTakeNoMemoryWhileThereIsNoDaemon) {
   EXPECT_LT(peak.bytes(), kNames * 100) << "bytes are kept of each";
 }
 
+// Likewise while it stands still. It is asked for a description again only when it has answered for others.
+TEST_F(FailedAllocationsTest, NamesTakeLittleMemoryWhileTheDaemonStandsStill) {
+  constexpr std::uint64_t kNames = 20'000, kMostKept = 6 << 20;
+  const auto ask = [&](std::uint64_t version) {
+    return pool_->submit(std::string(100, 'x'), {{"data", Tensor::create(DType::kUInt8, Shape{1}).value()}},
+                         {.timeout = version % 100 == 0 ? 100us : 0us, .version = version});
+  };
+  const test::AllocatedPeak peak;
+  for (std::uint64_t i = 1; i <= kNames; ++i) {
+    const Prediction asked = ask(i);
+    EXPECT_TRUE(i % 100 != 0 || asked.wait_for(kSoon));
+  }
+  EXPECT_LT(peak.bytes(), kMostKept);
+  const Prediction refused = ask(kNames + 1), known = submit();
+  ASSERT_TRUE(refused.ready());
+  EXPECT_EQ(refused.get().status().code(), StatusCode::kOverloaded) << refused.get().status().to_string();
+  EXPECT_EQ(pool_->describe("other").status().code(), StatusCode::kOverloaded);
+  EXPECT_FALSE(known.ready());
+  daemon_.reply(daemon_.receive_request());  // it describes all others before
+  EXPECT_TRUE(known.wait_for(kSoon));
+  const Prediction next = ask(kNames + 1);
+  EXPECT_TRUE(FakeDaemon::comes([&] {
+    if (const auto sent = daemon_.receive(1ms)) daemon_.reply(sent->seq);
+    return next.ready();
+  }));
+  EXPECT_EQ(next.get().status().code(), StatusCode::kInternal) << next.get().status().to_string();
+}
+
 TEST(FailedAllocations, ASlotThatIsNotMadeTakesNoRoom) {
   const auto arena = client::Arena::create("test", 1 << 20, Seals::kOneWriter).value();
   test::for_each_allocation(1, [&](std::uint64_t number) {

@@ -162,25 +162,26 @@ class FakeDaemon {
   std::optional<Message> receive_now() {
     wire::Parcel message;
     wire::PeerId peer = 0;
-    const auto received = router_->receive(peer, message);
-    if (!received.ok() || !*received) return std::nullopt;
-    const wire::Kind kind = wire::peek_kind(message[0]).value();
-    if (kind == wire::Kind::kWelcomed || kind == wire::Kind::kCancel) return std::nullopt;
-    if (kind != wire::Kind::kControl) {
-      wire::RequestHeader header;
-      std::memcpy(&header, message[0].data(), sizeof header);
-      return Message{kind, header.seq, {}};
+    while (true) {
+      const auto received = router_->receive(peer, message);
+      if (!received.ok() || !*received) return std::nullopt;
+      const wire::Kind kind = wire::peek_kind(message[0]).value();
+      if (kind == wire::Kind::kWelcomed || kind == wire::Kind::kCancel) continue;
+      if (kind != wire::Kind::kControl) {
+        wire::RequestHeader header;
+        std::memcpy(&header, message[0].data(), sizeof header);
+        return Message{kind, header.seq, {}};
+      }
+      const std::uint64_t seq = wire::decode_control(message[0]).value().seq;
+      const std::string text(reinterpret_cast<const char*>(message[1].data()), message[1].size());
+      if (text.find("ping") != std::string::npos) {
+        answer(seq, "{}");
+      } else if (text.find("describe") != std::string::npos) {
+        answer(seq, description());
+      } else {
+        return Message{kind, seq, text};
+      }
     }
-    const std::uint64_t seq = wire::decode_control(message[0]).value().seq;
-    const std::string text(reinterpret_cast<const char*>(message[1].data()), message[1].size());
-    if (text.find("ping") != std::string::npos) {
-      answer(seq, "{}");
-    } else if (text.find("describe") != std::string::npos) {
-      answer(seq, description());
-    } else {
-      return Message{kind, seq, text};
-    }
-    return std::nullopt;
   }
   std::string description() const {
     const std::string outputs = R"({"name": "out", "dtype": "uint8", "shape": [-1, )" + std::to_string(output_bytes_) + "]}";
