@@ -29,11 +29,11 @@ Daemon::Daemon(DaemonOptions options, SocketDirectory directory, Logger& log)
       reports_(std::move(options.manager), timers_),
       socket_group_(options.socket_group),
       phase_limit_(timers_, Timer::Kind::kClock, [this](std::uint64_t) { advance_shutdown(true); }),
-      reap_(timers_, Timer::Kind::kClock,
-            [this](std::uint64_t now_ns) {
-              reap_orphans();
-              fleet_.births().sweep_unborn(now_ns);
-            }) {}
+      reap_(timers_, Timer::Kind::kClock, [this](std::uint64_t now_ns) {
+        const bool is_done = reap_orphans([this](pid_t pid) { return fleet_.watches(pid); });
+        fleet_.births().sweep_unborn(now_ns);
+        if (!is_done) reap_.set(now_ns + kReapDelayNs);
+      }) {}
 
 Daemon::~Daemon() {
   if (signals_) loop_.forget(signals_.get());

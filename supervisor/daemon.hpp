@@ -42,7 +42,7 @@ class Daemon final : public PlaneObserver, public FleetObserver {
  public:
   static constexpr std::uint64_t kDrainLimitNs = 10'000'000'000;
   static constexpr std::uint64_t kExitLimitNs = 2'000'000'000;
-  static constexpr std::uint64_t kReapDelayNs = 100'000'000;  // before that, pidfds report the ends of our own children
+  static constexpr std::uint64_t kReapDelayNs = 100'000'000;  // from the end of a child that nobody watches
 
   /// The signals of daemon_signals() must be blocked in every thread before. Waits while the configuration is read.
   ///   Errors  those of the configuration; kUnavailable, kOverloaded, kDeadlineExceeded: it could not be read in time;

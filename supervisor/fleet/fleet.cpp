@@ -127,8 +127,7 @@ void Fleet::advance() {
   do {
     advance_.clear();
     take_found_files();
-    catalog_.advance([this](const CatalogVersion& version) { return versions_.at(version.id)->facts(); },
-                     clock_.now_ns());
+    catalog_.advance([this](const CatalogVersion& version) { return versions_.at(version.id)->facts(); }, clock_.now_ns());
     if (!catalog_.actions().empty()) wake();
     perform();
   } while (advance_.is_set());
@@ -297,6 +296,11 @@ void Fleet::kill_all() {
 
 bool Fleet::all_gone() const {
   return std::ranges::all_of(versions_, [](const auto& version) { return version.second->processes().all_gone(); });
+}
+
+bool Fleet::watches(pid_t pid) const {
+  return files_.watches(pid) || stuck_zygotes_.watches(pid) ||
+         std::ranges::any_of(versions_, [&](const auto& version) { return version.second->processes().watches(pid); });
 }
 
 }  // namespace shoal::supervisor

@@ -89,6 +89,8 @@ class Fleet {
   void end();
   void kill_all();
   bool all_gone() const;
+  /// Whether this child's end will be noticed. Nobody else may reap it.
+  bool watches(pid_t pid) const;
 
   const Catalog& catalog() const { return catalog_; }
   const ModelVersion& version(VersionId id) const { return *versions_.at(id); }

@@ -234,4 +234,8 @@ std::size_t FileFinder::stuck() const {
   return static_cast<std::size_t>(std::ranges::count(processes_, true, [](const auto& process) { return process->is_stuck; }));
 }
 
+bool FileFinder::watches(pid_t pid) const {
+  return std::ranges::any_of(processes_, [&](const auto& process) { return process->child.pid == pid; });
+}
+
 }  // namespace shoal::supervisor

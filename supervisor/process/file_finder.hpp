@@ -95,6 +95,8 @@ class FileFinder {
   /// Whether a search for a client of that process may wait. ask() checks it, too. Errors: kOverloaded, which names `what`.
   Status check_room(const std::string& what, std::int64_t client_process) const;
   std::size_t stuck() const;
+  /// Whether it is one of its children.
+  bool watches(pid_t pid) const;
 
  private:
   friend class FileSearch;

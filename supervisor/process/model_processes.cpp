@@ -392,7 +392,6 @@ void ModelProcesses::leave_zygote_alone() {
 void ModelProcesses::zygote_ended(const Zygote& zygote, const std::string& how) {
   const std::uint64_t now_ns = clock_.now_ns();
   forget_unborn(now_ns);
-  reap_orphans();
   if (zygote.closing || state_ == ModelState::kFailed || state_ == ModelState::kDraining) return;
 
   log_.warn("zygote_died model={} pid={} how=\"{}\"", options_.name, zygote.child.pid, how);

@@ -51,6 +51,11 @@ WorkerProcess* Processes::find_worker(std::uint64_t incarnation) {
   return found == workers_.end() ? nullptr : found->get();
 }
 
+bool Processes::watches(pid_t pid) const {
+  return zygote_pid() == pid ||
+         std::ranges::any_of(workers_, [&](const auto& worker) { return worker->pidfd && worker->pid == pid; });
+}
+
 int Processes::count(WorkerProcess::State state) const {
   return static_cast<int>(std::ranges::count(workers_, state, [](const auto& worker) { return worker->state; }));
 }

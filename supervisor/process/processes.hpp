@@ -134,6 +134,8 @@ class Processes {
   const std::string& reason() const { return reason_; }  ///< of the failure, or of the last failed load or start
   const std::vector<std::unique_ptr<WorkerProcess>>& workers() const { return workers_; }
   WorkerProcess* find_worker(std::uint64_t incarnation);
+  /// Whether this is its zygote, or a worker whose end will be noticed.
+  bool watches(pid_t pid) const;
   int ready_workers() const { return count(WorkerProcess::State::kReady); }
   const ProcessOptions& options() const { return options_; }
   std::uint64_t packed_bytes() const { return packed_bytes_; }  ///< of the shared weights

@@ -96,9 +96,14 @@ std::optional<int> reap(const UniqueFd& pidfd) {
   return info.si_code == CLD_EXITED ? W_EXITCODE(info.si_status, 0) : W_EXITCODE(0, info.si_status);
 }
 
-void reap_orphans() {
-  while (::waitpid(-1, nullptr, WNOHANG) > 0) {
+bool reap_orphans(const std::function<bool(pid_t)>& is_watched) {
+  for (int reaped = 0; reaped < kMostReaped; ++reaped) {
+    siginfo_t ended{};
+    if (::waitid(P_ALL, 0, &ended, WEXITED | WNOHANG | WNOWAIT) != 0 || ended.si_pid == 0) return true;
+    if (is_watched(ended.si_pid)) return false;  // the kernel does not tell who comes after it
+    ::waitpid(ended.si_pid, nullptr, WNOHANG);
   }
+  return false;
 }
 
 std::string describe_wait_status(int status) {

@@ -32,8 +32,11 @@ Result<Child> spawn(const SpawnOptions& options);
 
 /// Reaps the process of a readable pidfd. Returns its status as waitpid() does, or nothing if it is not our child.
 std::optional<int> reap(const UniqueFd& pidfd);
-/// Reaps all children that have ended, orphans included: a subreaper becomes the parent of its descendants' orphans.
-void reap_orphans();
+/// Reaps children that have ended and that nobody watches, at most kMostReaped. Orphans are among them: a subreaper becomes the
+/// parent of its descendants' orphans. A child that is watched is left to its watcher, which must learn how it ended, and may
+/// have to kill its process group first. Returns false if more may be left: call it again later.
+inline constexpr int kMostReaped = 256;
+bool reap_orphans(const std::function<bool(pid_t)>& is_watched);
 /// "killed by signal 9", "exited with 1".
 std::string describe_wait_status(int status);
 void send_signal(const UniqueFd& pidfd, int signal);

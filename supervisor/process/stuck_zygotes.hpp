@@ -1,6 +1,7 @@
 // Zygotes that were killed and do not die, because the kernel waits for a file system. Nobody waits for them.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <string>
 #include <vector>
@@ -26,6 +27,7 @@ class StuckZygotes {
 
   bool has_room() const { return zygotes_.size() < kMost; }
   std::size_t count() const { return zygotes_.size(); }
+  bool watches(pid_t pid) const { return std::ranges::count(zygotes_, pid, &Child::pid) > 0; }
   /// `zygote` was killed, and its pidfd is not watched.
   void take(const std::string& model, Child zygote);
 

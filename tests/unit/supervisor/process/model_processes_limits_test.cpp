@@ -55,6 +55,20 @@ TEST_F(ModelProcessesTest, HiddenChildrenEndWithTheirZygoteAndItsWorkersGoOn) {
   EXPECT_TRUE(events_.died.empty());
 }
 
+TEST_F(ModelProcessesTest, HiddenChildrenEndAlthoughTheZygoteOfAnotherModelEndsInTheSameTurn) {
+  const Puppet zygote = start_loaded();
+  ModelProcesses other(options_, clock_, loop_, timers_, events_, log_, births_, stuck_);
+  other.start();
+  const Puppet others = accept();
+  Fork hidden, others_hidden;
+  zygote.fork(hidden);
+  others.fork(others_hidden);
+  zygote.kill();
+  others.kill();
+  EXPECT_TRUE(listen_until([&] { return processes_->zygote_pid() == -1 && other.zygote_pid() == -1; }));
+  EXPECT_TRUE(listen_until([&] { return is_dead(hidden.pidfd) && is_dead(others_hidden.pidfd); }));
+}
+
 TEST_F(ModelProcessesTest, HiddenChildrenOfAZygoteThatIsLeftAloneEndToo) {
   options_.workers = 2;
   make();

@@ -10,9 +10,11 @@
 
 #include <cstring>
 #include <string>
+#include <vector>
 
 #include "shm/wire/control.hpp"
 #include "supervisor/process/backoff.hpp"
+#include "tests/support/child_process.hpp"
 
 namespace shoal::supervisor {
 namespace {
@@ -99,6 +101,30 @@ TEST(Spawn, ASignalToTheGroupOfAChildDoesNotReachItsParent) {
   EXPECT_EQ(wait_for_end(*child), "exited with 7");
   ::signal(SIGURG, SIG_DFL);
   EXPECT_EQ(received, 0);
+}
+
+TEST(ReapOrphans, LeavesAChildToItsWatcher) {
+  const Child watched = spawn({.program = "/bin/sh", .arguments = {"-c", "exit 7"}}).value();
+  pollfd ended{watched.pidfd.get(), POLLIN, 0};
+  ASSERT_EQ(::poll(&ended, 1, 5000), 1);
+  EXPECT_FALSE(reap_orphans([&](pid_t pid) { return pid == watched.pid; }));
+  EXPECT_EQ(wait_for_end(watched), "exited with 7");
+
+  const Child orphan = spawn({.program = "/bin/sh", .arguments = {"-c", "exit 7"}}).value();
+  ended.fd = orphan.pidfd.get();
+  ASSERT_EQ(::poll(&ended, 1, 5000), 1);
+  EXPECT_TRUE(reap_orphans([](pid_t) { return false; }));
+  EXPECT_EQ(::kill(orphan.pid, 0), -1) << "it is not reaped";
+}
+
+TEST(ReapOrphans, LeavesTheOthersToTheNextCallIfThereAreTooMany) {
+  std::vector<pid_t> children;
+  for (int i = 0; i <= kMostReaped; ++i) children.push_back(test::start_child([] { return 0; }));
+  siginfo_t ended{};
+  for (const pid_t child : children) ASSERT_EQ(::waitid(P_PID, static_cast<id_t>(child), &ended, WEXITED | WNOWAIT), 0);
+  EXPECT_FALSE(reap_orphans([](pid_t) { return false; }));
+  EXPECT_TRUE(reap_orphans([](pid_t) { return false; }));
+  for (const pid_t child : children) EXPECT_EQ(::kill(child, 0), -1) << "it is not reaped";
 }
 
 TEST(Spawn, NamesAProgramThatIsNotThere) {
