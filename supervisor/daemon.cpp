@@ -64,7 +64,7 @@ void Daemon::handle_signal() {
   signalfd_siginfo info{};
   while (::read(signals_.get(), &info, sizeof info) == sizeof info) {
     if (info.ssi_signo == SIGCHLD) {
-      reap_.set(monotonic_now_ns() + kReapDelayNs);
+      reap_.set_earlier(monotonic_now_ns() + kReapDelayNs);
       continue;
     }
     if (info.ssi_signo == SIGHUP) {

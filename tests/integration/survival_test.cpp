@@ -112,6 +112,29 @@ TEST(Survival, AModelWhoseOnlyWorkerDiesAgainAndAgainBeforeItAnswersFails) {
       << daemon.model("echo").at("reason");
 }
 
+// The state of a process in /proc: 'Z' is a zombie, 0 is nobody.
+char state_of(pid_t pid) {
+  std::ifstream stat("/proc/" + std::to_string(pid) + "/stat");
+  std::string text;
+  std::getline(stat, text);
+  return text.empty() ? '\0' : text[text.rfind(')') + 2];
+}
+
+TEST(Survival, OrphansAreReapedWhileOtherChildrenEndAllTheTime) {
+  const DaemonFixture daemon;
+  const pid_t zygote = daemon.zygote(), worker = daemon.workers().at(0);
+  stop_process(zygote);  // it does not reap its worker
+  ::kill(worker, SIGKILL);
+  ASSERT_TRUE(eventually([&] { return state_of(worker) == 'Z' && daemon.workers().empty(); }));
+  ::kill(zygote, SIGKILL);
+  EXPECT_TRUE(eventually(
+      [&] {
+        ::kill(daemon.pid(), SIGCHLD);
+        return state_of(worker) == '\0';
+      },
+      3s));
+}
+
 TEST(Survival, WorkersServeOnWhenTheirZygoteIsKilledAndANewOneForksAgain) {
   const DaemonFixture daemon({.models = {"echo=builtin:identity,workers=2"}});
   Load load(daemon, 2);
