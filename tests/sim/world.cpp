@@ -115,10 +115,11 @@ void World::limits_changed(const ClientLimits& limits) {
 bool World::happen(const Event& event) {
   // What a death, the passing of time or a wish means for a request depends on whether the supervisor has received it before. So
   // these have turns of their own.
-  constexpr EventKind kAlone[] = {EventKind::kWorkerKilled, EventKind::kWorkerCrashes, EventKind::kAccident,   EventKind::kWorkerVanishes,
-                                  EventKind::kTime,         EventKind::kLongTime,      EventKind::kStandstill, EventKind::kLoad,
-                                  EventKind::kReload,       EventKind::kScale,         EventKind::kDrain,      EventKind::kUnload,
-                                  EventKind::kHangup};
+  constexpr EventKind kAlone[] = {EventKind::kWorkerEnds, EventKind::kWorkerKilled,   EventKind::kWorkerCrashes,
+                                  EventKind::kAccident,   EventKind::kWorkerVanishes, EventKind::kTime,
+                                  EventKind::kLongTime,   EventKind::kStandstill,     EventKind::kLoad,
+                                  EventKind::kReload,     EventKind::kScale,          EventKind::kDrain,
+                                  EventKind::kUnload,     EventKind::kHangup};
   const bool is_alone = std::ranges::count(kAlone, event.kind) > 0;
   if (is_alone && std::exchange(has_news_, false)) turn();
   words_.clear();
