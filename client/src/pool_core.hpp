@@ -99,6 +99,7 @@ class PoolCore : public std::enable_shared_from_this<PoolCore> {
   bool is_overdue(const PendingRequest& request) SHOAL_EXCLUDES(mutex_);
   Status silence(std::string_view what) SHOAL_REQUIRES(mutex_);
   bool has_arenas() const { return options_.arena_limit_bytes > 0; }
+  Status take_inputs(PendingRequest& request, std::string_view model, Tensors inputs);
   Status place_inputs(Tensors inputs, PendingRequest& request);
   Status copy_input(RequestInput& input, Arena& arena, PendingRequest& request);
   void release_slots_of(PendingRequest& request);
@@ -115,6 +116,7 @@ class PoolCore : public std::enable_shared_from_this<PoolCore> {
   void drop_other_connections() SHOAL_REQUIRES(mutex_);
 
   void progress() SHOAL_REQUIRES(mutex_);
+  void progress_after_sends() SHOAL_REQUIRES(mutex_);
   void advance_connection() SHOAL_REQUIRES(mutex_);
   Status begin_connection(std::uint64_t give_up_at_ns) SHOAL_REQUIRES(mutex_);
   void on_ready() SHOAL_REQUIRES(mutex_);

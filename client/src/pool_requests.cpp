@@ -32,23 +32,24 @@ Outcome outcome_of(const wire::ReplyHeader& header, const PendingRequest& reques
 
 }  // namespace
 
+// Copies inputs, so without the mutex.
+Status PoolCore::take_inputs(PendingRequest& request, std::string_view model, Tensors inputs) try {
+  SHOAL_RETURN_IF_ERROR(usable());
+  SHOAL_RETURN_IF_ERROR(check_model_name(model));
+  if (request.options.timeout.count() < 0)
+    return deadline_exceeded("model '{}': the request was submitted with a negative timeout", model);
+  request.model = {std::string(model), request.options.version};
+  return place_inputs(std::move(inputs), request);
+} catch (const std::bad_alloc&) {
+  return out_of_memory("the inputs of a request", model);
+}
+
 void PoolCore::submit(const std::shared_ptr<PendingRequest>& request, std::string_view model, Tensors inputs,
                       SubmitOptions options) {
   request->options = options;
   if (options.timeout.count() > 0)
     request->deadline_ns = monotonic_now_ns() + static_cast<std::uint64_t>(options.timeout.count());
-  Status placed = usable();
-  if (placed.ok()) placed = check_model_name(model);
-  if (placed.ok() && options.timeout.count() < 0)
-    placed = deadline_exceeded("model '{}': the request was submitted with a negative timeout", model);
-  try {
-    if (placed.ok()) {
-      request->model = {std::string(model), options.version};
-      placed = place_inputs(std::move(inputs), *request);  // copies, so without the mutex
-    }
-  } catch (const std::bad_alloc&) {
-    placed = out_of_memory("the inputs of a request", model);
-  }
+  Status placed = take_inputs(*request, model, std::move(inputs));
   if (!placed.ok()) {
     release_slots_of(*request);
     if (placed.code() == StatusCode::kOverloaded) poll();  // what the daemon has released meanwhile makes room for the next one
@@ -65,13 +66,14 @@ void PoolCore::submit(const std::shared_ptr<PendingRequest>& request, std::strin
   } catch (const std::bad_alloc&) {
     fail(*request, out_of_memory("a request", model));
   }
-  // A thread that polls ZeroMQ's descriptor may have lost its edge by this send. Without one, to look for answers at every
-  // request would cost a system call each. But answers give slots back, and without them the arena grows.
-  if (!is_driven_ && ++sent_since_progress_ < kMostSentBlindly && bytes_since_progress_ < kMostBytesSentBlindly) return;
-  try {
-    progress();
-  } catch (const std::bad_alloc&) {  // the request is under way, and whoever waits goes on
-  }
+  progress_after_sends();
+}
+
+// A thread that polls ZeroMQ's descriptor may have lost its edge by this send. Without one, to look for answers at every request
+// would cost a system call each. But answers give slots back, and without them the arena grows.
+void PoolCore::progress_after_sends() try {
+  if (is_driven_ || ++sent_since_progress_ >= kMostSentBlindly || bytes_since_progress_ >= kMostBytesSentBlindly) progress();
+} catch (const std::bad_alloc&) {  // the request is under way, and whoever waits goes on
 }
 
 // Sends the request, or parks it until the model is described.
