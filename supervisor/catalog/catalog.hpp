@@ -270,6 +270,10 @@ struct Service {
   std::string reason() const;
 };
 
+/// Does this answer to a version's probe show that it can serve? Without a stored input the probe is zeros of the smallest shape,
+/// and a refusal of these counts, too.
+bool answers_probe(const Status& status, const ModelConfig& config);
+
 ///   Threads  thread-bound
 class Catalog {
  public:

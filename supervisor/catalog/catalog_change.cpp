@@ -227,6 +227,9 @@ void Catalog::place(Service& service) {
     change.leaving.push_back(version.get());
     set_workers(*version, workers_before(*version));
   }
+  // Some of it serves already while a configured model loads. What serves is replaced as a whole or not at all.
+  if (std::ranges::any_of(change.leaving, [](const CatalogVersion* version) { return !version->facts.has_failed; }))
+    change.is_load = false;
   for (const CatalogChange::Kept& kept : change.kept) set_workers(*kept.version, std::max(kept.before, kept.wanted));
   change.has_changed = !change.coming.empty() || !change.leaving.empty() ||
                        std::ranges::any_of(change.kept, [](const auto& kept) { return kept.before != kept.wanted; });
@@ -260,14 +263,16 @@ void Catalog::advance_probe(const Service& service, CatalogVersion& version, std
   actions_.push_back(SendProbe{version.id});
 }
 
-// Without a stored input the probe is zeros of the smallest shape. The model may refuse such an input, so a refusal counts as an
-// answer.
+// The model may refuse zeros.
+bool answers_probe(const Status& status, const ModelConfig& config) {
+  return status.ok() || (status.code() == StatusCode::kInvalidArgument && config.golden_file.empty());
+}
+
 void Catalog::probed(VersionId id, const Status& status) {
   CatalogVersion* version = find_version(id);
   if (!version || !version->probe_limit_ns) return;
   version->probe_limit_ns.reset();
-  version->is_probed =
-      status.ok() || (status.code() == StatusCode::kInvalidArgument && version->entry.model.config.golden_file.empty());
+  version->is_probed = answers_probe(status, version->entry.model.config);
   if (!version->is_probed)
     actions_.push_back(FailVersion{id, format("version {} failed its probe: {}", version->number(), status.to_string())});
 }
@@ -290,6 +295,7 @@ void Catalog::advance_each_alone(Service& service, std::uint64_t now_ns) {
   std::erase_if(change.coming, [&](CatalogVersion* version) {
     if (!version->is_ready() && !version->facts.has_failed) return false;
     serve_version(service, *version);
+    service.request = change.request;  // whatever comes next, this is what serves
     return true;
   });
   choose_current(service);

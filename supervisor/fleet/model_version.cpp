@@ -95,11 +95,7 @@ void ModelVersion::send_probe() {
 }
 
 void ModelVersion::worker_probed(const WorkerProcess& worker, const Status& status) {
-  // Without a stored input the probe is zeros of the smallest shape. The model may
-  // refuse such an input, so a refusal counts as an answer.
-  const bool is_answered =
-      status.ok() || (status.code() == StatusCode::kInvalidArgument && entry_.model.config.golden_file.empty());
-  plane_.worker_probed(worker, is_answered);
+  plane_.worker_probed(worker, answers_probe(status, entry_.model.config));
   fleet_.wake();
   if (probed_worker_ != worker.incarnation) return;
   probed_worker_.reset();
@@ -140,7 +136,14 @@ void ModelVersion::worker_ready(const WorkerProcess& worker) {
   fleet_.wake();
 }
 
-void ModelVersion::worker_leaving(const WorkerProcess& worker) { plane_.worker_leaving(worker); }
+// If it ends before it has answered the probe, that says nothing about the version. Another worker is asked.
+void ModelVersion::worker_leaving(const WorkerProcess& worker) {
+  plane_.worker_leaving(worker);
+  if (probed_worker_ != worker.incarnation) return;
+  probed_worker_.reset();
+  fleet_.catalog_.probe_not_sent(id_);
+  fleet_.wake();
+}
 
 void ModelVersion::worker_ending(const WorkerProcess& worker) { plane_.worker_ending(worker); }
 

@@ -346,11 +346,13 @@ void ModelProcesses::kill_zygote() {
 }
 
 void ModelProcesses::zygote_is_stuck() {
-  if (!zygote_ || zygote_->closing || zygote_->killed) return;
+  if (!zygote_ || zygote_->killed) return;
   log_.warn("zygote_killed model={} pid={} reason=\"{}\"", options_.name, zygote_pid(),
-            zygote_->loaded ? "left a command unanswered" : "loading took too long");
+            zygote_->closing  ? "did not end when it was told to"
+            : zygote_->loaded ? "left a command unanswered"
+                              : "loading took too long");
   kill_zygote();
-  if (zygote_->loaded) return;
+  if (zygote_->closing || zygote_->loaded) return;
   zygote_->load_failure = format("loading took more than {} s: raise load_timeout_s", options_.load_limit_ns / 1'000'000'000);
   if (!ever_loaded_) fail(zygote_->load_failure);
 }
@@ -358,7 +360,7 @@ void ModelProcesses::zygote_is_stuck() {
 void ModelProcesses::close_zygote() {
   if (!zygote_) return;
   zygote_->closing = true;
-  zygote_load_.clear();
+  if (!zygote_->killed) zygote_load_.set(clock_.now_ns() + kEndLimitNs);
   mute_zygote();  // at the end of file the zygote exits
 }
 

@@ -50,6 +50,7 @@ class ModelProcesses final : public Processes {
  public:
   static constexpr int kFailedStartsForFailure = 5;
   static constexpr std::uint64_t kCommandLimitNs = 1'000'000'000;  // after that, a zygote that has not answered a FORK is killed
+  static constexpr std::uint64_t kEndLimitNs = 2'000'000'000;      // for a zygote that was told to end
   /// From the SIGKILL of a zygote to its death. After that nobody waits for it (StuckZygotes).
   static constexpr std::uint64_t kZygoteDeathLimitNs = 10'000'000'000;
   static constexpr std::uint64_t kNoRoomRetryNs = 1'000'000'000;  // while there are too many such zygotes

@@ -273,9 +273,11 @@ void ModelProcesses::failed_start(std::uint64_t now_ns, const std::string& why, 
     fail(format("{} ({} times in a row)", why, kFailedStartsForFailure));
 }
 
+// What zygotes before have failed at does not matter to one that has loaded.
 bool ModelProcesses::makes_no_progress() const {
-  return std::max({zygote_backoff_.failures(), worker_backoff_.failures(), breach_backoff_.failures(), shortage_.failures()}) >=
-         kFailedStartsForFailure;
+  const bool has_zygote = zygote_ && zygote_->loaded && !zygote_->killed;
+  const int of_zygotes = has_zygote ? 0 : std::max(zygote_backoff_.failures(), breach_backoff_.failures());
+  return std::max({of_zygotes, worker_backoff_.failures(), shortage_.failures()}) >= kFailedStartsForFailure;
 }
 
 void ModelProcesses::drop_worker(std::uint64_t incarnation) {

@@ -108,6 +108,8 @@ class SimProcesses final : public supervisor::Processes {
     if (reason.find("its probe was not answered") != reason.npos &&
         fleet_.lived_ns < probed_lived_ns_ + supervisor::Catalog::kProbeLimitNs)
       fleet_.breaks(format("{} failed before it had its time to answer the probe", options_.name));
+    if (leaves_ && reason.find("died while it answered the probe") != reason.npos)
+      fleet_.breaks(format("{} failed because a worker ended that was told to", options_.name));
     state_ = supervisor::ModelState::kFailed;
     has_failed_ = true;
     reason_ = reason;
@@ -169,7 +171,9 @@ class SimProcesses final : public supervisor::Processes {
     Worker* worker = find_worker(incarnation);
     if (!worker || worker->state == Worker::State::kForking) return false;
     if (!reaps_later) worker->wait_status = wait_status;
+    leaves_ = worker->state == Worker::State::kLeaving;
     observer_.worker_died(*worker);
+    leaves_ = false;
     for (int lane = 0; has_sockets(incarnation) && lane < options_.lanes; ++lane) {
       if (::access(supervisor::lane_path(worker->sockets, lane).c_str(), F_OK) == 0)
         fleet_.breaks(format("the socket of lane {} of worker {} is left", lane, incarnation));
@@ -269,7 +273,7 @@ class SimProcesses final : public supervisor::Processes {
   const std::uint64_t number_;
   std::map<std::uint64_t, std::uint64_t> since_lived_ns_;  // that a worker leaves, or was let go
   std::map<std::uint64_t, pid_t> aborted_;
-  bool has_failed_ = false;
+  bool has_failed_ = false, leaves_ = false;  // leaves_: the surplus worker that dies now
   std::uint64_t stopped_lived_ns_ = 0, probed_lived_ns_ = 0;
   bool has_zygote_ = false;
   int failures_ = 0;

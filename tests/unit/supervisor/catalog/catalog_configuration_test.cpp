@@ -26,6 +26,27 @@ TEST_F(CatalogTest, AConfigurationThatIsReadAgainMeanwhileKeepsEachVersionAlone)
   EXPECT_EQ(served(), "1ax1 2bx0 3cx1*");
 }
 
+// The first load has not ended, but what serves must be replaced by what serves, or stay.
+TEST_F(CatalogTest, AReloadThatFailsDuringTheFirstLoadOfAConfiguredModelLeavesWhatServes) {
+  for (const bool by_client : {false, true}) {
+    configure(std::nullopt);
+    settle();
+    configure("1a 2b");
+    find();
+    staff();
+    EXPECT_EQ(served(), "1ax1*");
+    if (by_client)
+      ASSERT_TRUE(reload("1c").ok());
+    else
+      configure("1c");
+    find();
+    fail(processes_.rbegin()->first);
+    settle();
+    EXPECT_EQ(served(), "1ax1*") << by_client;
+    EXPECT_FALSE(catalog_.is_busy());
+  }
+}
+
 TEST_F(CatalogTest, AModelOfTheConfigurationThatCannotBeServedStaysWithItsReason) {
   configure("1a");
   find();

@@ -298,6 +298,8 @@ class CatalogWorld {
   void perform(SetRoute& action) {
     const bool served_before = route_ && route_->current != 0 && action.wire_id == routed_;
     if (served_before && action.route.current == 0) broken_ = "nothing serves between two versions";
+    if (route_ && action.wire_id == routed_ && can_serve(*route_) && !can_serve(action.route))
+      broken_ = "a version that serves gives way to one that has failed";
     for (const ModelRoute::Target& target : action.route.targets) {
       const Process& process = processes_.at(target.version);
       if (process.is_told_to_end) broken_ = "a route to a version that was told to end";
@@ -307,6 +309,10 @@ class CatalogWorld {
     }
     routed_ = action.wire_id;
     route_ = std::move(action.route);
+  }
+  bool can_serve(const ModelRoute& route) const {
+    return std::ranges::any_of(route.targets,
+                               [this](const ModelRoute::Target& target) { return !facts_of(target.version).has_failed; });
   }
   void perform(RemoveRoute& action) {
     if (action.wire_id == routed_) route_.reset();

@@ -94,6 +94,15 @@ class ModelProcessesTest : public testing::Test {
     EXPECT_TRUE(pump_until([&] { return processes_->state() == ModelState::kReady; })) << processes_->reason();
     return zygote;
   }
+  /// The next zygote, when the one before has died, up to its LOAD.
+  Puppet start_again() {
+    EXPECT_TRUE(listen_until([&] { return processes_->zygote_pid() == -1; }));
+    EXPECT_TRUE(next_ns());
+    run_at(next_ns().value_or(0));
+    Puppet zygote = accept();
+    EXPECT_EQ(zygote.hear().kind, ControlKind::kLoad);
+    return zygote;
+  }
   Fork make_ready(const Puppet& zygote) {
     Fork worker = zygote.fork_worker();
     worker.say_ready();

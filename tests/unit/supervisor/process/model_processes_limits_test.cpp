@@ -29,6 +29,20 @@ TEST_F(ModelProcessesTest, AFirstLoadThatTakesTooLongFailsTheModel) {
   EXPECT_TRUE(listen_until([&] { return zygote.is_dead() && processes_->all_gone(); }));
 }
 
+// The puppet reads nothing after its orders have ended, so it does not see the end of its socket.
+TEST_F(ModelProcessesTest, AZygoteThatDoesNotEndWhenItIsToldToIsKilled) {
+  for (const bool fails : {true, false}) {
+    make();
+    const Puppet zygote = start_loaded();
+    fails ? processes_->fail("a worker died of its probe") : processes_->stop();
+    run_at(clock_.now_ns() + ModelProcesses::kEndLimitNs - kSecondNs / 2);
+    EXPECT_FALSE(zygote.is_dead()) << "it has its time";
+    run_at(clock_.now_ns() + kSecondNs);
+    EXPECT_TRUE(listen_until([&] { return zygote.is_dead() && processes_->all_gone(); })) << fails;
+    EXPECT_EQ(next_ns(), std::nullopt);
+  }
+}
+
 TEST_F(ModelProcessesTest, AWorkerThatIsNotReadyInTimeIsKilled) {
   const Puppet zygote = start_loaded();
   const Fork worker = zygote.fork_worker();

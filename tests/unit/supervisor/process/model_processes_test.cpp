@@ -52,7 +52,9 @@ TEST_F(ModelProcessesTest, AFailedLoadIsAFailedModelWithItsReason) {
   zygote.say({.kind = ControlKind::kLoadFailed, .a = static_cast<std::uint64_t>(StatusCode::kDataLoss), .text = "torn file"});
   ASSERT_TRUE(pump_until([&] { return processes_->state() == ModelState::kFailed; }));
   EXPECT_NE(events_.failure.find("torn file"), std::string::npos) << events_.failure;
-  EXPECT_EQ(next_ns(), std::nullopt);
+  zygote.kill();
+  ASSERT_TRUE(listen_until([&] { return processes_->all_gone(); }));
+  EXPECT_EQ(next_ns(), std::nullopt) << "it is started again";
 }
 
 TEST_F(ModelProcessesTest, AFailureIsBelievedWithACodeOfOursAndItsTextIsCut) {
@@ -114,6 +116,32 @@ TEST_F(ModelProcessesTest, FailedStartsWaitTwiceAsLongEachTimeAndFiveFailTheMode
   ASSERT_TRUE(listen_until([&] { return processes_->state() == ModelState::kFailed; }));
   EXPECT_NE(events_.failure.find("killed by signal 9 (5 times in a row)"), std::string::npos) << events_.failure;
   EXPECT_TRUE(processes_->makes_no_progress());
+}
+
+TEST_F(ModelProcessesTest, FailuresOfAZygoteAreOverWhenTheNextOneHasLoaded) {
+  const Puppet first = start_loaded();
+  const Fork worker = make_ready(first);
+  first.kill();
+  for (int failures = 0; failures < ModelProcesses::kFailedStartsForFailure; ++failures) start_again().kill();
+  const Puppet last = start_again();
+  EXPECT_TRUE(processes_->makes_no_progress());
+  last.say({.kind = ControlKind::kLoaded, .text = "loaded"});
+  EXPECT_TRUE(pump_until([&] { return !processes_->makes_no_progress(); })) << "who scales the model need not be refused";
+  EXPECT_FALSE(is_dead(worker.pidfd));
+}
+
+// The files of a model that was served may come back: their disk was away.
+TEST_F(ModelProcessesTest, AModelThatHasLostItsWorkersWaitsUntilItCanBeLoaded) {
+  const Puppet first = start_loaded();
+  const Fork worker = make_ready(first);
+  kill_after_an_answer(worker);
+  first.kill();
+  for (int failures = 0; failures <= ModelProcesses::kFailedStartsForFailure; ++failures) start_again().kill();
+  const Puppet last = start_again();
+  EXPECT_EQ(processes_->state(), ModelState::kReady);
+  last.say({.kind = ControlKind::kLoaded, .text = "loaded"});
+  ASSERT_TRUE(pump_until([&] { return !last.hears_nothing(); }));
+  make_ready(last);
 }
 
 TEST_F(ModelProcessesTest, AZygoteIsReplacedWhileItsWorkersGoOn) {
