@@ -71,6 +71,7 @@ void prepare_process() {
   const sigset_t set = daemon_signals();
   ::sigprocmask(SIG_BLOCK, &set, nullptr);  // before any thread starts: the daemon reads them from a signalfd
   ::signal(SIGPIPE, SIG_IGN);
+  ::signal(SIGCHLD, SIG_DFL);  // if a parent had it ignored, nobody would learn how a child ended; children inherit this
   // A group that may enter the directory of the sockets must not connect to those of lanes and of other clients.
   ::umask(0077);
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);  // workers whose zygote died become our children

@@ -67,12 +67,17 @@ void LifeReports::started() {
 }
 
 void LifeReports::reloading() {
+  if (is_draining_) return;
   awaits_ready_ = true;
   is_settled_ = false;
   manager_.notify(format("RELOADING=1\nMONOTONIC_USEC={}", monotonic_now_ns() / 1000));
 }
 
-void LifeReports::draining() { manager_.notify("STOPPING=1\nSTATUS=answering the admitted requests"); }
+void LifeReports::draining() {
+  is_draining_ = true;
+  awaits_ready_ = false;
+  manager_.notify("STOPPING=1\nSTATUS=answering the admitted requests");
+}
 
 void LifeReports::state(std::string status, bool is_settled) {
   status_ = std::move(status);

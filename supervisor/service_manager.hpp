@@ -44,6 +44,7 @@ class LifeReports {
   void started();
   /// Another configuration is being read. READY follows with the next state that is settled.
   void reloading();
+  /// From now on nothing is said of READY and RELOADING.
   void draining();
   ///   is_settled  whether each model that is wanted serves or has failed
   void state(std::string status, bool is_settled);
@@ -54,7 +55,7 @@ class LifeReports {
   void feed_watchdog();
 
   const ServiceManager manager_;
-  bool awaits_ready_ = true, is_settled_ = false;
+  bool awaits_ready_ = true, is_settled_ = false, is_draining_ = false;
   std::string status_, sent_status_;
   Timer again_, watchdog_;
 };

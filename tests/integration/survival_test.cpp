@@ -12,6 +12,7 @@
 #include <set>
 #include <thread>
 
+#include "shm/base/format.hpp"
 #include "tests/support/child_process.hpp"
 #include "tests/support/pool_fixture.hpp"
 #include "tests/support/process_sample.hpp"
@@ -134,6 +135,20 @@ TEST(Survival, OrphansAreReapedWhileOtherChildrenEndAllTheTime) {
         return state_of(worker) == '\0';
       },
       3s));
+}
+
+// Then the kernel reaps children, and nobody learns how they ended.
+TEST(Survival, ADaemonWhoseParentIgnoresTheEndsOfChildrenLearnsHowItsOwnEnd) {
+  ::signal(SIGCHLD, SIG_IGN);
+  const DaemonFixture daemon;
+  ::signal(SIGCHLD, SIG_DFL);
+  ASSERT_TRUE(eventually([&] { return daemon.workers().size() == 1; }));
+  const pid_t worker = daemon.workers().at(0), zygote = daemon.zygote();
+  ::kill(worker, SIGKILL);
+  ASSERT_TRUE(eventually([&] { return daemon.workers().size() == 1 && daemon.workers().at(0) != worker; }));
+  EXPECT_TRUE(daemon.logs("what=\"killed by signal 9")) << daemon.log();
+  ::kill(zygote, SIGKILL);
+  EXPECT_TRUE(daemon.logs(format("zygote_died model=echo pid={} how=\"killed by signal 9\"", zygote))) << daemon.log();
 }
 
 TEST(Survival, WorkersServeOnWhenTheirZygoteIsKilledAndANewOneForksAgain) {

@@ -81,6 +81,21 @@ TEST_F(ServiceManagerTest, ItIsReadyOnceAtTheFirstSettledState) {
   EXPECT_EQ(heard(), "READY=1");
 }
 
+// systemd would take the service for one that runs again.
+TEST_F(ServiceManagerTest, ItIsNotReadyAnyMoreWhenItStops) {
+  Timers timers;
+  LifeReports reports(manager_, timers);
+  reports.state("loading a", false);
+  EXPECT_EQ(heard(), "STATUS=loading a");
+  reports.draining();
+  EXPECT_EQ(heard().rfind("STOPPING=1", 0), 0U);
+  reports.state("serving a", true);
+  EXPECT_EQ(heard(), "STATUS=serving a");
+  EXPECT_EQ(heard(), "");
+  reports.reloading();
+  EXPECT_EQ(heard(), "");
+}
+
 TEST_F(ServiceManagerTest, WhatItsSocketHasNoRoomForIsSentAgain) {
   Timers timers;
   LifeReports reports(manager_, timers);
