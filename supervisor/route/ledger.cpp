@@ -90,7 +90,7 @@ Result<RequestId> Ledger::admit(const Admission& admission, std::uint64_t now_ns
 Status Ledger::check_admission(const ModelRecord& model, const Admission& admission, const Waiting& waiting,
                                std::uint64_t now_ns) const {
   SHOAL_RETURN_IF_ERROR(check_state(model));
-  SHOAL_RETURN_IF_ERROR(check_shares(model, admission, waiting.asker));
+  SHOAL_RETURN_IF_ERROR(check_shares(model, waiting.asker));
   return check_deadline(model, admission, waiting, now_ns);
 }
 
@@ -112,14 +112,11 @@ Status Ledger::check_state(const ModelRecord& model) const {
   return {};
 }
 
-Status Ledger::check_shares(const ModelRecord& model, const Admission& admission, std::uint32_t place) const {
+Status Ledger::check_shares(const ModelRecord& model, std::uint32_t place) const {
   // Requests of askers that are held do not move on, so they take no places from others. They have half as many of their own.
   const bool is_apart = model.queue.is_apart(place);
   const std::size_t limit = is_apart ? places_apart(model) : model.limits.queue_limit;
-  // What the lanes will take at the end of this turn does not wait. It only matters when the queue is more than half full.
-  const std::size_t all = is_apart ? model.queue.apart() : model.queue.size() - model.queue.apart();
-  const std::size_t taken = is_apart || !model.is_touched || all * 2 <= limit ? 0 : room(model, admission);
-  const std::size_t queued = all - std::min(all, taken);
+  const std::size_t queued = is_apart ? model.queue.apart() : model.queue.size() - model.queue.apart();
   if (queued >= limit) {
     return is_apart ? waits_for_shapes(model)
                     : overloaded("model '{}': its queue is full: {} requests wait (queue_limit)", model.name, queued);
@@ -132,8 +129,7 @@ Status Ledger::check_shares(const ModelRecord& model, const Admission& admission
   if (queued * 2 <= limit || shares_.of_queue >= 1) return {};
   // The fewer places are free, the fewer one asker may have. An asker that is alone fills its share, and however many askers
   // flood the queue, some places are left for a new one.
-  std::size_t own = model.queue.waiting_of(place);
-  own -= std::min(own, taken);
+  const std::size_t own = model.queue.waiting_of(place);
   const double share = shares_.of_queue / (1 - shares_.of_queue);
   if (static_cast<double>(own) < share * static_cast<double>(limit - queued)) return {};
   return overloaded(

@@ -370,13 +370,11 @@ class Ledger {
   void settle_run(std::uint32_t slot, const LaneReply& reply, std::uint64_t compute_ns);
   static void count_answer(ModelRecord& model, const Action& forward, std::uint64_t compute_ns, std::uint64_t total_ns);
   Status check_state(const ModelRecord& model) const;
-  Status check_shares(const ModelRecord& model, const Admission& admission, std::uint32_t place) const;
+  Status check_shares(const ModelRecord& model, std::uint32_t place) const;
   Status check_deadline(const ModelRecord& model, const Admission& admission, const Waiting& newcomer, std::uint64_t now_ns) const;
   std::uint64_t wait_ns(const ModelRecord& model, const Waiting& newcomer, std::uint64_t now_ns, bool exact) const;
   std::uint64_t left_ns(const Lane& lane, std::uint64_t now_ns) const;
   LaneWork lane_work(const ModelRecord& model, std::uint64_t now_ns, bool exact) const;
-  /// How many requests like that one the lanes take at the end of the turn.
-  std::size_t room(const ModelRecord& model, const Admission& admission) const;
   /// The latest start at which a run of so many rows ends in time. This may be a guess, so it only serves plans; is_too_late()
   /// decides whether a request is given up.
   std::uint64_t latest_start_ns(std::uint32_t slot, std::uint32_t rows) const;
@@ -407,6 +405,9 @@ class Ledger {
   std::string text_of(std::uint32_t asker) const;
   static std::size_t places_apart(const ModelRecord& model);
   static Status waits_for_shapes(const ModelRecord& model);
+  static bool serves_all(const ModelRecord& model, const Worker& worker) {
+    return worker.routable && worker.incarnation != model.ward;  // the ward runs suspects
+  }
   static bool has_room(const Lane& lane) {
     return lane.count < kMinCredits || (lane.work_ns < kCreditNs && lane.count < kMaxCredits);
   }

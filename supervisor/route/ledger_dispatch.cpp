@@ -111,8 +111,10 @@ void Ledger::end_turn(std::uint64_t now_ns) {
 }
 
 void Ledger::dispatch(ModelIndex index, std::uint64_t now_ns) {
-  if (!in_turn_) return give_to_lanes(index, now_ns);
-  if (!std::exchange(models_[index].is_touched, true)) touched_.push_back(index);
+  ModelRecord& model = models_[index];
+  // If the queue is more than half full, what lanes can take now makes room: others might be refused for it.
+  if (!in_turn_ || model.queue.size() * 2 > model.limits.queue_limit) return give_to_lanes(index, now_ns);
+  if (!std::exchange(model.is_touched, true)) touched_.push_back(index);
 }
 
 void Ledger::give_to_lanes(ModelIndex index, std::uint64_t now_ns) {
@@ -204,7 +206,7 @@ Ledger::Seat Ledger::choose_lane(ModelRecord& model, std::uint64_t now_ns) {
   Seat seat;
   std::tuple<std::uint64_t, std::uint32_t, std::size_t> least{~std::uint64_t{0}, 0, 0};
   for (Worker& worker : model.workers) {
-    if (!worker.routable || worker.incarnation == model.ward) continue;
+    if (!serves_all(model, worker)) continue;
     for (std::uint32_t at = 0; at < worker.lanes.size(); ++at) {
       const Lane& lane = worker.lanes[at];
       if (lane.count == 0 && lane.parked.empty()) return {&worker, at, now_ns};
@@ -226,7 +228,7 @@ std::uint64_t Ledger::left_ns(const Lane& lane, std::uint64_t now_ns) const {
 Ledger::LaneWork Ledger::lane_work(const ModelRecord& model, std::uint64_t now_ns, bool exact) const {
   LaneWork work;
   for (const Worker& worker : model.workers) {
-    if (!worker.routable || worker.incarnation == model.ward) continue;
+    if (!serves_all(model, worker)) continue;
     for (const Lane& lane : worker.lanes) {
       const std::uint64_t left = exact ? left_ns(lane, now_ns) : lane.work_ns;
       work.idle += lane.count == 0 && lane.parked.empty();
@@ -236,22 +238,6 @@ Ledger::LaneWork Ledger::lane_work(const ModelRecord& model, std::uint64_t now_n
     }
   }
   return work;
-}
-
-std::size_t Ledger::room(const ModelRecord& model, const Admission& admission) const {
-  const bool is_measured = model.costs.is_measured(admission.shape, admission.rows);
-  const std::uint64_t run_ns = is_measured ? std::max<std::uint64_t>(model.costs.guess_ns(admission.shape, admission.rows), 1) : kCreditNs;
-  std::uint64_t groups = 0;
-  for (const Worker& worker : model.workers) {
-    if (!worker.routable || worker.incarnation == model.ward) continue;
-    for (const Lane& lane : worker.lanes) {
-      if (!has_room(lane)) continue;
-      const std::uint64_t by_work = (kCreditNs - std::min(lane.work_ns, kCreditNs) + run_ns - 1) / run_ns;
-      const std::uint64_t at_least = kMinCredits - std::min(lane.count, kMinCredits);
-      groups += std::min<std::uint64_t>(std::max(by_work, at_least), kMaxCredits - lane.count);
-    }
-  }
-  return groups * (admission.joinable ? std::max(model.limits.max_batch / std::max(admission.rows, 1u), 1u) : 1u);
 }
 
 std::uint64_t Ledger::latest_start_ns(std::uint32_t slot, std::uint32_t rows) const {

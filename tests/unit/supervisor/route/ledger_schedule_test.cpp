@@ -62,6 +62,26 @@ TEST_F(LedgerScheduleTest, InATurnNothingIsRefusedForWhichALaneHasRoom) {
   ledger_.end_turn(now_);
 }
 
+// How many the lane takes depends on what waits, and not on who comes.
+TEST_F(LedgerScheduleTest, ATurnBringsNoMoreThanItsLimitBehindLongRuns) {
+  enum : std::uint64_t { kShort = 0, kLong = 1 };  // the shape that teach() measured, and another one
+  teach(5'000);  // nanoseconds
+  ledger_.set_client_shares({.of_queue = 0.5});
+  ledger_.begin_turn();
+  const auto ask = [&](std::uint64_t seq, ClientId client, std::uint64_t shape) {
+    const auto admitted = ledger_.admit({.client = client, .seq = seq, .model = model_, .shape = shape}, now_);
+    if (admitted.ok()) ledger_.dispatch(model_, now_);
+    return admitted.ok();
+  };
+  for (std::uint64_t seq = 1; seq <= 30; ++seq) EXPECT_TRUE(ask(seq, 2, kLong));
+  std::size_t own = 0;
+  while (own < 100 && ask(100 + own, 1, kShort)) ++own;
+  EXPECT_LE(own, 20U) << "half of what the others leave";
+  EXPECT_LE(ledger_.model(model_).queued, 64U);
+  ledger_.end_turn(now_);
+  EXPECT_LE(ledger_.model(model_).queued, 64U);
+}
+
 TEST_F(LedgerScheduleTest, ATurnMayBringAsManyShortRunsAsTheLaneTakes) {
   teach(5'000);  // nanoseconds
   words();
