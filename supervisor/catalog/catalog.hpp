@@ -359,6 +359,7 @@ class Catalog {
   void advance_whole(Service& service, std::uint64_t now_ns);
   void advance_scaling(Service& service, std::uint64_t now_ns);
   void advance_drain(Service& service, std::uint64_t now_ns);
+  static void put_in_force(Service& service, const ModelRequest& request);
   void finish_change(Service& service, std::uint64_t now_ns);
   void fail_change(Service& service, const std::string& reason, StatusCode code, std::uint64_t now_ns);
   void end_service(Service& service, std::uint64_t now_ns);

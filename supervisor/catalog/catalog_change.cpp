@@ -167,6 +167,11 @@ void Catalog::found(SearchId search, Result<std::vector<VersionEntry>> entries) 
 
 void Catalog::advance_change(Service& service, std::uint64_t now_ns) {
   CatalogChange& change = *service.change;
+  if (change.found && !closed_ && !is_leaving(service.name)) {  // a model that was unloaded before keeps its memory so long
+    const std::size_t before = actions_.size();
+    place(service);
+    if (actions_.size() > before) return;  // what is known of the versions is older than these actions
+  }
   for (CatalogVersion* version : change.coming) advance_probe(service, *version, now_ns);
   if (change.search != 0) {
     if (change.is_load && change.callers.empty() && !service.next && !service.loads_each_alone())
@@ -174,12 +179,7 @@ void Catalog::advance_change(Service& service, std::uint64_t now_ns) {
                   now_ns);
     return;
   }
-  if (change.found) {
-    if (closed_ || is_leaving(service.name)) return;  // the model was unloaded before: it keeps its memory so long
-    const std::size_t before = actions_.size();
-    place(service);
-    if (actions_.size() > before) return;  // what is known of the versions is older than these actions
-  }
+  if (change.found) return;
   service.loads_each_alone() ? advance_each_alone(service, now_ns) : advance_whole(service, now_ns);
 }
 
@@ -228,8 +228,10 @@ void Catalog::place(Service& service) {
     set_workers(*version, workers_before(*version));
   }
   // Some of it serves already while a configured model loads. What serves is replaced as a whole or not at all.
-  if (std::ranges::any_of(change.leaving, [](const CatalogVersion* version) { return !version->facts.has_failed; }))
+  if (change.is_load && std::ranges::any_of(change.leaving, [](const auto* version) { return !version->facts.has_failed; })) {
     change.is_load = false;
+    for (CatalogVersion* version : change.coming) version->is_probed = false;  // what replaces something must answer first
+  }
   for (const CatalogChange::Kept& kept : change.kept) set_workers(*kept.version, std::max(kept.before, kept.wanted));
   change.has_changed = !change.coming.empty() || !change.leaving.empty() ||
                        std::ranges::any_of(change.kept, [](const auto& kept) { return kept.before != kept.wanted; });
@@ -295,7 +297,7 @@ void Catalog::advance_each_alone(Service& service, std::uint64_t now_ns) {
   std::erase_if(change.coming, [&](CatalogVersion* version) {
     if (!version->is_ready() && !version->facts.has_failed) return false;
     serve_version(service, *version);
-    service.request = change.request;  // whatever comes next, this is what serves
+    put_in_force(service, change.request);  // whatever comes next, this is what serves
     return true;
   });
   choose_current(service);
@@ -337,12 +339,16 @@ void Catalog::advance_whole(Service& service, std::uint64_t now_ns) {
     finish_change(service, now_ns);
 }
 
+void Catalog::put_in_force(Service& service, const ModelRequest& request) {
+  service.request = request;
+  if (service.scaling) service.scaling->override_before = service.scaling->change_override_before;
+}
+
 void Catalog::finish_change(Service& service, std::uint64_t now_ns) {
   CatalogChange change = *std::exchange(service.change, std::nullopt);
   const bool opens = change.ends_drain && service.is_drained;
   if (opens) service.is_drained = false;
-  service.request = std::move(change.request);
-  if (service.scaling) service.scaling->override_before = service.scaling->change_override_before;
+  put_in_force(service, change.request);
   service.last_failure.clear();
   const std::string_view outcome = change.is_load ? "loaded" : change.has_changed || opens ? "reloaded" : "unchanged";
   if (!change.is_load || !service.served_versions().empty())  // else model_failed was logged

@@ -47,6 +47,36 @@ TEST_F(CatalogTest, AReloadThatFailsDuringTheFirstLoadOfAConfiguredModelLeavesWh
   }
 }
 
+TEST_F(CatalogTest, WhatReplacesAVersionDuringTheFirstLoadAnswersFirst) {
+  configure("1a 2b");
+  find();
+  staff();
+  configure("2b");
+  staff();
+  EXPECT_EQ(served(), "1ax1*");
+  words();
+  find();
+  EXPECT_EQ(words(), Words{"probe 2"});
+  EXPECT_EQ(served(), "1ax1*");
+  settle();
+  EXPECT_EQ(served(), "2bx1*");
+}
+
+TEST_F(CatalogTest, AScaleThatIsUndoneDuringTheFirstLoadLeavesTheKeysThatServe) {
+  Wish asked{.kind = WishKind::kLoad, .request = request("1a", 5)};
+  ASSERT_TRUE(ask(asked).ok());
+  configure("1c 2d");
+  find();
+  ASSERT_TRUE(scale(2).ok());
+  processes_.at(1).facts = {.ready = 2, .alive = 3, .can_answer = true};  // one is surplus, so the scaling is not over
+  advance();
+  ASSERT_EQ(served(), "1cx2*");
+  ASSERT_TRUE(reload("1b").ok());  // contradicts the scale
+  fail_finding();
+  settle();
+  EXPECT_EQ(catalog_.services()[0]->request.overrides.workers, std::nullopt);
+}
+
 TEST_F(CatalogTest, AModelOfTheConfigurationThatCannotBeServedStaysWithItsReason) {
   configure("1a");
   find();
