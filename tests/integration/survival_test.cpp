@@ -145,7 +145,10 @@ TEST(Survival, ADaemonWhoseParentIgnoresTheEndsOfChildrenLearnsHowItsOwnEnd) {
   ASSERT_TRUE(eventually([&] { return daemon.workers().size() == 1; }));
   const pid_t worker = daemon.workers().at(0), zygote = daemon.zygote();
   ::kill(worker, SIGKILL);
-  ASSERT_TRUE(eventually([&] { return daemon.workers().size() == 1 && daemon.workers().at(0) != worker; }));
+  ASSERT_TRUE(eventually([&] {
+    const auto now = daemon.workers();
+    return now.size() == 1 && now[0] != worker;
+  }));
   EXPECT_TRUE(daemon.logs("what=\"killed by signal 9")) << daemon.log();
   ::kill(zygote, SIGKILL);
   EXPECT_TRUE(daemon.logs(format("zygote_died model=echo pid={} how=\"killed by signal 9\"", zygote))) << daemon.log();
