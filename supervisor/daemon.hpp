@@ -52,6 +52,8 @@ class Daemon final : public PlaneObserver, public FleetObserver {
 
   /// Serves until a signal or a client stops it. Then answers the admitted requests, until the time limit is over.
   void run();
+  /// Who closes the descriptors that strangers have sent.
+  const std::shared_ptr<Closer>& shared_closer() const { return loop_.shared_closer(); }
 
  private:
   enum class Phase { kServing, kDraining, kStopping, kStopped };

@@ -20,6 +20,7 @@
 #include "shm/wire/local_address.hpp"
 #include "supervisor/daemon.hpp"
 #include "supervisor/process/socket_directory.hpp"
+#include "supervisor/stream_guard.hpp"
 
 namespace {
 
@@ -114,6 +115,7 @@ int serve(DaemonOptions options, const std::string& worker) {
   auto daemon = Daemon::start(std::move(options), *std::move(directory), log);
   if (daemon.status().code() == StatusCode::kCancelled) return kSuccess;
   if (!daemon.ok()) return fail(daemon.status(), kAtFault);
+  guard_streams((*daemon)->shared_closer());
   (*daemon)->run();
   return kSuccess;
 }

@@ -165,6 +165,27 @@ Result<std::optional<ControlMessage>> receive_control(int socket, bool wait, boo
   return std::optional<ControlMessage>(*std::move(message));
 }
 
+ssize_t receive_bytes(int socket, std::span<std::byte> bytes, int flags, std::vector<UniqueFd>& fds) {
+  ReceivedFdBuffer fd_buffer;
+  iovec part{bytes.data(), bytes.size()};
+  msghdr packet{};
+  packet.msg_iov = &part;
+  packet.msg_iovlen = 1;
+  packet.msg_control = fd_buffer.bytes;
+  packet.msg_controllen = sizeof fd_buffer.bytes;
+  const ssize_t received = ::recvmsg(socket, &packet, flags | MSG_CMSG_CLOEXEC);
+  if (received >= 0 && packet.msg_controllen > 0) fds = take_fds(packet);
+  return received;
+}
+
+namespace {
+bool is_stream(int socket) {
+  int type = 0;
+  socklen_t size = sizeof type;
+  return ::getsockopt(socket, SOL_SOCKET, SO_TYPE, &type, &size) == 0 && type == SOCK_STREAM;
+}
+}  // namespace
+
 bool has_messages(int socket) {
   const int on = 1;
   if (::setsockopt(socket, SOL_SOCKET, SO_PASSCRED, &on, sizeof on) != 0) return false;
@@ -177,18 +198,19 @@ bool has_messages(int socket) {
   packet.msg_control = credentials;
   packet.msg_controllen = sizeof credentials;
   const ssize_t size = ::recvmsg(socket, &packet, MSG_PEEK | MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-  return size > 0 || (size == 0 && packet.msg_controllen > 0);
+  return size > 0 || (size == 0 && packet.msg_controllen > 0 && !is_stream(socket));
 }
 
 std::vector<UniqueFd> drain_fds(int socket, std::size_t most) {
-  // With credentials, even an empty packet can be told from the end of the connection.
+  // With credentials, even an empty packet can be told from the end of the connection. A stream brings them at its end, too.
   const int on = 1;
   if (::setsockopt(socket, SOL_SOCKET, SO_PASSCRED, &on, sizeof on) != 0) return {};
+  const bool streams = is_stream(socket);
   std::vector<UniqueFd> all;
   while (all.size() < most) {
     ReceivedFdBuffer fd_buffer;
-    char byte = 0;
-    iovec part{&byte, sizeof byte};
+    char bytes[4096];  // a stream ends a read behind bytes with descriptors, and a packet is one read
+    iovec part{bytes, sizeof bytes};
     msghdr packet{};
     packet.msg_iov = &part;
     packet.msg_iovlen = 1;
@@ -196,7 +218,7 @@ std::vector<UniqueFd> drain_fds(int socket, std::size_t most) {
     packet.msg_controllen = sizeof fd_buffer.bytes;
     const ssize_t size = ::recvmsg(socket, &packet, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
     if (size < 0 && (errno == EINTR || errno == ECONNRESET)) continue;
-    if (size < 0 || (size == 0 && packet.msg_controllen == 0)) return all;
+    if (size < 0 || (size == 0 && (packet.msg_controllen == 0 || streams))) return all;
     std::ranges::move(take_fds(packet), std::back_inserter(all));
   }
   return all;

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -68,6 +69,9 @@ struct ControlPair {
   UniqueFd ours, theirs;
 };
 Result<ControlPair> make_control_pair();
+
+/// As recv(2), and appends the descriptors that came with the bytes to `fds`, which close when they are executed.
+ssize_t receive_bytes(int socket, std::span<std::byte> bytes, int flags, std::vector<UniqueFd>& fds);
 
 /// Sends without blocking. Errors: kOverloaded (the socket is full), kUnavailable (the peer is gone), kInvalidArgument (too much
 /// text or too many fds).

@@ -33,6 +33,7 @@ LaneEvidence read_evidence(const WorkerProcess& worker, const wire::LaneLine& li
   evidence.out_of_memory = crash->cause == wire::CrashCause::kOutOfMemory;
   evidence.on_lane = line.crash.on_lane.load(std::memory_order_relaxed) == 1;
   evidence.sent_by_process = crash->sender_pid != 0 && !is_ours;
+  evidence.by_watchdog = is_ours;
   evidence.crash_request = line.crash.request_id.load(std::memory_order_relaxed);
   evidence.what = Death{.ended = worker.ended, .ended_because = worker.ended_because, .crash = crash}.what();
   return evidence;

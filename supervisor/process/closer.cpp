@@ -6,6 +6,7 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <atomic>
 #include <deque>
 #include <system_error>
 #include <thread>
@@ -19,6 +20,7 @@
 namespace shoal::supervisor {
 namespace {
 
+thread_local bool is_closer = false;
 constexpr std::size_t kMostTaken = 64;  // of a socket at a time, and the rest of the last packet
 
 void close_now(UniqueFd fd) {
@@ -41,7 +43,7 @@ struct Closer::Threads {
   std::size_t threads SHOAL_GUARDED_BY(mutex) = 0, idle SHOAL_GUARDED_BY(mutex) = 0;
   bool is_stopping SHOAL_GUARDED_BY(mutex) = false;
   std::unordered_map<uid_t, std::size_t> left SHOAL_GUARDED_BY(mutex);  // entries that are not closed yet, by sender
-  std::size_t all_left SHOAL_GUARDED_BY(mutex) = 0;
+  std::atomic<std::size_t> all_left = 0;                                // written with the lock held
   Mutex draining;  // held while descriptors are taken out of a socket, so that one thread knows of another's
 
   bool is_late(uid_t sender) SHOAL_EXCLUDES(mutex);
@@ -98,6 +100,7 @@ void Closer::Threads::push(const std::shared_ptr<Threads>& threads, Entry entry)
 
 void Closer::Threads::serve() {
   ::prctl(PR_SET_NAME, "shoal-closer");
+  is_closer = true;
   mutex.lock();
   while (true) {
     if (queue.empty()) {
@@ -160,10 +163,11 @@ void Closer::close_own(UniqueFd fd) { Threads::push(own_, {std::move(fd), kChild
 
 bool Closer::is_late(uid_t sender) const { return sent_->is_late(sender); }
 
-bool Closer::is_full() const {
-  const MutexLock lock(sent_->mutex);
-  return sent_->all_left > most_;
-}
+bool Closer::is_its_thread() { return is_closer; }
+
+bool Closer::is_full() const { return sent_->all_left > most_; }
+
+bool Closer::holds_sent() const { return sent_->all_left > 0; }
 
 void Closer::hang_up(UniqueFd socket, uid_t sender) {
   if (socket) ::shutdown(socket.get(), SHUT_RDWR);

@@ -46,6 +46,10 @@ class Closer {
   bool is_late(uid_t sender) const;
   /// Whether so many of all users do.
   bool is_full() const;
+  /// Whether any waits to be closed. Takes no lock.
+  bool holds_sent() const;
+  /// Whether the calling thread is one that closes what a Closer was given.
+  static bool is_its_thread();
 
  private:
   struct Threads;

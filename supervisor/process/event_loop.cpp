@@ -31,11 +31,11 @@ void EventLoop::forget(int fd) {
 
 void EventLoop::hang_up(UniqueFd socket, uid_t sender) {
   forget(socket.get());
-  closer_.hang_up(std::move(socket), sender);
+  closer_->hang_up(std::move(socket), sender);
 }
 
 void EventLoop::close_sent(std::vector<UniqueFd>& fds, uid_t sender) {
-  for (UniqueFd& fd : std::exchange(fds, {})) closer_.close_sent(std::move(fd), sender);
+  for (UniqueFd& fd : std::exchange(fds, {})) closer_->close_sent(std::move(fd), sender);
 }
 
 void EventLoop::run_ready() {

@@ -32,9 +32,10 @@ class EventLoop {
   /// Closes descriptors that a peer has sent on another thread, because close() of those can block. Leaves `fds` empty.
   void close_sent(std::vector<UniqueFd>& fds, uid_t sender);
   /// Who closes them. It says whether so many of those wait to be closed that no more should be received.
-  const Closer& closer() const { return closer_; }
+  const Closer& closer() const { return *closer_; }
+  const std::shared_ptr<Closer>& shared_closer() const { return closer_; }
   /// Closes a descriptor of shared memory on another thread, because it may be the last one of some GiB.
-  void close_memory(UniqueFd fd) { closer_.close_own(std::move(fd)); }
+  void close_memory(UniqueFd fd) { closer_->close_own(std::move(fd)); }
   /// Calls the handlers of the descriptors that are ready now. Never waits.
   void run_ready();
 
@@ -44,7 +45,7 @@ class EventLoop {
     std::shared_ptr<Handler> handler;
   };
   UniqueFd epoll_;
-  Closer closer_;
+  const std::shared_ptr<Closer> closer_ = std::make_shared<Closer>();
   std::unordered_map<int, Watched> watched_;
   std::uint32_t generation_ = 0;
 };

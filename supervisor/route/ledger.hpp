@@ -77,6 +77,7 @@ struct LaneEvidence {
   bool out_of_memory = false;       // the crash was an allocation that the worker's memory limit refused
   bool on_lane = false;             // this lane's own thread crashed
   bool sent_by_process = false;     // another process sent the signal, so the record is no evidence
+  bool by_watchdog = false;         // our watchdog sent the signal, because it saw no step
   RequestId crash_request = 0;      // what the lane ran or compiled for; 0 = it was receiving
   RequestId compiling_request = 0;  // a request that is parked on this lane and whose program was being compiled
   std::string what;                 // like "signal 11 at address 0x0 in Convolution 'conv1'"

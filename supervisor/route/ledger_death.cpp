@@ -50,7 +50,12 @@ void Ledger::judge(const Worker& worker, std::span<const LaneEvidence> evidence,
       ran = members_of(groups_[entries_[running].group], running);
       if (ran.size() > line.running_count) ran.resize(std::max<std::uint64_t>(line.running_count, 1));
     }
-    if (line.crashed && !line.sent_by_process) {
+    if (line.crashed && line.by_watchdog && line.crash_request == 0 && ran.empty() && worker.lanes[at].count > 0) {
+      // The lane had begun nothing. Perhaps the message never came, because a thread of this process or the machine stood still.
+      // So it is evidence against nobody. But it counts as a run, because the same message might stop one worker after the other.
+      const std::vector<std::uint32_t> next = members_of(groups_[worker.lanes[at].held[0]], kNoSlot);
+      verdicts.begun.insert(verdicts.begun.end(), next.begin(), next.end());
+    } else if (line.crashed && !line.sent_by_process) {
       verdicts.crashed = true;
       verdicts.out_of_memory |= line.out_of_memory;
       if (verdicts.what.empty()) verdicts.what = line.what;
@@ -66,7 +71,7 @@ void Ledger::judge(const Worker& worker, std::span<const LaneEvidence> evidence,
           verdicts.accuse(ran);
         }
       } else if (line.crash_request == 0 && ran.empty() && worker.lanes[at].count > 0) {
-        // The lane crashed, or hung, while it received. Without this the same message would end one worker after the other.
+        // The lane crashed while it received. Without this the same message would end one worker after the other.
         const std::vector<std::uint32_t> next = members_of(groups_[worker.lanes[at].held[0]], kNoSlot);
         verdicts.accuse(next);
         verdicts.begun.insert(verdicts.begun.end(), next.begin(), next.end());

@@ -13,6 +13,7 @@
 #include <string_view>
 #include <vector>
 
+#include "tests/integration/handmade_peer.hpp"
 #include "tests/integration/raw_client.hpp"
 #include "tests/support/pool_fixture.hpp"
 #include "tests/support/process_sample.hpp"
@@ -73,11 +74,29 @@ class IntruderTest : public testing::Test {
   /// descriptor of it. Expects that an honest client does not wait for the daemon's close().
   template <typename Send>
   void expect_no_wait_for(Send send) {
-    Pool honest = daemon_.connect();
     intruder_.connect();
+    expect_no_wait_on(intruder_.attach_socket(), send, [this] {
+      while (intruder_.receive_control()) {  // why it was refused
+      }
+    });
+  }
+  /// Likewise, on the connection for messages. libzmq reads it, and knows nothing of descriptors.
+  template <typename Send>
+  void expect_no_wait_on_messages_for(Send send) {
+#if defined(__SANITIZE_THREAD__)
+    GTEST_SKIP() << "such a daemon does not guard its streams";
+#endif
+    HandmadePeer peer(daemon_.directory());
+    peer.be_welcomed();
+    expect_no_wait_on(peer.fd(), send, [] {});
+  }
+  template <typename Send, typename Then>
+  void expect_no_wait_on(int socket, Send send, Then then) {
+    Pool honest = daemon_.connect();
+    EXPECT_TRUE(honest.predict("echo", {{"data", counting({4})}}).ok());
     Lingering tcp;
-    ASSERT_EQ(::kill(daemon_.pid(), SIGSTOP), 0);
-    send(intruder_.attach_socket(), tcp.socket);
+    stop_process(daemon_.pid());
+    send(socket, tcp.socket);
     tcp.socket.reset();
     ASSERT_EQ(::kill(daemon_.pid(), SIGCONT), 0);
     using Clock = std::chrono::steady_clock;
@@ -87,9 +106,7 @@ class IntruderTest : public testing::Test {
       const auto sent = Clock::now();
       EXPECT_TRUE(honest.predict("echo", {{"data", counting({4})}}).ok());
       longest = std::max(longest, Clock::now() - sent);
-      if (is_out) continue;
-      while (intruder_.receive_control()) {  // why it was refused
-      }
+      if (!is_out) then();
       is_out = true;
     }
     EXPECT_LT(longest, std::chrono::seconds(1));
@@ -154,6 +171,40 @@ TEST_F(IntruderTest, DescriptorsThatCannotBeClosedAreNotCollected) {
   EXPECT_TRUE(eventually([&] { return Pool::connect({.directory = daemon_.directory()}).ok(); })) << daemon_.log();
   EXPECT_TRUE(eventually([&] { return descriptors_of(daemon_.pid()) < before + 20; })) << descriptors_of(daemon_.pid());
   workers_ = daemon_.workers();
+}
+
+TEST_F(IntruderTest, DescriptorsAmongMessagesThatCannotBeClosedAreNotCollected) {
+#if defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "such a daemon does not guard its streams";
+#endif
+  constexpr std::size_t kMost = 253;
+  Pool honest = daemon_.connect();
+  const int before = descriptors_of(daemon_.pid());
+  std::vector<Stuck> stuck(12);
+  const UniqueFd null(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+  std::vector<std::unique_ptr<HandmadePeer>> intruders;
+  for (std::size_t i = 0; i < 60; ++i) {
+    intruders.push_back(std::make_unique<HandmadePeer>(daemon_.directory()));
+    intruders.back()->be_welcomed();
+  }
+  stop_process(daemon_.pid());  // so that the daemon, and not this process, has the last descriptor of each
+  for (std::size_t i = 0; i < intruders.size(); ++i) {
+    const bool is_stuck = i < stuck.size();
+    send_with_fds(intruders[i]->fd(), "x", is_stuck ? stuck[i].holder.get() : null.get(), is_stuck ? 1 : kMost);
+    if (is_stuck) stuck[i].holder.reset();
+  }
+  ASSERT_EQ(::kill(daemon_.pid(), SIGCONT), 0);
+  int most = 0;
+  for (const auto start = std::chrono::steady_clock::now(); std::chrono::steady_clock::now() - start < std::chrono::seconds(1);) {
+    most = std::max(most, descriptors_of(daemon_.pid()));
+    EXPECT_TRUE(honest.predict("echo", {{"data", counting({4})}}).ok());
+  }
+  EXPECT_LT(most, before + 1200);
+  EXPECT_GT(most, before + 256) << "nothing is stuck";
+  stuck.clear();
+  EXPECT_TRUE(eventually([&] { return Pool::connect({.directory = daemon_.directory()}).ok(); })) << daemon_.log();
+  intruders.clear();
+  EXPECT_TRUE(eventually([&] { return descriptors_of(daemon_.pid()) < before + 20; })) << descriptors_of(daemon_.pid());
 }
 
 TEST_F(IntruderTest, GarbageOnTheAttachSocketEndsThatConnection) {
@@ -246,6 +297,19 @@ TEST_F(IntruderTest, NobodyWaitsForTheCloseOfDescriptorsThatWereNotRead) {
     ASSERT_GT(::send(attach, "garbage", 7, MSG_NOSIGNAL), 0);  // the daemon disconnects the client for this
     ASSERT_EQ(::send(attach, "", 0, MSG_NOSIGNAL), 0);
     send_with_fds(attach, "more", lingering.get(), 1);
+  });
+}
+
+TEST_F(IntruderTest, NobodyWaitsForTheCloseOfADescriptorAmongMessages) {
+  expect_no_wait_on_messages_for(
+      [](int messages, const UniqueFd& lingering) { send_with_fds(messages, zmtp::frame(0, "x"), lingering.get(), 3); });
+}
+
+TEST_F(IntruderTest, NobodyWaitsForTheCloseOfADescriptorBehindMessages) {
+  expect_no_wait_on_messages_for([](int messages, const UniqueFd& lingering) {
+    const std::string no_frame(1 << 14, '\xff');  // the daemon hangs up when it has read its beginning
+    ASSERT_GT(::send(messages, no_frame.data(), no_frame.size(), MSG_NOSIGNAL), 0);
+    send_with_fds(messages, "x", lingering.get(), 1);
   });
 }
 

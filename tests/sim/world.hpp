@@ -166,7 +166,7 @@ class World final : public supervisor::PlaneObserver, public supervisor::FleetOb
   bool accident(std::uint64_t draw);
   bool worker_vanishes(std::uint64_t draw);
   bool dies(SimProcesses& model, std::uint64_t incarnation, Death death, Crash crash, std::uint64_t draw);
-  void note_lane(SimWorker& worker, std::size_t lane, Death death, const Crash& crash, std::vector<Leased>& begun,
+  bool note_lane(SimWorker& worker, std::size_t lane, Death death, const Crash& crash, std::vector<Leased>& begun,
                  std::vector<Leased>& accused);
   void say_last_words(SimWorker& worker);
   void write_record(SimWorker& worker, Death death, const Crash& crash, std::uint64_t draw);

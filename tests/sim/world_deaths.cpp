@@ -116,7 +116,9 @@ bool World::dies(SimProcesses& model, std::uint64_t incarnation, Death death, Cr
   SimWorker* worker = processes_.find(incarnation);
   if (!known || !worker || known->state == WorkerProcess::State::kForking) return false;
   std::vector<Leased> begun, accused;
-  for (std::size_t lane = 0; lane < worker->lanes().size(); ++lane) note_lane(*worker, lane, death, crash, begun, accused);
+  bool had_begun_nothing = false;
+  for (std::size_t lane = 0; lane < worker->lanes().size(); ++lane)
+    had_begun_nothing |= note_lane(*worker, lane, death, crash, begun, accused);
   if (would_blame_again(accused)) return false;
   constexpr std::string_view kHow[] = {"killed", "exits", "leaves a torn record", "is signalled", "scribbles", "crashes"};
   words_ = format("worker {} of {} {}{}", incarnation, model.options().name, kHow[static_cast<std::size_t>(death)],
@@ -125,7 +127,8 @@ bool World::dies(SimProcesses& model, std::uint64_t incarnation, Death death, Cr
   write_record(*worker, death, crash, draw);
   if (pick(draw, 4) == 0) say_last_words(*worker);
   blame(*worker, begun, accused, crash);
-  const bool is_evidence = death == Death::kCrashed || (death == Death::kScribbled && worker->line(0).crash.valid == 1);
+  const bool is_evidence =
+      (death == Death::kCrashed && !had_begun_nothing) || (death == Death::kScribbled && worker->line(0).crash.valid == 1);
   if (Serving* serving = serving_of(model); serving && is_evidence && accused.empty())
     serving->crashes_ns.push_back(clock_.now_ns());
   const int status = death == Death::kExited ? 0 : death == Death::kKilled ? SIGKILL : SIGABRT;
@@ -133,9 +136,10 @@ bool World::dies(SimProcesses& model, std::uint64_t incarnation, Death death, Cr
 }
 
 // What the death of its worker means for the requests of one lane.
-void World::note_lane(SimWorker& worker, std::size_t lane, Death death, const Crash& crash, std::vector<Leased>& begun,
+// Returns whether the watchdog ended the lane before it had begun anything.
+bool World::note_lane(SimWorker& worker, std::size_t lane, Death death, const Crash& crash, std::vector<Leased>& begun,
                       std::vector<Leased>& accused) {
-  if (death == Death::kScribbled) return;  // what the page says means nothing
+  if (death == Death::kScribbled) return false;  // what the page says means nothing
   const std::vector<Leased> leased = leased_by(worker, lane);
   const bool is_lane = death == Death::kCrashed && crash.lane == lane;
   const auto add_group = [&](std::vector<Leased>& to, std::uint64_t group) {
@@ -156,13 +160,14 @@ void World::note_lane(SimWorker& worker, std::size_t lane, Death death, const Cr
     add_group(begun, compiles_for->group);
     if (is_lane && crash.compiles) add_group(accused, compiles_for->group);
   }
-  if (!is_lane || crash.compiles || runs) return;
+  if (!is_lane || crash.compiles || runs) return false;
   // It crashed while it received, or while it answered: what it was sent first is to blame.
   const auto first =
       std::ranges::find_if(leased, [&](const Leased& one) { return !worker.lanes()[lane].parked_groups.contains(one.group); });
-  if (first == leased.end()) return;
-  add_group(accused, first->group);
+  if (first == leased.end()) return false;
+  if (!crash.by_watchdog) add_group(accused, first->group);  // perhaps the message never came
   add_group(begun, first->group);
+  return crash.by_watchdog;
 }
 
 // The same innocent request must not be hit by two accidents: nobody could know that it is innocent.

@@ -45,6 +45,7 @@ class Connection {
  public:
   Connection() = default;
   explicit Connection(UniqueFd socket) : socket_(std::move(socket)) { EXPECT_TRUE(socket_); }
+  int fd() const { return socket_.get(); }
   /// Sends as much as the peer takes.
   void send(std::string_view bytes) { (void)::send(socket_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL); }
   /// Sends as much as the peer takes at once. Returns how much that was.

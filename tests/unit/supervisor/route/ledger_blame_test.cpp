@@ -54,6 +54,23 @@ TEST_F(LedgerDeathTest, RequestsOnOtherLanesRunAgainWithoutBlame) {
   EXPECT_EQ(words(), Words{"forward 2"});
 }
 
+// A thread of the daemon may have stood still with the message. But a message that stops each lane must not stop all of them.
+TEST_F(LedgerDeathTest, AWatchdogThatSawNothingBegunBlamesNobody) {
+  const LaneEvidence receiving{.crashed = true, .on_lane = true, .by_watchdog = true, .what = "no step"};
+  ready(6);
+  admit(1);
+  words();
+  Incarnation worker = 6;
+  for (int deaths = 1; deaths < Ledger::kMaxBegunAttempts; ++deaths) {
+    die(worker, {receiving});
+    EXPECT_TRUE(ledger_.model(model_).breaker.closed()) << deaths;
+    ready(++worker);
+    EXPECT_EQ(words(), (Words{format("send 1@{}.0#{}", worker, deaths + 1)})) << "not alone";
+  }
+  die(worker, {receiving});
+  EXPECT_EQ(words(), Words{"reply 1 ABORTED"});
+}
+
 TEST_F(LedgerDeathTest, ASignalFromOutsideBlamesNobody) {
   Incarnation worker = 7;
   ready(worker);
@@ -84,7 +101,7 @@ TEST_F(LedgerDeathTest, ARecordThatNamesARequestOfAnotherLaneIsNotBelieved) {
 // For example, the frames of its message find no memory.
 TEST_F(LedgerDeathTest, AMessageThatNoLaneCanReceiveEndsTwoWorkersAtMost) {
   using Fate = DeathOutcome::Fate;
-  const LaneEvidence receiving{.crashed = true, .on_lane = true, .what = "hung"};
+  const LaneEvidence receiving{.crashed = true, .on_lane = true, .what = "out of memory"};
   ready(7);
   admit(1);
   admit(2);
