@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <linux/magic.h>
+#include <signal.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -151,11 +152,17 @@ Result<UniqueFd> reserve_memfd(const std::string& label, std::uint64_t size_byte
 
 // fallocate, not ftruncate: a lack of memory is an error here, not a SIGBUS later.
 Status allocate(const UniqueFd& fd, std::uint64_t offset, std::uint64_t size_bytes) {
-  while (::fallocate(fd.get(), 0, static_cast<off_t>(offset), static_cast<off_t>(size_bytes)) != 0) {
-    if (errno == EINTR) continue;  // before Linux 6.11 any signal interrupts it
-    return status_from_errno(format("allocate {} bytes for", size_bytes), "a shared memory segment", errno);
-  }
-  return {};
+  // Before Linux 6.11 a signal interrupts it and undoes all of it. With the signals of a profiler a large one would never end.
+  sigset_t all, before;
+  ::sigfillset(&all);
+  ::pthread_sigmask(SIG_SETMASK, &all, &before);
+  int error = 0;
+  do {
+    error = ::fallocate(fd.get(), 0, static_cast<off_t>(offset), static_cast<off_t>(size_bytes)) == 0 ? 0 : errno;
+  } while (error == EINTR);
+  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  if (error == 0) return {};
+  return status_from_errno(format("allocate {} bytes for", size_bytes), "a shared memory segment", error);
 }
 
 Status punch_hole(const UniqueFd& fd, std::uint64_t offset, std::uint64_t size_bytes) {

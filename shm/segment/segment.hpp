@@ -63,6 +63,7 @@ Result<UniqueFd> create_memfd(const std::string& label, std::uint64_t size_bytes
 ///   Errors  kInvalidArgument (size 0, or above 64 TiB), kFailedPrecondition (above RLIMIT_FSIZE), kInternal
 Result<UniqueFd> reserve_memfd(const std::string& label, std::uint64_t size_bytes);
 /// Allocates a part of a memfd, all of it or nothing. The seals of arenas allow it. Bytes that are there stay.
+/// The calling thread blocks all signals meanwhile.
 ///   Errors  kFailedPrecondition (no memory; names the size), kInternal
 Status allocate(const UniqueFd& fd, std::uint64_t offset, std::uint64_t size_bytes);
 /// Frees the pages of a part of a memfd, which reads as zeros then. The seals WRITE and FUTURE_WRITE forbid it.
