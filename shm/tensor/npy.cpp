@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <cstring>
 #include <memory>
+#include <new>
 #include <optional>
 #include <string>
 #include <vector>
@@ -161,12 +162,14 @@ void copy_columns(const NpyArray& src, TensorView& dst) {
 }
 
 /// Reads a whole file. It is not mapped, because a file that shrinks while it is mapped would end the process.
-Result<std::vector<std::byte>> read_whole(const std::string& name) {
+Result<std::vector<std::byte>> read_whole(const std::string& name) try {
   SHOAL_ASSIGN_OR_RETURN(const RegularFile file, open_regular_file(name));
   std::vector<std::byte> bytes(file.size_bytes);
   SHOAL_ASSIGN_OR_RETURN(const std::size_t size, read_fully(file.fd.get(), bytes, name));
   bytes.resize(size);
   return bytes;
+} catch (const std::bad_alloc&) {  // a sparse file may be of any size
+  return out_of_memory(name);
 }
 
 std::string make_header(const TensorView& tensor) {

@@ -30,7 +30,8 @@ Result<NpyArray> parse_npy(std::span<const std::byte> bytes, std::string_view na
 Result<Tensor> to_row_major(const NpyArray& array);
 
 /// Reads a .npy file into a row-major Tensor.
-///   Errors  those of parse_npy(); kNotFound, kPermissionDenied, kInvalidArgument (not a regular file). They name the file
+///   Errors  those of parse_npy(); kNotFound, kPermissionDenied, kInvalidArgument (not a regular file),
+///           kFailedPrecondition (out of memory). They name the file
 Result<Tensor> read_npy(const std::filesystem::path& path);
 
 /// Writes version 1.0 in C order. Replaces an existing file.

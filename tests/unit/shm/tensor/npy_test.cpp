@@ -1,6 +1,7 @@
 #include "shm/tensor/npy.hpp"
 
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <fstream>
@@ -9,6 +10,7 @@
 #include <string>
 #include <thread>
 
+#include "shm/base/unique_fd.hpp"
 #include "tests/support/scratch_directory.hpp"
 
 namespace shoal {
@@ -139,6 +141,20 @@ TEST_F(Npy, WhereNothingCanBeWrittenTheFileIsNamed) {
   EXPECT_EQ(status.code(), StatusCode::kNotFound);
   EXPECT_NE(status.message().find("such.npy"), std::string::npos);
 }
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // they end the process
+
+// A sparse file may be of any size.
+TEST_F(Npy, AFileThatNoMemoryHoldsIsRefused) {
+  const UniqueFd fd(::memfd_create("test", MFD_CLOEXEC));
+  ASSERT_EQ(::ftruncate(fd.get(), std::int64_t{1} << 62), 0);
+  const std::string path = "/proc/self/fd/" + std::to_string(fd.get());
+  const auto tensor = read_npy(path);
+  EXPECT_EQ(tensor.status().code(), StatusCode::kFailedPrecondition) << tensor.status().to_string();
+  EXPECT_NE(tensor.status().message().find(path), std::string::npos) << tensor.status().message();
+}
+
+#endif
 
 /// Where files are mapped, a read of what is gone is a SIGBUS.
 TEST_F(Npy, AFileThatIsCutWhileItIsReadIsReadOrRefused) {
