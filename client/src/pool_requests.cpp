@@ -235,8 +235,12 @@ void PoolCore::handle_reply(const wire::Parcel& message) {
   wire::Reply reply;
   std::shared_ptr<PendingRequest> request;
   try {
-    if (!wire::decode_reply(message[0], reply).ok()) return;
-    request = find_sent(reply.header.seq);
+    const Status decoded = wire::decode_reply(message[0], reply);
+    request = find_sent(reply.header.seq);  // none if not even the header could be read: no request has the number 0
+    if (request && !decoded.ok()) {
+      Status damaged = internal_error("model '{}': its answer cannot be read: {}", request->model.name, decoded.message());
+      complete(*request, outcome_of(reply.header, *request, std::move(damaged)));
+    }
     if (request && !request->is_done()) take_reply(message, reply, request);
   } catch (const std::bad_alloc&) {
     if (!request) request = find_sent(reply.header.seq);  // the header is read before anything is allocated

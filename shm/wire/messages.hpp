@@ -144,7 +144,8 @@ Result<Kind> peek_kind(std::span<const std::byte> frame);
 /// dtype and dims. They do not know the arena's size, so the caller checks offsets.
 Result<Request> decode_request(std::span<const std::byte> frame);
 Result<Reply> decode_reply(std::span<const std::byte> frame);
-/// The same, into a value that the caller reuses. After an error its content is undefined.
+/// The same, into a value that the caller reuses. After an error its header is that of the message, or as before if that cannot
+/// be read, and its tensors are undefined.
 Status decode_request(std::span<const std::byte> frame, Request& request);
 Status decode_reply(std::span<const std::byte> frame, Reply& reply);
 Result<ControlHeader> decode_control(std::span<const std::byte> frame);

@@ -125,6 +125,19 @@ class FakeDaemon {
     EXPECT_TRUE(router_->push(1, wire::Frames(frames), {}).ok());
     router_->flush();
   }
+  /// Answers a request with a header that promises an output, which does not come.
+  void reply_cut(std::uint64_t seq) {
+    wire::Reply reply;
+    reply.header.kind = static_cast<std::uint16_t>(wire::Kind::kReply);
+    reply.header.seq = seq;
+    reply.header.released = 1;
+    reply.outputs.emplace_back();
+    std::vector<std::byte> head;
+    wire::encode_reply(reply, head);
+    head.resize(sizeof reply.header);
+    EXPECT_TRUE(router_->push(1, head).ok());
+    router_->flush();
+  }
   /// Answers a request with an output of shape [1, `output_bytes`], which travels as a frame.
   void reply_with_output(std::uint64_t seq) {
     wire::Reply reply;

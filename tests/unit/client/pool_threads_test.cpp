@@ -315,5 +315,17 @@ TEST_F(PoolThreadsTest, ADaemonThatHasNoRoomIsGivenUpInTheEnd) {
   EXPECT_EQ(asked.get().code(), StatusCode::kOverloaded);
 }
 
+// Without a timeout it would wait for ever.
+TEST_F(PoolThreadsTest, ARequestWhoseAnswerIsDamagedIsToldSo) {
+  Pool pool = connect();
+  describe(pool);
+  const Prediction asked = pool.submit("m", input());
+  daemon_.reply_cut(daemon_.receive_request());
+  ASSERT_TRUE(asked.wait_for(kSoon)) << "its answer was dropped";
+  EXPECT_EQ(asked.get().status().code(), StatusCode::kInternal) << asked.get().status().to_string();
+  EXPECT_NE(asked.get().status().message().find("model 'm'"), std::string::npos) << asked.get().status().message();
+  EXPECT_EQ(pool.usage().inputs.used_bytes, 0u);
+}
+
 }  // namespace
 }  // namespace shoal
