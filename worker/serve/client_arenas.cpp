@@ -100,8 +100,9 @@ Status ArenaRegistry::attach(std::uint64_t client_id, const std::vector<UniqueFd
   const Status status = mapped.status();
   {
     const MutexLock lock(mutex_);
-    const auto [place, is_new] = clients_.try_emplace(client_id, std::move(mapped));
-    if (!is_new) std::swap(place->second, mapped);  // the older one is destroyed after the lock is released, as in detach()
+    // This may throw. The arenas are not moved before: if they were destroyed here, drop() would wait for the lock for ever.
+    const auto place = clients_.try_emplace(client_id, std::shared_ptr<ClientArenas>()).first;
+    std::swap(place->second, mapped);  // an older one is destroyed after the lock is released, as in detach()
     attached_.notify_all();
   }
   start_unmapper();  // last, because the first answer of a new worker waits for what comes before

@@ -6,11 +6,15 @@
 
 #include <atomic>
 #include <chrono>
+#include <future>
+#include <memory>
 #include <optional>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "shm/base/errors.hpp"
+#include "shm/segment/segment.hpp"
 #include "tests/support/allocations.hpp"
 #include "tests/support/lane_parts.hpp"
 #include "worker/engine/identity_model.hpp"
@@ -144,6 +148,32 @@ TEST(FailedAllocations, OfACompilationAreToldToThoseWhoWait) {
       return has_failed;
     });
   }
+}
+
+// It runs on the control thread.
+TEST(FailedAllocations, OfAnAttachEndIt) {
+  std::vector<UniqueFd> fds;
+  for (const char* label : {"input", "output"}) fds.push_back(create_memfd(label, 4096).value());
+  test::for_each_allocation(3, [&](std::uint64_t number) {
+    auto registry = std::make_shared<ArenaRegistry>();
+    auto attach = std::make_shared<std::packaged_task<bool()>>([registry, number, &fds] {
+      test::fail_allocation(number);
+      try {
+        (void)registry->attach(1, fds);
+      } catch (const std::bad_alloc&) {
+      }
+      const bool has_failed = test::has_allocation_failed();
+      test::fail_allocation(0);
+      EXPECT_TRUE(registry->attach(1, fds).ok());
+      EXPECT_TRUE(registry->find(1, std::chrono::milliseconds(0)).ok());
+      return has_failed;
+    });
+    auto ended = attach->get_future();
+    std::thread([attach] { (*attach)(); }).detach();  // it may never end
+    const bool has_ended = ended.wait_for(std::chrono::milliseconds(kDeadlineMs)) == std::future_status::ready;
+    EXPECT_TRUE(has_ended) << "it waits for its own lock";
+    return has_ended && ended.get();
+  });
 }
 
 // A worker may have little memory beside its outputs.
