@@ -9,6 +9,8 @@
 namespace shoal::worker {
 namespace {
 
+constexpr std::size_t kMostJoinedOrders = 16;
+
 std::int64_t rows_of(const Job& job) { return job.src()[0].shape[0]; }
 
 // Does `job` have the same number of rows in all inputs, and otherwise the shapes and dtypes of `first`?
@@ -119,21 +121,29 @@ bool RequestRunner::find_joined_program(std::int64_t rows) {
     specs_[i].shape[0] = *size;
   }
   JoinedProgram& known = joined_programs_[static_cast<std::size_t>(size - sizes.begin())];
-  if (known.inputs != specs_) known = {.inputs = specs_, .program = nullptr, .pending = nullptr};
-  if (known.pending && known.pending->is_ready() && known.pending->outcome().status().code() == StatusCode::kFailedPrecondition)
-    known.pending.reset();  // memory lacked: there may be some now
-  if (!known.program && !known.pending) {
-    if (auto found = served_.model.find_program(specs_); found.ok()) known.program = *std::move(found);
-    if (!known.program) known.pending = environment_.compiler.compile(specs_, {.line = &line_, .bell = &bell_});
-  }
-  if (known.pending && known.pending->is_ready() && known.pending->outcome().ok()) {
-    known.program = *known.pending->outcome();
-    known.pending.reset();
-  }
+  if (known.inputs != specs_) known = {.inputs = specs_, .program = nullptr};
+  if (!known.program) known.program = find_or_order_program();
   joined_program_ = known.program.get();
   if (!joined_program_ || !takes(*joined_program_, specs_)) return false;  // rows are copied into buffers of its sizes
   note_arena(*joined_program_);
   return true;
+}
+
+// The program for specs_; null while there is none. It is ordered once, also when batches of several shapes alternate.
+std::shared_ptr<const Program> RequestRunner::find_or_order_program() {
+  const auto known = std::ranges::find(joined_orders_, specs_, &JoinedOrder::inputs);
+  if (known != joined_orders_.end()) {
+    const auto order = known->pending;
+    if (!order->is_ready()) return nullptr;
+    const auto& outcome = order->outcome();
+    if (!outcome.ok() && outcome.status().code() != StatusCode::kFailedPrecondition) return nullptr;
+    joined_orders_.erase(known);
+    if (outcome.ok()) return *outcome;  // else memory lacked: there may be some now
+  }
+  if (auto found = served_.model.find_program(specs_); found.ok() && *found) return *std::move(found);
+  if (joined_orders_.size() == kMostJoinedOrders) joined_orders_.erase(joined_orders_.begin());
+  joined_orders_.push_back({specs_, environment_.compiler.compile(specs_, {.line = &line_, .bell = &bell_})});
+  return nullptr;
 }
 
 // The rows of all members, then zeros up to the program's size.

@@ -209,6 +209,7 @@ void RequestRunner::release_memory() {
   program_.reset();
   joined_program_ = nullptr;
   for (JoinedProgram& known : joined_programs_) known = {};
+  joined_orders_.clear();
   context_.release_memory();
   spare_outputs_.clear();
   joined_src_bytes_.clear();

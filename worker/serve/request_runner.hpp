@@ -86,6 +86,9 @@ class RequestRunner final : private StopCondition {
   struct JoinedProgram {
     std::vector<TensorSpec> inputs;
     std::shared_ptr<const Program> program;
+  };
+  struct JoinedOrder {
+    std::vector<TensorSpec> inputs;
     std::shared_ptr<const PendingProgram> pending;  ///< kept if it failed, so that it is not ordered again
   };
 
@@ -106,6 +109,7 @@ class RequestRunner final : private StopCondition {
 
   bool run_joined(std::span<const Frames> messages);
   bool find_joined_program(std::int64_t rows);
+  std::shared_ptr<const Program> find_or_order_program();
   void gather_inputs();
   void locate_joined_outputs();
   void scatter_outputs(Job& job, std::int64_t first_row);
@@ -129,7 +133,8 @@ class RequestRunner final : private StopCondition {
 
   std::vector<Job> jobs_;                       ///< of the current messages, in their order; may be longer
   std::vector<Job*> joined_;                    ///< the ones that run
-  std::vector<JoinedProgram> joined_programs_;  ///< one per size
+  std::vector<JoinedProgram> joined_programs_;  ///< the last one of each size
+  std::vector<JoinedOrder> joined_orders_;      ///< oldest first
   const Program* joined_program_ = nullptr;     ///< of the current batch
   std::vector<AlignedBytes> joined_src_bytes_, joined_dst_bytes_;
   std::vector<TensorView> joined_src_, joined_dst_;

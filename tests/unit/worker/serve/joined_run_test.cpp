@@ -1,6 +1,7 @@
 // Several requests in one run: RequestRunner::answer_joined().
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstring>
 #include <functional>
@@ -52,6 +53,13 @@ class Batch {
       request.outputs = {wire::WireTensor{.offset_bytes = static_cast<std::uint64_t>(slot) * 64, .capacity_bytes = 4096}};
     inputs_.push_back(input);
     return request;
+  }
+
+  bool run_two(const Tensor& input) {  // and none of those that were added before
+    requests_.clear();
+    inputs_.clear();
+    for (int i = 0; i < 2; ++i) add(input);
+    return run();
   }
 
   /// False when they are to run singly; answers() is empty then.
@@ -332,6 +340,60 @@ TEST(JoinedRunProgram, IsCompiledWhileItsRequestsRunSingly) {
   while (batch.parts().program_line.compiling > 0) std::this_thread::yield();
   EXPECT_TRUE(batch.run());
   EXPECT_EQ(batch.parts().program_line.misses, 1u);
+}
+
+/// Compiles when it is told to, and fails then. It counts how often.
+class BrokenModel final : public IdentityModel {
+ public:
+  BrokenModel() : IdentityModel(4) {}
+  Result<std::shared_ptr<const Program>> program(std::span<const TensorSpec>) override {
+    told_.wait();
+    ++compilations;
+    return internal_error("this model has no programs");
+  }
+  Result<std::shared_ptr<const Program>> find_program(std::span<const TensorSpec>) override {
+    return std::shared_ptr<const Program>();
+  }
+  void compile() { told_.count_down(); }
+  std::atomic<int> compilations{0};
+
+ private:
+  std::latch told_{1};
+};
+
+TEST(JoinedRunProgram, IsOrderedOnceAlthoughBatchesOfSeveralShapesAlternate) {
+  constexpr int kShapes = 3;
+  const auto alternate = [](Batch& batch) {
+    for (int round = 0; round < 3; ++round) {
+      for (int width = 1; width <= kShapes; ++width) EXPECT_FALSE(batch.run_two(filled({1, width}, 1)));
+    }
+  };
+  BrokenModel model;
+  Batch batch(model, {spec("data", {-1, -1})});
+  alternate(batch);
+  EXPECT_EQ(batch.parts().program_line.misses, std::uint64_t{kShapes}) << "ordered again while it is compiled";
+  model.compile();
+  while (batch.parts().program_line.compiling > 0) std::this_thread::yield();
+  alternate(batch);
+  EXPECT_EQ(batch.parts().program_line.misses, std::uint64_t{kShapes}) << "ordered again although it failed";
+  EXPECT_EQ(model.compilations, kShapes);
+}
+
+// A client can send any number of shapes.
+TEST(JoinedRunProgram, OldOrdersAreForgotten) {
+  constexpr int kMany = 40;
+  BrokenModel model;
+  model.compile();
+  Batch batch(model, {spec("data", {-1, -1})});
+  const auto run = [&](int width) {
+    EXPECT_FALSE(batch.run_two(filled({1, width}, 1)));
+    while (batch.parts().program_line.compiling > 0) std::this_thread::yield();
+  };
+  for (int width = 1; width <= kMany; ++width) run(width);
+  run(kMany);
+  EXPECT_EQ(model.compilations, kMany);
+  run(1);
+  EXPECT_EQ(model.compilations, kMany + 1);
 }
 
 // ---- real models ----
