@@ -361,12 +361,17 @@ Result<Tensors> Engine::run(const Tensors& inputs) {
 
 Prediction Engine::submit(std::string_view model, Tensors inputs, SubmitOptions options) {
   const auto request = std::make_shared<EngineRequest>(std::move(inputs), options);
-  if (Status known = impl_ ? impl_->check_name(model, options.version) : moved_from(); !known.ok()) {
-    request->complete({.outputs = std::move(known)});
-  } else {
-    impl_->enqueue(request);
+  Prediction handle(std::make_shared<EnginePrediction>(request));
+  try {
+    if (Status known = impl_ ? impl_->check_name(model, options.version) : moved_from(); !known.ok()) {
+      request->complete({.outputs = std::move(known)});
+    } else {
+      impl_->enqueue(request);
+    }
+  } catch (const std::bad_alloc&) {
+    request->complete({.outputs = out_of_memory("a request", model)});
   }
-  return Prediction(std::make_shared<EnginePrediction>(request));
+  return handle;
 }
 
 Result<ModelInfo> Engine::describe(std::string_view model, std::uint64_t version) {

@@ -111,7 +111,8 @@ class Prediction {
 class Runner {
  public:
   virtual ~Runner() = default;
-  /// Submits one request and returns at once. Every failure arrives in the Prediction.
+  /// Submits one request and returns at once. Every failure arrives in the Prediction. Throws std::bad_alloc only if there is no
+  /// memory for the Prediction itself, or for its request; nothing is submitted then.
   ///   inputs   one per model input, in any order; shape and dtype as describe() says
   virtual Prediction submit(std::string_view model, Tensors inputs, SubmitOptions options = {}) = 0;
   /// `version` 0 is the default version. Errors: kNotFound (no such model or version), kUnavailable.

@@ -50,6 +50,28 @@ TEST_F(EngineAllocations, OneThatFailsLosesNoContext) { expect_outcomes(test::fa
 
 TEST_F(EngineAllocations, AllThatFailLoseNoContext) { expect_outcomes(test::fail_allocations_from); }
 
+TEST_F(EngineAllocations, ASubmittedRequestThatFindsNoneEndsSo) {
+  int thrown = 0;
+  test::for_each_allocation(3, [&](std::uint64_t number) {
+    Engine engine = Engine::load(worker::kIdentityPath, {.contexts = 1}).value();
+    Tensors inputs = input_;
+    std::optional<Prediction> asked;
+    test::fail_allocation(number);
+    try {
+      asked.emplace(engine.submit("", std::move(inputs)));
+    } catch (const std::bad_alloc&) {  // there is not even a request
+      ++thrown;
+    }
+    const bool has_failed = test::has_allocation_failed();
+    test::fail_allocation(0);
+    if (!asked) return true;
+    EXPECT_EQ(asked->get().status().code(), has_failed ? StatusCode::kFailedPrecondition : StatusCode::kOk);
+    EXPECT_TRUE(engine.submit("", input_).get().ok());
+    return has_failed;
+  });
+  EXPECT_LE(thrown, 2) << "the request and its Prediction";
+}
+
 TEST_F(EngineAllocations, PredictionsAreDestroyedWithoutAny) {
   std::optional<Prediction> answered(engine_.submit("", input_));
   ASSERT_TRUE(answered->outcome().outputs.ok());
