@@ -160,7 +160,7 @@ class Socket {
 class Dealer : public Socket {
  public:
   Dealer() = default;
-  /// Listens with a socket of type SOCK_STREAM that another process, the daemon, has bound to a path.
+  /// Listens with a socket of type SOCK_STREAM that is bound to a path: by the worker, or by the daemon for a client.
   ///   Errors  kUnavailable (it is not bound; fewer than 16 descriptors are free: libzmq 4.3.4 aborts a process that has none
   ///           when someone connects), kInternal
   static Result<Dealer> listen(MessageContext& context, UniqueFd bound);

@@ -107,7 +107,7 @@ TEST(Hostile, ZygotesAndWorkersThatSendAnythingHarmNobodyElse) {
   EXPECT_EQ(exit_code_of(bystander), 128 + SIGTERM);
 }
 
-// A worker may bind any name in the directory, so the names of others must not be known to it.
+// A zygote, and what it forks, may bind any name in the directory, so the names of others must not be known to it.
 TEST(Hostile, AWorkerThatBindsTheNamesOfOthersKeepsNoneFromComing) {
   const DaemonFixture daemon({.models = {"echo=builtin:identity", "hostile-squatter=builtin:identity"},
                               .worker = "shoal-worker-hostile",

@@ -35,7 +35,7 @@ class Sandbox : public testing::Test {
 
 TEST_F(Sandbox, AForbiddenSystemCallEndsTheWorkerWithARecordThatNamesIt) {
   const std::pair<const char*, const char*> calls[] = {
-      {"_fault_exec", "execve"}, {"_fault_open", "openat"}, {"_fault_socket", "socket"}};
+      {"_fault_exec", "execve"}, {"_fault_open", "openat"}, {"_fault_socket", "socket"}, {"_fault_bind", "bind"}};
   for (const auto& [op, call] : calls) {
     DaemonFixture daemon({.models = {model(op)}, .worker = "shoal-worker-faulty"});
     Pool pool = daemon.connect();

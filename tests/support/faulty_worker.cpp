@@ -9,6 +9,7 @@
 //   _fault_exec          when triggered, executes /bin/true
 //   _fault_open          when triggered, opens a file in /tmp for writing
 //   _fault_socket        when triggered, creates an internet socket
+//   _fault_bind          when triggered, binds a socket to a path where no daemon serves
 //   _fault_sleep         when triggered, sleeps as many milliseconds as the row's second element says
 //   _fault_exit          when triggered, exits with the row's second element as exit code
 //   _fault_throw         when triggered, throws an exception on another thread, which nobody catches
@@ -30,6 +31,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -44,6 +46,7 @@
 
 #include "shm/base/clock.hpp"
 #include "shm/base/errors.hpp"
+#include "shm/base/unique_fd.hpp"
 #include "shm/wire/control.hpp"
 #include "shoal/passive_openmp.hpp"
 #include "tests/support/custom_operator.hpp"
@@ -203,6 +206,16 @@ Status fault_socket(const Node& node, std::span<const TensorView> src, std::span
   return copy(src[0], dst[0]);
 }
 
+Status fault_bind(const Node& node, std::span<const TensorView> src, std::span<TensorView> dst) {
+  if (is_triggered(node, src[0])) {
+    const UniqueFd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    const sockaddr_un nowhere{.sun_family = AF_UNIX, .sun_path = "/nowhere/attach"};
+    if (::bind(socket.get(), reinterpret_cast<const sockaddr*>(&nowhere), sizeof nowhere) != 0)
+      return internal_error("bind failed");
+  }
+  return copy(src[0], dst[0]);
+}
+
 Status fault_write_weight(const Node& node, std::span<const TensorView> src, std::span<TensorView> dst) {
   if (is_triggered(node, src[0])) *reinterpret_cast<volatile float*>(src[1].data) = 13;
   return copy(src[0], dst[0]);
@@ -272,6 +285,7 @@ int main(int argc, char** argv) {
   add_operator("_fault_exec", 1, fault_exec);
   add_operator("_fault_open", 1, fault_open);
   add_operator("_fault_socket", 1, fault_socket);
+  add_operator("_fault_bind", 1, fault_bind);
   add_operator("_fault_load_exec", 1, do_nothing, infer_and_exec);
   add_operator("_fault_compile", 1, do_nothing, infer_and_hang);
   add_operator("_fault_compile_spin", 1, do_nothing, infer_and_spin);

@@ -79,21 +79,11 @@ constexpr const char* kChangingFiles[] = {
     "mkdir", "mkdirat", "rename", "renameat", "renameat2", "rmdir", "unlink", "unlinkat",
 };
 // clang-format on
-// Forbidden with some arguments only.
-constexpr const char* kConditional[] = {"clone",
-                                        "fcntl",
-                                        "ioctl",
-                                        "open",
-                                        "openat",
-                                        "pidfd_open",
-                                        "prctl",
-                                        "prlimit64",
-                                        "sched_setattr",
-                                        "sched_setparam",
-                                        "sched_setscheduler",
-                                        "setpriority",
-                                        "socket",
-                                        "tgkill"};
+// Forbidden with some arguments, or to workers, only.
+constexpr const char* kConditional[] = {"bind",        "clone",         "fcntl",          "ioctl",
+                                        "open",        "openat",        "pidfd_open",     "prctl",
+                                        "prlimit64",   "sched_setattr", "sched_setparam", "sched_setscheduler",
+                                        "setpriority", "socket",        "tgkill"};
 // These make the kernel signal a process that the caller chooses, or let the caller delay a process that opens a file.
 constexpr unsigned kOwnerCommands[] = {F_SETOWN, F_SETOWN_EX, F_SETSIG, F_SETLEASE, F_NOTIFY};
 // These do so, too, or type into the daemon's terminal, where ^C is a signal.
@@ -241,6 +231,7 @@ Result<FilterProgram> confine_to_self() {
   Filter filter(SCMP_ACT_ALLOW);
   filter.add(SCMP_ACT_TRAP, "clone", SCMP_A0_32(SCMP_CMP_MASKED_EQ, CLONE_THREAD, 0));
   filter.add(SCMP_ACT_TRAP, "pidfd_open");
+  filter.add(SCMP_ACT_TRAP, "bind");  // a socket that is not bound cannot listen
   filter.add(SCMP_ACT_TRAP, "tgkill", SCMP_A0_32(SCMP_CMP_NE, kSelf, 0));
   return filter.to_program();
 }
@@ -273,11 +264,12 @@ Status load(const FilterProgram& program) {
   return status_from_errno("load", "the sandbox's filter of system calls", errno);
 }
 
-// What Landlock forbids outside the paths that are allowed. Not making sockets: a worker binds those of its lanes.
+// What Landlock forbids outside the paths that are allowed.
 constexpr std::uint64_t kMakeRecords = LANDLOCK_ACCESS_FS_WRITE_FILE | LANDLOCK_ACCESS_FS_MAKE_REG | LANDLOCK_ACCESS_FS_MAKE_DIR |
                                        LANDLOCK_ACCESS_FS_REMOVE_FILE,
                         kWriteAccess = kMakeRecords | LANDLOCK_ACCESS_FS_REMOVE_DIR | LANDLOCK_ACCESS_FS_MAKE_CHAR |
-                                       LANDLOCK_ACCESS_FS_MAKE_BLOCK | LANDLOCK_ACCESS_FS_MAKE_FIFO | LANDLOCK_ACCESS_FS_MAKE_SYM;
+                                       LANDLOCK_ACCESS_FS_MAKE_BLOCK | LANDLOCK_ACCESS_FS_MAKE_FIFO |
+                                       LANDLOCK_ACCESS_FS_MAKE_SYM | LANDLOCK_ACCESS_FS_MAKE_SOCK;
 
 void allow_below(int ruleset, const char* path, std::uint64_t access) {
   const UniqueFd place(::open(path, O_PATH | O_CLOEXEC));
@@ -285,10 +277,10 @@ void allow_below(int ruleset, const char* path, std::uint64_t access) {
   if (place) (void)::syscall(SYS_landlock_add_rule, ruleset, LANDLOCK_RULE_PATH_BENEATH, &rule, 0);
 }
 
-// A second protection, if the kernel has Landlock (5.13): a process in a domain writes no file by its path but those named here.
-// It cannot read or write the memory of a process outside it (/proc/PID/mem), nor, from 6.12 on, send it a signal by any means.
-// Without Landlock only the filters protect. Returns why there is none in a kernel that has it.
-std::string enter_domain(const std::string& writable) {
+// A second protection, if the kernel has Landlock (5.13): a process in a domain writes no file, and binds no socket, by its path
+// but those named here. It cannot read or write the memory of a process outside it (/proc/PID/mem), nor, from 6.12 on, send it a
+// signal by any means. Without Landlock only the filters protect. Returns why there is none in a kernel that has it.
+std::string enter_domain(const std::string& writable, const std::string& sockets) {
   struct {
     std::uint64_t handled_access_fs, handled_access_net, scoped;
   } rules{};
@@ -301,6 +293,7 @@ std::string enter_domain(const std::string& writable) {
   if (!ruleset) return errno == ENOSYS || errno == EOPNOTSUPP ? "" : format("no Landlock: {}", std::strerror(errno));
   allow_below(ruleset.get(), "/dev/null", LANDLOCK_ACCESS_FS_WRITE_FILE);
   if (!writable.empty()) allow_below(ruleset.get(), writable.c_str(), kMakeRecords);
+  if (!sockets.empty()) allow_below(ruleset.get(), sockets.c_str(), LANDLOCK_ACCESS_FS_MAKE_SOCK);
   return ::syscall(SYS_landlock_restrict_self, ruleset.get(), 0) == 0 ? "" : format("no Landlock: {}", std::strerror(errno));
 }
 
@@ -317,7 +310,7 @@ std::string why_no_sandbox() {
 
 const char* forbidden_call_name(int number) { return number >= 0 && number < kCallNumbers ? names[number] : nullptr; }
 
-Result<std::string> enter_loading_sandbox(const std::string& writable) {
+Result<std::string> enter_loading_sandbox(const std::string& writable, const std::string& sockets) {
   if (const std::string why_not = why_no_sandbox(); !why_not.empty()) return "no sandbox: " + why_not;
   if (is_loading) return no_domain;
   SHOAL_RETURN_IF_ERROR(programs().status());
@@ -327,7 +320,7 @@ Result<std::string> enter_loading_sandbox(const std::string& writable) {
     }
   }
   if (::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) return status_from_errno("give up", "new privileges", errno);
-  no_domain = enter_domain(writable);
+  no_domain = enter_domain(writable, sockets);
   SHOAL_RETURN_IF_ERROR(load(programs()->leaving));
   is_loading = true;
   return no_domain;

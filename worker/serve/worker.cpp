@@ -1,14 +1,17 @@
 #include "worker/serve/worker.hpp"
 
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <cstdio>
 #include <list>
 #include <new>
+#include <vector>
 
 #include "shm/base/errors.hpp"
 #include "shm/segment/segment.hpp"
 #include "shm/wire/control.hpp"
+#include "shm/wire/local_address.hpp"
 #include "shm/wire/socket.hpp"
 #include "worker/serve/crash_handler.hpp"
 #include "worker/serve/lane.hpp"
@@ -26,6 +29,7 @@ class Worker {
   Worker(const ServedModelView& served, WorkerOptions options) : options_(std::move(options)), served_(served) {}
 
   Status start() {
+    SHOAL_ASSIGN_OR_RETURN(std::vector<UniqueFd> bound, bind_lanes());
     SHOAL_RETURN_IF_ERROR(enter_worker_sandbox());
     SHOAL_ASSIGN_OR_RETURN(status_page_, Segment::map(options_.status_page, Segment::Access::kReadWrite));
     SHOAL_RETURN_IF_ERROR(wire::check_status_page(status_page_->bytes(), options_.lanes));
@@ -36,12 +40,12 @@ class Worker {
     environment_.emplace(LaneEnvironment{served_, arenas_, cancelled_, quarantine_, memory_, *compiler_, *flight_, control()});
     std::string paths;
     for (std::size_t i = 0; i < options_.lanes; ++i) {
-      const std::string path = format("{}-{}", options_.sockets, i);
-      SHOAL_ASSIGN_OR_RETURN(wire::Dealer socket, wire::Dealer::bind(context_, path));
+      SHOAL_ASSIGN_OR_RETURN(wire::Dealer socket, wire::Dealer::listen(context_, std::move(bound[i])));
       lanes_.emplace_back(*environment_, static_cast<std::uint16_t>(i), std::move(socket), page.lanes[i]);
-      paths += path + '\n';
+      paths += lane_path(i) + '\n';
     }
-    // ZeroMQ's threads run already. Still to start: the lanes, the threads that compile and unmap, and each lane's OpenMP threads.
+    // ZeroMQ's threads run already. Still to start: the lanes, the threads that compile and unmap, and each lane's OpenMP
+    // threads.
     const std::size_t threads_to_come = 2 + options_.lanes * static_cast<std::size_t>(served_.threads);
     SHOAL_ASSIGN_OR_RETURN(memory_, MemoryLimit::set(served_.memory_mb, threads_to_come));
     for (Lane& lane : lanes_) lane.start();
@@ -75,6 +79,20 @@ class Worker {
   int control() const { return options_.control.get(); }
 
  private:
+  std::string lane_path(std::size_t lane) const { return format("{}-{}", options_.sockets, lane); }
+
+  // Before the sandbox, which forbids it: a worker that is taken over must not bind the path where clients look for the daemon.
+  Result<std::vector<UniqueFd>> bind_lanes() const {
+    std::vector<UniqueFd> bound;
+    for (std::size_t i = 0; i < options_.lanes; ++i) {
+      SHOAL_RETURN_IF_ERROR(wire::check_socket_path(lane_path(i)));
+      SHOAL_ASSIGN_OR_RETURN(UniqueFd socket, wire::make_local_socket(SOCK_STREAM));
+      SHOAL_RETURN_IF_ERROR(wire::bind_at(socket.get(), lane_path(i)));
+      bound.push_back(std::move(socket));
+    }
+    return bound;
+  }
+
   void handle(const wire::ControlMessage& message) {
     switch (message.kind) {
       case wire::ControlKind::kAttachClient:

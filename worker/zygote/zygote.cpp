@@ -26,6 +26,7 @@
 #include "shm/base/errors.hpp"
 #include "shm/base/shortened.hpp"
 #include "shm/wire/control.hpp"
+#include "shm/wire/local_address.hpp"
 #include "shm/wire/messages.hpp"
 #include "worker/engine/model_loader.hpp"
 #include "worker/exec/tuning.hpp"
@@ -277,8 +278,9 @@ void run_zygote(UniqueFd control, ProcessTitle title) {
   const std::filesystem::path cache = default_cache_directory();
   std::error_code ignored;  // without that directory nothing is measured, which the load reports
   if (!cache.empty()) std::filesystem::create_directories(cache, ignored);
+  // Workers bind the sockets of their lanes in the daemon's directory.
   // If this fails, keep_to_serving() reports the reason together with the model's name.
-  (void)enter_loading_sandbox(cache);
+  (void)enter_loading_sandbox(cache, wire::default_directory());
   Zygote& zygote = *new Zygote(std::move(control), title);  // never destroyed: children share what it points to
   zygote.serve();
   ::_exit(0);

@@ -35,34 +35,10 @@
 
 #include "tests/support/child_process.hpp"
 #include "tests/support/scratch_directory.hpp"
+#include "tests/unit/worker/serve/sandbox_fixture.hpp"
 
 namespace shoal::worker {
 namespace {
-
-enum class Who { kLoadingZygote, kZygote, kWorker };
-
-/// Forks, enters the sandbox of that one, and exits with what `call` returns. The wait status.
-///   writable  the directory that a loading zygote may write to
-int status_of(const std::function<int()>& call, Who who = Who::kWorker, const std::string& writable = {}) {
-  const pid_t pid = ::fork();
-  if (pid == 0) {
-    const auto entered = who == Who::kLoadingZygote ? enter_loading_sandbox(writable) : enter_sandbox();
-    if (!entered.ok() || !entered->empty() || (who == Who::kWorker && !enter_worker_sandbox().ok())) ::_exit(99);
-    ::_exit(call());
-  }
-  int status = 0;
-  ::waitpid(pid, &status, 0);
-  return status;
-}
-
-class SandboxTest : public testing::Test {
- protected:
-  void SetUp() override {
-    int status = status_of([] { return 0; });
-    if (WIFEXITED(status) && WEXITSTATUS(status) == 99) GTEST_SKIP() << "this build, or this kernel, has no sandbox";
-    ASSERT_EQ(status, 0);
-  }
-};
 
 // As under a service manager that allows its services the usual calls: libseccomp loads by prctl() then.
 TEST_F(SandboxTest, IsThereWhereAFilterForbidsSeccomp) {
@@ -306,9 +282,6 @@ TEST_F(SandboxTest, WhatClone3IsAskedForIsSeen) {
   EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGSYS) << status;
 }
 
-/// The version of the kernel's Landlock; 0 when it has none.
-long landlock_version() { return std::max(0L, ::syscall(SYS_landlock_create_ruleset, nullptr, 0, 1)); }
-
 TEST_F(SandboxTest, NobodyReachesTheMemoryOfAProcessOutside) {
   if (landlock_version() < 1) GTEST_SKIP() << "this kernel has no Landlock";
   for (const Who who : {Who::kLoadingZygote, Who::kZygote, Who::kWorker}) {
@@ -401,18 +374,6 @@ TEST_F(SandboxTest, CallsThatAreNewerThanItsListsFailAsOnAnOlderKernel) {
     }
   }
   EXPECT_EQ(std::filesystem::status(file).permissions(), std::filesystem::perms(0600));
-}
-
-// A datagram names its receiver in sendto(), so that connect() is not needed. AF_UNIX takes SOCK_RAW for SOCK_DGRAM.
-TEST_F(SandboxTest, NobodySendsDatagrams) {
-  for (const Who who : {Who::kLoadingZygote, Who::kZygote, Who::kWorker}) {
-    for (const int type : {SOCK_DGRAM + 0, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, SOCK_RAW | SOCK_CLOEXEC}) {
-      const int status = status_of([=] { return ::socket(AF_UNIX, type, 0); }, who);
-      EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGSYS)
-          << "type " << type << " by " << static_cast<int>(who) << ": " << status;
-    }
-    EXPECT_EQ(status_of([] { return ::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0) >= 0 ? 0 : 1; }, who), 0);
-  }
 }
 
 TEST_F(SandboxTest, AZygoteSignalsNobodyOutside) {

@@ -39,6 +39,7 @@ TEST(FailedAllocations, NoneIsNeededBetweenAForkAndItsAnswer) {
     zygote.ours.reset();
     ::pthread_atfork(nullptr, fail_in_zygote, succeed);
     ::signal(SIGUSR1, [](int) { test::fail_allocation(0); });
+    ::setenv("SHOAL_DIR", scratch.path().c_str(), 1);  // the daemon does so
     static char title[] = "zygote-test";
     static char* argv[] = {title};
     run_zygote(std::move(zygote.theirs), ProcessTitle(1, argv));
@@ -49,7 +50,7 @@ TEST(FailedAllocations, NoneIsNeededBetweenAForkAndItsAnswer) {
   ASSERT_EQ(receive(zygote.ours).kind, ControlKind::kLoaded);
 
   auto worker = wire::make_control_pair().value();
-  ControlMessage fork{.kind = ControlKind::kFork, .id = 4, .a = 1, .text = scratch.path()};
+  ControlMessage fork{.kind = ControlKind::kFork, .id = 4, .a = 1, .text = scratch.path("w4-name")};
   fork.fds.push_back(std::move(worker.theirs));
   fork.fds.push_back(wire::make_status_page(1).value());
   ASSERT_TRUE(wire::send_control(zygote.ours.get(), fork).ok());

@@ -38,6 +38,7 @@ class ZygoteTest : public ::testing::Test {
     pid_ = ::fork();
     if (pid_ == 0) {
       pair.ours.reset();
+      ::setenv("SHOAL_DIR", directory_.c_str(), 1);  // the daemon does so
       static char title[] = "zygote-test";
       static char* argv[] = {title};
       run_zygote(std::move(pair.theirs), ProcessTitle(1, argv));
