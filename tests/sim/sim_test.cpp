@@ -23,6 +23,9 @@ using History = std::vector<Event>;
 
 constexpr std::size_t kLength = 400;
 
+bool is_even(std::uint64_t seed) { return seed % 4 == 1; }
+bool is_hurried(std::uint64_t seed) { return seed % 16 == 3; }
+
 // How often each kind of event is drawn. A history has weights of its own: some faults and wishes are left out, some events are
 // multiplied, so that histories differ more than by chance.
 History history_of(std::uint64_t seed) {
@@ -54,6 +57,11 @@ History history_of(std::uint64_t seed) {
       weight(never) = 0;
   }
   if (random() % 4 == 0) weight(EventKind::kRequest) = 1000;  // more than the lanes can do
+  if (is_hurried(seed)) {
+    // Deadlines come near while requests wait.
+    weight(EventKind::kTime) = 240;
+    weight(EventKind::kWorkerEnds) = weight(EventKind::kWorkerCrashes) = 4;
+  }
   std::discrete_distribution<int> kind(weights.begin(), weights.end());
   History history = {{EventKind::kClientComes, 25},
                      {EventKind::kLoad, random()},
@@ -63,8 +71,12 @@ History history_of(std::uint64_t seed) {
   // Of eight events: how many are the last of a turn. The supervisor receives 32 messages of clients in a turn. What others would
   // have done without a refused request is only clear if it has a turn of its own.
   const unsigned alone = seed % 8 == 2 || random() % 2 == 0 ? 8 : 1 + random() % 7;
-  while (history.size() < kLength)
+  while (history.size() < kLength) {
     history.push_back({static_cast<EventKind>(kind(random)), random(), random() % 8 < alone || history.size() % 16 == 0});
+    if (!is_hurried(seed) || history.back().kind != EventKind::kTime) continue;
+    history.push_back({EventKind::kRequest, random(), false});  // the next turn finds what has become too late, and brings two
+    history.push_back({EventKind::kRequest, random()});
+  }
   return history;
 }
 
@@ -132,10 +144,11 @@ Outcome run_without_refused(const History& history, bool prints) {
   return outcome;
 }
 
-// By its seed. Every fourth history is one of an even world, every eighth is also run without the requests that were refused.
+// By its seed. Every fourth history is one of an even world, every 16th one of a hurried world; every eighth is also run without
+// the requests that were refused.
 Outcome run(const History& history, std::uint64_t seed, bool prints = false) {
-  if (seed % 4 == 1) return run(history, WorldRules{.is_even = true}, prints);
-  return seed % 8 == 2 ? run_without_refused(history, prints) : run(history, WorldRules(), prints);
+  if (seed % 8 == 2) return run_without_refused(history, prints);
+  return run(history, WorldRules{.is_even = is_even(seed), .is_hurried = is_hurried(seed)}, prints);
 }
 
 // Leaves out parts, and then smaller parts, as long as a promise is still broken.
@@ -167,7 +180,7 @@ TEST(Simulation, EveryHistoryKeepsThePromises) {
   std::size_t histories = 0, events = 0;
   for (bool goes_on = true; goes_on; ++seed) {
     current_seed = seed;
-    const History history = seed % 4 == 1 ? even_history_of(seed) : history_of(seed);
+    const History history = is_even(seed) ? even_history_of(seed) : history_of(seed);
     const Outcome outcome = run(history, seed, one != nullptr);
     ++histories;
     events += outcome.events;

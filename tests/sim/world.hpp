@@ -30,6 +30,7 @@ inline constexpr std::string_view kLoaded = R"({"inputs": [], "outputs": [], "ha
 /// What kind of world it is.
 struct WorldRules {
   bool is_even = false;           ///< all requests are alike and take 1 ms: then nobody may be served more than its share
+  bool is_hurried = false;        ///< each request has a deadline of 4 to 32 ms, about as long as some runs take
   std::set<std::uint64_t> muted;  ///< requests, by their number in the history: they are not sent
 };
 

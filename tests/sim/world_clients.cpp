@@ -162,7 +162,10 @@ wire::Request World::make_request(SimClient& client, const Service& service, std
   asked.header.model_id = service.wire_id;
   asked.header.signature = LoadReport{}.signature(service.name);
   asked.header.priority = rules_.is_even ? std::int8_t{0} : static_cast<std::int8_t>(pick(draw, 3));
-  if (!rules_.is_even && pick(draw, 3) == 0) asked.header.timeout_ns = kMs << pick(draw, 14);
+  if (rules_.is_hurried)
+    asked.header.timeout_ns = 4 * kMs << pick(draw, 4);
+  else if (!rules_.is_even && pick(draw, 3) == 0)
+    asked.header.timeout_ns = kMs << pick(draw, 14);
   if (!rules_.is_even && pick(draw, 2) == 0) asked.header.flow = pick(draw, 4);  // `is_even`: a flow has turns of its own
   asked.inputs = {
       wire::to_wire({DType::kFloat32, Shape{static_cast<std::int64_t>(rows), static_cast<std::int64_t>(width)}, nullptr})};
