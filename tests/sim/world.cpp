@@ -87,7 +87,7 @@ World::World(const std::string& directory, std::string model, WorldRules rules)
               .spawn_finder = [this](const SpawnOptions& options) { return begin_search(options); }},
              clock_, directory_, loop_, timers_, plane_, *this, log()) {
   processes_.clock = &clock_;
-  if (rules_.is_even) lane_transport_.on_pushed = [this](const SimMessage& sent) { check_share(sent); };
+  lane_transport_.on_pushed = [this](const SimMessage& sent) { check_sent(wire::decode_request(sent.at(0)).value().header); };
   lane_transport_.on_lost = [this](wire::PeerId peer) {
     if (SimWorker* worker = processes_.find(lane_of(peer).incarnation)) worker->is_cut_off = true;
   };

@@ -189,7 +189,8 @@ class World final : public supervisor::PlaneObserver, public supervisor::FleetOb
   // Promises (world_promises.cpp).
   void check_deadlines();
   void check_versions();
-  void check_share(const SimMessage& sent);
+  void check_sent(const wire::RequestHeader& header);
+  void check_share(const wire::RequestHeader& header);
   void check_refusal(const std::string& name, const Asked& asked, StatusCode status);
   const supervisor::ModelVersion* find_version(supervisor::VersionId id) const;  ///< null: it is gone
   Serving* serving_of(const SimProcesses& model, const supervisor::ModelVersion** version = nullptr);

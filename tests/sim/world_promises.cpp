@@ -84,10 +84,18 @@ void World::check_versions() {
   std::erase_if(serving_, [&](const auto& each) { return !known.contains(each.first); });
 }
 
+// A worker that is being ended gets nothing: what it gets would have to run again.
+void World::check_sent(const wire::RequestHeader& header) {
+  const SimWorker* worker = processes_.find(header.incarnation);
+  const WorkerProcess* known = worker ? processes_.all.at(worker->unit)->find_worker(header.incarnation) : nullptr;
+  if (known && known->ended != EndReason::kNone)
+    breaks(format("request {} was sent to worker {}, which is being ended", header.request_id, header.incarnation));
+  if (rules_.is_even) check_share(header);
+}
+
 // While one client asks without end, another one has its turns: a share of what is sent to lanes, and not all that came before.
-void World::check_share(const SimMessage& sent) {
+void World::check_share(const wire::RequestHeader& header) {
   constexpr std::uint64_t kTurns = 2, kAtFirst = 2;
-  const wire::RequestHeader header = wire::decode_request(sent.at(0)).value().header;
   for (SimClient& client : clients_) {
     for (auto& [seq, asked] : client.asked) {
       if (client.id != header.client_id) {
