@@ -38,6 +38,7 @@ constexpr Listed kList[] = {
     {"shoal::worker::ArenaRegistry::detach", Part::kDeparture, "drops a client's arenas, which another thread unmaps"},
     {"shoal::worker::Lane::send", Part::kBatch, "the first of two requests that ran as one is answered, the second is not yet"},
     {"shoal::wire::bind_at", Part::kBirth, "makes its lane's socket: the file must not stay"},
+    {"shoal::wire::Dealer::listen", Part::kBirth, "starts ZeroMQ's threads: the file must not stay"},
     {"shoal::worker::Quarantine::replace", Part::kBirth, "receives the list of known poison before it has answered anything"},
     {"shoal::worker::WeightStore::seal", Part::kLoad,
      "packs, seals and publishes the weights: unfinished weights must not be used"},
