@@ -30,6 +30,10 @@ Outcome outcome_of(const wire::ReplyHeader& header, const PendingRequest& reques
           .retry_after = std::chrono::milliseconds(header.retry_after_ms)};
 }
 
+Status unreadable(const PendingRequest& request, const Status& why) {
+  return internal_error("model '{}': its answer cannot be read: {}", request.model.name, why.message());
+}
+
 }  // namespace
 
 // Copies inputs, so without the mutex.
@@ -237,10 +241,7 @@ void PoolCore::handle_reply(const wire::Parcel& message) {
   try {
     const Status decoded = wire::decode_reply(message[0], reply);
     request = find_sent(reply.header.seq);  // none if not even the header could be read: no request has the number 0
-    if (request && !decoded.ok()) {
-      Status damaged = internal_error("model '{}': its answer cannot be read: {}", request->model.name, decoded.message());
-      complete(*request, outcome_of(reply.header, *request, std::move(damaged)));
-    }
+    if (request && !decoded.ok()) complete(*request, outcome_of(reply.header, *request, unreadable(*request, decoded)));
     if (request && !request->is_done()) take_reply(message, reply, request);
   } catch (const std::bad_alloc&) {
     if (!request) request = find_sent(reply.header.seq);  // the header is read before anything is allocated

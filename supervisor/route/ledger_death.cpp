@@ -50,7 +50,8 @@ void Ledger::judge(const Worker& worker, std::span<const LaneEvidence> evidence,
       ran = members_of(groups_[entries_[running].group], running);
       if (ran.size() > line.running_count) ran.resize(std::max<std::uint64_t>(line.running_count, 1));
     }
-    if (line.crashed && line.by_watchdog && line.crash_request == 0 && ran.empty() && worker.lanes[at].count > 0) {
+    const bool had_begun_nothing = line.on_lane && line.crash_request == 0 && ran.empty() && worker.lanes[at].count > 0;
+    if (line.crashed && line.by_watchdog && had_begun_nothing) {
       // The lane had begun nothing. Perhaps the message never came, because a thread of this process or the machine stood still.
       // So it is evidence against nobody. But it counts as a run, because the same message might stop one worker after the other.
       const std::vector<std::uint32_t> next = members_of(groups_[worker.lanes[at].held[0]], kNoSlot);
@@ -70,7 +71,7 @@ void Ledger::judge(const Worker& worker, std::span<const LaneEvidence> evidence,
         } else {
           verdicts.accuse(ran);
         }
-      } else if (line.crash_request == 0 && ran.empty() && worker.lanes[at].count > 0) {
+      } else if (had_begun_nothing) {
         // The lane crashed while it received. Without this the same message would end one worker after the other.
         const std::vector<std::uint32_t> next = members_of(groups_[worker.lanes[at].held[0]], kNoSlot);
         verdicts.accuse(next);
