@@ -11,7 +11,7 @@ from pathlib import Path
 # Room of a file -> rooms it may include besides itself. The longest matching room counts.
 SHM = ["shm/include", "shm/base", "shm/log", "shm/tensor", "shm/segment", "shm/model", "shm/wire"]
 SUPERVISOR = ["supervisor/process", "supervisor/route", "supervisor/repository", "supervisor/catalog"]
-WORKER = ["worker/graph", "worker/import", "worker/exec"]
+WORKER = ["worker/graph", "worker/ops", "worker/passes", "worker/import", "worker/exec"]
 MAY_INCLUDE = {
     "shm/include": [],
     "shm/base": ["shm/include"],
@@ -29,8 +29,10 @@ MAY_INCLUDE = {
     "supervisor/admin": SHM + SUPERVISOR + ["supervisor/plane", "supervisor/fleet"],
     "supervisor": SHM + SUPERVISOR + ["supervisor/plane", "supervisor/fleet", "supervisor/admin"],
     "worker/graph": SHM,
-    "worker/import": SHM + ["worker/graph"],
-    "worker/exec": SHM + ["worker/graph"],
+    "worker/ops": SHM + ["worker/graph"],
+    "worker/passes": SHM + ["worker/graph", "worker/ops"],
+    "worker/import": SHM + ["worker/graph", "worker/ops"],
+    "worker/exec": SHM + ["worker/graph", "worker/ops", "worker/passes"],
     "worker/zygote": SHM + WORKER + ["worker/serve", "worker/engine"],
     "worker/serve": SHM + WORKER,
     "worker/engine": SHM + WORKER,

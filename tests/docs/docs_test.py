@@ -69,6 +69,16 @@ class Docs(unittest.TestCase):
         if os.environ.get("SHOAL_UPDATE_DOCS"):
             page.write_text(re.sub(r"(?ms)^\| MXNet operator.*\Z", lambda _: table, page.read_text()))
         self.assertTrue(page.read_text().endswith("\n\n" + table), "docs/operators.md is old: SHOAL_UPDATE_DOCS=1 tests/docs/docs_test.py")
+        families = sorted(set(re.findall(r"\(operators/(\w+)\.md\)", table)))
+        self.assertGreaterEqual(len(families), 12)
+        for family in families:
+            page = DOCS / "operators" / f"{family}.md"
+            text = ask("shoal", "operators", "--family", family).stdout
+            if os.environ.get("SHOAL_UPDATE_DOCS"):
+                page.parent.mkdir(exist_ok=True)
+                page.write_text(text)
+            self.assertEqual(page.read_text(), text, f"{page} is old: SHOAL_UPDATE_DOCS=1 tests/docs/docs_test.py")
+        self.assertEqual(sorted(page.stem for page in (DOCS / "operators").glob("*.md")), families)
 
     def test_every_command_and_option_in_the_docs_exists(self):
         found = collections.Counter()

@@ -22,6 +22,14 @@
 #include "worker/graph/operators.hpp"
 #include "worker/import/mxnet/mxnet_importer.hpp"
 #include "worker/import/mxnet/mxnet_types.hpp"
+#include "worker/ops/arithmetic.hpp"
+#include "worker/ops/cast.hpp"
+#include "worker/ops/convolution.hpp"
+#include "worker/ops/fully_connected.hpp"
+#include "worker/ops/normalization.hpp"
+#include "worker/ops/pooling.hpp"
+#include "worker/ops/unary.hpp"
+#include "worker/passes/infer.hpp"
 
 namespace {
 
@@ -118,12 +126,11 @@ double bytes_of(const Value& value) {
 double visits_per_element(const Graph& graph, const Node& node) {
   const Shape& src = graph.value(node.inputs[0]).shape;
   const auto elements = [&](const Shape& shape) { return static_cast<double>(shape.element_count()); };
-  if (const auto* conv = std::get_if<ConvolutionAttributes>(&node.attributes))
+  if (const auto* conv = node.attributes.get_if<ConvolutionAttributes>())
     return elements(graph.value(node.inputs[1]).shape) / static_cast<double>(conv->num_filter);
-  if (std::get_if<FullyConnectedAttributes>(&node.attributes)) return static_cast<double>(graph.value(node.inputs[1]).shape[1]);
-  if (const auto* lrn = std::get_if<LrnAttributes>(&node.attributes))
-    return std::min<double>(static_cast<double>(lrn->nsize), 40);
-  if (std::get_if<PoolingAttributes>(&node.attributes) || std::get_if<AdaptivePoolingAttributes>(&node.attributes))
+  if (node.attributes.get_if<FullyConnectedAttributes>()) return static_cast<double>(graph.value(node.inputs[1]).shape[1]);
+  if (const auto* lrn = node.attributes.get_if<LrnAttributes>()) return std::min<double>(static_cast<double>(lrn->nsize), 40);
+  if (node.attributes.get_if<PoolingAttributes>() || node.attributes.get_if<AdaptivePoolingAttributes>())
     return elements(src) / static_cast<double>(src[0]);
   return 1;
 }
@@ -144,15 +151,15 @@ bool is_small(Graph graph, std::span<const TensorSpec> inputs) {
 
 /// Its result may change by much when its input changes by little.
 bool has_steps(const Node& node) {
-  if (const auto* unary = std::get_if<UnaryAttributes>(&node.attributes)) {
+  if (const auto* unary = node.attributes.get_if<UnaryAttributes>()) {
     return unary->kind == UnaryKind::kSign || (unary->kind >= UnaryKind::kLogicalNot && unary->kind <= UnaryKind::kRint);
   }
   const auto is_step = [](BinaryKind kind) {
     return kind == BinaryKind::kMod || (kind >= BinaryKind::kEqual && kind <= BinaryKind::kLogicalXor);
   };
-  if (const auto* binary = std::get_if<BinaryAttributes>(&node.attributes)) return is_step(binary->kind);
-  if (const auto* scalar = std::get_if<ScalarAttributes>(&node.attributes)) return is_step(scalar->kind);
-  if (const auto* cast = std::get_if<CastAttributes>(&node.attributes))
+  if (const auto* binary = node.attributes.get_if<BinaryAttributes>()) return is_step(binary->kind);
+  if (const auto* scalar = node.attributes.get_if<ScalarAttributes>()) return is_step(scalar->kind);
+  if (const auto* cast = node.attributes.get_if<CastAttributes>())
     return dtype_size_bytes(cast->dtype) < 4 || cast->dtype == DType::kInt32 || cast->dtype == DType::kInt64;
   return false;
 }

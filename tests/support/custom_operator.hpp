@@ -5,9 +5,19 @@
 #include <string>
 #include <utility>
 
-#include "worker/exec/reference/reference_kernels.hpp"
 #include "worker/graph/operators.hpp"
 #include "worker/import/mxnet/mxnet_lowering.hpp"
+
+namespace shoal::worker {
+
+/// The attributes of any operator that only a test has.
+struct CustomAttributes {
+  double scalar = 0;
+};
+template <>
+inline constexpr auto fields_of<CustomAttributes> = std::tuple{field("scalar", &CustomAttributes::scalar, "")};
+
+}  // namespace shoal::worker
 
 namespace shoal::test {
 
@@ -19,25 +29,25 @@ inline Status infer_like_first(const worker::Node&, std::span<const worker::Valu
   return {};
 }
 
-/// Adds the operator, unless it exists, with infer_like_first() where it has no infer().
-inline void register_custom_operator(worker::Operator op, worker::ReferenceKernel kernel) {
-  if (worker::find_operator(op.name)) return;
-  if (!op.infer) op.infer = infer_like_first;
-  const std::string name = op.name;
-  worker::register_operator(std::move(op));
-  worker::register_reference_kernel(name, kernel);
+/// Adds the operator, unless it exists, with infer_like_first() where it has no infer(). It lives as long as the process.
+inline const worker::Operator& register_custom_operator(worker::OperatorDef def) {
+  if (const worker::Operator* const known = worker::find_operator(def.name)) return *known;
+  if (!def.infer) def.infer = infer_like_first;
+  return *new worker::Operator(def);
 }
 
 /// Likewise; MXNet's files may use the operator by the same name. Its attribute `scalar` (default 0) becomes
 /// CustomAttributes::scalar.
-inline void register_custom_mxnet_operator(const worker::Operator& op, worker::ReferenceKernel kernel) {
-  if (worker::find_operator(op.name)) return;
-  register_custom_operator(op, kernel);
-  worker::register_mxnet_operator(
-      {.name = op.name, .min_inputs = op.min_inputs, .max_inputs = op.max_inputs, .lower = [](worker::MxnetLowering& lowering) {
-         const worker::CustomAttributes attributes{lowering.attributes.number("scalar", 0)};
-         return lowering.add(lowering.node.op, attributes);
-       }});
+inline void register_custom_mxnet_operator(const worker::OperatorDef& def) {
+  if (worker::find_operator(def.name)) return;
+  const worker::Operator& op = register_custom_operator(def);
+  worker::register_mxnet_operator({.name = std::string(op.name),
+                                   .min_inputs = op.inputs.least,
+                                   .max_inputs = op.inputs.most,
+                                   .lower = [&op](worker::MxnetLowering& lowering) {
+                                     const worker::CustomAttributes attributes{lowering.attributes.number("scalar", 0)};
+                                     return lowering.add(op, attributes);
+                                   }});
 }
 
 }  // namespace shoal::test

@@ -55,7 +55,7 @@
 namespace shoal::worker {
 namespace {
 
-double scalar_of(const Node& node) { return std::get<CustomAttributes>(node.attributes).scalar; }
+double scalar_of(const Node& node) { return node.attributes.get<CustomAttributes>().scalar; }
 
 // Returns the first row of the batch that triggers the operator; empty when none does.
 std::span<const float> triggering_row(const Node& node, const TensorView& src) {
@@ -242,9 +242,13 @@ Status infer_and_exec(const Node& node, std::span<const Value* const> src, std::
 
 Status do_nothing(const Node&, std::span<const TensorView> src, std::span<TensorView> dst) { return copy(src[0], dst[0]); }
 
-void add_operator(const char* name, int inputs, ReferenceKernel kernel, InferFunction infer = test::infer_like_first) {
-  test::register_custom_mxnet_operator(
-      {.name = name, .min_inputs = inputs, .max_inputs = inputs, .infer = infer, .is_row_wise = true}, kernel);
+void add_operator(const char* name, int inputs, OracleKernel kernel, InferFunction infer = test::infer_like_first) {
+  test::register_custom_mxnet_operator({.name = name,
+                                        .inputs = inputs,
+                                        .attributes = &kSchema<CustomAttributes>,
+                                        .infer = infer,
+                                        .facts = layer_facts(rows_of_first_input),
+                                        .oracle = kernel});
 }
 
 }  // namespace

@@ -3,8 +3,8 @@
 #include <cstring>
 
 #include "shm/base/errors.hpp"
-#include "worker/exec/reference/reference_kernels.hpp"
 #include "worker/graph/operators.hpp"
+#include "worker/passes/infer.hpp"
 
 namespace shoal::testing {
 
@@ -33,9 +33,7 @@ Result<Tensors> interpret(Graph graph, const Tensors& inputs) {
     std::vector<TensorView> src, dst;
     for (const ValueId id : node.inputs) src.push_back(tensor_of(id).view());
     for (const ValueId id : node.outputs) dst.push_back(tensor_of(id).view());
-    const worker::ReferenceKernel kernel = worker::find_reference_kernel(node.op->name);
-    if (!kernel) return unimplemented("{}: no reference kernel", worker::describe(node));
-    SHOAL_RETURN_IF_ERROR(kernel(node, src, dst));
+    SHOAL_RETURN_IF_ERROR(node.op->oracle(node, src, dst));
   }
   Tensors outputs;
   for (const worker::GraphOutput& output : graph.outputs) outputs.push_back({output.name, tensor_of(output.value)});

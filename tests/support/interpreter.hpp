@@ -1,4 +1,4 @@
-// The simplest executor: runs a Graph node by node with the reference kernels. Every value has its own memory.
+// The simplest executor: runs a Graph node by node with the oracle kernels. Every value has its own memory.
 #pragma once
 
 #include "shoal/result.hpp"

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "shm/base/check.hpp"
-#include "worker/exec/reference/elements.hpp"
+#include "worker/ops/elements.hpp"
 
 namespace shoal::testing {
 

@@ -9,6 +9,7 @@
 #include "shm/base/errors.hpp"
 #include "worker/import/mxnet/mxnet_importer.hpp"
 #include "worker/import/mxnet/mxnet_symbol.hpp"
+#include "worker/passes/infer.hpp"
 
 namespace shoal::make_model {
 namespace {

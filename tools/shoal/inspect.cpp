@@ -16,6 +16,7 @@
 #include "worker/exec/device.hpp"
 #include "worker/exec/padding.hpp"
 #include "worker/import/mxnet/mxnet_importer.hpp"
+#include "worker/passes/infer.hpp"
 
 namespace shoal::tool {
 namespace {

@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <cstdio>
 #include <memory>
+#include <set>
 
+#include "shm/base/errors.hpp"
 #include "tools/shoal/commands.hpp"
-#include "worker/exec/reference/reference_kernels.hpp"
+#include "worker/graph/operators.hpp"
 #include "worker/import/mxnet/mxnet_catalog.hpp"
 
 namespace shoal::tool {
@@ -18,7 +20,8 @@ constexpr const char* kOperatorsMore =
 a checkpoint.
 
   shoal operators
-  shoal operators --markdown      the table of docs/operators.md)";
+  shoal operators --markdown           the table of docs/operators.md
+  shoal operators --family pooling     docs/operators/pooling.md: attributes and formulas of Shoal's own operators)";
 
 using Row = std::vector<std::string>;
 
@@ -28,15 +31,17 @@ std::string join(const std::vector<std::string>& words) {
   return text;
 }
 
-/// The device cpu runs operators that oneDNN does not support by their reference kernels, so it has all that cpu-reference has.
-std::vector<Row> rows() {
+/// Each operator has an oracle kernel, by which the device cpu runs it if it has nothing faster.
+///   linked  with links to the pages of Shoal's own operators
+std::vector<Row> rows(bool linked) {
   std::vector<Row> rows{{"MXNet operator", "other names", "computed by", "cpu", "cpu-reference"}};
   for (const worker::MxnetCatalogEntry& entry : worker::mxnet_catalog()) {
-    const bool has_kernels = std::ranges::all_of(
-        entry.becomes, [](const std::string& name) { return worker::find_reference_kernel(name) != nullptr; });
-    const std::string support = has_kernels ? "yes" : "no";
-    const std::string by = entry.becomes.empty() ? "nothing: returns its input" : join(entry.becomes);
-    rows.push_back({entry.name, join(entry.aliases), by, support, support});
+    std::vector<std::string> becomes = entry.becomes;
+    for (std::string& name : becomes) {
+      if (linked) name = format("[{}](operators/{}.md)", name, worker::find_operator(name)->family());
+    }
+    const std::string by = becomes.empty() ? "nothing: returns its input" : join(becomes);
+    rows.push_back({entry.name, join(entry.aliases), by, "yes", "yes"});
   }
   return rows;
 }
@@ -49,18 +54,63 @@ void print_markdown(const std::vector<Row>& rows) {
   }
 }
 
+std::string arity_text(const worker::Arity& arity) {
+  if (arity.most == worker::Arity::kAny) return format("{} or more", arity.least);
+  return arity.is_fixed() ? std::to_string(arity.least) : format("{} to {}", arity.least, arity.most);
+}
+
+void print_operator(const worker::Operator& op) {
+  std::printf("\n## %s\n%s.\n\n", std::string(op.name).c_str(), op.formula);
+  std::printf("- Inputs: %s; outputs: %s\n- Source: %s\n", arity_text(op.inputs).c_str(), arity_text(op.outputs).c_str(),
+              op.source);
+  if (op.attributes == nullptr) return;
+  std::printf("\n| attribute | type | default | meaning |\n|---|---|---|---|\n");
+  for (const auto& field : op.attributes->fields())
+    std::printf("| `%s` | %s | %s | %s |\n", field.name.c_str(), field.type.c_str(), field.missing.c_str(),
+                field.meaning.c_str());
+}
+
+/// The page of a family of Shoal's own operators.
+///   Errors  kInvalidArgument: there is none of that name; lists them
+Status print_family(const std::string& family) {
+  std::vector<const worker::Operator*> members;
+  std::set<std::string> families;
+  std::vector<std::string> names;
+  for (const worker::Operator* const op : worker::all_operators()) {
+    families.emplace(op->family());
+    if (op->family() != family) continue;
+    members.push_back(op);
+    names.emplace_back(op->name);
+  }
+  if (members.empty())
+    return invalid_argument("there is no family '{}'; there are {}", family, join({families.begin(), families.end()}));
+  std::printf(
+      "# %s\n\nThis page is the output of `shoal operators --family %s`; a test compares the two. "
+      "[operators.md](../operators.md) says which operators of MXNet\n"
+      "become these.\n",
+      join(names).c_str(), family.c_str());
+  for (const worker::Operator* const op : members) print_operator(*op);
+  return {};
+}
+
 }  // namespace
 
 Command make_operators(CLI::App& application) {
   const auto markdown = std::make_shared<bool>(false);
+  const auto family = std::make_shared<std::string>();
   CLI::App* app = application.add_subcommand("operators", kOperatorsAbout);
   app->footer(kOperatorsMore);
   app->add_flag("--markdown", *markdown, "print the table in Markdown");
-  return {app, [markdown](Session&) {
+  app->add_option("--family", *family, "print the page of these operators of Shoal, in Markdown")->type_name("NAME");
+  return {app, [markdown, family](Session&) {
+            if (!family->empty()) {
+              const Status printed = print_family(*family);
+              return printed.ok() ? Finish() : usage_failure(printed);
+            }
             if (*markdown) {
-              print_markdown(rows());
+              print_markdown(rows(true));
             } else {
-              std::printf("%s", align_columns(rows(), std::vector<bool>(5, false)).c_str());
+              std::printf("%s", align_columns(rows(false), std::vector<bool>(5, false)).c_str());
             }
             return Finish();
           }};

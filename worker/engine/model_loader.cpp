@@ -12,6 +12,7 @@
 #include "shm/model/ignored_inputs.hpp"
 #include "worker/engine/identity_model.hpp"
 #include "worker/import/mxnet/mxnet_importer.hpp"
+#include "worker/passes/infer.hpp"
 
 namespace shoal::worker {
 namespace {

@@ -4,7 +4,6 @@
 
 #include "worker/exec/graph_plan.hpp"
 #include "worker/exec/plan.hpp"
-#include "worker/exec/reference/reference_kernels.hpp"
 #include "worker/graph/operators.hpp"
 
 namespace shoal::worker {
@@ -19,7 +18,7 @@ AlignedBytes copy_aligned(const Constant& constant) {
   return copy;
 }
 
-Status fold_node(Graph& graph, const Node& node, ReferenceKernel kernel) {
+Status fold_node(Graph& graph, const Node& node) {
   std::vector<AlignedBytes> inputs;
   std::vector<std::shared_ptr<AlignedBytes>> outputs;
   std::vector<TensorView> src, dst;
@@ -31,7 +30,7 @@ Status fold_node(Graph& graph, const Node& node, ReferenceKernel kernel) {
     outputs.push_back(std::make_shared<AlignedBytes>(AlignedBytes::allocate(size_bytes_of(graph.value(id)))));
     dst.push_back({graph.value(id).dtype, graph.value(id).shape, outputs.back()->data.get()});
   }
-  if (Status status = kernel(node, src, dst); !status.ok()) return status;
+  if (Status status = node.op->oracle(node, src, dst); !status.ok()) return status;
   for (std::size_t i = 0; i < node.outputs.size(); ++i) {
     Value& value = graph.value(node.outputs[i]);
     value.constant = Constant{value.dtype, value.shape, outputs[i]->bytes(), outputs[i]};
@@ -54,11 +53,9 @@ Status fold_constants(Graph& graph) {
   const auto is_constant = [&](ValueId id) { return graph.value(id).constant.has_value(); };
   std::vector<Node> kept;
   for (Node& node : graph.nodes) {
-    const ReferenceKernel kernel = find_reference_kernel(node.op->name);
-    const bool reads_constants =
-        !node.inputs.empty() && kernel != nullptr && std::all_of(node.inputs.begin(), node.inputs.end(), is_constant);
+    const bool reads_constants = !node.inputs.empty() && std::ranges::all_of(node.inputs, is_constant);
     if (reads_constants && takes_room(node)) {
-      if (Status status = fold_node(graph, node, kernel); !status.ok()) return status;
+      if (Status status = fold_node(graph, node); !status.ok()) return status;
       continue;
     }
     for (const ValueId id : node.outputs) graph.value(id).producer = static_cast<NodeId>(kept.size());

@@ -44,7 +44,7 @@ struct DeviceOptions {
 /// `options` as in ModelOptions.
 ///   Errors  kInvalidArgument: names the known devices
 Result<std::unique_ptr<Device>> make_device(const std::string& name, const DeviceOptions& options);
-/// Runs every node by its reference kernel, in plain layout, in every dtype.
+/// Runs every node by its oracle kernel, in plain layout, in every dtype.
 std::unique_ptr<Device> make_reference_device();
 
 }  // namespace shoal::worker

@@ -2,9 +2,10 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "shm/base/errors.hpp"
-#include "worker/exec/reference_step.hpp"
+#include "worker/exec/oracle_step.hpp"
 #include "worker/graph/operators.hpp"
 
 namespace shoal::worker {
@@ -53,11 +54,11 @@ Result<BufferId> add_plain_constant(const Graph& graph, ValueId id, WeightStore&
   return plan.add_buffer(bytes, Buffer::Home::kWeights, index);
 }
 
-void add_reference_step(Plan& plan, const Node& node, ReferenceKernel kernel, const std::vector<PlacedTensor>& src,
-                        const std::vector<PlacedTensor>& dst) {
-  const auto bounds = static_cast<std::size_t>(node.op->bounds_input);
-  if (node.op->bounds_input >= 0 && bounds < src.size()) plan.buffer(src[bounds].buffer).holds_bounds = true;
-  plan.steps.push_back(make_reference_step(node, kernel, src, dst));
+void add_oracle_step(Plan& plan, const Node& node, const std::vector<PlacedTensor>& src, const std::vector<PlacedTensor>& dst) {
+  const int input = node.op->facts.index_input;
+  if (input >= 0 && std::cmp_less(input, src.size()))
+    plan.buffer(src[static_cast<std::size_t>(input)].buffer).holds_bounds = true;
+  plan.steps.push_back(make_oracle_step(node, src, dst));
 }
 
 void deliver_output(Plan& plan, BufferId id, int index) {

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "worker/exec/oracle_step.hpp"
 #include "worker/exec/plan.hpp"
-#include "worker/exec/reference_step.hpp"
 #include "worker/exec/weight_store.hpp"
 #include "worker/graph/graph.hpp"
 
@@ -21,9 +21,8 @@ std::string constant_key(ValueId id);
 /// Adds a buffer with the constant in row-major order and the value's dtype.
 ///   Errors  kUnimplemented: the constant exists only in another form now
 Result<BufferId> add_plain_constant(const Graph& graph, ValueId id, WeightStore& weights, Plan& plan);
-/// Adds the step that runs `kernel` on plain layout. Marks the buffer that `node` takes bounds from (`holds_bounds`).
-void add_reference_step(Plan& plan, const Node& node, ReferenceKernel kernel, const std::vector<PlacedTensor>& src,
-                        const std::vector<PlacedTensor>& dst);
+/// Adds the step that runs the oracle kernel on plain layout. Marks the buffer that `node` takes bounds from (`holds_bounds`).
+void add_oracle_step(Plan& plan, const Node& node, const std::vector<PlacedTensor>& src, const std::vector<PlacedTensor>& dst);
 /// Makes `buffer`, which is plain, output number `index`. The steps write into the output itself if that is allowed; otherwise a
 /// copy is added.
 void deliver_output(Plan& plan, BufferId buffer, int index);

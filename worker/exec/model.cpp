@@ -12,6 +12,7 @@
 #include "worker/exec/planned_program.hpp"
 #include "worker/exec/program_cache.hpp"
 #include "worker/exec/tuning.hpp"
+#include "worker/passes/infer.hpp"
 
 namespace shoal::worker {
 namespace {

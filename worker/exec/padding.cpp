@@ -7,6 +7,7 @@
 
 #include "shm/base/errors.hpp"
 #include "worker/graph/operators.hpp"
+#include "worker/passes/infer.hpp"
 
 namespace shoal::worker {
 namespace {
@@ -40,75 +41,6 @@ class PaddedProgram final : public Program {
   std::shared_ptr<const PlannedProgram> padded_;
 };
 
-std::int64_t from_front(std::int64_t axis, int rank) { return axis < 0 ? axis + rank : axis; }
-
-// Operators that compute row i of dimension 0 from row i of their first input, and whose other inputs are weights.
-constexpr std::string_view kRowWise[] = {
-    "Convolution",        "FullyConnected", "BatchNorm", "LeakyReLU", "Activation", "Pooling", "LRN",     "L2Normalization",
-    "AdaptiveAvgPooling", "HardSigmoid",    "Unary",     "Scalar",    "Identity",   "Clip",    "Flatten", "Cast"};
-// Operators that compute it from row i of all their inputs. A Reshape keeps the order of elements, so rows stay in place if
-// their number stays the same; that is checked for every operator.
-constexpr std::string_view kElementWise[] = {"AddN", "AmpMulticast", "Reshape"};
-
-bool is_one_of(std::span<const std::string_view> names, const Node& node) {
-  return std::ranges::find(names, node.op->name) != names.end();
-}
-
-/// How a node treats the rows of a batch. Shapes are inferred for a batch of kPrimeBatch.
-class RowRule {
- public:
-  RowRule(const Graph& graph, const Node& node, const std::vector<bool>& has_rows)
-      : graph_(graph), node_(node), has_rows_(has_rows), rank_(graph.value(node.inputs[0]).shape.rank()) {}
-
-  /// Does it compute each row of its outputs from the same row of its inputs only?
-  bool keeps_rows_apart() const {
-    if (node_.op->name == "DivSqrtDim") return only_first_has_rows() && rank_ > 1;  // it divides by the length of the last axis
-    if (is_one_of(kRowWise, node_) || node_.op->is_row_wise)
-      return only_first_has_rows() && !(is_about_axis<BatchNormAttributes>(0));
-    if (is_one_of(kElementWise, node_)) return true;
-    if (std::holds_alternative<BinaryAttributes>(node_.attributes)) return rows_align();
-    if (std::holds_alternative<ConcatAttributes>(node_.attributes)) return !is_about_axis<ConcatAttributes>(0);
-    if (std::holds_alternative<SplitAttributes>(node_.attributes)) return !is_about_axis<SplitAttributes>(0);
-    if (const auto* softmax = std::get_if<SoftmaxAttributes>(&node_.attributes))
-      return !softmax->use_length && (softmax->flatten_rest || !is_about_axis<SoftmaxAttributes>(0));
-    if (const auto* transpose = std::get_if<TransposeAttributes>(&node_.attributes))
-      return !transpose->axes.empty() && from_front(transpose->axes[0], rank_) == 0;
-    if (const auto* swap = std::get_if<SwapAxesAttributes>(&node_.attributes))
-      return from_front(swap->first, rank_) != 0 && from_front(swap->second, rank_) != 0;
-    if (const auto* slice = std::get_if<SliceAttributes>(&node_.attributes))
-      return std::ranges::none_of(slice->ranges, [&](const SliceRange& range) { return from_front(range.axis, rank_) == 0; });
-    if (const auto* pad = std::get_if<PadAttributes>(&node_.attributes))
-      return pad->widths.size() >= 2 && pad->widths[0] == 0 && pad->widths[1] == 0;
-    if (const auto* reduce = std::get_if<ReduceAttributes>(&node_.attributes)) {
-      const bool lists_rows = std::ranges::any_of(reduce->axes, [&](std::int64_t axis) { return from_front(axis, rank_) == 0; });
-      return !reduce->axes.empty() && lists_rows == reduce->exclude;
-    }
-    return false;  // an operator that is not known to keep rows apart
-  }
-
- private:
-  bool has_rows(ValueId id) const { return has_rows_[static_cast<std::size_t>(id)]; }
-  bool only_first_has_rows() const {
-    return has_rows(node_.inputs[0]) &&
-           std::none_of(node_.inputs.begin() + 1, node_.inputs.end(), [this](ValueId id) { return has_rows(id); });
-  }
-  // Broadcasting aligns the last dimensions. If an input has fewer dimensions than the result, its batch would be another axis.
-  bool rows_align() const {
-    const int rank = graph_.value(node_.outputs[0]).shape.rank();
-    return std::ranges::all_of(node_.inputs, [&](ValueId id) { return !has_rows(id) || graph_.value(id).shape.rank() == rank; });
-  }
-  template <typename WithAxis>
-  bool is_about_axis(std::int64_t axis) const {
-    const auto* attributes = std::get_if<WithAxis>(&node_.attributes);
-    return attributes != nullptr && from_front(attributes->axis, rank_) == axis;
-  }
-
-  const Graph& graph_;
-  const Node& node_;
-  const std::vector<bool>& has_rows_;
-  int rank_;
-};
-
 // A large prime: no product of a model's own sizes is a multiple of it by chance.
 constexpr std::int64_t kPrimeBatch = 10007;
 
@@ -126,13 +58,15 @@ Status check_rows_stay_apart(const char* key, Graph graph, std::vector<TensorSpe
   for (const Node& node : graph.nodes) {
     const auto is_batched = [&](ValueId id) { return static_cast<bool>(has_rows[static_cast<std::size_t>(id)]); };
     if (std::ranges::none_of(node.inputs, is_batched)) continue;
-    bool keeps_rows = RowRule(graph, node, has_rows).keeps_rows_apart();
-    for (const ValueId id : node.outputs) {
+    const RowRule rule = node.op->facts.rows;
+    bool keeps_rows = rule != nullptr && rule({graph, node, has_rows});
+    const auto constant = static_cast<std::size_t>(node.op->first_constant_output);  // kNone: beyond all outputs
+    for (std::size_t i = 0; i < node.outputs.size(); ++i) {
+      const ValueId id = node.outputs[i];
       const Shape& shape = graph.value(id).shape;
       const bool follows = shape.rank() > 0 && shape[0] % kPrimeBatch == 0;
       has_rows[static_cast<std::size_t>(id)] = follows;
-      // BatchNorm's hidden outputs are its moving statistics, which do not depend on the data.
-      if (!follows && node.op->name != "BatchNorm") keeps_rows = false;
+      if (!follows && i < constant) keeps_rows = false;
     }
     if (!keeps_rows)
       return unimplemented("'{}': {} may mix the rows of a batch, so an answer could depend on the rows beside it", key,

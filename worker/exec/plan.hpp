@@ -52,7 +52,7 @@ class Step {
   const std::vector<BufferId>& operands() const {
     return operands_;
   }  ///< everything it reads and writes, scratch memory included
-  /// "reference", "copy", or oneDNN's name of the implementation.
+  /// "oracle", "copy", or oneDNN's name of the implementation.
   virtual std::string implementation() const = 0;
   /// Multiplications and additions of one run, as the operator defines them; 0 for steps that only move bytes.
   virtual double flops() const { return 0; }

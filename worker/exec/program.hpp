@@ -40,7 +40,7 @@ struct Progress {
 
 /// One step of a Program, for profiles.
 struct StepInfo {
-  std::string name, implementation;  ///< "Convolution 'conv1'"; "jit:avx512_core", "reference", "copy"
+  std::string name, implementation;  ///< "Convolution 'conv1'"; "jit:avx512_core", "oracle", "copy"
   double flops = 0;                  ///< as the operator defines it: the same for every algorithm
   double bytes = 0;                  ///< read and written, each byte once, without scratch memory
 };

@@ -5,7 +5,7 @@
 #include "shm/base/errors.hpp"
 #include "worker/exec/device.hpp"
 #include "worker/exec/graph_plan.hpp"
-#include "worker/exec/reference_step.hpp"
+#include "worker/exec/oracle_step.hpp"
 
 namespace shoal::worker {
 namespace {
@@ -35,7 +35,6 @@ class ReferenceDevice : public Device {
       return buffer;
     };
     for (const Node& node : graph.nodes) {
-      SHOAL_ASSIGN_OR_RETURN(const ReferenceKernel kernel, reference_kernel_of(node));
       std::vector<PlacedTensor> src, dst;
       for (const ValueId id : node.inputs) {
         SHOAL_ASSIGN_OR_RETURN(const BufferId buffer, place(id));
@@ -48,7 +47,7 @@ class ReferenceDevice : public Device {
         }
         dst.push_back({graph.value(id).dtype, graph.value(id).shape, buffer});
       }
-      add_reference_step(plan, node, kernel, src, dst);
+      add_oracle_step(plan, node, src, dst);
     }
     for (std::size_t i = 0; i < graph.outputs.size(); ++i) {
       SHOAL_ASSIGN_OR_RETURN(const BufferId buffer, place(graph.outputs[i].value));

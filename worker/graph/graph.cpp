@@ -53,7 +53,7 @@ void Graph::remove_unneeded_nodes() {
 }
 
 std::string describe(const Node& node) {
-  return (node.source_op.empty() ? node.op->name : node.source_op) + " '" + node.name + "'";
+  return (node.source_op.empty() ? std::string(node.op->name) : node.source_op) + " '" + node.name + "'";
 }
 
 }  // namespace shoal::worker

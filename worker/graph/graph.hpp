@@ -13,7 +13,7 @@
 
 namespace shoal::worker {
 
-struct Operator;
+class Operator;
 using ValueId = std::int32_t;
 using NodeId = std::int32_t;
 inline constexpr NodeId kNoNode = -1;
@@ -70,20 +70,10 @@ struct Graph {
   std::vector<TensorSpec> input_specs() const;
   /// Total bytes of the constants.
   std::uint64_t constant_bytes() const;
-  /// Removes the nodes of which no output is needed: one operator of a file may become several nodes here. Importers call it last.
+  /// Removes the nodes of which no output is needed: one operator of a file may become several nodes here. Importers call it
+  /// last.
   void remove_unneeded_nodes();
 };
-
-/// Sets dtype and shape of every value from those of the inputs (by name, any order). ignored_inputs may be among them. An input
-/// that is not given keeps its dtype and shape in the model's file. Floating-point constants, and values computed from
-/// constants alone, take the type of the data that a node combines them with, as in MXNet. The node then reads a converted
-/// constant, or the output of a Cast that infer() inserts. The next infer() may choose another type.
-///   Errors  kInvalidArgument naming operator, node, tensor and both shapes; kUnimplemented
-Status infer(Graph& graph, std::span<const TensorSpec> inputs);
-
-/// Like infer(), for a graph that was imported without parameters: an input that is not given takes dtype and shape from the
-/// operators that read it. Like infer(), it may insert Casts.
-Status infer_parameters(Graph& graph, std::span<const TensorSpec> inputs);
 
 /// "Convolution 'conv1'": the name of a node in messages, with the operator's name in the model's file.
 std::string describe(const Node& node);

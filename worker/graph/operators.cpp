@@ -1,72 +1,53 @@
 #include "worker/graph/operators.hpp"
 
+#include <algorithm>
 #include <map>
 
 #include "shm/base/check.hpp"
-#include "worker/graph/shapes.hpp"
 
 namespace shoal::worker {
 namespace {
 
-using Registry = std::map<std::string, Operator, std::less<>>;
+using Registry = std::map<std::string_view, const Operator*>;
 
-void add(Registry& registry, Operator op) {
-  const std::string name = op.name;
-  SHOAL_CHECK(op.infer != nullptr);
-  SHOAL_CHECK(registry.emplace(name, std::move(op)).second);
-}
-
-Registry built_in() {
-  constexpr auto kAsData = ConstantTypes::kAsData;
-  Registry registry;
-  add(registry, {"Convolution", 2, 3, 1, infer_convolution, kAsData, convolution_parameters});
-  add(registry, {"FullyConnected", 2, 3, 1, infer_fully_connected, kAsData, fully_connected_parameters});
-  add(registry, {"BatchNorm", 5, 5, 3, infer_batch_norm, ConstantTypes::kAtLeastF32, batch_norm_parameters});
-  add(registry, {"LeakyReLU", 1, 2, 1, infer_leaky, ConstantTypes::kAtLeastF32, leaky_parameters});
-  add(registry, {"Activation", 1, 1, 1, infer_numeric, kAsData});
-  add(registry, {"Pooling", 1, 1, 1, infer_pooling, kAsData});
-  add(registry, {"LRN", 1, 1, 2, infer_lrn, kAsData});
-  add(registry, {.name = "Softmax", .max_inputs = 2, .infer = infer_softmax, .bounds_input = 1});
-  add(registry, {"Concat", 1, -1, 1, infer_concat, kAsData});
-  add(registry, {"AddN", 1, -1, 1, infer_numeric, kAsData, same_parameters});
-  add(registry, {"Binary", 2, 2, 1, infer_binary, kAsData, binary_parameters});
-  add(registry, {"Scalar", 1, 1, 1, infer_scalar});
-  add(registry, {"Reduce", 1, 1, 1, infer_reduce});
-  add(registry, {"L2Normalization", 1, 1, 2, infer_l2_normalization});
-  add(registry, {"AdaptiveAvgPooling", 1, 1, 1, infer_adaptive_pooling});
-  add(registry, {"HardSigmoid", 1, 1, 1, infer_float_elementwise});
-  for (const char* name : {"Unary", "DivSqrtDim", "Clip"}) add(registry, {name, 1, 1, 1, infer_numeric});
-  add(registry, {"Identity", 1, 1, 1, infer_same});
-  add(registry, {"Flatten", 1, 1, 1, infer_flatten});
-  add(registry, {"Reshape", 1, 1, 1, infer_reshape});
-  add(registry, {"Transpose", 1, 1, 1, infer_transpose});
-  add(registry, {"SwapAxes", 1, 1, 1, infer_swap_axes});
-  add(registry, {"Slice", 1, 1, 1, infer_slice});
-  add(registry, {"Split", 1, 1, -1, infer_split});
-  add(registry, {"Pad", 1, 1, 1, infer_pad});
-  add(registry, {"Cast", 1, 1, 1, infer_cast});
-  add(registry, {"AmpMulticast", 1, -1, -1, infer_multicast});
-  return registry;
-}
-
+// Operators are registered while static objects are made, in any order of files.
 Registry& registry() {
-  static Registry operators = built_in();
+  static Registry operators;
   return operators;
+}
+
+std::string_view stem_of(std::string_view file) {
+  file.remove_prefix(file.find_last_of('/') + 1);
+  return file.substr(0, file.find('.'));
 }
 
 }  // namespace
 
+bool BatchedNode::only_first_has_rows() const {
+  for (std::size_t input = 1; input < node.inputs.size(); ++input) {
+    if (has_rows_in(input)) return false;
+  }
+  return has_rows_in(0);
+}
+
+bool rows_of_first_input(const BatchedNode& batched) { return batched.only_first_has_rows(); }
+bool rows_of_all_inputs(const BatchedNode&) { return true; }
+bool rows_mixed(const BatchedNode&) { return false; }
+
+Operator::Operator(const OperatorDef& def, std::source_location at) : OperatorDef(def), family_(stem_of(at.file_name())) {
+  SHOAL_CHECK(infer != nullptr && oracle != nullptr);
+  SHOAL_CHECK(registry().emplace(name, this).second);
+}
+
 const Operator* find_operator(std::string_view name) {
   const auto found = registry().find(name);
-  return found == registry().end() ? nullptr : &found->second;
+  return found == registry().end() ? nullptr : found->second;
 }
 
 std::vector<const Operator*> all_operators() {
   std::vector<const Operator*> all;
-  for (const auto& [name, op] : registry()) all.push_back(&op);
+  for (const auto& [name, op] : registry()) all.push_back(op);
   return all;
 }
-
-void register_operator(Operator op) { add(registry(), std::move(op)); }
 
 }  // namespace shoal::worker

@@ -1,10 +1,11 @@
-// The operator set: one entry per operator, found by name.
+// Operator: what importers, passes and devices know of one. Each has one home, a file of worker/ops.
 #pragma once
 
 #include <cstdint>
+#include <source_location>
 #include <span>
-#include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "worker/graph/graph.hpp"
@@ -19,6 +20,11 @@ using InferFunction = Status (*)(const Node& node, std::span<const Value* const>
 /// follow from the data.
 using InferParametersFunction = void (*)(const Node& node, std::span<Value* const> src);
 
+/// Computes one node by plain loops that are easy to verify. `dst` have the shapes and dtypes of infer() and never alias `src`.
+/// Hidden outputs that nobody reads have data == nullptr.
+///   Threads  thread-safe, no allocation of more than a few rows, single-threaded
+using OracleKernel = Status (*)(const Node& node, std::span<const TensorView> src, std::span<TensorView> dst);
+
 /// What infer() does with constants whose floating-point type differs from that of the data.
 enum class ConstantTypes : std::uint8_t {
   kKept,        ///< keeps them
@@ -27,17 +33,87 @@ enum class ConstantTypes : std::uint8_t {
                 ///< depends on data, the first one decides and keeps its type
 };
 
-/// One of Shoal's own operators. Importers produce them; no code that uses them knows MXNet or ONNX.
-struct Operator {
-  std::string name;
-  int min_inputs = 1, max_inputs = 1;  ///< max -1: any number
-  int output_count = 1;                ///< -1: as many as the node has
+/// The number of inputs or outputs of an operator.
+struct Arity {
+  static constexpr int kAny = -1;
+  int least = 1, most = 1;  ///< most: kAny if there is no limit
+  constexpr Arity() = default;
+  constexpr Arity(int exactly) : least(exactly), most(exactly) {}  // NOLINT(google-explicit-constructor): a number is an arity
+  constexpr Arity(int least, int most) : least(least), most(most) {}
+  bool holds(std::size_t count) const {
+    return std::cmp_greater_equal(count, least) && (most == kAny || std::cmp_less_equal(count, most));
+  }
+  bool is_fixed() const { return least == most; }
+};
+
+/// Which inputs of a node hold the rows of a batch, one behind the other along dimension 0.
+struct BatchedNode {
+  const Graph& graph;
+  const Node& node;
+  const std::vector<bool>& has_rows;  ///< per value
+
+  int rank() const { return graph.value(node.inputs[0]).shape.rank(); }  ///< of the first input
+  bool has_rows_in(std::size_t input) const { return has_rows[static_cast<std::size_t>(node.inputs[input])]; }
+  bool only_first_has_rows() const;
+  /// Is `axis` (which may be negative) the dimension of the rows?
+  bool is_of_rows(std::int64_t axis) const { return axis == 0 || axis == -rank(); }
+};
+/// Does row i of each output depend on row i of the inputs alone?
+using RowRule = bool (*)(const BatchedNode& batched);
+bool rows_of_first_input(const BatchedNode& batched);  ///< if the others, which are parameters, have no rows
+bool rows_of_all_inputs(const BatchedNode& batched);   ///< each row from the same row of every input, always
+bool rows_mixed(const BatchedNode& batched);           ///< nothing is promised
+
+enum class Fact : std::uint8_t { kUnstated, kNo, kYes };
+
+/// What passes and devices may rely on. Every operator states each of them; a test finds one that does not.
+struct Facts {
+  static constexpr int kUnstated = -2, kNone = -1;
+
+  /// Batches are joined and padded through nodes that keep rows apart, and no others.
+  RowRule rows = nullptr;
+  /// The first output has the elements of the first input, some or all, so a device may let it lie in that input's memory.
+  Fact is_view = Fact::kUnstated;
+  /// If all inputs have the shape of the output, each element depends on the elements at its position alone: a kernel may run
+  /// over any layout, and over parts.
+  Fact is_elementwise = Fact::kUnstated;
+  /// The input whose elements are bounds or indices. Its memory may not be a client's, who may change it meanwhile.
+  int index_input = kUnstated;
+};
+
+inline constexpr Facts elementwise_facts(RowRule rows) { return {rows, Fact::kNo, Fact::kYes, Facts::kNone}; }
+inline constexpr Facts view_facts(RowRule rows) { return {rows, Fact::kYes, Fact::kNo, Facts::kNone}; }
+/// Neither: it computes from several elements, or makes a border.
+inline constexpr Facts layer_facts(RowRule rows) { return {rows, Fact::kNo, Fact::kNo, Facts::kNone}; }
+inline constexpr Facts indexed_facts(RowRule rows, int index_input) { return {rows, Fact::kNo, Fact::kNo, index_input}; }
+
+struct OperatorDef {
+  std::string_view name;
+  Arity inputs = {}, outputs = {};
+  const AttributeSchema* attributes = nullptr;  ///< null: none
   InferFunction infer = nullptr;
-  ConstantTypes constant_types = ConstantTypes::kKept;
   InferParametersFunction infer_parameters = nullptr;  ///< null if the operator has no parameters
-  int bounds_input = -1;                               ///< the input whose elements are used as bounds or indices; -1: none
-  bool is_row_wise =
-      false;  ///< row i of the output depends only on row i of the first input; set by add-on operators (built-ins: padding.cpp)
+  ConstantTypes constant_types = ConstantTypes::kKept;
+  /// Outputs from this one on depend on parameters alone: a BatchNorm's statistics.
+  int first_constant_output = Facts::kNone;
+  Facts facts = {};
+  OracleKernel oracle = nullptr;
+  const char* formula = "";  ///< for the generated page: inputs with their shapes, and what is computed
+  const char* source = "";   ///< where the formula comes from
+};
+
+/// One of Shoal's own operators. Importers produce them; no code that uses them knows MXNet or ONNX. Nodes point to it.
+class Operator : public OperatorDef {
+ public:
+  /// Registers it. Aborts if the name is taken, or `infer` or `oracle` is missing. Operators live as long as the process.
+  explicit Operator(const OperatorDef& def, std::source_location at = std::source_location::current());
+  Operator(const Operator&) = delete;
+  Operator& operator=(const Operator&) = delete;
+  /// The file of worker/ops that is its home, without folder and extension.
+  std::string_view family() const { return family_; }
+
+ private:
+  std::string_view family_;
 };
 
 /// The operator of that name, or null.
@@ -45,7 +121,5 @@ struct Operator {
 const Operator* find_operator(std::string_view name);
 /// All of them, by name.
 std::vector<const Operator*> all_operators();
-/// Adds an operator (tests' operators of shoal-worker-faulty, custom ones of accelerators). Aborts if the name is taken.
-void register_operator(Operator op);
 
 }  // namespace shoal::worker

@@ -1,11 +1,11 @@
-// What all shape rules share, and the rules of element-wise operators.
+// What the shape rules of operators share.
 #include "worker/graph/shapes.hpp"
 
 #include <algorithm>
 #include <limits>
 
 #include "shm/base/errors.hpp"
-#include "worker/graph/axes.hpp"
+#include "shm/base/ranges.hpp"
 
 namespace shoal::worker {
 
@@ -112,54 +112,6 @@ Status infer_float_elementwise(const Node& node, SourceValues src, ResultValues 
   return infer_same(node, src, dst);
 }
 
-Status infer_binary(const Node& node, SourceValues src, ResultValues dst) {
-  SHOAL_RETURN_IF_ERROR(check_number(node, *src[0]));
-  if (!std::get<BinaryAttributes>(node.attributes).broadcast) return infer_same(node, src, dst);
-  SHOAL_RETURN_IF_ERROR(check_same_dtype(node, src));
-  const Shape &a = src[0]->shape, &b = src[1]->shape;
-  Shape out = a.rank() >= b.rank() ? a : b;
-  for (int i = 1; i <= std::min(a.rank(), b.rank()); ++i) {  // counted from the last axis
-    const std::int64_t left = a[a.rank() - i], right = b[b.rank() - i];
-    if (left != right && left != 1 && right != 1) {
-      return invalid_argument("{}: '{}' of shape {} and '{}' of shape {} cannot be broadcast together", describe(node),
-                              src[0]->name, a.to_string(), src[1]->name, b.to_string());
-    }
-    out[out.rank() - i] = left == 1 ? right : left;
-  }
-  set_result(*dst[0], src[0]->dtype, out);
-  return {};
-}
-
-Status infer_scalar(const Node& node, SourceValues src, ResultValues dst) {
-  const Value& data = *src[0];
-  SHOAL_RETURN_IF_ERROR(check_number(node, data));
-  const bool widens = is_integer(data.dtype) && !std::get<ScalarAttributes>(node.attributes).is_int;
-  set_result(*dst[0], widens ? DType::kFloat64 : data.dtype, data.shape);
-  return {};
-}
-
-Status infer_cast(const Node& node, SourceValues src, ResultValues dst) {
-  const auto& cast = std::get<CastAttributes>(node.attributes);
-  const DType from = src[0]->dtype;
-  const bool passes = cast.floats_only && (!is_float(from) || from == DType::kFloat64);
-  set_result(*dst[0], passes ? from : cast.dtype, src[0]->shape);
-  return {};
-}
-
-Status infer_multicast(const Node& node, SourceValues src, ResultValues dst) {
-  const bool narrow = std::get<MulticastAttributes>(node.attributes).narrow;
-  DType common = DType::kInvalid;
-  for (const Value* value : src) {
-    if (!is_float(value->dtype)) continue;
-    const std::size_t size = dtype_size_bytes(value->dtype), chosen = dtype_size_bytes(common);
-    if (common == DType::kInvalid || (narrow ? size < chosen : size > chosen)) common = value->dtype;
-  }
-  for (std::size_t i = 0; i < src.size(); ++i) {
-    set_result(*dst[i], is_float(src[i]->dtype) ? common : src[i]->dtype, src[i]->shape);
-  }
-  return {};
-}
-
 void same_parameters(const Node&, std::span<Value* const> src) {
   const auto known = std::find_if(src.begin(), src.end(), [](const Value* value) { return !is_open(value->shape); });
   if (known == src.end()) return;
@@ -168,34 +120,23 @@ void same_parameters(const Node&, std::span<Value* const> src) {
   }
 }
 
-void binary_parameters(const Node& node, std::span<Value* const> src) {
-  if (!std::get<BinaryAttributes>(node.attributes).broadcast) same_parameters(node, src);
+void supply(Value& parameter, DType dtype, const Shape& shape) {
+  if (is_open(parameter.shape)) set_result(parameter, dtype, shape);
 }
 
-Status infer_reduce(const Node& node, SourceValues src, ResultValues dst) {
-  const auto& reduce = std::get<ReduceAttributes>(node.attributes);
-  const Value& data = *src[0];
-  SHOAL_RETURN_IF_ERROR(check_number(node, data));
-  std::vector<bool> listed(static_cast<std::size_t>(data.shape.rank()));
-  for (const std::int64_t given : reduce.axes) {
-    SHOAL_ASSIGN_OR_RETURN(const int axis, normalize_axis(node, given, data.shape));
-    if (listed[static_cast<std::size_t>(axis)]) {
-      return invalid_argument("{}: axis {} is listed twice ('{}' has shape {})", describe(node), given, data.name,
-                              data.shape.to_string());
+DType statistics_type(DType data) { return data == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32; }
+
+Status check_padded(const Node& node, const Dims& pad, const Value& data, int first) {
+  std::int64_t positions = 1;
+  for (std::size_t i = 0; i < pad.size(); ++i) {
+    const std::int64_t padded = data.shape[first + static_cast<int>(i)] + 2 * pad[i];
+    const auto product = checked_multiply(positions, padded);
+    if (!product || *product > kMaxElements) {
+      return invalid_argument("{}: with pad {} '{}' ({}) has more than {} positions", describe(node), to_text(pad), data.name,
+                              data.shape.to_string(), kMaxElements);
     }
-    listed[static_cast<std::size_t>(axis)] = true;
+    positions = *product;
   }
-  const std::vector<bool> reduced = reduced_axes(reduce, data.shape);
-  Dims out;
-  for (int axis = 0; axis < data.shape.rank(); ++axis) {
-    if (!reduced[static_cast<std::size_t>(axis)]) {
-      out.push_back(data.shape[axis]);
-    } else if (reduce.keepdims) {
-      out.push_back(1);
-    }
-  }
-  if (out.empty()) out.push_back(1);
-  set_result(*dst[0], data.dtype, Shape(out));
   return {};
 }
 

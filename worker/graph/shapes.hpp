@@ -1,4 +1,4 @@
-// Shape and dtype rules of the built-in operators: one InferFunction each, listed in operators.cpp.
+// What the shape and dtype rules of operators share.
 #pragma once
 
 #include "worker/graph/operators.hpp"
@@ -8,40 +8,14 @@ namespace shoal::worker {
 using SourceValues = std::span<const Value* const>;
 using ResultValues = std::span<Value* const>;
 
-Status infer_convolution(const Node& node, SourceValues src, ResultValues dst);
-Status infer_fully_connected(const Node& node, SourceValues src, ResultValues dst);
-Status infer_batch_norm(const Node& node, SourceValues src, ResultValues dst);
-Status infer_leaky(const Node& node, SourceValues src, ResultValues dst);
-Status infer_numeric(const Node& node, SourceValues src,
-                     ResultValues dst);  ///< equal inputs of any number type, output like them
-Status infer_float_elementwise(const Node& node, SourceValues src,
-                               ResultValues dst);  ///< one input, floating point, output like it
-Status infer_binary(const Node& node, SourceValues src, ResultValues dst);
-Status infer_reduce(const Node& node, SourceValues src, ResultValues dst);
-Status infer_l2_normalization(const Node& node, SourceValues src, ResultValues dst);
-Status infer_adaptive_pooling(const Node& node, SourceValues src, ResultValues dst);
-Status infer_pooling(const Node& node, SourceValues src, ResultValues dst);
-Status infer_lrn(const Node& node, SourceValues src, ResultValues dst);
-Status infer_softmax(const Node& node, SourceValues src, ResultValues dst);
-Status infer_concat(const Node& node, SourceValues src, ResultValues dst);
-Status infer_same(const Node& node, SourceValues src, ResultValues dst);  ///< any number of equal inputs, output like them
-Status infer_scalar(const Node& node, SourceValues src, ResultValues dst);
-Status infer_flatten(const Node& node, SourceValues src, ResultValues dst);
-Status infer_reshape(const Node& node, SourceValues src, ResultValues dst);
-Status infer_transpose(const Node& node, SourceValues src, ResultValues dst);
-Status infer_swap_axes(const Node& node, SourceValues src, ResultValues dst);
-Status infer_slice(const Node& node, SourceValues src, ResultValues dst);
-Status infer_split(const Node& node, SourceValues src, ResultValues dst);
-Status infer_pad(const Node& node, SourceValues src, ResultValues dst);
-Status infer_cast(const Node& node, SourceValues src, ResultValues dst);
-Status infer_multicast(const Node& node, SourceValues src, ResultValues dst);
+// Whole rules that several operators have.
 
-void convolution_parameters(const Node& node, std::span<Value* const> src);
-void fully_connected_parameters(const Node& node, std::span<Value* const> src);
-void batch_norm_parameters(const Node& node, std::span<Value* const> src);
-void leaky_parameters(const Node& node, std::span<Value* const> src);
-void same_parameters(const Node& node, std::span<Value* const> src);
-void binary_parameters(const Node& node, std::span<Value* const> src);
+Status infer_same(const Node& node, SourceValues src, ResultValues dst);  ///< any number of equal inputs, output like them
+/// Equal inputs of any number type, output like them.
+Status infer_numeric(const Node& node, SourceValues src, ResultValues dst);
+/// One input, floating point, output like it.
+Status infer_float_elementwise(const Node& node, SourceValues src, ResultValues dst);
+void same_parameters(const Node& node, std::span<Value* const> src);  ///< all inputs have one dtype and shape
 
 // What the rules share.
 
@@ -66,6 +40,12 @@ Status check_shape(const Node& node, const char* role, const Value& src, const S
 /// Errors: kInvalidArgument naming the attribute unless all its numbers are from `least` to 2^31 - 1: rules may then multiply two
 /// of them.
 Status check_numbers(const Node& node, const char* attribute, const Dims& numbers, std::int64_t least);
+/// Kernels count the positions of a window in the padded image: a padded image may not be larger than a tensor. `first` is the
+/// first axis of space. The numbers of `pad` have been checked.
+Status check_padded(const Node& node, const Dims& pad, const Value& data, int first);
+/// Sets a parameter's shape when it is not known yet.
+void supply(Value& parameter, DType dtype, const Shape& shape);
+DType statistics_type(DType data);  ///< of a normalization's parameters with such data: float64 or float32
 /// The tuple as attributes are written: "(1, 2)".
 std::string to_text(const Dims& dims);
 

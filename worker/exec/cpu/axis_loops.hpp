@@ -14,7 +14,7 @@ struct AxisExtents {
   std::int64_t outer = 1, size = 1, inner = 1;
 };
 
-/// Softmax, or its logarithm, over the axis. NaN and infinities give the same results as in the reference kernel.
+/// Softmax, or its logarithm, over the axis. NaN and infinities give the same results as in the oracle kernel.
 /// Operands: src, dst, which may be the same.
 Loop softmax_loop(const AxisExtents& extents, bool is_log);
 

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "worker/exec/graph_plan.hpp"
+#include "worker/ops/normalization.hpp"
 
 namespace shoal::worker::cpu {
 
@@ -44,7 +45,7 @@ BatchNormFolding::BatchNormFolding(const Graph& graph, const Node& node, const N
   parameters->weights = constant(node.inputs[1]);
   if (node.inputs.size() > 2) parameters->bias = constant(node.inputs[2]);
   if (norm != nullptr) {
-    const auto& attributes = std::get<BatchNormAttributes>(norm->attributes);
+    const auto& attributes = norm->attributes.get<BatchNormAttributes>();
     if (!attributes.fix_gamma) parameters->gamma = constant(norm->inputs[1]);
     parameters->beta = constant(norm->inputs[2]);
     parameters->mean = constant(norm->inputs[3]);

@@ -7,8 +7,14 @@
 #include <vector>
 
 #include "worker/exec/graph_plan.hpp"
-#include "worker/graph/axes.hpp"
 #include "worker/graph/operators.hpp"
+#include "worker/ops/activation.hpp"
+#include "worker/ops/convolution.hpp"
+#include "worker/ops/fully_connected.hpp"
+#include "worker/ops/movement.hpp"
+#include "worker/ops/normalization.hpp"
+#include "worker/ops/pooling.hpp"
+#include "worker/ops/reshape.hpp"
 
 namespace shoal::worker::cpu {
 namespace {
@@ -23,12 +29,12 @@ bool is_batch_of(std::int64_t images, const Value& value) {
 
 bool is_first(std::int64_t axis, const Shape& shape) { return axis == 0 || axis == -shape.rank(); }
 
-bool is_one_of(std::string_view name, std::initializer_list<std::string_view> names) {
-  return std::find(names.begin(), names.end(), name) != names.end();
+bool is_one_of(const Operator* op, std::initializer_list<const Operator*> operators) {
+  return std::find(operators.begin(), operators.end(), op) != operators.end();
 }
 
 /// Its inputs behind the first are parameters and not data.
-bool takes_parameters(std::string_view name) { return is_one_of(name, {"Convolution", "BatchNorm", "LeakyReLU"}); }
+bool takes_parameters(const Operator* op) { return is_one_of(op, {&ops::kConvolution, &ops::kBatchNorm, &ops::kLeakyRelu}); }
 
 class Search {
  public:
@@ -65,19 +71,18 @@ class Search {
   /// Each image of the results depends on that image of the inputs and on constants only. The statistics of a BatchNorm are a
   /// result without images.
   bool is_per_image(const Node& node) const {
-    const std::string_view name = node.op->name;
     const bool makes_images = std::all_of(node.outputs.begin(), node.outputs.end(),
                                           [&](ValueId id) { return is_batch(id) || (id != node.outputs[0] && !is_read(id)); });
     if (!makes_images) return false;
-    if (const auto* const concat = std::get_if<ConcatAttributes>(&node.attributes)) {
+    if (const auto* const concat = node.attributes.get_if<ConcatAttributes>()) {
       if (is_first(concat->axis, value(node.outputs[0]).shape)) return false;
     }
-    if (const auto* const norm = std::get_if<BatchNormAttributes>(&node.attributes)) {
+    if (const auto* const norm = node.attributes.get_if<BatchNormAttributes>()) {
       if (is_first(norm->axis, value(node.inputs[0]).shape)) return false;
     }
-    const bool is_known =
-        is_one_of(name, {"Convolution", "BatchNorm", "LeakyReLU", "Activation", "Pooling", "AdaptiveAvgPooling", "Concat",
-                         "Binary", "AddN", "Scalar", "Unary", "HardSigmoid", "Clip", "Identity", "LRN"});
+    const bool is_known = node.op->facts.is_elementwise == Fact::kYes ||
+                          is_one_of(node.op, {&ops::kConvolution, &ops::kBatchNorm, &ops::kPooling, &ops::kAdaptiveAvgPooling,
+                                              &ops::kConcat, &ops::kIdentity, &ops::kLrn});
     if (!is_known) return false;
     for (std::size_t i = 0; i < node.inputs.size(); ++i) {
       if (value(node.inputs[i]).constant ? !is_parameter(node, i) : !is_images(node, i)) return false;
@@ -88,15 +93,15 @@ class Search {
   /// The input is one part for each image. A broadcast operand of a lower rank than the result's has another axis where the batch
   /// would be. Weights that are computed or come with the request may have as many parts by chance.
   bool is_images(const Node& node, std::size_t input) const {
-    const bool is_data = input == 0 || !takes_parameters(node.op->name);
+    const bool is_data = input == 0 || !takes_parameters(node.op);
     return is_data && is_batch(node.inputs[input]) &&
            value(node.inputs[input]).shape.rank() == value(node.outputs[0]).shape.rank();
   }
 
   /// The constant is the same for every image: it has no batch axis of its own.
   bool is_parameter(const Node& node, std::size_t input) const {
-    if (input == 0 || !takes_parameters(node.op->name)) return false;
-    if (node.op->name != "LeakyReLU") return true;
+    if (input == 0 || !takes_parameters(node.op)) return false;
+    if (node.op != &ops::kLeakyRelu) return true;
     const auto slopes = slopes_along(value(node.inputs[input]).shape, value(node.inputs[0]).shape);
     return slopes && (*slopes)[0] == 1;
   }
@@ -107,20 +112,20 @@ class Search {
 
   bool is_worth_it(const Node& node) const {
     if (!is_per_image(node)) return false;
-    if (node.op->name != "Convolution") return true;
+    if (node.op != &ops::kConvolution) return true;
     return size_bytes_of(value(node.inputs[1])) * static_cast<std::size_t>(images_) < batch_bytes(node);
   }
 
   /// It computes little from what it reads. In other nodes the arithmetic takes longer than the memory, so splitting gains
   /// nothing.
   static bool is_bound_by_memory(const Node& node) {
-    const auto* const convolution = std::get_if<ConvolutionAttributes>(&node.attributes);
-    return node.op->name == "Concat" || (convolution != nullptr && convolution->num_group == convolution->num_filter);
+    const auto* const convolution = node.attributes.get_if<ConvolutionAttributes>();
+    return node.op == &ops::kConcat || (convolution != nullptr && convolution->num_group == convolution->num_filter);
   }
 
   /// No earlier node absorbs this node.
   static bool starts_a_step(const Node& node) {
-    return is_one_of(node.op->name, {"Convolution", "Pooling", "FullyConnected", "Flatten"});
+    return is_one_of(node.op, {&ops::kConvolution, &ops::kPooling, &ops::kFullyConnected, &ops::kFlatten});
   }
 
   void find_last_reads() {

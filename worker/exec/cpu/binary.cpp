@@ -4,6 +4,7 @@
 #include "shm/base/errors.hpp"
 #include "worker/exec/cpu/compiler.hpp"
 #include "worker/graph/operators.hpp"
+#include "worker/ops/arithmetic.hpp"
 
 namespace shoal::worker::cpu {
 namespace {
@@ -35,8 +36,8 @@ dnnl::memory::dims broadcast_dims(const Shape& shape, int rank) {
 }  // namespace
 
 Compiler::Taken Compiler::binary(const Node& node) {
-  const algorithm wanted = algorithm_of(std::get<BinaryAttributes>(node.attributes).kind);
-  return wanted == algorithm::undef ? elementwise_by_reference(node) : pair(node, wanted);
+  const algorithm wanted = algorithm_of(node.attributes.get<BinaryAttributes>().kind);
+  return wanted == algorithm::undef ? elementwise_by_oracle(node) : pair(node, wanted);
 }
 
 // The first operand has the shape and the layout of the result, and its buffer may become the result's. An addition or product

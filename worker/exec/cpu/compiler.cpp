@@ -3,8 +3,18 @@
 
 #include "worker/exec/cpu/batch_split.hpp"
 #include "worker/exec/graph_plan.hpp"
-#include "worker/exec/reference_step.hpp"
+#include "worker/exec/oracle_step.hpp"
 #include "worker/graph/operators.hpp"
+#include "worker/ops/activation.hpp"
+#include "worker/ops/arithmetic.hpp"
+#include "worker/ops/convolution.hpp"
+#include "worker/ops/fully_connected.hpp"
+#include "worker/ops/movement.hpp"
+#include "worker/ops/normalization.hpp"
+#include "worker/ops/pooling.hpp"
+#include "worker/ops/reduce.hpp"
+#include "worker/ops/reshape.hpp"
+#include "worker/ops/softmax.hpp"
 
 namespace shoal::worker::cpu {
 
@@ -114,7 +124,7 @@ Status Compiler::emit(const Node& node) {
     if (!declines(error)) throw;
     roll_back(before);
   }
-  return taken ? Status() : emit_reference(node);
+  return taken ? Status() : emit_oracle(node);
 }
 
 Compiler::Mark Compiler::mark() {
@@ -137,32 +147,43 @@ void Compiler::roll_back(const Mark& before) {
   }
 }
 
-Compiler::Taken Compiler::take(const Node& node) {
-  const std::string& name = node.op->name;
-  if (name == "Identity" || name == "Reshape" || name == "Flatten") return view(node);
-  if (!all_float(node)) return false;
-  if (name == "Convolution") return convolution(node);
-  if (name == "FullyConnected") return fully_connected(node);
-  if (name == "BatchNorm") return batch_norm(node);
-  if (name == "Pooling") return pooling(node);
-  if (name == "LRN") return lrn(node);
-  if (name == "Softmax") return softmax(node);
-  if (name == "L2Normalization") return l2_normalization(node);
-  if (name == "Transpose") return transpose(node);
-  if (name == "SwapAxes") return swap_axes(node);
-  if (name == "Slice") return slice(node);
-  if (name == "Split") return split(node);
-  if (name == "Pad") return pad(node);
-  if (name == "Concat") return concat(node);
-  if (name == "Binary") return binary(node);
-  if (name == "AddN") return add_n(node);
-  if (name == "Reduce" || name == "AdaptiveAvgPooling") return spatial_mean(node);
-  if (name == "LeakyReLU" && node.inputs.size() == 2) return prelu(node);
-  return eltwise(node);
+// What makes the steps of each operator. Others run element by element, by oneDNN or by the oracle kernel.
+const Compiler::Lowering* Compiler::lowering_of(const Operator* op) {
+  static const Lowering kLowerings[] = {
+      {&ops::kIdentity, &Compiler::view, Lowering::kAnyType},
+      {&ops::kReshape, &Compiler::view, Lowering::kAnyType},
+      {&ops::kFlatten, &Compiler::view, Lowering::kAnyType},
+      {&ops::kConvolution, &Compiler::convolution},
+      {&ops::kFullyConnected, &Compiler::fully_connected},
+      {&ops::kBatchNorm, &Compiler::batch_norm},
+      {&ops::kPooling, &Compiler::pooling},
+      {&ops::kAdaptiveAvgPooling, &Compiler::spatial_mean},
+      {&ops::kReduce, &Compiler::spatial_mean},
+      {&ops::kLrn, &Compiler::lrn},
+      {&ops::kSoftmax, &Compiler::softmax},
+      {&ops::kL2Normalization, &Compiler::l2_normalization},
+      {&ops::kTranspose, &Compiler::transpose},
+      {&ops::kSwapAxes, &Compiler::swap_axes},
+      {&ops::kSlice, &Compiler::slice},
+      {&ops::kSplit, &Compiler::split},
+      {&ops::kPad, &Compiler::pad},
+      {&ops::kConcat, &Compiler::concat},
+      {&ops::kBinary, &Compiler::binary},
+      {&ops::kAddN, &Compiler::add_n},
+      {&ops::kLeakyRelu, &Compiler::leaky},
+  };
+  const auto* const found = std::ranges::find(kLowerings, op, &Lowering::op);
+  return found == std::end(kLowerings) ? nullptr : found;
 }
 
-Status Compiler::emit_reference(const Node& node) {
-  SHOAL_ASSIGN_OR_RETURN(const ReferenceKernel kernel, reference_kernel_of(node));
+Compiler::Taken Compiler::take(const Node& node) {
+  const Lowering* const lowering = lowering_of(node.op);
+  const bool takes_any_type = lowering != nullptr && lowering->types == Lowering::kAnyType;
+  if (!takes_any_type && !all_float(node)) return false;
+  return lowering != nullptr ? (this->*lowering->lower)(node) : eltwise(node);
+}
+
+Status Compiler::emit_oracle(const Node& node) {
   std::vector<PlacedTensor> src, dst;
   for (const ValueId id : node.inputs) {
     SHOAL_ASSIGN_OR_RETURN(const Form form, plain_form(id));
@@ -176,7 +197,7 @@ Status Compiler::emit_reference(const Node& node) {
     }
     dst.push_back(tensor);
   }
-  add_reference_step(plan_, node, kernel, src, dst);
+  add_oracle_step(plan_, node, src, dst);
   return {};
 }
 

@@ -1,4 +1,4 @@
-// Compiler: turns a graph of known shapes into a Plan of oneDNN primitives, with reference kernels where oneDNN declines.
+// Compiler: turns a graph of known shapes into a Plan of oneDNN primitives, with oracle kernels where oneDNN declines.
 #pragma once
 
 #include <climits>
@@ -37,7 +37,7 @@ struct BatchSplit;
 struct Box;
 
 /// Lowers the nodes in order. A method per family makes the steps of a node, and may absorb nodes after it (BatchNorm,
-/// activations, residual additions); or it declines, and the reference kernel runs on plain layout.
+/// activations, residual additions); or it declines, and the oracle kernel runs on plain layout.
 ///
 /// A value has one or more *forms*: a buffer and a layout. Blocked layouts are kept through whole regions. If a step needs a form
 /// that does not exist yet, a reorder makes it, once. A step writes into its input's buffer if nobody reads that value later.
@@ -77,8 +77,16 @@ class Compiler {
   };
   Mark mark();
   void roll_back(const Mark& before);  ///< undoes everything since `before`, the last mark()
+  /// How the nodes of an operator are lowered.
+  struct Lowering {
+    enum Types { kFloat32, kAnyType };
+    const Operator* op;
+    Taken (Compiler::*lower)(const Node& node);
+    Types types = kFloat32;  ///< of all inputs and outputs
+  };
+  static const Lowering* lowering_of(const Operator* op);  ///< null: none of its own
   Taken take(const Node& node);
-  Status emit_reference(const Node& node);
+  Status emit_oracle(const Node& node);
 
   // values.cpp: the readers of values, forms, in-place
   void find_readers();
@@ -146,12 +154,13 @@ class Compiler {
   Taken pair(const Node& node, dnnl::algorithm algorithm);
   Taken add_n(const Node& node);
   Taken eltwise(const Node& node);
-  Taken elementwise_by_reference(const Node& node);
+  Taken elementwise_by_oracle(const Node& node);
+  Taken leaky(const Node& node);
   Taken prelu(const Node& node);
   Taken view(const Node& node);
   Taken l2_normalization(const Node& node);
   Taken transpose(const Node& node);
-  Taken transpose(const Node& node, const std::vector<int>& axes);
+  Taken permute(const Node& node, const std::vector<int>& axes);
   Taken swap_axes(const Node& node);
   Taken slice(const Node& node);
   Taken split(const Node& node);

@@ -3,7 +3,8 @@
 
 #include "shm/base/errors.hpp"
 #include "worker/exec/cpu/compiler.hpp"
-#include "worker/exec/reference_step.hpp"
+#include "worker/exec/oracle_step.hpp"
+#include "worker/ops/movement.hpp"
 
 namespace shoal::worker::cpu {
 
@@ -22,7 +23,7 @@ Status Compiler::concat_in_place(const Node& node, const std::vector<Form>& part
 
 Compiler::Taken Compiler::concat(const Node& node) {
   const Shape& shape = value(node.outputs[0]).shape;
-  const auto given = std::get<ConcatAttributes>(node.attributes).axis;
+  const auto given = node.attributes.get<ConcatAttributes>().axis;
   const int axis = static_cast<int>(given < 0 ? given + shape.rank() : given);
   std::int64_t before = 1;
   for (int i = 0; i < axis; ++i) before *= shape[i];

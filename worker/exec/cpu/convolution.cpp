@@ -7,6 +7,7 @@
 #include "worker/exec/cpu/compiler.hpp"
 #include "worker/exec/graph_plan.hpp"
 #include "worker/graph/operators.hpp"
+#include "worker/ops/convolution.hpp"
 
 namespace shoal::worker::cpu {
 namespace {
@@ -98,7 +99,7 @@ Result<Compiler::Form> Compiler::residual_form(ValueId residual, const Desc& des
 }
 
 Compiler::Taken Compiler::convolution(const Node& node) {
-  const auto& attributes = std::get<ConvolutionAttributes>(node.attributes);
+  const auto& attributes = node.attributes.get<ConvolutionAttributes>();
   const ValueId weights = node.inputs[1];
   const bool has_bias = node.inputs.size() > 2;
   if (!is_constant(weights) || (has_bias && !is_constant(node.inputs[2])) || attributes.kernel.size() > 3) return false;

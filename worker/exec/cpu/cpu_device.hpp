@@ -1,5 +1,5 @@
 // The device "cpu": oneDNN in float32, with direct algorithms and, where allowed, Winograd's. Nodes that oneDNN does not
-// support run by one of Shoal's loops or by their reference kernel.
+// support run by one of Shoal's loops or by their oracle kernel.
 #pragma once
 
 #include <memory>

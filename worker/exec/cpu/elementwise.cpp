@@ -5,7 +5,7 @@
 #include "shm/base/errors.hpp"
 #include "worker/exec/cpu/compiler.hpp"
 #include "worker/exec/cpu/loop_step.hpp"
-#include "worker/exec/reference_step.hpp"
+#include "worker/exec/oracle_step.hpp"
 #include "worker/graph/operators.hpp"
 
 namespace shoal::worker::cpu {
@@ -38,11 +38,9 @@ std::optional<dnnl::eltwise_forward::primitive_desc> make_eltwise(const Eltwise&
 
 /// Does it compute each element of the result from the input elements at the same position?
 bool is_elementwise(const Graph& graph, const Node& node) {
-  static constexpr std::string_view kOperators[] = {"Activation",  "LeakyReLU", "Unary", "Scalar",
-                                                    "HardSigmoid", "Clip",      "Binary"};
   const Shape& shape = graph.value(node.outputs[0]).shape;
-  return std::find(std::begin(kOperators), std::end(kOperators), node.op->name) != std::end(kOperators) &&
-         std::all_of(node.inputs.begin(), node.inputs.end(), [&](ValueId id) { return graph.value(id).shape == shape; });
+  return node.op->facts.is_elementwise == Fact::kYes &&
+         std::ranges::all_of(node.inputs, [&](ValueId id) { return graph.value(id).shape == shape; });
 }
 
 }  // namespace
@@ -70,7 +68,7 @@ Compiler::Taken Compiler::eltwise(const Node& node) {
   } else if (const Functions functions = functions_of(node); !functions.empty()) {
     chain = {{.nodes = {now_}, .functions = functions}};
   } else {
-    return elementwise_by_reference(node);
+    return elementwise_by_oracle(node);
   }
   while (const auto next = find_function(this->node(chain.back().nodes.back()).outputs[0])) {
     if (!extend(chain, *next)) break;
@@ -83,9 +81,9 @@ Compiler::Taken Compiler::eltwise(const Node& node) {
     loops.push_back(own_loop_of(function, at.desc.get_size() / sizeof(float)));
     primitives.push_back(loops.back() ? std::nullopt : make_eltwise(function, at.desc));
     const bool works = loops.back() ? loops.back()->keeps_zeros || !is_padded(at.desc) : primitives.back().has_value();
-    if (!works) return elementwise_by_reference(node);
+    if (!works) return elementwise_by_oracle(node);
   }
-  if (run.functions.empty()) return elementwise_by_reference(node);  // they cancel out
+  if (run.functions.empty()) return elementwise_by_oracle(node);  // they cancel out
   const ValueId result = absorb_post_ops(node.outputs[0], chain);
   const bool overwrites = may_overwrite(node.inputs[0], at.buffer);
   for (std::size_t i = 0; i < run.functions.size(); ++i) {
@@ -103,9 +101,8 @@ Compiler::Taken Compiler::eltwise(const Node& node) {
 }
 
 // Works on the bytes in their order in memory, in any layout.
-Compiler::Taken Compiler::elementwise_by_reference(const Node& node) {
+Compiler::Taken Compiler::elementwise_by_oracle(const Node& node) {
   if (!is_elementwise(graph_, node)) return false;
-  SHOAL_ASSIGN_OR_RETURN(const ReferenceKernel kernel, reference_kernel_of(node));
   SHOAL_ASSIGN_OR_RETURN(const Form first, first_form(node.inputs[0]));
   if (is_padded(first.desc)) return false;
   const Shape flat = {value(node.outputs[0]).shape.element_count()};
@@ -115,7 +112,7 @@ Compiler::Taken Compiler::elementwise_by_reference(const Node& node) {
     src.push_back({DType::kFloat32, flat, form.buffer});
   }
   const Form dst = new_form(first.desc);
-  plan_.steps.push_back(make_reference_step(node, kernel, src, {{DType::kFloat32, flat, dst.buffer}}));
+  plan_.steps.push_back(make_oracle_step(node, src, {{DType::kFloat32, flat, dst.buffer}}));
   add_form(node.outputs[0], dst);
   return true;
 }

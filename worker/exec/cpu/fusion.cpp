@@ -5,6 +5,10 @@
 
 #include "worker/exec/cpu/compiler.hpp"
 #include "worker/graph/operators.hpp"
+#include "worker/ops/activation.hpp"
+#include "worker/ops/arithmetic.hpp"
+#include "worker/ops/normalization.hpp"
+#include "worker/ops/unary.hpp"
 
 namespace shoal::worker::cpu {
 namespace {
@@ -165,13 +169,13 @@ Functions gated(const Functions& gate) {
 
 /// An addition of two tensors of one shape.
 bool is_addition(const Graph& graph, const Node& node) {
-  const auto* const binary = std::get_if<BinaryAttributes>(&node.attributes);
-  const bool adds = binary ? binary->kind == BinaryKind::kAdd : node.op->name == "AddN" && node.inputs.size() == 2;
+  const auto* const binary = node.attributes.get_if<BinaryAttributes>();
+  const bool adds = binary ? binary->kind == BinaryKind::kAdd : node.op == &ops::kAddN && node.inputs.size() == 2;
   return adds && graph.value(node.inputs[0]).shape == graph.value(node.inputs[1]).shape;
 }
 
 bool is_product(const Node& node) {
-  const auto* const binary = std::get_if<BinaryAttributes>(&node.attributes);
+  const auto* const binary = node.attributes.get_if<BinaryAttributes>();
   return binary != nullptr && binary->kind == BinaryKind::kMul;
 }
 
@@ -183,14 +187,14 @@ ValueId other_input(const Node& node, ValueId one) { return node.inputs[node.inp
 
 Functions functions_of(const Node& node) {
   const auto& attributes = node.attributes;
-  if (const auto* const given = std::get_if<ActivationAttributes>(&attributes)) return activation(*given);
-  if (const auto* const given = std::get_if<LeakyAttributes>(&attributes)) return leaky(*given);
-  if (const auto* const given = std::get_if<ScalarAttributes>(&attributes)) return scalar(*given);
-  if (const auto* const given = std::get_if<UnaryAttributes>(&attributes)) return unary(*given);
-  if (const auto* const given = std::get_if<HardSigmoidAttributes>(&attributes)) {
+  if (const auto* const given = attributes.get_if<ActivationAttributes>()) return activation(*given);
+  if (const auto* const given = attributes.get_if<LeakyAttributes>()) return leaky(*given);
+  if (const auto* const given = attributes.get_if<ScalarAttributes>()) return scalar(*given);
+  if (const auto* const given = attributes.get_if<UnaryAttributes>()) return unary(*given);
+  if (const auto* const given = attributes.get_if<HardSigmoidAttributes>()) {
     return {linear(given->alpha, given->beta), {algorithm::eltwise_clip, 0, 1}};
   }
-  if (const auto* const given = std::get_if<ClipAttributes>(&attributes)) {
+  if (const auto* const given = attributes.get_if<ClipAttributes>()) {
     if (given->min > given->max) return {};  // for x between max and min, MXNet gives max and oneDNN gives min
     return {{algorithm::eltwise_clip, static_cast<float>(given->min), static_cast<float>(given->max)}};
   }
@@ -308,7 +312,7 @@ const Node* Compiler::foldable_batch_norm(ValueId from) const {
   const NodeId reader = sole_reader(from);
   if (reader == kNoNode) return nullptr;
   const Node& next = node(reader);
-  const auto* attributes = std::get_if<BatchNormAttributes>(&next.attributes);
+  const auto* attributes = next.attributes.get_if<BatchNormAttributes>();
   if (attributes == nullptr || attributes->axis != 1 || next.inputs[0] != from || !all_float(next)) return nullptr;
   for (std::size_t i = 1; i < next.inputs.size(); ++i) {
     if (!is_constant(next.inputs[i])) return nullptr;

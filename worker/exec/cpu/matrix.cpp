@@ -5,6 +5,7 @@
 #include "worker/exec/cpu/batch_norm_folding.hpp"
 #include "worker/exec/cpu/compiler.hpp"
 #include "worker/graph/operators.hpp"
+#include "worker/ops/fully_connected.hpp"
 
 namespace shoal::worker::cpu {
 namespace {
@@ -44,7 +45,7 @@ bool is_clamp(const Eltwise& function) {
 bool Compiler::loses_nan(const PostOp& operation) { return std::ranges::any_of(operation.functions, is_clamp); }
 
 Compiler::Taken Compiler::fully_connected(const Node& node) {
-  const auto& attributes = std::get<FullyConnectedAttributes>(node.attributes);
+  const auto& attributes = node.attributes.get<FullyConnectedAttributes>();
   const ValueId weights = node.inputs[1];
   const bool has_bias = node.inputs.size() > 2;
   if (!is_constant(weights) || (has_bias && !is_constant(node.inputs[2]))) return false;

@@ -5,8 +5,8 @@
 #include "shm/base/errors.hpp"
 #include "worker/exec/cpu/axis_loops.hpp"
 #include "worker/exec/cpu/compiler.hpp"
-#include "worker/graph/axes.hpp"
 #include "worker/graph/operators.hpp"
+#include "worker/ops/movement.hpp"
 
 namespace shoal::worker::cpu {
 
@@ -74,7 +74,7 @@ std::optional<Placed> place(const Box& box, const Desc& desc) {
 
 }  // namespace
 
-Compiler::Taken Compiler::transpose(const Node& node, const std::vector<int>& axes) {
+Compiler::Taken Compiler::permute(const Node& node, const std::vector<int>& axes) {
   const ValueId from = node.inputs[0], to = node.outputs[0];
   if (axes.size() > DNNL_MAX_NDIMS) return false;
   std::vector<int> places(axes.size());  // the new place of each axis of the source
@@ -94,21 +94,21 @@ Compiler::Taken Compiler::transpose(const Node& node, const std::vector<int>& ax
 }
 
 Compiler::Taken Compiler::transpose(const Node& node) {
-  const Dims& given = std::get<TransposeAttributes>(node.attributes).axes;
+  const Dims& given = node.attributes.get<TransposeAttributes>().axes;
   const int rank = value(node.inputs[0]).shape.rank();
   std::vector<int> axes;
   for (int i = 0; i < rank; ++i)
     axes.push_back(given.empty() ? rank - 1 - i : static_cast<int>(given[static_cast<std::size_t>(i)]));
-  return transpose(node, axes);
+  return permute(node, axes);
 }
 
 Compiler::Taken Compiler::swap_axes(const Node& node) {
-  const auto& swap = std::get<SwapAxesAttributes>(node.attributes);
+  const auto& swap = node.attributes.get<SwapAxesAttributes>();
   const int rank = value(node.inputs[0]).shape.rank();
   std::vector<int> axes;
   for (int i = 0; i < rank; ++i) axes.push_back(i);
   std::swap(axes[at(swap.first, rank)], axes[at(swap.second, rank)]);
-  return transpose(node, axes);
+  return permute(node, axes);
 }
 
 // A part of a value that is contiguous becomes a view; a reorder makes any other part.
@@ -137,7 +137,7 @@ Compiler::Taken Compiler::slice(const Node& node) {
   const Shape& shape = value(node.inputs[0]).shape;
   const auto rank = static_cast<std::size_t>(shape.rank());
   Box box{dims_of(value(node.outputs[0]).shape), dnnl::memory::dims(rank, 0), dnnl::memory::dims(rank, 1)};
-  for (const SliceRange& range : std::get<SliceAttributes>(node.attributes).ranges) {
+  for (const SliceRange& range : node.attributes.get<SliceAttributes>().ranges) {
     const std::size_t axis = at(range.axis, shape.rank());
     const AxisSlice part = resolve(range, shape[static_cast<int>(axis)]);
     if (part.step < 0) return false;
@@ -151,7 +151,7 @@ Compiler::Taken Compiler::slice(const Node& node) {
 Compiler::Taken Compiler::split(const Node& node) {
   const Shape& shape = value(node.inputs[0]).shape;
   const auto rank = static_cast<std::size_t>(shape.rank());
-  const std::size_t axis = at(std::get<SplitAttributes>(node.attributes).axis, shape.rank());
+  const std::size_t axis = at(node.attributes.get<SplitAttributes>().axis, shape.rank());
   Box box{dims_of(shape), dnnl::memory::dims(rank, 0), dnnl::memory::dims(rank, 1)};
   box.dims[axis] /= static_cast<std::int64_t>(node.outputs.size());
   for (const ValueId to : node.outputs) {
@@ -162,7 +162,7 @@ Compiler::Taken Compiler::split(const Node& node) {
 }
 
 Compiler::Taken Compiler::pad(const Node& node) {
-  const auto& attributes = std::get<PadAttributes>(node.attributes);
+  const auto& attributes = node.attributes.get<PadAttributes>();
   if (attributes.mode != PadMode::kConstant) return false;
   const Shape &shape = value(node.inputs[0]).shape, &padded = value(node.outputs[0]).shape;
   SHOAL_ASSIGN_OR_RETURN(Form src, first_form(node.inputs[0]));

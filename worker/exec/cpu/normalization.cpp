@@ -1,10 +1,12 @@
 // BatchNorm that is not folded into an earlier node, LRN, L2Normalization, softmax.
+#include "worker/ops/normalization.hpp"
 #include "shm/base/errors.hpp"
 #include "worker/exec/cpu/axis_loops.hpp"
 #include "worker/exec/cpu/batch_norm_folding.hpp"
 #include "worker/exec/cpu/compiler.hpp"
 #include "worker/exec/graph_plan.hpp"
 #include "worker/graph/operators.hpp"
+#include "worker/ops/softmax.hpp"
 
 namespace shoal::worker::cpu {
 namespace {
@@ -30,7 +32,7 @@ AxisExtents extents_of(const Shape& shape, int axis) {
 }  // namespace
 
 Compiler::Taken Compiler::batch_norm(const Node& node) {
-  const auto& attributes = std::get<BatchNormAttributes>(node.attributes);
+  const auto& attributes = node.attributes.get<BatchNormAttributes>();
   const int rank = value(node.inputs[0]).shape.rank();
   if (attributes.axis != 1 || rank < 2 || rank > 5 || is_read(node.outputs[1]) || is_read(node.outputs[2])) return false;
   for (std::size_t i = 1; i < node.inputs.size(); ++i) {
@@ -73,7 +75,7 @@ Compiler::Taken Compiler::batch_norm(const Node& node) {
 }
 
 Compiler::Taken Compiler::lrn(const Node& node) {
-  const auto& attributes = std::get<LrnAttributes>(node.attributes);
+  const auto& attributes = node.attributes.get<LrnAttributes>();
   if (attributes.nsize % 2 == 0 || (node.outputs.size() > 1 && is_read(node.outputs[1]))) return false;
   const auto make = [&](const Desc& src) {
     const dnnl::lrn_forward::desc desc(dnnl::prop_kind::forward_inference, dnnl::algorithm::lrn_across_channels, src,
@@ -92,7 +94,7 @@ Compiler::Taken Compiler::lrn(const Node& node) {
 }
 
 Compiler::Taken Compiler::l2_normalization(const Node& node) {
-  const auto& attributes = std::get<L2NormalizationAttributes>(node.attributes);
+  const auto& attributes = node.attributes.get<L2NormalizationAttributes>();
   const ValueId from = node.inputs[0], to = node.outputs[0], root = node.outputs[1];
   if (!is_read(to)) return false;
   const Shape& shape = value(from).shape;
@@ -120,7 +122,7 @@ Compiler::Taken Compiler::l2_normalization(const Node& node) {
 }
 
 Compiler::Taken Compiler::softmax(const Node& node) {
-  const auto& attributes = std::get<SoftmaxAttributes>(node.attributes);
+  const auto& attributes = node.attributes.get<SoftmaxAttributes>();
   if (attributes.kind == SoftmaxKind::kSoftmin || attributes.use_length || attributes.temperature != 1) return false;
   const Shape& shape = value(node.inputs[0]).shape;
   const auto axis = static_cast<int>(attributes.axis < 0 ? attributes.axis + shape.rank() : attributes.axis);

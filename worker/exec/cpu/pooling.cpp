@@ -5,7 +5,8 @@
 
 #include "shm/base/errors.hpp"
 #include "worker/exec/cpu/compiler.hpp"
-#include "worker/graph/axes.hpp"
+#include "worker/ops/pooling.hpp"
+#include "worker/ops/reduce.hpp"
 
 namespace shoal::worker::cpu {
 namespace {
@@ -73,11 +74,11 @@ std::optional<Window> whole_window(const Node& node, const Shape& src) {
   window.kernel.assign(src.begin() + 2, src.end());
   window.stride.assign(axes, 1);
   window.pad_begin = window.pad_end = dnnl::memory::dims(axes, 0);
-  if (const auto* const pooling = std::get_if<AdaptivePoolingAttributes>(&node.attributes)) {
+  if (const auto* const pooling = node.attributes.get_if<AdaptivePoolingAttributes>()) {
     if (pooling->height != 1 || pooling->width != 1) return std::nullopt;
     return window;
   }
-  const auto& reduce = std::get<ReduceAttributes>(node.attributes);
+  const auto& reduce = node.attributes.get<ReduceAttributes>();
   const std::vector<bool> reduced = reduced_axes(reduce, src);
   const auto is_spatial = [&](std::size_t axis) { return reduced[axis] == (axis >= 2); };
   for (std::size_t axis = 0; axis < reduced.size(); ++axis) {
@@ -94,7 +95,7 @@ struct Compiler::PoolingWindow : Window {};
 Compiler::Taken Compiler::pooling(const Node& node) {
   const Shape& src = value(node.inputs[0]).shape;
   if (src.rank() < 3 || src.rank() > 5) return false;
-  const auto window = window_of(std::get<PoolingAttributes>(node.attributes), src, value(node.outputs[0]).shape);
+  const auto window = window_of(node.attributes.get<PoolingAttributes>(), src, value(node.outputs[0]).shape);
   return window ? pool(node, {*window}) : Taken(false);
 }
 

@@ -2,9 +2,11 @@
 #include "shm/base/errors.hpp"
 #include "worker/exec/cpu/compiler.hpp"
 #include "worker/exec/graph_plan.hpp"
-#include "worker/graph/axes.hpp"
+#include "worker/ops/activation.hpp"
 
 namespace shoal::worker::cpu {
+
+Compiler::Taken Compiler::leaky(const Node& node) { return node.inputs.size() == 2 ? prelu(node) : eltwise(node); }
 
 Compiler::Taken Compiler::prelu(const Node& node) {
   const ValueId from = node.inputs[0], slopes = node.inputs[1];

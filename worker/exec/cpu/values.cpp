@@ -5,8 +5,9 @@
 #include "shm/base/errors.hpp"
 #include "worker/exec/cpu/compiler.hpp"
 #include "worker/exec/graph_plan.hpp"
-#include "worker/exec/reference_step.hpp"
+#include "worker/exec/oracle_step.hpp"
 #include "worker/graph/operators.hpp"
+#include "worker/ops/arithmetic.hpp"
 
 namespace shoal::worker::cpu {
 
@@ -21,11 +22,8 @@ void Compiler::find_readers() {
   for (std::size_t index = 0; index < graph_.nodes.size(); ++index) {
     const Node& reader = graph_.nodes[index];
     emitted_at_.push_back(static_cast<NodeId>(index));
-    const std::string& name = reader.op->name;
-    // Nodes whose output may become a view of their input; AddN of one input is one.
-    static constexpr std::string_view kViews[] = {"Identity", "Reshape", "Flatten", "Transpose", "SwapAxes", "Slice", "Split"};
-    const bool is_view = std::find(std::begin(kViews), std::end(kViews), name) != std::end(kViews) ||
-                         (name == "AddN" && reader.inputs.size() == 1);
+    // The outputs of these may become views of the input; AddN of one input is one.
+    const bool is_view = reader.op->facts.is_view == Fact::kYes || (reader.op == &ops::kAddN && reader.inputs.size() == 1);
     for (const ValueId output : reader.outputs) {
       if (is_view) roots_[static_cast<std::size_t>(output)] = root_of(reader.inputs[0]);
     }

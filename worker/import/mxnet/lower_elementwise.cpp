@@ -4,6 +4,10 @@
 
 #include "shm/base/format.hpp"
 #include "worker/import/mxnet/mxnet_lowering.hpp"
+#include "worker/ops/activation.hpp"
+#include "worker/ops/arithmetic.hpp"
+#include "worker/ops/cast.hpp"
+#include "worker/ops/unary.hpp"
 
 namespace shoal::worker {
 namespace {
@@ -12,7 +16,7 @@ using Values = std::vector<ValueId>;
 
 Values add_n(MxnetLowering& lowering) {
   lowering.check_input_count("num_args");
-  return lowering.add("AddN");
+  return lowering.add(ops::kAddN);
 }
 
 /// MXNet's names for one kind of operator have a common stem: _greater_equal, _Greater_Equal, broadcast_greater_equal,
@@ -62,7 +66,7 @@ std::string capitalised(std::string_view stem, bool with_underscores) {
 
 /// Lowers to Binary. These operators have no attributes.
 auto binary(BinaryKind kind, bool broadcast) {
-  return [=](MxnetLowering& lowering) { return lowering.add("Binary", BinaryAttributes{kind, broadcast}); };
+  return [=](MxnetLowering& lowering) { return lowering.add(ops::kBinary, BinaryAttributes{kind, broadcast}); };
 }
 
 auto scalar(BinaryKind kind, bool reversed) {
@@ -70,7 +74,7 @@ auto scalar(BinaryKind kind, bool reversed) {
     ScalarAttributes scalar{.kind = kind, .reversed = reversed};
     scalar.scalar = lowering.attributes.number("scalar", 1.0);
     scalar.is_int = lowering.attributes.flag("is_int", true);
-    return lowering.add("Scalar", scalar);
+    return lowering.add(ops::kScalar, scalar);
   };
 }
 
@@ -141,34 +145,36 @@ constexpr UnaryName kUnaries[] = {
 };
 
 auto unary(UnaryKind kind) {
-  return [=](MxnetLowering& lowering) { return lowering.add("Unary", UnaryAttributes{kind}); };
+  return [=](MxnetLowering& lowering) { return lowering.add(ops::kUnary, UnaryAttributes{kind}); };
 }
 
 auto activation(ActivationKind kind) {
-  return [=](MxnetLowering& lowering) { return lowering.add("Activation", ActivationAttributes{kind}); };
+  return [=](MxnetLowering& lowering) { return lowering.add(ops::kActivation, ActivationAttributes{kind}); };
 }
 
 Values hard_sigmoid(MxnetLowering& lowering) {
   const float alpha = lowering.attributes.real("alpha", 0.2f), beta = lowering.attributes.real("beta", 0.5f);
-  return lowering.add("HardSigmoid", HardSigmoidAttributes{alpha, beta});
+  return lowering.add(ops::kHardSigmoid, HardSigmoidAttributes{alpha, beta});
 }
 
-Values div_sqrt_dim(MxnetLowering& lowering) { return lowering.add("DivSqrtDim"); }
+Values div_sqrt_dim(MxnetLowering& lowering) { return lowering.add(ops::kDivSqrtDim); }
 
-Values cast(MxnetLowering& lowering) { return lowering.add("Cast", CastAttributes{lowering.attributes.dtype("dtype"), false}); }
+Values cast(MxnetLowering& lowering) {
+  return lowering.add(ops::kCast, CastAttributes{lowering.attributes.dtype("dtype"), false});
+}
 Values amp_cast(MxnetLowering& lowering) {
-  return lowering.add("Cast", CastAttributes{lowering.attributes.dtype("dtype"), true});
+  return lowering.add(ops::kCast, CastAttributes{lowering.attributes.dtype("dtype"), true});
 }
 
 Values amp_multicast(MxnetLowering& lowering) {
   lowering.check_input_count("num_outputs");
   const MulticastAttributes attributes{lowering.attributes.flag("cast_narrow", false)};
-  return lowering.add("AmpMulticast", attributes, lowering.inputs, lowering.inputs.size());
+  return lowering.add(ops::kAmpMulticast, attributes, lowering.inputs, lowering.inputs.size());
 }
 
 Values clip(MxnetLowering& lowering) {
   const float least = lowering.attributes.real("a_min"), most = lowering.attributes.real("a_max");
-  return lowering.add("Clip", ClipAttributes{least, most});
+  return lowering.add(ops::kClip, ClipAttributes{least, most});
 }
 
 /// The output is the input; no node is added.

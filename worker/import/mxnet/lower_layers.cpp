@@ -3,6 +3,12 @@
 
 #include "shm/base/format.hpp"
 #include "worker/import/mxnet/mxnet_lowering.hpp"
+#include "worker/ops/activation.hpp"
+#include "worker/ops/convolution.hpp"
+#include "worker/ops/fully_connected.hpp"
+#include "worker/ops/normalization.hpp"
+#include "worker/ops/pooling.hpp"
+#include "worker/ops/softmax.hpp"
 
 namespace shoal::worker {
 namespace {
@@ -46,7 +52,7 @@ Values convolution(MxnetLowering& lowering) {
   }
   check_bias(lowering, attributes.flag("no_bias", false));
   attributes.ignore({"workspace", "cudnn_tune", "cudnn_off"});
-  return lowering.add("Convolution", conv);
+  return lowering.add(ops::kConvolution, conv);
 }
 
 Values fully_connected(MxnetLowering& lowering) {
@@ -55,7 +61,7 @@ Values fully_connected(MxnetLowering& lowering) {
   fc.num_hidden = attributes.integer("num_hidden", {}, 1);
   fc.flatten = attributes.flag("flatten", true);
   check_bias(lowering, attributes.flag("no_bias", false));
-  return lowering.add("FullyConnected", fc);
+  return lowering.add(ops::kFullyConnected, fc);
 }
 
 Values batch_norm(MxnetLowering& lowering) {
@@ -68,14 +74,14 @@ Values batch_norm(MxnetLowering& lowering) {
   attributes.flag("use_global_stats", false);
   attributes.flag("output_mean_var", false);
   attributes.ignore({"cudnn_off", "min_calib_range", "max_calib_range", "ndev", "key"});
-  return lowering.add("BatchNorm", norm);
+  return lowering.add(ops::kBatchNorm, norm);
 }
 
 /// The fourth output is a mask for training.
 Values batch_norm_with_relu(MxnetLowering& lowering) {
   Values outputs = batch_norm(lowering);
   if (outputs.empty()) return {};  // the budget does not allow them
-  const Values relu = lowering.add("Activation", ActivationAttributes{ActivationKind::kRelu}, {outputs[0]});
+  const Values relu = lowering.add(ops::kActivation, ActivationAttributes{ActivationKind::kRelu}, {outputs[0]});
   if (relu.empty()) return {};
   outputs[0] = relu[0];
   outputs.push_back(kNoValue);
@@ -84,7 +90,7 @@ Values batch_norm_with_relu(MxnetLowering& lowering) {
 
 Values activation_layer(MxnetLowering& lowering) {
   const auto kind = lowering.attributes.choice("act_type", {"relu", "sigmoid", "tanh", "softrelu", "softsign"});
-  return lowering.add("Activation", ActivationAttributes{static_cast<ActivationKind>(kind)});
+  return lowering.add(ops::kActivation, ActivationAttributes{static_cast<ActivationKind>(kind)});
 }
 
 Values leaky(MxnetLowering& lowering) {
@@ -101,7 +107,7 @@ Values leaky(MxnetLowering& lowering) {
     attributes.fail_node(StatusCode::kInvalidArgument,
                          format("{} inputs; this act_type takes {}", lowering.inputs.size(), wanted));
   }
-  Values outputs = lowering.add("LeakyReLU", leaky);
+  Values outputs = lowering.add(ops::kLeakyRelu, leaky);
   if (random) outputs.push_back(kNoValue);  // the mask
   return outputs;
 }
@@ -150,7 +156,7 @@ Values pooling(MxnetLowering& lowering) {
   }
   if (attributes.has("output_size")) attributes.fail("output_size", "is not supported");  // an attribute of MXNet 2, usually None
   attributes.ignore({"cudnn_off", "p_value", "count_include_pad", "output_size"});
-  Values outputs = lowering.add("Pooling", pool);
+  Values outputs = lowering.add(ops::kPooling, pool);
   outputs.push_back(kNoValue);  // the workspace that a oneDNN build of MXNet adds
   return outputs;
 }
@@ -162,7 +168,7 @@ Values pooling_v1(MxnetLowering& lowering) {
   pool.kind = static_cast<PoolingKind>(attributes.choice("pool_type", {"max", "avg", "sum"}, 0));
   pool.convention = static_cast<PoolingConvention>(attributes.choice("pooling_convention", {"valid", "full"}, 0));
   pool.legacy = true;
-  return lowering.add("Pooling", pool);
+  return lowering.add(ops::kPooling, pool);
 }
 
 Values lrn(MxnetLowering& lowering) {
@@ -173,7 +179,7 @@ Values lrn(MxnetLowering& lowering) {
   lrn.knorm = attributes.real("knorm", 2.f);
   lrn.nsize = attributes.integer("nsize", {}, 1);
   if (lrn.nsize % 2 == 0) attributes.fail("nsize", "is not odd");
-  return lowering.add("LRN", lrn);
+  return lowering.add(ops::kLrn, lrn);
 }
 
 template <SoftmaxKind kKind>
@@ -194,7 +200,7 @@ Values softmax(MxnetLowering& lowering) {
     attributes.fail_node(StatusCode::kInvalidArgument, format("{} inputs; with use_length={} it takes {}", lowering.inputs.size(),
                                                               softmax.use_length ? "True" : "False", wanted));
   }
-  return lowering.add("Softmax", softmax);
+  return lowering.add(ops::kSoftmax, softmax);
 }
 
 Values softmax_output(MxnetLowering& lowering) {
@@ -209,7 +215,7 @@ Values softmax_output(MxnetLowering& lowering) {
   attributes.flag("out_grad", false);
   attributes.real("smooth_alpha", 0.f);
   attributes.choice("normalization", {"null", "batch", "valid"}, 0);
-  return lowering.add("Softmax", softmax);
+  return lowering.add(ops::kSoftmax, softmax);
 }
 
 Values softmax_activation(MxnetLowering& lowering) {
@@ -218,14 +224,14 @@ Values softmax_activation(MxnetLowering& lowering) {
     softmax.axis = 1;
     softmax.least_rank = 3;
   }
-  return lowering.add("Softmax", softmax);
+  return lowering.add(ops::kSoftmax, softmax);
 }
 
 Values l2_normalization(MxnetLowering& lowering) {
   L2NormalizationAttributes norm;
   norm.eps = lowering.attributes.real("eps", 1e-10f);
   norm.mode = static_cast<L2NormalizationMode>(lowering.attributes.choice("mode", {"instance", "channel", "spatial"}, 0));
-  return lowering.add("L2Normalization", norm);
+  return lowering.add(ops::kL2Normalization, norm);
 }
 
 Values adaptive_pooling(MxnetLowering& lowering) {
@@ -233,7 +239,7 @@ Values adaptive_pooling(MxnetLowering& lowering) {
   if (size.size() > 2) lowering.attributes.fail("output_size", "has more than 2 entries");
   AdaptivePoolingAttributes pool;
   if (!size.empty()) pool = {size.front(), size.back()};
-  return lowering.add("AdaptiveAvgPooling", pool);
+  return lowering.add(ops::kAdaptiveAvgPooling, pool);
 }
 
 /// Regression heads return their data.
@@ -244,7 +250,7 @@ Values data_head(MxnetLowering& lowering) {
 
 Values logistic_head(MxnetLowering& lowering) {
   lowering.attributes.ignore({"grad_scale"});
-  return lowering.add("Activation", ActivationAttributes{ActivationKind::kSigmoid});
+  return lowering.add(ops::kActivation, ActivationAttributes{ActivationKind::kSigmoid});
 }
 
 }  // namespace

@@ -3,6 +3,8 @@
 
 #include "shm/base/format.hpp"
 #include "worker/import/mxnet/mxnet_lowering.hpp"
+#include "worker/ops/movement.hpp"
+#include "worker/ops/reshape.hpp"
 
 namespace shoal::worker {
 namespace {
@@ -11,10 +13,10 @@ using Values = std::vector<ValueId>;
 
 Values concat(MxnetLowering& lowering) {
   lowering.check_input_count("num_args");
-  return lowering.add("Concat", ConcatAttributes{lowering.attributes.integer("dim", 1)});
+  return lowering.add(ops::kConcat, ConcatAttributes{lowering.attributes.integer("dim", 1)});
 }
 
-Values flatten(MxnetLowering& lowering) { return lowering.add("Flatten"); }
+Values flatten(MxnetLowering& lowering) { return lowering.add(ops::kFlatten); }
 
 Values reshape(MxnetLowering& lowering) {
   AttributeReader& attributes = lowering.attributes;
@@ -28,16 +30,16 @@ Values reshape(MxnetLowering& lowering) {
     reshape.shape = target;
     if (target.empty()) attributes.fail("shape", "is missing, and so is target_shape");
   }
-  return lowering.add("Reshape", reshape);
+  return lowering.add(ops::kReshape, reshape);
 }
 
 Values transpose(MxnetLowering& lowering) {
-  return lowering.add("Transpose", TransposeAttributes{lowering.attributes.tuple("axes", Dims{})});
+  return lowering.add(ops::kTranspose, TransposeAttributes{lowering.attributes.tuple("axes", Dims{})});
 }
 
 Values swap_axes(MxnetLowering& lowering) {
   const std::int64_t first = lowering.attributes.integer("dim1", 0), second = lowering.attributes.integer("dim2", 0);
-  return lowering.add("SwapAxes", SwapAxesAttributes{first, second});
+  return lowering.add(ops::kSwapAxes, SwapAxesAttributes{first, second});
 }
 
 Values split(MxnetLowering& lowering) {
@@ -47,7 +49,7 @@ Values split(MxnetLowering& lowering) {
   split.parts = attributes.integer("num_outputs", {}, 1, kMostOutputs);
   split.axis = attributes.integer("axis", 1);
   split.squeeze = attributes.flag("squeeze_axis", false);
-  return lowering.add("Split", split, lowering.inputs, static_cast<std::size_t>(split.parts));
+  return lowering.add(ops::kSplit, split, lowering.inputs, static_cast<std::size_t>(split.parts));
 }
 
 Values slice(MxnetLowering& lowering) {
@@ -64,7 +66,7 @@ Values slice(MxnetLowering& lowering) {
     if (stride == 0) attributes.fail("step", "holds 0");
     slice.ranges.push_back({static_cast<std::int64_t>(i), begin[i], end[i], stride});
   }
-  return lowering.add("Slice", slice);
+  return lowering.add(ops::kSlice, slice);
 }
 
 Values slice_axis(MxnetLowering& lowering) {
@@ -76,7 +78,7 @@ Values slice_axis(MxnetLowering& lowering) {
     range.end = attributes.integer("end");
   else
     attributes.optional_tuple("end");  // it is required, and is None here
-  return lowering.add("Slice", SliceAttributes{{range}, /*clips=*/false});
+  return lowering.add(ops::kSlice, SliceAttributes{{range}, /*clips=*/false});
 }
 
 Values pad(MxnetLowering& lowering) {
@@ -91,7 +93,7 @@ Values pad(MxnetLowering& lowering) {
       break;
     }
   }
-  return lowering.add("Pad", pad);
+  return lowering.add(ops::kPad, pad);
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 // Reductions: sum, mean, max and similar operators.
 #include "worker/import/mxnet/mxnet_lowering.hpp"
+#include "worker/ops/reduce.hpp"
 
 namespace shoal::worker {
 namespace {
@@ -10,7 +11,7 @@ auto reduce(ReduceKind kind) {
     reduce.axes = lowering.attributes.tuple("axis", Dims{});
     reduce.keepdims = lowering.attributes.flag("keepdims", false);
     reduce.exclude = lowering.attributes.flag("exclude", false);
-    return lowering.add("Reduce", reduce);
+    return lowering.add(ops::kReduce, reduce);
   };
 }
 

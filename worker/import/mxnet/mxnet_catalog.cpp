@@ -22,7 +22,7 @@ std::vector<std::string> lowered(const MxnetOperator& op) {
   op.lower(lowering);
   std::vector<std::string> names;
   for (const Node& added : graph.nodes) {
-    if (std::ranges::find(names, added.op->name) == names.end()) names.push_back(added.op->name);
+    if (std::ranges::find(names, added.op->name) == names.end()) names.emplace_back(added.op->name);
   }
   return names;
 }

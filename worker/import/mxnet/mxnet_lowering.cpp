@@ -53,17 +53,15 @@ void add_aliases(std::vector<MxnetOperator>& operators, MxnetOperator op, const 
   }
 }
 
-std::vector<ValueId> MxnetLowering::add(std::string_view shoal_operator, Attributes attributes, std::vector<ValueId> sources,
+std::vector<ValueId> MxnetLowering::add(const Operator& op, Attributes attributes, std::vector<ValueId> sources,
                                         std::size_t outputs) {
-  const Operator* const op = find_operator(shoal_operator);
-  SHOAL_CHECK(op != nullptr);
   Node added;
-  added.op = op;
+  added.op = &op;
   added.name = node.name;
   added.source_op = node.op;
   added.attributes = std::move(attributes);
   added.inputs = std::move(sources);
-  if (op->output_count >= 0) outputs = static_cast<std::size_t>(op->output_count);
+  if (op.outputs.is_fixed()) outputs = static_cast<std::size_t>(op.outputs.least);
   if (const Status taken = budget.take("the list of its outputs", outputs, value_bytes(node.name)); !taken.ok()) {
     this->attributes.fail_node(taken.code(), taken.message());
     return {};

@@ -26,14 +26,11 @@ struct MxnetLowering {
   MemoryBudget& budget;
   std::vector<ValueId> inputs;  ///< the inputs that the operator uses, without labels
 
-  /// Appends a node of that Shoal operator with the MXNet node's name. `outputs` is used only for operators without a fixed
+  /// Appends a node of that operator with the MXNet node's name. `outputs` is used only for operators without a fixed
   /// number of outputs. Returns the outputs. Returns none when they are over the budget; `attributes` then has the error.
-  std::vector<ValueId> add(std::string_view shoal_operator, Attributes attributes, std::vector<ValueId> sources,
-                           std::size_t outputs = 1);
+  std::vector<ValueId> add(const Operator& op, Attributes attributes, std::vector<ValueId> sources, std::size_t outputs = 1);
   /// As above, on all inputs.
-  std::vector<ValueId> add(std::string_view shoal_operator, Attributes attributes = {}) {
-    return add(shoal_operator, std::move(attributes), inputs);
-  }
+  std::vector<ValueId> add(const Operator& op, Attributes attributes = {}) { return add(op, std::move(attributes), inputs); }
   /// Checks that the attribute `key`, if the file has it, is the number of inputs.
   void check_input_count(const char* key);
 };

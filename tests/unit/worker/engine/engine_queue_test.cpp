@@ -32,7 +32,7 @@ Status hold_it(const worker::Node&, std::span<const TensorView> src, std::span<T
 class BusyEngineTest : public EngineTest {
  protected:
   BusyEngineTest() {
-    test::register_custom_mxnet_operator({.name = "_hold"}, hold_it);
+    test::register_custom_mxnet_operator({.name = "_hold", .oracle = hold_it});
     hold = &hold_;
     test::write_checkpoint(directory_ / "holding", "holding", {{"_hold", "it", {}, {}}}, "[-1]");
   }

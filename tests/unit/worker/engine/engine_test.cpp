@@ -126,7 +126,7 @@ Status throw_it(const worker::Node&, std::span<const TensorView> src, std::span<
 
 // No exception may leave a thread of the engine, and none may cost it a context.
 TEST_F(EngineTest, AnExceptionInARunIsThatRunsError) {
-  test::register_custom_mxnet_operator({.name = "_throw_it"}, throw_it);
+  test::register_custom_mxnet_operator({.name = "_throw_it", .oracle = throw_it});
   test::write_checkpoint(directory_, "throwing", {{"_throw_it", "it", {}, {}}}, "[-1, 2]");
   Engine engine = Engine::load(directory_ / "throwing").value();
   const Tensors good{{"data", tensor_of(Shape{1, 2}, {1, 2})}}, bad{{"data", tensor_of(Shape{1, 2}, {-1, 2})}};
@@ -157,15 +157,7 @@ Status find_no_memory(const worker::Node&, std::span<const TensorView>, std::spa
 
 // As a worker answers it.
 TEST_F(EngineTest, ARunWithoutMemoryIsAnsweredAsInThePool) {
-  worker::register_operator({.name = "_find_no_memory", .infer = [](const worker::Node&, auto src, auto dst) {
-                               dst[0]->dtype = src[0]->dtype;
-                               dst[0]->shape = src[0]->shape;
-                               return Status();
-                             }});
-  worker::register_reference_kernel("_find_no_memory", find_no_memory);
-  worker::register_mxnet_operator({.name = "_find_no_memory", .min_inputs = 1, .max_inputs = 1, .lower = [](auto& lowering) {
-                                     return lowering.add(lowering.node.op, worker::CustomAttributes{});
-                                   }});
+  test::register_custom_mxnet_operator({.name = "_find_no_memory", .oracle = find_no_memory});
   test::write_checkpoint(directory_, "hungry", {{"_find_no_memory", "it", {}, {}}}, "[-1, 2]");
   Engine engine = Engine::load(directory_ / "hungry", {.tuning_ms = 0}).value();
   const Tensors inputs{{"data", tensor_of(Shape{1, 2}, {1, 2})}};

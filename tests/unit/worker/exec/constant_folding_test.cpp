@@ -3,6 +3,10 @@
 #include <gtest/gtest.h>
 
 #include "tests/unit/worker/exec/graph_builder.hpp"
+#include "worker/ops/arithmetic.hpp"
+#include "worker/ops/movement.hpp"
+#include "worker/ops/pooling.hpp"
+#include "worker/passes/infer.hpp"
 
 namespace shoal::worker {
 namespace {

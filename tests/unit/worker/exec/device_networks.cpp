@@ -1,4 +1,11 @@
 #include "tests/unit/worker/exec/device_networks.hpp"
+#include "worker/ops/activation.hpp"
+#include "worker/ops/arithmetic.hpp"
+#include "worker/ops/movement.hpp"
+#include "worker/ops/normalization.hpp"
+#include "worker/ops/pooling.hpp"
+#include "worker/ops/reshape.hpp"
+#include "worker/ops/softmax.hpp"
 
 #include <algorithm>
 #include <cstdint>

@@ -11,6 +11,10 @@
 #include "tests/unit/worker/exec/device_networks.hpp"
 #include "tests/unit/worker/exec/graph_builder.hpp"
 #include "worker/exec/device.hpp"
+#include "worker/ops/activation.hpp"
+#include "worker/ops/arithmetic.hpp"
+#include "worker/ops/softmax.hpp"
+#include "worker/passes/infer.hpp"
 
 namespace shoal::worker {
 namespace {

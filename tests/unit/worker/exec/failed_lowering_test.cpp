@@ -1,4 +1,4 @@
-// oneDNN refuses to make a primitive when its node has been half lowered: the reference kernel runs, and nothing is left of the
+// oneDNN refuses to make a primitive when its node has been half lowered: the oracle kernel runs, and nothing is left of the
 // attempt. Or it has no memory: callers see std::bad_alloc, as for every failed allocation.
 #include <dlfcn.h>
 #include <gtest/gtest.h>
@@ -18,6 +18,11 @@
 #include "worker/exec/weight_store.hpp"
 #include "worker/graph/graph.hpp"
 #include "worker/graph/operators.hpp"
+#include "worker/ops/activation.hpp"
+#include "worker/ops/arithmetic.hpp"
+#include "worker/ops/pooling.hpp"
+#include "worker/ops/reduce.hpp"
+#include "worker/passes/infer.hpp"
 
 namespace {
 int failing_primitive = 0;  // the so-many-th from now on; 0: none
@@ -63,7 +68,7 @@ Graph network() {
   return b.graph();
 }
 
-TEST(FailedLowering, LeavesTheNodesToTheReferenceKernels) {
+TEST(FailedLowering, LeavesTheNodesToTheOracleKernels) {
   const std::vector<TensorSpec> inputs = {testing::spec("data", {1, 3, 12, 12})};
   Context reference_context;
   const auto want = testing::run(**testing::load(network(), inputs, "cpu-reference")->program(inputs), reference_context);
@@ -75,7 +80,7 @@ TEST(FailedLowering, LeavesTheNodesToTheReferenceKernels) {
     const auto model = Model::load(network(), {.input_sets = {inputs}});
     fails = has_failed;
     failing_primitive = 0;
-    if (!model.ok()) {  // the packed weights are read by the reference kernels, too: nothing can stand in for their reorders
+    if (!model.ok()) {  // the packed weights are read by the oracle kernels, too: nothing can stand in for their reorders
       EXPECT_TRUE(model.status().message().starts_with("pack weights: oneDNN says")) << model.status().to_string();
       ++refused;
       continue;
@@ -141,8 +146,8 @@ TEST(FailedLowering, AThreadMakesItsStreamBeforeItsFirstRun) {
   EXPECT_EQ(thrown_by_run(*model, *program, true, false), "") << "the run makes the stream that enter_thread() could not make";
 }
 
-// The WeightStore keeps the forms that the reference kernels read, and no form of the attempt.
-TEST(FailedLowering, OfAConvolutionPacksOnlyWhatTheReferenceKernelsRead) {
+// The WeightStore keeps the forms that the oracle kernels read, and no form of the attempt.
+TEST(FailedLowering, OfAConvolutionPacksOnlyWhatTheOracleKernelsRead) {
   GraphBuilder b;
   b.output(b.conv(b.input("data"), 512, 512, 3));
   const std::vector<TensorSpec> inputs = {testing::spec("data", {1, 512, 4, 4})};
@@ -154,7 +159,7 @@ TEST(FailedLowering, OfAConvolutionPacksOnlyWhatTheReferenceKernelsRead) {
 }
 
 // No axis is too long for oneDNN's int, but the window has more positions than it can count. Nothing is run here.
-TEST(FailedLowering, OfAWindowWithTooManyPositionsLeavesItToTheReferenceKernel) {
+TEST(FailedLowering, OfAWindowWithTooManyPositionsLeavesItToTheOracleKernel) {
   const std::vector<TensorSpec> inputs = {testing::spec("data", {1, 1, 65536, 65536})};
   GraphBuilder pooled, mean, adaptive;
   pooled.output(pooled.global_average(pooled.input("data")));
@@ -164,11 +169,11 @@ TEST(FailedLowering, OfAWindowWithTooManyPositionsLeavesItToTheReferenceKernel) 
     const auto program = *testing::load(b->graph(), inputs)->program(inputs);
     const auto& steps = dynamic_cast<const PlannedProgram&>(*program).plan().steps;
     ASSERT_EQ(steps.size(), 1u);
-    EXPECT_EQ(steps[0]->implementation(), "reference") << b->graph().nodes[0].op->name;
+    EXPECT_EQ(steps[0]->implementation(), "oracle") << b->graph().nodes[0].op->name;
   }
 }
 
-/// A network whose first part runs image by image. The adaptive pooling runs by its reference kernel, which needs a reorder.
+/// A network whose first part runs image by image. The adaptive pooling runs by its oracle kernel, which needs a reorder.
 Graph network_of_images() {
   GraphBuilder b;
   const ValueId wide = b.activation(b.conv(b.input("data"), 3, 32, 3));
@@ -251,7 +256,7 @@ TEST(FailedLowering, OfAConvolutionGivesBackWhatItTookAlong) {
   const auto model = testing::load(b.graph(), inputs);
   failing_primitive = 0;
   const auto program = *model->program(inputs);
-  EXPECT_EQ(dynamic_cast<const PlannedProgram&>(*program).plan().steps[0]->implementation(), "reference");
+  EXPECT_EQ(dynamic_cast<const PlannedProgram&>(*program).plan().steps[0]->implementation(), "oracle");
   const auto want = testing::run(**testing::load(b.graph(), inputs, "cpu-reference")->program(inputs), reference_context);
   EXPECT_LE(testing::relative_error(testing::run(*program, context)[0], want[0]), 1e-5);
 }

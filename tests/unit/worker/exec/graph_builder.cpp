@@ -7,6 +7,12 @@
 
 #include "shm/base/check.hpp"
 #include "worker/graph/operators.hpp"
+#include "worker/ops/activation.hpp"
+#include "worker/ops/convolution.hpp"
+#include "worker/ops/fully_connected.hpp"
+#include "worker/ops/movement.hpp"
+#include "worker/ops/normalization.hpp"
+#include "worker/ops/pooling.hpp"
 
 namespace shoal::worker::testing {
 namespace {

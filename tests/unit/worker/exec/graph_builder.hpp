@@ -8,6 +8,9 @@
 
 #include "worker/exec/model.hpp"
 #include "worker/graph/graph.hpp"
+#include "worker/ops/activation.hpp"
+#include "worker/ops/arithmetic.hpp"
+#include "worker/ops/pooling.hpp"
 
 namespace shoal::worker::testing {
 

@@ -9,6 +9,9 @@
 #include "tests/unit/worker/exec/graph_builder.hpp"
 #include "worker/exec/context.hpp"
 #include "worker/graph/convert.hpp"
+#include "worker/ops/arithmetic.hpp"
+#include "worker/ops/cast.hpp"
+#include "worker/ops/softmax.hpp"
 
 namespace shoal::worker {
 namespace {

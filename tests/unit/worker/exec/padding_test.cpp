@@ -5,6 +5,10 @@
 #include <cstring>
 
 #include "tests/unit/worker/exec/graph_builder.hpp"
+#include "worker/ops/movement.hpp"
+#include "worker/ops/reduce.hpp"
+#include "worker/ops/reshape.hpp"
+#include "worker/ops/softmax.hpp"
 
 namespace shoal::worker {
 namespace {

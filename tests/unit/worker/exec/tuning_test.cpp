@@ -21,6 +21,7 @@
 #include "tests/support/scratch_directory.hpp"
 #include "tests/unit/worker/exec/graph_builder.hpp"
 #include "worker/exec/planned_program.hpp"
+#include "worker/passes/infer.hpp"
 
 namespace shoal::worker {
 namespace {
@@ -184,7 +185,7 @@ Status end_in_a_child(const Node&, std::span<const TensorView>, std::span<Tensor
 
 TEST_F(Tuning, ThatKillsItsChildIsToldOnceAndNotRepeated) {
   ASSERT_TRUE(end_in_a_child({}, {}, {}).ok());
-  test::register_custom_operator({.name = "_end_in_a_child"}, end_in_a_child);
+  test::register_custom_operator({.name = "_end_in_a_child", .oracle = end_in_a_child});
   testing::GraphBuilder b;
   b.output(b.node("_end_in_a_child", {b.conv(b.input("data"), 16, 64, 3)}, CustomAttributes{}));
   const auto load_it = [&] {

@@ -8,6 +8,7 @@
 
 #include "tests/support/child_process.hpp"
 #include "tests/unit/worker/exec/graph_builder.hpp"
+#include "worker/ops/normalization.hpp"
 
 namespace shoal::worker {
 namespace {

@@ -14,6 +14,8 @@
 #include "tests/support/lane_parts.hpp"
 #include "tests/unit/worker/exec/graph_builder.hpp"
 #include "worker/engine/identity_model.hpp"
+#include "worker/ops/reshape.hpp"
+#include "worker/ops/softmax.hpp"
 
 namespace shoal::worker {
 namespace {

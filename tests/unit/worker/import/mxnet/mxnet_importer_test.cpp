@@ -10,6 +10,7 @@
 #include "tests/support/scratch_directory.hpp"
 #include "worker/graph/operators.hpp"
 #include "worker/import/mxnet/mxnet_lowering.hpp"
+#include "worker/ops/reshape.hpp"
 
 namespace shoal::worker {
 namespace {
@@ -321,7 +322,7 @@ TEST_F(MxnetImporter, AdvisesToExportWhenGivenGluonsDictionary) {
 
 TEST_F(MxnetImporter, TakesOperatorsThatTestsAdd) {
   if (!find_mxnet_operator("_test_same")) {
-    register_mxnet_operator({"_test_same", 1, 1, -1, [](MxnetLowering& lowering) { return lowering.add("Identity"); }});
+    register_mxnet_operator({"_test_same", 1, 1, -1, [](MxnetLowering& lowering) { return lowering.add(ops::kIdentity); }});
   }
   Symbol s;
   s.op("_test_same", "same", {s.variable("data")});

@@ -7,6 +7,7 @@
 
 #include "worker/graph/graph.hpp"
 #include "worker/import/mxnet/mxnet_importer.hpp"
+#include "worker/passes/infer.hpp"
 
 namespace shoal::worker {
 namespace {

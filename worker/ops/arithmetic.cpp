@@ -1,0 +1,265 @@
+// Binary, Scalar, AddN, Clip.
+#include "worker/ops/arithmetic.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <array>
+
+#include "shm/base/errors.hpp"
+#include "worker/graph/shapes.hpp"
+#include "worker/ops/elements.hpp"
+
+namespace shoal::worker {
+namespace {
+
+Status infer_binary(const Node& node, SourceValues src, ResultValues dst) {
+  SHOAL_RETURN_IF_ERROR(check_number(node, *src[0]));
+  if (!node.attributes.get<BinaryAttributes>().broadcast) return infer_same(node, src, dst);
+  SHOAL_RETURN_IF_ERROR(check_same_dtype(node, src));
+  const Shape &a = src[0]->shape, &b = src[1]->shape;
+  Shape out = a.rank() >= b.rank() ? a : b;
+  for (int i = 1; i <= std::min(a.rank(), b.rank()); ++i) {  // counted from the last axis
+    const std::int64_t left = a[a.rank() - i], right = b[b.rank() - i];
+    if (left != right && left != 1 && right != 1) {
+      return invalid_argument("{}: '{}' of shape {} and '{}' of shape {} cannot be broadcast together", describe(node),
+                              src[0]->name, a.to_string(), src[1]->name, b.to_string());
+    }
+    out[out.rank() - i] = left == 1 ? right : left;
+  }
+  set_result(*dst[0], src[0]->dtype, out);
+  return {};
+}
+
+void binary_parameters(const Node& node, std::span<Value* const> src) {
+  if (!node.attributes.get<BinaryAttributes>().broadcast) same_parameters(node, src);
+}
+
+Status infer_scalar(const Node& node, SourceValues src, ResultValues dst) {
+  const Value& data = *src[0];
+  SHOAL_RETURN_IF_ERROR(check_number(node, data));
+  const bool widens = is_integer(data.dtype) && !node.attributes.get<ScalarAttributes>().is_int;
+  set_result(*dst[0], widens ? DType::kFloat64 : data.dtype, data.shape);
+  return {};
+}
+
+/// a / b. Integer divisions that C leaves undefined give 0, so that no data crashes a worker.
+template <typename T>
+T quotient(T a, T b) {
+  if constexpr (std::is_integral_v<T>) {
+    const T divisor = load_once(&b);  // the client's memory is not read again
+    if (divisor == 0) return 0;
+    if (std::is_signed_v<T> && divisor == static_cast<T>(-1)) return static_cast<T>(0 - static_cast<std::make_unsigned_t<T>>(a));
+    return static_cast<T>(a / divisor);
+  } else {
+    return a / b;
+  }
+}
+
+/// The sign of the result is b's, as in Python; x mod 0 is 0.
+template <typename T>
+T modulo(T a, T b) {
+  if (b == 0) return 0;
+  const double rest = std::fmod(static_cast<double>(a), static_cast<double>(b));
+  // In double the sum may be rounded to 2^63, which int64 cannot hold.
+  return from_float<T>(rest != 0 && (rest < 0) != (b < 0) ? rest + static_cast<double>(b) : rest);
+}
+
+/// 1 or 0 as a number.
+template <typename C>
+constexpr C truth(bool value) {
+  return value ? C{1} : C{0};
+}
+
+template <typename C>
+C smooth_l1(C a, C b) {
+  const Float<C> x = static_cast<Float<C>>(a), square = static_cast<Float<C>>(b) * static_cast<Float<C>>(b), border = 1 / square;
+  return from_float<C>(x > border ? x - border / 2 : x < -border ? -x - border / 2 : x * x * square / 2);
+}
+
+/// The function of two numbers. It is called through a pointer: one loop per kind and type would be hundreds of loops.
+template <typename C>
+using BinaryFunction = C (*)(C a, C b);
+
+template <typename C>
+BinaryFunction<C> function_of(BinaryKind kind) {
+  using F = Float<C>;
+  switch (kind) {
+    case BinaryKind::kAdd:
+      return [](C a, C b) { return wrapping(a, b, std::plus<>()); };
+    case BinaryKind::kSub:
+      return [](C a, C b) { return wrapping(a, b, std::minus<>()); };
+    case BinaryKind::kMul:
+      return [](C a, C b) { return wrapping(a, b, std::multiplies<>()); };
+    case BinaryKind::kDiv:
+      return quotient<C>;
+    case BinaryKind::kMod:
+      return modulo<C>;
+    case BinaryKind::kPower:
+      return [](C a, C b) { return from_float<C>(std::pow(static_cast<F>(a), static_cast<F>(b))); };
+    case BinaryKind::kHypot:
+      return [](C a, C b) { return from_float<C>(std::hypot(static_cast<F>(a), static_cast<F>(b))); };
+    case BinaryKind::kMaximum:
+      return [](C a, C b) { return a != a || a > b ? a : b; };
+    case BinaryKind::kMinimum:
+      return [](C a, C b) { return a != a || a < b ? a : b; };
+    case BinaryKind::kEqual:
+      return [](C a, C b) { return truth<C>(a == b); };
+    case BinaryKind::kNotEqual:
+      return [](C a, C b) { return truth<C>(a != b); };
+    case BinaryKind::kGreater:
+      return [](C a, C b) { return truth<C>(a > b); };
+    case BinaryKind::kGreaterEqual:
+      return [](C a, C b) { return truth<C>(a >= b); };
+    case BinaryKind::kLesser:
+      return [](C a, C b) { return truth<C>(a < b); };
+    case BinaryKind::kLesserEqual:
+      return [](C a, C b) { return truth<C>(a <= b); };
+    case BinaryKind::kLogicalAnd:
+      return [](C a, C b) { return truth<C>(a != 0 && b != 0); };
+    case BinaryKind::kLogicalOr:
+      return [](C a, C b) { return truth<C>(a != 0 || b != 0); };
+    case BinaryKind::kLogicalXor:
+      return [](C a, C b) { return truth<C>((a != 0) != (b != 0)); };
+    case BinaryKind::kSmoothL1:
+      return smooth_l1<C>;
+  }
+  return nullptr;
+}
+
+/// dst = function(a, b), each broadcast to the shape of dst.
+template <typename T>
+void binary(BinaryKind kind, const TensorView& a, const TensorView& b, TensorView& dst) {
+  using C = Compute<T>;
+  const BinaryFunction<C> function = function_of<C>(kind);
+  const bool equal = a.shape == b.shape;  // then all is one row
+  const Shape shape = equal ? Shape{dst.element_count()} : dst.shape;
+  const std::array strides{broadcast_strides(equal ? shape : a.shape, shape), broadcast_strides(equal ? shape : b.shape, shape)};
+  const std::int64_t length = row_length(shape), step_a = row_stride(shape, strides[0]), step_b = row_stride(shape, strides[1]);
+  T* to = elements<T>(dst);
+  each_row(shape, strides, [&](const std::array<std::int64_t, 2>& offsets) {
+    const T *left = elements<T>(a) + offsets[0], *right = elements<T>(b) + offsets[1];
+    for (std::int64_t i = 0; i < length; ++i, left += step_a, right += step_b)
+      *to++ = to_element<T>(function(static_cast<C>(*left), static_cast<C>(*right)));
+  });
+}
+
+/// `s` has been rounded to the type of dst.
+template <typename From, typename To>
+Status scalar(const ScalarAttributes& scalar, Compute<To> s, const TensorView& src, TensorView& dst) {
+  using C = Compute<To>;
+  const BinaryFunction<C> function = function_of<C>(scalar.kind);
+  if (scalar.reversed) return map<From, To>(src, dst, [=](C x) { return function(s, x); });
+  return map<From, To>(src, dst, [=](C x) { return function(x, s); });
+}
+
+/// A scalar as an element: cut to integers, rounded to narrow floats.
+template <typename T>
+Compute<T> scalar_as(double s) {
+  return static_cast<Compute<T>>(from_float<T>(s));
+}
+
+Status compute_binary(const Node& node, Sources src, Results dst) {
+  const BinaryKind kind = node.attributes.get<BinaryAttributes>().kind;
+  return with_number(node, dst[0].dtype, [&]<typename T>() {
+    binary<T>(kind, src[0], src[1], dst[0]);
+    return Status();
+  });
+}
+
+Status compute_add_n(const Node& node, Sources src, Results dst) {
+  return with_number(node, dst[0].dtype, [&]<typename T>() {
+    T* to = elements<T>(dst[0]);
+    for (std::int64_t i = 0, count = dst[0].element_count(); i < count; ++i) {
+      Compute<T> sum = 0;
+      for (const TensorView& view : src) {
+        sum = wrapping(sum, static_cast<Compute<T>>(elements<T>(view)[i]), std::plus<>());
+      }
+      to[i] = to_element<T>(sum);
+    }
+    return Status();
+  });
+}
+
+Status compute_scalar(const Node& node, Sources src, Results dst) {
+  const auto& attributes = node.attributes.get<ScalarAttributes>();
+  return with_number(node, src[0].dtype, [&]<typename T>() {
+    if constexpr (std::is_integral_v<T>) {
+      if (dst[0].dtype == DType::kFloat64) return scalar<T, double>(attributes, attributes.scalar, src[0], dst[0]);
+    }
+    return scalar<T, T>(attributes, scalar_as<T>(attributes.scalar), src[0], dst[0]);
+  });
+}
+
+Status compute_clip(const Node& node, Sources src, Results dst) {
+  const auto& clip = node.attributes.get<ClipAttributes>();
+  return with_number(node, src[0].dtype, [&]<typename T>() {
+    const auto least = scalar_as<T>(clip.min), most = scalar_as<T>(clip.max);
+    return map<T>(src[0], dst[0], [&](Compute<T> x) {
+      const double value = static_cast<double>(x);
+      return value > clip.max ? most : value < clip.min ? least : x;  // NaN passes
+    });
+  });
+}
+
+/// Broadcasting aligns the last dimensions. If an input has fewer dimensions than the result, its batch would be another axis.
+bool binary_rows(const BatchedNode& batched) {
+  const int rank = batched.graph.value(batched.node.outputs[0]).shape.rank();
+  for (std::size_t i = 0; i < batched.node.inputs.size(); ++i) {
+    if (batched.has_rows_in(i) && batched.graph.value(batched.node.inputs[i]).shape.rank() != rank) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+namespace ops {
+
+const Operator kBinary({
+    .name = "Binary",
+    .inputs = 2,
+    .attributes = &kSchema<BinaryAttributes>,
+    .infer = infer_binary,
+    .infer_parameters = binary_parameters,
+    .constant_types = ConstantTypes::kAsData,
+    .facts = elementwise_facts(binary_rows),
+    .oracle = compute_binary,
+    .formula = "a, b: a function of two elements. Integer sums, differences and products wrap; an integer divided by 0 is 0. Comparisons and logic give 0 or 1 in the type of the operands. mod has the sign of b, and x mod 0 is 0. smooth_l1: b^2 a^2 / 2 where |a| <= 1 / b^2, else |a| - 1 / (2 b^2)",
+    .source = "MXNet 1.9.1 src/operator/mshadow_op.h, tensor/elemwise_binary_broadcast_op.h",
+});
+
+const Operator kScalar({
+    .name = "Scalar",
+    .attributes = &kSchema<ScalarAttributes>,
+    .infer = infer_scalar,
+    .facts = elementwise_facts(rows_of_first_input),
+    .oracle = compute_scalar,
+    .formula = "Binary of the data and one number",
+    .source = "MXNet 1.9.1 src/operator/tensor/elemwise_binary_scalar_op.h",
+});
+
+const Operator kAddN({
+    .name = "AddN",
+    .inputs = {1, Arity::kAny},
+    .infer = infer_numeric,
+    .infer_parameters = same_parameters,
+    .constant_types = ConstantTypes::kAsData,
+    .facts = elementwise_facts(rows_of_all_inputs),
+    .oracle = compute_add_n,
+    .formula = "the sum of any number of inputs of one shape",
+    .source = "MXNet 1.9.1 src/operator/tensor/elemwise_sum.cc",
+});
+
+const Operator kClip({
+    .name = "Clip",
+    .attributes = &kSchema<ClipAttributes>,
+    .infer = infer_numeric,
+    .facts = elementwise_facts(rows_of_first_input),
+    .oracle = compute_clip,
+    .formula = "data, cut to min .. max; NaN passes",
+    .source = "MXNet 1.9.1 src/operator/tensor/matrix_op-inl.h",
+});
+
+}  // namespace ops
+
+}  // namespace shoal::worker

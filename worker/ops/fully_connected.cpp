@@ -1,0 +1,95 @@
+// FullyConnected.
+#include "worker/ops/fully_connected.hpp"
+
+#include "shm/base/errors.hpp"
+#include "worker/graph/shapes.hpp"
+#include "worker/ops/elements.hpp"
+
+namespace shoal::worker {
+namespace {
+
+Shape fully_connected_weight(const FullyConnectedAttributes& fc, const Shape& data) {
+  if (!fc.flatten) return {fc.num_hidden, data[data.rank() - 1]};
+  return {fc.num_hidden, Shape(data.dims().subspan(1)).element_count()};  // -1 where the data is open, or too large
+}
+
+Status infer_fully_connected(const Node& node, SourceValues src, ResultValues dst) {
+  const auto& fc = node.attributes.get<FullyConnectedAttributes>();
+  const Value& data = *src[0];
+  SHOAL_RETURN_IF_ERROR(check_float(node, data));
+  SHOAL_RETURN_IF_ERROR(check_same_dtype(node, src));
+  if (data.shape.rank() == 0) return invalid_argument("{}: '{}' is a scalar", describe(node), data.name);
+  SHOAL_RETURN_IF_ERROR(check_shape(node, "weight", *src[1], fully_connected_weight(fc, data.shape)));
+  if (src.size() == 3 && src[2]->shape != Shape{fc.num_hidden, 1}) {
+    SHOAL_RETURN_IF_ERROR(check_shape(node, "bias", *src[2], Shape{fc.num_hidden}));
+  }
+  Shape out{data.shape[0], fc.num_hidden};
+  if (!fc.flatten) {
+    out = data.shape;
+    out[out.rank() - 1] = fc.num_hidden;
+  }
+  set_result(*dst[0], data.dtype, out);
+  return {};
+}
+
+void fully_connected_parameters(const Node& node, std::span<Value* const> src) {
+  const auto& fc = node.attributes.get<FullyConnectedAttributes>();
+  const Value& data = *src[0];
+  if (data.shape.rank() == 0) return;
+  supply(*src[1], data.dtype, fully_connected_weight(fc, data.shape));
+  if (src.size() == 3) supply(*src[2], data.dtype, Shape{fc.num_hidden});
+}
+
+constexpr std::int64_t kLanes = 16;  // independent partial sums: the compiler keeps them in vector registers
+
+/// Sum of a[i] * b[i] in kLanes interleaved partial sums.
+template <typename T, typename Sum>
+Sum dot(const T* a, const T* b, std::int64_t count) {
+  Sum partial[kLanes] = {};
+  std::int64_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) {
+    for (std::int64_t lane = 0; lane < kLanes; ++lane)
+      partial[lane] += static_cast<Sum>(a[i + lane]) * static_cast<Sum>(b[i + lane]);
+  }
+  Sum sum = 0;
+  for (; i < count; ++i) sum += static_cast<Sum>(a[i]) * static_cast<Sum>(b[i]);
+  for (const Sum part : partial) sum += part;
+  return sum;
+}
+
+Status compute_fully_connected(const Node& node, Sources src, Results dst) {
+  const std::int64_t units = src[1].shape[0], width = src[1].shape[1], rows = dst[0].element_count() / units;
+  return with_float(node, src[0].dtype, [&]<typename T>() {
+    using Sum = Compute<T>;
+    const T* const bias = src.size() == 3 ? elements<T>(src[2]) : nullptr;
+    T* out = elements<T>(dst[0]);
+    for (std::int64_t row = 0; row < rows; ++row) {
+      for (std::int64_t unit = 0; unit < units; ++unit) {
+        const Sum sum = dot<T, Sum>(elements<T>(src[0]) + row * width, elements<T>(src[1]) + unit * width, width);
+        *out++ = to_element<T>(sum + (bias ? static_cast<Sum>(bias[unit]) : Sum{0}));
+      }
+    }
+    return Status();
+  });
+}
+
+}  // namespace
+
+namespace ops {
+
+const Operator kFullyConnected({
+    .name = "FullyConnected",
+    .inputs = {2, 3},
+    .attributes = &kSchema<FullyConnectedAttributes>,
+    .infer = infer_fully_connected,
+    .infer_parameters = fully_connected_parameters,
+    .constant_types = ConstantTypes::kAsData,
+    .facts = layer_facts(rows_of_first_input),
+    .oracle = compute_fully_connected,
+    .formula = "data, weight (num_hidden, in), [bias (num_hidden)]: y = x W^T + b",
+    .source = "MXNet 1.9.1 src/operator/nn/fully_connected-inl.h",
+});
+
+}  // namespace ops
+
+}  // namespace shoal::worker

@@ -1,0 +1,390 @@
+// Transpose, SwapAxes, Slice, Split, Pad, Concat. They treat all types of one size alike.
+#include "worker/ops/movement.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+#include "shm/base/errors.hpp"
+#include "shm/base/ranges.hpp"
+#include "worker/graph/shapes.hpp"
+#include "worker/ops/elements.hpp"
+
+namespace shoal::worker {
+namespace {
+
+Status infer_transpose(const Node& node, SourceValues src, ResultValues dst) {
+  const Dims& axes = node.attributes.get<TransposeAttributes>().axes;
+  const Shape& data = src[0]->shape;
+  Shape out = data;
+  if (axes.empty()) {
+    std::vector<std::int64_t> dims(data.begin(), data.end());
+    std::reverse(dims.begin(), dims.end());
+    out = Shape(dims);
+  } else {
+    Dims sorted = axes;
+    std::sort(sorted.begin(), sorted.end());
+    bool permutes = static_cast<int>(axes.size()) == data.rank();
+    for (std::size_t i = 0; permutes && i < sorted.size(); ++i) permutes = sorted[i] == static_cast<std::int64_t>(i);
+    if (!permutes) {
+      return invalid_argument("{}: axes {} are no permutation of the {} axes of '{}' ({})", describe(node), to_text(axes),
+                              data.rank(), src[0]->name, data.to_string());
+    }
+    for (int i = 0; i < data.rank(); ++i) out[i] = data[static_cast<int>(axes[static_cast<std::size_t>(i)])];
+  }
+  set_result(*dst[0], src[0]->dtype, out);
+  return {};
+}
+
+Status infer_swap_axes(const Node& node, SourceValues src, ResultValues dst) {
+  const auto& swap = node.attributes.get<SwapAxesAttributes>();
+  Shape out = src[0]->shape;
+  SHOAL_ASSIGN_OR_RETURN(const int first, normalize_axis(node, swap.first, out));
+  SHOAL_ASSIGN_OR_RETURN(const int second, normalize_axis(node, swap.second, out));
+  std::swap(out[first], out[second]);
+  set_result(*dst[0], src[0]->dtype, out);
+  return {};
+}
+
+Status infer_slice(const Node& node, SourceValues src, ResultValues dst) {
+  const auto& slice = node.attributes.get<SliceAttributes>();
+  const Value& data = *src[0];
+  Shape out = data.shape;
+  std::vector<bool> listed(static_cast<std::size_t>(data.shape.rank()));
+  for (const SliceRange& range : slice.ranges) {
+    SHOAL_ASSIGN_OR_RETURN(const int axis, normalize_axis(node, range.axis, data.shape));
+    if (listed[static_cast<std::size_t>(axis)]) {
+      return invalid_argument("{}: axis {} is listed twice ('{}' has shape {})", describe(node), range.axis, data.name,
+                              data.shape.to_string());
+    }
+    listed[static_cast<std::size_t>(axis)] = true;
+    if (range.step == 0) return invalid_argument("{}: step of axis {} is 0", describe(node), axis);
+    const std::int64_t size = data.shape[axis], begin = range.begin.value_or(0), end = range.end.value_or(size);
+    if (!slice.clips && (begin < -size || begin >= size || end < -size || end > size)) {
+      return invalid_argument("{}: begin {} or end {} lies outside axis {} of '{}' ({})", describe(node), begin, end, axis,
+                              data.name, data.shape.to_string());
+    }
+    out[axis] = resolve(range, size).count;
+    if (out[axis] == 0) {
+      return invalid_argument("{}: nothing is left of axis {} of '{}' ({})", describe(node), axis, data.name,
+                              data.shape.to_string());
+    }
+  }
+  set_result(*dst[0], data.dtype, out);
+  return {};
+}
+
+Status infer_split(const Node& node, SourceValues src, ResultValues dst) {
+  const auto& split = node.attributes.get<SplitAttributes>();
+  const Value& data = *src[0];
+  SHOAL_ASSIGN_OR_RETURN(const int axis, normalize_axis(node, split.axis, data.shape));
+  if (split.parts < 1 || data.shape[axis] % split.parts != 0) {
+    return invalid_argument("{}: axis {} of '{}' ({}) cannot be cut into {} equal parts", describe(node), axis, data.name,
+                            data.shape.to_string(), split.parts);
+  }
+  Dims out(data.shape.begin(), data.shape.end());
+  out[static_cast<std::size_t>(axis)] /= split.parts;
+  if (split.squeeze) {
+    if (out[static_cast<std::size_t>(axis)] != 1 || out.size() == 1) {
+      return invalid_argument("{}: axis {} of '{}' ({}) is {} long in each of {} parts; it cannot be squeezed away",
+                              describe(node), axis, data.name, data.shape.to_string(), out[static_cast<std::size_t>(axis)],
+                              split.parts);
+    }
+    out.erase(out.begin() + axis);
+  }
+  for (Value* part : dst) set_result(*part, data.dtype, Shape(out));
+  return {};
+}
+
+Status infer_pad(const Node& node, SourceValues src, ResultValues dst) {
+  const auto& pad = node.attributes.get<PadAttributes>();
+  const Value& data = *src[0];
+  SHOAL_RETURN_IF_ERROR(check_number(node, data));
+  SHOAL_RETURN_IF_ERROR(check_rank(node, data, 4, 5));
+  Shape out = data.shape;
+  if (pad.widths.size() != static_cast<std::size_t>(2 * out.rank())) {
+    return invalid_argument("{}: pad_width has {} entries; '{}' of shape {} needs {}", describe(node), pad.widths.size(),
+                            data.name, data.shape.to_string(), 2 * out.rank());
+  }
+  SHOAL_RETURN_IF_ERROR(check_numbers(node, "pad_width", pad.widths, 0));
+  for (int axis = 0; axis < out.rank(); ++axis) {
+    const std::int64_t before = pad.widths[static_cast<std::size_t>(2 * axis)],
+                       behind = pad.widths[static_cast<std::size_t>(2 * axis + 1)];
+    if (pad.mode == PadMode::kReflect && std::max(before, behind) >= out[axis]) {
+      return invalid_argument("{}: pad_width {} of axis {}; '{}' of shape {} has too few elements there to reflect",
+                              describe(node), std::max(before, behind), axis, data.name, data.shape.to_string());
+    }
+    out[axis] += before + behind;
+  }
+  set_result(*dst[0], data.dtype, out);
+  return {};
+}
+
+Status infer_concat(const Node& node, SourceValues src, ResultValues dst) {
+  SHOAL_RETURN_IF_ERROR(check_same_dtype(node, src));
+  Shape out = src[0]->shape;
+  SHOAL_ASSIGN_OR_RETURN(const int axis, normalize_axis(node, node.attributes.get<ConcatAttributes>().axis, out));
+  for (std::size_t i = 1; i < src.size(); ++i) {
+    const Shape& piece = src[i]->shape;
+    bool fits = piece.rank() == out.rank();
+    for (int k = 0; fits && k < out.rank(); ++k) fits = k == axis || piece[k] == out[k];
+    if (!fits) {
+      return invalid_argument("{}: '{}' has shape {} and '{}' has {}; they may differ only in axis {}", describe(node),
+                              src[0]->name, src[0]->shape.to_string(), src[i]->name, piece.to_string(), axis);
+    }
+    const auto length = checked_add(out[axis], piece[axis]);
+    if (!length || *length > kMaxElements) {
+      return invalid_argument("{}: its {} inputs together are longer than {} along axis {}", describe(node), src.size(),
+                              kMaxElements, axis);
+    }
+    out[axis] = *length;
+  }
+  set_result(*dst[0], src[0]->dtype, out);
+  return {};
+}
+
+/// Calls run.operator()<Word>() with an unsigned type as large as one element.
+template <typename Run>
+void with_word(DType dtype, Run&& run) {
+  switch (dtype_size_bytes(dtype)) {
+    case 1:
+      return run.template operator()<std::uint8_t>();
+    case 2:
+      return run.template operator()<std::uint16_t>();
+    case 4:
+      return run.template operator()<std::uint32_t>();
+    default:
+      return run.template operator()<std::uint64_t>();
+  }
+}
+
+/// dst[position] = src[first + sum of position * strides].
+void gather(const TensorView& src, std::int64_t first, const Strides& strides, TensorView& dst) {
+  const std::int64_t length = row_length(dst.shape), stride = row_stride(dst.shape, strides);
+  with_word(dst.dtype, [&]<typename Word>() {
+    Word* to = elements<Word>(dst);
+    each_row(dst.shape, strides, [&](std::int64_t offset) {
+      const Word* const from = elements<Word>(src) + first + offset;
+      for (std::int64_t i = 0; i < length; ++i) *to++ = from[i * stride];
+    });
+  });
+}
+
+/// The data element at `position` of a padded axis of `size` (0 is the first data element); -1: the constant.
+std::int64_t padded_source(PadMode mode, std::int64_t position, std::int64_t size) {
+  if (position >= 0 && position < size) return position;
+  switch (mode) {
+    case PadMode::kConstant:
+      return -1;
+    case PadMode::kEdge:
+      return position < 0 ? 0 : size - 1;
+    case PadMode::kReflect:
+      return position < 0 ? -position : 2 * (size - 1) - position;
+  }
+  return -1;
+}
+
+/// Offsets into the data of every position along a padded axis; -1 where the constant stands.
+std::vector<std::int64_t> padded_offsets(const PadAttributes& pad, const Shape& src, const Shape& dst, int axis) {
+  const std::int64_t before = pad.widths[static_cast<std::size_t>(2 * axis)], stride = AxisView(src, axis).inner;
+  std::vector<std::int64_t> offsets;
+  for (std::int64_t i = 0; i < dst[axis]; ++i) {
+    const std::int64_t from = padded_source(pad.mode, i - before, src[axis]);
+    offsets.push_back(from < 0 ? -1 : from * stride);
+  }
+  return offsets;
+}
+
+Status compute_transpose(const Node& node, Sources src, Results dst) {
+  const Dims& axes = node.attributes.get<TransposeAttributes>().axes;
+  const Strides own = row_major(src[0].shape);
+  Strides strides{};
+  const auto rank = static_cast<std::size_t>(src[0].shape.rank());
+  for (std::size_t i = 0; i < rank; ++i) strides[i] = own[axes.empty() ? rank - 1 - i : static_cast<std::size_t>(axes[i])];
+  gather(src[0], 0, strides, dst[0]);
+  return {};
+}
+
+Status compute_swap_axes(const Node& node, Sources src, Results dst) {
+  const auto& swap = node.attributes.get<SwapAxesAttributes>();
+  const auto axis = [&](std::int64_t given) { return static_cast<std::size_t>(positive_axis(given, src[0].shape)); };
+  Strides strides = row_major(src[0].shape);
+  std::swap(strides[axis(swap.first)], strides[axis(swap.second)]);
+  gather(src[0], 0, strides, dst[0]);
+  return {};
+}
+
+Status compute_slice(const Node& node, Sources src, Results dst) {
+  Strides strides = row_major(src[0].shape);
+  std::int64_t first = 0;
+  for (const SliceRange& range : node.attributes.get<SliceAttributes>().ranges) {
+    const int axis = positive_axis(range.axis, src[0].shape);
+    const AxisSlice part = resolve(range, src[0].shape[axis]);
+    first += part.begin * strides[static_cast<std::size_t>(axis)];
+    strides[static_cast<std::size_t>(axis)] *= part.step;
+  }
+  gather(src[0], first, strides, dst[0]);
+  return {};
+}
+
+Status compute_split(const Node& node, Sources src, Results dst) {
+  const AxisView whole(src[0].shape, positive_axis(node.attributes.get<SplitAttributes>().axis, src[0].shape));
+  const std::size_t bytes = src[0].size_bytes() / static_cast<std::size_t>(whole.outer) / dst.size();
+  const std::byte* from = src[0].data;
+  for (std::size_t outer = 0; outer < static_cast<std::size_t>(whole.outer); ++outer) {
+    for (TensorView& part : dst) {
+      if (part.data) std::memcpy(part.data + outer * bytes, from, bytes);
+      from += bytes;
+    }
+  }
+  return {};
+}
+
+Status compute_pad(const Node& node, Sources src, Results dst) {
+  const auto& pad = node.attributes.get<PadAttributes>();
+  const Shape &from = src[0].shape, &to = dst[0].shape;
+  std::vector<std::vector<std::int64_t>> offsets;  // by axis
+  for (int axis = 0; axis < to.rank(); ++axis) offsets.push_back(padded_offsets(pad, from, to, axis));
+  return with_number(node, src[0].dtype, [&]<typename T>() {
+    const T value = from_float<T>(pad.value);
+    const T* const data = elements<T>(src[0]);
+    T* out = elements<T>(dst[0]);
+    // The positions themselves are what each_row() counts here.
+    std::array<Strides, kMaxRank> one_per_axis{};
+    for (std::size_t axis = 0; axis < offsets.size(); ++axis) one_per_axis[axis][axis] = 1;
+    each_row(to, one_per_axis, [&](const std::array<std::int64_t, kMaxRank>& position) {
+      std::int64_t row = 0;
+      for (std::size_t axis = 0; axis + 1 < offsets.size(); ++axis) {
+        const std::int64_t offset = offsets[axis][static_cast<std::size_t>(position[axis])];
+        row = row < 0 || offset < 0 ? -1 : row + offset;
+      }
+      for (const std::int64_t offset : offsets.back()) *out++ = row < 0 || offset < 0 ? value : data[row + offset];
+    });
+    return Status();
+  });
+}
+
+Status compute_concat(const Node& node, Sources src, Results dst) {
+  const int axis = positive_axis(node.attributes.get<ConcatAttributes>().axis, dst[0].shape);
+  const AxisView whole(dst[0].shape, axis);
+  std::byte* to = dst[0].data;
+  for (std::int64_t outer = 0; outer < whole.outer; ++outer) {
+    for (const TensorView& piece : src) {
+      const std::size_t bytes = piece.size_bytes() / static_cast<std::size_t>(whole.outer);
+      std::memcpy(to, piece.data + static_cast<std::size_t>(outer) * bytes, bytes);
+      to += bytes;
+    }
+  }
+  return {};
+}
+
+bool transpose_rows(const BatchedNode& batched) {
+  const Dims& axes = batched.node.attributes.get<TransposeAttributes>().axes;
+  return !axes.empty() && batched.is_of_rows(axes[0]);
+}
+
+bool swap_axes_rows(const BatchedNode& batched) {
+  const auto& swap = batched.node.attributes.get<SwapAxesAttributes>();
+  return !batched.is_of_rows(swap.first) && !batched.is_of_rows(swap.second);
+}
+
+bool slice_rows(const BatchedNode& batched) {
+  const auto& ranges = batched.node.attributes.get<SliceAttributes>().ranges;
+  return std::ranges::none_of(ranges, [&](const SliceRange& range) { return batched.is_of_rows(range.axis); });
+}
+
+bool split_rows(const BatchedNode& batched) { return !batched.is_of_rows(batched.node.attributes.get<SplitAttributes>().axis); }
+
+bool pad_rows(const BatchedNode& batched) {
+  const Dims& widths = batched.node.attributes.get<PadAttributes>().widths;
+  return widths.size() >= 2 && widths[0] == 0 && widths[1] == 0;
+}
+
+bool concat_rows(const BatchedNode& batched) { return !batched.is_of_rows(batched.node.attributes.get<ConcatAttributes>().axis); }
+
+}  // namespace
+
+AxisSlice resolve(const SliceRange& range, std::int64_t size) {
+  const bool forward = range.step > 0;
+  // Positions a slice may begin and end at: 0 to size going up, size - 1 to -1 going down.
+  const std::int64_t least = forward ? 0 : -1, most = forward ? size : size - 1;
+  const auto place = [&](std::optional<std::int64_t> at, std::int64_t missing) {
+    if (!at) return missing;
+    return std::clamp(*at < 0 ? *at + size : *at, least, most);
+  };
+  const std::int64_t begin = place(range.begin, forward ? least : most), end = place(range.end, forward ? most : least);
+  const std::int64_t length = forward ? end - begin : begin - end;
+  if (length <= 0) return {begin, 1, 0};
+  const std::int64_t step = forward ? range.step : -std::max(range.step, -length);
+  const std::int64_t count = (length - 1) / step + 1;
+  return {begin, count == 1 ? 1 : range.step, count};
+}
+
+namespace ops {
+
+const Operator kTranspose({
+    .name = "Transpose",
+    .attributes = &kSchema<TransposeAttributes>,
+    .infer = infer_transpose,
+    .facts = view_facts(transpose_rows),
+    .oracle = compute_transpose,
+    .formula = "data with its axes in another order",
+    .source = "MXNet 1.9.1 src/operator/tensor/matrix_op-inl.h",
+});
+
+const Operator kSwapAxes({
+    .name = "SwapAxes",
+    .attributes = &kSchema<SwapAxesAttributes>,
+    .infer = infer_swap_axes,
+    .facts = view_facts(swap_axes_rows),
+    .oracle = compute_swap_axes,
+    .formula = "data with two axes swapped",
+    .source = "MXNet 1.9.1 src/operator/swapaxis-inl.h",
+});
+
+const Operator kSlice({
+    .name = "Slice",
+    .attributes = &kSchema<SliceAttributes>,
+    .infer = infer_slice,
+    .facts = view_facts(slice_rows),
+    .oracle = compute_slice,
+    .formula = "data: a range of each listed axis",
+    .source = "MXNet 1.9.1 src/operator/tensor/matrix_op-inl.h",
+});
+
+const Operator kSplit({
+    .name = "Split",
+    .outputs = {1, Arity::kAny},
+    .attributes = &kSchema<SplitAttributes>,
+    .infer = infer_split,
+    .facts = view_facts(split_rows),
+    .oracle = compute_split,
+    .formula = "data in equal parts along an axis, one per output",
+    .source = "MXNet 1.9.1 src/operator/slice_channel-inl.h",
+});
+
+const Operator kPad({
+    .name = "Pad",
+    .attributes = &kSchema<PadAttributes>,
+    .infer = infer_pad,
+    .facts = layer_facts(pad_rows),
+    .oracle = compute_pad,
+    .formula = "data of 4 or 5 axes with a border",
+    .source = "MXNet 1.9.1 src/operator/pad.cc",
+});
+
+const Operator kConcat({
+    .name = "Concat",
+    .inputs = {1, Arity::kAny},
+    .attributes = &kSchema<ConcatAttributes>,
+    .infer = infer_concat,
+    .constant_types = ConstantTypes::kAsData,
+    .facts = layer_facts(concat_rows),
+    .oracle = compute_concat,
+    .formula = "any number of inputs, one behind the other along an axis",
+    .source = "MXNet 1.9.1 src/operator/nn/concat.cc",
+});
+
+}  // namespace ops
+
+}  // namespace shoal::worker

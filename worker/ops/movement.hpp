@@ -1,0 +1,94 @@
+// Transpose, SwapAxes, Slice, Split, Pad, Concat.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "worker/graph/operators.hpp"
+
+namespace shoal::worker {
+
+namespace ops {
+extern const Operator kTranspose, kSwapAxes, kSlice, kSplit, kPad, kConcat;
+}  // namespace ops
+
+struct TransposeAttributes {
+  Dims axes;
+};
+template <>
+inline constexpr auto fields_of<TransposeAttributes> = std::tuple{
+    field("axes", &TransposeAttributes::axes, "axis i of the output is this one of the data; empty: the other way round"),
+};
+
+struct SwapAxesAttributes {
+  std::int64_t first = 0, second = 0;
+};
+template <>
+inline constexpr auto fields_of<SwapAxesAttributes> = std::tuple{
+    field("first", &SwapAxesAttributes::first, "may be negative"),
+    field("second", &SwapAxesAttributes::second, "may be negative"),
+};
+
+struct SliceRange {
+  std::int64_t axis = 0;
+  std::optional<std::int64_t> begin, end;
+  std::int64_t step = 1;
+};
+template <>
+inline constexpr auto fields_of<SliceRange> = std::tuple{
+    field("axis", &SliceRange::axis, "may be negative"),
+    field("begin", &SliceRange::begin, ""),
+    field("end", &SliceRange::end, ""),
+    field("step", &SliceRange::step, ""),
+};
+struct SliceAttributes {
+  std::vector<SliceRange> ranges;
+  bool clips = true;
+};
+template <>
+inline constexpr auto fields_of<SliceAttributes> = std::tuple{
+    field("ranges", &SliceAttributes::ranges, "begin, begin + step, ... before end of each listed axis, as NumPy counts them"),
+    field("clips", &SliceAttributes::clips, "a range beyond the axis is cut off; false: it is an error"),
+};
+/// The part of an axis that a Slice takes: `count` elements from `begin`, `step` apart. The step of a single element is 1,
+/// because kernels multiply it by strides, and the file may contain any step.
+struct AxisSlice {
+  std::int64_t begin = 0, step = 1, count = 0;
+};
+/// The part that `range` takes of an axis of `size`. Its count is 0 when the range is empty.
+AxisSlice resolve(const SliceRange& range, std::int64_t size);
+
+struct SplitAttributes {
+  std::int64_t axis = 1;
+  std::int64_t parts = 1;
+  bool squeeze = false;
+};
+template <>
+inline constexpr auto fields_of<SplitAttributes> = std::tuple{
+    field("axis", &SplitAttributes::axis, "may be negative"),
+    field("parts", &SplitAttributes::parts, "how many equal parts"),
+    field("squeeze", &SplitAttributes::squeeze, "the parts lose the axis, which must then be 1 long"),
+};
+
+enum class PadMode { kConstant, kEdge, kReflect };
+template <>
+inline constexpr std::array kWords<PadMode>{"constant", "edge", "reflect"};
+struct PadAttributes {
+  PadMode mode = PadMode::kConstant;
+  Dims widths;
+  double value = 0;
+};
+template <>
+inline constexpr auto fields_of<PadAttributes> = std::tuple{
+    field("mode", &PadAttributes::mode, "a reflection does not repeat the border"),
+    field("widths", &PadAttributes::widths, "two per axis, before and behind"),
+    field("value", &PadAttributes::value, "of the constant"),
+};
+
+struct ConcatAttributes {
+  std::int64_t axis = 1;
+};
+template <>
+inline constexpr auto fields_of<ConcatAttributes> = std::tuple{field("axis", &ConcatAttributes::axis, "may be negative")};
+
+}  // namespace shoal::worker

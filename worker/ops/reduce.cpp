@@ -1,0 +1,168 @@
+// Reduce: sums, products and extremes over axes.
+#include "worker/ops/reduce.hpp"
+
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <vector>
+
+#include "shm/base/errors.hpp"
+#include "worker/graph/shapes.hpp"
+#include "worker/ops/elements.hpp"
+
+namespace shoal::worker {
+namespace {
+
+Status infer_reduce(const Node& node, SourceValues src, ResultValues dst) {
+  const auto& reduce = node.attributes.get<ReduceAttributes>();
+  const Value& data = *src[0];
+  SHOAL_RETURN_IF_ERROR(check_number(node, data));
+  std::vector<bool> listed(static_cast<std::size_t>(data.shape.rank()));
+  for (const std::int64_t given : reduce.axes) {
+    SHOAL_ASSIGN_OR_RETURN(const int axis, normalize_axis(node, given, data.shape));
+    if (listed[static_cast<std::size_t>(axis)]) {
+      return invalid_argument("{}: axis {} is listed twice ('{}' has shape {})", describe(node), given, data.name,
+                              data.shape.to_string());
+    }
+    listed[static_cast<std::size_t>(axis)] = true;
+  }
+  const std::vector<bool> reduced = reduced_axes(reduce, data.shape);
+  Dims out;
+  for (int axis = 0; axis < data.shape.rank(); ++axis) {
+    if (!reduced[static_cast<std::size_t>(axis)]) {
+      out.push_back(data.shape[axis]);
+    } else if (reduce.keepdims) {
+      out.push_back(1);
+    }
+  }
+  if (out.empty()) out.push_back(1);
+  set_result(*dst[0], data.dtype, Shape(out));
+  return {};
+}
+
+/// The type in which T is reduced: floats are summed in double, so that long sums keep their digits.
+template <typename T>
+using Accumulator = std::conditional_t<std::is_integral_v<T>, T, double>;
+
+template <typename A>
+struct Fold {
+  A start;
+  A (*step)(A so_far, A x);
+};
+
+template <typename A>
+constexpr A kHighest = std::is_integral_v<A> ? std::numeric_limits<A>::max() : std::numeric_limits<A>::infinity();
+template <typename A>
+constexpr A kLowest = std::is_integral_v<A> ? std::numeric_limits<A>::lowest() : -std::numeric_limits<A>::infinity();
+
+template <typename A>
+Fold<A> fold_of(ReduceKind kind) {
+  switch (kind) {
+    case ReduceKind::kSum:
+    case ReduceKind::kMean:
+      return {0, [](A sum, A x) { return wrapping(sum, x, std::plus<>()); }};
+    case ReduceKind::kNanSum:  // MXNet's compensated sum becomes NaN when numbers follow an infinity
+      return {0, [](A sum, A x) {
+                if constexpr (!std::is_integral_v<A>) {
+                  if (x == x && std::isinf(sum)) return std::numeric_limits<A>::quiet_NaN();
+                }
+                return x != x ? sum : wrapping(sum, x, std::plus<>());
+              }};
+    case ReduceKind::kProd:
+      return {1, [](A product, A x) { return wrapping(product, x, std::multiplies<>()); }};
+    case ReduceKind::kNanProd:
+      return {1, [](A product, A x) { return x != x ? product : wrapping(product, x, std::multiplies<>()); }};
+    case ReduceKind::kMax:  // NaN wins
+      return {kLowest<A>, [](A best, A x) { return best != best || best > x ? best : x; }};
+    case ReduceKind::kMin:
+      return {kHighest<A>, [](A best, A x) { return best != best || best < x ? best : x; }};
+  }
+  return {};
+}
+
+/// sum / count, truncated if A is an integer type. Any count is allowed.
+template <typename A>
+A mean_of(A sum, std::int64_t count) {
+  using Wide = std::conditional_t<std::is_integral_v<A> && sizeof(A) < sizeof(count), std::int64_t, A>;
+  return static_cast<A>(static_cast<Wide>(sum) / static_cast<Wide>(count));
+}
+
+/// The axes of the data in two groups (kept and reduced), each with its strides in the data.
+struct Lot {
+  Dims dims;
+  Strides strides{};
+  Shape shape() const { return Shape(dims); }
+  void add(std::int64_t dim, std::int64_t stride) {
+    strides[dims.size()] = stride;
+    dims.push_back(dim);
+  }
+};
+
+template <typename T>
+void reduce(ReduceKind kind, const Lot& kept, const Lot& reduced, const T* src, T* dst) {
+  using A = Accumulator<T>;
+  const Fold<A> fold = fold_of<A>(kind);
+  const Shape outer = kept.shape(), inner = reduced.shape();
+  const std::int64_t outer_length = row_length(outer), outer_stride = row_stride(outer, kept.strides), length = row_length(inner),
+                     stride = row_stride(inner, reduced.strides);
+  const auto value_of = [&](const T* first) {
+    A value = fold.start;
+    each_row(inner, reduced.strides, [&](std::int64_t offset) {
+      const T* from = first + offset;
+      for (std::int64_t i = 0; i < length; ++i)
+        value = fold.step(value, static_cast<A>(static_cast<Compute<T>>(from[i * stride])));
+    });
+    return kind == ReduceKind::kMean ? mean_of(value, inner.element_count()) : value;
+  };
+  each_row(outer, kept.strides, [&](std::int64_t offset) {
+    for (std::int64_t i = 0; i < outer_length; ++i) *dst++ = to_element<T>(value_of(src + offset + i * outer_stride));
+  });
+}
+
+Status compute_reduce(const Node& node, Sources src, Results dst) {
+  const auto& attributes = node.attributes.get<ReduceAttributes>();
+  const Shape& shape = src[0].shape;
+  const std::vector<bool> is_reduced = reduced_axes(attributes, shape);
+  const Strides strides = row_major(shape);
+  Lot kept, reduced;
+  for (int axis = 0; axis < shape.rank(); ++axis) {
+    const auto k = static_cast<std::size_t>(axis);
+    (is_reduced[k] ? reduced : kept).add(shape[axis], strides[k]);
+  }
+  return with_number(node, src[0].dtype, [&]<typename T>() {
+    reduce<T>(attributes.kind, kept, reduced, elements<T>(src[0]), elements<T>(dst[0]));
+    return Status();
+  });
+}
+
+bool reduce_rows(const BatchedNode& batched) {
+  const auto& reduce = batched.node.attributes.get<ReduceAttributes>();
+  const bool lists_rows = std::ranges::any_of(reduce.axes, [&](std::int64_t axis) { return batched.is_of_rows(axis); });
+  return !reduce.axes.empty() && lists_rows == reduce.exclude;
+}
+
+}  // namespace
+
+std::vector<bool> reduced_axes(const ReduceAttributes& reduce, const Shape& data) {
+  const auto rank = static_cast<std::size_t>(data.rank());
+  if (reduce.axes.empty()) return std::vector<bool>(rank, true);
+  std::vector<bool> reduced(rank, reduce.exclude);
+  for (const std::int64_t axis : reduce.axes) reduced[static_cast<std::size_t>(axis < 0 ? axis + data.rank() : axis)].flip();
+  return reduced;
+}
+
+namespace ops {
+
+const Operator kReduce({
+    .name = "Reduce",
+    .attributes = &kSchema<ReduceAttributes>,
+    .infer = infer_reduce,
+    .facts = layer_facts(reduce_rows),
+    .oracle = compute_reduce,
+    .formula = "data: the sum, mean, product, maximum or minimum over axes. nansum and nanprod leave NaN out",
+    .source = "MXNet 1.9.1 src/operator/tensor/broadcast_reduce_op.h",
+});
+
+}  // namespace ops
+
+}  // namespace shoal::worker
