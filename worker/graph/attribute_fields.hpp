@@ -8,7 +8,8 @@
 //     Dims widths;
 //   };
 //   template <> inline constexpr auto fields_of<PadAttributes> =
-//       std::tuple{field("mode", &PadAttributes::mode, "what stands in the border"), field("widths", &PadAttributes::widths, "...")};
+//       std::tuple{field("mode", &PadAttributes::mode, "what stands in the border"), field("widths", &PadAttributes::widths,
+//       "...")};
 //
 // A field may be a bool, a number, an enum that has kWords, a DType, another such struct, or an optional or a vector of these.
 #pragma once
@@ -44,7 +45,8 @@ constexpr Field<Struct, T> field(const char* name, T Struct::*member, const char
 template <typename T>
 inline constexpr std::tuple<> fields_of{};
 template <typename T>
-concept HasFields = std::tuple_size_v<std::remove_const_t<decltype(fields_of<T>)>> > 0;
+concept HasFields = std::tuple_size_v<std::remove_const_t<decltype(fields_of<T>)>> >
+0;
 
 /// The words of an enum's values, from 0 on.
 template <typename T>

@@ -90,6 +90,20 @@ Status check_numbers(const Node& node, const char* attribute, const Dims& number
   return {};
 }
 
+Result<Shape> broadcast(const Node& node, const Value& left, const Value& right) {
+  const Shape &a = left.shape, &b = right.shape;
+  Shape out = a.rank() >= b.rank() ? a : b;
+  for (int i = 1; i <= std::min(a.rank(), b.rank()); ++i) {  // counted from the last axis
+    const std::int64_t of_a = a[a.rank() - i], of_b = b[b.rank() - i];
+    if (of_a != of_b && of_a != 1 && of_b != 1) {
+      return invalid_argument("{}: '{}' of shape {} and '{}' of shape {} cannot be broadcast together", describe(node), left.name,
+                              a.to_string(), right.name, b.to_string());
+    }
+    out[out.rank() - i] = of_a == 1 ? of_b : of_a;
+  }
+  return out;
+}
+
 Status infer_same(const Node& node, SourceValues src, ResultValues dst) {
   SHOAL_RETURN_IF_ERROR(check_same_dtype(node, src));
   for (const Value* value : src) {

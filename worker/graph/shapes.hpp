@@ -40,6 +40,8 @@ Status check_shape(const Node& node, const char* role, const Value& src, const S
 /// Errors: kInvalidArgument naming the attribute unless all its numbers are from `least` to 2^31 - 1: rules may then multiply two
 /// of them.
 Status check_numbers(const Node& node, const char* attribute, const Dims& numbers, std::int64_t least);
+/// The shape to which both are broadcast by NumPy's rule. Errors: kInvalidArgument naming both.
+Result<Shape> broadcast(const Node& node, const Value& left, const Value& right);
 /// Kernels count the positions of a window in the padded image: a padded image may not be larger than a tensor. `first` is the
 /// first axis of space. The numbers of `pad` have been checked.
 Status check_padded(const Node& node, const Dims& pad, const Value& data, int first);

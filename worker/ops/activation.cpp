@@ -1,8 +1,8 @@
 // Activation, LeakyReLU, HardSigmoid.
 #include "worker/ops/activation.hpp"
 
-#include <cmath>
 #include <algorithm>
+#include <cmath>
 
 #include "shm/base/errors.hpp"
 #include "worker/graph/shapes.hpp"

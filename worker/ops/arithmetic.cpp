@@ -2,9 +2,9 @@
 #include "worker/ops/arithmetic.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <functional>
-#include <array>
 
 #include "shm/base/errors.hpp"
 #include "worker/graph/shapes.hpp"
@@ -17,16 +17,7 @@ Status infer_binary(const Node& node, SourceValues src, ResultValues dst) {
   SHOAL_RETURN_IF_ERROR(check_number(node, *src[0]));
   if (!node.attributes.get<BinaryAttributes>().broadcast) return infer_same(node, src, dst);
   SHOAL_RETURN_IF_ERROR(check_same_dtype(node, src));
-  const Shape &a = src[0]->shape, &b = src[1]->shape;
-  Shape out = a.rank() >= b.rank() ? a : b;
-  for (int i = 1; i <= std::min(a.rank(), b.rank()); ++i) {  // counted from the last axis
-    const std::int64_t left = a[a.rank() - i], right = b[b.rank() - i];
-    if (left != right && left != 1 && right != 1) {
-      return invalid_argument("{}: '{}' of shape {} and '{}' of shape {} cannot be broadcast together", describe(node),
-                              src[0]->name, a.to_string(), src[1]->name, b.to_string());
-    }
-    out[out.rank() - i] = left == 1 ? right : left;
-  }
+  SHOAL_ASSIGN_OR_RETURN(const Shape out, broadcast(node, *src[0], *src[1]));
   set_result(*dst[0], src[0]->dtype, out);
   return {};
 }
@@ -224,7 +215,9 @@ const Operator kBinary({
     .constant_types = ConstantTypes::kAsData,
     .facts = elementwise_facts(binary_rows),
     .oracle = compute_binary,
-    .formula = "a, b: a function of two elements. Integer sums, differences and products wrap; an integer divided by 0 is 0. Comparisons and logic give 0 or 1 in the type of the operands. mod has the sign of b, and x mod 0 is 0. smooth_l1: b^2 a^2 / 2 where |a| <= 1 / b^2, else |a| - 1 / (2 b^2)",
+    .formula = "a, b: a function of two elements. Integer sums, differences and products wrap; an integer divided by 0 is 0. "
+               "Comparisons and logic give 0 or 1 in the type of the operands. mod has the sign of b, and x mod 0 is 0. "
+               "smooth_l1: b^2 a^2 / 2 where |a| <= 1 / b^2, else |a| - 1 / (2 b^2)",
     .source = "MXNet 1.9.1 src/operator/mshadow_op.h, tensor/elemwise_binary_broadcast_op.h",
 });
 

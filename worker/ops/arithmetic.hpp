@@ -32,7 +32,10 @@ enum class BinaryKind {
   kSmoothL1,  ///< b^2 a^2 / 2 where |a| <= 1 / b^2, else |a| - 1 / (2 b^2)
 };
 template <>
-inline constexpr std::array kWords<BinaryKind>{"add", "sub", "mul", "div", "mod", "power", "maximum", "minimum", "hypot", "equal", "not_equal", "greater", "greater_equal", "lesser", "lesser_equal", "logical_and", "logical_or", "logical_xor", "smooth_l1"};
+inline constexpr std::array kWords<BinaryKind>{"add",         "sub",        "mul",           "div",      "mod",
+                                               "power",       "maximum",    "minimum",       "hypot",    "equal",
+                                               "not_equal",   "greater",    "greater_equal", "lesser",   "lesser_equal",
+                                               "logical_and", "logical_or", "logical_xor",   "smooth_l1"};
 
 struct BinaryAttributes {
   BinaryKind kind = BinaryKind::kAdd;

@@ -170,7 +170,8 @@ const Operator kConvolution({
     .constant_types = ConstantTypes::kAsData,
     .facts = layer_facts(rows_of_first_input),
     .oracle = compute_convolution,
-    .formula = "data (N, C, spatial), weight (num_filter, C / num_group, kernel), [bias (num_filter)] with 1 to 3 spatial axes: the sum over channels of the group and taps of weight * data, and the bias",
+    .formula = "data (N, C, spatial), weight (num_filter, C / num_group, kernel), [bias (num_filter)] with 1 to 3 spatial axes: "
+               "the sum over channels of the group and taps of weight * data, and the bias",
     .source = "MXNet 1.9.1 src/operator/nn/convolution-inl.h",
 });
 

@@ -128,6 +128,21 @@ Status with_number(const Node& node, DType dtype, Run&& run) {
   }
 }
 
+/// Calls run.operator()<Word>() with an unsigned type as large as one element.
+template <typename Run>
+void with_word(DType dtype, Run&& run) {
+  switch (dtype_size_bytes(dtype)) {
+    case 1:
+      return run.template operator()<std::uint8_t>();
+    case 2:
+      return run.template operator()<std::uint16_t>();
+    case 4:
+      return run.template operator()<std::uint32_t>();
+    default:
+      return run.template operator()<std::uint64_t>();
+  }
+}
+
 /// dst[i] = function(src[i]) with numbers of Compute<To>; src of another type than dst is converted first.
 template <typename From, typename To = From, typename Function>
 Status map(const TensorView& src, TensorView& dst, Function function) {

@@ -143,21 +143,6 @@ Status infer_concat(const Node& node, SourceValues src, ResultValues dst) {
   return {};
 }
 
-/// Calls run.operator()<Word>() with an unsigned type as large as one element.
-template <typename Run>
-void with_word(DType dtype, Run&& run) {
-  switch (dtype_size_bytes(dtype)) {
-    case 1:
-      return run.template operator()<std::uint8_t>();
-    case 2:
-      return run.template operator()<std::uint16_t>();
-    case 4:
-      return run.template operator()<std::uint32_t>();
-    default:
-      return run.template operator()<std::uint64_t>();
-  }
-}
-
 /// dst[position] = src[first + sum of position * strides].
 void gather(const TensorView& src, std::int64_t first, const Strides& strides, TensorView& dst) {
   const std::int64_t length = row_length(dst.shape), stride = row_stride(dst.shape, strides);

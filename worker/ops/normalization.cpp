@@ -185,7 +185,8 @@ const Operator kBatchNorm({
     .first_constant_output = 1,
     .facts = layer_facts(batch_norm_rows),
     .oracle = compute_batch_norm,
-    .formula = "data, gamma, beta, mean, var (one per channel): y = (x - mean) / sqrt(var + eps) * gamma + beta, always with these statistics. Outputs y, mean, 1 / sqrt(var + eps)",
+    .formula = "data, gamma, beta, mean, var (one per channel): y = (x - mean) / sqrt(var + eps) * gamma + beta, always with "
+               "these statistics. Outputs y, mean, 1 / sqrt(var + eps)",
     .source = "MXNet 1.9.1 src/operator/nn/batch_norm.cc",
 });
 
@@ -197,7 +198,8 @@ const Operator kLrn({
     .constant_types = ConstantTypes::kAsData,
     .facts = layer_facts(rows_of_first_input),
     .oracle = compute_lrn,
-    .formula = "data (N, C, H, W): norm = knorm + alpha / nsize * (sum of x^2 over nsize channels around it). Outputs x norm^-beta, norm",
+    .formula = "data (N, C, H, W): norm = knorm + alpha / nsize * (sum of x^2 over nsize channels around it). Outputs x "
+               "norm^-beta, norm",
     .source = "MXNet 1.9.1 src/operator/nn/lrn.cc",
 });
 

@@ -43,7 +43,8 @@ struct L2NormalizationAttributes {
 template <>
 inline constexpr auto fields_of<L2NormalizationAttributes> = std::tuple{
     field("eps", &L2NormalizationAttributes::eps, "added to the sum"),
-    field("mode", &L2NormalizationAttributes::mode, "the sum runs over everything but the batch, over axis 1, or over the axes behind it"),
+    field("mode", &L2NormalizationAttributes::mode,
+          "the sum runs over everything but the batch, over axis 1, or over the axes behind it"),
 };
 
 }  // namespace shoal::worker

@@ -192,7 +192,8 @@ const Operator kReshape({
     .infer = infer_reshape,
     .facts = view_facts(rows_of_all_inputs),
     .oracle = compute_copy,
-    .formula = "data in another shape. Codes of `shape`, left to right: 0 copies an axis, -1 is inferred, -2 copies the rest, -3 merges two axes, -4 splits one into the next two numbers",
+    .formula = "data in another shape. Codes of `shape`, left to right: 0 copies an axis, -1 is inferred, -2 copies the rest, -3 "
+               "merges two axes, -4 splits one into the next two numbers",
     .source = "MXNet 1.9.1 src/operator/tensor/matrix_op-inl.h",
 });
 

@@ -27,7 +27,8 @@ template <>
 inline constexpr auto fields_of<SoftmaxAttributes> = std::tuple{
     field("kind", &SoftmaxAttributes::kind, ""),
     field("axis", &SoftmaxAttributes::axis, "over which each sum is 1"),
-    field("flatten_rest", &SoftmaxAttributes::flatten_rest, "runs over all axes after the first together (SoftmaxOutput's default)"),
+    field("flatten_rest", &SoftmaxAttributes::flatten_rest,
+          "runs over all axes after the first together (SoftmaxOutput's default)"),
     field("least_rank", &SoftmaxAttributes::least_rank, "of the data"),
     field("temperature", &SoftmaxAttributes::temperature, "divides the data"),
     field("use_length", &SoftmaxAttributes::use_length, "the second input has lengths: its shape is the data's without `axis`"),

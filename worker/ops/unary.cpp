@@ -176,7 +176,8 @@ const Operator kUnary({
     .infer = infer_numeric,
     .facts = elementwise_facts(rows_of_first_input),
     .oracle = compute_unary,
-    .formula = "data: a function of each element. Integers are computed in float32 and truncated, unless the result is always whole. round: halves away from zero; rint: halves to the lower integer",
+    .formula = "data: a function of each element. Integers are computed in float32 and truncated, unless the result is always "
+               "whole. round: halves away from zero; rint: halves to the lower integer",
     .source = "MXNet 1.9.1 src/operator/mshadow_op.h",
 });
 

@@ -50,7 +50,11 @@ enum class UnaryKind {
   kGammaln,
 };
 template <>
-inline constexpr std::array kWords<UnaryKind>{"abs", "negative", "sign", "square", "logical_not", "floor", "ceil", "trunc", "round", "rint", "reciprocal", "sqrt", "rsqrt", "cbrt", "rcbrt", "exp", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "arcsin", "arccos", "arctan", "sinh", "cosh", "arcsinh", "arccosh", "arctanh", "degrees", "radians", "erf", "erfinv", "gamma", "gammaln"};
+inline constexpr std::array kWords<UnaryKind>{
+    "abs",        "negative", "sign",    "square",  "logical_not", "floor",  "ceil",   "trunc",  "round", "rint",
+    "reciprocal", "sqrt",     "rsqrt",   "cbrt",    "rcbrt",       "exp",    "expm1",  "log",    "log2",  "log10",
+    "log1p",      "sin",      "cos",     "tan",     "arcsin",      "arccos", "arctan", "sinh",   "cosh",  "arcsinh",
+    "arccosh",    "arctanh",  "degrees", "radians", "erf",         "erfinv", "gamma",  "gammaln"};
 
 struct UnaryAttributes {
   UnaryKind kind = UnaryKind::kAbs;

@@ -7,6 +7,7 @@
 #include "worker/ops/activation.hpp"
 #include "worker/ops/arithmetic.hpp"
 #include "worker/ops/cast.hpp"
+#include "worker/ops/selection.hpp"
 #include "worker/ops/unary.hpp"
 
 namespace shoal::worker {
@@ -152,6 +153,10 @@ auto activation(ActivationKind kind) {
   return [=](MxnetLowering& lowering) { return lowering.add(ops::kActivation, ActivationAttributes{kind}); };
 }
 
+auto where(bool selects_rows) {
+  return [=](MxnetLowering& lowering) { return lowering.add(ops::kWhere, WhereAttributes{selects_rows}); };
+}
+
 Values hard_sigmoid(MxnetLowering& lowering) {
   const float alpha = lowering.attributes.real("alpha", 0.2f), beta = lowering.attributes.real("beta", 0.5f);
   return lowering.add(ops::kHardSigmoid, HardSigmoidAttributes{alpha, beta});
@@ -218,6 +223,8 @@ std::vector<MxnetOperator> elementwise_operators() {
   all.push_back({"_contrib_div_sqrt_dim", 1, 1, -1, div_sqrt_dim});
   add_aliases(all, {"", 1, 1, -1, cast}, {"Cast", "cast", "_npx_cast"});
   all.push_back({"amp_cast", 1, 1, -1, amp_cast});
+  all.push_back({"where", 3, 3, -1, where(true)});
+  all.push_back({"_npi_where", 3, 3, -1, where(false)});
   all.push_back({"amp_multicast", 1, -1, -1, amp_multicast});
   all.push_back({"clip", 1, 1, -1, clip});
   add_aliases(all, {"", 1, 1, -1, dropout, -1, {"output", "mask"}}, {"Dropout", "_npx_dropout"});
