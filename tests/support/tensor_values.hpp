@@ -17,7 +17,7 @@ inline std::vector<double> as_doubles(const TensorView& tensor) {
   }
   worker::Node unnamed;
   unnamed.source_op = "test";
-  SHOAL_CHECK(worker::with_number(unnamed, tensor.dtype, [&]<typename T>() {
+  SHOAL_CHECK(worker::dispatch<worker::Numbers>(unnamed, tensor.dtype, [&]<typename T>() {
                 for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<double>(worker::elements<T>(tensor)[i]);
                 return Status();
               }).ok());

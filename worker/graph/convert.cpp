@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "shm/base/check.hpp"
-#include "worker/graph/floats.hpp"
+#include "worker/graph/types.hpp"
 
 namespace shoal::worker {
 namespace {
@@ -23,32 +23,17 @@ void convert(const std::byte* src, std::byte* dst, std::size_t count) {
   }
 }
 
-/// Calls `visit` with a null pointer to the element type that dtype means.
-template <typename Visit>
-void with_float_type(DType dtype, Visit&& visit) {
-  switch (dtype) {
-    case DType::kFloat32:
-      return visit(static_cast<float*>(nullptr));
-    case DType::kFloat64:
-      return visit(static_cast<double*>(nullptr));
-    case DType::kFloat16:
-      return visit(static_cast<Half*>(nullptr));
-    case DType::kBFloat16:
-      return visit(static_cast<BFloat16*>(nullptr));
-    default:
-      SHOAL_CHECK(!"a floating-point type");
-  }
-}
-
 }  // namespace
 
 Constant convert_constant(const Constant& constant, DType dtype) {
   const auto count = static_cast<std::size_t>(constant.shape.element_count());
   SHOAL_CHECK(constant.bytes.size() == count * dtype_size_bytes(constant.dtype));
   const auto bytes = std::make_shared<std::vector<std::byte>>(count * dtype_size_bytes(dtype));
-  with_float_type(constant.dtype, [&]<typename From>(From*) {
-    with_float_type(dtype, [&]<typename To>(To*) { convert<To, From>(constant.bytes.data(), bytes->data(), count); });
+  const bool are_floats = dispatch(Floats(), constant.dtype, [&]<typename From>() {
+    SHOAL_CHECK(
+        dispatch(Floats(), dtype, [&]<typename To>() { convert<To, From>(constant.bytes.data(), bytes->data(), count); }));
   });
+  SHOAL_CHECK(are_floats);
   return {dtype, constant.shape, *bytes, bytes};
 }
 

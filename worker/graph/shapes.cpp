@@ -6,14 +6,12 @@
 
 #include "shm/base/errors.hpp"
 #include "shm/base/ranges.hpp"
+#include "worker/graph/types.hpp"
 
 namespace shoal::worker {
 
-bool is_float(DType dtype) {
-  return dtype == DType::kFloat32 || dtype == DType::kFloat64 || dtype == DType::kFloat16 || dtype == DType::kBFloat16;
-}
-
-bool is_integer(DType dtype) { return !is_float(dtype) && dtype != DType::kBool && dtype != DType::kInvalid; }
+bool is_float(DType dtype) { return holds(Floats(), dtype); }
+bool is_integer(DType dtype) { return holds(Integers(), dtype); }
 
 bool is_open(const Shape& shape) {
   return shape.rank() == 0 || std::any_of(shape.begin(), shape.end(), [](std::int64_t dim) { return dim < 1; });

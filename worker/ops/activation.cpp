@@ -111,18 +111,18 @@ Status leaky(const LeakyAttributes& leaky, Sources src, TensorView& dst) {
 
 Status compute_activation(const Node& node, Sources src, Results dst) {
   const ActivationKind kind = node.attributes.get<ActivationAttributes>().kind;
-  return with_number(node, src[0].dtype, [&]<typename T>() { return activate<T>(kind, src[0], dst[0]); });
+  return dispatch<Numbers>(node, src[0].dtype, [&]<typename T>() { return activate<T>(kind, src[0], dst[0]); });
 }
 
 Status compute_leaky(const Node& node, Sources src, Results dst) {
   if (src.size() == 2 && src[1].dtype != src[0].dtype && src[1].dtype != DType::kFloat32) return no_kernel(node, src[1].dtype);
-  return with_float(node, src[0].dtype,
-                    [&]<typename T>() { return leaky<T>(node.attributes.get<LeakyAttributes>(), src, dst[0]); });
+  return dispatch<Floats>(node, src[0].dtype,
+                          [&]<typename T>() { return leaky<T>(node.attributes.get<LeakyAttributes>(), src, dst[0]); });
 }
 
 Status compute_hard_sigmoid(const Node& node, Sources src, Results dst) {
   const auto& gate = node.attributes.get<HardSigmoidAttributes>();
-  return with_float(node, src[0].dtype, [&]<typename T>() {
+  return dispatch<Floats>(node, src[0].dtype, [&]<typename T>() {
     using F = Compute<T>;
     return map<T>(src[0], dst[0], [&](F x) {
       const F line = static_cast<F>(gate.alpha) * x + static_cast<F>(gate.beta);

@@ -152,14 +152,14 @@ Compute<T> scalar_as(double s) {
 
 Status compute_binary(const Node& node, Sources src, Results dst) {
   const BinaryKind kind = node.attributes.get<BinaryAttributes>().kind;
-  return with_number(node, dst[0].dtype, [&]<typename T>() {
+  return dispatch<Numbers>(node, dst[0].dtype, [&]<typename T>() {
     binary<T>(kind, src[0], src[1], dst[0]);
     return Status();
   });
 }
 
 Status compute_add_n(const Node& node, Sources src, Results dst) {
-  return with_number(node, dst[0].dtype, [&]<typename T>() {
+  return dispatch<Numbers>(node, dst[0].dtype, [&]<typename T>() {
     T* to = elements<T>(dst[0]);
     for (std::int64_t i = 0, count = dst[0].element_count(); i < count; ++i) {
       Compute<T> sum = 0;
@@ -174,7 +174,7 @@ Status compute_add_n(const Node& node, Sources src, Results dst) {
 
 Status compute_scalar(const Node& node, Sources src, Results dst) {
   const auto& attributes = node.attributes.get<ScalarAttributes>();
-  return with_number(node, src[0].dtype, [&]<typename T>() {
+  return dispatch<Numbers>(node, src[0].dtype, [&]<typename T>() {
     if constexpr (std::is_integral_v<T>) {
       if (dst[0].dtype == DType::kFloat64) return scalar<T, double>(attributes, attributes.scalar, src[0], dst[0]);
     }
@@ -184,7 +184,7 @@ Status compute_scalar(const Node& node, Sources src, Results dst) {
 
 Status compute_clip(const Node& node, Sources src, Results dst) {
   const auto& clip = node.attributes.get<ClipAttributes>();
-  return with_number(node, src[0].dtype, [&]<typename T>() {
+  return dispatch<Numbers>(node, src[0].dtype, [&]<typename T>() {
     const auto least = scalar_as<T>(clip.min), most = scalar_as<T>(clip.max);
     return map<T>(src[0], dst[0], [&](Compute<T> x) {
       const double value = static_cast<double>(x);

@@ -44,12 +44,6 @@ To convert(From value) {
   }
 }
 
-/// with_number, and bool.
-template <typename Run>
-Status with_any(const Node& node, DType dtype, Run&& run) {
-  return dtype == DType::kBool ? run.template operator()<bool>() : with_number(node, dtype, std::forward<Run>(run));
-}
-
 /// The widest type of From's kind. It holds every value of From exactly.
 template <typename From>
 using Wide = std::conditional_t<!std::is_integral_v<From>, double,
@@ -57,7 +51,7 @@ using Wide = std::conditional_t<!std::is_integral_v<From>, double,
 
 template <typename W>
 Status store(const Node& node, std::span<const W> block, DType dtype, std::byte* dst) {
-  return with_any(node, dtype, [&]<typename To>() {
+  return dispatch<AnyTypes>(node, dtype, [&]<typename To>() {
     for (std::size_t i = 0; i < block.size(); ++i) reinterpret_cast<To*>(dst)[i] = convert<To>(block[i]);
     return Status();
   });
@@ -66,7 +60,7 @@ Status store(const Node& node, std::span<const W> block, DType dtype, std::byte*
 /// Converts block by block through the widest type. So there is one loop per type, not one per pair of types.
 Status cast(const Node& node, const TensorView& src, TensorView& dst) {
   constexpr std::int64_t kBlock = 512;
-  return with_any(node, src.dtype, [&]<typename From>() {
+  return dispatch<AnyTypes>(node, src.dtype, [&]<typename From>() {
     // A bool in a file or from a client may be any byte, but a C++ bool must be 0 or 1.
     const auto element = [&](std::int64_t i) {
       if constexpr (std::is_same_v<From, bool>)

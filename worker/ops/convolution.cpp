@@ -150,7 +150,7 @@ void convolve(const ConvolutionGeometry& g, const T* src, const T* weight, const
 
 Status compute_convolution(const Node& node, Sources src, Results dst) {
   const ConvolutionGeometry geometry(node.attributes.get<ConvolutionAttributes>(), src[0].shape, dst[0].shape);
-  return with_float(node, src[0].dtype, [&]<typename T>() {
+  return dispatch<Floats>(node, src[0].dtype, [&]<typename T>() {
     convolve(geometry, elements<T>(src[0]), elements<T>(src[1]), src.size() == 3 ? elements<T>(src[2]) : nullptr,
              elements<T>(dst[0]));
     return Status();

@@ -9,8 +9,8 @@
 
 #include "shm/base/errors.hpp"
 #include "shoal/tensor.hpp"
-#include "worker/graph/floats.hpp"
 #include "worker/graph/graph.hpp"
+#include "worker/graph/types.hpp"
 
 namespace shoal::worker {
 
@@ -86,46 +86,12 @@ inline Status no_kernel(const Node& node, DType dtype) {
   return unimplemented("{}: there is no kernel for {}", describe(node), dtype_name(dtype));
 }
 
-/// Calls run.operator()<T>() with the floating-point type of dtype.
-template <typename Run>
-Status with_float(const Node& node, DType dtype, Run&& run) {
-  switch (dtype) {
-    case DType::kFloat32:
-      return run.template operator()<float>();
-    case DType::kFloat64:
-      return run.template operator()<double>();
-    case DType::kFloat16:
-      return run.template operator()<Half>();
-    case DType::kBFloat16:
-      return run.template operator()<BFloat16>();
-    default:
-      return no_kernel(node, dtype);
-  }
-}
-
-/// Like with_float, for every numeric type.
-template <typename Run>
-Status with_number(const Node& node, DType dtype, Run&& run) {
-  switch (dtype) {
-    case DType::kUInt8:
-      return run.template operator()<std::uint8_t>();
-    case DType::kInt8:
-      return run.template operator()<std::int8_t>();
-    case DType::kInt16:
-      return run.template operator()<std::int16_t>();
-    case DType::kUInt16:
-      return run.template operator()<std::uint16_t>();
-    case DType::kInt32:
-      return run.template operator()<std::int32_t>();
-    case DType::kUInt32:
-      return run.template operator()<std::uint32_t>();
-    case DType::kInt64:
-      return run.template operator()<std::int64_t>();
-    case DType::kUInt64:
-      return run.template operator()<std::uint64_t>();
-    default:
-      return with_float(node, dtype, std::forward<Run>(run));
-  }
+/// Calls run.operator()<T>(), which returns a Status, with the type of the list that `dtype` is.
+template <typename List, typename Run>
+Status dispatch(const Node& node, DType dtype, Run&& run) {
+  Status status;
+  const bool is_known = dispatch(List(), dtype, [&]<typename T>() { status = run.template operator()<T>(); });
+  return is_known ? status : no_kernel(node, dtype);
 }
 
 /// Calls run.operator()<Word>() with an unsigned type as large as one element.

@@ -59,7 +59,7 @@ Sum dot(const T* a, const T* b, std::int64_t count) {
 
 Status compute_fully_connected(const Node& node, Sources src, Results dst) {
   const std::int64_t units = src[1].shape[0], width = src[1].shape[1], rows = dst[0].element_count() / units;
-  return with_float(node, src[0].dtype, [&]<typename T>() {
+  return dispatch<Floats>(node, src[0].dtype, [&]<typename T>() {
     using Sum = Compute<T>;
     const T* const bias = src.size() == 3 ? elements<T>(src[2]) : nullptr;
     T* out = elements<T>(dst[0]);

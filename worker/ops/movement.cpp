@@ -230,7 +230,7 @@ Status compute_pad(const Node& node, Sources src, Results dst) {
   const Shape &from = src[0].shape, &to = dst[0].shape;
   std::vector<std::vector<std::int64_t>> offsets;  // by axis
   for (int axis = 0; axis < to.rank(); ++axis) offsets.push_back(padded_offsets(pad, from, to, axis));
-  return with_number(node, src[0].dtype, [&]<typename T>() {
+  return dispatch<Numbers>(node, src[0].dtype, [&]<typename T>() {
     const T value = from_float<T>(pad.value);
     const T* const data = elements<T>(src[0]);
     T* out = elements<T>(dst[0]);

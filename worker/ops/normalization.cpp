@@ -146,21 +146,21 @@ void l2_normalization(const L2NormalizationAttributes& norm, const TensorView& s
 
 Status compute_batch_norm(const Node& node, Sources src, Results dst) {
   const auto& attributes = node.attributes.get<BatchNormAttributes>();
-  return with_float(node, src[0].dtype, [&]<typename T>() {
+  return dispatch<Floats>(node, src[0].dtype, [&]<typename T>() {
     batch_norm<T, Compute<T>>(attributes, src, dst);
     return Status();
   });
 }
 
 Status compute_lrn(const Node& node, Sources src, Results dst) {
-  return with_float(node, src[0].dtype, [&]<typename T>() {
+  return dispatch<Floats>(node, src[0].dtype, [&]<typename T>() {
     lrn<T>(node.attributes.get<LrnAttributes>(), src[0], dst);
     return Status();
   });
 }
 
 Status compute_l2_normalization(const Node& node, Sources src, Results dst) {
-  return with_float(node, src[0].dtype, [&]<typename T>() {
+  return dispatch<Floats>(node, src[0].dtype, [&]<typename T>() {
     l2_normalization<T>(node.attributes.get<L2NormalizationAttributes>(), src[0], dst);
     return Status();
   });

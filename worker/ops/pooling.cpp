@@ -238,14 +238,14 @@ void adaptive_mean(const Shape& in, const Shape& out, const T* src, T* dst) {
 Status compute_pooling(const Node& node, Sources src, Results dst) {
   const auto& pool = node.attributes.get<PoolingAttributes>();
   const PoolingGeometry geometry(pool, src[0].shape, dst[0].shape);
-  return with_float(node, src[0].dtype, [&]<typename T>() {
+  return dispatch<Floats>(node, src[0].dtype, [&]<typename T>() {
     pool_all(pool, geometry, elements<T>(src[0]), elements<T>(dst[0]));
     return Status();
   });
 }
 
 Status compute_adaptive_pooling(const Node& node, Sources src, Results dst) {
-  return with_float(node, src[0].dtype, [&]<typename T>() {
+  return dispatch<Floats>(node, src[0].dtype, [&]<typename T>() {
     adaptive_mean(src[0].shape, dst[0].shape, elements<T>(src[0]), elements<T>(dst[0]));
     return Status();
   });

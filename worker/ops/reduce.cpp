@@ -129,7 +129,7 @@ Status compute_reduce(const Node& node, Sources src, Results dst) {
     const auto k = static_cast<std::size_t>(axis);
     (is_reduced[k] ? reduced : kept).add(shape[axis], strides[k]);
   }
-  return with_number(node, src[0].dtype, [&]<typename T>() {
+  return dispatch<Numbers>(node, src[0].dtype, [&]<typename T>() {
     reduce<T>(attributes.kind, kept, reduced, elements<T>(src[0]), elements<T>(dst[0]));
     return Status();
   });

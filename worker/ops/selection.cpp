@@ -67,7 +67,7 @@ void where(const Shape& condition_shape, Sources src, TensorView& dst) {
 Status compute_where(const Node& node, Sources src, Results dst) {
   const Shape condition = laid_along(node, src[0].shape, dst[0].shape);
   const DType type = src[0].dtype == DType::kBool ? DType::kUInt8 : src[0].dtype;  // a bool of a client may be any byte
-  return with_number(node, type, [&]<typename Condition>() {
+  return dispatch<Numbers>(node, type, [&]<typename Condition>() {
     with_word(dst[0].dtype, [&]<typename Word>() { where<Condition, Word>(condition, src, dst[0]); });
     return Status();
   });

@@ -69,8 +69,8 @@ std::int64_t elements_taking_part(Sources src, std::int64_t row, std::int64_t si
 Status compute_softmax(const Node& node, Sources src, Results dst) {
   const auto& softmax = node.attributes.get<SoftmaxAttributes>();
   const AxisView view = rows_of(softmax, src[0].shape);
-  return with_float(node, src[0].dtype, [&]<typename In>() {
-    return with_float(node, dst[0].dtype, [&]<typename Out>() {
+  return dispatch<Floats>(node, src[0].dtype, [&]<typename In>() {
+    return dispatch<Floats>(node, dst[0].dtype, [&]<typename Out>() {
       using F = std::conditional_t<std::is_same_v<In, double> || std::is_same_v<Out, double>, double, float>;
       for (std::int64_t outer = 0; outer < view.outer; ++outer) {
         for (std::int64_t inner = 0; inner < view.inner; ++inner) {

@@ -152,13 +152,14 @@ UnaryFunction<C> function_of(UnaryKind kind) {
 
 Status compute_unary(const Node& node, Sources src, Results dst) {
   const UnaryKind kind = node.attributes.get<UnaryAttributes>().kind;
-  return with_number(node, src[0].dtype, [&]<typename T>() { return map<T>(src[0], dst[0], function_of<Compute<T>>(kind)); });
+  return dispatch<Numbers>(node, src[0].dtype,
+                           [&]<typename T>() { return map<T>(src[0], dst[0], function_of<Compute<T>>(kind)); });
 }
 
 Status compute_div_sqrt_dim(const Node& node, Sources src, Results dst) {
   const Shape& shape = src[0].shape;
   const double root = std::sqrt(static_cast<double>(row_length(shape)));
-  return with_number(node, src[0].dtype, [&]<typename T>() {
+  return dispatch<Numbers>(node, src[0].dtype, [&]<typename T>() {
     using F = Float<T>;
     return map<T>(src[0], dst[0], [&](Compute<T> x) { return from_float<Compute<T>>(static_cast<F>(x) / static_cast<F>(root)); });
   });

@@ -1,0 +1,68 @@
+// Element types as C++ types. A new type is a row here, and kernels.
+#pragma once
+
+#include <cstdint>
+
+#include "shoal/tensor.hpp"
+#include "worker/graph/floats.hpp"
+
+namespace shoal::worker {
+
+/// The DType of elements of type T.
+template <typename T>
+inline constexpr DType kDTypeOf = DType::kInvalid;
+template <>
+inline constexpr DType kDTypeOf<float> = DType::kFloat32;
+template <>
+inline constexpr DType kDTypeOf<double> = DType::kFloat64;
+template <>
+inline constexpr DType kDTypeOf<Half> = DType::kFloat16;
+template <>
+inline constexpr DType kDTypeOf<BFloat16> = DType::kBFloat16;
+template <>
+inline constexpr DType kDTypeOf<std::uint8_t> = DType::kUInt8;
+template <>
+inline constexpr DType kDTypeOf<std::int8_t> = DType::kInt8;
+template <>
+inline constexpr DType kDTypeOf<std::int16_t> = DType::kInt16;
+template <>
+inline constexpr DType kDTypeOf<std::uint16_t> = DType::kUInt16;
+template <>
+inline constexpr DType kDTypeOf<std::int32_t> = DType::kInt32;
+template <>
+inline constexpr DType kDTypeOf<std::uint32_t> = DType::kUInt32;
+template <>
+inline constexpr DType kDTypeOf<std::int64_t> = DType::kInt64;
+template <>
+inline constexpr DType kDTypeOf<std::uint64_t> = DType::kUInt64;
+template <>
+inline constexpr DType kDTypeOf<bool> = DType::kBool;
+
+template <typename... Ts>
+struct Types {};
+template <typename... Lists>
+struct Joined;
+template <typename... Ts>
+struct Joined<Types<Ts...>> {
+  using Type = Types<Ts...>;
+};
+template <typename... Ts, typename... Us, typename... Rest>
+struct Joined<Types<Ts...>, Types<Us...>, Rest...> : Joined<Types<Ts..., Us...>, Rest...> {};
+
+using Floats = Types<float, double, Half, BFloat16>;
+using Integers =
+    Types<std::uint8_t, std::int8_t, std::int16_t, std::uint16_t, std::int32_t, std::uint32_t, std::int64_t, std::uint64_t>;
+using Numbers = Joined<Floats, Integers>::Type;
+using AnyTypes = Joined<Numbers, Types<bool>>::Type;
+
+/// Calls run.operator()<T>() with the type of the list that `dtype` is. Returns false if it is none of them.
+template <typename... Ts, typename Run>
+bool dispatch(Types<Ts...>, DType dtype, Run&& run) {
+  return ((dtype == kDTypeOf<Ts> && (run.template operator()<Ts>(), true)) || ...);
+}
+template <typename... Ts>
+constexpr bool holds(Types<Ts...>, DType dtype) {
+  return ((dtype == kDTypeOf<Ts>) || ...);
+}
+
+}  // namespace shoal::worker
