@@ -1,5 +1,5 @@
 // libFuzzer: bytes as an archive of .npy files.
-#include "worker/import/mxnet/mxnet_npz.hpp"
+#include "worker/import/npz.hpp"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const shoal::worker::ForeignFile file{"fuzz.npz", std::as_bytes(std::span(data, size)), nullptr};

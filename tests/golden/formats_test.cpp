@@ -91,15 +91,15 @@ class FormatsArrays : public ::testing::TestWithParam<json> {};
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(FormatsArrays);
 
 /// The arrays that have a value, under the names that a graph uses.
-std::vector<worker::MxnetArray> with_values(std::vector<worker::MxnetArray> arrays) {
-  std::erase_if(arrays, [](const worker::MxnetArray& array) { return array.array.dtype == DType::kInvalid; });
+std::vector<worker::NamedArray> with_values(std::vector<worker::NamedArray> arrays) {
+  std::erase_if(arrays, [](const worker::NamedArray& array) { return array.array.dtype == DType::kInvalid; });
   return arrays;
 }
 
 // MXNet 2 stored the int8 array as float32. The index has the original type.
 constexpr std::string_view kStoredAsFloat32 = "unnamed-2.0.npz.1.npy";
 
-void expect_arrays(const std::vector<worker::MxnetArray>& arrays, const json& wanted) {
+void expect_arrays(const std::vector<worker::NamedArray>& arrays, const json& wanted) {
   ASSERT_EQ(arrays.size(), wanted.size());
   for (std::size_t i = 0; i < arrays.size(); ++i) {
     const json& want = wanted[i];

@@ -5,7 +5,7 @@
 
 #include "shm/base/errors.hpp"
 #include "shm/tensor/spec.hpp"
-#include "worker/import/mxnet/mxnet_npz.hpp"
+#include "worker/import/npz.hpp"
 
 namespace shoal::worker {
 namespace {
@@ -37,15 +37,15 @@ Result<GoldenCase> read(const ModelSource& source, const LoadedModel& loaded) {
   }
   SHOAL_ASSIGN_OR_RETURN(const ForeignFile file, ForeignFile::open(source.config.golden_file));
   MemoryBudget budget(ImportLimits{.memory_bytes = static_cast<std::uint64_t>(source.config.import_mb) << 20});
-  SHOAL_ASSIGN_OR_RETURN(const std::vector<MxnetArray> arrays, parse_npz(file, budget));
+  SHOAL_ASSIGN_OR_RETURN(const std::vector<NamedArray> arrays, parse_npz(file, budget));
   for (const TensorSpec& input : loaded.inputs) {
-    const auto found = std::ranges::find(arrays, input.name, &MxnetArray::name);
+    const auto found = std::ranges::find(arrays, input.name, &NamedArray::name);
     if (found == arrays.end()) return invalid_argument("there is no array for input '{}'", input.name);
     SHOAL_RETURN_IF_ERROR(check_matches(input, found->array.dtype, found->array.shape));
     SHOAL_ASSIGN_OR_RETURN(Tensor tensor, copy_of(found->array));
     golden.inputs.push_back(std::move(tensor));
   }
-  for (const MxnetArray& array : arrays) {
+  for (const NamedArray& array : arrays) {
     if (std::ranges::count(loaded.inputs, array.name, &TensorSpec::name) > 0) continue;
     const auto output = std::ranges::find(loaded.outputs, array.name, &TensorSpec::name);
     if (output == loaded.outputs.end())

@@ -61,12 +61,12 @@ std::string listed(const std::vector<Text>& names) {
 class Parameters {
  public:
   /// Takes over the names; the budget has counted them already.
-  static Result<Parameters> make(std::vector<MxnetArray> arrays, MemoryBudget& budget) {
+  static Result<Parameters> make(std::vector<NamedArray> arrays, MemoryBudget& budget) {
     constexpr std::size_t kLinks = 64;  // bytes of a map node's links, and of lists of its key
     SHOAL_RETURN_IF_ERROR(
         budget.take("the parameters by name", arrays.size(), sizeof(std::pair<const std::string, Constant>) + kLinks));
     Parameters parameters;
-    for (MxnetArray& array : arrays) {
+    for (NamedArray& array : arrays) {
       const auto [at, fresh] = parameters.by_key_.try_emplace(std::move(array.name));  // moves the name only if it is new
       at->second = std::move(array.array);  // the last of two equal names counts, as in MXNet
       if (!fresh) parameters.repeated_.push_back(std::move(array.name));
@@ -419,7 +419,7 @@ Result<MxnetImport> import_files(const std::filesystem::path& symbol_file, const
   SHOAL_ASSIGN_OR_RETURN(const ForeignFile text, ForeignFile::open(symbol_file));
   SHOAL_ASSIGN_OR_RETURN(const MxnetSymbol symbol, parse_mxnet_symbol(text, budget));
   SHOAL_ASSIGN_OR_RETURN(const ForeignFile list, ForeignFile::open(params_file));
-  SHOAL_ASSIGN_OR_RETURN(std::vector<MxnetArray> arrays, parse_mxnet_params(list, budget));
+  SHOAL_ASSIGN_OR_RETURN(std::vector<NamedArray> arrays, parse_mxnet_params(list, budget));
   SHOAL_ASSIGN_OR_RETURN(const Parameters parameters, Parameters::make(std::move(arrays), budget));
   SHOAL_RETURN_IF_ERROR(check_names(symbol, parameters, params_file));
   if (survey) {

@@ -10,7 +10,7 @@
 
 #include "shoal/result.hpp"
 #include "worker/graph/graph.hpp"
-#include "worker/import/mxnet/foreign_file.hpp"
+#include "worker/import/foreign_file.hpp"
 
 namespace shoal::worker {
 

@@ -3,8 +3,8 @@
 #include <cstring>
 #include <optional>
 
-#include "worker/import/mxnet/mxnet_npz.hpp"
 #include "worker/import/mxnet/mxnet_types.hpp"
+#include "worker/import/npz.hpp"
 
 namespace shoal::worker {
 namespace {
@@ -31,7 +31,7 @@ class ListReader {
  public:
   ListReader(const ForeignFile& file, MemoryBudget& budget) : file_(file), budget_(budget), fields_(file) {}
 
-  Result<std::vector<MxnetArray>> read() {
+  Result<std::vector<NamedArray>> read() {
     SHOAL_RETURN_IF_ERROR(header());
     for (std::size_t i = 0; i < arrays_.size(); ++i) {
       fields_.enter(format("array {} of {}", i, arrays_.size()));
@@ -64,7 +64,7 @@ class ListReader {
       return fields_.damaged_at(at, "number of arrays", "{} arrays do not fit the {} bytes that are left; {}", count,
                                 fields_.left(), kDamage);
     }
-    SHOAL_RETURN_IF_ERROR(budget_.take(file_, "the index of the arrays", count, sizeof(MxnetArray)));
+    SHOAL_RETURN_IF_ERROR(budget_.take(file_, "the index of the arrays", count, sizeof(NamedArray)));
     arrays_.resize(count);
     return {};
   }
@@ -195,19 +195,19 @@ class ListReader {
   const ForeignFile& file_;
   MemoryBudget& budget_;
   FieldReader fields_;
-  std::vector<MxnetArray> arrays_;
+  std::vector<NamedArray> arrays_;
   std::optional<Sparse> sparse_;  // the first one
 };
 
 }  // namespace
 
-Result<std::vector<MxnetArray>> read_mxnet_params(const std::filesystem::path& path, const ImportLimits& limits) {
+Result<std::vector<NamedArray>> read_mxnet_params(const std::filesystem::path& path, const ImportLimits& limits) {
   SHOAL_ASSIGN_OR_RETURN(const ForeignFile file, ForeignFile::open(path));
   MemoryBudget budget(limits);
   return parse_mxnet_params(file, budget);
 }
 
-Result<std::vector<MxnetArray>> parse_mxnet_params(const ForeignFile& file, MemoryBudget& budget) {
+Result<std::vector<NamedArray>> parse_mxnet_params(const ForeignFile& file, MemoryBudget& budget) {
   std::uint32_t word = 0;
   if (file.bytes.size() >= sizeof(word)) std::memcpy(&word, file.bytes.data(), sizeof(word));
   if (word == kZip || word == kEmptyZip) return parse_npz(file, budget);

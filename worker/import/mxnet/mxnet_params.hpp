@@ -6,17 +6,10 @@
 #include <vector>
 
 #include "shoal/result.hpp"
-#include "worker/graph/graph.hpp"
-#include "worker/import/mxnet/foreign_file.hpp"
+#include "worker/import/foreign_file.hpp"
+#include "worker/import/named_array.hpp"
 
 namespace shoal::worker {
-
-/// One array of a file. Its bytes are a view into the file if the file stores them in row-major order. They may lie at any
-/// address.
-struct MxnetArray {
-  std::string name;  ///< as stored: "arg:conv0_weight"; empty in a list without names
-  Constant array;    ///< dtype kInvalid for a "none" array, which has no value
-};
 
 /// Reads the arrays in the file's order. The first word of the file tells its format: a list of arrays, an archive of .npy files
 /// (MXNet 2), or a single .npy file. The records of a list may be V0 (MXNet up to 0.10), V1 (0.11), V2 (from 0.12) and V3 (with
@@ -24,8 +17,8 @@ struct MxnetArray {
 ///   Errors   kNotFound; kDataLoss naming file, offset and field; kUnimplemented for encrypted archives and for sparse arrays,
 ///            naming them; kInvalidArgument: over the limits
 ///   Source   reference: the NDArray list, and npz as MXNet 2 writes it
-Result<std::vector<MxnetArray>> read_mxnet_params(const std::filesystem::path& path, const ImportLimits& limits = {});
+Result<std::vector<NamedArray>> read_mxnet_params(const std::filesystem::path& path, const ImportLimits& limits = {});
 /// As above, from bytes in memory and within the budget of an import.
-Result<std::vector<MxnetArray>> parse_mxnet_params(const ForeignFile& file, MemoryBudget& budget);
+Result<std::vector<NamedArray>> parse_mxnet_params(const ForeignFile& file, MemoryBudget& budget);
 
 }  // namespace shoal::worker

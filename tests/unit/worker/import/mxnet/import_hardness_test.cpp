@@ -12,7 +12,7 @@
 #include "tests/unit/worker/import/mxnet/array_files.hpp"
 #include "worker/import/mxnet/mxnet_importer.hpp"
 #include "worker/import/mxnet/mxnet_params.hpp"
-#include "worker/import/mxnet/zip_archive.hpp"
+#include "worker/import/zip_archive.hpp"
 
 namespace shoal::worker {
 namespace {

@@ -13,7 +13,7 @@ namespace {
 
 using namespace test;  // NOLINT: makers of files
 
-Result<std::vector<MxnetArray>> read(const std::string& bytes, const ImportLimits& limits = {}) {
+Result<std::vector<NamedArray>> read(const std::string& bytes, const ImportLimits& limits = {}) {
   MemoryBudget budget(limits);
   return parse_mxnet_params({"m-0000.params", std::as_bytes(std::span(bytes)), nullptr}, budget);
 }
@@ -58,7 +58,7 @@ TEST(MxnetParams, OfSeveralErasMayStandInOneFileInAnyOrder) {
   const auto one = [](Era era) { return record(era, {1}, kFloat32, floats(1)); };
   const auto arrays = read(list({one(Era::kV3), one(Era::kV0), one(Era::kV2), one(Era::kV1)}, {"a", "b", "c", "d"}));
   ASSERT_TRUE(arrays.ok()) << arrays.status().to_string();
-  for (const MxnetArray& array : *arrays) EXPECT_EQ(array.array.shape, Shape{1});
+  for (const NamedArray& array : *arrays) EXPECT_EQ(array.array.shape, Shape{1});
 }
 
 TEST(MxnetParams, HaveEveryElementType) {
@@ -264,7 +264,7 @@ TEST(MxnetArchive, IsRefusedWithSomethingBeforeItOrAGap) {
 
 TEST(MxnetArchive, HeadersLieWhereTheDirectorySays) {
   const Archive good = archive({{"arg:w.npy", ramp()}});
-  constexpr std::size_t kNameLength = 26;  // in the local header
+  constexpr std::size_t kNameLength = 26;                                 // in the local header
   expect_refused(with(good.bytes, 0, std::uint32_t{0}), {"list magic"});  // not taken for an archive
   expect_refused(with(good.bytes, kNameLength, std::uint16_t{7}), {"'arg:w.npy'", "name"});
   expect_refused(with(good.bytes, kNameLength, std::uint16_t{0xffff}), {"'arg:w.npy'"});

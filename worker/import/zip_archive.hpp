@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "shoal/result.hpp"
-#include "worker/import/mxnet/foreign_file.hpp"
+#include "worker/import/foreign_file.hpp"
 
 namespace shoal::worker {
 

@@ -1,4 +1,4 @@
-#include "worker/import/mxnet/foreign_file.hpp"
+#include "worker/import/foreign_file.hpp"
 
 #include "shm/base/mapped_file.hpp"
 

@@ -1,4 +1,4 @@
-#include "worker/import/mxnet/zip_archive.hpp"
+#include "worker/import/zip_archive.hpp"
 
 #include <zlib.h>
 

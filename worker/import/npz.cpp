@@ -1,9 +1,9 @@
-#include "worker/import/mxnet/mxnet_npz.hpp"
+#include "worker/import/npz.hpp"
 
 #include <set>
 
 #include "shm/tensor/npy.hpp"
-#include "worker/import/mxnet/zip_archive.hpp"
+#include "worker/import/zip_archive.hpp"
 
 namespace shoal::worker {
 namespace {
@@ -41,11 +41,11 @@ Status check_dense(const ForeignFile& file, const std::vector<ZipMember>& member
 
 }  // namespace
 
-Result<std::vector<MxnetArray>> parse_npz(const ForeignFile& file, MemoryBudget& budget) {
+Result<std::vector<NamedArray>> parse_npz(const ForeignFile& file, MemoryBudget& budget) {
   SHOAL_ASSIGN_OR_RETURN(const std::vector<ZipMember> members, read_zip_directory(file, budget));
   SHOAL_RETURN_IF_ERROR(check_dense(file, members, budget));
-  SHOAL_RETURN_IF_ERROR(budget.take(file, "the index of the arrays", members.size(), sizeof(MxnetArray)));
-  std::vector<MxnetArray> arrays;
+  SHOAL_RETURN_IF_ERROR(budget.take(file, "the index of the arrays", members.size(), sizeof(NamedArray)));
+  std::vector<NamedArray> arrays;
   arrays.reserve(members.size());
   for (const ZipMember& member : members) {
     if (member.name.ends_with("/") && member.size_bytes == 0) continue;  // a folder
@@ -60,9 +60,9 @@ Result<std::vector<MxnetArray>> parse_npz(const ForeignFile& file, MemoryBudget&
   return arrays;
 }
 
-Result<std::vector<MxnetArray>> parse_single_npy(const ForeignFile& file, MemoryBudget& budget) {
+Result<std::vector<NamedArray>> parse_single_npy(const ForeignFile& file, MemoryBudget& budget) {
   SHOAL_ASSIGN_OR_RETURN(Constant array, read_array(file, budget));
-  return std::vector<MxnetArray>{{"", std::move(array)}};
+  return std::vector<NamedArray>{{"", std::move(array)}};
 }
 
 }  // namespace shoal::worker
