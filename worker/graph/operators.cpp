@@ -34,7 +34,7 @@ bool rows_of_first_input(const BatchedNode& batched) { return batched.only_first
 bool rows_of_all_inputs(const BatchedNode&) { return true; }
 bool rows_mixed(const BatchedNode&) { return false; }
 
-Operator::Operator(const OperatorDef& def, std::source_location at) : OperatorDef(def), family_(stem_of(at.file_name())) {
+Operator::Operator(const OperatorDef& def, const char* file) : OperatorDef(def), family_(stem_of(file)) {
   SHOAL_CHECK(infer != nullptr && oracle != nullptr);
   SHOAL_CHECK(registry().emplace(name, this).second);
 }

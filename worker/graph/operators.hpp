@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <source_location>
 #include <span>
 #include <string_view>
 #include <utility>
@@ -105,8 +104,9 @@ struct OperatorDef {
 /// One of Shoal's own operators. Importers produce them; no code that uses them knows MXNet or ONNX. Nodes point to it.
 class Operator : public OperatorDef {
  public:
-  /// Registers it. Aborts if the name is taken, or `infer` or `oracle` is missing. Operators live as long as the process.
-  explicit Operator(const OperatorDef& def, std::source_location at = std::source_location::current());
+  /// Registers it; `file` is the one in which it is made. Aborts if the name is taken, or `infer` or `oracle` is missing.
+  /// Operators live as long as the process.
+  explicit Operator(const OperatorDef& def, const char* file = __builtin_FILE());
   Operator(const Operator&) = delete;
   Operator& operator=(const Operator&) = delete;
   /// The file of worker/ops that is its home, without folder and extension.
