@@ -1,6 +1,7 @@
 // Reduce: sums, products and extremes over axes.
 #include "worker/ops/reduce.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <functional>
 #include <limits>
