@@ -11,15 +11,23 @@ namespace shoal::vision {
 namespace {
 
 constexpr std::int64_t kMaxSide = 1 << 15;
+constexpr double kMaxResizedPixels = 1 << 28;
 
-cv::Size resized_size(const Image& image, const Preprocess& preprocess) {
+Result<cv::Size> resized_size(const Image& image, const Preprocess& preprocess) {
   const auto crop_height = static_cast<int>(preprocess.crop_height), crop_width = static_cast<int>(preprocess.crop_width);
-  if (preprocess.resize == 0) return {crop_width, crop_height};
+  if (preprocess.resize == 0) return cv::Size(crop_width, crop_height);
   const double height = image.height(), width = image.width();
   const double factor =
       std::max({static_cast<double>(preprocess.resize) / std::min(height, width), crop_height / height, crop_width / width});
-  return {std::max(crop_width, static_cast<int>(std::lround(width * factor))),
-          std::max(crop_height, static_cast<int>(std::lround(height * factor)))};
+  const double resized_height = std::round(height * factor), resized_width = std::round(width * factor);
+  if (std::max(resized_height, resized_width) > kMaxSide || resized_height * resized_width > kMaxResizedPixels) {
+    return invalid_argument(
+        "a picture of {} x {} would be resized to {} x {}: a side may have at most {} pixels, and the whole picture {}: crop the "
+        "picture first, or use a smaller resize or no resize",
+        image.height(), image.width(), static_cast<std::int64_t>(resized_height), static_cast<std::int64_t>(resized_width),
+        kMaxSide, static_cast<std::int64_t>(kMaxResizedPixels));
+  }
+  return cv::Size(std::max(crop_width, static_cast<int>(resized_width)), std::max(crop_height, static_cast<int>(resized_height)));
 }
 
 cv::Mat resize(const cv::Mat& src, cv::Size size) {
@@ -70,13 +78,14 @@ bool is_out_of_memory(const std::exception& error) {
 
 Status fill_planes(const Image& image, const Preprocess& preprocess, std::span<float> dst) try {
   if (image.rgb().empty()) return invalid_argument("the picture has no pixels: it was moved from");
+  SHOAL_ASSIGN_OR_RETURN(const cv::Size size, resized_size(image, preprocess));
   cv::Mat picture(image.height(), image.width(), CV_8UC3, const_cast<std::uint8_t*>(image.rgb().data()));
   if (channels_of(preprocess) == 1) {
     cv::Mat gray;
     cv::cvtColor(picture, gray, cv::COLOR_RGB2GRAY);
     picture = gray;
   }
-  const cv::Mat resized = resize(picture, resized_size(image, preprocess));
+  const cv::Mat resized = resize(picture, size);
   const auto height = static_cast<int>(preprocess.crop_height), width = static_cast<int>(preprocess.crop_width);
   const cv::Mat crop = resized(cv::Rect((resized.cols - width) / 2, (resized.rows - height) / 2, width, height));
   const std::size_t plane = dst.size() / static_cast<std::size_t>(channels_of(preprocess));

@@ -24,7 +24,8 @@ bool is_out_of_memory(const std::exception& error);
 /// that it covers; when it grows, pixels are interpolated linearly.
 ///   preprocess  checked, with crop sizes filled in
 ///   dst         channels * crop_height * crop_width
-///   Errors      kInvalidArgument (the picture was moved from), kFailedPrecondition (out of memory), kInternal (OpenCV)
+///   Errors      kInvalidArgument (the picture was moved from, or is so thin that `resize` would make a side longer than 2^15
+///               pixels or the whole larger than 2^28), kFailedPrecondition (out of memory), kInternal (OpenCV)
 Status fill_planes(const Image& image, const Preprocess& preprocess, std::span<float> dst);
 
 }  // namespace shoal::vision

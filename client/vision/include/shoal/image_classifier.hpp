@@ -43,8 +43,9 @@ class ImageClassifier {
   static Result<ImageClassifier> create(Runner& runner, std::string model, ImageClassifierOptions options = {});
 
   /// The classes of one picture.
-  ///   Errors  those of Runner::submit(); kFailedPrecondition (the output is not a list of classes, or has another number of
-  ///           classes than the model has labels)
+  ///   Errors  those of Runner::submit(); kInvalidArgument (the picture is so thin that resizing it would make a side longer than
+  ///           32768 pixels or the whole larger than 2^28); kFailedPrecondition (the output is not a list of classes, or has
+  ///           another number of classes than the model has labels)
   Result<Classes> classify(const Image& image) const;
   /// The classes of many pictures, in the same order. Sends requests of `batch` pictures, several at the same time.
   ///   Errors  those of the first request that fails

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <string>
 
 #include "shm/tensor/npy.hpp"
@@ -77,6 +78,26 @@ TEST(Preprocessing, APictureThatWasMovedFromIsRefused) {
   std::vector<float> dst(3 * 4 * 4);
   const Status status = fill_planes(image, {.crop_height = 4, .crop_width = 4}, dst);  // NOLINT(bugprone-use-after-move)
   EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << status.to_string();
+}
+
+// The whole picture is resized before the crop. Each of these would take gigabytes, or more pixels than an int counts.
+TEST(Preprocessing, APictureThatIsTooThinToBeResizedIsRefused) {
+  const auto refusal = [](int height, int width, std::int64_t resize) {
+    const Preprocess preprocess{.resize = resize, .crop_height = 1, .crop_width = 1, .order = "GRAY", .mean = {0}, .scale = {1}};
+    const auto bytes = static_cast<std::size_t>(height) * static_cast<std::size_t>(width) * 3;
+    std::vector<float> dst(1);
+    return fill_planes(Image::from_rgb(height, width, std::vector<std::uint8_t>(bytes)).value(), preprocess, dst);
+  };
+  EXPECT_TRUE(refusal(1, 1 << 15, 1).ok()) << "the longest side that is allowed";
+  for (const auto& [height, width, resize] :
+       {std::array{1, (1 << 15) + 1, 1}, std::array{20000, 1, 2}, std::array{1, 9'000'000, 256}, std::array{2, 4, 16384}}) {
+    const Status status = refusal(height, width, resize);
+    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << status.to_string();
+    const std::string size = std::to_string(height) + " x " + std::to_string(width);
+    EXPECT_NE(status.message().find(size), std::string::npos) << status.message();
+    EXPECT_NE(status.message().find("32768"), std::string::npos) << status.message();
+    EXPECT_NE(status.message().find("crop"), std::string::npos) << status.message();
+  }
 }
 
 /// The arrays that the reference outputs were made of: bytes, blue first, as OpenCV's area interpolation gives them.
