@@ -1,38 +1,23 @@
 #include "shoal/image.hpp"
 
 #include <algorithm>
-#include <cerrno>
 #include <climits>
-#include <cstdio>
 #include <exception>
-#include <memory>
+#include <new>
 #include <opencv2/imgcodecs.hpp>
 #include <opencv2/imgproc.hpp>
 #include <string>
 
 #include "client/vision/src/preprocessing.hpp"
 #include "shm/base/errors.hpp"
+#include "shm/base/regular_file.hpp"
 
 namespace shoal {
 namespace {
 
-struct FileCloser {
-  void operator()(std::FILE* file) const { std::fclose(file); }
-};
-
-Result<std::vector<std::byte>> read_bytes(const std::filesystem::path& path) {
-  const std::unique_ptr<std::FILE, FileCloser> file(std::fopen(path.c_str(), "rb"));
-  if (!file) return status_from_errno("open picture", path.string(), errno);
-  std::vector<std::byte> bytes;
-  constexpr std::size_t kPiece = 1 << 16;
-  for (std::size_t got = kPiece; got == kPiece;) {
-    const std::size_t size = bytes.size();
-    bytes.resize(size + kPiece);
-    got = std::fread(bytes.data() + size, 1, kPiece, file.get());
-    bytes.resize(size + got);
-  }
-  if (std::ferror(file.get())) return status_from_errno("read picture", path.string(), errno);
-  return bytes;
+Status check_size(std::size_t size_bytes, std::string_view where) {
+  if (size_bytes > static_cast<std::size_t>(INT_MAX)) return invalid_argument("{}: the file is too large for a picture", where);
+  return size_bytes > 0 ? Status() : invalid_argument("{}: the file is empty", where);
 }
 
 /// A JPEG without the marker of its end. libjpeg would fill the missing part with gray, without an error. Goes from marker to
@@ -56,14 +41,18 @@ bool is_cut_jpeg(std::span<const std::byte> bytes) {
 
 }  // namespace
 
-Result<Image> Image::read(const std::filesystem::path& file) {
-  SHOAL_ASSIGN_OR_RETURN(const std::vector<std::byte> bytes, read_bytes(file));
-  return decode(bytes, file.string());
+Result<Image> Image::read(const std::filesystem::path& file) try {
+  SHOAL_ASSIGN_OR_RETURN(const RegularFile opened, open_regular_file(file));
+  SHOAL_RETURN_IF_ERROR(check_size(opened.size_bytes, file.native()));
+  std::vector<std::byte> bytes(opened.size_bytes);
+  SHOAL_ASSIGN_OR_RETURN(const std::size_t size, read_fully(opened.fd.get(), bytes, file.native()));
+  return decode(std::span(bytes).first(size), file.native());
+} catch (const std::bad_alloc&) {
+  return out_of_memory(file.native());
 }
 
 Result<Image> Image::decode(std::span<const std::byte> bytes, std::string_view where) try {
-  if (bytes.empty()) return invalid_argument("{}: the file is empty", where);
-  if (bytes.size() > static_cast<std::size_t>(INT_MAX)) return invalid_argument("{}: the file is too large for a picture", where);
+  SHOAL_RETURN_IF_ERROR(check_size(bytes.size(), where));
   if (is_cut_jpeg(bytes)) return invalid_argument("{}: the file ends in the middle of the picture", where);
   const cv::Mat raw(1, static_cast<int>(bytes.size()), CV_8UC1, const_cast<std::byte*>(bytes.data()));
   const cv::Mat bgr = cv::imdecode(raw, cv::IMREAD_COLOR);

@@ -20,8 +20,8 @@ class Image {
   /// Decodes a file: JPEG, PNG, WebP, BMP, TIFF, and the other formats of the installed OpenCV. Rotates it as its EXIF data says.
   /// Gray becomes three equal channels. Transparency is dropped, not blended with a background, because the loaders of MXNet,
   /// GluonCV and torchvision, with which models were trained, do so.
-  ///   Errors  kNotFound, kPermissionDenied, kInvalidArgument (not a picture, or damaged), kFailedPrecondition (out of memory).
-  ///           The message names the file.
+  ///   Errors  kNotFound, kPermissionDenied, kInvalidArgument (not a regular file, larger than 2 GiB, not a picture, or
+  ///           damaged), kFailedPrecondition (out of memory). The message names the file.
   static Result<Image> read(const std::filesystem::path& file);
   /// Decodes the bytes of a file. `where` names them in errors.
   static Result<Image> decode(std::span<const std::byte> bytes, std::string_view where = "picture");

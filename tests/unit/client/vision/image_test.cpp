@@ -11,6 +11,7 @@
 
 #include "tests/support/allocations.hpp"
 #include "tests/support/child_process.hpp"
+#include "tests/support/scratch_directory.hpp"
 #include "tests/unit/client/vision/test_data.hpp"
 
 namespace shoal {
@@ -145,6 +146,41 @@ TEST(Image, AHeadThatPromisesMoreThanTheMemoryHoldsIsNotCalledDamaged) {
               return status.code() == StatusCode::kFailedPrecondition ? 0 : 2;
             }),
             0);
+}
+
+TEST(Image, AFileIsReadWithTheMemoryThatThereIs) {
+  if (kAddressesAreSpent) GTEST_SKIP() << "OpenCV leaks when an allocation fails, and the sanitizer reports it";
+  const test::ScratchDirectory scratch;
+  const std::filesystem::path file = scratch.path("picture.bmp");
+  cv::imwrite(file.string(), cv::Mat(8, 8, CV_8UC3, cv::Scalar(1, 2, 3)));
+  std::size_t out_of_memory = 0;
+  test::for_each_allocation(1, [&](std::uint64_t number) {
+    test::fail_allocation(number);
+    const auto image = Image::read(file);
+    const bool has_failed = test::has_allocation_failed();
+    test::fail_allocation(0);
+    out_of_memory += image.status().code() == StatusCode::kFailedPrecondition;
+    return has_failed;
+  });
+  EXPECT_GE(out_of_memory, 2u) << "one of them is the file's bytes";
+  EXPECT_TRUE(Image::read(file).ok());
+}
+
+TEST(Image, AFileThatIsTooLargeIsNotRead) {
+  if (kAddressesAreSpent) GTEST_SKIP() << "RLIMIT_AS is the sanitizer's";
+  const test::ScratchDirectory scratch;
+  scratch.write("huge.png", "");
+  std::filesystem::resize_file(scratch.path("huge.png"), std::uintmax_t{3} << 30);
+  for (const std::string& file : {scratch.path("huge.png"), std::string("/dev/zero")}) {
+    EXPECT_EQ(test::exit_code_of([&] {
+                const rlimit addresses{rlim_t{2} << 30, rlim_t{2} << 30};
+                if (::setrlimit(RLIMIT_AS, &addresses) != 0) return 1;
+                const Status status = Image::read(file).status();
+                std::fprintf(stderr, "%s\n", status.to_string().c_str());
+                return status.code() == StatusCode::kInvalidArgument && status.message().find(file) != std::string::npos ? 0 : 2;
+              }),
+              0);
+  }
 }
 
 TEST(Image, ThatWasMovedFromHasNoSize) {
