@@ -65,6 +65,7 @@ Status status_from_errno(std::string_view what, std::string_view thing, int erro
     code = StatusCode::kInvalidArgument;  // the given path is wrong
   if (error_number == EACCES || error_number == EPERM) code = StatusCode::kPermissionDenied;
   if (error_number == ENOMEM || error_number == ENOSPC) code = StatusCode::kFailedPrecondition;
+  if (error_number == EMFILE || error_number == ENFILE) code = StatusCode::kUnavailable;
   char text[128];
   return Status(code, format("{} {}: {}", what, thing, ::strerror_r(error_number, text, sizeof text)));
 }

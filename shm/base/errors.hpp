@@ -30,7 +30,7 @@ SHOAL_DEFINE_STATUS_MAKER(internal_error, kInternal)
 #undef SHOAL_DEFINE_STATUS_MAKER
 
 /// "what thing: strerror": ENOENT is kNotFound, EACCES and EPERM kPermissionDenied, a path that cannot be one kInvalidArgument,
-/// ENOMEM and ENOSPC kFailedPrecondition, the rest kInternal.
+/// ENOMEM and ENOSPC kFailedPrecondition, EMFILE and ENFILE (no descriptors) kUnavailable, the rest kInternal.
 Status status_from_errno(std::string_view what, std::string_view thing, int error_number);
 
 /// kFailedPrecondition, for every failed allocation: "model 'MODEL': out of memory: WHAT needs more than this machine has left".

@@ -83,6 +83,8 @@ TEST(StatusFromErrno, MapsWhatCallersDistinguish) {
   EXPECT_EQ(status_from_errno("open", "/x", ENOENT).code(), StatusCode::kNotFound);
   EXPECT_EQ(status_from_errno("open", "/x", EACCES).code(), StatusCode::kPermissionDenied);
   EXPECT_EQ(status_from_errno("map", "/x", ENOMEM).code(), StatusCode::kFailedPrecondition) << "as every lack of memory";
+  EXPECT_EQ(status_from_errno("open", "/x", EMFILE).code(), StatusCode::kUnavailable);
+  EXPECT_EQ(status_from_errno("open", "/x", ENFILE).code(), StatusCode::kUnavailable);
   EXPECT_EQ(status_from_errno("open", "/x", EIO).code(), StatusCode::kInternal);
 }
 
