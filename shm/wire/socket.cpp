@@ -86,7 +86,7 @@ Status check_socket_path(const std::string& path) {
   return {};
 }
 
-MessageContext::MessageContext() : handle_(::zmq_ctx_new()) { SHOAL_CHECK(handle_ != nullptr); }
+MessageContext::MessageContext() : handle_(::zmq_ctx_new()) {}
 MessageContext::~MessageContext() { finish(); }
 
 void MessageContext::finish() {
@@ -156,6 +156,8 @@ bool Socket::is_readable() {
 }
 
 Result<void*> Socket::open(MessageContext& context, int type) {
+  if (!context.handle())
+    return unavailable("open a message socket: libzmq found no file descriptors, or no memory: raise the limit (ulimit -n)");
   void* handle = ::zmq_socket(context.handle(), type);
   if (!handle) return zmq_status("open", "a message socket");
   // A domain without a handler makes libzmq cut off peers that speak ZMTP 1 or 2. Otherwise libzmq 4.3.4 aborts the process when

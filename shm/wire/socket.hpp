@@ -34,7 +34,8 @@ enum class Wait : bool { kNo, kYes };
 /// kInvalidArgument, with the limit, when `path` is too long for a local socket.
 Status check_socket_path(const std::string& path);
 
-/// Owns ZeroMQ's I/O thread. Create it after fork(). It must outlive its sockets.
+/// Owns ZeroMQ's I/O thread. Create it after fork(). It must outlive its sockets. If it finds no descriptor or no memory, every
+/// socket that is to be made with it fails with kUnavailable.
 ///   Threads  thread-safe
 class MessageContext {
  public:
@@ -42,7 +43,7 @@ class MessageContext {
   ~MessageContext();
   MessageContext(const MessageContext&) = delete;
   MessageContext& operator=(const MessageContext&) = delete;
-  void* handle() const { return handle_; }
+  void* handle() const { return handle_; }  ///< null: see above
   /// Waits until what close_after_flush() left has been sent. All sockets must be closed. Afterwards only the destructor may be
   /// called.
   void finish();

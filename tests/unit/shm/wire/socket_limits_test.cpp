@@ -3,10 +3,13 @@
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "tests/support/no_descriptors.hpp"
+#include "tests/support/scratch_directory.hpp"
 #include "tests/support/unix_socket.hpp"
 #include "tests/support/zmtp.hpp"
 #include "tests/unit/shm/wire/socket_faults.hpp"
@@ -14,6 +17,18 @@
 
 namespace shoal::wire {
 namespace {
+
+TEST(MessageContext, WithoutDescriptorsGivesNoSockets) {
+  const test::ScratchDirectory scratch;
+  std::optional<MessageContext> context;
+  {
+    const test::NoDescriptors none;
+    context.emplace();
+  }
+  EXPECT_EQ(context->handle(), nullptr);
+  EXPECT_EQ(Router::create(*context).status().code(), StatusCode::kUnavailable);
+  EXPECT_EQ(Dealer::bind(*context, scratch.path("dealer")).status().code(), StatusCode::kUnavailable);
+}
 
 // Messages of ours have far fewer frames. Whoever sends more must not make a receiver keep room for them.
 TEST_F(SocketTest, FramesBeyondTheLimitAreDropped) {
