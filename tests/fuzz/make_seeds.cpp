@@ -17,6 +17,7 @@
 #include "tests/fuzz/packets.hpp"
 #include "tests/unit/worker/import/mxnet/array_files.hpp"
 #include "worker/import/mxnet/mxnet_importer.hpp"
+#include "worker/import/mxnet/mxnet_params.hpp"
 #include "worker/import/npz.hpp"
 #include "worker/zygote/load_message.hpp"
 
