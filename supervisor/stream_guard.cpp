@@ -53,7 +53,8 @@ bool holds_unread(int fd) {
 
 void guard_streams(std::shared_ptr<Closer> closer) {
   closes_plainly = true;
-  guard = (new std::shared_ptr<Closer>(std::move(closer)))->get();
+  static const auto* const kept = new std::shared_ptr<Closer>(std::move(closer));  // reachable, so no leak
+  guard = kept->get();
 }
 
 }  // namespace shoal::supervisor
