@@ -25,12 +25,6 @@ uid_t user_behind(int socket) {
   return ::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 ? peer.uid : Closer::kChild;
 }
 
-int option_of(int fd, int option) {
-  int value = -1;
-  socklen_t size = sizeof value;
-  return ::getsockopt(fd, SOL_SOCKET, option, &value, &size) == 0 ? value : -1;
-}
-
 /// Whether descriptors come with the next bytes. Takes neither.
 bool brings_descriptors(int socket) {
   char byte = 0;
@@ -43,7 +37,7 @@ bool brings_descriptors(int socket) {
 
 /// Nothing more comes after this.
 bool holds_unread(int fd) {
-  if (option_of(fd, SO_DOMAIN) != AF_UNIX || option_of(fd, SO_TYPE) != SOCK_STREAM) return false;
+  if (!wire::is_local_stream(fd)) return false;
   ::shutdown(fd, SHUT_RDWR);
   int bytes = 0;
   return ::ioctl(fd, FIONREAD, &bytes) == 0 && bytes > 0;

@@ -178,13 +178,14 @@ ssize_t receive_bytes(int socket, std::span<std::byte> bytes, int flags, std::ve
   return received;
 }
 
-namespace {
-bool is_stream(int socket) {
-  int type = 0;
-  socklen_t size = sizeof type;
-  return ::getsockopt(socket, SOL_SOCKET, SO_TYPE, &type, &size) == 0 && type == SOCK_STREAM;
+bool is_local_stream(int fd) {
+  const auto is = [fd](int option, int wanted) {
+    int value = -1;
+    socklen_t size = sizeof value;
+    return ::getsockopt(fd, SOL_SOCKET, option, &value, &size) == 0 && value == wanted;
+  };
+  return is(SO_DOMAIN, AF_UNIX) && is(SO_TYPE, SOCK_STREAM);
 }
-}  // namespace
 
 bool has_messages(int socket) {
   const int on = 1;
@@ -198,14 +199,14 @@ bool has_messages(int socket) {
   packet.msg_control = credentials;
   packet.msg_controllen = sizeof credentials;
   const ssize_t size = ::recvmsg(socket, &packet, MSG_PEEK | MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-  return size > 0 || (size == 0 && packet.msg_controllen > 0 && !is_stream(socket));
+  return size > 0 || (size == 0 && packet.msg_controllen > 0 && !is_local_stream(socket));
 }
 
 std::vector<UniqueFd> drain_fds(int socket, std::size_t most) {
   // With credentials, even an empty packet can be told from the end of the connection. A stream brings them at its end, too.
   const int on = 1;
   if (::setsockopt(socket, SOL_SOCKET, SO_PASSCRED, &on, sizeof on) != 0) return {};
-  const bool streams = is_stream(socket);
+  const bool streams = is_local_stream(socket);
   std::vector<UniqueFd> all;
   while (all.size() < most) {
     ReceivedFdBuffer fd_buffer;

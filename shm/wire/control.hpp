@@ -88,6 +88,9 @@ Result<std::optional<ControlMessage>> receive_control(int socket, bool wait = fa
 /// shut the socket down before.
 ///   most  it takes no more messages when it has so many descriptors
 std::vector<UniqueFd> drain_fds(int socket, std::size_t most = ~std::size_t{0});
+/// Whether it is a local socket of type SOCK_STREAM. Takes no lock of the socket: a stranger can hold one for as long as it
+/// likes.
+bool is_local_stream(int fd);
 /// Whether drain_fds() may find any.
 bool has_messages(int socket);
 

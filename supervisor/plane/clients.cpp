@@ -309,11 +309,7 @@ Status Clients::handle_attach(Client& client, ControlMessage& message) {
 // Binds a client's socket in our directory, where the client itself may create nothing. The file belongs to us, and the umask
 // lets nobody else connect.
 Status Clients::bind_socket(Client& client, const UniqueFd& socket) {
-  int domain = 0, type = 0;
-  socklen_t size = sizeof domain;
-  const bool is_socket = ::getsockopt(socket.get(), SOL_SOCKET, SO_DOMAIN, &domain, &size) == 0 &&
-                         ::getsockopt(socket.get(), SOL_SOCKET, SO_TYPE, &type, &size) == 0;
-  if (!is_socket || domain != AF_UNIX || type != SOCK_STREAM)
+  if (!wire::is_local_stream(socket.get()))
     return invalid_argument("socket: the first descriptor must be an unbound local socket of type SOCK_STREAM");
   const std::string path = directory_.client_path(client.id);
   if (const Status bound = wire::bind_at(socket.get(), path); !bound.ok()) {
