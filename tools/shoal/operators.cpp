@@ -54,15 +54,9 @@ void print_markdown(const std::vector<Row>& rows) {
   }
 }
 
-std::string arity_text(const worker::Arity& arity) {
-  if (arity.most == worker::Arity::kAny) return format("{} or more", arity.least);
-  return arity.is_fixed() ? std::to_string(arity.least) : format("{} to {}", arity.least, arity.most);
-}
-
 void print_operator(const worker::Operator& op) {
   std::printf("\n## %s\n%s.\n\n", std::string(op.name).c_str(), op.formula);
-  std::printf("- Inputs: %s; outputs: %s\n- Source: %s\n", arity_text(op.inputs).c_str(), arity_text(op.outputs).c_str(),
-              op.source);
+  std::printf("- Inputs: %s; outputs: %s\n- Source: %s\n", op.inputs.to_text().c_str(), op.outputs.to_text().c_str(), op.source);
   if (op.attributes == nullptr) return;
   std::printf("\n| attribute | type | default | meaning |\n|---|---|---|---|\n");
   for (const auto& field : op.attributes->fields())

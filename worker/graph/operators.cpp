@@ -4,6 +4,7 @@
 #include <map>
 
 #include "shm/base/check.hpp"
+#include "shm/base/format.hpp"
 
 namespace shoal::worker {
 namespace {
@@ -22,6 +23,15 @@ std::string_view stem_of(std::string_view file) {
 }
 
 }  // namespace
+
+std::string Arity::to_text() const {
+  if (most == kAny) return format("{} or more", least);
+  return is_fixed() ? std::to_string(least) : format("{} to {}", least, most);
+}
+
+bool BatchedNode::rows_align(std::size_t input) const {
+  return !has_rows_in(input) || graph.value(node.inputs[input]).shape.rank() == graph.value(node.outputs[0]).shape.rank();
+}
 
 bool BatchedNode::only_first_has_rows() const {
   for (std::size_t input = 1; input < node.inputs.size(); ++input) {

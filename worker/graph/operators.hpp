@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -43,6 +44,7 @@ struct Arity {
     return std::cmp_greater_equal(count, least) && (most == kAny || std::cmp_less_equal(count, most));
   }
   bool is_fixed() const { return least == most; }
+  std::string to_text() const;  ///< "2", "2 to 3", "1 or more"
 };
 
 /// Which inputs of a node hold the rows of a batch, one behind the other along dimension 0.
@@ -54,6 +56,8 @@ struct BatchedNode {
   int rank() const { return graph.value(node.inputs[0]).shape.rank(); }  ///< of the first input
   bool has_rows_in(std::size_t input) const { return has_rows[static_cast<std::size_t>(node.inputs[input])]; }
   bool only_first_has_rows() const;
+  /// Broadcasting aligns the last dimensions. If an input has fewer dimensions than the result, its batch would be another axis.
+  bool rows_align(std::size_t input) const;
   /// Is `axis` (which may be negative) the dimension of the rows?
   bool is_of_rows(std::int64_t axis) const { return axis == 0 || axis == -rank(); }
 };

@@ -193,14 +193,7 @@ Status compute_clip(const Node& node, Sources src, Results dst) {
   });
 }
 
-/// Broadcasting aligns the last dimensions. If an input has fewer dimensions than the result, its batch would be another axis.
-bool binary_rows(const BatchedNode& batched) {
-  const int rank = batched.graph.value(batched.node.outputs[0]).shape.rank();
-  for (std::size_t i = 0; i < batched.node.inputs.size(); ++i) {
-    if (batched.has_rows_in(i) && batched.graph.value(batched.node.inputs[i]).shape.rank() != rank) return false;
-  }
-  return true;
-}
+bool binary_rows(const BatchedNode& batched) { return batched.rows_align(0) && batched.rows_align(1); }
 
 }  // namespace
 

@@ -36,15 +36,11 @@ Status infer_where(const Node& node, SourceValues src, ResultValues dst) {
   return {};
 }
 
-/// Broadcasting aligns the last dimensions, as in Binary; a condition by rows has the rows.
+/// A condition by rows has the rows.
 bool where_rows(const BatchedNode& batched) {
-  const auto shape_of = [&](ValueId id) -> const Shape& { return batched.graph.value(id).shape; };
-  const int rank = shape_of(batched.node.outputs[0]).rank();
-  for (std::size_t i = 0; i < batched.node.inputs.size(); ++i) {
-    const bool has_rows = i == 0 && is_by_rows(batched.node, shape_of(batched.node.inputs[0]), shape_of(batched.node.inputs[1]));
-    if (batched.has_rows_in(i) && !has_rows && shape_of(batched.node.inputs[i]).rank() != rank) return false;
-  }
-  return true;
+  const auto shape_of = [&](std::size_t input) -> const Shape& { return batched.graph.value(batched.node.inputs[input]).shape; };
+  const bool condition_aligns = batched.rows_align(0) || is_by_rows(batched.node, shape_of(0), shape_of(1));
+  return condition_aligns && batched.rows_align(1) && batched.rows_align(2);
 }
 
 /// NaN counts as true, as every number but 0.

@@ -7,6 +7,7 @@
 
 #include "shm/base/errors.hpp"
 #include "shm/base/shortened.hpp"
+#include "worker/graph/operators.hpp"
 #include "worker/import/mxnet/attribute_reader.hpp"
 #include "worker/import/mxnet/mxnet_lowering.hpp"
 #include "worker/import/mxnet/mxnet_params.hpp"
@@ -266,7 +267,8 @@ class Importer {
     const MxnetOperator& op = *known;
     const auto count = static_cast<int>(node.inputs.size());
     if (count < op.min_inputs || (op.max_inputs >= 0 && count > op.max_inputs)) {
-      return invalid_argument("{} '{}': {} inputs; it takes {}", node.op, node.name, count, input_range(op));
+      return invalid_argument("{} '{}': {} inputs; it takes {}", node.op, node.name, count,
+                              Arity(op.min_inputs, op.max_inputs).to_text());
     }
     std::vector<ValueId> inputs;
     for (std::size_t i = 0; i < std::min(used_inputs(node), node.inputs.size()); ++i) {
@@ -282,12 +284,6 @@ class Importer {
       warnings_.add(format("{} '{}': attribute {} is not known and ignored", node.op, node.name, key));
     }
     return attributes.status();
-  }
-
-  static std::string input_range(const MxnetOperator& op) {
-    if (op.max_inputs < 0) return std::to_string(op.min_inputs) + " or more";
-    if (op.max_inputs == op.min_inputs) return std::to_string(op.min_inputs);
-    return format("{} to {}", op.min_inputs, op.max_inputs);
   }
 
   /// An auxiliary state is never an input. If it has no value, the checkpoint is incomplete.
