@@ -19,6 +19,21 @@ namespace {
 std::atomic<Closer*> guard = nullptr;      // never destroyed: libzmq's threads may outlive everything else
 thread_local bool closes_plainly = false;  // this thread's close() is the system's
 
+}  // namespace
+
+void guard_streams(std::shared_ptr<Closer> closer) {
+  closes_plainly = true;
+  static const auto* const kept = new std::shared_ptr<Closer>(std::move(closer));  // reachable, so no leak
+  guard = kept->get();
+}
+
+}  // namespace shoal::supervisor
+
+#if !defined(__SANITIZE_THREAD__)
+
+namespace shoal::supervisor {
+namespace {
+
 uid_t user_behind(int socket) {
   ucred peer{};
   socklen_t size = sizeof peer;
@@ -44,16 +59,7 @@ bool holds_unread(int fd) {
 }
 
 }  // namespace
-
-void guard_streams(std::shared_ptr<Closer> closer) {
-  closes_plainly = true;
-  static const auto* const kept = new std::shared_ptr<Closer>(std::move(closer));  // reachable, so no leak
-  guard = kept->get();
-}
-
 }  // namespace shoal::supervisor
-
-#if !defined(__SANITIZE_THREAD__)
 
 // Without memory, the descriptors are closed here.
 extern "C" __attribute__((visibility("default"))) ssize_t recv(int fd, void* bytes, std::size_t size, int flags) try {
