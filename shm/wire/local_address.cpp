@@ -17,6 +17,8 @@ std::string default_directory() {
   return "/run/shoal";
 }
 
+std::string lanes_directory(const std::string& directory) { return directory + "/lanes"; }
+
 sockaddr_un local_address(std::string_view path) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;

@@ -13,6 +13,9 @@ namespace shoal::wire {
 
 /// $SHOAL_DIR, else $XDG_RUNTIME_DIR/shoal, else /run/shoal. May be relative, as the user gave it.
 std::string default_directory();
+/// Where the lanes of a daemon with that directory bind their sockets. Zygotes and workers may bind nowhere else: clients trust
+/// whoever has bound the attach socket, which lies in the directory itself.
+std::string lanes_directory(const std::string& directory);
 
 /// The address of a socket at `path`. check_socket_path() must have accepted the path.
 sockaddr_un local_address(std::string_view path);

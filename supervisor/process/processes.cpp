@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "shm/base/errors.hpp"
+#include "shm/wire/local_address.hpp"
 #include "supervisor/process/socket_directory.hpp"
 
 namespace shoal::supervisor {
@@ -37,7 +38,7 @@ std::string_view worker_state_name(WorkerProcess::State state) {
 
 Result<std::string> lane_sockets(const std::string& directory, std::uint64_t incarnation) {
   SHOAL_ASSIGN_OR_RETURN(const std::string random, random_name());
-  return format("{}/w{}-{}", directory, incarnation, random);
+  return format("{}/w{}-{}", wire::lanes_directory(directory), incarnation, random);
 }
 
 std::string lane_path(const std::string& sockets, int lane) { return format("{}-{}", sockets, lane); }

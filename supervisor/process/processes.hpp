@@ -58,8 +58,8 @@ struct WorkerProcess {
 };
 std::string_view worker_state_name(WorkerProcess::State state);
 
-/// What the paths of a new worker's lane sockets begin with: DIRECTORY/w<incarnation>-<128 random bits>. Nobody but that worker
-/// and its zygote can know it before the lanes have bound, so nobody can bind there first.
+/// What the paths of a new worker's lane sockets begin with: DIRECTORY/lanes/w<incarnation>-<128 random bits>. Nobody but that
+/// worker and its zygote can know it before the lanes have bound, so nobody can bind there first.
 ///   Errors  kUnavailable: the kernel has no random numbers
 Result<std::string> lane_sockets(const std::string& directory, std::uint64_t incarnation);
 /// The path at which that lane binds its socket. No other path is accepted from the worker.

@@ -16,6 +16,7 @@
 #include <string_view>
 
 #include "shm/base/errors.hpp"
+#include "shm/wire/local_address.hpp"
 #include "shm/wire/socket.hpp"
 
 namespace shoal::supervisor {
@@ -24,7 +25,7 @@ namespace {
 namespace fs = std::filesystem;
 
 // There are never as many workers as that number says.
-constexpr std::string_view kLongestName = "/w9999999999-abcdefghijklmnopqrstuvwxyz-63";
+constexpr std::string_view kLongestName = "/lanes/w9999999999-abcdefghijklmnopqrstuvwxyz-63";
 constexpr std::string_view kNameLetters = "abcdefghijklmnopqrstuvwxyz234567";
 constexpr std::size_t kNameBytes = 26;  // of 5 bits each
 
@@ -34,7 +35,7 @@ bool is_random_name(std::string_view text) {
   return text.size() == kNameBytes && text.find_first_not_of(kNameLetters) == std::string_view::npos;
 }
 
-// "attach", "c12", "w12-<random name>-0", or "w12-0" of a daemon before 0.2.
+// "attach", "c12", in lanes/ "w12-<random name>-0"; of daemons before 0.3 that, or "w12-0", beside "attach".
 bool is_our_socket(std::string_view name) {
   if (name == "attach") return true;
   if (name.starts_with("c")) return is_number(name.substr(1));
@@ -78,6 +79,18 @@ Result<std::string> read_lock(int fd, const std::string& path) {
   return std::string(pid);
 }
 
+void sweep_sockets(int directory) {
+  // Opened again: readdir() moves the position of its descriptor, and closedir() closes it.
+  const int again = ::openat(directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  const std::unique_ptr<DIR, int (*)(DIR*)> names(again < 0 ? nullptr : ::fdopendir(again), &::closedir);
+  while (const dirent* entry = names ? ::readdir(names.get()) : nullptr) {
+    struct stat info {};
+    if (is_our_socket(entry->d_name) && ::fstatat(directory, entry->d_name, &info, AT_SYMLINK_NOFOLLOW) == 0 &&
+        S_ISSOCK(info.st_mode))
+      ::unlinkat(directory, entry->d_name, 0);
+  }
+}
+
 }  // namespace
 
 Result<std::string> random_name() {
@@ -112,6 +125,7 @@ Result<SocketDirectory> SocketDirectory::open(const std::string& given) {
   if (::ftruncate(lock.get(), 0) != 0 || ::pwrite(lock.get(), pid.data(), pid.size(), 0) < 0)
     return status_from_errno("write", lock_path, errno);
   SocketDirectory directory(std::move(path), std::move(files), std::move(lock));
+  SHOAL_ASSIGN_OR_RETURN(directory.lanes_, open_directory(wire::lanes_directory(directory.path_)));
   directory.sweep();
   return directory;
 }
@@ -146,15 +160,8 @@ Status SocketDirectory::share_with(std::optional<gid_t> group) const {
 }
 
 void SocketDirectory::sweep() const {
-  // Opened again: readdir() moves the position of its descriptor, and closedir() closes it.
-  const int again = ::openat(directory_.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  const std::unique_ptr<DIR, int (*)(DIR*)> names(again < 0 ? nullptr : ::fdopendir(again), &::closedir);
-  while (const dirent* entry = names ? ::readdir(names.get()) : nullptr) {
-    struct stat info {};
-    if (is_our_socket(entry->d_name) && ::fstatat(directory_.get(), entry->d_name, &info, AT_SYMLINK_NOFOLLOW) == 0 &&
-        S_ISSOCK(info.st_mode))
-      ::unlinkat(directory_.get(), entry->d_name, 0);
-  }
+  sweep_sockets(directory_.get());
+  sweep_sockets(lanes_.get());
 }
 
 }  // namespace shoal::supervisor

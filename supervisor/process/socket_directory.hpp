@@ -1,4 +1,4 @@
-// The daemon's directory: its lock and its sockets, nothing else.
+// The daemon's directory: its lock, its sockets and those of the lanes, nothing else.
 #pragma once
 
 #include <sys/types.h>
@@ -48,6 +48,7 @@ class SocketDirectory {
 
   std::string path_;
   UniqueFd directory_, lock_;
+  UniqueFd lanes_ = {};
 };
 
 }  // namespace shoal::supervisor

@@ -6,6 +6,7 @@
 #include <fstream>
 
 #include "tests/support/checkpoint.hpp"
+#include "tests/support/landlock.hpp"
 #include "tests/support/pool_fixture.hpp"
 #include "tests/support/scratch_directory.hpp"
 
@@ -50,6 +51,14 @@ TEST_F(Sandbox, AModelThatMakesItsReaderExecuteAProgramEndsItsZygote) {
   DaemonFixture daemon({.models = {model("_fault_load_exec")}, .worker = "shoal-worker-faulty", .wait_until_ready = false});
   EXPECT_TRUE(eventually([&] { return daemon.log().find("how=\"killed by signal 31\"") != std::string::npos; })) << daemon.log();
   EXPECT_TRUE(is_alive(daemon.pid()));
+}
+
+// Clients trust whoever has bound the attach socket.
+TEST_F(Sandbox, AZygoteThatWasTakenOverBindsNothingBesideTheAttachSocket) {
+  if (landlock_version() < 1) GTEST_SKIP() << "this kernel has no Landlock";
+  DaemonFixture daemon({.models = {model("_fault_load_bind")}, .worker = "shoal-worker-faulty"});
+  EXPECT_TRUE(daemon.connect().predict("bad", {{"data", triggering(666)}}).ok());
+  EXPECT_FALSE(std::filesystem::exists(daemon.directory() + "/intruder"));
 }
 
 TEST_F(Sandbox, HoldsForZygoteAndWorkersWithoutPrivileges) {

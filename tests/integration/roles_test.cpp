@@ -283,10 +283,10 @@ TEST_F(RolesTest, UsersDoNotSeeWhatOtherClientsDo) {
     EXPECT_EQ(as(user, {kGroup, user == kOperatorUser ? kOperators : kGroup}, rows), "1 flows, 1 copying");
 }
 
-/// The sockets in the daemon's directory whose name begins with that letter: w of a lane, c of a client that attaches.
+/// The sockets below the daemon's directory whose name begins with that letter: w of a lane, c of a client that attaches.
 std::vector<fs::path> sockets(const DaemonFixture& daemon, char letter) {
   std::vector<fs::path> found;
-  for (const auto& entry : fs::directory_iterator(daemon.directory())) {
+  for (const auto& entry : fs::recursive_directory_iterator(daemon.directory())) {
     if (entry.is_socket() && entry.path().filename().string()[0] == letter) found.push_back(entry.path());
   }
   return found;

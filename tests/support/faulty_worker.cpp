@@ -21,6 +21,7 @@
 //   _fault_slow          sleeps `scalar` milliseconds in every run; a chain of them makes a run of many short steps
 //   _fault_spin          uses `scalar` milliseconds of processor time in every run
 //   _fault_load_exec     executes /bin/true when its model is loaded
+//   _fault_load_bind     binds a socket beside `attach` when its model is loaded: "intruder"
 //   _fault_compile       waits forever when it is compiled for a batch of `scalar` rows
 //   _fault_compile_spin  uses 1.5 s of processor time when it is compiled for a batch of `scalar` rows
 //   _fault_write_weight  when triggered, writes to its second input, a weight
@@ -48,6 +49,7 @@
 #include "shm/base/errors.hpp"
 #include "shm/base/unique_fd.hpp"
 #include "shm/wire/control.hpp"
+#include "shm/wire/local_address.hpp"
 #include "shoal/passive_openmp.hpp"
 #include "tests/support/custom_operator.hpp"
 #include "worker/zygote/zygote.hpp"
@@ -240,6 +242,12 @@ Status infer_and_exec(const Node& node, std::span<const Value* const> src, std::
   return test::infer_like_first(node, src, dst);
 }
 
+Status infer_and_bind(const Node& node, std::span<const Value* const> src, std::span<Value* const> dst) {
+  const UniqueFd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  (void)wire::bind_at(socket.get(), wire::default_directory() + "/intruder");
+  return test::infer_like_first(node, src, dst);
+}
+
 Status do_nothing(const Node&, std::span<const TensorView> src, std::span<TensorView> dst) { return copy(src[0], dst[0]); }
 
 void add_operator(const char* name, int inputs, OracleKernel kernel, InferFunction infer = test::infer_like_first) {
@@ -291,6 +299,7 @@ int main(int argc, char** argv) {
   add_operator("_fault_socket", 1, fault_socket);
   add_operator("_fault_bind", 1, fault_bind);
   add_operator("_fault_load_exec", 1, do_nothing, infer_and_exec);
+  add_operator("_fault_load_bind", 1, do_nothing, infer_and_bind);
   add_operator("_fault_compile", 1, do_nothing, infer_and_hang);
   add_operator("_fault_compile_spin", 1, do_nothing, infer_and_spin);
   add_operator("_fault_write_weight", 2, fault_write_weight);

@@ -278,9 +278,8 @@ void run_zygote(UniqueFd control, ProcessTitle title) {
   const std::filesystem::path cache = default_cache_directory();
   std::error_code ignored;  // without that directory nothing is measured, which the load reports
   if (!cache.empty()) std::filesystem::create_directories(cache, ignored);
-  // Workers bind the sockets of their lanes in the daemon's directory.
   // If this fails, keep_to_serving() reports the reason together with the model's name.
-  (void)enter_loading_sandbox(cache, wire::default_directory());
+  (void)enter_loading_sandbox(cache, wire::lanes_directory(wire::default_directory()));
   Zygote& zygote = *new Zygote(std::move(control), title);  // never destroyed: children share what it points to
   zygote.serve();
   ::_exit(0);

@@ -13,6 +13,7 @@
 #include <optional>
 #include <utility>
 
+#include "shm/wire/local_address.hpp"
 #include "tests/crash/step/tracee.hpp"
 #include "tests/support/process_sample.hpp"
 #include "tests/support/says.hpp"
@@ -247,7 +248,7 @@ class CrashScenario : public Scenario {
 // ---- zygotes ----
 
 int lane_sockets_in(const std::string& directory) {
-  const fs::directory_iterator files(directory);
+  const fs::directory_iterator files(wire::lanes_directory(directory));
   return static_cast<int>(
       std::count_if(begin(files), end(files), [](const auto& file) { return file.path().filename().string().starts_with("w"); }));
 }

@@ -2,11 +2,9 @@
 #pragma once
 
 #include <gtest/gtest.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <functional>
 #include <string>
 
@@ -40,8 +38,5 @@ class SandboxTest : public testing::Test {
     ASSERT_EQ(status, 0);
   }
 };
-
-/// The version of the kernel's Landlock; 0 when it has none.
-inline long landlock_version() { return std::max(0L, ::syscall(SYS_landlock_create_ruleset, nullptr, 0, 1)); }
 
 }  // namespace shoal::worker

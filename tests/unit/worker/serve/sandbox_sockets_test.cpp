@@ -18,6 +18,7 @@
 #include "shm/wire/local_address.hpp"
 #include "shm/wire/socket.hpp"
 #include "tests/support/child_process.hpp"
+#include "tests/support/landlock.hpp"
 #include "tests/support/scratch_directory.hpp"
 #include "tests/unit/worker/serve/sandbox_fixture.hpp"
 
@@ -55,7 +56,7 @@ TEST_F(SandboxTest, AWorkerBindsNothing) {
 }
 
 TEST_F(SandboxTest, AZygoteMakesSocketsWhereLanesListenAndNowhereElse) {
-  if (landlock_version() < 1) GTEST_SKIP() << "this kernel has no Landlock";
+  if (test::landlock_version() < 1) GTEST_SKIP() << "this kernel has no Landlock";
   const test::ScratchDirectory cache, sockets, others;
   const auto bind_in_zygote = [&](const std::string& path) {
     return status_of([&] { return bind_there(path); }, Who::kLoadingZygote, cache.path(), sockets.path());

@@ -34,6 +34,7 @@
 #include <thread>
 
 #include "tests/support/child_process.hpp"
+#include "tests/support/landlock.hpp"
 #include "tests/support/scratch_directory.hpp"
 #include "tests/unit/worker/serve/sandbox_fixture.hpp"
 
@@ -283,7 +284,7 @@ TEST_F(SandboxTest, WhatClone3IsAskedForIsSeen) {
 }
 
 TEST_F(SandboxTest, NobodyReachesTheMemoryOfAProcessOutside) {
-  if (landlock_version() < 1) GTEST_SKIP() << "this kernel has no Landlock";
+  if (test::landlock_version() < 1) GTEST_SKIP() << "this kernel has no Landlock";
   for (const Who who : {Who::kLoadingZygote, Who::kZygote, Who::kWorker}) {
     EXPECT_EQ(status_of(
                   [] {
@@ -300,7 +301,7 @@ TEST_F(SandboxTest, NobodyReachesTheMemoryOfAProcessOutside) {
 bool is_denied(int result) { return result < 0 && errno == EACCES; }
 
 TEST_F(SandboxTest, ALoadingZygoteWritesNoFileByItsPathButInItsCache) {
-  if (landlock_version() < 1) GTEST_SKIP() << "this kernel has no Landlock";
+  if (test::landlock_version() < 1) GTEST_SKIP() << "this kernel has no Landlock";
   const test::ScratchDirectory cache, others;
   const std::string file = others.path("file"), made = others.path("made");
   std::ofstream(file) << "text";
@@ -377,7 +378,7 @@ TEST_F(SandboxTest, CallsThatAreNewerThanItsListsFailAsOnAnOlderKernel) {
 }
 
 TEST_F(SandboxTest, AZygoteSignalsNobodyOutside) {
-  if (landlock_version() < 6) GTEST_SKIP() << "this kernel's Landlock knows no scopes";
+  if (test::landlock_version() < 6) GTEST_SKIP() << "this kernel's Landlock knows no scopes";
   const pid_t stranger = test::start_child([] { return ::pause(); });
   for (const Who who : {Who::kLoadingZygote, Who::kZygote})
     EXPECT_EQ(status_of([=] { return ::tgkill(stranger, stranger, SIGKILL) == -1 && errno == EPERM ? 0 : 1; }, who), 0)

@@ -5,8 +5,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <filesystem>
+
 #include "shm/segment/segment.hpp"
 #include "shm/wire/control.hpp"
+#include "shm/wire/local_address.hpp"
 #include "shm/wire/status_page.hpp"
 #include "tests/support/allocations.hpp"
 #include "tests/support/scratch_directory.hpp"
@@ -33,6 +36,8 @@ TEST(FailedAllocations, NoneIsNeededBetweenAForkAndItsAnswer) {
   };
   const auto succeed = [] { test::fail_allocation(0); };
   const test::ScratchDirectory scratch;
+  const std::string lanes = wire::lanes_directory(scratch.path());
+  std::filesystem::create_directory(lanes);
   auto zygote = wire::make_control_pair().value();
   const pid_t pid = ::fork();
   if (pid == 0) {
@@ -50,7 +55,7 @@ TEST(FailedAllocations, NoneIsNeededBetweenAForkAndItsAnswer) {
   ASSERT_EQ(receive(zygote.ours).kind, ControlKind::kLoaded);
 
   auto worker = wire::make_control_pair().value();
-  ControlMessage fork{.kind = ControlKind::kFork, .id = 4, .a = 1, .text = scratch.path("w4-name")};
+  ControlMessage fork{.kind = ControlKind::kFork, .id = 4, .a = 1, .text = lanes + "/w4-name"};
   fork.fds.push_back(std::move(worker.theirs));
   fork.fds.push_back(wire::make_status_page(1).value());
   ASSERT_TRUE(wire::send_control(zygote.ours.get(), fork).ok());

@@ -20,6 +20,7 @@
 #include "shm/base/format.hpp"
 #include "shm/segment/segment.hpp"
 #include "shm/wire/control.hpp"
+#include "shm/wire/local_address.hpp"
 #include "shm/wire/status_page.hpp"
 #include "tests/support/says.hpp"
 #include "tests/support/scratch_directory.hpp"
@@ -34,11 +35,12 @@ using wire::ControlMessage;
 class ZygoteTest : public ::testing::Test {
  protected:
   ZygoteTest() {
+    std::filesystem::create_directory(directory_);
     auto pair = wire::make_control_pair().value();
     pid_ = ::fork();
     if (pid_ == 0) {
       pair.ours.reset();
-      ::setenv("SHOAL_DIR", directory_.c_str(), 1);  // the daemon does so
+      ::setenv("SHOAL_DIR", scratch_.path().c_str(), 1);  // the daemon does so
       static char title[] = "zygote-test";
       static char* argv[] = {title};
       run_zygote(std::move(pair.theirs), ProcessTitle(1, argv));
@@ -81,7 +83,7 @@ class ZygoteTest : public ::testing::Test {
   }
 
   const test::ScratchDirectory scratch_;
-  const std::string directory_ = scratch_.path();
+  const std::string directory_ = wire::lanes_directory(scratch_.path());
   pid_t pid_;
   UniqueFd control_;
 };
