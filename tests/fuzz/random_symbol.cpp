@@ -106,6 +106,9 @@ bool is_reduction(const std::string& name) {
 /// What whole networks are made of: half of all nodes.
 constexpr const char* kLayers[] = {"Convolution", "BatchNorm", "Activation", "Pooling",   "elemwise_add", "FullyConnected",
                                    "Concat",      "Flatten",   "LeakyReLU",  "transpose", "Reshape",      "SliceChannel"};
+/// What devices fuse into the layer before it.
+constexpr const char* kFused[] = {"BatchNorm", "Activation",  "elemwise_add", "LeakyReLU",
+                                  "clip",      "_mul_scalar", "elemwise_mul", "relu"};
 constexpr const char* kOdd[] = {"2147483647", "-2147483648", "0",    "-1",   "(2147483647, 2147483647)", "None", "()",
                                 "(0, 0)",     "1e38",        "1000", "65536"};
 constexpr const char* kLarge[] = {"2147483647", "2147483646", "1073741824", "4194306", "65536", "1000", "17"};
@@ -137,6 +140,7 @@ class Generator {
 
   void try_operator() {
     const std::size_t nodes = nodes_.size(), arguments = arguments_.size();
+    const bool followed_layer = follows_layer_;
     add_operator();
     const auto rank = judge_(text_with(json::array({json::array({nodes_.size() - 1, 0, 0})})));
     if (rank) {
@@ -146,6 +150,7 @@ class Generator {
     nodes_.erase(nodes_.begin() + static_cast<std::ptrdiff_t>(nodes), nodes_.end());
     arguments_.erase(arguments_.begin() + static_cast<std::ptrdiff_t>(arguments), arguments_.end());
     results_.pop_back();
+    follows_layer_ = followed_layer;
   }
 
   json entry(const Result& result) {
@@ -168,8 +173,10 @@ class Generator {
   void add_operator() {
     static const std::vector<const MxnetOperator*> all = worker::all_mxnet_operators();
     const bool is_layer = bytes_.below(2) == 0;
-    const MxnetOperator& op =
-        is_layer ? *worker::find_mxnet_operator(kLayers[bytes_.below(std::size(kLayers))]) : *all[bytes_.below(all.size())];
+    const bool is_fused = follows_layer_ && bytes_.below(2) == 0;
+    const MxnetOperator& op = is_fused   ? *worker::find_mxnet_operator(kFused[bytes_.below(std::size(kFused))])
+                              : is_layer ? *worker::find_mxnet_operator(kLayers[bytes_.below(std::size(kLayers))])
+                                         : *all[bytes_.below(all.size())];
     const std::string& meaning = op.alias_of.empty() ? op.name : op.alias_of;
     const std::string name = "n" + std::to_string(nodes_.size());
     rank_ = results_.back().rank;
@@ -196,7 +203,7 @@ class Generator {
     } else if (op.max_inputs < 0) {
       inputs += bytes_.below(4);
     }
-    json sources = json::array({pick()});
+    json sources = json::array({is_fused ? entry(results_.back()) : pick()});
     for (std::size_t i = 1; i < inputs; ++i) {
       const bool is_parameter = i <= op.parameters.size() || bytes_.one_in(8);
       sources.push_back(is_parameter && !bytes_.one_in(16) ? add_variable(name + "_" + std::to_string(i), 0) : pick());
@@ -207,6 +214,7 @@ class Generator {
     if (meaning == "BatchNorm" && bytes_.one_in(8)) outputs = 3;
     if (meaning == "amp_multicast") outputs = inputs;
     results_.push_back({nodes_.size() - 1, outputs, rank_});
+    follows_layer_ = is_fused || meaning == "Convolution" || meaning == "FullyConnected" || meaning == "BatchNorm";
   }
 
   std::string text_of(const Rule& rule) {
@@ -291,7 +299,8 @@ class Generator {
   const SymbolJudge& judge_;
   json nodes_ = json::array(), arguments_ = json::array();
   std::vector<Result> results_;
-  int rank_ = 0;  ///< of what the operator at hand reads
+  int rank_ = 0;                ///< of what the operator at hand reads
+  bool follows_layer_ = false;  ///< a layer has just been added, perhaps with others that may be fused into it
 };
 
 }  // namespace

@@ -1,0 +1,405 @@
+#include "tests/fuzz/whole_load.hpp"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <limits>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "shm/base/check.hpp"
+#include "shm/base/format.hpp"
+#include "shm/base/unique_fd.hpp"
+#include "tests/fuzz/random_symbol.hpp"
+#include "tests/support/tensor_values.hpp"
+#include "tests/unit/worker/import/mxnet/array_files.hpp"
+#include "worker/exec/model.hpp"
+#include "worker/graph/operators.hpp"
+#include "worker/import/mxnet/mxnet_importer.hpp"
+#include "worker/import/mxnet/mxnet_types.hpp"
+#include "worker/ops/arithmetic.hpp"
+#include "worker/ops/cast.hpp"
+#include "worker/ops/convolution.hpp"
+#include "worker/ops/fully_connected.hpp"
+#include "worker/ops/normalization.hpp"
+#include "worker/ops/pooling.hpp"
+#include "worker/ops/unary.hpp"
+#include "worker/passes/infer.hpp"
+
+namespace shoal::fuzz {
+namespace {
+
+using namespace shoal::worker;
+using shoal::testing::as_doubles;
+
+constexpr ImportLimits kLimits{.memory_bytes = std::uint64_t{16} << 20};
+constexpr double kMostBytes = 4 << 20;  // of all tensors of a graph together
+constexpr double kMostWork = 4 << 20;   // multiplications and the like of one run: the plain loops take some 100 ms for them
+constexpr double kTolerance = 1e-4;  // of the largest number: folded BatchNorms and sums in other orders; the golden tests' own
+constexpr double kMostSlack = 64;    // so many times the distance from float32 to float64 may the devices lie apart
+constexpr double kLooseTolerance = 0.1;           // of the largest number, for graphs that do not run in float64
+constexpr std::size_t kSmallCacheBytes = 1 << 8;  // of a core: then the batches of such small graphs run image by image, too
+
+/// A file without a name, whose contents change with each input.
+class ScratchFile {
+ public:
+  explicit ScratchFile(const char* label) : fd_(::memfd_create(label, MFD_CLOEXEC)) { SHOAL_CHECK(fd_.get() >= 0); }
+  void write(std::string_view bytes) const {
+    SHOAL_CHECK(::ftruncate(fd_.get(), 0) == 0);
+    SHOAL_CHECK(::pwrite(fd_.get(), bytes.data(), bytes.size(), 0) == static_cast<ssize_t>(bytes.size()));
+  }
+  std::string path() const { return "/proc/self/fd/" + std::to_string(fd_.get()); }
+
+ private:
+  UniqueFd fd_;
+};
+
+/// What an input of the fuzzer begins with.
+struct Settings {
+  bool is_text = false;        ///< the rest is a symbol file; else what random_symbol() makes one of
+  bool fuses = true;           ///< ModelOptions::fuse
+  bool weights_given = false;  ///< with each request; else they lie in the parameter file
+  bool second_batch = false;   ///< a program for one more image is compiled on demand
+  bool by_image = false;       ///< batches run image by image as if they were larger than a core's cache
+  bool without_steps = false;  ///< only graphs whose numbers can be compared
+  std::uint32_t seed = 0;      ///< of weights and data
+  TensorSpec data{"data", DType::kFloat32, {}};
+
+  explicit Settings(ByteSource& bytes) {
+    const std::uint8_t flags = bytes.next();
+    is_text = (flags & LoadFlags::kIsText) != 0;
+    fuses = (flags & LoadFlags::kUnfused) == 0;
+    weights_given = (flags & LoadFlags::kWeightsGiven) != 0;
+    second_batch = (flags & LoadFlags::kSecondBatch) != 0;
+    constexpr DType kTypes[] = {DType::kFloat32, DType::kFloat64, DType::kFloat16, DType::kInt32,
+                                DType::kUInt8,   DType::kInt64,   DType::kInt8,    DType::kFloat32};
+    if ((flags & LoadFlags::kOtherType) != 0) data.dtype = kTypes[flags >> 5];
+    seed = bytes.next();
+    by_image = (seed & LoadFlags::kWholeBatches) == 0;
+    without_steps = (seed & LoadFlags::kSteps) == 0;
+    std::vector<std::int64_t> dims(1 + bytes.below(5));
+    for (std::int64_t& dim : dims) dim = 1 + static_cast<std::int64_t>(bytes.below(bytes.one_in(4) ? 40 : 8));
+    data.shape = Shape(dims);
+  }
+};
+
+/// Small numbers, so that sums of many products are exact in float32 and may be made in any order.
+double number(std::uint32_t& state) {
+  state = state * 1664525 + 1013904223;
+  constexpr double kNumbers[] = {1, 0.5, -1, 2, 0, -0.5, 1.5, 3};
+  return kNumbers[state >> 29];
+}
+
+void store(std::byte* to, DType dtype, double value) {
+  const Status stored = dispatch<Numbers>(Node(), dtype, [&]<typename T>() {
+    const T element = to_element<T>(std::is_unsigned_v<T> ? std::abs(value) : value);
+    std::memcpy(to, &element, sizeof(T));
+    return Status();
+  });
+  SHOAL_CHECK(stored.ok());
+}
+
+/// MXNet's number of the type; nothing for those that random graphs do not have.
+std::optional<std::int32_t> type_flag(DType dtype) {
+  constexpr std::int32_t kCount = 7;  // float32 to int64
+  for (std::int32_t flag = 0; flag < kCount; ++flag) {
+    if (dtype_of_flag(flag) == dtype) return flag;
+  }
+  return std::nullopt;
+}
+
+std::vector<std::byte> numbers(DType dtype, const Shape& shape, std::uint32_t seed, bool are_positive = false) {
+  const std::size_t size = dtype_size_bytes(dtype);
+  std::vector<std::byte> bytes(static_cast<std::size_t>(shape.element_count()) * size);
+  for (std::size_t at = 0; at < bytes.size(); at += size) {
+    const double any = number(seed);
+    store(bytes.data() + at, dtype, are_positive ? std::abs(any) + 0.5 : any);
+  }
+  return bytes;
+}
+
+double bytes_of(const Value& value) {
+  return static_cast<double>(value.shape.element_count()) * static_cast<double>(dtype_size_bytes(value.dtype));
+}
+
+/// How often the plain loops visit an element for one of the result.
+double visits_per_element(const Graph& graph, const Node& node) {
+  const Shape& src = graph.value(node.inputs[0]).shape;
+  const auto elements = [&](const Shape& shape) { return static_cast<double>(shape.element_count()); };
+  if (const auto* conv = node.attributes.get_if<ConvolutionAttributes>())
+    return elements(graph.value(node.inputs[1]).shape) / static_cast<double>(conv->num_filter);
+  if (node.attributes.get_if<FullyConnectedAttributes>()) return static_cast<double>(graph.value(node.inputs[1]).shape[1]);
+  if (const auto* lrn = node.attributes.get_if<LrnAttributes>()) return std::min<double>(static_cast<double>(lrn->nsize), 40);
+  if (node.attributes.get_if<PoolingAttributes>() || node.attributes.get_if<AdaptivePoolingAttributes>())
+    return elements(src) / static_cast<double>(src[0]);
+  return 1;
+}
+
+/// The graph is one whose loading and running take little time and memory.
+bool is_small(Graph graph, std::span<const TensorSpec> inputs) {
+  if (!infer(graph, inputs).ok()) return false;
+  double bytes = 0, work = 0;
+  for (const Value& value : graph.values) bytes += bytes_of(value);
+  for (const Node& node : graph.nodes) {
+    double elements = 0;
+    for (const ValueId id : node.outputs) elements += static_cast<double>(graph.value(id).shape.element_count());
+    for (const ValueId id : node.inputs) work += static_cast<double>(graph.value(id).shape.element_count());
+    work += elements * visits_per_element(graph, node);
+  }
+  return bytes <= kMostBytes && work <= kMostWork;
+}
+
+/// Its result may change by much when its input changes by little.
+bool has_steps(const Node& node) {
+  if (const auto* unary = node.attributes.get_if<UnaryAttributes>()) {
+    return unary->kind == UnaryKind::kSign || (unary->kind >= UnaryKind::kLogicalNot && unary->kind <= UnaryKind::kRint);
+  }
+  const auto is_step = [](BinaryKind kind) {
+    return kind == BinaryKind::kMod || (kind >= BinaryKind::kEqual && kind <= BinaryKind::kLogicalXor);
+  };
+  if (const auto* binary = node.attributes.get_if<BinaryAttributes>()) return is_step(binary->kind);
+  if (const auto* scalar = node.attributes.get_if<ScalarAttributes>()) return is_step(scalar->kind);
+  if (const auto* cast = node.attributes.get_if<CastAttributes>())
+    return dtype_size_bytes(cast->dtype) < 4 || cast->dtype == DType::kInt32 || cast->dtype == DType::kInt64;
+  return false;
+}
+
+/// It has no result for some numbers. One rounding may move a number across that border.
+bool has_border(const Node& node) {
+  if (const auto* unary = node.attributes.get_if<UnaryAttributes>()) {
+    constexpr UnaryKind kLimited[] = {UnaryKind::kSqrt,    UnaryKind::kRsqrt,   UnaryKind::kLog,    UnaryKind::kLog2,
+                                      UnaryKind::kLog10,   UnaryKind::kLog1p,   UnaryKind::kArcsin, UnaryKind::kArccos,
+                                      UnaryKind::kArccosh, UnaryKind::kArctanh, UnaryKind::kErfinv, UnaryKind::kGamma};
+    return std::ranges::find(kLimited, unary->kind) != std::end(kLimited);
+  }
+  const auto* binary = node.attributes.get_if<BinaryAttributes>();
+  const auto* scalar = node.attributes.get_if<ScalarAttributes>();
+  return (binary && binary->kind == BinaryKind::kPower) || (scalar && scalar->kind == BinaryKind::kPower);
+}
+
+struct Inputs {
+  std::vector<TensorSpec> specs;
+  std::uint32_t seed = 0;
+};
+
+/// One model, run; nothing when that is refused.
+std::optional<Tensors> answer(Model& model, const Inputs& given) {
+  model.enter_thread();
+  const auto program = model.program(given.specs);
+  if (!program.ok()) return std::nullopt;
+  std::vector<Tensor> inputs;
+  std::vector<TensorView> src, dst;
+  std::uint32_t seed = given.seed;
+  for (const TensorSpec& spec : (*program)->inputs()) {
+    inputs.push_back(Tensor::create(spec.dtype, spec.shape).value());
+    const auto bytes = numbers(spec.dtype, spec.shape, ++seed);
+    std::memcpy(inputs.back().view().data, bytes.data(), bytes.size());
+    src.push_back(inputs.back().view());
+  }
+  Tensors outputs;
+  for (const TensorSpec& spec : (*program)->outputs()) {
+    outputs.push_back({spec.name, Tensor::create(spec.dtype, spec.shape).value()});
+    dst.push_back(outputs.back().tensor.view());
+  }
+  Context context;
+  if (!(*program)->run(context, src, dst).ok()) return std::nullopt;
+  return outputs;
+}
+
+/// Largest distance of two tensors, infinite where one has a NaN or an infinity that the other has not; and their largest number.
+///   few_nan  up to 2 % of the elements may be NaN in one of them only
+struct Distance {
+  double apart = 0, largest = 1;
+  Distance(const std::vector<double>& a, const std::vector<double>& b, bool few_nan) {
+    constexpr std::size_t kFew = 50;
+    std::size_t unlike = 0;
+    for (std::size_t i = 0; i < a.size(); ++i) {
+      const double x = a[i], y = b[i];
+      if (std::isfinite(x) && std::isfinite(y)) {
+        apart = std::max(apart, std::abs(x - y));
+        largest = std::max(largest, std::abs(y));
+      } else if (few_nan && std::isnan(x) != std::isnan(y) && kFew * ++unlike <= a.size()) {
+        continue;
+      } else if (!(std::isnan(x) && std::isnan(y)) && x != y) {
+        apart = std::numeric_limits<double>::infinity();
+      }
+    }
+  }
+};
+
+struct Load {
+  Settings settings;
+  std::vector<TensorSpec> specs;
+  const ScratchFile &symbol, &params;
+
+  Result<Graph> graph() const {
+    SHOAL_ASSIGN_OR_RETURN(MxnetImport import, import_mxnet(symbol.path(), params.path(), kLimits));
+    return std::move(import.graph);
+  }
+
+  Result<std::unique_ptr<Model>> model(const std::string& device, const std::vector<TensorSpec>& inputs) const {
+    SHOAL_ASSIGN_OR_RETURN(Graph imported, graph());
+    ModelOptions options{.device = device, .input_sets = {inputs}, .fuse = settings.fuses};
+    if (settings.by_image) options.core_cache_bytes = kSmallCacheBytes;
+    return Model::load(std::move(imported), std::move(options));
+  }
+
+  Load unfused() const {
+    Load copy = *this;
+    copy.settings.fuses = false;
+    return copy;
+  }
+};
+
+/// How far rounding alone moves the answers: from float32 to float64. Nothing when the graph does not compute in float64.
+std::optional<Tensors> in_double(const Load& load, Inputs inputs) {
+  for (TensorSpec& spec : inputs.specs) {
+    if (spec.dtype == DType::kFloat32 || spec.dtype == DType::kFloat16) spec.dtype = DType::kFloat64;
+  }
+  const auto model = load.model("cpu-reference", inputs.specs);
+  return model.ok() ? answer(**model, inputs) : std::nullopt;
+}
+
+/// What every node of the graph answers on the reference device; nothing if not all of its values can be outputs.
+Tensors values_of(const Load& load, const Inputs& inputs) {
+  Result<Graph> graph = load.graph();
+  if (!graph.ok()) return {};
+  for (const Node& node : graph->nodes) {
+    for (const ValueId id : node.outputs) graph->outputs.push_back({"value" + std::to_string(id), id});
+  }
+  const auto model = Model::load(std::move(*graph), {.device = "cpu-reference", .input_sets = {inputs.specs}});
+  return (model.ok() ? answer(**model, inputs) : std::nullopt).value_or(Tensors());
+}
+
+bool any_of(const Tensors& tensors, bool (*is_such)(double)) {
+  return std::ranges::any_of(
+      tensors, [&](const NamedTensor& named) { return std::ranges::any_of(as_doubles(named.tensor.view()), is_such); });
+}
+
+/// What is wrong with the answers; empty: nothing.
+std::string compare(const Load& load, const Inputs& inputs, const Tensors& got, const Tensors& want, LoadOutcome& outcome) {
+  std::optional<Tensors> exact;
+  const auto graph = load.graph();
+  const bool few_nan = std::ranges::any_of(graph->nodes, has_border);
+  for (std::size_t i = 0; i < want.size(); ++i) {
+    const TensorView &got_view = got[i].tensor.view(), &want_view = want[i].tensor.view();
+    SHOAL_CHECK(got_view.dtype == want_view.dtype && got_view.shape == want_view.shape);
+    const auto a = as_doubles(got_view), b = as_doubles(want_view);
+    const Distance distance(a, b, few_nan);
+    if (distance.apart <= kTolerance * distance.largest) continue;
+    if (!exact) exact = in_double(load, inputs);
+    const bool has_exact = exact && (*exact)[i].tensor.view().shape == want_view.shape;
+    const auto c = has_exact ? as_doubles((*exact)[i].tensor.view()) : std::vector(b.size(), std::nan(""));
+    const Distance rounding(b, c, few_nan);
+    if (has_exact && distance.apart <= kTolerance * rounding.largest + kMostSlack * rounding.apart) continue;
+    if (!has_exact && distance.apart <= kLooseTolerance * distance.largest) {
+      ++outcome.loosely_compared;
+      continue;
+    }
+    const Tensors values = values_of(load, inputs);
+    const auto is_infinite = [](double x) { return std::isinf(x); };
+    // oneDNN loses the sign of zero, and a sum that is zero on one device is nearly zero on the other: 1/0 has either sign, and
+    // 1/sqrt(0) may be NaN instead.
+    if (any_of(values, is_infinite) || any_of(got, is_infinite)) return "";
+    if (load.settings.fuses && any_of(values, [](double x) { return std::isnan(x); })) {  // a fused relu makes a number of NaN
+      const Load plain = load.unfused();
+      const auto model = plain.model("cpu", inputs.specs);
+      const auto again = model.ok() ? answer(**model, inputs) : std::nullopt;
+      return again ? compare(plain, inputs, *again, want, outcome) : "it does not run without fusion";
+    }
+    std::string text = format("output {} '{}' {}: cpu and cpu-reference differ: {} apart, largest {}, rounding {}\n", i,
+                              want[i].name, want_view.shape.to_string(), distance.apart, distance.largest, rounding.apart);
+    for (std::size_t k = 0; k < std::min<std::size_t>(b.size(), 16); ++k)
+      text += format("  [{}] cpu {} reference {} float64 {}\n", k, a[k], b[k], c[k]);
+    return text;
+  }
+  return "";
+}
+
+/// The rank of the first output for this data; nothing when the graph is refused.
+std::optional<int> rank_of(const std::string& text, const Settings& settings) {
+  auto import = import_mxnet_symbol({"random-symbol.json", std::as_bytes(std::span(text)), nullptr}, kLimits);
+  if (!import.ok() || !infer_parameters(import->graph, std::span(&settings.data, 1)).ok()) return std::nullopt;
+  if (settings.without_steps && std::ranges::any_of(import->graph.nodes, has_steps)) return std::nullopt;
+  return import->graph.value(import->graph.outputs.front().value).shape.rank();
+}
+
+/// Writes the parameter file: everything but the data, of the shapes that follow from it.
+bool write_parameters(const Settings& settings, const std::string& text, const ScratchFile& params,
+                      std::vector<TensorSpec>& inputs) {
+  const ForeignFile file{"load-symbol.json", std::as_bytes(std::span(text)), nullptr};
+  auto import = import_mxnet_symbol(file, kLimits);
+  if (!import.ok()) return false;
+  Graph& graph = import->graph;
+  if (!infer_parameters(graph, std::span(&settings.data, 1)).ok()) return false;
+  std::vector<std::string> records, names;
+  double bytes = 0;
+  std::uint32_t seed = settings.seed;
+  for (const ValueId id : graph.inputs) {
+    const Value& value = graph.value(id);
+    const bool is_auxiliary = import->auxiliaries.contains(value.name);
+    const auto flag = type_flag(value.dtype);
+    if (!flag || (bytes += bytes_of(value)) > kMostBytes) return false;
+    if (value.name == settings.data.name || (settings.weights_given && !is_auxiliary)) {
+      inputs.push_back({value.name, value.dtype, value.shape});
+      continue;
+    }
+    const auto contents = numbers(value.dtype, value.shape, ++seed, is_auxiliary);  // a negative variance makes only NaN
+    records.push_back(test::record(test::Era::kV2, {value.shape.begin(), value.shape.end()}, *flag,
+                                   {reinterpret_cast<const char*>(contents.data()), contents.size()}));
+    names.push_back((is_auxiliary ? "aux:" : "arg:") + value.name);
+  }
+  params.write(test::list(records, names));
+  return true;
+}
+
+/// Loads the graph on both devices, runs it and compares. Returns what is wrong.
+std::string check(const Load& load, LoadOutcome& outcome) {
+  const auto reference = load.model("cpu-reference", load.specs), cpu = load.model("cpu", load.specs);
+  if (reference.ok() != cpu.ok())  // every graph runs on both devices
+    return "one device loads it and the other does not: " + (reference.ok() ? cpu : reference).status().to_string();
+  if (!reference.ok()) return "";
+  const auto graph = load.graph();
+  const bool is_comparable = std::ranges::none_of(graph->nodes, has_steps);
+  for (int round = 0; round < (load.settings.second_batch ? 2 : 1); ++round) {
+    Inputs inputs{load.specs, load.settings.seed + 7};
+    if (round == 1) {
+      for (TensorSpec& spec : inputs.specs) {
+        if (spec.name == load.settings.data.name) ++spec.shape[0];
+      }
+      if (!is_small(*graph, inputs.specs)) return "";
+    }
+    const auto want = answer(**reference, inputs), got = answer(**cpu, inputs);
+    if (want.has_value() != got.has_value()) return "one device runs it and the other does not";
+    outcome.ran |= want.has_value();
+    outcome.compared |= want && is_comparable;
+    if (!want || !is_comparable) continue;
+    if (std::string wrong = compare(load, inputs, *got, *want, outcome); !wrong.empty()) return wrong;
+  }
+  return "";
+}
+
+}  // namespace
+
+LoadOutcome check_whole_load(ByteSource& bytes) {
+  static const ScratchFile symbol("symbol"), params("params");
+  const Settings settings(bytes);
+  LoadOutcome outcome;
+  outcome.symbol = std::string(reinterpret_cast<const char*>(bytes.rest().data()), bytes.rest().size());
+  const auto judge = [&](const std::string& text) { return rank_of(text, settings); };
+  if (!settings.is_text) outcome.symbol = random_symbol(bytes, settings.data.shape.rank(), judge);
+  outcome.data = settings.data;
+  std::vector<TensorSpec> specs;
+  if (!write_parameters(settings, outcome.symbol, params, specs)) return outcome;
+  symbol.write(outcome.symbol);
+  const Load load{settings, specs, symbol, params};
+  if (const auto graph = load.graph(); graph.ok() && is_small(*graph, specs)) outcome.wrong = check(load, outcome);
+  return outcome;
+}
+
+}  // namespace shoal::fuzz

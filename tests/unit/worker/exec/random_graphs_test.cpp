@@ -1,0 +1,60 @@
+// Random graphs: operators, attributes, types, shapes, fan-out and residuals by seed. The device cpu, with fused steps and
+// without, answers as the oracle kernels do.
+//
+//   SHOAL_RANDOM_GRAPHS  how many seeds; tests/fuzz/README.md has the recorded runs
+//   SHOAL_RANDOM_SEED    the first one
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <random>
+#include <vector>
+
+#include "tests/fuzz/whole_load.hpp"
+
+namespace shoal::worker {
+namespace {
+
+using fuzz::LoadFlags;
+
+std::uint64_t number_from(const char* variable, std::uint64_t otherwise) {
+  const char* const text = std::getenv(variable);
+  return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
+}
+
+/// What the fuzzer would be given. The graph grows until the bytes end.
+std::vector<std::uint8_t> bytes_of(std::uint64_t seed) {
+  std::mt19937_64 numbers(seed);
+  std::vector<std::uint8_t> bytes(40 + numbers() % 600);
+  for (std::uint8_t& byte : bytes) byte = static_cast<std::uint8_t>(numbers());
+  bytes[0] &= static_cast<std::uint8_t>(~LoadFlags::kIsText);
+  if (seed % 4 != 0) bytes[0] &= static_cast<std::uint8_t>(~LoadFlags::kOtherType);  // most graphs compute in float32
+  if (seed % 8 != 0) bytes[1] &= static_cast<std::uint8_t>(~LoadFlags::kSteps);
+  return bytes;
+}
+
+TEST(RandomGraphs, AnswerOnCpuFusedAndUnfusedAsByTheOracle) {
+  const std::uint64_t first = number_from("SHOAL_RANDOM_SEED", 1), count = number_from("SHOAL_RANDOM_GRAPHS", 300);
+  std::size_t ran = 0, compared = 0, loosely = 0;
+  for (std::uint64_t seed = first; seed < first + count && !HasFailure(); ++seed) {
+    std::vector<std::uint8_t> bytes = bytes_of(seed);
+    for (const bool fused : {true, false}) {
+      if (fused) bytes[0] &= static_cast<std::uint8_t>(~LoadFlags::kUnfused);
+      if (!fused) bytes[0] |= LoadFlags::kUnfused;
+      fuzz::ByteSource source(bytes);
+      const fuzz::LoadOutcome outcome = fuzz::check_whole_load(source);
+      ran += outcome.ran;
+      compared += outcome.compared;
+      loosely += outcome.loosely_compared;
+      EXPECT_EQ(outcome.wrong, "") << "seed " << seed << (fused ? ", fused" : ", unfused") << ", data "
+                                   << outcome.data.shape.to_string() << "\n"
+                                   << outcome.symbol;
+    }
+  }
+  std::printf("seeds %llu to %llu, fused and unfused: %zu runs of both devices, %zu compared, %zu outputs loosely\n",
+              static_cast<unsigned long long>(first), static_cast<unsigned long long>(first + count - 1), ran, compared, loosely);
+  EXPECT_GT(ran, count) << "most seeds must make graphs that run";
+  EXPECT_GT(compared, count);
+}
+
+}  // namespace
+}  // namespace shoal::worker
