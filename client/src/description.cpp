@@ -9,6 +9,7 @@
 #include "shm/base/json_text.hpp"
 #include "shm/base/shortened.hpp"
 #include "shm/tensor/spec.hpp"
+#include "shm/wire/messages.hpp"
 #include "shm/wire/tensor_json.hpp"
 
 namespace shoal::client {
@@ -38,13 +39,17 @@ std::string names_of(std::span<const TensorSpec> specs) {
 }  // namespace
 
 Result<Description> parse_description(std::string_view text) try {
-  const json object = json::parse(text);
+  const json object = parse_json(text);
   Description description;
   ModelInfo& info = description.info;
   info.name = object.at("name").get<std::string>();
   info.version = wire::to_integer(object, "version", std::uint64_t{1});
   info.inputs = wire::to_specs(object.at("inputs"));
   info.outputs = wire::to_specs(object.at("outputs"));
+  if (info.inputs.size() + info.outputs.size() > wire::kMaxTensors)
+    return internal_error(
+        "the daemon describes model '{}' with {} inputs and {} outputs; a request has room for at most {} tensors", info.name,
+        info.inputs.size(), info.outputs.size(), wire::kMaxTensors);
   info.labels = object.value("labels", std::vector<std::string>{});
   if (const auto found = object.find("preprocess"); found != object.end() && found->is_object())
     info.preprocess = to_preprocess(*found);
@@ -79,7 +84,7 @@ std::string change_json(const ChangeRequest& change) {
 }
 
 Result<ModelChange> parse_change(std::string_view text) try {
-  const json object = json::parse(text);
+  const json object = parse_json(text);
   ModelChange change;
   change.outcome = object.at("outcome").get<std::string>();
   if (object.at("version").is_number()) change.version = wire::to_integer<std::uint64_t>(object.at("version"));
@@ -92,7 +97,7 @@ Result<ModelChange> parse_change(std::string_view text) try {
 }
 
 std::string name_question(std::string_view text) {
-  const json object = json::parse(text);
+  const json object = parse_json(text);
   const std::string name = format("'{}'", object.value("what", ""));
   return object.contains("model") ? format("{} of model '{}'", name, object.value("model", "")) : name;
 }
@@ -112,7 +117,7 @@ std::string parse_message(std::string_view text) {
 
 Result<std::vector<std::string>> parse_names(std::string_view text) try {
   std::vector<std::string> names;
-  const json object = json::parse(text);  // a temporary would be destroyed before the loop
+  const json object = parse_json(text);  // a temporary would be destroyed before the loop
   for (const json& model : object.at("models")) {
     names.push_back((model.is_object() ? model.at("name") : model).get<std::string>());
   }

@@ -141,15 +141,6 @@ struct WrongText : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-constexpr int kDeepest = 12;  // more than any of our texts needs
-
-json parse_text(std::string_view text) {
-  return json::parse(text, [](int depth, json::parse_event_t, json&) {
-    if (depth > kDeepest) throw WrongText("its values are nested too deeply");
-    return true;
-  });
-}
-
 void insert(toml::table& table, const std::string& key, const json& value);
 void append(toml::array& array, const json& value);
 
@@ -311,7 +302,7 @@ std::string question_text(const std::filesystem::path& configuration) {
 }
 
 Result<FileQuestion> parse_question(std::string_view text) try {
-  const json object = parse_text(text);
+  const json object = parse_json(text);
   if (object.contains("configuration")) return FileQuestion{.model = {}, .configuration = to_path(object["configuration"])};
   return FileQuestion{.model = to_request(object.at("model")), .configuration = {}};
 } catch (const std::exception& error) {
@@ -355,7 +346,7 @@ std::string answer(const FileQuestion& question) {
 }
 
 Result<std::vector<VersionEntry>> parse_entries(std::string_view text, const ModelRequest& request) try {
-  const json object = parse_text(text);
+  const json object = parse_json(text);
   if (object.contains("failure")) return std::vector{failed_entry(request, to_status(object["failure"]))};
   std::vector<VersionEntry> entries;
   for (const json& each : object.at("entries")) {
@@ -371,7 +362,7 @@ Result<std::vector<VersionEntry>> parse_entries(std::string_view text, const Mod
 }
 
 Result<DaemonConfig> parse_configuration(std::string_view text) try {
-  const json object = parse_text(text);
+  const json object = parse_json(text);
   if (object.contains("failure")) return to_status(object["failure"]);
   DaemonConfig config;
   std::set<std::string> names;

@@ -206,6 +206,15 @@ Result<std::uint64_t> check_sealed(const UniqueFd& fd, Seals at_least) {
   return file_size(fd);
 }
 
+Status check_writable(const UniqueFd& fd) {
+  const int seals = ::fcntl(fd.get(), F_GET_SEALS);
+  if (seals < 0 || (seals & (F_SEAL_WRITE | F_SEAL_FUTURE_WRITE)) != 0)
+    return invalid_argument("a memfd that is sealed against writing");
+  const int flags = ::fcntl(fd.get(), F_GETFL);
+  if (flags < 0 || (flags & O_ACCMODE) != O_RDWR) return invalid_argument("a memfd whose descriptor cannot be written");
+  return {};
+}
+
 Result<UniqueFd> reopen_read_only(const UniqueFd& fd) {
   const std::string path = format("/proc/self/fd/{}", fd.get());
   // O_NONBLOCK, because another process can hold a lease on the file. Then open() would wait for it up to 45 s. The flag changes

@@ -74,6 +74,9 @@ Status seal(const UniqueFd& fd, Seals seals);
 /// Checks that a descriptor from a stranger is a memfd with at least these seals, and returns its size. Never reads its bytes.
 ///   Errors  kInvalidArgument (names what is missing)
 Result<std::uint64_t> check_sealed(const UniqueFd& fd, Seals at_least);
+/// Checks that others can map the memfd for writing: its descriptor was opened for that, and no seal forbids it.
+///   Errors  kInvalidArgument (names what is wrong)
+Status check_writable(const UniqueFd& fd);
 /// Opens the same memory again, O_RDONLY. Never waits.
 ///   Errors  kInvalidArgument (another process holds a lease on it), kPermissionDenied, kInternal
 Result<UniqueFd> reopen_read_only(const UniqueFd& fd);

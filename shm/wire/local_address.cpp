@@ -39,6 +39,12 @@ Status bind_at(int socket, const std::string& path) {
   return {};
 }
 
+bool has_name(int socket) {
+  sockaddr_un address{};
+  socklen_t size = sizeof address;
+  return ::getsockname(socket, reinterpret_cast<sockaddr*>(&address), &size) == 0 && size > sizeof address.sun_family;
+}
+
 Result<UniqueFd> listen_at(const std::string& path, int type, int backlog) {
   SHOAL_ASSIGN_OR_RETURN(UniqueFd fd, make_local_socket(type));
   SHOAL_RETURN_IF_ERROR(bind_at(fd.get(), path));

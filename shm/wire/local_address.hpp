@@ -21,6 +21,8 @@ std::string lanes_directory(const std::string& directory);
 sockaddr_un local_address(std::string_view path);
 /// A non-blocking socket of `type` that has no name yet.
 Result<UniqueFd> make_local_socket(int type);
+/// Whether the socket was bound before.
+bool has_name(int socket);
 /// Creates the file of a socket. Who may connect there: what the umask of this process leaves of the socket's own mode (0777).
 /// Errors: those of bind(); name the path.
 Status bind_at(int socket, const std::string& path);

@@ -280,7 +280,7 @@ void Clients::read_again(std::uint64_t now_ns) {
   for (const std::uint64_t id : std::exchange(unread_, {})) {
     Client* client = find(id);
     if (!client) continue;
-    if (loop_.closer().is_late(client->uid)) {
+    if (loop_.closer().is_late(client->uid) && client->state < Client::State::kReady) {
       unread_.push_back(id);
       read_again_.set_earlier(now_ns + kShortageNs);
       continue;
@@ -309,13 +309,11 @@ Status Clients::handle_attach(Client& client, ControlMessage& message) {
 // Binds a client's socket in our directory, where the client itself may create nothing. The file belongs to us, and the umask
 // lets nobody else connect.
 Status Clients::bind_socket(Client& client, const UniqueFd& socket) {
-  if (!wire::is_local_stream(socket.get()))
+  if (!wire::is_local_stream(socket.get()) || wire::has_name(socket.get()))
     return invalid_argument("socket: the first descriptor must be an unbound local socket of type SOCK_STREAM");
   const std::string path = directory_.client_path(client.id);
-  if (const Status bound = wire::bind_at(socket.get(), path); !bound.ok()) {
-    const bool lacks_room = bound.code() == StatusCode::kFailedPrecondition;  // that is not the client's fault
-    return Status(lacks_room ? StatusCode::kOverloaded : StatusCode::kInvalidArgument, "socket: " + bound.message());
-  }
+  // What fails now is this process's trouble with its directory, and may pass.
+  if (const Status bound = wire::bind_at(socket.get(), path); !bound.ok()) return overloaded("socket: {}", bound.message());
   client.path = path;
   return {};
 }
@@ -326,6 +324,8 @@ Status Clients::take_arenas(Client& client, std::span<UniqueFd> fds) {
   if (!input_bytes.ok()) return input_bytes.status().with_context("input arena");
   auto output_bytes = check_sealed(fds[1], Seals::kFixedSize);
   if (!output_bytes.ok()) return output_bytes.status().with_context("output arena");
+  // Otherwise no worker could map it.
+  if (const Status writable = check_writable(fds[1]); !writable.ok()) return writable.with_context("output arena");
   for (const std::uint64_t size : {*input_bytes, *output_bytes}) {
     if (size == 0 || size > wire::kLargestArenaBytes)
       return invalid_argument("an arena of {} bytes (1 to {})", size, wire::kLargestArenaBytes);

@@ -189,7 +189,7 @@ class DataPlane final : public ClientObserver {
     std::vector<RoutedLane> lanes;
     std::vector<std::uint64_t> attached;   // client ids, by the clients' places; 0 = none
     std::vector<std::uint64_t> to_detach;  // clients that are gone, but the worker's socket was full
-    std::uint32_t unmatched = 0;           // replies that belong to no request that it holds
+    std::uint32_t unmatched = 0;           // replies and PARKEDs that belong to no request that it holds
     bool has_lost = false;                 // requests did not reach it: it is being killed, and what it says does not count
     RateLimit cancels{12'800'000};         // CANCEL_RUNs: 128 at once
     std::unique_ptr<Timer> leave;          // its limit, if it is surplus
@@ -226,6 +226,7 @@ class DataPlane final : public ClientObserver {
 
   // Lanes.
   void handle_lane_message(wire::PeerId peer, wire::Parcel& parcel);
+  void count_unmatched(std::uint64_t incarnation);
   void report_death(const RoutedVersion& version, const WorkerProcess& worker, std::uint64_t answered,
                     std::vector<DeathOutcome> requests);
   Status attach_client(RoutedWorker& routed, const WorkerProcess& worker, const Client& client);

@@ -68,8 +68,11 @@ void DataPlane::handle_lane_message(wire::PeerId peer, wire::Parcel& parcel) {
   }
   const wire::ReplyHeader& header = reply_.header;
   if (is_parked) {
-    if (header.incarnation == lane.incarnation) ledger_.lane_parked(lane, header.request_id, header.attempt, now_ns_);
-    return perform();
+    const bool matches =
+        header.incarnation == lane.incarnation && ledger_.lane_parked(lane, header.request_id, header.attempt, now_ns_);
+    perform();
+    if (!matches) count_unmatched(lane.incarnation);
+    return;
   }
   reply_in_hand_ = &parcel;
   const LaneReply reply{.lane = lane,
@@ -81,9 +84,15 @@ void DataPlane::handle_lane_message(wire::PeerId peer, wire::Parcel& parcel) {
   const bool matches = header.incarnation == lane.incarnation && ledger_.lane_replied(reply, now_ns_);
   perform();
   reply_in_hand_ = nullptr;
-  if (matches || ++routed->second.unmatched <= kMostUnmatchedReplies) return;
+  if (!matches) count_unmatched(lane.incarnation);
+}
+
+// Otherwise such messages could keep the loop busy.
+void DataPlane::count_unmatched(std::uint64_t incarnation) {
+  const auto routed = workers_.find(incarnation);
+  if (routed == workers_.end() || ++routed->second.unmatched <= kMostUnmatchedReplies) return;
   routed->second.version->processes.kill_worker(
-      lane.incarnation, format("more than {} replies of its lanes belong to no request that they hold", kMostUnmatchedReplies));
+      incarnation, format("more than {} replies of its lanes belong to no request that they hold", kMostUnmatchedReplies));
 }
 
 void DataPlane::worker_ready(RoutedVersion& version, const WorkerProcess& worker) {

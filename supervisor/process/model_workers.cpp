@@ -127,6 +127,7 @@ Status ModelProcesses::handle_fork_failed(const ControlMessage& message) {
     return invalid_argument("FORK_FAILED for worker {}, which it was not told to fork", message.id);
   reason_ = shortened(message.text, kMostReason);
   log_.warn("fork_failed model={} reason=\"{}\"", options_.name, reason_);
+  note_unborn(*worker, clock_.now_ns());  // it may have forked and failed after that
   drop_worker(message.id);
   // FORKs that were told together and fail together count as one.
   if (const std::uint64_t now_ns = clock_.now_ns(); !waits_to_fork(now_ns)) fork_.set(shortage_.failed(now_ns));

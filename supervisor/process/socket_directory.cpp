@@ -35,7 +35,7 @@ bool is_random_name(std::string_view text) {
   return text.size() == kNameBytes && text.find_first_not_of(kNameLetters) == std::string_view::npos;
 }
 
-// "attach", "c12", in lanes/ "w12-<random name>-0"; of daemons before 0.3 that, or "w12-0", beside "attach".
+// "attach", "c12", and of daemons before 0.3 the lanes' "w12-<random name>-0", or "w12-0".
 bool is_our_socket(std::string_view name) {
   if (name == "attach") return true;
   if (name.starts_with("c")) return is_number(name.substr(1));
@@ -79,14 +79,13 @@ Result<std::string> read_lock(int fd, const std::string& path) {
   return std::string(pid);
 }
 
-void sweep_sockets(int directory) {
+void sweep_sockets(int directory, bool (*is_ours)(std::string_view name)) {
   // Opened again: readdir() moves the position of its descriptor, and closedir() closes it.
   const int again = ::openat(directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   const std::unique_ptr<DIR, int (*)(DIR*)> names(again < 0 ? nullptr : ::fdopendir(again), &::closedir);
   while (const dirent* entry = names ? ::readdir(names.get()) : nullptr) {
     struct stat info {};
-    if (is_our_socket(entry->d_name) && ::fstatat(directory, entry->d_name, &info, AT_SYMLINK_NOFOLLOW) == 0 &&
-        S_ISSOCK(info.st_mode))
+    if (is_ours(entry->d_name) && ::fstatat(directory, entry->d_name, &info, AT_SYMLINK_NOFOLLOW) == 0 && S_ISSOCK(info.st_mode))
       ::unlinkat(directory, entry->d_name, 0);
   }
 }
@@ -160,8 +159,8 @@ Status SocketDirectory::share_with(std::optional<gid_t> group) const {
 }
 
 void SocketDirectory::sweep() const {
-  sweep_sockets(directory_.get());
-  sweep_sockets(lanes_.get());
+  sweep_sockets(directory_.get(), is_our_socket);
+  sweep_sockets(lanes_.get(), [](std::string_view) { return true; });  // a zygote that was taken over may choose any name
 }
 
 }  // namespace shoal::supervisor

@@ -8,6 +8,7 @@
 #include "shm/model/preprocess_json.hpp"
 #include "shm/tensor/spec.hpp"
 #include "shm/wire/control.hpp"
+#include "shm/wire/messages.hpp"
 #include "shm/wire/tensor_json.hpp"
 
 namespace shoal::supervisor {
@@ -74,10 +75,14 @@ Result<std::string> load_text(const ServedModel& model) {
 }
 
 Result<LoadReport> parse_loaded(std::string_view text) try {
-  const json object = json::parse(text);
+  const json object = parse_json(text);
   LoadReport loaded;
   loaded.inputs = wire::to_specs(object.at("inputs"));
   loaded.outputs = wire::to_specs(object.at("outputs"));
+  if (loaded.inputs.size() + loaded.outputs.size() > wire::kMaxTensors) {
+    return internal_error("the zygote describes a model of {} inputs and {} outputs; a request has room for at most {} tensors",
+                          loaded.inputs.size(), loaded.outputs.size(), wire::kMaxTensors);
+  }
   loaded.ignored_inputs = object.value("ignored_inputs", std::vector<std::string>{});
   loaded.hash = object.value("hash", "");
   loaded.tuning = object.value("tuning", "");

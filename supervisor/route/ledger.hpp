@@ -199,8 +199,8 @@ class Ledger {
   void fail_model(ModelIndex model, const std::string& reason);
   ModelView model(ModelIndex model) const;
 
-  /// Queues a request, and makes no action. Store its payload, then call dispatch(). Each kForget must have been performed before,
-  /// because its slot may be used again.
+  /// Queues a request, and makes no action. Store its payload, then call dispatch(). Each kForget must have been performed
+  /// before, because its slot may be used again.
   ///   Errors  kOverloaded (see retry_after_ms); kUnavailable: draining, the model failed, or its breaker is open (see
   ///           retry_after_ms); kDeadlineExceeded: the request cannot finish in time, because of what runs and waits before it
   Result<RequestId> admit(const Admission& admission, std::uint64_t now_ns);
@@ -226,8 +226,9 @@ class Ledger {
   bool lane_replied(const LaneReply& reply, std::uint64_t now_ns);
   /// The request's group waits in its lane until its program is compiled. It takes no credit of the lane until it is answered.
   /// While an asker has kMaxParked such groups of a model, it has no turns there. A group counts for the asker of `request`, for
-  /// as long as one of its requests is in it. Nothing happens when the request matches no lease.
-  void lane_parked(LaneRef lane, RequestId request, std::uint16_t attempt, std::uint64_t now_ns);
+  /// as long as one of its requests is in it. Returns false, and nothing happens, when the request matches no lease, or was
+  /// parked in this lease before.
+  bool lane_parked(LaneRef lane, RequestId request, std::uint16_t attempt, std::uint64_t now_ns);
   /// The worker's pidfd reported, so no thread of the worker runs anymore. `evidence` has one entry per lane. Returns what
   /// happened to each request that the worker held, oldest first.
   std::vector<DeathOutcome> worker_died(Incarnation incarnation, std::span<const LaneEvidence> evidence, std::uint64_t now_ns);
@@ -279,6 +280,7 @@ class Ledger {
     bool joinable = false;
     bool urgent = false;        // does not wait for others to join it
     bool was_leased = false;    // it is leased, or was
+    bool is_parked = false;     // its lane has said so in this lease
     bool counts_death = false;  // when it is leased again, a death counts as survived
     std::uint16_t begun = 0, blamed = 0;
     std::uint16_t attempt = 0;  // of the current lease
@@ -372,7 +374,8 @@ class Ledger {
   static void count_answer(ModelRecord& model, const Action& forward, std::uint64_t compute_ns, std::uint64_t total_ns);
   Status check_state(const ModelRecord& model) const;
   Status check_shares(const ModelRecord& model, std::uint32_t place) const;
-  Status check_deadline(const ModelRecord& model, const Admission& admission, const Waiting& newcomer, std::uint64_t now_ns) const;
+  Status check_deadline(const ModelRecord& model, const Admission& admission, const Waiting& newcomer,
+                        std::uint64_t now_ns) const;
   std::uint64_t wait_ns(const ModelRecord& model, const Waiting& newcomer, std::uint64_t now_ns, bool exact) const;
   std::uint64_t left_ns(const Lane& lane, std::uint64_t now_ns) const;
   LaneWork lane_work(const ModelRecord& model, std::uint64_t now_ns, bool exact) const;

@@ -58,14 +58,15 @@ void Ledger::undelivered(RequestId request) {
   }
 }
 
-void Ledger::lane_parked(LaneRef lane, RequestId request, std::uint16_t attempt, std::uint64_t now_ns) {
-  const Entry* entry = find(request);
-  if (!entry || entry->state != State::kLeased || entry->lease != lane || entry->attempt != attempt) return;
+bool Ledger::lane_parked(LaneRef lane, RequestId request, std::uint16_t attempt, std::uint64_t now_ns) {
+  Entry* entry = find(request);
+  if (!entry || entry->state != State::kLeased || entry->lease != lane || entry->attempt != attempt) return false;
+  if (std::exchange(entry->is_parked, true)) return false;
   Group& group = groups_[entry->group];
   Worker* worker = find_worker(models_[entry->model], lane.incarnation);
   SHOAL_CHECK(worker != nullptr);
   Lane& leased = worker->lanes[lane.lane];
-  if (group.parked) return;
+  if (group.parked) return true;
   take_from_credit(leased, entry->group, now_ns);
   leased.parked.push_back(entry->group);
   group.parked = true;
@@ -80,6 +81,7 @@ void Ledger::lane_parked(LaneRef lane, RequestId request, std::uint16_t attempt,
     }
   }
   dispatch(entry->model, now_ns);
+  return true;
 }
 
 // The programs that one asker asks for are compiled one after the other, which takes long. Others go on meanwhile.
@@ -313,6 +315,7 @@ void Ledger::lease_group(ModelRecord& model, std::uint32_t leader, const Seat& s
   for (std::uint32_t slot = group.members.front(); slot != kNoSlot; slot = lists_[slot].next) {
     Entry& entry = entries_[slot];
     entry.state = State::kLeased;
+    entry.is_parked = false;
     entry.lease = {seat.worker->incarnation, seat.lane};
     entry.leased_ns = now_ns;
     entry.attempt = static_cast<std::uint16_t>(entry.begun + 1);

@@ -125,14 +125,16 @@ TEST(Hostile, AWorkerThatBindsTheNamesOfOthersKeepsNoneFromComing) {
   }
 }
 
-TEST(Hostile, AWorkerThatAnswersWhatItWasNotAskedIsKilled) {
-  const DaemonFixture daemon({.models = {"echo=builtin:identity", "hostile-babbler=builtin:identity"},
-                              .worker = "shoal-worker-hostile",
-                              .wait_until_ready = false});
-  EXPECT_TRUE(eventually([&] { return contains(daemon.log(), "belong to no request that they hold"); })) << daemon.log();
-  Pool pool = daemon.connect();
-  const auto outputs = pool.predict("echo", {{"data", counting({4})}}, {.timeout = 5s});
-  EXPECT_TRUE(outputs.ok()) << outputs.status().to_string();
+TEST(Hostile, AWorkerThatAnswersOrParksWhatItWasNotAskedIsKilled) {
+  for (const char* name : {"hostile-babbler", "hostile-parker"}) {
+    const DaemonFixture daemon({.models = {"echo=builtin:identity", std::string(name) + "=builtin:identity"},
+                                .worker = "shoal-worker-hostile",
+                                .wait_until_ready = false});
+    EXPECT_TRUE(eventually([&] { return contains(daemon.log(), "belong to no request that they hold"); })) << daemon.log();
+    Pool pool = daemon.connect();
+    const auto outputs = pool.predict("echo", {{"data", counting({4})}}, {.timeout = 5s});
+    EXPECT_TRUE(outputs.ok()) << outputs.status().to_string();
+  }
 }
 
 }  // namespace

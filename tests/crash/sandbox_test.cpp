@@ -77,7 +77,7 @@ TEST_F(Sandbox, CanBeSwitchedOffForDebuggersAndThatIsSaid) {
   ::unsetenv("SHOAL_SANDBOX");
   EXPECT_EQ(status_line(daemon.workers("bad").at(0), "Seccomp"), "0");
   EXPECT_TRUE(daemon.connect().predict("bad", {{"data", triggering(666)}}).ok());
-  EXPECT_TRUE(daemon.logs("model 'bad' has no sandbox: SHOAL_SANDBOX=off"));
+  EXPECT_TRUE(daemon.logs("load_warning model=bad version=1 what=\"no sandbox: SHOAL_SANDBOX=off\""));
 }
 
 }  // namespace

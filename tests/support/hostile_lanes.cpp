@@ -183,7 +183,7 @@ void run_hoarder(ControlMessage fork) {
   while (true) ::pause();
 }
 
-void run_babbler(ControlMessage fork) {
+void run_babbler(ControlMessage fork, wire::Kind kind) {
   const std::string path = format("{}-0", fork.text);
   wire::MessageContext context;
   wire::Dealer lane = wire::Dealer::bind(context, path).value();
@@ -192,7 +192,7 @@ void run_babbler(ControlMessage fork) {
   for (std::uint64_t request = 1; bundle.has_room_for(sizeof(wire::ReplyHeader)); ++request) {
     const wire::ReplyHeader header{.magic = wire::kMagic,
                                    .version = wire::kVersionMajor,
-                                   .kind = static_cast<std::uint16_t>(wire::Kind::kReply),
+                                   .kind = static_cast<std::uint16_t>(kind),
                                    .request_id = request,
                                    .incarnation = fork.id,
                                    .attempt = 1};

@@ -1,6 +1,6 @@
 // shoal-worker-hostile: a zygote, and workers, that send anything at any time. It plays models whose name begins with "hostile";
 // the number behind that is the seed. The workers of "hostile-hoarder" do only one thing: run_hoarder(), and likewise those of
-// "hostile-squatter" and "hostile-babbler". Other models are served by the real worker.
+// "hostile-squatter", "hostile-babbler" and "hostile-parker". Other models are served by the real worker.
 //
 //   SHOAL_HOSTILE_BYSTANDER  pid of a process whose pidfd is sent, too
 //
@@ -30,7 +30,7 @@ namespace {
 
 class HostileZygote : public Hostile {
  public:
-  enum class Workers { kHostile, kHoarders, kSquatters, kBabblers };
+  enum class Workers { kHostile, kHoarders, kSquatters, kBabblers, kParkers };
   HostileZygote(Chance chance, UniqueFd control, Workers workers)
       : Hostile(std::move(chance), std::move(control), ::getppid()),
         workers_(workers),
@@ -77,7 +77,8 @@ class HostileZygote : public Hostile {
       end_with_parent();
       control_.reset();
       if (workers_ == Workers::kHoarders) run_hoarder(std::move(message));
-      if (workers_ == Workers::kBabblers) run_babbler(std::move(message));
+      if (workers_ == Workers::kBabblers) run_babbler(std::move(message), wire::Kind::kReply);
+      if (workers_ == Workers::kParkers) run_babbler(std::move(message), wire::Kind::kParked);
       if (workers_ == Workers::kSquatters) run_squatter(std::move(message));
       run_hostile_worker(Chance(seed), std::move(message), supervisor_);
     }
@@ -159,6 +160,7 @@ int main(int argc, char** argv) {
   const Workers workers = *name == "-hoarder"    ? Workers::kHoarders
                           : *name == "-squatter" ? Workers::kSquatters
                           : *name == "-babbler"  ? Workers::kBabblers
+                          : *name == "-parker"   ? Workers::kParkers
                                                  : Workers::kHostile;
   HostileZygote(Chance(seed * 1'000'003 + count_start(seed)), shoal::UniqueFd(kControl), workers).run();
 }

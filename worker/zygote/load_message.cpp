@@ -12,7 +12,7 @@ namespace shoal::worker {
 using nlohmann::json;
 
 Result<ModelSource> parse_load(std::string_view text) try {
-  const json object = json::parse(text);
+  const json object = parse_json(text);
   if (const auto build = object.value("build_id", wire::build_id()); build != wire::build_id()) {
     return failed_precondition("this shoal-worker is build {}, the supervisor is {}: install both from one build",
                                wire::build_id(), build);
@@ -43,6 +43,12 @@ Result<ModelSource> parse_load(std::string_view text) try {
   return source;
 } catch (const std::exception& error) {
   return invalid_argument("the load message cannot be read: {}", error.what());
+}
+
+void add_warning(std::string& loaded, const std::string& warning) {
+  json object = json::parse(loaded);
+  object["warnings"].push_back(warning);
+  if (std::string text = json_text(object); text.size() <= wire::kMaxControlText) loaded = std::move(text);
 }
 
 std::string loaded_text(const LoadedModel& loaded, const std::string& hash) {

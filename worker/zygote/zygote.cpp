@@ -110,7 +110,9 @@ class Zygote {
                .a = static_cast<std::uint64_t>(loaded.code()),
                .text = shortened(loaded.message(), wire::kMaxControlText)};  // errors may quote long names
     }
-    if (loaded_) keep_to_serving();
+    if (loaded_) {
+      if (const std::string missing = keep_to_serving(); !missing.empty()) add_warning(reply.text, missing);
+    }
     // Importing frees about as much heap as the model is large. Every worker would inherit those pages.
     ::malloc_trim(0);
     send(reply);
@@ -118,10 +120,10 @@ class Zygote {
 
   // After loading, the zygote and its workers need few system calls. The sandbox forbids the others, in case the model or a
   // request makes the process run foreign code.
-  void keep_to_serving() const {
+  // Returns what is missing from it.
+  static std::string keep_to_serving() {
     const auto entered = enter_sandbox();
-    const std::string missing = entered.ok() ? *entered : "no sandbox: " + entered.status().message();
-    if (!missing.empty()) std::fprintf(stderr, "shoal-worker: model '%s' has %s\n", source_.name.c_str(), missing.c_str());
+    return entered.ok() ? *entered : "no sandbox: " + entered.status().message();
   }
 
   // Loads at a lower priority, so that models that already serve are not slowed down. A nice value belongs to a thread and cannot

@@ -183,8 +183,45 @@ TEST_F(ClientsTest, ItsSocketMustBeOneThatTheDaemonCanBind) {
   refused(make(AF_INET, SOCK_STREAM), "unbound local socket");
   refused(make(AF_UNIX, SOCK_DGRAM), "unbound local socket");
   refused(make(AF_UNIX, SOCK_SEQPACKET), "unbound local socket");
-  refused(test::bound_socket(scratch_.path() + "/own", SOCK_STREAM), "bind");
+  refused(test::bound_socket(scratch_.path() + "/own", SOCK_STREAM), "unbound local socket");
   EXPECT_FALSE(fs::exists(directory_.client_path(6))) << "what it could not bind it did not make";
+}
+
+TEST_F(ClientsTest, TroubleWithItsOwnDirectoryIsNoOffenceOfTheClient) {
+  for (std::uint64_t id = 1; id <= 20; ++id) {
+    const UniqueFd in_the_way = test::bound_socket(directory_.client_path(id), SOCK_STREAM);
+    const UniqueFd client = connect();
+    ASSERT_TRUE(wire::send_control(client.get(), hello()).ok());
+    serve();
+    expect_refused(client, StatusCode::kOverloaded, directory_.client_path(id));
+  }
+}
+
+// Each worker that serves it would try to map it and fail.
+TEST_F(ClientsTest, AnOutputArenaThatNobodyCanWriteIsRefused) {
+  const auto arena = [](Seals seals) {
+    UniqueFd fd = create_memfd("arena", 4096).value();
+    EXPECT_TRUE(seal(fd, seals).ok());
+    return fd;
+  };
+  const auto answer_to = [&](UniqueFd output) {
+    const UniqueFd client = connect();
+    wire::ControlMessage message = hello();
+    message.fds.push_back(arena(Seals::kOneWriter));
+    message.fds.push_back(std::move(output));
+    EXPECT_TRUE(wire::send_control(client.get(), message).ok());
+    serve();
+    return receive(client);
+  };
+  EXPECT_EQ(answer_to(arena(Seals::kFixedSize)).kind, wire::ControlKind::kPath);
+  const auto is_refused = [&](UniqueFd output) {
+    const wire::ControlMessage answer = answer_to(std::move(output));
+    EXPECT_EQ(answer.kind, wire::ControlKind::kRefused);
+    EXPECT_EQ(answer.a, static_cast<std::uint64_t>(StatusCode::kInvalidArgument));
+    EXPECT_NE(answer.text.find("output arena"), std::string::npos) << answer.text;
+  };
+  is_refused(arena(Seals::kOneWriter));
+  is_refused(reopen_read_only(arena(Seals::kFixedSize)).value());
 }
 
 TEST_F(ClientsTest, NewRulesHoldForClientsThatAreThere) {

@@ -60,12 +60,13 @@ TEST_F(SocketDirectoryTest, SweepsSocketsThatWereLeftAndNothingElse) {
   const std::string in_lanes = "lanes/" + lane;
   for (const char* name : {"attach", "c12", "w3-0", kLane, "other", "w3", "cx", "w3-tooshort-0", in_lanes.c_str(), "lanes/other"})
     EXPECT_TRUE(bound_socket(root_ / name, SOCK_STREAM)) << name;
-  for (const char* name : {"notes.txt", "c13"}) std::ofstream(root_ / name) << "x";
+  for (const char* name : {"notes.txt", "c13", "lanes/notes.txt"}) std::ofstream(root_ / name) << "x";
   fs::create_symlink("notes.txt", root_ / "c14");
   const auto directory = SocketDirectory::open(root_.string());
   ASSERT_TRUE(directory.ok());
-  for (const char* name : {"attach", "c12", "w3-0", kLane, in_lanes.c_str()}) EXPECT_FALSE(fs::exists(root_ / name)) << name;
-  for (const char* name : {"other", "w3", "cx", "w3-tooshort-0", "notes.txt", "lanes/other"})
+  for (const char* name : {"attach", "c12", "w3-0", kLane, in_lanes.c_str(), "lanes/other"})
+    EXPECT_FALSE(fs::exists(root_ / name)) << name;
+  for (const char* name : {"other", "w3", "cx", "w3-tooshort-0", "notes.txt", "lanes/notes.txt"})
     EXPECT_TRUE(fs::exists(root_ / name)) << name;
   EXPECT_TRUE(fs::exists(root_ / "c13")) << "a user's file, whatever its name";
   EXPECT_TRUE(fs::is_symlink(root_ / "c14"));

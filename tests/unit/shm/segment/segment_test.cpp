@@ -191,6 +191,18 @@ TEST(CheckSealed, NamesWhatIsMissing) {
   EXPECT_NE(check_sealed(output, Seals::kReadOnly).status().message().find("F_SEAL_WRITE"), std::string::npos);
 }
 
+TEST(CheckWritable, RefusesWhatOthersCannotMapForWriting) {
+  const UniqueFd output = make(), input = make(), weights = make();
+  ASSERT_TRUE(seal(output, Seals::kFixedSize).ok());
+  ASSERT_TRUE(seal(input, Seals::kOneWriter).ok());
+  ASSERT_TRUE(seal(weights, Seals::kReadOnly).ok());
+  EXPECT_TRUE(check_writable(output).ok());
+  EXPECT_NE(check_writable(input).message().find("sealed against writing"), std::string::npos);
+  EXPECT_NE(check_writable(weights).message().find("sealed against writing"), std::string::npos);
+  EXPECT_NE(check_writable(reopen_read_only(output).value()).message().find("cannot be written"), std::string::npos);
+  EXPECT_FALSE(check_writable(UniqueFd()).ok());
+}
+
 TEST(CheckSealed, RefusesWhatIsNoMemfd) {
   EXPECT_FALSE(check_sealed(UniqueFd(::open("/dev/null", O_RDWR)), Seals::kFixedSize).ok());
   EXPECT_FALSE(check_sealed(UniqueFd(::open("/proc/self/exe", O_RDONLY)), Seals::kFixedSize).ok());

@@ -201,6 +201,7 @@ TEST_F(ModelProcessesTest, FailedForksAreTriedAgainAndFailNoModel) {
     ASSERT_TRUE(listen_until([&] { return !processes_->find_worker(fork.incarnation); }));
     ASSERT_EQ(processes_->state(), ModelState::kReady) << events_.failure;
     EXPECT_EQ(processes_->reason(), "no memory");
+    EXPECT_EQ(births_.unborn.size(), static_cast<std::size_t>(failures)) << "it may have forked, and left sockets";
     EXPECT_TRUE(zygote.hears_nothing()) << "it waits";
     EXPECT_EQ(processes_->makes_no_progress(), failures == ModelProcesses::kFailedStartsForFailure);
     ASSERT_TRUE(pump_until([&] { return !zygote.hears_nothing(); })) << "it is tried again";

@@ -18,5 +18,24 @@ TEST(LoadText, FitsIntoAControlMessageOrIsRefused) {
   EXPECT_LE(load_text(model).value().size(), wire::kMaxControlText);
 }
 
+// A zygote that was taken over may say anything.
+TEST(ParseLoaded, RefusesWhatNoRequestCouldHold) {
+  const auto described = [](std::size_t outputs) {
+    std::string text = R"({"inputs": [], "outputs": [)";
+    for (std::size_t i = 0; i < outputs; ++i)
+      text += std::string(i == 0 ? "" : ",") + R"({"name": "o", "dtype": "float32", "shape": [1]})";
+    return text + "]}";
+  };
+  EXPECT_TRUE(parse_loaded(described(256)).ok());
+  EXPECT_TRUE(says(parse_loaded(described(257)).status().message(), {"257 outputs", "at most 256"}));
+}
+
+TEST(ParseLoaded, RefusesValuesThatAreNestedDeeply) {
+  const std::string deep(20, '['), end(20, ']');
+  const std::string text =
+      R"({"inputs": [{"name": "a", "dtype": "float32", "shape": [1], "ranges": )" + deep + end + R"(}], "outputs": []})";
+  EXPECT_TRUE(says(parse_loaded(text).status().message(), {"nested too deeply"}));
+}
+
 }  // namespace
 }  // namespace shoal::supervisor

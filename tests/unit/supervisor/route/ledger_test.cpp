@@ -51,9 +51,9 @@ TEST_F(LedgerTest, AParkedRequestTakesUpNoCreditOfItsLane) {
   const RequestId first = admit(1), second = admit(2);
   admit(3);
   words();  // both credits are used; 3 waits
-  ledger_.lane_parked({7, 0}, first, 1, now_);
+  EXPECT_TRUE(ledger_.lane_parked({7, 0}, first, 1, now_));
   EXPECT_EQ(words(), Words{"send 3@7.0#1"});
-  ledger_.lane_parked({7, 0}, first, 1, now_);  // the second notice gives no more credit
+  EXPECT_FALSE(ledger_.lane_parked({7, 0}, first, 1, now_)) << "the second notice gives no more credit";
   admit(4);
   EXPECT_TRUE(words().empty());
   EXPECT_EQ(ledger_.held_by(7), 3u);
@@ -68,11 +68,11 @@ TEST_F(LedgerTest, AParkedNoticeThatMatchesNoLeaseIsIgnored) {
   ready(8);
   const RequestId first = admit(1);
   words();
-  ledger_.lane_parked({8, 0}, first, 1, now_);
-  ledger_.lane_parked({7, 0}, first, 2, now_);
-  ledger_.lane_parked({9, 0}, first, 1, now_);
+  EXPECT_FALSE(ledger_.lane_parked({8, 0}, first, 1, now_));
+  EXPECT_FALSE(ledger_.lane_parked({7, 0}, first, 2, now_));
+  EXPECT_FALSE(ledger_.lane_parked({9, 0}, first, 1, now_));
   EXPECT_TRUE(answer(first, {7, 0}));
-  ledger_.lane_parked({7, 0}, first, 1, now_);
+  EXPECT_FALSE(ledger_.lane_parked({7, 0}, first, 1, now_));
   EXPECT_EQ(words(), Words{"forward 1"});
   EXPECT_TRUE(ledger_.idle());
 }
