@@ -140,7 +140,7 @@ class Timeline(unittest.TestCase):
             (bin_ / "mlserver").write_text("#!/bin/sh\necho no module named numpy\nexit 3\n")
             (bin_ / "mlserver").chmod(0o755)
             source = Path(directory) / "input.npy"
-            timeline.peers.write_input(source, [1, 4])
+            timeline.engine.write_input(source, [1, 4])
             installed = timeline.peers.environment
             timeline.peers.environment = lambda *_: str(bin_ / "python")
             self.addCleanup(setattr, timeline.peers, "environment", installed)

@@ -13,6 +13,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tools" / "benchmarks"))
 sys.dont_write_bytecode = True
 
+import engine  # noqa: E402
 import harness  # noqa: E402
 import peer_table  # noqa: E402
 import peers  # noqa: E402
@@ -20,8 +21,8 @@ import peers  # noqa: E402
 BENCH = Path(__file__).resolve().parent.parent / "tools" / "bench"
 
 
-def engine(script):
-    return peers.Engine("child", [sys.executable, "-c", script], os.sched_getaffinity(0), {})
+def child(script):
+    return engine.Engine("child", [sys.executable, "-c", script], os.sched_getaffinity(0), {})
 
 
 def row(model, shoal, **peer_times):
@@ -60,9 +61,9 @@ class Table(unittest.TestCase):
         self.assertEqual(peer_table.line(row("slow", [3.0], mxnet=[2.0])), "Shoal f32 3.0 ms, MXNet 2.0 ms, Shoal f32 ÷ MXNet = 1.50")
 
     def test_an_output_of_another_length_or_with_nan_is_infinitely_far(self):
-        self.assertEqual(peers.difference([1.0, 2.0], [1.0, 4.0]), 0.5)
-        self.assertEqual(peers.difference([1.0], [1.0, 4.0]), float("inf"))
-        self.assertEqual(peers.difference([1.0, float("nan")], [1.0, 4.0]), float("inf"))
+        self.assertEqual(engine.difference([1.0, 2.0], [1.0, 4.0]), 0.5)
+        self.assertEqual(engine.difference([1.0], [1.0, 4.0]), float("inf"))
+        self.assertEqual(engine.difference([1.0, float("nan")], [1.0, 4.0]), float("inf"))
 
 
 class Children(unittest.TestCase):
@@ -72,7 +73,7 @@ class Children(unittest.TestCase):
                   "    while True: pass\n"
                   "threading.Thread(target=spin, daemon=True).start()\n"
                   "while True: print(input(), flush=True)")
-        spinning = self.enterContext(engine(script))
+        spinning = self.enterContext(child(script))
         self.assertEqual(spinning.ask("run 1"), "run 1")
         stat = Path(f"/proc/{spinning.process.pid}/stat")
         deadline = time.monotonic() + 10
@@ -84,38 +85,38 @@ class Children(unittest.TestCase):
         self.assertEqual(spinning.ask("run 2"), "run 2")
 
     def test_cpu_time_counts_work_and_not_waiting(self):
-        waiting = self.enterContext(engine("import time\nwhile True:\n    input(); time.sleep(0.3); print(300, flush=True)"))
+        waiting = self.enterContext(child("import time\nwhile True:\n    input(); time.sleep(0.3); print(300, flush=True)"))
         waiting.run(1)
         self.assertEqual(waiting.run(1), [300])
         (cpu,) = waiting.run(1, "cpu")
         self.assertTrue(0 < cpu < 100, cpu)
 
     def test_an_engine_that_ends_or_hangs_is_an_error_with_its_last_words(self):
-        dying = self.enterContext(engine("import sys; input(); sys.exit('no such file')"))
-        with self.assertRaisesRegex(peers.EngineError, "ended with 1: no such file"):
+        dying = self.enterContext(child("import sys; input(); sys.exit('no such file')"))
+        with self.assertRaisesRegex(engine.EngineError, "ended with 1: no such file"):
             dying.ask("run 1")
-        hanging = self.enterContext(engine("import time; time.sleep(1000)"))
-        with self.assertRaisesRegex(peers.EngineError, "ended with -9"):
+        hanging = self.enterContext(child("import time; time.sleep(1000)"))
+        with self.assertRaisesRegex(engine.EngineError, "ended with -9"):
             hanging.ask("run 1", limit_s=0.3)
 
     def test_one_that_died_between_two_questions_is_an_error_and_no_more(self):
-        with engine("while True: print(input(), flush=True)") as gone:
+        with child("while True: print(input(), flush=True)") as gone:
             gone.ask("run 1")
             gone.process.kill()
             gone.process.wait()
-            with self.assertRaisesRegex(peers.EngineError, "ended with -9"):
+            with self.assertRaisesRegex(engine.EngineError, "ended with -9"):
                 gone.ask("run 2")
-        with engine("while True: print(input(), flush=True)") as gone:
+        with child("while True: print(input(), flush=True)") as gone:
             gone.ask("run 1")
             gone.process.kill()
             gone.process.wait()
-            with self.assertRaisesRegex(peers.EngineError, "ended with -9"):
+            with self.assertRaisesRegex(engine.EngineError, "ended with -9"):
                 gone.run(1, "cpu")
             with self.assertRaisesRegex(harness.BenchError, "ended before its memory"):
                 harness.pss_bytes(gone.process.pid)
 
     def test_no_timer_outlives_an_interrupted_question(self):
-        slow = self.enterContext(engine("import time; input(); time.sleep(1000)"))
+        slow = self.enterContext(child("import time; input(); time.sleep(1000)"))
         signal.signal(signal.SIGALRM, lambda *_: sys.exit(143))
         signal.setitimer(signal.ITIMER_REAL, 0.2)
         with self.assertRaises(SystemExit):
@@ -126,8 +127,8 @@ class Children(unittest.TestCase):
     def test_the_input_is_an_npy_file_of_noise(self):
         with tempfile.TemporaryDirectory() as directory:
             path = Path(directory) / "input.npy"
-            peers.write_input(path, [2, 3, 4, 4])
-            values = peers.read_floats(path)
+            engine.write_input(path, [2, 3, 4, 4])
+            values = engine.read_floats(path)
         self.assertEqual(len(values), 96)
         self.assertTrue(all(-1 <= v < 1 for v in values))
         self.assertGreater(len(set(values)), 90)

@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import signal
+import struct
 import subprocess
 import sys
 import tempfile
@@ -12,7 +13,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = ROOT / "build" / "bench"
+NETWORKS = ["resnet50-v1b", "resnet18-v1", "mobilenetv2-1.0", "squeezenet1.1", "inception-bn", "vgg16"]  # whose speed is compared
 PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
+PT_NOTE, NT_GNU_BUILD_ID = 4, 3  # <elf.h>
 
 
 class BenchError(Exception):
@@ -25,11 +28,77 @@ def dies_with_us(signal_number):
     return lambda: libc.prctl(PR_SET_PDEATHSIG, signal_number)
 
 
+def git(directory, *words):
+    """The output of git in this directory; empty if it fails."""
+    run = subprocess.run(["git", "-C", directory, *words], capture_output=True, text=True)
+    return run.stdout.strip() if run.returncode == 0 else ""
+
+
+def commit_of(directory):
+    """The commit of the checkout that holds this directory. Recorded results (docs/charts) do not count as changes."""
+    root = git(directory, "rev-parse", "--show-toplevel")
+    changed = root and git(root, "status", "--porcelain", "--untracked-files=no", "--", ".", ":!docs/charts")
+    return (git(directory, "rev-parse", "--short", "HEAD") or "unknown") + " with changes" * bool(changed)
+
+
+def build_id_of(binary):
+    """The GNU build id of a 64-bit little-endian ELF file: it names what was linked. "unknown" if it has none."""
+    data = Path(binary).read_bytes()
+    if data[:6] != b"\x7fELF\2\1":
+        return "unknown"
+    (table,), (size, count) = struct.unpack_from("<Q", data, 32), struct.unpack_from("<HH", data, 54)
+    for header in range(table, table + size * count, size):
+        (kind,), (at,), (length,) = (struct.unpack_from(form, data, header + offset) for form, offset in (("<I", 0), ("<Q", 8), ("<Q", 32)))
+        end = at + length
+        while kind == PT_NOTE and at + 12 <= end:
+            name_size, value_size, note_type = struct.unpack_from("<III", data, at)
+            value = at + 12 + (name_size + 3) // 4 * 4
+            if note_type == NT_GNU_BUILD_ID and data[at + 12:at + 16] == b"GNU\0":
+                return data[value:value + value_size].hex()
+            at = value + (value_size + 3) // 4 * 4
+    return "unknown"
+
+
+class Build:
+    """The programs of one build. Immutable."""
+
+    def __init__(self, directory):
+        self.directory = Path(directory)
+
+    @classmethod
+    def find(cls, path):
+        """A checkout with a release build, a build directory, or its folder of programs. Errors: BenchError."""
+        places = [Path(path) / inner for inner in ("build/release/bin", "bin", ".")]
+        for place in places:
+            if (place / "shoal-bench").exists():
+                return cls(place.resolve())
+        raise BenchError(f"no build in {path}: shoal-bench is in none of {', '.join(map(str, places))}; build it there: "
+                         "cmake --preset release && cmake --build --preset release")
+
+    def binary(self, name):
+        path = self.directory / name
+        if not path.exists():
+            raise BenchError(f"{path} is missing: cmake --preset release && cmake --build --preset release")
+        return str(path)
+
+    def provenance(self):
+        return {"commit": commit_of(self.directory), "build_id": build_id_of(self.binary("shoal-worker"))}
+
+
+THIS_BUILD = Build(os.environ.get("SHOAL_BIN_DIR", ROOT / "build" / "release" / "bin"))
+
+
 def binary(name):
-    path = Path(os.environ.get("SHOAL_BIN_DIR", ROOT / "build" / "release" / "bin")) / name
-    if not path.exists():
-        sys.exit(f"bench: {path} is missing: cmake --preset release && cmake --build --preset release")
-    return str(path)
+    return THIS_BUILD.binary(name)
+
+
+def shoal_bench(*words, build=THIS_BUILD, environment=None):
+    """What `shoal-bench` printed as JSON. Errors: BenchError."""
+    run = subprocess.run([build.binary("shoal-bench"), *map(str, words)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                         env=dict(os.environ, **(environment or {})), preexec_fn=dies_with_us(signal.SIGTERM))
+    if run.returncode:
+        raise BenchError(f"shoal-bench {' '.join(map(str, words))}: {run.stderr.strip()}")
+    return json.loads(run.stdout)
 
 
 def note(text):
@@ -85,14 +154,10 @@ def cpu_name():
 
 
 def provenance():
-    """Where and of what a result was recorded. Recorded results themselves (docs/charts) do not count as changes."""
-    def git(*words):
-        run = subprocess.run(["git", "-C", ROOT, *words], capture_output=True, text=True)
-        return run.stdout.strip() if run.returncode == 0 else ""
-    changed = git("status", "--porcelain", "--untracked-files=no", "--", ".", ":!docs/charts")
+    """Where and of what a result was recorded."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return {"machine": {"cpu": cpu_name(), "cores": os.cpu_count(), "memory_gib": round(memory / 2**30), "kernel": os.uname().release},
-            "date": time.strftime("%Y-%m-%d"), "commit": (git("rev-parse", "--short", "HEAD") or "unknown") + " with changes" * bool(changed)}
+            "date": time.strftime("%Y-%m-%d"), "commit": commit_of(ROOT)}
 
 
 def as_json(value, indent=""):
@@ -137,16 +202,17 @@ def write_perceptron(directory, hidden):
 
 
 class Daemon:
-    """shoald in its own directory, with one model. `environment` is added to this process's. Errors: BenchError."""
+    """shoald of a build in its own directory, with one model. `environment` is added to this process's. Errors: BenchError."""
 
-    def __init__(self, name, prefix, shape, environment=None, input_name="data", **options):
+    def __init__(self, name, prefix, shape, environment=None, input_name="data", build=THIS_BUILD, **options):
+        self.build = build
         self.directory = tempfile.mkdtemp(prefix="shoal-bench-")
         model = write_model(Path(self.directory) / "model", prefix, shape, input_name)
         extra = "".join(f",{key}={value}" for key, value in options.items())
         self.environment = dict(os.environ, SHOAL_DIR=self.directory, **(environment or {}))
         self.log = Path(self.directory) / "log.txt"
         with self.log.open("w") as log:
-            self.process = subprocess.Popen([binary("shoald"), "--model", f"{name}={model}{extra}"], env=self.environment,
+            self.process = subprocess.Popen([build.binary("shoald"), "--model", f"{name}={model}{extra}"], env=self.environment,
                                             stderr=log, preexec_fn=dies_with_us(signal.SIGTERM))
         try:
             self.wait_until_ready()
@@ -157,7 +223,7 @@ class Daemon:
     def wait_until_ready(self):
         deadline = time.monotonic() + 60
         while True:
-            status = subprocess.run([binary("shoal"), "status", "--ready"], env=self.environment, capture_output=True, text=True)
+            status = subprocess.run([self.build.binary("shoal"), "status", "--ready"], env=self.environment, capture_output=True, text=True)
             if status.returncode == 0:
                 return
             if self.process.poll() is not None:
@@ -192,11 +258,8 @@ class Daemon:
         return sum(pss_bytes(pid) for pid in processes_of(self.directory))
 
     def status(self):
-        run = subprocess.run([binary("shoal"), "status", "--json"], env=self.environment, capture_output=True, check=True)
+        run = subprocess.run([self.build.binary("shoal"), "status", "--json"], env=self.environment, capture_output=True, check=True)
         return json.loads(run.stdout)
 
     def bench(self, *words):
-        run = subprocess.run([binary("shoal-bench"), *map(str, words)], env=self.environment, capture_output=True, text=True)
-        if run.returncode:
-            raise BenchError(f"shoal-bench {' '.join(map(str, words))}: {run.stderr.strip()}")
-        return json.loads(run.stdout)
+        return shoal_bench(*words, build=self.build, environment=self.environment)

@@ -4,24 +4,22 @@ Each engine is a child process in its own virtual environment. It is bound to th
 one runs, so that its spinning threads do not disturb the others. All engines get the same weights and the same input. Their outputs
 are compared before a time counts.
 """
-import array
 import contextlib
 import itertools
 import os
-import random
 import shutil
 import signal
 import statistics
-import struct
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from pathlib import Path
 
 import peer_table
-from harness import BUILD, BenchError, Daemon, binary, dies_with_us, network, note, pss_bytes
+from engine import (TOLERANCE, Engine, EngineError, daemon_seconds_to_answer, difference, pool_bytes, seconds_to_answer,
+                    shoal_engine, write_input)
+from harness import BUILD, NETWORKS, BenchError, binary, dies_with_us, network, note, pss_bytes
 
 HERE = Path(__file__).resolve().parent
 PACKAGES = {"onnxruntime": ["numpy==2.4.6", "onnx==1.23.2", "onnxruntime==1.31.1"],
@@ -29,17 +27,9 @@ PACKAGES = {"onnxruntime": ["numpy==2.4.6", "onnx==1.23.2", "onnxruntime==1.31.1
             "pytorch": ["numpy==2.4.6", "torch==2.15.0"],
             "mxnet": ["numpy==1.23.5", "mxnet==1.9.1"]}
 PYTHONS = {"mxnet": ("3.8", "3.9", "3.10", "3.11")}  # numpy 1.23.5, the last one that works with MXNet, has no wheels for newer versions
-MODELS = ["resnet50-v1b", "resnet18-v1", "mobilenetv2-1.0", "squeezenet1.1", "inception-bn", "vgg16"]
-START_LIMIT_S = 400   # PyTorch compiles three times
+MODELS = NETWORKS
 QUICK_START = {"pytorch": "script"}  # its compiler would need half a minute before the first answer
-BURST_MS = 250        # about one engine's share of a round
-TOLERANCE = 1e-4  # of max|reference|; other weights or another input change the output a hundred times more
-CPUCLOCK_SCHED = 2  # Linux: turns a pid into a clock, like clock_getcpuclockid(3)
 PARTS = ["speed", "cold", "memory"]
-
-
-class EngineError(BenchError):
-    pass
 
 
 def interpreter(name):
@@ -76,98 +66,6 @@ def environment(name, packages=None):
         raise EngineError("pip could not install it: " + " ".join(lines[-3:]))
     made_of.write_text(wanted)
     return str(python)
-
-
-def write_input(path, shape):
-    """Writes uniform noise in [-1, 1) as .npy."""
-    count = 1
-    for dim in shape:
-        count *= dim
-    generator = random.Random(1)
-    values = array.array("f", (generator.random() * 2 - 1 for _ in range(count)))
-    header = f"{{'descr': '<f4', 'fortran_order': False, 'shape': {tuple(shape)}}}"
-    header += " " * ((64 - (10 + len(header) + 1) % 64) % 64) + "\n"
-    path.write_bytes(b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header.encode() + values.tobytes())
-
-
-def read_floats(path):
-    data = Path(path).read_bytes()
-    values = array.array("f")
-    values.frombytes(data[10 + struct.unpack_from("<H", data, 8)[0]:])
-    return values
-
-
-def difference(output, reference):
-    """max |x - ref| / max |ref|; infinite if they cannot be compared."""
-    if len(output) != len(reference):
-        return float("inf")
-    errors = [abs(x - r) for x, r in zip(output, reference)]
-    return max(errors) / max(map(abs, reference)) if all(e == e for e in errors) else float("inf")
-
-
-class Engine:
-    """A child process with one model. It is stopped except while it runs a command, and ends with its with-statement. Thread-bound."""
-
-    def __init__(self, name, words, cores, extra):
-        self.name = name
-        self.errors = tempfile.TemporaryFile("w+")
-        end_with_us = dies_with_us(signal.SIGKILL)  # a stopped process would not see that its standard input closes
-
-        def prepare():
-            end_with_us()
-            os.sched_setaffinity(0, cores)
-
-        self.started = time.perf_counter()
-        self.process = subprocess.Popen(words, env=dict(os.environ, **extra), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                        stderr=self.errors, text=True, preexec_fn=prepare)
-
-    def ask(self, line, limit_s=120):
-        self.process.send_signal(signal.SIGCONT)
-        watchdog = threading.Timer(limit_s, self.process.kill)
-        watchdog.daemon = True
-        watchdog.start()
-        try:
-            self.process.stdin.write(line + "\n")
-            self.process.stdin.flush()
-            answer = self.process.stdout.readline()
-        except BrokenPipeError:
-            answer = ""
-        finally:
-            watchdog.cancel()
-        if not answer:
-            code = self.process.wait()
-            self.errors.seek(0)
-            last = self.errors.read().strip().splitlines()[-1:]
-            raise EngineError(f"ended with {code}: {' '.join(last)[:200]}")
-        self.process.send_signal(signal.SIGSTOP)
-        return answer.strip()
-
-    def run(self, count, clock="wall"):
-        """The milliseconds of each run. With the clock "cpu": the mean CPU time of the process, repeated."""
-        before = self.cpu_ms()
-        times = [float(ms) for ms in self.ask(f"run {count}").split()]
-        return times if clock == "wall" else [(self.cpu_ms() - before) / count] * count
-
-    def cpu_ms(self):
-        try:
-            return time.clock_gettime_ns((~self.process.pid << 3) | CPUCLOCK_SCHED) / 1e6
-        except OSError:
-            raise EngineError(f"ended with {self.process.wait()} between two runs") from None
-
-    def output(self, directory):
-        self.ask(f"output {directory}/output.npy")
-        return read_floats(f"{directory}/output.npy")
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.process.kill()
-        self.process.wait()
-        with contextlib.suppress(BrokenPipeError):  # the process died before it read everything
-            self.process.stdin.close()
-        self.process.stdout.close()
-        self.errors.close()
 
 
 class Bench:
@@ -208,12 +106,10 @@ class Bench:
     def start(self, name, prefix, batch, threads, cores=None, cache=None, variant=None):
         """cache: the directory that the engine keeps between starts. Default: for Shoal that of this run, for PyTorch that of all runs, else none."""
         cores = cores or self.cores[:threads]
-        common = ["--shape", self.shape(batch), "--threads", str(threads)]
         if peer_table.is_shoal(name):
-            precision = name.removeprefix(peer_table.SHOAL)
-            words = [binary("shoal-bench"), "model", prefix, *common, "--precision", precision,
-                     "--tuning-ms", str(self.arguments.tuning_ms)]
-            return Engine(name, words, cores, {"SHOAL_CACHE_DIR": str(cache or self.directory / "shoal")})
+            return shoal_engine(name, prefix, self.shape(batch), threads, cores=cores, cache=cache or self.directory / "shoal",
+                                precision=name.removeprefix(peer_table.SHOAL), tuning_ms=self.arguments.tuning_ms)
+        common = ["--shape", self.shape(batch), "--threads", str(threads)]
         words = [self.pythons[name], HERE / "peer.py", name, "--prefix", prefix, "--onnx", self.onnx_file(prefix, batch), *common]
         if cache:
             words += ["--cache", cache]
@@ -223,7 +119,7 @@ class Bench:
 
     def check(self, engine, reference):
         """Loads the model, warms it up and gets its output, which must equal the reference, if there is one. Returns it and its difference."""
-        engine.ask(f"input {self.directory}/input.npy", START_LIMIT_S)
+        engine.take_input(f"{self.directory}/input.npy")
         engine.run(2)
         self.settings[engine.name] = engine.ask("tuning" if peer_table.is_shoal(engine.name) else "version")
         output = engine.output(self.directory)
@@ -262,17 +158,11 @@ class Bench:
             turn = round_ % max(1, len(times))
             for engine in [e for e in engines[turn:] + engines[:turn] if e.name in times]:
                 try:
-                    times[engine.name].append(self.burst(engine))
+                    times[engine.name].append(engine.burst(self.arguments.clock))
                 except EngineError as error:
                     self.missed(engine.name, where, error)
                     del times[engine.name]
         return times
-
-    def burst(self, engine):
-        """The first run refills the caches; its time only decides how many runs make a burst."""
-        (first,) = engine.run(1)
-        count = max(1, min(20, int(BURST_MS / first)))
-        return statistics.median(engine.run(count, self.arguments.clock))
 
     def speed(self):
         """Yields the results so far after each row."""
@@ -282,20 +172,10 @@ class Bench:
             yield {"rows": rows, "summary": peer_table.means(rows)}
 
     def seconds_to_answer(self, name, prefix, cache):
-        with self.start(name, prefix, 1, 1, cache=cache, variant=QUICK_START.get(name)) as engine:
-            engine.ask(f"input {self.directory}/input.npy", START_LIMIT_S)
-            engine.run(1)
-            return time.perf_counter() - engine.started
+        return seconds_to_answer(self.start(name, prefix, 1, 1, cache=cache, variant=QUICK_START.get(name)), f"{self.directory}/input.npy")
 
     def daemon_seconds_to_answer(self, _, prefix, cache):
-        os.sched_setaffinity(0, self.cores[:1])  # like every engine; the daemon's processes inherit it
-        started = time.perf_counter()
-        try:
-            with Daemon("model", prefix, (1, 3, 224, 224), environment={"SHOAL_CACHE_DIR": str(cache)}) as daemon:
-                daemon.bench("load", "model", "--requests", 1)
-                return time.perf_counter() - started
-        finally:
-            os.sched_setaffinity(0, self.cores)
+        return daemon_seconds_to_answer(prefix, (1, 3, 224, 224), cores=self.cores[:1], cache=cache)
 
     def cold(self):
         """The median of several first starts, each with an empty cache, and the median of the second starts."""
@@ -346,9 +226,7 @@ class Bench:
         sizes = []
         for workers in counts:
             note(f"memory: pool of {workers}")
-            with Daemon("model", prefix, (1, 3, 224, 224), workers=workers) as daemon:
-                daemon.bench("load", "model", "--requests", 3 * workers, "--window", workers, "--each-worker", 3)
-                sizes.append(daemon.pss_bytes() / 1e6)
+            sizes.append(pool_bytes(prefix, (1, 3, 224, 224), workers) / 1e6)
         return sizes
 
     def peer_memory(self, name, prefix, counts):
@@ -358,7 +236,7 @@ class Bench:
                 while len(engines) < count:
                     note(f"memory: {peer_table.title(name)}, process {len(engines) + 1}")
                     engines.append(children.enter_context(self.start(name, prefix, 1, 1, self.cores, variant=QUICK_START.get(name))))
-                    engines[-1].ask(f"input {self.directory}/input.npy", START_LIMIT_S)
+                    engines[-1].take_input(f"{self.directory}/input.npy")
                     engines[-1].run(3)
                 sizes.append(sum(pss_bytes(engine.process.pid) for engine in engines) / 1e6)
         return sizes

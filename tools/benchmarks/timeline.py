@@ -23,6 +23,7 @@ import threading
 import time
 from pathlib import Path
 
+import engine
 import peers
 from harness import BenchError, Daemon, binary, dies_with_us, note, write_perceptron
 
@@ -60,7 +61,7 @@ class Clients:
                     self.errors[error] = self.errors.get(error, 0) + 1
                 else:
                     self.expected = self.expected or output
-                self.requests.append((sent, wait_ms, "error" if error else "ok" if peers.difference(output, self.expected) < peers.TOLERANCE
+                self.requests.append((sent, wait_ms, "error" if error else "ok" if engine.difference(output, self.expected) < engine.TOLERANCE
                                       else "wrong"))
 
     def result(self):
@@ -96,7 +97,7 @@ class ShoalServer:
                              env=self.daemon.environment, capture_output=True, text=True)
         if run.returncode:
             raise BenchError(f"shoal predict: {run.stderr.strip()}")
-        return peers.read_floats(next(Path(directory).glob("*.npy")))
+        return engine.read_floats(next(Path(directory).glob("*.npy")))
 
     @contextlib.contextmanager
     def clients(self, seconds):
@@ -155,7 +156,7 @@ class MlServer:
             "host": "127.0.0.1", "http_port": self.port, "grpc_port": grpc, "metrics_port": metrics, **settings}))
         (self.directory / "model-settings.json").write_text(json.dumps({
             "name": MODEL, "implementation": "timeline_mlserver.Perceptron", "parameters": {"uri": prefix}}))
-        values = list(peers.read_floats(source))
+        values = list(engine.read_floats(source))
         self.body = json.dumps({"inputs": [{"name": "data", "shape": [1, len(values)], "datatype": "FP32", "data": values}]})
         self.log_file = self.directory / "log.txt"
         environment = dict(os.environ, PYTHONPATH=str(HERE), PYTHONDONTWRITEBYTECODE="1", OPENBLAS_NUM_THREADS="1")
@@ -299,14 +300,14 @@ def measure(arguments):
     expected = None
     with tempfile.TemporaryDirectory() as directory:
         prefix, source = write_perceptron(Path(directory), arguments.hidden), str(Path(directory) / "input.npy")
-        peers.write_input(Path(source), [1, 256])
+        engine.write_input(Path(source), [1, 256])
         for kind in [ShoalServer] if arguments.peer == "none" else [ShoalServer, MlServer]:
             note(f"timeline: {kind.name} starts")
             try:
                 with kind(prefix, source, arguments) as server:
                     output = server.output(f"{directory}/output")
-                    distance = peers.difference(output, expected or output)
-                    if distance > peers.TOLERANCE:
+                    distance = engine.difference(output, expected or output)
+                    if distance > engine.TOLERANCE:
                         raise BenchError(f"its output differs by {distance:.1e} of max|reference|")
                     expected = expected or output
                     result["servers"].append(record(server, arguments))
