@@ -99,6 +99,35 @@ class Bench(unittest.TestCase):
         self.assertEqual(len(server["timeline"]["longest_ms"]), 30)
         self.assertGreater(server["answers"], 100)
 
+    def test_a_build_beside_itself_has_every_row(self):
+        with tempfile.TemporaryDirectory() as directory:
+            file = Path(directory) / "report.json"
+            run = subprocess.run([SOURCE / "tools" / "bench", "against", BIN, "--models", SHAPES / "shapes", "--shape", "3,64,64", "--batch", "1,2",
+                                  "--threads", "1", "--rounds", "2", "--repeats", "1", "--workers", "1,2", "--kills", "2", "--mean-limit", "100",
+                                  "--row-limit", "100", "--parts", "networks,cold,memory,respawn,roundtrip,pipelined,pool", "--json", file],
+                                 capture_output=True, text=True, timeout=200, env=dict(os.environ, SHOAL_BIN_DIR=str(BIN)))
+            self.assertEqual(run.returncode, 0, run.stderr)
+            result = json.loads(file.read_text())
+        self.assertEqual(result["missing"], [])
+        self.assertEqual([(row["part"], row["what"]) for row in result["rows"]], [
+            ("networks", "shapes, batch 1, threads 1"), ("networks", "shapes, batch 2, threads 1"), ("cold", "first start, in process"),
+            ("cold", "second start, in process"), ("cold", "first start, daemon, worker, client"),
+            ("cold", "second start, daemon, worker, client"), ("memory", "all processes, 1 workers"), ("memory", "each further worker"),
+            ("respawn", "kill() to answer"), ("roundtrip", "no-op"), ("pipelined", "per request"), ("pool", "one request at a time"),
+            ("pool", "per request, one worker"), ("pool", "per request, two workers")])
+        for row in result["rows"]:
+            self.assertEqual(len(row["ratios"]), 2, row)
+            if row["what"] != "each further worker":  # other programs move a difference of two small figures
+                self.assertGreater(min(row["old"], row["new"]), 0, row)
+        self.assertRegex(result["rows"][0]["settings"]["new"][0], "measured|off")
+        self.assertRegex(result["new"]["build_id"], "^[0-9a-f]{16,}$")
+        self.assertEqual(result["old"], result["new"])
+        table = [line for line in run.stdout.splitlines() if line.startswith("|")]
+        self.assertEqual(len(table), 2 + len(result["rows"]))
+        self.assertEqual(len({len(line) for line in table}), 1)
+        self.assertIn("Both builds are the same", run.stdout)
+        self.assertTrue(run.stdout.splitlines()[-1].startswith("held: geometric mean of 2 "), run.stdout)
+
     def test_an_unknown_network_is_an_error_that_names_it(self):
         run = subprocess.run([SOURCE / "tools" / "bench", "pool", "--model", "no-such-net"], capture_output=True, text=True,
                              env=dict(os.environ, SHOAL_BIN_DIR=str(BIN)))
