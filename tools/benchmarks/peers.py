@@ -27,7 +27,7 @@ PACKAGES = {"onnxruntime": ["numpy==2.4.6", "onnx==1.23.2", "onnxruntime==1.31.1
             "pytorch": ["numpy==2.4.6", "torch==2.15.0"],
             "mxnet": ["numpy==1.23.5", "mxnet==1.9.1"]}
 PYTHONS = {"mxnet": ("3.8", "3.9", "3.10", "3.11")}  # numpy 1.23.5, the last one that works with MXNet, has no wheels for newer versions
-MODELS = NETWORKS
+MODELS = [*NETWORKS, "densenet121"]  # DenseNet: concatenations
 QUICK_START = {"pytorch": "script"}  # its compiler would need half a minute before the first answer
 PARTS = ["speed", "cold", "memory"]
 
