@@ -1,5 +1,7 @@
 #include "worker/exec/cpu/axis_loops.hpp"
 
+#include <omp.h>
+
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -128,6 +130,31 @@ void normalize_strip(const float* src, float* dst, float* root, std::int64_t siz
   }
 }
 
+struct ChannelParameters {
+  const float *gamma, *beta, *mean, *variance;
+  float eps;
+};
+
+template <bool kRelu>
+void normalize_channels(const float* src, float* dst, const ChannelParameters& parameters, const ChannelRows& extents) {
+  for (std::int64_t first = 0; first < extents.channels; first += kWidest) {
+    const std::int64_t width = std::min(kWidest, extents.channels - first);
+    const float *const mean = parameters.mean + first, *const beta = parameters.beta + first;
+    float scale[kWidest];
+    for (std::int64_t c = 0; c < width; ++c)
+      scale[c] = parameters.gamma[first + c] / std::sqrt(parameters.variance[first + c] + parameters.eps);
+    for (std::int64_t row = 0; row < extents.rows; ++row) {
+      const float* const from = src + row * extents.stride + first;
+      float* const to = dst + row * extents.channels + first;
+#pragma omp simd
+      for (std::int64_t c = 0; c < width; ++c) {
+        const float x = (from[c] - mean[c]) * scale[c] + beta[c];
+        to[c] = kRelu && x < 0 ? 0 : x;
+      }
+    }
+  }
+}
+
 /// The same box, with axes that are not padded merged into the axis before them, so that contiguous elements move as one piece.
 PadExtents merged(const PadExtents& given) {
   PadExtents merged;
@@ -191,6 +218,23 @@ Loop l2_normalization_loop(const AxisExtents& extents, double eps) {
       else
         normalize_strip(src + at, dst + at, root, extents.size, extents.inner, width, eps);
     });
+  };
+}
+
+Loop batch_norm_loop(const ChannelRows& extents, float eps, bool with_relu) {
+  const auto normalize = with_relu ? normalize_channels<true> : normalize_channels<false>;
+  return [extents, eps, normalize](std::span<std::byte* const> operands) {
+    const auto floats = [&](std::size_t operand) { return reinterpret_cast<const float*>(operands[operand]); };
+    const ChannelParameters parameters{floats(1), floats(2), floats(3), floats(4), eps};
+    const float* const src = floats(0);
+    auto* const dst = reinterpret_cast<float*>(operands[5]);
+#pragma omp parallel if (extents.rows * extents.channels > kLeastPerThread)
+    {
+      const std::int64_t threads = ::omp_get_num_threads(), thread = ::omp_get_thread_num();
+      const std::int64_t first = extents.rows * thread / threads, end = extents.rows * (thread + 1) / threads;
+      normalize(src + first * extents.stride, dst + first * extents.channels, parameters,
+                {end - first, extents.channels, extents.stride});
+    }
   };
 }
 

@@ -21,6 +21,14 @@ Loop softmax_loop(const AxisExtents& extents, bool is_log);
 /// root = sqrt(sum of squares + eps), summed in double; dst = src / root. Operands: src, dst, root (may be null); dst may be src.
 Loop l2_normalization_loop(const AxisExtents& extents, double eps);
 
+/// BatchNorm over `channels` neighbors of each of `rows` positions, which are `stride` elements apart in the source and
+/// `channels` in the destination: dst = (src - mean) * gamma / sqrt(variance + eps) + beta, with relu: 0 if that is negative (NaN
+/// stays). Operands: src, gamma, beta, mean, variance, dst.
+struct ChannelRows {
+  std::int64_t rows, channels, stride;
+};
+Loop batch_norm_loop(const ChannelRows& extents, float eps, bool with_relu);
+
 /// The sizes of dense data, outermost first, and how many elements are added before and behind it.
 struct PadExtents {
   std::vector<std::int64_t> sizes, before, behind;

@@ -26,6 +26,7 @@ Compiler::Compiler(const Graph& graph, WeightStore& weights, const DeviceOptions
       plan_(start_plan(graph)),
       forms_(graph.values.size()) {
   find_readers();
+  find_places();
 }
 
 namespace {
@@ -105,7 +106,8 @@ Status Compiler::lower_images(const BatchSplit& split) {
     SHOAL_RETURN_IF_ERROR(image.emit_nodes());
     for (std::size_t i = 0; i < one.outputs.size(); ++i) {
       const ValueId id = one.outputs[i].value;
-      if (index == 0) passing.push_back(image.new_form(desc_of_batch(image.forms(id).front().desc, split.images)));
+      SHOAL_ASSIGN_OR_RETURN(const Form first, image.first_form(id));
+      if (index == 0) passing.push_back(image.new_form(desc_of_batch(first.desc, split.images)));
       SHOAL_ASSIGN_OR_RETURN(const Form form, image.form_as(id, desc_of_batch(passing[i].desc, 1)));
       image.put_into(passing[i].buffer, form.desc.get_size() * static_cast<std::size_t>(index), form,
                      "image of '" + value(id).name + "'");
@@ -140,6 +142,7 @@ void Compiler::roll_back(const Mark& before) {
   plan_.tunables.resize(before.tunables);
   plan_.privates.erase(plan_.privates.begin() + static_cast<std::ptrdiff_t>(before.privates), plan_.privates.end());
   if (!weights_.is_sealed()) weights_.forget_from(before.weights);
+  std::erase_if(wholes_, [&](const auto& whole) { return static_cast<std::size_t>(whole.second) >= before.buffers; });
   for (const ValueId id : formed_) forms(id).pop_back();
   for (const NodeId id : absorbed_) {
     is_absorbed_[static_cast<std::size_t>(id)] = false;

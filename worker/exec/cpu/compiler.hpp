@@ -3,6 +3,7 @@
 
 #include <climits>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -106,7 +107,8 @@ class Compiler {
   bool is_dead_after_this(ValueId id) const;
   bool may_overwrite(ValueId id, BufferId buffer) const;
   bool share_memory(BufferId a, BufferId b) const;  ///< they are the same buffer, or parts of the same buffer
-  Result<Form> first_form(ValueId id);              ///< the form in which it was made
+  /// The form in which it was made; if that is a range of channels of a concatenation (concat.cpp), a copy without gaps.
+  Result<Form> first_form(ValueId id);
   Result<Form> plain_form(ValueId id);
   Result<Form> form_as(ValueId id, const Desc& desc);
   Form new_form(const Desc& desc);
@@ -114,6 +116,7 @@ class Compiler {
   void put_into(BufferId whole, std::size_t offset_bytes, const Form& part, const std::string& name);
   void add_form(ValueId id, Form form);
   Form reorder(const std::string& name, const Form& src, const Desc& desc);
+  void reorder_into(const std::string& name, const Form& src, const Form& dst);
   void add_step(const std::string& name, const dnnl::primitive& primitive, const Desc& scratchpad,
                 std::vector<Argument> arguments);
 
@@ -196,6 +199,16 @@ class Compiler {
                   const Desc& right_desc, std::span<const PostOp> post_ops);
   Result<Form> broadcast_form(ValueId id, const Desc& desc);
   Status concat_in_place(const Node& node, const std::vector<Form>& parts, const Desc& desc);
+  /// The channels of a value within those of the outermost concatenation that holds it; by itself if none does.
+  struct Place {
+    ValueId whole = -1;
+    std::int64_t first_channel = 0;
+  };
+  void find_places();
+  Place place_of(ValueId id) const;
+  bool lies_at(ValueId id, const Place& place) const;
+  Form range_of_channels(ValueId id, const Place& place);
+  Status concat_channels_last(const Node& node);
 
   const Graph& graph_;
   WeightStore& weights_;
@@ -209,7 +222,9 @@ class Compiler {
   std::vector<ValueId> roots_;      ///< per value: itself, or the value that it is a view of
   std::vector<NodeId> emitted_at_;  ///< per node: itself, or the node that absorbed it
   std::vector<bool> is_absorbed_;
-  std::vector<bool> has_parts_;  ///< per buffer: does it contain others?
+  std::vector<bool> has_parts_;         ///< per buffer: does it contain others?
+  std::map<ValueId, Place> places_;     ///< of the values that lie in a concatenation of channels
+  std::map<ValueId, BufferId> wholes_;  ///< the buffers of outermost concatenations in channels last
   NodeId now_ = 0;
   std::vector<ValueId> formed_;   ///< since mark(): values that got a form, one entry per form
   std::vector<NodeId> absorbed_;  ///< since mark()

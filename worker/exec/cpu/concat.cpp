@@ -1,12 +1,23 @@
-// Concatenation: free if the parts become ranges of the whole, else a primitive.
+// Concatenation: free if the parts become ranges of the whole, else a primitive. Channels last, a value of a chain of
+// concatenations lies in the outermost one from the beginning, and only what is added is copied.
 #include <algorithm>
 
 #include "shm/base/errors.hpp"
 #include "worker/exec/cpu/compiler.hpp"
 #include "worker/exec/oracle_step.hpp"
+#include "worker/graph/operators.hpp"
 #include "worker/ops/movement.hpp"
 
 namespace shoal::worker::cpu {
+namespace {
+
+/// The axis, counted from the front.
+int axis_of(const Node& node, int rank) {
+  const auto given = node.attributes.get<ConcatAttributes>().axis;
+  return static_cast<int>(given < 0 ? given + rank : given);
+}
+
+}  // namespace
 
 Status Compiler::concat_in_place(const Node& node, const std::vector<Form>& parts, const Desc& desc) {
   const Form whole = new_form(desc);
@@ -21,22 +32,87 @@ Status Compiler::concat_in_place(const Node& node, const std::vector<Form>& part
   return {};
 }
 
+// From the last node to the first, so that the outermost concatenation is known before those within it. A value that is in
+// several concatenations lies in the last one.
+void Compiler::find_places() {
+  if (choices_.layout != kChannelsLast) return;
+  for (auto node = graph_.nodes.rbegin(); node != graph_.nodes.rend(); ++node) {
+    if (node->op != &ops::kConcat) continue;
+    const int rank = value(node->outputs[0]).shape.rank();
+    if (rank < 3 || rank > 5 || axis_of(*node, rank) != 1) continue;
+    Place place = place_of(node->outputs[0]);
+    for (const ValueId id : node->inputs) {
+      places_.try_emplace(id, place);
+      place.first_channel += value(id).shape[1];
+    }
+  }
+}
+
+Compiler::Place Compiler::place_of(ValueId id) const {
+  const auto found = places_.find(id);
+  return found == places_.end() ? Place{id, 0} : found->second;
+}
+
+/// Channels of an outermost concatenation, whose buffer is made when it is first needed.
+Compiler::Form Compiler::range_of_channels(ValueId id, const Place& place) {
+  const Shape& shape = value(place.whole).shape;
+  const auto [whole, is_new] = wholes_.try_emplace(place.whole, kNoBuffer);
+  if (is_new) {
+    whole->second = new_form(channels_last_desc(dims_of(shape))).buffer;
+    has_parts_.resize(plan_.buffers.size());
+    has_parts_[static_cast<std::size_t>(whole->second)] = true;
+  }
+  const Desc desc = channel_range_desc(dims_of(value(id).shape), shape[1]);
+  return {plan_.add_part(whole->second, static_cast<std::size_t>(place.first_channel) * sizeof(float), desc.get_size()), desc};
+}
+
+bool Compiler::lies_at(ValueId id, const Place& place) const {
+  if (is_constant(id)) return false;
+  const Form& form = forms_[static_cast<std::size_t>(id)].front();
+  const Buffer& buffer = plan_.buffer(form.buffer);
+  const auto whole = wholes_.find(place.whole);
+  return has_gaps(form.desc) && whole != wholes_.end() && buffer.parent == whole->second &&
+         buffer.offset_bytes == static_cast<std::size_t>(place.first_channel) * sizeof(float);
+}
+
+Status Compiler::concat_channels_last(const Node& node) {
+  const Place place = place_of(node.outputs[0]);
+  Place at = place;
+  for (const ValueId id : node.inputs) {
+    if (!lies_at(id, at)) {
+      SHOAL_ASSIGN_OR_RETURN(const Form form, is_constant(id) ? plain_form(id) : forms(id).front());
+      reorder_into(describe(node), form, range_of_channels(id, at));
+    }
+    at.first_channel += value(id).shape[1];
+  }
+  add_form(node.outputs[0], range_of_channels(node.outputs[0], place));
+  return {};
+}
+
 Compiler::Taken Compiler::concat(const Node& node) {
   const Shape& shape = value(node.outputs[0]).shape;
-  const auto given = node.attributes.get<ConcatAttributes>().axis;
-  const int axis = static_cast<int>(given < 0 ? given + shape.rank() : given);
-  std::int64_t before = 1;
+  const int axis = axis_of(node, shape.rank());
+  std::int64_t before = 1, behind = 1;
   for (int i = 0; i < axis; ++i) before *= shape[i];
+  for (int i = axis + 1; i < shape.rank(); ++i) behind *= shape[i];
   // Beyond this number oneDNN uses the values for other arguments.
   constexpr std::size_t kMostParts = DNNL_ARG_MULTIPLE_DST - DNNL_ARG_MULTIPLE_SRC;
   if (before > 1 && node.inputs.size() > kMostParts) return false;
-  // The layout is blocked if some part is blocked and every part fills its blocks; otherwise it is plain.
+  // In a network with channels last the layout is that if it is some part's. Else it is blocked if some part is blocked and every
+  // part fills its blocks; otherwise it is plain.
   const Desc blocked = blocked_desc(dims_of(shape));
-  bool fits_blocks = axis == 1 && blocked != Desc(), lies_blocked = false;
+  bool fits_blocks = axis == 1 && blocked != Desc(), lies_blocked = false, lies_channels_last = false;
   for (const ValueId id : node.inputs) {
     fits_blocks = fits_blocks && value(id).shape[1] % channel_block() == 0;
-    SHOAL_ASSIGN_OR_RETURN(const Form form, first_form(id));
-    lies_blocked |= fits_blocks && form.desc == blocked_desc(dims_of(value(id).shape));
+    if (is_constant(id)) continue;
+    const Desc& form = forms(id).front().desc;
+    const dnnl::memory::dims dims = dims_of(value(id).shape);
+    lies_blocked |= fits_blocks && form == blocked_desc(dims);
+    lies_channels_last |= has_gaps(form) || (dims.size() >= 3 && dims.size() <= 5 && form == channels_last_desc(dims));
+  }
+  if (lies_channels_last && choices_.layout == kChannelsLast && axis == 1 && behind > 1) {
+    SHOAL_RETURN_IF_ERROR(concat_channels_last(node));
+    return true;
   }
   const bool in_blocks = fits_blocks && lies_blocked;
   const auto desc_of_part = [&](const Shape& part) { return in_blocks ? blocked_desc(dims_of(part)) : plain_desc(part); };

@@ -38,18 +38,23 @@ Compiler::Taken Compiler::batch_norm(const Node& node) {
   for (std::size_t i = 1; i < node.inputs.size(); ++i) {
     if (!is_constant(node.inputs[i])) return false;
   }
-  SHOAL_ASSIGN_OR_RETURN(const Form src, first_form(node.inputs[0]));
   const NodeId reader = sole_reader(node.outputs[0]);
   const bool with_relu = reader != kNoNode && is_relu(this->node(reader));
+  const bool is_range = !is_constant(node.inputs[0]) && has_gaps(forms(node.inputs[0]).front().desc);
+  SHOAL_ASSIGN_OR_RETURN(const Form src, is_range ? forms(node.inputs[0]).front() : first_form(node.inputs[0]));
   auto flags =
       dnnl::normalization_flags::use_global_stats | dnnl::normalization_flags::use_scale | dnnl::normalization_flags::use_shift;
   if (with_relu) flags = flags | dnnl::normalization_flags::fuse_norm_relu;
-  const dnnl::batch_normalization_forward::desc desc(dnnl::prop_kind::forward_inference, src.desc,
-                                                     static_cast<float>(attributes.eps), flags);
-  const dnnl::batch_normalization_forward::primitive_desc pd(desc, user_scratchpad(), engine(), /*allow_empty=*/true);
-  if (!pd || !is_optimized(pd)) return false;
+  dnnl::batch_normalization_forward::primitive_desc pd;
+  if (!is_range) {
+    const dnnl::batch_normalization_forward::desc desc(dnnl::prop_kind::forward_inference, src.desc,
+                                                       static_cast<float>(attributes.eps), flags);
+    pd = {desc, user_scratchpad(), engine(), /*allow_empty=*/true};
+    if (!pd || !is_optimized(pd)) return false;
+  }
 
   if (with_relu) absorb(reader);
+  const ValueId to = with_relu ? this->node(reader).outputs[0] : node.outputs[0];
   const auto channels = value(node.inputs[1]).shape.element_count();
   std::vector<Argument> arguments = {{DNNL_ARG_SRC, src.desc, src.buffer}};
   const auto add_constant = [&](int kind, const std::string& key, const PlainSource& source) -> Status {
@@ -67,10 +72,22 @@ Compiler::Taken Compiler::batch_norm(const Node& node) {
   SHOAL_RETURN_IF_ERROR(add_constant(DNNL_ARG_SHIFT, constant_key(node.inputs[2]), source_of(node.inputs[2])));
   SHOAL_RETURN_IF_ERROR(add_constant(DNNL_ARG_MEAN, constant_key(node.inputs[3]), source_of(node.inputs[3])));
   SHOAL_RETURN_IF_ERROR(add_constant(DNNL_ARG_VARIANCE, constant_key(node.inputs[4]), source_of(node.inputs[4])));
+  if (is_range) {
+    const Form dst = new_form(channels_last_desc(src.desc.dims()));
+    std::vector<BufferId> operands;
+    for (const Argument& argument : arguments) operands.push_back(argument.buffer);
+    operands.push_back(dst.buffer);
+    const ChannelRows rows{value(node.inputs[0]).shape.element_count() / channels, channels,
+                           src.desc.data.format_desc.blocking.strides[rank - 1]};
+    plan_.steps.push_back(make_loop_step(describe(node), "batch_norm", std::move(operands),
+                                         batch_norm_loop(rows, static_cast<float>(attributes.eps), with_relu)));
+    add_form(to, dst);
+    return true;
+  }
   const Form dst = may_overwrite(node.inputs[0], src.buffer) ? src : new_form(pd.dst_desc());
   arguments.push_back({DNNL_ARG_DST, dst.desc, dst.buffer});
   add_step(describe(node), dnnl::batch_normalization_forward(pd), pd.scratchpad_desc(), std::move(arguments));
-  add_form(with_relu ? this->node(reader).outputs[0] : node.outputs[0], dst);
+  add_form(to, dst);
   return true;
 }
 

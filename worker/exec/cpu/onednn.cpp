@@ -6,6 +6,7 @@
 #include <cstring>
 #include <limits>
 #include <new>
+#include <numeric>
 #include <type_traits>
 
 #include "shm/base/errors.hpp"
@@ -20,6 +21,11 @@ const dnnl::engine& engine() {
 }
 
 namespace {
+
+std::size_t elements_of(const dnnl::memory::dims& dims) {
+  return std::accumulate(dims.begin(), dims.end(), std::size_t{1},
+                         [](std::size_t product, auto dim) { return product * static_cast<std::size_t>(dim); });
+}
 
 dnnl::stream make_stream() {
   try {
@@ -103,6 +109,19 @@ Desc blocked_desc(const dnnl::memory::dims& dims) {
 Desc channels_last_desc(const dnnl::memory::dims& dims) {
   static constexpr Tag kTags[] = {Tag::nwc, Tag::nhwc, Tag::ndhwc};
   return {dims, dnnl::memory::data_type::f32, kTags[dims.size() - 3]};
+}
+
+Desc channel_range_desc(const dnnl::memory::dims& dims, std::int64_t whole) {
+  dnnl::memory::dims whole_dims = dims;
+  whole_dims[1] = whole;
+  Desc desc = channels_last_desc(whole_dims);
+  desc.data.dims[1] = desc.data.padded_dims[1] = dims[1];
+  return desc;
+}
+
+bool has_gaps(const Desc& desc) {
+  if (desc.data.format_kind != dnnl_blocked || desc.data.format_desc.blocking.inner_nblks > 0) return false;
+  return desc.get_size() != elements_of(desc.dims()) * sizeof(float);
 }
 
 Desc any_desc(const dnnl::memory::dims& dims) { return {dims, dnnl::memory::data_type::f32, Tag::any}; }

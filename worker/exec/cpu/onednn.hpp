@@ -60,6 +60,10 @@ Desc blocked_desc(const dnnl::memory::dims& dims);
 int channel_block();
 /// Channels behind the positions, as nhwc; 3 to 5 axes.
 Desc channels_last_desc(const dnnl::memory::dims& dims);
+/// A range of the channels of a larger value that lies channels last: its positions are `whole` channels apart.
+Desc channel_range_desc(const dnnl::memory::dims& dims, std::int64_t whole);
+/// Is there other memory between its elements? False for padded blocks.
+bool has_gaps(const Desc& desc);
 Desc any_desc(const dnnl::memory::dims& dims);
 /// Do the two describe the same bytes? They are equal, or dense, and only batch and channels are larger than 1.
 bool same_memory(const Desc& a, const Desc& b);

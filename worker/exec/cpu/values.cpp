@@ -100,7 +100,8 @@ Compiler::Form Compiler::new_form(const Desc& desc) { return {plan_.add_buffer(d
 
 Result<Compiler::Form> Compiler::first_form(ValueId id) {
   if (is_constant(id)) return plain_form(id);
-  return forms(id).front();
+  const Form form = forms(id).front();
+  return has_gaps(form.desc) ? form_as(id, channels_last_desc(form.desc.dims())) : form;
 }
 
 Result<Compiler::Form> Compiler::plain_form(ValueId id) {
@@ -128,12 +129,16 @@ Result<Compiler::Form> Compiler::form_as(ValueId id, const Desc& desc) {
 
 Compiler::Form Compiler::reorder(const std::string& name, const Form& src, const Desc& desc) {
   const Form dst = new_form(desc);
+  reorder_into(name, src, dst);
+  return dst;
+}
+
+void Compiler::reorder_into(const std::string& name, const Form& src, const Form& dst) {
   dnnl::primitive_attr attr;
   attr.set_scratchpad_mode(dnnl::scratchpad_mode::user);
-  const dnnl::reorder::primitive_desc pd(engine(), src.desc, engine(), desc, attr);
+  const dnnl::reorder::primitive_desc pd(engine(), src.desc, engine(), dst.desc, attr);
   add_step(name, dnnl::reorder(pd), pd.scratchpad_desc(),
-           {{DNNL_ARG_FROM, src.desc, src.buffer}, {DNNL_ARG_TO, desc, dst.buffer}});
-  return dst;
+           {{DNNL_ARG_FROM, src.desc, src.buffer}, {DNNL_ARG_TO, dst.desc, dst.buffer}});
 }
 
 void Compiler::add_step(const std::string& name, const dnnl::primitive& primitive, const Desc& scratchpad,

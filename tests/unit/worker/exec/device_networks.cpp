@@ -110,6 +110,16 @@ const NetworkCase kNetworks[] = {
        }
        b.output(b.global_average(x));
      }},
+    {"ConcatenationsThatShareParts",
+     [](GraphBuilder& b) {
+       const ValueId x = relu_conv(b, b.input("data"), 32, 32), y = b.concat({x, b.conv(x, 32, 16, 3)});
+       const ValueId left = b.concat({y, b.conv(b.activation(b.batch_norm(y, 48)), 48, 16, 1)}),
+                     right = b.concat({b.conv(y, 48, 7, 3), y, b.node("Identity", {y})});
+       const ValueId all = b.concat({left, b.node("Identity", {y}), right, left});
+       b.output(b.conv(b.batch_norm(all, 279), 279, 32, 1));
+       b.output(b.batch_norm(right, 103));
+       b.output(left);
+     }},
     {"ConcatenationOfOneValueTwice",
      [](GraphBuilder& b) {
        const ValueId x = relu_conv(b, b.input("data"), 32, 32);

@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <limits>
+#include <map>
 #include <set>
 #include <string>
 #include <utility>
@@ -11,6 +12,7 @@
 #include "tests/unit/worker/exec/device_networks.hpp"
 #include "tests/unit/worker/exec/graph_builder.hpp"
 #include "worker/exec/device.hpp"
+#include "worker/exec/planned_program.hpp"
 #include "worker/ops/activation.hpp"
 #include "worker/ops/arithmetic.hpp"
 #include "worker/ops/softmax.hpp"
@@ -59,6 +61,27 @@ TEST_P(Devices, FuseWhatTheyCan) {
   const std::vector<TensorSpec> inputs = {spec("data", GetParam().shape)};
   const auto model = load(builder.graph(), inputs);
   EXPECT_LE((*model->program(inputs))->step_count(), static_cast<std::size_t>(GetParam().steps));
+}
+
+std::unique_ptr<Model> load_channels_last(const Graph& graph, const std::vector<TensorSpec>& inputs, int threads = 1) {
+  return Model::load(graph, {.threads = threads, .input_sets = {inputs}, .choices = Choices{.layout = "channels_last"}}).value();
+}
+
+TEST_P(Devices, AnswerTheSameWithChannelsLast) {
+  GraphBuilder builder;
+  GetParam().build(builder);
+  Shape shape = GetParam().shape;
+  for (const std::int64_t batch : {1, 3}) {
+    if (batch > 1 && std::string(GetParam().name) == "ResidualThatIsConstant") break;  // its shape is fixed
+    shape[0] = batch;
+    const std::vector<TensorSpec> inputs = {spec("data", shape)};
+    const auto fast = load_channels_last(builder.graph(), inputs), slow = load(builder.graph(), inputs, "cpu-reference");
+    Context fast_context, slow_context;
+    const auto program = fast->program(inputs).value();
+    const auto got = testing::run(*program, fast_context);
+    EXPECT_TRUE(testing::alike(got, testing::run(**slow->program(inputs), slow_context))) << shape.to_string();
+    EXPECT_TRUE(testing::same_bits(got, testing::run(*program, fast_context))) << "a second run differs";
+  }
 }
 
 /// The answer of a graph of one input and one output to `data`.
@@ -187,6 +210,24 @@ TEST(Devices, ConcatenationsInLargeBatchesCostNoStep) {
   const std::vector<TensorSpec> inputs = {spec("data", {4, 3, 96, 96})};
   const auto model = load(b.graph(), inputs);
   EXPECT_LE((*model->program(inputs))->step_count(), 4U * 6 + 1);  // six convolutions per image, one mean
+}
+
+TEST(Devices, AChainOfConcatenationsWithChannelsLastCopiesOnlyWhatIsAdded) {
+  GraphBuilder b;
+  ValueId x = b.activation(b.conv(b.input("data"), 3, 64, 3));
+  for (int i = 0; i < 5; ++i) {
+    const std::int64_t channels = 64 + 32 * i;
+    const ValueId narrow = b.conv(b.activation(b.batch_norm(x, channels)), channels, 32, 1);
+    x = b.concat({x, b.conv(narrow, 32, 32, 3)});
+  }
+  b.output(b.conv(x, 224, 32, 1));
+  const std::vector<TensorSpec> inputs = {spec("data", {2, 3, 20, 30})};
+  const auto model = load_channels_last(b.graph(), inputs);
+  std::map<std::string, int> counts;
+  for (const auto& step : dynamic_cast<const PlannedProgram&>(**model->program(inputs)).plan().steps)
+    ++counts[step->name().substr(0, step->name().find(' '))];
+  const std::map<std::string, int> expected = {{"Convolution", 12}, {"BatchNorm", 5}, {"Concat", 6}, {"reorder", 1}};
+  EXPECT_EQ(counts, expected);  // the one reorder makes the output plain
 }
 
 TEST(Devices, ABottleneckNetworkNeedsOneStepPerConvolution) {
