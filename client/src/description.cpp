@@ -53,6 +53,7 @@ Result<Description> parse_description(std::string_view text) try {
   info.labels = object.value("labels", std::vector<std::string>{});
   if (const auto found = object.find("preprocess"); found != object.end() && found->is_object())
     info.preprocess = to_preprocess(*found);
+  info.precision = object.value("precision", info.precision);
   description.model_id = wire::to_integer<std::uint32_t>(object.at("model_id"));
   description.signature = wire::to_integer<std::uint32_t>(object.at("signature"));
   description.timeout_ms = wire::to_integer(object, "timeout_ms", std::uint64_t{0});

@@ -71,6 +71,7 @@ void apply_overrides(const ModelOverrides& overrides, ModelConfig& config) {
   take(overrides.buckets, config.buckets);
   take(overrides.device, config.device);
   take(overrides.precision, config.precision);
+  take(overrides.max_error, config.max_error);
   take(overrides.tuning_ms, config.tuning_ms);
   take(overrides.workers, config.workers);
   take(overrides.contexts, config.contexts);

@@ -331,8 +331,10 @@ Result<Preprocess> read_preprocess(const Site& site) {
 
 Result<std::string> read_precision(const Site& site) {
   SHOAL_ASSIGN_OR_RETURN(std::string word, read_string(site));
-  if (word != "f32" && word != "f32-fast") return site.error("must be \"f32\" or \"f32-fast\"");
-  return word;
+  for (const std::string_view known : {"f32", "f32-fast", "bf16", "auto"}) {
+    if (word == known) return word;
+  }
+  return site.error("must be \"f32\", \"f32-fast\", \"bf16\" or \"auto\"");
 }
 
 Result<double> read_number(const Site& site, double low, double high) {
@@ -389,6 +391,7 @@ const KeyRow kKeys[] = {
     {"shapes", [](const Site& s, ModelOverrides& o) { return assign(o.shapes, read_shapes(s)); }},
     {"device", [](const Site& s, ModelOverrides& o) { return assign(o.device, read_string(s)); }},
     {"precision", [](const Site& s, ModelOverrides& o) { return assign(o.precision, read_precision(s)); }},
+    {"max_error", [](const Site& s, ModelOverrides& o) { return assign(o.max_error, read_number(s, 0, 1)); }},
     {"tuning_ms", [](const Site& s, ModelOverrides& o) { return assign(o.tuning_ms, read_integer(s, 0, 120'000)); }},
     {"workers", [](const Site& s, ModelOverrides& o) { return assign(o.workers, read_integer(s, 1, kMaxProcesses)); }},
     {"contexts", [](const Site& s, ModelOverrides& o) { return assign(o.contexts, read_integer(s, 1, kMaxLanes)); }},

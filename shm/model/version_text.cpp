@@ -80,6 +80,7 @@ json keys_json(const ModelOverrides& keys) {
   if (keys.buckets) object["buckets"] = buckets_json(*keys.buckets);
   put("device", keys.device);
   put("precision", keys.precision);
+  put("max_error", keys.max_error);
   put("tuning_ms", keys.tuning_ms);
   put("workers", keys.workers);
   put("contexts", keys.contexts);
@@ -126,6 +127,7 @@ ModelOverrides all_keys(const ModelConfig& config) {
           .quarantine_ms = config.quarantine_ms,
           .load_timeout_s = config.load_timeout_s,
           .memory_mb = config.memory_mb,
+          .max_error = config.max_error,
           .max_delay_ms = config.max_delay_ms,
           .golden_tolerance = config.golden_tolerance,
           .golden_file = if_any(config.golden_file),

@@ -223,6 +223,7 @@ json Admin::version_json(const Service& service, const CatalogVersion& version, 
     object["arena_bytes"] = model.loaded()->arena_bytes;
     object["parameter_bytes"] = model.loaded()->parameter_bytes;
     object["tuning"] = model.loaded()->tuning;
+    object["runs_in"] = model.loaded()->precision;
     object["hash"] = model.loaded()->hash;
   }
   return object;

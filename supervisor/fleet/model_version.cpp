@@ -121,7 +121,8 @@ Status ModelVersion::model_loaded(std::string_view text) {
   description_.clear();
   for (const std::string& warning : loaded_->warnings)
     fleet_.log_.warn("load_warning model={} version={} what=\"{}\"", served().name, number(), warning);
-  fleet_.log_.info("algorithms_chosen model={} version={} how=\"{}\"", served().name, number(), loaded_->tuning);
+  fleet_.log_.info("algorithms_chosen model={} version={} precision={} how=\"{}\"", served().name, number(), loaded_->precision,
+                   loaded_->tuning);
   plane_.version_loaded(routed_, loaded_->signature(served().name));
   return {};
 }

@@ -55,6 +55,7 @@ Result<std::string> load_text(const ServedModel& model) {
                                 {"params_file", model.files.params_file.string()},
                                 {"device", model.config.device},
                                 {"precision", model.config.precision},
+                                {"max_error", model.config.max_error},
                                 {"tuning_ms", model.config.tuning_ms},
                                 {"threads", model.config.threads},
                                 {"import_mb", model.config.import_mb},
@@ -86,6 +87,7 @@ Result<LoadReport> parse_loaded(std::string_view text) try {
   loaded.ignored_inputs = object.value("ignored_inputs", std::vector<std::string>{});
   loaded.hash = object.value("hash", "");
   loaded.tuning = object.value("tuning", "");
+  loaded.precision = object.value("precision", "f32");
   loaded.warnings = object.value("warnings", std::vector<std::string>{});
   loaded.packed_bytes = wire::to_integer(object, "packed_bytes", std::uint64_t{0});
   loaded.parameter_bytes = wire::to_integer(object, "parameter_bytes", std::uint64_t{0});
@@ -108,6 +110,7 @@ std::string describe_text(const ServedModel& model, const LoadReport& loaded, st
                     {"preprocess", model.config.preprocess ? preprocess_json(*model.config.preprocess) : json()},
                     {"buckets", to_json(model.config.buckets)},
                     {"ignored_inputs", loaded.ignored_inputs},
+                    {"precision", loaded.precision},
                     {"timeout_ms", model.config.timeout_ms}});
 }
 

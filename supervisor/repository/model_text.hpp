@@ -16,8 +16,9 @@ namespace shoal::supervisor {
 struct LoadReport {
   std::vector<TensorSpec> inputs, outputs;
   std::vector<std::string> ignored_inputs;
-  std::string hash;    // of the files
-  std::string tuning;  // how the algorithms were chosen
+  std::string hash;       // of the files
+  std::string tuning;     // how the algorithms were chosen
+  std::string precision;  // in which the model runs: "f32", "f32-fast" or "bf16"
   std::vector<std::string> warnings;
   std::uint64_t packed_bytes = 0, parameter_bytes = 0, arena_bytes = 0;
 

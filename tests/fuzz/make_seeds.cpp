@@ -166,6 +166,7 @@ threads = 2
 queue_limit = 64
 timeout_ms = 500
 precision = "f32-fast"
+max_error = 0.02
 tuning_ms = 100
 import_mb = 64
 cache_mb = 16

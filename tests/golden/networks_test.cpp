@@ -47,6 +47,9 @@ constexpr const char* kNetworks[] = {
 
 std::filesystem::path folder() { return test_data() / "vectors" / "networks"; }
 
+/// Of a network in bf16, as a share of max(1, max|ref|): docs/performance.md.
+constexpr double kBf16Tolerance = 2e-2;
+
 bool is_long_run() {
   const char* const wish = std::getenv("SHOAL_TEST_LONG");
   return wish && std::string_view(wish) == "1";
@@ -71,6 +74,9 @@ std::vector<Parameter> parameters() {
     }
     // Held to the same tolerances: the policy of docs/performance.md.
     for (const int batch : {1, 3}) all.push_back({name, "cpu", batch, "f32-fast"});
+    // bf16 has a tolerance of its own.
+    all.push_back({name, "cpu", 1, "bf16"});
+    all.push_back({name, "cpu", 3, "bf16", {.layout = "channels_last"}, 2});
     // The algorithms that measuring may choose instead of the device's guess.
     all.push_back({name, "cpu", 1, "f32", {.layout = "channels_last"}, 2});
     if (!is_long_run()) continue;
@@ -162,7 +168,8 @@ TEST_P(Networks, GiveMxnetsOutputs) {
   ASSERT_EQ(outputs->size(), expected.size());
   for (const NamedTensor& want : expected) {
     const NamedTensor& got = outputs->at(std::stoul(want.name));
-    EXPECT_TRUE(close_to(got.tensor.view(), want.tensor.view(), network.at("tolerance")))
+    const double tolerance = precision == "bf16" ? kBf16Tolerance : network.at("tolerance").get<double>();
+    EXPECT_TRUE(close_to(got.tensor.view(), want.tensor.view(), tolerance))
         << "output " << want.name << " ('" << got.name << "')";
   }
 }

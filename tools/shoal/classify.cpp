@@ -183,9 +183,10 @@ Command make_classify(CLI::App& application) {
   app->add_option("IMAGE", options->files, "pictures: JPEG, PNG, ...")->required();
   app->add_option("--top-k", options->top_k, "classes per picture (default 5)")->check(CLI::Range(1, 1'000'000));
   app->add_option("--preset", options->preset, "how to prepare pictures, instead of the model's own way");
-  app->add_option("--precision", options->precision,
-                  "with PATH: f32, or f32-fast, which allows Winograd (default: as in model.toml, else f32)")
-      ->check(CLI::IsMember({"f32", "f32-fast"}));
+  app->add_option(
+         "--precision", options->precision,
+         "with PATH: f32; f32-fast, which allows Winograd; bf16; or auto, the fastest (default: as in model.toml, else f32)")
+      ->check(CLI::IsMember({"f32", "f32-fast", "bf16", "auto"}));
   app->add_option("--contexts", options->contexts, "pictures at the same time (default: 1 in this process, 4 with the daemon)")
       ->check(CLI::Range(1, 256));
   app->add_flag("--json", options->json, "print JSON");

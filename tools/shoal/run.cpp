@@ -89,8 +89,8 @@ Command make_run(CLI::App& application) {
   add_tensor_options(*app, options->inputs, options->output);
   app->add_option("--device", options->device, "cpu or cpu-reference (default: as in model.toml, else cpu)");
   app->add_option("--precision", options->precision,
-                  "f32, or f32-fast, which allows Winograd (default: as in model.toml, else f32)")
-      ->check(CLI::IsMember({"f32", "f32-fast"}));
+                  "f32; f32-fast, which allows Winograd; bf16; or auto, the fastest (default: as in model.toml, else f32)")
+      ->check(CLI::IsMember({"f32", "f32-fast", "bf16", "auto"}));
   app->add_option("--threads", options->threads, "cores per run (default: as in model.toml, else 1)")->check(CLI::Range(1, 1024));
   app->add_option("--repeat", options->repeat, "run this many more times and print the median time")
       ->check(CLI::Range(1, 1'000'000));

@@ -316,6 +316,7 @@ Result<Engine> Engine::load(const std::string& path, EngineOptions options) {
     source.name = files.prefix;
     source.symbol_file = files.symbol_file;
     source.params_file = files.params_file;
+    if (!source.config.golden_file.empty()) source.config.golden_file = files.directory / source.config.golden_file;
     impl->info.version = files.version;
     impl->info.preprocess = source.config.preprocess;
   }
@@ -340,6 +341,7 @@ Result<Engine> Engine::load(const std::string& path, EngineOptions options) {
   impl->info.name = source.name;
   impl->info.inputs = impl->loaded.inputs;
   impl->info.outputs = impl->loaded.outputs;
+  impl->info.precision = worker::word_of(impl->loaded.model->tuning().precision);
   impl->context_count = static_cast<std::size_t>(std::max(options.contexts, 1));
   impl->queue_limit = static_cast<std::size_t>(std::max(options.queue_limit, 1));
   for (std::size_t i = 0; i < impl->context_count; ++i) impl->give_back(std::make_unique<Context>());

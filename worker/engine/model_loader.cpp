@@ -12,6 +12,7 @@
 #include "shm/model/ignored_inputs.hpp"
 #include "worker/engine/identity_model.hpp"
 #include "worker/import/mxnet/mxnet_importer.hpp"
+#include "worker/import/npz.hpp"
 #include "worker/passes/infer.hpp"
 
 namespace shoal::worker {
@@ -87,6 +88,24 @@ Result<LoadedModel> load_identity(const ModelSource& source) {
   return loaded;
 }
 
+// The inputs of the golden case, if there is one that has the shapes of the set; else none.
+Result<std::vector<Tensor>> golden_inputs(const ModelConfig& config, std::span<const TensorSpec> set) {
+  std::vector<Tensor> inputs;
+  if (config.golden_file.empty()) return inputs;
+  SHOAL_ASSIGN_OR_RETURN(const ForeignFile file, ForeignFile::open(config.golden_file));
+  MemoryBudget budget(ImportLimits::of_mb(config.import_mb));
+  SHOAL_ASSIGN_OR_RETURN(const std::vector<NamedArray> arrays, parse_npz(file, budget));
+  for (const TensorSpec& input : set) {
+    const auto found = std::ranges::find(arrays, input.name, &NamedArray::name);
+    if (found == arrays.end() || found->array.dtype != input.dtype || found->array.shape != input.shape)
+      return std::vector<Tensor>();
+    SHOAL_ASSIGN_OR_RETURN(Tensor tensor, Tensor::create(input.dtype, input.shape));
+    if (!found->array.bytes.empty()) std::memcpy(tensor.view().data, found->array.bytes.data(), found->array.bytes.size());
+    inputs.push_back(std::move(tensor));
+  }
+  return inputs;
+}
+
 Result<LoadedModel> load_files(const ModelSource& source, UniqueFd packed) {
   const auto limits = ImportLimits::of_mb(source.config.import_mb);
   SHOAL_ASSIGN_OR_RETURN(MxnetImport import, import_mxnet(source.symbol_file, source.params_file, limits));
@@ -108,9 +127,13 @@ Result<LoadedModel> load_files(const ModelSource& source, UniqueFd packed) {
                        .precision = precision,
                        .tuning_budget = std::chrono::milliseconds(source.config.tuning_ms),
                        .tuning_progress = source.tuning_progress,
+                       .max_error = config.max_error,
                        .buckets = source.config.buckets,
                        .declared_inputs = loaded.inputs,
                        .max_batch = source.config.max_batch};
+  if (precision == Precision::kAuto || precision == Precision::kBf16) {
+    SHOAL_ASSIGN_OR_RETURN(options.error_inputs, golden_inputs(config, plan.input_sets.front()));
+  }
   SHOAL_ASSIGN_OR_RETURN(loaded.model, Model::load(std::move(import.graph), std::move(options), std::move(packed)));
   if (const TuningInfo tuning = loaded.model->tuning(); !tuning.problem.empty())
     loaded.warnings.push_back(format("algorithms: {}", tuning.problem));

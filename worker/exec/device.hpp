@@ -23,8 +23,8 @@ class Device {
   ///   Errors  kUnimplemented, kInvalidArgument: operator and node named; kFailedPrecondition: an entry of `weights` has another
   ///           size than the graph's constant. Throws std::bad_alloc. Then nothing is added to `weights`
   virtual Result<Plan> compile(const Graph& graph, WeightStore& weights, const Choices& choices) const = 0;
-  /// The choices that are worth measuring. The first is the one taken without measuring; those of one layout are ordered by
-  /// preference, best first.
+  /// The choices that are worth measuring. The first is the one taken without measuring; those of one
+  /// precision and layout are ordered by preference, best first. What Precision::kF32 offers, kF32Fast may use, too.
   virtual std::vector<Choices> variants() const { return {}; }
   virtual int threads() const { return 1; }  ///< the width
   /// Sets the calling thread's width and makes what its runs need. Called by each thread before it compiles or runs.
@@ -37,7 +37,7 @@ inline constexpr std::size_t kCoreCacheBytes = std::size_t{1} << 20;
 struct DeviceOptions {
   int threads = 1;
   bool fuse = true;
-  bool winograd = false;  ///< the variants include algorithms that round differently from direct ones
+  Precision precision = Precision::kF32;  ///< of the variants, and of results without a choice; kAuto then counts as kF32
   std::size_t core_cache_bytes = kCoreCacheBytes;
 };
 

@@ -62,6 +62,7 @@ class ModelOnDevice : public Model {
       weights_ = std::make_shared<WeightStore>(WeightIdentity{model_hash, std::move(identity)});
     }
     const Status chosen = choose_algorithms(model_hash);
+    note_precision();
     options_.tuning_progress = {};  // it may refer to what lives as long as the load only
     SHOAL_RETURN_IF_ERROR(chosen);
     // The first set decides the layouts. All plans are made before sealing, so that everything they read is packed.
@@ -210,9 +211,10 @@ class ModelOnDevice : public Model {
   void tune(std::uint64_t model_hash) {
     auto directory = options_.cache_directory.empty() ? default_cache_directory() : options_.cache_directory;
     if (options_.tuning_budget.count() == 0 || directory.empty() || device_->variants().empty()) return;
+    const std::string limit = options_.precision == Precision::kAuto ? format("max_error {}; ", options_.max_error) : "";
     const TuningRecord record(directory / "tuning",
-                              format("shoal {}; {}; {}; model {}; inputs {}", kTuningVersion, describe_machine(),
-                                     device_->identity(), model_hash, key_of(input_sets_.front())));
+                              format("shoal {}; {}; {}; {}model {}; inputs {}", kTuningVersion, describe_machine(),
+                                     device_->identity(), limit, model_hash, key_of(input_sets_.front())));
     auto recorded = record.read();
     if (recorded.ok()) {
       choices_ = *std::move(recorded);
@@ -223,7 +225,8 @@ class ModelOnDevice : public Model {
     tuning_.source = TuningInfo::Source::kFailed;
     if (const Status possible = record.prepare(); !possible.ok()) return add_problem(possible);
     const auto start = std::chrono::steady_clock::now();
-    const auto measured = measure_choices(graph_, *device_, options_.tuning_budget, options_.tuning_progress);
+    const auto measured = measure_choices(graph_, *device_, options_.tuning_budget, options_.tuning_progress,
+                                          {.max_error = options_.max_error, .inputs = options_.error_inputs});
     tuning_.measured_ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
     // A measurement that failed, or found nothing to choose, is recorded, too. Otherwise every start would repeat it.
     auto standing = record.write(measured.ok() ? *measured : Choices());
@@ -232,6 +235,17 @@ class ModelOnDevice : public Model {
     tuning_.layout = choices_.layout;
     if (measured.ok()) tuning_.source = TuningInfo::Source::kMeasured;
     if (!measured.ok()) add_problem(measured.status().with_context(format("to measure again remove {}", record.file().string())));
+  }
+
+  void note_precision() {
+    const Precision precision = choices_.precision.value_or(options_.precision);
+    const bool is_open = precision == Precision::kAuto;
+    tuning_.precision = is_open ? Precision::kF32 : precision;
+    tuning_.bf16_error = choices_.bf16_error;
+    if (is_open && tuning_.source == TuningInfo::Source::kOff)
+      add_problem(
+          failed_precondition("precision auto: nothing could be measured, so the model runs in f32; set tuning_ms, and "
+                              "a directory for records (SHOAL_CACHE_DIR)"));
   }
 
   void add_problem(const Status& problem) {
@@ -274,32 +288,27 @@ class ModelOnDevice : public Model {
 
 std::string to_text(const TuningInfo& tuning) {
   const std::string layout = tuning.layout.empty() ? "default" : tuning.layout;
+  const std::string error = tuning.bf16_error ? format(", error of bf16 {}", *tuning.bf16_error) : "";
   switch (tuning.source) {
     case TuningInfo::Source::kOff:
       return "off";
     case TuningInfo::Source::kPacked:
-      return "packed " + layout;
+      return "packed " + layout + error;
     case TuningInfo::Source::kRecord:
-      return "record " + layout;
+      return "record " + layout + error;
     case TuningInfo::Source::kMeasured:
-      return format("measured {} in {} ms", layout, static_cast<int>(tuning.measured_ms));
+      return format("measured {} in {} ms{}", layout, static_cast<int>(tuning.measured_ms), error);
     case TuningInfo::Source::kFailed:
       return format("failed: {}", tuning.problem);
   }
   return "";
 }
 
-Result<Precision> parse_precision(const std::string& word) {
-  if (word == "f32") return Precision::kF32;
-  if (word == "f32-fast") return Precision::kF32Fast;
-  return invalid_argument("precision '{}' is not known: there are f32 and f32-fast", word);
-}
-
 Result<std::unique_ptr<Model>> Model::load(Graph graph, ModelOptions options, UniqueFd packed) {
   SHOAL_ASSIGN_OR_RETURN(std::unique_ptr<Device> device,
                          make_device(options.device, {.threads = options.threads,
                                                       .fuse = options.fuse,
-                                                      .winograd = options.precision == Precision::kF32Fast,
+                                                      .precision = options.precision,
                                                       .core_cache_bytes = options.core_cache_bytes.value_or(kCoreCacheBytes)}));
   auto model = std::make_unique<ModelOnDevice>(std::move(graph), std::move(options), std::move(device));
   SHOAL_RETURN_IF_ERROR(model->load(std::move(packed)));

@@ -19,13 +19,8 @@
 
 namespace shoal::worker {
 
-/// How far results may differ from those of direct algorithms in float32. docs/performance.md states the bounds.
-enum class Precision {
-  kF32,      ///< no difference
-  kF32Fast,  ///< Winograd's convolutions are allowed
-};
-///   Errors  kInvalidArgument: names the known words
-Result<Precision> parse_precision(const std::string& word);
+/// The default of `max_error`.
+inline constexpr double kMaxError = 1e-2;
 
 /// Called about ten times a second while algorithms are measured.
 using TuningProgress = std::function<void(std::chrono::milliseconds spent, std::chrono::milliseconds budget)>;
@@ -41,7 +36,11 @@ struct ModelOptions {
   /// taken, and no record is read or written.
   std::chrono::milliseconds tuning_budget{0};
   TuningProgress tuning_progress = {};  ///< may be empty
-  std::optional<Choices> choices = {};  ///< used instead of any measurement, to test each of a device's variants
+  /// With kAuto: bf16 is taken only if its error is at most this share of max(1, the largest output), measured on
+  /// `error_inputs`.
+  double max_error = kMaxError;
+  std::vector<Tensor> error_inputs = {};  ///< of the first set, in the model's order; empty: noise
+  std::optional<Choices> choices = {};    ///< used instead of any measurement, to test each of a device's variants
   std::filesystem::path
       cache_directory;           ///< of those records; empty: default_cache_directory(), or no records if that is empty, too
   std::vector<Buckets> buckets;  ///< sizes that requests are padded to
@@ -61,13 +60,15 @@ struct TuningInfo {
     kFailed,    ///< the device's default; `problem` says why
   };
   Source source = Source::kOff;
-  std::string layout;  ///< of whole regions; a name that the device gives; empty: its default
+  std::string layout;                     ///< of whole regions; a name that the device gives; empty: its default
+  Precision precision = Precision::kF32;  ///< in which the model runs; never kAuto
+  std::optional<double> bf16_error;       ///< as Choices::bf16_error
   double measured_ms = 0;
   std::string problem;  ///< includes a record that could not be read or written
 };
 
 /// "off", "packed LAYOUT", "record LAYOUT", "measured LAYOUT in 1234 ms", "failed: why". The layout is "default" if nothing
-/// was chosen.
+/// was chosen. ", error of bf16 0.0031" follows if that was measured.
 std::string to_text(const TuningInfo& tuning);
 
 /// Thread-safe once loaded. Loading leaves the process single-threaded, because a zygote forks afterwards.

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cmath>
 #include <csignal>
 #include <cstring>
 #include <ctime>
@@ -81,13 +82,21 @@ Result<Measurement> measure(const Graph& graph, const Device& device, Choices va
   return measurement;
 }
 
-/// The best of one layout's variants, the first of which is its base.
-Measurement combine(const std::vector<Measurement>& measurements, const std::string& layout) {
+/// May a network in that precision and layout use what was measured in that variant?
+bool takes(const Choices& network, const Choices& variant) {
+  const bool has_precision = variant.precision == network.precision ||
+                             (variant.precision == Precision::kF32 && network.precision == Precision::kF32Fast);
+  return has_precision && variant.layout == network.layout;
+}
+
+/// The best of the variants of one precision and layout, the first of which is its base.
+Measurement combine(const std::vector<Measurement>& measurements, const Choices& network) {
   Measurement best;
   for (const Measurement& measurement : measurements) {
-    if (measurement.variant.layout != layout) continue;
+    if (!takes(network, measurement.variant)) continue;
     if (best.best_ns.empty()) {
       best = measurement;
+      best.variant = network;
       continue;
     }
     for (const auto& [key, ns] : measurement.best_ns) {
@@ -102,19 +111,85 @@ Measurement combine(const std::vector<Measurement>& measurements, const std::str
 }
 
 Choices choose(const std::vector<Measurement>& measurements) {
-  std::vector<std::string> layouts;
-  for (const Measurement& measurement : measurements) {
-    if (std::ranges::count(layouts, measurement.variant.layout) == 0) layouts.push_back(measurement.variant.layout);
-  }
   Measurement best;
-  for (const std::string& layout : layouts) {
-    Measurement candidate = combine(measurements, layout);
+  for (const Measurement& measurement : measurements) {
+    Measurement candidate =
+        combine(measurements, {.precision = measurement.variant.precision, .layout = measurement.variant.layout});
     if (best.best_ns.empty() || candidate.total_ns < kClearlyFasterLayout * best.total_ns) best = std::move(candidate);
   }
-  return {.layout = best.variant.layout, .algorithms = std::move(best.implementations)};
+  return {.precision = best.variant.precision, .layout = best.variant.layout, .algorithms = std::move(best.implementations)};
 }
 
-Result<Choices> measure_here(const Graph& graph, const Device& device, std::chrono::nanoseconds budget) {
+/// Numbers from -1 to 1, the same in every process; zeros for other types than float32.
+void fill_with_noise(const TensorView& view) {
+  if (view.dtype != DType::kFloat32) return;
+  std::uint32_t state = 1;
+  for (float& number : std::span(reinterpret_cast<float*>(view.data), view.bytes().size() / sizeof(float))) {
+    state = state * 1664525 + 1013904223;
+    number = static_cast<float>(static_cast<std::int32_t>(state)) / 2147483648.0F;
+  }
+}
+
+Result<std::vector<Tensor>> outputs_with(const Graph& graph, const Device& device, const Choices& choices,
+                                         std::span<const Tensor> inputs) {
+  const auto weights = std::make_shared<WeightStore>(WeightIdentity{});
+  SHOAL_ASSIGN_OR_RETURN(Plan plan, device.compile(graph, *weights, choices));
+  SHOAL_RETURN_IF_ERROR(weights->seal());
+  const PlannedProgram program(std::move(plan), weights);
+  std::vector<TensorView> src, dst;
+  std::vector<Tensor> noise = blank_tensors(program.inputs(), src), outputs = blank_tensors(program.outputs(), dst);
+  for (std::size_t i = 0; i < src.size(); ++i) {
+    if (inputs.empty()) {
+      fill_with_noise(src[i]);
+    } else {
+      src[i] = inputs[i].view();
+    }
+  }
+  Context context;
+  SHOAL_RETURN_IF_ERROR(program.run(context, src, dst));
+  return outputs;
+}
+
+/// The largest difference as a share of max(1, the largest |want|). Infinite if only one of two numbers is finite.
+double error_of(const Tensor& got, const Tensor& want) {
+  if (want.dtype() != DType::kFloat32) return 0;
+  const auto floats = [](const Tensor& tensor) {
+    return std::span(reinterpret_cast<const float*>(tensor.view().data), tensor.view().bytes().size() / sizeof(float));
+  };
+  double difference = 0, largest = 1;
+  for (std::size_t i = 0; i < floats(want).size(); ++i) {
+    const double a = floats(got)[i], b = floats(want)[i];
+    if (std::isfinite(a) != std::isfinite(b)) return std::numeric_limits<double>::infinity();
+    if (!std::isfinite(b)) continue;
+    difference = std::max(difference, std::abs(a - b));
+    largest = std::max(largest, std::abs(b));
+  }
+  return difference / largest;
+}
+
+/// The error of these choices against the device's default in float32.
+Result<double> error_of(const Graph& graph, const Device& device, const Choices& choices, std::span<const Tensor> inputs) {
+  SHOAL_ASSIGN_OR_RETURN(const auto want, outputs_with(graph, device, {.precision = Precision::kF32}, inputs));
+  SHOAL_ASSIGN_OR_RETURN(const auto got, outputs_with(graph, device, choices, inputs));
+  double error = 0;
+  for (std::size_t i = 0; i < want.size(); ++i) error = std::max(error, error_of(got[i], want[i]));
+  return error;
+}
+
+/// The fastest choices whose error is within the limit.
+Result<Choices> choose_within(std::vector<Measurement> measurements, const Graph& graph, const Device& device,
+                              const AccuracyLimit& accuracy) {
+  Choices chosen = choose(measurements);
+  if (chosen.precision != Precision::kBf16) return chosen;
+  SHOAL_ASSIGN_OR_RETURN(const double error, error_of(graph, device, chosen, accuracy.inputs));
+  std::erase_if(measurements, [](const Measurement& each) { return each.variant.precision == Precision::kBf16; });
+  if (error > accuracy.max_error && !measurements.empty()) chosen = choose(measurements);
+  chosen.bf16_error = error;
+  return chosen;
+}
+
+Result<Choices> measure_here(const Graph& graph, const Device& device, std::chrono::nanoseconds budget,
+                             const AccuracyLimit& accuracy) {
   device.enter_thread();
   const std::uint64_t end_ns = monotonic_now_ns() + static_cast<std::uint64_t>(budget.count());
   const std::vector<Choices> variants = device.variants();
@@ -127,12 +202,12 @@ Result<Choices> measure_here(const Graph& graph, const Device& device, std::chro
     if (measurement.best_ns.empty()) return Choices();  // nothing to choose in this graph
     measurements.push_back(std::move(measurement));
   }
-  return choose(measurements);
+  return choose_within(std::move(measurements), graph, device, accuracy);
 }
 
 /// Ends when `end_fd`, an eventfd, becomes readable, with the thread that it was forked from, and some time after three budgets.
-[[noreturn]] void become_measurer(const Graph& graph, const Device& device, std::chrono::milliseconds budget, pid_t parent,
-                                  int result_fd, int end_fd) {
+[[noreturn]] void become_measurer(const Graph& graph, const Device& device, std::chrono::milliseconds budget,
+                                  const AccuracyLimit& accuracy, pid_t parent, int result_fd, int end_fd) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != parent) ::_exit(1);  // it was gone before that
   // For a child that cannot start the thread below, because another thread of its parent held a lock during the fork.
@@ -154,7 +229,7 @@ Result<Choices> measure_here(const Graph& graph, const Device& device, std::chro
   std::thread([&] {
     std::string text;
     try {
-      const auto choices = measure_here(graph, device, budget);
+      const auto choices = measure_here(graph, device, budget, accuracy);
       text = choices.ok() ? "ok\n" + choices->to_text() : choices.status().message();
     } catch (const std::exception& error) {
       text = error.what();
@@ -220,7 +295,7 @@ std::string how_ended(int status) {
 }  // namespace
 
 Result<Choices> measure_choices(const Graph& graph, const Device& device, std::chrono::milliseconds budget,
-                                const TuningProgress& progress) {
+                                const TuningProgress& progress, const AccuracyLimit& accuracy) {
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0) return status_from_errno("make a pipe for", "measured algorithms", errno);
   UniqueFd reader(ends[0]), writer(ends[1]);
@@ -228,7 +303,7 @@ Result<Choices> measure_choices(const Graph& graph, const Device& device, std::c
   if (!end) return status_from_errno("make an eventfd for", "measured algorithms", errno);
   const pid_t parent = ::getpid(), pid = ::fork();
   if (pid < 0) return status_from_errno("fork", "a process that measures algorithms", errno);
-  if (pid == 0) become_measurer(graph, device, budget, parent, writer.get(), end.get());
+  if (pid == 0) become_measurer(graph, device, budget, accuracy, parent, writer.get(), end.get());
   Child child(pid, std::move(end));
   writer.reset();
   SHOAL_ASSIGN_OR_RETURN(const std::string text, read_until_end(reader.get(), budget, progress));

@@ -35,6 +35,8 @@ Result<GoldenCase> read(const ModelSource& source, const LoadedModel& loaded) {
     }
     return golden;
   }
+  if (loaded.model->tuning().precision == Precision::kBf16)
+    golden.tolerance = std::max(golden.tolerance, source.config.max_error);
   SHOAL_ASSIGN_OR_RETURN(const ForeignFile file, ForeignFile::open(source.config.golden_file));
   MemoryBudget budget(ImportLimits{.memory_bytes = static_cast<std::uint64_t>(source.config.import_mb) << 20});
   SHOAL_ASSIGN_OR_RETURN(const std::vector<NamedArray> arrays, parse_npz(file, budget));

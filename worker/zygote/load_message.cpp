@@ -22,6 +22,7 @@ Result<ModelSource> parse_load(std::string_view text) try {
   source.params_file = object.value("params_file", "");
   source.config.device = object.value("device", source.config.device);
   source.config.precision = object.value("precision", source.config.precision);
+  source.config.max_error = object.value("max_error", source.config.max_error);
   source.config.tuning_ms = wire::to_integer(object, "tuning_ms", source.config.tuning_ms);
   source.config.import_mb = wire::to_integer(object, "import_mb", source.config.import_mb);
   source.config.threads = wire::to_integer(object, "threads", source.config.threads);
@@ -58,6 +59,7 @@ std::string loaded_text(const LoadedModel& loaded, const std::string& hash) {
                     {"warnings", loaded.warnings},
                     {"hash", hash},
                     {"tuning", to_text(loaded.model->tuning())},
+                    {"precision", word_of(loaded.model->tuning().precision)},
                     {"packed_bytes", loaded.model->packed_bytes()},
                     {"parameter_bytes", loaded.parameter_bytes},
                     {"arena_bytes", loaded.arena_bytes}};

@@ -37,6 +37,7 @@ struct ModelInfo {
   std::vector<TensorSpec> outputs;  ///< in the model's order; dimensions that depend on the inputs are -1
   std::vector<std::string> labels;  ///< class names, element i = class i; empty if the model has none
   std::optional<Preprocess> preprocess;
+  std::string precision = "f32";  ///< in which the model runs: "f32", "f32-fast" or "bf16"; never "auto"
 };
 
 struct SubmitOptions {

@@ -50,18 +50,19 @@ Compiler::Taken Compiler::pair(const Node& node, algorithm wanted) {
   if (swaps && fits(b) && (!fits(a) || !may_overwrite(a, forms(a).front().buffer))) std::swap(a, b);
   if (value(a).shape != shape) return false;
 
-  SHOAL_ASSIGN_OR_RETURN(const Form left, first_form(a));
+  SHOAL_ASSIGN_OR_RETURN(const Form first, first_form(a));
   const auto dims = broadcast_dims(value(b).shape, shape.rank());
   const bool is_same = value(b).shape == shape;
-  const Desc candidates[] = {is_same ? left.desc : Desc(), is_same ? Desc() : blocked_desc(dims), plain_desc(dims)};
-  std::vector<PostOp> post_ops = find_post_ops(node.outputs[0], /*with_addition=*/true);
-  for (PostOp& operation : post_ops) {
-    if (operation.operand >= 0) operation.operand_desc = left.desc;
-  }
-  for (;; post_ops.pop_back()) {
+  for (std::vector<PostOp> post_ops = find_post_ops(node.outputs[0], /*with_addition=*/true);; post_ops.pop_back()) {
+    const Type type = type_of(result_of(node.outputs[0], post_ops));
+    const Desc left = as_type(first.desc, type);
+    for (PostOp& operation : post_ops) {
+      if (operation.operand >= 0) operation.operand_desc = left;
+    }
+    const Desc candidates[] = {is_same ? left : Desc(), is_same ? Desc() : blocked_desc(dims, type), plain_desc(dims, type)};
     for (const Desc& right : candidates) {
-      if (right == Desc() || (is_same && right != left.desc)) continue;
-      const dnnl::binary::primitive_desc pd({wanted, left.desc, right, left.desc}, attributes_for(post_ops), engine(),
+      if (right == Desc() || (is_same && right != left)) continue;
+      const dnnl::binary::primitive_desc pd({wanted, left, right, left}, attributes_for(post_ops), engine(),
                                             /*allow_empty=*/true);
       if (!pd || !is_optimized(pd)) continue;
       SHOAL_RETURN_IF_ERROR(add_pair(node, pd, a, left, b, right, post_ops));
@@ -71,9 +72,10 @@ Compiler::Taken Compiler::pair(const Node& node, algorithm wanted) {
   }
 }
 
-Status Compiler::add_pair(const Node& node, const dnnl::binary::primitive_desc& pd, ValueId a, const Form& left, ValueId b,
+Status Compiler::add_pair(const Node& node, const dnnl::binary::primitive_desc& pd, ValueId a, const Desc& left_desc, ValueId b,
                           const Desc& right_desc, std::span<const PostOp> post_ops) {
   const ValueId result = absorb_post_ops(node.outputs[0], post_ops);
+  SHOAL_ASSIGN_OR_RETURN(const Form left, form_as(a, left_desc));
   SHOAL_ASSIGN_OR_RETURN(const Form right, broadcast_form(b, right_desc));
   std::vector<Argument> arguments = {{DNNL_ARG_SRC_0, left.desc, left.buffer}, {DNNL_ARG_SRC_1, right.desc, right.buffer}};
   // oneDNN 2.6.3 clears padded blocks before it reads them when a binary primitive with post-operations runs in place.
@@ -99,15 +101,15 @@ Status Compiler::add_pair(const Node& node, const dnnl::binary::primitive_desc& 
 Result<Compiler::Form> Compiler::broadcast_form(ValueId id, const Desc& desc) {
   const Shape& shape = value(id).shape;
   if (desc.dims().size() == static_cast<std::size_t>(shape.rank())) return form_as(id, desc);
-  SHOAL_ASSIGN_OR_RETURN(const Form plain, plain_form(id));
-  const Form seen{plain.buffer, plain_desc(desc.dims())};
+  SHOAL_ASSIGN_OR_RETURN(const Form plain, plain_form(id, desc.data_type()));
+  const Form seen{plain.buffer, plain_desc(desc.dims(), desc.data_type())};
   return same_memory(seen.desc, desc) ? Form{seen.buffer, desc} : reorder("reorder '" + value(id).name + "'", seen, desc);
 }
 
 Compiler::Taken Compiler::add_n(const Node& node) {
   if (node.inputs.size() == 1) return view(node);
   if (node.inputs.size() == 2) return pair(node, algorithm::binary_add);
-  SHOAL_ASSIGN_OR_RETURN(const Form first, first_form(node.inputs[0]));
+  SHOAL_ASSIGN_OR_RETURN(const Form first, first_form(node.inputs[0], type_of(node.outputs[0])));
   const dnnl::binary::desc desc(algorithm::binary_add, first.desc, first.desc, first.desc);
   const dnnl::binary::primitive_desc pd(desc, attributes_for({}), engine(), /*allow_empty=*/true);
   if (!pd || !is_optimized(pd)) return false;

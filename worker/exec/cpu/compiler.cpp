@@ -15,6 +15,7 @@
 #include "worker/ops/reduce.hpp"
 #include "worker/ops/reshape.hpp"
 #include "worker/ops/softmax.hpp"
+#include "worker/passes/bf16_values.hpp"
 
 namespace shoal::worker::cpu {
 
@@ -23,6 +24,9 @@ Compiler::Compiler(const Graph& graph, WeightStore& weights, const DeviceOptions
       weights_(weights),
       options_(options),
       choices_(choices),
+      precision_(choices.precision.value_or(options.precision)),
+      bf16_values_(precision_ == Precision::kBf16 && has_bf16() ? find_bf16_values(graph)
+                                                                : std::vector<bool>(graph.values.size())),
       plan_(start_plan(graph)),
       forms_(graph.values.size()) {
   find_readers();
@@ -96,6 +100,7 @@ Status Compiler::lower_images(const BatchSplit& split) {
   std::vector<Form> passing;
   for (std::int64_t index = 0; index < split.images; ++index) {
     Compiler image(one, weights_, options_, choices_);
+    image.bf16_values_ = bf16_values_;  // `one` does not have the nodes behind the cut
     const LentPlan lent(plan_, image.plan_);
     for (const ValueId id : graph_.inputs) {
       const Desc desc = plain_desc(one.value(id).shape);

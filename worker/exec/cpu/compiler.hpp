@@ -42,6 +42,8 @@ struct Box;
 ///
 /// A value has one or more *forms*: a buffer and a layout. Blocked layouts are kept through whole regions. If a step needs a form
 /// that does not exist yet, a reorder makes it, once. A step writes into its input's buffer if nobody reads that value later.
+/// With Precision::kBf16, convolutions and products read data and weights in bf16, and type_of() says in which type every other
+/// step computes its result. Whoever needs float32 asks for that form.
 /// With `options.fuse` off every node is a step of its own (except views and concatenations), to test the fused forms.
 ///   Threads  thread-bound
 class Compiler {
@@ -96,6 +98,10 @@ class Compiler {
   ValueId root_of(ValueId id) const { return roots_[static_cast<std::size_t>(id)]; }
   std::vector<Form>& forms(ValueId id) { return forms_[static_cast<std::size_t>(id)]; }
   bool is_float(ValueId id) const;
+  /// The type in which the value is stored between steps.
+  Type type_of(ValueId id) const { return bf16_values_[static_cast<std::size_t>(id)] ? Type::bf16 : Type::f32; }
+  /// The types that a convolution or product tries for data and weights, the best first.
+  std::span<const Type> types_of_products() const;
   bool is_constant(ValueId id) const { return value(id).constant.has_value(); }
   bool is_ready(ValueId id) { return is_constant(id) || !forms(id).empty(); }
   bool is_read(ValueId id) const {
@@ -109,7 +115,8 @@ class Compiler {
   bool share_memory(BufferId a, BufferId b) const;  ///< they are the same buffer, or parts of the same buffer
   /// The form in which it was made; if that is a range of channels of a concatenation (concat.cpp), a copy without gaps.
   Result<Form> first_form(ValueId id);
-  Result<Form> plain_form(ValueId id);
+  Result<Form> first_form(ValueId id, Type type);  ///< likewise, with elements of that type
+  Result<Form> plain_form(ValueId id, Type type = Type::f32);
   Result<Form> form_as(ValueId id, const Desc& desc);
   Form new_form(const Desc& desc);
   /// Places a buffer in a range of another one: by moving it there if that is allowed, else by a copy.
@@ -130,7 +137,7 @@ class Compiler {
   };
   /// The entries of the key that were packed for the same dimensions: another node may read the same weights in groups.
   Result<std::vector<Packed>> packed_forms(const std::string& key, const Desc& plain) const;
-  Result<std::vector<Desc>> packed_descs(const std::string& key, const Desc& plain) const;
+  Result<std::vector<Desc>> packed_descs(const std::string& key, const Desc& plain, Type type) const;  ///< those of that type
   PlainSource source_of(ValueId constant) const;
 
   // fusion.cpp
@@ -141,6 +148,7 @@ class Compiler {
   static bool extend(std::vector<PostOp>& chain, PostOp next);  ///< false: oneDNN would compute it wrongly
   static bool clashes(std::span<const PostOp> chain);
   static dnnl::primitive_attr attributes_for(std::span<const PostOp> post_ops);
+  ValueId result_of(ValueId from, std::span<const PostOp> post_ops) const;
   ValueId absorb_post_ops(ValueId from, std::span<const PostOp> post_ops);
   const Node* foldable_batch_norm(ValueId from) const;
 
@@ -195,7 +203,7 @@ class Compiler {
   Result<Form> residual_form(ValueId residual, const Desc& desc, std::span<const BufferId> also_read);
   struct PoolingWindow;
   Taken pool(const Node& node, const PoolingWindow& window);
-  Status add_pair(const Node& node, const dnnl::binary::primitive_desc& pd, ValueId a, const Form& left, ValueId b,
+  Status add_pair(const Node& node, const dnnl::binary::primitive_desc& pd, ValueId a, const Desc& left_desc, ValueId b,
                   const Desc& right_desc, std::span<const PostOp> post_ops);
   Result<Form> broadcast_form(ValueId id, const Desc& desc);
   Status concat_in_place(const Node& node, const std::vector<Form>& parts, const Desc& desc);
@@ -214,6 +222,8 @@ class Compiler {
   WeightStore& weights_;
   const DeviceOptions options_;
   const Choices choices_;
+  const Precision precision_;
+  std::vector<bool> bf16_values_;  ///< per value, as find_bf16_values()
   Plan plan_;
   std::vector<std::vector<Form>> forms_;             ///< per value
   std::vector<std::vector<NodeId>> readers_;         ///< per value: the nodes that read it

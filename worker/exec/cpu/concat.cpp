@@ -100,22 +100,25 @@ Compiler::Taken Compiler::concat(const Node& node) {
   if (before > 1 && node.inputs.size() > kMostParts) return false;
   // In a network with channels last the layout is that if it is some part's. Else it is blocked if some part is blocked and every
   // part fills its blocks; otherwise it is plain.
-  const Desc blocked = blocked_desc(dims_of(shape));
+  const Type type = type_of(node.outputs[0]);
+  const Desc blocked = blocked_desc(dims_of(shape), type);
   bool fits_blocks = axis == 1 && blocked != Desc(), lies_blocked = false, lies_channels_last = false;
   for (const ValueId id : node.inputs) {
     fits_blocks = fits_blocks && value(id).shape[1] % channel_block() == 0;
     if (is_constant(id)) continue;
     const Desc& form = forms(id).front().desc;
     const dnnl::memory::dims dims = dims_of(value(id).shape);
-    lies_blocked |= fits_blocks && form == blocked_desc(dims);
+    lies_blocked |= fits_blocks && form == blocked_desc(dims, form.data_type());
     lies_channels_last |= has_gaps(form) || (dims.size() >= 3 && dims.size() <= 5 && form == channels_last_desc(dims));
   }
-  if (lies_channels_last && choices_.layout == kChannelsLast && axis == 1 && behind > 1) {
+  if (lies_channels_last && type == Type::f32 && choices_.layout == kChannelsLast && axis == 1 && behind > 1) {
     SHOAL_RETURN_IF_ERROR(concat_channels_last(node));
     return true;
   }
   const bool in_blocks = fits_blocks && lies_blocked;
-  const auto desc_of_part = [&](const Shape& part) { return in_blocks ? blocked_desc(dims_of(part)) : plain_desc(part); };
+  const auto desc_of_part = [&](const Shape& part) {
+    return in_blocks ? blocked_desc(dims_of(part), type) : plain_desc(part, type);
+  };
   std::vector<Form> parts;
   std::vector<Desc> descs;
   for (const ValueId id : node.inputs) {

@@ -22,6 +22,7 @@ bool is_winograd(const ConvolutionPd& pd) { return std::string_view(pd.impl_info
 
 struct Compiler::ConvolutionWork {
   dnnl::memory::dims src, weights, dst, stride, dilate, pad;
+  Type type, dst_type;       ///< of data and weights, and of the result
   Desc bias;                 ///< empty: none
   std::vector<Desc> packed;  ///< the forms that the weights are packed in already
 
@@ -50,25 +51,25 @@ struct Compiler::ConvolutionWork {
 
 // Winograd's come first, if they are allowed, because they are nearly always faster.
 std::vector<ConvolutionPd> Compiler::convolution_candidates(const ConvolutionWork& work, const dnnl::primitive_attr& attr) const {
-  const auto preferred = [this](const dnnl::memory::dims& dims) {
-    if (dims.size() > 5) return plain_desc(dims);
-    if (choices_.layout == kChannelsLast) return channels_last_desc(dims);
-    return channel_block() > 0 && dims[1] >= channel_block() ? blocked_desc(dims) : plain_desc(dims);
+  const auto preferred = [this](const dnnl::memory::dims& dims, Type type) {
+    if (dims.size() > 5) return plain_desc(dims, type);
+    if (choices_.layout == kChannelsLast) return channels_last_desc(dims, type);
+    return channel_block() > 0 && dims[1] >= channel_block() ? blocked_desc(dims, type) : plain_desc(dims, type);
   };
-  const std::pair<Desc, Desc> layouts[] = {{preferred(work.src), preferred(work.dst)},
-                                           {any_desc(work.src), any_desc(work.dst)},
-                                           {plain_desc(work.src), plain_desc(work.dst)}};
+  const std::pair<Desc, Desc> layouts[] = {{preferred(work.src, work.type), preferred(work.dst, work.dst_type)},
+                                           {any_desc(work.src, work.type), any_desc(work.dst, work.dst_type)},
+                                           {plain_desc(work.src, work.type), plain_desc(work.dst, work.dst_type)}};
   // Layouts the weights are packed in come first: one copy for all programs. A slow "ref" implementation is worse than a second
   // packing.
   std::vector<Desc> direct_weights, winograd_weights;
   for (const Desc& packed : work.packed) (is_opaque(packed) ? winograd_weights : direct_weights).push_back(packed);
-  direct_weights.push_back(any_desc(work.weights));
+  direct_weights.push_back(any_desc(work.weights, work.type));
   // Winograd's form can only be made from the imported constant.
   if (!weights_.is_sealed()) winograd_weights.push_back(any_desc(work.weights));
 
   std::vector<ConvolutionPd> found;
   const auto& [src_layout, dst_layout] = layouts[0];
-  if (options_.winograd && src_layout == blocked_desc(work.src) && dst_layout == blocked_desc(work.dst)) {
+  if (precision_ == Precision::kF32Fast && src_layout == blocked_desc(work.src) && dst_layout == blocked_desc(work.dst)) {
     for (const Desc& with : winograd_weights) {
       if (work.collect(kWinograd, src_layout, with, dst_layout, attr, found)) break;
     }
@@ -122,13 +123,18 @@ Compiler::Taken Compiler::convolution(const Node& node) {
   const FoldedNames names = folded_names(graph_, node, norm);
   const Desc plain_weights = plain_desc(work.weights);
   if (names.has_bias) work.bias = plain_desc({attributes.num_filter});
-  SHOAL_ASSIGN_OR_RETURN(work.packed, packed_descs(names.weights, plain_weights));
 
-  std::vector<PostOp> post_ops = find_post_ops(last_folded, /*with_addition=*/true);
+  std::vector<PostOp> post_ops;
   std::vector<ConvolutionPd> candidates;
-  for (;; post_ops.pop_back()) {
-    candidates = convolution_candidates(work, attributes_for(post_ops));
-    if (!candidates.empty() || post_ops.empty()) break;
+  for (const Type type : types_of_products()) {
+    work.type = type;
+    SHOAL_ASSIGN_OR_RETURN(work.packed, packed_descs(names.weights, plain_weights, type));
+    for (post_ops = find_post_ops(last_folded, /*with_addition=*/true);; post_ops.pop_back()) {
+      work.dst_type = type == Type::f32 ? type : type_of(result_of(last_folded, post_ops));
+      candidates = convolution_candidates(work, attributes_for(post_ops));
+      if (!candidates.empty() || post_ops.empty()) break;
+    }
+    if (!candidates.empty()) break;
   }
   if (candidates.empty()) return false;
   const ConvolutionPd chosen = choose(candidates);

@@ -17,9 +17,9 @@ class CpuDevice : public Device {
 
   std::string identity() const override {
     const dnnl_version_t* version = dnnl_version();
-    return format("cpu; oneDNN {}.{}.{} {}; isa {}; threads {}; fuse {}; winograd {}", version->major, version->minor,
+    return format("cpu; oneDNN {}.{}.{} {}; isa {}; threads {}; fuse {}; precision {}", version->major, version->minor,
                   version->patch, version->hash, static_cast<int>(dnnl::get_effective_cpu_isa()), options_.threads,
-                  static_cast<int>(options_.fuse), static_cast<int>(options_.winograd));
+                  static_cast<int>(options_.fuse), word_of(options_.precision));
   }
   int threads() const override { return options_.threads; }
   void enter_thread() const override {
@@ -43,10 +43,21 @@ class CpuDevice : public Device {
     // For blocked layouts and channels last: the library's first implementation, then its second. Winograd's two come before
     // the direct ones and exist for blocked layouts only. The layouts alternate, so that both are measured even in little time.
     std::vector<Choices> all;
-    for (int preference = 0; preference < (options_.winograd ? 2 * cpu::kCandidates : cpu::kCandidates); ++preference) {
-      all.push_back({.layout = cpu::kBlocked, .preference = preference});
-      if (preference < cpu::kCandidates) all.push_back({.layout = cpu::kChannelsLast, .preference = preference});
+    const auto add = [&all](Precision precision, int preferences) {
+      for (int preference = 0; preference < preferences; ++preference) {
+        all.push_back({.precision = precision, .layout = cpu::kBlocked, .preference = preference});
+        if (preference < cpu::kCandidates)
+          all.push_back({.precision = precision, .layout = cpu::kChannelsLast, .preference = preference});
+      }
+    };
+    if (options_.precision != Precision::kAuto) {
+      add(options_.precision, options_.precision == Precision::kF32Fast ? 2 * cpu::kCandidates : cpu::kCandidates);
+      return all;
     }
+    add(Precision::kF32, cpu::kCandidates);
+    if (cpu::has_bf16()) add(Precision::kBf16, cpu::kCandidates);
+    for (int preference = 0; preference < cpu::kCandidates; ++preference)
+      all.push_back({.precision = Precision::kF32Fast, .layout = cpu::kBlocked, .preference = preference});
     return all;
   }
 

@@ -17,12 +17,15 @@ struct OwnLoop {
   Loop loop;
   bool keeps_zeros;  ///< f(0) = 0, so padding stays zero
 };
-std::optional<OwnLoop> own_loop_of(const Eltwise& function, std::size_t count) {
+std::optional<OwnLoop> own_loop_of(const Eltwise& function, const Desc& desc) {
   const float a = function.alpha, b = function.beta;
-  if (is_division(function)) return OwnLoop{"divide", divide_loop(count, a), a != 0};
-  if (function.algorithm == dnnl::algorithm::eltwise_clip) return OwnLoop{"clamp", clamp_loop(count, a, b), a <= 0 && b >= 0};
+  const bool is_bf16 = desc.data_type() == Type::bf16;
+  const std::size_t count = desc.get_size() / element_bytes(desc);
+  if (is_division(function)) return OwnLoop{"divide", divide_loop(count, a, is_bf16), a != 0};
+  if (function.algorithm == dnnl::algorithm::eltwise_clip)
+    return OwnLoop{"clamp", clamp_loop(count, a, b, is_bf16), a <= 0 && b >= 0};
   if (function.algorithm == dnnl::algorithm::eltwise_relu && a == 0)
-    return OwnLoop{"clamp", clamp_loop(count, 0, std::numeric_limits<float>::infinity()), true};
+    return OwnLoop{"clamp", clamp_loop(count, 0, std::numeric_limits<float>::infinity(), is_bf16), true};
   return std::nullopt;
 }
 
@@ -54,8 +57,15 @@ Compiler::Taken Compiler::view(const Node& node) {
     for (const Form& form : all) add_form(to, form);
     return true;
   }
-  SHOAL_ASSIGN_OR_RETURN(const Form form, plain_form(from));
-  add_form(to, {form.buffer, is_float(to) ? plain_desc(value(to).shape) : Desc()});
+  if (!is_float(to)) {
+    SHOAL_ASSIGN_OR_RETURN(const Form form, plain_form(from));
+    add_form(to, {form.buffer, Desc()});
+    return true;
+  }
+  SHOAL_ASSIGN_OR_RETURN(const Form first, first_form(from));
+  const Type type = first.desc.data_type();
+  SHOAL_ASSIGN_OR_RETURN(const Form form, plain_form(from, type));
+  add_form(to, {form.buffer, plain_desc(value(to).shape, type)});
   return true;
 }
 
@@ -74,11 +84,11 @@ Compiler::Taken Compiler::eltwise(const Node& node) {
     if (!extend(chain, *next)) break;
   }
   const PostOp& run = chain.front();
-  SHOAL_ASSIGN_OR_RETURN(Form at, first_form(node.inputs[0]));
+  SHOAL_ASSIGN_OR_RETURN(Form at, first_form(node.inputs[0], type_of(result_of(node.outputs[0], chain))));
   std::vector<std::optional<OwnLoop>> loops;
   std::vector<std::optional<dnnl::eltwise_forward::primitive_desc>> primitives;
   for (const Eltwise& function : run.functions) {
-    loops.push_back(own_loop_of(function, at.desc.get_size() / sizeof(float)));
+    loops.push_back(own_loop_of(function, at.desc));
     primitives.push_back(loops.back() ? std::nullopt : make_eltwise(function, at.desc));
     const bool works = loops.back() ? loops.back()->keeps_zeros || !is_padded(at.desc) : primitives.back().has_value();
     if (!works) return elementwise_by_oracle(node);
@@ -103,7 +113,7 @@ Compiler::Taken Compiler::eltwise(const Node& node) {
 // Works on the bytes in their order in memory, in any layout.
 Compiler::Taken Compiler::elementwise_by_oracle(const Node& node) {
   if (!is_elementwise(graph_, node)) return false;
-  SHOAL_ASSIGN_OR_RETURN(const Form first, first_form(node.inputs[0]));
+  SHOAL_ASSIGN_OR_RETURN(const Form first, first_form(node.inputs[0], Type::f32));
   if (is_padded(first.desc)) return false;
   const Shape flat = {value(node.outputs[0]).shape.element_count()};
   std::vector<PlacedTensor> src;

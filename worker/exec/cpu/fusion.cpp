@@ -300,12 +300,15 @@ dnnl::primitive_attr Compiler::attributes_for(std::span<const PostOp> post_ops) 
   return attr;
 }
 
+ValueId Compiler::result_of(ValueId from, std::span<const PostOp> post_ops) const {
+  return post_ops.empty() ? from : node(post_ops.back().nodes.back()).outputs[0];
+}
+
 ValueId Compiler::absorb_post_ops(ValueId from, std::span<const PostOp> post_ops) {
   for (const PostOp& operation : post_ops) {
     for (const NodeId id : operation.nodes) absorb(id);
-    from = node(operation.nodes.back()).outputs[0];
   }
-  return from;
+  return result_of(from, post_ops);
 }
 
 const Node* Compiler::foldable_batch_norm(ValueId from) const {

@@ -57,19 +57,25 @@ Compiler::Taken Compiler::fully_connected(const Node& node) {
   const Node* norm = value(node.outputs[0]).shape.rank() == 2 ? foldable_batch_norm(node.outputs[0]) : nullptr;
   const ValueId last_folded = norm == nullptr ? node.outputs[0] : norm->outputs[0];
   const FoldedNames names = folded_names(graph_, node, norm);
-  const Desc src_desc = plain_desc({rows, depth}), dst_desc = plain_desc({rows, attributes.num_hidden});
   const Desc plain_weights = plain_desc({attributes.num_hidden, depth});
   const Desc bias_desc = names.has_bias ? plain_desc({attributes.num_hidden}) : Desc();
-  SHOAL_ASSIGN_OR_RETURN(std::vector<Desc> layouts, packed_descs(names.weights, plain_weights));
-  layouts.push_back(any_desc({attributes.num_hidden, depth}));
 
-  std::vector<PostOp> post_ops = find_post_ops(last_folded, /*with_addition=*/false);
-  // A clamp by itself keeps NaN (clamp_loop) and costs almost nothing compared with a product.
-  post_ops.erase(std::ranges::find_if(post_ops, loses_nan), post_ops.end());
+  Desc src_desc, dst_desc;
+  std::vector<PostOp> post_ops;
   std::vector<InnerProductPd> candidates;
-  for (;; post_ops.pop_back()) {
-    candidates = find_candidates(src_desc, layouts, bias_desc, dst_desc, attributes_for(post_ops));
-    if (!candidates.empty() || post_ops.empty()) break;
+  for (const Type type : types_of_products()) {
+    src_desc = plain_desc({rows, depth}, type);
+    SHOAL_ASSIGN_OR_RETURN(std::vector<Desc> layouts, packed_descs(names.weights, plain_weights, type));
+    layouts.push_back(any_desc({attributes.num_hidden, depth}, type));
+    post_ops = find_post_ops(last_folded, /*with_addition=*/false);
+    // A clamp by itself keeps NaN (clamp_loop) and costs almost nothing compared with a product.
+    post_ops.erase(std::ranges::find_if(post_ops, loses_nan), post_ops.end());
+    for (;; post_ops.pop_back()) {
+      dst_desc = plain_desc({rows, attributes.num_hidden}, type == Type::f32 ? type : type_of(result_of(last_folded, post_ops)));
+      candidates = find_candidates(src_desc, layouts, bias_desc, dst_desc, attributes_for(post_ops));
+      if (!candidates.empty() || post_ops.empty()) break;
+    }
+    if (!candidates.empty()) break;
   }
   if (candidates.empty()) return false;
   const InnerProductPd chosen = choose(candidates);
@@ -77,14 +83,14 @@ Compiler::Taken Compiler::fully_connected(const Node& node) {
   if (norm != nullptr) absorb(static_cast<NodeId>(norm - graph_.nodes.data()));
   const ValueId result = absorb_post_ops(last_folded, post_ops);
   const BatchNormFolding folding(graph_, node, norm);
-  SHOAL_ASSIGN_OR_RETURN(const Form src, plain_form(node.inputs[0]));
+  SHOAL_ASSIGN_OR_RETURN(const Form src, plain_form(node.inputs[0], src_desc.data_type()));
   SHOAL_ASSIGN_OR_RETURN(const Form packed, weights_form(names.weights, plain_weights, chosen.weights_desc(), folding.weights()));
   std::vector<Argument> arguments = {{DNNL_ARG_SRC, src_desc, src.buffer}, {DNNL_ARG_WEIGHTS, packed.desc, packed.buffer}};
   if (names.has_bias) {
     SHOAL_ASSIGN_OR_RETURN(const Form bias, weights_form(names.bias, bias_desc, bias_desc, folding.bias()));
     arguments.push_back({DNNL_ARG_BIAS, bias.desc, bias.buffer});
   }
-  const Form dst = new_form(plain_desc(value(result).shape));
+  const Form dst = new_form(plain_desc(value(result).shape, dst_desc.data_type()));
   arguments.push_back({DNNL_ARG_DST, dst_desc, dst.buffer});
   note_tunable(chosen);
   add_step(describe(node), dnnl::inner_product_forward(chosen), chosen.scratchpad_desc(), std::move(arguments));

@@ -27,16 +27,19 @@ bool is_dense_in_blocks(const Desc& desc) {
 
 /// The same order of axes and blocks for other dimensions.
 Desc like(const Desc& desc, const dnnl::memory::dims& dims) {
-  if (desc == blocked_desc(desc.dims())) return blocked_desc(dims);
-  if (dims.size() >= 3 && dims.size() <= 5 && !is_plain(desc) && desc == channels_last_desc(desc.dims()))
-    return channels_last_desc(dims);
-  return plain_desc(dims);
+  const Type type = desc.data_type();
+  if (desc == blocked_desc(desc.dims(), type)) return blocked_desc(dims, type);
+  if (dims.size() >= 3 && dims.size() <= 5 && !is_plain(desc) && desc == channels_last_desc(desc.dims(), type))
+    return channels_last_desc(dims, type);
+  return plain_desc(dims, type);
 }
 
 /// Both put the same elements at the same places. Strides of axes with one element are ignored.
 bool lie_alike(const Desc& a, const Desc& b) {
   const auto &left = a.data.format_desc.blocking, &right = b.data.format_desc.blocking;
-  if (a.dims() != b.dims() || left.inner_nblks != right.inner_nblks || is_padded(a) || is_padded(b)) return false;
+  if (a.dims() != b.dims() || a.data_type() != b.data_type() || left.inner_nblks != right.inner_nblks || is_padded(a) ||
+      is_padded(b))
+    return false;
   if (left.inner_nblks > 0 && (left.inner_blks[0] != right.inner_blks[0] || left.inner_idxs[0] != right.inner_idxs[0]))
     return false;
   for (int axis = 0; axis < a.data.ndims; ++axis) {
@@ -69,7 +72,7 @@ std::optional<Placed> place(const Box& box, const Desc& desc) {
     blocking.strides[axis] *= box.step[i];
     data.dims[axis] = data.padded_dims[axis] = box.dims[i];
   }
-  return Placed{Desc(data), static_cast<std::size_t>(offset) * sizeof(float)};
+  return Placed{Desc(data), static_cast<std::size_t>(offset) * element_bytes(desc)};
 }
 
 }  // namespace
@@ -84,12 +87,13 @@ Compiler::Taken Compiler::permute(const Node& node, const std::vector<int>& axes
   const Form turned{src.buffer, src.desc.permute_axes(places)};
   // A picture whose channels move to the front is a channels-last picture.
   const bool is_picture = dims.size() >= 3 && dims.size() <= 5;
-  for (const Desc& known : {plain_desc(dims), is_picture ? channels_last_desc(dims) : plain_desc(dims)}) {
+  const Type type = src.desc.data_type();
+  for (const Desc& known : {plain_desc(dims, type), is_picture ? channels_last_desc(dims, type) : plain_desc(dims, type)}) {
     if (!lie_alike(turned.desc, known)) continue;
     add_form(to, {src.buffer, known});
     return true;
   }
-  add_form(to, reorder(describe(node), turned, plain_desc(dims)));
+  add_form(to, reorder(describe(node), turned, plain_desc(dims, type_of(to))));
   return true;
 }
 
@@ -114,11 +118,11 @@ Compiler::Taken Compiler::swap_axes(const Node& node) {
 // A part of a value that is contiguous becomes a view; a reorder makes any other part.
 Status Compiler::take_part(const Node& node, ValueId to, const Box& box) {
   SHOAL_ASSIGN_OR_RETURN(Form src, first_form(node.inputs[0]));
-  const Desc wanted = plain_desc(value(to).shape);
+  const Desc wanted = plain_desc(value(to).shape, src.desc.data_type());
   const bool loses_axis = wanted.dims() != box.dims;
   auto placed = loses_axis && !is_plain(src.desc) ? std::nullopt : place(box, src.desc);
   if (!placed) {
-    SHOAL_ASSIGN_OR_RETURN(src, plain_form(node.inputs[0]));
+    SHOAL_ASSIGN_OR_RETURN(src, plain_form(node.inputs[0], src.desc.data_type()));
     placed = place(box, src.desc);
   }
   Form part{plan_.add_part(src.buffer, placed->offset_bytes, placed->desc.get_size()), placed->desc};
@@ -165,7 +169,7 @@ Compiler::Taken Compiler::pad(const Node& node) {
   const auto& attributes = node.attributes.get<PadAttributes>();
   if (attributes.mode != PadMode::kConstant) return false;
   const Shape &shape = value(node.inputs[0]).shape, &padded = value(node.outputs[0]).shape;
-  SHOAL_ASSIGN_OR_RETURN(Form src, first_form(node.inputs[0]));
+  SHOAL_ASSIGN_OR_RETURN(Form src, first_form(node.inputs[0], Type::f32));
   const bool in_blocks = src.desc == blocked_desc(dims_of(shape)) && !is_padded(src.desc) && padded[1] == shape[1];
   if (!in_blocks) {
     SHOAL_ASSIGN_OR_RETURN(src, plain_form(node.inputs[0]));

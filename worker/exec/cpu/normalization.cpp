@@ -40,8 +40,10 @@ Compiler::Taken Compiler::batch_norm(const Node& node) {
   }
   const NodeId reader = sole_reader(node.outputs[0]);
   const bool with_relu = reader != kNoNode && is_relu(this->node(reader));
-  const bool is_range = !is_constant(node.inputs[0]) && has_gaps(forms(node.inputs[0]).front().desc);
-  SHOAL_ASSIGN_OR_RETURN(const Form src, is_range ? forms(node.inputs[0]).front() : first_form(node.inputs[0]));
+  const ValueId result = with_relu ? this->node(reader).outputs[0] : node.outputs[0];
+  const bool is_range =
+      !is_constant(node.inputs[0]) && has_gaps(forms(node.inputs[0]).front().desc) && type_of(result) == Type::f32;
+  SHOAL_ASSIGN_OR_RETURN(const Form src, is_range ? forms(node.inputs[0]).front() : first_form(node.inputs[0], type_of(result)));
   auto flags =
       dnnl::normalization_flags::use_global_stats | dnnl::normalization_flags::use_scale | dnnl::normalization_flags::use_shift;
   if (with_relu) flags = flags | dnnl::normalization_flags::fuse_norm_relu;
@@ -54,7 +56,6 @@ Compiler::Taken Compiler::batch_norm(const Node& node) {
   }
 
   if (with_relu) absorb(reader);
-  const ValueId to = with_relu ? this->node(reader).outputs[0] : node.outputs[0];
   const auto channels = value(node.inputs[1]).shape.element_count();
   std::vector<Argument> arguments = {{DNNL_ARG_SRC, src.desc, src.buffer}};
   const auto add_constant = [&](int kind, const std::string& key, const PlainSource& source) -> Status {
@@ -81,13 +82,13 @@ Compiler::Taken Compiler::batch_norm(const Node& node) {
                            src.desc.data.format_desc.blocking.strides[rank - 1]};
     plan_.steps.push_back(make_loop_step(describe(node), "batch_norm", std::move(operands),
                                          batch_norm_loop(rows, static_cast<float>(attributes.eps), with_relu)));
-    add_form(to, dst);
+    add_form(result, dst);
     return true;
   }
   const Form dst = may_overwrite(node.inputs[0], src.buffer) ? src : new_form(pd.dst_desc());
   arguments.push_back({DNNL_ARG_DST, dst.desc, dst.buffer});
   add_step(describe(node), dnnl::batch_normalization_forward(pd), pd.scratchpad_desc(), std::move(arguments));
-  add_form(to, dst);
+  add_form(result, dst);
   return true;
 }
 
@@ -100,7 +101,7 @@ Compiler::Taken Compiler::lrn(const Node& node) {
                                        static_cast<float>(attributes.beta), static_cast<float>(attributes.knorm));
     return dnnl::lrn_forward::primitive_desc(desc, user_scratchpad(), engine(), /*allow_empty=*/true);
   };
-  SHOAL_ASSIGN_OR_RETURN(const Form src, first_form(node.inputs[0]));
+  SHOAL_ASSIGN_OR_RETURN(const Form src, first_form(node.inputs[0], type_of(node.outputs[0])));
   const auto pd = make(src.desc);
   if (!pd || !is_optimized(pd)) return false;
   const Form dst = new_form(pd.dst_desc());

@@ -82,33 +82,37 @@ bool counts_positions(const Shape& src, std::span<const std::int64_t> pad) {
   return true;
 }
 
-Desc plain_desc(const dnnl::memory::dims& dims) {
+Desc plain_desc(const dnnl::memory::dims& dims, Type type) {
   dnnl::memory::dims strides(dims.size(), 1);
   for (std::size_t axis = dims.size(); axis-- > 1;) strides[axis - 1] = strides[axis] * dims[axis];
-  return {dims, dnnl::memory::data_type::f32, strides};
+  return {dims, type, strides};
 }
+
+namespace {
+
+bool has_isa(dnnl::cpu_isa wanted) {
+  static const auto isa = static_cast<unsigned>(dnnl::get_effective_cpu_isa());
+  return (isa & static_cast<unsigned>(wanted)) == static_cast<unsigned>(wanted);
+}
+
+}  // namespace
+
+bool has_bf16() { return has_isa(dnnl::cpu_isa::avx512_core); }
 
 int channel_block() {
-  static const int block = [] {
-    const auto isa = static_cast<unsigned>(dnnl::get_effective_cpu_isa());
-    const auto has = [isa](dnnl::cpu_isa wanted) {
-      return (isa & static_cast<unsigned>(wanted)) == static_cast<unsigned>(wanted);
-    };
-    if (has(dnnl::cpu_isa::avx512_core)) return 16;
-    return has(dnnl::cpu_isa::avx2) ? 8 : 0;
-  }();
-  return block;
+  if (has_isa(dnnl::cpu_isa::avx512_core)) return 16;
+  return has_isa(dnnl::cpu_isa::avx2) ? 8 : 0;
 }
 
-Desc blocked_desc(const dnnl::memory::dims& dims) {
+Desc blocked_desc(const dnnl::memory::dims& dims, Type type) {
   static constexpr Tag kTags[2][3] = {{Tag::nCw8c, Tag::nChw8c, Tag::nCdhw8c}, {Tag::nCw16c, Tag::nChw16c, Tag::nCdhw16c}};
   if (channel_block() == 0 || dims.size() < 3 || dims.size() > 5) return {};
-  return {dims, dnnl::memory::data_type::f32, kTags[channel_block() == 16 ? 1 : 0][dims.size() - 3]};
+  return {dims, type, kTags[channel_block() == 16 ? 1 : 0][dims.size() - 3]};
 }
 
-Desc channels_last_desc(const dnnl::memory::dims& dims) {
+Desc channels_last_desc(const dnnl::memory::dims& dims, Type type) {
   static constexpr Tag kTags[] = {Tag::nwc, Tag::nhwc, Tag::ndhwc};
-  return {dims, dnnl::memory::data_type::f32, kTags[dims.size() - 3]};
+  return {dims, type, kTags[dims.size() - 3]};
 }
 
 Desc channel_range_desc(const dnnl::memory::dims& dims, std::int64_t whole) {
@@ -121,10 +125,18 @@ Desc channel_range_desc(const dnnl::memory::dims& dims, std::int64_t whole) {
 
 bool has_gaps(const Desc& desc) {
   if (desc.data.format_kind != dnnl_blocked || desc.data.format_desc.blocking.inner_nblks > 0) return false;
-  return desc.get_size() != elements_of(desc.dims()) * sizeof(float);
+  return desc.get_size() != elements_of(desc.dims()) * element_bytes(desc);
 }
 
-Desc any_desc(const dnnl::memory::dims& dims) { return {dims, dnnl::memory::data_type::f32, Tag::any}; }
+Desc any_desc(const dnnl::memory::dims& dims, Type type) { return {dims, type, Tag::any}; }
+
+Desc as_type(const Desc& desc, Type type) {
+  dnnl_memory_desc_t data = desc.data;
+  data.data_type = dnnl::memory::convert_to_c(type);
+  return Desc(data);
+}
+
+std::size_t element_bytes(const Desc& desc) { return dnnl_data_type_size(desc.data.data_type); }
 
 Desc desc_of_batch(const Desc& desc, std::int64_t images) {
   dnnl_memory_desc_t data = desc.data;
@@ -137,13 +149,13 @@ bool is_padded(const Desc& desc) {
   return !std::equal(data.dims, data.dims + data.ndims, data.padded_dims);
 }
 
-bool is_plain(const Desc& desc) { return desc == plain_desc(desc.dims()); }
+bool is_plain(const Desc& desc) { return desc == plain_desc(desc.dims(), desc.data_type()); }
 
 bool is_opaque(const Desc& desc) { return desc.data.format_kind != dnnl_blocked || (desc.data.extra.flags != 0); }
 
 bool same_memory(const Desc& a, const Desc& b) {
   if (a == b) return true;
-  if (a.dims() != b.dims() || a.dims().size() < 3) return false;
+  if (a.dims() != b.dims() || a.dims().size() < 3 || a.data_type() != b.data_type()) return false;
   const auto dims = a.dims();
   std::size_t elements = 1, positions = 1;
   for (std::size_t axis = 0; axis < dims.size(); ++axis) {
@@ -151,14 +163,14 @@ bool same_memory(const Desc& a, const Desc& b) {
     if (axis >= 2) positions *= static_cast<std::size_t>(dims[axis]);
   }
   const auto is_dense = [&](const Desc& desc) {
-    return desc.get_size() == elements * sizeof(float) && desc.data.format_kind == dnnl_blocked;
+    return desc.get_size() == elements * element_bytes(desc) && desc.data.format_kind == dnnl_blocked;
   };
   return positions == 1 && is_dense(a) && is_dense(b);
 }
 
 std::string form_of(const Desc& desc) {
   static_assert(std::is_trivially_copyable_v<dnnl_memory_desc_t>);
-  if (is_plain(desc)) return WeightStore::kPlain;
+  if (desc == plain_desc(desc.dims())) return WeightStore::kPlain;
   return {reinterpret_cast<const char*>(&desc.data), sizeof desc.data};
 }
 
@@ -173,7 +185,8 @@ bool is_form(const std::string& form) {
   dnnl_memory_desc_t data;
   if (form.size() != sizeof data) return form == WeightStore::kPlain;
   std::memcpy(&data, form.data(), sizeof data);
-  if (data.ndims < 1 || data.ndims > DNNL_MAX_NDIMS || data.data_type != dnnl_f32) return false;
+  if (data.ndims < 1 || data.ndims > DNNL_MAX_NDIMS) return false;
+  if (data.data_type != dnnl_f32 && data.data_type != dnnl_bf16) return false;
   if (data.format_kind != dnnl_blocked) return true;
   const auto& blocking = data.format_desc.blocking;
   const auto is_axis = [&](dnnl_dim_t axis) { return axis >= 0 && axis < data.ndims; };

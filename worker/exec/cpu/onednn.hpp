@@ -14,6 +14,11 @@ namespace shoal::worker::cpu {
 
 using Desc = dnnl::memory::desc;
 using Tag = dnnl::memory::format_tag;
+/// The type of stored elements: f32 or bf16. Sums and element-wise functions are computed in f32 in any case.
+using Type = dnnl::memory::data_type;
+
+/// Does oneDNN have fast bf16 implementations for this machine? (AVX-512 is needed; AVX512_BF16 or AMX make them fast.)
+bool has_bf16();
 
 const dnnl::engine& engine();
 /// The calling thread's stream, made by its first call. Throws std::bad_alloc if there is no memory; a later call tries again.
@@ -48,33 +53,37 @@ class PrimitiveSharing {
 dnnl::memory::dims dims_of(const Shape& shape);
 /// oneDNN counts the positions of windows in int. False when they do not fit on some axis of space; `pad` may be empty.
 bool counts_positions(const Shape& src, std::span<const std::int64_t> pad);
-/// Row-major float32.
-Desc plain_desc(const dnnl::memory::dims& dims);
+/// Row-major.
+Desc plain_desc(const dnnl::memory::dims& dims, Type type = Type::f32);
 template <std::same_as<Shape> S>  // a template, so that plain_desc({2, 3}) means dims
-Desc plain_desc(const S& shape) {
-  return plain_desc(dims_of(shape));
+Desc plain_desc(const S& shape, Type type = Type::f32) {
+  return plain_desc(dims_of(shape), type);
 }
 /// Channels in blocks as wide as this machine's vectors: nChw16c with AVX-512, nChw8c with AVX2; 3 to 5 axes. Empty on other
 /// machines.
-Desc blocked_desc(const dnnl::memory::dims& dims);
+Desc blocked_desc(const dnnl::memory::dims& dims, Type type = Type::f32);
 int channel_block();
 /// Channels behind the positions, as nhwc; 3 to 5 axes.
-Desc channels_last_desc(const dnnl::memory::dims& dims);
-/// A range of the channels of a larger value that lies channels last: its positions are `whole` channels apart.
+Desc channels_last_desc(const dnnl::memory::dims& dims, Type type = Type::f32);
+/// A range of the channels of a larger value of float32 that lies channels last: its positions are `whole` channels apart.
 Desc channel_range_desc(const dnnl::memory::dims& dims, std::int64_t whole);
 /// Is there other memory between its elements? False for padded blocks.
 bool has_gaps(const Desc& desc);
-Desc any_desc(const dnnl::memory::dims& dims);
-/// Do the two describe the same bytes? They are equal, or dense, and only batch and channels are larger than 1.
+Desc any_desc(const dnnl::memory::dims& dims, Type type = Type::f32);
+/// The same layout of elements of another type.
+Desc as_type(const Desc& desc, Type type);
+std::size_t element_bytes(const Desc& desc);
+/// Do the two describe the same bytes? They are equal, or dense, of one type, and only batch and channels are larger than 1.
 bool same_memory(const Desc& a, const Desc& b);
-bool is_plain(const Desc& desc);
+bool is_plain(const Desc& desc);  ///< row-major, of any type
 /// The same layout with another number of images.
 Desc desc_of_batch(const Desc& desc, std::int64_t images);
 bool is_padded(const Desc& desc);  ///< its blocks hold zeros after the last channel
 /// Only the primitive that a form was made for can read it, such as Winograd's weights.
 bool is_opaque(const Desc& desc);
 
-/// A descriptor as text for the WeightStore, and back. A plain descriptor becomes WeightStore::kPlain, which has no dimensions.
+/// A descriptor as text for the WeightStore, and back. A plain f32 descriptor becomes WeightStore::kPlain, which has no
+/// dimensions.
 std::string form_of(const Desc& desc);
 Desc desc_of(const std::string& form, const Desc& plain);
 /// Does the text hold no number that oneDNN would take as an index without a check?

@@ -114,11 +114,12 @@ Compiler::Taken Compiler::pool(const Node& node, const PoolingWindow& window) {
   dst_dims.resize(static_cast<std::size_t>(src_shape.rank()), 1);
   const PostOp scaling{.functions = {{dnnl::algorithm::eltwise_linear, window.scale, 0}}};
   const auto attr = attributes_for(std::span(&scaling, window.scale == 1 ? 0 : 1));
+  const Type type = type_of(node.outputs[0]);
   SHOAL_ASSIGN_OR_RETURN(const Form first, first_form(node.inputs[0]));
-  const Desc candidates[] = {first.desc, blocked_desc(dims_of(src_shape)), plain_desc(src_shape)};
+  const Desc candidates[] = {as_type(first.desc, type), blocked_desc(dims_of(src_shape), type), plain_desc(src_shape, type)};
   for (const Desc& from : candidates) {
     if (from == Desc()) continue;
-    const dnnl::pooling_forward::desc desc(dnnl::prop_kind::forward_inference, window.algorithm, from, any_desc(dst_dims),
+    const dnnl::pooling_forward::desc desc(dnnl::prop_kind::forward_inference, window.algorithm, from, any_desc(dst_dims, type),
                                            window.stride, window.kernel, window.pad_begin, window.pad_end);
     const dnnl::pooling_forward::primitive_desc pd(desc, attr, engine(), /*allow_empty=*/true);
     if (!pd || !is_optimized(pd)) continue;
@@ -127,9 +128,9 @@ Compiler::Taken Compiler::pool(const Node& node, const PoolingWindow& window) {
     add_step(describe(node), dnnl::pooling_forward(pd), pd.scratchpad_desc(),
              {{DNNL_ARG_SRC, src.desc, src.buffer}, {DNNL_ARG_DST, dst.desc, dst.buffer}});
     if (dst_shape.rank() < src_shape.rank()) {
-      const Desc plain = plain_desc(dst_dims);
+      const Desc plain = plain_desc(dst_dims, type);
       if (!same_memory(dst.desc, plain)) dst = reorder(describe(node), dst, plain);
-      dst.desc = plain_desc(dst_shape);
+      dst.desc = plain_desc(dst_shape, type);
     }
     add_form(node.outputs[0], dst);
     return true;

@@ -43,6 +43,11 @@ bool Compiler::is_float(ValueId id) const {
   return v.dtype == DType::kFloat32 && v.shape.element_count() > 0 && v.shape.rank() > 0;
 }
 
+std::span<const Type> Compiler::types_of_products() const {
+  static constexpr Type kTypes[] = {Type::bf16, Type::f32};
+  return std::span(kTypes).subspan(precision_ == Precision::kBf16 && has_bf16() ? 0 : 1);
+}
+
 bool Compiler::all_float(const Node& node) const {
   const auto fits = [this](ValueId id) { return is_float(id); };
   return std::all_of(node.inputs.begin(), node.inputs.end(), fits) && std::all_of(node.outputs.begin(), node.outputs.end(), fits);
@@ -104,8 +109,14 @@ Result<Compiler::Form> Compiler::first_form(ValueId id) {
   return has_gaps(form.desc) ? form_as(id, channels_last_desc(form.desc.dims())) : form;
 }
 
-Result<Compiler::Form> Compiler::plain_form(ValueId id) {
-  if (is_float(id)) return form_as(id, plain_desc(value(id).shape));
+Result<Compiler::Form> Compiler::first_form(ValueId id, Type type) {
+  if (is_constant(id)) return plain_form(id, type);
+  SHOAL_ASSIGN_OR_RETURN(const Form form, first_form(id));
+  return form_as(id, as_type(form.desc, type));
+}
+
+Result<Compiler::Form> Compiler::plain_form(ValueId id, Type type) {
+  if (is_float(id)) return form_as(id, plain_desc(value(id).shape, type));
   if (forms(id).empty()) {
     SHOAL_ASSIGN_OR_RETURN(const BufferId buffer, add_plain_constant(graph_, id, weights_, plan_));
     add_form(id, {buffer, Desc()});

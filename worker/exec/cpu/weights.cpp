@@ -34,10 +34,12 @@ Result<std::vector<Compiler::Packed>> Compiler::packed_forms(const std::string& 
   return forms;
 }
 
-Result<std::vector<Desc>> Compiler::packed_descs(const std::string& key, const Desc& plain) const {
+Result<std::vector<Desc>> Compiler::packed_descs(const std::string& key, const Desc& plain, Type type) const {
   SHOAL_ASSIGN_OR_RETURN(std::vector<Packed> forms, packed_forms(key, plain));
   std::vector<Desc> descs;
-  for (Packed& form : forms) descs.push_back(std::move(form.desc));
+  for (Packed& form : forms) {
+    if (form.desc.data_type() == type) descs.push_back(std::move(form.desc));
+  }
   return descs;
 }
 

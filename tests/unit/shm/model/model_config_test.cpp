@@ -78,7 +78,7 @@ TEST(ModelConfig, RefusesWrongTypesAndNumbersOutOfRange) {
                            "contexts = 65",
                            "timeout_ms = -1",
                            "device = 3",
-                           "precision = \"bf16\"",
+                           "precision = \"f16\"",
                            "tuning_ms = -1",
                            "tuning_ms = 120001",  // three times as long must fit into the time for loading
                            "inputs = 3",

@@ -24,6 +24,7 @@ shapes = [{data = [1, 3, 8, 8], any = [2]}, {data = [4, 3, 8, 8], any = [0]}]
 buckets = [{batch = [1, 2, 4]}, {input = "data", dim = 2, sizes = [16, 32], crop = {prob = 1}}]
 device = "cpu-reference"
 precision = "f32-fast"
+max_error = 0.125
 tuning_ms = 0
 workers = 4
 contexts = 2

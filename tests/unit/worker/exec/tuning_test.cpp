@@ -266,7 +266,7 @@ TEST(Variants, AllAnswerAlike) {
   ASSERT_TRUE(infer(graph, inputs).ok());
   Context reference_context;
   const auto want = testing::run(**testing::load(network(), inputs, "cpu-reference")->program(inputs), reference_context);
-  const auto device = make_device("cpu", {.winograd = true}).value();
+  const auto device = make_device("cpu", {.precision = Precision::kF32Fast}).value();
   ASSERT_GT(device->variants().size(), 2U);
   for (const Choices& variant : device->variants()) {
     const auto weights = std::make_shared<WeightStore>(WeightIdentity{});

@@ -42,6 +42,7 @@ TEST(LoadMessage, CarriesWhatTheSupervisorWasTold) {
   sent.buckets = {{.sizes = {1, 2, 8}}, {.input = "data", .dim = 2, .sizes = {64, 128}, .crop = {{"prob_output", 1}}}};
   sent.device = "cpu-reference";
   sent.precision = "f32-fast";
+  sent.max_error = 0.25;
   sent.golden_file = "golden.npz";
   sent.tuning_ms = 1;
   sent.threads = 2;
@@ -57,7 +58,7 @@ TEST(LoadMessage, CarriesWhatTheSupervisorWasTold) {
   EXPECT_EQ(source.symbol_file, model.files.symbol_file);
   EXPECT_EQ(source.params_file, model.files.params_file);
   // All members by name: whoever adds one decides here whether it travels.
-  const auto& [inputs, outputs, labels_file, preprocess, shapes, buckets, device, precision, tuning_ms, workers, contexts,
+  const auto& [inputs, outputs, labels_file, preprocess, shapes, buckets, device, precision, max_error, tuning_ms, workers, contexts,
                threads, queue_limit, import_mb, cache_mb, timeout_ms, max_batch, max_delay_ms, run_limit_ms, quarantine_ms,
                load_timeout_s, memory_mb, golden_file, golden_tolerance, versions] = source.config;
   EXPECT_EQ(inputs, sent.inputs);
@@ -65,6 +66,7 @@ TEST(LoadMessage, CarriesWhatTheSupervisorWasTold) {
   EXPECT_EQ(buckets, sent.buckets);
   EXPECT_EQ(device, sent.device);
   EXPECT_EQ(precision, sent.precision);
+  EXPECT_EQ(max_error, sent.max_error);
   EXPECT_EQ(tuning_ms, sent.tuning_ms);
   EXPECT_EQ(threads, sent.threads);
   EXPECT_EQ(import_mb, sent.import_mb);

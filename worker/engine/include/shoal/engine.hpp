@@ -16,7 +16,7 @@ namespace shoal {
 
 struct EngineOptions {
   std::string device;      ///< "cpu" or "cpu-reference"; empty = as model.toml says
-  std::string precision;   ///< "f32" or "f32-fast"; empty = as model.toml says
+  std::string precision;   ///< "f32", "f32-fast", "bf16" or "auto"; empty = as model.toml says
   int threads = 0;         ///< cores per run; 0 = as model.toml says
   int contexts = 1;        ///< runs at the same time, each with its own activation arena
   int queue_limit = 1024;  ///< submitted requests that may wait; submit() answers one more with kOverloaded at once. At least 1
