@@ -2,11 +2,11 @@
 #include "worker/ops/activation.hpp"
 
 #include <algorithm>
-#include <cmath>
 
 #include "shm/base/errors.hpp"
 #include "worker/graph/shapes.hpp"
 #include "worker/ops/elements.hpp"
+#include "worker/ops/unary_functions.hpp"
 
 namespace shoal::worker {
 namespace {
@@ -45,22 +45,10 @@ template <typename T>
 Status activate(ActivationKind kind, const TensorView& src, TensorView& dst) {
   using C = Compute<T>;
   using F = Float<T>;
-  const auto floating = [&](auto function) {
-    return map<T>(src, dst, [=](C x) { return from_float<C>(function(static_cast<F>(x))); });
-  };
-  switch (kind) {
-    case ActivationKind::kRelu:
-      return map<T>(src, dst, [](C x) { return x < 0 ? C{0} : x; });  // NaN passes
-    case ActivationKind::kSigmoid:
-      return floating([](F x) { return 1 / (1 + std::exp(-x)); });
-    case ActivationKind::kTanh:
-      return floating([](F x) { return std::tanh(x); });
-    case ActivationKind::kSoftRelu:
-      return floating([](F x) { return x > 20 ? x : std::log1p(std::exp(x)); });
-    case ActivationKind::kSoftSign:
-      return floating([](F x) { return x / (1 + std::abs(x)); });
-  }
-  return internal_error("an activation without a kernel");
+  if (!is_of_reals(kind)) return with_function_of_numbers<C>(kind, [&](auto function) { return map<T>(src, dst, function); });
+  return with_function_of_reals<F>(kind, [&](auto function) {
+    return map<T>(src, dst, [function](C x) { return from_float<C>(function(static_cast<F>(x))); });
+  });
 }
 
 /// Slopes of any shape that infer() lets through, laid along axes 0 and 1 of the data.
@@ -91,22 +79,8 @@ Status prelu(const TensorView& src, const TensorView& gamma, TensorView& dst) {
 
 template <typename T>
 Status leaky(const LeakyAttributes& leaky, Sources src, TensorView& dst) {
-  using F = Compute<T>;
-  constexpr double kScale = 1.0507009873554804934, kAlpha = 1.6732632423543772848;  // of selu
-  const F slope = static_cast<F>(leaky.slope);
-  switch (leaky.kind) {
-    case LeakyKind::kLeaky:
-      return map<T>(src[0], dst, [=](F x) { return x > 0 ? x : slope * x; });
-    case LeakyKind::kPrelu:
-      return prelu<T>(src[0], src[1], dst);
-    case LeakyKind::kElu:
-      return map<T>(src[0], dst, [=](F x) { return x > 0 ? x : slope * std::expm1(x); });
-    case LeakyKind::kSelu:
-      return map<T>(src[0], dst, [](F x) { return F(kScale) * (x > 0 ? x : F(kAlpha) * std::expm1(x)); });
-    case LeakyKind::kGelu:
-      return map<T>(src[0], dst, [](F x) { return x / 2 * (1 + std::erf(x / std::sqrt(F{2}))); });
-  }
-  return internal_error("a leaky activation without a kernel");
+  if (leaky.kind == LeakyKind::kPrelu) return prelu<T>(src[0], src[1], dst);
+  return with_leaky_function<Compute<T>>(leaky, [&](auto function) { return map<T>(src[0], dst, function); });
 }
 
 Status compute_activation(const Node& node, Sources src, Results dst) {
@@ -123,11 +97,7 @@ Status compute_leaky(const Node& node, Sources src, Results dst) {
 Status compute_hard_sigmoid(const Node& node, Sources src, Results dst) {
   const auto& gate = node.attributes.get<HardSigmoidAttributes>();
   return dispatch<Floats>(node, src[0].dtype, [&]<typename T>() {
-    using F = Compute<T>;
-    return map<T>(src[0], dst[0], [&](F x) {
-      const F line = static_cast<F>(gate.alpha) * x + static_cast<F>(gate.beta);
-      return line > 1 ? F{1} : line < 0 ? F{0} : line;
-    });
+    return map<T>(src[0], dst[0], [&](Compute<T> x) { return hard_sigmoid(gate, x); });
   });
 }
 

@@ -3,11 +3,11 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <functional>
 
 #include "shm/base/errors.hpp"
 #include "worker/graph/shapes.hpp"
+#include "worker/ops/binary_functions.hpp"
 #include "worker/ops/elements.hpp"
 
 namespace shoal::worker {
@@ -34,88 +34,13 @@ Status infer_scalar(const Node& node, SourceValues src, ResultValues dst) {
   return {};
 }
 
-/// a / b. Integer divisions that C leaves undefined give 0, so that no data crashes a worker.
-template <typename T>
-T quotient(T a, T b) {
-  if constexpr (std::is_integral_v<T>) {
-    const T divisor = load_once(&b);  // the client's memory is not read again
-    if (divisor == 0) return 0;
-    if (std::is_signed_v<T> && divisor == static_cast<T>(-1)) return static_cast<T>(0 - static_cast<std::make_unsigned_t<T>>(a));
-    return static_cast<T>(a / divisor);
-  } else {
-    return a / b;
-  }
-}
-
-/// The sign of the result is b's, as in Python; x mod 0 is 0.
-template <typename T>
-T modulo(T a, T b) {
-  if (b == 0) return 0;
-  const double rest = std::fmod(static_cast<double>(a), static_cast<double>(b));
-  // In double the sum may be rounded to 2^63, which int64 cannot hold.
-  return from_float<T>(rest != 0 && (rest < 0) != (b < 0) ? rest + static_cast<double>(b) : rest);
-}
-
-/// 1 or 0 as a number.
-template <typename C>
-constexpr C truth(bool value) {
-  return value ? C{1} : C{0};
-}
-
-template <typename C>
-C smooth_l1(C a, C b) {
-  const Float<C> x = static_cast<Float<C>>(a), square = static_cast<Float<C>>(b) * static_cast<Float<C>>(b), border = 1 / square;
-  return from_float<C>(x > border ? x - border / 2 : x < -border ? -x - border / 2 : x * x * square / 2);
-}
-
 /// The function of two numbers. It is called through a pointer: one loop per kind and type would be hundreds of loops.
 template <typename C>
 using BinaryFunction = C (*)(C a, C b);
 
 template <typename C>
 BinaryFunction<C> function_of(BinaryKind kind) {
-  using F = Float<C>;
-  switch (kind) {
-    case BinaryKind::kAdd:
-      return [](C a, C b) { return wrapping(a, b, std::plus<>()); };
-    case BinaryKind::kSub:
-      return [](C a, C b) { return wrapping(a, b, std::minus<>()); };
-    case BinaryKind::kMul:
-      return [](C a, C b) { return wrapping(a, b, std::multiplies<>()); };
-    case BinaryKind::kDiv:
-      return quotient<C>;
-    case BinaryKind::kMod:
-      return modulo<C>;
-    case BinaryKind::kPower:
-      return [](C a, C b) { return from_float<C>(std::pow(static_cast<F>(a), static_cast<F>(b))); };
-    case BinaryKind::kHypot:
-      return [](C a, C b) { return from_float<C>(std::hypot(static_cast<F>(a), static_cast<F>(b))); };
-    case BinaryKind::kMaximum:
-      return [](C a, C b) { return a != a || a > b ? a : b; };
-    case BinaryKind::kMinimum:
-      return [](C a, C b) { return a != a || a < b ? a : b; };
-    case BinaryKind::kEqual:
-      return [](C a, C b) { return truth<C>(a == b); };
-    case BinaryKind::kNotEqual:
-      return [](C a, C b) { return truth<C>(a != b); };
-    case BinaryKind::kGreater:
-      return [](C a, C b) { return truth<C>(a > b); };
-    case BinaryKind::kGreaterEqual:
-      return [](C a, C b) { return truth<C>(a >= b); };
-    case BinaryKind::kLesser:
-      return [](C a, C b) { return truth<C>(a < b); };
-    case BinaryKind::kLesserEqual:
-      return [](C a, C b) { return truth<C>(a <= b); };
-    case BinaryKind::kLogicalAnd:
-      return [](C a, C b) { return truth<C>(a != 0 && b != 0); };
-    case BinaryKind::kLogicalOr:
-      return [](C a, C b) { return truth<C>(a != 0 || b != 0); };
-    case BinaryKind::kLogicalXor:
-      return [](C a, C b) { return truth<C>((a != 0) != (b != 0)); };
-    case BinaryKind::kSmoothL1:
-      return smooth_l1<C>;
-  }
-  return nullptr;
+  return with_function<C>(kind, [](auto function) -> BinaryFunction<C> { return function; });
 }
 
 /// dst = function(a, b), each broadcast to the shape of dst.
@@ -142,12 +67,6 @@ Status scalar(const ScalarAttributes& scalar, Compute<To> s, const TensorView& s
   const BinaryFunction<C> function = function_of<C>(scalar.kind);
   if (scalar.reversed) return map<From, To>(src, dst, [=](C x) { return function(s, x); });
   return map<From, To>(src, dst, [=](C x) { return function(x, s); });
-}
-
-/// A scalar as an element: cut to integers, rounded to narrow floats.
-template <typename T>
-Compute<T> scalar_as(double s) {
-  return static_cast<Compute<T>>(from_float<T>(s));
 }
 
 Status compute_binary(const Node& node, Sources src, Results dst) {

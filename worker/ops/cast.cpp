@@ -33,22 +33,6 @@ Status infer_multicast(const Node& node, SourceValues src, ResultValues dst) {
   return {};
 }
 
-template <typename To, typename From>
-To convert(From value) {
-  if constexpr (std::is_same_v<To, bool>) {
-    return static_cast<Compute<From>>(value) != 0;
-  } else if constexpr (std::is_integral_v<To> && !std::is_integral_v<From>) {
-    return cut<To>(static_cast<double>(value));
-  } else {
-    return to_element<To>(static_cast<Compute<From>>(value));
-  }
-}
-
-/// The widest type of From's kind. It holds every value of From exactly.
-template <typename From>
-using Wide = std::conditional_t<!std::is_integral_v<From>, double,
-                                std::conditional_t<std::is_same_v<From, std::uint64_t>, std::uint64_t, std::int64_t>>;
-
 template <typename W>
 Status store(const Node& node, std::span<const W> block, DType dtype, std::byte* dst) {
   return dispatch<AnyTypes>(node, dtype, [&]<typename To>() {

@@ -50,6 +50,23 @@ T from_float(Float value) {
     return to_element<T>(value);
 }
 
+/// Converts a number to any type: floats are cut to integers, everything but 0 is true.
+template <typename To, typename From>
+To convert(From value) {
+  if constexpr (std::is_same_v<To, bool>) {
+    return static_cast<Compute<From>>(value) != 0;
+  } else if constexpr (std::is_integral_v<To> && !std::is_integral_v<From>) {
+    return cut<To>(static_cast<double>(value));
+  } else {
+    return to_element<To>(static_cast<Compute<From>>(value));
+  }
+}
+
+/// The widest type of From's kind. It holds every value of From exactly. Cast converts through it.
+template <typename From>
+using Wide = std::conditional_t<!std::is_integral_v<From>, double,
+                                std::conditional_t<std::is_same_v<From, std::uint64_t>, std::uint64_t, std::int64_t>>;
+
 /// For integers, sums, differences and products wrap.
 template <typename T, typename Function>
 T wrapping(T a, T b, Function function) {

@@ -155,20 +155,6 @@ void gather(const TensorView& src, std::int64_t first, const Strides& strides, T
   });
 }
 
-/// The data element at `position` of a padded axis of `size` (0 is the first data element); -1: the constant.
-std::int64_t padded_source(PadMode mode, std::int64_t position, std::int64_t size) {
-  if (position >= 0 && position < size) return position;
-  switch (mode) {
-    case PadMode::kConstant:
-      return -1;
-    case PadMode::kEdge:
-      return position < 0 ? 0 : size - 1;
-    case PadMode::kReflect:
-      return position < 0 ? -position : 2 * (size - 1) - position;
-  }
-  return -1;
-}
-
 /// Offsets into the data of every position along a padded axis; -1 where the constant stands.
 std::vector<std::int64_t> padded_offsets(const PadAttributes& pad, const Shape& src, const Shape& dst, int axis) {
   const std::int64_t before = pad.widths[static_cast<std::size_t>(2 * axis)], stride = AxisView(src, axis).inner;
@@ -288,6 +274,19 @@ bool pad_rows(const BatchedNode& batched) {
 bool concat_rows(const BatchedNode& batched) { return !batched.is_of_rows(batched.node.attributes.get<ConcatAttributes>().axis); }
 
 }  // namespace
+
+std::int64_t padded_source(PadMode mode, std::int64_t position, std::int64_t size) {
+  if (position >= 0 && position < size) return position;
+  switch (mode) {
+    case PadMode::kConstant:
+      return -1;
+    case PadMode::kEdge:
+      return position < 0 ? 0 : size - 1;
+    case PadMode::kReflect:
+      return position < 0 ? -position : 2 * (size - 1) - position;
+  }
+  return -1;
+}
 
 AxisSlice resolve(const SliceRange& range, std::int64_t size) {
   const bool forward = range.step > 0;

@@ -73,6 +73,8 @@ inline constexpr auto fields_of<SplitAttributes> = std::tuple{
 enum class PadMode { kConstant, kEdge, kReflect };
 template <>
 inline constexpr std::array kWords<PadMode>{"constant", "edge", "reflect"};
+/// The element of the data that stands at `position` of a padded axis of `size` (0 is the first element); -1: the constant.
+std::int64_t padded_source(PadMode mode, std::int64_t position, std::int64_t size);
 struct PadAttributes {
   PadMode mode = PadMode::kConstant;
   Dims widths;

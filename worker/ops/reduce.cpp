@@ -2,14 +2,12 @@
 #include "worker/ops/reduce.hpp"
 
 #include <algorithm>
-#include <cmath>
-#include <functional>
-#include <limits>
 #include <vector>
 
 #include "shm/base/errors.hpp"
 #include "worker/graph/shapes.hpp"
 #include "worker/ops/elements.hpp"
+#include "worker/ops/reduce_functions.hpp"
 
 namespace shoal::worker {
 namespace {
@@ -41,10 +39,6 @@ Status infer_reduce(const Node& node, SourceValues src, ResultValues dst) {
   return {};
 }
 
-/// The type in which T is reduced: floats are summed in double, so that long sums keep their digits.
-template <typename T>
-using Accumulator = std::conditional_t<std::is_integral_v<T>, T, double>;
-
 template <typename A>
 struct Fold {
   A start;
@@ -52,40 +46,8 @@ struct Fold {
 };
 
 template <typename A>
-constexpr A kHighest = std::is_integral_v<A> ? std::numeric_limits<A>::max() : std::numeric_limits<A>::infinity();
-template <typename A>
-constexpr A kLowest = std::is_integral_v<A> ? std::numeric_limits<A>::lowest() : -std::numeric_limits<A>::infinity();
-
-template <typename A>
 Fold<A> fold_of(ReduceKind kind) {
-  switch (kind) {
-    case ReduceKind::kSum:
-    case ReduceKind::kMean:
-      return {0, [](A sum, A x) { return wrapping(sum, x, std::plus<>()); }};
-    case ReduceKind::kNanSum:  // MXNet's compensated sum becomes NaN when numbers follow an infinity
-      return {0, [](A sum, A x) {
-                if constexpr (!std::is_integral_v<A>) {
-                  if (x == x && std::isinf(sum)) return std::numeric_limits<A>::quiet_NaN();
-                }
-                return x != x ? sum : wrapping(sum, x, std::plus<>());
-              }};
-    case ReduceKind::kProd:
-      return {1, [](A product, A x) { return wrapping(product, x, std::multiplies<>()); }};
-    case ReduceKind::kNanProd:
-      return {1, [](A product, A x) { return x != x ? product : wrapping(product, x, std::multiplies<>()); }};
-    case ReduceKind::kMax:  // NaN wins
-      return {kLowest<A>, [](A best, A x) { return best != best || best > x ? best : x; }};
-    case ReduceKind::kMin:
-      return {kHighest<A>, [](A best, A x) { return best != best || best < x ? best : x; }};
-  }
-  return {};
-}
-
-/// sum / count, truncated if A is an integer type. Any count is allowed.
-template <typename A>
-A mean_of(A sum, std::int64_t count) {
-  using Wide = std::conditional_t<std::is_integral_v<A> && sizeof(A) < sizeof(count), std::int64_t, A>;
-  return static_cast<A>(static_cast<Wide>(sum) / static_cast<Wide>(count));
+  return with_fold<A>(kind, [](A start, auto step) { return Fold<A>{start, step}; });
 }
 
 /// The axes of the data in two groups (kept and reduced), each with its strides in the data.

@@ -12,14 +12,6 @@ bool is_by_rows(const Node& node, const Shape& condition, const Shape& x) {
   return node.attributes.get<WhereAttributes>().selects_rows && condition.rank() == 1 && x.rank() > 1;
 }
 
-/// The condition with the axes of x: a condition by rows has one element for each of them.
-Shape laid_along(const Node& node, const Shape& condition, const Shape& x) {
-  if (!is_by_rows(node, condition, x)) return condition;
-  Shape laid = x;
-  for (int axis = 0; axis < x.rank(); ++axis) laid[axis] = axis == 0 ? condition[0] : 1;
-  return laid;
-}
-
 Status infer_where(const Node& node, SourceValues src, ResultValues dst) {
   SHOAL_RETURN_IF_ERROR(check_same_dtype(node, src.subspan(1)));
   const Value &condition = *src[0], &x = *src[1], &y = *src[2];
@@ -61,7 +53,7 @@ void where(const Shape& condition_shape, Sources src, TensorView& dst) {
 }
 
 Status compute_where(const Node& node, Sources src, Results dst) {
-  const Shape condition = laid_along(node, src[0].shape, dst[0].shape);
+  const Shape condition = condition_along(node, src[0].shape, dst[0].shape);
   const DType type = src[0].dtype == DType::kBool ? DType::kUInt8 : src[0].dtype;  // a bool of a client may be any byte
   return dispatch<Numbers>(node, type, [&]<typename Condition>() {
     with_word(dst[0].dtype, [&]<typename Word>() { where<Condition, Word>(condition, src, dst[0]); });
@@ -70,6 +62,13 @@ Status compute_where(const Node& node, Sources src, Results dst) {
 }
 
 }  // namespace
+
+Shape condition_along(const Node& node, const Shape& condition, const Shape& x) {
+  if (!is_by_rows(node, condition, x)) return condition;
+  Shape laid = x;
+  for (int axis = 0; axis < x.rank(); ++axis) laid[axis] = axis == 0 ? condition[0] : 1;
+  return laid;
+}
 
 namespace ops {
 
