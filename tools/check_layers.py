@@ -31,6 +31,7 @@ MAY_INCLUDE = {
     "worker/graph": SHM,
     "worker/ops": SHM + ["worker/graph"],
     "worker/passes": SHM + ["worker/graph", "worker/ops"],
+    "worker/partition": SHM + ["worker/graph"],
     "worker/import": SHM + ["worker/graph", "worker/ops"],
     "worker/exec": SHM + ["worker/graph", "worker/ops", "worker/passes"],
     "worker/zygote": SHM + WORKER + ["worker/serve", "worker/engine"],
