@@ -11,7 +11,8 @@ from pathlib import Path
 # Room of a file -> rooms it may include besides itself. The longest matching room counts.
 SHM = ["shm/include", "shm/base", "shm/log", "shm/tensor", "shm/segment", "shm/model", "shm/wire"]
 SUPERVISOR = ["supervisor/process", "supervisor/route", "supervisor/repository", "supervisor/catalog"]
-WORKER = ["worker/graph", "worker/ops", "worker/passes", "worker/import", "worker/exec"]
+WORKER = ["worker/graph", "worker/ops", "worker/passes", "worker/partition", "worker/import", "worker/exec"]
+BACKEND = ["worker/graph", "worker/ops", "worker/passes", "worker/partition", "worker/exec"]  # nobody includes a backend
 MAY_INCLUDE = {
     "shm/include": [],
     "shm/base": ["shm/include"],
@@ -31,9 +32,11 @@ MAY_INCLUDE = {
     "worker/graph": SHM,
     "worker/ops": SHM + ["worker/graph"],
     "worker/passes": SHM + ["worker/graph", "worker/ops"],
-    "worker/partition": SHM + ["worker/graph"],
     "worker/import": SHM + ["worker/graph", "worker/ops"],
-    "worker/exec": SHM + ["worker/graph", "worker/ops", "worker/passes"],
+    "worker/partition": SHM + ["worker/graph"],
+    "worker/exec": SHM + ["worker/graph", "worker/ops", "worker/passes", "worker/partition"],
+    "worker/exec/cpu": SHM + BACKEND,
+    "worker/exec/reference": SHM + BACKEND,
     "worker/zygote": SHM + WORKER + ["worker/serve", "worker/engine"],
     "worker/serve": SHM + WORKER,
     "worker/engine": SHM + WORKER,

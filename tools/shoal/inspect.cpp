@@ -13,7 +13,8 @@
 #include "shm/model/model_config.hpp"
 #include "shm/tensor/spec.hpp"
 #include "tools/shoal/commands.hpp"
-#include "worker/exec/device.hpp"
+#include "worker/exec/backend.hpp"
+#include "worker/exec/model.hpp"
 #include "worker/exec/padding.hpp"
 #include "worker/import/mxnet/mxnet_importer.hpp"
 #include "worker/passes/infer.hpp"
@@ -83,7 +84,7 @@ void check_config(const ModelConfig& config, const InputPlan& plan, Report& repo
   const auto note = [&](const Status& status) {
     if (!status.ok()) report.notes.push_back(status.message());
   };
-  note(worker::make_device(config.device, {}).status());
+  note(worker::make_backends({.device = config.device, .threads = config.threads}).status());
   note(worker::Padding::make(config.buckets, report.survey.import.graph, plan.inputs, plan.input_sets.front()).status());
   if (config.max_batch > 1) note(worker::check_joinable(report.survey.import.graph, plan.inputs, plan.input_sets.front()));
   if (!config.golden_file.empty())

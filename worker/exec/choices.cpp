@@ -57,6 +57,4 @@ Result<Choices> Choices::parse(std::string_view text) {
   return choices;
 }
 
-std::string tuning_key(int node_index) { return format("n{}", node_index); }
-
 }  // namespace shoal::worker

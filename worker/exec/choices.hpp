@@ -23,9 +23,9 @@ std::string_view word_of(Precision precision);
 
 /// Empty: the device's default, without a measurement.
 struct Choices {
-  std::optional<Precision> precision;             ///< none: as DeviceOptions say
+  std::optional<Precision> precision;             ///< none: as the options of the model say
   std::string layout;                             ///< of whole regions; one of the device's names
-  std::map<std::string, std::string> algorithms;  ///< by a node's tuning_key(): the implementation's name
+  std::map<std::string, std::string> algorithms;  ///< by node_key(): the implementation's name
   int preference = 0;  ///< of nodes not named above: the index of their algorithm; 0 if they have fewer
 
   /// The error of bf16 with this model, if it was measured: the largest difference from float32, as a share of max(1, the largest
@@ -39,8 +39,5 @@ struct Choices {
   ///   Errors  kDataLoss: names the line
   static Result<Choices> parse(std::string_view text);
 };
-
-/// The name of a node in Choices: the same for equal graphs.
-std::string tuning_key(int node_index);
 
 }  // namespace shoal::worker

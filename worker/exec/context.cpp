@@ -61,6 +61,7 @@ void Context::State::forget_expired() {
 
 void Context::State::forget_all() {
   bindings.clear();
+  devices.release();
   arena.release();
 }
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "shm/base/clock.hpp"
+#include "worker/exec/device_queues.hpp"
 #include "worker/exec/plan.hpp"
 #include "worker/exec/program.hpp"
 
@@ -39,6 +40,9 @@ struct Binding {
   std::uint64_t program_id = 0;
   std::weak_ptr<const void> program_alive;  ///< expired: the Program is gone, and this Binding must go, too
   std::size_t arena_bytes = 0;              ///< arena that the Program needs
+  std::vector<DeviceQueue*> queues;         ///< of the Program's devices
+  std::vector<std::byte*> device_arenas;    ///< their arenas that the addresses point into
+  Status refusal;                           ///< why a device cannot run the Program; the Binding has no steps then
   std::byte* arena = nullptr;               ///< the arena that the addresses point into
   std::vector<std::byte*> addresses;        ///< one per buffer
   std::vector<std::unique_ptr<BoundStep>> steps;
@@ -53,6 +57,7 @@ struct Context::State {
   static constexpr std::size_t kMaxBindings = 64;  ///< one more replaces the least recently used
   Arena arena;
   std::uint64_t (*step_clock)() = monotonic_now_ns;  ///< the clock of Context::step_times
+  DeviceQueues devices;                              ///< outlive the bindings, whose steps use them
   std::list<Binding> bindings;                       ///< most recently run first
 
   /// Drops the bindings of Programs that are gone, and the part of the arena that only they needed.

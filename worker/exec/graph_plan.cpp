@@ -34,6 +34,7 @@ std::vector<bool> find_read_values(const Graph& graph) {
 }
 
 std::string constant_key(ValueId id) { return "v" + std::to_string(id); }
+std::string node_key(const Node& node) { return "n" + std::to_string(node.outputs.front()); }
 
 Result<BufferId> add_plain_constant(const Graph& graph, ValueId id, WeightStore& weights, Plan& plan) {
   const Value& value = graph.value(id);

@@ -18,6 +18,8 @@ Plan start_plan(const Graph& graph);
 std::vector<bool> find_read_values(const Graph& graph);
 /// The key of a constant of the graph in the WeightStore.
 std::string constant_key(ValueId id);
+/// The key of a node in the WeightStore, for constants that are made for it, and in Choices. It is the same in a part of a graph.
+std::string node_key(const Node& node);
 /// Adds a buffer with the constant in row-major order and the value's dtype.
 ///   Errors  kUnimplemented: the constant exists only in another form now
 Result<BufferId> add_plain_constant(const Graph& graph, ValueId id, WeightStore& weights, Plan& plan);

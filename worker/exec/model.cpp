@@ -4,12 +4,13 @@
 #include <cstring>
 
 #include "shm/base/errors.hpp"
+#include "worker/exec/backend.hpp"
 #include "worker/exec/constant_folding.hpp"
 #include "worker/exec/content_hash.hpp"
-#include "worker/exec/device.hpp"
 #include "worker/exec/graph_plan.hpp"
 #include "worker/exec/padding.hpp"
 #include "worker/exec/planned_program.hpp"
+#include "worker/exec/program_builder.hpp"
 #include "worker/exec/program_cache.hpp"
 #include "worker/exec/tuning.hpp"
 #include "worker/passes/infer.hpp"
@@ -20,7 +21,7 @@ namespace {
 using InputSet = std::vector<TensorSpec>;
 
 constexpr const char *kChoicesKey = "choices", *kChoicesForm = "text";  // an entry of the packed weights
-constexpr int kTuningVersion = 1;  // increase it when nodes are numbered or variants are named differently
+constexpr int kTuningVersion = 2;  // increase it when nodes are numbered or variants are named differently
 
 // The key of a Program in the cache: dtype and shape of every input, in the model's order.
 std::string key_of(std::span<const TensorSpec> inputs) {
@@ -35,9 +36,9 @@ bool is_open(const Shape& shape) {
 
 class ModelOnDevice : public Model {
  public:
-  ModelOnDevice(Graph graph, ModelOptions options, std::unique_ptr<Device> device)
+  ModelOnDevice(Graph graph, ModelOptions options, ProgramBuilder builder)
       : graph_(std::move(graph)),
-        device_(std::move(device)),
+        builder_(std::move(builder)),
         options_(std::move(options)),
         input_sets_(std::move(options_.input_sets)),
         input_specs_(graph_.input_specs()),
@@ -47,9 +48,9 @@ class ModelOnDevice : public Model {
   }
 
   Status load(UniqueFd packed) {
-    device_->enter_thread();
+    builder_.enter_thread();
     SHOAL_RETURN_IF_ERROR(complete_input_sets());
-    std::string identity = format("build {}; {}; {}", build_id(), device_->identity(), key_of(input_sets_.front()));
+    std::string identity = format("build {}; {}; {}", build_id(), builder_.identity(), key_of(input_sets_.front()));
     if (packed) {
       SHOAL_ASSIGN_OR_RETURN(weights_, WeightStore::open(identity, std::move(packed)));
     }
@@ -65,17 +66,14 @@ class ModelOnDevice : public Model {
     note_precision();
     options_.tuning_progress = {};  // it may refer to what lives as long as the load only
     SHOAL_RETURN_IF_ERROR(chosen);
-    // The first set decides the layouts. All plans are made before sealing, so that everything they read is packed.
-    std::vector<Plan> plans;
+    // The first set decides the layouts. All programs are prepared before sealing, so that everything they read is packed.
     for (const auto& set : input_sets_) {
-      SHOAL_ASSIGN_OR_RETURN(Plan plan, plan_for(set));
-      plans.push_back(std::move(plan));
+      SHOAL_ASSIGN_OR_RETURN(auto program, program_for(set, notes_));
+      pinned_.push_back(std::move(program));
     }
     if (!weights_->is_sealed()) SHOAL_RETURN_IF_ERROR(weights_->seal());
     SHOAL_RETURN_IF_ERROR(release_constants());
-    for (std::size_t i = 0; i < plans.size(); ++i) {
-      cache_.pin(key_of(input_sets_[i]), std::make_shared<const PlannedProgram>(std::move(plans[i]), weights_));
-    }
+    for (std::size_t i = 0; i < pinned_.size(); ++i) cache_.pin(key_of(input_sets_[i]), pinned_[i]);
     return {};
   }
 
@@ -84,8 +82,9 @@ class ModelOnDevice : public Model {
     const InputSet set = padding_.pad(wanted);
     const auto compile = [&]() -> Result<std::shared_ptr<const Program>> {
       SHOAL_RETURN_IF_ERROR(check_dtypes(set));
-      SHOAL_ASSIGN_OR_RETURN(Plan plan, plan_for(set));
-      return std::shared_ptr<const Program>(std::make_shared<const PlannedProgram>(std::move(plan), weights_));
+      std::vector<std::string> ignored;
+      SHOAL_ASSIGN_OR_RETURN(auto program, program_for(set, ignored));
+      return std::shared_ptr<const Program>(std::move(program));
     };
     SHOAL_ASSIGN_OR_RETURN(const auto found, cache_.get(key_of(set), compile));
     return padding_.fit(planned(found), wanted);
@@ -96,8 +95,14 @@ class ModelOnDevice : public Model {
     return found ? padding_.fit(planned(found), set) : std::shared_ptr<const Program>();
   }
 
-  int threads() const override { return device_->threads(); }
-  void enter_thread() const override { device_->enter_thread(); }
+  bool has_devices() const override { return builder_.has_devices(); }
+  Status activate(Context& context) const override {
+    for (const auto& program : pinned_) SHOAL_RETURN_IF_ERROR(program->activate(context));
+    return {};
+  }
+  const std::vector<std::string>& notes() const override { return notes_; }
+  int threads() const override { return builder_.host().threads(); }
+  void enter_thread() const override { builder_.enter_thread(); }
   const std::vector<std::int64_t>& joined_sizes() const override { return joined_sizes_; }
   int packed_fd() const override { return weights_->fd(); }
   std::size_t packed_bytes() const override { return weights_->size_bytes(); }
@@ -177,10 +182,10 @@ class ModelOnDevice : public Model {
     return {};
   }
 
-  Result<Plan> plan_for(const InputSet& set) {
+  Result<std::shared_ptr<const PlannedProgram>> program_for(const InputSet& set, std::vector<std::string>& notes) {
     Graph graph = graph_;
     SHOAL_RETURN_IF_ERROR(infer(graph, set));
-    return device_->compile(graph, *weights_, choices_);
+    return builder_.build(graph, weights_, choices_, notes);
   }
 
   // Packed weights carry the choices that they were packed for. So all processes that share them agree if the record changes.
@@ -210,11 +215,11 @@ class ModelOnDevice : public Model {
   // If no record can be kept, nothing is measured: otherwise each process would choose for itself, and answers would differ.
   void tune(std::uint64_t model_hash) {
     auto directory = options_.cache_directory.empty() ? default_cache_directory() : options_.cache_directory;
-    if (options_.tuning_budget.count() == 0 || directory.empty() || device_->variants().empty()) return;
+    if (options_.tuning_budget.count() == 0 || directory.empty() || builder_.host().variants().empty()) return;
     const std::string limit = options_.precision == Precision::kAuto ? format("max_error {}; ", options_.max_error) : "";
     const TuningRecord record(directory / "tuning",
                               format("shoal {}; {}; {}; {}model {}; inputs {}", kTuningVersion, describe_machine(),
-                                     device_->identity(), limit, model_hash, key_of(input_sets_.front())));
+                                     builder_.identity(), limit, model_hash, key_of(input_sets_.front())));
     auto recorded = record.read();
     if (recorded.ok()) {
       choices_ = *std::move(recorded);
@@ -225,8 +230,7 @@ class ModelOnDevice : public Model {
     tuning_.source = TuningInfo::Source::kFailed;
     if (const Status possible = record.prepare(); !possible.ok()) return add_problem(possible);
     const auto start = std::chrono::steady_clock::now();
-    const auto measured = measure_choices(graph_, *device_, options_.tuning_budget, options_.tuning_progress,
-                                          {.max_error = options_.max_error, .inputs = options_.error_inputs});
+    const auto measured = measure();
     tuning_.measured_ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
     // A measurement that failed, or found nothing to choose, is recorded, too. Otherwise every start would repeat it.
     auto standing = record.write(measured.ok() ? *measured : Choices());
@@ -246,6 +250,12 @@ class ModelOnDevice : public Model {
       add_problem(
           failed_precondition("precision auto: nothing could be measured, so the model runs in f32; set tuning_ms, and "
                               "a directory for records (SHOAL_CACHE_DIR)"));
+  }
+
+  Result<Choices> measure() const {
+    SHOAL_ASSIGN_OR_RETURN(const Graph graph, builder_.host_graph(graph_));
+    return measure_choices(graph, builder_.host(), options_.tuning_budget, options_.tuning_progress,
+                           {.max_error = options_.max_error, .inputs = options_.error_inputs});
   }
 
   void add_problem(const Status& problem) {
@@ -271,7 +281,7 @@ class ModelOnDevice : public Model {
   }
 
   Graph graph_;  ///< inferred for the first set; later ones work on copies
-  std::unique_ptr<Device> device_;
+  ProgramBuilder builder_;
   ModelOptions options_;
   std::vector<InputSet> input_sets_;
   Choices choices_;
@@ -280,7 +290,9 @@ class ModelOnDevice : public Model {
   std::vector<std::int64_t> joined_sizes_;
   std::vector<TensorSpec> input_specs_;
   std::vector<std::string> output_names_, ignored_inputs_;
-  std::shared_ptr<WeightStore> weights_;  ///< sealed once loaded
+  std::shared_ptr<WeightStore> weights_;                       ///< sealed once loaded
+  std::vector<std::shared_ptr<const PlannedProgram>> pinned_;  ///< compiled by load()
+  std::vector<std::string> notes_;
   ProgramCache cache_;
 };
 
@@ -305,12 +317,9 @@ std::string to_text(const TuningInfo& tuning) {
 }
 
 Result<std::unique_ptr<Model>> Model::load(Graph graph, ModelOptions options, UniqueFd packed) {
-  SHOAL_ASSIGN_OR_RETURN(std::unique_ptr<Device> device,
-                         make_device(options.device, {.threads = options.threads,
-                                                      .fuse = options.fuse,
-                                                      .precision = options.precision,
-                                                      .core_cache_bytes = options.core_cache_bytes.value_or(kCoreCacheBytes)}));
-  auto model = std::make_unique<ModelOnDevice>(std::move(graph), std::move(options), std::move(device));
+  SHOAL_ASSIGN_OR_RETURN(Backends backends, make_backends(options));
+  ProgramBuilder builder(std::move(backends), options.fallback);
+  auto model = std::make_unique<ModelOnDevice>(std::move(graph), std::move(options), std::move(builder));
   SHOAL_RETURN_IF_ERROR(model->load(std::move(packed)));
   return std::unique_ptr<Model>(std::move(model));
 }

@@ -22,12 +22,21 @@ namespace shoal::worker {
 /// The default of `max_error`.
 inline constexpr double kMaxError = 1e-2;
 
+/// What happens when a device refuses or fails at something that it claimed.
+enum class Fallback {
+  kCpu,    ///< the CPU does it instead
+  kError,  ///< it is an error
+};
+///   Errors  kInvalidArgument: names the known words
+Result<Fallback> parse_fallback(const std::string& word);
+
 /// Called about ten times a second while algorithms are measured.
 using TuningProgress = std::function<void(std::chrono::milliseconds spent, std::chrono::milliseconds budget)>;
 
 struct ModelOptions {
-  std::string device = "cpu";  ///< "cpu" or "cpu-reference"
-  int threads = 1;             ///< the width: cores per run, baked into every Program
+  std::string device = "cpu";          ///< the name of a backend
+  Fallback fallback = Fallback::kCpu;  ///< for devices with memory of their own
+  int threads = 1;                     ///< the width: cores per run, baked into every Program
   /// Concrete shapes to compile at load, all of the same types; the first decides the weight layouts.
   std::vector<std::vector<TensorSpec>> input_sets;
   std::size_t cache_bytes = std::size_t{256} << 20;  ///< bound of the programs compiled on demand
@@ -88,6 +97,17 @@ class Model {
   virtual Result<std::shared_ptr<const Program>> find_program(std::span<const TensorSpec> inputs) { return program(inputs); }
   /// Sizes of the batches that requests are joined to, ascending. Empty: each request runs alone.
   virtual const std::vector<std::int64_t>& joined_sizes() const = 0;
+  /// Do programs run on a device with memory of its own?
+  virtual bool has_devices() const { return false; }
+  /// Makes devices ready to run the programs that load() compiled in this Context. After the fork, by the thread that will run
+  /// them.
+  ///   Errors  what a device says, with Fallback::kError
+  virtual Status activate(Context&) const { return {}; }
+  /// Parts of the graph that a device refused at load, and why.
+  virtual const std::vector<std::string>& notes() const {
+    static const std::vector<std::string> none;
+    return none;
+  }
   virtual int threads() const { return 1; }  ///< the width: OpenMP threads of a run
   /// Sets the calling thread's width. Called once by each thread that runs or compiles.
   virtual void enter_thread() const = 0;

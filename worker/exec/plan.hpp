@@ -1,4 +1,4 @@
-// Plan: the steps and buffers that a device makes of a graph of known shapes. Memory is laid out later.
+// Plan: the steps and buffers that backends make of a graph of known shapes, or of a part of one. Memory is laid out later.
 #pragma once
 
 #include <cstddef>
@@ -13,8 +13,14 @@
 
 namespace shoal::worker {
 
+class Backend;
+
 using BufferId = int;
 inline constexpr BufferId kNoBuffer = -1;
+
+/// The memory that a buffer lies in, and where a step runs: kHost, or s > 0 for that of Plan::devices[s - 1].
+using Space = int;
+inline constexpr Space kHost = 0;
 
 /// Memory that steps read and write. A buffer with a parent is a part of the parent (concatenation without a copy, a view).
 struct Buffer {
@@ -25,6 +31,7 @@ struct Buffer {
     kWeights,  ///< entry number `index` of the model's WeightStore
     kPrivate,  ///< number `index` of the Plan's own constants
   };
+  Space space = kHost;  ///< of devices, only kArena is used
   Home home = Home::kArena;
   int index = 0;
   std::size_t bytes = 0;
@@ -40,7 +47,10 @@ class BoundStep {
   virtual ~BoundStep() = default;
   /// `operands` in the order of Step::operands(). Called before the first run, and when inputs or outputs have other addresses.
   virtual void set_addresses(std::span<std::byte* const> operands) = 0;
+  /// Does the work, or gives it to a device's queue.
   virtual Status run() = 0;
+  /// The descriptor that must be readable before run(), for which the caller waits; -1: none.
+  virtual int start() { return -1; }
 };
 
 /// One piece of work. Immutable; all Contexts share it.
@@ -57,10 +67,20 @@ class Step {
   /// Multiplications and additions of one run, as the operator defines them; 0 for steps that only move bytes.
   virtual double flops() const { return 0; }
   virtual std::unique_ptr<BoundStep> bind() const = 0;
+  /// kHost, or that of the device that runs it: then it is a DeviceStep.
+  Space space() const { return space_; }
+  void set_space(Space space) { space_ = space; }
+  /// Makes it a step of a larger plan, in which its operand `id` is new_ids[id].
+  void renumber(std::span<const BufferId> new_ids) {
+    for (BufferId& operand : operands_) {
+      if (operand != kNoBuffer) operand = new_ids[static_cast<std::size_t>(operand)];
+    }
+  }
 
  private:
   std::string name_;
   std::vector<BufferId> operands_;
+  Space space_ = kHost;
 };
 
 struct AlignedDeleter {
@@ -95,6 +115,7 @@ struct Plan {
     AlignedBytes memory;
   };
   std::vector<Private> privates;
+  std::vector<std::shared_ptr<const Backend>> devices;  ///< those with memory of their own that steps run on
 
   BufferId add_buffer(std::size_t bytes, Buffer::Home home = Buffer::Home::kArena, int index = 0) {
     buffers.push_back({.home = home, .index = index, .bytes = bytes});

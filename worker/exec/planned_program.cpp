@@ -72,6 +72,12 @@ void copy_corner(const TensorView& src, const TensorView& dst) {
   }
 }
 
+// Has an arena got another address since the steps were bound?
+bool has_moved(const Context::State& state, const Binding& binding) {
+  return binding.addresses.empty() || binding.arena != state.arena.data() ||
+         !std::ranges::equal(binding.device_arenas, binding.queues, {}, {}, &DeviceQueue::arena);
+}
+
 // Copies src into the corner of dst and fills the rest with zeros.
 void fill_up(const TensorView& src, const TensorView& dst) {
   // If only the first dimension differs, the data is one piece.
@@ -85,8 +91,13 @@ void fill_up(const TensorView& src, const TensorView& dst) {
 
 std::size_t size_bytes_of(const TensorSpec& spec) { return TensorView{spec.dtype, spec.shape, nullptr}.size_bytes(); }
 
-PlannedProgram::PlannedProgram(Plan plan, std::shared_ptr<const WeightStore> weights)
-    : id_(next_program_id()), plan_(std::move(plan)), weights_(std::move(weights)), alive_(std::make_shared<const int>(0)) {
+PlannedProgram::PlannedProgram(Plan plan, std::shared_ptr<const WeightStore> weights,
+                               std::shared_ptr<const PlannedProgram> on_host)
+    : id_(next_program_id()),
+      plan_(std::move(plan)),
+      weights_(std::move(weights)),
+      on_host_(std::move(on_host)),
+      alive_(std::make_shared<const int>(0)) {
   inputs_ = plan_.inputs;
   outputs_ = plan_.outputs;
   step_count_ = plan_.steps.size();
@@ -107,26 +118,32 @@ void PlannedProgram::lay_out() {
     }
     if (touches_external) external_steps_.push_back(step);
   }
-  std::vector<Interval> intervals;
-  std::vector<std::size_t> owners;
+  std::vector<std::vector<Interval>> intervals(1 + plan_.devices.size());  // per space
+  std::vector<std::vector<std::size_t>> owners(intervals.size());
   for (std::size_t id = 0; id < buffer_count; ++id) {
     const Buffer& buffer = plan_.buffers[id];
     if (is_external(plan_, static_cast<BufferId>(id))) external_buffers_.push_back(static_cast<BufferId>(id));
     if (buffer.parent != kNoBuffer || buffer.home != Buffer::Home::kArena || lives[id].first < 0) continue;
     lives[id].bytes = buffer.bytes;
-    intervals.push_back(lives[id]);
-    owners.push_back(id);
+    intervals[static_cast<std::size_t>(buffer.space)].push_back(lives[id]);
+    owners[static_cast<std::size_t>(buffer.space)].push_back(id);
   }
-  const MemoryPlan memory = plan_memory(intervals);
   arena_offsets_.assign(buffer_count, 0);
-  for (std::size_t i = 0; i < owners.size(); ++i) arena_offsets_[owners[i]] = memory.offsets[i];
-  arena_bytes_ = memory.total_bytes;
+  for (std::size_t space = 0; space < intervals.size(); ++space) {
+    const MemoryPlan memory = plan_memory(intervals[space]);
+    for (std::size_t i = 0; i < owners[space].size(); ++i) arena_offsets_[owners[space][i]] = memory.offsets[i];
+    if (space == kHost) {
+      arena_bytes_ = memory.total_bytes;
+    } else {
+      device_arenas_bytes_.push_back(memory.total_bytes);
+    }
+  }
 }
 
 std::size_t PlannedProgram::resident_bytes() const {
   std::size_t bytes = sizeof *this + plan_.steps.size() * kStepBytes;
   for (const Plan::Private& constant : plan_.privates) bytes += constant.memory.size_bytes;
-  return bytes;
+  return bytes + (on_host_ ? on_host_->resident_bytes() : 0);
 }
 
 std::byte* PlannedProgram::address_of(const Buffer& buffer, const Binding& binding) const {
@@ -144,7 +161,9 @@ std::byte* PlannedProgram::address_of(const Buffer& buffer, const Binding& bindi
     case Buffer::Home::kArena:
       break;
   }
-  return binding.arena + arena_offsets_[static_cast<std::size_t>(&buffer - plan_.buffers.data())];
+  std::byte* const arena =
+      buffer.space == kHost ? binding.arena : binding.device_arenas[static_cast<std::size_t>(buffer.space) - 1];
+  return arena + arena_offsets_[static_cast<std::size_t>(&buffer - plan_.buffers.data())];
 }
 
 void PlannedProgram::rebind_step(Binding& binding, std::size_t step) const {
@@ -187,14 +206,39 @@ Binding* PlannedProgram::binding_in(Context::State& state) const {
   binding.outputs.resize(outputs_.size());
   binding.input_staging.resize(inputs_.size());
   binding.output_staging.resize(outputs_.size());
-  std::size_t most_operands = 0;
-  for (const auto& step : plan_.steps) {
-    binding.steps.push_back(step->bind());
-    most_operands = std::max(most_operands, step->operands().size());
-  }
-  binding.operands.resize(most_operands);
+  binding.refusal = open_queues(state, binding);
+  if (binding.refusal.ok()) binding.refusal = make_steps(binding);
   state.bindings.splice(state.bindings.begin(), fresh);
   return &binding;
+}
+
+Status PlannedProgram::open_queues(Context::State& state, Binding& binding) const {
+  binding.queues.clear();
+  for (std::size_t i = 0; i < plan_.devices.size(); ++i) {
+    SHOAL_ASSIGN_OR_RETURN(DeviceQueue* const queue, state.devices.open(plan_.devices[i], device_arenas_bytes_[i]));
+    binding.queues.push_back(queue);
+  }
+  return {};
+}
+
+Status PlannedProgram::make_steps(Binding& binding) const {
+  std::size_t most_operands = 0;
+  for (const auto& step : plan_.steps) {
+    most_operands = std::max(most_operands, step->operands().size());
+    if (step->space() == kHost) {
+      binding.steps.push_back(step->bind());
+      continue;
+    }
+    Queue& queue = *binding.queues[static_cast<std::size_t>(step->space()) - 1]->queue;
+    auto active = static_cast<const DeviceStep&>(*step).activate(queue, *weights_);
+    if (!active.ok()) {
+      binding.steps.clear();
+      return active.status().with_context(format("activate {}", step->name()));
+    }
+    binding.steps.push_back(*std::move(active));
+  }
+  binding.operands.resize(most_operands);
+  return {};
 }
 
 void PlannedProgram::bind_tensors(Binding& binding, std::span<const TensorView> src, std::span<const TensorView> dst) const {
@@ -216,20 +260,29 @@ void PlannedProgram::bind_tensors(Binding& binding, std::span<const TensorView> 
   for (const std::size_t step : external_steps_) rebind_step(binding, step);
 }
 
-Status PlannedProgram::run_steps(Context& context, Binding& binding) const {
+PlannedProgram::Outcome PlannedProgram::run_steps(Context& context, Binding& binding) const {
   const bool is_timed = context.step_times.size() == plan_.steps.size();
-  Status status;
-  for (std::size_t step = 0; step < plan_.steps.size() && status.ok(); ++step) {
+  const bool has_devices = !binding.queues.empty();
+  QueuesAtRest queues(binding.queues, context.progress);
+  Outcome outcome;
+  for (std::size_t step = 0; step < plan_.steps.size() && outcome.status.ok(); ++step) {
     if (context.progress != nullptr && !context.progress->enter_step(plan_.steps[step]->name().c_str())) {
-      status = cancelled("told to end after {} of {} steps", step, plan_.steps.size());
+      outcome.status = cancelled("told to end after {} of {} steps", step, plan_.steps.size());
       break;
     }
     const std::uint64_t start_ns = is_timed ? context.state->step_clock() : 0;
-    status = binding.steps[step]->run();
+    const int awaited = has_devices ? binding.steps[step]->start() : -1;
+    if (awaited >= 0 && !wait_for_device(awaited, context.progress)) {
+      outcome.status = cancelled("told to end in step {} of {}, {}", step, plan_.steps.size(), plan_.steps[step]->name());
+      break;
+    }
+    outcome.status = binding.steps[step]->run();
+    outcome.has_device_failed = !outcome.status.ok() && plan_.steps[step]->space() != kHost;
     if (is_timed) context.step_times[step] += context.state->step_clock() - start_ns;
   }
+  if (outcome.status.ok()) queues.are_at_rest();
   if (context.progress != nullptr) context.progress->step_name.store(nullptr, std::memory_order_relaxed);
-  return status;
+  return outcome;
 }
 
 std::vector<StepInfo> PlannedProgram::steps() const {
@@ -264,10 +317,33 @@ Status PlannedProgram::run(Context& context, std::span<const TensorView> src, st
 }
 
 Status PlannedProgram::run_within(Context& context, std::span<const TensorView> src, std::span<TensorView> dst) const {
+  Outcome outcome = run_bound(context, src, dst);
+  if (!outcome.has_device_failed || !on_host_) return std::move(outcome.status);
+  note_fallback(context, outcome.status);
+  return on_host_->run_within(context, src, dst);
+}
+
+Status PlannedProgram::activate(Context& context) const {
+  if (plan_.devices.empty()) return {};
+  const Status refusal = binding_in(*context.state)->refusal;
+  if (refusal.ok() || !on_host_) return refusal;
+  note_fallback(context, refusal);
+  return {};
+}
+
+void PlannedProgram::note_fallback(Context& context, const Status& why) {
+  if (context.progress != nullptr && context.progress->on_fallback) context.progress->on_fallback(why);
+}
+
+PlannedProgram::Outcome PlannedProgram::run_bound(Context& context, std::span<const TensorView> src,
+                                                  std::span<TensorView> dst) const {
   Binding* const binding = binding_in(*context.state);
+  if (!binding->refusal.ok()) return {binding->refusal, true};
   try {
-    if (binding->arena != context.state->arena.data() || binding->addresses.empty()) {
+    if (has_moved(*context.state, *binding)) {
       binding->arena = context.state->arena.data();
+      binding->device_arenas.clear();
+      for (const DeviceQueue* const device : binding->queues) binding->device_arenas.push_back(device->arena);
       bind_steps(*binding);
     }
     bind_tensors(*binding, src, dst);
@@ -278,11 +354,11 @@ Status PlannedProgram::run_within(Context& context, std::span<const TensorView> 
   for (std::size_t i = 0; i < src.size(); ++i) {
     if (binding->inputs[i] != src[i].data) fill_up(src[i], {src[i].dtype, inputs_[i].shape, binding->inputs[i]});
   }
-  SHOAL_RETURN_IF_ERROR(run_steps(context, *binding));
-  for (std::size_t i = 0; i < dst.size(); ++i) {
+  Outcome outcome = run_steps(context, *binding);
+  for (std::size_t i = 0; i < dst.size() && outcome.status.ok(); ++i) {
     if (binding->outputs[i] != dst[i].data) copy_corner({dst[i].dtype, outputs_[i].shape, binding->outputs[i]}, dst[i]);
   }
-  return {};
+  return outcome;
 }
 
 }  // namespace shoal::worker

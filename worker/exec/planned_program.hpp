@@ -15,10 +15,12 @@ std::size_t size_bytes_of(const TensorSpec& spec);
 /// Immutable
 class PlannedProgram : public Program {
  public:
-  PlannedProgram(Plan plan, std::shared_ptr<const WeightStore> weights);
+  ///   on_host  runs instead where a device of the plan fails; null: the failure is an error
+  PlannedProgram(Plan plan, std::shared_ptr<const WeightStore> weights, std::shared_ptr<const PlannedProgram> on_host = nullptr);
   Status run(Context& context, std::span<const TensorView> src, std::span<TensorView> dst) const override;
   /// Like run(), for tensors that are smaller in some dimensions: inputs are padded with zeros, outputs are cut. Checks nothing.
   Status run_within(Context& context, std::span<const TensorView> src, std::span<TensorView> dst) const;
+  Status activate(Context& context) const override;
   std::vector<StepInfo> steps() const override;
 
   /// The exact size of private constants, and an estimate per step for code, descriptors and one Context's binding.
@@ -26,21 +28,33 @@ class PlannedProgram : public Program {
   const Plan& plan() const { return plan_; }
 
  private:
+  /// How a run ended, and whether because of a device.
+  struct Outcome {
+    Status status;
+    bool has_device_failed = false;
+  };
+
   void lay_out();
+  Status open_queues(Context::State& state, Binding& binding) const;
+  Status make_steps(Binding& binding) const;
   Binding* binding_in(Context::State& state) const;
   void bind_steps(Binding& binding) const;
   std::byte* address_of(const Buffer& buffer, const Binding& binding) const;
   void bind_tensors(Binding& binding, std::span<const TensorView> src, std::span<const TensorView> dst) const;
   void rebind_step(Binding& binding, std::size_t step) const;
-  Status run_steps(Context& context, Binding& binding) const;
+  Outcome run_bound(Context& context, std::span<const TensorView> src, std::span<TensorView> dst) const;
+  Outcome run_steps(Context& context, Binding& binding) const;
+  static void note_fallback(Context& context, const Status& why);
 
   std::uint64_t id_;
   Plan plan_;
   std::shared_ptr<const WeightStore> weights_;
-  std::vector<std::size_t> arena_offsets_;   ///< one per buffer; valid for parents in the arena only
-  std::vector<BufferId> external_buffers_;   ///< buffers in kInput or kOutput and their parts; parents first
-  std::vector<std::size_t> external_steps_;  ///< steps that touch them
-  std::shared_ptr<const int> alive_;         ///< Bindings watch it
+  std::shared_ptr<const PlannedProgram> on_host_;
+  std::vector<std::size_t> arena_offsets_;        ///< one per buffer; valid for parents in an arena only
+  std::vector<std::size_t> device_arenas_bytes_;  ///< one per device
+  std::vector<BufferId> external_buffers_;        ///< buffers in kInput or kOutput and their parts; parents first
+  std::vector<std::size_t> external_steps_;       ///< steps that touch them
+  std::shared_ptr<const int> alive_;              ///< Bindings watch it
 };
 
 }  // namespace shoal::worker

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -28,6 +29,9 @@ struct Progress {
   std::atomic<std::uint64_t>* step_counter = nullptr;  ///< incremented before each step
   std::atomic<const char*> step_name{nullptr};  ///< "Convolution 'conv1'" while that step runs; valid as long as the Program
   StopCondition* stop = nullptr;                ///< borrowed; null: a run is never stopped
+  std::atomic<std::uint64_t>* waits_for_device = nullptr;  ///< not 0 while the run waits for a device
+  /// Called when a device has failed and the CPU does its work instead; may be empty.
+  std::function<void(const Status& why)> on_fallback;
 
   /// Called before each step. False: the run ends here with kCancelled.
   bool enter_step(const char* name) {
@@ -77,9 +81,13 @@ class Program {
 
   /// Runs once. After the Context's first run of this Program, it takes no lock and makes no allocation of ours.
   ///   src, dst  as inputs() and outputs() say, row-major; copied unless 64-byte aligned
-  ///   Errors    kInvalidArgument (number, dtype, shape); kCancelled (context.progress->stop ended the run between two steps; the
-  ///             content of dst is undefined). Throws std::bad_alloc; the Context can still be used.
+  ///   Errors    kInvalidArgument (number, dtype, shape); kCancelled (context.progress->stop ended the run between two steps, or
+  ///             while it waited for a device; the content of dst is undefined); what a device says. Throws std::bad_alloc; the
+  ///             Context can still be used.
   virtual Status run(Context& context, std::span<const TensorView> src, std::span<TensorView> dst) const = 0;
+  /// Makes its devices ready to run it in this Context, so that the first run need not.
+  ///   Errors  what a device says, if the CPU may not do its work
+  virtual Status activate(Context&) const { return {}; }
 
  protected:
   ///   Errors  kInvalidArgument: names the tensor and the expected dtype and shape

@@ -53,9 +53,9 @@ std::uint64_t thread_cpu_ns() {
 }
 
 /// `share_ns`: the time of all rounds; two runs are made in any case.
-Result<Measurement> measure(const Graph& graph, const Device& device, Choices variant, std::uint64_t share_ns) {
+Result<Measurement> measure(const Graph& graph, const Backend& backend, Choices variant, std::uint64_t share_ns) {
   const auto weights = std::make_shared<WeightStore>(WeightIdentity{});
-  SHOAL_ASSIGN_OR_RETURN(Plan plan, device.compile(graph, *weights, variant));
+  SHOAL_ASSIGN_OR_RETURN(Plan plan, backend.prepare(graph, *weights, variant));
   SHOAL_RETURN_IF_ERROR(weights->seal(WeightStore::Contents::kBlank));
   const std::vector<Plan::Tunable> tunables = plan.tunables;
   const PlannedProgram program(std::move(plan), weights);
@@ -66,7 +66,7 @@ Result<Measurement> measure(const Graph& graph, const Device& device, Choices va
   Context context;
   SHOAL_RETURN_IF_ERROR(program.run(context, src, dst));
   context.step_times = times;
-  if (device.threads() == 1) context.state->step_clock = thread_cpu_ns;
+  if (backend.threads() == 1) context.state->step_clock = thread_cpu_ns;
   const std::uint64_t start_ns = monotonic_now_ns();
   for (int round = 0; round < kRounds && (round == 0 || monotonic_now_ns() - start_ns < share_ns); ++round) {
     std::ranges::fill(times, 0);
@@ -130,10 +130,10 @@ void fill_with_noise(const TensorView& view) {
   }
 }
 
-Result<std::vector<Tensor>> outputs_with(const Graph& graph, const Device& device, const Choices& choices,
+Result<std::vector<Tensor>> outputs_with(const Graph& graph, const Backend& backend, const Choices& choices,
                                          std::span<const Tensor> inputs) {
   const auto weights = std::make_shared<WeightStore>(WeightIdentity{});
-  SHOAL_ASSIGN_OR_RETURN(Plan plan, device.compile(graph, *weights, choices));
+  SHOAL_ASSIGN_OR_RETURN(Plan plan, backend.prepare(graph, *weights, choices));
   SHOAL_RETURN_IF_ERROR(weights->seal());
   const PlannedProgram program(std::move(plan), weights);
   std::vector<TensorView> src, dst;
@@ -167,46 +167,46 @@ double error_of(const Tensor& got, const Tensor& want) {
   return difference / largest;
 }
 
-/// The error of these choices against the device's default in float32.
-Result<double> error_of(const Graph& graph, const Device& device, const Choices& choices, std::span<const Tensor> inputs) {
-  SHOAL_ASSIGN_OR_RETURN(const auto want, outputs_with(graph, device, {.precision = Precision::kF32}, inputs));
-  SHOAL_ASSIGN_OR_RETURN(const auto got, outputs_with(graph, device, choices, inputs));
+/// The error of these choices against the backend's default in float32.
+Result<double> error_of(const Graph& graph, const Backend& backend, const Choices& choices, std::span<const Tensor> inputs) {
+  SHOAL_ASSIGN_OR_RETURN(const auto want, outputs_with(graph, backend, {.precision = Precision::kF32}, inputs));
+  SHOAL_ASSIGN_OR_RETURN(const auto got, outputs_with(graph, backend, choices, inputs));
   double error = 0;
   for (std::size_t i = 0; i < want.size(); ++i) error = std::max(error, error_of(got[i], want[i]));
   return error;
 }
 
 /// The fastest choices whose error is within the limit.
-Result<Choices> choose_within(std::vector<Measurement> measurements, const Graph& graph, const Device& device,
+Result<Choices> choose_within(std::vector<Measurement> measurements, const Graph& graph, const Backend& backend,
                               const AccuracyLimit& accuracy) {
   Choices chosen = choose(measurements);
   if (chosen.precision != Precision::kBf16) return chosen;
-  SHOAL_ASSIGN_OR_RETURN(const double error, error_of(graph, device, chosen, accuracy.inputs));
+  SHOAL_ASSIGN_OR_RETURN(const double error, error_of(graph, backend, chosen, accuracy.inputs));
   std::erase_if(measurements, [](const Measurement& each) { return each.variant.precision == Precision::kBf16; });
   if (error > accuracy.max_error && !measurements.empty()) chosen = choose(measurements);
   chosen.bf16_error = error;
   return chosen;
 }
 
-Result<Choices> measure_here(const Graph& graph, const Device& device, std::chrono::nanoseconds budget,
+Result<Choices> measure_here(const Graph& graph, const Backend& backend, std::chrono::nanoseconds budget,
                              const AccuracyLimit& accuracy) {
-  device.enter_thread();
+  backend.enter_thread();
   const std::uint64_t end_ns = monotonic_now_ns() + static_cast<std::uint64_t>(budget.count());
-  const std::vector<Choices> variants = device.variants();
+  const std::vector<Choices> variants = backend.variants();
   std::vector<Measurement> measurements;
   for (std::size_t i = 0; i < variants.size(); ++i) {
     const std::uint64_t now_ns = monotonic_now_ns();
     if (now_ns >= end_ns) break;
     SHOAL_ASSIGN_OR_RETURN(Measurement measurement,
-                           measure(graph, device, variants[i], (end_ns - now_ns) / (variants.size() - i)));
+                           measure(graph, backend, variants[i], (end_ns - now_ns) / (variants.size() - i)));
     if (measurement.best_ns.empty()) return Choices();  // nothing to choose in this graph
     measurements.push_back(std::move(measurement));
   }
-  return choose_within(std::move(measurements), graph, device, accuracy);
+  return choose_within(std::move(measurements), graph, backend, accuracy);
 }
 
 /// Ends when `end_fd`, an eventfd, becomes readable, with the thread that it was forked from, and some time after three budgets.
-[[noreturn]] void become_measurer(const Graph& graph, const Device& device, std::chrono::milliseconds budget,
+[[noreturn]] void become_measurer(const Graph& graph, const Backend& backend, std::chrono::milliseconds budget,
                                   const AccuracyLimit& accuracy, pid_t parent, int result_fd, int end_fd) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != parent) ::_exit(1);  // it was gone before that
@@ -229,7 +229,7 @@ Result<Choices> measure_here(const Graph& graph, const Device& device, std::chro
   std::thread([&] {
     std::string text;
     try {
-      const auto choices = measure_here(graph, device, budget, accuracy);
+      const auto choices = measure_here(graph, backend, budget, accuracy);
       text = choices.ok() ? "ok\n" + choices->to_text() : choices.status().message();
     } catch (const std::exception& error) {
       text = error.what();
@@ -294,7 +294,7 @@ std::string how_ended(int status) {
 
 }  // namespace
 
-Result<Choices> measure_choices(const Graph& graph, const Device& device, std::chrono::milliseconds budget,
+Result<Choices> measure_choices(const Graph& graph, const Backend& backend, std::chrono::milliseconds budget,
                                 const TuningProgress& progress, const AccuracyLimit& accuracy) {
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0) return status_from_errno("make a pipe for", "measured algorithms", errno);
@@ -303,7 +303,7 @@ Result<Choices> measure_choices(const Graph& graph, const Device& device, std::c
   if (!end) return status_from_errno("make an eventfd for", "measured algorithms", errno);
   const pid_t parent = ::getpid(), pid = ::fork();
   if (pid < 0) return status_from_errno("fork", "a process that measures algorithms", errno);
-  if (pid == 0) become_measurer(graph, device, budget, accuracy, parent, writer.get(), end.get());
+  if (pid == 0) become_measurer(graph, backend, budget, accuracy, parent, writer.get(), end.get());
   Child child(pid, std::move(end));
   writer.reset();
   SHOAL_ASSIGN_OR_RETURN(const std::string text, read_until_end(reader.get(), budget, progress));

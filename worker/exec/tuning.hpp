@@ -7,8 +7,8 @@
 #include <string>
 
 #include "shm/base/unique_fd.hpp"
+#include "worker/exec/backend.hpp"
 #include "worker/exec/choices.hpp"
-#include "worker/exec/device.hpp"
 #include "worker/exec/model.hpp"
 #include "worker/graph/graph.hpp"
 
@@ -21,18 +21,18 @@ struct AccuracyLimit {
   std::span<const Tensor> inputs = {};
 };
 
-/// Compiles and runs each of the device's variants, on blank weights and inputs, in a forked child. So this process keeps its one
-/// thread, and a crash there only loses the measurement. A layout is chosen for the network as a whole, so that reorders count;
-/// then each node takes the algorithm that was fastest in that layout. The precision is chosen like the layout: bf16 only where
-/// it is faster. If bf16 is chosen, it runs once on real weights beside float32, and its error becomes Choices::bf16_error. If
-/// that is above the limit, the fastest of the other precisions is chosen, if the device has others. A variant must be clearly
-/// faster than the device's first one to be chosen.
+/// Compiles and runs each of the backend's variants, on blank weights and inputs, in a forked child. So this process keeps its
+/// one thread, and a crash there only loses the measurement. A layout is chosen for the network as a whole, so that reorders
+/// count; then each node takes the algorithm that was fastest in that layout. The precision is chosen like the layout: bf16 only
+/// where it is faster. If bf16 is chosen, it runs once on real weights beside float32, and its error becomes Choices::bf16_error.
+/// If that is above the limit, the fastest of the other precisions is chosen, if the backend has others. A variant must be
+/// clearly faster than the backend's first one to be chosen.
 ///   budget    the time that measuring should take; variants that were not measured in it are not chosen. The child is killed
 ///             after three budgets
 ///   progress  as in ModelOptions; if it throws, the child is ended and the exception passes through. load_model() makes it an
 ///             error
 ///   Errors    kInternal, kDeadlineExceeded: how the child ended; errors of compiling
-Result<Choices> measure_choices(const Graph& graph, const Device& device, std::chrono::milliseconds budget,
+Result<Choices> measure_choices(const Graph& graph, const Backend& backend, std::chrono::milliseconds budget,
                                 const TuningProgress& progress = {}, const AccuracyLimit& accuracy = {});
 
 /// Choices on disk: one small text file per machine, model, shapes and precision. `identity` names all of these. A file is

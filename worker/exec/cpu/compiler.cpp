@@ -19,7 +19,7 @@
 
 namespace shoal::worker::cpu {
 
-Compiler::Compiler(const Graph& graph, WeightStore& weights, const DeviceOptions& options, const Choices& choices)
+Compiler::Compiler(const Graph& graph, WeightStore& weights, const Options& options, const Choices& choices)
     : graph_(graph),
       weights_(weights),
       options_(options),

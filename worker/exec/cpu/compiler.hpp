@@ -8,9 +8,11 @@
 #include <string>
 #include <vector>
 
+#include "worker/exec/choices.hpp"
 #include "worker/exec/cpu/onednn.hpp"
 #include "worker/exec/cpu/onednn_step.hpp"
-#include "worker/exec/device.hpp"
+#include "worker/exec/cpu/options.hpp"
+#include "worker/exec/graph_plan.hpp"
 #include "worker/exec/plan.hpp"
 #include "worker/exec/weight_store.hpp"
 #include "worker/graph/graph.hpp"
@@ -48,7 +50,7 @@ struct Box;
 ///   Threads  thread-bound
 class Compiler {
  public:
-  Compiler(const Graph& graph, WeightStore& weights, const DeviceOptions& options, const Choices& choices);
+  Compiler(const Graph& graph, WeightStore& weights, const Options& options, const Choices& choices);
   /// Once. If it fails or throws, nothing is added to `weights`.
   Result<Plan> compile();
 
@@ -186,7 +188,7 @@ class Compiler {
   /// The candidate that the choices name for the current node, or else the one of their preference.
   template <typename PrimitiveDesc>
   const PrimitiveDesc& choose(const std::vector<PrimitiveDesc>& candidates) const {
-    const auto named = choices_.algorithms.find(tuning_key(now_));
+    const auto named = choices_.algorithms.find(node_key(node(now_)));
     if (named != choices_.algorithms.end()) {
       for (const PrimitiveDesc& candidate : candidates) {
         if (candidate.impl_info_str() == named->second) return candidate;
@@ -198,7 +200,7 @@ class Compiler {
   /// Records that the next step is the chosen one.
   template <typename PrimitiveDesc>
   void note_tunable(const PrimitiveDesc& chosen) {
-    plan_.tunables.push_back({plan_.steps.size(), tuning_key(now_), chosen.impl_info_str()});
+    plan_.tunables.push_back({plan_.steps.size(), node_key(node(now_)), chosen.impl_info_str()});
   }
   Result<Form> residual_form(ValueId residual, const Desc& desc, std::span<const BufferId> also_read);
   struct PoolingWindow;
@@ -220,7 +222,7 @@ class Compiler {
 
   const Graph& graph_;
   WeightStore& weights_;
-  const DeviceOptions options_;
+  const Options options_;
   const Choices choices_;
   const Precision precision_;
   std::vector<bool> bf16_values_;  ///< per value, as find_bf16_values()

@@ -9,6 +9,7 @@
 #include "shm/base/unique_fd.hpp"
 #include "tests/support/scratch_directory.hpp"
 #include "tests/unit/worker/exec/graph_builder.hpp"
+#include "worker/exec/backend.hpp"
 #include "worker/exec/planned_program.hpp"
 #include "worker/exec/tuning.hpp"
 #include "worker/passes/bf16_values.hpp"
@@ -52,7 +53,7 @@ std::vector<Tensor> reference(const std::vector<TensorSpec>& inputs = kInputs) {
 }
 
 bool offers_bf16() {
-  const auto variants = make_device("cpu", {.precision = Precision::kAuto}).value()->variants();
+  const auto variants = make_backends({.precision = Precision::kAuto}).value().front()->variants();
   return std::ranges::any_of(variants, [](const Choices& each) { return each.precision == Precision::kBf16; });
 }
 
@@ -116,15 +117,16 @@ TEST_F(Bf16, AReluKeepsNan) {
   for (std::size_t i = 0; i < 24; ++i) EXPECT_EQ(std::isnan(dst.values<float>()[i]), i / 8 == 1) << i;
 }
 
-/// The device "cpu", whose plans of some precisions take 20 ms longer.
-class Slowed : public Device {
+/// The backend "cpu", whose plans of some precisions take 20 ms longer.
+class Slowed : public Backend {
  public:
   explicit Slowed(std::vector<Precision> slow) : slow_(std::move(slow)) {}
   std::string identity() const override { return "slowed " + cpu_->identity(); }
   void enter_thread() const override { cpu_->enter_thread(); }
   std::vector<Choices> variants() const override { return cpu_->variants(); }
-  Result<Plan> compile(const Graph& graph, WeightStore& weights, const Choices& choices) const override {
-    auto plan = cpu_->compile(graph, weights, choices);
+  Claims claim(const Graph& graph) const override { return cpu_->claim(graph); }
+  Result<Plan> prepare(const Graph& graph, WeightStore& weights, const Choices& choices) const override {
+    auto plan = cpu_->prepare(graph, weights, choices);
     if (plan.ok() && std::ranges::count(slow_, choices.precision) > 0) plan->steps.push_back(std::make_unique<Spin>());
     return plan;
   }
@@ -142,13 +144,13 @@ class Slowed : public Device {
     }
   };
   std::vector<Precision> slow_;
-  std::unique_ptr<Device> cpu_ = make_device("cpu", {.precision = Precision::kAuto}).value();
+  std::shared_ptr<const Backend> cpu_ = make_backends({.precision = Precision::kAuto}).value().front();
 };
 
-Choices measured(const Slowed& device, double max_error) {
+Choices measured(const Slowed& backend, double max_error) {
   Graph graph = network();
   EXPECT_TRUE(infer(graph, kInputs).ok());
-  const auto choices = measure_choices(graph, device, 20'000ms, {}, {.max_error = max_error});
+  const auto choices = measure_choices(graph, backend, 20'000ms, {}, {.max_error = max_error});
   EXPECT_TRUE(choices.ok()) << choices.status().to_string();
   return *choices;
 }

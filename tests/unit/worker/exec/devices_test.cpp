@@ -11,7 +11,8 @@
 
 #include "tests/unit/worker/exec/device_networks.hpp"
 #include "tests/unit/worker/exec/graph_builder.hpp"
-#include "worker/exec/device.hpp"
+#include "worker/exec/backend.hpp"
+#include "worker/exec/model.hpp"
 #include "worker/exec/planned_program.hpp"
 #include "worker/ops/activation.hpp"
 #include "worker/ops/arithmetic.hpp"
@@ -164,11 +165,11 @@ TEST(Devices, ImagesOfABatchShareWhatAPlanPacksForItself) {
     x = b.concat({b.conv(x, 32, 16, 1), b.conv(x, 32, 16, 3)});
   }
   b.output(b.global_average(b.conv(x, 32, 32, 1)));
-  const auto device = make_device("cpu", {}).value();
+  const auto backend = make_backends({}).value().front();
   const auto compile = [&](std::int64_t batch, WeightStore& weights, const char* layout) {
     Graph graph = b.graph();
     EXPECT_TRUE(infer(graph, std::vector{spec("data", {batch, 3, 96, 96})}).ok());
-    return device->compile(graph, weights, {.layout = layout}).value();
+    return backend->prepare(graph, weights, {.layout = layout}).value();
   };
   WeightStore weights{WeightIdentity{}};
   (void)compile(1, weights, "blocked");

@@ -127,7 +127,7 @@ void expect_whole(const std::function<std::string()>& make) {
 TEST(FailedAllocations, CutNoText) {
   expect_whole([] { return format("{} {}", kKey, std::string(2000, 'x')); });
   Choices choices{.layout = "blocked"};
-  for (int node = 0; node < 3; ++node) choices.algorithms[tuning_key(node)] = kKey;
+  for (int node = 0; node < 3; ++node) choices.algorithms["n" + std::to_string(node)] = kKey;
   expect_whole([&] { return choices.to_text(); });
 }
 

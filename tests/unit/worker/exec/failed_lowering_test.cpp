@@ -12,8 +12,9 @@
 #include <vector>
 
 #include "tests/unit/worker/exec/graph_builder.hpp"
+#include "worker/exec/backend.hpp"
 #include "worker/exec/choices.hpp"
-#include "worker/exec/device.hpp"
+#include "worker/exec/model.hpp"
 #include "worker/exec/planned_program.hpp"
 #include "worker/exec/weight_store.hpp"
 #include "worker/graph/graph.hpp"
@@ -195,14 +196,14 @@ TEST(FailedLowering, OfOneImageLeavesTheBatchToBeLoweredAsAWhole) {
   const auto want =
       testing::run(**testing::load(network_of_images(), inputs, "cpu-reference")->program(inputs), reference_context);
   const Graph graph = inferred(network_of_images(), inputs);
-  const auto device = make_device("cpu", {}).value();
+  const auto backend = make_backends({}).value().front();
   int number = 0;
   for (bool fails = true; fails && !HasFailure();) {
     SCOPED_TRACE("primitive " + std::to_string(++number) + " cannot be made");
     const auto weights = std::make_shared<WeightStore>(WeightIdentity{});
     failing_primitive = number;
     has_failed = false;
-    auto plan = device->compile(graph, *weights, {});
+    auto plan = backend->prepare(graph, *weights, {});
     fails = has_failed;
     failing_primitive = 0;
     ASSERT_TRUE(plan.ok()) << plan.status().to_string();
@@ -216,7 +217,7 @@ TEST(FailedLowering, OfOneImageLeavesTheBatchToBeLoweredAsAWhole) {
 
 // A caller may compile again with the same WeightStore.
 TEST(FailedLowering, LeavesTheWeightsAsTheyWere) {
-  const auto device = make_device("cpu", {}).value();
+  const auto backend = make_backends({}).value().front();
   for (const std::int64_t batch : {1, 4}) {
     const Graph graph = inferred(network_of_images(), {testing::spec("data", {batch, 3, 96, 96})});
     for (const dnnl_status_t status : {dnnl_unimplemented, dnnl_out_of_memory}) {
@@ -232,7 +233,7 @@ TEST(FailedLowering, LeavesTheWeightsAsTheyWere) {
         has_failed = false;
         bool is_compiled = false;
         try {
-          is_compiled = device->compile(graph, weights, {}).ok();
+          is_compiled = backend->prepare(graph, weights, {}).ok();
         } catch (const std::bad_alloc&) {
         }
         failing_primitive = 0;

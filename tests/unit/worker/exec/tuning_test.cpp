@@ -199,12 +199,12 @@ TEST_F(Tuning, ThatKillsItsChildIsToldOnceAndNotRepeated) {
 }
 
 /// A node that is run in two parts, as for two images: its second algorithm is the faster one, but not in the last part.
-class InTwoParts : public Device {
+class InTwoParts : public Backend {
  public:
   std::string identity() const override { return "in two parts"; }
-  void enter_thread() const override {}
+  Claims claim(const Graph& graph) const override { return Claims::of_all(graph); }
   std::vector<Choices> variants() const override { return {{.layout = "one"}, {.layout = "one", .preference = 1}}; }
-  Result<Plan> compile(const Graph&, WeightStore&, const Choices& choices) const override {
+  Result<Plan> prepare(const Graph&, WeightStore&, const Choices& choices) const override {
     Plan plan;
     for (const int microseconds : choices.preference == 0 ? std::array{900, 100} : std::array{100, 300}) {
       plan.tunables.push_back({plan.steps.size(), "n0", choices.preference == 0 ? "first" : "second"});
@@ -266,11 +266,11 @@ TEST(Variants, AllAnswerAlike) {
   ASSERT_TRUE(infer(graph, inputs).ok());
   Context reference_context;
   const auto want = testing::run(**testing::load(network(), inputs, "cpu-reference")->program(inputs), reference_context);
-  const auto device = make_device("cpu", {.precision = Precision::kF32Fast}).value();
-  ASSERT_GT(device->variants().size(), 2U);
-  for (const Choices& variant : device->variants()) {
+  const auto backend = make_backends({.precision = Precision::kF32Fast}).value().front();
+  ASSERT_GT(backend->variants().size(), 2U);
+  for (const Choices& variant : backend->variants()) {
     const auto weights = std::make_shared<WeightStore>(WeightIdentity{});
-    Plan plan = device->compile(graph, *weights, variant).value();
+    Plan plan = backend->prepare(graph, *weights, variant).value();
     std::string used;
     for (const Plan::Tunable& tunable : plan.tunables) used += tunable.implementation + " ";
     ASSERT_TRUE(weights->seal().ok());
@@ -335,7 +335,7 @@ TEST_F(Record, WaitsForALockOnlyUntilItsDeadline) {
 
 TEST_F(Record, OfAWriterKilledInTheMiddleIsWholeOrNotThere) {
   Choices choices{.layout = "blocked"};
-  for (int i = 0; i < 2000; ++i) choices.algorithms[tuning_key(i)] = "jit_fp32_wino_2x3:avx512_core";
+  for (int i = 0; i < 2000; ++i) choices.algorithms["n" + std::to_string(i)] = "jit_fp32_wino_2x3:avx512_core";
   const TuningRecord record(directory_, "this machine");
   for (int round = 0; round < 40; ++round) {
     const pid_t writer = ::fork();

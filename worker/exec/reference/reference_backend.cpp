@@ -1,21 +1,22 @@
-// The device "cpu-reference". Tests compare the other devices with it.
+// The backend "cpu-reference": runs every node by its oracle kernel, in plain layout, in every type. Tests compare the others
+// with it.
 #include <algorithm>
 #include <cstring>
 
 #include "shm/base/errors.hpp"
-#include "worker/exec/device.hpp"
+#include "worker/exec/backend.hpp"
 #include "worker/exec/graph_plan.hpp"
 #include "worker/exec/oracle_step.hpp"
 
 namespace shoal::worker {
 namespace {
 
-class ReferenceDevice : public Device {
+class ReferenceBackend : public Backend {
  public:
   std::string identity() const override { return "cpu-reference"; }
-  void enter_thread() const override {}
+  Claims claim(const Graph& graph) const override { return Claims::of_all(graph); }
 
-  Result<Plan> compile(const Graph& graph, WeightStore& weights, const Choices&) const override {
+  Result<Plan> prepare(const Graph& graph, WeightStore& weights, const Choices&) const override {
     AddedWeights added(weights);
     Plan plan = start_plan(graph);
     std::vector<BufferId> placed(graph.values.size(), kNoBuffer);
@@ -58,8 +59,10 @@ class ReferenceDevice : public Device {
   }
 };
 
+Result<std::shared_ptr<const Backend>> make_reference(const ModelOptions&) {
+  return std::shared_ptr<const Backend>(std::make_shared<ReferenceBackend>());
+}
+const BackendRegistration kRegistration("cpu-reference", make_reference);
+
 }  // namespace
-
-std::unique_ptr<Device> make_reference_device() { return std::make_unique<ReferenceDevice>(); }
-
 }  // namespace shoal::worker

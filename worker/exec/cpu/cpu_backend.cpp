@@ -1,19 +1,22 @@
-#include "worker/exec/cpu/cpu_device.hpp"
-
+// The backend "cpu": oneDNN in float32, with direct algorithms and, where allowed, Winograd's. Nodes that oneDNN does not
+// support run by one of Shoal's loops or by their oracle kernel.
 #include <omp.h>
 
 #include <new>
 
 #include "shm/base/errors.hpp"
+#include "worker/exec/backend.hpp"
 #include "worker/exec/cpu/compiler.hpp"
 #include "worker/exec/cpu/onednn.hpp"
+#include "worker/exec/cpu/options.hpp"
+#include "worker/exec/model.hpp"
 
 namespace shoal::worker {
 namespace {
 
-class CpuDevice : public Device {
+class CpuBackend : public Backend {
  public:
-  explicit CpuDevice(const DeviceOptions& options) : options_(options) {}
+  explicit CpuBackend(const cpu::Options& options) : options_(options) {}
 
   std::string identity() const override {
     const dnnl_version_t* version = dnnl_version();
@@ -30,10 +33,12 @@ class CpuDevice : public Device {
     }
   }
 
-  Result<Plan> compile(const Graph& graph, WeightStore& weights, const Choices& choices) const override try {
+  Claims claim(const Graph& graph) const override { return Claims::of_all(graph); }
+
+  Result<Plan> prepare(const Graph& part, WeightStore& weights, const Choices& choices) const override try {
     const cpu::OmpWidth width(options_.threads);
     const cpu::PrimitiveSharing sharing;
-    return cpu::Compiler(graph, weights, options_, choices).compile();
+    return cpu::Compiler(part, weights, options_, choices).compile();
   } catch (const dnnl::error& error) {
     if (error.status == dnnl_out_of_memory) throw std::bad_alloc();
     return internal_error("compile for the cpu: oneDNN says: {} (status {})", error.what(), static_cast<int>(error.status));
@@ -62,11 +67,17 @@ class CpuDevice : public Device {
   }
 
  private:
-  DeviceOptions options_;
+  const cpu::Options options_;
 };
 
+Result<std::shared_ptr<const Backend>> make_cpu(const ModelOptions& options) {
+  return std::shared_ptr<const Backend>(
+      std::make_shared<CpuBackend>(cpu::Options{.threads = options.threads,
+                                                .fuse = options.fuse,
+                                                .precision = options.precision,
+                                                .core_cache_bytes = options.core_cache_bytes.value_or(cpu::kCoreCacheBytes)}));
+}
+const BackendRegistration kRegistration("cpu", make_cpu);
+
 }  // namespace
-
-std::unique_ptr<Device> make_cpu_device(const DeviceOptions& options) { return std::make_unique<CpuDevice>(options); }
-
 }  // namespace shoal::worker
