@@ -70,6 +70,7 @@ void apply_overrides(const ModelOverrides& overrides, ModelConfig& config) {
   take(overrides.shapes, config.shapes);
   take(overrides.buckets, config.buckets);
   take(overrides.device, config.device);
+  take(overrides.fallback, config.fallback);
   take(overrides.precision, config.precision);
   take(overrides.max_error, config.max_error);
   take(overrides.tuning_ms, config.tuning_ms);

@@ -60,6 +60,7 @@ struct ModelConfig {
   std::vector<std::vector<TensorSpec>> shapes;  ///< input sets to compile, as the file has them; see plan_inputs()
   std::vector<Buckets> buckets;                 ///< sizes that requests are padded to
   std::string device = "cpu";
+  std::string fallback = "cpu";   ///< what does the work of a device that refuses or fails; or "error"
   std::string precision = "f32";  ///< or "f32-fast", "bf16", "auto"
   double max_error = 1e-2;        ///< of bf16 where "auto" may choose it, as a share of max(1, max|output in f32|)
   int tuning_ms = 10'000;         ///< how long a first load may measure algorithms; 0 = does not measure
@@ -88,7 +89,7 @@ struct ModelOverrides {
   std::optional<Preprocess> preprocess;
   std::optional<std::vector<std::vector<TensorSpec>>> shapes;
   std::optional<std::vector<Buckets>> buckets;
-  std::optional<std::string> device, precision;
+  std::optional<std::string> device, fallback, precision;
   std::optional<int> tuning_ms, workers, contexts, threads, queue_limit, import_mb, cache_mb, max_batch, run_limit_ms,
       quarantine_ms, load_timeout_s, memory_mb;
   std::optional<double> max_error, max_delay_ms, golden_tolerance;

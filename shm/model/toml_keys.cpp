@@ -329,6 +329,12 @@ Result<Preprocess> read_preprocess(const Site& site) {
   return preprocess;
 }
 
+Result<std::string> read_fallback(const Site& site) {
+  SHOAL_ASSIGN_OR_RETURN(std::string word, read_string(site));
+  if (word != "cpu" && word != "error") return site.error("must be \"cpu\" or \"error\"");
+  return word;
+}
+
 Result<std::string> read_precision(const Site& site) {
   SHOAL_ASSIGN_OR_RETURN(std::string word, read_string(site));
   for (const std::string_view known : {"f32", "f32-fast", "bf16", "auto"}) {
@@ -390,6 +396,7 @@ const KeyRow kKeys[] = {
     {"preprocess", [](const Site& s, ModelOverrides& o) { return assign(o.preprocess, read_preprocess(s)); }},
     {"shapes", [](const Site& s, ModelOverrides& o) { return assign(o.shapes, read_shapes(s)); }},
     {"device", [](const Site& s, ModelOverrides& o) { return assign(o.device, read_string(s)); }},
+    {"fallback", [](const Site& s, ModelOverrides& o) { return assign(o.fallback, read_fallback(s)); }},
     {"precision", [](const Site& s, ModelOverrides& o) { return assign(o.precision, read_precision(s)); }},
     {"max_error", [](const Site& s, ModelOverrides& o) { return assign(o.max_error, read_number(s, 0, 1)); }},
     {"tuning_ms", [](const Site& s, ModelOverrides& o) { return assign(o.tuning_ms, read_integer(s, 0, 120'000)); }},

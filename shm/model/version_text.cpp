@@ -79,6 +79,7 @@ json keys_json(const ModelOverrides& keys) {
   if (keys.shapes) object["shapes"] = shapes_json(*keys.shapes);
   if (keys.buckets) object["buckets"] = buckets_json(*keys.buckets);
   put("device", keys.device);
+  put("fallback", keys.fallback);
   put("precision", keys.precision);
   put("max_error", keys.max_error);
   put("tuning_ms", keys.tuning_ms);
@@ -114,6 +115,7 @@ ModelOverrides all_keys(const ModelConfig& config) {
           .shapes = config.shapes,
           .buckets = if_any(config.buckets),
           .device = config.device,
+          .fallback = config.fallback,
           .precision = config.precision,
           .tuning_ms = config.tuning_ms,
           .workers = config.workers,

@@ -54,6 +54,7 @@ Result<std::string> load_text(const ServedModel& model) {
                                 {"symbol_file", model.files.symbol_file.string()},
                                 {"params_file", model.files.params_file.string()},
                                 {"device", model.config.device},
+                                {"fallback", model.config.fallback},
                                 {"precision", model.config.precision},
                                 {"max_error", model.config.max_error},
                                 {"tuning_ms", model.config.tuning_ms},

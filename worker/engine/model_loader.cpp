@@ -120,7 +120,9 @@ Result<LoadedModel> load_files(const ModelSource& source, UniqueFd packed) {
   std::ranges::move(check_outputs(config, loaded.outputs), std::back_inserter(loaded.warnings));
   loaded.inputs = std::move(plan.inputs);
   SHOAL_ASSIGN_OR_RETURN(const Precision precision, parse_precision(source.config.precision));
+  SHOAL_ASSIGN_OR_RETURN(const Fallback fallback, parse_fallback(source.config.fallback));
   ModelOptions options{.device = source.config.device,
+                       .fallback = fallback,
                        .threads = source.config.threads,
                        .input_sets = plan.input_sets,
                        .cache_bytes = static_cast<std::size_t>(source.config.cache_mb) << 20,
@@ -135,6 +137,7 @@ Result<LoadedModel> load_files(const ModelSource& source, UniqueFd packed) {
     SHOAL_ASSIGN_OR_RETURN(options.error_inputs, golden_inputs(config, plan.input_sets.front()));
   }
   SHOAL_ASSIGN_OR_RETURN(loaded.model, Model::load(std::move(import.graph), std::move(options), std::move(packed)));
+  std::ranges::copy(loaded.model->notes(), std::back_inserter(loaded.warnings));
   if (const TuningInfo tuning = loaded.model->tuning(); !tuning.problem.empty())
     loaded.warnings.push_back(format("algorithms: {}", tuning.problem));
   loaded.model->enter_thread();

@@ -21,6 +21,7 @@ Result<ModelSource> parse_load(std::string_view text) try {
   source.symbol_file = object.value("symbol_file", "");
   source.params_file = object.value("params_file", "");
   source.config.device = object.value("device", source.config.device);
+  source.config.fallback = object.value("fallback", source.config.fallback);
   source.config.precision = object.value("precision", source.config.precision);
   source.config.max_error = object.value("max_error", source.config.max_error);
   source.config.tuning_ms = wire::to_integer(object, "tuning_ms", source.config.tuning_ms);

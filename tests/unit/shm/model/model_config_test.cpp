@@ -26,6 +26,7 @@ labels = "names.txt"
 shapes = [{data = [1, 3, 8, 8]}, {data = [4, 3, 8, 8]}]
 device = "cpu-reference"
 precision = "f32-fast"
+fallback = "error"
 tuning_ms = 0
 workers = 4
 contexts = 2
@@ -49,6 +50,7 @@ scale = 0.5
   EXPECT_EQ(config->shapes[1][0].shape, Shape({4, 3, 8, 8}));
   EXPECT_EQ(config->device, "cpu-reference");
   EXPECT_EQ(config->precision, "f32-fast");
+  EXPECT_EQ(config->fallback, "error");
   EXPECT_EQ(config->tuning_ms, 0);
   EXPECT_EQ(config->workers, 4);
   EXPECT_EQ(config->contexts, 2);
@@ -79,6 +81,7 @@ TEST(ModelConfig, RefusesWrongTypesAndNumbersOutOfRange) {
                            "timeout_ms = -1",
                            "device = 3",
                            "precision = \"f16\"",
+                           "fallback = \"gpu\"",
                            "tuning_ms = -1",
                            "tuning_ms = 120001",  // three times as long must fit into the time for loading
                            "inputs = 3",

@@ -23,6 +23,7 @@ labels = "names.txt"
 shapes = [{data = [1, 3, 8, 8], any = [2]}, {data = [4, 3, 8, 8], any = [0]}]
 buckets = [{batch = [1, 2, 4]}, {input = "data", dim = 2, sizes = [16, 32], crop = {prob = 1}}]
 device = "cpu-reference"
+fallback = "error"
 precision = "f32-fast"
 max_error = 0.125
 tuning_ms = 0

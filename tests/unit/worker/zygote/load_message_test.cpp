@@ -44,6 +44,7 @@ TEST(LoadMessage, CarriesWhatTheSupervisorWasTold) {
   sent.precision = "f32-fast";
   sent.max_error = 0.25;
   sent.golden_file = "golden.npz";
+  sent.fallback = "error";
   sent.tuning_ms = 1;
   sent.threads = 2;
   sent.import_mb = 3;
@@ -58,13 +59,14 @@ TEST(LoadMessage, CarriesWhatTheSupervisorWasTold) {
   EXPECT_EQ(source.symbol_file, model.files.symbol_file);
   EXPECT_EQ(source.params_file, model.files.params_file);
   // All members by name: whoever adds one decides here whether it travels.
-  const auto& [inputs, outputs, labels_file, preprocess, shapes, buckets, device, precision, max_error, tuning_ms, workers, contexts,
-               threads, queue_limit, import_mb, cache_mb, timeout_ms, max_batch, max_delay_ms, run_limit_ms, quarantine_ms,
-               load_timeout_s, memory_mb, golden_file, golden_tolerance, versions] = source.config;
+  const auto& [inputs, outputs, labels_file, preprocess, shapes, buckets, device, fallback, precision, max_error, tuning_ms,
+               workers, contexts, threads, queue_limit, import_mb, cache_mb, timeout_ms, max_batch, max_delay_ms, run_limit_ms,
+               quarantine_ms, load_timeout_s, memory_mb, golden_file, golden_tolerance, versions] = source.config;
   EXPECT_EQ(inputs, sent.inputs);
   EXPECT_EQ(shapes, sent.shapes);
   EXPECT_EQ(buckets, sent.buckets);
   EXPECT_EQ(device, sent.device);
+  EXPECT_EQ(fallback, sent.fallback);
   EXPECT_EQ(precision, sent.precision);
   EXPECT_EQ(max_error, sent.max_error);
   EXPECT_EQ(tuning_ms, sent.tuning_ms);
