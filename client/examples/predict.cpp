@@ -16,7 +16,7 @@ int main(int argc, char** argv) try {
 
   shoal::Tensors inputs;
   for (const shoal::TensorSpec& input : info.inputs) {
-    shoal::Shape shape = input.shape.rank() == 0 ? shoal::Shape{4} : input.shape;  // rank 0: the model takes any shape
+    shoal::Shape shape = input.shape.is_known() ? input.shape : shoal::Shape{4};  // else the model takes any
     for (int axis = 0; axis < shape.rank(); ++axis) shape[axis] = std::max<std::int64_t>(shape[axis], 1);
     shoal::Tensor tensor = pool.loan(input.dtype, shape).value();  // in shared memory: no copy
     if (input.dtype == shoal::DType::kFloat32) std::iota(tensor.values<float>().begin(), tensor.values<float>().end(), 0.0f);

@@ -29,9 +29,9 @@ std::uint64_t shape_key_of(const PendingRequest& request) {
 // The size of an output according to describe(). An open first dimension counts as the batch. 0 if the size is not known.
 std::uint64_t guess_bytes(const TensorSpec& output, const PendingRequest& request) {
   Shape shape = output.shape;
-  if (shape.rank() == 0 || request.specs.empty()) return 0;
+  if (request.specs.empty()) return 0;
   const Shape& first_input = request.specs.front().shape;
-  if (shape[0] < 0 && first_input.rank() > 0) shape[0] = first_input[0];
+  if (shape.rank() > 0 && shape[0] < 0 && first_input.rank() > 0) shape[0] = first_input[0];
   const std::int64_t count = shape.element_count();
   return count < 0 ? 0 : static_cast<std::uint64_t>(count) * dtype_size_bytes(output.dtype);
 }

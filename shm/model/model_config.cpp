@@ -47,10 +47,12 @@ Result<ModelConfig> parse_companion(const std::string& text, const std::string& 
       return invalid_argument("{}: '{}' is given twice, or is not a name", where, spec.name);
     config.inputs.push_back(std::move(spec));
   }
-  const auto is_said = [](const TensorSpec& input) { return input.shape.rank() > 0 && input.shape.element_count() >= 0; };
+  const auto is_said = [](const TensorSpec& input) { return input.shape.element_count() >= 0; };
   if (config.inputs.empty() || !std::ranges::all_of(config.inputs, is_said)) return config;
   config.shapes = {config.inputs};
-  for (TensorSpec& input : config.inputs) input.shape[0] = -1;
+  for (TensorSpec& input : config.inputs) {
+    if (input.shape.rank() > 0) input.shape[0] = -1;
+  }
   return config;
 }
 

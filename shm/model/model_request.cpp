@@ -28,9 +28,11 @@ bool is_model_name(std::string_view name) {
   return !name.empty() && name.size() <= kLongestModelName && std::all_of(name.begin(), name.end(), allowed);
 }
 
-/// "?x3x224..640x224" -> {-1, 3, -1, 224} and the range.
+/// "?x3x224..640x224" -> {-1, 3, -1, 224} and the range; "scalar" -> {}.
 Status parse_shape(std::string_view text, const std::string& where, TensorSpec& spec) {
+  if (text.empty()) return invalid_argument("{}: write NAME:SHAPE, as in data:1x3x224x224", where);
   std::vector<std::int64_t> dims;
+  if (text == Shape().to_string()) text = {};
   while (!text.empty()) {
     const std::string_view dim = cut(text, 'x');
     spec.ranges.emplace_back();
@@ -64,7 +66,7 @@ Result<TensorSpec> parse_spec(std::string_view text, const std::string& where) {
     if (!dtype) return dtype.status().with_context(where);
     spec.dtype = *dtype;
   }
-  if (spec.name.empty() || spec.shape.rank() == 0) return invalid_argument("{}: write NAME:SHAPE, as in data:1x3x224x224", where);
+  if (spec.name.empty()) return invalid_argument("{}: write NAME:SHAPE, as in data:1x3x224x224", where);
   return spec;
 }
 

@@ -45,7 +45,7 @@ std::optional<Shape> common_shape(const std::vector<std::vector<TensorSpec>>& se
 Result<TensorSpec> plan_input(const ModelConfig& config, const TensorSpec& graph_input, const std::string& where) {
   if (const TensorSpec* configured = find(config.inputs, graph_input.name)) return *configured;
   TensorSpec spec = graph_input;
-  if (spec.shape.rank() > 0) return spec;
+  if (spec.shape.is_known()) return spec;
   if (const auto common = common_shape(config.shapes, spec.name)) {
     spec.shape = *common;
     return spec;

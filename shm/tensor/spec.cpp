@@ -28,7 +28,7 @@ Status check_matches(const TensorSpec& spec, DType dtype, const Shape& shape) {
   if (dtype != spec.dtype) {
     return invalid_argument("input '{}' is {} (wants {})", spec.name, dtype_name(dtype), dtype_name(spec.dtype));
   }
-  bool matches = spec.shape.rank() == 0 || shape.rank() == spec.shape.rank();
+  bool matches = !spec.shape.is_known() || shape.rank() == spec.shape.rank();
   for (int axis = 0; matches && axis < spec.shape.rank(); ++axis) {
     matches = shape[axis] >= 0 && (spec.shape[axis] < 0 || shape[axis] == spec.shape[axis]);
   }
@@ -44,7 +44,7 @@ Status check_matches(const TensorSpec& spec, DType dtype, const Shape& shape) {
 }
 
 std::string shape_text(const TensorSpec& spec) {
-  if (spec.shape.rank() == 0) return spec.shape.to_string();
+  if (spec.shape.rank() <= 0) return spec.shape.to_string();
   std::string text;
   for (int axis = 0; axis < spec.shape.rank(); ++axis) {
     if (axis > 0) text += 'x';

@@ -9,8 +9,7 @@
 
 namespace shoal {
 
-/// Compares dtype and shape with `spec`. A dimension of -1 allows any size within its range. A spec of rank 0 allows any shape,
-/// because the model's files do not give one.
+/// Compares dtype and shape with `spec`. A dimension of -1 allows any size within its range. Shape::any() allows every shape.
 ///   Errors  kInvalidArgument (names the input, its dtype or shape, and the allowed one; names the dimension if only a range is
 ///           exceeded)
 Status check_matches(const TensorSpec& spec, DType dtype, const Shape& shape);

@@ -62,7 +62,7 @@ Result<Shape> Shape::make(std::span<const std::int64_t> dims) {
 }
 
 std::int64_t Shape::element_count() const {
-  std::int64_t count = 1;
+  std::int64_t count = is_known() ? 1 : -1;
   for (const std::int64_t dim : dims()) {
     if (dim < 0 || __builtin_mul_overflow(count, dim, &count)) return -1;
   }
@@ -70,7 +70,7 @@ std::int64_t Shape::element_count() const {
 }
 
 std::string Shape::to_string() const {
-  if (rank_ == 0) return "scalar";
+  if (rank_ <= 0) return rank_ == 0 ? "scalar" : "any";
   std::string text;
   for (const std::int64_t dim : dims()) {
     if (!text.empty()) text += 'x';
@@ -79,7 +79,7 @@ std::string Shape::to_string() const {
   return text;
 }
 
-bool operator==(const Shape& a, const Shape& b) { return std::ranges::equal(a.dims(), b.dims()); }
+bool operator==(const Shape& a, const Shape& b) { return a.rank_ == b.rank_ && std::equal(a.begin(), a.end(), b.begin()); }
 
 void TensorView::check_element(std::size_t size_bytes, bool is_floating_point) const {
   const bool is_half = dtype == DType::kFloat16 || dtype == DType::kBFloat16;  // no type of C++20 is one

@@ -37,11 +37,18 @@ void write_params(const std::filesystem::path& file, const std::map<std::string,
   }
 }
 
+void write_files(const std::filesystem::path& directory, const std::string& prefix, const std::string& symbol,
+                 const std::map<std::string, std::vector<float>>& weights, const std::string& inputs) {
+  std::filesystem::create_directories(directory);
+  std::ofstream(directory / (prefix + "-symbol.json")) << symbol;
+  write_params(directory / (prefix + "-0000.params"), weights);
+  std::ofstream(directory / "model.toml") << "inputs = " << inputs << "\n";
+}
+
 }  // namespace
 
 void write_checkpoint(const std::filesystem::path& directory, const std::string& prefix, const std::vector<ChainNode>& chain,
                       const std::string& shape) {
-  std::filesystem::create_directories(directory);
   json nodes = json::array({{{"op", "null"}, {"name", "data"}, {"inputs", json::array()}}});
   json arguments = json::array({0});
   std::map<std::string, std::vector<float>> weights;
@@ -64,9 +71,12 @@ void write_checkpoint(const std::filesystem::path& directory, const std::string&
                     {"node_row_ptr", row_ptr},
                     {"heads", {{previous, 0, 0}}},
                     {"attrs", {{"mxnet_version", {"int", 10901}}}}};
-  std::ofstream(directory / (prefix + "-symbol.json")) << symbol.dump(1);
-  write_params(directory / (prefix + "-0000.params"), weights);
-  std::ofstream(directory / "model.toml") << "inputs = [{name = \"data\", shape = " << shape << "}]\n";
+  write_files(directory, prefix, symbol.dump(1), weights, "[{name = \"data\", shape = " + shape + "}]");
+}
+
+void write_graph(const std::filesystem::path& directory, const std::string& prefix, const std::string& symbol,
+                 const std::string& inputs) {
+  write_files(directory, prefix, symbol, {}, inputs);
 }
 
 }  // namespace shoal::test

@@ -23,10 +23,9 @@ inline constexpr auto fields_of<CustomAttributes> = std::tuple{field("scalar", &
 namespace shoal::test {
 
 /// The output has the type and the shape of the first input.
-inline Status infer_like_first(const worker::Node&, std::span<const worker::Value* const> src,
-                               std::span<worker::Value* const> dst) {
-  dst[0]->dtype = src[0]->dtype;
-  dst[0]->shape = src[0]->shape;
+inline Status infer_like_first(const worker::Node&, worker::SourceValues src, worker::ResultValues dst) {
+  dst[0].dtype = src[0].dtype;
+  dst[0].shape = src[0].shape;
   return {};
 }
 

@@ -223,26 +223,26 @@ Status fault_write_weight(const Node& node, std::span<const TensorView> src, std
   return copy(src[0], dst[0]);
 }
 
-bool is_compiled_for_trigger(const Node& node, const Value& src) {
-  return src.shape.rank() > 0 && static_cast<double>(src.shape[0]) == scalar_of(node);
+bool is_compiled_for_trigger(const Node& node, const TypedValue& src) {
+  return src.shape.rank() > 0 && src.shape[0].is_number() && static_cast<double>(src.shape[0].number()) == scalar_of(node);
 }
 
-Status infer_and_hang(const Node& node, std::span<const Value* const> src, std::span<Value* const> dst) {
-  while (is_compiled_for_trigger(node, *src[0])) ::pause();
+Status infer_and_hang(const Node& node, SourceValues src, ResultValues dst) {
+  while (is_compiled_for_trigger(node, src[0])) ::pause();
   return test::infer_like_first(node, src, dst);
 }
 
-Status infer_and_spin(const Node& node, std::span<const Value* const> src, std::span<Value* const> dst) {
-  if (is_compiled_for_trigger(node, *src[0])) burn_ms(1500);
+Status infer_and_spin(const Node& node, SourceValues src, ResultValues dst) {
+  if (is_compiled_for_trigger(node, src[0])) burn_ms(1500);
   return test::infer_like_first(node, src, dst);
 }
 
-Status infer_and_exec(const Node& node, std::span<const Value* const> src, std::span<Value* const> dst) {
+Status infer_and_exec(const Node& node, SourceValues src, ResultValues dst) {
   ::execl("/bin/true", "/bin/true", nullptr);
   return test::infer_like_first(node, src, dst);
 }
 
-Status infer_and_bind(const Node& node, std::span<const Value* const> src, std::span<Value* const> dst) {
+Status infer_and_bind(const Node& node, SourceValues src, ResultValues dst) {
   const UniqueFd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
   (void)wire::bind_at(socket.get(), wire::default_directory() + "/intruder");
   return test::infer_like_first(node, src, dst);

@@ -25,7 +25,7 @@ nlohmann::ordered_json latency(const std::vector<double>& times_ms) {
 Result<Client> Client::connect(const Daemon& daemon, const std::string& model) {
   SHOAL_ASSIGN_OR_RETURN(Pool pool, daemon.connect());
   SHOAL_ASSIGN_OR_RETURN(const ModelInfo info, pool.describe(model));
-  Shape shape = info.inputs[0].shape;
+  Shape shape = info.inputs[0].shape.is_known() ? info.inputs[0].shape : Shape();
   if (shape.rank() > 0 && shape[0] < 0) shape[0] = 1;
   SHOAL_ASSIGN_OR_RETURN(Tensor input, pool.loan(info.inputs[0].dtype, shape));
   TensorView view = input.view();

@@ -18,7 +18,7 @@ namespace {
 /// What is known of a checkpoint from its files, before it is loaded.
 struct Checkpoint {
   ModelConfig config;
-  std::vector<TensorSpec> inputs;  ///< rank 0 if the graph does not give the shape
+  std::vector<TensorSpec> inputs;  ///< Shape::any() if the graph does not give the shape
   std::vector<std::string> labels;
   std::string name;
   bool has_shapes() const { return !config.inputs.empty() || !config.shapes.empty(); }
@@ -74,7 +74,7 @@ Status check_dtypes(const Checkpoint& checkpoint, const std::vector<TensorSpec>&
   for (const TensorSpec& given : set) {
     const auto wanted = std::ranges::find(checkpoint.config.inputs, given.name, &TensorSpec::name);
     if (wanted == checkpoint.config.inputs.end()) continue;
-    const Status matches = check_matches({wanted->name, wanted->dtype, Shape()}, given.dtype, given.shape);
+    const Status matches = check_matches({wanted->name, wanted->dtype}, given.dtype, given.shape);
     if (!matches.ok()) return matches.with_context(format("model '{}'", checkpoint.name));
   }
   return {};
@@ -113,7 +113,7 @@ Result<Engine> load_for_pictures(const std::string& path, EngineOptions options,
   if (path == worker::kIdentityPath || !preprocess || preprocess->crop_height == 0)
     return Engine::load(path, with_progress(std::move(options)));
   SHOAL_ASSIGN_OR_RETURN(const Checkpoint checkpoint, look_into(path));
-  if (!checkpoint.has_shapes() && checkpoint.inputs.size() == 1 && checkpoint.inputs[0].shape.rank() == 0) {
+  if (!checkpoint.has_shapes() && checkpoint.inputs.size() == 1 && !checkpoint.inputs[0].shape.is_known()) {
     const std::int64_t channels = preprocess->order == "GRAY" ? 1 : 3;
     options.shapes = {
         {{checkpoint.inputs[0].name, DType::kFloat32, {1, channels, preprocess->crop_height, preprocess->crop_width}}}};

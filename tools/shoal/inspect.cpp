@@ -53,7 +53,7 @@ struct Report {
   ModelFiles files;
   std::vector<FileSize> sizes;
   worker::MxnetSurvey survey;
-  std::vector<TensorSpec> inputs, outputs;  ///< rank 0: the shape is not known
+  std::vector<TensorSpec> inputs, outputs;  ///< Shape::any(): not known
   Parameters parameters;
   std::size_t label_count = 0;
   std::vector<std::string> notes;
@@ -101,7 +101,7 @@ void check_config(const ModelConfig& config, const InputPlan& plan, Report& repo
 void describe_tensors(const ModelConfig& config, Report& report) {
   worker::Graph graph = report.survey.import.graph;
   report.inputs = graph.input_specs();
-  for (const worker::GraphOutput& output : graph.outputs) report.outputs.push_back({output.name, DType::kFloat32, Shape()});
+  for (const worker::GraphOutput& output : graph.outputs) report.outputs.push_back({output.name});
   const auto plan = plan_inputs(config, report.inputs, format("model '{}'", report.files.prefix));
   if (!plan.ok()) {
     report.notes.push_back(plan.status().message());
@@ -193,7 +193,7 @@ std::vector<std::vector<std::string>> rows_of(const std::vector<TensorSpec>& spe
   std::vector<std::vector<std::string>> rows;
   for (const TensorSpec& spec : specs) {
     rows.push_back(
-        {"  " + spec.name, std::string(dtype_name(spec.dtype)), spec.shape.rank() == 0 ? "shape not known" : shape_text(spec)});
+        {"  " + spec.name, std::string(dtype_name(spec.dtype)), !spec.shape.is_known() ? "shape not known" : shape_text(spec)});
   }
   return rows;
 }

@@ -39,7 +39,7 @@ Result<std::shared_ptr<const Program>> IdentityModel::program(std::span<const Te
   return std::shared_ptr<const Program>(std::make_shared<IdentityProgram>(inputs[0].shape));
 }
 
-std::vector<TensorSpec> IdentityModel::input_specs() const { return {{"data", DType::kFloat32, Shape{}}}; }
+std::vector<TensorSpec> IdentityModel::input_specs() const { return {{"data"}}; }
 
 const std::vector<std::string>& IdentityModel::output_names() const {
   static const std::vector<std::string> names{"data_output"};

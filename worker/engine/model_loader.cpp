@@ -18,61 +18,33 @@
 namespace shoal::worker {
 namespace {
 
-// Infers the graph for these inputs. Returns its outputs.
-Result<std::vector<TensorSpec>> infer_outputs(Graph& graph, std::span<const TensorSpec> inputs) {
-  SHOAL_RETURN_IF_ERROR(infer(graph, inputs));
+/// The input with a symbol for each open size.
+SizedInput with_symbols(const TensorSpec& input, DimTable& table) {
+  SizedInput sized{input.name, input.dtype, input.shape};
+  for (int axis = 0; axis < input.shape.rank(); ++axis) {
+    if (input.shape[axis] >= 0) continue;
+    const DimRange range = input.ranges.empty() ? DimRange() : input.ranges[static_cast<std::size_t>(axis)];
+    sized.shape[axis] = table.symbol(format("{}[{}]", input.name, axis), {range.lowest, std::min(range.highest, kMaxElements)});
+  }
+  return sized;
+}
+
+/// The outputs. A size that depends on the open sizes of the inputs is open, too.
+Result<std::vector<TensorSpec>> describe_outputs(Graph graph, const InputPlan& plan) {
+  SHOAL_RETURN_IF_ERROR(infer(graph, plan.input_sets.front()));  // what is wrong there is reported with numbers
+  const auto table = std::make_shared<DimTable>();
+  std::vector<SizedInput> inputs;
+  for (const TensorSpec& input : plan.inputs) inputs.push_back(with_symbols(input, *table));
+  SHOAL_RETURN_IF_ERROR(infer_sizes(graph, table, inputs));
   std::vector<TensorSpec> outputs;
   for (const GraphOutput& output : graph.outputs) {
-    outputs.push_back({output.name, graph.value(output.value).dtype, graph.value(output.value).shape});
-  }
-  return outputs;
-}
-
-bool is_open(const TensorSpec& spec) {
-  return std::ranges::any_of(spec.shape.dims(), [](std::int64_t dim) { return dim < 0; });
-}
-
-std::int64_t one_more(std::int64_t size, const DimRange& range) { return size < range.highest ? size + 1 : size - 1; }
-std::int64_t twice(std::int64_t size, const DimRange& range) {
-  return size < range.highest ? std::min(2 * size, range.highest) : range.lowest;
-}
-
-// The set with its open dimensions changed.
-std::vector<TensorSpec> with_other_sizes(std::vector<TensorSpec> set, std::span<const TensorSpec> inputs,
-                                         std::int64_t (*other)(std::int64_t, const DimRange&)) {
-  for (std::size_t i = 0; i < set.size(); ++i) {
-    const TensorSpec& input = inputs[i];
-    for (int axis = 0; axis < input.shape.rank(); ++axis) {
-      const DimRange range = input.ranges.empty() ? DimRange() : input.ranges[static_cast<std::size_t>(axis)];
-      if (input.shape[axis] >= 0 || range.lowest == range.highest) continue;
-      set[i].shape[axis] = other(set[i].shape[axis], range);
+    const Value& value = graph.value(output.value);
+    const SymbolicShape sizes = value.sizes();
+    TensorSpec& spec = outputs.emplace_back(TensorSpec{output.name, value.dtype, value.shape});
+    for (int axis = 0; axis < sizes.rank(); ++axis) {
+      if (!sizes[axis].is_number()) spec.shape[axis] = -1;
     }
   }
-  return set;
-}
-
-// Dimensions in which `other` differs become open.
-void open_where_different(Shape& shape, const Shape& other) {
-  for (int axis = 0; axis < shape.rank(); ++axis) {
-    if (other.rank() != shape.rank() || other[axis] != shape[axis]) shape[axis] = -1;
-  }
-}
-
-// Output dimensions that change with the open dimensions of the inputs are open, too. Two changes are tried: one more pixel may
-// have no effect after layers that halve a picture; twice as many may be more than a layer takes.
-Result<std::vector<TensorSpec>> describe_outputs(Graph graph, const InputPlan& plan) {
-  const auto& first_set = plan.input_sets.front();
-  SHOAL_ASSIGN_OR_RETURN(std::vector<TensorSpec> outputs, infer_outputs(graph, first_set));
-  if (std::ranges::none_of(plan.inputs, is_open)) return outputs;
-  bool is_known = false;
-  for (const auto other : {one_more, twice}) {
-    Graph copy = graph;  // constants that were converted are shared
-    const auto changed = infer_outputs(copy, with_other_sizes(first_set, plan.inputs, other));
-    if (!changed.ok()) continue;
-    is_known = true;
-    for (std::size_t i = 0; i < outputs.size(); ++i) open_where_different(outputs[i].shape, (*changed)[i].shape);
-  }
-  for (std::size_t i = 0; i < outputs.size() && !is_known; ++i) open_where_different(outputs[i].shape, Shape());
   return outputs;
 }
 

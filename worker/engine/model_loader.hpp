@@ -25,7 +25,7 @@ struct ModelSource {
 
 struct LoadedModel {
   std::unique_ptr<Model> model;
-  std::vector<TensorSpec> inputs;     ///< the model's order; -1 = any size, rank 0 = any shape
+  std::vector<TensorSpec> inputs;     ///< the model's order; -1 = any size, Shape::any() = any shape
   std::vector<TensorSpec> outputs;    ///< likewise; -1 for a size that depends on the inputs
   std::vector<std::string> warnings;  ///< from importing and from choosing algorithms
   std::uint64_t parameter_bytes = 0;  ///< size of the parameters in the model's file

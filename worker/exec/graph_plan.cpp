@@ -47,7 +47,7 @@ Result<BufferId> add_plain_constant(const Graph& graph, ValueId id, WeightStore&
       if (constant.bytes.size() != dst.size()) {
         return internal_error("a constant of {} bytes is read as {} bytes", constant.bytes.size(), dst.size());
       }
-      std::memcpy(dst.data(), constant.bytes.data(), dst.size());
+      std::ranges::copy(constant.bytes, dst.begin());
       return {};
     });
   }

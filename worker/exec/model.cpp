@@ -31,7 +31,7 @@ std::string key_of(std::span<const TensorSpec> inputs) {
 }
 
 bool is_open(const Shape& shape) {
-  return std::any_of(shape.begin(), shape.end(), [](std::int64_t dim) { return dim < 0; });
+  return !shape.is_known() || std::any_of(shape.begin(), shape.end(), [](std::int64_t dim) { return dim < 0; });
 }
 
 class ModelOnDevice : public Model {

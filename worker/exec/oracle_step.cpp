@@ -18,7 +18,7 @@ class BoundOracleStep : public BoundStep {
     for (auto& view : src_) view.data = operands[next++];
     for (auto& view : dst_) view.data = operands[next++];
   }
-  Status run() override { return node_.op->oracle(node_, src_, dst_); }
+  Status run() override { return run_oracle(node_, src_, dst_); }
 
  private:
   const Node& node_;

@@ -41,20 +41,34 @@ class PaddedProgram final : public Program {
   std::shared_ptr<const PlannedProgram> padded_;
 };
 
-// A large prime: no product of a model's own sizes is a multiple of it by chance.
-constexpr std::int64_t kPrimeBatch = 10007;
+/// A graph whose sizes are expressions of one size, that of dimension `dim` of some inputs.
+struct OpenGraph {
+  Graph graph;
+  Dim size;
 
-// `inputs` have sizes that the model accepts; only their batch is changed.
-Status check_rows_stay_apart(const char* key, Graph graph, std::vector<TensorSpec> inputs,
-                             const std::vector<std::size_t>& batched_inputs) {
-  std::vector<bool> has_rows(graph.values.size());
-  for (const std::size_t i : batched_inputs) {
-    inputs[i].shape[0] = kPrimeBatch;
-    has_rows[static_cast<std::size_t>(graph.inputs[i])] = true;
+  /// `inputs` have sizes that the model accepts; only the open one is changed.
+  static Result<OpenGraph> make(const Graph& graph, const std::vector<TensorSpec>& inputs,
+                                const std::vector<std::size_t>& open_inputs, int dim) {
+    const auto table = std::make_shared<DimTable>();
+    OpenGraph open{graph, table->symbol("size", {1, kMaxElements})};
+    std::vector<SizedInput> sized;
+    for (const TensorSpec& input : inputs) sized.push_back({input.name, input.dtype, input.shape});
+    for (const std::size_t i : open_inputs) sized[i].shape[dim] = open.size;
+    SHOAL_RETURN_IF_ERROR(infer_sizes(open.graph, table, sized));
+    return open;
   }
-  if (const Status inferred = infer(graph, inputs); !inferred.ok())
-    return inferred.with_context(format("'{}': checked with a batch of {}", key, kPrimeBatch));
-  has_rows.resize(graph.values.size());  // infer() may have converted constants
+  /// How many elements dimension `dim` of the value has for each element of the open size; none: it does not grow in this way.
+  std::optional<std::int64_t> length_per_element(ValueId id, int dim) const {
+    const SymbolicShape sizes = graph.value(id).sizes();
+    const auto length = dim < sizes.rank() ? exact_quotient(sizes[dim], size) : std::nullopt;
+    return length && length->is_number() && length->number() > 0 ? std::optional(length->number()) : std::nullopt;
+  }
+};
+
+Status check_rows_stay_apart(const char* key, const OpenGraph& batch, const std::vector<std::size_t>& batched_inputs) {
+  const Graph& graph = batch.graph;
+  std::vector<bool> has_rows(graph.values.size());
+  for (const std::size_t i : batched_inputs) has_rows[static_cast<std::size_t>(graph.inputs[i])] = true;
   for (const Node& node : graph.nodes) {
     const auto is_batched = [&](ValueId id) { return static_cast<bool>(has_rows[static_cast<std::size_t>(id)]); };
     if (std::ranges::none_of(node.inputs, is_batched)) continue;
@@ -62,10 +76,8 @@ Status check_rows_stay_apart(const char* key, Graph graph, std::vector<TensorSpe
     bool keeps_rows = rule != nullptr && rule({graph, node, has_rows});
     const auto constant = static_cast<std::size_t>(node.op->first_constant_output);  // kNone: beyond all outputs
     for (std::size_t i = 0; i < node.outputs.size(); ++i) {
-      const ValueId id = node.outputs[i];
-      const Shape& shape = graph.value(id).shape;
-      const bool follows = shape.rank() > 0 && shape[0] % kPrimeBatch == 0;
-      has_rows[static_cast<std::size_t>(id)] = follows;
+      const bool follows = batch.length_per_element(node.outputs[i], 0).has_value();
+      has_rows[static_cast<std::size_t>(node.outputs[i])] = follows;
       if (!follows && i < constant) keeps_rows = false;
     }
     if (!keeps_rows)
@@ -79,32 +91,23 @@ Status check_rows_stay_apart(const char* key, Graph graph, std::vector<TensorSpe
   return {};
 }
 
-/// By how much an output grows with each element of the padded dimension.
-Result<std::int64_t> length_per_element(const std::string& output, const Shape& shape, int dim, std::int64_t padded_size) {
-  if (dim < shape.rank() && shape[dim] % padded_size == 0) return shape[dim] / padded_size;
-  return invalid_argument("'buckets': dimension {} of output '{}' of shape {} does not follow the padded size {}", dim, output,
-                          shape.to_string(), padded_size);
+/// The graph for a batch of any size.
+Result<OpenGraph> open_batch(const char* key, const Graph& graph, const std::vector<TensorSpec>& inputs,
+                             const std::vector<std::size_t>& batched_inputs) {
+  auto open = OpenGraph::make(graph, inputs, batched_inputs, 0);
+  if (!open.ok()) return open.status().with_context(format("'{}': checked with a batch of any size", key));
+  return open;
 }
 
-// Reports the error when the model is loaded, and not at the first request of another size.
-Status check_crop(const Buckets& buckets, const Graph& graph, std::vector<TensorSpec> inputs,
-                  const std::vector<std::size_t>& padded_inputs) {
-  std::map<std::string, std::int64_t> lengths;
+/// Reports the error when the model is loaded, and not at the first request of another size.
+Status check_sizes(const Buckets& buckets, const Graph& graph, std::vector<TensorSpec> inputs,
+                   const std::vector<std::size_t>& padded_inputs) {
   for (const std::int64_t size : buckets.sizes) {
     for (const std::size_t i : padded_inputs) inputs[i].shape[buckets.dim] = size;
     Graph padded = graph;
     if (const Status inferred = infer(padded, inputs); !inferred.ok())
       return inferred.with_context(
           format("'buckets': dimension {} of input '{}' padded to {}", buckets.dim, buckets.input, size));
-    for (const GraphOutput& output : graph.outputs) {
-      const auto crop = buckets.crop.find(output.name);
-      if (crop == buckets.crop.end()) continue;
-      const Shape& shape = padded.value(output.value).shape;
-      SHOAL_ASSIGN_OR_RETURN(const std::int64_t length, length_per_element(output.name, shape, crop->second, size));
-      if (lengths.emplace(output.name, length).first->second == length) continue;
-      return invalid_argument("'buckets': dimension {} of output '{}' does not grow with dimension {} of input '{}'",
-                              crop->second, output.name, buckets.dim, buckets.input);
-    }
   }
   return {};
 }
@@ -129,12 +132,13 @@ std::vector<std::int64_t> joined_sizes(int max_batch, const std::vector<Buckets>
 Status check_joinable(const Graph& graph, const std::vector<TensorSpec>& declared, const std::vector<TensorSpec>& concrete) {
   std::vector<std::size_t> all;
   for (const TensorSpec& input : declared) {
-    if (input.shape.rank() == 0 || input.shape[0] >= 0)
+    if (input.shape.rank() < 1 || input.shape[0] >= 0)
       return invalid_argument("'max_batch': input '{}' is {}: requests are joined along a first dimension of -1", input.name,
                               input.shape.to_string());
     all.push_back(all.size());
   }
-  return check_rows_stay_apart("max_batch", graph, concrete, all);
+  SHOAL_ASSIGN_OR_RETURN(const OpenGraph batch, open_batch("max_batch", graph, concrete, all));
+  return check_rows_stay_apart("max_batch", batch, all);
 }
 
 Result<Padding> Padding::make(std::vector<Buckets> buckets, const Graph& graph, const std::vector<TensorSpec>& inputs,
@@ -161,8 +165,21 @@ Result<Padding> Padding::make(std::vector<Buckets> buckets, const Graph& graph, 
       if (std::ranges::none_of(graph.outputs, has_name))
         return invalid_argument("'buckets': 'crop' names an output '{}' that the model does not have", name);
     }
-    if (is_batch) SHOAL_RETURN_IF_ERROR(check_rows_stay_apart("buckets", graph, some_sizes, rule.inputs));
-    if (!is_batch) SHOAL_RETURN_IF_ERROR(check_crop(each, graph, some_sizes, rule.inputs));
+    if (!is_batch) SHOAL_RETURN_IF_ERROR(check_sizes(each, graph, some_sizes, rule.inputs));
+    SHOAL_ASSIGN_OR_RETURN(const OpenGraph open, is_batch ? open_batch("buckets", graph, some_sizes, rule.inputs)
+                                                          : OpenGraph::make(graph, some_sizes, rule.inputs, each.dim));
+    if (is_batch) SHOAL_RETURN_IF_ERROR(check_rows_stay_apart("buckets", open, rule.inputs));
+    for (const GraphOutput& output : open.graph.outputs) {
+      const auto crop = each.crop.find(output.name);
+      if (crop == each.crop.end()) continue;
+      const auto length = open.length_per_element(output.value, crop->second);
+      if (!length) {
+        return invalid_argument(
+            "'buckets': dimension {} of output '{}' of shape {} does not grow with dimension {} of input '{}'", crop->second,
+            output.name, open.graph.value(output.value).sizes().to_string(), each.dim, each.input);
+      }
+      rule.lengths[output.name] = *length;
+    }
     rule.buckets = std::move(each);
     padding.rules_.push_back(std::move(rule));
   }
@@ -170,7 +187,7 @@ Result<Padding> Padding::make(std::vector<Buckets> buckets, const Graph& graph, 
 }
 
 std::vector<TensorSpec> Padding::pad(std::vector<TensorSpec> inputs) const {
-  for (const auto& [buckets, affected] : rules_) {
+  for (const auto& [buckets, affected, lengths] : rules_) {
     const auto size_of = [&, dim = buckets.dim](std::size_t i) {
       return dim < inputs[i].shape.rank() ? inputs[i].shape[dim] : std::int64_t{0};
     };
@@ -184,24 +201,21 @@ std::vector<TensorSpec> Padding::pad(std::vector<TensorSpec> inputs) const {
   return inputs;
 }
 
-Result<std::shared_ptr<const Program>> Padding::fit(std::shared_ptr<const PlannedProgram> program,
-                                                    const std::vector<TensorSpec>& inputs) const {
+std::shared_ptr<const Program> Padding::fit(std::shared_ptr<const PlannedProgram> program,
+                                            const std::vector<TensorSpec>& inputs) const {
   std::vector<TensorSpec> outputs = program->outputs();
   bool is_padded = false;
-  for (const auto& [buckets, affected] : rules_) {
+  for (const auto& [buckets, affected, lengths] : rules_) {
     const std::int64_t size = inputs[affected.front()].shape[buckets.dim];
-    const std::int64_t bucket = program->inputs()[affected.front()].shape[buckets.dim];
-    if (size == bucket) continue;
+    if (size == program->inputs()[affected.front()].shape[buckets.dim]) continue;
     is_padded = true;
     for (TensorSpec& output : outputs) {
-      const auto crop = buckets.crop.find(output.name);
-      if (crop == buckets.crop.end()) continue;
-      SHOAL_ASSIGN_OR_RETURN(const std::int64_t length, length_per_element(output.name, output.shape, crop->second, bucket));
-      output.shape[crop->second] = length * size;
+      const auto length = lengths.find(output.name);
+      if (length != lengths.end()) output.shape[buckets.crop.at(output.name)] = length->second * size;
     }
   }
-  if (!is_padded) return std::shared_ptr<const Program>(std::move(program));
-  return std::shared_ptr<const Program>(std::make_shared<PaddedProgram>(std::move(program), inputs, std::move(outputs)));
+  if (!is_padded) return program;
+  return std::make_shared<PaddedProgram>(std::move(program), inputs, std::move(outputs));
 }
 
 }  // namespace shoal::worker

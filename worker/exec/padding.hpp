@@ -1,6 +1,7 @@
 // Padding: a request whose size lies between two buckets runs in the program of the larger one.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -39,14 +40,13 @@ class Padding {
   /// The inputs to compile for: the given ones, or larger ones. Both in the model's order.
   std::vector<TensorSpec> pad(std::vector<TensorSpec> inputs) const;
   /// Makes a program for smaller inputs of `program`, or returns `program` if they are its own.
-  ///   Errors  kInvalidArgument: an output that does not follow the dimension as `crop` says
-  Result<std::shared_ptr<const Program>> fit(std::shared_ptr<const PlannedProgram> program,
-                                             const std::vector<TensorSpec>& inputs) const;
+  std::shared_ptr<const Program> fit(std::shared_ptr<const PlannedProgram> program, const std::vector<TensorSpec>& inputs) const;
 
  private:
   struct Rule {
     Buckets buckets;
-    std::vector<std::size_t> inputs;  ///< their `buckets.dim` is padded to the same size
+    std::vector<std::size_t> inputs;              ///< their `buckets.dim` is padded to the same size
+    std::map<std::string, std::int64_t> lengths;  ///< of outputs that are cut: elements for each element of that dimension
   };
   std::vector<Rule> rules_;
 };

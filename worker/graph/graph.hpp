@@ -10,6 +10,7 @@
 #include "shoal/result.hpp"
 #include "shoal/tensor.hpp"
 #include "worker/graph/attributes.hpp"
+#include "worker/graph/symbolic_shape.hpp"
 
 namespace shoal::worker {
 
@@ -33,10 +34,15 @@ struct Constant {
 struct Value {
   std::string name;
   DType dtype = DType::kInvalid;  ///< kInvalid until inferred
-  Shape shape;                    ///< undefined until inferred
+  Shape shape = Shape::any();     ///< any() until known; the largest sizes where `expressions` has others
   std::optional<Constant> constant;
   NodeId producer = kNoNode;    ///< kNoNode for inputs and constants
   ValueId converted_from = -1;  ///< the value that infer() converted to this one; -1: none
+  /// The sizes, if some are not known when the graph is inferred: they depend on data, or infer_sizes() left them open. Null: all
+  /// are in `shape`.
+  std::shared_ptr<const SymbolicShape> expressions;
+
+  SymbolicShape sizes() const { return expressions ? *expressions : SymbolicShape(shape); }
 };
 
 /// One use of an operator.
@@ -62,11 +68,12 @@ struct Graph {
   std::vector<ValueId> inputs;  ///< in the model's order
   std::vector<GraphOutput> outputs;
   std::vector<std::string> ignored_inputs;  ///< label arguments: accepted and ignored
+  std::shared_ptr<DimTable> table;          ///< of Value::expressions; each infer() makes a new one. Null: not inferred yet
 
   ValueId add_value(Value value);
   const Value& value(ValueId id) const { return values[static_cast<std::size_t>(id)]; }
   Value& value(ValueId id) { return values[static_cast<std::size_t>(id)]; }
-  /// The inputs as far as the file describes them (`__shape__`, `__dtype__`). Otherwise the rank is 0 and the type float32.
+  /// The inputs as far as the file describes them (`__shape__`, `__dtype__`). Otherwise the shape is any() and the type float32.
   std::vector<TensorSpec> input_specs() const;
   /// Total bytes of the constants.
   std::uint64_t constant_bytes() const;

@@ -12,16 +12,28 @@
 
 namespace shoal::worker {
 
-/// Fills `dst` (dtype and shape; one per output of the node, in order) from `src`; attributes come from the node.
-///   Errors  kInvalidArgument or kUnimplemented, the node named
-using InferFunction = Status (*)(const Node& node, std::span<const Value* const> src, std::span<Value* const> dst);
+/// A value as shape rules see it. Its sizes are numbers when a graph is compiled, apart from those that depend on data.
+struct TypedValue {
+  std::string_view name;  ///< for messages
+  DType dtype = DType::kInvalid;
+  SymbolicShape shape = SymbolicShape::any();
+  DimTable* table = nullptr;  ///< of results: where rules make sizes that depend on data
+};
+using SourceValues = std::span<const TypedValue>;
+using ResultValues = std::span<TypedValue>;
 
-/// Sets dtype and shape of the `src` whose shape is not known yet (rank 0, or a dimension -1) from the others, so parameters
+/// Fills `dst` (dtype and shape; one per output of the node, in order) from `src`; attributes come from the node. A rule refuses
+/// only what it knows to be wrong (worker/graph/dim.hpp), because it also runs with sizes that are not known yet. It runs again
+/// with numbers: in each compilation, and behind values whose size depends on data in each run.
+///   Errors  kInvalidArgument or kUnimplemented, the node named
+using InferFunction = Status (*)(const Node& node, SourceValues src, ResultValues dst);
+
+/// Sets dtype and shape of the `src` whose shape is not known yet (any(), or with a size below 1) from the others, so parameters
 /// follow from the data.
-using InferParametersFunction = void (*)(const Node& node, std::span<Value* const> src);
+using InferParametersFunction = void (*)(const Node& node, std::span<TypedValue> src);
 
 /// Computes one node by plain loops that are easy to verify. `dst` have the shapes and dtypes of infer() and never alias `src`.
-/// Hidden outputs that nobody reads have data == nullptr.
+/// Hidden outputs that nobody reads have data == nullptr. Inputs may be empty, but not all results (run_oracle()).
 ///   Threads  thread-safe, no allocation of more than a few rows, single-threaded
 using OracleKernel = Status (*)(const Node& node, std::span<const TensorView> src, std::span<TensorView> dst);
 
@@ -119,6 +131,9 @@ class Operator : public OperatorDef {
  private:
   std::string_view family_;
 };
+
+/// Runs the oracle kernel, unless all results are empty: then there is nothing to compute.
+Status run_oracle(const Node& node, std::span<const TensorView> src, std::span<TensorView> dst);
 
 /// The operator of that name, or null.
 ///   Threads  thread-safe once main() runs; operators are registered before

@@ -5,7 +5,6 @@
 #include <limits>
 
 #include "shm/base/errors.hpp"
-#include "shm/base/ranges.hpp"
 #include "worker/graph/types.hpp"
 
 namespace shoal::worker {
@@ -13,16 +12,16 @@ namespace shoal::worker {
 bool is_float(DType dtype) { return holds(Floats(), dtype); }
 bool is_integer(DType dtype) { return holds(Integers(), dtype); }
 
-bool is_open(const Shape& shape) {
-  return shape.rank() == 0 || std::any_of(shape.begin(), shape.end(), [](std::int64_t dim) { return dim < 1; });
+bool is_open(const SymbolicShape& shape) {
+  return !shape.is_known() || std::any_of(shape.begin(), shape.end(), [](Dim dim) { return dim.highest() < 0; });
 }
 
-void set_result(Value& dst, DType dtype, const Shape& shape) {
+void set_result(TypedValue& dst, DType dtype, const SymbolicShape& shape) {
   dst.dtype = dtype;
   dst.shape = shape;
 }
 
-Result<int> normalize_axis(const Node& node, std::int64_t axis, const Shape& shape) {
+Result<int> normalize_axis(const Node& node, std::int64_t axis, const SymbolicShape& shape) {
   const std::int64_t rank = shape.rank();
   if (axis < -rank || axis >= rank) {
     return invalid_argument("{}: axis {} is not among the {} of shape {}", describe(node), axis, rank, shape.to_string());
@@ -30,34 +29,39 @@ Result<int> normalize_axis(const Node& node, std::int64_t axis, const Shape& sha
   return static_cast<int>(axis < 0 ? axis + rank : axis);
 }
 
-Result<Shape> make_shape(const Node& node, std::span<const std::int64_t> dims) {
+Result<SymbolicShape> make_shape(const Node& node, std::span<const Dim> dims) {
   if (dims.size() > static_cast<std::size_t>(kMaxRank)) {
     return invalid_argument("{}: a shape of {} dimensions; at most {} are supported", describe(node), dims.size(), kMaxRank);
   }
-  return Shape(dims);
+  return SymbolicShape(dims);
+}
+
+Dim size_from_data(const TypedValue& dst, int axis, Dim most) {
+  SHOAL_CHECK(dst.table != nullptr);
+  return dst.table->symbol(format("{}[{}]", dst.name, axis), {0, most.highest()});
 }
 
 Status check_same_dtype(const Node& node, SourceValues src) {
-  for (const Value* value : src) {
-    if (value->dtype != src[0]->dtype) {
-      return invalid_argument("{}: '{}' is {} but '{}' is {}", describe(node), src[0]->name, dtype_name(src[0]->dtype),
-                              value->name, dtype_name(value->dtype));
+  for (const TypedValue& value : src) {
+    if (value.dtype != src[0].dtype) {
+      return invalid_argument("{}: '{}' is {} but '{}' is {}", describe(node), src[0].name, dtype_name(src[0].dtype), value.name,
+                              dtype_name(value.dtype));
     }
   }
   return {};
 }
 
-Status check_float(const Node& node, const Value& src) {
+Status check_float(const Node& node, const TypedValue& src) {
   if (is_float(src.dtype)) return {};
   return invalid_argument("{}: '{}' is {}; floating-point elements are needed", describe(node), src.name, dtype_name(src.dtype));
 }
 
-Status check_number(const Node& node, const Value& src) {
+Status check_number(const Node& node, const TypedValue& src) {
   if (src.dtype != DType::kBool) return {};
   return unimplemented("{}: '{}' is bool; numbers are needed", describe(node), src.name);
 }
 
-Status check_rank(const Node& node, const Value& src, int least, int most) {
+Status check_rank(const Node& node, const TypedValue& src, int least, int most) {
   const int rank = src.shape.rank();
   if (rank >= least && rank <= most) return {};
   return invalid_argument("{}: '{}' has shape {}; {} axes are needed", describe(node), src.name, src.shape.to_string(),
@@ -66,8 +70,8 @@ Status check_rank(const Node& node, const Value& src, int least, int most) {
                                            : format("{} to {}", least, most));
 }
 
-Status check_shape(const Node& node, const char* role, const Value& src, const Shape& expected) {
-  if (src.shape == expected) return {};
+Status check_shape(const Node& node, const char* role, const TypedValue& src, const SymbolicShape& expected) {
+  if (!known_unequal(src.shape, expected)) return {};
   return invalid_argument("{}: {} '{}' has shape {} where {} is needed", describe(node), role, src.name, src.shape.to_string(),
                           expected.to_string());
 }
@@ -88,66 +92,68 @@ Status check_numbers(const Node& node, const char* attribute, const Dims& number
   return {};
 }
 
-Result<Shape> broadcast(const Node& node, const Value& left, const Value& right) {
-  const Shape &a = left.shape, &b = right.shape;
-  Shape out = a.rank() >= b.rank() ? a : b;
+Result<SymbolicShape> broadcast(const Node& node, const TypedValue& left, const TypedValue& right) {
+  const SymbolicShape &a = left.shape, &b = right.shape;
+  SymbolicShape out = a.rank() >= b.rank() ? a : b;
   for (int i = 1; i <= std::min(a.rank(), b.rank()); ++i) {  // counted from the last axis
-    const std::int64_t of_a = a[a.rank() - i], of_b = b[b.rank() - i];
-    if (of_a != of_b && of_a != 1 && of_b != 1) {
+    const Dim of_a = a[a.rank() - i], of_b = b[b.rank() - i];
+    const bool stretches_a = !known_unequal(of_a, 1), stretches_b = !known_unequal(of_b, 1);
+    if (known_unequal(of_a, of_b) && !stretches_a && !stretches_b) {
       return invalid_argument("{}: '{}' of shape {} and '{}' of shape {} cannot be broadcast together", describe(node), left.name,
                               a.to_string(), right.name, b.to_string());
     }
-    out[out.rank() - i] = of_a == 1 ? of_b : of_a;
+    Dim& both = out[out.rank() - i];
+    if (of_a == of_b || !stretches_a || of_b == 1)
+      both = of_a;
+    else if (!stretches_b || of_a == 1)
+      both = of_b;
+    else
+      both = either(of_a, of_b);
   }
   return out;
 }
 
 Status infer_same(const Node& node, SourceValues src, ResultValues dst) {
   SHOAL_RETURN_IF_ERROR(check_same_dtype(node, src));
-  for (const Value* value : src) {
-    if (value->shape != src[0]->shape) {
-      return invalid_argument("{}: '{}' has shape {} but '{}' has {}; equal shapes are needed", describe(node), src[0]->name,
-                              src[0]->shape.to_string(), value->name, value->shape.to_string());
+  for (const TypedValue& value : src) {
+    if (known_unequal(value.shape, src[0].shape)) {
+      return invalid_argument("{}: '{}' has shape {} but '{}' has {}; equal shapes are needed", describe(node), src[0].name,
+                              src[0].shape.to_string(), value.name, value.shape.to_string());
     }
   }
-  set_result(*dst[0], src[0]->dtype, src[0]->shape);
+  set_result(dst[0], src[0].dtype, src[0].shape);
   return {};
 }
 
 Status infer_numeric(const Node& node, SourceValues src, ResultValues dst) {
-  SHOAL_RETURN_IF_ERROR(check_number(node, *src[0]));
+  SHOAL_RETURN_IF_ERROR(check_number(node, src[0]));
   return infer_same(node, src, dst);
 }
 
 Status infer_float_elementwise(const Node& node, SourceValues src, ResultValues dst) {
-  SHOAL_RETURN_IF_ERROR(check_float(node, *src[0]));
+  SHOAL_RETURN_IF_ERROR(check_float(node, src[0]));
   return infer_same(node, src, dst);
 }
 
-void same_parameters(const Node&, std::span<Value* const> src) {
-  const auto known = std::find_if(src.begin(), src.end(), [](const Value* value) { return !is_open(value->shape); });
+void same_parameters(const Node&, std::span<TypedValue> src) {
+  const auto known = std::ranges::find_if(src, [](const TypedValue& value) { return !is_open(value.shape); });
   if (known == src.end()) return;
-  for (Value* value : src) {
-    if (is_open(value->shape)) set_result(*value, (*known)->dtype, (*known)->shape);
-  }
+  for (TypedValue& value : src) supply(value, known->dtype, known->shape);
 }
 
-void supply(Value& parameter, DType dtype, const Shape& shape) {
+void supply(TypedValue& parameter, DType dtype, const SymbolicShape& shape) {
   if (is_open(parameter.shape)) set_result(parameter, dtype, shape);
 }
 
 DType statistics_type(DType data) { return data == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32; }
 
-Status check_padded(const Node& node, const Dims& pad, const Value& data, int first) {
-  std::int64_t positions = 1;
+Status check_padded(const Node& node, const Dims& pad, const TypedValue& data, int first) {
+  Dim positions = 1;
   for (std::size_t i = 0; i < pad.size(); ++i) {
-    const std::int64_t padded = data.shape[first + static_cast<int>(i)] + 2 * pad[i];
-    const auto product = checked_multiply(positions, padded);
-    if (!product || *product > kMaxElements) {
-      return invalid_argument("{}: with pad {} '{}' ({}) has more than {} positions", describe(node), to_text(pad), data.name,
-                              data.shape.to_string(), kMaxElements);
-    }
-    positions = *product;
+    positions *= data.shape[first + static_cast<int>(i)] + 2 * pad[i];
+    if (!known_less(kMaxElements, positions)) continue;
+    return invalid_argument("{}: with pad {} '{}' ({}) has more than {} positions", describe(node), to_text(pad), data.name,
+                            data.shape.to_string(), kMaxElements);
   }
   return {};
 }

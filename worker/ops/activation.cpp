@@ -12,13 +12,13 @@ namespace shoal::worker {
 namespace {
 
 /// Channels of one PReLU slope array: axis 1, or axis 0 of 1-D data.
-int slope_axis(const Shape& data) { return data.rank() > 1 ? 1 : 0; }
+int slope_axis(const SymbolicShape& data) { return data.rank() > 1 ? 1 : 0; }
 
 Status infer_leaky(const Node& node, SourceValues src, ResultValues dst) {
-  const Value& data = *src[0];
+  const TypedValue& data = src[0];
   SHOAL_RETURN_IF_ERROR(check_float(node, data));
   if (src.size() == 2) {
-    const Value& gamma = *src[1];
+    const TypedValue& gamma = src[1];
     SHOAL_RETURN_IF_ERROR(check_rank(node, data, 1));
     SHOAL_RETURN_IF_ERROR(check_float(node, gamma));
     if (gamma.dtype != data.dtype && gamma.dtype != DType::kFloat32) {
@@ -30,14 +30,14 @@ Status infer_leaky(const Node& node, SourceValues src, ResultValues dst) {
                               gamma.shape.to_string(), data.name, data.shape.to_string());
     }
   }
-  set_result(*dst[0], data.dtype, data.shape);
+  set_result(dst[0], data.dtype, data.shape);
   return {};
 }
 
-void leaky_parameters(const Node&, std::span<Value* const> src) {
-  const Value& data = *src[0];
-  if (src.size() == 2 && data.shape.rank() > 0) {
-    supply(*src[1], statistics_type(data.dtype), Shape{data.shape[slope_axis(data.shape)]});
+void leaky_parameters(const Node&, std::span<TypedValue> src) {
+  const TypedValue& data = src[0];
+  if (src.size() == 2 && !is_open(data.shape) && data.shape.rank() > 0) {
+    supply(src[1], statistics_type(data.dtype), SymbolicShape{data.shape[slope_axis(data.shape)]});
   }
 }
 
@@ -58,7 +58,7 @@ Status prelu(const TensorView& src, const TensorView& gamma, TensorView& dst) {
   const Shape& shape = src.shape;
   const std::int64_t batch = shape.rank() > 1 ? shape[0] : 1, channels = shape[shape.rank() > 1 ? 1 : 0];
   const std::int64_t inner = src.element_count() / (batch * channels);
-  const Shape slopes = *slopes_along(gamma.shape, shape);
+  const Shape slopes = slopes_along(gamma.shape, shape)->bound();
   const std::int64_t rows = shape.rank() > 1 ? slopes[0] : 1, columns = slopes[shape.rank() > 1 ? 1 : 0];
   const auto slope_at = [&](std::int64_t i) {
     return gamma.dtype == src.dtype ? static_cast<F>(elements<T>(gamma)[i]) : static_cast<F>(elements<float>(gamma)[i]);
@@ -103,12 +103,12 @@ Status compute_hard_sigmoid(const Node& node, Sources src, Results dst) {
 
 }  // namespace
 
-std::optional<Shape> slopes_along(const Shape& slopes, const Shape& data) {
-  Shape laid = data;
+std::optional<SymbolicShape> slopes_along(const SymbolicShape& slopes, const SymbolicShape& data) {
+  SymbolicShape laid = data;
   int next = slopes.rank() - 1;  // the extent to be placed
   for (int axis = data.rank() - 1; axis >= 0; --axis) {
-    const bool fits = next >= 0 && axis <= 1 && (slopes[next] == data[axis] || slopes[next] == 1);
-    laid[axis] = fits ? slopes[next--] : 1;
+    const bool fits = next >= 0 && axis <= 1 && (slopes[next] == 1 || !known_unequal(slopes[next], data[axis]));
+    laid[axis] = fits ? slopes[next--] : Dim(1);
   }
   return next < 0 ? std::optional(laid) : std::nullopt;
 }

@@ -44,6 +44,6 @@ inline constexpr auto fields_of<HardSigmoidAttributes> = std::tuple{
 
 /// The shape of a PReLU's slopes with the axes of the data: the extents on axes 0 and 1, and 1 on the others. As in MXNet, the
 /// last extent belongs to axis 1 if it is as long as that axis (or 1), otherwise to axis 0. Empty when the slopes do not fit.
-std::optional<Shape> slopes_along(const Shape& slopes, const Shape& data);
+std::optional<SymbolicShape> slopes_along(const SymbolicShape& slopes, const SymbolicShape& data);
 
 }  // namespace shoal::worker

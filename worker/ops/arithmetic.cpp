@@ -14,23 +14,23 @@ namespace shoal::worker {
 namespace {
 
 Status infer_binary(const Node& node, SourceValues src, ResultValues dst) {
-  SHOAL_RETURN_IF_ERROR(check_number(node, *src[0]));
+  SHOAL_RETURN_IF_ERROR(check_number(node, src[0]));
   if (!node.attributes.get<BinaryAttributes>().broadcast) return infer_same(node, src, dst);
   SHOAL_RETURN_IF_ERROR(check_same_dtype(node, src));
-  SHOAL_ASSIGN_OR_RETURN(const Shape out, broadcast(node, *src[0], *src[1]));
-  set_result(*dst[0], src[0]->dtype, out);
+  SHOAL_ASSIGN_OR_RETURN(const SymbolicShape out, broadcast(node, src[0], src[1]));
+  set_result(dst[0], src[0].dtype, out);
   return {};
 }
 
-void binary_parameters(const Node& node, std::span<Value* const> src) {
+void binary_parameters(const Node& node, std::span<TypedValue> src) {
   if (!node.attributes.get<BinaryAttributes>().broadcast) same_parameters(node, src);
 }
 
 Status infer_scalar(const Node& node, SourceValues src, ResultValues dst) {
-  const Value& data = *src[0];
+  const TypedValue& data = src[0];
   SHOAL_RETURN_IF_ERROR(check_number(node, data));
   const bool widens = is_integer(data.dtype) && !node.attributes.get<ScalarAttributes>().is_int;
-  set_result(*dst[0], widens ? DType::kFloat64 : data.dtype, data.shape);
+  set_result(dst[0], widens ? DType::kFloat64 : data.dtype, data.shape);
   return {};
 }
 

@@ -13,22 +13,22 @@ namespace {
 
 Status infer_cast(const Node& node, SourceValues src, ResultValues dst) {
   const auto& cast = node.attributes.get<CastAttributes>();
-  const DType from = src[0]->dtype;
+  const DType from = src[0].dtype;
   const bool passes = cast.floats_only && (!is_float(from) || from == DType::kFloat64);
-  set_result(*dst[0], passes ? from : cast.dtype, src[0]->shape);
+  set_result(dst[0], passes ? from : cast.dtype, src[0].shape);
   return {};
 }
 
 Status infer_multicast(const Node& node, SourceValues src, ResultValues dst) {
   const bool narrow = node.attributes.get<MulticastAttributes>().narrow;
   DType common = DType::kInvalid;
-  for (const Value* value : src) {
-    if (!is_float(value->dtype)) continue;
-    const std::size_t size = dtype_size_bytes(value->dtype), chosen = dtype_size_bytes(common);
-    if (common == DType::kInvalid || (narrow ? size < chosen : size > chosen)) common = value->dtype;
+  for (const TypedValue& value : src) {
+    if (!is_float(value.dtype)) continue;
+    const std::size_t size = dtype_size_bytes(value.dtype), chosen = dtype_size_bytes(common);
+    if (common == DType::kInvalid || (narrow ? size < chosen : size > chosen)) common = value.dtype;
   }
   for (std::size_t i = 0; i < src.size(); ++i) {
-    set_result(*dst[i], is_float(src[i]->dtype) ? common : src[i]->dtype, src[i]->shape);
+    set_result(dst[i], is_float(src[i].dtype) ? common : src[i].dtype, src[i].shape);
   }
   return {};
 }

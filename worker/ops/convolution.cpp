@@ -11,16 +11,16 @@
 namespace shoal::worker {
 namespace {
 
-/// The shape of the weight for data of this shape; a dimension that the data does not determine is -1.
-Shape convolution_weight(const ConvolutionAttributes& conv, const Shape& data) {
-  std::vector<std::int64_t> dims{conv.num_filter, data[1] / conv.num_group};
+/// The shape of the weight for data of this shape.
+SymbolicShape convolution_weight(const ConvolutionAttributes& conv, const SymbolicShape& data) {
+  Sizes dims{conv.num_filter, floor_div(data[1], conv.num_group)};
   dims.insert(dims.end(), conv.kernel.begin(), conv.kernel.end());
-  return Shape(dims);
+  return SymbolicShape(dims);
 }
 
 Status infer_convolution(const Node& node, SourceValues src, ResultValues dst) {
   const auto& conv = node.attributes.get<ConvolutionAttributes>();
-  const Value& data = *src[0];
+  const TypedValue& data = src[0];
   SHOAL_RETURN_IF_ERROR(check_float(node, data));
   SHOAL_RETURN_IF_ERROR(check_same_dtype(node, src));
   const int spatial = static_cast<int>(conv.kernel.size());
@@ -34,36 +34,36 @@ Status infer_convolution(const Node& node, SourceValues src, ResultValues dst) {
   SHOAL_RETURN_IF_ERROR(check_numbers(node, "pad", conv.pad, 0));
   SHOAL_RETURN_IF_ERROR(check_numbers(node, "num_group", {conv.num_group}, 1));
   SHOAL_RETURN_IF_ERROR(check_padded(node, conv.pad, data, 2));
-  if (data.shape[1] % conv.num_group != 0 || conv.num_filter % conv.num_group != 0) {
+  if (known_indivisible(data.shape[1], conv.num_group) || conv.num_filter % conv.num_group != 0) {
     return invalid_argument("{}: num_group {} does not divide the {} channels of '{}' ({}) and the {} filters", describe(node),
-                            conv.num_group, data.shape[1], data.name, data.shape.to_string(), conv.num_filter);
+                            conv.num_group, data.shape[1].to_string(), data.name, data.shape.to_string(), conv.num_filter);
   }
-  SHOAL_RETURN_IF_ERROR(check_shape(node, "weight", *src[1], convolution_weight(conv, data.shape)));
-  if (src.size() == 3) SHOAL_RETURN_IF_ERROR(check_shape(node, "bias", *src[2], Shape{conv.num_filter}));
+  SHOAL_RETURN_IF_ERROR(check_shape(node, "weight", src[1], convolution_weight(conv, data.shape)));
+  if (src.size() == 3) SHOAL_RETURN_IF_ERROR(check_shape(node, "bias", src[2], SymbolicShape{conv.num_filter}));
 
-  Shape out = data.shape;
+  SymbolicShape out = data.shape;
   out[1] = conv.num_filter;
   for (int i = 0; i < spatial; ++i) {
     const auto axis = static_cast<std::size_t>(i);
     const std::int64_t extent = conv.dilate[axis] * (conv.kernel[axis] - 1) + 1;
-    const std::int64_t padded = data.shape[i + 2] + 2 * conv.pad[axis];
-    if (extent > padded) {
+    const Dim padded = data.shape[i + 2] + 2 * conv.pad[axis];
+    if (known_less(padded, extent)) {
       return invalid_argument("{}: kernel {} with dilate {} spans {}, more than the {} of axis {} of '{}' ({}) with padding",
-                              describe(node), conv.kernel[axis], conv.dilate[axis], extent, padded, i + 2, data.name,
+                              describe(node), conv.kernel[axis], conv.dilate[axis], extent, padded.to_string(), i + 2, data.name,
                               data.shape.to_string());
     }
-    out[i + 2] = (padded - extent) / conv.stride[axis] + 1;
+    out[i + 2] = floor_div(padded - extent, conv.stride[axis]) + 1;
   }
-  set_result(*dst[0], data.dtype, out);
+  set_result(dst[0], data.dtype, out);
   return {};
 }
 
-void convolution_parameters(const Node& node, std::span<Value* const> src) {
+void convolution_parameters(const Node& node, std::span<TypedValue> src) {
   const auto& conv = node.attributes.get<ConvolutionAttributes>();
-  const Value& data = *src[0];
-  if (data.shape.rank() != static_cast<int>(conv.kernel.size()) + 2) return;
-  supply(*src[1], data.dtype, convolution_weight(conv, data.shape));
-  if (src.size() == 3) supply(*src[2], data.dtype, Shape{conv.num_filter});
+  const TypedValue& data = src[0];
+  if (is_open(data.shape) || data.shape.rank() != static_cast<int>(conv.kernel.size()) + 2 || conv.num_group < 1) return;
+  supply(src[1], data.dtype, convolution_weight(conv, data.shape));
+  if (src.size() == 3) supply(src[2], data.dtype, SymbolicShape{conv.num_filter});
 }
 
 /// One convolution as three spatial axes; missing ones in front have extent 1.

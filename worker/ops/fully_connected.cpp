@@ -8,36 +8,36 @@
 namespace shoal::worker {
 namespace {
 
-Shape fully_connected_weight(const FullyConnectedAttributes& fc, const Shape& data) {
+SymbolicShape fully_connected_weight(const FullyConnectedAttributes& fc, const SymbolicShape& data) {
   if (!fc.flatten) return {fc.num_hidden, data[data.rank() - 1]};
-  return {fc.num_hidden, Shape(data.dims().subspan(1)).element_count()};  // -1 where the data is open, or too large
+  return {fc.num_hidden, SymbolicShape(data.dims().subspan(1)).element_count()};
 }
 
 Status infer_fully_connected(const Node& node, SourceValues src, ResultValues dst) {
   const auto& fc = node.attributes.get<FullyConnectedAttributes>();
-  const Value& data = *src[0];
+  const TypedValue& data = src[0];
   SHOAL_RETURN_IF_ERROR(check_float(node, data));
   SHOAL_RETURN_IF_ERROR(check_same_dtype(node, src));
   if (data.shape.rank() == 0) return invalid_argument("{}: '{}' is a scalar", describe(node), data.name);
-  SHOAL_RETURN_IF_ERROR(check_shape(node, "weight", *src[1], fully_connected_weight(fc, data.shape)));
-  if (src.size() == 3 && src[2]->shape != Shape{fc.num_hidden, 1}) {
-    SHOAL_RETURN_IF_ERROR(check_shape(node, "bias", *src[2], Shape{fc.num_hidden}));
+  SHOAL_RETURN_IF_ERROR(check_shape(node, "weight", src[1], fully_connected_weight(fc, data.shape)));
+  if (src.size() == 3 && known_unequal(src[2].shape, SymbolicShape{fc.num_hidden, 1})) {
+    SHOAL_RETURN_IF_ERROR(check_shape(node, "bias", src[2], SymbolicShape{fc.num_hidden}));
   }
-  Shape out{data.shape[0], fc.num_hidden};
+  SymbolicShape out{data.shape[0], fc.num_hidden};
   if (!fc.flatten) {
     out = data.shape;
     out[out.rank() - 1] = fc.num_hidden;
   }
-  set_result(*dst[0], data.dtype, out);
+  set_result(dst[0], data.dtype, out);
   return {};
 }
 
-void fully_connected_parameters(const Node& node, std::span<Value* const> src) {
+void fully_connected_parameters(const Node& node, std::span<TypedValue> src) {
   const auto& fc = node.attributes.get<FullyConnectedAttributes>();
-  const Value& data = *src[0];
-  if (data.shape.rank() == 0) return;
-  supply(*src[1], data.dtype, fully_connected_weight(fc, data.shape));
-  if (src.size() == 3) supply(*src[2], data.dtype, Shape{fc.num_hidden});
+  const TypedValue& data = src[0];
+  if (is_open(data.shape) || data.shape.rank() == 0) return;
+  supply(src[1], data.dtype, fully_connected_weight(fc, data.shape));
+  if (src.size() == 3) supply(src[2], data.dtype, SymbolicShape{fc.num_hidden});
 }
 
 constexpr std::int64_t kLanes = 16;  // independent partial sums: the compiler keeps them in vector registers

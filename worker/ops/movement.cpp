@@ -15,12 +15,12 @@ namespace {
 
 Status infer_transpose(const Node& node, SourceValues src, ResultValues dst) {
   const Dims& axes = node.attributes.get<TransposeAttributes>().axes;
-  const Shape& data = src[0]->shape;
-  Shape out = data;
+  const SymbolicShape& data = src[0].shape;
+  SymbolicShape out = data;
   if (axes.empty()) {
-    std::vector<std::int64_t> dims(data.begin(), data.end());
+    Sizes dims(data.begin(), data.end());
     std::reverse(dims.begin(), dims.end());
-    out = Shape(dims);
+    out = SymbolicShape(dims);
   } else {
     Dims sorted = axes;
     std::sort(sorted.begin(), sorted.end());
@@ -28,28 +28,28 @@ Status infer_transpose(const Node& node, SourceValues src, ResultValues dst) {
     for (std::size_t i = 0; permutes && i < sorted.size(); ++i) permutes = sorted[i] == static_cast<std::int64_t>(i);
     if (!permutes) {
       return invalid_argument("{}: axes {} are no permutation of the {} axes of '{}' ({})", describe(node), to_text(axes),
-                              data.rank(), src[0]->name, data.to_string());
+                              data.rank(), src[0].name, data.to_string());
     }
     for (int i = 0; i < data.rank(); ++i) out[i] = data[static_cast<int>(axes[static_cast<std::size_t>(i)])];
   }
-  set_result(*dst[0], src[0]->dtype, out);
+  set_result(dst[0], src[0].dtype, out);
   return {};
 }
 
 Status infer_swap_axes(const Node& node, SourceValues src, ResultValues dst) {
   const auto& swap = node.attributes.get<SwapAxesAttributes>();
-  Shape out = src[0]->shape;
+  SymbolicShape out = src[0].shape;
   SHOAL_ASSIGN_OR_RETURN(const int first, normalize_axis(node, swap.first, out));
   SHOAL_ASSIGN_OR_RETURN(const int second, normalize_axis(node, swap.second, out));
   std::swap(out[first], out[second]);
-  set_result(*dst[0], src[0]->dtype, out);
+  set_result(dst[0], src[0].dtype, out);
   return {};
 }
 
 Status infer_slice(const Node& node, SourceValues src, ResultValues dst) {
   const auto& slice = node.attributes.get<SliceAttributes>();
-  const Value& data = *src[0];
-  Shape out = data.shape;
+  const TypedValue& data = src[0];
+  SymbolicShape out = data.shape;
   std::vector<bool> listed(static_cast<std::size_t>(data.shape.rank()));
   for (const SliceRange& range : slice.ranges) {
     SHOAL_ASSIGN_OR_RETURN(const int axis, normalize_axis(node, range.axis, data.shape));
@@ -59,49 +59,51 @@ Status infer_slice(const Node& node, SourceValues src, ResultValues dst) {
     }
     listed[static_cast<std::size_t>(axis)] = true;
     if (range.step == 0) return invalid_argument("{}: step of axis {} is 0", describe(node), axis);
-    const std::int64_t size = data.shape[axis], begin = range.begin.value_or(0), end = range.end.value_or(size);
-    if (!slice.clips && (begin < -size || begin >= size || end < -size || end > size)) {
-      return invalid_argument("{}: begin {} or end {} lies outside axis {} of '{}' ({})", describe(node), begin, end, axis,
-                              data.name, data.shape.to_string());
+    const Dim size = data.shape[axis], begin = range.begin.value_or(0), end = range.end ? Dim(*range.end) : size;
+    const bool misses =
+        known_less(begin + size, 0) || known_less(size, begin + 1) || known_less(end + size, 0) || known_less(size, end);
+    if (!slice.clips && misses) {
+      return invalid_argument("{}: begin {} or end {} lies outside axis {} of '{}' ({})", describe(node), begin.to_string(),
+                              end.to_string(), axis, data.name, data.shape.to_string());
     }
-    out[axis] = resolve(range, size).count;
+    out[axis] = slice_count(range, size);
     if (out[axis] == 0) {
       return invalid_argument("{}: nothing is left of axis {} of '{}' ({})", describe(node), axis, data.name,
                               data.shape.to_string());
     }
   }
-  set_result(*dst[0], data.dtype, out);
+  set_result(dst[0], data.dtype, out);
   return {};
 }
 
 Status infer_split(const Node& node, SourceValues src, ResultValues dst) {
   const auto& split = node.attributes.get<SplitAttributes>();
-  const Value& data = *src[0];
+  const TypedValue& data = src[0];
   SHOAL_ASSIGN_OR_RETURN(const int axis, normalize_axis(node, split.axis, data.shape));
-  if (split.parts < 1 || data.shape[axis] % split.parts != 0) {
+  if (split.parts < 1 || known_indivisible(data.shape[axis], split.parts)) {
     return invalid_argument("{}: axis {} of '{}' ({}) cannot be cut into {} equal parts", describe(node), axis, data.name,
                             data.shape.to_string(), split.parts);
   }
-  Dims out(data.shape.begin(), data.shape.end());
-  out[static_cast<std::size_t>(axis)] /= split.parts;
+  Sizes out(data.shape.begin(), data.shape.end());
+  Dim& part = out[static_cast<std::size_t>(axis)];
+  part = floor_div(part, split.parts);
   if (split.squeeze) {
-    if (out[static_cast<std::size_t>(axis)] != 1 || out.size() == 1) {
+    if (known_unequal(part, 1) || out.size() == 1) {
       return invalid_argument("{}: axis {} of '{}' ({}) is {} long in each of {} parts; it cannot be squeezed away",
-                              describe(node), axis, data.name, data.shape.to_string(), out[static_cast<std::size_t>(axis)],
-                              split.parts);
+                              describe(node), axis, data.name, data.shape.to_string(), part.to_string(), split.parts);
     }
     out.erase(out.begin() + axis);
   }
-  for (Value* part : dst) set_result(*part, data.dtype, Shape(out));
+  for (TypedValue& result : dst) set_result(result, data.dtype, SymbolicShape(out));
   return {};
 }
 
 Status infer_pad(const Node& node, SourceValues src, ResultValues dst) {
   const auto& pad = node.attributes.get<PadAttributes>();
-  const Value& data = *src[0];
+  const TypedValue& data = src[0];
   SHOAL_RETURN_IF_ERROR(check_number(node, data));
   SHOAL_RETURN_IF_ERROR(check_rank(node, data, 4, 5));
-  Shape out = data.shape;
+  SymbolicShape out = data.shape;
   if (pad.widths.size() != static_cast<std::size_t>(2 * out.rank())) {
     return invalid_argument("{}: pad_width has {} entries; '{}' of shape {} needs {}", describe(node), pad.widths.size(),
                             data.name, data.shape.to_string(), 2 * out.rank());
@@ -110,36 +112,37 @@ Status infer_pad(const Node& node, SourceValues src, ResultValues dst) {
   for (int axis = 0; axis < out.rank(); ++axis) {
     const std::int64_t before = pad.widths[static_cast<std::size_t>(2 * axis)],
                        behind = pad.widths[static_cast<std::size_t>(2 * axis + 1)];
-    if (pad.mode == PadMode::kReflect && std::max(before, behind) >= out[axis]) {
-      return invalid_argument("{}: pad_width {} of axis {}; '{}' of shape {} has too few elements there to reflect",
-                              describe(node), std::max(before, behind), axis, data.name, data.shape.to_string());
+    const std::int64_t border = std::max(before, behind);
+    const std::int64_t needed = border == 0 || pad.mode == PadMode::kConstant ? 0 : pad.mode == PadMode::kEdge ? 1 : border + 1;
+    if (known_less(out[axis], needed)) {
+      return invalid_argument("{}: pad_width {} of axis {}; '{}' of shape {} has too few elements there to {}", describe(node),
+                              border, axis, data.name, data.shape.to_string(), pad.mode == PadMode::kEdge ? "repeat" : "reflect");
     }
     out[axis] += before + behind;
   }
-  set_result(*dst[0], data.dtype, out);
+  set_result(dst[0], data.dtype, out);
   return {};
 }
 
 Status infer_concat(const Node& node, SourceValues src, ResultValues dst) {
   SHOAL_RETURN_IF_ERROR(check_same_dtype(node, src));
-  Shape out = src[0]->shape;
+  SymbolicShape out = src[0].shape;
   SHOAL_ASSIGN_OR_RETURN(const int axis, normalize_axis(node, node.attributes.get<ConcatAttributes>().axis, out));
   for (std::size_t i = 1; i < src.size(); ++i) {
-    const Shape& piece = src[i]->shape;
+    const SymbolicShape& piece = src[i].shape;
     bool fits = piece.rank() == out.rank();
-    for (int k = 0; fits && k < out.rank(); ++k) fits = k == axis || piece[k] == out[k];
+    for (int k = 0; fits && k < out.rank(); ++k) fits = k == axis || !known_unequal(piece[k], out[k]);
     if (!fits) {
       return invalid_argument("{}: '{}' has shape {} and '{}' has {}; they may differ only in axis {}", describe(node),
-                              src[0]->name, src[0]->shape.to_string(), src[i]->name, piece.to_string(), axis);
+                              src[0].name, src[0].shape.to_string(), src[i].name, piece.to_string(), axis);
     }
-    const auto length = checked_add(out[axis], piece[axis]);
-    if (!length || *length > kMaxElements) {
+    out[axis] += piece[axis];
+    if (known_less(kMaxElements, out[axis])) {
       return invalid_argument("{}: its {} inputs together are longer than {} along axis {}", describe(node), src.size(),
                               kMaxElements, axis);
     }
-    out[axis] = *length;
   }
-  set_result(*dst[0], src[0]->dtype, out);
+  set_result(dst[0], src[0].dtype, out);
   return {};
 }
 
@@ -288,20 +291,32 @@ std::int64_t padded_source(PadMode mode, std::int64_t position, std::int64_t siz
   return -1;
 }
 
-AxisSlice resolve(const SliceRange& range, std::int64_t size) {
+namespace {
+
+/// Where a slice begins and ends. These lie within 0 to size going up, and size - 1 to -1 going down.
+struct SliceEnds {
+  Dim begin, end;
+};
+
+SliceEnds ends_of(const SliceRange& range, Dim size) {
   const bool forward = range.step > 0;
-  // Positions a slice may begin and end at: 0 to size going up, size - 1 to -1 going down.
-  const std::int64_t least = forward ? 0 : -1, most = forward ? size : size - 1;
-  const auto place = [&](std::optional<std::int64_t> at, std::int64_t missing) {
-    if (!at) return missing;
-    return std::clamp(*at < 0 ? *at + size : *at, least, most);
+  const Dim least = forward ? 0 : -1, most = forward ? size : size - 1;
+  const auto place = [&](std::optional<std::int64_t> at, Dim missing) {
+    return at ? max(least, min(*at < 0 ? size + *at : *at, most)) : missing;
   };
-  const std::int64_t begin = place(range.begin, forward ? least : most), end = place(range.end, forward ? most : least);
-  const std::int64_t length = forward ? end - begin : begin - end;
-  if (length <= 0) return {begin, 1, 0};
-  const std::int64_t step = forward ? range.step : -std::max(range.step, -length);
-  const std::int64_t count = (length - 1) / step + 1;
-  return {begin, count == 1 ? 1 : range.step, count};
+  return {place(range.begin, forward ? least : most), place(range.end, forward ? most : least)};
+}
+
+}  // namespace
+
+Dim slice_count(const SliceRange& range, Dim size) {
+  const auto [begin, end] = ends_of(range, size);
+  return max(0, range.step > 0 ? ceil_div(end - begin, range.step) : ceil_div(begin - end, 0 - Dim(range.step)));
+}
+
+AxisSlice resolve(const SliceRange& range, std::int64_t size) {
+  const std::int64_t count = slice_count(range, size).number();
+  return {ends_of(range, size).begin.number(), count > 1 ? range.step : 1, count};
 }
 
 namespace ops {

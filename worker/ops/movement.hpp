@@ -57,6 +57,8 @@ struct AxisSlice {
 };
 /// The part that `range` takes of an axis of `size`. Its count is 0 when the range is empty.
 AxisSlice resolve(const SliceRange& range, std::int64_t size);
+/// Only the count, for a size that may be an expression.
+Dim slice_count(const SliceRange& range, Dim size);
 
 struct SplitAttributes {
   std::int64_t axis = 1;

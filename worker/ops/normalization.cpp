@@ -13,55 +13,55 @@ namespace shoal::worker {
 namespace {
 
 Status infer_batch_norm(const Node& node, SourceValues src, ResultValues dst) {
-  const Value& data = *src[0];
+  const TypedValue& data = src[0];
   SHOAL_RETURN_IF_ERROR(check_float(node, data));
   SHOAL_ASSIGN_OR_RETURN(const int axis, normalize_axis(node, node.attributes.get<BatchNormAttributes>().axis, data.shape));
-  const Shape channels{data.shape[axis]};
+  const SymbolicShape channels{data.shape[axis]};
   const DType type = statistics_type(data.dtype);
   constexpr const char* kRoles[] = {"data", "gamma", "beta", "moving_mean", "moving_var"};
   for (std::size_t i = 1; i < src.size(); ++i) {
-    SHOAL_RETURN_IF_ERROR(check_shape(node, kRoles[i], *src[i], channels));
-    if (src[i]->dtype != type) {
-      return invalid_argument("{}: {} '{}' is {}; {} is needed with {} data", describe(node), kRoles[i], src[i]->name,
-                              dtype_name(src[i]->dtype), dtype_name(type), dtype_name(data.dtype));
+    SHOAL_RETURN_IF_ERROR(check_shape(node, kRoles[i], src[i], channels));
+    if (src[i].dtype != type) {
+      return invalid_argument("{}: {} '{}' is {}; {} is needed with {} data", describe(node), kRoles[i], src[i].name,
+                              dtype_name(src[i].dtype), dtype_name(type), dtype_name(data.dtype));
     }
   }
-  set_result(*dst[0], data.dtype, data.shape);
-  set_result(*dst[1], type, channels);
-  set_result(*dst[2], type, channels);
+  set_result(dst[0], data.dtype, data.shape);
+  set_result(dst[1], type, channels);
+  set_result(dst[2], type, channels);
   return {};
 }
 
-void batch_norm_parameters(const Node& node, std::span<Value* const> src) {
-  const Value& data = *src[0];
+void batch_norm_parameters(const Node& node, std::span<TypedValue> src) {
+  const TypedValue& data = src[0];
   const Result<int> axis = normalize_axis(node, node.attributes.get<BatchNormAttributes>().axis, data.shape);
   if (!axis.ok()) return;
-  for (Value* parameter : src.subspan(1)) supply(*parameter, statistics_type(data.dtype), Shape{data.shape[*axis]});
+  for (TypedValue& parameter : src.subspan(1)) supply(parameter, statistics_type(data.dtype), SymbolicShape{data.shape[*axis]});
 }
 
 Status infer_lrn(const Node& node, SourceValues src, ResultValues dst) {
-  const Value& data = *src[0];
+  const TypedValue& data = src[0];
   SHOAL_RETURN_IF_ERROR(check_float(node, data));
   SHOAL_RETURN_IF_ERROR(check_rank(node, data, 4, 4));
-  set_result(*dst[0], data.dtype, data.shape);
-  set_result(*dst[1], data.dtype, data.shape);
+  set_result(dst[0], data.dtype, data.shape);
+  set_result(dst[1], data.dtype, data.shape);
   return {};
 }
 
 Status infer_l2_normalization(const Node& node, SourceValues src, ResultValues dst) {
   const auto mode = node.attributes.get<L2NormalizationAttributes>().mode;
-  const Value& data = *src[0];
+  const TypedValue& data = src[0];
   SHOAL_RETURN_IF_ERROR(check_float(node, data));
   SHOAL_RETURN_IF_ERROR(check_rank(node, data, mode == L2NormalizationMode::kInstance ? 1 : 3));
-  Shape roots{data.shape[0]};
+  SymbolicShape roots{data.shape[0]};
   if (mode == L2NormalizationMode::kChannel) {
     roots = data.shape;
     roots[1] = 1;
   } else if (mode == L2NormalizationMode::kSpatial) {
-    roots = Shape{data.shape[0], data.shape[1]};
+    roots = SymbolicShape{data.shape[0], data.shape[1]};
   }
-  set_result(*dst[0], data.dtype, data.shape);
-  set_result(*dst[1], data.dtype, roots);
+  set_result(dst[0], data.dtype, data.shape);
+  set_result(dst[1], data.dtype, roots);
   return {};
 }
 

@@ -13,15 +13,15 @@ namespace shoal::worker {
 namespace {
 
 /// Number of output positions along one pooled axis of extent `size`.
-std::int64_t pooled(const PoolingAttributes& pool, std::size_t axis, std::int64_t size) {
-  const std::int64_t padded = size + 2 * pool.pad[axis], room = padded - pool.kernel[axis], stride = pool.stride[axis];
-  if (pool.convention == PoolingConvention::kOld) return std::min(room + stride - 1, padded - 1) / stride + 1;
-  return 1 + (pool.convention == PoolingConvention::kFull ? (room + stride - 1) / stride : room / stride);
+Dim pooled(const PoolingAttributes& pool, std::size_t axis, Dim size) {
+  const Dim padded = size + 2 * pool.pad[axis], room = padded - pool.kernel[axis], stride = pool.stride[axis];
+  if (pool.convention == PoolingConvention::kOld) return floor_div(min(room + stride - 1, padded - 1), stride) + 1;
+  return 1 + (pool.convention == PoolingConvention::kFull ? ceil_div(room, stride) : floor_div(room, stride));
 }
 
 Status infer_pooling(const Node& node, SourceValues src, ResultValues dst) {
   const auto& pool = node.attributes.get<PoolingAttributes>();
-  const Value& data = *src[0];
+  const TypedValue& data = src[0];
   SHOAL_RETURN_IF_ERROR(check_float(node, data));
   const int rank = data.shape.rank(), spatial = rank - 2;
   const bool rank_fits = pool.global ? spatial >= 1 && spatial <= 3 : spatial == static_cast<int>(pool.kernel.size());
@@ -34,7 +34,7 @@ Status infer_pooling(const Node& node, SourceValues src, ResultValues dst) {
   SHOAL_RETURN_IF_ERROR(check_numbers(node, "pad", pool.pad, 0));
   const int first = pool.channels_last ? 1 : 2;
   SHOAL_RETURN_IF_ERROR(check_padded(node, pool.pad, data, first));
-  Shape out = data.shape;
+  SymbolicShape out = data.shape;
   for (int i = 0; i < spatial; ++i) {
     const int axis = i + first;
     const auto k = static_cast<std::size_t>(i);
@@ -42,22 +42,22 @@ Status infer_pooling(const Node& node, SourceValues src, ResultValues dst) {
       out[axis] = 1;
       continue;
     }
-    if (pool.kernel[k] > data.shape[axis] + 2 * pool.pad[k]) {
+    if (known_less(data.shape[axis] + 2 * pool.pad[k], pool.kernel[k])) {
       return invalid_argument("{}: kernel {} exceeds the {} of axis {} of '{}' ({}) with padding {}", describe(node),
-                              pool.kernel[k], data.shape[axis], axis, data.name, data.shape.to_string(), pool.pad[k]);
+                              pool.kernel[k], data.shape[axis].to_string(), axis, data.name, data.shape.to_string(), pool.pad[k]);
     }
     out[axis] = pooled(pool, k, data.shape[axis]);
   }
-  set_result(*dst[0], data.dtype, out);
+  set_result(dst[0], data.dtype, out);
   return {};
 }
 
 Status infer_adaptive_pooling(const Node& node, SourceValues src, ResultValues dst) {
   const auto& pool = node.attributes.get<AdaptivePoolingAttributes>();
-  const Value& data = *src[0];
+  const TypedValue& data = src[0];
   SHOAL_RETURN_IF_ERROR(check_float(node, data));
   SHOAL_RETURN_IF_ERROR(check_rank(node, data, 4, 4));
-  set_result(*dst[0], data.dtype, Shape{data.shape[0], data.shape[1], pool.height, pool.width});
+  set_result(dst[0], data.dtype, SymbolicShape{data.shape[0], data.shape[1], pool.height, pool.width});
   return {};
 }
 

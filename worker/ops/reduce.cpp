@@ -14,7 +14,7 @@ namespace {
 
 Status infer_reduce(const Node& node, SourceValues src, ResultValues dst) {
   const auto& reduce = node.attributes.get<ReduceAttributes>();
-  const Value& data = *src[0];
+  const TypedValue& data = src[0];
   SHOAL_RETURN_IF_ERROR(check_number(node, data));
   std::vector<bool> listed(static_cast<std::size_t>(data.shape.rank()));
   for (const std::int64_t given : reduce.axes) {
@@ -25,8 +25,8 @@ Status infer_reduce(const Node& node, SourceValues src, ResultValues dst) {
     }
     listed[static_cast<std::size_t>(axis)] = true;
   }
-  const std::vector<bool> reduced = reduced_axes(reduce, data.shape);
-  Dims out;
+  const std::vector<bool> reduced = reduced_axes(reduce, data.shape.rank());
+  Sizes out;
   for (int axis = 0; axis < data.shape.rank(); ++axis) {
     if (!reduced[static_cast<std::size_t>(axis)]) {
       out.push_back(data.shape[axis]);
@@ -35,7 +35,7 @@ Status infer_reduce(const Node& node, SourceValues src, ResultValues dst) {
     }
   }
   if (out.empty()) out.push_back(1);
-  set_result(*dst[0], data.dtype, Shape(out));
+  set_result(dst[0], data.dtype, SymbolicShape(out));
   return {};
 }
 
@@ -85,7 +85,7 @@ void reduce(ReduceKind kind, const Lot& kept, const Lot& reduced, const T* src, 
 Status compute_reduce(const Node& node, Sources src, Results dst) {
   const auto& attributes = node.attributes.get<ReduceAttributes>();
   const Shape& shape = src[0].shape;
-  const std::vector<bool> is_reduced = reduced_axes(attributes, shape);
+  const std::vector<bool> is_reduced = reduced_axes(attributes, shape.rank());
   const Strides strides = row_major(shape);
   Lot kept, reduced;
   for (int axis = 0; axis < shape.rank(); ++axis) {
@@ -106,11 +106,11 @@ bool reduce_rows(const BatchedNode& batched) {
 
 }  // namespace
 
-std::vector<bool> reduced_axes(const ReduceAttributes& reduce, const Shape& data) {
-  const auto rank = static_cast<std::size_t>(data.rank());
-  if (reduce.axes.empty()) return std::vector<bool>(rank, true);
-  std::vector<bool> reduced(rank, reduce.exclude);
-  for (const std::int64_t axis : reduce.axes) reduced[static_cast<std::size_t>(axis < 0 ? axis + data.rank() : axis)].flip();
+std::vector<bool> reduced_axes(const ReduceAttributes& reduce, int rank) {
+  const auto count = static_cast<std::size_t>(rank);
+  if (reduce.axes.empty()) return std::vector<bool>(count, true);
+  std::vector<bool> reduced(count, reduce.exclude);
+  for (const std::int64_t axis : reduce.axes) reduced[static_cast<std::size_t>(axis < 0 ? axis + rank : axis)].flip();
   return reduced;
 }
 

@@ -30,6 +30,6 @@ inline constexpr auto fields_of<ReduceAttributes> = std::tuple{
 };
 
 /// Returns for each axis of the data whether it is reduced. infer() has checked the axes.
-std::vector<bool> reduced_axes(const ReduceAttributes& reduce, const Shape& data);
+std::vector<bool> reduced_axes(const ReduceAttributes& reduce, int rank);
 
 }  // namespace shoal::worker

@@ -47,9 +47,10 @@ auto with_fold(ReduceKind kind, Run run) {
   std::abort();
 }
 
-/// sum / count, truncated if A is an integer type. Any count is allowed.
+/// sum / count, truncated if A is an integer type. Any count is allowed: of no floats it is NaN, of no integers 0.
 template <typename A>
 A mean_of(A sum, std::int64_t count) {
+  if (std::is_integral_v<A> && count == 0) return 0;
   using Wide = std::conditional_t<std::is_integral_v<A> && sizeof(A) < sizeof(count), std::int64_t, A>;
   return static_cast<A>(static_cast<Wide>(sum) / static_cast<Wide>(count));
 }

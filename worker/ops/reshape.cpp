@@ -14,21 +14,21 @@ namespace shoal::worker {
 namespace {
 
 Status infer_flatten(const Node& node, SourceValues src, ResultValues dst) {
-  const Shape& data = src[0]->shape;
-  if (data.rank() == 0) return invalid_argument("{}: '{}' is a scalar", describe(node), src[0]->name);
-  std::int64_t rest = 1;
+  const SymbolicShape& data = src[0].shape;
+  if (data.rank() == 0) return invalid_argument("{}: '{}' is a scalar", describe(node), src[0].name);
+  Dim rest = 1;
   for (int axis = 1; axis < data.rank(); ++axis) rest *= data[axis];
-  set_result(*dst[0], src[0]->dtype, Shape{data[0], rest});
+  set_result(dst[0], src[0].dtype, SymbolicShape{data[0], rest});
   return {};
 }
 
 /// Runs MXNet's reshape codes over the dimensions of the data, left to right.
 class ReshapeScan {
  public:
-  ReshapeScan(const Dims& codes, const Dims& data) : codes_(codes), data_(data) {}
+  ReshapeScan(const Dims& codes, const Sizes& data) : codes_(codes), data_(data) {}
 
   /// The new dimensions, or why there are none.
-  Result<Dims> run() {
+  Result<Sizes> run() {
     while (code_ < codes_.size()) SHOAL_RETURN_IF_ERROR(step(codes_[code_++]));
     if (inferred_) SHOAL_RETURN_IF_ERROR(infer_rest());
     return out_;
@@ -81,81 +81,91 @@ class ReshapeScan {
   Status split() {
     if (code_ + 1 >= codes_.size()) return invalid_argument("shape has a -4 without two numbers behind it");
     if (dim_ >= data_.size()) return invalid_argument("shape has a -4 beyond the last axis");
-    const std::int64_t whole = data_[dim_++];
-    std::int64_t first = codes_[code_++], second = codes_[code_++];
-    if (first == -1 && second > 0)
-      first = whole / second;
-    else if (second == -1 && first > 0)
-      second = whole / first;
-    if (first < 1 || second < 1 || checked_multiply(first, second) != whole) {
-      return invalid_argument("shape splits an axis of {} into {} and {}", whole, first, second);
+    const Dim whole = data_[dim_++];
+    const std::int64_t codes[] = {codes_[code_], codes_[code_ + 1]};
+    code_ += 2;
+    Dim first = codes[0], second = codes[1];
+    if (codes[0] == -1 && codes[1] > 0)
+      first = floor_div(whole, second);
+    else if (codes[1] == -1 && codes[0] > 0)
+      second = floor_div(whole, first);
+    if (known_less(first, 0) || known_less(second, 0) || known_unequal(first * second, whole)) {
+      return invalid_argument("shape splits an axis of {} into {} and {}", whole.to_string(), first.to_string(),
+                              second.to_string());
     }
     out_.insert(out_.end(), {first, second});
     return {};
   }
 
   Status infer_rest() {
-    std::int64_t total = 1, others = 1;
-    for (const std::int64_t dim : data_) total *= dim;  // the data exists: its size fits
-    for (const std::int64_t dim : out_) {
-      const auto product = checked_multiply(others, dim);
-      if (!product) return invalid_argument("shape is too large");
-      others = *product;
-    }
-    if (others > 0) out_[*inferred_] = total / others;
+    const Dim others = count(out_);
+    if (known_less(kMaxElements, others)) return invalid_argument("shape is too large");
+    // Empty data, of which an empty axis was copied: the axes that are not empty decide.
+    const bool is_empty = others == 0;
+    out_[*inferred_] = is_empty ? floor_div(count(data_, 1), count(out_, 1)) : floor_div(count(data_), others);
     return {};
   }
 
-  const Dims &codes_, &data_;
+  /// Their product. Those that are 0 count as `empty`.
+  static Dim count(const Sizes& sizes, Dim empty = 0) {
+    Dim product = 1;
+    for (const Dim size : sizes) product *= size == 0 ? empty : size;
+    return product;
+  }
+
+  const Dims& codes_;
+  const Sizes& data_;
   std::size_t code_ = 0, dim_ = 0;
   std::optional<std::size_t> inferred_;
-  Dims out_;
+  Sizes out_;
 };
 
 /// With reverse=True the codes count from the last axis: both lists are reversed, read, and the result is reversed again.
-Result<Dims> scan(const ReshapeAttributes& reshape, Dims data) {
+Result<Sizes> scan(const ReshapeAttributes& reshape, Sizes data) {
   Dims codes = reshape.shape;
   if (!reshape.reverse) return ReshapeScan(codes, data).run();
   std::reverse(codes.begin(), codes.end());
   std::reverse(data.begin(), data.end());
-  SHOAL_ASSIGN_OR_RETURN(Dims out, ReshapeScan(codes, data).run());
+  SHOAL_ASSIGN_OR_RETURN(Sizes out, ReshapeScan(codes, data).run());
   std::reverse(out.begin(), out.end());
   return out;
 }
 
 /// `target_shape` of old files: a single 0 is inferred; with keep_highest the first dimension is that of the data.
-Result<Dims> legacy_target(const ReshapeAttributes& reshape, const Shape& data) {
-  Dims out = reshape.shape;
+Result<Sizes> legacy_target(const ReshapeAttributes& reshape, const SymbolicShape& data) {
+  Sizes out(reshape.shape.begin(), reshape.shape.end());
   if (reshape.keep_highest && !out.empty() && data.rank() > 0) out[0] = data[0];
   const auto first = out.begin() + (reshape.keep_highest && !out.empty() ? 1 : 0);
-  if (std::count(first, out.end(), 0) != 1) return out;
-  const auto open = std::find(first, out.end(), 0);
+  if (std::count(first, out.end(), Dim(0)) != 1) return out;
+  const auto open = std::find(first, out.end(), Dim(0));
   *open = 1;
-  std::int64_t others = 1;
-  for (const std::int64_t dim : out) {
-    const auto product = dim < 1 ? std::nullopt : checked_multiply(others, dim);
-    if (!product) return invalid_argument("target_shape {} is no shape", to_text(reshape.shape));
-    others = *product;
+  Dim others = 1;
+  for (const Dim dim : out) {
+    if (known_less(dim, 1)) return invalid_argument("target_shape {} is no shape", to_text(reshape.shape));
+    others *= dim;
   }
-  *open = data.element_count() / others;
+  if (known_less(kMaxElements, others)) return invalid_argument("target_shape {} is no shape", to_text(reshape.shape));
+  *open = floor_div(data.element_count(), others);
   return out;
 }
 
 Status infer_reshape(const Node& node, SourceValues src, ResultValues dst) {
   const auto& reshape = node.attributes.get<ReshapeAttributes>();
-  const Shape& data = src[0]->shape;
-  const Result<Dims> dims = reshape.legacy_target ? legacy_target(reshape, data) : scan(reshape, Dims(data.begin(), data.end()));
+  const SymbolicShape& data = src[0].shape;
+  const Result<Sizes> dims =
+      reshape.legacy_target ? legacy_target(reshape, data) : scan(reshape, Sizes(data.begin(), data.end()));
   if (!dims.ok()) {
     return dims.status().with_context(
-        format("{}: shape {} on '{}' of shape {}", describe(node), to_text(reshape.shape), src[0]->name, data.to_string()));
+        format("{}: shape {} on '{}' of shape {}", describe(node), to_text(reshape.shape), src[0].name, data.to_string()));
   }
-  SHOAL_ASSIGN_OR_RETURN(const Shape out, make_shape(node, *dims));
-  if (out.element_count() != data.element_count()) {
+  SHOAL_ASSIGN_OR_RETURN(const SymbolicShape out, make_shape(node, *dims));
+  const Dim have = data.element_count(), make = out.element_count();
+  if (known_unequal(have, make) || std::ranges::any_of(out, [](Dim dim) { return known_less(dim, 0); })) {
     return invalid_argument("{}: shape {} makes {} of '{}' of shape {}: {} elements do not make {}", describe(node),
-                            to_text(reshape.shape), out.to_string(), src[0]->name, data.to_string(), data.element_count(),
-                            out.element_count());
+                            to_text(reshape.shape), out.to_string(), src[0].name, data.to_string(), have.to_string(),
+                            make.to_string());
   }
-  set_result(*dst[0], src[0]->dtype, out);
+  set_result(dst[0], src[0].dtype, out);
   return {};
 }
 

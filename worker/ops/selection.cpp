@@ -8,30 +8,31 @@
 namespace shoal::worker {
 namespace {
 
-bool is_by_rows(const Node& node, const Shape& condition, const Shape& x) {
-  return node.attributes.get<WhereAttributes>().selects_rows && condition.rank() == 1 && x.rank() > 1;
+/// The ranks of the condition and of x.
+bool is_by_rows(const Node& node, int condition, int x) {
+  return node.attributes.get<WhereAttributes>().selects_rows && condition == 1 && x > 1;
 }
 
 Status infer_where(const Node& node, SourceValues src, ResultValues dst) {
   SHOAL_RETURN_IF_ERROR(check_same_dtype(node, src.subspan(1)));
-  const Value &condition = *src[0], &x = *src[1], &y = *src[2];
+  const TypedValue &condition = src[0], &x = src[1], &y = src[2];
   if (node.attributes.get<WhereAttributes>().selects_rows) {
     SHOAL_RETURN_IF_ERROR(check_shape(node, "y", y, x.shape));
-    const Shape wanted = is_by_rows(node, condition.shape, x.shape) ? Shape{x.shape[0]} : x.shape;
+    const SymbolicShape wanted = is_by_rows(node, condition.shape.rank(), x.shape.rank()) ? SymbolicShape{x.shape[0]} : x.shape;
     SHOAL_RETURN_IF_ERROR(check_shape(node, "condition", condition, wanted));
-    set_result(*dst[0], x.dtype, x.shape);
+    set_result(dst[0], x.dtype, x.shape);
     return {};
   }
-  SHOAL_ASSIGN_OR_RETURN(const Shape both, broadcast(node, x, y));
-  SHOAL_ASSIGN_OR_RETURN(const Shape all, broadcast(node, condition, Value{.name = x.name, .shape = both}));
-  set_result(*dst[0], x.dtype, all);
+  SHOAL_ASSIGN_OR_RETURN(const SymbolicShape both, broadcast(node, x, y));
+  SHOAL_ASSIGN_OR_RETURN(const SymbolicShape all, broadcast(node, condition, {.name = x.name, .shape = both}));
+  set_result(dst[0], x.dtype, all);
   return {};
 }
 
 /// A condition by rows has the rows.
 bool where_rows(const BatchedNode& batched) {
-  const auto shape_of = [&](std::size_t input) -> const Shape& { return batched.graph.value(batched.node.inputs[input]).shape; };
-  const bool condition_aligns = batched.rows_align(0) || is_by_rows(batched.node, shape_of(0), shape_of(1));
+  const auto rank_of = [&](std::size_t input) { return batched.graph.value(batched.node.inputs[input]).shape.rank(); };
+  const bool condition_aligns = batched.rows_align(0) || is_by_rows(batched.node, rank_of(0), rank_of(1));
   return condition_aligns && batched.rows_align(1) && batched.rows_align(2);
 }
 
@@ -64,7 +65,7 @@ Status compute_where(const Node& node, Sources src, Results dst) {
 }  // namespace
 
 Shape condition_along(const Node& node, const Shape& condition, const Shape& x) {
-  if (!is_by_rows(node, condition, x)) return condition;
+  if (!is_by_rows(node, condition.rank(), x.rank())) return condition;
   Shape laid = x;
   for (int axis = 0; axis < x.rank(); ++axis) laid[axis] = axis == 0 ? condition[0] : 1;
   return laid;

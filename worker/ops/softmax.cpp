@@ -15,24 +15,24 @@ namespace {
 
 Status infer_softmax(const Node& node, SourceValues src, ResultValues dst) {
   const auto& softmax = node.attributes.get<SoftmaxAttributes>();
-  const Value& data = *src[0];
+  const TypedValue& data = src[0];
   SHOAL_RETURN_IF_ERROR(check_float(node, data));
   SHOAL_RETURN_IF_ERROR(check_rank(node, data, softmax.least_rank));
   if (!softmax.flatten_rest || softmax.use_length) {
     SHOAL_ASSIGN_OR_RETURN(const int axis, normalize_axis(node, softmax.axis, data.shape));
     if (softmax.use_length) {
       if (src.size() != 2) return invalid_argument("{}: use_length is set and there is no length input", describe(node));
-      if (src[1]->dtype != DType::kInt32 && src[1]->dtype != DType::kInt64) {
-        return invalid_argument("{}: length '{}' is {}; int32 or int64 is needed", describe(node), src[1]->name,
-                                dtype_name(src[1]->dtype));
+      if (src[1].dtype != DType::kInt32 && src[1].dtype != DType::kInt64) {
+        return invalid_argument("{}: length '{}' is {}; int32 or int64 is needed", describe(node), src[1].name,
+                                dtype_name(src[1].dtype));
       }
-      std::vector<std::int64_t> dims(data.shape.begin(), data.shape.end());
+      Sizes dims(data.shape.begin(), data.shape.end());
       dims.erase(dims.begin() + axis);
       if (dims.empty()) dims.push_back(1);
-      SHOAL_RETURN_IF_ERROR(check_shape(node, "length", *src[1], Shape(dims)));
+      SHOAL_RETURN_IF_ERROR(check_shape(node, "length", src[1], SymbolicShape(dims)));
     }
   }
-  set_result(*dst[0], softmax.dtype.value_or(data.dtype), data.shape);
+  set_result(dst[0], softmax.dtype.value_or(data.dtype), data.shape);
   return {};
 }
 

@@ -26,52 +26,70 @@ std::string names_of(const Graph& graph) {
   return names.empty() ? "no inputs" : names;
 }
 
-Status check_extent(const Value& value) {
-  const std::int64_t count = value.shape.element_count();
-  if (count == 0) return unimplemented("'{}' of shape {} has no elements", value.name, value.shape.to_string());
-  if (count > 0 && count <= kMaxElements) return {};
-  return invalid_argument("'{}' of shape {} is too large", value.name, value.shape.to_string());
-}
+/// What is inferred.
+enum class Mode {
+  kProgram,     ///< sizes are numbers, apart from those behind data; memory will be planned for their upper bounds
+  kParameters,  ///< also the inputs that are not given
+  kSizes,       ///< expressions of open sizes
+};
 
 class Inference {
  public:
-  Inference(Graph& graph, bool open_parameters) : graph_(graph), open_parameters_(open_parameters) {}
+  Inference(Graph& graph, Mode mode) : graph_(graph), mode_(mode) {}
 
-  Status run(std::span<const TensorSpec> inputs) {
+  Status run(std::shared_ptr<DimTable> table, std::span<const SizedInput> inputs) {
+    graph_.table = std::move(table);
+    for (Value& value : graph_.values) value.expressions = nullptr;  // of another table
     SHOAL_RETURN_IF_ERROR(bind(inputs));
     const Status visited = visit_all();
     insert_casts();
     SHOAL_RETURN_IF_ERROR(visited);
-    for (const GraphOutput& output : graph_.outputs) SHOAL_RETURN_IF_ERROR(check_extent(graph_.value(output.value)));
+    for (const GraphOutput& output : graph_.outputs) SHOAL_RETURN_IF_ERROR(extent(graph_.value(output.value)).status());
     return {};
   }
 
  private:
-  Status bind(std::span<const TensorSpec> inputs) {
+  Status bind(std::span<const SizedInput> inputs) {
     std::map<std::string_view, ValueId> open;
     for (const ValueId id : graph_.inputs) open.emplace(graph_.value(id).name, id);
-    for (const TensorSpec& spec : inputs) {
-      const auto found = open.find(spec.name);
+    for (const SizedInput& input : inputs) {
+      const auto found = open.find(input.name);
       if (found == open.end()) {
-        SHOAL_RETURN_IF_ERROR(check_ignored(spec.name));
+        SHOAL_RETURN_IF_ERROR(check_ignored(input.name));
         continue;
       }
-      for (const std::int64_t dim : spec.shape) {
-        if (dim < 1)
-          return invalid_argument("input '{}' has shape {}; every dimension must be given and positive", spec.name,
-                                  spec.shape.to_string());
+      if (is_open(input.shape)) {
+        return invalid_argument("input '{}' has shape {}; every dimension must be given", input.name,
+                                input.shape.bound().to_string());
       }
-      set_result(graph_.value(found->second), spec.dtype, spec.shape);
-      SHOAL_RETURN_IF_ERROR(count_input(graph_.value(found->second)));
+      Value& value = graph_.value(found->second);
+      store({.name = value.name, .dtype = input.dtype, .shape = input.shape}, value);
+      SHOAL_RETURN_IF_ERROR(count_input(value));
       open.erase(found);
     }
     for (const auto& [name, id] : open) SHOAL_RETURN_IF_ERROR(bind_default(graph_.value(id)));
     return {};
   }
 
+  static void store(const TypedValue& typed, Value& value) {
+    value.dtype = typed.dtype;
+    value.shape = typed.shape.bound();
+    if (!typed.shape.is_numeric()) value.expressions = std::make_shared<const SymbolicShape>(typed.shape);
+  }
+
+  /// The most elements that it may have; of open sizes, the fewest. Errors: kInvalidArgument: it is too large.
+  Result<std::int64_t> extent(const Value& value) const {
+    const Shape shape = mode_ == Mode::kSizes ? value.sizes().least() : value.shape;
+    Shape filled = shape;  // strides of empty tensors must not overflow, either
+    for (int axis = 0; axis < filled.rank(); ++axis) filled[axis] += filled[axis] == 0 ? 1 : 0;
+    const std::int64_t count = filled.element_count();
+    if (count >= 0 && count <= kMaxElements) return shape.element_count();
+    return invalid_argument("'{}' of shape {} is too large", value.name, value.sizes().to_string());
+  }
+
   Status count_input(const Value& input) {
-    SHOAL_RETURN_IF_ERROR(check_extent(input));
-    elements_ += input.shape.element_count();
+    SHOAL_ASSIGN_OR_RETURN(const std::int64_t count, extent(input));
+    elements_ += count;
     if (elements_ <= kMaxElements) return {};
     return invalid_argument("input '{}': the inputs together are too large", input.name);
   }
@@ -87,7 +105,7 @@ class Inference {
   Status bind_default(Value& input) {
     if (input.dtype == DType::kInvalid) input.dtype = DType::kFloat32;
     if (!is_open(input.shape)) return count_input(input);
-    if (open_parameters_) return {};
+    if (mode_ == Mode::kParameters) return {};
     return invalid_argument("input '{}' is not given and the model's files hold no value for it; the model's inputs are {}",
                             input.name, names_of(graph_));
   }
@@ -110,37 +128,46 @@ class Inference {
     if (std::ranges::all_of(node.inputs, [this](ValueId id) { return follows_data(id); })) {
       for (const ValueId id : node.outputs) is_made_of_constants_[static_cast<std::size_t>(id)] = true;
     }
-    std::vector<Value*> src, dst;
-    for (const ValueId id : node.inputs) src.push_back(&graph_.value(id));
-    for (const ValueId id : node.outputs) dst.push_back(&graph_.value(id));
-    if (open_parameters_ && node.op->infer_parameters) node.op->infer_parameters(node, src);
-    for (const Value* value : src) {
-      if (open_parameters_ && !value->constant && value->producer == kNoNode && is_open(value->shape)) {
-        return invalid_argument("{}: the shape of '{}' does not follow from the inputs given", describe(node), value->name);
-      }
+    src_.clear();
+    dst_.clear();
+    for (const ValueId id : node.inputs) {
+      const Value& value = graph_.value(id);
+      src_.push_back({value.name, value.dtype, value.sizes()});
     }
-    SHOAL_RETURN_IF_ERROR(check_extents(node, src));  // rules and kernels assume that tensors are not empty
-    SHOAL_RETURN_IF_ERROR(node.op->infer(node, {src.begin(), src.end()}, dst));
-    SHOAL_RETURN_IF_ERROR(check_extents(node, dst));
-    return count_elements(node, {dst.begin(), dst.end()});
+    for (const ValueId id : node.outputs) dst_.push_back({.name = graph_.value(id).name, .table = graph_.table.get()});
+    if (mode_ == Mode::kParameters) SHOAL_RETURN_IF_ERROR(supply_parameters(node));
+    for (const ValueId id : node.inputs) {  // rules assume that tensors are not too large
+      if (const auto fits = extent(graph_.value(id)); !fits.ok()) return fits.status().with_context(describe(node));
+    }
+    SHOAL_RETURN_IF_ERROR(node.op->infer(node, src_, dst_));
+    for (std::size_t i = 0; i < dst_.size(); ++i) {
+      Value& value = graph_.value(node.outputs[i]);
+      store(dst_[i], value);
+      SHOAL_RETURN_IF_ERROR(count_elements(node, value));
+    }
+    return {};
+  }
+
+  Status supply_parameters(const Node& node) {
+    if (node.op->infer_parameters) node.op->infer_parameters(node, src_);
+    for (std::size_t i = 0; i < src_.size(); ++i) {
+      Value& value = graph_.value(node.inputs[i]);
+      if (value.constant || value.producer != kNoNode || !is_open(value.shape)) continue;
+      if (is_open(src_[i].shape))
+        return invalid_argument("{}: the shape of '{}' does not follow from the inputs given", describe(node), value.name);
+      store(src_[i], value);
+    }
+    return {};
   }
 
   /// Plans and arenas add the sizes of many tensors. With this limit the sums cannot overflow.
-  Status count_elements(const Node& node, std::span<const Value* const> results) {
-    for (const Value* value : results) {
-      elements_ += value->shape.element_count();
-      if (elements_ <= kMaxElements) continue;
-      return invalid_argument("{}: with '{}' of shape {} the tensors of the graph together have more than {} elements",
-                              describe(node), value->name, value->shape.to_string(), kMaxElements);
-    }
-    return {};
-  }
-
-  static Status check_extents(const Node& node, std::span<Value* const> values) {
-    for (const Value* value : values) {
-      if (const Status fits = check_extent(*value); !fits.ok()) return fits.with_context(describe(node));
-    }
-    return {};
+  Status count_elements(const Node& node, const Value& value) {
+    const auto count = extent(value);
+    if (!count.ok()) return count.status().with_context(describe(node));
+    elements_ += *count;
+    if (elements_ <= kMaxElements) return {};
+    return invalid_argument("{}: with '{}' of shape {} the tensors of the graph together have more than {} elements",
+                            describe(node), value.name, value.sizes().to_string(), kMaxElements);
   }
 
   /// Whether it is a constant, or computed from constants alone.
@@ -180,9 +207,7 @@ class Inference {
   Result<ValueId> converted(const Node& node, ValueId stored, DType dtype) {
     const auto known = conversions_.find({stored, dtype});
     if (known != conversions_.end()) return known->second;
-    if (const Value* const source = &graph_.value(stored); !source->constant) {
-      SHOAL_RETURN_IF_ERROR(count_elements(node, {&source, 1}));
-    }
+    if (!graph_.value(stored).constant) SHOAL_RETURN_IF_ERROR(count_elements(node, graph_.value(stored)));
     Value copy = graph_.value(stored);
     if (copy.constant) copy.constant = convert_constant(*copy.constant, dtype);
     copy.dtype = dtype;
@@ -223,18 +248,33 @@ class Inference {
   };
 
   Graph& graph_;
-  bool open_parameters_;
-  std::int64_t elements_ = 0;  // of inputs and results so far; at most kMaxElements before each is added
+  const Mode mode_;
+  std::vector<TypedValue> src_, dst_;  ///< of the node now
+  std::int64_t elements_ = 0;          // of inputs and results so far; at most kMaxElements before each is added
   std::map<std::pair<ValueId, DType>, ValueId> conversions_;
   std::vector<bool> is_made_of_constants_;  ///< per value; constants themselves are not
   std::vector<InsertedCast> casts_;
   std::size_t now_ = 0;
 };
 
+std::vector<SizedInput> sized(std::span<const TensorSpec> inputs) {
+  std::vector<SizedInput> all;
+  for (const TensorSpec& input : inputs) all.push_back({input.name, input.dtype, input.shape});
+  return all;
+}
+
 }  // namespace
 
-Status infer(Graph& graph, std::span<const TensorSpec> inputs) { return Inference(graph, false).run(inputs); }
+Status infer(Graph& graph, std::span<const TensorSpec> inputs) {
+  return Inference(graph, Mode::kProgram).run(std::make_shared<DimTable>(), sized(inputs));
+}
 
-Status infer_parameters(Graph& graph, std::span<const TensorSpec> inputs) { return Inference(graph, true).run(inputs); }
+Status infer_parameters(Graph& graph, std::span<const TensorSpec> inputs) {
+  return Inference(graph, Mode::kParameters).run(std::make_shared<DimTable>(), sized(inputs));
+}
+
+Status infer_sizes(Graph& graph, std::shared_ptr<DimTable> table, std::span<const SizedInput> inputs) {
+  return Inference(graph, Mode::kSizes).run(std::move(table), inputs);
+}
 
 }  // namespace shoal::worker

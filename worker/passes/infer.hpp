@@ -1,7 +1,9 @@
 // infer(): dtypes and shapes of all values.
 #pragma once
 
+#include <memory>
 #include <span>
+#include <string>
 
 #include "worker/graph/graph.hpp"
 
@@ -13,6 +15,16 @@ namespace shoal::worker {
 /// constant, or the output of a Cast that infer() inserts. The next infer() may choose another type.
 ///   Errors  kInvalidArgument naming operator, node, tensor and both shapes; kUnimplemented
 Status infer(Graph& graph, std::span<const TensorSpec> inputs);
+
+/// An input whose sizes may be expressions.
+struct SizedInput {
+  std::string name;
+  DType dtype = DType::kInvalid;
+  SymbolicShape shape = SymbolicShape::any();
+};
+/// Like infer(), for sizes that are not known yet. `table` made the expressions. The sizes of values are in Value::sizes(); no
+/// program can be made of the graph. What may be wrong for some sizes is accepted, unless it is wrong for all.
+Status infer_sizes(Graph& graph, std::shared_ptr<DimTable> table, std::span<const SizedInput> inputs);
 
 /// Like infer(), for a graph that was imported without parameters: an input that is not given takes dtype and shape from the
 /// operators that read it. Like infer(), it may insert Casts.

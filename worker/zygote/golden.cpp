@@ -11,7 +11,7 @@ namespace shoal::worker {
 namespace {
 
 Result<Tensor> zeros(const TensorSpec& input) {
-  Shape shape = input.shape;
+  Shape shape = input.shape.is_known() ? input.shape : Shape();
   for (int axis = 0; axis < shape.rank(); ++axis) {
     const DimRange range = input.ranges.empty() ? DimRange() : input.ranges[static_cast<std::size_t>(axis)];
     if (shape[axis] < 0) shape[axis] = std::max<std::int64_t>(range.lowest, 1);

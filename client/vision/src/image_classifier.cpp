@@ -33,7 +33,7 @@ Result<InputSides> sides_of(const ModelInfo& info) {
     return failed_precondition("model '{}': input '{}' is {}; pictures need float32", info.name, input.name,
                                dtype_name(input.dtype));
   }
-  if (input.shape.rank() == 0) return InputSides{};  // any shape
+  if (!input.shape.is_known()) return InputSides{};
   const bool is_picture = input.shape.rank() == 4 && (input.shape[1] == 1 || input.shape[1] == 3 || input.shape[1] == -1);
   if (!is_picture) {
     return failed_precondition("model '{}': input '{}' is {}; pictures need batch x (1 or 3) x height x width", info.name,

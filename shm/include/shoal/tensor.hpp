@@ -46,7 +46,8 @@ Result<DType> parse_dtype(std::string_view name);
 
 inline constexpr int kMaxRank = 8;
 
-/// Dimensions, outermost first. Rank 0 is a scalar of one element; a dimension may be 0, or -1 if a model leaves it open.
+/// Dimensions, outermost first. Rank 0 is a scalar of one element; a dimension may be 0, or -1 if a model leaves it open. In the
+/// description of a model, any() means that it takes any shape, or that the shape is not known yet.
 ///   Threads  a value: thread-compatible
 class Shape {
  public:
@@ -56,19 +57,27 @@ class Shape {
   explicit Shape(std::span<const std::int64_t> dims);
   /// For dimensions that come from a user or a file. Errors: kInvalidArgument (more than kMaxRank).
   static Result<Shape> make(std::span<const std::int64_t> dims);
+  /// Any number of dimensions of any size. No tensor has it.
+  static Shape any() {
+    Shape shape;
+    shape.rank_ = -1;
+    return shape;
+  }
 
-  int rank() const { return rank_; }
+  bool is_known() const { return rank_ >= 0; }  ///< false for any()
+  int rank() const { return rank_; }            ///< -1 for any()
   /// 0 <= axis < rank().
   std::int64_t operator[](int axis) const& { return dims_[static_cast<std::size_t>(axis)]; }
   std::int64_t& operator[](int axis) & { return dims_[static_cast<std::size_t>(axis)]; }
-  std::span<const std::int64_t> dims() const& { return {dims_.data(), static_cast<std::size_t>(rank_)}; }
-  std::span<const std::int64_t> dims() && = delete;  ///< of a temporary: keep the Shape
+  std::span<const std::int64_t> dims() const& { return {begin(), end()}; }  ///< none for any()
+  std::span<const std::int64_t> dims() && = delete;                         ///< of a temporary: keep the Shape
   const std::int64_t* begin() const { return dims_.data(); }
-  const std::int64_t* end() const { return dims_.data() + rank_; }
+  const std::int64_t* end() const { return dims_.data() + (rank_ < 0 ? 0 : rank_); }
 
-  /// The product of the dimensions, 1 for a scalar. -1 if a dimension is negative or the product does not fit 63 bits.
+  /// The product of the dimensions, 1 for a scalar. -1 if a dimension is negative, the product does not fit 63 bits, or for
+  /// any().
   std::int64_t element_count() const;
-  /// "1x3x224x224"; "scalar" for rank 0; "?" for a negative dimension.
+  /// "1x3x224x224"; "scalar" for rank 0; "any" for any(); "?" for a negative dimension.
   std::string to_string() const;
 
   friend bool operator==(const Shape& a, const Shape& b);
@@ -89,7 +98,7 @@ struct DimRange {
 struct TensorSpec {
   std::string name;
   DType dtype = DType::kFloat32;
-  Shape shape;                        ///< -1 if any size is allowed
+  Shape shape = Shape::any();         ///< -1 if any size is allowed; any() if any shape is
   std::vector<DimRange> ranges = {};  ///< one per dimension, limits those that are -1; empty: no limits
   friend bool operator==(const TensorSpec&, const TensorSpec&) = default;
 };

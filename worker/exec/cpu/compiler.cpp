@@ -122,7 +122,18 @@ Status Compiler::lower_images(const BatchSplit& split) {
   return {};
 }
 
+// Then neither a step nor its weights are needed.
+bool Compiler::makes_nothing(const Node& node) const {
+  const auto is_empty = [this](ValueId id) { return value(id).shape.element_count() == 0; };
+  return std::ranges::any_of(node.outputs, is_empty) &&
+         std::ranges::all_of(node.outputs, [&](ValueId id) { return is_empty(id) || !is_read(id); });
+}
+
 Status Compiler::emit(const Node& node) {
+  if (makes_nothing(node)) {
+    for (const ValueId id : node.outputs) add_form(id, {plan_.add_buffer(0), Desc()});
+    return {};
+  }
   const Mark before = mark();
   bool taken = false;
   try {

@@ -75,6 +75,7 @@ class Compiler {
   Status emit_nodes();
   void compile_by_image();
   Status lower_images(const BatchSplit& split);
+  bool makes_nothing(const Node& node) const;  ///< every output that is read is empty
   Status emit(const Node& node);
   /// The sizes of the plan and of the WeightStore before a node is lowered.
   struct Mark {

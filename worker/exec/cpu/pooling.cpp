@@ -79,7 +79,7 @@ std::optional<Window> whole_window(const Node& node, const Shape& src) {
     return window;
   }
   const auto& reduce = node.attributes.get<ReduceAttributes>();
-  const std::vector<bool> reduced = reduced_axes(reduce, src);
+  const std::vector<bool> reduced = reduced_axes(reduce, src.rank());
   const auto is_spatial = [&](std::size_t axis) { return reduced[axis] == (axis >= 2); };
   for (std::size_t axis = 0; axis < reduced.size(); ++axis) {
     if (!is_spatial(axis)) return std::nullopt;

@@ -12,7 +12,7 @@ Compiler::Taken Compiler::prelu(const Node& node) {
   const ValueId from = node.inputs[0], slopes = node.inputs[1];
   const Shape &shape = value(from).shape, &given = value(slopes).shape;
   if (!is_constant(slopes) || shape.rank() < 2) return false;
-  const auto dims = dims_of(*slopes_along(given, shape));
+  const auto dims = dims_of(slopes_along(given, shape)->bound());
   SHOAL_ASSIGN_OR_RETURN(const Form src, first_form(from, type_of(node.outputs[0])));
   const dnnl::prelu_forward::desc desc(dnnl::prop_kind::forward_inference, src.desc, any_desc(dims));
   const dnnl::prelu_forward::primitive_desc pd(desc, attributes_for({}), engine(), /*allow_empty=*/true);

@@ -233,7 +233,7 @@ class Importer {
       Dims open = *dims;
       const std::int64_t least = symbol_.np_shape ? 0 : 1;
       for (std::int64_t& dim : open) dim = dim >= least ? dim : -1;
-      value.shape = Shape(open);
+      if (symbol_.np_shape || !open.empty()) value.shape = Shape(open);  // else MXNet writes () for what it does not know
     }
     return {};
   }

@@ -36,25 +36,22 @@ struct Answer {
 };
 Answer where(bool selects_rows, const Shape& condition, const Shape& x, const Shape& y) {
   const Node node{.op = &ops::kWhere, .name = "w", .attributes = WhereAttributes{selects_rows}};
-  const Value given[] = {{.name = "c", .dtype = DType::kBool, .shape = condition},
-                         {.name = "x", .dtype = DType::kInt32, .shape = x},
-                         {.name = "y", .dtype = DType::kInt32, .shape = y}};
-  Value result;
-  const std::array<const Value*, 3> src{&given[0], &given[1], &given[2]};
-  const std::array<Value*, 1> dst{&result};
-  Answer answer{.status = node.op->infer(node, src, dst), .shape = result.shape};
+  const std::array<TypedValue, 3> src{{{"c", DType::kBool, condition}, {"x", DType::kInt32, x}, {"y", DType::kInt32, y}}};
+  std::array<TypedValue, 1> dst;
+  Answer answer{.status = node.op->infer(node, src, dst)};
   if (!answer.status.ok()) return answer;
+  answer.shape = dst[0].shape.bound();
   std::vector<std::uint8_t> bits(static_cast<std::size_t>(condition.element_count()));
   std::vector<std::int32_t> left(static_cast<std::size_t>(x.element_count())), right(static_cast<std::size_t>(y.element_count()));
   for (std::size_t i = 0; i < bits.size(); ++i) bits[i] = i % 2 == 0 ? 0 : 255;  // a bool from outside may be any byte
   for (std::size_t i = 0; i < left.size(); ++i) left[i] = static_cast<std::int32_t>(i);
   for (std::size_t i = 0; i < right.size(); ++i) right[i] = -1 - static_cast<std::int32_t>(i);
-  answer.values.resize(static_cast<std::size_t>(result.shape.element_count()));
+  answer.values.resize(static_cast<std::size_t>(answer.shape.element_count()));
   const auto view = [](DType dtype, const Shape& shape, auto& values) {
     return TensorView{dtype, shape, reinterpret_cast<std::byte*>(values.data())};
   };
   const std::array sources{view(DType::kBool, condition, bits), view(DType::kInt32, x, left), view(DType::kInt32, y, right)};
-  std::array results{view(DType::kInt32, result.shape, answer.values)};
+  std::array results{view(DType::kInt32, answer.shape, answer.values)};
   answer.status = node.op->oracle(node, sources, results);
   return answer;
 }

@@ -1,0 +1,320 @@
+#include "worker/graph/dim.hpp"
+
+#include <map>
+#include <numeric>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "shm/base/ranges.hpp"
+
+namespace shoal::worker {
+namespace {
+
+constexpr std::size_t kMostTerms = 256;  // of a sum; a larger one becomes a symbol
+
+using Atom = std::int32_t;          ///< the number of an expression in its table
+using Product = std::vector<Atom>;  ///< ascending; an atom may occur several times; empty: 1
+
+/// The highest degree first, then the atoms in their order: in such an order polynomials can be divided.
+struct LeadingFirst {
+  bool operator()(const Product& a, const Product& b) const { return a.size() != b.size() ? a.size() > b.size() : a < b; }
+};
+using Polynomial = std::map<Product, std::int64_t, LeadingFirst>;  ///< factors; none is 0
+
+DimRange sum_of(DimRange a, DimRange b) {
+  return {(Dim(a.lowest) + Dim(b.lowest)).number(), (Dim(a.highest) + Dim(b.highest)).number()};
+}
+
+DimRange product_of(DimRange a, DimRange b) {
+  const auto [lowest, highest] =
+      std::minmax({(Dim(a.lowest) * Dim(b.lowest)).number(), (Dim(a.lowest) * Dim(b.highest)).number(),
+                   (Dim(a.highest) * Dim(b.lowest)).number(), (Dim(a.highest) * Dim(b.highest)).number()});
+  return {lowest, highest};
+}
+
+std::int64_t floor_of(std::int64_t a, std::int64_t b) { return a / b - (a % b < 0 ? 1 : 0); }
+
+DimRange quotient_of(DimRange a, DimRange b) {
+  const std::int64_t least = std::max<std::int64_t>(b.lowest, 1), most = std::max<std::int64_t>(b.highest, 1);
+  return {floor_of(a.lowest, a.lowest < 0 ? least : most), floor_of(a.highest, a.highest < 0 ? most : least)};
+}
+
+/// False: a factor does not fit.
+bool add_term(Polynomial& to, const Product& product, std::int64_t factor) {
+  const auto sum = checked_add(to[product], factor);
+  if (!sum || *sum > Dim::kMost || *sum < -Dim::kMost) return false;
+  if (*sum == 0)
+    to.erase(product);
+  else
+    to[product] = *sum;
+  return true;
+}
+
+Product joined(const Product& a, const Product& b) {
+  Product both;
+  std::ranges::merge(a, b, std::back_inserter(both));
+  return both;
+}
+
+/// a / b; none if b has an atom that a lacks.
+std::optional<Product> without(const Product& a, const Product& b) {
+  if (!std::ranges::includes(a, b)) return std::nullopt;
+  Product rest;
+  std::ranges::set_difference(a, b, std::back_inserter(rest));
+  return rest;
+}
+
+/// a + b * factor * product.
+bool add_multiple(Polynomial& a, const Polynomial& b, std::int64_t factor, const Product& product) {
+  for (const auto& [atoms, count] : b) {
+    const auto scaled = checked_multiply(count, factor);
+    if (!scaled || !add_term(a, joined(atoms, product), *scaled)) return false;
+  }
+  return a.size() <= kMostTerms;
+}
+
+}  // namespace
+
+struct DimExpression {
+  enum class Kind : std::uint8_t { kSymbol, kQuotient, kLesser, kGreater, kSum };
+
+  DimTable::State& table;
+  Kind kind;
+  Atom number;  ///< in the table
+  DimRange bound;
+  std::string name;       ///< of a symbol
+  Dim left, right;        ///< of a quotient, minimum or maximum
+  Polynomial terms = {};  ///< of a sum
+
+  static const DimExpression* of(Dim dim) { return reinterpret_cast<const DimExpression*>(dim.word_); }
+  static Dim dim_of(const DimExpression* expression) { return Dim(*expression); }
+  static std::int64_t word_of(Dim dim) { return dim.word_; }
+  /// One of the two is an expression.
+  static DimTable::State& table_of(Dim a, Dim b) { return (a.is_number() ? of(b) : of(a))->table; }
+  std::string to_string() const;
+};
+
+struct DimTable::State {
+  using Kind = DimExpression::Kind;
+
+  std::vector<std::unique_ptr<const DimExpression>> expressions;  ///< by number
+  std::map<std::tuple<Kind, std::int64_t, std::int64_t>, const DimExpression*> atoms;
+  std::map<Polynomial, const DimExpression*> sums;
+
+  const DimExpression& expression(Atom atom) const { return *expressions[static_cast<std::size_t>(atom)]; }
+
+  const DimExpression* add(Kind kind, DimRange bound, std::string name = {}, Dim left = {}, Dim right = {}) {
+    const auto number = static_cast<Atom>(expressions.size());
+    expressions.push_back(
+        std::unique_ptr<const DimExpression>(new DimExpression{*this, kind, number, bound, std::move(name), left, right}));
+    return expressions.back().get();
+  }
+  /// What cannot be expressed.
+  Dim unknown(DimRange bound) {
+    if (bound.lowest == bound.highest) return bound.lowest;
+    return DimExpression::dim_of(add(Kind::kSymbol, bound, "?" + std::to_string(expressions.size())));
+  }
+  Dim atom(Kind kind, Dim left, Dim right, DimRange bound) {
+    if (bound.lowest == bound.highest) return bound.lowest;
+    const auto [known, is_new] = atoms.try_emplace({kind, DimExpression::word_of(left), DimExpression::word_of(right)}, nullptr);
+    if (is_new) known->second = add(kind, bound, {}, left, right);
+    return DimExpression::dim_of(known->second);
+  }
+
+  Polynomial polynomial_of(Dim dim) const {
+    if (dim == Dim(0)) return {};
+    if (dim.is_number()) return {{Product(), dim.number()}};
+    const DimExpression* const expression = DimExpression::of(dim);
+    return expression->kind == Kind::kSum ? expression->terms : Polynomial{{Product{expression->number}, 1}};
+  }
+  DimRange bound_of(const Polynomial& polynomial) const {
+    DimRange bound{0, 0};
+    for (const auto& [atoms, factor] : polynomial) {
+      DimRange term{factor, factor};
+      for (const Atom atom : atoms) term = product_of(term, expression(atom).bound);
+      bound = sum_of(bound, term);
+    }
+    return bound;
+  }
+  Dim dim_of(const Polynomial& polynomial) {
+    if (polynomial.empty()) return 0;
+    const auto& [atoms, factor] = *polynomial.begin();
+    if (atoms.empty()) return factor;
+    if (polynomial.size() == 1 && atoms.size() == 1 && factor == 1) return DimExpression::dim_of(&expression(atoms[0]));
+    const auto known = sums.find(polynomial);
+    if (known != sums.end()) return DimExpression::dim_of(known->second);
+    const DimRange bound = bound_of(polynomial);
+    if (bound.lowest == bound.highest && bound.highest < Dim::kMost && bound.lowest > -Dim::kMost) return bound.lowest;
+    auto* const sum = const_cast<DimExpression*>(add(Kind::kSum, bound));
+    sum->terms = polynomial;
+    sums.emplace(polynomial, sum);
+    return DimExpression::dim_of(sum);
+  }
+
+  Dim sum(Dim a, Dim b) {
+    Polynomial terms = polynomial_of(a);
+    return add_multiple(terms, polynomial_of(b), 1, {}) ? dim_of(terms) : unknown(sum_of(a.bound(), b.bound()));
+  }
+  Dim product(Dim a, Dim b) {
+    const Polynomial left = polynomial_of(a);
+    Polynomial terms;
+    for (const auto& [atoms, factor] : polynomial_of(b)) {
+      if (!add_multiple(terms, left, factor, atoms)) return unknown(product_of(a.bound(), b.bound()));
+    }
+    return dim_of(terms);
+  }
+
+  /// The division of polynomials: takes the leading term away until nothing is left.
+  std::optional<Dim> exact_quotient(Dim a, Dim b) {
+    Polynomial rest = polynomial_of(a), quotient;
+    const Polynomial divisor = polynomial_of(b);
+    while (!rest.empty()) {
+      const auto& [atoms, factor] = *rest.begin();
+      const auto& [by_atoms, by_factor] = *divisor.begin();
+      const auto product = without(atoms, by_atoms);
+      if (!product || factor % by_factor != 0) return std::nullopt;
+      const std::int64_t times = factor / by_factor;
+      if (!add_term(quotient, *product, times) || !add_multiple(rest, divisor, -times, *product)) return std::nullopt;
+    }
+    return dim_of(quotient);
+  }
+
+  /// floor((floor(x / c) + r) / d) = floor((x + c r) / (c d)).
+  void flatten(Polynomial& whole, std::int64_t& divisor) const {
+    for (auto term = whole.begin(); term != whole.end(); ++term) {
+      const auto& [atoms, factor] = *term;
+      if (factor != 1 || atoms.size() != 1) continue;
+      const DimExpression& inner = expression(atoms[0]);
+      if (inner.kind != Kind::kQuotient || !inner.right.is_number()) continue;
+      const std::int64_t by = inner.right.number();
+      const auto both = checked_multiply(by, divisor);
+      Polynomial rest = whole, flat = polynomial_of(inner.left);
+      rest.erase(atoms);
+      if (!both || *both > Dim::kMost || !add_multiple(flat, rest, by, {})) continue;
+      whole = std::move(flat);
+      divisor = *both;
+      return flatten(whole, divisor);
+    }
+  }
+  Dim quotient(Dim a, std::int64_t divisor) {
+    const DimRange bound = quotient_of(a.bound(), {divisor, divisor});
+    Polynomial whole = polynomial_of(a), outside;
+    flatten(whole, divisor);
+    Polynomial inside;  // factors from 0 to divisor - 1; the multiples of the divisor stand outside
+    std::int64_t common = divisor;
+    for (const auto& [atoms, factor] : whole) {
+      const std::int64_t times = floor_of(factor, divisor), rest = factor - times * divisor;
+      if (times != 0) outside[atoms] = times;
+      if (rest != 0) inside[atoms] = rest;
+      if (!atoms.empty()) common = std::gcd(common, rest);
+    }
+    // floor((g x + r) / (g d)) = floor((x + floor(r / g)) / d).
+    Polynomial reduced;
+    for (const auto& [atoms, factor] : inside) {
+      if (factor / common != 0) reduced[atoms] = factor / common;
+    }
+    const Dim dividend = dim_of(reduced), by = divisor / common;
+    const Dim rest = dividend.is_number() ? Dim(floor_of(dividend.number(), by.number()))
+                     : by == Dim(1)       ? dividend
+                                          : atom(Kind::kQuotient, dividend, by, quotient_of(dividend.bound(), by.bound()));
+    return outside.empty() ? rest : narrowed(dim_of(outside) + rest, bound);
+  }
+  /// A value that is known to lie in `bound` is a number if that leaves only one.
+  static Dim narrowed(Dim dim, DimRange bound) { return bound.lowest == bound.highest ? Dim(bound.lowest) : dim; }
+
+  Dim quotient(Dim a, Dim b) {
+    if (b.is_number()) return quotient(a, b.number());
+    if (const auto exact = exact_quotient(a, b)) return *exact;
+    return atom(Kind::kQuotient, a, b, quotient_of(a.bound(), b.bound()));
+  }
+
+  Dim extreme(Kind kind, Dim a, Dim b) {
+    const DimRange difference = (a - b).bound();
+    const bool is_lesser = kind == Kind::kLesser;
+    if (difference.highest <= 0) return is_lesser ? a : b;
+    if (difference.lowest >= 0) return is_lesser ? b : a;
+    const auto rank = [](Dim dim) { return dim.is_number() ? -1 : DimExpression::of(dim)->number; };
+    if (rank(a) > rank(b)) std::swap(a, b);
+    const DimRange left = a.bound(), right = b.bound();
+    return atom(kind, a, b,
+                is_lesser ? DimRange{std::min(left.lowest, right.lowest), std::min(left.highest, right.highest)}
+                          : DimRange{std::max(left.lowest, right.lowest), std::max(left.highest, right.highest)});
+  }
+};
+
+std::string DimExpression::to_string() const {
+  switch (kind) {
+    case Kind::kSymbol:
+      return name;
+    case Kind::kQuotient:
+      return "floor(" + left.to_word() + " / " + right.to_word() + ")";
+    case Kind::kLesser:
+      return "min(" + left.to_string() + ", " + right.to_string() + ")";
+    case Kind::kGreater:
+      return "max(" + left.to_string() + ", " + right.to_string() + ")";
+    case Kind::kSum:
+      break;
+  }
+  std::string text;
+  for (const auto& [atoms, factor] : terms) {
+    const std::int64_t size = factor < 0 ? -factor : factor;
+    if (factor < 0 || !text.empty()) text += text.empty() ? "-" : factor < 0 ? " - " : " + ";
+    if (atoms.empty() || size != 1) text += std::to_string(size) + (atoms.empty() ? "" : " * ");
+    for (std::size_t i = 0; i < atoms.size(); ++i) text += (i == 0 ? "" : " * ") + table.expression(atoms[i]).to_string();
+  }
+  return text;
+}
+
+DimTable::DimTable() : state_(std::make_unique<State>()) {}
+DimTable::~DimTable() = default;
+
+Dim DimTable::symbol(std::string name, DimRange bound) {
+  bound = {Dim(bound.lowest).number(), Dim(bound.highest).number()};
+  if (bound.lowest == bound.highest) return bound.lowest;
+  return DimExpression::dim_of(state_->add(DimExpression::Kind::kSymbol, bound, std::move(name)));
+}
+
+DimRange Dim::bound_of_expression() const { return DimExpression::of(*this)->bound; }
+std::string Dim::to_string() const { return is_number() ? std::to_string(number()) : DimExpression::of(*this)->to_string(); }
+std::string Dim::to_word() const {
+  const std::string text = to_string();
+  return text.find(' ') == std::string::npos ? text : "(" + text + ")";
+}
+Dim Dim::sum(Dim a, Dim b) { return DimExpression::table_of(a, b).sum(a, b); }
+Dim Dim::times(Dim a, Dim b) { return DimExpression::table_of(a, b).product(a, b); }
+
+Dim floor_div(Dim a, Dim b) {
+  SHOAL_CHECK(!b.is_number() || b.number() > 0);
+  if (a.is_number() && b.is_number()) return floor_of(a.number(), b.number());
+  return DimExpression::table_of(a, b).quotient(a, b);
+}
+
+Dim ceil_div(Dim a, Dim b) { return floor_div(a - 1, b) + 1; }  // a + b might end at a limit
+
+Dim min(Dim a, Dim b) {
+  if (a.is_number() && b.is_number()) return std::min(a.number(), b.number());
+  return DimExpression::table_of(a, b).extreme(DimExpression::Kind::kLesser, a, b);
+}
+
+Dim max(Dim a, Dim b) {
+  if (a.is_number() && b.is_number()) return std::max(a.number(), b.number());
+  return DimExpression::table_of(a, b).extreme(DimExpression::Kind::kGreater, a, b);
+}
+
+Dim either(Dim a, Dim b) {
+  const DimRange left = a.bound(), right = b.bound();
+  return DimExpression::table_of(a, b).unknown({std::min(left.lowest, right.lowest), std::max(left.highest, right.highest)});
+}
+
+std::optional<Dim> exact_quotient(Dim a, Dim b) {
+  SHOAL_CHECK(!(b == Dim(0)));
+  if (!a.is_number() || !b.is_number()) return DimExpression::table_of(a, b).exact_quotient(a, b);
+  return a.number() % b.number() == 0 ? std::optional<Dim>(a.number() / b.number()) : std::nullopt;
+}
+
+bool known_unequal(Dim a, Dim b) { return !(a - b).bound().contains(0); }
+bool known_less(Dim a, Dim b) { return (a - b).highest() < 0; }
+bool known_indivisible(Dim a, Dim b) { return (a - b * floor_div(a, b)).lowest() > 0; }
+
+}  // namespace shoal::worker
