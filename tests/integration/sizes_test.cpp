@@ -1,7 +1,10 @@
-// Scalars and empty tensors through the pool.
+// Scalars, empty tensors, and outputs whose size depends on data, through the pool.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
+#include <random>
+#include <set>
 
 #include "shoal/engine.hpp"
 #include "tests/support/checkpoint.hpp"
@@ -26,7 +29,7 @@ class RanksTest : public testing::Test {
  protected:
   RanksTest() {
     write_graph(models_.path("rows"), "rows", kScaledRows,
-                     R"([{name = "data", shape = [-1, 3]}, {name = "scale", shape = []}, {name = "more", shape = [-1, 3]}])");
+                R"([{name = "data", shape = [-1, 3]}, {name = "scale", shape = []}, {name = "more", shape = [-1, 3]}])");
   }
   struct Case {
     std::int64_t rows, more;
@@ -94,6 +97,91 @@ TEST_F(RanksTest, AnEmptyBatchOfANetworkGivesEmptyAnswers) {
   ASSERT_TRUE(outputs.ok()) << outputs.status().to_string();
   EXPECT_EQ(outputs->front().tensor.shape()[0], 0);
   EXPECT_EQ(outputs->front().tensor.size_bytes(), 0u);
+}
+
+/// Input: boxes (n, 5). Outputs: those that remain, their numbers doubled, the sum of each column, and the positions of the
+/// numbers of data that are not 0. The first, second and last have sizes that depend on data.
+constexpr const char* kBoxes = R"json({"nodes": [
+  {"op": "null", "name": "data", "inputs": []},
+  {"op": "_dynamic_nms", "name": "kept", "attrs": {"scalar": "0.5"}, "inputs": [[0, 0, 0]]},
+  {"op": "_mul_scalar", "name": "twice", "attrs": {"scalar": "2"}, "inputs": [[1, 0, 0]]},
+  {"op": "sum", "name": "sums", "attrs": {"axis": "0"}, "inputs": [[1, 0, 0]]},
+  {"op": "_dynamic_nonzero", "name": "found", "inputs": [[0, 0, 0]]}],
+ "arg_nodes": [0], "node_row_ptr": [0, 1, 2, 3, 4, 5], "heads": [[1, 0, 0], [2, 0, 0], [3, 0, 0], [4, 0, 0]],
+ "attrs": {"mxnet_version": ["int", 10901]}})json";
+
+/// Boxes beside each other, some of them twice.
+Tensor boxes(std::int64_t count, unsigned seed) {
+  Tensor tensor = Tensor::create(DType::kFloat32, {count, 5}).value();
+  std::mt19937 random(seed);
+  const auto values = tensor.values<float>();
+  for (std::size_t i = 0; i < static_cast<std::size_t>(count); ++i) {
+    const auto corner = static_cast<float>(random() % 6 * 10);
+    const float box[] = {static_cast<float>(random() % 1000) / 1000, corner, corner, corner + 9, corner + 9};
+    std::ranges::copy(box, values.begin() + static_cast<std::ptrdiff_t>(5 * i));
+  }
+  return tensor;
+}
+
+class DynamicOutputs : public testing::Test {
+ protected:
+  DynamicOutputs() { write_graph(models_.path("boxes"), "boxes", kBoxes, "[{name = \"data\", shape = [\"0..100\", 5]}]"); }
+
+  ScratchDirectory models_;
+  DaemonFixture daemon_{
+      {.models = {"boxes=" + models_.path("boxes") + ",workers=3,contexts=2"}, .worker = "shoal-worker-faulty"}};
+  Pool pool_ = daemon_.connect();
+};
+
+TEST_F(DynamicOutputs, AreDescribedWithARange) {
+  const ModelInfo info = pool_.describe("boxes").value();
+  EXPECT_EQ(info.outputs[0].shape, (Shape{-1, 5}));
+  EXPECT_EQ(info.outputs[0].ranges, (std::vector<DimRange>{{0, 100}, {}}));
+  EXPECT_EQ(info.outputs[2].shape, Shape{5});
+  EXPECT_TRUE(info.outputs[2].ranges.empty());
+  EXPECT_EQ(info.outputs[3].dtype, DType::kInt64);
+  EXPECT_EQ(info.outputs[3].ranges, (std::vector<DimRange>{{0, 500}, {}}));
+}
+
+TEST_F(DynamicOutputs, HaveTheSameBitsInAllWorkers) {
+  constexpr int kRounds = 30, kSeeds = 4;
+  std::vector<Prediction> asked;
+  for (int i = 0; i < kRounds * kSeeds; ++i)
+    asked.push_back(pool_.submit("boxes", {{"data", boxes(40, static_cast<unsigned>(i % kSeeds))}}));
+  std::set<std::int64_t> lengths;
+  for (std::size_t i = 0; i < asked.size(); ++i) {
+    const Result<Tensors>& outputs = asked[i].get();
+    ASSERT_TRUE(outputs.ok()) << outputs.status().to_string();
+    const Tensors& first = *asked[i % kSeeds].get();
+    for (std::size_t k = 0; k < first.size(); ++k) {
+      const TensorView got = (*outputs)[k].tensor.view(), want = first[k].tensor.view();
+      ASSERT_EQ(got.shape, want.shape);
+      EXPECT_TRUE(std::ranges::equal(got.bytes(), want.bytes())) << i << ", output " << k;
+    }
+    const Tensor &kept = first[0].tensor, &twice = first[1].tensor;
+    lengths.insert(kept.shape()[0]);
+    ASSERT_EQ(twice.shape(), kept.shape());
+    for (std::size_t k = 0; k < kept.values<float>().size(); ++k)
+      EXPECT_EQ(twice.values<float>()[k], 2 * kept.values<float>()[k]);
+  }
+  EXPECT_LE(*lengths.rbegin(), 6) << "there are six places";
+  for (const auto& worker : daemon_.model("boxes").at("workers")) {
+    std::int64_t completed = 0;
+    for (const auto& lane : worker.at("lanes")) completed += lane.at("completed").get<std::int64_t>();
+    EXPECT_GT(completed, 0);
+  }
+}
+
+TEST_F(DynamicOutputs, MayBeEmptyOrAsLargeAsTheyCan) {
+  const auto none = pool_.predict("boxes", {{"data", boxes(0, 0)}}).value();
+  EXPECT_EQ(none[0].tensor.shape(), (Shape{0, 5}));
+  EXPECT_EQ(none[3].tensor.shape(), (Shape{0, 2}));
+  Tensor ones = Tensor::create(DType::kFloat32, {100, 5}).value();
+  std::ranges::fill(ones.values<float>(), 1.f);
+  const auto all = pool_.predict("boxes", {{"data", ones}}).value();
+  EXPECT_EQ(all[0].tensor.shape(), (Shape{100, 5}));
+  ASSERT_EQ(all[3].tensor.shape(), (Shape{500, 2}));
+  EXPECT_EQ(all[3].tensor.values<std::int64_t>()[999], 4);
 }
 
 }  // namespace

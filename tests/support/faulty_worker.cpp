@@ -25,7 +25,7 @@
 //   _fault_compile       waits forever when it is compiled for a batch of `scalar` rows
 //   _fault_compile_spin  uses 1.5 s of processor time when it is compiled for a batch of `scalar` rows
 //   _fault_write_weight  when triggered, writes to its second input, a weight
-// The output of each operator is its first input.
+// The output of each operator is its first input. The operators of dynamic_operators.hpp are there, too.
 //
 // As the process that finds files, it never answers a question that names `stalled`.
 #include <fcntl.h>
@@ -52,6 +52,7 @@
 #include "shm/wire/local_address.hpp"
 #include "shoal/passive_openmp.hpp"
 #include "tests/support/custom_operator.hpp"
+#include "tests/support/dynamic_operators.hpp"
 #include "worker/zygote/zygote.hpp"
 
 namespace shoal::worker {
@@ -303,5 +304,6 @@ int main(int argc, char** argv) {
   add_operator("_fault_compile", 1, do_nothing, infer_and_hang);
   add_operator("_fault_compile_spin", 1, do_nothing, infer_and_spin);
   add_operator("_fault_write_weight", 2, fault_write_weight);
+  shoal::test::register_dynamic_operators();
   return worker_main(argc, argv);
 }

@@ -16,6 +16,7 @@
 #include "worker/engine/identity_model.hpp"
 #include "worker/engine/model_loader.hpp"
 #include "worker/engine/thread_settings.hpp"
+#include "worker/exec/owned_outputs.hpp"
 
 namespace shoal {
 
@@ -215,22 +216,18 @@ struct Engine::Impl {
 
   Result<Tensors> try_to_run(const Tensors& inputs, Context& context, Ran& ran) try {
     std::vector<TensorSpec> specs;
-    std::vector<TensorView> src, dst;
+    std::vector<TensorView> src;
     SHOAL_RETURN_IF_ERROR(order_inputs(inputs, specs, src));
     loaded.model->enter_thread();
     auto program = loaded.model->program(specs);
     if (!program.ok()) return program.status().with_context(format("model '{}'", info.name));
-    Tensors outputs;
-    for (const TensorSpec& output : (*program)->outputs()) {
-      SHOAL_ASSIGN_OR_RETURN(Tensor tensor, Tensor::create(output.dtype, output.shape));
-      dst.push_back(tensor.view());
-      outputs.push_back({output.name, std::move(tensor)});
-    }
+    SHOAL_ASSIGN_OR_RETURN(worker::OwnedOutputs outputs, worker::OwnedOutputs::make((*program)->outputs()));
+    context.sink = &outputs;
     ran = Ran::kMaybe;
-    if (const Status status = (*program)->run(context, src, dst); !status.ok())
+    if (const Status status = (*program)->run(context, src, outputs.views()); !status.ok())
       return status.with_context(format("model '{}'", info.name));
     ran = Ran::kYes;
-    return outputs;
+    return std::move(outputs).take();
   } catch (const std::bad_alloc&) {
     return out_of_memory("the request", info.name);
   } catch (const std::exception& error) {  // an exception must not leave a thread or lose a context

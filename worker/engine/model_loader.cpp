@@ -11,6 +11,7 @@
 #include "shm/base/regular_file.hpp"
 #include "shm/model/ignored_inputs.hpp"
 #include "worker/engine/identity_model.hpp"
+#include "worker/exec/graph_plan.hpp"
 #include "worker/import/mxnet/mxnet_importer.hpp"
 #include "worker/import/npz.hpp"
 #include "worker/passes/infer.hpp"
@@ -29,21 +30,26 @@ SizedInput with_symbols(const TensorSpec& input, DimTable& table) {
   return sized;
 }
 
-/// The outputs. A size that depends on the open sizes of the inputs is open, too.
+/// The outputs. A size that depends on the open sizes of the inputs is open, too. One that depends on data has a range.
 Result<std::vector<TensorSpec>> describe_outputs(Graph graph, const InputPlan& plan) {
   SHOAL_RETURN_IF_ERROR(infer(graph, plan.input_sets.front()));  // what is wrong there is reported with numbers
+  std::vector<SymbolicShape> behind_data;
+  for (const GraphOutput& output : graph.outputs) behind_data.push_back(graph.value(output.value).sizes());
   const auto table = std::make_shared<DimTable>();
   std::vector<SizedInput> inputs;
   for (const TensorSpec& input : plan.inputs) inputs.push_back(with_symbols(input, *table));
   SHOAL_RETURN_IF_ERROR(infer_sizes(graph, table, inputs));
   std::vector<TensorSpec> outputs;
-  for (const GraphOutput& output : graph.outputs) {
-    const Value& value = graph.value(output.value);
-    const SymbolicShape sizes = value.sizes();
-    TensorSpec& spec = outputs.emplace_back(TensorSpec{output.name, value.dtype, value.shape});
-    for (int axis = 0; axis < sizes.rank(); ++axis) {
-      if (!sizes[axis].is_number()) spec.shape[axis] = -1;
+  for (std::size_t i = 0; i < graph.outputs.size(); ++i) {
+    const Value& value = graph.value(graph.outputs[i].value);
+    TensorSpec& spec = outputs.emplace_back(open_spec(graph.outputs[i].name, value.dtype, value.sizes()));
+    bool depends_on_data = false;
+    for (int axis = 0; axis < static_cast<int>(spec.ranges.size()); ++axis) {
+      DimRange& range = spec.ranges[static_cast<std::size_t>(axis)];
+      depends_on_data |= !behind_data[i][axis].is_number();
+      if (behind_data[i][axis].is_number() || range.highest > kMaxElements) range = DimRange();
     }
+    if (!depends_on_data) spec.ranges.clear();
   }
   return outputs;
 }

@@ -54,7 +54,8 @@ Status fold_constants(Graph& graph) {
   std::vector<Node> kept;
   for (Node& node : graph.nodes) {
     const bool reads_constants = !node.inputs.empty() && std::ranges::all_of(node.inputs, is_constant);
-    if (reads_constants && takes_room(node)) {
+    const bool is_dynamic = std::ranges::any_of(node.outputs, [&](ValueId id) { return graph.value(id).expressions != nullptr; });
+    if (reads_constants && !is_dynamic && takes_room(node)) {
       if (Status status = fold_node(graph, node); !status.ok()) return status;
       continue;
     }

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "shm/base/errors.hpp"
+#include "worker/exec/dynamic_step.hpp"
 #include "worker/exec/oracle_step.hpp"
 #include "worker/graph/operators.hpp"
 
@@ -14,14 +15,35 @@ std::size_t size_bytes_of(const Value& value) {
   return static_cast<std::size_t>(value.shape.element_count()) * dtype_size_bytes(value.dtype);
 }
 
+TensorSpec open_spec(const std::string& name, DType dtype, const SymbolicShape& sizes) {
+  TensorSpec spec{name, dtype, sizes.bound()};
+  for (int axis = 0; axis < sizes.rank(); ++axis) {
+    if (sizes[axis].is_number()) continue;
+    spec.ranges.resize(static_cast<std::size_t>(sizes.rank()));
+    spec.ranges[static_cast<std::size_t>(axis)] = {std::max<std::int64_t>(sizes[axis].lowest(), 0), sizes[axis].highest()};
+    spec.shape[axis] = -1;
+  }
+  return spec;
+}
+
 Plan start_plan(const Graph& graph) {
   Plan plan;
   for (const ValueId id : graph.inputs)
     plan.inputs.push_back({graph.value(id).name, graph.value(id).dtype, graph.value(id).shape});
   for (const GraphOutput& output : graph.outputs) {
-    plan.outputs.push_back({output.name, graph.value(output.value).dtype, graph.value(output.value).shape});
+    const Value& value = graph.value(output.value);
+    plan.outputs.push_back(open_spec(output.name, value.dtype, value.sizes()));
   }
   return plan;
+}
+
+BufferId add_value_buffer(const Value& value, Plan& plan) {
+  const BufferId buffer = plan.add_buffer(size_bytes_of(value));
+  if (value.expressions) {
+    const BufferId slot = plan.add_buffer(sizeof(Shape));
+    plan.buffer(buffer).shape_slot = slot;
+  }
+  return buffer;
 }
 
 std::vector<bool> find_read_values(const Graph& graph) {
@@ -59,11 +81,16 @@ void add_oracle_step(Plan& plan, const Node& node, const std::vector<PlacedTenso
   const int input = node.op->facts.index_input;
   if (input >= 0 && std::cmp_less(input, src.size()))
     plan.buffer(src[static_cast<std::size_t>(input)].buffer).holds_bounds = true;
-  plan.steps.push_back(make_oracle_step(node, src, dst));
+  plan.steps.push_back(has_dynamic_tensor(plan, src, dst) ? make_dynamic_step(plan, node, src, dst)
+                                                          : make_oracle_step(node, src, dst));
 }
 
 void deliver_output(Plan& plan, BufferId id, int index) {
   Buffer& buffer = plan.buffer(id);
+  if (buffer.shape_slot != kNoBuffer) {
+    plan.dynamic_outputs.push_back({static_cast<std::size_t>(index), id});
+    return;
+  }
   const bool has_parts =
       std::any_of(plan.buffers.begin(), plan.buffers.end(), [&](const Buffer& other) { return other.parent == id; });
   if (buffer.home == Buffer::Home::kArena && buffer.parent == kNoBuffer && !has_parts && !buffer.holds_bounds) {

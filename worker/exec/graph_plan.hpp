@@ -12,9 +12,13 @@
 namespace shoal::worker {
 
 std::size_t size_bytes_of(const Value& value);
+/// The description of a tensor: a size that is not known is -1, with its bound as range.
+TensorSpec open_spec(const std::string& name, DType dtype, const SymbolicShape& sizes);
 /// Makes a Plan with the graph's inputs and outputs only.
 Plan start_plan(const Graph& graph);
 /// Per value: does a node read it, or is it an output of the graph?
+/// Adds a buffer in the arena for the value, and one for its shape if that depends on data.
+BufferId add_value_buffer(const Value& value, Plan& plan);
 std::vector<bool> find_read_values(const Graph& graph);
 /// The key of a constant of the graph in the WeightStore.
 std::string constant_key(ValueId id);
@@ -23,10 +27,11 @@ std::string node_key(const Node& node);
 /// Adds a buffer with the constant in row-major order and the value's dtype.
 ///   Errors  kUnimplemented: the constant exists only in another form now
 Result<BufferId> add_plain_constant(const Graph& graph, ValueId id, WeightStore& weights, Plan& plan);
-/// Adds the step that runs the oracle kernel on plain layout. Marks the buffer that `node` takes bounds from (`holds_bounds`).
+/// Adds the step that runs the oracle kernel on plain layout, with the sizes of each run where they depend on data. Marks the
+/// buffer that `node` takes bounds from (`holds_bounds`).
 void add_oracle_step(Plan& plan, const Node& node, const std::vector<PlacedTensor>& src, const std::vector<PlacedTensor>& dst);
-/// Makes `buffer`, which is plain, output number `index`. The steps write into the output itself if that is allowed; otherwise a
-/// copy is added.
+/// Makes `buffer`, which is plain, output number `index`. If its size depends on data, it is copied when a run ends. Else the
+/// steps write into the output itself if that is allowed; otherwise a copy is added.
 void deliver_output(Plan& plan, BufferId buffer, int index);
 
 }  // namespace shoal::worker

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <string_view>
 #include <vector>
 
 #include "worker/exec/plan.hpp"
@@ -9,11 +10,13 @@
 
 namespace shoal::worker {
 
-/// A tensor of a step: its type, shape and buffer. kNoBuffer: a hidden output that nobody reads.
+/// A tensor of a step: its type, shape (the largest, where it depends on data) and buffer. kNoBuffer: a hidden output that nobody
+/// reads.
 struct PlacedTensor {
   DType dtype = DType::kInvalid;
   Shape shape;
   BufferId buffer = kNoBuffer;
+  std::string_view name = {};  ///< for messages; valid while the step is made
 };
 
 /// Runs the node's oracle kernel on plain layout.

@@ -37,6 +37,8 @@ struct Buffer {
   std::size_t bytes = 0;
   BufferId parent = kNoBuffer;
   std::size_t offset_bytes = 0;  ///< within the parent
+  /// Where the Shape of a value whose size depends on data lies in a run; the value's own bytes have room for the largest one.
+  BufferId shape_slot = kNoBuffer;
   bool holds_bounds =
       false;  ///< a step takes bounds or indices from it: it may not become an output, because clients can write those
 };
@@ -100,9 +102,15 @@ struct AlignedBytes {
 };
 
 struct Plan {
-  std::vector<TensorSpec> inputs, outputs;  ///< concrete, the model's order
+  std::vector<TensorSpec> inputs, outputs;  ///< concrete, the model's order; a size that depends on data is -1 with a range
   std::vector<Buffer> buffers;
   std::vector<std::unique_ptr<Step>> steps;  ///< in the order of execution
+  /// An output whose size depends on data. It is copied to where the caller wants it when the run ends.
+  struct DynamicOutput {
+    std::size_t index;
+    BufferId buffer;  ///< has a slot
+  };
+  std::vector<DynamicOutput> dynamic_outputs;
   /// A step for which the device had several algorithms.
   struct Tunable {
     std::size_t step = 0;

@@ -118,6 +118,13 @@ void PlannedProgram::lay_out() {
     }
     if (touches_external) external_steps_.push_back(step);
   }
+  const auto keep_to_the_end = [&](BufferId id) {
+    lives[static_cast<std::size_t>(root_of(plan_, id))].last = static_cast<int>(plan_.steps.size());
+  };
+  for (const auto& output : plan_.dynamic_outputs) {
+    keep_to_the_end(output.buffer);
+    keep_to_the_end(plan_.buffer(output.buffer).shape_slot);
+  }
   std::vector<std::vector<Interval>> intervals(1 + plan_.devices.size());  // per space
   std::vector<std::vector<std::size_t>> owners(intervals.size());
   for (std::size_t id = 0; id < buffer_count; ++id) {
@@ -244,6 +251,7 @@ Status PlannedProgram::make_steps(Binding& binding) const {
 void PlannedProgram::bind_tensors(Binding& binding, std::span<const TensorView> src, std::span<const TensorView> dst) const {
   bool changed = false;
   const auto bind = [&](std::byte*& bound, const TensorView& view, const TensorSpec& spec, AlignedBytes& staging) {
+    if (is_dynamic(spec)) return;
     std::byte* address = stage(view, spec, staging);
     changed |= address != bound;
     bound = address;
@@ -283,6 +291,16 @@ PlannedProgram::Outcome PlannedProgram::run_steps(Context& context, Binding& bin
   if (outcome.status.ok()) queues.are_at_rest();
   if (context.progress != nullptr) context.progress->step_name.store(nullptr, std::memory_order_relaxed);
   return outcome;
+}
+
+Status PlannedProgram::place_dynamic_outputs(Context& context, const Binding& binding, std::span<TensorView> dst) const {
+  for (const auto& [index, id] : plan_.dynamic_outputs) {
+    TensorView& view = dst[index];
+    std::memcpy(&view.shape, binding.addresses[static_cast<std::size_t>(plan_.buffer(id).shape_slot)], sizeof(Shape));
+    SHOAL_ASSIGN_OR_RETURN(view.data, context.sink->place(index, view.dtype, view.shape));
+    if (view.size_bytes() > 0) std::memcpy(view.data, binding.addresses[static_cast<std::size_t>(id)], view.size_bytes());
+  }
+  return {};
 }
 
 std::vector<StepInfo> PlannedProgram::steps() const {
@@ -337,6 +355,11 @@ void PlannedProgram::note_fallback(Context& context, const Status& why) {
 
 PlannedProgram::Outcome PlannedProgram::run_bound(Context& context, std::span<const TensorView> src,
                                                   std::span<TensorView> dst) const {
+  if (!plan_.dynamic_outputs.empty() && context.sink == nullptr) {
+    return {failed_precondition("the size of output '{}' depends on data: a run needs a place for it (Context::sink)",
+                                outputs_[plan_.dynamic_outputs.front().index].name),
+            false};
+  }
   Binding* const binding = binding_in(*context.state);
   if (!binding->refusal.ok()) return {binding->refusal, true};
   try {
@@ -355,8 +378,10 @@ PlannedProgram::Outcome PlannedProgram::run_bound(Context& context, std::span<co
     if (binding->inputs[i] != src[i].data) fill_up(src[i], {src[i].dtype, inputs_[i].shape, binding->inputs[i]});
   }
   Outcome outcome = run_steps(context, *binding);
+  if (outcome.status.ok()) outcome.status = place_dynamic_outputs(context, *binding, dst);
   for (std::size_t i = 0; i < dst.size() && outcome.status.ok(); ++i) {
-    if (binding->outputs[i] != dst[i].data) copy_corner({dst[i].dtype, outputs_[i].shape, binding->outputs[i]}, dst[i]);
+    if (!is_dynamic(outputs_[i]) && binding->outputs[i] != dst[i].data)
+      copy_corner({dst[i].dtype, outputs_[i].shape, binding->outputs[i]}, dst[i]);
   }
   return outcome;
 }

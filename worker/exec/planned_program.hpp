@@ -45,6 +45,7 @@ class PlannedProgram : public Program {
   Outcome run_bound(Context& context, std::span<const TensorView> src, std::span<TensorView> dst) const;
   Outcome run_steps(Context& context, Binding& binding) const;
   static void note_fallback(Context& context, const Status& why);
+  Status place_dynamic_outputs(Context& context, const Binding& binding, std::span<TensorView> dst) const;
 
   std::uint64_t id_;
   Plan plan_;

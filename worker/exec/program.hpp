@@ -49,6 +49,21 @@ struct StepInfo {
   double bytes = 0;                  ///< read and written, each byte once, without scratch memory
 };
 
+/// Gives memory for outputs whose sizes are known only when they have been computed.
+class OutputSink {
+ public:
+  /// The memory for output `index`, of the size that dtype and shape say; null only if that is 0. A run asks once for each such
+  /// output, after its last step.
+  ///   Errors  end the run with this Status. Throws std::bad_alloc
+  virtual Result<std::byte*> place(std::size_t index, DType dtype, const Shape& shape) = 0;
+
+ protected:
+  ~OutputSink() = default;
+};
+
+/// Does its size depend on data?
+inline bool is_dynamic(const TensorSpec& output) { return output.shape.element_count() < 0; }
+
 class Program;
 
 /// One thread's activation arena and bindings. Runs any Program of any Model, on one thread at a time.
@@ -61,6 +76,7 @@ class Context {
   Context& operator=(Context&&) noexcept;
   void release_memory();                ///< gives all memory back; allocates nothing
   Progress* progress = nullptr;         ///< borrowed; may be null
+  OutputSink* sink = nullptr;           ///< borrowed; null: programs with dynamic outputs cannot run
   std::span<std::uint64_t> step_times;  ///< borrowed; one per step, each run adds its nanoseconds; empty: steps are not timed
 
   struct State;
@@ -72,6 +88,7 @@ class Program {
  public:
   virtual ~Program() = default;
   const std::vector<TensorSpec>& inputs() const { return inputs_; }  ///< concrete shapes, the model's order
+  /// A size that depends on data is -1, with a range from 0 to the most that it may be.
   const std::vector<TensorSpec>& outputs() const { return outputs_; }
   std::size_t arena_bytes() const { return arena_bytes_; }  ///< activations and scratchpad of one Context
   std::size_t step_count() const { return step_count_; }
@@ -80,7 +97,9 @@ class Program {
   virtual std::size_t resident_bytes() const { return 0; }
 
   /// Runs once. After the Context's first run of this Program, it takes no lock and makes no allocation of ours.
-  ///   src, dst  as inputs() and outputs() say, row-major; copied unless 64-byte aligned
+  ///   src, dst  as inputs() and outputs() say, row-major; copied unless 64-byte aligned. An output whose size depends on data
+  ///   has
+  ///             no memory in dst; context.sink gives it, and the run sets its shape and data in dst
   ///   Errors    kInvalidArgument (number, dtype, shape); kCancelled (context.progress->stop ended the run between two steps, or
   ///             while it waited for a device; the content of dst is undefined); what a device says. Throws std::bad_alloc; the
   ///             Context can still be used.

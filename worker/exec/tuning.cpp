@@ -19,6 +19,7 @@
 #include "shm/base/clock.hpp"
 #include "shm/base/errors.hpp"
 #include "shm/base/unique_fd.hpp"
+#include "worker/exec/owned_outputs.hpp"
 #include "worker/exec/planned_program.hpp"
 
 namespace shoal::worker {
@@ -60,17 +61,19 @@ Result<Measurement> measure(const Graph& graph, const Backend& backend, Choices 
   const std::vector<Plan::Tunable> tunables = plan.tunables;
   const PlannedProgram program(std::move(plan), weights);
 
-  std::vector<TensorView> src, dst;
-  const auto inputs = blank_tensors(program.inputs(), src), outputs = blank_tensors(program.outputs(), dst);
+  std::vector<TensorView> src;
+  const auto inputs = blank_tensors(program.inputs(), src);
+  SHOAL_ASSIGN_OR_RETURN(OwnedOutputs outputs, OwnedOutputs::make(program.outputs()));
   std::vector<std::uint64_t> times(program.step_count()), best(program.step_count(), std::numeric_limits<std::uint64_t>::max());
   Context context;
-  SHOAL_RETURN_IF_ERROR(program.run(context, src, dst));
+  context.sink = &outputs;
+  SHOAL_RETURN_IF_ERROR(program.run(context, src, outputs.views()));
   context.step_times = times;
   if (backend.threads() == 1) context.state->step_clock = thread_cpu_ns;
   const std::uint64_t start_ns = monotonic_now_ns();
   for (int round = 0; round < kRounds && (round == 0 || monotonic_now_ns() - start_ns < share_ns); ++round) {
     std::ranges::fill(times, 0);
-    SHOAL_RETURN_IF_ERROR(program.run(context, src, dst));
+    SHOAL_RETURN_IF_ERROR(program.run(context, src, outputs.views()));
     for (std::size_t step = 0; step < times.size(); ++step) best[step] = std::min(best[step], times[step]);
   }
   Measurement measurement{.variant = std::move(variant)};

@@ -70,37 +70,51 @@ Status Job::locate_inputs(const ServedModelView& served, Frames message) {
 }
 
 Status Job::locate_outputs(const ServedModelView& served, const std::vector<TensorSpec>& outputs) {
-  std::uint64_t frame_bytes = 0;
+  frame_bytes_ = 0;
   for (std::size_t i = 0; i < outputs.size(); ++i) {
-    TensorView dst{outputs[i].dtype, outputs[i].shape, nullptr};
-    wire::WireTensor output = wire::to_wire(dst);
-    output.location = static_cast<std::uint8_t>(wire::Location::kFrame);
-    if (i < request_.outputs.size() && request_.outputs[i].capacity_bytes > 0) {
-      const wire::WireTensor& slot = request_.outputs[i];
-      const auto arena = arenas_->output.mutable_bytes();
-      if (!fits(slot.offset_bytes, slot.capacity_bytes, arena.size())) {
-        return invalid_argument("the slot of output '{}' lies outside its arena: {} bytes at {} of {}", outputs[i].name,
-                                slot.capacity_bytes, slot.offset_bytes, arena.size());
-      }
-      if (dst.size_bytes() <= slot.capacity_bytes) {
-        dst.data = arena.data() + slot.offset_bytes;
-        output.offset_bytes = slot.offset_bytes;
-        output.capacity_bytes = slot.capacity_bytes;
-        output.location = static_cast<std::uint8_t>(wire::Location::kArena);
-      }
+    dst_.push_back({outputs[i].dtype, outputs[i].shape, nullptr});
+    reply_.outputs.emplace_back();
+    if (!is_dynamic(outputs[i])) SHOAL_RETURN_IF_ERROR(locate_output(outputs[i], i));
+  }
+  return check_frames(served);
+}
+
+Status Job::place_output(const ServedModelView& served, const TensorSpec& output, std::size_t index, const Shape& shape) {
+  dst_[index].shape = shape;
+  SHOAL_RETURN_IF_ERROR(locate_output(output, index));
+  return check_frames(served);
+}
+
+Status Job::locate_output(const TensorSpec& output, std::size_t index) {
+  TensorView& dst = dst_[index];
+  wire::WireTensor& located = reply_.outputs[index];
+  located = wire::to_wire(dst);
+  located.location = static_cast<std::uint8_t>(wire::Location::kFrame);
+  if (index < request_.outputs.size() && request_.outputs[index].capacity_bytes > 0) {
+    const wire::WireTensor& slot = request_.outputs[index];
+    const auto arena = arenas_->output.mutable_bytes();
+    if (!fits(slot.offset_bytes, slot.capacity_bytes, arena.size())) {
+      return invalid_argument("the slot of output '{}' lies outside its arena: {} bytes at {} of {}", output.name,
+                              slot.capacity_bytes, slot.offset_bytes, arena.size());
     }
-    if (!dst.data) frame_bytes += dst.size_bytes();
-    dst_.push_back(dst);
-    reply_.outputs.push_back(output);
+    if (dst.size_bytes() <= slot.capacity_bytes) {
+      dst.data = arena.data() + slot.offset_bytes;
+      located.offset_bytes = slot.offset_bytes;
+      located.capacity_bytes = slot.capacity_bytes;
+      located.location = static_cast<std::uint8_t>(wire::Location::kArena);
+    }
   }
-  const bool is_sent = request_.header.request_id != wire::kProbeRequest;
-  if (is_sent && served.longest_reply_bytes != 0 && frame_bytes > served.longest_reply_bytes) {
-    return invalid_argument(
-        "its outputs have {} bytes for which it offers no room in the output arena, and a message may have {} ([limits] "
-        "total_message_mb of the daemon's configuration)",
-        frame_bytes, served.longest_reply_bytes);
-  }
+  if (!dst.data) frame_bytes_ += dst.size_bytes();
   return {};
+}
+
+Status Job::check_frames(const ServedModelView& served) const {
+  const bool is_sent = request_.header.request_id != wire::kProbeRequest;
+  if (!is_sent || served.longest_reply_bytes == 0 || frame_bytes_ <= served.longest_reply_bytes) return {};
+  return invalid_argument(
+      "its outputs have {} bytes for which it offers no room in the output arena, and a message may have {} ([limits] "
+      "total_message_mb of the daemon's configuration)",
+      frame_bytes_, served.longest_reply_bytes);
 }
 
 Frames Job::finish(const std::string& model_name) {

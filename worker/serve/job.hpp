@@ -55,7 +55,10 @@ class Job {
   Status locate_inputs(const ServedModelView& served, Frames message);
   /// Places each output in its slot if it fits. Other outputs get no memory here and travel as frames.
   ///   Errors  kInvalidArgument: a slot outside its arena; more bytes in frames than a message may have
+  /// Those whose sizes depend on data are left for place_output().
   Status locate_outputs(const ServedModelView& served, const std::vector<TensorSpec>& outputs);
+  /// Places an output whose size depends on data, and gives its shape to dst(); the same errors.
+  Status place_output(const ServedModelView& served, const TensorSpec& output, std::size_t index, const Shape& shape);
   /// The frames of the reply, made of `status` and the members below; valid until the next begin().
   Frames finish(const std::string& model_name);
   /// Gives the client's arenas back: this Job does nothing more with the request.
@@ -76,7 +79,11 @@ class Job {
  private:
   wire::Request request_;
   std::shared_ptr<ClientArenas> arenas_;
+  Status locate_output(const TensorSpec& output, std::size_t index);
+  Status check_frames(const ServedModelView& served) const;
+
   std::vector<TensorView> src_, dst_;
+  std::uint64_t frame_bytes_ = 0;  ///< of outputs that travel as frames
   wire::Reply reply_;
   std::vector<std::byte> reply_frame_;
   std::string text_;

@@ -29,6 +29,7 @@ RequestRunner::RequestRunner(const LaneEnvironment& environment, std::uint16_t l
   progress_.step_counter = &line_.step_counter;
   progress_.stop = this;
   context_.progress = &progress_;
+  context_.sink = this;
 }
 
 Frames RequestRunner::answer(Frames message, std::shared_ptr<const PendingProgram> program) {
@@ -171,17 +172,28 @@ Status RequestRunner::give_spare_memory() {
   const auto dst = job_.dst();
   spare_outputs_.resize(std::max(spare_outputs_.size(), dst.size()));
   for (std::size_t i = 0; i < dst.size(); ++i) {
-    if (dst[i].data) continue;
-    Tensor& spare = spare_outputs_[i];
-    if (spare.dtype() != dst[i].dtype || spare.shape() != dst[i].shape) {
-      auto created = Tensor::create(dst[i].dtype, dst[i].shape);
-      if (created.status().code() == StatusCode::kFailedPrecondition)
-        throw std::bad_alloc();  // callers treat every failed allocation as std::bad_alloc
-      SHOAL_ASSIGN_OR_RETURN(spare, std::move(created));
-    }
-    dst[i].data = spare.view().data;
+    if (dst[i].data || is_dynamic(program_->outputs()[i])) continue;
+    SHOAL_ASSIGN_OR_RETURN(dst[i].data, spare_memory(i, dst[i].dtype, dst[i].shape));
   }
   return {};
+}
+
+Result<std::byte*> RequestRunner::spare_memory(std::size_t index, DType dtype, const Shape& shape) {
+  Tensor& spare = spare_outputs_[index];
+  if (spare.dtype() != dtype || spare.shape() != shape) {
+    auto created = Tensor::create(dtype, shape);
+    if (created.status().code() == StatusCode::kFailedPrecondition)
+      throw std::bad_alloc();  // callers treat every failed allocation as std::bad_alloc
+    SHOAL_ASSIGN_OR_RETURN(spare, std::move(created));
+  }
+  return spare.view().data;
+}
+
+// Of a request that runs alone: programs with such outputs are never joined.
+Result<std::byte*> RequestRunner::place(std::size_t index, DType dtype, const Shape& shape) {
+  SHOAL_RETURN_IF_ERROR(job_.place_output(served_, program_->outputs()[index], index, shape));
+  if (std::byte* const slot = job_.dst()[index].data) return slot;
+  return spare_memory(index, dtype, shape);
 }
 
 bool RequestRunner::should_stop() {

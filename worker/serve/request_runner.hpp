@@ -54,7 +54,7 @@ class NamedMeanwhile {
 
 /// Ends a run between two steps when all its requests were cancelled. Each request gets one answer, whichever allocation fails.
 ///   Threads  thread-bound
-class RequestRunner final : private StopCondition {
+class RequestRunner final : private StopCondition, private OutputSink {
  public:
   using Send = std::function<void(Frames)>;
 
@@ -93,6 +93,7 @@ class RequestRunner final : private StopCondition {
   };
 
   bool should_stop() override;
+  Result<std::byte*> place(std::size_t index, DType dtype, const Shape& shape) override;
   Status explain_exception();  ///< of the exception that is being handled
   void release_memory();       ///< allocates nothing
   void record(wire::FlightKind kind, const Job& job, std::uint64_t value = 0);
@@ -106,6 +107,7 @@ class RequestRunner final : private StopCondition {
   Status choose_program();
   void note_arena(const Program& program);
   Status give_spare_memory();
+  Result<std::byte*> spare_memory(std::size_t index, DType dtype, const Shape& shape);
 
   bool run_joined(std::span<const Frames> messages);
   bool find_joined_program(std::int64_t rows);

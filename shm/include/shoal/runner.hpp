@@ -34,7 +34,7 @@ struct ModelInfo {
   std::string name;
   std::uint64_t version = 1;
   std::vector<TensorSpec> inputs;   ///< in the model's order
-  std::vector<TensorSpec> outputs;  ///< in the model's order; dimensions that depend on the inputs are -1
+  std::vector<TensorSpec> outputs;  ///< in the model's order; -1: depends on the inputs, with a range: on their data
   std::vector<std::string> labels;  ///< class names, element i = class i; empty if the model has none
   std::optional<Preprocess> preprocess;
   std::string precision = "f32";  ///< in which the model runs: "f32", "f32-fast" or "bf16"; never "auto"

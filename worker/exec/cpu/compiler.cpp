@@ -124,6 +124,7 @@ Status Compiler::lower_images(const BatchSplit& split) {
 
 // Then neither a step nor its weights are needed.
 bool Compiler::makes_nothing(const Node& node) const {
+  if (is_dynamic(node)) return false;  // its shape is still computed
   const auto is_empty = [this](ValueId id) { return value(id).shape.element_count() == 0; };
   return std::ranges::any_of(node.outputs, is_empty) &&
          std::ranges::all_of(node.outputs, [&](ValueId id) { return is_empty(id) || !is_read(id); });
@@ -196,6 +197,7 @@ const Compiler::Lowering* Compiler::lowering_of(const Operator* op) {
 }
 
 Compiler::Taken Compiler::take(const Node& node) {
+  if (is_dynamic(node)) return false;
   const Lowering* const lowering = lowering_of(node.op);
   const bool takes_any_type = lowering != nullptr && lowering->types == Lowering::kAnyType;
   if (!takes_any_type && !all_float(node)) return false;
@@ -206,12 +208,12 @@ Status Compiler::emit_oracle(const Node& node) {
   std::vector<PlacedTensor> src, dst;
   for (const ValueId id : node.inputs) {
     SHOAL_ASSIGN_OR_RETURN(const Form form, plain_form(id));
-    src.push_back({value(id).dtype, value(id).shape, form.buffer});
+    src.push_back({value(id).dtype, value(id).shape, form.buffer, value(id).name});
   }
   for (const ValueId id : node.outputs) {
-    PlacedTensor tensor{value(id).dtype, value(id).shape};
+    PlacedTensor tensor{.dtype = value(id).dtype, .shape = value(id).shape, .name = value(id).name};
     if (is_read(id)) {
-      tensor.buffer = plan_.add_buffer(size_bytes_of(value(id)));
+      tensor.buffer = add_value_buffer(value(id), plan_);
       add_form(id, {tensor.buffer, is_float(id) ? plain_desc(value(id).shape) : Desc()});
     }
     dst.push_back(tensor);

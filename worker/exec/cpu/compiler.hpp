@@ -110,8 +110,9 @@ class Compiler {
   bool is_read(ValueId id) const {
     return is_output_[static_cast<std::size_t>(id)] || !readers_[static_cast<std::size_t>(id)].empty();
   }
-  bool all_float(const Node& node) const;  ///< every input and output is float32 and not empty
-  NodeId sole_reader(ValueId id) const;    ///< the only node that reads `id`; none if there are more, or if it is an output
+  bool is_dynamic(const Node& node) const;  ///< an input or output has a size that depends on data
+  bool all_float(const Node& node) const;   ///< every input and output is float32 and not empty
+  NodeId sole_reader(ValueId id) const;     ///< the only node that reads `id`; none if there are more, or if it is an output
   void absorb(NodeId id);
   bool is_dead_after_this(ValueId id) const;
   bool may_overwrite(ValueId id, BufferId buffer) const;

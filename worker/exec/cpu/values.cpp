@@ -40,7 +40,12 @@ void Compiler::find_readers() {
 
 bool Compiler::is_float(ValueId id) const {
   const auto& v = value(id);
-  return v.dtype == DType::kFloat32 && v.shape.element_count() > 0 && v.shape.rank() > 0;
+  return v.dtype == DType::kFloat32 && !v.expressions && v.shape.element_count() > 0 && v.shape.rank() > 0;
+}
+
+bool Compiler::is_dynamic(const Node& node) const {
+  const auto depends_on_data = [this](ValueId id) { return value(id).expressions != nullptr; };
+  return std::ranges::any_of(node.inputs, depends_on_data) || std::ranges::any_of(node.outputs, depends_on_data);
 }
 
 std::span<const Type> Compiler::types_of_products() const {

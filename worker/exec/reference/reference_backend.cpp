@@ -31,7 +31,7 @@ class ReferenceBackend : public Backend {
       if (graph.value(id).constant) {
         SHOAL_ASSIGN_OR_RETURN(buffer, add_plain_constant(graph, id, weights, plan));
       } else {
-        buffer = plan.add_buffer(size_bytes_of(graph.value(id)));
+        buffer = add_value_buffer(graph.value(id), plan);
       }
       return buffer;
     };
@@ -39,14 +39,14 @@ class ReferenceBackend : public Backend {
       std::vector<PlacedTensor> src, dst;
       for (const ValueId id : node.inputs) {
         SHOAL_ASSIGN_OR_RETURN(const BufferId buffer, place(id));
-        src.push_back({graph.value(id).dtype, graph.value(id).shape, buffer});
+        src.push_back({graph.value(id).dtype, graph.value(id).shape, buffer, graph.value(id).name});
       }
       for (const ValueId id : node.outputs) {
         BufferId buffer = kNoBuffer;
         if (read[static_cast<std::size_t>(id)]) {
           SHOAL_ASSIGN_OR_RETURN(buffer, place(id));
         }
-        dst.push_back({graph.value(id).dtype, graph.value(id).shape, buffer});
+        dst.push_back({graph.value(id).dtype, graph.value(id).shape, buffer, graph.value(id).name});
       }
       add_oracle_step(plan, node, src, dst);
     }
