@@ -28,10 +28,11 @@ bool is_model_name(std::string_view name) {
   return !name.empty() && name.size() <= kLongestModelName && std::all_of(name.begin(), name.end(), allowed);
 }
 
-/// "?x3x224..640x224" -> {-1, 3, -1, 224} and the range; "scalar" -> {}.
+/// "?x3x224..640x224" -> {-1, 3, -1, 224} and the range; "scalar" -> {}, "any" -> any().
 Status parse_shape(std::string_view text, const std::string& where, TensorSpec& spec) {
   if (text.empty()) return invalid_argument("{}: write NAME:SHAPE, as in data:1x3x224x224", where);
   std::vector<std::int64_t> dims;
+  if (text == Shape::any().to_string()) return {};
   if (text == Shape().to_string()) text = {};
   while (!text.empty()) {
     const std::string_view dim = cut(text, 'x');

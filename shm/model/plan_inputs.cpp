@@ -58,6 +58,7 @@ Result<TensorSpec> plan_input(const ModelConfig& config, const TensorSpec& graph
 }
 
 bool matches(const Shape& concrete, const Shape& open) {
+  if (!open.is_known()) return true;
   return concrete.rank() == open.rank() && std::equal(concrete.begin(), concrete.end(), open.begin(),
                                                       [](std::int64_t c, std::int64_t o) { return o < 0 || c == o; });
 }

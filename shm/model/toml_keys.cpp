@@ -60,8 +60,9 @@ Status read_dim(const Site& site, std::vector<std::int64_t>& dims, std::vector<D
 
 /// Reads the shape, and the ranges if there are any.
 Status read_open_shape(const Site& site, TensorSpec& spec) {
+  if (site.node.value<std::string>() == Shape::any().to_string()) return {};
   const toml::array* array = site.node.as_array();
-  if (!array) return site.error("must be a list of dimensions such as [-1, 3, 224, \"224..640\"]");
+  if (!array) return site.error("must be a list of dimensions such as [-1, 3, 224, \"224..640\"], or \"any\"");
   if (array->size() > kMaxRank) return site.error(format("has {} dimensions; at most {} are possible", array->size(), kMaxRank));
   std::vector<std::int64_t> dims;
   for (const toml::node& element : *array) SHOAL_RETURN_IF_ERROR(read_dim(site.at(element, site.key), dims, spec.ranges));

@@ -23,7 +23,7 @@ constexpr const char* kWhere = "the answer of the process that looks for files";
 // ---- keys, in the forms of model.toml ----
 
 json input_json(const TensorSpec& spec) {
-  json shape = json::array();
+  json shape = spec.shape.is_known() ? json::array() : json(spec.shape.to_string());
   for (int axis = 0; axis < spec.shape.rank(); ++axis) {
     const auto at = static_cast<std::size_t>(axis);
     if (at < spec.ranges.size() && spec.ranges[at] != DimRange())

@@ -35,11 +35,15 @@ Result<std::vector<TensorSpec>> describe_outputs(Graph graph, const InputPlan& p
   SHOAL_RETURN_IF_ERROR(infer(graph, plan.input_sets.front()));  // what is wrong there is reported with numbers
   std::vector<SymbolicShape> behind_data;
   for (const GraphOutput& output : graph.outputs) behind_data.push_back(graph.value(output.value).sizes());
+  std::vector<TensorSpec> outputs;
+  if (!std::ranges::all_of(plan.inputs, [](const TensorSpec& input) { return input.shape.is_known(); })) {
+    for (const GraphOutput& output : graph.outputs) outputs.push_back({output.name, graph.value(output.value).dtype});
+    return outputs;
+  }
   const auto table = std::make_shared<DimTable>();
   std::vector<SizedInput> inputs;
   for (const TensorSpec& input : plan.inputs) inputs.push_back(with_symbols(input, *table));
   SHOAL_RETURN_IF_ERROR(infer_sizes(graph, table, inputs));
-  std::vector<TensorSpec> outputs;
   for (std::size_t i = 0; i < graph.outputs.size(); ++i) {
     const Value& value = graph.value(graph.outputs[i].value);
     TensorSpec& spec = outputs.emplace_back(open_spec(graph.outputs[i].name, value.dtype, value.sizes()));

@@ -9,7 +9,7 @@ namespace {
 
 using test::says;
 const std::string kWhere = "model 'net' (net/model.toml)";
-const TensorSpec kUnknown{"data", DType::kFloat32, {}};
+const TensorSpec kUnknown{"data"};
 
 std::string error_of(const ModelConfig& config, const std::vector<TensorSpec>& graph_inputs) {
   const auto plan = plan_inputs(config, graph_inputs, kWhere);
@@ -63,7 +63,7 @@ TEST(PlanInputs, LeavesOpenWhatDiffersBetweenShapes) {
 TEST(PlanInputs, PutsInputsInTheModelsOrderWithTheirDtypes) {
   const ModelConfig config{.inputs = {{"b", DType::kInt64, {-1, 2}}, {"a", DType::kUInt8, {-1, 1}}},
                            .shapes = {{{"b", DType::kFloat32, {3, 2}}, {"a", DType::kFloat32, {3, 1}}}}};
-  const auto plan = plan_inputs(config, std::vector<TensorSpec>{{"a", DType::kFloat32, {}}, {"b", DType::kFloat32, {}}}, kWhere);
+  const auto plan = plan_inputs(config, std::vector<TensorSpec>{{"a"}, {"b"}}, kWhere);
   ASSERT_TRUE(plan.ok()) << plan.status().to_string();
   EXPECT_EQ(plan->input_sets[0], (std::vector<TensorSpec>{{"a", DType::kUInt8, {3, 1}}, {"b", DType::kInt64, {3, 2}}}));
 }

@@ -17,10 +17,10 @@ using test::ScratchDirectory;
 
 // No value is its default.
 constexpr const char* kEveryKey = R"(
-inputs = [{name = "data", shape = ["1..64", 3, -1, "8.."], dtype = "uint8"}, {name = "any", shape = []}]
+inputs = [{name = "data", shape = ["1..64", 3, -1, "8.."], dtype = "uint8"}, {name = "any", shape = "any"}, {name = "one", shape = []}]
 outputs = ["prob"]
 labels = "names.txt"
-shapes = [{data = [1, 3, 8, 8], any = [2]}, {data = [4, 3, 8, 8], any = [0]}]
+shapes = [{data = [1, 3, 8, 8], any = [2], one = []}, {data = [4, 3, 8, 8], any = [0], one = []}]
 buckets = [{batch = [1, 2, 4]}, {input = "data", dim = 2, sizes = [16, 32], crop = {prob = 1}}]
 device = "cpu-reference"
 fallback = "error"
