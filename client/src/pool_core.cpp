@@ -340,17 +340,18 @@ void PoolCore::lose_connection(const Status& why) {
   if (is_driven_) ::eventfd_write(wake_fd_.get(), 1);
 
   // Slots that the dead daemon did not release are free: its workers can no longer answer, and outputs get a new arena.
-  auto sent = std::exchange(requests_, {});
-  sent.merge(std::exchange(old_requests_, {}));
-  for (const auto& [seq, request] : sent) {
-    if (request->is_done()) {
-      release_slots_of(*request);
-    } else {
-      request->may_have_run = true;
-      if (request->is_cancelled)
-        fail(*request, request->canceled_by_caller());
-      else
-        park(request);
+  const auto requests = std::exchange(requests_, {}), old_requests = std::exchange(old_requests_, {});
+  for (const auto* sent : {&old_requests, &requests}) {
+    for (const auto& [seq, request] : *sent) {
+      if (request->is_done()) {
+        release_slots_of(*request);
+      } else {
+        request->may_have_run = true;
+        if (request->is_cancelled)
+          fail(*request, request->canceled_by_caller());
+        else
+          park(request);
+      }
     }
   }
   for (auto& [name, entry] : models_) entry.description.reset();  // another daemon uses other ids

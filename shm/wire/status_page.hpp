@@ -31,6 +31,9 @@ enum class CrashCause : std::uint32_t {
   kException = 2,    // an exception that nobody caught
 };
 
+/// The sender of a signal whom this pid namespace does not show, or who gave another name.
+inline constexpr std::int32_t kUnknownSender = -1;
+
 // Written by the signal handler of a lane. `valid` is stored after all numbers (release; pairs with the reader's acquire after
 // the pidfd reported) and before the texts. The texts are made from memory that may be damaged, so the process may end while it
 // writes them.
@@ -40,7 +43,7 @@ struct CrashRecord {
   std::atomic<std::uint64_t> address;     // si_addr
   std::atomic<std::uint32_t> signal;
   std::atomic<std::int32_t> code;        // si_code
-  std::atomic<std::int32_t> sender_pid;  // si_pid when another process sent it, else 0
+  std::atomic<std::int32_t> sender_pid;  // si_pid when another process sent it (or kUnknownSender), else 0
   std::atomic<std::uint32_t> on_lane;    // 1: the thread was this lane; 0: another thread of the worker, written to line 0
   std::atomic<std::uint32_t> cause;      // CrashCause
   std::uint32_t reserved;
@@ -59,8 +62,8 @@ inline constexpr std::uint64_t kBlamesNoRequest = ~std::uint64_t{1};
 
 // The name of the thread that compiles programs, as /proc shows it. At most 15 bytes.
 inline constexpr char kCompilerThread[] = "shoal-compiler";
-// The name of the thread that unmaps what clients had. It works for no lane, but while it unmaps, the arenas of a new client may have
-// to wait.
+// The name of the thread that unmaps what clients had. It works for no lane, but while it unmaps, the arenas of a new client may
+// have to wait.
 inline constexpr char kUnmapperThread[] = "shoal-unmapper";
 
 // 8-byte atomics, relaxed: racy by design. The supervisor believes only request ids that it leased to this lane.

@@ -178,6 +178,8 @@ DeathCause Death::cause() const {
 std::string Death::what() const {
   const std::string where = crash && !crash->operator_name.empty() ? " in " + crash->operator_name : "";
   if (ended != EndReason::kNone) return ended_because + where;
+  if (crash && crash->sender_pid < 0)
+    return format("signal {} sent by a process that cannot be seen from here{}", crash->signal, where);
   if (crash && crash->sender_pid != 0) return format("signal {} sent by process {}{}", crash->signal, crash->sender_pid, where);
   if (crash && crash->cause == wire::CrashCause::kOutOfMemory) return "out of memory" + where;
   if (crash && crash->cause == wire::CrashCause::kException) return "an exception that nobody caught" + where;

@@ -198,7 +198,9 @@ void World::write_record(SimWorker& worker, Death death, const Crash& crash, std
                                      : 0;
   record.signal = crash.by_watchdog ? SIGABRT : SIGSEGV;
   record.code = crash.by_watchdog || death == Death::kSignalled ? -6 : 1;
-  record.sender_pid = crash.by_watchdog ? ::getpid() : death == Death::kSignalled ? 1 : 0;
+  record.sender_pid = crash.by_watchdog            ? ::getpid()
+                      : death == Death::kSignalled ? (draw % 2 == 0 ? 1 : wire::kUnknownSender)
+                                                   : 0;
   record.on_lane = crash.lane ? 1 : 0;
   record.cause = static_cast<std::uint32_t>(crash.out_of_memory ? wire::CrashCause::kOutOfMemory : wire::CrashCause::kSignal);
   record.valid = death == Death::kTorn ? 0 : 1;

@@ -132,14 +132,16 @@ void record(const siginfo_t& info, const void* context, wire::LaneLine& line, co
   constexpr auto relaxed = std::memory_order_relaxed;
   wire::CrashRecord& crash = line.crash;
   const bool was_sent = info.si_code <= 0;  // by a process: kill(), sigqueue(), tgkill()
-  const bool by_other = was_sent && info.si_pid != ::getpid();
+  // This process sends signals to itself by tgkill() only; with others the sender chooses what si_pid says.
+  const bool by_other = was_sent && !(info.si_code == SI_TKILL && info.si_pid == ::getpid());
+  const std::int32_t sender = info.si_pid > 0 && info.si_pid != ::getpid() ? info.si_pid : wire::kUnknownSender;
   const auto cause =
       own_cause == wire::CrashCause::kSignal && !by_other && is_out_of_memory() ? wire::CrashCause::kOutOfMemory : own_cause;
   crash.request_id.store(progress ? lane_request->load(relaxed) : 0, relaxed);
   crash.address.store(was_sent ? 0 : reinterpret_cast<std::uint64_t>(info.si_addr), relaxed);
   crash.signal.store(static_cast<std::uint32_t>(info.si_signo), relaxed);
   crash.code.store(info.si_code, relaxed);
-  crash.sender_pid.store(by_other ? info.si_pid : 0, relaxed);
+  crash.sender_pid.store(by_other ? sender : 0, relaxed);
   crash.on_lane.store(progress ? 1 : 0, relaxed);
   crash.cause.store(static_cast<std::uint32_t>(cause), relaxed);
   // Pairs with the supervisor's acquire after the pidfd reported. What follows reads memory that the crash may have spoiled.

@@ -1,6 +1,7 @@
 #include "worker/serve/job.hpp"
 
 #include <algorithm>
+#include <cstring>
 
 #include "shm/base/errors.hpp"
 #include "shm/base/ranges.hpp"
@@ -20,6 +21,7 @@ bool is_in_arena(const wire::WireTensor& tensor) { return tensor.location == sta
 bool Job::begin(Frames message) {
   src_.clear();
   dst_.clear();
+  kept_.clear();
   reply_.outputs.clear();
   ran = Ran::kNo;
   compute_ns = 0;
@@ -65,6 +67,16 @@ Status Job::locate_inputs(const ServedModelView& served, Frames message) {
       data = message[next_frame++].data();
     }
     src_.push_back({static_cast<DType>(input.dtype), wire::shape_of(input), const_cast<std::byte*>(data)});  // read only
+  }
+  return {};
+}
+
+Status Job::keep_inputs() {
+  for (TensorView& input : src_) {
+    SHOAL_ASSIGN_OR_RETURN(Tensor copy, Tensor::create(input.dtype, input.shape));
+    if (input.size_bytes() > 0) std::memcpy(copy.view().data, input.data, input.size_bytes());
+    kept_.push_back(std::move(copy));
+    input = kept_.back().view();
   }
   return {};
 }

@@ -53,6 +53,9 @@ class Job {
   /// After find_arenas(): src() is valid then.
   ///   Errors  kInvalidArgument: names the input that is not where the message says
   Status locate_inputs(const ServedModelView& served, Frames message);
+  /// Copies the inputs out of the client's memory: what is hashed then is what runs. After locate_inputs().
+  ///   Errors  kFailedPrecondition: no memory
+  Status keep_inputs();
   /// Places each output in its slot if it fits. Other outputs get no memory here and travel as frames.
   ///   Errors  kInvalidArgument: a slot outside its arena; more bytes in frames than a message may have
   /// Those whose sizes depend on data are left for place_output().
@@ -84,6 +87,7 @@ class Job {
 
   std::vector<TensorView> src_, dst_;
   std::uint64_t frame_bytes_ = 0;  ///< of outputs that travel as frames
+  std::vector<Tensor> kept_;       ///< what keep_inputs() copied
   wire::Reply reply_;
   std::vector<std::byte> reply_frame_;
   std::string text_;

@@ -103,7 +103,7 @@ class RequestRunner final : private StopCondition, private OutputSink {
   static void mark_out_of_memory(Job& job, const Status& status);
   Frames finish(Job& job, std::span<Job> others = {});
   Status run(Frames message);
-  Status refuse_quarantined(const Job& job);
+  Status refuse_quarantined(Job& job);
   Status choose_program();
   void note_arena(const Program& program);
   Status give_spare_memory();

@@ -62,7 +62,7 @@ class Worker {
       if (!*received) continue;
       // A worker that receives no arenas cannot serve. Its requests run elsewhere, and its replacement has descriptors again.
       if (lost_fds) return fail(unavailable("no file descriptors are left for a client's arenas (RLIMIT_NOFILE)"));
-      handle(**received);
+      if (const Status served = handle(**received); !served.ok()) return fail(served);
     }
   } catch (const std::bad_alloc&) {  // blames no request; those that are here run elsewhere
     return fail(out_of_memory("a worker's control thread"));
@@ -93,29 +93,34 @@ class Worker {
     return bound;
   }
 
-  void handle(const wire::ControlMessage& message) {
+  // Errors: why this worker cannot go on.
+  Status handle(const wire::ControlMessage& message) {
     switch (message.kind) {
       case wire::ControlKind::kAttachClient:
         // If a client's arenas cannot be mapped, the lanes answer its requests with the reason. Nothing is written: nobody may
         // read what the daemon's stderr is, and this thread must not wait.
-        (void)arenas_.attach(message.id, message.fds);
+        // A lack of descriptors or memory may pass, but the client would stay refused here for as long as it is attached: then
+        // this worker ends, and its requests run elsewhere.
+        if (const Status attached = arenas_.attach(message.id, message.fds);
+            attached.code() == StatusCode::kUnavailable || attached.code() == StatusCode::kFailedPrecondition)
+          return attached;
         record(wire::FlightKind::kAttached, message.id);
-        return;
+        return {};
       case wire::ControlKind::kDetachClient:
         arenas_.detach(message.id);
         record(wire::FlightKind::kDetached, message.id);
-        return;
+        return {};
       case wire::ControlKind::kCancelRun:
         cancelled_.add(message.id);
-        return;
+        return {};
       case wire::ControlKind::kQuarantine:
         (void)quarantine_.replace(message.text, static_cast<std::uint8_t>(message.id));  // a list that is wrong changes nothing
-        return;
+        return {};
       case wire::ControlKind::kProbe:
         lanes_.front().probe(message.id);
-        return;
+        return {};
       default:
-        return;
+        return {};
     }
   }
 

@@ -22,7 +22,7 @@ const dnnl::engine& engine() {
 
 namespace {
 
-std::size_t elements_of(const dnnl::memory::dims& dims) {
+std::size_t element_count_of(const dnnl::memory::dims& dims) {
   return std::accumulate(dims.begin(), dims.end(), std::size_t{1},
                          [](std::size_t product, auto dim) { return product * static_cast<std::size_t>(dim); });
 }
@@ -125,7 +125,7 @@ Desc channel_range_desc(const dnnl::memory::dims& dims, std::int64_t whole) {
 
 bool has_gaps(const Desc& desc) {
   if (desc.data.format_kind != dnnl_blocked || desc.data.format_desc.blocking.inner_nblks > 0) return false;
-  return desc.get_size() != elements_of(desc.dims()) * element_bytes(desc);
+  return desc.get_size() != element_count_of(desc.dims()) * element_bytes(desc);
 }
 
 Desc any_desc(const dnnl::memory::dims& dims, Type type) { return {dims, type, Tag::any}; }

@@ -222,6 +222,12 @@ TEST_F(LedgerDeathTest, QuarantineEndsAfterItsTimeAndHoldsSoManyHashes) {
   const auto hashes = ledger_.quarantined(model_);
   ASSERT_EQ(hashes.size(), Ledger::kMaxQuarantined);
   EXPECT_EQ(hashes.front(), 4u);
+  admit(100);
+  const std::vector<Action> sent = taken();
+  ASSERT_FALSE(sent.empty());
+  EXPECT_NE(sent.back().quarantine, 0) << "its lane waits for the newest list";
+  EXPECT_TRUE(answer(sent.back().request, {worker, 0}));
+  taken();
   ASSERT_TRUE(ledger_.next_tick_ns(now_).has_value());
   EXPECT_LE(*ledger_.next_tick_ns(now_), now_ + ModelLimits{}.quarantine_ns);
   now_ += ModelLimits{}.quarantine_ns;

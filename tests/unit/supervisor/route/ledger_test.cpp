@@ -63,6 +63,34 @@ TEST_F(LedgerTest, AParkedRequestTakesUpNoCreditOfItsLane) {
   EXPECT_EQ(words(), (Words{"forward 2", "send 4@7.0#1"}));
 }
 
+// A worker may say anything of its own requests, too.
+TEST_F(LedgerTest, ARunTakesNoLongerThanTheTimeSinceItWasSent) {
+  ready(7);
+  const RequestId first = admit(1);
+  now_ += 2 * kMs;
+  taken();
+  EXPECT_TRUE(ledger_.lane_parked({7, 0}, first, 1, now_));
+  EXPECT_TRUE(ledger_.lane_replied({.lane = {7, 0}, .request = first, .attempt = 1, .compute_ns = ~std::uint64_t{0}}, now_));
+  const std::vector<Action> actions = taken();
+  ASSERT_EQ(actions.size(), 1u);
+  EXPECT_LE(actions[0].queue_ns, 2 * kMs);
+  EXPECT_TRUE(try_admit(2, 0, 100 * kMs).ok()) << "its shape is not taken for one that lasts for ever";
+}
+
+TEST_F(LedgerTest, AnAnswerOfItsOwnSaysWhetherTheRequestMayHaveRun) {
+  ready(7);
+  const RequestId running = admit(1);
+  admit(2), admit(3);  // 3 waits: both credits are used
+  taken();
+  ledger_.cancel(1, 3, now_);
+  ledger_.cancel(1, 1, now_);
+  const std::vector<Action> actions = taken();
+  ASSERT_EQ(actions.size(), 2u);
+  EXPECT_EQ(actions[0].ran, Ran::kNo);
+  EXPECT_EQ(actions[1].ran, Ran::kMaybe);
+  EXPECT_EQ(actions[1].request, running);
+}
+
 TEST_F(LedgerTest, AParkedNoticeThatMatchesNoLeaseIsIgnored) {
   ready(7);
   ready(8);

@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -100,6 +101,28 @@ TEST_F(CrashHandler, ASignalOfAnotherProcessNamesItsSender) {
   EXPECT_EQ(crash.valid, 1u);
   EXPECT_GT(crash.sender_pid, 0);
   EXPECT_NE(crash.sender_pid, parent);
+}
+
+// A sender of the same user may name anybody, the victim itself included. One in another pid namespace has the number 0 here.
+TEST_F(CrashHandler, ASenderCannotPassASignalOffAsTheVictimsOwn) {
+  for (const bool names_victim : {true, false}) {
+    const int status = run([&] {
+      const pid_t victim = ::getpid();
+      if (const pid_t killer = ::fork(); killer == 0) {
+        siginfo_t info{};
+        info.si_code = SI_QUEUE;
+        info.si_pid = names_victim ? victim : 0;
+        ::syscall(SYS_rt_sigqueueinfo, victim, SIGABRT, &info);
+        ::_exit(0);
+      }
+      while (true) ::pause();
+    });
+    EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
+    wire::LaneLine& line = lines_[1].crash.valid == 1 ? lines_[1] : lines_[0];
+    EXPECT_EQ(line.crash.valid, 1u);
+    EXPECT_EQ(line.crash.sender_pid, wire::kUnknownSender);
+    line.crash.valid = 0;
+  }
 }
 
 TEST_F(CrashHandler, AStackOverflowLeavesEvidence) {

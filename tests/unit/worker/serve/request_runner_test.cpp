@@ -258,7 +258,7 @@ class SteppingRunnerTest : public ::testing::Test {
     return static_cast<StatusCode>(wire::decode_reply(reply[0]).value().header.status);
   }
 
-  const float value_[1] = {7};
+  float value_[1] = {7};
   SteppingModel model_;
   test::LaneParts parts_{"steps", model_, {{"data", DType::kFloat32, Shape{-1}}}};
   RequestRunner runner_{parts_.environment, 0, parts_.line, parts_.bell};
@@ -286,9 +286,22 @@ TEST_F(SteppingRunnerTest, ASuspectsHashStandsInItsLineWhileItRuns) {
   EXPECT_EQ(answer(), StatusCode::kOk);
   EXPECT_EQ(seen, 0u);
   EXPECT_EQ(answer(wire::kHashInputs), StatusCode::kOk);
-  const TensorView view{DType::kFloat32, Shape{1}, reinterpret_cast<std::byte*>(const_cast<float*>(value_))};
+  const TensorView view{DType::kFloat32, Shape{1}, reinterpret_cast<std::byte*>(value_)};
   EXPECT_EQ(seen, hash_inputs({&view, 1}));
   EXPECT_EQ(parts_.line.running_hash, 0u);
+}
+
+// Otherwise a client could show the inputs of others while they are hashed, and have these refused.
+TEST_F(SteppingRunnerTest, WhatIsHashedOfASuspectIsWhatRuns) {
+  for (const bool is_suspect : {false, true}) {
+    value_[0] = 7;
+    model_.at_step = [&](int) { value_[0] = 8; };
+    EXPECT_EQ(answer(is_suspect ? wire::kHashInputs : std::uint16_t{0}), StatusCode::kOk);
+    float output = 0;
+    ASSERT_EQ(text_.size(), sizeof output);
+    std::memcpy(&output, text_.data(), sizeof output);
+    EXPECT_EQ(output, is_suspect ? 7 : 8);
+  }
 }
 
 TEST_F(SteppingRunnerTest, AnAllocationThatFailsIsTheAnswerAndTheLaneServesOn) {
