@@ -78,7 +78,9 @@ struct alignas(64) LaneLine {
   std::atomic<std::uint64_t> parked;             // requests that wait for their program to be compiled
   std::atomic<std::uint64_t> thread_id;          // gettid() of the lane
   std::atomic<std::uint64_t> compiling_request;  // the parked request whose program is being compiled; 0 = none
-  std::atomic<std::uint64_t> reserved[6];
+  std::atomic<std::uint64_t> waits_for_device;   // 1: its run waits for an accelerator, and uses no processor time meanwhile
+  std::atomic<std::uint64_t> fallbacks;          // runs that the CPU did because an accelerator could not
+  std::atomic<std::uint64_t> reserved[4];
   CrashRecord crash;
 };
 static_assert(sizeof(LaneLine) == 2176 && std::is_standard_layout_v<LaneLine>);

@@ -115,6 +115,8 @@ json lane_json(const wire::LaneLine& line) {
           {"completed", value(line.completed)},
           {"arena_bytes", value(line.arena_bytes)},
           {"parked", value(line.parked)},
+          {"waits_for_device", value(line.waits_for_device) != 0},
+          {"fallbacks", value(line.fallbacks)},
           {"thread_id", value(line.thread_id)}};
 }
 

@@ -65,6 +65,7 @@ void DataPlane::judge_lane(const BusyLane& busy, RoutedVersion& version, const W
   sample.running = running;
   sample.steps = line.step_counter.load(std::memory_order_relaxed);
   sample.starved_ns = starved_ns;
+  sample.waits_for_device = stage == LaneStage::kRunning && line.waits_for_device.load(std::memory_order_relaxed) != 0;
   const std::uint64_t p99_ns = ledger_.model(busy.model).compute_ns.quantile(0.99);
   const auto run_limit_ms = static_cast<std::uint64_t>(version.served.config.run_limit_ms);
   // Nobody knows how long a compilation takes, and a probe may wait for one. So there is no run limit then.

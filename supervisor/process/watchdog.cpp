@@ -115,7 +115,8 @@ LaneVerdict LaneWatch::judge(const LaneSample& sample, const LaneLimits& limits)
   } else {
     const std::uint64_t gap_ns = std::min(sample.now_ns - std::min(sample.now_ns, last_.now_ns), kLongestGapNs);
     const bool used_cpu = sample.cpu_ns != last_.cpu_ns;
-    quiet_ns_ = used_cpu || sample.is_runnable ? 0 : quiet_ns_ + gap_ns - std::min(gap_ns, sample.starved_ns);
+    const bool is_busy = used_cpu || sample.is_runnable || sample.waits_for_device;
+    quiet_ns_ = is_busy ? 0 : quiet_ns_ + gap_ns - std::min(gap_ns, sample.starved_ns);
     // The kernel adds a wait when it is over, so it may be longer than the gap.
     const std::uint64_t waited_ns = sample.wait_ns - std::min(sample.wait_ns, last_.wait_ns);
     const bool still_waits = sample.is_runnable && !used_cpu;

@@ -1,9 +1,10 @@
 // The watchdog: tells a lane that is stopped or stuck from one that is slow or starved.
 //
 // A lane makes progress while its step counter grows, while its threads use processor time, or while one of them waits for a
-// processor. Two kinds of time do not count against a lane. First, time in which this process did not look, because it was
-// starved or frozen itself. Second, time in which a thread that the lane may depend on waited for a processor: a thread of its
-// process, which may hold a lock, or one of ours, which may hold its answer.
+// processor. A lane that waits for an accelerator is not quiet either, but its run limit holds. Two kinds of time do not count
+// against a lane. First, time in which this process did not look, because it was starved or frozen itself. Second, time in which
+// a thread that the lane may depend on waited for a processor: a thread of its process, which may hold a lock, or one of ours,
+// which may hold its answer.
 #pragma once
 
 #include <sys/types.h>
@@ -43,6 +44,7 @@ struct LaneSample {
   std::uint64_t cpu_ns = 0, wait_ns = 0;
   std::uint64_t starved_ns = 0;  // since the last sample: longest_wait_ns() of its process and of ours
   bool is_runnable = false, is_stopped = false;
+  bool waits_for_device = false;  // as its status line says
 };
 /// What a lane does with its oldest request.
 enum class LaneStage { kReceiving, kCompiling, kRunning };
@@ -51,7 +53,7 @@ enum class LaneStage { kReceiving, kCompiling, kRunning };
 /// threads of ZeroMQ count while the request is being received, because one of them may hold the message or its arenas; while it
 /// is compiled, a thread of ZeroMQ counts if it waits for a processor. All other threads count: OpenMP's, the compiling one.
 ///   lane_threads   of all lanes, as the worker's status page claims. A number that is no thread of the process has no effect
-///   Returns        the sample without `now_ns`, `request`, `running`, `steps` and `starved_ns`
+///   Returns        the sample without `now_ns`, `request`, `running`, `steps`, `starved_ns` and `waits_for_device`
 LaneSample sample_lane(std::span<const ThreadTimes> threads, std::span<const std::uint64_t> lane_threads, std::size_t lane,
                        LaneStage stage);
 

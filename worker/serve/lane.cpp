@@ -47,8 +47,12 @@ Lane::Lane(const LaneEnvironment& environment, std::uint16_t number, wire::Deale
   SHOAL_CHECK(bell_.fd);
 }
 
-void Lane::start() {
-  thread_ = std::thread([this] { serve(); });
+Status Lane::start() {
+  std::promise<Status> promise;
+  std::future<Status> started = promise.get_future();
+  thread_ = std::thread([this, started = std::move(promise)]() mutable { run(std::move(started)); });
+  // Nothing can fail without a device, so nobody waits for the thread.
+  return environment_.served.model.has_devices() ? started.get() : Status();
 }
 
 void Lane::probe(std::uint64_t number) {
@@ -56,11 +60,17 @@ void Lane::probe(std::uint64_t number) {
   ::eventfd_write(bell_.fd.get(), 1);
 }
 
-void Lane::serve() {
+void Lane::run(std::promise<Status> started) {
   line_.thread_id.store(static_cast<std::uint64_t>(::gettid()), std::memory_order_relaxed);
   RequestRunner runner(environment_, number_, line_, bell_, [this] { flush(); });
   const CrashEvidence evidence(line_, runner.progress(), line_.running_request);
   environment_.served.model.enter_thread();
+  const Status activated = runner.activate();
+  started.set_value(activated);
+  if (activated.ok()) serve(runner);
+}
+
+void Lane::serve(RequestRunner& runner) {
   const RequestRunner::Send send = [this](Frames reply) { this->send(reply); };
   while (true) {
     // One parked request, then one new request, and so on: neither kind waits for all of the other.

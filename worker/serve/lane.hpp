@@ -4,6 +4,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <future>
 #include <list>
 #include <memory>
 #include <thread>
@@ -23,7 +24,9 @@ namespace shoal::worker {
 class Lane {
  public:
   Lane(const LaneEnvironment& environment, std::uint16_t number, wire::Dealer socket, wire::LaneLine& line);
-  void start();
+  /// Returns when the lane's thread has made the model's devices ready.
+  ///   Errors  those of Model::activate(); the lane ends then
+  Status start();
   void join() { thread_.join(); }
   /// Makes the lane answer the model's golden case, like any other request, and report to the supervisor.
   ///   number  of the probe, not 0; a later probe replaces an earlier one
@@ -35,7 +38,8 @@ class Lane {
     wire::Parcel message;
     std::shared_ptr<const PendingProgram> program;
   };
-  void serve();
+  void run(std::promise<Status> started);
+  void serve(RequestRunner& runner);
   bool receive(wire::Parcel& message, bool& received);
   bool receive_batch(std::size_t& count);
   bool wait_for_member(wire::Parcel& message, bool& received, std::chrono::steady_clock::time_point until);

@@ -3,6 +3,7 @@
 #include <malloc.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstdio>
 
 #include "shm/base/clock.hpp"
@@ -28,6 +29,8 @@ RequestRunner::RequestRunner(const LaneEnvironment& environment, std::uint16_t l
       joined_programs_(served_.model.joined_sizes().size()) {
   progress_.step_counter = &line_.step_counter;
   progress_.stop = this;
+  progress_.waits_for_device = &line_.waits_for_device;
+  progress_.on_fallback = [this](const Status& why) { note_fallback(why); };
   context_.progress = &progress_;
   context_.sink = this;
 }
@@ -204,6 +207,22 @@ bool RequestRunner::should_stop() {
   if (count == cancellations_) return false;
   cancellations_ = count;
   return std::ranges::all_of(running_ids_, [&](std::uint64_t id) { return environment_.cancelled.contains(id); });
+}
+
+Status RequestRunner::activate() try {
+  return served_.model.activate(context_).with_context(format("model '{}'", served_.name));
+} catch (const std::bad_alloc&) {
+  return environment_.memory.exceeded("making its devices ready");
+} catch (const std::exception& error) {
+  return internal_error("model '{}': make its devices ready: {}", served_.name, error.what());
+}
+
+// A device may fail in every run: the log gets the first time and powers of two.
+void RequestRunner::note_fallback(const Status& why) {
+  const std::uint64_t count = line_.fallbacks.fetch_add(1, std::memory_order_relaxed) + 1;
+  if (!std::has_single_bit(count)) return;
+  std::fprintf(stderr, "shoal-worker: model '%s' ran on the CPU instead, %llu times on lane %u: %s\n", served_.name.c_str(),
+               static_cast<unsigned long long>(count), unsigned{lane_}, why.message().c_str());
 }
 
 Status RequestRunner::explain_exception() {

@@ -65,6 +65,9 @@ class RequestRunner final : private StopCondition, private OutputSink {
       const LaneEnvironment& environment, std::uint16_t lane, wire::LaneLine& line, ReadyBell& bell,
       std::function<void()> before_long = [] {});
 
+  /// Makes the model's devices ready in the thread that will run. Errors: those of Model::activate()
+  Status activate();
+
   /// Runs the request in `message` (its frames). If its program must be compiled first, the request is not begun: the caller
   /// calls again with the same message when waits_for() is ready.
   ///   program  waits_for() of the earlier call; null in the first call
@@ -96,6 +99,7 @@ class RequestRunner final : private StopCondition, private OutputSink {
   Result<std::byte*> place(std::size_t index, DType dtype, const Shape& shape) override;
   Status explain_exception();  ///< of the exception that is being handled
   void release_memory();       ///< allocates nothing
+  void note_fallback(const Status& why);
   void record(wire::FlightKind kind, const Job& job, std::uint64_t value = 0);
 
   bool begin(Job& job, Frames message);

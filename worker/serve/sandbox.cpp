@@ -150,19 +150,22 @@ class Filter {
   int error_;
 };
 
-Result<FilterProgram> allow_what_serves() {
+Result<FilterProgram> allow_what_serves(const SandboxProfile& profile) {
   Filter filter(kUnknownCall);
   filter.set(SCMP_FLTATR_CTL_OPTIMIZE, 2);  // a binary tree: every system call searches some 120 names
   for (const char* name : kServing) filter.add(SCMP_ACT_ALLOW, name);
   for (const unsigned command : kServingIoctls) filter.add(SCMP_ACT_ALLOW, "ioctl", SCMP_A1_32(SCMP_CMP_EQ, command, 0));
+  for (const unsigned command : profile.ioctls) filter.add(SCMP_ACT_ALLOW, "ioctl", SCMP_A1_32(SCMP_CMP_EQ, command, 0));
   // The kernel runs every filter and takes the strictest answer.
   for (const char* name : kChangingFiles) filter.add(SCMP_ACT_TRAP, name);
   return filter.to_program();
 }
 
-Result<FilterProgram> forbid_writing() {
+// Drivers open their nodes with O_RDWR. Which files these are, only Landlock can tell.
+Result<FilterProgram> forbid_writing(const SandboxProfile& profile) {
   Filter filter(SCMP_ACT_ALLOW);
   for (const int flag : {O_WRONLY, O_RDWR, O_CREAT, O_TRUNC}) {
+    if (flag == O_RDWR && !profile.device_nodes.empty()) continue;
     const auto bits = static_cast<std::uint32_t>(flag);
     filter.add(SCMP_ACT_TRAP, "open", SCMP_A1_32(SCMP_CMP_MASKED_EQ, bits, bits));
     filter.add(SCMP_ACT_TRAP, "openat", SCMP_A2_32(SCMP_CMP_MASKED_EQ, bits, bits));
@@ -237,15 +240,16 @@ Result<FilterProgram> confine_to_self() {
 }
 
 struct Programs {
-  FilterProgram leaving, writing, serving, self;
+  FilterProgram leaving, self;
+  FilterProgram writing, serving;  // without a device; models that have one make theirs when they are loaded
 };
 
 Result<Programs> make_programs() {
   Programs made;
   SHOAL_ASSIGN_OR_RETURN(const FilterProgram leaving, forbid_leaving());
   made.leaving = refuse_unknown_calls(leaving);
-  SHOAL_ASSIGN_OR_RETURN(made.writing, forbid_writing());
-  SHOAL_ASSIGN_OR_RETURN(made.serving, allow_what_serves());
+  SHOAL_ASSIGN_OR_RETURN(made.writing, forbid_writing({}));
+  SHOAL_ASSIGN_OR_RETURN(made.serving, allow_what_serves({}));
   SHOAL_ASSIGN_OR_RETURN(made.self, confine_to_self());
   return made;
 }
@@ -280,7 +284,7 @@ void allow_below(int ruleset, const char* path, std::uint64_t access) {
 // A second protection, if the kernel has Landlock (5.13): a process in a domain writes no file, and binds no socket, by its path
 // but those named here. It cannot read or write the memory of a process outside it (/proc/PID/mem), nor, from 6.12 on, send it a
 // signal by any means. Without Landlock only the filters protect. Returns why there is none in a kernel that has it.
-std::string enter_domain(const std::string& writable, const std::string& sockets) {
+std::string enter_domain(const std::string& writable, const std::string& sockets, const std::vector<std::string>& device_nodes) {
   struct {
     std::uint64_t handled_access_fs, handled_access_net, scoped;
   } rules{};
@@ -294,6 +298,7 @@ std::string enter_domain(const std::string& writable, const std::string& sockets
   allow_below(ruleset.get(), "/dev/null", LANDLOCK_ACCESS_FS_WRITE_FILE);
   if (!writable.empty()) allow_below(ruleset.get(), writable.c_str(), kMakeRecords);
   if (!sockets.empty()) allow_below(ruleset.get(), sockets.c_str(), LANDLOCK_ACCESS_FS_MAKE_SOCK);
+  for (const std::string& node : device_nodes) allow_below(ruleset.get(), node.c_str(), LANDLOCK_ACCESS_FS_WRITE_FILE);
   return ::syscall(SYS_landlock_restrict_self, ruleset.get(), 0) == 0 ? "" : format("no Landlock: {}", std::strerror(errno));
 }
 
@@ -310,7 +315,8 @@ std::string why_no_sandbox() {
 
 const char* forbidden_call_name(int number) { return number >= 0 && number < kCallNumbers ? names[number] : nullptr; }
 
-Result<std::string> enter_loading_sandbox(const std::string& writable, const std::string& sockets) {
+Result<std::string> enter_loading_sandbox(const std::string& writable, const std::string& sockets,
+                                          const std::vector<std::string>& device_nodes) {
   if (const std::string why_not = why_no_sandbox(); !why_not.empty()) return "no sandbox: " + why_not;
   if (is_loading) return no_domain;
   SHOAL_RETURN_IF_ERROR(programs().status());
@@ -320,17 +326,22 @@ Result<std::string> enter_loading_sandbox(const std::string& writable, const std
     }
   }
   if (::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) return status_from_errno("give up", "new privileges", errno);
-  no_domain = enter_domain(writable, sockets);
+  no_domain = enter_domain(writable, sockets, device_nodes);
   SHOAL_RETURN_IF_ERROR(load(programs()->leaving));
   is_loading = true;
   return no_domain;
 }
 
-Result<std::string> enter_sandbox() {
-  SHOAL_ASSIGN_OR_RETURN(std::string missing, enter_loading_sandbox());
+Result<std::string> enter_sandbox(const SandboxProfile& profile) {
+  SHOAL_ASSIGN_OR_RETURN(std::string missing, enter_loading_sandbox({}, {}, profile.device_nodes));
   if (!is_loading) return missing;
-  SHOAL_RETURN_IF_ERROR(load(programs()->writing));
-  SHOAL_RETURN_IF_ERROR(load(programs()->serving));
+  FilterProgram writing = programs()->writing, serving = programs()->serving;
+  if (!profile.device_nodes.empty() || !profile.ioctls.empty()) {
+    SHOAL_ASSIGN_OR_RETURN(writing, forbid_writing(profile));
+    SHOAL_ASSIGN_OR_RETURN(serving, allow_what_serves(profile));
+  }
+  SHOAL_RETURN_IF_ERROR(load(writing));
+  SHOAL_RETURN_IF_ERROR(load(serving));
   is_serving = true;
   return missing;
 }

@@ -2,8 +2,10 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "shoal/result.hpp"
+#include "worker/exec/backend.hpp"
 
 namespace shoal::worker {
 
@@ -19,18 +21,22 @@ namespace shoal::worker {
 /// wrote. It needs no privileges and lasts until the process ends. Enter it before the model is loaded for another reason, too:
 /// making the filters leaves holes all over the heap. The model fills them; otherwise every worker would fill them with 0.6 MB of
 /// its own.
-///   writable  a directory that exists, or empty
-///   sockets   likewise
+///   writable      a directory that exists, or empty
+///   sockets       likewise
+///   device_nodes  files that it may open for reading and writing, too, once a profile allows that; missing ones do not matter
 ///   Returns   empty, or what is missing and why: "no sandbox: " in a build with a sanitizer or with SHOAL_SANDBOX=off (for
 ///             debuggers); "no Landlock: " if the kernel has it and does not let this process use it
 ///   Errors    kInternal: the kernel has no seccomp filters
 ///   Threads   call it while the process has one thread
-Result<std::string> enter_loading_sandbox(const std::string& writable = {}, const std::string& sockets = {});
+Result<std::string> enter_loading_sandbox(const std::string& writable = {}, const std::string& sockets = {},
+                                          const std::vector<std::string>& device_nodes = {});
 
 /// For a zygote whose model is loaded: from now on, opening a file for writing or changing one ends the process with SIGSYS too.
 /// Every system call that serving does not need fails with ENOSYS, as on an older kernel. Enters the loading sandbox first if
 /// that was not done. Returns, errors and threads as there.
-Result<std::string> enter_sandbox();
+///   profile  what the model's device needs beyond that: its ioctls, and opening its nodes for reading and writing. The filter
+///            cannot see paths, so where the kernel has no Landlock, all files of the user can be opened so; the result says it
+Result<std::string> enter_sandbox(const SandboxProfile& profile = {});
 
 /// For a worker that has bound its lanes' sockets, on top of its zygote's sandbox: it can neither fork, nor signal another
 /// process, nor bind a socket. Does nothing if the zygote has no sandbox. Threads as above.

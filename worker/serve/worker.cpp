@@ -48,7 +48,7 @@ class Worker {
     // threads.
     const std::size_t threads_to_come = 2 + options_.lanes * static_cast<std::size_t>(served_.threads);
     SHOAL_ASSIGN_OR_RETURN(memory_, MemoryLimit::set(served_.memory_mb, threads_to_come));
-    for (Lane& lane : lanes_) lane.start();
+    for (Lane& lane : lanes_) SHOAL_RETURN_IF_ERROR(lane.start());
     return wire::send_control(control(), {.kind = wire::ControlKind::kReady, .id = options_.incarnation, .text = paths});
   }
 

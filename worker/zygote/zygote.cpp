@@ -29,6 +29,7 @@
 #include "shm/wire/local_address.hpp"
 #include "shm/wire/messages.hpp"
 #include "worker/engine/model_loader.hpp"
+#include "worker/exec/backend.hpp"
 #include "worker/exec/tuning.hpp"
 #include "worker/serve/sandbox.hpp"
 #include "worker/serve/worker.hpp"
@@ -121,8 +122,8 @@ class Zygote {
   // After loading, the zygote and its workers need few system calls. The sandbox forbids the others, in case the model or a
   // request makes the process run foreign code.
   // Returns what is missing from it.
-  static std::string keep_to_serving() {
-    const auto entered = enter_sandbox();
+  std::string keep_to_serving() const {
+    const auto entered = enter_sandbox(sandbox_profile(source_.config.device));
     return entered.ok() ? *entered : "no sandbox: " + entered.status().message();
   }
 
@@ -281,7 +282,7 @@ void run_zygote(UniqueFd control, ProcessTitle title) {
   std::error_code ignored;  // without that directory nothing is measured, which the load reports
   if (!cache.empty()) std::filesystem::create_directories(cache, ignored);
   // If this fails, keep_to_serving() reports the reason together with the model's name.
-  (void)enter_loading_sandbox(cache, wire::lanes_directory(wire::default_directory()));
+  (void)enter_loading_sandbox(cache, wire::lanes_directory(wire::default_directory()), all_device_nodes());
   Zygote& zygote = *new Zygote(std::move(control), title);  // never destroyed: children share what it points to
   zygote.serve();
   ::_exit(0);

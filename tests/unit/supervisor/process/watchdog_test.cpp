@@ -45,6 +45,11 @@ TEST_F(LaneWatchTest, OneThatNeitherStepsNorComputesIsHungAfterTheLimit) {
   EXPECT_EQ(looks_, 6);  // the first look only begins it
 }
 
+TEST_F(LaneWatchTest, OneThatWaitsForADeviceIsNotHungButHasItsRunLimit) {
+  EXPECT_EQ(watch(19, [](LaneSample& lane) { lane.waits_for_device = true; }), LaneVerdict::kFine);
+  EXPECT_EQ(watch(100, [](LaneSample& lane) { lane.waits_for_device = true; }), LaneVerdict::kOverRunLimit);
+}
+
 TEST_F(LaneWatchTest, AStepBeginsTheTimeAnew) {
   EXPECT_EQ(watch(100, [&](LaneSample& lane) { lane.steps += looks_ == 5; }), LaneVerdict::kHung);
   EXPECT_EQ(looks_, 10);

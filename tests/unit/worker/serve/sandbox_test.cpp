@@ -94,6 +94,42 @@ TEST_F(SandboxTest, CallsOfAnIntruderEndTheProcess) {
   }
 }
 
+/// What the process does in the sandbox of a zygote whose model runs on a device with that profile.
+int status_with(const SandboxProfile& profile, const std::function<int()>& call) {
+  const pid_t pid = ::fork();
+  if (pid == 0) {
+    if (!enter_loading_sandbox({}, {}, profile.device_nodes).ok() || !enter_sandbox(profile).ok()) ::_exit(99);
+    ::_exit(call());
+  }
+  int status = 0;
+  ::waitpid(pid, &status, 0);
+  return status;
+}
+
+TEST_F(SandboxTest, AProfileAllowsItsNodesAndIoctlsAndNothingElse) {
+  const test::ScratchDirectory other;
+  const std::string file = other.path() + "/file";
+  std::ofstream(file) << "x";
+  const SandboxProfile profile{.device_nodes = {"/dev/zero"}, .ioctls = {TIOCOUTQ}};
+  const auto open_node = [] { return ::open("/dev/zero", O_RDWR) >= 0 ? 0 : errno; };
+  const auto control = [] {
+    int pair[2];
+    if (::pipe(pair) != 0) return 1;
+    int queued = 0;
+    return ::ioctl(pair[0], TIOCOUTQ, &queued) == 0 ? 0 : errno;
+  };
+  EXPECT_EQ(status_with(profile, open_node), 0);
+  EXPECT_EQ(WEXITSTATUS(status_with(profile, control)), ENOTTY) << "the kernel answers, not the filter";
+  const int without = status_with({}, open_node);
+  EXPECT_TRUE(WIFSIGNALED(without) && WTERMSIG(without) == SIGSYS) << without;
+  EXPECT_EQ(WEXITSTATUS(status_with({}, control)), ENOSYS);
+  const int creates = status_with(profile, [&] { return ::open((file + "2").c_str(), O_RDWR | O_CREAT, 0600) >= 0; });
+  EXPECT_TRUE(WIFSIGNALED(creates) && WTERMSIG(creates) == SIGSYS) << creates;
+  if (test::landlock_version() > 0) {
+    EXPECT_EQ(WEXITSTATUS(status_with(profile, [&] { return ::open(file.c_str(), O_RDWR) >= 0 ? 0 : errno; })), EACCES);
+  }
+}
+
 /// Makes, renames and removes a file and a directory there. 0, or the number of the step that failed.
 int write_into(const std::string& directory) {
   const std::string made = directory + "/made", file = made + "/file", beside = made + "/beside";
