@@ -83,6 +83,8 @@ class Backend {
   /// The choices that are worth measuring. The first is the one taken without measuring; those of one layout are ordered by
   /// preference, best first.
   virtual std::vector<Choices> variants() const { return {}; }
+  /// In which plans with these choices are computed; never kAuto. A backend that lacks a precision takes a better one.
+  virtual Precision precision_of(const Choices&) const { return Precision::kF32; }
   virtual int threads() const { return 1; }  ///< the threads of this process that one run uses
   /// Sets what its runs need in the calling thread. Called by each thread before it compiles or runs.
   virtual void enter_thread() const {}

@@ -242,11 +242,10 @@ class ModelOnDevice : public Model {
   }
 
   void note_precision() {
-    const Precision precision = choices_.precision.value_or(options_.precision);
-    const bool is_open = precision == Precision::kAuto;
-    tuning_.precision = is_open ? Precision::kF32 : precision;
+    tuning_.precision = builder_.host().precision_of(choices_);
     tuning_.bf16_error = choices_.bf16_error;
-    if (is_open && tuning_.source == TuningInfo::Source::kOff)
+    const bool is_open = options_.precision == Precision::kAuto && !builder_.host().variants().empty();
+    if (is_open && choices_.empty() && tuning_.source == TuningInfo::Source::kOff)
       add_problem(
           failed_precondition("precision auto: nothing could be measured, so the model runs in f32; set tuning_ms, and "
                               "a directory for records (SHOAL_CACHE_DIR)"));

@@ -278,8 +278,8 @@ Dim DimTable::symbol(std::string name, DimRange bound) {
 DimRange Dim::bound_of_expression() const { return DimExpression::of(*this)->bound; }
 std::string Dim::to_string() const { return is_number() ? std::to_string(number()) : DimExpression::of(*this)->to_string(); }
 std::string Dim::to_word() const {
-  const std::string text = to_string();
-  return text.find(' ') == std::string::npos ? text : "(" + text + ")";
+  const bool is_sum = !is_number() && DimExpression::of(*this)->kind == DimExpression::Kind::kSum;
+  return is_sum ? "(" + to_string() + ")" : to_string();
 }
 Dim Dim::sum(Dim a, Dim b) { return DimExpression::table_of(a, b).sum(a, b); }
 Dim Dim::times(Dim a, Dim b) { return DimExpression::table_of(a, b).product(a, b); }

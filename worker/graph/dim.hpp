@@ -45,7 +45,7 @@ class Dim {
   std::int64_t highest() const { return bound().highest; }
   /// "224", "floor((data[2] + 1) / 2)".
   std::string to_string() const;
-  /// The same, in parentheses if it has spaces.
+  /// The same, in parentheses if it is a sum or product.
   std::string to_word() const;
 
   /// Are they the same for all values of the symbols, as far as the normal form can tell? Two expressions that differ here may

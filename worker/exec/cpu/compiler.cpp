@@ -19,14 +19,19 @@
 
 namespace shoal::worker::cpu {
 
+Precision precision_of(const Choices& choices, const Options& options) {
+  const Precision wanted = choices.precision.value_or(options.precision);
+  const bool is_float32 = wanted == Precision::kAuto || (wanted == Precision::kBf16 && !has_bf16());
+  return is_float32 ? Precision::kF32 : wanted;
+}
+
 Compiler::Compiler(const Graph& graph, WeightStore& weights, const Options& options, const Choices& choices)
     : graph_(graph),
       weights_(weights),
       options_(options),
       choices_(choices),
-      precision_(choices.precision.value_or(options.precision)),
-      bf16_values_(precision_ == Precision::kBf16 && has_bf16() ? find_bf16_values(graph)
-                                                                : std::vector<bool>(graph.values.size())),
+      precision_(precision_of(choices, options)),
+      bf16_values_(precision_ == Precision::kBf16 ? find_bf16_values(graph) : std::vector<bool>(graph.values.size())),
       plan_(start_plan(graph)),
       forms_(graph.values.size()) {
   find_readers();

@@ -35,6 +35,9 @@ using Functions = std::vector<Eltwise>;
 /// The functions that the node applies to its one input; empty if it is another kind of node.
 Functions functions_of(const Node& node);
 
+/// In which plans with these choices are computed: float32 if nothing was chosen, or if oneDNN has no fast bf16 here.
+Precision precision_of(const Choices& choices, const Options& options);
+
 struct BatchSplit;
 /// Part of a value: from `begin`, every `step`-th element of each axis (movement.cpp).
 struct Box;

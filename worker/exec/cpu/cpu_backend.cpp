@@ -24,6 +24,7 @@ class CpuBackend : public Backend {
                   version->patch, version->hash, static_cast<int>(dnnl::get_effective_cpu_isa()), options_.threads,
                   static_cast<int>(options_.fuse), word_of(options_.precision));
   }
+  Precision precision_of(const Choices& choices) const override { return cpu::precision_of(choices, options_); }
   int threads() const override { return options_.threads; }
   void enter_thread() const override {
     ::omp_set_num_threads(options_.threads);
@@ -56,7 +57,8 @@ class CpuBackend : public Backend {
       }
     };
     if (options_.precision != Precision::kAuto) {
-      add(options_.precision, options_.precision == Precision::kF32Fast ? 2 * cpu::kCandidates : cpu::kCandidates);
+      const Precision precision = precision_of({});
+      add(precision, precision == Precision::kF32Fast ? 2 * cpu::kCandidates : cpu::kCandidates);
       return all;
     }
     add(Precision::kF32, cpu::kCandidates);

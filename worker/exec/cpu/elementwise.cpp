@@ -63,7 +63,7 @@ Compiler::Taken Compiler::view(const Node& node) {
     return true;
   }
   SHOAL_ASSIGN_OR_RETURN(const Form first, first_form(from));
-  const Type type = first.desc.data_type();
+  const Type type = is_float(from) ? first.desc.data_type() : Type::f32;
   SHOAL_ASSIGN_OR_RETURN(const Form form, plain_form(from, type));
   add_form(to, {form.buffer, plain_desc(value(to).shape, type)});
   return true;

@@ -50,7 +50,7 @@ bool Compiler::is_dynamic(const Node& node) const {
 
 std::span<const Type> Compiler::types_of_products() const {
   static constexpr Type kTypes[] = {Type::bf16, Type::f32};
-  return std::span(kTypes).subspan(precision_ == Precision::kBf16 && has_bf16() ? 0 : 1);
+  return std::span(kTypes).subspan(precision_ == Precision::kBf16 ? 0 : 1);
 }
 
 bool Compiler::all_float(const Node& node) const {

@@ -80,8 +80,14 @@ TEST_F(Bf16, AnswersNearlyAsFloat32AndIsUsed) {
 }
 
 TEST_F(Bf16, HalvesTheWeights) {
-  const auto wide = Model::load(network(), options(Precision::kF32)).value();
-  const auto narrow = Model::load(network(), options(Precision::kBf16)).value();
+  testing::GraphBuilder b;  // of many pages of 2 MB, in which weights are packed
+  ValueId x = b.input("data");
+  for (int i = 0; i < 6; ++i) x = b.activation(b.fully_connected(x, 2048, 2048));
+  b.output(x);
+  const auto load = [&](Precision precision) {
+    return Model::load(b.graph(), {.input_sets = {{spec("data", {2, 2048})}}, .precision = precision}).value();
+  };
+  const auto wide = load(Precision::kF32), narrow = load(Precision::kBf16);
   EXPECT_LE(static_cast<double>(narrow->packed_bytes()), 0.55 * static_cast<double>(wide->packed_bytes()));
 }
 
@@ -123,6 +129,7 @@ class Slowed : public Backend {
   explicit Slowed(std::vector<Precision> slow) : slow_(std::move(slow)) {}
   std::string identity() const override { return "slowed " + cpu_->identity(); }
   void enter_thread() const override { cpu_->enter_thread(); }
+  Precision precision_of(const Choices& choices) const override { return cpu_->precision_of(choices); }
   std::vector<Choices> variants() const override { return cpu_->variants(); }
   Claims claim(const Graph& graph) const override { return cpu_->claim(graph); }
   Result<Plan> prepare(const Graph& graph, WeightStore& weights, const Choices& choices) const override {
