@@ -15,6 +15,7 @@
 #include "worker/exec/plan.hpp"
 #include "worker/exec/weight_store.hpp"
 #include "worker/graph/graph.hpp"
+#include "worker/graph/types.hpp"
 #include "worker/partition/partition.hpp"
 
 namespace shoal::worker {
@@ -58,6 +59,14 @@ struct SandboxProfile {
   std::vector<unsigned> ioctls;           ///< commands
 };
 
+/// The types for which a backend has something faster than the oracle kernel of an operator.
+struct TypeSupport {
+  const Operator* op = nullptr;
+  std::string by;               ///< "oneDNN", "kernel", "view"
+  TypeSet types;                ///< of all inputs and outputs
+  TypeSet widened = Types<>();  ///< computed in float32 between casts
+};
+
 /// Threads: thread-safe
 class Backend {
  public:
@@ -83,6 +92,9 @@ class Backend {
   /// The choices that are worth measuring. The first is the one taken without measuring; those of one layout are ordered by
   /// preference, best first.
   virtual std::vector<Choices> variants() const { return {}; }
+  /// For each operator, in the order in which they are tried. A node with attributes or shapes that all decline runs by its
+  /// oracle kernel nevertheless.
+  virtual std::vector<TypeSupport> type_table() const { return {}; }
   /// In which plans with these choices are computed; never kAuto. A backend that lacks a precision takes a better one.
   virtual Precision precision_of(const Choices&) const { return Precision::kF32; }
   virtual int threads() const { return 1; }  ///< the threads of this process that one run uses

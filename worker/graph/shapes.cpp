@@ -9,8 +9,8 @@
 
 namespace shoal::worker {
 
-bool is_float(DType dtype) { return holds(Floats(), dtype); }
-bool is_integer(DType dtype) { return holds(Integers(), dtype); }
+bool is_float(DType dtype) { return TypeSet(Floats()).holds(dtype); }
+bool is_integer(DType dtype) { return TypeSet(Integers()).holds(dtype); }
 
 bool is_open(const SymbolicShape& shape) {
   return !shape.is_known() || std::any_of(shape.begin(), shape.end(), [](Dim dim) { return dim.highest() < 0; });

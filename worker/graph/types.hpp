@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "shoal/tensor.hpp"
 #include "worker/graph/floats.hpp"
@@ -60,9 +61,21 @@ template <typename... Ts, typename Run>
 bool dispatch(Types<Ts...>, DType dtype, Run&& run) {
   return ((dtype == kDTypeOf<Ts> && (run.template operator()<Ts>(), true)) || ...);
 }
-template <typename... Ts>
-constexpr bool holds(Types<Ts...>, DType dtype) {
-  return ((dtype == kDTypeOf<Ts>) || ...);
-}
+
+/// A set of element types: what a kernel takes.
+class TypeSet {
+ public:
+  template <typename... Ts>
+  constexpr TypeSet(Types<Ts...>)
+      : bits_((bit(kDTypeOf<Ts>) | ... | 0U)) {}  // NOLINT(google-explicit-constructor): a list is a set
+  constexpr bool holds(DType dtype) const { return (bits_ & bit(dtype)) != 0; }
+  constexpr bool holds(TypeSet other) const { return (bits_ & other.bits_) == other.bits_; }
+  /// "float32", "floats, uint8", "any type".
+  std::string to_text() const;
+
+ private:
+  static constexpr std::uint32_t bit(DType dtype) { return std::uint32_t{1} << static_cast<unsigned>(dtype); }
+  std::uint32_t bits_;
+};
 
 }  // namespace shoal::worker

@@ -37,7 +37,7 @@ dnnl::memory::dims broadcast_dims(const Shape& shape, int rank) {
 
 Compiler::Taken Compiler::binary(const Node& node) {
   const algorithm wanted = algorithm_of(node.attributes.get<BinaryAttributes>().kind);
-  return wanted == algorithm::undef ? elementwise_by_oracle(node) : pair(node, wanted);
+  return wanted == algorithm::undef ? Taken(false) : pair(node, wanted);
 }
 
 // The first operand has the shape and the layout of the result, and its buffer may become the result's. An addition or product

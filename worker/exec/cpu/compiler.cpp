@@ -2,6 +2,8 @@
 #include "shm/base/errors.hpp"
 
 #include "worker/exec/cpu/batch_split.hpp"
+#include "worker/exec/cpu/kernels/kernels.hpp"
+#include "worker/exec/cpu/widening.hpp"
 #include "worker/exec/graph_plan.hpp"
 #include "worker/exec/oracle_step.hpp"
 #include "worker/graph/operators.hpp"
@@ -15,6 +17,7 @@
 #include "worker/ops/reduce.hpp"
 #include "worker/ops/reshape.hpp"
 #include "worker/ops/softmax.hpp"
+#include "worker/ops/unary.hpp"
 #include "worker/passes/bf16_values.hpp"
 
 namespace shoal::worker::cpu {
@@ -140,15 +143,26 @@ Status Compiler::emit(const Node& node) {
     for (const ValueId id : node.outputs) add_form(id, {plan_.add_buffer(0), Desc()});
     return {};
   }
+  if (is_dynamic(node)) return emit_oracle(node);
+  for (const Lowering& lowering : lowerings()) {
+    if (lowering.op != node.op || !has_types(node, lowering.types)) continue;
+    if (!lowering.types.holds(AnyTypes()) && !all_float(node)) continue;
+    SHOAL_ASSIGN_OR_RETURN(const bool taken, take(node, lowering.lower));
+    if (taken) return {};
+  }
+  SHOAL_ASSIGN_OR_RETURN(const bool taken, take(node, &Compiler::by_kernel));
+  return taken ? Status() : emit_oracle(node);
+}
+
+Compiler::Taken Compiler::take(const Node& node, Taken (Compiler::*lower)(const Node& node)) {
   const Mark before = mark();
-  bool taken = false;
   try {
-    SHOAL_ASSIGN_OR_RETURN(taken, take(node));
+    return (this->*lower)(node);
   } catch (const dnnl::error& error) {
     if (!declines(error)) throw;
     roll_back(before);
   }
-  return taken ? Status() : emit_oracle(node);
+  return false;
 }
 
 Compiler::Mark Compiler::mark() {
@@ -172,41 +186,51 @@ void Compiler::roll_back(const Mark& before) {
   }
 }
 
-// What makes the steps of each operator. Others run element by element, by oneDNN or by the oracle kernel.
-const Compiler::Lowering* Compiler::lowering_of(const Operator* op) {
+// Who makes the steps of each operator, and for which types. The first that does not decline is taken; behind them come the
+// kernels of Shoal, which have a table of their own.
+std::span<const Compiler::Lowering> Compiler::lowerings() {
+  static constexpr TypeSet kFloat32 = Types<float>(), kHalves = HalfTypes();
   static const Lowering kLowerings[] = {
-      {&ops::kIdentity, &Compiler::view, Lowering::kAnyType},
-      {&ops::kReshape, &Compiler::view, Lowering::kAnyType},
-      {&ops::kFlatten, &Compiler::view, Lowering::kAnyType},
-      {&ops::kConvolution, &Compiler::convolution},
-      {&ops::kFullyConnected, &Compiler::fully_connected},
-      {&ops::kBatchNorm, &Compiler::batch_norm},
-      {&ops::kPooling, &Compiler::pooling},
-      {&ops::kAdaptiveAvgPooling, &Compiler::spatial_mean},
-      {&ops::kReduce, &Compiler::spatial_mean},
-      {&ops::kLrn, &Compiler::lrn},
-      {&ops::kSoftmax, &Compiler::softmax},
-      {&ops::kL2Normalization, &Compiler::l2_normalization},
-      {&ops::kTranspose, &Compiler::transpose},
-      {&ops::kSwapAxes, &Compiler::swap_axes},
-      {&ops::kSlice, &Compiler::slice},
-      {&ops::kSplit, &Compiler::split},
-      {&ops::kPad, &Compiler::pad},
-      {&ops::kConcat, &Compiler::concat},
-      {&ops::kBinary, &Compiler::binary},
-      {&ops::kAddN, &Compiler::add_n},
-      {&ops::kLeakyRelu, &Compiler::leaky},
+      {&ops::kIdentity, "view", AnyTypes(), &Compiler::view},
+      {&ops::kReshape, "view", AnyTypes(), &Compiler::view},
+      {&ops::kFlatten, "view", AnyTypes(), &Compiler::view},
+      {&ops::kConvolution, "oneDNN", kFloat32, &Compiler::convolution, kHalves},
+      {&ops::kFullyConnected, "oneDNN", kFloat32, &Compiler::fully_connected, kHalves},
+      {&ops::kBatchNorm, "oneDNN", kFloat32, &Compiler::batch_norm, kHalves},
+      {&ops::kPooling, "oneDNN", kFloat32, &Compiler::pooling, kHalves},
+      {&ops::kAdaptiveAvgPooling, "oneDNN", kFloat32, &Compiler::spatial_mean, kHalves},
+      {&ops::kReduce, "oneDNN", kFloat32, &Compiler::spatial_mean},
+      {&ops::kLrn, "oneDNN", kFloat32, &Compiler::lrn, kHalves},
+      {&ops::kSoftmax, "kernel", kFloat32, &Compiler::softmax, kHalves},
+      {&ops::kL2Normalization, "kernel", kFloat32, &Compiler::l2_normalization, kHalves},
+      {&ops::kTranspose, "oneDNN", kFloat32, &Compiler::transpose},
+      {&ops::kSwapAxes, "oneDNN", kFloat32, &Compiler::swap_axes},
+      {&ops::kSlice, "oneDNN", kFloat32, &Compiler::slice},
+      {&ops::kSplit, "oneDNN", kFloat32, &Compiler::split},
+      {&ops::kPad, "kernel", kFloat32, &Compiler::pad},
+      {&ops::kConcat, "oneDNN", kFloat32, &Compiler::concat},
+      {&ops::kBinary, "oneDNN", kFloat32, &Compiler::binary},
+      {&ops::kAddN, "oneDNN", kFloat32, &Compiler::add_n},
+      {&ops::kLeakyRelu, "oneDNN", kFloat32, &Compiler::leaky},
+      {&ops::kActivation, "oneDNN", kFloat32, &Compiler::eltwise},
+      {&ops::kHardSigmoid, "oneDNN", kFloat32, &Compiler::eltwise},
+      {&ops::kClip, "oneDNN", kFloat32, &Compiler::eltwise},
+      {&ops::kScalar, "oneDNN", kFloat32, &Compiler::eltwise},
+      {&ops::kUnary, "oneDNN", kFloat32, &Compiler::eltwise},
   };
-  const auto* const found = std::ranges::find(kLowerings, op, &Lowering::op);
-  return found == std::end(kLowerings) ? nullptr : found;
+  return kLowerings;
 }
 
-Compiler::Taken Compiler::take(const Node& node) {
-  if (is_dynamic(node)) return false;
-  const Lowering* const lowering = lowering_of(node.op);
-  const bool takes_any_type = lowering != nullptr && lowering->types == Lowering::kAnyType;
-  if (!takes_any_type && !all_float(node)) return false;
-  return lowering != nullptr ? (this->*lowering->lower)(node) : eltwise(node);
+bool Compiler::is_widened(const Node& node) {
+  return std::ranges::any_of(
+      lowerings(), [&](const Lowering& lowering) { return lowering.op == node.op && lowering.widened.holds(HalfTypes()); });
+}
+
+std::vector<TypeSupport> Compiler::type_table() {
+  std::vector<TypeSupport> table;
+  for (const Lowering& lowering : lowerings()) table.push_back({lowering.op, lowering.by, lowering.types, lowering.widened});
+  for (const Kernel& kernel : all_kernels()) table.push_back({kernel.op, "kernel", kernel.types});
+  return table;
 }
 
 Status Compiler::emit_oracle(const Node& node) {

@@ -1,4 +1,4 @@
-// Compiler: turns a graph of known shapes into a Plan of oneDNN primitives, with oracle kernels where oneDNN declines.
+// Compiler: turns a graph of known shapes into a Plan of oneDNN primitives, with kernels of Shoal where oneDNN declines.
 #pragma once
 
 #include <climits>
@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "worker/exec/backend.hpp"
 #include "worker/exec/choices.hpp"
 #include "worker/exec/cpu/onednn.hpp"
 #include "worker/exec/cpu/onednn_step.hpp"
@@ -16,6 +17,7 @@
 #include "worker/exec/plan.hpp"
 #include "worker/exec/weight_store.hpp"
 #include "worker/graph/graph.hpp"
+#include "worker/graph/types.hpp"
 
 namespace shoal::worker::cpu {
 
@@ -43,7 +45,8 @@ struct BatchSplit;
 struct Box;
 
 /// Lowers the nodes in order. A method per family makes the steps of a node, and may absorb nodes after it (BatchNorm,
-/// activations, residual additions); or it declines, and the oracle kernel runs on plain layout.
+/// activations, residual additions); or it declines. Then a kernel of Shoal runs (folder kernels/), and if there is none, the
+/// oracle kernel, both on plain layout.
 ///
 /// A value has one or more *forms*: a buffer and a layout. Blocked layouts are kept through whole regions. If a step needs a form
 /// that does not exist yet, a reorder makes it, once. A step writes into its input's buffer if nobody reads that value later.
@@ -56,6 +59,11 @@ class Compiler {
   Compiler(const Graph& graph, WeightStore& weights, const Options& options, const Choices& choices);
   /// Once. If it fails or throws, nothing is added to `weights`.
   Result<Plan> compile();
+
+  /// For which types there is something faster than the oracle kernels.
+  static std::vector<TypeSupport> type_table();
+  /// Is the node to be computed in float32 if it has elements of half types?
+  static bool is_widened(const Node& node);
 
  private:
   struct Form {
@@ -86,15 +94,18 @@ class Compiler {
   };
   Mark mark();
   void roll_back(const Mark& before);  ///< undoes everything since `before`, the last mark()
-  /// How the nodes of an operator are lowered.
+  /// One way to lower the nodes of an operator.
   struct Lowering {
-    enum Types { kFloat32, kAnyType };
     const Operator* op;
+    const char* by;  ///< for people: who computes it
+    TypeSet types;   ///< of all inputs and outputs
     Taken (Compiler::*lower)(const Node& node);
-    Types types = kFloat32;  ///< of all inputs and outputs
+    TypeSet widened = Types<>();  ///< types for which widen_halves() puts casts around the node
   };
-  static const Lowering* lowering_of(const Operator* op);  ///< null: none of its own
-  Taken take(const Node& node);
+  static std::span<const Lowering> lowerings();
+  Taken take(const Node& node, Taken (Compiler::*lower)(const Node& node));
+  Taken by_kernel(const Node& node);
+  BufferId overwritten_by(ValueId to, const Node& node, const std::vector<BufferId>& inputs) const;
   Status emit_oracle(const Node& node);
 
   // values.cpp: the readers of values, forms, in-place
@@ -113,9 +124,10 @@ class Compiler {
   bool is_read(ValueId id) const {
     return is_output_[static_cast<std::size_t>(id)] || !readers_[static_cast<std::size_t>(id)].empty();
   }
-  bool is_dynamic(const Node& node) const;  ///< an input or output has a size that depends on data
-  bool all_float(const Node& node) const;   ///< every input and output is float32 and not empty
-  NodeId sole_reader(ValueId id) const;     ///< the only node that reads `id`; none if there are more, or if it is an output
+  bool is_dynamic(const Node& node) const;                ///< an input or output has a size that depends on data
+  bool has_types(const Node& node, TypeSet types) const;  ///< every input and output has one of them
+  bool all_float(const Node& node) const;  ///< every input and output is float32 and not empty: oneDNN can describe it
+  NodeId sole_reader(ValueId id) const;    ///< the only node that reads `id`; none if there are more, or if it is an output
   void absorb(NodeId id);
   bool is_dead_after_this(ValueId id) const;
   bool may_overwrite(ValueId id, BufferId buffer) const;
@@ -172,7 +184,6 @@ class Compiler {
   Taken pair(const Node& node, dnnl::algorithm algorithm);
   Taken add_n(const Node& node);
   Taken eltwise(const Node& node);
-  Taken elementwise_by_oracle(const Node& node);
   Taken leaky(const Node& node);
   Taken prelu(const Node& node);
   Taken view(const Node& node);

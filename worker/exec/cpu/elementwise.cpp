@@ -4,9 +4,7 @@
 
 #include "shm/base/errors.hpp"
 #include "worker/exec/cpu/compiler.hpp"
-#include "worker/exec/cpu/loop_step.hpp"
-#include "worker/exec/oracle_step.hpp"
-#include "worker/graph/operators.hpp"
+#include "worker/exec/cpu/kernels/elementwise.hpp"
 
 namespace shoal::worker::cpu {
 namespace {
@@ -19,13 +17,13 @@ struct OwnLoop {
 };
 std::optional<OwnLoop> own_loop_of(const Eltwise& function, const Desc& desc) {
   const float a = function.alpha, b = function.beta;
-  const bool is_bf16 = desc.data_type() == Type::bf16;
-  const std::size_t count = desc.get_size() / element_bytes(desc);
-  if (is_division(function)) return OwnLoop{"divide", divide_loop(count, a, is_bf16), a != 0};
+  const DType type = desc.data_type() == Type::bf16 ? DType::kBFloat16 : DType::kFloat32;
+  const auto count = static_cast<std::int64_t>(desc.get_size() / element_bytes(desc));
+  if (is_division(function)) return OwnLoop{"divide", divide_loop(type, count, a), a != 0};
   if (function.algorithm == dnnl::algorithm::eltwise_clip)
-    return OwnLoop{"clamp", clamp_loop(count, a, b, is_bf16), a <= 0 && b >= 0};
+    return OwnLoop{"clamp", clamp_loop(type, count, a, b), a <= 0 && b >= 0};
   if (function.algorithm == dnnl::algorithm::eltwise_relu && a == 0)
-    return OwnLoop{"clamp", clamp_loop(count, 0, std::numeric_limits<float>::infinity(), is_bf16), true};
+    return OwnLoop{"clamp", clamp_loop(type, count, 0, std::numeric_limits<float>::infinity()), true};
   return std::nullopt;
 }
 
@@ -37,13 +35,6 @@ std::optional<dnnl::eltwise_forward::primitive_desc> make_eltwise(const Eltwise&
   dnnl::eltwise_forward::primitive_desc pd(wanted, attr, engine(), /*allow_empty=*/true);
   if (!pd || !is_optimized(pd)) return std::nullopt;
   return pd;
-}
-
-/// Does it compute each element of the result from the input elements at the same position?
-bool is_elementwise(const Graph& graph, const Node& node) {
-  const Shape& shape = graph.value(node.outputs[0]).shape;
-  return node.op->facts.is_elementwise == Fact::kYes &&
-         std::ranges::all_of(node.inputs, [&](ValueId id) { return graph.value(id).shape == shape; });
 }
 
 }  // namespace
@@ -78,7 +69,7 @@ Compiler::Taken Compiler::eltwise(const Node& node) {
   } else if (const Functions functions = functions_of(node); !functions.empty()) {
     chain = {{.nodes = {now_}, .functions = functions}};
   } else {
-    return elementwise_by_oracle(node);
+    return false;
   }
   while (const auto next = find_function(this->node(chain.back().nodes.back()).outputs[0])) {
     if (!extend(chain, *next)) break;
@@ -91,9 +82,9 @@ Compiler::Taken Compiler::eltwise(const Node& node) {
     loops.push_back(own_loop_of(function, at.desc));
     primitives.push_back(loops.back() ? std::nullopt : make_eltwise(function, at.desc));
     const bool works = loops.back() ? loops.back()->keeps_zeros || !is_padded(at.desc) : primitives.back().has_value();
-    if (!works) return elementwise_by_oracle(node);
+    if (!works) return false;
   }
-  if (run.functions.empty()) return elementwise_by_oracle(node);  // they cancel out
+  if (run.functions.empty()) return false;  // they cancel out
   const ValueId result = absorb_post_ops(node.outputs[0], chain);
   const bool overwrites = may_overwrite(node.inputs[0], at.buffer);
   for (std::size_t i = 0; i < run.functions.size(); ++i) {
@@ -107,23 +98,6 @@ Compiler::Taken Compiler::eltwise(const Node& node) {
     at = dst;
   }
   add_form(result, at);
-  return true;
-}
-
-// Works on the bytes in their order in memory, in any layout.
-Compiler::Taken Compiler::elementwise_by_oracle(const Node& node) {
-  if (!is_elementwise(graph_, node)) return false;
-  SHOAL_ASSIGN_OR_RETURN(const Form first, first_form(node.inputs[0], Type::f32));
-  if (is_padded(first.desc)) return false;
-  const Shape flat = {value(node.outputs[0]).shape.element_count()};
-  std::vector<PlacedTensor> src;
-  for (const ValueId id : node.inputs) {
-    SHOAL_ASSIGN_OR_RETURN(const Form form, form_as(id, first.desc));
-    src.push_back({DType::kFloat32, flat, form.buffer});
-  }
-  const Form dst = new_form(first.desc);
-  plan_.steps.push_back(make_oracle_step(node, src, {{DType::kFloat32, flat, dst.buffer}}));
-  add_form(node.outputs[0], dst);
   return true;
 }
 

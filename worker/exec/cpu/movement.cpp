@@ -3,8 +3,8 @@
 #include <optional>
 
 #include "shm/base/errors.hpp"
-#include "worker/exec/cpu/axis_loops.hpp"
 #include "worker/exec/cpu/compiler.hpp"
+#include "worker/exec/cpu/kernels/movement.hpp"
 #include "worker/graph/operators.hpp"
 #include "worker/ops/movement.hpp"
 
@@ -188,8 +188,8 @@ Compiler::Taken Compiler::pad(const Node& node) {
     extents.behind.push_back(0);
   }
   const Form dst = new_form(like(src.desc, dims_of(padded)));
-  plan_.steps.push_back(
-      make_loop_step(describe(node), "pad", {src.buffer, dst.buffer}, pad_loop(extents, static_cast<float>(attributes.value))));
+  plan_.steps.push_back(make_loop_step(describe(node), "pad", {src.buffer, dst.buffer},
+                                       pad_loop(extents, attributes.mode, DType::kFloat32, attributes.value)));
   add_form(node.outputs[0], dst);
   return true;
 }

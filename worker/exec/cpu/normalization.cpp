@@ -1,9 +1,9 @@
 // BatchNorm that is not folded into an earlier node, LRN, L2Normalization, softmax.
 #include "worker/ops/normalization.hpp"
 #include "shm/base/errors.hpp"
-#include "worker/exec/cpu/axis_loops.hpp"
 #include "worker/exec/cpu/batch_norm_folding.hpp"
 #include "worker/exec/cpu/compiler.hpp"
+#include "worker/exec/cpu/kernels/axis_loops.hpp"
 #include "worker/exec/graph_plan.hpp"
 #include "worker/graph/operators.hpp"
 #include "worker/ops/softmax.hpp"
@@ -141,15 +141,17 @@ Compiler::Taken Compiler::l2_normalization(const Node& node) {
 
 Compiler::Taken Compiler::softmax(const Node& node) {
   const auto& attributes = node.attributes.get<SoftmaxAttributes>();
-  if (attributes.kind == SoftmaxKind::kSoftmin || attributes.use_length || attributes.temperature != 1) return false;
+  if (attributes.use_length || !(attributes.temperature > 0)) return false;
   const Shape& shape = value(node.inputs[0]).shape;
   const auto axis = static_cast<int>(attributes.axis < 0 ? attributes.axis + shape.rank() : attributes.axis);
   const AxisExtents extents =
       attributes.flatten_rest ? AxisExtents{shape[0], shape.element_count() / shape[0], 1} : extents_of(shape, axis);
   SHOAL_ASSIGN_OR_RETURN(const Form src, plain_form(node.inputs[0]));
   const Form dst = may_overwrite(node.inputs[0], src.buffer) ? Form{src.buffer, plain_desc(shape)} : new_form(plain_desc(shape));
-  plan_.steps.push_back(make_loop_step(describe(node), "softmax", {src.buffer, dst.buffer},
-                                       softmax_loop(extents, attributes.kind == SoftmaxKind::kLogSoftmax)));
+  plan_.steps.push_back(make_loop_step(
+      describe(node), "softmax", {src.buffer, dst.buffer},
+      softmax_loop(extents, attributes.kind == SoftmaxKind::kLogSoftmax, attributes.kind == SoftmaxKind::kSoftmin ? -1.0F : 1.0F,
+                   static_cast<float>(attributes.temperature))));
   add_form(node.outputs[0], dst);
   return true;
 }

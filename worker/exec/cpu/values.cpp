@@ -53,6 +53,11 @@ std::span<const Type> Compiler::types_of_products() const {
   return std::span(kTypes).subspan(precision_ == Precision::kBf16 ? 0 : 1);
 }
 
+bool Compiler::has_types(const Node& node, TypeSet types) const {
+  const auto fits = [&](ValueId id) { return types.holds(value(id).dtype); };
+  return std::ranges::all_of(node.inputs, fits) && std::ranges::all_of(node.outputs, fits);
+}
+
 bool Compiler::all_float(const Node& node) const {
   const auto fits = [this](ValueId id) { return is_float(id); };
   return std::all_of(node.inputs.begin(), node.inputs.end(), fits) && std::all_of(node.outputs.begin(), node.outputs.end(), fits);

@@ -231,6 +231,9 @@ const NetworkCase kNetworks[] = {
        for (const std::int64_t axis : {1, 2, -1}) {
          b.output(b.node("Softmax", {x}, SoftmaxAttributes{.axis = axis}));
          b.output(b.node("Softmax", {x}, SoftmaxAttributes{.kind = SoftmaxKind::kLogSoftmax, .axis = axis}));
+         b.output(b.node("Softmax", {x}, SoftmaxAttributes{.kind = SoftmaxKind::kSoftmin, .axis = axis}));
+         b.output(b.node("Softmax", {x}, SoftmaxAttributes{.kind = SoftmaxKind::kSoftmin, .axis = axis, .temperature = 0.3}));
+         b.output(b.node("Softmax", {x}, SoftmaxAttributes{.kind = SoftmaxKind::kLogSoftmax, .axis = axis, .temperature = 3}));
        }
      },
      {1, 32, 9, 17}},

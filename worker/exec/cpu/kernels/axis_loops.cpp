@@ -1,19 +1,19 @@
-#include "worker/exec/cpu/axis_loops.hpp"
+#include "worker/exec/cpu/kernels/axis_loops.hpp"
 
 #include <omp.h>
 
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <cstring>
 #include <limits>
+
+#include "worker/exec/cpu/kernels/parallel.hpp"
 
 namespace shoal::worker::cpu {
 namespace {
 
-constexpr std::int64_t kLeastPerThread = 1 << 14;  // below this, waking a thread costs more than it saves
-constexpr std::int64_t kWidest = 256;              // neighboring positions that are processed together
-constexpr std::int64_t kRoom = 1 << 14;            // elements of such a strip that are kept in a local buffer
+constexpr std::int64_t kWidest = 256;    // neighboring positions that are processed together
+constexpr std::int64_t kRoom = 1 << 14;  // elements of such a strip that are kept in a local buffer
 
 /// Runs body(at, width) for strips of at most `widest` neighbors. `at` is the offset of a strip's first element.
 template <typename Body>
@@ -45,15 +45,29 @@ inline float exp_of_negative(float x) {
   return p * std::bit_cast<float>((std::bit_cast<std::uint32_t>(rounded) << 23) + 0x3f800000U);
 }
 
+/// What becomes of the data before and after the maximum is taken away.
+struct PlainLogits {
+  float before(float x) const { return x; }
+  float after(float x) const { return x; }
+};
+struct ScaledLogits {
+  float sign, temperature;
+  float before(float x) const { return sign * x; }
+  float after(float x) const { return x / temperature; }
+};
+
 /// A row whose elements are contiguous. NaN is never the maximum, but it is part of the sum.
-template <bool kIsLog>
-void softmax_row(const float* src, float* dst, std::int64_t size) {
+template <bool kIsLog, typename Logits>
+void softmax_row(const Logits& logits, const float* src, float* dst, std::int64_t size) {
   float highest = -std::numeric_limits<float>::infinity(), sum = 0;
 #pragma omp simd reduction(max : highest)
-  for (std::int64_t k = 0; k < size; ++k) highest = highest < src[k] ? src[k] : highest;
+  for (std::int64_t k = 0; k < size; ++k) {
+    const float x = logits.before(src[k]);
+    highest = highest < x ? x : highest;
+  }
 #pragma omp simd reduction(+ : sum)
   for (std::int64_t k = 0; k < size; ++k) {
-    const float logit = src[k] - highest, power = exp_of_negative(logit);
+    const float logit = logits.after(logits.before(src[k]) - highest), power = exp_of_negative(logit);
     sum += power;
     dst[k] = kIsLog ? logit : power;
   }
@@ -63,8 +77,9 @@ void softmax_row(const float* src, float* dst, std::int64_t size) {
 }
 
 // Rows that are a power of two apart evict each other from all caches. A strip that fits the buffer is read and written once.
-template <bool kIsLog>
-void softmax_strip(const float* src, float* dst, std::int64_t size, std::int64_t inner, std::int64_t width) {
+template <bool kIsLog, typename Logits>
+void softmax_strip(const Logits& logits, const float* src, float* dst, std::int64_t size, std::int64_t inner,
+                   std::int64_t width) {
   float highest[kWidest], sum[kWidest], room[kRoom];
   const bool fits = size * width <= kRoom;
   float* const work = fits ? room : dst;
@@ -76,7 +91,7 @@ void softmax_strip(const float* src, float* dst, std::int64_t size, std::int64_t
     float* const to = work + k * stride;
 #pragma omp simd
     for (std::int64_t i = 0; i < width; ++i) {
-      const float x = row[i];
+      const float x = logits.before(row[i]);
       highest[i] = highest[i] < x ? x : highest[i];
       to[i] = x;
     }
@@ -85,7 +100,7 @@ void softmax_strip(const float* src, float* dst, std::int64_t size, std::int64_t
     float* const to = work + k * stride;
 #pragma omp simd
     for (std::int64_t i = 0; i < width; ++i) {
-      const float logit = to[i] - highest[i], power = exp_of_negative(logit);
+      const float logit = logits.after(to[i] - highest[i]), power = exp_of_negative(logit);
       sum[i] += power;
       to[i] = kIsLog ? logit : power;
     }
@@ -155,55 +170,29 @@ void normalize_channels(const float* src, float* dst, const ChannelParameters& p
   }
 }
 
-/// The same box, with axes that are not padded merged into the axis before them, so that contiguous elements move as one piece.
-PadExtents merged(const PadExtents& given) {
-  PadExtents merged;
-  for (std::size_t axis = 0; axis < given.sizes.size(); ++axis) {
-    const std::int64_t size = given.sizes[axis];
-    if (axis == 0 || given.before[axis] != 0 || given.behind[axis] != 0) {
-      merged.sizes.push_back(size);
-      merged.before.push_back(given.before[axis]);
-      merged.behind.push_back(given.behind[axis]);
-      continue;
-    }
-    merged.sizes.back() *= size;
-    merged.before.back() *= size;
-    merged.behind.back() *= size;
-  }
-  return merged;
-}
-
-/// The number of the data's row that becomes row `row` of the result; -1 for a row of the border.
-std::int64_t row_within(const PadExtents& extents, std::int64_t row) {
-  std::int64_t within = 0, stride = 1;
-  for (std::size_t axis = extents.sizes.size() - 1; axis-- > 0;) {
-    const std::int64_t size = extents.sizes[axis], padded = extents.before[axis] + size + extents.behind[axis];
-    const std::int64_t at = row % padded - extents.before[axis];
-    if (at < 0 || at >= size) return -1;
-    within += at * stride;
-    stride *= size;
-    row /= padded;
-  }
-  return within;
-}
-
-}  // namespace
-
-Loop softmax_loop(const AxisExtents& extents, bool is_log) {
-  const auto row = is_log ? softmax_row<true> : softmax_row<false>;
-  const auto strip = is_log ? softmax_strip<true> : softmax_strip<false>;
+template <bool kIsLog, typename Logits>
+Loop make_softmax(const AxisExtents& extents, const Logits& logits) {
   // As many neighbors as fit into the buffer; 16 are a cache line.
   const std::int64_t widest = std::clamp<std::int64_t>(kRoom / extents.size / 16 * 16, 16, kWidest);
-  return [extents, widest, row, strip](std::span<std::byte* const> operands) {
+  return [extents, widest, logits](std::span<std::byte* const> operands) {
     const auto* const src = reinterpret_cast<const float*>(operands[0]);
     auto* const dst = reinterpret_cast<float*>(operands[1]);
     for_strips(extents, widest, [&](std::int64_t at, std::int64_t width) {
       if (extents.inner == 1)
-        row(src + at, dst + at, extents.size);
+        softmax_row<kIsLog>(logits, src + at, dst + at, extents.size);
       else
-        strip(src + at, dst + at, extents.size, extents.inner, width);
+        softmax_strip<kIsLog>(logits, src + at, dst + at, extents.size, extents.inner, width);
     });
   };
+}
+
+}  // namespace
+
+Loop softmax_loop(const AxisExtents& extents, bool is_log, float sign, float temperature) {
+  if (sign == 1 && temperature == 1)
+    return is_log ? make_softmax<true>(extents, PlainLogits()) : make_softmax<false>(extents, PlainLogits());
+  const ScaledLogits scaled{sign, temperature};
+  return is_log ? make_softmax<true>(extents, scaled) : make_softmax<false>(extents, scaled);
 }
 
 Loop l2_normalization_loop(const AxisExtents& extents, double eps) {
@@ -234,30 +223,6 @@ Loop batch_norm_loop(const ChannelRows& extents, float eps, bool with_relu) {
       const std::int64_t first = extents.rows * thread / threads, end = extents.rows * (thread + 1) / threads;
       normalize(src + first * extents.stride, dst + first * extents.channels, parameters,
                 {end - first, extents.channels, extents.stride});
-    }
-  };
-}
-
-Loop pad_loop(const PadExtents& given, float value) {
-  const PadExtents extents = merged(given);
-  std::int64_t rows = 1;
-  for (std::size_t axis = 0; axis + 1 < extents.sizes.size(); ++axis)
-    rows *= extents.before[axis] + extents.sizes[axis] + extents.behind[axis];
-  return [extents, rows, value](std::span<std::byte* const> operands) {
-    const auto* const src = reinterpret_cast<const float*>(operands[0]);
-    auto* const dst = reinterpret_cast<float*>(operands[1]);
-    const std::int64_t before = extents.before.back(), size = extents.sizes.back(), behind = extents.behind.back();
-#pragma omp parallel for schedule(static) if (rows * (before + size + behind) > kLeastPerThread)
-    for (std::int64_t row = 0; row < rows; ++row) {
-      float* const to = dst + row * (before + size + behind);
-      const std::int64_t within = row_within(extents, row);
-      if (within < 0) {
-        std::fill_n(to, before + size + behind, value);
-        continue;
-      }
-      std::fill_n(to, before, value);
-      std::memcpy(to + before, src + within * size, static_cast<std::size_t>(size) * sizeof(float));
-      std::fill_n(to + before + size, behind, value);
     }
   };
 }

@@ -1,11 +1,10 @@
-// Loops over one axis of plain float32 data: softmax, L2 normalization, padding. For these oneDNN 2.6.3 has only slow "ref"
+// Loops over one axis of plain float32 data: softmax, L2 normalization. For these oneDNN 2.6.3 has only slow "ref"
 // implementations, none, or (softmax of rows) one that turns NaN into numbers.
 #pragma once
 
 #include <cstdint>
-#include <vector>
 
-#include "worker/exec/cpu/loop_step.hpp"
+#include "worker/exec/cpu/kernels/loop_step.hpp"
 
 namespace shoal::worker::cpu {
 
@@ -14,9 +13,9 @@ struct AxisExtents {
   std::int64_t outer = 1, size = 1, inner = 1;
 };
 
-/// Softmax, or its logarithm, over the axis. NaN and infinities give the same results as in the oracle kernel.
-/// Operands: src, dst, which may be the same.
-Loop softmax_loop(const AxisExtents& extents, bool is_log);
+/// Softmax of sign x / temperature, or its logarithm, over the axis; sign is 1 or -1, temperature is positive. NaN and infinities
+/// give the same results as in the oracle kernel. Operands: src, dst, which may be the same.
+Loop softmax_loop(const AxisExtents& extents, bool is_log, float sign = 1, float temperature = 1);
 
 /// root = sqrt(sum of squares + eps), summed in double; dst = src / root. Operands: src, dst, root (may be null); dst may be src.
 Loop l2_normalization_loop(const AxisExtents& extents, double eps);
@@ -28,12 +27,5 @@ struct ChannelRows {
   std::int64_t rows, channels, stride;
 };
 Loop batch_norm_loop(const ChannelRows& extents, float eps, bool with_relu);
-
-/// The sizes of dense data, outermost first, and how many elements are added before and behind it.
-struct PadExtents {
-  std::vector<std::int64_t> sizes, before, behind;
-};
-/// Operands: src, dst.
-Loop pad_loop(const PadExtents& extents, float value);
 
 }  // namespace shoal::worker::cpu

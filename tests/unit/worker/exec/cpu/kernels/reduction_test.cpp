@@ -1,0 +1,117 @@
+// Reductions of any axes, in every type.
+#include <omp.h>
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "tests/unit/worker/exec/cpu/kernels/as_oracle.hpp"
+#include "worker/ops/elements.hpp"
+#include "worker/ops/reduce.hpp"
+
+namespace shoal::worker {
+namespace {
+
+using testing::as_oracle;
+using testing::odd_numbers;
+using testing::types_of;
+
+// Sums are computed in double, and rounded to float: another order rarely changes the last bit, and that of double numbers some.
+constexpr double kOtherOrder = 1e-6;
+
+/// Numbers of moderate size: sums of the odd ones are infinite or NaN.
+Tensor small_numbers(DType dtype, const Shape& shape) {
+  Tensor tensor = odd_numbers(dtype, shape);
+  TensorView view = tensor.view();
+  dispatch(Numbers(), dtype, [&]<typename T>() {
+    for (std::int64_t i = 0; i < view.element_count(); ++i)
+      elements<T>(view)[i] = from_float<T>(static_cast<double>((i * 7919) % 29 - 9) / 8);
+  });
+  return tensor;
+}
+
+std::vector<ReduceKind> all_kinds() {
+  std::vector<ReduceKind> kinds;
+  for (std::size_t i = 0; i < kWords<ReduceKind>.size(); ++i) kinds.push_back(static_cast<ReduceKind>(i));
+  return kinds;
+}
+
+struct Reduced {
+  Shape shape;
+  Dims axes;
+};
+const Reduced kReductions[] = {{{7, 300}, {1}},         {{7, 300}, {0}},       {{5, 3, 4, 6}, {1, 3}}, {{5, 3, 4, 6}, {0, 2}},
+                               {{2, 5, 70, 9}, {1, 2}}, {{3, 1, 600}, {0, 1}}, {{2, 3, 1100}, {0, 2}}, {{1}, {0}},
+                               {{4, 1000}, {}},         {{3, 70001}, {1}},     {{90001}, {0}},         {{300, 2, 300}, {0}}};
+
+TEST(Reductions, OfIntegersAreTheOracleKernels) {
+  for (const DType dtype : types_of(Integers())) {
+    for (const ReduceKind kind : all_kinds()) {
+      for (const Reduced& reduced : kReductions)
+        EXPECT_TRUE(as_oracle({&ops::kReduce, ReduceAttributes{kind, reduced.axes}, {odd_numbers(dtype, reduced.shape)}}));
+    }
+  }
+}
+
+TEST(Reductions, OfFloatsAreTheOracleKernelsButForTheOrderOfSums) {
+  for (const DType dtype : types_of(Floats())) {
+    for (const ReduceKind kind : all_kinds()) {
+      for (const Reduced& reduced : kReductions)
+        EXPECT_TRUE(
+            as_oracle({&ops::kReduce, ReduceAttributes{kind, reduced.axes}, {small_numbers(dtype, reduced.shape)}}, kOtherOrder));
+    }
+  }
+}
+
+/// The same, with a NaN here and there, and both infinities.
+Tensor numbers_with_gaps(DType dtype, const Shape& shape) {
+  Tensor tensor = small_numbers(dtype, shape);
+  TensorView view = tensor.view();
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  dispatch(Floats(), dtype, [&]<typename T>() {
+    for (std::int64_t i = 0; i < view.element_count(); ++i) {
+      if (i % 97 == 5) elements<T>(view)[i] = from_float<T>(std::nan(""));
+      if (i % 211 == 7) elements<T>(view)[i] = from_float<T>(kInfinity);
+      if (i % 331 == 9) elements<T>(view)[i] = from_float<T>(-kInfinity);
+    }
+  });
+  return tensor;
+}
+
+TEST(Reductions, TreatNanAndInfinityAsTheOracleKernelDoes) {
+  for (const DType dtype : types_of(Floats())) {
+    for (const ReduceKind kind : all_kinds()) {
+      for (const Reduced& reduced : {Reduced{{400, 40}, {1}}, Reduced{{40, 400}, {0}}, Reduced{{9, 30, 3}, {1}}}) {
+        EXPECT_TRUE(as_oracle({&ops::kReduce, ReduceAttributes{kind, reduced.axes}, {numbers_with_gaps(dtype, reduced.shape)}},
+                              kOtherOrder));
+      }
+    }
+  }
+}
+
+TEST(Reductions, GiveTheSameBitsWithEveryNumberOfThreads) {
+  for (const Reduced& reduced : kReductions) {
+    const Tensor data = small_numbers(DType::kFloat64, reduced.shape);
+    TensorView noise = data.view();
+    for (std::int64_t i = 0; i < noise.element_count(); ++i)
+      elements<double>(noise)[i] *= 1 + 1e-9 * static_cast<double>(i % 1013);
+    const Node node{.op = &ops::kReduce, .name = "r", .attributes = ReduceAttributes{ReduceKind::kSum, reduced.axes}};
+    std::vector<double> first;
+    for (const int threads : {1, 2, 3, 4}) {
+      const cpu::TensorType src[] = {{DType::kFloat64, reduced.shape}};
+      const cpu::Loop loop = cpu::find_kernel(&ops::kReduce)->make(node, std::span(src), {});
+      std::vector<double> sums(static_cast<std::size_t>(noise.element_count()));
+      std::byte* const operands[] = {noise.data, reinterpret_cast<std::byte*>(sums.data())};
+      const int before = ::omp_get_max_threads();
+      ::omp_set_num_threads(threads);
+      loop(operands);
+      ::omp_set_num_threads(before);
+      if (first.empty()) first = sums;
+      EXPECT_EQ(std::memcmp(first.data(), sums.data(), sums.size() * sizeof(double)), 0)
+          << reduced.shape.to_string() << ", " << threads << " threads";
+    }
+  }
+}
+
+}  // namespace
+}  // namespace shoal::worker

@@ -1,0 +1,160 @@
+// The device cpu in other types than float32: who computes a node, and that the answers are those of the reference device.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "tests/support/tensor_values.hpp"
+#include "tests/unit/worker/exec/graph_builder.hpp"
+#include "worker/exec/device.hpp"
+#include "worker/ops/cast.hpp"
+#include "worker/ops/convolution.hpp"
+#include "worker/ops/movement.hpp"
+#include "worker/ops/reduce.hpp"
+#include "worker/ops/selection.hpp"
+#include "worker/ops/softmax.hpp"
+#include "worker/ops/unary.hpp"
+
+namespace shoal::worker {
+namespace {
+
+using testing::GraphBuilder;
+using testing::load;
+
+struct Answer {
+  std::vector<std::vector<double>> outputs;
+  std::vector<std::string> implementations;
+  std::size_t arena_bytes = 0;
+};
+
+/// Runs the graph on small numbers: -8 to 8 in floating point, or integers up to 20.
+Answer run_on(const std::string& device, Model& model, const std::vector<TensorSpec>& inputs) {
+  SCOPED_TRACE(device);
+  model.enter_thread();
+  const auto program = model.program(inputs).value();
+  std::vector<Tensor> tensors;
+  std::vector<TensorView> src, dst;
+  for (const TensorSpec& spec : program->inputs()) {
+    tensors.push_back(Tensor::create(spec.dtype, spec.shape).value());
+    src.push_back(tensors.back().view());
+    const bool is_float = TypeSet(Floats()).holds(spec.dtype);
+    dispatch(Numbers(), spec.dtype, [&]<typename T>() {
+      for (std::int64_t i = 0; i < src.back().element_count(); ++i) {
+        const auto number = static_cast<double>((i * 7919 + 13 * static_cast<std::int64_t>(src.size())) % 129 - 64);
+        elements<T>(src.back())[i] = from_float<T>(is_float ? number / 8 : std::abs(number) / 3);
+      }
+    });
+  }
+  for (const TensorSpec& spec : program->outputs()) {
+    tensors.push_back(Tensor::create(spec.dtype, spec.shape).value());
+    dst.push_back(tensors.back().view());
+  }
+  Context context;
+  const Status status = program->run(context, src, dst);
+  EXPECT_TRUE(status.ok()) << status.to_string();
+  Answer answer{.arena_bytes = program->arena_bytes()};
+  for (const TensorView& view : dst) answer.outputs.push_back(shoal::testing::as_doubles(view));
+  for (const StepInfo& step : program->steps()) answer.implementations.push_back(step.implementation);
+  return answer;
+}
+
+/// Compares the two devices. Returns the answer of `cpu`.
+Answer expect_alike(const Graph& graph, const std::vector<TensorSpec>& inputs, double tolerance) {
+  const auto fast = load(graph, inputs), slow = load(graph, inputs, "cpu-reference");
+  const Answer got = run_on("cpu", *fast, inputs), want = run_on("cpu-reference", *slow, inputs);
+  EXPECT_EQ(got.outputs.size(), want.outputs.size());
+  for (std::size_t k = 0; k < want.outputs.size(); ++k) {
+    double largest = 1e-30, error = 0;
+    for (const double x : want.outputs[k]) largest = std::max(largest, std::abs(x));
+    for (std::size_t i = 0; i < want.outputs[k].size(); ++i)
+      error = std::max(error, std::abs(got.outputs[k][i] - want.outputs[k][i]));
+    EXPECT_LE(error, tolerance * largest) << "output " << k;
+  }
+  return got;
+}
+
+bool runs_oracles(const Answer& answer) { return std::ranges::count(answer.implementations, "oracle") > 0; }
+
+/// Half types round every layer's result, here to as few bits.
+double rounding_of(DType dtype) { return dtype == DType::kFloat16 ? 0x1p-9 : 0x1p-6; }
+
+Graph small_network() {
+  GraphBuilder b;
+  const ValueId x = b.activation(b.batch_norm(b.conv(b.input("data"), 3, 16, 3, 1, 1, true), 16));
+  const ValueId y =
+      b.pool(b.add(x, b.conv(x, 16, 16, 1)), {.kind = PoolingKind::kMax, .kernel = {2, 2}, .stride = {2, 2}, .pad = {0, 0}});
+  b.output(b.node("Softmax", {b.fully_connected(b.global_average(y), 16, 10)}, SoftmaxAttributes{}));
+  b.output(b.node("Transpose", {y}, TransposeAttributes{{0, 2, 3, 1}}));
+  return b.graph();
+}
+
+TEST(HalfTypes, RunWholeNetworksWithoutOracleKernels) {
+  for (const DType dtype : {DType::kFloat16, DType::kBFloat16}) {
+    const std::vector<TensorSpec> inputs = {{"data", dtype, {2, 3, 12, 12}}};
+    EXPECT_FALSE(runs_oracles(expect_alike(small_network(), inputs, rounding_of(dtype)))) << dtype_name(dtype);
+  }
+}
+
+// Its constants exist only in packed form then.
+TEST(HalfTypes, CompileForAShapeThatComesLater) {
+  const std::vector<TensorSpec> first = {{"data", DType::kFloat16, {1, 3, 12, 12}}},
+                                later = {{"data", DType::kFloat16, {3, 3, 8, 8}}};
+  const auto model = load(small_network(), first);
+  const Answer got = run_on("cpu", *model, later);
+  const Answer want = expect_alike(small_network(), later, rounding_of(DType::kFloat16));
+  for (std::size_t k = 0; k < want.outputs.size(); ++k) {
+    for (std::size_t i = 0; i < want.outputs[k].size(); ++i)
+      EXPECT_NEAR(got.outputs[k][i], want.outputs[k][i], rounding_of(DType::kFloat16)) << k << ", " << i;
+  }
+}
+
+/// Element-wise functions with a value that is read again later, broadcasting, a condition, a reduction, movement.
+Graph arithmetic_network() {
+  GraphBuilder b;
+  const ValueId x = b.input("x"), row = b.input("row");
+  const ValueId a = b.node("Unary", {x}, UnaryAttributes{UnaryKind::kSquare});
+  const ValueId c = b.scalar(BinaryKind::kAdd, a, 3);
+  const ValueId d = b.binary(BinaryKind::kSub, c, row, true);
+  const ValueId e = b.binary(BinaryKind::kMaximum, d, a);
+  const ValueId f = b.node("Where", {b.binary(BinaryKind::kGreater, e, c), e, d}, WhereAttributes{});
+  b.output(b.node("Reduce", {f}, ReduceAttributes{ReduceKind::kMax, {1}}));
+  b.output(b.node("Slice", {f}, SliceAttributes{{{.axis = 2, .step = -2}}}));
+  b.output(b.node("Cast", {b.activation(f, ActivationKind::kTanh)}, CastAttributes{DType::kFloat32}));
+  return b.graph();
+}
+
+TEST(Types, RunArithmeticWithoutOracleKernelsInEveryType) {
+  const auto check = [](DType dtype) {
+    SCOPED_TRACE(dtype_name(dtype));
+    const std::vector<TensorSpec> inputs = {{"x", dtype, {2, 5, 41}}, {"row", dtype, {41}}};
+    EXPECT_FALSE(runs_oracles(expect_alike(arithmetic_network(), inputs, 0)));
+  };
+  for (const DType dtype : {DType::kFloat64, DType::kFloat16, DType::kBFloat16, DType::kInt8, DType::kUInt8, DType::kInt32,
+                            DType::kUInt32, DType::kInt64, DType::kUInt64, DType::kInt16, DType::kUInt16})
+    check(dtype);
+}
+
+TEST(Types, AChainOfFunctionsRunsInTheMemoryOfOneValue) {
+  GraphBuilder b;
+  ValueId x = b.scalar(BinaryKind::kAdd, b.input("x"), 1);
+  for (int i = 0; i < 5; ++i) x = b.scalar(BinaryKind::kMul, x, 3);
+  b.output(b.node("Reduce", {x}, ReduceAttributes{ReduceKind::kSum, {0}}));
+  const std::vector<TensorSpec> inputs = {{"x", DType::kInt32, {1000, 100}}};
+  EXPECT_LT(expect_alike(b.graph(), inputs, 0).arena_bytes, 2 * 1000 * 100 * sizeof(std::int32_t));
+}
+
+TEST(Types, TablesNameEveryOperatorThatIsComputedInFloat32) {
+  std::set<std::string_view> names;
+  for (const TypeSupport& row : make_device("cpu", {}).value()->type_table()) {
+    EXPECT_FALSE(row.by.empty()) << row.op->name;
+    if (row.types.holds(DType::kFloat32)) names.insert(row.op->name);
+  }
+  for (const Operator* const op : all_operators()) {
+    if (op->name.starts_with("_")) continue;  // made by a test
+    EXPECT_TRUE(names.contains(op->name)) << op->name;
+  }
+}
+
+}  // namespace
+}  // namespace shoal::worker

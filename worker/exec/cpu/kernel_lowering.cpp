@@ -1,0 +1,74 @@
+// A node by a kernel of Shoal.
+#include <algorithm>
+
+#include "shm/base/errors.hpp"
+#include "worker/exec/cpu/compiler.hpp"
+#include "worker/exec/cpu/kernels/kernels.hpp"
+#include "worker/exec/graph_plan.hpp"
+
+namespace shoal::worker::cpu {
+namespace {
+
+/// Does it compute each element of the result from the input elements at the same position?
+bool is_elementwise(const Graph& graph, const Node& node) {
+  const Shape& shape = graph.value(node.outputs[0]).shape;
+  return node.op->facts.is_elementwise == Fact::kYes &&
+         std::ranges::all_of(node.inputs, [&](ValueId id) { return graph.value(id).shape == shape; });
+}
+
+}  // namespace
+
+// Elements at the same position have the same place in any layout: then the kernel works on the bytes in their order in memory.
+Compiler::Taken Compiler::by_kernel(const Node& node) {
+  const Kernel* const kernel = find_kernel(node.op);
+  if (kernel == nullptr || !has_types(node, kernel->types)) return false;
+  const auto is_empty = [this](ValueId id) { return value(id).shape.element_count() == 0; };
+  if (std::ranges::any_of(node.inputs, is_empty) || std::ranges::any_of(node.outputs, is_empty)) return false;
+  Desc layout;  // empty: all values are plain
+  if (is_elementwise(graph_, node) && all_float(node)) {
+    SHOAL_ASSIGN_OR_RETURN(const Form first, first_form(node.inputs[0], Type::f32));
+    if (!is_padded(first.desc)) layout = first.desc;
+  }
+  const auto describe_all = [&](const std::vector<ValueId>& ids) {
+    std::vector<TensorType> types;
+    for (const ValueId id : ids) {
+      const Shape& shape = value(id).shape;
+      types.push_back({value(id).dtype, layout == Desc() ? shape : Shape{shape.element_count()}});
+    }
+    return types;
+  };
+  const std::vector<TensorType> src_types = describe_all(node.inputs), dst_types = describe_all(node.outputs);
+  Loop loop = kernel->make(node, src_types, dst_types);
+  if (!loop) return false;
+
+  std::vector<BufferId> operands;
+  for (const ValueId id : node.inputs) {
+    SHOAL_ASSIGN_OR_RETURN(const Form form, layout == Desc() ? plain_form(id) : form_as(id, layout));
+    operands.push_back(form.buffer);
+  }
+  for (const ValueId id : node.outputs) {
+    if (!is_read(id)) {
+      operands.push_back(kNoBuffer);
+      continue;
+    }
+    const BufferId reused = kernel->overwrites ? overwritten_by(id, node, operands) : kNoBuffer;
+    const BufferId buffer = reused != kNoBuffer ? reused : plan_.add_buffer(size_bytes_of(value(id)));
+    operands.push_back(buffer);
+    add_form(id, {buffer, !is_float(id) ? Desc() : layout == Desc() ? plain_desc(value(id).shape) : layout});
+  }
+  plan_.steps.push_back(make_loop_step(describe(node), "kernel", std::move(operands), std::move(loop)));
+  return true;
+}
+
+// The memory of an input that `to`, the only output of the node, may lie in; none if there is no such input.
+BufferId Compiler::overwritten_by(ValueId to, const Node& node, const std::vector<BufferId>& inputs) const {
+  for (std::size_t i = 0; i < node.inputs.size(); ++i) {
+    const Value &from = value(node.inputs[i]), &result = value(to);
+    if (from.dtype != result.dtype || from.shape != result.shape || !may_overwrite(node.inputs[i], inputs[i])) continue;
+    const bool is_alone = std::ranges::count_if(inputs, [&](BufferId other) { return share_memory(other, inputs[i]); }) == 1;
+    if (is_alone) return inputs[i];
+  }
+  return kNoBuffer;
+}
+
+}  // namespace shoal::worker::cpu
