@@ -1,6 +1,7 @@
 // shoal inspect: the contents of a checkpoint.
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <iterator>
 #include <memory>
@@ -15,6 +16,7 @@
 #include "tools/shoal/commands.hpp"
 #include "worker/exec/backend.hpp"
 #include "worker/exec/model.hpp"
+#include "worker/exec/oracle_share.hpp"
 #include "worker/exec/padding.hpp"
 #include "worker/import/mxnet/mxnet_importer.hpp"
 #include "worker/passes/infer.hpp"
@@ -30,12 +32,14 @@ constexpr const char* kInspectMore =
     R"(Lists every node that cannot be imported, with its operator and the reason; `supported` in the JSON is then false. Input shapes come
 from model.toml or the file, output shapes from the first set of inputs.
 
+Nodes that would run by an oracle kernel, which is slow, are listed with their share of the time: estimated, or measured with --profile.
+
   shoal inspect models/resnet-50
   shoal inspect models/resnet-50@7 --json)";
 
 struct InspectOptions {
   std::string path;
-  bool json = false;
+  bool json = false, profile = false;
 };
 
 struct FileSize {
@@ -55,6 +59,8 @@ struct Report {
   worker::MxnetSurvey survey;
   std::vector<TensorSpec> inputs, outputs;  ///< Shape::any(): not known
   Parameters parameters;
+  std::vector<worker::OracleNode> oracle_nodes;
+  bool is_profiled = false;  ///< their share is measured
   std::size_t label_count = 0;
   std::vector<std::string> notes;
 };
@@ -97,6 +103,47 @@ void check_config(const ModelConfig& config, const InputPlan& plan, Report& repo
                                   first.name, first.shape[first.shape.rank() - 1]));
 }
 
+/// The time of each step in the second of two runs on zeros.
+Result<std::vector<std::uint64_t>> profile(const worker::Program& program) {
+  worker::Context context;
+  Tensors tensors;  // owners
+  std::vector<TensorView> src, dst;
+  const auto add = [&](const std::vector<TensorSpec>& specs, std::vector<TensorView>& views) -> Status {
+    for (const TensorSpec& spec : specs) {
+      SHOAL_ASSIGN_OR_RETURN(Tensor tensor, Tensor::create(spec.dtype, spec.shape));
+      views.push_back(tensor.view());
+      tensors.push_back({spec.name, std::move(tensor)});
+    }
+    return {};
+  };
+  SHOAL_RETURN_IF_ERROR(add(program.inputs(), src));
+  SHOAL_RETURN_IF_ERROR(add(program.outputs(), dst));
+  SHOAL_RETURN_IF_ERROR(program.run(context, src, dst));
+  std::vector<std::uint64_t> times(program.step_count());
+  context.step_times = times;
+  SHOAL_RETURN_IF_ERROR(program.run(context, src, dst));
+  return times;
+}
+
+/// Compiles the model for its first set of inputs to learn which nodes run by oracle kernels.
+Status find_slow_nodes(const ModelConfig& config, const InputPlan& plan, Report& report) {
+  if (config.device == "cpu-reference") return {};  // all do
+  SHOAL_ASSIGN_OR_RETURN(const worker::Precision precision, worker::parse_precision(config.precision));
+  const auto& inputs = plan.input_sets.front();
+  SHOAL_ASSIGN_OR_RETURN(
+      const auto model,
+      worker::Model::load(report.survey.import.graph,
+                          {.device = config.device, .threads = config.threads, .input_sets = {inputs}, .precision = precision}));
+  model->enter_thread();
+  SHOAL_ASSIGN_OR_RETURN(const auto program, model->program(inputs));
+  std::vector<std::uint64_t> times;
+  if (report.is_profiled) {
+    SHOAL_ASSIGN_OR_RETURN(times, profile(*program));
+  }
+  report.oracle_nodes = worker::find_oracle_nodes(program->steps(), times);
+  return {};
+}
+
 /// Inputs and outputs, with shapes as far as the files give them.
 void describe_tensors(const ModelConfig& config, Report& report) {
   worker::Graph graph = report.survey.import.graph;
@@ -119,10 +166,11 @@ void describe_tensors(const ModelConfig& config, Report& report) {
     report.outputs[i].shape = value.shape;
   }
   check_config(config, *plan, report);
+  if (const Status found = find_slow_nodes(config, *plan, report); !found.ok()) report.notes.push_back(found.message());
 }
 
-Result<Report> look(const std::string& path) {
-  Report report;
+Result<Report> look(const std::string& path, bool profile) {
+  Report report{.is_profiled = profile};
   SHOAL_ASSIGN_OR_RETURN(report.files, find_model(path));
   SHOAL_ASSIGN_OR_RETURN(ModelConfig config, read_model_config(report.files));
   SHOAL_ASSIGN_OR_RETURN(const auto labels, read_labels(report.files, config));
@@ -157,11 +205,12 @@ json to_json(const std::vector<TensorSpec>& specs) {
 }
 
 void print_json(const Report& report) {
-  json files = json::array(), operators = json::array(), unsupported = json::array();
+  json files = json::array(), operators = json::array(), unsupported = json::array(), oracle_nodes = json::array();
   for (const auto& [file, bytes] : report.sizes) files.push_back({{"file", file}, {"bytes", bytes}});
   for (const auto& [name, count] : report.survey.operators) operators.push_back({{"name", name}, {"count", count}});
   for (const auto& [op, node, reason] : report.survey.unsupported)
     unsupported.push_back({{"operator", op}, {"node", node}, {"reason", reason}});
+  for (const auto& [node, share] : report.oracle_nodes) oracle_nodes.push_back({{"node", node}, {"share", share}});
   const json object{
       {"format", "mxnet"},
       {"mxnet_version", report.survey.mxnet_version},
@@ -178,6 +227,8 @@ void print_json(const Report& report) {
       {"labels", report.label_count},
       {"supported", report.survey.unsupported.empty()},
       {"unsupported", unsupported},
+      {"oracle_nodes", oracle_nodes},
+      {"oracle_shares_are", report.is_profiled ? "measured" : "estimated"},
       {"notes", report.notes}};
   std::printf("%s\n", json_text(object).c_str());
 }
@@ -220,13 +271,19 @@ void print_text(const Report& report) {
   for (const auto& [op, node, reason] : survey.unsupported) rows.push_back({"  " + op, node, reason});
   print_section("not supported", rows, {false, false, false});
   rows.clear();
+  for (const auto& [node, share] : report.oracle_nodes)
+    rows.push_back({"  " + node, format("{} %", std::round(1000 * share) / 10)});
+  print_section(format("run by oracle kernels, which are slow, with their {} share of the time",
+                       report.is_profiled ? "measured" : "estimated"),
+                rows, {false, true});
+  rows.clear();
   for (const std::string& note : report.notes) rows.push_back({"  " + note});
   print_section("notes", rows, {false});
   std::printf("\n%s\n", survey.unsupported.empty() ? "every operator is supported" : "cannot be run: see \"not supported\"");
 }
 
 Finish inspect(const InspectOptions& options) {
-  SHOAL_ASSIGN_OR_RETURN(const Report report, look(options.path));
+  SHOAL_ASSIGN_OR_RETURN(const Report report, look(options.path, options.profile));
   options.json ? print_json(report) : print_text(report);
   return {};
 }
@@ -239,6 +296,7 @@ Command make_inspect(CLI::App& application) {
   app->footer(kInspectMore);
   app->add_option("PATH", options->path, "the checkpoint: PREFIX, PREFIX@EPOCH or a directory")->required();
   app->add_flag("--json", options->json, "print JSON");
+  app->add_flag("--profile", options->profile, "run the model twice to measure how long slow nodes take");
   return {app, [options](Session&) { return inspect(*options); }};
 }
 

@@ -12,6 +12,7 @@
 #include "shm/model/ignored_inputs.hpp"
 #include "worker/engine/identity_model.hpp"
 #include "worker/exec/graph_plan.hpp"
+#include "worker/exec/oracle_share.hpp"
 #include "worker/import/mxnet/mxnet_importer.hpp"
 #include "worker/import/npz.hpp"
 #include "worker/passes/infer.hpp"
@@ -131,6 +132,8 @@ Result<LoadedModel> load_files(const ModelSource& source, UniqueFd packed) {
   for (const auto& set : compiled) {
     SHOAL_ASSIGN_OR_RETURN(const auto program, loaded.model->program(set));
     loaded.arena_bytes = std::max<std::uint64_t>(loaded.arena_bytes, program->arena_bytes());
+    if (&set != &compiled.front() || source.config.device == "cpu-reference") continue;  // of that device all nodes do
+    if (std::string slow = describe_oracle_nodes(*program); !slow.empty()) loaded.warnings.push_back(std::move(slow));
   }
   return loaded;
 }

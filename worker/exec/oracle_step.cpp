@@ -4,6 +4,8 @@
 
 #include "shm/base/errors.hpp"
 #include "worker/graph/operators.hpp"
+#include "worker/ops/convolution.hpp"
+#include "worker/ops/fully_connected.hpp"
 
 namespace shoal::worker {
 namespace {
@@ -31,6 +33,11 @@ class OracleStep : public Step {
       : Step(describe(node), std::move(operands)), node_(node), src_(std::move(src)), dst_(std::move(dst)) {}
 
   std::string implementation() const override { return "oracle"; }
+  double flops() const override {
+    if (node_.op != &ops::kConvolution && node_.op != &ops::kFullyConnected) return 0;
+    const Shape& weights = src_[1].shape;  // one row for each channel of the output
+    return 2.0 * static_cast<double>(dst_[0].element_count()) * static_cast<double>(weights.element_count() / weights[0]);
+  }
   std::unique_ptr<BoundStep> bind() const override { return std::make_unique<BoundOracleStep>(node_, src_, dst_); }
 
  private:
