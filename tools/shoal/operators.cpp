@@ -7,6 +7,7 @@
 
 #include "shm/base/errors.hpp"
 #include "tools/shoal/commands.hpp"
+#include "worker/exec/device.hpp"
 #include "worker/graph/operators.hpp"
 #include "worker/import/mxnet/mxnet_catalog.hpp"
 
@@ -21,13 +22,14 @@ a checkpoint.
 
   shoal operators
   shoal operators --markdown           the table of docs/operators.md
-  shoal operators --family pooling     docs/operators/pooling.md: attributes and formulas of Shoal's own operators)";
+  shoal operators --family pooling     docs/operators/pooling.md: attributes and formulas of Shoal's own operators
+  shoal operators --types              docs/operators/types.md: for which types the device cpu has something fast)";
 
 using Row = std::vector<std::string>;
 
-std::string join(const std::vector<std::string>& words) {
+std::string join(const std::vector<std::string>& words, const char* between = ", ") {
   std::string text;
-  for (const std::string& word : words) text += (text.empty() ? "" : ", ") + word;
+  for (const std::string& word : words) text += (text.empty() ? "" : between) + word;
   return text;
 }
 
@@ -87,16 +89,44 @@ Status print_family(const std::string& family) {
   return {};
 }
 
+/// The page of types: who computes an operator on the device cpu, for which of them.
+Status print_types() {
+  SHOAL_ASSIGN_OR_RETURN(const auto device, worker::make_device("cpu", {}));
+  const std::vector<worker::TypeSupport> table = device->type_table();
+  std::printf(
+      "# Types on the device cpu\n\nThis page is the output of `shoal operators --types`; a test compares the two. The first "
+      "that takes a "
+      "node computes it. A node of another\ntype, or with attributes or shapes that none of them knows, runs by the oracle "
+      "kernel, which is "
+      "slow: `shoal inspect` names such nodes.\n\n"
+      "| operator | computed by | in float32, between casts |\n|---|---|---|\n");
+  for (const worker::Operator* const op : worker::all_operators()) {
+    std::vector<std::string> by;
+    std::string widened;
+    for (const worker::TypeSupport& row : table) {
+      if (row.op != op) continue;
+      by.push_back(format("{}: {}", row.by, row.types.to_text()));
+      widened += row.widened.to_text();
+    }
+    std::printf("| %s | %s | %s |\n", std::string(op->name).c_str(), by.empty() ? "the oracle kernel" : join(by, "; ").c_str(),
+                widened.c_str());
+  }
+  return {};
+}
+
 }  // namespace
 
 Command make_operators(CLI::App& application) {
   const auto markdown = std::make_shared<bool>(false);
   const auto family = std::make_shared<std::string>();
+  const auto types = std::make_shared<bool>(false);
   CLI::App* app = application.add_subcommand("operators", kOperatorsAbout);
   app->footer(kOperatorsMore);
   app->add_flag("--markdown", *markdown, "print the table in Markdown");
   app->add_option("--family", *family, "print the page of these operators of Shoal, in Markdown")->type_name("NAME");
-  return {app, [markdown, family](Session&) {
+  app->add_flag("--types", *types, "print the page of types, in Markdown");
+  return {app, [markdown, family, types](Session&) -> Finish {
+            if (*types) return print_types();
             if (!family->empty()) {
               const Status printed = print_family(*family);
               return printed.ok() ? Finish() : usage_failure(printed);
