@@ -51,6 +51,13 @@ class Bench(unittest.TestCase):
         for key, of_step in (("total_ms", "ms"), ("bound_ms", "bound_ms")):
             self.assertAlmostEqual(result[key], sum(step[of_step] for step in result["steps"]), places=6)
 
+    def test_kernels_are_compared_with_the_oracle_in_several_types(self):
+        rows = bench("kernels", "--rounds", 1)["rows"]
+        self.assertGreaterEqual({row["type"] for row in rows if row["case"] == "add"}, {"float32", "float16", "int32"})
+        for row in rows:
+            self.assertNotEqual(row["by"], "oracle", row)
+            self.assertGreater(min(row["cpu_ms"], row["oracle_ms"]), 0, row)
+
     def test_memory_counts_every_process_of_the_daemon(self):
         # A batch whose activations outweigh what other tests do to shares of pages.
         rows = bench("memory", "--model", SHAPES / "shapes", "--shape", "64,3,64,64", "--workers", "1,2")["rows"]

@@ -5,6 +5,7 @@
 
 #include "shm/base/errors.hpp"
 #include "shoal/passive_openmp.hpp"
+#include "tools/benchmarks/kernel_bench.hpp"
 #include "tools/benchmarks/model_bench.hpp"
 #include "tools/benchmarks/overload_bench.hpp"
 #include "tools/benchmarks/pool_bench.hpp"
@@ -78,6 +79,11 @@ int main(int argc, char** argv) try {
   model->add_option("--runs", profile_options.runs, "with --profile: take the best of this many")->check(CLI::Range(1, 100'000));
   model->add_flag("--json", profile_options.json, "with --profile: print JSON");
 
+  shoal::bench::KernelBenchOptions kernel_options;
+  auto* kernels = app.add_subcommand("kernels", "operators on the device cpu, compared with their oracle kernels");
+  kernels->add_option("--rounds", kernel_options.rounds)->check(CLI::PositiveNumber);
+  kernels->add_option("--threads", kernel_options.threads)->check(CLI::PositiveNumber);
+
   shoal::bench::ShapesOptions shapes_options;
   auto* shapes = app.add_subcommand("shapes", "a cached shape, alone and while a stream of new shapes is compiled");
   shapes->add_option("path", shapes_options.path)->required();
@@ -123,6 +129,7 @@ int main(int argc, char** argv) try {
   if (*respawn) return report(shoal::bench::bench_respawn(rounds, respawn_model));
   if (*pool) return report(shoal::bench::bench_pool(rounds, pool_model));
   if (*load) return report(shoal::bench::bench_load(load_options));
+  if (*kernels) return report(shoal::bench::bench_kernels(kernel_options));
   if (*shapes) return report(shoal::bench::bench_shapes(shapes_options));
   if (*overload) return report(shoal::bench::bench_overload(overload_options));
   if (*batching) return report(shoal::bench::bench_batching(batching_path, max_batch, batching_rounds, batching_seconds));
