@@ -284,11 +284,16 @@ std::string Dim::to_word() const {
 Dim Dim::sum(Dim a, Dim b) { return DimExpression::table_of(a, b).sum(a, b); }
 Dim Dim::times(Dim a, Dim b) { return DimExpression::table_of(a, b).product(a, b); }
 
+namespace dim_detail {
+
 Dim floor_div(Dim a, Dim b) {
   SHOAL_CHECK(!b.is_number() || b.number() > 0);
-  if (a.is_number() && b.is_number()) return floor_of(a.number(), b.number());
   return DimExpression::table_of(a, b).quotient(a, b);
 }
+bool known_unequal(Dim a, Dim b) { return !(a - b).bound().contains(0); }
+bool known_less(Dim a, Dim b) { return (a - b).highest() < 0; }
+
+}  // namespace dim_detail
 
 Dim ceil_div(Dim a, Dim b) { return floor_div(a - 1, b) + 1; }  // a + b might end at a limit
 
@@ -313,8 +318,6 @@ std::optional<Dim> exact_quotient(Dim a, Dim b) {
   return a.number() % b.number() == 0 ? std::optional<Dim>(a.number() / b.number()) : std::nullopt;
 }
 
-bool known_unequal(Dim a, Dim b) { return !(a - b).bound().contains(0); }
-bool known_less(Dim a, Dim b) { return (a - b).highest() < 0; }
 bool known_indivisible(Dim a, Dim b) { return (a - b * floor_div(a, b)).lowest() > 0; }
 
 }  // namespace shoal::worker

@@ -78,8 +78,19 @@ static_assert(sizeof(Dim) == 8);
 
 using Sizes = std::vector<Dim>;
 
-/// a / b, rounded down or up. b is positive: a number that is not is a bug of the caller.
+// Numbers, which is all that a compilation has, are computed in place.
+namespace dim_detail {
 Dim floor_div(Dim a, Dim b);
+bool known_unequal(Dim a, Dim b);
+bool known_less(Dim a, Dim b);
+}  // namespace dim_detail
+
+/// a / b, rounded down or up. b is positive: a number that is not is a bug of the caller.
+inline Dim floor_div(Dim a, Dim b) {
+  if (!a.is_number() || !b.is_number()) return dim_detail::floor_div(a, b);
+  SHOAL_CHECK(b.number() > 0);
+  return a.number() / b.number() - (a.number() % b.number() < 0 ? 1 : 0);
+}
 Dim ceil_div(Dim a, Dim b);
 Dim min(Dim a, Dim b);
 Dim max(Dim a, Dim b);
@@ -91,8 +102,10 @@ std::optional<Dim> exact_quotient(Dim a, Dim b);
 // Questions of rules. "Known" means for all values of the symbols, so both an answer and its opposite may be unknown. What a rule
 // does not know to be wrong it accepts: each compilation for numbers, and each run behind data, checks again.
 
-bool known_unequal(Dim a, Dim b);
-bool known_less(Dim a, Dim b);         ///< a < b
+inline bool known_unequal(Dim a, Dim b) { return a.is_number() && b.is_number() ? !(a == b) : dim_detail::known_unequal(a, b); }
+inline bool known_less(Dim a, Dim b) {  ///< a < b
+  return a.is_number() && b.is_number() ? a.number() < b.number() : dim_detail::known_less(a, b);
+}
 bool known_indivisible(Dim a, Dim b);  ///< a % b != 0; b is positive
 
 /// Owns expressions. Their normal form is a sum of products of *atoms*; an atom is a symbol, or a quotient, minimum or maximum

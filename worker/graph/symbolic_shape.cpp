@@ -32,7 +32,7 @@ Dim SymbolicShape::element_count() const {
 Shape SymbolicShape::bound() const {
   if (!is_known()) return Shape::any();
   std::array<std::int64_t, kMaxRank> sizes{};
-  std::transform(begin(), end(), sizes.begin(), [](Dim dim) { return dim.highest(); });
+  std::transform(begin(), end(), sizes.begin(), [](Dim dim) { return dim.is_number() ? dim.number() : dim.highest(); });
   return Shape(std::span(sizes.data(), static_cast<std::size_t>(rank_)));
 }
 

@@ -39,7 +39,6 @@ class Inference {
 
   Status run(std::shared_ptr<DimTable> table, std::span<const SizedInput> inputs) {
     graph_.table = std::move(table);
-    for (Value& value : graph_.values) value.expressions = nullptr;  // of another table
     SHOAL_RETURN_IF_ERROR(bind(inputs));
     const Status visited = visit_all();
     insert_casts();
@@ -74,16 +73,20 @@ class Inference {
   static void store(const TypedValue& typed, Value& value) {
     value.dtype = typed.dtype;
     value.shape = typed.shape.bound();
-    if (!typed.shape.is_numeric()) value.expressions = std::make_shared<const SymbolicShape>(typed.shape);
+    value.expressions = typed.shape.is_numeric() ? nullptr : std::make_shared<const SymbolicShape>(typed.shape);
   }
 
   /// The most elements that it may have; of open sizes, the fewest. Errors: kInvalidArgument: it is too large.
-  Result<std::int64_t> extent(const Value& value) const {
-    const Shape shape = mode_ == Mode::kSizes ? value.sizes().least() : value.shape;
-    Shape filled = shape;  // strides of empty tensors must not overflow, either
-    for (int axis = 0; axis < filled.rank(); ++axis) filled[axis] += filled[axis] == 0 ? 1 : 0;
-    const std::int64_t count = filled.element_count();
-    if (count >= 0 && count <= kMaxElements) return shape.element_count();
+  Result<std::int64_t> extent(const Value& value) {
+    const Shape& shape = mode_ == Mode::kSizes&& value.expressions ? least_ = value.expressions->least() : value.shape;
+    std::int64_t count = 1;  // strides of empty tensors must not overflow, either
+    bool is_empty = false, fits = shape.is_known();
+    for (const std::int64_t size : shape) {
+      is_empty |= size == 0;
+      fits =
+          fits && size >= 0 && !__builtin_mul_overflow(count, std::max<std::int64_t>(size, 1), &count) && count <= kMaxElements;
+    }
+    if (fits) return is_empty ? 0 : count;
     return invalid_argument("'{}' of shape {} is too large", value.name, value.sizes().to_string());
   }
 
@@ -103,6 +106,7 @@ class Inference {
 
   /// An input that is not given has the dtype and shape that the model states, if these are complete.
   Status bind_default(Value& input) {
+    input.expressions = nullptr;  // of an earlier call
     if (input.dtype == DType::kInvalid) input.dtype = DType::kFloat32;
     if (!is_open(input.shape)) return count_input(input);
     if (mode_ == Mode::kParameters) return {};
@@ -128,13 +132,19 @@ class Inference {
     if (std::ranges::all_of(node.inputs, [this](ValueId id) { return follows_data(id); })) {
       for (const ValueId id : node.outputs) is_made_of_constants_[static_cast<std::size_t>(id)] = true;
     }
-    src_.clear();
-    dst_.clear();
-    for (const ValueId id : node.inputs) {
-      const Value& value = graph_.value(id);
-      src_.push_back({value.name, value.dtype, value.sizes()});
+    src_.resize(node.inputs.size());
+    for (std::size_t i = 0; i < src_.size(); ++i) {
+      const Value& value = graph_.value(node.inputs[i]);
+      src_[i].name = value.name;
+      src_[i].dtype = value.dtype;
+      src_[i].shape = value.sizes();
     }
-    for (const ValueId id : node.outputs) dst_.push_back({.name = graph_.value(id).name, .table = graph_.table.get()});
+    dst_.clear();
+    for (const ValueId id : node.outputs) {
+      TypedValue& typed = dst_.emplace_back();
+      typed.name = graph_.value(id).name;
+      typed.table = graph_.table.get();
+    }
     if (mode_ == Mode::kParameters) SHOAL_RETURN_IF_ERROR(supply_parameters(node));
     for (const ValueId id : node.inputs) {  // rules assume that tensors are not too large
       if (const auto fits = extent(graph_.value(id)); !fits.ok()) return fits.status().with_context(describe(node));
@@ -250,6 +260,7 @@ class Inference {
   Graph& graph_;
   const Mode mode_;
   std::vector<TypedValue> src_, dst_;  ///< of the node now
+  Shape least_;                        ///< of extent()
   std::int64_t elements_ = 0;          // of inputs and results so far; at most kMaxElements before each is added
   std::map<std::pair<ValueId, DType>, ValueId> conversions_;
   std::vector<bool> is_made_of_constants_;  ///< per value; constants themselves are not
