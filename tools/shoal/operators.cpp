@@ -7,7 +7,8 @@
 
 #include "shm/base/errors.hpp"
 #include "tools/shoal/commands.hpp"
-#include "worker/exec/device.hpp"
+#include "worker/exec/backend.hpp"
+#include "worker/exec/model.hpp"
 #include "worker/graph/operators.hpp"
 #include "worker/import/mxnet/mxnet_catalog.hpp"
 
@@ -91,7 +92,8 @@ Status print_family(const std::string& family) {
 
 /// The page of types: who computes an operator on the device cpu, for which of them.
 Status print_types() {
-  SHOAL_ASSIGN_OR_RETURN(const auto device, worker::make_device("cpu", {}));
+  SHOAL_ASSIGN_OR_RETURN(const auto backends, worker::make_backends({}));
+  const auto& device = backends.front();
   const std::vector<worker::TypeSupport> table = device->type_table();
   std::printf(
       "# Types on the device cpu\n\nThis page is the output of `shoal operators --types`; a test compares the two. The first "

@@ -7,7 +7,7 @@
 
 #include "tests/support/tensor_values.hpp"
 #include "tests/unit/worker/exec/graph_builder.hpp"
-#include "worker/exec/device.hpp"
+#include "worker/exec/backend.hpp"
 #include "worker/ops/cast.hpp"
 #include "worker/ops/convolution.hpp"
 #include "worker/ops/movement.hpp"
@@ -146,7 +146,7 @@ TEST(Types, AChainOfFunctionsRunsInTheMemoryOfOneValue) {
 
 TEST(Types, TablesNameEveryOperatorThatIsComputedInFloat32) {
   std::set<std::string_view> names;
-  for (const TypeSupport& row : make_device("cpu", {}).value()->type_table()) {
+  for (const TypeSupport& row : make_backends({}).value().front()->type_table()) {
     EXPECT_FALSE(row.by.empty()) << row.op->name;
     if (row.types.holds(DType::kFloat32)) names.insert(row.op->name);
   }
