@@ -114,9 +114,9 @@ struct InputPlan {
   std::vector<TensorSpec> inputs;                   ///< the model's order; shape -1 = any
   std::vector<std::vector<TensorSpec>> input_sets;  ///< without open dimensions, in the model's order; at least one
 };
-/// Combines the configuration with the inputs of the graph (names and order; Shape::any() = not known). A first dimension that only
-/// the graph gives is the batch of its training; the model takes any batch. Without `shapes`, one set is made from the inputs: a
-/// first dimension of -1 becomes 1, the graph's first dimension is used, and a range becomes its smallest size.
+/// Combines the configuration with the inputs of the graph (names and order; Shape::any() = not known). A first dimension that
+/// only the graph gives is the batch of its training; the model takes any batch. Without `shapes`, one set is made from the
+/// inputs: a first dimension of -1 becomes 1, the graph's first dimension is used, and a range becomes its smallest size.
 ///   where   names the model in errors, and the file for a missing line: "model 'shapes' (models/shapes/model.toml)"
 ///   Errors  kInvalidArgument: an input without a shape (the message has the line to write), another open dimension with neither
 ///           range nor `shapes`, `shapes` outside a range, names or dtypes that the graph does not have

@@ -7,9 +7,7 @@ using nlohmann::json;
 json to_json(std::span<const TensorSpec> specs) {
   json list = json::array();
   for (const TensorSpec& spec : specs) {
-    json item{{"name", spec.name},
-              {"dtype", dtype_name(spec.dtype)},
-              {"shape", nullptr}};
+    json item{{"name", spec.name}, {"dtype", dtype_name(spec.dtype)}, {"shape", nullptr}};
     if (spec.shape.is_known()) item["shape"] = std::vector<std::int64_t>(spec.shape.begin(), spec.shape.end());
     for (const DimRange& range : spec.ranges) item["ranges"].push_back({range.lowest, range.highest});
     list.push_back(std::move(item));

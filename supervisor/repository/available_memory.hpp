@@ -10,7 +10,8 @@
 
 namespace shoal::supervisor {
 
-/// Reading it takes some files of /proc and of the cgroups. So all who wait look at the same times, and each time it is read once.
+/// Reading it takes some files of /proc and of the cgroups. So all who wait look at the same times, and each time it is read
+/// once.
 ///   Threads  thread-bound
 class AvailableMemory {
  public:

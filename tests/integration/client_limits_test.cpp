@@ -140,8 +140,8 @@ std::chrono::nanoseconds processor_time_of_threads(pid_t pid, const std::string&
   return all;
 }
 
-// The kernel frees the pages of an arena in the thread that closes the last descriptor. A client that dies closes its own at about
-// the same time as the daemon, so this one has closed them before.
+// The kernel frees the pages of an arena in the thread that closes the last descriptor. A client that dies closes its own at
+// about the same time as the daemon, so this one has closed them before.
 TEST(DeadClients, TheirArenasAreFreedBesideTheLoop) {
   const DaemonFixture daemon;
   std::optional<RawClient> rich(std::in_place, daemon.directory());

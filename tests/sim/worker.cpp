@@ -51,9 +51,7 @@ SimWorker::~SimWorker() { free_pages().push_back(std::move(page_)); }
 
 Segment SimWorker::map_page() const { return Segment::map(page_->memory, Segment::Access::kReadOnly).value(); }
 
-wire::LaneLine& SimWorker::line(std::size_t lane) {
-  return wire::StatusPage(page_->written.mutable_bytes(), kLanes).lanes[lane];
-}
+wire::LaneLine& SimWorker::line(std::size_t lane) { return wire::StatusPage(page_->written.mutable_bytes(), kLanes).lanes[lane]; }
 
 std::string SimWorker::read_control() {
   if (is_deaf_ || is_stopped) return "";

@@ -235,8 +235,7 @@ Pool DaemonFixture::connect(PoolOptions options) const {
 }
 
 nlohmann::json DaemonFixture::stats() const {
-  auto pool =
-      Pool::connect({.directory = directory_, .arena_limit_bytes = 0, .control_timeout = kPatience});
+  auto pool = Pool::connect({.directory = directory_, .arena_limit_bytes = 0, .control_timeout = kPatience});
   if (!pool.ok()) return {};
   auto text = pool->stats();
   return text.ok() ? nlohmann::json::parse(*text) : nlohmann::json();

@@ -166,8 +166,8 @@ Status bench_syscalls(int rounds) {
   const std::pair<const char*, pid_t> processes[] = {
       {"client", ::getpid()}, {"supervisor", daemon.pid()}, {"worker", stats.worker_pids[0]}};
   Json result;
-  for (const auto& [name, requests, window] : {std::tuple("one_at_a_time", kRoundRequests, 1),
-                                               std::tuple("pipelined", kPipelinedRequests, kPipelineWindow)}) {
+  for (const auto& [name, requests, window] :
+       {std::tuple("one_at_a_time", kRoundRequests, 1), std::tuple("pipelined", kPipelinedRequests, kPipelineWindow)}) {
     std::vector<double> per_request[std::size(processes)];
     for (int round = 0; round < rounds; ++round) {
       std::vector<SyscallCount> counts;

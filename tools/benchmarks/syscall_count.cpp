@@ -28,8 +28,8 @@ Result<SyscallCount> SyscallCount::of(pid_t process) {
     const pid_t thread = std::atoi(each->path().filename().c_str());
     count.threads_.emplace_back(static_cast<int>(::syscall(SYS_perf_event_open, &what, thread, -1, -1, PERF_FLAG_FD_CLOEXEC)));
     if (!count.threads_.back() && errno != ESRCH)
-      return failed_precondition("count system calls of process {}: {}: run as root, or lower kernel.perf_event_paranoid", process,
-                                 status_from_errno("open", "a counter", errno).message());
+      return failed_precondition("count system calls of process {}: {}: run as root, or lower kernel.perf_event_paranoid",
+                                 process, status_from_errno("open", "a counter", errno).message());
   }
   if (count.threads_.empty()) return not_found("count system calls: there is no process {}", process);
   return count;

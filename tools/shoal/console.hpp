@@ -77,7 +77,8 @@ class Progress {
 
 /// The UTF-8 text with '?' for each control character but '\n', so that names from models and peers cannot steer a terminal.
 std::string printable(std::string text);
-/// Lines with aligned columns, printable. All rows have the same length; `right_aligned` says which columns are aligned to the right.
+/// Lines with aligned columns, printable. All rows have the same length; `right_aligned` says which columns are aligned to the
+/// right.
 std::string align_columns(const std::vector<std::vector<std::string>>& rows, const std::vector<bool>& right_aligned);
 /// "12.3 MB".
 std::string format_bytes(std::uint64_t bytes);

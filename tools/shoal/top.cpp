@@ -228,7 +228,8 @@ std::string top_text(const json& top) {
     models.push_back({name, model.at("state").get<std::string>(), number_text(model.at("requests_per_s"), "%.1f"),
                       number_text(model.at("failed_per_s"), "%.1f"), number_text(model.at("p50_ms"), "%.3g"),
                       number_text(model.at("p99_ms"), "%.3g"), model.at("queue").dump(), model.at("running").dump(),
-                      bytes_text(model.at("copied_bytes_per_s")), format("{}/{}", model.at("workers_ready").dump(), model.at("workers_wanted").dump()),
+                      bytes_text(model.at("copied_bytes_per_s")),
+                      format("{}/{}", model.at("workers_ready").dump(), model.at("workers_wanted").dump()),
                       model.at("deaths").dump()});
     for (const json& worker : model.at("workers")) {
       workers.push_back({name, worker.at("pid").dump(), worker.at("state").get<std::string>(),

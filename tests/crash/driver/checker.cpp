@@ -49,8 +49,8 @@ bool Checker::at_rest(const json& snapshot) {
   const bool has_no_arenas =
       std::ranges::all_of(snapshot.at("processes"), [](const json& process) { return process.at("arenas") == 0; });
   return has_no_arenas && std::ranges::all_of(snapshot.at("stats").at("models"), [](const json& model) {
-    return is_served(model) && model.at("queue").at("length") == 0 && model.at("queue").at("running") == 0;
-  });
+           return is_served(model) && model.at("queue").at("length") == 0 && model.at("queue").at("running") == 0;
+         });
 }
 
 std::string to_string(const Violation& violation) {

@@ -12,7 +12,7 @@ namespace shoal::supervisor {
 namespace {
 
 constexpr ClientId kFlowsGateway = 1, kFlowsOther = 2;
-constexpr std::uint64_t kFlowsGreedy = 81, kModest = 82;           // flows
+constexpr std::uint64_t kFlowsGreedy = 81, kModest = 82;                // flows
 enum : std::uint64_t { kFlowsShort = 11, kFlowsLong = 12, kNew = 13 };  // shapes
 
 class LedgerFlowsTest : public LedgerTest {
@@ -118,7 +118,8 @@ TEST_F(LedgerFlowsTest, RefusedRequestsOfOneFlowMakeNoneOfAnotherCheaper) {
     ask(kFlowsOther, 0).value();
   }
   auto served_ns = serve(now_ + 16'000 * kMs, [](const Action& run) { return run.flow == kFlowsGreedy ? 400 * kMs : 10 * kMs; });
-  EXPECT_NEAR(static_cast<double>(served_ns[{kFlowsGateway, kFlowsGreedy}]), static_cast<double>(served_ns[{kFlowsOther, 0}]), 1'000.0 * kMs);
+  EXPECT_NEAR(static_cast<double>(served_ns[{kFlowsGateway, kFlowsGreedy}]), static_cast<double>(served_ns[{kFlowsOther, 0}]),
+              1'000.0 * kMs);
 }
 
 // The request of kFlowsGreedy takes a hundred times as long as the price of its turn.
@@ -191,7 +192,8 @@ TEST_F(LedgerFlowsTest, SuspectsOfFlowsTakeTurns) {
   ready(7, 4);
   std::vector<RequestId> requests;
   std::vector<LaneEvidence> evidence;
-  for (const std::uint64_t flow : {kFlowsGreedy, kFlowsGreedy, kFlowsGreedy, kModest}) requests.push_back(ask(kFlowsGateway, flow).value());
+  for (const std::uint64_t flow : {kFlowsGreedy, kFlowsGreedy, kFlowsGreedy, kModest})
+    requests.push_back(ask(kFlowsGateway, flow).value());
   for (const RequestId request : requests) evidence.push_back(running(request));
   evidence[0].crashed = true;  // another thread of the worker
   die(7, evidence);

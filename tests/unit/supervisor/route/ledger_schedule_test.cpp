@@ -65,7 +65,7 @@ TEST_F(LedgerScheduleTest, InATurnNothingIsRefusedForWhichALaneHasRoom) {
 // How many the lane takes depends on what waits, and not on who comes.
 TEST_F(LedgerScheduleTest, ATurnBringsNoMoreThanItsLimitBehindLongRuns) {
   enum : std::uint64_t { kShort = 0, kLong = 1 };  // the shape that teach() measured, and another one
-  teach(5'000);  // nanoseconds
+  teach(5'000);                                    // nanoseconds
   ledger_.set_client_shares({.of_queue = 0.5});
   ledger_.begin_turn();
   const auto ask = [&](std::uint64_t seq, ClientId client, std::uint64_t shape) {
