@@ -58,16 +58,13 @@ T number(std::uint64_t seed, std::uint64_t i) {
 
 /// The outputs of a node as infer() says.
 std::vector<Tensor> make_outputs(const Node& node, const Case& given) {
-  std::vector<Value> src, dst(static_cast<std::size_t>(given.outputs));
-  for (const Tensor& tensor : given.src) src.push_back({.name = "x", .dtype = tensor.dtype(), .shape = tensor.shape()});
-  std::vector<const Value*> from;
-  std::vector<Value*> to;
-  for (const Value& value : src) from.push_back(&value);
-  for (Value& value : dst) to.push_back(&value);
-  const Status inferred = node.op->infer(node, from, to);
+  std::vector<TypedValue> src, dst(static_cast<std::size_t>(given.outputs));
+  for (const Tensor& tensor : given.src)
+    src.push_back({.name = "x", .dtype = tensor.dtype(), .shape = SymbolicShape(tensor.shape())});
+  const Status inferred = node.op->infer(node, src, dst);
   if (!inferred.ok()) throw Error(inferred);
   std::vector<Tensor> outputs;
-  for (const Value& value : dst) outputs.push_back(Tensor::create(value.dtype, value.shape).value());
+  for (const TypedValue& value : dst) outputs.push_back(Tensor::create(value.dtype, value.shape.bound()).value());
   return outputs;
 }
 
