@@ -3,10 +3,9 @@
 #include <signal.h>
 
 #include <algorithm>
-#include <atomic>
 #include <chrono>
-#include <thread>
 
+#include "tests/crash/load.hpp"
 #include "tests/support/checkpoint.hpp"
 #include "tests/support/pool_fixture.hpp"
 #include "tests/support/scratch_directory.hpp"
@@ -41,41 +40,17 @@ class Device : public testing::Test {
   const ScratchDirectory models_;
 };
 
-/// Threads that send one request after the other, and check every answer.
-class Load {
- public:
-  Load(const DaemonFixture& daemon, int threads) : pool_(daemon.connect()) {
-    for (int i = 0; i < threads; ++i) threads_.emplace_back([this, i] { run(i); });
-  }
-  ~Load() { stop(); }
-  void stop() {
-    is_over_ = true;
-    for (std::thread& thread : threads_) thread.join();
-    threads_.clear();
-  }
-  std::uint64_t answers() const { return answers_; }
-
- private:
-  void run(int number) {
-    for (int i = 0; !is_over_; ++i) {
-      const float first = static_cast<float>(number * 10'000 + i - 50);
-      const auto outputs = pool_.predict("m", {{"data", tensor_of(first)}});
-      ++answers_;
-      ASSERT_TRUE(outputs.ok()) << outputs.status().to_string();
-      for (int at = 0; at < 4; ++at)
-        ASSERT_EQ(outputs->front().tensor.values<float>()[static_cast<std::size_t>(at)], answer_for(first, at)) << first;
-    }
-  }
-
-  Pool pool_;
-  std::atomic<bool> is_over_{false};
-  std::atomic<std::uint64_t> answers_{0};
-  std::vector<std::thread> threads_;
-};
+void ask(Pool& pool, int thread, int request) {
+  const float first = static_cast<float>(thread * 10'000 + request - 50);
+  const auto outputs = pool.predict("m", {{"data", tensor_of(first)}});
+  ASSERT_TRUE(outputs.ok()) << outputs.status().to_string();
+  for (int at = 0; at < 4; ++at)
+    ASSERT_EQ(outputs->front().tensor.values<float>()[static_cast<std::size_t>(at)], answer_for(first, at)) << first;
+}
 
 TEST_F(Device, AnswersAreRightAndTheStatusSaysThatALaneWaitsForIt) {
   DaemonFixture daemon(settings(",workers=2", "latency_us=20000"));
-  Load load(daemon, 4);
+  Load load(daemon, 4, ask);
   const auto waits = [&] {
     const nlohmann::json model = daemon.model("m");
     return std::ranges::any_of(model["workers"],
@@ -90,7 +65,7 @@ TEST_F(Device, AnswersAreRightAndTheStatusSaysThatALaneWaitsForIt) {
 
 TEST_F(Device, WorkersThatAreKilledWhileTheirQueueIsBusyLoseNothing) {
   DaemonFixture daemon(settings(",workers=3", "latency_us=3000"));
-  Load load(daemon, 6);
+  Load load(daemon, 6, ask);
   for (int kills = 0; kills < 15; ++kills) {
     const std::uint64_t before = load.answers();
     ASSERT_TRUE(eventually([&] { return load.answers() > before + 5 && !daemon.workers("m").empty(); })) << daemon.log();
@@ -108,7 +83,7 @@ TEST_F(Device, WorkersThatAreKilledWhileTheirQueueIsBusyLoseNothing) {
 
 TEST_F(Device, WorkersThatAbortInTheThreadOfTheirQueueLoseNothing) {
   DaemonFixture daemon(settings(",workers=2", "latency_us=500,abort_after=40"));
-  Load load(daemon, 4);
+  Load load(daemon, 4, ask);
   ASSERT_TRUE(eventually([&] { return load.answers() > 150; }, 60s)) << load.answers() << '\n' << daemon.log();
   load.stop();
   const nlohmann::json counts = daemon.model("m")["counts"];

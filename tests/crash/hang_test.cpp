@@ -7,6 +7,7 @@
 #include <atomic>
 #include <thread>
 
+#include "tests/crash/load.hpp"
 #include "tests/support/checkpoint.hpp"
 #include "tests/support/pool_fixture.hpp"
 #include "tests/support/scratch_directory.hpp"
@@ -32,40 +33,16 @@ class Hang : public testing::Test {
   const ScratchDirectory models_;
 };
 
-/// Threads that send one request after the other and check the answers.
-class Load {
- public:
-  Load(DaemonFixture& daemon, int threads) : pool_(daemon.connect()) {
-    for (int i = 0; i < threads; ++i) threads_.emplace_back([this, i] { run(i); });
-  }
-  ~Load() { stop(); }
-  void stop() {
-    is_over_ = true;
-    for (std::thread& thread : threads_) thread.join();
-    threads_.clear();
-  }
-  std::uint64_t answers() const { return answers_; }
-
- private:
-  void run(int number) {
-    for (int i = 0; !is_over_; ++i) {
-      const float first = static_cast<float>(number * 100'000 + i);
-      const auto outputs = pool_.predict("m", {{"data", tensor_of(first)}});
-      ++answers_;
-      ASSERT_TRUE(outputs.ok()) << outputs.status().to_string();
-      EXPECT_EQ(outputs->front().tensor.values<float>()[1], (first + 1) * 3);
-    }
-  }
-
-  Pool pool_;
-  std::atomic<bool> is_over_{false};
-  std::atomic<std::uint64_t> answers_{0};
-  std::vector<std::thread> threads_;
-};
+void ask(Pool& pool, int thread, int request) {
+  const float first = static_cast<float>(thread * 100'000 + request);
+  const auto outputs = pool.predict("m", {{"data", tensor_of(first)}});
+  ASSERT_TRUE(outputs.ok()) << outputs.status().to_string();
+  EXPECT_EQ(outputs->front().tensor.values<float>()[1], (first + 1) * 3);
+}
 
 TEST_F(Hang, AStoppedWorkerIsNoticedWithinASecondAndWhatItHeldRunsAgain) {
   DaemonFixture daemon(settings("_fault_spin", "5", ",workers=3"));
-  Load load(daemon, 6);
+  Load load(daemon, 6, ask);
   ASSERT_TRUE(eventually([&] { return load.answers() > 50; }));
   const pid_t victim = daemon.workers("m").at(1);
   stop_process(victim);
@@ -85,7 +62,7 @@ TEST_F(Hang, AStoppedWorkerIsNoticedWithinASecondAndWhatItHeldRunsAgain) {
 
 TEST_F(Hang, AWorkerThatGoesOnSoonAnswersAndDisturbsNobody) {
   DaemonFixture daemon(settings("_fault_spin", "5", ",workers=2"));
-  Load load(daemon, 4);
+  Load load(daemon, 4, ask);
   ASSERT_TRUE(eventually([&] { return load.answers() > 50; }));
   const pid_t victim = daemon.workers("m").at(0);
   for (int i = 0; i < 5; ++i) {

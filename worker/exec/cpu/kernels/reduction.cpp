@@ -6,6 +6,7 @@
 #include "worker/exec/cpu/kernels/conversion.hpp"
 #include "worker/exec/cpu/kernels/parallel.hpp"
 #include "worker/exec/cpu/kernels/vectorized.hpp"
+#include "worker/exec/cpu/kernels/walk.hpp"
 #include "worker/ops/reduce_functions.hpp"
 
 namespace shoal::worker::cpu {
@@ -14,22 +15,8 @@ namespace {
 constexpr std::int64_t kWidest = 256;  // outputs that are computed together
 constexpr std::int64_t kChunks = 64;   // of a long row
 
-/// Some axes of the data, outermost first, with their strides in the data.
-struct Axes {
-  int rank = 0;
-  std::array<std::int64_t, kMaxRank> dims{}, strides{};
-
-  /// Adds an axis behind the others; merges it with the last one if both together are one.
-  void add(std::int64_t dim, std::int64_t stride) {
-    const auto last = static_cast<std::size_t>(rank) - 1;
-    if (rank > 0 && strides[last] == stride * dim) {
-      dims[last] *= dim;
-      strides[last] = stride;
-    } else {
-      dims[static_cast<std::size_t>(rank)] = dim;
-      strides[static_cast<std::size_t>(rank++)] = stride;
-    }
-  }
+/// Axes of the data that are reduced, or kept.
+struct Group : Axes {
   /// Takes the last axis away. Returns its size; 1 if there is none.
   std::int64_t take_last() { return rank == 0 ? 1 : dims[static_cast<std::size_t>(--rank)]; }
   std::int64_t count() const {
@@ -47,7 +34,7 @@ struct Axes {
 /// What is reduced: for each position of `kept`, and each of its `width` neighbors, the positions of `reduced`, each a row of
 /// `length`. Either `width` or `length` is 1.
 struct Reduction {
-  Axes kept, reduced;
+  Group kept, reduced;
   std::int64_t width = 1, length = 1;
   bool is_mean = false, is_ordered = false;
 };

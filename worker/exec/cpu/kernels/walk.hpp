@@ -10,33 +10,35 @@
 
 namespace shoal::worker::cpu {
 
+/// Some axes, outermost first, and the strides of the data along them, in elements.
+struct Axes {
+  int rank = 0;
+  std::array<std::int64_t, kMaxRank> dims{}, strides{};
+
+  /// Adds an axis behind the others; merges it with the last one if both together are one.
+  void add(std::int64_t dim, std::int64_t stride) {
+    const auto last = static_cast<std::size_t>(rank) - 1;
+    if (rank > 0 && strides[last] == stride * dim) {
+      dims[last] *= dim;
+      strides[last] = stride;
+    } else {
+      dims[static_cast<std::size_t>(rank)] = dim;
+      strides[static_cast<std::size_t>(rank++)] = stride;
+    }
+  }
+};
+
 /// The axes of the result, outermost first, and the strides of the source along them, in elements. Axes along which the source
 /// goes on as if they were one are merged; there is at least one.
-struct Walk {
-  int rank = 1;
-  std::array<std::int64_t, kMaxRank> dims{1}, strides{1};
+struct Walk : Axes {
   std::int64_t first = 0;  ///< the element of the source at position 0
 
-  Walk() = default;
+  Walk() { add(1, 1); }
   Walk(const Shape& shape, const Strides& along, std::int64_t first_element = 0) : first(first_element) {
-    rank = 0;
     for (int axis = 0; axis < shape.rank(); ++axis) {
-      const std::int64_t dim = shape[axis], stride = along[static_cast<std::size_t>(axis)];
-      if (dim == 1) continue;
-      const auto last = static_cast<std::size_t>(rank) - 1;
-      if (rank > 0 && strides[last] == stride * dim) {
-        dims[last] *= dim;
-        strides[last] = stride;
-      } else {
-        dims[static_cast<std::size_t>(rank)] = dim;
-        strides[static_cast<std::size_t>(rank)] = stride;
-        ++rank;
-      }
+      if (shape[axis] != 1) add(shape[axis], along[static_cast<std::size_t>(axis)]);
     }
-    if (rank == 0) {
-      rank = 1;
-      dims[0] = strides[0] = 1;
-    }
+    if (rank == 0) add(1, 1);
   }
   /// The source broadcast to the shape of the result.
   static Walk broadcast(const Shape& src, const Shape& dst) { return {dst, broadcast_strides(src, dst)}; }
