@@ -46,6 +46,13 @@ Result<Description> parse_description(std::string_view text) try {
   info.version = wire::to_integer(object, "version", std::uint64_t{1});
   info.inputs = wire::to_specs(object.at("inputs"));
   info.outputs = wire::to_specs(object.at("outputs"));
+  if (!object.value("scalars", false)) {  // a daemon before 0.3
+    for (auto* const specs : {&info.inputs, &info.outputs}) {
+      for (TensorSpec& spec : *specs) {
+        if (spec.shape.rank() == 0) spec.shape = Shape::any();
+      }
+    }
+  }
   if (info.inputs.size() + info.outputs.size() > wire::kMaxTensors)
     return internal_error(
         "the daemon describes model '{}' with {} inputs and {} outputs; a request has room for at most {} tensors", info.name,

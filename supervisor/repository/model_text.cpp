@@ -111,6 +111,7 @@ std::string describe_text(const ServedModel& model, const LoadReport& loaded, st
                     {"preprocess", model.config.preprocess ? preprocess_json(*model.config.preprocess) : json()},
                     {"buckets", to_json(model.config.buckets)},
                     {"ignored_inputs", loaded.ignored_inputs},
+                    {"scalars", true},  // a shape of [] means that; to clients and daemons before 0.3 it is any shape
                     {"precision", loaded.precision},
                     {"timeout_ms", model.config.timeout_ms}});
 }

@@ -125,11 +125,13 @@ Tensor boxes(std::int64_t count, unsigned seed) {
 
 class DynamicOutputs : public testing::Test {
  protected:
-  DynamicOutputs() { write_graph(models_.path("boxes"), "boxes", kBoxes, "[{name = \"data\", shape = [\"0..100\", 5]}]"); }
+  std::string write_model() const {
+    write_graph(models_.path("boxes"), "boxes", kBoxes, "[{name = \"data\", shape = [\"0..100\", 5]}]");
+    return models_.path("boxes");
+  }
 
-  ScratchDirectory models_;
-  DaemonFixture daemon_{
-      {.models = {"boxes=" + models_.path("boxes") + ",workers=3,contexts=2"}, .worker = "shoal-worker-faulty"}};
+  const ScratchDirectory models_;
+  DaemonFixture daemon_{{.models = {"boxes=" + write_model() + ",workers=3,contexts=2"}, .worker = "shoal-worker-faulty"}};
   Pool pool_ = daemon_.connect();
 };
 

@@ -58,7 +58,7 @@ class HostileZygote : public Hostile {
 
   void load() {
     ControlMessage reply{.kind = ControlKind::kLoaded,
-                         .text = R"({"inputs":[{"name":"data","dtype":"float32","shape":[]}],"outputs":[],"hash":"h"})"};
+                         .text = R"({"inputs":[{"name":"data","dtype":"float32","shape":null}],"outputs":[],"hash":"h"})"};
     if (chance_.percent(spite_)) reply.text = text();
     if (chance_.percent(spite_)) reply.fds.push_back(anything().fd);
     if (workers_ == Workers::kHostile && chance_.percent(30)) reply.fds.push_back(memfd(true, chance_.percent(spite_)));

@@ -54,7 +54,7 @@ std::vector<Case> all_cases() {
       {"backwards", &ops::kSlice, SliceAttributes{{{.axis = 3, .step = -1}}}, {picture}, numbers},
       {"reflect", &ops::kPad, PadAttributes{PadMode::kReflect, {0, 0, 0, 0, 3, 3, 3, 3}}, {picture}, numbers},
       {"concatenate", &ops::kConcat, ConcatAttributes{3}, {picture, picture}, numbers},
-      {"softmax", &ops::kSoftmax, SoftmaxAttributes{}, {{800, 1000}}, floats},
+      {"softmax", &ops::kSoftmax, SoftmaxAttributes{}, {{800, 1000}}, {DType::kFloat32, DType::kFloat16, DType::kBFloat16}},
   };
 }
 

@@ -165,7 +165,9 @@ void describe_tensors(const ModelConfig& config, Report& report) {
     report.outputs[i].dtype = value.dtype;
     report.outputs[i].shape = value.shape;
   }
+  const std::size_t before = report.notes.size();
   check_config(config, *plan, report);
+  if (report.notes.size() > before) return;  // what loading refuses cannot be loaded here
   if (const Status found = find_slow_nodes(config, *plan, report); !found.ok()) report.notes.push_back(found.message());
 }
 

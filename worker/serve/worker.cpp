@@ -99,10 +99,10 @@ class Worker {
       case wire::ControlKind::kAttachClient:
         // If a client's arenas cannot be mapped, the lanes answer its requests with the reason. Nothing is written: nobody may
         // read what the daemon's stderr is, and this thread must not wait.
-        // A lack of descriptors or memory may pass, but the client would stay refused here for as long as it is attached: then
-        // this worker ends, and its requests run elsewhere.
-        if (const Status attached = arenas_.attach(message.id, message.fds);
-            attached.code() == StatusCode::kUnavailable || attached.code() == StatusCode::kFailedPrecondition)
+        // A lack of descriptors may pass, but the client would stay refused here for as long as it is attached: then this worker
+        // ends, and its requests run elsewhere. A lack of addresses is no reason to end: a client chooses how large its arenas
+        // are.
+        if (const Status attached = arenas_.attach(message.id, message.fds); attached.code() == StatusCode::kUnavailable)
           return attached;
         record(wire::FlightKind::kAttached, message.id);
         return {};

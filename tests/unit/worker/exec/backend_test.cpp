@@ -286,6 +286,7 @@ struct Refusal {
   Refuse refuse;
   const char* name;
   const char* says;
+  friend std::ostream& operator<<(std::ostream& to, const Refusal& refusal) { return to << refusal.name; }
 };
 class Refusals : public Devices, public ::testing::WithParamInterface<Refusal> {};
 INSTANTIATE_TEST_SUITE_P(, Refusals,

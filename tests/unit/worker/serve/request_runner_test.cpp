@@ -255,6 +255,7 @@ class SteppingRunnerTest : public ::testing::Test {
     const std::span<const std::byte> frames[] = {frame, std::as_bytes(std::span(value_))};
     const auto reply = runner_.answer(frames);
     text_.assign(reply.size() > 1 ? reinterpret_cast<const char*>(reply[1].data()) : "", reply.size() > 1 ? reply[1].size() : 0);
+    if (reply.size() > 2) std::memcpy(&output_, reply[2].data(), sizeof output_);
     return static_cast<StatusCode>(wire::decode_reply(reply[0]).value().header.status);
   }
 
@@ -263,6 +264,7 @@ class SteppingRunnerTest : public ::testing::Test {
   test::LaneParts parts_{"steps", model_, {{"data", DType::kFloat32, Shape{-1}}}};
   RequestRunner runner_{parts_.environment, 0, parts_.line, parts_.bell};
   std::string text_;
+  float output_ = 0;  ///< of the last request that was answered
 };
 
 TEST_F(SteppingRunnerTest, ARunEndsBeforeItsNextStepWhenItsRequestIsCancelled) {
@@ -297,10 +299,7 @@ TEST_F(SteppingRunnerTest, WhatIsHashedOfASuspectIsWhatRuns) {
     value_[0] = 7;
     model_.at_step = [&](int) { value_[0] = 8; };
     EXPECT_EQ(answer(is_suspect ? wire::kHashInputs : std::uint16_t{0}), StatusCode::kOk);
-    float output = 0;
-    ASSERT_EQ(text_.size(), sizeof output);
-    std::memcpy(&output, text_.data(), sizeof output);
-    EXPECT_EQ(output, is_suspect ? 7 : 8);
+    EXPECT_EQ(output_, is_suspect ? 7 : 8);
   }
 }
 
