@@ -9,6 +9,11 @@
 namespace shoal::worker {
 namespace {
 
+// No backend's part may have a value that is sized while the program runs: parts are joined by their largest sizes.
+bool has_sizes_behind_data(const Graph& graph) {
+  return std::ranges::any_of(graph.values, [](const Value& value) { return value.expressions != nullptr; });
+}
+
 // All parts of one backend as one graph. Taken together they and the others may wait for each other, but this graph is not run.
 Graph nodes_of(const Graph& graph, const Partition& partition, std::size_t backend) {
   Partition two(2);
@@ -46,7 +51,7 @@ Result<Partition> ProgramBuilder::partition(const Graph& graph) const {
 }
 
 Result<Graph> ProgramBuilder::host_graph(const Graph& graph) const {
-  if (!has_devices()) return graph;
+  if (!has_devices() || has_sizes_behind_data(graph)) return graph;
   SHOAL_ASSIGN_OR_RETURN(const Partition parts, partition(graph));
   return nodes_of(graph, parts, host_index());
 }
@@ -70,6 +75,12 @@ Result<std::shared_ptr<const PlannedProgram>> ProgramBuilder::build(const Graph&
 Result<Plan> ProgramBuilder::prepare(const Graph& graph, WeightStore& weights, const Choices& choices,
                                      std::vector<std::string>& notes) const {
   if (!has_devices()) return host().prepare(graph, weights, choices);
+  if (has_sizes_behind_data(graph)) {
+    constexpr const char* kWhy = "a size in the graph depends on data, and only the CPU runs such graphs";
+    if (fallback_ == Fallback::kError) return unimplemented(kWhy);
+    notes.push_back(format("all nodes run on the CPU instead: {}", kWhy));
+    return host().prepare(graph, weights, choices);
+  }
   SHOAL_ASSIGN_OR_RETURN(Partition parts, partition(graph));
   // The devices first: what they refuse joins the host's parts.
   std::map<NodeId, Plan> prepared;  // of devices, by the part's first node

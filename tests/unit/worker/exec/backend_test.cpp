@@ -11,6 +11,8 @@
 #include <random>
 #include <thread>
 
+#include "tests/support/custom_operator.hpp"
+#include "tests/support/dynamic_operators.hpp"
 #include "tests/support/fake_backend.hpp"
 #include "tests/unit/worker/exec/graph_builder.hpp"
 #include "worker/exec/model.hpp"
@@ -295,6 +297,24 @@ INSTANTIATE_TEST_SUITE_P(, Refusals,
                                            Refusal{Refuse::kActivate, "AtActivate", "no room on the device"},
                                            Refusal{Refuse::kRun, "AtRun", "failed"}),
                          [](const auto& info) { return std::string(info.param.name); });
+
+TEST_F(Devices, AGraphWithSizesBehindDataRunsOnTheHostAlone) {
+  test::register_dynamic_operators();
+  GraphBuilder b;
+  const ValueId x = b.activation(b.fully_connected(b.input("data"), 5, 5));
+  b.output(b.node("_dynamic_nms", {x}, CustomAttributes{0.5}));
+  b.output(b.activation(b.fully_connected(x, 5, 5)));
+  const auto load = [&](Fallback fallback) {
+    return Model::load(b.graph(), {.device = "fake", .fallback = fallback, .input_sets = {{spec("data", {4, 5})}}});
+  };
+  const auto model = load(Fallback::kCpu).value();
+  ASSERT_EQ(model->notes().size(), 1u);
+  EXPECT_NE(model->notes()[0].find("depends on data"), std::string::npos) << model->notes()[0];
+  EXPECT_EQ(counters().prepared, 0);
+  const Status refused = load(Fallback::kError).status();
+  EXPECT_EQ(refused.code(), StatusCode::kUnimplemented);
+  EXPECT_NE(refused.message().find("depends on data"), std::string::npos) << refused.message();
+}
 
 TEST_P(Refusals, AreErrorsIfSoConfigured) {
   const Graph graph = make_network();
