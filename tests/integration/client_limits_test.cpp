@@ -30,7 +30,7 @@ constexpr int kSilent = 2000;
 constexpr int kRounds =
     12;  // at most, until the costs are alike. Each is the least of all: noise only adds, and lasts beside load
 constexpr double kAllowedRatio = 1.5;
-constexpr double kNoiseMs = 0.03;          // of the processor time: caches that others use, too
+constexpr double kNoiseMs = 0.05;          // of the processor time: caches that others use, too. 25 ns for each silent one
 constexpr double kLongestAnswerMs = 1000;  // a daemon that waits for one silent peer waits for 2 s
 
 /// What 1000 requests of one client cost. Processor time is compared, because a busy machine changes the latency.

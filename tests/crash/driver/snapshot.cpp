@@ -66,7 +66,8 @@ int zombies_of(const std::map<pid_t, std::string>& roles) {
 
 // Files in the directory that are neither the daemon's own nor the socket of a living worker's lane.
 json strangers_in(const json& stats, const std::string& directory) {
-  std::set<std::string> known{"attach", "lock", "log.txt"}, of_workers;
+  const std::set<std::string> known{"attach", "lanes", "lock", "log.txt"};
+  std::set<std::string> of_workers;
   for (const json& model : stats.at("models")) {
     for (const json& worker : model.at("workers")) {
       for (std::size_t lane = 0; lane < worker.at("lanes").size(); ++lane)
@@ -76,10 +77,14 @@ json strangers_in(const json& stats, const std::string& directory) {
   json strangers = json::array();
   for (const auto& entry : fs::directory_iterator(directory)) {
     const std::string name = entry.path().filename();
+    if (!known.contains(name)) strangers.push_back(name);
+  }
+  for (const auto& entry : fs::directory_iterator(fs::path(directory) / "lanes")) {
+    const std::string name = entry.path().filename();
     // The name of a lane's socket is random in the middle. There is only one of each lane.
     const auto dash = name.find('-'), last = name.rfind('-');
     const bool is_lane = last != dash && of_workers.erase(name.substr(0, dash) + name.substr(std::min(last, name.size()))) > 0;
-    if (!known.contains(name) && !is_lane) strangers.push_back(name);
+    if (!is_lane) strangers.push_back("lanes/" + name);
   }
   return strangers;
 }
