@@ -43,12 +43,16 @@ ArenaRegistry::~ArenaRegistry() {
   if (unmapper_.joinable()) unmapper_.join();
 }
 
-Result<std::shared_ptr<ClientArenas>> ArenaRegistry::map_arenas(const std::vector<UniqueFd>& fds) {
-  if (fds.size() != 2) return invalid_argument("{} descriptors (wants input and output arena)", fds.size());
-  SHOAL_ASSIGN_OR_RETURN(Segment input, Segment::map(fds[0], Segment::Access::kReadOnly));
-  SHOAL_ASSIGN_OR_RETURN(Segment output, Segment::map(fds[1], Segment::Access::kReadWrite));
-  auto arenas = std::make_unique<ClientArenas>(ClientArenas{std::move(input), std::move(output)});
-  return std::shared_ptr<ClientArenas>(arenas.release(), [this](ClientArenas* dropped) { drop(dropped); });
+Result<std::shared_ptr<ClientArenas>> ArenaRegistry::map_arenas(std::uint64_t client_id, const std::vector<UniqueFd>& fds) {
+  const auto map = [&]() -> Result<std::shared_ptr<ClientArenas>> {
+    if (fds.size() != 2) return invalid_argument("{} descriptors (wants input and output arena)", fds.size());
+    SHOAL_ASSIGN_OR_RETURN(Segment input, Segment::map(fds[0], Segment::Access::kReadOnly));
+    SHOAL_ASSIGN_OR_RETURN(Segment output, Segment::map(fds[1], Segment::Access::kReadWrite));
+    auto arenas = std::make_unique<ClientArenas>(ClientArenas{std::move(input), std::move(output)});
+    return std::shared_ptr<ClientArenas>(arenas.release(), [this](ClientArenas* dropped) { drop(dropped); });
+  };
+  auto mapped = map();
+  return mapped.ok() ? std::move(mapped) : mapped.status().with_context(format("attach client {}", client_id));
 }
 
 // Nobody has a reference to them any more. Without the thread they are unmapped here.
@@ -95,14 +99,21 @@ void ArenaRegistry::unmap_dropped() {
 }
 
 Status ArenaRegistry::attach(std::uint64_t client_id, const std::vector<UniqueFd>& fds) {
-  auto mapped = map_arenas(fds);
-  if (!mapped.ok()) mapped = mapped.status().with_context(format("attach client {}", client_id));
-  const Status status = mapped.status();
+  Client client{map_arenas(client_id, fds)};
+  Status status = client.arenas.status();
+  if (status.code() == StatusCode::kFailedPrecondition) {
+    auto copies = std::make_shared<std::vector<UniqueFd>>();
+    for (const UniqueFd& fd : fds) {
+      SHOAL_ASSIGN_OR_RETURN(UniqueFd copy, duplicate_fd(fd.get()));
+      copies->push_back(std::move(copy));
+    }
+    client.unmapped = std::move(copies);
+  }
   {
     const MutexLock lock(mutex_);
     // This may throw. The arenas are not moved before: if they were destroyed here, drop() would wait for the lock for ever.
-    const auto place = clients_.try_emplace(client_id, std::shared_ptr<ClientArenas>()).first;
-    std::swap(place->second, mapped);  // an older one is destroyed after the lock is released, as in detach()
+    const auto place = clients_.try_emplace(client_id, Client{std::shared_ptr<ClientArenas>()}).first;
+    std::swap(place->second, client);  // an older one is destroyed after the lock is released, as in detach()
     attached_.notify_all();
   }
   start_unmapper();  // last, because the first answer of a new worker waits for what comes before
@@ -115,24 +126,40 @@ void ArenaRegistry::detach(std::uint64_t client_id) {
   dropped = clients_.extract(client_id);
 }
 
-std::optional<Result<std::shared_ptr<ClientArenas>>> ArenaRegistry::look_up(std::uint64_t client_id) {
+std::optional<ArenaRegistry::Client> ArenaRegistry::look_up(std::uint64_t client_id) {
   const MutexLock lock(mutex_);
   const auto found = clients_.find(client_id);
   if (found == clients_.end()) return std::nullopt;
   return found->second;
 }
 
+// Not under the lock: to map takes a while, and arenas that nobody keeps are dropped. Of two lanes that try, the last counts.
+Result<std::shared_ptr<ClientArenas>> ArenaRegistry::try_again(std::uint64_t client_id, Client client) {
+  auto mapped = map_arenas(client_id, *client.unmapped);
+  if (!mapped.ok()) return mapped;
+  Client now{mapped};
+  const MutexLock lock(mutex_);
+  const auto found = clients_.find(client_id);
+  if (found != clients_.end() && found->second.unmapped == client.unmapped) std::swap(found->second, now);
+  return mapped;
+}
+
 Result<std::shared_ptr<ClientArenas>> ArenaRegistry::find(std::uint64_t client_id, std::chrono::milliseconds limit,
                                                           const std::function<void()>& before_wait) {
-  if (auto found = look_up(client_id)) return *std::move(found);
-  before_wait();
-  const auto until = std::chrono::steady_clock::now() + limit;
-  const MutexLock lock(mutex_);
-  while (!clients_.contains(client_id) && attached_.wait_until(mutex_, until)) {
+  auto known = look_up(client_id);
+  if (!known) {
+    before_wait();
+    const auto until = std::chrono::steady_clock::now() + limit;
+    const MutexLock lock(mutex_);
+    while (!clients_.contains(client_id) && attached_.wait_until(mutex_, until)) {
+    }
+    const auto found = clients_.find(client_id);
+    if (found == clients_.end())
+      return internal_error("the arenas of client {} did not come within {} ms", client_id, limit.count());
+    known = found->second;
   }
-  const auto found = clients_.find(client_id);
-  if (found != clients_.end()) return found->second;
-  return internal_error("the arenas of client {} did not come within {} ms", client_id, limit.count());
+  if (known->unmapped) return try_again(client_id, *std::move(known));
+  return std::move(known->arenas);
 }
 
 }  // namespace shoal::worker

@@ -33,7 +33,7 @@ class ArenaRegistry {
   /// No reference to arenas may be left.
   ~ArenaRegistry();
   /// Maps both. Errors: kInvalidArgument (not two descriptors), those of Segment::map. After an error find() returns the same
-  /// error at once.
+  /// error at once; where addresses or memory are lacking it tries again first.
   Status attach(std::uint64_t client_id, const std::vector<UniqueFd>& fds) SHOAL_EXCLUDES(mutex_);
   void detach(std::uint64_t client_id) SHOAL_EXCLUDES(mutex_);
   /// The client's arenas. If their attach message has not come, calls `before_wait` and waits for it. Errors: kInternal: the
@@ -43,15 +43,22 @@ class ArenaRegistry {
       SHOAL_EXCLUDES(mutex_);
 
  private:
-  Result<std::shared_ptr<ClientArenas>> map_arenas(const std::vector<UniqueFd>& fds);
-  std::optional<Result<std::shared_ptr<ClientArenas>>> look_up(std::uint64_t client_id) SHOAL_EXCLUDES(mutex_);
+  struct Client {
+    Result<std::shared_ptr<ClientArenas>> arenas;
+    /// What they are mapped from, if memory was lacking.
+    std::shared_ptr<const std::vector<UniqueFd>> unmapped = nullptr;
+  };
+
+  Result<std::shared_ptr<ClientArenas>> map_arenas(std::uint64_t client_id, const std::vector<UniqueFd>& fds);
+  std::optional<Client> look_up(std::uint64_t client_id) SHOAL_EXCLUDES(mutex_);
+  Result<std::shared_ptr<ClientArenas>> try_again(std::uint64_t client_id, Client client) SHOAL_EXCLUDES(mutex_);
   void drop(ClientArenas* arenas) SHOAL_EXCLUDES(mutex_);
   void start_unmapper() SHOAL_EXCLUDES(mutex_);
   void unmap_dropped() SHOAL_EXCLUDES(mutex_);
 
   Mutex mutex_;
   Condition attached_;
-  std::unordered_map<std::uint64_t, Result<std::shared_ptr<ClientArenas>>> clients_ SHOAL_GUARDED_BY(mutex_);
+  std::unordered_map<std::uint64_t, Client> clients_ SHOAL_GUARDED_BY(mutex_);
   Condition dropped_one_;
   std::unique_ptr<ClientArenas> dropped_ SHOAL_GUARDED_BY(mutex_);  ///< a list: to put one in allocates nothing
   bool has_unmapper_ SHOAL_GUARDED_BY(mutex_) = false, is_stopping_ SHOAL_GUARDED_BY(mutex_) = false;

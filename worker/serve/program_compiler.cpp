@@ -21,7 +21,7 @@ namespace {
 constexpr int kNiceness = 19;
 
 // So many clients are remembered, some of which have no orders any more.
-constexpr std::size_t kMostRemembered = 4096;
+constexpr std::size_t kMostRemembered = 256;
 
 }  // namespace
 

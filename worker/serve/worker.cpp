@@ -101,7 +101,7 @@ class Worker {
         // read what the daemon's stderr is, and this thread must not wait.
         // A lack of descriptors may pass, but the client would stay refused here for as long as it is attached: then this worker
         // ends, and its requests run elsewhere. A lack of addresses is no reason to end: a client chooses how large its arenas
-        // are.
+        // are. Each of its requests tries to map them again.
         if (const Status attached = arenas_.attach(message.id, message.fds); attached.code() == StatusCode::kUnavailable)
           return attached;
         record(wire::FlightKind::kAttached, message.id);

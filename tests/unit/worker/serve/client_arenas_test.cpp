@@ -1,6 +1,7 @@
 #include "worker/serve/client_arenas.hpp"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -88,6 +89,24 @@ TEST(ArenaRegistry, NeitherADetachNorTheEndOfARunUnmapsAnything) {
     EXPECT_NE(thread.get(), std::this_thread::get_id());
   }
   EXPECT_TRUE(registry.find(7, 0ms).ok());
+}
+
+// What takes the addresses may go: other clients, a program that is compiled.
+TEST(ArenaRegistry, ArenasForWhichAddressesWereLackingAreMappedWhenThereAreSome) {
+  ArenaRegistry registry;
+  const auto fds = arena_fds();
+  rlimit limit{};
+  ASSERT_EQ(::getrlimit(RLIMIT_AS, &limit), 0);
+  const rlim_t before = std::exchange(limit.rlim_cur, 1 << 20);
+  ASSERT_EQ(::setrlimit(RLIMIT_AS, &limit), 0);
+  const StatusCode attached = registry.attach(7, fds).code(), found = registry.find(7, 0ms).status().code();
+  limit.rlim_cur = before;
+  ASSERT_EQ(::setrlimit(RLIMIT_AS, &limit), 0);
+  EXPECT_EQ(attached, StatusCode::kFailedPrecondition);
+  EXPECT_EQ(found, StatusCode::kFailedPrecondition);
+  const auto arenas = registry.find(7, 0ms);
+  ASSERT_TRUE(arenas.ok()) << arenas.status().to_string();
+  EXPECT_EQ(registry.find(7, 0ms).value(), arenas.value());
 }
 
 #endif
