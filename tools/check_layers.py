@@ -32,6 +32,8 @@ MAY_INCLUDE = {
     "worker/ops": SHM + ["worker/graph"],
     "worker/passes": SHM + ["worker/graph", "worker/ops"],
     "worker/import": SHM + ["worker/graph", "worker/ops"],
+    # A format: nobody includes it, except what makes files of that format. It registers itself.
+    "worker/import/mxnet": SHM + ["worker/graph", "worker/ops", "worker/import"],
     "worker/exec": SHM + ["worker/graph", "worker/ops", "worker/passes"],
     "worker/zygote": SHM + WORKER + ["worker/serve", "worker/engine"],
     "worker/serve": SHM + WORKER,
@@ -40,6 +42,7 @@ MAY_INCLUDE = {
     "client": ["shm/include", "shm/base", "shm/tensor", "shm/segment", "shm/wire"],
     "tools": SHM + SUPERVISOR + ["supervisor", "supervisor/plane", "worker", "client",
                     "worker/engine", "worker/zygote", "worker/serve"] + WORKER,
+    "tools/make_model": SHM + ["worker", "tools"] + WORKER + ["worker/import/mxnet"],
     "tests": None,  # everything
 }
 # Library header -> the one room whose files turn its errors into Status.

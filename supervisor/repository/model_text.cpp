@@ -43,6 +43,8 @@ std::uint32_t LoadReport::signature(std::string_view name) const {
 }
 
 Result<std::string> load_text(const ServedModel& model) {
+  std::vector<std::string> files;
+  for (const auto& file : model.files.files) files.push_back(file.string());
   json shapes = json::array();
   for (const auto& set : model.config.shapes) shapes.push_back(wire::to_json(set));
   const std::string golden =
@@ -50,8 +52,8 @@ Result<std::string> load_text(const ServedModel& model) {
   std::string text = json_text({{"name", model.name},
                                 {"path", model.path},
                                 {"version", model.files.version},
-                                {"symbol_file", model.files.symbol_file.string()},
-                                {"params_file", model.files.params_file.string()},
+                                {"files", files},
+                                {"outputs", model.config.outputs},
                                 {"device", model.config.device},
                                 {"precision", model.config.precision},
                                 {"tuning_ms", model.config.tuning_ms},
@@ -69,7 +71,8 @@ Result<std::string> load_text(const ServedModel& model) {
                                 {"build_id", wire::build_id()}});
   if (text.size() <= wire::kMaxControlText) return text;
   return invalid_argument(
-      "model '{}' at {}: its keys need {} bytes (at most {}): give fewer or shorter entries of `shapes`, `inputs` and `buckets`",
+      "model '{}' at {}: its keys need {} bytes (at most {}): give fewer or shorter entries of `shapes`, `inputs`, `outputs` and "
+      "`buckets`",
       model.name, model.path, text.size(), wire::kMaxControlText);
 }
 

@@ -215,7 +215,7 @@ struct Load {
   const ScratchFile &symbol, &params;
 
   Result<Graph> graph() const {
-    SHOAL_ASSIGN_OR_RETURN(MxnetImport import, import_mxnet(symbol.path(), params.path(), kLimits));
+    SHOAL_ASSIGN_OR_RETURN(Import import, read_model({symbol.path(), params.path()}, {}, kLimits));
     return std::move(import.graph);
   }
 

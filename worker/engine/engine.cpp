@@ -314,8 +314,7 @@ Result<Engine> Engine::load(const std::string& path, EngineOptions options) {
     SHOAL_ASSIGN_OR_RETURN(source.config, read_model_config(files));
     SHOAL_ASSIGN_OR_RETURN(impl->info.labels, read_labels(files, source.config));
     source.name = files.prefix;
-    source.symbol_file = files.symbol_file;
-    source.params_file = files.params_file;
+    source.files = files.files;
     impl->info.version = files.version;
     impl->info.preprocess = source.config.preprocess;
   }
