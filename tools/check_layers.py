@@ -34,6 +34,8 @@ MAY_INCLUDE = {
     "worker/passes": SHM + ["worker/graph", "worker/ops"],
     "worker/import": SHM + ["worker/graph", "worker/ops"],
     "worker/partition": SHM + ["worker/graph"],
+    # A format: nobody includes it, except what makes files of that format. It registers itself.
+    "worker/import/mxnet": SHM + ["worker/graph", "worker/ops", "worker/import"],
     "worker/exec": SHM + ["worker/graph", "worker/ops", "worker/passes", "worker/partition"],
     "worker/exec/cpu": SHM + BACKEND,
     "worker/exec/reference": SHM + BACKEND,
@@ -44,6 +46,7 @@ MAY_INCLUDE = {
     "client": ["shm/include", "shm/base", "shm/tensor", "shm/segment", "shm/wire"],
     "tools": SHM + SUPERVISOR + ["supervisor", "supervisor/plane", "worker", "client",
                     "worker/engine", "worker/zygote", "worker/serve"] + WORKER,
+    "tools/make_model": SHM + ["worker", "tools"] + WORKER + ["worker/import/mxnet"],
     "tests": None,  # everything
 }
 # Library header -> the one room whose files turn its errors into Status.

@@ -4,14 +4,12 @@
 
 #include "shm/base/errors.hpp"
 #include "shm/model/model_config.hpp"
+#include "shm/model/model_kind.hpp"
 
 namespace shoal {
 namespace {
 
 namespace fs = std::filesystem;
-
-constexpr std::string_view kSymbolSuffix = "-symbol.json";
-constexpr std::string_view kParamsSuffix = ".params";
 
 /// The number that `text` consists of, if it is a number.
 template <typename Number>
@@ -41,12 +39,40 @@ auto list(const fs::path& directory, Keep keep) {
   return found;
 }
 
-std::vector<std::string> prefixes_in(const fs::path& directory) {
-  return list(directory, [](const fs::directory_entry& entry) -> std::optional<std::string> {
-    const std::string name = entry.path().filename().string();
-    if (!name.ends_with(kSymbolSuffix) || name.size() == kSymbolSuffix.size()) return std::nullopt;
-    return name.substr(0, name.size() - kSymbolSuffix.size());
-  });
+/// A file with the graph of a model.
+struct GraphFile {
+  std::string prefix;
+  const ModelKind* kind = nullptr;
+  std::string name() const { return prefix + std::string(kind->graph_suffix); }
+  auto operator<=>(const GraphFile&) const = default;
+};
+
+std::optional<GraphFile> graph_file(const std::string& name) {
+  for (const ModelKind* const kind : model_kinds()) {
+    if (name.size() > kind->graph_suffix.size() && name.ends_with(kind->graph_suffix))
+      return GraphFile{name.substr(0, name.size() - kind->graph_suffix.size()), kind};
+  }
+  return std::nullopt;
+}
+
+std::vector<GraphFile> graphs_in(const fs::path& directory) {
+  return list(directory, [](const fs::directory_entry& entry) { return graph_file(entry.path().filename().string()); });
+}
+
+/// "a, b": by their prefixes if these tell them apart, else by their files.
+std::string names_of(const std::vector<GraphFile>& graphs) {
+  const bool alike = std::ranges::adjacent_find(graphs, {}, &GraphFile::prefix) != graphs.end();
+  std::vector<std::string> names;
+  for (const GraphFile& graph : graphs) names.push_back(alike ? graph.name() : graph.prefix);
+  return join(names);
+}
+
+/// "PREFIX-symbol.json", or several joined by "or": what the graph's file would be called.
+std::string expected_files(const std::string& prefix) {
+  std::string text;
+  for (const ModelKind* const kind : model_kinds())
+    text.append(text.empty() ? "" : " or ").append(prefix).append(kind->graph_suffix);
+  return text;
 }
 
 struct VersionDirectory {
@@ -57,7 +83,7 @@ struct VersionDirectory {
 
 /// The numeric sub-directories, by number. None if the path is not a directory or holds a checkpoint itself.
 std::vector<VersionDirectory> versions_in(const fs::path& base) {
-  if (!prefixes_in(base).empty()) return {};
+  if (!graphs_in(base).empty()) return {};
   std::vector<VersionDirectory> versions = list(base, [](const fs::directory_entry& entry) -> std::optional<VersionDirectory> {
     std::error_code error;
     const auto number = parse_number<std::uint64_t>(entry.path().filename().string());
@@ -83,22 +109,24 @@ struct EpochFile {
 };
 
 /// PREFIX-NNNN.params, with at least four digits, as printf("%04d") writes them.
-std::vector<EpochFile> epochs_of(const fs::path& directory, const std::string& prefix) {
+std::vector<EpochFile> epochs_of(const fs::path& directory, const GraphFile& graph) {
+  const std::string_view suffix = graph.kind->weights_suffix;
   return list(directory, [&](const fs::directory_entry& entry) -> std::optional<EpochFile> {
     const std::string name = entry.path().filename().string();
-    if (!name.starts_with(prefix + "-") || !name.ends_with(kParamsSuffix)) return std::nullopt;
-    if (name.size() < prefix.size() + 1 + 4 + kParamsSuffix.size()) return std::nullopt;
-    const std::size_t begin = prefix.size() + 1;
-    const auto epoch = parse_number<int>(std::string_view(name).substr(begin, name.size() - begin - kParamsSuffix.size()));
+    if (!name.starts_with(graph.prefix + "-") || !name.ends_with(suffix)) return std::nullopt;
+    if (name.size() < graph.prefix.size() + 1 + 4 + suffix.size()) return std::nullopt;
+    const std::size_t begin = graph.prefix.size() + 1;
+    const auto epoch = parse_number<int>(std::string_view(name).substr(begin, name.size() - begin - suffix.size()));
     if (!epoch) return std::nullopt;
     return EpochFile{*epoch, entry.path()};
   });
 }
 
-Result<EpochFile> choose_epoch(const ModelFiles& files, std::optional<int> wanted) {
-  const std::string model = (files.directory / files.prefix).string();
-  const std::vector<EpochFile> epochs = epochs_of(files.directory, files.prefix);
-  if (epochs.empty()) return not_found("checkpoint '{}' has no parameters: no file {}-0000.params", model, model);
+Result<EpochFile> choose_epoch(const fs::path& directory, const GraphFile& graph, std::optional<int> wanted) {
+  const std::string model = (directory / graph.prefix).string();
+  const std::vector<EpochFile> epochs = epochs_of(directory, graph);
+  if (epochs.empty())
+    return not_found("checkpoint '{}' has no parameters: no file {}-0000{}", model, model, graph.kind->weights_suffix);
   std::vector<std::string> numbers;
   for (const EpochFile& each : epochs) numbers.push_back(std::to_string(each.epoch));
   const auto found =
@@ -110,26 +138,32 @@ Result<EpochFile> choose_epoch(const ModelFiles& files, std::optional<int> wante
                           join(numbers));
 }
 
-/// Fills in directory and prefix.
-Status choose_prefix(const fs::path& base, ModelFiles& files) {
+struct GraphPath {
+  fs::path directory;
+  GraphFile graph;
+};
+
+Result<GraphPath> choose_graph(const fs::path& base) {
   std::error_code error;
-  if (!fs::is_directory(base, error)) {
-    files.directory = base.parent_path();
-    files.prefix = base.filename().string();
-    if (fs::exists(files.directory / (files.prefix + std::string(kSymbolSuffix)), error)) return {};
-    const std::string near = join(prefixes_in(files.directory));
-    return not_found("no model at '{}': there is no such directory and no file {}{}{}", base.string(), base.string(),
-                     kSymbolSuffix, near.empty() ? "" : " (beside it: " + near + ")");
+  const bool is_directory = fs::is_directory(base, error);
+  const fs::path directory = is_directory ? base : base.parent_path();
+  const std::vector<GraphFile> all = graphs_in(directory);
+  std::vector<GraphFile> graphs = all;
+  if (!is_directory) {
+    const std::string name = base.filename().string();
+    std::erase_if(graphs, [&](const GraphFile& graph) { return graph.prefix != name && graph.name() != name; });
+    if (graphs.empty()) {
+      const std::string near = names_of(all);
+      return not_found("no model at '{}': there is no such directory and no file {}{}", base.string(),
+                       expected_files(base.string()), near.empty() ? "" : " (beside it: " + near + ")");
+    }
   }
-  const std::vector<std::string> prefixes = prefixes_in(base);
-  if (prefixes.empty()) return not_found("no model in directory '{}': no file PREFIX{}", base.string(), kSymbolSuffix);
-  if (prefixes.size() > 1) {
-    return invalid_argument("directory '{}' holds several checkpoints: name one of them as {}/PREFIX: {}", base.string(),
-                            base.string(), join(prefixes));
+  if (graphs.empty()) return not_found("no model in directory '{}': no file {}", base.string(), expected_files("PREFIX"));
+  if (graphs.size() > 1) {
+    return invalid_argument("directory '{}' holds several checkpoints: name one of them as {}/PREFIX: {}", directory.string(),
+                            directory.string(), names_of(graphs));
   }
-  files.directory = base;
-  files.prefix = prefixes.front();
-  return {};
+  return GraphPath{directory, graphs.front()};
 }
 
 fs::path first_existing(std::initializer_list<fs::path> candidates) {
@@ -157,14 +191,23 @@ Result<ModelPath> parse_path(const std::string& text) {
 
 /// The checkpoint at `base`. `shared_config` is the model.toml for all versions; it may be empty.
 Result<ModelFiles> find_files(const ModelPath& path, std::uint64_t version, const fs::path& shared_config) {
-  ModelFiles files;
-  files.version = version;
-  SHOAL_RETURN_IF_ERROR(choose_prefix(path.base, files));
-  SHOAL_ASSIGN_OR_RETURN(const EpochFile chosen, choose_epoch(files, path.epoch));
-  files.epoch = chosen.epoch;
-  files.params_file = chosen.file;
-  files.symbol_file = files.directory / (files.prefix + std::string(kSymbolSuffix));
-  files.config_file = first_existing({files.directory / "model.toml", shared_config});
+  SHOAL_ASSIGN_OR_RETURN(const GraphPath found, choose_graph(path.base));
+  const auto& [directory, graph] = found;
+  ModelFiles files{.directory = directory, .prefix = graph.prefix, .version = version, .files = {directory / graph.name()}};
+  if (!graph.kind->weights_suffix.empty()) {
+    SHOAL_ASSIGN_OR_RETURN(const EpochFile chosen, choose_epoch(directory, graph, path.epoch));
+    files.epoch = chosen.epoch;
+    files.files.push_back(chosen.file);
+  } else if (path.epoch) {
+    return not_found("model '{}' has no epoch {}: checkpoints of {} have none", files.files.front().string(), *path.epoch,
+                     graph.kind->title);
+  }
+  for (const std::string_view suffix : graph.kind->data_suffixes) {
+    const fs::path data = directory / (graph.prefix + std::string(suffix));
+    std::error_code error;
+    if (fs::exists(data, error)) files.files.push_back(data);
+  }
+  files.config_file = first_existing({directory / "model.toml", shared_config});
   return files;
 }
 

@@ -20,15 +20,16 @@ namespace shoal {
 /// The files of one checkpoint.
 struct ModelFiles {
   std::filesystem::path directory;
-  std::string prefix;  ///< file name part: "resnet-50"
-  int epoch = 0;
+  std::string prefix;         ///< file name part: "resnet-50"
+  int epoch = 0;              ///< 0 also for kinds of models that have no epochs
   std::uint64_t version = 1;  ///< the numeric sub-directory's number
-  std::filesystem::path symbol_file, params_file;
+  /// What an importer reads: the graph's file, then that of the parameters if they have one, then further data (ModelKind).
+  std::vector<std::filesystem::path> files;
   std::filesystem::path config_file;  ///< model.toml beside them; empty when there is none
 };
 
-/// Finds a checkpoint from what a user types: prefix, prefix@epoch, a directory with one checkpoint, or a directory with numeric
-/// versions, of which it takes the highest.
+/// Finds a checkpoint of any registered kind from what a user types: prefix, prefix@epoch, the graph's file, a directory with one
+/// checkpoint, or a directory with numeric versions, of which it takes the highest.
 ///   Errors  kNotFound, kInvalidArgument (several prefixes or epochs; the message lists them)
 Result<ModelFiles> find_model(const std::string& path);
 
@@ -54,7 +55,7 @@ Result<std::vector<FoundVersion>> find_versions(const std::string& path, const V
 /// All keys of model.toml. `[models.NAME]` of the daemon's configuration and its command line take the same keys.
 struct ModelConfig {
   std::vector<TensorSpec> inputs;    ///< shape -1 = any, or any within its range
-  std::vector<std::string> outputs;  ///< names, checked with a warning; may be empty
+  std::vector<std::string> outputs;  ///< which outputs, in this order; inner values by name, too; empty: those of the graph
   std::string labels_file;           ///< relative to the model's directory; empty = synset.txt when present
   std::optional<Preprocess> preprocess;
   std::vector<std::vector<TensorSpec>> shapes;  ///< input sets to compile, as the file has them; see plan_inputs()
@@ -121,8 +122,6 @@ struct InputPlan {
 ///   Errors  kInvalidArgument: an input without a shape (the message has the line to write), another open dimension with neither
 ///           range nor `shapes`, `shapes` outside a range, names or dtypes that the graph does not have
 Result<InputPlan> plan_inputs(const ModelConfig& config, std::span<const TensorSpec> graph_inputs, const std::string& where);
-/// Returns a warning for each name in `outputs` that the model does not have.
-std::vector<std::string> check_outputs(const ModelConfig& config, std::span<const TensorSpec> outputs);
 /// The inputs that `inputs` and `shapes` name. They are data, even if the graph uses them like parameters.
 std::set<std::string> named_inputs(const ModelConfig& config);
 

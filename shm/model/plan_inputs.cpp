@@ -100,16 +100,6 @@ Result<std::vector<TensorSpec>> default_set(std::vector<TensorSpec> inputs, cons
 
 }  // namespace
 
-std::vector<std::string> check_outputs(const ModelConfig& config, std::span<const TensorSpec> outputs) {
-  std::vector<std::string> warnings;
-  for (const std::string& name : config.outputs) {
-    if (!find(outputs, name))
-      warnings.push_back(
-          format("'outputs' names an output '{}' that the model does not have; it has {}", name, names_of(outputs)));
-  }
-  return warnings;
-}
-
 std::set<std::string> named_inputs(const ModelConfig& config) {
   std::set<std::string> names;
   for (const TensorSpec& spec : config.inputs) names.insert(spec.name);

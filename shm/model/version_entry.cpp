@@ -18,11 +18,14 @@ std::string stamp_of(const std::filesystem::path& file) {
 void look_at_files(VersionEntry& entry) {
   const ModelFiles& files = entry.model.files;
   const std::string& golden = entry.model.config.golden_file;
-  entry.stamp =
-      stamp_of(files.symbol_file) + stamp_of(files.params_file) + (golden.empty() ? "" : stamp_of(files.directory / golden));
-  std::error_code error;
-  const std::uintmax_t bytes = std::filesystem::file_size(files.params_file, error);
-  entry.parameter_bytes = error ? 0 : bytes;
+  entry.stamp.clear();
+  for (const auto& file : files.files) entry.stamp += stamp_of(file);
+  if (!golden.empty()) entry.stamp += stamp_of(files.directory / golden);
+  for (std::size_t i = files.files.size() > 1 ? 1 : 0; i < files.files.size(); ++i) {
+    std::error_code error;
+    const std::uintmax_t bytes = std::filesystem::file_size(files.files[i], error);
+    entry.parameter_bytes += error ? 0 : bytes;
+  }
 }
 
 std::vector<VersionEntry> builtin_entry(const ModelRequest& request) {

@@ -24,7 +24,7 @@ struct VersionEntry {
   ServedModel model;
   Status failure;
   std::string stamp;                  ///< changes when one of its files is written again
-  std::uint64_t parameter_bytes = 0;  ///< size of its parameter file
+  std::uint64_t parameter_bytes = 0;  ///< size of the files with its parameters
 };
 
 inline constexpr std::size_t kMostVersions = 256;            ///< of one model

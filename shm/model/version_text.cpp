@@ -225,12 +225,13 @@ json to_json(const VersionEntry& entry) {
   const auto absolute = [](const std::filesystem::path& path) {
     return path.empty() ? std::string() : std::filesystem::absolute(path).string();
   };
+  json paths = json::array();
+  for (const auto& file : files.files) paths.push_back(absolute(file));
   return {{"version", files.version},
           {"directory", std::filesystem::absolute(files.directory).string()},  // empty is the current one
           {"prefix", files.prefix},
           {"epoch", files.epoch},
-          {"symbol_file", absolute(files.symbol_file)},
-          {"params_file", absolute(files.params_file)},
+          {"files", std::move(paths)},
           {"config_file", absolute(files.config_file)},
           {"keys", keys_json(all_keys(entry.model.config))},
           {"labels", entry.model.labels},
@@ -252,8 +253,8 @@ VersionEntry to_entry(const json& object, const ModelRequest& request) {
   const std::uint64_t epoch = to_unsigned(object.at("epoch"));
   if (!std::in_range<int>(epoch)) throw WrongText("an epoch is too large");
   files.epoch = static_cast<int>(epoch);
-  files.symbol_file = to_path(object.at("symbol_file"));
-  files.params_file = to_path(object.at("params_file"));
+  for (const json& file : object.at("files")) files.files.push_back(to_path(file));
+  if (files.files.empty()) throw WrongText("a version has no files");
   files.config_file = to_path(object.at("config_file"), true);
   apply_overrides(to_keys(object.at("keys")), entry.model.config);
   apply_overrides(request.overrides, entry.model.config);

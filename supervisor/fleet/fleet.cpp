@@ -7,6 +7,7 @@
 
 #include "shm/base/clock.hpp"
 #include "shm/base/errors.hpp"
+#include "shm/wire/model_json.hpp"
 
 namespace shoal::supervisor {
 namespace {
@@ -188,7 +189,7 @@ void Fleet::perform(const StopFinding& action) {
 void Fleet::perform(AddVersion& action) {
   VersionEntry& entry = action.entry;
   const ModelConfig& config = entry.model.config;
-  auto load = load_text(entry.model);
+  auto load = wire::load_text(entry.model);
   if (entry.failure.ok()) entry.failure = load.status();
   ProcessOptions processes{.name = entry.model.name,
                            .worker_file = options_.worker_file,

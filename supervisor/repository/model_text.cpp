@@ -1,29 +1,18 @@
 #include "supervisor/repository/model_text.hpp"
 
-#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "shm/base/errors.hpp"
 #include "shm/base/json_text.hpp"
 #include "shm/model/preprocess_json.hpp"
 #include "shm/tensor/spec.hpp"
-#include "shm/wire/control.hpp"
 #include "shm/wire/messages.hpp"
+#include "shm/wire/model_json.hpp"
 #include "shm/wire/tensor_json.hpp"
 
 namespace shoal::supervisor {
-namespace {
 
 using nlohmann::json;
-
-json to_json(const std::vector<Buckets>& buckets) {
-  json list = json::array();
-  for (const Buckets& each : buckets)
-    list.push_back({{"input", each.input}, {"dim", each.dim}, {"sizes", each.sizes}, {"crop", each.crop}});
-  return list;
-}
-
-}  // namespace
 
 std::uint32_t LoadReport::signature(std::string_view name) const {
   std::uint32_t hash = 2166136261;  // FNV-1a
@@ -41,39 +30,6 @@ std::uint32_t LoadReport::signature(std::string_view name) const {
     mix("");
   }
   return hash ? hash : 1;
-}
-
-Result<std::string> load_text(const ServedModel& model) {
-  json shapes = json::array();
-  for (const auto& set : model.config.shapes) shapes.push_back(wire::to_json(set));
-  const std::string golden =
-      model.config.golden_file.empty() ? std::string() : (model.files.directory / model.config.golden_file).string();
-  std::string text = json_text({{"name", model.name},
-                                {"path", model.path},
-                                {"version", model.files.version},
-                                {"symbol_file", model.files.symbol_file.string()},
-                                {"params_file", model.files.params_file.string()},
-                                {"device", model.config.device},
-                                {"fallback", model.config.fallback},
-                                {"precision", model.config.precision},
-                                {"max_error", model.config.max_error},
-                                {"tuning_ms", model.config.tuning_ms},
-                                {"threads", model.config.threads},
-                                {"import_mb", model.config.import_mb},
-                                {"contexts", model.config.contexts},
-                                {"cache_mb", model.config.cache_mb},
-                                {"buckets", to_json(model.config.buckets)},
-                                {"max_batch", model.config.max_batch},
-                                {"memory_mb", model.config.memory_mb},
-                                {"golden", golden},
-                                {"golden_tolerance", model.config.golden_tolerance},
-                                {"inputs", wire::to_json(model.config.inputs)},
-                                {"shapes", shapes},
-                                {"build_id", wire::build_id()}});
-  if (text.size() <= wire::kMaxControlText) return text;
-  return invalid_argument(
-      "model '{}' at {}: its keys need {} bytes (at most {}): give fewer or shorter entries of `shapes`, `inputs` and `buckets`",
-      model.name, model.path, text.size(), wire::kMaxControlText);
 }
 
 Result<LoadReport> parse_loaded(std::string_view text) try {
@@ -109,7 +65,7 @@ std::string describe_text(const ServedModel& model, const LoadReport& loaded, st
                     {"outputs", wire::to_json(loaded.outputs)},
                     {"labels", model.labels},
                     {"preprocess", model.config.preprocess ? preprocess_json(*model.config.preprocess) : json()},
-                    {"buckets", to_json(model.config.buckets)},
+                    {"buckets", wire::to_json(model.config.buckets)},
                     {"ignored_inputs", loaded.ignored_inputs},
                     {"scalars", true},  // a shape of [] means that; to clients and daemons before 0.3 it is any shape
                     {"precision", loaded.precision},

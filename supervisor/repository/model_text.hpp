@@ -1,4 +1,4 @@
-// The JSON texts about a model: to the zygote, from the zygote, and to clients.
+// The JSON texts about a model: from the zygote, and to clients.
 #pragma once
 
 #include <cstdint>
@@ -26,8 +26,6 @@ struct LoadReport {
   std::uint32_t signature(std::string_view name) const;
 };
 
-/// The text of kLoad. Errors: kInvalidArgument: it does not fit into a control message (names the model and the keys).
-Result<std::string> load_text(const ServedModel& model);
 /// Parses the text of kLoaded. Errors: kInternal: the text is malformed.
 Result<LoadReport> parse_loaded(std::string_view text);
 /// The answer to {"what": "describe"}. `versions` are all versions that are served.

@@ -13,6 +13,7 @@
 #include "shm/model/model_config.hpp"
 #include "shm/wire/control.hpp"
 #include "shm/wire/messages.hpp"
+#include "shm/wire/model_json.hpp"
 #include "supervisor/repository/model_text.hpp"
 #include "tests/fuzz/packets.hpp"
 #include "tests/unit/worker/import/mxnet/array_files.hpp"
@@ -140,7 +141,7 @@ void write_control_seeds(const SeedWriter& seeds) {
   const supervisor::LoadReport loaded{.inputs = model.config.inputs,
                                       .outputs = {{"data_output", DType::kFloat32, Shape{-1, 1000}}},
                                       .ignored_inputs = {"softmax_label"}};
-  const std::string load = supervisor::load_text(model).value();
+  const std::string load = wire::load_text(model).value();
   expect_good("load", worker::parse_load(load).status());
   seeds.write("control", "load", load);
   seeds.write("control", "describe", supervisor::describe_text(model, loaded, 1, {1}));

@@ -20,6 +20,7 @@
 #include "tests/unit/worker/import/mxnet/array_files.hpp"
 #include "worker/exec/model.hpp"
 #include "worker/graph/operators.hpp"
+#include "worker/import/importer.hpp"
 #include "worker/import/mxnet/mxnet_importer.hpp"
 #include "worker/import/mxnet/mxnet_types.hpp"
 #include "worker/ops/arithmetic.hpp"
@@ -238,7 +239,7 @@ struct Load {
   const ScratchFile &symbol, &params;
 
   Result<Graph> graph() const {
-    SHOAL_ASSIGN_OR_RETURN(MxnetImport import, import_mxnet(symbol.path(), params.path(), kLimits));
+    SHOAL_ASSIGN_OR_RETURN(Import import, read_model({symbol.path(), params.path()}, {}, kLimits));
     return std::move(import.graph);
   }
 

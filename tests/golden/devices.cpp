@@ -4,7 +4,7 @@
 #include <cstdio>
 
 #include "shm/base/errors.hpp"
-#include "worker/import/mxnet/mxnet_importer.hpp"
+#include "worker/import/importer.hpp"
 
 namespace shoal::testing {
 
@@ -18,7 +18,7 @@ Result<std::unique_ptr<worker::Model>> load_checkpoint(const std::string& prefix
                                                        std::span<const TensorSpec> inputs, worker::ModelOptions options) {
   char ending[32];
   std::snprintf(ending, sizeof(ending), "-%04d.params", epoch);
-  SHOAL_ASSIGN_OR_RETURN(worker::MxnetImport import, worker::import_mxnet(prefix + "-symbol.json", prefix + ending));
+  SHOAL_ASSIGN_OR_RETURN(worker::Import import, worker::read_model({prefix + "-symbol.json", prefix + ending}));
   options.device = device;
   options.input_sets = {{inputs.begin(), inputs.end()}};
   return worker::Model::load(std::move(import.graph), std::move(options));

@@ -4,7 +4,7 @@
 
 #include "shm/base/errors.hpp"
 #include "shm/model/model_config.hpp"
-#include "worker/import/mxnet/mxnet_importer.hpp"
+#include "worker/import/importer.hpp"
 
 namespace shoal::bench {
 namespace {
@@ -24,7 +24,7 @@ Result<TensorSpec> parse_shape(const std::string& text) {
 Result<RunnableModel> RunnableModel::load(const ModelBenchOptions& options) {
   SHOAL_ASSIGN_OR_RETURN(const TensorSpec input_spec, parse_shape(options.shape));
   SHOAL_ASSIGN_OR_RETURN(const ModelFiles files, find_model(options.path));
-  SHOAL_ASSIGN_OR_RETURN(auto imported, worker::import_mxnet(files.symbol_file, files.params_file));
+  SHOAL_ASSIGN_OR_RETURN(auto imported, worker::read_model(files.files));
   SHOAL_ASSIGN_OR_RETURN(const worker::Precision precision, worker::parse_precision(options.precision));
   RunnableModel loaded;
   SHOAL_ASSIGN_OR_RETURN(loaded.model_, worker::Model::load(std::move(imported.graph),

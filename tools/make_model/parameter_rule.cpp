@@ -111,7 +111,7 @@ Result<std::vector<ParameterRule>> read_parameter_rules(const std::filesystem::p
 Result<std::vector<ParameterRule>> derive_parameter_rules(const std::filesystem::path& symbol_file,
                                                           std::span<const TensorSpec> inputs) {
   SHOAL_ASSIGN_OR_RETURN(const MxnetSymbol symbol, worker::read_mxnet_symbol(symbol_file));
-  SHOAL_ASSIGN_OR_RETURN(worker::MxnetImport import, worker::import_mxnet_symbol(symbol_file));
+  SHOAL_ASSIGN_OR_RETURN(worker::MxnetSymbolImport import, worker::import_mxnet_symbol(symbol_file));
   SHOAL_RETURN_IF_ERROR(worker::infer_parameters(import.graph, inputs));
   const std::set<std::string> damped = damped_parameters(symbol);
   std::vector<ParameterRule> rules;

@@ -7,10 +7,11 @@
 
 #include "shm/base/errors.hpp"
 #include "shm/model/model_config.hpp"
+#include "shm/model/model_kind.hpp"
 #include "shm/tensor/spec.hpp"
 #include "tools/shoal/console.hpp"
 #include "worker/engine/identity_model.hpp"
-#include "worker/import/mxnet/mxnet_importer.hpp"
+#include "worker/import/importer.hpp"
 
 namespace shoal::tool {
 namespace {
@@ -30,12 +31,12 @@ Result<Checkpoint> look_into(const std::string& path, const Tensors& given = {})
   SHOAL_ASSIGN_OR_RETURN(const ModelFiles files, find_model(path));
   SHOAL_ASSIGN_OR_RETURN(checkpoint.config, read_model_config(files));
   const auto limits = worker::ImportLimits::of_mb(checkpoint.config.import_mb);
-  SHOAL_ASSIGN_OR_RETURN(const auto import, worker::import_mxnet(files.symbol_file, files.params_file, limits));
+  SHOAL_ASSIGN_OR_RETURN(const auto import, worker::read_model(files.files, checkpoint.config.outputs, limits));
   std::set<std::string> data = named_inputs(checkpoint.config);
   for (const NamedTensor& tensor : given) {
     if (!checkpoint.has_shapes()) data.insert(tensor.name);
   }
-  SHOAL_RETURN_IF_ERROR(worker::check_parameters(import, data, files.params_file));
+  SHOAL_RETURN_IF_ERROR(worker::check_parameters(import, data));
   checkpoint.inputs = import.graph.input_specs();
   checkpoint.labels = import.graph.ignored_inputs;
   checkpoint.name = files.prefix;
@@ -97,7 +98,7 @@ bool is_path(const std::string& model) {
   std::error_code error;
   const std::string prefix = model.substr(0, model.rfind('@'));
   return model == worker::kIdentityPath || model.find('/') != std::string::npos || std::filesystem::exists(model, error) ||
-         std::filesystem::exists(prefix + "-symbol.json", error);
+         is_model_prefix(prefix);
 }
 
 Result<Engine> load_for_inputs(const std::string& path, EngineOptions options, const Tensors& inputs) {

@@ -18,7 +18,7 @@
 #include "worker/exec/model.hpp"
 #include "worker/exec/oracle_share.hpp"
 #include "worker/exec/padding.hpp"
-#include "worker/import/mxnet/mxnet_importer.hpp"
+#include "worker/import/importer.hpp"
 #include "worker/passes/infer.hpp"
 
 namespace shoal::tool {
@@ -56,7 +56,7 @@ struct Parameters {
 struct Report {
   ModelFiles files;
   std::vector<FileSize> sizes;
-  worker::MxnetSurvey survey;
+  worker::Survey survey;
   std::vector<TensorSpec> inputs, outputs;  ///< Shape::any(): not known
   Parameters parameters;
   std::vector<worker::OracleNode> oracle_nodes;
@@ -67,9 +67,11 @@ struct Report {
 
 std::vector<FileSize> sizes_of(const ModelFiles& files) {
   std::vector<FileSize> sizes;
-  for (const auto& file : {files.symbol_file, files.params_file, files.config_file}) {
+  std::vector<std::filesystem::path> all = files.files;
+  if (!files.config_file.empty()) all.push_back(files.config_file);
+  for (const auto& file : all) {
     std::error_code error;
-    if (!file.empty()) sizes.push_back({file.string(), std::filesystem::file_size(file, error)});
+    sizes.push_back({file.string(), std::filesystem::file_size(file, error)});
   }
   return sizes;
 }
@@ -95,7 +97,6 @@ void check_config(const ModelConfig& config, const InputPlan& plan, Report& repo
   if (config.max_batch > 1) note(worker::check_joinable(report.survey.import.graph, plan.inputs, plan.input_sets.front()));
   if (!config.golden_file.empty())
     note(open_regular_file(report.files.directory / config.golden_file).status().with_context("golden"));
-  std::ranges::copy(check_outputs(config, report.outputs), std::back_inserter(report.notes));
   const TensorSpec& first = report.outputs.front();
   if (report.label_count > 0 && first.shape.rank() > 0 &&
       first.shape[first.shape.rank() - 1] != static_cast<std::int64_t>(report.label_count))
@@ -177,22 +178,17 @@ Result<Report> look(const std::string& path, bool profile) {
   SHOAL_ASSIGN_OR_RETURN(ModelConfig config, read_model_config(report.files));
   SHOAL_ASSIGN_OR_RETURN(const auto labels, read_labels(report.files, config));
   const auto limits = worker::ImportLimits::of_mb(config.import_mb);
-  SHOAL_ASSIGN_OR_RETURN(report.survey, worker::survey_mxnet(report.files.symbol_file, report.files.params_file, limits));
+  SHOAL_ASSIGN_OR_RETURN(report.survey, worker::survey_model(report.files.files, config.outputs, limits));
   report.sizes = sizes_of(report.files);
   report.label_count = labels.size();
   report.parameters = count_parameters(report.survey.import.graph);
   report.notes = report.survey.import.warnings;
   const auto said_of_labels = drop_ignored_inputs(config, report.survey.import.graph.ignored_inputs);
   report.notes.insert(report.notes.end(), said_of_labels.begin(), said_of_labels.end());
-  const Status whole = check_parameters(report.survey.import, named_inputs(config), report.files.params_file);
+  const Status whole = check_parameters(report.survey.import, named_inputs(config));
   if (!whole.ok()) report.notes.push_back(whole.message());
   describe_tensors(config, report);
   return report;
-}
-
-/// 10901 -> "1.9.1".
-std::string version_text(int version) {
-  return version == 0 ? "of unknown version" : format("{}.{}.{}", version / 10000, version / 100 % 100, version % 100);
 }
 
 json to_json(const std::vector<TensorSpec>& specs) {
@@ -214,8 +210,8 @@ void print_json(const Report& report) {
     unsupported.push_back({{"operator", op}, {"node", node}, {"reason", reason}});
   for (const auto& [node, share] : report.oracle_nodes) oracle_nodes.push_back({{"node", node}, {"share", share}});
   const json object{
-      {"format", "mxnet"},
-      {"mxnet_version", report.survey.mxnet_version},
+      {"format", report.survey.kind->name},
+      {format("{}_version", report.survey.kind->name), report.survey.version},
       {"prefix", report.files.prefix},
       {"epoch", report.files.epoch},
       {"version", report.files.version},
@@ -252,9 +248,10 @@ std::vector<std::vector<std::string>> rows_of(const std::vector<TensorSpec>& spe
 }
 
 void print_text(const Report& report) {
-  const worker::MxnetSurvey& survey = report.survey;
-  std::printf("%s, epoch %d: MXNet checkpoint, written by MXNet %s\n", report.files.prefix.c_str(), report.files.epoch,
-              version_text(survey.mxnet_version).c_str());
+  const worker::Survey& survey = report.survey;
+  const std::string epoch = survey.kind->weights_suffix.empty() ? "" : format(", epoch {}", report.files.epoch);
+  std::printf("%s%s: %s checkpoint, written by %s\n", report.files.prefix.c_str(), epoch.c_str(),
+              std::string(survey.kind->title).c_str(), survey.writer.c_str());
   std::vector<std::vector<std::string>> rows;
   for (const auto& [file, bytes] : report.sizes) rows.push_back({"  " + file, format_bytes(bytes)});
   print_section("files", rows, {false, true});

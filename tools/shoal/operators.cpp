@@ -10,7 +10,7 @@
 #include "worker/exec/backend.hpp"
 #include "worker/exec/model.hpp"
 #include "worker/graph/operators.hpp"
-#include "worker/import/mxnet/mxnet_catalog.hpp"
+#include "worker/import/importer.hpp"
 
 namespace shoal::tool {
 namespace {
@@ -36,9 +36,9 @@ std::string join(const std::vector<std::string>& words, const char* between = ",
 
 /// Each operator has an oracle kernel, by which the device cpu runs it if it has nothing faster.
 ///   linked  with links to the pages of Shoal's own operators
-std::vector<Row> rows(bool linked) {
-  std::vector<Row> rows{{"MXNet operator", "other names", "computed by", "cpu", "cpu-reference"}};
-  for (const worker::MxnetCatalogEntry& entry : worker::mxnet_catalog()) {
+std::vector<Row> rows(const worker::Importer& importer, bool linked) {
+  std::vector<Row> rows{{format("{} operator", importer.kind().title), "other names", "computed by", "cpu", "cpu-reference"}};
+  for (const worker::ForeignOperator& entry : importer.operators()) {
     std::vector<std::string> becomes = entry.becomes;
     for (std::string& name : becomes) {
       if (linked) name = format("[{}](operators/{}.md)", name, worker::find_operator(name)->family());
@@ -133,10 +133,11 @@ Command make_operators(CLI::App& application) {
               const Status printed = print_family(*family);
               return printed.ok() ? Finish() : usage_failure(printed);
             }
-            if (*markdown) {
-              print_markdown(rows(true));
-            } else {
-              std::printf("%s", align_columns(rows(false), std::vector<bool>(5, false)).c_str());
+            for (const worker::Importer* const importer : worker::all_importers()) {
+              if (*markdown)
+                print_markdown(rows(*importer, true));
+              else
+                std::printf("%s", align_columns(rows(*importer, false), std::vector<bool>(5, false)).c_str());
             }
             return Finish();
           }};

@@ -14,6 +14,7 @@
 #include "shm/base/mutex.hpp"
 #include "shm/tensor/spec.hpp"
 #include "worker/engine/identity_model.hpp"
+#include "worker/engine/measuring_process.hpp"
 #include "worker/engine/model_loader.hpp"
 #include "worker/engine/thread_settings.hpp"
 #include "worker/exec/owned_outputs.hpp"
@@ -306,13 +307,13 @@ Result<Engine> Engine::load(const std::string& path, EngineOptions options) {
   const worker::RunSettings settings;
   worker::ModelSource source{.name = path, .path = path};
   auto impl = std::make_unique<Impl>();
+  ModelFiles files;
   if (path != kIdentityPath) {
-    SHOAL_ASSIGN_OR_RETURN(const ModelFiles files, find_model(path));
+    SHOAL_ASSIGN_OR_RETURN(files, find_model(path));
     SHOAL_ASSIGN_OR_RETURN(source.config, read_model_config(files));
     SHOAL_ASSIGN_OR_RETURN(impl->info.labels, read_labels(files, source.config));
     source.name = files.prefix;
-    source.symbol_file = files.symbol_file;
-    source.params_file = files.params_file;
+    source.files = files.files;
     if (!source.config.golden_file.empty()) source.config.golden_file = files.directory / source.config.golden_file;
     impl->info.version = files.version;
     impl->info.preprocess = source.config.preprocess;
@@ -333,6 +334,14 @@ Result<Engine> Engine::load(const std::string& path, EngineOptions options) {
   if (!options.shapes.empty()) {  // the caller's sizes replace model.toml's, including its `inputs`
     source.config.inputs = inputs_of(options.shapes);
     source.config.shapes = std::move(options.shapes);
+  }
+  SHOAL_ASSIGN_OR_RETURN(const int threads, worker::count_threads());
+  if (threads > 1) {
+    source.measure_elsewhere = [&source, &files] {
+      return worker::measure_elsewhere(
+          {.name = source.name, .path = source.path, .files = files, .config = source.config, .labels = {}},
+          source.tuning_progress);
+    };
   }
   SHOAL_ASSIGN_OR_RETURN(impl->loaded, worker::load_model(source));
   impl->info.name = source.name;

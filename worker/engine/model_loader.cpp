@@ -13,7 +13,7 @@
 #include "worker/engine/identity_model.hpp"
 #include "worker/exec/graph_plan.hpp"
 #include "worker/exec/oracle_share.hpp"
-#include "worker/import/mxnet/mxnet_importer.hpp"
+#include "worker/import/importer.hpp"
 #include "worker/import/npz.hpp"
 #include "worker/passes/infer.hpp"
 
@@ -91,16 +91,15 @@ Result<std::vector<Tensor>> golden_inputs(const ModelConfig& config, std::span<c
 
 Result<LoadedModel> load_files(const ModelSource& source, UniqueFd packed) {
   const auto limits = ImportLimits::of_mb(source.config.import_mb);
-  SHOAL_ASSIGN_OR_RETURN(MxnetImport import, import_mxnet(source.symbol_file, source.params_file, limits));
+  SHOAL_ASSIGN_OR_RETURN(Import import, read_model(source.files, source.config.outputs, limits));
   ModelConfig config = source.config;
   const auto labels = drop_ignored_inputs(config, import.graph.ignored_inputs);
   import.warnings.insert(import.warnings.end(), labels.begin(), labels.end());
-  SHOAL_RETURN_IF_ERROR(check_parameters(import, named_inputs(config), source.params_file));
+  SHOAL_RETURN_IF_ERROR(check_parameters(import, named_inputs(config)));
   const std::string where = format("{} ({})", source.name, source.path);
   SHOAL_ASSIGN_OR_RETURN(InputPlan plan, plan_inputs(config, import.graph.input_specs(), where));
   LoadedModel loaded{.warnings = std::move(import.warnings), .parameter_bytes = import.graph.constant_bytes()};
   SHOAL_ASSIGN_OR_RETURN(loaded.outputs, describe_outputs(import.graph, plan));
-  std::ranges::move(check_outputs(config, loaded.outputs), std::back_inserter(loaded.warnings));
   loaded.inputs = std::move(plan.inputs);
   SHOAL_ASSIGN_OR_RETURN(const Precision precision, parse_precision(source.config.precision));
   SHOAL_ASSIGN_OR_RETURN(const Fallback fallback, parse_fallback(source.config.fallback));
@@ -112,6 +111,7 @@ Result<LoadedModel> load_files(const ModelSource& source, UniqueFd packed) {
                        .precision = precision,
                        .tuning_budget = std::chrono::milliseconds(source.config.tuning_ms),
                        .tuning_progress = source.tuning_progress,
+                       .measure_elsewhere = source.measure_elsewhere,
                        .max_error = config.max_error,
                        .buckets = source.config.buckets,
                        .declared_inputs = loaded.inputs,
@@ -172,10 +172,7 @@ Result<LoadedModel> load_model(const ModelSource& source, UniqueFd packed) try {
 
 Result<std::string> hash_files(const ModelSource& source) {
   std::uint64_t hash = kHashMultiplier;
-  if (source.path != kIdentityPath) {
-    SHOAL_RETURN_IF_ERROR(hash_file(source.symbol_file, hash));
-    SHOAL_RETURN_IF_ERROR(hash_file(source.params_file, hash));
-  }
+  for (const std::filesystem::path& file : source.files) SHOAL_RETURN_IF_ERROR(hash_file(file, hash));
   char text[17];
   std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(hash));
   return std::string(text);

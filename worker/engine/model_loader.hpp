@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -16,11 +17,12 @@ namespace shoal::worker {
 
 /// What to load. Loading ignores these parts of `config`: workers, contexts, limits, labels, preprocessing.
 struct ModelSource {
-  std::string name;  ///< names the model in errors
-  std::string path;  ///< as the user gave it; kIdentityPath needs no files
-  std::filesystem::path symbol_file, params_file;
+  std::string name;                          ///< names the model in errors
+  std::string path;                          ///< as the user gave it; kIdentityPath needs no files
+  std::vector<std::filesystem::path> files;  ///< ModelFiles::files
   ModelConfig config;
   TuningProgress tuning_progress = {};
+  std::function<Status()> measure_elsewhere = {};  ///< as in ModelOptions
 };
 
 struct LoadedModel {
@@ -33,7 +35,7 @@ struct LoadedModel {
 };
 
 /// Imports, packs (or maps `packed`, which an equal load made before) and compiles. Leaves the process single-threaded.
-///   Errors  those of import_mxnet, plan_inputs and Model::load; the message names the model
+///   Errors  those of read_model, plan_inputs and Model::load; the message names the model
 Result<LoadedModel> load_model(const ModelSource& source, UniqueFd packed = {});
 
 /// A number that changes when the files do. Errors: kNotFound, kInternal.

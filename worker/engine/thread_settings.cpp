@@ -1,8 +1,17 @@
 #include "worker/engine/thread_settings.hpp"
 
+#include <fcntl.h>
 #include <omp.h>
+#include <unistd.h>
 
+#include <cerrno>
+#include <cstdlib>
 #include <initializer_list>
+#include <string>
+#include <string_view>
+
+#include "shm/base/errors.hpp"
+#include "shm/base/unique_fd.hpp"
 
 namespace shoal::worker {
 
@@ -59,6 +68,24 @@ BlockedSignals::BlockedSignals() {
   ::sigfillset(&blocked);
   for (const int signal : {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT, SIGSYS, SIGTRAP}) ::sigdelset(&blocked, signal);
   ::pthread_sigmask(SIG_BLOCK, &blocked, &before_);
+}
+
+Result<int> count_threads() {
+  const char* path = "/proc/self/status";
+  const UniqueFd fd(::open(path, O_RDONLY | O_CLOEXEC));
+  if (!fd) return status_from_errno("open", path, errno);
+  std::string text;  // the list of groups may be long
+  for (;;) {
+    char part[4096];
+    const ssize_t size = ::read(fd.get(), part, sizeof part);
+    if (size < 0) return status_from_errno("read", path, errno);
+    if (size == 0) break;
+    text.append(part, static_cast<std::size_t>(size));
+  }
+  constexpr std::string_view kLine = "\nThreads:";
+  const std::size_t line = text.find(kLine);
+  if (line == std::string::npos) return internal_error("{} has no line Threads", path);
+  return std::atoi(text.c_str() + line + kLine.size());
 }
 
 }  // namespace shoal::worker

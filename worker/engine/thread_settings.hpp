@@ -5,6 +5,8 @@
 
 #include <cfenv>
 
+#include "shoal/result.hpp"
+
 namespace shoal::worker {
 
 /// A thread's floating-point environment (rounding, denormal numbers, traps, exception flags) and OpenMP width.
@@ -49,5 +51,8 @@ class BlockedSignals {
  private:
   sigset_t before_;
 };
+
+/// The number of threads of this process. Errors: kInternal when /proc cannot be read.
+Result<int> count_threads();
 
 }  // namespace shoal::worker

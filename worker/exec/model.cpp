@@ -64,7 +64,8 @@ class ModelOnDevice : public Model {
     }
     const Status chosen = choose_algorithms(model_hash);
     note_precision();
-    options_.tuning_progress = {};  // it may refer to what lives as long as the load only
+    options_.tuning_progress = {};  // these may refer to what lives as long as the load only
+    options_.measure_elsewhere = {};
     SHOAL_RETURN_IF_ERROR(chosen);
     // The first set decides the layouts. All programs are prepared before sealing, so that everything they read is packed.
     for (const auto& set : input_sets_) {
@@ -230,8 +231,9 @@ class ModelOnDevice : public Model {
     tuning_.source = TuningInfo::Source::kFailed;
     if (const Status possible = record.prepare(); !possible.ok()) return add_problem(possible);
     const auto start = std::chrono::steady_clock::now();
-    const auto measured = measure();
+    const auto measured = options_.measure_elsewhere ? measured_elsewhere(record) : measure();
     tuning_.measured_ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+    if (!measured.ok() && options_.measure_elsewhere) return add_problem(measured.status());  // the pool may measure yet
     // A measurement that failed, or found nothing to choose, is recorded, too. Otherwise every start would repeat it.
     auto standing = record.write(measured.ok() ? *measured : Choices());
     if (!standing.ok()) return add_problem(standing.status());
@@ -255,6 +257,11 @@ class ModelOnDevice : public Model {
     SHOAL_ASSIGN_OR_RETURN(const Graph graph, builder_.host_graph(graph_));
     return measure_choices(graph, builder_.host(), options_.tuning_budget, options_.tuning_progress,
                            {.max_error = options_.max_error, .inputs = options_.error_inputs});
+  }
+
+  Result<Choices> measured_elsewhere(const TuningRecord& record) const {
+    SHOAL_RETURN_IF_ERROR(options_.measure_elsewhere());
+    return record.read();
   }
 
   void add_problem(const Status& problem) {

@@ -45,6 +45,8 @@ struct ModelOptions {
   /// taken, and no record is read or written.
   std::chrono::milliseconds tuning_budget{0};
   TuningProgress tuning_progress = {};  ///< may be empty
+  /// If given, it is called instead of measuring here, and leaves the record: a process with threads must not fork.
+  std::function<Status()> measure_elsewhere = {};
   /// With kAuto: bf16 is taken only if its error is at most this share of max(1, the largest output), measured on
   /// `error_inputs`.
   double max_error = kMaxError;

@@ -18,8 +18,8 @@ Result<ModelSource> parse_load(std::string_view text) try {
                                wire::build_id(), build);
   }
   ModelSource source{.name = object.at("name").get<std::string>(), .path = object.at("path").get<std::string>()};
-  source.symbol_file = object.value("symbol_file", "");
-  source.params_file = object.value("params_file", "");
+  for (const json& file : object.value("files", json::array())) source.files.emplace_back(file.get<std::string>());
+  source.config.outputs = object.value("outputs", source.config.outputs);
   source.config.device = object.value("device", source.config.device);
   source.config.fallback = object.value("fallback", source.config.fallback);
   source.config.precision = object.value("precision", source.config.precision);

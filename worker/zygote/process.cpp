@@ -5,11 +5,8 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstdlib>
 #include <cstring>
 
-#include "shm/base/errors.hpp"
 #include "shm/base/unique_fd.hpp"
 
 namespace shoal::worker {
@@ -30,24 +27,6 @@ void ProcessTitle::set(const std::string& name, const std::string& detail) {
 void leave_shared_memory_out_of_core_dumps() {
   const UniqueFd fd(::open("/proc/self/coredump_filter", O_WRONLY | O_CLOEXEC));
   (void)!::write(fd.get(), "0x31", 4);  // core(5): private memory that is no file's, huge pages of it, and ELF headers
-}
-
-Result<int> count_threads() {
-  const char* path = "/proc/self/status";
-  const UniqueFd fd(::open(path, O_RDONLY | O_CLOEXEC));
-  if (!fd) return status_from_errno("open", path, errno);
-  std::string text;  // the list of groups may be long
-  for (;;) {
-    char part[4096];
-    const ssize_t size = ::read(fd.get(), part, sizeof part);
-    if (size < 0) return status_from_errno("read", path, errno);
-    if (size == 0) break;
-    text.append(part, static_cast<std::size_t>(size));
-  }
-  constexpr std::string_view kLine = "\nThreads:";
-  const std::size_t line = text.find(kLine);
-  if (line == std::string::npos) return internal_error("{} has no line Threads", path);
-  return std::atoi(text.c_str() + line + kLine.size());
 }
 
 }  // namespace shoal::worker

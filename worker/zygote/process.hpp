@@ -1,9 +1,7 @@
-// Functions that change or examine the calling process: its title, core dumps, threads.
+// Functions that change or examine the calling process: its title, core dumps.
 #pragma once
 
 #include <string>
-
-#include "shoal/result.hpp"
 
 namespace shoal::worker {
 
@@ -22,7 +20,5 @@ class ProcessTitle {
 
 /// Keeps shared memory out of the core dumps of this process and its children. Best effort.
 void leave_shared_memory_out_of_core_dumps();
-/// The number of threads of this process. Errors: kInternal when /proc cannot be read.
-Result<int> count_threads();
 
 }  // namespace shoal::worker

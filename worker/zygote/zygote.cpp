@@ -1,4 +1,5 @@
 #include "worker/zygote/zygote.hpp"
+#include "worker/engine/thread_settings.hpp"
 
 #include <fcntl.h>
 #include <malloc.h>
@@ -29,6 +30,7 @@
 #include "shm/wire/local_address.hpp"
 #include "shm/wire/messages.hpp"
 #include "worker/engine/model_loader.hpp"
+#include "worker/engine/thread_settings.hpp"
 #include "worker/exec/backend.hpp"
 #include "worker/exec/tuning.hpp"
 #include "worker/serve/sandbox.hpp"

@@ -29,10 +29,10 @@ std::vector<std::string> lowered(const MxnetOperator& op) {
 
 }  // namespace
 
-std::vector<MxnetCatalogEntry> mxnet_catalog() {
-  std::map<std::string, MxnetCatalogEntry> entries;
+std::vector<ForeignOperator> mxnet_catalog() {
+  std::map<std::string, ForeignOperator> entries;
   for (const MxnetOperator* op : all_mxnet_operators()) {
-    MxnetCatalogEntry& entry = entries[op->alias_of.empty() ? op->name : op->alias_of];
+    ForeignOperator& entry = entries[op->alias_of.empty() ? op->name : op->alias_of];
     if (op->alias_of.empty()) {
       entry.name = op->name;
       entry.becomes = lowered(*op);
@@ -40,7 +40,7 @@ std::vector<MxnetCatalogEntry> mxnet_catalog() {
       entry.aliases.push_back(op->name);
     }
   }
-  std::vector<MxnetCatalogEntry> all;
+  std::vector<ForeignOperator> all;
   for (auto& [name, entry] : entries) all.push_back(std::move(entry));
   return all;
 }

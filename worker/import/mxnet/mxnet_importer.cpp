@@ -10,14 +10,15 @@
 #include "worker/graph/operators.hpp"
 #include "worker/import/mxnet/attribute_reader.hpp"
 #include "worker/import/mxnet/mxnet_lowering.hpp"
+#include "worker/import/mxnet/mxnet_outputs.hpp"
 #include "worker/import/mxnet/mxnet_params.hpp"
 #include "worker/import/mxnet/mxnet_symbol.hpp"
 #include "worker/import/mxnet/mxnet_types.hpp"
+#include "worker/import/names.hpp"
 
 namespace shoal::worker {
 namespace {
 
-constexpr std::size_t kListedAtMost = 8;       // names in an error or warning
 constexpr std::size_t kUnknownOutputs = 1024;  // outputs of an unsupported node; reading a later one is an error
 constexpr std::size_t kOutputCopies = 8;       // of an output's name: in the graph, in programs and in descriptions
 constexpr std::size_t kMostWarnings = 32, kWarningBytes = 400,
@@ -47,15 +48,6 @@ std::size_t all_inputs(const MxnetNode& node) { return node.inputs.size(); }
 std::size_t used_inputs(const MxnetNode& node) {
   const MxnetOperator* const op = find_mxnet_operator(node.op);
   return op && op->used_inputs >= 0 ? static_cast<std::size_t>(op->used_inputs) : node.inputs.size();
-}
-
-/// "a, b, c and 4 more".
-template <typename Text>
-std::string listed(const std::vector<Text>& names) {
-  std::string text;
-  for (std::size_t i = 0; i < std::min(names.size(), kListedAtMost); ++i) text.append(i == 0 ? "" : ", ").append(names[i]);
-  if (names.size() > kListedAtMost) text += format(" and {} more", names.size() - kListedAtMost);
-  return text;
 }
 
 /// The stored arrays by the names of the graph's variables.
@@ -123,27 +115,30 @@ class Parameters {
   std::vector<std::string> repeated_;
 };
 
-class Importer {
+class Translation {
  public:
-  /// without_parameters: every variable becomes an input. unsupported: receives the nodes that cannot be imported; null: such
-  /// nodes are errors.
-  Importer(const MxnetSymbol& symbol, const Parameters& parameters, MemoryBudget& budget, Warnings& warnings,
-           bool without_parameters, std::vector<MxnetSurvey::Unsupported>* unsupported = nullptr)
+  /// wanted: the outputs by name; none: the heads. without_parameters: every variable becomes an input. survey: receives the
+  /// operators and the nodes that cannot be imported; null: such nodes are errors.
+  Translation(const MxnetSymbol& symbol, std::span<const std::string> wanted, const Parameters& parameters, MemoryBudget& budget,
+              Warnings& warnings, bool without_parameters, Survey* survey = nullptr)
       : symbol_(symbol),
+        wanted_(wanted),
         parameters_(parameters),
         budget_(budget),
         warnings_(warnings),
         without_parameters_(without_parameters),
-        unsupported_(unsupported),
+        survey_(survey),
         outputs_(symbol.nodes.size()) {}
 
-  Result<MxnetImport> run() {
-    const std::vector<std::size_t> needed = post_order(symbol_, used_inputs);
-    if (!unsupported_) SHOAL_RETURN_IF_ERROR(check_operators(needed));
+  Result<MxnetSymbolImport> run() {
+    SHOAL_RETURN_IF_ERROR(find_heads());
+    const std::vector<std::size_t> needed = post_order(symbol_, heads_, used_inputs);
+    if (survey_) survey_->operators = count_operators(needed);
+    if (!survey_) SHOAL_RETURN_IF_ERROR(check_operators(needed));
     for (const std::size_t id : needed) {
       const Status added = symbol_.nodes[id].is_variable() ? add_variable(id) : lower(id);
       if (added.ok()) continue;
-      if (!unsupported_) return added.with_context(format("offset {}", symbol_.nodes[id].offset));
+      if (!survey_) return added.with_context(format("offset {}", symbol_.nodes[id].offset));
       SHOAL_RETURN_IF_ERROR(note_unsupported(id, added));
     }
     if (const Status added = add_heads(); !added.ok()) return added.with_context(format("offset {}", symbol_.heads_offset));
@@ -154,6 +149,36 @@ class Importer {
 
  private:
   Graph& graph() { return import_.graph; }
+
+  Status find_heads() {
+    for (const std::string& name : wanted_) {
+      if (const auto found = find_mxnet_output(symbol_, name)) {
+        heads_.push_back(*found);
+        found_.push_back(name);
+      } else if (const Status why = no_such_output(name, mxnet_internals(symbol_)); survey_) {
+        warnings_.add(why.message());
+      } else {
+        return why;
+      }
+    }
+    if (heads_.empty()) heads_ = symbol_.heads;
+    return {};
+  }
+
+  /// The operators of these nodes.
+  std::vector<Survey::Operator> count_operators(const std::vector<std::size_t>& needed) const {
+    std::vector<Survey::Operator> counts;
+    std::map<std::string_view, std::size_t> places;  // in `counts`
+    for (const std::size_t id : needed) {
+      const MxnetNode& node = symbol_.nodes[id];
+      if (node.is_variable()) continue;
+      const auto [place, fresh] = places.try_emplace(node.op, counts.size());
+      if (fresh) counts.push_back({node.op, 0});
+      ++counts[place->second].count;
+    }
+    std::ranges::stable_sort(counts, std::greater<>(), &Survey::Operator::count);
+    return counts;
+  }
 
   /// Names all operators that Shoal does not have in one error, because a user who ports a model needs the whole list.
   Status check_operators(const std::vector<std::size_t>& needed) const {
@@ -173,7 +198,7 @@ class Importer {
     const std::string prefix = node.op + " '" + node.name + "': ";  // most messages begin with it, and the entry has it
     const std::string& message = why.message();
     const std::string_view reason = std::string_view(message).substr(message.starts_with(prefix) ? prefix.size() : 0);
-    unsupported_->push_back({node.is_variable() ? "input" : node.op, node.name, shortened(reason, kReasonBytes)});
+    survey_->unsupported.push_back({node.is_variable() ? "input" : node.op, node.name, shortened(reason, kReasonBytes)});
     if (read_outputs_.empty()) count_read_outputs();
     const std::size_t count = read_outputs_[id];
     SHOAL_RETURN_IF_ERROR(budget_.take(format("the outputs of {} '{}'", node.op, node.name), count, value_bytes(node.name)));
@@ -193,7 +218,7 @@ class Importer {
       }
     };
     for (const MxnetNode& reader : symbol_.nodes) count(reader.inputs);
-    count(symbol_.heads);
+    count(heads_);
   }
 
   Status add_variable(std::size_t id) {
@@ -313,32 +338,38 @@ class Importer {
   }
 
   Status add_heads() {
-    for (const MxnetEntry& head : symbol_.heads) {
+    SHOAL_RETURN_IF_ERROR(check_names_of_heads());
+    for (const MxnetEntry& head : heads_) {
       SHOAL_ASSIGN_OR_RETURN(const ValueId value, output(head, "a head of the graph"));
       SHOAL_RETURN_IF_ERROR(budget_.take("the name of a head", kOutputCopies, value_bytes(symbol_.nodes[head.node].name)));
-      graph().outputs.push_back({output_name(head), value});
+      graph().outputs.push_back({output_name(head.node, head.output), value});
     }
     return {};
   }
 
-  /// Makes the name as MXNet's list_outputs does.
-  std::string output_name(const MxnetEntry& head) const {
-    const MxnetNode& node = symbol_.nodes[head.node];
-    if (node.is_variable()) return node.name;
-    const MxnetOperator* const op = find_mxnet_operator(node.op);
-    std::string name = "output";
-    if (op && head.output < op->output_names.size()) {
-      name = op->output_names[head.output];
-    } else if (outputs_[head.node].size() > 1) {
-      name += std::to_string(head.output);
+  /// Only now it is known how many outputs each node has, and so what they are called.
+  Status check_names_of_heads() {
+    for (std::size_t i = 0; i < found_.size(); ++i) {
+      MxnetEntry& head = heads_[i];
+      std::vector<std::string> names;
+      for (std::size_t k = 0; k < outputs_[head.node].size(); ++k) names.push_back(output_name(head.node, k));
+      if (head.output < names.size() && names[head.output] == found_[i]) continue;
+      const Status why = no_such_output(found_[i], names);
+      if (!survey_ || names.empty()) return why;
+      warnings_.add(why.message());
+      head.output = std::min(head.output, names.size() - 1);
     }
-    return node.name.empty() ? name : node.name + "_" + name;
+    return {};
+  }
+
+  std::string output_name(std::size_t node, std::size_t output) const {
+    return mxnet_output_name(symbol_.nodes[node], output, outputs_[node].size());
   }
 
   /// Inputs in list_arguments' order, and the arguments that no output needs (labels).
   void order_inputs() {
     std::set<std::string> listed_names;
-    for (const std::size_t id : post_order(symbol_, all_inputs)) {
+    for (const std::size_t id : post_order(symbol_, symbol_.heads, all_inputs)) {
       const MxnetNode& node = symbol_.nodes[id];
       if (!node.is_variable() || !listed_names.insert(node.name).second || parameters_.find(node.name)) continue;
       const auto used = variables_.find(node.name);
@@ -352,37 +383,25 @@ class Importer {
   }
 
   const MxnetSymbol& symbol_;
+  const std::span<const std::string> wanted_;
+  std::vector<MxnetEntry> heads_;   // the outputs
+  std::vector<std::string> found_;  // their names, if they are wanted by name
   const Parameters& parameters_;
   MemoryBudget& budget_;
   Warnings& warnings_;
   const bool without_parameters_;
-  std::vector<MxnetSurvey::Unsupported>* const unsupported_;
+  Survey* const survey_;
   std::vector<std::vector<ValueId>> outputs_;  // by node of the file
   std::vector<std::size_t> read_outputs_;      // of unsupported nodes; empty until one is met
   std::map<std::string, ValueId> variables_;
   std::map<ValueId, std::string> readers_;  // of inputs, where parameters belong
-  MxnetImport import_;
+  MxnetSymbolImport import_;
 };
 
-/// The operators of the nodes that the outputs need.
-std::vector<MxnetSurvey::Operator> count_operators(const MxnetSymbol& symbol) {
-  std::vector<MxnetSurvey::Operator> counts;
-  std::map<std::string_view, std::size_t> places;  // in `counts`
-  for (const std::size_t id : post_order(symbol, used_inputs)) {
-    const MxnetNode& node = symbol.nodes[id];
-    if (node.is_variable()) continue;
-    const auto [place, fresh] = places.try_emplace(node.op, counts.size());
-    if (fresh) counts.push_back({node.op, 0});
-    ++counts[place->second].count;
-  }
-  std::ranges::stable_sort(counts, std::greater<>(), &MxnetSurvey::Operator::count);
-  return counts;
-}
-
 /// Refuses arrays that cannot belong to any graph's variables.
-Status check_names(const MxnetSymbol& symbol, const Parameters& parameters, const std::filesystem::path& params_file) {
+Status check_names(const MxnetSymbol& symbol, const Parameters& parameters, std::string_view params_file) {
   if (parameters.is_unnamed()) {
-    return invalid_argument("{}: its arrays have no names, so they are no parameters of a graph", params_file.string());
+    return invalid_argument("{}: its arrays have no names, so they are no parameters of a graph", params_file);
   }
   if (!parameters.is_gluon_dictionary()) return {};
   for (const MxnetNode& node : symbol.nodes) {
@@ -391,84 +410,62 @@ Status check_names(const MxnetSymbol& symbol, const Parameters& parameters, cons
   return invalid_argument(
       "{}: none of its names is in the graph; they look like Gluon's save_parameters. Export the model with "
       "net.hybridize(); net(x); net.export(prefix)",
-      params_file.string());
+      params_file);
 }
 
-void warn_of_parameters(const MxnetSymbol& symbol, const Parameters& parameters, const std::filesystem::path& params_file,
+void warn_of_parameters(const MxnetSymbol& symbol, const Parameters& parameters, std::string_view params_file,
                         Warnings& warnings) {
   std::set<std::string_view> variables;
   for (const MxnetNode& node : symbol.nodes) {
     if (node.is_variable()) variables.insert(node.name);
   }
   if (const auto keys = parameters.superfluous(variables); !keys.empty()) {
-    warnings.add(format("{}: the graph has no use for {}", params_file.string(), listed(keys)));
+    warnings.add(format("{}: the graph has no use for {}", params_file, listed(keys)));
   }
   if (!parameters.repeated().empty()) {
-    warnings.add(format("{}: stored more than once, the last counts: {}", params_file.string(), listed(parameters.repeated())));
+    warnings.add(format("{}: stored more than once, the last counts: {}", params_file, listed(parameters.repeated())));
   }
 }
 
-/// survey: filled in; nodes that are not supported are then no error.
-Result<MxnetImport> import_files(const std::filesystem::path& symbol_file, const std::filesystem::path& params_file,
-                                 const ImportLimits& limits, MxnetSurvey* survey) {
-  MemoryBudget budget(limits);
-  SHOAL_ASSIGN_OR_RETURN(const ForeignFile text, ForeignFile::open(symbol_file));
-  SHOAL_ASSIGN_OR_RETURN(const MxnetSymbol symbol, parse_mxnet_symbol(text, budget));
-  SHOAL_ASSIGN_OR_RETURN(const ForeignFile list, ForeignFile::open(params_file));
-  SHOAL_ASSIGN_OR_RETURN(std::vector<NamedArray> arrays, parse_mxnet_params(list, budget));
-  SHOAL_ASSIGN_OR_RETURN(const Parameters parameters, Parameters::make(std::move(arrays), budget));
-  SHOAL_RETURN_IF_ERROR(check_names(symbol, parameters, params_file));
-  if (survey) {
-    survey->mxnet_version = symbol.version;
-    survey->operators = count_operators(symbol);
-  }
-  Warnings warnings;
-  auto import = Importer(symbol, parameters, budget, warnings, false, survey ? &survey->unsupported : nullptr).run();
-  if (!import.ok()) return import.status().with_context(symbol_file.string());
-  warn_of_parameters(symbol, parameters, params_file, warnings);
-  import->warnings = std::move(warnings).take();
-  return import;
+std::string writer_of(int version) {
+  return version == 0 ? "MXNet of unknown version"
+                      : format("MXNet {}.{}.{}", version / 10000, version / 100 % 100, version % 100);
 }
 
 }  // namespace
 
-Result<MxnetImport> import_mxnet(const std::filesystem::path& symbol_file, const std::filesystem::path& params_file,
-                                 const ImportLimits& limits) {
-  return import_files(symbol_file, params_file, limits, nullptr);
-}
-
-Status check_parameters(const MxnetImport& import, const std::set<std::string>& data, const std::filesystem::path& params_file) {
-  std::vector<std::string> names;
-  std::string why;
-  for (const auto& [name, reason] : import.missing_parameters) {
-    if (data.contains(name)) continue;
-    if (names.empty()) why = reason;
-    names.push_back("'" + name + "'");
+Result<Import> import_mxnet(const ForeignModel& model, const ImportLimits& limits, Survey* survey) {
+  const ForeignFile& text = model.files[0];
+  const ForeignFile& list = model.files[1];
+  MemoryBudget budget(limits);
+  SHOAL_ASSIGN_OR_RETURN(const MxnetSymbol symbol, parse_mxnet_symbol(text, budget));
+  SHOAL_ASSIGN_OR_RETURN(std::vector<NamedArray> arrays, parse_mxnet_params(list, budget));
+  SHOAL_ASSIGN_OR_RETURN(const Parameters parameters, Parameters::make(std::move(arrays), budget));
+  SHOAL_RETURN_IF_ERROR(check_names(symbol, parameters, list.name));
+  if (survey) {
+    survey->version = symbol.version;
+    survey->writer = writer_of(symbol.version);
   }
-  if (names.empty()) return {};
-  const std::string others = names.size() == 1 ? "" : format(" ({} are missing: {})", names.size(), listed(names));
-  return invalid_argument("{} holds no {}, {}{}. If requests provide it instead, name it in `inputs`", params_file.string(),
-                          shortened(names.front(), kReasonBytes), why, shortened(others, kReasonBytes));
+  Warnings warnings;
+  auto import = Translation(symbol, model.outputs, parameters, budget, warnings, false, survey).run();
+  if (!import.ok()) return import.status().with_context(text.name);
+  warn_of_parameters(symbol, parameters, list.name, warnings);
+  import->warnings = std::move(warnings).take();
+  import->parameter_file = list.name;
+  return Import(std::move(*import));
 }
 
-Result<MxnetSurvey> survey_mxnet(const std::filesystem::path& symbol_file, const std::filesystem::path& params_file,
-                                 const ImportLimits& limits) {
-  MxnetSurvey survey;
-  SHOAL_ASSIGN_OR_RETURN(survey.import, import_files(symbol_file, params_file, limits, &survey));
-  return survey;
-}
-
-Result<MxnetImport> import_mxnet_symbol(const std::filesystem::path& symbol_file, const ImportLimits& limits) {
+Result<MxnetSymbolImport> import_mxnet_symbol(const std::filesystem::path& symbol_file, const ImportLimits& limits) {
   SHOAL_ASSIGN_OR_RETURN(const ForeignFile file, ForeignFile::open(symbol_file));
   return import_mxnet_symbol(file, limits);
 }
 
-Result<MxnetImport> import_mxnet_symbol(const ForeignFile& symbol_file, const ImportLimits& limits) {
+Result<MxnetSymbolImport> import_mxnet_symbol(const ForeignFile& symbol_file, const ImportLimits& limits) {
   MemoryBudget budget(limits);
   SHOAL_ASSIGN_OR_RETURN(const MxnetSymbol symbol, parse_mxnet_symbol(symbol_file, budget));
   const Parameters none;
   Warnings warnings;
-  Result<MxnetImport> import = Importer(symbol, none, budget, warnings, true).run();
+  Result<MxnetSymbolImport> import = Translation(symbol, {}, none, budget, warnings, true).run();
   if (!import.ok()) return import.status().with_context(symbol_file.name);
   import->warnings = std::move(warnings).take();
   return import;

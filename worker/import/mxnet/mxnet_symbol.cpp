@@ -335,7 +335,8 @@ Result<MxnetSymbol> parse_mxnet_symbol(const ForeignFile& file, MemoryBudget& bu
   return symbol;
 }
 
-std::vector<std::size_t> post_order(const MxnetSymbol& symbol, std::size_t (*reads)(const MxnetNode& node)) {
+std::vector<std::size_t> post_order(const MxnetSymbol& symbol, std::span<const MxnetEntry> heads,
+                                    std::size_t (*reads)(const MxnetNode& node)) {
   std::vector<std::size_t> order;
   std::vector<bool> seen(symbol.nodes.size());
   std::vector<std::pair<std::size_t, std::size_t>>
@@ -344,7 +345,7 @@ std::vector<std::size_t> post_order(const MxnetSymbol& symbol, std::size_t (*rea
     if (!seen[id]) path.emplace_back(id, 0);
     seen[id] = true;
   };
-  for (const MxnetEntry& head : symbol.heads) {
+  for (const MxnetEntry& head : heads) {
     enter(head.node);
     while (!path.empty()) {
       auto& [id, next] = path.back();

@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <map>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -46,8 +47,9 @@ Result<MxnetSymbol> read_mxnet_symbol(const std::filesystem::path& path, const I
 /// As above, from bytes in memory and within the budget of an import.
 Result<MxnetSymbol> parse_mxnet_symbol(const ForeignFile& file, MemoryBudget& budget);
 
-/// The nodes that the heads need. Every node comes after the nodes it reads, in the order of MXNet's list_arguments. `reads`
+/// The nodes that these heads need. Every node comes after the nodes it reads, in the order of MXNet's list_arguments. `reads`
 /// returns how many inputs of a node are followed; the others are labels.
-std::vector<std::size_t> post_order(const MxnetSymbol& symbol, std::size_t (*reads)(const MxnetNode& node));
+std::vector<std::size_t> post_order(const MxnetSymbol& symbol, std::span<const MxnetEntry> heads,
+                                    std::size_t (*reads)(const MxnetNode& node));
 
 }  // namespace shoal::worker

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "shm/model/model_kind.hpp"
 #include "tests/support/says.hpp"
 #include "tests/support/scratch_directory.hpp"
 
@@ -10,6 +11,36 @@ namespace {
 
 using test::says;
 using test::ScratchDirectory;
+
+// The formats register theirs (worker/import); this folder knows none.
+const ModelKind kTwoFiles{.name = "two", .title = "Two", .graph_suffix = "-symbol.json", .weights_suffix = ".params"};
+const ModelKind kOneFile{.name = "one", .title = "One", .graph_suffix = ".one", .data_suffixes = {".one.data", ".one.more"}};
+const bool kRegistered = (register_model_kind(kTwoFiles), register_model_kind(kOneFile), true);
+
+TEST(FindModel, TakesAKindWithoutParametersOfItsOwn) {
+  const ScratchDirectory files;
+  files.write("d/net.one");
+  files.write("d/net.one.more");
+  for (const std::string& path : {files.path("d"), files.path("d/net"), files.path("d/net.one")}) {
+    const auto model = find_model(path);
+    ASSERT_TRUE(model.ok()) << path << ": " << model.status().to_string();
+    EXPECT_EQ(model->prefix, "net");
+    EXPECT_EQ(model->files, (std::vector<std::filesystem::path>{files.path("d/net.one"), files.path("d/net.one.more")}));
+  }
+  EXPECT_TRUE(says(find_model(files.path("d/net@3")).status().message(), {"d/net.one", "epoch 3", "One"}));
+  EXPECT_TRUE(is_model_prefix(files.path("d/net")));
+  EXPECT_FALSE(is_model_prefix(files.path("d/nat")));
+}
+
+TEST(FindModel, TellsKindsOfOnePrefixApart) {
+  const ScratchDirectory files;
+  for (const char* name : {"net-symbol.json", "net-0000.params", "net.one"}) files.write(name);
+  for (const std::string& path : {files.path(), files.path("net")}) {
+    EXPECT_TRUE(says(find_model(path).status().message(), {"net-symbol.json, net.one"}));
+  }
+  EXPECT_EQ(find_model(files.path("net.one")).value().files.size(), 1u);
+  EXPECT_EQ(find_model(files.path("net-symbol.json")).value().files.size(), 2u);
+}
 
 TEST(FindModel, TakesAPrefixWithEpochZero) {
   const ScratchDirectory files;
@@ -21,8 +52,8 @@ TEST(FindModel, TakesAPrefixWithEpochZero) {
   EXPECT_EQ(model->prefix, "resnet-50");
   EXPECT_EQ(model->epoch, 0);
   EXPECT_EQ(model->version, 1u);
-  EXPECT_EQ(model->symbol_file, files.path("resnet-50-symbol.json"));
-  EXPECT_EQ(model->params_file, files.path("resnet-50-0000.params"));
+  EXPECT_EQ(model->files.at(0), files.path("resnet-50-symbol.json"));
+  EXPECT_EQ(model->files.at(1), files.path("resnet-50-0000.params"));
   EXPECT_TRUE(model->config_file.empty());
 }
 
@@ -45,7 +76,7 @@ TEST(FindModel, TakesTheEpochAfterTheAtSign) {
   files.write("net-12345.params");
   const auto model = find_model(files.path("net@12345"));
   ASSERT_TRUE(model.ok()) << model.status().to_string();
-  EXPECT_EQ(model->params_file, files.path("net-12345.params"));
+  EXPECT_EQ(model->files.at(1), files.path("net-12345.params"));
 }
 
 TEST(FindModel, ListsTheEpochsWhenTheWantedOneIsMissing) {
@@ -85,7 +116,7 @@ TEST(FindModel, DoesNotTakeALongerPrefixForAnEpoch) {
   files.write("resnet-012.params");  // three digits: nobody writes an epoch so
   const auto model = find_model(files.path("resnet"));
   ASSERT_TRUE(model.ok()) << model.status().to_string();
-  EXPECT_EQ(model->params_file, files.path("resnet-0000.params"));
+  EXPECT_EQ(model->files.at(1), files.path("resnet-0000.params"));
   EXPECT_FALSE(find_model(files.path("resnet@4")).ok());
 }
 

@@ -76,13 +76,5 @@ TEST(PlanInputs, RefusesNamesAndShapesThatDoNotFit) {
   EXPECT_TRUE(says(error_of({.inputs = {open}, .shapes = {{{"data", DType::kFloat32, {1, 5}}}}}, {kUnknown}), {"1x5", "?x4"}));
 }
 
-TEST(CheckOutputs, NamesThoseThatTheModelDoesNotHave) {
-  const std::vector<TensorSpec> outputs{{"prob_output", DType::kFloat32, {}}};
-  EXPECT_TRUE(check_outputs({.outputs = {"prob_output"}}, outputs).empty());
-  const auto warnings = check_outputs({.outputs = {"prob_output", "prob"}}, outputs);
-  ASSERT_EQ(warnings.size(), 1u);
-  EXPECT_TRUE(says(warnings[0], {"'prob'", "it has 'prob_output'"}));
-}
-
 }  // namespace
 }  // namespace shoal

@@ -77,8 +77,8 @@ TEST_F(VersionTextTest, CarriesEveryKey) {
   EXPECT_EQ(entry.model.config, direct[0].model.config);
   EXPECT_TRUE(same_version(entry, direct[0]));
   EXPECT_EQ(entry.model.labels, (std::vector<std::string>{"cat", "dog"}));
-  EXPECT_EQ(entry.model.files.symbol_file, files_.path("3/net-symbol.json"));
-  EXPECT_EQ(entry.model.files.params_file, files_.path("3/net-0000.params"));
+  EXPECT_EQ(entry.model.files.files.at(0), files_.path("3/net-symbol.json"));
+  EXPECT_EQ(entry.model.files.files.at(1), files_.path("3/net-0000.params"));
   EXPECT_EQ(entry.model.files.config_file, files_.path("model.toml"));
   EXPECT_EQ(entry.model.files.directory, files_.path("3"));
   EXPECT_EQ(entry.model.files.prefix, "net");
@@ -151,8 +151,9 @@ TEST_F(VersionTextTest, BelievesNoAnswerThatItDidNotCheck) {
   refuses("/entries/0/version", 5);  // as the second
   refuses("/entries/0/epoch", 1ULL << 40);
   refuses("/entries/0/directory", "relative");
-  refuses("/entries/0/symbol_file", "");
-  refuses("/entries/0/params_file", std::string("/a\0b", 4));
+  refuses("/entries/0/files", json::array());
+  refuses("/entries/0/files/0", "");
+  refuses("/entries/0/files/1", std::string("/a\0b", 4));
   refuses("/entries/0/config_file", 3);
   refuses("/entries/0/labels", "cat");
   refuses("/entries/0/labels", {1, 2});

@@ -6,7 +6,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "worker/import/mxnet/mxnet_importer.hpp"
+#include "worker/import/importer.hpp"
 
 namespace shoal::worker {
 namespace {
@@ -14,42 +14,42 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-class Survey : public testing::Test {
+class SurveyTest : public testing::Test {
  protected:
-  Survey()
+  SurveyTest()
       : model_(fs::path(std::getenv("SHOAL_SOURCE_DIR") ? std::getenv("SHOAL_SOURCE_DIR") : ".") / "tools" / "shapes" / "model") {
     symbol_ = fs::temp_directory_path() / ("shoal-survey-" + std::to_string(::getpid()) + "-symbol.json");
     std::ifstream stream(model_ / "shapes-symbol.json");
     graph_ = json::parse(stream);
   }
-  ~Survey() override { fs::remove(symbol_); }
+  ~SurveyTest() override { fs::remove(symbol_); }
 
-  Result<MxnetSurvey> survey() {
+  Result<Survey> survey() {
     std::ofstream(symbol_) << graph_.dump();
-    return survey_mxnet(symbol_, model_ / "shapes-0000.params");
+    return survey_model({symbol_, model_ / "shapes-0000.params"});
   }
-  Result<MxnetImport> import() const { return import_mxnet(symbol_, model_ / "shapes-0000.params"); }
+  Result<Import> import() const { return read_model({symbol_, model_ / "shapes-0000.params"}); }
 
   fs::path model_, symbol_;
   json graph_;
 };
 
-TEST_F(Survey, OfASupportedModelIsWhatTheImportGives) {
-  const MxnetSurvey whole = survey().value();
+TEST_F(SurveyTest, OfASupportedModelIsWhatTheImportGives) {
+  const Survey whole = survey().value();
   EXPECT_TRUE(whole.unsupported.empty());
-  EXPECT_GT(whole.mxnet_version, 0);
+  EXPECT_GT(whole.version, 0);
   ASSERT_FALSE(whole.operators.empty());
   EXPECT_EQ(whole.operators[0].count, 7u);
   EXPECT_EQ(whole.import.graph.nodes.size(), import().value().graph.nodes.size());
   EXPECT_EQ(whole.import.graph.outputs[0].name, "prob_output");
 }
 
-TEST_F(Survey, ListsEveryUnsupportedNodeAndTheImportRefuses) {
+TEST_F(SurveyTest, ListsEveryUnsupportedNodeAndTheImportRefuses) {
   std::size_t changed = 0;
   for (json& node : graph_["nodes"]) {
     if (node["op"] == "Activation") node["op"] = "Frobnicate", node["name"] = "frob" + std::to_string(changed++);
   }
-  const MxnetSurvey whole = survey().value();
+  const Survey whole = survey().value();
   ASSERT_EQ(whole.unsupported.size(), changed);
   for (const auto& entry : whole.unsupported) {
     EXPECT_EQ(entry.op, "Frobnicate");
@@ -59,7 +59,7 @@ TEST_F(Survey, ListsEveryUnsupportedNodeAndTheImportRefuses) {
   EXPECT_EQ(import().status().code(), StatusCode::kUnimplemented);
 }
 
-TEST_F(Survey, AReaderOfAnOutputBeyondAllBoundsTakesNoMemory) {
+TEST_F(SurveyTest, AReaderOfAnOutputBeyondAllBoundsTakesNoMemory) {
   for (json& node : graph_["nodes"]) {
     if (node["op"] == "Activation") node["op"] = "Frobnicate";
   }

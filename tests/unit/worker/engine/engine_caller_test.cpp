@@ -4,17 +4,23 @@
 #include <immintrin.h>
 #endif
 #include <omp.h>
+#include <pthread.h>
 #include <signal.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <cerrno>
 #include <cfenv>
 #include <cstdlib>
 #include <cstring>
 #include <functional>
+#include <future>
 #include <optional>
 #include <stdexcept>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "shoal/engine.hpp"
@@ -180,6 +186,31 @@ TEST_F(EngineTest, AnExceptionOfTheCallbackEndsTheLoadAndIsItsError) {
                    {.threads = 1, .tuning_ms = 20'000, .on_measuring = [](auto, auto) { throw std::runtime_error("enough"); }});
   EXPECT_EQ(engine.status().code(), StatusCode::kInternal);
   EXPECT_NE(engine.status().message().find("enough"), std::string::npos) << engine.status().message();
+}
+
+std::atomic<int> forks = 0;
+
+// Another thread may hold a lock at that moment, which the child would wait for.
+TEST_F(EngineTest, AProcessWithThreadsIsNotForkedToMeasure) {
+  ASSERT_EQ(::pthread_atfork([] { ++forks; }, nullptr, nullptr), 0);
+  const CacheDirectory cache(directory_);
+  std::promise<void> end;
+  const std::jthread other([ended = end.get_future()] { ended.wait(); });
+  int calls = 0;
+  EngineOptions options{.threads = 1, .tuning_ms = 300, .on_measuring = [&](auto, auto) { ++calls; }};
+  for (const bool is_measured : {false, true}) {
+    const auto engine = Engine::load(shipped_model(), options);
+    ASSERT_TRUE(engine.ok()) << engine.status().to_string();
+    EXPECT_EQ(engine->warnings(), std::vector<std::string>());
+    EXPECT_EQ(std::exchange(calls, 0) == 0, is_measured);  // the other process has left its record here
+  }
+  options.threads = 2;  // has a record of its own
+  options.on_measuring = [](auto, auto) { throw std::runtime_error("enough"); };
+  EXPECT_EQ(Engine::load(shipped_model(), options).status().code(), StatusCode::kInternal);
+  int status = 0;
+  EXPECT_TRUE(::waitpid(-1, &status, WNOHANG) == -1 && errno == ECHILD) << "a child is left";
+  EXPECT_EQ(forks, 0);
+  end.set_value();
 }
 
 // They are for the application's own threads, which may block them to take them one by one.

@@ -172,30 +172,28 @@ TEST_F(EngineTest, ARunWithoutMemoryIsAnsweredAsInThePool) {
 }
 
 TEST_F(EngineTest, TheHashChangesWithTheFiles) {
-  const worker::ModelSource source{.name = "net",
-                                   .path = directory_,
-                                   .symbol_file = directory_ / "net-symbol.json",
-                                   .params_file = directory_ / "net-0000.params"};
+  const worker::ModelSource source{
+      .name = "net", .path = directory_, .files = {directory_ / "net-symbol.json", directory_ / "net-0000.params"}};
   const std::string before = worker::hash_files(source).value();
   EXPECT_EQ(worker::hash_files(source).value(), before);
-  std::ofstream(source.params_file, std::ios::app) << 'x';
+  std::ofstream(source.files[1], std::ios::app) << 'x';
   EXPECT_NE(worker::hash_files(source).value(), before);
 }
 
 // A zygote is compared with the one before it, which may be of another build.
 TEST_F(EngineTest, TheHashOfFilesStaysTheSame) {
-  const worker::ModelSource source{.name = "net", .symbol_file = directory_ / "a", .params_file = directory_ / "b"};
-  std::ofstream(source.symbol_file) << "a short one";
-  std::ofstream(source.params_file) << std::string(700'001, 'x');
+  const worker::ModelSource source{.name = "net", .files = {directory_ / "a", directory_ / "b"}};
+  std::ofstream(source.files[0]) << "a short one";
+  std::ofstream(source.files[1]) << std::string(700'001, 'x');
   EXPECT_EQ(worker::hash_files(source).value(), "9d4e36db6aa3f018");
 }
 
 // Whoever opens a pipe waits for its other end; a device never ends.
 TEST_F(EngineTest, OnlyFilesAreHashed) {
-  worker::ModelSource source{.name = "net", .symbol_file = directory_ / "pipe", .params_file = directory_ / "net-0000.params"};
-  ASSERT_EQ(::mkfifo(source.symbol_file.c_str(), 0600), 0);
+  worker::ModelSource source{.name = "net", .files = {directory_ / "pipe", directory_ / "net-0000.params"}};
+  ASSERT_EQ(::mkfifo(source.files[0].c_str(), 0600), 0);
   EXPECT_EQ(worker::hash_files(source).status().code(), StatusCode::kInvalidArgument);
-  source.symbol_file = "/dev/zero";
+  source.files[0] = "/dev/zero";
   EXPECT_EQ(worker::hash_files(source).status().code(), StatusCode::kInvalidArgument);
 }
 

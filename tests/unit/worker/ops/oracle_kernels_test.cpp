@@ -3,7 +3,7 @@
 
 #include "tests/support/interpreter.hpp"
 #include "tests/support/vectors.hpp"
-#include "worker/import/mxnet/mxnet_importer.hpp"
+#include "worker/import/importer.hpp"
 
 namespace shoal {
 namespace {
@@ -13,7 +13,7 @@ using testing::read_arrays;
 
 void expect_case(const std::filesystem::path& prefix, double tolerance) {
   SCOPED_TRACE(prefix.filename().string());
-  const auto import = worker::import_mxnet(prefix.string() + "-symbol.json", prefix.string() + "-0000.params");
+  const auto import = worker::read_model({prefix.string() + "-symbol.json", prefix.string() + "-0000.params"});
   ASSERT_TRUE(import.ok()) << import.status().to_string();
   const Tensors inputs = read_arrays(prefix.string() + "-io.params", "in:").value(),
                 expected = read_arrays(prefix.string() + "-io.params", "out:").value();

@@ -3,7 +3,7 @@
 
 #include "tests/support/interpreter.hpp"
 #include "tests/support/vectors.hpp"
-#include "worker/import/mxnet/mxnet_importer.hpp"
+#include "worker/import/importer.hpp"
 #include "worker/ops/selection.hpp"
 
 namespace shoal::worker {
@@ -16,7 +16,7 @@ TEST(Where, AnswersWhatMxnetAnswers) {
     if (!vector.name.starts_with("where_")) continue;
     SCOPED_TRACE(vector.name);
     const std::string prefix = (folder / vector.name).string();
-    const auto import = import_mxnet(prefix + "-symbol.json", prefix + "-0000.params");
+    const auto import = read_model({prefix + "-symbol.json", prefix + "-0000.params"});
     ASSERT_TRUE(import.ok()) << import.status().to_string();
     const auto outputs = testing::interpret(import->graph, testing::read_arrays(prefix + "-io.params", "in:").value());
     ASSERT_TRUE(outputs.ok()) << outputs.status().to_string();

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "shm/wire/control.hpp"
-#include "supervisor/repository/model_text.hpp"
+#include "shm/wire/model_json.hpp"
 
 namespace shoal::worker {
 namespace {
@@ -11,14 +11,15 @@ namespace {
 TEST(LoadMessage, SaysWhatToLoad) {
   const auto source =
       parse_load(
-          R"({"name": "net", "path": "/m", "symbol_file": "/m/a-symbol.json", "params_file": "/m/a-0000.params", "device": "cpu-reference",
+          R"({"name": "net", "path": "/m", "files": ["/m/a-symbol.json", "/m/a-0000.params"], "outputs": ["a_output"], "device": "cpu-reference",
     "threads": 2, "import_mb": 64, "contexts": 3, "version": 1, "max_batch": 8,
     "memory_mb": 512, "golden": "/m/golden.npz", "golden_tolerance": 0.5, "inputs": [{"name": "data", "dtype": "float32", "shape": [-1, 3]}],
     "shapes": [[{"name": "data", "dtype": "float32", "shape": [4, 3]}]], "build_id": ")" +
           wire::build_id() + "\"}")
           .value();
   EXPECT_EQ(source.name, "net");
-  EXPECT_EQ(source.symbol_file, "/m/a-symbol.json");
+  EXPECT_EQ(source.files, (std::vector<std::filesystem::path>{"/m/a-symbol.json", "/m/a-0000.params"}));
+  EXPECT_EQ(source.config.outputs, std::vector<std::string>{"a_output"});
   EXPECT_EQ(source.config.device, "cpu-reference");
   EXPECT_EQ(source.config.threads, 2);
   EXPECT_EQ(source.config.import_mb, 64);
@@ -34,10 +35,10 @@ TEST(LoadMessage, SaysWhatToLoad) {
 TEST(LoadMessage, CarriesWhatTheSupervisorWasTold) {
   ServedModel model{.name = "net", .path = "/models/net@7", .files = {}, .config = {}, .labels = {}};
   model.files.directory = "/models";
-  model.files.symbol_file = "/models/net-symbol.json";
-  model.files.params_file = "/models/net-0007.params";
+  model.files.files = {"/models/net-symbol.json", "/models/net-0007.params"};
   ModelConfig& sent = model.config;
   sent.inputs = {{"data", DType::kFloat16, {-1, 3, -1}, {{1, 64}, {3, 3}, {32, 224}}}, {"mask", DType::kUInt8, {-1}}};
+  sent.outputs = {"layer_output", "prob_output"};
   sent.shapes = {{{"data", DType::kFloat16, {1, 3, 32}}, {"mask", DType::kUInt8, {1}}}, {{"data", DType::kFloat16, {8, 3, 64}}}};
   sent.buckets = {{.sizes = {1, 2, 8}}, {.input = "data", .dim = 2, .sizes = {64, 128}, .crop = {{"prob_output", 1}}}};
   sent.device = "cpu-reference";
@@ -53,16 +54,16 @@ TEST(LoadMessage, CarriesWhatTheSupervisorWasTold) {
   sent.memory_mb = 6;
   sent.golden_tolerance = 0.5;
 
-  const ModelSource source = parse_load(supervisor::load_text(model).value()).value();
+  const ModelSource source = parse_load(wire::load_text(model).value()).value();
   EXPECT_EQ(source.name, "net");
   EXPECT_EQ(source.path, "/models/net@7");
-  EXPECT_EQ(source.symbol_file, model.files.symbol_file);
-  EXPECT_EQ(source.params_file, model.files.params_file);
+  EXPECT_EQ(source.files, model.files.files);
   // All members by name: whoever adds one decides here whether it travels.
   const auto& [inputs, outputs, labels_file, preprocess, shapes, buckets, device, fallback, precision, max_error, tuning_ms,
                workers, contexts, threads, queue_limit, import_mb, cache_mb, timeout_ms, max_batch, max_delay_ms, run_limit_ms,
                quarantine_ms, load_timeout_s, memory_mb, golden_file, golden_tolerance, versions] = source.config;
   EXPECT_EQ(inputs, sent.inputs);
+  EXPECT_EQ(outputs, sent.outputs);
   EXPECT_EQ(shapes, sent.shapes);
   EXPECT_EQ(buckets, sent.buckets);
   EXPECT_EQ(device, sent.device);

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "tests/support/child_process.hpp"
+#include "worker/engine/thread_settings.hpp"
 
 namespace shoal::worker {
 namespace {

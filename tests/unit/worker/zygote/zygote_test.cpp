@@ -76,10 +76,9 @@ class ZygoteTest : public ::testing::Test {
   ControlMessage load_files(const std::string& symbol) {
     scratch_.write("m-symbol.json", symbol);
     scratch_.write("m-0000.params", std::string("\x12\x01", 2) + std::string(30, '\0'));  // a list of no arrays
-    return ask(
-        {.kind = ControlKind::kLoad,
-         .text = format(R"({"name": "net", "path": "m", "device": "cpu-reference", "symbol_file": "{}", "params_file": "{}"})",
-                        scratch_.path("m-symbol.json"), scratch_.path("m-0000.params"))});
+    return ask({.kind = ControlKind::kLoad,
+                .text = format(R"({"name": "net", "path": "m", "device": "cpu-reference", "files": ["{}", "{}"]})",
+                               scratch_.path("m-symbol.json"), scratch_.path("m-0000.params"))});
   }
 
   const test::ScratchDirectory scratch_;
@@ -91,7 +90,7 @@ class ZygoteTest : public ::testing::Test {
 TEST_F(ZygoteTest, AModelThatCannotBeLoadedIsAnAnswerNotADeath) {
   const ControlMessage reply =
       ask({.kind = ControlKind::kLoad,
-           .text = R"({"name": "net", "path": "/nowhere", "symbol_file": "/nowhere-symbol.json", "params_file": "/nowhere"})"});
+           .text = R"({"name": "net", "path": "/nowhere", "files": ["/nowhere-symbol.json", "/nowhere"]})"});
   EXPECT_EQ(reply.kind, ControlKind::kLoadFailed);
   EXPECT_EQ(static_cast<StatusCode>(reply.a), StatusCode::kNotFound);
   EXPECT_NE(reply.text.find("/nowhere-symbol.json"), std::string::npos) << reply.text;
@@ -187,9 +186,7 @@ TEST_F(ZygoteTest, ALoadThatComesSecondLeavesItsWorkersAsTheyAre) {
   const std::string endless = scratch_.path("net-symbol.json");  // a hole, read until it is cut off
   std::filesystem::resize_file(endless, std::uintmax_t{1} << 40);
   const ControlMessage slow{
-      .kind = ControlKind::kLoad,
-      .a = 5,
-      .text = R"({"name": "net", "path": "/", "symbol_file": ")" + endless + R"(", "params_file": "/nowhere"})"};
+      .kind = ControlKind::kLoad, .a = 5, .text = R"({"name": "net", "path": "/", "files": [")" + endless + R"(", "/nowhere"]})"};
   ASSERT_TRUE(wire::send_control(control_.get(), slow).ok());
   const std::vector<int> expected = {ours, std::min(ours + 5, 19)};
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(10);

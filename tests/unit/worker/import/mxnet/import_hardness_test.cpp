@@ -275,10 +275,10 @@ TEST(ImportHardness, ASurveyTakesNoMoreMemoryThanIsAllowed) {
                              std::string(1000, 'n') + R"(","inputs":[[1,1023]]},{"op":"_copy","name":"c","inputs":[[2,1023]]})",
                          3));
   scratch.write("m-0000.params", list({}, {}));
-  const auto survey = survey_mxnet(scratch.path("m-symbol.json"), scratch.path("m-0000.params"), kLimits);
+  const auto survey = survey_model({scratch.path("m-symbol.json"), scratch.path("m-0000.params")}, {}, kLimits);
   ASSERT_FALSE(survey.ok());
   EXPECT_NE(survey.status().message().find("import_mb"), std::string::npos) << survey.status().to_string();
-  EXPECT_EQ(survey_mxnet(scratch.path("m-symbol.json"), scratch.path("m-0000.params")).value().unsupported.size(), 2u);
+  EXPECT_EQ(survey_model({scratch.path("m-symbol.json"), scratch.path("m-0000.params")}).value().unsupported.size(), 2u);
 }
 
 /// A survey's time grows with the graph, not with its square.
@@ -296,7 +296,7 @@ TEST(ImportHardness, ASurveyOfAsManyOperatorsAsNodesTakesSeconds) {
   scratch.write("m-symbol.json", graph_of(nodes, kNodes));
   scratch.write("m-0000.params", list({}, {}));
   const std::clock_t start = std::clock();
-  const auto survey = survey_mxnet(scratch.path("m-symbol.json"), scratch.path("m-0000.params"));
+  const auto survey = survey_model({scratch.path("m-symbol.json"), scratch.path("m-0000.params")});
   ASSERT_TRUE(survey.ok()) << survey.status().to_string();
   EXPECT_EQ(survey->operators.size(), static_cast<std::size_t>(kNodes));
   EXPECT_LT(static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC, kSeconds);
@@ -313,7 +313,7 @@ TEST(ImportHardness, NamesOfParametersAreKeptOnce) {
   }
   scratch.write("m-0000.params", list(records, names));
   const shoal::test::AllocatedPeak peak;
-  EXPECT_TRUE(import_mxnet(scratch.path("m-symbol.json"), scratch.path("m-0000.params"), kLimits).ok());
+  EXPECT_TRUE(read_model({scratch.path("m-symbol.json"), scratch.path("m-0000.params")}, {}, kLimits).ok());
   EXPECT_LE(peak.bytes(), kLimits.memory_bytes);
 }
 
@@ -324,7 +324,8 @@ TEST(ImportHardness, BothFilesTakeFromOneBudget) {
   scratch.write("m-symbol.json", graph);
   scratch.write("m-0000.params", list({record(Era::kV2, {1}, 0, floats(1))}, {"arg:" + std::string(10000, 'n')}));
   const auto import = [&](std::uint64_t memory_bytes) {
-    return import_mxnet(scratch.path("m-symbol.json"), scratch.path("m-0000.params"), {.memory_bytes = memory_bytes}).status();
+    return read_model({scratch.path("m-symbol.json"), scratch.path("m-0000.params")}, {}, {.memory_bytes = memory_bytes})
+        .status();
   };
   const std::uint64_t text_bytes = graph.size() * 100;
   EXPECT_EQ(import(text_bytes + 9000).code(), StatusCode::kInvalidArgument);

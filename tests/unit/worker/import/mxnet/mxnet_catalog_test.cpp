@@ -9,15 +9,15 @@
 namespace shoal::worker {
 namespace {
 
-MxnetCatalogEntry entry_of(const std::string& name) {
+ForeignOperator entry_of(const std::string& name) {
   const auto catalog = mxnet_catalog();
-  const auto found = std::ranges::find(catalog, name, &MxnetCatalogEntry::name);
-  return found == catalog.end() ? MxnetCatalogEntry() : *found;
+  const auto found = std::ranges::find(catalog, name, &ForeignOperator::name);
+  return found == catalog.end() ? ForeignOperator() : *found;
 }
 
 TEST(MxnetCatalog, ListsEveryNameThatTheImporterKnowsOnce) {
   std::vector<std::string> listed, known;
-  for (const MxnetCatalogEntry& entry : mxnet_catalog()) {
+  for (const ForeignOperator& entry : mxnet_catalog()) {
     listed.push_back(entry.name);
     listed.insert(listed.end(), entry.aliases.begin(), entry.aliases.end());
   }
@@ -47,7 +47,7 @@ TEST(MxnetCatalog, HasOneEntryForEachOperatorHoweverItIsCalled) {
 
 TEST(MxnetCatalog, SaysWhatANodeBecomes) {
   EXPECT_EQ(entry_of("LogisticRegressionOutput").becomes, std::vector<std::string>{"Activation"});
-  const MxnetCatalogEntry identity = entry_of("_copy");
+  const ForeignOperator identity = entry_of("_copy");
   EXPECT_EQ(identity.name, "_copy");
   EXPECT_EQ(identity.becomes, std::vector<std::string>());
 }

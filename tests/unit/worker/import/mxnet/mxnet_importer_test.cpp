@@ -47,7 +47,8 @@ std::string raw(T value) {
 class MxnetImporter : public ::testing::Test {
  protected:
   /// Imports `json` with a parameter file that holds a float32 array of 3 elements under each key.
-  Result<MxnetImport> import(const std::string& json, const std::vector<std::string>& keys = {}) {
+  Result<Import> import(const std::string& json, const std::vector<std::string>& keys = {},
+                        std::vector<std::string> outputs = {}) {
     scratch_.write("m-symbol.json", json);
     std::string bytes = raw<std::uint64_t>(0x112) + raw<std::uint64_t>(0) + raw<std::uint64_t>(keys.size()),
                 names = raw<std::uint64_t>(keys.size());
@@ -57,7 +58,7 @@ class MxnetImporter : public ::testing::Test {
       names += raw<std::uint64_t>(key.size()) + key;
     }
     scratch_.write("m-0000.params", bytes + names);
-    return import_mxnet(scratch_.path("m-symbol.json"), scratch_.path("m-0000.params"));
+    return read_model({scratch_.path("m-symbol.json"), scratch_.path("m-0000.params")}, std::move(outputs));
   }
   void expect_refused(const std::string& json, StatusCode code, const std::vector<std::string>& parts,
                       const std::vector<std::string>& keys = {}) {
@@ -128,6 +129,46 @@ TEST_F(MxnetImporter, NamesOutputsAsListOutputsDoes) {
   std::vector<std::string> names;
   for (const GraphOutput& output : result->graph.outputs) names.push_back(output.name);
   EXPECT_EQ(names, (std::vector<std::string>{"bn_output", "bn_var", "cast_output1", "data"}));
+}
+
+TEST_F(MxnetImporter, GivesInnerValuesByTheNamesOfGetInternals) {
+  Symbol s;
+  const int data = s.variable("data"), label = s.variable("softmax_label");
+  const int split = s.op("SliceChannel", "parts", {data}, R"json({"num_outputs": "2"})json");
+  s.op("SoftmaxOutput", "softmax", {s.op("relu", "act", {split}), label});
+  const auto names_for = [&](const std::vector<std::string>& wanted) {
+    const auto result = import(s.json(), {}, wanted);
+    EXPECT_TRUE(result.ok()) << result.status().to_string();
+    std::vector<std::string> names;
+    if (!result.ok()) return names;
+    for (const GraphOutput& output : result->graph.outputs) names.push_back(output.name);
+    EXPECT_EQ(input_names(result->graph), std::vector<std::string>{"data"});
+    EXPECT_EQ(result->graph.ignored_inputs, std::vector<std::string>{"softmax_label"}) << "requests may still bring labels";
+    return names;
+  };
+  for (const std::vector<std::string>& wanted :
+       std::vector<std::vector<std::string>>{{"act_output"}, {"parts_output1", "data"}, {"softmax_output", "parts_output0"}})
+    EXPECT_EQ(names_for(wanted), wanted);
+  EXPECT_EQ(import(s.json(), {}, {"parts_output0"}).value().graph.nodes.size(), 1u);
+}
+
+TEST_F(MxnetImporter, NamesWhatIsLikeAnOutputThatDoesNotExist) {
+  Symbol s;
+  const int data = s.variable("data");
+  const int split = s.op("SliceChannel", "parts", {data}, R"json({"num_outputs": "2"})json");
+  s.op("relu", "act", {s.op("abs", "magnitude", {split})});
+  const auto error_of = [&](const std::string& wanted) { return import(s.json(), {}, {wanted}).status(); };
+  EXPECT_EQ(error_of("magnitud").code(), StatusCode::kNotFound);
+  for (const auto& [wanted, like] : std::vector<std::pair<std::string, std::string>>{{"magnitude", "magnitude_output"},
+                                                                                     {"act_output0", "act_output"},
+                                                                                     {"act_output7", "act_output"},
+                                                                                     {"parts_output", "parts_output0"},
+                                                                                     {"act_", "act_output"},
+                                                                                     {"dta", "data"}}) {
+    const std::string message = error_of(wanted).message();
+    EXPECT_NE(message.find("'" + wanted + "'"), std::string::npos) << message;
+    EXPECT_NE(message.find("'" + like + "'"), std::string::npos) << message;
+  }
 }
 
 TEST_F(MxnetImporter, ReadsABatchNormWithReluAsBoth) {
@@ -305,12 +346,12 @@ TEST_F(MxnetImporter, TellsParametersWithoutAValueFromInputs) {
             (std::map<std::string, std::string>{{"scale", "which __init__ marks as a parameter"},
                                                 {"slope", "which LeakyReLU 'act' reads as its gamma"},
                                                 {"w", "which FullyConnected 'fc' reads as its weight"}}));
-  const Status refused = check_parameters(*result, {"data", "scale"}, "m-0000.params");
+  const Status refused = check_parameters(*result, {"data", "scale"});
   EXPECT_EQ(refused.code(), StatusCode::kInvalidArgument);
   for (const char* part :
        {"m-0000.params holds no 'slope', which LeakyReLU 'act' reads as its gamma", "2 are missing: 'slope', 'w'"})
     EXPECT_NE(refused.message().find(part), std::string::npos) << refused.to_string();
-  EXPECT_TRUE(check_parameters(*result, {"slope", "scale", "w"}, "m-0000.params").ok()) << "they are given with each request";
+  EXPECT_TRUE(check_parameters(*result, {"slope", "scale", "w"}).ok()) << "they are given with each request";
 }
 
 TEST_F(MxnetImporter, AdvisesToExportWhenGivenGluonsDictionary) {

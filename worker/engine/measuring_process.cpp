@@ -1,0 +1,115 @@
+#include "worker/engine/measuring_process.hpp"
+
+#include <dlfcn.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <filesystem>
+#include <string>
+#include <utility>
+
+#include "shm/base/clock.hpp"
+#include "shm/base/errors.hpp"
+#include "shm/wire/control.hpp"
+#include "shm/wire/model_json.hpp"
+
+namespace shoal::worker {
+namespace {
+
+namespace fs = std::filesystem;
+using std::chrono::milliseconds;
+
+constexpr milliseconds kSayEvery(100);
+constexpr milliseconds kForLoading(30'000);  // to read and pack the model, beside the measurement
+constexpr int kSocket = 3;                   // of the child
+
+// The library lies in lib or lib/TRIPLET, a program that contains it in bin.
+Result<std::string> find_worker_file() {
+  std::error_code error;
+  Dl_info library{};
+  const bool is_known = ::dladdr(reinterpret_cast<void*>(&measure_elsewhere), &library) != 0 && library.dli_fname != nullptr;
+  const fs::path near_library = is_known ? fs::absolute(library.dli_fname, error).parent_path() : fs::path();
+  const fs::path near_program = fs::read_symlink("/proc/self/exe", error).parent_path();
+  for (const fs::path& directory : {near_library, near_program}) {
+    if (directory.empty()) continue;
+    for (const char* const below : {"shoal-worker", "../libexec/shoal/shoal-worker", "../../libexec/shoal/shoal-worker"}) {
+      if (const fs::path file = directory / below; ::access(file.c_str(), X_OK) == 0) return file.lexically_normal().string();
+    }
+  }
+  return not_found(
+      "a program with threads has algorithms measured by shoal-worker, which is neither in {} nor in ../libexec/shoal",
+      (near_library.empty() ? near_program : near_library).string());
+}
+
+/// Ended and reaped with its owner.
+class Zygote {
+ public:
+  static Result<Zygote> start() {
+    SHOAL_ASSIGN_OR_RETURN(const std::string file, find_worker_file());
+    SHOAL_ASSIGN_OR_RETURN(wire::ControlPair pair, wire::make_control_pair());
+    std::string mode = "--zygote", socket = std::to_string(kSocket), name = file;
+    char* arguments[] = {name.data(), mode.data(), socket.data(), nullptr};
+    posix_spawn_file_actions_t actions;
+    posix_spawnattr_t attributes;
+    ::posix_spawn_file_actions_init(&actions);
+    ::posix_spawnattr_init(&attributes);
+    sigset_t none;
+    ::sigemptyset(&none);
+    ::posix_spawnattr_setsigmask(&attributes, &none);
+    ::posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
+    ::posix_spawn_file_actions_adddup2(&actions, pair.theirs.get(), kSocket);
+    ::posix_spawn_file_actions_addclosefrom_np(&actions, kSocket + 1);
+    pid_t pid = 0;
+    const int why = ::posix_spawn(&pid, file.c_str(), &actions, &attributes, arguments, environ);
+    ::posix_spawn_file_actions_destroy(&actions);
+    ::posix_spawnattr_destroy(&attributes);
+    if (why != 0) return status_from_errno("start", file, why);
+    return Zygote(pid, std::move(pair.ours));
+  }
+  Zygote(Zygote&& other) noexcept : pid_(std::exchange(other.pid_, 0)), control_(std::move(other.control_)) {}
+  Zygote& operator=(Zygote&&) = delete;
+  ~Zygote() {
+    if (pid_ == 0) return;
+    ::kill(pid_, SIGKILL);
+    while (::waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) {
+    }
+  }
+  int control() const { return control_.get(); }
+
+ private:
+  Zygote(pid_t pid, UniqueFd control) : pid_(pid), control_(std::move(control)) {}
+
+  pid_t pid_;
+  UniqueFd control_;
+};
+
+}  // namespace
+
+Status measure_elsewhere(const ServedModel& model, const TuningProgress& progress) {
+  SHOAL_ASSIGN_OR_RETURN(std::string text, wire::load_text(model));
+  SHOAL_ASSIGN_OR_RETURN(const Zygote zygote, Zygote::start());
+  SHOAL_RETURN_IF_ERROR(wire::send_control(zygote.control(), {.kind = wire::ControlKind::kLoad, .text = std::move(text)}));
+  const milliseconds budget(model.config.tuning_ms), limit = 3 * budget + kForLoading;
+  const std::uint64_t start_ns = monotonic_now_ns();
+  while (true) {
+    const auto spent = std::chrono::duration_cast<milliseconds>(std::chrono::nanoseconds(monotonic_now_ns() - start_ns));
+    if (spent >= limit) return deadline_exceeded("a shoal-worker did not load and measure the model in {} ms", limit.count());
+    if (progress) progress(spent, budget);
+    pollfd waiting{zygote.control(), POLLIN, 0};
+    const int ready = ::poll(&waiting, 1, static_cast<int>(std::min(limit - spent, kSayEvery).count()) + 1);
+    if (ready < 0 && errno != EINTR) return status_from_errno("wait for", "a shoal-worker that measures", errno);
+    if (ready <= 0) continue;
+    SHOAL_ASSIGN_OR_RETURN(const auto received, wire::receive_control(zygote.control()));
+    if (!received) continue;
+    if (received->kind == wire::ControlKind::kLoaded) return {};
+    if (received->kind == wire::ControlKind::kLoadFailed)
+      return internal_error("a shoal-worker that measures: {}", received->text);
+  }
+}
+
+}  // namespace shoal::worker
