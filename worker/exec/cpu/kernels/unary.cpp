@@ -75,6 +75,11 @@ Loop make_hard_sigmoid(const Node& node, TensorTypes src, TensorTypes dst) {
                    [gate = node.attributes.get<HardSigmoidAttributes>()](auto x) { return hard_sigmoid(gate, x); });
 }
 
+Loop make_quadratic(const Node& node, TensorTypes src, TensorTypes dst) {
+  return map_reals(src[0], dst[0],
+                   [attributes = node.attributes.get<QuadraticAttributes>()](auto x) { return quadratic(attributes, x); });
+}
+
 Loop make_clip(const Node& node, TensorTypes src, TensorTypes dst) {
   const auto& clip = node.attributes.get<ClipAttributes>();
   const double min = clip.min, max = clip.max;

@@ -37,6 +37,7 @@ TEST(ElementwiseKernels, ComputeEveryFunctionOfOneNumberInEveryType) {
     EXPECT_TRUE(as_oracle({&ops::kClip, ClipAttributes{3, -1}, {data}}));
     EXPECT_TRUE(as_oracle({&ops::kClip, ClipAttributes{0, 6}, {data}}));
     EXPECT_TRUE(as_oracle({&ops::kClip, ClipAttributes{0.1, 1e30}, {data}}));
+    EXPECT_TRUE(as_oracle({&ops::kQuadratic, QuadraticAttributes{0.5, -2, 3}, {data}}));
     EXPECT_TRUE(as_oracle({&ops::kDivSqrtDim, {}, {odd_numbers(dtype, {7, 24})}}));
   }
 }
