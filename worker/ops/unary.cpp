@@ -1,4 +1,4 @@
-// Unary, DivSqrtDim.
+// Unary, DivSqrtDim, Quadratic.
 #include "worker/ops/unary.hpp"
 
 #include <cmath>
@@ -41,6 +41,14 @@ Status compute_div_sqrt_dim(const Node& node, Sources src, Results dst) {
   });
 }
 
+Status compute_quadratic(const Node& node, Sources src, Results dst) {
+  const auto& attributes = node.attributes.get<QuadraticAttributes>();
+  return dispatch<Numbers>(node, src[0].dtype, [&]<typename T>() {
+    return map<T>(src[0], dst[0],
+                  [&](Compute<T> x) { return from_float<Compute<T>>(quadratic(attributes, static_cast<Float<T>>(x))); });
+  });
+}
+
 bool div_sqrt_dim_rows(const BatchedNode& batched) { return batched.only_first_has_rows() && batched.rank() > 1; }
 
 }  // namespace
@@ -65,6 +73,16 @@ const Operator kDivSqrtDim({
     .oracle = compute_div_sqrt_dim,
     .formula = "data / sqrt(length of the last axis)",
     .source = "MXNet 1.9.1 src/operator/contrib/transformer.cc",
+});
+
+const Operator kQuadratic({
+    .name = "Quadratic",
+    .attributes = &kSchema<QuadraticAttributes>,
+    .infer = infer_numeric,
+    .facts = elementwise_facts(rows_of_first_input),
+    .oracle = compute_quadratic,
+    .formula = "data: x (a x + b) + c. Integers are computed in float32 and truncated",
+    .source = "MXNet 1.9.1 src/operator/contrib/quadratic_op-inl.h",
 });
 
 }  // namespace ops

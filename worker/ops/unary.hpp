@@ -1,4 +1,4 @@
-// Unary, DivSqrtDim.
+// Unary, DivSqrtDim, Quadratic.
 #pragma once
 
 #include "worker/graph/operators.hpp"
@@ -6,7 +6,7 @@
 namespace shoal::worker {
 
 namespace ops {
-extern const Operator kUnary, kDivSqrtDim;
+extern const Operator kUnary, kDivSqrtDim, kQuadratic;
 }  // namespace ops
 
 enum class UnaryKind {
@@ -55,6 +55,16 @@ inline constexpr std::array kWords<UnaryKind>{
     "reciprocal", "sqrt",     "rsqrt",   "cbrt",    "rcbrt",       "exp",    "expm1",  "log",    "log2",  "log10",
     "log1p",      "sin",      "cos",     "tan",     "arcsin",      "arccos", "arctan", "sinh",   "cosh",  "arcsinh",
     "arccosh",    "arctanh",  "degrees", "radians", "erf",         "erfinv", "gamma",  "gammaln"};
+
+struct QuadraticAttributes {
+  float a = 0, b = 0, c = 0;
+};
+template <>
+inline constexpr auto fields_of<QuadraticAttributes> = std::tuple{
+    field("a", &QuadraticAttributes::a, ""),
+    field("b", &QuadraticAttributes::b, ""),
+    field("c", &QuadraticAttributes::c, ""),
+};
 
 struct UnaryAttributes {
   UnaryKind kind = UnaryKind::kAbs;

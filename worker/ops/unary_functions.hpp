@@ -211,6 +211,11 @@ auto with_leaky_function(const LeakyAttributes& leaky, Run run) {
   std::abort();
 }
 
+template <typename F>
+F quadratic(const QuadraticAttributes& quadratic, F x) {
+  return x * (static_cast<F>(quadratic.a) * x + static_cast<F>(quadratic.b)) + static_cast<F>(quadratic.c);
+}
+
 /// alpha x + beta, cut to 0 .. 1; NaN passes.
 template <typename F>
 F hard_sigmoid(const HardSigmoidAttributes& gate, F x) {

@@ -164,6 +164,11 @@ Values hard_sigmoid(MxnetLowering& lowering) {
 
 Values div_sqrt_dim(MxnetLowering& lowering) { return lowering.add(ops::kDivSqrtDim); }
 
+Values quadratic(MxnetLowering& lowering) {
+  const auto number = [&](const char* name) { return lowering.attributes.real(name, 0.0f); };
+  return lowering.add(ops::kQuadratic, QuadraticAttributes{number("a"), number("b"), number("c")});
+}
+
 Values cast(MxnetLowering& lowering) {
   return lowering.add(ops::kCast, CastAttributes{lowering.attributes.dtype("dtype"), false});
 }
@@ -221,6 +226,7 @@ std::vector<MxnetOperator> elementwise_operators() {
   all.push_back({"softsign", 1, 1, -1, activation(ActivationKind::kSoftSign)});
   all.push_back({"hard_sigmoid", 1, 1, -1, hard_sigmoid});
   all.push_back({"_contrib_div_sqrt_dim", 1, 1, -1, div_sqrt_dim});
+  all.push_back({"_contrib_quadratic", 1, 1, -1, quadratic});
   add_aliases(all, {"", 1, 1, -1, cast}, {"Cast", "cast", "_npx_cast"});
   all.push_back({"amp_cast", 1, 1, -1, amp_cast});
   all.push_back({"where", 3, 3, -1, where(true)});

@@ -19,22 +19,34 @@ T read(const std::byte* src, std::int64_t i) {
     return reinterpret_cast<const T*>(src)[i];
 }
 
+/// A type that holds every value of From exactly, and from which vectors can be converted: there are none of 64-bit integers.
+template <typename From>
+using Exact = std::conditional_t<std::is_integral_v<From> && (sizeof(From) < 4 || std::is_same_v<From, std::int32_t>),
+                                 std::int32_t, Wide<From>>;
+
 template <typename From, typename To>
 void convert_all(const std::byte* src, std::byte* dst, std::int64_t count) {
   vectorized([=] {
     To* const to = reinterpret_cast<To*>(dst);
 #pragma omp simd
-    for (std::int64_t i = 0; i < count; ++i) to[i] = convert<To>(static_cast<Wide<From>>(read<From>(src, i)));
+    for (std::int64_t i = 0; i < count; ++i) to[i] = convert<To>(static_cast<Exact<From>>(read<From>(src, i)));
   });
 }
 
-template <typename From, typename To>
-void convert_storage(const std::byte* src, std::byte* dst, std::int64_t count) {
+void bfloat16_to_float(const std::byte* src, std::byte* dst, std::int64_t count) {
   vectorized([=] {
-    const From* const from = reinterpret_cast<const From*>(src);
-    To* const to = reinterpret_cast<To*>(dst);
+    const auto* const from = reinterpret_cast<const BFloat16*>(src);
+    auto* const to = reinterpret_cast<float*>(dst);
 #pragma omp simd
-    for (std::int64_t i = 0; i < count; ++i) to[i] = static_cast<To>(from[i]);
+    for (std::int64_t i = 0; i < count; ++i) to[i] = from[i];
+  });
+}
+void float_to_bfloat16(const std::byte* src, std::byte* dst, std::int64_t count) {
+  vectorized([=] {
+    const auto* const from = reinterpret_cast<const float*>(src);
+    auto* const to = reinterpret_cast<std::uint16_t*>(dst);  // vectors are made of numbers, not of structs
+#pragma omp simd
+    for (std::int64_t i = 0; i < count; ++i) to[i] = BFloat16(from[i]).bits;
   });
 }
 
@@ -54,12 +66,14 @@ void convert_storage(const std::byte* src, std::byte* dst, std::int64_t count) {
 }
 
 void half_to_float(const std::byte* src, std::byte* dst, std::int64_t count) {
-  if (!has_avx2()) return convert_storage<Half, float>(src, dst, count);
-  widen_with_f16c(reinterpret_cast<const Half*>(src), reinterpret_cast<float*>(dst), count);
+  const auto* const from = reinterpret_cast<const Half*>(src);
+  auto* const to = reinterpret_cast<float*>(dst);
+  has_avx2() ? widen_with_f16c(from, to, count) : (void)std::copy_n(from, count, to);
 }
 void float_to_half(const std::byte* src, std::byte* dst, std::int64_t count) {
-  if (!has_avx2()) return convert_storage<float, Half>(src, dst, count);
-  narrow_with_f16c(reinterpret_cast<const float*>(src), reinterpret_cast<Half*>(dst), count);
+  const auto* const from = reinterpret_cast<const float*>(src);
+  auto* const to = reinterpret_cast<Half*>(dst);
+  has_avx2() ? narrow_with_f16c(from, to, count) : (void)std::transform(from, from + count, to, [](float x) { return Half(x); });
 }
 
 using Computed = Joined<Types<float, double>, Integers, Types<bool>>::Type;
@@ -70,14 +84,14 @@ Conversion::Conversion(DType from, DType to) : src_bytes_(dtype_size_bytes(from)
   if (from == to && from != DType::kBool) return;
   const DType computed_from = computed_type(from), computed_to = computed_type(to);
   if (from == DType::kFloat16) add(half_to_float, sizeof(float));
-  if (from == DType::kBFloat16) add(convert_storage<BFloat16, float>, sizeof(float));
+  if (from == DType::kBFloat16) add(bfloat16_to_float, sizeof(float));
   if (computed_from != computed_to || from == DType::kBool) {
     dispatch(Computed(), computed_from, [&]<typename From>() {
       dispatch(Computed(), computed_to, [&]<typename To>() { add(convert_all<From, To>, sizeof(To)); });
     });
   }
   if (to == DType::kFloat16) add(float_to_half, sizeof(Half));
-  if (to == DType::kBFloat16) add(convert_storage<float, BFloat16>, sizeof(BFloat16));
+  if (to == DType::kBFloat16) add(float_to_bfloat16, sizeof(BFloat16));
 }
 
 void Conversion::operator()(const std::byte* src, std::byte* dst, std::int64_t count) const {

@@ -12,6 +12,7 @@ Loop make_activation(const Node& node, TensorTypes src, TensorTypes dst);
 Loop make_leaky(const Node& node, TensorTypes src, TensorTypes dst);
 Loop make_hard_sigmoid(const Node& node, TensorTypes src, TensorTypes dst);
 Loop make_clip(const Node& node, TensorTypes src, TensorTypes dst);
+Loop make_quadratic(const Node& node, TensorTypes src, TensorTypes dst);
 Loop make_div_sqrt_dim(const Node& node, TensorTypes src, TensorTypes dst);
 
 // binary.cpp

@@ -22,6 +22,7 @@ std::span<const Kernel> all_kernels() {
       {&ops::kLeakyRelu, Floats(), make_leaky, true},
       {&ops::kHardSigmoid, Floats(), make_hard_sigmoid, true},
       {&ops::kClip, Numbers(), make_clip, true},
+      {&ops::kQuadratic, Numbers(), make_quadratic, true},
       {&ops::kDivSqrtDim, Numbers(), make_div_sqrt_dim, true},
       {&ops::kBinary, Numbers(), make_binary, true},
       {&ops::kScalar, Numbers(), make_scalar, true},

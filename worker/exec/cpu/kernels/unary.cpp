@@ -75,6 +75,11 @@ Loop make_hard_sigmoid(const Node& node, TensorTypes src, TensorTypes dst) {
                    [gate = node.attributes.get<HardSigmoidAttributes>()](auto x) { return hard_sigmoid(gate, x); });
 }
 
+Loop make_quadratic(const Node& node, TensorTypes src, TensorTypes dst) {
+  return map_reals(src[0], dst[0],
+                   [attributes = node.attributes.get<QuadraticAttributes>()](auto x) { return quadratic(attributes, x); });
+}
+
 Loop make_clip(const Node& node, TensorTypes src, TensorTypes dst) {
   const auto& clip = node.attributes.get<ClipAttributes>();
   const double min = clip.min, max = clip.max;
@@ -82,6 +87,11 @@ Loop make_clip(const Node& node, TensorTypes src, TensorTypes dst) {
   dispatch(Numbers(), src[0].dtype, [&]<typename T>() {
     using C = Compute<T>;
     const C least = scalar_as<T>(min), most = scalar_as<T>(max);
+    // If the element type has both bounds, they need not be compared as doubles. 64-bit integers become rounded doubles.
+    if (sizeof(C) < 8 && static_cast<double>(least) == min && static_cast<double>(most) == max) {
+      function = block_of<C, C>([=](C x) { return x > most ? most : x < least ? least : x; });  // NaN passes
+      return;
+    }
     function = block_of<C, C>([=](C x) {
       const double value = static_cast<double>(x);
       return value > max ? most : value < min ? least : x;  // NaN passes

@@ -35,6 +35,9 @@ TEST(ElementwiseKernels, ComputeEveryFunctionOfOneNumberInEveryType) {
       EXPECT_TRUE(as_oracle({&ops::kActivation, ActivationAttributes{kind}, {data}}));
     EXPECT_TRUE(as_oracle({&ops::kClip, ClipAttributes{-2.25, 40}, {data}}));
     EXPECT_TRUE(as_oracle({&ops::kClip, ClipAttributes{3, -1}, {data}}));
+    EXPECT_TRUE(as_oracle({&ops::kClip, ClipAttributes{0, 6}, {data}}));
+    EXPECT_TRUE(as_oracle({&ops::kClip, ClipAttributes{0.1, 1e30}, {data}}));
+    EXPECT_TRUE(as_oracle({&ops::kQuadratic, QuadraticAttributes{0.5, -2, 3}, {data}}));
     EXPECT_TRUE(as_oracle({&ops::kDivSqrtDim, {}, {odd_numbers(dtype, {7, 24})}}));
   }
 }
@@ -65,6 +68,20 @@ TEST(ElementwiseKernels, ComputeEveryFunctionOfTwoNumbersInEveryType) {
         }
       }
     }
+  }
+}
+
+TEST(ElementwiseKernels, DivideEveryPairOfBytes) {
+  for (const DType dtype : {DType::kInt8, DType::kUInt8, DType::kInt16, DType::kUInt16}) {
+    Tensor a = Tensor::create(dtype, {65536}).value(), b = Tensor::create(dtype, {65536}).value();
+    dispatch(Integers(), dtype, [&]<typename T>() {
+      TensorView left = a.view(), right = b.view();
+      for (std::int64_t i = 0; i < 65536; ++i) {
+        elements<T>(left)[i] = static_cast<T>(sizeof(T) == 1 ? i / 256 : i);
+        elements<T>(right)[i] = static_cast<T>(sizeof(T) == 1 ? i : i * 7919 % 523);
+      }
+    });
+    EXPECT_TRUE(as_oracle({&ops::kBinary, BinaryAttributes{BinaryKind::kDiv}, {a, b}}));
   }
 }
 
