@@ -10,6 +10,7 @@
 #include <ostream>
 
 #include "tests/golden/devices.hpp"
+#include "tests/support/fake_backend.hpp"
 #include "tests/support/scratch_directory.hpp"
 #include "tests/support/vectors.hpp"
 #include "tools/make_model/checkpoint_writer.hpp"
@@ -85,6 +86,7 @@ std::vector<Parameter> parameters() {
     for (const int preference : {1, 2, 3})
       all.push_back({name, "cpu", 1, "f32-fast", {.layout = "blocked", .preference = preference}});
   }
+  all.push_back({"resnet18-v1", "fake", 1});  // takes the layers of up to 128 channels
   return all;
 }
 
@@ -140,6 +142,14 @@ class Checkpoint {
   Status status_;
 };
 
+/// The device did its half, and the processor the other.
+void expect_half_on_device(const worker::Program& program) {
+  const auto& counters = shoal::test::fake_counters();
+  EXPECT_GE(counters.prepared_nodes, 20);
+  EXPECT_GT(counters.parts_run, 0);
+  EXPECT_GT(program.step_count(), 10u);
+}
+
 class Networks : public ::testing::TestWithParam<Parameter> {};
 
 TEST_P(Networks, GiveMxnetsOutputs) {
@@ -172,6 +182,7 @@ TEST_P(Networks, GiveMxnetsOutputs) {
     EXPECT_TRUE(close_to(got.tensor.view(), want.tensor.view(), tolerance))
         << "output " << want.name << " ('" << got.name << "')";
   }
+  if (device == "fake") expect_half_on_device(**(*model)->program(specs_of(inputs)));
 }
 
 INSTANTIATE_TEST_SUITE_P(, Networks, ::testing::ValuesIn(parameters()), [](const auto& info) {
