@@ -33,12 +33,12 @@ std::vector<bool> find_read_values(const Graph& graph) {
   return read;
 }
 
-std::string constant_key(ValueId id) { return "v" + std::to_string(id); }
+std::string constant_key(const Graph& graph, ValueId id) { return graph.scope + "v" + std::to_string(id); }
 
 Result<BufferId> add_plain_constant(const Graph& graph, ValueId id, WeightStore& weights, Plan& plan) {
   const Value& value = graph.value(id);
   const std::size_t bytes = size_bytes_of(value);
-  const std::string key = constant_key(id);
+  const std::string key = constant_key(graph, id);
   int index = weights.find(key, WeightStore::kPlain);
   if (index < 0 && weights.is_sealed()) return unimplemented("constant '{}' was not packed in plain form", value.name);
   if (index < 0) {

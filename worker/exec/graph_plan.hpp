@@ -17,7 +17,7 @@ Plan start_plan(const Graph& graph);
 /// Per value: does a node read it, or is it an output of the graph?
 std::vector<bool> find_read_values(const Graph& graph);
 /// The key of a constant of the graph in the WeightStore.
-std::string constant_key(ValueId id);
+std::string constant_key(const Graph& graph, ValueId id);
 /// Adds a buffer with the constant in row-major order and the value's dtype.
 ///   Errors  kUnimplemented: the constant exists only in another form now
 Result<BufferId> add_plain_constant(const Graph& graph, ValueId id, WeightStore& weights, Plan& plan);

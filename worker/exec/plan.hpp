@@ -13,6 +13,7 @@
 
 namespace shoal::worker {
 
+struct Progress;
 using BufferId = int;
 inline constexpr BufferId kNoBuffer = -1;
 
@@ -41,6 +42,7 @@ class BoundStep {
   /// `operands` in the order of Step::operands(). Called before the first run, and when inputs or outputs have other addresses.
   virtual void set_addresses(std::span<std::byte* const> operands) = 0;
   virtual Status run() = 0;
+  Progress* progress = nullptr;  ///< of this run; may be null. A step of many steps reports there and asks whether to go on
 };
 
 /// One piece of work. Immutable; all Contexts share it.

@@ -179,7 +179,12 @@ Binding* PlannedProgram::binding_in(Context::State& state) const {
   }
   if (state.bindings.size() >= Context::State::kMaxBindings) state.bindings.pop_back();
   std::list<Binding> fresh(1);  // inserted only when it is complete, because an allocation may fail
-  Binding& binding = fresh.front();
+  fill_binding(fresh.front());
+  state.bindings.splice(state.bindings.begin(), fresh);
+  return &state.bindings.front();
+}
+
+void PlannedProgram::fill_binding(Binding& binding) const {
   binding.program_id = id_;
   binding.program_alive = alive_;
   binding.arena_bytes = arena_bytes_;
@@ -193,8 +198,12 @@ Binding* PlannedProgram::binding_in(Context::State& state) const {
     most_operands = std::max(most_operands, step->operands().size());
   }
   binding.operands.resize(most_operands);
-  state.bindings.splice(state.bindings.begin(), fresh);
-  return &binding;
+}
+
+std::unique_ptr<Binding> PlannedProgram::make_binding() const {
+  auto binding = std::make_unique<Binding>();
+  fill_binding(*binding);
+  return binding;
 }
 
 void PlannedProgram::bind_tensors(Binding& binding, std::span<const TensorView> src, std::span<const TensorView> dst) const {
@@ -216,19 +225,20 @@ void PlannedProgram::bind_tensors(Binding& binding, std::span<const TensorView> 
   for (const std::size_t step : external_steps_) rebind_step(binding, step);
 }
 
-Status PlannedProgram::run_steps(Context& context, Binding& binding) const {
-  const bool is_timed = context.step_times.size() == plan_.steps.size();
+Status PlannedProgram::run_steps(Binding& binding, Progress* progress, std::span<std::uint64_t> times,
+                                 std::uint64_t (*clock)()) const {
+  const bool is_timed = times.size() == plan_.steps.size();
   Status status;
   for (std::size_t step = 0; step < plan_.steps.size() && status.ok(); ++step) {
-    if (context.progress != nullptr && !context.progress->enter_step(plan_.steps[step]->name().c_str())) {
+    if (progress != nullptr && !progress->enter_step(plan_.steps[step]->name().c_str())) {
       status = cancelled("told to end after {} of {} steps", step, plan_.steps.size());
       break;
     }
-    const std::uint64_t start_ns = is_timed ? context.state->step_clock() : 0;
+    const std::uint64_t start_ns = is_timed ? clock() : 0;
+    binding.steps[step]->progress = progress;
     status = binding.steps[step]->run();
-    if (is_timed) context.step_times[step] += context.state->step_clock() - start_ns;
+    if (is_timed) times[step] += clock() - start_ns;
   }
-  if (context.progress != nullptr) context.progress->step_name.store(nullptr, std::memory_order_relaxed);
   return status;
 }
 
@@ -263,25 +273,53 @@ Status PlannedProgram::run(Context& context, std::span<const TensorView> src, st
   return run_within(context, src, dst);
 }
 
+void PlannedProgram::bind(Binding& binding, std::byte* arena, std::span<const TensorView> src,
+                          std::span<const TensorView> dst) const {
+  if (binding.arena != arena || binding.addresses.empty()) {
+    binding.arena = arena;
+    bind_steps(binding);
+  }
+  bind_tensors(binding, src, dst);
+}
+
+void PlannedProgram::give_inputs(const Binding& binding, std::span<const TensorView> src) const {
+  for (std::size_t i = 0; i < src.size(); ++i) {
+    if (binding.inputs[i] != src[i].data) fill_up(src[i], {src[i].dtype, inputs_[i].shape, binding.inputs[i]});
+  }
+}
+
+void PlannedProgram::take_outputs(const Binding& binding, std::span<TensorView> dst) const {
+  for (std::size_t i = 0; i < dst.size(); ++i) {
+    if (binding.outputs[i] != dst[i].data) copy_corner({dst[i].dtype, outputs_[i].shape, binding.outputs[i]}, dst[i]);
+  }
+}
+
 Status PlannedProgram::run_within(Context& context, std::span<const TensorView> src, std::span<TensorView> dst) const {
   Binding* const binding = binding_in(*context.state);
   try {
-    if (binding->arena != context.state->arena.data() || binding->addresses.empty()) {
-      binding->arena = context.state->arena.data();
-      bind_steps(*binding);
-    }
-    bind_tensors(*binding, src, dst);
+    bind(*binding, context.state->arena.data(), src, dst);
   } catch (...) {
     context.state->bindings.pop_front();  // some of its steps have new addresses, others old ones
     throw;
   }
-  for (std::size_t i = 0; i < src.size(); ++i) {
-    if (binding->inputs[i] != src[i].data) fill_up(src[i], {src[i].dtype, inputs_[i].shape, binding->inputs[i]});
+  give_inputs(*binding, src);
+  const Status ran = run_steps(*binding, context.progress, context.step_times, context.state->step_clock);
+  if (context.progress != nullptr) context.progress->step_name.store(nullptr, std::memory_order_relaxed);
+  if (ran.ok()) take_outputs(*binding, dst);
+  return ran;
+}
+
+Status PlannedProgram::run_bound(Binding& binding, std::byte* arena, Progress* progress, std::span<const TensorView> src,
+                                 std::span<TensorView> dst) const {
+  try {
+    bind(binding, arena, src, dst);
+  } catch (...) {
+    binding.addresses.clear();  // all steps are bound anew next time
+    throw;
   }
-  SHOAL_RETURN_IF_ERROR(run_steps(context, *binding));
-  for (std::size_t i = 0; i < dst.size(); ++i) {
-    if (binding->outputs[i] != dst[i].data) copy_corner({dst[i].dtype, outputs_[i].shape, binding->outputs[i]}, dst[i]);
-  }
+  give_inputs(binding, src);
+  SHOAL_RETURN_IF_ERROR(run_steps(binding, progress, {}, nullptr));
+  take_outputs(binding, dst);
   return {};
 }
 

@@ -21,6 +21,12 @@ class PlannedProgram : public Program {
   Status run_within(Context& context, std::span<const TensorView> src, std::span<TensorView> dst) const;
   std::vector<StepInfo> steps() const override;
 
+  /// For a run as a part of a step of another program. Throws std::bad_alloc.
+  std::unique_ptr<Binding> make_binding() const;
+  /// Like run_within(), but with a binding of its own, and arena_bytes() at `arena`, which is aligned to kTensorAlignment.
+  Status run_bound(Binding& binding, std::byte* arena, Progress* progress, std::span<const TensorView> src,
+                   std::span<TensorView> dst) const;
+
   /// The exact size of private constants, and an estimate per step for code, descriptors and one Context's binding.
   std::size_t resident_bytes() const override;
   const Plan& plan() const { return plan_; }
@@ -28,11 +34,15 @@ class PlannedProgram : public Program {
  private:
   void lay_out();
   Binding* binding_in(Context::State& state) const;
+  void fill_binding(Binding& binding) const;
   void bind_steps(Binding& binding) const;
   std::byte* address_of(const Buffer& buffer, const Binding& binding) const;
   void bind_tensors(Binding& binding, std::span<const TensorView> src, std::span<const TensorView> dst) const;
   void rebind_step(Binding& binding, std::size_t step) const;
-  Status run_steps(Context& context, Binding& binding) const;
+  void bind(Binding& binding, std::byte* arena, std::span<const TensorView> src, std::span<const TensorView> dst) const;
+  Status run_steps(Binding& binding, Progress* progress, std::span<std::uint64_t> times, std::uint64_t (*clock)()) const;
+  void give_inputs(const Binding& binding, std::span<const TensorView> src) const;
+  void take_outputs(const Binding& binding, std::span<TensorView> dst) const;
 
   std::uint64_t id_;
   Plan plan_;

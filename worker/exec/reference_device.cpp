@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "shm/base/errors.hpp"
+#include "worker/exec/body_step.hpp"
 #include "worker/exec/device.hpp"
 #include "worker/exec/graph_plan.hpp"
 #include "worker/exec/oracle_step.hpp"
@@ -47,7 +48,12 @@ class ReferenceDevice : public Device {
         }
         dst.push_back({graph.value(id).dtype, graph.value(id).shape, buffer});
       }
-      add_oracle_step(plan, node, src, dst);
+      if (!node.bodies.empty()) {
+        const auto compile_body = [&](const Graph& body) { return compile(body, weights, {}); };
+        SHOAL_RETURN_IF_ERROR(add_body_step(plan, node, src, dst, weights, compile_body));
+      } else {
+        add_oracle_step(plan, node, src, dst);
+      }
     }
     for (std::size_t i = 0; i < graph.outputs.size(); ++i) {
       SHOAL_ASSIGN_OR_RETURN(const BufferId buffer, place(graph.outputs[i].value));

@@ -14,6 +14,7 @@
 namespace shoal::worker {
 
 class Operator;
+struct Graph;
 using ValueId = std::int32_t;
 using NodeId = std::int32_t;
 inline constexpr NodeId kNoNode = -1;
@@ -47,6 +48,10 @@ struct Node {
   Attributes attributes;
   std::vector<ValueId> inputs;
   std::vector<ValueId> outputs;  ///< all, including hidden ones
+  /// Graphs within the node: what a loop repeats, the branches of an If. A body reads its own inputs and nothing of the graph
+  /// around it. Its first inputs are what the operator gives it (OperatorDef::bodies). The rest are the node's captures: the last
+  /// inputs of the node, after those of the operator itself.
+  std::vector<Graph> bodies;
 };
 
 struct GraphOutput {
@@ -62,6 +67,7 @@ struct Graph {
   std::vector<ValueId> inputs;  ///< in the model's order
   std::vector<GraphOutput> outputs;
   std::vector<std::string> ignored_inputs;  ///< label arguments: accepted and ignored
+  std::string scope;  ///< "n5.0/" for body 0 of node 5, after that of the graph around it; empty for the model's own graph
 
   ValueId add_value(Value value);
   const Value& value(ValueId id) const { return values[static_cast<std::size_t>(id)]; }
@@ -74,6 +80,19 @@ struct Graph {
   /// last.
   void remove_unneeded_nodes();
 };
+
+/// Calls f(graph) with the graph and with every body in it, each after the graph around it.
+template <typename G, typename F>
+void for_each_graph(G& graph, F&& f) {
+  f(graph);
+  for (auto& node : graph.nodes) {
+    for (auto& body : node.bodies) for_each_graph(body, f);
+  }
+}
+/// Gives the bodies their scopes. A pass that adds or removes nodes may run before, not after it.
+void name_scopes(Graph& graph);
+/// Moves captures that are constants into the bodies, so that devices pack them as weights. The captures are then gone.
+void move_constants_into_bodies(Graph& graph);
 
 /// "Convolution 'conv1'": the name of a node in messages, with the operator's name in the model's file.
 std::string describe(const Node& node);

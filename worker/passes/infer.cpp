@@ -119,10 +119,33 @@ class Inference {
         return invalid_argument("{}: the shape of '{}' does not follow from the inputs given", describe(node), value->name);
       }
     }
+    SHOAL_RETURN_IF_ERROR(infer_bodies(node, {src.begin(), src.end()}));
     SHOAL_RETURN_IF_ERROR(check_extents(node, src));  // rules and kernels assume that tensors are not empty
     SHOAL_RETURN_IF_ERROR(node.op->infer(node, {src.begin(), src.end()}, dst));
     SHOAL_RETURN_IF_ERROR(check_extents(node, dst));
     return count_elements(node, {dst.begin(), dst.end()});
+  }
+
+  /// Gives the bodies what the operator and the captures give them.
+  Status infer_bodies(Node& node, SourceValues src) const {
+    const BodyRules& rules = node.op->bodies;
+    if (!std::cmp_equal(node.bodies.size(), rules.count))
+      return invalid_argument("{}: {} bodies; {} are needed", describe(node), node.bodies.size(), rules.count);
+    if (rules.count == 0) return {};
+    const std::size_t own = rules.own_inputs(node);
+    if (own > src.size()) return invalid_argument("{}: {} inputs; it reads {} of its own", describe(node), src.size(), own);
+    for (std::size_t index = 0; index < node.bodies.size(); ++index) {
+      Graph& body = node.bodies[index];
+      SHOAL_ASSIGN_OR_RETURN(std::vector<TensorSpec> given, rules.inputs(node, src, index));
+      for (const Value* capture : src.subspan(own)) given.push_back({"", capture->dtype, capture->shape});
+      if (given.size() != body.inputs.size())
+        return invalid_argument("{}: body {} has {} inputs and is given {}", describe(node), index, body.inputs.size(),
+                                given.size());
+      for (std::size_t i = 0; i < given.size(); ++i) given[i].name = body.value(body.inputs[i]).name;
+      if (const Status inferred = infer(body, given); !inferred.ok())
+        return inferred.with_context(format("{}: body {}", describe(node), index));
+    }
+    return {};
   }
 
   /// Plans and arenas add the sizes of many tensors. With this limit the sums cannot overflow.

@@ -34,8 +34,9 @@ std::vector<float> read_floats(const Constant& constant) {
 
 FoldedNames folded_names(const Graph& graph, const Node& node, const Node* norm) {
   const bool has_bias = node.inputs.size() > 2;
-  if (norm == nullptr) return {constant_key(node.inputs[1]), has_bias ? constant_key(node.inputs[2]) : "", has_bias};
-  const std::string base = "n" + std::to_string(&node - graph.nodes.data());
+  if (norm == nullptr)
+    return {constant_key(graph, node.inputs[1]), has_bias ? constant_key(graph, node.inputs[2]) : "", has_bias};
+  const std::string base = graph.scope + "n" + std::to_string(&node - graph.nodes.data());
   return {base + ".folded_weights", base + ".folded_bias", true};
 }
 

@@ -1,6 +1,7 @@
 #include "worker/exec/cpu/compiler.hpp"
 #include "shm/base/errors.hpp"
 
+#include "worker/exec/body_step.hpp"
 #include "worker/exec/cpu/batch_split.hpp"
 #include "worker/exec/graph_plan.hpp"
 #include "worker/exec/oracle_step.hpp"
@@ -196,6 +197,13 @@ Status Compiler::emit_oracle(const Node& node) {
       add_form(id, {tensor.buffer, is_float(id) ? plain_desc(value(id).shape) : Desc()});
     }
     dst.push_back(tensor);
+  }
+  if (!node.bodies.empty()) {
+    // Algorithms are named by the number of a node, and a body has nodes of its own.
+    const auto compile_body = [&](const Graph& body) {
+      return Compiler(body, weights_, options_, {.layout = choices_.layout}).compile();
+    };
+    return add_body_step(plan_, node, src, dst, weights_, compile_body);
   }
   add_oracle_step(plan_, node, src, dst);
   return {};

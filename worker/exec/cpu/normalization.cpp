@@ -61,12 +61,12 @@ Compiler::Taken Compiler::batch_norm(const Node& node) {
     scratch.assign(static_cast<std::size_t>(channels), 1.0F);
     return scratch.data();
   };
-  const auto gamma_key = attributes.fix_gamma ? "ones." + std::to_string(channels) : constant_key(node.inputs[1]);
+  const auto gamma_key = attributes.fix_gamma ? "ones." + std::to_string(channels) : constant_key(graph_, node.inputs[1]);
   SHOAL_RETURN_IF_ERROR(
       add_constant(DNNL_ARG_SCALE, gamma_key, attributes.fix_gamma ? PlainSource(ones) : source_of(node.inputs[1])));
-  SHOAL_RETURN_IF_ERROR(add_constant(DNNL_ARG_SHIFT, constant_key(node.inputs[2]), source_of(node.inputs[2])));
-  SHOAL_RETURN_IF_ERROR(add_constant(DNNL_ARG_MEAN, constant_key(node.inputs[3]), source_of(node.inputs[3])));
-  SHOAL_RETURN_IF_ERROR(add_constant(DNNL_ARG_VARIANCE, constant_key(node.inputs[4]), source_of(node.inputs[4])));
+  SHOAL_RETURN_IF_ERROR(add_constant(DNNL_ARG_SHIFT, constant_key(graph_, node.inputs[2]), source_of(node.inputs[2])));
+  SHOAL_RETURN_IF_ERROR(add_constant(DNNL_ARG_MEAN, constant_key(graph_, node.inputs[3]), source_of(node.inputs[3])));
+  SHOAL_RETURN_IF_ERROR(add_constant(DNNL_ARG_VARIANCE, constant_key(graph_, node.inputs[4]), source_of(node.inputs[4])));
   const Form dst = may_overwrite(node.inputs[0], src.buffer) ? src : new_form(pd.dst_desc());
   arguments.push_back({DNNL_ARG_DST, dst.desc, dst.buffer});
   add_step(describe(node), dnnl::batch_normalization_forward(pd), pd.scratchpad_desc(), std::move(arguments));
