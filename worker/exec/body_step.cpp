@@ -45,10 +45,9 @@ class BoundBodyStep final : public BoundStep, private BodyRunner {
     for (TensorView& view : dst_) view.data = *next++;
     for (std::byte*& slot : slots_) slot = *next++;
     if (*next == memory_) return;
-    memory_ = nullptr;  // until all have been moved
-    for (std::size_t i = 0; i < scratch_.size(); ++i) scratch_[i].data = *next + work_.scratch_offsets[i];
-    for (std::size_t i = 0; i < bindings_.size(); ++i) work_.bodies[i]->move_inner(*bindings_[i], *next);
     memory_ = *next;
+    for (std::size_t i = 0; i < scratch_.size(); ++i) scratch_[i].data = memory_ + work_.scratch_offsets[i];
+    for (std::size_t i = 0; i < bindings_.size(); ++i) work_.bodies[i]->move_inner(*bindings_[i], memory_);
   }
 
   Status run() override {

@@ -28,7 +28,7 @@ class PlannedProgram : public Program {
   /// Its steps. Throws std::bad_alloc.
   std::unique_ptr<Binding> make_inner_binding() const;
   /// Gives the steps their addresses in `arena`, which has arena_bytes() and is aligned to kTensorAlignment. Throws
-  /// std::bad_alloc: then it must be called again before a run.
+  /// std::bad_alloc: then `binding` cannot be used any more.
   void move_inner(Binding& binding, std::byte* arena) const;
   /// Runs on the tensors where they are, at any addresses that are aligned for their elements. Checks nothing. Throws
   /// std::bad_alloc; `binding` can still be used.

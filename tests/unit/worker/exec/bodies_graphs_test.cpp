@@ -5,6 +5,7 @@
 #include "tests/support/dynamic_operators.hpp"
 #include "tests/support/says.hpp"
 #include "tests/unit/worker/exec/bodies_graphs.hpp"
+#include "worker/exec/constant_folding.hpp"
 #include "worker/exec/content_hash.hpp"
 #include "worker/exec/padding.hpp"
 #include "worker/ops/control_flow.hpp"
@@ -35,6 +36,24 @@ TEST(BodiesOfGraphs, AreWalkedAfterTheGraphAroundThemAndHaveNamesOfTheirOwn) {
   changed.nodes[0].bodies[0].nodes[0].bodies[1] = scaled(3);
   name_scopes(changed);
   EXPECT_EQ(hash_graph(graph), hash_graph(changed));
+}
+
+TEST(BodiesOfGraphs, ReadConstantsThatFoldingFindsAsConstants) {
+  GraphBuilder branch;
+  const ValueId x = branch.input("x"), halved = branch.scalar(BinaryKind::kMul, branch.input("w"), 0.5);
+  branch.output(branch.add(x, halved));
+  GraphBuilder b;
+  const ValueId condition = b.input("condition"), data = b.input("data");
+  const ValueId doubled = b.scalar(BinaryKind::kMul, b.constant({4}), 2);
+  b.output(b.node_with_bodies("If", {condition, data, doubled}, {branch.graph(), branch.graph()}));
+  Graph graph = b.graph();
+  name_scopes(graph);
+  ASSERT_TRUE(infer(graph, std::vector{spec("condition", {1}), spec("data", {4})}).ok());
+  ASSERT_TRUE(fold_constants(graph).ok());
+  ASSERT_EQ(graph.nodes.size(), 1u);
+  EXPECT_EQ(graph.nodes[0].inputs, (std::vector<ValueId>{condition, data}));
+  EXPECT_EQ(graph.nodes[0].bodies[1].nodes.size(), 1u) << "its product is folded, too";
+  EXPECT_EQ(constant_key(graph.nodes[0].bodies[1], 1), constant_key(graph, doubled));
 }
 
 TEST(BodiesOfGraphs, ThatDoNotFitAreRefusedByTheNamesOfNodeBodyAndValue) {
