@@ -15,10 +15,12 @@
 #include "shm/base/check.hpp"
 #include "shm/base/format.hpp"
 #include "shm/base/unique_fd.hpp"
+#include "tests/fuzz/random_bodies.hpp"
 #include "tests/fuzz/random_symbol.hpp"
 #include "tests/support/tensor_values.hpp"
 #include "tests/unit/worker/import/mxnet/array_files.hpp"
 #include "worker/exec/model.hpp"
+#include "worker/exec/owned_outputs.hpp"
 #include "worker/graph/operators.hpp"
 #include "worker/import/importer.hpp"
 #include "worker/import/mxnet/mxnet_importer.hpp"
@@ -67,6 +69,7 @@ struct Settings {
   bool weights_given = false;  ///< with each request; else they lie in the parameter file
   bool second_batch = false;   ///< a program for one more image is compiled on demand
   bool by_image = false;       ///< batches run image by image as if they were larger than a core's cache
+  bool with_bodies = false;    ///< parts of the graph are bodies
   bool without_steps = false;  ///< only graphs whose numbers can be compared
   std::uint32_t seed = 0;      ///< of weights and data
   TensorSpec data{"data", DType::kFloat32, {}};
@@ -83,6 +86,7 @@ struct Settings {
     seed = bytes.next();
     by_image = (seed & LoadFlags::kWholeBatches) == 0;
     without_steps = (seed & LoadFlags::kSteps) == 0;
+    with_bodies = (seed & LoadFlags::kBodies) != 0;
     std::vector<std::int64_t> dims(1 + bytes.below(5));
     for (std::int64_t& dim : dims) dim = 1 + static_cast<std::int64_t>(bytes.below(bytes.one_in(4) ? 40 : 8));
     data.shape = Shape(dims);
@@ -194,7 +198,7 @@ std::optional<Tensors> answer(Model& model, const Inputs& given) {
   const auto program = model.program(given.specs);
   if (!program.ok()) return std::nullopt;
   std::vector<Tensor> inputs;
-  std::vector<TensorView> src, dst;
+  std::vector<TensorView> src;
   std::uint32_t seed = given.seed;
   for (const TensorSpec& spec : (*program)->inputs()) {
     inputs.push_back(Tensor::create(spec.dtype, spec.shape).value());
@@ -202,14 +206,11 @@ std::optional<Tensors> answer(Model& model, const Inputs& given) {
     std::memcpy(inputs.back().view().data, bytes.data(), bytes.size());
     src.push_back(inputs.back().view());
   }
-  Tensors outputs;
-  for (const TensorSpec& spec : (*program)->outputs()) {
-    outputs.push_back({spec.name, Tensor::create(spec.dtype, spec.shape).value()});
-    dst.push_back(outputs.back().tensor.view());
-  }
+  auto outputs = OwnedOutputs::make((*program)->outputs()).value();
   Context context;
-  if (!(*program)->run(context, src, dst).ok()) return std::nullopt;
-  return outputs;
+  context.sink = &outputs;
+  if (!(*program)->run(context, src, outputs.views()).ok()) return std::nullopt;
+  return std::move(outputs).take();
 }
 
 /// Largest distance of two tensors, infinite where one has a NaN or an infinity that the other has not; and their largest number.
@@ -238,6 +239,7 @@ struct Load {
   std::vector<TensorSpec> specs;
   const ScratchFile &symbol, &params;
 
+  /// Without bodies.
   Result<Graph> graph() const {
     SHOAL_ASSIGN_OR_RETURN(Import import, read_model({symbol.path(), params.path()}, {}, kLimits));
     return std::move(import.graph);
@@ -245,6 +247,7 @@ struct Load {
 
   Result<std::unique_ptr<Model>> model(const std::string& device, const std::vector<TensorSpec>& inputs) const {
     SHOAL_ASSIGN_OR_RETURN(Graph imported, graph());
+    if (settings.with_bodies) add_bodies(imported, specs, settings.seed);
     ModelOptions options{.device = device, .input_sets = {inputs}, .fuse = settings.fuses};
     if (settings.by_image) options.core_cache_bytes = kSmallCacheBytes;
     return Model::load(std::move(imported), std::move(options));
@@ -253,6 +256,11 @@ struct Load {
   Load unfused() const {
     Load copy = *this;
     copy.settings.fuses = false;
+    return copy;
+  }
+  Load without_bodies() const {
+    Load copy = *this;
+    copy.settings.with_bodies = false;
     return copy;
   }
 };
@@ -359,12 +367,28 @@ bool write_parameters(const Settings& settings, const std::string& text, const S
   return true;
 }
 
+/// Bodies change no bit of what the oracle kernels answer. Returns what is wrong.
+std::string compare_without_bodies(const Load& load, const Inputs& inputs, const Tensors& got) {
+  const auto model = load.without_bodies().model("cpu-reference", load.specs);
+  const auto want = model.ok() ? answer(**model, inputs) : std::nullopt;
+  if (!want) return "it does not run without bodies";
+  for (std::size_t i = 0; i < want->size(); ++i) {
+    const TensorView &a = got[i].tensor.view(), &b = (*want)[i].tensor.view();
+    if (a.dtype != b.dtype || a.shape != b.shape || !std::ranges::equal(a.bytes(), b.bytes()))
+      return format("output {} '{}' of cpu-reference is another one with bodies", i, got[i].name);
+  }
+  return "";
+}
+
 /// Loads the graph on both devices, runs it and compares. Returns what is wrong.
 std::string check(const Load& load, LoadOutcome& outcome) {
   const auto reference = load.model("cpu-reference", load.specs), cpu = load.model("cpu", load.specs);
   if (reference.ok() != cpu.ok())  // every graph runs on both devices
     return "one device loads it and the other does not: " + (reference.ok() ? cpu : reference).status().to_string();
-  if (!reference.ok()) return "";
+  if (!reference.ok()) {
+    const bool has_wrong_bodies = load.settings.with_bodies && load.without_bodies().model("cpu-reference", load.specs).ok();
+    return has_wrong_bodies ? "it does not load with bodies: " + reference.status().to_string() : "";
+  }
   const auto graph = load.graph();
   const bool is_comparable = std::ranges::none_of(graph->nodes, has_steps);
   for (int round = 0; round < (load.settings.second_batch ? 2 : 1); ++round) {
@@ -379,6 +403,9 @@ std::string check(const Load& load, LoadOutcome& outcome) {
     if (want.has_value() != got.has_value()) return "one device runs it and the other does not";
     outcome.ran |= want.has_value();
     outcome.compared |= want && is_comparable;
+    if (want && load.settings.with_bodies) {
+      if (std::string wrong = compare_without_bodies(load, inputs, *want); !wrong.empty()) return wrong;
+    }
     if (!want || !is_comparable) continue;
     if (std::string wrong = compare(load, inputs, *got, *want, outcome); !wrong.empty()) return wrong;
   }
@@ -399,7 +426,10 @@ LoadOutcome check_whole_load(ByteSource& bytes) {
   if (!write_parameters(settings, outcome.symbol, params, specs)) return outcome;
   symbol.write(outcome.symbol);
   const Load load{settings, specs, symbol, params};
-  if (const auto graph = load.graph(); graph.ok() && is_small(*graph, specs)) outcome.wrong = check(load, outcome);
+  if (auto graph = load.graph(); graph.ok() && is_small(*graph, specs)) {
+    outcome.wrong = check(load, outcome);
+    if (outcome.ran && settings.with_bodies) outcome.bodies = add_bodies(*graph, specs, settings.seed);
+  }
   return outcome;
 }
 

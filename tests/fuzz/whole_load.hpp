@@ -19,8 +19,9 @@ struct LoadFlags {
   static constexpr std::uint8_t kOtherType = 16;    ///< the three bits above it choose the type of the data; else float32
   // in the second byte
   static constexpr std::uint8_t kWholeBatches =
-      1;                                     ///< else batches run image by image as if they were larger than a core's cache
-  static constexpr std::uint8_t kSteps = 2;  ///< with operators whose result may jump, so that it cannot be compared
+      1;                                      ///< else batches run image by image as if they were larger than a core's cache
+  static constexpr std::uint8_t kSteps = 2;   ///< with operators whose result may jump, so that it cannot be compared
+  static constexpr std::uint8_t kBodies = 4;  ///< parts of the graph are bodies: add_bodies()
 };
 
 struct LoadOutcome {
@@ -28,6 +29,7 @@ struct LoadOutcome {
   TensorSpec data;
   bool ran = false;                  ///< both devices ran it; false: the graph was refused or is too large for a test
   bool compared = false;             ///< also their numbers: the graph has no steps, where one rounding makes all the difference
+  std::size_t bodies = 0;            ///< nodes with bodies, if it ran
   std::size_t loosely_compared = 0;  ///< outputs whose rounding is not known
   std::string wrong;                 ///< what the devices do not agree about; empty: they agree
 };

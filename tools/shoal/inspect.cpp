@@ -78,12 +78,14 @@ std::vector<FileSize> sizes_of(const ModelFiles& files) {
 
 Parameters count_parameters(const worker::Graph& graph) {
   Parameters parameters;
-  for (const worker::Value& value : graph.values) {
-    if (!value.constant) continue;
-    ++parameters.arrays;
-    parameters.values += value.constant->shape.element_count();
-    parameters.bytes += value.constant->bytes.size();
-  }
+  worker::for_each_graph(graph, [&](const worker::Graph& each) {
+    for (const worker::Value& value : each.values) {
+      if (!value.constant) continue;
+      ++parameters.arrays;
+      parameters.values += value.constant->shape.element_count();
+      parameters.bytes += value.constant->bytes.size();
+    }
+  });
   return parameters;
 }
 

@@ -110,7 +110,10 @@ Status print_types() {
       by.push_back(format("{}: {}", row.by, row.types.to_text()));
       widened += row.widened.to_text();
     }
-    std::printf("| %s | %s | %s |\n", std::string(op->name).c_str(), by.empty() ? "the oracle kernel" : join(by, "; ").c_str(),
+    std::printf("| %s | %s | %s |\n", std::string(op->name).c_str(),
+                op->bodies.count > 0 ? "its bodies"
+                : by.empty()         ? "the oracle kernel"
+                                     : join(by, "; ").c_str(),
                 widened.c_str());
   }
   return {};

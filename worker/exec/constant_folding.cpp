@@ -39,9 +39,7 @@ Status fold_node(Graph& graph, const Node& node) {
   return {};
 }
 
-}  // namespace
-
-Status fold_constants(Graph& graph) {
+Status fold_one(Graph& graph) {
   std::uint64_t left = std::max(kAlwaysFolded, kMostGrowth * graph.constant_bytes());
   const auto takes_room = [&](const Node& node) {
     std::uint64_t bytes = 0;
@@ -53,7 +51,7 @@ Status fold_constants(Graph& graph) {
   const auto is_constant = [&](ValueId id) { return graph.value(id).constant.has_value(); };
   std::vector<Node> kept;
   for (Node& node : graph.nodes) {
-    const bool reads_constants = !node.inputs.empty() && std::ranges::all_of(node.inputs, is_constant);
+    const bool reads_constants = !node.inputs.empty() && node.bodies.empty() && std::ranges::all_of(node.inputs, is_constant);
     const bool is_dynamic = std::ranges::any_of(node.outputs, [&](ValueId id) { return graph.value(id).expressions != nullptr; });
     if (reads_constants && !is_dynamic && takes_room(node)) {
       if (Status status = fold_node(graph, node); !status.ok()) return status;
@@ -64,6 +62,17 @@ Status fold_constants(Graph& graph) {
   }
   graph.nodes = std::move(kept);
   return {};
+}
+
+}  // namespace
+
+Status fold_constants(Graph& whole) {
+  Status status;
+  for_each_graph(whole, [&](Graph& graph) {
+    if (status.ok()) status = fold_one(graph);
+    if (status.ok()) move_constants_into_bodies(graph);  // those that were found now
+  });
+  return status;
 }
 
 }  // namespace shoal::worker

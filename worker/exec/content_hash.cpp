@@ -15,8 +15,9 @@ namespace shoal::worker {
 // Each piece is hashed with the hash so far as its seed. So the borders between pieces count, and no state of XXH3 is kept.
 void ContentHash::add(std::span<const std::byte> bytes) { hash_ = XXH3_64bits_withSeed(bytes.data(), bytes.size(), hash_); }
 
-std::uint64_t hash_graph(const Graph& graph) {
-  ContentHash hash;
+namespace {
+
+void add_graph(ContentHash& hash, const Graph& graph) {
   const std::vector<bool> is_read = find_read_values(graph);
   for (std::size_t id = 0; id < graph.values.size(); ++id) {
     const Value& value = graph.values[id];
@@ -41,6 +42,16 @@ std::uint64_t hash_graph(const Graph& graph) {
     hash.add(output.name);
     hash.add(static_cast<std::uint64_t>(output.value));
   }
+}
+
+}  // namespace
+
+std::uint64_t hash_graph(const Graph& graph) {
+  ContentHash hash;
+  for_each_graph(graph, [&](const Graph& each) {
+    if (!each.scope.empty()) hash.add(each.scope);
+    add_graph(hash, each);
+  });
   return hash.value();
 }
 

@@ -55,13 +55,12 @@ std::vector<bool> find_read_values(const Graph& graph) {
   return read;
 }
 
-std::string constant_key(ValueId id) { return "v" + std::to_string(id); }
-std::string node_key(const Node& node) { return "n" + std::to_string(node.outputs.front()); }
+std::string node_key(const Graph& graph, const Node& node) { return graph.scope + "n" + std::to_string(node.outputs.front()); }
 
 Result<BufferId> add_plain_constant(const Graph& graph, ValueId id, WeightStore& weights, Plan& plan) {
   const Value& value = graph.value(id);
   const std::size_t bytes = size_bytes_of(value);
-  const std::string key = constant_key(id);
+  const std::string key = constant_key(graph, id);
   int index = weights.find(key, WeightStore::kPlain);
   if (index < 0 && weights.is_sealed()) return unimplemented("constant '{}' was not packed in plain form", value.name);
   if (index < 0) {
@@ -77,10 +76,14 @@ Result<BufferId> add_plain_constant(const Graph& graph, ValueId id, WeightStore&
   return plan.add_buffer(bytes, Buffer::Home::kWeights, index);
 }
 
-void add_oracle_step(Plan& plan, const Node& node, const std::vector<PlacedTensor>& src, const std::vector<PlacedTensor>& dst) {
+void mark_bounds(Plan& plan, const Node& node, const std::vector<PlacedTensor>& src) {
   const int input = node.op->facts.index_input;
   if (input >= 0 && std::cmp_less(input, src.size()))
     plan.buffer(src[static_cast<std::size_t>(input)].buffer).holds_bounds = true;
+}
+
+void add_oracle_step(Plan& plan, const Node& node, const std::vector<PlacedTensor>& src, const std::vector<PlacedTensor>& dst) {
+  mark_bounds(plan, node, src);
   plan.steps.push_back(has_dynamic_tensor(plan, src, dst) ? make_dynamic_step(plan, node, src, dst)
                                                           : make_oracle_step(node, src, dst));
 }

@@ -16,19 +16,19 @@ std::size_t size_bytes_of(const Value& value);
 TensorSpec open_spec(const std::string& name, DType dtype, const SymbolicShape& sizes);
 /// Makes a Plan with the graph's inputs and outputs only.
 Plan start_plan(const Graph& graph);
-/// Per value: does a node read it, or is it an output of the graph?
 /// Adds a buffer in the arena for the value, and one for its shape if that depends on data.
 BufferId add_value_buffer(const Value& value, Plan& plan);
+/// Per value: does a node read it, or is it an output of the graph?
 std::vector<bool> find_read_values(const Graph& graph);
-/// The key of a constant of the graph in the WeightStore.
-std::string constant_key(ValueId id);
 /// The key of a node in the WeightStore, for constants that are made for it, and in Choices. It is the same in a part of a graph.
-std::string node_key(const Node& node);
+std::string node_key(const Graph& graph, const Node& node);
 /// Adds a buffer with the constant in row-major order and the value's dtype.
 ///   Errors  kUnimplemented: the constant exists only in another form now
 Result<BufferId> add_plain_constant(const Graph& graph, ValueId id, WeightStore& weights, Plan& plan);
-/// Adds the step that runs the oracle kernel on plain layout, with the sizes of each run where they depend on data. Marks the
-/// buffer that `node` takes bounds from (`holds_bounds`).
+/// Marks the buffer that `node` takes bounds from (`holds_bounds`).
+void mark_bounds(Plan& plan, const Node& node, const std::vector<PlacedTensor>& src);
+/// Adds the step that runs the oracle kernel on plain layout, with the sizes of each run where they depend on data.
+/// Calls mark_bounds().
 void add_oracle_step(Plan& plan, const Node& node, const std::vector<PlacedTensor>& src, const std::vector<PlacedTensor>& dst);
 /// Makes `buffer`, which is plain, output number `index`. If its size depends on data, it is copied when a run ends. Else the
 /// steps write into the output itself if that is allowed; otherwise a copy is added.

@@ -54,6 +54,8 @@ class ModelOnDevice : public Model {
     if (packed) {
       SHOAL_ASSIGN_OR_RETURN(weights_, WeightStore::open(identity, std::move(packed)));
     }
+    name_scopes(graph_);
+    move_constants_into_bodies(graph_);
     SHOAL_RETURN_IF_ERROR(infer(graph_, input_sets_.front()));
     SHOAL_RETURN_IF_ERROR(fold_constants(graph_));
     const std::uint64_t model_hash = hash_graph(graph_);
@@ -271,18 +273,25 @@ class ModelOnDevice : public Model {
 
   // From here on the constants are only in the packed weights: the parameter file is unmapped, copies made by passes are freed.
   Status release_constants() {
-    for (std::size_t id = 0; id < graph_.values.size(); ++id) {
-      auto& constant = graph_.values[id].constant;
-      if (!constant) continue;
-      const std::size_t size_bytes = constant->bytes.size();
-      constant->bytes = {};
-      constant->owner = nullptr;
-      const int index = weights_->find(constant_key(static_cast<ValueId>(id)), WeightStore::kPlain);
-      if (index < 0) continue;
-      SHOAL_RETURN_IF_ERROR(weights_->check_size(index, size_bytes));
-      constant->bytes = {weights_->address(index), weights_->entry(index).size_bytes};
-      constant->owner = weights_->segment();
-    }
+    Status status;
+    for_each_graph(graph_, [&](Graph& graph) {
+      for (std::size_t id = 0; id < graph.values.size() && status.ok(); ++id) {
+        if (auto& constant = graph.values[id].constant)
+          status = release(*constant, constant_key(graph, static_cast<ValueId>(id)));
+      }
+    });
+    return status;
+  }
+
+  Status release(Constant& constant, const std::string& key) {
+    const std::size_t size_bytes = constant.bytes.size();
+    constant.bytes = {};
+    constant.owner = nullptr;
+    const int index = weights_->find(key, WeightStore::kPlain);
+    if (index < 0) return {};
+    SHOAL_RETURN_IF_ERROR(weights_->check_size(index, size_bytes));
+    constant.bytes = {weights_->address(index), weights_->entry(index).size_bytes};
+    constant.owner = weights_->segment();
     return {};
   }
 

@@ -14,6 +14,7 @@
 namespace shoal::worker {
 
 class Backend;
+struct Progress;
 
 using BufferId = int;
 inline constexpr BufferId kNoBuffer = -1;
@@ -53,6 +54,7 @@ class BoundStep {
   virtual Status run() = 0;
   /// The descriptor that must be readable before run(), for which the caller waits; -1: none.
   virtual int start() { return -1; }
+  Progress* progress = nullptr;  ///< of this run; may be null. A step that runs steps reports there and asks whether to go on
 };
 
 /// One piece of work. Immutable; all Contexts share it.
@@ -69,6 +71,8 @@ class Step {
   /// Multiplications and additions of one run, as the operator defines them; 0 for steps that only move bytes.
   virtual double flops() const { return 0; }
   virtual std::unique_ptr<BoundStep> bind() const = 0;
+  /// Memory beyond what a step of its kind takes: that of programs within it.
+  virtual std::size_t resident_bytes() const { return 0; }
   /// kHost, or that of the device that runs it: then it is a DeviceStep.
   Space space() const { return space_; }
   void set_space(Space space) { space_ = space; }

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstring>
 #include <set>
+#include <utility>
 
 #include "shm/base/check.hpp"
 #include "shm/base/errors.hpp"
@@ -149,6 +150,7 @@ void PlannedProgram::lay_out() {
 
 std::size_t PlannedProgram::resident_bytes() const {
   std::size_t bytes = sizeof *this + plan_.steps.size() * kStepBytes;
+  for (const auto& step : plan_.steps) bytes += step->resident_bytes();
   for (const Plan::Private& constant : plan_.privates) bytes += constant.memory.size_bytes;
   return bytes + (on_host_ ? on_host_->resident_bytes() : 0);
 }
@@ -258,7 +260,10 @@ void PlannedProgram::bind_tensors(Binding& binding, std::span<const TensorView> 
   };
   for (std::size_t i = 0; i < src.size(); ++i) bind(binding.inputs[i], src[i], inputs_[i], binding.input_staging[i]);
   for (std::size_t i = 0; i < dst.size(); ++i) bind(binding.outputs[i], dst[i], outputs_[i], binding.output_staging[i]);
-  if (!changed) return;
+  if (changed) rebind_external(binding);
+}
+
+void PlannedProgram::rebind_external(Binding& binding) const {
   for (const BufferId id : external_buffers_) {
     std::size_t offset = 0;
     BufferId at = id;
@@ -268,28 +273,29 @@ void PlannedProgram::bind_tensors(Binding& binding, std::span<const TensorView> 
   for (const std::size_t step : external_steps_) rebind_step(binding, step);
 }
 
-PlannedProgram::Outcome PlannedProgram::run_steps(Context& context, Binding& binding) const {
-  const bool is_timed = context.step_times.size() == plan_.steps.size();
+PlannedProgram::Outcome PlannedProgram::run_steps(Binding& binding, Progress* progress, std::span<std::uint64_t> times,
+                                                  std::uint64_t (*clock)()) const {
+  const bool is_timed = times.size() == plan_.steps.size();
   const bool has_devices = !binding.queues.empty();
-  QueuesAtRest queues(binding.queues, context.progress);
+  QueuesAtRest queues(binding.queues, progress);
   Outcome outcome;
   for (std::size_t step = 0; step < plan_.steps.size() && outcome.status.ok(); ++step) {
-    if (context.progress != nullptr && !context.progress->enter_step(plan_.steps[step]->name().c_str())) {
+    if (progress != nullptr && !progress->enter_step(plan_.steps[step]->name().c_str())) {
       outcome.status = cancelled("told to end after {} of {} steps", step, plan_.steps.size());
       break;
     }
-    const std::uint64_t start_ns = is_timed ? context.state->step_clock() : 0;
+    const std::uint64_t start_ns = is_timed ? clock() : 0;
     const int awaited = has_devices ? binding.steps[step]->start() : -1;
-    if (awaited >= 0 && !wait_for_device(awaited, context.progress)) {
+    if (awaited >= 0 && !wait_for_device(awaited, progress)) {
       outcome.status = cancelled("told to end in step {} of {}, {}", step, plan_.steps.size(), plan_.steps[step]->name());
       break;
     }
+    binding.steps[step]->progress = progress;
     outcome.status = binding.steps[step]->run();
     outcome.has_device_failed = !outcome.status.ok() && plan_.steps[step]->space() != kHost;
-    if (is_timed) context.step_times[step] += context.state->step_clock() - start_ns;
+    if (is_timed) times[step] += clock() - start_ns;
   }
   if (outcome.status.ok()) queues.are_at_rest();
-  if (context.progress != nullptr) context.progress->step_name.store(nullptr, std::memory_order_relaxed);
   return outcome;
 }
 
@@ -301,6 +307,41 @@ Status PlannedProgram::place_dynamic_outputs(Context& context, const Binding& bi
     if (view.size_bytes() > 0) std::memcpy(view.data, binding.addresses[static_cast<std::size_t>(id)], view.size_bytes());
   }
   return {};
+}
+
+std::unique_ptr<Binding> PlannedProgram::make_inner_binding() const {
+  SHOAL_CHECK(plan_.devices.empty() && plan_.dynamic_outputs.empty());
+  auto binding = std::make_unique<Binding>();
+  binding->inputs.resize(inputs_.size());
+  binding->outputs.resize(outputs_.size());
+  const Status made = make_steps(*binding);
+  SHOAL_CHECK(made.ok());  // only devices refuse
+  return binding;
+}
+
+void PlannedProgram::move_inner(Binding& binding, std::byte* arena) const {
+  binding.arena = arena;
+  bind_steps(binding);
+}
+
+Status PlannedProgram::run_inner(Binding& binding, Progress* progress, std::span<const TensorView> src,
+                                 std::span<const TensorView> dst) const {
+  bool changed = false;
+  const auto set = [&](std::vector<std::byte*>& bound, std::span<const TensorView> views) {
+    for (std::size_t i = 0; i < views.size(); ++i) changed |= std::exchange(bound[i], views[i].data) != views[i].data;
+  };
+  set(binding.inputs, src);
+  set(binding.outputs, dst);
+  if (changed) {
+    try {
+      rebind_external(binding);
+    } catch (...) {
+      std::ranges::fill(binding.inputs, nullptr);  // some steps have the old addresses: the next run binds them again
+      std::ranges::fill(binding.outputs, nullptr);
+      throw;
+    }
+  }
+  return run_steps(binding, progress, {}, nullptr).status;
 }
 
 std::vector<StepInfo> PlannedProgram::steps() const {
@@ -377,7 +418,8 @@ PlannedProgram::Outcome PlannedProgram::run_bound(Context& context, std::span<co
   for (std::size_t i = 0; i < src.size(); ++i) {
     if (binding->inputs[i] != src[i].data) fill_up(src[i], {src[i].dtype, inputs_[i].shape, binding->inputs[i]});
   }
-  Outcome outcome = run_steps(context, *binding);
+  Outcome outcome = run_steps(*binding, context.progress, context.step_times, context.state->step_clock);
+  if (context.progress != nullptr) context.progress->step_name.store(nullptr, std::memory_order_relaxed);
   if (outcome.status.ok()) outcome.status = place_dynamic_outputs(context, *binding, dst);
   for (std::size_t i = 0; i < dst.size() && outcome.status.ok(); ++i) {
     if (!is_dynamic(outputs_[i]) && binding->outputs[i] != dst[i].data)

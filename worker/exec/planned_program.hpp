@@ -23,6 +23,17 @@ class PlannedProgram : public Program {
   Status activate(Context& context) const override;
   std::vector<StepInfo> steps() const override;
 
+  // A program that is part of a step of another one (body_step.hpp). It has no devices and no outputs whose size depends on data.
+
+  /// Its steps. Throws std::bad_alloc.
+  std::unique_ptr<Binding> make_inner_binding() const;
+  /// Gives the steps their addresses in `arena`, which has arena_bytes() and is aligned to kTensorAlignment. Throws
+  /// std::bad_alloc: then `binding` cannot be used any more.
+  void move_inner(Binding& binding, std::byte* arena) const;
+  /// Runs on the tensors where they are, at any addresses that are aligned for their elements. Checks nothing. Throws
+  /// std::bad_alloc; `binding` can still be used.
+  Status run_inner(Binding& binding, Progress* progress, std::span<const TensorView> src, std::span<const TensorView> dst) const;
+
   /// The exact size of private constants, and an estimate per step for code, descriptors and one Context's binding.
   std::size_t resident_bytes() const override;
   const Plan& plan() const { return plan_; }
@@ -40,10 +51,11 @@ class PlannedProgram : public Program {
   Binding* binding_in(Context::State& state) const;
   void bind_steps(Binding& binding) const;
   std::byte* address_of(const Buffer& buffer, const Binding& binding) const;
+  void rebind_external(Binding& binding) const;
   void bind_tensors(Binding& binding, std::span<const TensorView> src, std::span<const TensorView> dst) const;
   void rebind_step(Binding& binding, std::size_t step) const;
   Outcome run_bound(Context& context, std::span<const TensorView> src, std::span<TensorView> dst) const;
-  Outcome run_steps(Context& context, Binding& binding) const;
+  Outcome run_steps(Binding& binding, Progress* progress, std::span<std::uint64_t> times, std::uint64_t (*clock)()) const;
   static void note_fallback(Context& context, const Status& why);
   Status place_dynamic_outputs(Context& context, const Binding& binding, std::span<TensorView> dst) const;
 

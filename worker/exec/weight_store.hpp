@@ -31,7 +31,7 @@ struct WeightEntry {
 /// Collects entries while a model loads, and is then sealed; or opens weights that an equal load has sealed. Immutable once it is
 /// opened or sealed.
 ///   Threads  thread-compatible
-class WeightStore {
+class WeightStore : public std::enable_shared_from_this<WeightStore> {
  public:
   using Fill = std::function<Status(std::span<std::byte> dst)>;
   static constexpr const char* kPlain = "plain";

@@ -4,6 +4,7 @@
 #include <iterator>
 #include <set>
 
+#include "shm/base/format.hpp"
 #include "worker/graph/operators.hpp"
 
 namespace shoal::worker {
@@ -30,6 +31,9 @@ std::uint64_t Graph::constant_bytes() const {
   for (const ValueId id : used) {
     if (const auto& constant = value(id).constant) bytes += constant->bytes.size();
   }
+  for (const Node& node : nodes) {
+    for (const Graph& body : node.bodies) bytes += body.constant_bytes();
+  }
   return bytes;
 }
 
@@ -50,6 +54,64 @@ void Graph::remove_unneeded_nodes() {
   for (std::size_t i = 0; i < nodes.size(); ++i) {
     for (const ValueId id : nodes[i].outputs) value(id).producer = static_cast<NodeId>(i);
   }
+}
+
+void name_scopes(Graph& graph) {
+  for (Node& node : graph.nodes) {
+    for (std::size_t body = 0; body < node.bodies.size(); ++body) {
+      node.bodies[body].scope = format("{}n{}.{}/", graph.scope, node.outputs.front(), body);
+      name_scopes(node.bodies[body]);
+    }
+  }
+}
+
+std::string constant_key(const Graph& graph, ValueId id) {
+  const auto& constant = graph.value(id).constant;
+  return constant && !constant->key.empty() ? constant->key : graph.scope + "v" + std::to_string(id);
+}
+
+namespace {
+
+/// Does each body have an input for each capture? infer() refuses a node that is not so.
+bool has_captures(const Node& node, std::size_t captures) {
+  return std::ranges::all_of(node.bodies, [&](const Graph& body) { return body.inputs.size() >= captures; });
+}
+
+void move_captured_constants(Graph& graph, Node& node) {
+  const std::size_t own = std::min(node.op->bodies.own_inputs(node), node.inputs.size());
+  const std::size_t captures = node.inputs.size() - own;
+  if (!has_captures(node, captures)) return;
+  std::vector<ValueId> kept(node.inputs.begin(), node.inputs.begin() + static_cast<std::ptrdiff_t>(own));
+  for (std::size_t i = 0; i < captures; ++i) {
+    const ValueId captured = node.inputs[own + i];
+    const auto& constant = graph.value(captured).constant;
+    if (!constant) {
+      kept.push_back(captured);
+      continue;
+    }
+    for (Graph& body : node.bodies) {
+      // The captures that are left stand behind those that were looked at.
+      const auto at = body.inputs.end() - static_cast<std::ptrdiff_t>(captures - i);
+      Value& inner = body.value(*at);
+      inner.constant = constant;
+      inner.constant->key = constant_key(graph, captured);
+      inner.dtype = constant->dtype;
+      inner.shape = constant->shape;
+      inner.expressions = nullptr;
+      body.inputs.erase(at);
+    }
+  }
+  node.inputs = std::move(kept);
+}
+
+}  // namespace
+
+void move_constants_into_bodies(Graph& whole) {
+  for_each_graph(whole, [](Graph& graph) {
+    for (Node& node : graph.nodes) {
+      if (!node.bodies.empty() && node.op->bodies.count > 0) move_captured_constants(graph, node);
+    }
+  });
 }
 
 std::string describe(const Node& node) {

@@ -15,6 +15,7 @@
 namespace shoal::worker {
 
 class Operator;
+struct Graph;
 using ValueId = std::int32_t;
 using NodeId = std::int32_t;
 inline constexpr NodeId kNoNode = -1;
@@ -28,6 +29,7 @@ struct Constant {
   Shape shape;
   std::span<const std::byte> bytes;
   std::shared_ptr<const void> owner;  ///< keeps `bytes` alive: the mapped file, or heap memory
+  std::string key = {};               ///< constant_key() in the graph that it was moved from; empty: it was not moved
 };
 
 /// One tensor of the graph: an input, a constant, or an output of one node.
@@ -53,6 +55,10 @@ struct Node {
   Attributes attributes;
   std::vector<ValueId> inputs;
   std::vector<ValueId> outputs;  ///< all, including hidden ones
+  /// Graphs within the node: what a loop repeats, the branches of an If. A body reads its own inputs and nothing of the graph
+  /// around it. Its first inputs are what the operator gives it (OperatorDef::bodies). The rest are the node's captures: the last
+  /// inputs of the node, after those of the operator itself.
+  std::vector<Graph> bodies;
 };
 
 struct GraphOutput {
@@ -69,6 +75,7 @@ struct Graph {
   std::vector<GraphOutput> outputs;
   std::vector<std::string> ignored_inputs;  ///< label arguments: accepted and ignored
   std::shared_ptr<DimTable> table;          ///< of Value::expressions; each infer() makes a new one. Null: not inferred yet
+  std::string scope;  ///< of a body: "n5.0/" for body 0 of the node whose first output is value 5, after the outer graph's scope
 
   ValueId add_value(Value value);
   const Value& value(ValueId id) const { return values[static_cast<std::size_t>(id)]; }
@@ -81,6 +88,22 @@ struct Graph {
   /// last.
   void remove_unneeded_nodes();
 };
+
+/// Calls f(graph) with the graph and with every body in it, each after the graph around it.
+template <typename G, typename F>
+void for_each_graph(G& graph, F&& f) {
+  f(graph);
+  for (auto& node : graph.nodes) {
+    for (auto& body : node.bodies) for_each_graph(body, f);
+  }
+}
+/// Gives the bodies their scopes. They stay right when passes add and remove nodes.
+void name_scopes(Graph& graph);
+/// What names a constant among those of all graphs of a model, once scopes have been named: "v3", "n5.0/v2".
+std::string constant_key(const Graph& graph, ValueId id);
+/// Moves captures that are constants into the bodies, so that devices pack them as weights. The captures are then gone. A
+/// constant keeps its key, so it is stored once for all the bodies that read it.
+void move_constants_into_bodies(Graph& graph);
 
 /// "Convolution 'conv1'": the name of a node in messages, with the operator's name in the model's file.
 std::string describe(const Node& node);

@@ -45,7 +45,8 @@ bool rows_of_all_inputs(const BatchedNode&) { return true; }
 bool rows_mixed(const BatchedNode&) { return false; }
 
 Operator::Operator(const OperatorDef& def, const char* file) : OperatorDef(def), family_(stem_of(file)) {
-  SHOAL_CHECK(infer != nullptr && oracle != nullptr);
+  SHOAL_CHECK(infer != nullptr && (oracle != nullptr) != (bodies.run != nullptr));
+  SHOAL_CHECK(bodies.count == 0 || (bodies.own_inputs != nullptr && bodies.inputs != nullptr));
   SHOAL_CHECK(registry().emplace(name, this).second);
 }
 

@@ -37,6 +37,41 @@ using InferParametersFunction = void (*)(const Node& node, std::span<TypedValue>
 ///   Threads  thread-safe, no allocation of more than a few rows, single-threaded
 using OracleKernel = Status (*)(const Node& node, std::span<const TensorView> src, std::span<TensorView> dst);
 
+/// Runs the bodies of a node.
+///   Threads  thread-bound
+class BodyRunner {
+ public:
+  /// Runs a body, of which `src` are the first inputs: the captures need not be given. `dst`: all its outputs. May be called
+  /// again and again. `src` and `dst` do not overlap; they lie at any addresses that are aligned for their elements.
+  ///   Errors  those of the body's nodes; kCancelled
+  virtual Status run(std::size_t body, std::span<const TensorView> src, std::span<TensorView> dst) = 0;
+
+ protected:
+  ~BodyRunner() = default;
+};
+
+/// What the operator gives a body as its first inputs: dtype and shape of each. `src`: the inputs of the operator itself.
+///   Errors  as InferFunction
+using BodyInputsFunction = Result<std::vector<TypedValue>> (*)(const Node& node, SourceValues src, std::size_t body);
+/// Memory that a run needs beside its outputs; `data` is not set. infer() has run for the bodies of the node.
+using BodyScratchFunction = std::vector<TensorView> (*)(const Node& node, std::span<const TensorView> src);
+/// Computes a node by running its bodies, which `node` does not have any more. `src`: the inputs of the operator itself. `dst`
+/// and `scratch` never alias them. Of a result whose size depends on data it sets the shape.
+///   Errors   those of the bodies
+///   Threads  thread-safe; allocates nothing
+using BodyKernel = Status (*)(const Node& node, BodyRunner& bodies, std::span<const TensorView> src, std::span<TensorView> dst,
+                              std::span<TensorView> scratch);
+
+/// Of operators that run graphs: If, Loop, Scan. Every backend on the host runs them by `run`, with bodies that it has compiled.
+struct BodyRules {
+  int count = 0;  ///< 0: the operator has none
+  /// The inputs of the operator itself, which captures follow.
+  std::size_t (*own_inputs)(const Node& node) = nullptr;
+  BodyInputsFunction inputs = nullptr;
+  BodyScratchFunction scratch = nullptr;  ///< null: none
+  BodyKernel run = nullptr;
+};
+
 /// What infer() does with constants whose floating-point type differs from that of the data.
 enum class ConstantTypes : std::uint8_t {
   kKept,        ///< keeps them
@@ -112,7 +147,8 @@ struct OperatorDef {
   /// Outputs from this one on depend on parameters alone: a BatchNorm's statistics.
   int first_constant_output = Facts::kNone;
   Facts facts = {};
-  OracleKernel oracle = nullptr;
+  OracleKernel oracle = nullptr;  ///< null for operators with bodies
+  BodyRules bodies = {};
   const char* formula = "";  ///< for the generated page: inputs with their shapes, and what is computed
   const char* source = "";   ///< where the formula comes from
 };
@@ -120,7 +156,8 @@ struct OperatorDef {
 /// One of Shoal's own operators. Importers produce them; no code that uses them knows MXNet or ONNX. Nodes point to it.
 class Operator : public OperatorDef {
  public:
-  /// Registers it; `file` is the one in which it is made. Aborts if the name is taken, or `infer` or `oracle` is missing.
+  /// Registers it; `file` is the one in which it is made. Aborts if the name is taken, or `infer`, or `oracle` and
+  /// `bodies.run`, are missing.
   /// Operators live as long as the process.
   explicit Operator(const OperatorDef& def, const char* file = __builtin_FILE());
   Operator(const Operator&) = delete;

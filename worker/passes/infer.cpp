@@ -149,6 +149,7 @@ class Inference {
     for (const ValueId id : node.inputs) {  // rules assume that tensors are not too large
       if (const auto fits = extent(graph_.value(id)); !fits.ok()) return fits.status().with_context(describe(node));
     }
+    SHOAL_RETURN_IF_ERROR(infer_bodies(node));
     SHOAL_RETURN_IF_ERROR(node.op->infer(node, src_, dst_));
     for (std::size_t i = 0; i < dst_.size(); ++i) {
       Value& value = graph_.value(node.outputs[i]);
@@ -168,6 +169,61 @@ class Inference {
       store(src_[i], value);
     }
     return {};
+  }
+
+  /// Infers the bodies of the node from what the operator and the captures give them.
+  Status infer_bodies(Node& node) {
+    const BodyRules& rules = node.op->bodies;
+    if (!std::cmp_equal(node.bodies.size(), rules.count))
+      return invalid_argument("{}: {} bodies; {} are needed", describe(node), node.bodies.size(), rules.count);
+    if (rules.count == 0) return {};
+    const std::size_t own = rules.own_inputs(node);
+    if (own > src_.size()) return invalid_argument("{}: {} inputs; it reads {} of its own", describe(node), src_.size(), own);
+    for (const TypedValue& value : src_) SHOAL_RETURN_IF_ERROR(check_known(describe(node), value.name, value.shape));
+    for (std::size_t index = 0; index < node.bodies.size(); ++index) {
+      SHOAL_ASSIGN_OR_RETURN(std::vector<TypedValue> given, rules.inputs(node, std::span(src_).first(own), index));
+      std::vector<bool> follow_data(given.size());  // what the operator gives is data
+      for (std::size_t i = own; i < src_.size(); ++i) {
+        given.push_back(src_[i]);
+        follow_data.push_back(follows_data(node.inputs[i]));
+      }
+      Inference body(node.bodies[index], mode_);
+      const std::string where = format("{}: body {}", describe(node), index);
+      if (const Status inferred = body.run_body(where, graph_.table, given, follow_data); !inferred.ok()) return inferred;
+      elements_ += body.elements_;
+      if (elements_ > kMaxElements) return invalid_argument("{}: the graph is too large with it", where);
+    }
+    return {};
+  }
+
+  Status run_body(const std::string& where, std::shared_ptr<DimTable> table, SourceValues given,
+                  const std::vector<bool>& follow_data) {
+    if (given.size() != graph_.inputs.size())
+      return invalid_argument("{} has {} inputs and is given {}", where, graph_.inputs.size(), given.size());
+    graph_.table = std::move(table);
+    is_made_of_constants_.resize(graph_.values.size());
+    for (std::size_t i = 0; i < given.size(); ++i) {
+      Value& value = graph_.value(graph_.inputs[i]);
+      store(given[i], value);
+      if (const Status counted = count_input(value); !counted.ok()) return counted.with_context(where);
+      is_made_of_constants_[static_cast<std::size_t>(graph_.inputs[i])] = follow_data[i];
+    }
+    const Status visited = visit_all();
+    insert_casts();
+    if (!visited.ok()) return visited.with_context(where);
+    for (const GraphOutput& output : graph_.outputs) {
+      const Value& value = graph_.value(output.value);
+      if (const auto fits = extent(value); !fits.ok()) return fits.status().with_context(where);
+      SHOAL_RETURN_IF_ERROR(check_known(where, value.name, value.sizes()));
+    }
+    return {};
+  }
+
+  /// What passes between a body and the graph around it has a size that is known before the run.
+  Status check_known(const std::string& where, std::string_view name, const SymbolicShape& sizes) const {
+    if (mode_ != Mode::kProgram || sizes.is_numeric()) return {};
+    return unimplemented("{}: the size of '{}' depends on data ({}), and a body neither takes nor gives such values", where, name,
+                         sizes.to_string());
   }
 
   /// Plans and arenas add the sizes of many tensors. With this limit the sums cannot overflow.

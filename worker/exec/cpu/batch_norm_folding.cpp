@@ -32,10 +32,11 @@ std::vector<float> read_floats(const Constant& constant) {
   return floats;
 }
 
-FoldedNames folded_names(const Node& node, const Node* norm) {
+FoldedNames folded_names(const Graph& graph, const Node& node, const Node* norm) {
   const bool has_bias = node.inputs.size() > 2;
-  if (norm == nullptr) return {constant_key(node.inputs[1]), has_bias ? constant_key(node.inputs[2]) : "", has_bias};
-  const std::string base = node_key(node);
+  if (norm == nullptr)
+    return {constant_key(graph, node.inputs[1]), has_bias ? constant_key(graph, node.inputs[2]) : "", has_bias};
+  const std::string base = node_key(graph, node);
   return {base + ".folded_weights", base + ".folded_bias", true};
 }
 

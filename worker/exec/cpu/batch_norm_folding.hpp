@@ -14,7 +14,7 @@ struct FoldedNames {
   std::string weights, bias;
   bool has_bias = false;  ///< always true with a norm
 };
-FoldedNames folded_names(const Node& node, const Node* norm);
+FoldedNames folded_names(const Graph& graph, const Node& node, const Node* norm);
 
 /// w' = w * s, b' = (b - mean) * s + beta, s = gamma / sqrt(var + eps) per filter; unchanged if norm is null. Keeps
 /// alive the constants that it needs.

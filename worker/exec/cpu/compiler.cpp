@@ -1,6 +1,7 @@
 #include "worker/exec/cpu/compiler.hpp"
 #include "shm/base/errors.hpp"
 
+#include "worker/exec/body_step.hpp"
 #include "worker/exec/cpu/batch_split.hpp"
 #include "worker/exec/cpu/kernels/kernels.hpp"
 #include "worker/exec/cpu/widening.hpp"
@@ -247,8 +248,19 @@ Status Compiler::emit_oracle(const Node& node) {
     }
     dst.push_back(tensor);
   }
-  add_oracle_step(plan_, node, src, dst);
-  return {};
+  if (node.bodies.empty()) {
+    add_oracle_step(plan_, node, src, dst);
+    return {};
+  }
+  // The steps within are not timed one by one, so their algorithms are not chosen.
+  const Choices choices{.precision = choices_.precision, .layout = choices_.layout};
+  return add_body_step(plan_, node, src, dst, weights_,
+                       [&](const Graph& body) { return compile_graph(body, weights_, options_, choices); });
+}
+
+Result<Plan> compile_graph(const Graph& graph, WeightStore& weights, const Options& options, const Choices& choices) {
+  const std::optional<Graph> widened = widen_halves(graph, Compiler::is_widened);
+  return Compiler(widened ? *widened : graph, weights, options, choices).compile();
 }
 
 }  // namespace shoal::worker::cpu

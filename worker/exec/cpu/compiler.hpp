@@ -204,7 +204,7 @@ class Compiler {
   /// The candidate that the choices name for the current node, or else the one of their preference.
   template <typename PrimitiveDesc>
   const PrimitiveDesc& choose(const std::vector<PrimitiveDesc>& candidates) const {
-    const auto named = choices_.algorithms.find(node_key(node(now_)));
+    const auto named = choices_.algorithms.find(node_key(graph_, node(now_)));
     if (named != choices_.algorithms.end()) {
       for (const PrimitiveDesc& candidate : candidates) {
         if (candidate.impl_info_str() == named->second) return candidate;
@@ -216,7 +216,7 @@ class Compiler {
   /// Records that the next step is the chosen one.
   template <typename PrimitiveDesc>
   void note_tunable(const PrimitiveDesc& chosen) {
-    plan_.tunables.push_back({plan_.steps.size(), node_key(node(now_)), chosen.impl_info_str()});
+    plan_.tunables.push_back({plan_.steps.size(), node_key(graph_, node(now_)), chosen.impl_info_str()});
   }
   Result<Form> residual_form(ValueId residual, const Desc& desc, std::span<const BufferId> also_read);
   struct PoolingWindow;
@@ -257,5 +257,8 @@ class Compiler {
   std::vector<ValueId> formed_;   ///< since mark(): values that got a form, one entry per form
   std::vector<NodeId> absorbed_;  ///< since mark()
 };
+
+/// Compiles a graph, with its half types widened, or a body of one.
+Result<Plan> compile_graph(const Graph& graph, WeightStore& weights, const Options& options, const Choices& choices);
 
 }  // namespace shoal::worker::cpu

@@ -120,7 +120,7 @@ Compiler::Taken Compiler::convolution(const Node& node) {
     work.weights[0] /= attributes.num_group;
     work.weights.insert(work.weights.begin(), attributes.num_group);
   }
-  const FoldedNames names = folded_names(node, norm);
+  const FoldedNames names = folded_names(graph_, node, norm);
   const Desc plain_weights = plain_desc(work.weights);
   if (names.has_bias) work.bias = plain_desc({attributes.num_filter});
 

@@ -9,7 +9,6 @@
 #include "worker/exec/cpu/compiler.hpp"
 #include "worker/exec/cpu/onednn.hpp"
 #include "worker/exec/cpu/options.hpp"
-#include "worker/exec/cpu/widening.hpp"
 #include "worker/exec/model.hpp"
 
 namespace shoal::worker {
@@ -40,8 +39,7 @@ class CpuBackend : public Backend {
   Result<Plan> prepare(const Graph& part, WeightStore& weights, const Choices& choices) const override try {
     const cpu::OmpWidth width(options_.threads);
     const cpu::PrimitiveSharing sharing;
-    const std::optional<Graph> widened = cpu::widen_halves(part, cpu::Compiler::is_widened);
-    return cpu::Compiler(widened ? *widened : part, weights, options_, choices).compile();
+    return cpu::compile_graph(part, weights, options_, choices);
   } catch (const dnnl::error& error) {
     if (error.status == dnnl_out_of_memory) throw std::bad_alloc();
     return internal_error("compile for the cpu: oneDNN says: {} (status {})", error.what(), static_cast<int>(error.status));

@@ -56,7 +56,7 @@ Compiler::Taken Compiler::fully_connected(const Node& node) {
   // If leading axes are kept, the channels of a BatchNorm are not the rows of the weights.
   const Node* norm = value(node.outputs[0]).shape.rank() == 2 ? foldable_batch_norm(node.outputs[0]) : nullptr;
   const ValueId last_folded = norm == nullptr ? node.outputs[0] : norm->outputs[0];
-  const FoldedNames names = folded_names(node, norm);
+  const FoldedNames names = folded_names(graph_, node, norm);
   const Desc plain_weights = plain_desc({attributes.num_hidden, depth});
   const Desc bias_desc = names.has_bias ? plain_desc({attributes.num_hidden}) : Desc();
 

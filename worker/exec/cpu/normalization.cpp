@@ -67,12 +67,12 @@ Compiler::Taken Compiler::batch_norm(const Node& node) {
     scratch.assign(static_cast<std::size_t>(channels), 1.0F);
     return scratch.data();
   };
-  const auto gamma_key = attributes.fix_gamma ? "ones." + std::to_string(channels) : constant_key(node.inputs[1]);
+  const auto gamma_key = attributes.fix_gamma ? "ones." + std::to_string(channels) : constant_key(graph_, node.inputs[1]);
   SHOAL_RETURN_IF_ERROR(
       add_constant(DNNL_ARG_SCALE, gamma_key, attributes.fix_gamma ? PlainSource(ones) : source_of(node.inputs[1])));
-  SHOAL_RETURN_IF_ERROR(add_constant(DNNL_ARG_SHIFT, constant_key(node.inputs[2]), source_of(node.inputs[2])));
-  SHOAL_RETURN_IF_ERROR(add_constant(DNNL_ARG_MEAN, constant_key(node.inputs[3]), source_of(node.inputs[3])));
-  SHOAL_RETURN_IF_ERROR(add_constant(DNNL_ARG_VARIANCE, constant_key(node.inputs[4]), source_of(node.inputs[4])));
+  SHOAL_RETURN_IF_ERROR(add_constant(DNNL_ARG_SHIFT, constant_key(graph_, node.inputs[2]), source_of(node.inputs[2])));
+  SHOAL_RETURN_IF_ERROR(add_constant(DNNL_ARG_MEAN, constant_key(graph_, node.inputs[3]), source_of(node.inputs[3])));
+  SHOAL_RETURN_IF_ERROR(add_constant(DNNL_ARG_VARIANCE, constant_key(graph_, node.inputs[4]), source_of(node.inputs[4])));
   if (is_range) {
     const Form dst = new_form(channels_last_desc(src.desc.dims()));
     std::vector<BufferId> operands;

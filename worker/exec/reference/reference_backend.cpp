@@ -5,6 +5,7 @@
 
 #include "shm/base/errors.hpp"
 #include "worker/exec/backend.hpp"
+#include "worker/exec/body_step.hpp"
 #include "worker/exec/graph_plan.hpp"
 #include "worker/exec/oracle_step.hpp"
 
@@ -16,7 +17,7 @@ class ReferenceBackend : public Backend {
   std::string identity() const override { return "cpu-reference"; }
   Claims claim(const Graph& graph) const override { return Claims::of_all(graph); }
 
-  Result<Plan> prepare(const Graph& graph, WeightStore& weights, const Choices&) const override {
+  Result<Plan> prepare(const Graph& graph, WeightStore& weights, const Choices& choices) const override {
     AddedWeights added(weights);
     Plan plan = start_plan(graph);
     std::vector<BufferId> placed(graph.values.size(), kNoBuffer);
@@ -48,7 +49,12 @@ class ReferenceBackend : public Backend {
         }
         dst.push_back({graph.value(id).dtype, graph.value(id).shape, buffer, graph.value(id).name});
       }
-      add_oracle_step(plan, node, src, dst);
+      if (node.bodies.empty()) {
+        add_oracle_step(plan, node, src, dst);
+      } else {
+        const auto compile = [&](const Graph& body) { return prepare(body, weights, choices); };
+        SHOAL_RETURN_IF_ERROR(add_body_step(plan, node, src, dst, weights, compile));
+      }
     }
     for (std::size_t i = 0; i < graph.outputs.size(); ++i) {
       SHOAL_ASSIGN_OR_RETURN(const BufferId buffer, place(graph.outputs[i].value));

@@ -1,11 +1,13 @@
 // No allocation of ours per run: a run allocates what its primitives do, and nothing more.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <atomic>
 #include <cstdlib>
 
 #include "tests/unit/worker/exec/graph_builder.hpp"
 #include "worker/exec/planned_program.hpp"
+#include "worker/ops/control_flow.hpp"
 
 namespace {
 std::atomic<std::uint64_t> allocations{0};
@@ -106,6 +108,42 @@ TEST(Allocations, OfAPaddedRunAreThoseOfItsPrimitives) {
   run();
   bare.run();
   EXPECT_EQ(allocations_of(run), allocations_of([&] { bare.run(); }));
+}
+
+/// x -> 2x or x + 1, four times: the branch depends on x. Rows of 12 bytes are scanned.
+TEST(Allocations, OfARunWithBodiesAreNone) {
+  testing::GraphBuilder twice, next;
+  twice.output(twice.scalar(BinaryKind::kMul, twice.input("x"), 2));
+  next.output(next.scalar(BinaryKind::kAdd, next.input("x"), 1));
+  testing::GraphBuilder body;
+  body.input("turn");
+  const ValueId x = body.input("x");
+  body.output(body.number(1));
+  body.output(body.node_with_bodies("If", {body.scalar(BinaryKind::kLesser, x, 0), x}, {twice.graph(), next.graph()}));
+  testing::GraphBuilder row, b;
+  row.output(row.scalar(BinaryKind::kMul, row.input("row"), 3));
+  const ValueId rows = b.node_with_bodies("Scan", {b.input("rows")}, {row.graph()}, ScanAttributes{1, 0});
+  b.output(rows);
+  b.output(b.node_with_bodies("Loop", {b.number(4), b.number(1), b.input("x")}, {body.graph()}, LoopAttributes{}));
+  const std::vector<TensorSpec> inputs = {testing::spec("rows", {5, 3}), testing::spec("x", Shape())};
+  const auto model = testing::load(b.graph(), inputs, "cpu-reference");
+  const auto program = *model->program(inputs);
+  const std::vector<Tensor> tensors{testing::noise({5, 3}),
+                                    testing::noise({5, 3}, 2),
+                                    Tensor::create(DType::kFloat32, Shape()).value(),
+                                    Tensor::create(DType::kFloat32, Shape()).value(),
+                                    Tensor::create(DType::kFloat32, {5, 3}).value(),
+                                    Tensor::create(DType::kFloat32, Shape()).value()};
+  *reinterpret_cast<float*>(tensors[2].view().data) = 7;
+  *reinterpret_cast<float*>(tensors[3].view().data) = -2;
+  const std::array some{tensors[0].view(), tensors[2].view()}, others{tensors[1].view(), tensors[3].view()};
+  std::array dst{tensors[4].view(), tensors[5].view()};
+  Context context;
+  ASSERT_TRUE(program->run(context, some, dst).ok());
+  EXPECT_EQ(dst[1].values<float>()[0], 11);
+  EXPECT_EQ(allocations_of([&] { (void)program->run(context, others, dst); }), 0U) << "branches that no run has taken yet";
+  EXPECT_EQ(dst[1].values<float>()[0], -32);
+  EXPECT_EQ(dst[0].values<float>()[14], 3 * others[0].values<float>()[14]);
 }
 
 }  // namespace

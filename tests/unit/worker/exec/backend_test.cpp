@@ -112,6 +112,23 @@ TEST_F(Devices, AProgramThatOneHostPartRunsHasTheStepsOfThatPart) {
   EXPECT_EQ(counters().opened, 0);
 }
 
+// Whether its operators run on the device makes no difference: nobody asks about bodies there.
+TEST_F(Devices, NodesWithBodiesRunOnTheHost) {
+  GraphBuilder then, otherwise;
+  then.output(then.activation(then.conv(then.input("x"), 64, 64, 3)));
+  otherwise.output(otherwise.activation(otherwise.input("x")));
+  GraphBuilder b;
+  const ValueId x = b.activation(b.conv(b.input("data"), 3, 64, 3));
+  const ValueId y = b.node_with_bodies("If", {b.number(1), x}, {then.graph(), otherwise.graph()});
+  b.output(b.activation(b.add(b.conv(y, 64, 64, 1), x)));
+  const auto model = load_on("fake", b.graph()).value();
+  const auto program = model->program(kInputs).value();
+  EXPECT_EQ(count_steps(*program, "fake"), 2u);
+  EXPECT_EQ(count_steps(*program, "bodies"), 1u);
+  Context context;
+  for (int round = 0; round < 2; ++round) EXPECT_TRUE(testing::alike(testing::run(*program, context), expected(b.graph())));
+}
+
 TEST_F(Devices, AProgramMayRunOnTheDeviceAlone) {
   GraphBuilder b;
   b.output(b.activation(b.conv(b.input("data"), 3, 8, 3)));

@@ -14,6 +14,7 @@
 
 #include "shm/base/errors.hpp"
 #include "tests/support/allocations.hpp"
+#include "tests/unit/worker/exec/bodies_graphs.hpp"
 #include "worker/exec/choices.hpp"
 #include "worker/exec/planned_program.hpp"
 #include "worker/exec/program_cache.hpp"
@@ -147,6 +148,28 @@ TEST(FailedAllocations, AddNothingToTheWeights) {
     EXPECT_EQ(store.add(kKey, WeightStore::kPlain, 64, zeros), 1);
     EXPECT_TRUE(store.seal().ok());
     EXPECT_NE(store.address(1), nullptr);
+    return has_failed;
+  });
+}
+
+// The first run gives addresses to the steps of the program, and to those of bodies within bodies.
+TEST(FailedAllocations, OfARunWithBodiesLeaveTheContextUsable) {
+  const std::vector<TensorSpec> inputs{testing::spec("condition", {1}), testing::spec("other", {1}), testing::spec("data", {2})};
+  const auto model = testing::load(testing::nested_branches(), inputs);
+  const auto program = model->program(inputs).value();
+  Context whole;
+  const auto want = testing::run(*program, whole);
+  test::for_each_allocation(20, [&](std::uint64_t number) {
+    Context context;
+    test::fail_allocation(number);
+    try {
+      (void)testing::run(*program, context);
+    } catch (const std::bad_alloc&) {
+    } catch (const Error&) {
+    }
+    const bool has_failed = test::has_allocation_failed();
+    test::fail_allocation(0);
+    EXPECT_TRUE(testing::same_bits(testing::run(*program, context), want));
     return has_failed;
   });
 }

@@ -53,6 +53,19 @@ ValueId GraphBuilder::node(const std::string& op, std::vector<ValueId> inputs, A
   return node.outputs[0];
 }
 
+ValueId GraphBuilder::node_with_bodies(const std::string& op, std::vector<ValueId> inputs, std::vector<Graph> bodies,
+                                       Attributes attributes, int output_count) {
+  const ValueId first = node(op, std::move(inputs), std::move(attributes), output_count);
+  graph_.nodes.back().bodies = std::move(bodies);
+  return first;
+}
+
+ValueId GraphBuilder::number(std::int64_t number) {
+  const auto owner = std::make_shared<std::int64_t>(number);
+  const Constant constant{DType::kInt64, Shape(), std::as_bytes(std::span(owner.get(), 1)), owner};
+  return graph_.add_value({.name = std::to_string(number), .dtype = DType::kInt64, .shape = Shape(), .constant = constant});
+}
+
 void GraphBuilder::output(ValueId value) { graph_.outputs.push_back({"out" + std::to_string(graph_.outputs.size()), value}); }
 
 ValueId GraphBuilder::conv(ValueId src, std::int64_t from, std::int64_t to, std::int64_t kernel, std::int64_t stride,

@@ -17,10 +17,17 @@ namespace shoal::worker::testing {
 /// Nodes are named after their operator and number: "Convolution3". Constants are noise that depends on their number only.
 class GraphBuilder {
  public:
+  GraphBuilder() = default;
+  explicit GraphBuilder(Graph begun) : graph_(std::move(begun)) {}
   ValueId input(const std::string& name);
   ValueId constant(const Shape& shape, float center = 0.0F, float spread = 1.0F);
   /// The first output; the others are hidden.
   ValueId node(const std::string& op, std::vector<ValueId> inputs, Attributes attributes = {}, int output_count = 1);
+  /// A node with bodies, over what its operator reads itself and then the captures. Its outputs have the numbers from the first on.
+  ValueId node_with_bodies(const std::string& op, std::vector<ValueId> inputs, std::vector<Graph> bodies,
+                           Attributes attributes = {}, int output_count = 1);
+  /// A scalar constant of int64.
+  ValueId number(std::int64_t number);
   void output(ValueId value);
   const Graph& graph() const { return graph_; }
 

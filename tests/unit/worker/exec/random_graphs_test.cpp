@@ -1,5 +1,5 @@
-// Random graphs: operators, attributes, types, shapes, fan-out and residuals by seed. The device cpu, with fused steps and
-// without, answers as the oracle kernels do.
+// Random graphs: operators, attributes, types, shapes, fan-out, residuals and bodies by seed. The device cpu, with fused steps
+// and without, answers as the oracle kernels do.
 //
 //   SHOAL_RANDOM_GRAPHS  how many seeds; tests/fuzz/README.md has the recorded runs
 //   SHOAL_RANDOM_SEED    the first one
@@ -34,7 +34,7 @@ std::vector<std::uint8_t> bytes_of(std::uint64_t seed) {
 
 TEST(RandomGraphs, AnswerOnCpuFusedAndUnfusedAsByTheOracle) {
   const std::uint64_t first = number_from("SHOAL_RANDOM_SEED", 1), count = number_from("SHOAL_RANDOM_GRAPHS", 300);
-  std::size_t ran = 0, compared = 0, loosely = 0;
+  std::size_t ran = 0, compared = 0, loosely = 0, bodies = 0;
   for (std::uint64_t seed = first; seed < first + count && !HasFailure(); ++seed) {
     std::vector<std::uint8_t> bytes = bytes_of(seed);
     for (const bool fused : {true, false}) {
@@ -45,15 +45,19 @@ TEST(RandomGraphs, AnswerOnCpuFusedAndUnfusedAsByTheOracle) {
       ran += outcome.ran;
       compared += outcome.compared;
       loosely += outcome.loosely_compared;
+      bodies += outcome.bodies;
       EXPECT_EQ(outcome.wrong, "") << "seed " << seed << (fused ? ", fused" : ", unfused") << ", data "
                                    << outcome.data.shape.to_string() << "\n"
                                    << outcome.symbol;
     }
   }
-  std::printf("seeds %llu to %llu, fused and unfused: %zu runs of both devices, %zu compared, %zu outputs loosely\n",
-              static_cast<unsigned long long>(first), static_cast<unsigned long long>(first + count - 1), ran, compared, loosely);
+  std::printf(
+      "seeds %llu to %llu, fused and unfused: %zu runs of both devices, %zu compared, %zu outputs loosely, %zu nodes with "
+      "bodies\n",
+      static_cast<unsigned long long>(first), static_cast<unsigned long long>(first + count - 1), ran, compared, loosely, bodies);
   EXPECT_GT(ran, count) << "most seeds must make graphs that run";
   EXPECT_GT(compared, count);
+  EXPECT_GT(bodies, count);
 }
 
 }  // namespace

@@ -151,7 +151,7 @@ TEST(Types, TablesNameEveryOperatorThatIsComputedInFloat32) {
     if (row.types.holds(DType::kFloat32)) names.insert(row.op->name);
   }
   for (const Operator* const op : all_operators()) {
-    if (op->name.starts_with("_")) continue;  // made by a test
+    if (op->name.starts_with("_") || op->bodies.count > 0) continue;  // made by a test; runs what its bodies have
     EXPECT_TRUE(names.contains(op->name)) << op->name;
   }
 }
