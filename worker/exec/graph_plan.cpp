@@ -55,7 +55,6 @@ std::vector<bool> find_read_values(const Graph& graph) {
   return read;
 }
 
-std::string constant_key(ValueId id) { return "v" + std::to_string(id); }
 std::string node_key(const Node& node) { return "n" + std::to_string(node.outputs.front()); }
 
 Result<BufferId> add_plain_constant(const Graph& graph, ValueId id, WeightStore& weights, Plan& plan) {
@@ -64,15 +63,7 @@ Result<BufferId> add_plain_constant(const Graph& graph, ValueId id, WeightStore&
   const std::string key = constant_key(id);
   int index = weights.find(key, WeightStore::kPlain);
   if (index < 0 && weights.is_sealed()) return unimplemented("constant '{}' was not packed in plain form", value.name);
-  if (index < 0) {
-    index = weights.add(key, WeightStore::kPlain, bytes, [constant = *value.constant](std::span<std::byte> dst) -> Status {
-      if (constant.bytes.size() != dst.size()) {
-        return internal_error("a constant of {} bytes is read as {} bytes", constant.bytes.size(), dst.size());
-      }
-      std::ranges::copy(constant.bytes, dst.begin());
-      return {};
-    });
-  }
+  if (index < 0) index = weights.add(chain_of(graph, id), WeightStore::kPlain, bytes, write_source);
   SHOAL_RETURN_IF_ERROR(weights.check_size(index, bytes));
   return plan.add_buffer(bytes, Buffer::Home::kWeights, index);
 }

@@ -20,9 +20,7 @@ Plan start_plan(const Graph& graph);
 /// Adds a buffer in the arena for the value, and one for its shape if that depends on data.
 BufferId add_value_buffer(const Value& value, Plan& plan);
 std::vector<bool> find_read_values(const Graph& graph);
-/// The key of a constant of the graph in the WeightStore.
-std::string constant_key(ValueId id);
-/// The key of a node in the WeightStore, for constants that are made for it, and in Choices. It is the same in a part of a graph.
+/// The key of a node in Choices. It is the same in a part of a graph.
 std::string node_key(const Node& node);
 /// Adds a buffer with the constant in row-major order and the value's dtype.
 ///   Errors  kUnimplemented: the constant exists only in another form now

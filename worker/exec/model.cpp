@@ -204,11 +204,9 @@ class ModelOnDevice : public Model {
       tune(model_hash);
     }
     if (choices_.empty()) return {};
-    const std::string text = choices_.to_text();
-    weights_->add(kChoicesKey, kChoicesForm, text.size(), [text](std::span<std::byte> dst) -> Status {
-      std::memcpy(dst.data(), text.data(), text.size());
-      return {};
-    });
+    const auto text = std::make_shared<const std::string>(choices_.to_text());
+    const Constant bytes{.bytes = std::as_bytes(std::span(*text)), .owner = text};
+    weights_->add({.source = NamedConstant{kChoicesKey, bytes}}, kChoicesForm, text->size(), write_source);
     return {};
   }
 

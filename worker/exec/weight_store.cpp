@@ -46,6 +46,14 @@ void copy_text(std::span<std::byte> packed, std::uint64_t offset, std::string_vi
 
 }  // namespace
 
+Status write_source(const ConstantChain& chain, const std::string&, std::span<std::byte> dst) {
+  const std::span<const std::byte> bytes = chain.source->constant.bytes;
+  if (bytes.size() != dst.size())
+    return internal_error("constant '{}' of {} bytes is read as {} bytes", chain.source->name, bytes.size(), dst.size());
+  std::ranges::copy(bytes, dst.begin());
+  return {};
+}
+
 Result<std::unique_ptr<WeightStore>> WeightStore::open(std::string identity, UniqueFd packed) {
   SHOAL_RETURN_IF_ERROR(check_sealed(packed, Seals::kReadOnly).status());
   SHOAL_ASSIGN_OR_RETURN(Segment segment, Segment::map(packed, Segment::Access::kReadOnly));
@@ -113,18 +121,19 @@ std::vector<int> WeightStore::forms_of(const std::string& key) const {
   return found == by_key_.end() ? std::vector<int>{} : found->second;
 }
 
-int WeightStore::add(const std::string& key, const std::string& form, std::uint64_t size_bytes, Fill fill) {
+int WeightStore::add(const ConstantChain& chain, const std::string& form, std::uint64_t size_bytes, FormWriter write) {
+  const std::string key = chain.key();
   if (const int found = find(key, form); found >= 0) return found;
   SHOAL_CHECK(!is_sealed());
   const int index = static_cast<int>(entries_.size());
   std::vector<int>& same_key = by_key_[key];
   same_key.push_back(index);
   try {
-    fills_.push_back(std::move(fill));
+    origins_.push_back({chain, write});
     entries_.push_back({key, form, 0, size_bytes});
   } catch (...) {
     same_key.pop_back();
-    fills_.resize(entries_.size());
+    origins_.resize(entries_.size());
     throw;
   }
   return index;
@@ -137,7 +146,7 @@ void WeightStore::forget_from(std::size_t count) {
     same_key->second.pop_back();
     if (same_key->second.empty()) by_key_.erase(same_key);
     entries_.pop_back();
-    fills_.pop_back();
+    origins_.pop_back();
   }
 }
 
@@ -153,14 +162,15 @@ Status WeightStore::seal(Contents contents) {
     const std::span<std::byte> packed = writable.mutable_bytes();
     write_table(packed);
     for (std::size_t i = 0; i < entries_.size() && contents == Contents::kFilled; ++i)
-      SHOAL_RETURN_IF_ERROR(fills_[i](packed.subspan(entries_[i].offset_bytes, entries_[i].size_bytes)));
+      SHOAL_RETURN_IF_ERROR(origins_[i].write(origins_[i].chain, entries_[i].form,
+                                              packed.subspan(entries_[i].offset_bytes, entries_[i].size_bytes)));
   }
   SHOAL_RETURN_IF_ERROR(shoal::seal(fd, Seals::kReadOnly));
   SHOAL_ASSIGN_OR_RETURN(Segment read_only, Segment::map(fd, Segment::Access::kReadOnly));
   read_only.gather_into_huge_pages();
   segment_ = std::make_shared<const Segment>(std::move(read_only));
   fd_ = std::move(fd);
-  fills_.clear();
+  origins_.clear();
   sealed_ = true;
   return {};
 }

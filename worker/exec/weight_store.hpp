@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <memory>
 #include <span>
@@ -12,6 +11,7 @@
 #include "shm/base/unique_fd.hpp"
 #include "shm/segment/segment.hpp"
 #include "shoal/result.hpp"
+#include "worker/passes/constant_chain.hpp"
 
 namespace shoal::worker {
 
@@ -23,17 +23,22 @@ struct WeightIdentity {
 
 /// One constant in one form: "plain" (row-major), or the bytes of a library's memory descriptor.
 struct WeightEntry {
-  std::string key;  ///< "v12" or "n7.weights": the same for equal loads
+  std::string key;  ///< ConstantChain::key(): the same for equal loads
   std::string form;
   std::uint64_t offset_bytes = 0, size_bytes = 0;
 };
+
+/// Writes a chain's result into an entry, in the entry's form. A plain function: all that differs is in the chain and the form.
+using FormWriter = Status (*)(const ConstantChain& chain, const std::string& form, std::span<std::byte> dst);
+/// Copies the bytes of the chain's source, in any type. There must be no transform.
+///   Errors  kInternal: the entry has another size
+Status write_source(const ConstantChain& chain, const std::string& form, std::span<std::byte> dst);
 
 /// Collects entries while a model loads, and is then sealed; or opens weights that an equal load has sealed. Immutable once it is
 /// opened or sealed.
 ///   Threads  thread-compatible
 class WeightStore {
  public:
-  using Fill = std::function<Status(std::span<std::byte> dst)>;
   static constexpr const char* kPlain = "plain";
 
   explicit WeightStore(WeightIdentity identity) : identity_(std::move(identity)) {}
@@ -56,9 +61,9 @@ class WeightStore {
   Status check_size(int index, std::uint64_t size_bytes) const;
   bool is_sealed() const { return sealed_; }
 
-  /// Adds an entry (or finds it); seal() calls `fill` to write it. Not after seal(). Throws std::bad_alloc: nothing is added
-  /// then.
-  int add(const std::string& key, const std::string& form, std::uint64_t size_bytes, Fill fill);
+  /// Adds an entry (or finds that of an equal chain and form); seal() calls `write`. Keeps the chain's constants alive until
+  /// then. Not after seal(). Throws std::bad_alloc: nothing is added then.
+  int add(const ConstantChain& chain, const std::string& form, std::uint64_t size_bytes, FormWriter write);
   std::size_t entry_count() const { return entries_.size(); }
   /// Takes back all entries but the first `count`. Not after seal().
   void forget_from(std::size_t count);
@@ -82,7 +87,11 @@ class WeightStore {
 
   WeightIdentity identity_;
   std::vector<WeightEntry> entries_;
-  std::vector<Fill> fills_;
+  struct Origin {
+    ConstantChain chain;
+    FormWriter write;
+  };
+  std::vector<Origin> origins_;  ///< per entry; empty after seal()
   std::map<std::string, std::vector<int>, std::less<>> by_key_;
   bool sealed_ = false;
   UniqueFd fd_;  ///< none, like the segment, if there are no entries

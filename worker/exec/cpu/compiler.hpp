@@ -2,7 +2,6 @@
 #pragma once
 
 #include <climits>
-#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -77,8 +76,6 @@ class Compiler {
     ValueId operand = -1;
     Desc operand_desc;  ///< the layout in which it is read; empty: it is in the destination
   };
-  /// Gives the address of a constant's plain float32 data, or of data computed into `scratch`.
-  using PlainSource = std::function<const float*(std::vector<float>& scratch)>;
   /// True: the node was lowered. False: declined.
   using Taken = Result<bool>;
 
@@ -147,7 +144,7 @@ class Compiler {
                 std::vector<Argument> arguments);
 
   // weights.cpp
-  Result<Form> weights_form(const std::string& key, const Desc& plain, const Desc& wanted, const PlainSource& source);
+  Result<Form> weights_form(const ConstantChain& chain, const Desc& wanted);
   /// The layout of an entry of the weights. Errors: kFailedPrecondition: it cannot be the layout of these bytes.
   Result<Desc> packed_desc(int index, const Desc& plain) const;
   struct Packed {
@@ -157,7 +154,6 @@ class Compiler {
   /// The entries of the key that were packed for the same dimensions: another node may read the same weights in groups.
   Result<std::vector<Packed>> packed_forms(const std::string& key, const Desc& plain) const;
   Result<std::vector<Desc>> packed_descs(const std::string& key, const Desc& plain, Type type) const;  ///< those of that type
-  PlainSource source_of(ValueId constant) const;
 
   // fusion.cpp
   std::vector<PostOp> find_post_ops(ValueId from, bool with_addition);
@@ -199,8 +195,7 @@ class Compiler {
   struct ConvolutionWork;
   std::vector<dnnl::convolution_forward::primitive_desc> convolution_candidates(const ConvolutionWork& work,
                                                                                 const dnnl::primitive_attr& attr) const;
-  Status pack_direct_too(const std::vector<dnnl::convolution_forward::primitive_desc>& candidates, const std::string& key,
-                         const Desc& plain, const PlainSource& source);
+  Status pack_direct_too(const std::vector<dnnl::convolution_forward::primitive_desc>& candidates, const ConstantChain& weights);
   /// The candidate that the choices name for the current node, or else the one of their preference.
   template <typename PrimitiveDesc>
   const PrimitiveDesc& choose(const std::vector<PrimitiveDesc>& candidates) const {

@@ -139,7 +139,7 @@ Result<Compiler::Form> Compiler::form_as(ValueId id, const Desc& desc) {
     if (same_memory(form.desc, desc)) return Form{form.buffer, desc};
   }
   if (is_constant(id)) {
-    SHOAL_ASSIGN_OR_RETURN(Form form, weights_form(constant_key(id), plain_desc(value(id).shape), desc, source_of(id)));
+    SHOAL_ASSIGN_OR_RETURN(Form form, weights_form(chain_of(graph_, id), desc));
     add_form(id, form);
     return form;
   }

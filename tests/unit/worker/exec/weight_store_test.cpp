@@ -160,23 +160,31 @@ TEST(WeightStore, ARottenTableIsRefused) {
             StatusCode::kFailedPrecondition);
 }
 
-TEST(WeightStore, ForgetsTheLastEntries) {
-  const auto fill_with = [](int byte) {
-    return [byte](std::span<std::byte> dst) -> Status {
-      std::memset(dst.data(), byte, dst.size());
-      return {};
-    };
-  };
+/// 64 bytes of that value.
+ConstantChain bytes(const std::string& name, int value) {
+  const auto owner = std::make_shared<std::vector<std::byte>>(64, static_cast<std::byte>(value));
+  return {.source = NamedConstant{name, {.bytes = *owner, .owner = owner}}};
+}
+
+TEST(WeightStore, RefusesAConstantOfAnotherSize) {
   WeightStore store({});
-  const int kept = store.add("w", WeightStore::kPlain, 64, fill_with(1));
+  store.add(bytes("w", 1), WeightStore::kPlain, 60, write_source);
+  const Status sealed = store.seal();
+  EXPECT_EQ(sealed.code(), StatusCode::kInternal);
+  EXPECT_NE(sealed.message().find("'w' of 64 bytes is read as 60"), std::string::npos) << sealed.message();
+}
+
+TEST(WeightStore, ForgetsTheLastEntries) {
+  WeightStore store({});
+  const int kept = store.add(bytes("w", 1), WeightStore::kPlain, 64, write_source);
   const std::size_t count = store.entry_count();
-  store.add("w", "blocked", 64, fill_with(2));
-  store.add("other", WeightStore::kPlain, 64, fill_with(3));
+  store.add(bytes("w", 2), "blocked", 64, write_source);
+  store.add(bytes("other", 3), WeightStore::kPlain, 64, write_source);
   store.forget_from(count);
   EXPECT_EQ(store.entry_count(), 1u);
   EXPECT_EQ(store.forms_of("w"), std::vector<int>{kept});
   EXPECT_EQ(store.find("other", WeightStore::kPlain), -1);
-  const int added = store.add("other", WeightStore::kPlain, 64, fill_with(4));
+  const int added = store.add(bytes("other", 4), WeightStore::kPlain, 64, write_source);
   EXPECT_EQ(added, 1);
   ASSERT_TRUE(store.seal().ok());
   EXPECT_EQ(store.address(kept)[0], std::byte{1});
@@ -186,10 +194,7 @@ TEST(WeightStore, ForgetsTheLastEntries) {
 using WeightStoreDeathTest = ::testing::Test;
 TEST(WeightStoreDeathTest, AStrayWriteToPackedWeightsIsASegmentationFault) {
   WeightStore store({});
-  const int index = store.add("w", WeightStore::kPlain, 64, [](std::span<std::byte> dst) -> Status {
-    std::memset(dst.data(), 1, dst.size());
-    return {};
-  });
+  const int index = store.add(bytes("w", 1), WeightStore::kPlain, 64, write_source);
   ASSERT_TRUE(store.seal().ok());
   EXPECT_EQ(store.address(index)[63], std::byte{1});
   // SIGSEGV; under AddressSanitizer its report and an exit.
