@@ -105,7 +105,7 @@ Compiler::Taken Compiler::convolution(const Node& node) {
 
   if (!counts_positions(value(node.inputs[0]).shape, attributes.pad)) return false;
 
-  const Node* norm = foldable_batch_norm(node.outputs[0]);
+  const Node* norm = foldable_norm();
   const ValueId last_folded = norm == nullptr ? node.outputs[0] : norm->outputs[0];
   ConvolutionWork work{.src = dims_of(value(node.inputs[0]).shape),
                        .weights = dims_of(value(weights).shape),

@@ -34,9 +34,9 @@ std::vector<InnerProductPd> find_candidates(const Desc& src, const std::vector<D
   return found;
 }
 
-bool is_clamp(const Eltwise& function) {
-  return function.algorithm == dnnl::algorithm::eltwise_clip ||
-         (function.algorithm == dnnl::algorithm::eltwise_relu && function.alpha == 0);
+bool is_clamp(const ElementFunction& function) {
+  using Kind = ElementFunction::Kind;
+  return function.kind == Kind::kClip || (function.kind == Kind::kRelu && function.alpha == 0);
 }
 
 }  // namespace
@@ -52,8 +52,7 @@ Compiler::Taken Compiler::fully_connected(const Node& node) {
   const auto depth = value(weights).shape[1];
   const auto rows = src_shape.element_count() / depth;
 
-  // If leading axes are kept, the channels of a BatchNorm are not the rows of the weights.
-  const Node* norm = value(node.outputs[0]).shape.rank() == 2 ? foldable_batch_norm(node.outputs[0]) : nullptr;
+  const Node* norm = foldable_norm();
   const ValueId last_folded = norm == nullptr ? node.outputs[0] : norm->outputs[0];
   const ConstantChain weights_chain = folded_weights(graph_, node, norm);
   const std::optional<ConstantChain> bias_chain = folded_bias(graph_, node, norm);

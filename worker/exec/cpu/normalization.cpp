@@ -18,7 +18,7 @@ dnnl::primitive_attr user_scratchpad() {
 
 bool is_relu(const Node& node) {
   const Functions functions = functions_of(node);
-  return functions.size() == 1 && functions[0].algorithm == dnnl::algorithm::eltwise_relu && functions[0].alpha == 0;
+  return functions.size() == 1 && functions[0].kind == ElementFunction::Kind::kRelu && functions[0].alpha == 0;
 }
 
 AxisExtents extents_of(const Shape& shape, int axis) {
