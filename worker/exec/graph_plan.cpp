@@ -57,15 +57,21 @@ std::vector<bool> find_read_values(const Graph& graph) {
 
 std::string node_key(const Node& node) { return "n" + std::to_string(node.outputs.front()); }
 
-Result<BufferId> add_plain_constant(const Graph& graph, ValueId id, WeightStore& weights, Plan& plan) {
+Result<int> plain_entry(const Graph& graph, ValueId id, WeightStore& weights) {
   const Value& value = graph.value(id);
   const std::size_t bytes = size_bytes_of(value);
-  const std::string key = constant_key(id);
-  int index = weights.find(key, WeightStore::kPlain);
+  const ConstantChain chain = chain_of(graph, id);
+  const WeightForm form{.dtype = value.dtype};
+  int index = weights.find(chain.key(), form);
   if (index < 0 && weights.is_sealed()) return unimplemented("constant '{}' was not packed in plain form", value.name);
-  if (index < 0) index = weights.add(chain_of(graph, id), WeightStore::kPlain, bytes, write_source);
+  if (index < 0) index = weights.add(chain, form, bytes, write_source);
   SHOAL_RETURN_IF_ERROR(weights.check_size(index, bytes));
-  return plan.add_buffer(bytes, Buffer::Home::kWeights, index);
+  return index;
+}
+
+Result<BufferId> add_plain_constant(const Graph& graph, ValueId id, WeightStore& weights, Plan& plan) {
+  SHOAL_ASSIGN_OR_RETURN(const int index, plain_entry(graph, id, weights));
+  return plan.add_buffer(size_bytes_of(graph.value(id)), Buffer::Home::kWeights, index);
 }
 
 void add_oracle_step(Plan& plan, const Node& node, const std::vector<PlacedTensor>& src, const std::vector<PlacedTensor>& dst) {

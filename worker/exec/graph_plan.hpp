@@ -22,8 +22,10 @@ BufferId add_value_buffer(const Value& value, Plan& plan);
 std::vector<bool> find_read_values(const Graph& graph);
 /// The key of a node in Choices. It is the same in a part of a graph.
 std::string node_key(const Node& node);
-/// Adds a buffer with the constant in row-major order and the value's dtype.
+/// The entry of the store with the constant in row-major order and the value's dtype; it is added before the store is sealed.
 ///   Errors  kUnimplemented: the constant exists only in another form now
+Result<int> plain_entry(const Graph& graph, ValueId id, WeightStore& weights);
+/// Adds a buffer for that entry.
 Result<BufferId> add_plain_constant(const Graph& graph, ValueId id, WeightStore& weights, Plan& plan);
 /// Adds the step that runs the oracle kernel on plain layout, with the sizes of each run where they depend on data. Marks the
 /// buffer that `node` takes bounds from (`holds_bounds`).

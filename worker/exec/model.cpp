@@ -20,7 +20,8 @@ namespace {
 
 using InputSet = std::vector<TensorSpec>;
 
-constexpr const char *kChoicesKey = "choices", *kChoicesForm = "text";  // an entry of the packed weights
+constexpr const char* kChoicesKey = "choices";  // an entry of the packed weights
+WeightForm choices_form() { return {.dtype = DType::kUInt8, .layout = "text"}; }
 constexpr int kTuningVersion = 2;  // increase it when nodes are numbered or variants are named differently
 
 // The key of a Program in the cache: dtype and shape of every input, in the model's order.
@@ -191,7 +192,7 @@ class ModelOnDevice : public Model {
   // Packed weights carry the choices that they were packed for. So all processes that share them agree if the record changes.
   Status choose_algorithms(std::uint64_t model_hash) {
     if (weights_->is_sealed()) {
-      const int index = weights_->find(kChoicesKey, kChoicesForm);
+      const int index = weights_->find(kChoicesKey, choices_form());
       if (index < 0) return {};
       const auto* text = reinterpret_cast<const char*>(weights_->address(index));
       SHOAL_ASSIGN_OR_RETURN(choices_, Choices::parse({text, weights_->entry(index).size_bytes}));
@@ -206,7 +207,7 @@ class ModelOnDevice : public Model {
     if (choices_.empty()) return {};
     const auto text = std::make_shared<const std::string>(choices_.to_text());
     const Constant bytes{.bytes = std::as_bytes(std::span(*text)), .owner = text};
-    weights_->add({.source = NamedConstant{kChoicesKey, bytes}}, kChoicesForm, text->size(), write_source);
+    weights_->add({.source = NamedConstant{kChoicesKey, bytes}}, choices_form(), text->size(), write_source);
     return {};
   }
 
@@ -268,7 +269,7 @@ class ModelOnDevice : public Model {
       const std::size_t size_bytes = constant->bytes.size();
       constant->bytes = {};
       constant->owner = nullptr;
-      const int index = weights_->find(constant_key(static_cast<ValueId>(id)), WeightStore::kPlain);
+      const int index = weights_->find(constant_key(static_cast<ValueId>(id)), {.dtype = graph_.values[id].dtype});
       if (index < 0) continue;
       SHOAL_RETURN_IF_ERROR(weights_->check_size(index, size_bytes));
       constant->bytes = {weights_->address(index), weights_->entry(index).size_bytes};

@@ -10,6 +10,7 @@
 
 #include "shoal/result.hpp"
 #include "shoal/tensor.hpp"
+#include "worker/exec/weight_form.hpp"
 
 namespace shoal::worker {
 
@@ -119,7 +120,8 @@ struct Plan {
   std::vector<Tunable> tunables;
   /// A constant in a form that this Plan needs and the packed weights lack. Key and form as in WeightEntry.
   struct Private {
-    std::string key, form;
+    std::string key;
+    WeightForm form;
     AlignedBytes memory;
   };
   std::vector<Private> privates;

@@ -15,10 +15,10 @@ namespace shoal::worker {
 namespace {
 
 constexpr char kMagic[8] = {'S', 'H', 'O', 'A', 'L', 'W', 'T', 'S'};
-constexpr std::uint32_t kVersion = 1;
+constexpr std::uint32_t kVersion = 2;
 constexpr std::uint64_t kWeightAlignment = 64;
 
-// The segment: header, entry table, the texts (identity, keys, forms), then the blobs, each on a 64-byte border.
+// The segment: header, entry table, the texts (identity, keys, layouts), then the blobs, each on a 64-byte border.
 struct PackedHeader {
   char magic[8];
   std::uint32_t version, entry_count;
@@ -28,8 +28,11 @@ struct PackedHeader {
 static_assert(sizeof(PackedHeader) == 40);
 
 struct PackedEntry {
-  std::uint64_t key_offset, form_offset;
-  std::uint32_t key_size, form_size;
+  std::uint64_t key_offset, layout_offset;
+  std::uint32_t key_size;
+  std::uint16_t layout_size;
+  DType dtype;
+  std::uint8_t reserved;
   std::uint64_t offset_bytes, size_bytes;
 };
 static_assert(sizeof(PackedEntry) == 40);
@@ -46,7 +49,7 @@ void copy_text(std::span<std::byte> packed, std::uint64_t offset, std::string_vi
 
 }  // namespace
 
-Status write_source(const ConstantChain& chain, const std::string&, std::span<std::byte> dst) {
+Status write_source(const ConstantChain& chain, const WeightForm&, std::span<std::byte> dst) {
   const std::span<const std::byte> bytes = chain.source->constant.bytes;
   if (bytes.size() != dst.size())
     return internal_error("constant '{}' of {} bytes is read as {} bytes", chain.source->name, bytes.size(), dst.size());
@@ -84,12 +87,12 @@ Status WeightStore::read_table(std::span<const std::byte> packed) {
     PackedEntry entry;
     std::memcpy(&entry, packed.data() + sizeof header + i * sizeof entry, sizeof entry);
     const auto key = text_at(packed, entry.key_offset, entry.key_size);
-    const auto form = text_at(packed, entry.form_offset, entry.form_size);
-    if (!key || !form || !fits(entry.offset_bytes, entry.size_bytes, packed.size()))
+    const auto layout = text_at(packed, entry.layout_offset, entry.layout_size);
+    if (!key || !layout || !fits(entry.offset_bytes, entry.size_bytes, packed.size()))
       return failed_precondition("packed entry {} lies outside", i);
     if (entry.offset_bytes % kWeightAlignment != 0)
       return failed_precondition("packed entry {} is not on a border of {} bytes", i, kWeightAlignment);
-    entries_.push_back({std::string(*key), std::string(*form), entry.offset_bytes, entry.size_bytes});
+    entries_.push_back({std::string(*key), {entry.dtype, std::string(*layout)}, entry.offset_bytes, entry.size_bytes});
     index_entry(static_cast<int>(i));
   }
   return {};
@@ -109,7 +112,7 @@ Status WeightStore::check_size(int index, std::uint64_t size_bytes) const {
 
 void WeightStore::index_entry(int index) { by_key_[entry(index).key].push_back(index); }
 
-int WeightStore::find(const std::string& key, const std::string& form) const {
+int WeightStore::find(const std::string& key, const WeightForm& form) const {
   for (const int index : forms_of(key)) {
     if (entry(index).form == form) return index;
   }
@@ -121,7 +124,7 @@ std::vector<int> WeightStore::forms_of(const std::string& key) const {
   return found == by_key_.end() ? std::vector<int>{} : found->second;
 }
 
-int WeightStore::add(const ConstantChain& chain, const std::string& form, std::uint64_t size_bytes, FormWriter write) {
+int WeightStore::add(const ConstantChain& chain, const WeightForm& form, std::uint64_t size_bytes, FormWriter write) {
   const std::string key = chain.key();
   if (const int found = find(key, form); found >= 0) return found;
   SHOAL_CHECK(!is_sealed());
@@ -177,7 +180,7 @@ Status WeightStore::seal(Contents contents) {
 
 std::uint64_t WeightStore::place_entries() {
   std::uint64_t at = sizeof(PackedHeader) + entries_.size() * sizeof(PackedEntry) + identity_.text.size();
-  for (const auto& entry : entries_) at += entry.key.size() + entry.form.size();
+  for (const auto& entry : entries_) at += entry.key.size() + entry.form.layout.size();
   for (auto& entry : entries_) {
     entry.offset_bytes = align_up(at, kWeightAlignment);
     at = entry.offset_bytes + entry.size_bytes;
@@ -201,13 +204,15 @@ void WeightStore::write_table(std::span<std::byte> packed) const {
     const PackedEntry row{text,
                           text + entry.key.size(),
                           static_cast<std::uint32_t>(entry.key.size()),
-                          static_cast<std::uint32_t>(entry.form.size()),
+                          static_cast<std::uint16_t>(entry.form.layout.size()),
+                          entry.form.dtype,
+                          0,
                           entry.offset_bytes,
                           entry.size_bytes};
     std::memcpy(packed.data() + sizeof header + i * sizeof row, &row, sizeof row);
     copy_text(packed, row.key_offset, entry.key);
-    copy_text(packed, row.form_offset, entry.form);
-    text += entry.key.size() + entry.form.size();
+    copy_text(packed, row.layout_offset, entry.form.layout);
+    text += entry.key.size() + entry.form.layout.size();
   }
 }
 

@@ -11,6 +11,7 @@
 #include "shm/base/unique_fd.hpp"
 #include "shm/segment/segment.hpp"
 #include "shoal/result.hpp"
+#include "worker/exec/weight_form.hpp"
 #include "worker/passes/constant_chain.hpp"
 
 namespace shoal::worker {
@@ -21,26 +22,24 @@ struct WeightIdentity {
   std::string text;              ///< build, device, library, instruction set, threads, first input shapes: compared as a whole
 };
 
-/// One constant in one form: "plain" (row-major), or the bytes of a library's memory descriptor.
+/// One constant in one form.
 struct WeightEntry {
   std::string key;  ///< ConstantChain::key(): the same for equal loads
-  std::string form;
+  WeightForm form;
   std::uint64_t offset_bytes = 0, size_bytes = 0;
 };
 
 /// Writes a chain's result into an entry, in the entry's form. A plain function: all that differs is in the chain and the form.
-using FormWriter = Status (*)(const ConstantChain& chain, const std::string& form, std::span<std::byte> dst);
-/// Copies the bytes of the chain's source, in any type. There must be no transform.
+using FormWriter = Status (*)(const ConstantChain& chain, const WeightForm& form, std::span<std::byte> dst);
+/// Copies the bytes of the chain's source, in any type. There must be no transform, and the form's type is the source's.
 ///   Errors  kInternal: the entry has another size
-Status write_source(const ConstantChain& chain, const std::string& form, std::span<std::byte> dst);
+Status write_source(const ConstantChain& chain, const WeightForm& form, std::span<std::byte> dst);
 
 /// Collects entries while a model loads, and is then sealed; or opens weights that an equal load has sealed. Immutable once it is
 /// opened or sealed.
 ///   Threads  thread-compatible
 class WeightStore {
  public:
-  static constexpr const char* kPlain = "plain";
-
   explicit WeightStore(WeightIdentity identity) : identity_(std::move(identity)) {}
   /// Checks everything but the model's hash, which takes long to compute: call check_model() next.
   ///   identity  WeightIdentity::text
@@ -52,7 +51,7 @@ class WeightStore {
   Status check_model(std::uint64_t model_hash) const;
 
   /// Index of that constant in that form; -1 if there is none.
-  int find(const std::string& key, const std::string& form) const;
+  int find(const std::string& key, const WeightForm& form) const;
   /// Indices of all forms of that constant, in the order they were added.
   std::vector<int> forms_of(const std::string& key) const;
   const WeightEntry& entry(int index) const { return entries_[static_cast<std::size_t>(index)]; }
@@ -63,7 +62,7 @@ class WeightStore {
 
   /// Adds an entry (or finds that of an equal chain and form); seal() calls `write`. Keeps the chain's constants alive until
   /// then. Not after seal(). Throws std::bad_alloc: nothing is added then.
-  int add(const ConstantChain& chain, const std::string& form, std::uint64_t size_bytes, FormWriter write);
+  int add(const ConstantChain& chain, const WeightForm& form, std::uint64_t size_bytes, FormWriter write);
   std::size_t entry_count() const { return entries_.size(); }
   /// Takes back all entries but the first `count`. Not after seal().
   void forget_from(std::size_t count);

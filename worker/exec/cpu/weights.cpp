@@ -10,14 +10,15 @@ namespace shoal::worker::cpu {
 namespace {
 
 // In row-major order or in a layout of oneDNN's, in float32 or bf16.
-Status write_form(const ConstantChain& chain, const std::string& form, std::span<std::byte> dst) {
+Status write_form(const ConstantChain& chain, const WeightForm& form, std::span<std::byte> dst) {
   std::vector<float> scratch;
   const float* data = evaluate(chain, scratch);
-  if (form == WeightStore::kPlain) {
+  if (form == WeightForm{.dtype = DType::kFloat32}) {
     std::memcpy(dst.data(), data, dst.size());
     return {};
   }
-  const Desc wanted = desc_of(form, Desc());
+  const auto count = static_cast<std::int64_t>(dst.size() / dtype_size_bytes(form.dtype));
+  const Desc wanted = desc_of(form, plain_desc({count}));
   return pack(plain_desc(wanted.dims()), data, wanted, dst.data());
 }
 
