@@ -11,10 +11,6 @@
 
 namespace shoal::worker {
 
-std::size_t size_bytes_of(const Value& value) {
-  return static_cast<std::size_t>(value.shape.element_count()) * dtype_size_bytes(value.dtype);
-}
-
 TensorSpec open_spec(const std::string& name, DType dtype, const SymbolicShape& sizes) {
   TensorSpec spec{name, dtype, sizes.bound()};
   for (int axis = 0; axis < sizes.rank(); ++axis) {

@@ -11,7 +11,6 @@
 
 namespace shoal::worker {
 
-std::size_t size_bytes_of(const Value& value);
 /// The description of a tensor: a size that is not known is -1, with its bound as range.
 TensorSpec open_spec(const std::string& name, DType dtype, const SymbolicShape& sizes);
 /// Makes a Plan with the graph's inputs and outputs only.

@@ -5,7 +5,6 @@
 
 #include "shm/base/errors.hpp"
 #include "worker/exec/backend.hpp"
-#include "worker/exec/constant_folding.hpp"
 #include "worker/exec/content_hash.hpp"
 #include "worker/exec/graph_plan.hpp"
 #include "worker/exec/padding.hpp"
@@ -13,6 +12,7 @@
 #include "worker/exec/program_builder.hpp"
 #include "worker/exec/program_cache.hpp"
 #include "worker/exec/tuning.hpp"
+#include "worker/passes/constant_folding.hpp"
 #include "worker/passes/infer.hpp"
 
 namespace shoal::worker {

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstddef>
-#include <cstdlib>
 #include <memory>
 #include <span>
 #include <string>
@@ -11,6 +10,7 @@
 #include "shoal/result.hpp"
 #include "shoal/tensor.hpp"
 #include "worker/exec/weight_form.hpp"
+#include "worker/graph/aligned_bytes.hpp"
 
 namespace shoal::worker {
 
@@ -84,22 +84,6 @@ class Step {
   std::string name_;
   std::vector<BufferId> operands_;
   Space space_ = kHost;
-};
-
-struct AlignedDeleter {
-  void operator()(std::byte* bytes) const { std::free(bytes); }
-};
-/// Heap memory on a 64-byte border.
-struct AlignedBytes {
-  std::unique_ptr<std::byte[], AlignedDeleter> data;
-  std::size_t size_bytes = 0;
-  static AlignedBytes allocate(std::size_t size_bytes) {
-    const std::size_t rounded = (size_bytes + 63) / 64 * 64;
-    auto* memory = static_cast<std::byte*>(std::aligned_alloc(64, rounded == 0 ? 64 : rounded));
-    if (memory == nullptr) throw std::bad_alloc();
-    return {std::unique_ptr<std::byte[], AlignedDeleter>(memory), size_bytes};
-  }
-  std::span<std::byte> bytes() const { return {data.get(), size_bytes}; }
 };
 
 struct Plan {

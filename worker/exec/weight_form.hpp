@@ -7,8 +7,8 @@
 
 namespace shoal::worker {
 
-/// The type of its elements and their layout. All entries of a WeightStore lie in the host's segment, where the host reads them in
-/// place; a device with memory of its own copies them when its part is activated.
+/// The type of its elements and their layout. All entries of a WeightStore lie in the host's segment, where the host reads them
+/// in place; a device with memory of its own copies them when its part is activated.
 struct WeightForm {
   static constexpr const char* kPlain = "plain";  ///< row-major
 

@@ -35,8 +35,8 @@ struct Transform {
   NormConstants norm;
 };
 
-/// A stored constant, or `fill_count` times the number `fill`, and the transforms that are applied to it, in order. The layout and
-/// the type in which the result is stored are its *form* (WeightEntry): each backend asks for its own.
+/// A stored constant, or `fill_count` times the number `fill`, and the transforms that are applied to it, in order. The layout
+/// and the type in which the result is stored are its *form* (WeightForm, worker/exec): each backend asks for its own.
 struct ConstantChain {
   std::optional<NamedConstant> source;
   float fill = 0;

@@ -83,8 +83,8 @@ bool is_padded(const Desc& desc);  ///< its blocks hold zeros after the last cha
 /// Only the primitive that a form was made for can read it, such as Winograd's weights.
 bool is_opaque(const Desc& desc);
 
-/// A descriptor as a form for the WeightStore, and back. The layout of a plain one is WeightForm::kPlain, which has no dimensions:
-/// those of `plain` count then.
+/// A descriptor as a form for the WeightStore, and back. The layout of a plain one is WeightForm::kPlain, which has no
+/// dimensions: those of `plain` count then.
 WeightForm form_of(const Desc& desc);
 Desc desc_of(const WeightForm& form, const Desc& plain);
 /// Is it one of float32 or bf16, and does its layout hold no number that oneDNN would take as an index without a check?
