@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "where-to-begin.md"
-STORIES = ["Load once", "Fork many", "Answer once", "Through a worker"]
+STORIES = ["Load once", "Fork many", "Answer once", "Through a worker", "A weight, from file to kernel"]
 MOST_LINES = 300
 
 

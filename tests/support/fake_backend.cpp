@@ -289,8 +289,7 @@ class PartMaker {
     if (slot.operand >= 0 || slot.weight >= 0) return slot;
     slot = {value.dtype, value.shape};
     if (value.constant) {
-      SHOAL_ASSIGN_OR_RETURN(const BufferId buffer, add_plain_constant(part_, id, weights_, plan_));
-      slot.weight = plan_.buffer(buffer).index;
+      SHOAL_ASSIGN_OR_RETURN(slot.weight, plain_entry(part_, id, weights_));
     } else if (is_read_[at(id)]) {
       add(id, plan_.add_buffer(size_bytes_of(value)));
     }

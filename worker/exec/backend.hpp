@@ -76,8 +76,8 @@ class Backend {
   /// Which nodes it takes, with these shapes and types, and why not the others. infer() has run.
   virtual Claims claim(const Graph& graph) const = 0;
   /// Makes the steps of a part, all nodes of which it claims. Before the fork, and in a worker when a new shape comes. Constants
-  /// are read from `weights`, or added to it before it is sealed. The fills share ownership of the constants; they do not refer
-  /// to `part`.
+  /// are read from `weights`, or added to it before it is sealed. The store keeps the constants that it needs alive; it does not
+  /// refer to `part`.
   ///   part     a whole graph, or one of PartGraphs: node numbers may differ from those of the graph, value numbers do not
   ///   Errors   kUnimplemented, kInvalidArgument: operator and node named; kFailedPrecondition: an entry of `weights` has another
   ///            size than the part's constant. Throws std::bad_alloc. Then nothing is added to `weights`

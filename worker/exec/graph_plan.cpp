@@ -11,10 +11,6 @@
 
 namespace shoal::worker {
 
-std::size_t size_bytes_of(const Value& value) {
-  return static_cast<std::size_t>(value.shape.element_count()) * dtype_size_bytes(value.dtype);
-}
-
 TensorSpec open_spec(const std::string& name, DType dtype, const SymbolicShape& sizes) {
   TensorSpec spec{name, dtype, sizes.bound()};
   for (int axis = 0; axis < sizes.rank(); ++axis) {
@@ -57,23 +53,21 @@ std::vector<bool> find_read_values(const Graph& graph) {
 
 std::string node_key(const Graph& graph, const Node& node) { return graph.scope + "n" + std::to_string(node.outputs.front()); }
 
-Result<BufferId> add_plain_constant(const Graph& graph, ValueId id, WeightStore& weights, Plan& plan) {
+Result<int> plain_entry(const Graph& graph, ValueId id, WeightStore& weights) {
   const Value& value = graph.value(id);
   const std::size_t bytes = size_bytes_of(value);
-  const std::string key = constant_key(graph, id);
-  int index = weights.find(key, WeightStore::kPlain);
+  const ConstantChain chain = chain_of(graph, id);
+  const WeightForm form{.dtype = value.dtype};
+  int index = weights.find(chain.key(), form);
   if (index < 0 && weights.is_sealed()) return unimplemented("constant '{}' was not packed in plain form", value.name);
-  if (index < 0) {
-    index = weights.add(key, WeightStore::kPlain, bytes, [constant = *value.constant](std::span<std::byte> dst) -> Status {
-      if (constant.bytes.size() != dst.size()) {
-        return internal_error("a constant of {} bytes is read as {} bytes", constant.bytes.size(), dst.size());
-      }
-      std::ranges::copy(constant.bytes, dst.begin());
-      return {};
-    });
-  }
+  if (index < 0) index = weights.add(chain, form, bytes, write_source);
   SHOAL_RETURN_IF_ERROR(weights.check_size(index, bytes));
-  return plan.add_buffer(bytes, Buffer::Home::kWeights, index);
+  return index;
+}
+
+Result<BufferId> add_plain_constant(const Graph& graph, ValueId id, WeightStore& weights, Plan& plan) {
+  SHOAL_ASSIGN_OR_RETURN(const int index, plain_entry(graph, id, weights));
+  return plan.add_buffer(size_bytes_of(graph.value(id)), Buffer::Home::kWeights, index);
 }
 
 void mark_bounds(Plan& plan, const Node& node, const std::vector<PlacedTensor>& src) {

@@ -11,7 +11,6 @@
 
 namespace shoal::worker {
 
-std::size_t size_bytes_of(const Value& value);
 /// The description of a tensor: a size that is not known is -1, with its bound as range.
 TensorSpec open_spec(const std::string& name, DType dtype, const SymbolicShape& sizes);
 /// Makes a Plan with the graph's inputs and outputs only.
@@ -20,10 +19,12 @@ Plan start_plan(const Graph& graph);
 BufferId add_value_buffer(const Value& value, Plan& plan);
 /// Per value: does a node read it, or is it an output of the graph?
 std::vector<bool> find_read_values(const Graph& graph);
-/// The key of a node in the WeightStore, for constants that are made for it, and in Choices. It is the same in a part of a graph.
+/// The key of a node in Choices. It is the same in a part of a graph.
 std::string node_key(const Graph& graph, const Node& node);
-/// Adds a buffer with the constant in row-major order and the value's dtype.
+/// The entry of the store with the constant in row-major order and the value's dtype; it is added before the store is sealed.
 ///   Errors  kUnimplemented: the constant exists only in another form now
+Result<int> plain_entry(const Graph& graph, ValueId id, WeightStore& weights);
+/// Adds a buffer for that entry.
 Result<BufferId> add_plain_constant(const Graph& graph, ValueId id, WeightStore& weights, Plan& plan);
 /// Marks the buffer that `node` takes bounds from (`holds_bounds`).
 void mark_bounds(Plan& plan, const Node& node, const std::vector<PlacedTensor>& src);

@@ -5,7 +5,6 @@
 
 #include "shm/base/errors.hpp"
 #include "worker/exec/backend.hpp"
-#include "worker/exec/constant_folding.hpp"
 #include "worker/exec/content_hash.hpp"
 #include "worker/exec/graph_plan.hpp"
 #include "worker/exec/padding.hpp"
@@ -13,6 +12,7 @@
 #include "worker/exec/program_builder.hpp"
 #include "worker/exec/program_cache.hpp"
 #include "worker/exec/tuning.hpp"
+#include "worker/passes/constant_folding.hpp"
 #include "worker/passes/infer.hpp"
 
 namespace shoal::worker {
@@ -20,7 +20,8 @@ namespace {
 
 using InputSet = std::vector<TensorSpec>;
 
-constexpr const char *kChoicesKey = "choices", *kChoicesForm = "text";  // an entry of the packed weights
+constexpr const char* kChoicesKey = "choices";  // an entry of the packed weights
+WeightForm choices_form() { return {.dtype = DType::kUInt8, .layout = "text"}; }
 constexpr int kTuningVersion = 2;  // increase it when nodes are numbered or variants are named differently
 
 // The key of a Program in the cache: dtype and shape of every input, in the model's order.
@@ -194,7 +195,7 @@ class ModelOnDevice : public Model {
   // Packed weights carry the choices that they were packed for. So all processes that share them agree if the record changes.
   Status choose_algorithms(std::uint64_t model_hash) {
     if (weights_->is_sealed()) {
-      const int index = weights_->find(kChoicesKey, kChoicesForm);
+      const int index = weights_->find(kChoicesKey, choices_form());
       if (index < 0) return {};
       const auto* text = reinterpret_cast<const char*>(weights_->address(index));
       SHOAL_ASSIGN_OR_RETURN(choices_, Choices::parse({text, weights_->entry(index).size_bytes}));
@@ -207,11 +208,9 @@ class ModelOnDevice : public Model {
       tune(model_hash);
     }
     if (choices_.empty()) return {};
-    const std::string text = choices_.to_text();
-    weights_->add(kChoicesKey, kChoicesForm, text.size(), [text](std::span<std::byte> dst) -> Status {
-      std::memcpy(dst.data(), text.data(), text.size());
-      return {};
-    });
+    const auto text = std::make_shared<const std::string>(choices_.to_text());
+    const Constant bytes{.bytes = std::as_bytes(std::span(*text)), .owner = text};
+    weights_->add({.source = NamedConstant{kChoicesKey, bytes}}, choices_form(), text->size(), write_source);
     return {};
   }
 
@@ -277,17 +276,17 @@ class ModelOnDevice : public Model {
     for_each_graph(graph_, [&](Graph& graph) {
       for (std::size_t id = 0; id < graph.values.size() && status.ok(); ++id) {
         if (auto& constant = graph.values[id].constant)
-          status = release(*constant, constant_key(graph, static_cast<ValueId>(id)));
+          status = release(*constant, constant_key(graph, static_cast<ValueId>(id)), graph.values[id].dtype);
       }
     });
     return status;
   }
 
-  Status release(Constant& constant, const std::string& key) {
+  Status release(Constant& constant, const std::string& key, DType dtype) {
     const std::size_t size_bytes = constant.bytes.size();
     constant.bytes = {};
     constant.owner = nullptr;
-    const int index = weights_->find(key, WeightStore::kPlain);
+    const int index = weights_->find(key, {.dtype = dtype});
     if (index < 0) return {};
     SHOAL_RETURN_IF_ERROR(weights_->check_size(index, size_bytes));
     constant.bytes = {weights_->address(index), weights_->entry(index).size_bytes};

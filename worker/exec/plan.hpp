@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstddef>
-#include <cstdlib>
 #include <memory>
 #include <span>
 #include <string>
@@ -10,6 +9,8 @@
 
 #include "shoal/result.hpp"
 #include "shoal/tensor.hpp"
+#include "worker/exec/weight_form.hpp"
+#include "worker/graph/aligned_bytes.hpp"
 
 namespace shoal::worker {
 
@@ -89,22 +90,6 @@ class Step {
   Space space_ = kHost;
 };
 
-struct AlignedDeleter {
-  void operator()(std::byte* bytes) const { std::free(bytes); }
-};
-/// Heap memory on a 64-byte border.
-struct AlignedBytes {
-  std::unique_ptr<std::byte[], AlignedDeleter> data;
-  std::size_t size_bytes = 0;
-  static AlignedBytes allocate(std::size_t size_bytes) {
-    const std::size_t rounded = (size_bytes + 63) / 64 * 64;
-    auto* memory = static_cast<std::byte*>(std::aligned_alloc(64, rounded == 0 ? 64 : rounded));
-    if (memory == nullptr) throw std::bad_alloc();
-    return {std::unique_ptr<std::byte[], AlignedDeleter>(memory), size_bytes};
-  }
-  std::span<std::byte> bytes() const { return {data.get(), size_bytes}; }
-};
-
 struct Plan {
   std::vector<TensorSpec> inputs, outputs;  ///< concrete, the model's order; a size that depends on data is -1 with a range
   std::vector<Buffer> buffers;
@@ -123,7 +108,8 @@ struct Plan {
   std::vector<Tunable> tunables;
   /// A constant in a form that this Plan needs and the packed weights lack. Key and form as in WeightEntry.
   struct Private {
-    std::string key, form;
+    std::string key;
+    WeightForm form;
     AlignedBytes memory;
   };
   std::vector<Private> privates;

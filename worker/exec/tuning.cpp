@@ -67,13 +67,18 @@ Result<Measurement> measure(const Graph& graph, const Backend& backend, Choices 
   std::vector<std::uint64_t> times(program.step_count()), best(program.step_count(), std::numeric_limits<std::uint64_t>::max());
   Context context;
   context.sink = &outputs;
-  SHOAL_RETURN_IF_ERROR(program.run(context, src, outputs.views()));
+  const std::vector<TensorView> unsized(outputs.views().begin(), outputs.views().end());
+  const auto run = [&] {
+    std::ranges::copy(unsized, outputs.views().begin());  // a run gives outputs whose sizes depend on data their shapes
+    return program.run(context, src, outputs.views());
+  };
+  SHOAL_RETURN_IF_ERROR(run());
   context.step_times = times;
   if (backend.threads() == 1) context.state->step_clock = thread_cpu_ns;
   const std::uint64_t start_ns = monotonic_now_ns();
   for (int round = 0; round < kRounds && (round == 0 || monotonic_now_ns() - start_ns < share_ns); ++round) {
     std::ranges::fill(times, 0);
-    SHOAL_RETURN_IF_ERROR(program.run(context, src, outputs.views()));
+    SHOAL_RETURN_IF_ERROR(run());
     for (std::size_t step = 0; step < times.size(); ++step) best[step] = std::min(best[step], times[step]);
   }
   Measurement measurement{.variant = std::move(variant)};
@@ -133,14 +138,14 @@ void fill_with_noise(const TensorView& view) {
   }
 }
 
-Result<std::vector<Tensor>> outputs_with(const Graph& graph, const Backend& backend, const Choices& choices,
-                                         std::span<const Tensor> inputs) {
+Result<Tensors> outputs_with(const Graph& graph, const Backend& backend, const Choices& choices, std::span<const Tensor> inputs) {
   const auto weights = std::make_shared<WeightStore>(WeightIdentity{});
   SHOAL_ASSIGN_OR_RETURN(Plan plan, backend.prepare(graph, *weights, choices));
   SHOAL_RETURN_IF_ERROR(weights->seal());
   const PlannedProgram program(std::move(plan), weights);
-  std::vector<TensorView> src, dst;
-  std::vector<Tensor> noise = blank_tensors(program.inputs(), src), outputs = blank_tensors(program.outputs(), dst);
+  std::vector<TensorView> src;
+  const std::vector<Tensor> noise = blank_tensors(program.inputs(), src);
+  SHOAL_ASSIGN_OR_RETURN(OwnedOutputs outputs, OwnedOutputs::make(program.outputs()));
   for (std::size_t i = 0; i < src.size(); ++i) {
     if (inputs.empty()) {
       fill_with_noise(src[i]);
@@ -149,12 +154,15 @@ Result<std::vector<Tensor>> outputs_with(const Graph& graph, const Backend& back
     }
   }
   Context context;
-  SHOAL_RETURN_IF_ERROR(program.run(context, src, dst));
-  return outputs;
+  context.sink = &outputs;
+  SHOAL_RETURN_IF_ERROR(program.run(context, src, outputs.views()));
+  return std::move(outputs).take();
 }
 
-/// The largest difference as a share of max(1, the largest |want|). Infinite if only one of two numbers is finite.
+/// The largest difference as a share of max(1, the largest |want|). Infinite if only one of two numbers is finite, and if the
+/// sizes, which depend on data, differ.
 double error_of(const Tensor& got, const Tensor& want) {
+  if (got.shape() != want.shape()) return std::numeric_limits<double>::infinity();
   if (want.dtype() != DType::kFloat32) return 0;
   const auto floats = [](const Tensor& tensor) {
     return std::span(reinterpret_cast<const float*>(tensor.view().data), tensor.view().bytes().size() / sizeof(float));
@@ -175,7 +183,7 @@ Result<double> error_of(const Graph& graph, const Backend& backend, const Choice
   SHOAL_ASSIGN_OR_RETURN(const auto want, outputs_with(graph, backend, {.precision = Precision::kF32}, inputs));
   SHOAL_ASSIGN_OR_RETURN(const auto got, outputs_with(graph, backend, choices, inputs));
   double error = 0;
-  for (std::size_t i = 0; i < want.size(); ++i) error = std::max(error, error_of(got[i], want[i]));
+  for (std::size_t i = 0; i < want.size(); ++i) error = std::max(error, error_of(got[i].tensor, want[i].tensor));
   return error;
 }
 

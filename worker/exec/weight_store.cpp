@@ -15,10 +15,10 @@ namespace shoal::worker {
 namespace {
 
 constexpr char kMagic[8] = {'S', 'H', 'O', 'A', 'L', 'W', 'T', 'S'};
-constexpr std::uint32_t kVersion = 1;
+constexpr std::uint32_t kVersion = 2;
 constexpr std::uint64_t kWeightAlignment = 64;
 
-// The segment: header, entry table, the texts (identity, keys, forms), then the blobs, each on a 64-byte border.
+// The segment: header, entry table, the texts (identity, keys, layouts), then the blobs, each on a 64-byte border.
 struct PackedHeader {
   char magic[8];
   std::uint32_t version, entry_count;
@@ -28,8 +28,11 @@ struct PackedHeader {
 static_assert(sizeof(PackedHeader) == 40);
 
 struct PackedEntry {
-  std::uint64_t key_offset, form_offset;
-  std::uint32_t key_size, form_size;
+  std::uint64_t key_offset, layout_offset;
+  std::uint32_t key_size;
+  std::uint16_t layout_size;
+  DType dtype;
+  std::uint8_t reserved;
   std::uint64_t offset_bytes, size_bytes;
 };
 static_assert(sizeof(PackedEntry) == 40);
@@ -45,6 +48,14 @@ void copy_text(std::span<std::byte> packed, std::uint64_t offset, std::string_vi
 }
 
 }  // namespace
+
+Status write_source(const ConstantChain& chain, const WeightForm&, std::span<std::byte> dst) {
+  const std::span<const std::byte> bytes = chain.source->constant.bytes;
+  if (bytes.size() != dst.size())
+    return internal_error("constant '{}' of {} bytes is read as {} bytes", chain.source->name, bytes.size(), dst.size());
+  std::ranges::copy(bytes, dst.begin());
+  return {};
+}
 
 Result<std::unique_ptr<WeightStore>> WeightStore::open(std::string identity, UniqueFd packed) {
   SHOAL_RETURN_IF_ERROR(check_sealed(packed, Seals::kReadOnly).status());
@@ -76,12 +87,12 @@ Status WeightStore::read_table(std::span<const std::byte> packed) {
     PackedEntry entry;
     std::memcpy(&entry, packed.data() + sizeof header + i * sizeof entry, sizeof entry);
     const auto key = text_at(packed, entry.key_offset, entry.key_size);
-    const auto form = text_at(packed, entry.form_offset, entry.form_size);
-    if (!key || !form || !fits(entry.offset_bytes, entry.size_bytes, packed.size()))
+    const auto layout = text_at(packed, entry.layout_offset, entry.layout_size);
+    if (!key || !layout || !fits(entry.offset_bytes, entry.size_bytes, packed.size()))
       return failed_precondition("packed entry {} lies outside", i);
     if (entry.offset_bytes % kWeightAlignment != 0)
       return failed_precondition("packed entry {} is not on a border of {} bytes", i, kWeightAlignment);
-    entries_.push_back({std::string(*key), std::string(*form), entry.offset_bytes, entry.size_bytes});
+    entries_.push_back({std::string(*key), {entry.dtype, std::string(*layout)}, entry.offset_bytes, entry.size_bytes});
     index_entry(static_cast<int>(i));
   }
   return {};
@@ -101,7 +112,7 @@ Status WeightStore::check_size(int index, std::uint64_t size_bytes) const {
 
 void WeightStore::index_entry(int index) { by_key_[entry(index).key].push_back(index); }
 
-int WeightStore::find(const std::string& key, const std::string& form) const {
+int WeightStore::find(const std::string& key, const WeightForm& form) const {
   for (const int index : forms_of(key)) {
     if (entry(index).form == form) return index;
   }
@@ -113,18 +124,19 @@ std::vector<int> WeightStore::forms_of(const std::string& key) const {
   return found == by_key_.end() ? std::vector<int>{} : found->second;
 }
 
-int WeightStore::add(const std::string& key, const std::string& form, std::uint64_t size_bytes, Fill fill) {
+int WeightStore::add(const ConstantChain& chain, const WeightForm& form, std::uint64_t size_bytes, FormWriter write) {
+  const std::string key = chain.key();
   if (const int found = find(key, form); found >= 0) return found;
   SHOAL_CHECK(!is_sealed());
   const int index = static_cast<int>(entries_.size());
   std::vector<int>& same_key = by_key_[key];
   same_key.push_back(index);
   try {
-    fills_.push_back(std::move(fill));
+    origins_.push_back({chain, write});
     entries_.push_back({key, form, 0, size_bytes});
   } catch (...) {
     same_key.pop_back();
-    fills_.resize(entries_.size());
+    origins_.resize(entries_.size());
     throw;
   }
   return index;
@@ -137,7 +149,7 @@ void WeightStore::forget_from(std::size_t count) {
     same_key->second.pop_back();
     if (same_key->second.empty()) by_key_.erase(same_key);
     entries_.pop_back();
-    fills_.pop_back();
+    origins_.pop_back();
   }
 }
 
@@ -153,21 +165,22 @@ Status WeightStore::seal(Contents contents) {
     const std::span<std::byte> packed = writable.mutable_bytes();
     write_table(packed);
     for (std::size_t i = 0; i < entries_.size() && contents == Contents::kFilled; ++i)
-      SHOAL_RETURN_IF_ERROR(fills_[i](packed.subspan(entries_[i].offset_bytes, entries_[i].size_bytes)));
+      SHOAL_RETURN_IF_ERROR(origins_[i].write(origins_[i].chain, entries_[i].form,
+                                              packed.subspan(entries_[i].offset_bytes, entries_[i].size_bytes)));
   }
   SHOAL_RETURN_IF_ERROR(shoal::seal(fd, Seals::kReadOnly));
   SHOAL_ASSIGN_OR_RETURN(Segment read_only, Segment::map(fd, Segment::Access::kReadOnly));
   read_only.gather_into_huge_pages();
   segment_ = std::make_shared<const Segment>(std::move(read_only));
   fd_ = std::move(fd);
-  fills_.clear();
+  origins_.clear();
   sealed_ = true;
   return {};
 }
 
 std::uint64_t WeightStore::place_entries() {
   std::uint64_t at = sizeof(PackedHeader) + entries_.size() * sizeof(PackedEntry) + identity_.text.size();
-  for (const auto& entry : entries_) at += entry.key.size() + entry.form.size();
+  for (const auto& entry : entries_) at += entry.key.size() + entry.form.layout.size();
   for (auto& entry : entries_) {
     entry.offset_bytes = align_up(at, kWeightAlignment);
     at = entry.offset_bytes + entry.size_bytes;
@@ -191,13 +204,15 @@ void WeightStore::write_table(std::span<std::byte> packed) const {
     const PackedEntry row{text,
                           text + entry.key.size(),
                           static_cast<std::uint32_t>(entry.key.size()),
-                          static_cast<std::uint32_t>(entry.form.size()),
+                          static_cast<std::uint16_t>(entry.form.layout.size()),
+                          entry.form.dtype,
+                          0,
                           entry.offset_bytes,
                           entry.size_bytes};
     std::memcpy(packed.data() + sizeof header + i * sizeof row, &row, sizeof row);
     copy_text(packed, row.key_offset, entry.key);
-    copy_text(packed, row.form_offset, entry.form);
-    text += entry.key.size() + entry.form.size();
+    copy_text(packed, row.layout_offset, entry.form.layout);
+    text += entry.key.size() + entry.form.layout.size();
   }
 }
 

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <memory>
 #include <span>
@@ -12,6 +11,8 @@
 #include "shm/base/unique_fd.hpp"
 #include "shm/segment/segment.hpp"
 #include "shoal/result.hpp"
+#include "worker/exec/weight_form.hpp"
+#include "worker/passes/constant_chain.hpp"
 
 namespace shoal::worker {
 
@@ -21,21 +22,24 @@ struct WeightIdentity {
   std::string text;              ///< build, device, library, instruction set, threads, first input shapes: compared as a whole
 };
 
-/// One constant in one form: "plain" (row-major), or the bytes of a library's memory descriptor.
+/// One constant in one form.
 struct WeightEntry {
-  std::string key;  ///< "v12" or "n7.weights": the same for equal loads
-  std::string form;
+  std::string key;  ///< ConstantChain::key(): the same for equal loads
+  WeightForm form;
   std::uint64_t offset_bytes = 0, size_bytes = 0;
 };
+
+/// Writes a chain's result into an entry, in the entry's form. A plain function: all that differs is in the chain and the form.
+using FormWriter = Status (*)(const ConstantChain& chain, const WeightForm& form, std::span<std::byte> dst);
+/// Copies the bytes of the chain's source, in any type. There must be no transform, and the form's type is the source's.
+///   Errors  kInternal: the entry has another size
+Status write_source(const ConstantChain& chain, const WeightForm& form, std::span<std::byte> dst);
 
 /// Collects entries while a model loads, and is then sealed; or opens weights that an equal load has sealed. Immutable once it is
 /// opened or sealed.
 ///   Threads  thread-compatible
 class WeightStore : public std::enable_shared_from_this<WeightStore> {
  public:
-  using Fill = std::function<Status(std::span<std::byte> dst)>;
-  static constexpr const char* kPlain = "plain";
-
   explicit WeightStore(WeightIdentity identity) : identity_(std::move(identity)) {}
   /// Checks everything but the model's hash, which takes long to compute: call check_model() next.
   ///   identity  WeightIdentity::text
@@ -47,7 +51,7 @@ class WeightStore : public std::enable_shared_from_this<WeightStore> {
   Status check_model(std::uint64_t model_hash) const;
 
   /// Index of that constant in that form; -1 if there is none.
-  int find(const std::string& key, const std::string& form) const;
+  int find(const std::string& key, const WeightForm& form) const;
   /// Indices of all forms of that constant, in the order they were added.
   std::vector<int> forms_of(const std::string& key) const;
   const WeightEntry& entry(int index) const { return entries_[static_cast<std::size_t>(index)]; }
@@ -56,9 +60,9 @@ class WeightStore : public std::enable_shared_from_this<WeightStore> {
   Status check_size(int index, std::uint64_t size_bytes) const;
   bool is_sealed() const { return sealed_; }
 
-  /// Adds an entry (or finds it); seal() calls `fill` to write it. Not after seal(). Throws std::bad_alloc: nothing is added
-  /// then.
-  int add(const std::string& key, const std::string& form, std::uint64_t size_bytes, Fill fill);
+  /// Adds an entry (or finds that of an equal chain and form); seal() calls `write`. Keeps the chain's constants alive until
+  /// then. Not after seal(). Throws std::bad_alloc: nothing is added then.
+  int add(const ConstantChain& chain, const WeightForm& form, std::uint64_t size_bytes, FormWriter write);
   std::size_t entry_count() const { return entries_.size(); }
   /// Takes back all entries but the first `count`. Not after seal().
   void forget_from(std::size_t count);
@@ -82,7 +86,11 @@ class WeightStore : public std::enable_shared_from_this<WeightStore> {
 
   WeightIdentity identity_;
   std::vector<WeightEntry> entries_;
-  std::vector<Fill> fills_;
+  struct Origin {
+    ConstantChain chain;
+    FormWriter write;
+  };
+  std::vector<Origin> origins_;  ///< per entry; empty after seal()
   std::map<std::string, std::vector<int>, std::less<>> by_key_;
   bool sealed_ = false;
   UniqueFd fd_;  ///< none, like the segment, if there are no entries

@@ -9,6 +9,10 @@
 
 namespace shoal::worker {
 
+std::size_t size_bytes_of(const Value& value) {
+  return static_cast<std::size_t>(value.shape.element_count()) * dtype_size_bytes(value.dtype);
+}
+
 ValueId Graph::add_value(Value value) {
   values.push_back(std::move(value));
   return static_cast<ValueId>(values.size() - 1);

@@ -47,6 +47,9 @@ struct Value {
   SymbolicShape sizes() const { return expressions ? *expressions : SymbolicShape(shape); }
 };
 
+/// Of its elements; of the largest shape, if the sizes are not known.
+std::size_t size_bytes_of(const Value& value);
+
 /// One use of an operator.
 struct Node {
   const Operator* op = nullptr;  ///< from the registry (operators.hpp); lives as long as the process

@@ -45,6 +45,7 @@ namespace {
 using wire::ControlKind;
 using wire::ControlMessage;
 
+constexpr int kMappedBytes = 128 << 10;  // blocks of this size are mapped, and go back when they are freed
 constexpr std::string_view kZygoteMode = "--zygote", kFindMode = "--find";
 
 sigset_t child_signal() {
@@ -308,6 +309,9 @@ int worker_main(int argc, char** argv) {
   // In a process group of its own this process is in the background of the daemon's terminal. There, SIGTTOU would stop it when
   // it writes a message.
   for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGTTIN, SIGTTOU}) ::signal(signal, SIG_IGN);
+  // By itself malloc() raises this limit to the largest block that was ever freed. The heap then keeps what compiling needs for a
+  // moment, between the programs that stay, and grows for hours.
+  ::mallopt(M_MMAP_THRESHOLD, kMappedBytes);
   const ProcessTitle title(argc, argv);
   if (mode == kFindMode) find_files(UniqueFd(fd), title);
   run_zygote(UniqueFd(fd), title);

@@ -36,9 +36,12 @@ Compiler::Compiler(const Graph& graph, WeightStore& weights, const Options& opti
       choices_(choices),
       precision_(precision_of(choices, options)),
       bf16_values_(precision_ == Precision::kBf16 ? find_bf16_values(graph) : std::vector<bool>(graph.values.size())),
+      readers_(graph),
+      gates_(options.fuse ? find_gates(graph, readers_) : std::map<ValueId, Gate>()),
+      norms_(options.fuse ? find_foldable_norms(graph, readers_) : std::vector<NodeId>(graph.nodes.size(), kNoNode)),
       plan_(start_plan(graph)),
       forms_(graph.values.size()) {
-  find_readers();
+  find_families();
   find_places();
 }
 

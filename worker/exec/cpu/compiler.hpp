@@ -2,7 +2,6 @@
 #pragma once
 
 #include <climits>
-#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -18,6 +17,9 @@
 #include "worker/exec/weight_store.hpp"
 #include "worker/graph/graph.hpp"
 #include "worker/graph/types.hpp"
+#include "worker/passes/constant_chain.hpp"
+#include "worker/passes/element_functions.hpp"
+#include "worker/passes/patterns.hpp"
 
 namespace shoal::worker::cpu {
 
@@ -26,16 +28,8 @@ inline constexpr const char *kBlocked = "blocked", *kChannelsLast = "channels_la
 /// How many implementations of one algorithm are measured: later ones in the library's list are for older machines.
 inline constexpr int kCandidates = 2;
 
-/// An element-wise function of oneDNN, or binary_div: x / alpha, for which oneDNN has no exact function.
-struct Eltwise {
-  dnnl::algorithm algorithm = dnnl::algorithm::undef;
-  float alpha = 0, beta = 0;
-};
-inline bool is_division(const Eltwise& function) { return function.algorithm == dnnl::algorithm::binary_div; }
-/// Several functions, one after the other.
-using Functions = std::vector<Eltwise>;
-/// The functions that the node applies to its one input; empty if it is another kind of node.
-Functions functions_of(const Node& node);
+/// oneDNN's element-wise algorithm with the same alpha and beta; undef for a division, for which it has no exact one.
+dnnl::algorithm eltwise_algorithm(ElementFunction::Kind kind);
 
 /// In which plans with these choices are computed: float32 if nothing was chosen, or if oneDNN has no fast bf16 here.
 Precision precision_of(const Choices& choices, const Options& options);
@@ -77,8 +71,6 @@ class Compiler {
     ValueId operand = -1;
     Desc operand_desc;  ///< the layout in which it is read; empty: it is in the destination
   };
-  /// Gives the address of a constant's plain float32 data, or of data computed into `scratch`.
-  using PlainSource = std::function<const float*(std::vector<float>& scratch)>;
   /// True: the node was lowered. False: declined.
   using Taken = Result<bool>;
 
@@ -109,7 +101,7 @@ class Compiler {
   Status emit_oracle(const Node& node);
 
   // values.cpp: the readers of values, forms, in-place
-  void find_readers();
+  void find_families();
   const Node& node(NodeId id) const { return graph_.nodes[static_cast<std::size_t>(id)]; }
   const Value& value(ValueId id) const { return graph_.value(id); }
   ValueId root_of(ValueId id) const { return roots_[static_cast<std::size_t>(id)]; }
@@ -121,9 +113,7 @@ class Compiler {
   std::span<const Type> types_of_products() const;
   bool is_constant(ValueId id) const { return value(id).constant.has_value(); }
   bool is_ready(ValueId id) { return is_constant(id) || !forms(id).empty(); }
-  bool is_read(ValueId id) const {
-    return is_output_[static_cast<std::size_t>(id)] || !readers_[static_cast<std::size_t>(id)].empty();
-  }
+  bool is_read(ValueId id) const { return readers_.is_read(id); }
   bool is_dynamic(const Node& node) const;                ///< an input or output has a size that depends on data
   bool has_types(const Node& node, TypeSet types) const;  ///< every input and output has one of them
   bool all_float(const Node& node) const;  ///< every input and output is float32 and not empty: oneDNN can describe it
@@ -147,7 +137,7 @@ class Compiler {
                 std::vector<Argument> arguments);
 
   // weights.cpp
-  Result<Form> weights_form(const std::string& key, const Desc& plain, const Desc& wanted, const PlainSource& source);
+  Result<Form> weights_form(const ConstantChain& chain, const Desc& wanted);
   /// The layout of an entry of the weights. Errors: kFailedPrecondition: it cannot be the layout of these bytes.
   Result<Desc> packed_desc(int index, const Desc& plain) const;
   struct Packed {
@@ -157,7 +147,6 @@ class Compiler {
   /// The entries of the key that were packed for the same dimensions: another node may read the same weights in groups.
   Result<std::vector<Packed>> packed_forms(const std::string& key, const Desc& plain) const;
   Result<std::vector<Desc>> packed_descs(const std::string& key, const Desc& plain, Type type) const;  ///< those of that type
-  PlainSource source_of(ValueId constant) const;
 
   // fusion.cpp
   std::vector<PostOp> find_post_ops(ValueId from, bool with_addition);
@@ -169,7 +158,7 @@ class Compiler {
   static dnnl::primitive_attr attributes_for(std::span<const PostOp> post_ops);
   ValueId result_of(ValueId from, std::span<const PostOp> post_ops) const;
   ValueId absorb_post_ops(ValueId from, std::span<const PostOp> post_ops);
-  const Node* foldable_batch_norm(ValueId from) const;
+  const Node* foldable_norm() const;  ///< the BatchNorm that is folded into the current node; null: none
 
   // one file per family
   Taken convolution(const Node& node);
@@ -199,8 +188,7 @@ class Compiler {
   struct ConvolutionWork;
   std::vector<dnnl::convolution_forward::primitive_desc> convolution_candidates(const ConvolutionWork& work,
                                                                                 const dnnl::primitive_attr& attr) const;
-  Status pack_direct_too(const std::vector<dnnl::convolution_forward::primitive_desc>& candidates, const std::string& key,
-                         const Desc& plain, const PlainSource& source);
+  Status pack_direct_too(const std::vector<dnnl::convolution_forward::primitive_desc>& candidates, const ConstantChain& weights);
   /// The candidate that the choices name for the current node, or else the one of their preference.
   template <typename PrimitiveDesc>
   const PrimitiveDesc& choose(const std::vector<PrimitiveDesc>& candidates) const {
@@ -242,11 +230,13 @@ class Compiler {
   const Choices choices_;
   const Precision precision_;
   std::vector<bool> bf16_values_;  ///< per value, as find_bf16_values()
+  const Readers readers_;
+  const std::map<ValueId, Gate> gates_;  ///< none without `options.fuse`, like norms
+  const std::vector<NodeId> norms_;      ///< per node, as find_foldable_norms()
   Plan plan_;
   std::vector<std::vector<Form>> forms_;             ///< per value
-  std::vector<std::vector<NodeId>> readers_;         ///< per value: the nodes that read it
   std::vector<std::vector<NodeId>> family_readers_;  ///< per root value: readers of it and of its views
-  std::vector<bool> is_output_, family_is_output_;
+  std::vector<bool> family_is_output_;
   std::vector<ValueId> roots_;      ///< per value: itself, or the value that it is a view of
   std::vector<NodeId> emitted_at_;  ///< per node: itself, or the node that absorbed it
   std::vector<bool> is_absorbed_;

@@ -3,7 +3,6 @@
 #include <string_view>
 
 #include "shm/base/errors.hpp"
-#include "worker/exec/cpu/batch_norm_folding.hpp"
 #include "worker/exec/cpu/compiler.hpp"
 #include "worker/exec/graph_plan.hpp"
 #include "worker/graph/operators.hpp"
@@ -84,11 +83,10 @@ std::vector<ConvolutionPd> Compiler::convolution_candidates(const ConvolutionWor
 
 // Winograd's form of the weights serves one shape. Programs compiled later for other shapes read the direct form, or are packed
 // from it.
-Status Compiler::pack_direct_too(const std::vector<ConvolutionPd>& candidates, const std::string& key, const Desc& plain,
-                                 const PlainSource& source) {
+Status Compiler::pack_direct_too(const std::vector<ConvolutionPd>& candidates, const ConstantChain& weights) {
   const auto direct = std::find_if_not(candidates.begin(), candidates.end(), is_winograd);
   if (direct == candidates.end() || weights_.is_sealed()) return {};
-  return weights_form(key, plain, direct->weights_desc(), source).status();
+  return weights_form(weights, direct->weights_desc()).status();
 }
 
 Result<Compiler::Form> Compiler::residual_form(ValueId residual, const Desc& desc, std::span<const BufferId> also_read) {
@@ -107,7 +105,7 @@ Compiler::Taken Compiler::convolution(const Node& node) {
 
   if (!counts_positions(value(node.inputs[0]).shape, attributes.pad)) return false;
 
-  const Node* norm = foldable_batch_norm(node.outputs[0]);
+  const Node* norm = foldable_norm();
   const ValueId last_folded = norm == nullptr ? node.outputs[0] : norm->outputs[0];
   ConvolutionWork work{.src = dims_of(value(node.inputs[0]).shape),
                        .weights = dims_of(value(weights).shape),
@@ -120,15 +118,16 @@ Compiler::Taken Compiler::convolution(const Node& node) {
     work.weights[0] /= attributes.num_group;
     work.weights.insert(work.weights.begin(), attributes.num_group);
   }
-  const FoldedNames names = folded_names(graph_, node, norm);
+  const ConstantChain weights_chain = folded_weights(graph_, node, norm);
+  const std::optional<ConstantChain> bias_chain = folded_bias(graph_, node, norm);
   const Desc plain_weights = plain_desc(work.weights);
-  if (names.has_bias) work.bias = plain_desc({attributes.num_filter});
+  if (bias_chain) work.bias = plain_desc({attributes.num_filter});
 
   std::vector<PostOp> post_ops;
   std::vector<ConvolutionPd> candidates;
   for (const Type type : types_of_products()) {
     work.type = type;
-    SHOAL_ASSIGN_OR_RETURN(work.packed, packed_descs(names.weights, plain_weights, type));
+    SHOAL_ASSIGN_OR_RETURN(work.packed, packed_descs(weights_chain.key(), plain_weights, type));
     for (post_ops = find_post_ops(last_folded, /*with_addition=*/true);; post_ops.pop_back()) {
       work.dst_type = type == Type::f32 ? type : type_of(result_of(last_folded, post_ops));
       candidates = convolution_candidates(work, attributes_for(post_ops));
@@ -141,12 +140,11 @@ Compiler::Taken Compiler::convolution(const Node& node) {
 
   if (norm != nullptr) absorb(static_cast<NodeId>(norm - graph_.nodes.data()));
   const ValueId result = absorb_post_ops(last_folded, post_ops);
-  const BatchNormFolding folding(graph_, node, norm);
   SHOAL_ASSIGN_OR_RETURN(const Form src, form_as(node.inputs[0], chosen.src_desc()));
-  SHOAL_ASSIGN_OR_RETURN(const Form packed, weights_form(names.weights, plain_weights, chosen.weights_desc(), folding.weights()));
+  SHOAL_ASSIGN_OR_RETURN(const Form packed, weights_form(weights_chain, chosen.weights_desc()));
   std::vector<Argument> arguments = {{DNNL_ARG_SRC, src.desc, src.buffer}, {DNNL_ARG_WEIGHTS, packed.desc, packed.buffer}};
-  if (names.has_bias) {
-    SHOAL_ASSIGN_OR_RETURN(const Form bias, weights_form(names.bias, work.bias, work.bias, folding.bias()));
+  if (bias_chain) {
+    SHOAL_ASSIGN_OR_RETURN(const Form bias, weights_form(*bias_chain, work.bias));
     arguments.push_back({DNNL_ARG_BIAS, bias.desc, bias.buffer});
   }
   Form dst;
@@ -156,7 +154,7 @@ Compiler::Taken Compiler::convolution(const Node& node) {
   }
   if (dst.buffer == kNoBuffer) dst = new_form(chosen.dst_desc());
   arguments.push_back({DNNL_ARG_DST, dst.desc, dst.buffer});
-  if (is_winograd(chosen)) SHOAL_RETURN_IF_ERROR(pack_direct_too(candidates, names.weights, plain_weights, folding.weights()));
+  if (is_winograd(chosen)) SHOAL_RETURN_IF_ERROR(pack_direct_too(candidates, weights_chain));
   note_tunable(chosen);
   add_step(describe(node), dnnl::convolution_forward(chosen), chosen.scratchpad_desc(), std::move(arguments));
   add_form(result, dst);

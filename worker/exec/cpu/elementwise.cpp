@@ -9,29 +9,30 @@
 namespace shoal::worker::cpu {
 namespace {
 
+using Kind = ElementFunction::Kind;
+
 /// A function that runs by a loop of Shoal if it is a step by itself.
 struct OwnLoop {
   const char* name;
   Loop loop;
   bool keeps_zeros;  ///< f(0) = 0, so padding stays zero
 };
-std::optional<OwnLoop> own_loop_of(const Eltwise& function, const Desc& desc) {
+std::optional<OwnLoop> own_loop_of(const ElementFunction& function, const Desc& desc) {
   const float a = function.alpha, b = function.beta;
   const DType type = desc.data_type() == Type::bf16 ? DType::kBFloat16 : DType::kFloat32;
   const auto count = static_cast<std::int64_t>(desc.get_size() / element_bytes(desc));
   if (is_division(function)) return OwnLoop{"divide", divide_loop(type, count, a), a != 0};
-  if (function.algorithm == dnnl::algorithm::eltwise_clip)
-    return OwnLoop{"clamp", clamp_loop(type, count, a, b), a <= 0 && b >= 0};
-  if (function.algorithm == dnnl::algorithm::eltwise_relu && a == 0)
+  if (function.kind == Kind::kClip) return OwnLoop{"clamp", clamp_loop(type, count, a, b), a <= 0 && b >= 0};
+  if (function.kind == Kind::kRelu && a == 0)
     return OwnLoop{"clamp", clamp_loop(type, count, 0, std::numeric_limits<float>::infinity()), true};
   return std::nullopt;
 }
 
-std::optional<dnnl::eltwise_forward::primitive_desc> make_eltwise(const Eltwise& function, const Desc& desc) {
+std::optional<dnnl::eltwise_forward::primitive_desc> make_eltwise(const ElementFunction& function, const Desc& desc) {
   dnnl::primitive_attr attr;
   attr.set_scratchpad_mode(dnnl::scratchpad_mode::user);
-  const dnnl::eltwise_forward::desc wanted(dnnl::prop_kind::forward_inference, function.algorithm, desc, function.alpha,
-                                           function.beta);
+  const dnnl::eltwise_forward::desc wanted(dnnl::prop_kind::forward_inference, eltwise_algorithm(function.kind), desc,
+                                           function.alpha, function.beta);
   dnnl::eltwise_forward::primitive_desc pd(wanted, attr, engine(), /*allow_empty=*/true);
   if (!pd || !is_optimized(pd)) return std::nullopt;
   return pd;
@@ -78,7 +79,7 @@ Compiler::Taken Compiler::eltwise(const Node& node) {
   SHOAL_ASSIGN_OR_RETURN(Form at, first_form(node.inputs[0], type_of(result_of(node.outputs[0], chain))));
   std::vector<std::optional<OwnLoop>> loops;
   std::vector<std::optional<dnnl::eltwise_forward::primitive_desc>> primitives;
-  for (const Eltwise& function : run.functions) {
+  for (const ElementFunction& function : run.functions) {
     loops.push_back(own_loop_of(function, at.desc));
     primitives.push_back(loops.back() ? std::nullopt : make_eltwise(function, at.desc));
     const bool works = loops.back() ? loops.back()->keeps_zeros || !is_padded(at.desc) : primitives.back().has_value();

@@ -2,7 +2,6 @@
 #include <algorithm>
 
 #include "shm/base/errors.hpp"
-#include "worker/exec/cpu/batch_norm_folding.hpp"
 #include "worker/exec/cpu/compiler.hpp"
 #include "worker/graph/operators.hpp"
 #include "worker/ops/fully_connected.hpp"
@@ -35,9 +34,9 @@ std::vector<InnerProductPd> find_candidates(const Desc& src, const std::vector<D
   return found;
 }
 
-bool is_clamp(const Eltwise& function) {
-  return function.algorithm == dnnl::algorithm::eltwise_clip ||
-         (function.algorithm == dnnl::algorithm::eltwise_relu && function.alpha == 0);
+bool is_clamp(const ElementFunction& function) {
+  using Kind = ElementFunction::Kind;
+  return function.kind == Kind::kClip || (function.kind == Kind::kRelu && function.alpha == 0);
 }
 
 }  // namespace
@@ -53,19 +52,19 @@ Compiler::Taken Compiler::fully_connected(const Node& node) {
   const auto depth = value(weights).shape[1];
   const auto rows = src_shape.element_count() / depth;
 
-  // If leading axes are kept, the channels of a BatchNorm are not the rows of the weights.
-  const Node* norm = value(node.outputs[0]).shape.rank() == 2 ? foldable_batch_norm(node.outputs[0]) : nullptr;
+  const Node* norm = foldable_norm();
   const ValueId last_folded = norm == nullptr ? node.outputs[0] : norm->outputs[0];
-  const FoldedNames names = folded_names(graph_, node, norm);
+  const ConstantChain weights_chain = folded_weights(graph_, node, norm);
+  const std::optional<ConstantChain> bias_chain = folded_bias(graph_, node, norm);
   const Desc plain_weights = plain_desc({attributes.num_hidden, depth});
-  const Desc bias_desc = names.has_bias ? plain_desc({attributes.num_hidden}) : Desc();
+  const Desc bias_desc = bias_chain ? plain_desc({attributes.num_hidden}) : Desc();
 
   Desc src_desc, dst_desc;
   std::vector<PostOp> post_ops;
   std::vector<InnerProductPd> candidates;
   for (const Type type : types_of_products()) {
     src_desc = plain_desc({rows, depth}, type);
-    SHOAL_ASSIGN_OR_RETURN(std::vector<Desc> layouts, packed_descs(names.weights, plain_weights, type));
+    SHOAL_ASSIGN_OR_RETURN(std::vector<Desc> layouts, packed_descs(weights_chain.key(), plain_weights, type));
     layouts.push_back(any_desc({attributes.num_hidden, depth}, type));
     post_ops = find_post_ops(last_folded, /*with_addition=*/false);
     // A clamp by itself keeps NaN (clamp_loop) and costs almost nothing compared with a product.
@@ -82,12 +81,11 @@ Compiler::Taken Compiler::fully_connected(const Node& node) {
 
   if (norm != nullptr) absorb(static_cast<NodeId>(norm - graph_.nodes.data()));
   const ValueId result = absorb_post_ops(last_folded, post_ops);
-  const BatchNormFolding folding(graph_, node, norm);
   SHOAL_ASSIGN_OR_RETURN(const Form src, plain_form(node.inputs[0], src_desc.data_type()));
-  SHOAL_ASSIGN_OR_RETURN(const Form packed, weights_form(names.weights, plain_weights, chosen.weights_desc(), folding.weights()));
+  SHOAL_ASSIGN_OR_RETURN(const Form packed, weights_form(weights_chain, chosen.weights_desc()));
   std::vector<Argument> arguments = {{DNNL_ARG_SRC, src_desc, src.buffer}, {DNNL_ARG_WEIGHTS, packed.desc, packed.buffer}};
-  if (names.has_bias) {
-    SHOAL_ASSIGN_OR_RETURN(const Form bias, weights_form(names.bias, bias_desc, bias_desc, folding.bias()));
+  if (bias_chain) {
+    SHOAL_ASSIGN_OR_RETURN(const Form bias, weights_form(*bias_chain, bias_desc));
     arguments.push_back({DNNL_ARG_BIAS, bias.desc, bias.buffer});
   }
   const Form dst = new_form(plain_desc(value(result).shape, dst_desc.data_type()));

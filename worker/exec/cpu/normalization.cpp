@@ -1,7 +1,6 @@
 // BatchNorm that is not folded into an earlier node, LRN, L2Normalization, softmax.
 #include "worker/ops/normalization.hpp"
 #include "shm/base/errors.hpp"
-#include "worker/exec/cpu/batch_norm_folding.hpp"
 #include "worker/exec/cpu/compiler.hpp"
 #include "worker/exec/cpu/kernels/axis_loops.hpp"
 #include "worker/exec/graph_plan.hpp"
@@ -19,7 +18,7 @@ dnnl::primitive_attr user_scratchpad() {
 
 bool is_relu(const Node& node) {
   const Functions functions = functions_of(node);
-  return functions.size() == 1 && functions[0].algorithm == dnnl::algorithm::eltwise_relu && functions[0].alpha == 0;
+  return functions.size() == 1 && functions[0].kind == ElementFunction::Kind::kRelu && functions[0].alpha == 0;
 }
 
 AxisExtents extents_of(const Shape& shape, int axis) {
@@ -58,21 +57,16 @@ Compiler::Taken Compiler::batch_norm(const Node& node) {
   if (with_relu) absorb(reader);
   const auto channels = value(node.inputs[1]).shape.element_count();
   std::vector<Argument> arguments = {{DNNL_ARG_SRC, src.desc, src.buffer}};
-  const auto add_constant = [&](int kind, const std::string& key, const PlainSource& source) -> Status {
-    SHOAL_ASSIGN_OR_RETURN(const Form form, weights_form(key, plain_desc({channels}), plain_desc({channels}), source));
+  const auto add_constant = [&](int kind, const ConstantChain& chain) -> Status {
+    SHOAL_ASSIGN_OR_RETURN(const Form form, weights_form(chain, plain_desc({channels})));
     arguments.push_back({kind, form.desc, form.buffer});
     return {};
   };
-  const auto ones = [channels](std::vector<float>& scratch) -> const float* {
-    scratch.assign(static_cast<std::size_t>(channels), 1.0F);
-    return scratch.data();
-  };
-  const auto gamma_key = attributes.fix_gamma ? "ones." + std::to_string(channels) : constant_key(graph_, node.inputs[1]);
-  SHOAL_RETURN_IF_ERROR(
-      add_constant(DNNL_ARG_SCALE, gamma_key, attributes.fix_gamma ? PlainSource(ones) : source_of(node.inputs[1])));
-  SHOAL_RETURN_IF_ERROR(add_constant(DNNL_ARG_SHIFT, constant_key(graph_, node.inputs[2]), source_of(node.inputs[2])));
-  SHOAL_RETURN_IF_ERROR(add_constant(DNNL_ARG_MEAN, constant_key(graph_, node.inputs[3]), source_of(node.inputs[3])));
-  SHOAL_RETURN_IF_ERROR(add_constant(DNNL_ARG_VARIANCE, constant_key(graph_, node.inputs[4]), source_of(node.inputs[4])));
+  const auto gamma = attributes.fix_gamma ? ConstantChain{.fill = 1, .fill_count = channels} : chain_of(graph_, node.inputs[1]);
+  SHOAL_RETURN_IF_ERROR(add_constant(DNNL_ARG_SCALE, gamma));
+  SHOAL_RETURN_IF_ERROR(add_constant(DNNL_ARG_SHIFT, chain_of(graph_, node.inputs[2])));
+  SHOAL_RETURN_IF_ERROR(add_constant(DNNL_ARG_MEAN, chain_of(graph_, node.inputs[3])));
+  SHOAL_RETURN_IF_ERROR(add_constant(DNNL_ARG_VARIANCE, chain_of(graph_, node.inputs[4])));
   if (is_range) {
     const Form dst = new_form(channels_last_desc(src.desc.dims()));
     std::vector<BufferId> operands;

@@ -9,9 +9,9 @@
 #include <numeric>
 #include <type_traits>
 
+#include "shm/base/check.hpp"
 #include "shm/base/errors.hpp"
 #include "shm/base/mutex.hpp"
-#include "worker/exec/weight_store.hpp"
 
 namespace shoal::worker::cpu {
 
@@ -168,25 +168,28 @@ bool same_memory(const Desc& a, const Desc& b) {
   return positions == 1 && is_dense(a) && is_dense(b);
 }
 
-std::string form_of(const Desc& desc) {
+WeightForm form_of(const Desc& desc) {
   static_assert(std::is_trivially_copyable_v<dnnl_memory_desc_t>);
-  if (desc == plain_desc(desc.dims())) return WeightStore::kPlain;
-  return {reinterpret_cast<const char*>(&desc.data), sizeof desc.data};
+  WeightForm form{.dtype = desc.data_type() == Type::bf16 ? DType::kBFloat16 : DType::kFloat32};
+  if (!is_plain(desc)) form.layout.assign(reinterpret_cast<const char*>(&desc.data), sizeof desc.data);
+  return form;
 }
 
-Desc desc_of(const std::string& form, const Desc& plain) {
+Desc desc_of(const WeightForm& form, const Desc& plain) {
+  if (form.layout == WeightForm::kPlain) return as_type(plain, form.dtype == DType::kBFloat16 ? Type::bf16 : Type::f32);
   dnnl_memory_desc_t data;
-  if (form.size() != sizeof data) return plain;
-  std::memcpy(&data, form.data(), sizeof data);
+  SHOAL_CHECK(form.layout.size() == sizeof data);
+  std::memcpy(&data, form.layout.data(), sizeof data);
   return Desc(data);
 }
 
-bool is_form(const std::string& form) {
+bool is_form(const WeightForm& form) {
+  if (form.dtype != DType::kFloat32 && form.dtype != DType::kBFloat16) return false;
   dnnl_memory_desc_t data;
-  if (form.size() != sizeof data) return form == WeightStore::kPlain;
-  std::memcpy(&data, form.data(), sizeof data);
+  if (form.layout.size() != sizeof data) return form.layout == WeightForm::kPlain;
+  std::memcpy(&data, form.layout.data(), sizeof data);
   if (data.ndims < 1 || data.ndims > DNNL_MAX_NDIMS) return false;
-  if (data.data_type != dnnl_f32 && data.data_type != dnnl_bf16) return false;
+  if (data.data_type != (form.dtype == DType::kFloat32 ? dnnl_f32 : dnnl_bf16)) return false;
   if (data.format_kind != dnnl_blocked) return true;
   const auto& blocking = data.format_desc.blocking;
   const auto is_axis = [&](dnnl_dim_t axis) { return axis >= 0 && axis < data.ndims; };

@@ -9,6 +9,7 @@
 
 #include "shoal/result.hpp"
 #include "shoal/tensor.hpp"
+#include "worker/exec/weight_form.hpp"
 
 namespace shoal::worker::cpu {
 
@@ -82,12 +83,12 @@ bool is_padded(const Desc& desc);  ///< its blocks hold zeros after the last cha
 /// Only the primitive that a form was made for can read it, such as Winograd's weights.
 bool is_opaque(const Desc& desc);
 
-/// A descriptor as text for the WeightStore, and back. A plain f32 descriptor becomes WeightStore::kPlain, which has no
-/// dimensions.
-std::string form_of(const Desc& desc);
-Desc desc_of(const std::string& form, const Desc& plain);
-/// Does the text hold no number that oneDNN would take as an index without a check?
-bool is_form(const std::string& form);
+/// A descriptor as a form for the WeightStore, and back. The layout of a plain one is WeightForm::kPlain, which has no
+/// dimensions: those of `plain` count then.
+WeightForm form_of(const Desc& desc);
+Desc desc_of(const WeightForm& form, const Desc& plain);
+/// Is it one of float32 or bf16, and does its layout hold no number that oneDNN would take as an index without a check?
+bool is_form(const WeightForm& form);
 
 /// dst = src in another form; created and executed under width 1.
 ///   Errors  kInternal: oneDNN's message. Throws std::bad_alloc

@@ -112,7 +112,7 @@ Compiler::Taken Compiler::pool(const Node& node, const PoolingWindow& window) {
   // A reduction may drop the axes that pooling leaves with extent 1.
   dnnl::memory::dims dst_dims = dims_of(dst_shape);
   dst_dims.resize(static_cast<std::size_t>(src_shape.rank()), 1);
-  const PostOp scaling{.functions = {{dnnl::algorithm::eltwise_linear, window.scale, 0}}};
+  const PostOp scaling{.functions = {{ElementFunction::Kind::kLinear, window.scale, 0}}};
   const auto attr = attributes_for(std::span(&scaling, window.scale == 1 ? 0 : 1));
   const Type type = type_of(node.outputs[0]);
   SHOAL_ASSIGN_OR_RETURN(const Form first, first_form(node.inputs[0]));

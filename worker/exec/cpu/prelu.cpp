@@ -17,8 +17,7 @@ Compiler::Taken Compiler::prelu(const Node& node) {
   const dnnl::prelu_forward::desc desc(dnnl::prop_kind::forward_inference, src.desc, any_desc(dims));
   const dnnl::prelu_forward::primitive_desc pd(desc, attributes_for({}), engine(), /*allow_empty=*/true);
   if (!pd || !is_optimized(pd)) return false;
-  SHOAL_ASSIGN_OR_RETURN(const Form weights,
-                         weights_form(constant_key(graph_, slopes), plain_desc(dims), pd.weights_desc(), source_of(slopes)));
+  SHOAL_ASSIGN_OR_RETURN(const Form weights, weights_form(chain_of(graph_, slopes), pd.weights_desc()));
   const Form dst = may_overwrite(from, src.buffer) ? src : new_form(src.desc);
   add_step(describe(node), dnnl::prelu_forward(pd), pd.scratchpad_desc(),
            {{DNNL_ARG_SRC, src.desc, src.buffer},

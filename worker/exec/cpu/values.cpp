@@ -11,11 +11,9 @@
 
 namespace shoal::worker::cpu {
 
-void Compiler::find_readers() {
+void Compiler::find_families() {
   const std::size_t count = graph_.values.size();
-  readers_.resize(count);
   family_readers_.resize(count);
-  is_output_.assign(count, false);
   family_is_output_.assign(count, false);
   is_absorbed_.assign(graph_.nodes.size(), false);
   for (std::size_t id = 0; id < count; ++id) roots_.push_back(static_cast<ValueId>(id));
@@ -27,15 +25,10 @@ void Compiler::find_readers() {
     for (const ValueId output : reader.outputs) {
       if (is_view) roots_[static_cast<std::size_t>(output)] = root_of(reader.inputs[0]);
     }
-    for (const ValueId id : reader.inputs) {
-      readers_[static_cast<std::size_t>(id)].push_back(static_cast<NodeId>(index));
+    for (const ValueId id : reader.inputs)
       family_readers_[static_cast<std::size_t>(root_of(id))].push_back(static_cast<NodeId>(index));
-    }
   }
-  for (const GraphOutput& output : graph_.outputs) {
-    is_output_[static_cast<std::size_t>(output.value)] = true;
-    family_is_output_[static_cast<std::size_t>(root_of(output.value))] = true;
-  }
+  for (const GraphOutput& output : graph_.outputs) family_is_output_[static_cast<std::size_t>(root_of(output.value))] = true;
 }
 
 bool Compiler::is_float(ValueId id) const {
@@ -63,10 +56,7 @@ bool Compiler::all_float(const Node& node) const {
   return std::all_of(node.inputs.begin(), node.inputs.end(), fits) && std::all_of(node.outputs.begin(), node.outputs.end(), fits);
 }
 
-NodeId Compiler::sole_reader(ValueId id) const {
-  const auto& readers = readers_[static_cast<std::size_t>(id)];
-  return options_.fuse && readers.size() == 1 && !is_output_[static_cast<std::size_t>(id)] ? readers[0] : kNoNode;
-}
+NodeId Compiler::sole_reader(ValueId id) const { return options_.fuse ? readers_.sole(id) : kNoNode; }
 
 void Compiler::absorb(NodeId id) {
   absorbed_.push_back(id);
@@ -139,7 +129,7 @@ Result<Compiler::Form> Compiler::form_as(ValueId id, const Desc& desc) {
     if (same_memory(form.desc, desc)) return Form{form.buffer, desc};
   }
   if (is_constant(id)) {
-    SHOAL_ASSIGN_OR_RETURN(Form form, weights_form(constant_key(graph_, id), plain_desc(value(id).shape), desc, source_of(id)));
+    SHOAL_ASSIGN_OR_RETURN(Form form, weights_form(chain_of(graph_, id), desc));
     add_form(id, form);
     return form;
   }

@@ -7,15 +7,22 @@
 
 namespace shoal::worker::cpu {
 
-Compiler::PlainSource Compiler::source_of(ValueId id) const {
-  return [constant = *value(id).constant](std::vector<float>& scratch) {
-    const auto* bytes = constant.bytes.data();
-    if (reinterpret_cast<std::uintptr_t>(bytes) % alignof(float) == 0) return reinterpret_cast<const float*>(bytes);
-    scratch.resize(constant.bytes.size() / sizeof(float));
-    std::memcpy(scratch.data(), bytes, scratch.size() * sizeof(float));
-    return static_cast<const float*>(scratch.data());
-  };
+namespace {
+
+// In row-major order or in a layout of oneDNN's, in float32 or bf16.
+Status write_form(const ConstantChain& chain, const WeightForm& form, std::span<std::byte> dst) {
+  std::vector<float> scratch;
+  const float* data = evaluate(chain, scratch);
+  if (form == WeightForm{.dtype = DType::kFloat32}) {
+    std::memcpy(dst.data(), data, dst.size());
+    return {};
+  }
+  const auto count = static_cast<std::int64_t>(dst.size() / dtype_size_bytes(form.dtype));
+  const Desc wanted = desc_of(form, plain_desc({count}));
+  return pack(plain_desc(wanted.dims()), data, wanted, dst.data());
 }
+
+}  // namespace
 
 Result<Desc> Compiler::packed_desc(int index, const Desc& plain) const {
   const WeightEntry& entry = weights_.entry(index);
@@ -43,23 +50,16 @@ Result<std::vector<Desc>> Compiler::packed_descs(const std::string& key, const D
   return descs;
 }
 
-Result<Compiler::Form> Compiler::weights_form(const std::string& key, const Desc& plain, const Desc& wanted,
-                                              const PlainSource& source) {
+Result<Compiler::Form> Compiler::weights_form(const ConstantChain& chain, const Desc& wanted) {
+  const std::string key = chain.key();
+  const Desc plain = plain_desc(wanted.dims());
   // Compared as descriptors: their bytes contain unused fields.
   int index = -1;
   SHOAL_ASSIGN_OR_RETURN(const std::vector<Packed> packed, packed_forms(key, plain));
   for (const Packed& form : packed) {
     if (form.desc == wanted) index = form.index;
   }
-  if (index < 0 && !weights_.is_sealed()) {
-    index = weights_.add(key, form_of(wanted), wanted.get_size(), [plain, wanted, source](std::span<std::byte> dst) -> Status {
-      std::vector<float> scratch;
-      const float* data = source(scratch);
-      if (plain != wanted) return pack(plain, data, wanted, dst.data());
-      std::memcpy(dst.data(), data, dst.size());
-      return {};
-    });
-  }
+  if (index < 0 && !weights_.is_sealed()) index = weights_.add(chain, form_of(wanted), wanted.get_size(), write_form);
   if (index >= 0) return Form{plan_.add_buffer(wanted.get_size(), Buffer::Home::kWeights, index), wanted};
   const auto readable = std::ranges::find_if_not(packed, is_opaque, &Packed::desc);
   if (readable == packed.end())

@@ -7,6 +7,8 @@
 #include <string>
 
 #include "shm/base/unique_fd.hpp"
+#include "tests/support/custom_operator.hpp"
+#include "tests/support/dynamic_operators.hpp"
 #include "tests/support/scratch_directory.hpp"
 #include "tests/unit/worker/exec/graph_builder.hpp"
 #include "worker/exec/backend.hpp"
@@ -154,8 +156,7 @@ class Slowed : public Backend {
   std::shared_ptr<const Backend> cpu_ = make_backends({.precision = Precision::kAuto}).value().front();
 };
 
-Choices measured(const Slowed& backend, double max_error) {
-  Graph graph = network();
+Choices measured(const Slowed& backend, double max_error, Graph graph = network()) {
   EXPECT_TRUE(infer(graph, kInputs).ok());
   const auto choices = measure_choices(graph, backend, 20'000ms, {}, {.max_error = max_error});
   EXPECT_TRUE(choices.ok()) << choices.status().to_string();
@@ -172,6 +173,17 @@ TEST_F(Bf16, IsChosenWhereItPaysAndItsErrorIsMeasured) {
   const Choices chosen = measured(Slowed({Precision::kF32, Precision::kF32Fast}), kBf16Bound);
   EXPECT_EQ(chosen.precision, Precision::kBf16);
   EXPECT_GE(chosen.bf16_error.value(), kF32Bound);
+  EXPECT_LE(chosen.bf16_error.value(), kBf16Bound);
+}
+
+TEST_F(Bf16, IsMeasuredWithOutputsWhoseSizesDependOnData) {
+  test::register_dynamic_operators();
+  testing::GraphBuilder b;
+  const ValueId data = b.input("data");
+  b.output(b.conv(data, 16, 64, 3));
+  b.output(b.node("_dynamic_nonzero", {data}, CustomAttributes{}));
+  const Choices chosen = measured(Slowed({Precision::kF32, Precision::kF32Fast}), kBf16Bound, b.graph());
+  EXPECT_EQ(chosen.precision, Precision::kBf16);
   EXPECT_LE(chosen.bf16_error.value(), kBf16Bound);
 }
 

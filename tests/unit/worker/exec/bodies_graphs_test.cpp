@@ -5,11 +5,11 @@
 #include "tests/support/dynamic_operators.hpp"
 #include "tests/support/says.hpp"
 #include "tests/unit/worker/exec/bodies_graphs.hpp"
-#include "worker/exec/constant_folding.hpp"
 #include "worker/exec/content_hash.hpp"
 #include "worker/exec/padding.hpp"
 #include "worker/ops/control_flow.hpp"
 #include "worker/ops/reduce.hpp"
+#include "worker/passes/constant_folding.hpp"
 #include "worker/passes/infer.hpp"
 
 namespace shoal::worker {

@@ -176,7 +176,7 @@ TEST(Devices, ImagesOfABatchShareWhatAPlanPacksForItself) {
   ASSERT_TRUE(weights.seal().ok());
   const Plan plan = compile(4, weights, "channels_last");  // the slopes are packed otherwise there
   ASSERT_FALSE(plan.privates.empty());
-  std::set<std::pair<std::string, std::string>> different;
+  std::set<std::pair<std::string, WeightForm>> different;
   for (const Plan::Private& constant : plan.privates) different.emplace(constant.key, constant.form);
   EXPECT_EQ(plan.privates.size(), different.size());
 }

@@ -32,7 +32,7 @@ const std::string kKey = "a key that is too long to be stored within the string 
 
 Answer compiled() {
   Plan plan;
-  plan.privates.push_back({"w", "plain", AlignedBytes::allocate(kProgramBytes)});
+  plan.privates.push_back({"w", {DType::kFloat32}, AlignedBytes::allocate(kProgramBytes)});
   return std::shared_ptr<const Program>(std::make_shared<const PlannedProgram>(std::move(plan), nullptr));
 }
 
@@ -134,18 +134,21 @@ TEST(FailedAllocations, CutNoText) {
 
 TEST(FailedAllocations, AddNothingToTheWeights) {
   test::for_each_allocation(1, [](std::uint64_t number) {
+    const WeightForm plain{.dtype = DType::kUInt8};
     WeightStore store{WeightIdentity{}};
-    const auto zeros = [](std::span<std::byte>) { return Status(); };
-    EXPECT_EQ(store.add("first", WeightStore::kPlain, 64, zeros), 0);
+    const auto zeros = [](const ConstantChain&, const WeightForm&, std::span<std::byte>) { return Status(); };
+    const auto named = [](const std::string& name) { return ConstantChain{.source = NamedConstant{name, {}}}; };
+    const ConstantChain first = named("first"), second = named(kKey);
+    EXPECT_EQ(store.add(first, plain, 64, zeros), 0);
     test::fail_allocation(number);
     try {
-      (void)store.add(kKey, WeightStore::kPlain, 64, zeros);
+      (void)store.add(second, plain, 64, zeros);
     } catch (const std::bad_alloc&) {
     }
     const bool has_failed = test::has_allocation_failed();
     test::fail_allocation(0);
-    EXPECT_EQ(store.find(kKey, WeightStore::kPlain), has_failed ? -1 : 1);
-    EXPECT_EQ(store.add(kKey, WeightStore::kPlain, 64, zeros), 1);
+    EXPECT_EQ(store.find(kKey, plain), has_failed ? -1 : 1);
+    EXPECT_EQ(store.add(second, plain, 64, zeros), 1);
     EXPECT_TRUE(store.seal().ok());
     EXPECT_NE(store.address(1), nullptr);
     return has_failed;

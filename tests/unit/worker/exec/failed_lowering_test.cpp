@@ -228,7 +228,8 @@ TEST(FailedLowering, LeavesTheWeightsAsTheyWere) {
         SCOPED_TRACE("batch " + std::to_string(batch) + ", primitive " + std::to_string(number) + ", status " +
                      std::to_string(status));
         WeightStore weights{WeightIdentity{}};
-        weights.add("first", WeightStore::kPlain, 64, [](std::span<std::byte>) { return Status(); });
+        weights.add({.source = NamedConstant{"first", {}}}, {.dtype = DType::kUInt8}, 64,
+                    [](const ConstantChain&, const WeightForm&, std::span<std::byte>) { return Status(); });
         failing_primitive = number;
         has_failed = false;
         bool is_compiled = false;

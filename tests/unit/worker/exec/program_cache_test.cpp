@@ -17,7 +17,7 @@ namespace {
 // A program that does nothing and holds that much memory.
 std::shared_ptr<const Program> program_of(std::size_t bytes) {
   Plan plan;
-  plan.privates.push_back({"w", "plain", AlignedBytes::allocate(bytes)});
+  plan.privates.push_back({"w", {DType::kFloat32}, AlignedBytes::allocate(bytes)});
   return std::make_shared<const PlannedProgram>(std::move(plan), nullptr);
 }
 

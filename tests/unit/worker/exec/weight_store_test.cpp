@@ -71,7 +71,7 @@ UniqueFd packed_as(const std::vector<std::byte>& bytes) {
 // As a zygote leaves them that a hostile file has taken over.
 TEST_P(PackedWeights, WithAnEntryOfAnotherSizeOrPlaceAreRefused) {
   constexpr std::size_t kCountAt = 12, kTableAt = 40, kRowBytes = 40;
-  constexpr std::size_t kKeyAt = 0, kFormAt = 8, kOffsetAt = 24, kSizeAt = 32;  // within a row
+  constexpr std::size_t kKeyAt = 0, kLayoutAt = 8, kTypeAt = 22, kOffsetAt = 24, kSizeAt = 32;  // within a row
   const auto load_with = [](const std::vector<std::byte>& bytes) {
     return Model::load(small_network(), {.device = GetParam(), .input_sets = {kInputs}}, packed_as(bytes)).status();
   };
@@ -102,9 +102,11 @@ TEST_P(PackedWeights, WithAnEntryOfAnotherSizeOrPlaceAreRefused) {
     EXPECT_EQ(with(kOffsetAt, less), StatusCode::kFailedPrecondition);
     EXPECT_EQ(with(kOffsetAt, outside), StatusCode::kFailedPrecondition);
     EXPECT_EQ(with(kKeyAt, outside), StatusCode::kFailedPrecondition);
-    EXPECT_EQ(with(kFormAt, outside), StatusCode::kFailedPrecondition);
+    EXPECT_EQ(with(kLayoutAt, outside), StatusCode::kFailedPrecondition);
     const bool has_layout = std::string(GetParam()) == "cpu" && entry == 0;
-    EXPECT_TRUE(!has_layout || with(kFormAt, near) == StatusCode::kFailedPrecondition) << "a layout that is none";
+    EXPECT_TRUE(!has_layout || with(kLayoutAt, near) == StatusCode::kFailedPrecondition) << "a layout that is none";
+    const auto another = [](std::uint64_t number) { return number ^ 7; };
+    EXPECT_TRUE(!has_layout || with(kTypeAt, another) == StatusCode::kFailedPrecondition) << "not of this type";
   }
 }
 
@@ -154,29 +156,39 @@ TEST(WeightStore, ARottenTableIsRefused) {
   EXPECT_EQ(made([](std::span<std::byte>) {}), StatusCode::kFailedPrecondition);
   EXPECT_EQ(made([](std::span<std::byte> bytes) {
               std::memcpy(bytes.data(), "SHOALWTS", 8);
-              const std::uint32_t head[] = {1, 0x7FFFFFFF};  // far more entries than fit
+              const std::uint32_t head[] = {2, 0x7FFFFFFF};  // far more entries than fit
               std::memcpy(bytes.data() + 8, head, sizeof head);
             }),
             StatusCode::kFailedPrecondition);
 }
 
-TEST(WeightStore, ForgetsTheLastEntries) {
-  const auto fill_with = [](int byte) {
-    return [byte](std::span<std::byte> dst) -> Status {
-      std::memset(dst.data(), byte, dst.size());
-      return {};
-    };
-  };
+const WeightForm kBytes{.dtype = DType::kUInt8};
+
+/// 64 bytes of that value.
+ConstantChain bytes(const std::string& name, int value) {
+  const auto owner = std::make_shared<std::vector<std::byte>>(64, static_cast<std::byte>(value));
+  return {.source = NamedConstant{name, {.bytes = *owner, .owner = owner}}};
+}
+
+TEST(WeightStore, RefusesAConstantOfAnotherSize) {
   WeightStore store({});
-  const int kept = store.add("w", WeightStore::kPlain, 64, fill_with(1));
+  store.add(bytes("w", 1), kBytes, 60, write_source);
+  const Status sealed = store.seal();
+  EXPECT_EQ(sealed.code(), StatusCode::kInternal);
+  EXPECT_NE(sealed.message().find("'w' of 64 bytes is read as 60"), std::string::npos) << sealed.message();
+}
+
+TEST(WeightStore, ForgetsTheLastEntries) {
+  WeightStore store({});
+  const int kept = store.add(bytes("w", 1), kBytes, 64, write_source);
   const std::size_t count = store.entry_count();
-  store.add("w", "blocked", 64, fill_with(2));
-  store.add("other", WeightStore::kPlain, 64, fill_with(3));
+  store.add(bytes("w", 2), {DType::kUInt8, "blocked"}, 64, write_source);
+  store.add(bytes("other", 3), kBytes, 64, write_source);
   store.forget_from(count);
   EXPECT_EQ(store.entry_count(), 1u);
   EXPECT_EQ(store.forms_of("w"), std::vector<int>{kept});
-  EXPECT_EQ(store.find("other", WeightStore::kPlain), -1);
-  const int added = store.add("other", WeightStore::kPlain, 64, fill_with(4));
+  EXPECT_EQ(store.find("other", kBytes), -1);
+  const int added = store.add(bytes("other", 4), kBytes, 64, write_source);
   EXPECT_EQ(added, 1);
   ASSERT_TRUE(store.seal().ok());
   EXPECT_EQ(store.address(kept)[0], std::byte{1});
@@ -186,10 +198,7 @@ TEST(WeightStore, ForgetsTheLastEntries) {
 using WeightStoreDeathTest = ::testing::Test;
 TEST(WeightStoreDeathTest, AStrayWriteToPackedWeightsIsASegmentationFault) {
   WeightStore store({});
-  const int index = store.add("w", WeightStore::kPlain, 64, [](std::span<std::byte> dst) -> Status {
-    std::memset(dst.data(), 1, dst.size());
-    return {};
-  });
+  const int index = store.add(bytes("w", 1), kBytes, 64, write_source);
   ASSERT_TRUE(store.seal().ok());
   EXPECT_EQ(store.address(index)[63], std::byte{1});
   // SIGSEGV; under AddressSanitizer its report and an exit.

@@ -1,9 +1,8 @@
-#include "worker/exec/constant_folding.hpp"
+#include "worker/passes/constant_folding.hpp"
 
 #include <algorithm>
 
-#include "worker/exec/graph_plan.hpp"
-#include "worker/exec/plan.hpp"
+#include "worker/graph/aligned_bytes.hpp"
 #include "worker/graph/operators.hpp"
 
 namespace shoal::worker {

@@ -1,4 +1,4 @@
-#include "worker/exec/constant_folding.hpp"
+#include "worker/passes/constant_folding.hpp"
 
 #include <gtest/gtest.h>
 
