@@ -71,6 +71,7 @@ class ArenasTest : public testing::Test {
       EXPECT_EQ((*outputs)[0].tensor.values<float>()[0], sent + 1 - static_cast<float>(under_way.size()));
       under_way.pop_front();
     }
+    for (const Prediction& last : under_way) EXPECT_TRUE(last.get().ok());  // else they would be cancelled
     return true;
   }
 
@@ -103,7 +104,7 @@ TEST_F(ArenasTest, AClientThatIsNeverIdleGivesMemoryBack) {
   EXPECT_TRUE(goes_on_until(pool, 8, [] { return inputs_memory() + outputs_memory() < 8 * kMb; }))
       << inputs_memory() / kMb << " and " << outputs_memory() / kMb << " MiB";
   EXPECT_TRUE(eventually([&] { return daemon_.stats()["supervisor"]["clients"] == 2; })) << "the old connection is gone";
-  EXPECT_EQ(daemon_.model()["counts"]["failed"].size(), 0u);
+  EXPECT_EQ(daemon_.model()["counts"]["failed"], nlohmann::json::object());
 }
 
 TEST_F(ArenasTest, AHeldLoanKeepsTheInputArenaAndNeedsNoCopy) {
