@@ -93,8 +93,8 @@ History even_history_of(std::uint64_t seed) {
 
 struct Outcome {
   std::string broken;
-  std::size_t events = 0;  // that happened
-  std::size_t length = 0;  // of the history up to the event that broke a promise
+  std::size_t events = 0, workers = 0;  // that happened
+  std::size_t length = 0;               // of the history up to the event that broke a promise
   std::set<std::uint64_t> refused;
   std::uint64_t trace = 0;
 };
@@ -117,6 +117,7 @@ Outcome run(const History& history, const WorldRules& rules, bool prints = false
       ++outcome.length;
       const bool has_happened = world.happen(event);
       outcome.events += has_happened;
+      outcome.workers += has_happened && event.kind == EventKind::kWorkerReady;
       if (prints && has_happened) print(event.kind, world.words() + (event.is_last ? "" : ", and in the same turn"));
       if (!world.broken().empty()) break;
     }
@@ -177,13 +178,14 @@ TEST(Simulation, EveryHistoryKeepsThePromises) {
   const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(seconds ? std::atoi(seconds) : 10);
   const char* const base = std::getenv("SHOAL_SIM_BASE");
   std::uint64_t seed = one ? std::strtoull(one, nullptr, 10) : base ? (std::strtoull(base, nullptr, 16) << 24) + 1 : 1;
-  std::size_t histories = 0, events = 0;
+  std::size_t histories = 0, events = 0, workers = 0;
   for (bool goes_on = true; goes_on; ++seed) {
     current_seed = seed;
     const History history = is_even(seed) ? even_history_of(seed) : history_of(seed);
     const Outcome outcome = run(history, seed, one != nullptr);
     ++histories;
     events += outcome.events;
+    workers += outcome.workers;
     goes_on = !one && std::chrono::steady_clock::now() < until;
     if (outcome.broken.empty()) continue;
     const History shortest = shrunk(history, seed);
@@ -191,7 +193,8 @@ TEST(Simulation, EveryHistoryKeepsThePromises) {
     ADD_FAILURE() << run(shortest, seed, true).broken << " (SHOAL_SIM_SEED=" << seed << ")";
     return;
   }
-  std::cout << histories << " histories, " << events << " events\n";
+  std::cout << histories << " histories, " << events << " events, " << workers << " workers became ready\n";
+  if (!one) EXPECT_GT(workers, histories);  // models are found and loaded
 }
 
 // Histories by seed seldom come here: a version that comes gets fewer workers, and the one that answers its probe becomes
