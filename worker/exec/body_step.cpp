@@ -7,6 +7,7 @@
 #include "shm/base/errors.hpp"
 #include "shm/base/ranges.hpp"
 #include "worker/exec/context.hpp"
+#include "worker/exec/dynamic_step.hpp"
 #include "worker/exec/graph_plan.hpp"
 #include "worker/exec/memory_plan.hpp"
 #include "worker/exec/planned_program.hpp"
@@ -23,7 +24,7 @@ struct Work {
   std::vector<TensorView> src, dst, scratch;
   std::vector<std::size_t> scratch_offsets;  ///< within the memory of the step; the arena of the bodies is at its front
   std::size_t memory_bytes = 0;
-  bool makes_nothing = false;  ///< all results are empty
+  bool makes_nothing = false;  ///< all results are empty, and none has a shape that depends on data
 };
 
 // Operands: src, dst, the slots of dst for shapes that depend on data, the memory of the step.
@@ -55,6 +56,10 @@ class BoundBodyStep final : public BoundStep, private BodyRunner {
     for (std::size_t i = 0; i < dst_.size(); ++i) dst_[i].shape = work_.dst[i].shape;
     SHOAL_RETURN_IF_ERROR(work_.node.op->bodies.run(work_.node, *this, std::span(src_).first(work_.own_inputs), dst_, scratch_));
     for (std::size_t i = 0; i < dst_.size(); ++i) {
+      if (!lies_within(dst_[i].shape, work_.dst[i].shape)) {
+        return internal_error("{}: result {} has shape {}, and its bound is {}", describe(work_.node), i,
+                              dst_[i].shape.to_string(), work_.dst[i].shape.to_string());
+      }
       if (slots_[i] != nullptr) std::memcpy(slots_[i], &dst_[i].shape, sizeof(Shape));
     }
     return {};
@@ -104,7 +109,6 @@ Status add_body_step(Plan& plan, const Node& node, const std::vector<PlacedTenso
   const BodyRules& rules = node.op->bodies;
   Work work{.node = node, .own_inputs = rules.own_inputs(node), .src = views_of(src), .dst = views_of(dst)};
   work.node.bodies.clear();
-  work.makes_nothing = std::ranges::all_of(work.dst, [](const TensorView& view) { return view.element_count() == 0; });
   for (std::size_t index = 0; index < node.bodies.size(); ++index) {
     auto body = compile(node.bodies[index]);
     if (!body.ok()) return body.status().with_context(format("{}: body {}", describe(node), index));
@@ -124,6 +128,8 @@ Status add_body_step(Plan& plan, const Node& node, const std::vector<PlacedTenso
     operands.push_back(buffer);
     slots.push_back(plan.buffer(buffer).shape_slot);
   }
+  work.makes_nothing = std::ranges::all_of(work.dst, [](const TensorView& view) { return view.element_count() == 0; }) &&
+                       std::ranges::all_of(slots, [](BufferId slot) { return slot == kNoBuffer; });
   operands.insert(operands.end(), slots.begin(), slots.end());
   operands.push_back(plan.add_buffer(std::max<std::size_t>(work.memory_bytes, 1)));
   plan.steps.push_back(std::make_unique<BodyStep>(std::move(work), std::move(operands)));

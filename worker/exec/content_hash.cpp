@@ -26,6 +26,7 @@ void add_graph(ContentHash& hash, const Graph& graph) {
     hash.add(static_cast<std::uint64_t>(value.constant->dtype));
     hash.add(std::as_bytes(value.constant->shape.dims()));
     hash.add(value.constant->bytes);
+    if (!value.constant->key.empty()) hash.add(value.constant->key);  // by which it is found among the packed weights
   }
   std::string attributes;
   for (const Node& node : graph.nodes) {

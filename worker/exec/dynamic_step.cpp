@@ -7,6 +7,13 @@
 #include "worker/graph/operators.hpp"
 
 namespace shoal::worker {
+
+bool lies_within(const Shape& shape, const Shape& bound) {
+  return shape.rank() == bound.rank() &&
+         std::equal(shape.begin(), shape.end(), bound.begin(),
+                    [](std::int64_t size, std::int64_t most) { return size >= 0 && size <= most; });
+}
+
 namespace {
 
 /// A tensor of the node: what is known when the graph is compiled.
@@ -15,12 +22,6 @@ struct Operand {
   DType dtype;
   Shape bound;
 };
-
-bool lies_within(const Shape& shape, const Shape& bound) {
-  return shape.rank() == bound.rank() &&
-         std::equal(shape.begin(), shape.end(), bound.begin(),
-                    [](std::int64_t size, std::int64_t most) { return size >= 0 && size <= most; });
-}
 
 class BoundDynamicStep : public BoundStep {
  public:

@@ -9,6 +9,8 @@
 
 namespace shoal::worker {
 
+/// Is each size at most that of the bound?
+bool lies_within(const Shape& shape, const Shape& bound);
 /// Does a tensor of the step have a size that depends on data?
 bool has_dynamic_tensor(const Plan& plan, const std::vector<PlacedTensor>& src, const std::vector<PlacedTensor>& dst);
 

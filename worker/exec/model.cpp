@@ -55,6 +55,7 @@ class ModelOnDevice : public Model {
     if (packed) {
       SHOAL_ASSIGN_OR_RETURN(weights_, WeightStore::open(identity, std::move(packed)));
     }
+    SHOAL_RETURN_IF_ERROR(check_nesting(graph_));
     name_scopes(graph_);
     move_constants_into_bodies(graph_);
     SHOAL_RETURN_IF_ERROR(infer(graph_, input_sets_.front()));

@@ -4,6 +4,7 @@
 #include <iterator>
 #include <set>
 
+#include "shm/base/errors.hpp"
 #include "shm/base/format.hpp"
 #include "worker/graph/operators.hpp"
 
@@ -28,16 +29,16 @@ std::vector<TensorSpec> Graph::input_specs() const {
 }
 
 std::uint64_t Graph::constant_bytes() const {
-  std::set<ValueId> used;
-  for (const Node& node : nodes) used.insert(node.inputs.begin(), node.inputs.end());
-  for (const GraphOutput& output : outputs) used.insert(output.value);
+  std::set<const std::byte*> counted;  // a constant that several bodies read is one
   std::uint64_t bytes = 0;
-  for (const ValueId id : used) {
-    if (const auto& constant = value(id).constant) bytes += constant->bytes.size();
-  }
-  for (const Node& node : nodes) {
-    for (const Graph& body : node.bodies) bytes += body.constant_bytes();
-  }
+  for_each_graph(*this, [&](const Graph& graph) {
+    const auto count = [&](ValueId id) {
+      const auto& constant = graph.value(id).constant;
+      if (constant && counted.insert(constant->bytes.data()).second) bytes += constant->bytes.size();
+    };
+    for (const Node& node : graph.nodes) std::ranges::for_each(node.inputs, count);
+    for (const GraphOutput& output : graph.outputs) count(output.value);
+  });
   return bytes;
 }
 
@@ -74,7 +75,18 @@ std::string constant_key(const Graph& graph, ValueId id) {
   return constant && !constant->key.empty() ? constant->key : graph.scope + "v" + std::to_string(id);
 }
 
+std::string converted_key(const Graph& graph, ValueId id, DType dtype) {
+  return format("{} as {}", constant_key(graph, id), dtype_name(dtype));
+}
+
 namespace {
+
+bool nests_deeper(const Graph& graph, int most) {
+  return std::ranges::any_of(graph.nodes, [most](const Node& node) {
+    return !node.bodies.empty() &&
+           (most == 0 || std::ranges::any_of(node.bodies, [most](const Graph& body) { return nests_deeper(body, most - 1); }));
+  });
+}
 
 /// Does each body have an input for each capture? infer() refuses a node that is not so.
 bool has_captures(const Node& node, std::size_t captures) {
@@ -109,6 +121,11 @@ void move_captured_constants(Graph& graph, Node& node) {
 }
 
 }  // namespace
+
+Status check_nesting(const Graph& graph) {
+  if (!nests_deeper(graph, kMostNesting)) return {};
+  return invalid_argument("the graph has bodies within bodies, more than {} deep", kMostNesting);
+}
 
 void move_constants_into_bodies(Graph& whole) {
   for_each_graph(whole, [](Graph& graph) {

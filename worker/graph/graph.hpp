@@ -29,7 +29,8 @@ struct Constant {
   Shape shape;
   std::span<const std::byte> bytes;
   std::shared_ptr<const void> owner;  ///< keeps `bytes` alive: the mapped file, or heap memory
-  std::string key = {};               ///< constant_key() in the graph that it was moved from; empty: it was not moved
+  /// constant_key() in the graph that it was moved from, or converted_key(); empty: it is the graph's own.
+  std::string key = {};
 };
 
 /// One tensor of the graph: an input, a constant, or an output of one node.
@@ -92,6 +93,11 @@ struct Graph {
   void remove_unneeded_nodes();
 };
 
+/// Bodies may lie in bodies so deep: what walks them, and runs them, calls itself.
+inline constexpr int kMostNesting = 16;
+/// Errors: kInvalidArgument: bodies lie deeper.
+Status check_nesting(const Graph& graph);
+
 /// Calls f(graph) with the graph and with every body in it, each after the graph around it.
 template <typename G, typename F>
 void for_each_graph(G& graph, F&& f) {
@@ -104,6 +110,8 @@ void for_each_graph(G& graph, F&& f) {
 void name_scopes(Graph& graph);
 /// What names a constant among those of all graphs of a model, once scopes have been named: "v3", "n5.0/v2".
 std::string constant_key(const Graph& graph, ValueId id);
+/// Likewise of the constant converted to another type: "v3 as float32".
+std::string converted_key(const Graph& graph, ValueId id, DType dtype);
 /// Moves captures that are constants into the bodies, so that devices pack them as weights. The captures are then gone. A
 /// constant keeps its key, so it is stored once for all the bodies that read it.
 void move_constants_into_bodies(Graph& graph);

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "shm/base/check.hpp"
 #include "shm/base/format.hpp"
 #include "worker/ops/normalization.hpp"
 
@@ -12,6 +13,7 @@ namespace shoal::worker {
 namespace {
 
 std::vector<float> read_floats(const Constant& constant) {
+  SHOAL_CHECK(constant.dtype == DType::kFloat32);
   std::vector<float> floats(constant.bytes.size() / sizeof(float));
   if (!floats.empty()) std::memcpy(floats.data(), constant.bytes.data(), floats.size() * sizeof(float));
   return floats;

@@ -38,8 +38,8 @@ Status fold_node(Graph& graph, const Node& node) {
   return {};
 }
 
-Status fold_one(Graph& graph) {
-  std::uint64_t left = std::max(kAlwaysFolded, kMostGrowth * graph.constant_bytes());
+/// left: how many bytes of results are folded yet
+Status fold_one(Graph& graph, std::uint64_t& left) {
   const auto takes_room = [&](const Node& node) {
     std::uint64_t bytes = 0;
     for (const ValueId id : node.outputs) bytes += size_bytes_of(graph.value(id));
@@ -67,8 +67,9 @@ Status fold_one(Graph& graph) {
 
 Status fold_constants(Graph& whole) {
   Status status;
+  std::uint64_t left = std::max(kAlwaysFolded, kMostGrowth * whole.constant_bytes());  // of all graphs together
   for_each_graph(whole, [&](Graph& graph) {
-    if (status.ok()) status = fold_one(graph);
+    if (status.ok()) status = fold_one(graph, left);
     if (status.ok()) move_constants_into_bodies(graph);  // those that were found now
   });
   return status;

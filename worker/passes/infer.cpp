@@ -38,6 +38,7 @@ class Inference {
   Inference(Graph& graph, Mode mode) : graph_(graph), mode_(mode) {}
 
   Status run(std::shared_ptr<DimTable> table, std::span<const SizedInput> inputs) {
+    SHOAL_RETURN_IF_ERROR(check_nesting(graph_));
     graph_.table = std::move(table);
     SHOAL_RETURN_IF_ERROR(bind(inputs));
     const Status visited = visit_all();
@@ -275,7 +276,10 @@ class Inference {
     if (known != conversions_.end()) return known->second;
     if (!graph_.value(stored).constant) SHOAL_RETURN_IF_ERROR(count_elements(node, graph_.value(stored)));
     Value copy = graph_.value(stored);
-    if (copy.constant) copy.constant = convert_constant(*copy.constant, dtype);
+    if (copy.constant) {
+      copy.constant = convert_constant(*copy.constant, dtype);
+      copy.constant->key = converted_key(graph_, stored, dtype);
+    }
     copy.dtype = dtype;
     copy.converted_from = stored;
     const bool is_computed = !copy.constant;

@@ -100,7 +100,9 @@ std::vector<NodeId> find_foldable_norms(const Graph& graph, const Readers& reade
     if (reader == kNoNode) continue;
     const Node& norm = graph.nodes[static_cast<std::size_t>(reader)];
     const auto* const attributes = norm.attributes.get_if<BatchNormAttributes>();
+    const auto is_float = [&](ValueId id) { return graph.value(id).dtype == DType::kFloat32; };
     if (attributes != nullptr && attributes->axis == 1 && norm.inputs[0] == node.outputs[0] &&
+        std::ranges::all_of(node.inputs, is_float) && std::ranges::all_of(norm.inputs, is_float) &&
         are_constant(graph, std::span(norm.inputs).subspan(1)) && !readers.is_read(norm.outputs[1]) &&
         !readers.is_read(norm.outputs[2]))
       found[index] = reader;

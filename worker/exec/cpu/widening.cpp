@@ -57,8 +57,10 @@ class Widening {
     if (wide >= 0) return wide;
     if (const auto& constant = graph_.value(id).constant) {
       const bool is_released = constant->bytes.empty();
-      wide = add_wide(id, is_released ? Constant{DType::kFloat32, constant->shape, {}, nullptr}
-                                      : convert_constant(*constant, DType::kFloat32));
+      Constant converted =
+          is_released ? Constant{DType::kFloat32, constant->shape, {}, nullptr} : convert_constant(*constant, DType::kFloat32);
+      converted.key = converted_key(graph_, id, DType::kFloat32);  // parts give their new values equal numbers
+      wide = add_wide(id, std::move(converted));
     } else {
       wide = add_wide(id, std::nullopt);
       add(cast(id, wide));

@@ -17,6 +17,7 @@
 #include "tests/unit/worker/exec/graph_builder.hpp"
 #include "worker/exec/model.hpp"
 #include "worker/exec/planned_program.hpp"
+#include "worker/ops/cast.hpp"
 #include "worker/ops/movement.hpp"
 #include "worker/ops/reshape.hpp"
 #include "worker/ops/selection.hpp"
@@ -110,6 +111,21 @@ TEST_F(Devices, AProgramThatOneHostPartRunsHasTheStepsOfThatPart) {
   Context context;
   EXPECT_TRUE(testing::same_bits(testing::run(*fake_program, context), testing::run(*cpu_program, context)));
   EXPECT_EQ(counters().opened, 0);
+}
+
+// The parts of the host are compiled one by one, and each converts weights of half types for itself.
+TEST_F(Devices, WeightsThatPartsWidenAreToldApart) {
+  GraphBuilder b;
+  const ValueId half = b.node("Cast", {b.input("data")}, CastAttributes{DType::kFloat16});
+  b.output(b.conv(b.activation(b.conv(half, 3, 3, 3)), 3, 3, 3));
+  test::fake_settings().takes = [](const Node& node) { return node.op->name == "Activation"; };
+  const auto answer = [&](const std::string& device) {
+    const auto model = load_on(device, b.graph()).value();
+    Context context;
+    return testing::run(**model->program(kInputs), context);
+  };
+  EXPECT_TRUE(testing::same_bits(answer("fake"), answer("cpu")));
+  EXPECT_GT(counters().parts_run, 0);
 }
 
 // Whether its operators run on the device makes no difference: nobody asks about bodies there.

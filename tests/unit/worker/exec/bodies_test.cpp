@@ -188,6 +188,35 @@ TEST_P(Bodies, ALoopWithoutTurnsGivesNoRow) {
   EXPECT_EQ(three[1].numbers, (Numbers{5, 6, 5, 6, 5, 6}));
 }
 
+// All results are empty, but a run finds how many empty rows there are.
+TEST_P(Bodies, ALoopStacksRowsWithoutElements) {
+  GraphBuilder rows;
+  rows.input("turn");
+  rows.output(rows.number(1));
+  rows.output(rows.input("x"));
+  GraphBuilder b;
+  b.output(b.node_with_bodies("Loop", {b.number(3), b.input("go"), b.input("data")}, {rows.graph()},
+                              LoopAttributes{.states = 0, .most_turns = 9}));
+  use(b.graph(), {spec("go", {1}), spec("data", {0})});
+  EXPECT_EQ(try_run({{1}, {}}).value()[0].shape, (Shape{3, 0}));
+  EXPECT_EQ(try_run({{0}, {}}).value()[0].shape, (Shape{0, 0}));
+}
+
+TEST_P(Bodies, AreRefusedWhereTheyLieTooDeep) {
+  GraphBuilder innermost;
+  innermost.output(innermost.scalar(BinaryKind::kAdd, innermost.input("x"), 1));
+  const Graph flat = innermost.graph();
+  Graph graph = flat;
+  for (int depth = 1; depth <= kMostNesting + 1; ++depth) {
+    GraphBuilder b;
+    const ValueId x = b.input("x");
+    b.output(b.node_with_bodies("If", {b.number(1), x}, {graph, flat}));
+    graph = b.graph();
+    const auto loaded = Model::load(graph, {.device = GetParam().name, .input_sets = {{spec("x", {2})}}});
+    EXPECT_EQ(loaded.status().code(), depth <= kMostNesting ? StatusCode::kOk : StatusCode::kInvalidArgument) << depth;
+  }
+}
+
 TEST_P(Bodies, AScanStacksWhatEachRowGivesAndCarriesItsState) {
   GraphBuilder body;
   const ValueId row = body.input("row"), state = body.input("state"), weight = body.input("weight");
