@@ -83,7 +83,9 @@ TEST_F(Folding, ReadsConstantsAtAnyAddress) {
   const auto owner = std::make_shared<std::vector<std::byte>>(9);
   const float numbers[2] = {7, 8};
   std::memcpy(owner->data() + 1, numbers, sizeof numbers);
-  const ConstantChain chain{.source = NamedConstant{"odd", {.bytes = std::span(*owner).subspan(1), .owner = owner}}};
+  const ConstantChain chain{
+      .source =
+          NamedConstant{"odd", {.dtype = DType::kFloat32, .shape = {2}, .bytes = std::span(*owner).subspan(1), .owner = owner}}};
   EXPECT_EQ(numbers_of(chain, 2), (std::vector<float>{7, 8}));
 }
 
