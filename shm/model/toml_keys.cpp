@@ -143,6 +143,7 @@ Result<std::vector<std::string>> read_outputs(const Site& site) {
   std::vector<std::string> names;
   for (const toml::node& element : *array) {
     SHOAL_ASSIGN_OR_RETURN(std::string name, read_string(site.at(element, site.key)));
+    if (std::ranges::count(names, name) > 0) return site.at(element, site.key).error(format("names '{}' twice", name));
     names.push_back(std::move(name));
   }
   return names;

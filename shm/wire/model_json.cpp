@@ -23,8 +23,8 @@ Result<std::string> load_text(const ServedModel& model) {
   for (const auto& file : model.files.files) files.push_back(file.string());
   json shapes = json::array();
   for (const auto& set : model.config.shapes) shapes.push_back(to_json(set));
-  const std::string golden =
-      model.config.golden_file.empty() ? std::string() : (model.files.directory / model.config.golden_file).string();
+  std::string golden;
+  if (!model.config.golden_file.empty()) golden = (model.files.directory / model.config.golden_file).string();
   std::string text = json_text({{"name", model.name},
                                 {"path", model.path},
                                 {"version", model.files.version},

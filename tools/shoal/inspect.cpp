@@ -252,8 +252,9 @@ std::vector<std::vector<std::string>> rows_of(const std::vector<TensorSpec>& spe
 void print_text(const Report& report) {
   const worker::Survey& survey = report.survey;
   const std::string epoch = survey.kind->weights_suffix.empty() ? "" : format(", epoch {}", report.files.epoch);
-  std::printf("%s%s: %s checkpoint, written by %s\n", report.files.prefix.c_str(), epoch.c_str(),
-              std::string(survey.kind->title).c_str(), survey.writer.c_str());
+  const std::string writer = survey.writer.empty() ? "" : ", written by " + survey.writer;
+  std::printf("%s%s: %s checkpoint%s\n", report.files.prefix.c_str(), epoch.c_str(), std::string(survey.kind->title).c_str(),
+              writer.c_str());
   std::vector<std::vector<std::string>> rows;
   for (const auto& [file, bytes] : report.sizes) rows.push_back({"  " + file, format_bytes(bytes)});
   print_section("files", rows, {false, true});

@@ -338,9 +338,9 @@ Result<Engine> Engine::load(const std::string& path, EngineOptions options) {
   SHOAL_ASSIGN_OR_RETURN(const int threads, worker::count_threads());
   if (threads > 1) {
     source.measure_elsewhere = [&source, &files] {
-      return worker::measure_elsewhere(
-          {.name = source.name, .path = source.path, .files = files, .config = source.config, .labels = {}},
-          source.tuning_progress);
+      ServedModel model{.name = source.name, .path = source.path, .files = files, .config = source.config, .labels = {}};
+      model.files.directory.clear();  // the golden file has it already
+      return worker::measure_elsewhere(model, source.tuning_progress);
     };
   }
   SHOAL_ASSIGN_OR_RETURN(impl->loaded, worker::load_model(source));

@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <filesystem>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "shm/base/clock.hpp"
@@ -33,11 +34,15 @@ Result<std::string> find_worker_file() {
   std::error_code error;
   Dl_info library{};
   const bool is_known = ::dladdr(reinterpret_cast<void*>(&measure_elsewhere), &library) != 0 && library.dli_fname != nullptr;
-  const fs::path near_library = is_known ? fs::absolute(library.dli_fname, error).parent_path() : fs::path();
+  // In a program it is argv[0], which anybody chose: a name that is not absolute would be looked for in the current directory.
+  fs::path near_library = is_known ? fs::path(library.dli_fname).parent_path() : fs::path();
+  if (!near_library.is_absolute()) near_library.clear();
   const fs::path near_program = fs::read_symlink("/proc/self/exe", error).parent_path();
   for (const fs::path& directory : {near_library, near_program}) {
     if (directory.empty()) continue;
     for (const char* const below : {"shoal-worker", "../libexec/shoal/shoal-worker", "../../libexec/shoal/shoal-worker"}) {
+      const bool is_deeper = std::string_view(below).starts_with("../..");  // of lib/TRIPLET
+      if (is_deeper && directory.parent_path().filename() != "lib") continue;
       if (const fs::path file = directory / below; ::access(file.c_str(), X_OK) == 0) return file.lexically_normal().string();
     }
   }
@@ -62,10 +67,10 @@ class Zygote {
     ::sigemptyset(&none);
     ::posix_spawnattr_setsigmask(&attributes, &none);
     ::posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
-    ::posix_spawn_file_actions_adddup2(&actions, pair.theirs.get(), kSocket);
-    ::posix_spawn_file_actions_addclosefrom_np(&actions, kSocket + 1);
     pid_t pid = 0;
-    const int why = ::posix_spawn(&pid, file.c_str(), &actions, &attributes, arguments, environ);
+    int why = ::posix_spawn_file_actions_adddup2(&actions, pair.theirs.get(), kSocket);
+    if (why == 0) why = ::posix_spawn_file_actions_addclosefrom_np(&actions, kSocket + 1);
+    if (why == 0) why = ::posix_spawn(&pid, file.c_str(), &actions, &attributes, arguments, environ);
     ::posix_spawn_file_actions_destroy(&actions);
     ::posix_spawnattr_destroy(&attributes);
     if (why != 0) return status_from_errno("start", file, why);

@@ -133,7 +133,7 @@ std::optional<ArenaRegistry::Client> ArenaRegistry::look_up(std::uint64_t client
   return found->second;
 }
 
-// Not under the lock: to map takes a while, and arenas that nobody keeps are dropped. Of two lanes that try, the last counts.
+// Not under the lock: to map takes a while, and arenas that nobody keeps are dropped. Of two lanes that try, the first counts.
 Result<std::shared_ptr<ClientArenas>> ArenaRegistry::try_again(std::uint64_t client_id, Client client) {
   auto mapped = map_arenas(client_id, *client.unmapped);
   if (!mapped.ok()) return mapped;

@@ -1,5 +1,4 @@
 #include "worker/zygote/zygote.hpp"
-#include "worker/engine/thread_settings.hpp"
 
 #include <fcntl.h>
 #include <malloc.h>

@@ -62,9 +62,10 @@ std::vector<std::string> mxnet_internals(const MxnetSymbol& symbol) {
   const std::vector<std::size_t> needed = needed_nodes(symbol);
   std::ranges::for_each(symbol.heads, count);
   for (const std::size_t id : needed) std::ranges::for_each(symbol.nodes[id].inputs, count);
-  constexpr std::size_t kMostOfANode = 1024;  // a file may name any number
+  constexpr std::size_t kMostOfANode = 1024, kMostNames = 10'000;  // a file may have any number; these are for a message
   std::vector<std::string> names;
   for (const std::size_t id : needed) {
+    if (names.size() >= kMostNames) break;
     for (std::size_t output = 0; output < std::min(counts[id], kMostOfANode); ++output)
       names.push_back(mxnet_output_name(symbol.nodes[id], output, counts[id]));
   }

@@ -44,9 +44,9 @@ class Engine final : public Runner {
   /// `path` is a prefix, prefix@epoch, a directory, or "builtin:identity". The first load of a model on a machine measures which
   /// algorithms are fastest, in a child that this call waits for and reaps. The child is a fork of this process. A process with
   /// threads must not fork: there it is the program shoal-worker, which loads the model as well, and lies beside this library's
-  /// package in libexec/shoal. Measuring usually takes `tuning_ms`, at most three times as long. The result is written under
-  /// $SHOAL_CACHE_DIR, else $XDG_CACHE_HOME/shoal, else ~/.cache/shoal, and every later load reads it, also in the pool. If none
-  /// of these can be written, nothing is measured.
+  /// package in libexec/shoal. Measuring usually takes `tuning_ms`, at most three times as long, and in a shoal-worker 30 s more
+  /// to load. The result is written under $SHOAL_CACHE_DIR, else $XDG_CACHE_HOME/shoal, else ~/.cache/shoal, and every later load
+  /// reads it, also in the pool. If none of these can be written, nothing is measured.
   ///   Errors  kNotFound, kInvalidArgument, kUnimplemented, kDataLoss: file, node or key named; kFailedPrecondition: out of
   ///           memory; kInternal: on_measuring threw
   static Result<Engine> load(const std::string& path, EngineOptions options = {});
