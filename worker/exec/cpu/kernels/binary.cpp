@@ -7,19 +7,6 @@
 namespace shoal::worker::cpu {
 namespace {
 
-/// a / b of short integers, as the oracle kernel divides them. No processor divides vectors of integers. A quotient of
-/// floating-point numbers that are so much longer than the integers is rounded to a whole number only if it is one.
-template <typename C>
-C short_quotient(C a, C b) {
-  using F = std::conditional_t<sizeof(C) < 4, float, double>;
-  constexpr F kBeyond = 0x1p31F;  // of int32, only the lowest number divided by -1 comes there, and is the lowest again
-  const F whole = static_cast<F>(a) / static_cast<F>(b == 0 ? C{1} : b);
-  const auto cut = static_cast<std::int32_t>(whole < kBeyond ? whole : -kBeyond);
-  return static_cast<C>(b == 0 ? 0 : cut);
-}
-template <typename C>
-inline constexpr bool kIsShort = std::is_integral_v<C> && (sizeof(C) < 4 || std::is_same_v<C, std::int32_t>);
-
 /// The function for two numbers as elements of `dtype` are computed.
 BlockFunction block_for(BinaryKind kind, DType dtype) {
   BlockFunction block;
