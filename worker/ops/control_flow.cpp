@@ -90,6 +90,37 @@ void finish_states(std::int64_t turns, std::span<const TensorView> states, std::
   for (std::size_t i = 0; i < states.size(); ++i) copy(states[i], dst[i]);
 }
 
+/// The results of a node whose body repeats: its states, then the rows that its turns give, stacked.
+///   states   what the node is given as states
+///   first    the first output of the body that is a state
+///   rows_of  how many rows a stacked result has
+template <typename RowsOf>
+Status infer_repeated(const Node& node, SourceValues states, std::size_t first, RowsOf rows_of, ResultValues dst) {
+  for (std::size_t i = 0; i < dst.size(); ++i) {
+    const TypedValue result = body_output(node, 0, first + i);
+    SymbolicShape shape = result.shape;
+    if (i < states.size()) {
+      SHOAL_RETURN_IF_ERROR(check_like(node, 0, result, states[i]));
+    } else {
+      SHOAL_ASSIGN_OR_RETURN(shape, stacked(node, rows_of(dst[i]), result.shape));
+    }
+    set_result(dst[i], result.dtype, shape);
+  }
+  return {};
+}
+
+Status check_has_states(const Node& node, std::size_t states, ResultValues dst) {
+  if (dst.size() >= states) return {};
+  return invalid_argument("{}: {} outputs; {} states are among them", describe(node), dst.size(), states);
+}
+
+/// A second place for each state.
+std::vector<TensorView> second_places(Sources states) {
+  std::vector<TensorView> places;
+  for (const TensorView& state : states) places.push_back({state.dtype, state.shape, nullptr});
+  return places;
+}
+
 // ---- If: the condition, then captures; two bodies without inputs of their own ----
 
 constexpr std::size_t kThen = 0, kElse = 1;
@@ -131,28 +162,17 @@ Status infer_loop(const Node& node, SourceValues src, ResultValues dst) {
                             dtype_name(src[0].dtype));
   SHOAL_RETURN_IF_ERROR(check_one_number(node, "the condition", src[1]));
   SHOAL_RETURN_IF_ERROR(check_count(node, 0, 1 + dst.size()));
-  if (dst.size() < states)
-    return invalid_argument("{}: {} outputs; {} states are among them", describe(node), dst.size(), states);
+  SHOAL_RETURN_IF_ERROR(check_has_states(node, states, dst));
   if (most < 0 || (most == 0 && dst.size() > states))
     return invalid_argument("{}: most_turns is {}; results can be stacked only if there is a limit", describe(node), most);
   SHOAL_RETURN_IF_ERROR(check_one_number(node, "the condition that body 0 gives,", body_output(node, 0, 0)));
-  for (std::size_t i = 0; i < dst.size(); ++i) {
-    const TypedValue result = body_output(node, 0, 1 + i);
-    SymbolicShape shape = result.shape;
-    if (i < states) {
-      SHOAL_RETURN_IF_ERROR(check_like(node, 0, result, src[2 + i]));
-    } else {
-      SHOAL_ASSIGN_OR_RETURN(shape, stacked(node, size_from_data(dst[i], 0, most), result.shape));
-    }
-    set_result(dst[i], result.dtype, shape);
-  }
-  return {};
+  const auto turns = [most](TypedValue& stack) { return size_from_data(stack, 0, most); };
+  return infer_repeated(node, src.subspan(2, states), 1, turns, dst);
 }
 
 /// A second place for each state, the condition that the body gives, and the number of the turn.
 std::vector<TensorView> loop_scratch(const Node& node, Sources src) {
-  std::vector<TensorView> scratch;
-  for (const TensorView& state : src.subspan(2)) scratch.push_back({state.dtype, state.shape, nullptr});
+  std::vector<TensorView> scratch = second_places(src.subspan(2));
   const TypedValue condition = body_output(node, 0, 0);
   scratch.push_back({condition.dtype, condition.shape.bound(), nullptr});
   scratch.push_back({DType::kInt64, Shape(), nullptr});
@@ -220,27 +240,12 @@ Status infer_scan(const Node& node, SourceValues src, ResultValues dst) {
   if (scanned + states > kMostTensors)
     return unimplemented("{}: {} inputs of its own; at most {} are supported", describe(node), scanned + states, kMostTensors);
   SHOAL_RETURN_IF_ERROR(check_count(node, 0, dst.size()));
-  if (dst.size() < states)
-    return invalid_argument("{}: {} outputs; {} states are among them", describe(node), dst.size(), states);
-  for (std::size_t i = 0; i < dst.size(); ++i) {
-    const TypedValue result = body_output(node, 0, i);
-    SymbolicShape shape = result.shape;
-    if (i < states) {
-      SHOAL_RETURN_IF_ERROR(check_like(node, 0, result, src[scanned + i]));
-    } else {
-      SHOAL_ASSIGN_OR_RETURN(shape, stacked(node, src[0].shape[0], result.shape));
-    }
-    set_result(dst[i], result.dtype, shape);
-  }
-  return {};
+  SHOAL_RETURN_IF_ERROR(check_has_states(node, states, dst));
+  const auto rows = [&](TypedValue&) { return src[0].shape[0]; };
+  return infer_repeated(node, src.subspan(scanned, states), 0, rows, dst);
 }
 
-/// A second place for each state.
-std::vector<TensorView> scan_scratch(const Node& node, Sources src) {
-  std::vector<TensorView> scratch;
-  for (const TensorView& state : src.subspan(scanned_of(node))) scratch.push_back({state.dtype, state.shape, nullptr});
-  return scratch;
-}
+std::vector<TensorView> scan_scratch(const Node& node, Sources src) { return second_places(src.subspan(scanned_of(node))); }
 
 Status run_scan(const Node& node, BodyRunner& bodies, Sources src, Results dst, Results scratch) {
   const std::size_t scanned = scanned_of(node), states = scan_states(node);
