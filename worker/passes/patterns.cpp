@@ -38,8 +38,6 @@ bool is_product(const Node& node) {
   return binary != nullptr && binary->kind == BinaryKind::kMul;
 }
 
-ValueId other_input(const Node& node, ValueId one) { return node.inputs[node.inputs[0] == one ? 1 : 0]; }
-
 /// The gate of x that begins with the node `at`.
 std::optional<Gate> gate_from(const Graph& graph, const Readers& readers, ValueId x, NodeId at) {
   Gate found;

@@ -26,6 +26,9 @@ class Readers {
   std::vector<bool> is_output_;
 };
 
+/// Of a node with two inputs: the one that is not `one`.
+inline ValueId other_input(const Node& node, ValueId one) { return node.inputs[node.inputs[0] == one ? 1 : 0]; }
+
 /// x * gate(x): swish or hard swish.
 struct Gate {
   std::vector<NodeId> nodes;  ///< those of the gate, in order, and the product

@@ -19,8 +19,6 @@ bool is_addition(const Graph& graph, const Node& node) {
 
 bool divides(const Functions& functions) { return std::any_of(functions.begin(), functions.end(), is_division); }
 
-ValueId other_input(const Node& node, ValueId one) { return node.inputs[node.inputs[0] == one ? 1 : 0]; }
-
 }  // namespace
 
 dnnl::algorithm eltwise_algorithm(ElementFunction::Kind kind) {
