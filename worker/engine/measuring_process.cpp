@@ -1,13 +1,11 @@
 #include "worker/engine/measuring_process.hpp"
 
 #include <dlfcn.h>
-#include <poll.h>
 #include <signal.h>
 #include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <filesystem>
 #include <string>
@@ -18,6 +16,7 @@
 #include "shm/base/errors.hpp"
 #include "shm/wire/control.hpp"
 #include "shm/wire/model_json.hpp"
+#include "worker/exec/tuning.hpp"
 
 namespace shoal::worker {
 namespace {
@@ -25,7 +24,6 @@ namespace {
 namespace fs = std::filesystem;
 using std::chrono::milliseconds;
 
-constexpr milliseconds kSayEvery(100);
 constexpr milliseconds kForLoading(30'000);  // to read and pack the model, beside the measurement
 constexpr int kSocket = 3;                   // of the child
 
@@ -99,16 +97,11 @@ Status measure_elsewhere(const ServedModel& model, const TuningProgress& progres
   SHOAL_ASSIGN_OR_RETURN(std::string text, wire::load_text(model));
   SHOAL_ASSIGN_OR_RETURN(const Zygote zygote, Zygote::start());
   SHOAL_RETURN_IF_ERROR(wire::send_control(zygote.control(), {.kind = wire::ControlKind::kLoad, .text = std::move(text)}));
-  const milliseconds budget(model.config.tuning_ms), limit = 3 * budget + kForLoading;
+  const milliseconds budget(model.config.tuning_ms);
   const std::uint64_t start_ns = monotonic_now_ns();
   while (true) {
-    const auto spent = std::chrono::duration_cast<milliseconds>(std::chrono::nanoseconds(monotonic_now_ns() - start_ns));
-    if (spent >= limit) return deadline_exceeded("a shoal-worker did not load and measure the model in {} ms", limit.count());
-    if (progress) progress(spent, budget);
-    pollfd waiting{zygote.control(), POLLIN, 0};
-    const int ready = ::poll(&waiting, 1, static_cast<int>(std::min(limit - spent, kSayEvery).count()) + 1);
-    if (ready < 0 && errno != EINTR) return status_from_errno("wait for", "a shoal-worker that measures", errno);
-    if (ready <= 0) continue;
+    SHOAL_RETURN_IF_ERROR(wait_for_measurement(zygote.control(), start_ns, budget, 3 * budget + kForLoading, progress)
+                              .with_context("a shoal-worker that measures"));
     SHOAL_ASSIGN_OR_RETURN(const auto received, wire::receive_control(zygote.control()));
     if (!received) continue;
     if (received->kind == wire::ControlKind::kLoaded) return {};

@@ -252,18 +252,10 @@ Result<Choices> measure_here(const Graph& graph, const Backend& backend, std::ch
 
 /// Reads everything until the writer closes its end. Errors: kDeadlineExceeded after three times the budget.
 Result<std::string> read_until_end(int fd, std::chrono::milliseconds budget, const TuningProgress& progress) {
-  constexpr std::chrono::milliseconds kSayEvery(100);
   const std::uint64_t start_ns = monotonic_now_ns();
   std::string text;
   while (true) {
-    const std::chrono::nanoseconds spent(monotonic_now_ns() - start_ns);
-    if (spent >= 3 * budget) return deadline_exceeded("measuring algorithms took too long");
-    if (progress) progress(std::chrono::duration_cast<std::chrono::milliseconds>(spent), budget);
-    pollfd waiting{fd, POLLIN, 0};
-    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(3 * budget - spent);
-    const int ready = ::poll(&waiting, 1, static_cast<int>(std::min(left, kSayEvery).count()) + 1);
-    if (ready < 0 && errno != EINTR) return status_from_errno("wait for", "measured algorithms", errno);
-    if (ready <= 0) continue;
+    SHOAL_RETURN_IF_ERROR(wait_for_measurement(fd, start_ns, budget, 3 * budget, progress));
     char bytes[4096];
     const ssize_t size = ::read(fd, bytes, sizeof bytes);
     if (size < 0 && errno != EINTR) return status_from_errno("read", "measured algorithms", errno);
@@ -304,6 +296,21 @@ std::string how_ended(int status) {
 }
 
 }  // namespace
+
+Status wait_for_measurement(int fd, std::uint64_t start_ns, std::chrono::milliseconds budget, std::chrono::milliseconds limit,
+                            const TuningProgress& progress) {
+  constexpr std::chrono::milliseconds kSayEvery(100);
+  while (true) {
+    const std::chrono::nanoseconds spent(monotonic_now_ns() - start_ns);
+    if (spent >= limit) return deadline_exceeded("measuring algorithms took too long");
+    if (progress) progress(std::chrono::duration_cast<std::chrono::milliseconds>(spent), budget);
+    pollfd waiting{fd, POLLIN, 0};
+    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(limit - spent);
+    const int ready = ::poll(&waiting, 1, static_cast<int>(std::min(left, kSayEvery).count()) + 1);
+    if (ready > 0) return {};
+    if (ready < 0 && errno != EINTR) return status_from_errno("wait for", "measured algorithms", errno);
+  }
+}
 
 Result<Choices> measure_choices(const Graph& graph, const Backend& backend, std::chrono::milliseconds budget,
                                 const TuningProgress& progress, const AccuracyLimit& accuracy) {

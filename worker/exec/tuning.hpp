@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <filesystem>
 #include <span>
 #include <string>
@@ -34,6 +35,14 @@ struct AccuracyLimit {
 ///   Errors    kInternal, kDeadlineExceeded: how the child ended; errors of compiling
 Result<Choices> measure_choices(const Graph& graph, const Backend& backend, std::chrono::milliseconds budget,
                                 const TuningProgress& progress = {}, const AccuracyLimit& accuracy = {});
+
+/// Waits until `fd`, of another process that measures, is readable. Calls `progress` about ten times a second.
+///   start_ns  of CLOCK_MONOTONIC: when that process began
+///   limit     from then on; after it the wait is over
+///   progress  may throw
+///   Errors    kDeadlineExceeded
+Status wait_for_measurement(int fd, std::uint64_t start_ns, std::chrono::milliseconds budget, std::chrono::milliseconds limit,
+                            const TuningProgress& progress);
 
 /// Choices on disk: one small text file per machine, model, shapes and precision. `identity` names all of these. A file is
 /// written under another name and renamed, so a record is always whole. If two processes measure at once, the first record
