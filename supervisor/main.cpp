@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "shm/base/errors.hpp"
+#include "shm/base/worker_program.hpp"
 #include "shm/wire/local_address.hpp"
 #include "supervisor/daemon.hpp"
 #include "supervisor/process/socket_directory.hpp"
@@ -49,16 +50,15 @@ int fail(const Status& status, ExitCode code) {
   return code;
 }
 
-// Looks beside this program, then in ../libexec/shoal, where the package installs it.
 Result<fs::path> find_worker_file(const std::string& given) {
-  if (!given.empty()) return fs::absolute(given);
-  std::error_code error;
-  const fs::path own = fs::read_symlink("/proc/self/exe", error).parent_path();
-  for (const fs::path& candidate : {own / "shoal-worker", own / ".." / "libexec" / "shoal" / "shoal-worker"}) {
-    if (::access(candidate.c_str(), X_OK) == 0) return candidate.lexically_normal();
+  if (!given.empty()) {
+    if (::access(given.c_str(), X_OK) == 0) return fs::absolute(given);
+    return status_from_errno("run", "--worker " + given, errno);
   }
+  fs::path file = worker_program_for(program_directory());
+  if (!file.empty()) return file;
   return not_found("shoal-worker is neither beside shoald in {} nor in ../libexec/shoal: name it with --worker FILE",
-                   own.string());
+                   program_directory().string());
 }
 
 void raise_descriptor_limit() {

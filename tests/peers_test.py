@@ -13,8 +13,10 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tools" / "benchmarks"))
 sys.dont_write_bytecode = True
 
+import cut  # noqa: E402
 import engine  # noqa: E402
 import harness  # noqa: E402
+import networks  # noqa: E402
 import peer_table  # noqa: E402
 import peers  # noqa: E402
 
@@ -52,18 +54,78 @@ class Table(unittest.TestCase):
                                     "memory": {"model": "m", "processes": [1, 3], "engines": {"mxnet": [100.0, 150.0]}}})
         self.assertIn("- slow, batch 1, 1 thread: Shoal f32 1.50 × MXNet", text)
         self.assertNotIn("- fast", text)
-        self.assertIn("| alone | 1 | 1 | 1.0 | – | – | – |", text)
+        self.assertIn("| alone | 1 | 1 | 1.00 | – | – | – |", text)
         self.assertIn("| MXNet | 1.50 | 1.25 |", text)
         self.assertIn("| MXNet | 100 | 150 | 25.0 |", text)
         self.assertIn("- OpenVINO: no wheel", text)
 
     def test_a_row_reads_as_one_line(self):
-        self.assertEqual(peer_table.line(row("slow", [3.0], mxnet=[2.0])), "Shoal f32 3.0 ms, MXNet 2.0 ms, Shoal f32 ÷ MXNet = 1.50")
+        self.assertEqual(peer_table.line(row("slow", [3.0], mxnet=[2.0])), "Shoal f32 3.00 ms, MXNet 2.00 ms, Shoal f32 ÷ MXNet = 1.50")
+        self.assertTrue(peer_table.line(row("slow", [30.0])).startswith("Shoal f32 30.0 ms"))
+
+    def test_a_name_may_end_in_a_precision(self):
+        self.assertEqual([peer_table.title(n) for n in ("openvino bf16", "mxnet", "shoal f32-fast")], ["OpenVINO bf16", "MXNet", "Shoal f32-fast"])
+        self.assertEqual([peer_table.precision_of(n) for n in ("openvino bf16", "mxnet", "shoal f32-fast")], ["bf16", "f32", "f32-fast"])
+        self.assertLessEqual({peer_table.engine_of(n) for n in peers.PEERS}, set(peers.PACKAGES))
 
     def test_an_output_of_another_length_or_with_nan_is_infinitely_far(self):
         self.assertEqual(engine.difference([1.0, 2.0], [1.0, 4.0]), 0.5)
         self.assertEqual(engine.difference([1.0], [1.0, 4.0]), float("inf"))
+        self.assertEqual(engine.worst_difference([[1.0, 2.0], [3.0]], [[1.0, 4.0], [3.0]]), 0.5)
+        self.assertEqual(engine.worst_difference([[1.0]], [[1.0], [3.0]]), float("inf"))
         self.assertEqual(engine.difference([1.0, float("nan")], [1.0, 4.0]), float("inf"))
+
+
+def node(op, name, *inputs):
+    return {"op": op, "name": name, "inputs": [[number, output, 0] for number, output in inputs]}
+
+
+class Networks(unittest.TestCase):
+    """The inputs of networks, and what is left of a detector without its head."""
+
+    def test_inputs_follow_the_rule_of_the_test_data(self):
+        self.assertEqual(networks.bits24("resnetv10_conv0_weight", 4), [12281254, 11379116, 2710143, 6810051])
+        ids = networks.Input("data", (1, 4), {"ids": 10000}).values()
+        self.assertEqual(list(ids), [5767, 1117, 4870, 949])
+        self.assertEqual(list(networks.Input("n", (2,), {"value": 50}).values()), [50, 50])
+        picture = networks.Input("data", (1, 1, 1, 64), {"blocks": 32}).values()
+        self.assertAlmostEqual(picture[0], -0.42659843, 6)
+        self.assertAlmostEqual(picture[3], -1.3902142, 6)
+
+    def test_a_length_changes_the_sequences_and_how_much_of_them_is_valid(self):
+        rules = {"ids": {"shape": [1, 64], "ids": 10}, "types": {"shape": [1, 64], "ids": 2}, "valid": {"shape": [1], "value": 50}}
+        inputs = networks.with_batch(networks.at_length(rules, 128, "bert"), 1, "bert")
+        self.assertEqual([(i.name, i.shape, i.rule.get("value")) for i in inputs], [("ids", (1, 128), None), ("types", (1, 128), None), ("valid", (1,), 128)])
+        with self.assertRaisesRegex(harness.BenchError, "has no length"):
+            networks.at_length({"data": {"shape": [1, 3, 4, 4]}}, 8, "picture")
+        with self.assertRaisesRegex(harness.BenchError, "batch 1 only"):
+            networks.with_batch(rules, 2, "bert")
+        self.assertEqual(networks.with_batch({"data": {"shape": [1, 3, 4, 4]}}, 8, "picture")[0].shape, (8, 3, 4, 4))
+
+    def test_all_inputs_are_written_in_their_order(self):
+        with tempfile.TemporaryDirectory() as directory:
+            network = networks.Network("n", "p", (networks.Input("a", (2,), {"value": 3}), networks.Input("b", (1, 2), {"value": 4})))
+            network.write_inputs(directory)
+            self.assertEqual([list(engine.read_floats(f"{directory}/{i}.npy")) for i in (0, 1)], [[3, 3], [4, 4]])
+        self.assertEqual(network.shapes(), ["a=2", "b=1,2"])
+
+    # data -> conv -> (prior), scores -> detection -> slice; conv is needed by scores, so it does not leave the network.
+    DETECTOR = [node("null", "data"), node("null", "w"), node("Convolution", "conv", (0, 0), (1, 0)), node("softmax", "scores", (2, 0)),
+                node("_contrib_MultiBoxPrior", "prior", (2, 0)), node("null", "label"), node("_contrib_MultiBoxDetection", "boxes", (3, 0), (4, 0)),
+                node("slice_axis", "part", (6, 0)), node("relu", "side", (2, 0))]
+
+    def test_a_head_is_cut_where_its_first_detection_operator_begins(self):
+        left = cut.cut({"nodes": self.DETECTOR, "heads": [[7, 0, 0], [8, 0, 0]], "arg_nodes": [0, 1, 5], "node_row_ptr": [0], "attrs": {}})
+        self.assertEqual([left["nodes"][head[0]]["name"] for head in left["heads"]], ["side", "scores"])
+        self.assertEqual([n["name"] for n in left["nodes"]], ["data", "w", "conv", "scores", "side"])
+        self.assertEqual(left["arg_nodes"], [0, 1])
+        self.assertNotIn("node_row_ptr", left)
+
+    def test_a_graph_without_detection_cannot_be_cut(self):
+        with self.assertRaisesRegex(cut.CutError, "no detection operators"):
+            cut.cut({"nodes": self.DETECTOR[:4], "heads": [[3, 0, 0]]})
+        with self.assertRaisesRegex(cut.CutError, "nothing is left"):
+            cut.cut({"nodes": [node("null", "data"), node("_contrib_box_nms", "boxes", (0, 0))], "heads": [[1, 0, 0]]})
 
 
 class Children(unittest.TestCase):

@@ -20,8 +20,7 @@ namespace {
 
 Result<UniqueFd> connect_attach(const std::string& path) {
   SHOAL_RETURN_IF_ERROR(wire::check_socket_path(path));
-  UniqueFd fd(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!fd) return status_from_errno("create a socket for", path, errno);
+  SHOAL_ASSIGN_OR_RETURN(UniqueFd fd, wire::make_local_socket(SOCK_SEQPACKET));
   const sockaddr_un address = wire::local_address(path);
   if (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0) return fd;
   if (errno == EAGAIN) return overloaded("the daemon at {} accepts no connections: too many clients wait for it", path);

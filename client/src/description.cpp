@@ -30,12 +30,6 @@ Preprocess to_preprocess(const json& object) {
   return preprocess;
 }
 
-std::string names_of(std::span<const TensorSpec> specs) {
-  std::string names;
-  for (const TensorSpec& spec : specs) names += (names.empty() ? "" : ", ") + spec.name;
-  return names;
-}
-
 }  // namespace
 
 Result<Description> parse_description(std::string_view text) try {
@@ -46,6 +40,7 @@ Result<Description> parse_description(std::string_view text) try {
   info.version = wire::to_integer(object, "version", std::uint64_t{1});
   info.inputs = wire::to_specs(object.at("inputs"));
   info.outputs = wire::to_specs(object.at("outputs"));
+  info.state = wire::to_state(object.value("state", json::array()));
   if (!object.value("scalars", false)) {  // a daemon before 0.3
     for (auto* const specs : {&info.inputs, &info.outputs}) {
       for (TensorSpec& spec : *specs) {
@@ -141,8 +136,8 @@ Result<std::vector<std::size_t>> match_inputs(const Description& model, std::spa
     const TensorSpec& input = given[i];
     const auto spec = std::ranges::find(wanted, input.name, &TensorSpec::name);
     if (spec == wanted.end()) {
-      if (std::ranges::count(model.ignored_inputs, input.name) > 0) continue;
-      return invalid_argument("model '{}' has no input '{}' (it has: {})", model.info.name, input.name, names_of(wanted));
+      SHOAL_RETURN_IF_ERROR(check_input_name(model.info.name, wanted, model.ignored_inputs, input.name));
+      continue;
     }
     auto& place = found[static_cast<std::size_t>(spec - wanted.begin())];
     if (place) return invalid_argument("model '{}': input '{}' is given twice", model.info.name, input.name);

@@ -2,6 +2,7 @@
 
 #include "client/src/description.hpp"
 #include "client/src/pool_core.hpp"
+#include "client/src/session_state.hpp"
 #include "shm/base/clock.hpp"
 #include "shm/base/errors.hpp"
 
@@ -9,6 +10,8 @@ namespace shoal {
 namespace {
 
 Status moved_from() { return failed_precondition("this Pool was moved from: use the Pool that it was moved to"); }
+
+Status session_moved_from() { return failed_precondition("this Session was moved from: use the Session that it was moved to"); }
 
 /// The user's handle of a request. Destroying it cancels the request. In a forked child it is ready, with an error.
 ///   core  may be null if the request is done
@@ -48,6 +51,22 @@ class PoolPrediction final : public PendingOutcome {
   std::shared_ptr<client::PendingRequest> request_;
 };
 
+// The handle is made first. If submit() throws, the handle gives the request up.
+Prediction submit_to(const std::shared_ptr<client::PoolCore>& core, std::shared_ptr<client::SessionState> session,
+                     std::string_view model, Tensors inputs, SubmitOptions options) {
+  const auto request = std::make_shared<client::PendingRequest>();
+  request->session = std::move(session);
+  Prediction handle(std::make_shared<PoolPrediction>(core, request));
+  core->submit(request, model, std::move(inputs), options);
+  return handle;
+}
+
+Prediction failed(Status why) {
+  const auto request = std::make_shared<client::PendingRequest>();
+  request->complete({.outputs = std::move(why)});
+  return Prediction(std::make_shared<PoolPrediction>(nullptr, request));
+}
+
 }  // namespace
 
 Result<Pool> Pool::connect(Options options) {
@@ -69,14 +88,39 @@ Pool::~Pool() {
   if (core_) core_->close();
 }
 
-// The handle is made first. If submit() throws, the handle gives the request up.
 Prediction Pool::submit(std::string_view model, Tensors inputs, SubmitOptions options) {
-  const auto request = std::make_shared<client::PendingRequest>();
-  if (!core_) request->complete({.outputs = moved_from()});
-  Prediction handle(std::make_shared<PoolPrediction>(core_, request));
-  if (core_) core_->submit(request, model, std::move(inputs), options);
-  return handle;
+  return core_ ? submit_to(core_, nullptr, model, std::move(inputs), options) : failed(moved_from());
 }
+
+Result<Session> Pool::open_session(std::string_view model) {
+  if (!core_) return moved_from();
+  SHOAL_ASSIGN_OR_RETURN(auto state, core_->open_session(model));
+  return Session(core_, std::move(state));
+}
+
+Session::Session(std::shared_ptr<client::PoolCore> core, std::shared_ptr<client::SessionState> state)
+    : core_(std::move(core)), state_(std::move(state)) {}
+Session::Session(Session&&) noexcept = default;
+
+Session& Session::operator=(Session&& other) noexcept {
+  if (this == &other) return *this;
+  close();
+  core_ = std::move(other.core_);
+  state_ = std::move(other.state_);
+  return *this;
+}
+
+Session::~Session() { close(); }
+
+void Session::close() {
+  if (core_) core_->close_session(*state_);
+}
+
+Prediction Session::submit(Tensors inputs, SubmitOptions options) {
+  return core_ ? submit_to(core_, state_, state_->model, std::move(inputs), options) : failed(session_moved_from());
+}
+
+Status Session::reset() { return core_ ? core_->reset_session(*state_) : session_moved_from(); }
 
 Result<std::string> Pool::ask(const std::string& question, std::vector<std::byte>* attachment, bool ends_daemon) {
   return core_ ? core_->ask(question, attachment, ends_daemon) : moved_from();

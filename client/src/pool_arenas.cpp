@@ -13,6 +13,7 @@
 namespace shoal::client {
 namespace {
 
+constexpr std::uint64_t kMostMovedBytes = 64 << 20;     // of sessions
 constexpr std::uint64_t kPartIntervalNs = 10'000'000;   // while the output arena shrinks
 constexpr std::uint64_t kAttachAnewNs = 2'000'000'000;  // for the handshake of next_, and for a moment at which it can take over
 
@@ -77,25 +78,31 @@ Status PoolCore::place_inputs(Tensors inputs, PendingRequest& request) {
     request.specs.push_back({std::move(named.name), input.view.dtype, input.view.shape});
     if (input.view.size_bytes() > 0 && !input.view.data)
       return invalid_argument("input '{}': its tensor has no bytes", request.specs.back().name);
-    if (const auto offset = arena->offset_of(input.view)) {  // a loan
-      input.owner = named.tensor.owner();
-      input.arena = arena.get();
-      input.offset = *offset;
-    } else {
-      SHOAL_RETURN_IF_ERROR(copy_input(input, *arena, request));
-    }
+    input.owner = named.tensor.owner();
+    SHOAL_RETURN_IF_ERROR(place_input(input, *arena, request.model.name, request.frame_bytes));
     request.inputs.push_back(std::move(input));
   }
+  request.given = request.inputs.size();
   request.shape_key = shape_key_of(request);
   return {};
 }
 
-// Copies its bytes into the arena, or, if there is no room, to where they can travel as a frame. Frames that the daemon does not
-// read fill the heap. One request may have as many as the daemon takes, so that a single large one is not refused here.
-Status PoolCore::copy_input(RequestInput& input, Arena& arena, PendingRequest& request) {
+// What lies in the arena stays where it is: a loan, or the state of a session.
+Status PoolCore::place_input(RequestInput& input, Arena& arena, const std::string& model, std::uint64_t& frame_bytes) {
+  input.is_placed = false;
+  input.place_in(arena);
+  if (!input.is_placed) SHOAL_RETURN_IF_ERROR(copy_input(input, arena, model, frame_bytes));
+  input.is_placed = true;
+  return {};
+}
+
+// Copies its bytes, or zeros if it has none, into the arena, or, if there is no room, to where they can travel as a frame. Frames
+// that the daemon does not read fill the heap. One request may have as many as the daemon takes, so that a single large one is
+// not refused here.
+Status PoolCore::copy_input(RequestInput& input, Arena& arena, const std::string& model, std::uint64_t& frame_bytes) {
   const std::size_t size_bytes = input.view.size_bytes();
   if (auto slot = arena.allocate(size_bytes)) {
-    std::memcpy(slot->data(), input.view.data, size_bytes);
+    input.view.data ? std::memcpy(slot->data(), input.view.data, size_bytes) : std::memset(slot->data(), 0, size_bytes);
     input.view.data = slot->data();
     input.offset = slot->offset();
     input.arena = &arena;
@@ -103,16 +110,22 @@ Status PoolCore::copy_input(RequestInput& input, Arena& arena, PendingRequest& r
     return {};
   }
   const std::uint64_t most = most_frame_bytes_.load(std::memory_order_relaxed);
-  const std::uint64_t others = frame_bytes_.fetch_add(size_bytes, std::memory_order_relaxed) - request.frame_bytes;
-  request.frame_bytes += size_bytes;
-  if (others > 0 && others + request.frame_bytes > most) {
+  if (!input.view.data && size_bytes > most) {  // other inputs have their memory already, and are checked with their names
+    return overloaded(
+        "model '{}': shared memory has no room for a state of {} bytes that was left out ({}), and the daemon in {} takes no "
+        "message of more than {} ([limits] client_message_mb)",
+        model, size_bytes, describe_room(arena), options_.directory, most);
+  }
+  const std::uint64_t others = frame_bytes_.fetch_add(size_bytes, std::memory_order_relaxed) - frame_bytes;
+  frame_bytes += size_bytes;
+  if (others > 0 && others + frame_bytes > most) {
     return overloaded(
         "model '{}': shared memory has no room for an input of {} bytes, and inputs of {} bytes are in messages that the daemon "
         "in {} has not released: it takes {} bytes of one client ([limits] client_message_mb)",
-        request.model.name, size_bytes, others, options_.directory, most);
+        model, size_bytes, others, options_.directory, most);
   }
   SHOAL_ASSIGN_OR_RETURN(Tensor copy, Tensor::create(input.view.dtype, input.view.shape));
-  std::memcpy(copy.view().data, input.view.data, size_bytes);
+  if (input.view.data) std::memcpy(copy.view().data, input.view.data, size_bytes);
   input.view.data = copy.view().data;
   input.offset = 0;
   input.arena = nullptr;
@@ -161,25 +174,14 @@ void PoolCore::offer_outputs(PendingRequest& request, const ModelEntry& entry) {
   }
 }
 
-// To grow an arena takes long. So this happens without the mutex, and offer_outputs() finds the room then. It grows the arena
-// itself only if other threads have taken the room, or it is in small pieces, or for the first requests of a model, whose outputs
-// are not known before.
-void PoolCore::make_room_for_outputs(const PendingRequest& request) {
-  const auto found = models_.find(request.model);
-  if (!is_ready() || found == models_.end() || !found->second.description) return;
+// To grow an arena takes long. So prepare() does it without the mutex, and offer_outputs() finds the room then. It grows the
+// arena itself only if other threads have taken the room, or it is in small pieces.
+std::uint64_t PoolCore::missing_output_bytes(const PendingRequest& request, const ModelEntry& entry) {
   std::uint64_t bytes = 0;
-  for (std::size_t i = 0; i < found->second.description->info.outputs.size(); ++i) {
-    bytes += align_up(std::min(output_bytes(request, found->second, i), wire::kLargestArenaBytes), wire::kSlotAlignment);
-  }
+  for (std::size_t i = 0; i < entry.description->info.outputs.size(); ++i)
+    bytes += align_up(std::min(output_bytes(request, entry, i), wire::kLargestArenaBytes), wire::kSlotAlignment);
   const Arena::Use use = output_->use();
-  if (bytes <= use.allocated_bytes - use.used_bytes) return;
-  const std::shared_ptr<Arena> output = output_;
-  mutex_.unlock();
-  try {
-    output->allocate(bytes).reset();
-  } catch (const std::bad_alloc&) {  // then there is no room
-  }
-  mutex_.lock();
+  return bytes <= use.allocated_bytes - use.used_bytes ? 0 : bytes;
 }
 
 PoolUsage PoolCore::usage() {
@@ -242,7 +244,8 @@ void PoolCore::shrink_arenas(std::uint64_t now_ns) {
   if (!input_) return shrink_rule_.begin(now_ns);
   const Arena::Use input = input_->use(), output = output_->use();
   keep_of_output_ = ShrinkRule::keep(output.allocated_bytes, output.peak_bytes);
-  const bool shrinks_input = ShrinkRule::keep(input.allocated_bytes, input.peak_bytes) && input.loans == 0;
+  const bool shrinks_input =
+      ShrinkRule::keep(input.allocated_bytes, input.peak_bytes) && input.loans == 0 && bytes_of_sessions() <= kMostMovedBytes;
   input_->forget_peak();
   output_->forget_peak();
   if (!keep_of_output_ && !shrinks_input) return shrink_rule_.begin(now_ns);
@@ -263,6 +266,7 @@ void PoolCore::switch_connections() {
   old_requests_ = std::exchange(requests_, {});
   left_input_ = input_;
   use_input(std::exchange(next_input_, nullptr));
+  for (const auto& session : sessions_) move_later(session);
   leave_old_connection();
   if (is_driven_) ::eventfd_write(wake_fd_.get(), 1);
 }

@@ -57,7 +57,7 @@ void PoolCore::handle_description(const ModelKey& model, ModelEntry& entry, cons
   }
   for (auto next = parked_.begin(); next != parked_.end();) {
     const std::shared_ptr<PendingRequest> request = next->second;
-    if (request->model == model) {
+    if (request->model == model && !(status.ok() && request->is_being_prepared)) {
       parked_.erase(next);
       status.ok() ? send_request(request, entry) : fail(*request, copy_of(status));
     }

@@ -85,10 +85,12 @@ void PoolCore::close() {
   is_closed_ = true;
   Status why(StatusCode::kCancelled, "pool destroyed");
   try {
-    why = cancelled("the pool was destroyed while the request was under way");
+    why = cancelled("the pool was destroyed");
   } catch (const std::bad_alloc&) {
   }
   fail_everything(why);
+  for (const Answer& answer : std::exchange(answers_, {})) fail(*answer.request, copy_of(why));
+  while (!sessions_.empty()) drop_session(*sessions_.front(), copy_of(why));
   drop_other_connections();
   connection_.reset();
 }
@@ -265,7 +267,9 @@ void PoolCore::progress() {
   bytes_since_progress_ = 0;
   try {
     advance_connection();
-    if (is_ready()) receive_all();
+    do {  // again, because threads that sent while this one copied may have consumed the edge
+      if (is_ready()) receive_all();
+    } while (copy_outside());
   } catch (...) {  // std::bad_alloc: messages are left, and ZeroMQ's descriptor will not tell the driver of them
     if (is_driven_) ::eventfd_write(wake_fd_.get(), 1);
     throw;
@@ -277,6 +281,7 @@ void PoolCore::advance_connection() {
   if (now_ns >= next_expiry_ns_) expire_parked(now_ns);
   if (is_ready() && now_ns < attach_read_ns_ + kAttachReadIntervalNs) return;
   attach_read_ns_ = now_ns;
+  close_idle_sessions(now_ns);
   if (!connection_ && now_ns >= next_attempt_ns_) {
     const Status begun = begin_connection(now_ns + std::max(count_ns(options_.reconnect_timeout), kLeastAttemptNs));
     // Only another user's daemon is a reason to give up at once. Memory, descriptors or room in the backlog may come.
@@ -343,7 +348,7 @@ void PoolCore::lose_connection(const Status& why) {
   const auto requests = std::exchange(requests_, {}), old_requests = std::exchange(old_requests_, {});
   for (const auto* sent : {&old_requests, &requests}) {
     for (const auto& [seq, request] : *sent) {
-      if (request->is_done()) {
+      if (request->is_settled()) {
         release_slots_of(*request);
       } else {
         request->may_have_run = true;

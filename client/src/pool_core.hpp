@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <list>
 #include <map>
 #include <memory>
 #include <string>
@@ -25,7 +26,8 @@
 namespace shoal::client {
 
 /// The rules:
-///  - No thread holds the mutex while it waits. The one *driver* polls the sockets' descriptors without it.
+///  - No thread holds the mutex while it waits, nor while it copies tensors, except into messages (pool_copies.cpp). The one
+///    *driver* polls the sockets' descriptors without it.
 ///  - A send may consume the edge of ZeroMQ's descriptor. So a thread that sends while there is a driver receives afterwards
 ///    (progress()), and a driver does so before it polls.
 ///  - A thread that completes another thread's target wakes it: a follower by its condition, the driver by wake_fd_.
@@ -47,6 +49,9 @@ class PoolCore : public std::enable_shared_from_this<PoolCore> {
   Result<ModelInfo> describe(std::string_view model, std::uint64_t version);
   Result<Tensor> loan(DType dtype, const Shape& shape);
   PoolUsage usage();
+  Result<std::shared_ptr<SessionState>> open_session(std::string_view model);
+  void close_session(SessionState& session);
+  Status reset_session(SessionState& session);
   /// Sends a control request and waits for its answer.
   Result<std::string> ask(std::string json, std::vector<std::byte>* attachment = nullptr, bool ends_daemon = false);
   Result<ModelChange> change(const ChangeRequest& change);
@@ -89,6 +94,13 @@ class PoolCore : public std::enable_shared_from_this<PoolCore> {
     }
   };
 
+  /// An answer that must be copied before its request is done. Tensors that have no memory are in the payload.
+  struct Answer {
+    std::shared_ptr<PendingRequest> request;
+    Outcome outcome;
+    wire::Payload payload;
+  };
+
   PoolCore(PoolOptions options, UniqueFd wake_fd);
   Status usable() const;
   void wait_locked(const Completion& target, std::uint64_t until_ns) SHOAL_REQUIRES(mutex_);
@@ -101,7 +113,8 @@ class PoolCore : public std::enable_shared_from_this<PoolCore> {
   bool has_arenas() const { return options_.arena_limit_bytes > 0; }
   Status take_inputs(PendingRequest& request, std::string_view model, Tensors inputs);
   Status place_inputs(Tensors inputs, PendingRequest& request);
-  Status copy_input(RequestInput& input, Arena& arena, PendingRequest& request);
+  Status place_input(RequestInput& input, Arena& arena, const std::string& model, std::uint64_t& frame_bytes);
+  Status copy_input(RequestInput& input, Arena& arena, const std::string& model, std::uint64_t& frame_bytes);
   void release_slots_of(PendingRequest& request);
   Status no_room_for(const RequestInput& input, std::string_view name, const PendingRequest& request) const
       SHOAL_REQUIRES(mutex_);
@@ -141,11 +154,30 @@ class PoolCore : public std::enable_shared_from_this<PoolCore> {
   Result<Tensors> read_outputs(const wire::Parcel& message, const wire::Reply& reply, const PendingRequest& request)
       SHOAL_REQUIRES(mutex_);
 
+  Status begin(const std::shared_ptr<PendingRequest>& request) SHOAL_REQUIRES(mutex_);
+  Status use_session(SessionState& session) SHOAL_REQUIRES(mutex_);
+  void drop_session(SessionState& session, Status why) SHOAL_REQUIRES(mutex_);
+  void close_idle_sessions(std::uint64_t now_ns) SHOAL_REQUIRES(mutex_);
+  Result<std::vector<std::size_t>> complete_inputs(PendingRequest& request) SHOAL_REQUIRES(mutex_);
+  Status add_state(const StatePair& pair, PendingRequest& request) SHOAL_REQUIRES(mutex_);
+  std::uint64_t bytes_of_sessions() const SHOAL_REQUIRES(mutex_);
+
+  /// Does what waits in the three queues. Releases the mutex while it copies; true if it did.
+  bool copy_outside() SHOAL_REQUIRES(mutex_);
+  void finish(Answer answer) SHOAL_REQUIRES(mutex_);
+  Status copy_answer(Answer& answer, Arena* arena, std::vector<Tensor>& states) SHOAL_EXCLUDES(mutex_);
+  Status keep_states(const PendingRequest& request, std::vector<Tensor> states) SHOAL_REQUIRES(mutex_);
+  Result<std::vector<std::size_t>> order_inputs(PendingRequest& request, const ModelEntry& entry) SHOAL_REQUIRES(mutex_);
+  bool waits_for_copies(const std::shared_ptr<PendingRequest>& request, const ModelEntry& entry) SHOAL_REQUIRES(mutex_);
+  void prepare(const std::shared_ptr<PendingRequest>& request) SHOAL_REQUIRES(mutex_);
+  void move_session(SessionState& session) SHOAL_REQUIRES(mutex_);
+  void move_later(const std::shared_ptr<SessionState>& session) SHOAL_REQUIRES(mutex_);
+
   void route(const std::shared_ptr<PendingRequest>& request) SHOAL_REQUIRES(mutex_);
   void send_request(const std::shared_ptr<PendingRequest>& request, ModelEntry& entry) SHOAL_REQUIRES(mutex_);
   Status write_request(PendingRequest& request, std::span<const std::size_t> order) SHOAL_REQUIRES(mutex_);
   static std::uint64_t output_bytes(const PendingRequest& request, const ModelEntry& entry, std::size_t i);
-  void make_room_for_outputs(const PendingRequest& request) SHOAL_REQUIRES(mutex_);
+  std::uint64_t missing_output_bytes(const PendingRequest& request, const ModelEntry& entry) SHOAL_REQUIRES(mutex_);
   void offer_outputs(PendingRequest& request, const ModelEntry& entry) SHOAL_REQUIRES(mutex_);
   void send_cancel(PendingRequest& request) SHOAL_REQUIRES(mutex_);
   std::shared_ptr<ControlCall> start_call(std::string json, const ModelKey* describes = nullptr) SHOAL_REQUIRES(mutex_);
@@ -200,13 +232,19 @@ class PoolCore : public std::enable_shared_from_this<PoolCore> {
   std::map<std::uint64_t, std::shared_ptr<PendingRequest>> parked_
       SHOAL_GUARDED_BY(mutex_);  ///< wait for a daemon or for their model's description, none is done; by seq
   std::unordered_map<std::uint64_t, std::shared_ptr<ControlCall>> calls_ SHOAL_GUARDED_BY(mutex_);  ///< unanswered, by seq
-  std::map<ModelKey, ModelEntry> models_ SHOAL_GUARDED_BY(mutex_);  ///< described, or being described
-  std::uint64_t heard_ SHOAL_GUARDED_BY(mutex_) = 0;                ///< number of messages received from the daemon
-  std::shared_ptr<ControlCall> ping_ SHOAL_GUARDED_BY(mutex_);      ///< the last one; at most one is unanswered
+  std::map<ModelKey, ModelEntry> models_ SHOAL_GUARDED_BY(mutex_);              ///< described, or being described
+  std::list<std::shared_ptr<SessionState>> sessions_ SHOAL_GUARDED_BY(mutex_);  ///< open; the one used last is the last
+  std::uint64_t idle_clock_ns_ SHOAL_GUARDED_BY(mutex_) = 0, looked_for_idle_ns_ SHOAL_GUARDED_BY(mutex_) = 0;
+  std::uint64_t heard_ SHOAL_GUARDED_BY(mutex_) = 0;            ///< number of messages received from the daemon
+  std::shared_ptr<ControlCall> ping_ SHOAL_GUARDED_BY(mutex_);  ///< the last one; at most one is unanswered
   wire::Parcel incoming_ SHOAL_GUARDED_BY(mutex_);
   wire::Request outgoing_ SHOAL_GUARDED_BY(mutex_);  ///< reused, so that sending does not allocate in the long run
   std::vector<std::byte> frame_ SHOAL_GUARDED_BY(mutex_);
   std::vector<std::span<const std::byte>> frames_ SHOAL_GUARDED_BY(mutex_);
+
+  std::vector<Answer> answers_ SHOAL_GUARDED_BY(mutex_);                              ///< for finish()
+  std::vector<std::shared_ptr<PendingRequest>> unprepared_ SHOAL_GUARDED_BY(mutex_);  ///< for prepare()
+  std::vector<std::shared_ptr<SessionState>> to_move_ SHOAL_GUARDED_BY(mutex_);       ///< for move_session()
 
   int sent_since_progress_ SHOAL_GUARDED_BY(mutex_) = 0;             ///< requests
   std::uint64_t bytes_since_progress_ SHOAL_GUARDED_BY(mutex_) = 0;  ///< of their inputs

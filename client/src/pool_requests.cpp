@@ -1,8 +1,8 @@
 // PoolCore: sending requests and receiving replies.
 #include <algorithm>
-#include <cstring>
 
 #include "client/src/pool_core.hpp"
+#include "client/src/session_state.hpp"
 #include "shm/base/clock.hpp"
 #include "shm/base/errors.hpp"
 
@@ -60,16 +60,16 @@ void PoolCore::submit(const std::shared_ptr<PendingRequest>& request, std::strin
     return request->complete({.outputs = std::move(placed)});
   }
   const MutexLock lock(mutex_);
-  make_room_for_outputs(*request);
-  if (is_closed_) return request->complete({.outputs = Status(cancelled("the pool was destroyed"))});
+  if (Status begun = begin(request); !begun.ok()) return fail(*request, std::move(begun));
   request->seq = ++last_seq_;
-  for (const RequestInput& input : request->inputs) bytes_since_progress_ += input.view.size_bytes();
   try {
     if (!is_ready()) advance_connection();
     route(request);
   } catch (const std::bad_alloc&) {
     fail(*request, out_of_memory("a request", model));
   }
+  while (std::erase(unprepared_, request) > 0) prepare(request);
+  for (const RequestInput& input : request->inputs) bytes_since_progress_ += input.view.size_bytes();  // states, too
   progress_after_sends();
 }
 
@@ -132,9 +132,9 @@ void PoolCore::send_request(const std::shared_ptr<PendingRequest>& request, Mode
     return fail(*request,
                 deadline_exceeded("model '{}': the timeout was over before the request could be sent", request->model.name));
   }
-  request->description = entry.description;
-  const auto order = match_inputs(*request->description, request->specs);
+  const auto order = order_inputs(*request, entry);
   if (!order.ok()) return request->has_described_again ? fail(*request, order.status()) : look_again(request);
+  if (waits_for_copies(request, entry)) return;
   offer_outputs(*request, entry);
   if (Status written = write_request(*request, *order); !written.ok()) return fail(*request, std::move(written));
   request->is_cancelled = false;
@@ -168,8 +168,7 @@ Status PoolCore::write_request(PendingRequest& request, std::span<const std::siz
   outgoing_.outputs.clear();
   frames_.assign(1, {});
   for (const std::size_t index : order) {
-    RequestInput& input = request.inputs[index];
-    if (input.arena && input.arena != input_.get()) SHOAL_RETURN_IF_ERROR(copy_input(input, *input_, request));
+    const RequestInput& input = request.inputs[index];
     wire::WireTensor tensor = wire::to_wire(input.view);
     tensor.offset_bytes = input.offset;
     tensor.location = static_cast<std::uint8_t>(input.arena ? wire::Location::kArena : wire::Location::kFrame);
@@ -242,7 +241,7 @@ void PoolCore::handle_reply(const wire::Parcel& message) {
     const Status decoded = wire::decode_reply(message[0], reply);
     request = find_sent(reply.header.seq);  // none if not even the header could be read: no request has the number 0
     if (request && !decoded.ok()) complete(*request, outcome_of(reply.header, *request, unreadable(*request, decoded)));
-    if (request && !request->is_done()) take_reply(message, reply, request);
+    if (request && !request->is_settled()) take_reply(message, reply, request);
   } catch (const std::bad_alloc&) {
     if (!request) request = find_sent(reply.header.seq);  // the header is read before anything is allocated
     if (!request) return;
@@ -250,7 +249,7 @@ void PoolCore::handle_reply(const wire::Parcel& message) {
   }
   if (!request || reply.header.released == 0) return;
   forget_sent(request->seq);
-  if (request->is_done()) release_slots_of(*request);
+  if (request->is_settled()) release_slots_of(*request);
 }
 
 void PoolCore::take_reply(const wire::Parcel& message, const wire::Reply& reply, const std::shared_ptr<PendingRequest>& request) {
@@ -267,13 +266,16 @@ void PoolCore::take_reply(const wire::Parcel& message, const wire::Reply& reply,
     return complete(*request, outcome_of(header, *request, Status(status, std::move(text))));
   }
   auto outputs = read_outputs(message, reply, *request);
-  const bool fit = outputs.ok();
-  complete(*request, outcome_of(header, *request, std::move(outputs)));
-  if (!fit) return;
+  if (!outputs.ok()) return complete(*request, outcome_of(header, *request, std::move(outputs)));
   if (entry.output_bytes.size() >= kMaxLearnedShapes) entry.output_bytes.clear();
   auto& learned = entry.output_bytes[request->shape_key];
   learned.clear();
   for (const wire::WireTensor& output : reply.outputs) learned.push_back(output.size_bytes);
+  const bool is_whole = std::ranges::all_of(*outputs, [](const NamedTensor& each) { return each.tensor.owner() != nullptr; });
+  Outcome outcome = outcome_of(header, *request, std::move(outputs));
+  if (is_whole && !request->session) return complete(*request, std::move(outcome));
+  answers_.push_back({request, std::move(outcome), message.payload});
+  request->is_answered = request->may_have_run = true;
 }
 
 Result<Tensors> PoolCore::read_outputs(const wire::Parcel& message, const wire::Reply& reply, const PendingRequest& request) {
@@ -292,10 +294,8 @@ Result<Tensors> PoolCore::read_outputs(const wire::Parcel& message, const wire::
         return internal_error("model '{}': output '{}' of {} bytes did not come with its answer", request.model.name,
                               specs[i].name, output.size_bytes);
       }
-      SHOAL_ASSIGN_OR_RETURN(Tensor copy, Tensor::create(dtype, shape));
-      std::memcpy(copy.view().data, message[next_frame++].data(), output.size_bytes);
-      if (output.size_bytes > 0) output_copies_.add(output.size_bytes);
-      outputs.push_back({specs[i].name, std::move(copy)});
+      ++next_frame;
+      outputs.push_back({specs[i].name, Tensor({dtype, shape, nullptr}, nullptr)});  // copy_answer() fills it
       continue;
     }
     const auto slot = i < request.output_slots.size() ? request.output_slots[i] : nullptr;
@@ -312,7 +312,7 @@ void PoolCore::handle_release(const wire::Parcel& message) {
   const auto release = wire::decode_reply(message[0]);
   if (!release.ok()) return;
   const std::shared_ptr<PendingRequest> request = find_sent(release->header.seq);
-  if (!request || !request->is_done()) return;
+  if (!request || !request->is_settled()) return;
   release_slots_of(*request);
   forget_sent(request->seq);
 }
@@ -357,6 +357,7 @@ void PoolCore::complete(PendingRequest& request, Outcome outcome) {
   if (request.is_done()) return;  // canceled or expired
   request.complete(std::move(outcome));
   request.drop_frames();
+  if (request.session && !request.session->closed.ok()) request.session->forget();
   wake_waiters_of(request);
 }
 

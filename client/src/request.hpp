@@ -19,6 +19,8 @@
 
 namespace shoal::client {
 
+struct SessionState;
+
 inline constexpr std::uint64_t kForever = std::numeric_limits<std::uint64_t>::max();  ///< as the end of a wait: no end
 
 /// Without memory, the text is one that needs none: each request must end.
@@ -44,6 +46,17 @@ struct RequestInput {
   std::shared_ptr<void> owner;   ///< the slot, or the memory
   const Arena* arena = nullptr;  ///< which `owner` keeps; null: a frame
   std::uint64_t offset = 0;
+  bool is_placed = false;  ///< it lies in `arena`, or is a frame; otherwise it must be copied
+
+  bool is_placed_in(const Arena* now) const { return is_placed && (!arena || arena == now); }
+  /// If its bytes lie there.
+  void place_in(const Arena& there) {
+    const auto found = there.offset_of(view);
+    if (!found) return;
+    arena = &there;
+    offset = *found;
+    is_placed = true;
+  }
 };
 
 /// A model or one version of it. Each has a description.
@@ -58,8 +71,10 @@ struct ModelKey {
 struct PendingRequest : Completion {
   std::uint64_t seq = 0;
   ModelKey model;
-  std::vector<TensorSpec> specs;     ///< of the inputs, in the caller's order
-  std::vector<RequestInput> inputs;  ///< in the same order
+  std::shared_ptr<SessionState> session;  ///< whose step it is, or null
+  std::vector<TensorSpec> specs;          ///< of the inputs: in the caller's order, then the states that the caller has left out
+  std::vector<RequestInput> inputs;       ///< in the same order
+  std::size_t given = 0;                  ///< how many are the caller's
   SubmitOptions options;
   std::uint64_t deadline_ns = kForever;             ///< CLOCK_MONOTONIC; kForever: the model's default counts
   std::uint64_t sent_ns = 0;                        ///< when it was last sent
@@ -67,6 +82,9 @@ struct PendingRequest : Completion {
   std::uint64_t shape_key = 0;                      ///< hash of the input shapes, for remembering output sizes
   std::shared_ptr<const Description> description;   ///< that it was sent with
   std::uint64_t frame_bytes = 0;                    ///< of its inputs that travel as frames, until its slots are released
+  bool is_being_prepared = false;                   ///< it is parked until prepare() has copied its inputs
+  bool is_prepared = false;                         ///< for `description`
+  bool is_answered = false;                         ///< it is done when finish() has copied its answer
   bool may_have_run = false;                        ///< with an earlier daemon
   bool is_cancelled = false;                        ///< a CANCEL was sent
   bool has_described_again = false;                 ///< because inputs did not fit or the model's signature changed
@@ -81,6 +99,8 @@ struct PendingRequest : Completion {
     outcome = std::move(result);
     set_done();
   }
+  /// Whether another answer would be too late: it is done, or will be by the answer that it has.
+  bool is_settled() const { return is_done() || is_answered; }
   /// Called when it is done: only an unanswered request is sent again.
   void drop_frames() {
     std::erase_if(inputs, [](const RequestInput& input) { return !input.arena; });

@@ -50,7 +50,8 @@ Result<std::uint32_t> account_number(std::string_view text, const std::string& a
     const auto number = parse_number(std::string_view(line).substr(second + 1, third - second - 1));
     if (number && *number < kNoAccount) return static_cast<std::uint32_t>(*number);
   }
-  return not_found("{} has no '{}': write its number instead (`id {}` tells it)", accounts_file, text, text);
+  return not_found("{} has no '{}': write its number instead (`getent {} {}` tells it)", accounts_file, text,
+                   accounts_file.ends_with("group") ? "group" : "passwd", text);
 }
 
 namespace internal {

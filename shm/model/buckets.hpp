@@ -11,10 +11,11 @@ namespace shoal {
 /// A size between two of `sizes` is padded with zeros to the larger one, and the outputs are cut back. A size that is in the
 /// list, or above the last one, runs unpadded.
 struct Buckets {
-  std::string input;                ///< that is padded; empty: the batch, which is dimension 0 of all inputs where it is open
-  int dim = 0;                      ///< not 0: the user promises that padding changes only the end of the outputs in `crop`
-  std::vector<std::int64_t> sizes;  ///< ascending
-  std::map<std::string, int> crop;  ///< output -> its dimension that is cut back; found automatically for the batch
+  std::string input;                   ///< that is padded; empty: the batch, which is dimension 0 of all inputs where it is open
+  int dim = 0;                         ///< not 0: the user promises that padding changes only the end of the outputs in `crop`
+  std::vector<std::int64_t> sizes;     ///< ascending
+  std::vector<std::string> with = {};  ///< further inputs, which are padded together with `input`
+  std::map<std::string, int> crop;     ///< output -> its dimension that is cut back; found automatically for the batch
   friend bool operator==(const Buckets&, const Buckets&) = default;
 };
 

@@ -48,11 +48,9 @@ struct GraphFile {
 };
 
 std::optional<GraphFile> graph_file(const std::string& name) {
-  for (const ModelKind* const kind : model_kinds()) {
-    if (name.size() > kind->graph_suffix.size() && name.ends_with(kind->graph_suffix))
-      return GraphFile{name.substr(0, name.size() - kind->graph_suffix.size()), kind};
-  }
-  return std::nullopt;
+  const ModelKind* const kind = kind_of(name);
+  if (!kind) return std::nullopt;
+  return GraphFile{name.substr(0, name.size() - kind->graph_suffix.size()), kind};
 }
 
 std::vector<GraphFile> graphs_in(const fs::path& directory) {

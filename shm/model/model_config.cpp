@@ -67,10 +67,12 @@ void apply_overrides(const ModelOverrides& overrides, ModelConfig& config) {
   if (overrides.inputs) config.shapes.clear();
   take(overrides.inputs, config.inputs);
   take(overrides.outputs, config.outputs);
+  take(overrides.state, config.state);
   take(overrides.labels_file, config.labels_file);
   if (overrides.preprocess) config.preprocess = overrides.preprocess;
   take(overrides.shapes, config.shapes);
   take(overrides.buckets, config.buckets);
+  take(overrides.sparse, config.sparse);
   take(overrides.device, config.device);
   take(overrides.fallback, config.fallback);
   take(overrides.precision, config.precision);

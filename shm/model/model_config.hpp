@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <optional>
 #include <set>
 #include <span>
@@ -56,10 +57,12 @@ Result<std::vector<FoundVersion>> find_versions(const std::string& path, const V
 struct ModelConfig {
   std::vector<TensorSpec> inputs;    ///< shape -1 = any, or any within its range
   std::vector<std::string> outputs;  ///< which outputs, in this order; inner values by name, too; empty: those of the graph
+  std::vector<StatePair> state;      ///< inputs that may be left out; shape any(): what `inputs` or the graph says
   std::string labels_file;           ///< relative to the model's directory; empty = synset.txt when present
   std::optional<Preprocess> preprocess;
   std::vector<std::vector<TensorSpec>> shapes;  ///< input sets to compile, as the file has them; see plan_inputs()
   std::vector<Buckets> buckets;                 ///< sizes that requests are padded to
+  std::map<std::string, std::string> sparse;    ///< inputs whose parts requests bring: "csr" or "row_sparse", by name
   std::string device = "cpu";
   std::string fallback = "cpu";   ///< what does the work of a device that refuses or fails; or "error"
   std::string precision = "f32";  ///< or "f32-fast", "bf16", "auto"
@@ -86,10 +89,12 @@ struct ModelConfig {
 struct ModelOverrides {
   std::optional<std::vector<TensorSpec>> inputs;
   std::optional<std::vector<std::string>> outputs;
+  std::optional<std::vector<StatePair>> state;
   std::optional<std::string> labels_file;
   std::optional<Preprocess> preprocess;
   std::optional<std::vector<std::vector<TensorSpec>>> shapes;
   std::optional<std::vector<Buckets>> buckets;
+  std::optional<std::map<std::string, std::string>> sparse;
   std::optional<std::string> device, fallback, precision;
   std::optional<int> tuning_ms, workers, contexts, threads, queue_limit, import_mb, cache_mb, max_batch, run_limit_ms,
       quarantine_ms, load_timeout_s, memory_mb;
@@ -117,12 +122,13 @@ struct InputPlan {
 };
 /// Combines the configuration with the inputs of the graph (names and order; Shape::any() = not known). A first dimension that
 /// only the graph gives is the batch of its training; the model takes any batch. Without `shapes`, one set is made from the
-/// inputs: a first dimension of -1 becomes 1, the graph's first dimension is used, and a range becomes its smallest size.
+/// inputs: a first dimension of -1 becomes 1, the graph's first dimension is used, and a range becomes its smallest size. A set
+/// that leaves out a state gets the shape that zero_state() gives it.
 ///   where   names the model in errors, and the file for a missing line: "model 'shapes' (models/shapes/model.toml)"
 ///   Errors  kInvalidArgument: an input without a shape (the message has the line to write), another open dimension with neither
 ///           range nor `shapes`, `shapes` outside a range, names or dtypes that the graph does not have
 Result<InputPlan> plan_inputs(const ModelConfig& config, std::span<const TensorSpec> graph_inputs, const std::string& where);
-/// The inputs that `inputs` and `shapes` name. They are data, even if the graph uses them like parameters.
+/// The inputs that `inputs`, `state` and `shapes` name. They are data, even if the graph uses them like parameters.
 std::set<std::string> named_inputs(const ModelConfig& config);
 
 /// A request to the daemon to serve a model.

@@ -30,6 +30,16 @@ std::vector<const ModelKind*> model_kinds() {
   return all;
 }
 
+const ModelKind* kind_of(std::string_view graph_file) {
+  const ModelKind* longest = nullptr;
+  for (const auto& [name, kind] : kinds()) {
+    const std::string_view suffix = kind->graph_suffix;
+    if (graph_file.size() <= suffix.size() || !graph_file.ends_with(suffix)) continue;
+    if (!longest || suffix.size() > longest->graph_suffix.size()) longest = kind;
+  }
+  return longest;
+}
+
 bool is_model_prefix(const std::filesystem::path& prefix) {
   return std::ranges::any_of(model_kinds(), [&](const ModelKind* kind) {
     std::error_code error;

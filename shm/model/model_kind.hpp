@@ -24,6 +24,8 @@ struct ModelKind {
 void register_model_kind(const ModelKind& kind);
 /// All of them, by name.
 std::vector<const ModelKind*> model_kinds();
+/// The kind of which a file of that name is the graph: of several, the one with the longest graph_suffix. Null if there is none.
+const ModelKind* kind_of(std::string_view graph_file);
 /// Is there a file with the graph of a model of this prefix, of any kind?
 bool is_model_prefix(const std::filesystem::path& prefix);
 

@@ -8,40 +8,12 @@
 #include <utility>
 
 #include "shm/base/errors.hpp"
+#include "shm/model/toml_site.hpp"
 #include "shm/model/version_entry.hpp"
 #include "shm/tensor/spec.hpp"
 
 namespace shoal::internal {
 namespace {
-
-/// A value, and how errors name it.
-struct Site {
-  const std::string& where;
-  const toml::node& node;
-  std::string key;
-
-  Status error(const std::string& what) const { return error_at(where, node, format("'{}' {}", key, what)); }
-  Site at(const toml::node& child, const std::string& name) const { return {where, child, name}; }
-  Status check_count(std::size_t count, std::size_t most = kMostEntries) const {
-    return count <= most ? Status() : error(format("has {} entries; at most {} are possible", count, most));
-  }
-};
-
-Result<std::string> read_string(const Site& site) {
-  const auto text = site.node.value_exact<std::string>();
-  if (!text) return site.error("must be a string in quotes");
-  if (text->empty()) return site.error("must not be empty");
-  return *text;
-}
-
-Result<std::int64_t> read_integer(const Site& site, std::int64_t low, std::int64_t high) {
-  const auto number = site.node.value_exact<std::int64_t>();
-  if (!number || *number < low || *number > high) {
-    if (high == std::numeric_limits<std::int64_t>::max()) return site.error(format("must be a whole number, {} or more", low));
-    return site.error(format("must be a whole number from {} to {}", low, high));
-  }
-  return *number;
-}
 
 /// Reads a dimension of an input: a size, -1 for any size, or a range of sizes in quotes, "224..640".
 Status read_dim(const Site& site, std::vector<std::int64_t>& dims, std::vector<DimRange>& ranges) {
@@ -85,7 +57,7 @@ Result<Shape> read_shape(const Site& site) {
   return Shape(dims);
 }
 
-/// "layout" names the dimensions by letters. It is only checked, to find mistakes; nothing uses it.
+/// "layout" names the dimensions by letters. It is checked, to find mistakes. See use_layouts().
 Status check_layout(const Site& site, const Shape& shape) {
   SHOAL_ASSIGN_OR_RETURN(const std::string layout, read_string(site));
   if (static_cast<int>(layout.size()) == shape.rank() && std::set<char>(layout.begin(), layout.end()).size() == layout.size())
@@ -149,6 +121,65 @@ Result<std::vector<std::string>> read_outputs(const Site& site) {
   return names;
 }
 
+Result<StatePair> read_state_pair(const Site& site) {
+  const toml::table* table = site.node.as_table();
+  if (!table) return site.error("must be tables such as {out = \"h_out\", in = \"h_in\", shape = [-1, 256]}");
+  StatePair pair;
+  for (const auto& [key, node] : *table) {
+    const Site child = site.at(node, format("{}.{}", site.key, key.str()));
+    if (key == "out") {
+      SHOAL_ASSIGN_OR_RETURN(pair.out, read_string(child));
+    } else if (key == "in") {
+      SHOAL_ASSIGN_OR_RETURN(pair.in, read_string(child));
+    } else if (key == "shape") {
+      SHOAL_ASSIGN_OR_RETURN(pair.shape, read_shape(child));
+    } else if (key == "batch_input") {
+      SHOAL_ASSIGN_OR_RETURN(pair.batch_input, read_string(child));
+    } else if (key == "batch_axis") {
+      SHOAL_ASSIGN_OR_RETURN(const std::int64_t axis, read_integer(child, 0, kMaxRank - 1));
+      pair.batch_axis = static_cast<int>(axis);
+    } else {
+      return child.error("is not a key of a state (out, in, shape, batch_input, batch_axis)");
+    }
+  }
+  if (pair.out.empty() || pair.in.empty()) return site.error("must have 'out' and 'in' in each table");
+  return pair;
+}
+
+Result<std::vector<StatePair>> read_state(const Site& site) {
+  const toml::array* array = site.node.as_array();
+  if (!array) return site.error("must be a list such as [{out = \"h_out\", in = \"h_in\", shape = [-1, 256]}]");
+  SHOAL_RETURN_IF_ERROR(site.check_count(array->size()));
+  std::vector<StatePair> state;
+  for (const toml::node& element : *array) {
+    const Site child = site.at(element, site.key);
+    SHOAL_ASSIGN_OR_RETURN(StatePair pair, read_state_pair(child));
+    if (std::ranges::count(state, pair.out, &StatePair::out) > 0) return child.error(format("names '{}' twice", pair.out));
+    if (std::ranges::count(state, pair.in, &StatePair::in) > 0) return child.error(format("names '{}' twice", pair.in));
+    state.push_back(std::move(pair));
+  }
+  return state;
+}
+
+/// The states that do not say where the batch is take it from the first input that is no state and has a `layout` with N. Both
+/// keys have been read.
+void use_layouts(const toml::table& keys, std::vector<StatePair>& state) {
+  const toml::array *const inputs = keys["inputs"].as_array(), *const pairs = keys["state"].as_array();
+  for (std::size_t i = 0; inputs && pairs && i < inputs->size(); ++i) {
+    const toml::table& input = *inputs->get_as<toml::table>(i);
+    const auto name = input["name"].value_or(std::string());
+    const std::size_t axis = input["layout"].value_or(std::string()).find('N');
+    if (axis == std::string::npos || std::ranges::count(state, name, &StatePair::in) > 0) continue;
+    for (std::size_t k = 0; k < state.size(); ++k) {
+      const toml::table& pair = *pairs->get_as<toml::table>(k);
+      if (pair.contains("batch_input") || pair.contains("batch_axis")) continue;
+      state[k].batch_input = name;
+      state[k].batch_axis = static_cast<int>(axis);
+    }
+    return;
+  }
+}
+
 /// Reads [{data = [1, 3, 224, 224]}, {data = [4, 3, 224, 224]}]: one table per set of inputs. The dtype comes from `inputs`.
 Result<std::vector<std::vector<TensorSpec>>> read_shapes(const Site& site) {
   const toml::array* array = site.node.as_array();
@@ -169,6 +200,21 @@ Result<std::vector<std::vector<TensorSpec>>> read_shapes(const Site& site) {
     }
   }
   return sets;
+}
+
+/// Reads {data = "csr"}.
+Result<std::map<std::string, std::string>> read_sparse(const Site& site) {
+  const toml::table* table = site.node.as_table();
+  if (!table) return site.error("must be a table such as {data = \"csr\"}");
+  SHOAL_RETURN_IF_ERROR(site.check_count(table->size()));
+  std::map<std::string, std::string> sparse;
+  for (const auto& [name, node] : *table) {
+    const Site child = site.at(node, format("{}.{}", site.key, name.str()));
+    SHOAL_ASSIGN_OR_RETURN(const std::string storage, read_string(child));
+    if (storage != "csr" && storage != "row_sparse") return child.error("must be \"csr\" or \"row_sparse\"");
+    sparse[std::string(name.str())] = storage;
+  }
+  return sparse;
 }
 
 Result<std::vector<std::int64_t>> read_sizes(const Site& site) {
@@ -394,6 +440,7 @@ constexpr std::int64_t kMaxBatch = 256;
 const KeyRow kKeys[] = {
     {"inputs", [](const Site& s, ModelOverrides& o) { return assign(o.inputs, read_inputs(s)); }},
     {"outputs", [](const Site& s, ModelOverrides& o) { return assign(o.outputs, read_outputs(s)); }},
+    {"state", [](const Site& s, ModelOverrides& o) { return assign(o.state, read_state(s)); }},
     {"labels", [](const Site& s, ModelOverrides& o) { return assign(o.labels_file, read_string(s)); }},
     {"preprocess", [](const Site& s, ModelOverrides& o) { return assign(o.preprocess, read_preprocess(s)); }},
     {"shapes", [](const Site& s, ModelOverrides& o) { return assign(o.shapes, read_shapes(s)); }},
@@ -408,6 +455,7 @@ const KeyRow kKeys[] = {
     {"queue_limit", [](const Site& s, ModelOverrides& o) { return assign(o.queue_limit, read_integer(s, 1, 1'000'000)); }},
     {"import_mb", [](const Site& s, ModelOverrides& o) { return assign(o.import_mb, read_integer(s, 1, 1'000'000)); }},
     {"buckets", [](const Site& s, ModelOverrides& o) { return assign(o.buckets, read_buckets(s)); }},
+    {"sparse", [](const Site& s, ModelOverrides& o) { return assign(o.sparse, read_sparse(s)); }},
     {"cache_mb", [](const Site& s, ModelOverrides& o) { return assign(o.cache_mb, read_integer(s, 0, 1 << 20)); }},
     {"timeout_ms", [](const Site& s, ModelOverrides& o) { return assign(o.timeout_ms, read_integer(s, 0, 86'400'000)); }},
     {"max_batch", [](const Site& s, ModelOverrides& o) { return assign(o.max_batch, read_integer(s, 1, kMaxBatch)); }},
@@ -419,24 +467,6 @@ const KeyRow kKeys[] = {
     {"golden", [](const Site& s, ModelOverrides& o) { return assign(o.golden_file, read_string(s)); }},
     {"golden_tolerance", [](const Site& s, ModelOverrides& o) { return assign(o.golden_tolerance, read_number(s, 0, 1)); }},
     {"versions", [](const Site& s, ModelOverrides& o) { return assign(o.versions, read_versions(s)); }},
-};
-
-struct LimitRow {
-  std::string_view key;
-  int ClientLimits::*member;
-  std::int64_t most;
-};
-const LimitRow kLimits[] = {
-    {"client_requests", &ClientLimits::client_requests, 1'000'000},
-    {"client_message_mb", &ClientLimits::client_message_mb, 1 << 20},
-    {"total_message_mb", &ClientLimits::total_message_mb, 1 << 24},
-    {"total_arena_gb", &ClientLimits::total_arena_gb, 1 << 17},  // all addresses of a process
-    {"client_queue_percent", &ClientLimits::client_queue_percent, 100},
-    {"client_rate", &ClientLimits::client_rate, 100'000'000},
-    {"client_bad_messages", &ClientLimits::client_bad_messages, 1'000'000'000},
-    {"connections", &ClientLimits::connections, 1'000'000},
-    {"connection_rate", &ClientLimits::connection_rate, 1'000'000},
-    {"models", &ClientLimits::models, 1'000'000},
 };
 
 }  // namespace
@@ -463,27 +493,8 @@ Status read_key(const std::string& where, std::string_view key, const toml::node
 Result<ModelOverrides> read_keys(const std::string& where, const toml::table& table) {
   ModelOverrides overrides;
   for (const auto& [key, node] : table) SHOAL_RETURN_IF_ERROR(read_key(where, key.str(), node, overrides));
+  if (overrides.state) use_layouts(table, *overrides.state);
   return overrides;
-}
-
-void for_each_limit(const std::function<void(std::string_view key, int ClientLimits::*member)>& each) {
-  for (const LimitRow& row : kLimits) each(row.key, row.member);
-}
-
-Result<ClientLimits> read_limits(const std::string& where, const toml::table& table) {
-  ClientLimits limits;
-  for (const auto& [key, node] : table) {
-    const Site site{where, node, format("limits.{}", key.str())};
-    const auto row = std::ranges::find(kLimits, key.str(), &LimitRow::key);
-    if (row == std::end(kLimits)) {
-      std::string known;
-      for (const LimitRow& each : kLimits) known += format("{}{}", known.empty() ? "" : ", ", each.key);
-      return site.error(format("is not a limit; there are {}", known));
-    }
-    SHOAL_ASSIGN_OR_RETURN(const std::int64_t value, read_integer(site, 0, row->most));
-    limits.*(row->member) = static_cast<int>(value);
-  }
-  return limits;
 }
 
 }  // namespace shoal::internal

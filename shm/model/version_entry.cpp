@@ -3,6 +3,7 @@
 #include <sys/stat.h>
 
 #include "shm/base/errors.hpp"
+#include "shm/model/model_kind.hpp"
 
 namespace shoal {
 namespace {
@@ -21,7 +22,8 @@ void look_at_files(VersionEntry& entry) {
   entry.stamp.clear();
   for (const auto& file : files.files) entry.stamp += stamp_of(file);
   if (!golden.empty()) entry.stamp += stamp_of(files.directory / golden);
-  for (std::size_t i = files.files.size() > 1 ? 1 : 0; i < files.files.size(); ++i) {
+  const ModelKind* const kind = kind_of(files.files.front().filename().string());
+  for (std::size_t i = kind && !kind->weights_suffix.empty() ? 1 : 0; i < files.files.size(); ++i) {
     std::error_code error;
     const std::uintmax_t bytes = std::filesystem::file_size(files.files[i], error);
     entry.parameter_bytes += error ? 0 : bytes;

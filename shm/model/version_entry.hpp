@@ -53,6 +53,8 @@ Result<FileQuestion> parse_question(std::string_view text);
 
 /// Reads the files. The answer says what was found, or which file is wrong, in at most kLargestAnswerBytes.
 std::string answer(const FileQuestion& question);
+/// The answer that nothing can be found, and why.
+std::string failure_text(const Status& failure);
 
 /// Checks an answer as a stranger's: each key has the type and range that model.toml demands, paths are absolute, versions
 /// ascend. `request` wins over what the answer says of its name, path and keys.

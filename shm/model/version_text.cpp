@@ -34,6 +34,18 @@ json input_json(const TensorSpec& spec) {
   return {{"name", spec.name}, {"shape", shape}, {"dtype", dtype_name(spec.dtype)}};
 }
 
+json state_json(const std::vector<StatePair>& state) {
+  json list = json::array();
+  for (const StatePair& pair : state) {
+    json table{{"out", pair.out}, {"in", pair.in}};
+    if (pair.shape.is_known()) table["shape"] = std::vector<std::int64_t>(pair.shape.begin(), pair.shape.end());
+    if (!pair.batch_input.empty()) table["batch_input"] = pair.batch_input;
+    if (pair.batch_axis != 0) table["batch_axis"] = pair.batch_axis;
+    list.push_back(std::move(table));
+  }
+  return list;
+}
+
 json shapes_json(const std::vector<std::vector<TensorSpec>>& sets) {
   json list = json::array();
   for (const auto& set : sets) {
@@ -74,10 +86,12 @@ json keys_json(const ModelOverrides& keys) {
     for (const TensorSpec& input : *keys.inputs) object["inputs"].push_back(input_json(input));
   }
   put("outputs", keys.outputs);
+  if (keys.state) object["state"] = state_json(*keys.state);
   put("labels", keys.labels_file);
   if (keys.preprocess) object["preprocess"] = preprocess_json(*keys.preprocess);
   if (keys.shapes) object["shapes"] = shapes_json(*keys.shapes);
   if (keys.buckets) object["buckets"] = buckets_json(*keys.buckets);
+  put("sparse", keys.sparse);
   put("device", keys.device);
   put("fallback", keys.fallback);
   put("precision", keys.precision);
@@ -110,10 +124,12 @@ std::optional<T> if_any(const T& value) {
 ModelOverrides all_keys(const ModelConfig& config) {
   return {.inputs = config.inputs,
           .outputs = config.outputs,
+          .state = config.state,
           .labels_file = if_any(config.labels_file),
           .preprocess = config.preprocess,
           .shapes = config.shapes,
           .buckets = if_any(config.buckets),
+          .sparse = if_any(config.sparse),
           .device = config.device,
           .fallback = config.fallback,
           .precision = config.precision,
@@ -347,8 +363,10 @@ Result<std::string> configuration_answer(const std::filesystem::path& file) {
 
 std::string answer(const FileQuestion& question) {
   auto text = question.model.name.empty() ? configuration_answer(question.configuration) : entries_answer(question.model);
-  return text.ok() ? *std::move(text) : json_text({{"failure", to_json(text.status())}});
+  return text.ok() ? *std::move(text) : failure_text(text.status());
 }
+
+std::string failure_text(const Status& failure) { return json_text({{"failure", to_json(failure)}}); }
 
 Result<std::vector<VersionEntry>> parse_entries(std::string_view text, const ModelRequest& request) try {
   const json object = parse_json(text);

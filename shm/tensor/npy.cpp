@@ -252,8 +252,9 @@ Status write_npy(const std::filesystem::path& path, const TensorView& tensor) {
   const std::string header = make_header(tensor);
   const bool written = std::fwrite(header.data(), 1, header.size(), file.get()) == header.size() &&
                        std::fwrite(tensor.data, 1, tensor.size_bytes(), file.get()) == tensor.size_bytes();
+  const int error = written ? 0 : errno;  // closing may change it
   const bool closed = std::fclose(file.release()) == 0;
-  return written && closed ? Status() : status_from_errno("write", name, errno);
+  return written && closed ? Status() : status_from_errno("write", name, written ? errno : error);
 }
 
 }  // namespace shoal

@@ -1,5 +1,6 @@
 #include "shm/tensor/spec.hpp"
 
+#include <algorithm>
 #include <charconv>
 #include <optional>
 
@@ -41,6 +42,18 @@ Status check_matches(const TensorSpec& spec, DType dtype, const Shape& shape) {
                             shape[axis], to_string(spec.ranges[static_cast<std::size_t>(axis)]));
   }
   return {};
+}
+
+Status check_input_name(std::string_view model, std::span<const TensorSpec> inputs, std::span<const std::string> ignored,
+                        std::string_view name) {
+  if (std::ranges::count(inputs, name, &TensorSpec::name) > 0 || std::ranges::count(ignored, name) > 0) return {};
+  return invalid_argument("model '{}' has no input '{}' (it has: {})", model, name, names_of(inputs));
+}
+
+std::string names_of(std::span<const TensorSpec> specs) {
+  std::string names;
+  for (const TensorSpec& spec : specs) names += (names.empty() ? "" : ", ") + spec.name;
+  return names;
 }
 
 std::string shape_text(const TensorSpec& spec) {

@@ -1,6 +1,7 @@
 // Checks a tensor against the description of a model's input.
 #pragma once
 
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -14,6 +15,14 @@ namespace shoal {
 ///           exceeded)
 Status check_matches(const TensorSpec& spec, DType dtype, const Shape& shape);
 
+/// Whether a model has an input of that name, or ignores it.
+///   model   its name, for the error
+///   Errors  kInvalidArgument: names the inputs that it has
+Status check_input_name(std::string_view model, std::span<const TensorSpec> inputs, std::span<const std::string> ignored,
+                        std::string_view name);
+
+/// "data, ids"
+std::string names_of(std::span<const TensorSpec> specs);
 /// The shape as text: "?x3x224..640x224..640".
 std::string shape_text(const TensorSpec& spec);
 /// Parses a range as in model.toml and on the command line, and writes it the same way: "224..640", "1..".

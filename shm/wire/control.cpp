@@ -46,11 +46,18 @@ std::vector<UniqueFd> take_fds(msghdr& message) {
   for (cmsghdr* part = CMSG_FIRSTHDR(&message); part; part = CMSG_NXTHDR(&message, part)) {
     if (part->cmsg_level != SOL_SOCKET || part->cmsg_type != SCM_RIGHTS) continue;
     const std::size_t count = (part->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-    for (std::size_t i = 0; i < count; ++i) {
+    const auto fd_at = [&](std::size_t i) {
       int fd = -1;
       std::memcpy(&fd, CMSG_DATA(part) + i * sizeof(int), sizeof fd);
-      fds.emplace_back(fd);
+      return fd;
+    };
+    try {
+      fds.reserve(count);  // the kernel makes one part of all
+    } catch (...) {
+      for (std::size_t i = 0; i < count; ++i) ::close(fd_at(i));
+      throw;
     }
+    for (std::size_t i = 0; i < count; ++i) fds.emplace_back(fd_at(i));
   }
   return fds;
 }
@@ -88,6 +95,12 @@ Result<ControlMessage> check_control(const msghdr& packet, const Header& header,
 
 std::string build_id() {
   return format("shoal-{}-wire{}-control{}-page{}", SHOAL_VERSION, kVersionMajor, kControlVersion, kPageVersion);
+}
+
+Status check_build(std::string_view supervisors) {
+  if (supervisors == build_id()) return {};
+  return failed_precondition("this shoal-worker is build {}, the supervisor is {}: install both from one build", build_id(),
+                             supervisors);
 }
 
 Result<ControlPair> make_control_pair() {

@@ -8,6 +8,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "shm/base/unique_fd.hpp"
@@ -45,13 +46,16 @@ enum class ControlKind : std::uint16_t {
   kWorkerFailed = 31,  // a = StatusCode, text
   kProbed = 32,        // id = number of the probe, a = StatusCode, b = nanoseconds it took, text = message
   // supervisor -> the process that looks for files
-  kFind = 40,  // text = JSON (shm/model/version_entry.hpp)
+  kFind = 40,  // text = build_id() of the supervisor, a newline, JSON (shm/model/version_entry.hpp)
   // the process that looks for files -> supervisor
   kFound = 41,  // text = the next part of the answer; a = 1: the last one
 };
 
-/// Names this build. kLoad carries the supervisor's, and the zygote compares it with its own: both must be the same.
+/// Names this build. kLoad and kFind carry the supervisor's.
 std::string build_id();
+/// For a shoal-worker: the files of a running daemon may have been replaced by those of another build. Errors:
+/// kFailedPrecondition: `supervisors` is not build_id(); names both.
+Status check_build(std::string_view supervisors);
 
 /// One message. It owns its descriptors.
 struct ControlMessage {

@@ -40,5 +40,8 @@ nlohmann::json to_json(std::span<const TensorSpec> specs);
 /// The reverse. Throws nlohmann::json::exception, std::runtime_error or shoal::Error on anything unexpected. The caller, which
 /// parses a whole message, catches them and makes a Status.
 std::vector<TensorSpec> to_specs(const nlohmann::json& list);
+/// [{"out", "in", "shape"}, ...], and the reverse, likewise.
+nlohmann::json to_json(std::span<const StatePair> state);
+std::vector<StatePair> to_state(const nlohmann::json& list);
 
 }  // namespace shoal::wire

@@ -40,15 +40,19 @@ class Unsent {
   std::uint64_t uncounted_ = 0;  // of messages that were sent after the last counted one
 };
 
-/// Where messages come from.
+/// Where messages come from. Its owner waits until it may be readable (wait() in socket.hpp), and then receives one message after
+/// the other into the same parcel, until none waits or its turn is over.
 ///   Threads  thread-bound
 class Inbox {
  public:
   virtual ~Inbox() = default;
-  /// True when a message came, false when none waits. The messages of a bundle come one by one. `peer` is the name that this side
-  /// gave the sender.
+  /// True when a message came, false when none waits. Never waits. The messages of a bundle come one by one.
+  ///   peer    gets the name that this side gave the sender
+  ///   parcel  gets the message; reused from call to call, so that receiving allocates nothing in the long run
+  ///   Errors  those of the transport: nothing was received. Throws std::bad_alloc: then the next call receives the message
   virtual Result<bool> receive(PeerId& peer, Parcel& parcel) = 0;
-  /// The descriptor of the connection on which the last message came; -1 = not known. Its owner may close it at any time.
+  /// The descriptor of the connection on which the last message came; -1 = not known. Only for asking whether its peer has sent
+  /// more than was read (unread_connections()). Its owner may close it at any time, and the number may then be another's.
   virtual int source_fd() const { return -1; }
 };
 
@@ -67,8 +71,7 @@ class Outbox {
   /// with the next flush(), or earlier; the messages for one peer stay in their order. `unsent`, if given, counts it until it has
   /// left; it must live until flush() or disconnect().
   ///   Errors  kUnavailable (never connected, or disconnected), kOverloaded (the peer's queue is full), kFailedPrecondition (out
-  ///   of
-  ///           memory). Then nothing of the message is sent.
+  ///           of memory). Then nothing of the message is sent.
   virtual Status push(PeerId peer, Frames frames, const Payload& payload, Unsent* unsent = nullptr) = 0;
   Status push(PeerId peer, std::span<const std::byte> head, const Payload& payload = {}, Unsent* unsent = nullptr) {
     return push(peer, Frames(&head, 1), payload, unsent);

@@ -18,7 +18,8 @@ inline constexpr int kHighWaterMark = 100'000;
 inline constexpr int kLingerMs = 50;
 
 inline Status zmq_status(std::string_view what, const std::string& path) {
-  return internal_error("{} {}: {}", what, path, ::zmq_strerror(::zmq_errno()));
+  const int error = ::zmq_errno();  // one of the system, or of libzmq: then the code is kInternal
+  return Status(status_from_errno(what, path, error).code(), format("{} {}: {}", what, path, ::zmq_strerror(error)));
 }
 
 inline std::string endpoint(const std::string& path) { return "ipc://" + path; }

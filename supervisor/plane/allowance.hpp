@@ -47,7 +47,8 @@ class Allowance {
 
  private:
   std::uint64_t bytes_ = 0;
-  RateLimit turns_{250'000'000};
+  // A pool's first request needs a description, and the tools ask several things at once: that works at any rate.
+  RateLimit turns_{250'000'000, 8};
 };
 
 }  // namespace shoal::supervisor

@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "shm/base/fault_signals.hpp"
 #include "shm/base/format.hpp"
 #include "shm/base/json_text.hpp"
 #include "supervisor/process/spawn.hpp"
@@ -40,13 +41,6 @@ std::string iso_time(std::uint64_t unix_ms) {
   const std::size_t size = std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%S", &parts);
   std::snprintf(text + size, sizeof text - size, ".%03uZ", static_cast<unsigned>(unix_ms % 1000));
   return text;
-}
-
-bool is_fault(int signal) {
-  for (const int fault : {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT, SIGSYS, SIGTRAP}) {
-    if (signal == fault) return true;
-  }
-  return false;
 }
 
 std::string_view fate_name(DeathOutcome::Fate fate) {
@@ -172,7 +166,7 @@ DeathCause Death::cause() const {
   if (!wait_status) return DeathCause::kUnknown;
   if (!WIFSIGNALED(*wait_status)) return DeathCause::kExited;
   if (was_oom_kill) return DeathCause::kOomKilled;
-  return is_fault(WTERMSIG(*wait_status)) ? DeathCause::kCrash : DeathCause::kKilled;
+  return std::ranges::count(kFaultSignals, WTERMSIG(*wait_status)) > 0 ? DeathCause::kCrash : DeathCause::kKilled;
 }
 
 std::string Death::what() const {

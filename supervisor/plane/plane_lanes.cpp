@@ -353,6 +353,8 @@ void DataPlane::forward_reply(const Action& action) {
   header.attempts = action.attempts;
   header.model_version = models_[action.model]->number();
   header.queue_ns = action.queue_ns;
+  header.compute_ns = action.compute_ns;
+  header.retry_after_ms = retry_after_ms(action.model, action.client, action.flow, action.status);
   if (!reply.payload.empty()) {
     if (const Status room = check_answer(action.client, reply.payload.memory_bytes()); !room.ok()) {
       header.status = static_cast<std::uint16_t>(room.code());

@@ -10,8 +10,8 @@ namespace shoal::supervisor {
 ///   Threads  thread-bound
 class RateLimit {
  public:
-  /// After a pause the events of `saved_ns` are allowed at once.
-  explicit RateLimit(std::uint64_t saved_ns) : saved_ns_(saved_ns) {}
+  /// After a pause the events of `saved_ns` are allowed at once, and at least `least`.
+  explicit RateLimit(std::uint64_t saved_ns, std::uint64_t least = 1) : saved_ns_(saved_ns), least_(least) {}
 
   /// When the next event is allowed. A time in the past means now.
   std::uint64_t next_ns() const { return next_ns_; }
@@ -28,12 +28,12 @@ class RateLimit {
   void charge(std::uint64_t events, int per_second, std::uint64_t now_ns) {
     const auto rate = static_cast<std::uint64_t>(per_second);
     const std::uint64_t each_ns = std::max<std::uint64_t>(1'000'000'000 / rate, 1);
-    const std::uint64_t saved_from_ns = now_ns - std::min(now_ns, std::max(saved_ns_, each_ns) - each_ns);
+    const std::uint64_t saved_from_ns = now_ns - std::min(now_ns, std::max(saved_ns_, least_ * each_ns) - each_ns);
     next_ns_ = std::max(next_ns_, saved_from_ns) + std::max<std::uint64_t>(events * 1'000'000'000 / rate, 1);
   }
 
  private:
-  std::uint64_t saved_ns_;
+  std::uint64_t saved_ns_, least_;
   std::uint64_t next_ns_ = 0;
 };
 

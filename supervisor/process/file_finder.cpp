@@ -113,7 +113,7 @@ void FileFinder::start_waiting(bool is_retry) {
 }
 
 Status FileFinder::start(FileSearch& search) {
-  if (search.question_.size() > wire::kMaxControlText) {
+  if (wire::build_id().size() + 1 + search.question_.size() > wire::kMaxControlText) {
     return invalid_argument(
         "the keys of the request need {} bytes (at most {}): give fewer or shorter entries of `shapes`, "
         "`inputs`, `outputs` and `buckets`",
@@ -143,7 +143,8 @@ Status FileFinder::start(FileSearch& search) {
   }
   asked = loop_.watch(process->control.get(), [this, fd = process->control.get()] { speaks(fd); });
   if (asked.ok()) {
-    asked = wire::send_control(process->control.get(), {.kind = wire::ControlKind::kFind, .text = search.question_});
+    asked = wire::send_control(process->control.get(),
+                               {.kind = wire::ControlKind::kFind, .text = wire::build_id() + '\n' + search.question_});
   }
   processes_.push_back(std::move(process));
   if (asked.ok() || asked.code() == StatusCode::kUnavailable) return {};  // its pidfd tells how it ended

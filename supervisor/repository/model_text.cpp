@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "shm/base/errors.hpp"
+#include "shm/base/format.hpp"
 #include "shm/base/json_text.hpp"
 #include "shm/model/preprocess_json.hpp"
 #include "shm/tensor/spec.hpp"
@@ -29,6 +30,11 @@ std::uint32_t LoadReport::signature(std::string_view name) const {
     }
     mix("");
   }
+  for (const StatePair& pair : state) {
+    mix(pair.out);
+    mix(pair.in);
+    if (!pair.batch_input.empty() || pair.batch_axis != 0) mix(format("{}[{}]", pair.batch_input, pair.batch_axis));
+  }
   return hash ? hash : 1;
 }
 
@@ -41,6 +47,7 @@ Result<LoadReport> parse_loaded(std::string_view text) try {
     return internal_error("the zygote describes a model of {} inputs and {} outputs; a request has room for at most {} tensors",
                           loaded.inputs.size(), loaded.outputs.size(), wire::kMaxTensors);
   }
+  loaded.state = wire::to_state(object.value("state", json::array()));
   loaded.ignored_inputs = object.value("ignored_inputs", std::vector<std::string>{});
   loaded.hash = object.value("hash", "");
   loaded.tuning = object.value("tuning", "");
@@ -63,6 +70,7 @@ std::string describe_text(const ServedModel& model, const LoadReport& loaded, st
                     {"versions", versions},
                     {"inputs", wire::to_json(loaded.inputs)},
                     {"outputs", wire::to_json(loaded.outputs)},
+                    {"state", wire::to_json(loaded.state)},
                     {"labels", model.labels},
                     {"preprocess", model.config.preprocess ? preprocess_json(*model.config.preprocess) : json()},
                     {"buckets", wire::to_json(model.config.buckets)},

@@ -15,6 +15,7 @@ namespace shoal::supervisor {
 /// What a zygote reports about the model that it loaded.
 struct LoadReport {
   std::vector<TensorSpec> inputs, outputs;
+  std::vector<StatePair> state;
   std::vector<std::string> ignored_inputs;
   std::string hash;       // of the files
   std::string tuning;     // how the algorithms were chosen
@@ -22,7 +23,7 @@ struct LoadReport {
   std::vector<std::string> warnings;
   std::uint64_t packed_bytes = 0, parameter_bytes = 0, arena_bytes = 0;
 
-  /// Changes when the model's name, inputs or outputs change. Never 0.
+  /// Changes when the model's name, inputs, outputs or state change. Never 0.
   std::uint32_t signature(std::string_view name) const;
 };
 

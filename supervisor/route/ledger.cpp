@@ -203,9 +203,8 @@ bool Ledger::lane_replied(const LaneReply& reply, std::uint64_t now_ns) {
   ModelRecord& model = models_[index];
   Worker* worker = find_worker(model, reply.lane.incarnation);
   SHOAL_CHECK(worker != nullptr);
-  const std::uint64_t compute_ns = std::min(
-      reply.compute_ns,
-      now_ns - std::min(now_ns, entry->leased_ns));  // the worker says so, but it cannot be more than the time since the lease
+  // The worker says so, but it cannot be more than the time since the lease.
+  const std::uint64_t compute_ns = std::min(reply.compute_ns, now_ns - std::min(now_ns, entry->leased_ns));
   ++worker->answered;
   ++entry->begun;
   settle_run(slot, reply, compute_ns);
@@ -218,6 +217,7 @@ bool Ledger::lane_replied(const LaneReply& reply, std::uint64_t now_ns) {
     Action& forward = act(Action::Kind::kForward, slot);
     if (waited_for_program)
       forward.queue_ns = now_ns - entry->admitted_ns - compute_ns;  // its wait in the lane counts like one in the queue
+    forward.compute_ns = compute_ns;
     forward.status = reply.status;
     forward.ran = reply.status == StatusCode::kOk ? Ran::kYes : Ran::kMaybe;
     count_answer(model, forward, compute_ns, now_ns - entry->admitted_ns);

@@ -137,7 +137,8 @@ struct Action {
   Ran ran = Ran::kNo;
   bool released = true;
   std::uint64_t queue_ns = 0;
-  std::string message;  // kReply
+  std::uint64_t compute_ns = 0;  // kForward: what the lane says, but no more than the time that it had
+  std::string message;           // kReply
 };
 
 struct ModelLimits {

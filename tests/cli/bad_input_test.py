@@ -81,6 +81,7 @@ class BadFiles(ShoalTest):
         config = self.model / "model.toml"
         text = config.read_text()
         for line, name in (('device = "abacus"', "abacus"), ('golden = "none.npz"', "none.npz"), ('outputs = ["prob"]', "'prob'"),
+                           ('state = [{out = "prob", in = "data"}]', "'state' names an output 'prob'"),
                            ('buckets = [{input = "ids", dim = 1, sizes = [4]}]', "ids"), ('shapes = [{picture = [1]}]', "picture")):
             with self.subTest(line=line):
                 key = line.split()[0]

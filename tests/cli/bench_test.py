@@ -30,7 +30,10 @@ def bench(*words):
     return json.loads(run.stdout)
 
 
-@unittest.skipUnless((BIN / "shoal-bench").exists(), "built without SHOAL_BUILD_BENCH")
+HAS_BENCH = (BIN / "shoal-bench").exists()
+
+
+@unittest.skipUnless(HAS_BENCH, "built without SHOAL_BUILD_BENCH")
 class Bench(unittest.TestCase):
     def test_pool_compares_with_the_executor_alone_and_two_workers_with_one(self):
         result = bench("pool", "--model", SHAPES / "shapes", "--shape", "1,3,64,64", "--rounds", 2)
@@ -57,21 +60,6 @@ class Bench(unittest.TestCase):
         for row in rows:
             self.assertNotEqual(row["by"], "oracle", row)
             self.assertGreater(min(row["cpu_ms"], row["oracle_ms"]), 0, row)
-
-    def test_memory_counts_every_process_of_the_daemon(self):
-        # A batch whose activations outweigh what other tests do to shares of pages.
-        rows = bench("memory", "--model", SHAPES / "shapes", "--shape", "64,3,64,64", "--workers", "1,2")["rows"]
-        self.assertEqual([row["workers"] for row in rows], [1, 2])
-        self.assertGreater(rows[1]["pss_mb"], rows[0]["pss_mb"])
-
-    def test_a_further_worker_costs_no_copy_of_the_weights(self):
-        with tempfile.TemporaryDirectory() as directory:
-            prefix = write_perceptron(Path(directory), 2048)
-            result = bench("memory", "--model", prefix, "--shape", "1,256", "--workers", "1,4")
-        self.assertGreater(result["parameter_file_mb"], 18)
-        self.assertLess(result["rows"][0]["pss_mb"], 2.5 * result["parameter_file_mb"])
-        further = result["rows"][1]
-        self.assertLess(further["each_further_worker_mb"], further["arena_mb"] + 1.0)
 
     def test_overload_offers_more_than_there_is_and_counts_what_came_of_it(self):
         result = bench("overload", "--seconds", 2, "--rounds", 1, "--hidden", 128)
@@ -164,6 +152,24 @@ class Bench(unittest.TestCase):
 
     def test_an_interrupted_timeline_leaves_nothing(self):
         self.assert_leaves_nothing("timeline", "--peer", "none", "--hidden", 128)
+
+
+@unittest.skipUnless(HAS_BENCH and "Memory" in sys.argv, "measured by `bench_test.py Memory`, alone")
+class Memory(unittest.TestCase):
+    def test_memory_counts_every_process_of_the_daemon(self):
+        # A batch whose activations outweigh what other tests do to shares of pages.
+        rows = bench("memory", "--model", SHAPES / "shapes", "--shape", "64,3,64,64", "--workers", "1,2")["rows"]
+        self.assertEqual([row["workers"] for row in rows], [1, 2])
+        self.assertGreater(rows[1]["pss_mb"], rows[0]["pss_mb"])
+
+    def test_a_further_worker_costs_no_copy_of_the_weights(self):
+        with tempfile.TemporaryDirectory() as directory:
+            prefix = write_perceptron(Path(directory), 2048)
+            result = bench("memory", "--model", prefix, "--shape", "1,256", "--workers", "1,4")
+        self.assertGreater(result["parameter_file_mb"], 18)
+        self.assertLess(result["rows"][0]["pss_mb"], 2.5 * result["parameter_file_mb"])
+        further = result["rows"][1]
+        self.assertLess(further["each_further_worker_mb"], further["arena_mb"] + 1.0)
 
 
 if __name__ == "__main__":

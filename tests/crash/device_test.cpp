@@ -82,13 +82,16 @@ TEST_F(Device, WorkersThatAreKilledWhileTheirQueueIsBusyLoseNothing) {
 }
 
 TEST_F(Device, WorkersThatAbortInTheThreadOfTheirQueueLoseNothing) {
-  DaemonFixture daemon(settings(",workers=2", "latency_us=500,abort_after=40"));
+  // One worker: what was part of its crash runs alone on the next one, whose own crash is 40 runs away. A second worker
+  // might be one run before its crash, and its death with a suspect alone in it is POISON, rightly.
+  DaemonFixture daemon(settings(",workers=1", "latency_us=500,abort_after=40"));
   Load load(daemon, 4, ask);
-  ASSERT_TRUE(eventually([&] { return load.answers() > 150; }, 60s)) << load.answers() << '\n' << daemon.log();
+  ASSERT_TRUE(eventually([&] { return load.answers() > 250; }, 60s)) << load.answers() << '\n' << daemon.log();
   load.stop();
   const nlohmann::json counts = daemon.model("m")["counts"];
   EXPECT_EQ(counts["ok"], load.answers());
   EXPECT_GE(counts["worker_deaths"], 5u);
+  EXPECT_GE(counts["rerun"], 5u);
   EXPECT_EQ(counts["poison"], 0u);
 }
 

@@ -78,7 +78,8 @@ class Copy:
     def __init__(self, place):
         # As deep as a build of the tree itself, so that ccache finds the objects of the tree.
         self.tree, self.build = place, place / "build" / "release"
-        self.environment = dict(os.environ, CCACHE_BASEDIR=str(self.tree), CCACHE_NOHASHDIR="1", SHOAL_SOURCE_DIR=str(self.tree))
+        self.environment = dict(os.environ, CCACHE_BASEDIR=str(self.tree), CCACHE_NOHASHDIR="1", CCACHE_SLOPPINESS="pch_defines,time_macros",
+                                SHOAL_SOURCE_DIR=str(self.tree))
 
     def refresh(self):
         """The sources as they are in the working tree; unchanged files keep their times."""

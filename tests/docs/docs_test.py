@@ -53,7 +53,9 @@ class Docs(unittest.TestCase):
         inputs = keys_named_by('inputs = [{name = "x", shape = [1], nonsense = 1}]')
         self.assertIn("dtype", inputs)
         buckets = keys_named_by('buckets = [{nonsense = 1}]')
-        self.assert_described(inputs + buckets, "`{}`")
+        state = keys_named_by('state = [{nonsense = 1}]')
+        self.assertIn("out", state)
+        self.assert_described(inputs + buckets + state, "`{}`")
 
     def test_every_status_code_has_its_entry(self):
         codes = re.findall(r"^  k(\w+) = (\d+),", (SOURCE / "shm/include/shoal/status.hpp").read_text(), re.M)
@@ -70,7 +72,7 @@ class Docs(unittest.TestCase):
             page.write_text(re.sub(r"(?ms)^\| MXNet operator.*\Z", lambda _: table, page.read_text()))
         self.assertTrue(page.read_text().endswith("\n\n" + table), "docs/operators.md is old: SHOAL_UPDATE_DOCS=1 tests/docs/docs_test.py")
         # No operator of MXNet becomes one of control_flow yet.
-        families = sorted({*re.findall(r"\(operators/(\w+)\.md\)", table), "control_flow"})
+        families = sorted({*re.findall(r"\(operators/(\w+)\.md\)", table), "control_flow", "sequence"})
         self.assertGreaterEqual(len(families), 12)
         for family in [*families, "types"]:
             page = DOCS / "operators" / f"{family}.md"
@@ -85,7 +87,7 @@ class Docs(unittest.TestCase):
         found = collections.Counter()
         for page in PAGES:
             for line in shell_lines(page):
-                command = re.match(r"(?:[\w/]*/)?(shoald|shoal) (.*)", line.split("#")[0])
+                command = re.match(r"(?:\w+=\S* )*(?:.* -- )?(?:[\w/]*/)?(shoald|shoal) (.*)", line.split("#")[0])
                 if not command:
                     continue
                 found[page] += 1

@@ -140,13 +140,14 @@ void write_control_seeds(const SeedWriter& seeds) {
   model.config.preprocess = preprocess_preset("imagenet").value();
   const supervisor::LoadReport loaded{.inputs = model.config.inputs,
                                       .outputs = {{"data_output", DType::kFloat32, Shape{-1, 1000}}},
+                                      .state = {{"data_output", "data", {-1, 1000}}},
                                       .ignored_inputs = {"softmax_label"}};
   const std::string load = wire::load_text(model).value();
   expect_good("load", worker::parse_load(load).status());
   seeds.write("control", "load", load);
   seeds.write("control", "describe", supervisor::describe_text(model, loaded, 1, {1}));
   const std::string said = R"({"inputs": [{"name": "data", "dtype": "float32", "shape": [-1, 4]}], "outputs": [],
-    "ignored_inputs": ["label"], "warnings": ["w"], "hash": "00", "tuning": "read from a record",
+    "state": [{"out": "h_out", "in": "h_in", "shape": [-1, 4]}], "ignored_inputs": ["label"], "warnings": ["w"], "hash": "00", "tuning": "read from a record",
     "packed_bytes": 1, "parameter_bytes": 2, "arena_bytes": 3})";
   expect_good("loaded", supervisor::parse_loaded(said).status());
   seeds.write("control", "loaded", said);
@@ -159,6 +160,7 @@ void write_config_seeds(const SeedWriter& seeds) {
   constexpr std::string_view kModel = R"(
 inputs = [{name = "data", shape = ["1..64", 3, "32..224", -1], dtype = "float32", layout = "NCHW"}]
 outputs = ["softmax_output"]
+state = [{out = "h_output", in = "h_in", shape = [-1, 8]}]
 labels = "synset.txt"
 device = "cpu"
 workers = 4
@@ -223,7 +225,22 @@ void write_array_seeds(const SeedWriter& seeds) {
   write_params_seed(seeds, "plain", list({record(Era::kV2, {4}, 0, four)}, {}));
   write_params_seed(seeds, "mixed", list({record(Era::kV1, {4}, 0, four), record(Era::kV2, {1, 4}, 0, four)}, {"a", "b"}));
   write_params_seed(seeds, "scalar", list({record(Era::kV3, {}, 0, floats(1)), record(Era::kV3, {0, 3}, 0, "")}, {"a", "b"}));
-  seeds.write("params", "sparse", list({sparse_record(1), sparse_record(2)}, {"a", "b"}));
+  write_params_seed(seeds, "sparse", list({sparse_record(1), sparse_record(2)}, {"a", "b"}));
+  const std::string two = npy("<i8", "False", "(2,)", raw<std::int64_t>(0) + raw<std::int64_t>(2));
+  const worker::test::Member data{"a/data.npy", npy("<f4", "False", "(2,)", floats(2))};
+  write_npz_seed(seeds, "csr",
+                 archive({data,
+                          {"a/indices.npy", two},
+                          {"a/indptr.npy", two},
+                          {"a/format.npy", "csr"},
+                          {"a/shape.npy", npy("<i8", "False", "(2,)", raw<std::int64_t>(1) + raw<std::int64_t>(3))}})
+                     .bytes);
+  write_npz_seed(seeds, "row_sparse",
+                 archive({data,
+                          {"a/indices.npy", two},
+                          {"a/format.npy", "row_sparse"},
+                          {"a/shape.npy", npy("<i8", "False", "(1,)", raw<std::int64_t>(3))}})
+                     .bytes);
   const std::string c = npy("<f4", "False", "(2, 2)", four), fortran = npy("<f4", "True", "(2, 2)", four);
   seeds.write("npz", "npy", c);
   write_npz_seed(seeds, "stored", archive({{"arg:a.npy", c}, {"b.npy", fortran}}).bytes);

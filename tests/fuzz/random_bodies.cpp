@@ -73,11 +73,12 @@ class Wrapping {
     }
   }
 
-  /// Outputs of loops over floating-point results.
+  /// Outputs of loops over floating-point results. Rows have one axis more than a result.
   void add_loops(Graph& graph) {
     std::vector<ValueId> floats;
     for (const Node& node : graph.nodes) {
-      if (is_float(graph.value(node.outputs[0]).dtype)) floats.push_back(node.outputs[0]);
+      const Value& value = graph.value(node.outputs[0]);
+      if (is_float(value.dtype) && value.shape.rank() < kMaxRank) floats.push_back(node.outputs[0]);
     }
     if (floats.empty()) return;
     const ValueId state = floats[below(floats.size())], scanned = floats[below(floats.size())];
@@ -137,8 +138,9 @@ class Wrapping {
     ++count_;
   }
 
-  /// The run is the branch that is taken. The other one gives other numbers.
+  /// The run is the branch that is taken. The other one gives other numbers. No node if there are truth values, which are none.
   Node branches(Graph& graph, const Cut& run) {
+    if (std::ranges::any_of(run.made, [&](ValueId id) { return graph.value(id).dtype == DType::kBool; })) return {};
     const bool is_first = below(2) == 0;
     Graph other = run.body;
     for (GraphOutput& output : other.outputs) output.value = add_scalar(other, BinaryKind::kAdd, output.value, 1);

@@ -94,6 +94,91 @@ const std::map<std::string, std::vector<Rule>, std::less<>>& rules() {
       {"amp_cast", {{"dtype", Kind::kType, true}}},
       {"clip", {{"a_min", Kind::kReal, true}, {"a_max", Kind::kReal, true}}},
       {"hard_sigmoid", {{"alpha", Kind::kReal}, {"beta", Kind::kReal}}},
+      {"LayerNorm", {{"axis", Kind::kAxis}, {"eps", Kind::kReal}, {"output_mean_var", Kind::kFlag}}},
+      {"GroupNorm", {{"num_groups", Kind::kGroup}, {"eps", Kind::kReal}, {"output_mean_var", Kind::kFlag}}},
+      {"InstanceNorm", {{"eps", Kind::kReal}}},
+      {"batch_dot", {{"transpose_a", Kind::kFlag}, {"transpose_b", Kind::kFlag}}},
+      {"dot", {{"transpose_a", Kind::kFlag}, {"transpose_b", Kind::kFlag}}},
+      {"_linalg_gemm2", {{"transpose_a", Kind::kFlag}, {"transpose_b", Kind::kFlag}, {"alpha", Kind::kReal}}},
+      {"_linalg_syrk", {{"transpose", Kind::kFlag}, {"alpha", Kind::kReal}}},
+      {"_linalg_extractdiag", {{"offset", Kind::kGroup}}},
+      {"_linalg_makediag", {{"offset", Kind::kGroup}}},
+      {"_linalg_extracttrian", {{"offset", Kind::kGroup}, {"lower", Kind::kFlag}}},
+      {"_contrib_interleaved_matmul_selfatt_qk", {{"heads", Kind::kGroup, true}}},
+      {"_contrib_interleaved_matmul_selfatt_valatt", {{"heads", Kind::kGroup, true}}},
+      {"_contrib_interleaved_matmul_encdec_qk", {{"heads", Kind::kGroup, true}}},
+      {"_contrib_interleaved_matmul_encdec_valatt", {{"heads", Kind::kGroup, true}}},
+      {"norm", {{"ord", Kind::kGroup}, {"axis", Kind::kAxes}, {"keepdims", Kind::kFlag}}},
+      {"moments", {{"axes", Kind::kAxes, true}, {"keepdims", Kind::kFlag}}},
+      {"_np_cumsum", {{"axis", Kind::kAxis}, {"dtype", Kind::kType}}},
+      {"Embedding", {{"input_dim", Kind::kSize, true}, {"output_dim", Kind::kSize, true}}},
+      {"take", {{"axis", Kind::kAxis}, {"mode", Kind::kWord, false, {"clip", "wrap"}}}},
+      {"pick", {{"axis", Kind::kAxis}, {"keepdims", Kind::kFlag}, {"mode", Kind::kWord, false, {"clip", "wrap"}}}},
+      {"one_hot", {{"depth", Kind::kSize, true}, {"on_value", Kind::kReal}, {"off_value", Kind::kReal}, {"dtype", Kind::kType}}},
+      {"scatter_nd", {{"shape", Kind::kShape, true}}},
+      {"slice_like", {{"axes", Kind::kAxes}}},
+      {"_contrib_boolean_mask", {{"axis", Kind::kWord, false, {"0"}}}},
+      {"_contrib_index_copy", {}},
+      {"_ravel_multi_index", {{"shape", Kind::kSpatial, true}}},
+      {"_unravel_index", {{"shape", Kind::kSpatial, true}}},
+      {"topk",
+       {{"axis", Kind::kAxis},
+        {"k", Kind::kSize},
+        {"ret_typ", Kind::kWord, false, {"value", "indices", "mask", "both"}},
+        {"is_ascend", Kind::kFlag},
+        {"dtype", Kind::kType}}},
+      {"sort", {{"axis", Kind::kAxis}, {"is_ascend", Kind::kFlag}}},
+      {"argsort", {{"axis", Kind::kAxis}, {"is_ascend", Kind::kFlag}, {"dtype", Kind::kType}}},
+      {"argmax", {{"axis", Kind::kAxis}, {"keepdims", Kind::kFlag}}},
+      {"argmin", {{"axis", Kind::kAxis}, {"keepdims", Kind::kFlag}}},
+      {"SequenceMask", {{"use_sequence_length", Kind::kFlag}, {"axis", Kind::kGroup}, {"value", Kind::kReal}}},
+      {"SequenceLast", {{"use_sequence_length", Kind::kFlag}, {"axis", Kind::kGroup}}},
+      {"SequenceReverse", {{"use_sequence_length", Kind::kFlag}}},
+      {"reverse", {{"axis", Kind::kAxis, true}}},
+      {"repeat", {{"repeats", Kind::kGroup, true}, {"axis", Kind::kAxis}}},
+      {"tile", {{"reps", Kind::kSpatial, true}}},
+      {"stack", {{"axis", Kind::kAxis}}},
+      {"expand_dims", {{"axis", Kind::kAxis, true}}},
+      {"squeeze", {{"axis", Kind::kAxes}}},
+      {"depth_to_space", {{"block_size", Kind::kGroup, true}}},
+      {"space_to_depth", {{"block_size", Kind::kGroup, true}}},
+      {"diag", {{"k", Kind::kAxis}}},
+      {"broadcast_axis", {{"axis", Kind::kAxis, true}, {"size", Kind::kSize, true}}},
+      {"Crop", {{"h_w", Kind::kSpatial, true}, {"num_args", Kind::kWord, true, {"1"}}, {"center_crop", Kind::kFlag}}},
+      {"UpSampling", {{"scale", Kind::kGroup, true}, {"sample_type", Kind::kWord, true, {"nearest"}}}},
+      {"_contrib_BilinearResize2D", {{"height", Kind::kSize, true}, {"width", Kind::kSize, true}}},
+      {"Deconvolution",
+       {{"kernel", Kind::kSpatial, true},
+        {"num_filter", Kind::kSize, true},
+        {"stride", Kind::kSpatial},
+        {"pad", Kind::kPadding},
+        {"num_group", Kind::kGroup}}},
+      {"ROIPooling", {{"pooled_size", Kind::kSpatial, true}, {"spatial_scale", Kind::kWord, true, {"1", "0.5", "0.0625"}}}},
+      {"_contrib_ROIAlign",
+       {{"pooled_size", Kind::kSpatial, true},
+        {"spatial_scale", Kind::kWord, true, {"1", "0.5", "0.0625"}},
+        {"sample_ratio", Kind::kGroup},
+        {"position_sensitive", Kind::kFlag}}},
+      {"_contrib_box_nms",
+       {{"overlap_thresh", Kind::kReal},
+        {"valid_thresh", Kind::kReal},
+        {"topk", Kind::kAxis},
+        {"coord_start", Kind::kGroup},
+        {"score_index", Kind::kGroup},
+        {"id_index", Kind::kAxis},
+        {"force_suppress", Kind::kFlag}}},
+      {"_contrib_bipartite_matching", {{"threshold", Kind::kReal, true}, {"topk", Kind::kAxis}, {"is_ascend", Kind::kFlag}}},
+      {"_contrib_MultiBoxPrior", {{"clip", Kind::kFlag}, {"sizes", Kind::kWord, false, {"(0.5, 0.25)", "(1,)"}}}},
+      {"_contrib_MultiBoxDetection", {{"nms_topk", Kind::kAxis}, {"threshold", Kind::kReal}, {"background_id", Kind::kAxis}}},
+      {"RNN",
+       {{"state_size", Kind::kSize, true},
+        {"num_layers", Kind::kGroup, true},
+        {"mode", Kind::kWord, true, {"lstm", "gru", "rnn_relu", "rnn_tanh"}},
+        {"bidirectional", Kind::kFlag},
+        {"state_outputs", Kind::kFlag},
+        {"use_sequence_length", Kind::kFlag}}},
+      {"_contrib_quantize_v2",
+       {{"min_calib_range", Kind::kWord, true, {"-1", "0", "-3"}}, {"max_calib_range", Kind::kWord, true, {"1", "2.5"}}}},
   };
   return all;
 }
@@ -106,6 +191,29 @@ bool is_reduction(const std::string& name) {
 /// What whole networks are made of: half of all nodes.
 constexpr const char* kLayers[] = {"Convolution", "BatchNorm", "Activation", "Pooling",   "elemwise_add", "FullyConnected",
                                    "Concat",      "Flatten",   "LeakyReLU",  "transpose", "Reshape",      "SliceChannel"};
+/// What reads places out of its data: one node of eight.
+constexpr const char* kIndexing[] = {"take",
+                                     "batch_take",
+                                     "pick",
+                                     "gather_nd",
+                                     "scatter_nd",
+                                     "one_hot",
+                                     "Embedding",
+                                     "slice_like",
+                                     "_contrib_boolean_mask",
+                                     "_contrib_index_copy",
+                                     "topk",
+                                     "sort",
+                                     "argsort",
+                                     "SequenceMask",
+                                     "SequenceLast",
+                                     "SequenceReverse",
+                                     "ROIPooling",
+                                     "_contrib_ROIAlign",
+                                     "_contrib_box_nms",
+                                     "_contrib_bipartite_matching",
+                                     "_contrib_MultiBoxDetection",
+                                     "RNN"};
 /// What devices fuse into the layer before it.
 constexpr const char* kFused[] = {"BatchNorm", "Activation",  "elemwise_add", "LeakyReLU",
                                   "clip",      "_mul_scalar", "elemwise_mul", "relu"};
@@ -172,11 +280,12 @@ class Generator {
 
   void add_operator() {
     static const std::vector<const MxnetOperator*> all = worker::all_mxnet_operators();
-    const bool is_layer = bytes_.below(2) == 0;
+    const bool is_layer = bytes_.below(2) == 0, is_indexing = bytes_.one_in(8);
     const bool is_fused = follows_layer_ && bytes_.below(2) == 0;
-    const MxnetOperator& op = is_fused   ? *worker::find_mxnet_operator(kFused[bytes_.below(std::size(kFused))])
-                              : is_layer ? *worker::find_mxnet_operator(kLayers[bytes_.below(std::size(kLayers))])
-                                         : *all[bytes_.below(all.size())];
+    const MxnetOperator& op = is_fused      ? *worker::find_mxnet_operator(kFused[bytes_.below(std::size(kFused))])
+                              : is_indexing ? *worker::find_mxnet_operator(kIndexing[bytes_.below(std::size(kIndexing))])
+                              : is_layer    ? *worker::find_mxnet_operator(kLayers[bytes_.below(std::size(kLayers))])
+                                            : *all[bytes_.below(all.size())];
     const std::string& meaning = op.alias_of.empty() ? op.name : op.alias_of;
     const std::string name = "n" + std::to_string(nodes_.size());
     rank_ = results_.back().rank;
@@ -200,6 +309,10 @@ class Generator {
     } else if (meaning == "LeakyReLU" && bytes_.one_in(4)) {
       attributes["act_type"] = "prelu";
       inputs = 2;
+    } else if (attributes.value("use_sequence_length", "False") == "True" && meaning != "RNN") {
+      inputs = 2;
+    } else if (meaning == "RNN") {
+      inputs = 3 + (attributes["mode"] == "lstm") + (attributes.value("use_sequence_length", "False") == "True");
     } else if (op.max_inputs < 0) {
       inputs += bytes_.below(4);
     }

@@ -19,9 +19,10 @@ struct LoadFlags {
   static constexpr std::uint8_t kOtherType = 16;    ///< the three bits above it choose the type of the data; else float32
   // in the second byte
   static constexpr std::uint8_t kWholeBatches =
-      1;                                      ///< else batches run image by image as if they were larger than a core's cache
-  static constexpr std::uint8_t kSteps = 2;   ///< with operators whose result may jump, so that it cannot be compared
-  static constexpr std::uint8_t kBodies = 4;  ///< parts of the graph are bodies: add_bodies()
+      1;                                       ///< else batches run image by image as if they were larger than a core's cache
+  static constexpr std::uint8_t kSteps = 2;    ///< with operators whose result may jump, so that it cannot be compared
+  static constexpr std::uint8_t kBodies = 4;   ///< parts of the graph are bodies: add_bodies()
+  static constexpr std::uint8_t kHostile = 8;  ///< NaN, infinities and 2^31 - 1 among the numbers of a graph with steps
 };
 
 struct LoadOutcome {

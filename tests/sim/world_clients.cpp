@@ -318,6 +318,8 @@ void World::read_answer(SimClient& client, const SimMessage& message) {
   if (asked.is_answered) return breaks(name + " was answered twice");
   const auto status = static_cast<StatusCode>(reply.status);
   asked.is_answered = true;
+  if (reply.retry_after_ms > 30'000) breaks(name + " is to be repeated later than the supervisor ever says");
+  if (reply.compute_ns > clock_.now_ns() - asked.asked_ns) breaks(name + " was computed for longer than it is known");
   const std::string told = format("; {} of client {}: {}", reply.seq, client.id, status_code_name(status));
   words_ += told;
   if (status == StatusCode::kOk && message.back() != asked.content) return breaks(name + " has the answer to another one");

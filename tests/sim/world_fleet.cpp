@@ -81,7 +81,8 @@ bool World::search_ends(std::uint64_t draw, SearchEnd how) {
   longest_search_ns_ = std::max(longest_search_ns_, processes_.lived_ns - search.lived_ns);
   auto asked = wire::receive_control(search.control.get());
   if (how != SearchEnd::kDies && asked.ok() && *asked) {
-    std::string text = shoal::answer(parse_question((*asked)->text).value());
+    const std::string& question = (*asked)->text;
+    std::string text = shoal::answer(parse_question(question.substr(question.find('\n') + 1)).value());
     wire::ControlMessage said{.kind = wire::ControlKind::kFound, .a = 1};
     if (how == SearchEnd::kLies) {
       if (pick(draw, 4) == 0) said.kind = static_cast<wire::ControlKind>(pick(draw, 50));

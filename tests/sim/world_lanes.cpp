@@ -193,6 +193,7 @@ void World::say(LaneAt lane, const Held& held, StatusCode status, std::uint64_t 
                                  .attempt = held.header.attempt,
                                  .status = static_cast<std::uint16_t>(status),
                                  .batch = batch,
+                                 .retry_after_ms = ~std::uint32_t{0},  // no lane can know that
                                  .compute_ns = compute_ns};
   SimMessage message;
   message.push_back(encoded(header));

@@ -75,8 +75,8 @@ void write_checkpoint(const std::filesystem::path& directory, const std::string&
 }
 
 void write_graph(const std::filesystem::path& directory, const std::string& prefix, const std::string& symbol,
-                 const std::string& inputs) {
-  write_files(directory, prefix, symbol, {}, inputs);
+                 const std::string& inputs, const std::map<std::string, std::vector<float>>& weights) {
+  write_files(directory, prefix, symbol, weights, inputs);
 }
 
 }  // namespace shoal::test

@@ -19,8 +19,8 @@ struct ChainNode {
 void write_checkpoint(const std::filesystem::path& directory, const std::string& prefix, const std::vector<ChainNode>& chain,
                       const std::string& shape);
 
-/// Writes DIRECTORY/PREFIX-symbol.json with that text, a .params file without arrays, and a model.toml with `inputs`.
+/// Writes DIRECTORY/PREFIX-symbol.json with that text, a .params file with these arrays (1-D), and a model.toml with `inputs`.
 void write_graph(const std::filesystem::path& directory, const std::string& prefix, const std::string& symbol,
-                 const std::string& inputs);
+                 const std::string& inputs, const std::map<std::string, std::vector<float>>& weights = {});
 
 }  // namespace shoal::test

@@ -8,6 +8,7 @@
 
 #include "shm/base/errors.hpp"
 #include "worker/import/mxnet/mxnet_params.hpp"
+#include "worker/import/sparse_array.hpp"
 
 namespace shoal::testing {
 
@@ -26,9 +27,12 @@ std::vector<VectorCase> read_cases(const std::filesystem::path& cases_json) {
 }
 
 Result<Tensors> read_arrays(const std::filesystem::path& params_file, std::string_view prefix) {
-  SHOAL_ASSIGN_OR_RETURN(const auto arrays, worker::read_mxnet_params(params_file));
+  SHOAL_ASSIGN_OR_RETURN(const worker::ForeignFile file, worker::ForeignFile::open(params_file));
+  worker::MemoryBudget budget(worker::ImportLimits{});
+  SHOAL_ASSIGN_OR_RETURN(auto arrays, worker::parse_mxnet_params(file, budget));
+  SHOAL_RETURN_IF_ERROR(worker::make_dense(file, arrays, budget));  // as a request has them
   Tensors tensors;
-  for (const auto& [name, array] : arrays) {
+  for (const auto& [name, array, sparse] : arrays) {
     if (!name.starts_with(prefix)) continue;
     SHOAL_ASSIGN_OR_RETURN(Tensor tensor, Tensor::create(array.dtype, array.shape));
     std::memcpy(tensor.view().data, array.bytes.data(), array.bytes.size());

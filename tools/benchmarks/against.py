@@ -83,7 +83,7 @@ class Comparison:
         for side, number in against_table.turns(0, self.arguments.repeats):
             note(f"{what}: {side} loads")
             engine = children.enter_context(shoal_engine(
-                side, prefix, self.shape_option(shape), threads, cores=self.cores[:threads], cache=self.cache(side, number),
+                side, prefix, [self.shape_option(shape)], threads, cores=self.cores[:threads], cache=self.cache(side, number),
                 build=self.builds[side], precision=None if precision == "f32" else precision, tuning_ms=self.arguments.tuning_ms))
             try:
                 engine.take_input(self.input_file)
@@ -121,8 +121,8 @@ class Comparison:
         prefix, shape = self.first_model()
 
         def in_process(side, cache):
-            return seconds_to_answer(shoal_engine(side, prefix, self.shape_option(shape), 1, cores=self.cores[:1], cache=cache, build=self.builds[side]),
-                                     self.input_file)
+            return seconds_to_answer(shoal_engine(side, prefix, [self.shape_option(shape)], 1, cores=self.cores[:1], cache=cache, build=self.builds[side]),
+                                     lambda engine: engine.take_input(self.input_file))
 
         def in_pool(side, cache):
             return daemon_seconds_to_answer(prefix, shape, cores=self.cores[:1], cache=cache, input_name=self.arguments.input, build=self.builds[side])

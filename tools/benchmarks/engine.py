@@ -4,7 +4,6 @@ standard library.
 import array
 import contextlib
 import os
-import random
 import signal
 import statistics
 import struct
@@ -14,24 +13,19 @@ import threading
 import time
 from pathlib import Path
 
+import networks
 from harness import THIS_BUILD, BenchError, Daemon, dies_with_us
 
 START_LIMIT_S = 400   # PyTorch compiles three times
 BURST_MS = 250        # about one engine's share of a round
+REDUCED_TOLERANCE = 5e-2  # of engines that compute in bf16: OpenVINO and PyTorch differ by up to 2.6e-2 (Inception-BN)
 TOLERANCE = 1e-4  # of max|reference|; other weights or another input change the output a hundred times more
 CPUCLOCK_SCHED = 2  # Linux: turns a pid into a clock, like clock_getcpuclockid(3)
 
 
 def write_input(path, shape):
     """Writes uniform noise in [-1, 1) as .npy."""
-    count = 1
-    for dim in shape:
-        count *= dim
-    generator = random.Random(1)
-    values = array.array("f", (generator.random() * 2 - 1 for _ in range(count)))
-    header = f"{{'descr': '<f4', 'fortran_order': False, 'shape': {tuple(shape)}}}"
-    header += " " * ((64 - (10 + len(header) + 1) % 64) % 64) + "\n"
-    path.write_bytes(b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header.encode() + values.tobytes())
+    networks.write_npy(path, shape, networks.Input("data", tuple(shape)).values())
 
 
 def read_floats(path):
@@ -47,6 +41,13 @@ def difference(output, reference):
         return float("inf")
     errors = [abs(x - r) for x, r in zip(output, reference)]
     return max(errors) / max(map(abs, reference)) if all(e == e for e in errors) else float("inf")
+
+
+def worst_difference(outputs, references):
+    """The largest difference() of any output; infinite if their number differs."""
+    if len(outputs) != len(references):
+        return float("inf")
+    return max(map(difference, outputs, references))
 
 
 class EngineError(BenchError):
@@ -115,6 +116,15 @@ class Engine:
         self.ask(f"output {directory}/output.npy")
         return read_floats(f"{directory}/output.npy")
 
+    def take_inputs(self, directory):
+        """Those that networks.Network wrote there. Waits until the model is loaded, too."""
+        self.ask(f"inputs {directory}", START_LIMIT_S)
+
+    def outputs(self, directory):
+        """All outputs of the last run, flat."""
+        count = int(self.ask(f"outputs {directory}"))
+        return [read_floats(f"{directory}/{number}.npy") for number in range(count)]
+
     def __enter__(self):
         return self
 
@@ -127,19 +137,21 @@ class Engine:
         self.errors.close()
 
 
-def shoal_engine(name, prefix, shape, threads, *, cores, cache, build=THIS_BUILD, precision=None, tuning_ms=None):
+def shoal_engine(name, prefix, shapes, threads, *, cores, cache, build=THIS_BUILD, precision=None, tuning_ms=None):
     """`shoal-bench model` of a build. cache: the directory with its records of measured algorithms. An option that is None is not
     passed, because another build may not know it: then the default of that build holds."""
-    words = [build.binary("shoal-bench"), "model", prefix, "--shape", shape, "--threads", str(threads)]
+    words = [build.binary("shoal-bench"), "model", prefix, "--threads", str(threads)]
+    for shape in shapes:
+        words += ["--shape", shape]
     for option, value in (("--precision", precision), ("--tuning-ms", tuning_ms)):
         words += [option, str(value)] if value is not None else []
     return Engine(name, words, cores, {"SHOAL_CACHE_DIR": str(cache)})
 
 
-def seconds_to_answer(engine, input_file):
-    """From the start of the process to its first answer. Ends the engine."""
+def seconds_to_answer(engine, take_input):
+    """From the start of the process to its first answer to the input that take_input(engine) gives it. Ends the engine."""
     with engine:
-        engine.take_input(input_file)
+        take_input(engine)
         engine.run(1)
         return time.perf_counter() - engine.started
 

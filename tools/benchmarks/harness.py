@@ -119,11 +119,16 @@ def processes_of(directory):
     return found
 
 
+def test_network(name):
+    """The folder of a network of the test data. It may be missing."""
+    return Path(os.environ.get("SHOAL_TEST_DATA", ROOT.parent / "shared")) / "vectors" / "networks" / name
+
+
 def network(name):
     """The prefix of a checkpoint. `name` is a prefix, or a network of the test data, whose checkpoint with computed weights is written once to build/bench/."""
     if Path(f"{name}-symbol.json").exists():
         return name
-    data = Path(os.environ.get("SHOAL_TEST_DATA", ROOT.parent / "shared")) / "vectors" / "networks" / name
+    data = test_network(name)
     if not data.exists():
         sys.exit(f"bench: {name} is neither the prefix of a checkpoint nor a graph in {data.parent}")
     prefix = BUILD / name / name

@@ -11,8 +11,11 @@
 #include "worker/exec/model.hpp"
 #include "worker/ops/activation.hpp"
 #include "worker/ops/arithmetic.hpp"
+#include "worker/ops/attention.hpp"
 #include "worker/ops/cast.hpp"
 #include "worker/ops/movement.hpp"
+#include "worker/ops/normalization.hpp"
+#include "worker/ops/products.hpp"
 #include "worker/ops/reduce.hpp"
 #include "worker/ops/selection.hpp"
 #include "worker/ops/softmax.hpp"
@@ -35,6 +38,7 @@ struct Case {
 std::vector<Case> all_cases() {
   const std::vector<DType> floats = {DType::kFloat32, DType::kFloat64, DType::kFloat16, DType::kBFloat16};
   const std::vector<DType> numbers = {DType::kFloat32, DType::kFloat16, DType::kInt32, DType::kInt64, DType::kUInt8};
+  const std::vector<DType> halves = {DType::kFloat32, DType::kFloat16, DType::kBFloat16};
   const Shape picture{1, 64, 112, 112}, row{1, 64, 1, 1};
   return {
       {"add", &ops::kBinary, BinaryAttributes{BinaryKind::kAdd}, {picture, picture}, numbers},
@@ -54,7 +58,13 @@ std::vector<Case> all_cases() {
       {"backwards", &ops::kSlice, SliceAttributes{{{.axis = 3, .step = -1}}}, {picture}, numbers},
       {"reflect", &ops::kPad, PadAttributes{PadMode::kReflect, {0, 0, 0, 0, 3, 3, 3, 3}}, {picture}, numbers},
       {"concatenate", &ops::kConcat, ConcatAttributes{3}, {picture, picture}, numbers},
-      {"softmax", &ops::kSoftmax, SoftmaxAttributes{}, {{800, 1000}}, {DType::kFloat32, DType::kFloat16, DType::kBFloat16}},
+      {"softmax", &ops::kSoftmax, SoftmaxAttributes{}, {{800, 1000}}, halves},
+      {"layer norm", &ops::kLayerNorm, LayerNormAttributes{}, {{1024, 768}, {768}, {768}}, floats},
+      {"instance norm", &ops::kGroupNorm, GroupNormAttributes{.groups = 0}, {picture, {64}, {64}}, floats},
+      {"gelu", &ops::kLeakyRelu, LeakyAttributes{LeakyKind::kGelu}, {{1024, 768}}, floats},
+      {"attention scores", &ops::kAttentionScores, AttentionAttributes{12, true}, {{384, 1, 2304}}, halves},
+      {"attention values", &ops::kAttentionValues, AttentionAttributes{12, true}, {{384, 1, 2304}, {12, 384, 384}}, halves},
+      {"product", &ops::kMatMul, MatMulAttributes{.transpose_b = true}, {{12, 384, 64}, {12, 384, 64}}, halves},
   };
 }
 
@@ -71,7 +81,7 @@ class OneNode {
       graph.inputs.push_back(graph.add_value({.name = specs.back().name, .dtype = type}));
     }
     node.inputs = graph.inputs;
-    node.outputs = {graph.add_value({.name = "out", .producer = 0})};
+    for (int i = 0; i < given.op->outputs.least; ++i) node.outputs.push_back(graph.add_value({.name = "out", .producer = 0}));
     graph.outputs = {{"out", node.outputs[0]}};
     graph.nodes.push_back(std::move(node));
     OneNode loaded;

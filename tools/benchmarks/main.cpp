@@ -68,7 +68,7 @@ int main(int argc, char** argv) try {
   shoal::bench::ModelBenchOptions model_options;
   auto* model = app.add_subcommand("model", "one model in this process, controlled by lines on standard input, or profiled");
   model->add_option("path", model_options.path)->required();
-  model->add_option("--shape", model_options.shape)->required();
+  model->add_option("--shape", model_options.shapes, "an input's shape: NAME=N,N,...")->required()->take_all();
   model->add_option("--device", model_options.device);
   model->add_option("--threads", model_options.threads);
   model->add_option("--precision", model_options.precision, "f32, or f32-fast, which allows Winograd");
@@ -77,6 +77,7 @@ int main(int argc, char** argv) try {
   bool wants_profile = false;
   model->add_flag("--profile", wants_profile, "print the time of each step and its lower bounds of compute and memory");
   model->add_option("--runs", profile_options.runs, "with --profile: take the best of this many")->check(CLI::Range(1, 100'000));
+  model->add_option("--inputs", profile_options.inputs, "with --profile: DIR/0.npy, DIR/1.npy, ... (default: zeros)");
   model->add_flag("--json", profile_options.json, "with --profile: print JSON");
 
   shoal::bench::KernelBenchOptions kernel_options;

@@ -25,7 +25,10 @@ Status serve_model(const ModelBenchOptions& options) {
                       argument = line.size() > command.size() ? line.substr(command.size() + 1) : "";
     if (command == "input") {
       SHOAL_ASSIGN_OR_RETURN(Tensor input, read_npy(argument));
-      model.set_input(std::move(input));
+      SHOAL_RETURN_IF_ERROR(model.set_input(0, std::move(input)));
+      std::cout << "ok" << std::endl;
+    } else if (command == "inputs") {
+      SHOAL_RETURN_IF_ERROR(model.read_inputs(argument));
       std::cout << "ok" << std::endl;
     } else if (command == "run") {
       for (int left = argument.empty() ? 1 : std::stoi(argument); left > 0; --left) {
@@ -36,8 +39,11 @@ Status serve_model(const ModelBenchOptions& options) {
       }
       std::cout << std::endl;
     } else if (command == "output") {
-      SHOAL_RETURN_IF_ERROR(write_npy(argument, model.output().view()));
+      SHOAL_RETURN_IF_ERROR(write_npy(argument, model.outputs().front().view()));
       std::cout << "ok" << std::endl;
+    } else if (command == "outputs") {
+      SHOAL_RETURN_IF_ERROR(model.write_outputs(argument));
+      std::cout << model.outputs().size() << std::endl;
     } else if (command == "threads") {
       std::cout << thread_count() << std::endl;
     } else if (command == "tuning") {

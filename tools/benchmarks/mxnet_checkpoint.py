@@ -5,6 +5,7 @@ A test of Shoal must not use Shoal's own reader, so this one shares no code with
 import ast
 import json
 import struct
+from pathlib import Path
 
 import numpy as np
 
@@ -13,7 +14,7 @@ FLAGS = {0: np.float32, 1: np.float64, 2: np.float16, 3: np.uint8, 4: np.int32, 
 
 def read_params(path):
     """{name without arg:/aux: -> array} of a V2 parameter file."""
-    data = open(path, "rb").read()
+    data = Path(path).read_bytes()
     magic, _, count = struct.unpack_from("<QQQ", data, 0)
     assert magic == 0x112, f"{path}: not a parameter list"
     at, arrays = 24, []
@@ -45,7 +46,11 @@ class Node:
         self.attrs = {k: v for k, v in node.get("attrs", {}).items() if not k.startswith("__")}
 
     def numbers(self, key, default=None):
-        return list(ast.literal_eval(self.attrs[key])) if key in self.attrs else default
+        """A tuple of numbers, which may be written as one number."""
+        if key not in self.attrs:
+            return default
+        value = ast.literal_eval(self.attrs[key])
+        return list(value) if isinstance(value, (tuple, list)) else [value]
 
     def flag(self, key, default="False"):
         return self.attrs.get(key, default) in ("True", "true", "1")
@@ -58,5 +63,5 @@ class Node:
 
 def read_symbol(path):
     """Returns the nodes in their order of execution, and the heads as (node, output) pairs."""
-    symbol = json.load(open(path))
+    symbol = json.loads(Path(path).read_text())
     return [Node(n) for n in symbol["nodes"]], symbol["heads"]

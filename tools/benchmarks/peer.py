@@ -1,14 +1,14 @@
 """Runs one model in another engine. Executes the same lines of standard input as `shoal-bench model`:
 
-  input FILE   takes the input from an .npy file   -> "ok"
-  run N        N runs                              -> their wall times in milliseconds
-  output FILE  writes the first output as .npy     -> "ok"
-  version      the engine and its settings         -> "OpenVINO 2026.4.1"
+  inputs DIR   takes the inputs from DIR/0.npy, DIR/1.npy, ... in the order of --shape  -> "ok"
+  run N        N runs                                                                   -> their wall times in milliseconds
+  outputs DIR  writes all outputs as DIR/0.npy, DIR/1.npy, ...                          -> their number
+  version      the engine and its settings                                              -> "OpenVINO 2026.4.1"
 
-  peer.py ENGINE --prefix P --onnx FILE --shape data=1,3,224,224 --threads N [--cache DIR] [--variant V]
+  peer.py ENGINE --prefix P --onnx FILE --shape data=1,3,224,224 [--shape ...] --threads N [--precision bf16] [--cache DIR] [--variant V]
 
 Runs in the virtual environment that tools/bench made for this engine. Every engine is set up as its documentation advises for low
-latency on a CPU, with float32. DIR is the cache that the engine keeps between starts; a start with an empty one is a first start.
+latency on a CPU, with float32 or, where it can, bfloat16. DIR is the cache that the engine keeps between starts; a start with an empty one is a first start.
 """
 import argparse
 import importlib.metadata
@@ -40,28 +40,30 @@ class OnnxRuntime:
             else:
                 options.optimized_model_filepath = str(optimized)
         self.session = onnxruntime.InferenceSession(str(source), options, providers=["CPUExecutionProvider"])
-        self.name = arguments.input
+        self.names = list(arguments.shapes)
         self.version = f"ONNX Runtime {onnxruntime.__version__}"
 
     def run(self, data):
-        return self.session.run(None, {self.name: data})[0]
+        return self.session.run(None, dict(zip(self.names, data)))
 
 
 class OpenVino:
-    """Latency hint. Forces float32, because some machines would use bfloat16."""
+    """Latency hint. The precision is forced, because the default depends on the machine."""
 
     def __init__(self, arguments):
         import openvino
         core = openvino.Core()
         if arguments.cache:
             core.set_property({"CACHE_DIR": str(arguments.cache)})
-        compiled = core.compile_model(str(arguments.onnx), "CPU", {"PERFORMANCE_HINT": "LATENCY", "INFERENCE_PRECISION_HINT": "f32",
+        compiled = core.compile_model(str(arguments.onnx), "CPU", {"PERFORMANCE_HINT": "LATENCY", "INFERENCE_PRECISION_HINT": arguments.precision,
                                                                    "INFERENCE_NUM_THREADS": arguments.threads, "NUM_STREAMS": "1"})
+        self.names, self.outputs = list(arguments.shapes), compiled.outputs
         self.request = compiled.create_infer_request()
         self.version = f"OpenVINO {importlib.metadata.version('openvino')}"
 
     def run(self, data):
-        return self.request.infer({0: data}, share_inputs=True, share_outputs=True)[0]
+        results = self.request.infer(dict(zip(self.names, data)), share_inputs=True, share_outputs=True)
+        return [results[output] for output in self.outputs]
 
 
 class MxNet:
@@ -72,19 +74,30 @@ class MxNet:
         import mxnet
         self.mxnet = mxnet
         symbol, args, aux = mxnet.model.load_checkpoint(str(arguments.prefix), 0)
-        symbol = symbol.optimize_for("MKLDNN", args, aux)
-        self.executor = symbol.simple_bind(mxnet.cpu(), grad_req="null", **{arguments.input: arguments.shape})
+        given = {name: mxnet.nd.zeros(shape) for name, shape in self.given(symbol, args, arguments.shapes).items()}
+        symbol = symbol.optimize_for("MKLDNN", {**args, **given}, aux)
+        self.executor = symbol.simple_bind(mxnet.cpu(), grad_req="null", **{name: array.shape for name, array in given.items()})
         self.executor.copy_params_from(args, aux, allow_extra_params=True)
-        self.input = self.executor.arg_dict[arguments.input]
+        self.inputs = [self.executor.arg_dict[name] for name in arguments.shapes]
         self.version = f"MXNet {mxnet.__version__}"
 
+    @staticmethod
+    def given(symbol, args, inputs):
+        """{name: shape} of the inputs, and of the labels that nobody reads. A label that has its shape from nowhere is like the first input."""
+        names = symbol.list_arguments()
+        labels = [name for name in names if name not in args and name not in inputs]
+        known = symbol.infer_shape(**inputs)[0] or symbol.infer_shape(**inputs, **dict.fromkeys(labels, next(iter(inputs.values()))))[0]
+        return {name: shape for name, shape in zip(names, known) if name not in args}
+
     def run(self, data):
-        self.input[:] = data
-        return self.executor.forward(is_train=False)[0].asnumpy()
+        for array, values in zip(self.inputs, data):
+            array[:] = values
+        return [output.asnumpy() for output in self.executor.forward(is_train=False)]
 
 
 class PyTorch:
-    """TorchInductor with frozen weights, or TorchScript frozen for oneDNN. Takes the fastest unless one is named."""
+    """TorchInductor with frozen weights, or TorchScript frozen for oneDNN. Takes the fastest unless one is named. In bf16 weights,
+    input and values between operators are bf16."""
 
     VARIANTS = ("compile channels_last", "script", "script channels_last")  # plain "compile" is slower: it reorders
 
@@ -98,6 +111,10 @@ class PyTorch:
         torch.set_num_threads(arguments.threads)
         torch.set_grad_enabled(False)
         self.arguments = arguments
+        if len(arguments.shapes) != 1:
+            raise ValueError("the translation to PyTorch knows networks with one input")
+        ((self.input, self.shape),) = arguments.shapes.items()
+        self.dtype = {"f32": torch.float32, "bf16": torch.bfloat16}[arguments.precision]
         variants = {}
         for variant in [arguments.variant] if arguments.variant else self.VARIANTS:
             try:
@@ -113,7 +130,7 @@ class PyTorch:
 
     def prepare(self, variant):
         torch, layout = self.torch, self.memory_format(variant)
-        example = torch.zeros(self.arguments.shape).to(memory_format=layout)
+        example = torch.zeros(self.shape, dtype=self.dtype).to(memory_format=layout)
         if variant.startswith("compile"):
             module = torch.compile(self.load().to(memory_format=layout))
         else:
@@ -134,11 +151,11 @@ class PyTorch:
 
     def load(self):
         from mxnet_to_torch import load
-        return load(f"{self.arguments.prefix}-symbol.json", f"{self.arguments.prefix}-0000.params", self.arguments.input)
+        return load(f"{self.arguments.prefix}-symbol.json", f"{self.arguments.prefix}-0000.params", self.input).to(self.dtype)
 
     def median_seconds(self, candidate):
         variant, module = candidate
-        example = self.torch.zeros(self.arguments.shape).to(memory_format=self.memory_format(variant))
+        example = self.torch.zeros(self.shape, dtype=self.dtype).to(memory_format=self.memory_format(variant))
         times = []
         for _ in range(5):
             started = time.perf_counter()
@@ -147,30 +164,31 @@ class PyTorch:
         return statistics.median(times)
 
     def run(self, data):
-        tensor = self.torch.from_numpy(data)
-        return self.module(tensor.contiguous(memory_format=self.layout)).numpy()
+        tensor = self.torch.from_numpy(data[0])
+        return [self.module(tensor.to(self.dtype, memory_format=self.layout)).float().numpy()]
 
 
 ENGINES = {"onnxruntime": OnnxRuntime, "openvino": OpenVino, "pytorch": PyTorch, "mxnet": MxNet}
 
 
-def serve(engine, lines):
-    data = output = None
+def serve(engine, lines, count):
+    data = outputs = None
     for line in lines:
         command, _, argument = line.strip().partition(" ")
-        if command == "input":
-            data = np.load(argument)
+        if command == "inputs":
+            data = [np.load(f"{argument}/{number}.npy") for number in range(count)]
             answer = "ok"
         elif command == "run":
             times = []
             for _ in range(int(argument)):
                 started = time.perf_counter()
-                output = engine.run(data)
+                outputs = engine.run(data)
                 times.append((time.perf_counter() - started) * 1e3)
             answer = " ".join(f"{t:.4f}" for t in times)
-        elif command == "output":
-            np.save(argument, output)
-            answer = "ok"
+        elif command == "outputs":
+            for number, output in enumerate(outputs):
+                np.save(f"{argument}/{number}.npy", output)
+            answer = len(outputs)
         elif command == "version":
             answer = engine.version
         else:
@@ -183,14 +201,14 @@ def main():
     parser.add_argument("engine", choices=ENGINES)
     parser.add_argument("--prefix", type=Path, required=True)
     parser.add_argument("--onnx", type=Path, required=True)
-    parser.add_argument("--shape", required=True)
+    parser.add_argument("--shape", action="append", required=True)
     parser.add_argument("--threads", type=int, required=True)
+    parser.add_argument("--precision", choices=["f32", "bf16"], default="f32")
     parser.add_argument("--cache", type=Path)
     parser.add_argument("--variant")
     arguments = parser.parse_args()
-    arguments.input, dims = arguments.shape.split("=")
-    arguments.shape = tuple(int(d) for d in dims.split(","))
-    serve(ENGINES[arguments.engine](arguments), sys.stdin)
+    arguments.shapes = {name: tuple(int(d) for d in dims.split(",")) for name, dims in (text.split("=") for text in arguments.shape)}
+    serve(ENGINES[arguments.engine](arguments), sys.stdin, len(arguments.shapes))
 
 
 if __name__ == "__main__":

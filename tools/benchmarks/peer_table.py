@@ -6,8 +6,19 @@ TITLES = {"onnxruntime": "ONNX Runtime", "openvino": "OpenVINO", "pytorch": "PyT
 SHOAL = "shoal "  # "shoal f32", "shoal f32-fast": each precision counts as an engine
 
 
-def title(engine):
-    return TITLES.get(engine, engine.replace("shoal", "Shoal"))
+def engine_of(name):
+    """Of "openvino bf16" and "openvino": "openvino"."""
+    return name.partition(" ")[0]
+
+
+def precision_of(name):
+    """Of "openvino bf16": "bf16". Of "openvino": "f32"."""
+    return name.partition(" ")[2] or "f32"
+
+
+def title(name):
+    engine = engine_of(name)
+    return name.replace(engine, TITLES.get(engine, engine.replace("shoal", "Shoal")))
 
 
 def is_shoal(engine):
@@ -34,7 +45,7 @@ def summarize(times):
 
 def line(row):
     """One row as a line of progress."""
-    times = [f"{title(name)} {entry['median_ms']:.1f} ms" for name, entry in row["engines"].items()]
+    times = [f"{title(name)} {milliseconds(entry['median_ms'])} ms" for name, entry in row["engines"].items()]
     return ", ".join(times + [f"{title(name)} ÷ {title(row['best_peer'])} = {ratio:.2f}" for name, ratio in row["ratios"].items()])
 
 
@@ -58,6 +69,11 @@ def cell(value, digits=1):
     return "–" if value is None else f"{value:.{digits}f}"
 
 
+def milliseconds(value):
+    """With two digits behind the point below 10 ms."""
+    return cell(value, 2 if value is not None and value < 10 else 1)
+
+
 def names(items, key):
     """The engines, each once, in the order of their first row."""
     return list(dict.fromkeys(name for item in items for name in item[key]))
@@ -70,7 +86,7 @@ def speed_markdown(rows, summary):
     for row in rows:
         times = [row["engines"].get(name, {}).get("median_ms") for name in engines]
         best = row["best_peer"]
-        body.append([row["model"], str(row["batch"]), str(row["threads"]), *map(cell, times),
+        body.append([row["model"], str(row["batch"]), str(row["threads"]), *map(milliseconds, times),
                      *(cell(row["ratios"].get(name), 2) for name in shoals), title(best) if best else "–"])
     body.append(["**geometric mean**", "", "", *[""] * len(engines),
                  *(f"**{summary[name]['geometric_mean']:.2f}**" if name in summary else "–" for name in shoals), ""])

@@ -221,7 +221,7 @@ Status bench_pool(int rounds, const std::string& model) {
   SHOAL_ASSIGN_OR_RETURN(const Tensor input_of_two, pool_of_two.loan(spec.dtype, shape));
   SHOAL_ASSIGN_OR_RETURN(RunnableModel in_process,
                          RunnableModel::load({.path = model,
-                                              .shape = shape_argument(spec.name, shape),
+                                              .shapes = {shape_argument(spec.name, shape)},
                                               .tuning_ms = ModelConfig{}.tuning_ms}));  // uses the daemon's record
 
   std::vector<double> in_process_ms, pool_ms, cost, one_per_s, two_per_s, gain;

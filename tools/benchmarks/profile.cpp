@@ -42,6 +42,15 @@ double sum(const std::vector<StepProfile>& steps, double (*of)(const StepProfile
   for (const StepProfile& step : steps) total += of(step);
   return total;
 }
+/// Of the steps that run by oracle kernels, in the time of all.
+double oracle_share(const std::vector<StepProfile>& steps) {
+  double oracle = 0, total = 0;
+  for (const StepProfile& step : steps) {
+    total += step.ms;
+    if (step.info.implementation == "oracle") oracle += step.ms;
+  }
+  return total > 0 ? oracle / total : 0;
+}
 double time_of(const StepProfile& step) { return step.ms; }
 double bound_of(const StepProfile& step) { return step.bound_ms(); }
 
@@ -60,6 +69,7 @@ nlohmann::json to_json(const std::vector<StepProfile>& steps, const MachinePeak&
           {"peak_gb_per_s", peak.bytes_per_s / 1e9},
           {"total_ms", sum(steps, time_of)},
           {"bound_ms", sum(steps, bound_of)},
+          {"oracle_share", oracle_share(steps)},
           {"steps", std::move(rows)}};
 }
 
@@ -94,7 +104,8 @@ void print(const std::vector<StepProfile>& steps, const MachinePeak& peak) {
                 step.info.name.c_str());
   }
   print_implementations(steps);
-  std::printf("%9.3f %9.3f %6zu  total: %.2f x the bound\n", total_ms, bound_ms, steps.size(), total_ms / bound_ms);
+  std::printf("%9.3f %9.3f %6zu  total: %.2f x the bound; %.1f %% of the time in oracle kernels\n", total_ms, bound_ms,
+              steps.size(), total_ms / bound_ms, 100 * oracle_share(steps));
 }
 
 }  // namespace
@@ -102,6 +113,7 @@ void print(const std::vector<StepProfile>& steps, const MachinePeak& peak) {
 Status profile_model(const ModelBenchOptions& options, const ProfileOptions& profile) {
   SHOAL_ASSIGN_OR_RETURN(RunnableModel model, RunnableModel::load(options));
   if (model.program().steps().empty()) return unimplemented("{}: this model has no steps to profile", options.path);
+  if (!profile.inputs.empty()) SHOAL_RETURN_IF_ERROR(model.read_inputs(profile.inputs));
   const MachinePeak peak = measure_machine_peak(options.threads);
   SHOAL_ASSIGN_OR_RETURN(std::vector<StepProfile> steps, time_steps(model, profile.runs));
   for (StepProfile& step : steps) {

@@ -15,9 +15,15 @@ class RunnableModel {
   ///   Errors  those of finding, importing and loading; kInvalidArgument (`shape`)
   static Result<RunnableModel> load(const ModelBenchOptions& options);
 
-  void set_input(Tensor input);
+  /// Input `index`, in the order of `shapes`.
+  ///   Errors  kInvalidArgument (not the declared type and shape)
+  Status set_input(std::size_t index, Tensor input);
+  /// All inputs from DIRECTORY/0.npy, DIRECTORY/1.npy, ...
+  Status read_inputs(const std::string& directory);
+  /// Writes all outputs to DIRECTORY/0.npy, DIRECTORY/1.npy, ...
+  Status write_outputs(const std::string& directory) const;
   Status run() { return program_->run(context_, src_, dst_); }
-  const Tensor& output() const { return outputs_.front(); }
+  const std::vector<Tensor>& outputs() const { return outputs_; }
   const worker::Program& program() const { return *program_; }
   const worker::Model& model() const { return *model_; }
   worker::Context& context() { return context_; }
@@ -26,6 +32,7 @@ class RunnableModel {
   std::unique_ptr<worker::Model> model_;
   std::shared_ptr<const worker::Program> program_;
   worker::Context context_;
+  std::vector<TensorSpec> specs_;  // of the inputs
   std::vector<Tensor> inputs_, outputs_;
   std::vector<TensorView> src_, dst_;
 };

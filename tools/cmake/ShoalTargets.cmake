@@ -66,17 +66,27 @@ endfunction()
 add_custom_target(unit_tests)     # every test labelled unit: what the preset asan builds
 add_custom_target(threads_tests)  # every test labelled threads: what the preset tsan builds
 
-# shoal_test(NAME SOURCES a_test.cpp ... [DEPENDS target ...] LABELS unit [TIMEOUT seconds] [WHOLE] [SERIAL] [NO_UNITY]): one GoogleTest binary.
-# Each test is one ctest entry. With WHOLE the binary is one entry: for suites that share an expensive fixture. With SERIAL no other test
-# runs at the same time: for tests that measure. With NO_UNITY each source is compiled alone: for sources whose local names collide.
+# An executable whose own code need not be fast, because what it tests is: compiled in a fraction of the time. GCC takes a precompiled
+# header under its own flags only, so all of them get OpenMP's, which some have.
+function(shoal_test_code name)
+  target_compile_options(${name} PRIVATE ${SHOAL_TEST_FLAGS} ${OpenMP_CXX_FLAGS})
+  target_precompile_headers(${name} REUSE_FROM shoal_test_headers)
+endfunction()
+
+# shoal_test(NAME SOURCES a_test.cpp ... [DEPENDS target ...] LABELS unit [TIMEOUT seconds] [WHOLE] [SERIAL] [NO_UNITY] [OPTIMIZED]): one
+# GoogleTest binary. Each test is one ctest entry. With WHOLE the binary is one entry: for suites that share an expensive fixture. With SERIAL
+# no other test runs at the same time: for tests that measure. With NO_UNITY each source is compiled alone: for sources whose local names
+# collide. With OPTIMIZED the test is compiled as the code under test is: for simulators and explorers, which do most of the work themselves.
 function(shoal_test name)
-  cmake_parse_arguments(arg "WHOLE;SERIAL;NO_UNITY" "TIMEOUT" "SOURCES;DEPENDS;LABELS" ${ARGN})
+  cmake_parse_arguments(arg "WHOLE;SERIAL;NO_UNITY;OPTIMIZED" "TIMEOUT" "SOURCES;DEPENDS;LABELS" ${ARGN})
   if(NOT arg_TIMEOUT)
     set(arg_TIMEOUT 120)
   endif()
   add_executable(${name} ${arg_SOURCES})
   target_link_libraries(${name} PRIVATE shoal_flags ${arg_DEPENDS} GTest::gtest GTest::gtest_main)
-  target_compile_options(${name} PRIVATE ${SHOAL_TEST_FLAGS})  # of presets whose tests need not be fast: the code under test is
+  if(NOT arg_OPTIMIZED)
+    shoal_test_code(${name})
+  endif()
   if(arg_NO_UNITY)
     set_target_properties(${name} PROPERTIES UNITY_BUILD OFF)
   endif()
@@ -88,7 +98,8 @@ function(shoal_test name)
   set(environment "SHOAL_SOURCE_DIR=${CMAKE_SOURCE_DIR}")  # one entry only: gtest_discover_tests takes lists apart
   if(arg_WHOLE)
     add_test(NAME ${name} COMMAND ${name})
-    set_tests_properties(${name} PROPERTIES LABELS "${arg_LABELS}" TIMEOUT ${arg_TIMEOUT} RUN_SERIAL ${arg_SERIAL} ENVIRONMENT "${environment}")
+    set_tests_properties(${name} PROPERTIES LABELS "${arg_LABELS}" TIMEOUT ${arg_TIMEOUT} RUN_SERIAL ${arg_SERIAL} ENVIRONMENT "${environment}"
+      COST 100)  # long ones first, so that nobody waits for them at the end
   else()
     list(JOIN arg_LABELS "-" labels)  # one word, for the same reason; ctest takes labels for patterns, so it answers to each
     gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60

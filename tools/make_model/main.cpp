@@ -23,7 +23,10 @@ parameters' names. They are the same on every machine. Such models are for tests
 
 Offset and scale of each parameter come from --parameters, or from FILE-parameters.txt beside FILE-symbol.json. Without
 either they follow from the names: weights are scaled by their fan-in, gammas are around 1, and the last layers of residual
-branches are damped. Shapes follow from those of the inputs. Give --shape once per input.)";
+branches are damped. Shapes follow from those of the inputs. Give --shape once per input.
+
+Some arrays belong to the network and follow no rule, such as the anchors of a detector. They are copied from --constants, or from
+FILE-constants.params beside FILE-symbol.json.)";
 
 constexpr int kFileAtFault = 1, kUsage = 2;
 
@@ -50,29 +53,39 @@ Result<TensorSpec> parse_shape(const std::string& text) {
   return spec;
 }
 
-/// FILE-parameters.txt beside FILE-symbol.json, if it exists.
-std::optional<std::filesystem::path> parameters_beside(const std::string& symbol_file) {
+/// `given` unless empty; else FILE + `ending` beside FILE-symbol.json, if it exists.
+std::optional<std::filesystem::path> given_or_beside(const std::string& given, const std::string& symbol_file,
+                                                     std::string_view ending) {
   constexpr std::string_view kEnding = "-symbol.json";
+  if (!given.empty()) return given;
   if (!symbol_file.ends_with(kEnding)) return std::nullopt;
-  const std::filesystem::path path = symbol_file.substr(0, symbol_file.size() - kEnding.size()) + "-parameters.txt";
+  const std::filesystem::path path = symbol_file.substr(0, symbol_file.size() - kEnding.size()) + std::string(ending);
   return std::filesystem::exists(path) ? std::optional(path) : std::nullopt;
 }
 
-Status make(const std::string& symbol_file, const std::vector<std::string>& shapes, const std::string& parameters_file,
-            const std::string& prefix) {
+struct Options {
+  std::string symbol_file, parameters_file, constants_file, prefix;
+  std::vector<std::string> shapes;
+};
+
+Status make(const Options& options) {
   std::vector<TensorSpec> inputs;
-  for (const std::string& text : shapes) {
+  for (const std::string& text : options.shapes) {
     SHOAL_ASSIGN_OR_RETURN(inputs.emplace_back(), parse_shape(text));
   }
-  const auto listed =
-      parameters_file.empty() ? parameters_beside(symbol_file) : std::optional<std::filesystem::path>(parameters_file);
+  const auto listed = given_or_beside(options.parameters_file, options.symbol_file, "-parameters.txt");
   SHOAL_ASSIGN_OR_RETURN(const auto rules, listed ? make_model::read_parameter_rules(*listed)
-                                                  : make_model::derive_parameter_rules(symbol_file, inputs));
-  SHOAL_RETURN_IF_ERROR(make_model::write_checkpoint(symbol_file, rules, prefix));
+                                                  : make_model::derive_parameter_rules(options.symbol_file, inputs));
+  std::vector<NamedTensor> constants;
+  if (const auto file = given_or_beside(options.constants_file, options.symbol_file, "-constants.params")) {
+    SHOAL_ASSIGN_OR_RETURN(constants, make_model::read_constants(*file));
+  }
+  SHOAL_RETURN_IF_ERROR(make_model::write_checkpoint(options.symbol_file, rules, options.prefix, constants));
   std::int64_t numbers = 0;
   for (const auto& rule : rules) numbers += rule.shape.element_count();
-  std::printf("%s-0000.params: %zu arrays, %lld numbers%s%s\n", prefix.c_str(), rules.size(), static_cast<long long>(numbers),
-              listed ? ", by " : ", by the parameters' names", listed ? listed->c_str() : "");
+  for (const auto& constant : constants) numbers += constant.tensor.shape().element_count();
+  std::printf("%s-0000.params: %zu arrays, %lld numbers%s%s\n", options.prefix.c_str(), rules.size() + constants.size(),
+              static_cast<long long>(numbers), listed ? ", by " : ", by the parameters' names", listed ? listed->c_str() : "");
   return {};
 }
 
@@ -80,18 +93,18 @@ Status make(const std::string& symbol_file, const std::vector<std::string>& shap
 
 int main(int argc, char** argv) try {
   CLI::App app{kAbout, "make-model"};
-  std::string symbol_file, parameters_file, prefix;
-  std::vector<std::string> shapes;
-  app.add_option("--symbol", symbol_file, "the graph: FILE-symbol.json")->required();
-  app.add_option("--shape", shapes, "an input's shape: NAME=N,N,...")->required()->take_all();
-  app.add_option("--parameters", parameters_file, "offset and scale of each parameter: FILE-parameters.txt");
-  app.add_option("PREFIX", prefix, "the checkpoint to write: DIRECTORY/NAME")->required();
+  Options options;
+  app.add_option("--symbol", options.symbol_file, "the graph: FILE-symbol.json")->required();
+  app.add_option("--shape", options.shapes, "an input's shape: NAME=N,N,...")->required()->take_all();
+  app.add_option("--parameters", options.parameters_file, "offset and scale of each parameter: FILE-parameters.txt");
+  app.add_option("--constants", options.constants_file, "arrays to copy into the parameter file: FILE-constants.params");
+  app.add_option("PREFIX", options.prefix, "the checkpoint to write: DIRECTORY/NAME")->required();
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {
     return app.exit(e) == 0 ? 0 : kUsage;
   }
-  const Status status = make(symbol_file, shapes, parameters_file, prefix);
+  const Status status = make(options);
   if (status.ok()) return 0;
   std::fprintf(stderr, "make-model: %s\n", status.to_string().c_str());
   return kFileAtFault;

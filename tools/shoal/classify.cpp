@@ -134,11 +134,11 @@ void print_table(const std::vector<std::string>& files, const std::vector<Classe
 }
 
 Finish classify_with(Runner& runner, const std::string& model, const ClassifyOptions& options,
-                     const std::optional<Preprocess>& preprocess, int contexts, Session& session) {
+                     const std::optional<Preprocess>& preprocess, int contexts, Invocation& invocation) {
   auto classifier = ImageClassifier::create(runner, model, {.preprocess = preprocess, .top_k = options.top_k});
   if (!classifier.ok()) return daemon_failure(classifier.status());
-  for (const std::string& warning : classifier->warnings()) session.console.warn(warning);
-  session.console.hold_library_messages();
+  for (const std::string& warning : classifier->warnings()) invocation.console.warn(warning);
+  invocation.console.hold_library_messages();
   const int threads = static_cast<int>(std::min(options.files.size(), static_cast<std::size_t>(contexts)));
   FileQueue queue(*classifier, options.files);
   Finish finish = queue.run(threads);
@@ -147,7 +147,7 @@ Finish classify_with(Runner& runner, const std::string& model, const ClassifyOpt
   return {};
 }
 
-Finish classify(const ClassifyOptions& options, Session& session) {
+Finish classify(const ClassifyOptions& options, Invocation& invocation) {
   std::optional<Preprocess> preprocess;
   if (!options.preset.empty()) {
     auto preset = preprocess_preset(options.preset);
@@ -155,12 +155,12 @@ Finish classify(const ClassifyOptions& options, Session& session) {
     preprocess = *std::move(preset);
   }
   if (is_path(options.model)) {
-    ensure_passive_openmp(session.argv);
+    ensure_passive_openmp(invocation.argv);
     const int contexts = std::max(options.contexts, 1);
     SHOAL_ASSIGN_OR_RETURN(Engine engine,
                            load_for_pictures(options.model, {.precision = options.precision, .contexts = contexts}, preprocess));
-    for (const std::string& warning : engine.warnings()) session.console.warn(warning);
-    return classify_with(engine, "", options, preprocess, contexts, session);
+    for (const std::string& warning : engine.warnings()) invocation.console.warn(warning);
+    return classify_with(engine, "", options, preprocess, contexts, invocation);
   }
   if (!options.precision.empty()) {
     return usage_failure(invalid_argument(
@@ -170,7 +170,7 @@ Finish classify(const ClassifyOptions& options, Session& session) {
   auto pool = Pool::connect();
   if (!pool.ok()) return daemon_failure(pool.status());
   return classify_with(*pool, options.model, options, preprocess, options.contexts > 0 ? options.contexts : kContextsOfPool,
-                       session);
+                       invocation);
 }
 
 }  // namespace
@@ -190,7 +190,7 @@ Command make_classify(CLI::App& application) {
   app->add_option("--contexts", options->contexts, "pictures at the same time (default: 1 in this process, 4 with the daemon)")
       ->check(CLI::Range(1, 256));
   app->add_flag("--json", options->json, "print JSON");
-  return {app, [options](Session& session) { return classify(*options, session); }};
+  return {app, [options](Invocation& invocation) { return classify(*options, invocation); }};
 }
 
 }  // namespace shoal::tool

@@ -11,15 +11,15 @@ class App;
 
 namespace shoal::tool {
 
-/// The state of a running command.
-struct Session {
+/// A call of `shoal`, which runs one command.
+struct Invocation {
   Console console;
   char** argv = nullptr;  ///< to execute the program again
 };
 
 struct Command {
   CLI::App* app = nullptr;  ///< owned by the application
-  std::function<Finish(Session&)> run;
+  std::function<Finish(Invocation&)> run;
 };
 
 Command make_inspect(CLI::App& application);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <cstdio>
 
 #include "shm/base/clock.hpp"
@@ -45,8 +46,9 @@ void Console::hold_library_messages() { std::setvbuf(stderr, nullptr, _IOFBF, BU
 
 int Console::finish(const Finish& finish) {
   Finish end = finish;
+  errno = 0;
   if ((std::fflush(stdout) != 0 || std::ferror(stdout)) && end.status.ok())
-    end = Finish(internal_error("standard output cannot be written"));
+    end = Finish(status_from_errno("write", "standard output", errno == 0 ? EIO : errno));
   if (!end.status.ok()) write_error_line("shoal: " + end.status.to_string());
   for (const std::string& warning : warnings_) write_error_line("shoal: warning: " + warning);
   std::fflush(stderr);

@@ -87,7 +87,7 @@ Command make_crashes(CLI::App& application) {
   app->footer(kCrashesMore);
   app->add_option("--model", options->model, "only workers of this model");
   app->add_flag("--json", options->json, "print JSON");
-  return {app, [options](Session&) { return with_daemon([&](Pool& pool) { return crashes(pool, *options); }); }};
+  return {app, [options](Invocation&) { return with_daemon([&](Pool& pool) { return crashes(pool, *options); }); }};
 }
 
 }  // namespace shoal::tool

@@ -9,8 +9,10 @@
 #include "shm/model/model_config.hpp"
 #include "shm/model/model_kind.hpp"
 #include "shm/tensor/spec.hpp"
+#include "shm/tensor/state.hpp"
 #include "tools/shoal/console.hpp"
 #include "worker/engine/identity_model.hpp"
+#include "worker/engine/sparse_inputs.hpp"
 #include "worker/import/importer.hpp"
 
 namespace shoal::tool {
@@ -31,38 +33,31 @@ Result<Checkpoint> look_into(const std::string& path, const Tensors& given = {})
   SHOAL_ASSIGN_OR_RETURN(const ModelFiles files, find_model(path));
   SHOAL_ASSIGN_OR_RETURN(checkpoint.config, read_model_config(files));
   const auto limits = worker::ImportLimits::of_mb(checkpoint.config.import_mb);
-  SHOAL_ASSIGN_OR_RETURN(const auto import, worker::read_model(files.files, checkpoint.config.outputs, limits));
+  SHOAL_ASSIGN_OR_RETURN(auto import, worker::read_model(files.files, checkpoint.config.outputs, limits));
   std::set<std::string> data = named_inputs(checkpoint.config);
   for (const NamedTensor& tensor : given) {
     if (!checkpoint.has_shapes()) data.insert(tensor.name);
   }
   SHOAL_RETURN_IF_ERROR(worker::check_parameters(import, data));
+  SHOAL_RETURN_IF_ERROR(worker::take_sparse_inputs(checkpoint.config, import.graph, path));
   checkpoint.inputs = import.graph.input_specs();
   checkpoint.labels = import.graph.ignored_inputs;
   checkpoint.name = files.prefix;
   return checkpoint;
 }
 
-std::string names_of(const std::vector<TensorSpec>& specs) {
-  std::string names;
-  for (const TensorSpec& spec : specs) names += (names.empty() ? "" : ", ") + spec.name;
-  return names;
-}
-
-/// The set of inputs to compile for, without labels.
+/// The set of inputs to compile for, without labels and without states that are left out.
 Result<std::vector<TensorSpec>> input_set(const Checkpoint& checkpoint, const Tensors& given) {
   std::vector<TensorSpec> set;
   for (const auto& [name, tensor] : given) {
+    SHOAL_RETURN_IF_ERROR(check_input_name(checkpoint.name, checkpoint.inputs, checkpoint.labels, name));
     if (std::ranges::count(checkpoint.labels, name) > 0) continue;
-    if (std::ranges::count(checkpoint.inputs, name, &TensorSpec::name) == 0) {
-      return invalid_argument("model '{}' has no input '{}' (it has: {})", checkpoint.name, name, names_of(checkpoint.inputs));
-    }
     if (std::ranges::count(set, name, &TensorSpec::name) > 0)
       return invalid_argument("model '{}': input '{}' is given twice", checkpoint.name, name);
     set.push_back({name, tensor.dtype(), tensor.shape()});
   }
   for (const TensorSpec& input : checkpoint.inputs) {
-    if (std::ranges::count(set, input.name, &TensorSpec::name) == 0) {
+    if (std::ranges::count(set, input.name, &TensorSpec::name) == 0 && !find_state(checkpoint.config.state, input.name)) {
       return invalid_argument("model '{}': input '{}' is missing (it has: {})", checkpoint.name, input.name,
                               names_of(checkpoint.inputs));
     }

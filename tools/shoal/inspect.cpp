@@ -13,13 +13,17 @@
 #include "shm/model/ignored_inputs.hpp"
 #include "shm/model/model_config.hpp"
 #include "shm/tensor/spec.hpp"
+#include "shm/tensor/state.hpp"
 #include "tools/shoal/commands.hpp"
+#include "tools/shoal/node_list.hpp"
+#include "worker/engine/sparse_inputs.hpp"
 #include "worker/exec/backend.hpp"
 #include "worker/exec/model.hpp"
 #include "worker/exec/oracle_share.hpp"
 #include "worker/exec/padding.hpp"
 #include "worker/import/importer.hpp"
 #include "worker/passes/infer.hpp"
+#include "worker/passes/sparse_forms.hpp"
 
 namespace shoal::tool {
 namespace {
@@ -32,6 +36,9 @@ constexpr const char* kInspectMore =
     R"(Lists every node that cannot be imported, with its operator and the reason; `supported` in the JSON is then false. Input shapes come
 from model.toml or the file, output shapes from the first set of inputs.
 
+--nodes and --json also list every node of the graph, with what runs it: "kernel", "oracle", oneDNN's name of an implementation,
+"constant" (computed at load) or "fused" (computed within another node's step).
+
 Nodes that would run by an oracle kernel, which is slow, are listed with their share of the time: estimated, or measured with --profile.
 
   shoal inspect models/resnet-50
@@ -39,7 +46,7 @@ Nodes that would run by an oracle kernel, which is slow, are listed with their s
 
 struct InspectOptions {
   std::string path;
-  bool json = false, profile = false;
+  bool json = false, nodes = false, profile = false;
 };
 
 struct FileSize {
@@ -59,6 +66,7 @@ struct Report {
   worker::Survey survey;
   std::vector<TensorSpec> inputs, outputs;  ///< Shape::any(): not known
   Parameters parameters;
+  std::vector<ListedNode> nodes;
   std::vector<worker::OracleNode> oracle_nodes;
   bool is_profiled = false;  ///< their share is measured
   std::size_t label_count = 0;
@@ -95,6 +103,7 @@ void check_config(const ModelConfig& config, const InputPlan& plan, Report& repo
     if (!status.ok()) report.notes.push_back(status.message());
   };
   note(worker::make_backends({.device = config.device, .threads = config.threads}).status());
+  note(check_state(config.state, plan.input_sets.front(), report.outputs, format("model '{}'", report.files.prefix)));
   note(worker::Padding::make(config.buckets, report.survey.import.graph, plan.inputs, plan.input_sets.front()).status());
   if (config.max_batch > 1) note(worker::check_joinable(report.survey.import.graph, plan.inputs, plan.input_sets.front()));
   if (!config.golden_file.empty())
@@ -128,28 +137,31 @@ Result<std::vector<std::uint64_t>> profile(const worker::Program& program) {
   return times;
 }
 
-/// Compiles the model for its first set of inputs to learn which nodes run by oracle kernels.
-Status find_slow_nodes(const ModelConfig& config, const InputPlan& plan, Report& report) {
-  if (config.device == "cpu-reference") return {};  // all do
+/// Compiles the model for its first set of inputs to learn what runs each node.
+Status see_program(const ModelConfig& config, const InputPlan& plan, const worker::Graph& inferred, Report& report) {
   SHOAL_ASSIGN_OR_RETURN(const worker::Precision precision, worker::parse_precision(config.precision));
   const auto& inputs = plan.input_sets.front();
   SHOAL_ASSIGN_OR_RETURN(
       const auto model,
       worker::Model::load(report.survey.import.graph,
                           {.device = config.device, .threads = config.threads, .input_sets = {inputs}, .precision = precision}));
+  report.notes.insert(report.notes.end(), model->notes().begin(), model->notes().end());
   model->enter_thread();
   SHOAL_ASSIGN_OR_RETURN(const auto program, model->program(inputs));
   std::vector<std::uint64_t> times;
   if (report.is_profiled) {
     SHOAL_ASSIGN_OR_RETURN(times, profile(*program));
   }
-  report.oracle_nodes = worker::find_oracle_nodes(program->steps(), times);
+  const auto steps = program->steps();
+  report.nodes = list_nodes(inferred, steps, config.device, model->has_devices() ? "cpu" : config.device, {});
+  if (config.device != "cpu-reference") report.oracle_nodes = worker::find_oracle_nodes(steps, times);
   return {};
 }
 
 /// Inputs and outputs, with shapes as far as the files give them.
 void describe_tensors(const ModelConfig& config, Report& report) {
   worker::Graph graph = report.survey.import.graph;
+  report.nodes = list_nodes(graph, {}, {}, {}, report.survey.unsupported);
   report.inputs = graph.input_specs();
   for (const worker::GraphOutput& output : graph.outputs) report.outputs.push_back({output.name});
   const auto plan = plan_inputs(config, report.inputs, format("model '{}'", report.files.prefix));
@@ -171,7 +183,18 @@ void describe_tensors(const ModelConfig& config, Report& report) {
   const std::size_t before = report.notes.size();
   check_config(config, *plan, report);
   if (report.notes.size() > before) return;  // what loading refuses cannot be loaded here
-  if (const Status found = find_slow_nodes(config, *plan, report); !found.ok()) report.notes.push_back(found.message());
+  if (const Status found = see_program(config, *plan, graph, report); !found.ok()) report.notes.push_back(found.message());
+}
+
+/// The sparse tensors of the model, in the form in which loading has them.
+void describe_sparse(ModelConfig& config, Report& report) {
+  worker::Import& import = report.survey.import;
+  for (const auto& [name, storage] : import.sparse_inputs) {
+    if (!config.sparse.contains(name)) report.notes.push_back(worker::describe_dense_input(name, storage));
+  }
+  const Status taken = worker::take_sparse_inputs(config, import.graph, format("model '{}'", report.files.prefix));
+  if (!taken.ok()) report.notes.push_back(taken.message());
+  worker::use_sparse_forms(import.graph);
 }
 
 Result<Report> look(const std::string& path, bool profile) {
@@ -189,6 +212,7 @@ Result<Report> look(const std::string& path, bool profile) {
   report.notes.insert(report.notes.end(), said_of_labels.begin(), said_of_labels.end());
   const Status whole = check_parameters(report.survey.import, named_inputs(config));
   if (!whole.ok()) report.notes.push_back(whole.message());
+  describe_sparse(config, report);
   describe_tensors(config, report);
   return report;
 }
@@ -200,6 +224,20 @@ json to_json(const std::vector<TensorSpec>& specs) {
     list.push_back({{"name", spec.name},
                     {"dtype", dtype_name(spec.dtype)},
                     {"shape", dims.empty() ? json() : json(std::vector<std::int64_t>(dims.begin(), dims.end()))}});
+  }
+  return list;
+}
+
+json nodes_json(const std::vector<ListedNode>& nodes) {
+  const auto text_or_null = [](const std::string& text) { return text.empty() ? json() : json(text); };
+  json list = json::array();
+  for (const ListedNode& node : nodes) {
+    list.push_back({{"name", node.name},
+                    {"op", node.op},
+                    {"device", text_or_null(node.device)},
+                    {"by", text_or_null(node.by)},
+                    {"types", text_or_null(node.types)},
+                    {"missing", text_or_null(node.missing)}});
   }
   return list;
 }
@@ -227,6 +265,7 @@ void print_json(const Report& report) {
       {"labels", report.label_count},
       {"supported", report.survey.unsupported.empty()},
       {"unsupported", unsupported},
+      {"nodes", nodes_json(report.nodes)},
       {"oracle_nodes", oracle_nodes},
       {"oracle_shares_are", report.is_profiled ? "measured" : "estimated"},
       {"notes", report.notes}};
@@ -249,7 +288,7 @@ std::vector<std::vector<std::string>> rows_of(const std::vector<TensorSpec>& spe
   return rows;
 }
 
-void print_text(const Report& report) {
+void print_text(const Report& report, bool with_nodes) {
   const worker::Survey& survey = report.survey;
   const std::string epoch = survey.kind->weights_suffix.empty() ? "" : format(", epoch {}", report.files.epoch);
   const std::string writer = survey.writer.empty() ? "" : ", written by " + survey.writer;
@@ -269,6 +308,13 @@ void print_text(const Report& report) {
   std::printf("\nparameters\n  %zu arrays, %lld numbers, %s\n", report.parameters.arrays,
               static_cast<long long>(report.parameters.values), format_bytes(report.parameters.bytes).c_str());
   if (report.label_count > 0) std::printf("\nlabels\n  %zu\n", report.label_count);
+  if (with_nodes) {
+    rows.clear();
+    for (const ListedNode& node : report.nodes) {
+      rows.push_back({"  " + node.name, node.op, node.device, node.missing.empty() ? node.by : "missing", node.types});
+    }
+    print_section("nodes", rows, {false, false, false, false, false});
+  }
   rows.clear();
   for (const auto& [op, node, reason] : survey.unsupported) rows.push_back({"  " + op, node, reason});
   print_section("not supported", rows, {false, false, false});
@@ -286,7 +332,7 @@ void print_text(const Report& report) {
 
 Finish inspect(const InspectOptions& options) {
   SHOAL_ASSIGN_OR_RETURN(const Report report, look(options.path, options.profile));
-  options.json ? print_json(report) : print_text(report);
+  options.json ? print_json(report) : print_text(report, options.nodes);
   return {};
 }
 
@@ -298,8 +344,9 @@ Command make_inspect(CLI::App& application) {
   app->footer(kInspectMore);
   app->add_option("PATH", options->path, "the checkpoint: PREFIX, PREFIX@EPOCH or a directory")->required();
   app->add_flag("--json", options->json, "print JSON");
+  app->add_flag("--nodes", options->nodes, "list every node with its device, what runs it, and its types (--json always does)");
   app->add_flag("--profile", options->profile, "run the model twice to measure how long slow nodes take");
-  return {app, [options](Session&) { return inspect(*options); }};
+  return {app, [options](Invocation&) { return inspect(*options); }};
 }
 
 }  // namespace shoal::tool

@@ -149,7 +149,7 @@ Command make(CLI::App& application, const Words& words, const std::shared_ptr<Li
   app->footer(words.more);
   app->add_option(words.argument, options->model, words.argument_about)->required();
   app->add_flag("--json", options->json, "print JSON: model, outcome, version, versions, workers, ms");
-  return {app, [options, call = std::move(call), place = words.place](Session&) -> Finish {
+  return {app, [options, call = std::move(call), place = words.place](Invocation&) -> Finish {
             if (Status wrong = check_argument(options->model, place); !wrong.ok()) return usage_failure(std::move(wrong));
             return with_daemon([&](Pool& pool) { return change(pool, *options, call); });
           }};

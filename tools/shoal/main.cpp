@@ -1,6 +1,7 @@
 // shoal: the command line.
 #include <CLI/CLI.hpp>
 #include <array>
+#include <cstdio>
 #include <exception>
 #include <new>
 #include <string>
@@ -34,7 +35,7 @@ More about a command: shoal COMMAND --help. Exit codes: 0 success, 1 the request
 3 no daemon, it does not answer, or the model is not available. The first line on stderr is the error.)";
 
 /// An exception of a command becomes its error.
-Finish run(const Command& command, Session& session) try { return command.run(session); } catch (const std::bad_alloc&) {
+Finish run(const Command& command, Invocation& invocation) try { return command.run(invocation); } catch (const std::bad_alloc&) {
   return shoal::out_of_memory("the command");
 } catch (const std::exception& error) {
   return shoal::internal_error("{}", error.what());
@@ -52,14 +53,19 @@ int main(int argc, char** argv) {
                             make_top(application),     make_trace(application),     make_crashes(application),
                             make_load(application),    make_unload(application),    make_reload(application),
                             make_scale(application),   make_drain(application),     make_stop(application)};
+  const auto is_named = [&](const CLI::App* command) { return command->check_name(argv[1]); };
+  if (argc > 1 && argv[1][0] != '-' && application.get_subcommands(is_named).empty()) {  // CLI11 ignores it before --help
+    std::fprintf(stderr, "shoal: there is no command '%s': see shoal --help\n", argv[1]);
+    return kUsage;
+  }
   try {
     application.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     return application.exit(error) == 0 ? kSuccess : kUsage;
   }
-  Session session{.argv = argv};
+  Invocation invocation{.argv = argv};
   for (const Command& command : commands) {
-    if (command.app->parsed()) return session.console.finish(run(command, session));
+    if (command.app->parsed()) return invocation.console.finish(run(command, invocation));
   }
   return kUsage;
 }

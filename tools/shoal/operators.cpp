@@ -130,7 +130,7 @@ Command make_operators(CLI::App& application) {
   app->add_flag("--markdown", *markdown, "print the table in Markdown");
   app->add_option("--family", *family, "print the page of these operators of Shoal, in Markdown")->type_name("NAME");
   app->add_flag("--types", *types, "print the page of types, in Markdown");
-  return {app, [markdown, family, types](Session&) -> Finish {
+  return {app, [markdown, family, types](Invocation&) -> Finish {
             if (*types) return print_types();
             if (!family->empty()) {
               const Status printed = print_family(*family);

@@ -31,7 +31,7 @@ struct PredictOptions {
   bool json = false;
 };
 
-Finish predict(const PredictOptions& options, Session& session) {
+Finish predict(const PredictOptions& options, Invocation& invocation) {
   const auto files = parse_inputs(options.inputs);
   if (!files.ok()) return usage_failure(files.status());
   auto pool = Pool::connect();
@@ -43,7 +43,7 @@ Finish predict(const PredictOptions& options, Session& session) {
       pool->predict(options.model, inputs,
                     {.timeout = std::chrono::milliseconds(options.timeout_ms), .version = options.version, .flow = options.flow});
   if (!outputs.ok()) return daemon_failure(outputs.status());
-  for (std::string& warning : ignored_input_warnings(*info, inputs)) session.console.warn(std::move(warning));
+  for (std::string& warning : ignored_input_warnings(*info, inputs)) invocation.console.warn(std::move(warning));
   SHOAL_ASSIGN_OR_RETURN(const auto written, write_outputs(*outputs, options.output));
   print_outputs(written, options.json);
   return {};
@@ -64,7 +64,7 @@ Command make_predict(CLI::App& application) {
   app->add_option("--flow", options->flow,
                   "whom the request is for, a number; the daemon takes it only from users with the role of a gateway ([roles])");
   app->add_flag("--json", options->json, "print JSON");
-  return {app, [options](Session& session) { return predict(*options, session); }};
+  return {app, [options](Invocation& invocation) { return predict(*options, invocation); }};
 }
 
 }  // namespace shoal::tool

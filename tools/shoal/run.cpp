@@ -56,17 +56,17 @@ Status with_inputs(const Status& why, const Tensors& inputs) {
   return Status(why.code(), format("{} (given: {})", why.message(), given));
 }
 
-Finish run(const RunOptions& options, Session& session) {
+Finish run(const RunOptions& options, Invocation& invocation) {
   const auto files = parse_inputs(options.inputs);
   if (!files.ok()) return usage_failure(files.status());
-  ensure_passive_openmp(session.argv);
+  ensure_passive_openmp(invocation.argv);
   SHOAL_ASSIGN_OR_RETURN(const Tensors inputs, read_inputs(*files));
   auto engine = load_for_inputs(options.path,
                                 {.device = options.device, .precision = options.precision, .threads = options.threads}, inputs);
   if (!engine.ok()) return with_inputs(engine.status(), inputs);
-  for (const std::string& warning : engine->warnings()) session.console.warn(warning);
+  for (const std::string& warning : engine->warnings()) invocation.console.warn(warning);
   SHOAL_ASSIGN_OR_RETURN(const ModelInfo info, engine->describe());
-  for (std::string& warning : ignored_input_warnings(info, inputs)) session.console.warn(std::move(warning));
+  for (std::string& warning : ignored_input_warnings(info, inputs)) invocation.console.warn(std::move(warning));
 
   const auto outputs = engine->run(inputs);
   if (!outputs.ok()) return with_inputs(outputs.status(), inputs);
@@ -95,7 +95,7 @@ Command make_run(CLI::App& application) {
   app->add_option("--repeat", options->repeat, "run this many more times and print the median time")
       ->check(CLI::Range(1, 1'000'000));
   app->add_flag("--json", options->json, "print JSON");
-  return {app, [options](Session& session) { return run(*options, session); }};
+  return {app, [options](Invocation& invocation) { return run(*options, invocation); }};
 }
 
 }  // namespace shoal::tool

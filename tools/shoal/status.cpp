@@ -209,7 +209,7 @@ Command make_status(CLI::App& application) {
   app->footer(kStatusMore);
   app->add_flag("--ready", options->ready, "exit code 0 if every model can answer, else 3; prints nothing else");
   app->add_flag("--json", options->json, "print JSON");
-  return {app, [options](Session&) { return with_daemon([&](Pool& pool) { return status(pool, *options); }); }};
+  return {app, [options](Invocation&) { return with_daemon([&](Pool& pool) { return status(pool, *options); }); }};
 }
 
 }  // namespace shoal::tool

@@ -68,7 +68,7 @@ Command make_stop(CLI::App& application) {
   CLI::App* app = application.add_subcommand("stop", kStopAbout);
   app->footer(kStopMore);
   app->add_option("--timeout", options->timeout_s, "seconds to wait (default 120)")->check(CLI::Range(1, 86'400));
-  return {app, [options](Session&) { return with_daemon([&](Pool& pool) { return stop(pool, *options); }); }};
+  return {app, [options](Invocation&) { return with_daemon([&](Pool& pool) { return stop(pool, *options); }); }};
 }
 
 }  // namespace shoal::tool

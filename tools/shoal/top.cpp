@@ -255,7 +255,7 @@ Command make_top(CLI::App& application) {
       ->check([](const std::string& text) {
         return std::isnan(std::strtod(text.c_str(), nullptr)) ? "not a number" : std::string();
       });
-  return {app, [options](Session&) { return with_daemon([&](Pool& pool) { return top(pool, *options); }); }};
+  return {app, [options](Invocation&) { return with_daemon([&](Pool& pool) { return top(pool, *options); }); }};
 }
 
 }  // namespace shoal::tool

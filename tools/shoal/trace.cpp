@@ -28,7 +28,7 @@ struct TraceOptions {
   std::uint64_t pid = 0;
 };
 
-Finish trace(Pool& pool, const TraceOptions& options, Session& session) {
+Finish trace(Pool& pool, const TraceOptions& options, Invocation& invocation) {
   const auto recorded = pool.trace(options.model, options.pid);
   if (!recorded.ok()) return daemon_failure(recorded.status());
   const json description = json::parse(recorded->description);
@@ -40,7 +40,7 @@ Finish trace(Pool& pool, const TraceOptions& options, Session& session) {
                             options.pid == 0 ? "" : format(" with pid {}", options.pid)));
   }
   for (const json& pid : description.at("left_out"))
-    session.console.warn(
+    invocation.console.warn(
         format("the events of worker {} did not fit into the answer: get them with --pid {}", pid.dump(), pid.dump()));
   std::ofstream file(options.file);
   file << json_text(*picture) << '\n';
@@ -60,7 +60,9 @@ Command make_trace(CLI::App& application) {
   app->add_option("--model", options->model, "only workers of this model");
   app->add_option("--pid", options->pid, "only this worker")->check(CLI::Range(1, 1 << 22));
   app->add_option("--chrome", options->file, "the file to write")->required()->check(not_empty);
-  return {app, [options](Session& session) { return with_daemon([&](Pool& pool) { return trace(pool, *options, session); }); }};
+  return {app, [options](Invocation& invocation) {
+            return with_daemon([&](Pool& pool) { return trace(pool, *options, invocation); });
+          }};
 }
 
 }  // namespace shoal::tool

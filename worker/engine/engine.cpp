@@ -13,6 +13,7 @@
 #include "shm/base/errors.hpp"
 #include "shm/base/mutex.hpp"
 #include "shm/tensor/spec.hpp"
+#include "shm/tensor/state.hpp"
 #include "worker/engine/identity_model.hpp"
 #include "worker/engine/measuring_process.hpp"
 #include "worker/engine/model_loader.hpp"
@@ -184,18 +185,32 @@ struct Engine::Impl {
     std::unique_ptr<Context> context_;
   };
 
-  // The tensors in the model's order, and their specs.
-  Status order_inputs(const Tensors& given, std::vector<TensorSpec>& specs, std::vector<TensorView>& src) const {
-    for (const NamedTensor& input : given) {
-      const bool is_known = std::ranges::count(info.inputs, input.name, &TensorSpec::name) > 0;
-      if (is_known || std::ranges::count(loaded.model->ignored_inputs(), input.name) > 0) continue;
-      return invalid_argument("model '{}' has no input '{}'", info.name, input.name);
+  // For the states that `given` leaves out.
+  Result<Tensors> zero_states(const Tensors& given) const {
+    Tensors zeros;
+    std::vector<TensorSpec> specs;
+    for (const StatePair& pair : info.state) {
+      if (std::ranges::count(given, pair.in, &NamedTensor::name) > 0) continue;
+      if (specs.empty()) {
+        for (const auto& [name, tensor] : given) specs.push_back({name, tensor.dtype(), tensor.shape()});
+      }
+      const auto spec = zero_state(info.inputs, info.state, pair, specs);
+      if (!spec.ok()) return spec.status().with_context(format("model '{}'", info.name));
+      SHOAL_ASSIGN_OR_RETURN(Tensor tensor, Tensor::create(spec->dtype, spec->shape));
+      zeros.push_back({pair.in, std::move(tensor)});
     }
+    return zeros;
+  }
+
+  // The tensors in the model's order, and their specs.
+  Status order_inputs(const Tensors& given, const Tensors& zeros, std::vector<TensorSpec>& specs,
+                      std::vector<TensorView>& src) const {
     for (const TensorSpec& spec : info.inputs) {
-      const auto count = std::ranges::count(given, spec.name, &NamedTensor::name);
+      const Tensors& from = std::ranges::count(zeros, spec.name, &NamedTensor::name) > 0 ? zeros : given;
+      const auto count = std::ranges::count(from, spec.name, &NamedTensor::name);
       if (count != 1)
         return invalid_argument("model '{}': input '{}' is {}", info.name, spec.name, count == 0 ? "missing" : "given twice");
-      const Tensor& tensor = std::ranges::find(given, spec.name, &NamedTensor::name)->tensor;
+      const Tensor& tensor = std::ranges::find(from, spec.name, &NamedTensor::name)->tensor;
       if (const Status matches = check_matches(spec, tensor.dtype(), tensor.shape()); !matches.ok())
         return matches.with_context(format("model '{}'", info.name));
       specs.push_back({spec.name, tensor.dtype(), tensor.shape()});
@@ -218,7 +233,10 @@ struct Engine::Impl {
   Result<Tensors> try_to_run(const Tensors& inputs, Context& context, Ran& ran) try {
     std::vector<TensorSpec> specs;
     std::vector<TensorView> src;
-    SHOAL_RETURN_IF_ERROR(order_inputs(inputs, specs, src));
+    for (const NamedTensor& input : inputs)
+      SHOAL_RETURN_IF_ERROR(check_input_name(info.name, info.inputs, loaded.model->ignored_inputs(), input.name));
+    SHOAL_ASSIGN_OR_RETURN(const Tensors zeros, zero_states(inputs));
+    SHOAL_RETURN_IF_ERROR(order_inputs(inputs, zeros, specs, src));
     loaded.model->enter_thread();
     auto program = loaded.model->program(specs);
     if (!program.ok()) return program.status().with_context(format("model '{}'", info.name));
@@ -347,6 +365,7 @@ Result<Engine> Engine::load(const std::string& path, EngineOptions options) {
   impl->info.name = source.name;
   impl->info.inputs = impl->loaded.inputs;
   impl->info.outputs = impl->loaded.outputs;
+  impl->info.state = impl->loaded.state;
   impl->info.precision = worker::word_of(impl->loaded.model->tuning().precision);
   impl->context_count = static_cast<std::size_t>(std::max(options.contexts, 1));
   impl->queue_limit = static_cast<std::size_t>(std::max(options.queue_limit, 1));

@@ -3,17 +3,19 @@
 #include <dlfcn.h>
 #include <signal.h>
 #include <spawn.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <filesystem>
 #include <string>
-#include <string_view>
 #include <utility>
 
 #include "shm/base/clock.hpp"
 #include "shm/base/errors.hpp"
+#include "shm/base/worker_program.hpp"
 #include "shm/wire/control.hpp"
 #include "shm/wire/model_json.hpp"
 #include "worker/exec/tuning.hpp"
@@ -27,22 +29,15 @@ using std::chrono::milliseconds;
 constexpr milliseconds kForLoading(30'000);  // to read and pack the model, beside the measurement
 constexpr int kSocket = 3;                   // of the child
 
-// The library lies in lib or lib/TRIPLET, a program that contains it in bin.
 Result<std::string> find_worker_file() {
-  std::error_code error;
   Dl_info library{};
   const bool is_known = ::dladdr(reinterpret_cast<void*>(&measure_elsewhere), &library) != 0 && library.dli_fname != nullptr;
   // In a program it is argv[0], which anybody chose: a name that is not absolute would be looked for in the current directory.
   fs::path near_library = is_known ? fs::path(library.dli_fname).parent_path() : fs::path();
   if (!near_library.is_absolute()) near_library.clear();
-  const fs::path near_program = fs::read_symlink("/proc/self/exe", error).parent_path();
+  const fs::path near_program = program_directory();
   for (const fs::path& directory : {near_library, near_program}) {
-    if (directory.empty()) continue;
-    for (const char* const below : {"shoal-worker", "../libexec/shoal/shoal-worker", "../../libexec/shoal/shoal-worker"}) {
-      const bool is_deeper = std::string_view(below).starts_with("../..");  // of lib/TRIPLET
-      if (is_deeper && directory.parent_path().filename() != "lib") continue;
-      if (const fs::path file = directory / below; ::access(file.c_str(), X_OK) == 0) return file.lexically_normal().string();
-    }
+    if (const fs::path file = worker_program_for(directory); !file.empty()) return file.string();
   }
   return not_found(
       "a program with threads has algorithms measured by shoal-worker, which is neither in {} nor in ../libexec/shoal",
@@ -72,23 +67,30 @@ class Zygote {
     ::posix_spawn_file_actions_destroy(&actions);
     ::posix_spawnattr_destroy(&attributes);
     if (why != 0) return status_from_errno("start", file, why);
-    return Zygote(pid, std::move(pair.ours));
+    UniqueFd pidfd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+    if (pidfd) return Zygote(std::move(pidfd), std::move(pair.ours));
+    const Status failure = status_from_errno("open a pidfd of", file, errno);
+    pair.ours.reset();  // it exits by itself
+    while (::waitpid(pid, nullptr, 0) < 0 && errno == EINTR) {
+    }
+    return failure;
   }
-  Zygote(Zygote&& other) noexcept : pid_(std::exchange(other.pid_, 0)), control_(std::move(other.control_)) {}
+  Zygote(Zygote&&) = default;
   Zygote& operator=(Zygote&&) = delete;
+  // Not by its pid: the application may have reaped it (wait(), SIGCHLD ignored), and then a stranger may have the number.
   ~Zygote() {
-    if (pid_ == 0) return;
-    ::kill(pid_, SIGKILL);
-    while (::waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) {
+    if (!pidfd_) return;
+    ::syscall(SYS_pidfd_send_signal, pidfd_.get(), SIGKILL, nullptr, 0);
+    siginfo_t ended;
+    while (::waitid(P_PIDFD, static_cast<id_t>(pidfd_.get()), &ended, WEXITED) != 0 && errno == EINTR) {
     }
   }
   int control() const { return control_.get(); }
 
  private:
-  Zygote(pid_t pid, UniqueFd control) : pid_(pid), control_(std::move(control)) {}
+  Zygote(UniqueFd pidfd, UniqueFd control) : pidfd_(std::move(pidfd)), control_(std::move(control)) {}
 
-  pid_t pid_;
-  UniqueFd control_;
+  UniqueFd pidfd_, control_;
 };
 
 }  // namespace
@@ -98,10 +100,11 @@ Status measure_elsewhere(const ServedModel& model, const TuningProgress& progres
   SHOAL_ASSIGN_OR_RETURN(const Zygote zygote, Zygote::start());
   SHOAL_RETURN_IF_ERROR(wire::send_control(zygote.control(), {.kind = wire::ControlKind::kLoad, .text = std::move(text)}));
   const milliseconds budget(model.config.tuning_ms);
+  const milliseconds limit = std::min<milliseconds>(3 * budget + kForLoading, std::chrono::seconds(model.config.load_timeout_s));
   const std::uint64_t start_ns = monotonic_now_ns();
   while (true) {
-    SHOAL_RETURN_IF_ERROR(wait_for_measurement(zygote.control(), start_ns, budget, 3 * budget + kForLoading, progress)
-                              .with_context("a shoal-worker that measures"));
+    SHOAL_RETURN_IF_ERROR(
+        wait_for_measurement(zygote.control(), start_ns, budget, limit, progress).with_context("a shoal-worker that measures"));
     SHOAL_ASSIGN_OR_RETURN(const auto received, wire::receive_control(zygote.control()));
     if (!received) continue;
     if (received->kind == wire::ControlKind::kLoaded) return {};

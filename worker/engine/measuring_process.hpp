@@ -13,7 +13,7 @@ namespace shoal::worker {
 /// this process reads it. It is ended and reaped before this returns or throws.
 ///   progress  as in ModelOptions; may throw
 ///   Errors    kNotFound: no shoal-worker beside this library or program, nor in ../libexec/shoal; kDeadlineExceeded: not over
-///             after three budgets and 30 s; kUnavailable: it died; those of loading
+///             after three budgets and 30 s, or after `load_timeout_s`; kUnavailable: it died; those of loading
 Status measure_elsewhere(const ServedModel& model, const TuningProgress& progress);
 
 }  // namespace shoal::worker

@@ -10,11 +10,14 @@
 #include "shm/base/errors.hpp"
 #include "shm/base/regular_file.hpp"
 #include "shm/model/ignored_inputs.hpp"
+#include "shm/tensor/state.hpp"
 #include "worker/engine/identity_model.hpp"
+#include "worker/engine/sparse_inputs.hpp"
 #include "worker/exec/graph_plan.hpp"
 #include "worker/exec/oracle_share.hpp"
 #include "worker/import/importer.hpp"
 #include "worker/import/npz.hpp"
+#include "worker/import/sparse_array.hpp"
 #include "worker/passes/infer.hpp"
 
 namespace shoal::worker {
@@ -32,11 +35,19 @@ SizedInput with_symbols(const TensorSpec& input, DimTable& table) {
 }
 
 /// The outputs. A size that depends on the open sizes of the inputs is open, too. One that depends on data has a range.
-Result<std::vector<TensorSpec>> describe_outputs(Graph graph, const InputPlan& plan) {
+///   state   is checked with the first set of inputs
+Result<std::vector<TensorSpec>> describe_outputs(Graph graph, const InputPlan& plan, std::span<const StatePair> state,
+                                                 const std::string& where) {
   SHOAL_RETURN_IF_ERROR(infer(graph, plan.input_sets.front()));  // what is wrong there is reported with numbers
   std::vector<SymbolicShape> behind_data;
-  for (const GraphOutput& output : graph.outputs) behind_data.push_back(graph.value(output.value).sizes());
   std::vector<TensorSpec> outputs;
+  for (const GraphOutput& output : graph.outputs) {
+    const Value& value = graph.value(output.value);
+    behind_data.push_back(value.sizes());
+    outputs.push_back({output.name, value.dtype, value.shape});
+  }
+  SHOAL_RETURN_IF_ERROR(check_state(state, plan.input_sets.front(), outputs, where));
+  outputs.clear();
   if (!std::ranges::all_of(plan.inputs, [](const TensorSpec& input) { return input.shape.is_known(); })) {
     for (const GraphOutput& output : graph.outputs) outputs.push_back({output.name, graph.value(output.value).dtype});
     return outputs;
@@ -59,6 +70,11 @@ Result<std::vector<TensorSpec>> describe_outputs(Graph graph, const InputPlan& p
   return outputs;
 }
 
+std::vector<StatePair> with_shapes(std::vector<StatePair> state, const std::vector<TensorSpec>& inputs) {
+  for (StatePair& pair : state) pair.shape = std::ranges::find(inputs, pair.in, &TensorSpec::name)->shape;
+  return state;
+}
+
 Result<LoadedModel> load_identity(const ModelSource& source) {
   LoadedModel loaded{.model = std::make_unique<IdentityModel>(source.config.max_batch)};
   loaded.inputs = loaded.model->input_specs();
@@ -68,6 +84,8 @@ Result<LoadedModel> load_identity(const ModelSource& source) {
     loaded.inputs[0] = given;
   }
   loaded.outputs = {{"data_output", DType::kFloat32, loaded.inputs[0].shape}};
+  SHOAL_RETURN_IF_ERROR(check_state(source.config.state, loaded.inputs, loaded.outputs, source.path));
+  loaded.state = with_shapes(source.config.state, loaded.inputs);
   return loaded;
 }
 
@@ -77,7 +95,8 @@ Result<std::vector<Tensor>> golden_inputs(const ModelConfig& config, std::span<c
   if (config.golden_file.empty()) return inputs;
   SHOAL_ASSIGN_OR_RETURN(const ForeignFile file, ForeignFile::open(config.golden_file));
   MemoryBudget budget(ImportLimits::of_mb(config.import_mb));
-  SHOAL_ASSIGN_OR_RETURN(const std::vector<NamedArray> arrays, parse_npz(file, budget));
+  SHOAL_ASSIGN_OR_RETURN(std::vector<NamedArray> arrays, parse_npz(file, budget));
+  SHOAL_RETURN_IF_ERROR(make_dense(file, arrays, budget));
   for (const TensorSpec& input : set) {
     const auto found = std::ranges::find(arrays, input.name, &NamedArray::name);
     if (found == arrays.end() || found->array.dtype != input.dtype || found->array.shape != input.shape)
@@ -97,10 +116,15 @@ Result<LoadedModel> load_files(const ModelSource& source, UniqueFd packed) {
   import.warnings.insert(import.warnings.end(), labels.begin(), labels.end());
   SHOAL_RETURN_IF_ERROR(check_parameters(import, named_inputs(config)));
   const std::string where = format("{} ({})", source.name, source.path);
+  for (const auto& [name, storage] : import.sparse_inputs) {
+    if (!config.sparse.contains(name)) import.warnings.push_back(describe_dense_input(name, storage));
+  }
+  SHOAL_RETURN_IF_ERROR(take_sparse_inputs(config, import.graph, where));
   SHOAL_ASSIGN_OR_RETURN(InputPlan plan, plan_inputs(config, import.graph.input_specs(), where));
   LoadedModel loaded{.warnings = std::move(import.warnings), .parameter_bytes = import.graph.constant_bytes()};
-  SHOAL_ASSIGN_OR_RETURN(loaded.outputs, describe_outputs(import.graph, plan));
+  SHOAL_ASSIGN_OR_RETURN(loaded.outputs, describe_outputs(import.graph, plan, config.state, where));
   loaded.inputs = std::move(plan.inputs);
+  loaded.state = with_shapes(config.state, loaded.inputs);
   SHOAL_ASSIGN_OR_RETURN(const Precision precision, parse_precision(source.config.precision));
   SHOAL_ASSIGN_OR_RETURN(const Fallback fallback, parse_fallback(source.config.fallback));
   ModelOptions options{.device = source.config.device,
@@ -113,7 +137,7 @@ Result<LoadedModel> load_files(const ModelSource& source, UniqueFd packed) {
                        .tuning_progress = source.tuning_progress,
                        .measure_elsewhere = source.measure_elsewhere,
                        .max_error = config.max_error,
-                       .buckets = source.config.buckets,
+                       .buckets = config.buckets,
                        .declared_inputs = loaded.inputs,
                        .max_batch = source.config.max_batch};
   if (precision == Precision::kAuto || precision == Precision::kBf16) {

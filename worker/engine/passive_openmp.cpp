@@ -8,9 +8,10 @@
 
 namespace shoal {
 
-// About 20 us, as long as the gap between two primitives of a small network. Without spinning, every primitive that runs with two
-// threads waits until the kernel wakes the second one (MobileNet v2: 6.0 ms instead of 3.6 ms).
-constexpr const char* kSpinCount = "1000";
+// 0.5 to 1.5 ms, depending on how long the processor's pause takes. A thread that sleeps between two primitives must be woken by
+// the kernel, which takes 50 us, and in a virtual machine whose core has gone idle some milliseconds: with 1000, MobileNet v2 in
+// bf16 took 2 to 7 ms from run to run on two threads, with 30 000 it takes 1.5 ms. A thread spins so long after each run, too.
+constexpr const char* kSpinCount = "30000";
 
 void ensure_passive_openmp(char** argv) {
   const char* const policy = std::getenv("OMP_WAIT_POLICY");

@@ -6,11 +6,11 @@
 
 #include <cerrno>
 #include <cstdlib>
-#include <initializer_list>
 #include <string>
 #include <string_view>
 
 #include "shm/base/errors.hpp"
+#include "shm/base/fault_signals.hpp"
 #include "shm/base/unique_fd.hpp"
 
 namespace shoal::worker {
@@ -66,7 +66,7 @@ RunSettings::~RunSettings() {
 BlockedSignals::BlockedSignals() {
   sigset_t blocked;
   ::sigfillset(&blocked);
-  for (const int signal : {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT, SIGSYS, SIGTRAP}) ::sigdelset(&blocked, signal);
+  for (const int signal : kFaultSignals) ::sigdelset(&blocked, signal);
   ::pthread_sigmask(SIG_BLOCK, &blocked, &before_);
 }
 

@@ -87,6 +87,9 @@ class BodyStep final : public Step {
   BodyStep(Work work, std::vector<BufferId> operands) : Step(describe(work.node), std::move(operands)), work_(std::move(work)) {}
   std::string implementation() const override { return "bodies"; }
   std::unique_ptr<BoundStep> bind() const override { return std::make_unique<BoundBodyStep>(work_); }
+  bool has_code() const override {
+    return std::ranges::any_of(work_.bodies, [](const auto& body) { return body->has_code(); });
+  }
   std::size_t resident_bytes() const override {
     return std::accumulate(work_.bodies.begin(), work_.bodies.end(), std::size_t{0},
                            [](std::size_t sum, const auto& body) { return sum + body->resident_bytes(); });

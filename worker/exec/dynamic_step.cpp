@@ -83,6 +83,7 @@ class DynamicStep : public Step {
       : Step(describe(node), std::move(operands)), node_(node), src_(std::move(src)), dst_(std::move(dst)) {}
 
   std::string implementation() const override { return "oracle"; }
+  bool has_code() const override { return false; }
   std::unique_ptr<BoundStep> bind() const override { return std::make_unique<BoundDynamicStep>(node_, src_, dst_); }
 
  private:

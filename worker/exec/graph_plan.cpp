@@ -71,9 +71,14 @@ Result<BufferId> add_plain_constant(const Graph& graph, ValueId id, WeightStore&
 }
 
 void mark_bounds(Plan& plan, const Node& node, const std::vector<PlacedTensor>& src) {
+  std::vector<BufferId> inputs;
+  for (const PlacedTensor& tensor : src) inputs.push_back(tensor.buffer);
+  mark_bounds(plan, node, inputs);
+}
+
+void mark_bounds(Plan& plan, const Node& node, std::span<const BufferId> inputs) {
   const int input = node.op->facts.index_input;
-  if (input >= 0 && std::cmp_less(input, src.size()))
-    plan.buffer(src[static_cast<std::size_t>(input)].buffer).holds_bounds = true;
+  if (input >= 0 && std::cmp_less(input, inputs.size())) plan.buffer(inputs[static_cast<std::size_t>(input)]).holds_bounds = true;
 }
 
 void add_oracle_step(Plan& plan, const Node& node, const std::vector<PlacedTensor>& src, const std::vector<PlacedTensor>& dst) {

@@ -1,6 +1,7 @@
 // Steps from a Graph to a Plan that all devices share.
 #pragma once
 
+#include <span>
 #include <string>
 #include <vector>
 
@@ -28,6 +29,8 @@ Result<int> plain_entry(const Graph& graph, ValueId id, WeightStore& weights);
 Result<BufferId> add_plain_constant(const Graph& graph, ValueId id, WeightStore& weights, Plan& plan);
 /// Marks the buffer that `node` takes bounds from (`holds_bounds`).
 void mark_bounds(Plan& plan, const Node& node, const std::vector<PlacedTensor>& src);
+/// Likewise; `inputs` are the buffers of the node's inputs.
+void mark_bounds(Plan& plan, const Node& node, std::span<const BufferId> inputs);
 /// Adds the step that runs the oracle kernel on plain layout, with the sizes of each run where they depend on data.
 /// Calls mark_bounds().
 void add_oracle_step(Plan& plan, const Node& node, const std::vector<PlacedTensor>& src, const std::vector<PlacedTensor>& dst);

@@ -14,6 +14,7 @@
 #include "worker/exec/tuning.hpp"
 #include "worker/passes/constant_folding.hpp"
 #include "worker/passes/infer.hpp"
+#include "worker/passes/sparse_forms.hpp"
 
 namespace shoal::worker {
 namespace {
@@ -56,10 +57,11 @@ class ModelOnDevice : public Model {
       SHOAL_ASSIGN_OR_RETURN(weights_, WeightStore::open(identity, std::move(packed)));
     }
     SHOAL_RETURN_IF_ERROR(check_nesting(graph_));
+    use_sparse_forms(graph_);
     name_scopes(graph_);
     move_constants_into_bodies(graph_);
     SHOAL_RETURN_IF_ERROR(infer(graph_, input_sets_.front()));
-    SHOAL_RETURN_IF_ERROR(fold_constants(graph_));
+    SHOAL_RETURN_IF_ERROR(fold_with_notes());
     const std::uint64_t model_hash = hash_graph(graph_);
     if (weights_) {
       SHOAL_RETURN_IF_ERROR(weights_->check_model(model_hash));
@@ -118,6 +120,16 @@ class ModelOnDevice : public Model {
   const std::vector<std::string>& ignored_inputs() const override { return ignored_inputs_; }
 
  private:
+  // What is made dense at load is gone from the graph afterwards; the rest is made dense in each run.
+  Status fold_with_notes() {
+    const std::vector<std::string> dense = describe_dense_forms(graph_);
+    SHOAL_RETURN_IF_ERROR(fold_constants(graph_));
+    const std::vector<std::string> in_runs = describe_dense_forms(graph_);
+    for (const std::string& form : dense)
+      notes_.push_back(form + (std::ranges::count(in_runs, form) > 0 ? ", in each run" : ", at load"));
+    return {};
+  }
+
   // The input sets for which programs are compiled now.
   Status complete_input_sets() {
     if (input_sets_.empty()) input_sets_.push_back(input_specs_);

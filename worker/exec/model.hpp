@@ -105,7 +105,7 @@ class Model {
   /// them.
   ///   Errors  what a device says, with Fallback::kError
   virtual Status activate(Context&) const { return {}; }
-  /// Parts of the graph that a device refused at load, and why.
+  /// Sparse tensors that are made dense, with the bytes. Parts of the graph that a device refused at load, and why.
   virtual const std::vector<std::string>& notes() const {
     static const std::vector<std::string> none;
     return none;

@@ -6,6 +6,7 @@
 #include "worker/graph/operators.hpp"
 #include "worker/ops/convolution.hpp"
 #include "worker/ops/fully_connected.hpp"
+#include "worker/ops/recurrent.hpp"
 
 namespace shoal::worker {
 namespace {
@@ -33,7 +34,9 @@ class OracleStep : public Step {
       : Step(describe(node), std::move(operands)), node_(node), src_(std::move(src)), dst_(std::move(dst)) {}
 
   std::string implementation() const override { return "oracle"; }
+  bool has_code() const override { return false; }
   double flops() const override {
+    if (node_.op == &ops::kRnn) return RnnSizes(node_.attributes.get<RnnAttributes>(), src_[kRnnData].shape).flops();
     if (node_.op != &ops::kConvolution && node_.op != &ops::kFullyConnected) return 0;
     const Shape& weights = src_[1].shape;  // one row for each channel of the output
     return 2.0 * static_cast<double>(dst_[0].element_count()) * static_cast<double>(weights.element_count() / weights[0]);
@@ -67,6 +70,7 @@ class CopyStep : public Step {
  public:
   CopyStep(std::string name, BufferId src, BufferId dst, std::size_t bytes) : Step(std::move(name), {src, dst}), bytes_(bytes) {}
   std::string implementation() const override { return "copy"; }
+  bool has_code() const override { return false; }
   std::unique_ptr<BoundStep> bind() const override { return std::make_unique<BoundCopyStep>(bytes_); }
 
  private:

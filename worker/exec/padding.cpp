@@ -23,6 +23,7 @@ class PaddedProgram final : public Program {
     step_count_ = padded_->step_count();
   }
   std::size_t resident_bytes() const override { return padded_->resident_bytes(); }
+  bool has_code() const override { return padded_->has_code(); }
 
   Status run(Context& context, std::span<const TensorView> src, std::span<TensorView> dst) const override {
     SHOAL_RETURN_IF_ERROR(check("input", inputs_, src));
@@ -70,8 +71,11 @@ Status check_rows_stay_apart(const char* key, const OpenGraph& batch, const std:
   std::vector<bool> has_rows(graph.values.size());
   for (const std::size_t i : batched_inputs) has_rows[static_cast<std::size_t>(graph.inputs[i])] = true;
   for (const Node& node : graph.nodes) {
-    const auto is_batched = [&](ValueId id) { return static_cast<bool>(has_rows[static_cast<std::size_t>(id)]); };
-    if (std::ranges::none_of(node.inputs, is_batched)) continue;
+    bool reads_rows = false;
+    for (std::size_t i = 0; i < node.inputs.size(); ++i)
+      reads_rows |= has_rows[static_cast<std::size_t>(node.inputs[i])] && node.op->facts.reads_elements_of(i);
+    const auto has_known_size = [&](ValueId id) { return graph.value(id).expressions == nullptr; };
+    if (!reads_rows && std::ranges::all_of(node.outputs, has_known_size)) continue;
     const RowRule rule = node.op->facts.rows;
     bool keeps_rows = rule != nullptr && rule({graph, node, has_rows});
     const auto constant = static_cast<std::size_t>(node.op->first_constant_output);  // kNone: beyond all outputs
@@ -148,7 +152,7 @@ Result<Padding> Padding::make(std::vector<Buckets> buckets, const Graph& graph, 
     Rule rule;
     const bool is_batch = each.input.empty();
     for (std::size_t i = 0; i < inputs.size(); ++i) {
-      const bool is_meant = is_batch || inputs[i].name == each.input;
+      const bool is_meant = is_batch || inputs[i].name == each.input || std::ranges::count(each.with, inputs[i].name) > 0;
       const bool is_open = each.dim < inputs[i].shape.rank() && inputs[i].shape[each.dim] < 0;
       if (is_meant && is_open) rule.inputs.push_back(i);
     }

@@ -72,6 +72,8 @@ class Step {
   /// Multiplications and additions of one run, as the operator defines them; 0 for steps that only move bytes.
   virtual double flops() const { return 0; }
   virtual std::unique_ptr<BoundStep> bind() const = 0;
+  /// Is there machine code that was generated for it?
+  virtual bool has_code() const { return true; }
   /// Memory beyond what a step of its kind takes: that of programs within it.
   virtual std::size_t resident_bytes() const { return 0; }
   /// kHost, or that of the device that runs it: then it is a DeviceStep.

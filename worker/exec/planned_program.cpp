@@ -14,7 +14,8 @@
 namespace shoal::worker {
 namespace {
 
-constexpr std::size_t kStepBytes = 48 << 10;  // generated code and descriptors of one step, as measured over ResNet-50
+constexpr std::size_t kCodeBytes = 48 << 10;  // generated code and descriptors of one step, as measured over ResNet-50
+constexpr std::size_t kStepBytes = 2 << 10;   // of a step without code: its name, operands and sizes
 
 std::uint64_t next_program_id() {
   static std::atomic<std::uint64_t> counter{0};
@@ -149,10 +150,15 @@ void PlannedProgram::lay_out() {
 }
 
 std::size_t PlannedProgram::resident_bytes() const {
-  std::size_t bytes = sizeof *this + plan_.steps.size() * kStepBytes;
-  for (const auto& step : plan_.steps) bytes += step->resident_bytes();
+  std::size_t bytes = sizeof *this;
+  for (const auto& step : plan_.steps) bytes += step->resident_bytes() + (step->has_code() ? kCodeBytes : kStepBytes);
   for (const Plan::Private& constant : plan_.privates) bytes += constant.memory.size_bytes;
   return bytes + (on_host_ ? on_host_->resident_bytes() : 0);
+}
+
+bool PlannedProgram::has_code() const {
+  return std::ranges::any_of(plan_.steps, [](const auto& step) { return step->has_code(); }) ||
+         (on_host_ && on_host_->has_code());
 }
 
 std::byte* PlannedProgram::address_of(const Buffer& buffer, const Binding& binding) const {
@@ -356,7 +362,10 @@ std::vector<StepInfo> PlannedProgram::steps() const {
   }
   std::vector<StepInfo> infos;
   for (const auto& step : plan_.steps) {
-    StepInfo info{step->name(), step->implementation(), step->flops(), 0};
+    StepInfo info{.name = step->name(),
+                  .implementation = step->implementation(),
+                  .flops = step->flops(),
+                  .on_device = step->space() != kHost};
     for (const BufferId id : unique_operands(*step)) {
       if (id == kNoBuffer) continue;
       const BufferId root = root_of(plan_, id);

@@ -36,6 +36,7 @@ class PlannedProgram : public Program {
 
   /// The exact size of private constants, and an estimate per step for code, descriptors and one Context's binding.
   std::size_t resident_bytes() const override;
+  bool has_code() const override;
   const Plan& plan() const { return plan_; }
 
  private:

@@ -47,6 +47,7 @@ struct StepInfo {
   std::string name, implementation;  ///< "Convolution 'conv1'"; "jit:avx512_core", "oracle", "copy"
   double flops = 0;                  ///< as the operator defines it: the same for every algorithm
   double bytes = 0;                  ///< read and written, each byte once, without scratch memory
+  bool on_device = false;            ///< in memory of the model's device, not on the host
 };
 
 /// Gives memory for outputs whose sizes are known only when they have been computed.
@@ -93,6 +94,8 @@ class Program {
   std::size_t arena_bytes() const { return arena_bytes_; }  ///< activations and scratchpad of one Context
   std::size_t step_count() const { return step_count_; }
   virtual std::vector<StepInfo> steps() const { return {}; }  ///< in the order of execution; may be empty
+  /// Was machine code generated for its shapes? Otherwise it only says where tensors lie, and is made in a few milliseconds.
+  virtual bool has_code() const { return true; }
   /// An estimate of its memory, without the model's packed weights.
   virtual std::size_t resident_bytes() const { return 0; }
 

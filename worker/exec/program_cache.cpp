@@ -84,12 +84,12 @@ ProgramCache::Entries ProgramCache::conclude(const std::string& key, Entry& entr
     entries_.erase(key);
     return {};
   }
+  ++(program->has_code() ? counters_.compiled : counters_.codeless);
   entry.bytes = program->resident_bytes();
   entry.program = std::move(program);
   entry.recency = entry.place.begin();
   recency_.splice(recency_.begin(), entry.place);
   counters_.bytes += entry.bytes;
-  ++counters_.compiled;
   ++counters_.programs;
   return evict_beyond_budget(key);
 }

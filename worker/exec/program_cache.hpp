@@ -19,10 +19,11 @@ namespace shoal::worker {
 /// Counts the programs of a model in this process.
 struct ProgramCounters {
   std::uint64_t pinned = 0;     ///< of configured shapes, compiled at load
-  std::uint64_t programs = 0;   ///< compiled on demand, in the cache now
+  std::uint64_t programs = 0;   ///< made on demand, in the cache now
   std::uint64_t bytes = 0;      ///< size of these
-  std::uint64_t compiled = 0;   ///< on demand so far
-  std::uint64_t evicted = 0;    ///< of these
+  std::uint64_t compiled = 0;   ///< on demand so far, with machine code for their shapes
+  std::uint64_t codeless = 0;   ///< made on demand so far, without any: Program::has_code()
+  std::uint64_t evicted = 0;    ///< of both
   std::uint64_t failed = 0;     ///< compilations without a program
   std::uint64_t compiling = 0;  ///< now
 };

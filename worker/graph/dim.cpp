@@ -86,10 +86,12 @@ struct DimExpression {
   std::string name;       ///< of a symbol
   Dim left, right;        ///< of a quotient, minimum or maximum
   Polynomial terms = {};  ///< of a sum
+  bool is_open = false;   ///< an open size, or made of one
 
   static const DimExpression* of(Dim dim) { return reinterpret_cast<const DimExpression*>(dim.word_); }
   static Dim dim_of(const DimExpression* expression) { return Dim(*expression); }
   static std::int64_t word_of(Dim dim) { return dim.word_; }
+  static bool is_open_size(Dim dim) { return !dim.is_number() && of(dim)->is_open; }
   /// One of the two is an expression.
   static DimTable::State& table_of(Dim a, Dim b) { return (a.is_number() ? of(b) : of(a))->table; }
   std::string to_string() const;
@@ -102,12 +104,57 @@ struct DimTable::State {
   std::map<std::tuple<Kind, std::int64_t, std::int64_t>, const DimExpression*> atoms;
   std::map<Polynomial, const DimExpression*> sums;
 
+  struct OpenSize {
+    Dim symbol;
+    std::optional<Dim> size;
+  };
+  std::vector<OpenSize> open_sizes;  ///< in the order in which passes ask for them
+  std::map<Atom, std::size_t> open_symbols;
+  std::size_t asked = 0;  ///< how many this pass has asked for
+  bool finds = false, has_found = false;
+
   const DimExpression& expression(Atom atom) const { return *expressions[static_cast<std::size_t>(atom)]; }
+  bool has_open_size(const Polynomial& polynomial) const {
+    for (const auto& [atoms, factor] : polynomial) {
+      if (std::ranges::any_of(atoms, [this](Atom atom) { return expression(atom).is_open; })) return true;
+    }
+    return false;
+  }
+
+  std::optional<Dim> open_size(std::string name) {
+    const std::size_t index = asked++;
+    if (finds && index == open_sizes.size()) {
+      auto* const symbol = const_cast<DimExpression*>(add(Kind::kSymbol, {0, Dim::kMost}, std::move(name)));
+      symbol->is_open = true;
+      open_symbols.emplace(symbol->number, index);
+      open_sizes.push_back({DimExpression::dim_of(symbol), std::nullopt});
+    }
+    if (index >= open_sizes.size()) return std::nullopt;
+    const OpenSize& open = open_sizes[index];
+    return open.size || !finds ? open.size : std::optional(open.symbol);
+  }
+  /// From a == b: an open size whose multiple stands there, beside sizes that are not open.
+  void solve(Dim a, Dim b) {
+    if (!finds || open_symbols.empty()) return;
+    const Polynomial terms = polynomial_of(a - b);
+    for (const auto& [atoms, factor] : terms) {
+      const auto symbol = atoms.size() == 1 ? open_symbols.find(atoms[0]) : open_symbols.end();
+      if (symbol == open_symbols.end() || open_sizes[symbol->second].size) continue;
+      Polynomial others = terms;
+      others.erase(atoms);
+      const auto size = has_open_size(others) ? std::nullopt : exact_quotient(dim_of(others), -factor);
+      if (!size || size->highest() < 0) continue;
+      open_sizes[symbol->second].size = size;
+      has_found = true;
+      return;
+    }
+  }
 
   const DimExpression* add(Kind kind, DimRange bound, std::string name = {}, Dim left = {}, Dim right = {}) {
     const auto number = static_cast<Atom>(expressions.size());
-    expressions.push_back(
-        std::unique_ptr<const DimExpression>(new DimExpression{*this, kind, number, bound, std::move(name), left, right}));
+    const bool is_open = DimExpression::is_open_size(left) || DimExpression::is_open_size(right);
+    expressions.push_back(std::unique_ptr<const DimExpression>(
+        new DimExpression{*this, kind, number, bound, std::move(name), left, right, {}, is_open}));
     return expressions.back().get();
   }
   /// What cannot be expressed.
@@ -148,6 +195,7 @@ struct DimTable::State {
     if (bound.lowest == bound.highest && bound.highest < Dim::kMost && bound.lowest > -Dim::kMost) return bound.lowest;
     auto* const sum = const_cast<DimExpression*>(add(Kind::kSum, bound));
     sum->terms = polynomial;
+    sum->is_open = has_open_size(polynomial);
     sums.emplace(polynomial, sum);
     return DimExpression::dim_of(sum);
   }
@@ -275,6 +323,14 @@ Dim DimTable::symbol(std::string name, DimRange bound) {
   return DimExpression::dim_of(state_->add(DimExpression::Kind::kSymbol, bound, std::move(name)));
 }
 
+void DimTable::start_pass(bool finds_open_sizes) {
+  state_->asked = 0;
+  state_->finds = finds_open_sizes;
+  state_->has_found = false;
+}
+std::optional<Dim> DimTable::open_size(std::string name) { return state_->open_size(std::move(name)); }
+bool DimTable::found_open_size() const { return state_->has_found; }
+
 DimRange Dim::bound_of_expression() const { return DimExpression::of(*this)->bound; }
 std::string Dim::to_string() const { return is_number() ? std::to_string(number()) : DimExpression::of(*this)->to_string(); }
 std::string Dim::to_word() const {
@@ -316,6 +372,12 @@ std::optional<Dim> exact_quotient(Dim a, Dim b) {
   SHOAL_CHECK(!(b == Dim(0)));
   if (!a.is_number() || !b.is_number()) return DimExpression::table_of(a, b).exact_quotient(a, b);
   return a.number() % b.number() == 0 ? std::optional<Dim>(a.number() / b.number()) : std::nullopt;
+}
+
+bool unify(Dim a, Dim b) {
+  if (known_unequal(a, b)) return false;
+  if (!a.is_number() || !b.is_number()) DimExpression::table_of(a, b).solve(a, b);
+  return true;
 }
 
 bool known_indivisible(Dim a, Dim b) { return (a - b * floor_div(a, b)).lowest() > 0; }

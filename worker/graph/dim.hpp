@@ -107,6 +107,9 @@ inline bool known_less(Dim a, Dim b) {  ///< a < b
   return a.is_number() && b.is_number() ? a.number() < b.number() : dim_detail::known_less(a, b);
 }
 bool known_indivisible(Dim a, Dim b);  ///< a % b != 0; b is positive
+/// For sizes that must be equal: false if they are known to differ. Else an open size among them (DimTable) is found if it can
+/// be.
+bool unify(Dim a, Dim b);
 
 /// Owns expressions. Their normal form is a sum of products of *atoms*; an atom is a symbol, or a quotient, minimum or maximum
 /// that could not be simplified. So equality does not depend on the order of the operations.
@@ -120,6 +123,16 @@ class DimTable {
 
   /// A size that is not known yet, unequal to all others; a number if `bound` leaves only one. `name` is for messages.
   Dim symbol(std::string name, DimRange bound);
+
+  // Open sizes: a file leaves them to the readers of a value. A pass over a graph asks for them, always in the same order, which
+  // tells them apart. The pass that finds them has symbols in their place, and unify() solves the equations that rules demand.
+
+  /// Begins a pass over the graph.
+  void start_pass(bool finds_open_sizes);
+  /// The next open size of this pass; none if it is not known and the pass does not find any.
+  std::optional<Dim> open_size(std::string name);
+  /// Has this pass found one?
+  bool found_open_size() const;
 
  private:
   friend struct DimExpression;

@@ -50,6 +50,8 @@ Operator::Operator(const OperatorDef& def, const char* file) : OperatorDef(def),
   SHOAL_CHECK(registry().emplace(name, this).second);
 }
 
+bool leaves_sizes_open(const Node& node) { return node.op->leaves_sizes_open != nullptr && node.op->leaves_sizes_open(node); }
+
 Status run_oracle(const Node& node, std::span<const TensorView> src, std::span<TensorView> dst) {
   if (std::ranges::all_of(dst, [](const TensorView& result) { return result.element_count() == 0; })) return {};
   return node.op->oracle(node, src, dst);

@@ -129,6 +129,9 @@ struct Facts {
   Fact is_elementwise = Fact::kUnstated;
   /// The input whose elements are bounds or indices. Its memory may not be a client's, who may change it meanwhile.
   int index_input = kUnstated;
+  /// Of this input and of those behind it only sizes and types are read, and only sizes and types of the results depend on them.
+  int first_shape_input = kNone;
+  bool reads_elements_of(std::size_t input) const { return first_shape_input < 0 || std::cmp_less(input, first_shape_input); }
 };
 
 inline constexpr Facts elementwise_facts(RowRule rows) { return {rows, Fact::kNo, Fact::kYes, Facts::kNone}; }
@@ -136,6 +139,11 @@ inline constexpr Facts view_facts(RowRule rows) { return {rows, Fact::kYes, Fact
 /// Neither: it computes from several elements, or makes a border.
 inline constexpr Facts layer_facts(RowRule rows) { return {rows, Fact::kNo, Fact::kNo, Facts::kNone}; }
 inline constexpr Facts indexed_facts(RowRule rows, int index_input) { return {rows, Fact::kNo, Fact::kNo, index_input}; }
+/// `facts` of an operator with inputs that only have a shape.
+inline constexpr Facts with_shape_inputs(Facts facts, int first) {
+  facts.first_shape_input = first;
+  return facts;
+}
 
 struct OperatorDef {
   std::string_view name;
@@ -146,6 +154,9 @@ struct OperatorDef {
   ConstantTypes constant_types = ConstantTypes::kKept;
   /// Outputs from this one on depend on parameters alone: a BatchNorm's statistics.
   int first_constant_output = Facts::kNone;
+  /// Does the node leave sizes of its result to the nodes that read it? Its rule asks for them by size_from_readers(). Null: no
+  /// node does.
+  bool (*leaves_sizes_open)(const Node& node) = nullptr;
   Facts facts = {};
   OracleKernel oracle = nullptr;  ///< null for operators with bodies
   BodyRules bodies = {};
@@ -168,6 +179,9 @@ class Operator : public OperatorDef {
  private:
   std::string_view family_;
 };
+
+/// Of this node, as its operator says.
+bool leaves_sizes_open(const Node& node);
 
 /// Runs the oracle kernel, unless all results are empty: then there is nothing to compute.
 Status run_oracle(const Node& node, std::span<const TensorView> src, std::span<TensorView> dst);

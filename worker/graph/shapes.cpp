@@ -41,6 +41,13 @@ Dim size_from_data(const TypedValue& dst, int axis, Dim most) {
   return dst.table->symbol(format("{}[{}]", dst.name, axis), {0, most.highest()});
 }
 
+Result<Dim> size_from_readers(const Node& node, const TypedValue& dst, int axis) {
+  const auto size = dst.table != nullptr ? dst.table->open_size(format("{}[{}]", dst.name, axis)) : std::nullopt;
+  if (size) return *size;
+  return invalid_argument("{}: the file leaves the size of axis {} open, and no node that reads '{}' says what it is",
+                          describe(node), axis, dst.name);
+}
+
 Status check_same_dtype(const Node& node, SourceValues src) {
   for (const TypedValue& value : src) {
     if (value.dtype != src[0].dtype) {
@@ -71,7 +78,7 @@ Status check_rank(const Node& node, const TypedValue& src, int least, int most) 
 }
 
 Status check_shape(const Node& node, const char* role, const TypedValue& src, const SymbolicShape& expected) {
-  if (!known_unequal(src.shape, expected)) return {};
+  if (unify(src.shape, expected)) return {};
   return invalid_argument("{}: {} '{}' has shape {} where {} is needed", describe(node), role, src.name, src.shape.to_string(),
                           expected.to_string());
 }
@@ -116,7 +123,7 @@ Result<SymbolicShape> broadcast(const Node& node, const TypedValue& left, const 
 Status infer_same(const Node& node, SourceValues src, ResultValues dst) {
   SHOAL_RETURN_IF_ERROR(check_same_dtype(node, src));
   for (const TypedValue& value : src) {
-    if (known_unequal(value.shape, src[0].shape)) {
+    if (!unify(value.shape, src[0].shape)) {
       return invalid_argument("{}: '{}' has shape {} but '{}' has {}; equal shapes are needed", describe(node), src[0].name,
                               src[0].shape.to_string(), value.name, value.shape.to_string());
     }

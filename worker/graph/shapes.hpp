@@ -27,6 +27,8 @@ Result<int> normalize_axis(const Node& node, std::int64_t axis, const SymbolicSh
 Result<SymbolicShape> make_shape(const Node& node, std::span<const Dim> dims);
 /// The size of an axis of a result that depends on data, from 0 to `most`.
 Dim size_from_data(const TypedValue& dst, int axis, Dim most);
+/// The size of an axis of a result that its readers decide (DimTable::open_size). Errors: kInvalidArgument: none of them does.
+Result<Dim> size_from_readers(const Node& node, const TypedValue& dst, int axis);
 /// Errors: kInvalidArgument unless all have the dtype of the first.
 Status check_same_dtype(const Node& node, SourceValues src);
 /// Errors: kInvalidArgument unless src has floating-point elements.

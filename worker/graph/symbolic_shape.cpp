@@ -65,4 +65,12 @@ bool known_unequal(const SymbolicShape& a, const SymbolicShape& b) {
   return false;
 }
 
+bool unify(const SymbolicShape& a, const SymbolicShape& b) {
+  if (a.rank() != b.rank()) return false;
+  for (int axis = 0; axis < a.rank(); ++axis) {
+    if (!unify(a[axis], b[axis])) return false;
+  }
+  return true;
+}
+
 }  // namespace shoal::worker

@@ -50,5 +50,7 @@ class SymbolicShape {
 
 /// Other ranks, or a dimension in which they are known to differ.
 bool known_unequal(const SymbolicShape& a, const SymbolicShape& b);
+/// For shapes that must be equal: unify() of their dimensions; false for other ranks.
+bool unify(const SymbolicShape& a, const SymbolicShape& b);
 
 }  // namespace shoal::worker

@@ -44,7 +44,7 @@ Result<const Importer*> Importer::find(const ForeignModel& model) {
   const std::string& name = model.files.front().name;
   std::vector<std::string_view> formats;
   for (const Importer* const importer : all_importers()) {
-    if (name.ends_with(importer->kind_.graph_suffix)) return importer;
+    if (kind_of(name) == &importer->kind_) return importer;
     formats.push_back(importer->kind_.title);
   }
   for (const Importer* const importer : all_importers()) {

@@ -28,7 +28,8 @@ struct Import {
   Graph graph;
   /// Inputs that look like missing parameters, each with the reason: "which Convolution 'conv0' reads as its weight".
   std::map<std::string, std::string> missing_parameters;
-  std::string parameter_file;         ///< where they should be
+  std::string parameter_file;                        ///< where they should be
+  std::map<std::string, std::string> sparse_inputs;  ///< those that the graph has sparse: "csr" or "row_sparse", by name
   std::vector<std::string> warnings;  ///< superfluous parameters, unknown attributes: a few short lines naming file or node
 };
 
@@ -67,7 +68,7 @@ class Importer {
   Importer(const Importer&) = delete;
   Importer& operator=(const Importer&) = delete;
 
-  /// Reads the model with the importer of its format: the one whose graph_suffix the first file's name has, else the one that
+  /// Reads the model with the importer of its format: that of the kind of its first file (kind_of()), else the one that
   /// recognizes the contents. Removes labels and unused branches. Constants are views into the files where these store them
   /// uncompressed and in row-major order.
   ///   Errors  kDataLoss (names file, offset, field); kUnimplemented (names operator and node); kInvalidArgument (attributes,

@@ -9,7 +9,8 @@
 
 namespace shoal::worker {
 
-/// Reads the members "<key>.npy" as arrays named <key>. Arrays in column order are transposed into new memory.
+/// Reads the members "<key>.npy" as arrays named <key>. Arrays in column order are transposed into new memory. A folder "<key>/"
+/// with data, shape, indices, and a format that says csr or row_sparse, is a sparse array, which is checked (check_sparse()).
 ///   Errors  kDataLoss naming file, member, offset and field; kUnimplemented for encrypted archives; kInvalidArgument: over the
 ///           limits
 Result<std::vector<NamedArray>> parse_npz(const ForeignFile& file, MemoryBudget& budget);

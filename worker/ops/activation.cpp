@@ -11,6 +11,11 @@
 namespace shoal::worker {
 namespace {
 
+Status infer_activation(const Node& node, SourceValues src, ResultValues dst) {
+  if (node.attributes.get<ActivationAttributes>().floats_only) SHOAL_RETURN_IF_ERROR(check_float(node, src[0]));
+  return infer_numeric(node, src, dst);
+}
+
 /// Channels of one PReLU slope array: axis 1, or axis 0 of 1-D data.
 int slope_axis(const SymbolicShape& data) { return data.rank() > 1 ? 1 : 0; }
 
@@ -44,10 +49,10 @@ void leaky_parameters(const Node&, std::span<TypedValue> src) {
 template <typename T>
 Status activate(ActivationKind kind, const TensorView& src, TensorView& dst) {
   using C = Compute<T>;
-  using F = Float<T>;
-  if (!is_of_reals(kind)) return with_function_of_numbers<C>(kind, [&](auto function) { return map<T>(src, dst, function); });
-  return with_function_of_reals<F>(kind, [&](auto function) {
-    return map<T>(src, dst, [function](C x) { return from_float<C>(function(static_cast<F>(x))); });
+  if (!is_of_reals(kind, std::is_integral_v<C>))
+    return with_function_of_numbers<C>(kind, [&](auto function) { return map<T>(src, dst, function); });
+  return with_function_of_reals<RealOf<C>>(kind, [&](auto function) {
+    return map<T>(src, dst, [function](C x) { return from_float<C>(function(static_cast<RealOf<C>>(x))); });
   });
 }
 
@@ -118,7 +123,7 @@ namespace ops {
 const Operator kActivation({
     .name = "Activation",
     .attributes = &kSchema<ActivationAttributes>,
-    .infer = infer_numeric,
+    .infer = infer_activation,
     .constant_types = ConstantTypes::kAsData,
     .facts = elementwise_facts(rows_of_first_input),
     .oracle = compute_activation,

@@ -14,8 +14,9 @@ namespace shoal::worker {
 namespace {
 
 Status infer_binary(const Node& node, SourceValues src, ResultValues dst) {
-  SHOAL_RETURN_IF_ERROR(check_number(node, src[0]));
-  if (!node.attributes.get<BinaryAttributes>().broadcast) return infer_same(node, src, dst);
+  const auto& binary = node.attributes.get<BinaryAttributes>();
+  SHOAL_RETURN_IF_ERROR(binary.floats_only ? check_float(node, src[0]) : check_number(node, src[0]));
+  if (!binary.broadcast) return infer_same(node, src, dst);
   SHOAL_RETURN_IF_ERROR(check_same_dtype(node, src));
   SHOAL_ASSIGN_OR_RETURN(const SymbolicShape out, broadcast(node, src[0], src[1]));
   set_result(dst[0], src[0].dtype, out);
@@ -27,9 +28,10 @@ void binary_parameters(const Node& node, std::span<TypedValue> src) {
 }
 
 Status infer_scalar(const Node& node, SourceValues src, ResultValues dst) {
+  const auto& scalar = node.attributes.get<ScalarAttributes>();
   const TypedValue& data = src[0];
-  SHOAL_RETURN_IF_ERROR(check_number(node, data));
-  const bool widens = is_integer(data.dtype) && !node.attributes.get<ScalarAttributes>().is_int;
+  SHOAL_RETURN_IF_ERROR(scalar.floats_only ? check_float(node, data) : check_number(node, data));
+  const bool widens = is_integer(data.dtype) && !scalar.is_int;
   set_result(dst[0], widens ? DType::kFloat64 : data.dtype, data.shape);
   return {};
 }

@@ -40,11 +40,13 @@ inline constexpr std::array kWords<BinaryKind>{"add",         "sub",        "mul
 struct BinaryAttributes {
   BinaryKind kind = BinaryKind::kAdd;
   bool broadcast = false;
+  bool floats_only = false;
 };
 template <>
 inline constexpr auto fields_of<BinaryAttributes> = std::tuple{
     field("kind", &BinaryAttributes::kind, "the function of two numbers"),
     field("broadcast", &BinaryAttributes::broadcast, "by NumPy's rule; else the shapes are equal"),
+    field("floats_only", &BinaryAttributes::floats_only, "integers are refused"),
 };
 
 struct ScalarAttributes {
@@ -52,6 +54,7 @@ struct ScalarAttributes {
   double scalar = 0;
   bool reversed = false;
   bool is_int = true;
+  bool floats_only = false;
 };
 template <>
 inline constexpr auto fields_of<ScalarAttributes> = std::tuple{
@@ -59,6 +62,7 @@ inline constexpr auto fields_of<ScalarAttributes> = std::tuple{
     field("scalar", &ScalarAttributes::scalar, "the number"),
     field("reversed", &ScalarAttributes::reversed, "the number is a, the data b"),
     field("is_int", &ScalarAttributes::is_int, "false: integer data becomes float64"),
+    field("floats_only", &ScalarAttributes::floats_only, "integer data is refused"),
 };
 
 struct ClipAttributes {

@@ -36,7 +36,7 @@ Status check_count(const Node& node, std::size_t body, std::size_t wanted) {
 
 /// What body gives is of the type and shape that are needed.
 Status check_like(const Node& node, std::size_t body, const TypedValue& given, const TypedValue& wanted) {
-  if (given.dtype == wanted.dtype && !known_unequal(given.shape, wanted.shape)) return {};
+  if (given.dtype == wanted.dtype && unify(given.shape, wanted.shape)) return {};
   return invalid_argument("{}: body {} gives '{}' of {} {}, where {} {} like '{}' is needed", describe(node), body, given.name,
                           dtype_name(given.dtype), given.shape.to_string(), dtype_name(wanted.dtype), wanted.shape.to_string(),
                           wanted.name);
@@ -70,12 +70,24 @@ Result<SymbolicShape> stacked(const Node& node, Dim rows, const SymbolicShape& r
   return make_shape(node, dims);
 }
 
-Shape row_of(const Shape& shape) { return Shape(shape.dims().subspan(1)); }
+/// The sizes of a row of axis 0.
+template <typename S>
+S row_of(const S& whole, std::int64_t least_rank) {
+  if (whole.rank() == 1 && least_rank > 0) return S{1};
+  return S(whole.dims().subspan(1));
+}
 
-TensorView row(const TensorView& whole, std::int64_t index) {
-  TensorView part{whole.dtype, row_of(whole.shape), whole.data};
+TensorView row(const TensorView& whole, std::int64_t index, std::int64_t least_rank = 0) {
+  TensorView part{whole.dtype, row_of(whole.shape, least_rank), whole.data};
   part.data += static_cast<std::size_t>(index) * part.size_bytes();
   return part;
+}
+
+/// Sets the rows from number `first` on to 0.
+void clear_rows(TensorView& whole, std::int64_t first) {
+  const TensorView begin = row(whole, first);
+  const std::size_t bytes = static_cast<std::size_t>(whole.shape[0] - first) * begin.size_bytes();
+  if (bytes > 0) std::memset(begin.data, 0, bytes);
 }
 
 /// Each turn reads the states at one place and writes them at another one: `dst` and `spare` by turns. Returns where they are
@@ -166,7 +178,8 @@ Status infer_loop(const Node& node, SourceValues src, ResultValues dst) {
   if (most < 0 || (most == 0 && dst.size() > states))
     return invalid_argument("{}: most_turns is {}; results can be stacked only if there is a limit", describe(node), most);
   SHOAL_RETURN_IF_ERROR(check_one_number(node, "the condition that body 0 gives,", body_output(node, 0, 0)));
-  const auto turns = [most](TypedValue& stack) { return size_from_data(stack, 0, most); };
+  const bool pads = node.attributes.get<LoopAttributes>().pads;
+  const auto turns = [most, pads](TypedValue& stack) { return pads ? Dim(most) : size_from_data(stack, 0, most); };
   return infer_repeated(node, src.subspan(2, states), 1, turns, dst);
 }
 
@@ -211,7 +224,12 @@ Status run_loop(const Node& node, BodyRunner& bodies, Sources src, Results dst, 
     std::copy_n(made.begin() + 1, states, given.begin() + 1);
   }
   finish_states(turn, std::span(given).subspan(1, states), dst.first(states));
-  for (TensorView& stack : dst.subspan(states)) stack.shape[0] = turn;
+  for (TensorView& stack : dst.subspan(states)) {
+    if (node.attributes.get<LoopAttributes>().pads)
+      clear_rows(stack, turn);
+    else
+      stack.shape[0] = turn;
+  }
   return {};
 }
 
@@ -219,18 +237,22 @@ Status run_loop(const Node& node, BodyRunner& bodies, Sources src, Results dst, 
 
 std::size_t scanned_of(const Node& node) { return count_of(node.attributes.get<ScanAttributes>().scanned); }
 std::size_t scan_states(const Node& node) { return count_of(node.attributes.get<ScanAttributes>().states); }
+std::int64_t scan_least_rank(const Node& node) { return node.attributes.get<ScanAttributes>().least_rank; }
 std::size_t scan_inputs(const Node& node) { return scanned_of(node) + scan_states(node); }
 
 Result<std::vector<TypedValue>> given_to_scan(const Node& node, SourceValues src, std::size_t) {
   const std::size_t scanned = scanned_of(node);
+  const std::int64_t least_rank = scan_least_rank(node);
   if (scanned == 0) return invalid_argument("{}: nothing is scanned", describe(node));
+  if (least_rank != 0 && least_rank != 1)
+    return invalid_argument("{}: least_rank is {}; 0 and 1 are possible", describe(node), least_rank);
   std::vector<TypedValue> given(src.begin(), src.end());
   for (std::size_t i = 0; i < scanned; ++i) {
     SHOAL_RETURN_IF_ERROR(check_rank(node, src[i], 1));
     if (known_unequal(src[i].shape[0], src[0].shape[0]))
       return invalid_argument("{}: '{}' has {} rows and '{}' has {}", describe(node), src[i].name, src[i].shape[0].to_string(),
                               src[0].name, src[0].shape[0].to_string());
-    given[i].shape = SymbolicShape(src[i].shape.dims().subspan(1));
+    given[i].shape = row_of(src[i].shape, least_rank);
   }
   return given;
 }
@@ -251,9 +273,9 @@ Status run_scan(const Node& node, BodyRunner& bodies, Sources src, Results dst, 
   const std::size_t scanned = scanned_of(node), states = scan_states(node);
   Views given, made;
   std::ranges::copy(src.subspan(scanned), given.begin() + static_cast<std::ptrdiff_t>(scanned));
-  const std::int64_t turns = src[0].shape[0];
+  const std::int64_t turns = src[0].shape[0], least_rank = scan_least_rank(node);
   for (std::int64_t turn = 0; turn < turns; ++turn) {
-    for (std::size_t i = 0; i < scanned; ++i) given[i] = row(src[i], turn);
+    for (std::size_t i = 0; i < scanned; ++i) given[i] = row(src[i], turn, least_rank);
     std::ranges::copy(written_states(turn, dst.first(states), scratch), made.begin());
     for (std::size_t i = states; i < dst.size(); ++i) made[i] = row(dst[i], turn);
     SHOAL_RETURN_IF_ERROR(bodies.run(0, std::span(given).first(scanned + states), std::span(made).first(dst.size())));
@@ -290,8 +312,9 @@ const Operator kLoop({
     .formula =
         "turns, condition, states..., captures...: while the condition is not 0, and at most `turns` and `most_turns` times: "
         "condition, states..., rows... = body(number of the turn, states..., captures...). The results are the states, and "
-        "the rows of each kind stacked along a new axis 0, whose size depends on data. States keep their types and shapes. A "
-        "loop of a known number of turns is a Scan",
+        "the rows of each kind stacked along a new axis 0, whose size depends on data unless the rows are padded. States keep "
+        "their "
+        "types and shapes. A loop of a known number of turns is a Scan",
     .source = "ONNX Loop; MXNet 1.9.1 src/operator/control_flow.cc _while_loop",
 });
 

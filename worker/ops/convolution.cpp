@@ -6,6 +6,7 @@
 
 #include "shm/base/errors.hpp"
 #include "worker/graph/shapes.hpp"
+#include "worker/ops/convolution_geometry.hpp"
 #include "worker/ops/elements.hpp"
 
 namespace shoal::worker {
@@ -66,68 +67,24 @@ void convolution_parameters(const Node& node, std::span<TypedValue> src) {
   if (src.size() == 3) supply(src[2], data.dtype, SymbolicShape{conv.num_filter});
 }
 
-/// One convolution as three spatial axes; missing ones in front have extent 1.
-struct ConvolutionGeometry {
-  std::int64_t batch, in_channels, out_channels, groups;
-  std::int64_t in[3] = {1, 1, 1}, out[3] = {1, 1, 1}, kernel[3] = {1, 1, 1}, stride[3] = {1, 1, 1}, dilate[3] = {1, 1, 1},
-               pad[3] = {0, 0, 0};
-
-  ConvolutionGeometry(const ConvolutionAttributes& conv, const Shape& src, const Shape& dst)
-      : batch(src[0]), in_channels(src[1]), out_channels(dst[1]), groups(conv.num_group) {
-    const std::size_t rank = conv.kernel.size();
-    for (std::size_t i = 0; i < rank; ++i) {
-      const std::size_t axis = 3 - rank + i;
-      in[axis] = src[static_cast<int>(i) + 2];
-      out[axis] = dst[static_cast<int>(i) + 2];
-      kernel[axis] = conv.kernel[i];
-      stride[axis] = conv.stride[i];
-      dilate[axis] = conv.dilate[i];
-      pad[axis] = conv.pad[i];
-    }
-  }
-  std::int64_t in_plane() const { return in[0] * in[1] * in[2]; }
-  std::int64_t out_plane() const { return out[0] * out[1] * out[2]; }
-  std::int64_t taps() const { return kernel[0] * kernel[1] * kernel[2]; }
-
-  /// Where output position `at` with kernel tap `tap` reads along an axis; outside [0, in) there is padding.
-  std::int64_t source(int axis, std::int64_t at, std::int64_t tap) const {
-    return at * stride[axis] - pad[axis] + tap * dilate[axis];
-  }
-};
-
-/// sum[x] += weight * row[x * stride - pad + tap * dilate] wherever that lies in the row.
+/// sum[x] += weight * row[x * stride + shift] wherever that lies in the row.
 template <typename T, typename Sum>
-void add_row(const ConvolutionGeometry& g, std::int64_t tap, Sum weight, const T* row, Sum* sum) {
-  const std::int64_t shift = g.source(2, 0, tap), stride = g.stride[2];
-  const std::int64_t first = shift < 0 ? (-shift + stride - 1) / stride : 0;
-  const std::int64_t last = shift >= g.in[2] ? 0 : std::min(g.out[2], (g.in[2] - 1 - shift) / stride + 1);
-  if (stride == 1) {
+void add_row(const ConvolutionGeometry& g, const ConvolutionGeometry::Columns& columns, Sum weight, const T* row, Sum* sum) {
+  const auto& [first, last, shift] = columns;
+  if (g.stride[2] == 1) {
     const T* const from = row + shift;
     for (std::int64_t x = first; x < last; ++x) sum[x] += weight * static_cast<Sum>(from[x]);
   } else {
-    for (std::int64_t x = first; x < last; ++x) sum[x] += weight * static_cast<Sum>(row[x * stride + shift]);
+    for (std::int64_t x = first; x < last; ++x) sum[x] += weight * static_cast<Sum>(row[x * g.stride[2] + shift]);
   }
 }
 
 /// All taps of one input channel into the sums of one output plane.
 template <typename T, typename Sum>
 void add_channel(const ConvolutionGeometry& g, const T* src, const T* weight, Sum* sums) {
-  for (std::int64_t kd = 0; kd < g.kernel[0]; ++kd) {
-    for (std::int64_t kh = 0; kh < g.kernel[1]; ++kh) {
-      for (std::int64_t kw = 0; kw < g.kernel[2]; ++kw) {
-        const Sum w = static_cast<Sum>(weight[(kd * g.kernel[1] + kh) * g.kernel[2] + kw]);
-        for (std::int64_t d = 0; d < g.out[0]; ++d) {
-          const std::int64_t z = g.source(0, d, kd);
-          if (z < 0 || z >= g.in[0]) continue;
-          for (std::int64_t h = 0; h < g.out[1]; ++h) {
-            const std::int64_t y = g.source(1, h, kh);
-            if (y < 0 || y >= g.in[1]) continue;
-            add_row(g, kw, w, src + (z * g.in[1] + y) * g.in[2], sums + (d * g.out[1] + h) * g.out[2]);
-          }
-        }
-      }
-    }
-  }
+  each_row_of_taps(g, [&](std::int64_t tap, const ConvolutionGeometry::Columns& columns, std::int64_t from, std::int64_t to) {
+    add_row(g, columns, static_cast<Sum>(weight[tap]), src + from, sums + to);
+  });
 }
 
 template <typename T>
@@ -149,7 +106,8 @@ void convolve(const ConvolutionGeometry& g, const T* src, const T* weight, const
 }
 
 Status compute_convolution(const Node& node, Sources src, Results dst) {
-  const ConvolutionGeometry geometry(node.attributes.get<ConvolutionAttributes>(), src[0].shape, dst[0].shape);
+  const auto& conv = node.attributes.get<ConvolutionAttributes>();
+  const ConvolutionGeometry geometry(conv, conv.pad, src[0].shape, dst[0].shape);
   return dispatch<Floats>(node, src[0].dtype, [&]<typename T>() {
     convolve(geometry, elements<T>(src[0]), elements<T>(src[1]), src.size() == 3 ? elements<T>(src[2]) : nullptr,
              elements<T>(dst[0]));

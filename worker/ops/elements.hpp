@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <bit>
 #include <limits>
 #include <span>
 #include <type_traits>
@@ -97,6 +98,18 @@ template <typename T>
 T load_once(const T* at) {
   static_assert(std::is_integral_v<T>);
   return __atomic_load_n(at, __ATOMIC_RELAXED);
+}
+
+/// As load_once, for any number.
+template <typename T>
+T load_element_once(const T* at) {
+  if constexpr (std::is_integral_v<T>) {
+    return load_once(at);
+  } else {
+    using Word =
+        std::conditional_t<sizeof(T) == 2, std::uint16_t, std::conditional_t<sizeof(T) == 4, std::uint32_t, std::uint64_t>>;
+    return std::bit_cast<T>(load_once(reinterpret_cast<const Word*>(at)));
+  }
 }
 
 inline Status no_kernel(const Node& node, DType dtype) {
@@ -207,6 +220,18 @@ void each_row(const Shape& shape, const Strides& strides, Run run) {
 inline std::int64_t row_length(const Shape& shape) { return shape.rank() == 0 ? 1 : shape[shape.rank() - 1]; }
 inline std::int64_t row_stride(const Shape& shape, const Strides& strides) {
   return shape.rank() == 0 ? 1 : strides[static_cast<std::size_t>(shape.rank() - 1)];
+}
+
+/// dst[position] = src[first + sum of position * strides], for elements of any type.
+inline void copy_strided(const TensorView& src, std::int64_t first, const Strides& strides, TensorView& dst) {
+  const std::int64_t length = row_length(dst.shape), stride = row_stride(dst.shape, strides);
+  with_word(dst.dtype, [&]<typename Word>() {
+    Word* to = elements<Word>(dst);
+    each_row(dst.shape, strides, [&](std::int64_t offset) {
+      const Word* const from = elements<Word>(src) + first + offset;
+      for (std::int64_t i = 0; i < length; ++i) *to++ = from[i * stride];
+    });
+  });
 }
 
 }  // namespace shoal::worker

@@ -1,4 +1,4 @@
-// Transpose, SwapAxes, Slice, Split, Pad, Concat. They treat all types of one size alike.
+// Transpose, SwapAxes, Slice, SliceLike, Split, Pad, Concat. They treat all types of one size alike.
 #include "worker/ops/movement.hpp"
 
 #include <algorithm>
@@ -76,25 +76,71 @@ Status infer_slice(const Node& node, SourceValues src, ResultValues dst) {
   return {};
 }
 
+/// Along the axis that is split.
+Dim size_of_part(const SplitAttributes& split, Dim size, std::int64_t part) {
+  if (split.uneven) return floor_div(size + (split.parts - 1 - part), split.parts);
+  if (split.starts.empty()) return floor_div(size, split.parts);
+  const auto next = static_cast<std::size_t>(part) + 1;
+  const Dim end = next < split.starts.size() ? Dim(split.starts[next]) : size;
+  return (known_less(size, end) ? size : end) - split.starts[next - 1];
+}
+
 Status infer_split(const Node& node, SourceValues src, ResultValues dst) {
   const auto& split = node.attributes.get<SplitAttributes>();
   const TypedValue& data = src[0];
   SHOAL_ASSIGN_OR_RETURN(const int axis, normalize_axis(node, split.axis, data.shape));
-  if (split.parts < 1 || known_indivisible(data.shape[axis], split.parts)) {
+  const Dim size = data.shape[axis];
+  const bool is_equal = split.starts.empty() && !split.uneven;
+  if (split.parts < 1 || (is_equal && known_indivisible(size, split.parts))) {
     return invalid_argument("{}: axis {} of '{}' ({}) cannot be cut into {} equal parts", describe(node), axis, data.name,
                             data.shape.to_string(), split.parts);
   }
-  Sizes out(data.shape.begin(), data.shape.end());
-  Dim& part = out[static_cast<std::size_t>(axis)];
-  part = floor_div(part, split.parts);
-  if (split.squeeze) {
-    if (known_unequal(part, 1) || out.size() == 1) {
-      return invalid_argument("{}: axis {} of '{}' ({}) is {} long in each of {} parts; it cannot be squeezed away",
-                              describe(node), axis, data.name, data.shape.to_string(), part.to_string(), split.parts);
-    }
-    out.erase(out.begin() + axis);
+  const bool has_starts = std::cmp_equal(split.starts.size(), split.parts) && !split.uneven && split.starts[0] == 0;
+  if (!std::cmp_equal(dst.size(), split.parts) || (!split.starts.empty() && !has_starts)) {
+    return invalid_argument("{}: {} results and starts {} for {} parts", describe(node), dst.size(), to_text(split.starts),
+                            split.parts);
   }
-  for (TypedValue& result : dst) set_result(result, data.dtype, SymbolicShape(out));
+  for (std::size_t i = 0; i < dst.size(); ++i) {
+    Sizes out(data.shape.begin(), data.shape.end());
+    Dim& part = out[static_cast<std::size_t>(axis)];
+    part = size_of_part(split, size, static_cast<std::int64_t>(i));
+    if (!is_equal && known_less(part, 1)) {
+      return invalid_argument("{}: part {} of axis {} of '{}' ({}) has {} elements", describe(node), i, axis, data.name,
+                              data.shape.to_string(), part.to_string());
+    }
+    if (split.squeeze) {
+      if (known_unequal(part, 1) || out.size() == 1) {
+        return invalid_argument("{}: axis {} of '{}' ({}) is {} long in each of {} parts; it cannot be squeezed away",
+                                describe(node), axis, data.name, data.shape.to_string(), part.to_string(), split.parts);
+      }
+      out.erase(out.begin() + axis);
+    }
+    set_result(dst[i], data.dtype, SymbolicShape(out));
+  }
+  return {};
+}
+
+Status infer_slice_like(const Node& node, SourceValues src, ResultValues dst) {
+  const Dims& axes = node.attributes.get<SliceLikeAttributes>().axes;
+  const TypedValue &data = src[0], &like = src[1];
+  if (axes.empty() && data.shape.rank() != like.shape.rank()) {
+    return invalid_argument("{}: without axes '{}' ({}) and '{}' ({}) must have equally many", describe(node), data.name,
+                            data.shape.to_string(), like.name, like.shape.to_string());
+  }
+  SymbolicShape out = data.shape;
+  const auto cut = [&](std::int64_t given) -> Status {
+    SHOAL_ASSIGN_OR_RETURN(const int axis, normalize_axis(node, given, data.shape));
+    if (axis >= like.shape.rank()) {
+      return invalid_argument("{}: '{}' ({}) has no axis {}", describe(node), like.name, like.shape.to_string(), axis);
+    }
+    out[axis] = like.shape[axis];
+    if (!known_less(data.shape[axis], out[axis])) return {};
+    return invalid_argument("{}: axis {} of '{}' ({}) is shorter than that of '{}' ({})", describe(node), given, data.name,
+                            data.shape.to_string(), like.name, like.shape.to_string());
+  };
+  for (int axis = 0; axes.empty() && axis < out.rank(); ++axis) SHOAL_RETURN_IF_ERROR(cut(axis));
+  for (const std::int64_t axis : axes) SHOAL_RETURN_IF_ERROR(cut(axis));
+  set_result(dst[0], data.dtype, out);
   return {};
 }
 
@@ -131,7 +177,7 @@ Status infer_concat(const Node& node, SourceValues src, ResultValues dst) {
   for (std::size_t i = 1; i < src.size(); ++i) {
     const SymbolicShape& piece = src[i].shape;
     bool fits = piece.rank() == out.rank();
-    for (int k = 0; fits && k < out.rank(); ++k) fits = k == axis || !known_unequal(piece[k], out[k]);
+    for (int k = 0; fits && k < out.rank(); ++k) fits = k == axis || unify(piece[k], out[k]);
     if (!fits) {
       return invalid_argument("{}: '{}' has shape {} and '{}' has {}; they may differ only in axis {}", describe(node),
                               src[0].name, src[0].shape.to_string(), src[i].name, piece.to_string(), axis);
@@ -144,18 +190,6 @@ Status infer_concat(const Node& node, SourceValues src, ResultValues dst) {
   }
   set_result(dst[0], src[0].dtype, out);
   return {};
-}
-
-/// dst[position] = src[first + sum of position * strides].
-void gather(const TensorView& src, std::int64_t first, const Strides& strides, TensorView& dst) {
-  const std::int64_t length = row_length(dst.shape), stride = row_stride(dst.shape, strides);
-  with_word(dst.dtype, [&]<typename Word>() {
-    Word* to = elements<Word>(dst);
-    each_row(dst.shape, strides, [&](std::int64_t offset) {
-      const Word* const from = elements<Word>(src) + first + offset;
-      for (std::int64_t i = 0; i < length; ++i) *to++ = from[i * stride];
-    });
-  });
 }
 
 /// Offsets into the data of every position along a padded axis; -1 where the constant stands.
@@ -175,7 +209,7 @@ Status compute_transpose(const Node& node, Sources src, Results dst) {
   Strides strides{};
   const auto rank = static_cast<std::size_t>(src[0].shape.rank());
   for (std::size_t i = 0; i < rank; ++i) strides[i] = own[axes.empty() ? rank - 1 - i : static_cast<std::size_t>(axes[i])];
-  gather(src[0], 0, strides, dst[0]);
+  copy_strided(src[0], 0, strides, dst[0]);
   return {};
 }
 
@@ -184,7 +218,7 @@ Status compute_swap_axes(const Node& node, Sources src, Results dst) {
   const auto axis = [&](std::int64_t given) { return static_cast<std::size_t>(positive_axis(given, src[0].shape)); };
   Strides strides = row_major(src[0].shape);
   std::swap(strides[axis(swap.first)], strides[axis(swap.second)]);
-  gather(src[0], 0, strides, dst[0]);
+  copy_strided(src[0], 0, strides, dst[0]);
   return {};
 }
 
@@ -197,20 +231,25 @@ Status compute_slice(const Node& node, Sources src, Results dst) {
     first += part.begin * strides[static_cast<std::size_t>(axis)];
     strides[static_cast<std::size_t>(axis)] *= part.step;
   }
-  gather(src[0], first, strides, dst[0]);
+  copy_strided(src[0], first, strides, dst[0]);
   return {};
 }
 
 Status compute_split(const Node& node, Sources src, Results dst) {
   const AxisView whole(src[0].shape, positive_axis(node.attributes.get<SplitAttributes>().axis, src[0].shape));
-  const std::size_t bytes = src[0].size_bytes() / static_cast<std::size_t>(whole.outer) / dst.size();
   const std::byte* from = src[0].data;
   for (std::size_t outer = 0; outer < static_cast<std::size_t>(whole.outer); ++outer) {
     for (TensorView& part : dst) {
+      const std::size_t bytes = part.size_bytes() / static_cast<std::size_t>(whole.outer);
       if (part.data) std::memcpy(part.data + outer * bytes, from, bytes);
       from += bytes;
     }
   }
+  return {};
+}
+
+Status compute_slice_like(const Node&, Sources src, Results dst) {
+  copy_strided(src[0], 0, row_major(src[0].shape), dst[0]);
   return {};
 }
 
@@ -268,6 +307,13 @@ bool slice_rows(const BatchedNode& batched) {
 }
 
 bool split_rows(const BatchedNode& batched) { return !batched.is_of_rows(batched.node.attributes.get<SplitAttributes>().axis); }
+
+/// The rows of two batches may differ in number, so they are not cut.
+bool slice_like_rows(const BatchedNode& batched) {
+  const Dims& axes = batched.node.attributes.get<SliceLikeAttributes>().axes;
+  return batched.has_rows_in(0) && !axes.empty() &&
+         std::ranges::none_of(axes, [&](std::int64_t axis) { return batched.is_of_rows(axis); });
+}
 
 bool pad_rows(const BatchedNode& batched) {
   const Dims& widths = batched.node.attributes.get<PadAttributes>().widths;
@@ -351,6 +397,17 @@ const Operator kSlice({
     .source = "MXNet 1.9.1 src/operator/tensor/matrix_op-inl.h",
 });
 
+const Operator kSliceLike({
+    .name = "SliceLike",
+    .inputs = 2,
+    .attributes = &kSchema<SliceLikeAttributes>,
+    .infer = infer_slice_like,
+    .facts = with_shape_inputs(view_facts(slice_like_rows), 1),
+    .oracle = compute_slice_like,
+    .formula = "data, like: the front of data, as long as `like` along each listed axis",
+    .source = "MXNet 1.9.1 src/operator/tensor/matrix_op-inl.h",
+});
+
 const Operator kSplit({
     .name = "Split",
     .outputs = {1, Arity::kAny},
@@ -358,8 +415,8 @@ const Operator kSplit({
     .infer = infer_split,
     .facts = view_facts(split_rows),
     .oracle = compute_split,
-    .formula = "data in equal parts along an axis, one per output",
-    .source = "MXNet 1.9.1 src/operator/slice_channel-inl.h",
+    .formula = "data in parts along an axis, one per output",
+    .source = "MXNet 1.9.1 src/operator/slice_channel-inl.h, tensor/matrix_op-inl.h",
 });
 
 const Operator kPad({

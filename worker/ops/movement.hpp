@@ -1,4 +1,4 @@
-// Transpose, SwapAxes, Slice, Split, Pad, Concat.
+// Transpose, SwapAxes, Slice, SliceLike, Split, Pad, Concat.
 #pragma once
 
 #include <optional>
@@ -9,7 +9,7 @@
 namespace shoal::worker {
 
 namespace ops {
-extern const Operator kTranspose, kSwapAxes, kSlice, kSplit, kPad, kConcat;
+extern const Operator kTranspose, kSwapAxes, kSlice, kSliceLike, kSplit, kPad, kConcat;
 }  // namespace ops
 
 struct TransposeAttributes {
@@ -64,12 +64,24 @@ struct SplitAttributes {
   std::int64_t axis = 1;
   std::int64_t parts = 1;
   bool squeeze = false;
+  bool uneven = false;
+  Dims starts;
 };
 template <>
 inline constexpr auto fields_of<SplitAttributes> = std::tuple{
     field("axis", &SplitAttributes::axis, "may be negative"),
-    field("parts", &SplitAttributes::parts, "how many equal parts"),
+    field("parts", &SplitAttributes::parts, "how many; they are equal"),
     field("squeeze", &SplitAttributes::squeeze, "the parts lose the axis, which must then be 1 long"),
+    field("uneven", &SplitAttributes::uneven, "if they cannot be equal, the first ones are longer by 1"),
+    field("starts", &SplitAttributes::starts, "where each part begins, from 0 on; none: as above"),
+};
+
+struct SliceLikeAttributes {
+  Dims axes;
+};
+template <>
+inline constexpr auto fields_of<SliceLikeAttributes> = std::tuple{
+    field("axes", &SliceLikeAttributes::axes, "may be negative; none: all, of which both inputs have equally many"),
 };
 
 enum class PadMode { kConstant, kEdge, kReflect };

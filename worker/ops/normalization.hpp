@@ -1,4 +1,4 @@
-// BatchNorm, LRN, L2Normalization.
+// BatchNorm, LayerNorm, GroupNorm, LRN, L2Normalization.
 #pragma once
 
 #include "worker/graph/operators.hpp"
@@ -6,7 +6,7 @@
 namespace shoal::worker {
 
 namespace ops {
-extern const Operator kBatchNorm, kLrn, kL2Normalization;
+extern const Operator kBatchNorm, kLayerNorm, kGroupNorm, kLrn, kL2Normalization;
 }  // namespace ops
 
 struct BatchNormAttributes {
@@ -19,6 +19,28 @@ inline constexpr auto fields_of<BatchNormAttributes> = std::tuple{
     field("eps", &BatchNormAttributes::eps, "added to the variance"),
     field("fix_gamma", &BatchNormAttributes::fix_gamma, "gamma counts as 1, whatever its value"),
     field("axis", &BatchNormAttributes::axis, "of the channels"),
+};
+
+struct LayerNormAttributes {
+  std::int64_t axis = -1;
+  double eps = 1e-5;
+};
+template <>
+inline constexpr auto fields_of<LayerNormAttributes> = std::tuple{
+    field("axis", &LayerNormAttributes::axis, "along which mean and variance are taken"),
+    field("eps", &LayerNormAttributes::eps, "added to the variance"),
+};
+
+struct GroupNormAttributes {
+  std::int64_t groups = 1;
+  double eps = 1e-5;
+  bool gives_variance = false;
+};
+template <>
+inline constexpr auto fields_of<GroupNormAttributes> = std::tuple{
+    field("groups", &GroupNormAttributes::groups, "into which the channels are divided; 0: each channel is one (InstanceNorm)"),
+    field("eps", &GroupNormAttributes::eps, "added to the variance"),
+    field("gives_variance", &GroupNormAttributes::gives_variance, "the third output is the variance, without eps, not its root"),
 };
 
 struct LrnAttributes {

@@ -1,4 +1,4 @@
-// Reduce: sums, products and extremes over axes.
+// Reduce: sums, products, extremes and norms over axes. CumSum: running sums.
 #include "worker/ops/reduce.hpp"
 
 #include <algorithm>
@@ -16,6 +16,7 @@ Status infer_reduce(const Node& node, SourceValues src, ResultValues dst) {
   const auto& reduce = node.attributes.get<ReduceAttributes>();
   const TypedValue& data = src[0];
   SHOAL_RETURN_IF_ERROR(check_number(node, data));
+  if (reduce.floats_only) SHOAL_RETURN_IF_ERROR(check_float(node, data));
   std::vector<bool> listed(static_cast<std::size_t>(data.shape.rank()));
   for (const std::int64_t given : reduce.axes) {
     SHOAL_ASSIGN_OR_RETURN(const int axis, normalize_axis(node, given, data.shape));
@@ -34,7 +35,7 @@ Status infer_reduce(const Node& node, SourceValues src, ResultValues dst) {
       out.push_back(1);
     }
   }
-  if (out.empty()) out.push_back(1);
+  if (out.empty() && !reduce.gives_scalars) out.push_back(1);
   set_result(dst[0], data.dtype, SymbolicShape(out));
   return {};
 }
@@ -47,7 +48,7 @@ struct Fold {
 
 template <typename A>
 Fold<A> fold_of(ReduceKind kind) {
-  return with_fold<A>(kind, [](A start, auto step) { return Fold<A>{start, step}; });
+  return with_fold<A>(kind, [](A start, auto step, auto) { return Fold<A>{start, step}; });
 }
 
 /// The axes of the data in two groups (kept and reduced), each with its strides in the data.
@@ -69,13 +70,21 @@ void reduce(ReduceKind kind, const Lot& kept, const Lot& reduced, const T* src, 
   const std::int64_t outer_length = row_length(outer), outer_stride = row_stride(outer, kept.strides), length = row_length(inner),
                      stride = row_stride(inner, reduced.strides);
   const auto value_of = [&](const T* first) {
+    const auto each = [&](auto use) {
+      each_row(inner, reduced.strides, [&](std::int64_t offset) {
+        for (std::int64_t i = 0; i < length; ++i) use(static_cast<A>(static_cast<Compute<T>>(first[offset + i * stride])));
+      });
+    };
+    if constexpr (std::is_integral_v<T>) {
+      if (kind == ReduceKind::kNorm2) {
+        IntegerNorm<T> norm;
+        each([&](A x) { norm.add(x); });
+        return norm.result();
+      }
+    }
     A value = fold.start;
-    each_row(inner, reduced.strides, [&](std::int64_t offset) {
-      const T* from = first + offset;
-      for (std::int64_t i = 0; i < length; ++i)
-        value = fold.step(value, static_cast<A>(static_cast<Compute<T>>(from[i * stride])));
-    });
-    return kind == ReduceKind::kMean ? mean_of(value, inner.element_count()) : value;
+    each([&](A x) { value = fold.step(value, x); });
+    return result_of(kind, value, inner.element_count());
   };
   each_row(outer, kept.strides, [&](std::int64_t offset) {
     for (std::int64_t i = 0; i < outer_length; ++i) *dst++ = to_element<T>(value_of(src + offset + i * outer_stride));
@@ -96,6 +105,32 @@ Status compute_reduce(const Node& node, Sources src, Results dst) {
     reduce<T>(attributes.kind, kept, reduced, elements<T>(src[0]), elements<T>(dst[0]));
     return Status();
   });
+}
+
+Status infer_cum_sum(const Node& node, SourceValues src, ResultValues dst) {
+  const TypedValue& data = src[0];
+  SHOAL_RETURN_IF_ERROR(check_number(node, data));
+  const auto axis = node.attributes.get<CumSumAttributes>().axis;
+  if (axis) SHOAL_RETURN_IF_ERROR(normalize_axis(node, *axis, data.shape).status());
+  set_result(dst[0], data.dtype, axis ? data.shape : SymbolicShape{data.shape.element_count()});
+  return {};
+}
+
+Status compute_cum_sum(const Node& node, Sources src, Results dst) {
+  const auto axis = node.attributes.get<CumSumAttributes>().axis;
+  const AxisView view(dst[0].shape, axis ? positive_axis(*axis, dst[0].shape) : 0);
+  return dispatch<Numbers>(node, src[0].dtype, [&]<typename T>() {
+    for (std::int64_t line = 0; line < view.outer * view.inner; ++line) {
+      const std::int64_t first = line / view.inner * view.size * view.inner + line % view.inner;
+      running_sum(elements<T>(src[0]) + first, elements<T>(dst[0]) + first, view.size, view.inner);
+    }
+    return Status();
+  });
+}
+
+bool cum_sum_rows(const BatchedNode& batched) {
+  const auto axis = batched.node.attributes.get<CumSumAttributes>().axis;
+  return batched.only_first_has_rows() && axis && !batched.is_of_rows(*axis);
 }
 
 bool reduce_rows(const BatchedNode& batched) {
@@ -122,8 +157,22 @@ const Operator kReduce({
     .infer = infer_reduce,
     .facts = layer_facts(reduce_rows),
     .oracle = compute_reduce,
-    .formula = "data: the sum, mean, product, maximum or minimum over axes. nansum and nanprod leave NaN out",
+    .formula =
+        "data: the sum, mean, product, maximum, minimum or norm over axes. nansum and nanprod leave NaN out. norm1 is the sum "
+        "of |x|, norm2 the root of the sum of x^2. For integers norm2 is the largest |x|, times the root of how often it came "
+        "since "
+        "it was first found; the mean divides by the count cut to their type",
     .source = "MXNet 1.9.1 src/operator/tensor/broadcast_reduce_op.h",
+});
+
+const Operator kCumSum({
+    .name = "CumSum",
+    .attributes = &kSchema<CumSumAttributes>,
+    .infer = infer_cum_sum,
+    .facts = layer_facts(cum_sum_rows),
+    .oracle = compute_cum_sum,
+    .formula = "data: each element becomes the sum of those up to it. Integers wrap",
+    .source = "MXNet 1.9.1 src/operator/numpy/np_cumsum-inl.h",
 });
 
 }  // namespace ops

@@ -1,4 +1,4 @@
-// Identity, Flatten, Reshape: the same elements in the same order.
+// Identity, Flatten, Reshape, ReshapeLike, ExpandDims, Squeeze: the same elements in the same order.
 #include "worker/ops/reshape.hpp"
 
 #include <algorithm>
@@ -169,6 +169,95 @@ Status infer_reshape(const Node& node, SourceValues src, ResultValues dst) {
   return {};
 }
 
+/// The axes from `begin` on, before `end`; both may be negative.
+struct AxisRange {
+  std::int64_t begin, end;
+};
+Result<AxisRange> axes_of(const Node& node, const TypedValue& value, std::optional<std::int64_t> begin,
+                          std::optional<std::int64_t> end) {
+  const std::int64_t rank = value.shape.rank();
+  const auto counted = [&](std::int64_t axis) { return axis < 0 ? axis + rank : axis; };
+  const AxisRange range{counted(begin.value_or(0)), counted(end.value_or(rank))};
+  if (range.begin >= 0 && range.begin <= range.end && range.end <= rank) return range;
+  return invalid_argument("{}: axes {} to {} are not those of '{}' ({})", describe(node), range.begin, range.end, value.name,
+                          value.shape.to_string());
+}
+
+Status infer_reshape_like(const Node& node, SourceValues src, ResultValues dst) {
+  const auto& attributes = node.attributes.get<ReshapeLikeAttributes>();
+  const TypedValue &data = src[0], &like = src[1];
+  SHOAL_ASSIGN_OR_RETURN(const AxisRange old, axes_of(node, data, attributes.begin, attributes.end));
+  SHOAL_ASSIGN_OR_RETURN(const AxisRange taken, axes_of(node, like, attributes.like_begin, attributes.like_end));
+  Sizes sizes(data.shape.begin(), data.shape.begin() + old.begin);
+  sizes.insert(sizes.end(), like.shape.begin() + taken.begin, like.shape.begin() + taken.end);
+  sizes.insert(sizes.end(), data.shape.begin() + old.end, data.shape.end());
+  SHOAL_ASSIGN_OR_RETURN(const SymbolicShape out, make_shape(node, sizes));
+  if (known_unequal(data.shape.element_count(), out.element_count())) {
+    return invalid_argument("{}: '{}' ({}) and axes of '{}' ({}) make {}, which has another number of elements", describe(node),
+                            data.name, data.shape.to_string(), like.name, like.shape.to_string(), out.to_string());
+  }
+  set_result(dst[0], data.dtype, out);
+  return {};
+}
+
+Status infer_expand_dims(const Node& node, SourceValues src, ResultValues dst) {
+  const Dims& axes = node.attributes.get<ExpandDimsAttributes>().axes;
+  const SymbolicShape& data = src[0].shape;
+  const auto rank = static_cast<std::size_t>(data.rank()) + axes.size();
+  std::vector<bool> is_new(rank);
+  for (const std::int64_t given : axes) {
+    const std::int64_t axis = given < 0 ? given + static_cast<std::int64_t>(rank) : given;
+    if (axis < 0 || std::cmp_greater_equal(axis, rank) || is_new[static_cast<std::size_t>(axis)]) {
+      return invalid_argument("{}: axis {} cannot be a new one among the {} of '{}' ({}) and those that are added",
+                              describe(node), given, rank, src[0].name, data.to_string());
+    }
+    is_new[static_cast<std::size_t>(axis)] = true;
+  }
+  Sizes sizes;
+  const Dim* old = data.begin();
+  for (const bool added : is_new) sizes.push_back(added ? Dim(1) : *old++);
+  SHOAL_ASSIGN_OR_RETURN(const SymbolicShape out, make_shape(node, sizes));
+  set_result(dst[0], src[0].dtype, out);
+  return {};
+}
+
+Status infer_squeeze(const Node& node, SourceValues src, ResultValues dst) {
+  const auto& squeeze = node.attributes.get<SqueezeAttributes>();
+  const SymbolicShape& data = src[0].shape;
+  std::vector<bool> goes(static_cast<std::size_t>(data.rank()));
+  for (int axis = 0; axis < data.rank(); ++axis) goes[static_cast<std::size_t>(axis)] = squeeze.axes.empty() && data[axis] == 1;
+  for (const std::int64_t given : squeeze.axes) {
+    SHOAL_ASSIGN_OR_RETURN(const int axis, normalize_axis(node, given, data));
+    if (known_unequal(data[axis], 1) || goes[static_cast<std::size_t>(axis)]) {
+      return invalid_argument("{}: axis {} of '{}' ({}) does not have one element, or is listed twice", describe(node), given,
+                              src[0].name, data.to_string());
+    }
+    goes[static_cast<std::size_t>(axis)] = true;
+  }
+  Sizes sizes;
+  for (int axis = 0; axis < data.rank(); ++axis) {
+    if (!goes[static_cast<std::size_t>(axis)]) sizes.push_back(data[axis]);
+  }
+  if (sizes.empty() && data.rank() > 0 && !squeeze.gives_scalars) sizes.push_back(1);
+  set_result(dst[0], src[0].dtype, SymbolicShape(sizes));
+  return {};
+}
+
+/// A constant has no rows, even if it is given the shape of a batch.
+bool reshape_like_rows(const BatchedNode& batched) { return batched.has_rows_in(0); }
+
+bool expand_dims_rows(const BatchedNode& batched) {
+  const Dims& axes = batched.node.attributes.get<ExpandDimsAttributes>().axes;
+  const std::int64_t rank = batched.rank() + static_cast<std::int64_t>(axes.size());
+  return std::ranges::none_of(axes, [&](std::int64_t axis) { return axis == 0 || axis == -rank; });
+}
+
+/// Without a list of axes, a batch of one row would lose its axis.
+bool squeeze_rows(const BatchedNode& batched) {
+  const Dims& axes = batched.node.attributes.get<SqueezeAttributes>().axes;
+  return !axes.empty() && std::ranges::none_of(axes, [&](std::int64_t axis) { return batched.is_of_rows(axis); });
+}
+
 Status compute_copy(const Node&, Sources src, Results dst) {
   std::memcpy(dst[0].data, src[0].data, dst[0].size_bytes());
   return {};
@@ -204,6 +293,37 @@ const Operator kReshape({
     .oracle = compute_copy,
     .formula = "data in another shape. Codes of `shape`, left to right: 0 copies an axis, -1 is inferred, -2 copies the rest, -3 "
                "merges two axes, -4 splits one into the next two numbers",
+    .source = "MXNet 1.9.1 src/operator/tensor/matrix_op-inl.h",
+});
+
+const Operator kReshapeLike({
+    .name = "ReshapeLike",
+    .inputs = 2,
+    .attributes = &kSchema<ReshapeLikeAttributes>,
+    .infer = infer_reshape_like,
+    .facts = with_shape_inputs(view_facts(reshape_like_rows), 1),
+    .oracle = compute_copy,
+    .formula = "data, like: data with axes of `like` in place of some of its own",
+    .source = "MXNet 1.9.1 src/operator/tensor/elemwise_unary_op_basic.cc",
+});
+
+const Operator kExpandDims({
+    .name = "ExpandDims",
+    .attributes = &kSchema<ExpandDimsAttributes>,
+    .infer = infer_expand_dims,
+    .facts = view_facts(expand_dims_rows),
+    .oracle = compute_copy,
+    .formula = "data with more axes, of one element each",
+    .source = "MXNet 1.9.1 src/operator/tensor/matrix_op-inl.h",
+});
+
+const Operator kSqueeze({
+    .name = "Squeeze",
+    .attributes = &kSchema<SqueezeAttributes>,
+    .infer = infer_squeeze,
+    .facts = view_facts(squeeze_rows),
+    .oracle = compute_copy,
+    .formula = "data without axes of one element",
     .source = "MXNet 1.9.1 src/operator/tensor/matrix_op-inl.h",
 });
 

@@ -1,12 +1,14 @@
-// Identity, Flatten, Reshape: the same elements in the same order.
+// Identity, Flatten, Reshape, ReshapeLike, ExpandDims, Squeeze: the same elements in the same order.
 #pragma once
+
+#include <optional>
 
 #include "worker/graph/operators.hpp"
 
 namespace shoal::worker {
 
 namespace ops {
-extern const Operator kIdentity, kFlatten, kReshape;
+extern const Operator kIdentity, kFlatten, kReshape, kReshapeLike, kExpandDims, kSqueeze;
 }  // namespace ops
 
 struct ReshapeAttributes {
@@ -21,6 +23,36 @@ inline constexpr auto fields_of<ReshapeAttributes> = std::tuple{
     field("reverse", &ReshapeAttributes::reverse, "the codes count from the last axis"),
     field("legacy_target", &ReshapeAttributes::legacy_target, "`shape` is target_shape of old files: a single 0 is inferred"),
     field("keep_highest", &ReshapeAttributes::keep_highest, "the first axis of target_shape is the data's"),
+};
+
+struct ReshapeLikeAttributes {
+  std::optional<std::int64_t> begin, end, like_begin, like_end;
+};
+template <>
+inline constexpr auto fields_of<ReshapeLikeAttributes> = std::tuple{
+    field("begin", &ReshapeLikeAttributes::begin, "the first axis of the data that is replaced; may be negative"),
+    field("end", &ReshapeLikeAttributes::end, "the axis behind the last one"),
+    field("like_begin", &ReshapeLikeAttributes::like_begin, "the first axis of the other input that is taken instead"),
+    field("like_end", &ReshapeLikeAttributes::like_end, "the axis behind the last one"),
+};
+
+struct ExpandDimsAttributes {
+  Dims axes;
+};
+template <>
+inline constexpr auto fields_of<ExpandDimsAttributes> = std::tuple{
+    field("axes", &ExpandDimsAttributes::axes, "places of the new axes in the result; may be negative"),
+};
+
+struct SqueezeAttributes {
+  Dims axes;
+  bool gives_scalars = false;
+};
+template <>
+inline constexpr auto fields_of<SqueezeAttributes> = std::tuple{
+    field("axes", &SqueezeAttributes::axes, "may be negative; none: all that have one element"),
+    field("gives_scalars", &SqueezeAttributes::gives_scalars,
+          "if no axis is left, the result is a scalar; else it has shape (1)"),
 };
 
 }  // namespace shoal::worker

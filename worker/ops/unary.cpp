@@ -11,18 +11,22 @@
 namespace shoal::worker {
 namespace {
 
+Status infer_unary(const Node& node, SourceValues src, ResultValues dst) {
+  if (node.attributes.get<UnaryAttributes>().floats_only) SHOAL_RETURN_IF_ERROR(check_float(node, src[0]));
+  return infer_numeric(node, src, dst);
+}
+
 /// The function of one number of type C, which is Compute<T>. It is called through a pointer, as in Binary.
 template <typename C>
 using UnaryFunction = C (*)(C x);
 
 template <typename C>
 UnaryFunction<C> function_of(UnaryKind kind) {
-  using F = Float<C>;
-  if (!is_of_reals(kind))
+  if (!is_of_reals(kind, std::is_integral_v<C>))
     return with_function_of_numbers<C>(
         kind, []<typename Function>(Function) -> UnaryFunction<C> { return [](C x) { return Function()(x); }; });
-  return with_function_of_reals<F>(kind, []<typename Function>(Function) -> UnaryFunction<C> {
-    return [](C x) { return from_float<C>(Function()(static_cast<F>(x))); };
+  return with_function_of_reals<RealOf<C>>(kind, []<typename Function>(Function) -> UnaryFunction<C> {
+    return [](C x) { return from_float<C>(Function()(static_cast<RealOf<C>>(x))); };
   });
 }
 
@@ -58,10 +62,10 @@ namespace ops {
 const Operator kUnary({
     .name = "Unary",
     .attributes = &kSchema<UnaryAttributes>,
-    .infer = infer_numeric,
+    .infer = infer_unary,
     .facts = elementwise_facts(rows_of_first_input),
     .oracle = compute_unary,
-    .formula = "data: a function of each element. Integers are computed in float32 and truncated, unless the result is always "
+    .formula = "data: a function of each element. Integers are computed in float64 and truncated, unless the result is always "
                "whole. round: halves away from zero; rint: halves to the lower integer",
     .source = "MXNet 1.9.1 src/operator/mshadow_op.h",
 });

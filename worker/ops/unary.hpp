@@ -68,8 +68,12 @@ inline constexpr auto fields_of<QuadraticAttributes> = std::tuple{
 
 struct UnaryAttributes {
   UnaryKind kind = UnaryKind::kAbs;
+  bool floats_only = false;
 };
 template <>
-inline constexpr auto fields_of<UnaryAttributes> = std::tuple{field("kind", &UnaryAttributes::kind, "the function")};
+inline constexpr auto fields_of<UnaryAttributes> = std::tuple{
+    field("kind", &UnaryAttributes::kind, "the function"),
+    field("floats_only", &UnaryAttributes::floats_only, "integers are refused"),
+};
 
 }  // namespace shoal::worker

@@ -1,7 +1,7 @@
 // The functions of one number that Unary and Activation have. The oracle kernels and the kernels of devices share them.
 //
 // A function of numbers is computed in the type of the elements. A function of reals is computed in floating point, also for
-// integers, whose result is cut. F is float or double.
+// integers (in double), whose result is cut. F is float or double.
 #pragma once
 
 #include <math.h>
@@ -59,11 +59,15 @@ struct Rounding {
   }
 };
 
-constexpr bool is_of_reals(UnaryKind kind) { return kind >= UnaryKind::kReciprocal; }
-constexpr bool is_of_reals(ActivationKind kind) { return kind != ActivationKind::kRelu; }
-/// erf of an integer is 1 only beyond the reach of float.
-constexpr bool needs_double(UnaryKind kind) { return kind == UnaryKind::kErf; }
-constexpr bool needs_double(ActivationKind) { return false; }
+/// Of integers erfinv is a function of numbers too: it has only a few results.
+constexpr bool is_of_reals(UnaryKind kind, bool of_integers) {
+  return kind >= UnaryKind::kReciprocal && !(of_integers && kind == UnaryKind::kErfinv);
+}
+constexpr bool is_of_reals(ActivationKind kind, bool) { return kind != ActivationKind::kRelu; }
+
+/// The type in which functions of reals are computed for numbers of type C: double for integers, whose results are cut.
+template <typename C>
+using RealOf = std::conditional_t<std::is_integral_v<C>, double, Float<C>>;
 
 /// Returns run(function): an object without state that computes the kind for a number of type C, which is Compute<T>.
 ///   kind  not of reals
@@ -96,6 +100,9 @@ auto with_function_of_numbers(UnaryKind kind, Run run) {
       return run(Rounding<C, [](F x) { return std::round(x); }>());
     case UnaryKind::kRint:
       return run(Rounding<C, rint_down<F>>());
+    case UnaryKind::kErfinv:  // infinite for 1 and -1; MXNet makes 0 of the NaN beyond them
+      return run(
+          [](C x) -> C { return x == 1 || (std::is_signed_v<C> && x == static_cast<C>(-1)) ? from_float<C>(HUGE_VAL) : C{0}; });
     default:
       break;
   }

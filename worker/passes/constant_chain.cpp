@@ -1,5 +1,6 @@
 #include "worker/passes/constant_chain.hpp"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <cstdint>
@@ -7,6 +8,7 @@
 
 #include "shm/base/check.hpp"
 #include "shm/base/format.hpp"
+#include "worker/ops/deconvolution.hpp"
 #include "worker/ops/normalization.hpp"
 
 namespace shoal::worker {
@@ -39,13 +41,30 @@ std::vector<double> scales_of(const NormConstants& norm) {
   return scales;
 }
 
-void apply(const Transform& transform, std::vector<float>& data) {
-  const std::vector<double> scales = scales_of(transform.norm);
-  if (transform.kind == Transform::Kind::kFoldWeights) {
-    const std::size_t per_filter = data.size() / scales.size();
-    for (std::size_t i = 0; i < data.size(); ++i) data[i] = static_cast<float>(data[i] * scales[i / per_filter]);
-    return;
+void put_filters_first(const FilterAxes& axes, std::vector<float>& data) {
+  const std::vector<float> given = data;
+  const auto groups = static_cast<std::size_t>(axes.groups), channels = static_cast<std::size_t>(axes.channels),
+             filters = static_cast<std::size_t>(axes.filters), taps = data.size() / (groups * channels * filters);
+  auto to = data.begin();
+  for (std::size_t g = 0; g < groups; ++g) {
+    for (std::size_t f = 0; f < filters; ++f) {
+      for (std::size_t c = 0; c < channels; ++c) {
+        const std::size_t at = ((g * channels + c) * filters + f) * taps;
+        to = std::copy_n(given.begin() + static_cast<std::ptrdiff_t>(at), taps, to);
+      }
+    }
   }
+}
+
+void scale_filters(const std::vector<double>& scales, std::vector<float>& data) {
+  const std::size_t per_filter = data.size() / scales.size();
+  for (std::size_t i = 0; i < data.size(); ++i) data[i] = static_cast<float>(data[i] * scales[i / per_filter]);
+}
+
+void apply(const Transform& transform, std::vector<float>& data) {
+  if (transform.kind == Transform::Kind::kFiltersFirst) return put_filters_first(transform.axes, data);
+  const std::vector<double> scales = scales_of(transform.norm);
+  if (transform.kind == Transform::Kind::kFoldWeights) return scale_filters(scales, data);
   const std::vector<float> betas = read_floats(transform.norm.beta.constant), means = read_floats(transform.norm.mean.constant);
   for (std::size_t i = 0; i < data.size(); ++i)
     data[i] = static_cast<float>((static_cast<double>(data[i]) - means[i]) * scales[i] + betas[i]);
@@ -58,6 +77,9 @@ std::string exact_text(double number) {
 }
 
 std::string text_of(const Transform& transform) {
+  if (transform.kind == Transform::Kind::kFiltersFirst) {
+    return format("filters first({} {} {})", transform.axes.groups, transform.axes.channels, transform.axes.filters);
+  }
   const NormConstants& norm = transform.norm;
   return format("{}({} {} {} {} {})", transform.kind == Transform::Kind::kFoldWeights ? "fold weights" : "fold bias",
                 norm.gamma ? norm.gamma->name : "1", norm.beta.name, norm.mean.name, norm.variance.name, exact_text(norm.eps));
@@ -75,8 +97,33 @@ std::string ConstantChain::key() const {
 
 ConstantChain chain_of(const Graph& graph, ValueId constant) { return {.source = named_constant(graph, constant)}; }
 
+ConstantChain part_of(const Graph& graph, ValueId constant, std::int64_t first, const Shape& shape) {
+  ConstantChain chain = chain_of(graph, constant);
+  Constant& part = chain.source->constant;
+  const std::size_t each = dtype_size_bytes(part.dtype);
+  if (!part.bytes.empty()) {  // else they have been released
+    part.bytes =
+        part.bytes.subspan(static_cast<std::size_t>(first) * each, static_cast<std::size_t>(shape.element_count()) * each);
+  }
+  part.shape = shape;
+  chain.source->name += format("[{}: {}]", first, shape.to_string());
+  return chain;
+}
+
+namespace {
+
+Transform filters_first(const Graph& graph, const Node& node) {
+  const auto& deconvolution = node.attributes.get<DeconvolutionAttributes>();
+  const std::int64_t groups = deconvolution.num_group;
+  const FilterAxes axes{groups, graph.value(node.inputs[1]).shape[0] / groups, deconvolution.num_filter / groups};
+  return {.kind = Transform::Kind::kFiltersFirst, .axes = axes};
+}
+
+}  // namespace
+
 ConstantChain folded_weights(const Graph& graph, const Node& node, const Node* norm) {
   ConstantChain chain = chain_of(graph, node.inputs[1]);
+  if (node.op == &ops::kDeconvolution) chain.transforms.push_back(filters_first(graph, node));
   if (norm != nullptr) chain.transforms.push_back({Transform::Kind::kFoldWeights, constants_of(graph, *norm)});
   return chain;
 }

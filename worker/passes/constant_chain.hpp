@@ -23,14 +23,21 @@ struct NormConstants {
   double eps = 0;
 };
 
+/// The axes of a Deconvolution's weights: (groups, channels, filters, taps), channels and filters of one group.
+struct FilterAxes {
+  std::int64_t groups = 1, channels = 1, filters = 1;
+};
+
 /// A step from one float32 array to another. Computed in double, rounded once.
 struct Transform {
   enum class Kind : unsigned char {
-    kFoldWeights,  ///< w[f, ...] * s[f]
-    kFoldBias,     ///< (b[f] - mean[f]) * s[f] + beta[f]
+    kFoldWeights,   ///< w[f, ...] * s[f]
+    kFoldBias,      ///< (b[f] - mean[f]) * s[f] + beta[f]
+    kFiltersFirst,  ///< w[g, c, f, ...] becomes w[g, f, c, ...]: then they are a Convolution's
   };
   Kind kind = Kind::kFoldWeights;
-  NormConstants norm;
+  NormConstants norm = {};
+  FilterAxes axes = {};
 };
 
 /// A stored constant, or `fill_count` times the number `fill`, and the transforms that are applied to it, in order. The layout
@@ -47,7 +54,10 @@ struct ConstantChain {
 
 /// The chain of one constant without transforms.
 ConstantChain chain_of(const Graph& graph, ValueId constant);
-/// The weights of a Convolution or FullyConnected with the BatchNorm behind it folded in; `norm` may be null.
+/// The chain of a part of a constant: the elements from number `first` on, as a tensor of that shape.
+ConstantChain part_of(const Graph& graph, ValueId constant, std::int64_t first, const Shape& shape);
+/// The weights of a Convolution, Deconvolution or FullyConnected with the BatchNorm behind it folded in; `norm` may be null.
+/// Those of a Deconvolution have their filters first, as a Convolution's.
 ConstantChain folded_weights(const Graph& graph, const Node& node, const Node* norm);
 /// Likewise its bias. None if there is neither a bias nor a norm.
 std::optional<ConstantChain> folded_bias(const Graph& graph, const Node& node, const Node* norm);

@@ -50,7 +50,7 @@ Status fold_one(Graph& graph, std::uint64_t& left) {
   const auto is_constant = [&](ValueId id) { return graph.value(id).constant.has_value(); };
   std::vector<Node> kept;
   for (Node& node : graph.nodes) {
-    const bool reads_constants = !node.inputs.empty() && node.bodies.empty() && std::ranges::all_of(node.inputs, is_constant);
+    const bool reads_constants = node.bodies.empty() && std::ranges::all_of(node.inputs, is_constant) && !leaves_sizes_open(node);
     const bool is_dynamic = std::ranges::any_of(node.outputs, [&](ValueId id) { return graph.value(id).expressions != nullptr; });
     if (reads_constants && !is_dynamic && takes_room(node)) {
       if (Status status = fold_node(graph, node); !status.ok()) return status;

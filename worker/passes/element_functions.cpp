@@ -36,12 +36,10 @@ Functions leaky(const LeakyAttributes& attributes) {
     case LeakyKind::kLeaky:
       if (slope == 0) return {};  // for -inf this gives NaN, and a relu gives 0
       return {{Kind::kRelu, slope}};
-    case LeakyKind::kElu:
-      return {{Kind::kElu, slope}};
-    case LeakyKind::kSelu:  // scale * elu
-      return {{Kind::kElu, 1.6732632F}, linear(1.0507009873554804934, 0)};
     case LeakyKind::kGelu:
       return {{Kind::kGelu}};
+    case LeakyKind::kElu:  // exp(x) - 1 would lose the digits near 0
+    case LeakyKind::kSelu:
     case LeakyKind::kPrelu:
       return {};
   }

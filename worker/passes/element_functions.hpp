@@ -14,7 +14,6 @@ struct ElementFunction {
     kDivision,   ///< x / alpha, exactly
     kClip,       ///< the nearest number to x in [alpha, beta]
     kRelu,       ///< x if x > 0, else alpha * x
-    kElu,        ///< x if x > 0, else alpha * (exp(x) - 1)
     kAbs,        ///< |x|
     kSquare,     ///< x * x
     kSqrt,       ///< square root of x

@@ -41,6 +41,7 @@ class Inference {
     SHOAL_RETURN_IF_ERROR(check_nesting(graph_));
     graph_.table = std::move(table);
     SHOAL_RETURN_IF_ERROR(bind(inputs));
+    find_open_sizes();
     const Status visited = visit_all();
     insert_casts();
     SHOAL_RETURN_IF_ERROR(visited);
@@ -79,7 +80,8 @@ class Inference {
 
   /// The most elements that it may have; of open sizes, the fewest. Errors: kInvalidArgument: it is too large.
   Result<std::int64_t> extent(const Value& value) {
-    const Shape& shape = mode_ == Mode::kSizes&& value.expressions ? least_ = value.expressions->least() : value.shape;
+    const bool is_open = (mode_ == Mode::kSizes || is_finding_) && value.expressions;
+    const Shape& shape = is_open ? least_ = value.expressions->least() : value.shape;
     std::int64_t count = 1;  // strides of empty tensors must not overflow, either
     bool is_empty = false, fits = shape.is_known();
     for (const std::int64_t size : shape) {
@@ -113,6 +115,26 @@ class Inference {
     if (mode_ == Mode::kParameters) return {};
     return invalid_argument("input '{}' is not given and the model's files hold no value for it; the model's inputs are {}",
                             input.name, names_of(graph_));
+  }
+
+  /// Finds the sizes that nodes leave to their readers. What is wrong is reported by the pass that follows.
+  void find_open_sizes() {
+    bool has_open_sizes = false;
+    for_each_graph(std::as_const(graph_),
+                   [&](const Graph& graph) { has_open_sizes |= std::ranges::any_of(graph.nodes, leaves_sizes_open); });
+    if (!has_open_sizes) return;
+    constexpr int kMostPasses = 16;  // one size may follow from another
+    const std::int64_t given = elements_;
+    is_finding_ = true;
+    for (int pass = 0; pass < kMostPasses; ++pass) {
+      graph_.table->start_pass(true);
+      static_cast<void>(visit_all());
+      insert_casts();
+      elements_ = given;
+      if (!graph_.table->found_open_size()) break;
+    }
+    is_finding_ = false;
+    graph_.table->start_pass(false);
   }
 
   Status visit_all() {
@@ -152,6 +174,10 @@ class Inference {
     }
     SHOAL_RETURN_IF_ERROR(infer_bodies(node));
     SHOAL_RETURN_IF_ERROR(node.op->infer(node, src_, dst_));
+    if (mode_ == Mode::kProgram && !is_finding_ && leaves_sizes_open(node) && !dst_[0].shape.is_numeric()) {
+      return unimplemented("{}: the file leaves the size of its result open, and it depends on data ({})", describe(node),
+                           dst_[0].shape.to_string());
+    }
     for (std::size_t i = 0; i < dst_.size(); ++i) {
       Value& value = graph_.value(node.outputs[i]);
       store(dst_[i], value);
@@ -189,6 +215,7 @@ class Inference {
         follow_data.push_back(follows_data(node.inputs[i]));
       }
       Inference body(node.bodies[index], mode_);
+      body.is_finding_ = is_finding_;
       const std::string where = format("{}: body {}", describe(node), index);
       if (const Status inferred = body.run_body(where, graph_.table, given, follow_data); !inferred.ok()) return inferred;
       elements_ += body.elements_;
@@ -222,7 +249,7 @@ class Inference {
 
   /// What passes between a body and the graph around it has a size that is known before the run.
   Status check_known(const std::string& where, std::string_view name, const SymbolicShape& sizes) const {
-    if (mode_ != Mode::kProgram || sizes.is_numeric()) return {};
+    if (mode_ != Mode::kProgram || is_finding_ || sizes.is_numeric()) return {};
     return unimplemented("{}: the size of '{}' depends on data ({}), and a body neither takes nor gives such values", where, name,
                          sizes.to_string());
   }
@@ -300,10 +327,12 @@ class Inference {
   /// Inserts each Cast before the first node that reads it. Also runs after a failure, because nodes already refer to them.
   void insert_casts() {
     if (casts_.empty()) return;
+    std::vector<InsertedCast> casts = std::move(casts_);
+    casts_.clear();
     std::vector<Node> nodes;
-    auto cast = casts_.begin();
+    auto cast = casts.begin();
     for (std::size_t i = 0; i < graph_.nodes.size(); ++i) {
-      for (; cast != casts_.end() && cast->before == i; ++cast) nodes.push_back(std::move(cast->node));
+      for (; cast != casts.end() && cast->before == i; ++cast) nodes.push_back(std::move(cast->node));
       nodes.push_back(std::move(graph_.nodes[i]));
     }
     graph_.nodes = std::move(nodes);
@@ -319,6 +348,7 @@ class Inference {
 
   Graph& graph_;
   const Mode mode_;
+  bool is_finding_ = false;            ///< open sizes: those that are not known yet have no useful bounds
   std::vector<TypedValue> src_, dst_;  ///< of the node now
   Shape least_;                        ///< of extent()
   std::int64_t elements_ = 0;          // of inputs and results so far; at most kMaxElements before each is added

@@ -7,6 +7,7 @@
 #include "worker/graph/operators.hpp"
 #include "worker/ops/arithmetic.hpp"
 #include "worker/ops/convolution.hpp"
+#include "worker/ops/deconvolution.hpp"
 #include "worker/ops/fully_connected.hpp"
 #include "worker/ops/normalization.hpp"
 
@@ -91,8 +92,8 @@ std::vector<NodeId> find_foldable_norms(const Graph& graph, const Readers& reade
   for (std::size_t index = 0; index < graph.nodes.size(); ++index) {
     const Node& node = graph.nodes[index];
     // If a FullyConnected keeps leading axes, the channels of a BatchNorm are not the rows of its weights.
-    const bool has_filters =
-        node.op == &ops::kConvolution || (node.op == &ops::kFullyConnected && graph.value(node.outputs[0]).shape.rank() == 2);
+    const bool has_filters = node.op == &ops::kConvolution || node.op == &ops::kDeconvolution ||
+                             (node.op == &ops::kFullyConnected && graph.value(node.outputs[0]).shape.rank() == 2);
     if (!has_filters || !are_constant(graph, std::span(node.inputs).subspan(1))) continue;
     const NodeId reader = readers.sole(node.outputs[0]);
     if (reader == kNoNode) continue;

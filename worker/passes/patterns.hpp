@@ -38,8 +38,20 @@ struct Gate {
 /// Only the gate's nodes read x and what is between.
 std::map<ValueId, Gate> find_gates(const Graph& graph, const Readers& readers);
 
-/// Per node: the BatchNorm that may be folded into the weights and bias of this Convolution or FullyConnected
+/// Per node: the BatchNorm that may be folded into the weights and bias of this Convolution, Deconvolution or FullyConnected
 /// (constant_chain.hpp), or kNoNode. Weights, bias and statistics are constants, and nobody else reads what is between.
 std::vector<NodeId> find_foldable_norms(const Graph& graph, const Readers& readers);
+
+/// softmax(scale * queries . keys + mask) * values, in the nodes of a transformer: a product, an addition if there is a mask, a
+/// softmax, a second product.
+struct Attention {
+  std::vector<NodeId> inner;  ///< all nodes but the last: only they read what is between
+  NodeId scores = kNoNode;    ///< AttentionScores or MatMul
+  ValueId mask = -1;          ///< is added to the scores; -1: none
+  ValueId lengths = -1;       ///< how many keys take part, for each row of the scores; -1: all
+};
+/// The attentions of float32 whose scores nobody else reads, by their last node (AttentionValues or MatMul). A mask has an
+/// element for each key.
+std::map<NodeId, Attention> find_attentions(const Graph& graph, const Readers& readers);
 
 }  // namespace shoal::worker

@@ -20,6 +20,7 @@
 #include <span>
 
 #include "shm/base/check.hpp"
+#include "shm/base/fault_signals.hpp"
 #include "worker/serve/sandbox.hpp"
 
 namespace shoal::worker {
@@ -33,8 +34,6 @@ thread_local constinit const std::atomic<std::uint64_t>* lane_request = nullptr;
 thread_local constinit wire::CrashCause own_cause = wire::CrashCause::kSignal;  // why this thread calls abort()
 thread_local constinit char own_words[256] = "";
 std::atomic_flag is_crashing = ATOMIC_FLAG_INIT;
-
-constexpr int kSignals[] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT, SIGSYS, SIGTRAP};
 
 /// An executable part of a program or library. The list is made beforehand, because asking the loader takes locks.
 struct Code {
@@ -210,7 +209,7 @@ void install_crash_handler(wire::LaneLine* line) {
   action.sa_sigaction = handle;
   action.sa_flags = SA_SIGINFO | SA_ONSTACK;
   ::sigfillset(&action.sa_mask);  // a fault within the handler ends the process at once
-  for (const int signal : kSignals) SHOAL_CHECK(::sigaction(signal, &action, nullptr) == 0);
+  for (const int signal : kFaultSignals) SHOAL_CHECK(::sigaction(signal, &action, nullptr) == 0);
 }
 
 void abort_out_of_memory() {

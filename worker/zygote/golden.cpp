@@ -5,7 +5,9 @@
 
 #include "shm/base/errors.hpp"
 #include "shm/tensor/spec.hpp"
+#include "shm/tensor/state.hpp"
 #include "worker/import/npz.hpp"
+#include "worker/import/sparse_array.hpp"
 
 namespace shoal::worker {
 namespace {
@@ -39,9 +41,18 @@ Result<GoldenCase> read(const ModelSource& source, const LoadedModel& loaded) {
     golden.tolerance = std::max(golden.tolerance, source.config.max_error);
   SHOAL_ASSIGN_OR_RETURN(const ForeignFile file, ForeignFile::open(source.config.golden_file));
   MemoryBudget budget(ImportLimits{.memory_bytes = static_cast<std::uint64_t>(source.config.import_mb) << 20});
-  SHOAL_ASSIGN_OR_RETURN(const std::vector<NamedArray> arrays, parse_npz(file, budget));
+  SHOAL_ASSIGN_OR_RETURN(std::vector<NamedArray> arrays, parse_npz(file, budget));
+  SHOAL_RETURN_IF_ERROR(make_dense(file, arrays, budget));
+  std::vector<TensorSpec> given;
+  for (const NamedArray& array : arrays) given.push_back({array.name, array.array.dtype, array.array.shape});
   for (const TensorSpec& input : loaded.inputs) {
     const auto found = std::ranges::find(arrays, input.name, &NamedArray::name);
+    if (const StatePair* const state = find_state(loaded.state, input.name); state && found == arrays.end()) {
+      SHOAL_ASSIGN_OR_RETURN(const TensorSpec left_out, zero_state(loaded.inputs, loaded.state, *state, given));
+      SHOAL_ASSIGN_OR_RETURN(Tensor tensor, zeros(left_out));
+      golden.inputs.push_back(std::move(tensor));
+      continue;
+    }
     if (found == arrays.end()) return invalid_argument("there is no array for input '{}'", input.name);
     SHOAL_RETURN_IF_ERROR(check_matches(input, found->array.dtype, found->array.shape));
     SHOAL_ASSIGN_OR_RETURN(Tensor tensor, copy_of(found->array));

@@ -13,13 +13,11 @@ using nlohmann::json;
 
 Result<ModelSource> parse_load(std::string_view text) try {
   const json object = parse_json(text);
-  if (const auto build = object.value("build_id", wire::build_id()); build != wire::build_id()) {
-    return failed_precondition("this shoal-worker is build {}, the supervisor is {}: install both from one build",
-                               wire::build_id(), build);
-  }
+  SHOAL_RETURN_IF_ERROR(wire::check_build(object.value("build_id", wire::build_id())));
   ModelSource source{.name = object.at("name").get<std::string>(), .path = object.at("path").get<std::string>()};
   for (const json& file : object.value("files", json::array())) source.files.emplace_back(file.get<std::string>());
   source.config.outputs = object.value("outputs", source.config.outputs);
+  source.config.state = wire::to_state(object.value("state", json::array()));
   source.config.device = object.value("device", source.config.device);
   source.config.fallback = object.value("fallback", source.config.fallback);
   source.config.precision = object.value("precision", source.config.precision);
@@ -40,6 +38,7 @@ Result<ModelSource> parse_load(std::string_view text) try {
     for (const auto& [output, dim] : each.at("crop").items())
       source.config.buckets.back().crop[output] = wire::to_integer<int>(dim);
   }
+  source.config.sparse = object.value("sparse", source.config.sparse);
   source.config.inputs = wire::to_specs(object.value("inputs", json::array()));
   for (const json& set : object.value("shapes", json::array())) source.config.shapes.push_back(wire::to_specs(set));
   return source;
@@ -56,6 +55,7 @@ void add_warning(std::string& loaded, const std::string& warning) {
 std::string loaded_text(const LoadedModel& loaded, const std::string& hash) {
   const json object{{"inputs", wire::to_json(loaded.inputs)},
                     {"outputs", wire::to_json(loaded.outputs)},
+                    {"state", wire::to_json(loaded.state)},
                     {"ignored_inputs", loaded.model->ignored_inputs()},
                     {"warnings", loaded.warnings},
                     {"hash", hash},

@@ -44,8 +44,17 @@ namespace {
 using wire::ControlKind;
 using wire::ControlMessage;
 
-constexpr int kMappedBytes = 128 << 10;  // blocks of this size are mapped, and go back when they are freed
+constexpr int kMappedBytes = 128 << 10;  // glibc's default: blocks of this size are mapped, and go back when they are freed
 constexpr std::string_view kZygoteMode = "--zygote", kFindMode = "--find";
+
+/// After a load, which frees about as much heap as the model is large: every worker would inherit those pages. malloc() has
+/// raised its limits to the largest block that was ever freed, which made loading faster. In workers, the heap would then keep
+/// what compiling needs for a moment, between the programs that stay, and grow for hours.
+void tidy_heap() {
+  ::mallopt(M_MMAP_THRESHOLD, kMappedBytes);
+  ::mallopt(M_TRIM_THRESHOLD, kMappedBytes);
+  ::malloc_trim(0);
+}
 
 sigset_t child_signal() {
   sigset_t set;
@@ -116,8 +125,7 @@ class Zygote {
     if (loaded_) {
       if (const std::string missing = keep_to_serving(); !missing.empty()) add_warning(reply.text, missing);
     }
-    // Importing frees about as much heap as the model is large. Every worker would inherit those pages.
-    ::malloc_trim(0);
+    tidy_heap();
     send(reply);
   }
 
@@ -308,9 +316,6 @@ int worker_main(int argc, char** argv) {
   // In a process group of its own this process is in the background of the daemon's terminal. There, SIGTTOU would stop it when
   // it writes a message.
   for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGTTIN, SIGTTOU}) ::signal(signal, SIG_IGN);
-  // By itself malloc() raises this limit to the largest block that was ever freed. The heap then keeps what compiling needs for a
-  // moment, between the programs that stay, and grows for hours.
-  ::mallopt(M_MMAP_THRESHOLD, kMappedBytes);
   const ProcessTitle title(argc, argv);
   if (mode == kFindMode) find_files(UniqueFd(fd), title);
   run_zygote(UniqueFd(fd), title);

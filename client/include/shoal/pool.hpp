@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "shoal/runner.hpp"
+#include "shoal/session.hpp"
 
 namespace shoal {
 
@@ -31,6 +32,10 @@ struct PoolOptions {
   /// Pool then ends with kUnavailable. A call may wait longer while the daemon gives signs of life: load() and describe() wait
   /// for a model that loads. Greater than 0. Requests have `SubmitOptions::timeout` instead: see Pool::submit().
   std::chrono::nanoseconds control_timeout = std::chrono::seconds(5);
+  std::size_t session_limit = 1024;  ///< sessions that may be open at the same time
+  /// A session that was not used for so long is closed, and its memory is freed, while the pool is used. 0 = never. If the pool
+  /// was not used for a while, because this process was stopped for example, that counts as a quarter of it at most.
+  std::chrono::nanoseconds session_idle = std::chrono::minutes(10);
 };
 
 /// The contents of the workers' flight recorders (shm/wire/PROTOCOL.md, "trace"): a description as JSON, and events of 32 bytes.
@@ -52,7 +57,7 @@ struct ModelChange {
 struct ArenaUsage {
   std::uint64_t reserved_bytes = 0;   ///< the most that may be allocated; costs only addresses
   std::uint64_t allocated_bytes = 0;  ///< memory that is taken now
-  std::uint64_t used_bytes = 0;       ///< of that, by tensors that the caller or a request holds
+  std::uint64_t used_bytes = 0;       ///< of that, by tensors that the caller, a request or a session holds
   std::uint64_t copied = 0;           ///< tensors that travelled inside messages instead, since the pool was made
   std::uint64_t copied_bytes = 0;     ///< their bytes
 };
@@ -85,7 +90,8 @@ class Pool final : public Runner {
   /// Submits one request and returns at once. All failures arrive in the Prediction, also those of checking the inputs. If this
   /// pool knows the model from describe() or an earlier request, the request is sent at once. Otherwise it is sent when a thread
   /// waits, or calls ready() or poll().
-  ///   inputs   one per model input, in any order; copied before return unless loaned. Labels are accepted and ignored.
+  ///   inputs   one per model input, in any order; copied before return unless loaned. Labels are accepted and ignored. A state
+  ///            that is left out (ModelInfo::state) is zeros.
   ///   Errors   kNotFound (model or version), kInvalidArgument (name, dtype, shape or number of inputs), kOverloaded (queue full;
   ///            retry_after says when to try again), kDeadlineExceeded, kPoison, kAborted, kCancelled, kUnavailable (the daemon
   ///            went away), kPermissionDenied (a priority above 0, or a flow, without the role for it), kFailedPrecondition (a
@@ -102,6 +108,11 @@ class Pool final : public Runner {
   /// must not be changed while a request with it is unanswered. Its room becomes free when no Tensor and no request holds it.
   ///   Errors  kOverloaded (not enough room now), kInvalidArgument (dtype, shape)
   Result<Tensor> loan(DType dtype, const Shape& shape);
+
+  /// Opens a session, without asking the daemon. Its model is the name of one that has `state` in its model.toml.
+  ///   Errors  kOverloaded (PoolOptions::session_limit sessions are open), kInvalidArgument (the name is too long),
+  ///           kFailedPrecondition (a pool without arenas)
+  Result<Session> open_session(std::string_view model);
 
   /// The names of the models that the daemon serves.
   Result<std::vector<std::string>> list();

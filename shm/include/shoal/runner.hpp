@@ -35,6 +35,7 @@ struct ModelInfo {
   std::uint64_t version = 1;
   std::vector<TensorSpec> inputs;   ///< in the model's order
   std::vector<TensorSpec> outputs;  ///< in the model's order; -1: depends on the inputs, with a range: on their data
+  std::vector<StatePair> state;     ///< ordinary inputs and outputs; a request that leaves such an input out has zeros there
   std::vector<std::string> labels;  ///< class names, element i = class i; empty if the model has none
   std::optional<Preprocess> preprocess;
   std::string precision = "f32";  ///< in which the model runs: "f32", "f32-fast" or "bf16"; never "auto"
@@ -114,7 +115,7 @@ class Runner {
   virtual ~Runner() = default;
   /// Submits one request and returns at once. Every failure arrives in the Prediction. Throws std::bad_alloc only if there is no
   /// memory for the Prediction itself, or for its request; nothing is submitted then.
-  ///   inputs   one per model input, in any order; shape and dtype as describe() says
+  ///   inputs   one per model input, in any order; shape and dtype as describe() says. Those of ModelInfo::state may be left out
   virtual Prediction submit(std::string_view model, Tensors inputs, SubmitOptions options = {}) = 0;
   /// `version` 0 is the default version. Errors: kNotFound (no such model or version), kUnavailable.
   virtual Result<ModelInfo> describe(std::string_view model, std::uint64_t version = 0) = 0;

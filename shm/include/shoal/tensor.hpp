@@ -71,8 +71,10 @@ class Shape {
   std::int64_t& operator[](int axis) & { return dims_[static_cast<std::size_t>(axis)]; }
   std::span<const std::int64_t> dims() const& { return {begin(), end()}; }  ///< none for any()
   std::span<const std::int64_t> dims() && = delete;                         ///< of a temporary: keep the Shape
-  const std::int64_t* begin() const { return dims_.data(); }
-  const std::int64_t* end() const { return dims_.data() + (rank_ < 0 ? 0 : rank_); }
+  const std::int64_t* begin() const& { return dims_.data(); }
+  const std::int64_t* end() const& { return dims_.data() + (rank_ < 0 ? 0 : rank_); }
+  const std::int64_t* begin() && = delete;  ///< as dims()
+  const std::int64_t* end() && = delete;
 
   /// The product of the dimensions, 1 for a scalar. -1 if a dimension is negative, the product does not fit 63 bits, or for
   /// any().
@@ -101,6 +103,15 @@ struct TensorSpec {
   Shape shape = Shape::any();         ///< -1 if any size is allowed; any() if any shape is
   std::vector<DimRange> ranges = {};  ///< one per dimension, limits those that are -1; empty: no limits
   friend bool operator==(const TensorSpec&, const TensorSpec&) = default;
+};
+
+/// A state of a sequence (`state` in model.toml): an output of the model that is an input of the next step.
+struct StatePair {
+  std::string out, in;           ///< names of the output and of the input
+  Shape shape = Shape::any();    ///< of both; -1 is the batch
+  std::string batch_input = {};  ///< the input that has the batch; empty: the first one that is no state and no scalar
+  int batch_axis = 0;            ///< the dimension of that input which is the batch
+  friend bool operator==(const StatePair&, const StatePair&) = default;
 };
 
 /// A tensor whose bytes somebody else owns: type, shape and a pointer. The bytes of a const view are const.

@@ -1,6 +1,6 @@
 // Kills real clients, workers, zygotes and supervisors at every instruction of the functions in the list below. ptrace stops the
 // process there. After each kill the survivors must see a death and nothing else: Scenario::after_death() checks that.
-//   SHOAL_TEST_LONG=1  tries all instructions also where each kill needs a start; otherwise these are sampled
+//   SHOAL_TEST_LONG=1  tries all instructions; otherwise a sample of those of long functions and where each kill needs a start
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 

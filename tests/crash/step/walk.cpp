@@ -17,7 +17,20 @@ namespace {
 
 using SteadyClock = std::chrono::steady_clock;
 
-constexpr std::size_t kSample = 40;  // how many kills to try where each needs a start
+constexpr std::size_t kKills = 400;       // how many kills to try at most
+constexpr std::size_t kCostlyKills = 40;  // and where each needs a start
+
+/// The instructions to kill at: every stride-th, from another one for each commit.
+struct Sample {
+  std::size_t first = 0, stride = 1;
+};
+
+Sample sample_of(std::size_t instructions, bool is_costly) {
+  if (std::getenv("SHOAL_TEST_LONG")) return {};
+  const std::size_t most = is_costly ? kCostlyKills : kKills, stride = std::max<std::size_t>(1, (instructions + most - 1) / most);
+  const char* const commit = std::getenv("SHOAL_SIM_BASE");
+  return {.first = commit ? std::strtoull(commit, nullptr, 16) % stride : 0, .stride = stride};
+}
 
 /// Stops the watchdog, so that it does not end the victim while that is stopped.
 class QuietWatchdog {
@@ -71,10 +84,9 @@ Walk kill_everywhere(const std::string& function, Scenario& scenario) {
     scenario.after_death();
   }
   walk.instructions = instructions.size();
-  std::size_t stride = 1;
-  if (scenario.is_costly() && !std::getenv("SHOAL_TEST_LONG")) stride = std::max<std::size_t>(1, instructions.size() / kSample);
-  walk.planned = (instructions.size() + stride - 1) / stride;
-  for (std::size_t i = 0; i < instructions.size() && !testing::Test::HasFailure(); i += stride) {
+  const Sample sample = sample_of(instructions.size(), scenario.is_costly());
+  walk.planned = (instructions.size() - sample.first + sample.stride - 1) / sample.stride;
+  for (std::size_t i = sample.first; i < instructions.size() && !testing::Test::HasFailure(); i += sample.stride) {
     const Victim victim = scenario.next();
     Tracee tracee(victim.tid, victim.is_ours);
     const Symbols symbols(tracee);
@@ -98,7 +110,8 @@ Walk kill_everywhere(const std::string& function, Scenario& scenario) {
     ++walk.kills;
     scenario.after_death();
     if (testing::Test::HasFailure())
-      std::printf("after kill %zu of %zu, at %s+0x%lx\n", i, instructions.size(), function.c_str(), last - entry);
+      std::printf("after kill %zu of %zu, of which every %zu-th is tried, at %s+0x%lx\n", i, instructions.size(), sample.stride,
+                  function.c_str(), last - entry);
   }
   const double seconds = std::chrono::duration<double>(SteadyClock::now() - start).count();
   std::printf("%-50s %5zu instructions, %5zu kills (%zu elsewhere), %.0f a second\n", function.c_str(), instructions.size(),

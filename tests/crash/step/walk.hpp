@@ -40,7 +40,8 @@ struct Walk {
 ///
 /// The first victim is single-stepped through the function. Each of the program's own instructions that it executes is then the
 /// last one of another victim. A call of a shared library counts as one instruction, because others can see only its system
-/// calls. Where each victim needs a start, an even sample is tried, unless SHOAL_TEST_LONG is in the environment.
+/// calls. Of a long function, and where each victim needs a start, an even sample is tried, unless SHOAL_TEST_LONG is in the
+/// environment.
 Walk kill_everywhere(const std::string& function, Scenario& scenario);
 
 }  // namespace shoal::test

@@ -25,6 +25,16 @@ TEST(Description, IsReadFromTheDaemonsJson) {
   EXPECT_EQ(model.info.preprocess->order, "BGR");
 }
 
+TEST(Description, HasStatesIfTheDaemonKnowsThem) {
+  EXPECT_TRUE(parse_description(kJson).value().info.state.empty()) << "a daemon before 0.3";
+  nlohmann::json object = nlohmann::json::parse(kJson);
+  object["state"] = {{{"out", "out"}, {"in", "ids"}, {"shape", {2}}}, {{"out", "o"}, {"in", "i"}, {"shape", nullptr}}};
+  EXPECT_EQ(parse_description(object.dump()).value().info.state,
+            (std::vector<StatePair>{{"out", "ids", {2}}, {"o", "i", Shape::any()}}));
+  object["state"][0]["shape"] = {1, 2, 3, 4, 5, 6, 7, 8, 9};
+  EXPECT_EQ(parse_description(object.dump()).status().code(), StatusCode::kInternal);
+}
+
 TEST(Description, JsonOfAnotherKindIsAnErrorNotAnException) {
   for (const char* text :
        {"", "[]", "{}", "{\"name\": 3}", R"({"name": "x", "inputs": [{"name": "a", "dtype": "float3", "shape": []}]})"}) {

@@ -5,7 +5,9 @@
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/time.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <filesystem>
@@ -13,6 +15,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "shm/wire/control.hpp"
 #include "shm/wire/local_address.hpp"
@@ -35,6 +38,8 @@ class FakeDaemon {
     EXPECT_EQ(::setsockopt(listener_.get(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit), 0);
   }
 
+  /// Instead of that model.
+  void describe_as(std::string description) { description_ = std::move(description); }
   /// What send_path() tells the next client: the daemon takes no longer message.
   void limit_messages(std::uint64_t most_bytes) { longest_frame_bytes_ = most_bytes; }
 
@@ -62,6 +67,7 @@ class FakeDaemon {
     auto attach = wire::receive_control(client_.get(), true);
     ASSERT_TRUE(attach.ok() && attach->has_value());
     socket_ = std::move((*attach)->fds[0]);
+    if ((*attach)->fds.size() > 1) input_arena_ = std::move((*attach)->fds[1]);
   }
   void refuse(StatusCode code, std::string text) {
     EXPECT_TRUE(
@@ -105,18 +111,43 @@ class FakeDaemon {
     EXPECT_TRUE(message && message->kind == wire::Kind::kRequest);
     return message ? message->seq : 0;
   }
+  /// An input of the request that receive_request() took last.
+  struct Input {
+    Shape shape;
+    std::uint64_t offset = 0;  ///< in the arena; 0 for one that came as a frame
+    std::vector<std::byte> bytes;
+  };
+  Input input(std::size_t index) const {
+    wire::Request request;
+    EXPECT_TRUE(wire::decode_request(last_request_[0], request).ok());
+    const wire::WireTensor& tensor = request.inputs.at(index);
+    Input input{wire::shape_of(tensor), tensor.offset_bytes, std::vector<std::byte>(tensor.size_bytes)};
+    if (tensor.location == static_cast<std::uint8_t>(wire::Location::kFrame)) {
+      const auto is_frame = [](const wire::WireTensor& each) {
+        return each.location == static_cast<std::uint8_t>(wire::Location::kFrame);
+      };
+      const auto before =
+          std::count_if(request.inputs.begin(), request.inputs.begin() + static_cast<std::ptrdiff_t>(index), is_frame);
+      const auto frame = last_request_[1 + static_cast<std::size_t>(before)];
+      input.bytes.assign(frame.begin(), frame.end());
+    } else {
+      EXPECT_EQ(::pread(input_arena_.get(), input.bytes.data(), input.bytes.size(), static_cast<off_t>(input.offset)),
+                static_cast<ssize_t>(input.bytes.size()));
+    }
+    return input;
+  }
   void answer(std::uint64_t seq, std::string_view json) {
     const wire::ControlHeader header = wire::make_control(wire::Kind::kControlReply, seq);
     const std::span<const std::byte> frames[] = {std::as_bytes(std::span(&header, 1)), std::as_bytes(std::span(json))};
     EXPECT_TRUE(router_->push(1, wire::Frames(frames), {}).ok());
     router_->flush();
   }
-  /// Answers a request with INTERNAL, which needs no outputs.
-  void reply(std::uint64_t seq) {
+  /// Answers a request with an error, which needs no outputs.
+  void reply(std::uint64_t seq, StatusCode code = StatusCode::kInternal) {
     wire::Reply reply;
     reply.header.kind = static_cast<std::uint16_t>(wire::Kind::kReply);
     reply.header.seq = seq;
-    reply.header.status = static_cast<std::uint16_t>(StatusCode::kInternal);
+    reply.header.status = static_cast<std::uint16_t>(code);
     reply.header.released = 1;
     std::vector<std::byte> head;
     wire::encode_reply(reply, head);
@@ -138,13 +169,13 @@ class FakeDaemon {
     EXPECT_TRUE(router_->push(1, head).ok());
     router_->flush();
   }
-  /// Answers a request with an output of shape [1, `output_bytes`], which travels as a frame.
-  void reply_with_output(std::uint64_t seq) {
+  /// Answers a request with an output of shape [1, `output_bytes`], which travels as a frame. Each byte of it is `value`.
+  void reply_with_output(std::uint64_t seq, std::uint8_t value = 0) {
     wire::Reply reply;
     reply.header.kind = static_cast<std::uint16_t>(wire::Kind::kReply);
     reply.header.seq = seq;
     reply.header.released = 1;
-    const std::vector<std::byte> bytes(static_cast<std::size_t>(output_bytes_));
+    const std::vector<std::byte> bytes(static_cast<std::size_t>(output_bytes_), std::byte{value});
     wire::WireTensor output{};
     output.size_bytes = bytes.size();
     output.dims[0] = 1;
@@ -183,6 +214,7 @@ class FakeDaemon {
       if (kind != wire::Kind::kControl) {
         wire::RequestHeader header;
         std::memcpy(&header, message[0].data(), sizeof header);
+        last_request_ = message;
         return Message{kind, header.seq, {}};
       }
       const std::uint64_t seq = wire::decode_control(message[0]).value().seq;
@@ -197,6 +229,7 @@ class FakeDaemon {
     }
   }
   std::string description() const {
+    if (!description_.empty()) return description_;
     const std::string outputs = R"({"name": "out", "dtype": "uint8", "shape": [-1, )" + std::to_string(output_bytes_) + "]}";
     return R"({"name": "m", "model_id": 1, "signature": 1, "inputs": [{"name": "data", "dtype": "uint8", "shape": [-1]}], )"
            R"("outputs": [)" +
@@ -206,7 +239,9 @@ class FakeDaemon {
   std::string directory_;
   std::int64_t output_bytes_;
   std::uint64_t longest_frame_bytes_ = 0;  // 0: the default
-  UniqueFd listener_, client_, socket_;
+  std::string description_;                // empty: that of the model "m"
+  wire::Parcel last_request_;
+  UniqueFd listener_, client_, socket_, input_arena_;
   wire::MessageContext context_;
   std::optional<wire::Router> router_;
 };

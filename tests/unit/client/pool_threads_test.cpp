@@ -123,13 +123,32 @@ class PoolThreadsTest : public testing::Test {
     while (known.wait_for(0s) != std::future_status::ready) daemon_.receive(10ms);
     ASSERT_TRUE(known.get().ok());
   }
-  Pool connect(std::chrono::nanoseconds reconnect_timeout = kHour) {
+  Pool connect(std::chrono::nanoseconds reconnect_timeout = kHour, std::chrono::nanoseconds session_idle = kHour) {
     auto pool = std::async(std::launch::async, [&] {
-      return Pool::connect({.directory = scratch_.path(), .reconnect_timeout = reconnect_timeout, .control_timeout = kHour})
+      return Pool::connect({.directory = scratch_.path(),
+                            .reconnect_timeout = reconnect_timeout,
+                            .control_timeout = kHour,
+                            .session_idle = session_idle})
           .value();
     });
     daemon_.let_in();
     return pool.get();
+  }
+  /// The output of "m" is then a state, which is also its second input.
+  void describe_with_state() {
+    const std::string shape = R"("dtype": "uint8", "shape": [-1, )" + std::to_string(kOutputBytes) + "]}";
+    daemon_.describe_as(
+        R"({"name": "m", "model_id": 1, "signature": 1, "inputs": [{"name": "data", "dtype": "uint8", "shape": [-1]},
+                           {"name": "h_in", )" +
+        shape + R"(], "outputs": [{"name": "h_out", )" + shape + R"(], "state": [{"out": "h_out", "in": "h_in", "shape": [-1, )" +
+        std::to_string(kOutputBytes) + "]}]}");
+  }
+  /// Loans, so that the next state makes the input arena grow.
+  static std::vector<Tensor> fill_inputs(Pool& pool) {
+    std::vector<Tensor> loans;
+    for (ArenaUsage use = pool.usage().inputs; use.allocated_bytes - use.used_bytes >= kOutputBytes; use = pool.usage().inputs)
+      loans.push_back(pool.loan(DType::kUInt8, Shape{kOutputBytes}).value());
+    return loans;
   }
   static Tensors input() { return {{"data", Tensor::create(DType::kUInt8, Shape{1}).value()}}; }
 
@@ -182,6 +201,50 @@ TEST_F(PoolThreadsTest, AnswersArriveWhileTheOutputArenaGrows) {
   holds_growth = false;
   const Prediction sent = second.get();
   EXPECT_GT(daemon_.receive_request(), seq);
+}
+
+// Neither zeros for a state that a request leaves out nor the states that a step answers are made while the mutex is held.
+TEST_F(PoolThreadsTest, AnswersArriveWhileAStateIsCopied) {
+  describe_with_state();
+  Pool pool = connect();
+  describe(pool);
+  std::vector<Prediction> burst;  // the output arena grows now, not later
+  for (int i = 0; i < 4; ++i) burst.push_back(pool.submit("m", input()));
+  for (const Prediction& each : burst) {
+    daemon_.reply(daemon_.receive_request());
+    EXPECT_TRUE(each.wait_for(kSoon));
+  }
+  Session session = pool.open_session("m").value();
+  for (const bool is_answer : {false, true}) {
+    const Prediction first = pool.submit("m", input());
+    const std::uint64_t first_seq = daemon_.receive_request();
+    std::optional<Prediction> step;
+    if (is_answer) step = session.submit(input());
+    const std::uint64_t step_seq = is_answer ? daemon_.receive_request() : 0;
+    const std::vector<Tensor> loans = fill_inputs(pool);
+    is_growing = false;
+    holds_growth = true;
+    auto held = std::async(std::launch::async, [&] {
+      if (is_answer) return step->get().ok();
+      step = session.submit(input());
+      return true;
+    });
+    if (is_answer) daemon_.reply_with_output(step_seq, 7);
+    EXPECT_TRUE(FakeDaemon::comes([&] { return is_growing.load(); }));
+    daemon_.reply(first_seq);
+    auto answered = std::async(std::launch::async, [&] { return first.wait_for(kHour); });
+    EXPECT_EQ(answered.wait_for(kSoon), std::future_status::ready) << (is_answer ? "an answer" : "zeros");
+    holds_growth = false;
+    EXPECT_TRUE(held.get());
+    if (!is_answer) {
+      daemon_.reply_with_output(daemon_.receive_request(), 6);
+      EXPECT_TRUE(step->get().ok());
+    }
+  }
+  const Prediction last = session.submit(input());
+  daemon_.reply(daemon_.receive_request());
+  EXPECT_EQ(daemon_.input(1).bytes.at(0), std::byte{7});
+  EXPECT_TRUE(last.wait_for(kSoon));
 }
 
 // That thread has consumed the edge of ZeroMQ's descriptor, and has left the driver's answer there.
@@ -325,6 +388,25 @@ TEST_F(PoolThreadsTest, ARequestWhoseAnswerIsDamagedIsToldSo) {
   EXPECT_EQ(asked.get().status().code(), StatusCode::kInternal) << asked.get().status().to_string();
   EXPECT_NE(asked.get().status().message().find("model 'm'"), std::string::npos) << asked.get().status().message();
   EXPECT_EQ(pool.usage().inputs.used_bytes, 0u);
+}
+
+TEST_F(PoolThreadsTest, ASessionIsNotIdleWhileThisProcessIsStopped) {
+  describe_with_state();
+  Pool pool = connect(kHour, 30s);
+  describe(pool);
+  Session session = pool.open_session("m").value();
+  for (int step = 0; step < 3; ++step) {
+    later_s += 60;  // as far as the clock tells
+    const Prediction asked = session.submit(input());
+    daemon_.reply_with_output(daemon_.receive_request());
+    const auto& outputs = asked.get();
+    EXPECT_TRUE(outputs.ok()) << outputs.status().to_string();
+  }
+  for (int looks = 0; looks < 4; ++looks) {
+    later_s += 60;
+    pool.poll();
+  }
+  EXPECT_EQ(session.predict(input()).status().code(), StatusCode::kNotFound) << "the pool is used, and the session is not";
 }
 
 }  // namespace

@@ -53,7 +53,10 @@ Compiler::Taken Compiler::pair(const Node& node, algorithm wanted) {
   SHOAL_ASSIGN_OR_RETURN(const Form first, first_form(a));
   const auto dims = broadcast_dims(value(b).shape, shape.rank());
   const bool is_same = value(b).shape == shape;
-  for (std::vector<PostOp> post_ops = find_post_ops(node.outputs[0], /*with_addition=*/true);; post_ops.pop_back()) {
+  std::vector<PostOp> post_ops = find_post_ops(node.outputs[0], /*with_addition=*/true);
+  post_ops.erase(std::ranges::find_if(post_ops, loses_nan), post_ops.end());  // clamp_loop keeps NaN
+  if (post_ops.empty() && is_row_data(first.desc) && type_of(node.outputs[0]) == Type::f32) return false;
+  for (;; post_ops.pop_back()) {
     const Type type = type_of(result_of(node.outputs[0], post_ops));
     const Desc left = as_type(first.desc, type);
     for (PostOp& operation : post_ops) {

@@ -10,13 +10,18 @@
 #include "worker/graph/operators.hpp"
 #include "worker/ops/activation.hpp"
 #include "worker/ops/arithmetic.hpp"
+#include "worker/ops/attention.hpp"
 #include "worker/ops/convolution.hpp"
+#include "worker/ops/deconvolution.hpp"
 #include "worker/ops/fully_connected.hpp"
 #include "worker/ops/movement.hpp"
 #include "worker/ops/normalization.hpp"
 #include "worker/ops/pooling.hpp"
+#include "worker/ops/products.hpp"
+#include "worker/ops/recurrent.hpp"
 #include "worker/ops/reduce.hpp"
 #include "worker/ops/reshape.hpp"
+#include "worker/ops/resize.hpp"
 #include "worker/ops/softmax.hpp"
 #include "worker/ops/unary.hpp"
 #include "worker/passes/bf16_values.hpp"
@@ -39,10 +44,12 @@ Compiler::Compiler(const Graph& graph, WeightStore& weights, const Options& opti
       readers_(graph),
       gates_(options.fuse ? find_gates(graph, readers_) : std::map<ValueId, Gate>()),
       norms_(options.fuse ? find_foldable_norms(graph, readers_) : std::vector<NodeId>(graph.nodes.size(), kNoNode)),
+      attentions_(attentions_of(graph, readers_, options)),
       plan_(start_plan(graph)),
       forms_(graph.values.size()) {
   find_families();
   find_places();
+  absorb_attentions();
 }
 
 namespace {
@@ -98,6 +105,7 @@ void Compiler::compile_by_image() {
   const Mark before = mark();
   try {
     if (lower_images(split).ok()) {
+      leave_attentions_across(split.cut);
       now_ = split.cut;
       return;
     }
@@ -137,8 +145,7 @@ Status Compiler::lower_images(const BatchSplit& split) {
 // Then neither a step nor its weights are needed.
 bool Compiler::makes_nothing(const Node& node) const {
   if (is_dynamic(node)) return false;  // its shape is still computed
-  const auto is_empty = [this](ValueId id) { return value(id).shape.element_count() == 0; };
-  return std::ranges::any_of(node.outputs, is_empty) &&
+  return std::ranges::any_of(node.outputs, [this](ValueId id) { return is_empty(id); }) &&
          std::ranges::all_of(node.outputs, [&](ValueId id) { return is_empty(id) || !is_read(id); });
 }
 
@@ -148,9 +155,10 @@ Status Compiler::emit(const Node& node) {
     return {};
   }
   if (is_dynamic(node)) return emit_oracle(node);
+  if (const auto found = attentions_.find(now_); found != attentions_.end()) return attention(node, found->second);
   for (const Lowering& lowering : lowerings()) {
     if (lowering.op != node.op || !has_types(node, lowering.types)) continue;
-    if (!lowering.types.holds(AnyTypes()) && !all_float(node)) continue;
+    if (TypeSet(Types<float>()).holds(lowering.types) && !all_float(node)) continue;
     SHOAL_ASSIGN_OR_RETURN(const bool taken, take(node, lowering.lower));
     if (taken) return {};
   }
@@ -161,7 +169,9 @@ Status Compiler::emit(const Node& node) {
 Compiler::Taken Compiler::take(const Node& node, Taken (Compiler::*lower)(const Node& node)) {
   const Mark before = mark();
   try {
-    return (this->*lower)(node);
+    const Taken taken = (this->*lower)(node);
+    if (taken.ok() && !*taken) roll_back(before);
+    return taken;
   } catch (const dnnl::error& error) {
     if (!declines(error)) throw;
     roll_back(before);
@@ -198,20 +208,32 @@ std::span<const Compiler::Lowering> Compiler::lowerings() {
       {&ops::kIdentity, "view", AnyTypes(), &Compiler::view},
       {&ops::kReshape, "view", AnyTypes(), &Compiler::view},
       {&ops::kFlatten, "view", AnyTypes(), &Compiler::view},
+      {&ops::kReshapeLike, "view", AnyTypes(), &Compiler::view},
+      {&ops::kExpandDims, "view", AnyTypes(), &Compiler::view},
+      {&ops::kSqueeze, "view", AnyTypes(), &Compiler::view},
       {&ops::kConvolution, "oneDNN", kFloat32, &Compiler::convolution, kHalves},
+      {&ops::kDeconvolution, "oneDNN", kFloat32, &Compiler::deconvolution, kHalves},
       {&ops::kFullyConnected, "oneDNN", kFloat32, &Compiler::fully_connected, kHalves},
+      {&ops::kMatMul, "oneDNN", kFloat32, &Compiler::mat_mul, kHalves},
+      {&ops::kDot, "oneDNN", kFloat32, &Compiler::dot, kHalves},
+      {&ops::kAttentionScores, "oneDNN", kFloat32, &Compiler::attention_scores, kHalves},
+      {&ops::kAttentionValues, "oneDNN", kFloat32, &Compiler::attention_values, kHalves},
+      {&ops::kRnn, "oneDNN", Joined<Types<float>, Integers>::Type(), &Compiler::rnn, kHalves},
       {&ops::kBatchNorm, "oneDNN", kFloat32, &Compiler::batch_norm, kHalves},
       {&ops::kPooling, "oneDNN", kFloat32, &Compiler::pooling, kHalves},
       {&ops::kAdaptiveAvgPooling, "oneDNN", kFloat32, &Compiler::spatial_mean, kHalves},
       {&ops::kReduce, "oneDNN", kFloat32, &Compiler::spatial_mean},
       {&ops::kLrn, "oneDNN", kFloat32, &Compiler::lrn, kHalves},
-      {&ops::kSoftmax, "kernel", kFloat32, &Compiler::softmax, kHalves},
+      {&ops::kSoftmax, "kernel", kFloat32, &Compiler::by_kernel, kHalves},
       {&ops::kL2Normalization, "kernel", kFloat32, &Compiler::l2_normalization, kHalves},
       {&ops::kTranspose, "oneDNN", kFloat32, &Compiler::transpose},
       {&ops::kSwapAxes, "oneDNN", kFloat32, &Compiler::swap_axes},
       {&ops::kSlice, "oneDNN", kFloat32, &Compiler::slice},
+      {&ops::kSliceLike, "oneDNN", kFloat32, &Compiler::slice_like},
+      {&ops::kCrop, "oneDNN", kFloat32, &Compiler::crop},
       {&ops::kSplit, "oneDNN", kFloat32, &Compiler::split},
       {&ops::kPad, "kernel", kFloat32, &Compiler::pad},
+      {&ops::kResize, "kernel", kFloat32, &Compiler::resize},
       {&ops::kConcat, "oneDNN", kFloat32, &Compiler::concat},
       {&ops::kBinary, "oneDNN", kFloat32, &Compiler::binary},
       {&ops::kAddN, "oneDNN", kFloat32, &Compiler::add_n},

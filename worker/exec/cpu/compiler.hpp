@@ -114,6 +114,7 @@ class Compiler {
   bool is_constant(ValueId id) const { return value(id).constant.has_value(); }
   bool is_ready(ValueId id) { return is_constant(id) || !forms(id).empty(); }
   bool is_read(ValueId id) const { return readers_.is_read(id); }
+  bool is_empty(ValueId id) const { return value(id).shape.element_count() == 0; }
   bool is_dynamic(const Node& node) const;                ///< an input or output has a size that depends on data
   bool has_types(const Node& node, TypeSet types) const;  ///< every input and output has one of them
   bool all_float(const Node& node) const;  ///< every input and output is float32 and not empty: oneDNN can describe it
@@ -162,12 +163,23 @@ class Compiler {
 
   // one file per family
   Taken convolution(const Node& node);
+  Taken deconvolution(const Node& node);
   Taken fully_connected(const Node& node);
+  Taken computed_weights(const Node& node);
+  Taken mat_mul(const Node& node);
+  Taken dot(const Node& node);
+  Taken attention_scores(const Node& node);
+  Taken attention_values(const Node& node);
+  /// Those that run as one step.
+  static std::map<NodeId, Attention> attentions_of(const Graph& graph, const Readers& readers, const Options& options);
+  Status attention(const Node& last, const Attention& found);
+  void absorb_attentions();
+  void leave_attentions_across(NodeId cut);
+  Taken rnn(const Node& node);
   Taken batch_norm(const Node& node);
   Taken pooling(const Node& node);
   Taken spatial_mean(const Node& node);
   Taken lrn(const Node& node);
-  Taken softmax(const Node& node);
   Taken concat(const Node& node);
   Taken binary(const Node& node);
   Taken pair(const Node& node, dnnl::algorithm algorithm);
@@ -181,10 +193,34 @@ class Compiler {
   Taken permute(const Node& node, const std::vector<int>& axes);
   Taken swap_axes(const Node& node);
   Taken slice(const Node& node);
+  Taken slice_like(const Node& node);
+  Taken crop(const Node& node);
   Taken split(const Node& node);
   Taken pad(const Node& node);
+  Taken resize(const Node& node);
+  Result<bool> leaves_rows_to_kernel(const Node& node, const Box& box);
   Status take_part(const Node& node, ValueId to, const Box& box);
 
+  struct Matrices;
+  /// result = scale * a b + bias, of which there may be none.
+  Taken multiply(const Node& node, const Matrices& a, const Matrices& b, const Matrices& result, float scale, ValueId bias = -1);
+  /// The library's first fast implementations of an inner product, each created again with the form of the weights that it chose.
+  ///   weights  descriptors to try; the first for which there are implementations counts
+  static std::vector<dnnl::inner_product_forward::primitive_desc> product_candidates(const Desc& src,
+                                                                                     const std::vector<Desc>& weights,
+                                                                                     const Desc& bias, const Desc& dst,
+                                                                                     const dnnl::primitive_attr& attr);
+  /// dst = src times the weights, a matrix (columns of dst, columns of src), plus the bias if there is one, in float32. Null:
+  /// oneDNN has no fast implementation.
+  Result<std::unique_ptr<Step>> product_step(const std::string& name, std::int64_t rows, BufferId src,
+                                             const ConstantChain& weights, const std::optional<ConstantChain>& bias,
+                                             BufferId dst);
+  Taken rows_product(const Node& node, const ConstantChain& weights, const std::optional<ConstantChain>& bias,
+                     ValueId last_folded);
+  struct RnnWork;
+  Taken rnn_pass(const RnnWork& work, std::int64_t layer, std::int64_t direction);
+  /// The layout that a network's choices ask for, of data that a convolution reads or writes.
+  Desc layer_desc(const dnnl::memory::dims& dims, Type type) const;
   struct ConvolutionWork;
   std::vector<dnnl::convolution_forward::primitive_desc> convolution_candidates(const ConvolutionWork& work,
                                                                                 const dnnl::primitive_attr& attr) const;
@@ -231,8 +267,9 @@ class Compiler {
   const Precision precision_;
   std::vector<bool> bf16_values_;  ///< per value, as find_bf16_values()
   const Readers readers_;
-  const std::map<ValueId, Gate> gates_;  ///< none without `options.fuse`, like norms
-  const std::vector<NodeId> norms_;      ///< per node, as find_foldable_norms()
+  const std::map<ValueId, Gate> gates_;     ///< none without `options.fuse`, like norms
+  const std::vector<NodeId> norms_;         ///< per node, as find_foldable_norms()
+  std::map<NodeId, Attention> attentions_;  ///< by the last node; the others are absorbed
   Plan plan_;
   std::vector<std::vector<Form>> forms_;             ///< per value
   std::vector<std::vector<NodeId>> family_readers_;  ///< per root value: readers of it and of its views

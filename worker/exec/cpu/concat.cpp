@@ -11,6 +11,8 @@
 namespace shoal::worker::cpu {
 namespace {
 
+constexpr std::int64_t kSmallRow = 64;  // elements of the result behind one another, up to which the kernel of Shoal is faster
+
 /// The axis, counted from the front.
 int axis_of(const Node& node, int rank) {
   const auto given = node.attributes.get<ConcatAttributes>().axis;
@@ -42,7 +44,7 @@ void Compiler::find_places() {
     if (rank < 3 || rank > 5 || axis_of(*node, rank) != 1) continue;
     Place place = place_of(node->outputs[0]);
     for (const ValueId id : node->inputs) {
-      places_.try_emplace(id, place);
+      if (type_of(id) == type_of(place.whole)) places_.try_emplace(id, place);
       place.first_channel += value(id).shape[1];
     }
   }
@@ -58,12 +60,13 @@ Compiler::Form Compiler::range_of_channels(ValueId id, const Place& place) {
   const Shape& shape = value(place.whole).shape;
   const auto [whole, is_new] = wholes_.try_emplace(place.whole, kNoBuffer);
   if (is_new) {
-    whole->second = new_form(channels_last_desc(dims_of(shape))).buffer;
+    whole->second = new_form(channels_last_desc(dims_of(shape), type_of(place.whole))).buffer;
     has_parts_.resize(plan_.buffers.size());
     has_parts_[static_cast<std::size_t>(whole->second)] = true;
   }
-  const Desc desc = channel_range_desc(dims_of(value(id).shape), shape[1]);
-  return {plan_.add_part(whole->second, static_cast<std::size_t>(place.first_channel) * sizeof(float), desc.get_size()), desc};
+  const Desc desc = channel_range_desc(dims_of(value(id).shape), shape[1], type_of(place.whole));
+  const std::size_t offset_bytes = static_cast<std::size_t>(place.first_channel) * element_bytes(desc);
+  return {plan_.add_part(whole->second, offset_bytes, desc.get_size()), desc};
 }
 
 bool Compiler::lies_at(ValueId id, const Place& place) const {
@@ -72,7 +75,7 @@ bool Compiler::lies_at(ValueId id, const Place& place) const {
   const Buffer& buffer = plan_.buffer(form.buffer);
   const auto whole = wholes_.find(place.whole);
   return has_gaps(form.desc) && whole != wholes_.end() && buffer.parent == whole->second &&
-         buffer.offset_bytes == static_cast<std::size_t>(place.first_channel) * sizeof(float);
+         buffer.offset_bytes == static_cast<std::size_t>(place.first_channel) * element_bytes(form.desc);
 }
 
 Status Compiler::concat_channels_last(const Node& node) {
@@ -102,20 +105,22 @@ Compiler::Taken Compiler::concat(const Node& node) {
   // part fills its blocks; otherwise it is plain.
   const Type type = type_of(node.outputs[0]);
   const Desc blocked = blocked_desc(dims_of(shape), type);
-  bool fits_blocks = axis == 1 && blocked != Desc(), lies_blocked = false, lies_channels_last = false;
+  bool fits_blocks = axis == 1 && blocked != Desc(), lies_blocked = false, any_channels_last = false;
   for (const ValueId id : node.inputs) {
     fits_blocks = fits_blocks && value(id).shape[1] % channel_block() == 0;
     if (is_constant(id)) continue;
     const Desc& form = forms(id).front().desc;
     const dnnl::memory::dims dims = dims_of(value(id).shape);
     lies_blocked |= fits_blocks && form == blocked_desc(dims, form.data_type());
-    lies_channels_last |= has_gaps(form) || (dims.size() >= 3 && dims.size() <= 5 && form == channels_last_desc(dims));
+    any_channels_last |= lies_channels_last(form);
   }
-  if (lies_channels_last && type == Type::f32 && choices_.layout == kChannelsLast && axis == 1 && behind > 1) {
+  if (any_channels_last && choices_.layout == kChannelsLast && axis == 1 && behind > 1) {
     SHOAL_RETURN_IF_ERROR(concat_channels_last(node));
     return true;
   }
   const bool in_blocks = fits_blocks && lies_blocked;
+  // oneDNN copies each piece of a row by itself, and small pieces slowly.
+  if (type == Type::f32 && !in_blocks && before > 1 && shape[axis] * behind <= kSmallRow) return false;
   const auto desc_of_part = [&](const Shape& part) {
     return in_blocks ? blocked_desc(dims_of(part), type) : plain_desc(part, type);
   };

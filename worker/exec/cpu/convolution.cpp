@@ -48,14 +48,15 @@ struct Compiler::ConvolutionWork {
   }
 };
 
+Desc Compiler::layer_desc(const dnnl::memory::dims& dims, Type type) const {
+  if (dims.size() > 5) return plain_desc(dims, type);
+  if (choices_.layout == kChannelsLast) return channels_last_desc(dims, type);
+  return channel_block() > 0 && dims[1] >= channel_block() ? blocked_desc(dims, type) : plain_desc(dims, type);
+}
+
 // Winograd's come first, if they are allowed, because they are nearly always faster.
 std::vector<ConvolutionPd> Compiler::convolution_candidates(const ConvolutionWork& work, const dnnl::primitive_attr& attr) const {
-  const auto preferred = [this](const dnnl::memory::dims& dims, Type type) {
-    if (dims.size() > 5) return plain_desc(dims, type);
-    if (choices_.layout == kChannelsLast) return channels_last_desc(dims, type);
-    return channel_block() > 0 && dims[1] >= channel_block() ? blocked_desc(dims, type) : plain_desc(dims, type);
-  };
-  const std::pair<Desc, Desc> layouts[] = {{preferred(work.src, work.type), preferred(work.dst, work.dst_type)},
+  const std::pair<Desc, Desc> layouts[] = {{layer_desc(work.src, work.type), layer_desc(work.dst, work.dst_type)},
                                            {any_desc(work.src, work.type), any_desc(work.dst, work.dst_type)},
                                            {plain_desc(work.src, work.type), plain_desc(work.dst, work.dst_type)}};
   // Layouts the weights are packed in come first: one copy for all programs. A slow "ref" implementation is worse than a second

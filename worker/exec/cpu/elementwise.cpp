@@ -5,6 +5,7 @@
 #include "shm/base/errors.hpp"
 #include "worker/exec/cpu/compiler.hpp"
 #include "worker/exec/cpu/kernels/elementwise.hpp"
+#include "worker/exec/cpu/kernels/row_functions.hpp"
 
 namespace shoal::worker::cpu {
 namespace {
@@ -25,6 +26,8 @@ std::optional<OwnLoop> own_loop_of(const ElementFunction& function, const Desc& 
   if (function.kind == Kind::kClip) return OwnLoop{"clamp", clamp_loop(type, count, a, b), a <= 0 && b >= 0};
   if (function.kind == Kind::kRelu && a == 0)
     return OwnLoop{"clamp", clamp_loop(type, count, 0, std::numeric_limits<float>::infinity()), true};
+  if (is_row_data(desc) && row_function(function.kind) != nullptr)
+    return OwnLoop{"kernel", row_function_loop(count, function), false};
   return std::nullopt;
 }
 

@@ -30,8 +30,6 @@ dnnl::algorithm eltwise_algorithm(ElementFunction::Kind kind) {
       return algorithm::eltwise_clip;
     case Kind::kRelu:
       return algorithm::eltwise_relu;
-    case Kind::kElu:
-      return algorithm::eltwise_elu;
     case Kind::kAbs:
       return algorithm::eltwise_abs;
     case Kind::kSquare:

@@ -1,5 +1,6 @@
 // A node by a kernel of Shoal.
 #include <algorithm>
+#include <utility>
 
 #include "shm/base/errors.hpp"
 #include "worker/exec/cpu/compiler.hpp"
@@ -22,8 +23,10 @@ bool is_elementwise(const Graph& graph, const Node& node) {
 Compiler::Taken Compiler::by_kernel(const Node& node) {
   const Kernel* const kernel = find_kernel(node.op);
   if (kernel == nullptr || !has_types(node, kernel->types)) return false;
-  const auto is_empty = [this](ValueId id) { return value(id).shape.element_count() == 0; };
-  if (std::ranges::any_of(node.inputs, is_empty) || std::ranges::any_of(node.outputs, is_empty)) return false;
+  const auto has_empty = [this](const std::vector<ValueId>& ids) {
+    return std::ranges::any_of(ids, [this](ValueId id) { return is_empty(id); });
+  };
+  if (has_empty(node.inputs) || has_empty(node.outputs)) return false;
   Desc layout;  // empty: all values are plain
   if (is_elementwise(graph_, node) && all_float(node)) {
     SHOAL_ASSIGN_OR_RETURN(const Form first, first_form(node.inputs[0], Type::f32));
@@ -42,10 +45,17 @@ Compiler::Taken Compiler::by_kernel(const Node& node) {
   if (!loop) return false;
 
   std::vector<BufferId> operands;
-  for (const ValueId id : node.inputs) {
+  for (std::size_t i = 0; i < node.inputs.size(); ++i) {
+    const ValueId id = node.inputs[i];
+    if (!node.op->facts.reads_elements_of(i)) {
+      operands.push_back(kNoBuffer);
+      continue;
+    }
     SHOAL_ASSIGN_OR_RETURN(const Form form, layout == Desc() ? plain_form(id) : form_as(id, layout));
+    if (std::cmp_equal(i, node.op->facts.index_input)) plan_.buffer(form.buffer).holds_bounds = true;
     operands.push_back(form.buffer);
   }
+  mark_bounds(plan_, node, operands);
   for (const ValueId id : node.outputs) {
     if (!is_read(id)) {
       operands.push_back(kNoBuffer);
@@ -56,7 +66,12 @@ Compiler::Taken Compiler::by_kernel(const Node& node) {
     operands.push_back(buffer);
     add_form(id, {buffer, !is_float(id) ? Desc() : layout == Desc() ? plain_desc(value(id).shape) : layout});
   }
-  plan_.steps.push_back(make_loop_step(describe(node), "kernel", std::move(operands), std::move(loop)));
+  if (kernel->scratch_bytes != nullptr) operands.push_back(plan_.add_buffer(kernel->scratch_bytes(node, src_types, dst_types)));
+  LoopCheck check;
+  if (kernel->check != nullptr) {
+    check = [kernel, node, src_types](std::span<std::byte* const> given) { return kernel->check(node, src_types, given); };
+  }
+  plan_.steps.push_back(make_loop_step(describe(node), "kernel", std::move(operands), std::move(loop), 0, std::move(check)));
   return true;
 }
 

@@ -4,9 +4,11 @@
 
 #include "shm/base/errors.hpp"
 #include "worker/exec/cpu/compiler.hpp"
+#include "worker/exec/cpu/kernels/detection.hpp"
 #include "worker/exec/cpu/kernels/movement.hpp"
 #include "worker/graph/operators.hpp"
 #include "worker/ops/movement.hpp"
+#include "worker/ops/resize.hpp"
 
 namespace shoal::worker::cpu {
 
@@ -93,6 +95,9 @@ Compiler::Taken Compiler::permute(const Node& node, const std::vector<int>& axes
     add_form(to, {src.buffer, known});
     return true;
   }
+  // A kernel moves rows as fast, without code for the shape.
+  const bool moves_rows = axes.back() + 1 == static_cast<int>(axes.size());
+  if (moves_rows && is_row_data(src.desc) && type_of(to) == Type::f32) return false;
   add_form(to, reorder(describe(node), turned, plain_desc(dims, type_of(to))));
   return true;
 }
@@ -113,6 +118,14 @@ Compiler::Taken Compiler::swap_axes(const Node& node) {
   for (int i = 0; i < rank; ++i) axes.push_back(i);
   std::swap(axes[at(swap.first, rank)], axes[at(swap.second, rank)]);
   return permute(node, axes);
+}
+
+// Is the part of rows that are not contiguous? A kernel copies those, without code for the shape.
+Result<bool> Compiler::leaves_rows_to_kernel(const Node& node, const Box& box) {
+  SHOAL_ASSIGN_OR_RETURN(const Form src, first_form(node.inputs[0]));
+  if (!is_row_data(src.desc)) return false;
+  const auto placed = place(box, src.desc);
+  return placed && !lie_alike(placed->desc, like(src.desc, box.dims));
 }
 
 // A part of a value that is contiguous becomes a view; a reorder makes any other part.
@@ -148,7 +161,26 @@ Compiler::Taken Compiler::slice(const Node& node) {
     box.begin[axis] = part.begin;
     box.step[axis] = part.step;
   }
+  SHOAL_ASSIGN_OR_RETURN(const bool is_for_kernel, leaves_rows_to_kernel(node, box));
+  if (is_for_kernel) return false;
   SHOAL_RETURN_IF_ERROR(take_part(node, node.outputs[0], box));
+  return true;
+}
+
+Compiler::Taken Compiler::slice_like(const Node& node) {
+  const Shape& shape = value(node.outputs[0]).shape;
+  const auto rank = static_cast<std::size_t>(shape.rank());
+  const Box box{dims_of(shape), dnnl::memory::dims(rank, 0), dnnl::memory::dims(rank, 1)};
+  SHOAL_ASSIGN_OR_RETURN(const bool is_for_kernel, leaves_rows_to_kernel(node, box));
+  if (is_for_kernel) return false;
+  SHOAL_RETURN_IF_ERROR(take_part(node, node.outputs[0], box));
+  return true;
+}
+
+Compiler::Taken Compiler::crop(const Node& node) {
+  const Shape& part = value(node.outputs[0]).shape;
+  const auto [top, left] = first_pixel(node.attributes.get<CropAttributes>(), value(node.inputs[0]).shape, part);
+  SHOAL_RETURN_IF_ERROR(take_part(node, node.outputs[0], {dims_of(part), {0, 0, top, left}, {1, 1, 1, 1}}));
   return true;
 }
 
@@ -157,8 +189,9 @@ Compiler::Taken Compiler::split(const Node& node) {
   const auto rank = static_cast<std::size_t>(shape.rank());
   const std::size_t axis = at(node.attributes.get<SplitAttributes>().axis, shape.rank());
   Box box{dims_of(shape), dnnl::memory::dims(rank, 0), dnnl::memory::dims(rank, 1)};
-  box.dims[axis] /= static_cast<std::int64_t>(node.outputs.size());
+  const std::int64_t slice = shape.element_count() / shape[static_cast<int>(axis)];
   for (const ValueId to : node.outputs) {
+    box.dims[axis] = value(to).shape.element_count() / slice;
     if (is_read(to)) SHOAL_RETURN_IF_ERROR(take_part(node, to, box));
     box.begin[axis] += box.dims[axis];
   }
@@ -190,6 +223,28 @@ Compiler::Taken Compiler::pad(const Node& node) {
   const Form dst = new_form(like(src.desc, dims_of(padded)));
   plan_.steps.push_back(make_loop_step(describe(node), "pad", {src.buffer, dst.buffer},
                                        pad_loop(extents, attributes.mode, DType::kFloat32, attributes.value)));
+  add_form(node.outputs[0], dst);
+  return true;
+}
+
+// The channels of a block, or of a pixel of a channels-last picture, are numbers that lie side by side.
+Compiler::Taken Compiler::resize(const Node& node) {
+  const auto& attributes = node.attributes.get<ResizeAttributes>();
+  if (attributes.channels_last) return false;
+  const Shape &shape = value(node.inputs[0]).shape, &resized = value(node.outputs[0]).shape;
+  SHOAL_ASSIGN_OR_RETURN(const Form src, first_form(node.inputs[0], Type::f32));
+  const dnnl::memory::dims dims = dims_of(shape);
+  ResizePictures pictures(attributes, shape, resized);
+  if (src.desc == blocked_desc(dims) && !is_padded(src.desc))
+    pictures.inner = channel_block();
+  else if (src.desc == channels_last_desc(dims) && !is_plain(src.desc))
+    pictures.inner = shape[1];
+  else
+    return false;
+  pictures.count /= pictures.inner;
+  const Form dst = new_form(like(src.desc, dims_of(resized)));
+  plan_.steps.push_back(
+      make_loop_step(describe(node), "kernel", {src.buffer, dst.buffer}, resize_loop(pictures, DType::kFloat32)));
   add_form(node.outputs[0], dst);
   return true;
 }

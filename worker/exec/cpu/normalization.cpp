@@ -1,11 +1,10 @@
-// BatchNorm that is not folded into an earlier node, LRN, L2Normalization, softmax.
+// BatchNorm that is not folded into an earlier node, LRN, L2Normalization.
 #include "worker/ops/normalization.hpp"
 #include "shm/base/errors.hpp"
 #include "worker/exec/cpu/compiler.hpp"
 #include "worker/exec/cpu/kernels/axis_loops.hpp"
 #include "worker/exec/graph_plan.hpp"
 #include "worker/graph/operators.hpp"
-#include "worker/ops/softmax.hpp"
 
 namespace shoal::worker::cpu {
 namespace {
@@ -40,14 +39,13 @@ Compiler::Taken Compiler::batch_norm(const Node& node) {
   const NodeId reader = sole_reader(node.outputs[0]);
   const bool with_relu = reader != kNoNode && is_relu(this->node(reader));
   const ValueId result = with_relu ? this->node(reader).outputs[0] : node.outputs[0];
-  const bool is_range =
-      !is_constant(node.inputs[0]) && has_gaps(forms(node.inputs[0]).front().desc) && type_of(result) == Type::f32;
-  SHOAL_ASSIGN_OR_RETURN(const Form src, is_range ? forms(node.inputs[0]).front() : first_form(node.inputs[0], type_of(result)));
+  const bool by_rows = !is_constant(node.inputs[0]) && lies_channels_last(forms(node.inputs[0]).front().desc);
+  SHOAL_ASSIGN_OR_RETURN(const Form src, by_rows ? forms(node.inputs[0]).front() : first_form(node.inputs[0], type_of(result)));
   auto flags =
       dnnl::normalization_flags::use_global_stats | dnnl::normalization_flags::use_scale | dnnl::normalization_flags::use_shift;
   if (with_relu) flags = flags | dnnl::normalization_flags::fuse_norm_relu;
   dnnl::batch_normalization_forward::primitive_desc pd;
-  if (!is_range) {
+  if (!by_rows) {
     const dnnl::batch_normalization_forward::desc desc(dnnl::prop_kind::forward_inference, src.desc,
                                                        static_cast<float>(attributes.eps), flags);
     pd = {desc, user_scratchpad(), engine(), /*allow_empty=*/true};
@@ -67,15 +65,18 @@ Compiler::Taken Compiler::batch_norm(const Node& node) {
   SHOAL_RETURN_IF_ERROR(add_constant(DNNL_ARG_SHIFT, chain_of(graph_, node.inputs[2])));
   SHOAL_RETURN_IF_ERROR(add_constant(DNNL_ARG_MEAN, chain_of(graph_, node.inputs[3])));
   SHOAL_RETURN_IF_ERROR(add_constant(DNNL_ARG_VARIANCE, chain_of(graph_, node.inputs[4])));
-  if (is_range) {
-    const Form dst = new_form(channels_last_desc(src.desc.dims()));
+  if (by_rows) {
+    const Desc desc = channels_last_desc(src.desc.dims(), type_of(result));
+    const Form dst = src.desc == desc && may_overwrite(node.inputs[0], src.buffer) ? src : new_form(desc);
     std::vector<BufferId> operands;
     for (const Argument& argument : arguments) operands.push_back(argument.buffer);
     operands.push_back(dst.buffer);
-    const ChannelRows rows{value(node.inputs[0]).shape.element_count() / channels, channels,
-                           src.desc.data.format_desc.blocking.strides[rank - 1]};
-    plan_.steps.push_back(make_loop_step(describe(node), "batch_norm", std::move(operands),
-                                         batch_norm_loop(rows, static_cast<float>(attributes.eps), with_relu)));
+    // oneDNN takes descriptors for equal that differ in the stride of an axis of size 1, so that of a dense one says nothing.
+    const std::int64_t stride = has_gaps(src.desc) ? src.desc.data.format_desc.blocking.strides[rank - 1] : channels;
+    const ChannelRows rows{value(node.inputs[0]).shape.element_count() / channels, channels, stride};
+    plan_.steps.push_back(make_loop_step(
+        describe(node), "batch_norm", std::move(operands),
+        batch_norm_loop(rows, dtype_of(src.desc), dtype_of(dst.desc), static_cast<float>(attributes.eps), with_relu)));
     add_form(result, dst);
     return true;
   }
@@ -130,23 +131,6 @@ Compiler::Taken Compiler::l2_normalization(const Node& node) {
                                        l2_normalization_loop(extents, attributes.eps)));
   add_form(to, dst);
   if (is_read(root)) add_form(root, lengths);
-  return true;
-}
-
-Compiler::Taken Compiler::softmax(const Node& node) {
-  const auto& attributes = node.attributes.get<SoftmaxAttributes>();
-  if (attributes.use_length || !(attributes.temperature > 0)) return false;
-  const Shape& shape = value(node.inputs[0]).shape;
-  const auto axis = static_cast<int>(attributes.axis < 0 ? attributes.axis + shape.rank() : attributes.axis);
-  const AxisExtents extents =
-      attributes.flatten_rest ? AxisExtents{shape[0], shape.element_count() / shape[0], 1} : extents_of(shape, axis);
-  SHOAL_ASSIGN_OR_RETURN(const Form src, plain_form(node.inputs[0]));
-  const Form dst = may_overwrite(node.inputs[0], src.buffer) ? Form{src.buffer, plain_desc(shape)} : new_form(plain_desc(shape));
-  plan_.steps.push_back(make_loop_step(
-      describe(node), "softmax", {src.buffer, dst.buffer},
-      softmax_loop(extents, attributes.kind == SoftmaxKind::kLogSoftmax, attributes.kind == SoftmaxKind::kSoftmin ? -1.0F : 1.0F,
-                   static_cast<float>(attributes.temperature))));
-  add_form(node.outputs[0], dst);
   return true;
 }
 

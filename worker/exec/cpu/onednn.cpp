@@ -115,17 +115,34 @@ Desc channels_last_desc(const dnnl::memory::dims& dims, Type type) {
   return {dims, type, kTags[dims.size() - 3]};
 }
 
-Desc channel_range_desc(const dnnl::memory::dims& dims, std::int64_t whole) {
+Desc channel_range_desc(const dnnl::memory::dims& dims, std::int64_t whole, Type type) {
   dnnl::memory::dims whole_dims = dims;
   whole_dims[1] = whole;
-  Desc desc = channels_last_desc(whole_dims);
+  Desc desc = channels_last_desc(whole_dims, type);
   desc.data.dims[1] = desc.data.padded_dims[1] = dims[1];
   return desc;
+}
+
+Desc panels_desc(const dnnl::memory::dims& dims, std::int64_t columns) {
+  dnnl_memory_desc_t data = plain_desc(dims).data;
+  data.padded_dims[0] = (dims[0] + columns - 1) / columns * columns;
+  auto& blocking = data.format_desc.blocking;
+  blocking.inner_nblks = 1;
+  blocking.inner_blks[0] = columns;
+  blocking.inner_idxs[0] = 0;
+  blocking.strides[0] = dims[1] * columns;
+  blocking.strides[1] = columns;
+  return Desc(data);
 }
 
 bool has_gaps(const Desc& desc) {
   if (desc.data.format_kind != dnnl_blocked || desc.data.format_desc.blocking.inner_nblks > 0) return false;
   return desc.get_size() != element_count_of(desc.dims()) * element_bytes(desc);
+}
+
+bool lies_channels_last(const Desc& desc) {
+  const dnnl::memory::dims dims = desc.dims();
+  return has_gaps(desc) || (dims.size() >= 3 && dims.size() <= 5 && desc == channels_last_desc(dims, desc.data_type()));
 }
 
 Desc any_desc(const dnnl::memory::dims& dims, Type type) { return {dims, type, Tag::any}; }
@@ -135,6 +152,8 @@ Desc as_type(const Desc& desc, Type type) {
   data.data_type = dnnl::memory::convert_to_c(type);
   return Desc(data);
 }
+
+DType dtype_of(const Desc& desc) { return desc.data_type() == Type::bf16 ? DType::kBFloat16 : DType::kFloat32; }
 
 std::size_t element_bytes(const Desc& desc) { return dnnl_data_type_size(desc.data.data_type); }
 
@@ -148,6 +167,8 @@ bool is_padded(const Desc& desc) {
   const auto& data = desc.data;
   return !std::equal(data.dims, data.dims + data.ndims, data.padded_dims);
 }
+
+bool is_row_data(const Desc& desc) { return desc.dims().size() <= 3 && desc.data_type() == Type::f32 && is_plain(desc); }
 
 bool is_plain(const Desc& desc) { return desc == plain_desc(desc.dims(), desc.data_type()); }
 
@@ -170,7 +191,7 @@ bool same_memory(const Desc& a, const Desc& b) {
 
 WeightForm form_of(const Desc& desc) {
   static_assert(std::is_trivially_copyable_v<dnnl_memory_desc_t>);
-  WeightForm form{.dtype = desc.data_type() == Type::bf16 ? DType::kBFloat16 : DType::kFloat32};
+  WeightForm form{.dtype = dtype_of(desc)};
   if (!is_plain(desc)) form.layout.assign(reinterpret_cast<const char*>(&desc.data), sizeof desc.data);
   return form;
 }

@@ -67,16 +67,24 @@ int channel_block();
 /// Channels behind the positions, as nhwc; 3 to 5 axes.
 Desc channels_last_desc(const dnnl::memory::dims& dims, Type type = Type::f32);
 /// A range of the channels of a larger value of float32 that lies channels last: its positions are `whole` channels apart.
-Desc channel_range_desc(const dnnl::memory::dims& dims, std::int64_t whole);
+Desc channel_range_desc(const dnnl::memory::dims& dims, std::int64_t whole, Type type);
+/// A matrix of weights, one row for each column of a product's result, in panels of so many of these columns.
+Desc panels_desc(const dnnl::memory::dims& dims, std::int64_t columns);
 /// Is there other memory between its elements? False for padded blocks.
 bool has_gaps(const Desc& desc);
+/// Channels last: densely, or as a range of a tensor's channels.
+bool lies_channels_last(const Desc& desc);
 Desc any_desc(const dnnl::memory::dims& dims, Type type = Type::f32);
 /// The same layout of elements of another type.
 Desc as_type(const Desc& desc, Type type);
+DType dtype_of(const Desc& desc);  ///< float32 or bfloat16
 std::size_t element_bytes(const Desc& desc);
 /// Do the two describe the same bytes? They are equal, or dense, of one type, and only batch and channels are larger than 1.
 bool same_memory(const Desc& a, const Desc& b);
 bool is_plain(const Desc& desc);  ///< row-major, of any type
+/// Plain float32 with at most 3 axes, as sequences have it. For these Shoal's kernels are as fast as oneDNN's primitives, and
+/// need no code that is generated for the shape.
+bool is_row_data(const Desc& desc);
 /// The same layout with another number of images.
 Desc desc_of_batch(const Desc& desc, std::int64_t images);
 bool is_padded(const Desc& desc);  ///< its blocks hold zeros after the last channel

@@ -80,6 +80,8 @@ class OneDnnStep : public Step {
   }
   double flops() const override {
     const auto kind = primitive_.get_kind();
+    if (kind == dnnl::primitive::kind::matmul)
+      return 2 * elements_of(find(DNNL_ARG_DST)->dims()) * static_cast<double>(find(DNNL_ARG_SRC)->dims().back());
     const bool multiplies = kind == dnnl::primitive::kind::convolution || kind == dnnl::primitive::kind::inner_product;
     return multiplies ? flops_of(*find(DNNL_ARG_WEIGHTS), *find(DNNL_ARG_DST)) : 0;
   }

@@ -1,6 +1,8 @@
 // Pooling, if oneDNN computes exactly the operator's result; and operators that are pooling by another name.
 #include <algorithm>
+#include <bit>
 #include <climits>
+#include <cstdint>
 #include <numeric>
 
 #include "shm/base/errors.hpp"
@@ -54,6 +56,8 @@ std::optional<Window> window_of(const PoolingAttributes& attributes, const Shape
   if (attributes.kind == PoolingKind::kMax) {
     window.algorithm = dnnl::algorithm::pooling_max;
   } else if (attributes.kind == PoolingKind::kSum) {
+    // A sum of whole numbers stays whole only if the mean is divided, and multiplied again, by a power of two.
+    if (!std::has_single_bit(static_cast<std::uint64_t>(window.area()))) return std::nullopt;
     window.algorithm = dnnl::algorithm::pooling_avg_include_padding;  // always divides by the size of the whole kernel
     window.scale = static_cast<float>(window.area());
   } else if (!attributes.count_include_pad || !padded) {
@@ -67,7 +71,7 @@ std::optional<Window> window_of(const PoolingAttributes& attributes, const Shape
   return window;
 }
 
-// The mean or sum over all spatial axes; none if the node reduces other axes.
+// The mean over all spatial axes; none if the node computes something else. A sum is no product of the mean: it would be inexact.
 std::optional<Window> whole_window(const Node& node, const Shape& src) {
   Window window{.algorithm = dnnl::algorithm::pooling_avg_include_padding};
   const auto axes = static_cast<std::size_t>(src.rank() - 2);
@@ -79,13 +83,13 @@ std::optional<Window> whole_window(const Node& node, const Shape& src) {
     return window;
   }
   const auto& reduce = node.attributes.get<ReduceAttributes>();
+  if (reduce.kind != ReduceKind::kMean) return std::nullopt;
   const std::vector<bool> reduced = reduced_axes(reduce, src.rank());
   const auto is_spatial = [&](std::size_t axis) { return reduced[axis] == (axis >= 2); };
   for (std::size_t axis = 0; axis < reduced.size(); ++axis) {
     if (!is_spatial(axis)) return std::nullopt;
   }
-  if (reduce.kind == ReduceKind::kSum) window.scale = static_cast<float>(window.area());
-  return reduce.kind == ReduceKind::kSum || reduce.kind == ReduceKind::kMean ? std::optional(window) : std::nullopt;
+  return window;
 }
 
 }  // namespace

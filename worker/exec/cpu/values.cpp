@@ -106,7 +106,7 @@ Compiler::Form Compiler::new_form(const Desc& desc) { return {plan_.add_buffer(d
 Result<Compiler::Form> Compiler::first_form(ValueId id) {
   if (is_constant(id)) return plain_form(id);
   const Form form = forms(id).front();
-  return has_gaps(form.desc) ? form_as(id, channels_last_desc(form.desc.dims())) : form;
+  return has_gaps(form.desc) ? form_as(id, channels_last_desc(form.desc.dims(), form.desc.data_type())) : form;
 }
 
 Result<Compiler::Form> Compiler::first_form(ValueId id, Type type) {

@@ -78,9 +78,9 @@ class Widening {
   std::vector<ValueId> wide_;  ///< per value of the given graph: its float32 copy, or -1
 };
 
-/// It has elements of a half type, and else float32 only.
+/// It has elements of a half type, and else float32 only, or integers that are lengths.
 bool has_halves(const Graph& graph, const Node& node) {
-  constexpr TypeSet kHalves = HalfTypes(), kFits = Types<float, Half, BFloat16>();
+  constexpr TypeSet kHalves = HalfTypes(), kFits = Joined<Types<float, Half, BFloat16>, Integers>::Type();
   bool has = false, fits = true;
   for (const auto* const ids : {&node.inputs, &node.outputs}) {
     for (const ValueId id : *ids) {

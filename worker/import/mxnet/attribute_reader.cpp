@@ -40,6 +40,25 @@ std::optional<double> parse_number(std::string_view text) {
   return value;
 }
 
+/// Calls take(entry) with the text of each entry of a tuple, until one is not taken. A text without brackets is the only entry.
+/// Returns false if the text is no tuple, or an entry was not taken.
+template <typename Take>
+bool each_entry(std::string_view text, Take take) {
+  text = trimmed(text);
+  if (text.empty()) return false;
+  if (text.front() != '(' && text.front() != '[') return take(text);
+  if (text.size() < 2 || (text.back() != ')' && text.back() != ']')) return false;
+  text = trimmed(text.substr(1, text.size() - 2));
+  while (!text.empty()) {
+    const auto comma = text.find(',');
+    std::string_view entry = trimmed(text.substr(0, comma));
+    if (entry.size() > 1 && entry.back() == 'L') entry.remove_suffix(1);  // how Python 2 wrote long integers
+    if (!take(entry)) return false;
+    text = comma == std::string_view::npos ? std::string_view() : trimmed(text.substr(comma + 1));
+  }
+  return true;
+}
+
 /// Keys with these endings are hints for the trainer. MXNet removes them before an operator reads its attributes.
 bool is_training_hint(std::string_view key) {
   for (const std::string_view hint : {"ctx_group", "lr_mult", "wd_mult", "force_mirroring", "mirror_stage"}) {
@@ -51,24 +70,22 @@ bool is_training_hint(std::string_view key) {
 }  // namespace
 
 std::optional<OptionalDims> parse_optional_tuple(std::string_view text) {
-  text = trimmed(text);
-  if (text.empty()) return std::nullopt;
-  const bool listed = text.front() == '(' || text.front() == '[';
-  if (listed) {
-    if (text.size() < 2 || (text.back() != ')' && text.back() != ']')) return std::nullopt;
-    text = trimmed(text.substr(1, text.size() - 2));
-  }
   OptionalDims dims;
-  while (!text.empty()) {
-    const auto comma = listed ? text.find(',') : std::string_view::npos;
-    std::string_view entry = trimmed(text.substr(0, comma));
-    if (listed && entry.size() > 1 && entry.back() == 'L') entry.remove_suffix(1);  // how Python 2 wrote long integers
-    const auto value = parse_integer(entry);
-    if (!value && entry != "None") return std::nullopt;
-    dims.push_back(value);
-    text = comma == std::string_view::npos ? std::string_view() : trimmed(text.substr(comma + 1));
-  }
-  return dims;
+  const bool is_tuple = each_entry(text, [&](std::string_view entry) {
+    dims.push_back(parse_integer(entry));
+    return dims.back() || entry == "None";
+  });
+  return is_tuple ? std::optional(std::move(dims)) : std::nullopt;
+}
+
+std::optional<std::vector<double>> parse_number_tuple(std::string_view text) {
+  std::vector<double> numbers;
+  const bool is_tuple = each_entry(text, [&](std::string_view entry) {
+    const auto number = parse_number(entry);
+    numbers.push_back(number.value_or(0));
+    return number.has_value();
+  });
+  return is_tuple ? std::optional(std::move(numbers)) : std::nullopt;
 }
 
 std::optional<Dims> parse_tuple(std::string_view text) {
@@ -108,6 +125,13 @@ std::int64_t AttributeReader::integer(const char* key, std::optional<std::int64_
     return *value;
   }
   return missing.value_or(least);
+}
+
+std::optional<std::int64_t> AttributeReader::optional_integer(const char* key, std::optional<std::int64_t> missing) {
+  const std::string* text = find(key, false);
+  if (!text) return missing;
+  if (trimmed(*text) == "None") return std::nullopt;
+  return integer(key);
 }
 
 double AttributeReader::number(const char* key, std::optional<double> missing) {
@@ -163,6 +187,22 @@ OptionalDims AttributeReader::optional_tuple(const char* key, std::optional<Opti
   return *dims;
 }
 
+std::vector<float> AttributeReader::reals(const char* key, std::optional<std::vector<float>> missing) {
+  const std::string* text = find(key, !missing);
+  if (!text) return missing.value_or(std::vector<float>());
+  const auto numbers = parse_number_tuple(*text);
+  if (!numbers) {
+    fail(key, "is no tuple of numbers");
+    return missing.value_or(std::vector<float>());
+  }
+  std::vector<float> reals;
+  for (const double number : *numbers) {
+    reals.push_back(static_cast<float>(number));
+    if (std::isfinite(number) && std::isinf(reals.back())) fail(key, format("holds {}, which is beyond float32", number));
+  }
+  return reals;
+}
+
 std::size_t AttributeReader::choice(const char* key, std::initializer_list<std::string_view> names,
                                     std::optional<std::size_t> missing) {
   const std::string* text = find(key, !missing);
@@ -175,9 +215,9 @@ std::size_t AttributeReader::choice(const char* key, std::initializer_list<std::
   return missing.value_or(0);
 }
 
-DType AttributeReader::dtype(const char* key) {
-  const std::string* text = find(key, true);
-  if (!text) return DType::kFloat32;
+DType AttributeReader::dtype(const char* key, std::optional<DType> missing) {
+  const std::string* text = find(key, !missing);
+  if (!text || (missing && trimmed(*text) == "None")) return missing.value_or(DType::kFloat32);
   const Result<DType> dtype = parse_dtype(*text);
   if (!dtype.ok()) fail(key, "is no type");
   return dtype.ok() ? *dtype : DType::kFloat32;

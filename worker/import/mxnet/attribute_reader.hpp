@@ -33,14 +33,17 @@ class AttributeReader {
   // If the attribute is missing, these return `missing`. Without `missing` that is an error.
   std::int64_t integer(const char* key, std::optional<std::int64_t> missing = {}, std::int64_t least = kInt32Min,
                        std::int64_t most = kInt32Max);
+  /// None if the attribute is "None", which MXNet writes for some axes.
+  std::optional<std::int64_t> optional_integer(const char* key, std::optional<std::int64_t> missing);
   double number(const char* key, std::optional<double> missing = {});
   float real(const char* key, std::optional<float> missing = {});  ///< a float32 field; a number beyond its range is an error
   bool flag(const char* key, bool missing);
   Dims tuple(const char* key, std::optional<Dims> missing = {}, std::int64_t least = kInt32Min);
   /// A tuple whose entries may be None.
   OptionalDims optional_tuple(const char* key, std::optional<OptionalDims> missing = {});
+  std::vector<float> reals(const char* key, std::optional<std::vector<float>> missing = {});  ///< a tuple; each as by real()
   std::size_t choice(const char* key, std::initializer_list<std::string_view> names, std::optional<std::size_t> missing = {});
-  DType dtype(const char* key);  ///< required; a name such as "float16"
+  DType dtype(const char* key, std::optional<DType> missing = {});  ///< a name such as "float16"; "None" is as not given
 
   /// Marks attributes that have no effect at inference as read.
   void ignore(std::initializer_list<const char*> keys);
@@ -63,5 +66,7 @@ class AttributeReader {
 std::optional<Dims> parse_tuple(std::string_view text);
 /// As parse_tuple, but entries may be "None".
 std::optional<OptionalDims> parse_optional_tuple(std::string_view text);
+/// As parse_tuple, of numbers with fractions.
+std::optional<std::vector<double>> parse_number_tuple(std::string_view text);
 
 }  // namespace shoal::worker

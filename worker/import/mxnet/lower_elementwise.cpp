@@ -1,9 +1,10 @@
 // Element-wise operators: arithmetic of two tensors, the scalar family, functions of one tensor, casts, clip, and operators that
 // do nothing at inference.
+#include <algorithm>
 #include <cctype>
 
 #include "shm/base/format.hpp"
-#include "worker/import/mxnet/mxnet_lowering.hpp"
+#include "worker/import/mxnet/lower_math.hpp"
 #include "worker/ops/activation.hpp"
 #include "worker/ops/arithmetic.hpp"
 #include "worker/ops/cast.hpp"
@@ -194,12 +195,6 @@ Values identity(MxnetLowering& lowering) {
   return {lowering.inputs[0]};
 }
 
-Values cast_storage(MxnetLowering& lowering) {
-  if (lowering.attributes.choice("stype", {"default", "row_sparse", "csr"}) > 0)
-    lowering.attributes.fail("stype", "is sparse, which is not supported");
-  return identity(lowering);
-}
-
 Values dropout(MxnetLowering& lowering) {
   AttributeReader& attributes = lowering.attributes;
   const float p = attributes.real("p", 0.5f);
@@ -212,6 +207,11 @@ Values dropout(MxnetLowering& lowering) {
 }
 
 }  // namespace
+
+std::optional<UnaryKind> find_unary(std::string_view name) {
+  const auto row = std::ranges::find(kUnaries, name, &UnaryName::name);
+  return row == std::end(kUnaries) ? std::nullopt : std::optional(row->kind);
+}
 
 std::vector<MxnetOperator> elementwise_operators() {
   std::vector<MxnetOperator> all;
@@ -235,9 +235,8 @@ std::vector<MxnetOperator> elementwise_operators() {
   all.push_back({"clip", 1, 1, -1, clip});
   add_aliases(all, {"", 1, 1, -1, dropout, -1, {"output", "mask"}}, {"Dropout", "_npx_dropout"});
   add_aliases(all, {"", 1, 1, -1, identity},
-              {"_copy", "identity", "BlockGrad", "stop_gradient", "MakeLoss", "make_loss", "_CrossDeviceCopy",
-               "_contrib_gradientmultiplier"});
-  all.push_back({"cast_storage", 1, 1, -1, cast_storage});
+              {"_copy", "identity", "BlockGrad", "stop_gradient", "MakeLoss", "_CrossDeviceCopy", "_contrib_gradientmultiplier"});
+  all.push_back({"make_loss", 1, 1, -1, identity, -1, {"loss"}, {}, "_copy"});
   all.push_back({"IdentityAttachKLSparseReg", 1, 2, 1, identity, 1});
   all.push_back({"_identity_with_attr_like_rhs", 2, 2, 1, identity});
   return all;

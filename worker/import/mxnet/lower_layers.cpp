@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "shm/base/format.hpp"
+#include "worker/import/mxnet/lower_layers.hpp"
 #include "worker/import/mxnet/mxnet_lowering.hpp"
 #include "worker/ops/activation.hpp"
 #include "worker/ops/convolution.hpp"
@@ -15,14 +16,6 @@ namespace {
 
 using Values = std::vector<ValueId>;
 
-/// A tuple as long as the kernel. If it is missing, every entry is `fill`.
-Dims kernel_tuple(AttributeReader& attributes, const char* key, std::size_t length, std::int64_t fill, std::int64_t least) {
-  Dims dims = attributes.tuple(key, Dims{}, least);
-  if (dims.empty()) dims.assign(length, fill);
-  if (dims.size() != length) attributes.fail(key, format("has {} entries where kernel has {}", dims.size(), length));
-  return dims;
-}
-
 /// Checks the inputs: data, weight and, unless no_bias is set, bias.
 void check_bias(MxnetLowering& lowering, bool no_bias) {
   const std::size_t wanted = no_bias ? 2 : 3;
@@ -32,17 +25,17 @@ void check_bias(MxnetLowering& lowering, bool no_bias) {
                                        no_bias ? "True" : "False", no_bias ? "" : " and bias"));
 }
 
-Values convolution(MxnetLowering& lowering) {
+}  // namespace
+
+Dims kernel_tuple(AttributeReader& attributes, const char* key, std::size_t length, std::int64_t fill, std::int64_t least) {
+  Dims dims = attributes.tuple(key, Dims{}, least);
+  if (dims.empty()) dims.assign(length, fill);
+  if (dims.size() != length) attributes.fail(key, format("has {} entries where kernel has {}", dims.size(), length));
+  return dims;
+}
+
+void check_filters(MxnetLowering& lowering, std::size_t rank, bool no_bias) {
   AttributeReader& attributes = lowering.attributes;
-  ConvolutionAttributes conv;
-  conv.kernel = attributes.tuple("kernel", {}, 1);
-  const std::size_t rank = conv.kernel.size();
-  if (rank < 1 || rank > 3) attributes.fail("kernel", "has no 1, 2 or 3 entries");
-  conv.stride = kernel_tuple(attributes, "stride", rank, 1, 1);
-  conv.dilate = kernel_tuple(attributes, "dilate", rank, 1, 1);
-  conv.pad = kernel_tuple(attributes, "pad", rank, 0, 0);
-  conv.num_filter = attributes.integer("num_filter", {}, 1);
-  conv.num_group = attributes.integer("num_group", 1, 1);
   const std::size_t layout = attributes.choice("layout", {"None", "NCW", "NCHW", "NCDHW", "NWC", "NHWC", "NDHWC"}, 0);
   if (layout > 3) {
     attributes.fail_node(StatusCode::kUnimplemented,
@@ -50,8 +43,15 @@ Values convolution(MxnetLowering& lowering) {
   } else if (layout > 0 && layout != rank) {
     attributes.fail("layout", format("does not go with a kernel of {} dimensions", rank));
   }
-  check_bias(lowering, attributes.flag("no_bias", false));
+  check_bias(lowering, attributes.flag("no_bias", no_bias));
   attributes.ignore({"workspace", "cudnn_tune", "cudnn_off"});
+}
+
+namespace {
+
+Values convolution(MxnetLowering& lowering) {
+  ConvolutionAttributes conv;
+  read_filters(lowering, conv, /*no_bias=*/false);
   return lowering.add(ops::kConvolution, conv);
 }
 

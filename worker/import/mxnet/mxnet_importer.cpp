@@ -7,7 +7,6 @@
 
 #include "shm/base/errors.hpp"
 #include "shm/base/shortened.hpp"
-#include "worker/graph/operators.hpp"
 #include "worker/import/mxnet/attribute_reader.hpp"
 #include "worker/import/mxnet/mxnet_lowering.hpp"
 #include "worker/import/mxnet/mxnet_outputs.hpp"
@@ -15,6 +14,7 @@
 #include "worker/import/mxnet/mxnet_symbol.hpp"
 #include "worker/import/mxnet/mxnet_types.hpp"
 #include "worker/import/names.hpp"
+#include "worker/import/sparse_array.hpp"
 
 namespace shoal::worker {
 namespace {
@@ -43,13 +43,6 @@ class Warnings {
   std::size_t count_ = 0;
 };
 
-std::size_t all_inputs(const MxnetNode& node) { return node.inputs.size(); }
-
-std::size_t used_inputs(const MxnetNode& node) {
-  const MxnetOperator* const op = find_mxnet_operator(node.op);
-  return op && op->used_inputs >= 0 ? static_cast<std::size_t>(op->used_inputs) : node.inputs.size();
-}
-
 /// The stored arrays by the names of the graph's variables.
 class Parameters {
  public:
@@ -57,21 +50,22 @@ class Parameters {
   static Result<Parameters> make(std::vector<NamedArray> arrays, MemoryBudget& budget) {
     constexpr std::size_t kLinks = 64;  // bytes of a map node's links, and of lists of its key
     SHOAL_RETURN_IF_ERROR(
-        budget.take("the parameters by name", arrays.size(), sizeof(std::pair<const std::string, Constant>) + kLinks));
+        budget.take("the parameters by name", arrays.size(), sizeof(std::pair<const std::string, NamedArray>) + kLinks));
     Parameters parameters;
     for (NamedArray& array : arrays) {
       const auto [at, fresh] = parameters.by_key_.try_emplace(std::move(array.name));  // moves the name only if it is new
-      at->second = std::move(array.array);  // the last of two equal names counts, as in MXNet
+      at->second.array = std::move(array.array);  // the last of two equal names counts, as in MXNet
+      at->second.sparse = std::move(array.sparse);
       if (!fresh) parameters.repeated_.push_back(std::move(array.name));
     }
     return parameters;
   }
 
   /// Looks for "arg:name", then "aux:name", then the bare name. Null when there is no such array, or it is a "none" array.
-  const Constant* find(const std::string& variable) const {
+  const NamedArray* find(const std::string& variable) const {
     for (const char* prefix : {"arg:", "aux:", ""}) {
       const auto found = by_key_.find(prefix + variable);
-      if (found != by_key_.end() && found->second.dtype != DType::kInvalid) return &found->second;
+      if (found != by_key_.end() && found->second.array.dtype != DType::kInvalid) return &found->second;
     }
     return nullptr;
   }
@@ -111,7 +105,7 @@ class Parameters {
   bool is_unnamed() const { return by_key_.size() == 1 && by_key_.begin()->first.empty(); }
 
  private:
-  std::map<std::string, Constant> by_key_;
+  std::map<std::string, NamedArray> by_key_;
   std::vector<std::string> repeated_;
 };
 
@@ -142,8 +136,8 @@ class Translation {
       SHOAL_RETURN_IF_ERROR(note_unsupported(id, added));
     }
     if (const Status added = add_heads(); !added.ok()) return added.with_context(format("offset {}", symbol_.heads_offset));
-    order_inputs();
     graph().remove_unneeded_nodes();
+    order_inputs();
     return std::move(import_);
   }
 
@@ -165,17 +159,16 @@ class Translation {
     return {};
   }
 
-  /// The operators of these nodes.
+  /// The operators of these nodes, and of those in their subgraphs.
   std::vector<Survey::Operator> count_operators(const std::vector<std::size_t>& needed) const {
     std::vector<Survey::Operator> counts;
     std::map<std::string_view, std::size_t> places;  // in `counts`
-    for (const std::size_t id : needed) {
-      const MxnetNode& node = symbol_.nodes[id];
-      if (node.is_variable()) continue;
+    for_each_node(symbol_, needed, used_inputs, [&](const MxnetNode& node) {
+      if (node.is_variable()) return;
       const auto [place, fresh] = places.try_emplace(node.op, counts.size());
       if (fresh) counts.push_back({node.op, 0});
       ++counts[place->second].count;
-    }
+    });
     std::ranges::stable_sort(counts, std::greater<>(), &Survey::Operator::count);
     return counts;
   }
@@ -183,10 +176,9 @@ class Translation {
   /// Names all operators that Shoal does not have in one error, because a user who ports a model needs the whole list.
   Status check_operators(const std::vector<std::size_t>& needed) const {
     std::vector<std::string> unknown;
-    for (const std::size_t id : needed) {
-      const MxnetNode& node = symbol_.nodes[id];
+    for_each_node(symbol_, needed, used_inputs, [&](const MxnetNode& node) {
       if (!node.is_variable() && !find_mxnet_operator(node.op)) unknown.push_back(node.op + " '" + node.name + "'");
-    }
+    });
     if (unknown.empty()) return {};
     return unimplemented("{} of the graph's nodes are of operators that Shoal does not have: {}", unknown.size(),
                          listed(unknown));
@@ -225,25 +217,34 @@ class Translation {
     const MxnetNode& node = symbol_.nodes[id];
     const auto [place, fresh] = variables_.try_emplace(node.name, kNoValue);
     if (fresh) {
-      Value value;
-      value.name = node.name;
-      if (const Constant* constant = parameters_.find(node.name)) {
-        value.dtype = constant->dtype;
-        value.shape = constant->shape;
-        value.constant = *constant;
-      } else if (parameters_.is_none(node.name)) {
-        return invalid_argument("variable '{}': the array that the parameters hold for it has no value", node.name);
-      } else {
-        SHOAL_RETURN_IF_ERROR(describe_input(node, value));
-      }
-      place->second = graph().add_value(std::move(value));
+      SHOAL_ASSIGN_OR_RETURN(place->second, make_variable(node));
     }
     outputs_[id] = {place->second};
     return {};
   }
 
+  Result<ValueId> make_variable(const MxnetNode& node) {
+    const NamedArray* const stored = parameters_.find(node.name);
+    if (stored && stored->sparse) {
+      SHOAL_RETURN_IF_ERROR(budget_.take("the parts of a sparse array", 4, value_bytes(node.name)));
+      return add_sparse(graph(), node.name, *stored);
+    }
+    Value value;
+    value.name = node.name;
+    if (stored) {
+      value.dtype = stored->array.dtype;
+      value.shape = stored->array.shape;
+      value.constant = stored->array;
+    } else if (parameters_.is_none(node.name)) {
+      return invalid_argument("variable '{}': the array that the parameters hold for it has no value", node.name);
+    } else {
+      SHOAL_RETURN_IF_ERROR(describe_input(node, value));
+    }
+    return graph().add_value(std::move(value));
+  }
+
   /// Reads `__shape__`, `__dtype__` and `__storage_type__` of an input.
-  Status describe_input(const MxnetNode& node, Value& value) const {
+  Status describe_input(const MxnetNode& node, Value& value) {
     const auto text = [&](const char* key) -> const std::string* {
       const auto found = node.attributes.find(key);
       return found == node.attributes.end() ? nullptr : &found->second;
@@ -252,7 +253,9 @@ class Translation {
       const auto number = text(key) ? parse_tuple(*text(key)) : std::nullopt;
       return number && number->size() == 1 ? std::optional(number->front()) : std::nullopt;
     };
-    if (flag("__storage_type__").value_or(0) > 0) return unimplemented("input '{}' is sparse, which is not supported", node.name);
+    const std::int64_t storage = flag("__storage_type__").value_or(0);
+    if (storage > 2) return unimplemented("input '{}' has the storage type {}, which no MXNet has", node.name, storage);
+    if (storage > 0) import_.sparse_inputs[node.name] = storage_name(static_cast<Storage>(storage));
     if (const auto type = dtype_of_flag(flag("__dtype__").value_or(-1))) value.dtype = *type;
     if (const auto dims = text("__shape__") ? parse_tuple(*text("__shape__")) : std::nullopt; dims && dims->size() <= kMaxRank) {
       Dims open = *dims;
@@ -287,28 +290,17 @@ class Translation {
 
   Status lower(std::size_t id) {
     const MxnetNode& node = symbol_.nodes[id];
-    const MxnetOperator* const known = find_mxnet_operator(node.op);
-    if (!known) return unimplemented("{} '{}': Shoal does not have this operator", node.op, node.name);
-    const MxnetOperator& op = *known;
-    const auto count = static_cast<int>(node.inputs.size());
-    if (count < op.min_inputs || (op.max_inputs >= 0 && count > op.max_inputs)) {
-      return invalid_argument("{} '{}': {} inputs; it takes {}", node.op, node.name, count,
-                              Arity(op.min_inputs, op.max_inputs).to_text());
-    }
+    SHOAL_ASSIGN_OR_RETURN(const MxnetOperator* const op, operator_of(node));
     std::vector<ValueId> inputs;
     for (std::size_t i = 0; i < std::min(used_inputs(node), node.inputs.size()); ++i) {
-      SHOAL_ASSIGN_OR_RETURN(const ValueId value, output(node.inputs[i], node.name));
-      SHOAL_RETURN_IF_ERROR(check_auxiliary(node, op, i, value));
-      note_reader(node, op, i, value);
+      SHOAL_ASSIGN_OR_RETURN(const ValueId value, value_of(symbol_, outputs_, node.inputs[i], node.name));
+      SHOAL_RETURN_IF_ERROR(check_auxiliary(node, *op, i, value));
+      note_reader(node, *op, i, value);
       inputs.push_back(value);
     }
-    AttributeReader attributes(node);
-    MxnetLowering lowering{graph(), node, attributes, budget_, std::move(inputs)};
-    outputs_[id] = op.lower(lowering);
-    for (const std::string& key : attributes.unread()) {
-      warnings_.add(format("{} '{}': attribute {} is not known and ignored", node.op, node.name, key));
-    }
-    return attributes.status();
+    const auto warn = [this](std::string_view text) { warnings_.add(text); };
+    SHOAL_ASSIGN_OR_RETURN(outputs_[id], lower_node(*op, node, std::move(inputs), graph(), budget_, warn));
+    return {};
   }
 
   /// An auxiliary state is never an input. If it has no value, the checkpoint is incomplete.
@@ -323,24 +315,10 @@ class Translation {
     return invalid_argument("{} '{}': the parameters hold no value of its auxiliary state '{}'", node.op, node.name, state.name);
   }
 
-  /// The value of an entry. `reader` is the node that reads it, for errors.
-  Result<ValueId> output(const MxnetEntry& entry, std::string_view reader) const {
-    const MxnetNode& node = symbol_.nodes[entry.node];
-    const std::vector<ValueId>& outputs = outputs_[entry.node];
-    if (entry.output >= outputs.size()) {
-      return data_loss("{}, inputs: output {} of '{}' is read, which has {}", reader, entry.output, node.name, outputs.size());
-    }
-    if (outputs[entry.output] == kNoValue) {
-      return unimplemented("{} reads output {} of {} '{}', which is not computed at inference", reader, entry.output, node.op,
-                           node.name);
-    }
-    return outputs[entry.output];
-  }
-
   Status add_heads() {
     SHOAL_RETURN_IF_ERROR(check_names_of_heads());
     for (const MxnetEntry& head : heads_) {
-      SHOAL_ASSIGN_OR_RETURN(const ValueId value, output(head, "a head of the graph"));
+      SHOAL_ASSIGN_OR_RETURN(const ValueId value, value_of(symbol_, outputs_, head, "a head of the graph"));
       SHOAL_RETURN_IF_ERROR(budget_.take("the name of a head", kOutputCopies, value_bytes(symbol_.nodes[head.node].name)));
       graph().outputs.push_back({output_name(head.node, head.output), value});
     }
@@ -366,14 +344,19 @@ class Translation {
     return mxnet_output_name(symbol_.nodes[node], output, outputs_[node].size());
   }
 
-  /// Inputs in list_arguments' order, and the arguments that no output needs (labels).
+  /// Inputs in list_arguments' order, and the arguments that no output needs: labels, and what only unread results need, as the
+  /// ranges that a quantized operator hands on.
   void order_inputs() {
+    std::vector<bool> is_read(graph().values.size());
+    const auto read = [&](ValueId id) { is_read[static_cast<std::size_t>(id)] = true; };
+    for (const Node& node : graph().nodes) std::ranges::for_each(node.inputs, read);
+    for (const GraphOutput& output : graph().outputs) read(output.value);
     std::set<std::string> listed_names;
     for (const std::size_t id : post_order(symbol_, symbol_.heads, all_inputs)) {
       const MxnetNode& node = symbol_.nodes[id];
       if (!node.is_variable() || !listed_names.insert(node.name).second || parameters_.find(node.name)) continue;
       const auto used = variables_.find(node.name);
-      if (used == variables_.end()) {
+      if (used == variables_.end() || (!survey_ && !is_read[static_cast<std::size_t>(used->second)])) {
         graph().ignored_inputs.push_back(node.name);
         continue;
       }

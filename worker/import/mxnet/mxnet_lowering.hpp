@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -18,6 +19,9 @@ inline constexpr ValueId kNoValue = -1;  ///< an output that MXNet has and Shoal
 /// references.
 constexpr std::uint64_t value_bytes(std::string_view node_name) { return 3 * sizeof(Value) + 64 + node_name.size(); }
 
+/// Takes a warning.
+using MxnetWarn = std::function<void(std::string_view text)>;
+
 /// One MXNet node that is being lowered.
 struct MxnetLowering {
   Graph& graph;
@@ -25,6 +29,7 @@ struct MxnetLowering {
   AttributeReader& attributes;
   MemoryBudget& budget;
   std::vector<ValueId> inputs;  ///< the inputs that the operator uses, without labels
+  MxnetWarn warn = {};          ///< for the nodes of subgraphs; empty: nobody listens
 
   /// Appends a node of that operator with the MXNet node's name. `outputs` is used only for operators without a fixed
   /// number of outputs. Returns the outputs. Returns none when they are over the budget; `attributes` then has the error.
@@ -33,7 +38,16 @@ struct MxnetLowering {
   std::vector<ValueId> add(const Operator& op, Attributes attributes = {}) { return add(op, std::move(attributes), inputs); }
   /// Checks that the attribute `key`, if the file has it, is the number of inputs.
   void check_input_count(const char* key);
+  /// Lowers what the heads of subgraph number `index` need into `into`, which may be `graph`, and returns them. `arguments`:
+  /// values of `into` for the variables of the subgraph, in the order of list_inputs.
+  ///   Errors  those of its nodes; kInvalidArgument: it has another number of variables or heads
+  Result<std::vector<ValueId>> lower_subgraph(std::size_t index, std::span<const ValueId> arguments, std::size_t heads,
+                                              Graph& into);
 };
+
+/// A value with the shape of `id` that is made earlier: functions of one tensor keep its shape. For operators that read a shape
+/// only, so that nothing is computed for it: exporters write slice_like(anchors, x * 0).
+ValueId shape_source(const Graph& graph, ValueId id);
 
 /// An operator of MXNet, or another name of one.
 struct MxnetOperator {
@@ -48,6 +62,18 @@ struct MxnetOperator {
   std::string alias_of;                   ///< the operator's main name; empty: this is the main name
 };
 
+/// How many inputs of the node are read.
+std::size_t used_inputs(const MxnetNode& node);
+/// The value of an entry. `reader` is the node that reads it, for errors; `outputs` are those of all nodes.
+///   Errors  kDataLoss: there is no such output; kUnimplemented: it is not computed
+Result<ValueId> value_of(const MxnetSymbol& symbol, const std::vector<std::vector<ValueId>>& outputs, const MxnetEntry& entry,
+                         std::string_view reader);
+/// The node's operator, which takes as many inputs as the node has.
+Result<const MxnetOperator*> operator_of(const MxnetNode& node);
+/// Lowers a node and returns its outputs. `inputs`: those that are read.
+Result<std::vector<ValueId>> lower_node(const MxnetOperator& op, const MxnetNode& node, std::vector<ValueId> inputs, Graph& graph,
+                                        MemoryBudget& budget, const MxnetWarn& warn);
+
 /// The operator of that name or alias, or null.
 const MxnetOperator* find_mxnet_operator(std::string_view name);
 /// All of them, aliases included, by name.
@@ -60,6 +86,20 @@ std::vector<MxnetOperator> layer_operators();
 std::vector<MxnetOperator> elementwise_operators();
 std::vector<MxnetOperator> movement_operators();
 std::vector<MxnetOperator> reduction_operators();
+std::vector<MxnetOperator> math_operators();
+std::vector<MxnetOperator> attention_operators();
+std::vector<MxnetOperator> numpy_operators();
+std::vector<MxnetOperator> quantized_operators();
+std::vector<MxnetOperator> creation_operators();
+std::vector<MxnetOperator> indexing_operators();
+std::vector<MxnetOperator> shape_operators();
+std::vector<MxnetOperator> sequence_operators();
+std::vector<MxnetOperator> control_flow_operators();
+std::vector<MxnetOperator> vision_operators();
+std::vector<MxnetOperator> sparse_operators();
+
+/// The names that MXNet also has with "_sparse_" before them, for the same operator.
+std::span<const std::string_view> sparse_aliases();
 
 /// Adds `op` under each of these names. The first is its main name.
 void add_aliases(std::vector<MxnetOperator>& operators, MxnetOperator op, const std::vector<std::string>& names);

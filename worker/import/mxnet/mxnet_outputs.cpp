@@ -28,9 +28,7 @@ std::optional<std::size_t> output_called(const MxnetNode& node, std::string_view
   return name.empty() || (error == std::errc() && end == name.data() + name.size()) ? std::optional(number) : std::nullopt;
 }
 
-std::vector<std::size_t> needed_nodes(const MxnetSymbol& symbol) {
-  return post_order(symbol, symbol.heads, [](const MxnetNode& node) { return node.inputs.size(); });
-}
+std::vector<std::size_t> needed_nodes(const MxnetSymbol& symbol) { return post_order(symbol, symbol.heads, all_inputs); }
 
 }  // namespace
 

@@ -1,10 +1,12 @@
 #include "worker/import/mxnet/mxnet_params.hpp"
 
+#include <array>
 #include <cstring>
-#include <optional>
+#include <utility>
 
 #include "worker/import/mxnet/mxnet_types.hpp"
 #include "worker/import/npz.hpp"
+#include "worker/import/sparse_array.hpp"
 
 namespace shoal::worker {
 namespace {
@@ -20,12 +22,6 @@ constexpr std::string_view kDamage = "the file is truncated or damaged";
 
 /// The format of a record. V0 has no magic.
 enum class RecordVersion { kV0, kV1, kV2, kV3 };
-enum class Storage : std::int32_t { kDense = 0, kRowSparse = 1, kCsr = 2 };
-
-const char* storage_name(Storage storage) { return storage == Storage::kCsr ? "csr" : "row_sparse"; }
-/// The number of index arrays beside the values.
-std::size_t aux_count(Storage storage) { return static_cast<std::size_t>(storage); }
-
 /// Reads a list of arrays. It checks every number before it uses it.
 class ListReader {
  public:
@@ -40,18 +36,11 @@ class ListReader {
     fields_.enter("");
     SHOAL_RETURN_IF_ERROR(names());
     if (fields_.left() > 0) return fields_.damaged("end", "{} bytes follow the last name", fields_.left());
-    SHOAL_RETURN_IF_ERROR(check_dense());
+    for (const auto& [array, offset] : sparse_) SHOAL_RETURN_IF_ERROR(check_sparse(file_, offset, arrays_[array], budget_));
     return std::move(arrays_);
   }
 
  private:
-  /// A sparse record. The error needs its name, and names follow all records.
-  struct Sparse {
-    std::size_t array;
-    std::uint64_t offset;
-    Storage storage;
-  };
-
   Status header() {
     SHOAL_ASSIGN_OR_RETURN(const auto magic, fields_.number<std::uint64_t>("list magic"));
     if (magic != kListMagic) {
@@ -88,24 +77,27 @@ class ListReader {
     SHOAL_ASSIGN_OR_RETURN(const RecordVersion version, this->version());
     SHOAL_ASSIGN_OR_RETURN(const Storage storage, this->storage(version));
     Shape stored;
-    if (storage != Storage::kDense) {
-      if (!sparse_) sparse_ = Sparse{index, start, storage};
-      SHOAL_RETURN_IF_ERROR(shape(version, stored).status());
-    }
+    if (storage != Storage::kDense) SHOAL_RETURN_IF_ERROR(shape(version, stored).status());
     SHOAL_ASSIGN_OR_RETURN(const bool holds_data, shape(version, array.shape));
     if (!holds_data) return {};
     SHOAL_RETURN_IF_ERROR(fields_.number<std::int32_t>("device type").status());  // of the device it was saved from; not needed
     SHOAL_RETURN_IF_ERROR(fields_.number<std::int32_t>("device id").status());
     SHOAL_ASSIGN_OR_RETURN(const DType dtype, type_flag());
-    Constant indices[2];
-    for (std::size_t i = 0; i < aux_count(storage); ++i) {
-      SHOAL_ASSIGN_OR_RETURN(indices[i].dtype, type_flag());
-      SHOAL_RETURN_IF_ERROR(shape(version, indices[i].shape).status());
-    }
     array.dtype = dtype;
-    SHOAL_ASSIGN_OR_RETURN(array.bytes, data(dtype, storage == Storage::kDense ? array.shape : stored));
-    array.owner = file_.owner;
-    for (std::size_t i = 0; i < aux_count(storage); ++i) SHOAL_RETURN_IF_ERROR(data(indices[i].dtype, indices[i].shape).status());
+    if (storage == Storage::kDense) return read_data(array);
+    SHOAL_ASSIGN_OR_RETURN(arrays_[index].sparse, make_parts(file_, storage, budget_));
+    sparse_.emplace_back(index, start);
+    SparseParts& parts = *arrays_[index].sparse;
+    parts.values.dtype = dtype;
+    parts.values.shape = stored;
+    std::array<Constant*, 2> both{&parts.indptr, &parts.indices};
+    const auto numbers = std::span(both).subspan(storage == Storage::kCsr ? 0 : 1);  // those of csr stand in this order
+    for (Constant* const each : numbers) {
+      SHOAL_ASSIGN_OR_RETURN(each->dtype, type_flag());
+      SHOAL_RETURN_IF_ERROR(shape(version, each->shape).status());
+    }
+    SHOAL_RETURN_IF_ERROR(read_data(parts.values));
+    for (Constant* const each : numbers) SHOAL_RETURN_IF_ERROR(read_data(*each));
     return {};
   }
 
@@ -162,6 +154,12 @@ class ListReader {
     return fields_.take("data", *size);
   }
 
+  Status read_data(Constant& array) {
+    SHOAL_ASSIGN_OR_RETURN(array.bytes, data(array.dtype, array.shape));
+    array.owner = file_.owner;
+    return {};
+  }
+
   Status names() {
     const std::uint64_t at = fields_.offset();
     SHOAL_ASSIGN_OR_RETURN(const auto count, fields_.number<std::uint64_t>("number of names"));
@@ -185,18 +183,12 @@ class ListReader {
     return {};
   }
 
-  Status check_dense() const {
-    if (!sparse_) return {};
-    const auto& [array, offset, storage] = *sparse_;
-    return unimplemented("{}: offset {}: array {} '{}' has storage type {}; sparse arrays are not supported", file_.name, offset,
-                         array, arrays_[array].name, storage_name(storage));
-  }
-
   const ForeignFile& file_;
   MemoryBudget& budget_;
   FieldReader fields_;
   std::vector<NamedArray> arrays_;
-  std::optional<Sparse> sparse_;  // the first one
+  /// The sparse ones, and where they begin. Errors need their names, which follow all records.
+  std::vector<std::pair<std::size_t, std::uint64_t>> sparse_;
 };
 
 }  // namespace

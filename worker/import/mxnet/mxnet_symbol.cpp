@@ -14,7 +14,8 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr int kMaxDepth = 64;                  // of nested lists and objects; a graph needs 4, a subgraph in it 4 more
+constexpr int kMaxDepth = 64;                  // of nested lists and objects; a graph needs 4, a subgraph in it 4 more. So what
+                                               // goes through subgraphs may call itself
 constexpr std::uint64_t kMemoryPerByte = 100;  // bytes of memory that one byte of text may become: JSON values, nodes of the file
                                                // and nodes of the Graph. Outputs are counted when they are made.
 constexpr std::size_t kMostHeads = 4096;       // each becomes an output with its own name
@@ -146,10 +147,17 @@ std::string quoted(const Json& json) {
 /// Makes an MxnetSymbol of parsed JSON. Errors name file, offset and node.
 class SymbolReader {
  public:
-  SymbolReader(const ForeignFile& file, const PlacedJson& json) : file_(file), json_(json), graph_(json.graph) {}
+  SymbolReader(const ForeignFile& file, const PlacedJson& json) : file_(file), places_(&json), graph_(json.graph) {}
+  /// Of a graph within node `id` of another one, whose version it has.
+  SymbolReader(const SymbolReader& outer, std::size_t id, const Json& graph)
+      : file_(outer.file_), graph_(graph), offset_(outer.node_offset(id)), where_(outer.where_) {
+    if (where_.empty()) where_ = format("node {} '{}', subgraphs: ", id, shortened(outer.symbol_.nodes[id].name, kQuotedAtMost));
+    symbol_.version = outer.symbol_.version;
+    symbol_.np_shape = outer.symbol_.np_shape;
+  }
 
   Result<MxnetSymbol> read() {
-    if (!graph_.is_object()) return data_loss("{}: offset 0, graph: the JSON is no object", file_.name);
+    if (!graph_.is_object()) return data_loss("{}: offset {}, {}graph: the JSON is no object", file_.name, offset_, where_);
     for (const char* key : {"nodes", "arg_nodes", "heads"}) {
       const auto list = graph_.find(key);
       if (list == graph_.end() || !list->is_array()) return bad_member(key, "there is no list of that name");
@@ -167,19 +175,24 @@ class SymbolReader {
  private:
   template <typename... Args>
   Status bad_member(std::string_view member, std::string_view pattern, const Args&... args) const {
-    return data_loss("{}: offset {}, '{}': {}", file_.name, member_offset(member), member, format(pattern, args...));
+    return data_loss("{}: offset {}, {}'{}': {}", file_.name, member_offset(member), where_, member, format(pattern, args...));
   }
   template <typename... Args>
   Status bad_node(std::size_t id, std::string_view field, std::string_view pattern, const Args&... args) const {
     const std::string name = id < symbol_.nodes.size() ? format(" '{}'", symbol_.nodes[id].name) : "";
-    return data_loss("{}: offset {}, node {}{}, {}: {}", file_.name, node_offset(id), id, name, field, format(pattern, args...));
+    return data_loss("{}: offset {}, {}node {}{}, {}: {}", file_.name, node_offset(id), where_, id, name, field,
+                     format(pattern, args...));
   }
 
   std::uint64_t member_offset(std::string_view member) const {
-    const auto found = json_.members.find(member);
-    return found == json_.members.end() ? 0 : found->second;
+    if (places_ == nullptr) return offset_;
+    const auto found = places_->members.find(member);
+    return found == places_->members.end() ? 0 : found->second;
   }
-  std::uint64_t node_offset(std::size_t id) const { return id < json_.nodes.size() ? json_.nodes[id] : 0; }
+  std::uint64_t node_offset(std::size_t id) const {
+    if (places_ == nullptr) return offset_;
+    return id < places_->nodes.size() ? places_->nodes[id] : 0;
+  }
 
   std::optional<std::int64_t> graph_number(const char* key) const {
     const auto attrs = graph_.find("attrs");
@@ -192,7 +205,7 @@ class SymbolReader {
   void read_version() {
     const std::int64_t version = graph_number("mxnet_version").value_or(0);
     if (version > 0 && version <= std::numeric_limits<int>::max()) symbol_.version = static_cast<int>(version);
-    symbol_.np_shape = graph_number("is_np_shape").value_or(0) != 0;
+    if (const auto np_shape = graph_number("is_np_shape")) symbol_.np_shape = *np_shape != 0;
   }
 
   Status read_node(const Json& json) {
@@ -208,7 +221,19 @@ class SymbolReader {
     symbol_.nodes[id].offset = node_offset(id);
     symbol_.nodes[id].has_param = json.contains("param");
     for (const char* key : {"attrs", "attr", "param"}) SHOAL_RETURN_IF_ERROR(read_attributes(json, key, id));
-    return read_inputs(json, id);
+    SHOAL_RETURN_IF_ERROR(read_inputs(json, id));
+    return read_subgraphs(json, id);
+  }
+
+  Status read_subgraphs(const Json& json, std::size_t id) {
+    const auto graphs = json.find("subgraphs");
+    if (graphs == json.end()) return {};
+    if (!graphs->is_array()) return bad_node(id, "subgraphs", "it is no list");
+    for (const Json& graph : *graphs) {
+      SHOAL_ASSIGN_OR_RETURN(MxnetSymbol subgraph, SymbolReader(*this, id, graph).read());
+      symbol_.nodes[id].subgraphs.push_back(std::move(subgraph));
+    }
+    return {};
   }
 
   /// If several of the keys have the attribute, the first one counts.
@@ -314,8 +339,10 @@ class SymbolReader {
   }
 
   const ForeignFile& file_;
-  const PlacedJson& json_;
+  const PlacedJson* const places_ = nullptr;  ///< null: of a subgraph
   const Json& graph_;
+  const std::uint64_t offset_ = 0;  ///< of a subgraph: that of the node around it
+  std::string where_;               ///< for messages
   MxnetSymbol symbol_;
 };
 
@@ -335,8 +362,9 @@ Result<MxnetSymbol> parse_mxnet_symbol(const ForeignFile& file, MemoryBudget& bu
   return symbol;
 }
 
-std::vector<std::size_t> post_order(const MxnetSymbol& symbol, std::span<const MxnetEntry> heads,
-                                    std::size_t (*reads)(const MxnetNode& node)) {
+std::size_t all_inputs(const MxnetNode& node) { return node.inputs.size(); }
+
+std::vector<std::size_t> post_order(const MxnetSymbol& symbol, std::span<const MxnetEntry> heads, MxnetReads reads) {
   std::vector<std::size_t> order;
   std::vector<bool> seen(symbol.nodes.size());
   std::vector<std::pair<std::size_t, std::size_t>>
@@ -359,6 +387,21 @@ std::vector<std::size_t> post_order(const MxnetSymbol& symbol, std::span<const M
     }
   }
   return order;
+}
+
+std::vector<std::size_t> list_variables(const MxnetSymbol& symbol) {
+  std::vector<std::size_t> variables = post_order(symbol, symbol.heads, all_inputs);
+  std::erase_if(variables, [&](std::size_t id) { return !symbol.nodes[id].is_variable(); });
+  return variables;
+}
+
+void for_each_node(const MxnetSymbol& symbol, std::span<const std::size_t> nodes, MxnetReads reads,
+                   const std::function<void(const MxnetNode&)>& f) {
+  for (const std::size_t id : nodes) {
+    const MxnetNode& node = symbol.nodes[id];
+    f(node);
+    for (const MxnetSymbol& graph : node.subgraphs) for_each_node(graph, post_order(graph, graph.heads, reads), reads, f);
+  }
 }
 
 }  // namespace shoal::worker

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <span>
 #include <string>
@@ -18,15 +19,18 @@ struct MxnetEntry {
   std::size_t output = 0;
 };
 
+struct MxnetSymbol;
+
 /// One node; op "null" is a variable.
 struct MxnetNode {
   std::string op;
   std::string name;
   std::map<std::string, std::string> attributes;
   std::vector<MxnetEntry> inputs;
-  std::uint64_t offset = 0;     ///< in the file
-  bool has_param = false;       ///< attributes are under "param": written before 0.9
-  bool is_old_pooling = false;  ///< a Pooling written before 0.8, when its output size followed another rule
+  std::vector<MxnetSymbol> subgraphs;  ///< of control flow; each has variables of its own
+  std::uint64_t offset = 0;            ///< in the file; of nodes in a subgraph, that of the outermost node
+  bool has_param = false;              ///< attributes are under "param": written before 0.9
+  bool is_old_pooling = false;         ///< a Pooling written before 0.8, when its output size followed another rule
   bool is_variable() const { return op == "null"; }
 };
 
@@ -47,9 +51,17 @@ Result<MxnetSymbol> read_mxnet_symbol(const std::filesystem::path& path, const I
 /// As above, from bytes in memory and within the budget of an import.
 Result<MxnetSymbol> parse_mxnet_symbol(const ForeignFile& file, MemoryBudget& budget);
 
-/// The nodes that these heads need. Every node comes after the nodes it reads, in the order of MXNet's list_arguments. `reads`
-/// returns how many inputs of a node are followed; the others are labels.
-std::vector<std::size_t> post_order(const MxnetSymbol& symbol, std::span<const MxnetEntry> heads,
-                                    std::size_t (*reads)(const MxnetNode& node));
+/// How many inputs of a node are followed.
+using MxnetReads = std::size_t (*)(const MxnetNode& node);
+std::size_t all_inputs(const MxnetNode& node);
+
+/// The nodes that these heads need. Every node comes after the nodes it reads, in the order of MXNet's list_arguments. Inputs
+/// that are not followed are labels.
+std::vector<std::size_t> post_order(const MxnetSymbol& symbol, std::span<const MxnetEntry> heads, MxnetReads reads);
+/// The variables of a symbol, in the order of MXNet's list_inputs.
+std::vector<std::size_t> list_variables(const MxnetSymbol& symbol);
+/// Calls f(node) for these nodes of the symbol, and for those that the heads of their subgraphs need.
+void for_each_node(const MxnetSymbol& symbol, std::span<const std::size_t> nodes, MxnetReads reads,
+                   const std::function<void(const MxnetNode&)>& f);
 
 }  // namespace shoal::worker

@@ -15,7 +15,9 @@ using test::ScratchDirectory;
 // The formats register theirs (worker/import); this folder knows none.
 const ModelKind kTwoFiles{.name = "two", .title = "Two", .graph_suffix = "-symbol.json", .weights_suffix = ".params"};
 const ModelKind kOneFile{.name = "one", .title = "One", .graph_suffix = ".one", .data_suffixes = {".one.data", ".one.more"}};
-const bool kRegistered = (register_model_kind(kTwoFiles), register_model_kind(kOneFile), true);
+// Its name comes after that of kOneFile, whose suffix its own ends with.
+const ModelKind kLonger{.name = "onel", .title = "Long", .graph_suffix = ".long.one", .weights_suffix = ".params"};
+const bool kRegistered = (register_model_kind(kTwoFiles), register_model_kind(kOneFile), register_model_kind(kLonger), true);
 
 TEST(FindModel, TakesAKindWithoutParametersOfItsOwn) {
   const ScratchDirectory files;
@@ -30,6 +32,18 @@ TEST(FindModel, TakesAKindWithoutParametersOfItsOwn) {
   EXPECT_TRUE(says(find_model(files.path("d/net@3")).status().message(), {"d/net.one", "epoch 3", "One"}));
   EXPECT_TRUE(is_model_prefix(files.path("d/net")));
   EXPECT_FALSE(is_model_prefix(files.path("d/nat")));
+}
+
+TEST(FindModel, TakesTheKindWithTheLongestSuffix) {
+  const ScratchDirectory files;
+  files.write("net.long.one");
+  files.write("net-0000.params");
+  const auto model = find_model(files.path());
+  ASSERT_TRUE(model.ok()) << model.status().to_string();
+  EXPECT_EQ(model->prefix, "net");
+  EXPECT_EQ(model->files, (std::vector<std::filesystem::path>{files.path("net.long.one"), files.path("net-0000.params")}));
+  EXPECT_EQ(kind_of("net.one"), &kOneFile);
+  EXPECT_EQ(kind_of(".one"), nullptr) << "no prefix";
 }
 
 TEST(FindModel, TellsKindsOfOnePrefixApart) {

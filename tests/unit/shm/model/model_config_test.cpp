@@ -108,6 +108,13 @@ TEST(ModelConfig, RefusesWrongTypesAndNumbersOutOfRange) {
                            "buckets = [{batch = [4]}, {batch = [8]}]",
                            "buckets = [{input = \"d\", dim = 1, sizes = [4]}, {input = \"d\", dim = 1, sizes = [8]}]",
                            "shapes = [{}]",
+                           "state = {out = \"o\", in = \"i\"}",
+                           "state = [\"o\"]",
+                           "state = [{out = \"o\"}]",
+                           "state = [{out = \"o\", in = \"\"}]",
+                           "state = [{out = \"o\", in = \"i\", shape = [\"1..2\"]}]",
+                           "state = [{out = \"o\", in = \"i\"}, {out = \"o\", in = \"j\"}]",
+                           "state = [{out = \"o\", in = \"i\"}, {out = \"p\", in = \"i\"}]",
                            "[preprocess]\norder = \"RBG\"",
                            "[preprocess]\nmean = [1, 2]",
                            "[preprocess]\npreset = \"imagnet\"",
@@ -158,6 +165,25 @@ TEST(ModelConfig, ReadsRangesAndBuckets) {
                                                    {.input = "d", .dim = 2, .sizes = {256, 640}, .crop = {{"map_output", 1}}}}));
   EXPECT_EQ(parse_model_config("buckets = [1, 2, 8]", "m").value().buckets, (std::vector<Buckets>{{.sizes = {1, 2, 8}}}));
   EXPECT_TRUE(says(error_of("inputs = [{name = \"d\", shape = [\"9..2\"]}]"), {"m/model.toml:1:", "inputs.shape", "9..2"}));
+}
+
+TEST(ModelConfig, ReadsThePairsOfAState) {
+  const auto config = parse_model_config(
+      "state = [{out = \"h_output\", in = \"h_in\", shape = [2, -1, 8]}, {out = \"c_output\", in = \"c_in\"}]", "m");
+  ASSERT_TRUE(config.ok()) << config.status().to_string();
+  EXPECT_EQ(config->state, (std::vector<StatePair>{{"h_output", "h_in", {2, -1, 8}}, {"c_output", "c_in"}}));
+  const auto batches = parse_model_config(
+      "inputs = [{name = \"h\", shape = [-1, 2], layout = \"NC\"}, {name = \"d\", shape = [-1, -1], layout = \"TN\"}]\n"
+      "state = [{out = \"o\", in = \"h\"}, {out = \"p\", in = \"i\", batch_axis = 2}, {out = \"q\", in = \"j\", batch_input = "
+      "\"e\"}]",
+      "m");
+  ASSERT_TRUE(batches.ok()) << batches.status().to_string();
+  EXPECT_EQ(batches->state,
+            (std::vector<StatePair>{
+                {"o", "h", Shape::any(), "d", 1}, {"p", "i", Shape::any(), "", 2}, {"q", "j", Shape::any(), "e", 0}}));
+  EXPECT_TRUE(says(error_of("state = [{out = \"o\", in = \"i\", batch_axis = -1}]"), {"state.batch_axis"}));
+  EXPECT_TRUE(says(error_of("\nstate = [{out = \"o\", in = \"i\", size = 1}]"), {"m/model.toml:2:", "state.size", "shape"}));
+  EXPECT_TRUE(says(error_of("state = [{out = \"o\", in = \"i\"}, {out = \"o\", in = \"j\"}]"), {"'state'", "'o' twice"}));
 }
 
 TEST(ModelConfig, LetsKeysChangeAPresetWhereverTheyStand) {

@@ -68,8 +68,29 @@ TEST(PlanInputs, PutsInputsInTheModelsOrderWithTheirDtypes) {
   EXPECT_EQ(plan->input_sets[0], (std::vector<TensorSpec>{{"a", DType::kUInt8, {3, 1}}, {"b", DType::kInt64, {3, 2}}}));
 }
 
+TEST(PlanInputs, AStateHasItsShapeFromItsKeyAndItsBatchFromTheOtherInputs) {
+  const std::vector<TensorSpec> graph = {{"h_in", DType::kFloat16}, {"data"}, {"c_in"}};
+  const ModelConfig config{.inputs = {{"data", DType::kFloat32, {-1, 4}}, {"c_in", DType::kFloat32, {-1, 2}}},
+                           .state = {{"h_out", "h_in", {2, -1, 8}}, {"c_out", "c_in"}},
+                           .shapes = {}};
+  const auto plan = plan_inputs(config, graph, kWhere);
+  ASSERT_TRUE(plan.ok()) << plan.status().to_string();
+  EXPECT_EQ(plan->inputs[0], (TensorSpec{"h_in", DType::kFloat16, {2, -1, 8}}));
+  EXPECT_EQ(plan->input_sets[0][0], (TensorSpec{"h_in", DType::kFloat16, {2, 1, 8}}));
+  EXPECT_EQ(plan->input_sets[0][2], (TensorSpec{"c_in", DType::kFloat32, {1, 2}}));
+  ModelConfig with_shapes = config;
+  with_shapes.shapes = {{{"data", DType::kFloat32, {3, 4}}},
+                        {{"data", DType::kFloat32, {5, 4}}, {"h_in", DType::kFloat32, {2, 5, 8}}}};
+  const auto planned = plan_inputs(with_shapes, graph, kWhere);
+  ASSERT_TRUE(planned.ok()) << planned.status().to_string();
+  EXPECT_EQ(planned->input_sets[0][0].shape, (Shape{2, 3, 8}));
+  EXPECT_EQ(planned->input_sets[0][2].shape, (Shape{3, 2}));
+  EXPECT_EQ(planned->input_sets[1][0].shape, (Shape{2, 5, 8}));
+  EXPECT_EQ(named_inputs(config), (std::set<std::string>{"c_in", "data", "h_in"}));
+}
+
 TEST(PlanInputs, RefusesNamesAndShapesThatDoNotFit) {
-  EXPECT_TRUE(says(error_of({.inputs = {{"dta", DType::kFloat32, {1}}}}, {kUnknown}), {"'dta'", "'data'"}));
+  EXPECT_TRUE(says(error_of({.inputs = {{"dta", DType::kFloat32, {1}}}}, {kUnknown}), {"'dta'", "it has data"}));
   const TensorSpec open{"data", DType::kFloat32, {-1, 4}};
   EXPECT_TRUE(
       says(error_of({.inputs = {open}, .shapes = {{{"dta", DType::kFloat32, {1, 4}}}}}, {kUnknown}), {"'dta'", "shapes"}));

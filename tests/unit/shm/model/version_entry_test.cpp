@@ -31,6 +31,14 @@ TEST(VersionEntry, SaysInAnyCaseWhichVersionItIs) {
   EXPECT_TRUE(says(none[0].failure.message(), {"'net'", "version 9", "3, 4"}));
 }
 
+TEST(VersionEntry, CountsAGraphThatHoldsParameters) {
+  const ScratchDirectory files;
+  files.write("d/net.one", "12345");
+  EXPECT_EQ(find_entries(request_of(files.path("d")))[0].parameter_bytes, 5u);
+  files.write("d/net.one.data", "1234567");
+  EXPECT_EQ(find_entries(request_of(files.path("d")))[0].parameter_bytes, 12u);
+}
+
 TEST(VersionEntry, KnowsTheBuiltInModels) {
   EXPECT_TRUE(find_entries(request_of("builtin:identity"))[0].failure.ok());
   EXPECT_EQ(find_entries(request_of("builtin:identity", ",workers=3"))[0].model.config.workers, 3);

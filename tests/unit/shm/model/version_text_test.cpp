@@ -19,9 +19,11 @@ using test::ScratchDirectory;
 constexpr const char* kEveryKey = R"(
 inputs = [{name = "data", shape = ["1..64", 3, -1, "8.."], dtype = "uint8"}, {name = "any", shape = "any"}, {name = "one", shape = []}]
 outputs = ["prob"]
+state = [{out = "prob", in = "any", shape = [-1, 2]}, {out = "h", in = "one", batch_input = "any", batch_axis = 1}]
 labels = "names.txt"
 shapes = [{data = [1, 3, 8, 8], any = [2], one = []}, {data = [4, 3, 8, 8], any = [0], one = []}]
 buckets = [{batch = [1, 2, 4]}, {input = "data", dim = 2, sizes = [16, 32], crop = {prob = 1}}]
+sparse = {data = "csr"}
 device = "cpu-reference"
 fallback = "error"
 precision = "f32-fast"

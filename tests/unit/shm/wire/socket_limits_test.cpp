@@ -30,6 +30,12 @@ TEST(MessageContext, WithoutDescriptorsGivesNoSockets) {
   EXPECT_EQ(Dealer::bind(*context, scratch.path("dealer")).status().code(), StatusCode::kUnavailable);
 }
 
+TEST_F(SocketTest, WithoutDescriptorsThereIsNoOtherSocket) {
+  const test::NoDescriptors none;
+  const Status why = Router::create(context_).status();
+  EXPECT_EQ(why.code(), StatusCode::kUnavailable) << why.message();
+}
+
 // Messages of ours have far fewer frames. Whoever sends more must not make a receiver keep room for them.
 TEST_F(SocketTest, FramesBeyondTheLimitAreDropped) {
   Dealer dealer = Dealer::bind(context_, path("a")).value();

@@ -39,7 +39,7 @@ class FileFinderTest : public testing::Test {
     loop_.run_ready();
     if (children_.size() != next + 1) return "(none started)";
     const auto asked = wire::receive_control(children_.back().control.get());
-    return asked.ok() && *asked ? (*asked)->text : "(nothing)";
+    return asked.ok() && *asked ? (*asked)->text.substr(wire::build_id().size() + 1) : "(nothing)";
   }
   void tick_late() { timers_.run_due(monotonic_now_ns() + FileFinder::kLimitNs + 1); }
   static std::string failure(FileSearch& search) {
@@ -77,7 +77,7 @@ TEST_F(FileFinderTest, PutsTheAnswerTogether) {
   const auto asked = wire::receive_control(children_.at(0).control.get());
   ASSERT_TRUE(asked.ok() && *asked);
   EXPECT_EQ((*asked)->kind, wire::ControlKind::kFind);
-  EXPECT_EQ((*asked)->text, "where?");
+  EXPECT_EQ((*asked)->text, wire::build_id() + "\nwhere?");
   children_[0].say("here", false);
   loop_.run_ready();
   EXPECT_FALSE(search->is_over());

@@ -31,6 +31,26 @@ TEST(ParseLoaded, RefusesWhatNoRequestCouldHold) {
   EXPECT_TRUE(says(parse_loaded(described(257)).status().message(), {"257 outputs", "at most 256"}));
 }
 
+TEST(ParseLoaded, AnotherStateIsAnotherSignature) {
+  const auto loaded = [](const std::string& in, const std::string& more = "") {
+    return parse_loaded(R"({"inputs": [], "outputs": [], "state": [{"out": "h_out", "in": ")" + in + R"(", "shape": [-1, 8])" +
+                        more + "}]}")
+        .value();
+  };
+  const LoadReport report = loaded("h_in");
+  EXPECT_EQ(report.state, (std::vector<StatePair>{{"h_out", "h_in", {-1, 8}}}));
+  EXPECT_NE(report.signature("net"), LoadReport{}.signature("net"));
+  EXPECT_NE(report.signature("net"), loaded("c_in").signature("net"));
+  const LoadReport batch = loaded("h_in", R"(, "batch_input": "data", "batch_axis": 1)");
+  EXPECT_EQ(batch.state, (std::vector<StatePair>{{"h_out", "h_in", {-1, 8}, "data", 1}}));
+  EXPECT_NE(report.signature("net"), batch.signature("net"));
+  EXPECT_FALSE(
+      parse_loaded(R"({"inputs": [], "outputs": [], "state": [{"out": "o", "in": "i", "shape": [], "batch_axis": -1}]})"));
+  const ServedModel model{.name = "net", .path = "/models/net", .files = {}, .config = {}, .labels = {}};
+  EXPECT_TRUE(says(describe_text(model, report, 1, {1}), {R"("state":[{"in":"h_in","out":"h_out","shape":[-1,8]}])"}));
+  EXPECT_TRUE(says(describe_text(model, batch, 1, {1}), {R"("state":[{"batch_axis":1,"batch_input":"data","in":"h_in",)"}));
+}
+
 TEST(ParseLoaded, RefusesValuesThatAreNestedDeeply) {
   const std::string deep(20, '['), end(20, ']');
   const std::string text =

@@ -2,6 +2,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <cstring>
 #include <fstream>
 #include <map>
 
@@ -98,6 +99,27 @@ TEST_F(MakeModel, WritesWhatTheImporterReads) {
   EXPECT_EQ((*arrays)[1].name, "aux:b_moving_var");
   EXPECT_EQ((*arrays)[0].array.shape, (Shape{3, 5}));
   EXPECT_EQ((*arrays)[0].array.bytes.size(), 60u);
+}
+
+TEST_F(MakeModel, CopiesConstantsBehindTheComputedArrays) {
+  Tensor anchors = Tensor::create(DType::kFloat32, {2}).value();
+  anchors.values<float>()[0] = 10;
+  anchors.values<float>()[1] = 13;
+  std::vector<NamedTensor> given;
+  given.push_back({"arg:anchors", std::move(anchors)});
+  ASSERT_TRUE(write_params(directory_ / "c.params", {}, given).ok());
+  const auto constants = read_constants(directory_ / "c.params");
+  ASSERT_TRUE(constants.ok()) << constants.status().to_string();
+  const std::vector<ParameterRule> rules{{"arg:a_weight", 0, 0.5f, {3}}};
+  ASSERT_TRUE(write_params(directory_ / "x.params", rules, *constants).ok());
+  const auto arrays = worker::read_mxnet_params(directory_ / "x.params").value();
+  ASSERT_EQ(arrays.size(), 2u);
+  EXPECT_EQ(arrays[1].name, "arg:anchors");
+  float numbers[2];
+  ASSERT_EQ(arrays[1].array.bytes.size(), sizeof(numbers));
+  std::memcpy(numbers, arrays[1].array.bytes.data(), sizeof(numbers));
+  EXPECT_EQ(numbers[1], 13.f);
+  EXPECT_EQ(read_constants(directory_ / "missing.params").status().code(), StatusCode::kNotFound);
 }
 
 TEST_F(MakeModel, RefusesARuleFileByLine) {

@@ -12,8 +12,11 @@
 #include <atomic>
 #include <cerrno>
 #include <cfenv>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
 #include <functional>
 #include <future>
 #include <optional>
@@ -25,6 +28,7 @@
 
 #include "shoal/engine.hpp"
 #include "tests/unit/worker/engine/engine_fixture.hpp"
+#include "tests/unit/worker/import/mxnet/array_files.hpp"
 
 namespace shoal {
 namespace {
@@ -211,6 +215,49 @@ TEST_F(EngineTest, AProcessWithThreadsIsNotForkedToMeasure) {
   EXPECT_TRUE(::waitpid(-1, &status, WNOHANG) == -1 && errno == ECHILD) << "a child is left";
   EXPECT_EQ(forks, 0);
   end.set_value();
+}
+
+TEST_F(EngineTest, AnotherProcessMeasuresNoLongerThanALoadMayTake) {
+  const CacheDirectory cache(directory_ / "cache");
+  const std::filesystem::path model = directory_ / "shipped";
+  std::filesystem::copy(shipped_model(), model);
+  scratch_.write("shipped/model.toml", "inputs = [{name = \"data\", shape = [-1, 3, 64, 64]}]\nload_timeout_s = 1\n");
+  std::promise<void> end;
+  const std::jthread other([ended = end.get_future()] { ended.wait(); });
+  std::chrono::milliseconds waited{0};
+  const auto stop_the_other = [&](std::chrono::milliseconds spent, auto) {
+    waited = spent;
+    std::ifstream children("/proc/thread-self/children");
+    for (pid_t child = 0; children >> child;) ::kill(child, SIGSTOP);
+  };
+  const auto engine = Engine::load(model, {.threads = 1, .tuning_ms = 300, .on_measuring = stop_the_other});
+  end.set_value();
+  ASSERT_TRUE(engine.ok()) << engine.status().to_string();
+  EXPECT_LT(waited, std::chrono::seconds(10)) << "30 s and three times tuning_ms are more";
+  ASSERT_EQ(engine->warnings().size(), 1u);
+  EXPECT_NE(engine->warnings()[0].find("took too long"), std::string::npos) << engine->warnings()[0];
+}
+
+// The other process is started in the working directory of this one.
+TEST_F(EngineTest, AnotherProcessMeasuresWithAGoldenCaseOfARelativePath) {
+  const CacheDirectory cache(directory_ / "cache");
+  const std::filesystem::path model = directory_ / "shipped";
+  std::filesystem::copy(shipped_model(), model);
+  std::ofstream(model / "golden.npz", std::ios::binary)
+      << worker::test::archive(
+             {{"data.npy", worker::test::npy("<f4", "False", "(1, 3, 64, 64)", worker::test::floats(3 * 64 * 64))}})
+             .bytes;
+  scratch_.write("shipped/model.toml",
+                 "inputs = [{name = \"data\", shape = [-1, 3, 64, 64]}]\nprecision = \"auto\"\ngolden = \"golden.npz\"\n");
+  std::promise<void> end;
+  const std::jthread other([ended = end.get_future()] { ended.wait(); });
+  int calls = 0;
+  const auto engine = Engine::load(std::filesystem::relative(model),
+                                   {.threads = 1, .tuning_ms = 300, .on_measuring = [&](auto, auto) { ++calls; }});
+  end.set_value();
+  ASSERT_TRUE(engine.ok()) << engine.status().to_string();
+  EXPECT_EQ(engine->warnings(), std::vector<std::string>());
+  EXPECT_GT(calls, 0);
 }
 
 // They are for the application's own threads, which may block them to take them one by one.

@@ -13,6 +13,8 @@
 #include <vector>
 
 #include "tests/support/custom_operator.hpp"
+#include "tests/support/recurrent_model.hpp"
+#include "tests/support/says.hpp"
 #include "tests/unit/worker/engine/engine_fixture.hpp"
 #include "worker/engine/model_loader.hpp"
 #include "worker/import/mxnet/mxnet_lowering.hpp"
@@ -79,7 +81,7 @@ TEST_F(EngineTest, DescribesWhatStaysThatWayWhereLargerInputsAreRefused) {
 TEST_F(EngineTest, MistakesAreNamed) {
   Engine engine = Engine::load(directory_).value();
   const Tensor good = tensor_of(Shape{1, 2}, {1, 2});
-  EXPECT_EQ(engine.run({{"dato", good}}).status().message(), "model 'net' has no input 'dato'");
+  EXPECT_EQ(engine.run({{"dato", good}}).status().message(), "model 'net' has no input 'dato' (it has: data)");
   EXPECT_EQ(engine.run({}).status().message(), "model 'net': input 'data' is missing");
   EXPECT_EQ(engine.run({{"data", good}, {"data", good}}).status().message(), "model 'net': input 'data' is given twice");
   EXPECT_EQ(engine.run({{"data", Tensor::create(DType::kInt32, Shape{1, 2}).value()}}).status().code(),
@@ -116,6 +118,37 @@ TEST_F(EngineTest, SettingsOfALabelAreIgnored) {
   EXPECT_EQ(engine->describe().value().inputs, (std::vector<TensorSpec>{{"data", DType::kFloat32, {-1, 2}}}));
   ASSERT_EQ(engine->warnings().size(), 1u);
   EXPECT_NE(engine->warnings()[0].find("'softmax_label' is a label"), std::string::npos) << engine->warnings()[0];
+}
+
+TEST_F(EngineTest, AStateThatIsLeftOutIsZeros) {
+  test::write_recurrent_model(directory_ / "rnn");
+  Engine engine = Engine::load(directory_ / "rnn").value();
+  EXPECT_EQ(engine.describe().value().state, (std::vector<StatePair>{{"h_out_output", "h_in", {-1, 8}}}));
+  const Tensor data = tensor_of({2, 4}, {1, 2, 3, 4, 5, 6, 7, 8});
+  const Tensors left_out = engine.run({{"data", data}}).value();
+  const Tensors zeros = engine.run({{"h_in", Tensor::create(DType::kFloat32, {2, 8}).value()}, {"data", data}}).value();
+  const Tensors next = engine.submit("", {{"data", data}, {"h_in", left_out[1].tensor}}).get().value();
+  ASSERT_EQ(left_out[0].tensor.shape(), (Shape{2, 8}));
+  for (std::size_t i = 0; i < 2; ++i) {
+    EXPECT_TRUE(std::ranges::equal(left_out[i].tensor.view().bytes(), zeros[i].tensor.view().bytes()));
+    EXPECT_FALSE(std::ranges::equal(left_out[i].tensor.view().bytes(), next[i].tensor.view().bytes()));
+  }
+  EXPECT_EQ(engine.run({{"h_in", data}}).status().message(), "model 'rnn': input 'data' is missing");
+  EXPECT_TRUE(test::says(engine.run({}).status().message(), {"'rnn'", "'h_in'"}));
+}
+
+TEST_F(EngineTest, AStateThatDoesNotFitTheModelIsRefusedByName) {
+  const auto refusal = [&](const std::string& state) {
+    test::write_recurrent_model(directory_ / "rnn", 8, state);
+    const auto engine = Engine::load(directory_ / "rnn");
+    EXPECT_EQ(engine.status().code(), StatusCode::kInvalidArgument) << state;
+    EXPECT_TRUE(test::says(engine.status().message(), {"'rnn'", "'state'"}));
+    return engine.status().message();
+  };
+  EXPECT_TRUE(test::says(refusal(R"([{out = "h_out", in = "h_in"}])"), {"output 'h_out'", "y_output, h_out_output"}));
+  EXPECT_TRUE(test::says(refusal(R"([{out = "h_out_output", in = "h"}])"), {"input 'h'", "data, h_in"}));
+  EXPECT_TRUE(test::says(refusal(R"([{out = "h_out_output", in = "data"}])"), {"'h_out_output'", "1x8", "'data'", "1x4"}));
+  EXPECT_TRUE(test::says(refusal(R"([{out = "h_out_output", in = "h_in", shape = [-1, 9]}])"), {"'h_in'", "?x9", "1x8"}));
 }
 
 Status throw_it(const worker::Node&, std::span<const TensorView> src, std::span<TensorView> dst) {

@@ -48,8 +48,8 @@ std::string variables_after(const char* policy, const char* spin_count) {
 }
 
 TEST(PassiveOpenmp, SetsWhatTheUserLeftOpen) {
-  EXPECT_EQ(variables_after("", ""), "<passive><1000>");
-  EXPECT_EQ(variables_after("passive", ""), "<passive><1000>");
+  EXPECT_EQ(variables_after("", ""), "<passive><30000>");
+  EXPECT_EQ(variables_after("passive", ""), "<passive><30000>");
   EXPECT_EQ(variables_after("PASSIVE", "7"), "<PASSIVE><7>");
   EXPECT_EQ(variables_after("", "7"), "<passive><7>");
   EXPECT_EQ(variables_after("active", ""), "<active><>");

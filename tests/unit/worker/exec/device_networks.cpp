@@ -95,6 +95,10 @@ const NetworkCase kNetworks[] = {
        const ValueId x = b.conv(b.input("data"), 32, 32, 3);
        b.output(b.add(x, x));
      }},
+    {"BatchNormOfOnePixel",  // whose layouts are equal, and whose strides are not
+     [](GraphBuilder& b) {
+       b.output(b.activation(b.batch_norm(b.pool(b.input("data"), {.kind = PoolingKind::kMax, .global = true}), 32)));
+     }},
     {"NormAndActivationInFrontOfConvolutions",
      [](GraphBuilder& b) {
        ValueId x = b.batch_norm(b.input("data"), 32, true);

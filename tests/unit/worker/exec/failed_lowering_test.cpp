@@ -23,6 +23,7 @@
 #include "worker/ops/arithmetic.hpp"
 #include "worker/ops/pooling.hpp"
 #include "worker/ops/reduce.hpp"
+#include "worker/ops/unary.hpp"
 #include "worker/passes/infer.hpp"
 
 namespace {
@@ -62,8 +63,9 @@ Graph network() {
   const ValueId gate = b.activation(b.conv(b.global_average(shifted), 16, 16, 1), ActivationKind::kSigmoid);
   const ValueId gated = b.activation(b.add(b.binary(BinaryKind::kMul, shifted, gate, true), sum));
   const ValueId swish = b.binary(BinaryKind::kMul, gated, b.activation(gated, ActivationKind::kSigmoid));
-  const ValueId elu =
-      b.node("LeakyReLU", {swish}, LeakyAttributes{.kind = LeakyKind::kSelu});  // two primitives, the second in place
+  const ValueId size = b.node("Unary", {swish}, UnaryAttributes{UnaryKind::kAbs});
+  const ValueId root = b.node("Unary", {size}, UnaryAttributes{UnaryKind::kSqrt});  // two primitives, the second in place
+  const ValueId elu = b.node("LeakyReLU", {root}, LeakyAttributes{.kind = LeakyKind::kElu});
   const ValueId joined = b.concat({elu, b.node("AddN", {x, y, sum})}, 1);
   b.output(b.activation(b.fully_connected(b.global_average(joined), 32, 8), ActivationKind::kTanh));
   return b.graph();

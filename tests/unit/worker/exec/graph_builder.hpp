@@ -23,7 +23,8 @@ class GraphBuilder {
   ValueId constant(const Shape& shape, float center = 0.0F, float spread = 1.0F);
   /// The first output; the others are hidden.
   ValueId node(const std::string& op, std::vector<ValueId> inputs, Attributes attributes = {}, int output_count = 1);
-  /// A node with bodies, over what its operator reads itself and then the captures. Its outputs have the numbers from the first on.
+  /// A node with bodies, over what its operator reads itself and then the captures. Its outputs have the numbers from the first
+  /// on.
   ValueId node_with_bodies(const std::string& op, std::vector<ValueId> inputs, std::vector<Graph> bodies,
                            Attributes attributes = {}, int output_count = 1);
   /// A scalar constant of int64.

@@ -2,6 +2,7 @@
 // tests/fuzz/load_fuzzer.cpp finds gets a test here.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <limits>
 #include <optional>
 
@@ -35,6 +36,21 @@ void expect_alike(const GraphBuilder& graph, const std::vector<TensorSpec>& inpu
   EXPECT_TRUE(testing::alike(got, want));
 }
 void expect_alike(const GraphBuilder& graph, const Shape& data) { expect_alike(graph, {spec("data", data)}); }
+
+// oneDNN takes several times as long for it.
+TEST(OddGraphs, SmallPiecesAreJoinedByAKernel) {
+  GraphBuilder b;
+  const ValueId data = b.input("data");
+  const auto part = [&](std::int64_t begin, std::int64_t end) {
+    return b.node("Slice", {data}, SliceAttributes{{{.axis = -1, .begin = begin, .end = end, .step = 1}}});
+  };
+  b.output(b.node("Concat", {part(4, 5), part(0, 4), part(1, 2)}, ConcatAttributes{-1}));
+  const std::vector<TensorSpec> inputs{spec("data", {3, 70, 6})};
+  expect_alike(b, inputs);
+  const auto program = load(b.graph(), inputs)->program(inputs).value();
+  const auto& steps = dynamic_cast<const PlannedProgram&>(*program).plan().steps;
+  EXPECT_TRUE(std::ranges::any_of(steps, [](const auto& step) { return step->implementation() == "kernel"; }));
+}
 
 TEST(OddGraphs, ConcatOfMorePartsThanOneDnnHasArgumentsFor) {
   GraphBuilder b;

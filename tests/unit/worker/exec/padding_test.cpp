@@ -5,9 +5,12 @@
 #include <cstring>
 
 #include "tests/unit/worker/exec/graph_builder.hpp"
+#include "worker/ops/detection.hpp"
 #include "worker/ops/movement.hpp"
+#include "worker/ops/proposal.hpp"
 #include "worker/ops/reduce.hpp"
 #include "worker/ops/reshape.hpp"
+#include "worker/ops/resize.hpp"
 #include "worker/ops/softmax.hpp"
 
 namespace shoal::worker {
@@ -100,6 +103,21 @@ TEST(Padding, RefusesABatchWhoseRowsAreMixed) {
   const ValueId data = joined.input("data");
   joined.output(joined.concat({data, data}, 0));
   EXPECT_NE(refusal(joined.graph()).find("Concat"), std::string::npos);
+}
+
+TEST(Padding, OfABatchPassesInputsOfWhichOnlyTheShapeCounts) {
+  GraphBuilder b;
+  const ValueId data = b.input("data"), anchors = b.node("MultiBoxPrior", {data}, MultiBoxPriorAttributes{});
+  const ValueId scores = b.node("Reshape", {data}, ReshapeAttributes{.shape = {0, 0, -1}});
+  const ValueId offsets = b.node("Flatten", {b.concat({data, b.node("Crop", {data, data}, CropAttributes{})})});
+  b.output(b.node("MultiBoxDetection", {scores, offsets, anchors}, MultiBoxDetectionAttributes{}));
+  const std::vector<TensorSpec> open = {spec("data", {-1, 2, 4, 4})}, one = {spec("data", {1, 2, 4, 4})};
+  EXPECT_TRUE(check_joinable(b.graph(), open, one).ok()) << check_joinable(b.graph(), open, one).to_string();
+  GraphBuilder mixed;
+  const ValueId map = mixed.input("data");
+  mixed.output(mixed.node("Proposal", {map, mixed.constant({1, 4, 4, 4}), mixed.constant({1, 3})},
+                          ProposalAttributes{.scales = {1}, .ratios = {1}}, 2));
+  EXPECT_FALSE(check_joinable(mixed.graph(), open, one).ok());
 }
 
 TEST(Padding, OfTheBatchGoesWithOtherOpenDimensions) {

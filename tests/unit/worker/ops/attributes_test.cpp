@@ -57,7 +57,7 @@ TEST(Attributes, AreWrittenForPeople) {
 
 TEST(Attributes, HaveFieldsForAPage) {
   const auto fields = kSchema<SplitAttributes>.fields();
-  ASSERT_EQ(fields.size(), 3U);
+  ASSERT_EQ(fields.size(), 5U);
   EXPECT_EQ(fields[0].name, "axis");
   EXPECT_EQ(fields[0].type, "integer");
   EXPECT_EQ(fields[0].missing, "1");

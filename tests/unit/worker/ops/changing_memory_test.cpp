@@ -12,6 +12,8 @@
 #include "shoal/tensor.hpp"
 #include "worker/graph/operators.hpp"
 #include "worker/ops/arithmetic.hpp"
+#include "worker/ops/recurrent.hpp"
+#include "worker/ops/sequence.hpp"
 #include "worker/ops/softmax.hpp"
 
 #if defined(__x86_64__)
@@ -92,6 +94,40 @@ TEST(ChangingMemory, SoftmaxReadsALengthOnce) {
       EXPECT_EQ(shares.values<float>()[4], 0);
     }
   }
+}
+
+TEST(ChangingMemory, SequencesReadALengthOnce) {
+  const Tensor data = filled(DType::kFloat32, {4, 1}, 1);
+  for (const Operator* const op : {&ops::kSequenceMask, &ops::kSequenceLast, &ops::kSequenceReverse}) {
+    const Attributes attributes =
+        op == &ops::kSequenceMask ? Attributes(SequenceMaskAttributes{}) : Attributes(SequenceAttributes{});
+    const Node node{.op = op, .name = "sequence", .attributes = attributes};
+    Tensor result = filled(DType::kFloat32, op == &ops::kSequenceLast ? Shape{1} : Shape{4, 1}, -1);
+    for (const DType dtype : {DType::kInt32, DType::kInt64, DType::kFloat32}) {
+      ChangingPage length(dtype == DType::kFloat32 ? 0x40400000 : 3, 0x7fffffff);
+      const std::array src{data.view(), TensorView{dtype, Shape{1}, length.data()}};
+      std::array dst{result.view()};
+      ASSERT_TRUE(op->oracle(node, src, dst).ok());
+      EXPECT_EQ(length.reads(), 1) << op->name;
+      EXPECT_EQ(result.values<float>()[0], 1) << op->name;
+    }
+  }
+}
+
+TEST(ChangingMemory, RnnReadsALengthOnce) {
+  const Node node{.op = &ops::kRnn,
+                  .name = "rnn",
+                  .attributes = RnnAttributes{.mode = RnnMode::kRelu, .layers = 2, .bidirectional = true, .has_lengths = true}};
+  const Tensor data = filled(DType::kFloat32, {4, 1, 1}, 1), parameters = filled(DType::kFloat32, {18}, 1);
+  const Tensor state = filled(DType::kFloat32, {4, 1, 1}, 1);
+  Tensor result = filled(DType::kFloat32, {4, 1, 2}, -1);
+  ChangingPage length(2, 0x7fffffff);
+  const std::array src{data.view(), parameters.view(), state.view(), TensorView{DType::kInt64, Shape{1}, length.data()}};
+  std::array dst{result.view()};
+  ASSERT_TRUE(node.op->oracle(node, src, dst).ok());
+  EXPECT_EQ(length.reads(), 1);
+  EXPECT_GT(result.values<float>()[3], 0);
+  EXPECT_EQ(result.values<float>()[4], 0);
 }
 
 // What is divided by was compared with 0 before.

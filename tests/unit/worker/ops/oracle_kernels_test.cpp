@@ -27,7 +27,7 @@ void expect_case(const std::filesystem::path& prefix, double tolerance) {
 }
 
 TEST(OracleKernels, AnswerWhatMxnetAnswersOnEveryVector) {
-  for (const char* tier : {"tier1", "tier2"}) {
+  for (const char* tier : {"tier1", "tier2", "tier3"}) {
     const auto folder = testing::test_data() / "vectors" / tier;
     const auto cases = testing::read_cases(folder / "cases.json");
     if (cases.empty()) GTEST_SKIP() << "no vectors in " << folder;

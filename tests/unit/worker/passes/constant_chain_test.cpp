@@ -7,8 +7,10 @@
 #include <span>
 #include <vector>
 
+#include "shm/base/format.hpp"
 #include "worker/graph/operators.hpp"
 #include "worker/ops/convolution.hpp"
+#include "worker/ops/deconvolution.hpp"
 #include "worker/ops/normalization.hpp"
 
 namespace shoal::worker {
@@ -50,8 +52,30 @@ TEST_F(Folding, WithoutANormGivesTheConstantItself) {
   EXPECT_FALSE(folded_bias(graph_, conv_, nullptr).has_value());
 }
 
+TEST_F(Folding, APartOfAConstantHasAKeyOfItsOwn) {
+  const ConstantChain part = part_of(graph_, conv_.inputs[1], 1, {1, 2});
+  EXPECT_EQ(numbers_of(part, 2), (std::vector<float>{2, 3}));
+  EXPECT_EQ(part.key(), "v1[1: 1x2]");
+  graph_.value(conv_.inputs[1]).constant->bytes = {};  // released
+  EXPECT_EQ(part_of(graph_, conv_.inputs[1], 1, {1, 2}).key(), part.key());
+}
+
 TEST_F(Folding, ScalesEachFilter) {
   EXPECT_EQ(numbers_of(folded_weights(graph_, conv_, &norm_), 4), (std::vector<float>{1, 2, 6, 8}));
+}
+
+TEST_F(Folding, PutsTheFiltersOfADeconvolutionFirst) {
+  const ValueId weights = constant({4, 1, 2}, {1, 2, 3, 4, 5, 6, 7, 8});  // two groups of two channels and one filter
+  conv_.inputs[1] = weights;
+  conv_.op = &ops::kDeconvolution;
+  conv_.attributes = DeconvolutionAttributes{.num_filter = 2, .num_group = 2};
+  EXPECT_EQ(numbers_of(folded_weights(graph_, conv_, nullptr), 8), (std::vector<float>{1, 2, 3, 4, 5, 6, 7, 8}));
+  conv_.attributes = DeconvolutionAttributes{.num_filter = 1, .num_group = 1};
+  EXPECT_EQ(folded_weights(graph_, conv_, nullptr).key(), format("v{} > filters first(1 4 1)", weights));
+  conv_.inputs[1] = constant({2, 2, 2}, {1, 2, 3, 4, 5, 6, 7, 8});
+  conv_.attributes = DeconvolutionAttributes{.num_filter = 2};
+  EXPECT_EQ(numbers_of(folded_weights(graph_, conv_, nullptr), 8), (std::vector<float>{1, 2, 5, 6, 3, 4, 7, 8}));
+  EXPECT_EQ(numbers_of(folded_weights(graph_, conv_, &norm_), 8), (std::vector<float>{1, 2, 5, 6, 6, 8, 14, 16}));
 }
 
 TEST_F(Folding, MovesTheBiasOrMakesOne) {

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "tests/support/checkpoint.hpp"
 #include "tests/support/scratch_directory.hpp"
 #include "tests/unit/worker/import/mxnet/array_files.hpp"
 
@@ -73,6 +74,23 @@ TEST_F(GoldenTest, AFileThatDoesNotFitTheModelIsAnErrorThatNamesBoth) {
   EXPECT_EQ(read().status().code(), StatusCode::kNotFound);
   std::ofstream(source_.config.golden_file) << "no archive";
   EXPECT_EQ(read().status().code(), StatusCode::kDataLoss);
+}
+
+// The sum of the data and the state is the next state.
+TEST_F(GoldenTest, AStateThatItLeavesOutIsZeros) {
+  shoal::test::write_graph(directory_.path("sum"), "sum", R"json({"nodes": [
+      {"op": "null", "name": "data", "inputs": []}, {"op": "null", "name": "h_in", "inputs": []},
+      {"op": "elemwise_add", "name": "h", "inputs": [[0, 0, 0], [1, 0, 0]]}], "arg_nodes": [0, 1], "heads": [[2, 0, 0]]})json",
+                           "[]");
+  source_.path = directory_.path("sum/sum");
+  source_.files = {source_.path + "-symbol.json", source_.path + "-0000.params"};
+  source_.config.inputs = {{"data", DType::kFloat32, Shape{-1, 3}}};
+  source_.config.state = {{"h_output", "h_in", Shape{-1, 3}}};
+  const auto golden = read({{"data.npy", rows_}, {"h_output.npy", rows_}});
+  ASSERT_TRUE(golden.ok()) << golden.status().to_string();
+  ASSERT_EQ(golden->inputs.size(), 2u);
+  EXPECT_EQ(golden->inputs[1].shape(), (Shape{2, 3}));
+  EXPECT_EQ(golden->inputs[1].values<float>()[5], 0);
 }
 
 }  // namespace

@@ -39,6 +39,8 @@ TEST(LoadMessage, CarriesWhatTheSupervisorWasTold) {
   ModelConfig& sent = model.config;
   sent.inputs = {{"data", DType::kFloat16, {-1, 3, -1}, {{1, 64}, {3, 3}, {32, 224}}}, {"mask", DType::kUInt8, {-1}}};
   sent.outputs = {"layer_output", "prob_output"};
+  sent.state = {{"layer_output", "mask", {-1}}, {"prob_output", "data"}};
+  sent.sparse = {{"data", "csr"}};
   sent.shapes = {{{"data", DType::kFloat16, {1, 3, 32}}, {"mask", DType::kUInt8, {1}}}, {{"data", DType::kFloat16, {8, 3, 64}}}};
   sent.buckets = {{.sizes = {1, 2, 8}}, {.input = "data", .dim = 2, .sizes = {64, 128}, .crop = {{"prob_output", 1}}}};
   sent.device = "cpu-reference";
@@ -59,11 +61,13 @@ TEST(LoadMessage, CarriesWhatTheSupervisorWasTold) {
   EXPECT_EQ(source.path, "/models/net@7");
   EXPECT_EQ(source.files, model.files.files);
   // All members by name: whoever adds one decides here whether it travels.
-  const auto& [inputs, outputs, labels_file, preprocess, shapes, buckets, device, fallback, precision, max_error, tuning_ms,
-               workers, contexts, threads, queue_limit, import_mb, cache_mb, timeout_ms, max_batch, max_delay_ms, run_limit_ms,
-               quarantine_ms, load_timeout_s, memory_mb, golden_file, golden_tolerance, versions] = source.config;
+  const auto& [inputs, outputs, state, labels_file, preprocess, shapes, buckets, sparse, device, fallback, precision, max_error,
+               tuning_ms, workers, contexts, threads, queue_limit, import_mb, cache_mb, timeout_ms, max_batch, max_delay_ms,
+               run_limit_ms, quarantine_ms, load_timeout_s, memory_mb, golden_file, golden_tolerance, versions] = source.config;
   EXPECT_EQ(inputs, sent.inputs);
   EXPECT_EQ(outputs, sent.outputs);
+  EXPECT_EQ(state, sent.state);
+  EXPECT_EQ(sparse, sent.sparse);
   EXPECT_EQ(shapes, sent.shapes);
   EXPECT_EQ(buckets, sent.buckets);
   EXPECT_EQ(device, sent.device);

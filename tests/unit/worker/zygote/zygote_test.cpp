@@ -1,4 +1,5 @@
 #include "worker/zygote/zygote.hpp"
+#include "worker/zygote/find_files.hpp"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -18,12 +19,14 @@
 #include <vector>
 
 #include "shm/base/format.hpp"
+#include "shm/model/version_entry.hpp"
 #include "shm/segment/segment.hpp"
 #include "shm/wire/control.hpp"
 #include "shm/wire/local_address.hpp"
 #include "shm/wire/status_page.hpp"
 #include "tests/support/says.hpp"
 #include "tests/support/scratch_directory.hpp"
+#include "worker/zygote/find_files.hpp"
 
 namespace shoal::worker {
 namespace {
@@ -86,6 +89,28 @@ class ZygoteTest : public ::testing::Test {
   pid_t pid_;
   UniqueFd control_;
 };
+
+TEST(FindFiles, OfAnotherBuildThanTheSupervisorSaysSo) {
+  auto pair = wire::make_control_pair().value();
+  const pid_t pid = ::fork();
+  if (pid == 0) {
+    pair.ours.reset();
+    static char title[] = "a title with room";
+    static char* argv[] = {title};
+    find_files(std::move(pair.theirs), ProcessTitle(1, argv));
+  }
+  EXPECT_TRUE(wire::send_control(pair.ours.get(), {.kind = ControlKind::kFind, .text = "shoal-0.0-other\n{}"}).ok());
+  const auto found = wire::receive_control(pair.ours.get(), true);
+  int status = 0;
+  ::waitpid(pid, &status, 0);
+  EXPECT_EQ(status, 0);
+  ASSERT_TRUE(found.ok() && *found) << found.status().message();
+  const auto entries = parse_entries((*found)->text, {.name = "net", .path = "x", .overrides = {}});
+  ASSERT_TRUE(entries.ok());
+  const Status& why = entries->front().failure;
+  EXPECT_EQ(why.code(), StatusCode::kFailedPrecondition);
+  EXPECT_TRUE(test::says(why.message(), {"shoal-0.0-other", wire::build_id(), "install both from one build"}));
+}
 
 TEST_F(ZygoteTest, AModelThatCannotBeLoadedIsAnAnswerNotADeath) {
   const ControlMessage reply =

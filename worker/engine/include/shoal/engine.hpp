@@ -45,8 +45,8 @@ class Engine final : public Runner {
   /// algorithms are fastest, in a child that this call waits for and reaps. The child is a fork of this process. A process with
   /// threads must not fork: there it is the program shoal-worker, which loads the model as well, and lies beside this library's
   /// package in libexec/shoal. Measuring usually takes `tuning_ms`, at most three times as long, and in a shoal-worker 30 s more
-  /// to load. The result is written under $SHOAL_CACHE_DIR, else $XDG_CACHE_HOME/shoal, else ~/.cache/shoal, and every later load
-  /// reads it, also in the pool. If none of these can be written, nothing is measured.
+  /// to load, but at most `load_timeout_s`. The result is written under $SHOAL_CACHE_DIR, else $XDG_CACHE_HOME/shoal, else
+  /// ~/.cache/shoal, and every later load reads it, also in the pool. If none of these can be written, nothing is measured.
   ///   Errors  kNotFound, kInvalidArgument, kUnimplemented, kDataLoss: file, node or key named; kFailedPrecondition: out of
   ///           memory; kInternal: on_measuring threw
   static Result<Engine> load(const std::string& path, EngineOptions options = {});
@@ -56,7 +56,7 @@ class Engine final : public Runner {
   ~Engine() override;  ///< waits for requests that run; requests that wait end with kCancelled
 
   /// Runs on the calling thread once a context is free.
-  ///   inputs   one per model input, any order; labels are ignored
+  ///   inputs   one per model input, any order; labels are ignored. A state that is left out is zeros
   ///   Errors   kInvalidArgument: names the input; kFailedPrecondition: out of memory
   Result<Tensors> run(const Tensors& inputs);
   /// Runs on one of the engine's own threads; each call starts one until there are `contexts`. `model` is this model's name, or

@@ -1,5 +1,5 @@
-// Loops over one axis of plain float32 data: softmax, L2 normalization. For these oneDNN 2.6.3 has only slow "ref"
-// implementations, none, or (softmax of rows) one that turns NaN into numbers.
+// Loops over one axis of plain float32 data, which the Compiler lowers itself: L2 normalization, BatchNorm of a range of
+// channels. For these oneDNN 2.6.3 has only slow "ref" implementations, or none.
 #pragma once
 
 #include <cstdint>
@@ -13,19 +13,15 @@ struct AxisExtents {
   std::int64_t outer = 1, size = 1, inner = 1;
 };
 
-/// Softmax of sign x / temperature, or its logarithm, over the axis; sign is 1 or -1, temperature is positive. NaN and infinities
-/// give the same results as in the oracle kernel. Operands: src, dst, which may be the same.
-Loop softmax_loop(const AxisExtents& extents, bool is_log, float sign = 1, float temperature = 1);
-
 /// root = sqrt(sum of squares + eps), summed in double; dst = src / root. Operands: src, dst, root (may be null); dst may be src.
 Loop l2_normalization_loop(const AxisExtents& extents, double eps);
 
 /// BatchNorm over `channels` neighbors of each of `rows` positions, which are `stride` elements apart in the source and
 /// `channels` in the destination: dst = (src - mean) * gamma / sqrt(variance + eps) + beta, with relu: 0 if that is negative (NaN
-/// stays). Operands: src, gamma, beta, mean, variance, dst.
+/// stays). Operands: src, gamma, beta, mean, variance, dst; the parameters in float32, src and dst in float32 or bfloat16.
 struct ChannelRows {
   std::int64_t rows, channels, stride;
 };
-Loop batch_norm_loop(const ChannelRows& extents, float eps, bool with_relu);
+Loop batch_norm_loop(const ChannelRows& extents, DType src_type, DType dst_type, float eps, bool with_relu);
 
 }  // namespace shoal::worker::cpu

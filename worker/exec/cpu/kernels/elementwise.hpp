@@ -24,6 +24,11 @@ Loop make_add_n(const Node& node, TensorTypes src, TensorTypes dst);
 Loop make_where(const Node& node, TensorTypes src, TensorTypes dst);
 Loop make_cast(const Node& node, TensorTypes src, TensorTypes dst);
 
+// quantization.cpp
+Loop make_quantize(const Node& node, TensorTypes src, TensorTypes dst);
+Loop make_dequantize(const Node& node, TensorTypes src, TensorTypes dst);
+Loop make_quantized_step(const Node& node, TensorTypes src, TensorTypes dst);
+
 /// dst[i] = src[i] < low ? low : src[i] > high ? high : src[i] for `count` numbers of a floating-point type; NaN stays, as in
 /// MXNet's relu and clip. Operands: src, dst, which may be the same.
 Loop clamp_loop(DType type, std::int64_t count, float low, float high);

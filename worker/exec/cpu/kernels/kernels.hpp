@@ -21,11 +21,17 @@ using TensorTypes = std::span<const TensorType>;
 struct Kernel {
   const Operator* op;
   TypeSet types;  ///< of all inputs and outputs; the operator's rule says which go together
-  /// The loop of a node, whose operands are its inputs and then its outputs; an output that nobody reads has no address. It keeps
-  /// nothing of `node`. Empty: the node has attributes that the kernel does not know.
+  /// The loop of a node, whose operands are its inputs and then its outputs; an output that nobody reads has no address, and
+  /// neither has an input of which only the shape is read. It keeps nothing of `node`. Empty: the node has attributes that the
+  /// kernel does not know.
   Loop (*make)(const Node& node, TensorTypes src, TensorTypes dst);
   /// An output may lie in the memory of an input that has its type and shape.
   bool overwrites = false;
+  /// Bytes of memory that the loop needs during a run: one operand more, the last one. Null: none.
+  std::size_t (*scratch_bytes)(const Node& node, TensorTypes src, TensorTypes dst) = nullptr;
+  /// What the elements of the inputs must satisfy, asked before the loop runs: an error ends the run. Null: nothing. It allocates
+  /// nothing, and the loop does not rely on it: a client may change its memory meanwhile.
+  Status (*check)(const Node& node, TensorTypes src, std::span<std::byte* const> operands) = nullptr;
 };
 
 /// The kernel of the operator, or null.

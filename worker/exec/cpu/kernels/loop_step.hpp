@@ -16,6 +16,11 @@ namespace shoal::worker::cpu {
 ///   Threads  thread-safe
 using Loop = std::function<void(std::span<std::byte* const> operands)>;
 
-std::unique_ptr<Step> make_loop_step(std::string name, std::string implementation, std::vector<BufferId> operands, Loop loop);
+/// Asked before the loop runs; null: nothing is asked. An error ends the run.
+using LoopCheck = std::function<Status(std::span<std::byte* const> operands)>;
+
+///   flops  as Step::flops()
+std::unique_ptr<Step> make_loop_step(std::string name, std::string implementation, std::vector<BufferId> operands, Loop loop,
+                                     double flops = 0, LoopCheck check = nullptr);
 
 }  // namespace shoal::worker::cpu

@@ -1,8 +1,12 @@
 #include "worker/exec/cpu/kernels/movement.hpp"
 
+#include <array>
+#include <utility>
+
 #include "worker/exec/cpu/kernels/conversion.hpp"
 #include "worker/exec/cpu/kernels/parallel.hpp"
 #include "worker/exec/cpu/kernels/walk.hpp"
+#include "worker/ops/diagonal_functions.hpp"
 
 namespace shoal::worker::cpu {
 namespace {
@@ -70,14 +74,14 @@ struct Copy {
   std::int64_t count = 0;
 };
 
-/// Operands: src, then the result of each copy.
+/// Operands: src first, and last the result of each copy.
 Loop copy_loop(DType dtype, std::vector<Copy> copies) {
   Loop loop;
   with_word(dtype, [&]<typename Word>() {
     loop = [copies = std::move(copies)](std::span<std::byte* const> operands) {
       const auto* const src = reinterpret_cast<const Word*>(operands[0]);
       for (std::size_t i = 0; i < copies.size(); ++i) {
-        auto* const dst = reinterpret_cast<Word*>(operands[1 + i]);
+        auto* const dst = reinterpret_cast<Word*>(operands[operands.size() - copies.size() + i]);
         if (dst != nullptr) copy_all(src, copies[i].walk, copies[i].count, dst);
       }
     };
@@ -89,6 +93,60 @@ Loop copy_loop(const TensorType& dst, const Strides& strides, std::int64_t first
   return copy_loop(dst.dtype, {{Walk(dst.shape, strides, first), dst.shape.element_count()}});
 }
 
+/// Each line along the last axis of src becomes the diagonal of a matrix.
+Loop diagonals_loop(std::int64_t offset, const TensorType& src, const TensorType& dst) {
+  const std::int64_t length = src.shape[src.shape.rank() - 1], size = dst.shape[dst.shape.rank() - 1],
+                     count = src.shape.element_count() / length;
+  Loop loop;
+  with_word(dst.dtype, [&]<typename Word>() {
+    loop = [=](std::span<std::byte* const> operands) {
+      const auto* const lines = reinterpret_cast<const Word*>(operands[0]);
+      auto* const matrices = reinterpret_cast<Word*>(operands[1]);
+      for_ranges(count, 1, count * size * size, [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t i = begin; i < end; ++i)
+          worker::make_diagonal(offset, lines + i * length, length, matrices + i * size * size);
+      });
+    };
+  });
+  return loop;
+}
+
+/// Copies the pieces of `rows` rows, `row` bytes apart in the result and close together in the source.
+using PieceCopy = void (*)(const std::byte* src, std::int64_t rows, std::byte* dst, std::int64_t row);
+
+/// The size is known when this is compiled, so that a small piece takes one or two instructions instead of a call.
+template <std::size_t kBytes>
+void copy_pieces(const std::byte* src, std::int64_t rows, std::byte* dst, std::int64_t row) {
+  for (std::int64_t i = 0; i < rows; ++i) std::memcpy(dst + i * row, src + i * static_cast<std::int64_t>(kBytes), kBytes);
+}
+
+template <std::size_t... kSizes>
+constexpr std::array<PieceCopy, sizeof...(kSizes)> piece_copies(std::index_sequence<kSizes...>) {
+  return {copy_pieces<kSizes>...};
+}
+constexpr std::int64_t kSmallPiece = 64;     // bytes
+constexpr std::int64_t kRowsOfPieces = 128;  // that are filled together, so that they stay in the nearest cache
+constexpr auto kPieceCopies = piece_copies(std::make_index_sequence<kSmallPiece + 1>());
+
+/// Rows first..end of a concatenation whose inputs have `bytes` in each row.
+void concat_rows(std::span<std::byte* const> operands, std::span<const std::int64_t> bytes, std::int64_t row, std::int64_t first,
+                 std::int64_t end) {
+  for (std::int64_t begin = first; begin < end; begin += kRowsOfPieces) {
+    const std::int64_t rows = std::min(kRowsOfPieces, end - begin);
+    std::byte* to = operands.back() + begin * row;
+    for (std::size_t k = 0; k < bytes.size(); ++k) {
+      const std::byte* const from = operands[k] + begin * bytes[k];
+      if (bytes[k] <= kSmallPiece) {
+        kPieceCopies[static_cast<std::size_t>(bytes[k])](from, rows, to, row);
+      } else {
+        for (std::int64_t i = 0; i < rows; ++i)
+          std::memcpy(to + i * row, from + i * bytes[k], static_cast<std::size_t>(bytes[k]));
+      }
+      to += bytes[k];
+    }
+  }
+}
+
 }  // namespace
 
 Loop make_transpose(const Node& node, TensorTypes src, TensorTypes dst) {
@@ -98,6 +156,17 @@ Loop make_transpose(const Node& node, TensorTypes src, TensorTypes dst) {
   Strides strides{};
   for (std::size_t i = 0; i < rank; ++i) strides[i] = own[axes.empty() ? rank - 1 - i : static_cast<std::size_t>(axes[i])];
   return copy_loop(dst[0], strides);
+}
+
+Loop make_make_diagonal(const Node& node, TensorTypes src, TensorTypes dst) {
+  return diagonals_loop(node.attributes.get<MakeDiagonalAttributes>().offset, src[0], dst[0]);
+}
+
+Loop make_diagonal(const Node& node, TensorTypes src, TensorTypes dst) {
+  const auto& diagonal = node.attributes.get<DiagonalAttributes>();
+  if (src[0].shape.rank() == 1) return diagonals_loop(diagonal.offset, src[0], dst[0]);
+  const DiagonalPlaces places(diagonal, src[0].shape);
+  return copy_loop(dst[0], places.strides, places.first);
 }
 
 Loop make_swap_axes(const Node& node, TensorTypes src, TensorTypes dst) {
@@ -120,15 +189,23 @@ Loop make_slice(const Node& node, TensorTypes src, TensorTypes dst) {
   return copy_loop(dst[0], strides, first);
 }
 
+Loop make_slice_like(const Node&, TensorTypes src, TensorTypes dst) { return copy_loop(dst[0], row_major(src[0].shape)); }
+
+Loop make_broadcast(const Node&, TensorTypes src, TensorTypes dst) {
+  return copy_loop(dst[0], broadcast_strides(src[0].shape, dst[0].shape));
+}
+
 Loop make_split(const Node& node, TensorTypes src, TensorTypes dst) {
   const int axis = positive_axis(node.attributes.get<SplitAttributes>().axis, src[0].shape);
   const Strides strides = row_major(src[0].shape);
   Shape part = src[0].shape;  // with the axis that the outputs may have lost
-  part[axis] /= static_cast<std::int64_t>(dst.size());
+  const std::int64_t slice = part.element_count() / part[axis];
+  std::int64_t first = 0;
   std::vector<Copy> copies;
-  for (std::size_t i = 0; i < dst.size(); ++i) {
-    const std::int64_t first = static_cast<std::int64_t>(i) * part[axis] * strides[static_cast<std::size_t>(axis)];
+  for (const TensorType& tensor : dst) {
+    part[axis] = tensor.shape.element_count() / slice;
     copies.push_back({Walk(part, strides, first), part.element_count()});
+    first += part[axis] * strides[static_cast<std::size_t>(axis)];
   }
   return copy_loop(src[0].dtype, std::move(copies));
 }
@@ -141,15 +218,8 @@ Loop make_concat(const Node& node, TensorTypes src, TensorTypes dst) {
     bytes.push_back(whole.outer == 0 ? 0 : tensor.shape.element_count() / whole.outer * element);
   const std::int64_t row = whole.size * whole.inner * element;
   return [outer = whole.outer, row, bytes](std::span<std::byte* const> operands) {
-    for_ranges(outer, 1, outer * row, [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t i = begin; i < end; ++i) {
-        std::byte* to = operands.back() + i * row;
-        for (std::size_t k = 0; k < bytes.size(); ++k) {
-          std::memcpy(to, operands[k] + i * bytes[k], static_cast<std::size_t>(bytes[k]));
-          to += bytes[k];
-        }
-      }
-    });
+    for_ranges(outer, 1, outer * row,
+               [&](std::int64_t begin, std::int64_t end) { concat_rows(operands, bytes, row, begin, end); });
   };
 }
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <array>
 
-#include "worker/exec/cpu/kernels/conversion.hpp"
+#include "worker/exec/cpu/kernels/block_elements.hpp"
 #include "worker/exec/cpu/kernels/parallel.hpp"
 #include "worker/exec/cpu/kernels/vectorized.hpp"
 #include "worker/exec/cpu/kernels/walk.hpp"
@@ -36,26 +36,8 @@ struct Group : Axes {
 struct Reduction {
   Group kept, reduced;
   std::int64_t width = 1, length = 1;
-  bool is_mean = false, is_ordered = false;
-};
-
-/// The elements as they are computed: half types become float.
-template <typename T>
-class Elements {
- public:
-  using X = Compute<T>;
-  static_assert(kWidest <= kBlock);
-  const X* read(const T* src, std::int64_t count, X* room) const {
-    if constexpr (std::is_same_v<X, T>) {
-      return src;
-    } else {
-      conversion_(reinterpret_cast<const std::byte*>(src), reinterpret_cast<std::byte*>(room), count);
-      return room;
-    }
-  }
-
- private:
-  Conversion conversion_{kDTypeOf<T>, kDTypeOf<X>};
+  ReduceKind kind = ReduceKind::kSum;
+  bool is_ordered = false;
 };
 
 /// The partial results of one row. There are enough of them for some vectors.
@@ -109,15 +91,15 @@ Fold<X> fold_of(ReduceKind kind) {
     if (kind == ReduceKind::kNanSum) kind = ReduceKind::kSum;
     if (kind == ReduceKind::kNanProd) kind = ReduceKind::kProd;
   }
-  return with_fold<A>(kind, []<typename Step>(A start, Step) {
-    return Fold<X>{start, fold_across<X, A, Step>, fold_along<X, A, Step>, fold_in_order<X, A, Step>, fold_in_order<A, A, Step>};
+  return with_fold<A>(kind, []<typename Step, typename Join>(A start, Step, Join) {
+    return Fold<X>{start, fold_across<X, A, Step>, fold_along<X, A, Step>, fold_in_order<X, A, Step>, fold_in_order<A, A, Join>};
   });
 }
 
 template <typename T>
 class Reducer {
  public:
-  Reducer(const Reduction& what, ReduceKind kind) : what_(what), fold_(fold_of<X>(kind)) {}
+  explicit Reducer(const Reduction& what) : what_(what), fold_(fold_of<X>(what.kind)) {}
 
   void run(const T* src, T* dst) const {
     const std::int64_t outer = what_.kept.count(), all = outer * what_.width * what_.reduced.count() * what_.length;
@@ -140,7 +122,7 @@ class Reducer {
   using X = Compute<T>;
   using A = Accumulator<X>;
 
-  T finish(A value) const { return to_element<T>(what_.is_mean ? mean_of(value, what_.reduced.count() * what_.length) : value); }
+  T finish(A value) const { return to_element<T>(result_of(what_.kind, value, what_.reduced.count() * what_.length)); }
 
   /// Neighboring outputs, each in the order of the oracle kernel.
   void strip(const T* src, std::int64_t first, T* dst) const {
@@ -207,16 +189,19 @@ class Reducer {
 
   Reduction what_;
   Fold<X> fold_;
-  Elements<T> elements_;
+  BlockElements<T> elements_;
+  static_assert(kWidest <= kBlock);
 };
 
-/// nansum and nanprod of floats are no sums of sums: what a NaN or an infinity does depends on what came before.
+/// nansum and nanprod of floats are no sums of sums: what a NaN or an infinity does depends on what came before. A product that
+/// begins with 0 stays 0, while a part of it may be infinite: 0 times that would be NaN.
 bool is_ordered(ReduceKind kind, DType dtype) {
-  return (kind == ReduceKind::kNanSum || kind == ReduceKind::kNanProd) && TypeSet(Floats()).holds(dtype);
+  const bool depends_on_order = kind == ReduceKind::kNanSum || kind == ReduceKind::kNanProd || kind == ReduceKind::kProd;
+  return depends_on_order && TypeSet(Floats()).holds(dtype);
 }
 
 Reduction reduction_of(const ReduceAttributes& attributes, const TensorType& src) {
-  Reduction what{.is_mean = attributes.kind == ReduceKind::kMean, .is_ordered = is_ordered(attributes.kind, src.dtype)};
+  Reduction what{.kind = attributes.kind, .is_ordered = is_ordered(attributes.kind, src.dtype)};
   const std::vector<bool> is_reduced = reduced_axes(attributes, src.shape.rank());
   const Strides strides = row_major(src.shape);
   bool ends_reduced = false;
@@ -230,6 +215,27 @@ Reduction reduction_of(const ReduceAttributes& attributes, const TensorType& src
   return what;
 }
 
+/// The norms of integers, each in the order of its elements.
+template <typename T>
+Loop integer_norms(const Reduction& what) {
+  return [what](std::span<std::byte* const> operands) {
+    const T* const src = reinterpret_cast<const T*>(operands[0]);
+    T* const dst = reinterpret_cast<T*>(operands[1]);
+    const std::int64_t outer = what.kept.count(), count = what.reduced.count();
+    for_ranges(outer * what.width, 1, outer * what.width * count * what.length, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t i = begin; i < end; ++i) {
+        const T* const first = src + what.kept.offset_of(i / what.width) + i % what.width;
+        IntegerNorm<T> norm;
+        for (std::int64_t row = 0; row < count; ++row) {
+          const T* const from = first + what.reduced.offset_of(row);
+          for (std::int64_t k = 0; k < what.length; ++k) norm.add(from[k]);
+        }
+        dst[i] = norm.result();
+      }
+    });
+  };
+}
+
 }  // namespace
 
 Loop make_reduce(const Node& node, TensorTypes src, TensorTypes) {
@@ -238,8 +244,34 @@ Loop make_reduce(const Node& node, TensorTypes src, TensorTypes) {
   const Reduction what = reduction_of(attributes, src[0]);
   Loop loop;
   dispatch(Numbers(), src[0].dtype, [&]<typename T>() {
-    loop = [reducer = Reducer<T>(what, attributes.kind)](std::span<std::byte* const> operands) {
+    if constexpr (std::is_integral_v<T>) {
+      if (what.kind == ReduceKind::kNorm2) {
+        loop = integer_norms<T>(what);
+        return;
+      }
+    }
+    loop = [reducer = Reducer<T>(what)](std::span<std::byte* const> operands) {
       reducer.run(reinterpret_cast<const T*>(operands[0]), reinterpret_cast<T*>(operands[1]));
+    };
+  });
+  return loop;
+}
+
+Loop make_cum_sum(const Node& node, TensorTypes src, TensorTypes dst) {
+  const auto axis = node.attributes.get<CumSumAttributes>().axis;
+  const AxisView view(dst[0].shape, axis ? positive_axis(*axis, dst[0].shape) : 0);
+  const std::int64_t lines = view.outer * view.inner;
+  Loop loop;
+  dispatch(Numbers(), src[0].dtype, [&]<typename T>() {
+    loop = [view, lines](std::span<std::byte* const> operands) {
+      const T* const from = reinterpret_cast<const T*>(operands[0]);
+      T* const to = reinterpret_cast<T*>(operands[1]);
+      for_ranges(lines, 1, lines * view.size, [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t line = begin; line < end; ++line) {
+          const std::int64_t first = line / view.inner * view.size * view.inner + line % view.inner;
+          running_sum(from + first, to + first, view.size, view.inner);
+        }
+      });
     };
   });
   return loop;

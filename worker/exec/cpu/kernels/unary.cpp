@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "worker/exec/cpu/kernels/elementwise.hpp"
+#include "worker/exec/cpu/kernels/exponential.hpp"
 #include "worker/exec/cpu/kernels/map.hpp"
 #include "worker/graph/shapes.hpp"
 #include "worker/ops/arithmetic.hpp"
@@ -31,16 +32,25 @@ Loop map_reals(const TensorType& src, const TensorType& dst, Function function) 
 template <typename Kind>
 Loop make_function(Kind kind, const TensorType& src, const TensorType& dst) {
   BlockFunction function;
-  if (!is_of_reals(kind)) {
+  if (!is_of_reals(kind, is_integer(src.dtype))) {
     const DType computed = computed_type(src.dtype);
     dispatch(ComputedNumbers(), computed,
              [&]<typename C>() { function = with_function_of_numbers<C>(kind, [](auto one) { return block_of<C, C>(one); }); });
     return map_one(src, dst, computed, std::move(function));
   }
-  const DType computed = needs_double(kind) && is_integer(src.dtype) ? DType::kFloat64 : real_type(src.dtype);
+  const DType computed = is_integer(src.dtype) ? DType::kFloat64 : real_type(src.dtype);
   dispatch(Types<float, double>(), computed,
            [&]<typename F>() { function = with_function_of_reals<F>(kind, [](auto one) { return block_of<F, F>(one); }); });
   return map_one(src, dst, computed, std::move(function));
+}
+
+bool is_exponential(LeakyKind kind) { return kind == LeakyKind::kElu || kind == LeakyKind::kSelu; }
+
+/// elu or selu of float32, by vector instructions: std::expm1 is a call for each element.
+BlockFunction exponential_unit(const LeakyAttributes& leaky) {
+  const bool is_selu = leaky.kind == LeakyKind::kSelu;
+  const float above = is_selu ? 1.05070099F : 1.0F, below = is_selu ? 1.05070099F * 1.67326324F : static_cast<float>(leaky.slope);
+  return block_of<float, float>([above, below](float x) { return x > 0 ? above * x : below * expm1_of_negative(x); });
 }
 
 }  // namespace
@@ -58,6 +68,10 @@ Loop make_leaky(const Node& node, TensorTypes src, TensorTypes dst) {
   const DType computed = real_type(src[0].dtype);
   Loop loop;
   dispatch(Types<float, double>(), computed, [&]<typename F>() {
+    if (is_exponential(leaky.kind) && std::is_same_v<F, float>) {
+      loop = map_one(src[0], dst[0], computed, exponential_unit(leaky));
+      return;
+    }
     if (leaky.kind != LeakyKind::kPrelu) {
       loop = map_one(src[0], dst[0], computed, with_leaky_function<F>(leaky, [](auto one) { return block_of<F, F>(one); }));
       return;

@@ -13,4 +13,10 @@ bool has_avx2() {
   return has;
 }
 
+bool has_avx512() {
+  static const bool has = has_avx2() && __builtin_cpu_supports("avx512f") != 0 && __builtin_cpu_supports("avx512bw") != 0 &&
+                          __builtin_cpu_supports("avx512dq") != 0 && __builtin_cpu_supports("avx512vl") != 0;
+  return has;
+}
+
 }  // namespace shoal::worker::cpu

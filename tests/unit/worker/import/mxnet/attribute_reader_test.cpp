@@ -37,6 +37,25 @@ TEST(AttributeReader, ReadsNumbersAsMxnetDoes) {
     EXPECT_TRUE(std::isnan(number(text))) << text;
 }
 
+TEST(AttributeReader, ReadsTuplesOfNumbers) {
+  const auto reals = [](const char* text) {
+    const MxnetNode node = node_with(text);
+    AttributeReader reader(node);
+    const std::vector<float> numbers = reader.reals("key");
+    return reader.status().ok() ? numbers : std::vector<float>{-99};
+  };
+  for (const char* text : {"(0.5, 2)", "[0.5,2]", "( 0.5 , 2L, )", "(0.50000000000000000, 2.0)"})
+    EXPECT_EQ(reals(text), (std::vector<float>{0.5F, 2})) << text;
+  EXPECT_EQ(reals("0.25"), std::vector<float>{0.25F});
+  EXPECT_EQ(reals("()"), std::vector<float>());
+  for (const char* text : {"", "(0.5", "(small,)", "1, 2", "(,)", "(1e60)", "None"})
+    EXPECT_EQ(reals(text), std::vector<float>{-99}) << text;
+  const MxnetNode none;
+  AttributeReader reader(none);
+  EXPECT_EQ(reader.reals("key", std::vector{1.5F}), std::vector{1.5F});
+  EXPECT_TRUE(reader.status().ok());
+}
+
 /// "0,5" in C, as setlocale(LC_ALL, "") may make it.
 TEST(AttributeReader, ReadsNumbersInOneWayWhateverTheLocale) {
   if (!std::setlocale(LC_NUMERIC, "de_DE.UTF-8") && !std::setlocale(LC_NUMERIC, "de_DE"))

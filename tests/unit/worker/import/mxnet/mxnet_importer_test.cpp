@@ -194,6 +194,72 @@ TEST_F(MxnetImporter, ReadsABatchNormWithReluAsBoth) {
   expect_refused(s.json(), StatusCode::kInvalidArgument, {"_contrib_BatchNormWithReLU 'bn'", "'v'"}, {"arg:g", "arg:b", "aux:m"});
 }
 
+TEST_F(MxnetImporter, ReadsTheTableOfAnEmbeddingFirst) {
+  Symbol s;
+  s.op("Embedding", "words", {s.variable("ids"), s.variable("w")}, R"json({"input_dim": "3", "output_dim": "1"})json");
+  const auto result = import(s.json(), {"arg:w"});
+  ASSERT_TRUE(result.ok()) << result.status().to_string();
+  const Node& take = result->graph.nodes.at(0);
+  EXPECT_EQ(take.op->name, "Take");
+  EXPECT_EQ(result->graph.value(take.inputs[0]).name, "w");
+  EXPECT_TRUE(import(s.json()).value().missing_parameters.contains("w"));
+}
+
+TEST_F(MxnetImporter, ReadsAShapeWhereItIsMadeFirst) {
+  Symbol s;
+  const int data = s.variable("data"), anchors = s.variable("anchors");
+  const int scaled = s.op("_mul_scalar", "nothing", {s.op("relu", "act", {data})}, R"json({"scalar": "0"})json");
+  s.op("slice_like", "cut", {anchors, scaled}, R"json({"axes": "(0,)"})json");
+  const auto result = import(s.json(), {"arg:anchors"});
+  ASSERT_TRUE(result.ok()) << result.status().to_string();
+  ASSERT_EQ(result->graph.nodes.size(), 1u) << "nobody reads what relu and _mul_scalar compute";
+  EXPECT_EQ(result->graph.nodes[0].inputs[1], result->graph.inputs[0]);
+}
+
+TEST_F(MxnetImporter, MakesTensorsWithoutInputs) {
+  const auto made = [this](const std::string& op, const std::string& attributes) {
+    Symbol s;
+    s.op(op, "made", {}, attributes);
+    const auto result = import(s.json());
+    return result.ok() ? result->graph.nodes.at(0).attributes.to_text() : result.status().message();
+  };
+  EXPECT_EQ(made("_zeros", R"json({"shape": "(0, 5)", "dtype": "float16", "ctx": "cpu(0)"})json"),
+            "value=0, shape=(-1, 5), shape_of_input=false, dtype=float16");
+  EXPECT_EQ(made("_npi_zeros", R"json({"shape": "(0, 5)"})json"), "value=0, shape=(0, 5), shape_of_input=false, dtype=float32");
+  EXPECT_NE(made("_zeros", "{}").find("attribute shape is missing"), std::string::npos);
+  const std::string range = "repeat=1, count=3, axis=none, in_float64=false, dtype=float32";
+  EXPECT_EQ(made("_arange", R"json({"start": "3"})json"), "start=0, step=1, " + range);
+  EXPECT_EQ(made("_arange", R"json({"start": "0", "stop": "1", "step": "0.4"})json"), "start=0, step=0.4, " + range);
+  EXPECT_NE(made("_arange", R"json({"start": "3", "infer_range": "True"})json").find("start=3, step=1, repeat=1, count=-1"),
+            std::string::npos);
+  for (const char* bad : {R"json({"start": "3", "stop": "3"})json", R"json({"start": "0", "stop": "1e18"})json",
+                          R"json({"start": "0", "stop": "nan"})json", R"json({"start": "0", "stop": "3", "step": "0"})json"})
+    EXPECT_NE(made("_arange", bad).find("_arange 'made'"), std::string::npos) << bad;
+}
+
+TEST_F(MxnetImporter, NamesWhatAnIndexingOperatorCannotDo) {
+  const auto expect_error = [this](const std::string& op, std::size_t inputs, const std::string& attributes, const char* key) {
+    Symbol s;
+    std::vector<int> sources;
+    for (std::size_t i = 0; i < inputs; ++i) sources.push_back(s.variable("x" + std::to_string(i)));
+    s.op(op, "odd", sources, attributes);
+    expect_refused(s.json(), StatusCode::kInvalidArgument, {op + " 'odd'", key});
+  };
+  expect_error("take", 2, R"json({"mode": "mirror"})json", "mode");
+  expect_error("pick", 2, R"json({"axis": "None"})json", "axis");
+  expect_error("topk", 1, R"json({"ret_typ": "order"})json", "ret_typ");
+  expect_error("topk", 1, R"json({"dtype": "float8"})json", "dtype");
+  expect_error("one_hot", 1, "{}", "depth");
+  expect_error("reverse", 1, R"json({"axis": "-1"})json", "axis");
+  expect_error("broadcast_axis", 1, R"json({"axis": "(0, 1)", "size": "2"})json", "size");
+  expect_error("tile", 1, R"json({"reps": "(0, 1)"})json", "reps");
+  expect_error("repeat", 1, R"json({"repeats": "0"})json", "repeats");
+  expect_error("_split_v2", 1, R"json({"indices": "(1, 2)"})json", "indices");
+  expect_error("stack", 2, R"json({"num_args": "3"})json", "num_args");
+  expect_error("_contrib_boolean_mask", 2, R"json({"axis": "1"})json", "axis");
+  expect_error("_contrib_boolean_mask", 1, "{}", "1 inputs");
+}
+
 TEST_F(MxnetImporter, NumbersTheOutputsOfASplitEvenWhenThereIsOne) {
   Symbol s;
   s.op("SliceChannel", "part", {s.variable("data")}, R"json({"num_outputs": "1"})json");
@@ -270,7 +336,12 @@ TEST_F(MxnetImporter, KnowsTheNamesThatOperatorsHadInOldReleases) {
                            "swapaxes",
                            "split",
                            "pad",
-                           "_Hypot"}) {
+                           "_Hypot",
+                           "choose_element_0index",
+                           "broadcast_axes",
+                           "flip",
+                           "argmax_channel",
+                           "batch_take"}) {
     EXPECT_NE(find_mxnet_operator(name), nullptr) << name;
   }
 }
@@ -282,6 +353,16 @@ TEST_F(MxnetImporter, PrunesLabelsBehindFlattenToo) {
   const auto result = import(s.json());
   ASSERT_TRUE(result.ok()) << result.status().to_string();
   EXPECT_EQ(result->graph.ignored_inputs, std::vector<std::string>{"label"});
+}
+
+TEST_F(MxnetImporter, IgnoresWhatOnlyUnreadResultsNeed) {
+  Symbol s;
+  const int data = s.variable("data"), least = s.variable("least"), most = s.variable("most");
+  s.op("_contrib_quantized_flatten", "flat", {data, least, most});  // hands the range on as its other two results
+  const auto result = import(s.json());
+  ASSERT_TRUE(result.ok()) << result.status().to_string();
+  EXPECT_EQ(result->graph.inputs.size(), 1u);
+  EXPECT_EQ(result->graph.ignored_inputs, (std::vector<std::string>{"least", "most"}));
 }
 
 TEST_F(MxnetImporter, KeepsTheNodesOfMixedPrecision) {

@@ -7,6 +7,7 @@
 #include <fstream>
 
 #include "tests/unit/worker/import/mxnet/array_files.hpp"
+#include "worker/import/sparse_array.hpp"
 
 namespace shoal::worker {
 namespace {
@@ -113,11 +114,54 @@ TEST(MxnetParams, MayBeAnEmptyListOrHaveNoNames) {
   EXPECT_EQ(arrays->front().name, "");
 }
 
-TEST(MxnetParams, ThatAreSparseAreRefusedByStorageTypeAndName) {
-  const std::string dense = record(Era::kV2, {1}, kFloat32, floats(1));
-  expect_refused(list({dense, sparse_record(1)}, {"arg:dense", "arg:rows"}), {"row_sparse", "'arg:rows'"},
-                 StatusCode::kUnimplemented);
-  expect_refused(list({sparse_record(2), dense}, {"arg:few", "arg:dense"}), {"csr", "'arg:few'"}, StatusCode::kUnimplemented);
+/// The only array of the file, which it may view.
+NamedArray only(const std::string& bytes) {
+  const auto arrays = read(bytes);
+  EXPECT_TRUE(arrays.ok()) << arrays.status().to_string();
+  return arrays.ok() ? arrays->front() : NamedArray();
+}
+
+TEST(MxnetParams, MayBeSparse) {
+  const std::string rows_file = list({sparse_record(1)}, {kKey}), csr_file = list({sparse_record(2)}, {kKey});
+  const NamedArray rows = only(rows_file), few = only(csr_file);
+  for (const NamedArray& array : {rows, few}) {
+    EXPECT_EQ(array.array.dtype, DType::kFloat32);
+    EXPECT_EQ(array.array.shape, (Shape{5, 2}));
+    EXPECT_TRUE(array.array.bytes.empty());
+    ASSERT_NE(array.sparse, nullptr);
+    EXPECT_EQ(array.sparse->indices.dtype, DType::kInt64);
+    EXPECT_EQ(text(array.sparse->indices), raw<std::int64_t>(1));
+  }
+  EXPECT_EQ(rows.sparse->storage, Storage::kRowSparse);
+  EXPECT_EQ(rows.sparse->values.shape, (Shape{1, 2}));
+  EXPECT_EQ(text(rows.sparse->values), floats(2));
+  EXPECT_EQ(few.sparse->storage, Storage::kCsr);
+  EXPECT_EQ(few.sparse->indptr.shape, Shape{6});
+  EXPECT_EQ(text(few.sparse->values), floats(1));
+}
+
+TEST(MxnetParams, ThatAreSparseMayBeMadeDense) {
+  const std::string bytes = list({sparse_record(1), sparse_record(2)}, {"a", "b"});
+  const ForeignFile file{"m-0000.params", std::as_bytes(std::span(bytes)), nullptr};
+  MemoryBudget budget{ImportLimits()};
+  auto arrays = parse_mxnet_params(file, budget).value();
+  ASSERT_TRUE(make_dense(file, arrays, budget).ok());
+  EXPECT_EQ(text(arrays[0].array), std::string(8, '\0') + floats(2) + std::string(24, '\0'));
+  EXPECT_EQ(text(arrays[1].array), std::string(40, '\0'));  // its only number is 0
+  EXPECT_EQ(arrays[0].sparse, nullptr);
+}
+
+TEST(MxnetParams, ThatAreSparseAreRefusedByTheIndexThatIsWrong) {
+  const std::string rows = list({sparse_record(1)}, {kKey}), csr = list({sparse_record(2)}, {kKey});
+  const std::size_t row = rows.size() - 8 - 8 - 5 - 8, column = csr.size() - 8 - 8 - 5 - 8, bounds = column - 6 * 8;
+  for (const std::int64_t wrong : {std::int64_t{-1}, std::int64_t{5}, (std::int64_t{1} << 31) - 1, std::int64_t{1} << 62}) {
+    expect_refused(with(rows, row, wrong), {"row_sparse array 'arg:w'", "row number 0", "5 of them", std::to_string(wrong)});
+    expect_refused(with(csr, column, wrong), {"csr array 'arg:w'", "column number 0", "2 of them"});
+    expect_refused(with(csr, bounds, wrong), {"csr array 'arg:w'", "begins with"});
+    expect_refused(with(csr, bounds + 8, wrong), {"csr array 'arg:w'", "indptr"});
+    expect_refused(with(csr, bounds + 5 * 8, wrong), {"csr array 'arg:w'", "ends with"});
+  }
+  EXPECT_EQ(text(read(with(csr, column, std::int64_t{0})).value()[0].sparse->indices), raw<std::int64_t>(0));
 }
 
 TEST(MxnetParams, AreRefusedCutAtEveryByte) {
@@ -204,14 +248,51 @@ TEST(MxnetArchive, MayBeOneNpyFileAlone) {
   EXPECT_EQ(text(arrays->front().array), floats(6));
 }
 
-TEST(MxnetArchive, KeepsSlashesInNamesAndRefusesFoldersOfSparseArrays) {
+TEST(MxnetArchive, KeepsSlashesInNames) {
   EXPECT_EQ(read(archive({{"arg:a/b.npy", ramp()}, {"arg:a/format.npy", ramp()}}).bytes).value().at(0).name, "arg:a/b");
-  for (const std::string storage : {"csr", "row_sparse"}) {
-    const auto arrays = read(archive({{"arg:s/data.npy", ramp()}, {"arg:s/format.npy", storage}}).bytes);
-    ASSERT_FALSE(arrays.ok());
-    for (const std::string& part : {storage, std::string("'arg:s'"), std::string("m-0000.params")})
-      EXPECT_NE(arrays.status().message().find(part), std::string::npos) << arrays.status().to_string();
-  }
+}
+
+std::string numbers(const std::vector<std::int64_t>& values) {
+  std::string bytes;
+  for (const std::int64_t value : values) bytes += raw(value);
+  return npy("<i8", "False", "(" + std::to_string(values.size()) + ",)", bytes);
+}
+
+TEST(MxnetArchive, MayHoldFoldersOfSparseArrays) {
+  const auto arrays = read(archive({{"s/data.npy", npy("<f4", "False", "(3,)", floats(3))},
+                                    {"arg:b.npy", ramp()},
+                                    {"s/indices.npy", numbers({1, 0, 2}), true},
+                                    {"s/indptr.npy", numbers({0, 1, 3})},
+                                    {"s/shape.npy", numbers({2, 3})},
+                                    {"s/format.npy", "csr"},
+                                    {"arg:r/s/data.npy", ramp()},
+                                    {"arg:r/s/indices.npy", numbers({0, 7})},
+                                    {"arg:r/s/shape.npy", numbers({8, 3})},
+                                    {"arg:r/s/format.npy", "row_sparse"}})
+                               .bytes);
+  ASSERT_TRUE(arrays.ok()) << arrays.status().to_string();
+  ASSERT_EQ(arrays->size(), 3u);
+  EXPECT_EQ((*arrays)[0].name, "arg:b");
+  EXPECT_EQ((*arrays)[1].name, "arg:r/s");
+  EXPECT_EQ((*arrays)[1].array.shape, (Shape{8, 3}));
+  EXPECT_EQ((*arrays)[1].sparse->storage, Storage::kRowSparse);
+  EXPECT_EQ((*arrays)[2].name, "s");
+  EXPECT_EQ((*arrays)[2].sparse->storage, Storage::kCsr);
+  EXPECT_EQ((*arrays)[2].sparse->indptr.shape, Shape{3});
+}
+
+TEST(MxnetArchive, IsRefusedIfASparseArrayIsWrong) {
+  const auto rows = [](const std::string& indices, const std::string& shape) {
+    return archive({{"r/data.npy", ramp()}, {"r/indices.npy", indices}, {"r/shape.npy", shape}, {"r/format.npy", "row_sparse"}})
+        .bytes;
+  };
+  expect_refused(archive({{"r/data.npy", ramp()}, {"r/format.npy", "csr"}}).bytes, {"sparse array 'r'", "no such member"});
+  expect_refused(rows(numbers({1, 1}), numbers({8, 3})), {"'r'", "ascend"});
+  expect_refused(rows(numbers({1, 8}), numbers({8, 3})), {"'r'", "row number 1 is 8"});
+  expect_refused(rows(numbers({1, 2}), numbers({8, 4})), {"'r'", "2x3", "8x4"});
+  expect_refused(rows(numbers({1}), numbers({8, 3})), {"'r'", "2 elements"});
+  expect_refused(rows(numbers({1, 2}), numbers({8, -3})), {"'r'", "shape", "-3"});
+  expect_refused(rows(ramp(), numbers({8, 3})), {"'r'"});
 }
 
 TEST(MxnetArchive, IsRefusedCutAtEveryByteAndWithMoreBehindIt) {

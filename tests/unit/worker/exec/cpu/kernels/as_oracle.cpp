@@ -134,6 +134,8 @@ class Comparison {
       if (in_place < 0) std::memset(tensor.view().data, 0x5a, tensor.size_bytes());
       operands.push_back(tensor.view().data);
     }
+    std::vector<std::byte> scratch(kernel->scratch_bytes ? kernel->scratch_bytes(node_, src_types_, dst_types_) : 0);
+    if (kernel->scratch_bytes) operands.push_back(scratch.data());
     const int before = ::omp_get_max_threads();
     ::omp_set_num_threads(threads);
     loop(operands);

@@ -89,6 +89,20 @@ TEST(Reductions, TreatNanAndInfinityAsTheOracleKernelDoes) {
   }
 }
 
+/// 0 to 20474: their product is 0, but that of many of them is infinite.
+TEST(Reductions, AProductThatBeginsWithZeroIsZero) {
+  for (const DType dtype : {DType::kFloat32, DType::kFloat64}) {
+    for (const std::int64_t count : {200, 20475, 100000}) {
+      Tensor range = small_numbers(dtype, {count});
+      TensorView view = range.view();
+      dispatch(Floats(), dtype, [&]<typename T>() {
+        for (std::int64_t i = 0; i < count; ++i) elements<T>(view)[i] = from_float<T>(static_cast<double>(i));
+      });
+      EXPECT_TRUE(as_oracle({&ops::kReduce, ReduceAttributes{ReduceKind::kProd, {0}}, {range}}));
+    }
+  }
+}
+
 TEST(Reductions, GiveTheSameBitsWithEveryNumberOfThreads) {
   for (const Reduced& reduced : kReductions) {
     const Tensor data = small_numbers(DType::kFloat64, reduced.shape);

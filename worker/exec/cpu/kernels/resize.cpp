@@ -1,0 +1,26 @@
+// The kernel of pictures in another size.
+#include "worker/ops/resize.hpp"
+
+#include "worker/exec/cpu/kernels/detection.hpp"
+#include "worker/exec/cpu/kernels/divided.hpp"
+
+namespace shoal::worker::cpu {
+
+Loop resize_loop(const ResizePictures& pictures, DType dtype) {
+  const std::int64_t rows = pictures.count * pictures.new_height, work = rows * pictures.new_width * pictures.inner;
+  Loop loop;
+  with_resize_rows(pictures, dtype, [&](const auto& function) {
+    loop = [function, rows, work](std::span<std::byte* const> operands) {
+      for_ranges(rows, 1, work, [&](std::int64_t begin, std::int64_t end) {
+        function.compute(operands.front(), operands.back(), begin, end, OnThreads());
+      });
+    };
+  });
+  return loop;
+}
+
+Loop make_resize(const Node& node, TensorTypes src, TensorTypes dst) {
+  return resize_loop(ResizePictures(node.attributes.get<ResizeAttributes>(), src[0].shape, dst[0].shape), dst[0].dtype);
+}
+
+}  // namespace shoal::worker::cpu

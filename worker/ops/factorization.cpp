@@ -1,0 +1,345 @@
+// LqFactorization, Eigen, Inverse, Determinant. All are computed in double.
+#include "worker/ops/factorization.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <utility>
+#include <vector>
+
+#include "shm/base/errors.hpp"
+#include "worker/graph/shapes.hpp"
+#include "worker/ops/elements.hpp"
+
+namespace shoal::worker {
+namespace {
+
+using Reals = Types<float, double>;
+
+/// Matrices (..., n, n), or of any height and width.
+Status check_matrices(const Node& node, const TypedValue& src, bool are_square = true) {
+  if (!TypeSet(Reals()).holds(src.dtype))
+    return invalid_argument("{}: '{}' is {}; float32 or float64 is needed", describe(node), src.name, dtype_name(src.dtype));
+  SHOAL_RETURN_IF_ERROR(check_rank(node, src, 2));
+  const int rank = src.shape.rank();
+  if (!are_square || !known_unequal(src.shape[rank - 2], src.shape[rank - 1])) return {};
+  return invalid_argument("{}: '{}' of shape {} holds no square matrices", describe(node), src.name, src.shape.to_string());
+}
+
+/// One result like src.
+Status infer_square(const Node& node, SourceValues src, ResultValues dst) {
+  SHOAL_RETURN_IF_ERROR(check_matrices(node, src[0]));
+  set_result(dst[0], src[0].dtype, src[0].shape);
+  return {};
+}
+
+/// src without its last `lost` axes, and with one of `made` behind them if that is not 0.
+Status replace_axes(const Node& node, const TypedValue& src, int lost, Dim made, TypedValue& dst) {
+  Sizes out(src.shape.begin(), src.shape.end() - lost);
+  if (!known_less(made, 1)) out.push_back(made);
+  if (out.empty()) out.push_back(1);
+  SHOAL_ASSIGN_OR_RETURN(const SymbolicShape shape, make_shape(node, out));
+  set_result(dst, src.dtype, shape);
+  return {};
+}
+
+Status infer_lq(const Node& node, SourceValues src, ResultValues dst) {
+  SHOAL_RETURN_IF_ERROR(check_matrices(node, src[0], /*are_square=*/false));
+  const int rank = src[0].shape.rank();
+  const Dim height = src[0].shape[rank - 2];
+  if (known_less(src[0].shape[rank - 1], height)) {
+    return invalid_argument("{}: matrices of '{}' ({}) are higher than wide", describe(node), src[0].name,
+                            src[0].shape.to_string());
+  }
+  set_result(dst[0], src[0].dtype, src[0].shape);
+  return replace_axes(node, src[0], 1, height, dst[1]);
+}
+
+Status infer_eigen(const Node& node, SourceValues src, ResultValues dst) {
+  SHOAL_RETURN_IF_ERROR(check_matrices(node, src[0]));
+  set_result(dst[0], src[0].dtype, src[0].shape);
+  return replace_axes(node, src[0], 2, src[0].shape[src[0].shape.rank() - 1], dst[1]);
+}
+
+Status infer_determinant(const Node& node, SourceValues src, ResultValues dst) {
+  SHOAL_RETURN_IF_ERROR(check_matrices(node, src[0]));
+  for (TypedValue& result : dst) SHOAL_RETURN_IF_ERROR(replace_axes(node, src[0], 2, 0, result));
+  return {};
+}
+
+/// A matrix in memory of its own.
+class Matrix {
+ public:
+  Matrix(std::int64_t rows, std::int64_t columns)
+      : rows_(rows), columns_(columns), elements_(static_cast<std::size_t>(rows * columns)) {}
+  template <typename T>
+  static Matrix of(const T* first, std::int64_t rows, std::int64_t columns) {
+    Matrix made(rows, columns);
+    for (std::int64_t i = 0; i < rows; ++i) {
+      for (std::int64_t k = 0; k < columns; ++k) made(i, k) = static_cast<double>(first[i * columns + k]);
+    }
+    return made;
+  }
+  template <typename T>
+  void store(T* to) const {
+    for (std::int64_t i = 0; i < rows_; ++i) {
+      for (std::int64_t k = 0; k < columns_; ++k) to[i * columns_ + k] = static_cast<T>((*this)(i, k));
+    }
+  }
+  std::int64_t rows() const { return rows_; }
+  std::int64_t columns() const { return columns_; }
+  double& operator()(std::int64_t i, std::int64_t k) { return elements_[static_cast<std::size_t>(i * columns_ + k)]; }
+  double operator()(std::int64_t i, std::int64_t k) const { return elements_[static_cast<std::size_t>(i * columns_ + k)]; }
+
+ private:
+  std::int64_t rows_, columns_;
+  std::vector<double> elements_;
+};
+
+/// Calls run.operator()<T>(i) for each matrix of src; an error ends it.
+template <typename Run>
+Status each_matrix(const Node& node, const TensorView& src, const Run& run) {
+  const Shape& shape = src.shape;
+  const std::int64_t size = shape[shape.rank() - 2] * shape[shape.rank() - 1];
+  return dispatch<Reals>(node, src.dtype, [&]<typename T>() {
+    for (std::int64_t i = 0, count = size == 0 ? 0 : shape.element_count() / size; i < count; ++i)
+      SHOAL_RETURN_IF_ERROR(run.template operator()<T>(i));
+    return Status();
+  });
+}
+
+std::int64_t size_of(const TensorView& matrices) { return matrices.shape[matrices.shape.rank() - 1]; }
+
+/// The reflection of row i of `a` from column i on to a multiple of the first unit vector, as LAPACK chooses it: the vector,
+/// whose first element is 1, replaces the row. Returns its factor; `diagonal` becomes the multiple.
+double reflect(Matrix& a, std::int64_t i, double& diagonal) {
+  double squares = 0;
+  for (std::int64_t k = i + 1; k < a.columns(); ++k) squares += a(i, k) * a(i, k);
+  diagonal = a(i, i);
+  double factor = 0;
+  if (squares > 0) {
+    const double norm = std::sqrt(diagonal * diagonal + squares), reflected = diagonal < 0 ? norm : -norm;
+    factor = (reflected - diagonal) / reflected;
+    for (std::int64_t k = i + 1; k < a.columns(); ++k) a(i, k) /= diagonal - reflected;
+    diagonal = reflected;
+  }
+  a(i, i) = 1;
+  return factor;
+}
+
+/// Applies the reflection in row i of `a` to row `row` of `to`.
+void apply_reflection(const Matrix& a, std::int64_t i, double factor, Matrix& to, std::int64_t row) {
+  double sum = 0;
+  for (std::int64_t k = i; k < a.columns(); ++k) sum += to(row, k) * a(i, k);
+  for (std::int64_t k = i; k < a.columns(); ++k) to(row, k) -= factor * sum * a(i, k);
+}
+
+Status compute_lq(const Node& node, Sources src, Results dst) {
+  const std::int64_t width = size_of(src[0]), height = src[0].shape[src[0].shape.rank() - 2];
+  return each_matrix(node, src[0], [&]<typename T>(std::int64_t at) {
+    Matrix a = Matrix::of(elements<T>(src[0]) + at * height * width, height, width), q(height, width), l(height, height);
+    std::vector<double> factors(static_cast<std::size_t>(height));
+    for (std::int64_t i = 0; i < height; ++i) {
+      for (std::int64_t k = 0; k < i; ++k) l(i, k) = a(i, k);
+      factors[static_cast<std::size_t>(i)] = reflect(a, i, l(i, i));
+      for (std::int64_t row = i + 1; row < height; ++row) {
+        apply_reflection(a, i, factors[static_cast<std::size_t>(i)], a, row);
+        l(row, i) = a(row, i);
+      }
+    }
+    for (std::int64_t row = 0; row < height; ++row) {
+      q(row, row) = 1;
+      for (std::int64_t i = height - 1; i >= 0; --i) apply_reflection(a, i, factors[static_cast<std::size_t>(i)], q, row);
+    }
+    if (dst[0].data != nullptr) q.store(elements<T>(dst[0]) + at * height * width);
+    if (dst[1].data != nullptr) l.store(elements<T>(dst[1]) + at * height * height);
+    return Status();
+  });
+}
+
+/// Jacobi's method: turns pairs of axes until `a` is diagonal. The rows of `vectors` become the eigenvectors.
+void diagonalize(Matrix& a, Matrix& vectors) {
+  constexpr int kMostRounds = 60;
+  const std::int64_t n = a.rows();
+  for (std::int64_t i = 0; i < n; ++i) vectors(i, i) = 1;
+  for (int round = 0; round < kMostRounds; ++round) {
+    double beside = 0, all = 0;
+    for (std::int64_t i = 0; i < n; ++i) {
+      for (std::int64_t k = 0; k < n; ++k) {
+        all += a(i, k) * a(i, k);
+        if (i != k) beside += a(i, k) * a(i, k);
+      }
+    }
+    if (!(beside > 1e-30 * all)) return;
+    for (std::int64_t p = 0; p < n; ++p) {
+      for (std::int64_t q = p + 1; q < n; ++q) {
+        if (a(p, q) == 0) continue;
+        const double theta = (a(q, q) - a(p, p)) / (2 * a(p, q));
+        const double t = (theta < 0 ? -1 : 1) / (std::abs(theta) + std::sqrt(theta * theta + 1));
+        const double c = 1 / std::sqrt(t * t + 1), s = t * c;
+        const auto turn = [&](double& x, double& y) {
+          const double old = x;
+          x = c * old - s * y;
+          y = s * old + c * y;
+        };
+        for (std::int64_t k = 0; k < n; ++k) turn(a(k, p), a(k, q));
+        for (std::int64_t k = 0; k < n; ++k) {
+          turn(a(p, k), a(q, k));
+          turn(vectors(p, k), vectors(q, k));
+        }
+      }
+    }
+  }
+}
+
+/// Turns it so that its largest number is positive, as MXNet does.
+void choose_sign(Matrix& vectors, std::int64_t row) {
+  std::int64_t largest = 0;
+  for (std::int64_t k = 1; k < vectors.columns(); ++k) {
+    // Numbers that only rounding tells apart are equal.
+    if (std::abs(vectors(row, k)) > std::abs(vectors(row, largest)) * (1 + 1e-12)) largest = k;
+  }
+  if (vectors(row, largest) >= 0) return;
+  for (std::int64_t k = 0; k < vectors.columns(); ++k) vectors(row, k) = -vectors(row, k);
+}
+
+Status compute_eigen(const Node& node, Sources src, Results dst) {
+  const std::int64_t n = size_of(src[0]);
+  return each_matrix(node, src[0], [&]<typename T>(std::int64_t at) {
+    Matrix a = Matrix::of(elements<T>(src[0]) + at * n * n, n, n), vectors(n, n), sorted(n, n);
+    for (std::int64_t i = 0; i < n; ++i) {
+      for (std::int64_t k = i + 1; k < n; ++k) a(i, k) = a(k, i);
+    }
+    diagonalize(a, vectors);
+    std::vector<std::int64_t> order(static_cast<std::size_t>(n));
+    std::iota(order.begin(), order.end(), std::int64_t{0});
+    const auto less = [](double x, double y) { return std::isnan(y) ? !std::isnan(x) : x < y; };
+    std::ranges::stable_sort(order, less, [&](std::int64_t i) { return a(i, i); });
+    for (std::int64_t i = 0; i < n; ++i) {
+      const std::int64_t from = order[static_cast<std::size_t>(i)];
+      for (std::int64_t k = 0; k < n; ++k) sorted(i, k) = vectors(from, k);
+      choose_sign(sorted, i);
+      if (dst[1].data != nullptr) elements<T>(dst[1])[at * n + i] = static_cast<T>(a(from, from));
+    }
+    if (dst[0].data != nullptr) sorted.store(elements<T>(dst[0]) + at * n * n);
+    return Status();
+  });
+}
+
+/// Gauss' method with the largest pivots: `a` becomes an upper triangle, and the same steps are done with the rows of `with`.
+/// Returns the sign of the order of the rows; 0 if the matrix is singular.
+int eliminate(Matrix& a, Matrix& with) {
+  int sign = 1;
+  for (std::int64_t k = 0; k < a.rows(); ++k) {
+    std::int64_t pivot = k;
+    for (std::int64_t i = k + 1; i < a.rows(); ++i) {
+      if (std::abs(a(i, k)) > std::abs(a(pivot, k))) pivot = i;
+    }
+    if (a(pivot, k) == 0) return 0;
+    const auto step = [&](Matrix& m, std::int64_t i, double factor) {
+      for (std::int64_t j = 0; j < m.columns(); ++j) m(i, j) -= factor * m(k, j);
+    };
+    if (pivot != k) {
+      for (std::int64_t j = 0; j < a.columns(); ++j) std::swap(a(k, j), a(pivot, j));
+      for (std::int64_t j = 0; j < with.columns(); ++j) std::swap(with(k, j), with(pivot, j));
+      sign = -sign;
+    }
+    for (std::int64_t i = k + 1; i < a.rows(); ++i) {
+      const double factor = a(i, k) / a(k, k);
+      step(a, i, factor);
+      step(with, i, factor);
+    }
+  }
+  return sign;
+}
+
+Status compute_inverse(const Node& node, Sources src, Results dst) {
+  const std::int64_t n = size_of(src[0]);
+  return each_matrix(node, src[0], [&]<typename T>(std::int64_t at) {
+    Matrix a = Matrix::of(elements<T>(src[0]) + at * n * n, n, n), inverse(n, n);
+    for (std::int64_t i = 0; i < n; ++i) inverse(i, i) = 1;
+    if (eliminate(a, inverse) == 0) return invalid_argument("{}: matrix {} is singular", describe(node), at);
+    for (std::int64_t i = n - 1; i >= 0; --i) {
+      for (std::int64_t k = 0; k < n; ++k) {
+        double rest = inverse(i, k);
+        for (std::int64_t j = i + 1; j < n; ++j) rest -= a(i, j) * inverse(j, k);
+        inverse(i, k) = rest / a(i, i);
+      }
+    }
+    inverse.store(elements<T>(dst[0]) + at * n * n);
+    return Status();
+  });
+}
+
+Status compute_determinant(const Node& node, Sources src, Results dst) {
+  const bool as_logarithm = node.attributes.get<DeterminantAttributes>().as_logarithm;
+  const std::int64_t n = size_of(src[0]);
+  return each_matrix(node, src[0], [&]<typename T>(std::int64_t at) {
+    Matrix a = Matrix::of(elements<T>(src[0]) + at * n * n, n, n), nothing(n, 0);
+    double sign = eliminate(a, nothing), size = std::abs(sign), logarithm = sign == 0 ? std::log(0.0) : 0;
+    for (std::int64_t i = 0; i < n && sign != 0; ++i) {
+      if (a(i, i) < 0) sign = -sign;
+      size *= std::abs(a(i, i));
+      logarithm += std::log(std::abs(a(i, i)));
+    }
+    if (dst[0].data != nullptr) elements<T>(dst[0])[at] = static_cast<T>(as_logarithm ? sign : sign * size);
+    if (dst.size() > 1 && dst[1].data != nullptr) elements<T>(dst[1])[at] = static_cast<T>(logarithm);
+    return Status();
+  });
+}
+
+/// Each matrix has its own results.
+bool matrix_rows(const BatchedNode& batched) { return batched.rank() > 2 && batched.has_rows_in(0); }
+
+constexpr const char* kSource = "MXNet 1.9.1 src/operator/tensor/la_op.cc";
+
+}  // namespace
+
+namespace ops {
+
+const Operator kLqFactorization({
+    .name = "LqFactorization",
+    .outputs = 2,
+    .infer = infer_lq,
+    .facts = layer_facts(matrix_rows),
+    .oracle = compute_lq,
+    .formula =
+        "a (..., m, n), m at most n: q (..., m, n) with orthonormal rows, and the lower triangle l (..., m, m), l q = a. Signs "
+        "as LAPACK chooses them",
+    .source = kSource,
+});
+
+const Operator kEigen({
+    .name = "Eigen",
+    .outputs = 2,
+    .infer = infer_eigen,
+    .facts = layer_facts(matrix_rows),
+    .oracle = compute_eigen,
+    .formula = "a (..., n, n), symmetric, of which the lower triangle counts: its eigenvectors as rows (..., n, n), the largest "
+               "number of each positive, and its eigenvalues (..., n), the lowest first",
+    .source = kSource,
+});
+
+const Operator kInverse({
+    .name = "Inverse",
+    .infer = infer_square,
+    .facts = layer_facts(matrix_rows),
+    .oracle = compute_inverse,
+    .formula = "a (..., n, n): the inverse of each matrix. A singular one is an error",
+    .source = kSource,
+});
+
+const Operator kDeterminant({
+    .name = "Determinant",
+    .outputs = {1, 2},
+    .attributes = &kSchema<DeterminantAttributes>,
+    .infer = infer_determinant,
+    .facts = layer_facts(matrix_rows),
+    .oracle = compute_determinant,
+    .formula = "a (..., n, n): the determinant of each matrix (...), or its sign and the logarithm of its absolute value",
+    .source = kSource,
+});
+
+}  // namespace ops
+
+}  // namespace shoal::worker

@@ -1,0 +1,21 @@
+// LqFactorization, Eigen, Inverse, Determinant: what matrices are made of.
+#pragma once
+
+#include "worker/graph/operators.hpp"
+
+namespace shoal::worker {
+
+namespace ops {
+extern const Operator kLqFactorization, kEigen, kInverse, kDeterminant;
+}  // namespace ops
+
+struct DeterminantAttributes {
+  bool as_logarithm = false;
+};
+template <>
+inline constexpr auto fields_of<DeterminantAttributes> = std::tuple{
+    field("as_logarithm", &DeterminantAttributes::as_logarithm,
+          "the first result is the sign, and the second the logarithm of the absolute value"),
+};
+
+}  // namespace shoal::worker

@@ -1,0 +1,218 @@
+// MatMul, Dot, KhatriRao.
+#include "worker/ops/products.hpp"
+
+#include <string_view>
+#include <vector>
+
+#include "shm/base/errors.hpp"
+#include "worker/graph/shapes.hpp"
+#include "worker/ops/elements.hpp"
+#include "worker/ops/matrix_product.hpp"
+
+namespace shoal::worker {
+namespace {
+
+Status no_product(const Node& node, const TypedValue& a, const TypedValue& b, std::string_view why) {
+  return invalid_argument("{}: '{}' of shape {} and '{}' of shape {} have no product: {}", describe(node), a.name,
+                          a.shape.to_string(), b.name, b.shape.to_string(), why);
+}
+
+/// Checks that the sum runs over axes of one size.
+Status check_depth(const Node& node, const TypedValue& a, int axis_a, const TypedValue& b, int axis_b) {
+  if (!known_unequal(a.shape[axis_a], b.shape[axis_b])) return {};
+  return no_product(node, a, b, format("the sum runs over axes {} and {}, which differ", axis_a, axis_b));
+}
+
+/// The axes of a shape but the last two.
+SymbolicShape lead_of(const SymbolicShape& shape) {
+  return SymbolicShape(shape.dims().first(static_cast<std::size_t>(shape.rank() - 2)));
+}
+Shape lead_of(const Shape& shape) { return Shape(shape.dims().first(static_cast<std::size_t>(shape.rank() - 2))); }
+
+Status infer_mat_mul(const Node& node, SourceValues src, ResultValues dst) {
+  const auto& product = node.attributes.get<MatMulAttributes>();
+  const TypedValue &a = src[0], &b = src[1];
+  SHOAL_RETURN_IF_ERROR(check_float(node, a));
+  SHOAL_RETURN_IF_ERROR(check_same_dtype(node, src));
+  SHOAL_RETURN_IF_ERROR(check_rank(node, a, product.least_rank));
+  SHOAL_RETURN_IF_ERROR(check_rank(node, b, product.least_rank));
+  const SymbolicShape left = lead_of(a.shape), right = lead_of(b.shape);
+  SymbolicShape lead = left;
+  if (product.broadcast) {
+    SHOAL_ASSIGN_OR_RETURN(lead, broadcast(node, {.name = a.name, .shape = left}, {.name = b.name, .shape = right}));
+  } else if (known_unequal(left, right)) {
+    return no_product(node, a, b, "the axes before the last two must be equal");
+  }
+  SHOAL_RETURN_IF_ERROR(
+      check_depth(node, a, a.shape.rank() - (product.transpose_a ? 2 : 1), b, b.shape.rank() - (product.transpose_b ? 1 : 2)));
+  Sizes out(lead.begin(), lead.end());
+  out.push_back(a.shape[a.shape.rank() - (product.transpose_a ? 1 : 2)]);
+  out.push_back(b.shape[b.shape.rank() - (product.transpose_b ? 2 : 1)]);
+  set_result(dst[0], a.dtype, SymbolicShape(out));
+  return {};
+}
+
+Status infer_dot(const Node& node, SourceValues src, ResultValues dst) {
+  const auto& product = node.attributes.get<DotAttributes>();
+  const TypedValue &a = src[0], &b = src[1];
+  SHOAL_RETURN_IF_ERROR(check_float(node, a));
+  SHOAL_RETURN_IF_ERROR(check_same_dtype(node, src));
+  SHOAL_RETURN_IF_ERROR(check_rank(node, a, 1));
+  SHOAL_RETURN_IF_ERROR(check_rank(node, b, 1, product.as_numpy ? 2 : kMaxRank));
+  const int rank_a = a.shape.rank(), rank_b = b.shape.rank();
+  if (rank_a == 1 && rank_b == 1 && (product.transpose_a || product.transpose_b))
+    return no_product(node, a, b, "a vector cannot be transposed");
+  const int summed_a = product.transpose_a ? 0 : rank_a - 1, summed_b = product.transpose_b ? rank_b - 1 : 0;
+  SHOAL_RETURN_IF_ERROR(check_depth(node, a, summed_a, b, summed_b));
+  Sizes out;
+  for (int axis = 0; axis < rank_a; ++axis) {
+    if (axis != summed_a) out.push_back(a.shape[axis]);
+  }
+  for (int axis = 0; axis < rank_b; ++axis) {
+    if (axis != summed_b) out.push_back(b.shape[axis]);
+  }
+  if (out.empty() && !product.as_numpy) out.push_back(1);
+  SHOAL_ASSIGN_OR_RETURN(const SymbolicShape shape, make_shape(node, out));
+  set_result(dst[0], a.dtype, shape);
+  return {};
+}
+
+Status infer_khatri_rao(const Node& node, SourceValues src, ResultValues dst) {
+  SHOAL_RETURN_IF_ERROR(check_float(node, src[0]));
+  SHOAL_RETURN_IF_ERROR(check_same_dtype(node, src));
+  Dim rows = 1;
+  for (const TypedValue& matrix : src) {
+    SHOAL_RETURN_IF_ERROR(check_rank(node, matrix, 2, 2));
+    if (known_unequal(matrix.shape[1], src[0].shape[1]))
+      return no_product(node, src[0], matrix, "they need the same number of columns");
+    rows *= matrix.shape[0];
+  }
+  set_result(dst[0], src[0].dtype, SymbolicShape{rows, src[0].shape[1]});
+  return {};
+}
+
+/// The matrix that lies row-major at `first` with `width` elements in a row, or the transposed one.
+template <typename T>
+MatrixView<T> matrix_at(const T* first, std::int64_t width, bool transposed) {
+  return transposed ? MatrixView<T>{first, 1, width} : MatrixView<T>{first, width, 1};
+}
+
+/// Broadcast strides of the matrices of `shape` along the axes of `lead`, in elements.
+Strides matrix_strides(const Shape& shape, const Shape& lead) {
+  Strides strides = broadcast_strides(lead_of(shape), lead);
+  const int rank = shape.rank();
+  for (std::int64_t& stride : strides) stride *= shape[rank - 2] * shape[rank - 1];
+  return strides;
+}
+
+template <typename T>
+void mat_mul(const MatMulAttributes& product, const TensorView& a, const TensorView& b, TensorView& dst) {
+  const Shape lead = lead_of(dst.shape);
+  const int rank = dst.shape.rank();
+  const std::int64_t rows = dst.shape[rank - 2], columns = dst.shape[rank - 1];
+  const std::int64_t width_a = a.shape[a.shape.rank() - 1], width_b = b.shape[b.shape.rank() - 1];
+  const std::int64_t depth = product.transpose_a ? a.shape[a.shape.rank() - 2] : width_a;
+  const std::array strides{matrix_strides(a.shape, lead), matrix_strides(b.shape, lead)};
+  const std::int64_t length = row_length(lead), step_a = row_stride(lead, strides[0]), step_b = row_stride(lead, strides[1]);
+  T* to = elements<T>(dst);
+  each_row(lead, strides, [&](const std::array<std::int64_t, 2>& offsets) {
+    for (std::int64_t i = 0; i < length; ++i, to += rows * columns) {
+      multiply<T>(rows, depth, columns, static_cast<Compute<T>>(product.scale),
+                  matrix_at(elements<T>(a) + offsets[0] + i * step_a, width_a, product.transpose_a),
+                  matrix_at(elements<T>(b) + offsets[1] + i * step_b, width_b, product.transpose_b), to, columns);
+    }
+  });
+}
+
+Status compute_mat_mul(const Node& node, Sources src, Results dst) {
+  return dispatch<Floats>(node, src[0].dtype, [&]<typename T>() {
+    mat_mul<T>(node.attributes.get<MatMulAttributes>(), src[0], src[1], dst[0]);
+    return Status();
+  });
+}
+
+Status compute_dot(const Node& node, Sources src, Results dst) {
+  const auto& product = node.attributes.get<DotAttributes>();
+  const DotExtents extents = dot_extents(product, src[0].shape, src[1].shape);
+  return dispatch<Floats>(node, src[0].dtype, [&]<typename T>() {
+    multiply<T>(extents.rows, extents.depth, extents.columns, Compute<T>{1},
+                matrix_at(elements<T>(src[0]), product.transpose_a ? extents.rows : extents.depth, product.transpose_a),
+                matrix_at(elements<T>(src[1]), product.transpose_b ? extents.depth : extents.columns, product.transpose_b),
+                elements<T>(dst[0]), extents.columns);
+    return Status();
+  });
+}
+
+Status compute_khatri_rao(const Node& node, Sources src, Results dst) {
+  return dispatch<Floats>(node, src[0].dtype, [&]<typename T>() {
+    std::vector<KhatriRaoFactor<T>> factors;
+    for (const TensorView& matrix : src) factors.push_back({elements<T>(matrix), matrix.shape[0]});
+    const std::int64_t columns = dst[0].shape[1];
+    for (std::int64_t row = 0; row < dst[0].shape[0]; ++row)
+      khatri_rao_row<T>(factors, columns, row, elements<T>(dst[0]) + row * columns);
+    return Status();
+  });
+}
+
+/// Of matrices, only the rows of a are rows of the result.
+bool mat_mul_rows(const BatchedNode& batched) {
+  if (batched.graph.value(batched.node.outputs[0]).shape.rank() == 2)
+    return batched.only_first_has_rows() && !batched.node.attributes.get<MatMulAttributes>().transpose_a;
+  return batched.rows_align(0) && batched.rows_align(1);
+}
+
+bool dot_rows(const BatchedNode& batched) {
+  return batched.only_first_has_rows() && batched.rank() > 1 && !batched.node.attributes.get<DotAttributes>().transpose_a;
+}
+
+}  // namespace
+
+DotExtents dot_extents(const DotAttributes& product, const Shape& a, const Shape& b) {
+  const int summed_a = product.transpose_a ? 0 : a.rank() - 1, summed_b = product.transpose_b ? b.rank() - 1 : 0;
+  DotExtents extents{1, a[summed_a], 1};
+  for (int axis = 0; axis < a.rank(); ++axis) extents.rows *= axis == summed_a ? 1 : a[axis];
+  for (int axis = 0; axis < b.rank(); ++axis) extents.columns *= axis == summed_b ? 1 : b[axis];
+  return extents;
+}
+
+namespace ops {
+
+const Operator kMatMul({
+    .name = "MatMul",
+    .inputs = 2,
+    .attributes = &kSchema<MatMulAttributes>,
+    .infer = infer_mat_mul,
+    .constant_types = ConstantTypes::kAsData,
+    .facts = layer_facts(mat_mul_rows),
+    .oracle = compute_mat_mul,
+    .formula = "a (..., m, k), b (..., k, n): scale * a b (..., m, n), for each position of the axes before the last two",
+    .source = "MXNet 1.9.1 src/operator/tensor/dot-inl.h, la_op.h",
+});
+
+const Operator kDot({
+    .name = "Dot",
+    .inputs = 2,
+    .attributes = &kSchema<DotAttributes>,
+    .infer = infer_dot,
+    .constant_types = ConstantTypes::kAsData,
+    .facts = layer_facts(dot_rows),
+    .oracle = compute_dot,
+    .formula = "a (..., k), b (k, ...): the sum of products over k. The result has the other axes of a, then those of b; of two "
+               "vectors it has shape (1)",
+    .source = "MXNet 1.9.1 src/operator/tensor/dot-inl.h",
+});
+
+const Operator kKhatriRao({
+    .name = "KhatriRao",
+    .inputs = {1, Arity::kAny},
+    .infer = infer_khatri_rao,
+    .constant_types = ConstantTypes::kAsData,
+    .facts = layer_facts(rows_mixed),
+    .oracle = compute_khatri_rao,
+    .formula = "matrices with the same number of columns: column c of the result is the Kronecker product of their columns c",
+    .source = "MXNet 1.9.1 src/operator/contrib/krprod.cc",
+});
+
+}  // namespace ops
+
+}  // namespace shoal::worker

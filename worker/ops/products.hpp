@@ -1,0 +1,44 @@
+// MatMul, Dot, KhatriRao.
+#pragma once
+
+#include "worker/graph/operators.hpp"
+
+namespace shoal::worker {
+
+namespace ops {
+extern const Operator kMatMul, kDot, kKhatriRao;
+}  // namespace ops
+
+struct MatMulAttributes {
+  bool transpose_a = false, transpose_b = false;
+  bool broadcast = false;
+  double scale = 1;
+  int least_rank = 2;
+};
+template <>
+inline constexpr auto fields_of<MatMulAttributes> = std::tuple{
+    field("transpose_a", &MatMulAttributes::transpose_a, "the last two axes of a change places"),
+    field("transpose_b", &MatMulAttributes::transpose_b, "likewise of b"),
+    field("broadcast", &MatMulAttributes::broadcast, "the axes before the last two, by NumPy's rule; else they are equal"),
+    field("scale", &MatMulAttributes::scale, "factor of the product"),
+    field("least_rank", &MatMulAttributes::least_rank, "of both"),
+};
+
+struct DotAttributes {
+  bool transpose_a = false, transpose_b = false;
+  bool as_numpy = false;
+};
+template <>
+inline constexpr auto fields_of<DotAttributes> = std::tuple{
+    field("transpose_a", &DotAttributes::transpose_a, "the sum runs over the first axis of a, not the last"),
+    field("transpose_b", &DotAttributes::transpose_b, "it runs over the last axis of b, not the first"),
+    field("as_numpy", &DotAttributes::as_numpy, "two vectors give a scalar, and b has at most two axes"),
+};
+
+/// A Dot as a product of matrices: rows x depth and depth x columns, each row-major or, if it is transposed, column-major.
+struct DotExtents {
+  std::int64_t rows = 1, depth = 1, columns = 1;
+};
+DotExtents dot_extents(const DotAttributes& product, const Shape& a, const Shape& b);
+
+}  // namespace shoal::worker
