@@ -21,6 +21,9 @@ using namespace shoal::worker;
 constexpr std::size_t kMostInBody = 4;  // in a body
 constexpr int kMostDepth = 2;
 
+/// A body neither takes nor gives such values.
+bool depends_on_data(const Value& value) { return value.expressions != nullptr; }
+
 /// Returns the first output; the others follow it.
 ValueId add_node(Graph& graph, Node node, std::size_t outputs) {
   const auto first = static_cast<ValueId>(graph.values.size());
@@ -39,7 +42,7 @@ ValueId add_number(Graph& graph, std::int64_t number) {
 }
 
 ValueId add_input(Graph& graph, const Value& like) {
-  Value value{.name = like.name, .dtype = like.dtype, .shape = like.shape};
+  Value value{.name = like.name, .dtype = like.dtype, .shape = like.shape, .expressions = like.expressions};
   graph.inputs.push_back(graph.add_value(std::move(value)));
   return graph.inputs.back();
 }
@@ -78,7 +81,7 @@ class Wrapping {
     std::vector<ValueId> floats;
     for (const Node& node : graph.nodes) {
       const Value& value = graph.value(node.outputs[0]);
-      if (is_float(value.dtype) && value.shape.rank() < kMaxRank) floats.push_back(node.outputs[0]);
+      if (is_float(value.dtype) && value.shape.rank() < kMaxRank && !depends_on_data(value)) floats.push_back(node.outputs[0]);
     }
     if (floats.empty()) return;
     const ValueId state = floats[below(floats.size())], scanned = floats[below(floats.size())];
@@ -126,7 +129,7 @@ class Wrapping {
 
   void wrap(Graph& graph, std::size_t first, std::size_t end, int depth) {
     Cut run = cut(graph, first, end);
-    if (run.made.empty()) return;
+    if (run.made.empty() || std::ranges::any_of(run.body.values, depends_on_data)) return;
     if (depth < kMostDepth) wrap_runs(run.body, depth + 1);
     Node node = below(2) == 0 ? branches(graph, run) : loop(graph, run);
     if (node.op == nullptr) return;
@@ -217,6 +220,7 @@ std::size_t add_bodies(Graph& graph, std::span<const TensorSpec> inputs, std::ui
     if (value.producer == kNoNode) continue;
     value.dtype = inferred.values[id].dtype;
     value.shape = inferred.values[id].shape;
+    value.expressions = inferred.values[id].expressions;
   }
   std::mt19937 random(seed);
   std::size_t count = 0;

@@ -1,10 +1,12 @@
 #include "tests/fuzz/random_symbol.hpp"
 
 #include <algorithm>
-#include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <span>
 #include <vector>
 
+#include "tests/fuzz/operator_rules.hpp"
 #include "worker/import/mxnet/mxnet_lowering.hpp"
 
 namespace shoal::fuzz {
@@ -14,179 +16,6 @@ using nlohmann::json;
 using worker::MxnetOperator;
 
 constexpr std::size_t kMostNodes = 24, kMostTries = 48;
-
-/// How the text of an attribute is made.
-enum class Kind {
-  kSpatial,      ///< a tuple of sizes, one per axis of space: most often small, sometimes all of them large
-  kPadding,      ///< the same from 0 on
-  kSize,         ///< a small whole number
-  kGroup,        ///< 1 or 2
-  kAxis,         ///< an axis, may be negative
-  kAxes,         ///< a tuple of axes
-  kPermutation,  ///< all axes in some order
-  kShape,        ///< reshape's codes
-  kPositions,    ///< per axis a position, may be negative or None
-  kSteps,        ///< per axis a step, may be negative or None
-  kWidths,       ///< two widths per axis; none around the first two
-  kReal,
-  kFlag,
-  kType,
-  kWord,
-};
-struct Rule {
-  const char* key;
-  Kind kind;
-  bool is_needed = false;
-  std::vector<const char*> words = {};
-};
-
-const std::map<std::string, std::vector<Rule>, std::less<>>& rules() {
-  static const std::map<std::string, std::vector<Rule>, std::less<>> all{
-      {"Convolution",
-       {{"kernel", Kind::kSpatial, true},
-        {"num_filter", Kind::kSize, true},
-        {"stride", Kind::kSpatial},
-        {"dilate", Kind::kSpatial},
-        {"pad", Kind::kPadding},
-        {"num_group", Kind::kGroup}}},
-      {"FullyConnected", {{"num_hidden", Kind::kSize, true}, {"flatten", Kind::kFlag}}},
-      {"BatchNorm", {{"eps", Kind::kReal}, {"fix_gamma", Kind::kFlag}, {"axis", Kind::kAxis}}},
-      {"_contrib_BatchNormWithReLU", {{"eps", Kind::kReal}, {"fix_gamma", Kind::kFlag}}},
-      {"Activation", {{"act_type", Kind::kWord, true, {"relu", "sigmoid", "tanh", "softrelu", "softsign"}}}},
-      {"LeakyReLU", {{"act_type", Kind::kWord, false, {"leaky", "elu", "selu", "gelu", "rrelu"}}, {"slope", Kind::kReal}}},
-      {"Pooling",
-       {{"kernel", Kind::kSpatial, true},
-        {"stride", Kind::kSpatial},
-        {"pad", Kind::kPadding},
-        {"pool_type", Kind::kWord, false, {"max", "avg", "sum", "lp"}},
-        {"p_value", Kind::kSize, true},
-        {"pooling_convention", Kind::kWord, false, {"valid", "full"}},
-        {"global_pool", Kind::kFlag},
-        {"count_include_pad", Kind::kFlag},
-        {"layout", Kind::kWord, false, {"None", "NCHW", "NHWC", "NWC"}}}},
-      {"Pooling_v1",
-       {{"kernel", Kind::kSpatial, true},
-        {"stride", Kind::kSpatial},
-        {"pad", Kind::kPadding},
-        {"pool_type", Kind::kWord, false, {"max", "avg", "sum"}},
-        {"pooling_convention", Kind::kWord, false, {"valid", "full"}}}},
-      {"LRN", {{"nsize", Kind::kSize, true}, {"alpha", Kind::kReal}, {"beta", Kind::kReal}, {"knorm", Kind::kReal}}},
-      {"L2Normalization", {{"mode", Kind::kWord, false, {"instance", "channel", "spatial"}}, {"eps", Kind::kReal}}},
-      {"_contrib_AdaptiveAvgPooling2D", {{"output_size", Kind::kSpatial}}},
-      {"SoftmaxActivation", {{"mode", Kind::kWord, false, {"instance", "channel"}}}},
-      {"softmax", {{"axis", Kind::kAxis}, {"temperature", Kind::kReal}, {"dtype", Kind::kType}}},
-      {"log_softmax", {{"axis", Kind::kAxis}, {"temperature", Kind::kReal}}},
-      {"softmin", {{"axis", Kind::kAxis}}},
-      {"SoftmaxOutput", {{"multi_output", Kind::kFlag}, {"preserve_shape", Kind::kFlag}}},
-      {"Concat", {{"dim", Kind::kAxis}}},
-      {"Reshape", {{"shape", Kind::kShape, true}, {"reverse", Kind::kFlag}}},
-      {"transpose", {{"axes", Kind::kPermutation}}},
-      {"SwapAxis", {{"dim1", Kind::kAxis}, {"dim2", Kind::kAxis}}},
-      {"SliceChannel", {{"num_outputs", Kind::kGroup, true}, {"axis", Kind::kAxis}, {"squeeze_axis", Kind::kFlag}}},
-      {"slice", {{"begin", Kind::kPositions, true}, {"end", Kind::kPositions, true}, {"step", Kind::kSteps}}},
-      {"slice_axis",
-       {{"axis", Kind::kAxis, true}, {"begin", Kind::kPadding, true}, {"end", Kind::kWord, true, {"None", "1", "2", "-1"}}}},
-      {"Pad",
-       {{"mode", Kind::kWord, true, {"constant", "edge", "reflect"}},
-        {"pad_width", Kind::kWidths, true},
-        {"constant_value", Kind::kReal}}},
-      {"Cast", {{"dtype", Kind::kType, true}}},
-      {"amp_cast", {{"dtype", Kind::kType, true}}},
-      {"clip", {{"a_min", Kind::kReal, true}, {"a_max", Kind::kReal, true}}},
-      {"hard_sigmoid", {{"alpha", Kind::kReal}, {"beta", Kind::kReal}}},
-      {"LayerNorm", {{"axis", Kind::kAxis}, {"eps", Kind::kReal}, {"output_mean_var", Kind::kFlag}}},
-      {"GroupNorm", {{"num_groups", Kind::kGroup}, {"eps", Kind::kReal}, {"output_mean_var", Kind::kFlag}}},
-      {"InstanceNorm", {{"eps", Kind::kReal}}},
-      {"batch_dot", {{"transpose_a", Kind::kFlag}, {"transpose_b", Kind::kFlag}}},
-      {"dot", {{"transpose_a", Kind::kFlag}, {"transpose_b", Kind::kFlag}}},
-      {"_linalg_gemm2", {{"transpose_a", Kind::kFlag}, {"transpose_b", Kind::kFlag}, {"alpha", Kind::kReal}}},
-      {"_linalg_syrk", {{"transpose", Kind::kFlag}, {"alpha", Kind::kReal}}},
-      {"_linalg_extractdiag", {{"offset", Kind::kGroup}}},
-      {"_linalg_makediag", {{"offset", Kind::kGroup}}},
-      {"_linalg_extracttrian", {{"offset", Kind::kGroup}, {"lower", Kind::kFlag}}},
-      {"_contrib_interleaved_matmul_selfatt_qk", {{"heads", Kind::kGroup, true}}},
-      {"_contrib_interleaved_matmul_selfatt_valatt", {{"heads", Kind::kGroup, true}}},
-      {"_contrib_interleaved_matmul_encdec_qk", {{"heads", Kind::kGroup, true}}},
-      {"_contrib_interleaved_matmul_encdec_valatt", {{"heads", Kind::kGroup, true}}},
-      {"norm", {{"ord", Kind::kGroup}, {"axis", Kind::kAxes}, {"keepdims", Kind::kFlag}}},
-      {"moments", {{"axes", Kind::kAxes, true}, {"keepdims", Kind::kFlag}}},
-      {"_np_cumsum", {{"axis", Kind::kAxis}, {"dtype", Kind::kType}}},
-      {"Embedding", {{"input_dim", Kind::kSize, true}, {"output_dim", Kind::kSize, true}}},
-      {"take", {{"axis", Kind::kAxis}, {"mode", Kind::kWord, false, {"clip", "wrap"}}}},
-      {"pick", {{"axis", Kind::kAxis}, {"keepdims", Kind::kFlag}, {"mode", Kind::kWord, false, {"clip", "wrap"}}}},
-      {"one_hot", {{"depth", Kind::kSize, true}, {"on_value", Kind::kReal}, {"off_value", Kind::kReal}, {"dtype", Kind::kType}}},
-      {"scatter_nd", {{"shape", Kind::kShape, true}}},
-      {"slice_like", {{"axes", Kind::kAxes}}},
-      {"_contrib_boolean_mask", {{"axis", Kind::kWord, false, {"0"}}}},
-      {"_contrib_index_copy", {}},
-      {"_ravel_multi_index", {{"shape", Kind::kSpatial, true}}},
-      {"_unravel_index", {{"shape", Kind::kSpatial, true}}},
-      {"topk",
-       {{"axis", Kind::kAxis},
-        {"k", Kind::kSize},
-        {"ret_typ", Kind::kWord, false, {"value", "indices", "mask", "both"}},
-        {"is_ascend", Kind::kFlag},
-        {"dtype", Kind::kType}}},
-      {"sort", {{"axis", Kind::kAxis}, {"is_ascend", Kind::kFlag}}},
-      {"argsort", {{"axis", Kind::kAxis}, {"is_ascend", Kind::kFlag}, {"dtype", Kind::kType}}},
-      {"argmax", {{"axis", Kind::kAxis}, {"keepdims", Kind::kFlag}}},
-      {"argmin", {{"axis", Kind::kAxis}, {"keepdims", Kind::kFlag}}},
-      {"SequenceMask", {{"use_sequence_length", Kind::kFlag}, {"axis", Kind::kGroup}, {"value", Kind::kReal}}},
-      {"SequenceLast", {{"use_sequence_length", Kind::kFlag}, {"axis", Kind::kGroup}}},
-      {"SequenceReverse", {{"use_sequence_length", Kind::kFlag}}},
-      {"reverse", {{"axis", Kind::kAxis, true}}},
-      {"repeat", {{"repeats", Kind::kGroup, true}, {"axis", Kind::kAxis}}},
-      {"tile", {{"reps", Kind::kSpatial, true}}},
-      {"stack", {{"axis", Kind::kAxis}}},
-      {"expand_dims", {{"axis", Kind::kAxis, true}}},
-      {"squeeze", {{"axis", Kind::kAxes}}},
-      {"depth_to_space", {{"block_size", Kind::kGroup, true}}},
-      {"space_to_depth", {{"block_size", Kind::kGroup, true}}},
-      {"diag", {{"k", Kind::kAxis}}},
-      {"broadcast_axis", {{"axis", Kind::kAxis, true}, {"size", Kind::kSize, true}}},
-      {"Crop", {{"h_w", Kind::kSpatial, true}, {"num_args", Kind::kWord, true, {"1"}}, {"center_crop", Kind::kFlag}}},
-      {"UpSampling", {{"scale", Kind::kGroup, true}, {"sample_type", Kind::kWord, true, {"nearest"}}}},
-      {"_contrib_BilinearResize2D", {{"height", Kind::kSize, true}, {"width", Kind::kSize, true}}},
-      {"Deconvolution",
-       {{"kernel", Kind::kSpatial, true},
-        {"num_filter", Kind::kSize, true},
-        {"stride", Kind::kSpatial},
-        {"pad", Kind::kPadding},
-        {"num_group", Kind::kGroup}}},
-      {"ROIPooling", {{"pooled_size", Kind::kSpatial, true}, {"spatial_scale", Kind::kWord, true, {"1", "0.5", "0.0625"}}}},
-      {"_contrib_ROIAlign",
-       {{"pooled_size", Kind::kSpatial, true},
-        {"spatial_scale", Kind::kWord, true, {"1", "0.5", "0.0625"}},
-        {"sample_ratio", Kind::kGroup},
-        {"position_sensitive", Kind::kFlag}}},
-      {"_contrib_box_nms",
-       {{"overlap_thresh", Kind::kReal},
-        {"valid_thresh", Kind::kReal},
-        {"topk", Kind::kAxis},
-        {"coord_start", Kind::kGroup},
-        {"score_index", Kind::kGroup},
-        {"id_index", Kind::kAxis},
-        {"force_suppress", Kind::kFlag}}},
-      {"_contrib_bipartite_matching", {{"threshold", Kind::kReal, true}, {"topk", Kind::kAxis}, {"is_ascend", Kind::kFlag}}},
-      {"_contrib_MultiBoxPrior", {{"clip", Kind::kFlag}, {"sizes", Kind::kWord, false, {"(0.5, 0.25)", "(1,)"}}}},
-      {"_contrib_MultiBoxDetection", {{"nms_topk", Kind::kAxis}, {"threshold", Kind::kReal}, {"background_id", Kind::kAxis}}},
-      {"RNN",
-       {{"state_size", Kind::kSize, true},
-        {"num_layers", Kind::kGroup, true},
-        {"mode", Kind::kWord, true, {"lstm", "gru", "rnn_relu", "rnn_tanh"}},
-        {"bidirectional", Kind::kFlag},
-        {"state_outputs", Kind::kFlag},
-        {"use_sequence_length", Kind::kFlag}}},
-      {"_contrib_quantize_v2",
-       {{"min_calib_range", Kind::kWord, true, {"-1", "0", "-3"}}, {"max_calib_range", Kind::kWord, true, {"1", "2.5"}}}},
-  };
-  return all;
-}
-
-bool is_reduction(const std::string& name) {
-  static const char* const kNames[] = {"sum", "mean", "prod", "nansum", "nanprod", "max", "min"};
-  return std::find(std::begin(kNames), std::end(kNames), name) != std::end(kNames);
-}
 
 /// What whole networks are made of: half of all nodes.
 constexpr const char* kLayers[] = {"Convolution", "BatchNorm", "Activation", "Pooling",   "elemwise_add", "FullyConnected",
@@ -223,14 +52,86 @@ constexpr const char* kLarge[] = {"2147483647", "2147483646", "1073741824", "419
 constexpr const char* kReals[] = {"1", "0.5", "2", "-1", "0.001", "0", "3", "-0.5", "1e-10", "100"};
 constexpr const char* kTypes[] = {"float32", "float64", "float16", "int32", "uint8", "int8", "int64"};
 
+/// A node with bodies. Its inputs are the data and a number of shape (1).
+struct ControlFlow {
+  json attributes, subgraphs;
+  bool number_first = false;
+  std::size_t outputs = 1;
+};
+
+/// A graph of variables and operators, each of one or two inputs.
+struct BodyNode {
+  const char *op, *name;
+  std::vector<int> inputs = {};
+  const char* scalar = nullptr;
+};
+json body(const std::vector<BodyNode>& nodes, const std::vector<std::size_t>& heads) {
+  json graph{{"nodes", json::array()}, {"arg_nodes", json::array()}, {"heads", json::array()}};
+  for (const BodyNode& node : nodes) {
+    if (node.inputs.empty()) graph["arg_nodes"].push_back(graph["nodes"].size());
+    json inputs = json::array();
+    for (const int input : node.inputs) inputs.push_back(json::array({input, 0, 0}));
+    const json attributes = node.scalar ? json{{"scalar", node.scalar}} : json::object();
+    graph["nodes"].push_back({{"op", node.op}, {"name", node.name}, {"attrs", attributes}, {"inputs", inputs}});
+  }
+  for (const std::size_t head : heads) graph["heads"].push_back(json::array({head, 0, 0}));
+  return graph;
+}
+
+/// Nothing if the operator has no bodies.
+std::optional<ControlFlow> control_flow(std::string_view op) {
+  const BodyNode number{"null", "number"}, data{"null", "data"};
+  if (op == "_foreach") {  // the number is the state, which is halved for each row
+    return ControlFlow{{{"num_args", "3"},
+                        {"num_outputs", "2"},
+                        {"num_out_data", "1"},
+                        {"in_data_locs", "(0,)"},
+                        {"in_state_locs", "(1,)"},
+                        {"remain_locs", "()"}},
+                       {body({data, number, {"broadcast_mul", "row", {0, 1}}, {"_mul_scalar", "next", {1}, "0.5"}}, {2, 3})},
+                       /*number_first=*/false,
+                       2};
+  }
+  if (op == "_while_loop") {  // the number counts to 3
+    return ControlFlow{{{"num_args", "4"},
+                        {"num_outputs", "2"},
+                        {"num_out_data", "1"},
+                        {"max_iterations", "4"},
+                        {"cond_input_locs", "(0,)"},
+                        {"func_input_locs", "(0, 1)"},
+                        {"func_var_locs", "(0,)"}},
+                       {body({number, {"_lesser_scalar", "goes_on", {0}, "3"}}, {1}),
+                        body({number, data, {"broadcast_mul", "row", {1, 0}}, {"_plus_scalar", "next", {0}, "1"}}, {2, 3})},
+                       /*number_first=*/true,
+                       2};
+  }
+  if (op == "_cond") {
+    return ControlFlow{
+        {{"num_args", "5"},
+         {"num_outputs", "1"},
+         {"cond_input_locs", "(0,)"},
+         {"then_input_locs", "(1,)"},
+         {"else_input_locs", "(1,)"}},
+        {body({number, {"_greater_scalar", "is_positive", {0}, "0"}}, {1}), body({data, {"_plus_scalar", "more", {0}, "1"}}, {1}),
+         body({data, {"_mul_scalar", "twice", {0}, "2"}}, {1})},
+        /*number_first=*/true,
+        1};
+  }
+  return std::nullopt;
+}
+
 class Generator {
  public:
-  Generator(ByteSource& bytes, int rank, const SymbolJudge& judge) : bytes_(bytes), judge_(judge) { add_variable("data", rank); }
+  Generator(ByteSource& bytes, int rank, const SymbolJudge& judge, std::string_view only)
+      : bytes_(bytes), judge_(judge), only_(only.empty() ? nullptr : worker::find_mxnet_operator(only)) {
+    add_variable("data", rank);
+  }
 
   std::string run() {
     for (std::size_t i = 0; i < kMostTries && results_.size() < kMostNodes && !bytes_.empty(); ++i) try_operator();
     json heads = json::array({entry(results_.back())});
     if (bytes_.one_in(4)) heads.push_back(pick());
+    for (const Result& end : loose_ends()) heads.push_back(entry(end));
     return text_with(heads);
   }
 
@@ -241,6 +142,19 @@ class Generator {
     int rank = 0;
   };
 
+  /// Results before the last one that no node reads. They are outputs, or nothing would compute them.
+  std::vector<Result> loose_ends() const {
+    std::vector<bool> is_read(nodes_.size());
+    for (const json& node : nodes_) {
+      for (const json& input : node["inputs"]) is_read[input[0].get<std::size_t>()] = true;
+    }
+    std::vector<Result> ends;
+    for (const Result& result : std::span(results_).first(results_.size() - 1)) {
+      if (!is_read[result.node]) ends.push_back(result);
+    }
+    return ends;
+  }
+
   std::string text_with(const json& heads) const {
     return json{{"nodes", nodes_}, {"arg_nodes", arguments_}, {"heads", heads}, {"attrs", {{"mxnet_version", {"int", 10901}}}}}
         .dump();
@@ -250,7 +164,8 @@ class Generator {
     const std::size_t nodes = nodes_.size(), arguments = arguments_.size();
     const bool followed_layer = follows_layer_;
     add_operator();
-    const auto rank = judge_(text_with(json::array({json::array({nodes_.size() - 1, 0, 0})})));
+    const json last = json::array({nodes_.size() - 1, 0, 0}), data = json::array({0, 0, 0});
+    const auto rank = judge_(text_with(json::array({last, data})));  // a graph that does not read its data is no valid one
     if (rank) {
       results_.back().rank = *rank;
       return;
@@ -271,61 +186,137 @@ class Generator {
     return entry(result);
   }
 
-  json add_variable(const std::string& name, int rank) {
+  json add_variable(const std::string& name, int rank = 0, json attributes = json::object()) {
     arguments_.push_back(nodes_.size());
-    nodes_.push_back({{"op", "null"}, {"name", name}, {"inputs", json::array()}});
+    nodes_.push_back({{"op", "null"}, {"name", name}, {"attrs", std::move(attributes)}, {"inputs", json::array()}});
     if (name == "data") results_.push_back({nodes_.size() - 1, 1, rank});
     return json::array({nodes_.size() - 1, 0, 0});
   }
+  /// "(2, 3)" or "3 (2, 3)": a type, and a shape.
+  json add_shaped_variable(const std::string& name, std::string_view wanted) {
+    const std::size_t shape = wanted.find('(');
+    json attributes{{"__shape__", wanted.substr(shape)}};
+    if (shape > 0) attributes["__dtype__"] = wanted.substr(0, shape - 1);
+    return add_variable(name, 0, std::move(attributes));
+  }
 
-  void add_operator() {
-    static const std::vector<const MxnetOperator*> all = worker::all_mxnet_operators();
-    const bool is_layer = bytes_.below(2) == 0, is_indexing = bytes_.one_in(8);
-    const bool is_fused = follows_layer_ && bytes_.below(2) == 0;
-    const MxnetOperator& op = is_fused      ? *worker::find_mxnet_operator(kFused[bytes_.below(std::size(kFused))])
-                              : is_indexing ? *worker::find_mxnet_operator(kIndexing[bytes_.below(std::size(kIndexing))])
-                              : is_layer    ? *worker::find_mxnet_operator(kLayers[bytes_.below(std::size(kLayers))])
-                                            : *all[bytes_.below(all.size())];
-    const std::string& meaning = op.alias_of.empty() ? op.name : op.alias_of;
-    const std::string name = "n" + std::to_string(nodes_.size());
-    rank_ = results_.back().rank;
-    json attributes = json::object();
-    if (const auto found = rules().find(meaning); found != rules().end()) {
-      for (const Rule& rule : found->second) {
-        if (rule.is_needed || bytes_.below(2) == 0) attributes[rule.key] = text_of(rule);
+  /// A node that is no result; its outputs.
+  std::vector<json> add_node(const std::string& op, const std::string& name, const json& attributes, const json& sources,
+                             std::size_t outputs) {
+    nodes_.push_back({{"op", op}, {"name", name}, {"attrs", attributes}, {"inputs", sources}});
+    std::vector<json> made;
+    for (std::size_t i = 0; i < outputs; ++i) made.push_back(json::array({nodes_.size() - 1, i, 0}));
+    return made;
+  }
+  /// Numbers of 8 bits and their range, made of a variable ("q(2, 3)") or of a result ("q").
+  std::vector<json> add_quantized(const std::string& name, std::string_view wanted) {
+    const json source = wanted.size() > 1 ? add_shaped_variable(name + "_real", wanted.substr(1)) : pick();
+    json attributes{{"out_type", bytes_.one_in(4) ? "uint8" : "int8"}};
+    if (bytes_.below(2) == 0) attributes.update({{"min_calib_range", "-2"}, {"max_calib_range", "3"}});
+    return add_node("_contrib_quantize_v2", name, attributes, json::array({source}), 3);
+  }
+
+  /// What operands_of() says.
+  json inputs_of(std::span<const char* const> operands, const std::string& name) {
+    json sources = json::array();
+    std::vector<json> ranges;
+    for (const std::string_view wanted : operands) {
+      const std::string own = name + "_" + std::to_string(sources.size());
+      if (wanted == "*") {
+        sources.push_back(pick());
+      } else if (wanted == "w") {
+        sources.push_back(add_variable(own));
+      } else if (wanted[0] == 'q') {
+        const auto made = add_quantized(own, wanted);
+        sources.push_back(made[0]);
+        ranges.insert(ranges.end(), made.begin() + 1, made.end());
+      } else if (wanted[0] == 'i') {
+        const auto a = add_quantized(own + "_a", wanted), b = add_quantized(own + "_b", wanted);
+        const auto sum =
+            add_node("_contrib_quantized_elemwise_add", own, json::object(), {a[0], b[0], a[1], a[2], b[1], b[2]}, 3);
+        sources.push_back(sum[0]);
+        ranges.insert(ranges.end(), sum.begin() + 1, sum.end());
+      } else {
+        sources.push_back(add_shaped_variable(own, wanted));
       }
-    } else if (is_reduction(meaning)) {
-      attributes = {{"axis", text_of({"axis", Kind::kAxes})}, {"keepdims", bytes_.one_in(2) ? "True" : "False"}};
-    } else if (meaning.ends_with("_scalar") || meaning == "smooth_l1") {
-      attributes = {{"scalar", text_of({"scalar", Kind::kReal})}};
     }
-    std::size_t inputs = static_cast<std::size_t>(op.min_inputs);
+    for (json& range : ranges) sources.push_back(std::move(range));
+    return sources;
+  }
+
+  const MxnetOperator& choose(bool is_fused) {
+    static const std::vector<const MxnetOperator*> all = worker::all_mxnet_operators();
+    if (only_ != nullptr) return *only_;
+    const bool is_layer = bytes_.below(2) == 0, is_indexing = bytes_.one_in(8);
+    return is_fused      ? *worker::find_mxnet_operator(kFused[bytes_.below(std::size(kFused))])
+           : is_indexing ? *worker::find_mxnet_operator(kIndexing[bytes_.below(std::size(kIndexing))])
+           : is_layer    ? *worker::find_mxnet_operator(kLayers[bytes_.below(std::size(kLayers))])
+                         : *all[bytes_.below(all.size())];
+  }
+
+  json attributes_of(const std::string& meaning) {
+    json attributes = json::object();
+    for (const Rule& rule : rules_of(meaning)) {
+      if (rule.is_needed || bytes_.below(2) == 0) attributes[rule.key] = text_of(rule);
+    }
+    if (meaning.ends_with("_scalar")) attributes["scalar"] = text_of({"scalar", Kind::kReal});
+    return attributes;
+  }
+
+  /// How many inputs the operator gets; says so in its attributes.
+  std::size_t input_count(const MxnetOperator& op, const std::string& meaning, json& attributes) {
+    const auto inputs = static_cast<std::size_t>(op.min_inputs);
     if (meaning == "Convolution" || meaning == "FullyConnected") {
-      inputs += bytes_.below(2);
-      attributes["no_bias"] = inputs == 2 ? "True" : "False";
+      const std::size_t biases = bytes_.below(2);
+      attributes["no_bias"] = biases == 0 ? "True" : "False";
       // Depthwise, if the data has as many channels or a multiple. The device cpu runs batches of these image by image.
       if (meaning == "Convolution" && bytes_.one_in(4))
         attributes["num_filter"] = attributes["num_group"] = std::to_string(1 + bytes_.below(8));
-    } else if (meaning == "LeakyReLU" && bytes_.one_in(4)) {
-      attributes["act_type"] = "prelu";
-      inputs = 2;
-    } else if (attributes.value("use_sequence_length", "False") == "True" && meaning != "RNN") {
-      inputs = 2;
-    } else if (meaning == "RNN") {
-      inputs = 3 + (attributes["mode"] == "lstm") + (attributes.value("use_sequence_length", "False") == "True");
-    } else if (op.max_inputs < 0) {
-      inputs += bytes_.below(4);
+      return inputs + biases;
     }
-    json sources = json::array({is_fused ? entry(results_.back()) : pick()});
+    if (meaning == "LeakyReLU" && bytes_.one_in(4)) {
+      attributes["act_type"] = "prelu";
+      return 2;
+    }
+    const bool has_lengths = attributes.value("use_sequence_length", "False") == "True";
+    if (meaning == "RNN") return 3 + (attributes["mode"] == "lstm") + has_lengths;
+    if (has_lengths) return 2;
+    return op.max_inputs < 0 ? inputs + bytes_.below(4) : inputs;
+  }
+
+  void add_operator() {
+    const bool is_fused = follows_layer_ && bytes_.below(2) == 0;
+    const MxnetOperator& op = choose(is_fused);
+    const std::string& meaning = op.alias_of.empty() ? op.name : op.alias_of;
+    const std::string name = "n" + std::to_string(nodes_.size());
+    rank_ = results_.back().rank;
+    if (const auto flow = control_flow(meaning)) {
+      const json number = add_shaped_variable(name + "_number", "(1,)"), data = pick();
+      add_node(op.name, name, flow->attributes, flow->number_first ? json{number, data} : json{data, number}, 0);
+      nodes_.back()["subgraphs"] = flow->subgraphs;
+      results_.push_back({nodes_.size() - 1, flow->outputs, rank_});
+      return;
+    }
+    json attributes = attributes_of(meaning);
+    const auto operands = operands_of(meaning);
+    const std::size_t inputs = operands.empty() || bytes_.one_in(4) ? input_count(op, meaning, attributes) : 0;
+    json sources = json::array();
+    if (inputs > 0) {
+      sources.push_back(is_fused ? entry(results_.back()) : pick());
+    } else {
+      sources = inputs_of(operands, name);
+      if (meaning.starts_with("Sequence")) attributes["use_sequence_length"] = "True";
+    }
     for (std::size_t i = 1; i < inputs; ++i) {
       const bool is_parameter = i <= op.parameters.size() || bytes_.one_in(8);
-      sources.push_back(is_parameter && !bytes_.one_in(16) ? add_variable(name + "_" + std::to_string(i), 0) : pick());
+      sources.push_back(is_parameter && !bytes_.one_in(16) ? add_variable(name + "_" + std::to_string(i)) : pick());
     }
     nodes_.push_back({{"op", op.name}, {"name", name}, {"attrs", attributes}, {"inputs", sources}});
     std::size_t outputs = 1;
     if (meaning == "SliceChannel") outputs = attributes["num_outputs"] == "2" ? 2 : 1;
     if (meaning == "BatchNorm" && bytes_.one_in(8)) outputs = 3;
-    if (meaning == "amp_multicast") outputs = inputs;
+    if (meaning == "amp_multicast") outputs = sources.size();
+    if (meaning == "_split_v2" && attributes["indices"] == "(0, 1)") outputs = 2;
     results_.push_back({nodes_.size() - 1, outputs, rank_});
     follows_layer_ = is_fused || meaning == "Convolution" || meaning == "FullyConnected" || meaning == "BatchNorm";
   }
@@ -410,6 +401,7 @@ class Generator {
 
   ByteSource& bytes_;
   const SymbolJudge& judge_;
+  const MxnetOperator* only_;  ///< the operator of all nodes; null: any
   json nodes_ = json::array(), arguments_ = json::array();
   std::vector<Result> results_;
   int rank_ = 0;                ///< of what the operator at hand reads
@@ -418,6 +410,8 @@ class Generator {
 
 }  // namespace
 
-std::string random_symbol(ByteSource& bytes, int rank, const SymbolJudge& judge) { return Generator(bytes, rank, judge).run(); }
+std::string random_symbol(ByteSource& bytes, int rank, const SymbolJudge& judge, std::string_view only) {
+  return Generator(bytes, rank, judge, only).run();
+}
 
 }  // namespace shoal::fuzz

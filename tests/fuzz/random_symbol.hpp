@@ -7,6 +7,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 
 namespace shoal::fuzz {
 
@@ -39,7 +40,7 @@ class ByteSource {
 using SymbolJudge = std::function<std::optional<int>(const std::string& text)>;
 
 /// A graph on the variable "data" of `rank` axes, which grows until the bytes end. Nodes that the judge refuses are left out
-/// again.
-std::string random_symbol(ByteSource& bytes, int rank, const SymbolJudge& judge);
+/// again. `only`: every node is this MXNet operator; empty: any.
+std::string random_symbol(ByteSource& bytes, int rank, const SymbolJudge& judge, std::string_view only = {});
 
 }  // namespace shoal::fuzz

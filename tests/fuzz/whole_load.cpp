@@ -155,6 +155,7 @@ double bytes_of(const Value& value) {
 
 /// How often the plain loops visit an element for one of the result.
 double visits_per_element(const Graph& graph, const Node& node) {
+  if (node.inputs.empty()) return 1;
   const Shape& src = graph.value(node.inputs[0]).shape;
   const auto elements = [&](const Shape& shape) { return static_cast<double>(shape.element_count()); };
   if (const auto* conv = node.attributes.get_if<ConvolutionAttributes>())
@@ -251,7 +252,7 @@ std::optional<Tensors> answer(Model& model, const Inputs& given) {
 }
 
 /// Largest distance of two tensors, infinite where one has a NaN or an infinity that the other has not; and their largest number.
-///   few_nan  up to 2 % of the elements may be NaN in one of them only
+///   few_nan  up to 2 % of the elements, or one, may be NaN in one of them only
 struct Distance {
   double apart = 0, largest = 1;
   Distance(const std::vector<double>& a, const std::vector<double>& b, bool few_nan) {
@@ -262,7 +263,7 @@ struct Distance {
       if (std::isfinite(x) && std::isfinite(y)) {
         apart = std::max(apart, std::abs(x - y));
         largest = std::max(largest, std::abs(y));
-      } else if (few_nan && std::isnan(x) != std::isnan(y) && kFew * ++unlike <= a.size()) {
+      } else if (few_nan && std::isnan(x) != std::isnan(y) && ++unlike <= std::max<std::size_t>(1, a.size() / kFew)) {
         continue;
       } else if (!(std::isnan(x) && std::isnan(y)) && x != y) {
         apart = std::numeric_limits<double>::infinity();
@@ -403,6 +404,14 @@ bool write_parameters(const Settings& settings, const std::string& text, const S
       continue;
     }
     const auto contents = numbers(value.dtype, value.shape, ++seed, is_auxiliary ? NumberKind::kPositive : kind);
+    const bool is_sparse = !is_auxiliary && value.dtype == DType::kFloat32 && value.shape.rank() == 2 && seed % 4 == 0;
+    if (is_sparse) {
+      std::vector<float> elements(contents.size() / sizeof(float));
+      std::memcpy(elements.data(), contents.data(), contents.size());
+      records.push_back(test::sparse_record(seed % 8 == 0 ? 1 : 2, value.shape[0], value.shape[1], elements));
+      names.push_back("arg:" + value.name);
+      continue;
+    }
     records.push_back(test::record(test::Era::kV2, {value.shape.begin(), value.shape.end()}, *flag,
                                    {reinterpret_cast<const char*>(contents.data()), contents.size()}));
     names.push_back((is_auxiliary ? "aux:" : "arg:") + value.name);
@@ -458,13 +467,13 @@ std::string check(const Load& load, LoadOutcome& outcome) {
 
 }  // namespace
 
-LoadOutcome check_whole_load(ByteSource& bytes) {
+LoadOutcome check_whole_load(ByteSource& bytes, std::string_view only) {
   static const ScratchFile symbol("symbol"), params("params");
   const Settings settings(bytes);
   LoadOutcome outcome;
   outcome.symbol = std::string(reinterpret_cast<const char*>(bytes.rest().data()), bytes.rest().size());
   const auto judge = [&](const std::string& text) { return rank_of(text, settings); };
-  if (!settings.is_text) outcome.symbol = random_symbol(bytes, settings.data.shape.rank(), judge);
+  if (!settings.is_text) outcome.symbol = random_symbol(bytes, settings.data.shape.rank(), judge, only);
   outcome.data = settings.data;
   std::vector<TensorSpec> specs;
   if (!write_parameters(settings, outcome.symbol, params, specs)) return outcome;

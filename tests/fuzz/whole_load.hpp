@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <string>
+#include <string_view>
 
 #include "shoal/tensor.hpp"
 #include "tests/fuzz/random_symbol.hpp"
@@ -35,7 +36,8 @@ struct LoadOutcome {
   std::string wrong;                 ///< what the devices do not agree about; empty: they agree
 };
 
+/// `only`: every node of a random graph is this MXNet operator; empty: any.
 ///   Threads  one at a time in a process: the files of the last input are overwritten
-LoadOutcome check_whole_load(ByteSource& bytes);
+LoadOutcome check_whole_load(ByteSource& bytes, std::string_view only = {});
 
 }  // namespace shoal::fuzz

@@ -7,9 +7,11 @@
 
 #include <cstdlib>
 #include <random>
+#include <string>
 #include <vector>
 
 #include "tests/fuzz/whole_load.hpp"
+#include "worker/import/mxnet/mxnet_lowering.hpp"
 
 namespace shoal::worker {
 namespace {
@@ -61,6 +63,32 @@ TEST(RandomGraphs, AnswerOnCpuFusedAndUnfusedAsByTheOracle) {
   EXPECT_GT(ran, count) << "most seeds must make graphs that run";
   EXPECT_GT(compared, count);
   EXPECT_GT(bodies, count);
+}
+
+/// The graph of nothing but that operator that the seed gives, with every flag that the operator may need.
+fuzz::LoadOutcome graph_of(const std::string& op, std::uint64_t seed) {
+  std::vector<std::uint8_t> bytes = bytes_of(seed);
+  bytes.resize(60);  // of few nodes
+  if (seed % 2 == 0) bytes[0] &= static_cast<std::uint8_t>(~LoadFlags::kOtherType);
+  bytes[1] |= LoadFlags::kSteps;
+  fuzz::ByteSource source(bytes);
+  return fuzz::check_whole_load(source, op);
+}
+
+TEST(RandomGraphs, ContainEveryOperator) {
+  constexpr std::uint64_t kMostTries = 300;
+  for (const MxnetOperator* const op : all_mxnet_operators()) {
+    if (!op->alias_of.empty()) continue;
+    fuzz::LoadOutcome outcome;
+    const std::string node = "\"op\":\"" + op->name + '"';
+    for (std::uint64_t seed = 1; seed <= kMostTries; ++seed) {
+      outcome = graph_of(op->name, seed);
+      EXPECT_EQ(outcome.wrong, "") << op->name << ", seed " << seed << "\n" << outcome.symbol;
+      if (outcome.ran && outcome.symbol.find(node) != std::string::npos) break;
+    }
+    EXPECT_TRUE(outcome.ran && outcome.symbol.find(node) != std::string::npos)
+        << op->name << ": no random graph has it: see tests/fuzz/operator_rules.hpp";
+  }
 }
 
 }  // namespace

@@ -2,6 +2,8 @@
 
 #include <zlib.h>
 
+#include <algorithm>
+
 namespace shoal::worker::test {
 namespace {
 
@@ -43,17 +45,47 @@ std::string record(Era era, const std::vector<std::int64_t>& dims, std::int32_t 
   return bytes + shape(era, dims) + raw(kCpu) + raw<std::int32_t>(0) + raw(flag) + data;
 }
 
-std::string sparse_record(std::int32_t storage) {
-  const bool csr = storage == 2;
-  std::string bytes = raw<std::uint32_t>(0xF993fac9) + raw(storage);
-  bytes += csr ? shape(Era::kV2, {1}) : shape(Era::kV2, {1, 2});
-  bytes += shape(Era::kV2, {5, 2}) + raw(kCpu) + raw<std::int32_t>(0) + raw<std::int32_t>(0);
+std::string sparse_record(std::int32_t storage, std::int64_t rows, std::int64_t columns,
+                          const std::vector<std::int64_t>& pointers, const std::vector<std::int64_t>& places,
+                          const std::string& data) {
   constexpr std::int32_t kInt64 = 6;
-  if (csr) bytes += raw(kInt64) + shape(Era::kV2, {6});
-  bytes += raw(kInt64) + shape(Era::kV2, {1});
-  bytes += floats(csr ? 1 : 2);
-  for (int row = 0; csr && row <= 5; ++row) bytes += raw<std::int64_t>(row > 2);
-  return bytes + raw<std::int64_t>(1);
+  const bool csr = storage == 2;
+  const auto count = static_cast<std::int64_t>(places.size());
+  std::string bytes = raw<std::uint32_t>(0xF993fac9) + raw(storage);
+  bytes += csr ? shape(Era::kV2, {count}) : shape(Era::kV2, {count, columns});
+  bytes += shape(Era::kV2, {rows, columns}) + raw(kCpu) + raw<std::int32_t>(0) + raw<std::int32_t>(0);
+  if (csr) bytes += raw(kInt64) + shape(Era::kV2, {rows + 1});
+  bytes += raw(kInt64) + shape(Era::kV2, {count}) + data;
+  for (const std::vector<std::int64_t>* const numbers : {&pointers, &places}) {
+    for (const std::int64_t number : *numbers) bytes += raw(number);
+  }
+  return bytes;
+}
+
+std::string sparse_record(std::int32_t storage, std::int64_t rows, std::int64_t columns, std::span<const float> elements) {
+  const auto width = static_cast<std::size_t>(columns);
+  std::vector<std::int64_t> pointers, places;
+  std::string data;
+  const auto store = [&](std::span<const float> some, std::size_t place) {
+    places.push_back(static_cast<std::int64_t>(place));
+    for (const float element : some) data += raw(element);
+  };
+  const auto is_stored = [](float element) { return element != 0; };
+  if (storage == 2) pointers.push_back(0);
+  for (std::size_t row = 0; row < static_cast<std::size_t>(rows); ++row) {
+    const auto line = elements.subspan(row * width, width);
+    if (storage == 1 && std::ranges::any_of(line, is_stored)) store(line, row);
+    for (std::size_t column = 0; storage == 2 && column < width; ++column) {
+      if (is_stored(line[column])) store(line.subspan(column, 1), column);
+    }
+    if (storage == 2) pointers.push_back(static_cast<std::int64_t>(places.size()));
+  }
+  return sparse_record(storage, rows, columns, pointers, places, data);
+}
+
+std::string sparse_record(std::int32_t storage) {
+  if (storage == 2) return sparse_record(storage, 5, 2, {0, 0, 0, 1, 1, 1}, {1}, floats(1));
+  return sparse_record(storage, 5, 2, {}, {1}, floats(2));
 }
 
 std::string list(const std::vector<std::string>& records, const std::vector<std::string>& names) {

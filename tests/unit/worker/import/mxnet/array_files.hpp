@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -23,7 +24,13 @@ enum class Era { kV0, kV1, kV2, kV3 };
 
 /// One dense record. `flag`: MXNet's number of the type.
 std::string record(Era era, const std::vector<std::int64_t>& dims, std::int32_t flag, const std::string& data);
-/// A sparse V2 record of 5x2 float32: row_sparse (storage 1) with one stored row, or csr (2) with one stored value.
+/// A sparse V2 record of float32: row_sparse (storage 1), whose rows `places` are stored, or csr (2), whose `places` are columns.
+std::string sparse_record(std::int32_t storage, std::int64_t rows, std::int64_t columns,
+                          const std::vector<std::int64_t>& pointers, const std::vector<std::int64_t>& places,
+                          const std::string& data);
+/// One that leaves out the zeros of a matrix.
+std::string sparse_record(std::int32_t storage, std::int64_t rows, std::int64_t columns, std::span<const float> elements);
+/// One of 5x2: row_sparse (storage 1) with one stored row, or csr (2) with one stored value.
 std::string sparse_record(std::int32_t storage);
 /// The list of these records; names empty: a plain list.
 std::string list(const std::vector<std::string>& records, const std::vector<std::string>& names);
