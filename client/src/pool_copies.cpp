@@ -194,11 +194,14 @@ void PoolCore::move_session(SessionState& session) try {
   } catch (const std::bad_alloc&) {  // then it stays until its next steps
   }
   mutex_.lock();
+  // A step that has ended meanwhile left its earlier states there. They may be the last in an arena that is no longer used.
+  std::vector<Tensor> left = std::exchange(session.spare, {});
   for (std::size_t i = 0; i < std::min(states.size(), session.values.size()); ++i) {
     if (moved[i].owner() && session.values[i].now.owner() == states[i].owner()) session.values[i].now = std::move(moved[i]);
   }
   mutex_.unlock();  // the last slot of an arena unmaps it, which takes long
   states.clear();
+  left.clear();
   mutex_.lock();
 } catch (const std::bad_alloc&) {  // likewise
 }

@@ -60,7 +60,7 @@ struct RequestHeader {
   std::uint16_t kind;
   std::uint64_t seq;         // the client's number; unique per connection of that client, never reused
   std::uint32_t model_id;    // from describe; per name, never reused
-  std::uint32_t signature;   // from describe; changes when the model's inputs change
+  std::uint32_t signature;   // from describe; changes when the model's name, inputs, outputs or states change
   std::uint64_t timeout_ns;  // relative; 0 = the model's
   std::int8_t priority;
   std::uint8_t quarantine;  // set by the supervisor: number of the list in force when it was sent; 0 = the list is empty

@@ -69,19 +69,19 @@ void Admin::handle(Client& client, std::uint64_t seq, std::span<const std::byte>
     return refuse(question, lacks_role(format("'{}'", what), {Role::kOperator}, client.uid, client.roles));
   if (what == "ping") return reply(question, {}, "{}");
   const Catalog& catalog = fleet_.catalog();
-  if (what == "describe" && find_described(catalog.find(model), version)) return describe(question, model, version);
+  if (what == "describe" && find_described(catalog.find(model), version)) return describe(question, model, version, false);
   const bool is_long = what == "describe" || what == "list" || what == "stats" || what == "crashes" || what == "trace";
   std::uint64_t wait_ms = 0;
   if (const Status rate = is_long ? check_rate(client, wait_ms) : Status(); !rate.ok())
     return refuse(question, rate, static_cast<std::uint32_t>(wait_ms));
-  if (what == "describe") return describe(question, model, version);
-  if (what == "list") return reply(question, {}, list_json());
-  if (what == "stats") return reply(question, {}, stats_json(client.may(Role::kOperator) || client.may(Role::kGateway)));
+  if (what == "describe") return describe(question, model, version, true);
+  if (what == "list") return reply_counted(question, list_json());
+  if (what == "stats") return reply_counted(question, stats_json(client.may(Role::kOperator) || client.may(Role::kGateway)));
   if (what == "crashes" || what == "trace") {
     if (!model.empty() && !catalog.find(model) && !plane_.deaths().knows(model))
       return refuse(question, catalog.no_such_model(model));
     if (what == "trace") return send_trace(question, model, number_of(asked, "pid"));
-    return reply(question, {}, plane_.deaths().json(model));
+    return reply_counted(question, plane_.deaths().json(model));
   }
   if (what == "stop") {
     const pid_t pid = client.pid;
@@ -139,10 +139,13 @@ ModelVersion* Admin::find_described(const Service* service, std::uint64_t versio
 }
 
 // While the model loads, the answer waits: the client wants to use the model.
-void Admin::describe(Question question, const std::string& name, std::uint64_t version) {
+void Admin::describe(Question question, const std::string& name, std::uint64_t version, bool is_counted) {
   const Service* service = fleet_.catalog().find(name);
   if (!service) return refuse(question, fleet_.catalog().no_such_model(name));
-  if (ModelVersion* model = find_described(service, version)) return reply(question, {}, model->description(*service));
+  if (ModelVersion* model = find_described(service, version)) {
+    const std::string& text = model->description(*service);
+    return is_counted ? reply_counted(question, text) : reply(question, {}, text);
+  }
   if (service->waits_for(version)) {
     Client* asking = plane_.clients().find(question.client);
     if (!asking) return;
@@ -177,7 +180,7 @@ void Admin::answer_describes() {
     if (!client) continue;
     --client->waiting_describes;
     --client->process->waiting_describes;
-    describe(one.question, one.model, one.version);  // goes to the end of the queue if it must still wait
+    describe(one.question, one.model, one.version, true);  // goes to the end of the queue if it must still wait
   }
   if (describes_due_ > 0) answer_describes_.set(0);
 }
@@ -208,13 +211,17 @@ void Admin::charge(ClientId client, std::uint64_t bytes) {
   if (bytes > kSmallAnswer) rate_.charge(asked->process->control_share, bytes, plane_.now_ns());
 }
 
+// What check_rate() has allowed.
+void Admin::reply_counted(Question question, const std::string& text) {
+  charge(question.client, text.size());
+  reply(question, {}, text);
+}
+
 void Admin::reply(Question question, const Status& status, const std::string& text, std::uint32_t retry_after_ms) {
   const Status room = plane_.check_answer(question.client, text.size());
   const Status& said = status.ok() ? room : status;
   const wire::ControlHeader header = wire::make_control(wire::Kind::kControlReply, question.seq, said.code());
   const std::string body = said.ok() ? text : error_json(said, retry_after_ms);
-  // Who asks while it must wait, does not wait longer for that.
-  if (retry_after_ms == 0) charge(question.client, std::max(text.size(), body.size()));
   const std::span<const std::byte> frames[] = {std::as_bytes(std::span(&header, 1)), std::as_bytes(std::span(body))};
   plane_.send_to_client(question.client, frames);
 }

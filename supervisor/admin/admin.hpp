@@ -46,10 +46,11 @@ class Admin {
   void handle_wish(Question question, std::string_view what, const nlohmann::json& asked);
   ModelVersion* find_described(const Service* service, std::uint64_t version) const;
   void answer_describes();
-  void describe(Question question, const std::string& name, std::uint64_t version);
+  void describe(Question question, const std::string& name, std::uint64_t version, bool is_counted);
   void send_trace(Question question, const std::string& model, std::uint64_t pid);
   Status check_rate(const Client& client, std::uint64_t& wait_ms);
   void charge(ClientId client, std::uint64_t bytes);
+  void reply_counted(Question question, const std::string& json);
   void reply(Question question, const Status& status, const std::string& json, std::uint32_t retry_after_ms = 0);
   void refuse(Question question, const Status& why, std::uint32_t retry_after_ms = 0) {
     reply(question, why, "", retry_after_ms);

@@ -72,11 +72,6 @@ const Service* Catalog::find(const std::string& name) const {
   return found == services_.end() ? nullptr : found->get();
 }
 
-const Service* Catalog::find(std::uint32_t wire_id) const {
-  const auto found = std::ranges::lower_bound(services_, wire_id, {}, [](const auto& service) { return service->wire_id; });
-  return found == services_.end() || (*found)->wire_id != wire_id ? nullptr : found->get();
-}
-
 Service* Catalog::find_mutable(const std::string& name) { return const_cast<Service*>(std::as_const(*this).find(name)); }
 
 bool Catalog::is_leaving(const std::string& name) const {

@@ -320,8 +320,6 @@ class Catalog {
   std::vector<CatalogAction>& actions() { return actions_; }
 
   const Service* find(const std::string& name) const;
-  const Service* find(std::uint32_t wire_id) const;  ///< null after `unload`
-  bool was_given(std::uint32_t wire_id) const { return wire_id != 0 && wire_id <= last_wire_id_; }
   const std::vector<std::unique_ptr<Service>>& services() const { return services_; }  ///< by wire_id
   const std::vector<std::unique_ptr<Service>>& unloading() const { return unloading_; }
   /// Whether a client waits until this version serves.

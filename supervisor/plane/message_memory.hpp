@@ -29,7 +29,7 @@ class MessageMemory {
 
   std::uint64_t bytes() const { return requests_ + unsent_->load(std::memory_order_relaxed); }
   const wire::ByteCount& unsent() const { return unsent_; }
-  /// A request whose message takes so many bytes (wire::Message::memory_bytes) is kept for a client of that process, or is over.
+  /// A request whose message takes so many bytes (wire::Parcel::memory_bytes) is kept for a client of that process, or is over.
   void add_request(ClientProcess& process, std::uint64_t bytes) {
     requests_ += bytes;
     process.request_bytes += bytes;

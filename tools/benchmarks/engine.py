@@ -37,10 +37,11 @@ def read_floats(path):
 
 def difference(output, reference):
     """max |x - ref| / max |ref|; infinite if they cannot be compared."""
-    if len(output) != len(reference):
-        return float("inf")
     errors = [abs(x - r) for x, r in zip(output, reference)]
-    return max(errors) / max(map(abs, reference)) if all(e == e for e in errors) else float("inf")
+    if len(output) != len(reference) or not all(e == e for e in errors):
+        return float("inf")
+    worst, scale = max(errors, default=0.0), max(map(abs, reference), default=0.0)
+    return worst / scale if scale else 0.0 if worst == 0 else float("inf")
 
 
 def worst_difference(outputs, references):

@@ -74,9 +74,9 @@ bool Progress::is_time() {
   return true;
 }
 
-void Progress::show(const std::string& state) {
+void Progress::show(const std::function<std::string()>& state) {
   if (!is_time()) return;
-  ::dprintf(STDERR_FILENO, "\r%s: %s, %llu s\033[K", what_.c_str(), state.c_str(),
+  ::dprintf(STDERR_FILENO, "\r%s: %s, %llu s\033[K", what_.c_str(), state().c_str(),
             static_cast<unsigned long long>((shown_ns_ - started_ns_) / 1'000'000'000));
 }
 

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -63,8 +64,8 @@ class Progress {
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
   void show(std::size_t done);
-  /// Without a count: shows a text and the seconds so far.
-  void show(const std::string& state);
+  /// Without a count: shows a text and the seconds so far. Asks for the text only if it is time to show it.
+  void show(const std::function<std::string()>& state);
 
  private:
   bool is_time();

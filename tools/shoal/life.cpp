@@ -120,7 +120,8 @@ Finish change(Pool& pool, const LifeOptions& options, const Call& call) {
   const auto [name, path] = split(options.model);
   auto answer = std::async(std::launch::async, [&, name = name, path = path] { return call(pool, name, path); });
   Progress progress(name);
-  while (answer.wait_for(std::chrono::milliseconds(200)) != std::future_status::ready) progress.show(state_of(pool, name));
+  while (answer.wait_for(std::chrono::milliseconds(200)) != std::future_status::ready)
+    progress.show([&, name = name] { return state_of(pool, name); });
   const Result<ModelChange> changed = answer.get();
   if (!changed.ok()) return daemon_failure(changed.status());
   print(name, *changed, options.json);

@@ -217,8 +217,8 @@ std::string top_text(const json& top) {
   const json& daemon = top.at("supervisor");
   std::string text =
       format("daemon: pid {} in {}, up {} s, {} clients, cpu {}, {}\n\n", daemon.at("pid").dump(),
-             daemon.at("directory").get<std::string>(), number_text(daemon.at("uptime_s"), "%.0f"), daemon.at("clients").dump(),
-             number_text(daemon.at("cpu"), "%.2f"), bytes_text(daemon.at("pss_bytes")));
+             printable(daemon.at("directory").get<std::string>()), number_text(daemon.at("uptime_s"), "%.0f"),
+             daemon.at("clients").dump(), number_text(daemon.at("cpu"), "%.2f"), bytes_text(daemon.at("pss_bytes")));
   std::vector<std::vector<std::string>> models{
       {"model", "state", "requests/s", "failed/s", "p50 ms", "p99 ms", "waiting", "running", "copied/s", "workers", "deaths"}};
   std::vector<std::vector<std::string>> workers{{"worker", "pid", "state", "cpu", "memory", "answered", "held"}};

@@ -42,10 +42,11 @@ Finish trace(Pool& pool, const TraceOptions& options, Invocation& invocation) {
   for (const json& pid : description.at("left_out"))
     invocation.console.warn(
         format("the events of worker {} did not fit into the answer: get them with --pid {}", pid.dump(), pid.dump()));
+  errno = 0;
   std::ofstream file(options.file);
   file << json_text(*picture) << '\n';
   file.close();
-  if (!file) return status_from_errno("write", options.file, errno);
+  if (!file) return status_from_errno("write", options.file, errno == 0 ? EIO : errno);
   std::printf("%zu workers, %zu events in %s\n", description.at("workers").size(), recorded->events.size() / 32,
               options.file.c_str());
   return {};

@@ -136,6 +136,7 @@ Status add_body_step(Plan& plan, const Node& node, const std::vector<PlacedTenso
   operands.insert(operands.end(), slots.begin(), slots.end());
   operands.push_back(plan.add_buffer(std::max<std::size_t>(work.memory_bytes, 1)));
   plan.steps.push_back(std::make_unique<BodyStep>(std::move(work), std::move(operands)));
+  plan.has_bodies = true;
   return {};
 }
 

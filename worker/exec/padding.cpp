@@ -21,6 +21,7 @@ class PaddedProgram final : public Program {
     outputs_ = std::move(outputs);
     arena_bytes_ = padded_->arena_bytes() + room_bytes(inputs_, padded_->inputs()) + room_bytes(outputs_, padded_->outputs());
     step_count_ = padded_->step_count();
+    time_varies_ = padded_->time_varies();
   }
   std::size_t resident_bytes() const override { return padded_->resident_bytes(); }
   bool has_code() const override { return padded_->has_code(); }

@@ -116,6 +116,7 @@ struct Plan {
   };
   std::vector<Private> privates;
   std::vector<std::shared_ptr<const Backend>> devices;  ///< those with memory of their own that steps run on
+  bool has_bodies = false;                              ///< of steps: data decides which of them run, and how often
 
   BufferId add_buffer(std::size_t bytes, Buffer::Home home = Buffer::Home::kArena, int index = 0) {
     buffers.push_back({.home = home, .index = index, .bytes = bytes});

@@ -103,6 +103,7 @@ PlannedProgram::PlannedProgram(Plan plan, std::shared_ptr<const WeightStore> wei
   inputs_ = plan_.inputs;
   outputs_ = plan_.outputs;
   step_count_ = plan_.steps.size();
+  time_varies_ = plan_.has_bodies;
   lay_out();
 }
 

@@ -93,6 +93,9 @@ class Program {
   const std::vector<TensorSpec>& outputs() const { return outputs_; }
   std::size_t arena_bytes() const { return arena_bytes_; }  ///< activations and scratchpad of one Context
   std::size_t step_count() const { return step_count_; }
+  bool time_varies() const {
+    return time_varies_;
+  }  ///< data decides how often its bodies run: one run may take far longer than another
   virtual std::vector<StepInfo> steps() const { return {}; }  ///< in the order of execution; may be empty
   /// Was machine code generated for its shapes? Otherwise it only says where tensors lie, and is made in a few milliseconds.
   virtual bool has_code() const { return true; }
@@ -117,6 +120,7 @@ class Program {
 
   std::vector<TensorSpec> inputs_, outputs_;
   std::size_t arena_bytes_ = 0, step_count_ = 0;
+  bool time_varies_ = false;
 };
 
 }  // namespace shoal::worker

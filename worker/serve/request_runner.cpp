@@ -111,6 +111,7 @@ Status RequestRunner::run(Frames message) {
   if (waits_for_) return {};
   SHOAL_RETURN_IF_ERROR(job_.locate_outputs(served_, program_->outputs()));
   SHOAL_RETURN_IF_ERROR(give_spare_memory());
+  if (program_->time_varies()) before_long_();
   record(FlightKind::kBegun, job_, 1);
   job_.ran = Ran::kMaybe;
   const std::uint64_t start_ns = monotonic_now_ns();

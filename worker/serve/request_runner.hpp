@@ -60,7 +60,7 @@ class RequestRunner final : private StopCondition, private OutputSink {
 
   /// All outlive this.
   ///   bell         rung when a program is ready that a request waits for
-  ///   before_long  called before what may take much longer than the run before: another program, a wait
+  ///   before_long  called before what may take much longer than the run before: another program, a loop, a wait
   RequestRunner(
       const LaneEnvironment& environment, std::uint16_t lane, wire::LaneLine& line, ReadyBell& bell,
       std::function<void()> before_long = [] {});

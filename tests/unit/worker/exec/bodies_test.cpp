@@ -113,6 +113,7 @@ class Bodies : public ::testing::TestWithParam<Device> {
 
 TEST_P(Bodies, ALoopCarriesItsStateUntilItsConditionFails) {
   use(doubling_loop(), kLoopInputs);
+  EXPECT_TRUE(program_->time_varies());
   EXPECT_EQ(run({{3}, {1}, {1}})[0].numbers[0], 127);   // 7 15 31 63 127
   EXPECT_EQ(run({{60}, {1}, {0}})[0].numbers[0], 120);  // one turn: an odd number of them
   EXPECT_EQ(run({{3}, {0}, {1}})[0].numbers[0], 3) << "no turn";

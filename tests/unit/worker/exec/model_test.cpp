@@ -34,6 +34,7 @@ TEST(Model, FindsAProgramInAnyOrderOfItsInputs) {
   const std::vector<TensorSpec> turned = {kTwo[1], kTwo[0]};
   EXPECT_EQ(*model->program(kTwo), *model->program(turned));
   EXPECT_EQ((*model->program(turned))->inputs()[0].name, "first");
+  EXPECT_FALSE((*model->program(turned))->time_varies()) << "it has no bodies";
 }
 
 TEST(Model, NamesTheInputThatIsMissingUnknownOrOpen) {

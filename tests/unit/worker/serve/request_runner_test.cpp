@@ -89,6 +89,44 @@ TEST_F(RequestRunnerTest, ReadsAndWritesTheArenasInPlace) {
   EXPECT_EQ(line_.completed, 1u);
 }
 
+/// The identity model, whose program says that data decides how long it runs.
+class VaryingModel final : public IdentityModel {
+ public:
+  Result<std::shared_ptr<const Program>> find_program(std::span<const TensorSpec> inputs) override {
+    return std::make_shared<const VaryingProgram>(inputs[0]);
+  }
+
+ private:
+  class VaryingProgram final : public Program {
+   public:
+    explicit VaryingProgram(const TensorSpec& input) {
+      inputs_ = {input};
+      outputs_ = {{"data_output", input.dtype, input.shape}};
+      time_varies_ = true;
+    }
+    Status run(Context&, std::span<const TensorView> src, std::span<TensorView> dst) const override {
+      std::memcpy(dst[0].data, src[0].data, src[0].size_bytes());
+      return {};
+    }
+  };
+};
+
+// The replies of short runs are kept until then.
+TEST(RequestRunner, SaysBeforeEachRunOfALoopThatItMayTakeLong) {
+  VaryingModel model;
+  test::LaneParts parts("echo", model, {{"data", DType::kFloat32, Shape{-1}}});
+  int said = 0;
+  RequestRunner runner(parts.environment, 0, parts.line, parts.bell, [&] { ++said; });
+  const Tensor input = Tensor::create(DType::kFloat32, Shape{4}).value();
+  test::RequestMessages messages;
+  for (const std::uint64_t id : {1, 2, 3}) messages.add(test::framed_request(id, input), input);
+  EXPECT_FALSE(runner.answer(messages[0]).empty());
+  const int first = said;
+  EXPECT_FALSE(runner.answer(messages[1]).empty());
+  EXPECT_FALSE(runner.answer(messages[2]).empty());
+  EXPECT_EQ(said, first + 2);
+}
+
 // They may come late although the worker is healthy: the thread that maps them may be busy or wait for a processor.
 TEST_F(RequestRunnerTest, WhileItsArenasAreOnTheirWayTheLineNamesNobody) {
   parts_.arenas.detach(kClient);
