@@ -14,7 +14,7 @@ struct Buckets {
   std::string input;                   ///< that is padded; empty: the batch, which is dimension 0 of all inputs where it is open
   int dim = 0;                         ///< not 0: the user promises that padding changes only the end of the outputs in `crop`
   std::vector<std::int64_t> sizes;     ///< ascending
-  std::vector<std::string> with = {};  ///< further inputs, which are padded together with `input`
+  std::vector<std::string> with = {};  ///< further inputs, of places: they are padded together with `input`, with -1
   std::map<std::string, int> crop;     ///< output -> its dimension that is cut back; found automatically for the batch
   friend bool operator==(const Buckets&, const Buckets&) = default;
 };

@@ -88,10 +88,23 @@ class Parts {
     const CsrAttributes csr{spec.shape[1]};
     add_nodes({{&ops::kCheckCsr, name_, {}, csr, {values, indptr, indices}, {checked_indptr, checked}, {}},
                {&ops::kCsrToDense, name_, {}, csr, {values, checked_indptr, checked}, {whole}, {}}});
-    Buckets buckets{.input = graph_.value(values).name, .dim = 0, .with = {graph_.value(indices).name}};
-    for (std::int64_t size = kLeastPadded; size <= kMostPadded; size *= 2) buckets.sizes.push_back(size);
-    config_.buckets.push_back(std::move(buckets));
+    if (have_open_size(values, indices)) {
+      Buckets buckets{.input = graph_.value(values).name, .dim = 0, .with = {graph_.value(indices).name}};
+      for (std::int64_t size = kLeastPadded; size <= kMostPadded; size *= 2) buckets.sizes.push_back(size);
+      config_.buckets.push_back(std::move(buckets));
+    }
     return {values, indptr, indices};
+  }
+
+  /// There are as many values as indices: a size that `inputs` states for one of them holds for both.
+  bool have_open_size(ValueId values, ValueId indices) {
+    const auto shape_of = [&](ValueId part) -> Shape& {
+      return std::ranges::find(config_.inputs, graph_.value(part).name, &TensorSpec::name)->shape;
+    };
+    Shape &of_values = shape_of(values), &of_indices = shape_of(indices);
+    if (of_values == Shape{-1}) of_values = of_indices;
+    if (of_indices == Shape{-1}) of_indices = of_values;
+    return of_values == Shape{-1} && of_indices == Shape{-1};
   }
 
   std::vector<ValueId> add_rows(const TensorSpec& spec, ValueId whole) {

@@ -15,8 +15,9 @@ namespace {
 /// Runs a larger program on smaller tensors, which fill a corner of the program's tensors.
 class PaddedProgram final : public Program {
  public:
-  PaddedProgram(std::shared_ptr<const PlannedProgram> padded, std::vector<TensorSpec> inputs, std::vector<TensorSpec> outputs)
-      : padded_(std::move(padded)) {
+  PaddedProgram(std::shared_ptr<const PlannedProgram> padded, std::vector<TensorSpec> inputs, std::vector<TensorSpec> outputs,
+                std::vector<std::size_t> places)
+      : padded_(std::move(padded)), places_(std::move(places)) {
     inputs_ = std::move(inputs);
     outputs_ = std::move(outputs);
     arena_bytes_ = padded_->arena_bytes() + room_bytes(inputs_, padded_->inputs()) + room_bytes(outputs_, padded_->outputs());
@@ -29,7 +30,7 @@ class PaddedProgram final : public Program {
   Status run(Context& context, std::span<const TensorView> src, std::span<TensorView> dst) const override {
     SHOAL_RETURN_IF_ERROR(check("input", inputs_, src));
     SHOAL_RETURN_IF_ERROR(check("output", outputs_, dst));
-    return padded_->run_within(context, src, dst);
+    return padded_->run_within(context, src, dst, places_);
   }
 
  private:
@@ -41,6 +42,7 @@ class PaddedProgram final : public Program {
   }
 
   std::shared_ptr<const PlannedProgram> padded_;
+  std::vector<std::size_t> places_;  ///< inputs that are padded with -1
 };
 
 /// A graph whose sizes are expressions of one size, that of dimension `dim` of some inputs.
@@ -209,18 +211,21 @@ std::vector<TensorSpec> Padding::pad(std::vector<TensorSpec> inputs) const {
 std::shared_ptr<const Program> Padding::fit(std::shared_ptr<const PlannedProgram> program,
                                             const std::vector<TensorSpec>& inputs) const {
   std::vector<TensorSpec> outputs = program->outputs();
+  std::vector<std::size_t> places;
   bool is_padded = false;
   for (const auto& [buckets, affected, lengths] : rules_) {
     const std::int64_t size = inputs[affected.front()].shape[buckets.dim];
     if (size == program->inputs()[affected.front()].shape[buckets.dim]) continue;
     is_padded = true;
+    const auto holds_places = [&, &with = buckets.with](std::size_t i) { return std::ranges::count(with, inputs[i].name) > 0; };
+    std::ranges::copy_if(affected, std::back_inserter(places), holds_places);
     for (TensorSpec& output : outputs) {
       const auto length = lengths.find(output.name);
       if (length != lengths.end()) output.shape[buckets.crop.at(output.name)] = length->second * size;
     }
   }
   if (!is_padded) return program;
-  return std::make_shared<PaddedProgram>(std::move(program), inputs, std::move(outputs));
+  return std::make_shared<PaddedProgram>(std::move(program), inputs, std::move(outputs), std::move(places));
 }
 
 }  // namespace shoal::worker

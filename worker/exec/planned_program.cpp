@@ -80,12 +80,12 @@ bool has_moved(const Context::State& state, const Binding& binding) {
          !std::ranges::equal(binding.device_arenas, binding.queues, {}, {}, &DeviceQueue::arena);
 }
 
-// Copies src into the corner of dst and fills the rest with zeros.
-void fill_up(const TensorView& src, const TensorView& dst) {
+// Copies src into the corner of dst and fills the rest with that byte.
+void fill_up(const TensorView& src, const TensorView& dst, int byte) {
   // If only the first dimension differs, the data is one piece.
   const bool is_front = last_difference(src.shape, dst.shape) == 0;
   const std::size_t front_bytes = is_front ? src.size_bytes() : 0;
-  std::memset(dst.data + front_bytes, 0, dst.size_bytes() - front_bytes);
+  std::memset(dst.data + front_bytes, byte, dst.size_bytes() - front_bytes);
   copy_corner(src, dst);
 }
 
@@ -385,11 +385,12 @@ Status PlannedProgram::run(Context& context, std::span<const TensorView> src, st
   return run_within(context, src, dst);
 }
 
-Status PlannedProgram::run_within(Context& context, std::span<const TensorView> src, std::span<TensorView> dst) const {
-  Outcome outcome = run_bound(context, src, dst);
+Status PlannedProgram::run_within(Context& context, std::span<const TensorView> src, std::span<TensorView> dst,
+                                  std::span<const std::size_t> places) const {
+  Outcome outcome = run_bound(context, src, dst, places);
   if (!outcome.has_device_failed || !on_host_) return std::move(outcome.status);
   note_fallback(context, outcome.status);
-  return on_host_->run_within(context, src, dst);
+  return on_host_->run_within(context, src, dst, places);
 }
 
 Status PlannedProgram::activate(Context& context) const {
@@ -404,8 +405,8 @@ void PlannedProgram::note_fallback(Context& context, const Status& why) {
   if (context.progress != nullptr && context.progress->on_fallback) context.progress->on_fallback(why);
 }
 
-PlannedProgram::Outcome PlannedProgram::run_bound(Context& context, std::span<const TensorView> src,
-                                                  std::span<TensorView> dst) const {
+PlannedProgram::Outcome PlannedProgram::run_bound(Context& context, std::span<const TensorView> src, std::span<TensorView> dst,
+                                                  std::span<const std::size_t> places) const {
   if (!plan_.dynamic_outputs.empty() && context.sink == nullptr) {
     return {failed_precondition("the size of output '{}' depends on data: a run needs a place for it (Context::sink)",
                                 outputs_[plan_.dynamic_outputs.front().index].name),
@@ -426,7 +427,9 @@ PlannedProgram::Outcome PlannedProgram::run_bound(Context& context, std::span<co
     throw;
   }
   for (std::size_t i = 0; i < src.size(); ++i) {
-    if (binding->inputs[i] != src[i].data) fill_up(src[i], {src[i].dtype, inputs_[i].shape, binding->inputs[i]});
+    if (binding->inputs[i] == src[i].data) continue;
+    const bool holds_places = std::ranges::find(places, i) != places.end();
+    fill_up(src[i], {src[i].dtype, inputs_[i].shape, binding->inputs[i]}, holds_places ? 0xFF : 0);
   }
   Outcome outcome = run_steps(*binding, context.progress, context.step_times, context.state->step_clock);
   if (context.progress != nullptr) context.progress->step_name.store(nullptr, std::memory_order_relaxed);

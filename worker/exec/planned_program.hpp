@@ -18,8 +18,10 @@ class PlannedProgram : public Program {
   ///   on_host  runs instead where a device of the plan fails; null: the failure is an error
   PlannedProgram(Plan plan, std::shared_ptr<const WeightStore> weights, std::shared_ptr<const PlannedProgram> on_host = nullptr);
   Status run(Context& context, std::span<const TensorView> src, std::span<TensorView> dst) const override;
-  /// Like run(), for tensors that are smaller in some dimensions: inputs are padded with zeros, outputs are cut. Checks nothing.
-  Status run_within(Context& context, std::span<const TensorView> src, std::span<TensorView> dst) const;
+  /// Like run(), for tensors that are smaller in some dimensions: inputs are padded with zeros, those that `places` counts with
+  /// -1; outputs are cut. Checks nothing.
+  Status run_within(Context& context, std::span<const TensorView> src, std::span<TensorView> dst,
+                    std::span<const std::size_t> places = {}) const;
   Status activate(Context& context) const override;
   std::vector<StepInfo> steps() const override;
 
@@ -55,7 +57,8 @@ class PlannedProgram : public Program {
   void rebind_external(Binding& binding) const;
   void bind_tensors(Binding& binding, std::span<const TensorView> src, std::span<const TensorView> dst) const;
   void rebind_step(Binding& binding, std::size_t step) const;
-  Outcome run_bound(Context& context, std::span<const TensorView> src, std::span<TensorView> dst) const;
+  Outcome run_bound(Context& context, std::span<const TensorView> src, std::span<TensorView> dst,
+                    std::span<const std::size_t> places) const;
   Outcome run_steps(Binding& binding, Progress* progress, std::span<std::uint64_t> times, std::uint64_t (*clock)()) const;
   static void note_fallback(Context& context, const Status& why);
   Status place_dynamic_outputs(Context& context, const Binding& binding, std::span<TensorView> dst) const;

@@ -123,8 +123,9 @@ class MultiBoxDetection {
   void suppress(std::int64_t found, std::int64_t sorted, const Room& room, T* rows, const Policy& policy) const {
     for (std::int64_t i = 0; i < sorted; ++i) {
       const auto at = [row = rows + i * kFields](int k) { return static_cast<F>(row[k]); };
+      const std::int32_t found_class = room.classes[room.places[room.ranks[i].index]];
       room.boxes.set(i, {at(2), at(3), at(4), at(5), (at(4) - at(2)) * (at(5) - at(3))},
-                     attributes_.across_classes ? 0 : static_cast<std::int32_t>(at(0)));
+                     attributes_.across_classes ? 0 : found_class);
     }
     const auto overlap = attributes_.overlap;
     room.boxes.keep(

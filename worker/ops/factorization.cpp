@@ -33,10 +33,10 @@ Status infer_square(const Node& node, SourceValues src, ResultValues dst) {
   return {};
 }
 
-/// src without its last `lost` axes, and with one of `made` behind them if that is not 0.
-Status replace_axes(const Node& node, const TypedValue& src, int lost, Dim made, TypedValue& dst) {
+/// src without its last `lost` axes, and with one of `made` behind them, if there is such a size.
+Status replace_axes(const Node& node, const TypedValue& src, int lost, std::optional<Dim> made, TypedValue& dst) {
   Sizes out(src.shape.begin(), src.shape.end() - lost);
-  if (!known_less(made, 1)) out.push_back(made);
+  if (made) out.push_back(*made);
   if (out.empty()) out.push_back(1);
   SHOAL_ASSIGN_OR_RETURN(const SymbolicShape shape, make_shape(node, out));
   set_result(dst, src.dtype, shape);
@@ -63,7 +63,7 @@ Status infer_eigen(const Node& node, SourceValues src, ResultValues dst) {
 
 Status infer_determinant(const Node& node, SourceValues src, ResultValues dst) {
   SHOAL_RETURN_IF_ERROR(check_matrices(node, src[0]));
-  for (TypedValue& result : dst) SHOAL_RETURN_IF_ERROR(replace_axes(node, src[0], 2, 0, result));
+  for (TypedValue& result : dst) SHOAL_RETURN_IF_ERROR(replace_axes(node, src[0], 2, std::nullopt, result));
   return {};
 }
 
@@ -271,9 +271,23 @@ Status compute_inverse(const Node& node, Sources src, Results dst) {
   });
 }
 
+/// Nothing if nobody reads it.
+void fill(const TensorView& view, int number) {
+  if (view.data == nullptr) return;
+  (void)dispatch<Reals>(Node(), view.dtype, [&]<typename T>() {
+    std::fill_n(elements<T>(view), view.element_count(), static_cast<T>(number));
+    return Status();
+  });
+}
+
 Status compute_determinant(const Node& node, Sources src, Results dst) {
   const bool as_logarithm = node.attributes.get<DeterminantAttributes>().as_logarithm;
   const std::int64_t n = size_of(src[0]);
+  if (n == 0) {  // each is an empty product
+    fill(dst[0], 1);
+    if (dst.size() > 1) fill(dst[1], 0);
+    return {};
+  }
   return each_matrix(node, src[0], [&]<typename T>(std::int64_t at) {
     Matrix a = Matrix::of(elements<T>(src[0]) + at * n * n, n, n), nothing(n, 0);
     double sign = eliminate(a, nothing), size = std::abs(sign), logarithm = sign == 0 ? std::log(0.0) : 0;

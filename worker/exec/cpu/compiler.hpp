@@ -97,7 +97,7 @@ class Compiler {
   static std::span<const Lowering> lowerings();
   Taken take(const Node& node, Taken (Compiler::*lower)(const Node& node));
   Taken by_kernel(const Node& node);
-  BufferId overwritten_by(ValueId to, const Node& node, const std::vector<BufferId>& inputs) const;
+  BufferId overwritten_by(ValueId to, const Node& node, std::span<const BufferId> inputs) const;
   Status emit_oracle(const Node& node);
 
   // values.cpp: the readers of values, forms, in-place
@@ -176,6 +176,7 @@ class Compiler {
   void absorb_attentions();
   void leave_attentions_across(NodeId cut);
   Taken rnn(const Node& node);
+  Taken rnn_without_steps(const Node& node);
   Taken batch_norm(const Node& node);
   Taken pooling(const Node& node);
   Taken spatial_mean(const Node& node);

@@ -61,7 +61,8 @@ Compiler::Taken Compiler::by_kernel(const Node& node) {
       operands.push_back(kNoBuffer);
       continue;
     }
-    const BufferId reused = kernel->overwrites ? overwritten_by(id, node, operands) : kNoBuffer;
+    const bool may_reuse = kernel->overwrites && id == node.outputs[0];
+    const BufferId reused = may_reuse ? overwritten_by(id, node, std::span(operands).first(node.inputs.size())) : kNoBuffer;
     const BufferId buffer = reused != kNoBuffer ? reused : plan_.add_buffer(size_bytes_of(value(id)));
     operands.push_back(buffer);
     add_form(id, {buffer, !is_float(id) ? Desc() : layout == Desc() ? plain_desc(value(id).shape) : layout});
@@ -75,12 +76,15 @@ Compiler::Taken Compiler::by_kernel(const Node& node) {
   return true;
 }
 
-// The memory of an input that `to`, the only output of the node, may lie in; none if there is no such input.
-BufferId Compiler::overwritten_by(ValueId to, const Node& node, const std::vector<BufferId>& inputs) const {
+// The memory of an input that `to`, the first output of the node, may lie in; none if there is no such input.
+BufferId Compiler::overwritten_by(ValueId to, const Node& node, std::span<const BufferId> inputs) const {
   for (std::size_t i = 0; i < node.inputs.size(); ++i) {
     const Value &from = value(node.inputs[i]), &result = value(to);
-    if (from.dtype != result.dtype || from.shape != result.shape || !may_overwrite(node.inputs[i], inputs[i])) continue;
-    const bool is_alone = std::ranges::count_if(inputs, [&](BufferId other) { return share_memory(other, inputs[i]); }) == 1;
+    if (inputs[i] == kNoBuffer || from.dtype != result.dtype || from.shape != result.shape ||
+        !may_overwrite(node.inputs[i], inputs[i]))
+      continue;
+    const bool is_alone =
+        std::ranges::count_if(inputs, [&](BufferId other) { return other != kNoBuffer && share_memory(other, inputs[i]); }) == 1;
     if (is_alone) return inputs[i];
   }
   return kNoBuffer;

@@ -6,6 +6,7 @@
 #include "shm/base/errors.hpp"
 #include "worker/exec/cpu/compiler.hpp"
 #include "worker/exec/cpu/recurrent_step.hpp"
+#include "worker/exec/oracle_step.hpp"
 
 namespace shoal::worker::cpu {
 namespace {
@@ -83,9 +84,28 @@ Compiler::Taken Compiler::rnn_pass(const RnnWork& work, std::int64_t layer, std:
   return true;
 }
 
+/// The states stay as they are.
+Compiler::Taken Compiler::rnn_without_steps(const Node& node) {
+  const auto& rnn = node.attributes.get<RnnAttributes>();
+  for (std::size_t i = 0; i < node.outputs.size(); ++i) {
+    if (!is_read(node.outputs[i])) continue;
+    if (is_empty(node.outputs[i])) {
+      add_form(node.outputs[i], {plan_.add_buffer(0), Desc()});
+      continue;
+    }
+    SHOAL_ASSIGN_OR_RETURN(const Form from, plain_form(node.inputs[i == 1 ? kRnnState : rnn_cell_input(rnn)]));
+    const std::size_t bytes = size_bytes_of(value(node.outputs[i]));
+    const BufferId to = plan_.add_buffer(bytes);
+    add_form(node.outputs[i], {to, is_float(node.outputs[i]) ? plain_desc(value(node.outputs[i]).shape) : Desc()});
+    plan_.steps.push_back(make_copy_step(describe(node), from.buffer, to, bytes));
+  }
+  return true;
+}
+
 Compiler::Taken Compiler::rnn(const Node& node) {
   const auto& rnn = node.attributes.get<RnnAttributes>();
   const ValueId lengths = rnn.has_lengths ? node.inputs[kRnnLengths] : -1;
+  if (value(node.inputs[kRnnData]).shape[0] == 0) return rnn_without_steps(node);
   const auto fits = [&](ValueId id) { return id == lengths || is_float(id); };
   if (!std::ranges::all_of(node.inputs, fits) || !is_constant(node.inputs[kRnnParameters])) return false;
   RnnWork work{describe(node), node.inputs[kRnnParameters], RnnSizes(rnn, value(node.inputs[kRnnData]).shape)};

@@ -4,10 +4,13 @@
 #include <array>
 #include <cstring>
 
+#include "shm/base/errors.hpp"
 #include "worker/exec/cpu/kernels/recurrent.hpp"
 
 namespace shoal::worker::cpu {
 namespace {
+
+constexpr std::int64_t kStepsWithoutAsking = 64;  // whether the run shall go on
 
 /// The addresses of a Recurrence's buffers in a Context.
 struct Memory {
@@ -44,8 +47,9 @@ void copy(const float* from, std::int64_t count, float* to) {
 
 class BoundRecurrence final : public BoundStep {
  public:
-  BoundRecurrence(const Recurrence& work, const Step& state_product, const Step* projection)
-      : work_(work),
+  BoundRecurrence(const char* name, const Recurrence& work, const Step& state_product, const Step* projection)
+      : name_(name),
+        work_(work),
         state_product_(state_product.bind()),
         projection_(projection == nullptr ? nullptr : projection->bind()),
         product_operands_(state_product.operands().size()),
@@ -66,7 +70,12 @@ class BoundRecurrence final : public BoundStep {
     }
     copy(memory_.first_state + work_.state, states, memory_.now);
     if (memory_.cells != nullptr) copy(memory_.first_cell + work_.cell, cells, memory_.cells);
-    for (std::int64_t i = 0; i < work_.steps; ++i) SHOAL_RETURN_IF_ERROR(run_step(work_.is_backward ? work_.steps - 1 - i : i));
+    for (std::int64_t i = 0; i < work_.steps; ++i) {
+      const bool asks = i % kStepsWithoutAsking == kStepsWithoutAsking - 1;
+      if (asks && progress != nullptr && !progress->enter_step(name_))
+        return cancelled("told to end in {}, after {} of its {} steps", name_, i, work_.steps);
+      SHOAL_RETURN_IF_ERROR(run_step(work_.is_backward ? work_.steps - 1 - i : i));
+    }
     if (memory_.last_state != nullptr) copy(memory_.now, states, memory_.last_state + work_.state);
     if (memory_.last_cell != nullptr) copy(memory_.cells, cells, memory_.last_cell + work_.cell);
     return {};
@@ -101,6 +110,7 @@ class BoundRecurrence final : public BoundStep {
     return {};
   }
 
+  const char* const name_;
   const Recurrence& work_;
   const std::unique_ptr<BoundStep> state_product_, projection_;
   const std::size_t product_operands_;
@@ -128,7 +138,7 @@ class RecurrenceStep final : public Step {
   std::string implementation() const override { return "recurrence, " + state_product_->implementation(); }
   double flops() const override { return work_.flops; }
   std::unique_ptr<BoundStep> bind() const override {
-    return std::make_unique<BoundRecurrence>(work_, *state_product_, projection_.get());
+    return std::make_unique<BoundRecurrence>(name().c_str(), work_, *state_product_, projection_.get());
   }
 
  private:

@@ -49,7 +49,11 @@ class Widening {
   /// A float32 value for one of half type.
   ValueId add_wide(ValueId id, std::optional<Constant> constant) {
     const Value& half = graph_.value(id);
-    return graph_.add_value({.name = half.name, .dtype = DType::kFloat32, .shape = half.shape, .constant = std::move(constant)});
+    return graph_.add_value({.name = half.name,
+                             .dtype = DType::kFloat32,
+                             .shape = half.shape,
+                             .constant = std::move(constant),
+                             .expressions = half.expressions});
   }
 
   ValueId wide_input(ValueId id) {

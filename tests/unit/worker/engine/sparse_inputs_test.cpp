@@ -91,6 +91,7 @@ TEST_F(SparseInputs, WithWrongIndicesAreNamed) {
   expect_refused(run(engine, {1, 2}, {1, 2}, good), {"'data.indptr'", "begins at 0"});
   expect_refused(run(engine, {1, 2}, {0, 2, 1}, good), {"element 2 of 'data.indptr' is 1"});
   expect_refused(run(engine, {1, 2}, {0, 2147483647}, good), {"'data.indptr'", "values"});
+  expect_refused(run(engine, std::vector<float>(100, 1), {0, 101}, Long(100)), {"element 100 of 'data.indices' is -1"});
   expect_refused(run(engine, {1, 2}, {0, 2}, {0, 1, 2}), {"indices"});
   expect_refused(run(engine, {1, 2}, {0}, good), {"data.indptr"});
   EXPECT_EQ(floats(run(engine, {1, 2}, {0, 2}, good)), std::vector<float>{5});
@@ -105,6 +106,15 @@ TEST_F(SparseInputs, MayHaveIndicesOfInt32) {
                                    {"data.indices", numbers<std::int32_t>({3})}});
   ASSERT_TRUE(outputs.ok()) << outputs.status().to_string();
   EXPECT_EQ(floats(outputs), std::vector<float>{20});
+}
+
+TEST_F(SparseInputs, MayHaveAStatedNumberOfValues) {
+  for (const std::string part : {"values", "indices"}) {
+    auto engine =
+        load("sparse = {data = \"csr\"}", "[{name = \"data\", shape = [-1, 4]}, {name = \"data." + part + "\", shape = [2]}]");
+    ASSERT_TRUE(engine.ok()) << engine.status().to_string();
+    EXPECT_EQ(floats(run(*engine, {1, 2}, {0, 2}, {0, 1})), std::vector<float>{5});
+  }
 }
 
 TEST_F(SparseInputs, AreDenseIfTheConfigurationSaysNothing) {

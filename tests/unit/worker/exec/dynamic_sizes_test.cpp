@@ -8,7 +8,11 @@
 #include "tests/unit/worker/exec/graph_builder.hpp"
 #include "worker/exec/owned_outputs.hpp"
 #include "worker/exec/padding.hpp"
+#include "worker/ops/cast.hpp"
+#include "worker/ops/movement.hpp"
 #include "worker/ops/reduce.hpp"
+#include "worker/ops/reshape.hpp"
+#include "worker/ops/softmax.hpp"
 
 namespace shoal::worker {
 namespace {
@@ -108,6 +112,25 @@ TEST_P(DynamicSizes, NeedAPlace) {
   const Tensor input = testing::noise({4, 5});
   std::vector<TensorView> dst{{DType::kFloat32, program->outputs()[0].shape, nullptr}};
   EXPECT_EQ(program->run(context_, std::vector{input.view()}, dst).code(), StatusCode::kFailedPrecondition);
+}
+
+// Half types are widened around what computes with them, and keep their sizes.
+TEST_P(DynamicSizes, AreKeptInHalfTypes) {
+  GraphBuilder b;
+  const ValueId data = b.input("data");
+  const ValueId scores = b.node("Slice", {data}, SliceAttributes{{{1, 0, 1, 1}}});
+  const ValueId mask = b.node("Reshape", {b.scalar(BinaryKind::kGreater, scores, 0.75)}, ReshapeAttributes{{-1}});
+  const ValueId halves = b.node("Cast", {data}, CastAttributes{DType::kFloat16});
+  const ValueId kept = b.node("BooleanMask", {halves, mask});
+  const ValueId dense = b.node("Softmax", {kept}, SoftmaxAttributes{.axis = -1});
+  b.output(b.node("Cast", {dense}, CastAttributes{DType::kFloat32}));
+  b.output(b.node("Cast", {b.node("Reduce", {kept}, ReduceAttributes{.axes = {0}})}, CastAttributes{DType::kFloat32}));
+  const auto program = program_of(b, {4, 5});
+  const auto first = run(*program, context_, kBoxes).value();
+  ASSERT_EQ(first[0].shape(), (Shape{3, 5}));
+  EXPECT_NEAR(values(first[1])[4], 10 + 10 + 60, 0.1) << "of the three boxes only";
+  const auto none = run(*program, context_, std::vector<float>(20, 0)).value();
+  EXPECT_EQ(none[0].shape(), (Shape{0, 5}));
 }
 
 TEST_P(DynamicSizes, KeepBatchesApart) {

@@ -181,6 +181,44 @@ TEST(RnnOnCpu, RunsByTheOracleKernelWhereOneDnnCannot) {
   expect_alike(given, run(*load(b.graph(), inputs, "cpu-reference"), inputs), 1e-6);
 }
 
+TEST(RnnOnCpu, WithoutStepsGivesItsStatesBack) {
+  for (const RnnMode mode : kModes) expect_fast(network({.mode = mode, .hidden = 5, .layers = 2}, {.steps = 0}));
+  // Also where the parameters were packed for other lengths.
+  const RnnAttributes lstm{.mode = RnnMode::kLstm, .hidden = 5};
+  const auto model = load(network(lstm).graph, network(lstm).inputs);
+  const auto inputs = network(lstm, {.steps = 0}).inputs;
+  expect_alike(run(*model, inputs), run(*load(network(lstm).graph, inputs, "cpu-reference"), inputs), 0);
+}
+
+class Stop final : public StopCondition {
+ public:
+  explicit Stop(int last) : left_(last) {}
+  bool should_stop() override { return --left_ == 0; }
+
+ private:
+  int left_;
+};
+
+TEST(RnnOnCpu, CanBeStoppedWithinASequence) {
+  const Network net = network({.mode = RnnMode::kGru, .hidden = 5}, {.steps = 1000});
+  const auto model = load(net.graph, net.inputs);
+  const auto program = model->program(net.inputs).value();
+  std::vector<Tensor> tensors;
+  std::vector<TensorView> src, dst;
+  for (const auto& [specs, views] : {std::pair(&program->inputs(), &src), std::pair(&program->outputs(), &dst)}) {
+    for (const TensorSpec& each : *specs)
+      views->push_back(tensors.emplace_back(Tensor::create(each.dtype, each.shape).value()).view());
+  }
+  Stop stop(static_cast<int>(program->step_count()) + 3);
+  Progress progress;
+  progress.stop = &stop;
+  Context context;
+  context.progress = &progress;
+  const Status stopped = program->run(context, src, dst);
+  EXPECT_EQ(stopped.code(), StatusCode::kCancelled);
+  EXPECT_NE(stopped.message().find("of its 1000 steps"), std::string::npos) << stopped.message();
+}
+
 TEST(RnnOnCpu, OutputsThatNobodyReadsAreNotMade) {
   for (const int wanted : {0, 1, 2}) {
     Network net = network({.hidden = 5, .layers = 2});

@@ -177,6 +177,20 @@ TEST_F(Tuning, ThatFindsNothingToChooseIsNotRepeated) {
   EXPECT_EQ(to_text(load_it()->tuning()), "record default");
 }
 
+// All inputs are zero then, and an operator may refuse them.
+TEST_F(Tuning, MeasuresTheStepsBeforeOneThatRefusesZeros) {
+  testing::GraphBuilder b;
+  b.output(b.activation(b.conv(b.input("data"), 16, 64, 3)));
+  b.output(b.node("Inverse", {b.input("matrix")}));
+  const auto model = Model::load(b.graph(), {.input_sets = {{kInputs[0], spec("matrix", {2, 2})}},
+                                             .precision = Precision::kF32Fast,
+                                             .tuning_budget = 2000ms,
+                                             .cache_directory = directory_})
+                         .value();
+  EXPECT_EQ(model->tuning().source, Source::kMeasured) << model->tuning().problem;
+  EXPECT_EQ(model->tuning().problem, "");
+}
+
 Status end_in_a_child(const Node&, std::span<const TensorView>, std::span<TensorView>) {
   static const pid_t parent = ::getpid();  // set by the load below, before it forks
   if (::getpid() != parent) ::raise(SIGKILL);

@@ -88,6 +88,14 @@ TEST(Determinants, AndInverses) {
   EXPECT_TRUE(gives("_linalg_slogdet", {}, {singular}, {1}, {-kInfinity}, 1));
 }
 
+TEST(Determinants, OfMatricesWithoutElementsAreEmptyProducts) {
+  const Tensor none = tensor({2, 0, 0}, {});
+  EXPECT_TRUE(gives("_linalg_det", {}, {none}, {2}, {1, 1}));
+  EXPECT_TRUE(gives("_linalg_slogdet", {}, {none}, {2}, {1, 1}));
+  EXPECT_TRUE(gives("_linalg_slogdet", {}, {none}, {2}, {0, 0}, 1));
+  EXPECT_TRUE(gives("_linalg_syevd", {}, {none}, {2, 0}, {}, 1));
+}
+
 TEST(Norms, DoNotOverflow) {
   EXPECT_TRUE(gives("norm", {}, {tensor({2}, {3, -4})}, {1}, {5}));
   EXPECT_TRUE(gives("norm", {{"ord", "1"}, {"axis", "1"}, {"keepdims", "1"}}, {tensor({1, 2}, {3, -4})}, {1, 1}, {7}));
