@@ -97,8 +97,9 @@ class Copy:
                 path.unlink()
 
     def configure(self):
-        launcher = ["-DCMAKE_CXX_COMPILER_LAUNCHER=ccache"] if shutil.which("ccache") else []
-        self._run(["cmake", "--preset", "release", *launcher])
+        # With ccache, the objects of the tree; without, what compiles in two thirds of the time.
+        how = ["-DCMAKE_CXX_COMPILER_LAUNCHER=ccache"] if shutil.which("ccache") else ["-DCMAKE_CXX_FLAGS_RELEASE=-O1 -DNDEBUG"]
+        self._run(["cmake", "--preset", "release", *how])
 
     def make(self, targets):
         """Builds the targets. Returns the compiler's output, or nothing on success."""
