@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -272,7 +273,7 @@ Status compute_inverse(const Node& node, Sources src, Results dst) {
 }
 
 /// Nothing if nobody reads it.
-void fill(const TensorView& view, int number) {
+void fill(TensorView& view, int number) {
   if (view.data == nullptr) return;
   (void)dispatch<Reals>(Node(), view.dtype, [&]<typename T>() {
     std::fill_n(elements<T>(view), view.element_count(), static_cast<T>(number));

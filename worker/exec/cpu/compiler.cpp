@@ -34,11 +34,19 @@ Precision precision_of(const Choices& choices, const Options& options) {
   return is_float32 ? Precision::kF32 : wanted;
 }
 
+Choices with_layout(Choices choices, const Options& options) {
+  if (choices.layout.empty()) {
+    const bool is_by_amx = precision_of(choices, options) == Precision::kBf16 && has_amx();
+    choices.layout = is_by_amx ? kChannelsLast : kBlocked;
+  }
+  return choices;
+}
+
 Compiler::Compiler(const Graph& graph, WeightStore& weights, const Options& options, const Choices& choices)
     : graph_(graph),
       weights_(weights),
       options_(options),
-      choices_(choices),
+      choices_(with_layout(choices, options)),
       precision_(precision_of(choices, options)),
       bf16_values_(precision_ == Precision::kBf16 ? find_bf16_values(graph) : std::vector<bool>(graph.values.size())),
       readers_(graph),

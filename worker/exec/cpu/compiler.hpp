@@ -23,7 +23,7 @@
 
 namespace shoal::worker::cpu {
 
-/// The layouts of regions, as in Choices. No name means blocked.
+/// The layouts of regions, as in Choices.
 inline constexpr const char *kBlocked = "blocked", *kChannelsLast = "channels_last";
 /// How many implementations of one algorithm are measured: later ones in the library's list are for older machines.
 inline constexpr int kCandidates = 2;
@@ -33,6 +33,9 @@ dnnl::algorithm eltwise_algorithm(ElementFunction::Kind kind);
 
 /// In which plans with these choices are computed: float32 if nothing was chosen, or if oneDNN has no fast bf16 here.
 Precision precision_of(const Choices& choices, const Options& options);
+/// With a layout, if none was chosen: blocked. But AMX computes bf16 in channels last only; the convolutions of VGG-16 in blocked
+/// layouts take nine times as long there.
+Choices with_layout(Choices choices, const Options& options);
 
 struct BatchSplit;
 /// Part of a value: from `begin`, every `step`-th element of each axis (movement.cpp).

@@ -49,13 +49,16 @@ class CpuBackend : public Backend {
 
   std::vector<Choices> variants() const override {
     // For blocked layouts and channels last: the library's first implementation, then its second. Winograd's two come before
-    // the direct ones and exist for blocked layouts only. The layouts alternate, so that both are measured even in little time.
+    // the direct ones and exist for blocked layouts only. The layouts alternate, so that both are measured even in little time;
+    // that which is taken without a measurement comes first.
     std::vector<Choices> all;
-    const auto add = [&all](Precision precision, int preferences) {
+    const auto add = [&](Precision precision, int preferences) {
+      const std::string first = cpu::with_layout({.precision = precision}, options_).layout;
       for (int preference = 0; preference < preferences; ++preference) {
-        all.push_back({.precision = precision, .layout = cpu::kBlocked, .preference = preference});
-        if (preference < cpu::kCandidates)
-          all.push_back({.precision = precision, .layout = cpu::kChannelsLast, .preference = preference});
+        for (const std::string& layout : {first, std::string(first == cpu::kBlocked ? cpu::kChannelsLast : cpu::kBlocked)}) {
+          if (layout == cpu::kBlocked || preference < cpu::kCandidates)
+            all.push_back({.precision = precision, .layout = layout, .preference = preference});
+        }
       }
     };
     if (options_.precision != Precision::kAuto) {

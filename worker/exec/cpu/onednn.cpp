@@ -98,6 +98,7 @@ bool has_isa(dnnl::cpu_isa wanted) {
 }  // namespace
 
 bool has_bf16() { return has_isa(dnnl::cpu_isa::avx512_core); }
+bool has_amx() { return has_isa(dnnl::cpu_isa::avx512_core_amx); }
 
 int channel_block() {
   if (has_isa(dnnl::cpu_isa::avx512_core)) return 16;

@@ -20,6 +20,7 @@ using Type = dnnl::memory::data_type;
 
 /// Does oneDNN have fast bf16 implementations for this machine? (AVX-512 is needed; AVX512_BF16 or AMX make them fast.)
 bool has_bf16();
+bool has_amx();
 
 const dnnl::engine& engine();
 /// The calling thread's stream, made by its first call. Throws std::bad_alloc if there is no memory; a later call tries again.

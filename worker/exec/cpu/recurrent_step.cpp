@@ -6,6 +6,7 @@
 
 #include "shm/base/errors.hpp"
 #include "worker/exec/cpu/kernels/recurrent.hpp"
+#include "worker/exec/program.hpp"
 
 namespace shoal::worker::cpu {
 namespace {

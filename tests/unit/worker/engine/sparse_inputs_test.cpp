@@ -109,9 +109,8 @@ TEST_F(SparseInputs, MayHaveIndicesOfInt32) {
 }
 
 TEST_F(SparseInputs, MayHaveAStatedNumberOfValues) {
-  for (const std::string part : {"values", "indices"}) {
-    auto engine =
-        load("sparse = {data = \"csr\"}", "[{name = \"data\", shape = [-1, 4]}, {name = \"data." + part + "\", shape = [2]}]");
+  for (const std::string part : {R"(name = "data.values")", R"(name = "data.indices", dtype = "int64")"}) {
+    auto engine = load("sparse = {data = \"csr\"}", R"([{name = "data", shape = [-1, 4]}, {)" + part + ", shape = [2]}]");
     ASSERT_TRUE(engine.ok()) << engine.status().to_string();
     EXPECT_EQ(floats(run(*engine, {1, 2}, {0, 2}, {0, 1})), std::vector<float>{5});
   }

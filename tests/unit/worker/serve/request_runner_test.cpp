@@ -93,7 +93,7 @@ TEST_F(RequestRunnerTest, ReadsAndWritesTheArenasInPlace) {
 class VaryingModel final : public IdentityModel {
  public:
   Result<std::shared_ptr<const Program>> find_program(std::span<const TensorSpec> inputs) override {
-    return std::make_shared<const VaryingProgram>(inputs[0]);
+    return std::shared_ptr<const Program>(std::make_shared<const VaryingProgram>(inputs[0]));
   }
 
  private:
