@@ -76,6 +76,7 @@ auto scalar(BinaryKind kind, bool reversed) {
     ScalarAttributes scalar{.kind = kind, .reversed = reversed};
     scalar.scalar = lowering.attributes.number("scalar", 1.0);
     scalar.is_int = lowering.attributes.flag("is_int", true);
+    if (kind < BinaryKind::kEqual) scalar.promotion = Promotion::kNumbers;
     return lowering.add(ops::kScalar, scalar);
   };
 }

@@ -123,7 +123,7 @@ class EinsumProduct {
       if (!has(out, label)) return false;
       right_.push_back(label);
     }
-    return !summed_.empty();
+    return !left_.empty() && !right_.empty() && !summed_.empty();  // else it is no product of matrices
   }
 
   Values lower() {

@@ -108,42 +108,6 @@ TEST(Inference, ConvertsAnewFromTheStoredConstantEachTime) {
   }
 }
 
-TEST(Inference, PromotesTheTypesOfDataAnewEachTime) {
-  Builder b;
-  const ValueId x = b.input("x"), y = b.input("y");
-  const ValueId sum = b.node("Binary", BinaryAttributes{BinaryKind::kAdd, true, Promotion::kCommon}, {x, y});
-  struct Types {
-    DType x, y, sum;
-  };
-  const Types all[] = {{DType::kFloat32, DType::kFloat64, DType::kFloat64}, {DType::kInt32, DType::kFloat16, DType::kFloat16},
-                       {DType::kBool, DType::kInt8, DType::kInt8},          {DType::kInt32, DType::kFloat16, DType::kFloat16},
-                       {DType::kFloat32, DType::kFloat32, DType::kFloat32}, {DType::kBool, DType::kBool, DType::kBool}};
-  for (const Types& types : all) {
-    const std::array specs{TensorSpec{"x", types.x, {2, 3}}, TensorSpec{"y", types.y, {3}}};
-    const Status inferred = infer(b.graph, specs);
-    ASSERT_TRUE(inferred.ok()) << inferred.to_string();
-    EXPECT_EQ(b.graph.value(sum).dtype, types.sum);
-    const std::vector<ValueId>& read = b.graph.nodes.back().inputs;
-    for (const ValueId id : read) EXPECT_EQ(b.graph.value(id).dtype, types.sum);
-    EXPECT_EQ(read[0] == x, types.x == types.sum) << "no Cast where none is needed";
-    EXPECT_EQ(read[1] == y, types.y == types.sum);
-  }
-  const std::array none{TensorSpec{"x", DType::kInt8, {3}}, TensorSpec{"y", DType::kUInt8, {3}}};
-  EXPECT_FALSE(infer(b.graph, none).ok());
-}
-
-TEST(Inference, PromotesConstantsOfIntegers) {
-  Builder b;
-  const ValueId data = b.input("data"), one = b.constant("one", DType::kInt32, {1, 3}, 1.f);
-  const ValueId sum = b.node("Binary", BinaryAttributes{BinaryKind::kAdd, true, Promotion::kCommon}, {data, one});
-  for (const DType dtype : {DType::kFloat32, DType::kInt64, DType::kFloat16}) {
-    const std::array specs{TensorSpec{"data", dtype, {2, 3}}};
-    const Status inferred = infer(b.graph, specs);
-    ASSERT_TRUE(inferred.ok()) << inferred.to_string();
-    EXPECT_EQ(b.graph.value(sum).dtype, dtype);
-  }
-}
-
 // MXNet's types go backwards, too: what is made of parameters follows the data.
 TEST(Inference, LetsWhatIsMadeOfConstantsFollowTheTypeOfTheData) {
   Builder b;
