@@ -16,18 +16,19 @@ struct Parameter {
 };
 void PrintTo(const Parameter& parameter, std::ostream* out) { *out << parameter.vector.name << " on " << parameter.device; }
 
-/// The cases of quantized networks are beside this file: quantized/make_cases.py made them.
-constexpr const char* kQuantized = "quantized";
+/// These cases are beside this file, with the script that made them: quantized networks, and NumPy's operators.
+constexpr const char *kQuantized = "quantized", *kNumpy = "numpy";
 
 std::filesystem::path folder(const std::string& tier) {
   const char* const source = std::getenv("SHOAL_SOURCE_DIR");
-  if (tier == kQuantized) return std::filesystem::path(source == nullptr ? "." : source) / "tests" / "golden" / tier;
+  if (tier == kQuantized || tier == kNumpy)
+    return std::filesystem::path(source == nullptr ? "." : source) / "tests" / "golden" / tier;
   return test_data() / "vectors" / tier;
 }
 
 std::vector<Parameter> parameters() {
   std::vector<Parameter> all;
-  for (const char* tier : {"tier1", "tier2", "tier3", "tier4", "tier5", "tier6", kQuantized}) {
+  for (const char* tier : {"tier1", "tier2", "tier3", "tier4", "tier5", "tier6", kQuantized, kNumpy}) {
     for (const VectorCase& vector : read_cases(folder(tier) / "cases.json")) {
       for (const char* device : kDevices) all.push_back({device, tier, vector});
     }

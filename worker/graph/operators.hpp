@@ -28,6 +28,9 @@ using ResultValues = std::span<TypedValue>;
 ///   Errors  kInvalidArgument or kUnimplemented, the node named
 using InferFunction = Status (*)(const Node& node, SourceValues src, ResultValues dst);
 
+/// Changes the types that the inputs of a node have to those in which it reads them. infer() inserts Casts for those that differ.
+using PromoteFunction = void (*)(const Node& node, std::span<DType> types);
+
 /// Sets dtype and shape of the `src` whose shape is not known yet (any(), or with a size below 1) from the others, so parameters
 /// follow from the data.
 using InferParametersFunction = void (*)(const Node& node, std::span<TypedValue> src);
@@ -152,6 +155,7 @@ struct OperatorDef {
   InferFunction infer = nullptr;
   InferParametersFunction infer_parameters = nullptr;  ///< null if the operator has no parameters
   ConstantTypes constant_types = ConstantTypes::kKept;
+  PromoteFunction promote = nullptr;  ///< null: inputs are read in their own types
   /// Outputs from this one on depend on parameters alone: a BatchNorm's statistics.
   int first_constant_output = Facts::kNone;
   /// Does the node leave sizes of its result to the nodes that read it? Its rule asks for them by size_from_readers(). Null: no

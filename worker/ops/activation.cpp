@@ -11,11 +11,6 @@
 namespace shoal::worker {
 namespace {
 
-Status infer_activation(const Node& node, SourceValues src, ResultValues dst) {
-  if (node.attributes.get<ActivationAttributes>().floats_only) SHOAL_RETURN_IF_ERROR(check_float(node, src[0]));
-  return infer_numeric(node, src, dst);
-}
-
 /// Channels of one PReLU slope array: axis 1, or axis 0 of 1-D data.
 int slope_axis(const SymbolicShape& data) { return data.rank() > 1 ? 1 : 0; }
 
@@ -123,7 +118,7 @@ namespace ops {
 const Operator kActivation({
     .name = "Activation",
     .attributes = &kSchema<ActivationAttributes>,
-    .infer = infer_activation,
+    .infer = infer_numeric,
     .constant_types = ConstantTypes::kAsData,
     .facts = elementwise_facts(rows_of_first_input),
     .oracle = compute_activation,

@@ -16,12 +16,10 @@ template <>
 inline constexpr std::array kWords<ActivationKind>{"relu", "sigmoid", "tanh", "softrelu", "softsign"};
 struct ActivationAttributes {
   ActivationKind kind = ActivationKind::kRelu;
-  bool floats_only = false;
 };
 template <>
 inline constexpr auto fields_of<ActivationAttributes> = std::tuple{
     field("kind", &ActivationAttributes::kind, ""),
-    field("floats_only", &ActivationAttributes::floats_only, "integers are refused"),
 };
 
 enum class LeakyKind { kLeaky, kPrelu, kElu, kSelu, kGelu };

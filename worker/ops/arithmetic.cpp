@@ -13,9 +13,17 @@
 namespace shoal::worker {
 namespace {
 
+/// Has the data numbers for this function? Bools are taken where types are promoted.
+Status check_operand(const Node& node, BinaryKind kind, Promotion promotion, const TypedValue& data) {
+  if (is_of_integers(kind) && is_float(data.dtype))
+    return invalid_argument("{}: '{}' is {}; integers are needed", describe(node), data.name, dtype_name(data.dtype));
+  const bool takes_bools = promotion != Promotion::kNone && kind_of_bools(kind);
+  return data.dtype == DType::kBool && takes_bools ? Status() : check_number(node, data);
+}
+
 Status infer_binary(const Node& node, SourceValues src, ResultValues dst) {
   const auto& binary = node.attributes.get<BinaryAttributes>();
-  SHOAL_RETURN_IF_ERROR(binary.floats_only ? check_float(node, src[0]) : check_number(node, src[0]));
+  SHOAL_RETURN_IF_ERROR(check_operand(node, binary.kind, binary.promotion, src[0]));
   if (!binary.broadcast) return infer_same(node, src, dst);
   SHOAL_RETURN_IF_ERROR(check_same_dtype(node, src));
   SHOAL_ASSIGN_OR_RETURN(const SymbolicShape out, broadcast(node, src[0], src[1]));
@@ -30,10 +38,17 @@ void binary_parameters(const Node& node, std::span<TypedValue> src) {
 Status infer_scalar(const Node& node, SourceValues src, ResultValues dst) {
   const auto& scalar = node.attributes.get<ScalarAttributes>();
   const TypedValue& data = src[0];
-  SHOAL_RETURN_IF_ERROR(scalar.floats_only ? check_float(node, data) : check_number(node, data));
-  const bool widens = is_integer(data.dtype) && !scalar.is_int;
+  SHOAL_RETURN_IF_ERROR(check_operand(node, scalar.kind, scalar.promotion, data));
+  const bool widens = is_integer(data.dtype) && !scalar.is_int && !is_of_integers(scalar.kind);
   set_result(dst[0], widens ? DType::kFloat64 : data.dtype, data.shape);
   return {};
+}
+
+void promote_binary(const Node& node, std::span<DType> types) {
+  promote_all(node.attributes.get<BinaryAttributes>().promotion, types);
+}
+void promote_scalar(const Node& node, std::span<DType> types) {
+  promote_all(node.attributes.get<ScalarAttributes>().promotion, types);
 }
 
 /// The function of two numbers. It is called through a pointer: one loop per kind and type would be hundreds of loops.
@@ -73,6 +88,10 @@ Status scalar(const ScalarAttributes& scalar, Compute<To> s, const TensorView& s
 
 Status compute_binary(const Node& node, Sources src, Results dst) {
   const BinaryKind kind = node.attributes.get<BinaryAttributes>().kind;
+  if (dst[0].dtype == DType::kBool) {
+    binary<std::uint8_t>(kind_of_bools(kind).value(), src[0], src[1], dst[0]);
+    return {};
+  }
   return dispatch<Numbers>(node, dst[0].dtype, [&]<typename T>() {
     binary<T>(kind, src[0], src[1], dst[0]);
     return Status();
@@ -95,6 +114,11 @@ Status compute_add_n(const Node& node, Sources src, Results dst) {
 
 Status compute_scalar(const Node& node, Sources src, Results dst) {
   const auto& attributes = node.attributes.get<ScalarAttributes>();
+  if (dst[0].dtype == DType::kBool) {
+    ScalarAttributes of_bools = attributes;
+    of_bools.kind = kind_of_bools(attributes.kind).value();
+    return scalar<std::uint8_t, std::uint8_t>(of_bools, attributes.scalar != 0 ? 1 : 0, src[0], dst[0]);
+  }
   return dispatch<Numbers>(node, src[0].dtype, [&]<typename T>() {
     if constexpr (std::is_integral_v<T>) {
       if (dst[0].dtype == DType::kFloat64) return scalar<T, double>(attributes, attributes.scalar, src[0], dst[0]);
@@ -127,11 +151,14 @@ const Operator kBinary({
     .infer = infer_binary,
     .infer_parameters = binary_parameters,
     .constant_types = ConstantTypes::kAsData,
+    .promote = promote_binary,
     .facts = elementwise_facts(binary_rows),
     .oracle = compute_binary,
-    .formula = "a, b: a function of two elements. Integer sums, differences and products wrap; an integer divided by 0 is 0. "
-               "Comparisons and logic give 0 or 1 in the type of the operands. mod has the sign of b, and x mod 0 is 0. "
-               "smooth_l1: b^2 a^2 / 2 where |a| <= 1 / b^2, else |a| - 1 / (2 b^2)",
+    .formula =
+        "a, b: a function of two elements. Integer sums, differences and products wrap; an integer divided by 0 is 0. "
+        "Comparisons and logic give 0 or 1 in the type of the operands. mod has the sign of b, and x mod 0 is 0. "
+        "smooth_l1: b^2 a^2 / 2 where |a| <= 1 / b^2, else |a| - 1 / (2 b^2). ldexp: a 2^b. lcm and functions of bits take "
+        "integers. Where types are promoted, two bools give a bool: add is or, mul is and, power is a >= b",
     .source = "MXNet 1.9.1 src/operator/mshadow_op.h, tensor/elemwise_binary_broadcast_op.h",
 });
 
@@ -139,6 +166,7 @@ const Operator kScalar({
     .name = "Scalar",
     .attributes = &kSchema<ScalarAttributes>,
     .infer = infer_scalar,
+    .promote = promote_scalar,
     .facts = elementwise_facts(rows_of_first_input),
     .oracle = compute_scalar,
     .formula = "Binary of the data and one number",

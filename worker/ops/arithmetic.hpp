@@ -2,6 +2,7 @@
 #pragma once
 
 #include "worker/graph/operators.hpp"
+#include "worker/graph/promotion.hpp"
 
 namespace shoal::worker {
 
@@ -30,23 +31,32 @@ enum class BinaryKind {
   kLogicalOr,
   kLogicalXor,
   kSmoothL1,  ///< b^2 a^2 / 2 where |a| <= 1 / b^2, else |a| - 1 / (2 b^2)
+  kArctan2,   ///< the angle of the point (b, a)
+  kCopySign,  ///< |a| with the sign of b
+  kLdexp,     ///< a 2^b
+  kLcm,       ///< the least common multiple; of 0 it is 0
+  kBitAnd,
+  kBitOr,
+  kBitXor,
 };
 template <>
-inline constexpr std::array kWords<BinaryKind>{"add",         "sub",        "mul",           "div",      "mod",
-                                               "power",       "maximum",    "minimum",       "hypot",    "equal",
-                                               "not_equal",   "greater",    "greater_equal", "lesser",   "lesser_equal",
-                                               "logical_and", "logical_or", "logical_xor",   "smooth_l1"};
+inline constexpr std::array kWords<BinaryKind>{
+    "add",       "sub",       "mul",      "div",           "mod",    "power",        "maximum",     "minimum",    "hypot",
+    "equal",     "not_equal", "greater",  "greater_equal", "lesser", "lesser_equal", "logical_and", "logical_or", "logical_xor",
+    "smooth_l1", "arctan2",   "copysign", "ldexp",         "lcm",    "bit_and",      "bit_or",      "bit_xor"};
+/// Floats have no such function.
+constexpr bool is_of_integers(BinaryKind kind) { return kind >= BinaryKind::kLcm; }
 
 struct BinaryAttributes {
   BinaryKind kind = BinaryKind::kAdd;
   bool broadcast = false;
-  bool floats_only = false;
+  Promotion promotion = Promotion::kNone;
 };
 template <>
 inline constexpr auto fields_of<BinaryAttributes> = std::tuple{
     field("kind", &BinaryAttributes::kind, "the function of two numbers"),
     field("broadcast", &BinaryAttributes::broadcast, "by NumPy's rule; else the shapes are equal"),
-    field("floats_only", &BinaryAttributes::floats_only, "integers are refused"),
+    field("promotion", &BinaryAttributes::promotion, "what a and b become, as in MXNet's NumPy interface"),
 };
 
 struct ScalarAttributes {
@@ -54,15 +64,15 @@ struct ScalarAttributes {
   double scalar = 0;
   bool reversed = false;
   bool is_int = true;
-  bool floats_only = false;
+  Promotion promotion = Promotion::kNone;
 };
 template <>
 inline constexpr auto fields_of<ScalarAttributes> = std::tuple{
     field("kind", &ScalarAttributes::kind, "as of Binary"),
     field("scalar", &ScalarAttributes::scalar, "the number"),
     field("reversed", &ScalarAttributes::reversed, "the number is a, the data b"),
-    field("is_int", &ScalarAttributes::is_int, "false: integer data becomes float64"),
-    field("floats_only", &ScalarAttributes::floats_only, "integer data is refused"),
+    field("is_int", &ScalarAttributes::is_int, "false: integer data becomes float64, unless the function is one of integers"),
+    field("promotion", &ScalarAttributes::promotion, "what the data becomes, as of Binary"),
 };
 
 struct ClipAttributes {

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <cstdlib>
 #include <functional>
+#include <numeric>
+#include <optional>
 #include <type_traits>
 
 #include "worker/ops/arithmetic.hpp"
@@ -43,6 +45,70 @@ template <typename C>
 C smooth_l1(C a, C b) {
   const Float<C> x = static_cast<Float<C>>(a), square = static_cast<Float<C>>(b) * static_cast<Float<C>>(b), border = 1 / square;
   return from_float<C>(x > border ? x - border / 2 : x < -border ? -x - border / 2 : x * x * square / 2);
+}
+
+/// |a| with the sign of b.
+template <typename C>
+C copy_sign(C a, C b) {
+  if constexpr (std::is_integral_v<C>) {
+    const C size = a < 0 ? wrapping(C{0}, a, std::minus<>()) : a;
+    return b < 0 ? wrapping(C{0}, size, std::minus<>()) : size;
+  } else {
+    return std::copysign(a, b);
+  }
+}
+
+/// Floats have none: the rule refuses them.
+template <typename C>
+C least_common_multiple(C a, C b) {
+  if constexpr (std::is_integral_v<C>) {
+    const auto size = [](C x) { return x < 0 ? 0 - static_cast<std::uint64_t>(x) : static_cast<std::uint64_t>(x); };
+    const std::uint64_t x = size(a), y = size(b);
+    return x == 0 || y == 0 ? C{0} : static_cast<C>(x / std::gcd(x, y) * y);
+  } else {
+    return 0;
+  }
+}
+
+/// A function of bits. Floats have none: the rule refuses them.
+template <typename C, typename Function>
+C of_bits(C a, C b, Function function) {
+  if constexpr (std::is_integral_v<C>)
+    return static_cast<C>(function(a, b));
+  else
+    return 0;
+}
+
+/// The kind that computes with the bytes of bools, for which logic takes every byte but 0 as true, what `kind` computes with the
+/// numbers 0 and 1. None if the result would be no bool.
+constexpr std::optional<BinaryKind> kind_of_bools(BinaryKind kind) {
+  switch (kind) {
+    case BinaryKind::kAdd:
+    case BinaryKind::kMaximum:
+    case BinaryKind::kBitOr:
+    case BinaryKind::kLogicalOr:
+      return BinaryKind::kLogicalOr;
+    case BinaryKind::kMul:
+    case BinaryKind::kMinimum:
+    case BinaryKind::kLcm:
+    case BinaryKind::kBitAnd:
+    case BinaryKind::kLogicalAnd:
+      return BinaryKind::kLogicalAnd;
+    case BinaryKind::kNotEqual:
+    case BinaryKind::kBitXor:
+    case BinaryKind::kLogicalXor:
+      return BinaryKind::kLogicalXor;
+    case BinaryKind::kPower:
+      return BinaryKind::kGreaterEqual;
+    case BinaryKind::kEqual:
+    case BinaryKind::kGreater:
+    case BinaryKind::kGreaterEqual:
+    case BinaryKind::kLesser:
+    case BinaryKind::kLesserEqual:
+      return kind;
+    default:
+      return std::nullopt;
+  }
 }
 
 /// Returns run(function): an object without state that computes the kind for two numbers of type C, which is Compute<T>.
@@ -88,6 +154,20 @@ auto with_function(BinaryKind kind, Run run) {
       return run([](C a, C b) -> C { return truth<C>((a != 0) != (b != 0)); });
     case BinaryKind::kSmoothL1:
       return run([](C a, C b) -> C { return smooth_l1(a, b); });
+    case BinaryKind::kArctan2:
+      return run([](C a, C b) -> C { return from_float<C>(std::atan2(static_cast<F>(a), static_cast<F>(b))); });
+    case BinaryKind::kCopySign:
+      return run([](C a, C b) -> C { return copy_sign(a, b); });
+    case BinaryKind::kLdexp:
+      return run([](C a, C b) -> C { return from_float<C>(static_cast<F>(a) * std::pow(F{2}, static_cast<F>(b))); });
+    case BinaryKind::kLcm:
+      return run([](C a, C b) -> C { return least_common_multiple(a, b); });
+    case BinaryKind::kBitAnd:
+      return run([](C a, C b) -> C { return of_bits(a, b, std::bit_and<>()); });
+    case BinaryKind::kBitOr:
+      return run([](C a, C b) -> C { return of_bits(a, b, std::bit_or<>()); });
+    case BinaryKind::kBitXor:
+      return run([](C a, C b) -> C { return of_bits(a, b, std::bit_xor<>()); });
   }
   std::abort();
 }

@@ -1,4 +1,4 @@
-// Fill, Range, Eye, Positions, ShapeOf: tensors that are made of numbers and shapes.
+// Fill, Range, Eye, Positions, ShapeOf, DiagonalIndices: tensors that are made of numbers and shapes.
 #include "worker/ops/creation.hpp"
 
 #include <algorithm>
@@ -94,6 +94,23 @@ Status infer_positions(const Node& node, SourceValues src, ResultValues dst) {
 Status infer_shape_of(const Node& node, SourceValues src, ResultValues dst) {
   const bool counts = node.attributes.get<ShapeOfAttributes>().counts;
   set_result(dst[0], DType::kInt64, SymbolicShape{counts ? 1 : src[0].shape.rank()});
+  return {};
+}
+
+Status infer_diagonal_indices(const Node& node, SourceValues src, ResultValues dst) {
+  const SymbolicShape& shape = src[0].shape;
+  SHOAL_RETURN_IF_ERROR(check_rank(node, src[0], 2));
+  for (int axis = 1; axis < shape.rank(); ++axis) {
+    if (known_unequal(shape[axis], shape[0]))
+      return invalid_argument("{}: '{}' of shape {} has axes of different lengths", describe(node), src[0].name,
+                              shape.to_string());
+  }
+  set_result(dst[0], DType::kInt64, SymbolicShape{shape.rank(), shape[0]});
+  return {};
+}
+
+Status compute_diagonal_indices(const Node&, Sources, Results dst) {
+  for (std::int64_t i = 0; i < dst[0].element_count(); ++i) elements<std::int64_t>(dst[0])[i] = i % dst[0].shape[1];
   return {};
 }
 
@@ -220,6 +237,15 @@ const Operator kShapeOf({
     .oracle = compute_shape_of,
     .formula = "data: its sizes, as int64",
     .source = "MXNet 1.9.1 src/operator/tensor/elemwise_unary_op_basic.cc",
+});
+
+const Operator kDiagonalIndices({
+    .name = "DiagonalIndices",
+    .infer = infer_diagonal_indices,
+    .facts = with_shape_inputs(layer_facts(rows_mixed), 0),
+    .oracle = compute_diagonal_indices,
+    .formula = "data (n, n, ...): the indices of its diagonal, a row for each axis, as int64",
+    .source = "MXNet 1.9.1 src/operator/numpy/np_matrix_op.cc",
 });
 
 }  // namespace ops

@@ -1,4 +1,4 @@
-// Fill, Range, Eye, Positions, ShapeOf: tensors that are made of numbers and shapes.
+// Fill, Range, Eye, Positions, ShapeOf, DiagonalIndices: tensors that are made of numbers and shapes.
 #pragma once
 
 #include <optional>
@@ -8,7 +8,7 @@
 namespace shoal::worker {
 
 namespace ops {
-extern const Operator kFill, kRange, kEye, kPositions, kShapeOf;
+extern const Operator kFill, kRange, kEye, kPositions, kShapeOf, kDiagonalIndices;
 }  // namespace ops
 
 /// A size that the readers of the result decide.

@@ -1,5 +1,8 @@
-// Diagonal: of two axes. MakeDiagonal: back.
+// Diagonal: of two axes. MakeDiagonal: back. LowerTriangle: what lies on one or below it.
 #include "worker/ops/diagonal.hpp"
+
+#include <algorithm>
+#include <cstring>
 
 #include "shm/base/errors.hpp"
 #include "worker/graph/shapes.hpp"
@@ -57,6 +60,29 @@ Status infer_diagonal(const Node& node, SourceValues src, ResultValues dst) {
   return {};
 }
 
+Status infer_lower_triangle(const Node& node, SourceValues src, ResultValues dst) {
+  SHOAL_RETURN_IF_ERROR(check_rank(node, src[0], 1));
+  Sizes sizes(src[0].shape.begin(), src[0].shape.end());
+  if (sizes.size() == 1) sizes.push_back(sizes[0]);
+  set_result(dst[0], src[0].dtype, SymbolicShape(sizes));
+  return {};
+}
+
+/// A vector is the row of each line of a square matrix.
+Status compute_lower_triangle(const Node& node, Sources src, Results dst) {
+  const std::int64_t offset = node.attributes.get<LowerTriangleAttributes>().offset;
+  const std::int64_t rows = dst[0].shape[dst[0].shape.rank() - 2], columns = dst[0].shape[dst[0].shape.rank() - 1];
+  const std::size_t bytes = dtype_size_bytes(dst[0].dtype), length = static_cast<std::size_t>(columns) * bytes;
+  std::memset(dst[0].data, 0, dst[0].size_bytes());
+  for (std::int64_t line = 0; line < dst[0].element_count() / columns; ++line) {
+    const std::int64_t count = std::clamp<std::int64_t>(line % rows + offset + 1, 0, columns);
+    const std::int64_t from = src[0].shape.rank() == 1 ? 0 : line;
+    std::memcpy(dst[0].data + static_cast<std::size_t>(line) * length, src[0].data + static_cast<std::size_t>(from) * length,
+                static_cast<std::size_t>(count) * bytes);
+  }
+  return {};
+}
+
 Status make_diagonals(std::int64_t offset, const TensorView& src, TensorView& dst) {
   const std::int64_t length = src.shape[src.shape.rank() - 1], size = dst.shape[dst.shape.rank() - 1];
   with_word(dst.dtype, [&]<typename Word>() {
@@ -84,6 +110,7 @@ bool diagonal_rows(const BatchedNode& batched) {
 }
 
 bool line_rows(const BatchedNode& batched) { return batched.rank() > 1; }
+bool triangle_rows(const BatchedNode& batched) { return batched.rank() > 2; }
 
 }  // namespace
 
@@ -109,6 +136,16 @@ const Operator kMakeDiagonal({
     .oracle = compute_make_diagonal,
     .formula = "data (..., n): matrices (..., n + |offset|, n + |offset|) with that diagonal and zeros",
     .source = "MXNet 1.9.1 src/operator/tensor/la_op-inl.h",
+});
+
+const Operator kLowerTriangle({
+    .name = "LowerTriangle",
+    .attributes = &kSchema<LowerTriangleAttributes>,
+    .infer = infer_lower_triangle,
+    .facts = layer_facts(triangle_rows),
+    .oracle = compute_lower_triangle,
+    .formula = "data (..., m, n), with 0 above a diagonal. A vector becomes each row of a square matrix first",
+    .source = "MXNet 1.9.1 src/operator/numpy/np_tril_op-inl.h",
 });
 
 }  // namespace ops

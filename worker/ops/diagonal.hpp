@@ -1,4 +1,4 @@
-// Diagonal: of two axes. MakeDiagonal: back.
+// Diagonal: of two axes. MakeDiagonal: back. LowerTriangle: what lies on one or below it.
 #pragma once
 
 #include "worker/graph/operators.hpp"
@@ -6,7 +6,7 @@
 namespace shoal::worker {
 
 namespace ops {
-extern const Operator kDiagonal, kMakeDiagonal;
+extern const Operator kDiagonal, kMakeDiagonal, kLowerTriangle;
 }  // namespace ops
 
 struct DiagonalAttributes {
@@ -27,6 +27,14 @@ struct MakeDiagonalAttributes {
 template <>
 inline constexpr auto fields_of<MakeDiagonalAttributes> = std::tuple{
     field("offset", &MakeDiagonalAttributes::offset, "of the diagonal: above the main one if positive, below it if negative"),
+};
+
+struct LowerTriangleAttributes {
+  std::int64_t offset = 0;
+};
+template <>
+inline constexpr auto fields_of<LowerTriangleAttributes> = std::tuple{
+    field("offset", &LowerTriangleAttributes::offset, "of the diagonal: above the main one if positive, below it if negative"),
 };
 
 }  // namespace shoal::worker

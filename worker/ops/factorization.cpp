@@ -11,21 +11,10 @@
 #include "shm/base/errors.hpp"
 #include "worker/graph/shapes.hpp"
 #include "worker/ops/elements.hpp"
+#include "worker/ops/matrix_functions.hpp"
 
 namespace shoal::worker {
 namespace {
-
-using Reals = Types<float, double>;
-
-/// Matrices (..., n, n), or of any height and width.
-Status check_matrices(const Node& node, const TypedValue& src, bool are_square = true) {
-  if (!TypeSet(Reals()).holds(src.dtype))
-    return invalid_argument("{}: '{}' is {}; float32 or float64 is needed", describe(node), src.name, dtype_name(src.dtype));
-  SHOAL_RETURN_IF_ERROR(check_rank(node, src, 2));
-  const int rank = src.shape.rank();
-  if (!are_square || !known_unequal(src.shape[rank - 2], src.shape[rank - 1])) return {};
-  return invalid_argument("{}: '{}' of shape {} holds no square matrices", describe(node), src.name, src.shape.to_string());
-}
 
 /// One result like src.
 Status infer_square(const Node& node, SourceValues src, ResultValues dst) {
@@ -35,10 +24,11 @@ Status infer_square(const Node& node, SourceValues src, ResultValues dst) {
 }
 
 /// src without its last `lost` axes, and with one of `made` behind them, if there is such a size.
-Status replace_axes(const Node& node, const TypedValue& src, int lost, std::optional<Dim> made, TypedValue& dst) {
+Status replace_axes(const Node& node, const TypedValue& src, int lost, std::optional<Dim> made, TypedValue& dst,
+                    bool gives_scalars = false) {
   Sizes out(src.shape.begin(), src.shape.end() - lost);
   if (made) out.push_back(*made);
-  if (out.empty()) out.push_back(1);
+  if (out.empty() && !gives_scalars) out.push_back(1);
   SHOAL_ASSIGN_OR_RETURN(const SymbolicShape shape, make_shape(node, out));
   set_result(dst, src.dtype, shape);
   return {};
@@ -64,49 +54,9 @@ Status infer_eigen(const Node& node, SourceValues src, ResultValues dst) {
 
 Status infer_determinant(const Node& node, SourceValues src, ResultValues dst) {
   SHOAL_RETURN_IF_ERROR(check_matrices(node, src[0]));
-  for (TypedValue& result : dst) SHOAL_RETURN_IF_ERROR(replace_axes(node, src[0], 2, std::nullopt, result));
+  const bool gives_scalars = node.attributes.get<DeterminantAttributes>().gives_scalars;
+  for (TypedValue& result : dst) SHOAL_RETURN_IF_ERROR(replace_axes(node, src[0], 2, std::nullopt, result, gives_scalars));
   return {};
-}
-
-/// A matrix in memory of its own.
-class Matrix {
- public:
-  Matrix(std::int64_t rows, std::int64_t columns)
-      : rows_(rows), columns_(columns), elements_(static_cast<std::size_t>(rows * columns)) {}
-  template <typename T>
-  static Matrix of(const T* first, std::int64_t rows, std::int64_t columns) {
-    Matrix made(rows, columns);
-    for (std::int64_t i = 0; i < rows; ++i) {
-      for (std::int64_t k = 0; k < columns; ++k) made(i, k) = static_cast<double>(first[i * columns + k]);
-    }
-    return made;
-  }
-  template <typename T>
-  void store(T* to) const {
-    for (std::int64_t i = 0; i < rows_; ++i) {
-      for (std::int64_t k = 0; k < columns_; ++k) to[i * columns_ + k] = static_cast<T>((*this)(i, k));
-    }
-  }
-  std::int64_t rows() const { return rows_; }
-  std::int64_t columns() const { return columns_; }
-  double& operator()(std::int64_t i, std::int64_t k) { return elements_[static_cast<std::size_t>(i * columns_ + k)]; }
-  double operator()(std::int64_t i, std::int64_t k) const { return elements_[static_cast<std::size_t>(i * columns_ + k)]; }
-
- private:
-  std::int64_t rows_, columns_;
-  std::vector<double> elements_;
-};
-
-/// Calls run.operator()<T>(i) for each matrix of src; an error ends it.
-template <typename Run>
-Status each_matrix(const Node& node, const TensorView& src, const Run& run) {
-  const Shape& shape = src.shape;
-  const std::int64_t size = shape[shape.rank() - 2] * shape[shape.rank() - 1];
-  return dispatch<Reals>(node, src.dtype, [&]<typename T>() {
-    for (std::int64_t i = 0, count = size == 0 ? 0 : shape.element_count() / size; i < count; ++i)
-      SHOAL_RETURN_IF_ERROR(run.template operator()<T>(i));
-    return Status();
-  });
 }
 
 std::int64_t size_of(const TensorView& matrices) { return matrices.shape[matrices.shape.rank() - 1]; }
@@ -227,46 +177,13 @@ Status compute_eigen(const Node& node, Sources src, Results dst) {
   });
 }
 
-/// Gauss' method with the largest pivots: `a` becomes an upper triangle, and the same steps are done with the rows of `with`.
-/// Returns the sign of the order of the rows; 0 if the matrix is singular.
-int eliminate(Matrix& a, Matrix& with) {
-  int sign = 1;
-  for (std::int64_t k = 0; k < a.rows(); ++k) {
-    std::int64_t pivot = k;
-    for (std::int64_t i = k + 1; i < a.rows(); ++i) {
-      if (std::abs(a(i, k)) > std::abs(a(pivot, k))) pivot = i;
-    }
-    if (a(pivot, k) == 0) return 0;
-    const auto step = [&](Matrix& m, std::int64_t i, double factor) {
-      for (std::int64_t j = 0; j < m.columns(); ++j) m(i, j) -= factor * m(k, j);
-    };
-    if (pivot != k) {
-      for (std::int64_t j = 0; j < a.columns(); ++j) std::swap(a(k, j), a(pivot, j));
-      for (std::int64_t j = 0; j < with.columns(); ++j) std::swap(with(k, j), with(pivot, j));
-      sign = -sign;
-    }
-    for (std::int64_t i = k + 1; i < a.rows(); ++i) {
-      const double factor = a(i, k) / a(k, k);
-      step(a, i, factor);
-      step(with, i, factor);
-    }
-  }
-  return sign;
-}
-
 Status compute_inverse(const Node& node, Sources src, Results dst) {
   const std::int64_t n = size_of(src[0]);
   return each_matrix(node, src[0], [&]<typename T>(std::int64_t at) {
     Matrix a = Matrix::of(elements<T>(src[0]) + at * n * n, n, n), inverse(n, n);
     for (std::int64_t i = 0; i < n; ++i) inverse(i, i) = 1;
     if (eliminate(a, inverse) == 0) return invalid_argument("{}: matrix {} is singular", describe(node), at);
-    for (std::int64_t i = n - 1; i >= 0; --i) {
-      for (std::int64_t k = 0; k < n; ++k) {
-        double rest = inverse(i, k);
-        for (std::int64_t j = i + 1; j < n; ++j) rest -= a(i, j) * inverse(j, k);
-        inverse(i, k) = rest / a(i, i);
-      }
-    }
+    solve_upper_triangle(a, inverse);
     inverse.store(elements<T>(dst[0]) + at * n * n);
     return Status();
   });
@@ -304,9 +221,9 @@ Status compute_determinant(const Node& node, Sources src, Results dst) {
 }
 
 /// Each matrix has its own results.
-bool matrix_rows(const BatchedNode& batched) { return batched.rank() > 2 && batched.has_rows_in(0); }
+bool factored_rows(const BatchedNode& batched) { return batched.rank() > 2 && batched.has_rows_in(0); }
 
-constexpr const char* kSource = "MXNet 1.9.1 src/operator/tensor/la_op.cc";
+constexpr const char* kFactorizationSource = "MXNet 1.9.1 src/operator/tensor/la_op.cc";
 
 }  // namespace
 
@@ -316,32 +233,32 @@ const Operator kLqFactorization({
     .name = "LqFactorization",
     .outputs = 2,
     .infer = infer_lq,
-    .facts = layer_facts(matrix_rows),
+    .facts = layer_facts(factored_rows),
     .oracle = compute_lq,
     .formula =
         "a (..., m, n), m at most n: q (..., m, n) with orthonormal rows, and the lower triangle l (..., m, m), l q = a. Signs "
         "as LAPACK chooses them",
-    .source = kSource,
+    .source = kFactorizationSource,
 });
 
 const Operator kEigen({
     .name = "Eigen",
     .outputs = 2,
     .infer = infer_eigen,
-    .facts = layer_facts(matrix_rows),
+    .facts = layer_facts(factored_rows),
     .oracle = compute_eigen,
     .formula = "a (..., n, n), symmetric, of which the lower triangle counts: its eigenvectors as rows (..., n, n), the largest "
                "number of each positive, and its eigenvalues (..., n), the lowest first",
-    .source = kSource,
+    .source = kFactorizationSource,
 });
 
 const Operator kInverse({
     .name = "Inverse",
     .infer = infer_square,
-    .facts = layer_facts(matrix_rows),
+    .facts = layer_facts(factored_rows),
     .oracle = compute_inverse,
     .formula = "a (..., n, n): the inverse of each matrix. A singular one is an error",
-    .source = kSource,
+    .source = kFactorizationSource,
 });
 
 const Operator kDeterminant({
@@ -349,10 +266,10 @@ const Operator kDeterminant({
     .outputs = {1, 2},
     .attributes = &kSchema<DeterminantAttributes>,
     .infer = infer_determinant,
-    .facts = layer_facts(matrix_rows),
+    .facts = layer_facts(factored_rows),
     .oracle = compute_determinant,
     .formula = "a (..., n, n): the determinant of each matrix (...), or its sign and the logarithm of its absolute value",
-    .source = kSource,
+    .source = kFactorizationSource,
 });
 
 }  // namespace ops

@@ -11,11 +11,13 @@ extern const Operator kLqFactorization, kEigen, kInverse, kDeterminant;
 
 struct DeterminantAttributes {
   bool as_logarithm = false;
+  bool gives_scalars = false;
 };
 template <>
 inline constexpr auto fields_of<DeterminantAttributes> = std::tuple{
     field("as_logarithm", &DeterminantAttributes::as_logarithm,
           "the first result is the sign, and the second the logarithm of the absolute value"),
+    field("gives_scalars", &DeterminantAttributes::gives_scalars, "of one matrix; else that result has shape (1)"),
 };
 
 }  // namespace shoal::worker

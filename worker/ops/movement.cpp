@@ -88,7 +88,7 @@ Dim size_of_part(const SplitAttributes& split, Dim size, std::int64_t part) {
 Status infer_split(const Node& node, SourceValues src, ResultValues dst) {
   const auto& split = node.attributes.get<SplitAttributes>();
   const TypedValue& data = src[0];
-  SHOAL_ASSIGN_OR_RETURN(const int axis, normalize_axis(node, split.axis, data.shape));
+  SHOAL_ASSIGN_OR_RETURN(const int axis, normalize_axis(node, split.axis_of(data.shape.rank()), data.shape));
   const Dim size = data.shape[axis];
   const bool is_equal = split.starts.empty() && !split.uneven;
   if (split.parts < 1 || (is_equal && known_indivisible(size, split.parts))) {
@@ -148,7 +148,8 @@ Status infer_pad(const Node& node, SourceValues src, ResultValues dst) {
   const auto& pad = node.attributes.get<PadAttributes>();
   const TypedValue& data = src[0];
   SHOAL_RETURN_IF_ERROR(check_number(node, data));
-  SHOAL_RETURN_IF_ERROR(check_rank(node, data, 4, 5));
+  if (!pad.as_numpy) SHOAL_RETURN_IF_ERROR(check_rank(node, data, 4, 5));
+  if (pad.as_numpy) SHOAL_RETURN_IF_ERROR(check_rank(node, data, 1));
   SymbolicShape out = data.shape;
   if (pad.widths.size() != static_cast<std::size_t>(2 * out.rank())) {
     return invalid_argument("{}: pad_width has {} entries; '{}' of shape {} needs {}", describe(node), pad.widths.size(),
@@ -159,7 +160,8 @@ Status infer_pad(const Node& node, SourceValues src, ResultValues dst) {
     const std::int64_t before = pad.widths[static_cast<std::size_t>(2 * axis)],
                        behind = pad.widths[static_cast<std::size_t>(2 * axis + 1)];
     const std::int64_t border = std::max(before, behind);
-    const std::int64_t needed = border == 0 || pad.mode == PadMode::kConstant ? 0 : pad.mode == PadMode::kEdge ? 1 : border + 1;
+    const bool repeats = pad.as_numpy || pad.mode == PadMode::kEdge;
+    const std::int64_t needed = border == 0 || pad.mode == PadMode::kConstant ? 0 : repeats ? 1 : border + 1;
     if (known_less(out[axis], needed)) {
       return invalid_argument("{}: pad_width {} of axis {}; '{}' of shape {} has too few elements there to {}", describe(node),
                               border, axis, data.name, data.shape.to_string(), pad.mode == PadMode::kEdge ? "repeat" : "reflect");
@@ -173,7 +175,7 @@ Status infer_pad(const Node& node, SourceValues src, ResultValues dst) {
 Status infer_concat(const Node& node, SourceValues src, ResultValues dst) {
   SHOAL_RETURN_IF_ERROR(check_same_dtype(node, src));
   SymbolicShape out = src[0].shape;
-  SHOAL_ASSIGN_OR_RETURN(const int axis, normalize_axis(node, node.attributes.get<ConcatAttributes>().axis, out));
+  SHOAL_ASSIGN_OR_RETURN(const int axis, normalize_axis(node, node.attributes.get<ConcatAttributes>().axis_of(out.rank()), out));
   for (std::size_t i = 1; i < src.size(); ++i) {
     const SymbolicShape& piece = src[i].shape;
     bool fits = piece.rank() == out.rank();
@@ -190,6 +192,10 @@ Status infer_concat(const Node& node, SourceValues src, ResultValues dst) {
   }
   set_result(dst[0], src[0].dtype, out);
   return {};
+}
+
+void promote_concat(const Node& node, std::span<DType> types) {
+  promote_all(node.attributes.get<ConcatAttributes>().promotion, types);
 }
 
 /// Offsets into the data of every position along a padded axis; -1 where the constant stands.
@@ -236,7 +242,8 @@ Status compute_slice(const Node& node, Sources src, Results dst) {
 }
 
 Status compute_split(const Node& node, Sources src, Results dst) {
-  const AxisView whole(src[0].shape, positive_axis(node.attributes.get<SplitAttributes>().axis, src[0].shape));
+  const AxisView whole(src[0].shape,
+                       positive_axis(node.attributes.get<SplitAttributes>().axis_of(src[0].shape.rank()), src[0].shape));
   const std::byte* from = src[0].data;
   for (std::size_t outer = 0; outer < static_cast<std::size_t>(whole.outer); ++outer) {
     for (TensorView& part : dst) {
@@ -278,7 +285,7 @@ Status compute_pad(const Node& node, Sources src, Results dst) {
 }
 
 Status compute_concat(const Node& node, Sources src, Results dst) {
-  const int axis = positive_axis(node.attributes.get<ConcatAttributes>().axis, dst[0].shape);
+  const int axis = positive_axis(node.attributes.get<ConcatAttributes>().axis_of(dst[0].shape.rank()), dst[0].shape);
   const AxisView whole(dst[0].shape, axis);
   std::byte* to = dst[0].data;
   for (std::int64_t outer = 0; outer < whole.outer; ++outer) {
@@ -306,7 +313,9 @@ bool slice_rows(const BatchedNode& batched) {
   return std::ranges::none_of(ranges, [&](const SliceRange& range) { return batched.is_of_rows(range.axis); });
 }
 
-bool split_rows(const BatchedNode& batched) { return !batched.is_of_rows(batched.node.attributes.get<SplitAttributes>().axis); }
+bool split_rows(const BatchedNode& batched) {
+  return !batched.is_of_rows(batched.node.attributes.get<SplitAttributes>().axis_of(batched.rank()));
+}
 
 /// The rows of two batches may differ in number, so they are not cut.
 bool slice_like_rows(const BatchedNode& batched) {
@@ -320,7 +329,9 @@ bool pad_rows(const BatchedNode& batched) {
   return widths.size() >= 2 && widths[0] == 0 && widths[1] == 0;
 }
 
-bool concat_rows(const BatchedNode& batched) { return !batched.is_of_rows(batched.node.attributes.get<ConcatAttributes>().axis); }
+bool concat_rows(const BatchedNode& batched) {
+  return !batched.is_of_rows(batched.node.attributes.get<ConcatAttributes>().axis_of(batched.rank()));
+}
 
 }  // namespace
 
@@ -331,8 +342,15 @@ std::int64_t padded_source(PadMode mode, std::int64_t position, std::int64_t siz
       return -1;
     case PadMode::kEdge:
       return position < 0 ? 0 : size - 1;
-    case PadMode::kReflect:
-      return position < 0 ? -position : 2 * (size - 1) - position;
+    case PadMode::kReflect: {
+      if (size == 1) return 0;
+      const std::int64_t period = 2 * (size - 1), within = ((position % period) + period) % period;
+      return within < size ? within : period - within;
+    }
+    case PadMode::kSymmetric: {
+      const std::int64_t period = 2 * size, within = ((position % period) + period) % period;
+      return within < size ? within : period - 1 - within;
+    }
   }
   return -1;
 }
@@ -425,7 +443,7 @@ const Operator kPad({
     .infer = infer_pad,
     .facts = layer_facts(pad_rows),
     .oracle = compute_pad,
-    .formula = "data of 4 or 5 axes with a border",
+    .formula = "data with a border",
     .source = "MXNet 1.9.1 src/operator/pad.cc",
 });
 
@@ -435,6 +453,7 @@ const Operator kConcat({
     .attributes = &kSchema<ConcatAttributes>,
     .infer = infer_concat,
     .constant_types = ConstantTypes::kAsData,
+    .promote = promote_concat,
     .facts = layer_facts(concat_rows),
     .oracle = compute_concat,
     .formula = "any number of inputs, one behind the other along an axis",

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "worker/graph/operators.hpp"
+#include "worker/graph/promotion.hpp"
 
 namespace shoal::worker {
 
@@ -66,6 +67,8 @@ struct SplitAttributes {
   bool squeeze = false;
   bool uneven = false;
   Dims starts;
+  bool is_horizontal = false;
+  std::int64_t axis_of(int rank) const { return is_horizontal && rank == 1 ? 0 : axis; }
 };
 template <>
 inline constexpr auto fields_of<SplitAttributes> = std::tuple{
@@ -74,6 +77,7 @@ inline constexpr auto fields_of<SplitAttributes> = std::tuple{
     field("squeeze", &SplitAttributes::squeeze, "the parts lose the axis, which must then be 1 long"),
     field("uneven", &SplitAttributes::uneven, "if they cannot be equal, the first ones are longer by 1"),
     field("starts", &SplitAttributes::starts, "where each part begins, from 0 on; none: as above"),
+    field("is_horizontal", &SplitAttributes::is_horizontal, "a vector is cut along its only axis"),
 };
 
 struct SliceLikeAttributes {
@@ -84,27 +88,37 @@ inline constexpr auto fields_of<SliceLikeAttributes> = std::tuple{
     field("axes", &SliceLikeAttributes::axes, "may be negative; none: all, of which both inputs have equally many"),
 };
 
-enum class PadMode { kConstant, kEdge, kReflect };
+enum class PadMode { kConstant, kEdge, kReflect, kSymmetric };
 template <>
-inline constexpr std::array kWords<PadMode>{"constant", "edge", "reflect"};
+inline constexpr std::array kWords<PadMode>{"constant", "edge", "reflect", "symmetric"};
 /// The element of the data that stands at `position` of a padded axis of `size` (0 is the first element); -1: the constant.
 std::int64_t padded_source(PadMode mode, std::int64_t position, std::int64_t size);
 struct PadAttributes {
   PadMode mode = PadMode::kConstant;
   Dims widths;
   double value = 0;
+  bool as_numpy = false;
 };
 template <>
 inline constexpr auto fields_of<PadAttributes> = std::tuple{
-    field("mode", &PadAttributes::mode, "a reflection does not repeat the border"),
+    field("mode", &PadAttributes::mode, "reflect does not repeat the border, symmetric does"),
     field("widths", &PadAttributes::widths, "two per axis, before and behind"),
     field("value", &PadAttributes::value, "of the constant"),
+    field("as_numpy", &PadAttributes::as_numpy,
+          "any number of axes, and a border that is longer than the data is reflected again and again; else 4 or 5 axes"),
 };
 
 struct ConcatAttributes {
   std::int64_t axis = 1;
+  Promotion promotion = Promotion::kNone;
+  bool is_horizontal = false;
+  std::int64_t axis_of(int rank) const { return is_horizontal && rank == 1 ? 0 : axis; }
 };
 template <>
-inline constexpr auto fields_of<ConcatAttributes> = std::tuple{field("axis", &ConcatAttributes::axis, "may be negative")};
+inline constexpr auto fields_of<ConcatAttributes> = std::tuple{
+    field("axis", &ConcatAttributes::axis, "may be negative"),
+    field("promotion", &ConcatAttributes::promotion, "what the inputs become, as of Binary"),
+    field("is_horizontal", &ConcatAttributes::is_horizontal, "vectors are joined along their only axis"),
+};
 
 }  // namespace shoal::worker

@@ -79,7 +79,7 @@ Status infer_arg_extreme(const Node& node, SourceValues src, ResultValues dst) {
     const bool is_reduced = axis < 0 || i == axis;
     if (!is_reduced || extreme.keepdims) out.push_back(is_reduced ? Dim(1) : data.shape[i]);
   }
-  if (out.empty()) out.push_back(1);
+  if (out.empty() && !extreme.gives_scalars) out.push_back(1);
   const DType dtype = extreme.dtype.value_or(data.dtype);
   if (known_less(size, 1) || most_indices(dtype) == 0) {
     return invalid_argument("{}: '{}' ({}) has no element there, or {} holds no index", describe(node), data.name,

@@ -35,6 +35,7 @@ struct ArgExtremeAttributes {
   std::optional<std::int64_t> axis;
   bool keepdims = false;
   std::optional<DType> dtype;
+  bool gives_scalars = false;
 };
 template <>
 inline constexpr auto fields_of<ArgExtremeAttributes> = std::tuple{
@@ -43,6 +44,7 @@ inline constexpr auto fields_of<ArgExtremeAttributes> = std::tuple{
     field("keepdims", &ArgExtremeAttributes::keepdims,
           "the axis stays with extent 1; else it is removed, and if none is left the shape is (1)"),
     field("dtype", &ArgExtremeAttributes::dtype, "of the indices; none: that of the data"),
+    field("gives_scalars", &ArgExtremeAttributes::gives_scalars, "if no axis is left, the result is a scalar"),
 };
 
 }  // namespace shoal::worker

@@ -1,6 +1,7 @@
 // MatMul, Dot, KhatriRao.
 #include "worker/ops/products.hpp"
 
+#include <algorithm>
 #include <string_view>
 #include <vector>
 
@@ -31,11 +32,14 @@ Shape lead_of(const Shape& shape) { return Shape(shape.dims().first(static_cast<
 
 Status infer_mat_mul(const Node& node, SourceValues src, ResultValues dst) {
   const auto& product = node.attributes.get<MatMulAttributes>();
-  const TypedValue &a = src[0], &b = src[1];
+  TypedValue a = src[0], b = src[1];
   SHOAL_RETURN_IF_ERROR(check_float(node, a));
   SHOAL_RETURN_IF_ERROR(check_same_dtype(node, src));
-  SHOAL_RETURN_IF_ERROR(check_rank(node, a, product.least_rank));
-  SHOAL_RETURN_IF_ERROR(check_rank(node, b, product.least_rank));
+  SHOAL_RETURN_IF_ERROR(check_rank(node, a, product.has_vectors ? 1 : product.least_rank));
+  SHOAL_RETURN_IF_ERROR(check_rank(node, b, product.has_vectors ? 1 : product.least_rank));
+  const bool is_row = a.shape.rank() == 1, is_column = b.shape.rank() == 1;
+  if (is_row) a.shape = SymbolicShape{1, a.shape[0]};
+  if (is_column) b.shape = SymbolicShape{b.shape[0], 1};
   const SymbolicShape left = lead_of(a.shape), right = lead_of(b.shape);
   SymbolicShape lead = left;
   if (product.broadcast) {
@@ -46,10 +50,15 @@ Status infer_mat_mul(const Node& node, SourceValues src, ResultValues dst) {
   SHOAL_RETURN_IF_ERROR(
       check_depth(node, a, a.shape.rank() - (product.transpose_a ? 2 : 1), b, b.shape.rank() - (product.transpose_b ? 1 : 2)));
   Sizes out(lead.begin(), lead.end());
-  out.push_back(a.shape[a.shape.rank() - (product.transpose_a ? 1 : 2)]);
-  out.push_back(b.shape[b.shape.rank() - (product.transpose_b ? 2 : 1)]);
+  if (!is_row) out.push_back(a.shape[a.shape.rank() - (product.transpose_a ? 1 : 2)]);
+  if (!is_column) out.push_back(b.shape[b.shape.rank() - (product.transpose_b ? 2 : 1)]);
   set_result(dst[0], a.dtype, SymbolicShape(out));
   return {};
+}
+
+int summed_axis_of_b(const DotAttributes& product, int rank) {
+  if (product.as_numpy) return std::max(0, rank - 2);
+  return product.transpose_b ? rank - 1 : 0;
 }
 
 Status infer_dot(const Node& node, SourceValues src, ResultValues dst) {
@@ -57,12 +66,16 @@ Status infer_dot(const Node& node, SourceValues src, ResultValues dst) {
   const TypedValue &a = src[0], &b = src[1];
   SHOAL_RETURN_IF_ERROR(check_float(node, a));
   SHOAL_RETURN_IF_ERROR(check_same_dtype(node, src));
-  SHOAL_RETURN_IF_ERROR(check_rank(node, a, 1));
-  SHOAL_RETURN_IF_ERROR(check_rank(node, b, 1, product.as_numpy ? 2 : kMaxRank));
   const int rank_a = a.shape.rank(), rank_b = b.shape.rank();
+  if (product.as_numpy && (rank_a == 0 || rank_b == 0)) {
+    set_result(dst[0], a.dtype, rank_a == 0 ? b.shape : a.shape);
+    return {};
+  }
+  SHOAL_RETURN_IF_ERROR(check_rank(node, a, 1));
+  SHOAL_RETURN_IF_ERROR(check_rank(node, b, 1));
   if (rank_a == 1 && rank_b == 1 && (product.transpose_a || product.transpose_b))
     return no_product(node, a, b, "a vector cannot be transposed");
-  const int summed_a = product.transpose_a ? 0 : rank_a - 1, summed_b = product.transpose_b ? rank_b - 1 : 0;
+  const int summed_a = product.transpose_a ? 0 : rank_a - 1, summed_b = summed_axis_of_b(product, rank_b);
   SHOAL_RETURN_IF_ERROR(check_depth(node, a, summed_a, b, summed_b));
   Sizes out;
   for (int axis = 0; axis < rank_a; ++axis) {
@@ -125,8 +138,15 @@ void mat_mul(const MatMulAttributes& product, const TensorView& a, const TensorV
 }
 
 Status compute_mat_mul(const Node& node, Sources src, Results dst) {
+  TensorView a = src[0], b = src[1], result = dst[0];
+  Dims made(result.shape.begin(), result.shape.end());  // with the axes of one element that vectors have as matrices
+  if (b.shape.rank() == 1) made.push_back(1);
+  if (a.shape.rank() == 1) made.insert(made.end() - 1, 1);
+  if (a.shape.rank() == 1) a.shape = Shape{1, a.shape[0]};
+  if (b.shape.rank() == 1) b.shape = Shape{b.shape[0], 1};
+  result.shape = Shape(made);
   return dispatch<Floats>(node, src[0].dtype, [&]<typename T>() {
-    mat_mul<T>(node.attributes.get<MatMulAttributes>(), src[0], src[1], dst[0]);
+    mat_mul<T>(node.attributes.get<MatMulAttributes>(), a, b, result);
     return Status();
   });
 }
@@ -135,6 +155,15 @@ Status compute_dot(const Node& node, Sources src, Results dst) {
   const auto& product = node.attributes.get<DotAttributes>();
   const DotExtents extents = dot_extents(product, src[0].shape, src[1].shape);
   return dispatch<Floats>(node, src[0].dtype, [&]<typename T>() {
+    if (!is_matrix_product(product, src[1].shape)) {  // the matrices of b make ranges of each row
+      const std::int64_t columns = src[1].shape[src[1].shape.rank() - 1];
+      for (std::int64_t first = 0; first < extents.columns; first += columns) {
+        multiply<T>(extents.rows, extents.depth, columns, Compute<T>{1}, matrix_at(elements<T>(src[0]), extents.depth, false),
+                    matrix_at(elements<T>(src[1]) + first * extents.depth, columns, false), elements<T>(dst[0]) + first,
+                    extents.columns);
+      }
+      return Status();
+    }
     multiply<T>(extents.rows, extents.depth, extents.columns, Compute<T>{1},
                 matrix_at(elements<T>(src[0]), product.transpose_a ? extents.rows : extents.depth, product.transpose_a),
                 matrix_at(elements<T>(src[1]), product.transpose_b ? extents.depth : extents.columns, product.transpose_b),
@@ -156,6 +185,8 @@ Status compute_khatri_rao(const Node& node, Sources src, Results dst) {
 
 /// Of matrices, only the rows of a are rows of the result.
 bool mat_mul_rows(const BatchedNode& batched) {
+  if (batched.rank() == 1) return false;
+  if (batched.graph.value(batched.node.inputs[1]).shape.rank() == 1) return batched.only_first_has_rows();
   if (batched.graph.value(batched.node.outputs[0]).shape.rank() == 2)
     return batched.only_first_has_rows() && !batched.node.attributes.get<MatMulAttributes>().transpose_a;
   return batched.rows_align(0) && batched.rows_align(1);
@@ -167,8 +198,11 @@ bool dot_rows(const BatchedNode& batched) {
 
 }  // namespace
 
+bool is_matrix_product(const DotAttributes& product, const Shape& b) { return !product.as_numpy || b.rank() <= 2; }
+
 DotExtents dot_extents(const DotAttributes& product, const Shape& a, const Shape& b) {
-  const int summed_a = product.transpose_a ? 0 : a.rank() - 1, summed_b = product.transpose_b ? b.rank() - 1 : 0;
+  if (a.rank() == 0 || b.rank() == 0) return {a.element_count(), 1, b.element_count()};
+  const int summed_a = product.transpose_a ? 0 : a.rank() - 1, summed_b = summed_axis_of_b(product, b.rank());
   DotExtents extents{1, a[summed_a], 1};
   for (int axis = 0; axis < a.rank(); ++axis) extents.rows *= axis == summed_a ? 1 : a[axis];
   for (int axis = 0; axis < b.rank(); ++axis) extents.columns *= axis == summed_b ? 1 : b[axis];

@@ -40,6 +40,13 @@ Status infer_reduce(const Node& node, SourceValues src, ResultValues dst) {
   return {};
 }
 
+void promote_reduce(const Node& node, std::span<DType> types) {
+  promote_all(node.attributes.get<ReduceAttributes>().promotion, types);
+}
+void promote_cum_sum(const Node& node, std::span<DType> types) {
+  promote_all(node.attributes.get<CumSumAttributes>().promotion, types);
+}
+
 template <typename A>
 struct Fold {
   A start;
@@ -155,6 +162,7 @@ const Operator kReduce({
     .name = "Reduce",
     .attributes = &kSchema<ReduceAttributes>,
     .infer = infer_reduce,
+    .promote = promote_reduce,
     .facts = layer_facts(reduce_rows),
     .oracle = compute_reduce,
     .formula =
@@ -169,6 +177,7 @@ const Operator kCumSum({
     .name = "CumSum",
     .attributes = &kSchema<CumSumAttributes>,
     .infer = infer_cum_sum,
+    .promote = promote_cum_sum,
     .facts = layer_facts(cum_sum_rows),
     .oracle = compute_cum_sum,
     .formula = "data: each element becomes the sum of those up to it. Integers wrap",

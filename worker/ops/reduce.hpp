@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "worker/graph/operators.hpp"
+#include "worker/graph/promotion.hpp"
 
 namespace shoal::worker {
 
@@ -32,6 +33,7 @@ struct ReduceAttributes {
   bool exclude = false;
   bool gives_scalars = false;
   bool floats_only = false;
+  Promotion promotion = Promotion::kNone;
 };
 template <>
 inline constexpr auto fields_of<ReduceAttributes> = std::tuple{
@@ -42,14 +44,17 @@ inline constexpr auto fields_of<ReduceAttributes> = std::tuple{
     field("exclude", &ReduceAttributes::exclude, "the axes that are not listed are reduced"),
     field("gives_scalars", &ReduceAttributes::gives_scalars, "a full reduction without `keepdims` is a scalar"),
     field("floats_only", &ReduceAttributes::floats_only, "integers are refused; norms always refuse them"),
+    field("promotion", &ReduceAttributes::promotion, "what the data becomes, as of Binary"),
 };
 
 struct CumSumAttributes {
   std::optional<std::int64_t> axis;
+  Promotion promotion = Promotion::kNone;
 };
 template <>
 inline constexpr auto fields_of<CumSumAttributes> = std::tuple{
     field("axis", &CumSumAttributes::axis, "along which the sums run; none: over all elements in their order, as one axis"),
+    field("promotion", &CumSumAttributes::promotion, "what the data becomes, as of Binary"),
 };
 
 /// Returns for each axis of the data whether it is reduced. infer() has checked the axes.

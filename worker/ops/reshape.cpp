@@ -1,4 +1,4 @@
-// Identity, Flatten, Reshape, ReshapeLike, ExpandDims, Squeeze: the same elements in the same order.
+// Identity, Flatten, Reshape, ReshapeLike, ExpandDims, Squeeze, AtLeast: the same elements in the same order.
 #include "worker/ops/reshape.hpp"
 
 #include <algorithm>
@@ -25,11 +25,14 @@ Status infer_flatten(const Node& node, SourceValues src, ResultValues dst) {
 /// Runs MXNet's reshape codes over the dimensions of the data, left to right.
 class ReshapeScan {
  public:
-  ReshapeScan(const Dims& codes, const Sizes& data) : codes_(codes), data_(data) {}
+  ReshapeScan(const Dims& codes, const Sizes& data, bool as_numpy) : codes_(codes), data_(data), as_numpy_(as_numpy) {}
 
   /// The new dimensions, or why there are none.
   Result<Sizes> run() {
-    while (code_ < codes_.size()) SHOAL_RETURN_IF_ERROR(step(codes_[code_++]));
+    while (code_ < codes_.size()) {
+      const std::int64_t code = codes_[code_++];
+      SHOAL_RETURN_IF_ERROR(as_numpy_ ? numpy_step(code) : step(code));
+    }
     if (inferred_) SHOAL_RETURN_IF_ERROR(infer_rest());
     return out_;
   }
@@ -57,8 +60,34 @@ class ReshapeScan {
     return {};
   }
 
+  Status numpy_step(std::int64_t code) {
+    switch (code) {
+      case -2:
+        return copy();
+      case -3:
+        if (dim_ >= data_.size() || known_unequal(data_[dim_], 1))
+          return invalid_argument("shape has a -3 where there is no axis of one element");
+        ++dim_;
+        return {};
+      case -1:
+        return postpone();
+      case -4:
+        return step(-2);
+      case -5:
+        return merge();
+      case -6:
+        return split();
+      default:
+        break;
+    }
+    if (code < 0) return invalid_argument("shape holds {}, which is no code", code);
+    out_.push_back(code);
+    ++dim_;
+    return {};
+  }
+
   Status copy() {
-    if (dim_ >= data_.size()) return invalid_argument("shape has a 0 beyond the last axis");
+    if (dim_ >= data_.size()) return invalid_argument("shape copies an axis beyond the last one");
     out_.push_back(data_[dim_++]);
     return {};
   }
@@ -72,15 +101,15 @@ class ReshapeScan {
   }
 
   Status merge() {
-    if (dim_ + 1 >= data_.size()) return invalid_argument("shape has a -3 where fewer than two axes are left");
+    if (dim_ + 1 >= data_.size()) return invalid_argument("shape merges two axes where fewer are left");
     out_.push_back(data_[dim_] * data_[dim_ + 1]);
     dim_ += 2;
     return {};
   }
 
   Status split() {
-    if (code_ + 1 >= codes_.size()) return invalid_argument("shape has a -4 without two numbers behind it");
-    if (dim_ >= data_.size()) return invalid_argument("shape has a -4 beyond the last axis");
+    if (code_ + 1 >= codes_.size()) return invalid_argument("shape splits an axis without two numbers behind the code");
+    if (dim_ >= data_.size()) return invalid_argument("shape splits an axis beyond the last one");
     const Dim whole = data_[dim_++];
     const std::int64_t codes[] = {codes_[code_], codes_[code_ + 1]};
     code_ += 2;
@@ -115,6 +144,7 @@ class ReshapeScan {
 
   const Dims& codes_;
   const Sizes& data_;
+  const bool as_numpy_;
   std::size_t code_ = 0, dim_ = 0;
   std::optional<std::size_t> inferred_;
   Sizes out_;
@@ -123,10 +153,10 @@ class ReshapeScan {
 /// With reverse=True the codes count from the last axis: both lists are reversed, read, and the result is reversed again.
 Result<Sizes> scan(const ReshapeAttributes& reshape, Sizes data) {
   Dims codes = reshape.shape;
-  if (!reshape.reverse) return ReshapeScan(codes, data).run();
+  if (!reshape.reverse) return ReshapeScan(codes, data, reshape.as_numpy).run();
   std::reverse(codes.begin(), codes.end());
   std::reverse(data.begin(), data.end());
-  SHOAL_ASSIGN_OR_RETURN(Sizes out, ReshapeScan(codes, data).run());
+  SHOAL_ASSIGN_OR_RETURN(Sizes out, ReshapeScan(codes, data, reshape.as_numpy).run());
   std::reverse(out.begin(), out.end());
   return out;
 }
@@ -243,6 +273,17 @@ Status infer_squeeze(const Node& node, SourceValues src, ResultValues dst) {
   return {};
 }
 
+Status infer_at_least(const Node& node, SourceValues src, ResultValues dst) {
+  const auto& least = node.attributes.get<AtLeastAttributes>();
+  if (least.axes < 1 || least.axes > 3) return invalid_argument("{}: {} axes are not 1 to 3", describe(node), least.axes);
+  Sizes sizes(src[0].shape.begin(), src[0].shape.end());
+  if (sizes.empty()) sizes.push_back(1);
+  if (least.axes > 1 && sizes.size() == 1) sizes.insert(least.is_column ? sizes.end() : sizes.begin(), 1);
+  if (least.axes > 2 && sizes.size() == 2) sizes.push_back(1);
+  set_result(dst[0], src[0].dtype, SymbolicShape(sizes));
+  return {};
+}
+
 /// A constant has no rows, even if it is given the shape of a batch.
 bool reshape_like_rows(const BatchedNode& batched) { return batched.has_rows_in(0); }
 
@@ -256,6 +297,12 @@ bool expand_dims_rows(const BatchedNode& batched) {
 bool squeeze_rows(const BatchedNode& batched) {
   const Dims& axes = batched.node.attributes.get<SqueezeAttributes>().axes;
   return !axes.empty() && std::ranges::none_of(axes, [&](std::int64_t axis) { return batched.is_of_rows(axis); });
+}
+
+/// Axes are added behind the rows only.
+bool at_least_rows(const BatchedNode& batched) {
+  const auto& least = batched.node.attributes.get<AtLeastAttributes>();
+  return batched.rank() >= 2 || (batched.rank() == 1 && (least.axes == 1 || least.is_column));
 }
 
 Status compute_copy(const Node&, Sources src, Results dst) {
@@ -325,6 +372,18 @@ const Operator kSqueeze({
     .oracle = compute_copy,
     .formula = "data without axes of one element",
     .source = "MXNet 1.9.1 src/operator/tensor/matrix_op-inl.h",
+});
+
+const Operator kAtLeast({
+    .name = "AtLeast",
+    .attributes = &kSchema<AtLeastAttributes>,
+    .infer = infer_at_least,
+    .facts = view_facts(at_least_rows),
+    .oracle = compute_copy,
+    .formula =
+        "data with at least so many axes: for two axes a vector (n) becomes (1, n), for three (1, n, 1), and a matrix (m, n) "
+        "becomes (m, n, 1)",
+    .source = "MXNet 1.9.1 src/operator/numpy/np_init_op.cc",
 });
 
 }  // namespace ops

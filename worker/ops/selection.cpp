@@ -29,6 +29,10 @@ Status infer_where(const Node& node, SourceValues src, ResultValues dst) {
   return {};
 }
 
+void promote_where(const Node& node, std::span<DType> types) {
+  promote_all(node.attributes.get<WhereAttributes>().promotion, types.subspan(1));
+}
+
 /// A condition by rows has the rows.
 bool where_rows(const BatchedNode& batched) {
   const auto rank_of = [&](std::size_t input) { return batched.graph.value(batched.node.inputs[input]).shape.rank(); };
@@ -78,6 +82,7 @@ const Operator kWhere({
     .inputs = 3,
     .attributes = &kSchema<WhereAttributes>,
     .infer = infer_where,
+    .promote = promote_where,
     .facts = elementwise_facts(where_rows),
     .oracle = compute_where,
     .formula = "condition, x, y: x where the condition is not 0, else y. Any types; x and y have the same. The three are "

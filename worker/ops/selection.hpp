@@ -2,6 +2,7 @@
 #pragma once
 
 #include "worker/graph/operators.hpp"
+#include "worker/graph/promotion.hpp"
 
 namespace shoal::worker {
 
@@ -11,11 +12,13 @@ extern const Operator kWhere;
 
 struct WhereAttributes {
   bool selects_rows = false;
+  Promotion promotion = Promotion::kNone;
 };
 template <>
 inline constexpr auto fields_of<WhereAttributes> = std::tuple{
     field("selects_rows", &WhereAttributes::selects_rows,
           "as MXNet's where: x and y have one shape, and the condition has it, too, or one element for each row of axis 0"),
+    field("promotion", &WhereAttributes::promotion, "what x and y become, as of Binary"),
 };
 
 /// The shape of a Where's condition, with the axes of x if it has one element for each row.

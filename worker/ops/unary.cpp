@@ -1,4 +1,4 @@
-// Unary, DivSqrtDim, Quadratic.
+// Unary, DivSqrtDim, Quadratic, NanToNum.
 #include "worker/ops/unary.hpp"
 
 #include <cmath>
@@ -12,8 +12,10 @@ namespace shoal::worker {
 namespace {
 
 Status infer_unary(const Node& node, SourceValues src, ResultValues dst) {
-  if (node.attributes.get<UnaryAttributes>().floats_only) SHOAL_RETURN_IF_ERROR(check_float(node, src[0]));
-  return infer_numeric(node, src, dst);
+  const UnaryKind kind = node.attributes.get<UnaryAttributes>().kind;
+  if (kind == UnaryKind::kBitNot && is_float(src[0].dtype))
+    return invalid_argument("{}: '{}' is {}; integers are needed", describe(node), src[0].name, dtype_name(src[0].dtype));
+  return takes_bools(kind) ? infer_same(node, src, dst) : infer_numeric(node, src, dst);
 }
 
 /// The function of one number of type C, which is Compute<T>. It is called through a pointer, as in Binary.
@@ -32,6 +34,7 @@ UnaryFunction<C> function_of(UnaryKind kind) {
 
 Status compute_unary(const Node& node, Sources src, Results dst) {
   const UnaryKind kind = node.attributes.get<UnaryAttributes>().kind;
+  if (src[0].dtype == DType::kBool) return map<std::uint8_t>(src[0], dst[0], function_of<std::uint8_t>(UnaryKind::kLogicalNot));
   return dispatch<Numbers>(node, src[0].dtype,
                            [&]<typename T>() { return map<T>(src[0], dst[0], function_of<Compute<T>>(kind)); });
 }
@@ -53,6 +56,12 @@ Status compute_quadratic(const Node& node, Sources src, Results dst) {
   });
 }
 
+Status compute_nan_to_num(const Node& node, Sources src, Results dst) {
+  const auto& numbers = node.attributes.get<NanToNumAttributes>();
+  return dispatch<Numbers>(node, src[0].dtype,
+                           [&]<typename T>() { return map<T>(src[0], dst[0], nan_to_num_function<T>(numbers)); });
+}
+
 bool div_sqrt_dim_rows(const BatchedNode& batched) { return batched.only_first_has_rows() && batched.rank() > 1; }
 
 }  // namespace
@@ -66,7 +75,9 @@ const Operator kUnary({
     .facts = elementwise_facts(rows_of_first_input),
     .oracle = compute_unary,
     .formula = "data: a function of each element. Integers are computed in float64 and truncated, unless the result is always "
-               "whole. round: halves away from zero; rint: halves to the lower integer",
+               "whole. round: halves away from zero; rint: halves to the lower integer; round_even: halves to the even one. "
+               "bit_not takes "
+               "no floats; of bools it is logical_not. Questions (isnan) give 1 or 0",
     .source = "MXNet 1.9.1 src/operator/mshadow_op.h",
 });
 
@@ -87,6 +98,16 @@ const Operator kQuadratic({
     .oracle = compute_quadratic,
     .formula = "data: x (a x + b) + c. Integers are computed in float32 and truncated",
     .source = "MXNet 1.9.1 src/operator/contrib/quadratic_op-inl.h",
+});
+
+const Operator kNanToNum({
+    .name = "NanToNum",
+    .attributes = &kSchema<NanToNumAttributes>,
+    .infer = infer_numeric,
+    .facts = elementwise_facts(rows_of_first_input),
+    .oracle = compute_nan_to_num,
+    .formula = "data with numbers in place of NaN and infinities",
+    .source = "MXNet 1.9.1 src/operator/numpy/np_elemwise_unary_op_basic.cc",
 });
 
 }  // namespace ops

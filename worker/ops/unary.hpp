@@ -1,12 +1,14 @@
-// Unary, DivSqrtDim, Quadratic.
+// Unary, DivSqrtDim, Quadratic, NanToNum.
 #pragma once
+
+#include <optional>
 
 #include "worker/graph/operators.hpp"
 
 namespace shoal::worker {
 
 namespace ops {
-extern const Operator kUnary, kDivSqrtDim, kQuadratic;
+extern const Operator kUnary, kDivSqrtDim, kQuadratic, kNanToNum;
 }  // namespace ops
 
 enum class UnaryKind {
@@ -18,8 +20,15 @@ enum class UnaryKind {
   kFloor,
   kCeil,
   kTrunc,
-  kRound,  ///< halves away from zero
-  kRint,   ///< halves to the lower integer
+  kRound,      ///< halves away from zero
+  kRint,       ///< halves to the lower integer
+  kRoundEven,  ///< halves to the even integer
+  kBitNot,     ///< of integers and bools
+  kIsNan,      ///< this and the next ones give 1 or 0
+  kIsInf,
+  kIsPosInf,
+  kIsNegInf,
+  kIsFinite,
   kReciprocal,
   kSqrt,
   kRsqrt,
@@ -51,10 +60,14 @@ enum class UnaryKind {
 };
 template <>
 inline constexpr std::array kWords<UnaryKind>{
-    "abs",        "negative", "sign",    "square",  "logical_not", "floor",  "ceil",   "trunc",  "round", "rint",
-    "reciprocal", "sqrt",     "rsqrt",   "cbrt",    "rcbrt",       "exp",    "expm1",  "log",    "log2",  "log10",
-    "log1p",      "sin",      "cos",     "tan",     "arcsin",      "arccos", "arctan", "sinh",   "cosh",  "arcsinh",
-    "arccosh",    "arctanh",  "degrees", "radians", "erf",         "erfinv", "gamma",  "gammaln"};
+    "abs",     "negative",   "sign",    "square",  "logical_not", "floor",    "ceil",     "trunc",    "round",
+    "rint",    "round_even", "bit_not", "isnan",   "isinf",       "isposinf", "isneginf", "isfinite", "reciprocal",
+    "sqrt",    "rsqrt",      "cbrt",    "rcbrt",   "exp",         "expm1",    "log",      "log2",     "log10",
+    "log1p",   "sin",        "cos",     "tan",     "arcsin",      "arccos",   "arctan",   "sinh",     "cosh",
+    "arcsinh", "arccosh",    "arctanh", "degrees", "radians",     "erf",      "erfinv",   "gamma",    "gammaln"};
+
+/// Both are then the same.
+constexpr bool takes_bools(UnaryKind kind) { return kind == UnaryKind::kLogicalNot || kind == UnaryKind::kBitNot; }
 
 struct QuadraticAttributes {
   float a = 0, b = 0, c = 0;
@@ -66,14 +79,23 @@ inline constexpr auto fields_of<QuadraticAttributes> = std::tuple{
     field("c", &QuadraticAttributes::c, ""),
 };
 
+struct NanToNumAttributes {
+  double nan = 0;
+  std::optional<double> highest, lowest;
+};
+template <>
+inline constexpr auto fields_of<NanToNumAttributes> = std::tuple{
+    field("nan", &NanToNumAttributes::nan, "for NaN"),
+    field("highest", &NanToNumAttributes::highest, "for infinity; none: the largest number of the type"),
+    field("lowest", &NanToNumAttributes::lowest, "for minus infinity; none: the lowest number of the type"),
+};
+
 struct UnaryAttributes {
   UnaryKind kind = UnaryKind::kAbs;
-  bool floats_only = false;
 };
 template <>
 inline constexpr auto fields_of<UnaryAttributes> = std::tuple{
     field("kind", &UnaryAttributes::kind, "the function"),
-    field("floats_only", &UnaryAttributes::floats_only, "integers are refused"),
 };
 
 }  // namespace shoal::worker

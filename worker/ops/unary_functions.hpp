@@ -9,6 +9,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <functional>
+#include <limits>
 #include <numbers>
 #include <type_traits>
 
@@ -69,6 +70,14 @@ constexpr bool is_of_reals(ActivationKind kind, bool) { return kind != Activatio
 template <typename C>
 using RealOf = std::conditional_t<std::is_integral_v<C>, double, Float<C>>;
 
+template <typename C>
+bool is_infinite(C x) {
+  if constexpr (std::is_integral_v<C>)
+    return false;
+  else
+    return x == std::numeric_limits<C>::infinity() || x == -std::numeric_limits<C>::infinity();
+}
+
 /// Returns run(function): an object without state that computes the kind for a number of type C, which is Compute<T>.
 ///   kind  not of reals
 template <typename C, typename Run>
@@ -100,6 +109,25 @@ auto with_function_of_numbers(UnaryKind kind, Run run) {
       return run(Rounding<C, [](F x) { return std::round(x); }>());
     case UnaryKind::kRint:
       return run(Rounding<C, rint_down<F>>());
+    case UnaryKind::kRoundEven:
+      return run(Rounding<C, [](F x) { return std::nearbyint(x); }>());
+    case UnaryKind::kBitNot:  // the rule refuses floats
+      return run([](C x) -> C {
+        if constexpr (std::is_integral_v<C>)
+          return static_cast<C>(~x);
+        else
+          return x;
+      });
+    case UnaryKind::kIsNan:
+      return run([](C x) -> C { return x != x ? C{1} : C{0}; });
+    case UnaryKind::kIsInf:
+      return run([](C x) -> C { return is_infinite(x) ? C{1} : C{0}; });
+    case UnaryKind::kIsPosInf:
+      return run([](C x) -> C { return is_infinite(x) && x > 0 ? C{1} : C{0}; });
+    case UnaryKind::kIsNegInf:
+      return run([](C x) -> C { return is_infinite(x) && x < 0 ? C{1} : C{0}; });
+    case UnaryKind::kIsFinite:
+      return run([](C x) -> C { return x == x && !is_infinite(x) ? C{1} : C{0}; });
     case UnaryKind::kErfinv:  // infinite for 1 and -1; MXNet makes 0 of the NaN beyond them
       return run(
           [](C x) -> C { return x == 1 || (std::is_signed_v<C> && x == static_cast<C>(-1)) ? from_float<C>(HUGE_VAL) : C{0}; });
@@ -216,6 +244,24 @@ auto with_leaky_function(const LeakyAttributes& leaky, Run run) {
       break;
   }
   std::abort();
+}
+
+/// The largest finite number of a type.
+template <typename T>
+constexpr double highest_of() {
+  if (std::is_same_v<T, Half>) return 65504;
+  if (std::is_same_v<T, BFloat16>) return 0x1.FEp127;
+  return std::is_same_v<T, double> ? std::numeric_limits<double>::max() : std::numeric_limits<float>::max();
+}
+
+/// Numbers for NaN and infinities of type T: an object that computes it for numbers of Compute<T>.
+template <typename T>
+auto nan_to_num_function(const NanToNumAttributes& numbers) {
+  using C = Compute<T>;
+  const auto as_element = [](double value) { return static_cast<C>(from_float<T>(value)); };
+  const C nan = as_element(numbers.nan), highest = as_element(numbers.highest.value_or(highest_of<T>())),
+          lowest = as_element(numbers.lowest.value_or(-highest_of<T>()));
+  return [nan, highest, lowest](C x) -> C { return x != x ? nan : !is_infinite(x) ? x : x > 0 ? highest : lowest; };
 }
 
 template <typename F>

@@ -22,7 +22,7 @@ bool is_plain_float(const Graph& graph, ValueId id) {
 
 /// Are the axes before the last two the same, so that nothing is broadcast?
 bool has_same_lead(const Shape& a, const Shape& b) {
-  return a.rank() == b.rank() && std::equal(a.begin(), a.end() - 2, b.begin());
+  return a.rank() == b.rank() && a.rank() >= 2 && std::equal(a.begin(), a.end() - 2, b.begin());
 }
 
 bool is_softmax_of_rows(const Graph& graph, const Node& node) {

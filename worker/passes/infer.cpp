@@ -151,7 +151,7 @@ class Inference {
       return invalid_argument("{}: {} inputs; {} to {} are needed", describe(node), node.inputs.size(), wanted.least,
                               wanted.most == Arity::kAny ? std::string("any number") : std::to_string(wanted.most));
     }
-    SHOAL_RETURN_IF_ERROR(adopt_types(node));
+    SHOAL_RETURN_IF_ERROR(promote_types(node));
     if (std::ranges::all_of(node.inputs, [this](ValueId id) { return follows_data(id); })) {
       for (const ValueId id : node.outputs) is_made_of_constants_[static_cast<std::size_t>(id)] = true;
     }
@@ -297,12 +297,41 @@ class Inference {
     return {};
   }
 
+  /// Makes the node read its inputs in the types that its operator wants for them.
+  Status promote_types(Node& node) {
+    if (node.op->promote == nullptr) return adopt_types(node);
+    const std::vector<ValueId> before = node.inputs;
+    for (ValueId& id : node.inputs) {  // an earlier infer() may have inserted a Cast for other types
+      const Value& value = graph_.value(id);
+      if (!follows_data(id) && value.converted_from >= 0) id = value.converted_from;
+    }
+    SHOAL_RETURN_IF_ERROR(adopt_types(node));
+    std::vector<DType> types;
+    for (const ValueId id : node.inputs) types.push_back(graph_.value(id).dtype);
+    node.op->promote(node, types);
+    for (std::size_t i = 0; i < types.size(); ++i) {
+      ValueId& id = node.inputs[i];
+      Value& value = graph_.value(id);
+      if (value.dtype == types[i]) continue;
+      if (mode_ == Mode::kParameters && value.producer == kNoNode && !value.constant && is_open(value.shape)) {
+        value.dtype = types[i];  // a parameter whose shape follows from the data
+      } else if (graph_.value(before[i]).converted_from == id && graph_.value(before[i]).dtype == types[i]) {
+        id = before[i];
+      } else {
+        SHOAL_ASSIGN_OR_RETURN(id, converted(node, id, types[i]));
+      }
+    }
+    return {};
+  }
+
   /// `stored` in another type for `node`, made once for all its readers.
   Result<ValueId> converted(const Node& node, ValueId stored, DType dtype) {
     const auto known = conversions_.find({stored, dtype});
     if (known != conversions_.end()) return known->second;
-    if (!graph_.value(stored).constant) SHOAL_RETURN_IF_ERROR(count_elements(node, graph_.value(stored)));
     Value copy = graph_.value(stored);
+    const bool depends_on_data = !follows_data(stored);
+    if (copy.constant && !(is_float(copy.dtype) && is_float(dtype))) copy.constant.reset();  // a Cast converts it
+    if (!copy.constant) SHOAL_RETURN_IF_ERROR(count_elements(node, graph_.value(stored)));
     if (copy.constant) {
       copy.constant = convert_constant(*copy.constant, dtype);
       copy.constant->key = converted_key(graph_, stored, dtype);
@@ -312,7 +341,7 @@ class Inference {
     const bool is_computed = !copy.constant;
     const ValueId id = graph_.add_value(std::move(copy));
     conversions_[{stored, dtype}] = id;
-    is_made_of_constants_.push_back(is_computed);
+    is_made_of_constants_.push_back(is_computed && !depends_on_data);
     if (is_computed) {
       casts_.push_back({now_,
                         {.op = &ops::kCast,

@@ -12,7 +12,8 @@ namespace shoal::worker {
 /// Sets dtype and shape of every value from those of the inputs (by name, any order). ignored_inputs may be among them. An input
 /// that is not given keeps its dtype and shape in the model's file. Floating-point constants, and values computed from
 /// constants alone, take the type of the data that a node combines them with, as in MXNet. The node then reads a converted
-/// constant, or the output of a Cast that infer() inserts. The next infer() may choose another type.
+/// constant, or the output of a Cast that infer() inserts. So it does where an operator promotes the types of its inputs. The
+/// next infer() may choose another type.
 ///   Errors  kInvalidArgument naming operator, node, tensor and both shapes; kUnimplemented
 Status infer(Graph& graph, std::span<const TensorSpec> inputs);
 

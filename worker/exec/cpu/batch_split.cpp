@@ -75,7 +75,8 @@ class Search {
                                           [&](ValueId id) { return is_batch(id) || (id != node.outputs[0] && !is_read(id)); });
     if (!makes_images) return false;
     if (const auto* const concat = node.attributes.get_if<ConcatAttributes>()) {
-      if (is_first(concat->axis, value(node.outputs[0]).shape)) return false;
+      const Shape& whole = value(node.outputs[0]).shape;
+      if (is_first(concat->axis_of(whole.rank()), whole)) return false;
     }
     if (const auto* const norm = node.attributes.get_if<BatchNormAttributes>()) {
       if (is_first(norm->axis, value(node.inputs[0]).shape)) return false;

@@ -219,6 +219,7 @@ std::span<const Compiler::Lowering> Compiler::lowerings() {
       {&ops::kReshapeLike, "view", AnyTypes(), &Compiler::view},
       {&ops::kExpandDims, "view", AnyTypes(), &Compiler::view},
       {&ops::kSqueeze, "view", AnyTypes(), &Compiler::view},
+      {&ops::kAtLeast, "view", AnyTypes(), &Compiler::view},
       {&ops::kConvolution, "oneDNN", kFloat32, &Compiler::convolution, kHalves},
       {&ops::kDeconvolution, "oneDNN", kFloat32, &Compiler::deconvolution, kHalves},
       {&ops::kFullyConnected, "oneDNN", kFloat32, &Compiler::fully_connected, kHalves},

@@ -15,7 +15,7 @@ constexpr std::int64_t kSmallRow = 64;  // elements of the result behind one ano
 
 /// The axis, counted from the front.
 int axis_of(const Node& node, int rank) {
-  const auto given = node.attributes.get<ConcatAttributes>().axis;
+  const auto given = node.attributes.get<ConcatAttributes>().axis_of(rank);
   return static_cast<int>(given < 0 ? given + rank : given);
 }
 

@@ -187,7 +187,7 @@ Compiler::Taken Compiler::crop(const Node& node) {
 Compiler::Taken Compiler::split(const Node& node) {
   const Shape& shape = value(node.inputs[0]).shape;
   const auto rank = static_cast<std::size_t>(shape.rank());
-  const std::size_t axis = at(node.attributes.get<SplitAttributes>().axis, shape.rank());
+  const std::size_t axis = at(node.attributes.get<SplitAttributes>().axis_of(shape.rank()), shape.rank());
   Box box{dims_of(shape), dnnl::memory::dims(rank, 0), dnnl::memory::dims(rank, 1)};
   const std::int64_t slice = shape.element_count() / shape[static_cast<int>(axis)];
   for (const ValueId to : node.outputs) {
@@ -202,6 +202,7 @@ Compiler::Taken Compiler::pad(const Node& node) {
   const auto& attributes = node.attributes.get<PadAttributes>();
   if (attributes.mode != PadMode::kConstant) return false;
   const Shape &shape = value(node.inputs[0]).shape, &padded = value(node.outputs[0]).shape;
+  if (shape.rank() < 3) return false;
   SHOAL_ASSIGN_OR_RETURN(Form src, first_form(node.inputs[0], Type::f32));
   const bool in_blocks = src.desc == blocked_desc(dims_of(shape)) && !is_padded(src.desc) && padded[1] == shape[1];
   if (!in_blocks) {

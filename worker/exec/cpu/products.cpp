@@ -84,6 +84,7 @@ Compiler::Taken Compiler::multiply(const Node& node, const Matrices& a, const Ma
 
 Compiler::Taken Compiler::mat_mul(const Node& node) {
   const auto& product = node.attributes.get<MatMulAttributes>();
+  if (std::ranges::any_of(node.inputs, [this](ValueId id) { return value(id).shape.rank() < 2; })) return false;
   const int rank = value(node.outputs[0]).shape.rank();
   const std::int64_t matrices = product_of(lead_of(value(node.outputs[0]).shape, rank));
   const auto lead_of_value = [&](ValueId id) { return lead_of(value(id).shape, rank); };
@@ -104,6 +105,7 @@ Compiler::Taken Compiler::mat_mul(const Node& node) {
 
 Compiler::Taken Compiler::dot(const Node& node) {
   const auto& product = node.attributes.get<DotAttributes>();
+  if (!is_matrix_product(product, value(node.inputs[1]).shape)) return false;
   const DotExtents extents = dot_extents(product, value(node.inputs[0]).shape, value(node.inputs[1]).shape);
   const std::int64_t m = extents.rows, k = extents.depth, n = extents.columns;
   const auto matrix = [](ValueId id, std::int64_t rows, std::int64_t columns, bool transposed) {

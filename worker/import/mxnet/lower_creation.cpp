@@ -195,7 +195,7 @@ std::vector<MxnetOperator> creation_operators() {
   add_aliases(all, {"", 0, 0, -1, eye}, {"_eye", "_npi_eye"});
   all.push_back({"_npi_identity", 0, 0, -1, identity_matrix});
   all.push_back({"_contrib_index_array", 1, 1, -1, index_array});
-  all.push_back({"shape_array", 1, 1, -1, shape_array(false)});
+  add_aliases(all, {"", 1, 1, -1, shape_array(false)}, {"shape_array", "_npx_shape_array"});
   all.push_back({"size_array", 1, 1, -1, shape_array(true)});
   return all;
 }

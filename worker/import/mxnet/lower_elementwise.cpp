@@ -76,6 +76,7 @@ auto scalar(BinaryKind kind, bool reversed) {
     ScalarAttributes scalar{.kind = kind, .reversed = reversed};
     scalar.scalar = lowering.attributes.number("scalar", 1.0);
     scalar.is_int = lowering.attributes.flag("is_int", true);
+    if (kind < BinaryKind::kEqual) scalar.promotion = Promotion::kNumbers;
     return lowering.add(ops::kScalar, scalar);
   };
 }
@@ -154,9 +155,7 @@ auto activation(ActivationKind kind) {
   return [=](MxnetLowering& lowering) { return lowering.add(ops::kActivation, ActivationAttributes{kind}); };
 }
 
-auto where(bool selects_rows) {
-  return [=](MxnetLowering& lowering) { return lowering.add(ops::kWhere, WhereAttributes{selects_rows}); };
-}
+Values where(MxnetLowering& lowering) { return lowering.add(ops::kWhere, WhereAttributes{.selects_rows = true}); }
 
 Values hard_sigmoid(MxnetLowering& lowering) {
   const float alpha = lowering.attributes.real("alpha", 0.2f), beta = lowering.attributes.real("beta", 0.5f);
@@ -227,12 +226,11 @@ std::vector<MxnetOperator> elementwise_operators() {
   all.push_back({"hard_sigmoid", 1, 1, -1, hard_sigmoid});
   all.push_back({"_contrib_div_sqrt_dim", 1, 1, -1, div_sqrt_dim});
   all.push_back({"_contrib_quadratic", 1, 1, -1, quadratic});
-  add_aliases(all, {"", 1, 1, -1, cast}, {"Cast", "cast", "_npx_cast"});
+  add_aliases(all, {"", 1, 1, -1, cast}, {"Cast", "cast", "_npx_cast", "_npi_cast"});
   all.push_back({"amp_cast", 1, 1, -1, amp_cast});
-  all.push_back({"where", 3, 3, -1, where(true)});
-  all.push_back({"_npi_where", 3, 3, -1, where(false)});
+  all.push_back({"where", 3, 3, -1, where});
   all.push_back({"amp_multicast", 1, -1, -1, amp_multicast});
-  all.push_back({"clip", 1, 1, -1, clip});
+  add_aliases(all, {"", 1, 1, -1, clip}, {"clip", "_npi_clip"});
   add_aliases(all, {"", 1, 1, -1, dropout, -1, {"output", "mask"}}, {"Dropout", "_npx_dropout"});
   add_aliases(all, {"", 1, 1, -1, identity},
               {"_copy", "identity", "BlockGrad", "stop_gradient", "MakeLoss", "_CrossDeviceCopy", "_contrib_gradientmultiplier"});

@@ -118,7 +118,8 @@ auto factorization(const Operator& op) {
 /// Behind the results are those that only training reads: the factors, and the order of the rows.
 auto determinant(bool as_logarithm) {
   return [=](MxnetLowering& lowering) {
-    Values outputs = lowering.add(ops::kDeterminant, DeterminantAttributes{as_logarithm}, lowering.inputs, as_logarithm ? 2 : 1);
+    const DeterminantAttributes attributes{as_logarithm, lowering.node.np_shape};
+    Values outputs = lowering.add(ops::kDeterminant, attributes, lowering.inputs, as_logarithm ? 2 : 1);
     if (!outputs.empty()) outputs.insert(outputs.end(), 2, kNoValue);
     return outputs;
   };
@@ -164,7 +165,7 @@ Values moments(MxnetLowering& lowering) {
 
 Values cumsum(MxnetLowering& lowering) {
   AttributeReader& attributes = lowering.attributes;
-  CumSumAttributes sums;
+  CumSumAttributes sums{.promotion = Promotion::kNumbers};
   if (attributes.has("axis")) sums.axis = attributes.integer("axis");
   Values data = lowering.inputs;
   if (attributes.has("dtype")) data = lowering.add(ops::kCast, CastAttributes{attributes.dtype("dtype")});
@@ -206,9 +207,9 @@ std::vector<MxnetOperator> math_operators() {
   add_aliases(all, {"", 1, 1, -1, triangle(ops::kMakeTriangle)}, {"_linalg_maketrian", "linalg_maketrian"});
   add_aliases(all, {"", 1, 1, -1, factorization(ops::kLqFactorization)}, {"_linalg_gelqf", "linalg_gelqf"});
   add_aliases(all, {"", 1, 1, -1, factorization(ops::kEigen)}, {"_linalg_syevd", "linalg_syevd"});
-  add_aliases(all, {"", 1, 1, -1, factorization(ops::kInverse)}, {"_linalg_inverse", "linalg_inverse"});
-  add_aliases(all, {"", 1, 1, -1, determinant(false)}, {"_linalg_det", "linalg_det"});
-  add_aliases(all, {"", 1, 1, -1, determinant(true)}, {"_linalg_slogdet", "linalg_slogdet"});
+  add_aliases(all, {"", 1, 1, -1, factorization(ops::kInverse)}, {"_linalg_inverse", "linalg_inverse", "_npi_inv"});
+  add_aliases(all, {"", 1, 1, -1, determinant(false)}, {"_linalg_det", "linalg_det", "_npi_det"});
+  add_aliases(all, {"", 1, 1, -1, determinant(true)}, {"_linalg_slogdet", "linalg_slogdet", "_npi_slogdet"});
   all.push_back({"khatri_rao", 1, -1, -1, khatri_rao});
   all.push_back({"norm", 1, 1, -1, norm});
   all.push_back({"moments", 1, 1, -1, moments});

@@ -3,7 +3,9 @@
 
 #include "shm/base/format.hpp"
 #include "worker/import/mxnet/mxnet_lowering.hpp"
+#include "worker/ops/creation.hpp"
 #include "worker/ops/movement.hpp"
+#include "worker/ops/rearrangement.hpp"
 #include "worker/ops/reshape.hpp"
 
 namespace shoal::worker {
@@ -52,8 +54,7 @@ Values split(MxnetLowering& lowering) {
   return lowering.add(ops::kSplit, split, lowering.inputs, static_cast<std::size_t>(split.parts));
 }
 
-Values slice(MxnetLowering& lowering) {
-  AttributeReader& attributes = lowering.attributes;
+SliceAttributes read_slice(AttributeReader& attributes) {
   const OptionalDims begin = attributes.optional_tuple("begin"), end = attributes.optional_tuple("end");
   const OptionalDims step = attributes.optional_tuple("step", OptionalDims{});
   if (end.size() != begin.size()) attributes.fail("end", format("has {} entries where begin has {}", end.size(), begin.size()));
@@ -66,7 +67,16 @@ Values slice(MxnetLowering& lowering) {
     if (stride == 0) attributes.fail("step", "holds 0");
     slice.ranges.push_back({static_cast<std::int64_t>(i), begin[i], end[i], stride});
   }
-  return lowering.add(ops::kSlice, slice);
+  return slice;
+}
+
+Values slice(MxnetLowering& lowering) { return lowering.add(ops::kSlice, read_slice(lowering.attributes)); }
+Values slice_assign(MxnetLowering& lowering) { return lowering.add(ops::kSliceAssign, read_slice(lowering.attributes)); }
+Values slice_assign_scalar(MxnetLowering& lowering) {
+  const ValueId data = lowering.inputs[0];
+  const Values number = lowering.add(ops::kFill, FillAttributes{.value = lowering.attributes.number("scalar", 0)}, {data});
+  if (number.empty()) return {};
+  return lowering.add(ops::kSliceAssign, read_slice(lowering.attributes), {data, number[0]});
 }
 
 Values slice_axis(MxnetLowering& lowering) {
@@ -104,9 +114,12 @@ std::vector<MxnetOperator> movement_operators() {
   add_aliases(all, {"", 1, 1, -1, flatten}, {"Flatten", "flatten", "_npx_batch_flatten"});
   add_aliases(all, {"", 1, 1, -1, reshape}, {"Reshape", "reshape"});
   all.push_back({"transpose", 1, 1, -1, transpose});
-  add_aliases(all, {"", 1, 1, -1, swap_axes}, {"SwapAxis", "swapaxes"});
+  add_aliases(all, {"", 1, 1, -1, swap_axes}, {"SwapAxis", "swapaxes", "_npi_swapaxes"});
   add_aliases(all, {"", 1, 1, -1, split, -1, {"output0"}}, {"SliceChannel", "split"});
-  add_aliases(all, {"", 1, 1, -1, slice}, {"slice", "crop", "_npx_slice"});
+  add_aliases(all, {"", 1, 1, -1, slice}, {"slice", "crop", "_npx_slice", "_npi_slice"});
+  add_aliases(all, {"", 2, 2, -1, slice_assign}, {"_slice_assign", "_crop_assign", "_npi_slice_assign"});
+  add_aliases(all, {"", 1, 1, -1, slice_assign_scalar},
+              {"_slice_assign_scalar", "_crop_assign_scalar", "_npi_slice_assign_scalar"});
   all.push_back({"slice_axis", 1, 1, -1, slice_axis});
   add_aliases(all, {"", 1, 1, -1, pad}, {"Pad", "pad"});
   return all;

@@ -1,13 +1,22 @@
-// Names of MXNet's NumPy interface (MXNet 1.6 and later, and 2). Here are those that compute what an older operator computes.
+// Names of MXNet's NumPy interface (MXNet 1.6 and later, and 2): functions of elements, and reductions. lower_numpy_shapes.cpp
+// and lower_numpy_linalg.cpp have the others.
 //
-// Comparisons give bools. Full reductions give scalars. Functions of real numbers make floats of integers in some versions, and
-// integers in others, so integers are refused.
+// Types are those of MXNet 1.9.1. Operands of different types meet in their common type, comparisons give bools, and full
+// reductions give scalars. A function of one number keeps the type of its data, so that of integers is cut.
+#include <cmath>
+
 #include "shm/base/format.hpp"
+#include "worker/graph/types.hpp"
+#include "worker/import/mxnet/lower_chain.hpp"
 #include "worker/import/mxnet/lower_math.hpp"
 #include "worker/ops/activation.hpp"
 #include "worker/ops/arithmetic.hpp"
 #include "worker/ops/cast.hpp"
-#include "worker/ops/products.hpp"
+#include "worker/ops/creation.hpp"
+#include "worker/ops/ordering.hpp"
+#include "worker/ops/searching.hpp"
+#include "worker/ops/selection.hpp"
+#include "worker/ops/statistics.hpp"
 #include "worker/ops/unary.hpp"
 
 namespace shoal::worker {
@@ -20,10 +29,16 @@ struct NumpyUnary {
   const char* stem;
   const char* other = nullptr;  ///< another stem
 };
-constexpr NumpyUnary kOfNumbers[] = {
-    {"absolute", "abs"}, {"negative"}, {"sign"}, {"square"}, {"floor"}, {"ceil"}, {"trunc"}, {"fix"}, {"rint"},
-};
-constexpr NumpyUnary kOfReals[] = {
+constexpr NumpyUnary kNumpyUnaries[] = {
+    {"absolute", "abs"},
+    {"negative"},
+    {"sign"},
+    {"square"},
+    {"floor"},
+    {"ceil"},
+    {"trunc"},
+    {"fix"},
+    {"rint"},
     {"reciprocal"},
     {"sqrt"},
     {"cbrt"},
@@ -48,22 +63,43 @@ constexpr NumpyUnary kOfReals[] = {
     {"radians", "deg2rad"},
 };
 
+struct NumpyQuestion {
+  const char* name;
+  UnaryKind kind;
+};
+constexpr NumpyQuestion kNumpyQuestions[] = {
+    {"_npi_logical_not", UnaryKind::kLogicalNot},
+    {"_npi_isnan", UnaryKind::kIsNan},
+    {"_npi_isinf", UnaryKind::kIsInf},
+    {"_npi_isposinf", UnaryKind::kIsPosInf},
+    {"_npi_isneginf", UnaryKind::kIsNegInf},
+    {"_npi_isfinite", UnaryKind::kIsFinite},
+};
+
 struct NumpyBinary {
   const char* stem;
   BinaryKind kind;
   bool has_scalar = true, has_reversed = false;
-  bool of_floats = false;  ///< integers would become floats
+  Promotion promotion = Promotion::kCommon;     ///< of two tensors
+  Promotion with_scalar = Promotion::kNumbers;  ///< of a tensor and a number
 };
 constexpr NumpyBinary kArithmetic[] = {
     {"add", BinaryKind::kAdd},
     {"subtract", BinaryKind::kSub, true, true},
     {"multiply", BinaryKind::kMul},
-    {"true_divide", BinaryKind::kDiv, true, true, true},
+    {"true_divide", BinaryKind::kDiv, true, true, Promotion::kReals, Promotion::kReals},
     {"mod", BinaryKind::kMod, true, true},
     {"power", BinaryKind::kPower, true, true},
     {"maximum", BinaryKind::kMaximum},
     {"minimum", BinaryKind::kMinimum},
-    {"hypot", BinaryKind::kHypot, false, false, true},
+    {"hypot", BinaryKind::kHypot, true, false, Promotion::kReals},
+    {"arctan2", BinaryKind::kArctan2, true, true, Promotion::kReals},
+    {"copysign", BinaryKind::kCopySign, true, true},
+    {"ldexp", BinaryKind::kLdexp, true, true},
+    {"lcm", BinaryKind::kLcm},
+    {"bitwise_and", BinaryKind::kBitAnd, true, false, Promotion::kCommon, Promotion::kCommon},
+    {"bitwise_or", BinaryKind::kBitOr, true, false, Promotion::kCommon, Promotion::kCommon},
+    {"bitwise_xor", BinaryKind::kBitXor, true, false, Promotion::kCommon, Promotion::kCommon},
 };
 constexpr NumpyBinary kLogic[] = {
     {"equal", BinaryKind::kEqual},
@@ -79,36 +115,57 @@ constexpr NumpyBinary kLogic[] = {
 
 /// Truth values as bools; none if there are none.
 Values as_bools(MxnetLowering& lowering, Values numbers) {
-  if (numbers.empty()) return {};
-  return lowering.add(ops::kCast, CastAttributes{DType::kBool}, std::move(numbers));
+  return Chain(lowering, std::move(numbers)).add(ops::kCast, CastAttributes{DType::kBool}).end();
 }
 
-auto numpy_unary(UnaryKind kind, bool floats_only) {
-  return [=](MxnetLowering& lowering) { return lowering.add(ops::kUnary, UnaryAttributes{kind, floats_only}); };
+auto numpy_unary(UnaryKind kind) {
+  return [=](MxnetLowering& lowering) { return lowering.add(ops::kUnary, UnaryAttributes{kind}); };
 }
 
-Values numpy_tanh(MxnetLowering& lowering) {
-  return lowering.add(ops::kActivation, ActivationAttributes{ActivationKind::kTanh, true});
+auto numpy_question(UnaryKind kind) {
+  return [=](MxnetLowering& lowering) { return as_bools(lowering, lowering.add(ops::kUnary, UnaryAttributes{kind})); };
 }
 
-Values numpy_logical_not(MxnetLowering& lowering) {
-  return as_bools(lowering, lowering.add(ops::kUnary, UnaryAttributes{UnaryKind::kLogicalNot}));
+Values numpy_tanh(MxnetLowering& lowering) { return lowering.add(ops::kActivation, ActivationAttributes{ActivationKind::kTanh}); }
+
+/// Integers are cut to tens, hundreds ..., because their quotient is an integer.
+Values numpy_around(MxnetLowering& lowering) {
+  const std::int64_t decimals = lowering.attributes.integer("decimals", 0, -400, 400);
+  const double factor = std::pow(10.0, static_cast<double>(std::abs(decimals)));
+  const auto scaled = [&](BinaryKind kind) { return ScalarAttributes{.kind = kind, .scalar = factor}; };
+  const UnaryAttributes round{UnaryKind::kRoundEven};
+  if (decimals == 0) return lowering.add(ops::kUnary, round);
+  const bool is_fine = decimals > 0;
+  return Chain(lowering, lowering.inputs[0])
+      .add(ops::kScalar, scaled(is_fine ? BinaryKind::kMul : BinaryKind::kDiv))
+      .add(ops::kUnary, round)
+      .add(ops::kScalar, scaled(is_fine ? BinaryKind::kDiv : BinaryKind::kMul))
+      .end();
+}
+
+Values nan_to_num(MxnetLowering& lowering) {
+  AttributeReader& attributes = lowering.attributes;
+  NanToNumAttributes numbers{.nan = attributes.number("nan", 0)};
+  if (attributes.has("posinf")) numbers.highest = attributes.number("posinf");
+  if (attributes.has("neginf")) numbers.lowest = attributes.number("neginf");
+  attributes.ignore({"copy", "posinf", "neginf"});
+  return lowering.add(ops::kNanToNum, numbers);
 }
 
 auto numpy_binary(const NumpyBinary& name, bool is_logic) {
   return [&name, is_logic](MxnetLowering& lowering) {
-    Values result = lowering.add(ops::kBinary, BinaryAttributes{name.kind, true, name.of_floats});
+    Values result = lowering.add(ops::kBinary, BinaryAttributes{name.kind, true, name.promotion});
     return is_logic ? as_bools(lowering, std::move(result)) : result;
   };
 }
 
-/// Integer data with a fraction, or with a number of which the file does not say whether it is an integer, would become floats.
+/// Integers with a number that is an integer stay so; the number is cut if it is none.
 auto numpy_scalar(const NumpyBinary& name, bool reversed, bool is_logic) {
   return [&name, reversed, is_logic](MxnetLowering& lowering) {
     ScalarAttributes scalar{.kind = name.kind, .reversed = reversed};
     scalar.scalar = lowering.attributes.number("scalar", 1.0);
-    const bool is_integer = lowering.attributes.flag("is_int", false);
-    scalar.floats_only = name.of_floats || !is_integer;
+    scalar.is_int = lowering.attributes.flag("is_int", true);
+    scalar.promotion = is_logic ? Promotion::kCommon : name.with_scalar;
     Values result = lowering.add(ops::kScalar, scalar);
     return is_logic ? as_bools(lowering, std::move(result)) : result;
   };
@@ -120,77 +177,227 @@ void add_numpy_binaries(std::vector<MxnetOperator>& all, const NumpyBinary& name
   if (name.has_reversed) all.push_back({format("_npi_r{}_scalar", name.stem), 1, 1, -1, numpy_scalar(name, true, is_logic)});
 }
 
-/// Reads what NumPy's reductions have in common. `data` becomes the input in the type in which it is to be reduced.
-ReduceAttributes numpy_reduction(MxnetLowering& lowering, ReduceKind kind, Values& data) {
+/// Axes and keepdims of NumPy's reductions.
+ReduceAttributes numpy_axes(MxnetLowering& lowering, ReduceKind kind) {
   AttributeReader& attributes = lowering.attributes;
   ReduceAttributes reduce{.kind = kind, .gives_scalars = true};
-  reduce.floats_only = kind != ReduceKind::kMax && kind != ReduceKind::kMin;
   reduce.axes = attributes.tuple("axis", Dims{});
   if (attributes.has("axis") && reduce.axes.empty())
     attributes.fail("axis", "is empty, so nothing is reduced; this is not supported");
   reduce.keepdims = attributes.flag("keepdims", false);
-  if (attributes.has("initial")) attributes.fail("initial", "is not supported");
-  data = lowering.inputs;
-  if (attributes.has("dtype")) data = lowering.add(ops::kCast, CastAttributes{attributes.dtype("dtype")});
-  attributes.ignore({"initial", "dtype"});
   return reduce;
+}
+
+Promotion promotion_of(ReduceKind kind) {
+  if (kind == ReduceKind::kMean) return Promotion::kReals;
+  return kind == ReduceKind::kSum || kind == ReduceKind::kProd ? Promotion::kNumbers : Promotion::kNone;
+}
+
+/// The type that the file wants for the result of a reduction. Integers are made last, of float64.
+struct ReducedType {
+  std::optional<DType> before, behind;
+};
+ReducedType reduced_type(MxnetLowering& lowering) {
+  AttributeReader& attributes = lowering.attributes;
+  if (attributes.has("initial")) attributes.fail("initial", "is not supported");
+  ReducedType type;
+  if (attributes.has("dtype")) type.before = attributes.dtype("dtype");
+  attributes.ignore({"initial", "dtype"});
+  if (type.before && !TypeSet(Floats()).holds(*type.before)) type = {DType::kFloat64, type.before};
+  return type;
+}
+
+Values cast_to(MxnetLowering& lowering, Values data, std::optional<DType> dtype) {
+  return dtype ? Chain(lowering, std::move(data)).add(ops::kCast, CastAttributes{*dtype}).end() : data;
 }
 
 auto numpy_reduce(ReduceKind kind) {
   return [=](MxnetLowering& lowering) -> Values {
-    Values data;
-    const ReduceAttributes attributes = numpy_reduction(lowering, kind, data);
-    if (data.empty()) return {};
-    return lowering.add(ops::kReduce, attributes, data);
+    ReduceAttributes attributes = numpy_axes(lowering, kind);
+    const ReducedType type = reduced_type(lowering);
+    if (!type.before) attributes.promotion = promotion_of(kind);
+    const Values data = cast_to(lowering, lowering.inputs, type.before);
+    return cast_to(lowering, Chain(lowering, data).add(ops::kReduce, attributes).end(), type.behind);
+  };
+}
+
+/// Of the bytes of bools: all are true if the least is, and any if the largest is.
+auto numpy_all(ReduceKind kind) {
+  return [=](MxnetLowering& lowering) {
+    return Chain(lowering, lowering.inputs[0])
+        .add(ops::kCast, CastAttributes{DType::kBool})
+        .add(ops::kCast, CastAttributes{DType::kUInt8})
+        .add(ops::kReduce, numpy_axes(lowering, kind))
+        .add(ops::kCast, CastAttributes{DType::kBool})
+        .end();
   };
 }
 
 /// Outputs the variance or its root, and the mean.
 auto numpy_variance(bool takes_root) {
   return [=](MxnetLowering& lowering) -> Values {
-    if (lowering.attributes.integer("ddof", 0) != 0) lowering.attributes.fail("ddof", "is not 0, which is not supported");
-    Values data;
-    const ReduceAttributes mean = numpy_reduction(lowering, ReduceKind::kMean, data);
+    const std::int64_t less = lowering.attributes.integer("ddof", 0);
+    const ReduceAttributes mean = numpy_axes(lowering, ReduceKind::kMean);
+    const ReducedType type = reduced_type(lowering);
+    if (type.behind) lowering.attributes.fail("dtype", "is no float, which is not supported");
+    const Values data = cast_to(lowering, lowering.inputs, type.before);
     if (data.empty()) return {};
+    if (less != 0) return lowering.add(ops::kVariance, VarianceAttributes{mean.axes, mean.keepdims, less, takes_root}, data);
     const Values moments = add_moments(lowering, mean, data[0]);
     if (moments.empty() || !takes_root) return Values(moments.rbegin(), moments.rend());
-    const Values root = lowering.add(ops::kUnary, UnaryAttributes{UnaryKind::kSqrt, true}, {moments[1]});
+    const Values root = lowering.add(ops::kUnary, UnaryAttributes{UnaryKind::kSqrt}, {moments[1]});
     if (root.empty()) return {};
     return {root[0], moments[0]};
   };
 }
 
-Values numpy_matmul(MxnetLowering& lowering) { return lowering.add(ops::kMatMul, MatMulAttributes{.broadcast = true}); }
-Values numpy_dot(MxnetLowering& lowering) { return lowering.add(ops::kDot, DotAttributes{.as_numpy = true}); }
+/// Outputs the average and, if `returned` says so, the sum of the weights.
+Values numpy_average(MxnetLowering& lowering) {
+  AttributeReader& attributes = lowering.attributes;
+  const Dims axes = attributes.tuple("axis", Dims{});
+  const bool returned = attributes.flag("returned", false), weighted = attributes.flag("weighted", true);
+  if (lowering.inputs.size() != (weighted ? 2U : 1U)) {
+    attributes.fail_node(StatusCode::kInvalidArgument, format("{} inputs; with weighted={} it takes {}", lowering.inputs.size(),
+                                                              weighted ? "True" : "False", weighted ? 2 : 1));
+  }
+  if (!weighted || lowering.inputs.size() < 2) {
+    if (returned) attributes.fail("returned", "is not supported without weights");
+    return lowering.add(ops::kReduce, ReduceAttributes{.kind = ReduceKind::kMean, .axes = axes, .gives_scalars = true});
+  }
+  Values outputs = lowering.add(ops::kAverage, AverageAttributes{axes});
+  if (!outputs.empty() && !returned) outputs.pop_back();
+  return outputs;
+}
+
+Values numpy_percentile(MxnetLowering& lowering) {
+  AttributeReader& attributes = lowering.attributes;
+  PercentileAttributes percentile{.axes = attributes.tuple("axis", Dims{}), .keepdims = attributes.flag("keepdims", false)};
+  percentile.interpolation =
+      static_cast<Interpolation>(attributes.choice("interpolation", {"linear", "lower", "higher", "midpoint", "nearest"}, 0));
+  if (attributes.has("q_scalar"))
+    percentile.percent = attributes.number("q_scalar");
+  else if (lowering.inputs.size() == 1)
+    attributes.fail("q_scalar", "is missing, and there is no second input");
+  attributes.ignore({"q_scalar"});
+  return lowering.add(ops::kPercentile, percentile);
+}
+
+/// Bins between given edges, or of one width.
+Values numpy_histogram(MxnetLowering& lowering) {
+  AttributeReader& attributes = lowering.attributes;
+  HistogramAttributes histogram;
+  const bool has_count = attributes.has("bin_cnt");
+  if (has_count) histogram.count = attributes.integer("bin_cnt", {}, 1);
+  if (has_count != (lowering.inputs.size() == 1)) attributes.fail("bin_cnt", "is for a single input, and is needed then");
+  const std::vector<float> range = has_count ? attributes.reals("range") : std::vector<float>();
+  if (has_count && range.size() != 2) attributes.fail("range", "has not 2 entries");
+  if (range.size() == 2) {
+    histogram.low = range[0];
+    histogram.high = range[1];
+  }
+  attributes.ignore({"bin_cnt", "range"});
+  return lowering.add(ops::kHistogram, histogram);
+}
+
+auto numpy_arg_extreme(bool lowest) {
+  return [=](MxnetLowering& lowering) {
+    ArgExtremeAttributes extreme{.lowest = lowest, .dtype = DType::kInt64, .gives_scalars = true};
+    extreme.axis = lowering.attributes.optional_integer("axis", std::nullopt);
+    extreme.keepdims = lowering.attributes.flag("keepdims", false);
+    return lowering.add(ops::kArgExtreme, extreme);
+  };
+}
+
+/// A scalar of the type of `like`, or of float32 without it.
+Values scalar_like(MxnetLowering& lowering, double value, std::optional<ValueId> like) {
+  FillAttributes fill{.value = value};
+  if (!like) fill.dtype = DType::kFloat32;
+  return lowering.add(ops::kFill, fill, like ? Values{*like} : Values{});
+}
+
+Values numpy_where(MxnetLowering& lowering) {
+  return lowering.add(ops::kWhere, WhereAttributes{.promotion = Promotion::kCommon});
+}
+
+/// One of the two is a number.
+auto where_scalar(bool is_left) {
+  return [=](MxnetLowering& lowering) -> Values {
+    const Values number = scalar_like(lowering, lowering.attributes.number("scalar", 0), lowering.inputs[1]);
+    if (number.empty()) return {};
+    const ValueId tensor = lowering.inputs[1];
+    return lowering.add(ops::kWhere, WhereAttributes{},
+                        {lowering.inputs[0], is_left ? number[0] : tensor, is_left ? tensor : number[0]});
+  };
+}
+
+Values where_scalars(MxnetLowering& lowering) {
+  const Values x = scalar_like(lowering, lowering.attributes.number("x", 0), std::nullopt),
+               y = scalar_like(lowering, lowering.attributes.number("y", 0), std::nullopt);
+  if (x.empty() || y.empty()) return {};
+  return lowering.add(ops::kWhere, WhereAttributes{}, {lowering.inputs[0], x[0], y[0]});
+}
+
+/// The different elements, and what else the file wants of them.
+Values numpy_unique(MxnetLowering& lowering) {
+  AttributeReader& attributes = lowering.attributes;
+  if (attributes.has("axis")) attributes.fail("axis", "is not None, which is not supported");
+  attributes.ignore({"axis"});
+  const Values all = lowering.add(ops::kUnique);
+  if (all.empty()) return {};
+  Values wanted{all[0]};
+  if (attributes.flag("return_index", false)) wanted.push_back(all[1]);
+  if (attributes.flag("return_inverse", false)) wanted.push_back(all[2]);
+  if (attributes.flag("return_counts", false)) wanted.push_back(all[3]);
+  return wanted;
+}
+
+Values numpy_nonzero(MxnetLowering& lowering) { return lowering.add(ops::kNonzero); }
+Values numpy_poly_val(MxnetLowering& lowering) { return lowering.add(ops::kPolyVal); }
+Values constraint_check(MxnetLowering& lowering) {
+  lowering.attributes.ignore({"msg"});
+  return lowering.add(ops::kCheckAll);
+}
 Values numpy_copy(MxnetLowering& lowering) { return {lowering.inputs[0]}; }
 
 }  // namespace
 
 std::vector<MxnetOperator> numpy_operators() {
   std::vector<MxnetOperator> all;
-  const auto add_unary = [&](const NumpyUnary& name, bool floats_only) {
+  for (const NumpyUnary& name : kNumpyUnaries) {
     std::vector<std::string> names{format("_npi_{}", name.stem)};
     if (name.other) names.push_back(format("_npi_{}", name.other));
     const auto kind = find_unary(name.stem);
-    add_aliases(all, {"", 1, 1, -1, numpy_unary(kind ? *kind : find_unary(name.other).value(), floats_only)}, names);
-  };
-  for (const NumpyUnary& name : kOfNumbers) add_unary(name, false);
-  for (const NumpyUnary& name : kOfReals) add_unary(name, true);
+    add_aliases(all, {"", 1, 1, -1, numpy_unary(kind ? *kind : find_unary(name.other).value())}, names);
+  }
+  for (const NumpyQuestion& question : kNumpyQuestions) all.push_back({question.name, 1, 1, -1, numpy_question(question.kind)});
   all.push_back({"_npi_tanh", 1, 1, -1, numpy_tanh});
-  all.push_back({"_npi_logical_not", 1, 1, -1, numpy_logical_not});
+  all.push_back({"_npi_bitwise_not", 1, 1, -1, numpy_unary(UnaryKind::kBitNot)});
+  all.push_back({"_npi_around", 1, 1, -1, numpy_around});
+  all.push_back({"_npi_nan_to_num", 1, 1, -1, nan_to_num});
   for (const NumpyBinary& name : kArithmetic) add_numpy_binaries(all, name, false);
   for (const NumpyBinary& name : kLogic) add_numpy_binaries(all, name, true);
-  for (const auto& [stem, kind] : {std::pair("sum", ReduceKind::kSum),
-                                   {"prod", ReduceKind::kProd},
-                                   {"max", ReduceKind::kMax},
-                                   {"min", ReduceKind::kMin},
-                                   {"mean", ReduceKind::kMean}}) {
-    add_aliases(all, {"", 1, 1, -1, numpy_reduce(kind)}, {format("_np_{}", stem), format("_npi_{}", stem)});
-  }
+  add_aliases(all, {"", 1, 1, -1, numpy_reduce(ReduceKind::kSum)}, {"_np_sum", "_npi_sum"});
+  add_aliases(all, {"", 1, 1, -1, numpy_reduce(ReduceKind::kProd)}, {"_np_prod", "_np_product", "_npi_prod"});
+  add_aliases(all, {"", 1, 1, -1, numpy_reduce(ReduceKind::kMax)}, {"_np_max", "_np_amax", "_npi_max"});
+  add_aliases(all, {"", 1, 1, -1, numpy_reduce(ReduceKind::kMin)}, {"_np_min", "_np_amin", "_npi_min"});
+  add_aliases(all, {"", 1, 1, -1, numpy_reduce(ReduceKind::kMean)}, {"_np_mean", "_npi_mean"});
+  all.push_back({"_np_all", 1, 1, -1, numpy_all(ReduceKind::kMin)});
+  add_aliases(all, {"", 1, 1, -1, numpy_all(ReduceKind::kMax)}, {"_np_any", "_np_sometrue"});
   all.push_back({"_npi_std", 1, 1, -1, numpy_variance(true), -1, {"std", "mean"}});
   all.push_back({"_npi_var", 1, 1, -1, numpy_variance(false), -1, {"var", "mean"}});
-  all.push_back({"_npi_matmul", 2, 2, -1, numpy_matmul, -1, {"out"}});
-  add_aliases(all, {"", 2, 2, -1, numpy_dot}, {"_np_dot", "_npi_dot"});
+  all.push_back({"_npi_average", 1, 2, -1, numpy_average, -1, {"output0"}});
+  all.push_back({"_npi_percentile", 1, 2, -1, numpy_percentile});
+  add_aliases(all, {"", 1, 2, -1, numpy_histogram, -1, {"output0"}}, {"_histogram", "_npi_histogram"});
+  all.push_back({"_npi_argmax", 1, 1, -1, numpy_arg_extreme(false)});
+  all.push_back({"_npi_argmin", 1, 1, -1, numpy_arg_extreme(true)});
+  all.push_back({"_npi_where", 3, 3, -1, numpy_where});
+  all.push_back({"_npi_where_lscalar", 2, 2, -1, where_scalar(true)});
+  all.push_back({"_npi_where_rscalar", 2, 2, -1, where_scalar(false)});
+  all.push_back({"_npi_where_scalar2", 1, 1, -1, where_scalars});
+  all.push_back({"_npi_unique", 1, 1, -1, numpy_unique, -1, {"output0"}});
+  add_aliases(all, {"", 1, 1, -1, numpy_nonzero}, {"_npx_nonzero", "_npi_nonzero"});
+  all.push_back({"_npi_polyval", 2, 2, -1, numpy_poly_val});
+  all.push_back({"_npx_constraint_check", 1, 1, -1, constraint_check});
   add_aliases(all, {"", 1, 1, -1, numpy_copy}, {"_np_copy", "_npi_copy"});
   return all;
 }

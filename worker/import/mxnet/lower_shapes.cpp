@@ -52,12 +52,11 @@ Values rnn_param_concat(MxnetLowering& lowering) {
   return lowering.add(ops::kConcat, ConcatAttributes{lowering.attributes.integer("dim", 1)});
 }
 
-Values split_v2(MxnetLowering& lowering) {
+Values split_along(MxnetLowering& lowering, std::int64_t axis, bool is_horizontal) {
   AttributeReader& attributes = lowering.attributes;
   constexpr std::int64_t kMostParts = 65536;
-  SplitAttributes split;
+  SplitAttributes split{.axis = axis, .is_horizontal = is_horizontal};
   split.starts = attributes.tuple("indices", Dims{}, 0);
-  split.axis = attributes.integer("axis", 1);
   split.squeeze = attributes.flag("squeeze_axis", false);
   const std::int64_t sections = attributes.integer("sections", 0, 0, kMostParts);
   if (sections > 0) {
@@ -70,6 +69,16 @@ Values split_v2(MxnetLowering& lowering) {
       attributes.fail("indices", "does not say where parts begin, from 0 on");
   }
   return lowering.add(ops::kSplit, split, lowering.inputs, static_cast<std::size_t>(std::min(split.parts, kMostParts)));
+}
+
+Values split_v2(MxnetLowering& lowering) { return split_along(lowering, lowering.attributes.integer("axis", 1), false); }
+
+/// MXNet does not read the axis of these.
+auto split_as_named(std::int64_t axis, bool is_horizontal) {
+  return [=](MxnetLowering& lowering) {
+    lowering.attributes.ignore({"axis"});
+    return split_along(lowering, axis, is_horizontal);
+  };
 }
 
 Values slice_like(MxnetLowering& lowering) {
@@ -141,8 +150,10 @@ std::vector<MxnetOperator> shape_operators() {
   add_aliases(all, {"", 1, 1, -1, squeeze(true)}, {"_np_squeeze", "_npi_squeeze"});
   add_aliases(all, {"", 2, 2, -1, reshape_like}, {"reshape_like", "_npx_reshape_like"});
   add_aliases(all, {"", 1, -1, -1, stack}, {"stack", "_npi_stack"});
-  all.push_back({"_rnn_param_concat", 1, -1, -1, rnn_param_concat});
+  add_aliases(all, {"", 1, -1, -1, rnn_param_concat}, {"_rnn_param_concat", "_npi_rnn_param_concat"});
   add_aliases(all, {"", 1, 1, -1, split_v2, -1, {"output0"}}, {"_split_v2", "_npi_split", "_npi_array_split"});
+  all.push_back({"_npi_hsplit", 1, 1, -1, split_as_named(1, true), -1, {"output0"}});
+  all.push_back({"_npi_dsplit", 1, 1, -1, split_as_named(2, false), -1, {"output0"}});
   all.push_back({"slice_like", 2, 2, -1, slice_like});
   add_aliases(all, {"", 1, 1, -1, reverse(0)}, {"reverse", "flip"});
   all.push_back({"_npi_flip", 1, 1, -1, reverse(AttributeReader::kInt32Min)});

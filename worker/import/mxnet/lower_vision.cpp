@@ -1,11 +1,10 @@
 // What networks for detection and segmentation have: deconvolution, other sizes of pictures, anchors, boxes and regions.
 #include <algorithm>
-#include <cstring>
-#include <memory>
 #include <tuple>
 #include <utility>
 
 #include "shm/base/format.hpp"
+#include "worker/import/mxnet/lower_chain.hpp"
 #include "worker/import/mxnet/lower_layers.hpp"
 #include "worker/import/mxnet/mxnet_lowering.hpp"
 #include "worker/ops/arithmetic.hpp"
@@ -24,40 +23,6 @@ namespace shoal::worker {
 namespace {
 
 using Values = std::vector<ValueId>;
-
-/// Operators one behind the other.
-class Chain {
- public:
-  Chain(MxnetLowering& lowering, ValueId begin) : lowering_(lowering), end_{begin} {}
-  Chain& add(const Operator& op, Attributes attributes, const Values& parameters = {}) {
-    if (end_.empty()) return *this;  // the budget did not allow the one before
-    Values inputs{end_[0]};
-    inputs.insert(inputs.end(), parameters.begin(), parameters.end());
-    end_ = lowering_.add(op, std::move(attributes), std::move(inputs));
-    return *this;
-  }
-  /// The first output of the last one.
-  Values end() const { return end_.empty() ? Values() : Values{end_[0]}; }
-
- private:
-  MxnetLowering& lowering_;
-  Values end_;
-};
-
-/// A constant of these numbers. kNoValue if it is over the budget.
-ValueId add_constant(MxnetLowering& lowering, const std::vector<float>& numbers) {
-  if (const Status taken = lowering.budget.take("a constant", 1, value_bytes(lowering.node.name)); !taken.ok()) {
-    lowering.attributes.fail_node(taken.code(), taken.message());
-    return kNoValue;
-  }
-  const auto bytes = std::make_shared<std::vector<std::byte>>(numbers.size() * sizeof(float));
-  if (!numbers.empty()) std::memcpy(bytes->data(), numbers.data(), bytes->size());
-  const Shape shape{static_cast<std::int64_t>(numbers.size())};
-  return lowering.graph.add_value({.name = lowering.node.name + "_constant",
-                                   .dtype = DType::kFloat32,
-                                   .shape = shape,
-                                   .constant = Constant{DType::kFloat32, shape, *bytes, bytes}});
-}
 
 /// Checks that there are `wanted` inputs.
 void check_input_number(MxnetLowering& lowering, std::size_t wanted, std::string_view with) {

@@ -11,6 +11,7 @@
 #include "worker/import/mxnet/mxnet_lowering.hpp"
 #include "worker/import/mxnet/mxnet_outputs.hpp"
 #include "worker/import/mxnet/mxnet_params.hpp"
+#include "worker/import/mxnet/mxnet_refusals.hpp"
 #include "worker/import/mxnet/mxnet_symbol.hpp"
 #include "worker/import/mxnet/mxnet_types.hpp"
 #include "worker/import/names.hpp"
@@ -177,7 +178,9 @@ class Translation {
   Status check_operators(const std::vector<std::size_t>& needed) const {
     std::vector<std::string> unknown;
     for_each_node(symbol_, needed, used_inputs, [&](const MxnetNode& node) {
-      if (!node.is_variable() && !find_mxnet_operator(node.op)) unknown.push_back(node.op + " '" + node.name + "'");
+      if (node.is_variable() || find_mxnet_operator(node.op)) return;
+      const std::string_view why = why_refused(node.op);
+      unknown.push_back(format("{} '{}'{}{}{}", node.op, node.name, why.empty() ? "" : " (", why, why.empty() ? "" : ")"));
     });
     if (unknown.empty()) return {};
     return unimplemented("{} of the graph's nodes are of operators that Shoal does not have: {}", unknown.size(),

@@ -6,6 +6,7 @@
 #include "shm/base/check.hpp"
 #include "shm/base/errors.hpp"
 #include "worker/graph/operators.hpp"
+#include "worker/import/mxnet/mxnet_refusals.hpp"
 
 namespace shoal::worker {
 namespace {
@@ -22,8 +23,9 @@ Registry built_in() {
   Registry registry;
   for (auto operators :
        {layer_operators(), elementwise_operators(), movement_operators(), reduction_operators(), math_operators(),
-        attention_operators(), numpy_operators(), quantized_operators(), creation_operators(), indexing_operators(),
-        shape_operators(), sequence_operators(), control_flow_operators(), vision_operators(), sparse_operators()}) {
+        attention_operators(), numpy_operators(), numpy_shape_operators(), numpy_linalg_operators(), quantized_operators(),
+        creation_operators(), indexing_operators(), shape_operators(), sequence_operators(), control_flow_operators(),
+        vision_operators(), sparse_operators()}) {
     for (MxnetOperator& op : operators) add(registry, std::move(op));
   }
   for (const std::string_view name : sparse_aliases()) {
@@ -65,7 +67,10 @@ Result<ValueId> value_of(const MxnetSymbol& symbol, const std::vector<std::vecto
 
 Result<const MxnetOperator*> operator_of(const MxnetNode& node) {
   const MxnetOperator* const op = find_mxnet_operator(node.op);
-  if (op == nullptr) return unimplemented("{} '{}': Shoal does not have this operator", node.op, node.name);
+  if (op == nullptr) {
+    const std::string_view why = why_refused(node.op);
+    return unimplemented("{} '{}': Shoal does not have this operator{}{}", node.op, node.name, why.empty() ? "" : ": ", why);
+  }
   const auto count = static_cast<int>(node.inputs.size());
   if (count >= op->min_inputs && (op->max_inputs < 0 || count <= op->max_inputs)) return op;
   return invalid_argument("{} '{}': {} inputs; it takes {}", node.op, node.name, count,

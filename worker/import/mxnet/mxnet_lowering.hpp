@@ -89,6 +89,8 @@ std::vector<MxnetOperator> reduction_operators();
 std::vector<MxnetOperator> math_operators();
 std::vector<MxnetOperator> attention_operators();
 std::vector<MxnetOperator> numpy_operators();
+std::vector<MxnetOperator> numpy_shape_operators();
+std::vector<MxnetOperator> numpy_linalg_operators();
 std::vector<MxnetOperator> quantized_operators();
 std::vector<MxnetOperator> creation_operators();
 std::vector<MxnetOperator> indexing_operators();

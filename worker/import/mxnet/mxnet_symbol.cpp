@@ -212,6 +212,7 @@ class SymbolReader {
     const std::size_t id = symbol_.nodes.size();
     if (!json.is_object()) return bad_node(id, "node", "it is no object");
     MxnetNode node;
+    node.np_shape = symbol_.np_shape;
     for (const auto& [key, text] : {std::pair{"op", &node.op}, std::pair{"name", &node.name}}) {
       const auto found = json.find(key);
       if (found == json.end() || !found->is_string()) return bad_node(id, key, "there is no such text");

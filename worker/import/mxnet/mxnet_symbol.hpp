@@ -31,6 +31,7 @@ struct MxnetNode {
   std::uint64_t offset = 0;            ///< in the file; of nodes in a subgraph, that of the outermost node
   bool has_param = false;              ///< attributes are under "param": written before 0.9
   bool is_old_pooling = false;         ///< a Pooling written before 0.8, when its output size followed another rule
+  bool np_shape = false;               ///< as of the symbol
   bool is_variable() const { return op == "null"; }
 };
 

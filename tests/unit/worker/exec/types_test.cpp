@@ -180,9 +180,13 @@ TEST(Products, RunWithoutOracleKernels) {
 }
 
 /// Plain loops run these on every device: they are rare, or the small end of a network.
-constexpr std::string_view kPlainLoops[] = {"BooleanMask", "CheckCsr",  "CheckRows",       "Determinant",
-                                            "Eigen",       "Inverse",   "LqFactorization", "RavelIndex",
-                                            "RetainRows",  "ScatterNd", "UnravelIndex"};
+constexpr std::string_view kPlainLoops[] = {"Average",      "BooleanMask", "CheckAll",      "CheckCsr",        "CheckRows",
+                                            "Cholesky",     "Delete",      "Determinant",   "DiagonalIndices", "Eigen",
+                                            "Einsum",       "Histogram",   "Inverse",       "LowerTriangle",   "LqFactorization",
+                                            "Nonzero",      "Percentile",  "PolyVal",       "PseudoInverse",   "RavelIndex",
+                                            "RetainRows",   "Roll",        "ScatterNd",     "SingularValues",  "SliceAssign",
+                                            "Solve",        "TensorDot",   "TensorInverse", "TensorSolve",     "Unique",
+                                            "UnravelIndex", "Variance"};
 
 TEST(Types, TablesNameEveryOperatorThatIsComputedInFloat32) {
   std::set<std::string_view> names;

@@ -57,12 +57,12 @@ TEST(Attributes, AreWrittenForPeople) {
 
 TEST(Attributes, HaveFieldsForAPage) {
   const auto fields = kSchema<SplitAttributes>.fields();
-  ASSERT_EQ(fields.size(), 5U);
+  ASSERT_EQ(fields.size(), 6U);
   EXPECT_EQ(fields[0].name, "axis");
   EXPECT_EQ(fields[0].type, "integer");
   EXPECT_EQ(fields[0].missing, "1");
   EXPECT_EQ(fields[2].type, "bool");
-  EXPECT_EQ(kSchema<PadAttributes>.fields()[0].type, "constant \\| edge \\| reflect");
+  EXPECT_EQ(kSchema<PadAttributes>.fields()[0].type, "constant \\| edge \\| reflect \\| symmetric");
   EXPECT_EQ(kSchema<SliceAttributes>.fields()[0].type, "list of (axis, begin, end, step)");
 }
 

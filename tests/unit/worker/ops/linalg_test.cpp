@@ -120,31 +120,5 @@ TEST(RunningSums, RunAlongAnAxisOrOverAll) {
   EXPECT_TRUE(refuses("cumsum", {{"axis", "2"}}, {x}, "axis 2"));
 }
 
-TEST(NumpyNames, GiveBoolsAndScalars) {
-  const Tensor x = tensor({2}, {1, 3});
-  const auto greater = apply("_npi_greater_scalar", {{"scalar", "2"}}, {x});
-  ASSERT_TRUE(greater.ok()) << greater.status().to_string();
-  EXPECT_EQ(greater->front().tensor.dtype(), DType::kBool);
-  EXPECT_TRUE(gives("_npi_greater_scalar", {{"scalar", "2"}}, {x}, {2}, {0, 1}));
-  EXPECT_TRUE(gives("_npi_logical_not", {}, {tensor({2}, {0, 3})}, {2}, {1, 0}));
-  EXPECT_TRUE(gives("_np_sum", {}, {x}, Shape(), {4}));
-  EXPECT_TRUE(gives("_npi_mean", {{"axis", "0"}}, {x}, Shape(), {2}));
-  EXPECT_TRUE(gives("_npi_mean", {{"keepdims", "True"}}, {x}, {1}, {2}));
-  EXPECT_TRUE(gives("_npi_std", {}, {x}, Shape(), {1}));
-  EXPECT_TRUE(gives("_npi_var", {}, {x}, Shape(), {2}, 1));
-  EXPECT_TRUE(gives("_npi_rsubtract_scalar", {{"scalar", "1"}}, {x}, {2}, {0, -2}));
-}
-
-TEST(NumpyNames, RefuseIntegersThatWouldBecomeFloats) {
-  const Tensor whole = tensor<std::int32_t>({2}, {1, 3});
-  EXPECT_TRUE(refuses("_npi_exp", {}, {whole}, "int32"));
-  EXPECT_TRUE(refuses("_npi_tanh", {}, {whole}, "int32"));
-  EXPECT_TRUE(refuses("_npi_true_divide", {}, {whole, whole}, "int32"));
-  EXPECT_TRUE(refuses("_npi_mean", {}, {whole}, "int32"));
-  EXPECT_TRUE(refuses("_npi_add_scalar", {{"scalar", "0.5"}}, {whole}, "int32"));
-  EXPECT_TRUE(gives("_npi_add_scalar", {{"scalar", "2"}, {"is_int", "True"}}, {whole}, {2}, {3, 5}));
-  EXPECT_TRUE(gives("_np_max", {}, {whole}, Shape(), {3}));
-}
-
 }  // namespace
 }  // namespace shoal::worker

@@ -58,7 +58,13 @@ TEST(Products, NumpysMatmulBroadcastsAndItsDotGivesScalars) {
   EXPECT_TRUE(
       gives("_npi_matmul", {}, {tensor({2, 1, 1, 1}, {2, 3}), tensor({2, 1, 1}, {5, 7})}, {2, 2, 1, 1}, {10, 14, 15, 21}));
   EXPECT_TRUE(gives("_np_dot", {}, {tensor({2}, {1, 2}), tensor({2}, {3, 4})}, Shape(), {11}));
-  EXPECT_TRUE(refuses("_np_dot", {}, {tensor({2}, {}), tensor({2, 2, 2}, {})}, "1 to 2"));
+  EXPECT_TRUE(gives("_np_dot", {}, {tensor({2}, {1, 10}), tensor({2, 2, 1}, {1, 2, 3, 4})}, {2, 1}, {21, 43}));
+  EXPECT_TRUE(gives("_np_dot", {}, {tensor({}, {3}), tensor({2}, {3, 4})}, {2}, {9, 12}));
+  EXPECT_TRUE(refuses("_np_dot", {}, {tensor({2}, {}), tensor({2, 3, 2}, {})}, "differ"));
+  EXPECT_TRUE(gives("_npi_matmul", {}, {tensor({2}, {1, 10}), tensor({2}, {3, 4})}, Shape(), {43}));
+  EXPECT_TRUE(gives("_npi_matmul", {}, {tensor({1, 2}, {1, 10}), tensor({2}, {3, 4})}, {1}, {43}));
+  EXPECT_TRUE(gives("_npi_matmul", {}, {tensor({2}, {1, 10}), tensor({3, 2, 1}, {1, 2, 3, 4, 5, 6})}, {3, 1}, {21, 43, 65}));
+  EXPECT_TRUE(refuses("_npi_matmul", {}, {tensor({}, {3}), tensor({2}, {3, 4})}, "axes are needed"));
 }
 
 TEST(Products, KhatriRaoMultipliesColumnByColumn) {

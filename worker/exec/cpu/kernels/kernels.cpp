@@ -27,6 +27,7 @@
 #include "worker/ops/proposal.hpp"
 #include "worker/ops/quantization.hpp"
 #include "worker/ops/quantization_functions.hpp"
+#include "worker/ops/rearrangement.hpp"
 #include "worker/ops/reduce.hpp"
 #include "worker/ops/regions.hpp"
 #include "worker/ops/repetition.hpp"
@@ -43,15 +44,16 @@ using SparseTypes = Joined<Floats, Types<std::int64_t>>::Type;  // numbers and i
 
 std::span<const Kernel> all_kernels() {
   static const Kernel kKernels[] = {
-      {&ops::kUnary, Numbers(), make_unary, true},
+      {&ops::kUnary, AnyTypes(), make_unary, true},
+      {&ops::kNanToNum, Numbers(), make_nan_to_num, true},
       {&ops::kActivation, Numbers(), make_activation, true},
       {&ops::kLeakyRelu, Floats(), make_leaky, true},
       {&ops::kHardSigmoid, Floats(), make_hard_sigmoid, true},
       {&ops::kClip, Numbers(), make_clip, true},
       {&ops::kQuadratic, Numbers(), make_quadratic, true},
       {&ops::kDivSqrtDim, Numbers(), make_div_sqrt_dim, true},
-      {&ops::kBinary, Numbers(), make_binary, true},
-      {&ops::kScalar, Numbers(), make_scalar, true},
+      {&ops::kBinary, AnyTypes(), make_binary, true},
+      {&ops::kScalar, AnyTypes(), make_scalar, true},
       {&ops::kAddN, Numbers(), make_add_n, true},
       {&ops::kWhere, AnyTypes(), make_where, true},
       {&ops::kCast, AnyTypes(), make_cast, true},
@@ -72,6 +74,7 @@ std::span<const Kernel> all_kernels() {
       {&ops::kExtractTriangle, AnyTypes(), make_extract_triangle},
       {&ops::kMakeTriangle, AnyTypes(), make_make_triangle},
       {&ops::kTranspose, AnyTypes(), make_transpose},
+      {&ops::kMoveAxes, AnyTypes(), make_move_axes},
       {&ops::kSwapAxes, AnyTypes(), make_swap_axes},
       {&ops::kSlice, AnyTypes(), make_slice},
       {&ops::kSliceLike, AnyTypes(), make_slice_like},

@@ -7,6 +7,7 @@
 #include "worker/exec/cpu/kernels/parallel.hpp"
 #include "worker/exec/cpu/kernels/walk.hpp"
 #include "worker/ops/diagonal_functions.hpp"
+#include "worker/ops/rearrangement.hpp"
 
 namespace shoal::worker::cpu {
 namespace {
@@ -158,6 +159,10 @@ Loop make_transpose(const Node& node, TensorTypes src, TensorTypes dst) {
   return copy_loop(dst[0], strides);
 }
 
+Loop make_move_axes(const Node& node, TensorTypes src, TensorTypes dst) {
+  return copy_loop(dst[0], moved_strides(node, src[0].shape));
+}
+
 Loop make_make_diagonal(const Node& node, TensorTypes src, TensorTypes dst) {
   return diagonals_loop(node.attributes.get<MakeDiagonalAttributes>().offset, src[0], dst[0]);
 }
@@ -196,7 +201,7 @@ Loop make_broadcast(const Node&, TensorTypes src, TensorTypes dst) {
 }
 
 Loop make_split(const Node& node, TensorTypes src, TensorTypes dst) {
-  const int axis = positive_axis(node.attributes.get<SplitAttributes>().axis, src[0].shape);
+  const int axis = positive_axis(node.attributes.get<SplitAttributes>().axis_of(src[0].shape.rank()), src[0].shape);
   const Strides strides = row_major(src[0].shape);
   Shape part = src[0].shape;  // with the axis that the outputs may have lost
   const std::int64_t slice = part.element_count() / part[axis];
@@ -211,7 +216,8 @@ Loop make_split(const Node& node, TensorTypes src, TensorTypes dst) {
 }
 
 Loop make_concat(const Node& node, TensorTypes src, TensorTypes dst) {
-  const AxisView whole(dst[0].shape, positive_axis(node.attributes.get<ConcatAttributes>().axis, dst[0].shape));
+  const AxisView whole(dst[0].shape,
+                       positive_axis(node.attributes.get<ConcatAttributes>().axis_of(dst[0].shape.rank()), dst[0].shape));
   const std::int64_t element = static_cast<std::int64_t>(dtype_size_bytes(dst[0].dtype));
   std::vector<std::int64_t> bytes;  // of each input, in one piece of the result
   for (const TensorType& tensor : src)

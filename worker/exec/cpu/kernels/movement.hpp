@@ -10,6 +10,7 @@
 namespace shoal::worker::cpu {
 
 Loop make_transpose(const Node& node, TensorTypes src, TensorTypes dst);
+Loop make_move_axes(const Node& node, TensorTypes src, TensorTypes dst);
 Loop make_swap_axes(const Node& node, TensorTypes src, TensorTypes dst);
 Loop make_slice(const Node& node, TensorTypes src, TensorTypes dst);
 Loop make_slice_like(const Node& node, TensorTypes src, TensorTypes dst);

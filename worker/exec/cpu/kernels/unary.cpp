@@ -56,7 +56,17 @@ BlockFunction exponential_unit(const LeakyAttributes& leaky) {
 }  // namespace
 
 Loop make_unary(const Node& node, TensorTypes src, TensorTypes dst) {
-  return make_function(node.attributes.get<UnaryAttributes>().kind, src[0], dst[0]);
+  if (src[0].dtype != DType::kBool) return make_function(node.attributes.get<UnaryAttributes>().kind, src[0], dst[0]);
+  const TensorType bytes{DType::kUInt8, src[0].shape};
+  return make_function(UnaryKind::kLogicalNot, bytes, bytes);
+}
+
+Loop make_nan_to_num(const Node& node, TensorTypes src, TensorTypes dst) {
+  BlockFunction function;
+  dispatch(Numbers(), src[0].dtype, [&]<typename T>() {
+    function = block_of<Compute<T>, Compute<T>>(nan_to_num_function<T>(node.attributes.get<NanToNumAttributes>()));
+  });
+  return map_one(src[0], dst[0], computed_type(src[0].dtype), std::move(function));
 }
 
 Loop make_activation(const Node& node, TensorTypes src, TensorTypes dst) {

@@ -1,0 +1,131 @@
+// Names of MXNet's NumPy interface: their types, and rules that MXNet's own answers (tests/golden/numpy) do not show.
+#include <gtest/gtest.h>
+
+#include "tests/unit/worker/ops/by_hand.hpp"
+#include "tests/unit/worker/ops/one_node.hpp"
+#include "worker/import/mxnet/mxnet_refusals.hpp"
+#include "worker/ops/searching.hpp"
+#include "worker/ops/solving.hpp"
+
+namespace shoal::worker {
+namespace {
+
+using one_node::apply;
+using one_node::bools;
+using one_node::gives;
+using one_node::refuses;
+using one_node::tensor;
+using one_node::Texts;
+
+DType type_of(const std::string& op, const Texts& attributes, const std::vector<Tensor>& inputs) {
+  const auto results = apply(op, attributes, inputs);
+  EXPECT_TRUE(results.ok()) << op << ": " << results.status().to_string();
+  return results.ok() ? results->front().tensor.dtype() : DType::kInvalid;
+}
+
+TEST(NumpyNames, GiveBoolsAndScalars) {
+  const Tensor x = tensor({2}, {1, 3});
+  const auto greater = apply("_npi_greater_scalar", {{"scalar", "2"}}, {x});
+  ASSERT_TRUE(greater.ok()) << greater.status().to_string();
+  EXPECT_EQ(greater->front().tensor.dtype(), DType::kBool);
+  EXPECT_TRUE(gives("_npi_greater_scalar", {{"scalar", "2"}}, {x}, {2}, {0, 1}));
+  EXPECT_TRUE(gives("_npi_logical_not", {}, {tensor({2}, {0, 3})}, {2}, {1, 0}));
+  EXPECT_TRUE(gives("_np_sum", {}, {x}, Shape(), {4}));
+  EXPECT_TRUE(gives("_npi_mean", {{"axis", "0"}}, {x}, Shape(), {2}));
+  EXPECT_TRUE(gives("_npi_mean", {{"keepdims", "True"}}, {x}, {1}, {2}));
+  EXPECT_TRUE(gives("_npi_std", {}, {x}, Shape(), {1}));
+  EXPECT_TRUE(gives("_npi_var", {}, {x}, Shape(), {2}, 1));
+  EXPECT_TRUE(gives("_npi_rsubtract_scalar", {{"scalar", "1"}}, {x}, {2}, {0, -2}));
+}
+
+TEST(NumpyNames, PromoteOperandsOfDifferentTypes) {
+  const Tensor f = tensor({2}, {1.5, 2.5}), d = tensor<double>({2}, {1, 2}), i = tensor<std::int32_t>({2}, {1, 3}),
+               l = tensor<std::int64_t>({2}, {1, 3}), b = tensor<std::int8_t>({2}, {1, 3}), u = tensor<std::uint8_t>({2}, {1, 3}),
+               p = bools({1, 0});
+  EXPECT_EQ(type_of("_npi_add", {}, {f, d}), DType::kFloat64);
+  EXPECT_EQ(type_of("_npi_add", {}, {l, f}), DType::kFloat32);
+  EXPECT_EQ(type_of("_npi_add", {}, {i, l}), DType::kInt64);
+  EXPECT_EQ(type_of("_npi_add", {}, {u, i}), DType::kInt32);
+  EXPECT_EQ(type_of("_npi_add", {}, {p, b}), DType::kInt8);
+  EXPECT_EQ(type_of("_npi_add", {}, {p, p}), DType::kBool);
+  EXPECT_TRUE(refuses("_npi_add", {}, {b, u}, "int8"));
+  EXPECT_TRUE(refuses("_npi_subtract", {}, {p, p}, "bool"));
+  EXPECT_EQ(type_of("_npi_true_divide", {}, {i, i}), DType::kFloat32);
+  EXPECT_EQ(type_of("_npi_mean", {}, {i}), DType::kFloat32);
+  EXPECT_EQ(type_of("_np_sum", {}, {p}), DType::kInt64);
+  EXPECT_EQ(type_of("_npi_exp", {}, {i}), DType::kInt32);
+  EXPECT_EQ(type_of("_npi_add_scalar", {{"scalar", "2"}}, {p}), DType::kInt64);
+  EXPECT_EQ(type_of("_npi_add_scalar", {{"scalar", "2.5"}, {"is_int", "False"}}, {i}), DType::kFloat64);
+  EXPECT_EQ(type_of("_npi_bitwise_xor_scalar", {{"scalar", "1"}}, {p}), DType::kBool);
+  EXPECT_TRUE(refuses("_npi_bitwise_and", {}, {f, f}, "integers are needed"));
+  EXPECT_TRUE(refuses("_npi_bitwise_not", {}, {f}, "integers are needed"));
+}
+
+TEST(NumpyNames, SplitAndStackVectorsAlongTheirOnlyAxis) {
+  const Tensor vector = tensor({4}, {1, 2, 3, 4}), cube = tensor({1, 1, 3}, {1, 2, 3});
+  EXPECT_TRUE(gives("_npi_hsplit", {{"sections", "2"}, {"indices", "[]"}}, {vector}, {2}, {3, 4}, 1));
+  EXPECT_TRUE(gives("_npi_hstack", {{"num_args", "2"}}, {vector, vector}, {8}, {1, 2, 3, 4, 1, 2, 3, 4}));
+  EXPECT_TRUE(gives("_npi_dsplit", {{"indices", "(0, 1)"}}, {cube}, {1, 1, 2}, {2, 3}, 1));
+}
+
+TEST(NumpyNames, DeleteIndicesAndRanges) {
+  const Tensor x = tensor({2, 3}, {1, 2, 3, 4, 5, 6});
+  EXPECT_TRUE(gives("_npi_delete", {{"int_ind", "1"}, {"axis", "1"}}, {x}, {2, 2}, {1, 3, 4, 6}));
+  EXPECT_TRUE(gives("_npi_delete", {{"int_ind", "-1"}, {"axis", "0"}}, {x}, {1, 3}, {1, 2, 3}));
+  EXPECT_TRUE(gives("_npi_delete", {{"start", "0"}, {"stop", "5"}, {"step", "2"}}, {x}, {3}, {2, 4, 6}));
+  EXPECT_TRUE(gives("_npi_delete", {{"start", "None"}, {"stop", "None"}, {"step", "-2"}, {"axis", "1"}}, {x}, {2, 1}, {2, 5}));
+  EXPECT_TRUE(refuses("_npi_delete", {{"int_ind", "3"}, {"axis", "1"}}, {x}, "index 3"));
+  EXPECT_TRUE(refuses("_npi_delete", {{"axis", "1"}}, {x, x}, "data"));
+}
+
+TEST(NumpyNames, SayWhatIsWrongWithSubscripts) {
+  const Tensor x = tensor({2, 3}, {1, 2, 3, 4, 5, 6});
+  for (const char* const text : {"i1", "....", "ij,->", "ij->ijk->", "...i..."})
+    EXPECT_TRUE(refuses("_npi_einsum", {{"subscripts", text}, {"num_args", "1"}}, {x}, "subscripts")) << text;
+  EXPECT_TRUE(refuses("_npi_einsum", {{"subscripts", "ijk->i"}}, {x}, "names 3 axes"));
+  EXPECT_TRUE(refuses("_npi_einsum", {{"subscripts", "ii->i"}}, {x}, "2"));
+  EXPECT_TRUE(refuses("_npi_einsum", {{"subscripts", "ij->ik"}}, {x}, "no input has"));
+  EXPECT_TRUE(refuses("_npi_einsum", {{"subscripts", "ij->ii"}}, {x}, "twice"));
+  EXPECT_TRUE(refuses("_npi_einsum", {{"subscripts", "i...->i"}}, {x}, "ellipsis"));
+  EXPECT_TRUE(gives("_npi_einsum", {{"subscripts", "i...->..."}}, {x}, {3}, {5, 7, 9}));
+}
+
+TEST(NumpyNames, FindWhatIsNotZero) {
+  by_hand::expect_result(by_hand::run_node(ops::kNonzero, {}, {tensor({2, 2}, {0, 1, one_node::kNan, 0})}), {2, 2}, {0, 1, 1, 0});
+  by_hand::expect_result(by_hand::run_node(ops::kNonzero, {}, {bools({0, 7, 1})}), {2, 1}, {1, 2});
+  by_hand::expect_result(by_hand::run_node(ops::kNonzero, {}, {bools({0})}), {0, 1}, {});
+}
+
+TEST(NumpyNames, FindDifferentElements) {
+  const auto found = by_hand::run_node(ops::kUnique, {}, {tensor({2, 2}, {3, 1, 3, 2})}, 4);
+  by_hand::expect_result(found, {3}, {1, 2, 3});
+  by_hand::expect_result(found, {3}, {1, 3, 0}, 1);
+  by_hand::expect_result(found, {4}, {2, 0, 2, 1}, 2);
+  by_hand::expect_result(found, {3}, {1, 1, 2}, 3);
+}
+
+TEST(NumpyNames, CheckThatAllIsTrue) {
+  EXPECT_TRUE(gives("_npx_constraint_check", {{"msg", "no"}}, {bools({1, 1})}, Shape(), {1}));
+  EXPECT_TRUE(refuses("_npx_constraint_check", {}, {bools({1, 0})}, "element 1"));
+}
+
+TEST(NumpyNames, ReportMatricesThatHaveNoAnswer) {
+  const Tensor singular = tensor({2, 2}, {1, 2, 2, 4}), right = tensor({2}, {1, 2});
+  EXPECT_TRUE(refuses("_npi_solve", {}, {singular, right}, "singular"));
+  EXPECT_TRUE(refuses("_npi_cholesky", {}, {tensor({2, 2}, {1, 2, 2, 1})}, "positive definite"));
+  EXPECT_TRUE(refuses("_npi_svd", {}, {tensor({2, 1}, {1, 2})}, "higher than wide"));
+  EXPECT_TRUE(refuses("_npi_solve", {}, {singular, tensor({3}, {1, 2, 3})}, "right sides"));
+  EXPECT_TRUE(gives("_npi_pinv_scalar_rcond", {}, {singular}, {2, 2}, {0.04, 0.08, 0.08, 0.16}));
+}
+
+TEST(NumpyNames, RefuseWhatAGraphCannotHave) {
+  EXPECT_EQ(why_refused("_npi_uniform"), "it draws random numbers");
+  EXPECT_EQ(why_refused("_npi_add"), "");
+  for (const std::string_view name : {"_npi_bernoulli", "_npx_multibox_target", "_npi_eig", "_npi_bincount", "_npi_copyto"}) {
+    EXPECT_NE(why_refused(name), "") << name;
+    EXPECT_EQ(find_mxnet_operator(name), nullptr) << name;
+  }
+}
+
+}  // namespace
+}  // namespace shoal::worker
