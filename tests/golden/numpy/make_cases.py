@@ -156,9 +156,10 @@ CASES = {
                 ("_npi_broadcast_to", {"shape": "(2, 2, 3)"}, ("ones",)), ("_npi_tile", {"reps": "(2, 1, 2)"}, ("f",)),
                 ("_np_repeat", {"repeats": 2, "axis": 1}, ("f",)), ("_npi_slice", {"begin": "(0, 1)", "end": "(2, 3)"}, ("cube",))] +
                [("_np_atleast_%dd" % n, {"num_args": 4}, ("scalar", "row", "f", "cube")) for n in (1, 2, 3)]),
-    "joining": (0, [("_npi_concatenate", {"num_args": 2, "axis": a}, ("f", "g")) for a in (0, 1, -1, "None")] +
-                [("_npi_stack", {"num_args": 2, "axis": a}, ("f", "g")) for a in (0, -1)]),
+    "joining": (0, [("_npi_concatenate", {"num_args": 2, "axis": a}, ("f", "g")) for a in (0, 1, -1, "None")]),
     # Each by itself: MXNet does not infer their shapes beside others. And _npi_dsplit writes beyond MXNet's memory.
+    "stack_first": (0, [("_npi_stack", {"num_args": 2, "axis": 0}, ("f", "g"))]),
+    "stack_last": (0, [("_npi_stack", {"num_args": 2, "axis": -1}, ("f", "g"))]),
     "split_at": (0, [("_npi_split", {"indices": "(0, 1)", "axis": 1}, ("cube",))]),
     "split_in_two": (0, [("_npi_split", {"indices": "()", "sections": 2, "axis": 2}, ("cube",))]),
     "hsplit_cube": (0, [("_npi_hsplit", {"indices": "(0, 1)"}, ("cube",))]),
