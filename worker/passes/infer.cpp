@@ -303,7 +303,9 @@ class Inference {
     const std::vector<ValueId> before = node.inputs;
     for (ValueId& id : node.inputs) {  // an earlier infer() may have inserted a Cast for other types
       const Value& value = graph_.value(id);
-      if (!follows_data(id) && value.converted_from >= 0) id = value.converted_from;
+      if (value.converted_from < 0) continue;
+      // The type of a float constant follows from the data: adopt_types() finds it.
+      if (!follows_data(id) || !is_float(graph_.value(value.converted_from).dtype)) id = value.converted_from;
     }
     SHOAL_RETURN_IF_ERROR(adopt_types(node));
     std::vector<DType> types;
