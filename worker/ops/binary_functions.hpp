@@ -63,7 +63,7 @@ template <typename C>
 C least_common_multiple(C a, C b) {
   if constexpr (std::is_integral_v<C>) {
     const auto size = [](C x) { return x < 0 ? 0 - static_cast<std::uint64_t>(x) : static_cast<std::uint64_t>(x); };
-    const std::uint64_t x = size(a), y = size(b);
+    const std::uint64_t x = size(load_once(&a)), y = size(load_once(&b));
     return x == 0 || y == 0 ? C{0} : static_cast<C>(x / std::gcd(x, y) * y);
   } else {
     return 0;

@@ -136,7 +136,8 @@ Status infer_contraction(const Node& node, SourceValues src, ResultValues dst) {
   SHOAL_RETURN_IF_ERROR(check_number(node, src[0]));
   SHOAL_RETURN_IF_ERROR(check_same_dtype(node, src));
   SHOAL_ASSIGN_OR_RETURN(const Labelled labelled, kLabel(node, src));
-  constexpr std::int64_t kMostSummed = std::int64_t{1} << 24;  // the kernel has a table of their offsets
+  constexpr std::int64_t kMostOffsets = std::int64_t{1} << 24;   // the kernel has a table of them for each input
+  constexpr std::int64_t kMostProducts = std::int64_t{1} << 40;  // an hour of one core
   Sizes sizes;
   for (const int label : labelled.output) sizes.push_back(labelled.sizes[static_cast<std::size_t>(label)]);
   Dim summed = 1;
@@ -144,9 +145,14 @@ Status infer_contraction(const Node& node, SourceValues src, ResultValues dst) {
     if (std::ranges::find(labelled.output, label) == labelled.output.end())
       summed *= labelled.sizes[static_cast<std::size_t>(label)];
   }
-  if (known_less(kMostSummed, summed))
-    return unimplemented("{}: sums of {} products are too long; at most {}", describe(node), summed.to_string(), kMostSummed);
+  const auto inputs = static_cast<std::int64_t>(src.size());
+  if (known_less(kMostOffsets, summed * Dim(inputs)) || (!sizes.empty() && known_less(kMostOffsets, sizes.back() * Dim(inputs))))
+    return unimplemented("{}: sums of {} products of {} inputs are too long; their product may be {}", describe(node),
+                         summed.to_string(), inputs, kMostOffsets);
   SHOAL_ASSIGN_OR_RETURN(const SymbolicShape shape, make_shape(node, sizes));
+  if (known_less(kMostProducts, shape.element_count() * summed))
+    return unimplemented("{}: {} sums of {} products take too long", describe(node), shape.element_count().to_string(),
+                         summed.to_string());
   set_result(dst[0], src[0].dtype, shape);
   return {};
 }

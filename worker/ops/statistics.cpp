@@ -198,6 +198,11 @@ Status compute_average(const Node& node, Sources src, Results dst) {
     const auto element = [&](std::size_t input, std::int64_t at) {
       return static_cast<A>(static_cast<Compute<T>>(elements<T>(src[input])[at]));
     };
+    if (is_line && dst[1].data != nullptr) {  // one sum, also of no data
+      A weights = 0;
+      for (std::int64_t i = 0; i < src[1].element_count(); ++i) weights = wrapping(weights, element(1, i), std::plus<>());
+      elements<T>(dst[1])[0] = to_element<T>(weights);
+    }
     groups.each_group([&](std::int64_t first, std::int64_t number) {
       A sum = 0, weights = 0;
       std::int64_t place = 0;
@@ -207,7 +212,7 @@ Status compute_average(const Node& node, Sources src, Results dst) {
         weights = wrapping(weights, weight, std::plus<>());
       });
       if (dst[0].data != nullptr) elements<T>(dst[0])[number] = to_element<T>(divided(sum, weights));
-      if (dst[1].data != nullptr && (number == 0 || !is_line)) elements<T>(dst[1])[number] = to_element<T>(weights);
+      if (dst[1].data != nullptr && !is_line) elements<T>(dst[1])[number] = to_element<T>(weights);
     });
     return Status();
   });

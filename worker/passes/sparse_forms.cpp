@@ -87,6 +87,7 @@ class Rewriter {
   bool dot(const Node& node) {
     if (node.op != &ops::kDot) return false;
     const auto& product = node.attributes.get<DotAttributes>();
+    if (product.as_numpy) return false;  // it sums over other axes of tensors of more than two
     const ValueId a = node.inputs[0], b = node.inputs[1];
     if (const Node* const left = csr(a); left != nullptr && !product.transpose_b) {
       std::vector<ValueId> inputs = left->inputs;

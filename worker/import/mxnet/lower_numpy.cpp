@@ -292,8 +292,9 @@ Values numpy_histogram(MxnetLowering& lowering) {
   const std::vector<float> range = has_count ? attributes.reals("range") : std::vector<float>();
   if (has_count && range.size() != 2) attributes.fail("range", "has not 2 entries");
   if (range.size() == 2) {
-    histogram.low = range[0];
-    histogram.high = range[1];
+    const double apart = range[0] == range[1] ? 0.5 : 0;  // of a picture of one color
+    histogram.low = range[0] - apart;
+    histogram.high = range[1] + apart;
   }
   attributes.ignore({"bin_cnt", "range"});
   return lowering.add(ops::kHistogram, histogram);

@@ -123,7 +123,8 @@ class EinsumProduct {
       if (!has(out, label)) return false;
       right_.push_back(label);
     }
-    return !left_.empty() && !right_.empty() && !summed_.empty();  // else it is no product of matrices
+    // Else it is no product of matrices. Sizes of several summed axes are compared one by one, which a merged axis cannot be.
+    return !left_.empty() && !right_.empty() && summed_.size() == 1;
   }
 
   Values lower() {

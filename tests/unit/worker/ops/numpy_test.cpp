@@ -23,6 +23,11 @@ DType type_of(const std::string& op, const Texts& attributes, const std::vector<
   return results.ok() ? results->front().tensor.dtype() : DType::kInvalid;
 }
 
+TEST(NumpyNames, AverageNothingToASumOfWeights) {
+  EXPECT_TRUE(gives("_npi_average", {{"axis", "(1,)"}, {"returned", "True"}}, {tensor({0, 3}, {}), tensor({3}, {1, 2, 4})},
+                    Shape(), {7}, 1));
+}
+
 TEST(NumpyNames, GiveBoolsAndScalars) {
   const Tensor x = tensor({2}, {1, 3});
   const auto greater = apply("_npi_greater_scalar", {{"scalar", "2"}}, {x});
@@ -88,6 +93,14 @@ TEST(NumpyNames, SayWhatIsWrongWithSubscripts) {
   EXPECT_TRUE(refuses("_npi_einsum", {{"subscripts", "ij->ii"}}, {x}, "twice"));
   EXPECT_TRUE(refuses("_npi_einsum", {{"subscripts", "i...->i"}}, {x}, "ellipsis"));
   EXPECT_TRUE(gives("_npi_einsum", {{"subscripts", "i...->..."}}, {x}, {3}, {5, 7, 9}));
+  // Each of several summed axes may be repeated by itself.
+  EXPECT_TRUE(gives("_npi_einsum", {{"subscripts", "ijk,jkl->il"}, {"num_args", "2"}},
+                    {tensor({1, 1, 3}, {1, 2, 3}), tensor({2, 1, 1}, {10, 20})}, {1, 1}, {180}));
+  EXPECT_TRUE(refuses("_npi_einsum", {{"subscripts", "ijk,jkl->il"}, {"num_args", "2"}},
+                      {tensor({1, 2, 3}, {1, 2, 3, 4, 5, 6}), tensor({3, 2, 1}, {1, 2, 3, 4, 5, 6})}, "3"));
+  const Tensor vector = Tensor::create(DType::kFloat32, Shape{64}).value();
+  EXPECT_TRUE(refuses("_npi_einsum", {{"subscripts", "a,b,c,d,e,f,g,h->abcd"}, {"num_args", "8"}}, std::vector<Tensor>(8, vector),
+                      "too long"));
 }
 
 TEST(NumpyNames, FindWhatIsNotZero) {
