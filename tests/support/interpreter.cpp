@@ -63,7 +63,8 @@ Result<std::vector<Tensor>> values_of(const Graph& graph, Views inputs) {
   for (const Value& value : graph.values) {
     const bool unused = value.dtype == DType::kInvalid;
     SHOAL_ASSIGN_OR_RETURN(Tensor tensor, Tensor::create(unused ? DType::kUInt8 : value.dtype, unused ? Shape{1} : value.shape));
-    if (value.constant) std::memcpy(tensor.view().data, value.constant->bytes.data(), value.constant->bytes.size());
+    if (value.constant && !value.constant->bytes.empty())
+      std::memcpy(tensor.view().data, value.constant->bytes.data(), value.constant->bytes.size());
     tensors.push_back(std::move(tensor));
   }
   const auto tensor_of = [&](ValueId id) -> Tensor& { return tensors[static_cast<std::size_t>(id)]; };
