@@ -52,12 +52,8 @@ class ReshapeScan {
       case -4:
         return split();
       default:
-        break;
+        return add(code);
     }
-    if (code < 0) return invalid_argument("shape holds {}, which is no code", code);
-    out_.push_back(code);
-    ++dim_;
-    return {};
   }
 
   Status numpy_step(std::int64_t code) {
@@ -78,10 +74,14 @@ class ReshapeScan {
       case -6:
         return split();
       default:
-        break;
+        return add(code);
     }
-    if (code < 0) return invalid_argument("shape holds {}, which is no code", code);
-    out_.push_back(code);
+  }
+
+  /// A size that is none of the codes.
+  Status add(std::int64_t size) {
+    if (size < 0) return invalid_argument("shape holds {}, which is no code", size);
+    out_.push_back(size);
     ++dim_;
     return {};
   }
