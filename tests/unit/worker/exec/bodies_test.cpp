@@ -450,15 +450,6 @@ TEST_P(Bodies, ValuesWithinABodyMayHaveSizesThatDependOnData) {
 }
 
 /// Ends a run at its `last` step.
-class Stop final : public StopCondition {
- public:
-  explicit Stop(int last) : left_(last) {}
-  bool should_stop() override { return --left_ == 0; }
-
- private:
-  int left_;
-};
-
 TEST_P(Bodies, ALoopCanBeStoppedWithin) {
   GraphBuilder body;  // without an end
   body.input("turn");
@@ -469,7 +460,7 @@ TEST_P(Bodies, ALoopCanBeStoppedWithin) {
   b.output(b.node_with_bodies("Loop", {b.number(std::int64_t{1} << 60), b.number(1), b.input("data")}, {body.graph()},
                               LoopAttributes{}));
   use(b.graph(), {spec("data", {1})});
-  Stop stop(1000);
+  testing::StopAt stop(1000);
   std::atomic<std::uint64_t> steps{0};
   Progress progress;
   progress.stop = &stop;

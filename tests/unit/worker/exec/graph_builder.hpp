@@ -71,4 +71,14 @@ inline constexpr double kDeviceTolerance = 2e-6;
                                  double tolerance = kDeviceTolerance);
 bool same_bits(const std::vector<Tensor>& a, const std::vector<Tensor>& b);
 
+/// Ends a run when it asks for the `last` time.
+class StopAt final : public StopCondition {
+ public:
+  explicit StopAt(int last) : left_(last) {}
+  bool should_stop() override { return --left_ == 0; }
+
+ private:
+  int left_;
+};
+
 }  // namespace shoal::worker::testing

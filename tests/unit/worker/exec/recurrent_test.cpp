@@ -190,15 +190,6 @@ TEST(RnnOnCpu, WithoutStepsGivesItsStatesBack) {
   expect_alike(run(*model, inputs), run(*load(network(lstm).graph, inputs, "cpu-reference"), inputs), 0);
 }
 
-class Stop final : public StopCondition {
- public:
-  explicit Stop(int last) : left_(last) {}
-  bool should_stop() override { return --left_ == 0; }
-
- private:
-  int left_;
-};
-
 TEST(RnnOnCpu, CanBeStoppedWithinASequence) {
   const Network net = network({.mode = RnnMode::kGru, .hidden = 5}, {.steps = 1000});
   const auto model = load(net.graph, net.inputs);
@@ -209,7 +200,7 @@ TEST(RnnOnCpu, CanBeStoppedWithinASequence) {
     for (const TensorSpec& each : *specs)
       views->push_back(tensors.emplace_back(Tensor::create(each.dtype, each.shape).value()).view());
   }
-  Stop stop(static_cast<int>(program->step_count()) + 3);
+  testing::StopAt stop(static_cast<int>(program->step_count()) + 3);
   Progress progress;
   progress.stop = &stop;
   Context context;
