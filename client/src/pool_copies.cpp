@@ -1,6 +1,7 @@
 // PoolCore: what may take long is done here without the mutex: copying tensors and states, and growing arenas for them.
 #include <algorithm>
 #include <cstring>
+#include <deque>
 #include <new>
 #include <utility>
 
@@ -12,9 +13,9 @@ namespace shoal::client {
 namespace {
 
 template <typename T>
-T take_first(std::vector<T>& queue) {
+T take_first(std::deque<T>& queue) {
   T first = std::move(queue.front());
-  queue.erase(queue.begin());
+  queue.pop_front();
   return first;
 }
 

@@ -89,7 +89,7 @@ void PoolCore::close() {
   } catch (const std::bad_alloc&) {
   }
   fail_everything(why);
-  for (const Answer& answer : std::exchange(answers_, {})) fail(*answer.request, copy_of(why));
+  for (; !answers_.empty(); answers_.pop_front()) fail(*answers_.front().request, copy_of(why));
   while (!sessions_.empty()) drop_session(*sessions_.front(), copy_of(why));
   drop_other_connections();
   connection_.reset();

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <deque>
 #include <list>
 #include <map>
 #include <memory>
@@ -242,9 +243,9 @@ class PoolCore : public std::enable_shared_from_this<PoolCore> {
   std::vector<std::byte> frame_ SHOAL_GUARDED_BY(mutex_);
   std::vector<std::span<const std::byte>> frames_ SHOAL_GUARDED_BY(mutex_);
 
-  std::vector<Answer> answers_ SHOAL_GUARDED_BY(mutex_);                              ///< for finish()
-  std::vector<std::shared_ptr<PendingRequest>> unprepared_ SHOAL_GUARDED_BY(mutex_);  ///< for prepare()
-  std::vector<std::shared_ptr<SessionState>> to_move_ SHOAL_GUARDED_BY(mutex_);       ///< for move_session()
+  std::deque<Answer> answers_ SHOAL_GUARDED_BY(mutex_);                              ///< for finish()
+  std::deque<std::shared_ptr<PendingRequest>> unprepared_ SHOAL_GUARDED_BY(mutex_);  ///< for prepare()
+  std::deque<std::shared_ptr<SessionState>> to_move_ SHOAL_GUARDED_BY(mutex_);       ///< for move_session()
 
   int sent_since_progress_ SHOAL_GUARDED_BY(mutex_) = 0;             ///< requests
   std::uint64_t bytes_since_progress_ SHOAL_GUARDED_BY(mutex_) = 0;  ///< of their inputs
