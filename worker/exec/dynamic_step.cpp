@@ -43,7 +43,7 @@ class BoundDynamicStep : public BoundStep {
       if (slots_[i] != nullptr) std::memcpy(&src_[i].shape, slots_[i], sizeof(Shape));
     }
     SHOAL_RETURN_IF_ERROR(find_sizes());
-    SHOAL_RETURN_IF_ERROR(run_oracle(node_, src_, dst_));
+    SHOAL_RETURN_IF_ERROR(run_kernel());
     for (std::size_t i = 0; i < dst_.size(); ++i) {
       if (!lies_within(dst_[i].shape, dst_operands_[i].bound)) {
         return internal_error("{}: result {} has shape {}, and its bound is {}", describe(node_), i, dst_[i].shape.to_string(),
@@ -55,6 +55,9 @@ class BoundDynamicStep : public BoundStep {
   }
 
  private:
+  /// A kernel that finds sizes finds them in rows without elements, too.
+  Status run_kernel() { return kernel_finds_sizes_ ? node_.op->oracle(node_, src_, dst_) : run_oracle(node_, src_, dst_); }
+
   /// The sizes of the results, or the largest ones where the kernel finds the sizes.
   Status find_sizes() {
     DimTable table;
@@ -62,8 +65,13 @@ class BoundDynamicStep : public BoundStep {
     for (std::size_t i = 0; i < src_.size(); ++i) src.push_back({src_operands_[i].name, src_[i].dtype, src_[i].shape});
     for (const Operand& operand : dst_operands_) dst.push_back({.name = operand.name, .table = &table});
     SHOAL_RETURN_IF_ERROR(node_.op->infer(node_, src, dst));
+    kernel_finds_sizes_ = std::ranges::any_of(dst, [](const TypedValue& result) { return !result.shape.is_numeric(); });
     for (std::size_t i = 0; i < dst_.size(); ++i) {
       dst_[i].shape = dst[i].shape.bound();
+      if (dst_[i].shape.rank() != dst_operands_[i].bound.rank()) {
+        return unimplemented("{}: for these data result {} has {} axes, and the model was loaded for {}: name the axes",
+                             describe(node_), i, dst_[i].shape.rank(), dst_operands_[i].bound.rank());
+      }
       if (lies_within(dst_[i].shape, dst_operands_[i].bound)) continue;
       return internal_error("{}: result {} would have shape {}, and its bound is {}", describe(node_), i,
                             dst_[i].shape.to_string(), dst_operands_[i].bound.to_string());
@@ -74,6 +82,7 @@ class BoundDynamicStep : public BoundStep {
   const Node& node_;
   const std::vector<Operand>&src_operands_, &dst_operands_;
   std::vector<TensorView> src_, dst_;
+  bool kernel_finds_sizes_ = false;
   std::vector<std::byte*> slots_;  ///< of src, then of dst; null: the size is known
 };
 

@@ -60,11 +60,16 @@ BinaryFunction<C> function_of(BinaryKind kind) {
   return with_function<C>(kind, [](auto function) -> BinaryFunction<C> { return function; });
 }
 
+/// The function of two bools, in which every byte but 0 is true: a client may write any.
+BinaryFunction<std::uint8_t> function_of_bools(BinaryKind kind) {
+  return with_function<std::uint8_t>(kind_of_bools(kind).value(), []<typename F>(F) -> BinaryFunction<std::uint8_t> {
+    return [](std::uint8_t a, std::uint8_t b) { return F()(a != 0, b != 0); };
+  });
+}
+
 /// dst = function(a, b), each broadcast to the shape of dst.
-template <typename T>
-void binary(BinaryKind kind, const TensorView& a, const TensorView& b, TensorView& dst) {
-  using C = Compute<T>;
-  const BinaryFunction<C> function = function_of<C>(kind);
+template <typename T, typename C = Compute<T>>
+void binary(BinaryFunction<C> function, const TensorView& a, const TensorView& b, TensorView& dst) {
   const bool equal = a.shape == b.shape;  // then all is one row
   const Shape shape = equal ? Shape{dst.element_count()} : dst.shape;
   const std::array strides{broadcast_strides(equal ? shape : a.shape, shape), broadcast_strides(equal ? shape : b.shape, shape)};
@@ -79,21 +84,20 @@ void binary(BinaryKind kind, const TensorView& a, const TensorView& b, TensorVie
 
 /// `s` has been rounded to the type of dst.
 template <typename From, typename To>
-Status scalar(const ScalarAttributes& scalar, Compute<To> s, const TensorView& src, TensorView& dst) {
+Status scalar(BinaryFunction<Compute<To>> function, bool reversed, Compute<To> s, const TensorView& src, TensorView& dst) {
   using C = Compute<To>;
-  const BinaryFunction<C> function = function_of<C>(scalar.kind);
-  if (scalar.reversed) return map<From, To>(src, dst, [=](C x) { return function(s, x); });
+  if (reversed) return map<From, To>(src, dst, [=](C x) { return function(s, x); });
   return map<From, To>(src, dst, [=](C x) { return function(x, s); });
 }
 
 Status compute_binary(const Node& node, Sources src, Results dst) {
   const BinaryKind kind = node.attributes.get<BinaryAttributes>().kind;
   if (dst[0].dtype == DType::kBool) {
-    binary<std::uint8_t>(kind_of_bools(kind).value(), src[0], src[1], dst[0]);
+    binary<std::uint8_t>(function_of_bools(kind), src[0], src[1], dst[0]);
     return {};
   }
   return dispatch<Numbers>(node, dst[0].dtype, [&]<typename T>() {
-    binary<T>(kind, src[0], src[1], dst[0]);
+    binary<T>(function_of<Compute<T>>(kind), src[0], src[1], dst[0]);
     return Status();
   });
 }
@@ -114,16 +118,18 @@ Status compute_add_n(const Node& node, Sources src, Results dst) {
 
 Status compute_scalar(const Node& node, Sources src, Results dst) {
   const auto& attributes = node.attributes.get<ScalarAttributes>();
+  const bool reversed = attributes.reversed;
   if (dst[0].dtype == DType::kBool) {
-    ScalarAttributes of_bools = attributes;
-    of_bools.kind = kind_of_bools(attributes.kind).value();
-    return scalar<std::uint8_t, std::uint8_t>(of_bools, attributes.scalar != 0 ? 1 : 0, src[0], dst[0]);
+    return scalar<std::uint8_t, std::uint8_t>(function_of_bools(attributes.kind), reversed, attributes.scalar != 0 ? 1 : 0,
+                                              src[0], dst[0]);
   }
   return dispatch<Numbers>(node, src[0].dtype, [&]<typename T>() {
     if constexpr (std::is_integral_v<T>) {
-      if (dst[0].dtype == DType::kFloat64) return scalar<T, double>(attributes, attributes.scalar, src[0], dst[0]);
+      if (dst[0].dtype == DType::kFloat64)
+        return scalar<T, double>(function_of<double>(attributes.kind), reversed, attributes.scalar, src[0], dst[0]);
     }
-    return scalar<T, T>(attributes, scalar_as<T>(attributes.scalar), src[0], dst[0]);
+    const auto function = function_of<Compute<T>>(attributes.kind);
+    return scalar<T, T>(function, reversed, scalar_as<T>(attributes.scalar), src[0], dst[0]);
   });
 }
 

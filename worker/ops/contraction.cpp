@@ -160,6 +160,7 @@ Status infer_contraction(const Node& node, SourceValues src, ResultValues dst) {
 /// The offsets into a tensor of all positions along some labels, the last one fastest.
 std::vector<std::int64_t> offsets_of(const std::vector<int>& labels, const Dims& sizes, const Dims& strides) {
   std::vector<std::int64_t> offsets{0};
+  if (std::ranges::any_of(labels, [&](int label) { return sizes[static_cast<std::size_t>(label)] == 0; })) return {};
   for (const int label : labels) {
     const auto at = static_cast<std::size_t>(label);
     std::vector<std::int64_t> more;

@@ -8,6 +8,7 @@
 
 #include "shm/base/errors.hpp"
 #include "worker/graph/shapes.hpp"
+#include "worker/ops/binary_functions.hpp"
 #include "worker/ops/elements.hpp"
 #include "worker/ops/reduce.hpp"
 #include "worker/ops/reduce_functions.hpp"
@@ -153,17 +154,6 @@ struct Groups {
   }
 };
 
-/// A quotient as MXNet computes it in that type; an integer divided by 0 is 0.
-template <typename A>
-A divided(A sum, A by) {
-  if constexpr (std::is_integral_v<A>) {
-    if (by == 0) return 0;
-    return by == static_cast<A>(-1) ? wrapping(A{0}, sum, std::minus<>()) : static_cast<A>(sum / by);
-  } else {
-    return sum / by;
-  }
-}
-
 Status compute_variance(const Node& node, Sources src, Results dst) {
   const auto& variance = node.attributes.get<VarianceAttributes>();
   const Groups groups(src[0].shape, variance.axes);
@@ -175,12 +165,12 @@ Status compute_variance(const Node& node, Sources src, Results dst) {
     groups.each_group([&](std::int64_t first, std::int64_t number) {
       A sum = 0, squares = 0;
       groups.each_element([&](std::int64_t at) { sum = wrapping(sum, element(first + at), std::plus<>()); });
-      const A mean = divided(sum, count);
+      const A mean = quotient(sum, count);
       groups.each_element([&](std::int64_t at) {
         const A apart = wrapping(element(first + at), mean, std::minus<>());
         squares = wrapping(squares, wrapping(apart, apart, std::multiplies<>()), std::plus<>());
       });
-      const A result = divided(squares, by);
+      const A result = quotient(squares, by);
       const double root = std::sqrt(static_cast<double>(result));
       if (dst[0].data != nullptr) elements<T>(dst[0])[number] = variance.takes_root ? from_float<T>(root) : to_element<T>(result);
       if (dst[1].data != nullptr) elements<T>(dst[1])[number] = to_element<T>(mean);
@@ -211,7 +201,7 @@ Status compute_average(const Node& node, Sources src, Results dst) {
         sum = wrapping(sum, wrapping(element(0, first + at), weight, std::multiplies<>()), std::plus<>());
         weights = wrapping(weights, weight, std::plus<>());
       });
-      if (dst[0].data != nullptr) elements<T>(dst[0])[number] = to_element<T>(divided(sum, weights));
+      if (dst[0].data != nullptr) elements<T>(dst[0])[number] = to_element<T>(quotient(sum, weights));
       if (dst[1].data != nullptr && !is_line) elements<T>(dst[1])[number] = to_element<T>(weights);
     });
     return Status();

@@ -84,7 +84,7 @@ class AttentionFinder {
     const std::size_t before = found_.inner.size();
     for (const std::size_t operand : {0U, 1U}) {
       const ValueId masked = sum.inputs[operand], mask = sum.inputs[1 - operand];
-      if (masked == mask || graph_.value(masked).shape != shape || !fits(graph_.value(mask).shape, shape)) continue;
+      if (masked == mask || graph_.value(masked).shape != shape || !fits(graph_.value(mask), shape)) continue;
       const Node* const scores = inner(masked);
       found_.mask = mask;
       if (scores != nullptr && (scores->op == &ops::kAttentionScores || scores->op == &ops::kMatMul)) return scores;
@@ -99,7 +99,9 @@ class AttentionFinder {
   }
 
   /// Has the mask an element for each key, and does it broadcast to the scores?
-  static bool fits(const Shape& mask, const Shape& scores) {
+  static bool fits(const Value& added, const Shape& scores) {
+    if (added.expressions) return false;  // its size is known when the program runs
+    const Shape& mask = added.shape;
     const int lead = scores.rank() - mask.rank();
     if (mask.rank() < 1 || lead < 0 || mask[mask.rank() - 1] != scores[scores.rank() - 1]) return false;
     for (int axis = 0; axis < mask.rank(); ++axis) {

@@ -86,6 +86,10 @@ std::optional<Compiler::PostOp> Compiler::find_function(ValueId from) const {
 }
 
 bool Compiler::extend(std::vector<PostOp>& chain, PostOp next) {
+  constexpr std::size_t kMostFunctions = 16;  // oneDNN takes 32; and clashes() compares all pairs
+  std::size_t functions = next.functions.size();
+  for (const PostOp& operation : chain) functions += operation.functions.size();
+  if (functions > kMostFunctions) return false;
   std::vector<PostOp> longer = chain;
   if (longer.empty() || longer.back().operand >= 0 || next.operand >= 0) {
     longer.push_back(std::move(next));

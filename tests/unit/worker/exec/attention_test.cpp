@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 #include <string_view>
@@ -131,6 +132,21 @@ TEST(Attention, AddsAMaskThatIsBroadcast) {
                       {testing::noise(queries, 1), testing::noise(keys, 2), testing::noise(values, 3), testing::noise(mask, 4)});
     }
   }
+}
+
+// How many rows it has is known when the program runs: one is broadcast.
+TEST(Attention, OfWhichTheMaskHasRowsFromDataIsNoStep) {
+  GraphBuilder b;
+  const ValueId queries = b.input("queries"), keys = b.input("keys"), rows = b.input("rows"), which = b.input("which");
+  const ValueId scores = b.node("MatMul", {queries, keys}, MatMulAttributes{.transpose_b = true});
+  const ValueId masked = b.binary(BinaryKind::kAdd, scores, b.node("BooleanMask", {rows, which}), true);
+  b.output(b.node("MatMul", {b.node("Softmax", {masked}, SoftmaxAttributes{}), keys}, MatMulAttributes{}));
+  const Shape three{1, 3, 8}, five{1, 5, 8}, mask{3, 5};
+  Tensor last = Tensor::create(DType::kFloat32, {3}).value();
+  std::ranges::copy(std::array{0.f, 0.f, 1.f}, last.view().values<float>().begin());
+  const std::vector inputs{spec("queries", three), spec("keys", five), spec("rows", mask), spec("which", {3})};
+  const std::vector data{testing::noise(three, 1), testing::noise(five, 2), testing::noise(mask, 3), last};
+  expect_alike(answer(b.graph(), inputs, data, "cpu")[0], answer(b.graph(), inputs, data, "cpu-reference")[0], kTolerance);
 }
 
 // A row that sees nothing is NaN, as that of the operators by themselves; a NaN stays in its row.

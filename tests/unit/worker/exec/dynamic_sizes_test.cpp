@@ -91,6 +91,27 @@ TEST_P(DynamicSizes, MayBeNothing) {
   EXPECT_EQ(std::vector<std::int64_t>(found.begin(), found.end()), (std::vector<std::int64_t>{0, 1, 1, 2}));
 }
 
+// There is no element to be copied, but rows are found.
+TEST_P(DynamicSizes, AreFoundInRowsWithoutElements) {
+  GraphBuilder b;
+  const ValueId data = b.input("data");
+  const ValueId scores = b.node("Slice", {data}, SliceAttributes{{{1, 0, 1, 1}}});
+  const ValueId mask = b.node("Reshape", {b.scalar(BinaryKind::kGreater, scores, 0.75)}, ReshapeAttributes{{-1}});
+  b.output(b.node("BooleanMask", {b.constant({4, 0}), mask}));
+  EXPECT_EQ(run(*program_of(b, {4, 5}), context_, kBoxes).value()[0].shape(), (Shape{3, 0}));
+}
+
+// One row is found: its axis goes, and the program was made for two.
+TEST_P(DynamicSizes, ThatChangeTheNumberOfAxesAreAnErrorOfTheRun) {
+  GraphBuilder b;
+  b.output(b.node("Squeeze", {b.node("_dynamic_nonzero", {b.input("data")}, CustomAttributes{})}, SqueezeAttributes{}));
+  const auto program = program_of(b, {2, 3});
+  const Status status = run(*program, context_, {0, 0, 0, 0, 5, 0}).status();
+  EXPECT_EQ(status.code(), StatusCode::kUnimplemented);
+  EXPECT_NE(status.message().find("name the axes"), std::string::npos) << status.to_string();
+  EXPECT_TRUE(run(*program, context_, {0, 5, 0, 0, 0, 6}).ok()) << "the next run is not affected";
+}
+
 TEST_P(DynamicSizes, ThatDoNotFitTogetherAreAnErrorOfTheRun) {
   GraphBuilder b;
   const ValueId data = b.input("data");

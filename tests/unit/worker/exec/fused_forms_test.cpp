@@ -229,6 +229,19 @@ TEST(Fusing, TakesAHardSwishIntoItsConvolution) {
 }
 
 // x * (1 / 41) is not x / 41, and a floor behind it shows the difference in full.
+// Without a bound a chain of them took years.
+TEST(Fusing, TakesAFewOfThousandsOfFunctions) {
+  constexpr int kFunctions = 20'000;
+  GraphBuilder b;
+  ValueId x = b.conv(b.input("data"), 3, 4, 1);
+  for (int i = 0; i < kFunctions; ++i) x = b.activation(x, i % 2 == 0 ? ActivationKind::kRelu : ActivationKind::kTanh);
+  b.output(x);
+  const auto steps = implementations(b.graph(), {1, 3, 2, 2}).size();
+  EXPECT_LT(steps, std::size_t{kFunctions}) << "some are fused";
+  const Tensor input = testing::noise({1, 3, 2, 2});
+  EXPECT_LE(testing::relative_error(run_on(b.graph(), input, "cpu", true), run_on(b.graph(), input, "cpu-reference", true)), 1e-4);
+}
+
 TEST(Fusing, DividesExactly) {
   Tensor input = testing::noise({1, 32, 3, 3});
   const auto x = input.values<float>();

@@ -28,6 +28,25 @@ TEST(NumpyNames, AverageNothingToASumOfWeights) {
                     Shape(), {7}, 1));
 }
 
+/// 28 / 255: all bits of the divisor are set, and it is not -1.
+TEST(NumpyNames, AverageBytesWhoseWeightsSumToTheLargestByte) {
+  const Tensor data = tensor<std::uint8_t>({2}, {10, 20}), weights = tensor<std::uint8_t>({2}, {200, 55});
+  EXPECT_TRUE(gives("_npi_average", {}, {data, weights}, Shape(), {0}));
+}
+
+TEST(NumpyNames, SumNothingAlongAnAxisThatIsLong) {
+  const Tensor nothing = tensor({std::int64_t{1} << 31, 0}, {});
+  EXPECT_TRUE(gives("_npi_einsum", {{"subscripts", "ij->"}, {"num_args", "1"}}, {nothing}, Shape(), {0}));
+}
+
+TEST(NumpyNames, CompareBoolsOfAnyBytes) {
+  const Tensor odd = bools({2, 1, 0, 4}), ones = bools({1, 0, 0, 1});
+  EXPECT_TRUE(gives("_npi_equal", {}, {odd, ones}, {4}, {1, 0, 1, 1}));
+  EXPECT_TRUE(gives("_npi_greater", {}, {odd, ones}, {4}, {0, 1, 0, 0}));
+  EXPECT_TRUE(gives("_npi_less_equal", {}, {odd, ones}, {4}, {1, 0, 1, 1}));
+  EXPECT_TRUE(gives("_npi_equal_scalar", {{"scalar", "1"}}, {odd}, {4}, {1, 1, 0, 1}));
+}
+
 TEST(NumpyNames, GiveBoolsAndScalars) {
   const Tensor x = tensor({2}, {1, 3});
   const auto greater = apply("_npi_greater_scalar", {{"scalar", "2"}}, {x});

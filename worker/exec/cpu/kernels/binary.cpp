@@ -15,7 +15,7 @@ BlockFunction block_for(BinaryKind kind, DType dtype) {
   return block;
 }
 
-/// Bools are read and written as bytes.
+/// Bools are computed and written as bytes, and read as 0 or 1: a client may write any byte.
 TensorType as_bytes(const TensorType& tensor) {
   return {tensor.dtype == DType::kBool ? DType::kUInt8 : tensor.dtype, tensor.shape};
 }
@@ -24,9 +24,9 @@ TensorType as_bytes(const TensorType& tensor) {
 
 Loop make_binary(const Node& node, TensorTypes src, TensorTypes dst) {
   const BinaryKind kind = node.attributes.get<BinaryAttributes>().kind;
-  const TensorType a = as_bytes(src[0]), b = as_bytes(src[1]), result = as_bytes(dst[0]);
+  const TensorType result = as_bytes(dst[0]);
   const DType computed = computed_type(result.dtype);
-  return map_loop({MapInput::of(a, result.shape, computed), MapInput::of(b, result.shape, computed)}, result, computed,
+  return map_loop({MapInput::of(src[0], result.shape, computed), MapInput::of(src[1], result.shape, computed)}, result, computed,
                   block_for(dst[0].dtype == DType::kBool ? kind_of_bools(kind).value() : kind, computed));
 }
 
@@ -34,7 +34,7 @@ Loop make_scalar(const Node& node, TensorTypes src, TensorTypes dst) {
   const auto& scalar = node.attributes.get<ScalarAttributes>();
   if (dst[0].dtype == DType::kBool) {
     const MapInput number = MapInput::of_number<std::uint8_t>(scalar.scalar != 0 ? 1 : 0),
-                   data = MapInput::of(as_bytes(src[0]), dst[0].shape, DType::kUInt8);
+                   data = MapInput::of(src[0], dst[0].shape, DType::kUInt8);
     return map_loop({scalar.reversed ? number : data, scalar.reversed ? data : number}, as_bytes(dst[0]), DType::kUInt8,
                     block_for(kind_of_bools(scalar.kind).value(), DType::kUInt8));
   }
