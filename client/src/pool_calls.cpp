@@ -56,11 +56,13 @@ void PoolCore::handle_description(const ModelKey& model, ModelEntry& entry, cons
     status = out_of_memory("the description of a model", model.name);
   }
   for (auto next = parked_.begin(); next != parked_.end();) {
-    const std::shared_ptr<PendingRequest> request = next->second;
-    if (request->model == model && !(status.ok() && request->is_being_prepared)) {
-      parked_.erase(next);
-      status.ok() ? send_request(request, entry) : fail(*request, copy_of(status));
+    if (next->second->model != model || (status.ok() && next->second->is_being_prepared)) {
+      ++next;
+      continue;
     }
+    const std::shared_ptr<PendingRequest> request = std::move(next->second);
+    parked_.erase(next);
+    status.ok() ? send_request(request, entry) : fail(*request, copy_of(status));
     next = parked_.upper_bound(request->seq);  // send_request() may park it again, or end others
   }
 }

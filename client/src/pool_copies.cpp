@@ -38,14 +38,14 @@ Status copy_state(const Tensor& from, Tensor& to, Arena* arena) {
 
 bool PoolCore::copy_outside() {
   for (bool has_copied = false;; has_copied = true) {
+    if (answers_.empty() && unprepared_.empty() && to_move_.empty()) return has_copied;
+    wake_next_driver();  // this thread may have been the driver, and copying takes long
     if (!answers_.empty())
       finish(take_first(answers_));
     else if (!unprepared_.empty())
       prepare(take_first(unprepared_));
-    else if (!to_move_.empty())
-      move_session(*take_first(to_move_));
     else
-      return has_copied;
+      move_session(*take_first(to_move_));
   }
 }
 

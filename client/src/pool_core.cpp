@@ -20,6 +20,8 @@ constexpr std::uint64_t kLeastAttemptNs = 2'000'000'000;  // what the daemon tha
 constexpr std::uint64_t kAttachReadIntervalNs = 1'000'000;
 constexpr std::uint64_t kAnswerGraceNs = 50'000'000;  // time for the daemon's own DEADLINE_EXCEEDED to arrive
 constexpr int kLooks = 4;                             // checks per control_timeout for a message of the daemon
+// The pause after a walk over all parked requests, for each of them. So it is at most 10 ms.
+constexpr std::uint64_t kWalkPauseNs = 300;
 
 std::uint64_t count_ns(std::chrono::nanoseconds duration) {
   return static_cast<std::uint64_t>(std::max<std::int64_t>(duration.count(), 0));
@@ -28,6 +30,18 @@ std::uint64_t count_ns(std::chrono::nanoseconds duration) {
 // When the daemon's own DEADLINE_EXCEEDED should have arrived.
 std::uint64_t overdue_ns(const PendingRequest& request) {
   return request.deadline_ns + std::min(kAnswerGraceNs, kForever - request.deadline_ns);
+}
+
+// What a parked request gets whose timeout is over.
+Status why_expired(const PendingRequest& request, bool has_daemon) noexcept try {
+  return deadline_exceeded(
+      "model '{}': {}", request.model.name,
+      !has_daemon ? "no daemon within the request's timeout"
+      : request.is_being_prepared
+          ? "the request's timeout was over before its inputs were copied and there was room for its outputs"
+          : "the daemon did not describe it within the request's timeout (it answers when the model is loaded)");
+} catch (const std::bad_alloc&) {
+  return Status(StatusCode::kDeadlineExceeded, "timeout");  // a text of this length allocates nothing
 }
 
 std::chrono::steady_clock::time_point to_time_point(std::uint64_t ns) {  // steady_clock is CLOCK_MONOTONIC
@@ -387,20 +401,20 @@ void PoolCore::fail_everything(const Status& why) {
   for (const auto& [seq, request] : parked) fail(*request, copy_of(why));
 }
 
+// Walks over all parked requests. Those that expire soon afterwards wait for the next walk, so that many do not cause many walks.
 void PoolCore::expire_parked(std::uint64_t now_ns) {
-  next_expiry_ns_ = kForever;
-  const char* why = is_ready()
-                        ? "the daemon did not describe it within the request's timeout (it answers when the model is loaded)"
-                        : "no daemon within the request's timeout";
+  next_walk_ns_ = now_ns + kWalkPauseNs * parked_.size();
+  std::uint64_t next_expiry_ns = kForever;
   for (auto next = parked_.begin(); next != parked_.end();) {
     const auto current = next++;  // fail() erases it
     PendingRequest& request = *current->second;
     if (request.deadline_ns > now_ns) {
-      next_expiry_ns_ = std::min(next_expiry_ns_, request.deadline_ns);
+      next_expiry_ns = std::min(next_expiry_ns, request.deadline_ns);
     } else {
-      fail(request, deadline_exceeded("model '{}': {}", request.model.name, why));
+      fail(request, why_expired(request, is_ready()));
     }
   }
+  next_expiry_ns_ = std::max(next_expiry_ns, next_walk_ns_);
 }
 
 }  // namespace shoal::client

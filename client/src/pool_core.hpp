@@ -32,7 +32,8 @@ namespace shoal::client {
 ///  - A send may consume the edge of ZeroMQ's descriptor. So a thread that sends while there is a driver receives afterwards
 ///    (progress()), and a driver does so before it polls.
 ///  - A thread that completes another thread's target wakes it: a follower by its condition, the driver by wake_fd_.
-///  - A driver that leaves wakes one follower, which becomes the driver. It does so even if an allocation failed in it.
+///  - A driver that leaves or copies wakes one follower, which becomes the driver. One that leaves does so even if an allocation
+///    failed in it.
 ///  - A request that was sent stays in requests_ until its slots are released. One that must wait is in parked_, until it is sent
 ///    or fails. Each gets its outcome exactly once, at that time or before.
 ///  - The daemon enforces deadlines. If its answer is overdue, the waiting thread gives the request its outcome (expire()).
@@ -220,7 +221,9 @@ class PoolCore : public std::enable_shared_from_this<PoolCore> {
   std::shared_ptr<Arena> next_input_ SHOAL_GUARDED_BY(mutex_);
   std::uint64_t next_attempt_ns_ SHOAL_GUARDED_BY(mutex_) = 0;  ///< to connect; used while there is no connection
   std::uint64_t give_up_reconnecting_ns_ SHOAL_GUARDED_BY(mutex_) = 0;
-  std::uint64_t next_expiry_ns_ SHOAL_GUARDED_BY(mutex_) = kForever;  ///< not later than the first deadline of a parked request
+  /// When expire_parked() is due: at the first deadline of a parked request, but not before next_walk_ns_.
+  std::uint64_t next_expiry_ns_ SHOAL_GUARDED_BY(mutex_) = kForever;
+  std::uint64_t next_walk_ns_ SHOAL_GUARDED_BY(mutex_) = 0;
   /// When the attach socket was last read. It is not read for every request.
   std::uint64_t attach_read_ns_ SHOAL_GUARDED_BY(mutex_) = 0;
   bool is_closed_ SHOAL_GUARDED_BY(mutex_) = false;
@@ -231,7 +234,7 @@ class PoolCore : public std::enable_shared_from_this<PoolCore> {
   std::unordered_map<std::uint64_t, std::shared_ptr<PendingRequest>> old_requests_
       SHOAL_GUARDED_BY(mutex_);  ///< likewise, sent by old_
   std::map<std::uint64_t, std::shared_ptr<PendingRequest>> parked_
-      SHOAL_GUARDED_BY(mutex_);  ///< wait for a daemon or for their model's description, none is done; by seq
+      SHOAL_GUARDED_BY(mutex_);  ///< wait for a daemon, their model's description or copies, none is done; by seq
   std::unordered_map<std::uint64_t, std::shared_ptr<ControlCall>> calls_ SHOAL_GUARDED_BY(mutex_);  ///< unanswered, by seq
   std::map<ModelKey, ModelEntry> models_ SHOAL_GUARDED_BY(mutex_);              ///< described, or being described
   std::list<std::shared_ptr<SessionState>> sessions_ SHOAL_GUARDED_BY(mutex_);  ///< open; the one used last is the last

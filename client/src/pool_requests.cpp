@@ -68,7 +68,7 @@ void PoolCore::submit(const std::shared_ptr<PendingRequest>& request, std::strin
   } catch (const std::bad_alloc&) {
     fail(*request, out_of_memory("a request", model));
   }
-  while (std::erase(unprepared_, request) > 0) prepare(request);
+  while (request->is_being_prepared && std::erase(unprepared_, request) > 0) prepare(request);
   for (const RequestInput& input : request->inputs) bytes_since_progress_ += input.view.size_bytes();  // states, too
   progress_after_sends();
 }
@@ -112,7 +112,7 @@ void PoolCore::release_slots_of(PendingRequest& request) {
 void PoolCore::park(const std::shared_ptr<PendingRequest>& request) try {
   request->output_slots.clear();
   parked_[request->seq] = request;
-  next_expiry_ns_ = std::min(next_expiry_ns_, request->deadline_ns);
+  next_expiry_ns_ = std::min(next_expiry_ns_, std::max(request->deadline_ns, next_walk_ns_));
 } catch (const std::bad_alloc&) {
   fail(*request, out_of_memory("a request", request->model.name));
 }

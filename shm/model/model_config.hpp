@@ -146,7 +146,7 @@ struct ClientLimits {
   int client_queue_percent = 75;  ///< one client's share of a queue that is more than half full; less if others wait, too
   int client_rate = 0;            ///< requests per second of one client
   int client_bad_messages = 16;   ///< messages against the protocol; one more disconnects the client
-  int connections = 0;            ///< clients at the same time; 0 = as many as descriptors allow
+  int connections = 0;            ///< clients at the same time; 0 or too many = as many as descriptors allow, at most 4096
   int connection_rate = 500;      ///< new clients per second; a burst may use two seconds' worth, the others wait
   int models = 1024;              ///< of the daemon; with so many, no client may load another one
   friend bool operator==(const ClientLimits&, const ClientLimits&) = default;

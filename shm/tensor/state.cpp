@@ -48,7 +48,7 @@ Result<TensorSpec> zero_state(std::span<const TensorSpec> inputs, std::span<cons
   if (holder && holder->shape.rank() <= pair.batch_axis) {
     return invalid_argument(
         "state '{}' of shape {} is left out. Its `batch_axis` is {}, but the input '{}' has the shape {}: give the state, or "
-        "write the axis of the batch into model.toml, as in state = [{{out = \"{}\", in = \"{}\", batch_axis = 0}}]",
+        "write the axis of the batch into model.toml, as in state = [{out = \"{}\", in = \"{}\", batch_axis = 0}]",
         pair.in, shape_text(*input), pair.batch_axis, holder->name, holder->shape.to_string(), pair.out, pair.in);
   }
   for (int axis = 0; holder && axis < zeros.shape.rank(); ++axis) {

@@ -125,6 +125,7 @@ void Admin::wish_answered(const AnswerCaller& answer) {
 }
 
 void Admin::client_left(const Client& client) {
+  if (client.waiting_describes == 0) return;
   client.process->waiting_describes -=
       std::erase_if(waiting_describes_, [&](const WaitingDescribe& waiting) { return waiting.question.client == client.id; });
 }

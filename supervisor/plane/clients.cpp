@@ -479,7 +479,10 @@ void Clients::forget(std::uint64_t id) {
   arena_bytes_ -= client.input_bytes + client.output_bytes;
   allocated_arena_bytes_ -= client.input_allocated + client.output_allocated;
   client.process->arena_bytes -= client.input_bytes + client.output_bytes;
-  if (--client.process->connections == 0) forget_processes(clock_.now_ns());
+  if (--client.process->connections == 0 && client.process->has_rested(clock_.now_ns()))
+    processes_.erase(process_key(client.pid, client.uid));
+  else if (client.process->connections == 0)
+    forget_processes_.set_earlier(clock_.now_ns() + ClientProcess::kRestNs);
   free_places_.push_back(client.place);
   loop_.close_memory(std::move(client.input));
   loop_.close_memory(std::move(client.output));
@@ -487,10 +490,9 @@ void Clients::forget(std::uint64_t id) {
 }
 
 void Clients::forget_processes(std::uint64_t now_ns) {
-  std::erase_if(processes_,
-                [&](const auto& process) { return process.second.connections == 0 && process.second.has_rested(now_ns); });
-  const bool is_left = std::ranges::any_of(processes_, [](const auto& process) { return process.second.connections == 0; });
-  if (is_left && !forget_processes_.is_set()) forget_processes_.set(now_ns + ClientProcess::kRestNs);
+  const auto has_left = [](const auto& process) { return process.second.connections == 0; };
+  std::erase_if(processes_, [&](const auto& process) { return has_left(process) && process.second.has_rested(now_ns); });
+  if (std::ranges::any_of(processes_, has_left)) forget_processes_.set(now_ns + ClientProcess::kRestNs);
 }
 
 }  // namespace shoal::supervisor

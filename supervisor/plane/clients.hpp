@@ -110,7 +110,7 @@ class Clients {
   void refuse_new(std::string why) { refusal_ = std::move(why); }
   std::size_t count() const { return clients_.size(); }
   /// Sets the limits of [limits].
-  ///   limit       clients at the same time; 0 = as many as there are descriptors for
+  ///   limit       clients at the same time; 0, or more than fit: as many as there are descriptors for, at most kMaxClients
   ///   per_second  new clients per second; after a pause, those of two seconds at once. The others wait in the backlog.
   ///               0 = no limit
   void limit_connections(std::size_t limit, int per_second);

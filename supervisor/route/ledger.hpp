@@ -309,7 +309,8 @@ class Ledger {
     std::uint64_t work_ns = 0;     // predicted time of those groups
     std::uint64_t since_ns = 0;    // when held[0] became the first
     std::uint64_t replied_ns = 0;  // time of the last reply: the next run began later
-    std::vector<std::uint32_t> parked;
+    SlotList parked;               // groups, in the order they were parked
+    std::uint32_t parked_count = 0;
   };
   struct Worker {
     Incarnation incarnation = 0;
@@ -459,6 +460,7 @@ class Ledger {
   std::uint64_t arrivals_ = 0;
   std::vector<Group> groups_;
   std::vector<std::uint32_t> free_groups_;
+  SlotLinkTable group_links_;  // by group: the parked ones of a lane
   Askers askers_;
   ClientShares shares_;
   DeadlineWheel wheel_;

@@ -131,8 +131,10 @@ std::vector<std::uint32_t> Ledger::take_held(ModelRecord& model, const Worker& w
   };
   for (const Lane& lane : worker.lanes) {
     std::for_each_n(lane.held.begin(), lane.count, take);
-    for (const std::uint32_t group : lane.parked) count_parked(model, groups_[group], false);
-    std::ranges::for_each(lane.parked, take);
+    for (std::uint32_t group = lane.parked.front(); group != kNoSlot; group = group_links_[group].next) {
+      count_parked(model, groups_[group], false);
+      take(group);
+    }
   }
   model.running -= static_cast<std::uint32_t>(held.size());
   return held;

@@ -68,7 +68,8 @@ bool Ledger::lane_parked(LaneRef lane, RequestId request, std::uint16_t attempt,
   Lane& leased = worker->lanes[lane.lane];
   if (group.parked) return true;
   take_from_credit(leased, entry->group, now_ns);
-  leased.parked.push_back(entry->group);
+  leased.parked.push_back(group_links_, entry->group);
+  ++leased.parked_count;
   group.parked = true;
   ModelRecord& model = models_[entry->model];
   const std::uint32_t asker = waiting_[slot_of(request)].asker;
@@ -206,14 +207,14 @@ void Ledger::dispatch_suspects(ModelRecord& model, std::uint64_t now_ns) {
 // fewest parked groups, because the lane will run those, too.
 Ledger::Seat Ledger::choose_lane(ModelRecord& model, std::uint64_t now_ns) {
   Seat seat;
-  std::tuple<std::uint64_t, std::uint32_t, std::size_t> least{~std::uint64_t{0}, 0, 0};
+  std::tuple<std::uint64_t, std::uint32_t, std::uint32_t> least{~std::uint64_t{0}, 0, 0};
   for (Worker& worker : model.workers) {
     if (!serves_all(model, worker)) continue;
     for (std::uint32_t at = 0; at < worker.lanes.size(); ++at) {
       const Lane& lane = worker.lanes[at];
       if (lane.count == 0 && lane.parked.empty()) return {&worker, at, now_ns};
       if (!has_room(lane)) continue;
-      const std::tuple load{left_ns(lane, now_ns), lane.count, lane.parked.size()};
+      const std::tuple load{left_ns(lane, now_ns), lane.count, lane.parked_count};
       if (load >= least) continue;
       least = load;
       seat = {&worker, at, now_ns + std::get<0>(load)};
@@ -335,6 +336,7 @@ std::uint32_t Ledger::new_group() {
   if (free_groups_.empty()) {
     free_groups_.push_back(static_cast<std::uint32_t>(groups_.size()));
     groups_.emplace_back();
+    group_links_.emplace_back();
   }
   const std::uint32_t at = free_groups_.back();
   free_groups_.pop_back();
@@ -362,7 +364,8 @@ void Ledger::end_lease(std::uint32_t slot, Worker& worker, std::uint64_t now_ns)
   if (--group.count > 0) return;
   Lane& lane = worker.lanes[entry.lease.lane];
   if (group.parked) {
-    std::erase(lane.parked, at);
+    lane.parked.remove(group_links_, at);
+    --lane.parked_count;
   } else {
     take_from_credit(lane, at, now_ns);
   }

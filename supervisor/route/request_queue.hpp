@@ -44,8 +44,10 @@ struct WaitingEntry : Waiting {
 };
 using WaitingTable = std::vector<WaitingEntry>;
 
-/// Every operation is O(log n), except for a turn: it visits the askers until one can pay, which is the first one if their costs
-/// are alike. In the long run nothing is allocated, because lines and their heaps are kept for the next asker.
+/// Every operation is O(log n), except for these: next() visits the askers until one can pay, which is the first one if their
+/// costs are alike, and the operation after it goes through the same visits again if the turn was not taken. next_like() is
+/// bounded by its two limits. youngest_apart() and work_before_ns() say what they take. In the long run nothing is allocated,
+/// because lines and their heaps are kept for the next asker.
 ///   Threads  thread-compatible
 class RequestQueue {
  public:

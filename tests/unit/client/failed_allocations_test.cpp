@@ -271,6 +271,27 @@ TEST_F(FailedAllocationsTest, ARequestEndsAlthoughItsAnswerFindsNoMemory) {
   }
 }
 
+TEST_F(FailedAllocationsTest, RequestsExpireAlthoughTheirTextFindsNoMemory) {
+  test::for_each_allocation(1, [&](std::uint64_t number) {
+    const auto ask = [&] {
+      return pool_->submit("other", {{"data", Tensor::create(DType::kUInt8, Shape{1}).value()}}, {.timeout = 10ms});
+    };
+    const Prediction asked[] = {ask(), ask()};
+    ::poll(nullptr, 0, 15);  // until their time is over
+    const bool has_failed = poll_without(number);
+    pool_->poll();
+    EXPECT_EQ(pool_->usage().inputs.used_bytes, 0u) << "one keeps its slots";
+    for (const Prediction& one : asked) {
+      const bool has_ended = one.wait_for(kSoon);
+      EXPECT_TRUE(has_ended);
+      if (has_ended) {
+        EXPECT_EQ(one.get().status().code(), StatusCode::kDeadlineExceeded) << one.get().status().to_string();
+      }
+    }
+    return has_failed;
+  });
+}
+
 // The JSON library cannot be tested with each allocation: it allocates when it destroys an object, and ends the program if it
 // cannot. So these tests let one of a known size fail.
 TEST_F(FailedAllocationsTest, RequestsEndAlthoughTheDescriptionFindsNoMemory) {

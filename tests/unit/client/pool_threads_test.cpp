@@ -203,6 +203,24 @@ TEST_F(PoolThreadsTest, AnswersArriveWhileTheOutputArenaGrows) {
   EXPECT_GT(daemon_.receive_request(), seq);
 }
 
+TEST_F(PoolThreadsTest, ARequestThatExpiresWhileTheOutputArenaGrowsSaysSo) {
+  Pool pool = connect();
+  describe(pool);
+  const Prediction first = pool.submit("m", input());
+  daemon_.receive_request();
+  is_growing = false;
+  holds_growth = true;
+  auto asked = std::async(std::launch::async, [&] { return pool.submit("m", input(), {.timeout = 100ms}); });
+  EXPECT_TRUE(FakeDaemon::comes([&] { return is_growing.load(); }));
+  std::this_thread::sleep_for(120ms);  // until its time is over
+  pool.poll();
+  holds_growth = false;
+  const Prediction late = asked.get();
+  ASSERT_TRUE(late.wait_for(kSoon));
+  EXPECT_EQ(late.get().status().code(), StatusCode::kDeadlineExceeded);
+  EXPECT_NE(late.get().status().message().find("room for its outputs"), std::string::npos) << late.get().status().message();
+}
+
 // Neither zeros for a state that a request leaves out nor the states that a step answers are made while the mutex is held.
 TEST_F(PoolThreadsTest, AnswersArriveWhileAStateIsCopied) {
   describe_with_state();
@@ -245,6 +263,32 @@ TEST_F(PoolThreadsTest, AnswersArriveWhileAStateIsCopied) {
   daemon_.reply(daemon_.receive_request());
   EXPECT_EQ(daemon_.input(1).bytes.at(0), std::byte{7});
   EXPECT_TRUE(last.wait_for(kSoon));
+}
+
+TEST_F(PoolThreadsTest, AFollowerDrivesWhileTheDriverCopiesAState) {
+  describe_with_state();
+  Pool pool = connect();
+  describe(pool);
+  Session session = pool.open_session("m").value();
+  const Prediction before = session.submit(input());
+  daemon_.reply_with_output(daemon_.receive_request(), 6);
+  ASSERT_TRUE(before.wait_for(kSoon));
+  const Prediction step = session.submit(input());
+  const std::uint64_t step_seq = daemon_.receive_request();
+  const Prediction other = pool.submit("m", input());
+  const std::uint64_t other_seq = daemon_.receive_request();
+  const std::vector<Tensor> loans = fill_inputs(pool);
+  Sleeper driver([&] { return step.get().ok(); });
+  Sleeper follower([&] { return other.wait_for(kHour); });
+  is_growing = false;
+  holds_growth = true;
+  daemon_.reply_with_output(step_seq, 7);
+  EXPECT_TRUE(FakeDaemon::comes([&] { return is_growing.load(); }));
+  daemon_.reply(other_seq);
+  EXPECT_TRUE(follower.ends()) << "nobody receives its answer";
+  holds_growth = false;
+  EXPECT_TRUE(driver.ends(pool));
+  EXPECT_TRUE(driver.result());
 }
 
 // That thread has consumed the edge of ZeroMQ's descriptor, and has left the driver's answer there.

@@ -43,7 +43,10 @@ TEST(ZeroState, HasTheBatchOfTheAxisThatItsPairNames) {
   EXPECT_EQ(zeros({"h_out", "h_in", Shape::any(), "data", 0}, given).value().shape, (Shape{1, 7}));
   const Status beyond = zeros({"h_out", "h_in", Shape::any(), "", 1}, given).status();
   EXPECT_EQ(beyond.code(), StatusCode::kInvalidArgument);
-  EXPECT_TRUE(says(beyond.message(), {"'h_in'", "`batch_axis` is 1", "'ids'"}));
+  EXPECT_EQ(beyond.message(),
+            "state 'h_in' of shape 1x? is left out. Its `batch_axis` is 1, but the input 'ids' has the shape 5: give the state, "
+            "or write the axis of the batch into model.toml, as in "
+            "state = [{out = \"h_out\", in = \"h_in\", batch_axis = 0}]");
   const Status missing = zeros({"h_out", "h_in", Shape::any(), "data", 1}, {given[1]}).status();
   EXPECT_EQ(missing.code(), StatusCode::kInvalidArgument);
   EXPECT_TRUE(says(missing.message(), {"'h_in'", "'data'", "`batch_axis`"}));

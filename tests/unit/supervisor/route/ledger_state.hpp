@@ -113,7 +113,7 @@ struct LedgerState {
         };
         for (std::uint32_t i = 0; i < lane.count; ++i) add_group(lane.held[i]);
         hash.add(~1u);
-        for (const std::uint32_t at : lane.parked) add_group(at);
+        for (std::uint32_t at = lane.parked.front(); at != kNoSlot; at = ledger.group_links_[at].next) add_group(at);
       }
       hash.add(~2u);
     }
@@ -201,9 +201,12 @@ struct LedgerState {
           if (const std::string why = look(lane.held[i], false); !why.empty()) return why;
           work_ns += ledger.groups_[lane.held[i]].cost_ns;
         }
-        for (const std::uint32_t number : lane.parked) {
+        std::uint32_t parked = 0;
+        for (std::uint32_t number = lane.parked.front(); number != kNoSlot; number = ledger.group_links_[number].next) {
           if (const std::string why = look(number, true); !why.empty()) return why;
+          ++parked;
         }
+        if (parked != lane.parked_count) return "the parked groups of a lane are counted differently";
         if (work_ns != lane.work_ns) return "a lane's predicted work is not the sum of its groups";
         if (lane.count > Ledger::kMaxCredits) return "a lane holds more than its credits";
       }
@@ -221,7 +224,7 @@ struct LedgerState {
     if (timed != ledger.wheel_.size()) return "a deadline is missing from the wheel, or kept too long";
     std::size_t open_groups = ledger.groups_.size() - ledger.free_groups_.size(), seen_groups = 0;
     for (const Ledger::Worker& worker : model.workers)
-      for (const Ledger::Lane& lane : worker.lanes) seen_groups += lane.count + lane.parked.size();
+      for (const Ledger::Lane& lane : worker.lanes) seen_groups += lane.count + lane.parked_count;
     if (open_groups != seen_groups) return "a group is lost";
     return idle_hands(model);
   }
