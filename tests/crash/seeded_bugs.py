@@ -98,7 +98,8 @@ class Copy:
 
     def configure(self):
         # With ccache, the objects of the tree; without, what compiles in two thirds of the time.
-        how = ["-DCMAKE_CXX_COMPILER_LAUNCHER=ccache"] if shutil.which("ccache") else ["-DCMAKE_CXX_FLAGS_RELEASE=-O1 -DNDEBUG"]
+        has_cache = shutil.which("ccache") and "CCACHE_DISABLE" not in os.environ
+        how = ["-DCMAKE_CXX_COMPILER_LAUNCHER=ccache"] if has_cache else ["-DCMAKE_CXX_FLAGS_RELEASE=-O1 -DNDEBUG"]
         self._run(["cmake", "--preset", "release", *how])
 
     def make(self, targets):

@@ -188,12 +188,12 @@ bool is_small(Graph graph, std::span<const TensorSpec> inputs) {
 
 /// Its result may change by much when its input changes by little.
 bool has_steps(const Node& node) {
-  if (node.op == &ops::kQuantize) return true;
+  if (node.op == &ops::kQuantize || node.op == &ops::kAround) return true;
   if (node.op->bodies.count == 0 && node.op->facts.index_input >= 0) return true;
   constexpr std::string_view kOfOrder[] = {"boxes", "detection", "ordering", "proposal", "regions"};
   if (std::ranges::find(kOfOrder, node.op->family()) != std::end(kOfOrder)) return true;
   if (const auto* unary = node.attributes.get_if<UnaryAttributes>()) {
-    return unary->kind == UnaryKind::kSign || (unary->kind >= UnaryKind::kLogicalNot && unary->kind <= UnaryKind::kRint);
+    return unary->kind == UnaryKind::kSign || (unary->kind >= UnaryKind::kLogicalNot && unary->kind <= UnaryKind::kRoundEven);
   }
   const auto is_step = [](BinaryKind kind) {
     return kind == BinaryKind::kMod || (kind >= BinaryKind::kEqual && kind <= BinaryKind::kLogicalXor);

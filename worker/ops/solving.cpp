@@ -214,10 +214,44 @@ struct SingularValues {
   std::vector<double> values;  ///< the largest first
 };
 
-/// Jacobi's method: turns pairs of rows of `a` until all are orthogonal. A row of v for a value of 0 is 0.
+/// Makes a row of length 1 that is orthogonal to those before it, of the axis that lies the farthest from them.
+void complete_row(Matrix& v, std::int64_t row) {
+  const std::int64_t n = v.columns();
+  std::int64_t farthest = 0;
+  double least = 2;
+  for (std::int64_t axis = 0; axis < n; ++axis) {
+    double within = 0;  // the square of what the rows have of the axis
+    for (std::int64_t i = 0; i < row; ++i) within += v(i, axis) * v(i, axis);
+    if (!(within < least)) continue;
+    least = within;
+    farthest = axis;
+  }
+  v(row, farthest) = 1;
+  for (int again = 0; again < 2; ++again) {  // the second time takes away what rounding has left
+    for (std::int64_t i = 0; i < row; ++i) {
+      double along = 0;
+      for (std::int64_t j = 0; j < n; ++j) along += v(row, j) * v(i, j);
+      for (std::int64_t j = 0; j < n; ++j) v(row, j) -= along * v(i, j);
+    }
+  }
+  double square = 0;
+  for (std::int64_t j = 0; j < n; ++j) square += v(row, j) * v(row, j);
+  for (std::int64_t j = 0; j < n; ++j) v(row, j) /= std::sqrt(square);
+}
+
+/// Jacobi's method: turns pairs of rows of `a` until all are orthogonal.
 SingularValues singular_values(Matrix a) {
   constexpr int kMostRounds = 60;
+  constexpr double kNothing = 1e-14;  // of the largest value: such a row is made of rounding
   const std::int64_t m = a.rows(), n = a.columns();
+  double scale = 0;  // the largest number, so that squares neither vanish nor are infinite
+  for (std::int64_t i = 0; i < m; ++i) {
+    for (std::int64_t j = 0; j < n; ++j) scale = std::max(scale, std::abs(a(i, j)));
+  }
+  if (!(scale > 0 && std::isfinite(scale))) scale = 1;
+  for (std::int64_t i = 0; i < m; ++i) {
+    for (std::int64_t j = 0; j < n; ++j) a(i, j) /= scale;
+  }
   Matrix turns(m, m);
   for (std::int64_t i = 0; i < m; ++i) turns(i, i) = 1;
   const auto product = [&](std::int64_t i, std::int64_t k) {
@@ -264,9 +298,13 @@ SingularValues singular_values(Matrix a) {
       if (std::abs(a(row, j)) > std::abs(a(row, largest)) * (1 + 1e-12)) largest = j;
     }
     const double sign = n > 0 && a(row, largest) < 0 ? -1 : 1;
-    for (std::int64_t j = 0; j < n; ++j) found.v(i, j) = length > 0 ? sign * a(row, j) / length : 0;
+    if (length <= kNothing * lengths[static_cast<std::size_t>(order[0])]) {
+      complete_row(found.v, i);
+    } else {
+      for (std::int64_t j = 0; j < n; ++j) found.v(i, j) = sign * a(row, j) / length;
+    }
     for (std::int64_t j = 0; j < m; ++j) found.u(j, i) = sign * turns(row, j);
-    found.values.push_back(length);
+    found.values.push_back(length * scale);
   }
   return found;
 }

@@ -99,8 +99,9 @@ Status infer_histogram(const Node& node, SourceValues src, ResultValues dst) {
     edges = src[1].shape[0];
   } else {
     SHOAL_RETURN_IF_ERROR(check_numbers(node, "count", {histogram.count}, 1));
-    if (!(histogram.low < histogram.high))
-      return invalid_argument("{}: bins from {} to {} have no width", describe(node), histogram.low, histogram.high);
+    if (!(histogram.low < histogram.high) || !std::isfinite(histogram.high - histogram.low))
+      return invalid_argument("{}: bins from {} to {} have no width, or an infinite one", describe(node), histogram.low,
+                              histogram.high);
   }
   if (known_less(edges, 2)) return invalid_argument("{}: {} edges make no bin", describe(node), edges.to_string());
   set_result(dst[0], DType::kInt64, SymbolicShape{edges - Dim(1)});
@@ -265,32 +266,43 @@ Status compute_percentile(const Node& node, Sources src, Results dst) {
 }
 
 /// An element on an edge is in the bin that begins there, or in the last bin.
+/// The bin of a number among edges that a tensor gives, the lowest first.
+template <typename C>
+std::int64_t bin_between(const std::vector<C>& edges, C x) {
+  if (!(x >= edges.front() && x <= edges.back())) return -1;
+  return std::upper_bound(edges.begin(), edges.end() - 1, x) - edges.begin() - 1;
+}
+
+/// The bin of a number among equally wide ones, as MXNet finds it: by its place, and then by the edges as the type holds them.
+/// -1: none.
+template <typename C>
+std::int64_t bin_of(const HistogramAttributes& histogram, const std::vector<C>& edges, C x) {
+  const auto number = static_cast<double>(x);
+  if (!(number >= histogram.low && number <= histogram.high)) return -1;
+  const double place = (number - histogram.low) * static_cast<double>(histogram.count) / (histogram.high - histogram.low);
+  std::int64_t bin = std::clamp<std::int64_t>(static_cast<std::int64_t>(place), 0, histogram.count - 1);
+  if (x < edges[static_cast<std::size_t>(bin)]) --bin;
+  if (bin + 1 < histogram.count && x >= edges[static_cast<std::size_t>(bin + 1)]) ++bin;
+  return bin;
+}
+
 Status compute_histogram(const Node& node, Sources src, Results dst) {
   const auto& histogram = node.attributes.get<HistogramAttributes>();
   const bool is_given = src.size() > 1;
   const std::int64_t bins = is_given ? src[1].element_count() - 1 : histogram.count;
   return dispatch<Numbers>(node, src[0].dtype, [&]<typename T>() {
     using C = Compute<T>;
-    const double width = (histogram.high - histogram.low) / static_cast<double>(bins);
     std::vector<C> edges;
     for (std::int64_t i = 0; i <= bins; ++i) {
-      const double edge = i == bins ? histogram.high : histogram.low + static_cast<double>(i) * width;
+      const double left = static_cast<double>(bins - i) * histogram.low, right = static_cast<double>(i) * histogram.high;
       edges.push_back(is_given ? static_cast<C>(load_element_once(elements<T>(src[1]) + i))
-                               : static_cast<C>(from_float<T>(edge)));
+                               : static_cast<C>(from_float<T>((right + left) / static_cast<double>(bins))));
     }
     std::vector<std::int64_t> counts(static_cast<std::size_t>(bins));
     for (std::int64_t i = 0; i < src[0].element_count(); ++i) {
       const C x = static_cast<C>(load_element_once(elements<T>(src[0]) + i));
-      if (!(x >= edges.front() && x <= edges.back())) continue;
-      std::int64_t first = 0, last = bins;  // the edge below x lies in first .. last
-      while (first < last) {
-        const std::int64_t middle = (first + last + 1) / 2;
-        if (edges[static_cast<std::size_t>(middle)] <= x)
-          first = middle;
-        else
-          last = middle - 1;
-      }
-      ++counts[static_cast<std::size_t>(std::min(first, bins - 1))];
+      const std::int64_t bin = is_given ? bin_between(edges, x) : bin_of(histogram, edges, x);
+      if (bin >= 0) ++counts[static_cast<std::size_t>(bin)];
     }
     for (std::size_t i = 0; dst[0].data != nullptr && i < counts.size(); ++i) elements<std::int64_t>(dst[0])[i] = counts[i];
     for (std::size_t i = 0; dst[1].data != nullptr && i < edges.size(); ++i) elements<T>(dst[1])[i] = to_element<T>(edges[i]);

@@ -1,4 +1,4 @@
-// Unary, DivSqrtDim, Quadratic, NanToNum.
+// Unary, DivSqrtDim, Quadratic, NanToNum, Around.
 #include "worker/ops/unary.hpp"
 
 #include <cmath>
@@ -62,6 +62,11 @@ Status compute_nan_to_num(const Node& node, Sources src, Results dst) {
                            [&]<typename T>() { return map<T>(src[0], dst[0], nan_to_num_function<T>(numbers)); });
 }
 
+Status compute_around(const Node& node, Sources src, Results dst) {
+  const auto& around = node.attributes.get<AroundAttributes>();
+  return dispatch<Numbers>(node, src[0].dtype, [&]<typename T>() { return map<T>(src[0], dst[0], around_function<T>(around)); });
+}
+
 bool div_sqrt_dim_rows(const BatchedNode& batched) { return batched.only_first_has_rows() && batched.rank() > 1; }
 
 }  // namespace
@@ -107,6 +112,17 @@ const Operator kNanToNum({
     .facts = elementwise_facts(rows_of_first_input),
     .oracle = compute_nan_to_num,
     .formula = "data with numbers in place of NaN and infinities",
+    .source = "MXNet 1.9.1 src/operator/numpy/np_elemwise_unary_op_basic.cc",
+});
+
+const Operator kAround({
+    .name = "Around",
+    .attributes = &kSchema<AroundAttributes>,
+    .infer = infer_numeric,
+    .facts = elementwise_facts(rows_of_first_input),
+    .oracle = compute_around,
+    .formula =
+        "data rounded to decimals, halves to the even digit. Integers have no decimals; they are cut to tens, hundreds ...",
     .source = "MXNet 1.9.1 src/operator/numpy/np_elemwise_unary_op_basic.cc",
 });
 

@@ -1,4 +1,4 @@
-// Unary, DivSqrtDim, Quadratic, NanToNum.
+// Unary, DivSqrtDim, Quadratic, NanToNum, Around.
 #pragma once
 
 #include <optional>
@@ -8,7 +8,7 @@
 namespace shoal::worker {
 
 namespace ops {
-extern const Operator kUnary, kDivSqrtDim, kQuadratic, kNanToNum;
+extern const Operator kUnary, kDivSqrtDim, kQuadratic, kNanToNum, kAround;
 }  // namespace ops
 
 enum class UnaryKind {
@@ -88,6 +88,14 @@ inline constexpr auto fields_of<NanToNumAttributes> = std::tuple{
     field("nan", &NanToNumAttributes::nan, "for NaN"),
     field("highest", &NanToNumAttributes::highest, "for infinity; none: the largest number of the type"),
     field("lowest", &NanToNumAttributes::lowest, "for minus infinity; none: the lowest number of the type"),
+};
+
+struct AroundAttributes {
+  std::int64_t decimals = 0;
+};
+template <>
+inline constexpr auto fields_of<AroundAttributes> = std::tuple{
+    field("decimals", &AroundAttributes::decimals, "how many stay behind the point; negative: tens, hundreds ... stay"),
 };
 
 struct UnaryAttributes {

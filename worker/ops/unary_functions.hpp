@@ -264,6 +264,22 @@ auto nan_to_num_function(const NanToNumAttributes& numbers) {
   return [nan, highest, lowest](C x) -> C { return x != x ? nan : !is_infinite(x) ? x : x > 0 ? highest : lowest; };
 }
 
+/// Rounding to decimals, for elements of type T: an object that computes it for numbers of Compute<T>.
+template <typename T>
+auto around_function(const AroundAttributes& around) {
+  using C = Compute<T>;
+  const double power = std::pow(10.0, std::abs(static_cast<double>(around.decimals)));
+  if constexpr (std::is_integral_v<C>) {
+    const bool is_whole = around.decimals >= 0, is_nothing = power > static_cast<double>(std::numeric_limits<C>::max());
+    const C unit = is_whole || is_nothing ? C{1} : static_cast<C>(power);
+    return [=](C x) -> C { return is_whole ? x : is_nothing ? C{0} : static_cast<C>(x - x % unit); };
+  } else {
+    const C factor = static_cast<C>(power);
+    const bool is_fine = around.decimals > 0;
+    return [=](C x) -> C { return is_fine ? std::nearbyint(x * factor) / factor : std::nearbyint(x / factor) * factor; };
+  }
+}
+
 template <typename F>
 F quadratic(const QuadraticAttributes& quadratic, F x) {
   return x * (static_cast<F>(quadratic.a) * x + static_cast<F>(quadratic.b)) + static_cast<F>(quadratic.c);

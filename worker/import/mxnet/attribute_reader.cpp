@@ -187,16 +187,19 @@ OptionalDims AttributeReader::optional_tuple(const char* key, std::optional<Opti
   return *dims;
 }
 
+std::vector<double> AttributeReader::doubles(const char* key) {
+  const std::string* text = find(key, true);
+  const auto numbers = text ? parse_number_tuple(*text) : std::nullopt;
+  if (text && !numbers) fail(key, "is no tuple of numbers");
+  return numbers.value_or(std::vector<double>());
+}
+
 std::vector<float> AttributeReader::reals(const char* key, std::optional<std::vector<float>> missing) {
-  const std::string* text = find(key, !missing);
-  if (!text) return missing.value_or(std::vector<float>());
-  const auto numbers = parse_number_tuple(*text);
-  if (!numbers) {
-    fail(key, "is no tuple of numbers");
-    return missing.value_or(std::vector<float>());
-  }
+  if (missing && !find(key, false)) return *missing;
+  const std::vector<double> numbers = doubles(key);
+  if (!status().ok()) return missing.value_or(std::vector<float>());
   std::vector<float> reals;
-  for (const double number : *numbers) {
+  for (const double number : numbers) {
     reals.push_back(static_cast<float>(number));
     if (std::isfinite(number) && std::isinf(reals.back())) fail(key, format("holds {}, which is beyond float32", number));
   }

@@ -41,6 +41,7 @@ class AttributeReader {
   Dims tuple(const char* key, std::optional<Dims> missing = {}, std::int64_t least = kInt32Min);
   /// A tuple whose entries may be None.
   OptionalDims optional_tuple(const char* key, std::optional<OptionalDims> missing = {});
+  std::vector<double> doubles(const char* key);                                               ///< a tuple, which must be there
   std::vector<float> reals(const char* key, std::optional<std::vector<float>> missing = {});  ///< a tuple; each as by real()
   std::size_t choice(const char* key, std::initializer_list<std::string_view> names, std::optional<std::size_t> missing = {});
   DType dtype(const char* key, std::optional<DType> missing = {});  ///< a name such as "float16"; "None" is as not given

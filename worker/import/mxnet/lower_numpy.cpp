@@ -128,19 +128,8 @@ auto numpy_question(UnaryKind kind) {
 
 Values numpy_tanh(MxnetLowering& lowering) { return lowering.add(ops::kActivation, ActivationAttributes{ActivationKind::kTanh}); }
 
-/// Integers are cut to tens, hundreds ..., because their quotient is an integer.
 Values numpy_around(MxnetLowering& lowering) {
-  const std::int64_t decimals = lowering.attributes.integer("decimals", 0, -400, 400);
-  const double factor = std::pow(10.0, static_cast<double>(std::abs(decimals)));
-  const auto scaled = [&](BinaryKind kind) { return ScalarAttributes{.kind = kind, .scalar = factor}; };
-  const UnaryAttributes round{UnaryKind::kRoundEven};
-  if (decimals == 0) return lowering.add(ops::kUnary, round);
-  const bool is_fine = decimals > 0;
-  return Chain(lowering, lowering.inputs[0])
-      .add(ops::kScalar, scaled(is_fine ? BinaryKind::kMul : BinaryKind::kDiv))
-      .add(ops::kUnary, round)
-      .add(ops::kScalar, scaled(is_fine ? BinaryKind::kDiv : BinaryKind::kMul))
-      .end();
+  return lowering.add(ops::kAround, AroundAttributes{lowering.attributes.integer("decimals", 0, -400, 400)});
 }
 
 Values nan_to_num(MxnetLowering& lowering) {
@@ -289,7 +278,7 @@ Values numpy_histogram(MxnetLowering& lowering) {
   const bool has_count = attributes.has("bin_cnt");
   if (has_count) histogram.count = attributes.integer("bin_cnt", {}, 1);
   if (has_count != (lowering.inputs.size() == 1)) attributes.fail("bin_cnt", "is for a single input, and is needed then");
-  const std::vector<float> range = has_count ? attributes.reals("range") : std::vector<float>();
+  const std::vector<double> range = has_count ? attributes.doubles("range") : std::vector<double>();
   if (has_count && range.size() != 2) attributes.fail("range", "has not 2 entries");
   if (range.size() == 2) {
     const double apart = range[0] == range[1] ? 0.5 : 0;  // of a picture of one color

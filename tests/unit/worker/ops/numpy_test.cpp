@@ -1,6 +1,8 @@
 // Names of MXNet's NumPy interface: their types, and rules that MXNet's own answers (tests/golden/numpy) do not show.
 #include <gtest/gtest.h>
 
+#include <numeric>
+
 #include "tests/unit/worker/ops/by_hand.hpp"
 #include "tests/unit/worker/ops/one_node.hpp"
 #include "worker/import/mxnet/mxnet_refusals.hpp"
@@ -32,6 +34,64 @@ TEST(NumpyNames, AverageNothingToASumOfWeights) {
 TEST(NumpyNames, AverageBytesWhoseWeightsSumToTheLargestByte) {
   const Tensor data = tensor<std::uint8_t>({2}, {10, 20}), weights = tensor<std::uint8_t>({2}, {200, 55});
   EXPECT_TRUE(gives("_npi_average", {}, {data, weights}, Shape(), {0}));
+}
+
+TEST(NumpyNames, RoundToDecimals) {
+  const Tensor bytes = tensor<std::uint8_t>({3}, {30, 15, 250}), numbers = tensor<std::int32_t>({3}, {-15, 25, 127});
+  EXPECT_TRUE(gives("_npi_around", {{"decimals", "1"}}, {bytes}, {3}, {30, 15, 250}));
+  EXPECT_TRUE(gives("_npi_around", {{"decimals", "-1"}}, {bytes}, {3}, {30, 10, 250}));
+  EXPECT_TRUE(gives("_npi_around", {{"decimals", "-3"}}, {bytes}, {3}, {0, 0, 0}));
+  EXPECT_TRUE(gives("_npi_around", {{"decimals", "-1"}}, {numbers}, {3}, {-10, 20, 120}));
+  EXPECT_TRUE(gives("_npi_around", {{"decimals", "1"}}, {tensor({3}, {0.25, -1.35, 2})}, {3}, {0.2, -1.4, 2}));
+  EXPECT_TRUE(gives("_npi_around", {{"decimals", "-1"}}, {tensor({3}, {25, 35, -4})}, {3}, {20, 40, 0}));
+  EXPECT_TRUE(gives("_npi_around", {}, {tensor({2}, {0.5, 1.5})}, {2}, {0, 2}));
+}
+
+/// As MXNet 1.9.1 counts: the place of a number tells its bin, and then the edges, which are cut to integers.
+TEST(NumpyNames, CountIntegersInBins) {
+  std::vector<double> numbers(12);
+  std::iota(numbers.begin(), numbers.end(), 0);
+  const Tensor x = tensor<std::int32_t>({12}, numbers), bytes = tensor<std::uint8_t>({12}, numbers);
+  const auto counts = [&](const Tensor& data, const char* bins, const char* range, const std::vector<double>& want) {
+    return gives("_histogram", {{"bin_cnt", bins}, {"range", range}}, {data}, {static_cast<std::int64_t>(want.size())}, want);
+  };
+  EXPECT_TRUE(counts(x, "4", "(0, 10)", {2, 3, 2, 4}));
+  EXPECT_TRUE(counts(x, "5", "(-3, 4)", {0, 0, 1, 1, 3}));
+  EXPECT_TRUE(counts(bytes, "5", "(-3, 4)", {0, 0, 1, 1, 3}));
+  EXPECT_TRUE(counts(x, "10", "(0, 1)", {0, 1, 0, 0, 0, 0, 0, 0, 0, 1}));
+  EXPECT_TRUE(counts(x, "3", "(0.5, 2.5)", {0, 1, 1}));
+  EXPECT_TRUE(counts(x, "6", "(0.1, 0.7)", {0, 0, 0, 0, 0, 0}));
+  const Tensor doubles = tensor<double>({7}, {0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7});
+  const auto edges = apply("_histogram", {{"bin_cnt", "6"}, {"range", "(0.1, 0.7)"}}, {doubles});
+  ASSERT_TRUE(edges.ok()) << edges.status().to_string();
+  EXPECT_EQ(edges->at(1).tensor.values<double>()[3], 0.3999999999999999) << "the range is no float32";
+  EXPECT_TRUE(refuses("_histogram", {{"bin_cnt", "6"}, {"range", "(0, inf)"}}, {doubles}, "infinite"));
+}
+
+/// u u' = 1, v v' = 1 and u diag(values) v = a, also where a has fewer independent rows than rows, and at any scale.
+TEST(NumpyNames, TakeMatricesOfEveryRankApart) {
+  for (const double scale : {1.0, 1e-200, 1e200}) {
+    for (const std::vector<double>& rows : {std::vector<double>{1, 2, 3, 2, 4, 6},
+                                            {0, 0, 0, 0, 0, 0},
+                                            {1, 0, 0, 0, 0, 0},
+                                            {0, 0, 0, 1, 2, 3},
+                                            {1, 2, 3, -4, 5, 7}}) {
+      std::vector<double> a = rows;
+      for (double& number : a) number *= scale;
+      const auto results = apply("_npi_svd", {}, {tensor<double>({2, 3}, a)});
+      ASSERT_TRUE(results.ok()) << results.status().to_string();
+      const auto u = results->at(0).tensor.values<double>(), l = results->at(1).tensor.values<double>(),
+                 v = results->at(2).tensor.values<double>();
+      for (std::size_t i = 0; i < 2; ++i) {
+        for (std::size_t k = 0; k < 2; ++k) {
+          EXPECT_NEAR(u[2 * i] * u[2 * k] + u[2 * i + 1] * u[2 * k + 1], i == k, 1e-12);
+          EXPECT_NEAR(v[3 * i] * v[3 * k] + v[3 * i + 1] * v[3 * k + 1] + v[3 * i + 2] * v[3 * k + 2], i == k, 1e-12);
+        }
+        for (std::size_t j = 0; j < 3; ++j)
+          EXPECT_NEAR((u[2 * i] * l[0] * v[j] + u[2 * i + 1] * l[1] * v[3 + j]) / scale, rows[3 * i + j], 1e-12);
+      }
+    }
+  }
 }
 
 TEST(NumpyNames, SumNothingAlongAnAxisThatIsLong) {

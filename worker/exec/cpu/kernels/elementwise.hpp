@@ -9,6 +9,7 @@ namespace shoal::worker::cpu {
 // unary.cpp
 Loop make_unary(const Node& node, TensorTypes src, TensorTypes dst);
 Loop make_nan_to_num(const Node& node, TensorTypes src, TensorTypes dst);
+Loop make_around(const Node& node, TensorTypes src, TensorTypes dst);
 Loop make_activation(const Node& node, TensorTypes src, TensorTypes dst);
 Loop make_leaky(const Node& node, TensorTypes src, TensorTypes dst);
 Loop make_hard_sigmoid(const Node& node, TensorTypes src, TensorTypes dst);

@@ -46,6 +46,7 @@ std::span<const Kernel> all_kernels() {
   static const Kernel kKernels[] = {
       {&ops::kUnary, AnyTypes(), make_unary, true},
       {&ops::kNanToNum, Numbers(), make_nan_to_num, true},
+      {&ops::kAround, Numbers(), make_around, true},
       {&ops::kActivation, Numbers(), make_activation, true},
       {&ops::kLeakyRelu, Floats(), make_leaky, true},
       {&ops::kHardSigmoid, Floats(), make_hard_sigmoid, true},

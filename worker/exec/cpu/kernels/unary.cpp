@@ -69,6 +69,14 @@ Loop make_nan_to_num(const Node& node, TensorTypes src, TensorTypes dst) {
   return map_one(src[0], dst[0], computed_type(src[0].dtype), std::move(function));
 }
 
+Loop make_around(const Node& node, TensorTypes src, TensorTypes dst) {
+  BlockFunction function;
+  dispatch(Numbers(), src[0].dtype, [&]<typename T>() {
+    function = block_of<Compute<T>, Compute<T>>(around_function<T>(node.attributes.get<AroundAttributes>()));
+  });
+  return map_one(src[0], dst[0], computed_type(src[0].dtype), std::move(function));
+}
+
 Loop make_activation(const Node& node, TensorTypes src, TensorTypes dst) {
   return make_function(node.attributes.get<ActivationAttributes>().kind, src[0], dst[0]);
 }

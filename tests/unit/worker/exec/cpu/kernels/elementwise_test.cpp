@@ -40,6 +40,8 @@ TEST(ElementwiseKernels, ComputeEveryFunctionOfOneNumberInEveryType) {
       EXPECT_TRUE(as_oracle({&ops::kActivation, ActivationAttributes{kind}, {data}}));
     EXPECT_TRUE(as_oracle({&ops::kNanToNum, NanToNumAttributes{}, {data}}));
     EXPECT_TRUE(as_oracle({&ops::kNanToNum, NanToNumAttributes{1, 2, -3}, {data}}));
+    for (const std::int64_t decimals : {0, 2, -1, -3, -30, 400})
+      EXPECT_TRUE(as_oracle({&ops::kAround, AroundAttributes{decimals}, {data}}));
     EXPECT_TRUE(as_oracle({&ops::kClip, ClipAttributes{-2.25, 40}, {data}}));
     EXPECT_TRUE(as_oracle({&ops::kClip, ClipAttributes{3, -1}, {data}}));
     EXPECT_TRUE(as_oracle({&ops::kClip, ClipAttributes{0, 6}, {data}}));
