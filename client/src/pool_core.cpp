@@ -20,7 +20,7 @@ constexpr std::uint64_t kLeastAttemptNs = 2'000'000'000;  // what the daemon tha
 constexpr std::uint64_t kAttachReadIntervalNs = 1'000'000;
 constexpr std::uint64_t kAnswerGraceNs = 50'000'000;  // time for the daemon's own DEADLINE_EXCEEDED to arrive
 constexpr int kLooks = 4;                             // checks per control_timeout for a message of the daemon
-// The pause after a walk over all parked requests, for each of them. So it is at most 10 ms.
+// expire_parked() pauses for so long for each request that it has visited: 10 ms for the most that may be parked.
 constexpr std::uint64_t kWalkPauseNs = 300;
 
 std::uint64_t count_ns(std::chrono::nanoseconds duration) {
@@ -32,7 +32,7 @@ std::uint64_t overdue_ns(const PendingRequest& request) {
   return request.deadline_ns + std::min(kAnswerGraceNs, kForever - request.deadline_ns);
 }
 
-// What a parked request gets whose timeout is over.
+// The error of a parked request whose timeout is over.
 Status why_expired(const PendingRequest& request, bool has_daemon) noexcept try {
   return deadline_exceeded(
       "model '{}': {}", request.model.name,

@@ -193,7 +193,7 @@ bool has_steps(const Node& node) {
   constexpr std::string_view kOfOrder[] = {"boxes", "detection", "ordering", "proposal", "regions"};
   if (std::ranges::find(kOfOrder, node.op->family()) != std::end(kOfOrder)) return true;
   if (const auto* unary = node.attributes.get_if<UnaryAttributes>()) {
-    return unary->kind == UnaryKind::kSign || (unary->kind >= UnaryKind::kLogicalNot && unary->kind <= UnaryKind::kRoundEven);
+    return unary->kind == UnaryKind::kSign || (unary->kind >= UnaryKind::kLogicalNot && unary->kind <= UnaryKind::kRint);
   }
   const auto is_step = [](BinaryKind kind) {
     return kind == BinaryKind::kMod || (kind >= BinaryKind::kEqual && kind <= BinaryKind::kLogicalXor);

@@ -20,6 +20,7 @@
 #include "tests/integration/hostile_fixture.hpp"
 #include "tests/integration/raw_client.hpp"
 #include "tests/support/child_process.hpp"
+#include "tests/support/sanitizers.hpp"
 #include "tests/support/scratch_directory.hpp"
 
 namespace shoal::test {
@@ -189,11 +190,7 @@ TEST_F(ExhaustionTest, AClientHasNoDescriptorsLeft) {
 
 // ---- memory ----
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool kAddressesAreSpent = true;  // by the sanitizer
-#else
-constexpr bool kAddressesAreSpent = false;
-#endif
+constexpr bool kAddressesAreSpent = kSanitized;
 
 /// Lets the process map this much more memory. Returns the old limit.
 rlim_t leave_addresses(pid_t pid, rlim_t bytes) {

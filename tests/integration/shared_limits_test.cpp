@@ -22,6 +22,7 @@
 #include "tests/support/child_process.hpp"
 #include "tests/support/pool_fixture.hpp"
 #include "tests/support/process_sample.hpp"
+#include "tests/support/sanitizers.hpp"
 #include "tests/support/says.hpp"
 #include "tests/support/zmtp.hpp"
 
@@ -31,11 +32,8 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr std::uint64_t kMb = 1 << 20;
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr std::uint64_t kSlack = 400 * kMb;  // the sanitizer keeps what was freed
-#else
-constexpr std::uint64_t kSlack = 64 * kMb;  // the allocator's, connections, buffers
-#endif
+/// The allocator's, connections, buffers; and a sanitizer keeps what was freed.
+constexpr std::uint64_t kSlack = (kSanitized ? 400 : 64) * kMb;
 
 std::string_view text_of(const std::vector<std::byte>& bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
@@ -146,9 +144,7 @@ void expect_total(const DaemonFixture& daemon, std::uint64_t total, int clients,
 
 // Each of them has sent less than it may when it hangs up in the middle of its message.
 TEST(TotalMessages, TheMemoryOfAMessageThatIsNotFinishedIsFreedWhenItsClientIsGone) {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  GTEST_SKIP() << "the sanitizer keeps what was freed";
-#endif
+  if (kSanitized) GTEST_SKIP() << "the sanitizer keeps what was freed";
   const DaemonFixture daemon({.limits = "connections = 64\ntotal_message_mb = 64"});
   const auto before = sample_process(daemon.pid());
   const std::string frame = zmtp::long_frame(zmtp::kMore, std::string(kMb, '\0'));
@@ -198,9 +194,7 @@ constexpr std::uint64_t kBetweenLooks = 128 * kMb;          // that come until t
 
 // libzmq collects the frames and shows nothing before the last one.
 TEST(TotalMessages, MessagesThatAreNeverFinished) {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  GTEST_SKIP() << "the sanitizer's malloc does not say what it has handed out";
-#endif
+  if (kSanitized) GTEST_SKIP() << "the sanitizer's malloc does not say what it has handed out";
   const DaemonFixture daemon({.limits = "connections = 64\ntotal_message_mb = 64"});
   const std::string frame = zmtp::long_frame(zmtp::kMore, std::string(kMb, '\0'));
   std::atomic<int> disconnected = 0;
@@ -224,9 +218,7 @@ TEST(TotalMessages, AnAnswerThatIsTooLongForAMessageIsRefusedBeforeItIsMade) {
 
 // Silent clients are attached meanwhile, and one that asks all the time.
 TEST(TotalMessages, AWorkerThatNeverFinishesItsMessageIsKilledAndNoClientIsDisconnected) {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  GTEST_SKIP() << "the sanitizer's malloc does not say what it has handed out";
-#endif
+  if (kSanitized) GTEST_SKIP() << "the sanitizer's malloc does not say what it has handed out";
   const DaemonFixture daemon({.models = {"echo=builtin:identity", "hostile-hoarder=builtin:identity"},
                               .worker = "shoal-worker-hostile",
                               .limits = "connections = 64\ntotal_message_mb = 64"});
@@ -247,9 +239,7 @@ TEST(TotalMessages, AWorkerThatNeverFinishesItsMessageIsKilledAndNoClientIsDisco
 // The innocent client is in the middle of a message at most times, and finishes
 // each.
 TEST(TotalMessages, AClientThatStopsInTheMiddleOfAMessageIsDisconnectedAndLongMessagesAreAnswered) {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  GTEST_SKIP() << "the sanitizer's malloc does not say what it has handed out";
-#endif
+  if (kSanitized) GTEST_SKIP() << "the sanitizer's malloc does not say what it has handed out";
   const DaemonFixture daemon({.limits = "connections = 64\ntotal_message_mb = 128"});
   constexpr int kFrames = 32 + 64 + 6;  // of 1 MiB: a quarter of the total, what is always allowed, and a little more
   const Modest innocent(daemon, {.arena_limit_bytes = 30 * kMb}, 20 * kMb / 4, 15 * kMb);
@@ -266,9 +256,7 @@ TEST(TotalMessages, AClientThatStopsInTheMiddleOfAMessageIsDisconnectedAndLongMe
 }
 
 TEST(TotalMessages, FailedLoadsMakeNoRoomForMessagesThatAreNeverFinished) {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  GTEST_SKIP() << "the sanitizer's malloc does not say what it has handed out";
-#endif
+  if (kSanitized) GTEST_SKIP() << "the sanitizer's malloc does not say what it has handed out";
   const DaemonFixture daemon({.limits = "connections = 64\ntotal_message_mb = 64"});
   Pool pool = daemon.connect();
   DeafClient hoarder(daemon);
@@ -282,9 +270,7 @@ TEST(TotalMessages, FailedLoadsMakeNoRoomForMessagesThatAreNeverFinished) {
 
 // Each of them stops in the middle of a message. The daemon disconnects most of them before the others fit into its memory.
 TEST(TotalMessages, AProcessWhoseClientsHoardAgainAndAgainMayNotConnectForAWhile) {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  GTEST_SKIP() << "the sanitizer's malloc does not say what it has handed out";
-#endif
+  if (kSanitized) GTEST_SKIP() << "the sanitizer's malloc does not say what it has handed out";
   const DaemonFixture daemon({.limits = "connections = 64\ntotal_message_mb = 64"});
   std::vector<std::unique_ptr<DeafClient>> hoarders;
   for (int i = 0; i < 30; ++i) hoarders.push_back(std::make_unique<DeafClient>(daemon));
@@ -304,9 +290,7 @@ TEST(TotalMessages, AProcessWhoseClientsHoardAgainAndAgainMayNotConnectForAWhile
 // libzmq allocates a frame when its header comes. The five finish a message after the shortage began, so they are not among its
 // first causes.
 TEST(TotalMessages, WhoStopsInAMessageDuringAShortageIsDisconnectedAndIdleClientsStay) {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  GTEST_SKIP() << "the sanitizer's malloc does not say what it has handed out";
-#endif
+  if (kSanitized) GTEST_SKIP() << "the sanitizer's malloc does not say what it has handed out";
   const DaemonFixture daemon({.limits = "connections = 64\ntotal_message_mb = 64"});
   const Modest asks_all_the_time(daemon);
   DeafClient idle(daemon), other_idle(daemon);

@@ -80,7 +80,7 @@ const Operator kUnary({
     .facts = elementwise_facts(rows_of_first_input),
     .oracle = compute_unary,
     .formula = "data: a function of each element. Integers are computed in float64 and truncated, unless the result is always "
-               "whole. round: halves away from zero; rint: halves to the lower integer; round_even: halves to the even one. "
+               "whole. round: halves away from zero; rint: halves to the lower integer. "
                "bit_not takes "
                "no floats; of bools it is logical_not. Questions (isnan) give 1 or 0",
     .source = "MXNet 1.9.1 src/operator/mshadow_op.h",

@@ -20,11 +20,10 @@ enum class UnaryKind {
   kFloor,
   kCeil,
   kTrunc,
-  kRound,      ///< halves away from zero
-  kRint,       ///< halves to the lower integer
-  kRoundEven,  ///< halves to the even integer
-  kBitNot,     ///< of integers and bools
-  kIsNan,      ///< this and the next ones give 1 or 0
+  kRound,   ///< halves away from zero
+  kRint,    ///< halves to the lower integer
+  kBitNot,  ///< of integers and bools
+  kIsNan,   ///< this and the next ones give 1 or 0
   kIsInf,
   kIsPosInf,
   kIsNegInf,
@@ -60,11 +59,10 @@ enum class UnaryKind {
 };
 template <>
 inline constexpr std::array kWords<UnaryKind>{
-    "abs",     "negative",   "sign",    "square",  "logical_not", "floor",    "ceil",     "trunc",    "round",
-    "rint",    "round_even", "bit_not", "isnan",   "isinf",       "isposinf", "isneginf", "isfinite", "reciprocal",
-    "sqrt",    "rsqrt",      "cbrt",    "rcbrt",   "exp",         "expm1",    "log",      "log2",     "log10",
-    "log1p",   "sin",        "cos",     "tan",     "arcsin",      "arccos",   "arctan",   "sinh",     "cosh",
-    "arcsinh", "arccosh",    "arctanh", "degrees", "radians",     "erf",      "erfinv",   "gamma",    "gammaln"};
+    "abs",   "negative", "sign",     "square",   "logical_not", "floor",      "ceil",    "trunc", "round",  "rint",   "bit_not",
+    "isnan", "isinf",    "isposinf", "isneginf", "isfinite",    "reciprocal", "sqrt",    "rsqrt", "cbrt",   "rcbrt",  "exp",
+    "expm1", "log",      "log2",     "log10",    "log1p",       "sin",        "cos",     "tan",   "arcsin", "arccos", "arctan",
+    "sinh",  "cosh",     "arcsinh",  "arccosh",  "arctanh",     "degrees",    "radians", "erf",   "erfinv", "gamma",  "gammaln"};
 
 /// Both are then the same.
 constexpr bool takes_bools(UnaryKind kind) { return kind == UnaryKind::kLogicalNot || kind == UnaryKind::kBitNot; }

@@ -109,8 +109,6 @@ auto with_function_of_numbers(UnaryKind kind, Run run) {
       return run(Rounding<C, [](F x) { return std::round(x); }>());
     case UnaryKind::kRint:
       return run(Rounding<C, rint_down<F>>());
-    case UnaryKind::kRoundEven:
-      return run(Rounding<C, [](F x) { return std::nearbyint(x); }>());
     case UnaryKind::kBitNot:  // the rule refuses floats
       return run([](C x) -> C {
         if constexpr (std::is_integral_v<C>)

@@ -11,6 +11,7 @@
 
 #include "tests/support/allocations.hpp"
 #include "tests/support/child_process.hpp"
+#include "tests/support/sanitizers.hpp"
 #include "tests/support/scratch_directory.hpp"
 #include "tests/unit/client/vision/test_data.hpp"
 
@@ -23,11 +24,7 @@ concept GivesPixels = requires(I&& image) {
 };
 static_assert(GivesPixels<const Image&> && !GivesPixels<Image>, "the bytes of a temporary end with it");
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool kAddressesAreSpent = true;
-#else
-constexpr bool kAddressesAreSpent = false;
-#endif
+constexpr bool kAddressesAreSpent = test::kSanitized;
 
 std::span<const std::byte> as_span(const std::vector<std::uint8_t>& bytes) { return std::as_bytes(std::span(bytes)); }
 

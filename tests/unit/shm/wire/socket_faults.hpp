@@ -2,13 +2,11 @@
 // interrupted.
 #pragma once
 
+#include "tests/support/sanitizers.hpp"
+
 namespace shoal::wire {
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-inline constexpr bool kMayReplaceMalloc = false;  // the sanitizer's is there already
-#else
-inline constexpr bool kMayReplaceMalloc = true;
-#endif
+inline constexpr bool kMayReplaceMalloc = !test::kSanitized;  // the sanitizer's is there already
 
 /// While alive the nth allocation of this thread fails. Only where kMayReplaceMalloc.
 class FailingAllocation {

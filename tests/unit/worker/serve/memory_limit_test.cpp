@@ -8,6 +8,7 @@
 #include <new>
 
 #include "tests/support/child_process.hpp"
+#include "tests/support/sanitizers.hpp"
 
 namespace shoal::worker {
 namespace {
@@ -27,9 +28,7 @@ void* take(std::size_t bytes) {
 }
 
 TEST(MemoryLimit, WhatIsWithinItIsGivenAndWhatIsBeyondFails) {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  GTEST_SKIP() << "sanitizers end a process that they have no memory for";
-#endif
+  if (test::kSanitized) GTEST_SKIP() << "sanitizers end a process that they have no memory for";
   EXPECT_TRUE(holds_in_child([] {
     const auto limit = MemoryLimit::set(64, 0);
     return limit.ok() && take(40 * kMiB) != nullptr && std::malloc(40 * kMiB) == nullptr;

@@ -17,6 +17,14 @@ Loop map_one(const TensorType& src, const TensorType& dst, DType computed, Block
   return map_loop({MapInput::of(src, dst.shape, computed)}, dst, computed, std::move(function));
 }
 
+/// The function that make<T>() gives, for elements of type T; it computes numbers of Compute<T>.
+template <typename Make>
+Loop map_numbers(const TensorType& src, const TensorType& dst, Make make) {
+  BlockFunction block;
+  dispatch(Numbers(), src.dtype, [&]<typename T>() { block = block_of<Compute<T>, Compute<T>>(make.template operator()<T>()); });
+  return map_one(src, dst, computed_type(src.dtype), std::move(block));
+}
+
 /// The floating-point type in which functions of reals are computed for elements of a type.
 DType real_type(DType dtype) { return dtype == DType::kFloat64 ? dtype : DType::kFloat32; }
 
@@ -62,19 +70,13 @@ Loop make_unary(const Node& node, TensorTypes src, TensorTypes dst) {
 }
 
 Loop make_nan_to_num(const Node& node, TensorTypes src, TensorTypes dst) {
-  BlockFunction function;
-  dispatch(Numbers(), src[0].dtype, [&]<typename T>() {
-    function = block_of<Compute<T>, Compute<T>>(nan_to_num_function<T>(node.attributes.get<NanToNumAttributes>()));
-  });
-  return map_one(src[0], dst[0], computed_type(src[0].dtype), std::move(function));
+  const auto& numbers = node.attributes.get<NanToNumAttributes>();
+  return map_numbers(src[0], dst[0], [&]<typename T>() { return nan_to_num_function<T>(numbers); });
 }
 
 Loop make_around(const Node& node, TensorTypes src, TensorTypes dst) {
-  BlockFunction function;
-  dispatch(Numbers(), src[0].dtype, [&]<typename T>() {
-    function = block_of<Compute<T>, Compute<T>>(around_function<T>(node.attributes.get<AroundAttributes>()));
-  });
-  return map_one(src[0], dst[0], computed_type(src[0].dtype), std::move(function));
+  const auto& around = node.attributes.get<AroundAttributes>();
+  return map_numbers(src[0], dst[0], [&]<typename T>() { return around_function<T>(around); });
 }
 
 Loop make_activation(const Node& node, TensorTypes src, TensorTypes dst) {
