@@ -82,15 +82,16 @@ json body(const std::vector<BodyNode>& nodes, const std::vector<std::size_t>& he
 std::optional<ControlFlow> control_flow(std::string_view op) {
   const BodyNode number{"null", "number"}, data{"null", "data"};
   if (op == "_foreach") {  // the number is the state, which is halved for each row
-    return ControlFlow{{{"num_args", "3"},
-                        {"num_outputs", "2"},
-                        {"num_out_data", "1"},
-                        {"in_data_locs", "(0,)"},
-                        {"in_state_locs", "(1,)"},
-                        {"remain_locs", "()"}},
-                       {body({data, number, {"broadcast_mul", "row", {0, 1}}, {"_mul_scalar", "next", {1}, "0.5"}}, {2, 3})},
-                       /*number_first=*/false,
-                       2};
+    return ControlFlow{
+        {{"num_args", "3"},
+         {"num_outputs", "2"},
+         {"num_out_data", "1"},
+         {"in_data_locs", "(0,)"},
+         {"in_state_locs", "(1,)"},
+         {"remain_locs", "()"}},
+        json::array({body({data, number, {"broadcast_mul", "row", {0, 1}}, {"_mul_scalar", "next", {1}, "0.5"}}, {2, 3})}),
+        /*number_first=*/false,
+        2};
   }
   if (op == "_while_loop") {  // the number counts to 3
     return ControlFlow{{{"num_args", "4"},

@@ -107,7 +107,7 @@ double number(std::uint32_t& state) {
 
 void store(std::byte* to, DType dtype, double value) {
   const Status stored = dispatch<Numbers>(Node(), dtype, [&]<typename T>() {
-    const T element = to_element<T>(std::is_unsigned_v<T> ? std::abs(value) : value);
+    const T element = convert<T>(std::is_unsigned_v<T> ? std::abs(value) : value);
     std::memcpy(to, &element, sizeof(T));
     return Status();
   });

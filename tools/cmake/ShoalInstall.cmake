@@ -39,9 +39,7 @@ function(shoal_man_page target section)
     COMMAND gzip -9nkf ${page}
     COMMAND ${CMAKE_COMMAND} -E touch ${stamp}
     COMMENT "Manual page of ${target}" VERBATIM)
-  if(NOT SHOAL_CHECK_LOCKS)  # which makes no binary to ask
-    add_custom_target(man_${target} ALL DEPENDS ${stamp})
-  endif()
+  add_custom_target(man_${target} ALL DEPENDS ${stamp})
   install(FILES ${page}.gz DESTINATION ${CMAKE_INSTALL_MANDIR}/man${section} COMPONENT shoal)
 endfunction()
 shoal_man_page(shoal_tool 1)

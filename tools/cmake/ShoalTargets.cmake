@@ -10,13 +10,14 @@ if(CMAKE_UNITY_BUILD AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
 endif()
 target_include_directories(shoal_flags INTERFACE ${CMAKE_SOURCE_DIR} ${CMAKE_SOURCE_DIR}/shm/include)
 
-if(SHOAL_CHECK_LOCKS)
-  target_compile_options(shoal_flags INTERFACE -fsyntax-only -Wthread-safety -Werror=thread-safety)
-  foreach(rule ARCHIVE_CREATE ARCHIVE_APPEND ARCHIVE_FINISH CREATE_SHARED_LIBRARY LINK_EXECUTABLE)
-    set(CMAKE_CXX_${rule} "${CMAKE_COMMAND} -E touch <TARGET>")  # nothing is compiled, so there is nothing to link
+if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
+  target_compile_options(shoal_flags INTERFACE -Wthread-safety -Werror=thread-safety)
+  foreach(sanitizer address thread)  # by GCC's names, which clang does not define before its version 21
+    if(CMAKE_CXX_FLAGS MATCHES "-fsanitize=${sanitizer}" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 21)
+      string(TOUPPER __SANITIZE_${sanitizer}__ macro)
+      target_compile_definitions(shoal_flags INTERFACE ${macro})
+    endif()
   endforeach()
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_CURRENT_LIST_DIR}/check-only)
-  set(CMAKE_GTEST_DISCOVER_TESTS_DISCOVERY_MODE PRE_TEST)        # nor a test to be asked what it holds
 endif()
 
 if(SHOAL_COVERAGE)
@@ -24,11 +25,29 @@ if(SHOAL_COVERAGE)
   target_link_libraries(shoal_flags INTERFACE shoal_coverage_exit)
 endif()
 
-# shoal_library(NAME SOURCES a.cpp ... [DEPENDS target ...]): one static library per folder, linked into the binaries and libshoal*.
+# What most sources include, compiled once. GCC takes a precompiled header under its own flags only, so every library gets OpenMP's, which
+# some have. The preset dev has no such headers: there each file includes what it needs.
+set(SHOAL_HEADERS <algorithm> <chrono> <filesystem> <functional> <map> <memory> <nlohmann/json.hpp> <optional> <set> <span> <sstream> <string>
+  <unordered_map> <vector>)
+file(CONFIGURE OUTPUT headers.cpp CONTENT "")
+add_library(shoal_headers OBJECT EXCLUDE_FROM_ALL ${CMAKE_CURRENT_BINARY_DIR}/headers.cpp)
+target_link_libraries(shoal_headers PRIVATE shoal_flags nlohmann_json::nlohmann_json)
+target_compile_options(shoal_headers PRIVATE ${OpenMP_CXX_FLAGS} ${SHOAL_LIBRARY_FLAGS})
+target_precompile_headers(shoal_headers PRIVATE ${SHOAL_HEADERS})
+
+# shoal_library(NAME SOURCES a.cpp ... [DEPENDS target ...] [FLAGS option ...]): one static library per folder, linked into the binaries and
+# libshoal*. FLAGS are options of its own, instead of SHOAL_LIBRARY_FLAGS.
 function(shoal_library name)
-  cmake_parse_arguments(arg "" "" "SOURCES;DEPENDS" ${ARGN})
+  cmake_parse_arguments(arg "" "" "SOURCES;DEPENDS;FLAGS" ${ARGN})
   add_library(${name} STATIC ${arg_SOURCES})
   target_link_libraries(${name} PUBLIC $<BUILD_INTERFACE:shoal_flags> ${arg_DEPENDS})
+  target_compile_options(${name} PRIVATE ${OpenMP_CXX_FLAGS} ${arg_FLAGS})
+  if(arg_FLAGS)
+    target_precompile_headers(${name} PRIVATE ${SHOAL_HEADERS})
+  else()
+    target_compile_options(${name} PRIVATE ${SHOAL_LIBRARY_FLAGS})
+    target_precompile_headers(${name} REUSE_FROM shoal_headers)
+  endif()
 endfunction()
 
 # What libraries of other versions must not be taken for: until 1.0 a minor version may break programs that are linked against an older one.

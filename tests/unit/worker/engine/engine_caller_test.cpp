@@ -140,7 +140,7 @@ TEST_F(EngineTest, LeavesItsCallersOpenMpThreadsAsTheyWere) {
   std::thread([&] {
     on_team([] { compute_unusually(::omp_get_thread_num() == 0 ? FE_UPWARD : FE_DOWNWARD); });
     const std::vector<unsigned> before = states_of_team();
-    EXPECT_NE(before[0], before[1]);
+    if (before[0] == before[1]) GTEST_SKIP() << "this OpenMP gives a team the settings of its caller";  // clang's does
     for (int i = 0; i < 2; ++i) {
       expect_usual(run(), "a team that the application has made");
       EXPECT_EQ(states_of_team(), before);

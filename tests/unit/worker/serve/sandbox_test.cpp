@@ -358,7 +358,7 @@ TEST_F(SandboxTest, ALoadingZygoteWritesNoFileByItsPathButInItsCache) {
   };
   for (const std::string& writable : {cache.path(), std::string()}) {
     for (const auto& [name, call] : calls)
-      EXPECT_EQ(status_of([&] { return is_denied(call()) ? 0 : 1; }, Who::kLoadingZygote, writable), 0) << name;
+      EXPECT_EQ(status_of([&call = call] { return is_denied(call()) ? 0 : 1; }, Who::kLoadingZygote, writable), 0) << name;
   }
   EXPECT_EQ(status_of([&] { return is_denied(::mkdir(cache.path("made").c_str(), 0700)) ? 0 : 1; }, Who::kLoadingZygote), 0)
       << "no cache is named";
