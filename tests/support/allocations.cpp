@@ -33,18 +33,19 @@ void* allocate(std::size_t size) noexcept {
   return memory;
 }
 
-void* allocate_or_throw(std::size_t size) {
+[[maybe_unused]] void* allocate_or_throw(std::size_t size) {
   if (void* const memory = allocate(size)) return memory;
   throw std::bad_alloc();
 }
 
-void release(void* memory) noexcept {
+[[maybe_unused]] void release(void* memory) noexcept {
   live_bytes.fetch_sub(::malloc_usable_size(memory), std::memory_order_relaxed);
   std::free(memory);
 }
 
 }  // namespace
 
+#if !defined(__clang__) || !defined(__SANITIZE_THREAD__)
 void* operator new(std::size_t size) { return allocate_or_throw(size); }
 void* operator new[](std::size_t size) { return allocate_or_throw(size); }
 void* operator new(std::size_t size, const std::nothrow_t&) noexcept { return allocate(size); }
@@ -53,6 +54,7 @@ void operator delete(void* memory) noexcept { release(memory); }
 void operator delete[](void* memory) noexcept { release(memory); }
 void operator delete(void* memory, std::size_t) noexcept { release(memory); }
 void operator delete[](void* memory, std::size_t) noexcept { release(memory); }
+#endif
 
 namespace shoal::test {
 
