@@ -96,9 +96,10 @@ Result<HoleFinder::Found> HoleFinder::allocated_end(const UniqueFd& fd, std::uin
   Status trusted = check_writable(path);
   Result<Found> found = trusted.ok() ? look(fd, from, to) : trusted;
   if (trusted.ok()) trusted = check_writable(path);
-  const bool has_changed = has_noticed();
+  const bool has_changed = read_notices();
   ::inotify_rm_watch(notices_.get(), watch);
-  (void)has_noticed();  // that the watch has ended
+  while (read_notices()) {  // up to the one that the watch has ended. Before, a client could go on making more
+  }
   if (!trusted.ok()) return trusted;
   if (has_changed) return invalid_argument("the mode or the owner of the arena changed while it was looked at: leave them alone");
   return found;
@@ -115,18 +116,9 @@ Status HoleFinder::begin_watch(const std::string& path, int& watch) {
       std::strerror(errno));
 }
 
-bool HoleFinder::has_noticed() {
+bool HoleFinder::read_notices() {
   alignas(inotify_event) std::array<char, 1024> events;
-  bool has_any = false;
-  for (ssize_t size; (size = ::read(notices_.get(), events.data(), events.size())) > 0;) {
-    for (ssize_t at = 0; at < size;) {
-      inotify_event event;
-      std::memcpy(&event, events.data() + at, sizeof event);
-      has_any = has_any || event.mask != IN_IGNORED;
-      at += static_cast<ssize_t>(sizeof event) + event.len;
-    }
-  }
-  return has_any;
+  return ::read(notices_.get(), events.data(), events.size()) > 0;
 }
 
 }  // namespace shoal

@@ -41,7 +41,7 @@ class HoleFinder {
 
  private:
   Status begin_watch(const std::string& path, int& watch);
-  bool has_noticed();
+  bool read_notices();  // whether there were any
   Result<Found> look(const UniqueFd& fd, std::uint64_t from, std::uint64_t to);
 
   UniqueFd notices_;  // of inotify; opened when it is needed first

@@ -87,7 +87,7 @@ void ModelVersion::try_to_start(std::uint64_t now_ns) {
 
 void ModelVersion::send_probe() {
   const auto& workers = processes_->workers();
-  const auto ready = std::ranges::find(workers, WorkerProcess::State::kReady, [](const auto& worker) { return worker->state; });
+  const auto ready = std::ranges::find_if(workers, [](const auto& worker) { return worker->is_ready(); });
   if (ready == workers.end()) return fleet_.catalog_.probe_not_sent(id_);
   probed_worker_ = (*ready)->incarnation;
   if (const Status sent = processes_->probe(*probed_worker_); !sent.ok())

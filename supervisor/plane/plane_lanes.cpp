@@ -61,10 +61,15 @@ void DataPlane::handle_lane_message(wire::PeerId peer, wire::Parcel& parcel) {
   sender.last_message_ns = now_ns_;
   if (sender.socket_fd < 0) sender.socket_fd = lane_transport_.source_fd();
   const bool is_parked = decoded.ok() && reply_.header.kind == static_cast<std::uint16_t>(wire::Kind::kParked);
-  if (!decoded.ok() || (!is_parked && reply_.header.kind != static_cast<std::uint16_t>(wire::Kind::kReply))) {
+  Status valid = decoded;
+  if (valid.ok() && !is_parked && reply_.header.kind != static_cast<std::uint16_t>(wire::Kind::kReply))
+    valid = invalid_argument("a message of kind {}", reply_.header.kind);
+  if (valid.ok() && reply_.header.status > static_cast<std::uint16_t>(StatusCode::kInternal))
+    valid = invalid_argument("a status of number {}", reply_.header.status);
+  if (!valid.ok()) {
     ++traffic_.bad_messages;
     return routed->second.version->processes.kill_worker(lane.incarnation,
-                                                         format("lane {} sent no reply: {}", lane.lane, decoded.message()));
+                                                         format("lane {} sent no reply: {}", lane.lane, valid.message()));
   }
   const wire::ReplyHeader& header = reply_.header;
   if (is_parked) {

@@ -164,7 +164,7 @@ void ModelProcesses::set_workers(int workers) {
 // Counts only ready workers: others may still fail to start.
 void ModelProcesses::dismiss_surplus_workers() {
   for (std::size_t i = workers_.size(); i-- > 0 && ready_workers() > options_.workers;) {
-    if (workers_[i]->state != WorkerProcess::State::kReady) continue;
+    if (!workers_[i]->is_ready()) continue;
     workers_[i]->state = WorkerProcess::State::kLeaving;
     observer_.worker_leaving(*workers_[i]);
   }
@@ -178,7 +178,7 @@ void ModelProcesses::let_go(std::uint64_t incarnation) {
 
 Status ModelProcesses::probe(std::uint64_t incarnation) {
   WorkerProcess* worker = find_worker(incarnation);
-  if (!worker || worker->state != WorkerProcess::State::kReady) return not_found("worker {} is not ready", incarnation);
+  if (!worker || !worker->is_ready()) return not_found("worker {} is not ready", incarnation);
   SHOAL_RETURN_IF_ERROR(wire::send_control(worker->control.get(), {.kind = ControlKind::kProbe, .id = worker->last_probe + 1}));
   ++worker->last_probe;
   ++worker->probes;

@@ -261,7 +261,7 @@ void ModelProcesses::account_for_death(const WorkerProcess& worker, std::uint64_
   }
   const bool settled = worker.state == WorkerProcess::State::kReady && now_ns > worker.ready_ns + kSettledNs;
   if (had_begun || settled) return;
-  const int others_ready = ready_workers() - (worker.state == WorkerProcess::State::kReady ? 1 : 0);
+  const int others_ready = ready_workers() - (worker.is_ready() ? 1 : 0);
   failed_start(now_ns, reason_.empty() ? "its workers die before they answer anything" : reason_, others_ready);
 }
 

@@ -57,6 +57,10 @@ bool Processes::watches(pid_t pid) const {
          std::ranges::any_of(workers_, [&](const auto& worker) { return worker->pidfd && worker->pid == pid; });
 }
 
+int Processes::ready_workers() const {
+  return static_cast<int>(std::ranges::count_if(workers_, [](const auto& worker) { return worker->is_ready(); }));
+}
+
 int Processes::count(WorkerProcess::State state) const {
   return static_cast<int>(std::ranges::count(workers_, state, [](const auto& worker) { return worker->state; }));
 }

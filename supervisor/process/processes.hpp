@@ -53,6 +53,8 @@ struct WorkerProcess {
 
   /// A worker that was killed does not become ready any more.
   bool is_starting() const { return state == State::kStarting && ended == EndReason::kNone; }
+  /// One that was killed answers nothing more, although it may live on for a while.
+  bool is_ready() const { return state == State::kReady && ended == EndReason::kNone; }
   /// Empty if there is no page.
   wire::StatusPage<const std::byte> page(std::size_t lanes) const;
 };
@@ -136,7 +138,7 @@ class Processes {
   WorkerProcess* find_worker(std::uint64_t incarnation);
   /// Whether this is its zygote, or a worker whose end will be noticed.
   bool watches(pid_t pid) const;
-  int ready_workers() const { return count(WorkerProcess::State::kReady); }
+  int ready_workers() const;
   const ProcessOptions& options() const { return options_; }
   std::uint64_t packed_bytes() const { return packed_bytes_; }  ///< of the shared weights
 

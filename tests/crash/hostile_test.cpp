@@ -125,12 +125,14 @@ TEST(Hostile, AWorkerThatBindsTheNamesOfOthersKeepsNoneFromComing) {
   }
 }
 
-TEST(Hostile, AWorkerThatAnswersOrParksWhatItWasNotAskedIsKilled) {
-  for (const char* name : {"hostile-babbler", "hostile-parker"}) {
+TEST(Hostile, AWorkerThatSaysWhatItMayNotIsKilled) {
+  constexpr const char* kOfNone = "belong to no request that they hold";
+  for (const auto& [name, why] :
+       {std::pair("hostile-babbler", kOfNone), {"hostile-parker", kOfNone}, {"hostile-inventor", "a status of number 999"}}) {
     const DaemonFixture daemon({.models = {"echo=builtin:identity", std::string(name) + "=builtin:identity"},
                                 .worker = "shoal-worker-hostile",
                                 .wait_until_ready = false});
-    EXPECT_TRUE(eventually([&] { return contains(daemon.log(), "belong to no request that they hold"); })) << daemon.log();
+    EXPECT_TRUE(eventually([&, why = why] { return contains(daemon.log(), why); })) << daemon.log();
     Pool pool = daemon.connect();
     const auto outputs = pool.predict("echo", {{"data", counting({4})}}, {.timeout = 5s});
     EXPECT_TRUE(outputs.ok()) << outputs.status().to_string();

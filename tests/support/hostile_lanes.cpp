@@ -183,7 +183,7 @@ void run_hoarder(ControlMessage fork) {
   while (true) ::pause();
 }
 
-void run_babbler(ControlMessage fork, wire::Kind kind) {
+void run_babbler(ControlMessage fork, wire::Kind kind, std::uint16_t status) {
   const std::string path = format("{}-0", fork.text);
   wire::MessageContext context;
   wire::Dealer lane = wire::Dealer::bind(context, path).value();
@@ -195,7 +195,8 @@ void run_babbler(ControlMessage fork, wire::Kind kind) {
                                    .kind = static_cast<std::uint16_t>(kind),
                                    .request_id = request,
                                    .incarnation = fork.id,
-                                   .attempt = 1};
+                                   .attempt = 1,
+                                   .status = status};
     bundle.add(std::as_bytes(std::span(&header, 1)));
   }
   while (true) (void)lane.send(bundle.message(), wire::Wait::kYes);

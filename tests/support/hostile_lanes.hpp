@@ -11,7 +11,7 @@ namespace shoal::test {
 /// Has one lane. When it gets a request, it sends many frames of a message that it never finishes.
 [[noreturn]] void run_hoarder(ControlMessage fork);
 /// Has one lane, and sends replies, or what `kind` is, about requests that it never had, as fast as it can.
-[[noreturn]] void run_babbler(ControlMessage fork, wire::Kind kind);
+[[noreturn]] void run_babbler(ControlMessage fork, wire::Kind kind, std::uint16_t status = 0);
 /// Has one lane, and binds the names that other workers may be about to bind.
 [[noreturn]] void run_squatter(ControlMessage fork);
 

@@ -1,6 +1,6 @@
 // shoal-worker-hostile: a zygote, and workers, that send anything at any time. It plays models whose name begins with "hostile";
 // the number behind that is the seed. The workers of "hostile-hoarder" do only one thing: run_hoarder(), and likewise those of
-// "hostile-squatter", "hostile-babbler" and "hostile-parker". Other models are served by the real worker.
+// "hostile-squatter", "hostile-babbler", "hostile-parker" and "hostile-inventor". Other models are served by the real worker.
 //
 //   SHOAL_HOSTILE_BYSTANDER  pid of a process whose pidfd is sent, too
 //
@@ -30,7 +30,7 @@ namespace {
 
 class HostileZygote : public Hostile {
  public:
-  enum class Workers { kHostile, kHoarders, kSquatters, kBabblers, kParkers };
+  enum class Workers { kHostile, kHoarders, kSquatters, kBabblers, kParkers, kInventors };
   HostileZygote(Chance chance, UniqueFd control, Workers workers)
       : Hostile(std::move(chance), std::move(control), ::getppid()),
         workers_(workers),
@@ -79,6 +79,7 @@ class HostileZygote : public Hostile {
       if (workers_ == Workers::kHoarders) run_hoarder(std::move(message));
       if (workers_ == Workers::kBabblers) run_babbler(std::move(message), wire::Kind::kReply);
       if (workers_ == Workers::kParkers) run_babbler(std::move(message), wire::Kind::kParked);
+      if (workers_ == Workers::kInventors) run_babbler(std::move(message), wire::Kind::kReply, 999);
       if (workers_ == Workers::kSquatters) run_squatter(std::move(message));
       run_hostile_worker(Chance(seed), std::move(message), supervisor_);
     }
@@ -161,6 +162,7 @@ int main(int argc, char** argv) {
                           : *name == "-squatter" ? Workers::kSquatters
                           : *name == "-babbler"  ? Workers::kBabblers
                           : *name == "-parker"   ? Workers::kParkers
+                          : *name == "-inventor" ? Workers::kInventors
                                                  : Workers::kHostile;
   HostileZygote(Chance(seed * 1'000'003 + count_start(seed)), shoal::UniqueFd(kControl), workers).run();
 }

@@ -184,6 +184,19 @@ TEST_F(ModelProcessesTest, SurplusWorkersLeaveTheYoungestFirst) {
   EXPECT_EQ(processes_->ready_workers(), 1);
 }
 
+// It answers nothing more, and may yet take a while to die.
+TEST_F(ModelProcessesTest, AWorkerThatWasKilledIsNotReadyAndNoOtherIsDismissedForIt) {
+  options_.workers = 2;
+  make();
+  const Puppet zygote = start_loaded();
+  const Fork first = make_ready(zygote), second = make_ready(zygote);
+  processes_->kill_worker(first.incarnation, "it is kept for the test");
+  EXPECT_EQ(processes_->ready_workers(), 1);
+  EXPECT_EQ(processes_->probe(first.incarnation).code(), StatusCode::kNotFound);
+  processes_->set_workers(1);
+  EXPECT_TRUE(events_.leaving.empty()) << "the one that is left serves";
+}
+
 TEST_F(ModelProcessesTest, AWorkerThatDiesIsReplacedAtOnceIfItHasAnswered) {
   const Puppet zygote = start_loaded();
   const Fork worker = make_ready(zygote);
