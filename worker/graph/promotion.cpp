@@ -34,7 +34,9 @@ DType common_type(std::span<const DType> types) {
 
 DType promoted_type(Promotion promotion, std::span<const DType> types) {
   const DType common = common_type(types);
-  if (common == DType::kInvalid || kFloats.holds(common)) return common;
+  if (common == DType::kInvalid) return common;
+  if (promotion == Promotion::kWidest) return kFloats.holds(common) ? DType::kFloat64 : DType::kInt64;
+  if (kFloats.holds(common)) return common;
   if (promotion == Promotion::kReals) return DType::kFloat32;
   return promotion == Promotion::kNumbers && common == DType::kBool ? DType::kInt64 : common;
 }

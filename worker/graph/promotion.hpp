@@ -14,9 +14,10 @@ enum class Promotion {
   kCommon,   ///< their common type
   kNumbers,  ///< their common type, and bools become int64
   kReals,    ///< their common type, and integers and bools become float32
+  kWidest,   ///< int64 or float64, by their common type
 };
 template <>
-inline constexpr std::array kWords<Promotion>{"none", "common", "numbers", "reals"};
+inline constexpr std::array kWords<Promotion>{"none", "common", "numbers", "reals", "widest"};
 
 /// The type of them all: a float wins over an integer, anything over a bool, and else the wider type. kInvalid if there is none,
 /// as for int8 and uint8.

@@ -67,7 +67,7 @@ Status infer_slice(const Node& node, SourceValues src, ResultValues dst) {
                               end.to_string(), axis, data.name, data.shape.to_string());
     }
     out[axis] = slice_count(range, size);
-    if (out[axis] == 0) {
+    if (!slice.may_be_empty && out[axis] == 0) {
       return invalid_argument("{}: nothing is left of axis {} of '{}' ({})", describe(node), axis, data.name,
                               data.shape.to_string());
     }

@@ -45,11 +45,13 @@ inline constexpr auto fields_of<SliceRange> = std::tuple{
 struct SliceAttributes {
   std::vector<SliceRange> ranges;
   bool clips = true;
+  bool may_be_empty = false;
 };
 template <>
 inline constexpr auto fields_of<SliceAttributes> = std::tuple{
     field("ranges", &SliceAttributes::ranges, "begin, begin + step, ... before end of each listed axis, as NumPy counts them"),
     field("clips", &SliceAttributes::clips, "a range beyond the axis is cut off; false: it is an error"),
+    field("may_be_empty", &SliceAttributes::may_be_empty, "a range of nothing is taken; false: it is an error"),
 };
 /// The part of an axis that a Slice takes: `count` elements from `begin`, `step` apart. The step of a single element is 1,
 /// because kernels multiply it by strides, and the file may contain any step.

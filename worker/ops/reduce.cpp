@@ -2,6 +2,7 @@
 #include "worker/ops/reduce.hpp"
 
 #include <algorithm>
+#include <cstring>
 #include <vector>
 
 #include "shm/base/errors.hpp"
@@ -101,6 +102,10 @@ void reduce(ReduceKind kind, const Lot& kept, const Lot& reduced, const T* src, 
 Status compute_reduce(const Node& node, Sources src, Results dst) {
   const auto& attributes = node.attributes.get<ReduceAttributes>();
   const Shape& shape = src[0].shape;
+  if (attributes.nothing_is_zero && shape.element_count() == 0) {
+    std::memset(dst[0].data, 0, static_cast<std::size_t>(dst[0].size_bytes()));
+    return {};
+  }
   const std::vector<bool> is_reduced = reduced_axes(attributes, shape.rank());
   const Strides strides = row_major(shape);
   Lot kept, reduced;

@@ -33,6 +33,7 @@ struct ReduceAttributes {
   bool exclude = false;
   bool gives_scalars = false;
   bool floats_only = false;
+  bool nothing_is_zero = false;
   Promotion promotion = Promotion::kNone;
 };
 template <>
@@ -44,6 +45,8 @@ inline constexpr auto fields_of<ReduceAttributes> = std::tuple{
     field("exclude", &ReduceAttributes::exclude, "the axes that are not listed are reduced"),
     field("gives_scalars", &ReduceAttributes::gives_scalars, "a full reduction without `keepdims` is a scalar"),
     field("floats_only", &ReduceAttributes::floats_only, "integers are refused; norms always refuse them"),
+    field("nothing_is_zero", &ReduceAttributes::nothing_is_zero,
+          "the result of no elements is 0, also that of a product or a mean"),
     field("promotion", &ReduceAttributes::promotion, "what the data becomes, as of Binary"),
 };
 

@@ -252,7 +252,8 @@ Status compute_percentile(const Node& node, Sources src, Results dst) {
       });
       std::ranges::sort(sorted, [](double x, double y) { return std::isnan(y) ? !std::isnan(x) : x < y; });
       for (std::size_t i = 0; i < percents.size(); ++i) {
-        const double place = percents[i] / 100 * static_cast<double>(sorted.size() - 1);
+        const double last = static_cast<double>(sorted.size() - 1);
+        const double place = std::min<double>(static_cast<float>(percents[i] * last / 100), last);
         const double found = at_place(sorted, place, percentile.interpolation);
         const auto to = static_cast<std::int64_t>(i) * count + number;
         if (dst[0].dtype == DType::kFloat64)

@@ -266,15 +266,18 @@ auto nan_to_num_function(const NanToNumAttributes& numbers) {
 template <typename T>
 auto around_function(const AroundAttributes& around) {
   using C = Compute<T>;
-  const double power = std::pow(10.0, std::abs(static_cast<double>(around.decimals)));
   if constexpr (std::is_integral_v<C>) {
+    const double power = std::pow(10.0, std::abs(static_cast<double>(around.decimals)));
     const bool is_whole = around.decimals >= 0, is_nothing = power > static_cast<double>(std::numeric_limits<C>::max());
     const C unit = is_whole || is_nothing ? C{1} : static_cast<C>(power);
     return [=](C x) -> C { return is_whole ? x : is_nothing ? C{0} : static_cast<C>(x - x % unit); };
   } else {
-    const C factor = static_cast<C>(power);
-    const bool is_fine = around.decimals > 0;
-    return [=](C x) -> C { return is_fine ? std::nearbyint(x * factor) / factor : std::nearbyint(x / factor) * factor; };
+    const auto scaled = [](C x, std::int64_t decimals) {
+      for (; decimals > 0; --decimals) x = static_cast<C>(to_element<T>(x * 10));
+      for (; decimals < 0; ++decimals) x = static_cast<C>(to_element<T>(x / 10));
+      return x;
+    };
+    return [scaled, decimals = around.decimals](C x) -> C { return scaled(std::nearbyint(scaled(x, decimals)), -decimals); };
   }
 }
 

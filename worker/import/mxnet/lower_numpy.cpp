@@ -170,6 +170,7 @@ void add_numpy_binaries(std::vector<MxnetOperator>& all, const NumpyBinary& name
 ReduceAttributes numpy_axes(MxnetLowering& lowering, ReduceKind kind) {
   AttributeReader& attributes = lowering.attributes;
   ReduceAttributes reduce{.kind = kind, .gives_scalars = true};
+  reduce.nothing_is_zero = kind == ReduceKind::kProd || kind == ReduceKind::kMean;
   reduce.axes = attributes.tuple("axis", Dims{});
   if (attributes.has("axis") && reduce.axes.empty())
     attributes.fail("axis", "is empty, so nothing is reduced; this is not supported");
@@ -182,7 +183,7 @@ Promotion promotion_of(ReduceKind kind) {
   return kind == ReduceKind::kSum || kind == ReduceKind::kProd ? Promotion::kNumbers : Promotion::kNone;
 }
 
-/// The type that the file wants for the result of a reduction. Integers are made last, of float64.
+/// The type that the file wants for the result. Integers are made last, of float64.
 struct ReducedType {
   std::optional<DType> before, behind;
 };
@@ -203,8 +204,13 @@ Values cast_to(MxnetLowering& lowering, Values data, std::optional<DType> dtype)
 auto numpy_reduce(ReduceKind kind) {
   return [=](MxnetLowering& lowering) -> Values {
     ReduceAttributes attributes = numpy_axes(lowering, kind);
-    const ReducedType type = reduced_type(lowering);
-    if (!type.before) attributes.promotion = promotion_of(kind);
+    ReducedType type = reduced_type(lowering);
+    if (!type.before) {
+      attributes.promotion = promotion_of(kind);
+    } else if (kind != ReduceKind::kMean) {  // integers are added in 64 bits, whatever the result is
+      attributes.promotion = Promotion::kWidest;
+      type = {std::nullopt, type.behind ? type.behind : type.before};
+    }
     const Values data = cast_to(lowering, lowering.inputs, type.before);
     return cast_to(lowering, Chain(lowering, data).add(ops::kReduce, attributes).end(), type.behind);
   };

@@ -189,8 +189,12 @@ Values diag_indices(MxnetLowering& lowering) {
 
 /// Each element but the first less the one before it.
 Values differences(MxnetLowering& lowering, ValueId data, std::int64_t axis) {
-  const Values later = lowering.add(ops::kSlice, SliceAttributes{{{.axis = axis, .begin = 1}}}, {data}),
-               earlier = lowering.add(ops::kSlice, SliceAttributes{{{.axis = axis, .end = -1}}}, {data});
+  const Values later = lowering.add(ops::kSlice,
+                                    SliceAttributes{.ranges = {{.axis = axis, .begin = 1}}, .clips = true, .may_be_empty = true},
+                                    {data}),
+               earlier = lowering.add(ops::kSlice,
+                                      SliceAttributes{.ranges = {{.axis = axis, .end = -1}}, .clips = true, .may_be_empty = true},
+                                      {data});
   if (later.empty() || earlier.empty()) return {};
   return lowering.add(ops::kBinary, BinaryAttributes{BinaryKind::kSub}, {later[0], earlier[0]});
 }

@@ -49,7 +49,7 @@ TEST(Attributes, OfAnotherStructAreNoneOfThisOne) {
 TEST(Attributes, AreWrittenForPeople) {
   EXPECT_EQ(Attributes(TransposeAttributes{.axes = {1, 0}}).to_text(), "axes=(1, 0)");
   EXPECT_EQ(Attributes(SliceAttributes{.ranges = {{.axis = 1, .end = 3}}, .clips = false}).to_text(),
-            "ranges=({axis=1, begin=none, end=3, step=1}), clips=false");
+            "ranges=({axis=1, begin=none, end=3, step=1}), clips=false, may_be_empty=false");
   EXPECT_EQ(
       Attributes(SoftmaxAttributes{.kind = SoftmaxKind::kLogSoftmax, .temperature = 0.5, .dtype = DType::kFloat16}).to_text(),
       "kind=log_softmax, axis=-1, flatten_rest=false, least_rank=1, temperature=0.5, use_length=false, dtype=float16");

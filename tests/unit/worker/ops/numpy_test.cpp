@@ -1,6 +1,7 @@
 // Names of MXNet's NumPy interface: their types, and rules that MXNet's own answers (tests/golden/numpy) do not show.
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <numeric>
 
 #include "tests/unit/worker/ops/by_hand.hpp"
@@ -45,6 +46,58 @@ TEST(NumpyNames, RoundToDecimals) {
   EXPECT_TRUE(gives("_npi_around", {{"decimals", "1"}}, {tensor({3}, {0.25, -1.35, 2})}, {3}, {0.2, -1.4, 2}));
   EXPECT_TRUE(gives("_npi_around", {{"decimals", "-1"}}, {tensor({3}, {25, 35, -4})}, {3}, {20, 40, 0}));
   EXPECT_TRUE(gives("_npi_around", {}, {tensor({2}, {0.5, 1.5})}, {2}, {0, 2}));
+}
+
+/// Each step of scaling by 10 rounds: 1.035 becomes less than 103.5, where one product would be 103.5.
+TEST(NumpyNames, RoundToDecimalsStepByStep) {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  EXPECT_TRUE(gives("_npi_around", {{"decimals", "2"}}, {tensor({2}, {1.035, 2.675})}, {2}, {1.03, 2.68}));
+  EXPECT_TRUE(gives("_npi_around", {{"decimals", "39"}}, {tensor({3}, {0, 5, -3.25})}, {3}, {0, kInfinity, -kInfinity}));
+  EXPECT_TRUE(gives("_npi_around", {{"decimals", "-39"}}, {tensor({3}, {0, 5, -3.25})}, {3}, {0, 0, 0}));
+}
+
+/// The place among the sorted numbers is a float32: 29 % of 100 is 29, and not a little less.
+TEST(NumpyNames, FindPercentilesAtWholePlaces) {
+  std::vector<double> numbers(101);
+  std::iota(numbers.begin(), numbers.end(), 0);
+  const auto found = [&](const char* percent, const char* rule, double want) {
+    return gives("_npi_percentile", {{"q_scalar", percent}, {"interpolation", rule}}, {tensor({101}, numbers)}, Shape(), {want});
+  };
+  EXPECT_TRUE(found("29", "lower", 29));
+  EXPECT_TRUE(found("7", "higher", 7));
+  EXPECT_TRUE(found("29", "midpoint", 29));
+  EXPECT_TRUE(found("100", "higher", 100));
+}
+
+TEST(NumpyNames, ReduceNothingToZero) {
+  const Tensor nothing = tensor({0, 3}, {});
+  for (const char* op : {"_np_sum", "_np_prod", "_npi_mean"})
+    EXPECT_TRUE(gives(op, {{"axis", "(0,)"}}, {nothing}, {3}, {0, 0, 0})) << op;
+  EXPECT_TRUE(gives("_npi_mean", {}, {tensor<std::int32_t>({0}, {})}, Shape(), {0}));
+}
+
+TEST(NumpyNames, AddIntegersInAllTheirBits) {
+  const auto sum = []<typename T>(T, const char* dtype, const Tensor& data) {
+    const auto results = apply("_np_sum", {{"dtype", dtype}}, {data});
+    EXPECT_TRUE(results.ok()) << results.status().to_string();
+    if (!results.ok()) return T{};
+    const Tensor& result = results->front().tensor;
+    return result.values<T>()[0];
+  };
+  const Tensor large = tensor<std::int64_t>({1}, {0x1p53}), one = tensor<std::int64_t>({1}, {1});
+  const auto odd = apply("_npi_add", {}, {large, one});
+  ASSERT_TRUE(odd.ok());
+  EXPECT_EQ(sum(std::int64_t{}, "int64", odd->front().tensor), (std::int64_t{1} << 53) + 1);
+  EXPECT_EQ(sum(std::int32_t{}, "int32", tensor<std::int32_t>({2}, {2147483647, 5})), -2147483644);
+  EXPECT_EQ(sum(float{}, "float32", tensor<std::int32_t>({2}, {16777217, -16777216})), 1);
+  EXPECT_EQ(sum(std::int32_t{}, "int32", tensor({2}, {1.5, 1.5})), 3);
+}
+
+TEST(NumpyNames, DifferencesOfShortAxesAreEmpty) {
+  EXPECT_TRUE(gives("_npi_diff", {}, {tensor({3, 1}, {1, 2, 3})}, {3, 0}, {}));
+  EXPECT_TRUE(gives("_npi_diff", {{"n", "5"}}, {tensor({2, 2}, {1, 2, 3, 4})}, {2, 0}, {}));
+  EXPECT_TRUE(gives("_npi_ediff1d", {{"to_begin_scalar", "7"}}, {tensor({1}, {3})}, {1}, {7}));
+  EXPECT_TRUE(gives("_npi_ediff1d", {{"to_begin_scalar", "7"}}, {tensor({0}, {})}, {1}, {7}));
 }
 
 /// As MXNet 1.9.1 counts: the place of a number tells its bin, and then the edges, which are cut to integers.
