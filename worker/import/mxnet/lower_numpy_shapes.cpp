@@ -189,12 +189,10 @@ Values diag_indices(MxnetLowering& lowering) {
 
 /// Each element but the first less the one before it.
 Values differences(MxnetLowering& lowering, ValueId data, std::int64_t axis) {
-  const Values later = lowering.add(ops::kSlice,
-                                    SliceAttributes{.ranges = {{.axis = axis, .begin = 1}}, .clips = true, .may_be_empty = true},
-                                    {data}),
-               earlier = lowering.add(ops::kSlice,
-                                      SliceAttributes{.ranges = {{.axis = axis, .end = -1}}, .clips = true, .may_be_empty = true},
-                                      {data});
+  const auto part = [&](const SliceRange& range) {
+    return lowering.add(ops::kSlice, SliceAttributes{.ranges = {range}, .may_be_empty = true}, {data});
+  };
+  const Values later = part({.axis = axis, .begin = 1}), earlier = part({.axis = axis, .end = -1});
   if (later.empty() || earlier.empty()) return {};
   return lowering.add(ops::kBinary, BinaryAttributes{BinaryKind::kSub}, {later[0], earlier[0]});
 }
