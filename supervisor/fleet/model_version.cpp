@@ -90,8 +90,11 @@ void ModelVersion::send_probe() {
   const auto ready = std::ranges::find_if(workers, [](const auto& worker) { return worker->is_ready(); });
   if (ready == workers.end()) return fleet_.catalog_.probe_not_sent(id_);
   probed_worker_ = (*ready)->incarnation;
-  if (const Status sent = processes_->probe(*probed_worker_); !sent.ok())
-    processes_->fail(format("version {}: its probe cannot be sent: {}", number(), sent.message()));
+  const Status sent = processes_->probe(*probed_worker_);
+  if (sent.ok()) return;
+  // It does not read its control socket, or has closed it. Another worker is asked.
+  fleet_.catalog_.probe_not_sent(id_);
+  processes_->kill_worker(*std::exchange(probed_worker_, std::nullopt), format("its probe cannot be sent: {}", sent.message()));
 }
 
 void ModelVersion::worker_probed(const WorkerProcess& worker, const Status& status) {

@@ -131,7 +131,7 @@ void ModelProcesses::kill_worker(std::uint64_t incarnation, std::string_view why
   WorkerProcess* worker = find_worker(incarnation);
   if (!worker) return;
   note_end(*worker, why, reason);
-  if (worker->pidfd) send_signal(worker->pidfd, SIGKILL);  // otherwise it is killed when its fork is reported
+  if (worker->pidfd) send_kill(*worker);  // otherwise it is killed when its fork is reported
 }
 
 void ModelProcesses::abort_worker(std::uint64_t incarnation, pid_t thread, std::string_view why, EndReason reason) {

@@ -55,6 +55,9 @@ class ModelProcesses final : public Processes {
   static constexpr std::uint64_t kZygoteDeathLimitNs = 10'000'000'000;
   static constexpr std::uint64_t kNoRoomRetryNs = 1'000'000'000;  // while there are too many such zygotes
   static constexpr std::uint64_t kWorkerStartLimitNs = 10'000'000'000;
+  /// From the SIGKILL of a worker to its death. After that another one takes its place, for up to kMostReplaced that do not die.
+  static constexpr std::uint64_t kWorkerDeathLimitNs = 10'000'000'000;
+  static constexpr int kMostReplaced = 8;
   static constexpr std::uint64_t kAbortLimitNs = 1'000'000'000;   // to write the crash record, also on a busy machine
   static constexpr int kMostForking = 8;                          // FORKs that are not answered: each has kCommandLimitNs
   static constexpr std::uint64_t kSettledNs = 1'000'000'000;      // a worker that idles this long has started well
@@ -140,12 +143,15 @@ class ModelProcesses final : public Processes {
   void account_for_death(const WorkerProcess& worker, std::uint64_t now_ns);
   void failed_start(std::uint64_t now_ns, const std::string& why, int others_ready);
   void worker_is_late(std::uint64_t incarnation);
+  void send_kill(WorkerProcess& worker);
+  void replace(WorkerProcess& worker);
   void drop_worker(std::uint64_t incarnation);
   void note_unborn(const WorkerProcess& worker, std::uint64_t now_ns);
   void forget_unborn(std::uint64_t now_ns);
   void note_end(WorkerProcess& worker, std::string_view why, EndReason reason);
   void dismiss_surplus_workers();
-  int staying_workers() const { return static_cast<int>(workers_.size()) - count(WorkerProcess::State::kLeaving); }
+  int staying_workers() const;
+  int replaced_workers() const;
 
   const Clock& clock_;
   EventLoop& loop_;

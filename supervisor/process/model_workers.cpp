@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <sstream>
+#include <utility>
 
 #include "shm/base/errors.hpp"
 #include "shm/base/shortened.hpp"
@@ -91,15 +92,12 @@ Status ModelProcesses::handle_forked(const ControlMessage& message, bool lost_fd
   zygote_backoff_.succeeded();
   shortage_.succeeded();
   worker->state = WorkerProcess::State::kStarting;
-  worker->limit->set(now_ns + (worker->is_silent ? kSilentLimitNs : kWorkerStartLimitNs));
   if (!worker->pidfd) {
     worker_exited(message.id);
     return {};
   }
-  if (worker->ended != EndReason::kNone) {
-    worker->limit->clear();
-    send_signal(worker->pidfd, SIGKILL);
-  }
+  worker->limit->set(now_ns + (worker->is_silent ? kSilentLimitNs : kWorkerStartLimitNs));
+  if (worker->ended != EndReason::kNone) send_kill(*worker);
   becomes_ready_when_complete(*worker);
   fork_missing_workers();
   return {};
@@ -240,11 +238,34 @@ void ModelProcesses::worker_exited(std::uint64_t incarnation) {
 void ModelProcesses::worker_is_late(std::uint64_t incarnation) {
   WorkerProcess& worker = *find_worker(incarnation);
   if (worker.state == WorkerProcess::State::kForking) return zygote_is_stuck();
-  if (worker.was_aborted) {
-    send_signal(worker.pidfd, SIGKILL);
-    return worker.limit->set(clock_.now_ns() + kAbortLimitNs);
-  }
+  if (worker.was_killed) return replace(worker);
+  if (worker.was_aborted) return send_kill(worker);
   kill_worker(incarnation, worker.is_silent ? "closed its control socket and did not end" : "not ready in time");
+}
+
+void ModelProcesses::send_kill(WorkerProcess& worker) {
+  send_signal(worker.pidfd, SIGKILL);
+  if (!std::exchange(worker.was_killed, true)) worker.limit->set(clock_.now_ns() + kWorkerDeathLimitNs);
+}
+
+// The requests that it holds wait for its death: until then it may write to their outputs.
+void ModelProcesses::replace(WorkerProcess& worker) {
+  if (replaced_workers() == kMostReplaced) return worker.limit->set(clock_.now_ns() + kNoRoomRetryNs);
+  worker.is_replaced = true;
+  log_.error(
+      "worker_replaced model={} pid={} incarnation={} reason=\"was killed and does not die: the kernel waits for a device or a "
+      "file system\"",
+      options_.name, worker.pid, worker.incarnation);
+  fork_missing_workers();
+}
+
+int ModelProcesses::staying_workers() const {
+  return static_cast<int>(std::ranges::count_if(
+      workers_, [](const auto& worker) { return worker->state != WorkerProcess::State::kLeaving && !worker->is_replaced; }));
+}
+
+int ModelProcesses::replaced_workers() const {
+  return static_cast<int>(std::ranges::count_if(workers_, [](const auto& worker) { return worker->is_replaced; }));
 }
 
 // A worker that answered, or died of a request, is replaced at once; only failed starts are delayed. The status page says which

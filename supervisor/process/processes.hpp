@@ -46,6 +46,8 @@ struct WorkerProcess {
   std::string ended_because;
   std::optional<int> wait_status;  // as of waitpid(), from this process or from the zygote
   bool was_aborted = false;        // SIGABRT was sent; SIGKILL follows
+  bool was_killed = false;         // SIGKILL was sent
+  bool is_replaced = false;        // it does not die, and another one takes its place
   bool is_silent = false;          // its control socket has ended
   std::optional<Timer> limit;      // for what must happen next: FORKED, READY, or its end
   std::uint64_t last_probe = 0;    // its number; 0: none was sent

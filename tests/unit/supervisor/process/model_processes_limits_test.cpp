@@ -167,6 +167,50 @@ TEST_F(ModelProcessesTest, WhenTooManyZygotesDoNotDieAModelWaitsForItsOwn) {
   EXPECT_TRUE(listen_until([&] { return stuck_.count() == 0 && models.back()->all_gone(); }));
 }
 
+// ---- a worker that was killed and does not die ----
+
+TEST_F(ModelProcessesTest, AWorkerThatDoesNotDieIsReplacedAndItsDeathIsToldLater) {
+  const Puppet zygote = start_loaded();
+  const Fork worker = make_ready(zygote);
+  processes_->kill_worker(worker.incarnation, "it is not wanted");
+  ASSERT_TRUE(next_ns());
+  const std::uint64_t limit_ns = *next_ns();
+  processes_->kill_worker(worker.incarnation, "once more");
+  EXPECT_EQ(next_ns(), limit_ns) << "the first SIGKILL counts";
+  run_at(limit_ns - 1);
+  EXPECT_TRUE(zygote.hears_nothing());
+  run_at(limit_ns);
+  const Fork second = zygote.fork_worker();
+  EXPECT_TRUE(events_.died.empty()) << "its requests may not run again yet";
+  second.say_ready();
+  EXPECT_TRUE(pump_until([&] { return is_ready(second.incarnation) && events_.died.contains(worker.incarnation); }));
+  EXPECT_TRUE(zygote.hears_nothing()) << "its end counts as a second one";
+}
+
+TEST_F(ModelProcessesTest, AnAbortedWorkerThatDoesNotDieIsReplaced) {
+  const Puppet zygote = start_loaded();
+  const Fork worker = make_ready(zygote);
+  processes_->abort_worker(worker.incarnation, 0, "it hangs", EndReason::kHung);
+  run_at(*next_ns());
+  EXPECT_TRUE(zygote.hears_nothing());
+  run_at(*next_ns());
+  EXPECT_EQ(zygote.hear_fork().incarnation, worker.incarnation + 1);
+}
+
+TEST_F(ModelProcessesTest, WhenTooManyWorkersDoNotDieNoOtherIsReplaced) {
+  options_.workers = ModelProcesses::kMostReplaced + 1;
+  make();
+  const Puppet zygote = start_loaded();
+  std::vector<Fork> workers;
+  for (int i = 0; i < options_.workers; ++i) workers.push_back(make_ready(zygote));
+  for (const Fork& worker : workers) processes_->kill_worker(worker.incarnation, "it is not wanted");
+  clock_.ahead_ns += ModelProcesses::kWorkerDeathLimitNs + 1;
+  for (int turn = 0; turn < 3; ++turn) timers_.run_due(clock_.now_ns());
+  EXPECT_GT(next_ns(), clock_.now_ns() + ModelProcesses::kNoRoomRetryNs / 2) << "it turns and turns";
+  for (int i = 0; i < ModelProcesses::kMostReplaced; ++i) zygote.hear_fork();
+  EXPECT_TRUE(zygote.hears_nothing());
+}
+
 // ---- the daemon stood still ----
 
 TEST_F(ModelProcessesTest, TimeInWhichTheDaemonDidNotRunCountsForNoLoad) {
