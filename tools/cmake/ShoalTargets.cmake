@@ -27,11 +27,10 @@ endif()
 
 # What most sources include, compiled once. GCC takes a precompiled header under its own flags only, so every library gets OpenMP's, which
 # some have. The preset dev has no such headers: there each file includes what it needs.
-set(SHOAL_HEADERS <algorithm> <chrono> <filesystem> <functional> <map> <memory> <nlohmann/json.hpp> <optional> <set> <span> <sstream> <string>
-  <unordered_map> <vector>)
+set(SHOAL_HEADERS <algorithm> <chrono> <filesystem> <functional> <map> <memory> <optional> <set> <span> <sstream> <string> <unordered_map> <vector>)
 file(CONFIGURE OUTPUT headers.cpp CONTENT "")
 add_library(shoal_headers OBJECT EXCLUDE_FROM_ALL ${CMAKE_CURRENT_BINARY_DIR}/headers.cpp)
-target_link_libraries(shoal_headers PRIVATE shoal_flags nlohmann_json::nlohmann_json)
+target_link_libraries(shoal_headers PRIVATE shoal_flags)
 target_compile_options(shoal_headers PRIVATE ${OpenMP_CXX_FLAGS} ${SHOAL_LIBRARY_FLAGS})
 target_precompile_headers(shoal_headers PRIVATE ${SHOAL_HEADERS})
 
@@ -89,7 +88,12 @@ add_custom_target(threads_tests)  # every test labelled threads: what the preset
 # header under its own flags only, so all of them get OpenMP's, which some have.
 function(shoal_test_code name)
   target_compile_options(${name} PRIVATE ${SHOAL_TEST_FLAGS} ${OpenMP_CXX_FLAGS})
-  target_precompile_headers(${name} REUSE_FROM shoal_test_headers)
+  get_target_property(dependencies ${name} LINK_LIBRARIES)
+  if("shoal_test_pool" IN_LIST dependencies)
+    target_precompile_headers(${name} REUSE_FROM shoal_pool_test_headers)
+  else()
+    target_precompile_headers(${name} REUSE_FROM shoal_test_headers)
+  endif()
 endfunction()
 
 # shoal_test(NAME SOURCES a_test.cpp ... [DEPENDS target ...] LABELS unit [TIMEOUT seconds] [WHOLE] [SERIAL] [NO_UNITY] [OPTIMIZED]): one
