@@ -132,11 +132,14 @@ json worker_json(const WorkerProcess& worker, std::size_t lane_count, const Ledg
   json lanes = json::array();
   const auto page = worker.page(lane_count);
   for (const wire::LaneLine& line : page.lanes) lanes.push_back(lane_json(line));
-  json object{
-      {"pid", worker.pid}, {"state", worker_state_name(worker.state)},           {"incarnation", worker.incarnation},
-      {"lanes", lanes},    {"answered", ledger.answered_by(worker.incarnation)}, {"held", ledger.held_by(worker.incarnation)}};
+  json object{{"pid", worker.pid},
+              {"state", worker.state_name()},
+              {"incarnation", worker.incarnation},
+              {"lanes", lanes},
+              {"answered", ledger.answered_by(worker.incarnation)},
+              {"held", ledger.held_by(worker.incarnation)}};
   if (page.programs) object["programs"] = programs_json(*page.programs);
-  if (worker.state == WorkerProcess::State::kReady) object["uptime_s"] = static_cast<double>(now_ns - worker.ready_ns) / 1e9;
+  if (worker.is_ready()) object["uptime_s"] = static_cast<double>(now_ns - worker.ready_ns) / 1e9;
   return object;
 }
 
@@ -197,8 +200,10 @@ json Admin::version_json(const Service& service, const CatalogVersion& version, 
   const ModelView view = plane_.ledger().model(model.routed().index);
   const ModelConfig& config = model.served().config;
   json workers = json::array();
-  for (const auto& worker : processes.workers())
-    workers.push_back(worker_json(*worker, static_cast<std::size_t>(config.contexts), plane_.ledger(), now_ns));
+  for (const auto* those : {&processes.workers(), &processes.stuck_workers()}) {
+    for (const auto& worker : *those)
+      workers.push_back(worker_json(*worker, static_cast<std::size_t>(config.contexts), plane_.ledger(), now_ns));
+  }
   const pid_t zygote = processes.zygote_pid();
   const bool is_coming = version.stage == CatalogVersion::Stage::kComing;
   const bool is_current = &version == service.current;

@@ -61,7 +61,7 @@ struct VersionFacts {
   bool has_failed = false;       ///< it will never serve
   bool is_stalled = false;       ///< starts of its processes fail again and again
   bool lacks_resources = false;  ///< because descriptors, memory or process ids are missing
-  bool can_answer = false;       ///< a worker is ready, and the breaker lets requests through
+  bool can_answer = false;       ///< a worker is ready, the breaker lets requests through, and not all are held by stuck workers
   bool is_idle = true;           ///< none of its requests is left
   std::size_t requests = 0;      ///< that wait or run
   bool is_gone = false;          ///< none of its processes is left
@@ -305,7 +305,7 @@ class Catalog {
   void found(SearchId search, Result<std::vector<VersionEntry>> entries);
   /// The answer to SendProbe.
   void probed(VersionId version, const Status& status);
-  /// No worker was ready for it any more.
+  /// No worker was ready for it any more, or the one that was did not take it.
   void probe_not_sent(VersionId version);
 
   /// Goes as far as the facts allow. Carry out the actions, and call it again if facts have changed since.

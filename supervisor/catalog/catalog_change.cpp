@@ -83,7 +83,7 @@ void Catalog::set_workers(CatalogVersion& version, int workers) {
   actions_.push_back(SetWorkers{version.id, workers});
 }
 
-// Without a limit, the watchdog ends lanes that hang, and requests fail when no worker could have answered them for
+// Without a limit, the watchdog ends workers that hang, and requests fail when no worker could have answered them for
 // kLeaveLimitNs.
 void Catalog::leave(const Service& service, CatalogVersion& version, std::optional<std::uint64_t> limit_ns) {
   if (limit_ns && !version.leave_limit_ns) version.leave_limit_ns = limit_ns;

@@ -33,14 +33,17 @@ VersionFacts ModelVersion::facts() const {
   // Whoever asked hears kOverloaded if the same wish may come true later.
   const bool may_succeed_later = processes_->lacks_resources() || entry_.failure.code() == StatusCode::kOverloaded;
   const ModelView asked = plane_.ledger().model(routed_.index);
+  const std::size_t requests = asked.queued + asked.running + asked.suspected;
+  std::size_t held_by_stuck = 0;
+  for (const auto& worker : processes_->stuck_workers()) held_by_stuck += plane_.ledger().held_by(worker->incarnation);
   return {.ready = ready,
           .alive = static_cast<int>(processes_->workers().size()),
           .has_failed = has_failed(),
           .is_stalled = processes_->makes_no_progress(),
           .lacks_resources = processes_->lacks_resources(),
-          .can_answer = ready > 0 && asked.breaker.closed(),
+          .can_answer = ready > 0 && asked.breaker.closed() && (requests > held_by_stuck || requests == 0),
           .is_idle = plane_.ledger().model_idle(routed_.index),
-          .requests = asked.queued + asked.running,
+          .requests = requests,
           .is_gone = processes_->all_gone(),
           .reason = processes_->reason(),
           .failure = may_succeed_later ? StatusCode::kOverloaded : StatusCode::kFailedPrecondition};

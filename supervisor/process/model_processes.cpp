@@ -73,6 +73,7 @@ ModelProcesses::~ModelProcesses() {
   kill_all();
   forget_zygote();
   while (!workers_.empty()) drop_worker(workers_.back()->incarnation);
+  while (!stuck_workers_.empty()) drop_worker(stuck_workers_.back()->incarnation);
   loop_.close_memory(std::move(packed_));
 }
 

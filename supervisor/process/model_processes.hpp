@@ -1,8 +1,8 @@
 // The processes of one model: its zygote and its workers. Keeps the wanted number of workers.
 //
 //   zygote   none → loading → idle;  any → dead, or left alone → (back-off) → loading
-//   worker   forking → starting → ready;  any → dead → forking;  ready → leaving (surplus) → gone
-//   model    loading → ready;  any → failed (a bad load, or kFailedStartsForFailure failed starts in a row)
+//   worker   forking → starting → ready;  any → dead → forking;  ready → leaving (surplus) → gone;  killed → (10 s) → stuck →
+//   dead model    loading → ready;  any → failed (a bad load, or kFailedStartsForFailure failed starts in a row)
 //
 // A start that fails for lack of descriptors, memory or process ids is tried again and fails no model.
 #pragma once
@@ -40,6 +40,8 @@ struct Births {
   };
   std::uint64_t next_incarnation = 1;
   std::uint64_t longest_reply_bytes = 0;  // the outputs in one message of a lane; 0 = no limit
+  static constexpr int kMostStuckWorkers = 32;
+  int stuck_workers = 0;  // that were killed and do not die
   std::vector<Unborn> unborn;
   /// Removes the sockets of workers whose fork was not reported. Call it after orphans were reaped.
   void sweep_unborn(std::uint64_t now_ns);
@@ -53,11 +55,11 @@ class ModelProcesses final : public Processes {
   static constexpr std::uint64_t kEndLimitNs = 2'000'000'000;      // for a zygote that was told to end
   /// From the SIGKILL of a zygote to its death. After that nobody waits for it (StuckZygotes).
   static constexpr std::uint64_t kZygoteDeathLimitNs = 10'000'000'000;
-  static constexpr std::uint64_t kNoRoomRetryNs = 1'000'000'000;  // while there are too many such zygotes
+  static constexpr std::uint64_t kNoRoomRetryNs = 1'000'000'000;  // while there are too many of those that do not die
   static constexpr std::uint64_t kWorkerStartLimitNs = 10'000'000'000;
-  /// From the SIGKILL of a worker to its death. After that another one takes its place, for up to kMostReplaced that do not die.
+  /// From the SIGKILL of a worker to its death. After that another one takes its place (stuck_workers()).
   static constexpr std::uint64_t kWorkerDeathLimitNs = 10'000'000'000;
-  static constexpr int kMostReplaced = 8;
+  static constexpr std::size_t kMostStuckWorkers = 8;             // of one version
   static constexpr std::uint64_t kAbortLimitNs = 1'000'000'000;   // to write the crash record, also on a busy machine
   static constexpr int kMostForking = 8;                          // FORKs that are not answered: each has kCommandLimitNs
   static constexpr std::uint64_t kSettledNs = 1'000'000'000;      // a worker that idles this long has started well
@@ -73,7 +75,7 @@ class ModelProcesses final : public Processes {
   void start() override;
   void stop() override;
   void kill_all() override;
-  bool all_gone() const override { return !zygote_ && workers_.empty(); }
+  bool all_gone() const override { return !zygote_ && workers_.empty() && stuck_workers_.empty(); }
   void kill_worker(std::uint64_t incarnation, std::string_view why, EndReason reason = EndReason::kRules) override;
   void abort_worker(std::uint64_t incarnation, pid_t thread, std::string_view why, EndReason reason) override;
   void set_workers(int workers) override;
@@ -144,14 +146,14 @@ class ModelProcesses final : public Processes {
   void failed_start(std::uint64_t now_ns, const std::string& why, int others_ready);
   void worker_is_late(std::uint64_t incarnation);
   void send_kill(WorkerProcess& worker);
-  void replace(WorkerProcess& worker);
+  void leave_worker_alone(WorkerProcess& worker);
   void drop_worker(std::uint64_t incarnation);
   void note_unborn(const WorkerProcess& worker, std::uint64_t now_ns);
   void forget_unborn(std::uint64_t now_ns);
   void note_end(WorkerProcess& worker, std::string_view why, EndReason reason);
   void dismiss_surplus_workers();
-  int staying_workers() const;
-  int replaced_workers() const;
+  int staying_workers() const { return static_cast<int>(workers_.size()) - count(WorkerProcess::State::kLeaving); }
+  WorkerProcess* find_watched(std::uint64_t incarnation);
 
   const Clock& clock_;
   EventLoop& loop_;

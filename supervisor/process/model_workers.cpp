@@ -109,7 +109,8 @@ Status ModelProcesses::adopt(WorkerProcess& worker, const ControlMessage& messag
   if (message.fds.size() != 1) return invalid_argument("{} descriptors instead of one pidfd", message.fds.size());
   SHOAL_ASSIGN_OR_RETURN(ReportedWorker reported, check_sent_pidfd(message.fds[0], message.a, zygote_->child));
   const auto is_it = [&](const auto& other) { return other->pidfd && other->pid == reported.pid; };
-  if (std::ranges::any_of(workers_, is_it)) return invalid_argument("process {} is another worker", reported.pid);
+  if (std::ranges::any_of(workers_, is_it) || std::ranges::any_of(stuck_workers_, is_it))
+    return invalid_argument("process {} is another worker", reported.pid);
   if (reported.pidfd) {
     SHOAL_RETURN_IF_ERROR(
         loop_.watch(reported.pidfd.get(), [this, incarnation = worker.incarnation] { worker_exited(incarnation); }));
@@ -139,7 +140,7 @@ Status ModelProcesses::handle_exited(const ControlMessage& message) {
   const int status = static_cast<int>(message.b);
   if (message.b > 0xffff || (!WIFEXITED(status) && !WIFSIGNALED(status)))
     return invalid_argument("EXITED for worker {} with the wait status {}", message.id, message.b);
-  if (WorkerProcess* worker = find_worker(message.id))
+  if (WorkerProcess* worker = find_watched(message.id))
     worker->wait_status = status;
   else
     observer_.worker_reaped(message.id, status);
@@ -221,10 +222,11 @@ void ModelProcesses::becomes_ready_when_complete(WorkerProcess& worker) {
 }
 
 void ModelProcesses::worker_exited(std::uint64_t incarnation) {
-  WorkerProcess* worker = find_worker(incarnation);
+  WorkerProcess* worker = find_watched(incarnation);
   if (!worker) return;
   if (const auto status = reap(worker->pidfd)) worker->wait_status = status;
-  const bool leaving = state_ == ModelState::kDraining || worker->state == WorkerProcess::State::kLeaving;
+  const bool is_stuck = !find_worker(incarnation);
+  const bool leaving = state_ == ModelState::kDraining || worker->state == WorkerProcess::State::kLeaving || is_stuck;
   if (leaving) log_.info("worker_gone model={} pid={} incarnation={}", options_.name, worker->pid, incarnation);
   const std::uint64_t now_ns = clock_.now_ns();
   if (!leaving) account_for_death(*worker, now_ns);
@@ -238,7 +240,7 @@ void ModelProcesses::worker_exited(std::uint64_t incarnation) {
 void ModelProcesses::worker_is_late(std::uint64_t incarnation) {
   WorkerProcess& worker = *find_worker(incarnation);
   if (worker.state == WorkerProcess::State::kForking) return zygote_is_stuck();
-  if (worker.was_killed) return replace(worker);
+  if (worker.was_killed) return leave_worker_alone(worker);
   if (worker.was_aborted) return send_kill(worker);
   kill_worker(incarnation, worker.is_silent ? "closed its control socket and did not end" : "not ready in time");
 }
@@ -249,23 +251,22 @@ void ModelProcesses::send_kill(WorkerProcess& worker) {
 }
 
 // The requests that it holds wait for its death: until then it may write to their outputs.
-void ModelProcesses::replace(WorkerProcess& worker) {
-  if (replaced_workers() == kMostReplaced) return worker.limit->set(clock_.now_ns() + kNoRoomRetryNs);
-  worker.is_replaced = true;
+void ModelProcesses::leave_worker_alone(WorkerProcess& worker) {
+  const std::uint64_t now_ns = clock_.now_ns();
+  if (stuck_workers_.size() == kMostStuckWorkers || births_.stuck_workers == Births::kMostStuckWorkers)
+    return worker.limit->set(now_ns + kNoRoomRetryNs);
   log_.error(
-      "worker_replaced model={} pid={} incarnation={} reason=\"was killed and does not die: the kernel waits for a device or a "
-      "file system\"",
+      "worker_stuck model={} pid={} incarnation={} reason=\"was killed and does not die: the kernel waits for a device or a file "
+      "system\"",
       options_.name, worker.pid, worker.incarnation);
+  if (worker.control) loop_.hang_up(std::move(worker.control));
+  const auto place = std::ranges::find(workers_, &worker, &std::unique_ptr<WorkerProcess>::get);
+  stuck_workers_.push_back(std::move(*place));
+  workers_.erase(place);
+  ++births_.stuck_workers;
+  if (worker.state == WorkerProcess::State::kStarting)
+    failed_start(now_ns, "its workers do not become ready, nor die when they are killed", ready_workers());
   fork_missing_workers();
-}
-
-int ModelProcesses::staying_workers() const {
-  return static_cast<int>(std::ranges::count_if(
-      workers_, [](const auto& worker) { return worker->state != WorkerProcess::State::kLeaving && !worker->is_replaced; }));
-}
-
-int ModelProcesses::replaced_workers() const {
-  return static_cast<int>(std::ranges::count_if(workers_, [](const auto& worker) { return worker->is_replaced; }));
 }
 
 // A worker that answered, or died of a request, is replaced at once; only failed starts are delayed. The status page says which
@@ -302,12 +303,20 @@ bool ModelProcesses::makes_no_progress() const {
   return std::max({of_zygotes, worker_backoff_.failures(), shortage_.failures()}) >= kFailedStartsForFailure;
 }
 
+WorkerProcess* ModelProcesses::find_watched(std::uint64_t incarnation) {
+  if (WorkerProcess* worker = find_worker(incarnation)) return worker;
+  const auto found = std::ranges::find(stuck_workers_, incarnation, [](const auto& worker) { return worker->incarnation; });
+  return found == stuck_workers_.end() ? nullptr : found->get();
+}
+
 void ModelProcesses::drop_worker(std::uint64_t incarnation) {
-  WorkerProcess* worker = find_worker(incarnation);
+  WorkerProcess* worker = find_watched(incarnation);
   if (!worker) return;
   if (worker->control) loop_.hang_up(std::move(worker->control));
   if (worker->pidfd) loop_.forget(worker->pidfd.get());
-  std::erase_if(workers_, [&](const auto& other) { return other->incarnation == incarnation; });
+  const auto is_it = [&](const auto& other) { return other->incarnation == incarnation; };
+  std::erase_if(workers_, is_it);
+  births_.stuck_workers -= static_cast<int>(std::erase_if(stuck_workers_, is_it));
 }
 
 }  // namespace shoal::supervisor

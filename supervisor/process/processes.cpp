@@ -22,15 +22,16 @@ std::string_view model_state_name(ModelState state) {
   return "unknown";
 }
 
-std::string_view worker_state_name(WorkerProcess::State state) {
+std::string_view WorkerProcess::state_name() const {
+  if (ended != EndReason::kNone) return "killed";
   switch (state) {
-    case WorkerProcess::State::kForking:
+    case State::kForking:
       return "forking";
-    case WorkerProcess::State::kStarting:
+    case State::kStarting:
       return "starting";
-    case WorkerProcess::State::kReady:
+    case State::kReady:
       return "ready";
-    case WorkerProcess::State::kLeaving:
+    case State::kLeaving:
       return "leaving";
   }
   return "unknown";
@@ -53,8 +54,8 @@ WorkerProcess* Processes::find_worker(std::uint64_t incarnation) {
 }
 
 bool Processes::watches(pid_t pid) const {
-  return zygote_pid() == pid ||
-         std::ranges::any_of(workers_, [&](const auto& worker) { return worker->pidfd && worker->pid == pid; });
+  const auto is_it = [&](const auto& worker) { return worker->pidfd && worker->pid == pid; };
+  return zygote_pid() == pid || std::ranges::any_of(workers_, is_it) || std::ranges::any_of(stuck_workers_, is_it);
 }
 
 int Processes::ready_workers() const {

@@ -1,7 +1,7 @@
 // What the supervisor knows of the processes of one model, and what it may do with them. ModelProcesses is the real thing; the
 // simulator has one of its own.
 //
-//   worker   forking → starting → ready;  any → dead → forking;  ready → leaving (surplus) → gone
+//   worker   forking → starting → ready;  any → dead → forking;  ready → leaving (surplus) → gone;  killed → stuck → dead
 //   model    loading → ready;  any → failed
 #pragma once
 
@@ -47,7 +47,6 @@ struct WorkerProcess {
   std::optional<int> wait_status;  // as of waitpid(), from this process or from the zygote
   bool was_aborted = false;        // SIGABRT was sent; SIGKILL follows
   bool was_killed = false;         // SIGKILL was sent
-  bool is_replaced = false;        // it does not die, and another one takes its place
   bool is_silent = false;          // its control socket has ended
   std::optional<Timer> limit;      // for what must happen next: FORKED, READY, or its end
   std::uint64_t last_probe = 0;    // its number; 0: none was sent
@@ -57,10 +56,10 @@ struct WorkerProcess {
   bool is_starting() const { return state == State::kStarting && ended == EndReason::kNone; }
   /// One that was killed answers nothing more, although it may live on for a while.
   bool is_ready() const { return state == State::kReady && ended == EndReason::kNone; }
+  std::string_view state_name() const;  ///< "killed" if the supervisor ended it and it lives yet
   /// Empty if there is no page.
   wire::StatusPage<const std::byte> page(std::size_t lanes) const;
 };
-std::string_view worker_state_name(WorkerProcess::State state);
 
 /// What the paths of a new worker's lane sockets begin with: DIRECTORY/lanes/w<incarnation>-<128 random bits>. Nobody but that
 /// worker and its zygote can know it before the lanes have bound, so nobody can bind there first.
@@ -137,6 +136,9 @@ class Processes {
   ModelState state() const { return state_; }
   const std::string& reason() const { return reason_; }  ///< of the failure, or of the last failed load or start
   const std::vector<std::unique_ptr<WorkerProcess>>& workers() const { return workers_; }
+  /// Those that were killed and do not die, because the kernel waits for a device or a file system. They are none of workers()
+  /// any more; what they hold stays theirs until their deaths are told.
+  const std::vector<std::unique_ptr<WorkerProcess>>& stuck_workers() const { return stuck_workers_; }
   WorkerProcess* find_worker(std::uint64_t incarnation);
   /// Whether this is its zygote, or a worker whose end will be noticed.
   bool watches(pid_t pid) const;
@@ -152,7 +154,7 @@ class Processes {
   ModelState state_ = ModelState::kLoading;
   std::string reason_;
   std::uint64_t packed_bytes_ = 0;
-  std::vector<std::unique_ptr<WorkerProcess>> workers_;
+  std::vector<std::unique_ptr<WorkerProcess>> workers_, stuck_workers_;
 };
 
 /// Makes the processes of a model. `observer` outlives them.

@@ -180,7 +180,7 @@ void Ledger::dispatch_suspects(ModelRecord& model, std::uint64_t now_ns) {
     if (!ward || ward->held == 0) model.ward = 0;
     return;
   }
-  if (!ward || (!ward->routable && ward->held == 0)) {
+  if (!ward || ward->condemned || (!ward->routable && ward->held == 0)) {
     ward = nullptr;
     for (Worker& worker : model.workers) {
       if (worker.routable && (!ward || worker.held < ward->held)) ward = &worker;

@@ -31,6 +31,7 @@ enum class EventKind : std::uint8_t {
   kWorkerCrashes,
   kAccident,
   kWorkerVanishes,
+  kWorkerStuck,
   kPaceChanges,
   kControlFull,
   kProbeAnswered,

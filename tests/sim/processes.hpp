@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <string>
@@ -52,7 +53,9 @@ class SimProcesses final : public supervisor::Processes {
     fleet_.all[number_] = this;
   }
   ~SimProcesses() override {
-    for (const auto& worker : workers_) fleet_.workers.erase(worker->incarnation);
+    for (const auto* those : {&workers_, &stuck_workers_}) {
+      for (const auto& worker : *those) fleet_.workers.erase(worker->incarnation);
+    }
     fleet_.all.erase(number_);
   }
 
@@ -72,7 +75,7 @@ class SimProcesses final : public supervisor::Processes {
       fleet_.breaks(format("the processes of {} were killed before they had 2 s to end", options_.name));
     end_all();
   }
-  bool all_gone() const override { return !has_zygote_ && workers_.empty(); }
+  bool all_gone() const override { return !has_zygote_ && workers_.empty() && stuck_workers_.empty(); }
   void kill_worker(std::uint64_t incarnation, std::string_view why, EndReason reason) override {
     end_worker(incarnation, -1, why, reason);
   }
@@ -95,7 +98,7 @@ class SimProcesses final : public supervisor::Processes {
   }
   Status probe(std::uint64_t incarnation) override {
     Worker* worker = find_worker(incarnation);
-    if (!worker || worker->state != Worker::State::kReady) return Status(StatusCode::kNotFound, "no such worker is ready");
+    if (!worker || !worker->is_ready()) return Status(StatusCode::kNotFound, "no such worker is ready");
     SHOAL_RETURN_IF_ERROR(wire::send_control(worker->control.get(), {.kind = wire::ControlKind::kProbe, .id = incarnation}));
     ++worker->probes;
     probed_lived_ns_ = fleet_.lived_ns;
@@ -166,9 +169,25 @@ class SimProcesses final : public supervisor::Processes {
       fork_missing();
     return true;
   }
+  /// It was killed 10 s ago, and lives.
+  bool gets_stuck(std::uint64_t incarnation) {
+    const auto place = std::ranges::find(workers_, incarnation, [](const auto& worker) { return worker->incarnation; });
+    if (place == workers_.end() || (*place)->ended == EndReason::kNone || (*place)->state == Worker::State::kForking)
+      return false;
+    (*place)->control.reset();
+    stuck_workers_.push_back(std::move(*place));
+    workers_.erase(place);
+    fork_missing();
+    return true;
+  }
+  Worker* find_watched(std::uint64_t incarnation) {
+    if (Worker* worker = find_worker(incarnation)) return worker;
+    const auto found = std::ranges::find(stuck_workers_, incarnation, [](const auto& worker) { return worker->incarnation; });
+    return found == stuck_workers_.end() ? nullptr : found->get();
+  }
   /// `reaps_later`: its zygote tells how it ended after the pidfd has told that it did.
   bool dies(std::uint64_t incarnation, int wait_status, bool reaps_later) {
-    Worker* worker = find_worker(incarnation);
+    Worker* worker = find_watched(incarnation);
     if (!worker || worker->state == Worker::State::kForking) return false;
     if (!reaps_later) worker->wait_status = wait_status;
     leaves_ = worker->state == Worker::State::kLeaving;
@@ -224,14 +243,15 @@ class SimProcesses final : public supervisor::Processes {
     }
   }
   void drop(std::uint64_t incarnation) {
-    std::erase_if(workers_, [&](const auto& other) { return other->incarnation == incarnation; });
+    for (auto* those : {&workers_, &stuck_workers_})
+      std::erase_if(*those, [&](const auto& other) { return other->incarnation == incarnation; });
     fleet_.workers.erase(incarnation);
     since_lived_ns_.erase(incarnation);
     aborted_.erase(incarnation);
   }
   void dismiss_surplus() {
     for (std::size_t i = workers_.size(); i-- > 0 && ready_workers() > options_.workers;) {
-      if (workers_[i]->state != Worker::State::kReady) continue;
+      if (!workers_[i]->is_ready()) continue;
       workers_[i]->state = Worker::State::kLeaving;
       since_lived_ns_[workers_[i]->incarnation] = fleet_.lived_ns;
       observer_.worker_leaving(*workers_[i]);

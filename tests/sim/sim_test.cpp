@@ -11,6 +11,9 @@
 #include <iostream>
 #include <random>
 #include <set>
+#include <span>
+#include <string_view>
+#include <utility>
 
 #include "tests/sim/world.hpp"
 #include "tests/support/checkpoint.hpp"
@@ -41,7 +44,7 @@ History history_of(std::uint64_t seed) {
                                  EventKind::kWorkerFails, EventKind::kSearchDies, EventKind::kLongTime})
     weight(seldom) = 3;
   for (const EventKind seldom : {EventKind::kHangup, EventKind::kDrain, EventKind::kUnload, EventKind::kStandstill,
-                                 EventKind::kLoadLies, EventKind::kSearchLies, EventKind::kControlFull})
+                                 EventKind::kLoadLies, EventKind::kSearchLies, EventKind::kControlFull, EventKind::kWorkerStuck})
     weight(seldom) = 2;
   for (unsigned& one : weights) {
     const std::uint64_t change = random() % 8;
@@ -197,6 +200,16 @@ TEST(Simulation, EveryHistoryKeepsThePromises) {
   if (!one) EXPECT_GT(workers, histories);  // models are found and loaded
 }
 
+using Step = std::pair<Event, std::string_view>;  // and its words
+
+void tell(World& world, std::span<const Step> story) {
+  for (const auto& [event, words] : story) {
+    ASSERT_TRUE(world.happen(event)) << event_name(event.kind) << ": " << world.broken();
+    ASSERT_EQ(world.words().substr(0, words.size()), words) << event_name(event.kind);
+    ASSERT_EQ(world.broken(), "");
+  }
+}
+
 // Histories by seed seldom come here: a version that comes gets fewer workers, and the one that answers its probe becomes
 // surplus.
 TEST(Simulation, ASurplusWorkerThatEndsWhileItAnswersTheProbeFailsNoVersion) {
@@ -205,28 +218,50 @@ TEST(Simulation, ASurplusWorkerThatEndsWhileItAnswersTheProbeFailsNoVersion) {
   write_checkpoint(model.path(), "m", {{"_mul_scalar", "times3", {{"scalar", "3"}}, {}}}, "[-1, 4]");
   World world(scratch.path(), model.path());
   constexpr std::uint64_t kReloadWithTwo = 48, kScaleToOne = 0, kFirst = 1, kSecond = 17;  // kFirst, kSecond: of what comes
-  const std::pair<Event, std::string_view> story[] = {{{EventKind::kLoad}, "a"},
-                                                      {{EventKind::kSearchAnswers}, ""},
-                                                      {{EventKind::kLoads}, "a"},
-                                                      {{EventKind::kWorkerReady}, "worker 1 of a"},
-                                                      {{EventKind::kReload, kReloadWithTwo}, "a"},
-                                                      {{EventKind::kSearchAnswers}, ""},
-                                                      {{EventKind::kLoads}, "a"},
-                                                      {{EventKind::kScale, kScaleToOne}, "a"},
-                                                      {{EventKind::kWorkerReady, kSecond}, "worker 3 of a"},
-                                                      {{EventKind::kWorkerReady, kFirst}, "worker 2 of a"},
-                                                      {{EventKind::kWorkerEnds, kSecond}, "worker 3 of a exits"},
-                                                      {{EventKind::kProbeAnswered, kFirst}, "worker 2 of a"}};
-  for (const auto& [event, words] : story) {
-    ASSERT_TRUE(world.happen(event)) << event_name(event.kind) << ": " << world.broken();
-    ASSERT_EQ(world.words().substr(0, world.words().find(';')), words) << event_name(event.kind);
-    ASSERT_EQ(world.broken(), "");
-  }
+  const Step story[] = {{{EventKind::kLoad}, "a"},
+                        {{EventKind::kSearchAnswers}, ""},
+                        {{EventKind::kLoads}, "a"},
+                        {{EventKind::kWorkerReady}, "worker 1 of a"},
+                        {{EventKind::kReload, kReloadWithTwo}, "a"},
+                        {{EventKind::kSearchAnswers}, ""},
+                        {{EventKind::kLoads}, "a"},
+                        {{EventKind::kScale, kScaleToOne}, "a"},
+                        {{EventKind::kWorkerReady, kSecond}, "worker 3 of a"},
+                        {{EventKind::kWorkerReady, kFirst}, "worker 2 of a"},
+                        {{EventKind::kWorkerEnds, kSecond}, "worker 3 of a exits"},
+                        {{EventKind::kProbeAnswered, kFirst}, "worker 2 of a"}};
+  tell(world, story);
   std::string end;
   world.narrate = [&](EventKind, const std::string& words) { end += words + "\n"; };
   world.settle();
   EXPECT_EQ(world.broken(), "");
   EXPECT_NE(end.find("wish 2: OK"), std::string::npos) << end;
+}
+
+TEST(Simulation, AWorkerThatDoesNotDieHoldsUpNoScaleAndNoDrain) {
+  ::setenv("SHOAL_LOG", "off", 0);
+  const ScratchDirectory model, scratch;
+  write_checkpoint(model.path(), "m", {{"_mul_scalar", "times3", {{"scalar", "3"}}, {}}}, "[-1, 4]");
+  World world(scratch.path(), model.path());
+  constexpr std::uint64_t kStopped = 256, kHalfAMinute = 9, kToTwo = 3, kSecond = 16;
+  const Step story[] = {{{EventKind::kClientComes, 25}, ""},
+                        {{EventKind::kLoad}, "a"},
+                        {{EventKind::kSearchAnswers}, ""},
+                        {{EventKind::kLoads}, "a"},
+                        {{EventKind::kWorkerReady}, "worker 1 of a"},
+                        {{EventKind::kRequest}, "client 1 asks a"},
+                        {{EventKind::kPaceChanges, kStopped}, "worker 1: stopped"},
+                        {{EventKind::kLongTime, kHalfAMinute}, ""},
+                        {{EventKind::kWorkerStuck}, "worker 1 of a"},
+                        {{EventKind::kWorkerReady}, "worker 2 of a"},
+                        {{EventKind::kScale, kToTwo}, "a"},
+                        {{EventKind::kWorkerReady, kSecond}, "worker 3 of a; wish 2: OK"},
+                        {{EventKind::kDrain}, "a"},
+                        {{EventKind::kLongTime, kHalfAMinute}, ""},
+                        {{EventKind::kLongTime, kHalfAMinute}, "; wish 3: FAILED_PRECONDITION"}};
+  tell(world, story);
+  world.settle();
+  EXPECT_EQ(world.broken(), "");
 }
 
 }  // namespace

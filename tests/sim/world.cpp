@@ -34,6 +34,7 @@ constexpr std::array<std::string_view, static_cast<std::size_t>(EventKind::kCoun
                                                                                               "worker crashes",
                                                                                               "accident",
                                                                                               "worker vanishes",
+                                                                                              "worker stuck",
                                                                                               "pace changes",
                                                                                               "control is full",
                                                                                               "probe answered",
@@ -183,6 +184,8 @@ bool World::happens(const Event& event) {
       return accident(draw);
     case EventKind::kWorkerVanishes:
       return worker_vanishes(draw);
+    case EventKind::kWorkerStuck:
+      return some_worker([](SimProcesses& model, std::uint64_t id) { return model.gets_stuck(id); });
     case EventKind::kPaceChanges:
       return pace_changes(draw);
     case EventKind::kControlFull:

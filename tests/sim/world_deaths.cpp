@@ -35,7 +35,7 @@ std::vector<World::Leased> World::leased_by(SimWorker& worker, std::size_t lane)
 
 // One that was told to end does so.
 bool World::worker_ends(SimProcesses& model, std::uint64_t incarnation) {
-  const WorkerProcess* worker = model.find_worker(incarnation);
+  const WorkerProcess* worker = model.find_watched(incarnation);
   SimWorker* its_side = processes_.find(incarnation);
   if (!worker || !its_side || !SimProcesses::is_told_to_end(*worker)) return false;
   if (worker->ended == EndReason::kNone && its_side->is_stopped) return false;
@@ -112,7 +112,7 @@ bool World::worker_vanishes(std::uint64_t draw) {
 }
 
 bool World::dies(SimProcesses& model, std::uint64_t incarnation, Death death, Crash crash, std::uint64_t draw) {
-  const WorkerProcess* known = model.find_worker(incarnation);
+  const WorkerProcess* known = model.find_watched(incarnation);
   SimWorker* worker = processes_.find(incarnation);
   if (!known || !worker || known->state == WorkerProcess::State::kForking) return false;
   std::vector<Leased> begun, accused;

@@ -87,7 +87,7 @@ void World::check_versions() {
 // A worker that is being ended gets nothing: what it gets would have to run again.
 void World::check_sent(const wire::RequestHeader& header) {
   const SimWorker* worker = processes_.find(header.incarnation);
-  const WorkerProcess* known = worker ? processes_.all.at(worker->unit)->find_worker(header.incarnation) : nullptr;
+  const WorkerProcess* known = worker ? processes_.all.at(worker->unit)->find_watched(header.incarnation) : nullptr;
   if (known && known->ended != EndReason::kNone)
     breaks(format("request {} was sent to worker {}, which is being ended", header.request_id, header.incarnation));
   if (rules_.is_even) check_share(header);

@@ -197,8 +197,8 @@ TEST_F(ModelProcessesTest, AnAbortedWorkerThatDoesNotDieIsReplaced) {
   EXPECT_EQ(zygote.hear_fork().incarnation, worker.incarnation + 1);
 }
 
-TEST_F(ModelProcessesTest, WhenTooManyWorkersDoNotDieNoOtherIsReplaced) {
-  options_.workers = ModelProcesses::kMostReplaced + 1;
+TEST_F(ModelProcessesTest, WhenTooManyWorkersDoNotDieNoOtherIsLeftAlone) {
+  options_.workers = static_cast<int>(ModelProcesses::kMostStuckWorkers) + 1;
   make();
   const Puppet zygote = start_loaded();
   std::vector<Fork> workers;
@@ -207,7 +207,7 @@ TEST_F(ModelProcessesTest, WhenTooManyWorkersDoNotDieNoOtherIsReplaced) {
   clock_.ahead_ns += ModelProcesses::kWorkerDeathLimitNs + 1;
   for (int turn = 0; turn < 3; ++turn) timers_.run_due(clock_.now_ns());
   EXPECT_GT(next_ns(), clock_.now_ns() + ModelProcesses::kNoRoomRetryNs / 2) << "it turns and turns";
-  for (int i = 0; i < ModelProcesses::kMostReplaced; ++i) zygote.hear_fork();
+  for (int i = 0; i < static_cast<int>(ModelProcesses::kMostStuckWorkers); ++i) zygote.hear_fork();
   EXPECT_TRUE(zygote.hears_nothing());
 }
 

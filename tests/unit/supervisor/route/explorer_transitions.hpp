@@ -57,6 +57,8 @@ inline constexpr const char* kTransitions[] = {
     "crash: -> nowhere",
     "crash: -> queued",
     "crash: -> suspected",
+    "dismiss: send",
+    "dismiss: suspected -> alone",
     "fail model: answers UNAVAILABLE",
     "fail model: forget",
     "fail model: queued -> nowhere",

@@ -175,6 +175,23 @@ TEST_F(LedgerDeathTest, SeveralSuspectsRunAloneOneAtATime) {
   EXPECT_EQ(words(), Words{"reply 2 POISON"});
 }
 
+TEST_F(LedgerDeathTest, AWardThatWasKilledAndDoesNotDieKeepsNoOtherSuspectWaiting) {
+  ready(7, 2);
+  const RequestId first = admit(1), second = admit(2);
+  LaneEvidence line = running(first);
+  line.crashed = true;
+  words();
+  die(7, {line, running(second)});
+  ready(8, 2);
+  EXPECT_EQ(words(), Words{"send 1@8.0#2 alone"});
+  ledger_.condemn(8);  // the first one hangs
+  ready(9, 2);
+  EXPECT_EQ(words(), Words{"send 2@9.0#2 alone"});
+  answer(second, {9, 0}, 2);
+  die(8, {running(first, 2)});
+  EXPECT_EQ(words(), (Words{"forward 2", "send 1@9.0#3 alone"}));
+}
+
 TEST_F(LedgerDeathTest, AWardIsChosenAmongBusyWorkersAndTakesNothingElse) {
   ready(7, 2);
   const RequestId first = admit(1), second = admit(2);

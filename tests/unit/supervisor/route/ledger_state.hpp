@@ -192,7 +192,7 @@ struct LedgerState {
           }
           if (members != group.count || members == 0) return "a group does not have as many members as it counts";
           if (group.parked != parked) return "a parked group takes credit, or another group takes none";
-          if (group.isolated && (worker.held != 1 || worker.incarnation != model.ward))
+          if (group.isolated && (worker.held != 1 || (worker.incarnation != model.ward && !worker.condemned)))
             return "a suspect is not alone on its worker";
           held += members;
           return {};
