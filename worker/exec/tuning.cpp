@@ -21,6 +21,8 @@
 #include "shm/base/unique_fd.hpp"
 #include "worker/exec/owned_outputs.hpp"
 #include "worker/exec/planned_program.hpp"
+#include "worker/graph/types.hpp"
+#include "worker/ops/elements.hpp"
 
 namespace shoal::worker {
 namespace {
@@ -161,23 +163,33 @@ Result<Tensors> outputs_with(const Graph& graph, const Backend& backend, const C
   return std::move(outputs).take();
 }
 
-/// The largest difference as a share of max(1, the largest |want|). Infinite if only one of two numbers is finite, and if the
-/// sizes, which depend on data, differ.
+/// Of floats: the largest difference as a share of max(1, the largest |want|). Of other types, whose values name things: the
+/// share of elements that differ. Infinite if only one of two numbers is finite, if they are other infinities, and if the sizes,
+/// which depend on data, differ.
 double error_of(const Tensor& got, const Tensor& want) {
-  if (got.shape() != want.shape()) return std::numeric_limits<double>::infinity();
-  if (want.dtype() != DType::kFloat32) return 0;
-  const auto floats = [](const Tensor& tensor) {
-    return std::span(reinterpret_cast<const float*>(tensor.view().data), tensor.view().bytes().size() / sizeof(float));
-  };
-  double difference = 0, largest = 1;
-  for (std::size_t i = 0; i < floats(want).size(); ++i) {
-    const double a = floats(got)[i], b = floats(want)[i];
-    if (std::isfinite(a) != std::isfinite(b)) return std::numeric_limits<double>::infinity();
-    if (!std::isfinite(b)) continue;
-    difference = std::max(difference, std::abs(a - b));
-    largest = std::max(largest, std::abs(b));
-  }
-  return difference / largest;
+  constexpr double kInfinite = std::numeric_limits<double>::infinity();
+  if (got.shape() != want.shape()) return kInfinite;
+  const TensorView a_view = got.view(), b_view = want.view();
+  const auto count = static_cast<std::size_t>(want.shape().element_count());
+  double error = 0;
+  const bool is_float = dispatch(Floats(), want.dtype(), [&]<typename T>() {
+    double difference = 0, largest = 1;
+    for (std::size_t i = 0; i < count; ++i) {
+      const double a = elements<T>(a_view)[i], b = elements<T>(b_view)[i];
+      if (std::isfinite(a) && std::isfinite(b)) {
+        difference = std::max(difference, std::abs(a - b));
+        largest = std::max(largest, std::abs(b));
+      } else if (a != b && !(std::isnan(a) && std::isnan(b))) {
+        difference = kInfinite;
+      }
+    }
+    error = difference / largest;
+  });
+  if (is_float || count == 0) return error;
+  const std::size_t size = b_view.bytes().size() / count;
+  std::size_t others = 0;
+  for (std::size_t i = 0; i < count; ++i) others += std::memcmp(a_view.data + i * size, b_view.data + i * size, size) != 0;
+  return static_cast<double>(others) / static_cast<double>(count);
 }
 
 /// The error of these choices against the backend's default in float32.

@@ -3,6 +3,8 @@
 
 #include <bit>
 #include <cstdint>
+#include <limits>
+#include <type_traits>
 
 namespace shoal::worker {
 
@@ -35,5 +37,23 @@ struct BFloat16 {
   std::uint16_t bits;
 };
 static_assert(sizeof(BFloat16) == 2);
+
+/// Of a float type: the digits of its numbers, and the largest finite one.
+template <typename F>
+struct FloatLimits {
+  static_assert(std::is_floating_point_v<F>, "a type of two bytes has limits of its own");
+  static constexpr int kDigits = std::numeric_limits<F>::digits;
+  static constexpr F kHighest = std::numeric_limits<F>::max();
+};
+template <>
+struct FloatLimits<Half> {
+  static constexpr int kDigits = 11;
+  static constexpr float kHighest = 65504;
+};
+template <>
+struct FloatLimits<BFloat16> {
+  static constexpr int kDigits = 8;
+  static constexpr float kHighest = 0x1.FEp127F;
+};
 
 }  // namespace shoal::worker

@@ -1,6 +1,7 @@
 // Element types as C++ types. A new type is a row here, and kernels.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 
@@ -55,6 +56,11 @@ using Integers =
     Types<std::uint8_t, std::int8_t, std::int16_t, std::uint16_t, std::int32_t, std::uint32_t, std::int64_t, std::uint64_t>;
 using Numbers = Joined<Floats, Integers>::Type;
 using AnyTypes = Joined<Numbers, Types<bool>>::Type;
+
+template <typename... Ts>
+constexpr std::array<DType, sizeof...(Ts)> dtypes_of(Types<Ts...>) {
+  return {kDTypeOf<Ts>...};
+}
 
 /// Calls run.operator()<T>() with the type of the list that `dtype` is. Returns false if it is none of them.
 template <typename... Ts, typename Run>

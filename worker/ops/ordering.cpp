@@ -18,10 +18,8 @@ namespace {
 std::int64_t most_indices(DType dtype) {
   std::int64_t most = 0;
   dispatch(Numbers(), dtype, [&]<typename T>() {
-    if constexpr (std::is_same_v<T, Half> || std::is_same_v<T, BFloat16>)
-      most = std::is_same_v<T, Half> ? 1 << 11 : 1 << 8;
-    else if constexpr (!std::is_integral_v<T>)
-      most = std::int64_t{1} << std::numeric_limits<T>::digits;
+    if constexpr (!std::is_integral_v<T>)
+      most = std::int64_t{1} << FloatLimits<T>::kDigits;
     else
       most = static_cast<std::int64_t>(
           std::min<std::uint64_t>(static_cast<std::uint64_t>(std::numeric_limits<T>::max()), std::uint64_t{1} << 62));

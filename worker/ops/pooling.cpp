@@ -64,12 +64,10 @@ Status infer_adaptive_pooling(const Node& node, SourceValues src, ResultValues d
 /// The maximum of a window without a pixel: the lowest finite number.
 template <typename T>
 Compute<T> lowest() {
-  if constexpr (std::is_same_v<T, Half>)
-    return -65504.f;
-  else if constexpr (std::is_same_v<T, BFloat16>)
-    return -3.3895314e38f;
-  else
+  if constexpr (std::is_integral_v<T>)
     return std::numeric_limits<T>::lowest();
+  else
+    return -FloatLimits<T>::kHighest;
 }
 
 /// Windows over up to three spatial axes; missing ones in front have extent 1. Element (n, c, z, y, x) lies at n, c and space

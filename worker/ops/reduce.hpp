@@ -44,7 +44,7 @@ inline constexpr auto fields_of<ReduceAttributes> = std::tuple{
           "reduced axes stay with extent 1; else they are removed, and a full reduction has shape (1)"),
     field("exclude", &ReduceAttributes::exclude, "the axes that are not listed are reduced"),
     field("gives_scalars", &ReduceAttributes::gives_scalars, "a full reduction without `keepdims` is a scalar"),
-    field("floats_only", &ReduceAttributes::floats_only, "integers are refused; norms always refuse them"),
+    field("floats_only", &ReduceAttributes::floats_only, "integers are refused"),
     field("nothing_is_zero", &ReduceAttributes::nothing_is_zero,
           "the result of no elements is 0, also that of a product or a mean"),
     field("promotion", &ReduceAttributes::promotion, "what the data becomes, as of Binary"),

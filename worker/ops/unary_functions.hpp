@@ -244,21 +244,15 @@ auto with_leaky_function(const LeakyAttributes& leaky, Run run) {
   std::abort();
 }
 
-/// The largest finite number of a type.
-template <typename T>
-constexpr double highest_of() {
-  if (std::is_same_v<T, Half>) return 65504;
-  if (std::is_same_v<T, BFloat16>) return 0x1.FEp127;
-  return std::is_same_v<T, double> ? std::numeric_limits<double>::max() : std::numeric_limits<float>::max();
-}
-
 /// Numbers for NaN and infinities of type T: an object that computes it for numbers of Compute<T>.
 template <typename T>
 auto nan_to_num_function(const NanToNumAttributes& numbers) {
   using C = Compute<T>;
   const auto as_element = [](double value) { return static_cast<C>(from_float<T>(value)); };
-  const C nan = as_element(numbers.nan), highest = as_element(numbers.highest.value_or(highest_of<T>())),
-          lowest = as_element(numbers.lowest.value_or(-highest_of<T>()));
+  double most = 0;  // integers have no infinities
+  if constexpr (!std::is_integral_v<T>) most = FloatLimits<T>::kHighest;
+  const C nan = as_element(numbers.nan), highest = as_element(numbers.highest.value_or(most)),
+          lowest = as_element(numbers.lowest.value_or(-most));
   return [nan, highest, lowest](C x) -> C { return x != x ? nan : !is_infinite(x) ? x : x > 0 ? highest : lowest; };
 }
 

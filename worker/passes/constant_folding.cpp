@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "shm/base/errors.hpp"
 #include "worker/graph/aligned_bytes.hpp"
 #include "worker/graph/operators.hpp"
 
@@ -17,7 +18,9 @@ AlignedBytes copy_aligned(const Constant& constant) {
   return copy;
 }
 
-Status fold_node(Graph& graph, const Node& node) {
+// Returns false, and changes nothing, if the node refuses its values: it may be in a branch that is never taken, and is an error
+// of the run that gets there.
+Result<bool> fold_node(Graph& graph, const Node& node) {
   std::vector<AlignedBytes> inputs;
   std::vector<std::shared_ptr<AlignedBytes>> outputs;
   std::vector<TensorView> src, dst;
@@ -29,13 +32,15 @@ Status fold_node(Graph& graph, const Node& node) {
     outputs.push_back(std::make_shared<AlignedBytes>(AlignedBytes::allocate(size_bytes_of(graph.value(id)))));
     dst.push_back({graph.value(id).dtype, graph.value(id).shape, outputs.back()->data.get()});
   }
-  if (Status status = run_oracle(node, src, dst); !status.ok()) return status;
+  const Status status = run_oracle(node, src, dst);
+  if (status.code() == StatusCode::kInvalidArgument) return false;
+  SHOAL_RETURN_IF_ERROR(status);
   for (std::size_t i = 0; i < node.outputs.size(); ++i) {
     Value& value = graph.value(node.outputs[i]);
     value.constant = Constant{value.dtype, value.shape, outputs[i]->bytes(), outputs[i]};
     value.producer = kNoNode;
   }
-  return {};
+  return true;
 }
 
 /// left: how many bytes of results are folded yet
@@ -53,8 +58,8 @@ Status fold_one(Graph& graph, std::uint64_t& left) {
     const bool reads_constants = node.bodies.empty() && std::ranges::all_of(node.inputs, is_constant) && !leaves_sizes_open(node);
     const bool is_dynamic = std::ranges::any_of(node.outputs, [&](ValueId id) { return graph.value(id).expressions != nullptr; });
     if (reads_constants && !is_dynamic && takes_room(node)) {
-      if (Status status = fold_node(graph, node); !status.ok()) return status;
-      continue;
+      SHOAL_ASSIGN_OR_RETURN(const bool is_folded, fold_node(graph, node));
+      if (is_folded) continue;
     }
     for (const ValueId id : node.outputs) graph.value(id).producer = static_cast<NodeId>(kept.size());
     kept.push_back(std::move(node));

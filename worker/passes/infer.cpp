@@ -315,11 +315,13 @@ class Inference {
       ValueId& id = node.inputs[i];
       Value& value = graph_.value(id);
       if (value.dtype == types[i]) continue;
+      // A constant was converted to the type of the data, perhaps to a narrower one: what is stored counts.
+      if (value.converted_from >= 0 && follows_data(id) && follows_data(value.converted_from)) id = value.converted_from;
       if (mode_ == Mode::kParameters && value.producer == kNoNode && !value.constant && is_open(value.shape)) {
         value.dtype = types[i];  // a parameter whose shape follows from the data
       } else if (graph_.value(before[i]).converted_from == id && graph_.value(before[i]).dtype == types[i]) {
         id = before[i];
-      } else {
+      } else if (graph_.value(id).dtype != types[i]) {
         SHOAL_ASSIGN_OR_RETURN(id, converted(node, id, types[i]));
       }
     }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 #include <utility>
 
 #include "shm/base/format.hpp"
@@ -15,21 +16,39 @@
 namespace shoal::worker {
 namespace {
 
-/// Does it compute 0 of 0, in that type? The oracle kernel says so.
-bool keeps_zero(const Node& node, DType dtype) {
-  if (node.op->facts.is_elementwise != Fact::kYes || node.inputs.size() != 1 || node.outputs.size() != 1 ||
-      node.bodies.size() > 0)
-    return false;
-  const TypedValue zero{"zero", dtype, Shape{1}};
-  TypedValue result;
-  if (!node.op->infer(node, {&zero, 1}, {&result, 1}).ok() || result.shape.bound() != Shape{1}) return false;
+bool is_zero_of_zero(const Node& node, const TypedValue& zero, const TypedValue& result) {
+  if (result.shape.bound() != Shape{1}) return false;
   std::uint64_t from = 0, to = ~std::uint64_t{0};
-  const TensorView src{dtype, Shape{1}, reinterpret_cast<std::byte*>(&from)};
+  const TensorView src{zero.dtype, Shape{1}, reinterpret_cast<std::byte*>(&from)};
   TensorView dst{result.dtype, Shape{1}, reinterpret_cast<std::byte*>(&to)};
   if (!run_oracle(node, {&src, 1}, {&dst, 1}).ok()) return false;
   bool is_zero = false;  // or -0
   dispatch(AnyTypes(), dst.dtype, [&]<typename T>() { is_zero = static_cast<Compute<T>>(elements<T>(dst)[0]) == 0; });
   return is_zero;
+}
+
+/// If it computes 0 of 0 in that type: the type of the result. The oracle kernel says so. If the type is not known yet, so is
+/// that of the result, and the node must compute 0 of 0 in every type that it takes.
+std::optional<DType> result_that_keeps_zero(const Node& node, DType dtype) {
+  if (node.op->facts.is_elementwise != Fact::kYes || node.inputs.size() != 1 || node.outputs.size() != 1 ||
+      node.bodies.size() > 0)
+    return std::nullopt;
+  constexpr auto kAll = dtypes_of(AnyTypes());
+  std::vector<DType> types(kAll.begin(), kAll.end());
+  if (dtype != DType::kInvalid) types = {dtype};
+  if (node.op->promote != nullptr) {
+    for (DType& type : types) node.op->promote(node, {&type, 1});
+  }
+  bool is_taken = false;
+  TypedValue result;
+  for (const DType type : types) {
+    const TypedValue zero{"zero", type, Shape{1}};
+    if (!node.op->infer(node, {&zero, 1}, {&result, 1}).ok()) continue;
+    if (!is_zero_of_zero(node, zero, result)) return std::nullopt;
+    is_taken = true;
+  }
+  if (!is_taken) return std::nullopt;
+  return dtype == DType::kInvalid ? dtype : result.dtype;
 }
 
 /// A reduction over axes of which none is the first gives 0 for a row of zeros.
@@ -131,10 +150,14 @@ class Rewriter {
     const Value& values = graph_.value(from->inputs[0]);
     const bool retains = node.op == &ops::kRetainRows && from_rows != nullptr && node.inputs.size() == 2;
     const bool reduces = from_rows != nullptr && node.inputs.size() == 1 && keeps_rows(node, values.shape);
-    const DType dtype = values.dtype == DType::kInvalid ? DType::kFloat32 : values.dtype;
-    if (!retains && !reduces && !keeps_zero(node, dtype)) return false;
+    // A reduction may give another type.
+    const std::optional<DType> dtype = retains   ? values.dtype
+                                       : reduces ? DType::kInvalid
+                                                 : result_that_keeps_zero(node, values.dtype);
+    if (!dtype) return false;
     const ValueId dense = node.outputs[0];
-    const ValueId computed = graph_.add_value({.name = graph_.value(dense).name, .shape = reduces ? Shape::any() : values.shape});
+    const ValueId computed =
+        graph_.add_value({.name = graph_.value(dense).name, .dtype = *dtype, .shape = reduces ? Shape::any() : values.shape});
     Node expand = *from;
     expand.name = node.name;
     expand.inputs[0] = computed;

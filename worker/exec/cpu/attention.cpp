@@ -47,7 +47,7 @@ std::map<NodeId, Attention> Compiler::attentions_of(const Graph& graph, const Re
   std::map<NodeId, Attention> found = find_attentions(graph, readers);
   std::erase_if(found, [&](const auto& entry) {
     const ValueId lengths = entry.second.lengths;
-    return lengths >= 0 && length_reader(graph.value(lengths).dtype) == nullptr;
+    return lengths >= 0 && softmax_length_reader(graph.value(lengths).dtype) == nullptr;
   });
   return found;
 }
@@ -100,7 +100,7 @@ Status Compiler::attention(const Node& last, const Attention& found) {
     extents.scale = static_cast<float>(first.attributes.get<MatMulAttributes>().scale);
   }
   if (found.mask >= 0) place_masks(value(found.mask).shape, value(first.outputs[0]).shape, extents);
-  if (found.lengths >= 0) extents.read_length = length_reader(value(found.lengths).dtype);
+  if (found.lengths >= 0) extents.read_length = softmax_length_reader(value(found.lengths).dtype);
 
   std::vector<BufferId> operands;
   for (const ValueId id : {queries, keys, values, found.mask, found.lengths}) {

@@ -52,7 +52,6 @@ Compiler::Taken Compiler::by_kernel(const Node& node) {
       continue;
     }
     SHOAL_ASSIGN_OR_RETURN(const Form form, layout == Desc() ? plain_form(id) : form_as(id, layout));
-    if (std::cmp_equal(i, node.op->facts.index_input)) plan_.buffer(form.buffer).holds_bounds = true;
     operands.push_back(form.buffer);
   }
   mark_bounds(plan_, node, operands);

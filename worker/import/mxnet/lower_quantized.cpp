@@ -326,7 +326,8 @@ Values quantized_batch_norm(MxnetLowering& lowering) {
     return {};
   }
   const BatchNormAttributes norm{.eps = lowering.attributes.number("eps", 1e-3), .fix_gamma = false};
-  lowering.attributes.ignore({"fix_gamma", "momentum", "use_global_stats", "output_mean_var", "cudnn_off", "axis"});
+  if (lowering.attributes.integer("axis", 1) != 1) lowering.attributes.fail("axis", "is not 1, which is not supported");
+  lowering.attributes.ignore({"fix_gamma", "momentum", "use_global_stats", "output_mean_var", "cudnn_off"});
   Values sources{quantized.dequantize(inputs[0], {inputs[5], inputs[6]})};
   sources.insert(sources.end(), inputs.begin() + 1, inputs.begin() + 5);
   return quantized.outputs(quantized.quantize(quantized.add(ops::kBatchNorm, norm, sources), *range, DType::kInt8), *range);

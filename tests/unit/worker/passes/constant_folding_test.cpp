@@ -4,6 +4,7 @@
 
 #include "tests/unit/worker/exec/graph_builder.hpp"
 #include "worker/ops/arithmetic.hpp"
+#include "worker/ops/indexing.hpp"
 #include "worker/ops/movement.hpp"
 #include "worker/ops/pooling.hpp"
 #include "worker/passes/infer.hpp"
@@ -42,6 +43,15 @@ TEST(ConstantFolding, CountsAllThatItMakes) {
   for (int i = 0; i < 26; ++i) x = b.concat({x, x});
   b.output(x);
   EXPECT_EQ(folded(b.graph(), 16 * kMiB).nodes.size(), 5u) << "21 of them make 16 MiB less 8 bytes";
+}
+
+// It may be in a branch that is never taken.
+TEST(ConstantFolding, LeavesNodesThatRefuseTheirValues) {
+  GraphBuilder b;
+  const ValueId indices = b.constant({2});  // between -1 and 1, and not whole
+  b.output(b.node("Take", {b.constant({3, 2}), b.node("Scalar", {indices}, ScalarAttributes{BinaryKind::kAdd, 100})},
+                  TakeAttributes{.mode = IndexMode::kRaise}));
+  EXPECT_EQ(folded(b.graph(), kMiB).nodes.size(), 1u);
 }
 
 // A node that is not folded runs like any other.

@@ -6,6 +6,7 @@
 
 #include "tests/unit/worker/exec/graph_builder.hpp"
 #include "worker/ops/arithmetic.hpp"
+#include "worker/ops/movement.hpp"
 #include "worker/passes/infer.hpp"
 
 namespace shoal::worker {
@@ -56,6 +57,22 @@ TEST(PromotedOperands, MayBeConstantsOfIntegers) {
     const Status inferred = infer(graph, specs);
     ASSERT_TRUE(inferred.ok()) << inferred.to_string();
     EXPECT_EQ(graph.value(sum).dtype, dtype);
+  }
+}
+
+// Of float16, float32 and a parameter of float32 the result is float32, and the parameter's numbers do not go through float16.
+TEST(PromotedOperands, ThatAreConstantsKeepTheirNumbers) {
+  GraphBuilder b;
+  const ValueId half = b.input("half"), single = b.input("single"), weight = b.constant({4});
+  const ValueId joined = b.node("Concat", {half, single, weight}, ConcatAttributes{0, Promotion::kCommon});
+  b.output(joined);
+  Graph graph = b.graph();
+  for (const DType first : {DType::kFloat16, DType::kFloat32, DType::kFloat16}) {
+    const std::array specs{TensorSpec{"half", first, {2}}, TensorSpec{"single", DType::kFloat32, {3}}};
+    const Status inferred = infer(graph, specs);
+    ASSERT_TRUE(inferred.ok()) << inferred.to_string();
+    EXPECT_EQ(graph.value(joined).dtype, DType::kFloat32);
+    EXPECT_EQ(graph.nodes.back().inputs[2], weight);
   }
 }
 

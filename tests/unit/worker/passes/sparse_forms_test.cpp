@@ -116,6 +116,29 @@ TEST_F(SparseForms, EndAtFunctionsThatDoNot) {
                                 "RowsToDense", "Reduce"}));
 }
 
+// Of integers 0.5 is cut to 0, which is equal to 0: also behind a function, whose result has no type yet.
+TEST_F(SparseForms, EndAtFunctionsThatDoNotInTheTypeThatTheyGet) {
+  const ValueId whole = add(ops::kCsrToDense, {numbers({5, 6, 7}), numbers({0, 1, 3}), numbers({4, 0, 2})}, CsrAttributes{5});
+  const ValueId squares = add(ops::kUnary, {whole}, UnaryAttributes{UnaryKind::kSquare});
+  const ValueId are_equal = add(ops::kScalar, {squares}, ScalarAttributes{BinaryKind::kEqual, 0.5});
+  output(add(ops::kCast, {are_equal}, CastAttributes{DType::kFloat32}));
+  const ValueId cast = add(ops::kCast, {csr()}, CastAttributes{DType::kInt32});
+  const ValueId are_greater = add(ops::kScalar, {cast}, ScalarAttributes{BinaryKind::kGreaterEqual, 0.5});
+  output(add(ops::kCast, {are_greater}, CastAttributes{DType::kFloat32}));
+  EXPECT_EQ(operators(), (Names{"Unary", "CsrToDense", "Scalar", "Cast", "Cast", "CsrToDense", "Scalar", "Cast"}));
+}
+
+TEST_F(SparseForms, OfATypeThatIsNotKnownStayBehindFunctionsThatKeepZerosInAll) {
+  const auto behind = [&](BinaryKind kind, double number) {
+    const ValueId x = add(ops::kCsrToDense, {input("x"), numbers({0, 1, 3}), numbers({4, 0, 2})}, CsrAttributes{5});
+    output(add(ops::kScalar, {x}, ScalarAttributes{kind, number}));
+    use_sparse_forms(graph_);
+    return std::string(graph_.nodes.back().op->name);
+  };
+  EXPECT_EQ(behind(BinaryKind::kMul, 2), "CsrToDense");
+  EXPECT_EQ(behind(BinaryKind::kEqual, 0.5), "Scalar");
+}
+
 TEST_F(SparseForms, StayBehindRetain) {
   const ValueId kept = add(ops::kRetainRows, {rows(), numbers({3, 0})});
   output(add(ops::kTake, {kept, numbers({0, 1, 3})}, TakeAttributes{}));

@@ -15,7 +15,7 @@ struct AttentionExtents {
   float scale = 1;
   std::vector<std::int64_t> masks;  ///< per head: where its mask begins; empty: no mask
   std::int64_t mask_stride = 0;     ///< from one query's row of the mask to the next one's; 0: one row for all
-  LengthReader read_length =
+  SoftmaxLengthReader read_length =
       nullptr;  ///< of each row of scores: how many keys take part; the others have the weight 0. Null: all
 };
 

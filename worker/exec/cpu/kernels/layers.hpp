@@ -16,9 +16,9 @@ Loop make_softmax(const Node& node, TensorTypes src, TensorTypes dst);
 
 /// The softmax of a row, in its place, as that kernel computes it.
 void softmax_of_row(float* row, std::int64_t size);
-/// The number of elements of a row that take part, read once: it is a bound.
-using LengthReader = std::int64_t (*)(const std::byte* lengths, std::int64_t row);
+/// The number of elements of a row that take part, read once. The caller cuts it to the size of the row.
+using SoftmaxLengthReader = std::int64_t (*)(const std::byte* lengths, std::int64_t row);
 /// For lengths of that type; null: there are none of that type.
-LengthReader length_reader(DType type);
+SoftmaxLengthReader softmax_length_reader(DType type);
 
 }  // namespace shoal::worker::cpu

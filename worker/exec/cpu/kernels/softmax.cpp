@@ -118,7 +118,7 @@ std::int64_t read_length(const std::byte* lengths, std::int64_t row) {
 }
 
 template <bool kIsLog, typename Logits>
-Loop make_rows(std::int64_t rows, std::int64_t size, const Logits& logits, LengthReader read) {
+Loop make_rows(std::int64_t rows, std::int64_t size, const Logits& logits, SoftmaxLengthReader read) {
   return [=](std::span<std::byte* const> operands) {
     const auto* const src = reinterpret_cast<const float*>(operands.front());
     auto* const dst = reinterpret_cast<float*>(operands.back());
@@ -150,7 +150,7 @@ Loop make_strips(const AxisView& view, const Logits& logits) {
 }
 
 template <typename Logits>
-Loop make_loop(const AxisView& view, bool is_log, const Logits& logits, LengthReader read) {
+Loop make_loop(const AxisView& view, bool is_log, const Logits& logits, SoftmaxLengthReader read) {
   if (view.inner == 1) {
     return is_log ? make_rows<true>(view.outer, view.size, logits, read) : make_rows<false>(view.outer, view.size, logits, read);
   }
@@ -162,7 +162,7 @@ Loop make_loop(const AxisView& view, bool is_log, const Logits& logits, LengthRe
 
 void softmax_of_row(float* row, std::int64_t size) { softmax_row<false>(PlainLogits(), row, row, size); }
 
-LengthReader length_reader(DType type) {
+SoftmaxLengthReader softmax_length_reader(DType type) {
   if (type == DType::kInt64) return read_length<std::int64_t>;
   return type == DType::kInt32 ? read_length<std::int32_t> : nullptr;
 }
@@ -173,7 +173,7 @@ Loop make_softmax(const Node& node, TensorTypes src, TensorTypes dst) {
   const Shape& shape = src[0].shape;
   const Shape rows{shape[0], shape.element_count() / shape[0]};
   const AxisView view = softmax.flatten_rest ? AxisView(rows, 1) : AxisView(shape, positive_axis(softmax.axis, shape));
-  const LengthReader read = softmax.use_length ? length_reader(src[1].dtype) : nullptr;
+  const SoftmaxLengthReader read = softmax.use_length ? softmax_length_reader(src[1].dtype) : nullptr;
   const bool is_log = softmax.kind == SoftmaxKind::kLogSoftmax;
   const float sign = softmax.kind == SoftmaxKind::kSoftmin ? -1.0F : 1.0F;
   if (sign == 1 && softmax.temperature == 1) return make_loop(view, is_log, PlainLogits(), read);
