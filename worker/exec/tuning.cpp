@@ -163,41 +163,12 @@ Result<Tensors> outputs_with(const Graph& graph, const Backend& backend, const C
   return std::move(outputs).take();
 }
 
-/// Of floats: the largest difference as a share of max(1, the largest |want|). Of other types, whose values name things: the
-/// share of elements that differ. Infinite if only one of two numbers is finite, if they are other infinities, and if the sizes,
-/// which depend on data, differ.
-double error_of(const Tensor& got, const Tensor& want) {
-  constexpr double kInfinite = std::numeric_limits<double>::infinity();
-  if (got.shape() != want.shape()) return kInfinite;
-  const TensorView a_view = got.view(), b_view = want.view();
-  const auto count = static_cast<std::size_t>(want.shape().element_count());
-  double error = 0;
-  const bool is_float = dispatch(Floats(), want.dtype(), [&]<typename T>() {
-    double difference = 0, largest = 1;
-    for (std::size_t i = 0; i < count; ++i) {
-      const double a = elements<T>(a_view)[i], b = elements<T>(b_view)[i];
-      if (std::isfinite(a) && std::isfinite(b)) {
-        difference = std::max(difference, std::abs(a - b));
-        largest = std::max(largest, std::abs(b));
-      } else if (a != b && !(std::isnan(a) && std::isnan(b))) {
-        difference = kInfinite;
-      }
-    }
-    error = difference / largest;
-  });
-  if (is_float || count == 0) return error;
-  const std::size_t size = b_view.bytes().size() / count;
-  std::size_t others = 0;
-  for (std::size_t i = 0; i < count; ++i) others += std::memcmp(a_view.data + i * size, b_view.data + i * size, size) != 0;
-  return static_cast<double>(others) / static_cast<double>(count);
-}
-
 /// The error of these choices against the backend's default in float32.
 Result<double> error_of(const Graph& graph, const Backend& backend, const Choices& choices, std::span<const Tensor> inputs) {
   SHOAL_ASSIGN_OR_RETURN(const auto want, outputs_with(graph, backend, {.precision = Precision::kF32}, inputs));
   SHOAL_ASSIGN_OR_RETURN(const auto got, outputs_with(graph, backend, choices, inputs));
   double error = 0;
-  for (std::size_t i = 0; i < want.size(); ++i) error = std::max(error, error_of(got[i].tensor, want[i].tensor));
+  for (std::size_t i = 0; i < want.size(); ++i) error = std::max(error, output_error(got[i].tensor, want[i].tensor));
   return error;
 }
 
@@ -310,6 +281,32 @@ std::string how_ended(int status) {
 }
 
 }  // namespace
+
+double output_error(const Tensor& got, const Tensor& want) {
+  constexpr double kInfinite = std::numeric_limits<double>::infinity();
+  if (got.shape() != want.shape()) return kInfinite;
+  const TensorView a_view = got.view(), b_view = want.view();
+  const auto count = static_cast<std::size_t>(want.shape().element_count());
+  double error = 0;
+  const bool is_float = dispatch(Floats(), want.dtype(), [&]<typename T>() {
+    double difference = 0, largest = 1;
+    for (std::size_t i = 0; i < count; ++i) {
+      const double a = elements<T>(a_view)[i], b = elements<T>(b_view)[i];
+      if (std::isfinite(a) && std::isfinite(b)) {
+        difference = std::max(difference, std::abs(a - b));
+        largest = std::max(largest, std::abs(b));
+      } else if (a != b && !(std::isnan(a) && std::isnan(b))) {
+        difference = kInfinite;
+      }
+    }
+    error = difference / largest;
+  });
+  if (is_float || count == 0) return error;
+  const std::size_t size = b_view.bytes().size() / count;
+  std::size_t others = 0;
+  for (std::size_t i = 0; i < count; ++i) others += std::memcmp(a_view.data + i * size, b_view.data + i * size, size) != 0;
+  return static_cast<double>(others) / static_cast<double>(count);
+}
 
 Status wait_for_measurement(int fd, std::uint64_t start_ns, std::chrono::milliseconds budget, std::chrono::milliseconds limit,
                             const TuningProgress& progress) {

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "shm/base/unique_fd.hpp"
+#include "shoal/tensor.hpp"
 #include "worker/exec/backend.hpp"
 #include "worker/exec/choices.hpp"
 #include "worker/exec/model.hpp"
@@ -43,6 +44,11 @@ Result<Choices> measure_choices(const Graph& graph, const Backend& backend, std:
 ///   Errors    kDeadlineExceeded
 Status wait_for_measurement(int fd, std::uint64_t start_ns, std::chrono::milliseconds budget, std::chrono::milliseconds limit,
                             const TuningProgress& progress);
+
+/// How far an output is from the wanted one. Of floats: the largest difference as a share of max(1, the largest |want|). Of other
+/// types, whose values name things: the share of elements that differ. Infinite if only one of two numbers is finite, if they are
+/// other infinities, and if the sizes, which depend on data, differ.
+double output_error(const Tensor& got, const Tensor& want);
 
 /// Choices on disk: one small text file per machine, model, shapes and precision. `identity` names all of these. A file is
 /// written under another name and renamed, so a record is always whole. If two processes measure at once, the first record

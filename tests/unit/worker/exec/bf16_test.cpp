@@ -14,7 +14,6 @@
 #include "worker/exec/backend.hpp"
 #include "worker/exec/planned_program.hpp"
 #include "worker/exec/tuning.hpp"
-#include "worker/ops/cast.hpp"
 #include "worker/passes/bf16_values.hpp"
 #include "worker/passes/infer.hpp"
 
@@ -186,14 +185,6 @@ TEST_F(Bf16, IsMeasuredWithOutputsWhoseSizesDependOnData) {
   const Choices chosen = measured(Slowed({Precision::kF32, Precision::kF32Fast}), kBf16Bound, b.graph());
   EXPECT_EQ(chosen.precision, Precision::kBf16);
   EXPECT_LE(chosen.bf16_error.value(), kBf16Bound);
-}
-
-TEST_F(Bf16, IsMeasuredWithOutputsOfOtherTypes) {
-  Graph graph = network();
-  const ValueId wide = graph.add_value({.name = "wide"});
-  graph.nodes.push_back({&ops::kCast, "wide", {}, CastAttributes{DType::kFloat64}, {graph.outputs[0].value}, {wide}, {}});
-  graph.outputs = {{"wide", wide}};
-  EXPECT_GE(measured(Slowed({Precision::kF32, Precision::kF32Fast}), kF32Bound, std::move(graph)).bf16_error.value(), kF32Bound);
 }
 
 TEST_F(Bf16, IsNotChosenWhereItsErrorIsAboveTheLimit) {

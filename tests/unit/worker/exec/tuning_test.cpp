@@ -11,9 +11,11 @@
 #include <cerrno>
 #include <csignal>
 #include <cstdlib>
+#include <cstring>
 #include <ctime>
 #include <fstream>
 #include <iterator>
+#include <limits>
 #include <stdexcept>
 
 #include "shm/base/unique_fd.hpp"
@@ -21,6 +23,7 @@
 #include "tests/support/scratch_directory.hpp"
 #include "tests/unit/worker/exec/graph_builder.hpp"
 #include "worker/exec/planned_program.hpp"
+#include "worker/graph/floats.hpp"
 #include "worker/passes/infer.hpp"
 
 namespace shoal::worker {
@@ -368,6 +371,31 @@ TEST_F(Record, OfAWriterKilledInTheMiddleIsWholeOrNotThere) {
     ASSERT_TRUE(standing.ok()) << standing.status().to_string();
     EXPECT_EQ(record.read().value().to_text(), choices.to_text());
   }
+}
+
+template <typename T>
+Tensor tensor_of(DType dtype, const std::vector<T>& values) {
+  Tensor tensor = Tensor::create(dtype, {static_cast<std::int64_t>(values.size())}).value();
+  std::memcpy(tensor.view().data, values.data(), values.size() * sizeof(T));
+  return tensor;
+}
+
+TEST(OutputError, CountsOutputsOfEveryType) {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity(), kNan = std::numeric_limits<double>::quiet_NaN();
+  const auto of_doubles = [](const std::vector<double>& got, const std::vector<double>& want) {
+    return output_error(tensor_of(DType::kFloat64, got), tensor_of(DType::kFloat64, want));
+  };
+  EXPECT_EQ(of_doubles({1, 2}, {1, 4}), 0.5);
+  EXPECT_EQ(of_doubles({0.5}, {0.25}), 0.25) << "of max(1, |want|)";
+  EXPECT_EQ(of_doubles({kInfinity, kNan}, {kInfinity, kNan}), 0);
+  EXPECT_EQ(of_doubles({kInfinity}, {-kInfinity}), kInfinity);
+  EXPECT_EQ(of_doubles({kNan}, {kInfinity}), kInfinity);
+  EXPECT_EQ(of_doubles({1}, {1, 1}), kInfinity);
+  EXPECT_EQ(output_error(tensor_of<Half>(DType::kFloat16, {Half(3)}), tensor_of<Half>(DType::kFloat16, {Half(4)})), 0.25);
+  EXPECT_EQ(
+      output_error(tensor_of<std::int64_t>(DType::kInt64, {7, 8, 9, 1}), tensor_of<std::int64_t>(DType::kInt64, {7, 9, 9, 1})),
+      0.25);
+  EXPECT_EQ(output_error(tensor_of<int>(DType::kInt32, {}), tensor_of<int>(DType::kInt32, {})), 0);
 }
 
 }  // namespace
