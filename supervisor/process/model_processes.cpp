@@ -368,9 +368,7 @@ void ModelProcesses::close_zygote() {
 // A zygote may have forked children that it did not report. They are in its process group, as its workers are, which go on. The
 // sandbox lets nobody leave that group.
 void ModelProcesses::kill_hidden_children() {
-  const std::size_t killed = kill_group_except(zygote_->child, [&](pid_t pid) {
-    return std::ranges::any_of(workers_, [&](const auto& worker) { return worker->pidfd && worker->pid == pid; });
-  });
+  const std::size_t killed = kill_group_except(zygote_->child, [&](pid_t pid) { return watches(pid); });
   if (killed > 0) log_.warn("zygote_children_killed model={} pid={} count={}", options_.name, zygote_pid(), killed);
 }
 

@@ -1,8 +1,8 @@
 // The processes of one model: its zygote and its workers. Keeps the wanted number of workers.
 //
 //   zygote   none → loading → idle;  any → dead, or left alone → (back-off) → loading
-//   worker   forking → starting → ready;  any → dead → forking;  ready → leaving (surplus) → gone;  killed → (10 s) → stuck →
-//   dead model    loading → ready;  any → failed (a bad load, or kFailedStartsForFailure failed starts in a row)
+//   worker   forking → starting → ready;  any → dead → forking;  ready → leaving (surplus) → gone;  killed → stuck → dead
+//   model    loading → ready;  any → failed (a bad load, or kFailedStartsForFailure failed starts in a row)
 //
 // A start that fails for lack of descriptors, memory or process ids is tried again and fails no model.
 #pragma once
@@ -153,7 +153,6 @@ class ModelProcesses final : public Processes {
   void note_end(WorkerProcess& worker, std::string_view why, EndReason reason);
   void dismiss_surplus_workers();
   int staying_workers() const { return static_cast<int>(workers_.size()) - count(WorkerProcess::State::kLeaving); }
-  WorkerProcess* find_watched(std::uint64_t incarnation);
 
   const Clock& clock_;
   EventLoop& loop_;

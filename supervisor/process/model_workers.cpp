@@ -264,7 +264,7 @@ void ModelProcesses::leave_worker_alone(WorkerProcess& worker) {
   stuck_workers_.push_back(std::move(*place));
   workers_.erase(place);
   ++births_.stuck_workers;
-  if (worker.state == WorkerProcess::State::kStarting)
+  if (state_ == ModelState::kReady && worker.state == WorkerProcess::State::kStarting)
     failed_start(now_ns, "its workers do not become ready, nor die when they are killed", ready_workers());
   fork_missing_workers();
 }
@@ -301,12 +301,6 @@ bool ModelProcesses::makes_no_progress() const {
   const bool has_zygote = zygote_ && zygote_->loaded && !zygote_->killed;
   const int of_zygotes = has_zygote ? 0 : std::max(zygote_backoff_.failures(), breach_backoff_.failures());
   return std::max({of_zygotes, worker_backoff_.failures(), shortage_.failures()}) >= kFailedStartsForFailure;
-}
-
-WorkerProcess* ModelProcesses::find_watched(std::uint64_t incarnation) {
-  if (WorkerProcess* worker = find_worker(incarnation)) return worker;
-  const auto found = std::ranges::find(stuck_workers_, incarnation, [](const auto& worker) { return worker->incarnation; });
-  return found == stuck_workers_.end() ? nullptr : found->get();
 }
 
 void ModelProcesses::drop_worker(std::uint64_t incarnation) {

@@ -48,9 +48,18 @@ wire::StatusPage<const std::byte> WorkerProcess::page(std::size_t lanes) const {
   return {status_page ? status_page->bytes() : std::span<const std::byte>(), lanes};
 }
 
-WorkerProcess* Processes::find_worker(std::uint64_t incarnation) {
-  const auto found = std::ranges::find(workers_, incarnation, [](const auto& worker) { return worker->incarnation; });
-  return found == workers_.end() ? nullptr : found->get();
+namespace {
+WorkerProcess* find_in(const std::vector<std::unique_ptr<WorkerProcess>>& workers, std::uint64_t incarnation) {
+  const auto found = std::ranges::find(workers, incarnation, [](const auto& worker) { return worker->incarnation; });
+  return found == workers.end() ? nullptr : found->get();
+}
+}  // namespace
+
+WorkerProcess* Processes::find_worker(std::uint64_t incarnation) { return find_in(workers_, incarnation); }
+
+WorkerProcess* Processes::find_watched(std::uint64_t incarnation) {
+  WorkerProcess* worker = find_worker(incarnation);
+  return worker ? worker : find_in(stuck_workers_, incarnation);
 }
 
 bool Processes::watches(pid_t pid) const {

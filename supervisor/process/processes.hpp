@@ -140,6 +140,7 @@ class Processes {
   /// any more; what they hold stays theirs until their deaths are told.
   const std::vector<std::unique_ptr<WorkerProcess>>& stuck_workers() const { return stuck_workers_; }
   WorkerProcess* find_worker(std::uint64_t incarnation);
+  WorkerProcess* find_watched(std::uint64_t incarnation);  ///< also among the stuck ones
   /// Whether this is its zygote, or a worker whose end will be noticed.
   bool watches(pid_t pid) const;
   int ready_workers() const;

@@ -337,7 +337,7 @@ class Ledger {
     std::size_t live = 0;  // requests that are not forgotten yet
     std::uint32_t running = 0;
     std::uint32_t urgent = 0;           // number of urgent requests in the queue
-    bool is_touched = false;            // dispatch() was called in this turn
+    bool is_touched = false;            // end_turn() gives its requests to lanes
     std::vector<std::uint32_t> parked;  // by askers' places: how many parked groups they have
     // Queued rows that may join others. If two shapes share a place, or an asker has no turns, batches only get smaller.
     std::array<std::uint32_t, 64> rows_by_shape{};
@@ -419,6 +419,7 @@ class Ledger {
   }
   void give_to_lanes(ModelIndex model, std::uint64_t now_ns);
   Seat choose_lane(ModelRecord& model, std::uint64_t now_ns);
+  void touch(ModelIndex index);
   void dispatch_suspects(ModelRecord& model, std::uint64_t now_ns);
   void give_up_late(std::uint32_t slot, std::uint64_t now_ns);
   bool waits_for_members(ModelRecord& model, std::uint32_t slot, std::uint64_t now_ns);
@@ -467,7 +468,7 @@ class Ledger {
   std::vector<std::uint32_t> due_;
   std::vector<ModelRecord> models_;
   std::vector<Action> actions_;
-  std::vector<ModelIndex> touched_;  // in this turn
+  std::vector<ModelIndex> touched_;
   bool in_turn_ = false;
   bool draining_ = false;
 };

@@ -17,11 +17,14 @@ void Ledger::worker_ready(ModelIndex index, Incarnation incarnation, std::uint32
   dispatch(index, now_ns);
 }
 
+// If it was the ward, another worker may take the next suspect.
 void Ledger::condemn(Incarnation incarnation) {
-  Worker* worker = find_worker(incarnation);
+  ModelIndex index = 0;
+  Worker* worker = find_worker(incarnation, &index);
   if (!worker) return;
   worker->routable = false;
   worker->condemned = true;
+  touch(index);
 }
 
 void Ledger::dismiss(Incarnation incarnation) {
@@ -117,7 +120,11 @@ void Ledger::dispatch(ModelIndex index, std::uint64_t now_ns) {
   ModelRecord& model = models_[index];
   // If the queue is more than half full, what lanes can take now makes room: others might be refused for it.
   if (!in_turn_ || model.queue.size() * 2 > model.limits.queue_limit) return give_to_lanes(index, now_ns);
-  if (!std::exchange(model.is_touched, true)) touched_.push_back(index);
+  touch(index);
+}
+
+void Ledger::touch(ModelIndex index) {
+  if (!std::exchange(models_[index].is_touched, true)) touched_.push_back(index);
 }
 
 void Ledger::give_to_lanes(ModelIndex index, std::uint64_t now_ns) {

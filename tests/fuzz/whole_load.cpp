@@ -341,7 +341,9 @@ std::string compare(const Load& load, const Inputs& inputs, const Tensors& got, 
   const bool is_steep = std::ranges::any_of(graph->nodes, has_infinite_slope);
   for (std::size_t i = 0; i < want.size(); ++i) {
     const TensorView &got_view = got[i].tensor.view(), &want_view = want[i].tensor.view();
-    SHOAL_CHECK(got_view.dtype == want_view.dtype && got_view.shape == want_view.shape);
+    if (got_view.dtype != want_view.dtype || got_view.shape != want_view.shape)
+      return format("output {} is {} {} instead of {} {}", i, dtype_name(got_view.dtype), got_view.shape.to_string(),
+                    dtype_name(want_view.dtype), want_view.shape.to_string());
     const auto a = as_doubles(got_view), b = as_doubles(want_view);
     const Distance distance(a, b, few_nan);
     if (distance.apart <= kTolerance * distance.largest) continue;

@@ -180,11 +180,6 @@ class SimProcesses final : public supervisor::Processes {
     fork_missing();
     return true;
   }
-  Worker* find_watched(std::uint64_t incarnation) {
-    if (Worker* worker = find_worker(incarnation)) return worker;
-    const auto found = std::ranges::find(stuck_workers_, incarnation, [](const auto& worker) { return worker->incarnation; });
-    return found == stuck_workers_.end() ? nullptr : found->get();
-  }
   /// `reaps_later`: its zygote tells how it ended after the pidfd has told that it did.
   bool dies(std::uint64_t incarnation, int wait_status, bool reaps_later) {
     Worker* worker = find_watched(incarnation);

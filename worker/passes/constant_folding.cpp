@@ -45,21 +45,24 @@ Result<bool> fold_node(Graph& graph, const Node& node) {
 
 /// left: how many bytes of results are folded yet
 Status fold_one(Graph& graph, std::uint64_t& left) {
-  const auto takes_room = [&](const Node& node) {
+  const auto bytes_of = [&](const Node& node) {
     std::uint64_t bytes = 0;
     for (const ValueId id : node.outputs) bytes += size_bytes_of(graph.value(id));
-    if (bytes > left) return false;
-    left -= bytes;
-    return true;
+    return bytes;
   };
   const auto is_constant = [&](ValueId id) { return graph.value(id).constant.has_value(); };
   std::vector<Node> kept;
   for (Node& node : graph.nodes) {
     const bool reads_constants = node.bodies.empty() && std::ranges::all_of(node.inputs, is_constant) && !leaves_sizes_open(node);
     const bool is_dynamic = std::ranges::any_of(node.outputs, [&](ValueId id) { return graph.value(id).expressions != nullptr; });
-    if (reads_constants && !is_dynamic && takes_room(node)) {
-      SHOAL_ASSIGN_OR_RETURN(const bool is_folded, fold_node(graph, node));
-      if (is_folded) continue;
+    const std::uint64_t bytes = reads_constants && !is_dynamic ? bytes_of(node) : 0;
+    bool is_folded = false;
+    if (reads_constants && !is_dynamic && bytes <= left) {
+      SHOAL_ASSIGN_OR_RETURN(is_folded, fold_node(graph, node));
+    }
+    if (is_folded) {
+      left -= bytes;
+      continue;
     }
     for (const ValueId id : node.outputs) graph.value(id).producer = static_cast<NodeId>(kept.size());
     kept.push_back(std::move(node));
