@@ -231,6 +231,9 @@ bool is_periodic(const Node& node) {
   return unary && (unary->kind == UnaryKind::kSin || unary->kind == UnaryKind::kCos || unary->kind == UnaryKind::kTan);
 }
 
+/// How many rows it has depends on which numbers are equal, and the devices round differently.
+bool counts_equal_numbers(const Node& node) { return node.op->name == "Unique"; }
+
 struct Inputs {
   std::vector<TensorSpec> specs;
   std::uint32_t seed = 0;
@@ -348,6 +351,11 @@ std::string compare(const Load& load, const Inputs& inputs, const Tensors& got, 
   const bool is_steep = std::ranges::any_of(graph->nodes, has_infinite_slope);
   for (std::size_t i = 0; i < want.size(); ++i) {
     const TensorView &got_view = got[i].tensor.view(), &want_view = want[i].tensor.view();
+    if (got_view.dtype == want_view.dtype && got_view.shape != want_view.shape &&
+        std::ranges::any_of(graph->nodes, counts_equal_numbers)) {
+      ++outcome.loosely_compared;
+      continue;
+    }
     if (got_view.dtype != want_view.dtype || got_view.shape != want_view.shape)
       return format("output {} is {} {} instead of {} {}", i, dtype_name(got_view.dtype), got_view.shape.to_string(),
                     dtype_name(want_view.dtype), want_view.shape.to_string());
