@@ -200,10 +200,9 @@ json Admin::version_json(const Service& service, const CatalogVersion& version, 
   const ModelView view = plane_.ledger().model(model.routed().index);
   const ModelConfig& config = model.served().config;
   json workers = json::array();
-  for (const auto* those : {&processes.workers(), &processes.stuck_workers()}) {
-    for (const auto& worker : *those)
-      workers.push_back(worker_json(*worker, static_cast<std::size_t>(config.contexts), plane_.ledger(), now_ns));
-  }
+  processes.for_each_worker([&](const WorkerProcess& worker) {
+    workers.push_back(worker_json(worker, static_cast<std::size_t>(config.contexts), plane_.ledger(), now_ns));
+  });
   const pid_t zygote = processes.zygote_pid();
   const bool is_coming = version.stage == CatalogVersion::Stage::kComing;
   const bool is_current = &version == service.current;

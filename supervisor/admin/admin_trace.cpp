@@ -53,20 +53,17 @@ void Admin::send_trace(Question question, const std::string& model, std::uint64_
   }
   fleet_.for_each([&](const ModelVersion& version) {
     const auto lanes = static_cast<std::size_t>(version.processes().options().lanes);
-    const Processes& processes = version.processes();
-    for (const auto* those : {&processes.workers(), &processes.stuck_workers()}) {
-      for (const auto& worker : *those) {
-        if (!worker->status_page || !is_wanted(version.served().name, worker->pid)) continue;
-        trace.add({{"model", version.served().name},
-                   {"version", version.number()},
-                   {"pid", worker->pid},
-                   {"incarnation", worker->incarnation},
-                   {"lanes", lanes},
-                   {"died_ns", nullptr},
-                   {"what", ""}},
-                  worker->page(lanes).flight);
-      }
-    }
+    version.processes().for_each_worker([&](const WorkerProcess& worker) {
+      if (!worker.status_page || !is_wanted(version.served().name, worker.pid)) return;
+      trace.add({{"model", version.served().name},
+                 {"version", version.number()},
+                 {"pid", worker.pid},
+                 {"incarnation", worker.incarnation},
+                 {"lanes", lanes},
+                 {"died_ns", nullptr},
+                 {"what", ""}},
+                worker.page(lanes).flight);
+    });
   });
   const wire::ControlHeader header = wire::make_control(wire::Kind::kControlReply, question.seq);
   const std::string text =

@@ -108,9 +108,7 @@ Status ModelProcesses::adopt(WorkerProcess& worker, const ControlMessage& messag
   if (lost_fds) return unavailable("no file descriptors are left for the pidfd of a worker (RLIMIT_NOFILE)");
   if (message.fds.size() != 1) return invalid_argument("{} descriptors instead of one pidfd", message.fds.size());
   SHOAL_ASSIGN_OR_RETURN(ReportedWorker reported, check_sent_pidfd(message.fds[0], message.a, zygote_->child));
-  const auto is_it = [&](const auto& other) { return other->pidfd && other->pid == reported.pid; };
-  if (std::ranges::any_of(workers_, is_it) || std::ranges::any_of(stuck_workers_, is_it))
-    return invalid_argument("process {} is another worker", reported.pid);
+  if (watches(reported.pid)) return invalid_argument("process {} is another worker", reported.pid);
   if (reported.pidfd) {
     SHOAL_RETURN_IF_ERROR(
         loop_.watch(reported.pidfd.get(), [this, incarnation = worker.incarnation] { worker_exited(incarnation); }));

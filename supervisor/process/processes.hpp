@@ -139,6 +139,13 @@ class Processes {
   /// Those that were killed and do not die, because the kernel waits for a device or a file system. They are none of workers()
   /// any more; what they hold stays theirs until their deaths are told.
   const std::vector<std::unique_ptr<WorkerProcess>>& stuck_workers() const { return stuck_workers_; }
+  /// Calls visit(worker) for all of workers() and stuck_workers().
+  template <typename Visit>
+  void for_each_worker(Visit visit) const {
+    for (const auto* those : {&workers_, &stuck_workers_}) {
+      for (const auto& worker : *those) visit(*worker);
+    }
+  }
   WorkerProcess* find_worker(std::uint64_t incarnation);
   WorkerProcess* find_watched(std::uint64_t incarnation);  ///< also among the stuck ones
   /// Whether this is its zygote, or a worker whose end will be noticed.

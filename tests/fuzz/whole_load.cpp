@@ -15,6 +15,7 @@
 #include "shm/base/check.hpp"
 #include "shm/base/format.hpp"
 #include "shm/base/unique_fd.hpp"
+#include "tests/fuzz/distance.hpp"
 #include "tests/fuzz/random_bodies.hpp"
 #include "tests/fuzz/random_symbol.hpp"
 #include "tests/support/tensor_values.hpp"
@@ -260,27 +261,6 @@ std::optional<Tensors> answer(Model& model, const Inputs& given) {
   if (!(*program)->run(context, src, outputs.views()).ok()) return std::nullopt;
   return std::move(outputs).take();
 }
-
-/// Largest distance of two tensors, infinite where one has a NaN or an infinity that the other has not; and their largest number.
-///   few_nan  up to 2 % of the elements, or one, may be NaN in one of them only
-struct Distance {
-  double apart = 0, largest = 1;
-  Distance(const std::vector<double>& a, const std::vector<double>& b, bool few_nan) {
-    constexpr std::size_t kFew = 50;
-    std::size_t unlike = 0;
-    for (std::size_t i = 0; i < a.size(); ++i) {
-      const double x = a[i], y = b[i];
-      if (std::isfinite(x) && std::isfinite(y)) {
-        apart = std::max(apart, std::abs(x - y));
-        largest = std::max(largest, std::abs(y));
-      } else if (few_nan && std::isnan(x) != std::isnan(y) && ++unlike <= std::max<std::size_t>(1, a.size() / kFew)) {
-        continue;
-      } else if (!(std::isnan(x) && std::isnan(y)) && x != y) {
-        apart = std::numeric_limits<double>::infinity();
-      }
-    }
-  }
-};
 
 /// Numbers of graphs that cannot be compared may be hostile: both devices must survive them.
 NumberKind kind_for(const Settings& settings, const Graph& graph) {

@@ -17,7 +17,7 @@
 namespace shoal::testing {
 namespace {
 
-constexpr double kReferenceGflop = 5;  // larger networks take minutes with plain loops; SHOAL_TEST_LONG=1 runs them
+constexpr double kReferenceGflop = 5;  // larger networks take long with plain loops; SHOAL_TEST_LONG=1 runs them
 
 constexpr std::string_view kDetectors[] = {"ssd300-vgg16", "yolov3-darknet53"};
 

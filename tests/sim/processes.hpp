@@ -53,9 +53,7 @@ class SimProcesses final : public supervisor::Processes {
     fleet_.all[number_] = this;
   }
   ~SimProcesses() override {
-    for (const auto* those : {&workers_, &stuck_workers_}) {
-      for (const auto& worker : *those) fleet_.workers.erase(worker->incarnation);
-    }
+    for_each_worker([&](const Worker& worker) { fleet_.workers.erase(worker.incarnation); });
     fleet_.all.erase(number_);
   }
 

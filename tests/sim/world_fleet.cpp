@@ -47,9 +47,7 @@ bool World::for_some_worker(std::uint64_t draw, const std::function<bool(SimProc
   const std::uint64_t worker_draw = draw / 16;
   return for_some_model(draw % 16, [&](SimProcesses& model) {
     std::vector<std::uint64_t> ids;
-    for (const auto* those : {&model.workers(), &model.stuck_workers()}) {
-      for (const auto& worker : *those) ids.push_back(worker->incarnation);
-    }
+    model.for_each_worker([&](const WorkerProcess& worker) { ids.push_back(worker.incarnation); });
     for (std::size_t i = 0; i < ids.size(); ++i) {
       const std::uint64_t id = ids[(worker_draw + i) % ids.size()];
       if (!can(model, id)) continue;

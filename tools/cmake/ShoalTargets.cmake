@@ -85,7 +85,8 @@ add_custom_target(unit_tests)     # every test labelled unit: what the preset as
 add_custom_target(threads_tests)  # every test labelled threads: what the preset tsan builds
 
 # An executable whose own code need not be fast, because what it tests is: compiled in a fraction of the time. GCC takes a precompiled
-# header under its own flags only, so all of them get OpenMP's, which some have.
+# header under its own flags only, so all of them get OpenMP's, which some have. Call it behind target_link_libraries(): that says which header
+# the code gets.
 function(shoal_test_code name)
   target_compile_options(${name} PRIVATE ${SHOAL_TEST_FLAGS} ${OpenMP_CXX_FLAGS})
   get_target_property(dependencies ${name} LINK_LIBRARIES)

@@ -18,9 +18,13 @@ AlignedBytes copy_aligned(const Constant& constant) {
   return copy;
 }
 
-// Returns false, and changes nothing, if the node refuses its values: it may be in a branch that is never taken, and is an error
-// of the run that gets there.
-Result<bool> fold_node(Graph& graph, const Node& node) {
+/// Returns false, and changes nothing, if the results are too large, or if the node refuses its values: it may be in a branch
+/// that is never taken, and is an error of the run that gets there.
+///   left  how many bytes of results are folded yet
+Result<bool> fold_node(Graph& graph, const Node& node, std::uint64_t& left) {
+  std::uint64_t bytes = 0;
+  for (const ValueId id : node.outputs) bytes += size_bytes_of(graph.value(id));
+  if (bytes > left) return false;
   std::vector<AlignedBytes> inputs;
   std::vector<std::shared_ptr<AlignedBytes>> outputs;
   std::vector<TensorView> src, dst;
@@ -40,29 +44,19 @@ Result<bool> fold_node(Graph& graph, const Node& node) {
     value.constant = Constant{value.dtype, value.shape, outputs[i]->bytes(), outputs[i]};
     value.producer = kNoNode;
   }
+  left -= bytes;
   return true;
 }
 
-/// left: how many bytes of results are folded yet
 Status fold_one(Graph& graph, std::uint64_t& left) {
-  const auto bytes_of = [&](const Node& node) {
-    std::uint64_t bytes = 0;
-    for (const ValueId id : node.outputs) bytes += size_bytes_of(graph.value(id));
-    return bytes;
-  };
   const auto is_constant = [&](ValueId id) { return graph.value(id).constant.has_value(); };
   std::vector<Node> kept;
   for (Node& node : graph.nodes) {
     const bool reads_constants = node.bodies.empty() && std::ranges::all_of(node.inputs, is_constant) && !leaves_sizes_open(node);
     const bool is_dynamic = std::ranges::any_of(node.outputs, [&](ValueId id) { return graph.value(id).expressions != nullptr; });
-    const std::uint64_t bytes = reads_constants && !is_dynamic ? bytes_of(node) : 0;
-    bool is_folded = false;
-    if (reads_constants && !is_dynamic && bytes <= left) {
-      SHOAL_ASSIGN_OR_RETURN(is_folded, fold_node(graph, node));
-    }
-    if (is_folded) {
-      left -= bytes;
-      continue;
+    if (reads_constants && !is_dynamic) {
+      SHOAL_ASSIGN_OR_RETURN(const bool is_folded, fold_node(graph, node, left));
+      if (is_folded) continue;
     }
     for (const ValueId id : node.outputs) graph.value(id).producer = static_cast<NodeId>(kept.size());
     kept.push_back(std::move(node));
