@@ -226,7 +226,7 @@ void World::happen(const Event& event, Coverage* coverage) {
       workers_[a].dismissed = true;
       workers_[a].routable = false;
       ledger_.dismiss(workers_[a].incarnation);
-      ledger_.dispatch(0, now_ns_);
+      ledger_.end_turn(now_ns_);
       break;
   }
   settle(event, coverage);
