@@ -320,8 +320,8 @@ std::string compare(const Load& load, const Inputs& inputs, const Tensors& got, 
       continue;
     }
     // oneDNN loses the sign of zero, and a sum that is zero on one device is nearly zero on the other: 1/0 has either sign, and
-    // 1/sqrt(0) may be NaN instead. Numbers near the largest one (max pooling gives the lowest for a window of nothing but padding)
-    // swallow the others of a sum in one order and cancel in another, or overflow to an infinity or NaN.
+    // 1/sqrt(0) may be NaN instead. Numbers near the largest one (max pooling gives the lowest for a window of nothing but
+    // padding) swallow the others of a sum in one order and cancel in another, or overflow to an infinity or NaN.
     const auto is_infinite = [](double x) { return std::abs(x) > kNearlyInfinite; };
     if (computed(is_infinite) || std::ranges::any_of(a, is_infinite)) continue;
     if (load.settings.fuses && computed([](double x) { return std::isnan(x); })) {  // a fused relu makes a number of NaN
