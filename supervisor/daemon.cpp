@@ -30,9 +30,10 @@ Daemon::Daemon(DaemonOptions options, SocketDirectory directory, Logger& log)
       socket_group_(options.socket_group),
       phase_limit_(timers_, Timer::Kind::kClock, [this](std::uint64_t) { advance_shutdown(true); }),
       reap_(timers_, Timer::Kind::kClock, [this](std::uint64_t now_ns) {
-        const bool is_done = reap_orphans([this](pid_t pid) { return fleet_.watches(pid); });
+        const bool is_done = reap_children([this](pid_t pid) { return fleet_.watches(pid); },
+                                           [this](UniqueFd pidfd) { loop_.shared_closer()->reap_child(std::move(pidfd)); });
         fleet_.births().sweep_unborn(now_ns);
-        if (!is_done) reap_.set(now_ns + kReapDelayNs);
+        if (!is_done) reap_.set(now_ns + kReapAgainNs);
       }) {}
 
 Daemon::~Daemon() {

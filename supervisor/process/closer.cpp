@@ -16,6 +16,7 @@
 
 #include "shm/base/mutex.hpp"
 #include "shm/wire/control.hpp"
+#include "supervisor/process/spawn.hpp"
 
 namespace shoal::supervisor {
 namespace {
@@ -35,7 +36,8 @@ struct Closer::Threads {
   struct Entry {
     UniqueFd fd;
     uid_t sender;
-    std::shared_ptr<Threads> closes_sent;  // of a socket of ours: closes the descriptors that wait in it
+    std::shared_ptr<Threads> closes_sent = nullptr;  // of a socket of ours: closes the descriptors that wait in it
+    bool is_dead_child = false;
   };
   Mutex mutex;
   Condition changed;
@@ -118,6 +120,7 @@ void Closer::Threads::serve() {
       const auto closes_sent = entry.closes_sent;
       push(closes_sent, std::move(entry));
     } else {
+      if (entry.is_dead_child) reap(entry.fd);
       close_now(std::move(entry.fd));
     }
     mutex.lock();
@@ -146,7 +149,7 @@ bool Closer::Threads::take_what_waits_in(const Entry& socket) {
   return is_empty;
 }
 
-Closer::Closer(std::size_t most) : own_(Threads::make()), sent_(Threads::make()), most_(most) {
+Closer::Closer(std::size_t most) : own_(Threads::make()), sent_(Threads::make()), children_(Threads::make()), most_(most) {
   rlimit descriptors{};
   if (most_ != 0 || ::getrlimit(RLIMIT_NOFILE, &descriptors) != 0) return;
   most_ = std::max<std::size_t>(descriptors.rlim_cur / 4, 2 * kMostSent);
@@ -155,9 +158,14 @@ Closer::Closer(std::size_t most) : own_(Threads::make()), sent_(Threads::make())
 Closer::~Closer() {
   own_->stop();
   sent_->stop();
+  children_->stop();
 }
 
 void Closer::close_sent(UniqueFd stranger, uid_t sender) { Threads::push(sent_, {std::move(stranger), sender, nullptr}); }
+
+void Closer::reap_child(UniqueFd pidfd) {
+  Threads::push(children_, {.fd = std::move(pidfd), .sender = kChild, .is_dead_child = true});
+}
 
 void Closer::close_own(UniqueFd fd) { Threads::push(own_, {std::move(fd), kChild, nullptr}); }
 

@@ -1,6 +1,6 @@
-// Closes descriptors on other threads, because close() can take long. Of a descriptor that a stranger sent, the stranger decides
-// how long: for the linger time of a socket (SO_LINGER), or until a file system (FUSE, NFS) answers. Of shared memory it takes a
-// second for some GiB, if nobody else has it.
+// Closes descriptors and reaps children on other threads, because both can take long. Of a descriptor that a stranger sent, the
+// stranger decides how long: for the linger time of a socket (SO_LINGER), or until a file system (FUSE, NFS) answers. Of shared
+// memory it takes a second for some GiB, if nobody else has it.
 #pragma once
 
 #include <sys/types.h>
@@ -12,8 +12,8 @@
 
 namespace shoal::supervisor {
 
-/// Never waits for a close(). If no thread can start, the descriptors stay open until a later call can start one. What strangers
-/// sent has threads of its own, so that it delays nothing else.
+/// Never waits for a close(), nor for the kernel to forget a process. If no thread can start, the descriptors stay open until a
+/// later call can start one. What strangers sent has threads of its own, so that it delays nothing else.
 ///   Threads  thread-safe
 class Closer {
  public:
@@ -37,6 +37,8 @@ class Closer {
   void close_sent(UniqueFd stranger, uid_t sender);
   /// Closes a descriptor of which is known that close() ends by itself.
   void close_own(UniqueFd fd);
+  /// Reaps the process of a pidfd, see reap() in spawn.hpp.
+  void reap_child(UniqueFd pidfd);
   /// Ends the connection of a unix socket of our own at once, and closes the socket. The descriptors that wait in it are closed
   /// as close_sent() does. While is_late(sender), a socket in which something waits is closed later, and nothing is taken out of
   /// it.
@@ -53,7 +55,7 @@ class Closer {
 
  private:
   struct Threads;
-  const std::shared_ptr<Threads> own_, sent_;  // the threads outlive this
+  const std::shared_ptr<Threads> own_, sent_, children_;  // the threads outlive this
   std::size_t most_;
 };
 

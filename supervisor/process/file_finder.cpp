@@ -137,7 +137,7 @@ Status FileFinder::start(FileSearch& search) {
   process->limit.emplace(timers_, Timer::Kind::kPatience, [this, of = process.get()](std::uint64_t) { limit_is_over(*of); });
   process->limit->set(clock_.now_ns() + kLimitNs);
   Status asked = loop_.watch(process->child.pidfd.get(), [this, fd = process->child.pidfd.get()] { died(fd); });
-  if (!asked.ok()) {  // nobody would notice its end; reap_orphans() reaps it
+  if (!asked.ok()) {  // nobody would notice its end; reap_children() reaps it
     send_signal(process->child.pidfd, SIGKILL);
     return failed(asked);
   }
@@ -184,7 +184,7 @@ void FileFinder::died(int pidfd) {
   processes_.erase(found);
   stop_listening(*process);
   loop_.forget(pidfd);
-  const auto status = reap(process->child.pidfd);
+  const auto status = exit_status(process->child.pidfd);
   if (process->is_stuck) log_.info("file_search_gone pid={}", process->child.pid);
   if (process->search) {
     over(*process->search, unavailable("{}: the process that looked for them {} before it had answered", process->search->what_,

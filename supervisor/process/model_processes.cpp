@@ -211,7 +211,7 @@ void ModelProcesses::start_zygote() {
 
 void ModelProcesses::zygote_not_started(const Status& why, std::uint64_t now_ns) {
   if (zygote_) {
-    send_signal(zygote_->child.pidfd, SIGKILL);  // reap_orphans() reaps it
+    send_signal(zygote_->child.pidfd, SIGKILL);  // reap_children() reaps it
     forget_zygote();
     zygote_.reset();
   }
@@ -374,7 +374,7 @@ void ModelProcesses::kill_hidden_children() {
 
 void ModelProcesses::zygote_exited() {
   kill_hidden_children();  // before it is reaped
-  const auto status = reap(zygote_->child.pidfd);
+  const auto status = exit_status(zygote_->child.pidfd);
   forget_zygote();
   const std::unique_ptr<Zygote> dead = std::move(zygote_);
   zygote_ended(*dead, status ? describe_wait_status(*status) : "gone");

@@ -222,7 +222,7 @@ void ModelProcesses::becomes_ready_when_complete(WorkerProcess& worker) {
 void ModelProcesses::worker_exited(std::uint64_t incarnation) {
   WorkerProcess* worker = find_watched(incarnation);
   if (!worker) return;
-  if (const auto status = reap(worker->pidfd)) worker->wait_status = status;
+  if (const auto status = exit_status(worker->pidfd)) worker->wait_status = status;
   const bool is_stuck = !find_worker(incarnation);
   const bool leaving = state_ == ModelState::kDraining || worker->state == WorkerProcess::State::kLeaving || is_stuck;
   if (leaving) log_.info("worker_gone model={} pid={} incarnation={}", options_.name, worker->pid, incarnation);

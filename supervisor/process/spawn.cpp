@@ -84,26 +84,37 @@ Result<Child> spawn(const SpawnOptions& options) {
   Child child{pid, UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)))};
   if (!child.pidfd) {
     const Status failure = status_from_errno("open a pidfd of", program, errno);
-    ::kill(pid, SIGKILL);  // reap_orphans() reaps it: its execve() may be waiting for a file system that is dead
+    ::kill(pid, SIGKILL);  // reap_children() finds it: its execve() may be waiting for a file system that is dead
     return failure;
   }
   return child;
 }
 
-std::optional<int> reap(const UniqueFd& pidfd) {
+std::optional<int> exit_status(const UniqueFd& pidfd) {
   siginfo_t info{};
-  if (::waitid(P_PIDFD, static_cast<id_t>(pidfd.get()), &info, WEXITED | WNOHANG) != 0 || info.si_pid == 0) return std::nullopt;
+  if (::waitid(P_PIDFD, static_cast<id_t>(pidfd.get()), &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0)
+    return std::nullopt;
   return info.si_code == CLD_EXITED ? W_EXITCODE(info.si_status, 0) : W_EXITCODE(0, info.si_status);
 }
 
-bool reap_orphans(const std::function<bool(pid_t)>& is_watched) {
+bool reap_children(const std::function<bool(pid_t)>& is_watched, const std::function<void(UniqueFd)>& reap) {
+  pid_t last = 0;
   for (int reaped = 0; reaped < kMostReaped; ++reaped) {
     siginfo_t ended{};
     if (::waitid(P_ALL, 0, &ended, WEXITED | WNOHANG | WNOWAIT) != 0 || ended.si_pid == 0) return true;
-    if (is_watched(ended.si_pid)) return false;  // the kernel does not tell who comes after it
-    ::waitpid(ended.si_pid, nullptr, WNOHANG);
+    // The kernel does not tell who comes after one that is watched, or is being reaped.
+    if (ended.si_pid == last || is_watched(ended.si_pid)) return false;
+    last = ended.si_pid;
+    UniqueFd pidfd(static_cast<int>(::syscall(SYS_pidfd_open, last, 0)));
+    if (!pidfd) return false;
+    reap(std::move(pidfd));
   }
   return false;
+}
+
+void reap(const UniqueFd& pidfd) {
+  siginfo_t ended{};
+  ::waitid(P_PIDFD, static_cast<id_t>(pidfd.get()), &ended, WEXITED | WNOHANG);
 }
 
 std::string describe_wait_status(int status) {

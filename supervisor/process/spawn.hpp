@@ -30,13 +30,17 @@ struct Child {
 /// kPermissionDenied (the program), kInternal.
 Result<Child> spawn(const SpawnOptions& options);
 
-/// Reaps the process of a readable pidfd. Returns its status as waitpid() does, or nothing if it is not our child.
-std::optional<int> reap(const UniqueFd& pidfd);
-/// Reaps children that have ended and that nobody watches, at most kMostReaped. Orphans are among them: a subreaper becomes the
-/// parent of its descendants' orphans. A child that is watched is left to its watcher, which must learn how it ended, and may
-/// have to kill its process group first. Returns false if more may be left: call it again later.
+/// How the process of a readable pidfd ended, as waitpid() says; nothing if it is not our child. It stays a zombie until
+/// reap_children().
+std::optional<int> exit_status(const UniqueFd& pidfd);
+/// Gives the pidfds of children that have ended and that nobody watches to `reap`, at most kMostReaped. Orphans are among them: a
+/// subreaper becomes the parent of its descendants' orphans. A child that is watched is left to its watcher, which must learn how
+/// it ended, and may have to kill its process group first. Returns false if more may be left: call it again later.
 inline constexpr int kMostReaped = 256;
-bool reap_orphans(const std::function<bool(pid_t)>& is_watched);
+bool reap_children(const std::function<bool(pid_t)>& is_watched, const std::function<void(UniqueFd)>& reap);
+/// Reaps the process of a pidfd if it is a child of ours that has ended. That may take seconds: the kernel (6.18) waits for the
+/// last thread of the dead process to leave /proc, and a niced thread may not get a processor for so long.
+void reap(const UniqueFd& pidfd);
 /// "killed by signal 9", "exited with 1".
 std::string describe_wait_status(int status);
 void send_signal(const UniqueFd& pidfd, int signal);

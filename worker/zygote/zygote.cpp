@@ -63,9 +63,18 @@ sigset_t child_signal() {
   return set;
 }
 
+using SteadyClock = std::chrono::steady_clock;
+
+/// From a worker's death to its reaping. Its last thread may still be in the kernel: there it removes its entries of /proc, and
+/// waitpid() waits for it without giving up the processor (Linux 6.18). The thread that compiles is niced, so on a busy machine
+/// that may take seconds, in which no worker would be forked.
+constexpr auto kReapDelay = std::chrono::seconds(2);
+
+/// A child that has not been reaped.
 struct ForkedWorker {
   pid_t pid;
-  std::uint64_t incarnation;
+  std::uint64_t incarnation;  // 0: the supervisor does not know it
+  std::optional<SteadyClock::time_point> died = std::nullopt;
 };
 
 ///   Threads  thread-bound
@@ -81,8 +90,9 @@ class Zygote {
   void serve() {
     while (true) {
       pollfd fds[2] = {{control_.get(), POLLIN, 0}, {children_.get(), POLLIN, 0}};
-      if (::poll(fds, 2, -1) < 0 && errno != EINTR) return;
-      if (fds[1].revents != 0) reap();
+      if (::poll(fds, 2, next_reaping_ms()) < 0 && errno != EINTR) return;
+      if (fds[1].revents != 0) report_deaths();
+      reap();
       if (fds[0].revents == 0) continue;
       bool lost_fds = false;
       auto received = wire::receive_control(control_.get(), false, &lost_fds);
@@ -222,8 +232,8 @@ class Zygote {
     if (pid == 0) become_worker(message);
     UniqueFd pidfd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
     // That worker ends by itself: the supervisor closes its control socket when it hears of the failure.
+    workers_.push_back({pid, pidfd ? message.id : 0});
     if (!pidfd) return status_from_errno("open the pidfd of a worker of model", source_.name, errno);
-    workers_.push_back({pid, message.id});
     reply.a = static_cast<std::uint64_t>(pid);
     reply.fds.push_back(std::move(pidfd));
     send(reply);
@@ -251,20 +261,41 @@ class Zygote {
                         .status_page = std::move(message.fds[1])});
   }
 
-  void reap() {
+  void report_deaths() {
     signalfd_siginfo ignored[8];
     while (::read(children_.get(), ignored, sizeof ignored) > 0) {
     }
-    int status = 0;
-    for (pid_t pid; (pid = ::waitpid(-1, &status, WNOHANG)) > 0;) {
-      const auto found = std::ranges::find(workers_, pid, &ForkedWorker::pid);
-      if (found == workers_.end()) continue;
+    for (ForkedWorker& worker : workers_) {
+      siginfo_t info{};
+      if (worker.died) continue;
+      const bool is_ours = ::waitid(P_PID, static_cast<id_t>(worker.pid), &info, WEXITED | WNOHANG | WNOWAIT) == 0;
+      if (is_ours && info.si_pid == 0) continue;  // it lives
+      worker.died = SteadyClock::now();
+      if (!is_ours || worker.incarnation == 0) continue;
+      const int status = info.si_code == CLD_EXITED ? W_EXITCODE(info.si_status, 0) : W_EXITCODE(0, info.si_status);
       send({.kind = ControlKind::kExited,
-            .id = found->incarnation,
-            .a = static_cast<std::uint64_t>(pid),
+            .id = worker.incarnation,
+            .a = static_cast<std::uint64_t>(worker.pid),
             .b = static_cast<std::uint64_t>(status)});
-      workers_.erase(found);
     }
+  }
+
+  void reap() {
+    const auto now = SteadyClock::now();
+    std::erase_if(workers_, [&](const ForkedWorker& worker) {
+      return worker.died && *worker.died + kReapDelay <= now && ::waitpid(worker.pid, nullptr, WNOHANG) != 0;
+    });
+  }
+
+  // -1: none has died.
+  int next_reaping_ms() const {
+    std::optional<SteadyClock::time_point> first;
+    for (const ForkedWorker& worker : workers_) {
+      if (worker.died && (!first || *worker.died < *first)) first = worker.died;
+    }
+    if (!first) return -1;
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(*first + kReapDelay - SteadyClock::now());
+    return static_cast<int>(std::max<std::int64_t>(left.count(), 0));
   }
 
   // A failed send needs no handling: a closed socket is seen as end of file, and a supervisor that misses an answer restarts the
@@ -276,7 +307,7 @@ class Zygote {
   ModelSource source_;
   std::optional<LoadedModel> loaded_;
   GoldenCase golden_;
-  std::vector<ForkedWorker> workers_;  // the living children
+  std::vector<ForkedWorker> workers_;
 };
 
 }  // namespace

@@ -22,7 +22,8 @@ namespace {
 std::optional<std::string> wait_for_end(const Child& child) {
   pollfd waited{child.pidfd.get(), POLLIN, 0};
   if (::poll(&waited, 1, 5000) != 1) return std::nullopt;
-  const auto status = reap(child.pidfd);
+  const auto status = exit_status(child.pidfd);
+  reap(child.pidfd);
   return status ? std::optional(describe_wait_status(*status)) : std::nullopt;
 }
 
@@ -32,7 +33,7 @@ TEST(Spawn, ReportsHowAChildEnded) {
   EXPECT_EQ(wait_for_end(*child), "exited with 7");
   const auto killed = spawn({.program = "/bin/sleep", .arguments = {"60"}});
   ASSERT_TRUE(killed.ok());
-  EXPECT_EQ(reap(killed->pidfd), std::nullopt);
+  EXPECT_EQ(exit_status(killed->pidfd), std::nullopt);
   send_signal(killed->pidfd, SIGKILL);
   EXPECT_EQ(wait_for_end(*killed), "killed by signal 9");
 }
@@ -103,27 +104,58 @@ TEST(Spawn, ASignalToTheGroupOfAChildDoesNotReachItsParent) {
   EXPECT_EQ(received, 0);
 }
 
-TEST(ReapOrphans, LeavesAChildToItsWatcher) {
+bool nobody(pid_t) { return false; }
+void at_once(UniqueFd pidfd) { reap(pidfd); }
+
+class ReapChildren : public testing::Test {
+ protected:
+  ReapChildren() {
+    while (!reap_children(nobody, at_once)) {  // children of other tests
+    }
+  }
+};
+
+TEST_F(ReapChildren, LeavesAChildToItsWatcher) {
   const Child watched = spawn({.program = "/bin/sh", .arguments = {"-c", "exit 7"}}).value();
   pollfd ended{watched.pidfd.get(), POLLIN, 0};
   ASSERT_EQ(::poll(&ended, 1, 5000), 1);
-  EXPECT_FALSE(reap_orphans([&](pid_t pid) { return pid == watched.pid; }));
+  const auto never = [](UniqueFd) { ADD_FAILURE() << "it is watched"; };
+  EXPECT_FALSE(reap_children([&](pid_t pid) { return pid == watched.pid; }, never));
   EXPECT_EQ(wait_for_end(watched), "exited with 7");
 
   const Child orphan = spawn({.program = "/bin/sh", .arguments = {"-c", "exit 7"}}).value();
   ended.fd = orphan.pidfd.get();
   ASSERT_EQ(::poll(&ended, 1, 5000), 1);
-  EXPECT_TRUE(reap_orphans([](pid_t) { return false; }));
+  EXPECT_TRUE(reap_children(nobody, at_once));
   EXPECT_EQ(::kill(orphan.pid, 0), -1) << "it is not reaped";
 }
 
-TEST(ReapOrphans, LeavesTheOthersToTheNextCallIfThereAreTooMany) {
+// The kernel names one of them at a time, until it is reaped.
+TEST_F(ReapChildren, DoesNotWaitForWhoReapsOnAnotherThread) {
+  const Child first = spawn({.program = "/bin/true"}).value(), second = spawn({.program = "/bin/true"}).value();
+  for (const Child* child : {&first, &second}) {
+    pollfd ended{child->pidfd.get(), POLLIN, 0};
+    ASSERT_EQ(::poll(&ended, 1, 5000), 1);
+  }
+  std::vector<UniqueFd> dead;
+  const auto later = [&](UniqueFd pidfd) { dead.push_back(std::move(pidfd)); };
+  EXPECT_FALSE(reap_children(nobody, later));
+  EXPECT_EQ(dead.size(), 1u);
+  reap(dead[0]);
+  EXPECT_FALSE(reap_children(nobody, later));
+  EXPECT_EQ(dead.size(), 2u);
+  reap(dead[1]);
+  EXPECT_TRUE(reap_children(nobody, later));
+  for (const Child* child : {&first, &second}) EXPECT_EQ(::kill(child->pid, 0), -1) << "it is not reaped";
+}
+
+TEST_F(ReapChildren, LeavesTheOthersToTheNextCallIfThereAreTooMany) {
   std::vector<pid_t> children;
   for (int i = 0; i <= kMostReaped; ++i) children.push_back(test::start_child([] { return 0; }));
   siginfo_t ended{};
   for (const pid_t child : children) ASSERT_EQ(::waitid(P_PID, static_cast<id_t>(child), &ended, WEXITED | WNOWAIT), 0);
-  EXPECT_FALSE(reap_orphans([](pid_t) { return false; }));
-  EXPECT_TRUE(reap_orphans([](pid_t) { return false; }));
+  EXPECT_FALSE(reap_children(nobody, at_once));
+  EXPECT_TRUE(reap_children(nobody, at_once));
   for (const pid_t child : children) EXPECT_EQ(::kill(child, 0), -1) << "it is not reaped";
 }
 
