@@ -96,7 +96,9 @@ class Linker {
       new_ids.push_back(id);
     }
     for (std::size_t i = 0; i < new_ids.size(); ++i) {
-      if (part.plan.buffers[i].parent != kNoBuffer) plan_.buffer(new_ids[i]).parent = new_ids[at(part.plan.buffers[i].parent)];
+      const Buffer& buffer = part.plan.buffers[i];
+      if (buffer.parent != kNoBuffer) plan_.buffer(new_ids[i]).parent = new_ids[at(buffer.parent)];
+      if (buffer.shape_slot != kNoBuffer) plan_.buffer(new_ids[i]).shape_slot = new_ids[at(buffer.shape_slot)];
     }
     return new_ids;
   }

@@ -128,12 +128,12 @@ template <typename T>
 std::string text_of(const T& value) {
   if constexpr (attribute_detail::IsVector<T>::value) {
     std::string text = "(";
-    for (const auto& element : value) text += (text.size() == 1 ? "" : ", ") + text_of(element);
+    for (const auto& element : value) text.append(text.size() == 1 ? "" : ", ").append(text_of(element));
     return text + ")";
   } else if constexpr (attribute_detail::IsOptional<T>::value) {
     return value ? text_of(*value) : "none";
   } else if constexpr (HasFields<T>) {
-    return "{" + text_of_fields(value) + "}";
+    return std::string("{").append(text_of_fields(value)) + "}";
   } else if constexpr (std::is_same_v<T, DType>) {
     return std::string(dtype_name(value));
   } else if constexpr (std::is_same_v<T, bool>) {

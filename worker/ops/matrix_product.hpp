@@ -2,6 +2,8 @@
 #pragma once
 
 #include <algorithm>
+#include <cstdint>
+#include <type_traits>
 
 #include "worker/ops/elements.hpp"
 
@@ -30,17 +32,23 @@ Sum dot_product(const T* a, const T* b, std::int64_t count) {
   return sum;
 }
 
+/// Sums of integers wrap.
+template <typename T>
+using ProductSum = std::conditional_t<std::is_integral_v<Compute<T>>, std::uint64_t, Compute<T>>;
+
 /// dst[i * dst_row + j] = scale * sum of a(i, k) b(k, j) over k < depth, for i < rows and j < columns.
 template <typename T>
 void multiply(std::int64_t rows, std::int64_t depth, std::int64_t columns, Compute<T> scale, const MatrixView<T>& a,
               const MatrixView<T>& b, T* dst, std::int64_t dst_row) {
-  using Sum = Compute<T>;
+  using Sum = ProductSum<T>;
+  const auto store = [factor = static_cast<Sum>(scale)](T& to, Sum sum) {
+    to = to_element<T>(static_cast<Compute<T>>(factor * sum));
+  };
   constexpr std::int64_t kWidest = 256;  // columns that are computed together
   for (std::int64_t i = 0; i < rows; ++i, dst += dst_row) {
     const T* const left = a.first + i * a.row;
     if (a.column == 1 && b.row == 1) {
-      for (std::int64_t j = 0; j < columns; ++j)
-        dst[j] = to_element<T>(scale * dot_product<Sum>(left, b.first + j * b.column, depth));
+      for (std::int64_t j = 0; j < columns; ++j) store(dst[j], dot_product<Sum>(left, b.first + j * b.column, depth));
       continue;
     }
     for (std::int64_t first = 0; first < columns; first += kWidest) {
@@ -55,7 +63,7 @@ void multiply(std::int64_t rows, std::int64_t depth, std::int64_t columns, Compu
           for (std::int64_t j = 0; j < width; ++j) sums[j] += x * static_cast<Sum>(right[j * b.column]);
         }
       }
-      for (std::int64_t j = 0; j < width; ++j) dst[first + j] = to_element<T>(scale * sums[j]);
+      for (std::int64_t j = 0; j < width; ++j) store(dst[first + j], sums[j]);
     }
   }
 }

@@ -33,7 +33,7 @@ Shape lead_of(const Shape& shape) { return Shape(shape.dims().first(static_cast<
 Status infer_mat_mul(const Node& node, SourceValues src, ResultValues dst) {
   const auto& product = node.attributes.get<MatMulAttributes>();
   TypedValue a = src[0], b = src[1];
-  SHOAL_RETURN_IF_ERROR(check_float(node, a));
+  SHOAL_RETURN_IF_ERROR(product.integers ? check_number(node, a) : check_float(node, a));
   SHOAL_RETURN_IF_ERROR(check_same_dtype(node, src));
   SHOAL_RETURN_IF_ERROR(check_rank(node, a, product.has_vectors ? 1 : product.least_rank));
   SHOAL_RETURN_IF_ERROR(check_rank(node, b, product.has_vectors ? 1 : product.least_rank));
@@ -145,7 +145,7 @@ Status compute_mat_mul(const Node& node, Sources src, Results dst) {
   if (a.shape.rank() == 1) a.shape = Shape{1, a.shape[0]};
   if (b.shape.rank() == 1) b.shape = Shape{b.shape[0], 1};
   result.shape = Shape(made);
-  return dispatch<Floats>(node, src[0].dtype, [&]<typename T>() {
+  return dispatch<Numbers>(node, src[0].dtype, [&]<typename T>() {
     mat_mul<T>(node.attributes.get<MatMulAttributes>(), a, b, result);
     return Status();
   });

@@ -15,6 +15,7 @@ struct MatMulAttributes {
   double scale = 1;
   int least_rank = 2;
   bool has_vectors = false;
+  bool integers = false;
 };
 template <>
 inline constexpr auto fields_of<MatMulAttributes> = std::tuple{
@@ -25,6 +26,7 @@ inline constexpr auto fields_of<MatMulAttributes> = std::tuple{
     field("least_rank", &MatMulAttributes::least_rank, "of both"),
     field("has_vectors", &MatMulAttributes::has_vectors,
           "a vector a is a row, and a vector b a column; the result does not have that axis"),
+    field("integers", &MatMulAttributes::integers, "integers are allowed, too; their sums wrap. The scale is 1 then"),
 };
 
 struct DotAttributes {

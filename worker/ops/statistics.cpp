@@ -266,8 +266,8 @@ Status compute_percentile(const Node& node, Sources src, Results dst) {
   });
 }
 
-/// An element on an edge is in the bin that begins there, or in the last bin.
-/// The bin of a number among edges that a tensor gives, the lowest first.
+/// The bin of a number among edges that a tensor gives, the lowest first. A number on an edge is in the bin that begins there, or
+/// in the last bin.
 template <typename C>
 std::int64_t bin_between(const std::vector<C>& edges, C x) {
   if (!(x >= edges.front() && x <= edges.back())) return -1;

@@ -6,7 +6,7 @@
 #include <cmath>
 
 #include "shm/base/format.hpp"
-#include "worker/graph/types.hpp"
+#include "worker/graph/shapes.hpp"
 #include "worker/import/mxnet/lower_chain.hpp"
 #include "worker/import/mxnet/lower_math.hpp"
 #include "worker/ops/activation.hpp"
@@ -183,17 +183,13 @@ Promotion promotion_of(ReduceKind kind) {
   return kind == ReduceKind::kSum || kind == ReduceKind::kProd ? Promotion::kNumbers : Promotion::kNone;
 }
 
-/// The type that the file wants for the result. Integers are made last, of float64.
-struct ReducedType {
-  std::optional<DType> before, behind;
-};
-ReducedType reduced_type(MxnetLowering& lowering) {
+/// The type that the file wants for the result; none: it says nothing.
+std::optional<DType> wanted_type(MxnetLowering& lowering) {
   AttributeReader& attributes = lowering.attributes;
   if (attributes.has("initial")) attributes.fail("initial", "is not supported");
-  ReducedType type;
-  if (attributes.has("dtype")) type.before = attributes.dtype("dtype");
+  std::optional<DType> type;
+  if (attributes.has("dtype")) type = attributes.dtype("dtype");
   attributes.ignore({"initial", "dtype"});
-  if (type.before && !TypeSet(Floats()).holds(*type.before)) type = {DType::kFloat64, type.before};
   return type;
 }
 
@@ -204,15 +200,17 @@ Values cast_to(MxnetLowering& lowering, Values data, std::optional<DType> dtype)
 auto numpy_reduce(ReduceKind kind) {
   return [=](MxnetLowering& lowering) -> Values {
     ReduceAttributes attributes = numpy_axes(lowering, kind);
-    ReducedType type = reduced_type(lowering);
-    if (!type.before) {
+    const std::optional<DType> wanted = wanted_type(lowering);
+    std::optional<DType> computed;
+    if (!wanted)
       attributes.promotion = promotion_of(kind);
-    } else if (kind != ReduceKind::kMean) {  // integers are added in 64 bits, whatever the result is
-      attributes.promotion = Promotion::kWidest;
-      type = {std::nullopt, type.behind ? type.behind : type.before};
-    }
-    const Values data = cast_to(lowering, lowering.inputs, type.before);
-    return cast_to(lowering, Chain(lowering, data).add(ops::kReduce, attributes).end(), type.behind);
+    else if (kind == ReduceKind::kMean)
+      computed = is_float(*wanted) ? *wanted : DType::kFloat64;
+    else
+      attributes.promotion = Promotion::kWidest;  // integers are added in 64 bits, whatever the result is
+    const Values data = cast_to(lowering, lowering.inputs, computed);
+    const Values result = Chain(lowering, data).add(ops::kReduce, attributes).end();
+    return wanted == computed ? result : cast_to(lowering, result, wanted);
   };
 }
 
@@ -233,9 +231,9 @@ auto numpy_variance(bool takes_root) {
   return [=](MxnetLowering& lowering) -> Values {
     const std::int64_t less = lowering.attributes.integer("ddof", 0);
     const ReduceAttributes mean = numpy_axes(lowering, ReduceKind::kMean);
-    const ReducedType type = reduced_type(lowering);
-    if (type.behind) lowering.attributes.fail("dtype", "is no float, which is not supported");
-    const Values data = cast_to(lowering, lowering.inputs, type.before);
+    const std::optional<DType> wanted = wanted_type(lowering);
+    if (wanted && !is_float(*wanted)) lowering.attributes.fail("dtype", "is no float, which is not supported");
+    const Values data = cast_to(lowering, lowering.inputs, wanted);
     if (data.empty()) return {};
     if (less != 0) return lowering.add(ops::kVariance, VarianceAttributes{mean.axes, mean.keepdims, less, takes_root}, data);
     const Values moments = add_moments(lowering, mean, data[0]);

@@ -128,7 +128,7 @@ class EinsumProduct {
   }
 
   Values lower() {
-    MatMulAttributes product{.broadcast = true};
+    MatMulAttributes product{.broadcast = true, .integers = true};
     // The order that the data has already needs no transposition.
     product.transpose_a = einsum_.inputs[0].labels == joined({&batch_, &summed_, &left_}) && !left_.empty();
     product.transpose_b = einsum_.inputs[1].labels == joined({&batch_, &right_, &summed_}) && !right_.empty();

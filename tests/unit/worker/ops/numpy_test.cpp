@@ -235,6 +235,21 @@ TEST(NumpyNames, SayWhatIsWrongWithSubscripts) {
                       "too long"));
 }
 
+/// Whether the sum is a product of matrices, which devices compute, or not.
+TEST(NumpyNames, SumProductsOfIntegersAndWrap) {
+  const Tensor bytes = tensor<std::uint8_t>({1, 2}, {200, 100}), column = tensor<std::uint8_t>({2, 1}, {2, 1});
+  const Tensor large = tensor<std::int32_t>({2, 2}, {1 << 30, 3, -5, 7}), numbers = tensor<std::int32_t>({2, 2}, {4, 1, 2, -1});
+  const auto sums = [](const char* subscripts, const std::vector<Tensor>& inputs, const Shape& shape,
+                       const std::vector<double>& want) {
+    return gives("_npi_einsum", {{"subscripts", subscripts}, {"num_args", "2"}}, inputs, shape, want);
+  };
+  EXPECT_TRUE(sums("ij,jk->ik", {bytes, column}, {1, 1}, {244}));
+  EXPECT_TRUE(sums("ij,jk->ik", {large, numbers}, {2, 2}, {6, (1 << 30) - 3, -6, -12}));
+  EXPECT_TRUE(sums("ij,kj->ki", {large, numbers}, {2, 2}, {3, -13, 2147483645, -17}));
+  EXPECT_TRUE(sums("ij,ij->", {large, numbers}, Shape(), {-14}));
+  EXPECT_TRUE(refuses("_npi_matmul", {}, {large, numbers}, "int32"));
+}
+
 TEST(NumpyNames, FindWhatIsNotZero) {
   by_hand::expect_result(by_hand::run_node(ops::kNonzero, {}, {tensor({2, 2}, {0, 1, one_node::kNan, 0})}), {2, 2}, {0, 1, 1, 0});
   by_hand::expect_result(by_hand::run_node(ops::kNonzero, {}, {bools({0, 7, 1})}), {2, 1}, {1, 2});
