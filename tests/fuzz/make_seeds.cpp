@@ -217,7 +217,7 @@ void write_npz_seed(const SeedWriter& seeds, const std::string& name, const std:
 }
 
 void write_array_seeds(const SeedWriter& seeds) {
-  using namespace worker::test;
+  using namespace test;
   const std::string four = floats(4);
   for (const auto& [name, era] : {std::pair("v0", Era::kV0), {"v1", Era::kV1}, {"v2", Era::kV2}, {"v3", Era::kV3}}) {
     write_params_seed(seeds, name, list({record(era, {2, 2}, 0, four), record(era, {4}, 0, four)}, {"arg:a", "aux:b"}));
@@ -227,7 +227,7 @@ void write_array_seeds(const SeedWriter& seeds) {
   write_params_seed(seeds, "scalar", list({record(Era::kV3, {}, 0, floats(1)), record(Era::kV3, {0, 3}, 0, "")}, {"a", "b"}));
   write_params_seed(seeds, "sparse", list({sparse_record(1), sparse_record(2)}, {"a", "b"}));
   const std::string two = npy("<i8", "False", "(2,)", raw<std::int64_t>(0) + raw<std::int64_t>(2));
-  const worker::test::Member data{"a/data.npy", npy("<f4", "False", "(2,)", floats(2))};
+  const test::Member data{"a/data.npy", npy("<f4", "False", "(2,)", floats(2))};
   write_npz_seed(seeds, "csr",
                  archive({data,
                           {"a/indices.npy", two},

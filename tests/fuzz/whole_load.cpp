@@ -373,15 +373,15 @@ bool write_parameters(const Settings& settings, const std::string& text, const S
     if (is_sparse) {
       std::vector<float> elements(contents.size() / sizeof(float));
       std::memcpy(elements.data(), contents.data(), contents.size());
-      records.push_back(worker::test::sparse_record(seed % 8 == 0 ? 1 : 2, value.shape[0], value.shape[1], elements));
+      records.push_back(test::sparse_record(seed % 8 == 0 ? 1 : 2, value.shape[0], value.shape[1], elements));
       names.push_back("arg:" + value.name);
       continue;
     }
-    records.push_back(worker::test::record(worker::test::Era::kV2, {value.shape.begin(), value.shape.end()}, *flag,
-                                           {reinterpret_cast<const char*>(contents.data()), contents.size()}));
+    records.push_back(test::record(test::Era::kV2, {value.shape.begin(), value.shape.end()}, *flag,
+                                   {reinterpret_cast<const char*>(contents.data()), contents.size()}));
     names.push_back((is_auxiliary ? "aux:" : "arg:") + value.name);
   }
-  params.write(worker::test::list(records, names));
+  params.write(test::list(records, names));
   return true;
 }
 

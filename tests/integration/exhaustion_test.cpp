@@ -190,8 +190,6 @@ TEST_F(ExhaustionTest, AClientHasNoDescriptorsLeft) {
 
 // ---- memory ----
 
-constexpr bool kAddressesAreSpent = kSanitized;
-
 /// Lets the process map this much more memory. Returns the old limit.
 rlim_t leave_addresses(pid_t pid, rlim_t bytes) {
   std::ifstream statm("/proc/" + std::to_string(pid) + "/statm");
@@ -201,7 +199,7 @@ rlim_t leave_addresses(pid_t pid, rlim_t bytes) {
 }
 
 TEST_F(ExhaustionTest, TheDaemonHasNoRoomForAMessage) {
-  if (kAddressesAreSpent) GTEST_SKIP() << "RLIMIT_AS is the sanitizer's";
+  if (kSanitized) GTEST_SKIP() << "RLIMIT_AS is the sanitizer's";
   constexpr std::size_t kHuge = 300 << 20;
   RawClient hostile(daemon_.directory());
   hostile.attach();
@@ -223,7 +221,7 @@ TEST_F(ExhaustionTest, TheDaemonHasNoRoomForAMessage) {
 }
 
 TEST_F(ExhaustionTest, WorkersHaveNoRoomForAnArena) {
-  if (kAddressesAreSpent) GTEST_SKIP() << "RLIMIT_AS is the sanitizer's";
+  if (kSanitized) GTEST_SKIP() << "RLIMIT_AS is the sanitizer's";
   std::vector<rlim_t> before;
   for (const pid_t worker : workers_) before.push_back(leave_addresses(worker, 64 << 20));
   Pool large = daemon_.connect({.arena_limit_bytes = 256 << 20});
@@ -238,7 +236,7 @@ TEST_F(ExhaustionTest, WorkersHaveNoRoomForAnArena) {
 }
 
 TEST_F(ExhaustionTest, AZygoteHasNoMemoryForWorkers) {
-  if (kAddressesAreSpent) GTEST_SKIP() << "RLIMIT_AS is the sanitizer's";
+  if (kSanitized) GTEST_SKIP() << "RLIMIT_AS is the sanitizer's";
   const rlim_t before = leave_addresses(zygote_, 0);
   ::kill(workers_[0], SIGKILL);
   EXPECT_TRUE(eventually([&] { return contains(daemon_.log(), "Cannot allocate memory") || !is_alive(zygote_); }));
@@ -248,7 +246,7 @@ TEST_F(ExhaustionTest, AZygoteHasNoMemoryForWorkers) {
 }
 
 TEST_F(ExhaustionTest, AClientWithFewAddressesReservesLess) {
-  if (kAddressesAreSpent) GTEST_SKIP() << "RLIMIT_AS is the sanitizer's";
+  if (kSanitized) GTEST_SKIP() << "RLIMIT_AS is the sanitizer's";
   const pid_t child = start_child([&] {
     leave_addresses(::getpid(), 32 << 20);
     Pool pool = daemon_.connect();
@@ -261,7 +259,7 @@ TEST_F(ExhaustionTest, AClientWithFewAddressesReservesLess) {
 
 // Not half of a message, to which the next one would be added.
 TEST_F(ExhaustionTest, AClientHasNoRoomForAMessage) {
-  if (kAddressesAreSpent) GTEST_SKIP() << "RLIMIT_AS is the sanitizer's";
+  if (kSanitized) GTEST_SKIP() << "RLIMIT_AS is the sanitizer's";
   const pid_t child = start_child([&] {
     Pool pool = daemon_.connect({.arena_limit_bytes = 4096});
     const Tensor small = counting({4}), large = counting({50 << 20});

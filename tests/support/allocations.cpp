@@ -45,7 +45,7 @@ void* allocate(std::size_t size) noexcept {
 
 }  // namespace
 
-#if !defined(__clang__) || !defined(__SANITIZE_THREAD__)
+#if SHOAL_COUNTS_ALLOCATIONS
 void* operator new(std::size_t size) { return allocate_or_throw(size); }
 void* operator new[](std::size_t size) { return allocate_or_throw(size); }
 void* operator new(std::size_t size, const std::nothrow_t&) noexcept { return allocate(size); }

@@ -11,10 +11,11 @@ namespace shoal::test {
 
 /// Whether anything is counted and fails: the ThreadSanitizer of clang has an operator new that no program replaces.
 #if defined(__clang__) && defined(__SANITIZE_THREAD__)
-inline constexpr bool kCountsAllocations = false;
+#define SHOAL_COUNTS_ALLOCATIONS 0
 #else
-inline constexpr bool kCountsAllocations = true;
+#define SHOAL_COUNTS_ALLOCATIONS 1
 #endif
+inline constexpr bool kCountsAllocations = SHOAL_COUNTS_ALLOCATIONS;
 
 /// The number of calls of operator new so far, in all threads.
 std::uint64_t allocations();

@@ -14,6 +14,8 @@
 
 namespace shoal::test {
 
+inline constexpr std::uint64_t kClient = 5;  // the number of the client that sends the requests
+
 ///   Threads  thread-bound
 struct LaneParts {
   LaneParts(std::string name, worker::Model& model, std::vector<TensorSpec> inputs)

@@ -97,12 +97,12 @@ function(shoal_test_code name)
   endif()
 endfunction()
 
-# shoal_test(NAME SOURCES a_test.cpp ... [DEPENDS target ...] LABELS unit [TIMEOUT seconds] [WHOLE] [SERIAL] [NO_UNITY] [OPTIMIZED]): one
-# GoogleTest binary. Each test is one ctest entry. With WHOLE the binary is one entry: for suites that share an expensive fixture. With SERIAL
-# no other test runs at the same time: for tests that measure. With NO_UNITY each source is compiled alone: for sources whose local names
-# collide. With OPTIMIZED the test is compiled as the code under test is: for simulators and explorers, which do most of the work themselves.
+# shoal_test(NAME SOURCES a_test.cpp ... [DEPENDS target ...] LABELS unit [TIMEOUT seconds] [WHOLE] [SERIAL] [OPTIMIZED]): one GoogleTest
+# binary. Each test is one ctest entry. With WHOLE the binary is one entry: for suites that share an expensive fixture. With SERIAL no other
+# test runs at the same time: for tests that measure. With OPTIMIZED the test is compiled as the code under test is: for simulators and
+# explorers, which do most of the work themselves.
 function(shoal_test name)
-  cmake_parse_arguments(arg "WHOLE;SERIAL;NO_UNITY;OPTIMIZED" "TIMEOUT" "SOURCES;DEPENDS;LABELS" ${ARGN})
+  cmake_parse_arguments(arg "WHOLE;SERIAL;OPTIMIZED" "TIMEOUT" "SOURCES;DEPENDS;LABELS" ${ARGN})
   if(NOT arg_TIMEOUT)
     set(arg_TIMEOUT 120)
   endif()
@@ -110,9 +110,6 @@ function(shoal_test name)
   target_link_libraries(${name} PRIVATE shoal_flags ${arg_DEPENDS} GTest::gtest GTest::gtest_main)
   if(NOT arg_OPTIMIZED)
     shoal_test_code(${name})
-  endif()
-  if(arg_NO_UNITY)
-    set_target_properties(${name} PROPERTIES UNITY_BUILD OFF)
   endif()
   foreach(label unit threads)
     if(label IN_LIST arg_LABELS)

@@ -24,8 +24,6 @@ concept GivesPixels = requires(I&& image) {
 };
 static_assert(GivesPixels<const Image&> && !GivesPixels<Image>, "the bytes of a temporary end with it");
 
-constexpr bool kAddressesAreSpent = test::kSanitized;
-
 std::span<const std::byte> as_span(const std::vector<std::uint8_t>& bytes) { return std::as_bytes(std::span(bytes)); }
 
 std::vector<std::uint8_t> encode(const cv::Mat& picture, const char* extension) {
@@ -114,7 +112,7 @@ TEST(Image, AThumbnailInAPicturesHeadIsNotThePicture) {
 }
 
 TEST(Image, APictureThatGetsNoMemoryIsNotCalledDamaged) {
-  if (kAddressesAreSpent) GTEST_SKIP() << "OpenCV leaks when an allocation fails, and the sanitizer reports it";
+  if (test::kSanitized) GTEST_SKIP() << "OpenCV leaks when an allocation fails, and the sanitizer reports it";
   const auto bytes = encode(cv::Mat(8, 8, CV_8UC3, cv::Scalar(1, 2, 3)), ".bmp");
   std::size_t out_of_memory = 0;
   test::for_each_allocation(1, [&](std::uint64_t number) {
@@ -130,7 +128,7 @@ TEST(Image, APictureThatGetsNoMemoryIsNotCalledDamaged) {
 }
 
 TEST(Image, AHeadThatPromisesMoreThanTheMemoryHoldsIsNotCalledDamaged) {
-  if (kAddressesAreSpent) GTEST_SKIP() << "RLIMIT_AS is the sanitizer's";
+  if (test::kSanitized) GTEST_SKIP() << "RLIMIT_AS is the sanitizer's";
   auto bytes = encode(cv::Mat(8, 8, CV_8UC3, cv::Scalar(1, 2, 3)), ".bmp");
   const std::int32_t side = 30'000;
   std::memcpy(bytes.data() + 18, &side, sizeof side);
@@ -146,7 +144,7 @@ TEST(Image, AHeadThatPromisesMoreThanTheMemoryHoldsIsNotCalledDamaged) {
 }
 
 TEST(Image, AFileIsReadWithTheMemoryThatThereIs) {
-  if (kAddressesAreSpent) GTEST_SKIP() << "OpenCV leaks when an allocation fails, and the sanitizer reports it";
+  if (test::kSanitized) GTEST_SKIP() << "OpenCV leaks when an allocation fails, and the sanitizer reports it";
   const test::ScratchDirectory scratch;
   const std::filesystem::path file = scratch.path("picture.bmp");
   cv::imwrite(file.string(), cv::Mat(8, 8, CV_8UC3, cv::Scalar(1, 2, 3)));
@@ -164,7 +162,7 @@ TEST(Image, AFileIsReadWithTheMemoryThatThereIs) {
 }
 
 TEST(Image, AFileThatIsTooLargeIsNotRead) {
-  if (kAddressesAreSpent) GTEST_SKIP() << "RLIMIT_AS is the sanitizer's";
+  if (test::kSanitized) GTEST_SKIP() << "RLIMIT_AS is the sanitizer's";
   const test::ScratchDirectory scratch;
   scratch.write("huge.png", "");
   std::filesystem::resize_file(scratch.path("huge.png"), std::uintmax_t{3} << 30);

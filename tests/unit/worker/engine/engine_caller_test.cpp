@@ -244,9 +244,7 @@ TEST_F(EngineTest, AnotherProcessMeasuresWithAGoldenCaseOfARelativePath) {
   const std::filesystem::path model = directory_ / "shipped";
   std::filesystem::copy(shipped_model(), model);
   std::ofstream(model / "golden.npz", std::ios::binary)
-      << worker::test::archive(
-             {{"data.npy", worker::test::npy("<f4", "False", "(1, 3, 64, 64)", worker::test::floats(3 * 64 * 64))}})
-             .bytes;
+      << test::archive({{"data.npy", test::npy("<f4", "False", "(1, 3, 64, 64)", test::floats(3 * 64 * 64))}}).bytes;
   scratch_.write("shipped/model.toml",
                  "inputs = [{name = \"data\", shape = [-1, 3, 64, 64]}]\nprecision = \"auto\"\ngolden = \"golden.npz\"\n");
   std::promise<void> end;

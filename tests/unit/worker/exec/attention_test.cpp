@@ -5,8 +5,10 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <limits>
+#include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "tests/unit/worker/exec/graph_builder.hpp"
 #include "worker/exec/cpu/kernels/panel_product.hpp"
@@ -19,15 +21,13 @@
 namespace shoal::worker {
 namespace {
 
+using testing::answer;
 using testing::GraphBuilder;
-using testing::spec;
+using testing::kInfinity;
+using testing::kNan;
 
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
-constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 /// Sums of float32 in another order, behind a softmax.
-constexpr double kTolerance = 5e-6;
-
-TensorSpec lengths_spec(DType type, const Shape& shape) { return {"lengths", type, shape}; }
+constexpr double kBehindSoftmax = 5e-6;
 
 /// Queries, keys and values side by side, and how many keys each query sees.
 Graph self_attention(std::int64_t heads, bool with_lengths) {
@@ -52,26 +52,18 @@ Graph masked_attention(bool mask_comes_first = false) {
   return b.graph();
 }
 
-std::vector<Tensor> answer(const Graph& graph, const std::vector<TensorSpec>& inputs, const std::vector<Tensor>& data,
-                           const std::string& device, int threads = 1, std::size_t* steps = nullptr) {
-  const auto model = testing::load(graph, inputs, device, threads);
+/// The answer of the device cpu, and of how many steps its program is.
+std::pair<std::vector<Tensor>, std::size_t> answer_and_steps(const Graph& graph, const std::vector<Tensor>& inputs) {
+  const auto specs = testing::specs_of(graph, inputs);
+  const auto model = testing::load(graph, specs);
   model->enter_thread();
-  const auto program = model->program(inputs).value();
-  if (steps) *steps = program->step_count();
-  std::vector<Tensor> outputs;
-  std::vector<TensorView> src, dst;
-  for (const Tensor& tensor : data) src.push_back(tensor.view());
-  for (const TensorSpec& output : program->outputs()) {
-    outputs.push_back(Tensor::create(output.dtype, output.shape).value());
-    dst.push_back(outputs.back().view());
-  }
+  const auto program = model->program(specs).value();
   Context context;
-  EXPECT_TRUE(program->run(context, src, dst).ok());
-  return outputs;
+  return {testing::run(*program, context, inputs), program->step_count()};
 }
 
 /// Numbers alike, and NaN at the same places.
-void expect_alike(const Tensor& got, const Tensor& want, double tolerance) {
+void expect_alike_with_nan(const Tensor& got, const Tensor& want, double tolerance) {
   const auto a = got.view().values<float>(), b = want.view().values<float>();
   ASSERT_EQ(a.size(), b.size());
   double largest = 1;
@@ -84,13 +76,12 @@ void expect_alike(const Tensor& got, const Tensor& want, double tolerance) {
 }
 
 /// On the cpu device in one step, with the same bits for one, two and three threads, and as the reference device.
-void expect_one_step(const Graph& graph, const std::vector<TensorSpec>& inputs, const std::vector<Tensor>& data) {
+void expect_one_step(const Graph& graph, const std::vector<Tensor>& inputs) {
   if (!cpu::has_panel_products()) GTEST_SKIP() << "this processor has no fused multiplications and additions";
-  std::size_t steps = 0;
-  const auto got = answer(graph, inputs, data, "cpu", 1, &steps);
+  const auto [got, steps] = answer_and_steps(graph, inputs);
   EXPECT_EQ(steps, 1u);
-  expect_alike(got[0], answer(graph, inputs, data, "cpu-reference")[0], kTolerance);
-  for (const int threads : {2, 3}) EXPECT_TRUE(testing::same_bits(got, answer(graph, inputs, data, "cpu", threads))) << threads;
+  expect_alike_with_nan(got[0], answer(graph, inputs, "cpu-reference")[0], kBehindSoftmax);
+  for (const int threads : {2, 3}) EXPECT_TRUE(testing::same_bits(got, answer(graph, inputs, "cpu", threads))) << threads;
 }
 
 TEST(Attention, IsOneStepForAnyLengthAndSize) {
@@ -99,7 +90,7 @@ TEST(Attention, IsOneStepForAnyLengthAndSize) {
       if (length == 511 && size != 64) continue;  // plain loops take long
       SCOPED_TRACE(std::to_string(length) + " positions of size " + std::to_string(size));
       const Shape shape{length, 2, 3 * 3 * size};
-      expect_one_step(self_attention(3, false), {spec("tokens", shape)}, {testing::noise(shape)});
+      expect_one_step(self_attention(3, false), {testing::noise(shape)});
     }
   }
 }
@@ -116,9 +107,8 @@ Tensor lengths_of(DType type, const Shape& shape, const std::vector<T>& numbers)
 TEST(Attention, SeesAsManyKeysAsItsLengthSays) {
   const Shape shape{33, 2, 2 * 3 * 8}, rows{4, 33};
   const Tensor tokens = testing::noise(shape);
-  expect_one_step(self_attention(2, true), {spec("tokens", shape), lengths_spec(DType::kInt32, rows)},
-                  {tokens, lengths_of<std::int32_t>(DType::kInt32, rows, {33, 0, 1, 17, 32, -5, 40})});
-  expect_one_step(self_attention(2, true), {spec("tokens", shape), lengths_spec(DType::kInt64, rows)},
+  expect_one_step(self_attention(2, true), {tokens, lengths_of<std::int32_t>(DType::kInt32, rows, {33, 0, 1, 17, 32, -5, 40})});
+  expect_one_step(self_attention(2, true),
                   {tokens, lengths_of<std::int64_t>(DType::kInt64, rows, {33, 0, 1, std::int64_t{1} << 40})});
 }
 
@@ -128,7 +118,6 @@ TEST(Attention, AddsAMaskThatIsBroadcast) {
     for (const bool comes_first : {false, true}) {
       SCOPED_TRACE(mask.to_string());
       expect_one_step(masked_attention(comes_first),
-                      {spec("queries", queries), spec("keys", keys), spec("values", values), spec("mask", mask)},
                       {testing::noise(queries, 1), testing::noise(keys, 2), testing::noise(values, 3), testing::noise(mask, 4)});
     }
   }
@@ -144,9 +133,8 @@ TEST(Attention, OfWhichTheMaskHasRowsFromDataIsNoStep) {
   const Shape three{1, 3, 8}, five{1, 5, 8}, mask{3, 5};
   Tensor last = Tensor::create(DType::kFloat32, {3}).value();
   std::ranges::copy(std::array{0.f, 0.f, 1.f}, last.view().values<float>().begin());
-  const std::vector inputs{spec("queries", three), spec("keys", five), spec("rows", mask), spec("which", {3})};
-  const std::vector data{testing::noise(three, 1), testing::noise(five, 2), testing::noise(mask, 3), last};
-  expect_alike(answer(b.graph(), inputs, data, "cpu")[0], answer(b.graph(), inputs, data, "cpu-reference")[0], kTolerance);
+  const std::vector inputs{testing::noise(three, 1), testing::noise(five, 2), testing::noise(mask, 3), last};
+  expect_alike_with_nan(answer(b.graph(), inputs, "cpu")[0], answer(b.graph(), inputs, "cpu-reference")[0], kBehindSoftmax);
 }
 
 // A row that sees nothing is NaN, as that of the operators by themselves; a NaN stays in its row.
@@ -158,19 +146,17 @@ TEST(Attention, KeepsInfinitiesAndNan) {
   for (std::size_t i = 9; i < 13; ++i) values[i] = -kInfinity;
   values[3 * 9 + 4] = kNan;
   values[5 * 9] = kInfinity;
-  expect_one_step(masked_attention(), {spec("queries", queries), spec("keys", keys), spec("values", keys), spec("mask", mask)},
-                  {testing::noise(queries, 1), testing::noise(keys, 2), testing::noise(keys, 3), numbers});
+  expect_one_step(masked_attention(), {testing::noise(queries, 1), testing::noise(keys, 2), testing::noise(keys, 3), numbers});
 }
 
 // What lies between is read elsewhere, or is no attention: then the nodes run one by one.
 TEST(Attention, OfWhichSomebodyReadsTheWeightsIsNoStep) {
   Graph graph = self_attention(3, false);
   graph.outputs.push_back({"weights", graph.nodes[1].outputs[0]});
-  const Shape shape{5, 1, 36};
-  std::size_t steps = 0;
-  const auto got = answer(graph, {spec("tokens", shape)}, {testing::noise(shape)}, "cpu", 1, &steps);
+  const std::vector inputs{testing::noise({5, 1, 36})};
+  const auto [got, steps] = answer_and_steps(graph, inputs);
   EXPECT_GT(steps, 1u);
-  EXPECT_TRUE(testing::alike(got, answer(graph, {spec("tokens", shape)}, {testing::noise(shape)}, "cpu-reference"), kTolerance));
+  EXPECT_TRUE(testing::alike(got, answer(graph, inputs, "cpu-reference"), kBehindSoftmax));
 }
 
 Graph layer(std::int64_t depth, std::int64_t units, const char* function) {
@@ -191,10 +177,9 @@ TEST(RowsProduct, IsExactForAnyNumberOfRowsAndColumns) {
     for (const std::int64_t units : {1, 15, 16, 65, 128}) {
       for (const std::int64_t rows : {1, 2, 6, 7, 13, 100}) {
         SCOPED_TRACE(std::to_string(rows) + " rows of " + std::to_string(depth) + " to " + std::to_string(units));
-        const std::vector<TensorSpec> inputs = {spec("x", {rows, depth})};
-        const std::vector<Tensor> data = {testing::noise({rows, depth})};
-        const auto got = answer(layer(depth, units, ""), inputs, data, "cpu");
-        ASSERT_TRUE(testing::alike(got, answer(layer(depth, units, ""), inputs, data, "cpu-reference"), kTolerance));
+        const std::vector<Tensor> inputs = {testing::noise({rows, depth})};
+        const auto got = answer(layer(depth, units, ""), inputs, "cpu");
+        ASSERT_TRUE(testing::alike(got, answer(layer(depth, units, ""), inputs, "cpu-reference"), kBehindSoftmax));
       }
     }
   }
@@ -203,14 +188,12 @@ TEST(RowsProduct, IsExactForAnyNumberOfRowsAndColumns) {
 TEST(RowsProduct, AppliesTheFunctionsBehindIt) {
   for (const char* const function : {"gelu", "tanh", "sigmoid", "relu"}) {
     SCOPED_TRACE(function);
-    const std::vector<TensorSpec> inputs = {spec("x", {9, 40})};
     Tensor data = testing::noise({9, 40});
     data.view().values<float>()[3] = kNan;
     data.view().values<float>()[45] = kInfinity;
-    std::size_t steps = 0;
-    const auto got = answer(layer(40, 70, function), inputs, {data}, "cpu", 1, &steps);
+    const auto [got, steps] = answer_and_steps(layer(40, 70, function), {data});
     if (cpu::has_panel_products()) EXPECT_EQ(steps, 1u);
-    expect_alike(got[0], answer(layer(40, 70, function), inputs, {data}, "cpu-reference")[0], kTolerance);
+    expect_alike_with_nan(got[0], answer(layer(40, 70, function), {data}, "cpu-reference")[0], kBehindSoftmax);
   }
 }
 
@@ -220,14 +203,13 @@ TEST(RowsProduct, OfARowDoesNotDependOnOtherRowsOrThreads) {
   const std::int64_t depth = 300, units = 200, rows = 131;
   const Graph graph = layer(depth, units, "gelu");
   const Tensor data = testing::noise({rows, depth});
-  const std::vector<TensorSpec> all = {spec("x", {rows, depth})}, one = {spec("x", {1, depth})};
-  const auto together = answer(graph, all, {data}, "cpu");
-  for (const int threads : {2, 3}) EXPECT_TRUE(testing::same_bits(together, answer(graph, all, {data}, "cpu", threads)));
+  const auto together = answer(graph, {data}, "cpu");
+  for (const int threads : {2, 3}) EXPECT_TRUE(testing::same_bits(together, answer(graph, {data}, "cpu", threads)));
   for (const std::int64_t row : {0, 1, 77, 130}) {
     Tensor alone = Tensor::create(DType::kFloat32, {1, depth}).value();
     std::ranges::copy(data.view().values<float>().subspan(static_cast<std::size_t>(row * depth), static_cast<std::size_t>(depth)),
                       alone.view().values<float>().begin());
-    const auto got = answer(graph, one, {alone}, "cpu");
+    const auto got = answer(graph, {alone}, "cpu");
     const auto want =
         together[0].view().values<float>().subspan(static_cast<std::size_t>(row * units), static_cast<std::size_t>(units));
     EXPECT_TRUE(std::ranges::equal(got[0].view().values<float>(), want)) << row;

@@ -1,38 +1,34 @@
 // The rows that loops stack where a framework wants them padded, or of at least one axis.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <vector>
+
 #include "tests/support/interpreter.hpp"
 #include "tests/unit/worker/exec/graph_builder.hpp"
+#include "tests/unit/worker/exec/shaped_numbers.hpp"
 #include "worker/ops/control_flow.hpp"
 #include "worker/ops/reduce.hpp"
 
 namespace shoal::worker {
 namespace {
 
+using testing::float_tensor;
 using testing::GraphBuilder;
-
-using Numbers = std::vector<float>;
-struct Made {
-  Shape shape;
-  Numbers numbers;
-  friend bool operator==(const Made&, const Made&) = default;
-};
-
-Made made_of(const Tensor& tensor) {
-  const auto values = tensor.values<float>();
-  return {tensor.shape(), {values.begin(), values.end()}};
-}
+using testing::shaped_numbers_of;
+using testing::ShapedNumbers;
 
 /// Runs the graph on both devices and by the interpreter, which must agree.
-std::vector<Made> run_everywhere(const Graph& graph, const Tensors& inputs) {
+std::vector<ShapedNumbers> run_everywhere(const Graph& graph, const Tensors& inputs) {
   std::vector<TensorSpec> specs;
   std::vector<TensorView> src;
   for (const NamedTensor& input : inputs) {
     specs.push_back({input.name, input.tensor.dtype(), input.tensor.shape()});
     src.push_back(input.tensor.view());
   }
-  std::vector<Made> want;
-  for (const NamedTensor& output : shoal::testing::interpret(graph, inputs).value()) want.push_back(made_of(output.tensor));
+  std::vector<ShapedNumbers> want;
+  for (const NamedTensor& output : shoal::testing::interpret(graph, inputs).value())
+    want.push_back(shaped_numbers_of(output.tensor));
   for (const char* const device : {"cpu", "cpu-reference"}) {
     const auto model = testing::load(graph, specs, device);
     const auto program = model->program(specs).value();
@@ -46,18 +42,12 @@ std::vector<Made> run_everywhere(const Graph& graph, const Tensors& inputs) {
       }
       Context context;
       EXPECT_TRUE(program->run(context, src, dst).ok());
-      std::vector<Made> got;
-      for (const Tensor& tensor : outputs) got.push_back(made_of(tensor));
+      std::vector<ShapedNumbers> got;
+      for (const Tensor& tensor : outputs) got.push_back(shaped_numbers_of(tensor));
       EXPECT_EQ(got, want) << device;
     }
   }
   return want;
-}
-
-Tensor tensor(const Shape& shape, const Numbers& numbers) {
-  Tensor made = Tensor::create(DType::kFloat32, shape).value();
-  std::ranges::copy(numbers, made.values<float>().begin());
-  return made;
 }
 
 TEST(RowsOfBodies, ALoopMayPadThem) {
@@ -74,14 +64,14 @@ TEST(RowsOfBodies, ALoopMayPadThem) {
   b.output(last);
   b.output(last + 1);
   b.output(b.scalar(BinaryKind::kMul, last + 1, 10));
-  const auto all = run_everywhere(b.graph(), {{"go", tensor({1}, {1})}, {"data", tensor({2}, {1, 2})}});
-  EXPECT_EQ(all[1], (Made{{4, 2}, {2.5F, 4.5F, 4.5F, 8.5F, 8.5F, 16.5F, 16.5F, 32.5F}}));
-  const auto two = run_everywhere(b.graph(), {{"go", tensor({1}, {1})}, {"data", tensor({2}, {30, 1})}});
-  EXPECT_EQ(two[0], (Made{{2}, {120, 4}}));
-  EXPECT_EQ(two[2], (Made{{4, 2}, {605, 25, 1205, 45, 0, 0, 0, 0}}));
-  const auto none = run_everywhere(b.graph(), {{"go", tensor({1}, {0})}, {"data", tensor({2}, {30, 1})}});
-  EXPECT_EQ(none[0], (Made{{2}, {30, 1}}));
-  EXPECT_EQ(none[1], (Made{{4, 2}, {0, 0, 0, 0, 0, 0, 0, 0}}));
+  const auto all = run_everywhere(b.graph(), {{"go", float_tensor({1}, {1})}, {"data", float_tensor({2}, {1, 2})}});
+  EXPECT_EQ(all[1], (ShapedNumbers{{4, 2}, {2.5F, 4.5F, 4.5F, 8.5F, 8.5F, 16.5F, 16.5F, 32.5F}}));
+  const auto two = run_everywhere(b.graph(), {{"go", float_tensor({1}, {1})}, {"data", float_tensor({2}, {30, 1})}});
+  EXPECT_EQ(two[0], (ShapedNumbers{{2}, {120, 4}}));
+  EXPECT_EQ(two[2], (ShapedNumbers{{4, 2}, {605, 25, 1205, 45, 0, 0, 0, 0}}));
+  const auto none = run_everywhere(b.graph(), {{"go", float_tensor({1}, {0})}, {"data", float_tensor({2}, {30, 1})}});
+  EXPECT_EQ(none[0], (ShapedNumbers{{2}, {30, 1}}));
+  EXPECT_EQ(none[1], (ShapedNumbers{{4, 2}, {0, 0, 0, 0, 0, 0, 0, 0}}));
 }
 
 TEST(RowsOfBodies, OfAVectorMayHaveOneAxis) {
@@ -97,9 +87,10 @@ TEST(RowsOfBodies, OfAVectorMayHaveOneAxis) {
     b.output(last);
     b.output(last + 1);
     const Shape of_state = least_rank == 0 ? Shape() : Shape{1}, of_rows = least_rank == 0 ? Shape{3} : Shape{3, 1};
-    const auto sums = run_everywhere(b.graph(), {{"data", tensor({3}, {1, 2, 3})}, {"first", tensor(of_state, {10})}});
-    EXPECT_EQ(sums[0], (Made{of_state, {16}}));
-    EXPECT_EQ(sums[1], (Made{of_rows, {11, 13, 16}}));
+    const auto sums =
+        run_everywhere(b.graph(), {{"data", float_tensor({3}, {1, 2, 3})}, {"first", float_tensor(of_state, {10})}});
+    EXPECT_EQ(sums[0], (ShapedNumbers{of_state, {16}}));
+    EXPECT_EQ(sums[1], (ShapedNumbers{of_rows, {11, 13, 16}}));
   }
 }
 

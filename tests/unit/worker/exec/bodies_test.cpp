@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cmath>
 #include <cstring>
@@ -12,6 +13,7 @@
 #include "tests/support/interpreter.hpp"
 #include "tests/unit/worker/exec/bodies_graphs.hpp"
 #include "tests/unit/worker/exec/graph_builder.hpp"
+#include "tests/unit/worker/exec/shaped_numbers.hpp"
 #include "worker/exec/owned_outputs.hpp"
 #include "worker/exec/planned_program.hpp"
 #include "worker/graph/convert.hpp"
@@ -29,30 +31,19 @@ using testing::doubling_loop;
 using testing::GraphBuilder;
 using testing::kLoopInputs;
 using testing::nested_branches;
+using testing::Numbers;
+using testing::shaped_numbers_of;
+using testing::ShapedNumbers;
 using testing::spec;
 
-using Numbers = std::vector<float>;
-struct Output {
-  Shape shape;
-  Numbers numbers;
-};
-
 Tensor tensor_of(const TensorSpec& spec, const Numbers& numbers) {
+  if (spec.dtype != DType::kInt64) return testing::float_tensor(spec.shape, numbers);
   Tensor tensor = Tensor::create(spec.dtype, spec.shape).value();
-  if (spec.dtype == DType::kInt64) {
-    std::ranges::copy(numbers, tensor.values<std::int64_t>().begin());
-  } else {
-    std::ranges::copy(numbers, tensor.values<float>().begin());
-  }
+  std::ranges::copy(numbers, tensor.values<std::int64_t>().begin());
   return tensor;
 }
 
-Output output_of(const Tensor& tensor) {
-  const auto values = tensor.values<float>();
-  return {tensor.shape(), {values.begin(), values.end()}};
-}
-
-Numbers numbers_of(const Tensor& tensor) { return output_of(tensor).numbers; }
+Numbers numbers_of(const Tensor& tensor) { return shaped_numbers_of(tensor).numbers; }
 
 struct Device {
   const char* name;
@@ -72,7 +63,7 @@ class Bodies : public ::testing::TestWithParam<Device> {
     graph_ = graph;
   }
   /// The outputs, or an error.
-  Result<std::vector<Output>> try_run(const std::vector<Numbers>& inputs) {
+  Result<std::vector<ShapedNumbers>> try_run(const std::vector<Numbers>& inputs) {
     std::vector<Tensor> tensors;
     std::vector<TensorView> src;
     for (std::size_t i = 0; i < inputs.size(); ++i) {
@@ -82,12 +73,12 @@ class Bodies : public ::testing::TestWithParam<Device> {
     auto outputs = OwnedOutputs::make(program_->outputs()).value();
     context_.sink = &outputs;
     SHOAL_RETURN_IF_ERROR(program_->run(context_, src, outputs.views()));
-    std::vector<Output> all;
-    for (const NamedTensor& output : std::move(outputs).take()) all.push_back(output_of(output.tensor));
+    std::vector<ShapedNumbers> all;
+    for (const NamedTensor& output : std::move(outputs).take()) all.push_back(shaped_numbers_of(output.tensor));
     return all;
   }
   /// The outputs, which the interpreter must give, too: it has no plan of the memory.
-  std::vector<Output> run(const std::vector<Numbers>& inputs) {
+  std::vector<ShapedNumbers> run(const std::vector<Numbers>& inputs) {
     auto got = try_run(inputs).value();
     Tensors named;
     for (std::size_t i = 0; i < inputs.size(); ++i)

@@ -14,17 +14,17 @@ namespace {
 using testing::GraphBuilder;
 using testing::spec;
 
-struct Layer {
+struct DeconvolutionLayer {
   std::int64_t batch, channels, filters, groups;
   Dims size, kernel, stride, dilate, pad, adj, target = {};
   bool has_bias = false;
 };
 
-DeconvolutionAttributes attributes_of(const Layer& layer) {
+DeconvolutionAttributes attributes_of(const DeconvolutionLayer& layer) {
   return {layer.kernel, layer.stride, layer.dilate, layer.pad, layer.adj, layer.target, layer.filters, layer.groups};
 }
 
-Graph graph_of(const Layer& layer, bool with_norm) {
+Graph deconvolution_graph(const DeconvolutionLayer& layer, bool with_norm) {
   GraphBuilder b;
   Dims weight{layer.channels, layer.filters / layer.groups};
   weight.insert(weight.end(), layer.kernel.begin(), layer.kernel.end());
@@ -36,18 +36,18 @@ Graph graph_of(const Layer& layer, bool with_norm) {
   return b.graph();
 }
 
-std::vector<TensorSpec> inputs_of(const Layer& layer) {
+std::vector<TensorSpec> deconvolution_inputs(const DeconvolutionLayer& layer) {
   Dims shape{layer.batch, layer.channels};
   shape.insert(shape.end(), layer.size.begin(), layer.size.end());
   return {spec("data", Shape(shape))};
 }
 
-void expect_alike(const Layer& layer) {
-  const std::vector<TensorSpec> inputs = inputs_of(layer);
+void expect_reference_numbers(const DeconvolutionLayer& layer) {
+  const std::vector<TensorSpec> inputs = deconvolution_inputs(layer);
   for (const bool with_norm : {false, true}) {
     SCOPED_TRACE(Attributes(attributes_of(layer)).to_text() + (with_norm ? ", with a norm" : "") + ", data " +
                  inputs[0].shape.to_string());
-    const Graph graph = graph_of(layer, with_norm);
+    const Graph graph = deconvolution_graph(layer, with_norm);
     Context context;
     const auto run_on = [&](const char* device, bool fuse) {
       const auto model = testing::load(graph, inputs, device, 1, fuse);
@@ -61,7 +61,7 @@ void expect_alike(const Layer& layer) {
 }
 
 TEST(Deconvolution, OfNetworksGivesTheReferencesNumbers) {
-  const Layer layers[] = {
+  const DeconvolutionLayer layers[] = {
       {1, 32, 16, 1, {6, 5}, {4, 4}, {2, 2}, {1, 1}, {1, 1}, {0, 0}},                    // CenterNet, U-Net
       {2, 16, 32, 1, {3, 4}, {2, 2}, {2, 2}, {1, 1}, {0, 0}, {0, 0}, {}, true},          // Mask R-CNN
       {1, 21, 21, 21, {3, 3}, {4, 4}, {2, 2}, {1, 1}, {1, 1}, {0, 0}},                   // FCN: each channel by itself
@@ -74,10 +74,10 @@ TEST(Deconvolution, OfNetworksGivesTheReferencesNumbers) {
       {2, 16, 24, 1, {7}, {3}, {2}, {1}, {1}, {1}},                                      // sequences
       {1, 16, 16, 1, {2, 3, 2}, {2, 3, 2}, {2, 1, 2}, {1, 1, 1}, {0, 1, 0}, {0, 0, 1}},  // volumes
   };
-  for (const Layer& layer : layers) {
-    expect_alike(layer);
-    const auto inputs = inputs_of(layer);
-    const auto model = testing::load(graph_of(layer, false), inputs);
+  for (const DeconvolutionLayer& layer : layers) {
+    expect_reference_numbers(layer);
+    const auto inputs = deconvolution_inputs(layer);
+    const auto model = testing::load(deconvolution_graph(layer, false), inputs);
     EXPECT_EQ(describe_oracle_nodes(*model->program(inputs).value()), "") << Attributes(attributes_of(layer)).to_text();
   }
 }
@@ -89,7 +89,7 @@ TEST(Deconvolution, OfAnySettingGivesTheReferencesNumbers) {
     return least + static_cast<std::int64_t>(state >> 16) % (most - least + 1);
   };
   for (int i = 0; i < 40; ++i) {
-    Layer layer{.batch = draw(1, 2), .groups = draw(1, 3)};
+    DeconvolutionLayer layer{.batch = draw(1, 2), .groups = draw(1, 3)};
     layer.channels = layer.groups * draw(1, 12);
     layer.filters = layer.groups * draw(1, 12);
     layer.has_bias = draw(0, 1) == 1;
@@ -102,7 +102,7 @@ TEST(Deconvolution, OfAnySettingGivesTheReferencesNumbers) {
       layer.pad.push_back(draw(0, dilate * (kernel - 1) / 2));
       layer.adj.push_back(draw(0, stride - 1));
     }
-    expect_alike(layer);
+    expect_reference_numbers(layer);
   }
 }
 

@@ -2,7 +2,6 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <limits>
 #include <map>
 #include <set>
 #include <string>
@@ -23,6 +22,8 @@ namespace shoal::worker {
 namespace {
 
 using testing::GraphBuilder;
+using testing::kInfinity;
+using testing::kNan;
 using testing::load;
 using testing::spec;
 
@@ -85,25 +86,9 @@ TEST_P(Devices, AnswerTheSameWithChannelsLast) {
   }
 }
 
-/// The answer of a graph of one input and one output to `data`.
-std::vector<float> answer(const std::string& device, const Graph& graph, const Tensor& data) {
-  const std::vector<TensorSpec> inputs = {spec("data", data.shape())};
-  const auto model = load(graph, inputs, device);
-  model->enter_thread();
-  const auto program = model->program(inputs).value();
-  Tensor output = Tensor::create(DType::kFloat32, program->outputs()[0].shape).value();
-  const TensorView src[] = {data.view()};
-  TensorView dst[] = {output.view()};
-  Context context;
-  EXPECT_TRUE(program->run(context, src, dst).ok());
-  const auto values = output.values<float>();
-  return {values.begin(), values.end()};
-}
-
 /// As in MXNet, whose sums carry it: a row with NaN or infinity in it, or of minus infinity alone, is NaN from end to end. Rows
 /// beside it are not touched, and minus infinity among numbers is a probability of 0.
 TEST(Devices, SoftmaxOfARowThatIsNotFiniteIsNan) {
-  constexpr float kInfinity = std::numeric_limits<float>::infinity(), kNan = std::numeric_limits<float>::quiet_NaN();
   struct Case {
     Shape shape;
     std::size_t size, inner;  // of a row, and how far its elements lie apart
@@ -126,7 +111,8 @@ TEST(Devices, SoftmaxOfARowThatIsNotFiniteIsNan) {
       for (std::size_t i = 0; i < size; ++i) element(4, i) = -kInfinity;
       element(5, 1) = -kInfinity;
       for (const char* device : {"cpu-reference", "cpu"}) {
-        const std::vector<float> got = answer(device, b.graph(), data);
+        const Tensor output = testing::answer(b.graph(), {data}, device)[0];
+        const auto got = output.values<float>();
         for (std::size_t at = 0; at < got.size(); ++at) {
           const std::size_t row = at / (size * inner), i = at / inner % size;
           const bool is_bad = row >= 1 && row <= 4 && at % inner == 0;

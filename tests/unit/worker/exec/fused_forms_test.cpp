@@ -2,8 +2,13 @@
 // numbers end.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
-#include <limits>
+#include <iterator>
+#include <ostream>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "tests/unit/worker/exec/graph_builder.hpp"
 #include "worker/exec/planned_program.hpp"
@@ -21,10 +26,9 @@ namespace {
 
 using testing::GraphBuilder;
 using testing::kDeviceTolerance;
+using testing::kInfinity;
+using testing::kNan;
 using testing::spec;
-
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
-constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
 ValueId clip(GraphBuilder& b, ValueId x, double low, double high) { return b.node("Clip", {x}, ClipAttributes{low, high}); }
 ValueId sigmoid(GraphBuilder& b, ValueId x) { return b.activation(x, ActivationKind::kSigmoid); }
@@ -132,29 +136,15 @@ ValueId through_convolution(GraphBuilder& b, ValueId x) {
                     .kernel = {1, 1}, .stride = {1, 1}, .dilate = {1, 1}, .pad = {0, 0}, .num_filter = 32, .num_group = 32});
 }
 
-Graph graph_of(const Form& form, bool behind_convolution) {
+Graph graph_of_form(const Form& form, bool behind_convolution) {
   GraphBuilder b;
   const ValueId x = b.input("data");
   b.output(form.build(b, behind_convolution ? through_convolution(b, x) : x));
   return b.graph();
 }
 
-/// The results of the graph, in order.
-std::vector<Tensor> run_all(const Graph& graph, Tensor input, const char* device, bool fuse = true) {
-  const std::vector<TensorSpec> inputs = {spec("data", input.shape())};
-  const auto model = testing::load(graph, inputs, device, 1, fuse);
-  const auto program = model->program(inputs).value();
-  std::vector<Tensor> outputs;
-  std::vector<TensorView> src{input.view()}, dst;
-  for (const TensorSpec& output : program->outputs()) outputs.push_back(Tensor::create(output.dtype, output.shape).value());
-  for (Tensor& output : outputs) dst.push_back(output.view());
-  Context context;
-  EXPECT_TRUE(program->run(context, src, dst).ok());
-  return outputs;
-}
-
-Tensor run_on(const Graph& graph, Tensor input, const char* device, bool fuse) {
-  return run_all(graph, std::move(input), device, fuse).front();
+Tensor first_output(const Graph& graph, const Tensor& input, const char* device, bool fuse) {
+  return testing::answer(graph, {input}, device, 1, fuse).front();
 }
 
 /// Ordinary numbers between those at which functions turn, and those at which numbers end.
@@ -183,20 +173,21 @@ void expect_same_numbers(const Tensor& got, const Tensor& want, const Tensor& in
 }
 
 TEST_P(FusedForms, ByThemselvesGiveTheReferencesNumbersAtTheEndsToo) {
-  const Graph graph = graph_of(GetParam(), /*behind_convolution=*/false);
+  const Graph graph = graph_of_form(GetParam(), /*behind_convolution=*/false);
   const Tensor input = special_input(/*with_nan=*/true);
-  const Tensor want = run_on(graph, input, "cpu-reference", true);
-  expect_same_numbers(run_on(graph, input, "cpu", true), want, input);
-  expect_same_numbers(run_on(graph, input, "cpu", false), want, input);
+  const Tensor want = first_output(graph, input, "cpu-reference", true);
+  expect_same_numbers(first_output(graph, input, "cpu", true), want, input);
+  expect_same_numbers(first_output(graph, input, "cpu", false), want, input);
 }
 
 TEST_P(FusedForms, BehindAConvolutionGiveTheUnfusedNumbers) {
-  const Graph graph = graph_of(GetParam(), /*behind_convolution=*/true);
+  const Graph graph = graph_of_form(GetParam(), /*behind_convolution=*/true);
   const Tensor input = special_input(GetParam().keeps_nan);
-  const Tensor want = run_on(graph, input, "cpu-reference", true);
-  expect_same_numbers(run_on(graph, input, "cpu", true), want, input);
+  const Tensor want = first_output(graph, input, "cpu-reference", true);
+  expect_same_numbers(first_output(graph, input, "cpu", true), want, input);
   const Tensor with_nan = special_input(true);
-  expect_same_numbers(run_on(graph, with_nan, "cpu", false), run_on(graph, with_nan, "cpu-reference", true), with_nan);
+  expect_same_numbers(first_output(graph, with_nan, "cpu", false), first_output(graph, with_nan, "cpu-reference", true),
+                      with_nan);
 }
 
 TEST(FusedClamps, KeepNanBehindAnInnerProduct) {
@@ -205,7 +196,7 @@ TEST(FusedClamps, KeepNanBehindAnInnerProduct) {
   Tensor input = Tensor::create(DType::kFloat32, Shape{2, 32}).value();
   std::ranges::fill(input.values<float>(), 1.0F);
   input.values<float>()[5] = kNan;
-  expect_same_numbers(run_on(b.graph(), input, "cpu", true), run_on(b.graph(), input, "cpu-reference", true), input);
+  expect_same_numbers(first_output(b.graph(), input, "cpu", true), first_output(b.graph(), input, "cpu-reference", true), input);
 }
 
 std::vector<std::string> implementations(const Graph& graph, const Shape& shape) {
@@ -223,7 +214,7 @@ TEST(Fusing, TakesAHardSwishIntoItsConvolution) {
         "QuotientBeforeAHardSwish", "HardSigmoidOfScalars", "ScalarsInARow", "ScalarsThatCancel", "NegatedClip"}) {
     const auto form =
         std::find_if(std::begin(kForms), std::end(kForms), [&](const Form& f) { return f.name == std::string(name); });
-    EXPECT_LE(implementations(graph_of(*form, true), {1, 32, 3, 3}).size(), 3U)
+    EXPECT_LE(implementations(graph_of_form(*form, true), {1, 32, 3, 3}).size(), 3U)
         << name << ": more than a convolution between reorders";
   }
 }
@@ -239,7 +230,9 @@ TEST(Fusing, TakesAFewOfThousandsOfFunctions) {
   const auto steps = implementations(b.graph(), {1, 3, 2, 2}).size();
   EXPECT_LT(steps, std::size_t{kFunctions}) << "some are fused";
   const Tensor input = testing::noise({1, 3, 2, 2});
-  EXPECT_LE(testing::relative_error(run_on(b.graph(), input, "cpu", true), run_on(b.graph(), input, "cpu-reference", true)), 1e-4);
+  EXPECT_LE(
+      testing::relative_error(first_output(b.graph(), input, "cpu", true), first_output(b.graph(), input, "cpu-reference", true)),
+      1e-4);
 }
 
 TEST(Fusing, DividesExactly) {
@@ -252,7 +245,7 @@ TEST(Fusing, DividesExactly) {
                   quotient = b.scalar(BinaryKind::kDiv, behind_convolution ? through_convolution(b, data) : data, 41);
     b.output(b.node("Unary", {quotient}, UnaryAttributes{UnaryKind::kFloor}));
     for (const bool fuse : {true, false}) {
-      const Tensor output = run_on(b.graph(), input, "cpu", fuse);
+      const Tensor output = first_output(b.graph(), input, "cpu", fuse);
       for (std::size_t i = 0; i < x.size(); ++i) ASSERT_EQ(output.values<float>()[i], static_cast<float>(i));
     }
   }
@@ -264,7 +257,7 @@ TEST(FusedClamps, KeepNanBehindAnOperationOfTwoTensors) {
   b.output(b.activation(b.binary(BinaryKind::kAdd, through_convolution(b, x), b.constant({1, 32, 1, 1}), true)));
   b.output(clip(b, b.binary(BinaryKind::kMul, x, sigmoid(b, x)), 0, 6));
   const Tensor input = special_input(true);
-  const auto got = run_all(b.graph(), input, "cpu"), want = run_all(b.graph(), input, "cpu-reference");
+  const auto got = testing::answer(b.graph(), {input}, "cpu"), want = testing::answer(b.graph(), {input}, "cpu-reference");
   for (std::size_t i = 0; i < want.size(); ++i) expect_same_numbers(got[i], want[i], input);
 }
 
@@ -276,7 +269,7 @@ TEST(ExponentialUnits, KeepTheirDigitsNearZero) {
     Tensor input = Tensor::create(DType::kFloat32, Shape{4}).value();
     const float x[] = {-1e-7F, -1e-30F, -0.3F, 2};
     std::ranges::copy(x, input.values<float>().begin());
-    const Tensor output = run_on(b.graph(), input, "cpu", true);
+    const Tensor output = first_output(b.graph(), input, "cpu", true);
     const double above = is_selu ? 1.0507009873554805 : 1, below = is_selu ? 1.7580993408473766 : 0.25;
     for (std::size_t i = 0; i < 4; ++i) {
       const double want = x[i] > 0 ? above * x[i] : below * std::expm1(static_cast<double>(x[i]));
@@ -298,7 +291,7 @@ TEST(Sums, OverWindowsAreWholeIfTheNumbersAre) {
     Tensor input = Tensor::create(DType::kFloat32, Shape{1, 16, size, size}).value();
     std::ranges::fill(input.values<float>(), 0.0F);
     for (std::size_t i = 0; i < 7; ++i) input.values<float>()[i * 2] = 1;
-    const auto sums = run_all(b.graph(), input, "cpu");
+    const auto sums = testing::answer(b.graph(), {input}, "cpu");
     EXPECT_EQ(sums[0].values<float>()[0], 7);
     for (const float sum : sums[1].values<float>()) EXPECT_EQ(sum, std::round(sum));
     if (is_global) EXPECT_EQ(sums[1].values<float>()[0], 7);
@@ -322,9 +315,11 @@ TEST(Fusing, MultipliesAndAddsASqueezeExciteInOneStep) {
       const Shape shape = {batch, 3, 9, 9};
       const Graph graph = squeeze_excite(channels, batch == 1);
       const Tensor input = testing::noise(shape);
-      const Tensor want = run_on(graph, input, "cpu-reference", true);
-      EXPECT_LE(testing::relative_error(run_on(graph, input, "cpu", true), want), kDeviceTolerance) << channels << ", " << batch;
-      EXPECT_LE(testing::relative_error(run_on(graph, input, "cpu", false), want), kDeviceTolerance) << channels << ", " << batch;
+      const Tensor want = first_output(graph, input, "cpu-reference", true);
+      EXPECT_LE(testing::relative_error(first_output(graph, input, "cpu", true), want), kDeviceTolerance)
+          << channels << ", " << batch;
+      EXPECT_LE(testing::relative_error(first_output(graph, input, "cpu", false), want), kDeviceTolerance)
+          << channels << ", " << batch;
       const auto names = implementations(graph, shape);
       EXPECT_EQ(std::count(names.begin(), names.end(), "oracle"), 0) << channels << ", " << batch;
       // Five convolutions, a mean, one binary and its relu; reorders of the output and, where channels do not fill blocks, of the
@@ -338,7 +333,7 @@ TEST(Softmax, OverFlattenedAxesOfAVectorIsOne) {
   GraphBuilder b;
   b.output(b.node("Softmax", {b.input("data")}, SoftmaxAttributes{.flatten_rest = true}));
   for (const char* device : {"cpu", "cpu-reference"}) {
-    const Tensor output = run_on(b.graph(), testing::noise({5}), device, true);
+    const Tensor output = first_output(b.graph(), testing::noise({5}), device, true);
     for (const float x : output.values<float>()) EXPECT_EQ(x, 1) << device;
   }
 }
@@ -354,8 +349,8 @@ TEST(Broadcasting, GivesTheReferencesNumbersForEveryPairOfShapes) {
         const ValueId constant = b.constant(other, 2.0F, 0.5F);
         b.output(turned ? b.binary(kind, constant, x, true) : b.binary(kind, x, constant, true));
         const Tensor input = testing::noise(data);
-        const Tensor want = run_on(b.graph(), input, "cpu-reference", true);
-        EXPECT_LE(testing::relative_error(run_on(b.graph(), input, "cpu", true), want), kDeviceTolerance)
+        const Tensor want = first_output(b.graph(), input, "cpu-reference", true);
+        EXPECT_LE(testing::relative_error(first_output(b.graph(), input, "cpu", true), want), kDeviceTolerance)
             << other.to_string() << ", kind " << static_cast<int>(kind) << (turned ? ", turned" : "");
       }
     }
@@ -373,7 +368,8 @@ TEST(Reductions, OverAllSpatialAxesArePoolingInTheLayoutTheyFind) {
         GraphBuilder b;
         b.output(b.node("Reduce", {b.conv(b.input("data"), 3, channels, 3)}, reduce));
         const Tensor input = testing::noise({2, 3, 7, 8});
-        EXPECT_LE(testing::relative_error(run_on(b.graph(), input, "cpu", true), run_on(b.graph(), input, "cpu-reference", true)),
+        EXPECT_LE(testing::relative_error(first_output(b.graph(), input, "cpu", true),
+                                          first_output(b.graph(), input, "cpu-reference", true)),
                   1e-5)
             << "kind " << static_cast<int>(reduce.kind) << ", channels " << channels << (keepdims ? ", axes kept" : "");
         const auto names = implementations(b.graph(), {2, 3, 7, 8});

@@ -135,15 +135,20 @@ Tensor noise(const Shape& shape, std::uint64_t seed) {
   return tensor;
 }
 
-std::vector<Tensor> run(const Program& program, Context& context, std::uint64_t seed) {
-  std::vector<Tensor> inputs, outputs;
+std::vector<Tensor> run(const Program& program, Context& context, const std::vector<Tensor>& inputs) {
+  std::vector<Tensor> outputs;
   std::vector<TensorView> src, dst;
-  for (const auto& input : program.inputs()) inputs.push_back(noise(input.shape, seed++));
   for (const auto& output : program.outputs()) outputs.push_back(Tensor::create(output.dtype, output.shape).value());
-  for (auto& tensor : inputs) src.push_back(tensor.view());
+  for (const auto& tensor : inputs) src.push_back(tensor.view());
   for (auto& tensor : outputs) dst.push_back(tensor.view());
   if (const Status status = program.run(context, src, dst); !status.ok()) throw Error(status);
   return outputs;
+}
+
+std::vector<Tensor> run(const Program& program, Context& context, std::uint64_t seed) {
+  std::vector<Tensor> inputs;
+  for (const auto& input : program.inputs()) inputs.push_back(noise(input.shape, seed++));
+  return run(program, context, inputs);
 }
 
 std::unique_ptr<Model> load(const Graph& graph, const std::vector<TensorSpec>& inputs, const std::string& device, int threads,
@@ -152,6 +157,23 @@ std::unique_ptr<Model> load(const Graph& graph, const std::vector<TensorSpec>& i
 }
 
 TensorSpec spec(const std::string& name, const Shape& shape) { return {name, DType::kFloat32, shape}; }
+
+std::vector<TensorSpec> specs_of(const Graph& graph, const std::vector<Tensor>& inputs) {
+  SHOAL_CHECK(graph.inputs.size() == inputs.size());
+  std::vector<TensorSpec> specs;
+  for (std::size_t i = 0; i < inputs.size(); ++i)
+    specs.push_back({graph.value(graph.inputs[i]).name, inputs[i].dtype(), inputs[i].shape()});
+  return specs;
+}
+
+std::vector<Tensor> answer(const Graph& graph, const std::vector<Tensor>& inputs, const std::string& device, int threads,
+                           bool fuse) {
+  const auto specs = specs_of(graph, inputs);
+  const auto model = load(graph, specs, device, threads, fuse);
+  model->enter_thread();
+  Context context;
+  return run(*model->program(specs).value(), context, inputs);
+}
 
 double relative_error(const Tensor& a, const Tensor& b) {
   constexpr double kNone = std::numeric_limits<double>::infinity();

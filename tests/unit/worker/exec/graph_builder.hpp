@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -56,12 +58,21 @@ class GraphBuilder {
 /// `width` is the first stage's; 64 in the real one.
 Graph make_bottleneck_network(std::int64_t width = 64);
 
+inline constexpr float kInfinity = std::numeric_limits<float>::infinity(), kNan = std::numeric_limits<float>::quiet_NaN();
+
 Tensor noise(const Shape& shape, std::uint64_t seed = 1);
+/// Runs the program on these inputs and gives its outputs.
+std::vector<Tensor> run(const Program& program, Context& context, const std::vector<Tensor>& inputs);
 /// Runs the program on noise for every input and gives its outputs.
 std::vector<Tensor> run(const Program& program, Context& context, std::uint64_t seed = 1);
 std::unique_ptr<Model> load(const Graph& graph, const std::vector<TensorSpec>& inputs, const std::string& device = "cpu",
                             int threads = 1, bool fuse = true);
 TensorSpec spec(const std::string& name, const Shape& shape);
+/// What these tensors are as inputs of the graph, in its order.
+std::vector<TensorSpec> specs_of(const Graph& graph, const std::vector<Tensor>& inputs);
+/// Loads the graph for these inputs and runs it on them.
+std::vector<Tensor> answer(const Graph& graph, const std::vector<Tensor>& inputs, const std::string& device = "cpu",
+                           int threads = 1, bool fuse = true);
 /// Largest |a - b| over largest |b|; infinite where there is a NaN or the sizes differ.
 double relative_error(const Tensor& a, const Tensor& b);
 /// How far the devices' answers may lie apart: float32 sums in another order.

@@ -47,36 +47,29 @@ Graph transformer() {
   return b.graph();
 }
 
-std::vector<TensorSpec> inputs_of(std::int64_t length, std::int64_t batch) {
+std::vector<TensorSpec> transformer_inputs(std::int64_t length, std::int64_t batch) {
   return {spec("tokens", {length, batch, kWidth}), {"lengths", DType::kInt32, {batch * kHeads, length}}};
 }
 
 /// Noise for the tokens; every query sees another number of keys.
-std::vector<Tensor> answer(const Model& model, const Program& program) {
+std::vector<Tensor> answer_with_every_length(const Model& model, const Program& program) {
   model.enter_thread();
-  std::vector<Tensor> inputs, outputs;
-  std::vector<TensorView> src, dst;
+  std::vector<Tensor> inputs;
   inputs.push_back(testing::noise(program.inputs()[0].shape));
   inputs.push_back(Tensor::create(DType::kInt32, program.inputs()[1].shape).value());
   const auto lengths = inputs[1].view().values<std::int32_t>();
   for (std::size_t i = 0; i < lengths.size(); ++i)
     lengths[i] = static_cast<std::int32_t>(1 + i % static_cast<std::size_t>(program.inputs()[0].shape[0]));
-  for (const Tensor& input : inputs) src.push_back(input.view());
-  for (const TensorSpec& output : program.outputs()) {
-    outputs.push_back(Tensor::create(output.dtype, output.shape).value());
-    dst.push_back(outputs.back().view());
-  }
   Context context;
-  EXPECT_TRUE(program.run(context, src, dst).ok());
-  return outputs;
+  return testing::run(program, context, inputs);
 }
 
 TEST(Lengths, OfATransformerNeedNeitherCodeNorOtherWeights) {
   if (!cpu::has_panel_products()) GTEST_SKIP() << "oneDNN runs the products, and generates code";
   for (const int threads : {1, 2}) {
-    const auto model = testing::load(transformer(), inputs_of(16, 1), "cpu", threads);
+    const auto model = testing::load(transformer(), transformer_inputs(16, 1), "cpu", threads);
     for (std::int64_t length = 1; length <= 512; ++length) {
-      const auto program = model->program(inputs_of(length, 1 + length % 3)).value();
+      const auto program = model->program(transformer_inputs(length, 1 + length % 3)).value();
       const Plan& plan = static_cast<const PlannedProgram&>(*program).plan();
       EXPECT_TRUE(plan.privates.empty()) << "weights were packed again for length " << length;
       for (const auto& step : plan.steps) EXPECT_FALSE(step->has_code()) << step->name() << " by " << step->implementation();
@@ -90,14 +83,15 @@ TEST(Lengths, OfATransformerNeedNeitherCodeNorOtherWeights) {
 
 // A program is chosen by its shapes alone: which one was loaded first changes no bit.
 TEST(Lengths, GiveTheBitsOfAModelThatWasLoadedForThem) {
-  const auto model = testing::load(transformer(), inputs_of(16, 1));
+  const auto model = testing::load(transformer(), transformer_inputs(16, 1));
   for (const std::int64_t length : {1, 7, 33, 130}) {
-    const auto inputs = inputs_of(length, 2);
+    const auto inputs = transformer_inputs(length, 2);
     const auto own = testing::load(transformer(), inputs);
     const auto reference = testing::load(transformer(), inputs, "cpu-reference");
-    const auto got = answer(*model, **model->program(inputs));
-    if (cpu::has_panel_products()) EXPECT_TRUE(testing::same_bits(got, answer(*own, **own->program(inputs)))) << length;
-    EXPECT_TRUE(testing::alike(got, answer(*reference, **reference->program(inputs)), 1e-5)) << length;
+    const auto got = answer_with_every_length(*model, **model->program(inputs));
+    if (cpu::has_panel_products())
+      EXPECT_TRUE(testing::same_bits(got, answer_with_every_length(*own, **own->program(inputs)))) << length;
+    EXPECT_TRUE(testing::alike(got, answer_with_every_length(*reference, **reference->program(inputs)), 1e-5)) << length;
   }
 }
 

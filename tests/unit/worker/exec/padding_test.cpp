@@ -29,28 +29,20 @@ Graph classifier() {
   return b.graph();
 }
 
-std::unique_ptr<Model> load(Graph graph, std::vector<Buckets> buckets) {
+std::unique_ptr<Model> load_with_buckets(Graph graph, std::vector<Buckets> buckets) {
   return Model::load(std::move(graph), {.input_sets = {kOne}, .buckets = std::move(buckets), .declared_inputs = kOpen}).value();
 }
 
-std::vector<Tensor> run(Model& model, const Tensor& input) {
-  const auto program = model.program(std::vector{spec("data", input.shape())}).value();
-  std::vector<Tensor> outputs;
-  std::vector<TensorView> dst;
-  for (const TensorSpec& output : program->outputs()) {
-    outputs.push_back(Tensor::create(output.dtype, output.shape).value());
-    dst.push_back(outputs.back().view());
-  }
+std::vector<Tensor> answer_of(Model& model, const Tensor& input) {
   Context context;
-  EXPECT_TRUE(program->run(context, std::vector{input.view()}, dst).ok());
-  return outputs;
+  return testing::run(*model.program(std::vector{spec("data", input.shape())}).value(), context, {input});
 }
 
 TEST(Padding, GivesTheAnswersOfTheUnpaddedBatchFromFewPrograms) {
-  const auto padded = load(classifier(), {{.sizes = {1, 4, 8}}}), exact = load(classifier(), {});
+  const auto padded = load_with_buckets(classifier(), {{.sizes = {1, 4, 8}}}), exact = load_with_buckets(classifier(), {});
   for (const std::int64_t batch : {1, 2, 3, 4, 5, 8, 9}) {
     const Tensor input = noise({batch, 3, 16, 16}, static_cast<std::uint64_t>(batch));
-    const auto got = run(*padded, input), want = run(*exact, input);
+    const auto got = answer_of(*padded, input), want = answer_of(*exact, input);
     EXPECT_EQ(got[0].shape(), (Shape{batch, 10}));
     EXPECT_LE(testing::relative_error(got[0], want[0]), 1e-6) << batch;
   }
@@ -59,16 +51,16 @@ TEST(Padding, GivesTheAnswersOfTheUnpaddedBatchFromFewPrograms) {
 }
 
 TEST(Padding, ARowDoesNotDependOnWhatTheBatchIsFilledWith) {
-  const auto model = load(classifier(), {{.sizes = {8}}});
+  const auto model = load_with_buckets(classifier(), {{.sizes = {8}}});
   const Tensor full = noise({8, 3, 16, 16});
   const Tensor part = Tensor::create(DType::kFloat32, {3, 3, 16, 16}).value();
   std::memcpy(part.view().data, full.view().data, part.size_bytes());
-  const auto all = run(*model, full), some = run(*model, part);
+  const auto all = answer_of(*model, full), some = answer_of(*model, part);
   EXPECT_EQ(std::memcmp(all[0].view().data, some[0].view().data, some[0].size_bytes()), 0);
 }
 
 TEST(Padding, FindsAPaddedProgramWithoutCompiling) {
-  const auto model = load(classifier(), {{.sizes = {1, 4}}});
+  const auto model = load_with_buckets(classifier(), {{.sizes = {1, 4}}});
   const std::vector<TensorSpec> two = {spec("data", {2, 3, 16, 16})}, three = {spec("data", {3, 3, 16, 16})};
   EXPECT_EQ(*model->find_program(two), nullptr);
   ASSERT_TRUE(model->program(two).ok());
@@ -76,7 +68,7 @@ TEST(Padding, FindsAPaddedProgramWithoutCompiling) {
 }
 
 TEST(Padding, CountsTheRoomThatItsRunsNeed) {
-  const auto model = load(classifier(), {{.sizes = {8}}});
+  const auto model = load_with_buckets(classifier(), {{.sizes = {8}}});
   const auto arena_bytes = [&](std::int64_t batch) {
     return (*model->program(std::vector{spec("data", {batch, 3, 16, 16})}))->arena_bytes();
   };
@@ -132,7 +124,7 @@ TEST(Padding, OfTheBatchGoesWithOtherOpenDimensions) {
   const auto padded = load_with({{.sizes = {1, 4}}}), exact = load_with({});
   ASSERT_TRUE(padded.ok()) << padded.status().to_string();
   const Tensor input = noise({3, 3, 24, 20});
-  EXPECT_LE(testing::relative_error(run(**padded, input)[0], run(**exact, input)[0]), 1e-6);
+  EXPECT_LE(testing::relative_error(answer_of(**padded, input)[0], answer_of(**exact, input)[0]), 1e-6);
 }
 
 TEST(Padding, CompilesNoConfiguredSizeThatIsNeverRun) {
@@ -142,7 +134,7 @@ TEST(Padding, CompilesNoConfiguredSizeThatIsNeverRun) {
                   {.input_sets = {set(1), set(3), set(4)}, .buckets = {{.sizes = {4, 8}}}, .declared_inputs = kOpen})
           .value();
   EXPECT_EQ(model->program_counters().pinned, 1u) << "1 and 3 run as 4";
-  EXPECT_EQ(run(*model, noise({3, 3, 16, 16}))[0].shape(), (Shape{3, 10}));
+  EXPECT_EQ(answer_of(*model, noise({3, 3, 16, 16}))[0].shape(), (Shape{3, 10}));
   EXPECT_EQ(model->program_counters().compiled, 0u);
 }
 
@@ -184,7 +176,7 @@ TEST(Padding, CutsOtherDimensionsBackWhereTheUserSaysSo) {
                                              .declared_inputs = open})
                          .value();
   const Tensor input = noise({1, 5, 4});
-  const auto outputs = run(*model, input);
+  const auto outputs = answer_of(*model, input);
   ASSERT_EQ(outputs[0].shape(), input.shape());
   for (std::size_t i = 0; i < 20; ++i) EXPECT_EQ(outputs[0].values<float>()[i], std::max(0.0f, input.values<float>()[i]));
   EXPECT_EQ(model->program_counters().programs, 0u);

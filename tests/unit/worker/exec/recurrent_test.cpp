@@ -9,9 +9,9 @@
 #include "tests/support/tensor_values.hpp"
 #include "tests/support/vectors.hpp"
 #include "tests/unit/worker/exec/graph_builder.hpp"
+#include "tests/unit/worker/exec/typed_answers.hpp"
 #include "worker/exec/planned_program.hpp"
 #include "worker/graph/convert.hpp"
-#include "worker/ops/elements.hpp"
 #include "worker/ops/recurrent.hpp"
 
 namespace shoal::worker {
@@ -19,7 +19,9 @@ namespace {
 
 using testing::GraphBuilder;
 using testing::load;
+using testing::runs_oracle_kernel;
 using testing::spec;
+using testing::TypedAnswer;
 
 struct Sizes {
   std::int64_t steps = 5, sequences = 3, width = 7;
@@ -31,16 +33,16 @@ std::int64_t parameters_in(const RnnAttributes& rnn, std::int64_t width) {
   return rnn_parameters(sizes, sizes.layers - 1, sizes.directions - 1).state_bias + units;
 }
 
-struct Network {
+struct RecurrentNetwork {
   Graph graph;
   std::vector<TensorSpec> inputs;
 };
 /// A Rnn between its inputs and all its outputs.
-Network network(const RnnAttributes& rnn, const Sizes& sizes = {}, DType lengths_type = DType::kFloat32) {
+RecurrentNetwork recurrent_network(const RnnAttributes& rnn, const Sizes& sizes = {}, DType lengths_type = DType::kFloat32) {
   const bool is_lstm = rnn.mode == RnnMode::kLstm;
   const std::int64_t states = rnn.layers * (rnn.bidirectional ? 2 : 1), result = rnn.projection > 0 ? rnn.projection : rnn.hidden;
   GraphBuilder b;
-  Network made;
+  RecurrentNetwork made;
   const auto input = [&](const TensorSpec& described) {
     made.inputs.push_back(described);
     return b.input(described.name);
@@ -57,47 +59,25 @@ Network network(const RnnAttributes& rnn, const Sizes& sizes = {}, DType lengths
   return made;
 }
 
-struct Answer {
-  std::vector<std::vector<double>> outputs;
-  std::vector<std::string> implementations;
-};
 /// Runs it on noise; the lengths go from 0 to beyond the steps.
-Answer run(Model& model, const std::vector<TensorSpec>& inputs) {
+TypedAnswer run_twice(Model& model, const std::vector<TensorSpec>& inputs) {
   model.enter_thread();
   const auto program = model.program(inputs).value();
   std::vector<Tensor> tensors;
-  std::vector<TensorView> src, dst;
   for (const TensorSpec& input : program->inputs()) {
-    Tensor& tensor = tensors.emplace_back(Tensor::create(input.dtype, input.shape).value());
-    src.push_back(tensor.view());
-    const auto noise = testing::noise(input.shape, src.size());
-    dispatch(Numbers(), input.dtype, [&]<typename T>() {
-      for (std::int64_t i = 0; i < src.back().element_count(); ++i)
-        elements<T>(src.back())[i] =
-            from_float<T>(input.name == "lengths" ? static_cast<float>(i * 3) + 0.5F : elements<float>(noise.view())[i]);
-    });
-  }
-  for (const TensorSpec& output : program->outputs()) {
-    tensors.push_back(Tensor::create(output.dtype, output.shape).value());
-    dst.push_back(tensors.back().view());
+    const Tensor noise = testing::noise(input.shape, tensors.size() + 1);
+    tensors.push_back(testing::tensor_of_numbers(input, [&](std::int64_t i) {
+      return input.name == "lengths" ? static_cast<double>(i * 3) + 0.5 : noise.values<float>()[static_cast<std::size_t>(i)];
+    }));
   }
   Context context;
-  Answer answer;
-  for (int again = 0; again < 2; ++again) {
-    const Status status = program->run(context, src, dst);
-    EXPECT_TRUE(status.ok()) << status.to_string();
-    std::vector<std::vector<double>> outputs;
-    for (const TensorView& view : dst) outputs.push_back(shoal::testing::as_doubles(view));
-    if (again > 0) {
-      EXPECT_EQ(outputs, answer.outputs) << "a second run differs";
-    }
-    answer.outputs = std::move(outputs);
-  }
-  for (const StepInfo& step : program->steps()) answer.implementations.push_back(step.implementation);
-  return answer;
+  const TypedAnswer first = testing::run_typed(*program, context, tensors);
+  const TypedAnswer second = testing::run_typed(*program, context, tensors);
+  EXPECT_EQ(second.outputs, first.outputs) << "a second run differs";
+  return second;
 }
 
-void expect_alike(const Answer& got, const Answer& want, double tolerance) {
+void expect_outputs_alike(const TypedAnswer& got, const TypedAnswer& want, double tolerance) {
   ASSERT_EQ(got.outputs.size(), want.outputs.size());
   for (std::size_t k = 0; k < want.outputs.size(); ++k) {
     ASSERT_EQ(got.outputs[k].size(), want.outputs[k].size());
@@ -108,15 +88,13 @@ void expect_alike(const Answer& got, const Answer& want, double tolerance) {
   }
 }
 
-bool runs_oracle(const Answer& answer) { return std::ranges::count(answer.implementations, "oracle") > 0; }
-
 /// Both devices answer alike, and cpu without the oracle kernel.
-void expect_fast(const Network& net, double tolerance = 2e-5) {
-  const Answer want = run(*load(net.graph, net.inputs, "cpu-reference"), net.inputs);
+void expect_fast(const RecurrentNetwork& net, double tolerance = 2e-5) {
+  const TypedAnswer want = run_twice(*load(net.graph, net.inputs, "cpu-reference"), net.inputs);
   for (const int threads : {1, 2}) {
-    const Answer got = run(*load(net.graph, net.inputs, "cpu", threads), net.inputs);
-    EXPECT_FALSE(runs_oracle(got));
-    expect_alike(got, want, tolerance);
+    const TypedAnswer got = run_twice(*load(net.graph, net.inputs, "cpu", threads), net.inputs);
+    EXPECT_FALSE(runs_oracle_kernel(got));
+    expect_outputs_alike(got, want, tolerance);
   }
 }
 
@@ -127,71 +105,74 @@ TEST(RnnOnCpu, AnswersAsTheOracleKernelInEveryMode) {
     SCOPED_TRACE(kWords<RnnMode>[static_cast<std::size_t>(mode)]);
     for (const std::int64_t layers : {1, 3}) {
       for (const bool both : {false, true})
-        expect_fast(network({.mode = mode, .hidden = 5, .layers = layers, .bidirectional = both}));
+        expect_fast(recurrent_network({.mode = mode, .hidden = 5, .layers = layers, .bidirectional = both}));
     }
-    expect_fast(network({.mode = mode, .hidden = 300, .layers = 2}, {.steps = 4, .sequences = 1, .width = 33}));
-    expect_fast(network({.mode = mode, .hidden = 300, .bidirectional = true}, {.steps = 2, .sequences = 19, .width = 1}));
-    expect_fast(network({.mode = mode, .hidden = 1}, {.steps = 1, .sequences = 1, .width = 1}));
+    expect_fast(recurrent_network({.mode = mode, .hidden = 300, .layers = 2}, {.steps = 4, .sequences = 1, .width = 33}));
+    expect_fast(
+        recurrent_network({.mode = mode, .hidden = 300, .bidirectional = true}, {.steps = 2, .sequences = 19, .width = 1}));
+    expect_fast(recurrent_network({.mode = mode, .hidden = 1}, {.steps = 1, .sequences = 1, .width = 1}));
   }
 }
 
 TEST(RnnOnCpu, StopsAtTheLengths) {
   for (const RnnMode mode : kModes) {
     for (const DType type : {DType::kFloat32, DType::kInt32, DType::kInt64, DType::kUInt8})
-      expect_fast(network({.mode = mode, .hidden = 6, .layers = 2, .bidirectional = true, .has_lengths = true}, {}, type));
+      expect_fast(
+          recurrent_network({.mode = mode, .hidden = 6, .layers = 2, .bidirectional = true, .has_lengths = true}, {}, type));
   }
 }
 
 TEST(RnnOnCpu, ProjectsAndCutsTheCellsOfAnLstm) {
   for (const std::int64_t projection : {2, 9}) {
     const RnnAttributes rnn{.hidden = 6, .layers = 2, .bidirectional = true, .projection = projection};
-    expect_fast(network(rnn));
+    expect_fast(recurrent_network(rnn));
     RnnAttributes with_lengths = rnn;
     with_lengths.has_lengths = true;
-    expect_fast(network(with_lengths, {}, DType::kInt32));
+    expect_fast(recurrent_network(with_lengths, {}, DType::kInt32));
   }
-  expect_fast(network({.hidden = 6, .layers = 2, .clip_min = -0.1, .clip_max = 0.25}));
+  expect_fast(recurrent_network({.hidden = 6, .layers = 2, .clip_min = -0.1, .clip_max = 0.25}));
 }
 
 TEST(RnnOnCpu, ComputesHalfTypesInFloat32) {
   for (const DType type : {DType::kFloat16, DType::kBFloat16}) {
-    Network net = network({.mode = RnnMode::kGru, .hidden = 6, .layers = 2});
+    RecurrentNetwork net = recurrent_network({.mode = RnnMode::kGru, .hidden = 6, .layers = 2});
     for (TensorSpec& input : net.inputs) input.dtype = type;
     expect_fast(net, type == DType::kFloat16 ? 0x1p-9 : 0x1p-6);
   }
 }
 
 TEST(RnnOnCpu, RunsByTheOracleKernelWhereOneDnnCannot) {
-  Network doubles = network({.hidden = 4});
+  RecurrentNetwork doubles = recurrent_network({.hidden = 4});
   for (TensorSpec& input : doubles.inputs) input.dtype = DType::kFloat64;
-  const Answer got = run(*load(doubles.graph, doubles.inputs), doubles.inputs);
-  EXPECT_TRUE(runs_oracle(got));
-  expect_alike(got, run(*load(doubles.graph, doubles.inputs, "cpu-reference"), doubles.inputs), 1e-12);
-  const Network deep = network({.mode = RnnMode::kTanh, .hidden = 1, .layers = 70});
-  const Answer layers = run(*load(deep.graph, deep.inputs), deep.inputs);
-  EXPECT_TRUE(runs_oracle(layers));
-  expect_alike(layers, run(*load(deep.graph, deep.inputs, "cpu-reference"), deep.inputs), 1e-6);
+  const TypedAnswer got = run_twice(*load(doubles.graph, doubles.inputs), doubles.inputs);
+  EXPECT_TRUE(runs_oracle_kernel(got));
+  expect_outputs_alike(got, run_twice(*load(doubles.graph, doubles.inputs, "cpu-reference"), doubles.inputs), 1e-12);
+  const RecurrentNetwork deep = recurrent_network({.mode = RnnMode::kTanh, .hidden = 1, .layers = 70});
+  const TypedAnswer layers = run_twice(*load(deep.graph, deep.inputs), deep.inputs);
+  EXPECT_TRUE(runs_oracle_kernel(layers));
+  expect_outputs_alike(layers, run_twice(*load(deep.graph, deep.inputs, "cpu-reference"), deep.inputs), 1e-6);
   // Parameters that come with the request.
   GraphBuilder b;
   b.output(b.node("Rnn", {b.input("data"), b.input("parameters"), b.input("state")},
                   RnnAttributes{.mode = RnnMode::kGru, .hidden = 2}));
   const std::vector<TensorSpec> inputs{spec("data", {3, 2, 4}), spec("parameters", {48}), spec("state", {1, 2, 2})};
-  const Answer given = run(*load(b.graph(), inputs), inputs);
-  EXPECT_TRUE(runs_oracle(given));
-  expect_alike(given, run(*load(b.graph(), inputs, "cpu-reference"), inputs), 1e-6);
+  const TypedAnswer given = run_twice(*load(b.graph(), inputs), inputs);
+  EXPECT_TRUE(runs_oracle_kernel(given));
+  expect_outputs_alike(given, run_twice(*load(b.graph(), inputs, "cpu-reference"), inputs), 1e-6);
 }
 
 TEST(RnnOnCpu, WithoutStepsGivesItsStatesBack) {
-  for (const RnnMode mode : kModes) expect_fast(network({.mode = mode, .hidden = 5, .layers = 2}, {.steps = 0}));
+  for (const RnnMode mode : kModes) expect_fast(recurrent_network({.mode = mode, .hidden = 5, .layers = 2}, {.steps = 0}));
   // Also where the parameters were packed for other lengths.
   const RnnAttributes lstm{.mode = RnnMode::kLstm, .hidden = 5};
-  const auto model = load(network(lstm).graph, network(lstm).inputs);
-  const auto inputs = network(lstm, {.steps = 0}).inputs;
-  expect_alike(run(*model, inputs), run(*load(network(lstm).graph, inputs, "cpu-reference"), inputs), 0);
+  const auto model = load(recurrent_network(lstm).graph, recurrent_network(lstm).inputs);
+  const auto inputs = recurrent_network(lstm, {.steps = 0}).inputs;
+  expect_outputs_alike(run_twice(*model, inputs),
+                       run_twice(*load(recurrent_network(lstm).graph, inputs, "cpu-reference"), inputs), 0);
 }
 
 TEST(RnnOnCpu, CanBeStoppedWithinASequence) {
-  const Network net = network({.mode = RnnMode::kGru, .hidden = 5}, {.steps = 1000});
+  const RecurrentNetwork net = recurrent_network({.mode = RnnMode::kGru, .hidden = 5}, {.steps = 1000});
   const auto model = load(net.graph, net.inputs);
   const auto program = model->program(net.inputs).value();
   std::vector<Tensor> tensors;
@@ -212,7 +193,7 @@ TEST(RnnOnCpu, CanBeStoppedWithinASequence) {
 
 TEST(RnnOnCpu, OutputsThatNobodyReadsAreNotMade) {
   for (const int wanted : {0, 1, 2}) {
-    Network net = network({.hidden = 5, .layers = 2});
+    RecurrentNetwork net = recurrent_network({.hidden = 5, .layers = 2});
     net.graph.outputs = {net.graph.outputs[static_cast<std::size_t>(wanted)]};
     expect_fast(net);
   }
@@ -221,16 +202,16 @@ TEST(RnnOnCpu, OutputsThatNobodyReadsAreNotMade) {
 // Programs of other lengths and batches, also in a process that opens the packed weights, read what was packed for the first one.
 TEST(RnnOnCpu, ProgramsOfOtherShapesReadThePackedWeights) {
   const RnnAttributes wide{.mode = RnnMode::kLstm, .hidden = 400, .layers = 2};
-  const Network net = network(wide);
+  const RecurrentNetwork net = recurrent_network(wide);
   const auto fast = load(net.graph, net.inputs), slow = load(net.graph, net.inputs, "cpu-reference");
   const auto opened = Model::load(net.graph, {.input_sets = {net.inputs}}, UniqueFd(::dup(fast->packed_fd())));
   ASSERT_TRUE(opened.ok()) << opened.status().to_string();
   for (const Sizes& sizes : {Sizes{1, 1, 7}, Sizes{30, 2, 7}, Sizes{2, 40, 7}}) {
-    const auto inputs = network(wide, sizes).inputs;
-    const Answer want = run(*slow, inputs), got = run(*fast, inputs);
-    EXPECT_FALSE(runs_oracle(got));
-    expect_alike(got, want, 1e-3);
-    expect_alike(run(**opened, inputs), want, 1e-3);
+    const auto inputs = recurrent_network(wide, sizes).inputs;
+    const TypedAnswer want = run_twice(*slow, inputs), got = run_twice(*fast, inputs);
+    EXPECT_FALSE(runs_oracle_kernel(got));
+    expect_outputs_alike(got, want, 1e-3);
+    expect_outputs_alike(run_twice(**opened, inputs), want, 1e-3);
   }
   constexpr std::size_t kPage = 2 << 20;  // the store is rounded up to one
   EXPECT_LT(fast->packed_bytes(), sizeof(float) * static_cast<std::size_t>(parameters_in(wide, 7)) + kPage);
@@ -241,20 +222,12 @@ TEST(RnnOnCpu, KeepsNanAndInfinityWhereTheOracleKernelDoes) {
   const RnnAttributes rnn{.mode = RnnMode::kLstm, .hidden = 3};
   const ValueId data = b.input("data"), state = b.input("state"), cells = b.input("cells");
   b.output(b.node("Rnn", {data, b.constant({parameters_in(rnn, 2)}), state, cells}, rnn));
-  const std::vector<TensorSpec> inputs{spec("data", {3, 2, 2}), spec("state", {1, 2, 3}), spec("cells", {1, 2, 3})};
   for (const float odd : {std::nanf(""), HUGE_VALF, -HUGE_VALF}) {
     std::vector<std::vector<double>> answers;
     for (const char* const device : {"cpu", "cpu-reference"}) {
-      const auto model = load(b.graph(), inputs, device);
-      const auto program = model->program(inputs).value();
       Tensor x = testing::noise({3, 2, 2}), h = testing::noise({1, 2, 3}, 2), c = testing::noise({1, 2, 3}, 3);
       x.values<float>()[4] = odd;  // step 1 of sequence 0
-      Tensor y = Tensor::create(DType::kFloat32, {3, 2, 3}).value();
-      const TensorView src[] = {x.view(), h.view(), c.view()};
-      TensorView dst[] = {y.view()};
-      Context context;
-      ASSERT_TRUE(program->run(context, src, dst).ok());
-      answers.push_back(shoal::testing::as_doubles(y.view()));
+      answers.push_back(shoal::testing::as_doubles(testing::answer(b.graph(), {x, h, c}, device)[0].view()));
     }
     EXPECT_TRUE(shoal::testing::values_close(answers[0], answers[1], 1e-5));
   }

@@ -33,10 +33,10 @@ using namespace std::chrono_literals;
 using testing::spec;
 using Source = TuningInfo::Source;
 
-const std::vector<TensorSpec> kInputs = {spec("data", {1, 16, 28, 28})};
+const std::vector<TensorSpec> kTunedInputs = {spec("data", {1, 16, 28, 28})};
 
 /// 3x3 convolutions that Winograd takes, one that changes the size, a residual addition, a classifier.
-Graph network() {
+Graph tuned_network() {
   testing::GraphBuilder b;
   const ValueId first = b.activation(b.conv(b.input("data"), 16, 64, 3));
   const ValueId sum = b.activation(b.add(b.conv(first, 64, 64, 3), first));
@@ -47,9 +47,9 @@ Graph network() {
 class Tuning : public ::testing::Test {
  protected:
   std::unique_ptr<Model> load(Precision precision = Precision::kF32Fast, UniqueFd packed = {}, int threads = 1) {
-    return Model::load(network(),
+    return Model::load(tuned_network(),
                        {.threads = threads,
-                        .input_sets = {kInputs},
+                        .input_sets = {kTunedInputs},
                         .precision = precision,
                         .tuning_budget = 2000ms,
                         .cache_directory = directory_},
@@ -59,7 +59,7 @@ class Tuning : public ::testing::Test {
   std::vector<Tensor> answer_of(Model& model) {
     model.enter_thread();
     Context context;
-    return testing::run(**model.program(kInputs), context);
+    return testing::run(**model.program(kTunedInputs), context);
   }
   std::filesystem::path record_file() const {
     for (const auto& entry : std::filesystem::directory_iterator(directory_ / "tuning")) {
@@ -78,12 +78,12 @@ class Tuning : public ::testing::Test {
 
 TEST_F(Tuning, WhoWaitsForAMeasurementHearsHowFarItIs) {
   int calls = 0;
-  const ModelOptions options{.input_sets = {kInputs},
+  const ModelOptions options{.input_sets = {kTunedInputs},
                              .precision = Precision::kF32Fast,
                              .tuning_budget = 2000ms,
                              .tuning_progress = [&](auto spent, auto budget) { calls += spent >= 0ms && budget == 2000ms; },
                              .cache_directory = directory_};
-  const auto load = [&] { return Model::load(network(), options).value()->tuning().source; };
+  const auto load = [&] { return Model::load(tuned_network(), options).value()->tuning().source; };
   EXPECT_EQ(load(), TuningInfo::Source::kMeasured);
   EXPECT_GT(calls, 0);
   calls = 0;
@@ -93,18 +93,18 @@ TEST_F(Tuning, WhoWaitsForAMeasurementHearsHowFarItIs) {
 
 TEST_F(Tuning, TheLoadedModelDropsWhatHearsOfItsProgress) {
   auto heard = std::make_shared<int>(0);
-  const auto model = Model::load(network(), {.input_sets = {kInputs}, .tuning_progress = [heard](auto, auto) {}});
+  const auto model = Model::load(tuned_network(), {.input_sets = {kTunedInputs}, .tuning_progress = [heard](auto, auto) {}});
   ASSERT_TRUE(model.ok()) << model.status().to_string();
   EXPECT_EQ(heard.use_count(), 1);
 }
 
 // Whoever hears may throw; the process that measures is not left behind.
 TEST_F(Tuning, AnExceptionOfWhoWaitsEndsTheMeasurement) {
-  const ModelOptions options{.input_sets = {kInputs},
+  const ModelOptions options{.input_sets = {kTunedInputs},
                              .tuning_budget = 20'000ms,
                              .tuning_progress = [](auto, auto) { throw std::runtime_error("enough"); },
                              .cache_directory = directory_};
-  EXPECT_THROW((void)Model::load(network(), options), std::runtime_error);
+  EXPECT_THROW((void)Model::load(tuned_network(), options), std::runtime_error);
   int status = 0;
   const pid_t left = ::waitpid(-1, &status, WNOHANG);
   EXPECT_TRUE(left == -1 && errno == ECHILD) << "a child is left: waitpid says " << left;
@@ -156,7 +156,7 @@ TEST_F(Tuning, PackedWeightsKeepTheChoicesTheyWerePackedFor) {
 }
 
 TEST_F(Tuning, WithoutABudgetNothingIsMeasuredOrWritten) {
-  const auto model = Model::load(network(), {.input_sets = {kInputs}, .cache_directory = directory_}).value();
+  const auto model = Model::load(tuned_network(), {.input_sets = {kTunedInputs}, .cache_directory = directory_}).value();
   EXPECT_EQ(model->tuning().source, Source::kOff);
   EXPECT_FALSE(std::filesystem::exists(directory_ / "tuning"));
 }
@@ -174,7 +174,7 @@ TEST_F(Tuning, ThatFindsNothingToChooseIsNotRepeated) {
   testing::GraphBuilder b;
   b.output(b.activation(b.input("data")));
   const auto load_it = [&] {
-    return Model::load(b.graph(), {.input_sets = {kInputs}, .tuning_budget = 2000ms, .cache_directory = directory_}).value();
+    return Model::load(b.graph(), {.input_sets = {kTunedInputs}, .tuning_budget = 2000ms, .cache_directory = directory_}).value();
   };
   EXPECT_EQ(to_text(load_it()->tuning()).substr(0, 16), "measured default");
   EXPECT_EQ(to_text(load_it()->tuning()), "record default");
@@ -185,7 +185,7 @@ TEST_F(Tuning, MeasuresTheStepsBeforeOneThatRefusesZeros) {
   testing::GraphBuilder b;
   b.output(b.activation(b.conv(b.input("data"), 16, 64, 3)));
   b.output(b.node("Inverse", {b.input("matrix")}));
-  const auto model = Model::load(b.graph(), {.input_sets = {{kInputs[0], spec("matrix", {2, 2})}},
+  const auto model = Model::load(b.graph(), {.input_sets = {{kTunedInputs[0], spec("matrix", {2, 2})}},
                                              .precision = Precision::kF32Fast,
                                              .tuning_budget = 2000ms,
                                              .cache_directory = directory_})
@@ -206,7 +206,7 @@ TEST_F(Tuning, ThatKillsItsChildIsToldOnceAndNotRepeated) {
   testing::GraphBuilder b;
   b.output(b.node("_end_in_a_child", {b.conv(b.input("data"), 16, 64, 3)}, CustomAttributes{}));
   const auto load_it = [&] {
-    return Model::load(b.graph(), {.input_sets = {kInputs}, .tuning_budget = 2000ms, .cache_directory = directory_}).value();
+    return Model::load(b.graph(), {.input_sets = {kTunedInputs}, .tuning_budget = 2000ms, .cache_directory = directory_}).value();
   };
   const TuningInfo first = load_it()->tuning();
   EXPECT_EQ(first.source, Source::kFailed);
@@ -270,7 +270,7 @@ TEST_F(Tuning, OtherShapesAreCompiledAgainstWeightsPackedForWinograd) {
     const auto program = model->program(inputs);
     ASSERT_TRUE(program.ok()) << program.status().to_string();
     const auto got = testing::run(**program, context);
-    const auto want = testing::run(**testing::load(network(), inputs, "cpu-reference")->program(inputs), reference_context);
+    const auto want = testing::run(**testing::load(tuned_network(), inputs, "cpu-reference")->program(inputs), reference_context);
     EXPECT_LE(testing::relative_error(got[0], want[0]), 1e-5) << shape.to_string();
   }
 }
@@ -278,11 +278,11 @@ TEST_F(Tuning, OtherShapesAreCompiledAgainstWeightsPackedForWinograd) {
 /// Every variant of the device, taken for the whole network, is right, whichever is fastest today.
 TEST(Variants, AllAnswerAlike) {
   constexpr double kWinogradBound = 1e-5;  // docs/performance.md
-  const auto inputs = kInputs;
-  Graph graph = network();
+  const auto inputs = kTunedInputs;
+  Graph graph = tuned_network();
   ASSERT_TRUE(infer(graph, inputs).ok());
   Context reference_context;
-  const auto want = testing::run(**testing::load(network(), inputs, "cpu-reference")->program(inputs), reference_context);
+  const auto want = testing::run(**testing::load(tuned_network(), inputs, "cpu-reference")->program(inputs), reference_context);
   const auto backend = make_backends({.precision = Precision::kF32Fast}).value().front();
   ASSERT_GT(backend->variants().size(), 2U);
   for (const Choices& variant : backend->variants()) {

@@ -5,9 +5,10 @@
 #include <cmath>
 #include <set>
 
-#include "tests/support/tensor_values.hpp"
 #include "tests/unit/worker/exec/graph_builder.hpp"
+#include "tests/unit/worker/exec/typed_answers.hpp"
 #include "worker/exec/backend.hpp"
+#include "worker/graph/types.hpp"
 #include "worker/ops/attention.hpp"
 #include "worker/ops/cast.hpp"
 #include "worker/ops/convolution.hpp"
@@ -24,48 +25,30 @@ namespace {
 
 using testing::GraphBuilder;
 using testing::load;
-
-struct Answer {
-  std::vector<std::vector<double>> outputs;
-  std::vector<std::string> implementations;
-  std::size_t arena_bytes = 0;
-};
+using testing::runs_oracle_kernel;
+using testing::TypedAnswer;
 
 /// Runs the graph on small numbers: -8 to 8 in floating point, or integers up to 20.
-Answer run_on(const std::string& device, Model& model, const std::vector<TensorSpec>& inputs) {
-  SCOPED_TRACE(device);
+TypedAnswer run_on_small_numbers(Model& model, const std::vector<TensorSpec>& inputs) {
   model.enter_thread();
   const auto program = model.program(inputs).value();
   std::vector<Tensor> tensors;
-  std::vector<TensorView> src, dst;
   for (const TensorSpec& spec : program->inputs()) {
-    tensors.push_back(Tensor::create(spec.dtype, spec.shape).value());
-    src.push_back(tensors.back().view());
+    const auto offset = 13 * static_cast<std::int64_t>(tensors.size() + 1);
     const bool is_float = TypeSet(Floats()).holds(spec.dtype);
-    dispatch(Numbers(), spec.dtype, [&]<typename T>() {
-      for (std::int64_t i = 0; i < src.back().element_count(); ++i) {
-        const auto number = static_cast<double>((i * 7919 + 13 * static_cast<std::int64_t>(src.size())) % 129 - 64);
-        elements<T>(src.back())[i] = from_float<T>(is_float ? number / 8 : std::abs(number) / 3);
-      }
-    });
-  }
-  for (const TensorSpec& spec : program->outputs()) {
-    tensors.push_back(Tensor::create(spec.dtype, spec.shape).value());
-    dst.push_back(tensors.back().view());
+    tensors.push_back(testing::tensor_of_numbers(spec, [&](std::int64_t i) {
+      const auto number = static_cast<double>((i * 7919 + offset) % 129 - 64);
+      return is_float ? number / 8 : std::abs(number) / 3;
+    }));
   }
   Context context;
-  const Status status = program->run(context, src, dst);
-  EXPECT_TRUE(status.ok()) << status.to_string();
-  Answer answer{.arena_bytes = program->arena_bytes()};
-  for (const TensorView& view : dst) answer.outputs.push_back(shoal::testing::as_doubles(view));
-  for (const StepInfo& step : program->steps()) answer.implementations.push_back(step.implementation);
-  return answer;
+  return testing::run_typed(*program, context, tensors);
 }
 
 /// Compares the two devices. Returns the answer of `cpu`.
-Answer expect_alike(const Graph& graph, const std::vector<TensorSpec>& inputs, double tolerance) {
+TypedAnswer compare_devices(const Graph& graph, const std::vector<TensorSpec>& inputs, double tolerance) {
   const auto fast = load(graph, inputs), slow = load(graph, inputs, "cpu-reference");
-  const Answer got = run_on("cpu", *fast, inputs), want = run_on("cpu-reference", *slow, inputs);
+  const TypedAnswer got = run_on_small_numbers(*fast, inputs), want = run_on_small_numbers(*slow, inputs);
   EXPECT_EQ(got.outputs.size(), want.outputs.size());
   for (std::size_t k = 0; k < want.outputs.size(); ++k) {
     double largest = 1e-30, error = 0;
@@ -77,12 +60,10 @@ Answer expect_alike(const Graph& graph, const std::vector<TensorSpec>& inputs, d
   return got;
 }
 
-bool runs_oracles(const Answer& answer) { return std::ranges::count(answer.implementations, "oracle") > 0; }
-
 /// Half types round every layer's result, here to as few bits.
 double rounding_of(DType dtype) { return dtype == DType::kFloat16 ? 0x1p-9 : 0x1p-6; }
 
-Graph small_network() {
+Graph residual_classifier() {
   GraphBuilder b;
   const ValueId x = b.activation(b.batch_norm(b.conv(b.input("data"), 3, 16, 3, 1, 1, true), 16));
   const ValueId y =
@@ -95,7 +76,7 @@ Graph small_network() {
 TEST(HalfTypes, RunWholeNetworksWithoutOracleKernels) {
   for (const DType dtype : {DType::kFloat16, DType::kBFloat16}) {
     const std::vector<TensorSpec> inputs = {{"data", dtype, {2, 3, 12, 12}}};
-    EXPECT_FALSE(runs_oracles(expect_alike(small_network(), inputs, rounding_of(dtype)))) << dtype_name(dtype);
+    EXPECT_FALSE(runs_oracle_kernel(compare_devices(residual_classifier(), inputs, rounding_of(dtype)))) << dtype_name(dtype);
   }
 }
 
@@ -103,9 +84,9 @@ TEST(HalfTypes, RunWholeNetworksWithoutOracleKernels) {
 TEST(HalfTypes, CompileForAShapeThatComesLater) {
   const std::vector<TensorSpec> first = {{"data", DType::kFloat16, {1, 3, 12, 12}}},
                                 later = {{"data", DType::kFloat16, {3, 3, 8, 8}}};
-  const auto model = load(small_network(), first);
-  const Answer got = run_on("cpu", *model, later);
-  const Answer want = expect_alike(small_network(), later, rounding_of(DType::kFloat16));
+  const auto model = load(residual_classifier(), first);
+  const TypedAnswer got = run_on_small_numbers(*model, later);
+  const TypedAnswer want = compare_devices(residual_classifier(), later, rounding_of(DType::kFloat16));
   for (std::size_t k = 0; k < want.outputs.size(); ++k) {
     for (std::size_t i = 0; i < want.outputs[k].size(); ++i)
       EXPECT_NEAR(got.outputs[k][i], want.outputs[k][i], rounding_of(DType::kFloat16)) << k << ", " << i;
@@ -131,7 +112,7 @@ TEST(Types, RunArithmeticWithoutOracleKernelsInEveryType) {
   const auto check = [](DType dtype) {
     SCOPED_TRACE(dtype_name(dtype));
     const std::vector<TensorSpec> inputs = {{"x", dtype, {2, 5, 41}}, {"row", dtype, {41}}};
-    EXPECT_FALSE(runs_oracles(expect_alike(arithmetic_network(), inputs, 0)));
+    EXPECT_FALSE(runs_oracle_kernel(compare_devices(arithmetic_network(), inputs, 0)));
   };
   for (const DType dtype : {DType::kFloat64, DType::kFloat16, DType::kBFloat16, DType::kInt8, DType::kUInt8, DType::kInt32,
                             DType::kUInt32, DType::kInt64, DType::kUInt64, DType::kInt16, DType::kUInt16})
@@ -144,7 +125,7 @@ TEST(Types, AChainOfFunctionsRunsInTheMemoryOfOneValue) {
   for (int i = 0; i < 5; ++i) x = b.scalar(BinaryKind::kMul, x, 3);
   b.output(b.node("Reduce", {x}, ReduceAttributes{ReduceKind::kSum, {0}}));
   const std::vector<TensorSpec> inputs = {{"x", DType::kInt32, {1000, 100}}};
-  EXPECT_LT(expect_alike(b.graph(), inputs, 0).arena_bytes, 2 * 1000 * 100 * sizeof(std::int32_t));
+  EXPECT_LT(compare_devices(b.graph(), inputs, 0).arena_bytes, 2 * 1000 * 100 * sizeof(std::int32_t));
 }
 
 /// A product of every kind of data with data, in a batch and alone, broadcast and transposed; attention in both forms; a layer
@@ -175,7 +156,7 @@ TEST(Products, RunWithoutOracleKernels) {
     const std::vector<TensorSpec> inputs = {{"x", dtype, {4, 6, 7}},       {"y", dtype, {4, 7, 6}},       {"one", dtype, {7, 5}},
                                             {"tokens", dtype, {8, 2, 36}}, {"memory", dtype, {5, 2, 72}}, {"bias", dtype, {5}}};
     const double tolerance = dtype == DType::kFloat32 ? 1e-5 : rounding_of(dtype);
-    EXPECT_FALSE(runs_oracles(expect_alike(product_network(), inputs, tolerance))) << dtype_name(dtype);
+    EXPECT_FALSE(runs_oracle_kernel(compare_devices(product_network(), inputs, tolerance))) << dtype_name(dtype);
   }
 }
 

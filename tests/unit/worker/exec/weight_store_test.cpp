@@ -16,7 +16,7 @@ namespace {
 using testing::load;
 using testing::spec;
 
-Graph small_network(double eps = 1e-5) {
+Graph packed_network(double eps = 1e-5) {
   testing::GraphBuilder b;
   const ValueId x = b.conv(b.input("data"), 3, 32, 3);
   const ValueId norm = b.node("BatchNorm", {x, b.constant({32}, 1), b.constant({32}), b.constant({32}), b.constant({32}, 2)},
@@ -24,7 +24,7 @@ Graph small_network(double eps = 1e-5) {
   b.output(b.fully_connected(b.global_average(b.activation(norm)), 32, 10));
   return b.graph();
 }
-const std::vector<TensorSpec> kInputs = {spec("data", {1, 3, 16, 16})};
+const std::vector<TensorSpec> kPackedInputs = {spec("data", {1, 3, 16, 16})};
 
 std::vector<std::byte> bytes_of(const Model& model) {
   const UniqueFd copy = duplicate_fd(model.packed_fd()).value();
@@ -37,22 +37,24 @@ INSTANTIATE_TEST_SUITE_P(Devices, PackedWeights, ::testing::Values("cpu", "cpu-r
                          [](const auto& info) { return std::string(info.param) == "cpu" ? "Cpu" : "Reference"; });
 
 TEST_P(PackedWeights, AreTheSameBytesForEqualLoads) {
-  EXPECT_EQ(bytes_of(*load(small_network(), kInputs, GetParam())), bytes_of(*load(small_network(), kInputs, GetParam())));
+  EXPECT_EQ(bytes_of(*load(packed_network(), kPackedInputs, GetParam())),
+            bytes_of(*load(packed_network(), kPackedInputs, GetParam())));
 }
 
 TEST_P(PackedWeights, OfAnEqualLoadAreMappedAndUsed) {
-  const auto first = load(small_network(), kInputs, GetParam());
-  auto second =
-      Model::load(small_network(), {.device = GetParam(), .input_sets = {kInputs}}, duplicate_fd(first->packed_fd()).value());
+  const auto first = load(packed_network(), kPackedInputs, GetParam());
+  auto second = Model::load(packed_network(), {.device = GetParam(), .input_sets = {kPackedInputs}},
+                            duplicate_fd(first->packed_fd()).value());
   ASSERT_TRUE(second.ok()) << second.status().to_string();
   Context a, b;
-  EXPECT_TRUE(testing::same_bits(testing::run(**first->program(kInputs), a), testing::run(**(*second)->program(kInputs), b)));
+  EXPECT_TRUE(
+      testing::same_bits(testing::run(**first->program(kPackedInputs), a), testing::run(**(*second)->program(kPackedInputs), b)));
 }
 
 TEST_P(PackedWeights, OfAnotherModelAreRefused) {
-  const auto first = load(small_network(), kInputs, GetParam());
-  const auto other =
-      Model::load(small_network(1e-3), {.device = GetParam(), .input_sets = {kInputs}}, duplicate_fd(first->packed_fd()).value());
+  const auto first = load(packed_network(), kPackedInputs, GetParam());
+  const auto other = Model::load(packed_network(1e-3), {.device = GetParam(), .input_sets = {kPackedInputs}},
+                                 duplicate_fd(first->packed_fd()).value());
   ASSERT_FALSE(other.ok());
   EXPECT_EQ(other.status().code(), StatusCode::kFailedPrecondition);
 }
@@ -73,9 +75,9 @@ TEST_P(PackedWeights, WithAnEntryOfAnotherSizeOrPlaceAreRefused) {
   constexpr std::size_t kCountAt = 12, kTableAt = 40, kRowBytes = 40;
   constexpr std::size_t kKeyAt = 0, kLayoutAt = 8, kTypeAt = 22, kOffsetAt = 24, kSizeAt = 32;  // within a row
   const auto load_with = [](const std::vector<std::byte>& bytes) {
-    return Model::load(small_network(), {.device = GetParam(), .input_sets = {kInputs}}, packed_as(bytes)).status();
+    return Model::load(packed_network(), {.device = GetParam(), .input_sets = {kPackedInputs}}, packed_as(bytes)).status();
   };
-  const std::vector<std::byte> packed = bytes_of(*load(small_network(), kInputs, GetParam()));
+  const std::vector<std::byte> packed = bytes_of(*load(packed_network(), kPackedInputs, GetParam()));
   ASSERT_TRUE(load_with(packed).ok());
   std::uint32_t count = 0;
   std::memcpy(&count, packed.data() + kCountAt, sizeof count);
@@ -112,16 +114,16 @@ TEST_P(PackedWeights, WithAnEntryOfAnotherSizeOrPlaceAreRefused) {
 
 // Hashing reads all constants. Here that would be a segmentation fault.
 TEST(WeightStore, WeightsOfAnotherIdentityAreRefusedBeforeAnyConstantIsRead) {
-  const auto first = load(small_network(), kInputs);
+  const auto first = load(packed_network(), kPackedInputs);
   void* const memory = ::mmap(nullptr, 1 << 20, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   ASSERT_NE(memory, MAP_FAILED);
-  Graph unreadable = small_network();
+  Graph unreadable = packed_network();
   for (Value& value : unreadable.values) {
     if (value.constant) value.constant->bytes = {static_cast<const std::byte*>(memory), value.constant->bytes.size()};
   }
   EXPECT_EQ(test::exit_code_of([&] {
-              const auto other =
-                  Model::load(unreadable, {.threads = 2, .input_sets = {kInputs}}, duplicate_fd(first->packed_fd()).value());
+              const auto other = Model::load(unreadable, {.threads = 2, .input_sets = {kPackedInputs}},
+                                             duplicate_fd(first->packed_fd()).value());
               return other.status().code() == StatusCode::kFailedPrecondition ? 0 : 1;
             }),
             0);
@@ -129,9 +131,9 @@ TEST(WeightStore, WeightsOfAnotherIdentityAreRefusedBeforeAnyConstantIsRead) {
 }
 
 TEST(WeightStore, WeightsOfAnotherWidthAreRefused) {
-  const auto first = load(small_network(), kInputs);
+  const auto first = load(packed_network(), kPackedInputs);
   const auto other =
-      Model::load(small_network(), {.threads = 2, .input_sets = {kInputs}}, duplicate_fd(first->packed_fd()).value());
+      Model::load(packed_network(), {.threads = 2, .input_sets = {kPackedInputs}}, duplicate_fd(first->packed_fd()).value());
   EXPECT_EQ(other.status().code(), StatusCode::kFailedPrecondition);
 }
 

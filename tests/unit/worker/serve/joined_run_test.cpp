@@ -20,11 +20,12 @@
 namespace shoal::worker {
 namespace {
 
+using test::kClient;
 using testing::GraphBuilder;
 using testing::noise;
 using testing::spec;
 
-constexpr std::uint64_t kClient = 5, kArenaBytes = std::uint64_t{1} << 20, kFirstId = 100;
+constexpr std::uint64_t kBatchArenaBytes = std::uint64_t{1} << 20, kFirstId = 100;
 
 /// What came back for one request.
 struct Answer {
@@ -38,7 +39,7 @@ struct Answer {
 class Batch {
  public:
   Batch(Model& model, std::vector<TensorSpec> inputs) : parts_("m", model, std::move(inputs)) {
-    for (const char* label : {"input", "output"}) fds_.push_back(create_memfd(label, kArenaBytes).value());
+    for (const char* label : {"input", "output"}) fds_.push_back(create_memfd(label, kBatchArenaBytes).value());
     output_.emplace(Segment::map(fds_[1], Segment::Access::kReadWrite).value());
     attach();
   }
@@ -203,7 +204,7 @@ TEST_F(JoinedRun, OneWithWrongInputsIsToldSoAndTheOthersRun) {
   batch_.add(filled({1, 4}, 1));
   batch_.add(filled({1, 5}, 2));
   batch_.add(filled({1, 4}, 3)).inputs[0].dtype = static_cast<std::uint8_t>(DType::kInt32);
-  batch_.add(filled({1, 4}, 4)).outputs = {wire::WireTensor{.offset_bytes = kArenaBytes, .capacity_bytes = 64}};
+  batch_.add(filled({1, 4}, 4)).outputs = {wire::WireTensor{.offset_bytes = kBatchArenaBytes, .capacity_bytes = 64}};
   batch_.add(filled({1, 4}, 5));
   ASSERT_TRUE(batch_.run());
   ASSERT_EQ(batch_.answers().size(), 5u);

@@ -25,8 +25,9 @@
 namespace shoal::worker {
 namespace {
 
+using test::kClient;
+
 constexpr wire::PeerId kLane = 1;
-constexpr std::uint64_t kClient = 5;
 constexpr int kLimitMs = 5000;
 
 /// The identity model. While it is gated, a program for more than one row must be compiled first, and that waits for the test.

@@ -18,13 +18,15 @@
 namespace shoal::worker {
 namespace {
 
-constexpr std::uint64_t kClient = 5, kArenaBytes = 4096;
+using test::kClient;
+
+constexpr std::uint64_t kSmallArenaBytes = 4096;
 
 /// A lane's runner on the identity model, and one client's arenas.
 class RequestRunnerTest : public ::testing::Test {
  protected:
   RequestRunnerTest() {
-    for (const char* label : {"input", "output"}) fds_.push_back(create_memfd(label, kArenaBytes).value());
+    for (const char* label : {"input", "output"}) fds_.push_back(create_memfd(label, kSmallArenaBytes).value());
     input_.emplace(Segment::map(fds_[0], Segment::Access::kReadWrite).value());
     output_.emplace(Segment::map(fds_[1], Segment::Access::kReadWrite).value());
     attach();
@@ -194,9 +196,9 @@ TEST_F(RequestRunnerTest, InputsMayTravelAsFramesWithoutAnyArena) {
 }
 
 TEST_F(RequestRunnerTest, TensorsOutsideTheArenasAreRefused) {
-  EXPECT_EQ(code(answer(request(3, kArenaBytes, 64))), StatusCode::kInvalidArgument);
+  EXPECT_EQ(code(answer(request(3, kSmallArenaBytes, 64))), StatusCode::kInvalidArgument);
   EXPECT_EQ(code(answer(request(3, ~std::uint64_t{63}, 64))), StatusCode::kInvalidArgument);
-  EXPECT_EQ(code(answer(request(3, 0, kArenaBytes))), StatusCode::kInvalidArgument);
+  EXPECT_EQ(code(answer(request(3, 0, kSmallArenaBytes))), StatusCode::kInvalidArgument);
   EXPECT_EQ(code(answer(request(3, 0, ~std::uint64_t{0}))), StatusCode::kInvalidArgument);
 }
 

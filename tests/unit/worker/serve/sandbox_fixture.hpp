@@ -30,7 +30,7 @@ inline int status_of(const std::function<int()>& call, Who who = Who::kWorker, c
   return status;
 }
 
-class SandboxTest : public testing::Test {
+class SandboxTest : public ::testing::Test {
  protected:
   void SetUp() override {
     int status = status_of([] { return 0; });

@@ -28,7 +28,7 @@ class GoldenTest : public ::testing::Test {
     return read();
   }
 
-  const shoal::test::ScratchDirectory directory_;
+  const test::ScratchDirectory directory_;
   ModelSource source_{.name = "echo", .path = "builtin:identity"};
   const std::string rows_ = npy("<f4", "False", "(2, 3)", floats(6));
 };
@@ -78,10 +78,10 @@ TEST_F(GoldenTest, AFileThatDoesNotFitTheModelIsAnErrorThatNamesBoth) {
 
 // The sum of the data and the state is the next state.
 TEST_F(GoldenTest, AStateThatItLeavesOutIsZeros) {
-  shoal::test::write_graph(directory_.path("sum"), "sum", R"json({"nodes": [
+  test::write_graph(directory_.path("sum"), "sum", R"json({"nodes": [
       {"op": "null", "name": "data", "inputs": []}, {"op": "null", "name": "h_in", "inputs": []},
       {"op": "elemwise_add", "name": "h", "inputs": [[0, 0, 0], [1, 0, 0]]}], "arg_nodes": [0, 1], "heads": [[2, 0, 0]]})json",
-                           "[]");
+                    "[]");
   source_.path = directory_.path("sum/sum");
   source_.files = {source_.path + "-symbol.json", source_.path + "-0000.params"};
   source_.config.inputs = {{"data", DType::kFloat32, Shape{-1, 3}}};

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-namespace shoal::worker::test {
+namespace shoal::test {
 namespace {
 
 constexpr std::int32_t kCpu = 1;
@@ -150,4 +150,4 @@ Archive archive(const std::vector<Member>& members, bool zip64) {
   return made;
 }
 
-}  // namespace shoal::worker::test
+}  // namespace shoal::test

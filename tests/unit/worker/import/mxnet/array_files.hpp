@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-namespace shoal::worker::test {
+namespace shoal::test {
 
 /// The bytes of a number, little-endian.
 template <typename T>
@@ -55,4 +55,4 @@ struct Archive {
 /// zip64: the end record says that its numbers stand in a Zip64 one.
 Archive archive(const std::vector<Member>& members, bool zip64 = false);
 
-}  // namespace shoal::worker::test
+}  // namespace shoal::test

@@ -24,7 +24,7 @@ using namespace test;  // NOLINT: makers of files
 constexpr std::size_t kCutEveryByteTo = 4096;
 constexpr ImportLimits kLimits{.memory_bytes = std::uint64_t{1} << 20};
 constexpr std::size_t kForErrors = 16 << 10;  // texts of errors, which no file determines
-constexpr std::size_t kFlips = shoal::test::kSanitized ? 30'000 : 100'000, kFlipsLong = 1'000'000;
+constexpr std::size_t kFlips = test::kSanitized ? 30'000 : 100'000, kFlipsLong = 1'000'000;
 
 struct Sample {
   std::string name, bytes;
@@ -39,7 +39,7 @@ ForeignFile file_of(const Sample& sample, const std::string& bytes) {
 
 /// What the importer says of these bytes. It may take at most `most_bytes` of memory for that.
 Status import(const Sample& sample, const std::string& bytes, std::size_t most_bytes = kLimits.memory_bytes + kForErrors) {
-  const shoal::test::AllocatedPeak peak;
+  const test::AllocatedPeak peak;
   const ForeignFile file = file_of(sample, bytes);
   MemoryBudget budget(kLimits);
   Status status = sample.is_graph ? import_mxnet_symbol(file, kLimits).status() : parse_mxnet_params(file, budget).status();
@@ -271,7 +271,7 @@ TEST(ImportHardness, WarningsAreFewAndShortWhateverTheFileHolds) {
 
 /// Nodes that Shoal does not have give values to those who read them, as many as these ask for.
 TEST(ImportHardness, ASurveyTakesNoMoreMemoryThanIsAllowed) {
-  const shoal::test::ScratchDirectory scratch;
+  const test::ScratchDirectory scratch;
   scratch.write("m-symbol.json",
                 graph_of(R"({"op":"Unheard","name":"u","inputs":[[0,0]]},)"
                          R"({"op":"Unheard","name":")" +
@@ -288,8 +288,8 @@ TEST(ImportHardness, ASurveyTakesNoMoreMemoryThanIsAllowed) {
 TEST(ImportHardness, ASurveyOfAsManyOperatorsAsNodesTakesSeconds) {
   constexpr int kNodes = 200'000;
   // Of processor time: 1 (asan: 19) where the JSON library's callbacks took 14, and lists of operators 70.
-  constexpr double kSeconds = shoal::test::kSanitized ? 90 : 13;
-  const shoal::test::ScratchDirectory scratch;
+  constexpr double kSeconds = test::kSanitized ? 90 : 13;
+  const test::ScratchDirectory scratch;
   std::string nodes;
   for (int i = 0; i < kNodes; ++i) {
     const std::string op = "Unheard" + std::to_string(100'000 + i), name = "n" + std::to_string(i);
@@ -307,7 +307,7 @@ TEST(ImportHardness, ASurveyOfAsManyOperatorsAsNodesTakesSeconds) {
 
 /// Long names, which no node of the graph has.
 TEST(ImportHardness, NamesOfParametersAreKeptOnce) {
-  const shoal::test::ScratchDirectory scratch;
+  const test::ScratchDirectory scratch;
   scratch.write("m-symbol.json", graph_of(R"({"op":"_copy","name":"c","inputs":[[0,0]]})"));
   std::vector<std::string> records, names;
   for (int i = 0; i < 60; ++i) {
@@ -316,14 +316,14 @@ TEST(ImportHardness, NamesOfParametersAreKeptOnce) {
   }
   scratch.write("m-0000.params", list(records, names));
   find_mxnet_operator("_copy");  // makes the table of operators, once per process
-  const shoal::test::AllocatedPeak peak;
+  const test::AllocatedPeak peak;
   EXPECT_TRUE(read_model({scratch.path("m-symbol.json"), scratch.path("m-0000.params")}, {}, kLimits).ok());
   EXPECT_LE(peak.bytes(), kLimits.memory_bytes);
 }
 
 /// One limit for the two files of a checkpoint.
 TEST(ImportHardness, BothFilesTakeFromOneBudget) {
-  const shoal::test::ScratchDirectory scratch;
+  const test::ScratchDirectory scratch;
   const std::string graph = graph_of(R"({"op":"_copy","name":"c","inputs":[[0,0]]})");
   scratch.write("m-symbol.json", graph);
   scratch.write("m-0000.params", list({record(Era::kV2, {1}, 0, floats(1))}, {"arg:" + std::string(10000, 'n')}));

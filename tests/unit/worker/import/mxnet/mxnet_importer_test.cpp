@@ -8,6 +8,8 @@
 
 #include "shm/base/format.hpp"
 #include "tests/support/scratch_directory.hpp"
+#include "tests/unit/worker/import/mxnet/array_files.hpp"
+#include "tests/unit/worker/import/mxnet/refusals.hpp"
 #include "worker/graph/operators.hpp"
 #include "worker/import/mxnet/mxnet_lowering.hpp"
 #include "worker/ops/reshape.hpp"
@@ -39,34 +41,19 @@ class Symbol {
   int count_ = 0;
 };
 
-template <typename T>
-std::string raw(T value) {
-  return std::string(reinterpret_cast<const char*>(&value), sizeof(value));
-}
-
 class MxnetImporter : public ::testing::Test {
  protected:
   /// Imports `json` with a parameter file that holds a float32 array of 3 elements under each key.
   Result<Import> import(const std::string& json, const std::vector<std::string>& keys = {},
                         std::vector<std::string> outputs = {}) {
     scratch_.write("m-symbol.json", json);
-    std::string bytes = raw<std::uint64_t>(0x112) + raw<std::uint64_t>(0) + raw<std::uint64_t>(keys.size()),
-                names = raw<std::uint64_t>(keys.size());
-    for (const std::string& key : keys) {
-      bytes += raw<std::uint32_t>(0xF993fac9) + raw<std::int32_t>(0) + raw<std::int32_t>(1) + raw<std::int64_t>(3) +
-               raw<std::int32_t>(1) + raw<std::int32_t>(0) + raw<std::int32_t>(0) + std::string(12, '\0');
-      names += raw<std::uint64_t>(key.size()) + key;
-    }
-    scratch_.write("m-0000.params", bytes + names);
+    const std::string array = test::record(test::Era::kV2, {3}, 0, std::string(12, '\0'));
+    scratch_.write("m-0000.params", test::list(std::vector(keys.size(), array), keys));
     return read_model({scratch_.path("m-symbol.json"), scratch_.path("m-0000.params")}, std::move(outputs));
   }
   void expect_refused(const std::string& json, StatusCode code, const std::vector<std::string>& parts,
                       const std::vector<std::string>& keys = {}) {
-    const auto result = import(json, keys);
-    ASSERT_FALSE(result.ok());
-    EXPECT_EQ(result.status().code(), code) << result.status().to_string();
-    for (const std::string& part : parts)
-      EXPECT_NE(result.status().message().find(part), std::string::npos) << result.status().to_string();
+    test::expect_refusal(import(json, keys).status(), code, parts);
   }
   const test::ScratchDirectory scratch_;
 };

@@ -7,6 +7,7 @@
 #include <fstream>
 
 #include "tests/unit/worker/import/mxnet/array_files.hpp"
+#include "tests/unit/worker/import/mxnet/refusals.hpp"
 #include "worker/import/sparse_array.hpp"
 
 namespace shoal::worker {
@@ -19,14 +20,11 @@ Result<std::vector<NamedArray>> read(const std::string& bytes, const ImportLimit
   return parse_mxnet_params({"m-0000.params", std::as_bytes(std::span(bytes)), nullptr}, budget);
 }
 
-void expect_refused(const std::string& bytes, const std::vector<std::string>& parts, StatusCode code = StatusCode::kDataLoss) {
-  const auto arrays = read(bytes);
-  ASSERT_FALSE(arrays.ok()) << parts.front();
-  EXPECT_EQ(arrays.status().code(), code) << arrays.status().to_string();
+void expect_arrays_refused(const std::string& bytes, const std::vector<std::string>& parts,
+                           StatusCode code = StatusCode::kDataLoss) {
   std::vector<std::string> wanted = parts;
   wanted.insert(wanted.end(), {"m-0000.params", "offset"});
-  for (const std::string& part : wanted)
-    EXPECT_NE(arrays.status().message().find(part), std::string::npos) << part << ": " << arrays.status().to_string();
+  expect_refusal(read(bytes).status(), code, wanted);
 }
 
 /// What an array holds; it may be a view into the bytes that were read.
@@ -155,11 +153,12 @@ TEST(MxnetParams, ThatAreSparseAreRefusedByTheIndexThatIsWrong) {
   const std::string rows = list({sparse_record(1)}, {kKey}), csr = list({sparse_record(2)}, {kKey});
   const std::size_t row = rows.size() - 8 - 8 - 5 - 8, column = csr.size() - 8 - 8 - 5 - 8, bounds = column - 6 * 8;
   for (const std::int64_t wrong : {std::int64_t{-1}, std::int64_t{5}, (std::int64_t{1} << 31) - 1, std::int64_t{1} << 62}) {
-    expect_refused(with(rows, row, wrong), {"row_sparse array 'arg:w'", "row number 0", "5 of them", std::to_string(wrong)});
-    expect_refused(with(csr, column, wrong), {"csr array 'arg:w'", "column number 0", "2 of them"});
-    expect_refused(with(csr, bounds, wrong), {"csr array 'arg:w'", "begins with"});
-    expect_refused(with(csr, bounds + 8, wrong), {"csr array 'arg:w'", "indptr"});
-    expect_refused(with(csr, bounds + 5 * 8, wrong), {"csr array 'arg:w'", "ends with"});
+    expect_arrays_refused(with(rows, row, wrong),
+                          {"row_sparse array 'arg:w'", "row number 0", "5 of them", std::to_string(wrong)});
+    expect_arrays_refused(with(csr, column, wrong), {"csr array 'arg:w'", "column number 0", "2 of them"});
+    expect_arrays_refused(with(csr, bounds, wrong), {"csr array 'arg:w'", "begins with"});
+    expect_arrays_refused(with(csr, bounds + 8, wrong), {"csr array 'arg:w'", "indptr"});
+    expect_arrays_refused(with(csr, bounds + 5 * 8, wrong), {"csr array 'arg:w'", "ends with"});
   }
   EXPECT_EQ(text(read(with(csr, column, std::int64_t{0})).value()[0].sparse->indices), raw<std::int64_t>(0));
 }
@@ -167,29 +166,30 @@ TEST(MxnetParams, ThatAreSparseAreRefusedByTheIndexThatIsWrong) {
 TEST(MxnetParams, AreRefusedCutAtEveryByte) {
   for (const Era era : {Era::kV0, Era::kV1, Era::kV2, Era::kV3}) {
     const std::string whole = list({record(era, {2}, kFloat32, floats(2)), record(era, {1}, kFloat32, floats(1))}, {"a", "b"});
-    for (std::size_t size = 0; size < whole.size(); ++size) expect_refused(whole.substr(0, size), {"truncated"});
+    for (std::size_t size = 0; size < whole.size(); ++size) expect_arrays_refused(whole.substr(0, size), {"truncated"});
   }
 }
 
 TEST(MxnetParams, AreRefusedByTheFieldThatIsWrong) {
-  expect_refused(good() + "x", {"end"});
-  expect_refused(with<std::uint64_t>(good(), 0, 0x113), {"list magic"});
-  expect_refused(with<std::uint64_t>(good(), kCount, std::uint64_t{1} << 60), {"number of arrays"});
-  expect_refused(with<std::uint64_t>(good(), kCount, 2), {"array 1 of 2"});
+  expect_arrays_refused(good() + "x", {"end"});
+  expect_arrays_refused(with<std::uint64_t>(good(), 0, 0x113), {"list magic"});
+  expect_arrays_refused(with<std::uint64_t>(good(), kCount, std::uint64_t{1} << 60), {"number of arrays"});
+  expect_arrays_refused(with<std::uint64_t>(good(), kCount, 2), {"array 1 of 2"});
   for (const std::uint32_t magic : {0xF993FACBu, 33u, 1u << 31})
-    expect_refused(with<std::uint32_t>(good(), kMagic, magic), {"array 0 of 1", "magic of an array"});
-  for (const std::int32_t storage : {7, -1}) expect_refused(with<std::int32_t>(good(), kStorage, storage), {"storage type"});
-  for (const std::int32_t rank : {-2, 0x7fffffff}) expect_refused(with<std::int32_t>(good(), kRank, rank), {"rank"});
-  expect_refused(with<std::int64_t>(good(), kDim0, -1), {"dimension"});
-  expect_refused(with<std::int64_t>(good(), kDim0, std::int64_t{1} << 62), {"data"});
-  for (const std::int32_t flag : {13, -1, 200}) expect_refused(with<std::int32_t>(good(), kType, flag), {"type flag"});
-  expect_refused(with<std::uint64_t>(good(), kNames, 0), {"end"});
-  expect_refused(with<std::uint64_t>(good(), kNames, 2), {"number of names"});
-  expect_refused(with<std::uint64_t>(good(), kNameLength, std::uint64_t{1} << 63), {"length of a name"});
-  expect_refused(with<char>(good(), good().size() - 1, '\xff'), {"name 0", "UTF-8"});
+    expect_arrays_refused(with<std::uint32_t>(good(), kMagic, magic), {"array 0 of 1", "magic of an array"});
+  for (const std::int32_t storage : {7, -1})
+    expect_arrays_refused(with<std::int32_t>(good(), kStorage, storage), {"storage type"});
+  for (const std::int32_t rank : {-2, 0x7fffffff}) expect_arrays_refused(with<std::int32_t>(good(), kRank, rank), {"rank"});
+  expect_arrays_refused(with<std::int64_t>(good(), kDim0, -1), {"dimension"});
+  expect_arrays_refused(with<std::int64_t>(good(), kDim0, std::int64_t{1} << 62), {"data"});
+  for (const std::int32_t flag : {13, -1, 200}) expect_arrays_refused(with<std::int32_t>(good(), kType, flag), {"type flag"});
+  expect_arrays_refused(with<std::uint64_t>(good(), kNames, 0), {"end"});
+  expect_arrays_refused(with<std::uint64_t>(good(), kNames, 2), {"number of names"});
+  expect_arrays_refused(with<std::uint64_t>(good(), kNameLength, std::uint64_t{1} << 63), {"length of a name"});
+  expect_arrays_refused(with<char>(good(), good().size() - 1, '\xff'), {"name 0", "UTF-8"});
   const std::string v3 = list({record(Era::kV3, {2, 3}, kFloat32, floats(6))}, {kKey});
-  expect_refused(with<std::int32_t>(v3, kStorage, 1), {"storage type"});
-  expect_refused(with<std::int64_t>(v3, kDim0, -2), {"dimension"});
+  expect_arrays_refused(with<std::int32_t>(v3, kStorage, 1), {"storage type"});
+  expect_arrays_refused(with<std::int64_t>(v3, kDim0, -2), {"dimension"});
 }
 
 TEST(MxnetParams, TakeNoMoreMemoryThanIsAllowed) {
@@ -286,69 +286,69 @@ TEST(MxnetArchive, IsRefusedIfASparseArrayIsWrong) {
     return archive({{"r/data.npy", ramp()}, {"r/indices.npy", indices}, {"r/shape.npy", shape}, {"r/format.npy", "row_sparse"}})
         .bytes;
   };
-  expect_refused(archive({{"r/data.npy", ramp()}, {"r/format.npy", "csr"}}).bytes, {"sparse array 'r'", "no such member"});
-  expect_refused(rows(numbers({1, 1}), numbers({8, 3})), {"'r'", "ascend"});
-  expect_refused(rows(numbers({1, 8}), numbers({8, 3})), {"'r'", "row number 1 is 8"});
-  expect_refused(rows(numbers({1, 2}), numbers({8, 4})), {"'r'", "2x3", "8x4"});
-  expect_refused(rows(numbers({1}), numbers({8, 3})), {"'r'", "2 elements"});
-  expect_refused(rows(numbers({1, 2}), numbers({8, -3})), {"'r'", "shape", "-3"});
-  expect_refused(rows(ramp(), numbers({8, 3})), {"'r'"});
+  expect_arrays_refused(archive({{"r/data.npy", ramp()}, {"r/format.npy", "csr"}}).bytes, {"sparse array 'r'", "no such member"});
+  expect_arrays_refused(rows(numbers({1, 1}), numbers({8, 3})), {"'r'", "ascend"});
+  expect_arrays_refused(rows(numbers({1, 8}), numbers({8, 3})), {"'r'", "row number 1 is 8"});
+  expect_arrays_refused(rows(numbers({1, 2}), numbers({8, 4})), {"'r'", "2x3", "8x4"});
+  expect_arrays_refused(rows(numbers({1}), numbers({8, 3})), {"'r'", "2 elements"});
+  expect_arrays_refused(rows(numbers({1, 2}), numbers({8, -3})), {"'r'", "shape", "-3"});
+  expect_arrays_refused(rows(ramp(), numbers({8, 3})), {"'r'"});
 }
 
 TEST(MxnetArchive, IsRefusedCutAtEveryByteAndWithMoreBehindIt) {
   const std::string whole = archive({{"arg:w.npy", ramp(), true, true}}).bytes;
-  for (std::size_t size = 0; size < whole.size(); ++size) expect_refused(whole.substr(0, size), {""});
-  expect_refused(whole + "x", {"end of the archive"});
+  for (std::size_t size = 0; size < whole.size(); ++size) expect_arrays_refused(whole.substr(0, size), {""});
+  expect_arrays_refused(whole + "x", {"end of the archive"});
 }
 
 TEST(MxnetArchive, IsRefusedByWhatIsWrong) {
   const Archive good = archive({{"arg:w.npy", ramp()}});
   constexpr std::size_t kFlags = 8, kMethod = 10, kCrc = 16, kStoredSize = 20, kSize = 24, kOffset = 42;  // in the directory
   const auto changed = [&](std::size_t field, auto value) { return with(good.bytes, good.directory + field, value); };
-  expect_refused(changed(kFlags, std::uint16_t{1}), {"'arg:w.npy'", "encrypted"}, StatusCode::kUnimplemented);
-  expect_refused(changed(kMethod, std::uint16_t{12}), {"'arg:w.npy'", "method 12"}, StatusCode::kUnimplemented);
-  expect_refused(changed(kCrc, std::uint32_t{1}), {"'arg:w.npy'", "CRC"});
-  expect_refused(changed(kOffset, std::uint32_t{0x7fffffff}), {"'arg:w.npy'", "offset"});
-  expect_refused(changed(kStoredSize, std::uint32_t{5}), {"'arg:w.npy'", "size"});
-  expect_refused(with(with(good.bytes, good.directory + kStoredSize, std::uint32_t{1} << 30), good.directory + kSize,
-                      std::uint32_t{1} << 30),
-                 {"'arg:w.npy'", "stored size"});
-  expect_refused(with(good.bytes, good.end + 16, std::uint32_t{0x7fffffff}), {"central directory"});
-  expect_refused(with(good.bytes, good.end + 10, std::uint16_t{9}), {"number of members"});
-  expect_refused(archive({{"data.pkl", "text"}}).bytes, {"'data.pkl'", "no .npy"});
-  expect_refused(archive({{"arg:w.npy", "text"}}).bytes, {"'arg:w.npy'", "magic"});
-  expect_refused(archive({{"arg:w.npy", npy(">f4", "False", "(1,)", "abcd")}}).bytes, {"'arg:w.npy'", "byte order"},
-                 StatusCode::kUnimplemented);
+  expect_arrays_refused(changed(kFlags, std::uint16_t{1}), {"'arg:w.npy'", "encrypted"}, StatusCode::kUnimplemented);
+  expect_arrays_refused(changed(kMethod, std::uint16_t{12}), {"'arg:w.npy'", "method 12"}, StatusCode::kUnimplemented);
+  expect_arrays_refused(changed(kCrc, std::uint32_t{1}), {"'arg:w.npy'", "CRC"});
+  expect_arrays_refused(changed(kOffset, std::uint32_t{0x7fffffff}), {"'arg:w.npy'", "offset"});
+  expect_arrays_refused(changed(kStoredSize, std::uint32_t{5}), {"'arg:w.npy'", "size"});
+  expect_arrays_refused(with(with(good.bytes, good.directory + kStoredSize, std::uint32_t{1} << 30), good.directory + kSize,
+                             std::uint32_t{1} << 30),
+                        {"'arg:w.npy'", "stored size"});
+  expect_arrays_refused(with(good.bytes, good.end + 16, std::uint32_t{0x7fffffff}), {"central directory"});
+  expect_arrays_refused(with(good.bytes, good.end + 10, std::uint16_t{9}), {"number of members"});
+  expect_arrays_refused(archive({{"data.pkl", "text"}}).bytes, {"'data.pkl'", "no .npy"});
+  expect_arrays_refused(archive({{"arg:w.npy", "text"}}).bytes, {"'arg:w.npy'", "magic"});
+  expect_arrays_refused(archive({{"arg:w.npy", npy(">f4", "False", "(1,)", "abcd")}}).bytes, {"'arg:w.npy'", "byte order"},
+                        StatusCode::kUnimplemented);
   for (const char* descr : {"<c8", "O"})
-    expect_refused(archive({{"arg:w.npy", npy(descr, "False", "(1,)", "abcdefgh")}}).bytes, {"'arg:w.npy'", descr},
-                   StatusCode::kUnimplemented);
-  expect_refused(archive({{"arg:w.npy", with(ramp(), 6, char{9})}}).bytes, {"'arg:w.npy'", "version 9"},
-                 StatusCode::kUnimplemented);
-  expect_refused(archive({{"arg:w.npy", npy("<f4", "False", "(2, 4)", floats(6))}}).bytes, {"'arg:w.npy'", "shape"});
+    expect_arrays_refused(archive({{"arg:w.npy", npy(descr, "False", "(1,)", "abcdefgh")}}).bytes, {"'arg:w.npy'", descr},
+                          StatusCode::kUnimplemented);
+  expect_arrays_refused(archive({{"arg:w.npy", with(ramp(), 6, char{9})}}).bytes, {"'arg:w.npy'", "version 9"},
+                        StatusCode::kUnimplemented);
+  expect_arrays_refused(archive({{"arg:w.npy", npy("<f4", "False", "(2, 4)", floats(6))}}).bytes, {"'arg:w.npy'", "shape"});
 }
 
 TEST(MxnetArchive, MembersMayNotOverlap) {
   const Archive good = archive({{"a.npy", ramp()}, {"a.npy", ramp()}});
   const std::size_t second = good.directory + (good.end - good.directory) / 2;
-  expect_refused(with(good.bytes, second + 42, std::uint32_t{0}), {"overlap"});
+  expect_arrays_refused(with(good.bytes, second + 42, std::uint32_t{0}), {"overlap"});
 }
 
 TEST(MxnetArchive, IsRefusedWithSomethingBeforeItOrAGap) {
   const Archive good = archive({{"arg:w.npy", ramp(), true}});
-  expect_refused("x" + good.bytes, {""});
+  expect_arrays_refused("x" + good.bytes, {""});
   std::string gap = good.bytes;
   gap.insert(good.end, "gap");
-  expect_refused(gap, {"central directory"});
+  expect_arrays_refused(gap, {"central directory"});
   EXPECT_TRUE(read(with(good.bytes, good.end + 20, std::uint16_t{3}) + "abc").ok()) << "a comment of three bytes";
-  expect_refused(with(good.bytes, good.end + 20, std::uint16_t{2}) + "abc", {"end of the archive"});
+  expect_arrays_refused(with(good.bytes, good.end + 20, std::uint16_t{2}) + "abc", {"end of the archive"});
 }
 
 TEST(MxnetArchive, HeadersLieWhereTheDirectorySays) {
   const Archive good = archive({{"arg:w.npy", ramp()}});
-  constexpr std::size_t kNameLength = 26;                                 // in the local header
-  expect_refused(with(good.bytes, 0, std::uint32_t{0}), {"list magic"});  // not taken for an archive
-  expect_refused(with(good.bytes, kNameLength, std::uint16_t{7}), {"'arg:w.npy'", "name"});
-  expect_refused(with(good.bytes, kNameLength, std::uint16_t{0xffff}), {"'arg:w.npy'"});
+  constexpr std::size_t kNameLength = 26;                                        // in the local header
+  expect_arrays_refused(with(good.bytes, 0, std::uint32_t{0}), {"list magic"});  // not taken for an archive
+  expect_arrays_refused(with(good.bytes, kNameLength, std::uint16_t{7}), {"'arg:w.npy'", "name"});
+  expect_arrays_refused(with(good.bytes, kNameLength, std::uint16_t{0xffff}), {"'arg:w.npy'"});
 }
 
 TEST(MxnetArchive, Zip64NumbersAreBounded) {
@@ -356,21 +356,21 @@ TEST(MxnetArchive, Zip64NumbersAreBounded) {
   const std::size_t extra = good.directory + 46 + std::string("arg:w.npy").size() + 4;
   for (const std::uint64_t huge : {std::uint64_t{1} << 40, std::uint64_t{1} << 63, ~std::uint64_t{0}}) {
     for (int number = 0; number < 3; ++number) {  // size, stored size, offset
-      expect_refused(with(good.bytes, extra + 8 * static_cast<std::size_t>(number), huge), {"'arg:w.npy'"});
+      expect_arrays_refused(with(good.bytes, extra + 8 * static_cast<std::size_t>(number), huge), {"'arg:w.npy'"});
     }
-    expect_refused(with(with(good.bytes, extra, huge), extra + 8, huge), {"'arg:w.npy'", "stored size"});
+    expect_arrays_refused(with(with(good.bytes, extra, huge), extra + 8, huge), {"'arg:w.npy'", "stored size"});
   }
   const std::size_t end64 = good.end - 76;
   for (const std::size_t field : {32, 40, 48}) {  // number of members, size and offset of the directory
     for (const std::uint64_t huge : {std::uint64_t{1} << 62, ~std::uint64_t{0}})
-      expect_refused(with(good.bytes, end64 + field, huge), {""});
+      expect_arrays_refused(with(good.bytes, end64 + field, huge), {""});
   }
 }
 
 TEST(MxnetArchive, NamesAreTextAndNeverPaths) {
   EXPECT_EQ(read(archive({{"../../etc/passwd.npy", ramp()}}).bytes).value().at(0).name, "../../etc/passwd");
-  expect_refused(archive({{"a\xff.npy", ramp()}}).bytes, {"name", "UTF-8"});
-  expect_refused(archive({{std::string("a\0b.npy", 7), ramp()}}).bytes, {"name", "UTF-8"});
+  expect_arrays_refused(archive({{"a\xff.npy", ramp()}}).bytes, {"name", "UTF-8"});
+  expect_arrays_refused(archive({{std::string("a\0b.npy", 7), ramp()}}).bytes, {"name", "UTF-8"});
 }
 
 TEST(MxnetArchive, MayHoldEqualNames) {
@@ -382,8 +382,9 @@ TEST(MxnetArchive, MayHoldEqualNames) {
 TEST(MxnetArchive, DamagedDeflatedDataIsNamed) {
   const Archive good = archive({{"arg:w.npy", ramp(), true, true}});
   const std::size_t data = 30 + std::string("arg:w.npy").size();
-  expect_refused(with(good.bytes, data + 4, std::uint32_t{0x5a5a5a5a}), {"'arg:w.npy'"});
-  expect_refused(with(good.bytes, good.directory + 16, std::uint32_t{1}), {"'arg:w.npy'", "CRC"});  // of the inflated contents
+  expect_arrays_refused(with(good.bytes, data + 4, std::uint32_t{0x5a5a5a5a}), {"'arg:w.npy'"});
+  expect_arrays_refused(with(good.bytes, good.directory + 16, std::uint32_t{1}),
+                        {"'arg:w.npy'", "CRC"});  // of the inflated contents
 }
 
 TEST(MxnetArchive, DoesNotInflateBeyondWhatItSaysOrMayTake) {
@@ -393,8 +394,8 @@ TEST(MxnetArchive, DoesNotInflateBeyondWhatItSaysOrMayTake) {
   const auto arrays = read(bomb.bytes, {.memory_bytes = 1 << 19});
   ASSERT_FALSE(arrays.ok());
   EXPECT_NE(arrays.status().message().find("524288"), std::string::npos) << arrays.status().to_string();
-  expect_refused(with(bomb.bytes, bomb.directory + 24, std::uint32_t{999999}), {"deflated data"});
-  expect_refused(with(bomb.bytes, bomb.directory + 24, std::uint32_t{1} << 31), {"size"});
+  expect_arrays_refused(with(bomb.bytes, bomb.directory + 24, std::uint32_t{999999}), {"deflated data"});
+  expect_arrays_refused(with(bomb.bytes, bomb.directory + 24, std::uint32_t{1} << 31), {"size"});
 }
 
 }  // namespace

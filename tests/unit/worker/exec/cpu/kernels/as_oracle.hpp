@@ -3,9 +3,12 @@
 
 #include <gtest/gtest.h>
 
+#include <cstddef>
+#include <cstdint>
 #include <vector>
 
 #include "worker/exec/cpu/kernels/kernels.hpp"
+#include "worker/graph/attribute_fields.hpp"
 
 namespace shoal::worker::testing {
 
@@ -15,6 +18,14 @@ Tensor odd_numbers(DType dtype, const Shape& shape, std::uint64_t seed = 1);
 template <typename... Ts>
 std::vector<DType> types_of(Types<Ts...>) {
   return {kDTypeOf<Ts>...};
+}
+
+/// All kinds of a family of functions.
+template <typename Kind>
+std::vector<Kind> all_kinds() {
+  std::vector<Kind> kinds;
+  for (std::size_t i = 0; i < kWords<Kind>.size(); ++i) kinds.push_back(static_cast<Kind>(i));
+  return kinds;
 }
 
 /// What one node gives.

@@ -13,24 +13,17 @@
 namespace shoal::worker {
 namespace {
 
+using testing::all_kinds;
 using testing::as_oracle;
 using testing::as_oracle_in_place;
 using testing::odd_numbers;
 using testing::types_of;
 
-const std::vector<DType> kNumbers = types_of(Numbers()), kFloats = types_of(Floats()), kAny = types_of(AnyTypes());
 const Shape kShape{1547};         // three blocks and a bit, which no vector divides
 const Shape kLarge{3, 17, 1001};  // enough for two threads
 
-template <typename Kind>
-std::vector<Kind> all_kinds() {
-  std::vector<Kind> kinds;
-  for (std::size_t i = 0; i < kWords<Kind>.size(); ++i) kinds.push_back(static_cast<Kind>(i));
-  return kinds;
-}
-
 TEST(ElementwiseKernels, ComputeEveryFunctionOfOneNumberInEveryType) {
-  for (const DType dtype : kNumbers) {
+  for (const DType dtype : types_of(Numbers())) {
     const Tensor data = odd_numbers(dtype, kShape);
     for (const auto kind : all_kinds<UnaryKind>()) {
       if (kind == UnaryKind::kBitNot && is_float(dtype)) continue;
@@ -52,7 +45,7 @@ TEST(ElementwiseKernels, ComputeEveryFunctionOfOneNumberInEveryType) {
 }
 
 TEST(ElementwiseKernels, ComputeLeakyFunctionsOfFloats) {
-  for (const DType dtype : kFloats) {
+  for (const DType dtype : types_of(Floats())) {
     const Tensor data = odd_numbers(dtype, {3, 5, 103});
     for (const auto kind : all_kinds<LeakyKind>()) {
       if (kind == LeakyKind::kPrelu) continue;
@@ -70,7 +63,7 @@ TEST(ElementwiseKernels, ComputeLeakyFunctionsOfFloats) {
 }
 
 TEST(ElementwiseKernels, ComputeEveryFunctionOfTwoNumbersInEveryType) {
-  for (const DType dtype : kNumbers) {
+  for (const DType dtype : types_of(Numbers())) {
     for (const auto kind : all_kinds<BinaryKind>()) {
       if (is_of_integers(kind) && is_float(dtype)) continue;
       const Tensor a = odd_numbers(dtype, kShape, 1), b = odd_numbers(dtype, kShape, 2);
@@ -143,7 +136,7 @@ TEST(ElementwiseKernels, BroadcastAsNumPyDoes) {
 }
 
 TEST(ElementwiseKernels, AddAnyNumberOfTensors) {
-  for (const DType dtype : kNumbers) {
+  for (const DType dtype : types_of(Numbers())) {
     std::vector<Tensor> src;
     for (std::uint64_t seed = 1; seed <= 5; ++seed) {
       src.push_back(odd_numbers(dtype, kLarge, seed));
@@ -153,9 +146,9 @@ TEST(ElementwiseKernels, AddAnyNumberOfTensors) {
 }
 
 TEST(ElementwiseKernels, SelectElementsOfEveryTypeByConditionsOfEveryType) {
-  for (const DType dtype : kAny) {
+  for (const DType dtype : types_of(AnyTypes())) {
     const Tensor x = odd_numbers(dtype, {4, 1, 301}, 1), y = odd_numbers(dtype, {3, 301}, 2);
-    for (const DType condition : kAny)
+    for (const DType condition : types_of(AnyTypes()))
       EXPECT_TRUE(as_oracle({&ops::kWhere, WhereAttributes{}, {odd_numbers(condition, {4, 3, 1}, 3), x, y}}));
     const Tensor a = odd_numbers(dtype, kLarge, 1), b = odd_numbers(dtype, kLarge, 2);
     EXPECT_TRUE(as_oracle({&ops::kWhere, WhereAttributes{true}, {odd_numbers(DType::kBool, kLarge, 3), a, b}}));
@@ -164,8 +157,8 @@ TEST(ElementwiseKernels, SelectElementsOfEveryTypeByConditionsOfEveryType) {
 }
 
 TEST(ElementwiseKernels, CastEveryTypeToEveryType) {
-  for (const DType from : kAny) {
-    for (const DType to : kAny) {
+  for (const DType from : types_of(AnyTypes())) {
+    for (const DType to : types_of(AnyTypes())) {
       EXPECT_TRUE(as_oracle({&ops::kCast, CastAttributes{to}, {odd_numbers(from, kLarge)}})) << dtype_name(to);
       EXPECT_TRUE(as_oracle({&ops::kCast, CastAttributes{to}, {odd_numbers(from, {})}})) << dtype_name(to);
     }

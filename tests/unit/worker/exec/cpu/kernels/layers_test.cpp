@@ -17,7 +17,7 @@ using testing::odd_numbers;
 using testing::types_of;
 
 /// Numbers of moderate size around `center`.
-Tensor small_numbers(DType dtype, const Shape& shape, double center = 0, std::int64_t seed = 0) {
+Tensor numbers_around(DType dtype, const Shape& shape, double center = 0, std::int64_t seed = 0) {
   Tensor tensor = Tensor::create(dtype, shape).value();
   TensorView view = tensor.view();
   dispatch(Numbers(), dtype, [&]<typename T>() {
@@ -45,8 +45,8 @@ TEST(LayerKernels, NormalizeAlongEveryAxisInEveryType) {
   for (const DType dtype : types_of(Floats())) {
     for (const Shape& shape : {Shape{5, 3, 70}, Shape{7, 1000}, Shape{2, 300, 9}, Shape{1}, Shape{40, 768}, Shape{3, 5, 600}}) {
       for (int axis = 0; axis < shape.rank(); ++axis) {
-        const Tensor gamma = small_numbers(dtype, {shape[axis]}, 1, 3), beta = small_numbers(dtype, {shape[axis]}, 0, 5);
-        EXPECT_TRUE(as_oracle({&ops::kLayerNorm, LayerNormAttributes{axis}, {small_numbers(dtype, shape), gamma, beta}, 3},
+        const Tensor gamma = numbers_around(dtype, {shape[axis]}, 1, 3), beta = numbers_around(dtype, {shape[axis]}, 0, 5);
+        EXPECT_TRUE(as_oracle({&ops::kLayerNorm, LayerNormAttributes{axis}, {numbers_around(dtype, shape), gamma, beta}, 3},
                               rounding_of(dtype)));
       }
     }
@@ -54,9 +54,9 @@ TEST(LayerKernels, NormalizeAlongEveryAxisInEveryType) {
 }
 
 TEST(LayerKernels, NormalizeNumbersFarFromZero) {
-  const Tensor gamma = small_numbers(DType::kFloat32, {500}, 1), beta = small_numbers(DType::kFloat32, {500});
+  const Tensor gamma = numbers_around(DType::kFloat32, {500}, 1), beta = numbers_around(DType::kFloat32, {500});
   EXPECT_TRUE(as_oracle(
-      {&ops::kLayerNorm, LayerNormAttributes{}, {small_numbers(DType::kFloat32, {6, 500}, 1000), gamma, beta}, 3}, 1e-5));
+      {&ops::kLayerNorm, LayerNormAttributes{}, {numbers_around(DType::kFloat32, {6, 500}, 1000), gamma, beta}, 3}, 1e-5));
 }
 
 TEST(LayerKernels, NormalizeGroups) {
@@ -65,9 +65,9 @@ TEST(LayerKernels, NormalizeGroups) {
       for (const std::int64_t groups : {1, 3, 0}) {
         const std::int64_t channels = shape[1], count = groups == 0 ? channels : groups;
         for (const std::int64_t length : {count, channels}) {
-          const Tensor gamma = small_numbers(dtype, {length}, 1, 3), beta = small_numbers(dtype, {length}, 0, 5);
+          const Tensor gamma = numbers_around(dtype, {length}, 1, 3), beta = numbers_around(dtype, {length}, 0, 5);
           EXPECT_TRUE(as_oracle(
-              {&ops::kGroupNorm, GroupNormAttributes{groups, 1e-3, groups == 0}, {small_numbers(dtype, shape), gamma, beta}, 3},
+              {&ops::kGroupNorm, GroupNormAttributes{groups, 1e-3, groups == 0}, {numbers_around(dtype, shape), gamma, beta}, 3},
               rounding_of(dtype)));
         }
       }
@@ -82,10 +82,10 @@ TEST(LayerKernels, SoftmaxTreatsOddNumbersAsTheOracleKernelDoes) {
         for (int axis = 0; axis < shape.rank(); ++axis) {
           SoftmaxAttributes softmax{.kind = kind, .axis = axis, .temperature = temperature};
           EXPECT_TRUE(as_oracle({&ops::kSoftmax, softmax, {odd_numbers(DType::kFloat32, shape)}}, 2e-6));
-          EXPECT_TRUE(as_oracle({&ops::kSoftmax, softmax, {small_numbers(DType::kFloat32, shape)}}, 2e-6));
+          EXPECT_TRUE(as_oracle({&ops::kSoftmax, softmax, {numbers_around(DType::kFloat32, shape)}}, 2e-6));
         }
         const SoftmaxAttributes flat{.kind = kind, .flatten_rest = true, .temperature = temperature};
-        EXPECT_TRUE(as_oracle({&ops::kSoftmax, flat, {small_numbers(DType::kFloat32, shape)}}, 2e-6));
+        EXPECT_TRUE(as_oracle({&ops::kSoftmax, flat, {numbers_around(DType::kFloat32, shape)}}, 2e-6));
       }
     }
   }
@@ -94,14 +94,14 @@ TEST(LayerKernels, SoftmaxTreatsOddNumbersAsTheOracleKernelDoes) {
 TEST(LayerKernels, SoftmaxStopsAtLengthsOfAnyValue) {
   for (const DType lengths : {DType::kInt32, DType::kInt64}) {
     const SoftmaxAttributes softmax{.use_length = true};
-    EXPECT_TRUE(
-        as_oracle({&ops::kSoftmax, softmax, {small_numbers(DType::kFloat32, {9, 50, 33}), odd_numbers(lengths, {9, 50})}}, 2e-6));
+    EXPECT_TRUE(as_oracle(
+        {&ops::kSoftmax, softmax, {numbers_around(DType::kFloat32, {9, 50, 33}), odd_numbers(lengths, {9, 50})}}, 2e-6));
   }
 }
 
 TEST(LayerKernels, QuantizeAsTheOracleKernelDoes) {
   const Tensor data = odd_numbers(DType::kFloat32, {3, 17, 401});
-  const Tensor min = small_numbers(DType::kFloat32, {1}, -3), max = small_numbers(DType::kFloat32, {1}, 90);
+  const Tensor min = numbers_around(DType::kFloat32, {1}, -3), max = numbers_around(DType::kFloat32, {1}, 90);
   for (const DType dtype : {DType::kInt8, DType::kUInt8, DType::kInt32}) {
     EXPECT_TRUE(as_oracle({&ops::kQuantize, QuantizeAttributes{dtype}, {data, min, max}}));
     EXPECT_TRUE(as_oracle({&ops::kQuantize, QuantizeAttributes{}, {data, min, max, odd_numbers(dtype, {2})}}));
@@ -112,7 +112,7 @@ TEST(LayerKernels, QuantizeAsTheOracleKernelDoes) {
 
 TEST(LayerKernels, SumAlongEveryAxisInEveryType) {
   for (const DType dtype : types_of(Numbers())) {
-    const Tensor data = small_numbers(dtype, {7, 30, 90}, 1);
+    const Tensor data = numbers_around(dtype, {7, 30, 90}, 1);
     for (const auto axis : {std::optional<std::int64_t>(), std::optional<std::int64_t>(0), std::optional<std::int64_t>(2)})
       EXPECT_TRUE(as_oracle({&ops::kCumSum, CumSumAttributes{axis}, {data}}));
   }
@@ -120,8 +120,8 @@ TEST(LayerKernels, SumAlongEveryAxisInEveryType) {
 
 TEST(LayerKernels, DoLinearAlgebraAsTheOracleKernelDoes) {
   for (const DType dtype : {DType::kFloat32, DType::kFloat64}) {
-    const Tensor triangles = small_numbers(dtype, {3, 12, 12}, 8), wide = small_numbers(dtype, {3, 12, 40}),
-                 tall = small_numbers(dtype, {3, 40, 12});
+    const Tensor triangles = numbers_around(dtype, {3, 12, 12}, 8), wide = numbers_around(dtype, {3, 12, 40}),
+                 tall = numbers_around(dtype, {3, 40, 12});
     for (const bool transpose : {false, true}) {
       for (const bool lower : {false, true}) {
         for (const Operator* const op : {&ops::kTriangularProduct, &ops::kTriangularSolve}) {
@@ -132,7 +132,7 @@ TEST(LayerKernels, DoLinearAlgebraAsTheOracleKernelDoes) {
     }
   }
   for (const DType dtype : types_of(Floats()))
-    EXPECT_TRUE(as_oracle({&ops::kKhatriRao, {}, {small_numbers(dtype, {9, 50}), small_numbers(dtype, {40, 50})}}));
+    EXPECT_TRUE(as_oracle({&ops::kKhatriRao, {}, {numbers_around(dtype, {9, 50}), numbers_around(dtype, {40, 50})}}));
   for (const DType dtype : types_of(AnyTypes())) {
     for (const std::int64_t offset : {0, 2, -1}) {
       const Tensor matrices = odd_numbers(dtype, {4, 30, 30});

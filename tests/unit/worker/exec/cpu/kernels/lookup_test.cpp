@@ -15,10 +15,8 @@ using testing::as_oracle;
 using testing::odd_numbers;
 using testing::types_of;
 
-const std::vector<DType> kAny = types_of(AnyTypes()), kNumbers = types_of(Numbers());
-
 TEST(LookupKernels, TakeWithIndicesOfEveryType) {
-  for (const DType dtype : kNumbers) {
+  for (const DType dtype : types_of(Numbers())) {
     const Tensor indices = odd_numbers(dtype, {30, 41});
     for (const IndexMode mode : {IndexMode::kClip, IndexMode::kWrap}) {
       EXPECT_TRUE(as_oracle({&ops::kTake, TakeAttributes{0, mode}, {odd_numbers(DType::kFloat32, {7, 33}), indices}}));
@@ -31,7 +29,7 @@ TEST(LookupKernels, TakeWithIndicesOfEveryType) {
 }
 
 TEST(LookupKernels, CopyElementsOfEveryType) {
-  for (const DType dtype : kAny) {
+  for (const DType dtype : types_of(AnyTypes())) {
     const Tensor data = odd_numbers(dtype, {40, 50, 31}), indices = odd_numbers(DType::kInt32, {test::kSanitized ? 300 : 1200});
     for (const std::int64_t axis : {0, 1, -1}) EXPECT_TRUE(as_oracle({&ops::kTake, TakeAttributes{axis}, {data, indices}}));
     EXPECT_TRUE(
@@ -43,7 +41,7 @@ TEST(LookupKernels, CopyElementsOfEveryType) {
 
 TEST(LookupKernels, FindTheFirstOfRows) {
   const std::optional<std::int64_t> flat;
-  for (const DType dtype : kNumbers) {
+  for (const DType dtype : types_of(Numbers())) {
     for (const bool ascending : {false, true}) {
       for (const std::int64_t count : {0, 1, 7, 60}) {
         for (const std::optional<std::int64_t> axis : {flat, std::optional<std::int64_t>(0), std::optional<std::int64_t>(-1)}) {
@@ -60,7 +58,7 @@ TEST(LookupKernels, FindTheFirstOfRows) {
 }
 
 TEST(LookupKernels, FindExtremes) {
-  for (const DType dtype : kNumbers) {
+  for (const DType dtype : types_of(Numbers())) {
     for (const bool lowest : {false, true}) {
       for (const std::optional<std::int64_t> axis : {std::optional<std::int64_t>(), std::optional<std::int64_t>(0),
                                                      std::optional<std::int64_t>(1), std::optional<std::int64_t>(-1)})
@@ -73,8 +71,9 @@ TEST(LookupKernels, FindExtremes) {
 
 TEST(LookupKernels, MakeTensorsOfNumbers) {
   const Tensor like = odd_numbers(DType::kFloat32, {70, 300});
-  for (const DType dtype : kAny) EXPECT_TRUE(as_oracle({&ops::kFill, FillAttributes{-2.5, {}, true, dtype}, {like}}));
-  for (const DType dtype : kNumbers) {
+  for (const DType dtype : types_of(AnyTypes()))
+    EXPECT_TRUE(as_oracle({&ops::kFill, FillAttributes{-2.5, {}, true, dtype}, {like}}));
+  for (const DType dtype : types_of(Numbers())) {
     EXPECT_TRUE(as_oracle({&ops::kRange, RangeAttributes{.start = 3, .step = -0.75, .repeat = 2, .dtype = dtype}, {like}}));
     EXPECT_TRUE(as_oracle({&ops::kRange, RangeAttributes{.step = 0.3, .axis = 1, .in_float64 = true, .dtype = dtype}, {like}}));
   }

@@ -13,14 +13,12 @@ using testing::as_oracle;
 using testing::odd_numbers;
 using testing::types_of;
 
-const std::vector<DType> kAny = types_of(AnyTypes());
-
 TEST(MovementKernels, PermuteAxes) {
   struct Permutation {
     Shape shape;
     Dims axes;
   };
-  for (const DType dtype : kAny) {
+  for (const DType dtype : types_of(AnyTypes())) {
     for (const Permutation& p :
          {Permutation{{2, 33, 40}, {0, 2, 1}}, Permutation{{2, 33, 40}, {2, 1, 0}}, Permutation{{2, 33, 40}, {1, 0, 2}},
           Permutation{{2, 33, 40}, {}}, Permutation{{3, 70, 91}, {1, 2, 0}}, Permutation{{70, 91, 3}, {2, 0, 1}},
@@ -38,14 +36,14 @@ TEST(MovementKernels, SliceForwardsAndBackwards) {
       {{.axis = 2, .step = 3}, {.axis = 0, .step = -1}},
       {{.axis = -1, .step = -1}},
       {{.axis = 1, .begin = 2, .end = 3}, {.axis = 2, .begin = 700, .step = -7}}};
-  for (const DType dtype : kAny) {
+  for (const DType dtype : types_of(AnyTypes())) {
     for (const auto& ranges : slices)
       EXPECT_TRUE(as_oracle({&ops::kSlice, SliceAttributes{ranges}, {odd_numbers(dtype, {6, 5, 701})}}));
   }
 }
 
 TEST(MovementKernels, SplitAndJoin) {
-  for (const DType dtype : kAny) {
+  for (const DType dtype : types_of(AnyTypes())) {
     for (const std::int64_t axis : {0, 1, -1})
       EXPECT_TRUE(as_oracle({&ops::kSplit, SplitAttributes{axis, 3}, {odd_numbers(dtype, {6, 9, 333})}, 3}));
     EXPECT_TRUE(as_oracle({&ops::kSplit, SplitAttributes{1, 4, true}, {odd_numbers(dtype, {6, 4, 33})}, 4}));
@@ -63,7 +61,7 @@ TEST(MovementKernels, SplitAndJoin) {
 
 // Pieces below and above the size that has a copy of its own, more rows than are filled together, and an empty part.
 TEST(MovementKernels, JoinSmallPieces) {
-  for (const DType dtype : kAny) {
+  for (const DType dtype : types_of(AnyTypes())) {
     for (const std::int64_t width : {1, 2, 3, 4, 8, 15, 16, 17, 64, 65}) {
       const Tensor one = odd_numbers(dtype, {5, 157, 1}, 1), wide = odd_numbers(dtype, {5, 157, width}, 2),
                    none = odd_numbers(dtype, {5, 157, 0}, 3);
@@ -73,7 +71,7 @@ TEST(MovementKernels, JoinSmallPieces) {
 }
 
 TEST(MovementKernels, RepeatInEveryWay) {
-  for (const DType dtype : kAny) {
+  for (const DType dtype : types_of(AnyTypes())) {
     const Tensor data = odd_numbers(dtype, {3, 1, 50, 70}), row = odd_numbers(dtype, {1, 300}),
                  column = odd_numbers(dtype, {300, 1});
     EXPECT_TRUE(as_oracle({&ops::kBroadcast, BroadcastAttributes{.axes = {1}, .sizes = {4}}, {data}}));

@@ -12,6 +12,7 @@
 namespace shoal::worker {
 namespace {
 
+using testing::all_kinds;
 using testing::as_oracle;
 using testing::odd_numbers;
 using testing::types_of;
@@ -20,7 +21,7 @@ using testing::types_of;
 constexpr double kOtherOrder = 1e-6;
 
 /// Numbers of moderate size: sums of the odd ones are infinite or NaN.
-Tensor small_numbers(DType dtype, const Shape& shape) {
+Tensor numbers_to_reduce(DType dtype, const Shape& shape) {
   Tensor tensor = odd_numbers(dtype, shape);
   TensorView view = tensor.view();
   dispatch(Numbers(), dtype, [&]<typename T>() {
@@ -28,12 +29,6 @@ Tensor small_numbers(DType dtype, const Shape& shape) {
       elements<T>(view)[i] = from_float<T>(static_cast<double>((i * 7919) % 29 - 9) / 8);
   });
   return tensor;
-}
-
-std::vector<ReduceKind> all_kinds() {
-  std::vector<ReduceKind> kinds;
-  for (std::size_t i = 0; i < kWords<ReduceKind>.size(); ++i) kinds.push_back(static_cast<ReduceKind>(i));
-  return kinds;
 }
 
 struct Reduced {
@@ -46,7 +41,7 @@ const Reduced kReductions[] = {{{7, 300}, {1}},         {{7, 300}, {0}},       {
 
 TEST(Reductions, OfIntegersAreTheOracleKernels) {
   for (const DType dtype : types_of(Integers())) {
-    for (const ReduceKind kind : all_kinds()) {
+    for (const ReduceKind kind : all_kinds<ReduceKind>()) {
       for (const Reduced& reduced : kReductions)
         EXPECT_TRUE(as_oracle({&ops::kReduce, ReduceAttributes{kind, reduced.axes}, {odd_numbers(dtype, reduced.shape)}}));
     }
@@ -55,17 +50,17 @@ TEST(Reductions, OfIntegersAreTheOracleKernels) {
 
 TEST(Reductions, OfFloatsAreTheOracleKernelsButForTheOrderOfSums) {
   for (const DType dtype : types_of(Floats())) {
-    for (const ReduceKind kind : all_kinds()) {
+    for (const ReduceKind kind : all_kinds<ReduceKind>()) {
       for (const Reduced& reduced : kReductions)
-        EXPECT_TRUE(
-            as_oracle({&ops::kReduce, ReduceAttributes{kind, reduced.axes}, {small_numbers(dtype, reduced.shape)}}, kOtherOrder));
+        EXPECT_TRUE(as_oracle({&ops::kReduce, ReduceAttributes{kind, reduced.axes}, {numbers_to_reduce(dtype, reduced.shape)}},
+                              kOtherOrder));
     }
   }
 }
 
 /// The same, with a NaN here and there, and both infinities.
 Tensor numbers_with_gaps(DType dtype, const Shape& shape) {
-  Tensor tensor = small_numbers(dtype, shape);
+  Tensor tensor = numbers_to_reduce(dtype, shape);
   TensorView view = tensor.view();
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
   dispatch(Floats(), dtype, [&]<typename T>() {
@@ -80,7 +75,7 @@ Tensor numbers_with_gaps(DType dtype, const Shape& shape) {
 
 TEST(Reductions, TreatNanAndInfinityAsTheOracleKernelDoes) {
   for (const DType dtype : types_of(Floats())) {
-    for (const ReduceKind kind : all_kinds()) {
+    for (const ReduceKind kind : all_kinds<ReduceKind>()) {
       for (const Reduced& reduced : {Reduced{{400, 40}, {1}}, Reduced{{40, 400}, {0}}, Reduced{{9, 30, 3}, {1}}}) {
         EXPECT_TRUE(as_oracle({&ops::kReduce, ReduceAttributes{kind, reduced.axes}, {numbers_with_gaps(dtype, reduced.shape)}},
                               kOtherOrder));
@@ -93,7 +88,7 @@ TEST(Reductions, TreatNanAndInfinityAsTheOracleKernelDoes) {
 TEST(Reductions, AProductThatBeginsWithZeroIsZero) {
   for (const DType dtype : {DType::kFloat32, DType::kFloat64}) {
     for (const std::int64_t count : {200, 20475, 100000}) {
-      Tensor range = small_numbers(dtype, {count});
+      Tensor range = numbers_to_reduce(dtype, {count});
       TensorView view = range.view();
       dispatch(Floats(), dtype, [&]<typename T>() {
         for (std::int64_t i = 0; i < count; ++i) elements<T>(view)[i] = from_float<T>(static_cast<double>(i));
@@ -105,7 +100,7 @@ TEST(Reductions, AProductThatBeginsWithZeroIsZero) {
 
 TEST(Reductions, GiveTheSameBitsWithEveryNumberOfThreads) {
   for (const Reduced& reduced : kReductions) {
-    const Tensor data = small_numbers(DType::kFloat64, reduced.shape);
+    const Tensor data = numbers_to_reduce(DType::kFloat64, reduced.shape);
     TensorView noise = data.view();
     for (std::int64_t i = 0; i < noise.element_count(); ++i)
       elements<double>(noise)[i] *= 1 + 1e-9 * static_cast<double>(i % 1013);
