@@ -7,11 +7,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <csignal>
 #include <cstdlib>
-#include <cstring>
 #include <ctime>
 #include <fstream>
 #include <iterator>
@@ -376,7 +376,7 @@ TEST_F(Record, OfAWriterKilledInTheMiddleIsWholeOrNotThere) {
 template <typename T>
 Tensor tensor_of(DType dtype, const std::vector<T>& values) {
   Tensor tensor = Tensor::create(dtype, {static_cast<std::int64_t>(values.size())}).value();
-  std::memcpy(tensor.view().data, values.data(), values.size() * sizeof(T));
+  std::ranges::copy(values, reinterpret_cast<T*>(tensor.view().data));
   return tensor;
 }
 
