@@ -17,6 +17,7 @@
 #include <unordered_set>
 
 #include "shm/base/errors.hpp"
+#include "shm/base/wait_status.hpp"
 
 namespace shoal::supervisor {
 namespace {
@@ -94,7 +95,7 @@ std::optional<int> exit_status(const UniqueFd& pidfd) {
   siginfo_t info{};
   if (::waitid(P_PIDFD, static_cast<id_t>(pidfd.get()), &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0)
     return std::nullopt;
-  return info.si_code == CLD_EXITED ? W_EXITCODE(info.si_status, 0) : W_EXITCODE(0, info.si_status);
+  return wait_status_of(info);
 }
 
 bool reap_children(const std::function<bool(pid_t)>& is_watched, const std::function<void(UniqueFd)>& reap) {

@@ -25,6 +25,7 @@
 
 #include "shm/base/errors.hpp"
 #include "shm/base/shortened.hpp"
+#include "shm/base/wait_status.hpp"
 #include "shm/wire/control.hpp"
 #include "shm/wire/local_address.hpp"
 #include "shm/wire/messages.hpp"
@@ -272,11 +273,10 @@ class Zygote {
       if (is_ours && info.si_pid == 0) continue;  // it lives
       worker.died = SteadyClock::now();
       if (!is_ours || worker.incarnation == 0) continue;
-      const int status = info.si_code == CLD_EXITED ? W_EXITCODE(info.si_status, 0) : W_EXITCODE(0, info.si_status);
       send({.kind = ControlKind::kExited,
             .id = worker.incarnation,
             .a = static_cast<std::uint64_t>(worker.pid),
-            .b = static_cast<std::uint64_t>(status)});
+            .b = static_cast<std::uint64_t>(wait_status_of(info))});
     }
   }
 
