@@ -51,7 +51,7 @@ struct Closer::Threads {
   bool is_late(uid_t sender) SHOAL_EXCLUDES(mutex);
 
   static std::shared_ptr<Threads> make();
-  static void push(const std::shared_ptr<Threads>& threads, Entry entry);
+  static void push(const std::shared_ptr<Threads>& threads, Entry entry, bool is_next = false);
   void stop();
 
  private:
@@ -88,11 +88,11 @@ bool Closer::Threads::start_one(const std::shared_ptr<Threads>& threads) {
   return is_started;
 }
 
-void Closer::Threads::push(const std::shared_ptr<Threads>& threads, Entry entry) {
+void Closer::Threads::push(const std::shared_ptr<Threads>& threads, Entry entry, bool is_next) {
   if (!entry.fd) return;
   const MutexLock lock(threads->mutex);
   std::size_t& left = threads->left[entry.sender];
-  threads->queue.push_back(std::move(entry));
+  threads->queue.insert(is_next ? threads->queue.begin() : threads->queue.end(), std::move(entry));
   ++left;
   ++threads->all_left;
   threads->changed.notify_one();
@@ -138,14 +138,15 @@ bool Closer::Threads::is_late(uid_t sender) {
 }
 
 // A socket may hold any number of descriptors, so only some are taken out at a time. While the threads that close them are late,
-// the socket waits for those threads. Returns whether none is left.
+// the socket waits for those threads, and they close what they took out of one before they look at the next. Returns whether none
+// is left.
 bool Closer::Threads::take_what_waits_in(const Entry& socket) {
   Threads& sent = *socket.closes_sent;
   const MutexLock lock(sent.draining);
   if (&sent != this && sent.is_late(socket.sender)) return !wire::has_messages(socket.fd.get());
   std::vector<UniqueFd> fds = wire::drain_fds(socket.fd.get(), kMostTaken);
   const bool is_empty = fds.size() < kMostTaken;
-  for (UniqueFd& fd : fds) push(socket.closes_sent, {std::move(fd), socket.sender, nullptr});
+  for (UniqueFd& fd : fds) push(socket.closes_sent, {std::move(fd), socket.sender, nullptr}, &sent == this);
   return is_empty;
 }
 

@@ -168,8 +168,10 @@ TEST_F(IntruderTest, DescriptorsThatCannotBeClosedAreNotCollected) {
   ASSERT_TRUE(honest.predict("echo", {{"data", counting({4})}}, {.timeout = std::chrono::seconds(2)}).ok()) << daemon_.log();
   EXPECT_LT(std::chrono::steady_clock::now() - killed, std::chrono::seconds(1)) << "the replacement";
   stuck.clear();
+  // It is connected behind all intruders. Those that the daemon has not read still have a descriptor there, and one of them alone is
+  // not too much for a further client.
   EXPECT_TRUE(eventually([&] { return Pool::connect({.directory = daemon_.directory()}).ok(); })) << daemon_.log();
-  EXPECT_TRUE(eventually([&] { return descriptors_of(daemon_.pid()) < before + 20; })) << descriptors_of(daemon_.pid());
+  EXPECT_TRUE(eventually([&] { return descriptors_of(daemon_.pid()) <= before + 1; })) << descriptors_of(daemon_.pid());
   workers_ = daemon_.workers();
 }
 
@@ -204,7 +206,7 @@ TEST_F(IntruderTest, DescriptorsAmongMessagesThatCannotBeClosedAreNotCollected) 
   stuck.clear();
   EXPECT_TRUE(eventually([&] { return Pool::connect({.directory = daemon_.directory()}).ok(); })) << daemon_.log();
   intruders.clear();
-  EXPECT_TRUE(eventually([&] { return descriptors_of(daemon_.pid()) < before + 20; })) << descriptors_of(daemon_.pid());
+  EXPECT_TRUE(eventually([&] { return descriptors_of(daemon_.pid()) <= before + 1; })) << descriptors_of(daemon_.pid());
 }
 
 TEST_F(IntruderTest, GarbageOnTheAttachSocketEndsThatConnection) {

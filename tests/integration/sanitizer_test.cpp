@@ -12,7 +12,11 @@ namespace {
 
 TEST(Sanitizer, AWorkerThatWritesBehindABlockIsReportedAndReplaced) {
   const ScratchDirectory models;
-  write_checkpoint(models.path(), "m", {{"_fault_overrun", "bad0", {{"scalar", "666"}}, {}}}, "[-1, 4]");
+  // A report waits for another process, the symbolizer, for longer than 250 ms on a busy machine. A model whose runs take so long
+  // is not called hung then.
+  write_checkpoint(models.path(), "m",
+                   {{"_fault_spin", "spin0", {{"scalar", "500"}}, {}}, {"_fault_overrun", "bad0", {{"scalar", "666"}}, {}}},
+                   "[-1, 4]");
   const DaemonFixture daemon({.models = {"bad=" + models.path()}, .worker = "shoal-worker-faulty"});
   Pool pool = daemon.connect();
   EXPECT_TRUE(pool.predict("bad", {{"data", counting({1, 4}, 1)}}).ok());

@@ -125,7 +125,8 @@ DaemonFixture::DaemonFixture(DaemonSettings settings) : settings_(std::move(sett
   if (kIsSanitized) {
     // Reports go to files that the destructor looks for: a worker that a report ended is replaced, and nobody else would notice.
     // Lanes have alternate stacks of their own, which ASan would unmap when they end (use_sigaltstack).
-    settings_.environment.push_back("ASAN_OPTIONS=use_sigaltstack=0:log_path=" + directory_ + "/sanitizer");
+    // abort_on_error: a worker with a report crashes, and not only ends.
+    settings_.environment.push_back("ASAN_OPTIONS=use_sigaltstack=0:abort_on_error=1:log_path=" + directory_ + "/sanitizer");
     settings_.environment.push_back("UBSAN_OPTIONS=print_stacktrace=1:log_path=" + directory_ + "/sanitizer");
   }
   if (!settings_.limits.empty()) {

@@ -143,6 +143,34 @@ TEST(Closer, IsLateUntilWhatWaitsIsClosed) {
   EXPECT_FALSE(closer.is_late(kUser));
 }
 
+// Seven threads are stuck, and then the eighth is, in the only descriptor of the first socket.
+TEST(Closer, TakesNothingOutOfASocketWhileWhatWasInAnotherIsNotClosed) {
+  Closer closer;
+  std::vector<Lingering> lingering(Closer::kMostThreads + 1);
+  for (std::size_t i = 0; i < Closer::kMostThreads; ++i) closer.close_sent(std::move(lingering[i].holder), kUser);
+  std::vector<Pipe> pipes(Closer::kMostSent);
+  for (Pipe& pipe : pipes) closer.close_sent(std::move(pipe.writing), kUser);
+  ASSERT_TRUE(closer.is_late(kUser));
+  Pipe in_second;
+  UniqueFd looks[2];
+  for (int i = 0; i < 2; ++i) {
+    wire::ControlPair pair = wire::make_control_pair().value();
+    wire::ControlMessage message{.kind = wire::ControlKind::kAttach};
+    message.fds.push_back(std::move(i == 0 ? lingering.back().holder : in_second.writing));
+    ASSERT_TRUE(wire::send_control(pair.theirs.get(), message).ok());
+    looks[i] = duplicate_fd(pair.ours.get()).value();
+    closer.hang_up(std::move(pair.ours), kUser);
+  }
+  ::poll(nullptr, 0, 100);
+  lingering[0].other_end.reset();
+  for (int i = 0; i < 2'000 && wire::has_messages(looks[0].get()); ++i) ::poll(nullptr, 0, 5);
+  ASSERT_FALSE(wire::has_messages(looks[0].get()));
+  ::poll(nullptr, 0, 100);
+  EXPECT_TRUE(wire::has_messages(looks[1].get()));
+  for (Lingering& one : lingering) one.other_end.reset();
+  EXPECT_TRUE(in_second.ends());
+}
+
 TEST(Closer, IsFullWhenAllUsersTogetherAreLate) {
   constexpr std::size_t kMost = 20;
   Closer closer(kMost);
