@@ -30,8 +30,9 @@ Daemon::Daemon(DaemonOptions options, SocketDirectory directory, Logger& log)
       socket_group_(options.socket_group),
       phase_limit_(timers_, Timer::Kind::kClock, [this](std::uint64_t) { advance_shutdown(true); }),
       reap_(timers_, Timer::Kind::kClock, [this](std::uint64_t now_ns) {
-        const bool is_done = reap_children([this](pid_t pid) { return fleet_.watches(pid); },
-                                           [this](UniqueFd pidfd) { loop_.shared_closer()->reap_child(std::move(pidfd)); });
+        Closer& closer = *loop_.shared_closer();
+        const bool is_done = reap_children([&](pid_t pid) { return closer.is_reaping(pid) || fleet_.watches(pid); },
+                                           [&](pid_t pid, UniqueFd pidfd) { closer.reap_child(pid, std::move(pidfd)); });
         fleet_.births().sweep_unborn(now_ns);
         if (!is_done) reap_.set(now_ns + kReapAgainNs);
       }) {}
@@ -41,6 +42,7 @@ Daemon::~Daemon() {
 }
 
 Result<std::unique_ptr<Daemon>> Daemon::start(DaemonOptions options, SocketDirectory directory, Logger& log) {
+  start_spawner();
   std::unique_ptr<Daemon> daemon(new Daemon(std::move(options), std::move(directory), log));
   SHOAL_RETURN_IF_ERROR(daemon->watch_signals());
   SHOAL_ASSIGN_OR_RETURN(const DaemonConfig configured,

@@ -226,10 +226,10 @@ void PoolCore::expire(PendingRequest& request) {
 void PoolCore::poll() {
   if (fork_guard_.in_child()) return;
   if (!mutex_.try_lock()) return;
-  std::shared_ptr<Arena> left;  // destroyed after the mutex is released
+  std::array<std::shared_ptr<Arena>, 2> left;  // destroyed after the mutex is released
   const MutexLock lock(mutex_, std::adopt_lock);
   progress();
-  left = arena_to_unmap();
+  left = arenas_to_unmap();
 }
 
 // Polls without the mutex. A thread that closes one of these descriptors meanwhile also wakes this one, which then polls again.
@@ -247,9 +247,9 @@ void PoolCore::poll_descriptors(std::uint64_t until_ns) {
     limit.tv_sec = static_cast<time_t>((until_ns - now_ns) / 1'000'000'000);
     limit.tv_nsec = static_cast<long>((until_ns - now_ns) % 1'000'000'000);
   }
-  std::shared_ptr<Arena> left = arena_to_unmap();
+  std::array<std::shared_ptr<Arena>, 2> left = arenas_to_unmap();
   mutex_.unlock();
-  left.reset();
+  left = {};
   ::ppoll(fds, count, until_ns == kForever ? nullptr : &limit, nullptr);
   mutex_.lock();
   if (fds[0].revents != 0) {
@@ -352,7 +352,7 @@ void PoolCore::lose_connection(const Status& why) {
   const std::uint64_t now_ns = monotonic_now_ns();
   const bool was_ready = is_ready();
   if (was_ready) give_up_reconnecting_ns_ = now_ns + count_ns(options_.reconnect_timeout);
-  if (connection_) output_.reset();  // an old worker may still write into it
+  if (connection_) left_output_ = std::exchange(output_, nullptr);  // an old worker may still write into it
   drop_other_connections();
   connection_.reset();
   next_attempt_ns_ = now_ns + (was_ready ? 0 : kAttemptIntervalNs);

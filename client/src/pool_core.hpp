@@ -1,6 +1,7 @@
 // PoolCore: the implementation of Pool. It has one mutex; a waiting thread drives the sockets for all threads.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <deque>
@@ -125,7 +126,7 @@ class PoolCore : public std::enable_shared_from_this<PoolCore> {
   bool take_smaller_arenas() SHOAL_REQUIRES(mutex_);
   void tend_arenas(std::uint64_t now_ns) SHOAL_REQUIRES(mutex_);
   void shrink_arenas(std::uint64_t now_ns) SHOAL_REQUIRES(mutex_);
-  std::shared_ptr<Arena> arena_to_unmap() SHOAL_REQUIRES(mutex_);
+  std::array<std::shared_ptr<Arena>, 2> arenas_to_unmap() SHOAL_REQUIRES(mutex_);
   void switch_connections() SHOAL_REQUIRES(mutex_);
   void leave_old_connection() SHOAL_REQUIRES(mutex_);
   void drop_other_connections() SHOAL_REQUIRES(mutex_);
@@ -213,8 +214,9 @@ class PoolCore : public std::enable_shared_from_this<PoolCore> {
   ShrinkRule shrink_rule_ SHOAL_GUARDED_BY(mutex_);
   std::optional<std::uint64_t> keep_of_output_ SHOAL_GUARDED_BY(mutex_);  ///< to how much it shrinks, a part at a time
   std::uint64_t next_part_ns_ SHOAL_GUARDED_BY(mutex_) = 0;
-  /// The input arena of old_, so that it is unmapped when the mutex is released (arena_to_unmap()).
-  std::shared_ptr<Arena> left_input_ SHOAL_GUARDED_BY(mutex_);
+  /// The input arena of old_, and the output arena of the last daemon, so that they are unmapped when the mutex is released
+  /// (arenas_to_unmap()).
+  std::shared_ptr<Arena> left_input_ SHOAL_GUARDED_BY(mutex_), left_output_ SHOAL_GUARDED_BY(mutex_);
   wire::MessageContext context_;
   std::unique_ptr<Connection> connection_ SHOAL_GUARDED_BY(mutex_);
   std::unique_ptr<Connection> next_ SHOAL_GUARDED_BY(mutex_), old_ SHOAL_GUARDED_BY(mutex_);

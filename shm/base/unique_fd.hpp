@@ -1,6 +1,8 @@
-// UniqueFd: a file descriptor with one owner; closing the descriptors of others.
+// UniqueFd: a file descriptor with one owner; pidfds; closing the descriptors of others.
 #pragma once
 
+#include <sys/syscall.h>
+#include <sys/types.h>
 #include <unistd.h>
 
 #include <initializer_list>
@@ -31,6 +33,9 @@ class UniqueFd {
  private:
   int fd_ = -1;
 };
+
+/// A pidfd of a process, which becomes readable when the process is dead; empty if the kernel gives none (errno).
+inline UniqueFd open_pidfd(pid_t pid) { return UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0))); }
 
 /// Closes every descriptor of this process but stdin, stdout, stderr and `kept`, of which negative ones are none. Allocates
 /// nothing.

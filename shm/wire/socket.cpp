@@ -90,7 +90,9 @@ MessageContext::MessageContext() : handle_(::zmq_ctx_new()) {}
 MessageContext::~MessageContext() { finish(); }
 
 void MessageContext::finish() {
-  if (void* handle = std::exchange(handle_, nullptr)) ::zmq_ctx_term(handle);
+  void* const handle = std::exchange(handle_, nullptr);
+  while (handle != nullptr && ::zmq_ctx_term(handle) != 0 && errno == EINTR) {
+  }
 }
 
 std::span<const std::byte> ZmqMessage::operator[](std::size_t index) const {

@@ -257,6 +257,9 @@ struct Service {
   std::uint64_t unload_begun_ns = 0;
   ModelRoute route;  ///< as of the last SetRoute
 
+  /// Whether a client waits for the change under way.
+  bool is_awaited() const { return (change && !change->callers.empty()) || (scaling && !scaling->callers.empty()); }
+
   /// Null when that version does not serve; 0 is the current one.
   const CatalogVersion* serving(std::uint64_t number) const;
   std::vector<std::uint64_t> served_versions() const;

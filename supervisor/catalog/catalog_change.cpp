@@ -174,7 +174,7 @@ void Catalog::advance_change(Service& service, std::uint64_t now_ns) {
   }
   for (CatalogVersion* version : change.coming) advance_probe(service, *version, now_ns);
   if (change.search != 0) {
-    if (change.is_load && change.callers.empty() && !service.next && !service.loads_each_alone())
+    if (change.is_load && !service.is_awaited() && !service.next && !service.loads_each_alone())
       fail_change(service, "the client that asked for it has gone, and nobody else waits for it", StatusCode::kFailedPrecondition,
                   now_ns);
     return;

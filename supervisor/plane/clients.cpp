@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -199,7 +198,7 @@ Status Clients::admit(UniqueFd connection) {
   }
   // Fails when the process is in another pid namespace (0). Then only the end of file reports its death. A connection that
   // outlives its process is refused: the process's number may be another one's soon.
-  UniqueFd pidfd(static_cast<int>(::syscall(SYS_pidfd_open, peer->pid, 0)));
+  UniqueFd pidfd = open_pidfd(peer->pid);
   if (!pidfd && errno == ESRCH) return refused(unavailable("the process {} that has connected is gone", peer->pid));
   auto client = std::make_unique<Client>();
   client->id = next_id_++;

@@ -81,7 +81,7 @@ class DeathLog {
       : log_(log), report_(timers, Timer::Kind::kClock, [this](std::uint64_t now_ns) { report_late(now_ns); }) {}
 
   void add(Death death, std::uint64_t now_ns);
-  /// The process that reaped it says how it ended.
+  /// Its parent says how it ended.
   void reaped(std::uint64_t incarnation, int wait_status, std::uint64_t now_ns);
 
   /// Has a worker of that model died?

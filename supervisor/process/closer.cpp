@@ -4,13 +4,15 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
+#include <cstdint>
 #include <deque>
+#include <map>
 #include <system_error>
 #include <thread>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -23,6 +25,7 @@ namespace {
 
 thread_local bool is_closer = false;
 constexpr std::size_t kMostTaken = 64;  // of a socket at a time, and the rest of the last packet
+constexpr int kLowestPriority = 19;
 
 void close_now(UniqueFd fd) {
   const linger off{};
@@ -31,37 +34,51 @@ void close_now(UniqueFd fd) {
 
 }  // namespace
 
-/// A queue of descriptors and the threads that close them.
+/// Queues of descriptors and the threads that close them. Each owner has a queue, and a share of the threads: what one owner's
+/// close() waits for does not keep another's waiting.
 struct Closer::Threads {
   struct Entry {
     UniqueFd fd;
-    uid_t sender;
     std::shared_ptr<Threads> closes_sent = nullptr;  // of a socket of ours: closes the descriptors that wait in it
-    bool is_dead_child = false;
   };
+  struct Owner {
+    std::deque<Entry> queue;
+    std::size_t busy = 0;  // threads
+    std::size_t left() const { return queue.size() + busy; }
+  };
+  struct Limits {
+    std::size_t threads, threads_per_owner;
+    bool reaps_children = false;  // an owner is the pid of a dead child
+  };
+
+  explicit Threads(Limits most) : limits(most) {}
+  const Limits limits;
   Mutex mutex;
   Condition changed;
-  std::deque<Entry> queue SHOAL_GUARDED_BY(mutex);
+  std::map<std::uint32_t, Owner> owners SHOAL_GUARDED_BY(mutex);  // which have something left
+  std::uint32_t last_owner SHOAL_GUARDED_BY(mutex) = 0;           // whose entry was taken
   std::size_t threads SHOAL_GUARDED_BY(mutex) = 0, idle SHOAL_GUARDED_BY(mutex) = 0;
   bool is_stopping SHOAL_GUARDED_BY(mutex) = false;
-  std::unordered_map<uid_t, std::size_t> left SHOAL_GUARDED_BY(mutex);  // entries that are not closed yet, by sender
-  std::atomic<std::size_t> all_left = 0;                                // written with the lock held
+  std::atomic<std::size_t> all_left = 0;  // written with the lock held
   Mutex draining;  // held while descriptors are taken out of a socket, so that one thread knows of another's
 
-  bool is_late(uid_t sender) SHOAL_EXCLUDES(mutex);
+  std::size_t left(std::uint32_t owner) SHOAL_EXCLUDES(mutex);
 
-  static std::shared_ptr<Threads> make();
-  static void push(const std::shared_ptr<Threads>& threads, Entry entry, bool is_next = false);
+  static std::shared_ptr<Threads> make(Limits limits);
+  static void push(const std::shared_ptr<Threads>& threads, std::uint32_t owner, Entry entry, bool is_next = false);
   void stop();
 
  private:
+  static void start_if_late(const std::shared_ptr<Threads>& threads) SHOAL_REQUIRES(threads->mutex);
   static bool start_one(const std::shared_ptr<Threads>& threads);
-  void serve();
-  bool take_what_waits_in(const Entry& socket) SHOAL_EXCLUDES(mutex);
+  static void serve(const std::shared_ptr<Threads>& threads);
+  std::map<std::uint32_t, Owner>::iterator next_owner() SHOAL_REQUIRES(mutex);
+  void finish(std::uint32_t owner, Entry entry) SHOAL_EXCLUDES(mutex);
+  bool take_what_waits_in(const Entry& socket, std::uint32_t owner) SHOAL_EXCLUDES(mutex);
 };
 
-std::shared_ptr<Closer::Threads> Closer::Threads::make() {
-  auto made = std::make_shared<Threads>();
+std::shared_ptr<Closer::Threads> Closer::Threads::make(Limits limits) {
+  auto made = std::make_shared<Threads>(limits);
   const MutexLock lock(made->mutex);
   if (start_one(made)) ++made->threads;
   return made;
@@ -80,77 +97,112 @@ bool Closer::Threads::start_one(const std::shared_ptr<Threads>& threads) {
   ::sigfillset(&all);
   ::pthread_sigmask(SIG_SETMASK, &all, &before);  // the thread inherits it
   try {
-    std::thread([threads] { threads->serve(); }).detach();
+    std::thread([threads] { serve(threads); }).detach();
     is_started = true;
-  } catch (const std::system_error&) {  // then the other threads do the work, or push() tries again
+  } catch (const std::system_error&) {  // then the other threads do the work, or a later push() tries again
   }
   ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
   return is_started;
 }
 
-void Closer::Threads::push(const std::shared_ptr<Threads>& threads, Entry entry, bool is_next) {
+// One more thread if all are busy, and an owner has none or has much to do.
+void Closer::Threads::start_if_late(const std::shared_ptr<Threads>& threads) {
+  if (threads->idle > 0 || threads->threads == threads->limits.threads) return;
+  const bool is_late = std::ranges::any_of(threads->owners, [&](const auto& one) {
+    const Owner& owner = one.second;
+    return owner.busy < threads->limits.threads_per_owner && owner.queue.size() > kMostQueuedPerThread * owner.busy;
+  });
+  if (is_late && start_one(threads)) ++threads->threads;
+}
+
+void Closer::Threads::push(const std::shared_ptr<Threads>& threads, std::uint32_t owner, Entry entry, bool is_next) {
   if (!entry.fd) return;
   const MutexLock lock(threads->mutex);
-  std::size_t& left = threads->left[entry.sender];
-  threads->queue.insert(is_next ? threads->queue.begin() : threads->queue.end(), std::move(entry));
-  ++left;
+  std::deque<Entry>& queue = threads->owners[owner].queue;
+  queue.insert(is_next ? queue.begin() : queue.end(), std::move(entry));
   ++threads->all_left;
   threads->changed.notify_one();
-  const bool is_late = threads->idle == 0 && threads->queue.size() > kMostQueuedPerThread * threads->threads;
-  if (is_late && threads->threads < kMostThreads && start_one(threads)) ++threads->threads;
+  start_if_late(threads);
 }
 
-void Closer::Threads::serve() {
+// In turns. The end if no entry may be taken.
+std::map<std::uint32_t, Closer::Threads::Owner>::iterator Closer::Threads::next_owner() {
+  const auto may_be_taken = [this](const auto& one) {
+    return !one.second.queue.empty() && one.second.busy < limits.threads_per_owner;
+  };
+  const auto after_last = owners.upper_bound(last_owner);
+  const auto next = std::find_if(after_last, owners.end(), may_be_taken);
+  if (next != owners.end()) return next;
+  const auto first = std::find_if(owners.begin(), after_last, may_be_taken);
+  return first == after_last ? owners.end() : first;
+}
+
+void Closer::Threads::serve(const std::shared_ptr<Threads>& threads) {
   ::prctl(PR_SET_NAME, "shoal-closer");
   is_closer = true;
-  mutex.lock();
+  Threads& self = *threads;
+  // The kernel may keep who reaps waiting for a niced thread, and such a wait uses the processor (reap() in spawn.hpp).
+  if (self.limits.reaps_children) ::setpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()), kLowestPriority);
+  self.mutex.lock();
   while (true) {
-    if (queue.empty()) {
-      if (is_stopping || idle > 0) break;  // one idle thread is enough
-      ++idle;
-      changed.wait(mutex);
-      --idle;
+    const auto next = self.next_owner();
+    if (next == self.owners.end()) {
+      if (self.is_stopping || self.idle > 0) break;  // one idle thread is enough
+      ++self.idle;
+      self.changed.wait(self.mutex);
+      --self.idle;
       continue;
     }
-    Entry entry = std::move(queue.front());
-    const uid_t sender = entry.sender;
-    queue.pop_front();
-    mutex.unlock();
-    if (entry.closes_sent && !take_what_waits_in(entry)) {
-      const auto closes_sent = entry.closes_sent;
-      push(closes_sent, std::move(entry));
-    } else {
-      if (entry.is_dead_child) reap(entry.fd);
-      close_now(std::move(entry.fd));
-    }
-    mutex.lock();
-    --all_left;
-    if (const auto of_sender = left.find(sender); --of_sender->second == 0) left.erase(of_sender);
+    const std::uint32_t owner = self.last_owner = next->first;
+    Entry entry = std::move(next->second.queue.front());
+    next->second.queue.pop_front();
+    ++next->second.busy;
+    start_if_late(threads);
+    self.mutex.unlock();
+    self.finish(owner, std::move(entry));
+    self.mutex.lock();
+    --self.all_left;
+    const auto done = self.owners.find(owner);
+    --done->second.busy;
+    if (done->second.left() == 0) self.owners.erase(done);
   }
-  --threads;
-  mutex.unlock();
+  --self.threads;
+  self.mutex.unlock();
 }
 
-bool Closer::Threads::is_late(uid_t sender) {
+void Closer::Threads::finish(std::uint32_t owner, Entry entry) {
+  if (entry.closes_sent && !take_what_waits_in(entry, owner)) {
+    const auto closes_sent = entry.closes_sent;
+    return push(closes_sent, owner, std::move(entry));
+  }
+  if (limits.reaps_children) reap(entry.fd);
+  close_now(std::move(entry.fd));
+}
+
+std::size_t Closer::Threads::left(std::uint32_t owner) {
   const MutexLock lock(mutex);
-  const auto found = left.find(sender);
-  return found != left.end() && found->second > kMostSent;
+  const auto found = owners.find(owner);
+  return found == owners.end() ? 0 : found->second.left();
 }
 
 // A socket may hold any number of descriptors, so only some are taken out at a time. While the threads that close them are late,
 // the socket waits for those threads, and they close what they took out of one before they look at the next. Returns whether none
 // is left.
-bool Closer::Threads::take_what_waits_in(const Entry& socket) {
+bool Closer::Threads::take_what_waits_in(const Entry& socket, std::uint32_t owner) {
   Threads& sent = *socket.closes_sent;
   const MutexLock lock(sent.draining);
-  if (&sent != this && sent.is_late(socket.sender)) return !wire::has_messages(socket.fd.get());
+  if (&sent != this && sent.left(owner) > kMostSent) return !wire::has_messages(socket.fd.get());
   std::vector<UniqueFd> fds = wire::drain_fds(socket.fd.get(), kMostTaken);
   const bool is_empty = fds.size() < kMostTaken;
-  for (UniqueFd& fd : fds) push(socket.closes_sent, {std::move(fd), socket.sender, nullptr}, &sent == this);
+  for (UniqueFd& fd : fds) push(socket.closes_sent, owner, {std::move(fd)}, &sent == this);
   return is_empty;
 }
 
-Closer::Closer(std::size_t most) : own_(Threads::make()), sent_(Threads::make()), children_(Threads::make()), most_(most) {
+Closer::Closer(std::size_t most)
+    : own_(Threads::make({.threads = kMostThreads, .threads_per_owner = kMostThreads})),
+      sent_(Threads::make({.threads = kMostThreadsForSent, .threads_per_owner = kMostThreadsPerSender})),
+      children_(Threads::make({.threads = kMostThreads, .threads_per_owner = 1, .reaps_children = true})),
+      most_(most) {
   rlimit descriptors{};
   if (most_ != 0 || ::getrlimit(RLIMIT_NOFILE, &descriptors) != 0) return;
   most_ = std::max<std::size_t>(descriptors.rlim_cur / 4, 2 * kMostSent);
@@ -162,15 +214,17 @@ Closer::~Closer() {
   children_->stop();
 }
 
-void Closer::close_sent(UniqueFd stranger, uid_t sender) { Threads::push(sent_, {std::move(stranger), sender, nullptr}); }
+void Closer::close_sent(UniqueFd stranger, uid_t sender) { Threads::push(sent_, sender, {std::move(stranger)}); }
 
-void Closer::reap_child(UniqueFd pidfd) {
-  Threads::push(children_, {.fd = std::move(pidfd), .sender = kChild, .is_dead_child = true});
+void Closer::reap_child(pid_t pid, UniqueFd pidfd) {
+  Threads::push(children_, static_cast<std::uint32_t>(pid), {std::move(pidfd)});
 }
 
-void Closer::close_own(UniqueFd fd) { Threads::push(own_, {std::move(fd), kChild, nullptr}); }
+bool Closer::is_reaping(pid_t pid) const { return children_->left(static_cast<std::uint32_t>(pid)) > 0; }
 
-bool Closer::is_late(uid_t sender) const { return sent_->is_late(sender); }
+void Closer::close_own(UniqueFd fd) { Threads::push(own_, kChild, {std::move(fd)}); }
+
+bool Closer::is_late(uid_t sender) const { return sent_->left(sender) > kMostSent; }
 
 bool Closer::is_its_thread() { return is_closer; }
 
@@ -180,7 +234,7 @@ bool Closer::holds_sent() const { return sent_->all_left > 0; }
 
 void Closer::hang_up(UniqueFd socket, uid_t sender) {
   if (socket) ::shutdown(socket.get(), SHUT_RDWR);
-  Threads::push(own_, {std::move(socket), sender, sent_});
+  Threads::push(own_, sender, {std::move(socket), sent_});
 }
 
 }  // namespace shoal::supervisor

@@ -13,15 +13,17 @@
 namespace shoal::supervisor {
 
 /// Never waits for a close(), nor for the kernel to forget a process. If no thread can start, the descriptors stay open until a
-/// later call can start one. What strangers sent has threads of its own, so that it delays nothing else.
+/// later call can start one. What strangers sent has threads of its own, so that it delays nothing else, and of these one user
+/// keeps only some busy.
 ///   Threads  thread-safe
 class Closer {
  public:
-  /// Threads at the same time, of each kind. One more starts when kMostQueuedPerThread descriptors wait for each of the others.
-  static constexpr std::size_t kMostThreads = 8, kMostQueuedPerThread = 32;
+  /// Threads at the same time: for descriptors of our own, and for dead children; for those that strangers sent; and for those of
+  /// one user of these. One more starts for a user that has none, and when kMostQueuedPerThread wait for each that a user has.
+  static constexpr std::size_t kMostThreads = 8, kMostThreadsForSent = 32, kMostThreadsPerSender = 4, kMostQueuedPerThread = 32;
   /// While more descriptors of one user wait to be closed, their owner takes no more from that user (is_late()).
   static constexpr std::size_t kMostSent = 256;
-  /// Stands for the children of this process.
+  /// Stands for this process and its children.
   static constexpr uid_t kChild = ~uid_t{0};
 
   /// Starts the first threads. All threads block all signals.
@@ -32,13 +34,15 @@ class Closer {
   Closer(const Closer&) = delete;
   Closer& operator=(const Closer&) = delete;
 
-  /// Closes a descriptor that a process of that user sent. Its linger time is switched off before. If all threads are stuck, the
-  /// descriptor stays open until one of them goes on.
+  /// Closes a descriptor that a process of that user sent. Its linger time is switched off before. If all threads of that user
+  /// are stuck, the descriptor stays open until one of them goes on.
   void close_sent(UniqueFd stranger, uid_t sender);
   /// Closes a descriptor of which is known that close() ends by itself.
   void close_own(UniqueFd fd);
   /// Reaps the process of a pidfd, see reap() in spawn.hpp.
-  void reap_child(UniqueFd pidfd);
+  void reap_child(pid_t pid, UniqueFd pidfd);
+  /// Whether it has been told so, and has not done it.
+  bool is_reaping(pid_t pid) const;
   /// Ends the connection of a unix socket of our own at once, and closes the socket. The descriptors that wait in it are closed
   /// as close_sent() does. While is_late(sender), a socket in which something waits is closed later, and nothing is taken out of
   /// it.

@@ -124,7 +124,7 @@ class FileFinder {
   void end(Process& process, Result<std::string> result);
   void over(FileSearch& search, Result<std::string> result);
   void give_up(FileSearch& search);
-  /// Kills the child, and hears no more of it. died() reaps it.
+  /// Kills the child, and hears no more of it. reap_children() reaps it.
   void abandon(Process& process);
   void stop_listening(Process& process);
 

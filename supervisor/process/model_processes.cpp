@@ -38,7 +38,7 @@ std::optional<Status> ModelProcesses::said_status(const ControlMessage& message)
   return Status(static_cast<StatusCode>(message.a), shortened(message.text, kMostReason));
 }
 
-// It is not known which orphan was reaped. The names are never used twice, so it is safe to remove the sockets of all unborn
+// It is not known which orphan has ended. The names are never used twice, so it is safe to remove the sockets of all unborn
 // workers as long as one of them may live.
 void Births::sweep_unborn(std::uint64_t now_ns) {
   for (const Unborn& one : unborn) {

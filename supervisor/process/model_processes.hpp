@@ -43,7 +43,7 @@ struct Births {
   static constexpr int kMostStuckWorkers = 32;
   int stuck_workers = 0;  // that were killed and do not die
   std::vector<Unborn> unborn;
-  /// Removes the sockets of workers whose fork was not reported. Call it after orphans were reaped.
+  /// Removes the sockets of workers whose fork was not reported. Call it after orphans have ended.
   void sweep_unborn(std::uint64_t now_ns);
 };
 

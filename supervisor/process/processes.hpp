@@ -84,7 +84,7 @@ class ProcessObserver {
   virtual void worker_probed(const WorkerProcess& worker, const Status& status) = 0;
   /// Its pidfd became readable. `worker` is destroyed after the call; the observer may move its members out.
   virtual void worker_died(WorkerProcess& worker) = 0;
-  /// How a worker of this model ended, after worker_died(), if its zygote reaped it.
+  /// How a worker of this model ended, after worker_died(), if its zygote says so.
   virtual void worker_reaped(std::uint64_t incarnation, int wait_status) = 0;
   /// A time has come: something was started again, or ended. Anything that Processes tells may have changed.
   virtual void limit_was_over() = 0;

@@ -1,7 +1,6 @@
 #include "supervisor/process/sent_pidfd.hpp"
 
 #include <fcntl.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -82,7 +81,7 @@ Result<ReportedWorker> check_sent_pidfd(const UniqueFd& sent, std::uint64_t clai
     return invalid_argument("a pidfd of process {} for process {}", *pid, claimed);
   // Opens a pidfd of our own, because the sender may have made `sent` in another way, for example for one thread. For a thread
   // this call fails.
-  UniqueFd own(static_cast<int>(::syscall(SYS_pidfd_open, static_cast<pid_t>(*pid), 0)));
+  UniqueFd own = open_pidfd(static_cast<pid_t>(*pid));
   if (!own && errno != ESRCH && errno != EINVAL && errno != ENOENT)
     return status_from_errno("open the pidfd of", format("process {}", *pid), errno);
   SHOAL_ASSIGN_OR_RETURN(const auto family, family_of(*pid));

@@ -3,8 +3,10 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -14,8 +16,10 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <thread>
 #include <unordered_set>
 
+#include "shm/base/check.hpp"
 #include "shm/base/errors.hpp"
 #include "shm/base/wait_status.hpp"
 
@@ -40,9 +44,19 @@ std::vector<std::string> merged_environment(const std::vector<std::string>& ours
   return merged;
 }
 
+/// What a child becomes, and what came of it.
+struct Birth {
+  const char* program;
+  char** arguments;
+  char** environment;
+  pid_t pid = -1;
+  int error = 0;  // errno of fork()
+};
+
 // The child of a process with threads: only async-signal-safe calls.
-[[noreturn]] void run_child(const char* program, char** arguments, char** environment, int control, pid_t parent) {
-  // A child that loads a model does not look at its control socket for a long time. So it is killed when our thread ends.
+[[noreturn]] void run_child(const Birth& birth, int control, pid_t parent) {
+  // A child that loads a model does not look at its control socket for a long time. So it is killed when our thread ends, which
+  // ends with its process.
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != parent) ::_exit(127);
   // A signal to the child's process group must not reach us. But that group is in the background of our terminal. There, SIGTTIN
@@ -56,19 +70,113 @@ std::vector<std::string> merged_environment(const std::vector<std::string>& ours
   ::signal(SIGPIPE, SIG_DFL);
   if (control == 3) {
     ::fcntl(3, F_SETFD, 0);
-  } else {
+  } else if (control >= 0) {
     ::dup2(control, 3);
   }
-  ::syscall(SYS_close_range, 4U, ~0U, 0U);
+  ::syscall(SYS_close_range, control >= 0 ? 4U : 3U, ~0U, 0U);
   if (const int nothing = ::open("/dev/null", O_RDONLY); nothing > 0) {
     ::dup2(nothing, 0);
     ::close(nothing);
   }
-  ::execve(program, arguments, environment);
+  ::execve(birth.program, birth.arguments, birth.environment);
   ::_exit(127);
 }
 
+/// A thread that forks. Its table of descriptors is its own: its children have no copy of what a stranger sent to this process.
+/// They would have to close that before execve(), and the stranger may decide how long it takes (Closer).
+///   Threads  thread-bound
+class Spawner {
+ public:
+  Spawner() {
+    int ends[2] = {-1, -1};
+    SHOAL_CHECK(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) == 0);
+    ours_.reset(ends[0]);
+    const UniqueFd theirs(ends[1]);  // its copy in the thread's table stays
+    sigset_t all, before;
+    ::sigfillset(&all);
+    ::pthread_sigmask(SIG_SETMASK, &all, &before);  // the thread inherits it
+    std::thread([socket = ends[1]] { serve(socket); }).detach();
+    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    wait_for_answer();
+  }
+
+  void give_birth(Birth& birth, int control) {
+    Birth* pointer = &birth;
+    iovec bytes{&pointer, sizeof pointer};
+    msghdr message{};
+    message.msg_iov = &bytes;
+    message.msg_iovlen = 1;
+    alignas(cmsghdr) char rights[CMSG_SPACE(sizeof control)] = {};
+    if (control >= 0) {
+      message.msg_control = rights;
+      message.msg_controllen = sizeof rights;
+      cmsghdr* const header = CMSG_FIRSTHDR(&message);
+      *header = {.cmsg_len = CMSG_LEN(sizeof control), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS};
+      std::memcpy(CMSG_DATA(header), &control, sizeof control);
+    }
+    ssize_t sent = -1;
+    while ((sent = ::sendmsg(ours_.get(), &message, MSG_NOSIGNAL)) < 0 && errno == EINTR) {
+    }
+    if (sent < 0) {
+      birth.error = errno;
+      return;
+    }
+    wait_for_answer();
+  }
+
+ private:
+  void wait_for_answer() const {
+    char answer = 0;
+    while (::read(ours_.get(), &answer, sizeof answer) < 0 && errno == EINTR) {
+    }
+  }
+
+  static void serve(int socket) {
+    ::prctl(PR_SET_NAME, "shoal-spawner");
+    SHOAL_CHECK(::unshare(CLONE_FILES) == 0);
+    const UniqueFd requests(socket);
+    close_all_but({socket});
+    const pid_t parent = ::getpid();
+    const char answer = 0;
+    while (::write(socket, &answer, sizeof answer) == sizeof answer) {
+      Birth* birth = nullptr;
+      iovec bytes{&birth, sizeof birth};
+      alignas(cmsghdr) char rights[CMSG_SPACE(sizeof(int))] = {};
+      msghdr message{};
+      message.msg_iov = &bytes;
+      message.msg_iovlen = 1;
+      message.msg_control = rights;
+      message.msg_controllen = sizeof rights;
+      if (::recvmsg(socket, &message, MSG_CMSG_CLOEXEC) != sizeof birth) return;  // the process ends
+      UniqueFd control;
+      if (const cmsghdr* const header = CMSG_FIRSTHDR(&message)) {
+        int fd = -1;
+        std::memcpy(&fd, CMSG_DATA(header), sizeof fd);
+        control.reset(fd);
+      }
+      birth->pid = ::fork();
+      if (birth->pid == 0) run_child(*birth, control.get(), parent);
+      birth->error = errno;
+    }
+  }
+
+  UniqueFd ours_;
+};
+
+// Never destroyed, because a child is killed when the thread ends. A process that is a fork of another has one of its own.
+Spawner& spawner() {
+  static Spawner* current = nullptr;
+  static pid_t process = -1;
+  if (process != ::getpid()) {
+    current = new Spawner();
+    process = ::getpid();
+  }
+  return *current;
+}
+
 }  // namespace
+
+void start_spawner() { spawner(); }
 
 Result<Child> spawn(const SpawnOptions& options) {
   const std::string program = options.program.string();
@@ -76,16 +184,15 @@ Result<Child> spawn(const SpawnOptions& options) {
   std::vector<std::string> arguments = {program};
   arguments.insert(arguments.end(), options.arguments.begin(), options.arguments.end());
   std::vector<std::string> environment = merged_environment(options.environment);
-  const std::vector<char*> argv = pointers(arguments), envp = pointers(environment);
-  const pid_t parent = ::getpid(), pid = ::fork();
-  if (pid < 0) return status_from_errno("fork for", program, errno);
-  if (pid == 0)
-    run_child(program.c_str(), const_cast<char**>(argv.data()), const_cast<char**>(envp.data()), options.control, parent);
+  std::vector<char*> argv = pointers(arguments), envp = pointers(environment);
+  Birth birth{.program = program.c_str(), .arguments = argv.data(), .environment = envp.data()};
+  spawner().give_birth(birth, options.control);
+  if (birth.pid < 0) return status_from_errno("fork for", program, birth.error);
   // This is no race: the kernel does not reuse the pid before we reap the child.
-  Child child{pid, UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)))};
+  Child child{birth.pid, open_pidfd(birth.pid)};
   if (!child.pidfd) {
     const Status failure = status_from_errno("open a pidfd of", program, errno);
-    ::kill(pid, SIGKILL);  // reap_children() finds it: its execve() may be waiting for a file system that is dead
+    ::kill(birth.pid, SIGKILL);  // reap_children() finds it: its execve() may be waiting for a file system that is dead
     return failure;
   }
   return child;
@@ -98,17 +205,14 @@ std::optional<int> exit_status(const UniqueFd& pidfd) {
   return wait_status_of(info);
 }
 
-bool reap_children(const std::function<bool(pid_t)>& is_watched, const std::function<void(UniqueFd)>& reap) {
-  pid_t last = 0;
+bool reap_children(const std::function<bool(pid_t)>& is_anothers, const std::function<void(pid_t, UniqueFd)>& reap) {
   for (int reaped = 0; reaped < kMostReaped; ++reaped) {
     siginfo_t ended{};
     if (::waitid(P_ALL, 0, &ended, WEXITED | WNOHANG | WNOWAIT) != 0 || ended.si_pid == 0) return true;
-    // The kernel does not tell who comes after one that is watched, or is being reaped.
-    if (ended.si_pid == last || is_watched(ended.si_pid)) return false;
-    last = ended.si_pid;
-    UniqueFd pidfd(static_cast<int>(::syscall(SYS_pidfd_open, last, 0)));
+    if (is_anothers(ended.si_pid)) return false;  // the kernel does not tell who comes after it
+    UniqueFd pidfd = open_pidfd(ended.si_pid);
     if (!pidfd) return false;
-    reap(std::move(pidfd));
+    reap(ended.si_pid, std::move(pidfd));
   }
   return false;
 }
@@ -138,7 +242,7 @@ std::size_t kill_group_except(const Child& leader, const std::function<bool(pid_
     while (const dirent* entry = processes ? ::readdir(processes.get()) : nullptr) {
       const pid_t pid = std::atoi(entry->d_name);
       if (pid <= 0 || pid == leader.pid || ::getpgid(pid) != leader.pid || is_spared(pid) || killed.contains(pid)) continue;
-      const UniqueFd pidfd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+      const UniqueFd pidfd = open_pidfd(pid);
       pollfd death{.fd = pidfd.get(), .events = POLLIN, .revents = 0};
       if (!pidfd || ::getpgid(pid) != leader.pid || ::poll(&death, 1, 0) != 0) continue;  // it has ended
       send_signal(pidfd, SIGKILL);

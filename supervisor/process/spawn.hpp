@@ -18,7 +18,7 @@ struct SpawnOptions {
   std::filesystem::path program;
   std::vector<std::string> arguments;    // without argv[0]
   std::vector<std::string> environment;  // "NAME=value", over our own
-  int control = -1;                      // becomes descriptor 3; descriptors 0 to 2 are inherited, all others are closed
+  int control = -1;                      // becomes descriptor 3
 };
 
 struct Child {
@@ -26,18 +26,24 @@ struct Child {
   UniqueFd pidfd;  // becomes readable when the child is dead
 };
 
-/// fork and exec. The child leads a process group of its own and is killed when the calling thread ends. Errors: kNotFound,
-/// kPermissionDenied (the program), kInternal.
+/// fork and exec. The child leads a process group of its own and is killed when this process ends. Its descriptor 0 is /dev/null,
+/// 1 and 2 are ours, and it has no others but `control`, at no time. Errors: kNotFound, kPermissionDenied (the program),
+/// kInternal.
+///   Threads  thread-bound
 Result<Child> spawn(const SpawnOptions& options);
+/// Starts the thread that forks, which the first spawn() does otherwise. What strangers have sent before that call delays it.
+/// Throws std::system_error if no thread can start.
+void start_spawner();
 
 /// How the process of a readable pidfd ended, as waitpid() says; nothing if it is not our child. It stays a zombie until
 /// reap_children().
 std::optional<int> exit_status(const UniqueFd& pidfd);
-/// Gives the pidfds of children that have ended and that nobody watches to `reap`, at most kMostReaped. Orphans are among them: a
-/// subreaper becomes the parent of its descendants' orphans. A child that is watched is left to its watcher, which must learn how
-/// it ended, and may have to kill its process group first. Returns false if more may be left: call it again later.
+/// Gives children that have ended to `reap`, with a pidfd, at most kMostReaped. Orphans are among them: a subreaper becomes the
+/// parent of its descendants' orphans. Left alone is a child that another one reaps: one that is watched, because its watcher
+/// must learn how it ended, and may have to kill its process group first; and one that `reap` was given and has not reaped yet.
+/// Returns false if more may be left: call it again later.
 inline constexpr int kMostReaped = 256;
-bool reap_children(const std::function<bool(pid_t)>& is_watched, const std::function<void(UniqueFd)>& reap);
+bool reap_children(const std::function<bool(pid_t)>& is_anothers, const std::function<void(pid_t, UniqueFd)>& reap);
 /// Reaps the process of a pidfd if it is a child of ours that has ended. That may take seconds: the kernel (6.18) waits for the
 /// last thread of the dead process to leave /proc, and a niced thread may not get a processor for so long.
 void reap(const UniqueFd& pidfd);

@@ -6,7 +6,9 @@
 #include <cstdio>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <ostream>
+#include <string>
 #include <string_view>
 
 #include "tests/golden/devices.hpp"
@@ -83,6 +85,18 @@ std::string crc32_of(std::span<const std::byte> bytes) {
   return text;
 }
 
+/// Written once for all tests of a network, which follow each other.
+const NetworkCheckpoint& checkpoint_of(const nlohmann::json& network) {
+  static std::string name;
+  static std::optional<NetworkCheckpoint> last;
+  if (name != network.at("name")) {
+    last.reset();  // its files take some hundred MB
+    last.emplace(network);
+    name = network.at("name");
+  }
+  return *last;
+}
+
 class Networks : public ::testing::TestWithParam<Parameter> {};
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(Networks);
 
@@ -97,7 +111,7 @@ TEST_P(Networks, GiveMxnetsOutputs) {
     for (const NamedTensor& input : inputs)
       EXPECT_EQ(crc32_of(input.tensor.view().bytes()), network.at("crc32").at(input.name)) << input.name;
   }
-  const NetworkCheckpoint checkpoint(network);
+  const NetworkCheckpoint& checkpoint = checkpoint_of(network);
   ASSERT_TRUE(checkpoint.status().ok()) << checkpoint.status().to_string();
   worker::ModelOptions options{.threads = threads, .precision = worker::parse_precision(precision).value()};
   if (!choices.layout.empty()) options.choices = choices;

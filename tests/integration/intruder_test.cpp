@@ -15,6 +15,7 @@
 
 #include "tests/integration/handmade_peer.hpp"
 #include "tests/integration/raw_client.hpp"
+#include "tests/integration/raw_packets.hpp"
 #include "tests/support/pool_fixture.hpp"
 #include "tests/support/process_sample.hpp"
 
@@ -42,24 +43,6 @@ struct Lingering {
     EXPECT_EQ(::setsockopt(socket.get(), SOL_SOCKET, SO_LINGER, &on, sizeof on), 0);
   }
 };
-
-/// Sends bytes with `count` times the descriptor, as no honest client does.
-void send_with_fds(int socket, std::string_view bytes, int fd, std::size_t count) {
-  alignas(cmsghdr) char control[CMSG_SPACE(253 * sizeof(int))] = {};
-  iovec part{const_cast<char*>(bytes.data()), bytes.size()};
-  msghdr packet{};
-  packet.msg_iov = &part;
-  packet.msg_iovlen = 1;
-  packet.msg_control = control;
-  packet.msg_controllen = CMSG_SPACE(count * sizeof(int));
-  cmsghdr* const header = CMSG_FIRSTHDR(&packet);
-  header->cmsg_level = SOL_SOCKET;
-  header->cmsg_type = SCM_RIGHTS;
-  header->cmsg_len = CMSG_LEN(count * sizeof(int));
-  const std::vector<int> fds(count, fd);
-  std::memcpy(CMSG_DATA(header), fds.data(), count * sizeof(int));
-  ASSERT_EQ(::sendmsg(socket, &packet, MSG_NOSIGNAL), static_cast<ssize_t>(bytes.size()));
-}
 
 class IntruderTest : public testing::Test {
  protected:
@@ -129,7 +112,7 @@ struct Stuck {
     EXPECT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends), 0);
     holder.reset(ends[0]);
     const UniqueFd other(ends[1]);
-    send_with_fds(other.get(), "x", tcp.socket.get(), 1);
+    send_packet(other.get(), "x", std::vector(1, tcp.socket.get()));
     tcp.socket.reset();
   }
 };
@@ -148,11 +131,11 @@ TEST_F(IntruderTest, DescriptorsThatCannotBeClosedAreNotCollected) {
     intruders.back()->connect();
     const int socket = intruders.back()->attach_socket();
     if (i < stuck.size()) {
-      send_with_fds(socket, "x", stuck[i].holder.get(), 1);
+      send_packet(socket, "x", std::vector(1, stuck[i].holder.get()));
       stuck[i].holder.reset();
       continue;
     }
-    send_with_fds(socket, "x", null.get(), kMost);
+    send_packet(socket, "x", std::vector(kMost, null.get()));
   }
   ASSERT_EQ(::kill(daemon_.pid(), SIGCONT), 0);
   const auto start = std::chrono::steady_clock::now();
@@ -168,8 +151,8 @@ TEST_F(IntruderTest, DescriptorsThatCannotBeClosedAreNotCollected) {
   ASSERT_TRUE(honest.predict("echo", {{"data", counting({4})}}, {.timeout = std::chrono::seconds(2)}).ok()) << daemon_.log();
   EXPECT_LT(std::chrono::steady_clock::now() - killed, std::chrono::seconds(1)) << "the replacement";
   stuck.clear();
-  // It is connected behind all intruders. Those that the daemon has not read still have a descriptor there, and one of them alone is
-  // not too much for a further client.
+  // It is connected behind all intruders. Those that the daemon has not read still have a descriptor there, and one of them alone
+  // is not too much for a further client.
   EXPECT_TRUE(eventually([&] { return Pool::connect({.directory = daemon_.directory()}).ok(); })) << daemon_.log();
   EXPECT_TRUE(eventually([&] { return descriptors_of(daemon_.pid()) <= before + 1; })) << descriptors_of(daemon_.pid());
   workers_ = daemon_.workers();
@@ -192,7 +175,7 @@ TEST_F(IntruderTest, DescriptorsAmongMessagesThatCannotBeClosedAreNotCollected) 
   stop_process(daemon_.pid());  // so that the daemon, and not this process, has the last descriptor of each
   for (std::size_t i = 0; i < intruders.size(); ++i) {
     const bool is_stuck = i < stuck.size();
-    send_with_fds(intruders[i]->fd(), "x", is_stuck ? stuck[i].holder.get() : null.get(), is_stuck ? 1 : kMost);
+    send_packet(intruders[i]->fd(), "x", std::vector(is_stuck ? 1 : kMost, is_stuck ? stuck[i].holder.get() : null.get()));
     if (is_stuck) stuck[i].holder.reset();
   }
   ASSERT_EQ(::kill(daemon_.pid(), SIGCONT), 0);
@@ -285,33 +268,36 @@ TEST_F(IntruderTest, NobodyWaitsForTheCloseOfADescriptorThatIsRefused) {
 }
 
 TEST_F(IntruderTest, NobodyWaitsForTheCloseOfADescriptorThatCameWithGarbage) {
-  expect_no_wait_for([](int attach, const UniqueFd& lingering) { send_with_fds(attach, "garbage", lingering.get(), 1); });
+  expect_no_wait_for(
+      [](int attach, const UniqueFd& lingering) { send_packet(attach, "garbage", std::vector(1, lingering.get())); });
 }
 
 // The kernel itself closes what the receiver has no room for.
 TEST_F(IntruderTest, NobodyWaitsForTheCloseOfSuperfluousDescriptors) {
-  expect_no_wait_for(
-      [](int attach, const UniqueFd& lingering) { send_with_fds(attach, "garbage", lingering.get(), wire::kMaxControlFds + 5); });
+  expect_no_wait_for([](int attach, const UniqueFd& lingering) {
+    send_packet(attach, "garbage", std::vector(wire::kMaxControlFds + 5, lingering.get()));
+  });
 }
 
 TEST_F(IntruderTest, NobodyWaitsForTheCloseOfDescriptorsThatWereNotRead) {
   expect_no_wait_for([](int attach, const UniqueFd& lingering) {
     ASSERT_GT(::send(attach, "garbage", 7, MSG_NOSIGNAL), 0);  // the daemon disconnects the client for this
     ASSERT_EQ(::send(attach, "", 0, MSG_NOSIGNAL), 0);
-    send_with_fds(attach, "more", lingering.get(), 1);
+    send_packet(attach, "more", std::vector(1, lingering.get()));
   });
 }
 
 TEST_F(IntruderTest, NobodyWaitsForTheCloseOfADescriptorAmongMessages) {
-  expect_no_wait_on_messages_for(
-      [](int messages, const UniqueFd& lingering) { send_with_fds(messages, zmtp::frame(0, "x"), lingering.get(), 3); });
+  expect_no_wait_on_messages_for([](int messages, const UniqueFd& lingering) {
+    send_packet(messages, zmtp::frame(0, "x"), std::vector(3, lingering.get()));
+  });
 }
 
 TEST_F(IntruderTest, NobodyWaitsForTheCloseOfADescriptorBehindMessages) {
   expect_no_wait_on_messages_for([](int messages, const UniqueFd& lingering) {
     const std::string no_frame(1 << 14, '\xff');  // the daemon hangs up when it has read its beginning
     ASSERT_GT(::send(messages, no_frame.data(), no_frame.size(), MSG_NOSIGNAL), 0);
-    send_with_fds(messages, "x", lingering.get(), 1);
+    send_packet(messages, "x", std::vector(1, lingering.get()));
   });
 }
 

@@ -18,7 +18,7 @@ struct RawPacket {
   std::vector<UniqueFd> fds;
 };
 
-inline constexpr std::size_t kMostRawFds = 8;
+inline constexpr std::size_t kMostRawFds = 253;  // that the kernel takes
 
 inline void send_packet(int socket, std::string bytes, const std::vector<int>& fds = {}) {
   ASSERT_LE(fds.size(), kMostRawFds);

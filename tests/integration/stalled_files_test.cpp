@@ -1,4 +1,5 @@
 // Paths that never answer: only who named one waits for it, and not forever.
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 
@@ -11,8 +12,11 @@
 #include <thread>
 
 #include "tests/integration/life_fixture.hpp"
+#include "tests/integration/raw_client.hpp"
+#include "tests/integration/raw_packets.hpp"
 #include "tests/support/dead_mount.hpp"
 #include "tests/support/notify_socket.hpp"
+#include "tests/support/process_sample.hpp"
 #include "tests/support/says.hpp"
 
 namespace shoal::test {
@@ -214,6 +218,36 @@ TEST_F(StalledFilesTest, AFileSystemThatIsDeadHarmsNobodyElse) {
   }
   mount.revive();
   EXPECT_TRUE(eventually([&] { return finders(daemon).empty() && processes_of(path("other")).empty(); }));
+}
+
+// They came from a client. close() of them does not return, in no process.
+TEST_F(StalledFilesTest, DescriptorsThatCannotBeClosedDelayNoNewProcess) {
+  write("good", 1);
+  UniqueFd dead;
+  DaemonFixture daemon({.limits = "client_bad_messages = 0\nconnection_rate = 0"});
+  Bystander bystander(daemon);
+  const std::vector<pid_t> workers = daemon.workers();
+  const int before = descriptors_of(daemon.pid());
+  std::vector<std::unique_ptr<RawClient>> intruders;
+  write_text("file", "");
+  const DeadMount mount(path("file"));  // ends first: until then neither the daemon nor this test can
+  if (!mount.is_mounted()) GTEST_SKIP() << "no FUSE here: " << std::strerror(errno);
+  dead.reset(::open(path("file").c_str(), O_RDONLY | O_CLOEXEC));
+  ASSERT_TRUE(dead) << std::strerror(errno);
+  for (int i = 0; i < 10; ++i) {
+    intruders.push_back(std::make_unique<RawClient>(daemon.directory()));
+    intruders.back()->connect();
+    send_packet(intruders.back()->attach_socket(), "garbage", std::vector(wire::kMaxControlFds, dead.get()));
+  }
+  EXPECT_TRUE(eventually([&] { return descriptors_of(daemon.pid()) >= before + 30; })) << "nothing is stuck";
+  auto loaded = load(daemon, path("good"));
+  const bool is_loaded = loaded.wait_for(kStall) == std::future_status::ready;
+  EXPECT_TRUE(is_loaded) << "it still waits";
+  if (is_loaded) EXPECT_TRUE(loaded.get().ok());
+  ::kill(daemon.zygote(), SIGKILL);
+  ::kill(workers.at(0), SIGKILL);
+  EXPECT_TRUE(eventually([&] { return daemon.workers() != workers && !daemon.workers().empty(); }, kStall)) << daemon.log();
+  EXPECT_LT(bystander.longest_wait(), kStall);
 }
 
 // The file system dies after the files were found.

@@ -59,7 +59,7 @@ class World final : public supervisor::PlaneObserver, public supervisor::FleetOb
  private:
   struct Asked {
     std::uint64_t number = 0;  // of all requests
-    bool is_answered = false, is_guilty = false;
+    bool is_answered = false, is_guilty = false, is_cancelled = false;
     bool is_muted = false;  // it is not sent, and its client waits for the answer until the end of the turn
     std::optional<std::uint64_t> deadline_ns;
     std::uint64_t asked_ns = 0;

@@ -224,6 +224,7 @@ bool World::cancel(std::uint64_t draw) {
   cancelled.header.seq = chosen->first;
   Bytes head;
   wire::encode_request(cancelled, head);
+  chosen->second.is_cancelled = true;
   words_ = format("client {} cancels {}", client->id, chosen->first);
   send(client->id, {std::move(head)}, false);
   return true;

@@ -142,8 +142,14 @@ void World::check_refusal(const std::string& name, const Asked& asked, StatusCod
     }
     case StatusCode::kInvalidArgument:
       return breaks(name + " is said to be wrong, and it is not");
-    default:
+    case StatusCode::kCancelled:
+      if (!asked.is_cancelled) breaks(name + " is said to be cancelled, and nobody did");
       return;
+    case StatusCode::kOverloaded:
+      if (asked.is_sent || asked.begun > 0) breaks(name + " was sent to a lane, and is refused");
+      return;
+    default:
+      break;
   }
   breaks(format("{} was answered {}, and nothing of its model has failed", name, status_code_name(status)));
 }

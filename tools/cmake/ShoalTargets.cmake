@@ -35,7 +35,7 @@ target_compile_options(shoal_headers PRIVATE ${OpenMP_CXX_FLAGS} ${SHOAL_LIBRARY
 target_precompile_headers(shoal_headers PRIVATE ${SHOAL_HEADERS})
 
 # shoal_library(NAME SOURCES a.cpp ... [DEPENDS target ...] [FLAGS option ...]): one static library per folder, linked into the binaries and
-# libshoal*. FLAGS are options of its own, instead of SHOAL_LIBRARY_FLAGS.
+# libshoal*. FLAGS are options of its own, instead of SHOAL_LIBRARY_FLAGS: ${SHOAL_COLD_FLAGS} where speed does not count.
 function(shoal_library name)
   cmake_parse_arguments(arg "" "" "SOURCES;DEPENDS;FLAGS" ${ARGN})
   add_library(${name} STATIC ${arg_SOURCES})

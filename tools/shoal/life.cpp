@@ -42,7 +42,8 @@ Write a version into another directory and rename it, so that the daemon never s
 constexpr const char* kAboutUnload =
     "Stops serving a model: refuses new requests, answers the admitted ones, and ends its processes.";
 constexpr const char* kMoreUnload =
-    R"(Returns when the model's memory is free. Requests that have not finished after 30 seconds get UNAVAILABLE.
+    R"(Returns when the model's memory is free. Requests that have not finished after 30 seconds get UNAVAILABLE. A worker
+that waits in the kernel, for a device or a dead network path, delays the return until it ends.
 
   shoal unload resnet)";
 

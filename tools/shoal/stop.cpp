@@ -1,6 +1,5 @@
 // shoal stop: ends the daemon.
 #include <poll.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -31,7 +30,7 @@ struct StopOptions {
 
 /// A descriptor that becomes readable when the process ends. Errors: kNotFound (it has already ended).
 Result<UniqueFd> open_process(pid_t pid) {
-  UniqueFd fd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+  UniqueFd fd = open_pidfd(pid);
   if (fd) return fd;
   if (errno == ESRCH) return not_found("process {} is gone", pid);
   return status_from_errno("watch the daemon's process", std::to_string(pid), errno);

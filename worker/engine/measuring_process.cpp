@@ -67,7 +67,7 @@ class Zygote {
     ::posix_spawn_file_actions_destroy(&actions);
     ::posix_spawnattr_destroy(&attributes);
     if (why != 0) return status_from_errno("start", file, why);
-    UniqueFd pidfd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+    UniqueFd pidfd = open_pidfd(pid);
     if (pidfd) return Zygote(std::move(pidfd), std::move(pair.ours));
     const Status failure = status_from_errno("open a pidfd of", file, errno);
     pair.ours.reset();  // it exits by itself

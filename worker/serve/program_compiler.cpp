@@ -50,7 +50,7 @@ std::shared_ptr<const PendingProgram> ProgramCompiler::compile(std::span<const T
   std::list<Pending> ordering{pending};  // allocated before anything changes
   line_.misses.fetch_add(1, std::memory_order_relaxed);
   const MutexLock lock(mutex_);
-  pending->round_ = next_round_of(order.client_id);
+  pending->round_ = next_round_of(order.asker);
   try {
     if (!thread_.joinable()) thread_ = std::thread([this] { serve(); });
   } catch (const std::system_error& error) {
@@ -65,11 +65,10 @@ std::shared_ptr<const PendingProgram> ProgramCompiler::compile(std::span<const T
   return pending;
 }
 
-// The round after that of the client's last order, but none that is over: a client that comes later gets no turns for the time
-// before.
-std::uint64_t ProgramCompiler::next_round_of(std::uint64_t client_id) {
+// The round after that of the asker's last order, but none that is over: who comes later gets no turns for the time before.
+std::uint64_t ProgramCompiler::next_round_of(const Asker& asker) {
   if (rounds_.size() >= kMostRemembered) std::erase_if(rounds_, [now = round_](const auto& of) { return of.second < now; });
-  std::uint64_t& last = rounds_[client_id];
+  std::uint64_t& last = rounds_[asker];
   return last = std::max(last + 1, round_);
 }
 

@@ -4,11 +4,11 @@
 #include <atomic>
 #include <cstdint>
 #include <list>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
 #include <thread>
-#include <unordered_map>
 #include <vector>
 
 #include "shm/base/mutex.hpp"
@@ -29,10 +29,16 @@ struct ReadyBell {
   void ring();
 };
 
+/// Who has turns of its own: a client, or a flow of a gateway.
+struct Asker {
+  std::uint64_t client_id = 0, flow = 0;
+  auto operator<=>(const Asker&) const = default;
+};
+
 /// Names the request that a crash of the compilation is blamed on, and the bell of its lane. All of it outlives the compilation.
 struct CompileOrder {
   std::uint64_t request_id = 0;  ///< 0: no request is blamed
-  std::uint64_t client_id = 0;   ///< whose turn it takes; 0: that of programs for requests of several clients
+  Asker asker{};                 ///< whose turn it takes; none: that of programs for requests of several askers
   wire::LaneLine* line = nullptr;
   ReadyBell* bell = nullptr;
 };
@@ -59,7 +65,7 @@ class PendingProgram {
 };
 
 /// Compiles one program after the other, at a lower priority than the lanes: many new shapes at once delay the requests that
-/// bring them, and hardly any others. Clients take turns: in each round one order of every client is compiled. One compilation
+/// bring them, and hardly any others. Askers take turns: in each round one order of each is compiled. One compilation
 /// serves all orders for one shape. The first order starts the thread. The thread's loop allocates nothing itself, so each order
 /// gets an outcome whichever allocation fails.
 ///   Threads  thread-safe
@@ -81,7 +87,7 @@ class ProgramCompiler {
   using Pending = std::shared_ptr<PendingProgram>;
   using Outcome = Result<std::shared_ptr<const Program>>;
   void serve();
-  std::uint64_t next_round_of(std::uint64_t client_id) SHOAL_REQUIRES(mutex_);
+  std::uint64_t next_round_of(const Asker& asker) SHOAL_REQUIRES(mutex_);
   bool take_new_orders(bool wait) SHOAL_EXCLUDES(mutex_);  ///< into the queue; false if the compiler is being destroyed
   std::optional<Outcome> compile_now(const PendingProgram& pending) noexcept;  ///< none: out of memory
   Outcome program_for(const PendingProgram& pending);
@@ -96,9 +102,9 @@ class ProgramCompiler {
   wire::ProgramLine& line_;
   Mutex mutex_;
   Condition ordered_;
-  std::list<Pending> ordered_now_ SHOAL_GUARDED_BY(mutex_);                           // not in the queue yet
-  std::unordered_map<std::uint64_t, std::uint64_t> rounds_ SHOAL_GUARDED_BY(mutex_);  // by client: of its last order
-  std::uint64_t round_ SHOAL_GUARDED_BY(mutex_) = 1;                                  // of the order that is compiled
+  std::list<Pending> ordered_now_ SHOAL_GUARDED_BY(mutex_);         // not in the queue yet
+  std::map<Asker, std::uint64_t> rounds_ SHOAL_GUARDED_BY(mutex_);  // of its last order
+  std::uint64_t round_ SHOAL_GUARDED_BY(mutex_) = 1;                // of the order that is compiled
   bool is_stopping_ SHOAL_GUARDED_BY(mutex_) = false;
   std::list<Pending> queue_;       // the thread's: by rounds, and within a round as they came
   std::uint64_t compilation_ = 0;  ///< number of the current one

@@ -159,8 +159,9 @@ Status RequestRunner::choose_program() {
   } else {
     SHOAL_ASSIGN_OR_RETURN(program_, served_.model.find_program(specs_));
     if (!program_) {
+      const wire::RequestHeader& header = job_.header();
       waits_for_ = environment_.compiler.compile(
-          specs_, {.request_id = job_.header().request_id, .client_id = job_.header().client_id, .line = &line_, .bell = &bell_});
+          specs_, {.request_id = header.request_id, .asker = {header.client_id, header.flow}, .line = &line_, .bell = &bell_});
       return {};
     }
     environment_.compiler.count_hit();

@@ -6,7 +6,6 @@
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -70,6 +69,8 @@ using SteadyClock = std::chrono::steady_clock;
 /// waitpid() waits for it without giving up the processor (Linux 6.18). The thread that compiles is niced, so on a busy machine
 /// that may take seconds, in which no worker would be forked.
 constexpr auto kReapDelay = std::chrono::seconds(2);
+/// Of more dead workers the oldest are reaped earlier: they count against the limits of processes (pids.max, RLIMIT_NPROC).
+constexpr std::ptrdiff_t kMostDead = 64;
 
 /// A child that has not been reaped.
 struct ForkedWorker {
@@ -231,7 +232,7 @@ class Zygote {
     const pid_t pid = ::fork();
     if (pid < 0) return status_from_errno("fork a worker of model", source_.name, errno);
     if (pid == 0) become_worker(message);
-    UniqueFd pidfd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+    UniqueFd pidfd = open_pidfd(pid);
     // That worker ends by itself: the supervisor closes its control socket when it hears of the failure.
     workers_.push_back({pid, pidfd ? message.id : 0});
     if (!pidfd) return status_from_errno("open the pidfd of a worker of model", source_.name, errno);
@@ -282,8 +283,12 @@ class Zygote {
 
   void reap() {
     const auto now = SteadyClock::now();
+    auto dead = std::ranges::count_if(workers_, [](const ForkedWorker& worker) { return worker.died.has_value(); });
     std::erase_if(workers_, [&](const ForkedWorker& worker) {
-      return worker.died && *worker.died + kReapDelay <= now && ::waitpid(worker.pid, nullptr, WNOHANG) != 0;
+      const bool is_due = worker.died && (*worker.died + kReapDelay <= now || dead > kMostDead);
+      if (!is_due || ::waitpid(worker.pid, nullptr, WNOHANG) == 0) return false;
+      --dead;
+      return true;
     });
   }
 

@@ -101,6 +101,8 @@ class Pool final : public Runner {
   ///            outcome() return once that default is over and the daemon has been silent for control_timeout. Only a request
   ///            without timeout, of a model without a default, waits until the daemon goes on or ends. ready() and wait_for()
   ///            of a request without a timeout stay false while the daemon is stopped.
+  ///            A request without timeout for a model that this pool does not know waits for the description first, as
+  ///            describe() does: while the model loads, for as long as the load takes. The default counts from then on.
   Prediction submit(std::string_view model, Tensors inputs, SubmitOptions options = {}) override;
   Result<ModelInfo> describe(std::string_view model, std::uint64_t version = 0) override;
 
@@ -141,7 +143,8 @@ class Pool final : public Runner {
   ///   path   empty = the present path; otherwise as for load(), and used from now on
   ///   force  load even if nothing has changed
   Result<ModelChange> reload(std::string_view name, std::string_view path = {}, bool force = false);
-  /// Stops serving the model, after its admitted requests or after 30 s.
+  /// Stops serving the model, after its admitted requests or after 30 s. Returns when its processes are gone: a worker that waits
+  /// in the kernel for a device or a dead network path delays that.
   Result<ModelChange> unload(std::string_view name);
   /// Changes the number of workers, until the model is loaded with another number.
   Result<ModelChange> scale(std::string_view name, int workers);

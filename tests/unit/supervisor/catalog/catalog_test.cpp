@@ -67,6 +67,17 @@ TEST_F(CatalogTest, ALoadWhoseClientHasGoneEndsWhileItsFilesAreLookedFor) {
   EXPECT_EQ(served(), "1ax1*") << "what is found already is served";
 }
 
+TEST_F(CatalogTest, ALoadWhoseClientHasGoneGoesOnForOneThatScales) {
+  ASSERT_TRUE(load("1a").ok());
+  ASSERT_TRUE(scale(2).ok());
+  catalog_.caller_gone(1);
+  advance();
+  EXPECT_EQ(catalog_.services().size(), 1u);
+  find();
+  settle();
+  EXPECT_EQ(served(), "1ax2*");
+}
+
 TEST_F(CatalogTest, AReloadMakesBeforeItBreaks) {
   serve("1a 2a");
   ASSERT_TRUE(reload("2a 3a").ok());

@@ -4,12 +4,14 @@
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <poll.h>
+#include <signal.h>
 #include <sys/socket.h>
 
 #include <vector>
 
 #include "shm/segment/segment.hpp"
 #include "shm/wire/control.hpp"
+#include "tests/support/child_process.hpp"
 
 namespace shoal::supervisor {
 namespace {
@@ -101,22 +103,53 @@ struct Lingering {
 
 TEST(Closer, ClosesOurOwnWhileADescriptorOfAStrangerIsStuck) {
   Closer closer;
-  Lingering lingering;
+  std::vector<Lingering> lingering(Closer::kMostThreadsPerSender);
   Pipe stranger, own;
-  closer.close_sent(std::move(lingering.holder), kUser);
+  for (Lingering& one : lingering) closer.close_sent(std::move(one.holder), kUser);
   closer.close_sent(std::move(stranger.writing), kUser);
   closer.close_own(std::move(own.writing));
   EXPECT_TRUE(own.ends());
   pollfd waits{stranger.reading.get(), POLLIN, 0};
   EXPECT_EQ(::poll(&waits, 1, 0), 0) << "nothing is stuck";
-  lingering.other_end.reset();
+  for (Lingering& one : lingering) one.other_end.reset();
   EXPECT_TRUE(stranger.ends());
 }
 
-// All threads are stuck.
+TEST(Closer, ClosesWhatOneUserSentWhileManyDescriptorsOfAnotherAreStuck) {
+  Closer closer;
+  std::vector<Lingering> lingering(2 * Closer::kMostThreads);
+  for (Lingering& one : lingering) closer.close_sent(std::move(one.holder), kUser);
+  std::vector<Pipe> pipes(100);
+  for (Pipe& pipe : pipes) closer.close_sent(std::move(pipe.writing), kOther);
+  for (const Pipe& pipe : pipes) EXPECT_TRUE(pipe.ends());
+}
+
+// While nothing new comes.
+TEST(Closer, ClosesWhatABurstLeftBehindAStuckDescriptor) {
+  Closer closer;
+  Lingering lingering;
+  std::vector<Pipe> pipes(2 * Closer::kMostQueuedPerThread);
+  closer.close_sent(std::move(lingering.holder), kUser);
+  for (Pipe& pipe : pipes) closer.close_sent(std::move(pipe.writing), kUser);
+  for (const Pipe& pipe : pipes) EXPECT_TRUE(pipe.ends());
+}
+
+TEST(Closer, IsReapingAChildUntilItIsReaped) {
+  Closer closer;
+  const pid_t pid = test::start_child([] { return 0; });
+  UniqueFd pidfd = open_pidfd(pid);
+  pollfd ended{pidfd.get(), POLLIN, 0};
+  ASSERT_EQ(::poll(&ended, 1, 5000), 1);
+  EXPECT_FALSE(closer.is_reaping(pid));
+  closer.reap_child(pid, std::move(pidfd));
+  for (int i = 0; i < 2'000 && (closer.is_reaping(pid) || ::kill(pid, 0) == 0); ++i) ::poll(nullptr, 0, 5);
+  EXPECT_FALSE(closer.is_reaping(pid));
+}
+
+// All threads of that user are stuck.
 TEST(Closer, IsLateUntilWhatWaitsIsClosed) {
   Closer closer;
-  std::vector<Lingering> lingering(Closer::kMostThreads);
+  std::vector<Lingering> lingering(Closer::kMostThreadsPerSender);
   for (Lingering& one : lingering) closer.close_sent(std::move(one.holder), kUser);
   EXPECT_FALSE(closer.is_late(kUser));
   std::vector<Pipe> pipes(Closer::kMostSent);
@@ -143,11 +176,11 @@ TEST(Closer, IsLateUntilWhatWaitsIsClosed) {
   EXPECT_FALSE(closer.is_late(kUser));
 }
 
-// Seven threads are stuck, and then the eighth is, in the only descriptor of the first socket.
+// All threads but one are stuck, and then that one is, in the only descriptor of the first socket.
 TEST(Closer, TakesNothingOutOfASocketWhileWhatWasInAnotherIsNotClosed) {
   Closer closer;
-  std::vector<Lingering> lingering(Closer::kMostThreads + 1);
-  for (std::size_t i = 0; i < Closer::kMostThreads; ++i) closer.close_sent(std::move(lingering[i].holder), kUser);
+  std::vector<Lingering> lingering(Closer::kMostThreadsPerSender + 1);
+  for (std::size_t i = 0; i < Closer::kMostThreadsPerSender; ++i) closer.close_sent(std::move(lingering[i].holder), kUser);
   std::vector<Pipe> pipes(Closer::kMostSent);
   for (Pipe& pipe : pipes) closer.close_sent(std::move(pipe.writing), kUser);
   ASSERT_TRUE(closer.is_late(kUser));
@@ -174,11 +207,11 @@ TEST(Closer, TakesNothingOutOfASocketWhileWhatWasInAnotherIsNotClosed) {
 TEST(Closer, IsFullWhenAllUsersTogetherAreLate) {
   constexpr std::size_t kMost = 20;
   Closer closer(kMost);
-  std::vector<Lingering> lingering(Closer::kMostThreads);
-  for (Lingering& one : lingering) closer.close_sent(std::move(one.holder), kUser);
-  for (std::size_t i = Closer::kMostThreads; i < kMost; ++i) closer.close_sent(std::move(Pipe().writing), kOther);
+  std::vector<Lingering> lingering(kMost + 1);
+  const auto send = [&](std::size_t i) { closer.close_sent(std::move(lingering[i].holder), i % 2 == 0 ? kUser : kOther); };
+  for (std::size_t i = 0; i < kMost; ++i) send(i);
   EXPECT_FALSE(closer.is_full());
-  closer.close_sent(std::move(Pipe().writing), kOther);
+  send(kMost);
   EXPECT_TRUE(closer.is_full());
 }
 

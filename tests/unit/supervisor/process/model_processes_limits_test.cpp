@@ -126,7 +126,7 @@ TEST_F(ModelProcessesTest, AZygoteThatDoesNotDieIsLeftAloneAndReapedLater) {
   EXPECT_EQ(stuck_.count(), 1u);
   processes_.reset();  // the version is freed
   EXPECT_TRUE(listen_until([&] { return stuck_.count() == 0; })) << "nobody hears of its death";
-  EXPECT_TRUE(reap_children([](pid_t) { return false; }, [](UniqueFd pidfd) { reap(pidfd); }));
+  EXPECT_TRUE(reap_children([](pid_t) { return false; }, [](pid_t, UniqueFd pidfd) { reap(pidfd); }));
   EXPECT_EQ(::kill(zygote.pid(), 0), -1) << "it is watched";
 }
 

@@ -1,14 +1,17 @@
 #include "supervisor/process/spawn.hpp"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/socket.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -65,7 +68,7 @@ TEST(Spawn, TheChildEndsWithItsParentWhateverItIsDoing) {
   }
   pid_t orphan = -1;
   ASSERT_EQ(::read(ends[0], &orphan, sizeof orphan), ssize_t{sizeof orphan});
-  const UniqueFd pidfd(static_cast<int>(::syscall(SYS_pidfd_open, orphan, 0)));
+  const UniqueFd pidfd = open_pidfd(orphan);
   ASSERT_TRUE(pidfd);
   ::kill(parent, SIGKILL);
   ::waitpid(parent, nullptr, 0);
@@ -93,6 +96,25 @@ TEST(Spawn, AChildNeitherReadsFromTheTerminalNorStopsForIt) {
   for (const int signal : {SIGTTIN, SIGTTOU}) EXPECT_NE(ignored >> (signal - 1) & 1, 0u) << "signal " << signal << ": " << text;
 }
 
+// Otherwise it would have to close them, which can take as long as a stranger likes.
+TEST(Spawn, AChildHasNoDescriptorsOfItsParentNotEvenBeforeItExecutes) {
+  std::vector<UniqueFd> opened(20);
+  for (UniqueFd& fd : opened) fd.reset(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+  const auto child = spawn({.program = "/bin/true"});
+  ASSERT_TRUE(child.ok());
+  EXPECT_EQ(wait_for_end(*child), "exited with 0");
+  std::size_t of_spawner = 0, of_this = 0;
+  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
+    std::string name;
+    std::getline(std::ifstream(task.path() / "comm"), name);
+    const auto descriptors = std::filesystem::directory_iterator(task.path() / "fd");
+    std::size_t& count = name == "shoal-spawner" ? of_spawner : of_this;
+    count = static_cast<std::size_t>(std::distance(begin(descriptors), end(descriptors)));
+  }
+  EXPECT_EQ(of_spawner, 4u) << "stdin, stdout, stderr, and where it hears what to do";
+  EXPECT_GE(of_this, 24u);
+}
+
 // SIGURG: who has no handler ignores it, for example the programs that run this test.
 TEST(Spawn, ASignalToTheGroupOfAChildDoesNotReachItsParent) {
   static volatile sig_atomic_t received = 0;
@@ -105,7 +127,7 @@ TEST(Spawn, ASignalToTheGroupOfAChildDoesNotReachItsParent) {
 }
 
 bool nobody(pid_t) { return false; }
-void at_once(UniqueFd pidfd) { reap(pidfd); }
+void at_once(pid_t, UniqueFd pidfd) { reap(pidfd); }
 
 class ReapChildren : public testing::Test {
  protected:
@@ -119,7 +141,7 @@ TEST_F(ReapChildren, LeavesAChildToItsWatcher) {
   const Child watched = spawn({.program = "/bin/sh", .arguments = {"-c", "exit 7"}}).value();
   pollfd ended{watched.pidfd.get(), POLLIN, 0};
   ASSERT_EQ(::poll(&ended, 1, 5000), 1);
-  const auto never = [](UniqueFd) { ADD_FAILURE() << "it is watched"; };
+  const auto never = [](pid_t, UniqueFd) { ADD_FAILURE() << "it is watched"; };
   EXPECT_FALSE(reap_children([&](pid_t pid) { return pid == watched.pid; }, never));
   EXPECT_EQ(wait_for_end(watched), "exited with 7");
 
@@ -137,15 +159,18 @@ TEST_F(ReapChildren, DoesNotWaitForWhoReapsOnAnotherThread) {
     pollfd ended{child->pidfd.get(), POLLIN, 0};
     ASSERT_EQ(::poll(&ended, 1, 5000), 1);
   }
-  std::vector<UniqueFd> dead;
-  const auto later = [&](UniqueFd pidfd) { dead.push_back(std::move(pidfd)); };
-  EXPECT_FALSE(reap_children(nobody, later));
-  EXPECT_EQ(dead.size(), 1u);
-  reap(dead[0]);
-  EXPECT_FALSE(reap_children(nobody, later));
-  EXPECT_EQ(dead.size(), 2u);
-  reap(dead[1]);
-  EXPECT_TRUE(reap_children(nobody, later));
+  std::map<pid_t, UniqueFd> dead;
+  const auto is_dead = [&](pid_t pid) { return dead.contains(pid); };
+  const auto later = [&](pid_t pid, UniqueFd pidfd) { EXPECT_TRUE(dead.emplace(pid, std::move(pidfd)).second); };
+  for (int look = 0; look < 2; ++look) {
+    EXPECT_FALSE(reap_children(is_dead, later));
+    EXPECT_EQ(dead.size(), 1u);
+  }
+  reap(dead.begin()->second);
+  EXPECT_FALSE(reap_children(is_dead, later));
+  ASSERT_EQ(dead.size(), 2u);
+  for (const auto& child : dead) reap(child.second);
+  EXPECT_TRUE(reap_children(is_dead, later));
   for (const Child* child : {&first, &second}) EXPECT_EQ(::kill(child->pid, 0), -1) << "it is not reaped";
 }
 

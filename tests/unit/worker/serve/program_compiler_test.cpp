@@ -40,8 +40,21 @@ class SlowModel final : public IdentityModel {
 class ProgramCompilerTest : public ::testing::Test {
  protected:
   static std::vector<TensorSpec> shape(std::int64_t size) { return {{"data", DType::kFloat32, Shape{size}}}; }
-  std::shared_ptr<const PendingProgram> order(std::int64_t size, std::uint64_t request_id = 1, std::uint64_t client_id = 1) {
-    return compiler_.compile(shape(size), {request_id, client_id, &lane_, &bell_});
+  std::shared_ptr<const PendingProgram> order(std::int64_t size, std::uint64_t request_id = 1, Asker asker = {1, 0}) {
+    return compiler_.compile(shape(size), {request_id, asker, &lane_, &bell_});
+  }
+  /// `first` orders many, and then `other` one.
+  void expect_second(const Asker& first, const Asker& other) {
+    std::vector<std::shared_ptr<const PendingProgram>> all;
+    for (int i = 0; i < 64; ++i) all.push_back(order(100 + i, 1, first));
+    model_.begun.wait();
+    all.push_back(order(1000, 2, other));
+    model_.go_on.count_down();
+    for (const auto& pending : all) wait_for(pending);
+    ASSERT_EQ(model_.order.size(), 65u);
+    EXPECT_EQ(model_.order[0], 100);
+    EXPECT_EQ(model_.order[1], 1000);
+    for (std::size_t i = 2; i < 65; ++i) EXPECT_EQ(model_.order[i], 99 + static_cast<std::int64_t>(i)) << "as they came";
   }
   // Reads the eventfd, as a lane does when it has nothing else to do.
   void wait_for(const std::shared_ptr<const PendingProgram>& pending) {
@@ -77,27 +90,18 @@ TEST_F(ProgramCompilerTest, CompilesOnceForAllThatWantTheSameInputs) {
   EXPECT_EQ(line_.misses, 3u);
 }
 
-TEST_F(ProgramCompilerTest, AClientWithManyNewShapesLetsAnotherOnesBeCompiledSecond) {
-  std::vector<std::shared_ptr<const PendingProgram>> all;
-  for (int i = 0; i < 64; ++i) all.push_back(order(100 + i, 1, 1));
-  model_.begun.wait();
-  all.push_back(order(1000, 2, 2));
-  model_.go_on.count_down();
-  for (const auto& pending : all) wait_for(pending);
-  ASSERT_EQ(model_.order.size(), 65u);
-  EXPECT_EQ(model_.order[0], 100);
-  EXPECT_EQ(model_.order[1], 1000);
-  for (std::size_t i = 2; i < 65; ++i) EXPECT_EQ(model_.order[i], 99 + static_cast<std::int64_t>(i)) << "as they came";
-}
+TEST_F(ProgramCompilerTest, AClientWithManyNewShapesLetsAnotherOnesBeCompiledSecond) { expect_second({1, 0}, {2, 0}); }
+
+TEST_F(ProgramCompilerTest, AFlowWithManyNewShapesLetsAnotherOfItsGatewayBeCompiledSecond) { expect_second({1, 1}, {1, 2}); }
 
 // Both have an order at each time, and none of them more than two.
 TEST_F(ProgramCompilerTest, ClientsThatOrderAgainAndAgainDoNotOvertakeTheOthers) {
   std::vector<std::shared_ptr<const PendingProgram>> all;
-  for (int i = 0; i < 3; ++i) all.push_back(order(100 + i, 1, 1));
+  for (int i = 0; i < 3; ++i) all.push_back(order(100 + i, 1, {1, 0}));
   model_.begun.wait();
   for (int i = 0; i < 9; ++i) {
     for (const std::uint64_t client : {2u, 3u})
-      all.push_back(order(static_cast<std::int64_t>(client) * 1000 + i, client, client));
+      all.push_back(order(static_cast<std::int64_t>(client) * 1000 + i, client, {client, 0}));
   }
   model_.go_on.count_down();
   for (const auto& pending : all) wait_for(pending);
@@ -154,8 +158,8 @@ class LookingBackModel final : public IdentityModel {
 TEST_F(ProgramCompilerTest, DestroysWhatNobodyWantsAnyMoreAfterItsLockIsOpen) {
   LookingBackModel model;
   ProgramCompiler compiler(model, cancelled_, memory_, flight_, line_);
-  model.order_another = [&] { (void)compiler.compile(shape(2), {2, 1, &lane_, &bell_}); };
-  auto given_up = compiler.compile(shape(1), {1, 1, &lane_, &bell_});
+  model.order_another = [&] { (void)compiler.compile(shape(2), {2, {1, 0}, &lane_, &bell_}); };
+  auto given_up = compiler.compile(shape(1), {1, {1, 0}, &lane_, &bell_});
   model.begun.wait();
   given_up.reset();
   model.go_on.count_down();
@@ -177,7 +181,7 @@ TEST_F(ProgramCompilerTest, AccusesTheRequestThatBroughtTheShapeWhenACompilation
     CrashingModel model;
     ProgramCompiler compiler(model, cancelled_, memory_, flight_, line_);
     lines[1].running_request = 5;  // the lane runs another request meanwhile
-    (void)compiler.compile(shape(1), {42, 1, &lines[1], &bell_});
+    (void)compiler.compile(shape(1), {42, {1, 0}, &lines[1], &bell_});
     ::pause();
   }
   int status = 0;
