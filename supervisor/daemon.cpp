@@ -42,7 +42,7 @@ Daemon::~Daemon() {
 }
 
 Result<std::unique_ptr<Daemon>> Daemon::start(DaemonOptions options, SocketDirectory directory, Logger& log) {
-  start_spawner();
+  SHOAL_RETURN_IF_ERROR(start_spawner());
   std::unique_ptr<Daemon> daemon(new Daemon(std::move(options), std::move(directory), log));
   SHOAL_RETURN_IF_ERROR(daemon->watch_signals());
   SHOAL_ASSIGN_OR_RETURN(const DaemonConfig configured,

@@ -111,6 +111,7 @@ void PoolCore::close() {
 
 bool PoolCore::wait(const Completion& target, std::uint64_t until_ns) {
   if (target.is_done() || fork_guard_.in_child()) return target.is_done();
+  std::array<std::shared_ptr<Arena>, 2> left;  // destroyed after the mutex is released
   const MutexLock lock(mutex_);
   try {
     wait_locked(target, until_ns);
@@ -119,6 +120,7 @@ bool PoolCore::wait(const Completion& target, std::uint64_t until_ns) {
     throw;
   }
   wake_next_driver();
+  left = arenas_to_unmap();
   return target.is_done();
 }
 

@@ -58,7 +58,7 @@ struct RequestHeader {
   std::uint32_t magic;
   std::uint16_t version;
   std::uint16_t kind;
-  std::uint64_t seq;         // the client's number for the request; the client sends it again only after an answer with FAILED_PRECONDITION
+  std::uint64_t seq;         // the client's number; used again only after an answer with FAILED_PRECONDITION
   std::uint32_t model_id;    // from describe; per name, never reused
   std::uint32_t signature;   // from describe; changes when the model's name, inputs, outputs or states change
   std::uint64_t timeout_ns;  // relative; 0 = the model's

@@ -86,7 +86,7 @@ Status Catalog::no_such_model(const std::string& name) const {
 
 bool Catalog::is_asked(VersionId version) const {
   return std::ranges::any_of(services_, [&](const auto& service) {
-    return service->change && service->is_awaited() && !service->loads_each_alone() &&
+    return service->is_awaited() && !service->loads_each_alone() &&
            std::ranges::count(service->change->coming, version, &CatalogVersion::id) > 0;
   });
 }

@@ -257,12 +257,13 @@ struct Service {
   std::uint64_t unload_begun_ns = 0;
   ModelRoute route;  ///< as of the last SetRoute
 
-  /// Whether a client waits for the change under way.
-  bool is_awaited() const { return (change && !change->callers.empty()) || (scaling && !scaling->callers.empty()); }
-
   /// Null when that version does not serve; 0 is the current one.
   const CatalogVersion* serving(std::uint64_t number) const;
   std::vector<std::uint64_t> served_versions() const;
+  /// Whether a client waits for the change under way. While nothing serves, a scale waits for it, too.
+  bool is_awaited() const {
+    return change && (!change->callers.empty() || (scaling && !scaling->callers.empty() && served_versions().empty()));
+  }
   std::string served_text() const;  ///< "1, 3", or "none"
   /// Whether that version (0: any) may serve soon.
   bool waits_for(std::uint64_t number) const;

@@ -252,7 +252,7 @@ void Catalog::advance_probe(const Service& service, CatalogVersion& version, std
     return;
   }
   if (version.facts.ready < version.workers) {
-    const bool is_patient = version.facts.lacks_resources && (service.change->callers.empty() || service.loads_each_alone());
+    const bool is_patient = version.facts.lacks_resources && (!service.is_awaited() || service.loads_each_alone());
     if (version.facts.is_stalled && !is_patient) actions_.push_back(FailVersion{version.id, version.facts.reason});
     return;
   }

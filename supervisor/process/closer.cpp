@@ -4,7 +4,6 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -25,7 +24,6 @@ namespace {
 
 thread_local bool is_closer = false;
 constexpr std::size_t kMostTaken = 64;  // of a socket at a time, and the rest of the last packet
-constexpr int kLowestPriority = 19;
 
 void close_now(UniqueFd fd) {
   const linger off{};
@@ -48,7 +46,7 @@ struct Closer::Threads {
   };
   struct Limits {
     std::size_t threads, threads_per_owner;
-    bool reaps_children = false;  // an owner is the pid of a dead child
+    bool reaps_children = false;  // an owner is the pid of a dead child, and descriptors are pidfds
   };
 
   explicit Threads(Limits most) : limits(most) {}
@@ -141,8 +139,6 @@ void Closer::Threads::serve(const std::shared_ptr<Threads>& threads) {
   ::prctl(PR_SET_NAME, "shoal-closer");
   is_closer = true;
   Threads& self = *threads;
-  // The kernel may keep who reaps waiting for a niced thread, and such a wait uses the processor (reap() in spawn.hpp).
-  if (self.limits.reaps_children) ::setpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()), kLowestPriority);
   self.mutex.lock();
   while (true) {
     const auto next = self.next_owner();
@@ -201,7 +197,7 @@ bool Closer::Threads::take_what_waits_in(const Entry& socket, std::uint32_t owne
 Closer::Closer(std::size_t most)
     : own_(Threads::make({.threads = kMostThreads, .threads_per_owner = kMostThreads})),
       sent_(Threads::make({.threads = kMostThreadsForSent, .threads_per_owner = kMostThreadsPerSender})),
-      children_(Threads::make({.threads = kMostThreads, .threads_per_owner = 1, .reaps_children = true})),
+      children_(Threads::make({.threads = 1, .threads_per_owner = 1, .reaps_children = true})),
       most_(most) {
   rlimit descriptors{};
   if (most_ != 0 || ::getrlimit(RLIMIT_NOFILE, &descriptors) != 0) return;

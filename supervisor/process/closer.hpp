@@ -18,8 +18,9 @@ namespace shoal::supervisor {
 ///   Threads  thread-safe
 class Closer {
  public:
-  /// Threads at the same time: for descriptors of our own, and for dead children; for those that strangers sent; and for those of
-  /// one user of these. One more starts for a user that has none, and when kMostQueuedPerThread wait for each that a user has.
+  /// Threads at the same time: for descriptors of our own; for those that strangers sent; and for those of one user of these. One
+  /// more starts for a user that has none, and when kMostQueuedPerThread wait for each that a user has. One reaps children: while
+  /// it waits, it may use a processor (reap() in spawn.hpp).
   static constexpr std::size_t kMostThreads = 8, kMostThreadsForSent = 32, kMostThreadsPerSender = 4, kMostQueuedPerThread = 32;
   /// While more descriptors of one user wait to be closed, their owner takes no more from that user (is_late()).
   static constexpr std::size_t kMostSent = 256;

@@ -2,8 +2,8 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <linux/close_range.h>
 #include <poll.h>
-#include <sched.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
@@ -12,14 +12,15 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <system_error>
 #include <thread>
 #include <unordered_set>
 
-#include "shm/base/check.hpp"
 #include "shm/base/errors.hpp"
 #include "shm/base/wait_status.hpp"
 
@@ -83,26 +84,36 @@ struct Birth {
 }
 
 /// A thread that forks. Its table of descriptors is its own: its children have no copy of what a stranger sent to this process.
-/// They would have to close that before execve(), and the stranger may decide how long it takes (Closer).
+/// They would have to close that before execve(), and the stranger may decide how long it takes (Closer). The thread makes its
+/// calls directly, because ThreadSanitizer takes its descriptors for ours of the same numbers.
 ///   Threads  thread-bound
 class Spawner {
  public:
-  Spawner() {
+  Status start() {
     int ends[2] = {-1, -1};
-    SHOAL_CHECK(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) == 0);
+    if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0)
+      return status_from_errno("make a socket pair for", "the thread that forks", errno);
     ours_.reset(ends[0]);
-    const UniqueFd theirs(ends[1]);  // its copy in the thread's table stays
+    const UniqueFd theirs(ends[1]);  // the thread keeps its copy
     sigset_t all, before;
     ::sigfillset(&all);
     ::pthread_sigmask(SIG_SETMASK, &all, &before);  // the thread inherits it
-    std::thread([socket = ends[1]] { serve(socket); }).detach();
+    Status started;
+    try {
+      std::thread([this, socket = ends[1]] { serve(socket); }).detach();
+    } catch (const std::system_error& error) {
+      started = internal_error("start the thread that forks: {}", error.what());
+    }
     ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    if (!started.ok()) return started;
     wait_for_answer();
+    const int error = error_.load(std::memory_order_acquire);
+    return error == 0 ? Status() : status_from_errno("give descriptors of its own to", "the thread that forks", error);
   }
 
   void give_birth(Birth& birth, int control) {
-    Birth* pointer = &birth;
-    iovec bytes{&pointer, sizeof pointer};
+    char word = 0;
+    iovec bytes{&word, sizeof word};
     msghdr message{};
     message.msg_iov = &bytes;
     message.msg_iovlen = 1;
@@ -114,6 +125,7 @@ class Spawner {
       *header = {.cmsg_len = CMSG_LEN(sizeof control), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS};
       std::memcpy(CMSG_DATA(header), &control, sizeof control);
     }
+    birth_.store(&birth, std::memory_order_release);
     ssize_t sent = -1;
     while ((sent = ::sendmsg(ours_.get(), &message, MSG_NOSIGNAL)) < 0 && errno == EINTR) {
     }
@@ -122,6 +134,7 @@ class Spawner {
       return;
     }
     wait_for_answer();
+    (void)birth_.load(std::memory_order_acquire);
   }
 
  private:
@@ -131,52 +144,62 @@ class Spawner {
     }
   }
 
-  static void serve(int socket) {
+  // The end of a table is left out when it is copied, so nothing in it is closed.
+  static int leave_all_but(int socket) {
+    if (::syscall(SYS_close_range, static_cast<unsigned>(socket) + 1, ~0U, CLOSE_RANGE_UNSHARE) != 0) return errno;
+    if (socket > 3) ::syscall(SYS_close_range, 3U, static_cast<unsigned>(socket) - 1, 0U);
+    return 0;
+  }
+
+  void serve(int socket) {
     ::prctl(PR_SET_NAME, "shoal-spawner");
-    SHOAL_CHECK(::unshare(CLONE_FILES) == 0);
-    const UniqueFd requests(socket);
-    close_all_but({socket});
     const pid_t parent = ::getpid();
     const char answer = 0;
-    while (::write(socket, &answer, sizeof answer) == sizeof answer) {
-      Birth* birth = nullptr;
-      iovec bytes{&birth, sizeof birth};
+    const int error = leave_all_but(socket);
+    error_.store(error, std::memory_order_release);
+    while (::syscall(SYS_write, socket, &answer, sizeof answer) == sizeof answer && error == 0) {
+      char word = 0;
+      iovec bytes{&word, sizeof word};
       alignas(cmsghdr) char rights[CMSG_SPACE(sizeof(int))] = {};
       msghdr message{};
       message.msg_iov = &bytes;
       message.msg_iovlen = 1;
       message.msg_control = rights;
       message.msg_controllen = sizeof rights;
-      if (::recvmsg(socket, &message, MSG_CMSG_CLOEXEC) != sizeof birth) return;  // the process ends
-      UniqueFd control;
-      if (const cmsghdr* const header = CMSG_FIRSTHDR(&message)) {
-        int fd = -1;
-        std::memcpy(&fd, CMSG_DATA(header), sizeof fd);
-        control.reset(fd);
-      }
+      if (::syscall(SYS_recvmsg, socket, &message, MSG_CMSG_CLOEXEC) != sizeof word) return;  // the process ends
+      int control = -1;
+      if (const cmsghdr* const header = CMSG_FIRSTHDR(&message)) std::memcpy(&control, CMSG_DATA(header), sizeof control);
+      Birth* const birth = birth_.load(std::memory_order_acquire);
       birth->pid = ::fork();
-      if (birth->pid == 0) run_child(*birth, control.get(), parent);
+      if (birth->pid == 0) run_child(*birth, control, parent);
       birth->error = errno;
+      birth_.store(nullptr, std::memory_order_release);
+      if (control >= 0) ::syscall(SYS_close, control);
     }
   }
 
   UniqueFd ours_;
+  std::atomic<Birth*> birth_ = nullptr;  // that is asked for
+  std::atomic<int> error_ = 0;           // why the thread has no descriptors of its own
 };
 
 // Never destroyed, because a child is killed when the thread ends. A process that is a fork of another has one of its own.
-Spawner& spawner() {
+Result<Spawner*> spawner() {
   static Spawner* current = nullptr;
   static pid_t process = -1;
   if (process != ::getpid()) {
-    current = new Spawner();
+    auto made = std::make_unique<Spawner>();
+    const Status started = made->start();
+    current = made.release();  // a thread may use it
+    SHOAL_RETURN_IF_ERROR(started);
     process = ::getpid();
   }
-  return *current;
+  return current;
 }
 
 }  // namespace
 
-void start_spawner() { spawner(); }
+Status start_spawner() { return spawner().status(); }
 
 Result<Child> spawn(const SpawnOptions& options) {
   const std::string program = options.program.string();
@@ -186,7 +209,8 @@ Result<Child> spawn(const SpawnOptions& options) {
   std::vector<std::string> environment = merged_environment(options.environment);
   std::vector<char*> argv = pointers(arguments), envp = pointers(environment);
   Birth birth{.program = program.c_str(), .arguments = argv.data(), .environment = envp.data()};
-  spawner().give_birth(birth, options.control);
+  SHOAL_ASSIGN_OR_RETURN(Spawner* const forks, spawner());
+  forks->give_birth(birth, options.control);
   if (birth.pid < 0) return status_from_errno("fork for", program, birth.error);
   // This is no race: the kernel does not reuse the pid before we reap the child.
   Child child{birth.pid, open_pidfd(birth.pid)};

@@ -27,13 +27,13 @@ struct Child {
 };
 
 /// fork and exec. The child leads a process group of its own and is killed when this process ends. Its descriptor 0 is /dev/null,
-/// 1 and 2 are ours, and it has no others but `control`, at no time. Errors: kNotFound, kPermissionDenied (the program),
-/// kInternal.
+/// 1 and 2 are ours, and it has no others but `control`: none of ours even before execve(). Errors: kNotFound,
+/// kPermissionDenied (the program), kInternal.
 ///   Threads  thread-bound
 Result<Child> spawn(const SpawnOptions& options);
-/// Starts the thread that forks, which the first spawn() does otherwise. What strangers have sent before that call delays it.
-/// Throws std::system_error if no thread can start.
-void start_spawner();
+/// Starts the thread that forks, which the first spawn() does otherwise: that thread closes what strangers have sent before.
+/// Errors: kInternal.
+Status start_spawner();
 
 /// How the process of a readable pidfd ended, as waitpid() says; nothing if it is not our child. It stays a zombie until
 /// reap_children().

@@ -208,8 +208,8 @@ class Ledger {
   /// Gives waiting requests to lanes with credit.
   void dispatch(ModelIndex model, std::uint64_t now_ns);
   /// Between these two, dispatch() only notes the model, also when this class calls it. So requests are given to lanes when all
-  /// events of a turn of the loop are known, once for each model that they touched. Only while more than half of a model's queue is
-  /// full it gives them at once.
+  /// events of a turn of the loop are known, once for each model that they touched. Only while more than half of a model's queue
+  /// is full it gives them at once.
   void begin_turn() { in_turn_ = true; }
   void end_turn(std::uint64_t now_ns);
   /// After what time a request of the client and flow that was refused with kOverloaded or kUnavailable may succeed.

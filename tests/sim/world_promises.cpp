@@ -91,6 +91,10 @@ void World::check_sent(const wire::RequestHeader& header) {
   if (known && known->ended != EndReason::kNone)
     breaks(format("request {} was sent to worker {}, which is being ended", header.request_id, header.incarnation));
   if (rules_.is_even) check_share(header);
+  for (SimClient& client : clients_) {
+    const auto asked = client.asked.find(header.seq);
+    if (client.id == header.client_id && asked != client.asked.end()) asked->second.is_sent = true;
+  }
 }
 
 // While one client asks without end, another one has its turns: a share of what is sent to lanes, and not all that came before.
@@ -101,7 +105,6 @@ void World::check_share(const wire::RequestHeader& header) {
       if (client.id != header.client_id) {
         asked.others_sent += !asked.is_sent;
       } else if (seq == header.seq) {
-        asked.is_sent = true;
         if (asked.others_sent > kTurns * (asked.own_before + 1) * (clients_.size() - 1) + kAtFirst)
           breaks(format("request {} of client {} waited for {} of others, and for {} of its own", seq, client.id,
                         asked.others_sent, asked.own_before));
@@ -146,7 +149,7 @@ void World::check_refusal(const std::string& name, const Asked& asked, StatusCod
       if (!asked.is_cancelled) breaks(name + " is said to be cancelled, and nobody did");
       return;
     case StatusCode::kOverloaded:
-      if (asked.is_sent || asked.begun > 0) breaks(name + " was sent to a lane, and is refused");
+      if (asked.is_sent) breaks(name + " was sent to a lane, and is refused");
       return;
     default:
       break;

@@ -65,9 +65,10 @@ std::shared_ptr<const PendingProgram> ProgramCompiler::compile(std::span<const T
   return pending;
 }
 
-// The round after that of the asker's last order, but none that is over: who comes later gets no turns for the time before.
+// The round after that of the asker's last order, but none that is over: who comes later gets no turns for the time before. Who
+// has nothing to be compiled is forgotten when there are many, and so may have a turn more.
 std::uint64_t ProgramCompiler::next_round_of(const Asker& asker) {
-  if (rounds_.size() >= kMostRemembered) std::erase_if(rounds_, [now = round_](const auto& of) { return of.second < now; });
+  if (rounds_.size() >= kMostRemembered) std::erase_if(rounds_, [now = round_](const auto& of) { return of.second <= now; });
   std::uint64_t& last = rounds_[asker];
   return last = std::max(last + 1, round_);
 }

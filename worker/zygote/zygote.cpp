@@ -70,13 +70,15 @@ using SteadyClock = std::chrono::steady_clock;
 /// that may take seconds, in which no worker would be forked.
 constexpr auto kReapDelay = std::chrono::seconds(2);
 /// Of more dead workers the oldest are reaped earlier: they count against the limits of processes (pids.max, RLIMIT_NPROC).
-constexpr std::ptrdiff_t kMostDead = 64;
+constexpr std::size_t kMostDead = 64;
 
-/// A child that has not been reaped.
 struct ForkedWorker {
   pid_t pid;
   std::uint64_t incarnation;  // 0: the supervisor does not know it
-  std::optional<SteadyClock::time_point> died = std::nullopt;
+};
+struct DeadWorker {
+  pid_t pid;
+  SteadyClock::time_point died;
 };
 
 ///   Threads  thread-bound
@@ -229,6 +231,7 @@ class Zygote {
     ControlMessage reply{.kind = ControlKind::kForked, .id = message.id};
     reply.fds.reserve(1);
     workers_.reserve(workers_.size() + 1);
+    dead_.reserve(dead_.size() + workers_.size() + 1);
     const pid_t pid = ::fork();
     if (pid < 0) return status_from_errno("fork a worker of model", source_.name, errno);
     if (pid == 0) become_worker(message);
@@ -267,39 +270,36 @@ class Zygote {
     signalfd_siginfo ignored[8];
     while (::read(children_.get(), ignored, sizeof ignored) > 0) {
     }
-    for (ForkedWorker& worker : workers_) {
-      siginfo_t info{};
-      if (worker.died) continue;
-      const bool is_ours = ::waitid(P_PID, static_cast<id_t>(worker.pid), &info, WEXITED | WNOHANG | WNOWAIT) == 0;
-      if (is_ours && info.si_pid == 0) continue;  // it lives
-      worker.died = SteadyClock::now();
-      if (!is_ours || worker.incarnation == 0) continue;
-      send({.kind = ControlKind::kExited,
-            .id = worker.incarnation,
-            .a = static_cast<std::uint64_t>(worker.pid),
-            .b = static_cast<std::uint64_t>(wait_status_of(info))});
-    }
-  }
-
-  void reap() {
-    const auto now = SteadyClock::now();
-    auto dead = std::ranges::count_if(workers_, [](const ForkedWorker& worker) { return worker.died.has_value(); });
     std::erase_if(workers_, [&](const ForkedWorker& worker) {
-      const bool is_due = worker.died && (*worker.died + kReapDelay <= now || dead > kMostDead);
-      if (!is_due || ::waitpid(worker.pid, nullptr, WNOHANG) == 0) return false;
-      --dead;
+      siginfo_t info{};
+      const bool is_ours = ::waitid(P_PID, static_cast<id_t>(worker.pid), &info, WEXITED | WNOHANG | WNOWAIT) == 0;
+      if (is_ours && info.si_pid == 0) return false;  // it lives
+      if (is_ours) dead_.push_back({worker.pid, SteadyClock::now()});
+      if (is_ours && worker.incarnation != 0) {
+        send({.kind = ControlKind::kExited,
+              .id = worker.incarnation,
+              .a = static_cast<std::uint64_t>(worker.pid),
+              .b = static_cast<std::uint64_t>(wait_status_of(info))});
+      }
       return true;
     });
   }
 
-  // -1: none has died.
-  int next_reaping_ms() const {
-    std::optional<SteadyClock::time_point> first;
-    for (const ForkedWorker& worker : workers_) {
-      if (worker.died && (!first || *worker.died < *first)) first = worker.died;
+  void reap() {
+    const auto due = SteadyClock::now() - kReapDelay;
+    auto first = dead_.begin();
+    for (; first != dead_.end(); ++first) {
+      const bool are_many = static_cast<std::size_t>(dead_.end() - first) > kMostDead;
+      if (first->died > due && !are_many) break;
+      (void)::waitpid(first->pid, nullptr, WNOHANG);
     }
-    if (!first) return -1;
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(*first + kReapDelay - SteadyClock::now());
+    dead_.erase(dead_.begin(), first);
+  }
+
+  // -1: none is dead.
+  int next_reaping_ms() const {
+    if (dead_.empty()) return -1;
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(dead_.front().died + kReapDelay - SteadyClock::now());
     return static_cast<int>(std::max<std::int64_t>(left.count(), 0));
   }
 
@@ -312,7 +312,8 @@ class Zygote {
   ModelSource source_;
   std::optional<LoadedModel> loaded_;
   GoldenCase golden_;
-  std::vector<ForkedWorker> workers_;
+  std::vector<ForkedWorker> workers_;  // that live
+  std::vector<DeadWorker> dead_;       // that are not reaped; who died first comes first
 };
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 
 #include <vector>
 
@@ -134,16 +135,24 @@ TEST(Closer, ClosesWhatABurstLeftBehindAStuckDescriptor) {
   for (const Pipe& pipe : pipes) EXPECT_TRUE(pipe.ends());
 }
 
-TEST(Closer, IsReapingAChildUntilItIsReaped) {
+TEST(Closer, IsReapingChildrenUntilTheyAreReaped) {
   Closer closer;
-  const pid_t pid = test::start_child([] { return 0; });
-  UniqueFd pidfd = open_pidfd(pid);
-  pollfd ended{pidfd.get(), POLLIN, 0};
-  ASSERT_EQ(::poll(&ended, 1, 5000), 1);
-  EXPECT_FALSE(closer.is_reaping(pid));
-  closer.reap_child(pid, std::move(pidfd));
-  for (int i = 0; i < 2'000 && (closer.is_reaping(pid) || ::kill(pid, 0) == 0); ++i) ::poll(nullptr, 0, 5);
-  EXPECT_FALSE(closer.is_reaping(pid));
+  std::vector<pid_t> children;
+  for (int i = 0; i < 100; ++i) children.push_back(test::start_child([] { return 0; }));
+  siginfo_t ended{};
+  for (const pid_t pid : children) ASSERT_EQ(::waitid(P_PID, static_cast<id_t>(pid), &ended, WEXITED | WNOWAIT), 0);
+  int were_waiting = 0;
+  for (const pid_t pid : children) {
+    EXPECT_FALSE(closer.is_reaping(pid));
+    closer.reap_child(pid, open_pidfd(pid));
+    were_waiting += closer.is_reaping(pid);
+  }
+  EXPECT_GT(were_waiting, 0);
+  for (const pid_t pid : children) {
+    for (int i = 0; i < 2'000 && closer.is_reaping(pid); ++i) ::poll(nullptr, 0, 5);
+    EXPECT_FALSE(closer.is_reaping(pid));
+    EXPECT_EQ(::kill(pid, 0), -1) << "it is not reaped";
+  }
 }
 
 // All threads of that user are stuck.
@@ -176,32 +185,36 @@ TEST(Closer, IsLateUntilWhatWaitsIsClosed) {
   EXPECT_FALSE(closer.is_late(kUser));
 }
 
-// All threads but one are stuck, and then that one is, in the only descriptor of the first socket.
+// All threads but one are stuck, and then that one is, in the only descriptor of one of two sockets.
 TEST(Closer, TakesNothingOutOfASocketWhileWhatWasInAnotherIsNotClosed) {
-  Closer closer;
-  std::vector<Lingering> lingering(Closer::kMostThreadsPerSender + 1);
-  for (std::size_t i = 0; i < Closer::kMostThreadsPerSender; ++i) closer.close_sent(std::move(lingering[i].holder), kUser);
+  constexpr std::size_t kThreads = Closer::kMostThreadsPerSender;
+  Closer closer(kThreads + Closer::kMostSent + 1);
+  std::vector<Lingering> lingering(kThreads + 2);
+  for (std::size_t i = 0; i < kThreads; ++i) closer.close_sent(std::move(lingering[i].holder), kUser);
   std::vector<Pipe> pipes(Closer::kMostSent);
   for (Pipe& pipe : pipes) closer.close_sent(std::move(pipe.writing), kUser);
   ASSERT_TRUE(closer.is_late(kUser));
-  Pipe in_second;
   UniqueFd looks[2];
-  for (int i = 0; i < 2; ++i) {
+  for (std::size_t i = 0; i < 2; ++i) {
     wire::ControlPair pair = wire::make_control_pair().value();
     wire::ControlMessage message{.kind = wire::ControlKind::kAttach};
-    message.fds.push_back(std::move(i == 0 ? lingering.back().holder : in_second.writing));
+    message.fds.push_back(std::move(lingering[kThreads + i].holder));
     ASSERT_TRUE(wire::send_control(pair.theirs.get(), message).ok());
     looks[i] = duplicate_fd(pair.ours.get()).value();
     closer.hang_up(std::move(pair.ours), kUser);
   }
-  ::poll(nullptr, 0, 100);
+  const auto in_sockets = [&] { return wire::has_messages(looks[0].get()) + wire::has_messages(looks[1].get()); };
+  const auto wait_until = [](const auto& condition) {
+    for (int i = 0; i < 2'000 && !condition(); ++i) ::poll(nullptr, 0, 5);
+    return condition();
+  };
+  ASSERT_TRUE(wait_until([&] { return closer.is_full(); })) << "both sockets wait, too";
   lingering[0].other_end.reset();
-  for (int i = 0; i < 2'000 && wire::has_messages(looks[0].get()); ++i) ::poll(nullptr, 0, 5);
-  ASSERT_FALSE(wire::has_messages(looks[0].get()));
+  ASSERT_TRUE(wait_until([&] { return in_sockets() < 2; }));
   ::poll(nullptr, 0, 100);
-  EXPECT_TRUE(wire::has_messages(looks[1].get()));
+  EXPECT_EQ(in_sockets(), 1);
   for (Lingering& one : lingering) one.other_end.reset();
-  EXPECT_TRUE(in_second.ends());
+  EXPECT_TRUE(wait_until([&] { return in_sockets() == 0; }));
 }
 
 TEST(Closer, IsFullWhenAllUsersTogetherAreLate) {
