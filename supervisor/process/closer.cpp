@@ -138,32 +138,31 @@ std::map<std::uint32_t, Closer::Threads::Owner>::iterator Closer::Threads::next_
 void Closer::Threads::serve(const std::shared_ptr<Threads>& threads) {
   ::prctl(PR_SET_NAME, "shoal-closer");
   is_closer = true;
-  Threads& self = *threads;
-  self.mutex.lock();
+  threads->mutex.lock();
   while (true) {
-    const auto next = self.next_owner();
-    if (next == self.owners.end()) {
-      if (self.is_stopping || self.idle > 0) break;  // one idle thread is enough
-      ++self.idle;
-      self.changed.wait(self.mutex);
-      --self.idle;
+    const auto next = threads->next_owner();
+    if (next == threads->owners.end()) {
+      if (threads->is_stopping || threads->idle > 0) break;  // one idle thread is enough
+      ++threads->idle;
+      threads->changed.wait(threads->mutex);
+      --threads->idle;
       continue;
     }
-    const std::uint32_t owner = self.last_owner = next->first;
+    const std::uint32_t owner = threads->last_owner = next->first;
     Entry entry = std::move(next->second.queue.front());
     next->second.queue.pop_front();
     ++next->second.busy;
     start_if_late(threads);
-    self.mutex.unlock();
-    self.finish(owner, std::move(entry));
-    self.mutex.lock();
-    --self.all_left;
-    const auto done = self.owners.find(owner);
+    threads->mutex.unlock();
+    threads->finish(owner, std::move(entry));
+    threads->mutex.lock();
+    --threads->all_left;
+    const auto done = threads->owners.find(owner);
     --done->second.busy;
-    if (done->second.left() == 0) self.owners.erase(done);
+    if (done->second.left() == 0) threads->owners.erase(done);
   }
-  --self.threads;
-  self.mutex.unlock();
+  --threads->threads;
+  threads->mutex.unlock();
 }
 
 void Closer::Threads::finish(std::uint32_t owner, Entry entry) {
