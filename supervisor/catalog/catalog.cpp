@@ -6,11 +6,13 @@
 #include <utility>
 
 #include "shm/base/errors.hpp"
+#include "shm/base/shortened.hpp"
 
 namespace shoal::supervisor {
 namespace {
 
 constexpr int kMaxWorkers = 1024;
+constexpr std::size_t kMostNamed = 2000;  // bytes of names: anybody may ask for a model that does not exist, again and again
 
 void earlier(std::optional<std::uint64_t>& next, std::optional<std::uint64_t> at_ns) {
   if (at_ns) next = std::min(next.value_or(*at_ns), *at_ns);
@@ -81,7 +83,7 @@ bool Catalog::is_leaving(const std::string& name) const {
 Status Catalog::no_such_model(const std::string& name) const {
   std::string names;
   for (const auto& service : services_) names += (names.empty() ? "" : ", ") + service->name;
-  return not_found("no model '{}' (served: {})", name, names.empty() ? "none" : names);
+  return not_found("no model '{}' (served: {})", name, names.empty() ? "none" : shortened(names, kMostNamed));
 }
 
 bool Catalog::is_asked(VersionId version) const {

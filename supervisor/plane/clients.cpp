@@ -75,7 +75,8 @@ void Clients::limit_connections(std::size_t limit, int per_second) {
   rlimit descriptors{};
   if (::getrlimit(RLIMIT_NOFILE, &descriptors) == 0 && descriptors.rlim_cur != RLIM_INFINITY) {
     const rlim_t all = descriptors.rlim_cur;
-    const rlim_t room = all > kDescriptorsForUs ? (all - kDescriptorsForUs) / kDescriptorsPerClient : 0;
+    const rlim_t others = kDescriptorsForUs + loop_.closer().most();
+    const rlim_t room = all > others ? (all - others) / kDescriptorsPerClient : 0;
     most_clients_ = std::clamp<std::size_t>(room, 4, kMaxClients);
   }
   if (limit > 0) most_clients_ = std::min(most_clients_, limit);
@@ -142,16 +143,18 @@ void Clients::accept_clients() {
       if (errno == EINTR || errno == ECONNABORTED) continue;
       if (errno == EAGAIN) return;
       if (errno != EMFILE && errno != ENFILE) return pause_accepting(now_ns + kShortageNs);
-      // Uses the reserved descriptor for a moment to tell the peer the reason. Otherwise it would wait in the backlog forever.
+      if (!reserve_) return pause_accepting(now_ns + kShortageNs);
+      // Uses the reserved descriptor to tell the peer the reason. Otherwise it would wait in the backlog forever.
       reserve_.reset();
       connection.reset(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
-      if (connection) refuse(connection.get(), unavailable("{}", kNoDescriptors));
-      // Closed here and not by hang_up(): the reserve needs its descriptor at once. A peer can make this close() slow only while
-      // no descriptors are left.
-      const bool is_refused = static_cast<bool>(connection);
-      connection.reset();
-      reserve_ = open_reserve();
-      if (!is_refused) pause_accepting(now_ns + kShortageNs);
+      if (!connection) {
+        reserve_ = open_reserve();
+        return pause_accepting(now_ns + kShortageNs);
+      }
+      refuse(connection.get(), unavailable("{}", kNoDescriptors));
+      const auto peer = identity_of(connection.get());
+      loop_.hang_up(std::move(connection), peer.ok() ? peer->user : Closer::kChild);
+      reserve_ = open_reserve();  // again the next time, if that socket is not closed yet
       return;
     }
     if (Status admitted = admit(std::move(connection)); !admitted.ok() && logged_refusals_.take(10, now_ns))

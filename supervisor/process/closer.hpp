@@ -51,8 +51,9 @@ class Closer {
   /// Whether more than kMostSent descriptors of that user wait to be closed, or are being closed. The user decides how long that
   /// takes, and it must not keep others from attaching.
   bool is_late(uid_t sender) const;
-  /// Whether so many of all users do.
+  /// Whether more than most() of all users do.
   bool is_full() const;
+  std::size_t most() const { return most_; }
   /// Whether any waits to be closed. Takes no lock.
   bool holds_sent() const;
   /// Whether the calling thread is one that closes what a Closer was given.

@@ -11,7 +11,7 @@
 namespace shoal::worker {
 namespace {
 
-constexpr std::size_t kMostTerms = 256;  // of a sum; a larger one becomes a symbol
+constexpr std::size_t kMostTerms = 256, kMostFactors = 64;  // of a sum, and of each term; what is larger becomes a symbol
 
 using Atom = std::int32_t;          ///< the number of an expression in its table
 using Product = std::vector<Atom>;  ///< ascending; an atom may occur several times; empty: 1
@@ -69,7 +69,7 @@ std::optional<Product> without(const Product& a, const Product& b) {
 bool add_multiple(Polynomial& a, const Polynomial& b, std::int64_t factor, const Product& product) {
   for (const auto& [atoms, count] : b) {
     const auto scaled = checked_multiply(count, factor);
-    if (!scaled || !add_term(a, joined(atoms, product), *scaled)) return false;
+    if (!scaled || atoms.size() + product.size() > kMostFactors || !add_term(a, joined(atoms, product), *scaled)) return false;
   }
   return a.size() <= kMostTerms;
 }

@@ -209,6 +209,8 @@ void Lane::send_alone(Frames reply) {
 // memory is released.
 Status Lane::send_out_of_memory(wire::ReplyHeader header) {
   header.status = static_cast<std::uint16_t>(StatusCode::kFailedPrecondition);
+  if (header.ran == static_cast<std::uint8_t>(Ran::kNo))
+    header.ran = static_cast<std::uint8_t>(Ran::kMaybe);  // see mark_out_of_memory()
   header.output_count = 0;
   const std::string text =
       environment_.memory.exceeded("the answer").with_context(format("model '{}'", environment_.served.name)).message();

@@ -87,7 +87,7 @@ Status RequestRunner::find_arenas(Job& job) {
 
 // With kNo, the client would take this code for a model that has changed.
 void RequestRunner::mark_out_of_memory(Job& job, const Status& status) {
-  if (status.code() == StatusCode::kFailedPrecondition) job.ran = Ran::kMaybe;
+  if (status.code() == StatusCode::kFailedPrecondition && job.ran == Ran::kNo) job.ran = Ran::kMaybe;
 }
 
 // The frames of the reply. If there is no memory for them, they become an error, and the outputs of `others` are given up, too.
@@ -97,6 +97,7 @@ Frames RequestRunner::finish(Job& job, std::span<Job> others) {
     return job.finish(served_.name);
   } catch (const std::bad_alloc&) {
     job.status = explain_exception();
+    mark_out_of_memory(job, job.status);
     for (Job& other : others) {
       if (other.status.ok()) other.status = job.status;
     }

@@ -118,6 +118,15 @@ TEST(DimTable, ReplacesASumThatIsTooLargeByASymbolOfItsBound) {
   EXPECT_LT(product.to_string().size(), 10'000u);
 }
 
+TEST(DimTable, ReplacesAProductThatIsTooLongByASymbolOfItsBound) {
+  DimTable table;
+  Dim power = table.symbol("n", {0, 2});
+  for (int i = 0; i < 12; ++i) power *= power;  // n^4096
+  EXPECT_EQ(power.lowest(), 0);
+  EXPECT_EQ(power.highest(), Dim::kMost);
+  EXPECT_LT(power.to_string().size(), 1'000u);
+}
+
 /// The same random operations on symbols and on numbers.
 class Random {
  public:
