@@ -132,24 +132,46 @@ bool has_argument(pid_t pid, const std::string& argument) {
 
 }  // namespace
 
-BirthTrap::BirthTrap(pid_t parent) : parent_(parent) {
-  EXPECT_EQ(::ptrace(PTRACE_SEIZE, parent, 0, PTRACE_O_TRACEFORK | PTRACE_O_TRACEEXEC), 0)
+BirthTrap::BirthTrap(pid_t parent) : parents_{parent} {
+  EXPECT_EQ(::ptrace(PTRACE_SEIZE, parent, 0, PTRACE_O_TRACEFORK | PTRACE_O_TRACECLONE | PTRACE_O_TRACEEXEC), 0)
       << "cannot trace " << parent << ": " << std::strerror(errno);
 }
 
 BirthTrap::~BirthTrap() {
-  ::ptrace(PTRACE_INTERRUPT, parent_, 0, 0);
-  int status = 0;
-  if (::waitpid(parent_, &status, __WALL) == parent_ && WIFSTOPPED(status)) ::ptrace(PTRACE_DETACH, parent_, 0, 0);
+  for (const pid_t parent : parents_) {
+    ::ptrace(PTRACE_INTERRUPT, parent, 0, 0);
+    int status = 0;
+    if (::waitpid(parent, &status, __WALL) == parent && WIFSTOPPED(status)) ::ptrace(PTRACE_DETACH, parent, 0, 0);
+  }
+}
+
+pid_t BirthTrap::next_child() {
+  const auto end = std::chrono::steady_clock::now() + kLimit;
+  while (std::chrono::steady_clock::now() < end && !parents_.empty()) {
+    for (std::size_t i = 0; i < parents_.size(); ++i) {
+      const pid_t parent = parents_[i];
+      int status = 0;
+      if (::waitpid(parent, &status, __WALL | WNOHANG) != parent) continue;
+      if (!WIFSTOPPED(status)) {
+        parents_.erase(parents_.begin() + static_cast<std::ptrdiff_t>(i--));
+        continue;
+      }
+      const int event = status >> 16;
+      unsigned long born = 0;
+      if (event == PTRACE_EVENT_FORK || event == PTRACE_EVENT_CLONE) ::ptrace(PTRACE_GETEVENTMSG, parent, 0, &born);
+      ::ptrace(PTRACE_CONT, parent, 0, event == 0 ? WSTOPSIG(status) : 0);
+      if (event == PTRACE_EVENT_FORK) return static_cast<pid_t>(born);
+      if (event == PTRACE_EVENT_CLONE) parents_.push_back(static_cast<pid_t>(born));
+    }
+    std::this_thread::sleep_for(100us);
+  }
+  return -1;
 }
 
 pid_t BirthTrap::wait(const std::string& argument) {
   while (true) {
-    unsigned long child = 0;
-    if (!wait_for_event(parent_, PTRACE_EVENT_FORK)) return -1;
-    ::ptrace(PTRACE_GETEVENTMSG, parent_, 0, &child);
-    ::ptrace(PTRACE_CONT, parent_, 0, 0);
-    const auto pid = static_cast<pid_t>(child);
+    const pid_t pid = next_child();
+    if (pid < 0) return -1;
     if (!wait_for_event(pid, PTRACE_EVENT_STOP)) return -1;
     if (!argument.empty()) {
       ::ptrace(PTRACE_CONT, pid, 0, 0);

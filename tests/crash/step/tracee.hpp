@@ -11,7 +11,8 @@
 
 namespace shoal::test {
 
-/// Stops the next child of a process before its first instruction.
+/// Stops the next child of a process before its first instruction, whichever of its threads forks: the one it has, or one that
+/// starts meanwhile.
 ///   Threads  thread-bound, because the kernel wants it
 class BirthTrap {
  public:
@@ -24,7 +25,9 @@ class BirthTrap {
   pid_t wait(const std::string& argument = "");
 
  private:
-  pid_t parent_;
+  pid_t next_child();
+
+  std::vector<pid_t> parents_;  ///< threads that are traced
 };
 
 class Symbols;
