@@ -200,7 +200,7 @@ Closer::Closer(std::size_t most)
       most_(most) {
   rlimit descriptors{};
   if (most_ != 0 || ::getrlimit(RLIMIT_NOFILE, &descriptors) != 0) return;
-  most_ = std::max<std::size_t>(descriptors.rlim_cur / 4, 2 * kMostSent);
+  most_ = std::max<std::size_t>(descriptors.rlim_cur / 8, 2 * kMostSent);
 }
 
 Closer::~Closer() {

@@ -28,7 +28,7 @@ class Closer {
   static constexpr uid_t kChild = ~uid_t{0};
 
   /// Starts the first threads. All threads block all signals.
-  ///   most  of all users together; 0 = a quarter of RLIMIT_NOFILE, at least 2 * kMostSent
+  ///   most  of all users together; 0 = an eighth of RLIMIT_NOFILE, at least 2 * kMostSent
   explicit Closer(std::size_t most = 0);
   /// Does not wait. The threads still close what they have been given, unless the process ends first.
   ~Closer();

@@ -66,7 +66,7 @@ void expect_no_cost(const std::function<std::shared_ptr<void>(const DaemonFixtur
   ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &limit), 0);
   limit.rlim_cur = limit.rlim_max;
   ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &limit), 0);
-  if (limit.rlim_cur < rlim_t{kSilent} * 8) GTEST_SKIP() << "too few descriptors here: " << limit.rlim_cur;
+  if (limit.rlim_cur < rlim_t{kSilent} * 10) GTEST_SKIP() << "too few descriptors here: " << limit.rlim_cur;
   DaemonFixture daemon({.limits = "connection_rate = 0"});  // so that all of them are there at the same time
   Pool pool = daemon.connect();
   (void)cost_of_requests(daemon, pool);  // warms up
