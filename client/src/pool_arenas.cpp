@@ -278,7 +278,7 @@ void PoolCore::leave_old_connection() {
 }
 
 // Unmapping takes half a second per GiB. Requests of old_ have slots in it.
-std::array<std::shared_ptr<Arena>, 2> PoolCore::arenas_to_unmap() {
+PoolCore::LeftArenas PoolCore::arenas_to_unmap() {
   return {old_ ? nullptr : std::exchange(left_input_, nullptr), std::exchange(left_output_, nullptr)};
 }
 

@@ -111,7 +111,7 @@ void PoolCore::close() {
 
 bool PoolCore::wait(const Completion& target, std::uint64_t until_ns) {
   if (target.is_done() || fork_guard_.in_child()) return target.is_done();
-  std::array<std::shared_ptr<Arena>, 2> left;  // destroyed after the mutex is released
+  LeftArenas left;  // destroyed after the mutex is released
   const MutexLock lock(mutex_);
   try {
     wait_locked(target, until_ns);
@@ -228,7 +228,7 @@ void PoolCore::expire(PendingRequest& request) {
 void PoolCore::poll() {
   if (fork_guard_.in_child()) return;
   if (!mutex_.try_lock()) return;
-  std::array<std::shared_ptr<Arena>, 2> left;  // destroyed after the mutex is released
+  LeftArenas left;  // destroyed after the mutex is released
   const MutexLock lock(mutex_, std::adopt_lock);
   progress();
   left = arenas_to_unmap();
@@ -249,7 +249,7 @@ void PoolCore::poll_descriptors(std::uint64_t until_ns) {
     limit.tv_sec = static_cast<time_t>((until_ns - now_ns) / 1'000'000'000);
     limit.tv_nsec = static_cast<long>((until_ns - now_ns) % 1'000'000'000);
   }
-  std::array<std::shared_ptr<Arena>, 2> left = arenas_to_unmap();
+  LeftArenas left = arenas_to_unmap();
   mutex_.unlock();
   left = {};
   ::ppoll(fds, count, until_ns == kForever ? nullptr : &limit, nullptr);

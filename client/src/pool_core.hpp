@@ -78,6 +78,9 @@ class PoolCore : public std::enable_shared_from_this<PoolCore> {
   void give_up(PendingRequest& request);
 
  private:
+  /// Arenas that nobody uses any more. To be destroyed after the mutex is released.
+  using LeftArenas = std::array<std::shared_ptr<Arena>, 2>;
+
   struct ModelEntry {
     std::shared_ptr<const Description> description;                              ///< null until known
     std::uint64_t describe_seq = 0;                                              ///< of the unanswered `describe`; 0 = none
@@ -126,7 +129,7 @@ class PoolCore : public std::enable_shared_from_this<PoolCore> {
   bool take_smaller_arenas() SHOAL_REQUIRES(mutex_);
   void tend_arenas(std::uint64_t now_ns) SHOAL_REQUIRES(mutex_);
   void shrink_arenas(std::uint64_t now_ns) SHOAL_REQUIRES(mutex_);
-  std::array<std::shared_ptr<Arena>, 2> arenas_to_unmap() SHOAL_REQUIRES(mutex_);
+  LeftArenas arenas_to_unmap() SHOAL_REQUIRES(mutex_);
   void switch_connections() SHOAL_REQUIRES(mutex_);
   void leave_old_connection() SHOAL_REQUIRES(mutex_);
   void drop_other_connections() SHOAL_REQUIRES(mutex_);

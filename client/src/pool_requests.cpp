@@ -59,6 +59,7 @@ void PoolCore::submit(const std::shared_ptr<PendingRequest>& request, std::strin
     if (placed.code() == StatusCode::kOverloaded) poll();  // what the daemon has released meanwhile makes room for the next one
     return request->complete({.outputs = std::move(placed)});
   }
+  LeftArenas left;  // destroyed after the mutex is released
   const MutexLock lock(mutex_);
   if (Status begun = begin(request); !begun.ok()) return fail(*request, std::move(begun));
   request->seq = ++last_seq_;
@@ -71,6 +72,7 @@ void PoolCore::submit(const std::shared_ptr<PendingRequest>& request, std::strin
   while (request->is_being_prepared && std::erase(unprepared_, request) > 0) prepare(request);
   for (const RequestInput& input : request->inputs) bytes_since_progress_ += input.view.size_bytes();  // states, too
   progress_after_sends();
+  left = arenas_to_unmap();
 }
 
 // A thread that polls ZeroMQ's descriptor may have lost its edge by this send. Without one, to look for answers at every request

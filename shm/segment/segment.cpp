@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <linux/magic.h>
-#include <signal.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -13,6 +12,7 @@
 #include <boost/interprocess/mapped_region.hpp>
 #include <cerrno>
 
+#include "shm/base/blocked_signals.hpp"
 #include "shm/base/check.hpp"
 #include "shm/base/clock.hpp"
 #include "shm/base/errors.hpp"
@@ -153,14 +153,11 @@ Result<UniqueFd> reserve_memfd(const std::string& label, std::uint64_t size_byte
 // fallocate, not ftruncate: a lack of memory is an error here, not a SIGBUS later.
 Status allocate(const UniqueFd& fd, std::uint64_t offset, std::uint64_t size_bytes) {
   // Before Linux 6.11 a signal interrupts it and undoes all of it. With the signals of a profiler a large one would never end.
-  sigset_t all, before;
-  ::sigfillset(&all);
-  ::pthread_sigmask(SIG_SETMASK, &all, &before);
+  const BlockedSignals signals;
   int error = 0;
   do {
     error = ::fallocate(fd.get(), 0, static_cast<off_t>(offset), static_cast<off_t>(size_bytes)) == 0 ? 0 : errno;
   } while (error == EINTR);
-  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
   if (error == 0) return {};
   return status_from_errno(format("allocate {} bytes for", size_bytes), "a shared memory segment", error);
 }

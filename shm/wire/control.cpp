@@ -211,7 +211,11 @@ bool has_messages(int socket) {
   packet.msg_iovlen = 1;
   packet.msg_control = credentials;
   packet.msg_controllen = sizeof credentials;
-  const ssize_t size = ::recvmsg(socket, &packet, MSG_PEEK | MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+  ssize_t size = 0;
+  while ((size = ::recvmsg(socket, &packet, MSG_PEEK | MSG_DONTWAIT | MSG_CMSG_CLOEXEC)) < 0) {
+    if (errno != EINTR && errno != ECONNRESET) return false;
+    packet.msg_controllen = sizeof credentials;
+  }
   return size > 0 || (size == 0 && packet.msg_controllen > 0 && !is_local_stream(socket));
 }
 

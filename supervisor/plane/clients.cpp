@@ -7,45 +7,23 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 
 #include "shm/base/clock.hpp"
 #include "shm/base/errors.hpp"
-#include "shm/base/ranges.hpp"
-#include "shm/segment/segment.hpp"
 #include "shm/wire/local_address.hpp"
 #include "shm/wire/messages.hpp"
-#include "supervisor/plane/fair_share.hpp"
-#include "supervisor/process/received_message.hpp"
 
 namespace shoal::supervisor {
-
-using wire::ControlKind;
-using wire::ControlMessage;
 
 namespace {
 constexpr rlim_t kDescriptorsPerClient = 6, kDescriptorsForUs = 256;
 constexpr std::size_t kShareForOperators = 16, kShareForOthers = 4;
-constexpr const char* kNoDescriptors = "the daemon has no file descriptors left";
 constexpr int kBacklog = 1024;
 constexpr std::uint64_t kOffencesForgottenNs = 8'000'000'000;  // a process may offend eight times, then once per second
 // Clients are refused faster than others are let in. So those that come again and again do not keep the others waiting in the
 // backlog.
 constexpr int kRefusalsPerSecond = 5000;
-constexpr int kMostPerTurn = 16;                    // clients handled before requests have their turn again
-constexpr std::uint64_t kShortageNs = 100'000'000;  // until connections are accepted again, if the kernel cannot now
-constexpr std::uint64_t kSmallOffer = 16 << 20;
-// So many pages of arenas may be looked at: 4 GiB per second of one process, and 8 GiB of all. Looking takes 110 to 135 ns per
-// page (EPYC, in a virtual machine), so that all looks together take about a quarter of the loop's time. A client that attaches
-// anew, because the daemon has restarted, has all of its arena looked at.
-constexpr int kPagesPerSecond = 1 << 20;
-constexpr std::uint64_t kAllPagesPerSecond = 1 << 21;
-constexpr std::uint64_t kPagesPerLook = 128;  // what a look costs besides: some 15 us
-// A look that takes longer counts as so many pages as could have been looked at. Its client can delay it by a lock of the kernel.
-constexpr std::uint64_t kNsPerPage = 120, kLongestLookNs = 60'000'000'000;
-// A look goes beyond what is named, up to twice what is known, so that a client whose requests name ever higher ranges causes a
-// few looks and not one per request.
-constexpr std::uint64_t kLeastAhead = 1 << 20, kMostAhead = 64 << 20;
+constexpr int kMostPerTurn = 16;  // clients handled before requests have their turn again
 
 UniqueFd open_reserve() { return UniqueFd(::open("/dev/null", O_RDONLY | O_CLOEXEC)); }
 }  // namespace
@@ -59,7 +37,7 @@ Clients::Clients(const Clock& clock, const SocketDirectory& directory, EventLoop
       observer_(observer),
       log_(log),
       reserve_(open_reserve()),
-      looks_(kAllPagesPerSecond),
+      looks_(kLooksPerSecond),
       accept_again_(timers, Timer::Kind::kClock,
                     [this](std::uint64_t now_ns) {
                       if (!watch_listener().ok()) accept_again_.set(now_ns + kShortageNs);
@@ -236,176 +214,6 @@ Status Clients::admit(UniqueFd connection) {
   return {};
 }
 
-void Clients::client_speaks(std::uint64_t id) {
-  while (Client* client = find(id)) {
-    if (loop_.closer().is_late(client->uid) && client->state < Client::State::kReady) return stop_reading(*client);
-    bool lost_fds = false;
-    ReceivedMessage message(client->attach.get(), loop_, &lost_fds, client->uid);
-    if (const Status& received = message.status(); !received.ok()) {
-      if (received.code() != StatusCode::kUnavailable) return disconnect(*client, received.message());
-      // Connecting and hanging up in a loop takes the turns of others.
-      if (client->state == Client::State::kAttaching) remember_offence(*client);
-      return gone(*client);
-    }
-    if (!message.has_value()) return;
-    if (lost_fds) return disconnect(*client, kNoDescriptors, StatusCode::kUnavailable);  // no offence: the shortage is ours
-    Status handled;
-    if (message->kind == ControlKind::kAttach && client->state == Client::State::kAttaching) {
-      handled = handle_attach(*client, *message);
-    } else if (message->kind == ControlKind::kBound && client->state == Client::State::kBinding) {
-      client->state = Client::State::kWelcoming;
-      expect_answer(*client);
-      handled = observer_.client_bound(*client);
-    } else {
-      handled = invalid_argument("attach: an unexpected message of kind {}", static_cast<int>(message->kind));
-    }
-    if (!handled.ok()) {
-      // It has given up, perhaps because this process was slow: that is no offence.
-      const bool has_gone = handled.code() == StatusCode::kUnavailable || handled.code() == StatusCode::kNotFound;
-      const bool may_come_later = handled.code() == StatusCode::kOverloaded;
-      return disconnect(*client, handled.message(),
-                        has_gone         ? StatusCode::kUnavailable
-                        : may_come_later ? StatusCode::kOverloaded
-                                         : StatusCode::kInvalidArgument);
-    }
-  }
-}
-
-// Its messages may bring more descriptors that cannot be closed. The socket stays readable, so it is not watched until then.
-void Clients::stop_reading(Client& client) {
-  loop_.forget(client.attach.get());
-  unread_.push_back(client.id);
-  read_again_.set_earlier(clock_.now_ns() + kShortageNs);
-}
-
-void Clients::read_again(std::uint64_t now_ns) {
-  for (const std::uint64_t id : std::exchange(unread_, {})) {
-    Client* client = find(id);
-    if (!client) continue;
-    if (loop_.closer().is_late(client->uid) && client->state < Client::State::kReady) {
-      unread_.push_back(id);
-      read_again_.set_earlier(now_ns + kShortageNs);
-      continue;
-    }
-    if (const Status watched = loop_.watch(client->attach.get(), [this, id] { client_speaks(id); }); !watched.ok())
-      disconnect(*client, watched.message(), StatusCode::kUnavailable);
-  }
-}
-
-Status Clients::handle_attach(Client& client, ControlMessage& message) {
-  if (message.fds.size() != 1 && message.fds.size() != 3) {
-    return invalid_argument(
-        "attach: {} descriptors instead of three (socket, input arena, output arena) or one (socket): the client is of another "
-        "release",
-        message.fds.size());
-  }
-  SHOAL_RETURN_IF_ERROR(take_arenas(client, std::span(message.fds).subspan(1)).with_context("attach"));
-  SHOAL_RETURN_IF_ERROR(bind_socket(client, message.fds[0]).with_context("attach"));
-  client.features = message.a & wire::kKnownFeatures;
-  client.state = Client::State::kBinding;
-  return wire::send_control(
-      client.attach.get(),
-      {.kind = ControlKind::kPath, .id = client.id, .a = longest_frame_bytes_, .b = client.features, .text = client.path});
-}
-
-// Binds a client's socket in our directory, where the client itself may create nothing. The file belongs to us, and the umask
-// lets nobody else connect.
-Status Clients::bind_socket(Client& client, const UniqueFd& socket) {
-  if (!wire::is_local_stream(socket.get()) || wire::has_name(socket.get()))
-    return invalid_argument("socket: the first descriptor must be an unbound local socket of type SOCK_STREAM");
-  const std::string path = directory_.client_path(client.id);
-  // What fails now is this process's trouble with its directory, and may pass.
-  if (const Status bound = wire::bind_at(socket.get(), path); !bound.ok()) return overloaded("socket: {}", bound.message());
-  client.path = path;
-  return {};
-}
-
-Status Clients::take_arenas(Client& client, std::span<UniqueFd> fds) {
-  if (fds.empty()) return {};  // a tool that submits nothing
-  auto input_bytes = check_sealed(fds[0], Seals::kOneWriter);
-  if (!input_bytes.ok()) return input_bytes.status().with_context("input arena");
-  auto output_bytes = check_sealed(fds[1], Seals::kFixedSize);
-  if (!output_bytes.ok()) return output_bytes.status().with_context("output arena");
-  // Otherwise no worker could map it.
-  if (const Status writable = check_writable(fds[1]); !writable.ok()) return writable.with_context("output arena");
-  for (const std::uint64_t size : {*input_bytes, *output_bytes}) {
-    if (size == 0 || size > wire::kLargestArenaBytes)
-      return invalid_argument("an arena of {} bytes (1 to {})", size, wire::kLargestArenaBytes);
-  }
-  const FairShare share{.total = most_arena_bytes_, .clients = most_clients_};
-  if (!share.fits(arena_bytes_, client.process->arena_bytes, *input_bytes + *output_bytes)) {
-    // Not all of it, so that the next connection of the process finds room, too.
-    const std::uint64_t room = share.room(arena_bytes_, client.process->arena_bytes);
-    client.arena_room_bytes = std::max(room / 4, std::min(room, kSmallOffer));
-    return overloaded(
-        "arenas of {} and {} bytes do not fit: the arenas of all clients have {} of {} GiB ([limits] total_arena_gb), those of "
-        "this process {} GiB. A process may always have {} MiB. Arenas of together {} MiB would fit now",
-        *input_bytes, *output_bytes, arena_bytes_ >> 30, most_arena_bytes_ >> 30, client.process->arena_bytes >> 30,
-        share.guaranteed() >> 20, client.arena_room_bytes >> 20);
-  }
-  SHOAL_ASSIGN_OR_RETURN(client.input, reopen_read_only(fds[0]));
-  loop_.close_memory(std::move(fds[0]));
-  client.output = std::move(fds[1]);
-  client.input_bytes = *input_bytes;
-  client.output_bytes = *output_bytes;
-  arena_bytes_ += client.input_bytes + client.output_bytes;
-  client.process->arena_bytes += client.input_bytes + client.output_bytes;
-  return {};
-}
-
-void Clients::limit_arenas(std::uint64_t bytes) {
-  most_arena_bytes_ = bytes;
-  rlimit addresses{};
-  if (::getrlimit(RLIMIT_AS, &addresses) != 0 || addresses.rlim_cur == RLIM_INFINITY) return;
-  most_arena_bytes_ = std::min<std::uint64_t>(bytes == 0 ? addresses.rlim_cur : bytes, addresses.rlim_cur / 2);
-}
-
-Status Clients::check_allocated(Client& client, std::uint64_t input_end, std::uint64_t output_end) {
-  if (input_end > client.input_allocated)
-    SHOAL_RETURN_IF_ERROR(look_at_arena(client, client.input, "input", client.input_bytes, input_end, client.input_allocated));
-  if (output_end > client.output_allocated)
-    SHOAL_RETURN_IF_ERROR(
-        look_at_arena(client, client.output, "output", client.output_bytes, output_end, client.output_allocated));
-  return {};
-}
-
-// A worker that touches a page which is not allocated allocates it, at the expense of the daemon's memory group. Holes cannot
-// come back into an input arena, because its seal forbids to punch them. In an output arena its client can punch some afterwards.
-Status Clients::look_at_arena(Client& client, const UniqueFd& arena, std::string_view name, std::uint64_t size, std::uint64_t end,
-                              std::uint64_t& allocated) {
-  const std::uint64_t now_ns = clock_.now_ns();
-  ClientProcess& process = *client.process;
-  if (process.arena_looks.next_ns() > now_ns || !looks_.allows(process.look_share, now_ns)) {
-    return overloaded(
-        "the arenas of this process, or of all, have grown too often, or by too much, for the daemon to look at the {} arena now",
-        name);
-  }
-  const std::uint64_t ahead = allocated + std::clamp(allocated, kLeastAhead, kMostAhead);
-  const std::uint64_t most = std::max(end, ahead);
-  const std::uint64_t cost_before = holes_.cost();
-  const auto found = holes_.allocated_end(arena, allocated, align_up(std::min(size, most), kPageBytes));
-  const std::uint64_t took_ns = std::min(clock_.now_ns() - now_ns, kLongestLookNs);
-  const std::uint64_t cost = std::max(holes_.cost() - cost_before, took_ns / kNsPerPage) + kPagesPerLook;
-  look_cost_ += cost;
-  process.arena_looks.charge(cost, kPagesPerSecond, now_ns);
-  looks_.charge(process.look_share, cost, now_ns);
-  if (!found.ok()) return found.status().with_context(format("{} arena", name));
-  allocated_arena_bytes_ += found->end - allocated;
-  allocated = found->end;
-  if (found->end >= end) return {};
-  if (found->more_is_swapped) return overloaded("parts of the {} arena are swapped out, and a few were read in: try again", name);
-  return invalid_argument(
-      "the {} arena is not allocated up to {}, the end of what the request names: byte {} lies in a hole, or was allocated and "
-      "never written",
-      name, end, found->end);
-}
-
-std::uint64_t Clients::look_wait_ms(const Client& client) {
-  const std::uint64_t now_ns = clock_.now_ns();
-  const std::uint64_t of_all_ms = looks_.allows(client.process->look_share, now_ns) ? 1 : looks_.wait_ms(now_ns);
-  return std::max(client.process->arena_looks.wait_ms(now_ns), of_all_ms);
-}
-
 void Clients::set_access(AccessRules rules) {
   access_ = std::move(rules);
   std::vector<std::pair<std::uint64_t, Status>> unwanted;
@@ -422,7 +230,7 @@ void Clients::set_access(AccessRules rules) {
 
 void Clients::refuse(int socket, const Status& why, std::uint64_t arena_room_bytes) {
   // Best effort: the client may not read.
-  if (!wire::send_control(socket, {.kind = ControlKind::kRefused,
+  if (!wire::send_control(socket, {.kind = wire::ControlKind::kRefused,
                                    .a = static_cast<std::uint64_t>(why.code()),
                                    .b = arena_room_bytes,
                                    .text = why.message()})

@@ -76,6 +76,8 @@ class Clients {
  public:
   static constexpr std::uint64_t kHandshakeLimitNs = 2'000'000'000;
   static constexpr std::size_t kMaxClients = 4096;
+  static constexpr std::uint64_t kShortageNs = 100'000'000;  ///< until connections are accepted or read again
+  static constexpr std::uint64_t kLooksPerSecond = 1 << 21;  ///< pages of all arenas together
 
   /// All of them outlive this.
   Clients(const Clock& clock, const SocketDirectory& directory, EventLoop& loop, Timers& timers, ClientObserver& observer,
@@ -147,6 +149,8 @@ class Clients {
   }
 
  private:
+  static constexpr const char* kNoDescriptors = "the daemon has no file descriptors left";
+
   Status watch_listener();
   void pause_accepting(std::uint64_t until_ns);
   void accept_clients();

@@ -1,6 +1,5 @@
 #include "supervisor/process/closer.hpp"
 
-#include <signal.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -9,12 +8,13 @@
 #include <atomic>
 #include <cstdint>
 #include <deque>
+#include <exception>
 #include <map>
-#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "shm/base/blocked_signals.hpp"
 #include "shm/base/mutex.hpp"
 #include "shm/wire/control.hpp"
 #include "supervisor/process/spawn.hpp"
@@ -90,17 +90,13 @@ void Closer::Threads::stop() {
 
 // The caller holds the lock and counts the thread.
 bool Closer::Threads::start_one(const std::shared_ptr<Threads>& threads) {
-  bool is_started = false;
-  sigset_t all, before;
-  ::sigfillset(&all);
-  ::pthread_sigmask(SIG_SETMASK, &all, &before);  // the thread inherits it
+  const BlockedSignals signals;  // the thread inherits them
   try {
     std::thread([threads] { serve(threads); }).detach();
-    is_started = true;
-  } catch (const std::system_error&) {  // then the other threads do the work, or a later push() tries again
+    return true;
+  } catch (const std::exception&) {  // then the other threads do the work, or a later push() tries again
+    return false;
   }
-  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  return is_started;
 }
 
 // One more thread if all are busy, and an owner has none or has much to do.
@@ -194,7 +190,7 @@ bool Closer::Threads::take_what_waits_in(const Entry& socket, std::uint32_t owne
 }
 
 Closer::Closer(std::size_t most)
-    : own_(Threads::make({.threads = kMostThreads, .threads_per_owner = kMostThreads})),
+    : own_(Threads::make({.threads = kMostThreads, .threads_per_owner = kMostThreads / 2})),
       sent_(Threads::make({.threads = kMostThreadsForSent, .threads_per_owner = kMostThreadsPerSender})),
       children_(Threads::make({.threads = 1, .threads_per_owner = 1, .reaps_children = true})),
       most_(most) {

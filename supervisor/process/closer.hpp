@@ -27,7 +27,7 @@ class Closer {
   /// Stands for this process and its children.
   static constexpr uid_t kChild = ~uid_t{0};
 
-  /// Starts the first threads. All threads block all signals.
+  /// Starts the first threads. All threads block all signals but those of faults.
   ///   most  of all users together; 0 = an eighth of RLIMIT_NOFILE, at least 2 * kMostSent
   explicit Closer(std::size_t most = 0);
   /// Does not wait. The threads still close what they have been given, unless the process ends first.

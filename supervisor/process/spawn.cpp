@@ -16,11 +16,12 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <exception>
 #include <memory>
-#include <system_error>
 #include <thread>
 #include <unordered_set>
 
+#include "shm/base/blocked_signals.hpp"
 #include "shm/base/errors.hpp"
 #include "shm/base/wait_status.hpp"
 
@@ -95,17 +96,7 @@ class Spawner {
       return status_from_errno("make a socket pair for", "the thread that forks", errno);
     ours_.reset(ends[0]);
     const UniqueFd theirs(ends[1]);  // the thread keeps its copy
-    sigset_t all, before;
-    ::sigfillset(&all);
-    ::pthread_sigmask(SIG_SETMASK, &all, &before);  // the thread inherits it
-    Status started;
-    try {
-      std::thread([this, socket = ends[1]] { serve(socket); }).detach();
-    } catch (const std::system_error& error) {
-      started = internal_error("start the thread that forks: {}", error.what());
-    }
-    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
-    if (!started.ok()) return started;
+    SHOAL_RETURN_IF_ERROR(start_thread(ends[1]));
     wait_for_answer();
     const int error = error_.load(std::memory_order_acquire);
     return error == 0 ? Status() : status_from_errno("give descriptors of its own to", "the thread that forks", error);
@@ -138,6 +129,14 @@ class Spawner {
   }
 
  private:
+  Status start_thread(int socket) try {
+    const BlockedSignals signals;  // the thread inherits them
+    std::thread([this, socket] { serve(socket); }).detach();
+    return {};
+  } catch (const std::exception& error) {
+    return internal_error("start the thread that forks: {}", error.what());
+  }
+
   void wait_for_answer() const {
     char answer = 0;
     while (::read(ours_.get(), &answer, sizeof answer) < 0 && errno == EINTR) {

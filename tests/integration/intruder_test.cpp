@@ -46,6 +46,8 @@ struct Lingering {
 
 class IntruderTest : public testing::Test {
  protected:
+  using Clock = std::chrono::steady_clock;
+
   ~IntruderTest() override {
     // After each test the same daemon and the same workers still serve.
     EXPECT_TRUE(is_alive(daemon_.pid()));
@@ -82,7 +84,6 @@ class IntruderTest : public testing::Test {
     send(socket, tcp.socket);
     tcp.socket.reset();
     ASSERT_EQ(::kill(daemon_.pid(), SIGCONT), 0);
-    using Clock = std::chrono::steady_clock;
     Clock::duration longest{};
     bool is_out = false;
     for (const auto begin = Clock::now(); Clock::now() - begin < std::chrono::seconds(2) || !is_out;) {
@@ -117,79 +118,98 @@ struct Stuck {
   }
 };
 
-// Each message has as many descriptors as fit. The first ones keep all threads busy that close such descriptors.
-TEST_F(IntruderTest, DescriptorsThatCannotBeClosedAreNotCollected) {
-  constexpr std::size_t kMost = 253;
-  Pool honest = daemon_.connect();
-  const int before = descriptors_of(daemon_.pid());
-  std::vector<Stuck> stuck(12);
-  const UniqueFd null(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+class StuckDescriptors : public IntruderTest {
+ protected:
+  /// Sends a message with as many descriptors as fit to each socket. The first ones keep all threads busy that close them.
+  void send_to(const std::vector<int>& sockets) {
+    constexpr std::size_t kMost = 253;
+    const UniqueFd null(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+    for (std::size_t i = 0; i < sockets.size(); ++i) {
+      const bool is_stuck = i < stuck_.size();
+      send_packet(sockets[i], "x", std::vector(is_stuck ? 1 : kMost, is_stuck ? stuck_[i].holder.get() : null.get()));
+      if (is_stuck) stuck_[i].holder.reset();
+    }
+  }
+  /// Requests of another client go on meanwhile.
+  void expect_that_few_are_collected() {
+    int most = 0;
+    for (const auto start = Clock::now(); Clock::now() - start < std::chrono::seconds(1);) {
+      most = std::max(most, descriptors_of(daemon_.pid()));
+      EXPECT_TRUE(honest_.predict("echo", {{"data", counting({4})}}).ok());
+    }
+    EXPECT_LT(most, before_ + 1200);
+    EXPECT_GT(most, before_ + 256) << "nothing is stuck";
+  }
+  bool are_closed() {
+    return eventually([&] { return descriptors_of(daemon_.pid()) <= before_ + 1; });
+  }
+
+  Pool honest_ = daemon_.connect();
+  int before_ = descriptors_of(daemon_.pid());
+  std::vector<Stuck> stuck_{12};
+};
+
+TEST_F(StuckDescriptors, OfThoseThatAttachAreNotCollected) {
   std::vector<std::unique_ptr<RawClient>> intruders;
+  std::vector<int> sockets;
   ASSERT_EQ(::kill(daemon_.pid(), SIGSTOP), 0);  // so that the daemon, and not this process, has the last descriptor of each
   for (std::size_t i = 0; i < 100; ++i) {
     intruders.push_back(std::make_unique<RawClient>(daemon_.directory()));
     intruders.back()->connect();
-    const int socket = intruders.back()->attach_socket();
-    if (i < stuck.size()) {
-      send_packet(socket, "x", std::vector(1, stuck[i].holder.get()));
-      stuck[i].holder.reset();
-      continue;
-    }
-    send_packet(socket, "x", std::vector(kMost, null.get()));
+    sockets.push_back(intruders.back()->attach_socket());
   }
+  send_to(sockets);
   ASSERT_EQ(::kill(daemon_.pid(), SIGCONT), 0);
-  const auto start = std::chrono::steady_clock::now();
-  int most = 0;
-  while (std::chrono::steady_clock::now() - start < std::chrono::seconds(1)) {
-    most = std::max(most, descriptors_of(daemon_.pid()));
-    EXPECT_TRUE(honest.predict("echo", {{"data", counting({4})}}).ok());
-  }
-  EXPECT_LT(most, before + 1200);
-  EXPECT_GT(most, before + 256) << "nothing is stuck";
+  expect_that_few_are_collected();
   ::kill(workers_.at(0), SIGKILL);
-  const auto killed = std::chrono::steady_clock::now();
-  ASSERT_TRUE(honest.predict("echo", {{"data", counting({4})}}, {.timeout = std::chrono::seconds(2)}).ok()) << daemon_.log();
-  EXPECT_LT(std::chrono::steady_clock::now() - killed, std::chrono::seconds(1)) << "the replacement";
-  stuck.clear();
+  const auto killed = Clock::now();
+  ASSERT_TRUE(honest_.predict("echo", {{"data", counting({4})}}, {.timeout = std::chrono::seconds(2)}).ok()) << daemon_.log();
+  EXPECT_LT(Clock::now() - killed, std::chrono::seconds(1)) << "the replacement";
+  stuck_.clear();
   // It is connected behind all intruders. Those that the daemon has not read still have a descriptor there, and one of them alone
   // is not too much for a further client.
   EXPECT_TRUE(eventually([&] { return Pool::connect({.directory = daemon_.directory()}).ok(); })) << daemon_.log();
-  EXPECT_TRUE(eventually([&] { return descriptors_of(daemon_.pid()) <= before + 1; })) << descriptors_of(daemon_.pid());
+  EXPECT_TRUE(are_closed()) << descriptors_of(daemon_.pid());
   workers_ = daemon_.workers();
 }
 
-TEST_F(IntruderTest, DescriptorsAmongMessagesThatCannotBeClosedAreNotCollected) {
+// They have nothing to say on their attach sockets any more.
+TEST_F(StuckDescriptors, OfReadyClientsAreNotCollected) {
+  std::vector<std::unique_ptr<RawClient>> intruders;
+  std::vector<int> sockets;
+  for (std::size_t i = 0; i < 100; ++i) {
+    intruders.push_back(std::make_unique<RawClient>(daemon_.directory()));
+    intruders.back()->attach();
+    sockets.push_back(intruders.back()->attach_socket());
+  }
+  stop_process(daemon_.pid());
+  send_to(sockets);
+  ASSERT_EQ(::kill(daemon_.pid(), SIGCONT), 0);
+  expect_that_few_are_collected();
+  stuck_.clear();
+  EXPECT_TRUE(eventually([&] { return Pool::connect({.directory = daemon_.directory()}).ok(); })) << daemon_.log();
+  EXPECT_TRUE(are_closed()) << descriptors_of(daemon_.pid());
+}
+
+TEST_F(StuckDescriptors, AmongMessagesAreNotCollected) {
 #if defined(__SANITIZE_THREAD__)
   GTEST_SKIP() << "such a daemon does not guard its streams";
 #endif
-  constexpr std::size_t kMost = 253;
-  Pool honest = daemon_.connect();
-  const int before = descriptors_of(daemon_.pid());
-  std::vector<Stuck> stuck(12);
-  const UniqueFd null(::open("/dev/null", O_RDONLY | O_CLOEXEC));
   std::vector<std::unique_ptr<HandmadePeer>> intruders;
+  std::vector<int> sockets;
   for (std::size_t i = 0; i < 60; ++i) {
     intruders.push_back(std::make_unique<HandmadePeer>(daemon_.directory()));
     intruders.back()->be_welcomed();
+    sockets.push_back(intruders.back()->fd());
   }
-  stop_process(daemon_.pid());  // so that the daemon, and not this process, has the last descriptor of each
-  for (std::size_t i = 0; i < intruders.size(); ++i) {
-    const bool is_stuck = i < stuck.size();
-    send_packet(intruders[i]->fd(), "x", std::vector(is_stuck ? 1 : kMost, is_stuck ? stuck[i].holder.get() : null.get()));
-    if (is_stuck) stuck[i].holder.reset();
-  }
+  stop_process(daemon_.pid());
+  send_to(sockets);
   ASSERT_EQ(::kill(daemon_.pid(), SIGCONT), 0);
-  int most = 0;
-  for (const auto start = std::chrono::steady_clock::now(); std::chrono::steady_clock::now() - start < std::chrono::seconds(1);) {
-    most = std::max(most, descriptors_of(daemon_.pid()));
-    EXPECT_TRUE(honest.predict("echo", {{"data", counting({4})}}).ok());
-  }
-  EXPECT_LT(most, before + 1200);
-  EXPECT_GT(most, before + 256) << "nothing is stuck";
-  stuck.clear();
+  expect_that_few_are_collected();
+  stuck_.clear();
   EXPECT_TRUE(eventually([&] { return Pool::connect({.directory = daemon_.directory()}).ok(); })) << daemon_.log();
   intruders.clear();
-  EXPECT_TRUE(eventually([&] { return descriptors_of(daemon_.pid()) <= before + 1; })) << descriptors_of(daemon_.pid());
+  EXPECT_TRUE(are_closed()) << descriptors_of(daemon_.pid());
 }
 
 TEST_F(IntruderTest, GarbageOnTheAttachSocketEndsThatConnection) {

@@ -66,7 +66,7 @@ class DaemonFixture {
   ///   nothing
   void start(const std::function<void(pid_t)>& stopped = {});
   /// Waits until every model has its wanted number of ready workers. Returns false after `limit`.
-  bool wait_until_ready(std::chrono::milliseconds limit = std::chrono::seconds(10)) const;
+  bool wait_until_ready(std::chrono::milliseconds limit = std::chrono::seconds(60)) const;
   /// Returns the daemon's exit code: -1 when it does not end in time, 128 + signal when a signal ended it.
   int wait_for_exit(std::chrono::milliseconds limit = std::chrono::seconds(15));
 

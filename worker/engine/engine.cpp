@@ -9,6 +9,7 @@
 #include <system_error>
 #include <thread>
 
+#include "shm/base/blocked_signals.hpp"
 #include "shm/base/clock.hpp"
 #include "shm/base/errors.hpp"
 #include "shm/base/mutex.hpp"
@@ -308,7 +309,7 @@ struct Engine::Impl {
                                 .retry_after = last_compute_time});
     }
     try {
-      const worker::BlockedSignals signals;
+      const BlockedSignals signals;
       if (threads.size() < context_count) threads.emplace_back([this] { serve(); });
     } catch (const std::system_error& error) {
       if (threads.empty()) {

@@ -10,7 +10,6 @@
 #include <string_view>
 
 #include "shm/base/errors.hpp"
-#include "shm/base/fault_signals.hpp"
 #include "shm/base/unique_fd.hpp"
 
 namespace shoal::worker {
@@ -61,13 +60,6 @@ RunSettings::~RunSettings() {
     std::fesetenv(own.is_kept ? &own.floating_point : &callers_.floating_point());
     own.is_kept = false;
   }
-}
-
-BlockedSignals::BlockedSignals() {
-  sigset_t blocked;
-  ::sigfillset(&blocked);
-  for (const int signal : kFaultSignals) ::sigdelset(&blocked, signal);
-  ::pthread_sigmask(SIG_BLOCK, &blocked, &before_);
 }
 
 Result<int> count_threads() {

@@ -1,8 +1,6 @@
 // ThreadSettings: the settings of a thread that affect the results of a run, or that a run changes.
 #pragma once
 
-#include <signal.h>
-
 #include <cfenv>
 
 #include "shoal/result.hpp"
@@ -36,20 +34,6 @@ class RunSettings {
  private:
   const ThreadSettings callers_;
   const int width_;
-};
-
-/// For a scope, the calling thread and the threads that it starts block all signals except those of their own faults. Signals
-/// that are sent to the process go to the application's threads.
-///   Threads  thread-bound
-class BlockedSignals {
- public:
-  BlockedSignals();
-  ~BlockedSignals() { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-  BlockedSignals(const BlockedSignals&) = delete;
-  BlockedSignals& operator=(const BlockedSignals&) = delete;
-
- private:
-  sigset_t before_;
 };
 
 /// The number of threads of this process. Errors: kInternal when /proc cannot be read.

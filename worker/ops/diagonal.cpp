@@ -9,13 +9,14 @@
 #include "worker/ops/diagonal_functions.hpp"
 
 namespace shoal::worker {
-namespace {
 
 Status check_offset(const Node& node, std::int64_t offset) {
-  constexpr std::int64_t kMost = std::int64_t{1} << 20;  // rows and elements can be counted without an overflow
+  constexpr std::int64_t kMost = std::int64_t{1} << 20;
   if (offset >= -kMost && offset <= kMost) return {};
   return invalid_argument("{}: offset {} is not in {} to {}", describe(node), offset, -kMost, kMost);
 }
+
+namespace {
 
 /// Matrices of which the lines along the last axis of src are diagonals.
 Status infer_matrices(const Node& node, const TypedValue& src, std::int64_t offset, TypedValue& dst) {

@@ -9,6 +9,10 @@ namespace ops {
 extern const Operator kDiagonal, kMakeDiagonal, kLowerTriangle;
 }  // namespace ops
 
+/// Errors: kInvalidArgument if the offset of a diagonal is so large that an overflow is possible where rows or elements are
+/// counted.
+Status check_offset(const Node& node, std::int64_t offset);
+
 struct DiagonalAttributes {
   std::int64_t offset = 0, rows = 0, columns = 1;
   bool is_square = false;

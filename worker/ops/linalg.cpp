@@ -6,25 +6,18 @@
 
 #include "shm/base/errors.hpp"
 #include "worker/graph/shapes.hpp"
+#include "worker/ops/diagonal.hpp"
 #include "worker/ops/elements.hpp"
 #include "worker/ops/linalg_functions.hpp"
 
 namespace shoal::worker {
 namespace {
 
-/// The largest matrix of which rows and elements can be counted without an overflow.
-constexpr std::int64_t kMostOffset = std::int64_t{1} << 20;
-
 Status check_square(const Node& node, const TypedValue& src) {
   SHOAL_RETURN_IF_ERROR(check_rank(node, src, 2));
   const int rank = src.shape.rank();
   if (!known_unequal(src.shape[rank - 2], src.shape[rank - 1])) return {};
   return invalid_argument("{}: '{}' of shape {} holds no square matrices", describe(node), src.name, src.shape.to_string());
-}
-
-Status check_offset(const Node& node, std::int64_t offset) {
-  if (offset >= -kMostOffset && offset <= kMostOffset) return {};
-  return invalid_argument("{}: offset {} is not in {} to {}", describe(node), offset, -kMostOffset, kMostOffset);
 }
 
 Status infer_triangular(const Node& node, SourceValues src, ResultValues dst) {

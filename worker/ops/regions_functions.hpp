@@ -133,11 +133,7 @@ class AxisBins {
   };
 
   AxisBins(Scratch& scratch, std::int64_t count, std::int64_t size)
-      : bins_(scratch.take<Bin>(count)),
-        count_(count),
-        size_(size),
-        room_(std::min(count * size, 4 * (size + 2 * count))),
-        weights_(scratch.take<F>(room_)) {}
+      : bins_(scratch.take<Bin>(count)), count_(count), size_(size), room_(room(count, size)), weights_(scratch.take<F>(room_)) {}
 
   /// The bins of a region that lies from `low` to `high`.
   void fill(F low, F high, const RoiAlignAttributes& align) {
@@ -159,6 +155,11 @@ class AxisBins {
   const Bin& operator[](std::int64_t i) const { return bins_[i]; }
 
  private:
+  // The smaller one of count * size, which may overflow, and of what all bins together can fill.
+  static std::int64_t room(std::int64_t count, std::int64_t size) {
+    const std::int64_t most = 4 * (size + 2 * count);
+    return count == 0 || size <= most / count ? count * size : most;
+  }
   /// Samples that lie more than one element beyond the map count 0. A region may be as large as a number can be: only those that
   /// may lie in the map are visited.
   void add_samples(Bin& to, F begin, F extent) {

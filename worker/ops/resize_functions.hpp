@@ -68,6 +68,8 @@ struct ResizeTaps {
     }
   }
 
+  std::size_t size_bytes() const { return first.size() * (sizeof(std::int64_t) * 2 + sizeof(F)); }
+
   /// The same for pixels of `inner` numbers.
   void widen(std::int64_t inner) {
     if (inner == 1) return;
@@ -103,6 +105,7 @@ class CopiedRows {
     const std::size_t first = static_cast<std::size_t>(begin) * row_bytes_;
     std::memcpy(dst + first, src + first, static_cast<std::size_t>(end - begin) * row_bytes_);
   }
+  static std::size_t kept_bytes() { return 0; }
 
  private:
   std::size_t row_bytes_;
@@ -132,6 +135,7 @@ class NearestRows {
       last = from;
     }
   }
+  std::size_t kept_bytes() const { return rows_.size_bytes() + columns_.size_bytes(); }
 
  private:
   static constexpr std::int64_t kLeastInner = 8;  // numbers that are worth a copy of their own
@@ -166,6 +170,7 @@ class LinearRows {
       compute_strip(reinterpret_cast<const T*>(src), reinterpret_cast<T*>(dst), begin, end, column,
                     std::min(kStrip, new_width - column), policy);
   }
+  std::size_t kept_bytes() const { return rows_.size_bytes() + columns_.size_bytes(); }
 
  private:
   static constexpr std::int64_t kStrip = 512;  // columns of the result, whose rows lie on the stack

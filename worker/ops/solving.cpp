@@ -286,9 +286,8 @@ SingularValues singular_values(Matrix a) {
   for (std::int64_t i = 0; i < m; ++i) lengths[static_cast<std::size_t>(i)] = std::sqrt(product(i, i));
   std::vector<std::int64_t> order(static_cast<std::size_t>(m));
   std::iota(order.begin(), order.end(), std::int64_t{0});
-  std::ranges::stable_sort(order, [&](std::int64_t i, std::int64_t k) {
-    return lengths[static_cast<std::size_t>(i)] > lengths[static_cast<std::size_t>(k)];
-  });
+  const auto is_longer = [](double x, double y) { return std::isnan(y) ? !std::isnan(x) : x > y; };
+  std::ranges::stable_sort(order, is_longer, [&](std::int64_t i) { return lengths[static_cast<std::size_t>(i)]; });
   SingularValues found{Matrix(m, m), Matrix(m, n), {}};
   for (std::int64_t i = 0; i < m; ++i) {
     const std::int64_t row = order[static_cast<std::size_t>(i)];

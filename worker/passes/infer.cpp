@@ -148,8 +148,7 @@ class Inference {
 
   Status visit(Node& node) {
     if (const Arity& wanted = node.op->inputs; !wanted.holds(node.inputs.size())) {
-      return invalid_argument("{}: {} inputs; {} to {} are needed", describe(node), node.inputs.size(), wanted.least,
-                              wanted.most == Arity::kAny ? std::string("any number") : std::to_string(wanted.most));
+      return invalid_argument("{}: {} inputs; {} are needed", describe(node), node.inputs.size(), wanted.to_text());
     }
     SHOAL_RETURN_IF_ERROR(promote_types(node));
     if (std::ranges::all_of(node.inputs, [this](ValueId id) { return follows_data(id); })) {

@@ -20,7 +20,7 @@ namespace {
 // A busy lane has 68 times this weight. A compilation still makes progress when all processors are busy.
 constexpr int kNiceness = 19;
 
-// So many clients are remembered, some of which have no orders any more.
+// So many askers are remembered, some of which have no orders any more.
 constexpr std::size_t kMostRemembered = 256;
 
 }  // namespace

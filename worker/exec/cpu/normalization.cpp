@@ -5,6 +5,7 @@
 #include "worker/exec/cpu/kernels/axis_loops.hpp"
 #include "worker/exec/graph_plan.hpp"
 #include "worker/graph/operators.hpp"
+#include "worker/ops/elements.hpp"
 
 namespace shoal::worker::cpu {
 namespace {
@@ -18,13 +19,6 @@ dnnl::primitive_attr user_scratchpad() {
 bool is_relu(const Node& node) {
   const Functions functions = functions_of(node);
   return functions.size() == 1 && functions[0].kind == ElementFunction::Kind::kRelu && functions[0].alpha == 0;
-}
-
-AxisExtents extents_of(const Shape& shape, int axis) {
-  AxisExtents extents{1, shape[axis], 1};
-  for (int i = 0; i < axis; ++i) extents.outer *= shape[i];
-  for (int i = axis + 1; i < shape.rank(); ++i) extents.inner *= shape[i];
-  return extents;
 }
 
 }  // namespace
@@ -113,9 +107,11 @@ Compiler::Taken Compiler::l2_normalization(const Node& node) {
   const Shape& shape = value(from).shape;
   AxisExtents extents{1, 1, 1};
   switch (attributes.mode) {
-    case L2NormalizationMode::kChannel:
-      extents = extents_of(shape, 1);
+    case L2NormalizationMode::kChannel: {
+      const AxisView channels(shape, 1);
+      extents = {channels.outer, channels.size, channels.inner};
       break;
+    }
     case L2NormalizationMode::kInstance:
       extents = {shape[0], shape.element_count() / shape[0], 1};
       break;

@@ -183,7 +183,7 @@ Values roi_pooling(MxnetLowering& lowering) {
 }
 
 Values roi_align(MxnetLowering& lowering) {
-  constexpr std::int64_t kMostSamples = 65536;  // a bin is not visited more often
+  constexpr std::int64_t kMostSamples = 65536;  // of a bin; more are refused
   AttributeReader& attributes = lowering.attributes;
   RoiAlignAttributes align;
   std::tie(align.height, align.width) = two(attributes, "pooled_size", {}, 1);

@@ -185,6 +185,29 @@ TEST(Closer, IsLateUntilWhatWaitsIsClosed) {
   EXPECT_FALSE(closer.is_late(kUser));
 }
 
+// Its peer has ended and left a message of ours unread, which the kernel reports before it gives what waits.
+TEST(Closer, LeavesASocketOfADeadPeerAloneWhileTheUserIsLate) {
+  Closer closer;
+  std::vector<Lingering> lingering(Closer::kMostThreadsPerSender);
+  for (Lingering& one : lingering) closer.close_sent(std::move(one.holder), kUser);
+  std::vector<Pipe> pipes(Closer::kMostSent);
+  for (Pipe& pipe : pipes) closer.close_sent(std::move(pipe.writing), kUser);
+  ASSERT_TRUE(closer.is_late(kUser));
+  wire::ControlPair pair = wire::make_control_pair().value();
+  Pipe in_socket;
+  wire::ControlMessage message{.kind = wire::ControlKind::kAttach};
+  message.fds.push_back(std::move(in_socket.writing));
+  ASSERT_TRUE(wire::send_control(pair.theirs.get(), message).ok());
+  message.fds.clear();
+  ASSERT_TRUE(wire::send_control(pair.ours.get(), {.kind = wire::ControlKind::kPath}).ok());
+  pair.theirs.reset();
+  closer.hang_up(std::move(pair.ours), kUser);
+  pollfd waits{in_socket.reading.get(), POLLIN, 0};
+  EXPECT_EQ(::poll(&waits, 1, 100), 0) << "a thread of our own closes it";
+  for (Lingering& one : lingering) one.other_end.reset();
+  EXPECT_TRUE(in_socket.ends());
+}
+
 // All threads but one are stuck, and then that one is, in the only descriptor of one of two sockets.
 TEST(Closer, TakesNothingOutOfASocketWhileWhatWasInAnotherIsNotClosed) {
   constexpr std::size_t kThreads = Closer::kMostThreadsPerSender;

@@ -11,6 +11,7 @@
 #include "worker/graph/convert.hpp"
 #include "worker/ops/arithmetic.hpp"
 #include "worker/ops/cast.hpp"
+#include "worker/ops/resize.hpp"
 #include "worker/ops/softmax.hpp"
 
 namespace shoal::worker {
@@ -292,6 +293,17 @@ TEST(Program, TakesTensorsAtAnyAddress) {
   TensorView crooked_dst{DType::kFloat32, aligned[0].shape(), dst_room.data() + 1};
   ASSERT_TRUE(program->run(context, std::span(&crooked_src, 1), std::span(&crooked_dst, 1)).ok());
   EXPECT_EQ(std::memcmp(crooked_dst.data, aligned[0].view().data, aligned[0].size_bytes()), 0);
+}
+
+// What a loop reads where in a row: kept for each size of the picture.
+TEST(Program, CountsTheMemoryThatItsLoopsKeep) {
+  constexpr std::int64_t kWidth = 1 << 16;
+  GraphBuilder b;
+  b.output(
+      b.node("Resize", {b.input("data")}, ResizeAttributes{.kind = ResizeKind::kLinearCorners, .height = 1, .width = kWidth}));
+  const std::vector<TensorSpec> inputs = {spec("data", {1, 1, 1, 7})};
+  const auto model = load(b.graph(), inputs);
+  EXPECT_GE((*model->program(inputs))->resident_bytes(), kWidth * (2 * sizeof(std::int64_t) + sizeof(float)));
 }
 
 TEST(Program, RefusesTensorsItWasNotCompiledFor) {

@@ -118,7 +118,7 @@ std::size_t attention_scratch_bytes(const AttentionExtents& extents, int threads
 }
 
 Loop attention_loop(const AttentionExtents& extents, int threads) {
-  return [extents, threads](std::span<std::byte* const> operands) {
+  Loop loop = [extents, threads](std::span<std::byte* const> operands) {
     const std::int64_t blocks = (extents.queries.positions + kQueriesAtOnce - 1) / kQueriesAtOnce,
                        count = extents.queries.count * blocks;
     const auto run = [&](std::int64_t begin, std::int64_t end, int thread) {
@@ -135,6 +135,8 @@ Loop attention_loop(const AttentionExtents& extents, int threads) {
       run(count * index / all, count * (index + 1) / all, static_cast<int>(index));
     }
   };
+  loop.kept_bytes = extents.masks.size() * sizeof extents.masks[0];
+  return loop;
 }
 
 }  // namespace shoal::worker::cpu

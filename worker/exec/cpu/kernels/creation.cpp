@@ -33,8 +33,12 @@ Loop make_from_shapes(const Node& node, TensorTypes src, TensorTypes dst) {
   std::vector<std::byte> made(result.size_bytes());
   result.data = made.data();
   if (!node.op->oracle(node, views, {&result, 1}).ok()) return {};
-  return
-      [made = std::move(made)](std::span<std::byte* const> operands) { std::memcpy(operands.back(), made.data(), made.size()); };
+  const std::size_t kept_bytes = made.size();
+  Loop loop = [made = std::move(made)](std::span<std::byte* const> operands) {
+    std::memcpy(operands.back(), made.data(), made.size());
+  };
+  loop.kept_bytes = kept_bytes;
+  return loop;
 }
 
 }  // namespace shoal::worker::cpu

@@ -31,6 +31,7 @@ class LoopStep : public Step {
         flops_(flops),
         check_(std::move(check)) {}
   double flops() const override { return flops_; }
+  std::size_t resident_bytes() const override { return loop_.kept_bytes; }
   bool has_code() const override { return false; }
   std::string implementation() const override { return implementation_; }
   std::unique_ptr<BoundStep> bind() const override { return std::make_unique<BoundLoopStep>(loop_, check_, operands().size()); }

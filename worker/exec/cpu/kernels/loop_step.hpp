@@ -14,7 +14,10 @@ namespace shoal::worker::cpu {
 
 /// Called with the addresses of the Step's operands. Runs on all threads of the lane.
 ///   Threads  thread-safe
-using Loop = std::function<void(std::span<std::byte* const> operands)>;
+struct Loop : std::function<void(std::span<std::byte* const> operands)> {
+  using function::function;
+  std::size_t kept_bytes = 0;  ///< memory that it keeps, beside a few words
+};
 
 /// Asked before the loop runs; null: nothing is asked. An error ends the run.
 using LoopCheck = std::function<Status(std::span<std::byte* const> operands)>;

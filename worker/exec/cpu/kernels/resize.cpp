@@ -15,6 +15,7 @@ Loop resize_loop(const ResizePictures& pictures, DType dtype) {
         function.compute(operands.front(), operands.back(), begin, end, OnThreads());
       });
     };
+    loop.kept_bytes = function.kept_bytes();
   });
   return loop;
 }

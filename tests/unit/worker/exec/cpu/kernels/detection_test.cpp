@@ -183,6 +183,17 @@ TEST(DetectionKernels, ReadRegionsAsTheOracleKernelDoes) {
   }
 }
 
+// Of maps and results that no machine has, a file may still tell.
+TEST(DetectionKernels, CountMemoryForRegionsOfAnySizeWithoutAnOverflow) {
+  constexpr std::int64_t kPooled = 1 << 20, kHeight = std::int64_t{1} << 43;
+  const Node node{.op = &ops::kRoiAlign, .name = "r", .attributes = RoiAlignAttributes{.height = kPooled, .width = 1}};
+  const cpu::TensorType src[] = {{DType::kFloat32, Shape{1, 1, kHeight, 1}}, {DType::kFloat32, Shape{1, 5}}};
+  const cpu::TensorType dst[] = {{DType::kFloat32, Shape{1, 1, kPooled, 1}}};
+  const std::size_t bytes = cpu::find_kernel(&ops::kRoiAlign)->scratch_bytes(node, std::span(src), std::span(dst));
+  EXPECT_GT(bytes, std::size_t{kHeight});
+  EXPECT_LT(bytes, std::size_t{kHeight} * 1000);
+}
+
 TEST(DetectionKernels, ResizePicturesAsTheOracleKernelDoes) {
   for (const DType dtype : types_of(Numbers())) {
     const Tensor data = odd_numbers(dtype, {2, 3, 17, 40}), last = odd_numbers(dtype, {2, 17, 40, 3});
