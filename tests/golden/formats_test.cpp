@@ -23,7 +23,7 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-fs::path folder() { return test_data() / "vectors" / "formats"; }
+fs::path formats_folder() { return test_data() / "vectors" / "formats"; }
 fs::path loose_arrays() { return test_data() / "models" / "params-formats"; }
 
 json read_json(const fs::path& path) {
@@ -48,7 +48,7 @@ void PrintTo(const Checkpoint& checkpoint, std::ostream* out) {
 
 std::vector<Checkpoint> checkpoints() {
   std::vector<Checkpoint> all;
-  for (const json& entry : read_json(folder() / "cases.json")) {
+  for (const json& entry : read_json(formats_folder() / "cases.json")) {
     for (const char* device : kDevices) all.push_back({device, entry});
   }
   return all;
@@ -61,15 +61,15 @@ TEST_P(FormatsCheckpoints, GiveWhatTheirReleaseAnswered) {
   const auto& [device, entry] = GetParam();
   Tensors inputs;
   for (const auto& [name, file] : entry.at("input").items())
-    inputs.push_back({name, read_npy(folder() / file.get<std::string>()).value()});
-  const std::string prefix = (folder() / entry.at("prefix").get<std::string>()).string();
+    inputs.push_back({name, read_npy(formats_folder() / file.get<std::string>()).value()});
+  const std::string prefix = (formats_folder() / entry.at("prefix").get<std::string>()).string();
   auto model = load_checkpoint(prefix, entry.at("epoch"), device, specs_of(inputs));
   ASSERT_TRUE(model.ok()) << model.status().to_string();
   const auto outputs = run(**model, inputs);
   ASSERT_TRUE(outputs.ok()) << outputs.status().to_string();
   ASSERT_EQ(outputs->size(), entry.at("outputs").size());
   for (std::size_t i = 0; i < outputs->size(); ++i) {
-    const Tensor want = read_npy(folder() / entry.at("outputs")[i].get<std::string>()).value();
+    const Tensor want = read_npy(formats_folder() / entry.at("outputs")[i].get<std::string>()).value();
     EXPECT_TRUE(close_to(outputs->at(i).tensor.view(), want.view(), entry.at("tolerance"))) << "output " << i;
   }
 }
@@ -83,7 +83,7 @@ INSTANTIATE_TEST_SUITE_P(, FormatsCheckpoints, ::testing::ValuesIn(checkpoints()
 std::vector<json> array_files() {
   std::vector<json> all;
   for (const char* index : {"index-1.json", "index-2.json"}) {
-    for (const json& entry : read_json(folder() / "arrays" / index)) all.push_back(entry);
+    for (const json& entry : read_json(formats_folder() / "arrays" / index)) all.push_back(entry);
   }
   return all;
 }
@@ -117,7 +117,7 @@ void expect_arrays(const std::vector<worker::NamedArray>& arrays, const json& wa
     EXPECT_EQ(arrays[i].name, want.at("name").is_null() ? "" : want.at("name").get<std::string>());
     EXPECT_EQ(got.shape, Shape(want.at("shape").get<std::vector<std::int64_t>>())) << arrays[i].name;
     const std::string file = want.at("npy");
-    const Tensor expected = read_npy(folder() / "arrays" / file).value();
+    const Tensor expected = read_npy(formats_folder() / "arrays" / file).value();
     if (file == kStoredAsFloat32) {
       std::vector<float> values(static_cast<std::size_t>(expected.shape().element_count()));
       ASSERT_EQ(got.bytes.size(), values.size() * sizeof(float));
@@ -140,7 +140,7 @@ void expect_named(const Status& status, const std::string& refuse) {
 
 TEST_P(FormatsArrays, HoldWhatTheIndexSaysOrAreRefusedByName) {
   const json& entry = GetParam();
-  const fs::path path = folder() / "arrays" / entry.at("file").get<std::string>();
+  const fs::path path = formats_folder() / "arrays" / entry.at("file").get<std::string>();
   const auto arrays = read_dense(path);
   const std::string refuse = entry.value("refuse", "");
   const bool only_if_needed = refuse.ends_with("if a graph needs it") || refuse.ends_with("in case it is expanded instead)");
@@ -209,7 +209,7 @@ TEST(FormatsOfOthers, CountOutputsAsMxnetDoesHiddenOnesIncluded) {
 class FormatsDamage : public ::testing::Test {
  protected:
   void SetUp() override {
-    if (!fs::exists(good_params_)) GTEST_SKIP() << "nothing in " << folder() << "; set SHOAL_TEST_DATA";
+    if (!fs::exists(good_params_)) GTEST_SKIP() << "nothing in " << formats_folder() << "; set SHOAL_TEST_DATA";
     params_ = read_text(good_params_);
     symbol_ = read_text(good_symbol_);
   }
@@ -248,7 +248,7 @@ class FormatsDamage : public ::testing::Test {
     expect_refused(import(symbol, params_), parts);
   }
 
-  const fs::path good_ = folder() / "lenet-mxnet-1.9.1";
+  const fs::path good_ = formats_folder() / "lenet-mxnet-1.9.1";
   const fs::path good_params_ = good_ / "lenet-0007.params", good_symbol_ = good_ / "lenet-symbol.json";
   const fs::path good_input_ = good_ / "input.npy";
   const shoal::test::ScratchDirectory scratch_;
@@ -330,7 +330,7 @@ TEST_F(FormatsDamage, OfWhatAGraphNeedsIsNamed) {
   std::string swapped = one_less;
   swapped.replace(kDim, 8, params_.substr(kDim + 8, 8)).replace(kDim + 8, 8, params_.substr(kDim, 8));
   expect_refused(import(symbol_, swapped), {arrays[0].name.substr(4)});
-  expect_refused(import(symbol_, read_text(folder() / "arrays" / "unnamed-v2.params")), {"m-0000.params", "no names"});
+  expect_refused(import(symbol_, read_text(formats_folder() / "arrays" / "unnamed-v2.params")), {"m-0000.params", "no names"});
 }
 
 }  // namespace

@@ -31,19 +31,19 @@ bool is_long_run() {
   return wish && std::string_view(wish) == "1";
 }
 
-struct Parameter {
+struct NetworkRun {
   std::string name, device;
   int batch = 1;
   std::string precision = "f32";
   worker::Choices choices = {};
   int threads = 1;
 };
-void PrintTo(const Parameter& parameter, std::ostream* out) {
+void PrintTo(const NetworkRun& parameter, std::ostream* out) {
   *out << parameter.name << " on " << parameter.device << ", batch " << parameter.batch << ", " << parameter.precision;
 }
 
-std::vector<Parameter> parameters() {
-  std::vector<Parameter> all;
+std::vector<NetworkRun> network_runs() {
+  std::vector<NetworkRun> all;
   for (const nlohmann::json& network : read_networks()) {
     const std::string name = network.at("name");
     const auto batches = network.at("batches").get<std::vector<int>>();
@@ -97,7 +97,7 @@ const NetworkCheckpoint& checkpoint_of(const nlohmann::json& network) {
   return *last;
 }
 
-class Networks : public ::testing::TestWithParam<Parameter> {};
+class Networks : public ::testing::TestWithParam<NetworkRun> {};
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(Networks);
 
 TEST_P(Networks, GiveMxnetsOutputs) {
@@ -125,7 +125,7 @@ TEST_P(Networks, GiveMxnetsOutputs) {
   if (device == "fake") expect_half_on_device(**(*model)->program(specs_of(inputs)));
 }
 
-INSTANTIATE_TEST_SUITE_P(, Networks, ::testing::ValuesIn(parameters()), [](const auto& info) {
+INSTANTIATE_TEST_SUITE_P(, Networks, ::testing::ValuesIn(network_runs()), [](const auto& info) {
   return test_name(info.param.name + "_on_" + info.param.device + "_batch" + std::to_string(info.param.batch) +
                    (info.param.precision == "f32" ? "" : "_" + info.param.precision) +
                    (info.param.choices.layout.empty() ? "" : "_" + info.param.choices.layout) +

@@ -20,20 +20,20 @@ namespace fs = std::filesystem;
 using worker::Constant;
 using worker::NamedArray;
 
-fs::path folder() {
+fs::path sparse_folder() {
   const char* const source = std::getenv("SHOAL_SOURCE_DIR");
   return fs::path(source ? source : ".") / "tests" / "fixtures" / "sparse";
 }
 
-struct Parameter {
+struct SparseRun {
   std::string device;
   VectorCase vector;
 };
-void PrintTo(const Parameter& parameter, std::ostream* out) { *out << parameter.vector.name << " on " << parameter.device; }
+void PrintTo(const SparseRun& parameter, std::ostream* out) { *out << parameter.vector.name << " on " << parameter.device; }
 
-std::vector<Parameter> parameters() {
-  std::vector<Parameter> all;
-  for (const VectorCase& vector : read_cases(folder() / "cases.json")) {
+std::vector<SparseRun> sparse_runs() {
+  std::vector<SparseRun> all;
+  for (const VectorCase& vector : read_cases(sparse_folder() / "cases.json")) {
     for (const char* device : kDevices) all.push_back({device, vector});
   }
   return all;
@@ -49,7 +49,7 @@ Tensor tensor_of(const Constant& constant, std::int64_t extra = 0) {
   return tensor;
 }
 
-class SparseCases : public ::testing::TestWithParam<Parameter> {
+class SparseCases : public ::testing::TestWithParam<SparseRun> {
  protected:
   void expect_answers(const Tensors& outputs) {
     const Tensors expected = read_arrays(prefix() + "-io.params", "out:").value();
@@ -59,7 +59,7 @@ class SparseCases : public ::testing::TestWithParam<Parameter> {
       EXPECT_TRUE(close_to(got.tensor.view(), want.tensor.view(), GetParam().vector.tolerance)) << got.name;
     }
   }
-  static std::string prefix() { return (folder() / GetParam().vector.name).string(); }
+  static std::string prefix() { return (sparse_folder() / GetParam().vector.name).string(); }
 
   /// The model with its sparse inputs as parts, and a request for it.
   Result<Engine> load_parts(Tensors& request, std::int64_t extra) {
@@ -116,7 +116,7 @@ TEST_P(SparseCases, GiveMxnetsOutputsForTheirParts) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(, SparseCases, ::testing::ValuesIn(parameters()),
+INSTANTIATE_TEST_SUITE_P(, SparseCases, ::testing::ValuesIn(sparse_runs()),
                          [](const auto& info) { return test_name(info.param.vector.name + "_on_" + info.param.device); });
 
 }  // namespace
