@@ -131,8 +131,7 @@ void PoolCore::look_again(const std::shared_ptr<PendingRequest>& request) {
 void PoolCore::send_request(const std::shared_ptr<PendingRequest>& request, ModelEntry& entry) try {
   request->sent_ns = monotonic_now_ns();
   if (request->sent_ns >= request->deadline_ns) {
-    return fail(*request,
-                deadline_exceeded("model '{}': the timeout was over before the request could be sent", request->model.name));
+    return fail(*request, deadline_exceeded("model '{}': the timeout was over before it could be sent", request->model.name));
   }
   const auto order = order_inputs(*request, entry);
   if (!order.ok()) return request->has_described_again ? fail(*request, order.status()) : look_again(request);
