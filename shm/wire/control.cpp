@@ -200,9 +200,12 @@ bool is_local_stream(int fd) {
   return is(SO_DOMAIN, AF_UNIX) && is(SO_TYPE, SOCK_STREAM);
 }
 
-bool has_messages(int socket) {
+namespace {
+enum class Waits { kNothing, kMessage, kDescriptors };
+
+Waits what_waits_in(int socket) {
   const int on = 1;
-  if (::setsockopt(socket, SOL_SOCKET, SO_PASSCRED, &on, sizeof on) != 0) return false;
+  if (::setsockopt(socket, SOL_SOCKET, SO_PASSCRED, &on, sizeof on) != 0) return Waits::kNothing;
   alignas(cmsghdr) char credentials[CMSG_SPACE(sizeof(ucred))];  // no room for descriptors, so none is received
   char byte = 0;
   iovec part{&byte, sizeof byte};
@@ -213,10 +216,24 @@ bool has_messages(int socket) {
   packet.msg_controllen = sizeof credentials;
   ssize_t size = 0;
   while ((size = ::recvmsg(socket, &packet, MSG_PEEK | MSG_DONTWAIT | MSG_CMSG_CLOEXEC)) < 0) {
-    if (errno != EINTR && errno != ECONNRESET) return false;
+    if (errno != EINTR && errno != ECONNRESET) return Waits::kNothing;
     packet.msg_controllen = sizeof credentials;
   }
-  return size > 0 || (size == 0 && packet.msg_controllen > 0 && !is_local_stream(socket));
+  if ((packet.msg_flags & MSG_CTRUNC) != 0) return Waits::kDescriptors;
+  const bool is_empty_packet = size == 0 && packet.msg_controllen > 0 && !is_local_stream(socket);
+  return size > 0 || is_empty_packet ? Waits::kMessage : Waits::kNothing;
+}
+}  // namespace
+
+bool has_messages(int socket) { return what_waits_in(socket) != Waits::kNothing; }
+
+bool drop_until_descriptors(int socket) {
+  while (true) {
+    const Waits waits = what_waits_in(socket);
+    if (waits != Waits::kMessage) return waits == Waits::kDescriptors;
+    char bytes[4096];
+    ::recv(socket, bytes, sizeof bytes, MSG_DONTWAIT);
+  }
 }
 
 std::vector<UniqueFd> drain_fds(int socket, std::size_t most) {

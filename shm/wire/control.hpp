@@ -95,7 +95,10 @@ std::vector<UniqueFd> drain_fds(int socket, std::size_t most = ~std::size_t{0});
 /// Whether it is a local socket of type SOCK_STREAM. Takes no lock of the socket: a stranger can hold one for as long as it
 /// likes.
 bool is_local_stream(int fd);
-/// Whether drain_fds() may find any.
+/// Whether a message waits in a socket. Takes nothing.
 bool has_messages(int socket);
+/// Drops what waits in a socket before the first message with descriptors. Returns whether there is one. The peer must not be
+/// able to send any more: shut the socket down before.
+bool drop_until_descriptors(int socket);
 
 }  // namespace shoal::wire

@@ -46,7 +46,8 @@ struct Closer::Threads {
   };
   struct Limits {
     std::size_t threads, threads_per_owner;
-    bool reaps_children = false;  // an owner is the pid of a dead child, and descriptors are pidfds
+    std::size_t threads_with_first = threads;  // if the further ones are the first of their owners
+    bool reaps_children = false;               // an owner is the pid of a dead child, and descriptors are pidfds
   };
 
   explicit Threads(Limits most) : limits(most) {}
@@ -101,10 +102,13 @@ bool Closer::Threads::start_one(const std::shared_ptr<Threads>& threads) {
 
 // One more thread if all are busy, and an owner has none or has much to do.
 void Closer::Threads::start_if_late(const std::shared_ptr<Threads>& threads) {
-  if (threads->idle > 0 || threads->threads == threads->limits.threads) return;
+  const Limits& limits = threads->limits;
+  if (threads->idle > 0 || threads->threads >= limits.threads_with_first) return;
+  const bool for_first_only = threads->threads >= limits.threads;
   const bool is_late = std::ranges::any_of(threads->owners, [&](const auto& one) {
     const Owner& owner = one.second;
-    return owner.busy < threads->limits.threads_per_owner && owner.queue.size() > kMostQueuedPerThread * owner.busy;
+    return owner.busy < limits.threads_per_owner && owner.queue.size() > kMostQueuedPerThread * owner.busy &&
+           (owner.busy == 0 || !for_first_only);
   });
   if (is_late && start_one(threads)) ++threads->threads;
 }
@@ -182,7 +186,7 @@ std::size_t Closer::Threads::left(std::uint32_t owner) {
 bool Closer::Threads::take_what_waits_in(const Entry& socket, std::uint32_t owner) {
   Threads& sent = *socket.closes_sent;
   const MutexLock lock(sent.draining);
-  if (&sent != this && sent.left(owner) > kMostSent) return !wire::has_messages(socket.fd.get());
+  if (&sent != this && sent.left(owner) > kMostSent) return !wire::drop_until_descriptors(socket.fd.get());
   std::vector<UniqueFd> fds = wire::drain_fds(socket.fd.get(), kMostTaken);
   const bool is_empty = fds.size() < kMostTaken;
   for (UniqueFd& fd : fds) push(socket.closes_sent, owner, {std::move(fd)}, &sent == this);
@@ -191,7 +195,9 @@ bool Closer::Threads::take_what_waits_in(const Entry& socket, std::uint32_t owne
 
 Closer::Closer(std::size_t most)
     : own_(Threads::make({.threads = kMostThreads, .threads_per_owner = kMostThreads / 2})),
-      sent_(Threads::make({.threads = kMostThreadsForSent, .threads_per_owner = kMostThreadsPerSender})),
+      sent_(Threads::make({.threads = kMostThreadsForSent,
+                           .threads_per_owner = kMostThreadsPerSender,
+                           .threads_with_first = kMostThreadsOfSenders})),
       children_(Threads::make({.threads = 1, .threads_per_owner = 1, .reaps_children = true})),
       most_(most) {
   rlimit descriptors{};
@@ -215,7 +221,7 @@ bool Closer::is_reaping(pid_t pid) const { return children_->left(static_cast<st
 
 void Closer::close_own(UniqueFd fd) { Threads::push(own_, kChild, {std::move(fd)}); }
 
-bool Closer::is_late(uid_t sender) const { return sent_->left(sender) > kMostSent; }
+bool Closer::is_late(uid_t sender) const { return is_full() || sent_->left(sender) > kMostSent; }
 
 bool Closer::is_its_thread() { return is_closer; }
 

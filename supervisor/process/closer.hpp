@@ -22,6 +22,8 @@ class Closer {
   /// more starts for a user that has none, and when kMostQueuedPerThread wait for each that a user has. One reaps children: while
   /// it waits, it may use a processor (reap() in spawn.hpp).
   static constexpr std::size_t kMostThreads = 8, kMostThreadsForSent = 32, kMostThreadsPerSender = 4, kMostQueuedPerThread = 32;
+  /// Threads for what strangers sent, if those beyond kMostThreadsForSent are the first of their users.
+  static constexpr std::size_t kMostThreadsOfSenders = 256;
   /// While more descriptors of one user wait to be closed, their owner takes no more from that user (is_late()).
   static constexpr std::size_t kMostSent = 256;
   /// Stands for this process and its children.
@@ -45,11 +47,10 @@ class Closer {
   /// Whether it has been told so, and has not done it.
   bool is_reaping(pid_t pid) const;
   /// Ends the connection of a unix socket of our own at once, and closes the socket. The descriptors that wait in it are closed
-  /// as close_sent() does. While is_late(sender), a socket in which something waits is closed later, and nothing is taken out of
-  /// it.
+  /// as close_sent() does. While is_late(sender), a socket in which some wait is closed later, and none is taken out of it.
   void hang_up(UniqueFd socket, uid_t sender);
-  /// Whether more than kMostSent descriptors of that user wait to be closed, or are being closed. The user decides how long that
-  /// takes, and it must not keep others from attaching.
+  /// Whether more than kMostSent descriptors of that user, or more than most() of all users, wait to be closed or are being
+  /// closed. The user decides how long that takes, and it must not keep others from attaching.
   bool is_late(uid_t sender) const;
   /// Whether more than most() of all users do.
   bool is_full() const;

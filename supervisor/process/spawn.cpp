@@ -52,7 +52,7 @@ struct Birth {
   char** arguments;
   char** environment;
   pid_t pid = -1;
-  int error = 0;  // errno of fork()
+  int error = ESRCH;  // errno of fork(); until then the thread that forks has ended
 };
 
 // The child of a process with threads: only async-signal-safe calls.
@@ -169,9 +169,10 @@ class Spawner {
       int control = -1;
       if (const cmsghdr* const header = CMSG_FIRSTHDR(&message)) std::memcpy(&control, CMSG_DATA(header), sizeof control);
       Birth* const birth = birth_.load(std::memory_order_acquire);
-      birth->pid = ::fork();
+      const bool is_lost = (message.msg_flags & MSG_CTRUNC) != 0;
+      birth->pid = is_lost ? -1 : ::fork();
       if (birth->pid == 0) run_child(*birth, control, parent);
-      birth->error = errno;
+      birth->error = is_lost ? EMFILE : errno;
       birth_.store(nullptr, std::memory_order_release);
       if (control >= 0) ::syscall(SYS_close, control);
     }

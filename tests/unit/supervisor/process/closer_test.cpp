@@ -185,6 +185,37 @@ TEST(Closer, IsLateUntilWhatWaitsIsClosed) {
   EXPECT_FALSE(closer.is_late(kUser));
 }
 
+// Whoever connects again and again, and says something each time, must not fill our table of descriptors.
+TEST(Closer, ClosesSocketsWithoutDescriptorsAtOnceThoughTheUserIsLate) {
+  constexpr std::size_t kThreads = Closer::kMostThreadsPerSender, kSockets = 50;
+  Closer closer(kThreads + Closer::kMostSent + kSockets / 2);
+  std::vector<Lingering> lingering(kThreads);
+  for (Lingering& one : lingering) closer.close_sent(std::move(one.holder), kUser);
+  std::vector<Pipe> pipes(Closer::kMostSent);
+  for (Pipe& pipe : pipes) closer.close_sent(std::move(pipe.writing), kUser);
+  ASSERT_TRUE(closer.is_late(kUser));
+  for (std::size_t i = 0; i < kSockets; ++i) {
+    wire::ControlPair pair = wire::make_control_pair().value();
+    for (int message = 0; message < 3; ++message)
+      ASSERT_TRUE(wire::send_control(pair.theirs.get(), {.kind = wire::ControlKind::kAttach}).ok());
+    const int fd = pair.ours.get();
+    closer.hang_up(std::move(pair.ours), kUser);
+    for (int tries = 0; tries < 1'000 && ::fcntl(fd, F_GETFD) != -1; ++tries) ::poll(nullptr, 0, 5);
+    ASSERT_EQ(::fcntl(fd, F_GETFD), -1) << "socket " << i << " waits";
+  }
+  EXPECT_FALSE(closer.is_full());
+}
+
+TEST(Closer, ClosesForAUserWhileManyOthersKeepAllThreadsBusy) {
+  Closer closer;
+  std::vector<Lingering> lingering(2 * Closer::kMostThreadsForSent);
+  for (std::size_t i = 0; i < lingering.size(); ++i)
+    closer.close_sent(std::move(lingering[i].holder), static_cast<uid_t>(5000 + i % Closer::kMostThreadsForSent));
+  Pipe pipe;
+  closer.close_sent(std::move(pipe.writing), kOther);
+  EXPECT_TRUE(pipe.ends());
+}
+
 // Its peer has ended and left a message of ours unread, which the kernel reports before it gives what waits.
 TEST(Closer, LeavesASocketOfADeadPeerAloneWhileTheUserIsLate) {
   Closer closer;
