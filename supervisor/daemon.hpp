@@ -43,7 +43,7 @@ class Daemon final : public PlaneObserver, public FleetObserver {
   static constexpr std::uint64_t kDrainLimitNs = 10'000'000'000;
   static constexpr std::uint64_t kExitLimitNs = 2'000'000'000;
   static constexpr std::uint64_t kReapDelayNs = 100'000'000;  // from the end of a child
-  static constexpr std::uint64_t kReapAgainNs = 1'000'000;   // while children are left
+  static constexpr std::uint64_t kReapAgainNs = 1'000'000;    // while children are left
 
   /// The signals of daemon_signals() must be blocked in every thread before. Waits while the configuration is read.
   ///   Errors  those of the configuration; kUnavailable, kOverloaded, kDeadlineExceeded: it could not be read in time;

@@ -77,6 +77,13 @@ extern "C" __attribute__((visibility("default"))) ssize_t recv(int fd, void* byt
   return 0;
 }
 
+// Of an urgent byte that is not read in line, the kernel closes the descriptors, and recv() does not hear of them.
+extern "C" __attribute__((visibility("default"))) int connect(int fd, const sockaddr* address, socklen_t size) {
+  const int on = 1;
+  if (address->sa_family == AF_UNIX) ::setsockopt(fd, SOL_SOCKET, SO_OOBINLINE, &on, sizeof on);
+  return static_cast<int>(::syscall(SYS_connect, fd, address, size));
+}
+
 extern "C" __attribute__((visibility("default"))) int close(int fd) {
   using namespace shoal::supervisor;
   const int error = errno;

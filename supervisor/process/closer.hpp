@@ -22,7 +22,7 @@ class Closer {
   /// more starts for a user that has none, and when kMostQueuedPerThread wait for each that a user has. One reaps children: while
   /// it waits, it may use a processor (reap() in spawn.hpp).
   static constexpr std::size_t kMostThreads = 8, kMostThreadsForSent = 32, kMostThreadsPerSender = 4, kMostQueuedPerThread = 32;
-  /// Threads for what strangers sent, if those beyond kMostThreadsForSent are the first of their users.
+  /// Threads for what strangers sent. Those beyond kMostThreadsForSent start only for users that have none.
   static constexpr std::size_t kMostThreadsOfSenders = 256;
   /// While more descriptors of one user wait to be closed, their owner takes no more from that user (is_late()).
   static constexpr std::size_t kMostSent = 256;
@@ -47,7 +47,8 @@ class Closer {
   /// Whether it has been told so, and has not done it.
   bool is_reaping(pid_t pid) const;
   /// Ends the connection of a unix socket of our own at once, and closes the socket. The descriptors that wait in it are closed
-  /// as close_sent() does. While is_late(sender), a socket in which some wait is closed later, and none is taken out of it.
+  /// as close_sent() does. While more than kMostSent of that user wait, a socket in which some are is closed later, and none is
+  /// taken out of it.
   void hang_up(UniqueFd socket, uid_t sender);
   /// Whether more than kMostSent descriptors of that user, or more than most() of all users, wait to be closed or are being
   /// closed. The user decides how long that takes, and it must not keep others from attaching.

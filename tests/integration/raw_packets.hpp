@@ -20,7 +20,7 @@ struct RawPacket {
 
 inline constexpr std::size_t kMostRawFds = 253;  // that the kernel takes
 
-inline void send_packet(int socket, std::string bytes, const std::vector<int>& fds = {}) {
+inline void send_packet(int socket, std::string bytes, const std::vector<int>& fds = {}, int flags = 0) {
   ASSERT_LE(fds.size(), kMostRawFds);
   alignas(cmsghdr) char control[CMSG_SPACE(kMostRawFds * sizeof(int))] = {};
   iovec part{bytes.data(), bytes.size()};
@@ -36,7 +36,7 @@ inline void send_packet(int socket, std::string bytes, const std::vector<int>& f
     head->cmsg_len = CMSG_LEN(fds.size() * sizeof(int));
     std::memcpy(CMSG_DATA(head), fds.data(), fds.size() * sizeof(int));
   }
-  EXPECT_EQ(::sendmsg(socket, &packet, MSG_NOSIGNAL), static_cast<ssize_t>(bytes.size())) << std::strerror(errno);
+  EXPECT_EQ(::sendmsg(socket, &packet, MSG_NOSIGNAL | flags), static_cast<ssize_t>(bytes.size())) << std::strerror(errno);
 }
 
 inline RawPacket receive_packet(int socket) {
