@@ -151,9 +151,6 @@ class Inference {
       return invalid_argument("{}: {} inputs; {} are needed", describe(node), node.inputs.size(), wanted.to_text());
     }
     SHOAL_RETURN_IF_ERROR(promote_types(node));
-    if (std::ranges::all_of(node.inputs, [this](ValueId id) { return follows_data(id); })) {
-      for (const ValueId id : node.outputs) is_made_of_constants_[static_cast<std::size_t>(id)] = true;
-    }
     src_.resize(node.inputs.size());
     for (std::size_t i = 0; i < src_.size(); ++i) {
       const Value& value = graph_.value(node.inputs[i]);
@@ -171,6 +168,8 @@ class Inference {
     for (const ValueId id : node.inputs) {  // rules assume that tensors are not too large
       if (const auto fits = extent(graph_.value(id)); !fits.ok()) return fits.status().with_context(describe(node));
     }
+    const bool is_made_of_constants = std::ranges::all_of(node.inputs, [this](ValueId id) { return follows_data(id); });
+    for (const ValueId id : node.outputs) is_made_of_constants_[static_cast<std::size_t>(id)] = is_made_of_constants;
     SHOAL_RETURN_IF_ERROR(infer_bodies(node));
     SHOAL_RETURN_IF_ERROR(node.op->infer(node, src_, dst_));
     if (mode_ == Mode::kProgram && !is_finding_ && leaves_sizes_open(node) && !dst_[0].shape.is_numeric()) {
@@ -206,6 +205,7 @@ class Inference {
     const std::size_t own = rules.own_inputs(node);
     if (own > src_.size()) return invalid_argument("{}: {} inputs; it reads {} of its own", describe(node), src_.size(), own);
     for (const TypedValue& value : src_) SHOAL_RETURN_IF_ERROR(check_known(describe(node), value.name, value.shape));
+    std::vector<bool> are_made_of_constants(node.outputs.size(), true);
     for (std::size_t index = 0; index < node.bodies.size(); ++index) {
       SHOAL_ASSIGN_OR_RETURN(std::vector<TypedValue> given, rules.inputs(node, std::span(src_).first(own), index));
       std::vector<bool> follow_data(given.size());  // what the operator gives is data
@@ -219,6 +219,15 @@ class Inference {
       if (const Status inferred = body.run_body(where, graph_.table, given, follow_data); !inferred.ok()) return inferred;
       elements_ += body.elements_;
       if (elements_ > kMaxElements) return invalid_argument("{}: the graph is too large with it", where);
+      // The results are the last outputs of each body: that of a loop gives a condition before them.
+      const std::vector<GraphOutput>& results = body.graph_.outputs;
+      for (std::size_t i = 0; i < node.outputs.size() && results.size() >= node.outputs.size(); ++i) {
+        const ValueId result = results[results.size() - node.outputs.size() + i].value;
+        are_made_of_constants[i] = are_made_of_constants[i] && body.follows_data(result);
+      }
+    }
+    for (std::size_t i = 0; i < node.outputs.size(); ++i) {
+      if (are_made_of_constants[i]) is_made_of_constants_[static_cast<std::size_t>(node.outputs[i])] = true;
     }
     return {};
   }

@@ -131,6 +131,31 @@ TEST(Inference, LetsWhatIsMadeOfConstantsFollowTheTypeOfTheData) {
   }
 }
 
+// As without the branches, each result by itself.
+TEST(Inference, LetsWhatBranchesMakeOfConstantsFollowTheTypeOfTheData) {
+  const auto branch = [](double factor) {
+    Builder body;
+    const ValueId one = body.input("one"), data = body.input("data");
+    const ValueId made = body.node("Scalar", ScalarAttributes{BinaryKind::kMul, factor}, {one});
+    const ValueId computed = body.node("Scalar", ScalarAttributes{BinaryKind::kMul, factor}, {data});
+    body.graph.outputs = {{"made", made}, {"computed", computed}};
+    return body.graph;
+  };
+  Builder b;
+  const ValueId data = b.input("data"), one = b.constant("one", DType::kFloat32, {2, 3}, 1.f);
+  const ValueId made = b.node("If", {}, {b.constant("condition", DType::kInt32, {1}, std::int32_t{1}), one, data});
+  Node& node = b.graph.nodes.back();
+  node.bodies = {branch(2), branch(3)};
+  const ValueId computed = b.graph.add_value({});
+  node.outputs = {made, computed};
+  const ValueId sum = b.node("Binary", BinaryAttributes{BinaryKind::kAdd}, {made, computed});
+  const std::array specs{TensorSpec{"data", DType::kFloat16, {2, 3}}};
+  const Status inferred = infer(b.graph, specs);
+  ASSERT_TRUE(inferred.ok()) << inferred.to_string();
+  EXPECT_EQ(b.graph.value(made).dtype, DType::kFloat32);
+  EXPECT_EQ(b.graph.value(sum).dtype, DType::kFloat16);
+}
+
 TEST(Inference, LetsConstantsFollowWhatIsMadeOfConstantsWhereThereIsNoData) {
   Builder b;
   const ValueId wide = b.node("Cast", CastAttributes{DType::kFloat32}, {b.constant("half", DType::kFloat16, {3}, Half(1.f))});
