@@ -23,7 +23,8 @@ bool has_steps(const Node& node) {
     return unary->kind == UnaryKind::kSign || (unary->kind >= UnaryKind::kLogicalNot && unary->kind <= UnaryKind::kRint);
   }
   const auto is_step = [](BinaryKind kind) {
-    return kind == BinaryKind::kMod || (kind >= BinaryKind::kEqual && kind <= BinaryKind::kLogicalXor);
+    return kind == BinaryKind::kMod || kind == BinaryKind::kArctan2 || kind == BinaryKind::kCopySign ||
+           (kind >= BinaryKind::kEqual && kind <= BinaryKind::kLogicalXor);
   };
   if (const auto* binary = node.attributes.get_if<BinaryAttributes>()) return is_step(binary->kind);
   if (const auto* scalar = node.attributes.get_if<ScalarAttributes>()) return is_step(scalar->kind);
