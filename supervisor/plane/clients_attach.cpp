@@ -1,4 +1,7 @@
 // Clients: what their attach sockets say. A client sends its socket and arenas, is told a path, and says that it listens there.
+#include <sys/resource.h>
+
+#include <algorithm>
 #include <utility>
 
 #include "shm/base/errors.hpp"
@@ -138,6 +141,13 @@ Status Clients::take_arenas(Client& client, std::span<UniqueFd> fds) {
   arena_bytes_ += client.input_bytes + client.output_bytes;
   client.process->arena_bytes += client.input_bytes + client.output_bytes;
   return {};
+}
+
+void Clients::limit_arenas(std::uint64_t bytes) {
+  most_arena_bytes_ = bytes;
+  rlimit addresses{};
+  if (::getrlimit(RLIMIT_AS, &addresses) != 0 || addresses.rlim_cur == RLIM_INFINITY) return;
+  most_arena_bytes_ = std::min<std::uint64_t>(bytes == 0 ? addresses.rlim_cur : bytes, addresses.rlim_cur / 2);
 }
 
 }  // namespace shoal::supervisor

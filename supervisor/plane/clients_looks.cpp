@@ -1,6 +1,4 @@
 // Clients: looks at arenas, to see what of them is allocated.
-#include <sys/resource.h>
-
 #include <algorithm>
 
 #include "shm/base/clock.hpp"
@@ -23,13 +21,6 @@ constexpr std::uint64_t kNsPerPage = 120, kLongestLookNs = 60'000'000'000;
 constexpr std::uint64_t kLeastAhead = 1 << 20, kMostAhead = 64 << 20;
 
 }  // namespace
-
-void Clients::limit_arenas(std::uint64_t bytes) {
-  most_arena_bytes_ = bytes;
-  rlimit addresses{};
-  if (::getrlimit(RLIMIT_AS, &addresses) != 0 || addresses.rlim_cur == RLIM_INFINITY) return;
-  most_arena_bytes_ = std::min<std::uint64_t>(bytes == 0 ? addresses.rlim_cur : bytes, addresses.rlim_cur / 2);
-}
 
 Status Clients::check_allocated(Client& client, std::uint64_t input_end, std::uint64_t output_end) {
   if (input_end > client.input_allocated)

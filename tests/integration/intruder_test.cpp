@@ -140,6 +140,15 @@ class StuckDescriptors : public IntruderTest {
     EXPECT_LT(most, before_ + 1200);
     EXPECT_GT(descriptors_of(daemon_.pid()), before_ + 256) << "nothing is stuck";
   }
+  /// The daemon stands still while they are sent, so that it, and not this process, has the last descriptor of each.
+  void expect_that_few_are_collected_from(const std::vector<int>& sockets) {
+    stop_process(daemon_.pid());
+    send_to(sockets);
+    ASSERT_EQ(::kill(daemon_.pid(), SIGCONT), 0);
+    expect_that_few_are_collected();
+    stuck_.clear();
+    EXPECT_TRUE(eventually([&] { return Pool::connect({.directory = daemon_.directory()}).ok(); })) << daemon_.log();
+  }
   bool are_closed() {
     return eventually([&] { return descriptors_of(daemon_.pid()) <= before_ + 1; });
   }
@@ -183,12 +192,7 @@ TEST_F(StuckDescriptors, OfReadyClientsAreNotCollected) {
     intruders.back()->attach();
     sockets.push_back(intruders.back()->attach_socket());
   }
-  stop_process(daemon_.pid());
-  send_to(sockets);
-  ASSERT_EQ(::kill(daemon_.pid(), SIGCONT), 0);
-  expect_that_few_are_collected();
-  stuck_.clear();
-  EXPECT_TRUE(eventually([&] { return Pool::connect({.directory = daemon_.directory()}).ok(); })) << daemon_.log();
+  expect_that_few_are_collected_from(sockets);
   EXPECT_TRUE(are_closed()) << descriptors_of(daemon_.pid());
 }
 
@@ -203,12 +207,7 @@ TEST_F(StuckDescriptors, AmongMessagesAreNotCollected) {
     intruders.back()->be_welcomed();
     sockets.push_back(intruders.back()->fd());
   }
-  stop_process(daemon_.pid());
-  send_to(sockets);
-  ASSERT_EQ(::kill(daemon_.pid(), SIGCONT), 0);
-  expect_that_few_are_collected();
-  stuck_.clear();
-  EXPECT_TRUE(eventually([&] { return Pool::connect({.directory = daemon_.directory()}).ok(); })) << daemon_.log();
+  expect_that_few_are_collected_from(sockets);
   intruders.clear();
   EXPECT_TRUE(are_closed()) << descriptors_of(daemon_.pid());
 }
