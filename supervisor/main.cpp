@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "shm/base/errors.hpp"
-#include "shm/base/worker_program.hpp"
+#include "shm/base/helper_program.hpp"
 #include "shm/wire/local_address.hpp"
 #include "supervisor/daemon.hpp"
 #include "supervisor/process/socket_directory.hpp"
@@ -55,7 +55,7 @@ Result<fs::path> find_worker_file(const std::string& given) {
     if (::access(given.c_str(), X_OK) == 0) return fs::absolute(given);
     return status_from_errno("run", "--worker " + given, errno);
   }
-  fs::path file = worker_program_for(program_directory());
+  fs::path file = helper_program("shoal-worker", program_directory());
   if (!file.empty()) return file;
   return not_found("shoal-worker is neither beside shoald in {} nor in ../libexec/shoal: name it with --worker FILE",
                    program_directory().string());

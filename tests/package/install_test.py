@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """A project of somebody else builds against the installed libraries, by find_package and by pkg-config, and talks to the installed
 daemon. Everything is in a temporary directory."""
+import json
 import os
 import re
 import shutil
@@ -112,6 +113,11 @@ class Installed(unittest.TestCase):
     def test_a_client_needs_no_executor_and_no_pictures(self):
         needed = run("readelf", "-d", libraries()[-1]).stdout
         self.assertNotRegex(needed, r"NEEDED.*(dnnl|opencv|spdlog|toml|gomp)")
+
+    def test_only_shoal_classify_loads_the_hundred_libraries_of_pictures(self):
+        self.assertNotIn("opencv", run("ldd", PREFIX / "bin" / "shoal").stdout)
+        classes = json.loads(run(PREFIX / "bin" / "shoal", "classify", MODEL, PICTURE, "--json").stdout)
+        self.assertEqual(classes["pictures"][0]["classes"][0]["label"], "star")
 
 
 class SomebodyElsesProject(unittest.TestCase):

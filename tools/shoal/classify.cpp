@@ -1,12 +1,12 @@
-// shoal classify: the classes of pictures, with a model of the daemon or in this process.
+// shoal-classify: what `shoal classify` becomes. Shows the classes of pictures, with a model of the daemon or in this process.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstdint>
 #include <cstdio>
-#include <memory>
 #include <nlohmann/json.hpp>
+#include <span>
 #include <thread>
 
 #include "shm/base/errors.hpp"
@@ -17,36 +17,14 @@
 #include "shoal/image_classifier.hpp"
 #include "shoal/passive_openmp.hpp"
 #include "shoal/pool.hpp"
+#include "tools/shoal/classify_options.hpp"
 #include "tools/shoal/commands.hpp"
 #include "tools/shoal/in_process.hpp"
 
 namespace shoal::tool {
 namespace {
 
-constexpr const char* kClassifyAbout =
-    "Shows the classes of pictures, with a model of the running daemon (NAME) or of a checkpoint in this process (PATH).";
-constexpr const char* kClassifyMore =
-    R"(MODEL is a PATH if it contains a '/' or exists as a directory or checkpoint; otherwise it is a NAME. Pictures are prepared as
-[preprocess] in model.toml or a preset says:
-  imagenet            RGB, shorter side 256, crop 224, mean and deviation of ImageNet (Gluon, torchvision)
-  imagenet-bgr-caffe  BGR, shorter side 256, crop 224, minus 104, 117, 123 (Caffe, early MXNet)
-  cifar10             RGB, 32, mean and deviation of CIFAR-10
-  mnist               gray, 28, 0..1
-  none                RGB, the model's size, 0..255
-
-  shoal classify resnet dog.jpg cat.jpg --top-k 3
-  shoal classify models/squeezenet11 *.jpg --preset imagenet-bgr-caffe --contexts 4
-  shoal classify resnet dog.jpg --json      {"pictures": [{"file", "classes": [{"index", "label", "probability"}]}]})";
-
 constexpr int kContextsOfPool = 4;  // pictures that are decoded here while workers run others
-
-struct ClassifyOptions {
-  std::string model, preset, precision;
-  std::vector<std::string> files;
-  std::size_t top_k = 5;
-  int contexts = 0;
-  bool json = false;
-};
 
 /// Classifies many files on several threads. The results have the order of the files.
 ///   Threads  thread-safe
@@ -174,23 +152,13 @@ Finish classify(const ClassifyOptions& options, Invocation& invocation) {
 }
 
 }  // namespace
-
-Command make_classify(CLI::App& application) {
-  const auto options = std::make_shared<ClassifyOptions>();
-  CLI::App* app = application.add_subcommand("classify", kClassifyAbout);
-  app->footer(kClassifyMore);
-  app->add_option("MODEL", options->model, "NAME in the daemon, or PATH of a checkpoint")->required();
-  app->add_option("IMAGE", options->files, "pictures: JPEG, PNG, ...")->required();
-  app->add_option("--top-k", options->top_k, "classes per picture (default 5)")->check(CLI::Range(1, 1'000'000));
-  app->add_option("--preset", options->preset, "how to prepare pictures, instead of the model's own way");
-  app->add_option(
-         "--precision", options->precision,
-         "with PATH: f32; f32-fast, which allows Winograd; bf16; or auto, the fastest (default: as in model.toml, else f32)")
-      ->check(CLI::IsMember({"f32", "f32-fast", "bf16", "auto"}));
-  app->add_option("--contexts", options->contexts, "pictures at the same time (default: 1 in this process, 4 with the daemon)")
-      ->check(CLI::Range(1, 256));
-  app->add_flag("--json", options->json, "print JSON");
-  return {app, [options](Invocation& invocation) { return classify(*options, invocation); }};
-}
-
 }  // namespace shoal::tool
+
+int main(int argc, char** argv) {
+  using namespace shoal::tool;
+  CLI::App application("", "shoal");
+  ClassifyOptions options;
+  const Command classify{add_classify(application, options),
+                         [&](Invocation& invocation) { return shoal::tool::classify(options, invocation); }};
+  return run_command_line(application, std::span(&classify, 1), argc, argv);
+}

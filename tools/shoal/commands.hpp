@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <span>
 
 #include "tools/shoal/console.hpp"
 
@@ -21,6 +22,9 @@ struct Command {
   CLI::App* app = nullptr;  ///< owned by the application
   std::function<Finish(Invocation&)> run;
 };
+
+/// Parses the command line and runs the command that it names. What a command throws becomes its error. Returns the exit code.
+int run_command_line(CLI::App& application, std::span<const Command> commands, int argc, char** argv);
 
 Command make_inspect(CLI::App& application);
 Command make_run(CLI::App& application);

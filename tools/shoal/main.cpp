@@ -2,11 +2,8 @@
 #include <CLI/CLI.hpp>
 #include <array>
 #include <cstdio>
-#include <exception>
-#include <new>
 #include <string>
 
-#include "shm/base/errors.hpp"
 #include "tools/shoal/commands.hpp"
 
 namespace {
@@ -34,20 +31,12 @@ daemon is used, too, wherever it is.
 More about a command: shoal COMMAND --help. Exit codes: 0 success, 1 the request or a file is at fault, 2 usage,
 3 no daemon, it does not answer, or the model is not available. The first line on stderr is the error.)";
 
-/// An exception of a command becomes its error.
-Finish run(const Command& command, Invocation& invocation) try { return command.run(invocation); } catch (const std::bad_alloc&) {
-  return shoal::out_of_memory("the command");
-} catch (const std::exception& error) {
-  return shoal::internal_error("{}", error.what());
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
   CLI::App application(kAbout, "shoal");
   application.footer(kExamples);
   application.set_version_flag("--version", "shoal " SHOAL_VERSION);
-  application.require_subcommand(1);
   const std::array commands{make_inspect(application), make_run(application),       make_classify(application),
                             make_predict(application), make_operators(application), make_status(application),
                             make_top(application),     make_trace(application),     make_crashes(application),
@@ -58,14 +47,5 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "shoal: there is no command '%s': see shoal --help\n", argv[1]);
     return kUsage;
   }
-  try {
-    application.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    return application.exit(error) == 0 ? kSuccess : kUsage;
-  }
-  Invocation invocation{.argv = argv};
-  for (const Command& command : commands) {
-    if (command.app->parsed()) return invocation.console.finish(run(command, invocation));
-  }
-  return kUsage;
+  return run_command_line(application, commands, argc, argv);
 }

@@ -15,7 +15,7 @@
 
 #include "shm/base/clock.hpp"
 #include "shm/base/errors.hpp"
-#include "shm/base/worker_program.hpp"
+#include "shm/base/helper_program.hpp"
 #include "shm/wire/control.hpp"
 #include "shm/wire/model_json.hpp"
 #include "worker/exec/tuning.hpp"
@@ -37,7 +37,7 @@ Result<std::string> find_worker_file() {
   if (!near_library.is_absolute()) near_library.clear();
   const fs::path near_program = program_directory();
   for (const fs::path& directory : {near_library, near_program}) {
-    if (const fs::path file = worker_program_for(directory); !file.empty()) return file.string();
+    if (const fs::path file = helper_program("shoal-worker", directory); !file.empty()) return file.string();
   }
   return not_found(
       "a program with threads has algorithms measured by shoal-worker, which is neither in {} nor in ../libexec/shoal",

@@ -1,4 +1,4 @@
-// Where the program shoal-worker lies.
+// Where the programs lie that others start.
 #pragma once
 
 #include <unistd.h>
@@ -14,12 +14,12 @@ inline std::filesystem::path program_directory() {
   return std::filesystem::read_symlink("/proc/self/exe", error).parent_path();
 }
 
-/// The shoal-worker that was built or installed together with a program or a library in `directory`: it lies beside it, or in
+/// A program that was built or installed together with a program or a library in `directory`: it lies beside it, or in
 /// ../libexec/shoal, where the package installs it (../../ for a library in lib/TRIPLET). Empty if there is none.
-inline std::filesystem::path worker_program_for(const std::filesystem::path& directory) {
+inline std::filesystem::path helper_program(const char* name, const std::filesystem::path& directory) {
   const bool is_in_triplet = directory.parent_path().filename() == "lib";
   for (const char* const place : {".", "../libexec/shoal", is_in_triplet ? "../../libexec/shoal" : "."}) {
-    const std::filesystem::path file = directory / place / "shoal-worker";
+    const std::filesystem::path file = directory / place / name;
     if (!directory.empty() && ::access(file.c_str(), X_OK) == 0) return file.lexically_normal();
   }
   return {};

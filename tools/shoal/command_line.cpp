@@ -1,0 +1,33 @@
+#include <CLI/CLI.hpp>
+#include <exception>
+#include <new>
+
+#include "shm/base/errors.hpp"
+#include "tools/shoal/commands.hpp"
+
+namespace shoal::tool {
+namespace {
+
+Finish run(const Command& command, Invocation& invocation) try { return command.run(invocation); } catch (const std::bad_alloc&) {
+  return out_of_memory("the command");
+} catch (const std::exception& error) {
+  return internal_error("{}", error.what());
+}
+
+}  // namespace
+
+int run_command_line(CLI::App& application, std::span<const Command> commands, int argc, char** argv) {
+  application.require_subcommand(1);
+  try {
+    application.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return application.exit(error) == 0 ? kSuccess : kUsage;
+  }
+  Invocation invocation{.argv = argv};
+  for (const Command& command : commands) {
+    if (command.app->parsed()) return invocation.console.finish(run(command, invocation));
+  }
+  return kUsage;
+}
+
+}  // namespace shoal::tool
