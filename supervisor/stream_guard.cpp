@@ -40,10 +40,9 @@ uid_t user_behind(int socket) {
   return ::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 ? peer.uid : Closer::kChild;
 }
 
-/// Whether descriptors come with the next bytes. Takes neither.
-bool brings_descriptors(int socket) {
-  char byte = 0;
-  iovec part{&byte, sizeof byte};
+/// Whether descriptors come with the bytes that recv() would take, or behind them. Takes neither.
+bool brings_descriptors(int socket, void* bytes, std::size_t size) {
+  iovec part{bytes, size};
   msghdr packet{};
   packet.msg_iov = &part;
   packet.msg_iovlen = 1;
@@ -66,7 +65,7 @@ extern "C" __attribute__((visibility("default"))) ssize_t recv(int fd, void* byt
   using namespace shoal::supervisor;
   Closer* const closer = guard;
   if (closer == nullptr) return ::recvfrom(fd, bytes, size, flags, nullptr, nullptr);
-  if (closer->holds_sent() && brings_descriptors(fd) && closer->is_late(user_behind(fd))) return 0;
+  if (closer->holds_sent() && brings_descriptors(fd, bytes, size) && closer->is_late(user_behind(fd))) return 0;
   std::vector<shoal::UniqueFd> fds;
   const ssize_t received = shoal::wire::receive_bytes(fd, {static_cast<std::byte*>(bytes), size}, flags, fds);
   if (fds.empty()) return received;

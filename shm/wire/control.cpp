@@ -4,6 +4,7 @@
 #include <sys/uio.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <iterator>
@@ -203,12 +204,15 @@ bool is_local_stream(int fd) {
 namespace {
 enum class Waits { kNothing, kMessage, kDescriptors };
 
+// Looks at as many bytes as drop_until_descriptors() takes at once.
+constexpr std::size_t kTaken = 4096;
+
 Waits what_waits_in(int socket) {
   const int on = 1;
   if (::setsockopt(socket, SOL_SOCKET, SO_PASSCRED, &on, sizeof on) != 0) return Waits::kNothing;
   alignas(cmsghdr) char credentials[CMSG_SPACE(sizeof(ucred))];  // no room for descriptors, so none is received
-  char byte = 0;
-  iovec part{&byte, sizeof byte};
+  std::array<char, kTaken> bytes;
+  iovec part{bytes.data(), bytes.size()};
   msghdr packet{};
   packet.msg_iov = &part;
   packet.msg_iovlen = 1;
@@ -231,8 +235,8 @@ bool drop_until_descriptors(int socket) {
   while (true) {
     const Waits waits = what_waits_in(socket);
     if (waits != Waits::kMessage) return waits == Waits::kDescriptors;
-    char bytes[4096];
-    ::recv(socket, bytes, sizeof bytes, MSG_DONTWAIT);
+    std::array<char, kTaken> bytes;
+    ::recv(socket, bytes.data(), bytes.size(), MSG_DONTWAIT);
   }
 }
 

@@ -56,7 +56,7 @@ Status Fleet::ask(Wish wish) {
 
 Result<DaemonConfig> Fleet::read_configuration(const std::function<bool()>& is_cancelled) {
   if (options_.configuration_file.empty()) return DaemonConfig();
-  const std::unique_ptr<FileSearch> search = find_configuration();
+  const std::unique_ptr<FileSearch> search = find_configuration(Asker::kStart);
   while (!search->is_over()) {
     const std::uint64_t now_ns = monotonic_now_ns(), limit_ns = timers_.next_ns().value_or(now_ns);
     pollfd ready{loop_.fd(), POLLIN, 0};
@@ -80,11 +80,12 @@ void Fleet::reload_configuration() {
   log_.info("reload_configuration");
   wake();
   if (options_.configuration_file.empty()) return take_configuration({});
-  reading_configuration_ = find_configuration();  // ends the search of an earlier SIGHUP, which may have read an older file
+  // Ends the search of an earlier SIGHUP, which may have read an older file.
+  reading_configuration_ = find_configuration(Asker::kConfiguration);
 }
 
-std::unique_ptr<FileSearch> Fleet::find_configuration() {
-  return files_.ask(Asker::kConfiguration, format("configuration {}", options_.configuration_file.string()),
+std::unique_ptr<FileSearch> Fleet::find_configuration(Asker asker) {
+  return files_.ask(asker, format("configuration {}", options_.configuration_file.string()),
                     question_text(options_.configuration_file));
 }
 

@@ -115,7 +115,7 @@ class Fleet {
     std::unique_ptr<FileSearch> files;
   };
 
-  std::unique_ptr<FileSearch> find_configuration();
+  std::unique_ptr<FileSearch> find_configuration(Asker asker);
   Result<DaemonConfig> check_configuration(FileSearch& search) const;
   void advance_configuration();
   void take_configuration(DaemonConfig config);

@@ -5,12 +5,14 @@
 
 #include "shm/base/format.hpp"
 #include "supervisor/plane/data_plane.hpp"
+#include "supervisor/process/closer.hpp"
 
 namespace shoal::supervisor {
 namespace {
 
 static_assert(kProbe == wire::kProbeRequest, "a lane's line says so of a probe that runs");
-constexpr std::size_t kMostThreadsOfOurs = 256;  // far above the threads of ZeroMQ, Closer and the log
+// Far above the threads of Closer, ZeroMQ and the log.
+constexpr std::size_t kMostThreadsOfOurs = 2 * (Closer::kMostThreads + Closer::kMostThreadsOfSenders);
 
 }  // namespace
 

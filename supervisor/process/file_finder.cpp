@@ -65,7 +65,8 @@ Status FileFinder::check_room(const std::string& what, std::int64_t client_proce
 }
 
 Status FileFinder::check_stuck(const FileSearch& search) const {
-  const std::size_t most = kMostStuck + (search.asker_ == Asker::kConfiguration ? kMoreStuckForConfiguration : 0);
+  const bool is_of_configuration = search.asker_ == Asker::kStart || search.asker_ == Asker::kConfiguration;
+  const std::size_t most = kMostStuck + (is_of_configuration ? kMoreStuckForConfiguration : 0);
   constexpr std::string_view kRemedy = "their file systems do not answer; unmount them, or mount them again";
   if (stuck() >= most)
     return unavailable("{} processes that looked for files cannot be ended, which is the limit: {}", most, kRemedy);
@@ -97,7 +98,8 @@ void FileFinder::start_waiting(bool is_retry) {
     waiting_.erase(found);
     Status started = check_stuck(next);
     if (started.ok()) started = start(next);
-    if (started.code() == StatusCode::kOverloaded && next.asker_ == Asker::kDaemon) {
+    const bool is_of_a_running_daemon = next.asker_ == Asker::kDaemon || next.asker_ == Asker::kConfiguration;
+    if (started.code() == StatusCode::kOverloaded && is_of_a_running_daemon) {
       // Nobody would ask again. It stays the first; searches of clients, which wait behind it, do not wait for descriptors.
       if (!is_retry) log_.warn("file_search_waits reason=\"{}: {}\"", next.what_, started.message());
       retry_.set(clock_.now_ns() + kShortageNs);

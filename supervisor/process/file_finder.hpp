@@ -26,7 +26,8 @@ class FileFinder;
 
 /// Who needs the answer. Searches that wait for a place start in this order.
 enum class Asker {
-  kConfiguration,  // the daemon needs its configuration file
+  kStart,          // the daemon needs its configuration file to start
+  kConfiguration,  // it needs the file again, after SIGHUP
   kDaemon,         // the daemon needs the files of a model: there is one such search per model at most
   kClient,         // a client has asked for a load or a reload
 };
@@ -76,7 +77,8 @@ class FileFinder {
   /// The share of one process of these numbers, whatever the number of its connections.
   static constexpr std::size_t kMostRunningOfProcess = 4, kMostStuckOfProcess = 8, kMostWaitingOfProcess = 16;
 
-  /// If a child cannot be started for lack of descriptors or memory, searches of Asker::kDaemon wait so long before the next try.
+  /// If a child cannot be started for lack of descriptors or memory, searches of a running daemon wait so long before the next
+  /// try.
   static constexpr std::uint64_t kShortageNs = 100'000'000;
 
   using Spawn = std::function<Result<Child>(const SpawnOptions&)>;

@@ -68,6 +68,7 @@ class Formats(ShoalTest):
         words = ["import_mb", str(32 << 20), "many"]
         self.assert_fails(shoal("run", model, "--input", f"data={source}", "--output", self.tmp / "out"), 1, *words)
         with Daemon({"m": model}, wait=False) as daemon:
+            daemon.wait_until_it_answers()
             self.assert_fails(daemon.shoal("predict", "m", "--input", f"data={source}", "--output", self.tmp / "out"), 3, *words)
             self.assertEqual(daemon.model("m")["state"], "failed")
             self.assertIn("import_mb", daemon.model("m")["reason"])

@@ -103,9 +103,13 @@ class Daemon:
         if wait:
             self.wait_ready()
 
-    def wait_ready(self, seconds=60):
+    def wait_ready(self):
+        self.wait_until_it_answers("--ready")
+
+    def wait_until_it_answers(self, *words, seconds=60):
+        """Until `shoal status` succeeds with these words."""
         deadline = time.monotonic() + seconds
-        while self.shoal("status", "--ready").returncode != 0:
+        while self.shoal("status", *words).returncode != 0:
             if time.monotonic() > deadline or self.process.poll() is not None:
                 self.log.seek(0)
                 raise AssertionError(f"daemon not ready (exit code {self.process.poll()}):\n{self.log.read()}")

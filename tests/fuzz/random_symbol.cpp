@@ -4,6 +4,8 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <span>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "tests/fuzz/operator_rules.hpp"
@@ -285,7 +287,34 @@ class Generator {
     return op.max_inputs < 0 ? inputs + bytes_.below(4) : inputs;
   }
 
+  /// Two products around a softmax, which devices compute as one, unless something moves the scores or the weights.
+  void add_attention(const std::string& name) {
+    static const std::vector<std::pair<const char*, json>> kMoves = {
+        {"_copy", json::object()},
+        {"transpose", {{"axes", "(0, 2, 1)"}}},
+        {"SwapAxis", {{"dim1", "1"}, {"dim2", "2"}}},
+        {"reverse", {{"axis", "(1,)"}}},
+        {"slice", {{"begin", "(None, None, None)"}, {"end", "(None, None, None)"}, {"step", "(1, 1, -1)"}}}};
+    const auto moved = [&](json what, const std::string& as) {
+      if (bytes_.below(2) == 0) return what;
+      const auto& [op, attributes] = kMoves[bytes_.below(kMoves.size())];
+      return add_node(op, as, attributes, json::array({std::move(what)}), 1)[0];
+    };
+    const json data = add_node("Reshape", name + "_rows", {{"shape", "(0, 0, -1)"}}, json::array({pick()}), 1)[0];
+    json x = add_node("batch_dot", name + "_scores", {{"transpose_b", "True"}}, json::array({data, data}), 1)[0];
+    x = moved(std::move(x), name + "_moved");
+    x = add_node("softmax", name + "_weights", {{"axis", "-1"}}, json::array({std::move(x)}), 1)[0];
+    x = moved(std::move(x), name + "_turned");
+    add_node("batch_dot", name, json::object(), json::array({std::move(x), data}), 1);
+    results_.push_back({nodes_.size() - 1, 1, rank_});
+  }
+
   void add_operator() {
+    if (only_ == nullptr && bytes_.one_in(16)) {
+      rank_ = results_.back().rank;
+      follows_layer_ = false;
+      return add_attention("n" + std::to_string(nodes_.size()));
+    }
     const bool is_fused = follows_layer_ && bytes_.below(2) == 0;
     const MxnetOperator& op = choose(is_fused);
     const std::string& meaning = op.alias_of.empty() ? op.name : op.alias_of;

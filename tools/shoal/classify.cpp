@@ -5,9 +5,12 @@
 #include <atomic>
 #include <cstdint>
 #include <cstdio>
+#include <new>
 #include <nlohmann/json.hpp>
 #include <span>
+#include <system_error>
 #include <thread>
+#include <utility>
 
 #include "shm/base/errors.hpp"
 #include "shm/base/json_text.hpp"
@@ -36,7 +39,11 @@ class FileQueue {
   /// Returns when all are done. Begins no new file after a failure.
   Finish run(int thread_count) {
     std::vector<std::jthread> threads;
-    for (int i = 0; i < thread_count; ++i) threads.emplace_back([this] { work(); });
+    try {
+      while (std::cmp_less(threads.size(), thread_count)) threads.emplace_back([this] { work(); });
+    } catch (const std::system_error& error) {
+      if (threads.empty()) return no_thread(error);  // else those that started do all the work
+    }
     show_progress();
     threads.clear();
     const MutexLock lock(mutex_);
@@ -60,12 +67,14 @@ class FileQueue {
     }
   }
 
-  Finish classify(const std::string& file, Classes& classes) const {
+  Finish classify(const std::string& file, Classes& classes) const try {
     SHOAL_ASSIGN_OR_RETURN(const Image image, Image::read(file));
     auto result = classifier_.classify(image);
     if (!result.ok()) return daemon_failure(result.status().with_context(file));
     classes = *std::move(result);
     return {};
+  } catch (const std::bad_alloc&) {
+    return out_of_memory(file);
   }
 
   void show_progress() {

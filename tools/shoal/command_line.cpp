@@ -1,6 +1,7 @@
 #include <CLI/CLI.hpp>
 #include <exception>
 #include <new>
+#include <system_error>
 
 #include "shm/base/errors.hpp"
 #include "tools/shoal/commands.hpp"
@@ -10,6 +11,8 @@ namespace {
 
 Finish run(const Command& command, Invocation& invocation) try { return command.run(invocation); } catch (const std::bad_alloc&) {
   return out_of_memory("the command");
+} catch (const std::system_error& error) {
+  return no_thread(error);
 } catch (const std::exception& error) {
   return internal_error("{}", error.what());
 }

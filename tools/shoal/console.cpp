@@ -40,6 +40,14 @@ Finish daemon_failure(Status why) {
 
 Finish usage_failure(Status why) { return {std::move(why), kUsage}; }
 
+Finish no_thread(const std::system_error& why) {
+  return Status(
+      StatusCode::kFailedPrecondition,
+      format("a thread of the command cannot be started: {}: this user's limit of processes and threads (ulimit -u) may be "
+             "reached",
+             why.what()));
+}
+
 std::string not_empty(const std::string& text) { return text.empty() ? "must not be empty" : ""; }
 
 void Console::hold_library_messages() { std::setvbuf(stderr, nullptr, _IOFBF, BUFSIZ); }

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "shoal/status.hpp"
@@ -36,6 +37,9 @@ struct Finish {
 Finish daemon_failure(Status why);
 /// The end of a command with wrong arguments.
 Finish usage_failure(Status why);
+
+/// The end of a command that cannot start a thread.
+Finish no_thread(const std::system_error& why);
 
 /// For CLI11's check(): an error message if the text is empty.
 std::string not_empty(const std::string& text);

@@ -94,7 +94,10 @@ struct DimExpression {
   static bool is_open_size(Dim dim) { return !dim.is_number() && of(dim)->is_open; }
   /// One of the two is an expression.
   static DimTable::State& table_of(Dim a, Dim b) { return (a.is_number() ? of(b) : of(a))->table; }
-  std::string to_string() const;
+  /// Appends until the text has kMostText bytes: expressions share parts, so a whole text may be exponentially long.
+  void write(std::string& text) const;
+  static void write(Dim dim, bool is_word, std::string& text);
+  static constexpr std::size_t kMostText = 500;
 };
 
 struct DimTable::State {
@@ -291,27 +294,50 @@ struct DimTable::State {
   }
 };
 
-std::string DimExpression::to_string() const {
+void DimExpression::write(std::string& text) const {
+  if (text.size() >= kMostText) return;
+  const auto call = [&](std::string_view before, std::string_view between, bool are_words) {
+    text += before;
+    write(left, are_words, text);
+    text += between;
+    write(right, are_words, text);
+    text += ")";
+  };
   switch (kind) {
     case Kind::kSymbol:
-      return name;
+      text += name;
+      return;
     case Kind::kQuotient:
-      return "floor(" + left.to_word() + " / " + right.to_word() + ")";
+      return call("floor(", " / ", true);
     case Kind::kLesser:
-      return "min(" + left.to_string() + ", " + right.to_string() + ")";
+      return call("min(", ", ", false);
     case Kind::kGreater:
-      return "max(" + left.to_string() + ", " + right.to_string() + ")";
+      return call("max(", ", ", false);
     case Kind::kSum:
       break;
   }
-  std::string text;
+  bool is_first = true;
   for (const auto& [atoms, factor] : terms) {
     const std::int64_t size = factor < 0 ? -factor : factor;
-    if (factor < 0 || !text.empty()) text += text.empty() ? "-" : factor < 0 ? " - " : " + ";
+    if (factor < 0 || !is_first) text += is_first ? "-" : factor < 0 ? " - " : " + ";
+    is_first = false;
     if (atoms.empty() || size != 1) text += std::to_string(size) + (atoms.empty() ? "" : " * ");
-    for (std::size_t i = 0; i < atoms.size(); ++i) text += (i == 0 ? "" : " * ") + table.expression(atoms[i]).to_string();
+    for (std::size_t i = 0; i < atoms.size(); ++i) {
+      if (i > 0) text += " * ";
+      table.expression(atoms[i]).write(text);
+    }
   }
-  return text;
+}
+
+void DimExpression::write(Dim dim, bool is_word, std::string& text) {
+  if (dim.is_number()) {
+    text += std::to_string(dim.number());
+    return;
+  }
+  const bool has_parentheses = is_word && of(dim)->kind == Kind::kSum;
+  if (has_parentheses) text += "(";
+  of(dim)->write(text);
+  if (has_parentheses) text += ")";
 }
 
 DimTable::DimTable() : state_(std::make_unique<State>()) {}
@@ -332,11 +358,14 @@ std::optional<Dim> DimTable::open_size(std::string name) { return state_->open_s
 bool DimTable::found_open_size() const { return state_->has_found; }
 
 DimRange Dim::bound_of_expression() const { return DimExpression::of(*this)->bound; }
-std::string Dim::to_string() const { return is_number() ? std::to_string(number()) : DimExpression::of(*this)->to_string(); }
-std::string Dim::to_word() const {
-  const bool is_sum = !is_number() && DimExpression::of(*this)->kind == DimExpression::Kind::kSum;
-  return is_sum ? "(" + to_string() + ")" : to_string();
+std::string Dim::text(bool is_word) const {
+  std::string text;
+  DimExpression::write(*this, is_word, text);
+  if (text.size() > DimExpression::kMostText) text.replace(DimExpression::kMostText, std::string::npos, "...");
+  return text;
 }
+std::string Dim::to_string() const { return text(/*is_word=*/false); }
+std::string Dim::to_word() const { return text(/*is_word=*/true); }
 Dim Dim::sum(Dim a, Dim b) { return DimExpression::table_of(a, b).sum(a, b); }
 Dim Dim::times(Dim a, Dim b) { return DimExpression::table_of(a, b).product(a, b); }
 

@@ -43,7 +43,7 @@ class Dim {
   DimRange bound() const { return is_number() ? DimRange{number(), number()} : bound_of_expression(); }
   std::int64_t lowest() const { return bound().lowest; }
   std::int64_t highest() const { return bound().highest; }
-  /// "224", "floor((data[2] + 1) / 2)".
+  /// "224", "floor((data[2] + 1) / 2)". A long text is cut off: "...".
   std::string to_string() const;
   /// The same, in parentheses if it is a sum or product.
   std::string to_word() const;
@@ -71,6 +71,8 @@ class Dim {
     std::int64_t result = 0;
     return __builtin_mul_overflow(a, b, &result) ? ((a < 0) == (b < 0) ? kMost : -kMost) : result;
   }
+
+  std::string text(bool is_word) const;
 
   std::int64_t word_ = 1;  ///< odd: a number, doubled, plus one; even: the address of the expression
 };

@@ -127,6 +127,8 @@ struct Facts {
   RowRule rows = nullptr;
   /// The first output has the elements of the first input, some or all, so a device may let it lie in that input's memory.
   Fact is_view = Fact::kUnstated;
+  /// The first output has all elements of the first input in their order, so the two differ in their shapes at most.
+  bool keeps_order = false;
   /// If all inputs have the shape of the output, each element depends on the elements at its position alone: a kernel may run
   /// over any layout, and over parts.
   Fact is_elementwise = Fact::kUnstated;
@@ -137,11 +139,13 @@ struct Facts {
   bool reads_elements_of(std::size_t input) const { return first_shape_input < 0 || std::cmp_less(input, first_shape_input); }
 };
 
-inline constexpr Facts elementwise_facts(RowRule rows) { return {rows, Fact::kNo, Fact::kYes, Facts::kNone}; }
-inline constexpr Facts view_facts(RowRule rows) { return {rows, Fact::kYes, Fact::kNo, Facts::kNone}; }
+inline constexpr Facts elementwise_facts(RowRule rows) { return {rows, Fact::kNo, false, Fact::kYes, Facts::kNone}; }
+/// It moves elements, or leaves some out.
+inline constexpr Facts view_facts(RowRule rows) { return {rows, Fact::kYes, false, Fact::kNo, Facts::kNone}; }
+inline constexpr Facts reshape_facts(RowRule rows) { return {rows, Fact::kYes, true, Fact::kNo, Facts::kNone}; }
 /// Neither: it computes from several elements, or makes a border.
-inline constexpr Facts layer_facts(RowRule rows) { return {rows, Fact::kNo, Fact::kNo, Facts::kNone}; }
-inline constexpr Facts indexed_facts(RowRule rows, int index_input) { return {rows, Fact::kNo, Fact::kNo, index_input}; }
+inline constexpr Facts layer_facts(RowRule rows) { return {rows, Fact::kNo, false, Fact::kNo, Facts::kNone}; }
+inline constexpr Facts indexed_facts(RowRule rows, int index_input) { return {rows, Fact::kNo, false, Fact::kNo, index_input}; }
 /// `facts` of an operator with inputs that only have a shape.
 inline constexpr Facts with_shape_inputs(Facts facts, int first) {
   facts.first_shape_input = first;

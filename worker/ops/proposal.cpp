@@ -12,6 +12,8 @@ std::int64_t anchor_count(const ProposalAttributes& proposal) {
   return static_cast<std::int64_t>(proposal.scales.size() * proposal.ratios.size());
 }
 
+constexpr std::int64_t kMostAnchors = 4096;  // of a cell; networks have some 10
+
 Status infer_proposal(const Node& node, SourceValues src, ResultValues dst) {
   const auto& proposal = node.attributes.get<ProposalAttributes>();
   const TypedValue& scores = src[0];
@@ -22,6 +24,10 @@ Status infer_proposal(const Node& node, SourceValues src, ResultValues dst) {
   SHOAL_RETURN_IF_ERROR(check_numbers(node, "rpn_post_nms_top_n", {proposal.count}, 1));
   const SymbolicShape& map = scores.shape;
   const std::int64_t anchors = anchor_count(proposal);
+  if (anchors > kMostAnchors) {
+    return invalid_argument("{}: {} scales times {} ratios are more than {} anchors", describe(node), proposal.scales.size(),
+                            proposal.ratios.size(), kMostAnchors);
+  }
   if (proposal.one_picture && known_unequal(map[0], 1)) {
     return invalid_argument("{}: '{}' has shape {}; only a batch of 1 is possible", describe(node), scores.name, map.to_string());
   }

@@ -317,7 +317,7 @@ namespace ops {
 const Operator kIdentity({
     .name = "Identity",
     .infer = infer_same,
-    .facts = view_facts(rows_of_first_input),
+    .facts = reshape_facts(rows_of_first_input),
     .oracle = compute_copy,
     .formula = "data, unchanged",
     .source = "MXNet 1.9.1 src/operator/tensor/elemwise_unary_op.h",
@@ -326,7 +326,7 @@ const Operator kIdentity({
 const Operator kFlatten({
     .name = "Flatten",
     .infer = infer_flatten,
-    .facts = view_facts(rows_of_first_input),
+    .facts = reshape_facts(rows_of_first_input),
     .oracle = compute_copy,
     .formula = "data (d0, d1, ...) as (d0, d1 * ...)",
     .source = "MXNet 1.9.1 src/operator/tensor/matrix_op-inl.h",
@@ -336,7 +336,7 @@ const Operator kReshape({
     .name = "Reshape",
     .attributes = &kSchema<ReshapeAttributes>,
     .infer = infer_reshape,
-    .facts = view_facts(rows_of_all_inputs),
+    .facts = reshape_facts(rows_of_all_inputs),
     .oracle = compute_copy,
     .formula = "data in another shape. Codes of `shape`, left to right: 0 copies an axis, -1 is inferred, -2 copies the rest, -3 "
                "merges two axes, -4 splits one into the next two numbers",
@@ -348,7 +348,7 @@ const Operator kReshapeLike({
     .inputs = 2,
     .attributes = &kSchema<ReshapeLikeAttributes>,
     .infer = infer_reshape_like,
-    .facts = with_shape_inputs(view_facts(reshape_like_rows), 1),
+    .facts = with_shape_inputs(reshape_facts(reshape_like_rows), 1),
     .oracle = compute_copy,
     .formula = "data, like: data with axes of `like` in place of some of its own",
     .source = "MXNet 1.9.1 src/operator/tensor/elemwise_unary_op_basic.cc",
@@ -358,7 +358,7 @@ const Operator kExpandDims({
     .name = "ExpandDims",
     .attributes = &kSchema<ExpandDimsAttributes>,
     .infer = infer_expand_dims,
-    .facts = view_facts(expand_dims_rows),
+    .facts = reshape_facts(expand_dims_rows),
     .oracle = compute_copy,
     .formula = "data with more axes, of one element each",
     .source = "MXNet 1.9.1 src/operator/tensor/matrix_op-inl.h",
@@ -368,7 +368,7 @@ const Operator kSqueeze({
     .name = "Squeeze",
     .attributes = &kSchema<SqueezeAttributes>,
     .infer = infer_squeeze,
-    .facts = view_facts(squeeze_rows),
+    .facts = reshape_facts(squeeze_rows),
     .oracle = compute_copy,
     .formula = "data without axes of one element",
     .source = "MXNet 1.9.1 src/operator/tensor/matrix_op-inl.h",
@@ -378,7 +378,7 @@ const Operator kAtLeast({
     .name = "AtLeast",
     .attributes = &kSchema<AtLeastAttributes>,
     .infer = infer_at_least,
-    .facts = view_facts(at_least_rows),
+    .facts = reshape_facts(at_least_rows),
     .oracle = compute_copy,
     .formula =
         "data with at least so many axes: for two axes a vector (n) becomes (1, n), for three (1, n, 1), and a matrix (m, n) "

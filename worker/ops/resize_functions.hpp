@@ -228,6 +228,13 @@ class LinearRows {
   ResizeTaps<F> rows_, columns_;
 };
 
+/// What with_resize_rows() makes for these pictures has about as many bytes.
+inline std::size_t resize_table_bytes(const ResizePictures& pictures) {
+  const double numbers =
+      static_cast<double>(pictures.new_width) * static_cast<double>(pictures.inner) + static_cast<double>(pictures.new_height);
+  return pictures.is_copy() ? 0 : static_cast<std::size_t>(std::min(numbers * sizeof(std::int64_t) * 3, 0x1p62));
+}
+
 /// Calls run(rows) with what computes the rows of these pictures. Returns false if there is nothing for the type.
 template <typename Run>
 bool with_resize_rows(const ResizePictures& pictures, DType dtype, const Run& run) {

@@ -280,8 +280,10 @@ template <typename C>
 std::int64_t bin_of(const HistogramAttributes& histogram, const std::vector<C>& edges, C x) {
   const auto number = static_cast<double>(x);
   if (!(number >= histogram.low && number <= histogram.high)) return -1;
-  const double place = (number - histogram.low) * static_cast<double>(histogram.count) / (histogram.high - histogram.low);
-  std::int64_t bin = std::clamp<std::int64_t>(static_cast<std::int64_t>(place), 0, histogram.count - 1);
+  const auto count = static_cast<double>(histogram.count);
+  double place = (number - histogram.low) * count / (histogram.high - histogram.low);
+  if (!std::isfinite(place)) place = (number / 2 - histogram.low / 2) / (histogram.high / 2 - histogram.low / 2) * count;
+  std::int64_t bin = std::min(static_cast<std::int64_t>(place), histogram.count - 1);
   if (x < edges[static_cast<std::size_t>(bin)]) --bin;
   if (bin + 1 < histogram.count && x >= edges[static_cast<std::size_t>(bin + 1)]) ++bin;
   return bin;

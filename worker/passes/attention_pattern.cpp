@@ -63,7 +63,8 @@ class AttentionFinder {
   }
 
  private:
-  /// The node that makes a value that only one node reads; views of equal shape between them are passed. Null: there is none.
+  /// The node that makes a value that only one node reads; nodes between them that change nothing are passed. Null: there is
+  /// none.
   const Node* inner(ValueId id) {
     while (true) {
       const NodeId maker = makers_[static_cast<std::size_t>(id)];
@@ -72,7 +73,7 @@ class AttentionFinder {
       if (std::ranges::any_of(node.outputs, [&](ValueId other) { return other != id && readers_.is_read(other); }))
         return nullptr;
       found_.inner.push_back(maker);
-      const bool passes = node.op->facts.is_view == Fact::kYes && graph_.value(node.inputs[0]).shape == graph_.value(id).shape;
+      const bool passes = node.op->facts.keeps_order && graph_.value(node.inputs[0]).shape == graph_.value(id).shape;
       if (!passes) return &node;
       id = node.inputs[0];
     }

@@ -58,11 +58,10 @@ EinsumTerm output_of(const std::vector<EinsumTerm>& inputs) {
   for (const EinsumTerm& term : inputs) all.insert(all.end(), term.labels.begin(), term.labels.end());
   std::ranges::sort(all);  // the ellipsis is -1
   EinsumTerm output;
-  for (const std::int64_t label : all) {
-    const bool comes_once = std::ranges::count(all, label) == 1;
-    if (output.labels.empty() || output.labels.back() != label) {
-      if (comes_once || label == kEllipsis) output.labels.push_back(label);
-    }
+  for (auto label = all.begin(); label != all.end();) {
+    const auto next = std::upper_bound(label, all.end(), *label);
+    if (*label == kEllipsis || next - label == 1) output.labels.push_back(*label);
+    label = next;
   }
   return output;
 }

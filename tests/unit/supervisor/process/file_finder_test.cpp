@@ -273,7 +273,7 @@ TEST_F(FileFinderTest, TheDaemonsOwnSearchesWaitUntilAProcessCanBeStarted) {
   shortage_ = Status(StatusCode::kInternal, "fork for /worker: Resource temporarily unavailable");
   const auto own = ask("own", Asker::kDaemon);
   EXPECT_FALSE(own->is_over()) << own->take().status().to_string();
-  for (const Asker asker : {Asker::kClient, Asker::kConfiguration}) {
+  for (const Asker asker : {Asker::kClient, Asker::kStart}) {
     const auto asked = ask("asked", asker);
     ASSERT_TRUE(asked->is_over());
     const Status why = asked->take().status();
@@ -295,9 +295,23 @@ TEST_F(FileFinderTest, TheDaemonsOwnSearchesWaitUntilAProcessCanBeStarted) {
   EXPECT_EQ(own->take().value(), "found");
 }
 
+// Whoever sent SIGHUP learns only from the log how it ended.
+TEST_F(FileFinderTest, TheConfigurationOfARunningDaemonWaitsUntilAProcessCanBeStarted) {
+  shortage_ = Status(StatusCode::kInternal, "fork for /worker: Resource temporarily unavailable");
+  const auto configuration = ask("configuration", Asker::kConfiguration);
+  EXPECT_FALSE(configuration->is_over()) << configuration->take().status().to_string();
+  shortage_ = {};
+  timers_.run_due(timers_.next_ns().value());
+  ASSERT_EQ(children_.size(), 1u);
+  children_[0].say("found", true);
+  loop_.run_ready();
+  ASSERT_TRUE(configuration->is_over());
+  EXPECT_EQ(configuration->take().value(), "found");
+}
+
 TEST_F(FileFinderTest, AQuestionThatIsTooLongIsRefusedAndDelaysNobody) {
   const std::string question(wire::kMaxControlText + 1, 'x');
-  for (const Asker asker : {Asker::kClient, Asker::kDaemon, Asker::kConfiguration}) {
+  for (const Asker asker : {Asker::kClient, Asker::kDaemon, Asker::kStart, Asker::kConfiguration}) {
     const auto asked = ask(question, asker);
     ASSERT_TRUE(asked->is_over());
     const Status why = asked->take().status();

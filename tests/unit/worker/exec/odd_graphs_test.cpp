@@ -5,6 +5,9 @@
 #include <algorithm>
 #include <limits>
 #include <optional>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "tests/unit/worker/exec/graph_builder.hpp"
 #include "worker/exec/planned_program.hpp"
@@ -13,7 +16,12 @@
 #include "worker/ops/convolution.hpp"
 #include "worker/ops/movement.hpp"
 #include "worker/ops/normalization.hpp"
+#include "worker/ops/ordering.hpp"
 #include "worker/ops/pooling.hpp"
+#include "worker/ops/products.hpp"
+#include "worker/ops/proposal.hpp"
+#include "worker/ops/resize.hpp"
+#include "worker/ops/softmax.hpp"
 
 namespace shoal::worker {
 namespace {
@@ -172,6 +180,60 @@ TEST(OddGraphs, SlicesWithStepsBeyondTheAxis) {
       "Slice", {b.input("data")},
       SliceAttributes{{{.axis = 1, .begin = 2, .end = {}, .step = kMost}, {.axis = 2, .begin = {}, .end = {}, .step = -kMost}}}));
   expect_alike(b, {2, 4, 3, 2});
+}
+
+// What the products of an attention give, moved between them: the result has the same shape.
+TEST(OddGraphs, AttentionsWhoseScoresOrWeightsAreMoved) {
+  const std::vector<std::pair<const char*, Attributes>> moves{
+      {"Transpose", TransposeAttributes{{0, 2, 1}}},
+      {"SwapAxes", SwapAxesAttributes{1, 2}},
+      {"Slice", SliceAttributes{{{.axis = 2, .begin = {}, .end = {}, .step = -1}}}}};
+  for (const auto& [op, attributes] : moves) {
+    for (const bool is_of_scores : {true, false}) {
+      GraphBuilder b;
+      const ValueId queries = b.input("data"), keys = b.scalar(BinaryKind::kMul, queries, 2);
+      ValueId x = b.node("MatMul", {queries, keys}, MatMulAttributes{.transpose_b = true});
+      if (is_of_scores) x = b.node(op, {x}, attributes);
+      x = b.node("Softmax", {x}, SoftmaxAttributes{.axis = -1});
+      if (!is_of_scores) x = b.node(op, {x}, attributes);
+      b.output(b.node("MatMul", {x, queries}, MatMulAttributes{}));
+      expect_alike(b, {2, 7, 4});
+    }
+  }
+}
+
+// A file may have its hidden output read.
+TEST(OddGraphs, TheBestWithIndicesOfATypeThatHoldsNone) {
+  GraphBuilder b;
+  const ValueId values =
+      b.node("TopK", {b.input("data")},
+             TopKAttributes{.axis = -1, .count = 2, .result = TopKResult::kValues, .dtype = DType::kBool}, /*output_count=*/2);
+  b.output(values + 1);
+  const Status why = Model::load(b.graph(), {.input_sets = {{spec("data", {3, 4})}}}).status();
+  EXPECT_EQ(why.code(), StatusCode::kInvalidArgument);
+  EXPECT_NE(why.message().find("bool does not hold the indices"), std::string::npos) << why.message();
+}
+
+TEST(OddGraphs, PicturesOfVeryLongRowsKeepNoTables) {
+  for (const ResizeKind kind : {ResizeKind::kRepeat, ResizeKind::kLinearCorners}) {
+    GraphBuilder b;
+    b.output(b.node("Resize", {b.input("data")}, ResizeAttributes{.kind = kind, .height = 1, .width = 1 << 20}));
+    const std::vector<TensorSpec> inputs{spec("data", {1, 1, 1, 8})};
+    EXPECT_LT((*load(b.graph(), inputs)->program(inputs))->resident_bytes(), std::size_t{1} << 20);
+    expect_alike(b, inputs);
+  }
+}
+
+TEST(OddGraphs, ProposalsWithMoreAnchorsThanAnyNetworkHas) {
+  GraphBuilder b;
+  const std::vector<float> many(100, 1);
+  const std::int64_t anchors = 100 * 100;
+  b.output(b.node("Proposal", {b.input("cls_prob"), b.input("bbox_pred"), b.input("im_info")},
+                  ProposalAttributes{.scales = many, .ratios = many}, /*output_count=*/2));
+  const std::vector<TensorSpec> inputs{spec("cls_prob", {1, 2 * anchors, 1, 1}), spec("bbox_pred", {1, 4 * anchors, 1, 1}),
+                                       spec("im_info", {1, 3})};
+  const Status why = Model::load(b.graph(), {.input_sets = {inputs}}).status();
+  EXPECT_NE(why.message().find("4096 anchors"), std::string::npos) << why.message();
 }
 
 }  // namespace

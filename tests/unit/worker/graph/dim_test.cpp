@@ -127,6 +127,16 @@ TEST(DimTable, ReplacesAProductThatIsTooLongByASymbolOfItsBound) {
   EXPECT_LT(power.to_string().size(), 1'000u);
 }
 
+// Each step uses the one before twice.
+TEST(Dim, OfSharedPartsHasAShortText) {
+  TwoSizes s;
+  Dim size = s.n;
+  for (int i = 0; i < 200; ++i) size = max(0, size - max(0, size - 3 - i));
+  EXPECT_FALSE(size.is_number());
+  EXPECT_LT(size.to_string().size(), 1'000u);
+  EXPECT_LT(size.to_word().size(), 1'000u);
+}
+
 /// The same random operations on symbols and on numbers.
 class Random {
  public:

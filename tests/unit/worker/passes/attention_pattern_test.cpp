@@ -1,5 +1,8 @@
 #include <gtest/gtest.h>
 
+#include <array>
+#include <utility>
+
 #include "worker/graph/operators.hpp"
 #include "worker/ops/arithmetic.hpp"
 #include "worker/ops/attention.hpp"
@@ -92,6 +95,26 @@ TEST_F(AttentionPattern, IsNoneIfSomebodyElseReadsTheScoresOrTheNodesAreOthers) 
   const ValueId product = node(ops::kBinary, {scores(), value({7})}, {2, 5, 7}, BinaryAttributes{BinaryKind::kMul, true});
   (void)sum_of(softmax(product));
   EXPECT_TRUE(found().empty());
+}
+
+// Each of the three gives a result of the shape of its data.
+TEST_F(AttentionPattern, IsNoneIfScoresOrWeightsAreMoved) {
+  const Shape square{2, 7, 7};
+  const std::array<std::pair<const Operator*, Attributes>, 3> moves{
+      {{&ops::kTranspose, TransposeAttributes{.axes = {0, 2, 1}}},
+       {&ops::kSwapAxes, SwapAxesAttributes{.first = 1, .second = 2}},
+       {&ops::kSlice, SliceAttributes{.ranges = {{.axis = 2, .step = -1}}}}}};
+  for (const auto& [op, attributes] : moves) {
+    for (const bool is_of_scores : {true, false}) {
+      graph_ = {};
+      const auto move = [&](ValueId of, bool moves) { return moves ? node(*op, {of}, square, attributes) : of; };
+      const ValueId scores =
+          node(ops::kMatMul, {value({2, 7, 4}), value({2, 7, 4})}, square, MatMulAttributes{.transpose_b = true});
+      const ValueId weights = node(ops::kSoftmax, {move(scores, is_of_scores)}, square, SoftmaxAttributes{.axis = -1});
+      (void)node(ops::kMatMul, {move(weights, !is_of_scores), value({2, 7, 4})}, {2, 7, 4}, MatMulAttributes{});
+      EXPECT_TRUE(found().empty()) << op->name << (is_of_scores ? " of the scores" : " of the weights");
+    }
+  }
 }
 
 }  // namespace
