@@ -42,6 +42,7 @@ bool has_border(const Node& node) {
   }
   const auto* binary = node.attributes.get_if<BinaryAttributes>();
   const auto* scalar = node.attributes.get_if<ScalarAttributes>();
+  if (binary && binary->kind == BinaryKind::kDiv) return true;  // 0 / 0
   return (binary && binary->kind == BinaryKind::kPower) || (scalar && scalar->kind == BinaryKind::kPower);
 }
 
