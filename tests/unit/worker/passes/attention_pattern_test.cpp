@@ -104,15 +104,15 @@ TEST_F(AttentionPattern, IsNoneIfScoresOrWeightsAreMoved) {
       {{&ops::kTranspose, TransposeAttributes{.axes = {0, 2, 1}}},
        {&ops::kSwapAxes, SwapAxesAttributes{.first = 1, .second = 2}},
        {&ops::kSlice, SliceAttributes{.ranges = {{.axis = 2, .step = -1}}}}}};
-  for (const auto& [op, attributes] : moves) {
+  for (const auto& each : moves) {
     for (const bool is_of_scores : {true, false}) {
       graph_ = {};
-      const auto move = [&](ValueId of, bool moves) { return moves ? node(*op, {of}, square, attributes) : of; };
+      const auto move = [&](ValueId of, bool moves) { return moves ? node(*each.first, {of}, square, each.second) : of; };
       const ValueId scores =
           node(ops::kMatMul, {value({2, 7, 4}), value({2, 7, 4})}, square, MatMulAttributes{.transpose_b = true});
       const ValueId weights = node(ops::kSoftmax, {move(scores, is_of_scores)}, square, SoftmaxAttributes{.axis = -1});
       (void)node(ops::kMatMul, {move(weights, !is_of_scores), value({2, 7, 4})}, {2, 7, 4}, MatMulAttributes{});
-      EXPECT_TRUE(found().empty()) << op->name << (is_of_scores ? " of the scores" : " of the weights");
+      EXPECT_TRUE(found().empty()) << each.first->name << (is_of_scores ? " of the scores" : " of the weights");
     }
   }
 }
