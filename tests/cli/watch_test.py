@@ -168,7 +168,7 @@ class Watching(ShoalTest):
         never.write_text("#!/bin/sh\nkill -STOP $$\n")
         never.chmod(0o700)
         with Daemon({"echo": "builtin:identity"}, worker=never, wait=False) as daemon, contextlib.ExitStack() as stack:
-            self.wait_for(lambda: daemon.shoal("status").returncode == 0)
+            daemon.wait_until_it_answers()
 
             def start(words):
                 process = subprocess.Popen([BIN / "shoal", *map(str, words)], env=dict(os.environ, SHOAL_DIR=str(daemon.directory)),

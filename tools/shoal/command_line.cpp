@@ -11,8 +11,8 @@ namespace {
 
 Finish run(const Command& command, Invocation& invocation) try { return command.run(invocation); } catch (const std::bad_alloc&) {
   return out_of_memory("the command");
-} catch (const std::system_error& error) {
-  return no_thread(error);
+} catch (const std::system_error& error) {  // of files, too
+  return error.code() == std::errc::resource_unavailable_try_again ? no_thread(error) : internal_error("{}", error.what());
 } catch (const std::exception& error) {
   return internal_error("{}", error.what());
 }

@@ -283,7 +283,7 @@ std::int64_t bin_of(const HistogramAttributes& histogram, const std::vector<C>& 
   const auto count = static_cast<double>(histogram.count);
   double place = (number - histogram.low) * count / (histogram.high - histogram.low);
   if (!std::isfinite(place)) place = (number / 2 - histogram.low / 2) / (histogram.high / 2 - histogram.low / 2) * count;
-  std::int64_t bin = std::min(static_cast<std::int64_t>(place), histogram.count - 1);
+  std::int64_t bin = std::clamp<std::int64_t>(static_cast<std::int64_t>(place), 0, histogram.count - 1);
   if (x < edges[static_cast<std::size_t>(bin)]) --bin;
   if (bin + 1 < histogram.count && x >= edges[static_cast<std::size_t>(bin + 1)]) ++bin;
   return bin;

@@ -9,7 +9,6 @@
 #include <iostream>
 #include <iterator>
 #include <set>
-#include <string_view>
 
 #include "tests/unit/supervisor/route/explorer_transitions.hpp"
 #include "tests/unit/supervisor/route/explorer_world.hpp"
@@ -126,8 +125,6 @@ class Explorer {
 
 // Every plan has two clients, two workers and up to three requests. Its name says what it adds.
 const std::vector<Plan>& plans() {
-  const char* const wish = std::getenv("SHOAL_TEST_LONG");
-  const bool is_long = wish && std::string_view(wish) == "1";
   const Plan::Submission plain{.client = 1}, other{.client = 2};
   const Plan::Submission joins{.client = 1, .joinable = true}, other_joins{.client = 2, .joinable = true};
   const Plan::Submission in_time{.client = 1, .timeout_ns = 6 * kMs};
@@ -192,7 +189,7 @@ const std::vector<Plan>& plans() {
        .requests = {plain, {.client = 2, .timeout_ns = 1500 * kMs}, plain},
        .limits = {.queue_limit = 8},
        .lives = 3,
-       .ticks = is_long ? 3 : 2,
+       .ticks = std::getenv("SHOAL_TEST_LONG") ? 3 : 2,
        .step_ns = 1000 * kMs,
        .shaky = true},
       {.name = "quarantine",

@@ -297,7 +297,7 @@ TEST(Program, TakesTensorsAtAnyAddress) {
 
 // What a loop reads where in a row: kept for each size of the picture.
 TEST(Program, CountsTheMemoryThatItsLoopsKeep) {
-  constexpr std::int64_t kWidth = 1 << 15;
+  constexpr std::int64_t kWidth = 1 << 16;
   GraphBuilder b;
   b.output(
       b.node("Resize", {b.input("data")}, ResizeAttributes{.kind = ResizeKind::kLinearCorners, .height = 1, .width = kWidth}));

@@ -7,7 +7,7 @@
 namespace shoal::worker::cpu {
 
 Loop resize_loop(const ResizePictures& pictures, DType dtype) {
-  constexpr std::size_t kMostKept = std::size_t{1} << 20;
+  constexpr std::size_t kMostKept = std::size_t{4} << 20;  // networks keep less
   const std::int64_t rows = pictures.count * pictures.new_height, work = rows * pictures.new_width * pictures.inner;
   const auto run = [rows, work](const auto& function, std::span<std::byte* const> operands) {
     for_ranges(rows, 1, work, [&](std::int64_t begin, std::int64_t end) {
