@@ -2,11 +2,15 @@
 #include "tests/crash/driver/checker.hpp"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <atomic>
 #include <sstream>
+#include <thread>
 
 #include "shoal/status.hpp"
 #include "tests/crash/driver/plan.hpp"
+#include "tests/support/process_sample.hpp"
 
 namespace shoal::test {
 namespace {
@@ -108,6 +112,33 @@ TEST(Checker, ASupervisorThatWaitedForAProcessorIsExcusedForThatLong) {
   EXPECT_EQ(judge(""), 1u);
   EXPECT_EQ(judge("50000000 7000000\n 90000000 8000000\n 200000000 60000000\n 310000000 60000000\n"), 0u);
   EXPECT_EQ(judge("50000000 7000000\n 90000000 60000000\n 200000000 60000000\n 310000000 60000000\n"), 1u);  // before it asked
+}
+TEST(Checker, FindsAWaitThatFalls) {
+  Checker checker(nullptr);
+  std::istringstream lines("100 7\n 200 5\n 300 8\n");
+  checker.read_waits(lines);
+  EXPECT_EQ(checker.report().violation_count, 1u);
+}
+TEST(WaitedTime, DoesNotFallWhenThreadsEnd) {
+  WaitedTime time(::getpid());
+  std::uint64_t last_ns = time.look_ns();
+  for (int i = 0; i < 3; ++i) {
+    std::atomic<bool> is_over = false;
+    std::vector<std::jthread> threads;  // more than there are processors, so that they wait
+    for (unsigned k = 0; k < 2 * std::thread::hardware_concurrency(); ++k) {
+      threads.emplace_back([&] {
+        while (!is_over) {
+        }
+      });
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    const std::uint64_t now_ns = time.look_ns();
+    EXPECT_GT(now_ns, last_ns);
+    is_over = true;
+    threads.clear();
+    last_ns = time.look_ns();
+    EXPECT_GE(last_ns, now_ns);
+  }
 }
 TEST(Checker, FindsAClientThatEndedBeforeItsTime) { EXPECT_EQ(Forged().ask(1, 10).answer(1, 12).judge(), only(Kind::kDied)); }
 TEST(Checker, AKilledClientMayLeaveQuestionsOpenAndItsLastLineCut) {

@@ -39,14 +39,18 @@ std::chrono::nanoseconds processor_time_of(pid_t pid) {
   return std::chrono::seconds(now.tv_sec) + std::chrono::nanoseconds(now.tv_nsec);
 }
 
-std::uint64_t waited_ns(pid_t pid) {
-  std::uint64_t sum_ns = 0;
+std::uint64_t WaitedTime::look_ns() {
   std::error_code error;
-  for (std::filesystem::directory_iterator task("/proc/" + std::to_string(pid) + "/task", error), end; !error && task != end;
+  for (std::filesystem::directory_iterator task("/proc/" + std::to_string(pid_) + "/task", error), end; !error && task != end;
        task.increment(error)) {
     std::uint64_t ran_ns = 0, thread_ns = 0;
-    if (std::ifstream(task->path() / "schedstat") >> ran_ns >> thread_ns) sum_ns += thread_ns;
+    if (!(std::ifstream(task->path() / "schedstat") >> ran_ns >> thread_ns)) continue;
+    std::uint64_t& known_ns = by_thread_[task->path().filename()];
+    // A time that is smaller is that of a new thread with the number of an old one.
+    threads_ns_ += thread_ns - (thread_ns >= known_ns ? known_ns : 0);
+    known_ns = thread_ns;
   }
+  std::uint64_t sum_ns = threads_ns_;
   for (const char* what : {"io", "memory"}) {  // "some avg10=98.91 avg60=99.18 avg300=98.94 total=23712437752"
     std::ifstream pressure(std::string("/proc/pressure/") + what);
     std::string some;

@@ -54,7 +54,8 @@ class Front {
         pool_(daemon_.connect({.arena_limit_bytes = 0})),
         clients_(daemon_.directory(), directory, plan.clients, patterns_of(plan)),
         states_(plan.models.size()),
-        waits_(directory / "waits") {
+        waits_(directory / "waits"),
+        supervisor_waited_(daemon_.pid()) {
     write_json(directory / "models.json", to_json(patterns_of(plan)));
   }
 
@@ -115,7 +116,7 @@ class Front {
     const std::uint64_t now_ns = monotonic_now_ns();
     if (now_ns < next_wait_ns_) return;
     next_wait_ns_ = now_ns + 10'000'000;
-    waits_ << now_ns << ' ' << waited_ns(daemon_.pid()) << '\n' << std::flush;
+    waits_ << now_ns << ' ' << supervisor_waited_.look_ns() << '\n' << std::flush;
   }
 
   struct State {
@@ -205,6 +206,7 @@ class Front {
   std::vector<State> states_;
   json start_snapshot_;
   std::ofstream waits_;
+  WaitedTime supervisor_waited_;
   std::uint64_t next_wait_ns_ = 0;
   std::vector<std::pair<Victim, SteadyClock::time_point>> stopped_;
   SteadyClock::time_point start_;

@@ -58,7 +58,11 @@ std::string to_string(const Violation& violation) {
 }
 
 void Checker::read_waits(std::istream& waits) {
-  for (std::uint64_t time_ns = 0, waited_ns = 0; waits >> time_ns >> waited_ns;) waits_[time_ns] = waited_ns;
+  std::uint64_t last_ns = 0;
+  for (std::uint64_t time_ns = 0, waited_ns = 0; waits >> time_ns >> waited_ns; last_ns = waited_ns) {
+    if (waited_ns < last_ns) add(Kind::kTorn, "waits", text_of(waited_ns, " ns waited, and before it ", last_ns));
+    waits_[time_ns] = std::max(waited_ns, last_ns);
+  }
 }
 
 // The time between the last sample before the interval and the first one after it.

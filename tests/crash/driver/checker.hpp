@@ -56,7 +56,7 @@ class Checker {
   explicit Checker(Answer answer) : answer_(std::move(answer)) {}
 
   /// Reads how long the supervisor had waited for a processor at each time: lines of "TIME WAITED", in ns. These waits are not
-  /// counted as lateness. Call it before the histories are read.
+  /// counted as lateness. They may not fall. Call it before the histories are read.
   void read_waits(std::istream& waits);
   void read_history(std::istream& history, const std::string& name, bool was_killed);
   /// Compares what the daemon holds, counts and serves. Call it after all histories.
