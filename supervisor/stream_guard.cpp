@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "shm/wire/control.hpp"
+#include "supervisor/process/unread_connections.hpp"
 
 namespace shoal::supervisor {
 namespace {
@@ -78,8 +79,15 @@ extern "C" __attribute__((visibility("default"))) ssize_t recv(int fd, void* byt
 
 // Of an urgent byte that is not read in line, the kernel closes the descriptors, and recv() does not hear of them.
 extern "C" __attribute__((visibility("default"))) int connect(int fd, const sockaddr* address, socklen_t size) {
-  const int on = 1;
-  if (address->sa_family == AF_UNIX) ::setsockopt(fd, SOL_SOCKET, SO_OOBINLINE, &on, sizeof on);
+  using namespace shoal::supervisor;
+  if (guard.load() != nullptr && address->sa_family == AF_UNIX) {
+    const int on = 1;
+    ::setsockopt(fd, SOL_SOCKET, SO_OOBINLINE, &on, sizeof on);
+    try {
+      note_connection(fd);
+    } catch (const std::bad_alloc&) {  // it only looks as if nothing of it were unread
+    }
+  }
   return static_cast<int>(::syscall(SYS_connect, fd, address, size));
 }
 

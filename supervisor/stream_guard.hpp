@@ -12,10 +12,10 @@ namespace shoal::supervisor {
 /// stranger decides how long it takes (Closer).
 ///
 /// So shoald has a connect(), a recv() and a close() of its own, which libzmq finds before those of libc. connect() has urgent
-/// bytes read in line: of others the kernel closes the descriptors. After this call, recv() takes descriptors, gives them to the
-/// Closer, and reports the end of the connection: no honest peer sends any. While too many of that user wait to be closed, it
-/// takes none, and only reports the end. close() of a local stream in which something waits goes to
-/// the Closer, too, unless it is called by this thread, or by the Closer.
+/// bytes read in line, because of others the kernel closes the descriptors, and notes the connection for unread_connections().
+/// After this call, recv() takes descriptors, gives them to the Closer, and reports the end of the connection: no honest peer
+/// sends any. While too many of that user wait to be closed, it takes none, and only reports the end. close() of a local stream
+/// in which something waits goes to the Closer, too, unless it is called by this thread, or by the Closer.
 ///
 /// Called once, by the thread that runs the daemon. The Closer lives as long as the process. A build with ThreadSanitizer, which
 /// has functions of its own, does not have it.
