@@ -177,7 +177,8 @@ struct ModelView {
 ///   Threads  thread-bound
 class Ledger {
  public:
-  static constexpr int kMaxBegunAttempts = 10;
+  static constexpr int kMaxUnexplainedDeaths = 10;  // of workers that ran the request; then it is ABORTED
+  static constexpr int kMaxDeathsBesideOthers = 3;  // by the crash of another request; then it runs alone
   static constexpr std::uint64_t kCreditNs = 200'000;
   static constexpr std::uint64_t kTimerNs = 4'000'000;  // tick() may be called this much late
   static constexpr std::uint32_t kMinCredits = 2, kMaxCredits = 64;
@@ -278,14 +279,15 @@ class Ledger {
     State state = State::kFree;
     bool answered = false;  // the terminal reply is sent; the entry only waits for the end of the run
     bool client_gone = false;
-    bool suspect = false;  // must run alone
+    bool suspect = false;  // must run alone, because it may be guilty, or because others crash beside it
     bool joinable = false;
     bool urgent = false;        // does not wait for others to join it
     bool was_leased = false;    // it is leased, or was
     bool is_parked = false;     // its lane has said so in this lease
     bool counts_death = false;  // when it is leased again, a death counts as survived
     std::uint16_t begun = 0, blamed = 0;
-    std::uint16_t attempt = 0;  // of the current lease
+    std::uint8_t unexplained = 0, beside = 0;  // of the deaths while it ran: nobody was accused; only others were
+    std::uint16_t attempt = 0;                 // of the current lease
     ModelIndex model = 0;
     std::uint32_t rows = 1;
     std::uint32_t group = kNoSlot;

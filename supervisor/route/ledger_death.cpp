@@ -7,6 +7,12 @@
 
 namespace shoal::supervisor {
 
+namespace {
+bool contains(const std::vector<std::uint32_t>& slots, std::uint32_t slot) {
+  return std::ranges::find(slots, slot) != slots.end();
+}
+}  // namespace
+
 // What the status lines of a dead worker say about the requests leased to it.
 struct Ledger::Verdicts {
   std::vector<std::uint32_t> begun;     // requests that were running
@@ -18,6 +24,8 @@ struct Ledger::Verdicts {
   bool out_of_memory = false;
   std::string what;  // describes the crash
 
+  bool accuses(std::uint32_t slot) const { return contains(guilty, slot) || contains(suspects, slot); }
+  bool accuses_anybody() const { return !guilty.empty() || !suspects.empty(); }
   // A single request is guilty; several requests are suspects.
   void accuse(const std::vector<std::uint32_t>& slots) {
     std::vector<std::uint32_t>& list = slots.size() == 1 ? guilty : suspects;
@@ -31,12 +39,6 @@ struct Ledger::Bill {
   std::uint64_t took_ns = 0;
   bool has_paid = true;
 };
-
-namespace {
-bool contains(const std::vector<std::uint32_t>& slots, std::uint32_t slot) {
-  return std::ranges::find(slots, slot) != slots.end();
-}
-}  // namespace
 
 void Ledger::judge(const Worker& worker, std::span<const LaneEvidence> evidence, Verdicts& verdicts) const {
   bool other_thread_faulted = false;
@@ -104,13 +106,11 @@ void Ledger::judge(const Worker& worker, std::span<const LaneEvidence> evidence,
 // costs nothing if it was lost to the crash of another request.
 std::vector<Ledger::Bill> Ledger::bills_of(const Worker& worker, const std::vector<std::uint32_t>& held, const Verdicts& verdicts,
                                            std::uint64_t now_ns) const {
-  const bool is_somebody_blamed = !verdicts.guilty.empty() || !verdicts.suspects.empty();
   std::vector<Bill> bills;
   for (const std::uint32_t slot : held) {
     const Entry& entry = entries_[slot];
-    const bool is_blamed = contains(verdicts.guilty, slot) || contains(verdicts.suspects, slot);
     std::uint64_t took_ns = 0;
-    if (contains(verdicts.begun, slot) && (is_blamed || !is_somebody_blamed)) {
+    if (contains(verdicts.begun, slot) && (verdicts.accuses(slot) || !verdicts.accuses_anybody())) {
       std::uint64_t rows = 0;  // that ran together
       for (const std::uint32_t other : verdicts.begun) rows += entries_[other].group == entry.group ? entries_[other].rows : 0;
       const std::uint64_t began_ns = std::max(entry.leased_ns, worker.lanes[entry.lease.lane].replied_ns);
@@ -144,7 +144,7 @@ std::vector<std::uint32_t> Ledger::take_held(ModelRecord& model, const Worker& w
 void Ledger::note_death(ModelIndex index, Incarnation incarnation, const Verdicts& verdicts, std::uint64_t now_ns) {
   ModelRecord& model = models_[index];
   if (model.ward == incarnation) model.ward = 0;
-  if (verdicts.crashed && verdicts.guilty.empty() && verdicts.suspects.empty()) model.breaker.crashed(verdicts.what, now_ns);
+  if (verdicts.crashed && !verdicts.accuses_anybody()) model.breaker.crashed(verdicts.what, now_ns);
   if (model.breaker.prober() == incarnation) model.breaker.probe_ended(false, now_ns);
   if (verdicts.poison_hash) quarantine(index, verdicts.poison_hash, now_ns);
   const auto counted = std::ranges::find_if(verdicts.begun, [&](std::uint32_t slot) { return !entries_[slot].answered; });
@@ -188,7 +188,9 @@ DeathOutcome Ledger::after_death(std::uint32_t slot, const Verdicts& verdicts, s
   lists_[slot] = {};
   entry.begun += was_running;
   entry.blamed += is_guilty;
-  entry.suspect |= is_guilty || contains(verdicts.suspects, slot);
+  entry.unexplained += was_running && !verdicts.accuses_anybody();
+  entry.beside += was_running && verdicts.accuses_anybody() && !verdicts.accuses(slot);
+  entry.suspect |= verdicts.accuses(slot) || entry.beside >= kMaxDeathsBesideOthers;
   DeathOutcome outcome{.request = id_of(slot),
                        .client = askers_.client(waiting_[slot].asker),
                        .flow = askers_.flow(waiting_[slot].asker),
@@ -228,9 +230,9 @@ Status Ledger::why_not_again(std::uint32_t slot, const Verdicts& verdicts) const
         "model '{}': the request was part of a crash and then crashed a worker on which it ran alone: {}; do not send it again",
         model.name, verdicts.what);
   }
-  if (entry.begun >= kMaxBegunAttempts) {
+  if (entry.unexplained >= kMaxUnexplainedDeaths) {
     return aborted("model '{}': {} workers died while they ran the request, and none of them left a reason", model.name,
-                   entry.begun);
+                   kMaxUnexplainedDeaths);
   }
   if (!model.failure.empty()) return unavailable("model '{}' is not available: {}", model.name, model.failure);
   return {};

@@ -174,7 +174,7 @@ bool World::note_lane(SimWorker& worker, std::size_t lane, Death death, const Cr
 bool World::would_blame_again(const std::vector<Leased>& accused) {
   return std::ranges::any_of(accused, [&](const Leased& one) {
     const Asked* asked = find_asked(one.client, one.seq);
-    return asked && !asked->is_guilty && asked->accused > 0;
+    return asked && !asked->is_guilty && (asked->accused > 0 || asked->beside >= Ledger::kMaxDeathsBesideOthers);
   });
 }
 
@@ -221,8 +221,10 @@ void World::blame(SimWorker& worker, const std::vector<Leased>& begun, const std
     if (!asked) continue;
     ++asked->begun;
     const bool is_accused = std::ranges::count(accused, one.request, &Leased::request) > 0;
-    const bool ran_alone = is_accused && asked->accused > 0;  // the second time
+    const bool ran_alone = is_accused && (asked->accused > 0 || asked->beside >= Ledger::kMaxDeathsBesideOthers);
     asked->accused += is_accused;
+    asked->beside += !is_accused && !accused.empty();
+    asked->unexplained += accused.empty();
     if (ran_alone && !crash.out_of_memory && one.state == Held::State::kRuns) {
       const ModelVersion* version = nullptr;
       if (Serving* serving = serving_of(*processes_.all.at(worker.unit), &version))
@@ -231,7 +233,7 @@ void World::blame(SimWorker& worker, const std::vector<Leased>& begun, const std
     if (asked->is_answered) continue;
     if (ran_alone)
       asked->due = crash.out_of_memory ? StatusCode::kAborted : StatusCode::kPoison;
-    else if (asked->begun >= Ledger::kMaxBegunAttempts)
+    else if (asked->unexplained >= Ledger::kMaxUnexplainedDeaths)
       asked->due = StatusCode::kAborted;
     if (asked->due) due_.emplace_back(one.client, one.seq);
   }

@@ -74,7 +74,7 @@ bool World::lane_takes(std::uint64_t draw) {
 // A request that runs again must not run anywhere else: its earlier run must have ended with its worker. What it names is there.
 void World::check_taken(LaneAt lane, const wire::Request& request, const SimMessage& message) {
   const wire::RequestHeader& header = request.header;
-  if (header.attempt < 1 || header.attempt > Ledger::kMaxBegunAttempts)
+  if (header.attempt < 1 || header.attempt > 1 + Ledger::kMaxUnexplainedDeaths + Ledger::kMaxDeathsBesideOthers)
     breaks(format("request {} has attempt {}", header.request_id, header.attempt));
   if (header.incarnation != lane.worker->incarnation())
     breaks(format("lane {} got a request for worker {}", lane.peer(), header.incarnation));

@@ -54,6 +54,49 @@ TEST_F(LedgerDeathTest, RequestsOnOtherLanesRunAgainWithoutBlame) {
   EXPECT_EQ(words(), Words{"forward 2"});
 }
 
+// Somebody whose requests crash workers could otherwise have a long request of another given up, or keep it from ever ending.
+TEST_F(LedgerDeathTest, ARequestBesideWhichOthersCrashRunsAloneInTheEndAndIsAnswered) {
+  using Fate = DeathOutcome::Fate;
+  Incarnation worker = 1;
+  std::uint16_t attempt = 1;
+  const RequestId innocent = admit(1);
+  for (int deaths = 1; deaths <= Ledger::kMaxDeathsBesideOthers; ++deaths, ++attempt) {
+    ready(worker, 2);
+    const RequestId guilty = admit(2);
+    EXPECT_EQ(words(), (Words{format("send 1@{}.0#{}", worker, attempt), format("send 2@{}.1#1", worker)}));
+    const auto outcomes = die(worker++, {running(innocent, attempt), crashed(guilty)});
+    ASSERT_EQ(outcomes.size(), 2u);
+    EXPECT_EQ(outcomes[0].fate, deaths < Ledger::kMaxDeathsBesideOthers ? Fate::kRunsAgain : Fate::kRunsAlone);
+    EXPECT_EQ(outcomes[0].blamed, 0u);
+    if (deaths == Ledger::kMaxDeathsBesideOthers) break;
+    ready(worker, 2);
+    EXPECT_EQ(words(), Words{format("send 2@{}.0#2 alone", worker)});
+    die(worker++, {crashed(guilty, 2), LaneEvidence{}});
+    EXPECT_EQ(words(), Words{"reply 2 POISON"});
+  }
+  ready(worker, 2);
+  ++attempt;
+  EXPECT_EQ(words(), Words{format("send 1@{}.0#{} alone", worker, attempt)});
+  EXPECT_TRUE(answer(innocent, {worker, 0}, attempt));
+  EXPECT_EQ(words(), (Words{"forward 1", format("send 2@{}.0#2 alone", worker)}));
+}
+
+TEST_F(LedgerDeathTest, ADeathBesideTheCrashOfAnotherIsNotUnexplained) {
+  using Fate = DeathOutcome::Fate;
+  Incarnation worker = 1;
+  std::uint16_t attempt = 1;
+  ready(worker, 2);
+  const RequestId request = admit(1), guilty = admit(2);
+  die(worker, {running(request, attempt), crashed(guilty)});
+  ledger_.cancel(1, 2, now_);
+  for (int deaths = 1; deaths <= Ledger::kMaxUnexplainedDeaths; ++deaths) {
+    ready(++worker, 2);
+    const auto outcomes = die(worker, {running(request, ++attempt), LaneEvidence{}});
+    ASSERT_EQ(outcomes.size(), 1u) << deaths;
+    EXPECT_EQ(outcomes[0].fate, deaths < Ledger::kMaxUnexplainedDeaths ? Fate::kRunsAgain : Fate::kAnsweredAborted) << deaths;
+  }
+}
+
 // A thread of the daemon may have stood still with the message. But a message that stops each lane must not stop all of them.
 TEST_F(LedgerDeathTest, AWatchdogThatSawNothingBegunBlamesNobody) {
   const LaneEvidence receiving{.crashed = true, .on_lane = true, .by_watchdog = true, .what = "no step"};
@@ -61,7 +104,7 @@ TEST_F(LedgerDeathTest, AWatchdogThatSawNothingBegunBlamesNobody) {
   admit(1);
   words();
   Incarnation worker = 6;
-  for (int deaths = 1; deaths < Ledger::kMaxBegunAttempts; ++deaths) {
+  for (int deaths = 1; deaths < Ledger::kMaxUnexplainedDeaths; ++deaths) {
     die(worker, {receiving});
     EXPECT_TRUE(ledger_.model(model_).breaker.closed()) << deaths;
     ready(++worker);
