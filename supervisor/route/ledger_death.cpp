@@ -26,6 +26,14 @@ struct Ledger::Verdicts {
 
   bool accuses(std::uint32_t slot) const { return contains(guilty, slot) || contains(suspects, slot); }
   bool accuses_anybody() const { return !guilty.empty() || !suspects.empty(); }
+  // Counts the death in a request that the worker held.
+  void count_in(Entry& entry, std::uint32_t slot) const {
+    const bool was_running = contains(begun, slot);
+    entry.begun += was_running;
+    entry.blamed += contains(guilty, slot);
+    (accuses_anybody() ? entry.beside : entry.unexplained) += was_running && !accuses(slot);
+    entry.suspect |= accuses(slot) || entry.beside >= kMaxDeathsBesideOthers;
+  }
   // A single request is guilty; several requests are suspects.
   void accuse(const std::vector<std::uint32_t>& slots) {
     std::vector<std::uint32_t>& list = slots.size() == 1 ? guilty : suspects;
@@ -183,21 +191,16 @@ std::vector<DeathOutcome> Ledger::worker_died(Incarnation incarnation, std::span
 DeathOutcome Ledger::after_death(std::uint32_t slot, const Verdicts& verdicts, std::uint64_t now_ns) {
   using Fate = DeathOutcome::Fate;
   Entry& entry = entries_[slot];
-  const bool was_running = contains(verdicts.begun, slot), is_guilty = contains(verdicts.guilty, slot);
   entry.group = kNoSlot;
   lists_[slot] = {};
-  entry.begun += was_running;
-  entry.blamed += is_guilty;
-  entry.unexplained += was_running && !verdicts.accuses_anybody();
-  entry.beside += was_running && verdicts.accuses_anybody() && !verdicts.accuses(slot);
-  entry.suspect |= verdicts.accuses(slot) || entry.beside >= kMaxDeathsBesideOthers;
+  verdicts.count_in(entry, slot);
   DeathOutcome outcome{.request = id_of(slot),
                        .client = askers_.client(waiting_[slot].asker),
                        .flow = askers_.flow(waiting_[slot].asker),
                        .seq = entry.seq,
                        .begun = entry.begun,
                        .blamed = entry.blamed,
-                       .was_running = was_running};
+                       .was_running = contains(verdicts.begun, slot)};
   if (entry.answered) {
     outcome.fate = Fate::kWasAnswered;
     run_ended_answered(slot);
