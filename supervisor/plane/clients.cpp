@@ -1,6 +1,7 @@
 #include "supervisor/plane/clients.hpp"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -20,12 +21,25 @@ constexpr rlim_t kDescriptorsPerClient = 6, kDescriptorsForUs = 256;
 constexpr std::size_t kShareForOperators = 16, kShareForOthers = 4;
 constexpr int kBacklog = 1024;
 constexpr std::uint64_t kOffencesForgottenNs = 8'000'000'000;  // a process may offend eight times, then once per second
-// Clients are refused faster than others are let in. So those that come again and again do not keep the others waiting in the
-// backlog.
-constexpr int kRefusalsPerSecond = 5000;
+constexpr std::size_t kShareOfWaiting = 2;  // of the places that others leave, connections of one user may wait for half
+// Connections are accepted faster than they are let in. So who comes again and again keeps nobody waiting in the backlog.
+constexpr int kAcceptancesPerSecond = 5000;
 constexpr int kMostPerTurn = 16;  // clients handled before requests have their turn again
 
 UniqueFd open_reserve() { return UniqueFd(::open("/dev/null", O_RDONLY | O_CLOEXEC)); }
+
+bool is_hung_up(const UniqueFd& connection) {
+  pollfd state{.fd = connection.get(), .events = POLLRDHUP, .revents = 0};
+  return ::poll(&state, 1, 0) == 1;
+}
+
+// The last places are reserved for root and for those whom [roles] names operators, so that an operator gets in. The daemon's own
+// user is an operator, too, but its clients are mostly usual ones.
+bool is_operator(const Identity& who, RoleSet roles) {
+  return who.user == 0 || (who.user != ::geteuid() && roles.has(Role::kOperator));
+}
+// Operators wait for no turn. But if the daemon runs as root, its own user's clients do.
+bool needs_no_turn(const Identity& who, RoleSet roles) { return is_operator(who, roles) && who.user != ::geteuid(); }
 }  // namespace
 
 Clients::Clients(const Clock& clock, const SocketDirectory& directory, EventLoop& loop, Timers& timers, ClientObserver& observer,
@@ -42,6 +56,7 @@ Clients::Clients(const Clock& clock, const SocketDirectory& directory, EventLoop
                     [this](std::uint64_t now_ns) {
                       if (!watch_listener().ok()) accept_again_.set(now_ns + kShortageNs);
                     }),
+      admit_again_(timers, Timer::Kind::kClock, [this](std::uint64_t now_ns) { admit_waiting(now_ns); }),
       read_again_(timers, Timer::Kind::kClock, [this](std::uint64_t now_ns) { read_again(now_ns); }),
       forget_processes_(timers, Timer::Kind::kClock, [this](std::uint64_t now_ns) { forget_processes(now_ns); }) {
   limit_connections(0, 0);
@@ -62,6 +77,7 @@ void Clients::limit_connections(std::size_t limit, int per_second) {
 
 Clients::~Clients() {
   if (listener_) loop_.hang_up(std::move(listener_));
+  while (auto arrival = arrivals_.take()) loop_.hang_up(std::move(arrival->connection), arrival->user);
   for (const auto& [id, client] : clients_) {
     if (client->attach) loop_.hang_up(std::move(client->attach), client->uid);
     if (client->pidfd) loop_.forget(client->pidfd.get());
@@ -113,8 +129,7 @@ void Clients::accept_clients() {
   if (!reserve_) reserve_ = open_reserve();
   for (int accepted = 0; accepted < kMostPerTurn; ++accepted) {
     const std::uint64_t now_ns = clock_.now_ns();
-    const std::uint64_t next_ns = std::max(arrivals_.next_ns(), refusals_.next_ns());
-    if (now_ns < next_ns) return pause_accepting(next_ns);
+    if (now_ns < acceptances_.next_ns()) return pause_accepting(acceptances_.next_ns());
     if (loop_.closer().is_full()) return pause_accepting(now_ns + kShortageNs);
     UniqueFd connection(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
     if (!connection) {
@@ -135,41 +150,75 @@ void Clients::accept_clients() {
       reserve_ = open_reserve();  // again the next time, if that socket is not closed yet
       return;
     }
-    if (Status admitted = admit(std::move(connection)); !admitted.ok() && logged_refusals_.take(10, now_ns))
-      log_.warn("client_refused reason=\"{}\"", admitted.message());
+    acceptances_.take(kAcceptancesPerSecond, now_ns);
+    log_refusal(arrive(std::move(connection)));
   }
 }
 
-Status Clients::admit(UniqueFd connection) {
+void Clients::log_refusal(const Status& admitted) {
+  if (!admitted.ok() && logged_refusals_.take(10, clock_.now_ns())) log_.warn("client_refused reason=\"{}\"", admitted.message());
+}
+
+// A refused client is told why before the socket closes.
+Status Clients::turn_away(UniqueFd connection, uid_t user, Status why) {
+  refuse(connection.get(), why);
+  loop_.hang_up(std::move(connection), user);
+  return why;
+}
+
+// Lets the client in, or has it wait for its turn.
+Status Clients::arrive(UniqueFd connection) {
+  const auto who = identity_of(connection.get());
+  if (!who.ok()) return turn_away(std::move(connection), Closer::kChild, who.status());
+  const RoleSet roles = roles_of(*who, access_, ::geteuid());
+  const std::uint64_t now_ns = clock_.now_ns();
+  if (roles.empty() || connections_per_second_ == 0 || needs_no_turn(*who, roles) ||
+      (arrivals_.size() == 0 && admissions_.next_ns() <= now_ns))
+    return admit(std::move(connection), *who);
+  const std::size_t own = arrivals_.count(who->user), others = clients_.size() + arrivals_.size() - own;
+  if (own >= (most_clients_ - std::min(most_clients_, others)) / kShareOfWaiting) {
+    return turn_away(std::move(connection), who->user,
+                     overloaded("{} connections of user {} wait until they may attach, and no more may wait ([limits] "
+                                "connection_rate, connections): try again later",
+                                own, who->user));
+  }
+  arrivals_.add(who->user, std::move(connection));
+  admit_again_.set(admissions_.next_ns());
+  return {};
+}
+
+void Clients::admit_waiting(std::uint64_t now_ns) {
+  for (int looked = 0; looked < kMostPerTurn && (connections_per_second_ == 0 || admissions_.next_ns() <= now_ns); ++looked) {
+    auto arrival = arrivals_.take();
+    if (!arrival) return;
+    const auto who = identity_of(arrival->connection.get());
+    if (!who.ok() || is_hung_up(arrival->connection)) {
+      loop_.hang_up(std::move(arrival->connection), arrival->user);
+      continue;
+    }
+    log_refusal(admit(std::move(arrival->connection), *who));
+  }
+  if (arrivals_.size() > 0) admit_again_.set(std::max(now_ns, admissions_.next_ns()));
+}
+
+Status Clients::admit(UniqueFd connection, const Identity& who) {
   const int socket = connection.get();
-  // A refused client is told why before the socket closes.
-  const auto peer = identity_of(socket);
-  const auto refused = [&](Status why) {
-    refusals_.take(kRefusalsPerSecond, clock_.now_ns());
-    refuse(socket, why);
-    loop_.hang_up(std::move(connection), peer.ok() ? peer->user : Closer::kChild);
-    return why;
-  };
-  if (!peer.ok()) return refused(peer.status());
-  const RoleSet roles = roles_of(*peer, access_, ::geteuid());
-  if (Status let_in = check_may_attach(*peer, roles, access_, ::geteuid()); !let_in.ok()) return refused(std::move(let_in));
+  const auto refused = [&](Status why) { return turn_away(std::move(connection), who.user, std::move(why)); };
+  const RoleSet roles = roles_of(who, access_, ::geteuid());
+  if (Status let_in = check_may_attach(who, roles, access_, ::geteuid()); !let_in.ok()) return refused(std::move(let_in));
   if (!refusal_.empty()) return refused(unavailable("{}", refusal_));
-  if (Status offended = check_offences(peer->pid); !offended.ok()) return refused(std::move(offended));
-  if (loop_.closer().is_late(peer->user)) {
+  if (Status offended = check_offences(who.pid); !offended.ok()) return refused(std::move(offended));
+  if (loop_.closer().is_late(who.user)) {
     return refused(overloaded(
         "more than {} descriptors that processes of user {} sent are not closed yet, because close() of them takes long",
-        Closer::kMostSent, peer->user));
+        Closer::kMostSent, who.user));
   }
-  arrivals_.take(connections_per_second_, clock_.now_ns());
-  // The last places are reserved for root and for those whom [roles] names operators, so that an operator gets in. The daemon's
-  // own user is an operator, too, but its clients are mostly usual ones.
-  const bool is_operator = peer->user == 0 || (peer->user != ::geteuid() && roles.has(Role::kOperator));
-  const std::size_t places = most_clients_ - (is_operator ? 0 : most_clients_ / kShareForOperators);
+  const std::size_t places = most_clients_ - (is_operator(who, roles) ? 0 : most_clients_ / kShareForOperators);
   if (clients_.size() >= places)
     return refused(
         overloaded("the daemon has {} clients, which is its limit ([limits] connections, or its number of file descriptors)",
                    clients_.size()));
-  const std::int64_t key = process_key(peer->pid, peer->user);
+  const std::int64_t key = process_key(who.pid, who.user);
   const auto process = processes_.find(key);
   const std::size_t own = process == processes_.end() ? 0 : process->second.connections;
   if (own >= most_clients_ - most_clients_ / kShareForOthers) {
@@ -179,12 +228,13 @@ Status Clients::admit(UniqueFd connection) {
   }
   // Fails when the process is in another pid namespace (0). Then only the end of file reports its death. A connection that
   // outlives its process is refused: the process's number may be another one's soon.
-  UniqueFd pidfd = open_pidfd(peer->pid);
-  if (!pidfd && errno == ESRCH) return refused(unavailable("the process {} that has connected is gone", peer->pid));
+  UniqueFd pidfd = open_pidfd(who.pid);
+  if (!pidfd && errno == ESRCH) return refused(unavailable("the process {} that has connected is gone", who.pid));
+  if (!needs_no_turn(who, roles)) admissions_.take(connections_per_second_, clock_.now_ns());
   auto client = std::make_unique<Client>();
   client->id = next_id_++;
-  client->pid = peer->pid;
-  client->uid = peer->user;
+  client->pid = who.pid;
+  client->uid = who.user;
   client->roles = roles;
   client->pidfd = std::move(pidfd);
   client->attach = std::move(connection);
@@ -206,7 +256,7 @@ Status Clients::admit(UniqueFd connection) {
     if (!watched.ok()) client->pidfd.reset();  // then only the end of file reports the death
   }
   client->process = &processes_[key];
-  client->process->pid = peer->pid;
+  client->process->pid = who.pid;
   ++client->process->connections;
   client->unsent = wire::Unsent(unsent_, client->process->unsent);
   client->handshake.emplace(timers_, Timer::Kind::kPatience, [this, id](std::uint64_t) { give_up(id); });

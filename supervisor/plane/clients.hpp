@@ -24,6 +24,7 @@
 #include "shm/wire/transport.hpp"
 #include "shoal/result.hpp"
 #include "supervisor/plane/allowance.hpp"
+#include "supervisor/plane/arrivals.hpp"
 #include "supervisor/plane/client_process.hpp"
 #include "supervisor/plane/rate_limit.hpp"
 #include "supervisor/plane/roles.hpp"
@@ -113,8 +114,8 @@ class Clients {
   std::size_t count() const { return clients_.size(); }
   /// Sets the limits of [limits].
   ///   limit       clients at the same time; 0, or more than fit: as many as there are descriptors for, at most kMaxClients
-  ///   per_second  new clients per second; after a pause, those of two seconds at once. The others wait in the backlog.
-  ///               0 = no limit
+  ///   per_second  new clients per second, without those of operators; after a pause, those of two seconds at once. The others
+  ///               wait, and their users take turns. 0 = no limit
   void limit_connections(std::size_t limit, int per_second);
   /// New clients are told that no frame may be longer. 0 = the protocol's limit.
   void limit_frames(std::uint64_t bytes) { longest_frame_bytes_ = bytes; }
@@ -154,9 +155,13 @@ class Clients {
   Status watch_listener();
   void pause_accepting(std::uint64_t until_ns);
   void accept_clients();
+  Status arrive(UniqueFd connection);
+  void admit_waiting(std::uint64_t now_ns);
   void stop_reading(Client& client);
   void read_again(std::uint64_t now_ns);
-  Status admit(UniqueFd connection);
+  Status admit(UniqueFd connection, const Identity& who);
+  Status turn_away(UniqueFd connection, uid_t user, Status why);
+  void log_refusal(const Status& admitted);
   void client_speaks(std::uint64_t id);
   Status handle_attach(Client& client, wire::ControlMessage& message);
   Status take_arenas(Client& client, std::span<UniqueFd> fds);
@@ -189,8 +194,10 @@ class Clients {
   std::uint64_t next_id_ = 1;
   std::size_t most_clients_ = kMaxClients;
   int connections_per_second_ = 0;
-  RateLimit arrivals_{2'000'000'000}, refusals_{100'000'000}, logged_refusals_{1'000'000'000};
-  Timer accept_again_;                 // until then connections wait in the backlog
+  RateLimit admissions_{2'000'000'000}, acceptances_{100'000'000}, logged_refusals_{1'000'000'000};
+  Timer accept_again_;  // until then connections wait in the backlog
+  Arrivals arrivals_;
+  Timer admit_again_;                  // until then these wait
   Timer read_again_;                   // until then these are not read
   std::vector<std::uint64_t> unread_;  // clients that are not ready yet
   std::unordered_map<pid_t, RateLimit> offenders_;

@@ -1,8 +1,10 @@
 #include "supervisor/plane/roles.hpp"
 
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 
 #include "shm/base/errors.hpp"
@@ -29,16 +31,18 @@ Result<Identity> identity_of(int socket) {
   ucred peer{};
   socklen_t size = sizeof peer;
   if (::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) return status_from_errno("ask who", "a client is", errno);
-  Identity who{.pid = peer.pid, .user = peer.uid, .groups = std::vector<gid_t>(32)};
-  while (true) {
-    size = static_cast<socklen_t>(who.groups.size() * sizeof(gid_t));
-    if (::getsockopt(socket, SOL_SOCKET, SO_PEERGROUPS, who.groups.data(), &size) == 0) break;
-    const std::size_t needed = size / sizeof(gid_t);
-    if (errno != ERANGE || needed <= who.groups.size()) return status_from_errno("ask for the groups of", "a client", errno);
-    who.groups.resize(needed);
+  Identity who{.pid = peer.pid, .user = peer.uid, .groups = {peer.gid}};
+  // Root and the daemon's user may do everything, whatever their groups.
+  if (peer.uid == 0 || peer.uid == ::geteuid()) return who;
+  // A process may have 65 536 groups. To copy and to compare them would take long.
+  std::array<gid_t, Identity::kMostGroups> groups{};
+  size = sizeof groups;
+  if (::getsockopt(socket, SOL_SOCKET, SO_PEERGROUPS, groups.data(), &size) != 0) {
+    if (errno != ERANGE) return status_from_errno("ask for the groups of", "a client", errno);
+    return permission_denied("a process of user {} is in {} groups, and one that attaches may be in {} at most", peer.uid,
+                             size / sizeof(gid_t), groups.size());
   }
-  who.groups.resize(size / sizeof(gid_t));
-  who.groups.insert(who.groups.begin(), peer.gid);
+  who.groups.insert(who.groups.end(), groups.begin(), groups.begin() + size / sizeof(gid_t));
   return who;
 }
 

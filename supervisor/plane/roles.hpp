@@ -35,12 +35,14 @@ class RoleSet {
 
 /// The process at the other end of a connection, as it was when it connected.
 struct Identity {
+  static constexpr std::size_t kMostGroups = 1024;  ///< besides the effective one
   pid_t pid = 0;
   uid_t user = 0;
-  std::vector<gid_t> groups;  ///< the effective one first, then the others
+  std::vector<gid_t> groups;  ///< the effective one first, then the others; root and our own user have no others here
 };
 /// Asks the kernel (SO_PEERCRED, SO_PEERGROUPS), which always gives the same answer for one connection. Users and groups that our
-/// user namespace does not have appear as 65534. Errors: those of getsockopt().
+/// user namespace does not have appear as 65534.
+///   Errors  those of getsockopt(); kPermissionDenied (in more than kMostGroups groups)
 Result<Identity> identity_of(int socket);
 
 /// `daemon` is the daemon's user: it has all roles, and so has root. Others have what the rules give them.

@@ -160,6 +160,40 @@ TEST_F(RolesTest, ADaemonOfAnotherUserServesItsGroup) {
   EXPECT_TRUE(says(stranger, {"PERMISSION_DENIED", "socket_group"})) << stranger;
 }
 
+TEST_F(RolesTest, AUserThatConnectsAgainAndAgainDelaysOnlyItself) {
+  const DaemonFixture daemon(settings("socket_group = \"gid:64410\"\n[limits]\nconnection_rate = 20\n", kDaemonUser, {kGroup}));
+  int ends[2];
+  ASSERT_EQ(::pipe2(ends, O_CLOEXEC), 0);
+  const UniqueFd has_connected(ends[0]), say(ends[1]);
+  // At 20 per second her connections are let in for 13 s. Who waits behind them gives up after 2 s.
+  const ProcessOf alice(kAlice, {kGroup}, [&] {
+    std::vector<UniqueFd> connections;
+    for (int i = 0; i < 300; ++i)
+      connections.push_back(connected_socket(daemon.directory() + "/attach", SOCK_SEQPACKET | SOCK_NONBLOCK));
+    (void)!::write(say.get(), "x", 1);
+    ::pause();
+    return std::string();
+  });
+  char said = 0;
+  ASSERT_EQ(::read(has_connected.get(), &said, 1), 1);
+  const auto with_trust = [&] {
+    ::setenv("SHOAL_DAEMON_USER", "64400", 1);
+    return attach_and_predict(daemon.directory());
+  };
+  EXPECT_EQ(as(kBob, {kGroup}, with_trust), "OK");
+  EXPECT_EQ(attach_and_predict(daemon.directory()), "OK") << "root";
+}
+
+TEST_F(RolesTest, AProcessInThousandsOfGroupsIsRefusedBeforeTheyAreRead) {
+  const DaemonFixture daemon({.arguments = {"--socket-group", "64410"}});
+  std::vector<gid_t> groups(2000, kOther);
+  groups[0] = kGroup;
+  const std::string refused = as(kAlice, groups, [&] { return attach_and_predict(daemon.directory()); });
+  EXPECT_TRUE(says(refused, {"PERMISSION_DENIED", "user 64401", "2000 groups", "1024"})) << refused;
+  groups.resize(1000);
+  EXPECT_EQ(as(kAlice, groups, [&] { return attach_and_predict(daemon.directory()); }), "OK");
+}
+
 TEST_F(RolesTest, ADaemonThatMayNotLetTheGroupInSaysSo) {
   DaemonSettings bad = settings("socket_group = \"gid:64410\"\n", kDaemonUser, {kOther});
   bad.wait_until_ready = false;
