@@ -147,9 +147,10 @@ void ModelProcesses::abort_worker(std::uint64_t incarnation, pid_t thread, std::
 void ModelProcesses::note_end(WorkerProcess& worker, std::string_view why, EndReason reason) {
   if (worker.ended != EndReason::kNone) return;
   worker.ended = reason;
-  worker.ended_because = why;
+  worker.ended_because = shortened(why, kMostReason);
   if (worker.state != WorkerProcess::State::kForking) worker.limit->clear();  // only its death is awaited
-  log_.warn("worker_killed model={} pid={} incarnation={} reason=\"{}\"", options_.name, worker.pid, worker.incarnation, why);
+  log_.warn("worker_killed model={} pid={} incarnation={} reason=\"{}\"", options_.name, worker.pid, worker.incarnation,
+            worker.ended_because);
   observer_.worker_ending(worker);
 }
 

@@ -5,6 +5,7 @@
 #include "shm/base/errors.hpp"
 #include "shm/base/format.hpp"
 #include "shm/base/json_text.hpp"
+#include "shm/base/shortened.hpp"
 #include "shm/model/preprocess_json.hpp"
 #include "shm/tensor/spec.hpp"
 #include "shm/wire/messages.hpp"
@@ -14,6 +15,11 @@
 namespace shoal::supervisor {
 
 using nlohmann::json;
+
+namespace {
+// Of what a zygote tells, and the log repeats.
+constexpr std::size_t kMostWarnings = 16, kLongestText = 1000;
+}  // namespace
 
 std::uint32_t LoadReport::signature(std::string_view name) const {
   std::uint32_t hash = 2166136261;  // FNV-1a
@@ -49,10 +55,16 @@ Result<LoadReport> parse_loaded(std::string_view text) try {
   }
   loaded.state = wire::to_state(object.value("state", json::array()));
   loaded.ignored_inputs = object.value("ignored_inputs", std::vector<std::string>{});
-  loaded.hash = object.value("hash", "");
-  loaded.tuning = object.value("tuning", "");
-  loaded.precision = object.value("precision", "f32");
+  loaded.hash = shortened(object.value("hash", ""), kLongestText);
+  loaded.tuning = shortened(object.value("tuning", ""), kLongestText);
+  loaded.precision = shortened(object.value("precision", "f32"), kLongestText);
   loaded.warnings = object.value("warnings", std::vector<std::string>{});
+  if (loaded.warnings.size() > kMostWarnings) {
+    const std::string left_out = format("{} more warnings", loaded.warnings.size() - (kMostWarnings - 1));
+    loaded.warnings.resize(kMostWarnings - 1);
+    loaded.warnings.push_back(left_out);
+  }
+  for (std::string& warning : loaded.warnings) warning = shortened(warning, kLongestText);
   loaded.packed_bytes = wire::to_integer(object, "packed_bytes", std::uint64_t{0});
   loaded.parameter_bytes = wire::to_integer(object, "parameter_bytes", std::uint64_t{0});
   loaded.arena_bytes = wire::to_integer(object, "arena_bytes", std::uint64_t{0});

@@ -51,6 +51,17 @@ TEST(ParseLoaded, AnotherStateIsAnotherSignature) {
   EXPECT_TRUE(says(describe_text(model, batch, 1, {1}), {R"("state":[{"batch_axis":1,"batch_input":"data","in":"h_in",)"}));
 }
 
+// The log repeats them, and many would push out what others have to say.
+TEST(ParseLoaded, KeepsFewWarningsAndShortTexts) {
+  std::string text = R"({"inputs": [], "outputs": [], "hash": ")" + std::string(5000, 'h') + R"(", "warnings": [)";
+  for (int i = 0; i < 20; ++i) text += (i == 0 ? "\"" : ",\"") + std::string(2000, 'w') + "\"";
+  const LoadReport report = parse_loaded(text + "]}").value();
+  ASSERT_EQ(report.warnings.size(), 16u);
+  EXPECT_LE(report.warnings.front().size(), 1000u);
+  EXPECT_EQ(report.warnings.back(), "5 more warnings");
+  EXPECT_LE(report.hash.size(), 1000u);
+}
+
 TEST(ParseLoaded, RefusesValuesThatAreNestedDeeply) {
   const std::string deep(20, '['), end(20, ']');
   const std::string text =
