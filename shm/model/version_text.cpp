@@ -250,12 +250,32 @@ json to_json(const VersionEntry& entry) {
           {"files", std::move(paths)},
           {"config_file", absolute(files.config_file)},
           {"keys", keys_json(all_keys(entry.model.config))},
-          {"labels", entry.model.labels},
+          {"labels", entry.model.labels.size()},
           {"stamp", entry.stamp},
           {"parameter_bytes", entry.parameter_bytes}};
 }
 
-VersionEntry to_entry(const json& object, const ModelRequest& request) {
+/// The lines of an answer that follow its JSON.
+class Lines {
+ public:
+  explicit Lines(std::string_view text) : rest_(text) {}
+  bool empty() const { return rest_.empty(); }
+  std::vector<std::string> take(std::uint64_t count) {
+    std::vector<std::string> lines;
+    for (; count > 0; --count) {
+      if (!rest_.starts_with('\n')) throw WrongText("labels are missing");
+      const std::size_t end = rest_.find('\n', 1);
+      lines.emplace_back(rest_.substr(1, end == rest_.npos ? end : end - 1));
+      rest_.remove_prefix(std::min(end, rest_.size()));
+    }
+    return lines;
+  }
+
+ private:
+  std::string_view rest_;
+};
+
+VersionEntry to_entry(const json& object, const ModelRequest& request, Lines& labels) {
   VersionEntry entry = failed_entry(request, {});
   ModelFiles& files = entry.model.files;
   files.version = to_unsigned(object.at("version"));
@@ -274,7 +294,7 @@ VersionEntry to_entry(const json& object, const ModelRequest& request) {
   files.config_file = to_path(object.at("config_file"), true);
   apply_overrides(to_keys(object.at("keys")), entry.model.config);
   apply_overrides(request.overrides, entry.model.config);
-  entry.model.labels = object.at("labels").get<std::vector<std::string>>();
+  entry.model.labels = labels.take(to_unsigned(object.at("labels")));
   entry.stamp = object.at("stamp").get<std::string>();
   entry.parameter_bytes = to_unsigned(object.at("parameter_bytes"));
   return entry;
@@ -341,6 +361,9 @@ Result<std::string> entries_answer(const ModelRequest& request) {
   json list = json::array();
   for (const VersionEntry& entry : entries) list.push_back(to_json(entry));
   std::string text = json_text({{"entries", std::move(list)}});
+  for (const VersionEntry& entry : entries) {
+    for (const std::string& label : entry.model.labels) text.append(1, '\n').append(label);
+  }
   if (text.size() <= kLargestAnswerBytes) return text;
   return invalid_argument(
       "model '{}': model.toml and the labels of its versions at {} need {} bytes (at most {}): serve fewer versions, or give "
@@ -369,16 +392,19 @@ std::string answer(const FileQuestion& question) {
 std::string failure_text(const Status& failure) { return json_text({{"failure", to_json(failure)}}); }
 
 Result<std::vector<VersionEntry>> parse_entries(std::string_view text, const ModelRequest& request) try {
-  const json object = parse_json(text);
+  const std::size_t end = std::min(text.find('\n'), text.size());
+  const json object = parse_json(text.substr(0, end));
+  Lines labels(text.substr(end));
   if (object.contains("failure")) return std::vector{failed_entry(request, to_status(object["failure"]))};
   std::vector<VersionEntry> entries;
   for (const json& each : object.at("entries")) {
-    VersionEntry entry = to_entry(each, request);
+    VersionEntry entry = to_entry(each, request, labels);
     if (!entries.empty() && entry.model.files.version <= entries.back().model.files.version)
       throw WrongText("versions do not ascend");
     entries.push_back(std::move(entry));
   }
   if (entries.empty() || entries.size() > kMostVersions) throw WrongText(format("it has {} versions", entries.size()));
+  if (!labels.empty()) throw WrongText("it has more labels than its versions");
   return entries;
 } catch (const std::exception& error) {
   return unreadable(error).with_context(format("model '{}' at {}", request.name, request.path));
