@@ -8,8 +8,8 @@
 #include <string>
 #include <utility>
 
-#include "client/src/fork_guard.hpp"
 #include "client/src/slot_allocator.hpp"
+#include "shm/base/fork_guard.hpp"
 #include "shm/base/memory_group.hpp"
 #include "shm/base/mutex.hpp"
 #include "shm/base/unique_fd.hpp"

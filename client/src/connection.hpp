@@ -40,6 +40,9 @@ class Connection {
   std::uint64_t arena_room_bytes() const { return arena_room_bytes_; }
   int attach_fd() const { return attach_.get(); }
   pid_t daemon_pid() const { return daemon_.pid; }
+  bool has_same_daemon(const Connection& other) const {
+    return daemon_.pid == other.daemon_.pid && daemon_.uid == other.daemon_.uid;
+  }
 
  private:
   enum class State { kAttached, kBound, kReady };

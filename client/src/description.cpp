@@ -73,12 +73,14 @@ std::string control_json(std::string_view what, std::string_view model, std::uin
   return json_text(object);
 }
 
-std::string change_json(const ChangeRequest& change) {
+Result<std::string> change_json(const ChangeRequest& change) {
   json object{{"what", change.what}, {"model", change.model}};
   std::string path(change.path);
   if (!path.empty() && path.front() != '/' && !path.starts_with("builtin:")) {
     std::error_code error;
-    path = (std::filesystem::current_path(error) / path).string();
+    const std::filesystem::path here = std::filesystem::current_path(error);
+    if (error) return status_from_errno(format("find the model at '{}': read", path), "the current directory", error.value());
+    path = (here / path).string();
   }
   if (!path.empty()) object["text"] = path;
   if (change.workers != 0) object["workers"] = change.workers;

@@ -34,7 +34,7 @@ struct ChangeRequest {
   bool force = false;
 };
 /// Its JSON. A relative path becomes absolute, because the daemon has another working directory.
-std::string change_json(const ChangeRequest& change);
+Result<std::string> change_json(const ChangeRequest& change);
 /// Errors: kInternal (JSON that no daemon sends).
 Result<ModelChange> parse_change(std::string_view json);
 /// A control request for people: "'load' of model 'net'", "'stats'".

@@ -79,6 +79,7 @@ Status PoolCore::place_inputs(Tensors inputs, PendingRequest& request) {
     if (input.view.size_bytes() > 0 && !input.view.data)
       return invalid_argument("input '{}': its tensor has no bytes", request.specs.back().name);
     input.owner = named.tensor.owner();
+    input.is_callers = true;
     SHOAL_RETURN_IF_ERROR(place_input(input, *arena, request.model.name, request.frame_bytes));
     request.inputs.push_back(std::move(input));
   }
@@ -107,6 +108,7 @@ Status PoolCore::copy_input(RequestInput& input, Arena& arena, const std::string
     input.offset = slot->offset();
     input.arena = &arena;
     input.owner = std::move(slot);
+    input.is_callers = false;
     return {};
   }
   const std::uint64_t most = most_frame_bytes_.load(std::memory_order_relaxed);
@@ -256,6 +258,9 @@ void PoolCore::shrink_arenas(std::uint64_t now_ns) {
   if (!smaller.ok()) return;
   auto begun = Connection::begin(context_, options_.directory, smaller->get(), output_.get(), now_ns + kAttachAnewNs);
   if (!begun.ok()) return;
+  // Another daemon may have taken the place of ours, which still answers. It knows neither what we know of the models nor our
+  // requests, and the workers of ours may write into the output arena.
+  if (!connection_ || !(*begun)->has_same_daemon(*connection_)) return;
   next_input_ = *std::move(smaller);
   next_ = *std::move(begun);
   if (is_driven_) ::eventfd_write(wake_fd_.get(), 1);  // the driver must poll the new descriptors
@@ -278,8 +283,9 @@ void PoolCore::leave_old_connection() {
 }
 
 // Unmapping takes half a second per GiB. Requests of old_ have slots in it.
-PoolCore::LeftArenas PoolCore::arenas_to_unmap() {
-  return {old_ ? nullptr : std::exchange(left_input_, nullptr), std::exchange(left_output_, nullptr)};
+PoolCore::Left PoolCore::take_left() {
+  return {.arenas = {old_ ? nullptr : std::exchange(left_input_, nullptr), std::exchange(left_output_, nullptr)},
+          .owners = std::exchange(left_owners_, {})};
 }
 
 void PoolCore::drop_other_connections() {

@@ -144,7 +144,8 @@ Result<ModelInfo> PoolCore::describe(std::string_view model, std::uint64_t versi
 
 Result<ModelChange> PoolCore::change(const ChangeRequest& change) {
   SHOAL_RETURN_IF_ERROR(check_model_name(change.model));
-  SHOAL_ASSIGN_OR_RETURN(const std::string answer, ask(change_json(change)));
+  SHOAL_ASSIGN_OR_RETURN(const std::string question, change_json(change));
+  SHOAL_ASSIGN_OR_RETURN(const std::string answer, ask(question));
   return parse_change(answer);
 }
 

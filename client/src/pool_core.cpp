@@ -7,6 +7,8 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <filesystem>
+#include <system_error>
 
 #include "shm/base/clock.hpp"
 #include "shm/base/errors.hpp"
@@ -53,6 +55,9 @@ std::chrono::steady_clock::time_point to_time_point(std::uint64_t ns) {  // stea
 
 Result<std::shared_ptr<PoolCore>> PoolCore::connect(PoolOptions options) {
   if (options.directory.empty()) options.directory = wire::default_directory();
+  std::error_code error;
+  options.directory = std::filesystem::absolute(options.directory, error).string();  // the caller may change its directory
+  if (error) return status_from_errno("find", "the current directory", error.value());
   if (options.control_timeout.count() <= 0) return invalid_argument("a pool's control_timeout must be greater than 0");
   UniqueFd wake_fd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!wake_fd) return status_from_errno("create", "an eventfd", errno);
@@ -95,6 +100,7 @@ Status PoolCore::usable() const {
 
 void PoolCore::close() {
   if (fork_guard_.in_child()) return;
+  Left left;  // destroyed after the mutex is released
   const MutexLock lock(mutex_);
   is_closed_ = true;
   Status why(StatusCode::kCancelled, "pool destroyed");
@@ -107,11 +113,12 @@ void PoolCore::close() {
   while (!sessions_.empty()) drop_session(*sessions_.front(), copy_of(why));
   drop_other_connections();
   connection_.reset();
+  left = take_left();
 }
 
 bool PoolCore::wait(const Completion& target, std::uint64_t until_ns) {
   if (target.is_done() || fork_guard_.in_child()) return target.is_done();
-  LeftArenas left;  // destroyed after the mutex is released
+  Left left;  // destroyed after the mutex is released
   const MutexLock lock(mutex_);
   try {
     wait_locked(target, until_ns);
@@ -120,7 +127,7 @@ bool PoolCore::wait(const Completion& target, std::uint64_t until_ns) {
     throw;
   }
   wake_next_driver();
-  left = arenas_to_unmap();
+  left = take_left();
   return target.is_done();
 }
 
@@ -228,10 +235,10 @@ void PoolCore::expire(PendingRequest& request) {
 void PoolCore::poll() {
   if (fork_guard_.in_child()) return;
   if (!mutex_.try_lock()) return;
-  LeftArenas left;  // destroyed after the mutex is released
+  Left left;  // destroyed after the mutex is released
   const MutexLock lock(mutex_, std::adopt_lock);
   progress();
-  left = arenas_to_unmap();
+  left = take_left();
 }
 
 // Polls without the mutex. A thread that closes one of these descriptors meanwhile also wakes this one, which then polls again.
@@ -249,7 +256,7 @@ void PoolCore::poll_descriptors(std::uint64_t until_ns) {
     limit.tv_sec = static_cast<time_t>((until_ns - now_ns) / 1'000'000'000);
     limit.tv_nsec = static_cast<long>((until_ns - now_ns) % 1'000'000'000);
   }
-  LeftArenas left = arenas_to_unmap();
+  Left left = take_left();
   mutex_.unlock();
   left = {};
   ::ppoll(fds, count, until_ns == kForever ? nullptr : &limit, nullptr);
@@ -365,7 +372,7 @@ void PoolCore::lose_connection(const Status& why) {
   for (const auto* sent : {&old_requests, &requests}) {
     for (const auto& [seq, request] : *sent) {
       if (request->is_settled()) {
-        release_slots_of(*request);
+        release_slots_of(*request, left_owners_);
       } else {
         request->may_have_run = true;
         if (request->is_cancelled)

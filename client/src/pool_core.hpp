@@ -16,9 +16,9 @@
 #include "client/src/arena.hpp"
 #include "client/src/connection.hpp"
 #include "client/src/description.hpp"
-#include "client/src/fork_guard.hpp"
 #include "client/src/request.hpp"
 #include "client/src/shrink_rule.hpp"
+#include "shm/base/fork_guard.hpp"
 #include "shm/base/mutex.hpp"
 #include "shm/base/unique_fd.hpp"
 #include "shm/wire/messages.hpp"
@@ -78,8 +78,11 @@ class PoolCore : public std::enable_shared_from_this<PoolCore> {
   void give_up(PendingRequest& request);
 
  private:
-  /// Arenas that nobody uses any more. To be destroyed after the mutex is released.
-  using LeftArenas = std::array<std::shared_ptr<Arena>, 2>;
+  /// What nobody uses any more. To be destroyed after the mutex is released.
+  struct Left {
+    std::array<std::shared_ptr<Arena>, 2> arenas;
+    Owners owners;
+  };
 
   struct ModelEntry {
     std::shared_ptr<const Description> description;                              ///< null until known
@@ -121,7 +124,7 @@ class PoolCore : public std::enable_shared_from_this<PoolCore> {
   Status place_inputs(Tensors inputs, PendingRequest& request);
   Status place_input(RequestInput& input, Arena& arena, const std::string& model, std::uint64_t& frame_bytes);
   Status copy_input(RequestInput& input, Arena& arena, const std::string& model, std::uint64_t& frame_bytes);
-  void release_slots_of(PendingRequest& request);
+  void release_slots_of(PendingRequest& request, Owners& left);
   Status no_room_for(const RequestInput& input, std::string_view name, const PendingRequest& request) const
       SHOAL_REQUIRES(mutex_);
   std::shared_ptr<Arena> arena_for_inputs() SHOAL_EXCLUDES(inputs_mutex_);
@@ -129,7 +132,7 @@ class PoolCore : public std::enable_shared_from_this<PoolCore> {
   bool take_smaller_arenas() SHOAL_REQUIRES(mutex_);
   void tend_arenas(std::uint64_t now_ns) SHOAL_REQUIRES(mutex_);
   void shrink_arenas(std::uint64_t now_ns) SHOAL_REQUIRES(mutex_);
-  LeftArenas arenas_to_unmap() SHOAL_REQUIRES(mutex_);
+  Left take_left() SHOAL_REQUIRES(mutex_);
   void switch_connections() SHOAL_REQUIRES(mutex_);
   void leave_old_connection() SHOAL_REQUIRES(mutex_);
   void drop_other_connections() SHOAL_REQUIRES(mutex_);
@@ -218,8 +221,9 @@ class PoolCore : public std::enable_shared_from_this<PoolCore> {
   std::optional<std::uint64_t> keep_of_output_ SHOAL_GUARDED_BY(mutex_);  ///< to how much it shrinks, a part at a time
   std::uint64_t next_part_ns_ SHOAL_GUARDED_BY(mutex_) = 0;
   /// The input arena of old_, and the output arena of the last daemon, so that they are unmapped when the mutex is released
-  /// (arenas_to_unmap()).
+  /// (take_left()).
   std::shared_ptr<Arena> left_input_ SHOAL_GUARDED_BY(mutex_), left_output_ SHOAL_GUARDED_BY(mutex_);
+  Owners left_owners_ SHOAL_GUARDED_BY(mutex_);  ///< likewise
   wire::MessageContext context_;
   std::unique_ptr<Connection> connection_ SHOAL_GUARDED_BY(mutex_);
   std::unique_ptr<Connection> next_ SHOAL_GUARDED_BY(mutex_), old_ SHOAL_GUARDED_BY(mutex_);

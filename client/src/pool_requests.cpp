@@ -55,11 +55,12 @@ void PoolCore::submit(const std::shared_ptr<PendingRequest>& request, std::strin
     request->deadline_ns = monotonic_now_ns() + static_cast<std::uint64_t>(options.timeout.count());
   Status placed = take_inputs(*request, model, std::move(inputs));
   if (!placed.ok()) {
-    release_slots_of(*request);
+    Owners callers;
+    release_slots_of(*request, callers);
     if (placed.code() == StatusCode::kOverloaded) poll();  // what the daemon has released meanwhile makes room for the next one
     return request->complete({.outputs = std::move(placed)});
   }
-  LeftArenas left;  // destroyed after the mutex is released
+  Left left;  // destroyed after the mutex is released
   const MutexLock lock(mutex_);
   if (Status begun = begin(request); !begun.ok()) return fail(*request, std::move(begun));
   request->seq = ++last_seq_;
@@ -72,7 +73,7 @@ void PoolCore::submit(const std::shared_ptr<PendingRequest>& request, std::strin
   while (request->is_being_prepared && std::erase(unprepared_, request) > 0) prepare(request);
   for (const RequestInput& input : request->inputs) bytes_since_progress_ += input.view.size_bytes();  // states, too
   progress_after_sends();
-  left = arenas_to_unmap();
+  left = take_left();
 }
 
 // A thread that polls ZeroMQ's descriptor may have lost its edge by this send. Without one, to look for answers at every request
@@ -105,9 +106,9 @@ void PoolCore::route(const std::shared_ptr<PendingRequest>& request) {
 }
 
 // The daemon does not need its inputs any more, so libzmq has sent the message, too.
-void PoolCore::release_slots_of(PendingRequest& request) {
+void PoolCore::release_slots_of(PendingRequest& request, Owners& left) {
   frame_bytes_.fetch_sub(std::exchange(request.frame_bytes, 0), std::memory_order_relaxed);
-  request.release_slots();
+  request.release_slots(left);
 }
 
 // Without memory it ends.
@@ -250,14 +251,16 @@ void PoolCore::handle_reply(const wire::Parcel& message) {
   }
   if (!request || reply.header.released == 0) return;
   forget_sent(request->seq);
-  if (request->is_settled()) release_slots_of(*request);
+  if (request->is_settled()) release_slots_of(*request, left_owners_);
 }
 
 void PoolCore::take_reply(const wire::Parcel& message, const wire::Reply& reply, const std::shared_ptr<PendingRequest>& request) {
   const wire::ReplyHeader& header = reply.header;
   const auto status = static_cast<StatusCode>(header.status);
   ModelEntry& entry = models_[request->model];
-  if (status == StatusCode::kFailedPrecondition && header.ran == 0 && !request->has_described_again) {
+  // What is known of the model is of an earlier version, or of another daemon.
+  const bool is_known_wrongly = status == StatusCode::kFailedPrecondition || status == StatusCode::kNotFound;
+  if (is_known_wrongly && header.ran == 0 && !request->has_described_again) {
     forget_sent(request->seq);
     entry.description.reset();
     return look_again(request);
@@ -314,12 +317,13 @@ void PoolCore::handle_release(const wire::Parcel& message) {
   if (!release.ok()) return;
   const std::shared_ptr<PendingRequest> request = find_sent(release->header.seq);
   if (!request || !request->is_settled()) return;
-  release_slots_of(*request);
+  release_slots_of(*request, left_owners_);
   forget_sent(request->seq);
 }
 
 void PoolCore::cancel(PendingRequest& request) {
   if (fork_guard_.in_child()) return;
+  Left left;  // destroyed after the mutex is released
   const MutexLock lock(mutex_);
   if (request.is_done()) return;
   if (find_sent(request.seq)) {
@@ -328,20 +332,24 @@ void PoolCore::cancel(PendingRequest& request) {
   } else {
     fail(request, request.canceled_by_caller());
   }
+  left = take_left();
 }
 
 void PoolCore::give_up(PendingRequest& request) {
   if (fork_guard_.in_child()) return;
+  Left left;  // destroyed after the mutex is released
   const MutexLock lock(mutex_);
   if (request.is_done()) return;
   const bool is_under_way = find_sent(request.seq) != nullptr;
   fail(request, Status(StatusCode::kCancelled, "canceled"));  // nobody reads it; a text of this length allocates nothing
-  if (!is_under_way) return;
-  try {  // it keeps its slots until the daemon releases them
-    send_cancel(request);
-    progress();
+  try {                                                       // it keeps its slots until the daemon releases them
+    if (is_under_way) {
+      send_cancel(request);
+      progress();
+    }
   } catch (const std::bad_alloc&) {  // whoever waits goes on
   }
+  left = take_left();
 }
 
 void PoolCore::send_cancel(PendingRequest& request) {
@@ -357,7 +365,7 @@ void PoolCore::send_cancel(PendingRequest& request) {
 void PoolCore::complete(PendingRequest& request, Outcome outcome) {
   if (request.is_done()) return;  // canceled or expired
   request.complete(std::move(outcome));
-  request.drop_frames();
+  request.drop_frames(left_owners_);
   if (request.session && !request.session->closed.ok()) request.session->forget();
   wake_waiters_of(request);
 }
@@ -365,7 +373,7 @@ void PoolCore::complete(PendingRequest& request, Outcome outcome) {
 // A request that is not under way releases its slots before anybody sees its outcome.
 void PoolCore::fail(PendingRequest& request, Status status) {
   const bool is_under_way = find_sent(request.seq) != nullptr;
-  if (!is_under_way) release_slots_of(request);
+  if (!is_under_way) release_slots_of(request, left_owners_);
   complete(request, {.outputs = std::move(status), .ran = is_under_way || request.may_have_run ? Ran::kMaybe : Ran::kNo});
   parked_.erase(request.seq);  // last, because parked_ may hold the only reference
 }

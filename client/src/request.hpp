@@ -43,10 +43,11 @@ class Completion {
 /// One input of a request: a slot of an input arena, or bytes that travel as a frame.
 struct RequestInput {
   TensorView view;
-  std::shared_ptr<void> owner;   ///< the slot, or the memory
+  std::shared_ptr<void> owner;   ///< the slot, or the caller's memory
   const Arena* arena = nullptr;  ///< which `owner` keeps; null: a frame
   std::uint64_t offset = 0;
-  bool is_placed = false;  ///< it lies in `arena`, or is a frame; otherwise it must be copied
+  bool is_placed = false;   ///< it lies in `arena`, or is a frame; otherwise it must be copied
+  bool is_callers = false;  ///< `owner` is the caller's, and its deleter may do anything
 
   bool is_placed_in(const Arena* now) const { return is_placed && (!arena || arena == now); }
   /// If its bytes lie there.
@@ -58,6 +59,9 @@ struct RequestInput {
     is_placed = true;
   }
 };
+
+/// Owners that callers gave to their tensors. To be destroyed without the core's mutex, because a deleter may use the pool.
+using Owners = std::vector<std::shared_ptr<void>>;
 
 /// A model or one version of it. Each has a description.
 struct ModelKey {
@@ -102,13 +106,23 @@ struct PendingRequest : Completion {
   /// Whether another answer would be too late: it is done, or will be by the answer that it has.
   bool is_settled() const { return is_done() || is_answered; }
   /// Called when it is done: only an unanswered request is sent again.
-  void drop_frames() {
-    std::erase_if(inputs, [](const RequestInput& input) { return !input.arena; });
+  void drop_frames(Owners& left) {
+    std::erase_if(inputs, [&](RequestInput& input) {
+      if (!input.arena) leave(input, left);
+      return !input.arena;
+    });
   }
   /// Called when no worker uses the slots any more. Slots in tensors of the user stay taken.
-  void release_slots() {
+  void release_slots(Owners& left) {
+    for (RequestInput& input : inputs) leave(input, left);
     inputs.clear();
     output_slots.clear();
+  }
+
+ private:
+  static void leave(RequestInput& input, Owners& left) noexcept try {
+    if (input.is_callers && input.owner) left.push_back(std::move(input.owner));
+  } catch (const std::bad_alloc&) {  // it is destroyed with the mutex held
   }
 };
 

@@ -124,6 +124,22 @@ TEST_F(ArenasTest, AHeldLoanKeepsTheInputArenaAndNeedsNoCopy) {
   EXPECT_TRUE(goes_on_until(pool, 1, [] { return inputs_memory() < 8 * kMb; })) << inputs_memory() / kMb << " MiB";
 }
 
+// The pool attaches anew to give memory back. A daemon that is there by then knows nothing of this pool.
+TEST_F(ArenasTest, ADaemonThatTookThePlaceOfOursIsLeftAlone) {
+  const DaemonFixture other({.models = {"other=builtin:identity"}});
+  Pool pool = daemon_.connect();
+  send_300_mb(daemon_, pool);
+  const std::string place = daemon_.directory(), aside = place + ".aside";
+  std::filesystem::rename(place, aside);
+  std::filesystem::create_directory_symlink(other.directory(), place);
+  ASSERT_EQ(Pool::connect({.directory = place}).value().list().value().at(0).name, "other");
+  EXPECT_TRUE(goes_on_until(pool, 1, [] { return outputs_memory() < 8 * kMb; }));
+  EXPECT_GE(inputs_memory(), 290 * kMb);
+  std::filesystem::remove(place);
+  std::filesystem::rename(aside, place);
+  EXPECT_TRUE(goes_on_until(pool, 1, [] { return inputs_memory() < 8 * kMb; })) << "the next time";
+}
+
 TEST_F(ArenasTest, CopiesAtTheLimitAreCountedOnBothSides) {
   Pool pool = daemon_.connect({.arena_limit_bytes = 64 << 10});
   for (int i = 0; i < 3; ++i) ASSERT_TRUE(pool.predict("echo", {{"data", counting({kMb / 4})}}).ok());

@@ -4,6 +4,8 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <future>
+#include <memory>
 #include <thread>
 
 #include "tests/support/pool_fixture.hpp"
@@ -291,6 +293,32 @@ TEST(Shoald, StopsWhenAClientAsks) {
   EXPECT_TRUE(pool.stop().ok());
   EXPECT_EQ(daemon.wait_for_exit(), 0);
   EXPECT_EQ(Pool::connect({.directory = daemon.directory()}).status().code(), StatusCode::kUnavailable);
+}
+
+// The caller's own owners of loans and of inputs that travel as frames. What they do at the end may use the pool.
+TEST(Pool, TheDeleterOfAnInputMayUseThePool) {
+  const DaemonFixture daemon;
+  for (const std::uint64_t arena_bytes : {std::uint64_t{1} << 20, std::uint64_t{4096}}) {
+    Pool pool = daemon.connect({.arena_limit_bytes = arena_bytes});
+    int released = 0;
+    const auto give_back = [&](Tensor* tensor) {
+      (void)pool.usage();
+      ++released;
+      delete tensor;
+    };
+    auto tensor = arena_bytes > 4096 ? pool.loan(DType::kFloat32, {4}) : Tensor::create(DType::kFloat32, {4096});
+    ASSERT_TRUE(tensor.ok());
+    Tensor mine = *std::move(tensor);
+    const TensorView view = mine.view();
+    std::shared_ptr<void> owner(new Tensor(std::move(mine)), give_back);
+    auto answered = std::async(std::launch::async, [&, owner = std::move(owner)]() mutable {
+      return pool.predict("echo", {{"data", Tensor(view, std::move(owner))}}).ok();
+    });
+    ASSERT_EQ(answered.wait_for(std::chrono::seconds(20)), std::future_status::ready) << "it waits for itself";
+    EXPECT_TRUE(answered.get());
+    answered = {};
+    EXPECT_EQ(released, 1);
+  }
 }
 
 }  // namespace

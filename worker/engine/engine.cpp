@@ -12,6 +12,7 @@
 #include "shm/base/blocked_signals.hpp"
 #include "shm/base/clock.hpp"
 #include "shm/base/errors.hpp"
+#include "shm/base/fork_guard.hpp"
 #include "shm/base/mutex.hpp"
 #include "shm/tensor/spec.hpp"
 #include "shm/tensor/state.hpp"
@@ -111,23 +112,34 @@ class EngineRequest final : public PendingOutcome {
   Outcome outcome_ SHOAL_GUARDED_BY(mutex_);
 };
 
-/// The caller's end: destroying it cancels the request.
+Status forked() {
+  return failed_precondition("this process was forked from the process that loaded the model: load it again after fork");
+}
+
+/// The caller's end: destroying it cancels the request. A forked child has no thread that answers, and may find the lock taken.
 class EnginePrediction final : public PendingOutcome {
  public:
   explicit EnginePrediction(std::shared_ptr<EngineRequest> request) : request_(std::move(request)) {}
-  ~EnginePrediction() override { request_->cancel(); }
-  bool ready() override { return request_->ready(); }
-  bool wait_for(std::chrono::nanoseconds limit) override { return request_->wait_for(limit); }
-  const Outcome& outcome() override { return request_->outcome(); }
-  void cancel() override { request_->cancel(); }
+  ~EnginePrediction() override { cancel(); }
+  bool ready() override { return fork_guard_.in_child() || request_->ready(); }
+  bool wait_for(std::chrono::nanoseconds limit) override { return fork_guard_.in_child() || request_->wait_for(limit); }
+  const Outcome& outcome() override {
+    static const Outcome in_child{.outputs = forked(), .ran = Ran::kMaybe};
+    return fork_guard_.in_child() ? in_child : request_->outcome();
+  }
+  void cancel() override {
+    if (!fork_guard_.in_child()) request_->cancel();
+  }
 
  private:
+  const ForkGuard fork_guard_;
   std::shared_ptr<EngineRequest> request_;
 };
 
 }  // namespace
 
 struct Engine::Impl {
+  const ForkGuard fork_guard;
   LoadedModel loaded;
   ModelInfo info;
 
@@ -151,7 +163,10 @@ struct Engine::Impl {
     for (const auto& request : queue) request->complete({.outputs = engine_is_gone()});
   }
 
+  Status usable() const { return fork_guard.in_child() ? forked() : Status(); }
+
   Status check_name(std::string_view model, std::uint64_t version) const {
+    SHOAL_RETURN_IF_ERROR(usable());
     if (!model.empty() && model != info.name) return not_found("this engine runs model '{}', not '{}'", info.name, model);
     if (version != 0 && version != info.version)
       return not_found("this engine runs version {} of model '{}', not {}", info.version, info.name, version);
@@ -376,11 +391,17 @@ Result<Engine> Engine::load(const std::string& path, EngineOptions options) {
 
 Engine::Engine(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Engine::Engine(Engine&&) noexcept = default;
-Engine& Engine::operator=(Engine&&) noexcept = default;
-Engine::~Engine() = default;
+Engine& Engine::operator=(Engine&& other) noexcept {
+  Engine(std::move(other)).impl_.swap(impl_);
+  return *this;
+}
+Engine::~Engine() {
+  if (impl_ && impl_->fork_guard.in_child()) (void)impl_.release();  // its threads are not here, and nobody can wait for them
+}
 
 Result<Tensors> Engine::run(const Tensors& inputs) {
   if (!impl_) return moved_from();
+  SHOAL_RETURN_IF_ERROR(impl_->usable());
   const Impl::ContextLoan context(*impl_);
   const worker::RunSettings settings(impl_->loaded.model->threads());
   Ran ran = Ran::kNo;

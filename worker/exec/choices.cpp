@@ -1,7 +1,7 @@
 #include "worker/exec/choices.hpp"
 
 #include <algorithm>
-#include <cstdlib>
+#include <charconv>
 #include <utility>
 
 #include "shm/base/errors.hpp"
@@ -49,7 +49,7 @@ Result<Choices> Choices::parse(std::string_view text) {
     } else if (key == "precision") {
       SHOAL_ASSIGN_OR_RETURN(choices.precision, parse_precision(name));
     } else if (key == "bf16_error") {
-      choices.bf16_error = std::strtod(name.c_str(), nullptr);
+      std::from_chars(name.data(), name.data() + name.size(), choices.bf16_error);  // whatever the locale is
     } else {
       choices.algorithms.insert_or_assign(std::move(key), std::move(name));
     }

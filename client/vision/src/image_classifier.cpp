@@ -81,6 +81,7 @@ Status ImageClassifier::choose_preprocess() {
 }
 
 Result<Prediction> ImageClassifier::submit(std::span<const Image> images) const {
+  if (info_.inputs.empty()) return failed_precondition("this ImageClassifier was moved from: use the one that it was moved to");
   const Shape shape{static_cast<std::int64_t>(images.size()), vision::channels_of(preprocess_), preprocess_.crop_height,
                     preprocess_.crop_width};
   SHOAL_ASSIGN_OR_RETURN(Tensor input, Tensor::create(DType::kFloat32, shape));

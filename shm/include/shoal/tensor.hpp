@@ -157,6 +157,15 @@ class Tensor {
   static Result<Tensor> create(DType dtype, const Shape& shape);
   /// Refers to memory that `owner` keeps alive.
   Tensor(TensorView view, std::shared_ptr<void> owner) : view_(view), owner_(std::move(owner)) {}
+  Tensor(const Tensor&) = default;
+  Tensor& operator=(const Tensor&) = default;
+  /// `other` is then as Tensor() makes it.
+  Tensor(Tensor&& other) noexcept : view_(std::exchange(other.view_, {})), owner_(std::move(other.owner_)) {}
+  Tensor& operator=(Tensor&& other) noexcept {
+    view_ = std::exchange(other.view_, {});
+    owner_ = std::move(other.owner_);
+    return *this;
+  }
 
   DType dtype() const { return view_.dtype; }
   const Shape& shape() const& { return view_.shape; }

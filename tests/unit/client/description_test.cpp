@@ -5,6 +5,10 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "tests/support/child_process.hpp"
+#include "tests/support/says.hpp"
+#include "tests/support/scratch_directory.hpp"
+
 namespace shoal::client {
 namespace {
 
@@ -56,14 +60,28 @@ TEST(Description, NumbersThatAreNoIntegersOrTooLargeAreErrors) {
 
 TEST(Change, ARelativePathIsMadeAbsolute) {
   const auto text_of = [](std::string_view path) {
-    return nlohmann::json::parse(change_json({.what = "load", .model = "net", .path = path})).value("text", "");
+    return nlohmann::json::parse(change_json({.what = "load", .model = "net", .path = path}).value()).value("text", "");
   };
   EXPECT_EQ(text_of("models/net,workers=2"), (std::filesystem::current_path() / "models/net,workers=2").string());
   EXPECT_EQ(text_of("/models/net@3"), "/models/net@3");
   EXPECT_EQ(text_of("builtin:identity"), "builtin:identity");
   EXPECT_EQ(text_of(""), "");
-  EXPECT_EQ(change_json({.what = "scale", .model = "net", .workers = 3}), R"({"model":"net","what":"scale","workers":3})");
+  EXPECT_EQ(change_json({.what = "scale", .model = "net", .workers = 3}).value(),
+            R"({"model":"net","what":"scale","workers":3})");
   EXPECT_EQ(control_json("describe", "net", 2), R"({"model":"net","version":2,"what":"describe"})");
+}
+
+// Otherwise the daemon would look for it in its own directory.
+TEST(Change, ARelativePathInADirectoryThatIsGoneIsAnError) {
+  const int code = test::exit_code_of([] {
+    {
+      const test::ScratchDirectory gone;
+      std::filesystem::current_path(gone.path());
+    }
+    const auto change = change_json({.what = "load", .model = "net", .path = "models/net"});
+    return change.status().code() == StatusCode::kNotFound && test::says(change.status().message(), {"models/net"}) ? 0 : 1;
+  });
+  EXPECT_EQ(code, 0);
 }
 
 TEST(Change, ItsOutcomeIsReadFromTheDaemonsJson) {

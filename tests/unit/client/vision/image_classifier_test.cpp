@@ -86,6 +86,15 @@ TEST(ImageClassifier, NamesTheClassesOfAPicture) {
   EXPECT_NEAR(classes[0].probability, 0.731f, 1e-3f);  // softmax of 50, 49
 }
 
+TEST(ImageClassifier, ThatWasMovedFromIsAnError) {
+  ColorModel model;
+  auto classifier = ImageClassifier::create(model, "colors").value();
+  const ImageClassifier moved_to = std::move(classifier);
+  const Status status = classifier.classify(plain(0, 50, 49)).status();
+  EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
+  EXPECT_TRUE(moved_to.classify(plain(0, 50, 49)).ok());
+}
+
 TEST(ImageClassifier, ManyPicturesTravelInBatchesAndComeBackInOrder) {
   ColorModel model;
   const auto classifier = ImageClassifier::create(model, "colors", {.top_k = 1, .batch = 4}).value();

@@ -90,6 +90,19 @@ StatusCode code_of_values(const TensorView& view) {
   }
 }
 
+TEST(Tensor, ThatWasMovedFromHasNoBytes) {
+  Tensor tensor = Tensor::create(DType::kFloat32, {2, 3}).value();
+  const void* const bytes = tensor.view().data;
+  Tensor moved_to = std::move(tensor);
+  EXPECT_EQ(moved_to.view().data, bytes);
+  EXPECT_EQ(tensor.view().data, nullptr);
+  EXPECT_EQ(tensor.size_bytes(), Tensor().size_bytes());
+  EXPECT_EQ(tensor.shape(), Tensor().shape());
+  tensor = std::move(moved_to);
+  EXPECT_EQ(tensor.view().data, bytes);
+  EXPECT_EQ(moved_to.view().data, nullptr);
+}
+
 TEST(TensorView, GivesItsValuesOnlyAsTheTypeThatTheyHave) {
   const Tensor four = Tensor::create(DType::kFloat32, {4}).value();
   EXPECT_EQ(four.values<float>().size(), 4u);

@@ -1,5 +1,6 @@
 // Requests that wait for a context of the engine.
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <latch>
 #include <string>
@@ -7,7 +8,9 @@
 #include <vector>
 
 #include "shoal/engine.hpp"
+#include "tests/support/child_process.hpp"
 #include "tests/support/custom_operator.hpp"
+#include "tests/support/says.hpp"
 #include "tests/unit/worker/engine/engine_fixture.hpp"
 
 namespace shoal {
@@ -47,6 +50,27 @@ class BusyEngineTest : public EngineTest {
   Hold hold_;
   Prediction held_;
 };
+
+// It has none of the engine's threads, and the requests of the parent are the parent's.
+TEST_F(BusyEngineTest, AForkedChildIsToldToLoadItAgain) {
+  Engine engine = busy_engine();
+  const Prediction waiting = engine.submit("", one_);
+  const int code = test::exit_code_of([&] {
+    ::alarm(20);
+    const auto is_refusal = [](const Status& status) {
+      return status.code() == StatusCode::kFailedPrecondition && test::says(status.message(), {"forked", "again"});
+    };
+    if (!is_refusal(engine.run(one_).status())) return 1;
+    if (!is_refusal(engine.submit("", one_).get().status())) return 2;
+    if (!is_refusal(engine.describe().status())) return 3;
+    if (!is_refusal(waiting.get().status())) return 4;
+    const Engine destroyed = std::move(engine);
+    return 0;
+  });
+  EXPECT_EQ(code, 0);
+  hold_.go_on.count_down();
+  EXPECT_TRUE(waiting.get().ok());
+}
 
 TEST_F(BusyEngineTest, RefusesAtOnceWhenItsQueueIsFull) {
   Engine engine = busy_engine();

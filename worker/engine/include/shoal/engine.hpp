@@ -37,7 +37,8 @@ struct EngineOptions {
 /// of the thread that next needs them. The engine's own threads have the environment that a program starts with, and block all
 /// signals that are not their own faults. load(), and a run() of a new shape, empty oneDNN's cache of primitives, which a process
 /// has only one of, and restore its capacity. An application that uses oneDNN 2 itself keeps its primitive objects, but the next
-/// ones that it makes are compiled anew. An Engine that was moved from answers kFailedPrecondition.
+/// ones that it makes are compiled anew. An Engine that was moved from answers kFailedPrecondition, and so does one of the parent
+/// in a forked child, which has none of its threads: load the model again there.
 ///   Threads  thread-safe
 class Engine final : public Runner {
  public:

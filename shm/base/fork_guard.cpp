@@ -1,10 +1,10 @@
-#include "client/src/fork_guard.hpp"
+#include "shm/base/fork_guard.hpp"
 
 #include <pthread.h>
 
 #include <atomic>
 
-namespace shoal::client {
+namespace shoal {
 namespace {
 
 std::atomic<std::uint64_t> generation{0};
@@ -20,4 +20,4 @@ ForkGuard::ForkGuard() {
 
 bool ForkGuard::in_child() const { return generation_ != generation.load(std::memory_order_relaxed); }
 
-}  // namespace shoal::client
+}  // namespace shoal

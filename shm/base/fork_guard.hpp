@@ -3,10 +3,10 @@
 
 #include <cstdint>
 
-namespace shoal::client {
+namespace shoal {
 
-/// Remembers the process that made it. After fork() the parent's ZeroMQ sockets and locks cannot be used in the child, so the
-/// child must not touch them.
+/// Remembers the process that made it. After fork() the parent's threads are not in the child, and its ZeroMQ sockets and
+/// locks cannot be used there, so the child must not touch them.
 ///   Threads  immutable
 class ForkGuard {
  public:
@@ -17,4 +17,4 @@ class ForkGuard {
   std::uint64_t generation_;
 };
 
-}  // namespace shoal::client
+}  // namespace shoal
