@@ -27,11 +27,12 @@ struct Child {
 };
 
 /// fork and exec. The child leads a process group of its own and is killed when this process ends. Its descriptor 0 is /dev/null,
-/// 1 and 2 are ours, and it has no others but `control`: none of ours even before execve(). Errors: kNotFound,
-/// kPermissionDenied (the program), kInternal.
+/// 1 and 2 are ours, and it has no others but `control`: none of ours even before execve(). Takes as long however much memory
+/// this process has, and does not wait for execve(), which may wait for a file system. Errors: kNotFound, kPermissionDenied (the
+/// program), kInternal.
 ///   Threads  thread-bound
 Result<Child> spawn(const SpawnOptions& options);
-/// Starts the thread that forks, which the first spawn() does otherwise: that thread closes what strangers have sent before.
+/// Starts the first thread that forks, which the first spawn() does otherwise: it closes what strangers have sent before.
 /// Errors: kInternal.
 Status start_spawner();
 

@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -18,6 +20,7 @@
 #include "shm/wire/control.hpp"
 #include "supervisor/process/backoff.hpp"
 #include "tests/support/child_process.hpp"
+#include "tests/support/scratch_directory.hpp"
 
 namespace shoal::supervisor {
 namespace {
@@ -113,6 +116,110 @@ TEST(Spawn, AChildHasNoDescriptorsOfItsParentNotEvenBeforeItExecutes) {
   }
   EXPECT_EQ(of_spawner, 4u) << "stdin, stdout, stderr, and where it hears what to do";
   EXPECT_GE(of_this, 24u);
+}
+
+#if defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define SHOAL_TEST_VFORK_IS_FORK 1
+#endif
+#endif
+#if !defined(SHOAL_TEST_VFORK_IS_FORK) && !defined(__SANITIZE_THREAD__)
+// fork() copies the page tables of all memory, and write-protects the pages: each has a fault when it is written again. How long
+// spawn() takes must not depend on how much memory there is.
+TEST(Spawn, CopiesNoPageTables) {
+  constexpr std::size_t kPages = 16 * 1024;
+  const auto page_bytes = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+  void* const memory = ::mmap(nullptr, kPages * page_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(memory, MAP_FAILED);
+  ::madvise(memory, kPages * page_bytes, MADV_NOHUGEPAGE);
+  const auto write_each_page = [&] {
+    for (std::size_t page = 0; page < kPages; ++page) static_cast<volatile char*>(memory)[page * page_bytes] = 1;
+  };
+  const auto faults = [] {
+    rusage usage{};
+    ::getrusage(RUSAGE_THREAD, &usage);
+    return usage.ru_minflt;
+  };
+  write_each_page();
+  const auto child = spawn({.program = "/bin/sleep", .arguments = {"60"}});
+  ASSERT_TRUE(child.ok());
+  const long before = faults();
+  write_each_page();
+  EXPECT_LT(faults() - before, static_cast<long>(kPages / 4)) << "of " << kPages << " pages";
+  send_signal(child->pidfd, SIGKILL);
+  EXPECT_EQ(wait_for_end(*child), "killed by signal 9");
+  ::munmap(memory, kPages * page_bytes);
+}
+#endif
+
+// execve() waits for who has a lease on the program, as it waits for a file system.
+TEST(Spawn, AProgramThatCannotBeReadYetDelaysNobody) {
+  const test::ScratchDirectory directory;
+  const std::string program = directory.path("program");
+  std::filesystem::copy_file("/bin/sleep", program);
+  const UniqueFd lease(::open(program.c_str(), O_RDONLY | O_CLOEXEC));
+  ::signal(SIGIO, SIG_IGN);  // tells that somebody waits
+  if (::fcntl(lease.get(), F_SETLEASE, F_WRLCK) != 0) GTEST_SKIP() << "this file system has no leases: " << std::strerror(errno);
+  const auto is_executed = [&](const Child& child) {
+    std::error_code none;
+    return std::filesystem::read_symlink("/proc/" + std::to_string(child.pid) + "/exe", none) == std::filesystem::path(program);
+  };
+  std::vector<Child> waiting;
+  for (int i = 0; i < 3; ++i) waiting.push_back(spawn({.program = program, .arguments = {"60"}}).value());
+  const auto other = spawn({.program = "/bin/sh", .arguments = {"-c", "exit 7"}});
+  ASSERT_TRUE(other.ok());
+  EXPECT_EQ(wait_for_end(*other), "exited with 7");
+  for (int i = 0; i < 2'000 && ::fcntl(lease.get(), F_GETLEASE) != F_RDLCK; ++i) ::poll(nullptr, 0, 5);
+  EXPECT_EQ(::fcntl(lease.get(), F_GETLEASE), F_RDLCK) << "nobody waits for the lease";
+  for (const Child& child : waiting) EXPECT_FALSE(is_executed(child));
+  ASSERT_EQ(::fcntl(lease.get(), F_SETLEASE, F_UNLCK), 0);
+  for (const Child& child : waiting) {
+    for (int i = 0; i < 2'000 && !is_executed(child); ++i) ::poll(nullptr, 0, 5);
+    EXPECT_TRUE(is_executed(child));
+    send_signal(child.pidfd, SIGKILL);
+    EXPECT_EQ(wait_for_end(child), "killed by signal 9");
+  }
+  ::signal(SIGIO, SIG_DFL);
+}
+
+// Until execve() it runs in our memory, and a thread waits for it.
+TEST(Spawn, ChildrenMayBeKilledBeforeTheyExecute) {
+  const test::ScratchDirectory directory;
+  const std::string program = directory.path("program");
+  std::filesystem::copy_file("/bin/sleep", program);
+  const UniqueFd lease(::open(program.c_str(), O_RDONLY | O_CLOEXEC));
+  ::signal(SIGIO, SIG_IGN);
+  if (::fcntl(lease.get(), F_SETLEASE, F_WRLCK) != 0) GTEST_SKIP() << "this file system has no leases: " << std::strerror(errno);
+  for (int i = 0; i < 100; ++i) {
+    const auto child = spawn({.program = program, .arguments = {"60"}});
+    ASSERT_TRUE(child.ok());
+    send_signal(child->pidfd, SIGKILL);
+    EXPECT_EQ(wait_for_end(*child), "killed by signal 9");
+  }
+  ::fcntl(lease.get(), F_SETLEASE, F_UNLCK);
+  ::signal(SIGIO, SIG_DFL);
+}
+
+TEST(Spawn, AChildBlocksNoSignalsAndChangesNoneOfItsParent) {
+  ::signal(SIGUSR1, [](int) {});
+  ::signal(SIGUSR2, SIG_IGN);
+  ::signal(SIGPIPE, SIG_IGN);
+  wire::ControlPair pair = wire::make_control_pair().value();
+  const auto child = spawn({.program = "/bin/sh",
+                            .arguments = {"-c", "exec grep -E '^Sig(Blk|Ign)' /proc/self/status >&3"},
+                            .control = pair.theirs.get()});
+  ASSERT_TRUE(child.ok());
+  ASSERT_EQ(wait_for_end(*child), "exited with 0");
+  char text[128] = {};
+  ASSERT_GT(::recv(pair.ours.get(), text, sizeof text - 1, 0), 0);
+  const std::string lines(text);
+  EXPECT_EQ(std::stoul(lines.substr(lines.find("SigBlk:") + 7), nullptr, 16), 0u) << lines;
+  const unsigned long ignored = std::stoul(lines.substr(lines.find("SigIgn:") + 7), nullptr, 16);
+  EXPECT_NE(ignored >> (SIGUSR2 - 1) & 1, 0u) << lines;
+  EXPECT_EQ(ignored >> (SIGPIPE - 1) & 1, 0u) << lines;
+  for (const int signal : {SIGUSR2, SIGPIPE}) EXPECT_EQ(::signal(signal, SIG_DFL), SIG_IGN) << "signal " << signal;
+  EXPECT_EQ(::signal(SIGTTIN, SIG_DFL), SIG_DFL);
+  EXPECT_NE(::signal(SIGUSR1, SIG_DFL), SIG_DFL);
 }
 
 // SIGURG: who has no handler ignores it, for example the programs that run this test.
